@@ -24,6 +24,8 @@
 //	owner           whoever calls the allocator: the arena of the hook, or a replay.
 //	iteration       one step of the job, from 0. EndIteration ends the one under way. "Ended" is
 //	                how many have ended, and so the number of the one under way.
+//	plan's first    the iteration under way while ended is what it was when the plan was made. The
+//	iteration       Trim that is called right after that EndIteration is already in it.
 //
 // All sizes and addresses are unsigned 64-bit integers in bytes; MiB is 2^20. down(x, u) is x
 // rounded down to a multiple of u, a power of two; up(x, u) is x rounded up, and where that passes
@@ -40,7 +42,8 @@
 //	growth          double, needed, step (with a step in bytes, at least 1), or none
 //	split           classic, or a number of bytes, at least 1; "always" is 256
 //	fraction        a number; if above 0 it sets max slack for the classic split (below)
-//	trim            never, or any other: whether uses of pages are noted (see Iterations)
+//	trim            never, iteration, idle or pressure. The allocator notes uses of pages (see
+//	                Iterations) unless it is never; all else about it is the owner's.
 //	placement       best-fit or planned (see Plans)
 //	gc              whether idle regions are released before a request fails
 //
@@ -63,6 +66,9 @@
 //	TryUnmap(addr, bytes)  unmaps pages of free chunks, or refuses and changes nothing
 //	Release(addr, bytes)   ends a whole region
 //	Free()                 the bytes of the device that nobody has
+//
+// Elsewhere these are written memory.Grow and so on (but for the last column of the example), since
+// the allocator itself has a Free and an Unmap.
 //
 // A memory coalesces or does not. If it does, a grant that begins where the region before it ends
 // (by address) lengthens that region. A grant counts as a refusal unless its bytes are at least
@@ -91,7 +97,7 @@
 //	    return chunk.size
 //
 // What is not taken stays a free chunk behind the block. Blocks are numbered from 1 in the order in
-// which they are handed out; a request that fails takes no number.
+// which they are handed out, restored ones too; a request that fails takes no number.
 //
 //	search(rounded):
 //	    best = the first free chunk in (size, address) with size >= rounded; if none: none
@@ -109,15 +115,14 @@
 //	    lack = unmapped bytes of range
 //	    if lack > 0, growth is needed and uses are noted: unmapElsewhere(lack, chunk)
 //	    for gap in the maximal unmapped ranges within range, addresses ascending:
-//	        if gap.bytes > room, or Map(gap) refuses:
-//	            Unmap the gaps mapped by this call, last first; reserved is as before them
+//	        if gap.bytes > room, or memory.Map(gap) refuses:
+//	            memory.Unmap the gaps mapped by this call, last first; reserved is as before them
 //	            return false
 //	        reserved += gap.bytes             # peak reserved follows when all are mapped
 //	    return true
 //
-// The reference keeps free chunks in bins: bin k has sizes of [256*2^k, 256*2^(k+1)) bytes, k = 0
-// to 20, the last without an upper end. They only speed up the search for the first chunk in (size,
-// address), and are used here for statistics.
+// The reference keeps free chunks in bins, to find the first chunk in (size, address) quickly. Bins
+// decide nothing; see Statistics.
 //
 // # Free
 //
@@ -144,8 +149,9 @@
 // First requests of 1 MiB lead to regions of 2, 4, 8, 16 MiB; of 4 MiB, to 4, 4, 8, 16.
 //
 //	keepHeadroom(bytes, wanted):
-//	    if headroom is 0 or bytes <= wanted: return bytes       # without a call of Free()
-//	    spare = down(Free() - headroom, page), or 0 if headroom >= Free()
+//	    if headroom is 0 or bytes <= wanted: return bytes       # without a call of memory.Free
+//	    free = memory.Free()                  # one call
+//	    spare = down(free - headroom, page), or 0 if headroom >= free
 //	    return max(wanted, min(bytes, spare))
 //
 //	fitLimit(bytes, wanted):                  # the memory rounds up to pages: stay in the limit
@@ -161,12 +167,13 @@
 //	    tail = the last chunk of the region that was granted or lengthened last, if the memory
 //	           coalesces, that region was not released since, and the chunk is free and smaller
 //	           than rounded; else none
-//	    credit = tail.size, or 0
+//	    credit = tail.size, or 0                # bytes of the chunk, unmapped ones too
 //	    if growth is needed: unmapElsewhere(rounded - credit, tail)
 //	    if not growBy(rounded - credit): return none
 //	    chunk = search(rounded)
 //	    if one is found or credit is 0: return it
-//	    if not growBy(rounded): return none     # the grant was not adjacent to the tail
+//	    # The grant is not adjacent to the tail, or the tail's unmapped part could not be mapped.
+//	    if not growBy(rounded): return none
 //	    return search(rounded)
 //
 //	growBy(lack):
@@ -181,63 +188,86 @@
 //
 // Needed and step leave next region alone, and needed has no headroom and no back-off.
 //
-// grow(bytes) calls Grow. The granted range becomes a free chunk of a new region, or of the region
+// grow(bytes) calls memory.Grow. The granted range becomes a free chunk of a new region, or of the region
 // that it lengthens, where it is joined with a free chunk before it. Reserved rises by the grant.
 //
 //	unmapElsewhere(bytes, keep):              # pages that are free elsewhere pay for a growth
 //	    if the memory does not coalesce: return
 //	    need = up(bytes, page)
-//	    for each free chunk other than keep, last region first, last chunk first, while need > 0:
-//	        for each run of pages in it, last first, while need > 0:
+//	    for each free chunk other than keep, addresses descending, while need > 0:
+//	        for each run of pages in it, addresses descending, while need > 0:
 //	            part = the last min(run.bytes, need) bytes of run
-//	            if TryUnmap(part): need -= part.bytes; reserved -= part.bytes
+//	            if memory.TryUnmap(part): need -= part.bytes; reserved -= part.bytes
 //	            # where it is refused: on with the run before it
 //
 // A run is a maximal range of whole pages in one chunk that are mapped and, where uses are noted,
-// not expected (below; in the first iteration of a plan all pages count as not expected).
+// not expected (see Iterations). In the plan's first iteration runs are of all mapped pages, expected
+// or not; that is so for runs only, and Excess uses the notes as ever.
 //
 // # Garbage collection
 //
 // A region is idle if no chunk of it is in use. Collecting is worth it if the mapped bytes of idle
-// regions are more than 0, and rounded <= room plus these bytes. It calls Release for each idle
-// region, addresses ascending; reserved falls by the mapped bytes. Next region stays.
+// regions are more than 0, and rounded <= room plus these bytes. It calls memory.Release for each
+// idle region, addresses ascending; reserved falls by the mapped bytes. Next region stays. The notes
+// of uses go with a region: a later grant of the same addresses has none.
 //
 // # Unmap, Remap and Restore by the owner
 //
 // Unmap(addr, bytes) says that the owner unmaps these pages. They have to be whole pages, at least
 // one, all mapped and within one free chunk; else nothing changes. Remap says that the owner has
-// mapped pages again: whole pages, all unmapped, of no more bytes than room.
+// mapped pages again: whole pages, all unmapped, of no more bytes than room. Neither calls the memory
+// or notes a use.
 //
 // Restore(addr, size, requested) makes a block at a place that no policy chose, to go back to a
 // checkpoint: free all blocks, restore those of the checkpoint, and chunks are as they were, since
 // free chunks are always joined. addr and size are multiples of 256, 1 <= requested <= size, and
 // the range is mapped and within one free chunk. The rest of that chunk on either side stays free.
+// The block gets the next number and counts in the statistics like one that was handed out. It is no
+// request: it has no position (see Plans), and only its Free notes a use.
+//
+// # Statistics
+//
+// They decide nothing, and are here since replays print them. All sizes are of chunks, not of requests:
+//
+//	allocs          blocks handed out or restored
+//	bytes in use    bytes of all blocks; its peak is its maximum so far
+//	largest alloc   bytes of the largest block so far, freed since or not
+//	free            bytes of all free chunks, unmapped bytes too
+//	largest free    bytes of the largest free chunk, unmapped bytes too
+//	fragmentation   (free - largest free) / free, the difference and free as 64-bit floats; 0 if free is 0
+//	bins            chunks, free and in use, by size: bin k has those of [256*2^k, 256*2^(k+1)) bytes,
+//	                k = 0 to 20, the last without an upper end
 //
 // # Iterations
 //
 // Training repeats itself: a page that was used in one iteration will be in the next. With any trim
-// but never, each hand-out and each Free notes the iteration under way with every page that the
-// chunk touches, whole or in part. (Of a region, the first 2^28 pages; those beyond always count as
-// expected.) Mapped or not, a page is expected
+// but never, each Free notes the iteration under way with every page that the block touches, whole or
+// in part, before its chunk is joined with free ones. Nothing has to be noted when a block is handed out
+// or restored: only pages of free chunks are looked at, and each block that was there has been freed
+// since. (The code notes it all the same.) Mapped or not, a page is expected
 //
 //	if ended > 0, and its last noted use was in iteration ended, ended-1 or ended-2,
 //	and not before iteration "forgotten", which is 0 until a plan is made (see Plans).
 //
+// Uses are noted for the first 2^28 pages of a region. Those beyond are always expected, also while
+// ended is 0; but for runs, in the plan's first iteration, they are like any other page.
+//
 //	Excess   the whole pages of free chunks that are mapped and not expected; none before two
 //	         iterations have ended
-//	Ahead    the whole pages of free chunks that are unmapped and expected; none in the first
-//	         iteration of a plan
+//	Ahead    the whole pages of free chunks that are unmapped and expected; none in the plan's first
+//	         iteration
 //
-// Both are lists of maximal ranges, a range within one chunk, addresses ascending. The owner calls
-// Trim after EndIteration, with trim iteration; the hook does the same in slices, beside the job:
+// Both are lists of maximal ranges, a range within one chunk, addresses ascending; with trim never both
+// are empty. The owner calls Trim after EndIteration, with trim iteration; the hook does the same in
+// slices, beside the job:
 //
 //	Trim:
-//	    for range in Excess: if TryUnmap(range): reserved -= range.bytes
+//	    for range in Excess: if memory.TryUnmap(range): reserved -= range.bytes
 //	    for range in Ahead:
 //	        while range is not empty:
 //	            slice = its first min(range.bytes, down(peak reserved - reserved, page),
 //	                                  max(16 MiB, page)) bytes
-//	            if slice is 0 or > room, or Map(slice) refuses: return
+//	            if slice is 0 or > room, or memory.Map(slice) refuses: return
 //	            reserved += slice
 //
 // So mapping ahead never makes a peak: only requests do. A job that repeats itself calls the driver
@@ -249,9 +279,9 @@
 //	page c       used ▲  ▼ used  used  used    unmapped for a growth in 0, mapped ahead of 1
 //
 // With trim idle or pressure the owner calls UnmapFree(bytes) when the job does nothing, or others
-// need memory: of the maximal ranges of whole, mapped pages of free chunks, last first, TryUnmap of
-// the last up(bytes still wanted, page) bytes of each, or all of it, until it is enough. A refusal
-// goes on to the next range.
+// need memory. It goes through the maximal ranges of whole, mapped pages of free chunks, a range within
+// one chunk, addresses descending, until it has unmapped enough: memory.TryUnmap of the last up(bytes
+// still wanted, page) bytes of each, or of all of it if it has fewer. A refusal goes on to the next range.
 //
 // # Plans
 //
@@ -280,7 +310,7 @@
 // numbered from 0 by one counter: these numbers are positions. Of each request are noted: rounded;
 // from, its position; and where its block is freed in the same iteration or in the next one: which
 // of the two, and to, the position of the free in that iteration. A block that is freed still later
-// "ends later". Restored blocks are no requests and take no position; the free of any block takes
+// "ends later". A request that fails takes no position, nor does Restore; the free of any block takes
 // one. An iteration of more than 65,536 requests or 262,144 positions is incomplete.
 //
 // When. EndIteration first adds 1 to ended; all that follows sees that. A plan is tried if
@@ -311,47 +341,51 @@
 //
 //	freed in the same iteration    live at [i*length + from, i*length + to)
 //	freed in the next              live at [i*length + from, (i+1)*length + to), around the circle
-//	ends later                     has no place
+//	ends later                     has no place, and is not placed
 //
 // Obstacles, at all positions, are the addresses outside of regions, and the blocks in use, but for
 // those of the ended iteration that are predicted to be freed in the next ("leaving"). The
-// addresses behind the last region (by address) are no obstacle if it can lengthen: growth is
+// addresses beyond the end of the last region (by address) are no obstacle if it can lengthen: growth is
 // needed, the memory coalesces, and that region was granted or lengthened last. Blocks are placed
 // in the order (rounded descending, request ascending), the even one of a request before its odd
 // one, each at the lowest address at which it shares no address with an obstacle, nor with a block
-// placed before while both are live; or nowhere, if there is none.
+// placed before while both are live. If there is no such address, that place is "nowhere". So a request
+// can lack a place for one of two reasons, which differ in what is missed (see Serving): it ends
+// later, or the place is nowhere.
 //
-// First iteration. The plan begins with the coming iteration, in which leaving blocks are where no
+// First iteration. The plan's first iteration is the coming one, in which leaving blocks are where no
 // plan put them, each from position 0 up to that of its predicted free. The coming iteration has
 // first places, found on a circle of its own, on which positions [0, length) are the coming
 // iteration and [length, 2*length) the one after it:
 //
 //	for each request, in order:
 //	    now, then = its places for the coming iteration and the one after (even or odd)
-//	    if now exists and meets no leaving block while both are live:
+//	    if now is an address and meets no leaving block while both are live:
 //	        first place = now; put it on the circle
-//	    if then exists: put it on the circle, up to the circle's end
-//	for each request without a first place, in the order in which blocks are placed:
+//	    if then is an address: put it on the circle, up to the circle's end
+//	for each request that does not end later and has no first place, also one for which now is
+//	nowhere, in the order in which blocks are placed:
 //	    first place = the lowest address at which it meets no obstacle, nothing on the circle and
-//	                  no leaving block while both are live; put it on the circle
+//	                  no leaving block while both are live; if there is one: put it on the circle
 //
 // Bounds. No plan is made, and the one there is stays, if pairs + requests*obstacles/16 (integer
-// division) exceeds 2^26. Pairs: in an iteration that follows one like it, for each request whose
-// block has a place, the number of blocks with a place that are live when it is made, summed.
-// Obstacles: one before each region, even if empty; one behind the last; and one for each block
-// that is one, unless it begins where the obstacle before it ends.
+// division) exceeds 2^26. Pairs: in an iteration that follows one like it, for each request that does
+// not end later, the number of blocks that do not end later and are live when it is made, summed:
+// without its own, and with those of the iteration before. Obstacles: one before each region, even if
+// empty; one behind all regions, even where the last can lengthen; and one for each block that is one,
+// unless it begins where the obstacle before it ends.
 //
 // Serving. Each request is matched with one of the plan: the first of the same rounded size that
 // has not been served in this iteration, among the 32 from cursor on. cursor is 0 when an iteration
 // begins. When request k of the plan has been served, cursor becomes max(cursor, k-16), and then
-// goes on over all that have been served.
+// advances while request cursor has been served.
 //
 //	place(request k, rounded):
 //	    addr = first place of k in the plan's first iteration, else its place for even or odd ended
-//	    if there is none: not placed
-//	    if addr + rounded is behind the last region, which may grow (as above), and that region is
-//	       free from addr on or ends before addr:
-//	        lack = addr + rounded - end of the region
+//	    if it ends later, or that is nowhere: not placed
+//	    if addr + rounded is beyond the end of the last region (by address), that region can lengthen
+//	       (as above), and it is free from addr on or ends at or before addr:
+//	        lack = addr + rounded - end of the region    # more than rounded if it ends before addr
 //	        unmapElsewhere(lack, the region's last chunk); growBy(lack), whatever it returns
 //	    chunk = the free chunk that has all of [addr, addr + rounded); if none: not placed
 //	    if any byte of any region is unmapped, and not
@@ -360,36 +394,56 @@
 //
 // A request that is matched and placed gets exactly rounded bytes. Any other is served by search
 // and growth as without a plan; if it was matched, k counts as served, too. Such a request missed,
-// unless it was matched and k ends later, or this is the plan's first iteration and k has no first
-// place though it has one for iterations like this one. A request that fails is not noted.
+// unless it was matched and k ends later, or it was matched, this is the plan's first iteration, the
+// first place of k is nowhere, and its place for iterations like this one (even or odd) is not. A
+// request that fails takes no position, does not serve k, and does not miss.
 //
 // Uses. Where uses are noted, a plan says what is expected. When one is made, and at the end of
-// each of its first two iterations: forgotten = ended; then all blocks in use, and the places of
-// all requests, even and odd (and when it is made the first places), are noted as used in iteration
-// ended, as far as they begin in a region and up to its end. So the rest is Excess at once. In the
-// plan's first iteration unmapElsewhere may unmap any page and nothing is Ahead, since its blocks
-// come one by one while others leave.
+// each of its first two iterations: forgotten = ended; then the places of all requests, even and odd
+// (and when it is made the first places), are noted as used in iteration ended, as far as they begin
+// in a region and up to its end. That is of the plan then in force: one that is replaced at that very
+// end is not noted. (The code notes blocks in use, too, which changes nothing: see Iterations.) So the
+// rest is Excess at once. In the plan's first iteration unmapElsewhere may unmap any page and nothing
+// is Ahead, since its blocks come one by one while others leave.
 //
 // # Which arena gets what
 //
-// A user chooses one Policy; an arena is an allocator for one device, stream, pool, tag and size
-// class. Policy.ForArena says what it gets of it:
+// A user chooses one Policy; an arena is an allocator and its memory, for one device and one of each of
+// these:
 //
-//	                 default stream  other stream  pool      graph memory  tag
-//	growth           chosen          needed        needed    needed        needed
-//	headroom         chosen          0             0         0             0
-//	limit            chosen (1)      none          none      none          none
-//	split            chosen          chosen        chosen    always        chosen
-//	trim             chosen          chosen        never     never         never
-//	placement        chosen          chosen        best-fit  best-fit      best-fit
-//	unmapElsewhere   growth needed   growth needed no        no            no
-//	handle           chosen (2)      chosen (2)    chosen (3) chosen (3)   max(chosen, 256 MiB)
-//	addresses        device's total  16 GiB (4)    16 GiB    16 GiB        16 GiB
+//	stream          the CUDA stream of the requests; the default stream is CUDA's stream 0
+//	pool            a private pool of torch (of CUDA graphs, or a MemPool), or none
+//	graph memory    a pool in which several CUDA graphs share physical pages
+//	tag             what memprof.region() names to pause its memory as a whole, or none
+//	size class      requests below small-arenas bytes, or all others
+//
+// Policy.ForArena says what an arena gets of the policy. The first rows are parameters of the
+// allocator, the last three of its memory. The rightmost column that fits holds; in graph memory tags
+// are ignored:
+//
+//	                 default stream  other stream  pool       graph memory  tag
+//	growth           chosen          needed        needed     needed        needed
+//	headroom         chosen          0             0          0             0
+//	limit            chosen (1)      none          none       none          none
+//	split            chosen          chosen        chosen     always        chosen
+//	trim             chosen          chosen        never      never         never
+//	placement        chosen          chosen        best-fit   best-fit      best-fit
+//	unmaps           (2)             (2)           no         no            no
+//	handle           chosen (3)      chosen (3)    chosen (4) (5)           max(chosen, 256 MiB)
+//	addresses        device's total  16 GiB (6)    16 GiB (6) (5)           16 GiB (6)
 //
 //	(1) none chosen: the device's memory
-//	(2) none chosen: a page if the chosen growth is needed or the chosen trim is not never, else 32 MiB
-//	(3) none chosen: 32 MiB
-//	(4) or the device's memory, if that is less; reserved at a time
+//	(2) yes if the chosen growth is needed, else no
+//	(3) none chosen: a page if the chosen growth is needed or the chosen trim is not never, else 32 MiB
+//	(4) none chosen: 32 MiB
+//	(5) not used: pages and addresses are those of the graph memory
+//	(6) or the device's memory, if that is less
+//
+// "unmaps: no" is a memory that refuses each memory.TryUnmap of unmapElsewhere; those of Trim and
+// UnmapFree it can grant. The memory maps in CUDA handles (cuMemCreate) of at most "handle" bytes,
+// rounded up to a page, and refuses a memory.TryUnmap of less than whole handles. The handle is not
+// the page (Memory.Granularity). "Addresses" is the bytes of each address reservation, mapped or not:
+// a grant that does not fit into the last one begins another, and a new region.
 //
 // Requests below small-arenas bytes that are in no pool and under no tag have arenas of their own,
 // one for each stream, which get the same as the others of their stream.

@@ -69,7 +69,8 @@ func (a *Allocator) extendAndSearch(rounded uint64) int32 {
 	if index != none || credit == 0 {
 		return index
 	}
-	// The grant is not adjacent to the tail, so that the credit was wrong: grow by the whole request.
+	// The grant is not adjacent to the tail, or the tail's unmapped part could not be mapped. So the
+	// credit was wrong: grow by the whole request.
 	if !a.extendBy(rounded) {
 		return none
 	}

@@ -25,7 +25,7 @@ type planned struct {
 	size   uint64    // bytes, a multiple of the granule
 	places [2]uint64 // addresses in even and odd iterations, or noPlace
 	first  uint64    // address in the plan's first iteration, or noPlace
-	later  bool      // its block ends later: it has no place, and is placed by best fit
+	later  bool      // its block ends later: it has no place and is served by best fit, which is no miss
 	served uint32    // 1 + the last iteration in which it was served
 }
 

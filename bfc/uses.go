@@ -7,7 +7,7 @@ import "slices"
 const keptIterations = 2
 
 // maxNotedPages is for how many pages of a region uses are noted, in 1 GiB of notes. Pages beyond them
-// are always expected to be used.
+// are always expected to be used, also in the first iteration.
 const maxNotedPages = 1 << 28
 
 // notes says whether uses of pages are noted.
@@ -40,7 +40,7 @@ func (a *Allocator) noteRegion(r *region) {
 }
 
 // expected says whether a page is expected to be used: it was used in this iteration or one of the
-// two before. In the first iteration no page is.
+// two before. In the first iteration only pages beyond maxNotedPages are.
 func (a *Allocator) expected(r *region, addr uint64) bool {
 	at := a.pageOf(r, addr)
 	if at >= uint64(len(r.uses)) {

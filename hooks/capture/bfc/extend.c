@@ -175,6 +175,7 @@ uint32_t bfc_extend_and_search(struct bfc *bfc, uint64_t rounded) {
   if (!bfc_extend_by(bfc, rounded - credit)) return 0;
   uint32_t found = bfc_search(bfc, rounded);
   if (found != 0 || credit == 0) return found;
-  // The grant is not adjacent to the tail, so that the credit was wrong: grow by the whole request.
+  // The grant is not adjacent to the tail, or the tail's unmapped part could not be mapped. So the
+  // credit was wrong: grow by the whole request.
   return bfc_extend_by(bfc, rounded) ? bfc_search(bfc, rounded) : 0;
 }
