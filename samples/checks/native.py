@@ -87,7 +87,7 @@ def agree(suite, directory, done, shared=False):
 
 
 def script(suite, name, text):
-    return record(suite, name, suite.script(name, TELL + text + "\ntell()\n"))
+    return record(suite, name, suite.script(name, TELL + text + "\nprint_statistics()\n"))
 
 
 def sample(suite, name):
