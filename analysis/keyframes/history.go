@@ -135,6 +135,21 @@ func (k *Tracker) Map(arena int32, r ledger.Range, seq int64, region bool) {
 	mapped.Set(r.From, mapping{r, seq, region})
 }
 
+// Joined takes note that what is mapped from addr on starts no region any more.
+func (k *Tracker) Joined(arena int32, addr int64) {
+	mapped := k.mappings[arena]
+	if mapped == nil {
+		return
+	}
+	m, ok := mapped.Get(addr)
+	if !ok || !m.region {
+		return
+	}
+	k.history.add(m.lifetime(arena, m.Range, k.history.Now, k))
+	m.region, m.seq = false, k.history.Now
+	mapped.Set(addr, m)
+}
+
 // mappingIn is the first of the mappings that has an address of r.
 func mappingIn(mapped *btree.Map[int64, mapping], r ledger.Range) (found mapping, ok bool) {
 	look := func(_ int64, m mapping) bool {

@@ -33,6 +33,8 @@ type Keeper interface {
 	Touched(arena int32, r Range, seq int64)
 	// Gone: a block, live or pending, becomes free.
 	Gone(s *Segment)
+	// Joined: a block lies across addr, where a region of an arena started: it starts none from now on.
+	Joined(arena int32, addr int64)
 }
 
 // NewDevice is a device without arenas.

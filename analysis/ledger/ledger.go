@@ -312,6 +312,9 @@ func (l *Ledger) absorb(ar *Arena, i, next int32) {
 	if l.segments[next].Region {
 		ar.beforeMapping()
 		ar.mapped.JoinAt(l.segments[next].Addr)
+		if keeper := ar.Device.Keeper; keeper != nil {
+			keeper.Joined(ar.Index, l.segments[next].Addr)
+		}
 	}
 	l.segments[i].Size += l.segments[next].Size
 	l.drop(ar, next)
