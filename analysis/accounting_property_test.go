@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/trace"
 	"pgregory.net/rapid"
@@ -57,7 +56,9 @@ func TestPropertyAccountingAddsUp(t *testing.T) {
 				terms += l.Bytes
 			}
 			terms += b.Context + b.Modules + b.Loads + b.Graphs + b.Pools
-			if b.UsedUnknown == "" && b.UnexplainedUnknown != accounting.WhyBeyond && terms+b.Rest != b.Read.Used {
+			// The terms may exceed a reading by a sixteenth; then there is no rest, whoever else is on the card.
+			beyond := terms > b.Read.Used && terms <= b.Read.Used+b.Read.Used/16 && b.Rest == 0 && b.UnexplainedUnknown != ""
+			if b.UsedUnknown == "" && !beyond && terms+b.Rest != b.Read.Used {
 				t.Fatalf("%s: parts %d + rest %d is not used %d", name, terms, b.Rest, b.Read.Used)
 			}
 			if b.At.Seq >= 0 && !b.Read.Valid {
