@@ -22,12 +22,12 @@ type (
 	Attribution      = attribution.Result
 	Breakdown        = attribution.Breakdown
 	Group            = attribution.Group
-	Holder           = attribution.Holder
+	AllocationGroup  = attribution.AllocationGroup
 	Owner            = attribution.Owner
 	Category         = attribution.Category
 	Keyframes        = keyframes.Result
 	Keyframe         = keyframes.Frame
-	KeyHolder        = keyframes.Holder
+	KeyOrigin        = keyframes.Origin
 	Stretch          = keyframes.Stretch
 	StackFrame       = keyframes.StackFrame
 	Reason           = keyframes.Reason

@@ -28,7 +28,7 @@ type DeviceMoment struct {
 	Map         AddressMap
 	LargestFree int64 // L, mapped bytes; -1 if chunks are unknown
 	Held        Attribution
-	TopSizes    []Holder
+	TopSizes    []AllocationGroup
 	Next        *Unserved // nil if nothing of the sort came before
 }
 

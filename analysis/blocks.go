@@ -100,7 +100,7 @@ func (a *analyzer) leak(d *device) Leak {
 		l.Requested += blocks[i].Requested
 		l.Provided += blocks[i].Size
 	}
-	l.Holders = a.attribution.ByOrigin(blocks)
+	l.Allocations = a.attribution.ByOrigin(blocks)
 	l.Sizes = a.attribution.BySize(blocks)
 	l.Stacks = a.attribution.ByStack(blocks)
 	return l

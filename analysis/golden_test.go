@@ -153,7 +153,7 @@ func TestPending(t *testing.T) {
 	}
 }
 
-// The map and holders of the peak are recovered after the blocks have gone.
+// The map and live allocations of the peak are recovered after the blocks have gone.
 func TestPeakIsRecovered(t *testing.T) {
 	r := modeltest.New()
 	a := newArena(t, r, bfc.Options{Limit: bfc.NoLimit}, bfc.DeviceOptions{VMM: true, Granularity: 2 * mib})
@@ -180,7 +180,7 @@ func TestPeakIsRecovered(t *testing.T) {
 	if diff := cmp.Diff(spans, d.Map.Arenas[0].Spans); diff != "" {
 		t.Error(diff)
 	}
-	contexts := []Holder{
+	contexts := []AllocationGroup{
 		{Context: "loss", Blocks: 1, Requested: 500_000, Provided: 500_224},
 		{Context: "layer", Blocks: 1, Requested: 300_000, Provided: 300_032},
 		{Context: "model", Blocks: 1, Requested: 1000, Provided: 1024},

@@ -185,13 +185,13 @@ func TestKeyframesAreWhatAPassThatStopsThereFinds(t *testing.T) {
 	})
 }
 
-// heldAt is the requested bytes of a frame by all that is told of their holders.
+// heldAt is the requested bytes of a frame by what is recorded of their origins.
 func heldAt(k *Keyframes, frame int32) map[string]int64 {
 	sums := map[string]int64{}
 	for _, s := range k.Stretches {
 		if s.Kind == keyframes.StretchLive && s.From <= frame && frame < s.To {
-			h := &k.Holders[s.Holder]
-			for _, name := range []string{"owner " + h.Owner, "kind " + h.Kind, "category " + h.Category.String(), "phase " + h.Phase} {
+			h := &k.Origins[s.Origin]
+			for _, name := range []string{"owner " + h.Name, "kind " + h.Kind, "category " + h.Category.String(), "phase " + h.Phase} {
 				sums[name] += s.Requested
 			}
 		}
@@ -260,7 +260,7 @@ func TestKeyframesOfEachIteration(t *testing.T) {
 			live = append(live, s)
 		}
 	}
-	if len(live) != 1 || live[0].From != 2 || live[0].To != 18 || live[0].Requested != mib || k.Holders[live[0].Holder].Owner != "weights" {
+	if len(live) != 1 || live[0].From != 2 || live[0].To != 18 || live[0].Requested != mib || k.Origins[live[0].Origin].Name != "weights" {
 		t.Errorf("the weights are %+v", live)
 	}
 }

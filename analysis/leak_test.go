@@ -16,18 +16,18 @@ func TestLeak(t *testing.T) {
 		t.Errorf("leak %+v, want a slope of 40000, rising", got)
 	}
 	// Seven blocks: that of the first iteration does not count.
-	holders := []Holder{{Context: "history", Blocks: 7, Requested: 280_000, Provided: 7 * 40_192}}
-	if diff := cmp.Diff(holders, d.Leak.Holders); diff != "" {
+	groups := []AllocationGroup{{Context: "history", Blocks: 7, Requested: 280_000, Provided: 7 * 40_192}}
+	if diff := cmp.Diff(groups, d.Leak.Allocations); diff != "" {
 		t.Error(diff)
 	}
-	sizes := []Holder{{Size: 40_000, Blocks: 7, Requested: 280_000, Provided: 7 * 40_192}}
+	sizes := []AllocationGroup{{Size: 40_000, Blocks: 7, Requested: 280_000, Provided: 7 * 40_192}}
 	if diff := cmp.Diff(sizes, d.Leak.Sizes); diff != "" {
 		t.Error(diff)
 	}
 	if l := d.Leak; l.Blocks != 7 || l.Requested != 280_000 || l.Provided != 7*40_192 {
 		t.Errorf("%d blocks of %d in %d bytes", l.Blocks, l.Requested, l.Provided)
 	}
-	if l := run(t, job(t, 8, 12, 0, true), Options{}).Devices[0].Leak; l.Iterations != (Trend{Valid: true, Points: 7}) || len(l.Holders) > 0 {
+	if l := run(t, job(t, 8, 12, 0, true), Options{}).Devices[0].Leak; l.Iterations != (Trend{Valid: true, Points: 7}) || len(l.Allocations) > 0 {
 		t.Errorf("leak %+v of a job that keeps nothing", l)
 	}
 	if l := run(t, job(t, 5, 12, 40_000, true), Options{}).Devices[0].Leak; l.Iterations != (Trend{Points: 4}) {
@@ -35,7 +35,7 @@ func TestLeak(t *testing.T) {
 	}
 }
 
-// Holders are of the last mark: a job that cleans up before it exits has leaked all the same. A block
+// Allocations are of the last mark: a job that cleans up before it exits has leaked all the same. A block
 // that is pending since then is one of them, once.
 func TestLeakOutlivesCleaningUp(t *testing.T) {
 	r := modeltest.New()
@@ -50,8 +50,8 @@ func TestLeakOutlivesCleaningUp(t *testing.T) {
 		a.Free(addr, i == 5)
 	}
 	d := run(t, r, Options{}).Devices[0]
-	want := []Holder{{Context: "list", Blocks: 5, Requested: 25_000, Provided: 5 * 5120}}
-	if diff := cmp.Diff(want, d.Leak.Holders); diff != "" {
+	want := []AllocationGroup{{Context: "list", Blocks: 5, Requested: 25_000, Provided: 5 * 5120}}
+	if diff := cmp.Diff(want, d.Leak.Allocations); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -96,7 +96,7 @@ func TestPausesAreNoLeak(t *testing.T) {
 	}
 }
 
-// What leaks in a tag leaks also while it is paused, and is among the holders; what is freed
+// What leaks in a tag leaks also while it is paused, and is among the live allocations; what is freed
 // meanwhile is not held any more.
 func TestLeakOfAPausedTag(t *testing.T) {
 	p := newPausing(t)
@@ -194,8 +194,8 @@ func TestLeakByRequests(t *testing.T) {
 	if got := d.Leak.Requests; got != (Trend{Valid: true, Points: 19, Slope: 10 * mib, Rising: true}) || d.Leak.Request != "request" {
 		t.Errorf("by %q: %+v", d.Leak.Request, got)
 	}
-	if h := d.Leak.Holders; len(h) != 1 || h[0].Context != "history" || h[0].Blocks != 19 || h[0].Requested != 190*mib {
-		t.Errorf("holders %+v", h)
+	if h := d.Leak.Allocations; len(h) != 1 || h[0].Context != "history" || h[0].Blocks != 19 || h[0].Requested != 190*mib {
+		t.Errorf("allocations %+v", h)
 	}
 	if trend, per := d.Leak.Trend(); per != "request" || !trend.Rising {
 		t.Errorf("%+v by %s", trend, per)
@@ -210,7 +210,7 @@ func TestLeakByRequests(t *testing.T) {
 		s.request(t, n, "request", 0)
 	}
 	d = run(t, s.Recorder, Options{}).Devices[0]
-	if got := d.Leak.Requests; got != (Trend{Valid: true, Points: 19}) || d.Leak.Seconds.Rising || len(d.Leak.Holders) > 0 {
+	if got := d.Leak.Requests; got != (Trend{Valid: true, Points: 19}) || d.Leak.Seconds.Rising || len(d.Leak.Allocations) > 0 {
 		t.Errorf("of a server that keeps nothing: %+v", d.Leak)
 	}
 }
@@ -249,8 +249,8 @@ func TestLeakByTime(t *testing.T) {
 		t.Errorf("%s = %v, %v", m.Name, got, ok)
 	}
 	// What the windows that count had made and was live when the last of them ended: 16 to 62.
-	if h := d.Leak.Holders; h[0].Context != "history" || h[0].Blocks != 94 || h[0].Requested != 940*mib {
-		t.Errorf("holders %+v", h)
+	if h := d.Leak.Allocations; h[0].Context != "history" || h[0].Blocks != 94 || h[0].Requested != 940*mib {
+		t.Errorf("allocations %+v", h)
 	}
 
 	s = newServer(t)
@@ -303,7 +303,7 @@ func TestLeakByTimeOfFewPeriods(t *testing.T) {
 	if got := d.Leak.Seconds; !got.Rising || got.Slope != 10*mib/(requestTime/1e9) {
 		t.Errorf("%+v", got)
 	}
-	if h := d.Leak.Holders; len(h) == 0 || h[0].Context != "history" {
+	if h := d.Leak.Allocations; len(h) == 0 || h[0].Context != "history" {
 		t.Errorf("%+v", h)
 	}
 }

@@ -349,7 +349,7 @@ func TestEveryTermIsWhatItsDefinitionCounts(t *testing.T) {
 		var peak, maxima ledger.Split
 		var peakSeq int64 = -1
 		var pictures [2]picture
-		var contexts, sizes []Holder
+		var contexts, sizes []AllocationGroup
 		var largestFree chunk
 		var free ledger.FreeTerms
 		var view int32
@@ -370,7 +370,7 @@ func TestEveryTermIsWhatItsDefinitionCounts(t *testing.T) {
 			if all.R > peak.R || all.R == peak.R && all.T > peak.T {
 				peak, peakSeq = all, e.Seq
 				pictures = [2]picture{n.picture(0), n.picture(1)}
-				contexts, sizes = n.holders(r)
+				contexts, sizes = n.groups(r)
 				largestFree = n.largestFree(-1)
 				free = n.free(n.view())
 				view = n.view()
@@ -458,34 +458,34 @@ func (n *naive) checkArena(t *rapid.T, ar *arena, e *trace.Event) {
 
 func (n *naive) none() picture { return picture{map[int64]SpanKind{}, map[int64]int64{}} }
 
-// holders groups the live blocks by context and by size, the ten greatest of each.
-func (n *naive) holders(r *modeltest.Recorder) (contexts, sizes []Holder) {
-	byContext, bySize := map[string]*Holder{}, map[int64]*Holder{}
+// groups returns the live blocks by context and by size, the ten greatest of each.
+func (n *naive) groups(r *modeltest.Recorder) (contexts, sizes []AllocationGroup) {
+	byContext, bySize := map[string]*AllocationGroup{}, map[int64]*AllocationGroup{}
 	for _, b := range n.blocks {
 		if b.pending {
 			continue
 		}
 		text := r.Strings.Text(b.e.Context)
 		if byContext[text] == nil {
-			byContext[text] = &Holder{Context: text}
+			byContext[text] = &AllocationGroup{Context: text}
 		}
 		if bySize[b.e.Requested] == nil {
-			bySize[b.e.Requested] = &Holder{Size: b.e.Requested}
+			bySize[b.e.Requested] = &AllocationGroup{Size: b.e.Requested}
 		}
-		for _, h := range []*Holder{byContext[text], bySize[b.e.Requested]} {
+		for _, h := range []*AllocationGroup{byContext[text], bySize[b.e.Requested]} {
 			h.Blocks++
 			h.Requested += b.e.Requested
 			h.Provided += b.e.Provided
 		}
 	}
-	top := func(all []Holder) []Holder {
-		slices.SortFunc(all, func(x, y Holder) int {
+	top := func(all []AllocationGroup) []AllocationGroup {
+		slices.SortFunc(all, func(x, y AllocationGroup) int {
 			return cmp.Or(cmp.Compare(y.Requested, x.Requested), cmp.Compare(y.Provided, x.Provided),
 				cmp.Compare(x.Context, y.Context), cmp.Compare(y.Size, x.Size))
 		})
 		return all[:min(10, len(all))]
 	}
-	for _, h := range slices.SortedFunc(maps.Values(byContext), func(x, y *Holder) int { return cmp.Compare(x.Context, y.Context) }) {
+	for _, h := range slices.SortedFunc(maps.Values(byContext), func(x, y *AllocationGroup) int { return cmp.Compare(x.Context, y.Context) }) {
 		contexts = append(contexts, *h)
 	}
 	for _, h := range bySize {

@@ -42,9 +42,9 @@ type DeviceResult struct {
 	Paper          Paper
 	Leak           Leak
 	Series         Series
-	Map            AddressMap // at the peak instant
-	TopContexts    []Holder   // live at the peak, by bytes, greatest first
-	TopSizes       []Holder
+	Map            AddressMap        // at the peak instant
+	TopContexts    []AllocationGroup // live at the peak, by bytes, greatest first
+	TopSizes       []AllocationGroup
 	Transitions    []Transition // pauses and resumes in order; at most MaxGrowths are kept
 	Pauses         *Pauses      // what tags did; nil where no memory has one
 	LargestFree    int64        // L at the peak instant: the largest free chunk, mapped bytes

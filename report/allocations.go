@@ -38,22 +38,22 @@ func allocationSections(d *analysis.DeviceResult) []layout.Section {
 }
 
 // contextTable lists groups by context, with their chunks as shares of whole, in bytes.
-func contextTable(title string, holders []analysis.Holder, whole int64) layout.Section {
+func contextTable(title string, groups []analysis.AllocationGroup, whole int64) layout.Section {
 	s := layout.Section{
 		Title:   title,
 		Columns: []layout.Column{layout.Words("context"), layout.Numbers("allocations"), layout.Numbers("requested"), layout.Numbers("provided"), layout.Numbers("of reserved")},
 	}
-	for _, h := range holders {
-		s.Rows = append(s.Rows, layout.Row(terms.Context(h.Context, contextWidth), units.FormatCount(h.Blocks), units.FormatSize(h.Requested), units.FormatSize(h.Provided), units.FormatPercent(units.Ratio(h.Provided, whole))))
+	for _, g := range groups {
+		s.Rows = append(s.Rows, layout.Row(terms.Context(g.Context, contextWidth), units.FormatCount(g.Blocks), units.FormatSize(g.Requested), units.FormatSize(g.Provided), units.FormatPercent(units.Ratio(g.Provided, whole))))
 	}
 	s.Elide(groupsShown, 0)
 	return s
 }
 
-func newJSONAllocationGroups(d *analysis.DeviceResult, holders []analysis.Holder) []jsonAllocationGroup {
+func newJSONAllocationGroups(d *analysis.DeviceResult, groups []analysis.AllocationGroup) []jsonAllocationGroup {
 	out := []jsonAllocationGroup{}
-	for _, h := range holders {
-		j := jsonAllocationGroup{h.Context, h.Size, h.Blocks, h.Requested, &h.Provided}
+	for _, g := range groups {
+		j := jsonAllocationGroup{g.Context, g.Size, g.Blocks, g.Requested, &g.Provided}
 		if d.Sampled != nil {
 			j.Provided = nil
 		}

@@ -161,7 +161,7 @@ func TestHeldTablesAddUp(t *testing.T) {
 	}
 }
 
-// What JSON tells of holders adds up to the instant's requested and provided bytes, exactly.
+// The groups of live allocations in JSON add up to the instant's requested and provided bytes, exactly.
 func TestJSONHeldAddsUp(t *testing.T) {
 	type group struct{ Blocks, Requested, Provided int64 }
 	type breakdown struct {

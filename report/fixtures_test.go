@@ -101,7 +101,7 @@ func troubled() *analysis.Result {
 		{Seq: 1200, Time: last.Start / 2, Request: 3 * gib, Free: 4 * gib, LargestFree: gib, TooSmall: 3 * gib, Stranded: gib, Verdict: analysis.Fragmentation, Context: "model.head", Requester: "model.head", At: last.At},
 		{Seq: 1300, Time: last.Start, Request: 30 * gib, Free: 4 * gib, LargestFree: gib, TooSmall: 4 * gib, Verdict: analysis.Capacity, At: last.At},
 	}
-	d.Leak = analysis.Leak{Iterations: analysis.Trend{Valid: true, Points: 5, Slope: 1.5 * float64(mib), Rising: true}, Blocks: 251, Requested: 373*mib + 512, Provided: 374*mib + 512, Holders: []analysis.Holder{
+	d.Leak = analysis.Leak{Iterations: analysis.Trend{Valid: true, Points: 5, Slope: 1.5 * float64(mib), Rising: true}, Blocks: 251, Requested: 373*mib + 512, Provided: 374*mib + 512, Allocations: []analysis.AllocationGroup{
 		{Context: "train.history", Blocks: 249, Requested: 373 * mib, Provided: 374 * mib}, {Blocks: 2, Requested: 512, Provided: 512},
 	}}
 	for arena := int32(1); arena <= 7; arena++ {

@@ -42,12 +42,12 @@ func leakSection(d *analysis.DeviceResult) layout.Section {
 		return s
 	}
 	s.Before = layout.Toned(layout.Warned, layout.Note(fmt.Sprintf("live bytes keep rising %s: %s", at, slope)))
-	if len(leak.Holders) == 0 {
+	if len(leak.Allocations) == 0 {
 		return s
 	}
-	holders := contextTable("", leak.Holders, leak.Provided)
-	holders.Columns[len(holders.Columns)-1].Name = "share"
-	s.Columns, s.Rows = holders.Columns, holders.Rows
+	groups := contextTable("", leak.Allocations, leak.Provided)
+	groups.Columns[len(groups.Columns)-1].Name = "share"
+	s.Columns, s.Rows = groups.Columns, groups.Rows
 	after := map[string]string{
 		"iteration": "allocations made after the first iteration and live at the end of the last",
 		"request":   "allocations made after the first request and live at the end of the last",
@@ -98,7 +98,7 @@ func newJSONLeak(d *analysis.DeviceResult) *jsonLeak {
 		Rising: l.Iterations.Rising, Points: l.Iterations.Points,
 		PerRequest: newJSONTrend(l.Requests, l.Request), PerSecond: newJSONTrend(l.Seconds, ""),
 		By: by, Blocks: l.Blocks, Requested: l.Requested, Provided: &l.Provided,
-		Holders: newJSONAllocationGroups(d, l.Holders), Stacks: newJSONBreakdown(&d.Held, &l.Stacks),
+		Allocations: newJSONAllocationGroups(d, l.Allocations), Stacks: newJSONBreakdown(&d.Held, &l.Stacks),
 	}
 	if l.Iterations.Valid {
 		j.Slope = plain.Finite(l.Iterations.Slope)
@@ -124,12 +124,12 @@ type jsonLeak struct {
 	PerRequest *jsonTrend `json:"per_request"`
 	PerSecond  *jsonTrend `json:"per_second"`
 	// The allocations of the trend that By names: made after its first point and live at its last.
-	By        string                `json:"by"` // "iteration", "request" or "second"
-	Blocks    int64                 `json:"blocks"`
-	Requested int64                 `json:"requested"`
-	Provided  *int64                `json:"provided"`
-	Holders   []jsonAllocationGroup `json:"allocations"`
-	Stacks    jsonBreakdown         `json:"stacks"`
+	By          string                `json:"by"` // "iteration", "request" or "second"
+	Blocks      int64                 `json:"blocks"`
+	Requested   int64                 `json:"requested"`
+	Provided    *int64                `json:"provided"`
+	Allocations []jsonAllocationGroup `json:"allocations"`
+	Stacks      jsonBreakdown         `json:"stacks"`
 }
 
 // jsonTrend has its slope in bytes per request or per second.

@@ -16,7 +16,7 @@ func TestLeakSection(t *testing.T) {
 	const mib = 1 << 20
 	flat := analysis.Trend{Valid: true, Points: 30}
 	rising := analysis.Trend{Valid: true, Points: 30, Slope: 10 * mib, Rising: true}
-	holders := []analysis.Holder{{Context: "history", Blocks: 3, Requested: 30 * mib, Provided: 30 * mib}}
+	groups := []analysis.AllocationGroup{{Context: "history", Blocks: 3, Requested: 30 * mib, Provided: 30 * mib}}
 	for name, test := range map[string]struct {
 		leak  analysis.Leak
 		wants []string
@@ -25,7 +25,7 @@ func TestLeakSection(t *testing.T) {
 		"no iterations": {analysis.Leak{Iterations: flat, Requests: rising}, []string{"none: live bytes do not keep rising at iteration ends (0 B per iteration)"}},
 		"iterations":    {analysis.Leak{Iterations: rising}, []string{"live bytes keep rising at iteration ends: +10 MiB per iteration"}},
 		"requests": {
-			analysis.Leak{Requests: rising, Request: "answer", Seconds: flat, Holders: holders, Provided: 40 * mib},
+			analysis.Leak{Requests: rising, Request: "answer", Seconds: flat, Allocations: groups, Provided: 40 * mib},
 			[]string{
 				"live bytes keep rising at the ends of requests (phase answer): +10 MiB per request, 0 B per second", "75.0%",
 				"allocations made after the first request and live at the end of the last\nshares of their chunks, 40 MiB",
@@ -56,7 +56,7 @@ func TestLeakingJSON(t *testing.T) {
 		Leak: analysis.Leak{
 			Iterations: analysis.Trend{}, Requests: analysis.Trend{Valid: true, Points: 9, Slope: 10.5, Rising: true}, Request: "answer",
 			Seconds: analysis.Trend{Valid: true, Points: 47, Slope: 7.25, Rising: true}, Blocks: 1, Requested: 30, Provided: 40,
-			Holders: []analysis.Holder{{Context: "history", Blocks: 1, Requested: 30, Provided: 40}},
+			Allocations: []analysis.AllocationGroup{{Context: "history", Blocks: 1, Requested: 30, Provided: 40}},
 		},
 	}
 	slow := analysis.DeviceResult{Device: 1, Leak: analysis.Leak{Iterations: analysis.Trend{Valid: true, Points: 6, Slope: 1.5}}}

@@ -33,7 +33,7 @@ func watchedResult(c int64) *analysis.Result {
 		},
 		GrowthCount: 1,
 		OOMs:        []analysis.OOM{{Seq: 8, Time: 8000, Request: 1 << 40, Free: -1, LargestFree: -1, TooSmall: -1, Stranded: -1, At: peak}},
-		TopSizes:    []analysis.Holder{{Size: 2 * mib, Blocks: 3, Requested: 6 * mib, Provided: 6 * mib}},
+		TopSizes:    []analysis.AllocationGroup{{Size: 2 * mib, Blocks: 3, Requested: 6 * mib, Provided: 6 * mib}},
 		Map: analysis.AddressMap{At: peak, Arenas: []analysis.ArenaMap{{
 			Base: 1 << 40, Extent: 20 * mib, At: peak, Spans: []analysis.Span{
 				{Start: 0, Bytes: 6 * mib, Kind: analysis.SpanLive}, {Start: 6 * mib, Bytes: mib, Kind: analysis.SpanPending},
@@ -91,7 +91,7 @@ func TestWatchedText(t *testing.T) {
 		}
 	}
 	if section := table(t, text, "Live allocations at the peak, by size"); strings.Contains(section, "provided") {
-		t.Errorf("chunks of holders in\n%s", section)
+		t.Errorf("chunks of live allocations in\n%s", section)
 	}
 	if strings.Contains(text, "NaN") || strings.Contains(text, "-1") {
 		t.Errorf("a number that does not exist in\n%s", text)

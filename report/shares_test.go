@@ -153,8 +153,8 @@ func checkJSONShares(t *rapid.T, results []*analysis.Result) {
 		case map[string]any:
 			for key, child := range node {
 				value, number := child.(float64)
-				holder := at == "waste" || at == "paper" || strings.HasSuffix(key, "_share")
-				if number && holder && !notShares[key] && !ratios[key] {
+				share := at == "waste" || at == "paper" || strings.HasSuffix(key, "_share")
+				if number && share && !notShares[key] && !ratios[key] {
 					if found++; !isShare(value) {
 						t.Fatalf("%s.%s = %v", at, key, value)
 					}

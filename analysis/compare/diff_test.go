@@ -139,11 +139,11 @@ func TestCompareParts(t *testing.T) {
 			func(d *Diff) []Change { return d.Modules }, []string{"b 0 10 grew", "a 5 - one-sided"}},
 		{"a device that lists only greater ones", run(held(30, 2, of("a", 50), of("b", 20)), held(0, 0, of("c", 25))), run(held(0, 0, of("c", 26))),
 			func(d *Diff) []Change { return d.Modules }, []string{"a 50 0 shrank", "b 20 0 shrank", "c 25 26 grew"}},
-		{"sizes", run(analysis.DeviceResult{Peak: analysis.Instant{T: 100}, TopSizes: []analysis.Holder{{Size: 64, Requested: 64}, {Size: 36, Requested: 36}}}),
-			run(analysis.DeviceResult{Peak: analysis.Instant{T: 128}, TopSizes: []analysis.Holder{{Size: 64, Requested: 128}}}),
+		{"sizes", run(analysis.DeviceResult{Peak: analysis.Instant{T: 100}, TopSizes: []analysis.AllocationGroup{{Size: 64, Requested: 64}, {Size: 36, Requested: 36}}}),
+			run(analysis.DeviceResult{Peak: analysis.Instant{T: 128}, TopSizes: []analysis.AllocationGroup{{Size: 64, Requested: 128}}}),
 			func(d *Diff) []Change { return d.Sizes }, []string{"64 64 128 grew", "36 36 0 shrank"}},
-		{"sizes below the list", run(analysis.DeviceResult{Peak: analysis.Instant{T: 100}, TopSizes: []analysis.Holder{{Size: 64, Requested: 64}}}),
-			run(analysis.DeviceResult{Peak: analysis.Instant{T: 128}, TopSizes: []analysis.Holder{{Size: 128, Requested: 128}}}),
+		{"sizes below the list", run(analysis.DeviceResult{Peak: analysis.Instant{T: 100}, TopSizes: []analysis.AllocationGroup{{Size: 64, Requested: 64}}}),
+			run(analysis.DeviceResult{Peak: analysis.Instant{T: 128}, TopSizes: []analysis.AllocationGroup{{Size: 128, Requested: 128}}}),
 			func(d *Diff) []Change { return d.Sizes }, []string{"64 64 0 shrank", "128 - 128 one-sided"}},
 	}
 	for _, test := range tests {

@@ -219,7 +219,7 @@ func (k *Tracker) Finish(end End) (*Result, error) {
 			f.C = -1
 		}
 	}
-	b := builder{ledger: end.Ledger, who: end.Attribution, out: out, holders: map[heldAs]int32{}, stacks: map[int64]int32{}}
+	b := builder{ledger: end.Ledger, who: end.Attribution, out: out, origins: map[originKey]int32{}, stacks: map[int64]int32{}}
 	for i := range k.history.gone {
 		if l := &k.history.gone[i]; l.keys == k {
 			b.add(l)
@@ -261,8 +261,8 @@ func (k *Tracker) lifetimesNow(of *ledger.Ledger, add func(*lifetime)) {
 	}
 }
 
-// heldAs is what was recorded about a block.
-type heldAs struct {
+// originKey is what was recorded about a block.
+type originKey struct {
 	context, label int32
 	category       attribution.Category
 	phase          uint8
@@ -273,7 +273,7 @@ type builder struct {
 	ledger  *ledger.Ledger
 	who     *attribution.Tracker
 	out     *Result
-	holders map[heldAs]int32
+	origins map[originKey]int32
 	stacks  map[int64]int32
 }
 
@@ -289,7 +289,7 @@ func (b *builder) add(l *lifetime) {
 		return int32(at)
 	}
 	s := Stretch{
-		Arena: l.Arena, Kind: l.kind, Region: l.region, Addr: l.Addr, Bytes: l.Size, Holder: -1,
+		Arena: l.Arena, Kind: l.kind, Region: l.region, Addr: l.Addr, Bytes: l.Size, Origin: -1,
 		From: after(l.from), To: after(l.to),
 	}
 	if s.From >= s.To {
@@ -297,7 +297,7 @@ func (b *builder) add(l *lifetime) {
 	}
 	if l.kind == StretchLive {
 		s.Requested = l.Requested
-		s.Holder = b.holder(&l.Block)
+		s.Origin = b.origin(&l.Block)
 	}
 	end := s.To
 	for _, pause := range b.ledger.Arenas[l.Arena].Pauses() {
@@ -311,17 +311,17 @@ func (b *builder) add(l *lifetime) {
 	}
 }
 
-func (b *builder) holder(of *ledger.Block) int32 {
-	key := heldAs{of.Context, of.Label, b.who.Category(of), of.Phase}
-	at, known := b.holders[key]
+func (b *builder) origin(of *ledger.Block) int32 {
+	key := originKey{of.Context, of.Label, b.who.Category(of), of.Phase}
+	at, known := b.origins[key]
 	if known {
 		return at
 	}
 	origin := b.who.OriginOf(of.Context, of.Label)
-	at = int32(len(b.out.Holders))
-	b.holders[key] = at
-	b.out.Holders = append(b.out.Holders, Holder{
-		Owner: origin.Name, Kind: origin.Kind(), Module: origin.Module, Category: key.category,
+	at = int32(len(b.out.Origins))
+	b.origins[key] = at
+	b.out.Origins = append(b.out.Origins, Origin{
+		Name: origin.Name, Kind: origin.Kind(), Module: origin.Module, Category: key.category,
 		Phase: b.who.Phases.Name(of.Phase), Stack: b.stack(b.who.StackOf(of.Context)),
 	})
 	return at

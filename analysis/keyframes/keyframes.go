@@ -27,7 +27,7 @@ import (
 type Result struct {
 	Frames    []Frame   // ascending by Seq, no two alike
 	Stretches []Stretch // by arena, kind and address
-	Holders   []Holder
+	Origins   []Origin
 	Stacks    []StackFrame
 	// IterationsEach and EventsEach are how many iterations, and events that changed the device, a
 	// pair of peak and trough stands for: 1, or a power of two where there were too many.
@@ -86,14 +86,14 @@ type Stretch struct {
 	From, To    int32
 	Addr, Bytes int64
 	Requested   int64 // live
-	Holder      int32 // live: index into Holders, else -1
+	Origin      int32 // live: index into Origins, else -1
 }
 
-// Holder is the recorded origin of a block; blocks with equal origins share one.
-type Holder struct {
-	Owner    string // see [Attribution].Modules
-	Kind     string // the owner, numbers in a module's path taken for the same
-	Module   bool   // the owner is the dotted path of a module
+// Origin is the recorded origin of a block; blocks with equal origins share one.
+type Origin struct {
+	Name     string // see [Attribution].Modules
+	Kind     string // the name, with numbers in a module path replaced: repeated layers share it
+	Module   bool   // the name is the dotted path of a module
 	Category attribution.Category
 	Phase    string
 	Stack    int32 // index into Stacks of the innermost frame; -1 for none

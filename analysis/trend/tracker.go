@@ -28,8 +28,8 @@ type Leak struct {
 	// that [Leak.Trend] returns: their count, requested and provided bytes, and the greatest groups by
 	// origin, requested size and stack. 0 and nil where no trend is valid.
 	Blocks, Requested, Provided int64
-	Holders                     []attribution.Holder
-	Sizes                       []attribution.Holder
+	Allocations                 []attribution.AllocationGroup
+	Sizes                       []attribution.AllocationGroup
 	Stacks                      attribution.Breakdown
 }
 

@@ -123,7 +123,7 @@ func TestPprofTool(t *testing.T) {
 		}
 	}
 	if out := top(t, raw); !strings.Contains(out, "5000000B 55.54%") || !strings.Contains(out, "step") {
-		t.Errorf("the greatest holder is not told:\n%s", out)
+		t.Errorf("the largest group of allocations is missing:\n%s", out)
 	}
 }
 

@@ -40,15 +40,15 @@ type keyframesData struct {
 	Addr   packed `json:"addr"`  // from the arena's base
 	Bytes  packed `json:"bytes"`
 	Excess packed `json:"excess"` // bytes minus requested bytes
-	Holder packed `json:"holder"` // index, -1 for none
+	Origin packed `json:"origin"` // index, -1 for none
 	Times  packed `json:"times"`
 	From   packed `json:"from"`
 	To     packed `json:"to"`
 
 	Strings  []string `json:"strings"`
-	Owner    packed   `json:"owner"` // origin of a holder: index into Strings, as are kind and phase
+	Name     packed   `json:"name"` // of an origin: index into Strings, as are repeated, category and phase
 	Repeated packed   `json:"repeated"`
-	Module   packed   `json:"module"` // 1: the owner is the path of a module
+	Module   packed   `json:"module"` // 1: the name is the path of a module
 	Category packed   `json:"category"`
 	Phase    packed   `json:"phase"`
 	Stack    packed   `json:"stack"` // index of the innermost frame, -1
@@ -79,7 +79,7 @@ func newKeyframes(p *pack, k *analysis.Keyframes, r *analysis.Result, kept []int
 		Paused: of(func(f *analysis.Keyframe) int64 { return f.At.Paused }),
 	}
 	out.stretches(p, keptStretches(k, kept), r)
-	out.holders(p, k)
+	out.origins(p, k)
 	return out
 }
 
@@ -143,24 +143,24 @@ func (out *keyframesData) stretches(p *pack, all []analysis.Stretch, r *analysis
 	out.Addr = of(func(s *analysis.Stretch) int64 { return s.Addr - r.Arenas[s.Arena].Base })
 	out.Bytes = of(func(s *analysis.Stretch) int64 { return s.Bytes })
 	out.Excess = of(func(s *analysis.Stretch) int64 { return s.Bytes - s.Requested })
-	out.Holder = of(func(s *analysis.Stretch) int64 { return int64(s.Holder) })
+	out.Origin = of(func(s *analysis.Stretch) int64 { return int64(s.Origin) })
 	out.Times, out.From, out.To = p.column(times), p.column(from), p.column(to)
 }
 
-func (out *keyframesData) holders(p *pack, k *analysis.Keyframes) {
+func (out *keyframesData) origins(p *pack, k *analysis.Keyframes) {
 	var names texts
-	of := func(value func(*analysis.KeyHolder) int64) packed { return columnOf(p, k.Holders, value) }
-	out.Owner = of(func(h *analysis.KeyHolder) int64 { return names.of(plain.Shorten(h.Owner, frameWidth)) })
-	out.Repeated = of(func(h *analysis.KeyHolder) int64 { return names.of(plain.Shorten(h.Kind, frameWidth)) })
-	out.Module = of(func(h *analysis.KeyHolder) int64 {
-		if h.Module {
+	of := func(value func(*analysis.KeyOrigin) int64) packed { return columnOf(p, k.Origins, value) }
+	out.Name = of(func(o *analysis.KeyOrigin) int64 { return names.of(plain.Shorten(o.Name, frameWidth)) })
+	out.Repeated = of(func(o *analysis.KeyOrigin) int64 { return names.of(plain.Shorten(o.Kind, frameWidth)) })
+	out.Module = of(func(o *analysis.KeyOrigin) int64 {
+		if o.Module {
 			return 1
 		}
 		return 0
 	})
-	out.Category = of(func(h *analysis.KeyHolder) int64 { return names.of(h.Category.String()) })
-	out.Phase = of(func(h *analysis.KeyHolder) int64 { return names.of(plain.Shorten(h.Phase, 40)) })
-	out.Stack = of(func(h *analysis.KeyHolder) int64 { return int64(h.Stack) })
+	out.Category = of(func(o *analysis.KeyOrigin) int64 { return names.of(o.Category.String()) })
+	out.Phase = of(func(o *analysis.KeyOrigin) int64 { return names.of(plain.Shorten(o.Phase, 40)) })
+	out.Stack = of(func(o *analysis.KeyOrigin) int64 { return int64(o.Stack) })
 	out.Frame = columnOf(p, k.Stacks, func(f *analysis.StackFrame) int64 { return names.of(plain.Shorten(f.Frame, frameWidth)) })
 	out.Parent = columnOf(p, k.Stacks, func(f *analysis.StackFrame) int64 { return int64(f.Parent) })
 	out.Strings = names.strings()

@@ -41,8 +41,8 @@ func TestPageNames(t *testing.T) {
 const mix = (color) => color, hashOf = () => 0.5;
 `
 	const after = `
-const allocations = { groups: ['constructor', '__proto__', 'toString', 'weights'].map((name, i) => ({ holder: i, size: 1, requested: 4 - i, name })) };
-const view = { allocations, coloring: 'category', colorName: (holder) => allocations.groups[holder].name };
+const allocations = { groups: ['constructor', '__proto__', 'toString', 'weights'].map((name, i) => ({ origin: i, size: 1, requested: 4 - i, name })) };
+const view = { allocations, coloring: 'category', colorName: (origin) => allocations.groups[origin].name };
 for (const name of ['forward', 'other', 'constructor', '__proto__', 'toString', 'mine']) console.log(name, DeviceView.prototype.phaseColor(name));
 const space = SPACE;
 const assigned = space.prototype.assign.call(view);

@@ -180,7 +180,7 @@ func (s *simulator) event() {
 		d.Peak = s.instant()
 		d.Map = s.addressMap()
 		d.LargestFree = longestFree(d.Map)
-		d.TopContexts, d.TopSizes = s.holders()
+		d.TopContexts, d.TopSizes = s.groups()
 	}
 	s.point()
 }
@@ -238,19 +238,19 @@ func (s *simulator) addressMap() analysis.AddressMap {
 	return analysis.AddressMap{At: s.instant(), Arenas: []analysis.ArenaMap{a}}
 }
 
-func (s *simulator) holders() (contexts, sizes []analysis.Holder) {
-	byContext, bySize := map[string]*analysis.Holder{}, map[int64]*analysis.Holder{}
+func (s *simulator) groups() (contexts, sizes []analysis.AllocationGroup) {
+	byContext, bySize := map[string]*analysis.AllocationGroup{}, map[int64]*analysis.AllocationGroup{}
 	for _, c := range s.chunks {
 		if c.request == 0 {
 			continue
 		}
 		if byContext[c.context] == nil {
-			byContext[c.context] = &analysis.Holder{Context: c.context}
+			byContext[c.context] = &analysis.AllocationGroup{Context: c.context}
 		}
 		if bySize[c.request] == nil {
-			bySize[c.request] = &analysis.Holder{Size: c.request}
+			bySize[c.request] = &analysis.AllocationGroup{Size: c.request}
 		}
-		for _, h := range []*analysis.Holder{byContext[c.context], bySize[c.request]} {
+		for _, h := range []*analysis.AllocationGroup{byContext[c.context], bySize[c.request]} {
 			h.Blocks++
 			h.Requested += c.request
 			h.Provided += c.size
@@ -262,7 +262,7 @@ func (s *simulator) holders() (contexts, sizes []analysis.Holder) {
 	for _, h := range bySize {
 		sizes = append(sizes, *h)
 	}
-	for _, list := range [][]analysis.Holder{contexts, sizes} {
+	for _, list := range [][]analysis.AllocationGroup{contexts, sizes} {
 		sort.Slice(list, func(i, j int) bool {
 			a, b := list[i], list[j]
 			if a.Provided != b.Provided {

@@ -79,7 +79,7 @@ class DeviceView {
     this.snap = element('p', { class: 'note snap' });
     this.command = element('code', {});
     const differ = (column) => this.frames[column].some((name, _, all) => name !== all[0]);
-    this.coloring = differ('category') ? 'category' : differ('owner') ? 'owner' : 'size';
+    this.coloring = differ('category') ? 'category' : differ('name') ? 'name' : 'size';
     this.map = new SpaceMap(this);
     this.allocations = new Allocations(this);
     // Parts that follow the pin: each has a root element, and show(at) draws the stored instant of an index.
@@ -256,11 +256,11 @@ class DeviceView {
   }
 
   // colorName is the value that allocations of one colour share.
-  colorName(holder, size) {
+  colorName(origin, size) {
     const k = this.frames;
     if (this.coloring === 'none') return '';
     if (this.coloring === 'size') return formatSize(size);
-    return k.strings[k[this.coloring][holder]];
+    return k.strings[k[this.coloring][origin]];
   }
 
   assign() {
@@ -268,7 +268,7 @@ class DeviceView {
     const colors = theme.colors;
     const sums = new Map();
     for (const group of this.allocations ? this.allocations.groups : []) {
-      const name = this.colorName(group.holder, group.size);
+      const name = this.colorName(group.origin, group.size);
       sums.set(name, (sums.get(name) || 0) + group.requested);
     }
     const fixed = new Map([['weights', 0], ['gradients', 2], ['optimizer', 3], ['activations', 1], ['inputs', 4], ['kv_cache', 5], ['cuda_graphs', 6], ['workspace', 8], ['other', 9]]);
@@ -301,18 +301,18 @@ class DeviceView {
     if (span.kind !== LIVE) return 10 + span.kind;
     if (!this.allocations.wanted(span.shape)) return 10;
     const k = this.frames;
-    return this.assign().of.get(this.colorName(k.holder[span.shape], k.bytes[span.shape] - k.excess[span.shape])) ?? 9;
+    return this.assign().of.get(this.colorName(k.origin[span.shape], k.bytes[span.shape] - k.excess[span.shape])) ?? 9;
   }
 
   // blockLines describe the allocation of a shape.
   blockLines(shape) {
     const k = this.frames;
     const lines = [['requested', formatSize(k.bytes[shape] - k.excess[shape])], ['chunk', formatSize(k.bytes[shape])]];
-    const holder = k.holder[shape];
-    if (holder < 0) return lines.slice(1);
-    const owner = k.strings[k.owner[holder]];
-    lines.push(['module', owner === '' ? '(no module)' : owner], ['category', k.strings[k.category[holder]]], ['phase', k.strings[k.phase[holder]]]);
-    const stack = this.space.stack(k.stack[holder]);
+    const origin = k.origin[shape];
+    if (origin < 0) return lines.slice(1);
+    const name = k.strings[k.name[origin]];
+    lines.push(['module', name === '' ? '(no module)' : name], ['category', k.strings[k.category[origin]]], ['phase', k.strings[k.phase[origin]]]);
+    const stack = this.space.stack(k.stack[origin]);
     for (const frame of stack.slice(-4).reverse()) lines.push(['↳', frame]);
     lines.push(['click', 'show its module alone']);
     return lines;
@@ -320,9 +320,9 @@ class DeviceView {
 
   chooseBlock(shape) {
     const k = this.frames;
-    if (k.holder[shape] < 0) return;
-    const owner = k.strings[k.owner[k.holder[shape]]];
-    this.allocations.filter('owner', owner, owner === '' ? '(no module)' : owner);
+    if (k.origin[shape] < 0) return;
+    const name = k.strings[k.name[k.origin[shape]]];
+    this.allocations.filter('name', name, name === '' ? '(no module)' : name);
   }
 }
 

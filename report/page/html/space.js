@@ -155,18 +155,18 @@ class Space {
     return this.stacks[node];
   }
 
-  // holders groups the live allocations of a stored instant by origin (holder), size and arena.
-  holders(frame) {
+  // groups returns the live allocations of a stored instant, grouped by origin, size and arena.
+  groups(frame) {
     const k = this.frames;
     const found = new Map();
     for (let i = 0; i < this.shape.length; i++) {
       const shape = this.shape[i];
       if (frame < this.from[i] || frame >= this.to[i] || k.kind[shape] !== 3) continue;
       const requested = k.bytes[shape] - k.excess[shape];
-      const key = k.holder[shape] + '/' + requested + '/' + k.arena[shape];
+      const key = k.origin[shape] + '/' + requested + '/' + k.arena[shape];
       let group = found.get(key);
       if (!group) {
-        group = { holder: k.holder[shape], size: requested, arena: k.arena[shape], blocks: 0, requested: 0, provided: 0 };
+        group = { origin: k.origin[shape], size: requested, arena: k.arena[shape], blocks: 0, requested: 0, provided: 0 };
         found.set(key, group);
       }
       group.blocks++;

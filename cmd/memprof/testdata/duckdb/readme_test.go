@@ -90,13 +90,13 @@ func TestReadme(t *testing.T) {
 	if text := strings.Join(kinds, "\n"); !strings.Contains(text, "alloc | ") || !strings.Contains(text, "iteration | ") {
 		t.Errorf("kinds:\n%s", text)
 	}
-	holders := answer(t, db, all3[1], dir)
-	if len(holders) != 10 {
-		t.Fatalf("%d holders, want 10", len(holders))
+	contexts := answer(t, db, all3[1], dir)
+	if len(contexts) != 10 {
+		t.Fatalf("%d contexts, want 10", len(contexts))
 	}
-	name, _, _ := strings.Cut(holders[0], " | ")
+	name, _, _ := strings.Cut(contexts[0], " | ")
 	if requested[name] == 0 {
-		t.Errorf("the first holder is %q, which asked for nothing", holders[0])
+		t.Errorf("the first context is %q, which asked for nothing", contexts[0])
 	}
 	if once := answer(t, db, all3[2], dir); len(once) != events {
 		t.Errorf("%d rows without those that restate, want %d", len(once), events)

@@ -184,7 +184,7 @@ class SpaceMap {
     this.maps = new Map(); // by arena
     this.list = element('div', { class: 'arenas' });
     this.legend = element('div', { class: 'legend' });
-    const colorings = [['category', 'Category'], ['owner', 'Module'], ['phase', 'Phase'], ['size', 'Size'], ['none', 'Plain']];
+    const colorings = [['category', 'Category'], ['name', 'Module'], ['phase', 'Phase'], ['size', 'Size'], ['none', 'Plain']];
     this.root = card('Address space', 'space',
       element('div', { class: 'tools' }, element('span', { class: 'faint', text: 'Colour live allocations by' }),
         choice('Colour live allocations by', colorings, view.coloring, (value) => view.setColoring(value)), this.legend),

@@ -2,7 +2,7 @@
 // graph, both under the same filters.
 
 const FACETS = [
-  ['category', 'Category'], ['phase', 'Phase'], ['owner', 'Module'], ['repeated', 'Layers as one'], ['stack', 'Stack'], ['size', 'Size'], ['tag', 'Tag'],
+  ['category', 'Category'], ['phase', 'Phase'], ['name', 'Module'], ['repeated', 'Layers as one'], ['stack', 'Stack'], ['size', 'Size'], ['tag', 'Tag'],
 ];
 
 class Allocations {
@@ -12,7 +12,7 @@ class Allocations {
     this.groups = [];
     this.filters = []; // {facet, value, text}
     this.search = '';
-    this.facet = this.varies('owner') ? 'owner' : this.varies('category') ? 'category' : 'size';
+    this.facet = this.varies('name') ? 'name' : this.varies('category') ? 'category' : 'size';
     this.input = element('input', {
       type: 'search', placeholder: 'Search modules, frames, categories…', 'aria-label': 'Search live allocations', spellcheck: 'false',
       input: () => {
@@ -61,13 +61,13 @@ class Allocations {
   keyOf(group, facet) {
     const k = this.space.frames;
     const text = (column, none) => {
-      const name = k.strings[column[group.holder]];
+      const name = k.strings[column[group.origin]];
       return [name, name === '' ? none : name];
     };
     switch (facet) {
       case 'category': return text(k.category, '(none)');
       case 'phase': return text(k.phase, '(no name)');
-      case 'owner': return text(k.owner, '(no module)');
+      case 'name': return text(k.name, '(no module)');
       case 'repeated': return text(k.repeated, '(no module)');
       case 'size': return [String(group.size), formatSize(group.size)];
       case 'tag': {
@@ -75,8 +75,8 @@ class Allocations {
         return [arena.tag, arena.tag === '' ? '(no tag)' : arena.tag];
       }
       default: {
-        const stack = this.space.stack(k.stack[group.holder]);
-        return [String(k.stack[group.holder]), stack.length === 0 ? '(no stack)' : stack.slice().reverse().join(' ← ')];
+        const stack = this.space.stack(k.stack[group.origin]);
+        return [String(k.stack[group.origin]), stack.length === 0 ? '(no stack)' : stack.slice().reverse().join(' ← ')];
       }
     }
   }
@@ -85,9 +85,9 @@ class Allocations {
   matches(group) {
     if (this.search === '') return true;
     const k = this.space.frames;
-    const holder = group.holder;
-    const names = [k.strings[k.owner[holder]], k.strings[k.category[holder]], k.strings[k.phase[holder]], this.view.device.arenas[group.arena].tag];
-    return names.concat(this.space.stack(k.stack[holder])).some((name) => name.toLowerCase().includes(this.search));
+    const origin = group.origin;
+    const names = [k.strings[k.name[origin]], k.strings[k.category[origin]], k.strings[k.phase[origin]], this.view.device.arenas[group.arena].tag];
+    return names.concat(this.space.stack(k.stack[origin])).some((name) => name.toLowerCase().includes(this.search));
   }
 
   passes(group) {
@@ -98,7 +98,7 @@ class Allocations {
   wanted(shape) {
     if (this.filters.length === 0 && this.search === '') return true;
     const k = this.space.frames;
-    const group = { holder: k.holder[shape], size: k.bytes[shape] - k.excess[shape], arena: k.arena[shape] };
+    const group = { origin: k.origin[shape], size: k.bytes[shape] - k.excess[shape], arena: k.arena[shape] };
     return this.passes(group) && this.matches(group);
   }
 
@@ -110,7 +110,7 @@ class Allocations {
   }
 
   show(frame) {
-    this.groups = this.space.holders(frame);
+    this.groups = this.space.groups(frame);
     this.refresh();
   }
 

@@ -10,12 +10,12 @@ class Flame extends Chart {
     this.allocations = allocations;
     const frames = view.space.frames;
     const stacks = frames.stack.some((node) => node >= 0);
-    this.by = stacks ? 'stack' : 'owner';
+    this.by = stacks ? 'stack' : 'name';
     this.focus = []; // names from the root to the frame that is as wide as the graph
     this.path = element('span', { class: 'faint flame-path' });
     this.root = element('div', { class: 'flame-box' },
       element('div', { class: 'tools' },
-        choice('Flame graph by', [['stack', 'Stacks'], ['owner', 'Modules'], ['category', 'Category, phase, module']], this.by, (value) => {
+        choice('Flame graph by', [['stack', 'Stacks'], ['name', 'Modules'], ['category', 'Category, phase, module']], this.by, (value) => {
           this.by = value;
           this.focus = [];
           this.show(this.groups);
@@ -35,17 +35,17 @@ class Flame extends Chart {
   // names returns the names of a group, outermost first.
   names(group) {
     const k = this.view.space.frames;
-    const owner = k.strings[k.owner[group.holder]];
+    const name = k.strings[k.name[group.origin]];
     switch (this.by) {
       case 'stack': {
-        const stack = this.view.space.stack(k.stack[group.holder]);
+        const stack = this.view.space.stack(k.stack[group.origin]);
         return stack.length > 0 ? stack : ['(no stack)'];
       }
       case 'category':
-        return [k.strings[k.category[group.holder]], k.strings[k.phase[group.holder]], owner === '' ? '(no module)' : owner];
+        return [k.strings[k.category[group.origin]], k.strings[k.phase[group.origin]], name === '' ? '(no module)' : name];
     }
-    if (owner === '') return ['(no module)'];
-    return k.module[group.holder] === 1 ? owner.split('.') : [owner];
+    if (name === '') return ['(no module)'];
+    return k.module[group.origin] === 1 ? name.split('.') : [name];
   }
 
   show(groups) {

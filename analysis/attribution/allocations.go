@@ -7,8 +7,8 @@ import (
 	"github.com/memprof/memprof/analysis/ledger"
 )
 
-// Holder is a group of live blocks of one origin, or of one requested size.
-type Holder struct {
+// AllocationGroup is a group of live blocks of one origin, or of one requested size.
+type AllocationGroup struct {
 	Context   string // the origin; "" in a list by size
 	Size      int64  // requested bytes of each block; 0 in a list by origin
 	Blocks    int64
@@ -17,38 +17,38 @@ type Holder struct {
 }
 
 // ByOrigin lists the origins with the most requested bytes, at most Options.Top.
-func (t *Tracker) ByOrigin(blocks []ledger.Block) []Holder {
+func (t *Tracker) ByOrigin(blocks []ledger.Block) []AllocationGroup {
 	return group(blocks, t.opt.Top, func(b *ledger.Block) string { return t.OriginOf(b.Context, b.Label).Name },
-		func(name string) Holder { return Holder{Context: name} })
+		func(name string) AllocationGroup { return AllocationGroup{Context: name} })
 }
 
 // BySize lists the requested sizes with the most requested bytes, at most Options.Top.
-func (t *Tracker) BySize(blocks []ledger.Block) []Holder {
+func (t *Tracker) BySize(blocks []ledger.Block) []AllocationGroup {
 	return group(blocks, t.opt.Top, func(b *ledger.Block) int64 { return b.Requested },
-		func(size int64) Holder { return Holder{Size: size} })
+		func(size int64) AllocationGroup { return AllocationGroup{Size: size} })
 }
 
 // group sums up blocks by a key and returns the top of them by requested bytes.
-func group[K comparable](blocks []ledger.Block, top int, key func(*ledger.Block) K, holder func(K) Holder) []Holder {
+func group[K comparable](blocks []ledger.Block, top int, key func(*ledger.Block) K, newGroup func(K) AllocationGroup) []AllocationGroup {
 	index := map[K]int{}
-	var holders []Holder
+	var groups []AllocationGroup
 	for i := range blocks {
 		b := &blocks[i]
 		k := key(b)
 		at, ok := index[k]
 		if !ok {
-			at = len(holders)
+			at = len(groups)
 			index[k] = at
-			holders = append(holders, holder(k))
+			groups = append(groups, newGroup(k))
 		}
-		h := &holders[at]
+		h := &groups[at]
 		h.Blocks++
 		h.Requested += b.Requested
 		h.Provided += b.Size
 	}
-	slices.SortFunc(holders, func(x, y Holder) int {
+	slices.SortFunc(groups, func(x, y AllocationGroup) int {
 		return cmp.Or(cmp.Compare(y.Requested, x.Requested), cmp.Compare(y.Provided, x.Provided),
 			cmp.Compare(x.Context, y.Context), cmp.Compare(y.Size, x.Size))
 	})
-	return holders[:min(top, len(holders))]
+	return groups[:min(top, len(groups))]
 }

@@ -19,9 +19,9 @@ const (
 	milli = int64(1_000_000)
 )
 
-// holder is a process that reserves 100 MiB, of which it hands out 60, and whose context
+// reservingProcess is a process that reserves 100 MiB, of which it hands out 60, and whose context
 // takes 300 MiB.
-func holder(pid int, name string) tracetest.Process {
+func reservingProcess(pid int, name string) tracetest.Process {
 	const base = int64(1) << 44
 	event := func(ms int64, kind trace.Kind, addr, requested, provided int64, context int32) trace.Event {
 		return trace.Event{Time: ms * milli, Kind: kind, Addr: addr, Requested: requested, Provided: provided, Context: context}
@@ -131,7 +131,7 @@ func reportBooks(t *testing.T, dir string) (found []bookOf, stderr string) {
 // in the rest of the whole card where it does not.
 func TestBooksFindTheHidden(t *testing.T) {
 	const explained, hidden, before = 416 * mebi, 64 * mebi, 1000 * mebi
-	one, two := holder(71, "pid71"), holder(72, "pid72")
+	one, two := reservingProcess(71, "pid71"), reservingProcess(72, "pid72")
 	tests := []struct {
 		name      string
 		processes []tracetest.Process
@@ -223,7 +223,7 @@ func TestBooksWithoutGoodReadings(t *testing.T) {
 }
 
 func TestBooksOfAPartAlone(t *testing.T) {
-	dir := writeBooks(t, holder(71, "pid71"), readingsBeside(2000*mebi, nil))
+	dir := writeBooks(t, reservingProcess(71, "pid71"), readingsBeside(2000*mebi, nil))
 	books, _ := reportBooks(t, filepath.Join(dir, "pid71-0000.parquet"))
 	if b := books[0].Books; !strings.Contains(b.Missing, "a part alone") || b.Peak.Used != nil {
 		t.Errorf("%s", jsonText(books))
@@ -232,9 +232,9 @@ func TestBooksOfAPartAlone(t *testing.T) {
 
 // A gate on what is unknown is a mistake with a reason, never a pass.
 func TestCheckGatesBooks(t *testing.T) {
-	own := writeBooks(t, holder(71, "pid71"), readingsBeside(5000*mebi, map[int]int64{71: 520 * mebi}))
-	card := writeBooks(t, holder(71, "pid71"), readingsBeside(1520*mebi, nil))
-	disturbed := holder(71, "pid71")
+	own := writeBooks(t, reservingProcess(71, "pid71"), readingsBeside(5000*mebi, map[int]int64{71: 520 * mebi}))
+	card := writeBooks(t, reservingProcess(71, "pid71"), readingsBeside(1520*mebi, nil))
+	disturbed := reservingProcess(71, "pid71")
 	disturbed.Texts[2] = "what=context\thow=device"
 	shared := writeBooks(t, disturbed, readingsBeside(5000*mebi, map[int]int64{71: 520 * mebi}))
 	tests := []struct {
