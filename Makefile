@@ -5,7 +5,7 @@
 #   make test        everything that needs no GPU
 #   make duckdb-test   the README's DuckDB commands; part of test where there is a C++ compiler
 #   make campaign    kills, full disks, hostile directories, refused driver calls, random jobs under all policies: about an hour
-#                    on two cores. Each test takes CAMPAIGN=240 seconds, or that many jobs, and prints its seed, which
+#                    on two cores. Each test takes CAMPAIGN=240 seconds, or jobs in proportion, and prints its seed, which
 #                    MEMPROF_SEED=... or -served-seed repeats; without CAMPAIGN the same tests run in short in make test
 #   make soak        200 million events on the simulated GPU: nothing may grow (ten minutes, 2 GB)
 #   make fuzz        every verb over changed files, ten minutes a target (FUZZTIME=1m for less)
@@ -66,9 +66,10 @@ duckdb-test:
 CAMPAIGN ?= 240
 campaign: hook
 	set -o pipefail; MEMPROF_CAMPAIGN=$(CAMPAIGN) go test ./... -run '^Test(Campaign|Killed)' -count 1 -v -p 1 -timeout 6h | grep -v 'no test files\|no tests to run\|^PASS$$'
-	go test ./cmd/memprof -run '^Test(ModelAgrees|ResultsAgree)$$' -served-jobs $(CAMPAIGN) -count 1 -v -timeout 6h
+	go test ./cmd/memprof -run '^TestModelAgrees$$' -served-jobs $(CAMPAIGN) -count 1 -v -timeout 6h
+	go test ./cmd/memprof -run '^TestResultsAgree$$' -served-jobs $$(($(CAMPAIGN) / 6)) -count 1 -v -timeout 6h
 	go test ./cmd/memprof -run '^TestRecord$$/^(closing|encoding|hostile)$$' -count 10 -timeout 6h
-	MEMPROF_TEST_PAIRS=$$((20 * $(CAMPAIGN))) $(MAKE) -C hooks -j$(C_TEST_JOBS) -O test
+	MEMPROF_TEST_PAIRS=$$((8 * $(CAMPAIGN))) $(MAKE) -C hooks -j$(C_TEST_JOBS) -O test
 
 soak: hook
 	go test ./cmd/memprof -run TestSoak -v -timeout 2h -soak-events 200000000
