@@ -16,6 +16,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <type_traits>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -120,13 +121,36 @@ class History {
   };
 
   bool skipped(TraceEntry::Action action) const {
-    return std::any_of(skip_.begin(), skip_.end(), [action](const std::string& name) { return c10::CachingDeviceAllocator::parseTraceEntryAction(name) == action; });
+    return std::any_of(skip_.begin(), skip_.end(), [action](const std::string& name) { return name == name_of(action); });
+  }
+
+  // The name by which torch's skip_actions calls an action of ours.
+  static const char* name_of(TraceEntry::Action action) {
+    switch (action) {
+      case TraceEntry::ALLOC: return "alloc";
+      case TraceEntry::FREE_REQUESTED: return "free_requested";
+      case TraceEntry::FREE_COMPLETED: return "free_completed";
+      case TraceEntry::SEGMENT_MAP: return "segment_map";
+      case TraceEntry::SEGMENT_UNMAP: return "segment_unmap";
+      case TraceEntry::OOM: return "oom";
+      default: return "";
+    }
+  }
+
+  // Torch 2.6's entries do not have the pool.
+  template <typename Entry>
+  static Entry entry_of(TraceEntry::Action action, DeviceIndex device, size_t addr, size_t size, cudaStream_t stream, PoolId pool, Context context) {
+    const auto now = c10::getApproximateTime();
+    if constexpr (std::is_constructible_v<Entry, TraceEntry::Action, DeviceIndex, size_t, size_t, cudaStream_t, PoolId, decltype(now), Context>) {
+      return Entry(action, device, addr, size, stream, pool, now, std::move(context));
+    } else {
+      return Entry(action, device, addr, size, stream, now, std::move(context));
+    }
   }
 
   void add(TraceEntry::Action action, DeviceIndex device, void* addr, size_t size, cudaStream_t stream, PoolId pool, Context context) {
     const bool with_stack = when_.load() >= torch_cuda::RecordContext::ALLOC;
-    const TraceEntry entry(action, device, reinterpret_cast<size_t>(addr), size, stream, pool, c10::getApproximateTime(),
-                           with_stack ? std::move(context) : nullptr);
+    const auto entry = entry_of<TraceEntry>(action, device, reinterpret_cast<size_t>(addr), size, stream, pool, with_stack ? std::move(context) : nullptr);
     for (const auto& tracker : trackers_) tracker(entry);
     if (!on() || skipped(action)) return;
     entries_.push_back(entry);
