@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/memprof/memprof/analysis/modeltest"
+	"github.com/memprof/memprof/analysis/renames"
 	"github.com/memprof/memprof/bfc"
 )
 
@@ -71,7 +72,7 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("%s is not found", name)
 		}
 	}
-	for _, r := range renamedMetrics {
+	for _, r := range renames.Metrics {
 		if _, ok := LookupMetric(r.New); !ok {
 			t.Errorf("%s became %s, which is no metric", r.Old, r.New)
 		}

@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/renames"
 	"github.com/memprof/memprof/report/units"
 )
 
@@ -163,7 +163,7 @@ func strictJSON(text []byte, into any) (int64, error) {
 }
 
 // meaningError says that the metric of a baseline's value has another meaning now.
-type meaningError struct{ metric analysis.RenamedMetric }
+type meaningError struct{ metric renames.Name }
 
 func (e *meaningError) Error() string {
 	text := fmt.Sprintf("the value of %s was accepted when it %s", e.metric.Old, e.metric.Changed)
@@ -175,7 +175,7 @@ func (e *meaningError) Error() string {
 
 // rename replaces an old name of the metric, in a file of an earlier version.
 func (v *Value) rename() error {
-	renamed, ok := analysis.LookupRenamedMetric(v.Metric)
+	renamed, ok := renames.Metrics.Lookup(v.Metric)
 	if ok && renamed.Changed != "" {
 		return &meaningError{renamed}
 	}

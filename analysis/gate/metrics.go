@@ -7,6 +7,7 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/compare"
+	"github.com/memprof/memprof/analysis/renames"
 	"github.com/memprof/memprof/report/spell"
 	"github.com/memprof/memprof/trace"
 )
@@ -50,7 +51,7 @@ func gateOn(name string) (Gate, bool) {
 	}
 	metric, ok := analysis.LookupMetric(name)
 	if !ok { // an earlier version may have called it so
-		if renamed, known := analysis.LookupRenamedMetric(name); known && renamed.Changed == "" {
+		if renamed, known := renames.Metrics.Lookup(name); known && renamed.Changed == "" {
 			metric, ok = analysis.LookupMetric(renamed.New)
 		}
 	}
@@ -59,7 +60,7 @@ func gateOn(name string) (Gate, bool) {
 
 // unknownMetric says that there is no metric of a name, and which one was meant.
 func unknownMetric(name string) error {
-	if renamed, known := analysis.LookupRenamedMetric(name); known {
+	if renamed, known := renames.Metrics.Lookup(name); known {
 		return fmt.Errorf("there is no metric %q any more: it %s; use %s, and choose its limit anew", name, renamed.Changed, renamed.New)
 	}
 	return fmt.Errorf("there is no metric %q%s (memprof check --list names them)", name, spell.DidYouMean(name, metricNames()...))

@@ -179,7 +179,7 @@ func documents(t *testing.T) map[string][][]byte {
 
 	one, name := int64(1), int32(1)
 	rate := 0.5
-	memory := top.Memory{Arena: &name, Stream: &one, Pool: "1", Tag: "kv", IsPaused: true, Asleep: true, MaxRequested: &one, OOMs: &one}
+	memory := top.Memory{Arena: &name, Stream: &one, Pool: "1", Tag: "kv", IsPaused: true, MaxRequested: &one, OOMs: &one}
 	busy := top.Process{Rate: &rate, Problem: "none", Devices: []top.Memory{memory}, Arenas: []top.Memory{memory}}
 	docs["top"] = append(docs["top"], mustMarshal(t, top.View{Command: []string{}, Processes: []top.Process{busy}, Cards: []top.Card{{Used: &one}, {}}}))
 	docs["rerun"] = [][]byte{mustMarshal(t, madeAgain{})} // what rerun prints needs CUDA

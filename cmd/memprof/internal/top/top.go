@@ -137,7 +137,6 @@ type Memory struct {
 	Pool         string `json:"pool,omitempty"`
 	Tag          string `json:"tag,omitempty"`
 	IsPaused     bool   `json:"is_paused,omitempty"` // of an arena: its bytes count in no number of its device but paused
-	Asleep       bool   `json:"asleep,omitempty"`    // the earlier name of is_paused
 	Requested    int64  `json:"requested"`
 	Provided     *int64 `json:"provided"` // null with the native allocator, whose chunks are not known
 	Reserved     int64  `json:"reserved"`
@@ -246,7 +245,7 @@ func (l *liveProcess) see(p *trace.Followed) Process {
 	for _, a := range state.Arenas {
 		m := newMemory(a.Info.Device, &a.Now, a.MaxR)
 		m.Arena, m.Stream = &a.Info.ID, &a.Info.Stream
-		m.Tag, m.IsPaused, m.Asleep = a.Info.Options["tag"], a.Paused, a.Paused
+		m.Tag, m.IsPaused = a.Info.Options["tag"], a.Paused
 		if pool := a.Info.Options["pool"]; pool != "0" && pool != "0.0" {
 			m.Pool = pool
 		}

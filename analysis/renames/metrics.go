@@ -1,18 +1,8 @@
-package analysis
+package renames
 
-import "slices"
-
-// RenamedMetric is a name that a metric had in an earlier version of memprof.
-type RenamedMetric struct {
-	Old, New string
-	// Changed says what Old meant, where New does not mean the same. A limit or an accepted value of
-	// Old is then not one of New, and whoever has it must choose another. It is "" for a mere alias.
-	Changed string
-}
-
-// renamedMetrics is the one table of old names. Where Old is New, the name stayed and its meaning changed:
-// values accepted by an earlier version do not count, gates are read as they are.
-var renamedMetrics = []RenamedMetric{
+// Metrics has the metrics. Where Old is New, the name stayed and its meaning changed: values that an
+// earlier version accepted do not count, and gates are read with the meaning of today.
+var Metrics = Table{
 	{"external.peak", "other_libraries.peak", ""},
 	{"books.unexplained", "accounting.unexplained", ""},
 	{"books.unexplained.bytes", "accounting.unexplained.bytes", ""},
@@ -35,13 +25,4 @@ var renamedMetrics = []RenamedMetric{
 	{"waste.reserve.bytes", "waste.reserve.bytes", "counted all arenas; that of arenas other than the one with the most reserved is in waste.stranded.bytes now"},
 	{"growth.fragmentation", "growth.fragmentation", "compared a request with the free memory of its arena, and now with that of the device"},
 	{"kv.external", "kv.external", "counted free slots that a sequence could use, too, which are kv.idle now"},
-}
-
-// LookupRenamedMetric finds what became of a name of an earlier version.
-func LookupRenamedMetric(old string) (RenamedMetric, bool) {
-	at := slices.IndexFunc(renamedMetrics, func(r RenamedMetric) bool { return r.Old == old })
-	if at < 0 {
-		return RenamedMetric{}, false
-	}
-	return renamedMetrics[at], true
 }
