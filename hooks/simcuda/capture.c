@@ -9,6 +9,7 @@
 #include "internal.h"
 
 #include <stdlib.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 enum { MOST_CAPTURES = 64 };
@@ -27,6 +28,9 @@ struct CUgraph_st {
 static struct capture captures[MOST_CAPTURES];
 static int capture_count;
 static _Thread_local int interaction = CU_STREAM_CAPTURE_MODE_GLOBAL;
+
+// gettid is in glibc from 2.30 on, and this library runs from 2.28 on.
+static pid_t this_thread(void) { return (pid_t)syscall(SYS_gettid); }
 
 static struct capture *capture_of(CUstream stream) {
   for (int i = 0; i < capture_count; i++)
@@ -47,7 +51,7 @@ CUresult sim_forbidden(void) {
   for (int i = 0; i < capture_count; i++) {
     struct capture *capture = &captures[i];
     const bool everybody = capture->mode == CU_STREAM_CAPTURE_MODE_GLOBAL && interaction == CU_STREAM_CAPTURE_MODE_GLOBAL;
-    const bool own = capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture->thread == gettid();
+    const bool own = capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture->thread == this_thread();
     if (!everybody && !own) continue;
     capture->spoiled = true;
     result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
@@ -66,7 +70,7 @@ SIM_API CUresult cuStreamBeginCapture_v2(CUstream stream, int mode) {
   if (result == CUDA_SUCCESS && (mode < 0 || mode > CU_STREAM_CAPTURE_MODE_RELAXED)) result = CUDA_ERROR_INVALID_VALUE;
   if (result == CUDA_SUCCESS && (uintptr_t)stream <= 1) result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   if (result == CUDA_SUCCESS && (sim_in_capture(stream) || capture_count == MOST_CAPTURES)) result = CUDA_ERROR_ILLEGAL_STATE;
-  if (result == CUDA_SUCCESS) captures[capture_count++] = (struct capture){stream, mode, gettid(), false};
+  if (result == CUDA_SUCCESS) captures[capture_count++] = (struct capture){stream, mode, this_thread(), false};
   return sim_leave("cuStreamBeginCapture", result, "stream=0x%llx mode=%d", (unsigned long long)(uintptr_t)stream, mode);
 }
 
@@ -85,7 +89,7 @@ SIM_API CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, con
 static CUresult end_capture(CUstream stream, CUgraph *graph) {
   struct capture *capture = capture_of(stream);
   if (capture == NULL) return CUDA_ERROR_ILLEGAL_STATE;
-  if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture->thread != gettid()) return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+  if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture->thread != this_thread()) return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
   const bool spoiled = capture->spoiled;
   *capture = captures[--capture_count];
   *graph = spoiled ? NULL : calloc(1, sizeof **graph);
