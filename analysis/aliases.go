@@ -40,7 +40,7 @@ type (
 	Growth           = growth.Growth
 	OOM              = growth.OOM
 	Verdict          = growth.Verdict
-	Sampled          = native.Result
+	Native           = native.Result
 	OtherLibraries   = accounting.OtherLibraries
 	LibraryUse       = accounting.LibraryUse
 	OtherMemory      = accounting.OtherMemory
@@ -100,14 +100,14 @@ const KVRequests = trend.KVRequests
 
 // Kinds of spans; see [SpanKind].
 const (
-	SpanLive     = ledger.SpanLive
-	SpanSlack    = ledger.SpanSlack
-	SpanPending  = ledger.SpanPending
-	SpanReserve  = ledger.SpanReserve
-	SpanReusable = ledger.SpanReusable
-	SpanExternal = ledger.SpanExternal
-	SpanUnsplit  = ledger.SpanUnsplit
-	SpanUnmapped = ledger.SpanUnmapped
+	SpanLive         = ledger.SpanLive
+	SpanSlack        = ledger.SpanSlack
+	SpanPending      = ledger.SpanPending
+	SpanReserve      = ledger.SpanReserve
+	SpanReusable     = ledger.SpanReusable
+	SpanExternal     = ledger.SpanExternal
+	SpanNotRequested = ledger.SpanNotRequested
+	SpanUnmapped     = ledger.SpanUnmapped
 )
 
 // Verdicts; see [Verdict].

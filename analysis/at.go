@@ -24,7 +24,7 @@ type Moment struct {
 // labels that came later, and how long blocks lived, are not.
 type DeviceMoment struct {
 	Device      int32
-	At          Instant // C is -1 on a device with an allocator that was only watched
+	At          Instant // C is -1 on a device with a native allocator
 	Map         AddressMap
 	LargestFree int64 // L, mapped bytes; -1 if chunks are unknown
 	Held        Attribution

@@ -148,7 +148,7 @@
 // # Native allocators
 //
 // memprof only observes a native allocator, so its chunks are not known. C is known where the allocator's own
-// sums were read, and free memory cannot be divided. See [Sampled].
+// sums were read, and free memory cannot be divided. See [Native].
 //
 // # CUDA graphs
 //

@@ -175,12 +175,12 @@ func TestRangeRestoredAndFull(t *testing.T) {
 // A framework's allocator takes segments from a range: they are no memory of the device's a
 // second time, and what is requested is told by its blocks.
 func TestArenaOverRange(t *testing.T) {
-	for _, watched := range []bool{false, true} {
+	for _, observed := range []bool{false, true} {
 		c := newCapturing(t)
 		g := c.graphMemory()
 		w := g.rangeOf("")
 		options, provided := "pool=1.4", int64(mib+256)
-		if watched {
+		if observed {
 			options, provided = "pool=1.4 provided=unknown allocator=native", -1
 		}
 		over := c.arena(int64(w)<<40, options)
@@ -189,7 +189,7 @@ func TestArenaOverRange(t *testing.T) {
 			g.add(trace.KindAlloc, w, 0, 4*mib, 4*mib)
 			c.Add(trace.Event{Kind: trace.KindMap, Arena: over, Addr: int64(w) << 40, Requested: 4 * mib, Provided: 4 * mib})
 			block := trace.Event{Kind: trace.KindAlloc, Arena: over, Addr: int64(w) << 40, Requested: mib, Provided: mib + 256}
-			if watched {
+			if observed {
 				block.Provided = mib
 			}
 			c.Add(block)
@@ -198,7 +198,7 @@ func TestArenaOverRange(t *testing.T) {
 			block.Kind = trace.KindAlloc
 			c.Add(block)
 		})
-		if watched { // torch's sums have the range's segments, too
+		if observed { // torch's sums have the range's segments, too
 			c.Add(trace.Event{Kind: trace.KindStatistics, Arena: trace.NoArena, Addr: mib + 512, Requested: 4 * mib, Provided: mib + 512})
 		}
 		c.Mark(0)
@@ -206,18 +206,18 @@ func TestArenaOverRange(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if watched {
+		if observed {
 			provided = 4 * mib
 		}
 		want := []GraphShape{{Name: "a_shape", Captures: 1, Requested: mib, Provided: provided, Own: 4 * mib, Address: 1 << 30, Outputs: 4 * mib}}
 		if diff := cmp.Diff(want, d.Graphs.Stores[0].Shapes, noTimes); diff != "" {
-			t.Errorf("watched %v: shapes (-want +got):\n%s", watched, diff)
+			t.Errorf("observed %v: shapes (-want +got):\n%s", observed, diff)
 		}
-		if s := d.Sampled; watched && (s.Samples != 1 || s.Odd != 0) {
+		if s := d.Native; observed && (s.Samples != 1 || s.Odd != 0) {
 			t.Errorf("%d samples, %d odd", s.Samples, s.Odd)
 		}
 		if d.MaxR != 4*mib || d.Final.T != 0 || d.Final.R != 4*mib || len(d.Graphs.Stores) != 1 {
-			t.Errorf("watched %v: greatest R %d, at the end %+v, %d stores", watched, d.MaxR, d.Final, len(d.Graphs.Stores))
+			t.Errorf("observed %v: greatest R %d, at the end %+v, %d stores", observed, d.MaxR, d.Final, len(d.Graphs.Stores))
 		}
 	}
 }

@@ -371,8 +371,8 @@ func TestRestoredPoolsAreNotReplayed(t *testing.T) {
 	}
 }
 
-// A watched allocator's pages are its segments, and its own policy is replayed.
-func TestGraphsWatched(t *testing.T) {
+// A native allocator's pages are its segments, and its own policy is replayed.
+func TestGraphsNative(t *testing.T) {
 	c := newCapturing(t)
 	for i, size := range []int64{600_000, 3 * mib} {
 		id, base := int32(i+1), int64(i+1)<<40

@@ -71,7 +71,7 @@ func (l *Live) State() LiveState {
 		}
 		now := Instant{Seq: a.lastSeq, Time: a.lastTime, Iteration: ar.device.Iteration}
 		ar.Fill(&now)
-		if ar.Sampled {
+		if ar.Native {
 			now.C = -1
 		}
 		state.Arenas = append(state.Arenas, LiveArena{ar.Info, now, ar.MaxR, ar.Paused()})

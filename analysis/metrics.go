@@ -127,7 +127,7 @@ func fragmentationAtPeak(d *DeviceResult) (float64, int64, bool) {
 }
 
 // Fragmentation is the frameworks' measure (F - L)/F at the peak instant, from 0 to 1; 0 when nothing
-// is free. It is not ok where F or L is not known: of an allocator that was only watched, or a result
+// is free. It is not ok where F or L is not known: of a native allocator, or a result
 // without the map that L is taken from.
 func (d *DeviceResult) Fragmentation() (value float64, ok bool) {
 	free := d.Peak.Free()
@@ -166,22 +166,22 @@ func share(part, whole int64) float64 {
 	return float64(part) / float64(whole)
 }
 
-// ofC is a metric of the greatest C, which is unknown if it was not sampled.
+// ofC is a metric of the greatest C, which is unknown if a native allocator's sums were never read.
 func ofC(m Metric) Metric {
 	return onlyIf(m, func(d *DeviceResult) bool { return d.MaxC >= 0 })
 }
 
-// ofChunks are metrics of what a watched allocator does not tell.
+// ofChunks are metrics of chunks, which a native allocator does not report.
 func ofChunks(metrics []Metric) []Metric {
 	for i := range metrics {
-		metrics[i] = onlyIf(metrics[i], func(d *DeviceResult) bool { return d.Sampled == nil })
+		metrics[i] = onlyIf(metrics[i], func(d *DeviceResult) bool { return d.Native == nil })
 	}
 	return metrics
 }
 
 // ofGrowths is a metric of the verdicts of all growths.
 func ofGrowths(m Metric) Metric {
-	return onlyIf(m, func(d *DeviceResult) bool { return d.Sampled == nil || d.Sampled.Unjudged == 0 })
+	return onlyIf(m, func(d *DeviceResult) bool { return d.Native == nil || d.Native.Unjudged == 0 })
 }
 
 func onlyIf(m Metric, known func(*DeviceResult) bool) Metric {

@@ -25,7 +25,7 @@ func (m *Metric) Unknown(d *DeviceResult) string {
 		return d.unknownLeak(m.Name)
 	case "waste", "idle", "fragmentation", "provided", "growth":
 		switch {
-		case d.Sampled != nil:
+		case d.Native != nil:
 			return "--allocator native only observed torch's allocator, whose chunks are unknown"
 		case d.MaxR == 0:
 			return "no memory was reserved"
@@ -65,7 +65,7 @@ func (d *DeviceResult) unknownIterations(name string) string {
 		return "there is one iteration, and two are needed"
 	case d.MaxR == 0:
 		return "no memory was reserved"
-	case d.Sampled != nil:
+	case d.Native != nil:
 		return "--allocator native only observed torch's allocator, and the bytes of its chunks were not read in every iteration"
 	case name == "iteration.own_idle":
 		return "no memory was reserved in the later iterations"

@@ -10,9 +10,9 @@ import (
 
 // observed begins the samples of a device with its first arena of an allocator that is only observed.
 func (ar *arena) observed() {
-	if d := ar.device; ar.Sampled && d.native == nil {
+	if d := ar.device; ar.Native && d.native == nil {
 		d.native = native.New(ar.Info.Options["allocator"], d.C, d.current.PeakC)
-		d.result.Sampled = &d.native.Result
+		d.result.Native = &d.native.Result
 	}
 }
 
@@ -25,7 +25,7 @@ func (a *analyzer) statistics(e *trace.Event) {
 	d := a.devices[at]
 	var own ledger.Split
 	for _, ar := range a.arenas {
-		if ar.Sampled && ar.device == d {
+		if ar.Native && ar.device == d {
 			own = own.Plus(ar.Split)
 		}
 	}
@@ -34,8 +34,8 @@ func (a *analyzer) statistics(e *trace.Event) {
 	}
 	d.series.sample(d.native.Changed, d.native.C)
 	for _, ar := range a.arenas {
-		if ar.Sampled && ar.device == d {
-			ar.growth.Sampled(d.Device, d.native.Changed, d.native.C)
+		if ar.Native && ar.device == d {
+			ar.growth.NativeSums(d.Device, d.native.Changed, d.native.C)
 		}
 	}
 }

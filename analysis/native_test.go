@@ -12,45 +12,45 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// watched records events of a watched allocator with one arena on device 0.
-type watched struct {
+// observed records events of a native allocator with one arena on device 0.
+type observed struct {
 	*modeltest.Recorder
 }
 
-func newWatched() watched {
-	r := watched{modeltest.New()}
+func newObserved() observed {
+	r := observed{modeltest.New()}
 	r.arena(0, "main=1")
 	return r
 }
 
-func (r watched) arena(id int32, more string) {
+func (r observed) arena(id int32, more string) {
 	text := "allocator=native\tprovided=unknown\tcoalesces=0\tpool=0.0\t" + more
 	r.Add(trace.Event{Kind: trace.KindArena, Arena: id, Context: r.Strings.Intern(text)})
 }
 
-func (r watched) block(kind trace.Kind, addr, size int64) {
+func (r observed) block(kind trace.Kind, addr, size int64) {
 	r.Add(trace.Event{Kind: kind, Addr: addr, Requested: size, Provided: size})
 }
 
-func (r watched) segment(addr, size int64) {
+func (r observed) segment(addr, size int64) {
 	r.Add(trace.Event{Kind: trace.KindMap, Addr: addr, Requested: size, Provided: size})
 }
 
 // sums are C, R, and the greatest C.
-func (r watched) sums(c, reserved, peak int64) {
+func (r observed) sums(c, reserved, peak int64) {
 	r.Add(trace.Event{Kind: trace.KindStatistics, Arena: trace.NoArena, Addr: peak, Requested: reserved, Provided: c})
 }
 
-func (r watched) use(addr int64) {
+func (r observed) use(addr int64) {
 	saved := r.Stream
 	r.Stream = -1
 	r.Add(trace.Event{Kind: trace.KindStreamUse, Addr: addr})
 	r.Stream = saved
 }
 
-// A step of a job under a watched allocator with blocks of 512 bytes, in numbers.
+// A step of a job under a native allocator with blocks of 512 bytes, in numbers.
 func TestSampledStep(t *testing.T) {
-	r := newWatched()
+	r := newObserved()
 	r.segment(0, 4096)
 	r.sums(0, 4096, 0)
 	r.block(trace.KindAlloc, 0, 1000) // a block of 1024
@@ -70,14 +70,14 @@ func TestSampledStep(t *testing.T) {
 	result := run(t, r.Recorder, Options{})
 	d := result.Devices[0]
 
-	want := Instant{Seq: 11, Time: 11000, T: 8600, C: 9216, R: 12288, Unsplit: 12288 - 8600, Live: 2, Iteration: 1}
+	want := Instant{Seq: 11, Time: 11000, T: 8600, C: 9216, R: 12288, NotRequested: 12288 - 8600, Live: 2, Iteration: 1}
 	if diff := cmp.Diff(want, d.Peak); diff != "" {
 		t.Errorf("peak (-want +got):\n%s", diff)
 	}
 	if d.Peak.Internal() != 616 || d.Peak.Free() != 3072 {
 		t.Errorf("at the peak %d internal and %d free, want 616 and 3072", d.Peak.Internal(), d.Peak.Free())
 	}
-	final := Instant{Seq: 16, Time: 16000, T: 8000, C: 8192, R: 12288, Pending: 600, Unsplit: 12288 - 8600, Live: 1, Iteration: 2}
+	final := Instant{Seq: 16, Time: 16000, T: 8000, C: 8192, R: 12288, Pending: 600, NotRequested: 12288 - 8600, Live: 1, Iteration: 2}
 	if diff := cmp.Diff(final, d.Final); diff != "" {
 		t.Errorf("final (-want +got):\n%s", diff)
 	}
@@ -98,12 +98,12 @@ func TestSampledStep(t *testing.T) {
 	if d.MaxT != 8600 || d.MaxC != 9216 || d.MaxR != 12288 || d.LargestFree != -1 {
 		t.Errorf("greatest T %d, C %d, R %d, largest free %d", d.MaxT, d.MaxC, d.MaxR, d.LargestFree)
 	}
-	if want := (&Sampled{Allocator: "native", Samples: 6}); !cmp.Equal(want, d.Sampled) {
-		t.Errorf("%+v, want %+v", d.Sampled, want)
+	if want := (&Native{Allocator: "native", Samples: 6}); !cmp.Equal(want, d.Native) {
+		t.Errorf("%+v, want %+v", d.Native, want)
 	}
 	spans := [][]Span{{
-		spanOf(0, 1024, SpanUnsplit), spanOf(1024, 600, SpanLive), spanOf(1624, 4096-1624, SpanUnsplit), spanOf(4096, 4096, SpanUnmapped),
-		spanOf(8192, 8000, SpanLive), spanOf(16192, 192, SpanUnsplit),
+		spanOf(0, 1024, SpanNotRequested), spanOf(1024, 600, SpanLive), spanOf(1624, 4096-1624, SpanNotRequested), spanOf(4096, 4096, SpanUnmapped),
+		spanOf(8192, 8000, SpanLive), spanOf(16192, 192, SpanNotRequested),
 	}}
 	if diff := cmp.Diff(spans[0], d.Map.Arenas[0].Spans); diff != "" {
 		t.Errorf("map (-want +got):\n%s", diff)
@@ -115,7 +115,7 @@ func TestSampledStep(t *testing.T) {
 
 // Without a sample at the right moment C is not known, and no zero stands for it.
 func TestSampledWithoutSamples(t *testing.T) {
-	r := newWatched()
+	r := newObserved()
 	r.segment(0, 4096)
 	r.block(trace.KindAlloc, 0, 1000)
 	r.Mark(0)
@@ -157,7 +157,7 @@ func TestSampledWithoutSamples(t *testing.T) {
 
 // Sums that were read while the allocator went on are of no moment.
 func TestSampledOdd(t *testing.T) {
-	r := newWatched()
+	r := newObserved()
 	r.segment(0, 4096)
 	r.sums(0, 4096, 0)
 	r.block(trace.KindAlloc, 0, 1000)
@@ -165,17 +165,17 @@ func TestSampledOdd(t *testing.T) {
 	r.sums(512, 4096, 1024)  // less than is asked for
 	r.sums(1024, 4096, 1024)
 	d := run(t, r.Recorder, Options{}).Devices[0]
-	if want := (&Sampled{Allocator: "native", Samples: 2, Odd: 2}); !cmp.Equal(want, d.Sampled) {
-		t.Errorf("%+v, want %+v", d.Sampled, want)
+	if want := (&Native{Allocator: "native", Samples: 2, Odd: 2}); !cmp.Equal(want, d.Native) {
+		t.Errorf("%+v, want %+v", d.Native, want)
 	}
 	if d.Peak.C != 1024 || d.MaxC != 1024 {
 		t.Errorf("C at the peak %d, at most %d", d.Peak.C, d.MaxC)
 	}
 }
 
-// Beside a watched allocator ours may serve others on the same device.
-func TestSampledBesideOurs(t *testing.T) {
-	r := newWatched()
+// A native allocator and memprof's may serve the same device.
+func TestNativeAndOurs(t *testing.T) {
+	r := newObserved()
 	r.segment(0, 4096)
 	r.sums(0, 4096, 0)
 	text := "growth=double headroom=0 fraction=0 gc=0 granularity=2097152 coalesces=1 pool=0.0 tag= main=1"
@@ -190,14 +190,14 @@ func TestSampledBesideOurs(t *testing.T) {
 	d := run(t, r.Recorder, Options{}).Devices[0]
 	want := Instant{
 		Seq: 6, Time: 6000, T: 1100, C: 2048 + 512, R: 2*mib + 4096, Rounding: 24, Slack: 1024,
-		Reserve: 2*mib - 2048, Unsplit: 4096 - 100, Live: 2, View: 1,
+		Reserve: 2*mib - 2048, NotRequested: 4096 - 100, Live: 2, View: 1,
 	}
 	if diff := cmp.Diff(want, d.Peak); diff != "" {
 		t.Errorf("peak (-want +got):\n%s", diff)
 	}
 }
 
-// A recording of ours, told as a watched allocator would have told it, has the same T, R and
+// A recording of memprof's allocator, as a native allocator would have reported it, has the same T, R and
 // pending at every event, and the same C wherever the sums were read.
 func TestSampledAgainstOurs(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
@@ -232,14 +232,14 @@ func TestSampledAgainstOurs(t *testing.T) {
 				}
 			}
 		}
-		theirs, at := toldByWatching(t, ours)
+		theirs, at := asNative(t, ours)
 		want := run(t, ours, Options{}).Devices[0]
 		got := run(t, theirs, Options{}).Devices[0]
 		if want.MaxT != got.MaxT || want.MaxR != got.MaxR || want.MaxC != got.MaxC {
 			rt.Fatalf("greatest T %d, R %d, C %d, want %d, %d, %d", got.MaxT, got.MaxR, got.MaxC, want.MaxT, want.MaxR, want.MaxC)
 		}
-		if got.Sampled.Odd != 0 {
-			rt.Fatalf("%+v", got.Sampled)
+		if got.Native.Odd != 0 {
+			rt.Fatalf("%+v", got.Native)
 		}
 		for _, pair := range [][2]Instant{{want.Peak, got.Peak}, {want.Final, got.Final}} {
 			w, g := pair[0], pair[1]
@@ -249,7 +249,7 @@ func TestSampledAgainstOurs(t *testing.T) {
 			if w.T != g.T || w.R != g.R || w.Live != g.Live || w.C != g.C || w.Internal() != g.Internal() {
 				rt.Fatalf("%+v\nwant %+v", g, w)
 			}
-			if g.R != g.T+g.Pending+g.Unsplit || g.Rounding+g.Slack+g.Stranded+g.Reserve+g.Reusable+g.External != 0 {
+			if g.R != g.T+g.Pending+g.NotRequested || g.Rounding+g.Slack+g.Stranded+g.Reserve+g.Reusable+g.External != 0 {
 				rt.Fatalf("does not add up: %+v", g)
 			}
 		}
@@ -261,9 +261,9 @@ func TestSampledAgainstOurs(t *testing.T) {
 	})
 }
 
-// toldByWatching is a recording of one arena without its chunks, with the sums after each
+// asNative is a recording of one arena without its chunks, with the sums after each
 // event of it. at[seq] is the seq of the event before.
-func toldByWatching(t testing.TB, ours *modeltest.Recorder) (theirs *modeltest.Recorder, at []int64) {
+func asNative(t testing.TB, ours *modeltest.Recorder) (theirs *modeltest.Recorder, at []int64) {
 	t.Helper()
 	theirs = modeltest.New()
 	var c, r, peak int64

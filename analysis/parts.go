@@ -63,7 +63,7 @@ func (r *Result) OfTag(d *DeviceResult, tag string) (*DeviceResult, bool) {
 		return nil, false
 	}
 	use := &d.Tags[at]
-	of := &DeviceResult{Scope: OneTag, Device: d.Device, Allocs: d.Allocs, MaxT: use.MaxT, MaxC: use.MaxC, MaxR: use.MaxR, Sampled: d.Sampled}
+	of := &DeviceResult{Scope: OneTag, Device: d.Device, Allocs: d.Allocs, MaxT: use.MaxT, MaxC: use.MaxC, MaxR: use.MaxR, Native: d.Native}
 	of.Peak = Instant{Seq: d.Peak.Seq, Time: d.Peak.Time, Iteration: d.Peak.Iteration}
 	of.Final = Instant{Seq: d.Final.Seq, Time: d.Final.Time, Iteration: d.Final.Iteration}
 	var final, peak []*Instant
@@ -83,7 +83,7 @@ func (r *Result) OfTag(d *DeviceResult, tag string) (*DeviceResult, bool) {
 	}
 	of.Final.Sum(final)
 	of.Peak.Sum(peak)
-	if d.Sampled != nil { // its chunks are unknown
+	if d.Native != nil { // its chunks are unknown
 		of.MaxC, of.Peak.C, of.Final.C = -1, -1, -1
 	}
 	return of, true
@@ -104,7 +104,7 @@ func (d *DeviceResult) OfPhase(phase string) (*DeviceResult, bool) {
 	}
 	use, held := &d.Phases[at], d.Held.Phases.Of(phase)
 	return &DeviceResult{
-		Scope: OnePhase, Device: d.Device, Allocs: d.Allocs, MaxT: use.PeakT, MaxC: use.PeakC, Sampled: d.Sampled,
+		Scope: OnePhase, Device: d.Device, Allocs: d.Allocs, MaxT: use.PeakT, MaxC: use.PeakC, Native: d.Native,
 		Peak: Instant{Seq: d.Peak.Seq, Time: d.Peak.Time, Iteration: d.Peak.Iteration, T: held.Requested, C: held.Provided, Live: held.Blocks},
 	}, true
 }

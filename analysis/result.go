@@ -76,8 +76,8 @@ type DeviceResult struct {
 
 	Tags []TagUse // in order of appearance; see [Result.OfTag]
 
-	// Sampled is nil unless the device has tensors of an allocator that was only watched.
-	Sampled *Sampled
+	// Native is nil unless a native allocator serves tensors of the device.
+	Native *Native
 }
 
 // Series is the course of a device's numbers, reduced to at most MaxPoints intervals so

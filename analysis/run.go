@@ -348,7 +348,7 @@ func (a *analyzer) finish() (*Result, error) {
 		info.MaxR = ar.MaxR
 		info.Final = Instant{Seq: a.lastSeq, Time: a.lastTime, Iteration: ar.device.Iteration}
 		ar.Fill(&info.Final)
-		if ar.Sampled {
+		if ar.Native {
 			info.Final.C = -1
 		}
 		info.Paused = ar.Paused()
@@ -405,7 +405,7 @@ func (a *analyzer) finishKeyframes(d *device) (err error) {
 	if d.keys == nil {
 		return nil
 	}
-	end := keyframes.End{Ledger: a.ledger, Attribution: a.attribution, Last: d.Instant(a.lastSeq, a.lastTime), Sampled: d.native != nil}
+	end := keyframes.End{Ledger: a.ledger, Attribution: a.attribution, Last: d.Instant(a.lastSeq, a.lastTime), Native: d.native != nil}
 	if d.result.Period > 0 {
 		end.IterationAt = d.log.IndexAt
 	}

@@ -23,9 +23,9 @@ type seriesPoint struct {
 	seq int64 // of the first event
 }
 
-// add takes the state after an event; C is not known if it is sampled. A time may lie before that of the event in front, as
+// add takes the state after an event; with native, C is not known. A time may lie before that of the event in front, as
 // threads read the clock on their own; such an event counts at the end of the last point.
-func (s *series) add(d *ledger.Device, sampled bool, seq, time int64) {
+func (s *series) add(d *ledger.Device, native bool, seq, time int64) {
 	moment := time
 	if n := len(s.points); n > 0 {
 		moment = max(time, s.points[n-1].End)
@@ -36,18 +36,18 @@ func (s *series) add(d *ledger.Device, sampled bool, seq, time int64) {
 		s.widen()
 	}
 	if !s.reaches(moment) {
-		s.begin(d, sampled, seq, moment)
+		s.begin(d, native, seq, moment)
 	}
 	p := &s.points[len(s.points)-1]
 	p.End = moment
 	p.T.include(d.T)
-	if !sampled {
+	if !native {
 		p.C.include(d.C)
 	}
 	p.R.include(d.R)
 	p.Last.Seq, p.Last.Time, p.Last.Iteration = seq, time, d.Iteration
 	d.Fill(&p.Last, d.View())
-	if sampled {
+	if native {
 		p.Last.C = -1
 	}
 	if d.R > p.At.R || d.R == p.At.R && d.T > p.At.T {
@@ -62,10 +62,10 @@ func (s *series) reaches(moment int64) bool {
 }
 
 // begin appends a point; add fills in the rest, At among it: any R is greater.
-func (s *series) begin(d *ledger.Device, sampled bool, seq, moment int64) {
+func (s *series) begin(d *ledger.Device, native bool, seq, moment int64) {
 	p := Point{Start: moment, Iteration: d.Iteration, At: Instant{R: -1}}
 	p.T, p.C, p.R = Range{d.T, d.T}, Range{d.C, d.C}, Range{d.R, d.R}
-	if sampled {
+	if native {
 		p.C = Range{-1, -1}
 	}
 	s.points = append(s.points, seriesPoint{Point: p, seq: seq})

@@ -87,9 +87,9 @@ func accountingTerms(b *analysis.Account) []accountingTerm {
 		{name: "external", meaning: "smaller free chunks", bytes: func(b *analysis.Balance) int64 { return b.At.External }, tone: layout.Warned, ofChunks: true},
 	}
 	terms = slices.DeleteFunc(terms, func(t accountingTerm) bool { return t.optional && t.bytes(&b.Peak) == 0 && t.bytes(&b.End) == 0 })
-	if b.Peak.At.Unsplit != 0 || b.End.At.Unsplit != 0 {
+	if b.Peak.At.NotRequested != 0 || b.End.At.NotRequested != 0 {
 		terms = slices.DeleteFunc(terms, func(t accountingTerm) bool { return t.ofChunks && t.bytes(&b.Peak) == 0 && t.bytes(&b.End) == 0 })
-		terms = append(terms, accountingTerm{name: "not requested", meaning: "internal, free", bytes: func(b *analysis.Balance) int64 { return b.At.Unsplit }, tone: layout.Warned})
+		terms = append(terms, accountingTerm{name: "not requested", meaning: "internal, free", bytes: func(b *analysis.Balance) int64 { return b.At.NotRequested }, tone: layout.Warned})
 	}
 	terms = append(terms, libraryTerms(b)...)
 	if b.Peak.Pools != 0 || b.End.Pools != 0 || (b.Peak.Unknown | b.End.Unknown).Has(analysis.PoolsPart) {
@@ -305,7 +305,7 @@ type jsonAccountingAt struct {
 	Reserve          *int64        `json:"reserve"`
 	Reusable         *int64        `json:"reusable"`
 	External         *int64        `json:"external"`
-	Unsplit          int64         `json:"unsplit,omitempty"` // all that is neither requested nor pending, of the native allocator
+	NotRequested     int64         `json:"not_requested,omitempty"` // all that is neither requested nor pending, of the native allocator
 	Libraries        []jsonLibrary `json:"libraries"`
 	OtherLibraries   int64         `json:"other_libraries"`
 	Context          *int64        `json:"context"`
@@ -354,15 +354,15 @@ func newJSONDeviceAccounting(b *analysis.Account) *jsonDeviceAccounting {
 
 func newJSONAccountingAt(b *analysis.Balance) *jsonAccountingAt {
 	known := func(bytes int64) *int64 {
-		if b.At.Unsplit != 0 && bytes == 0 { // the native allocator: chunks are not known
+		if b.At.NotRequested != 0 && bytes == 0 { // the native allocator: chunks are not known
 			return nil
 		}
 		return &bytes
 	}
 	j := &jsonAccountingAt{
 		TimeNS: plain.Known(b.At.Time), Requested: b.At.T, Internal: known(b.At.Rounding + b.At.Slack), Pending: b.At.Pending, Stranded: known(b.At.Stranded), Reserve: known(b.At.Reserve), Reusable: known(b.At.Reusable), External: known(b.At.External),
-		Unsplit:   b.At.Unsplit,
-		Libraries: []jsonLibrary{}, OtherLibraries: b.Other(),
+		NotRequested: b.At.NotRequested,
+		Libraries:    []jsonLibrary{}, OtherLibraries: b.Other(),
 		Context: partOf(b, analysis.ContextPart, b.Context), Modules: partOf(b, analysis.ModulesPart, b.Modules),
 		Loads: partOf(b, analysis.LoadsPart, b.Loads), Graphs: partOf(b, analysis.GraphsPart, b.Graphs),
 		DriverOverhead: partOf(b, analysis.AllOverhead, b.Overhead()), OverheadUnknown: plain.NotEmpty(b.UnknownWhy), Pools: partOf(b, analysis.PoolsPart, b.Pools),

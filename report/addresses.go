@@ -31,14 +31,14 @@ const (
 
 // spanNames are the names in the legend, by analysis.SpanKind.
 var spanNames = [...]string{
-	analysis.SpanLive:     "live (requested)",
-	analysis.SpanSlack:    "slack",
-	analysis.SpanPending:  "pending",
-	analysis.SpanReserve:  "reserve",
-	analysis.SpanReusable: "reusable",
-	analysis.SpanExternal: "external",
-	analysis.SpanUnsplit:  "not requested",
-	analysis.SpanUnmapped: "unmapped",
+	analysis.SpanLive:         "live (requested)",
+	analysis.SpanSlack:        "slack",
+	analysis.SpanPending:      "pending",
+	analysis.SpanReserve:      "reserve",
+	analysis.SpanReusable:     "reusable",
+	analysis.SpanExternal:     "external",
+	analysis.SpanNotRequested: "not requested",
+	analysis.SpanUnmapped:     "unmapped",
 }
 
 // addressFigures draw the addresses of each arena at the peak, to scale: every row of every arena has the
@@ -50,7 +50,7 @@ func addressFigures(r *analysis.Result, d *analysis.DeviceResult) []figure.Figur
 func mapFigure(r *analysis.Result, d *analysis.DeviceResult) figure.Figure {
 	f := figure.Figure{Name: "map", Title: "addresses at the peak"}
 	layout := d.Map
-	if d.Sampled != nil {
+	if d.Native != nil {
 		layout = closedUp(layout)
 	}
 	arenas, dropped, droppedBytes := drawnArenas(layout)
@@ -60,13 +60,13 @@ func mapFigure(r *analysis.Result, d *analysis.DeviceResult) figure.Figure {
 		return f
 	}
 	f.Subtitle = terms.Instant(d, d.Map.At) + "; colours of spans narrower than a pixel are mixed"
-	if d.Sampled != nil {
+	if d.Native != nil {
 		f.Subtitle += "; gaps between segments are drawn short"
 	}
 	if dropped > 0 {
 		f.Subtitle += fmt.Sprintf("; %s (%s) not drawn", units.Counted(int64(dropped), "smaller arena"), units.FormatSize(droppedBytes))
 	}
-	f.Legend = mapLegend(arenas, d.Sampled != nil)
+	f.Legend = mapLegend(arenas, d.Native != nil)
 	f.Body = func(c draw.Canvas) { drawMap(c, r, arenas) }
 	return f
 }
@@ -125,7 +125,7 @@ func mappedBytes(a analysis.ArenaMap) int64 {
 
 // mapLegend names the colours and how many bytes have them. Pending and unmapped, and for the native
 // allocator also terms that are not known, are left out if they have no bytes.
-func mapLegend(arenas []analysis.ArenaMap, watched bool) []figure.LegendEntry {
+func mapLegend(arenas []analysis.ArenaMap, native bool) []figure.LegendEntry {
 	var total [len(spanNames)]int64
 	for _, a := range arenas {
 		for kind, bytes := range kindBytes(a) {
@@ -134,14 +134,14 @@ func mapLegend(arenas []analysis.ArenaMap, watched bool) []figure.LegendEntry {
 	}
 	var entries []figure.LegendEntry
 	for kind, bytes := range total {
-		rare := watched
+		rare := native
 		switch analysis.SpanKind(kind) {
-		case analysis.SpanPending, analysis.SpanUnsplit, analysis.SpanUnmapped:
+		case analysis.SpanPending, analysis.SpanNotRequested, analysis.SpanUnmapped:
 			rare = true
 		}
 		if bytes > 0 || !rare {
 			name := spanNames[kind] + " " + units.FormatSize(bytes)
-			if watched && analysis.SpanKind(kind) == analysis.SpanUnmapped {
+			if native && analysis.SpanKind(kind) == analysis.SpanUnmapped {
 				name = spanNames[kind] // closed up
 			}
 			entries = append(entries, figure.Swatch(spanColors[kind], name))
@@ -209,8 +209,8 @@ func arenaTitle(r *analysis.Result, a analysis.ArenaMap) string {
 	mapped := mappedBytes(a)
 	sums := kindBytes(a)
 	rest, of := "external", sums[analysis.SpanExternal]
-	if sums[analysis.SpanUnsplit] > 0 {
-		rest, of = "not requested", sums[analysis.SpanUnsplit]
+	if sums[analysis.SpanNotRequested] > 0 {
+		rest, of = "not requested", sums[analysis.SpanNotRequested]
 	}
 	return title + fmt.Sprintf(" · base %#x · %s mapped, %s live, %s %s", uint64(a.Base), units.FormatSize(mapped),
 		units.FormatPercent(units.Ratio(sums[analysis.SpanLive], mapped)), units.FormatPercent(units.Ratio(of, mapped)), rest)
@@ -338,12 +338,12 @@ func closedUp(m analysis.AddressMap) analysis.AddressMap {
 
 // spanColors are the colours, by analysis.SpanKind.
 var spanColors = [...]color.NRGBA{
-	analysis.SpanLive:     figure.RequestedColor,
-	analysis.SpanSlack:    figure.InternalColor,
-	analysis.SpanPending:  figure.PendingColor,
-	analysis.SpanReserve:  figure.ReserveColor,
-	analysis.SpanReusable: figure.ReusableColor,
-	analysis.SpanExternal: figure.ExternalColor,
-	analysis.SpanUnsplit:  figure.ExternalColor,
-	analysis.SpanUnmapped: figure.UnmappedColor,
+	analysis.SpanLive:         figure.RequestedColor,
+	analysis.SpanSlack:        figure.InternalColor,
+	analysis.SpanPending:      figure.PendingColor,
+	analysis.SpanReserve:      figure.ReserveColor,
+	analysis.SpanReusable:     figure.ReusableColor,
+	analysis.SpanExternal:     figure.ExternalColor,
+	analysis.SpanNotRequested: figure.ExternalColor,
+	analysis.SpanUnmapped:     figure.UnmappedColor,
 }

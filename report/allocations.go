@@ -31,7 +31,7 @@ func allocationSections(d *analysis.DeviceResult) []layout.Section {
 		sections = append(sections, s)
 	}
 	layout.ShownAtPins(sections...)
-	if d.Sampled != nil {
+	if d.Native != nil {
 		sections = layout.Without("provided", sections)
 	}
 	return sections
@@ -54,7 +54,7 @@ func newJSONAllocationGroups(d *analysis.DeviceResult, groups []analysis.Allocat
 	out := []jsonAllocationGroup{}
 	for _, g := range groups {
 		j := jsonAllocationGroup{g.Context, g.Size, g.Blocks, g.Requested, &g.Provided}
-		if d.Sampled != nil {
+		if d.Native != nil {
 			j.Provided = nil
 		}
 		out = append(out, j)

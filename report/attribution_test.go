@@ -229,15 +229,15 @@ func TestJSONHeldAddsUp(t *testing.T) {
 	}
 }
 
-// Of an allocator that was only watched nobody knows what it provided, in no rendering.
-func TestHeldOfAWatchedAllocator(t *testing.T) {
+// Provided bytes of a native allocator are not known and in no rendering.
+func TestHeldOfANativeAllocator(t *testing.T) {
 	result := attributed(strings.Clone, false)
 	d := &result.Devices[0]
-	for _, sampled := range []bool{false, true} {
-		d.Held.Sampled = sampled
+	for _, native := range []bool{false, true} {
+		d.Held.Native = native
 		for _, s := range attributionSections(d) {
 			for _, c := range s.Columns {
-				if c.Name == "provided" && sampled {
+				if c.Name == "provided" && native {
 					t.Errorf("%s tells what was provided", s.Title)
 				}
 			}
@@ -247,8 +247,8 @@ func TestHeldOfAWatchedAllocator(t *testing.T) {
 				}
 			}
 		}
-		if g := newJSONLive(&d.Held).Categories.Groups[0]; (g.Provided == nil) != sampled {
-			t.Errorf("sampled %v: provided %v", sampled, g.Provided)
+		if g := newJSONLive(&d.Held).Categories.Groups[0]; (g.Provided == nil) != native {
+			t.Errorf("native %v: provided %v", native, g.Provided)
 		}
 	}
 }

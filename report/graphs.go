@@ -148,8 +148,8 @@ func graphShapeSections(d *analysis.DeviceResult, g *analysis.Graphs) []layout.S
 		}
 		s.Elide(24, 8)
 		s.After = layout.Note("own, shared: pages that this shape alone, or others too, use; took: duration of its captures")
-		if d.Sampled != nil {
-			s.After = append(s.After, layout.Note("sizes are of whole segments: chunks of "+plain.Shorten(d.Sampled.Allocator, 24)+" are not known")...)
+		if d.Native != nil {
+			s.After = append(s.After, layout.Note("sizes are of whole segments: chunks of "+plain.Shorten(d.Native.Allocator, 24)+" are not known")...)
 		}
 	}
 	return sections

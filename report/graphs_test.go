@@ -14,7 +14,7 @@ import (
 	"github.com/memprof/memprof/report/units"
 )
 
-// graphsResults have graphs in pools of their own, in one pool, in a graph memory, watched, and
+// graphsResults have graphs in pools of their own, in one pool, in a graph memory, of a native allocator, and
 // with names that mean harm.
 func graphsResults() []*analysis.Result {
 	shape := func(name string, own, shared, addresses int64) analysis.GraphShape {
@@ -44,10 +44,10 @@ func graphsResults() []*analysis.Result {
 		apart = append(apart, store(analysis.GraphStore{Pool: "0." + units.FormatCount(i), Shapes: []analysis.GraphShape{shape("", 2*i+2, 0, (2*i+2)*mib)}}))
 	}
 	apart[2].Released = true
-	watched := store(analysis.GraphStore{Pool: "0.2", Shapes: []analysis.GraphShape{shape("a", 20, 2, 22*mib), shape("", 0, 2, 2*mib)}, Saved: 2 * mib, Untouched: 20 * mib})
-	watched.Shapes[0].Provided, watched.Shapes[1].Provided = -1, -1
-	native := of("rank1", &analysis.Graphs{Captures: 2, Stores: []analysis.GraphStore{watched}, WhatIfs: []analysis.GraphWhatIf{{Pool: "0.2", Shapes: 2, Unnamed: 1, Why: "a checkpoint of the pool was restored"}}})
-	native.Devices[0].Sampled = &analysis.Sampled{Allocator: "native"}
+	observed := store(analysis.GraphStore{Pool: "0.2", Shapes: []analysis.GraphShape{shape("a", 20, 2, 22*mib), shape("", 0, 2, 2*mib)}, Saved: 2 * mib, Untouched: 20 * mib})
+	observed.Shapes[0].Provided, observed.Shapes[1].Provided = -1, -1
+	native := of("rank1", &analysis.Graphs{Captures: 2, Stores: []analysis.GraphStore{observed}, WhatIfs: []analysis.GraphWhatIf{{Pool: "0.2", Shapes: 2, Unnamed: 1, Why: "a checkpoint of the pool was restored"}}})
+	native.Devices[0].Native = &analysis.Native{Allocator: "native"}
 	memory := store(analysis.GraphStore{
 		Memory: "1", Saved: 6 * mib, Aliased: 16 * mib, Inputs: analysis.GraphInputs{Sum: 3 * mib, Max: 2 * mib},
 		Shapes: []analysis.GraphShape{shape("bs 1", 0, 6, 16*gib), shape(reporttest.HostileName, 4, 6, 16*gib)},

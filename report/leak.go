@@ -13,7 +13,7 @@ import (
 // leakSections say whether live bytes keep rising, and which allocations they are.
 func leakSections(d *analysis.DeviceResult) []layout.Section {
 	sections := []layout.Section{leakSection(d)}
-	if d.Sampled != nil {
+	if d.Native != nil {
 		sections = layout.Without("provided", sections)
 	}
 	return append(sections, leakStacks(d)...)
@@ -85,7 +85,7 @@ func leakStacks(d *analysis.DeviceResult) []layout.Section {
 		return nil
 	}
 	all := stacks.Sum()
-	return []layout.Section{groupTable{all.Requested, "share", d.Held.Sampled}.stacks("Leaks, by stack", stacks)}
+	return []layout.Section{groupTable{all.Requested, "share", d.Held.Native}.stacks("Leaks, by stack", stacks)}
 }
 
 func newJSONLeak(d *analysis.DeviceResult) *jsonLeak {
@@ -103,7 +103,7 @@ func newJSONLeak(d *analysis.DeviceResult) *jsonLeak {
 	if l.Iterations.Valid {
 		j.Slope = plain.Finite(l.Iterations.Slope)
 	}
-	if d.Sampled != nil {
+	if d.Native != nil {
 		j.Provided = nil
 	}
 	return j

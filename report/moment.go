@@ -54,8 +54,8 @@ func momentSections(m *analysis.Moment, dm *analysis.DeviceMoment) []layout.Sect
 	if len(dm.Held.Phases.Groups) > 1 {
 		d.Phases = make([]analysis.PhaseUse, 1) // attributionSections list phases if there is any
 	}
-	if dm.At.C < 0 || dm.At.Unsplit != 0 {
-		d.Sampled = &analysis.Sampled{}
+	if dm.At.C < 0 || dm.At.NotRequested != 0 {
+		d.Native = &analysis.Native{}
 	}
 	split := splitSection(d)
 	split.Title = "Memory"
@@ -145,7 +145,7 @@ type jsonUnserved struct {
 // spanKinds are names in JSON, which never change.
 var spanKinds = [...]string{
 	analysis.SpanLive: "live", analysis.SpanSlack: "slack", analysis.SpanPending: "pending", analysis.SpanReserve: "reserve",
-	analysis.SpanReusable: "reusable", analysis.SpanExternal: "external", analysis.SpanUnsplit: "unsplit", analysis.SpanUnmapped: "unmapped",
+	analysis.SpanReusable: "reusable", analysis.SpanExternal: "external", analysis.SpanNotRequested: "not_requested", analysis.SpanUnmapped: "unmapped",
 }
 
 // MomentsJSON writes one JSON object, {"moments": [...]}, indented, under the rules of [JSON]. It has every

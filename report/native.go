@@ -12,7 +12,7 @@ import (
 // nativeSections say which numbers are known of torch's own allocator, which memprof observes. A number
 // that is not known is -1 in the results and "–" in every table.
 func nativeSections(d *analysis.DeviceResult) []layout.Section {
-	w := d.Sampled
+	w := d.Native
 	if w == nil {
 		return nil
 	}
@@ -43,7 +43,7 @@ type jsonNative struct {
 }
 
 func newJSONNative(d *analysis.DeviceResult) jsonNative {
-	w := d.Sampled
+	w := d.Native
 	if w == nil {
 		return jsonNative{}
 	}

@@ -14,13 +14,13 @@ import (
 	"github.com/memprof/memprof/report/layout"
 )
 
-// watchedResult is a device of a watched allocator, as the analysis gives it.
-func watchedResult(c int64) *analysis.Result {
+// nativeResult is a device of a native allocator, as the analysis returns it.
+func nativeResult(c int64) *analysis.Result {
 	const mib = 1 << 20
-	peak := analysis.Instant{Seq: 7, Time: 7000, T: 6 * mib, C: c, R: 20 * mib, Pending: mib, Unsplit: 13 * mib, Live: 3}
+	peak := analysis.Instant{Seq: 7, Time: 7000, T: 6 * mib, C: c, R: 20 * mib, Pending: mib, NotRequested: 13 * mib, Live: 3}
 	d := analysis.DeviceResult{
 		Peak: peak, Final: peak, MaxT: 6 * mib, MaxC: c, MaxR: 20 * mib, Allocs: 5, Frees: 2, LargestFree: -1,
-		Sampled: &analysis.Sampled{Allocator: "native", Samples: 4, Odd: 1},
+		Native: &analysis.Native{Allocator: "native", Samples: 4, Odd: 1},
 		Iterations: []analysis.Iteration{
 			{Number: 0, PeakT: 6 * mib, PeakC: c, PeakR: 20 * mib, EndT: mib, EndC: -1},
 			{Number: 1, PeakT: 6 * mib, PeakC: c, PeakR: 20 * mib, EndT: mib, EndC: -1},
@@ -37,7 +37,7 @@ func watchedResult(c int64) *analysis.Result {
 		Map: analysis.AddressMap{At: peak, Arenas: []analysis.ArenaMap{{
 			Base: 1 << 40, Extent: 20 * mib, At: peak, Spans: []analysis.Span{
 				{Start: 0, Bytes: 6 * mib, Kind: analysis.SpanLive}, {Start: 6 * mib, Bytes: mib, Kind: analysis.SpanPending},
-				{Start: 7 * mib, Bytes: 13 * mib, Kind: analysis.SpanUnsplit},
+				{Start: 7 * mib, Bytes: 13 * mib, Kind: analysis.SpanNotRequested},
 			},
 		}}},
 		Series: analysis.Series{Points: []analysis.Point{
@@ -62,10 +62,10 @@ func table(t *testing.T, text, title string) string {
 	return section
 }
 
-// What is not told is absent, wherever it would stand: no zero takes its place.
-func TestWatchedText(t *testing.T) {
+// What is not known is left out everywhere: no zero takes its place.
+func TestNativeText(t *testing.T) {
 	var out bytes.Buffer
-	if err := Text(&out, []*analysis.Result{watchedResult(8 << 20)}, layout.Options{}); err != nil {
+	if err := Text(&out, []*analysis.Result{nativeResult(8 << 20)}, layout.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	text := out.String()
@@ -101,9 +101,9 @@ func TestWatchedText(t *testing.T) {
 func squeezed(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 // Where C was not read at the peak, all that is not requested is one part.
-func TestWatchedTextWithoutC(t *testing.T) {
+func TestNativeTextWithoutC(t *testing.T) {
 	var out bytes.Buffer
-	if err := Text(&out, []*analysis.Result{watchedResult(-1)}, layout.Options{}); err != nil {
+	if err := Text(&out, []*analysis.Result{nativeResult(-1)}, layout.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	text := out.String()
@@ -121,9 +121,9 @@ func TestWatchedTextWithoutC(t *testing.T) {
 	}
 }
 
-func TestWatchedJSON(t *testing.T) {
+func TestNativeJSON(t *testing.T) {
 	var out bytes.Buffer
-	if err := JSON(&out, []*analysis.Result{watchedResult(-1)}); err != nil {
+	if err := JSON(&out, []*analysis.Result{nativeResult(-1)}); err != nil {
 		t.Fatal(err)
 	}
 	var got struct {
@@ -160,7 +160,7 @@ func TestWatchedJSON(t *testing.T) {
 		path []string
 		want float64
 	}{
-		{[]string{"peak", "requested"}, 6 << 20}, {[]string{"peak", "reserved"}, 20 << 20}, {[]string{"peak", "unsplit"}, 13 << 20},
+		{[]string{"peak", "requested"}, 6 << 20}, {[]string{"peak", "reserved"}, 20 << 20}, {[]string{"peak", "not_requested"}, 13 << 20},
 		{[]string{"peak", "pending"}, 1 << 20}, {[]string{"native", "samples"}, 4}, {[]string{"waste", "pending"}, 0.05},
 	} {
 		if v := at(test.path...); v != test.want {
@@ -169,10 +169,10 @@ func TestWatchedJSON(t *testing.T) {
 	}
 }
 
-// All four figures of a watched device can be drawn, and show only what is known.
-func TestWatchedFigures(t *testing.T) {
+// All four figures of such a device can be drawn, and show only what is known.
+func TestNativeFigures(t *testing.T) {
 	for _, c := range []int64{8 << 20, -1} {
-		r := watchedResult(c)
+		r := nativeResult(c)
 		for _, f := range Plots(r) {
 			img := pngOf(t, f)
 			if f.Name == "map" || f.Name == "split" {
@@ -190,9 +190,9 @@ func TestWatchedFigures(t *testing.T) {
 	}
 }
 
-// In the books a watched allocator has one term for what is not asked for, and no zeros beside it.
+// In device accounting a native allocator has one term for all that is not requested, and no zeros for its parts.
 func TestNativeAccounting(t *testing.T) {
-	r := watchedResult(8 << 20)
+	r := nativeResult(8 << 20)
 	d := &r.Devices[0]
 	d.Holdings.Peak.At, d.Holdings.Final.At = d.Peak, d.Final
 	analysis.Reconcile([]analysis.Member{{Result: r, Device: d, GPU: -1}}, nil, "")
@@ -211,22 +211,22 @@ func TestNativeAccounting(t *testing.T) {
 		}
 	}
 	balance := newJSONDeviceAccounting(d.Account).Peak
-	if balance.Internal != nil || balance.Stranded != nil || balance.Reserve != nil || balance.Reusable != nil || balance.External != nil || balance.Unsplit != 13<<20 {
+	if balance.Internal != nil || balance.Stranded != nil || balance.Reserve != nil || balance.Reusable != nil || balance.External != nil || balance.NotRequested != 13<<20 {
 		t.Errorf("%+v", balance)
 	}
 }
 
 func TestClosedUp(t *testing.T) {
 	m := analysis.AddressMap{Arenas: []analysis.ArenaMap{{Base: 5, Extent: 1 << 40, Spans: []analysis.Span{
-		{Start: 0, Bytes: 100, Kind: analysis.SpanLive}, {Start: 100, Bytes: 60, Kind: analysis.SpanUnsplit},
+		{Start: 0, Bytes: 100, Kind: analysis.SpanLive}, {Start: 100, Bytes: 60, Kind: analysis.SpanNotRequested},
 		{Start: 160, Bytes: 1 << 39, Kind: analysis.SpanUnmapped}, {Start: 1<<39 + 160, Bytes: 80, Kind: analysis.SpanLive},
-		{Start: 1<<39 + 240, Bytes: 7, Kind: analysis.SpanUnmapped}, {Start: 1<<39 + 247, Bytes: 160, Kind: analysis.SpanUnsplit},
+		{Start: 1<<39 + 240, Bytes: 7, Kind: analysis.SpanUnmapped}, {Start: 1<<39 + 247, Bytes: 160, Kind: analysis.SpanNotRequested},
 	}}}}
 	// 400 are mapped: a gap has room for 6.
 	want := analysis.ArenaMap{Base: 5, Extent: 100 + 60 + 6 + 80 + 6 + 160, Spans: []analysis.Span{
-		{Start: 0, Bytes: 100, Kind: analysis.SpanLive}, {Start: 100, Bytes: 60, Kind: analysis.SpanUnsplit},
+		{Start: 0, Bytes: 100, Kind: analysis.SpanLive}, {Start: 100, Bytes: 60, Kind: analysis.SpanNotRequested},
 		{Start: 160, Bytes: 6, Kind: analysis.SpanUnmapped}, {Start: 166, Bytes: 80, Kind: analysis.SpanLive},
-		{Start: 246, Bytes: 6, Kind: analysis.SpanUnmapped}, {Start: 252, Bytes: 160, Kind: analysis.SpanUnsplit},
+		{Start: 246, Bytes: 6, Kind: analysis.SpanUnmapped}, {Start: 252, Bytes: 160, Kind: analysis.SpanNotRequested},
 	}}
 	before := m.Arenas[0].Extent
 	if diff := cmp.Diff(want, closedUp(m).Arenas[0]); diff != "" {

@@ -35,7 +35,7 @@ func peakFragmentation(d *analysis.DeviceResult) float64 {
 // chunkShare is bytes of chunks as a share of reserved at the peak; NaN for the native allocator, whose
 // chunks are not known.
 func chunkShare(d *analysis.DeviceResult, part int64) float64 {
-	if d.Sampled != nil {
+	if d.Native != nil {
 		return math.NaN()
 	}
 	return units.Ratio(part, d.Peak.R)
@@ -59,24 +59,24 @@ func newJSONPeaks(d *analysis.DeviceResult) jsonPeaks {
 }
 
 // jsonInstant is the state of a device right after an event, in bytes. Terms of chunks are null for the
-// native allocator, which has unsplit instead: all that is neither requested nor pending.
+// native allocator, which has NotRequested instead: all that is neither requested nor pending.
 type jsonInstant struct {
-	Seq       *int64 `json:"seq"`
-	TimeNS    *int64 `json:"time_ns"`
-	Iteration *int64 `json:"iteration"`
-	Live      int64  `json:"live"`
-	Requested int64  `json:"requested"`
-	Rounding  *int64 `json:"rounding"`
-	Slack     *int64 `json:"slack"`
-	Pending   int64  `json:"pending"`
-	Stranded  *int64 `json:"stranded"`
-	Reserve   *int64 `json:"reserve"`
-	Reusable  *int64 `json:"reusable"`
-	External  *int64 `json:"external"`
-	Unsplit   *int64 `json:"unsplit,omitempty"`
-	Provided  *int64 `json:"provided"`
-	Reserved  int64  `json:"reserved"`
-	Paused    int64  `json:"paused,omitempty"`
+	Seq          *int64 `json:"seq"`
+	TimeNS       *int64 `json:"time_ns"`
+	Iteration    *int64 `json:"iteration"`
+	Live         int64  `json:"live"`
+	Requested    int64  `json:"requested"`
+	Rounding     *int64 `json:"rounding"`
+	Slack        *int64 `json:"slack"`
+	Pending      int64  `json:"pending"`
+	Stranded     *int64 `json:"stranded"`
+	Reserve      *int64 `json:"reserve"`
+	Reusable     *int64 `json:"reusable"`
+	External     *int64 `json:"external"`
+	NotRequested *int64 `json:"not_requested,omitempty"`
+	Provided     *int64 `json:"provided"`
+	Reserved     int64  `json:"reserved"`
+	Paused       int64  `json:"paused,omitempty"`
 }
 
 func newJSONInstant(d *analysis.DeviceResult, i analysis.Instant) jsonInstant {
@@ -84,8 +84,8 @@ func newJSONInstant(d *analysis.DeviceResult, i analysis.Instant) jsonInstant {
 		Seq: plain.Known(i.Seq), TimeNS: plain.Known(i.Time), Iteration: jsonIterationNumber(d, i.Iteration), Live: i.Live,
 		Requested: i.T, Pending: i.Pending, Provided: plain.Known(i.C), Reserved: i.R, Paused: i.Paused,
 	}
-	if d.Sampled != nil {
-		j.Unsplit = &i.Unsplit
+	if d.Native != nil {
+		j.NotRequested = &i.NotRequested
 		return j
 	}
 	j.Rounding, j.Slack = &i.Rounding, &i.Slack

@@ -39,7 +39,7 @@ func timelineFigure(d *analysis.DeviceResult) figure.Figure {
 		figure.Swatch(figure.RequestedColor, "requested (T)"),
 		figure.PeakLegend(),
 	}
-	if d.Sampled != nil {
+	if d.Native != nil {
 		curves = curves[1:]
 		f.Legend[1] = sampledLegend()
 	}
@@ -51,7 +51,7 @@ func timelineFigure(d *analysis.DeviceResult) figure.Figure {
 		for _, e := range curves {
 			p.Add(e)
 		}
-		if d.Sampled != nil {
+		if d.Native != nil {
 			p.Add(sampledProvided{points})
 		}
 		p.Add(figure.PeakMark{D: d, Height: float64(d.Peak.T)}, figure.FailureMarks{D: d})

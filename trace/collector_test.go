@@ -376,10 +376,10 @@ func TestCollectWhileWritten(t *testing.T) {
 		fill(s, events, texts)
 	}()
 	stop := make(chan struct{})
-	watched := make(chan struct{})
+	followed := make(chan struct{})
 	c := newCollector(t, dir, trace.WriterOptions{PartEvents: 30_000})
 	go func() {
-		defer close(watched)
+		defer close(followed)
 		for {
 			select {
 			case <-stop:
@@ -402,7 +402,7 @@ func TestCollectWhileWritten(t *testing.T) {
 		}
 	}
 	close(stop)
-	<-watched
+	<-followed
 	if _, err := c.Finish(); err != nil {
 		t.Fatal(err)
 	}

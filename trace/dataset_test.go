@@ -372,7 +372,7 @@ func TestOpeningStateOfPauses(t *testing.T) {
 }
 
 // Ranges of a graph memory that are open at a part's border are so in the later part, with the
-// segments in them and what a watched allocator has in those.
+// segments in them and what a native allocator has in those.
 func TestOpeningStateOfGraphMemory(t *testing.T) {
 	const page, store, range1, range2 = 1 << 21, 1 << 40, 2 << 40, 3 << 40
 	first := []trace.Event{

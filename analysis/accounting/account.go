@@ -346,7 +346,7 @@ func joinAt(group []*Member, moment moment) joint {
 // plus adds the memory of another process on the same device.
 func (h *Holding) plus(o *Holding) {
 	a, b := &h.At, &o.At
-	a.T, a.R, a.Unsplit = a.T+b.T, a.R+b.R, a.Unsplit+b.Unsplit
+	a.T, a.R, a.NotRequested = a.T+b.T, a.R+b.R, a.NotRequested+b.NotRequested
 	if a.C < 0 || b.C < 0 { // of the native allocator, whose C was not read
 		a.C = -1
 	} else {

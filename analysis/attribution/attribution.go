@@ -12,9 +12,9 @@ type Result struct {
 	// Known: the trace has a module, a stack, a phase, a label or a pool of CUDA graphs. Otherwise
 	// everything is "other" and without a name.
 	Known bool
-	// Sampled: some blocks come from an allocator that was only observed. The trace does not have
+	// Native: some blocks come from an allocator that was only observed. The trace does not have
 	// the sizes of its chunks, so Provided is Requested.
-	Sampled    bool
+	Native     bool
 	Categories Breakdown // all that occur; "other" is what neither a label nor the phase decides
 	Phases     Breakdown // in which the blocks were allocated; "other" is outside of all
 	// Modules are the origins of the blocks: the dotted path of the module that requested it, or
@@ -32,10 +32,10 @@ type Result struct {
 // maxDepth is how deep modules are rolled up.
 const maxDepth = 8
 
-// Attribute divides live blocks of a device. sampled: an allocator that was only observed serves
+// Attribute divides live blocks of a device. native: a native allocator serves
 // the device.
-func (t *Tracker) Attribute(blocks []ledger.Block, sampled bool) Result {
-	result := Result{Known: t.known, Sampled: sampled}
+func (t *Tracker) Attribute(blocks []ledger.Block, native bool) Result {
+	result := Result{Known: t.known, Native: native}
 	categories, phases, contexts := NewGrouping[Category](), NewGrouping[uint8](), NewGrouping[[2]int32]()
 	for i := range blocks {
 		b := &blocks[i]

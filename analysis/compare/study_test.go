@@ -102,9 +102,9 @@ func TestStudyLeavesOut(t *testing.T) {
 // TestStudyWithoutC checks that a job whose C is unknown, as with the native allocator, has the measures of T.
 func TestStudyWithoutC(t *testing.T) {
 	var s Study
-	watched := studied("pid1", 600, 800, 300, 400)
-	watched.Devices[0].Paper.ForgetC()
-	s.Add("watched", []*analysis.Result{watched})
+	native := studied("pid1", 600, 800, 300, 400)
+	native.Devices[0].Paper.ForgetC()
+	s.Add("native", []*analysis.Result{native})
 	if diff := cmp.Diff(map[string]float64{"t1": 0.6, "t2": 0.3}, valuesOf(s.Mean)); diff != "" {
 		t.Error(diff)
 	}

@@ -244,7 +244,7 @@ func (g *Tracker) Allocated(ar *Arena, e *trace.Event) {
 	store.has(ar)
 	s := d.shapeIn(store, c)
 	s.touch(ar, ledger.Range{From: e.Addr, To: e.Addr + e.Provided})
-	s.takes(e.Requested, e.Provided, ar.Sampled)
+	s.takes(e.Requested, e.Provided, ar.Native)
 	b := blockState{
 		shape: s, requested: e.Requested, provided: e.Provided, number: -1,
 		stream: number(&s.streams, e.Stream), on: number(&store.streams, e.Stream),
@@ -403,7 +403,7 @@ func (ar *Arena) pagesOf(r ledger.Range) ledger.Range {
 		return pages
 	}
 	first, _ := ar.Mapped().After(r.From)
-	if ar.Sampled && !ar.Coalesces {
+	if ar.Native && !ar.Coalesces {
 		return ledger.Range{From: first.From, To: last.To}
 	}
 	return ledger.Range{From: max(pages.From, first.From), To: min(pages.To, last.To)}

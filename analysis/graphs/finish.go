@@ -119,7 +119,7 @@ func whatIf(pool string, stores ...*storeState) WhatIf {
 	if len(all) < 2 {
 		w.Why = cmp.Or(w.Why, "fewer than two shapes asked for memory")
 	}
-	if w.Why == "" && all[0].arena.Sampled && all[0].arena.Coalesces {
+	if w.Why == "" && all[0].arena.Native && all[0].arena.Coalesces {
 		w.Why = "torch's expandable segments are not modelled"
 	}
 	if w.Why != "" {
@@ -148,7 +148,7 @@ func whatIf(pool string, stores ...*storeState) WhatIf {
 // beside it, which leaves nothing of a chunk unused: what is handed out in excess in the largest
 // range counts for all.
 func (ar *Arena) models() (name string, pool, memory graphpool.Model) {
-	if ar.Sampled {
+	if ar.Native {
 		return "torch", graphpool.Torch, graphpool.Torch
 	}
 	options := bfc.Options{Growth: bfc.Needed}

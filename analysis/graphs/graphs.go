@@ -14,7 +14,7 @@ package graphs
 //
 // A shape's footprint are the pages of the store that it was handed any byte of, each counted
 // once: own those that no other shape was handed, shared the rest. Pages are the granules of
-// the device; where an allocator was only watched they are its segments. So, in every store,
+// the device; in a native allocator they are its segments. So, in every store,
 //
 //	Σ footprint = distinct + saved
 //	physical    = distinct + untouched

@@ -275,7 +275,7 @@ func (d *deviceState) overlaid(w *memoryRange, ar *Arena, e *trace.Event) {
 	w.overT += e.Requested
 	w.overC += e.Provided
 	w.mostT, w.mostC = max(w.mostT, w.overT), max(w.mostC, w.overC)
-	w.untold = w.untold || ar.Sampled
+	w.untold = w.untold || ar.Native
 	d.blocks[e.Addr] = blockState{shape: w.shape, requested: e.Requested, provided: e.Provided, number: -1}
 }
 

@@ -122,7 +122,7 @@ func (t *Tracker) Grew(a *Arena, ar *ledger.Arena, e *trace.Event) {
 	}
 	d, w := ar.Device, &a.waiting[n]
 	w.sizes = w.sizes[:0]
-	if w.looked = !ar.Sampled && a.sizes < mostSizes && t.budget.Spend(ar.Chunks()); w.looked {
+	if w.looked = !ar.Native && a.sizes < mostSizes && t.budget.Spend(ar.Chunks()); w.looked {
 		w.sizes = ar.ChunkSizes(w.sizes)
 		a.sizes += len(w.sizes)
 	}
@@ -132,15 +132,15 @@ func (t *Tracker) Grew(a *Arena, ar *ledger.Arena, e *trace.Event) {
 		Grown: e.Provided, Reserved: d.R + e.Provided,
 		Free: d.Split.Free(), LargestFree: ar.LargestFree(), Stranded: d.SeenBy(ar).Stranded,
 	}
-	if ar.Sampled {
+	if ar.Native {
 		w.Free = -1
 	}
 }
 
-// Sampled takes C of the device, read by an allocator that was only observed after the event seq: it
+// NativeSums takes C of the device, read by an allocator that was only observed after the event seq: it
 // says what was free before a growth by that event. The request has not been served yet, so C is what
 // it was.
-func (a *Arena) Sampled(d *ledger.Device, seq, c int64) {
+func (a *Arena) NativeSums(d *ledger.Device, seq, c int64) {
 	if n := len(a.waiting); n > 0 && a.waiting[n-1].Seq == seq {
 		w := &a.waiting[n-1]
 		w.Free = w.Reserved - w.Grown - c - d.Pending
@@ -162,7 +162,7 @@ func (t *Tracker) Resolve(a *Arena, ar *ledger.Arena, size int64, served bool) {
 		if served {
 			w.Request = size
 		}
-		if ar.Sampled {
+		if ar.Native {
 			t.judgeSampled(w, size)
 		} else {
 			w.judge(size)

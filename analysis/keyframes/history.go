@@ -199,7 +199,7 @@ type End struct {
 	Last        ledger.Instant // the state after the last event
 	// IterationAt, unless nil, gives the iteration of a seq: iterations were found at the end only.
 	IterationAt func(seq int64) int
-	Sampled     bool // an allocator that was only observed serves the device
+	Native      bool // an allocator that was only observed serves the device
 }
 
 // Finish says what the address space of the device was at its keyframes. An error is one that does not
@@ -215,7 +215,7 @@ func (k *Tracker) Finish(end End) (*Result, error) {
 		if end.IterationAt != nil {
 			f.Iteration = end.IterationAt(f.Seq)
 		}
-		if end.Sampled {
+		if end.Native {
 			f.C = -1
 		}
 	}
@@ -230,7 +230,7 @@ func (k *Tracker) Finish(end End) (*Result, error) {
 		return cmp.Or(cmp.Compare(x.Arena, y.Arena), cmp.Compare(x.Kind, y.Kind), cmp.Compare(x.Addr, y.Addr),
 			cmp.Compare(x.Bytes, y.Bytes), cmp.Compare(x.From, y.From))
 	})
-	return out, out.check(end.Ledger.Arenas, end.Sampled)
+	return out, out.check(end.Ledger.Arenas, end.Native)
 }
 
 // lifetimesNow are the stretches that the trace ends with.
@@ -373,7 +373,7 @@ func (s *Stretch) part() (part ledger.Split) {
 
 // check holds the sums of the stretches of each frame against its instant. The largest free chunk,
 // which divides what was touched, is not looked for.
-func (k *Result) check(arenas []*ledger.Arena, sampled bool) error {
+func (k *Result) check(arenas []*ledger.Arena, native bool) error {
 	begin, end := make([][]int32, len(k.Frames)+1), make([][]int32, len(k.Frames)+1)
 	for i := range k.Stretches {
 		s := &k.Stretches[i]
@@ -397,8 +397,8 @@ func (k *Result) check(arenas []*ledger.Arena, sampled bool) error {
 		now.all.Fill(&found)
 		view := now.arenas[index[at.View]]
 		ledger.FreeTermsOf(&view, at.Reusable, now.all.Free()).Fill(&found)
-		if sampled { // C and the parts of what is free are not those of chunks
-			found.C, found.Slack, found.Rounding, found.Unsplit = at.C, at.Slack, at.Rounding, at.Unsplit
+		if native { // C and the parts of what is free are not those of chunks
+			found.C, found.Slack, found.Rounding, found.NotRequested = at.C, at.Slack, at.Rounding, at.NotRequested
 			found.Stranded, found.Reserve, found.Reusable, found.External = at.Stranded, at.Reserve, at.Reusable, at.External
 		}
 		if found != at {

@@ -77,7 +77,7 @@ const (
 )
 
 // Stretch is a range of addresses that was the same at Frames[From:To]. What is mapped and in
-// no other stretch of a frame is free and was handed out before; in an arena that was only watched, it and what is
+// no other stretch of a frame is free and was handed out before; in an arena of a native allocator, it and what is
 // untouched are of no known kind.
 type Stretch struct {
 	Arena       int32 // index into Result.Arenas

@@ -28,7 +28,7 @@ type Arena struct {
 	Index     int32 // in Ledger.Arenas
 	Device    *Device
 	Coalesces bool  // adjacent grants become one region
-	Sampled   bool  // served by an allocator that was only observed: its free memory is in Unsplit
+	Native    bool  // served by a native allocator: its free memory is in NotRequested
 	Over      bool  // it lies over a range of a graph memory: its terms are no device's
 	Released  bool  // no event of it may follow
 	MaxR      int64 // greatest reserved bytes
@@ -40,7 +40,7 @@ type Arena struct {
 
 	ledger  *Ledger
 	largest largestChunk
-	indexed bool       // chunks says which is the largest, not largest; never of an arena that is sampled
+	indexed bool       // chunks says which is the largest, not largest; never of a native allocator's arena
 	chunks  freeChunks // the index, if indexed
 
 	head, tail int32 // segments, by address
@@ -84,7 +84,7 @@ func (l *Ledger) Describe(e *trace.Event, options string, deviceOf func(id int32
 	}
 	ar := &Arena{
 		Info: info, Index: int32(len(l.Arenas)), Device: deviceOf(e.Device), Coalesces: info.Options["coalesces"] == "1",
-		Sampled: info.Options["provided"] == "unknown", head: none, tail: none, rank: none,
+		Native: info.Options["provided"] == "unknown", head: none, tail: none, rank: none,
 		ledger: l, largest: largestChunk{floor: noFloor, steps: stepsAtStart},
 	}
 	ar.total = &ar.Device.Split
@@ -140,7 +140,7 @@ func (ar *Arena) Segments() int { return ar.segments }
 // Chunks is how many free chunks the arena has.
 func (ar *Arena) Chunks() int {
 	switch {
-	case ar.Sampled:
+	case ar.Native:
 		return 0
 	case ar.indexed:
 		return len(ar.chunks)
@@ -151,7 +151,7 @@ func (ar *Arena) Chunks() int {
 // ChunkSizes appends the bytes of each free chunk to out.
 func (ar *Arena) ChunkSizes(out []int64) []int64 {
 	switch {
-	case ar.Sampled:
+	case ar.Native:
 	case ar.indexed:
 		for i := range ar.chunks {
 			out = append(out, ar.chunks[i].bytes)

@@ -3,22 +3,22 @@ package ledger
 import "container/heap"
 
 // Instant is the state of a device after one event. R = T + Rounding + Slack + Pending +
-// Stranded + Reserve + Reusable + External + Unsplit holds at every event; the analyzer checks it.
+// Stranded + Reserve + Reusable + External + NotRequested holds at every event; the analyzer checks it.
 type Instant struct {
 	Seq, Time int64
 	T         int64 // requested by live allocations
-	C         int64 // chunks of live allocations; -1 where it is not known, see Sampled
+	C         int64 // chunks of live allocations; -1 where it is not known, see Native
 	R         int64 // physically mapped
 	Rounding  int64 // internal: request rounded up to 256
 	Slack     int64 // internal: chunk larger than the rounded request
 	Pending   int64 // freed, waiting for other streams
 	// Every free byte is in the first that applies of these four.
-	Stranded int64 // in an arena that requests of View cannot use
-	Reserve  int64 // never handed out since it was mapped
-	Reusable int64 // handed out before, in the arena's largest free chunk
-	External int64 // handed out before, in a smaller free chunk: fragmented
-	Unsplit  int64 // internal and free together, if chunks are unknown: see Sampled
-	Live     int64 // live allocations
+	Stranded     int64 // in an arena that requests of View cannot use
+	Reserve      int64 // never handed out since it was mapped
+	Reusable     int64 // handed out before, in the arena's largest free chunk
+	External     int64 // handed out before, in a smaller free chunk: fragmented
+	NotRequested int64 // internal and free together, if chunks are unknown: see Native
+	Live         int64 // live allocations
 	// View is the ID of the arena whose requests the free memory is seen by; 0 where none has memory.
 	View      int32
 	Paused    int64 // bytes that paused tags gave back and will take again; in no other term
@@ -30,7 +30,7 @@ func (i Instant) Internal() int64 {
 	switch {
 	case i.C < 0:
 		return -1
-	case i.Unsplit != 0:
+	case i.NotRequested != 0:
 		return i.C - i.T
 	}
 	return i.Rounding + i.Slack
@@ -41,7 +41,7 @@ func (i Instant) Free() int64 {
 	switch {
 	case i.C < 0:
 		return -1
-	case i.Unsplit != 0:
+	case i.NotRequested != 0:
 		return i.R - i.C - i.Pending
 	}
 	return i.Stranded + i.Reserve + i.Reusable + i.External
@@ -104,8 +104,8 @@ func (d *Device) Fill(i *Instant, ar *Arena) {
 	d.SeenBy(ar).Fill(i)
 }
 
-// reusable are the bytes of the largest free chunk that were handed out before; 0 of an arena that is
-// sampled, where they are not known.
+// reusable returns the bytes of the largest free chunk that were handed out before; 0 in an arena of a
+// native allocator, where they are not known.
 func (ar *Arena) reusable() int64 {
 	_, touched := ar.ledger.largestOf(ar)
 	return touched
@@ -208,7 +208,7 @@ func (i *Instant) Sum(arenas []*Instant) {
 	for _, o := range arenas {
 		i.T, i.C, i.R = i.T+o.T, i.C+o.C, i.R+o.R
 		i.Rounding, i.Slack, i.Pending = i.Rounding+o.Rounding, i.Slack+o.Slack, i.Pending+o.Pending
-		i.Unsplit, i.Live = i.Unsplit+o.Unsplit, i.Live+o.Live
+		i.NotRequested, i.Live = i.NotRequested+o.NotRequested, i.Live+o.Live
 		i.Stranded += o.Reserve + o.Reusable + o.External
 		if view == nil || o.R > view.R {
 			view = o

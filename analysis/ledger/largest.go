@@ -152,13 +152,13 @@ func (l *Ledger) walked(ar *Arena, steps int) {
 	}
 }
 
-// largestOf is the largest free chunk of an arena, of equal ones the first; of one that is sampled
+// largestOf is the largest free chunk of an arena, of equal ones the first; of a native allocator's arena
 // it is not known.
 func (l *Ledger) largestOf(ar *Arena) (bytes, touched int64) {
 	switch {
 	case ar.largest.known:
 		return ar.largest.bytes, ar.largest.touched
-	case ar.Sampled:
+	case ar.Native:
 		return 0, 0
 	case ar.indexed:
 		if len(ar.chunks) == 0 {

@@ -21,10 +21,10 @@ const (
 	SpanLive  SpanKind = iota // requested bytes of a live chunk
 	SpanSlack                 // rest of a live chunk
 	SpanPending
-	SpanReserve  // free, never handed out since it was mapped
-	SpanReusable // free, handed out before, in the largest free chunk of the arena
-	SpanExternal // free, handed out before, in a smaller free chunk
-	SpanUnsplit  // free, or what a chunk has beyond its request: see Sampled
+	SpanReserve      // free, never handed out since it was mapped
+	SpanReusable     // free, handed out before, in the largest free chunk of the arena
+	SpanExternal     // free, handed out before, in a smaller free chunk
+	SpanNotRequested // free, or what a chunk has beyond its request: see Native
 	SpanUnmapped
 )
 

@@ -254,14 +254,14 @@ func (ar *Arena) ForgetPauses(after int64) {
 
 // Settle ends the changes of an event: it returns an error if the terms of the arena, or of its device,
 // do not add up. In an arena that is sampled, free memory cannot be told from what chunks have beyond
-// their requests: both are in Unsplit.
+// their requests: both are in NotRequested.
 func (l *Ledger) Settle(ar *Arena) error {
-	if ar.Sampled {
+	if ar.Native {
 		free := ar.Split.Free()
 		ar.total.Untouched -= ar.Untouched
 		ar.total.Touched -= ar.Touched
-		ar.total.Unsplit += free
-		ar.Unsplit += free
+		ar.total.NotRequested += free
+		ar.NotRequested += free
 		ar.Untouched, ar.Touched = 0, 0
 	}
 	d := ar.Device

@@ -53,8 +53,8 @@ func (l *Ledger) Recall(d *Device, at Instant) (blocks []Block, m AddressMap, la
 		drawn, draw := l.arenaMap(ar, blocks)
 		largest = max(largest, draw.largest.bytes)
 		s := draw.s
-		if ar.Sampled {
-			s, draw.reusable = drawn.unsplit(s), 0
+		if ar.Native {
+			s, draw.reusable = drawn.notRequestedOnly(s), 0
 		}
 		if drawn.Extent == 0 {
 			continue
@@ -156,8 +156,8 @@ func (l *Ledger) Layout(ar *Arena) (m ArenaMap, largest int64) {
 	largest = draw.largest.bytes
 	m.Extent = draw.at - m.Base
 	m.join()
-	if ar.Sampled {
-		m.unsplit(Split{})
+	if ar.Native {
+		m.notRequestedOnly(Split{})
 		m.At.C = -1
 	}
 	return m, largest
@@ -177,22 +177,22 @@ func (m *ArenaMap) join() {
 	m.Spans = spans
 }
 
-// unsplit draws what is free in a watched arena as what it is known to be: not requested. s
+// notRequestedOnly draws free memory of a native allocator's arena as what is known of it: not requested. s
 // is what was drawn.
-func (m *ArenaMap) unsplit(s Split) Split {
+func (m *ArenaMap) notRequestedOnly(s Split) Split {
 	spans := m.Spans[:0]
 	for _, span := range m.Spans {
 		if span.Kind.Free() {
-			span.Kind = SpanUnsplit
+			span.Kind = SpanNotRequested
 		}
-		if n := len(spans); n > 0 && span.Kind == SpanUnsplit && spans[n-1].Kind == SpanUnsplit {
+		if n := len(spans); n > 0 && span.Kind == SpanNotRequested && spans[n-1].Kind == SpanNotRequested {
 			spans[n-1].Bytes += span.Bytes
 			continue
 		}
 		spans = append(spans, span)
 	}
 	m.Spans = spans
-	s.Unsplit += s.Free()
+	s.NotRequested += s.Free()
 	s.Untouched, s.Touched = 0, 0
 	return s
 }

@@ -18,17 +18,17 @@ type Split struct {
 	Pending         int64
 	Untouched       int64 // free, never handed out since it was mapped
 	Touched         int64 // free, handed out before
-	Unsplit         int64
+	NotRequested    int64
 	Live            int64 // live allocations, a count
 }
 
-// Free is F, in bytes. What is free in an arena that was only watched is in unsplit.
+// Free is F, in bytes. Free memory of a native allocator is in NotRequested instead.
 func (s *Split) Free() int64 { return s.Untouched + s.Touched }
 
 // holds is the identity, and that internal waste is what chunks have beyond requests.
 func (s *Split) holds() bool {
 	internal := s.Rounding + s.Slack
-	return s.R == s.T+internal+s.Pending+s.Untouched+s.Touched+s.Unsplit && s.C-s.T == internal
+	return s.R == s.T+internal+s.Pending+s.Untouched+s.Touched+s.NotRequested && s.C-s.T == internal
 }
 
 // Plus is the sum, term by term.
@@ -37,7 +37,7 @@ func (s Split) Plus(o Split) Split {
 		T: s.T + o.T, C: s.C + o.C, R: s.R + o.R,
 		Rounding: s.Rounding + o.Rounding, Slack: s.Slack + o.Slack,
 		Pending: s.Pending + o.Pending, Untouched: s.Untouched + o.Untouched, Touched: s.Touched + o.Touched,
-		Unsplit: s.Unsplit + o.Unsplit, Live: s.Live + o.Live,
+		NotRequested: s.NotRequested + o.NotRequested, Live: s.Live + o.Live,
 	}
 }
 
@@ -47,7 +47,7 @@ func (s Split) Minus(o Split) Split {
 		T: s.T - o.T, C: s.C - o.C, R: s.R - o.R,
 		Rounding: s.Rounding - o.Rounding, Slack: s.Slack - o.Slack,
 		Pending: s.Pending - o.Pending, Untouched: s.Untouched - o.Untouched, Touched: s.Touched - o.Touched,
-		Unsplit: s.Unsplit - o.Unsplit, Live: s.Live - o.Live,
+		NotRequested: s.NotRequested - o.NotRequested, Live: s.Live - o.Live,
 	}
 }
 
@@ -55,7 +55,7 @@ func (s Split) Minus(o Split) Split {
 func (s *Split) Fill(i *Instant) {
 	i.T, i.C, i.R = s.T, s.C, s.R
 	i.Rounding, i.Slack, i.Pending = s.Rounding, s.Slack, s.Pending
-	i.Unsplit, i.Live = s.Unsplit, s.Live
+	i.NotRequested, i.Live = s.NotRequested, s.Live
 }
 
 // RoundingOf is what a request rounded up to the granule has beyond it, at most what the
@@ -94,6 +94,6 @@ func eventText(seq int64, kind trace.Kind, addr int64, arena int32) string {
 }
 
 func (s *Split) text() string {
-	return fmt.Sprintf("R %d, T %d + rounding %d + slack %d + pending %d + untouched %d + touched %d + unsplit %d; C %d",
-		s.R, s.T, s.Rounding, s.Slack, s.Pending, s.Untouched, s.Touched, s.Unsplit, s.C)
+	return fmt.Sprintf("R %d, T %d + rounding %d + slack %d + pending %d + untouched %d + touched %d + not requested %d; C %d",
+		s.R, s.T, s.Rounding, s.Slack, s.Pending, s.Untouched, s.Touched, s.NotRequested, s.C)
 }

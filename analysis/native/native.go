@@ -15,7 +15,7 @@ import (
 //
 //   - every C of the device's results is that of a sample, -1 where there was none; greatest
 //     values are the greatest of the samples;
-//   - internal waste and free memory have no parts: all of both is in Instant.Unsplit. Where C is
+//   - internal waste and free memory have no parts: all of both is in Instant.NotRequested. Where C is
 //     known so are their sums, by [ledger.Instant.Internal] and [ledger.Instant.Free];
 //   - L, and how the free memory divides for a request that did not fit, are not known, -1.
 type Result struct {

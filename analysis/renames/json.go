@@ -30,6 +30,8 @@ var JSON = map[string]Table{
 		{device + "sleep.plans[].name=at_once", device + "pause.plans[].name=together", ""},
 		{device + "sleep.plans[].name=staged", device + "pause.plans[].name=on_use", ""},
 		{device + "watched", device + "native", ""},
+		{device + "peak.unsplit", device + "peak.not_requested", ""},
+		{device + "final.unsplit", device + "final.not_requested", ""},
 		{device + "growths[].stranded", device + "growths[].stranded", "was free memory of the arena in chunks too small for the request, which is too_small now"},
 		{device + "waste.external", device + "waste.external", externalMeant},
 		{device + "waste.reserve", device + "waste.reserve", reserveMeant},

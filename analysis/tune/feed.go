@@ -148,8 +148,8 @@ func (f *feed) begin(e *trace.Event, o op, out []op) ([]op, error) {
 		return out, fmt.Errorf("event %d: arena %d: %w", e.Seq, e.Arena, err)
 	}
 	at := place{e.Device, e.Stream, words["pool"]}
-	_, watched := words["allocator"]
-	joins := watched || !shape.apart
+	_, native := words["allocator"]
+	joins := native || !shape.apart
 	if number, known := f.joined[at]; joins && known {
 		f.arenas[e.Arena] = number
 		return out, nil

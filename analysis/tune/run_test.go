@@ -286,7 +286,7 @@ func TestEventsOfAJob(t *testing.T) {
 		{"a request that was refused", newJob().arena(0, 1<<40, mainArena).alloc(0, 1, 2*mib).event(trace.KindOOM, 0, trace.Event{Requested: 6 * mib}).alloc(0, 2, 2*mib), "needed always never", 0, 8, 8, 0},
 		{"and is again", newJob().device(4*mib).alloc(0, 1, 2*mib).event(trace.KindOOM, 0, trace.Event{Requested: 6 * mib}).alloc(0, 2, 2*mib), "needed always never", 0, 4, 4, 0},
 		{"headroom", newJob().arena(0, 100*mib, strings.Replace(mainArena, "headroom=0", "headroom=83886080", 1)).alloc(0, 1, 2*mib).alloc(0, 2, 10*mib), "double classic never", 0, 18, 18, 0},
-		{"a watched allocator's two arenas are one", newJob().arena(0, 0, "allocator=native\tprovided=unknown\tcoalesces=0\tpool=0.0\tmain=1").
+		{"a native allocator's two arenas are one", newJob().arena(0, 0, "allocator=native\tprovided=unknown\tcoalesces=0\tpool=0.0\tmain=1").
 			arena(1, 0, "allocator=native\tprovided=unknown\tcoalesces=1\tpool=0.0\tmain=1").alloc(0, 1, 6*mib).free(0, 1).alloc(1, 2, 6*mib), "needed always never", 0, 6, 6, 0},
 		{"requests of nothing", newJob().arena(0, 1<<40, mainArena).alloc(0, 1, 0).alloc(0, 2, 1).free(0, 1), "needed always never", 0, 2, 2, 0},
 		{"small requests apart", newJob().arena(0, 1<<40, mainArena).alloc(0, 1, 5000).alloc(0, 2, 4096).alloc(0, 3, 4095), "needed always never 4096", 0, 4, 4, 0},

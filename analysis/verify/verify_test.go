@@ -295,7 +295,7 @@ func TestNothingToVerify(t *testing.T) {
 		want error
 	}{
 		{"no events", newJob(), ErrNothingToVerify},
-		{"watched", &job{events: native, texts: []string{"", "allocator=native\tprovided=unknown"}}, ErrObserved},
+		{"native", &job{events: native, texts: []string{"", "allocator=native\tprovided=unknown"}}, ErrObserved},
 		{"of another allocator", &job{events: native, texts: []string{"", "kind=other"}}, ErrNothingToVerify},
 		{"no request", empty, ErrNothingToVerify},
 	} {

@@ -25,9 +25,9 @@ const (
 	fuzzBytes = 2 << 30
 )
 
-// watched runs memprof in this process, which it ends with all stacks where a bound is passed: that
+// bounded runs memprof in this process, which it ends with all stacks where a bound is passed: that
 // is how a fuzzing worker learns of it.
-func watched(t *testing.T, args []string) (code int, stdout, stderr []byte) {
+func bounded(t *testing.T, args []string) (code int, stdout, stderr []byte) {
 	t.Helper()
 	done := make(chan struct{})
 	go func() {
@@ -57,7 +57,7 @@ func watched(t *testing.T, args []string) (code int, stdout, stderr []byte) {
 // demandEnd runs memprof and fails where it ends, or prints, as it never may.
 func demandEnd(t *testing.T, args ...string) {
 	t.Helper()
-	code, stdout, stderr := watched(t, args)
+	code, stdout, stderr := bounded(t, args)
 	if code < exit.Fine || code > exit.Usage {
 		t.Errorf("memprof %.60q exits %d\n%.2000s", args, code, stderr)
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// TestNative runs the scripts that record an allocator which is only watched.
+// TestNative runs the scripts that record a native allocator.
 func TestNative(t *testing.T) {
 	needHook(t)
 	needCompiler(t)
@@ -20,7 +20,7 @@ func TestNative(t *testing.T) {
 	}
 	// The shim's half of the watching is compiled against a stand-in for torch.
 	for _, command := range [][]string{
-		{"gcc", "-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE", "testdata/watched.c", "-o", filepath.Join(bin, "watched"), "-ldl"},
+		{"gcc", "-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE", "testdata/native.c", "-o", filepath.Join(bin, "native"), "-ldl"},
 		{"g++", "-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-pthread", "-Itestdata/torch", "-I../../hooks/torch",
 			"-I../../hooks/capture", "testdata/torch/attach.cpp", "-o", attach},
 		library("libc10_cuda.so"), library("libother.so"),

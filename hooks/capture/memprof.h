@@ -314,7 +314,7 @@ void memprof_kv_end(uint64_t cache);
 uint32_t memprof_stack_node(uint32_t parent, const char *frame);
 
 // From now on the Python stacks of requests are recorded (1) or not (0), whatever --stacks says. Without
-// effect on an allocator that is only watched.
+// effect on a native allocator.
 void memprof_stacks(int wanted);
 
 // From now on CUDA calls of the calling thread are recorded with this context, such as
@@ -367,7 +367,7 @@ void memprof_watch_unmap(struct memprof_watch *watch, uint64_t tick, uint64_t ad
 // A request has failed; `size` may be what the allocator has rounded it up to.
 void memprof_watch_oom(struct memprof_watch *watch, uint64_t tick, uint64_t size, void *stream, uint64_t pool0, uint64_t pool1);
 
-// Writes the sums of all watched devices now. The caller does not hold the allocator's lock.
+// Writes the sums of all devices of native allocators now. The caller does not hold the allocator's lock.
 void memprof_watch_sample(void);
 
 // Adds a framework, such as "torch 2.11.0+cu130", to the recording.

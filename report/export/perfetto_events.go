@@ -23,11 +23,11 @@ type counterTrack struct {
 }
 
 // counterNames are the terms of a device's memory.
-var counterNames = [...]string{"requested", "provided", "reserved", "pending", "stranded", "reserve", "reusable", "external", "unsplit", "paused"}
+var counterNames = [...]string{"requested", "provided", "reserved", "pending", "stranded", "reserve", "reusable", "external", "not requested", "paused"}
 
 // counterValues returns the values in the order of counterNames; -1 if unknown.
 func counterValues(at *analysis.Instant) [len(counterNames)]int64 {
-	return [...]int64{at.T, at.C, at.R, at.Pending, at.Stranded, at.Reserve, at.Reusable, at.External, at.Unsplit, at.Paused}
+	return [...]int64{at.T, at.C, at.R, at.Pending, at.Stranded, at.Reserve, at.Reusable, at.External, at.NotRequested, at.Paused}
 }
 
 // alwaysShown is the number of counters, from the first, that are written even if they stay 0.

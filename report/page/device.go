@@ -85,7 +85,7 @@ type (
 		Line       string         `json:"line"`
 		Total      int64          `json:"total"` // memory of the card, 0 if not known
 		Empty      bool           `json:"empty"` // nothing was allocated
-		Sampled    bool           `json:"sampled"`
+		Native     bool           `json:"native"`
 		Period     int64          `json:"period"`
 		Tiles      []tile         `json:"tiles"`
 		Levels     []levelData    `json:"levels"` // of detail, the finest first
@@ -123,7 +123,7 @@ type (
 		Tag       string `json:"tag"`
 		Base      string `json:"base"` // hexadecimal
 		Coalesces bool   `json:"coalesces"`
-		Sampled   bool   `json:"sampled"`
+		Native    bool   `json:"native"`
 	}
 )
 
@@ -153,7 +153,7 @@ func (b *builder) describe(p *pack) reportData {
 func (b *builder) device(p *pack, r *analysis.Result, d *analysis.DeviceResult) deviceData {
 	out := deviceData{
 		Device: d.Device, Line: terms.DeviceLine(r, d), Total: d.Total, Empty: d.Allocs == 0 && d.MaxR == 0,
-		Sampled: d.Sampled != nil, Period: d.Period, Tiles: tilesOf(d),
+		Native: d.Native != nil, Period: d.Period, Tiles: tilesOf(d),
 		Levels: newLevels(p, d.Series.Points), Used: newUsed(p, b.page.Used[d]),
 		Bands: newBands(p, r.Bands), Iterations: newIterations(p, d), Growths: newGrowths(p, d),
 		OOMs: []oomData{}, OOMCount: d.OOMCount, Subjects: b.page.Subjects(d), Arenas: newArenas(r), Sections: []sectionData{},
@@ -188,7 +188,7 @@ func tilesOf(d *analysis.DeviceResult) []tile {
 		{Name: "Reserved at the peak", Value: units.FormatSize(d.Peak.R), Note: "physical memory"},
 		{Name: "Requested at the peak", Value: units.FormatSize(d.Peak.T), Note: share(d.Peak.T)},
 	}
-	if d.Sampled != nil {
+	if d.Native != nil {
 		tiles = append(tiles, tile{Name: "Not requested", Value: units.FormatSize(d.Peak.R - d.Peak.T - d.Peak.Pending), Note: "native allocator"})
 	} else {
 		tiles = append(tiles,
@@ -230,7 +230,7 @@ func newArenas(r *analysis.Result) []arenaData {
 		a := &r.Arenas[i]
 		arenas = append(arenas, arenaData{
 			ID: a.ID, Name: arenaName(a), Tag: plain.Shorten(a.Options["tag"], 40), Base: fmt.Sprintf("%#x", a.Base),
-			Coalesces: a.Options["coalesces"] == "1", Sampled: a.Options["provided"] == "unknown",
+			Coalesces: a.Options["coalesces"] == "1", Native: a.Options["provided"] == "unknown",
 		})
 	}
 	return arenas

@@ -16,24 +16,24 @@ type keyframesData struct {
 	GrowthsEach    int64 `json:"growthsEach"`
 	Of             int   `json:"of"` // keyframes of the analysis; the page may have fewer
 
-	Seq       packed `json:"seq"`
-	Time      packed `json:"time"`
-	Why       packed `json:"why"`   // bits: analysis.Reason
-	Event     packed `json:"event"` // of the growth or the failed request, -1 for none
-	Iteration packed `json:"iteration"`
-	T         packed `json:"t"`
-	C         packed `json:"c"`
-	R         packed `json:"r"`
-	Rounding  packed `json:"rounding"`
-	Slack     packed `json:"slack"`
-	Pending   packed `json:"pending"`
-	Stranded  packed `json:"stranded"`
-	Reserve   packed `json:"reserve"`
-	Reusable  packed `json:"reusable"`
-	External  packed `json:"external"`
-	Unsplit   packed `json:"unsplit"`
-	Live      packed `json:"live"`
-	Paused    packed `json:"paused"`
+	Seq          packed `json:"seq"`
+	Time         packed `json:"time"`
+	Why          packed `json:"why"`   // bits: analysis.Reason
+	Event        packed `json:"event"` // of the growth or the failed request, -1 for none
+	Iteration    packed `json:"iteration"`
+	T            packed `json:"t"`
+	C            packed `json:"c"`
+	R            packed `json:"r"`
+	Rounding     packed `json:"rounding"`
+	Slack        packed `json:"slack"`
+	Pending      packed `json:"pending"`
+	Stranded     packed `json:"stranded"`
+	Reserve      packed `json:"reserve"`
+	Reusable     packed `json:"reusable"`
+	External     packed `json:"external"`
+	NotRequested packed `json:"not_requested"`
+	Live         packed `json:"live"`
+	Paused       packed `json:"paused"`
 
 	Arena  packed `json:"arena"` // index
 	Kind   packed `json:"kind"`  // 0 mapped, 1 reserve, 2 pending, 3 live, 4 mapped where a region starts
@@ -75,7 +75,7 @@ func newKeyframes(p *pack, k *analysis.Keyframes, r *analysis.Result, kept []int
 		Slack: of(func(f *analysis.Keyframe) int64 { return f.At.Slack }), Pending: of(func(f *analysis.Keyframe) int64 { return f.At.Pending }),
 		Stranded: of(func(f *analysis.Keyframe) int64 { return f.At.Stranded }), Reusable: of(func(f *analysis.Keyframe) int64 { return f.At.Reusable }),
 		Reserve: of(func(f *analysis.Keyframe) int64 { return f.At.Reserve }), External: of(func(f *analysis.Keyframe) int64 { return f.At.External }),
-		Unsplit: of(func(f *analysis.Keyframe) int64 { return f.At.Unsplit }), Live: of(func(f *analysis.Keyframe) int64 { return f.At.Live }),
+		NotRequested: of(func(f *analysis.Keyframe) int64 { return f.At.NotRequested }), Live: of(func(f *analysis.Keyframe) int64 { return f.At.Live }),
 		Paused: of(func(f *analysis.Keyframe) int64 { return f.At.Paused }),
 	}
 	out.stretches(p, keptStretches(k, kept), r)

@@ -21,7 +21,7 @@ import (
 	"github.com/memprof/memprof/report/reporttest"
 )
 
-// study is three jobs: one of them was watched and has no C, one has a name not to be trusted.
+// study is three jobs: one of them had a native allocator and has no C, one has a name not to be trusted.
 func study() *compare.Study {
 	s := &compare.Study{}
 	for _, job := range []struct {
@@ -32,11 +32,11 @@ func study() *compare.Study {
 		p.OwnC1, p.OwnC2 = 1.25*p.C1, p.C2
 		s.Add(job.name, []*analysis.Result{job.result})
 	}
-	watched := reporttest.Training(5, 2, 4)
-	p := &watched.Devices[0].Paper
+	native := reporttest.Training(5, 2, 4)
+	p := &native.Devices[0].Paper
 	nan := math.NaN()
 	p.C1, p.C2, p.OwnC1, p.OwnC2, p.FirstExcess, p.SteadyIdle = nan, nan, nan, nan, nan, nan
-	s.Add("watched", []*analysis.Result{watched})
+	s.Add("native", []*analysis.Result{native})
 	s.Add("empty", []*analysis.Result{{Process: "pid1"}})
 	return s
 }

@@ -45,7 +45,7 @@ struct graph_range {
   size_t mapped;     // pages of the store that are mapped, from the first
   uint64_t extent;   // bytes handed out to arenas, from the start: whole pages, at most those mapped
   bool abandoned;    // its opening failed, and the driver refused to undo it; closed by the next sweep
-  bool segments;     // its blocks are segments of a watched allocator, which reports what is in them
+  bool segments;     // its blocks are segments of a native allocator, which reports what is in them
   struct graph_grant *grants;  // by address; together they are the extent
   size_t grant_count, grant_room;
   struct graph_range *next;  // of the memory, newest first

@@ -66,7 +66,7 @@ struct caller {
 static struct caller callers[CALLERS];
 #define KNOWN 0x80000000u
 #define COMMUNICATION 0x40000000u
-#define WATCHED 0x20000000u
+#define NATIVE 0x20000000u
 
 static bool communicates(const char *library) {
   static const char *const prefixes[] = {"libnccl", "libnvshmem", "libucx", "libucp", "libuct"};
@@ -87,7 +87,7 @@ static uint32_t describe(const struct call *call, enum call_memory memory) {
   const size_t length = strlen(name);
   const bool suffix = length > 5 && strcmp(name + length - 5, "_ptsz") == 0;
   snprintf(text, sizeof text, "call=%.*s\tlibrary=%s%s", (int)(suffix ? length - 5 : length), name, library, fields[memory]);
-  return KNOWN | (communicates(library) ? COMMUNICATION : 0) | (watch_is_of(library) ? WATCHED : 0) | spool_string(text);
+  return KNOWN | (communicates(library) ? COMMUNICATION : 0) | (watch_is_of(library) ? NATIVE : 0) | spool_string(text);
 }
 
 // Set by memprof_call_as: replaces what is known of every caller of this thread; 0: not set.
@@ -125,12 +125,12 @@ static uint32_t caller_of(const struct call *call, enum call_memory memory) {
 
 bool call_from_communication(const struct call *call) { return (caller_of(call, MEMORY_DEVICE) & COMMUNICATION) != 0; }
 
-// Writes an event of a call, unless a watched allocator made it, which reports its segments itself.
+// Writes an event of a call, unless a native allocator made it, which reports its segments itself.
 static void note(const struct call *call, enum memprof_kind kind, enum call_memory memory, const void *ptr, size_t bytes, int device,
                  const void *stream) {
   hook_start();
   const uint32_t caller = caller_of(call, memory);
-  if ((caller & WATCHED) != 0 && watch_tells()) return;
+  if ((caller & NATIVE) != 0 && watch_tells()) return;
   spool_write(&(struct spool_event){
       .kind = kind,
       .device = device,
@@ -139,7 +139,7 @@ static void note(const struct call *call, enum memprof_kind kind, enum call_memo
       .addr = (uintptr_t)ptr,
       .requested = bytes,
       .provided = bytes,
-      .context = caller & ~(KNOWN | COMMUNICATION | WATCHED),
+      .context = caller & ~(KNOWN | COMMUNICATION | NATIVE),
   });
 }
 

@@ -1,6 +1,6 @@
 // internal.h - how an event gets into its slot.
 //
-// The functions are inline because they are most of an event's cost. An event of a watched
+// The functions are inline because they are most of an event's cost. An event of a native
 // allocator is filled in place, without a call and without a copy.
 #ifndef MEMPROF_SPOOL_INTERNAL_H
 #define MEMPROF_SPOOL_INTERNAL_H

@@ -61,7 +61,7 @@ struct place {
   size_t separate_count, separate_room;
 };
 
-// A watched device. Only the thread that holds the allocator's lock of the device uses it, but for the atomic
+// A device of a native allocator. Only the thread that holds the allocator's lock of the device uses it, but for the atomic
 // members, and for `free` under `lock`.
 struct memprof_watch {
   int device;
@@ -94,7 +94,7 @@ struct memprof_watch {
 };
 
 static struct memprof_watch *_Atomic watches[MOST_DEVICES];
-static _Atomic bool watching;  // a device is watched
+static _Atomic bool watching;  // a native allocator reports a device
 static struct lock making;
 static _Atomic(uint64_t) marks;  // so far
 

@@ -8,8 +8,8 @@ class DeviceView {
     this.process = process;
     this.device = device;
     this.frames = device.keyframes;
-    this.pends = !device.sampled && device.levels[0].pending.some((bytes) => bytes > 0);
-    this.strands = !device.sampled && device.levels[0].stranded.some((bytes) => bytes > 0);
+    this.pends = !device.native && device.levels[0].pending.some((bytes) => bytes > 0);
+    this.strands = !device.native && device.levels[0].stranded.some((bytes) => bytes > 0);
     this.frame = -1;
     this.coloring = 'category';
     this.classes = null;
@@ -50,7 +50,7 @@ class DeviceView {
     const legend = [['requested', 'requested'], ['internal', 'internal'], ['external', 'external'], ['reusable', 'reusable'], ['reserve', 'reserve'], ['reserved', 'reserved']];
     if (this.strands) legend.splice(3, 0, ['stranded', 'stranded']);
     if (this.pends) legend.splice(2, 0, ['pending', 'pending']);
-    if (this.device.sampled) legend.splice(1, legend.length - 2, ['reserve', 'not requested']);
+    if (this.device.native) legend.splice(1, legend.length - 2, ['reserve', 'not requested']);
     if (this.device.used) legend.push(['used', 'device used, all processes']);
     const swatches = legend.map(([color, name]) => {
       const swatch = element('i', { class: 'swatch' });
@@ -216,7 +216,7 @@ class DeviceView {
 
   // unservedBy names the next request that did not fit the free memory of an arena.
   unservedBy(layout) {
-    if (layout.info.sampled) return 'Chunks of the native allocator are not known.';
+    if (layout.info.native) return 'Chunks of the native allocator are not known.';
     const data = this.device.growths;
     const seq = this.frames.seq[this.frame];
     const oom = this.device.ooms.find((o) => o.seq >= seq && (o.arena === layout.info.id || o.arena < 0) && o.request > layout.largest);

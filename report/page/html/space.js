@@ -6,7 +6,7 @@ const PENDING = 2;
 const RESERVE = 3;
 const REUSABLE = 4;
 const EXTERNAL = 5;
-const UNSPLIT = 6;
+const NOT_REQUESTED = 6;
 const UNMAPPED = 7;
 
 // Space has the stretches of all stored instants of a device.
@@ -72,7 +72,7 @@ class Space {
       const spans = out.spans;
       const last = spans[spans.length - 1];
       const free = kind === EXTERNAL || kind === RESERVE;
-      const shown = free && info.sampled ? UNSPLIT : kind;
+      const shown = free && info.native ? NOT_REQUESTED : kind;
       if (last && shape < 0 && last.shape < 0 && last.kind === shown && last.at + last.bytes === at) last.bytes += to - at;
       else spans.push({ at, bytes: to - at, kind: shown, shape });
       if (free) {
@@ -142,7 +142,7 @@ class Space {
     out.live += k.bytes[shape];
     out.requested += k.bytes[shape] - k.excess[shape];
     put(end - k.excess[shape], LIVE, shape);
-    put(end, out.info.sampled ? UNSPLIT : SLACK, shape);
+    put(end, out.info.native ? NOT_REQUESTED : SLACK, shape);
   }
 
   // stack returns the frames of a node, outermost first.

@@ -161,7 +161,7 @@ class Timeline extends Scene {
     this.drawPauses();
     const colors = theme.colors;
     this.area(this.curves.r, null, colors.reserve);
-    if (!this.device.sampled) {
+    if (!this.device.native) {
       this.area(this.curves.touched, null, colors.reusable);
       if (this.view.strands) this.area(this.curves.beyond, null, colors.stranded);
       this.area(this.curves.fragmented, null, colors.external);

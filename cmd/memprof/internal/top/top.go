@@ -15,7 +15,7 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// Options are how a recording is watched.
+// Options are how top shows a recording.
 type Options struct {
 	Interval time.Duration // between two looks
 	Once     bool          // look once and end
@@ -35,15 +35,15 @@ func Run(ctx context.Context, stdout io.Writer, path string, o Options) error {
 	ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM)
 	defer stop()
 	screen := newDisplay(stdout, &o)
-	watched := make(chan error, 1)
-	go func() { watched <- o.watch(ctx, screen, path) }()
+	done := make(chan error, 1)
+	go func() { done <- o.watch(ctx, screen, path) }()
 	select {
-	case err := <-watched:
+	case err := <-done:
 		return err
 	case <-ctx.Done():
 	}
 	select {
-	case err := <-watched:
+	case err := <-done:
 		return err
 	case <-time.After(endsWithin):
 		screen.abandon()

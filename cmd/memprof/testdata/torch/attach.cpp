@@ -3,7 +3,7 @@
 // The allocator is a stand-in with torch's order of telling and counting: two devices, a
 // recursive lock each, blocks of 512 bytes in one segment of 64 MiB.
 //
-// It is a library, as the shim is: `watched load attach.so WHAT`.
+// It is a library, as the shim is: `native load attach.so WHAT`.
 //
 //   early   1,700 bytes live and 300 pending, then a thread that allocates and frees
 //           all the while; in the end 2,200 bytes are live on device 0

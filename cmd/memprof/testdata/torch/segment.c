@@ -2,7 +2,7 @@
 // allocator to the interposition; under another name it is some other library.
 //
 //   alone     8 MiB by cudaMalloc
-//   watched   the same, by an allocator that is watched and tells of it
+//   observed  the same, by a native allocator that reports it
 #include <dlfcn.h>
 #include <stdint.h>
 #include <string.h>
@@ -32,7 +32,7 @@ int run(const char *what) {
   find("memprof_watch_device", &watch_device);
   find("memprof_watch_map", &watch_map);
   if (set_device(0) != 0) return 8;
-  if (strcmp(what, "watched") == 0) watch = watch_device(0, "native", read_sums);
+  if (strcmp(what, "observed") == 0) watch = watch_device(0, "native", read_sums);
   if (cuda_malloc(&segment, BYTES) != 0) return 8;
   if (watch != NULL) watch_map(watch, 0, (uintptr_t)segment, BYTES, NULL, 0, 0, 0);
   return 0;

@@ -144,7 +144,7 @@ static void test_allocation_of_another_library_fits(void) {
   CHECK_EQUAL(trail_event(&after, MEMPROF_EXTERNAL_FREE, 0)->addr, (uintptr_t)other);
 }
 
-static void test_driver_calls_are_watched(void) {
+static void test_driver_calls_are_recorded(void) {
   gpu_start();
   release(allocate(5 * GiB));
   uint64_t addr = 0;
@@ -278,7 +278,7 @@ int main(int argc, char **argv) {
       {"headroom is recorded", test_headroom_is_recorded, {SMALL_CARD, "MEMPROF_OPTIONS", "headroom=8053063680"}},
       {"nine tenths at once", test_nine_tenths_at_once, {SMALL_CARD}},
       {"another library's allocation fits", test_allocation_of_another_library_fits, {SMALL_CARD}},
-      {"driver calls are watched", test_driver_calls_are_watched, {SMALL_CARD}},
+      {"driver calls are recorded", test_driver_calls_are_recorded, {SMALL_CARD}},
       {"serving", test_serving, {SMALL_CARD, "MEMPROF_OPTIONS", "serve=1"}},
       {"reclaims from other arenas", test_reclaims_from_other_arenas, {SMALL_CARD}},
       {"out of memory", test_out_of_memory, {SMALL_CARD}},

@@ -424,8 +424,8 @@ static void test_lost_handle(void) {
   check_problem("the driver did not take back 0.25 GiB");
 }
 
-// Regions of a process whose own allocator is only watched hold nothing.
-static void test_watched(void) {
+// Regions of a process with a native allocator hold nothing.
+static void test_native(void) {
   gpu_start();
   CHECK(memprof_watch_device(0, "native", NULL) != NULL);
   memprof_region_begin("cache", 0);
@@ -460,7 +460,7 @@ int main(int argc, char **argv) {
       {"lost handle", test_lost_handle, {"MEMPROF_SIM_FAIL", "cuMemRelease:2=999", NULL}},
       {"memory of a source", test_memory_of_a_source, {NULL}},
       {"capture", test_region_in_a_capture, {NULL}},
-      {"watched", test_watched, {NULL}},
+      {"native", test_native, {NULL}},
   };
   return run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
 }

@@ -116,7 +116,7 @@ static void no_sums(int device, struct memprof_watch_sums *out) {
   memset(out, 0, sizeof *out);
 }
 
-// Readings make no context: a device is read once it has one. Here a watched allocator has reported the
+// Readings make no context: a device is read once it has one. Here a native allocator has reported the
 // device.
 static void test_no_context_is_made(void) {
   int (*state)(int, unsigned *, int *), (*reset)(int), active = 1;

@@ -1,4 +1,4 @@
-// watch.c - a watched allocator: what its decisions look like in the spool.
+// watch.c - a native allocator: what its decisions look like in the spool.
 #define _GNU_SOURCE
 #include <pthread.h>
 
@@ -7,7 +7,7 @@
 #include "trail.h"
 #include "watch/watch.h"
 
-// A stand-in for the allocator that is watched: it has torch's lock and torch's order of
+// A stand-in for the allocator that is observed: it has torch's lock and torch's order of
 // telling and counting, and blocks of 512 bytes at addresses that the tests choose.
 static pthread_mutex_t allocator_lock;
 static struct memprof_watch_sums sums;

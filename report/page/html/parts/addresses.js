@@ -205,8 +205,8 @@ class SpaceMap {
       }
       const number = (name, bytes) => element('span', {}, name + ' ', element('b', { text: formatSize(bytes) }));
       map.head.replaceChildren(element('strong', { text: layout.info.name }), number('reserved', layout.reserved),
-        number(layout.info.sampled ? 'requested' : 'live', layout.info.sampled ? layout.requested : layout.live),
-        ...(layout.info.sampled ? [] : [number('free', layout.free), number('largest free chunk', layout.largest)]),
+        number(layout.info.native ? 'requested' : 'live', layout.info.native ? layout.requested : layout.live),
+        ...(layout.info.native ? [] : [number('free', layout.free), number('largest free chunk', layout.largest)]),
         element('span', { text: plural(layout.blocks, 'allocation') }));
       map.story.textContent = this.view.unservedBy(layout);
       map.setLayout(layout);
@@ -220,7 +220,7 @@ class SpaceMap {
   // colors draws the maps and the legend again, after a change of colouring or filter.
   colors() {
     const colors = theme.colors;
-    const items = this.view.liveLegend().concat(this.view.device.sampled ?
+    const items = this.view.liveLegend().concat(this.view.device.native ?
       [['not requested', colors.external]] :
       [['slack', colors.internal], ['pending', colors.pending], ['external', colors.external], ['reusable', colors.reusable], ['reserve', colors.reserve], ['unmapped', colors.unmapped]]);
     this.legend.replaceChildren(...items.map(([name, color]) => {

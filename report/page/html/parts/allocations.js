@@ -26,7 +26,7 @@ class Allocations {
       { name: 'allocated by', of: (r) => r.name, text: (r) => r.name, width: 'minmax(120px, 1fr)' },
       { name: 'share', number: true, of: (r) => r.requested, text: (r) => this.share(r), width: '112px' },
       { name: 'requested', number: true, of: (r) => r.requested, text: (r) => formatSize(r.requested), width: '76px' },
-      { name: 'provided', number: true, of: (r) => r.provided, text: (r) => (view.device.sampled ? ABSENT : formatSize(r.provided)), width: '76px' },
+      { name: 'provided', number: true, of: (r) => r.provided, text: (r) => (view.device.native ? ABSENT : formatSize(r.provided)), width: '76px' },
       { name: 'allocations', number: true, of: (r) => r.blocks, text: (r) => formatCount(r.blocks), width: '86px' },
     ], { height: 330, onClick: (row) => this.filter(this.facet, row.key, row.name) });
     this.table.sorted = { column: 2, down: true };

@@ -10,7 +10,7 @@ const PARTS = [
   ['stranded', 'Stranded', 'free in arenas that the request cannot use', 'stranded'],
   ['reusable', 'Reusable', 'free again, in the largest free chunk', 'reusable'],
   ['reserve', 'Reserve', 'free, never handed out since it was mapped', 'reserve'],
-  ['unsplit', 'Not requested', 'pending aside, all that is not requested: chunks of the native allocator are not known', 'external'],
+  ['not_requested', 'Not requested', 'pending aside, all that is not requested: chunks of the native allocator are not known', 'external'],
 ];
 
 class SplitBar {
@@ -34,7 +34,7 @@ class SplitBar {
     };
     for (const [key, name, title, color] of PARTS) {
       const bytes = frames[key][at];
-      if (bytes === 0 && (key === 'unsplit' || key === 'pending' || key === 'stranded')) continue;
+      if (bytes === 0 && (key === 'not_requested' || key === 'pending' || key === 'stranded')) continue;
       if (bytes > 0) {
         const part = element('span', { title: name + ': ' + formatSize(bytes) + ' — ' + title });
         part.style.flexGrow = bytes / whole;

@@ -1,11 +1,11 @@
-// watched.c - a job whose allocator is watched: it tells what torch's would, in numbers that
+// native.c - a job with an allocator of its own, which reports what torch's would, in numbers that
 // the test knows.
 //
-//   watched ITERATIONS
-//   watched load FILE WHAT    calls run(WHAT) of a library instead
+//   native ITERATIONS
+//   native load FILE WHAT    calls run(WHAT) of a library instead
 //
 // Blocks are multiples of 512 bytes. 1,000,000 bytes stay for good; each iteration takes
-// 3,000,000 and 100, and gives them back, the smaller one to wait for another stream. Two
+// 3,000,000 and 100, and frees them, the smaller one pending for another stream. Two
 // segments hold all of it, 2 and 20 MiB. Without `record --allocator native` it does nothing.
 #include <dlfcn.h>
 #include <stdint.h>

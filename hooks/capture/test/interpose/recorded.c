@@ -1,4 +1,4 @@
-// watched.c - allocations of a program are recorded, however it comes to the functions.
+// recorded.c - allocations of a program are recorded, however it comes to the functions.
 #include "program.h"
 
 #include <pthread.h>
