@@ -1,0 +1,248 @@
+"""Allocators of serving engines, unchanged: memory that they unmap while an engine sleeps, and map again.
+
+MEMPROF_FOREIGN names a folder with their packages, built for this machine: vllm (of vLLM, at least
+device_allocator.cumem and what it imports), torch_memory_saver and sglang (its torch_memory_saver_adapter),
+kvcached.
+"""
+
+from checks.side_by_side import MIB, PEAK, demand_library, foreign, side_by_side
+from checks.suite import Failed, alone
+
+# What every job here does with an allocator that puts weights and a KV cache to sleep.
+START = """
+import os, sys, time
+sys.path.insert(0, os.environ["MEMPROF_FOREIGN"])
+import torch
+M = 2**20
+torch.manual_seed(0)
+
+def used():
+    torch.cuda.synchronize()
+    free, total = torch.cuda.mem_get_info()
+    return total - free
+
+def rests():
+    torch.cuda.synchronize()
+    time.sleep(0.4)  # used memory is read every 100 ms
+"""
+
+# The libraries free what is left in pools when the process ends, in an order that is not theirs.
+END = """
+rests()
+sys.stdout.flush()
+os._exit(0)
+"""
+
+ENGINE = """
+def engine():
+    return torch.nn.Sequential(*[torch.nn.Linear(2048, 2048, device="cuda") for _ in range(16)])  # 256 MiB
+
+def capture(model, cache):
+    x = torch.zeros(64, 2048, device="cuda")
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side), torch.no_grad():
+        model(x)
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph), torch.no_grad():
+        y = model(x)
+        cache[:64].copy_(y)
+    return graph, x, y
+
+def replay(graph, x, y, cache, seed):
+    torch.manual_seed(seed)
+    x.copy_(torch.randn(64, 2048, device="cuda"))
+    graph.replay()
+    torch.cuda.synchronize()
+    return float(y.double().sum()), float(cache[:64].double().sum())
+
+def train():
+    net = torch.nn.Linear(2048, 2048).cuda()
+    optimizer = torch.optim.Adam(net.parameters())
+    for i in range(3):
+        net(torch.randn(4096, 2048, device="cuda")).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return float(net.weight.double().sum())
+"""
+
+
+def demand_accounting(name, report):
+    """Checks that the terms of the device accounting explain what is used, and no more, while engines are awake and asleep."""
+    for process in report["processes"]:
+        for device in process["devices"]:
+            account = device["accounting"]
+            for instant in ("peak", "end"):
+                found = account[instant]
+                if account["missing"] is not None or found["used"] is None:
+                    raise Failed(f"{name}: no reading of used memory at the {instant}: {account}")
+                if abs(found["rest"]) > 0.02 * found["used"] + 8 * MIB:
+                    raise Failed(f"{name}: at the {instant} {found['used'] / MIB:.0f} MiB are used, {found['rest'] / MIB:.0f} of them in no term: {found}")
+
+
+@alone
+def vllm_sleep_mode(suite):
+    """vLLM's cumem allocator: weights offloaded, the KV cache discarded, a CUDA graph replayed after the wake-up."""
+    folder = foreign(suite, "vllm")
+    if folder is None:
+        return
+    report, _ = side_by_side(
+        suite,
+        "vllm_sleep_mode",
+        START
+        + ENGINE
+        + """
+from vllm.device_allocator.cumem import CuMemAllocator
+allocator = CuMemAllocator.get_instance()
+with allocator.use_memory_pool(tag="weights"):
+    model = engine()
+    passing = torch.ones(64 * M, device="cuda")  # as weights of a higher precision: freed before the pool closes
+    print("result passing", float(passing.sum()))
+    del passing
+with allocator.use_memory_pool(tag="kv_cache"):
+    cache = torch.zeros(64 * M, device="cuda").view(-1, 2048)  # 256 MiB
+graph = capture(model, cache)
+print("result awake", *replay(*graph, cache, 1))
+print("usage", allocator.get_current_usage() // M)
+for cycle in range(2):
+    before = used()
+    allocator.sleep(offload_tags=("weights",))
+    print("result asleep, released at least", min((before - used()) // M, 512))
+    rests()
+    print("result trained", train())
+    allocator.wake_up(tags=["weights"])
+    with torch.no_grad():
+        for p in model.parameters():
+            p.mul_(1.25)
+    allocator.wake_up(tags=["kv_cache"])
+    cache.zero_()
+    print("result awake again", *replay(*graph, cache, 2 + cycle))
+allocator.sleep(offload_tags=("weights",))
+rests()
+"""
+        + PEAK
+        + END,
+        environment={"MEMPROF_FOREIGN": folder},
+        alone=True,
+    )
+    demand_accounting("vllm_sleep_mode", report)
+
+
+SAVER = (
+    START
+    + ENGINE
+    + """
+from torch_memory_saver import torch_memory_saver
+from sglang.srt.torch_memory_saver_adapter import TorchMemorySaverAdapter
+mode = sys.argv[1] if len(sys.argv) > 1 else "torch"
+torch_memory_saver.hook_mode = mode
+adapter = TorchMemorySaverAdapter.create(enable=True)
+adapter.check_validity("case")
+with adapter.region("weights"):
+    model = engine()
+with adapter.region("kv_cache"):
+    cache = torch.zeros(64 * M, device="cuda").view(-1, 2048)
+with torch_memory_saver.region(tag="kept", enable_cpu_backup=True):
+    kept = torch.arange(16 * M, dtype=torch.float32, device="cuda")
+graph = capture(model, cache)
+addresses = [p.data_ptr() for p in model.parameters()]
+print("result awake", *replay(*graph, cache, 1))
+for cycle in range(2):
+    before = used()
+    adapter.pause("kv_cache")
+    adapter.pause("weights")
+    torch_memory_saver.pause("kept")
+    print("result asleep, released at least", min((before - used()) // M, 512))
+    rests()
+    print("result trained", train())
+    adapter.resume("weights")
+    adapter.resume("kv_cache")
+    torch_memory_saver.resume("kept")
+    torch.manual_seed(7)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.copy_(torch.randn(p.shape, device="cuda") / 45)
+    cache.zero_()
+    print("result awake again", *replay(*graph, cache, 2 + cycle), float(kept.double().sum()), addresses == [p.data_ptr() for p in model.parameters()])
+adapter.pause("kv_cache")
+rests()
+"""
+    + PEAK
+    + END
+)
+
+
+@alone
+def sglang_memory_saver(suite):
+    """torch_memory_saver under SGLang's adapter: as the allocator of memory pools."""
+    folder = foreign(suite, "torch_memory_saver")
+    if folder is None:
+        return
+    report, _ = side_by_side(suite, "sglang_memory_saver", SAVER, environment={"MEMPROF_FOREIGN": folder}, alone=True)
+    demand_accounting("sglang_memory_saver", report)
+
+
+@alone
+def sglang_memory_saver_preloaded(suite):
+    """The same, with the library's own cudaMalloc before CUDA's, which is what SGLang starts its workers with."""
+    folder = foreign(suite, "torch_memory_saver")
+    if folder is None:
+        return
+    launcher = """
+import os, subprocess, sys
+sys.path.insert(0, os.environ["MEMPROF_FOREIGN"])
+from torch_memory_saver import configure_subprocess
+with configure_subprocess():
+    sys.exit(subprocess.run([sys.executable, os.environ["ENGINE"], "preload"]).returncode)
+"""
+    engine = suite.script("preloaded_engine", SAVER)[-1]
+    report, _ = side_by_side(suite, "sglang_memory_saver_preloaded", launcher, environment={"MEMPROF_FOREIGN": folder, "ENGINE": engine}, alone=True)
+    demand_accounting("sglang_memory_saver_preloaded", report)
+
+
+@alone
+def kvcached_pages(suite):
+    """kvcached: a KV cache of reserved addresses, whose pages are mapped and unmapped as requests come and go."""
+    folder = foreign(suite, "kvcached")
+    if folder is None:
+        return
+    report, _ = side_by_side(
+        suite,
+        "kvcached_pages",
+        START
+        + """
+x = torch.ones(32 * M, device="cuda")  # torch's memory beside it, 128 MiB
+from kvcached import vmm_ops
+PAGE, LAYERS, PAGES = 2 * M, 8, 64
+vmm_ops.init_kvcached("cuda:0", PAGE, False)
+tensors = vmm_ops.create_kv_tensors(2 * PAGES * PAGE, 2, "cuda:0", LAYERS)  # keys and values, 2 GiB of addresses
+print("result", len(tensors), [tuple(t.shape) for t in tensors][:1], tensors[0].dtype)
+half = tensors[0].numel() // 2
+def pages(ids):
+    return [i * PAGE for i in ids]
+before = used()
+vmm_ops.map_to_kv_tensors(pages(range(0, 48)))
+print("result mapped", (used() - before) // M)
+for layer, t in enumerate(tensors):
+    for page in range(0, 48):
+        at = page * PAGE // 2
+        t[at : at + 1000].fill_(layer + page)
+        t[half + at : half + at + 1000].fill_(-page)
+print("result", [float(t[: 48 * PAGE // 2 : PAGE // 2].double().sum()) for t in tensors])
+vmm_ops.unmap_from_kv_tensors(pages(range(0, 48, 2)))
+print("result unmapped", (used() - before) // M)
+y = torch.full((64 * M,), 2.0, device="cuda")
+vmm_ops.map_to_kv_tensors(pages(range(0, 24, 2)))
+for t in tensors:
+    t[: PAGE // 2].fill_(3)
+print("result", [float(t[: PAGE // 2].double().sum() + t[PAGE // 2 : PAGE // 2 + 1000].double().sum()) for t in tensors], float(x.sum() + y.sum()))
+rests()
+"""
+        + PEAK
+        + END,
+        environment={"MEMPROF_FOREIGN": folder},
+        alone=True,
+    )
+    demand_library("kvcached_pages", report, "vmm_ops", 36 * 2 * 8 * 2 * MIB, "end")
+    demand_accounting("kvcached_pages", report)
