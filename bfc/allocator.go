@@ -103,6 +103,7 @@ type Allocator struct {
 	ended      uint32   // how many iterations have ended: the number of the one under way
 	forgotten  uint32   // uses in iterations [0, forgotten) do not make a page expected
 	planner    *planner // nil with PlacementBestFit
+	shortage   bool     // see Shortage
 
 	lastID int64
 	stats  Stats
@@ -169,13 +170,13 @@ func (a *Allocator) Alloc(size uint64) (Block, bool) {
 	if index == none {
 		return Block{}, false
 	}
-	return a.handOut(a.cut(index, rounded), size), true
+	return a.handOut(index, size), true
 }
 
-// find returns a free chunk for a request, by best fit or else by growth; or none.
+// find returns the chunk of a request's block, in no free set, by best fit or else by growth; or none.
 func (a *Allocator) find(rounded uint64) int32 {
 	if index := a.search(rounded); index != none {
-		return index
+		return a.cut(index, rounded)
 	}
 	return a.makeRoom(rounded)
 }
@@ -193,20 +194,31 @@ func (a *Allocator) search(rounded uint64) int32 {
 // makeRoom serves a request for which no chunk is large enough: it grows, then releases idle
 // regions and grows again.
 func (a *Allocator) makeRoom(rounded uint64) int32 {
-	if index := a.extendAndSearch(rounded); index != none {
+	if index := a.extendAndCut(rounded); index != none {
 		return index
 	}
 	if !a.options.GarbageCollection || !a.worthCollecting(rounded) {
 		return none
 	}
 	a.CollectGarbage()
-	return a.extendAndSearch(rounded)
+	return a.extendAndCut(rounded)
+}
+
+func (a *Allocator) extendAndCut(rounded uint64) int32 {
+	if a.shortage {
+		return a.squeeze(rounded)
+	}
+	index := a.extendAndSearch(rounded)
+	if index == none {
+		return none
+	}
+	return a.cut(index, rounded)
 }
 
 // handedOut returns how many bytes of a free chunk of size bytes a request gets.
 func (a *Allocator) handedOut(size, rounded uint64) uint64 {
 	rest := size - rounded
-	if rest >= a.maxSlack || rest >= rounded && a.options.Split == SplitClassic {
+	if a.shortage || rest >= a.maxSlack || rest >= rounded && a.options.Split == SplitClassic {
 		return rounded
 	}
 	return size

@@ -92,7 +92,7 @@
 //
 //	taken(chunk, rounded):                    # bytes of a free chunk that a request gets
 //	    rest = chunk.size - rounded
-//	    if rest >= max slack: return rounded
+//	    if rest >= max slack, or in a shortage: return rounded
 //	    if split is classic and rest >= rounded: return rounded
 //	    return chunk.size
 //
@@ -203,6 +203,32 @@
 // A run is a maximal range of whole pages in one chunk that are mapped and, where uses are noted,
 // not expected (see Iterations). In the plan's first iteration runs are of all mapped pages, expected
 // or not; that is so for runs only, and Excess uses the notes as ever.
+//
+// # Shortage
+//
+// Shortage() says that the device has no memory but what is mapped, now or from time to time. The
+// shortage lasts as long as the allocator. Pages count then: a request takes no slack (see Alloc), growBy
+// is as with growth needed, also where that is step, and:
+//
+//	growAndSearch(rounded):                   # with any growth
+//	    tail, credit = as above for growth needed
+//	    place = of [chunk.addr, +rounded) and [chunk.addr + chunk.size - rounded, +rounded) for all free
+//	            chunks with size >= rounded, that with the fewest unmapped bytes in the pages that it
+//	            touches; of equal ones that in the first chunk in (size, address), and there the first;
+//	            none if no chunk is large enough
+//	    if there is a place, its unmapped bytes <= unmapped bytes of tail + up(rounded - credit, page),
+//	       and mapFor(its chunk, its pages): hand out just the place; chunk is free on either side
+//	    else: as above for growth needed, but unmapElsewhere only if that is the growth
+//
+// So the search, which comes first, maps what the best fit lacks. Where that is refused a block goes into
+// a chunk whose part is mapped, and else where the fewest pages are lacking. An owner that unmaps all
+// free pages whenever a request fails, frees all slack at the first failure, and repeats the request as
+// long as there was something to unmap, sees it fail in the end only if the pages that all blocks
+// touch, with its own at the best place for it, are more than the memory has.
+//
+// Shrink(addr) frees the slack of the block that starts at addr, if it has some: the block then has
+// rounded bytes, and keeps its number and its place in the plan. The slack is joined with the free chunk
+// behind it, and the pages that it touches are noted as used, as by a Free.
 //
 // # Garbage collection
 //

@@ -54,6 +54,11 @@ func (a *Allocator) extendAndSearch(rounded uint64) int32 {
 		}
 		return a.search(rounded)
 	}
+	return a.lengthenAndSearch(rounded)
+}
+
+// lengthenAndSearch grows by what a request lacks behind a free tail, and searches again.
+func (a *Allocator) lengthenAndSearch(rounded uint64) int32 {
 	credit := uint64(0)
 	tail := a.freeTail(rounded)
 	if tail != none {
@@ -166,7 +171,7 @@ func (a *Allocator) extendBy(lack uint64) bool {
 	if lack > available {
 		return false
 	}
-	if a.options.Growth == Step {
+	if a.options.Growth == Step && !a.shortage {
 		bytes := a.keepHeadroom(min(stepsOver(lack, a.options.Step), available), lack)
 		if bytes, ok := a.fitPadding(bytes, lack); ok && bytes > lack && a.grow(bytes) {
 			return true

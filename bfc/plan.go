@@ -74,7 +74,6 @@ func (a *Allocator) allocPlanned(rounded, size uint64) (Block, bool) {
 		if index = a.find(rounded); index == none {
 			return Block{}, false
 		}
-		index = a.cut(index, rounded)
 		p.missed[0] = p.missed[0] || k < 0 || p.plan.misses(k, a.ended)
 	}
 	if k >= 0 {

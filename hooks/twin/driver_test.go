@@ -225,6 +225,12 @@ func (d *driver) step() {
 		d.do(opContaining, d.someAddress(), 0)
 	case d.oneIn(700):
 		d.excess()
+	case d.oneIn(1000):
+		d.do(opShortage, 0, 0)
+	case d.oneIn(300):
+		d.do(opShrink, d.someAddress(), 0)
+	case d.oneIn(1000):
+		d.shrinkAll()
 	case d.oneIn(500):
 		d.do(opFreeAddress, d.strayAddress(), 0)
 	case len(d.live) > 0 && (len(d.live) >= d.many || d.oneIn(3)):
@@ -377,6 +383,17 @@ func (d *driver) unmap() {
 	}
 }
 
+// shrinkAll frees the slack of all blocks, some of which have none.
+func (d *driver) shrinkAll() {
+	for _, r := range d.heap.Regions() {
+		for _, c := range r.Chunks {
+			if !c.Free() && (c.Size > c.Requested+255 || d.oneIn(20)) {
+				d.do(opShrink, r.Addr+c.Offset, 0)
+			}
+		}
+	}
+}
+
 // restore makes part of a chunk a block at its place; some are in use, misaligned or too long.
 func (d *driver) restore() {
 	regions := d.heap.Regions()
@@ -423,6 +440,11 @@ func (d *driver) do(kind, a, b uint64) {
 		d.record(didTrim, given, mapped)
 	case opUnmapFree:
 		d.record(didTrim, d.heap.UnmapFree(a), 0)
+	case opShortage:
+		d.heap.Shortage()
+	case opShrink:
+		block, err := d.heap.Shrink(a)
+		d.record(didShrink, truth(err == nil), block.Addr, block.Size, block.Requested)
 	case opHeld:
 		d.memory.held = a
 	case opContaining:

@@ -38,6 +38,8 @@ const (
 	opIteration
 	opTrim
 	opUnmapFree
+	opShortage
+	opShrink
 )
 
 const (
@@ -50,6 +52,7 @@ const (
 	didChunk
 	didRestore
 	didTrim
+	didShrink
 )
 
 const (
@@ -108,7 +111,7 @@ func TestTwins(t *testing.T) {
 	}
 	t.Logf("seed %d: %d operations, %d records agree: %v", seed, *twinOps, compared, tally)
 	for _, what := range []string{"alloc 0", "alloc 1", "free 0", "free 1", "unmap 0", "unmap 1", "restore 0", "restore 1", "containing 0", "containing 1",
-		"memory grow 0", "memory grow 1", "memory map 0", "memory map 1", "memory try unmap 0", "memory try unmap 1", "trim", "memory release", "memory unmap", "memory free", "chunk"} {
+		"memory grow 0", "memory grow 1", "memory map 0", "memory map 1", "memory try unmap 0", "memory try unmap 1", "trim", "memory release", "memory unmap", "memory free", "chunk", "shrink 0", "shrink 1"} {
 		if tally[what] == 0 && *twinOps >= 300_000 {
 			t.Errorf("-twin.seed=%d -twin.ops=%d: no %s among the operations: nothing was compared of it", seed, *twinOps, what)
 		}
@@ -163,14 +166,14 @@ func compare(in io.Reader, expected <-chan []record) (compared int, err error) {
 var kindNames = map[uint64]string{
 	didAlloc: "alloc", didFree: "free", didUnmap: "unmap", didRestore: "restore", didContaining: "containing", didStats: "stats",
 	didStatsMore: "more stats", didChunk: "chunk", memoryGrow: "memory grow", memoryRelease: "memory release",
-	memoryTryUnmap: "memory try unmap", didTrim: "trim",
+	memoryTryUnmap: "memory try unmap", didTrim: "trim", didShrink: "shrink",
 	memoryMap: "memory map", memoryUnmap: "memory unmap", memoryFree: "memory free",
 }
 
 // outcome is the kind of a record and, where it can succeed or fail, 1 or 0.
 func (r record) outcome() string {
 	switch r[0] {
-	case didAlloc, didFree, didUnmap, didRestore, didContaining:
+	case didAlloc, didFree, didUnmap, didRestore, didContaining, didShrink:
 		return fmt.Sprint(kindNames[r[0]], " ", r[1])
 	case memoryGrow:
 		return fmt.Sprint(kindNames[r[0]], " ", r[2])

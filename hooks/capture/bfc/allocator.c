@@ -147,7 +147,7 @@ void bfc_merge(struct bfc *bfc, uint32_t index) {
 uint64_t bfc_handed_out(const struct bfc *bfc, uint64_t size, uint64_t rounded) {
   uint64_t rest = size - rounded;
   const bool twice = bfc->options.split == 0 && rest >= rounded;
-  return twice || rest >= bfc->max_slack ? rounded : size;
+  return twice || bfc->shortage || rest >= bfc->max_slack ? rounded : size;
 }
 
 uint32_t bfc_search(struct bfc *bfc, uint64_t rounded) {
@@ -173,7 +173,7 @@ static uint32_t split_front(struct bfc *bfc, uint32_t index, uint64_t size) {
 }
 
 // The same, with its last `size` bytes.
-static uint32_t split_back(struct bfc *bfc, uint32_t index, uint64_t size) {
+uint32_t bfc_split_back(struct bfc *bfc, uint32_t index, uint64_t size) {
   const uint32_t back = bfc_take_slot(bfc);
   struct bfc_chunk *low = &bfc->chunks[index], *high = &bfc->chunks[back];
   low->size -= size;
@@ -223,9 +223,9 @@ uint32_t bfc_carve(struct bfc *bfc, uint32_t index, uint64_t addr, uint64_t size
   if (low == 0) {
     taken = split_front(bfc, index, size);
   } else {
-    taken = split_back(bfc, index, size + high);
+    taken = bfc_split_back(bfc, index, size + high);
     if (high > 0) {
-      const uint32_t rest = split_back(bfc, taken, high);
+      const uint32_t rest = bfc_split_back(bfc, taken, high);
       bfc_freeset_insert(bfc, rest);
       bfc_ends_insert(bfc, rest);
     }
@@ -248,18 +248,26 @@ static bool reserve_growth(struct bfc *bfc) {
          (bfc->unmapped.count == 0 || bfc_unmapped_reserve(bfc, bfc->region_count + 1));
 }
 
+uint32_t bfc_cut(struct bfc *bfc, uint32_t chunk, uint64_t rounded) {
+  const struct bfc_chunk *free = &bfc->chunks[chunk];
+  return bfc_carve(bfc, chunk, free->addr, bfc_handed_out(bfc, free->size, rounded));
+}
+
+static uint32_t extend_and_cut(struct bfc *bfc, uint64_t rounded) {
+  if (bfc->shortage) return bfc_squeeze(bfc, rounded);
+  const uint32_t found = bfc_extend_and_search(bfc, rounded);
+  return found == 0 ? 0 : bfc_cut(bfc, found, rounded);
+}
+
 uint32_t bfc_find_chunk(struct bfc *bfc, uint64_t rounded) {
-  uint32_t found = bfc_search(bfc, rounded);
-  if (found == 0 && !reserve_growth(bfc)) return 0;
-  if (found == 0) found = bfc_extend_and_search(bfc, rounded);
-  if (found == 0 && bfc->options.garbage_collection && bfc_worth_collecting(bfc, rounded)) {
-    if (!reserve_growth(bfc)) return 0;  // pages unmapped for the first growth may have used it up
-    bfc_collect_garbage(bfc);
-    found = bfc_extend_and_search(bfc, rounded);
-  }
-  if (found == 0) return 0;
-  const struct bfc_chunk *chunk = &bfc->chunks[found];
-  return bfc_carve(bfc, found, chunk->addr, bfc_handed_out(bfc, chunk->size, rounded));
+  const uint32_t best = bfc_search(bfc, rounded);
+  if (best != 0) return bfc_cut(bfc, best, rounded);
+  if (!reserve_growth(bfc)) return 0;
+  const uint32_t found = extend_and_cut(bfc, rounded);
+  if (found != 0 || !bfc->options.garbage_collection || !bfc_worth_collecting(bfc, rounded)) return found;
+  if (!reserve_growth(bfc)) return 0;  // pages unmapped for the first growth may have used it up
+  bfc_collect_garbage(bfc);
+  return extend_and_cut(bfc, rounded);
 }
 
 // The chunk for a request, handed out; 0: no memory.

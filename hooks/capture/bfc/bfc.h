@@ -118,6 +118,15 @@ bool bfc_unmap(struct bfc *bfc, uint64_t addr, uint64_t bytes);
 // false: they are not, or they exceed the limit; nothing has changed.
 bool bfc_remap(struct bfc *bfc, uint64_t addr, uint64_t bytes);
 
+// Says that the device has no more memory than is mapped, now or from time to time. From now on each page
+// counts: see shortage.c.
+void bfc_shortage(struct bfc *bfc);
+bool bfc_in_shortage(const struct bfc *bfc);
+
+// Frees the slack of the block at `addr`. false: no block begins there, it has no slack, or host memory is
+// short; nothing has changed.
+bool bfc_shrink(struct bfc *bfc, uint64_t addr, struct bfc_block *out);
+
 // Ends the iteration under way. A page is expected to be used if it was in the iteration under way or the
 // two before; in the first iteration no page is. Plans are made here, which takes milliseconds for a
 // thousand requests, and at most about three seconds.

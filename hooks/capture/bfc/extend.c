@@ -149,7 +149,7 @@ static uint64_t steps_over(uint64_t bytes, uint64_t step) {
 bool bfc_extend_by(struct bfc *bfc, uint64_t lack) {
   uint64_t available = bfc_room(bfc) & ~(uint64_t)(BFC_GRANULE - 1);
   if (lack > available) return false;
-  if (bfc->options.growth == BFC_STEP) {
+  if (bfc->options.growth == BFC_STEP && !bfc->shortage) {
     uint64_t bytes = keep_headroom(bfc, bfc_least(steps_over(lack, bfc->options.step), available), lack);
     bytes = fit_padding(bfc, bytes, lack);
     if (bytes > lack && grow(bfc, bytes)) return true;
@@ -161,7 +161,7 @@ bool bfc_extend_by(struct bfc *bfc, uint64_t lack) {
 // The free chunk that a grant would join: growth needed and step; or 0. A tail that is large enough for
 // the request counts as none: the search did not use it, since the memory refused to map its unmapped
 // part.
-static uint32_t free_tail(const struct bfc *bfc, uint64_t rounded) {
+uint32_t bfc_free_tail(const struct bfc *bfc, uint64_t rounded) {
   if (bfc->last_grown == 0 || !bfc->memory.coalesces) return 0;
   uint32_t tail = bfc->chunks[bfc->last_grown].prev;
   return bfc->chunks[tail].state == BFC_FREE && bfc->chunks[tail].size < rounded ? tail : 0;
@@ -169,7 +169,11 @@ static uint32_t free_tail(const struct bfc *bfc, uint64_t rounded) {
 
 uint32_t bfc_extend_and_search(struct bfc *bfc, uint64_t rounded) {
   if (bfc->options.growth == BFC_DOUBLE || bfc->options.growth == BFC_NONE) return extend(bfc, rounded) ? bfc_search(bfc, rounded) : 0;
-  uint32_t tail = free_tail(bfc, rounded);
+  return bfc_lengthen_and_search(bfc, rounded);
+}
+
+uint32_t bfc_lengthen_and_search(struct bfc *bfc, uint64_t rounded) {
+  uint32_t tail = bfc_free_tail(bfc, rounded);
   uint64_t credit = tail == 0 ? 0 : bfc->chunks[tail].size;
   if (bfc->options.growth == BFC_NEEDED) bfc_unmap_elsewhere(bfc, rounded - credit, tail);
   if (!bfc_extend_by(bfc, rounded - credit)) return 0;

@@ -13,6 +13,7 @@
 //   plan.c       where the blocks of the coming iterations lie, and how they get there
 //   arrange.c    the places of a plan: blocks that are not live together overlap
 //   ends.c       the free chunks by where they end
+//   shortage.c   how requests are served once the device is short of memory
 //
 // Each is the twin of the file of that name in bfc/ (Go).
 //
@@ -193,6 +194,7 @@ struct bfc {
   uint64_t next_region;
   uint32_t last_grown;  // wall of the region that was granted or lengthened last; 0 once it is released
   uint32_t ended;       // how many iterations have ended: the number of the one under way
+  bool shortage;        // the device is short of memory: see shortage.c
   uint32_t forgotten;   // uses in iterations [0, forgotten) do not make a page expected
   struct bfc_planner planner;
 
@@ -222,6 +224,8 @@ void bfc_merge(struct bfc *bfc, uint32_t chunk);      // a free chunk that is li
 uint32_t bfc_find_chunk(struct bfc *bfc, uint64_t rounded);  // by best fit or growth, cut to what a request gets; 0: none
 // Takes [addr, addr+size) out of a free chunk that has all of it. Returns the chunk of just that range, linked into no order.
 uint32_t bfc_carve(struct bfc *bfc, uint32_t chunk, uint64_t addr, uint64_t size);
+uint32_t bfc_cut(struct bfc *bfc, uint32_t chunk, uint64_t rounded);  // the same, the part that a request gets
+uint32_t bfc_split_back(struct bfc *bfc, uint32_t chunk, uint64_t size);  // a new chunk of its last bytes, linked into no order
 void bfc_hand_out(struct bfc *bfc, uint32_t chunk, uint64_t requested);  // a chunk that is linked into no order
 uint32_t bfc_search(struct bfc *bfc, uint64_t rounded);  // 0: nothing fits
 uint64_t bfc_handed_out(const struct bfc *bfc, uint64_t size, uint64_t rounded);
@@ -244,8 +248,13 @@ uint32_t bfc_live_remove(struct bfc *bfc, uint64_t addr);  // the chunk, 0: not 
 // extend.c
 uint64_t bfc_first_region(const struct bfc_options *options);
 uint32_t bfc_extend_and_search(struct bfc *bfc, uint64_t rounded);
+uint32_t bfc_lengthen_and_search(struct bfc *bfc, uint64_t rounded);  // grows by what the request lacks behind a free tail
+uint32_t bfc_free_tail(const struct bfc *bfc, uint64_t rounded);        // that a growth by what is lacking joins; 0: none
 bool bfc_extend_by(struct bfc *bfc, uint64_t lack);
 size_t bfc_region_at(const struct bfc *bfc, uint64_t addr);  // first region that ends after addr
+
+// shortage.c
+uint32_t bfc_squeeze(struct bfc *bfc, uint64_t rounded);  // where the fewest pages have to be mapped; cut; 0: no memory
 
 // garbage.c
 bool bfc_worth_collecting(const struct bfc *bfc, uint64_t rounded);

@@ -16,10 +16,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum operation_kind { OP_END, OP_ALLOC, OP_FREE, OP_FREE_ADDRESS, OP_UNMAP, OP_HELD, OP_CONTAINING, OP_STATS, OP_WALK, OP_CLEAR, OP_RESTORE, OP_ITERATION, OP_TRIM, OP_UNMAP_FREE };
+enum operation_kind { OP_END, OP_ALLOC, OP_FREE, OP_FREE_ADDRESS, OP_UNMAP, OP_HELD, OP_CONTAINING, OP_STATS, OP_WALK, OP_CLEAR, OP_RESTORE, OP_ITERATION, OP_TRIM, OP_UNMAP_FREE, OP_SHORTAGE, OP_SHRINK };
 
 enum record_kind {
-  DID_ALLOC = 100, DID_FREE, DID_UNMAP, DID_CONTAINING, DID_STATS, DID_STATS_MORE, DID_CHUNK, DID_RESTORE, DID_TRIM,
+  DID_ALLOC = 100, DID_FREE, DID_UNMAP, DID_CONTAINING, DID_STATS, DID_STATS_MORE, DID_CHUNK, DID_RESTORE, DID_TRIM, DID_SHRINK,
   MEMORY_GROW = 200, MEMORY_RELEASE, MEMORY_MAP, MEMORY_UNMAP, MEMORY_FREE, MEMORY_TRY_UNMAP,
 };
 
@@ -320,6 +320,11 @@ static void run(struct heap *heap, struct operation op) {
     case OP_ITERATION: bfc_end_iteration(heap->bfc); return;
     case OP_TRIM: trim(heap); return;
     case OP_UNMAP_FREE: give_back_idle(heap, op.a); return;
+    case OP_SHORTAGE: bfc_shortage(heap->bfc); return;
+    case OP_SHRINK:
+      ok = bfc_shrink(heap->bfc, op.a, &block);
+      put(DID_SHRINK, ok, block.addr, block.size, block.requested, 0);
+      return;
     case OP_END: break;
   }
   fprintf(stderr, "twin: operation %llu\n", (unsigned long long)op.kind);
