@@ -245,6 +245,27 @@ int memprof_graph_extent(int device, uint64_t pool0, uint64_t pool1, uint64_t *b
 // the persistent inputs that they use (0: not known), for the trace.
 void memprof_capture_name(const char *name, uint64_t pool0, uint64_t pool1, uint64_t inputs);
 
+// The functions of torch's plug-in allocator (torch.cuda.memory.CUDAPluggableAllocator), for a torch that the
+// shim cannot be compiled for. memprof_free and memprof_record_stream belong to them, too.
+//
+// `prepare` finds torch's exception for a failed request in a loaded library, such as torch._C. 0: it is not
+// there, or the hook does not serve this process; then `malloc` returns NULL for a failed request, in place of
+// throwing c10::OutOfMemoryError.
+int memprof_plugin_prepare(const char *library);
+void *memprof_plugin_malloc(size_t size, int device, void *stream);
+void memprof_plugin_pool_begin(int device, uint64_t pool0, uint64_t pool1, void *filter);  // a std::function<bool(cudaStream_t)>
+void memprof_plugin_pool_end(int device, uint64_t pool0, uint64_t pool1);
+void memprof_plugin_reset(void);                          // memprof_empty_cache of all devices
+void *memprof_plugin_base(void *ptr, size_t *size);       // where the block that contains `ptr` begins; else `ptr`
+
+// Writes the first `most` chunks of memprof_walk to *chunks, and returns how many there are.
+struct memprof_listed {
+  uint64_t addr, size, requested, stream, pool0, pool1;
+  int state;  // enum memprof_chunk_state
+  int first;  // 1: a segment begins here
+};
+size_t memprof_list(int device, struct memprof_listed *chunks, size_t most);
+
 // Sets a function that is called after memory was mapped (1) or unmapped (0), with the device's lock held.
 // It must not call the hook.
 void memprof_set_mapping_observer(void (*observer)(int device, void *stream, uint64_t addr, uint64_t bytes, int mapped));

@@ -31,6 +31,25 @@ class Chunk(ctypes.Structure):
     _fields_ = [("addr", c_uint64), ("size", c_uint64), ("requested", c_uint64), ("state", c_int)]
 
 
+class Stat(ctypes.Structure):
+    """struct memprof_stat."""
+
+    _fields_ = [("current", c_int64), ("peak", c_int64), ("allocated", c_int64), ("freed", c_int64)]
+
+
+class Stats(ctypes.Structure):
+    """struct memprof_stats."""
+
+    _fields_ = [(name, Stat) for name in ("allocation", "requested_bytes", "allocated_bytes", "active", "active_bytes", "segment", "reserved_bytes", "inactive_bytes")]
+    _fields_ += [(name, c_int64) for name in ("retries", "ooms", "device_allocs", "device_frees", "syncs")]
+
+
+class Listed(ctypes.Structure):
+    """struct memprof_listed."""
+
+    _fields_ = [(name, c_uint64) for name in ("addr", "size", "requested", "stream", "pool0", "pool1")] + [("state", c_int), ("first", c_int)]
+
+
 # Name: (result, arguments ...). These return at once. They are called with the GIL held, because
 # releasing it would take longer than the call.
 QUICK = {
@@ -47,6 +66,7 @@ QUICK = {
     "memprof_note_framework": (None, c_char_p),
     "memprof_problem": (None, c_char_p),
     "memprof_watch_sample": (None,),
+    "memprof_plugin_prepare": (c_int, c_char_p),
     "memprof_kv_cache": (c_uint64, c_int, c_uint64, c_uint64, c_char_p),
     "memprof_kv_reserve": (None, c_uint64, c_int64, c_uint64, c_uint64, c_uint64),
     "memprof_kv_share": (None, c_uint64, c_int64, c_uint64, c_uint64, c_int64),
@@ -59,7 +79,7 @@ QUICK = {
 
 # These may wait for the device or for another thread. They are called with the GIL released.
 WAITING = {
-    # Of these the package calls only memprof_release_pool; the tests allocate by the others.
+    # Of memprof_malloc, _malloc_in_pool, _free and _empty_cache, and of a pool's begin and end, only the tests make calls.
     "memprof_malloc": (c_void_p, c_size_t, c_int, c_void_p),
     "memprof_malloc_in_pool": (c_void_p, c_size_t, c_int, c_void_p, c_uint64, c_uint64),
     "memprof_free": (None, c_void_p, c_size_t, c_int, c_void_p),
@@ -68,6 +88,14 @@ WAITING = {
     "memprof_pool_begin": (None, c_int, c_uint64, c_uint64),
     "memprof_pool_end": (None, c_int, c_uint64, c_uint64),
     "memprof_release_pool": (None, c_int, c_uint64, c_uint64),
+    "memprof_pool_uses": (c_int64, c_int, c_uint64, c_uint64),
+    "memprof_pool_spare": (None, c_int, c_uint64, c_uint64, c_int),
+    "memprof_set_limit": (None, c_int, c_uint64),
+    "memprof_get_stats": (None, c_int, POINTER(Stats)),
+    "memprof_reset_peak": (None, c_int),
+    "memprof_reset_accumulated": (None, c_int),
+    "memprof_plugin_reset": (None,),
+    "memprof_list": (c_size_t, c_int, POINTER(Listed), c_size_t),
     "memprof_region_begin": (c_int, c_char_p, c_int),
     "memprof_region_end": (None,),
     "memprof_region_lend": (None, c_int),
@@ -118,6 +146,11 @@ class Hook:
 def loaded():
     """Whether the hook is in this process."""
     return hasattr(ctypes.CDLL(None), "memprof_abi")
+
+
+def address(name):
+    """The address of a function of the hook, for code that calls it from C."""
+    return ctypes.cast(getattr(ctypes.CDLL(None), name), c_void_p).value
 
 
 def shim(path):

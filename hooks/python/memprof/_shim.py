@@ -28,10 +28,16 @@ class BuildError(Exception):
 
 
 def install(torch):
-    """Makes the hook torch's CUDA allocator. Raises RuntimeError with the shim's reason where it refuses."""
+    """Makes the hook torch's CUDA allocator, without the shim where there is none. Raises RuntimeError with torch's reason."""
     from memprof import _calls
 
-    refusal = _calls.shim(path(torch)).memprof_torch_install()
+    try:
+        shim = _calls.shim(path(torch))
+    except (BuildError, OSError) as error:
+        from memprof import _plugin
+
+        return _plugin.install(torch, str(error))
+    refusal = shim.memprof_torch_install()
     if refusal is not None:
         raise RuntimeError(refusal.decode(errors="replace"))
 

@@ -15,6 +15,7 @@ from memprof._tags.regions import PauseError  # noqa: E402
 NUMBERS = {name: getattr(ctypes, "c_" + name.replace("_t", "")) for name in ("int", "int32_t", "uint32_t", "int64_t", "uint64_t")}
 NUMBERS.update(size_t=ctypes.c_size_t)
 STRUCTS = {"memprof_tag_usage": _calls.TagUsage, "memprof_graph_usage": _calls.GraphUsage, "memprof_chunk": _calls.Chunk}
+STRUCTS.update(memprof_stat=_calls.Stat, memprof_stats=_calls.Stats, memprof_listed=_calls.Listed)
 
 
 class Header:
@@ -53,6 +54,13 @@ def _fields(body):
             kind, names = re.match(r"((?:enum |struct )?\w+) (.*)", " ".join(line.split())).groups()
             fields += [(name.strip(" *"), kind) for name in names.split(",")]
     return fields
+
+
+def _member(kind):
+    """The ctype of a struct's member."""
+    if kind.startswith("struct "):
+        return STRUCTS[kind[len("struct ") :]]
+    return ctypes.c_int if kind.startswith("enum") else NUMBERS[kind]
 
 
 def _kinds(declared):
@@ -117,7 +125,7 @@ class CallsTest(unittest.TestCase):
 
     def test_structs_are_as_declared(self):
         for name, struct in STRUCTS.items():
-            declared = [(field, ctypes.c_int if kind.startswith("enum") else NUMBERS[kind]) for field, kind in self.header.structs[name]]
+            declared = [(field, _member(kind)) for field, kind in self.header.structs[name]]
             self.assertEqual(struct._fields_, declared, name)
 
     def test_constants_are_as_declared(self):
