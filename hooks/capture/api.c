@@ -1,8 +1,6 @@
 // api.c - the functions of memprof.h that allocate and free.
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "api.h"
 #include "arena/arena.h"
@@ -17,41 +15,9 @@
 #include "spool/spool.h"
 #include "watch/callers.h"
 
-static __thread char oom_message[512];
-
 int memprof_abi(void) { return MEMPROF_ABI; }
 
 int memprof_active(void) { return hook_on(); }
-
-const char *memprof_oom_message(void) {
-  return oom_message[0] != '\0' ? oom_message : "CUDA out of memory: the device could not be reached";
-}
-
-static double gib(uint64_t bytes) { return (double)bytes / (double)((uint64_t)1 << 30); }
-
-// Writes the thread's message for a failed request of `size` bytes: how much is free, the largest free chunk,
-// and who uses the rest. The device's lock is held.
-static void explain(const struct arena *arena, uint64_t size) {
-  struct bfc_stats bfc;
-  bfc_get_stats(arena->bfc, &bfc);
-  const struct gpu *gpu = arena->gpu;
-  const uint64_t idle = bfc.reserved > bfc.bytes_in_use ? bfc.reserved - bfc.bytes_in_use : 0;
-  uint64_t free_bytes, total;
-  driver_memory(gpu->vmm.device, &free_bytes, &total);
-  snprintf(oom_message, sizeof oom_message,
-           "CUDA out of memory. Tried to allocate %.2f GiB on GPU %d (%s): %.2f GiB of its arena are free, the largest chunk %.2f GiB; "
-           "the device has %.2f of %.2f GiB free, memprof has %.2f GiB mapped (%.2f GiB in tensors), others use %.2f GiB.",
-           gib(size), gpu->vmm.device, idle >= size ? "fragmentation" : "capacity", gib(idle), gib(bfc_largest_free(arena->bfc)),
-           gib(free_bytes), gib(total), gib(gpu->mapped), gib((uint64_t)gpu->stats.requested_bytes.current),
-           gib(total - free_bytes > gpu->mapped ? total - free_bytes - gpu->mapped : 0));
-  const struct graph_range *range = arena->home == NULL ? NULL : arena->home->range;
-  if (range == NULL || size <= range->memory->reservation - range->extent) return;
-  snprintf(oom_message, sizeof oom_message,
-           "CUDA out of memory. Tried to allocate %.2f GiB on GPU %d for the shape %s of a graph memory: each shape has %.2f GiB of addresses "
-           "(its `reserve`), of which %.2f GiB are left, and %.2f GiB of it are free, the largest chunk %.2f GiB.",
-           gib(size), gpu->vmm.device, range->name, gib(range->memory->reservation), gib(range->memory->reservation - range->extent), gib(idle),
-           gib(bfc_largest_free(arena->bfc)));
-}
 
 static const struct api_fallback *_Atomic fallbacks;
 
@@ -60,7 +26,7 @@ void api_set_fallback(const struct api_fallback *fallback) { atomic_store_explic
 static void *fall_back(size_t size, int device) {
   const struct api_fallback *fallback = atomic_load_explicit(&fallbacks, memory_order_acquire);
   void *ptr = fallback != NULL ? fallback->malloc(size, device) : NULL;
-  if (ptr == NULL) snprintf(oom_message, sizeof oom_message, "memprof cannot serve GPU %d: see the problems of the recording", device);
+  if (ptr == NULL) oom_text(device, "memprof cannot serve it, see the problems of the recording");
   return ptr;
 }
 
@@ -98,7 +64,7 @@ static bool allocate(struct arena *arena, uint64_t size, struct bfc_block *block
   if (ask_framework(arena, size) && arena_alloc(arena, size, context, block)) return true;
   arena->gpu->stats.ooms++;
   arena_event(arena, MEMPROF_OOM, 0, size, 0, context);
-  explain(arena, size);
+  oom_explain(arena, size);
   return false;
 }
 
@@ -113,7 +79,7 @@ void *memprof_malloc_in_pool(size_t size, int device, void *stream, uint64_t poo
   struct bfc_block block = {0};
   bool ok = false;
   if (arena == NULL) {
-    snprintf(oom_message, sizeof oom_message, "CUDA out of memory on GPU %d: no address space for another arena", device);
+    oom_text(device, "no address space for another arena");
   } else {
     ok = allocate(arena, size, &block);
   }
@@ -149,6 +115,15 @@ int memprof_owns(void *ptr, size_t *provided) {
   return memprof_block_of(ptr, &start, provided) && start == ptr;
 }
 
+int memprof_torch_block(void *ptr, int *device, size_t *bytes) {
+  struct bfc_block block;
+  const struct arena *arena = hook_on() ? arena_block((uintptr_t)ptr, &block) : NULL;
+  if (arena == NULL || block.addr != (uintptr_t)ptr) return 0;
+  *device = arena->gpu->vmm.device;
+  *bytes = (size_t)arena_torch_bytes(block.requested);
+  return 1;
+}
+
 void memprof_record_stream(void *ptr, void *stream) {
   struct arena *arena = hook_on() ? arena_of((uintptr_t)ptr) : NULL;
   if (arena == NULL) return;
@@ -170,7 +145,9 @@ size_t memprof_empty_cache(int device) {
   if (gpu == NULL) return 0;
   bool retry;
   lock_take(&gpu->lock);
+  const int64_t syncs = gpu->stats.syncs;
   const uint64_t given = reclaim(gpu, NULL, 0, UINT64_MAX, "empty_cache", &retry);
+  gpu->stats.syncs = syncs + 1;  // torch counts a call, whether it had to wait or not
   lock_give(&gpu->lock);
   return given;
 }

@@ -16,7 +16,7 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
-enum { MEMPROF_ABI = 2 };
+enum { MEMPROF_ABI = 3 };
 
 // The MEMPROF_ABI that the loaded hook was built with; the shim refuses a hook with another one.
 int memprof_abi(void);
@@ -66,6 +66,9 @@ int memprof_owns(void *ptr, size_t *provided);
 
 // The live block that contains `ptr`: start and chunk size. 0 if there is none.
 int memprof_block_of(void *ptr, void **start, size_t *provided);
+
+// The device of the live block that begins at `ptr`, and its bytes as torch counts them. 0 if there is none.
+int memprof_torch_block(void *ptr, int *device, size_t *bytes);
 
 // The block is also used on `stream`: after its free it is reused only when the work that is queued there
 // at the free has finished.
@@ -181,10 +184,12 @@ struct memprof_stats {
   struct memprof_stat segment;          // mapped handles
   struct memprof_stat reserved_bytes;   // R: mapped bytes
   struct memprof_stat inactive_bytes;   // R without active_bytes
+  struct memprof_stat torch_bytes;      // live blocks as torch counts them: each request rounded up to 512 bytes
+  struct memprof_stat torch_active;     // live and pending blocks, counted so
   int64_t retries;                      // requests that were tried again after a reclaim
   int64_t ooms;                         // requests that failed
   int64_t device_allocs, device_frees;  // handles created, released
-  int64_t syncs;                        // waits for the device
+  int64_t syncs;                        // waits for the device, and calls of memprof_empty_cache
 };
 
 void memprof_get_stats(int device, struct memprof_stats *stats);
@@ -274,8 +279,9 @@ void memprof_set_mapping_observer(void (*observer)(int device, void *stream, uin
 // keeps without need. The request is then tried once more.
 void memprof_set_last_resort(int (*give_up)(void));
 
-// Why the last request of the calling thread failed, in one line: its size, free memory, the largest free
-// chunk, and who uses the rest. Never NULL.
+// Why the last request of the calling thread failed, in one line. It begins with torch's words, which
+// programs look for, and ends with what memprof adds: the free memory of the request's arena, the largest
+// free chunk, and who uses the rest. Never NULL.
 const char *memprof_oom_message(void);
 
 // Marks: the end of an iteration, and the begin and end of a phase. The text may be "" or NULL.

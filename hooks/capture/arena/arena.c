@@ -17,7 +17,10 @@
 #include "device/own_calls.h"
 #include "spool/spool.h"
 
-enum { MOST_RANGES = 8192 };
+enum {
+  MOST_RANGES = 8192,
+  TORCH_BLOCK = 512,  // bytes, of which torch's blocks are multiples
+};
 
 // The note of a chunk whose block is pending: it was freed, and another free of it is an error. Other
 // notes are pointers to struct stream_uses, or 0.
@@ -386,14 +389,19 @@ struct arena *arena_for(struct gpu *gpu, void *stream, uint64_t pool0, uint64_t 
   return find_or_make(gpu, stream, pool0, pool1, tag, bfc_policy_in_small_arena(&options_get()->policy, size, pool0 != 0 || pool1 != 0, tag != NULL));
 }
 
+int64_t arena_torch_bytes(uint64_t requested) { return (int64_t)((requested + TORCH_BLOCK - 1) & ~(uint64_t)(TORCH_BLOCK - 1)); }
+
 static void count_live(struct arena *arena, const struct bfc_block *block) {
   struct memprof_stats *stats = &arena->gpu->stats;
+  const int64_t torch_bytes = arena_torch_bytes(block->requested);
   gpu_count(&stats->allocation, 1);
   gpu_count(&stats->active, 1);
   gpu_count(&stats->requested_bytes, (int64_t)block->requested);
   gpu_count(&stats->allocated_bytes, (int64_t)block->size);
   gpu_count(&stats->active_bytes, (int64_t)block->size);
   gpu_count(&stats->inactive_bytes, -(int64_t)block->size);
+  gpu_count(&stats->torch_bytes, torch_bytes);
+  gpu_count(&stats->torch_active, torch_bytes);
 }
 
 bool arena_alloc(struct arena *arena, uint64_t size, uint32_t context, struct bfc_block *out) {
@@ -420,6 +428,7 @@ static void count_reusable(struct arena *arena, const struct bfc_block *block) {
   gpu_count(&stats->active, -1);
   gpu_count(&stats->active_bytes, -(int64_t)block->size);
   gpu_count(&stats->inactive_bytes, (int64_t)block->size);
+  gpu_count(&stats->torch_active, -arena_torch_bytes(block->requested));
 }
 
 static void count_freed(struct arena *arena, const struct bfc_block *block) {
@@ -428,6 +437,7 @@ static void count_freed(struct arena *arena, const struct bfc_block *block) {
     gpu_count(&stats->allocation, -1);
     gpu_count(&stats->requested_bytes, -(int64_t)block->requested);
     gpu_count(&stats->allocated_bytes, -(int64_t)block->size);
+    gpu_count(&stats->torch_bytes, -arena_torch_bytes(block->requested));
   }
   arena_event(arena, MEMPROF_FREE, block->addr, block->requested, block->size, 0);
 }

@@ -150,6 +150,9 @@ uint32_t arena_next_id(void);
 // Adds `amount`, which may be negative, to a counter.
 void gpu_count(struct memprof_stat *stat, int64_t amount);
 
+// The bytes that torch's own allocator would hand out for a request, of which its statistics are sums.
+int64_t arena_torch_bytes(uint64_t requested);
+
 // Without the lock: the arena whose addresses include `addr`, or NULL.
 struct arena *arena_of(uint64_t addr);
 

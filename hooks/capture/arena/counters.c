@@ -48,6 +48,7 @@ static void each(struct memprof_stats *stats, void (*change)(struct memprof_stat
   struct memprof_stat *all[] = {
       &stats->allocation,   &stats->requested_bytes, &stats->allocated_bytes, &stats->active,
       &stats->active_bytes, &stats->segment,         &stats->reserved_bytes,  &stats->inactive_bytes,
+      &stats->torch_bytes,  &stats->torch_active,
   };
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) change(all[i]);
 }

@@ -212,7 +212,7 @@ static void write_failures(const struct selection *selection, enum memprof_kind 
 // Statistics count neither paused memory nor its blocks: a pause subtracts them, a resume adds them.
 
 struct sums {
-  int64_t blocks, requested, provided;
+  int64_t blocks, requested, provided, torch_bytes;
 };
 
 static void add_block(void *self, const struct bfc_chunk_info *chunk) {
@@ -221,6 +221,7 @@ static void add_block(void *self, const struct bfc_chunk_info *chunk) {
   sums->blocks++;
   sums->requested += (int64_t)chunk->requested;
   sums->provided += (int64_t)chunk->size;
+  sums->torch_bytes += arena_torch_bytes(chunk->requested);
 }
 
 static void move(struct memprof_stat *stat, int64_t amount) {
@@ -239,6 +240,8 @@ static void count_arena(struct arena *arena, int64_t sign) {
   move(&stats->requested_bytes, sign * sums.requested);
   move(&stats->allocated_bytes, sign * sums.provided);
   move(&stats->active_bytes, sign * sums.provided);
+  move(&stats->torch_bytes, sign * sums.torch_bytes);
+  move(&stats->torch_active, sign * sums.torch_bytes);
   move(&stats->reserved_bytes, sign * mapped);
   move(&stats->inactive_bytes, sign * (mapped - sums.provided));
   move(&stats->segment, sign * handles);

@@ -213,6 +213,54 @@ static void test_out_of_memory(void) {
   allocate(1);
 }
 
+static bool begins(const char *text, const char *with) { return strncmp(text, with, strlen(with)) == 0; }
+
+// Programs look for torch's words, so a message begins with them.
+static void test_text_of_out_of_memory(void) {
+  gpu_start();
+  allocate(20 * MiB);
+  CHECK(memprof_malloc(9 * GiB, 0, NULL) == NULL);
+  CHECK(begins(memprof_oom_message(), "CUDA out of memory. Tried to allocate 9.00 GiB. GPU 0 has a total capacity of 8.00 GiB of which 7.97 GiB is free. "
+                                      "Of the allocated memory 20.00 MiB is allocated by PyTorch, and 12.00 MiB is reserved by PyTorch but unallocated. memprof: "));
+  memprof_set_limit(0, 64 * MiB);
+  CHECK(memprof_malloc(60 * MiB, 0, NULL) == NULL);
+  CHECK(begins(memprof_oom_message(), "CUDA out of memory. Tried to allocate 60.00 MiB. GPU 0 has a total capacity of 8.00 GiB of which 7.97 GiB is free. 64.00 MiB allowed; "
+                                      "Of the allocated memory "));
+  CHECK(strstr(memprof_oom_message(), "the largest chunk 0 bytes (capacity); others use 0 bytes of the device.") != NULL);
+  CHECK(memprof_malloc((uint64_t)1 << 60, 0, NULL) == NULL);
+  CHECK(strcmp(memprof_oom_message(), "CUDA out of memory. Tried to allocate more than 1EB memory.") == 0);
+}
+
+// Torch's own statistics count blocks, which are multiples of 512 bytes.
+static void test_statistics_that_torch_counts(void) {
+  gpu_start();
+  void *stream = gpu_stream(), *a = allocate(1), *b = allocate(513), *c = memprof_malloc(1024, 0, stream);
+  CHECK_EQUAL(stats().torch_bytes.current, 512 + 1024 + 1024);
+  CHECK_EQUAL(stats().torch_active.current, 512 + 1024 + 1024);
+  memprof_record_stream(b, stream);
+  gpu_hold(stream);
+  release(b);
+  CHECK_EQUAL(stats().torch_bytes.current, 512 + 1024);
+  CHECK_EQUAL(stats().torch_active.current, 512 + 1024 + 1024);
+  gpu_let_go(stream);
+  release(allocate(100));  // a request looks which blocks are not in use any more
+  CHECK_EQUAL(stats().torch_active.current, 512 + 1024);
+  CHECK_EQUAL(stats().torch_bytes.peak, 512 + 1024 + 1024);
+  memprof_reset_peak(0);
+  CHECK_EQUAL(stats().torch_bytes.peak, 512 + 1024);
+  release(a), release(c);
+  CHECK_EQUAL(stats().torch_active.current, 0);
+}
+
+static void test_empty_cache_counts_once(void) {
+  gpu_start();
+  release(allocate(1 * MiB));
+  for (int i = 1; i <= 3; i++) {  // only the first one has anything to unmap
+    memprof_empty_cache(0);
+    CHECK_EQUAL(stats().syncs, i);
+  }
+}
+
 static void test_limit_of_the_device(void) {
   gpu_start();
   void *stream = gpu_stream();
@@ -282,6 +330,9 @@ int main(int argc, char **argv) {
       {"serving", test_serving, {SMALL_CARD, "MEMPROF_OPTIONS", "serve=1"}},
       {"reclaims from other arenas", test_reclaims_from_other_arenas, {SMALL_CARD}},
       {"out of memory", test_out_of_memory, {SMALL_CARD}},
+      {"text of out of memory", test_text_of_out_of_memory, {SMALL_CARD}},
+      {"statistics that torch counts", test_statistics_that_torch_counts, {SMALL_CARD}},
+      {"empty_cache counts once", test_empty_cache_counts_once, {SMALL_CARD}},
       {"limit of the device", test_limit_of_the_device, {SMALL_CARD}},
       {"blocks by pointer", test_blocks_by_pointer, {SMALL_CARD}},
       {"further reservations", test_further_reservations, {SMALL_CARD}},

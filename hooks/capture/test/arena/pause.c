@@ -50,7 +50,7 @@ static void test_memory_returns(void) {
   char *kept = memprof_malloc(SMALL, 0, NULL), *a = take("cache", 0, LARGE, NULL), *b = take("cache", 0, SMALL, gpu_stream());
   fill(kept, SMALL, 7);
   const uint64_t before = gpu_free();
-  const int64_t reserved = stats().reserved_bytes.current, live = stats().allocated_bytes.current;
+  const int64_t reserved = stats().reserved_bytes.current, live = stats().allocated_bytes.current, torch_bytes = stats().torch_bytes.current;
   CHECK_EQUAL(memprof_pause(cache, 1, 0), MEMPROF_OK);
   CHECK_EQUAL(gpu_free(), before + LARGE + SMALL + MiB);  // to the granule
   CHECK(!try_fill(a, 1, 0) && !try_fill(b, 1, 0));
@@ -64,6 +64,7 @@ static void test_memory_returns(void) {
   CHECK_EQUAL(gpu_free(), before);
   CHECK_EQUAL(stats().reserved_bytes.current, reserved);
   CHECK_EQUAL(stats().allocated_bytes.current, live);
+  CHECK_EQUAL(stats().torch_bytes.current, torch_bytes);
   fill(a, LARGE, 1), fill(b, SMALL, 3);
   check_filled(kept, SMALL, 7);
   check_filled(a, LARGE, 1);

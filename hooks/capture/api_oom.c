@@ -1,0 +1,69 @@
+// api_oom.c - the text of an out-of-memory error.
+//
+// Programs look for torch's words in it: "CUDA out of memory", the size after "Tried to allocate", the
+// device's total and free memory, and how much is allocated and unallocated. So the text begins with them,
+// in torch's order and units, and what memprof knows besides follows after "memprof:".
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "api.h"
+#include "arena/arena.h"
+#include "arena/graph_memory.h"
+#include "memprof.h"
+
+enum { SIZE_TEXT = 32 };
+
+static __thread char message[1024];
+
+const char *memprof_oom_message(void) {
+  return message[0] != '\0' ? message : "CUDA out of memory: the device could not be reached";
+}
+
+// A size as torch writes it: two decimals of the largest unit that it exceeds.
+static const char *size_text(char text[SIZE_TEXT], uint64_t bytes) {
+  static const char *const units[] = {"KiB", "MiB", "GiB"};
+  int unit = 0;
+  if (bytes <= 1024) {
+    snprintf(text, SIZE_TEXT, "%" PRIu64 " bytes", bytes);
+    return text;
+  }
+  double size = (double)bytes / 1024;
+  for (; unit < 2 && size > 1024; unit++) size /= 1024;
+  snprintf(text, SIZE_TEXT, "%.2f %s", size, units[unit]);
+  return text;
+}
+
+// Why the shape of a graph memory has no room, or nothing: its addresses are used up.
+static int shape_text(char *text, size_t room, const struct arena *arena, uint64_t size) {
+  const struct graph_range *range = arena->home == NULL ? NULL : arena->home->range;
+  if (range == NULL || size <= range->memory->reservation - range->extent) return 0;
+  char all[SIZE_TEXT], left[SIZE_TEXT];
+  return snprintf(text, room, "the shape %s of a graph memory has %s of addresses (its `reserve`), of which %s are left; ", range->name,
+                  size_text(all, range->memory->reservation), size_text(left, range->memory->reservation - range->extent));
+}
+
+void oom_explain(const struct arena *arena, uint64_t size) {
+  const struct gpu *gpu = arena->gpu;
+  struct bfc_stats bfc;
+  uint64_t free_bytes, total;
+  char asked[SIZE_TEXT], all[SIZE_TEXT], left[SIZE_TEXT], tensors[SIZE_TEXT], unused[SIZE_TEXT], allowed[SIZE_TEXT + 10] = "", shape[256] = "";
+  if (size >= (uint64_t)1 << 60) {
+    snprintf(message, sizeof message, "CUDA out of memory. Tried to allocate more than 1EB memory.");
+    return;
+  }
+  bfc_get_stats(arena->bfc, &bfc);
+  driver_memory(gpu->vmm.device, &free_bytes, &total);
+  const uint64_t idle = bfc.reserved > bfc.bytes_in_use ? bfc.reserved - bfc.bytes_in_use : 0;
+  const uint64_t live = (uint64_t)gpu->stats.torch_bytes.current, others = total - free_bytes > gpu->mapped ? total - free_bytes - gpu->mapped : 0;
+  if (gpu->limit != 0) snprintf(allowed, sizeof allowed, "%s allowed; ", size_text(asked, gpu->limit));
+  const int length = snprintf(message, sizeof message,
+                              "CUDA out of memory. Tried to allocate %s. GPU %d has a total capacity of %s of which %s is free. %s"
+                              "Of the allocated memory %s is allocated by PyTorch, and %s is reserved by PyTorch but unallocated. ",
+                              size_text(asked, size), gpu->vmm.device, size_text(all, total), size_text(left, free_bytes), allowed,
+                              size_text(tensors, live), size_text(unused, gpu->mapped > live ? gpu->mapped - live : 0));
+  shape_text(shape, sizeof shape, arena, size);
+  snprintf(message + length, sizeof message - (size_t)length, "memprof: %s%s of the request's arena are free, the largest chunk %s (%s); others use %s of the device.", shape,
+           size_text(unused, idle), size_text(left, bfc_largest_free(arena->bfc)), idle >= size ? "fragmentation" : "capacity", size_text(all, others));
+}
+
+void oom_text(int device, const char *why) { snprintf(message, sizeof message, "CUDA out of memory on GPU %d: %s", device, why); }
