@@ -13,6 +13,8 @@
 #include <algorithm>
 #include <atomic>
 #include <deque>
+#include <iterator>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -21,13 +23,14 @@
 #include <utility>
 #include <vector>
 
+#include "notes.h"
 #include "pools.h"
 
 namespace memprof {
 
 namespace torch_cuda = c10::cuda::CUDACachingAllocator;
 using torch_cuda::TraceEntry;
-using Context = std::shared_ptr<c10::GatheredContext>;
+using AnnotationEntry = decltype(torch_cuda::SnapshotInfo::external_annotations)::value_type;
 
 class History {
  public:
@@ -46,6 +49,8 @@ class History {
     if (clear || !on) {
       entries_.clear();
       blocks_.clear();
+      mappings_.clear();
+      annotations_.clear();
     }
   }
 
@@ -80,10 +85,47 @@ class History {
     add(TraceEntry::FREE_COMPLETED, block.device, ptr, block.size, block.stream, block.pool, nullptr);
   }
 
+  // Memory was mapped or unmapped on the calling thread, for the cause that it has noted.
   void mapped(DeviceIndex device, void* addr, size_t size, cudaStream_t stream, bool is) {
+    const Context cause = Notes::of_thread().cause_or_null();
+    const auto start = reinterpret_cast<size_t>(addr);
     std::lock_guard<std::mutex> guard(mutex_);
-    add(is ? TraceEntry::SEGMENT_MAP : TraceEntry::SEGMENT_UNMAP, device, addr, size, stream, {0, 0}, nullptr);
+    if (is) {
+      mappings_[start] = {size, cause};
+    } else {
+      mappings_.erase(mappings_.lower_bound(start), mappings_.lower_bound(start + size));
+    }
+    add(is ? TraceEntry::SEGMENT_MAP : TraceEntry::SEGMENT_UNMAP, device, addr, size, stream, {0, 0}, cause);
   }
+
+  // The job has opened or closed a scope of torch.profiler.record_function.
+  void annotated(DeviceIndex device, const std::vector<std::pair<std::string, std::string>>& fields) {
+    AnnotationEntry entry(device, c10::getApproximateTime());
+    for (const auto& field : fields) entry.recordUserMetadata(field.first, field.second);
+    std::lock_guard<std::mutex> guard(mutex_);
+    annotations_.push_back(std::move(entry));
+    if (annotations_.size() > most_) annotations_.pop_front();
+  }
+
+  // `active` bytes are live or pending on the device.
+  void snapshot_taken(DeviceIndex device, size_t active) {
+    std::lock_guard<std::mutex> guard(mutex_);
+    add(TraceEntry::SNAPSHOT, device, nullptr, active, nullptr, {0, 0}, nullptr);
+  }
+
+  // The job has described a live allocation. Torch has such entries since 2.13.
+  template <typename Entry = TraceEntry>
+  auto described(const void* ptr, const std::string& text, int) -> decltype(Entry::ANNOTATE, void()) {
+    std::lock_guard<std::mutex> guard(mutex_);
+    const auto found = blocks_.find(const_cast<void*>(ptr));
+    if (found == blocks_.end()) return;
+    std::string before = std::exchange(Notes::of_thread().metadata, text);
+    const Block& block = found->second;
+    add(Entry::ANNOTATE, block.device, found->first, block.size, block.stream, block.pool, nullptr);
+    Notes::of_thread().metadata = std::move(before);
+  }
+  template <typename Entry = TraceEntry>
+  void described(const void*, const std::string&, long) {}
 
   // `free` is the device's free memory in bytes, which torch puts into the address of the entry.
   void out_of_memory(DeviceIndex device, size_t free, size_t size, cudaStream_t stream, Context context) {
@@ -95,6 +137,24 @@ class History {
     std::lock_guard<std::mutex> guard(mutex_);
     const auto found = blocks_.find(ptr);
     return found == blocks_.end() ? nullptr : found->second.context;
+  }
+
+  // The stack of the request that memory at an address was mapped for.
+  Context context_of_mapping(size_t addr) {
+    std::lock_guard<std::mutex> guard(mutex_);
+    auto after = mappings_.upper_bound(addr);
+    if (after == mappings_.begin()) return nullptr;
+    const auto& mapping = *std::prev(after);
+    return addr < mapping.first + mapping.second.size ? mapping.second.cause : nullptr;
+  }
+
+  // With wall-clock times, as the entries below.
+  std::vector<AnnotationEntry> annotations() {
+    const auto time_of = clock_.makeConverter();
+    std::lock_guard<std::mutex> guard(mutex_);
+    std::vector<AnnotationEntry> out(annotations_.begin(), annotations_.end());
+    for (AnnotationEntry& entry : out) entry.time_.t_ = time_of(entry.time_.approx_t_);
+    return out;
   }
 
   // The entries of each device, with wall-clock times.
@@ -119,6 +179,10 @@ class History {
     PoolId pool;
     Context context;
   };
+  struct Mapping {
+    size_t size;
+    Context cause;
+  };
 
   bool skipped(TraceEntry::Action action) const {
     return std::any_of(skip_.begin(), skip_.end(), [action](const std::string& name) { return name == name_of(action); });
@@ -132,16 +196,23 @@ class History {
       case TraceEntry::FREE_COMPLETED: return "free_completed";
       case TraceEntry::SEGMENT_MAP: return "segment_map";
       case TraceEntry::SEGMENT_UNMAP: return "segment_unmap";
+      case TraceEntry::SNAPSHOT: return "snapshot";
       case TraceEntry::OOM: return "oom";
       default: return "";
     }
   }
 
-  // Torch 2.6's entries do not have the pool.
+  // Torch 2.6's entries do not have the pool, and some versions no texts.
   template <typename Entry>
   static Entry entry_of(TraceEntry::Action action, DeviceIndex device, size_t addr, size_t size, cudaStream_t stream, PoolId pool, Context context) {
     const auto now = c10::getApproximateTime();
-    if constexpr (std::is_constructible_v<Entry, TraceEntry::Action, DeviceIndex, size_t, size_t, cudaStream_t, PoolId, decltype(now), Context>) {
+    const Notes& notes = Notes::of_thread();
+    using Text = std::string;
+    if constexpr (std::is_constructible_v<Entry, TraceEntry::Action, DeviceIndex, size_t, size_t, cudaStream_t, PoolId, decltype(now), Context, Text, Text>) {
+      return Entry(action, device, addr, size, stream, pool, now, std::move(context), notes.compile_context(), notes.metadata);
+    } else if constexpr (std::is_constructible_v<Entry, TraceEntry::Action, DeviceIndex, size_t, size_t, cudaStream_t, PoolId, decltype(now), Context, Text>) {
+      return Entry(action, device, addr, size, stream, pool, now, std::move(context), notes.compile_context());
+    } else if constexpr (std::is_constructible_v<Entry, TraceEntry::Action, DeviceIndex, size_t, size_t, cudaStream_t, PoolId, decltype(now), Context>) {
       return Entry(action, device, addr, size, stream, pool, now, std::move(context));
     } else {
       return Entry(action, device, addr, size, stream, now, std::move(context));
@@ -164,7 +235,9 @@ class History {
   size_t most_ = 1;
   std::vector<std::string> skip_;
   std::deque<TraceEntry> entries_;
+  std::deque<AnnotationEntry> annotations_;
   std::unordered_map<void*, Block> blocks_;
+  std::map<size_t, Mapping> mappings_;  // by address, those that were mapped while the history was on
   std::vector<torch_cuda::AllocatorTraceTracker> trackers_;
   c10::ApproximateClockToUnixTimeConverter clock_;
 };

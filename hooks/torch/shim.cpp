@@ -21,6 +21,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -33,15 +34,20 @@
 #include <utility>
 #include <vector>
 
+#include "announce.h"
 #include "history.h"
 #include "memprof.h"
 #include "native.h"
+#include "notes.h"
 #include "pools.h"
 #include "snapshot.h"
+#include "uncached.h"
 
 namespace {
 
+using memprof::Cause;
 using memprof::History;
+using memprof::Notes;
 using memprof::OpenPools;
 using memprof::PoolId;
 using memprof::PoolState;
@@ -57,7 +63,11 @@ History& history = *new History;
 void free_block(void* ptr) {
   // Before memprof_free, after which the hook may give the address to another thread.
   if (history.on() || history.tracked()) history.freed(ptr, history.gather(torch_cuda::RecordContext::ALL));
-  memprof_free(ptr, 0, 0, nullptr);
+  if (memprof::announce::wanted()) {
+    memprof::announce::freed(ptr);
+  } else {
+    memprof_free(ptr, 0, 0, nullptr);
+  }
 }
 
 std::mutex observers_lock;
@@ -74,6 +84,7 @@ std::vector<torch_cuda::OutOfMemoryObserver>& observers = *new std::vector<torch
     to_call = observers;
   }
   for (const auto& observer : to_call) observer(device, size, total, free_bytes);
+  memprof::announce::out_of_memory(device, size);
   TORCH_CHECK_WITH(OutOfMemoryError, false, why);
 }
 
@@ -98,12 +109,15 @@ void* allocate_or_throw(size_t size, DeviceIndex device, cudaStream_t stream) {
   if (!history.on() && !history.tracked()) {
     void* ptr = memprof_malloc_in_pool(size, device, stream, pool.first, pool.second);
     if (ptr == nullptr) out_of_memory(size, device, stream);
+    if (memprof::announce::wanted()) memprof::announce::allocated(ptr);
     return ptr;
   }
-  auto context = history.gather(torch_cuda::RecordContext::STATE);
+  const auto context = history.gather(torch_cuda::RecordContext::STATE);
+  const Cause cause(context);
   void* ptr = memprof_malloc_in_pool(size, device, stream, pool.first, pool.second);
   if (ptr == nullptr) out_of_memory(size, device, stream);
-  history.allocated(device, ptr, size, stream, pool, std::move(context));
+  history.allocated(device, ptr, size, stream, pool, context);
+  if (memprof::announce::wanted()) memprof::announce::allocated(ptr);
   return ptr;
 }
 
@@ -144,26 +158,50 @@ class Allocator final : public Base {
   Allocator()
       : Base(
             [](size_t size, int device, cudaStream_t stream) { return memprof_malloc(size, device, stream); },
-            [](void* ptr, size_t, int, cudaStream_t) { free_block(ptr); }) {}
+            [](void* ptr, size_t, int, cudaStream_t) { free_block(ptr); }) {
+    for (auto& fraction : fractions_) fraction.store(-1);
+  }
+
+  // torch.cuda.get_allocator_backend() answers this. The name of the base class would tell a script that
+  // its allocator was replaced, and some scripts then refuse what works here.
+  std::string name() override { return "native"; }
+
+  // While caching is off, each allocation is a cudaMalloc of its own.
+  void enable(bool on) override {
+    if (!on) was_off_.store(true, std::memory_order_relaxed);
+    caching_.store(on, std::memory_order_relaxed);
+  }
+  bool isEnabled() const override { return caching_.load(std::memory_order_relaxed); }
 
   c10::DataPtr allocate(size_t size) override {
     const DeviceIndex device = c10::cuda::current_device();
+    if (!isEnabled()) {
+      void* ptr = memprof::uncached::allocate(size);
+      return {ptr, ptr, &memprof::uncached::free, c10::Device(c10::DeviceType::CUDA, device)};
+    }
     void* ptr = allocate_or_throw(size, device, c10::cuda::getCurrentCUDAStream(device));
     return {ptr, ptr, &free_block, c10::Device(c10::DeviceType::CUDA, device)};
   }
 
-  c10::DeleterFnPtr raw_deleter() const override { return &free_block; }
+  c10::DeleterFnPtr raw_deleter() const override { return isEnabled() ? &free_block : &memprof::uncached::free; }
 
   void* raw_alloc(size_t size) override {
+    if (!isEnabled()) return memprof::uncached::allocate(size);
     const DeviceIndex device = c10::cuda::current_device();
     return allocate_or_throw(size, device, c10::cuda::getCurrentCUDAStream(device));
   }
 
   void* raw_alloc_with_stream(size_t size, cudaStream_t stream) override {
+    if (!isEnabled()) return memprof::uncached::allocate(size);
     return allocate_or_throw(size, c10::cuda::current_device(), stream);
   }
 
-  void raw_delete(void* ptr) override { free_block(ptr); }
+  // Caching may have been switched since the allocation.
+  void raw_delete(void* ptr) override {
+    size_t provided = 0;
+    const bool foreign = was_off_.load(std::memory_order_relaxed) && memprof_owns(ptr, &provided) == 0;
+    foreign ? memprof::uncached::free(ptr) : free_block(ptr);
+  }
 
   void recordStream(const c10::DataPtr& data, c10::cuda::CUDAStream stream) override {
     // A pointer with another deleter is not the hook's (IPC, from_blob).
@@ -183,14 +221,17 @@ class Allocator final : public Base {
   void emptyCache(PoolId) { empty_all(); }
   void emptyCache() { empty_all(); }
 
+  // Without a limit (0) all could be mapped, so a fraction of 0 is a limit of one byte.
   void setMemoryFraction(double fraction, DeviceIndex device) override {
     TORCH_CHECK(fraction >= 0 && fraction <= 1, "memory fraction must lie in [0, 1], not ", fraction);
-    memprof_set_limit(device, static_cast<uint64_t>(fraction * static_cast<double>(total_memory(device))));
+    const auto limit = static_cast<uint64_t>(fraction * static_cast<double>(total_memory(device)));
+    memprof_set_limit(device, std::max<uint64_t>(limit, 1));
+    fractions_.at(static_cast<size_t>(device)).store(fraction, std::memory_order_relaxed);
   }
 
   double getMemoryFraction(DeviceIndex device) {
-    const uint64_t limit = memprof_limit(device);
-    return limit == 0 ? 1.0 : static_cast<double>(limit) / static_cast<double>(total_memory(device));
+    const double fraction = fractions_.at(static_cast<size_t>(device)).load(std::memory_order_relaxed);
+    return fraction < 0 ? 1.0 : fraction;
   }
 
   // cudnn.benchmark chooses algorithms by the largest workspace that can be allocated.
@@ -205,12 +246,12 @@ class Allocator final : public Base {
     DeviceStats stats;
     set_stat(stats.allocation, ours.allocation);
     set_stat(stats.requested_bytes, ours.requested_bytes);
-    set_stat(stats.allocated_bytes, ours.allocated_bytes);
+    set_stat(stats.allocated_bytes, ours.torch_bytes);
     set_stat(stats.active, ours.active);
-    set_stat(stats.active_bytes, ours.active_bytes);
+    set_stat(stats.active_bytes, ours.torch_active);
     set_stat(stats.segment, ours.segment);
     set_stat(stats.reserved_bytes, ours.reserved_bytes);
-    set_stat(stats.inactive_split_bytes, ours.inactive_bytes);
+    set_stat(stats.inactive_split_bytes, inactive_of(ours));
     stats.num_alloc_retries = ours.retries;
     stats.num_ooms = ours.ooms;
     stats.num_sync_all_streams = ours.syncs;
@@ -250,6 +291,22 @@ class Allocator final : public Base {
 
   bool isHistoryEnabled() { return history.on(); }
 
+  void recordAnnotation(const std::vector<std::pair<std::string, std::string>>& fields) {
+    if (history.on()) history.annotated(c10::cuda::current_device(), fields);
+  }
+  void pushCompileContext(std::string& text) { Notes::of_thread().compiling.push_back(text); }
+  void popCompileContext() {
+    auto& compiling = Notes::of_thread().compiling;
+    if (!compiling.empty()) compiling.pop_back();
+  }
+  bool supportsUserMetadata() { return true; }
+  void setUserMetadata(const std::string& text) { Notes::of_thread().metadata = text; }
+  std::string getUserMetadata() { return Notes::of_thread().metadata; }
+  void annotateMemory(const void* ptr, const std::string& text) {
+    if (history.on()) history.described(ptr, text, 0);
+  }
+  std::shared_ptr<c10::GatheredContext> getContextForPointer(const void* ptr) { return history.context_of(const_cast<void*>(ptr)); }
+
   void recordHistory(bool on, torch_cuda::CreateContextFn gather, size_t most, torch_cuda::RecordContext when, bool clear,
                      const std::vector<std::string>& skip) {
     history.set(on, gather, most, when, clear, skip);
@@ -274,12 +331,12 @@ class Allocator final : public Base {
 
   torch_cuda::SnapshotInfo snapshot(PoolId pool, bool with_traces) {
     const DeviceIndex devices = c10::cuda::device_count();
-    torch_cuda::SnapshotInfo info{};
+    torch_cuda::SnapshotInfo info = settings();
     for (DeviceIndex device = 0; device < devices; device++) memprof::list_segments(device, pool, info.segments);
     memprof::add_contexts(info.segments, history);
     info.device_traces = with_traces ? history.entries(devices) : decltype(info.device_traces)(static_cast<size_t>(devices));
-    info.config_metadata.max_split_size = std::numeric_limits<size_t>::max();
-    info.config_metadata.expandable_segments = true;
+    info.external_annotations = history.annotations();
+    for (DeviceIndex device = 0; history.on() && device < devices; device++) history.snapshot_taken(device, active_of(info.segments, device));
     return info;
   }
   torch_cuda::SnapshotInfo snapshot(PoolId pool) { return snapshot(pool, true); }
@@ -332,8 +389,34 @@ class Allocator final : public Base {
   }
 
   static void empty_all() {
+    const auto context = history.on() ? history.gather(torch_cuda::RecordContext::ALL) : nullptr;
+    const Cause cause(context);
     const DeviceIndex count = c10::cuda::device_count();
     for (DeviceIndex device = 0; device < count; device++) memprof_empty_cache(device);
+  }
+
+  // A snapshot of the allocator that this one replaces: it has no memory of the device, but the settings, and
+  // since torch 2.13 pinned host memory. The one of cudaMallocAsync gives none.
+  torch_cuda::SnapshotInfo settings() const {
+    try {
+      return replaced_->snapshot();
+    } catch (const std::exception&) {
+      return {};
+    }
+  }
+
+  // Torch's inactive bytes are what is reserved and not active, so they are computed of what it is told.
+  static memprof_stat inactive_of(const memprof_stats& stats) {
+    memprof_stat inactive = stats.inactive_bytes;
+    inactive.current = std::max<int64_t>(0, stats.reserved_bytes.current - stats.torch_active.current);
+    inactive.peak = std::max(inactive.peak, inactive.current);
+    return inactive;
+  }
+
+  static size_t active_of(const std::vector<memprof::SegmentInfo>& segments, DeviceIndex device) {
+    size_t active = 0;
+    for (const auto& segment : segments) active += segment.device == device ? segment.active_size : 0;
+    return active;
   }
 
   static size_t total_memory(DeviceIndex device) {
@@ -345,6 +428,11 @@ class Allocator final : public Base {
     TORCH_CHECK(error == cudaSuccess, "cudaMemGetInfo: ", cudaGetErrorString(error));
     return total;
   }
+
+  static constexpr size_t most_devices = 64;
+  torch_cuda::CUDAAllocator* const replaced_ = torch_cuda::get();  // torch's own, never initialised
+  std::atomic<bool> caching_{true}, was_off_{false};
+  std::array<std::atomic<double>, most_devices> fractions_;  // what was set last; -1: nothing
 };
 
 thread_local std::string last_error;

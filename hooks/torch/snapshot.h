@@ -56,7 +56,7 @@ inline void list_segments(DeviceIndex device, PoolId only, std::vector<SegmentIn
     SegmentInfo& segment = to.segments->back();
     torch_cuda::BlockInfo block;
     block.size = chunk->size;
-    block.requested_size = chunk->requested;
+    block.requested_size = chunk->state == MEMPROF_CHUNK_FREE ? 0 : chunk->requested;
     block.allocated = chunk->state == MEMPROF_CHUNK_LIVE;
     block.active = chunk->state != MEMPROF_CHUNK_FREE;
     segment.total_size += block.size;
@@ -68,10 +68,11 @@ inline void list_segments(DeviceIndex device, PoolId only, std::vector<SegmentIn
   memprof_walk(device, &visitor);
 }
 
-// Adds the stacks of live blocks. Call it after the walk: the history has a lock of its own.
+// Adds the stacks of segments and of live blocks. Call it after the walk: the history has a lock of its own.
 inline void add_contexts(std::vector<SegmentInfo>& segments, History& history) {
   for (SegmentInfo& segment : segments) {
     size_t at = segment.address;
+    segment.context_when_allocated = history.context_of_mapping(at);
     for (auto& block : segment.blocks) {
       if (block.active) block.context_when_allocated = history.context_of(reinterpret_cast<void*>(at));
       at += block.size;
