@@ -10,7 +10,8 @@
 #   make soak        200 million events on the simulated GPU: nothing may grow (ten minutes, 2 GB)
 #   make fuzz        every verb over changed files, ten minutes a target (FUZZTIME=1m for less)
 #   make bench       the benchmarks that need no GPU
-#   make gpu-check   the acceptance suite, on a machine with a CUDA GPU and torch (needs no Go there)
+#   make gpu-check   the acceptance suite, on a machine with a CUDA GPU and torch (needs no Go there);
+#                    with TORCH_TESTS=DIR, PyTorch's own tests in that folder
 #   make clean       removes what the others made
 
 SHELL := /bin/bash
@@ -54,8 +55,8 @@ c-test: hook
 
 python-test: hook
 	@if command -v python3 >/dev/null; then \
-	  PYTHONDONTWRITEBYTECODE=1 python3 -m unittest discover -s hooks/python/tests; \
-	else echo "no python3 here: the tests of hooks/python are left out"; fi
+	  export PYTHONDONTWRITEBYTECODE=1; python3 -m unittest discover -s hooks/python/tests && python3 -m unittest discover -s samples/tests; \
+	else echo "no python3 here: the tests of hooks/python and samples are left out"; fi
 
 duckdb-test:
 	cd cmd/memprof/testdata/duckdb && go test ./...
@@ -88,9 +89,10 @@ fuzz: hook
 bench: hook
 	go test -run '^$$' -bench . -benchtime 2s ./...
 
+# With TORCH_TESTS=DIR only PyTorch's own tests in that folder: samples/checks/torch_tests.py says how.
 gpu-check:
 	@if command -v go >/dev/null; then $(MAKE) build; fi
-	python3 samples/gpu_check.py --memprof bin/memprof
+	TORCH_TESTS='$(TORCH_TESTS)' python3 samples/gpu_check.py --memprof bin/memprof $(if $(TORCH_TESTS),torch_tests)
 
 clean:
 	rm -rf bin $(DEMO)

@@ -40,19 +40,85 @@ def map_and_unmap():
         "cuMemAddressFree": cu.cuMemAddressFree(addr, size(granule)),
     }
 
-def info():
-    free, total, event = size(), size(), ctypes.c_void_p()
-    return {"cuMemGetInfo": cu.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)), "cuEventCreate": cu.cuEventCreate(ctypes.byref(event), 2)}
+def one(name, *arguments):
+    """A probe of one call."""
+    return lambda: {name.removesuffix("_v2"): getattr(cu, name)(*arguments)}
 
-def allocate():
-    addr = word()
-    return {"cuMemAlloc": cu.cuMemAlloc_v2(ctypes.byref(addr), size(granule))}
+def stream_of():
+    made = ctypes.c_void_p()
+    cu.cuStreamCreate(ctypes.byref(made), 1)
+    return made
 
-def query():
-    return {"cuEventQuery": cu.cuEventQuery(finished)}
+def event_of():
+    made = ctypes.c_void_p()
+    cu.cuEventCreate(ctypes.byref(made), 2)
+    return made
 
-def synchronize():
-    return {"cuCtxSynchronize": cu.cuCtxSynchronize()}
+handle, number, total, pointer, old = ctypes.c_void_p(), ctypes.c_int(), size(), word(), torch.ones(1 << 20, device="cuda")
+out, into, side, pool, host = ctypes.byref(handle), ctypes.byref(number), stream_of(), ctypes.c_void_p(), ctypes.c_void_p()
+cu.cuDeviceGetDefaultMemPool(ctypes.byref(pool), 0)
+cu.cuMemHostAlloc(ctypes.byref(host), size(4096), 0)
+torch.cuda.synchronize()
+
+def freed_event():
+    return {"cuEventDestroy": cu.cuEventDestroy_v2(spare_events.pop())}
+def freed_stream():
+    return {"cuStreamDestroy": cu.cuStreamDestroy_v2(spare_streams.pop())}
+def freed_host():
+    return {"cuMemFreeHost": cu.cuMemFreeHost(spare_hosts.pop())}
+def freed():
+    return {"cuMemFree": cu.cuMemFree_v2(spare_blocks.pop())}
+def pinned():
+    made = ctypes.c_void_p()
+    return {"cuMemHostAlloc": cu.cuMemHostAlloc(ctypes.byref(made), size(4096), 0)}
+def pushed():
+    return {"cuCtxPushCurrent": cu.cuCtxPushCurrent_v2(context), "cuCtxPopCurrent": cu.cuCtxPopCurrent_v2(out)}
+def retained():
+    return {"cuDevicePrimaryCtxRetain": cu.cuDevicePrimaryCtxRetain(out, 0)}
+
+def spare(make, count=8):
+    made = []
+    for _ in range(count):
+        made.append(make())
+    return made
+def host_of():
+    made = ctypes.c_void_p()
+    cu.cuMemHostAlloc(ctypes.byref(made), size(4096), 0)
+    return made
+def block_of():
+    made = word()
+    cu.cuMemAlloc_v2(ctypes.byref(made), size(granule))
+    return made
+spare_events, spare_streams, spare_hosts, spare_blocks = spare(event_of), spare(stream_of), spare(host_of), spare(block_of)
+
+probes = [
+    map_and_unmap, freed_event, freed_stream, freed_host, freed, pinned, pushed, retained,
+    one("cuMemGetInfo_v2", ctypes.byref(total), ctypes.byref(size())),
+    one("cuEventCreate", ctypes.byref(ctypes.c_void_p()), 2),
+    one("cuEventRecord", finished, side),
+    one("cuEventQuery", finished),
+    one("cuEventSynchronize", finished),
+    one("cuStreamCreate", ctypes.byref(ctypes.c_void_p()), 1),
+    one("cuStreamQuery", side),
+    one("cuStreamSynchronize", side),
+    one("cuStreamGetCtx", side, out),
+    one("cuStreamIsCapturing", side, into),
+    one("cuMemAlloc_v2", ctypes.byref(word()), size(granule)),
+    one("cuMemcpyDtoHAsync_v2", host, word(old.data_ptr()), size(4096), side),
+    one("cuMemcpyHtoDAsync_v2", word(old.data_ptr()), host, size(4096), side),
+    one("cuMemcpyDtoH_v2", host, word(old.data_ptr()), size(4096)),
+    one("cuMemGetAllocationGranularity", ctypes.byref(total), ctypes.byref(properties), 0),
+    one("cuDeviceGetDefaultMemPool", ctypes.byref(ctypes.c_void_p()), 0),
+    one("cuMemPoolGetAttribute", pool, 5, ctypes.byref(pointer)),
+    one("cuPointerGetAttribute", ctypes.byref(number), 9, word(old.data_ptr())),
+    one("cuCtxGetCurrent", out),
+    one("cuCtxGetDevice", into),
+    one("cuDeviceGet", into, 0),
+    one("cuDeviceGetAttribute", into, 75, 0),
+    one("cuDevicePrimaryCtxGetState", 0, ctypes.byref(ctypes.c_uint()), into),
+    one("cuDeviceCanAccessPeer", into, 0, 0),
+    one("cuCtxSynchronize"),
+]
 
 def in_thread(probe):
     found = {}
@@ -66,7 +132,7 @@ def in_thread(probe):
 
 for mode in ("global", "thread_local", "relaxed"):
     for thread in ("capturing", "other"):
-        for probe in (map_and_unmap, info, allocate, query, synchronize):
+        for probe in probes:
             graph, captured, found = torch.cuda.CUDAGraph(), "yes", {}
             try:
                 with torch.cuda.stream(torch.cuda.Stream()):
@@ -90,9 +156,13 @@ def capture_legality(suite):
     illegal = sorted({f"{call} ({mode}, {thread} thread)" for mode, thread, call, code, captured in rows if code != "0" or captured == "no"})
     suite.figure("capture: calls tried", str(len(rows)))
     suite.figure("capture: not legal", ", ".join(illegal) or "none")
-    needed = {"cuMemAddressReserve", "cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemGetInfo"}
+    # What the hook calls whenever it serves a request or a free, or reads how much is in use.
+    needed = {
+        "cuMemAddressReserve", "cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemGetInfo", "cuEventCreate", "cuEventRecord", "cuEventDestroy",
+        "cuStreamGetCtx", "cuStreamIsCapturing", "cuCtxGetDevice", "cuCtxPushCurrent", "cuCtxPopCurrent", "cuDevicePrimaryCtxGetState", "cuDeviceGet",
+    }
     broken = [row for row in illegal if row.split()[0] in needed]
-    if len(rows) != 6 * 13 or broken:
+    if len(rows) != 6 * 41 or broken:
         raise Failed(f"growth in a capture needs {broken}\n{out[-2000:]}")
 
 
