@@ -1,6 +1,10 @@
 package analysis
 
-import "github.com/memprof/memprof/analysis/iterations"
+import (
+	"time"
+
+	"github.com/memprof/memprof/analysis/iterations"
+)
 
 // Result is everything one pass over one process's events found out. Sizes are bytes,
 // times nanoseconds since the run's clock base; -1 stands for "never happened".
@@ -16,6 +20,18 @@ type Result struct {
 	Devices       []DeviceResult
 	Arenas        []ArenaInfo // in order of creation
 	Bands         []Band      // the phases over time; nil unless Options.Explore
+	Job           *Job        // nil unless package recording analyzed the process
+}
+
+// Job is what the description of a recording says of the job.
+type Job struct {
+	Path       string // of the recording, as the user named it
+	Command    []string
+	Host       string
+	Start      time.Time // zero where it is not known
+	Exit       *int      // status of the command, 128+n for signal n; nil while it runs, or where it is not known
+	Frameworks []string  // "torch 2.11.0+cu130"
+	Version    string    // of the memprof that recorded
 }
 
 // DeviceResult holds the numbers of one GPU, all its arenas summed.
@@ -62,11 +78,12 @@ type DeviceResult struct {
 	Phases          []PhaseUse
 	PhaseIterations []PhaseIteration
 
-	// Card tells the GPU from every other one of all runs and Total is its memory in bytes;
-	// "" and 0 where the recording does not say. They are filled in by who has the run's
-	// description, for compare.CompareRanks.
-	Card  string
-	Total int64
+	// Card tells the GPU from every other one of all runs, GPU and Driver name its model and driver, and
+	// Total is its memory in bytes; "" and 0 where the recording does not say. Package recording fills them in.
+	Card, GPU, Driver string
+	Total             int64
+	// Replay is the device's memory under another policy, by a replay; nil where there was none.
+	Replay *Replay
 
 	// Graphs is nil unless something was captured, or there was a graph memory.
 	Graphs *Graphs
@@ -78,6 +95,12 @@ type DeviceResult struct {
 
 	// Native is nil unless a native allocator serves tensors of the device.
 	Native *Native
+}
+
+// Replay is what a device would have reserved under another policy.
+type Replay struct {
+	Flags    string // of `memprof record` for the policy
+	Reserved int64  // the greatest, in bytes
 }
 
 // Series is the course of a device's numbers, reduced to at most MaxPoints intervals so

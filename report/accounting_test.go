@@ -119,7 +119,7 @@ func TestBooks(t *testing.T) {
 func TestAccountingAreReported(t *testing.T) {
 	results := accountingResults()
 	var text, markdown, structured bytes.Buffer
-	for _, err := range []error{Text(&text, results, layout.Options{}), Markdown(&markdown, results), JSON(&structured, results)} {
+	for _, err := range []error{Text(&text, results, Scope{All: true}, layout.Options{}), Markdown(&markdown, results, Scope{All: true}), JSON(&structured, results)} {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -97,7 +97,7 @@ func TestGraphs(t *testing.T) {
 func TestGraphsAreReported(t *testing.T) {
 	results := append(graphsResults(), reporttest.Training(3, 2, 2))
 	var text, markdown, structured bytes.Buffer
-	for _, err := range []error{Text(&text, results, layout.Options{}), Markdown(&markdown, results), JSON(&structured, results)} {
+	for _, err := range []error{Text(&text, results, Scope{All: true}, layout.Options{}), Markdown(&markdown, results, Scope{All: true}), JSON(&structured, results)} {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -131,7 +131,7 @@ func TestUnnamedCapturesAreTold(t *testing.T) {
 		results := graphsResults()[:1]
 		results[0].Devices[0].Graphs.WhatIfs[0].Unnamed = unnamed
 		var text, markdown bytes.Buffer
-		for _, err := range []error{Text(&text, results, layout.Options{}), Markdown(&markdown, results)} {
+		for _, err := range []error{Text(&text, results, Scope{All: true}, layout.Options{}), Markdown(&markdown, results, Scope{All: true})} {
 			if err != nil {
 				t.Fatal(err)
 			}

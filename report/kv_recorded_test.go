@@ -49,10 +49,10 @@ func recordedServer(t *testing.T) *analysis.Result {
 func TestRecordedKV(t *testing.T) {
 	result := recordedServer(t)
 	var text, markdown, object bytes.Buffer
-	if err := Text(&text, []*analysis.Result{result}, layout.Options{}); err != nil {
+	if err := Text(&text, []*analysis.Result{result}, Scope{All: true}, layout.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := Markdown(&markdown, []*analysis.Result{result}); err != nil {
+	if err := Markdown(&markdown, []*analysis.Result{result}, Scope{All: true}); err != nil {
 		t.Fatal(err)
 	}
 	if err := JSON(&object, []*analysis.Result{result}); err != nil {

@@ -38,7 +38,7 @@ func TestLeakSection(t *testing.T) {
 		d := analysis.DeviceResult{Allocs: 1, MaxR: 64 * mib, Leak: test.leak}
 		results := []*analysis.Result{{Process: "rank0", Devices: []analysis.DeviceResult{d}}}
 		var text bytes.Buffer
-		if err := Text(&text, results, layout.Options{Width: 200}); err != nil {
+		if err := Text(&text, results, Scope{All: true}, layout.Options{Width: 200}); err != nil {
 			t.Fatal(err)
 		}
 		for _, want := range test.wants {

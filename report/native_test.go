@@ -65,7 +65,7 @@ func table(t *testing.T, text, title string) string {
 // What is not known is left out everywhere: no zero takes its place.
 func TestNativeText(t *testing.T) {
 	var out bytes.Buffer
-	if err := Text(&out, []*analysis.Result{nativeResult(8 << 20)}, layout.Options{}); err != nil {
+	if err := Text(&out, []*analysis.Result{nativeResult(8 << 20)}, Scope{All: true}, layout.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	text := out.String()
@@ -103,7 +103,7 @@ func squeezed(text string) string { return strings.Join(strings.Fields(text), " 
 // Where C was not read at the peak, all that is not requested is one part.
 func TestNativeTextWithoutC(t *testing.T) {
 	var out bytes.Buffer
-	if err := Text(&out, []*analysis.Result{nativeResult(-1)}, layout.Options{}); err != nil {
+	if err := Text(&out, []*analysis.Result{nativeResult(-1)}, Scope{All: true}, layout.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	text := out.String()
@@ -198,7 +198,7 @@ func TestNativeAccounting(t *testing.T) {
 	analysis.Reconcile([]analysis.Member{{Result: r, Device: d, GPU: -1}}, nil, "")
 	d.Account.Peak.Context, d.Account.End.Context = 1<<20, 1<<20
 	var out bytes.Buffer
-	if err := Text(&out, []*analysis.Result{r}, layout.Options{}); err != nil {
+	if err := Text(&out, []*analysis.Result{r}, Scope{All: true}, layout.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	section := squeezed(table(t, out.String(), "Device accounting"))

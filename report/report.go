@@ -1,18 +1,34 @@
 package report
 
 import (
+	"bytes"
 	"io"
+	"slices"
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/report/layout"
 	"github.com/memprof/memprof/report/page"
 	"github.com/memprof/memprof/report/plain"
+	"github.com/memprof/memprof/report/summary"
 	"github.com/memprof/memprof/report/terms"
 )
 
+// Scope says which sections a report has. The zero Scope is the first screen: findings, and as many summary
+// tables as fit in [ScreenLines] lines.
+type Scope struct {
+	All      bool     // every section
+	Sections []string // these sections only; see [SectionNames]
+}
+
+// ScreenLines is the most lines that the first screen on a device has at [ScreenColumns] columns.
+const (
+	ScreenLines   = 60
+	ScreenColumns = 100
+)
+
 // Markdown writes what [Text] does as GitHub-flavoured Markdown, for a pull request or the summary of a CI job. It fails only if w does.
-func Markdown(w io.Writer, results []*analysis.Result) error {
-	return layout.WriteMarkdown(w, reportSections(results)...)
+func Markdown(w io.Writer, results []*analysis.Result, scope Scope) error {
+	return layout.WriteMarkdown(w, reportSections(results, scope, 0)...)
 }
 
 // JSON writes the results as one indented JSON object, {"processes": [...], "ranks": {...}}. Bytes and
@@ -29,13 +45,18 @@ func JSON(w io.Writer, results []*analysis.Result) error {
 
 // Text writes a report on each process, device by device.
 // It fails only if w does.
-func Text(w io.Writer, results []*analysis.Result, o layout.Options) error {
-	return layout.WriteText(w, o, reportSections(results)...)
+func Text(w io.Writer, results []*analysis.Result, scope Scope, o layout.Options) error {
+	width := o.Width
+	if width <= 0 {
+		width = ScreenColumns
+	}
+	return layout.WriteText(w, o, reportSections(results, scope, width)...)
 }
 
 // reportSections compare the ranks, if there are several devices, and have a heading and its sections for
-// each device of each process.
-func reportSections(results []*analysis.Result) []layout.Section {
+// each device of each process. Findings are broken into lines for a terminal of so many columns; 0 means any
+// number.
+func reportSections(results []*analysis.Result, scope Scope, width int) []layout.Section {
 	var sections []layout.Section
 	if s, several := ranksSection(results); several {
 		sections = append(sections, s)
@@ -52,11 +73,66 @@ func reportSections(results []*analysis.Result) []layout.Section {
 		}
 		for i := range r.Devices {
 			d := &r.Devices[i]
-			sections = append(sections, layout.Section{Title: terms.DeviceTitle(r, d), Before: deviceNotes(r, d), After: warning, Heading: true})
-			sections = append(sections, deviceSections(d)...)
+			heading := layout.Section{Title: terms.DeviceTitle(r, d), Before: summary.Provenance(r, d, allocatorLine(r, d)), After: warning, Heading: true}
+			sections = append(sections, heading)
+			sections = append(sections, scopedSections(r, d, scope, width)...)
 		}
 	}
 	return sections
+}
+
+// scopedSections are the sections on a device that are wanted.
+func scopedSections(r *analysis.Result, d *analysis.DeviceResult, scope Scope, width int) []layout.Section {
+	if len(scope.Sections) > 0 {
+		return namedSections(d, func(name string) bool { return slices.Contains(scope.Sections, name) })
+	}
+	if empty(d) {
+		return deviceSections(d)
+	}
+	findings := summary.Section(r, d, findingsOf(r, d), width)
+	if scope.All {
+		return append([]layout.Section{findings}, deviceSections(d)...)
+	}
+	return append([]layout.Section{findings}, summarySections(r, d, findings)...)
+}
+
+// summarySections are the first sections of subjects, those that matter most first, as long as they fit with
+// the findings on one screen; then where the rest is.
+func summarySections(r *analysis.Result, d *analysis.DeviceResult, findings layout.Section) []layout.Section {
+	rest := layout.Section{Before: layout.Note("More: memprof report --all, or --section NAME (--section list names them)")}
+	heading := layout.Section{Title: "x", Before: summary.Provenance(r, d, allocatorLine(r, d)), Heading: true}
+	left := ScreenLines - lines(heading) - lines(findings) - lines(rest)
+	chosen := make([]*layout.Section, len(subjects))
+	for order := 1; order <= len(subjects); order++ {
+		at := slices.IndexFunc(subjects, func(s subject) bool { return s.first == order })
+		if at < 0 {
+			break
+		}
+		if all := subjects[at].sections(d); len(all) > 0 && lines(all[0]) <= left {
+			chosen[at] = &all[0]
+			left -= lines(all[0])
+		}
+	}
+	var sections []layout.Section
+	for _, s := range chosen {
+		if s != nil {
+			sections = append(sections, *s)
+		}
+	}
+	return append(sections, rest)
+}
+
+// lines returns how many lines a section has on a screen.
+func lines(s layout.Section) int {
+	var out bytes.Buffer
+	_ = layout.WriteText(&out, layout.Options{Width: ScreenColumns}, s) // a buffer does not fail
+	return bytes.Count(out.Bytes(), []byte("\n"))
+}
+
+// findingsOf are the findings on a device.
+func findingsOf(r *analysis.Result, d *analysis.DeviceResult) []summary.Finding {
+	always := slices.ContainsFunc(r.Arenas, func(a analysis.ArenaInfo) bool { return a.Device == d.Device && a.Options["split"] == "always" })
+	return summary.Find(summary.Device{DeviceResult: d, Result: r, Always: always})
 }
 
 // HTML writes one page that loads nothing: it shows a recording at any stored instant. It fails only if w does.
@@ -66,13 +142,4 @@ func HTML(w io.Writer, p page.Page) error {
 	}
 	p.Sections, p.Subjects = deviceSections, pageData
 	return page.Write(w, p)
-}
-
-// deviceNotes are the lines below the heading of a device.
-func deviceNotes(r *analysis.Result, d *analysis.DeviceResult) []layout.Cell {
-	notes := layout.Note(terms.DeviceLine(r, d))
-	if line := allocatorLine(r, d); line != "" {
-		notes = append(notes, layout.Note(line)...)
-	}
-	return notes
 }

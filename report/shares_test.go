@@ -174,7 +174,7 @@ var percentage = regexp.MustCompile(`[-−]?[0-9][0-9.,]*%`)
 // checkTextShares looks at each percentage of the report, but for the excess of the first iteration.
 func checkTextShares(t *rapid.T, results []*analysis.Result) {
 	var out bytes.Buffer
-	if err := Text(&out, results, layout.Options{}); err != nil {
+	if err := Text(&out, results, Scope{All: true}, layout.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(out.String()) {
@@ -199,7 +199,7 @@ func TestPaperOfShrunkMemory(t *testing.T) {
 	}
 	textOf := func() string {
 		var out bytes.Buffer
-		if err := Text(&out, []*analysis.Result{{Process: "rank0", Devices: []analysis.DeviceResult{d}}}, layout.Options{}); err != nil {
+		if err := Text(&out, []*analysis.Result{{Process: "rank0", Devices: []analysis.DeviceResult{d}}}, Scope{All: true}, layout.Options{}); err != nil {
 			t.Fatal(err)
 		}
 		return out.String()

@@ -2,13 +2,16 @@ package report
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/report/figure"
 	"github.com/memprof/memprof/report/kv"
 	"github.com/memprof/memprof/report/layout"
 	"github.com/memprof/memprof/report/plain"
+	"github.com/memprof/memprof/report/summary"
 	"github.com/memprof/memprof/report/terms"
+	"github.com/memprof/memprof/report/units"
 )
 
 type jsonReport struct {
@@ -18,6 +21,7 @@ type jsonReport struct {
 
 type jsonProcess struct {
 	Process    string       `json:"process"`
+	Job        *jsonJob     `json:"job"`
 	Events     int64        `json:"events"`
 	DurationNS int64        `json:"duration_ns"`
 	Recovered  bool         `json:"recovered"`
@@ -28,9 +32,13 @@ type jsonProcess struct {
 
 // jsonDevice has the fields of all subjects: JSON shows those of an embedded struct as its own.
 type jsonDevice struct {
-	Device int32 `json:"device"`
-	Allocs int64 `json:"allocs"`
-	Frees  int64 `json:"frees"`
+	Device   int32         `json:"device"`
+	GPU      *string       `json:"gpu"`
+	Driver   *string       `json:"driver"`
+	Total    int64         `json:"memory"` // bytes; 0 where it is not known
+	Allocs   int64         `json:"allocs"`
+	Frees    int64         `json:"frees"`
+	Findings []jsonFinding `json:"findings"`
 	jsonPeaks
 	jsonIterations
 	jsonPhases
@@ -48,10 +56,59 @@ type jsonDevice struct {
 	jsonNative
 }
 
+// jsonJob is what the recording says of the job; null for results that no recording describes.
+type jsonJob struct {
+	Recording  string   `json:"recording"`
+	Command    []string `json:"command"`
+	Host       string   `json:"host"`
+	Start      *string  `json:"start"` // RFC 3339
+	Exit       *int     `json:"exit_status"`
+	Frameworks []string `json:"frameworks"`
+	Memprof    string   `json:"memprof_version"`
+}
+
+func newJSONJob(j *analysis.Job) *jsonJob {
+	if j == nil {
+		return nil
+	}
+	out := &jsonJob{
+		Recording: j.Path, Command: append([]string{}, j.Command...), Host: j.Host, Exit: j.Exit,
+		Frameworks: append([]string{}, j.Frameworks...), Memprof: j.Version,
+	}
+	if !j.Start.IsZero() {
+		start := j.Start.UTC().Format(time.RFC3339Nano)
+		out.Start = &start
+	}
+	return out
+}
+
+// jsonFinding is a finding; share is of the device's used memory, or where that is not known of reserved.
+type jsonFinding struct {
+	Rule   string   `json:"rule"`
+	Bytes  int64    `json:"bytes"`
+	Share  *float64 `json:"share"`
+	Of     string   `json:"of"`
+	Text   string   `json:"finding"`
+	Action string   `json:"action"`
+}
+
+func newJSONFindings(r *analysis.Result, d *analysis.DeviceResult) []jsonFinding {
+	whole, of := summary.Whole(d)
+	out := []jsonFinding{}
+	for _, f := range findingsOf(r, d) {
+		j := jsonFinding{Rule: f.Rule, Bytes: f.Bytes, Of: of, Text: f.Text, Action: f.Action}
+		if f.Grave == summary.Cost {
+			j.Share = plain.Finite(units.Ratio(f.Bytes, whole))
+		}
+		out = append(out, j)
+	}
+	return out
+}
+
 // newJSONDevice asks each subject for its fields.
-func newJSONDevice(d *analysis.DeviceResult) jsonDevice {
+func newJSONDevice(r *analysis.Result, d *analysis.DeviceResult) jsonDevice {
 	return jsonDevice{
-		Device: d.Device, Allocs: d.Allocs, Frees: d.Frees,
+		Device: d.Device, GPU: plain.NotEmpty(d.GPU), Driver: plain.NotEmpty(d.Driver), Total: d.Total, Allocs: d.Allocs, Frees: d.Frees, Findings: newJSONFindings(r, d),
 		jsonPeaks: newJSONPeaks(d), jsonIterations: newJSONIterations(d), jsonPhases: newJSONPhases(d),
 		jsonAttribution: newJSONAttribution(d), jsonGrowths: newJSONGrowths(d), jsonAllocations: newJSONAllocations(d),
 		jsonLeaks: newJSONLeaks(d), jsonOOMs: newJSONOOMs(d), jsonOtherLibraries: newJSONOtherLibraries(d),
@@ -117,11 +174,11 @@ func WritePlots(dir, prefix string, r *analysis.Result) ([]string, error) {
 
 func newJSONProcess(r *analysis.Result) jsonProcess {
 	p := jsonProcess{
-		Process: r.Process, Events: r.Events, DurationNS: r.Duration, Recovered: r.Recovered, InProgress: r.Live,
+		Process: r.Process, Job: newJSONJob(r.Job), Events: r.Events, DurationNS: r.Duration, Recovered: r.Recovered, InProgress: r.Live,
 		Devices: []jsonDevice{}, Arenas: []jsonArena{},
 	}
 	for i := range r.Devices {
-		p.Devices = append(p.Devices, newJSONDevice(&r.Devices[i]))
+		p.Devices = append(p.Devices, newJSONDevice(r, &r.Devices[i]))
 	}
 	for _, a := range r.Arenas {
 		options := a.Options
@@ -136,46 +193,65 @@ func newJSONProcess(r *analysis.Result) jsonProcess {
 // subject is one topic of the report on a device. Its file has its sections, its figures and its part
 // of the JSON; a page shows the sections.
 type subject struct {
+	name     string                                        // as --section takes it
+	about    string                                        // what the sections show; "" for a subject that is only drawn
 	sections func(*analysis.DeviceResult) []layout.Section // nil for one that is only drawn
 	figures  func(*analysis.Result, *analysis.DeviceResult) []figure.Figure
 	unused   bool // has sections also for a device on which nothing was allocated
+	// first is when the subject's first section gets its place on a first screen, from 1; 0: never.
+	first int
 
-	// Data for the scripts of a page, by a name of the subject; nil if its sections are enough.
-	name string
-	page func(*analysis.DeviceResult) any
+	page func(*analysis.DeviceResult) any // data for the scripts of a page; nil if the sections are enough
 }
 
 // subjects are all, in reading order.
 var subjects = []subject{
-	{sections: oomSections, unused: true},
-	{sections: nativeSections},
-	{figures: timelineFigures},
-	{sections: splitSections, figures: splitFigures},
-	{sections: peakSections},
-	{sections: accountingSections, unused: true},
-	{sections: attributionSections},
-	{sections: iterationSections, figures: iterationFigures},
-	{sections: phaseSections},
-	{sections: pauseSections, figures: pauseFigures, name: "pauses", page: pagePauses},
-	{sections: resumeSections},
-	{sections: graphSections},
-	{sections: growthSections},
-	{sections: allocationSections},
-	{sections: leakSections},
-	{sections: otherLibrarySections, unused: true},
-	{figures: addressFigures},
-	{sections: kv.RecordedSections, figures: kv.RecordedFigures, unused: true},
+	{name: "failures", about: "requests that failed", sections: oomSections, unused: true, first: 2},
+	{name: "native", about: "PyTorch's own allocator, observed", sections: nativeSections, first: 7},
+	{name: "timeline", figures: timelineFigures},
+	{name: "split", about: "what each reserved byte was used for at the peak", sections: splitSections, figures: splitFigures, first: 1},
+	{name: "peaks", about: "greatest requested, provided and reserved bytes", sections: peakSections},
+	{name: "accounting", about: "the device's used memory, term by term", sections: accountingSections, unused: true, first: 8},
+	{name: "live", about: "live allocations at the peak by category, phase, module and stack", sections: attributionSections, first: 6},
+	{name: "iterations", about: "memory of each iteration", sections: iterationSections, figures: iterationFigures},
+	{name: "phases", about: "memory of each phase", sections: phaseSections},
+	{name: "pauses", about: "pauses and resumes of tagged memory", sections: pauseSections, figures: pauseFigures, page: pagePauses, first: 3},
+	{name: "resume", about: "the order in which to resume tagged memory", sections: resumeSections},
+	{name: "graphs", about: "memory of CUDA graphs", sections: graphSections, first: 4},
+	{name: "growths", about: "requests that made an arena grow", sections: growthSections},
+	{name: "allocations", about: "largest live allocations at the peak", sections: allocationSections},
+	{name: "leaks", about: "live bytes that keep rising", sections: leakSections},
+	{name: "libraries", about: "memory that other libraries allocated", sections: otherLibrarySections, unused: true},
+	{name: "map", figures: addressFigures},
+	{name: "kv", about: "KV caches", sections: kv.RecordedSections, figures: kv.RecordedFigures, unused: true, first: 5},
 }
 
-// deviceSections is the report on one device.
+// SectionNames returns the names of all sections with what they show, in reading order.
+func SectionNames() (names, about []string) {
+	for _, s := range subjects {
+		if s.about != "" {
+			names, about = append(names, s.name), append(about, s.about)
+		}
+	}
+	return names, about
+}
+
+// empty says whether nothing was allocated on a device.
+func empty(d *analysis.DeviceResult) bool { return d.Allocs == 0 && d.MaxR == 0 }
+
+// deviceSections is the whole report on one device.
 func deviceSections(d *analysis.DeviceResult) []layout.Section {
+	return namedSections(d, func(string) bool { return true })
+}
+
+// namedSections are the sections of the subjects that wanted returns true for.
+func namedSections(d *analysis.DeviceResult, wanted func(name string) bool) []layout.Section {
 	var sections []layout.Section
-	empty := d.Allocs == 0 && d.MaxR == 0
-	if empty {
+	if empty(d) {
 		sections = []layout.Section{{Title: "No memory was allocated on this device"}}
 	}
 	for _, s := range subjects {
-		if s.sections != nil && (s.unused || !empty) {
+		if s.sections != nil && (s.unused || !empty(d)) && wanted(s.name) {
 			sections = append(sections, s.sections(d)...)
 		}
 	}

@@ -23,7 +23,7 @@ const terminalWidth = 100
 func renderText(t *testing.T, results []*analysis.Result, o layout.Options) string {
 	t.Helper()
 	var out bytes.Buffer
-	if err := Text(&out, results, o); err != nil {
+	if err := Text(&out, results, Scope{All: true}, o); err != nil {
 		t.Fatal(err)
 	}
 	return out.String()
@@ -62,7 +62,7 @@ func TestMarkdown(t *testing.T) {
 	for _, f := range fixtures() {
 		t.Run(f.name, func(t *testing.T) {
 			var out bytes.Buffer
-			if err := Markdown(&out, f.results); err != nil {
+			if err := Markdown(&out, f.results, Scope{All: true}); err != nil {
 				t.Fatal(err)
 			}
 			reporttest.Golden(t, f.name+".md", out.Bytes())
@@ -181,7 +181,7 @@ func (failing) Write([]byte) (int, error) { return 0, ErrFull }
 func TestWriteErrors(t *testing.T) {
 	results := []*analysis.Result{oneEvent()}
 	for name, err := range map[string]error{
-		"text": Text(failing{}, results, layout.Options{}), "markdown": Markdown(failing{}, results), "json": JSON(failing{}, results),
+		"text": Text(failing{}, results, Scope{All: true}, layout.Options{}), "markdown": Markdown(failing{}, results, Scope{All: true}), "json": JSON(failing{}, results),
 		"png": Plots(results[0])[0].PNG(failing{}), "svg": Plots(results[0])[0].SVG(failing{}),
 	} {
 		if !errors.Is(err, ErrFull) {

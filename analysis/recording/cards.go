@@ -15,7 +15,7 @@ func nameCards(result *analysis.Result, info *trace.Info) {
 			continue
 		}
 		gpu := &info.GPUs[card]
-		device.Total = gpu.Memory
+		device.Total, device.GPU, device.Driver = gpu.Memory, gpu.Name, gpu.Driver
 		if device.Pauses != nil {
 			device.Pauses.Card = gpu.Memory
 		}

@@ -31,10 +31,18 @@ func Analyze(path string, run *trace.Run, opt analysis.Options) (Recording, erro
 			return r, err
 		}
 		nameCards(result, &run.Info)
+		result.Job = jobOf(path, &run.Info)
 		r.Results = append(r.Results, result)
 	}
 	closeAccounting(run, r.Results, readings, missing)
 	return r, nil
+}
+
+func jobOf(path string, info *trace.Info) *analysis.Job {
+	return &analysis.Job{
+		Path: path, Command: info.Command, Host: info.Host, Start: info.Start, Exit: info.ExitStatus,
+		Frameworks: info.Frameworks, Version: info.Version,
+	}
 }
 
 func analyzeProcess(process *trace.Process, opt analysis.Options) (*analysis.Result, error) {

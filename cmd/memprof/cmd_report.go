@@ -2,11 +2,13 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -15,6 +17,7 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/recording"
+	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/output"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
@@ -34,6 +37,8 @@ type reportOptions struct {
 	Card    sizeFlag
 	HTML    bool
 	At      eventFlag
+	All     bool
+	Section []string
 }
 
 func newReportCommand() *cobra.Command {
@@ -41,15 +46,18 @@ func newReportCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "report PATH...",
 		Short: "Print where the memory of a recording went",
-		Long: `Prints, for each process and device of a recording, where its memory went:
-findings first, then tables of the peak, of live allocations by module, category
-and phase, of growths, iterations and leaks. The text comes with plots (PNG and
-SVG), written into the recording where that is possible; JSON and Markdown come
-without, unless --plots names a directory. --html writes one page instead, which
-shows memory at any instant and needs no network and no other file. A recording
-in progress is reported up to now.`,
+		Long: `Prints, for each process and device of a recording, where its memory went: what
+was recorded, the peak, at most ten findings with what to do about each, worst
+first, and the tables that matter most, on one screen. --all prints every table:
+live allocations by category, phase, module and stack, iterations, growths,
+leaks and more; --section prints some. The text comes with plots (PNG and SVG),
+written into the recording where that is possible; JSON, which has everything,
+and Markdown come without, unless --plots names a directory. --html writes one
+page instead, which shows memory at any instant and needs no network and no
+other file. A recording in progress is reported up to now.`,
 		Annotations: exitCodes(reportExits),
 		Example: `  memprof report run
+  memprof report --section live,growths run
   memprof report --format markdown run > summary.md
   memprof report --html run
   memprof report --at 48213 run
@@ -63,6 +71,7 @@ in progress is reported up to now.`,
 	cmd.ValidArgsFunction = completeDirectories
 	mustComplete(cmd, "format", words("text", "markdown", "json"))
 	mustComplete(cmd, "table", words("paper"))
+	mustComplete(cmd, "section", words(sectionNames()...))
 	mustComplete(cmd, "plots", completeDirectories)
 	return cmd
 }
@@ -75,6 +84,8 @@ func (o *reportOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVarP(&o.Output, "output", "o", "", "as --plots; with --html, write the page into this `directory`, or to a file that ends in .html (default: into the recording)")
 	flags.BoolVar(&o.HTML, "html", false, "write the report as one page, report.html, instead of text and plots")
 	flags.Var(&o.At, "at", "report memory as it was right after event `SEQ` of each process")
+	flags.BoolVar(&o.All, "all", false, "print every section, not only the first screen")
+	flags.StringSliceVar(&o.Section, "section", nil, "print these sections only, separated by commas; `list` names all")
 	flags.StringVar(&o.Table, "table", "", "print one table over all recordings instead: `paper` is the BFC paper's; PATH may be a folder of recordings")
 }
 
@@ -92,12 +103,45 @@ func (o *reportOptions) validate() error {
 		return exit.Usagef("--table prints text, markdown or JSON: remove --html")
 	case o.Card != 0 && (o.At.given || o.Table != ""):
 		return exit.Usagef("--card: --at and --table print no resume plan: remove one")
+	case (o.All || len(o.Section) > 0) && (o.HTML || o.At.given || o.Table != "" || o.Format == "json"):
+		return exit.Usagef("--all and --section choose sections of text or markdown: remove --html, --at, --table or --json")
+	case o.All && len(o.Section) > 0:
+		return exit.Usagef("--all and --section: choose one")
 	case o.Plots != "" && (o.HTML || o.At.given):
 		return exit.Usagef("--plots: --html and --at draw no plots: remove one")
 	case o.Plots != "" && o.NoPlots:
 		return exit.Usagef("--plots and --no-plots: choose one")
 	case o.Plots != "" && o.Output != "":
 		return exit.Usagef("--plots and -o both say where plots go: choose one")
+	}
+	return nil
+}
+
+// sectionNames are what --section takes.
+func sectionNames() []string {
+	names, _ := report.SectionNames()
+	return append(names, "list")
+}
+
+// validateSections checks the names of sections. list says that the user asks for them.
+func (o *reportOptions) validateSections() (list bool, err error) {
+	names := sectionNames()
+	for _, name := range o.Section {
+		if !slices.Contains(names, name) {
+			return false, oneOf("section", name, names...)
+		}
+		list = list || name == "list"
+	}
+	return list, nil
+}
+
+// printSections lists the sections with what they show.
+func printSections(stdout io.Writer) error {
+	names, about := report.SectionNames()
+	for i := range names {
+		if err := screen.PrintLine(stdout, "%-12s %s", names[i], about[i]); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -121,6 +165,9 @@ func (o *reportOptions) run(stdout, stderr io.Writer, paths []string) error {
 	if err := o.validate(); err != nil {
 		return err
 	}
+	if list, err := o.validateSections(); err != nil || list {
+		return cmp.Or(err, printSections(stdout))
+	}
 	switch {
 	case o.At.given:
 		return o.at(stdout, stderr, paths)
@@ -142,8 +189,12 @@ func (o *reportOptions) run(stdout, stderr io.Writer, paths []string) error {
 		return err
 	}
 	var results []*analysis.Result
-	for _, run := range runs {
+	for i := range runs {
+		run := &runs[i]
 		warn(stderr, run.Run)
+		if err := replayCompact(run); err != nil {
+			return exit.Input(err)
+		}
 		results = append(results, run.Results...)
 	}
 	o.chooseCard(stderr, results)
@@ -162,6 +213,18 @@ func (o *reportOptions) run(stdout, stderr io.Writer, paths []string) error {
 		drawBeside(stderr, runs)
 	}
 	return nil
+}
+
+// mostReplayed is the number of events up to which a report replays a process: half a second on two cores.
+const mostReplayed = 500_000
+
+// replayCompact sets what the processes of a recording would have reserved under the compact preset.
+func replayCompact(run *recording.Recording) error {
+	compact, err := bfc.PresetNamed("compact")
+	if err != nil {
+		return err
+	}
+	return run.Replay(context.Background(), compact, "--preset compact", mostReplayed)
 }
 
 // chooseCard sets the size of the GPU that resume plans are for, and warns if there is no plan.
@@ -194,13 +257,14 @@ func warn(stderr io.Writer, run *trace.Run) {
 }
 
 func (o *reportOptions) print(stdout io.Writer, results []*analysis.Result) error {
+	scope := report.Scope{All: o.All, Sections: o.Section}
 	switch o.Format {
 	case "json":
 		return report.JSON(stdout, results)
 	case "markdown":
-		return report.Markdown(stdout, results)
+		return report.Markdown(stdout, results, scope)
 	}
-	return report.Text(stdout, results, screen.Options(stdout))
+	return report.Text(stdout, results, scope, screen.Options(stdout))
 }
 
 // draw writes the plots of every process into the directory that the user named. With several recordings,

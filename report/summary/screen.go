@@ -1,0 +1,208 @@
+package summary
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/report/layout"
+	"github.com/memprof/memprof/report/plain"
+	"github.com/memprof/memprof/report/units"
+)
+
+// Provenance is where a result comes from: the lines that the report on a device begins with. allocator is the
+// line about the device's allocator, or "".
+func Provenance(r *analysis.Result, d *analysis.DeviceResult, allocator string) []layout.Cell {
+	var lines []layout.Cell
+	events := fmt.Sprintf("%s, %s, %s", units.FormatDuration(r.Duration), units.Counted(d.IterationCount(), "iteration"), units.Counted(r.Events, "event"))
+	if j := r.Job; j != nil {
+		fields := []string{command(j.Command)}
+		if !j.Start.IsZero() {
+			fields = append(fields, j.Start.UTC().Format("2006-01-02 15:04 UTC"))
+		}
+		fields = append(fields, exitText(r, j.Exit), events)
+		lines = layout.Note(strings.Join(fields, " | "))
+		lines = append(lines, layout.Note(gpuText(d, j))...)
+	} else {
+		lines = layout.Note(events)
+	}
+	if allocator != "" {
+		lines = append(lines, layout.Note(allocator)...)
+	}
+	return lines
+}
+
+// command is a command line in at most 60 columns.
+func command(words []string) string {
+	if len(words) == 0 {
+		return "(command not known)"
+	}
+	return plain.Shorten(strings.Join(words, " "), 60)
+}
+
+func exitText(r *analysis.Result, exit *int) string {
+	switch {
+	case exit != nil && *exit > 128:
+		return fmt.Sprintf("ended by signal %d", *exit-128)
+	case exit != nil:
+		return "exit " + strconv.Itoa(*exit)
+	case r.Live:
+		return "running"
+	}
+	return "exit not known"
+}
+
+// gpuText names the GPU, the driver, the frameworks, and the memprof that recorded.
+func gpuText(d *analysis.DeviceResult, j *analysis.Job) string {
+	text := fmt.Sprintf("GPU %d", d.Device)
+	if d.GPU != "" {
+		text += " " + plain.Shorten(d.GPU, 40)
+	}
+	if d.Total > 0 {
+		text += " " + units.FormatSize(d.Total)
+	}
+	if d.Driver != "" {
+		text += ", driver " + plain.Shorten(d.Driver, 20)
+	}
+	for _, f := range j.Frameworks {
+		text += ", " + plain.Shorten(f, 30)
+	}
+	if j.Host != "" {
+		text += " | host " + plain.Shorten(j.Host, 24)
+	}
+	if j.Version != "" {
+		text += " | memprof " + plain.Shorten(j.Version, 24)
+	}
+	return text
+}
+
+// Peak says what was used at the peak and what of it was reserved.
+func Peak(d *analysis.DeviceResult) string {
+	at := fmt.Sprintf("%s, event %s", units.FormatDuration(d.Peak.Time), units.FormatCount(d.Peak.Seq))
+	if number, ok := d.IterationNumber(d.Peak.Iteration); ok {
+		at += fmt.Sprintf(", iteration %s", units.FormatCount(number))
+	}
+	reserved := fmt.Sprintf("reserved %s (requested %s)", units.FormatSize(d.Peak.R), units.FormatSize(d.Peak.T))
+	b := balance(d)
+	if b == nil || b.UsedUnknown != "" {
+		return fmt.Sprintf("Peak at %s: %s", at, reserved)
+	}
+	text := fmt.Sprintf("Peak %s used, at %s: %s", units.FormatSize(b.Read.Used), at, reserved)
+	if b.Unknown == 0 {
+		text += ", driver overhead " + units.FormatSize(b.Overhead())
+	}
+	text += ", other libraries " + units.FormatSize(b.Other())
+	if b.UnexplainedUnknown == "" {
+		text += fmt.Sprintf(", unexplained %s (%s)", units.FormatSize(b.Unexplained), units.FormatPercent(units.Ratio(b.Unexplained, b.Read.Used)))
+	}
+	return text
+}
+
+// Section is the table of findings, and what was looked for and not found. Text is broken into lines so that
+// the table fits a terminal of so many columns; 0 means any number.
+func Section(r *analysis.Result, d *analysis.DeviceResult, found []Finding, width int) layout.Section {
+	whole, name := Whole(d)
+	s := layout.Section{
+		Title:   "Findings",
+		Before:  layout.Row(broken(Peak(d), width)...),
+		Columns: []layout.Column{layout.Numbers("#"), layout.Numbers("bytes"), layout.Numbers("of " + name), layout.Words("finding"), layout.Words("action")},
+	}
+	textWidth, actionWidth := columnWidths(width, name)
+	cures := map[string]int{} // the first finding with an action
+	for i, f := range found {
+		tone := map[Grave]layout.Tone{Grows: layout.Warned, Lost: layout.Failed}[f.Grave]
+		share := units.FormatPercent(units.Ratio(f.Bytes, whole))
+		if f.Grave != Cost {
+			share = units.Absent // not part of what was used at the peak
+		}
+		first, repeated := cures[f.Action]
+		if !repeated {
+			cures[f.Action] = i + 1
+		} else if len(f.Action) > len("as for 10") {
+			f.Action = fmt.Sprintf("as for %d", first)
+		}
+		text, action := broken(f.Text, textWidth), broken(f.Action, actionWidth)
+		for k := range max(len(text), len(action)) {
+			row := make([]layout.Cell, 5)
+			if k == 0 {
+				row = layout.Row(strconv.Itoa(i+1), units.FormatSize(f.Bytes), share, "", "")
+			}
+			if k < len(text) {
+				row[3] = layout.Cell{Text: text[k], Tone: tone}
+			}
+			if k < len(action) {
+				row[4] = layout.Cell{Text: action[k]}
+			}
+			s.Rows = append(s.Rows, row)
+		}
+	}
+	if len(found) == 0 {
+		s.Columns = nil
+		s.Before = append(s.Before, layout.Note("none")...)
+	}
+	s.After = absent(d, found)
+	if r.Job != nil && d.Native == nil {
+		s.After = append(s.After, layout.Note("Next: memprof tune "+plain.Shorten(r.Job.Path, 60))...)
+	}
+	return s
+}
+
+// absent says which of a failure and a leak there was not.
+func absent(d *analysis.DeviceResult, found []Finding) []layout.Cell {
+	has := func(g Grave) bool {
+		for _, f := range found {
+			if f.Grave == g {
+				return true
+			}
+		}
+		return false
+	}
+	var parts []string
+	if trend, per := d.Leak.Trend(); !has(Grows) && trend.Valid {
+		parts = append(parts, fmt.Sprintf("no leak (%s per %s)", units.FormatSize(int64(trend.Slope)), per))
+	}
+	if !has(Lost) {
+		parts = append(parts, "no failed request")
+	}
+	if len(parts) == 0 {
+		return nil
+	}
+	text := strings.Join(parts, ", ") + "."
+	return layout.Note(strings.ToUpper(text[:1]) + text[1:])
+}
+
+// columnWidths divides a terminal between findings and actions, which have what the frame and the columns of
+// numbers leave; 0 for any width. whole is what shares are of.
+func columnWidths(width int, whole string) (text, action int) {
+	if width <= 0 {
+		return 0, 0
+	}
+	const (
+		frame   = 6 + 5*2 // lines, and a space on either side of each column
+		numbers = len("10") + len("9.99 GiB")
+	)
+	room := max(width, 80) - frame - numbers - len("of "+whole)
+	return room * 11 / 20, room - room*11/20
+}
+
+// broken breaks text at spaces into lines of at most width columns, and shortens words that are longer.
+func broken(text string, width int) []string {
+	text = plain.Text(text) // its escapes are wider than what they stand for
+	if width <= 0 || plain.Width(text) <= width {
+		return []string{text}
+	}
+	var lines []string
+	line := ""
+	for _, word := range strings.Fields(text) {
+		word = plain.Shorten(word, width)
+		if line != "" && plain.Width(line)+1+plain.Width(word) > width {
+			lines, line = append(lines, line), ""
+		}
+		if line != "" {
+			line += " "
+		}
+		line += word
+	}
+	return append(lines, line)
+}
