@@ -123,7 +123,7 @@ func TestAccountingOfProcess(t *testing.T) {
 		Seq: 9, Time: 320 * ms, T: 700*mib - 100, C: 730 * mib, R: 1000 * mib, Rounding: 100, Slack: 30 * mib,
 		Reserve: 270 * mib, Live: 3, Iteration: 0,
 	}
-	beside := OtherMemory{
+	others := OtherMemory{
 		Libraries: []LibraryUse{{Name: "libnccl.so.2", Bytes: 120 * mib}, {Name: "libcublas.so.13", Bytes: 80 * mib}},
 		Context:   250 * mib, Modules: 50 * mib, ContextSince: 10 * ms,
 	}
@@ -134,12 +134,12 @@ func TestAccountingOfProcess(t *testing.T) {
 	want := &Account{
 		Scope: ScopeProcess, Processes: []string{"rank0"}, UsedPeak: 1500 * mib,
 		Peak: Balance{
-			Holding:     Holding{At: peak, Since: 210 * ms, Until: 910 * ms, OtherMemory: beside},
+			Holding:     Holding{At: peak, Since: 210 * ms, Until: 910 * ms, OtherMemory: others},
 			Read:        Reading{Valid: true, Used: 1500 * mib, After: 30 * ms, Steady: true},
 			Unexplained: 0,
 		},
 		End: Balance{
-			Holding:     Holding{At: end, Since: 910 * ms, Until: -1, OtherMemory: beside},
+			Holding:     Holding{At: end, Since: 910 * ms, Until: -1, OtherMemory: others},
 			Read:        Reading{Valid: true, Used: 1405 * mib, After: 0, Steady: true},
 			Rest:        5 * mib,
 			Unexplained: 5 * mib,
@@ -204,9 +204,9 @@ func TestAccountingOfALastChange(t *testing.T) {
 	}
 }
 
-// While memory is being taken or given back a reading may see some of it: it is not taken
-// for the state before, or after.
-func TestAccountingLetChangesSettle(t *testing.T) {
+// A reading while memory is being mapped or unmapped may see a part of it: it counts neither for the state
+// before nor for that after.
+func TestAccountingReadingsDuringChanges(t *testing.T) {
 	for name, test := range map[string]struct {
 		lines []string
 		want  Reading
@@ -301,8 +301,8 @@ func TestAccountingMetrics(t *testing.T) {
 	}
 }
 
-// Memory of libraries is told by name; the host's and managed memory by themselves.
-func TestBesideTellsMemoryApart(t *testing.T) {
+// Memory of libraries is listed by library, and pinned host memory and managed memory apart from it.
+func TestOtherLibrariesByKind(t *testing.T) {
 	j := newLedgerJob()
 	j.takes(1, 1000, 10, "call=cudaMalloc\tlibrary=a.so")
 	j.takes(2, 2000, 20, "call=cudaHostAlloc\tlibrary=a.so\thost=1")

@@ -20,8 +20,8 @@ type Moment struct {
 	Devices []DeviceMoment
 }
 
-// DeviceMoment is what a device of it looks like. What blocks were for is told by what was known then:
-// labels that came later, and how long blocks lived, are not.
+// DeviceMoment is a device at that moment. Categories of blocks follow from what was known then: labels that
+// came later, and how long blocks lived, do not count.
 type DeviceMoment struct {
 	Device      int32
 	At          Instant // C is -1 on a device with a native allocator

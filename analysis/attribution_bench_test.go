@@ -25,7 +25,7 @@ func attributedTraining(n int) (events []trace.Event, texts []string) {
 		e.Seq = int64(len(events))
 		events = append(events, e)
 	}
-	told := func(kind trace.Kind, at trace.Event, context string) {
+	mark := func(kind trace.Kind, at trace.Event, context string) {
 		add(trace.Event{Kind: kind, Time: at.Time, Thread: at.Thread, Arena: trace.NoArena, Device: trace.NoDevice, Context: text(context)})
 	}
 	phase := ""
@@ -34,10 +34,10 @@ func attributedTraining(n int) (events []trace.Event, texts []string) {
 			return
 		}
 		if phase != "" {
-			told(trace.KindPhaseEnd, at, phase)
+			mark(trace.KindPhaseEnd, at, phase)
 		}
 		if phase = name; name != "" {
-			told(trace.KindPhaseBegin, at, name)
+			mark(trace.KindPhaseBegin, at, name)
 		}
 	}
 	for i, e := range plain {
@@ -71,16 +71,16 @@ func attributedTraining(n int) (events []trace.Event, texts []string) {
 	return events, texts
 }
 
-// BenchmarkAttribution is the pass over a trace that tells all there is to tell; beside it the
-// same job that tells nothing.
+// BenchmarkAttribution is the pass over a trace with phases, modules, labels and stacks, and over the same
+// job without any.
 func BenchmarkAttribution(b *testing.B) {
-	told, texts := attributedTraining(benchEvents)
+	attributed, texts := attributedTraining(benchEvents)
 	plain, plainTexts := tracetest.Training(benchEvents)
 	for _, bench := range []struct {
 		name   string
 		events []trace.Event
 		texts  []string
-	}{{"told", told, texts}, {"silent", plain, plainTexts}} {
+	}{{"attributed", attributed, texts}, {"plain", plain, plainTexts}} {
 		b.Run(bench.name, func(b *testing.B) {
 			src := newColumns(bench.events)
 			b.ReportAllocs()
@@ -90,7 +90,7 @@ func BenchmarkAttribution(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				if d := &result.Devices[0]; d.Held.Known != (bench.name == "told") {
+				if d := &result.Devices[0]; d.Held.Known != (bench.name == "attributed") {
 					b.Fatalf("known %v", d.Held.Known)
 				}
 			}

@@ -1,6 +1,6 @@
 package analysis
 
-// attributionMetrics are about who holds memory. None has a value in a trace that tells nothing
+// attributionMetrics are about who holds memory. None has a value in a trace that has nothing
 // of its requesters, nor those of a phase that never was.
 var attributionMetrics = func() []Metric {
 	help := map[Category]string{
@@ -12,7 +12,7 @@ var attributionMetrics = func() []Metric {
 		KVCache:     "KV caches, as labelled",
 		CUDAGraphs:  "pools of CUDA graphs",
 		Workspace:   "allocated in a phase and freed within it",
-		Other:       "what no label, phase or lifetime tells",
+		Other:       "no label; phase and lifetime do not decide",
 	}
 	var out []Metric
 	for c := Weights; c <= Other; c++ {

@@ -13,15 +13,15 @@ import (
 	"pgregory.net/rapid"
 )
 
-// contextTold is what a context says, by who wrote it.
-type contextTold struct {
+// contextFields is what a context text means.
+type contextFields struct {
 	name  string // module or text
 	depth int    // components of the module
 	stack int64
 	kind  string // where it is not the name
 }
 
-var contextTexts = map[string]contextTold{
+var contextTexts = map[string]contextFields{
 	"":                              {},
 	"a text":                        {name: "a text"},
 	"lr=0.1\tx":                     {name: "lr=0.1\tx"},
@@ -44,23 +44,23 @@ var contextTexts = map[string]contextTold{
 	"stack=99999999999999999999999999\tstack=1": {}, // the first counts, and is no number
 }
 
-// stackTexts are the frames that the nodes stand for, innermost first; of 99 no event tells.
+// stackTexts are the frames that the nodes stand for, innermost first; no event has node 99.
 var stackTexts = map[int64]string{0: "", 1: "main", 2: "f|main", 3: "g|f|main", 4: "f|main", 5: "g|f|main", 6: "orphan", 99: ""}
 
-// labelTold is what a label says; the module is told of blocks whose requester has no name.
-type labelTold struct {
+// labelFields is what a label means; its module is that of blocks whose context has none.
+type labelFields struct {
 	category string
-	module   contextTold
+	module   contextFields
 }
 
-var labelTexts = map[string]labelTold{
+var labelTexts = map[string]labelFields{
 	"category=weights\tname=w":                    {category: "weights"},
-	"category=weights\tname=net.a.w":              {"weights", contextTold{name: "net.a", depth: 2}},
+	"category=weights\tname=net.a.w":              {"weights", contextFields{name: "net.a", depth: 2}},
 	"name=x\tcategory=gradients":                  {category: "gradients"},
-	"name=q.7.w\tcategory=gradients":              {"gradients", contextTold{name: "q.7", depth: 2, kind: "q.*"}},
+	"name=q.7.w\tcategory=gradients":              {"gradients", contextFields{name: "q.7", depth: 2, kind: "q.*"}},
 	"category=optimizer":                          {category: "optimizer"},
 	"category=optimizer\tname=net.w":              {category: "optimizer"},
-	"category=optimizer\tname=net.w.m":            {"optimizer", contextTold{name: "net", depth: 1}},
+	"category=optimizer\tname=net.w.m":            {"optimizer", contextFields{name: "net", depth: 1}},
 	"category=inputs\tcategory=weights\tname=a.b": {category: "inputs"},
 	"category=kv_cache\tname=0.keys":              {category: "kv_cache"},
 	"name=x.y.z":                                  {},
@@ -69,7 +69,7 @@ var labelTexts = map[string]labelTold{
 	"category=\xff\tname=a.b":                     {},
 }
 
-// attributedScenario is a scenario in which the process tells what it does.
+// attributedScenario is a scenario of a process that marks and labels what it does.
 func attributedScenario(t *rapid.T) *modeltest.Recorder {
 	plain := scenario(t)
 	r := modeltest.New()
@@ -99,16 +99,16 @@ func attributedScenario(t *rapid.T) *modeltest.Recorder {
 		r.Stream = 0
 		if e.Kind == trace.KindArena {
 			if e.Arena == 1 {
-				for node, told := range []struct {
+				for node, call := range []struct {
 					parent int64
 					frame  string
 				}{{0, "main"}, {1, "f"}, {2, "g"}, {1, "f"}, {4, "g"}, {7, "orphan"}} {
-					add(trace.KindStack, int64(node+1), told.parent, told.frame)
+					add(trace.KindStack, int64(node+1), call.parent, call.frame)
 				}
 			}
 			continue
 		}
-		switch rapid.IntRange(0, 9).Draw(t, "told") {
+		switch rapid.IntRange(0, 9).Draw(t, "event") {
 		case 0, 1:
 			if len(open) == attribution.MaxOpenPhases { // deeper ones push the outermost out
 				break
@@ -142,22 +142,22 @@ type naiveVisit struct {
 	ended bool
 }
 
-// naiveHolder is a block and all that was ever told of it.
-type naiveHolder struct {
-	e      trace.Event
-	told   contextTold
-	phase  string // "other" outside of all
-	visit  *naiveVisit
-	label  labelTold
-	freed  int64 // seq of its free, or past the end
-	within bool
+// heldBlock is a block and all that was ever recorded of it.
+type heldBlock struct {
+	e       trace.Event
+	context contextFields
+	phase   string // "other" outside of all
+	visit   *naiveVisit
+	label   labelFields
+	freed   int64 // seq of its free, or past the end
+	within  bool
 }
 
 // naiveAttribution is the definition, executed: all blocks that ever were.
 type naiveAttribution struct {
-	blocks   []*naiveHolder
-	live     map[int64]*naiveHolder
-	pending  map[int64]*naiveHolder
+	blocks   []*heldBlock
+	live     map[int64]*heldBlock
+	pending  map[int64]*heldBlock
 	shared   map[int64]bool
 	open     []*naiveVisit
 	captures int64
@@ -178,7 +178,7 @@ func (n *naiveAttribution) apply(e trace.Event, text string) {
 	case trace.KindArena:
 		n.pooled[e.Arena] = strings.Contains(text, "pool=1.0")
 	case trace.KindAlloc:
-		h := &naiveHolder{e: e, told: contextTexts[text], phase: n.phase(), freed: 1 << 60}
+		h := &heldBlock{e: e, context: contextTexts[text], phase: n.phase(), freed: 1 << 60}
 		if len(n.open) > 0 {
 			h.visit = n.open[len(n.open)-1]
 		}
@@ -198,7 +198,7 @@ func (n *naiveAttribution) apply(e trace.Event, text string) {
 	case trace.KindFreeDone:
 		delete(n.pending, e.Addr)
 	case trace.KindLabel:
-		for _, h := range []*naiveHolder{n.live[e.Addr], n.pending[e.Addr]} {
+		for _, h := range []*heldBlock{n.live[e.Addr], n.pending[e.Addr]} {
 			if h != nil {
 				h.label = labelTexts[text]
 			}
@@ -224,7 +224,7 @@ func (n *naiveAttribution) apply(e trace.Event, text string) {
 	}
 }
 
-func (n *naiveAttribution) category(h *naiveHolder) string {
+func (n *naiveAttribution) category(h *heldBlock) string {
 	switch {
 	case h.label.category != "":
 		return h.label.category
@@ -243,8 +243,8 @@ func (n *naiveAttribution) category(h *naiveHolder) string {
 }
 
 // owner is what the requester says, with the module of the label if it has no name.
-func (h *naiveHolder) owner() contextTold {
-	o := h.told
+func (h *heldBlock) owner() contextFields {
+	o := h.context
 	if o.name == "" {
 		o = h.label.module
 	}
@@ -257,7 +257,7 @@ func (h *naiveHolder) owner() contextTold {
 // at divides what was live after the event of seq, by each of the keys.
 func (n *naiveAttribution) at(seq int64) map[string]map[string]Group {
 	out := map[string]map[string]Group{}
-	add := func(by, key string, h *naiveHolder) {
+	add := func(by, key string, h *heldBlock) {
 		if out[by] == nil {
 			out[by] = map[string]Group{}
 		}
@@ -280,7 +280,7 @@ func (n *naiveAttribution) at(seq int64) map[string]map[string]Group {
 		o := h.owner()
 		add("module", o.name, h)
 		add("kind", o.kind, h)
-		add("stack", stackTexts[h.told.stack], h)
+		add("stack", stackTexts[h.context.stack], h)
 		for k := 1; k <= deepest; k++ {
 			name := o.name
 			if o.depth > k {
@@ -318,11 +318,11 @@ func listed(a *Attribution) map[string]map[string]Group {
 
 // Who held what is what the definition counts, at the peak (which labels and frees follow) and at
 // every failed request; so is what each phase did in each iteration.
-func TestHoldersAreWhatTheirDefinitionCounts(t *testing.T) {
+func TestAttributionIsWhatItsDefinitionCounts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := attributedScenario(t)
 		n := &naiveAttribution{
-			live: map[int64]*naiveHolder{}, pending: map[int64]*naiveHolder{}, shared: map[int64]bool{},
+			live: map[int64]*heldBlock{}, pending: map[int64]*heldBlock{}, shared: map[int64]bool{},
 			captured: map[int32]bool{}, pooled: map[int32]bool{},
 		}
 		phases := []map[string]PhaseUse{{}}

@@ -93,7 +93,7 @@ func oneStep(t *testing.T) *modeltest.Recorder {
 	return r
 }
 
-func TestHoldersOfAStep(t *testing.T) {
+func TestAttributionOfAnIteration(t *testing.T) {
 	d := run(t, oneStep(t), Options{Top: 3, Groups: 3}).Devices[0]
 	want := map[string][]string{
 		"categories": {"activations 73000", "workspace 60000", "inputs 4000", "optimizer 2000", "gradients 1001", "weights 1000", "other 7"},
@@ -118,7 +118,7 @@ func TestHoldersOfAStep(t *testing.T) {
 		Groups: []Group{
 			{Frames: []string{"forward (model.py:7)", "step (train.py:5)", "main (train.py:9)"}, Blocks: 3, Requested: 70_000, Provided: 10_240 + 20_224 + 40_192},
 			{Frames: []string{"backward (tensor.py:1)", "step (train.py:5)", "main (train.py:9)"}, Blocks: 2, Requested: 61_001, Provided: 60_160 + 1024},
-			{Blocks: 3, Requested: 5007, Provided: 2048 + 256 + 3072}, // none, or one that was never told
+			{Blocks: 3, Requested: 5007, Provided: 2048 + 256 + 3072}, // none, or one that no event describes
 		},
 		Rest: Group{Blocks: 2, Requested: 5000, Provided: 1024 + 4096}, RestGroups: 2,
 	}
@@ -135,8 +135,8 @@ func ofAttribution(m Metric) bool {
 	return strings.HasPrefix(m.Name, "category.") || strings.HasPrefix(m.Name, "phase.")
 }
 
-// told are the values of the metrics of attribution that a trace tells.
-func told(d *DeviceResult) map[string]float64 {
+// attributionValues are the metrics of attribution that a trace has values of.
+func attributionValues(d *DeviceResult) map[string]float64 {
 	values := map[string]float64{}
 	for _, m := range Metrics() {
 		if value, _, ok := m.Value(d); ok && ofAttribution(m) {
@@ -163,7 +163,7 @@ func TestAttributionMetrics(t *testing.T) {
 		"phase.data.peak": 7100, "phase.forward.peak": 81_008, "phase.backward.peak": 141_008, "phase.other.peak": 77_007,
 	}
 	d := run(t, oneStep(t), Options{}).Devices[0]
-	if diff := cmp.Diff(want, told(&d)); diff != "" {
+	if diff := cmp.Diff(want, attributionValues(&d)); diff != "" {
 		t.Error(diff)
 	}
 
@@ -178,14 +178,14 @@ func TestAttributionMetrics(t *testing.T) {
 	for name, value := range allocated {
 		want[name] = value
 	}
-	if diff := cmp.Diff(want, told(&d)); diff != "" {
+	if diff := cmp.Diff(want, attributionValues(&d)); diff != "" {
 		t.Error(diff)
 	}
 
 	silent := modeltest.New()
 	alloc(t, vmmArena(t, silent), 1000, "a label of its own")
 	d = run(t, silent, Options{}).Devices[0]
-	if diff := cmp.Diff(map[string]float64{}, told(&d)); diff != "" {
+	if diff := cmp.Diff(map[string]float64{}, attributionValues(&d)); diff != "" {
 		t.Error(diff)
 	}
 	if got := groups(d.Held.Modules); d.Held.Known || len(got) != 1 || got[0] != "a label of its own 1000" {
@@ -221,7 +221,7 @@ func TestFailedRequestEndsLifetimes(t *testing.T) {
 	}
 }
 
-// Of many failed requests only the first tell who held what.
+// Of many failed requests only the first list live allocations.
 func TestHeldOfFailedRequestsIsBounded(t *testing.T) {
 	r := modeltest.New()
 	a := newArena(t, r, bfc.Options{Limit: 4 * mib}, bfc.DeviceOptions{VMM: true, Granularity: 2 * mib})
@@ -313,7 +313,7 @@ func TestAttributionOfALaterPart(t *testing.T) {
 	}
 }
 
-// Deep stacks are told up to a depth, and nodes that lie about their callers end.
+// Deep stacks are cut at a depth, and nodes that lie about their callers end.
 func TestOddStacks(t *testing.T) {
 	r := modeltest.New()
 	a := vmmArena(t, r)
@@ -333,7 +333,7 @@ func TestOddStacks(t *testing.T) {
 	}
 }
 
-// What leaks is told by stack too; what the first iteration made is no leak.
+// What leaks is listed by stack, too; what the first iteration made is no leak.
 func TestLeakByStack(t *testing.T) {
 	r := modeltest.New()
 	a := vmmArena(t, r)
@@ -376,7 +376,7 @@ func TestBreakdownsAreChecked(t *testing.T) {
 	}
 }
 
-// Owners divide the blocks of the peak and of the end by all that is told at once; nothing is left
+// Owners divide the blocks of the peak and of the end by all that is known of them; nothing is left
 // out, and every breakdown is a sum of them.
 func TestOwners(t *testing.T) {
 	d := &run(t, oneStep(t), Options{Owners: true}).Devices[0]
@@ -394,7 +394,7 @@ func TestOwners(t *testing.T) {
 		`20000 "net.conv.1" activations forward forward (model.py:7)`,
 		`10000 "net.conv.0" activations forward forward (model.py:7)`,
 		`4000 "" inputs data step (train.py:5)`,
-		`3000 "net.conv.1" activations forward `, // its stack was never told
+		`3000 "net.conv.1" activations forward `, // no event describes its stack
 		`2000 "" optimizer other `,
 		`1001 "net.fc" gradients backward backward (tensor.py:1)`,
 		`1000 "net.fc" weights other main (train.py:9)`,

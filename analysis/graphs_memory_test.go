@@ -172,8 +172,8 @@ func TestRangeRestoredAndFull(t *testing.T) {
 	}
 }
 
-// A framework's allocator takes segments from a range: they are no memory of the device's a
-// second time, and what is requested is told by its blocks.
+// A framework's allocator takes segments from a range: the device's memory does not count them twice, and
+// requested bytes are those of its blocks.
 func TestArenaOverRange(t *testing.T) {
 	for _, observed := range []bool{false, true} {
 		c := newCapturing(t)

@@ -28,7 +28,7 @@ func pieces(t *testing.T, named bool) GraphWhatIf {
 }
 
 // Without a name each piece is a shape of its own, which aliasing lays over the others, though
-// they live at one time: how many they are is told.
+// they live at one time: their number is reported.
 func TestPiecesWithoutAName(t *testing.T) {
 	if w := pieces(t, false); w.Shapes != 4 || w.Unnamed != 4 || w.Aliased != 16*mib {
 		t.Errorf("without names: %+v", w)

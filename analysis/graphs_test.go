@@ -23,7 +23,7 @@ type capturing struct {
 
 func newCapturing(t *testing.T) *capturing { return &capturing{Recorder: modeltest.New(), t: t} }
 
-// heap is an arena of the job: a bfc allocator whose memory and blocks it tells of.
+// heap is an arena of the job: a bfc allocator whose memory and blocks it records.
 type heap struct {
 	*bfc.Allocator
 	c  *capturing
@@ -152,7 +152,7 @@ func TestGraphsInPoolsOfTheirOwn(t *testing.T) {
 	}
 }
 
-// What captures tell of persistent inputs is a number up to what the process ever had on the
+// What captures report of persistent inputs is a number up to what the process ever had on the
 // device: here 6 MiB mapped, and 6 MiB of a library.
 func TestGraphsDoubtInputs(t *testing.T) {
 	for inputs, want := range map[int64]GraphInputs{

@@ -77,7 +77,7 @@ func TestIterationsAndPaper(t *testing.T) {
 		t.Error(diff)
 	}
 	if d.Leak.Iterations.Valid {
-		t.Error("three iterations told a trend")
+		t.Error("three iterations have a trend")
 	}
 }
 

@@ -2,8 +2,7 @@ package analysis
 
 import "github.com/memprof/memprof/analysis/kvcache"
 
-// kvMetrics are of the memory for keys and values with the most slots, where an engine told of
-// one.
+// kvMetrics are of the KV cache with the most slots, where an engine marked one.
 var kvMetrics = []Metric{
 	kvShare("kv.token", "slots for keys and values that hold a token, in the mean over time", func(m *kvcache.Shares64) float64 { return m.Token }),
 	kvShare("kv.reserve", "slots that are reserved and will be filled", func(m *kvcache.Shares64) float64 { return m.Reserve }),

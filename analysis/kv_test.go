@@ -23,7 +23,7 @@ type engine struct {
 	time int64
 }
 
-func (r *engine) tell(kind trace.Kind, cache, sequence, requested, provided int64, context string) {
+func (r *engine) mark(kind trace.Kind, cache, sequence, requested, provided int64, context string) {
 	r.time += 1000
 	e := trace.Event{
 		Seq: int64(len(r.Events)), Time: r.time, Kind: kind, Device: trace.NoDevice, Arena: trace.NoArena, Stream: cache,
@@ -39,7 +39,7 @@ func (r *engine) tell(kind trace.Kind, cache, sequence, requested, provided int6
 func serve(requests int, seed uint64) *engine {
 	r := &engine{Recorder: modeltest.New()}
 	random := rand.New(rand.NewPCG(seed, 1))
-	r.tell(trace.KindKVCache, 1, 0, 1024, 100, "layout=paged\tblock=16\tnull=1\tengine=mine")
+	r.mark(trace.KindKVCache, 1, 0, 1024, 100, "layout=paged\tblock=16\tnull=1\tengine=mine")
 	type running struct {
 		tokens, output int64
 		blocks         []int64
@@ -51,7 +51,7 @@ func serve(requests int, seed uint64) *engine {
 	live := map[int64]*running{}
 	grow := func(id int64, s *running, tokens int64) {
 		for int64(len(s.blocks))*16 < s.tokens+tokens {
-			r.tell(trace.KindKVReserve, 1, id, free[0], 16, "prompt=30")
+			r.mark(trace.KindKVReserve, 1, id, free[0], 16, "prompt=30")
 			s.blocks, free = append(s.blocks, free[0]), free[1:]
 		}
 		s.tokens += tokens
@@ -60,7 +60,7 @@ func serve(requests int, seed uint64) *engine {
 		for id := range next {
 			if s := live[id]; s != nil {
 				if s.output--; s.output < 0 {
-					r.tell(trace.KindKVFree, 1, id, 0, 0, "")
+					r.mark(trace.KindKVFree, 1, id, 0, 0, "")
 					free = append(free, s.blocks...)
 					delete(live, id)
 				}
@@ -72,12 +72,12 @@ func serve(requests int, seed uint64) *engine {
 			}
 		}
 		if len(live) > 0 {
-			r.tell(trace.KindKVAppend, 1, -1, 1, 0, "")
+			r.mark(trace.KindKVAppend, 1, -1, 1, 0, "")
 		}
 		if next < int64(requests) && len(live) < 8 {
 			s := &running{output: 1 + random.Int64N(60)}
 			grow(next, s, 30)
-			r.tell(trace.KindKVAppend, 1, next, 30, 0, "")
+			r.mark(trace.KindKVAppend, 1, next, 30, 0, "")
 			live[next] = s
 			next++
 		}
@@ -128,7 +128,7 @@ func TestKeysValues(t *testing.T) {
 			t.Errorf("%s is %v, want %v", name, got, want)
 		}
 		if _, _, ok := m.Value(&DeviceResult{}); ok {
-			t.Errorf("%s has a value where nothing was told", name)
+			t.Errorf("%s has a value without a KV cache", name)
 		}
 	}
 	if err := kv.Simulate(context.Background()); err != nil {
@@ -151,10 +151,10 @@ func ofKV(m Metric) bool { return strings.HasPrefix(m.Name, "kv.") }
 // A policy that could serve none of the requests says so, and ends.
 func TestKeysValuesThatAPolicyCannotServe(t *testing.T) {
 	r := &engine{Recorder: modeltest.New()}
-	r.tell(trace.KindKVCache, 1, 0, 48, 100, "layout=contiguous")
-	r.tell(trace.KindKVReserve, 1, 0, 0, 40, "")
-	r.tell(trace.KindKVAppend, 1, 0, 33, 0, "")
-	r.tell(trace.KindKVFree, 1, 0, 0, 0, "")
+	r.mark(trace.KindKVCache, 1, 0, 48, 100, "layout=contiguous")
+	r.mark(trace.KindKVReserve, 1, 0, 0, 40, "")
+	r.mark(trace.KindKVAppend, 1, 0, 33, 0, "")
+	r.mark(trace.KindKVFree, 1, 0, 0, 0, "")
 	kv := r.analyze(t)
 	if err := kv.Simulate(context.Background()); err != nil {
 		t.Fatal(err)
@@ -225,28 +225,28 @@ func TestKeysValuesOfAPart(t *testing.T) {
 	}
 }
 
-// TestKeysValuesSayWhereTheyGoWrong: the books of an engine that are wrong end there, and the
-// analysis of the memory goes on.
-func TestKeysValuesSayWhereTheyGoWrong(t *testing.T) {
+// TestWrongMarksOfKVCaches: the analysis of a KV cache ends at a mark that contradicts those before, and that
+// of the memory goes on.
+func TestWrongMarksOfKVCaches(t *testing.T) {
 	for _, test := range []struct {
 		name string
-		tell func(r *engine)
+		mark func(r *engine)
 		want string
 	}{
-		{"free of unknown", func(r *engine) { r.tell(trace.KindKVFree, 1, 9, 0, 0, "") }, "event seq 1, kv_free of cache 1: a free of sequence 9, which has no slots"},
-		{"cache unknown", func(r *engine) { r.tell(trace.KindKVAppend, 3, 9, 1, 0, "") }, "event seq 1, kv_append of cache 3: no kv_cache event describes the cache"},
+		{"free of unknown", func(r *engine) { r.mark(trace.KindKVFree, 1, 9, 0, 0, "") }, "event seq 1, kv_free of cache 1: a free of sequence 9, which has no slots"},
+		{"cache unknown", func(r *engine) { r.mark(trace.KindKVAppend, 3, 9, 1, 0, "") }, "event seq 1, kv_append of cache 3: no kv_cache event describes the cache"},
 		{"tokens negative", func(r *engine) {
-			r.tell(trace.KindKVReserve, 1, 0, 1, 16, "")
-			r.tell(trace.KindKVAppend, 1, 0, -4, 0, "")
+			r.mark(trace.KindKVReserve, 1, 0, 1, 16, "")
+			r.mark(trace.KindKVAppend, 1, 0, -4, 0, "")
 		}, "event seq 2, kv_append of cache 1: -4 tokens are appended"},
-		{"share of unknown", func(r *engine) { r.tell(trace.KindKVShare, 1, 0, 5, 16, "") }, "event seq 1, kv_share of cache 1: sequence 0 shares block 5, which nobody uses"},
-		{"blocks without end", func(r *engine) { r.tell(trace.KindKVReserve, 1, 0, 0, 1<<40, "") }, "slots from 0 on for sequence 0, of at most 64"},
+		{"share of unknown", func(r *engine) { r.mark(trace.KindKVShare, 1, 0, 5, 16, "") }, "event seq 1, kv_share of cache 1: sequence 0 shares block 5, which nobody uses"},
+		{"blocks without end", func(r *engine) { r.mark(trace.KindKVReserve, 1, 0, 0, 1<<40, "") }, "slots from 0 on for sequence 0, of at most 64"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r := &engine{Recorder: modeltest.New()}
-			r.tell(trace.KindKVCache, 1, 0, 64, 100, "layout=paged\tblock=16")
-			test.tell(r)
-			r.tell(trace.KindKVReserve, 1, 1, 2, 16, "") // passed over
+			r.mark(trace.KindKVCache, 1, 0, 64, 100, "layout=paged\tblock=16")
+			test.mark(r)
+			r.mark(trace.KindKVReserve, 1, 1, 2, 16, "") // passed over
 			result, err := Run(modeltest.Source(r.Events, 100), Options{Text: r.Strings.Text})
 			if err != nil {
 				t.Fatal(err)
@@ -264,19 +264,19 @@ func TestKeysValuesSayWhereTheyGoWrong(t *testing.T) {
 	}
 }
 
-// TestBeams counts each beam as a sequence, up to the end of its cache, and tells caches of other
+// TestBeams counts each beam as a sequence, up to the end of its cache, and keeps caches of other
 // numbers of beams apart.
 func TestBeams(t *testing.T) {
 	r := &engine{Recorder: modeltest.New()}
 	for cache, beams := range map[int64]string{1: "", 2: "\tbeams=2"} {
-		r.tell(trace.KindKVCache, cache, 0, 0, 96, "layout=contiguous\tengine=transformers DynamicCache"+beams)
+		r.mark(trace.KindKVCache, cache, 0, 0, 96, "layout=contiguous\tengine=transformers DynamicCache"+beams)
 		for row := range int64(4) {
-			r.tell(trace.KindKVReserve, cache, row, 0, 3, "prompt=3")
-			r.tell(trace.KindKVAppend, cache, row, 3, 0, "")
+			r.mark(trace.KindKVReserve, cache, row, 0, 3, "prompt=3")
+			r.mark(trace.KindKVAppend, cache, row, 3, 0, "")
 		}
-		r.tell(trace.KindKVReserve, cache, kvcache.All, 0, 1, "")
-		r.tell(trace.KindKVAppend, cache, kvcache.All, 1, 0, "")
-		r.tell(trace.KindKVFree, cache, kvcache.All, 0, 0, "")
+		r.mark(trace.KindKVReserve, cache, kvcache.All, 0, 1, "")
+		r.mark(trace.KindKVAppend, cache, kvcache.All, 1, 0, "")
+		r.mark(trace.KindKVFree, cache, kvcache.All, 0, 0, "")
 	}
 	result, err := Run(modeltest.Source(r.Events, 100), Options{Text: r.Strings.Text})
 	if err != nil {

@@ -215,7 +215,7 @@ func TestLeakByRequests(t *testing.T) {
 	}
 }
 
-// A phase that came at the start only tells nothing of a leak, though memory rose in it.
+// A phase that came at the start only shows no leak, though memory rose in it.
 func TestLeakOfAWarmUp(t *testing.T) {
 	s := newServer(t)
 	for n := range 8 {
@@ -262,7 +262,7 @@ func TestLeakByTime(t *testing.T) {
 	}
 }
 
-// A short job tells nothing over time; nor does one with iterations that are too few.
+// A short job has no trend over time; nor does one with iterations that are too few.
 func TestNoLeakByTime(t *testing.T) {
 	s := newServer(t)
 	for n := range 8 {
@@ -282,8 +282,8 @@ func TestNoLeakByTime(t *testing.T) {
 	}
 }
 
-// Requests that repeat themselves are iterations, by their period; of too few of those nothing is told,
-// and time decides.
+// Requests that repeat themselves are iterations, by their period; too few of those show no trend, and
+// the trend over time decides.
 func TestLeakByTimeOfFewPeriods(t *testing.T) {
 	r := modeltest.New()
 	a := newArena(t, r, bfc.Options{Limit: bfc.NoLimit}, bfc.DeviceOptions{VMM: true, Granularity: 2 * mib})
@@ -328,7 +328,7 @@ func TestLeakBySequences(t *testing.T) {
 	}
 }
 
-// Requests of several threads that overlap are told apart by thread.
+// Overlapping requests of several threads are told apart by thread.
 func TestRequestsOfThreads(t *testing.T) {
 	s := newServer(t)
 	for n := range 12 {

@@ -212,7 +212,7 @@ func (a *analyzer) unmapped(e *trace.Event) error {
 // finishEvent makes the ledger check the terms, and passes the state to the trackers.
 func (a *analyzer) finishEvent(ar *arena, e *trace.Event) error {
 	d := ar.device
-	if err := a.ledger.Settle(ar.Arena); err != nil {
+	if err := a.ledger.EndChanges(ar.Arena); err != nil {
 		return err
 	}
 	if d.native != nil {

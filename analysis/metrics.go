@@ -25,7 +25,7 @@ type Metric struct {
 	Unit Unit
 	Help string // what it is, in one line
 	// Value is the number, and the seq of the event after which it was true; -1 for a
-	// number of the whole trace. It is not ok where the trace does not tell the number:
+	// number of the whole trace. It is not ok where the number does not follow from the trace:
 	// iteration.* of a trace without iterations, category.* of one that has nothing about its
 	// requesters, shares of nothing. [Metric.Unknown] says why.
 	Value func(*DeviceResult) (value float64, seq int64, ok bool)

@@ -58,7 +58,7 @@ func TestMetrics(t *testing.T) {
 			continue
 		}
 		if ofAccounting(m) || ofTags(m) {
-			continue // TestAccountingMetrics and TestSleepMetrics have them
+			continue // TestAccountingMetrics and TestPauseMetrics have them
 		}
 		if ofKV(m) {
 			continue // TestKeysValues has them
@@ -87,12 +87,12 @@ func TestMetrics(t *testing.T) {
 
 func ofTags(m Metric) bool { return strings.HasPrefix(m.Name, "pause.") }
 
-// A number that the trace does not tell is not 0: a gate on it must not pass.
-func TestMetricsThatAreNotTold(t *testing.T) {
+// A number that is not known is not 0: a gate on it must not pass.
+func TestUnknownMetrics(t *testing.T) {
 	r := modeltest.New()
 	newArena(t, r, bfc.Options{Limit: 1 << 30}, bfc.DeviceOptions{}) // that is never used
 	d := run(t, r, Options{}).Devices[0]
-	untold := map[string]bool{
+	unknown := map[string]bool{
 		"waste.internal": true, "waste.rounding": true, "waste.slack": true, "waste.reserve": true,
 		"waste.stranded": true, "waste.reusable": true,
 		"waste.external": true, "waste.total": true, "idle.requested": true, "idle.provided": true,
@@ -105,11 +105,11 @@ func TestMetricsThatAreNotTold(t *testing.T) {
 			continue
 		}
 		if ofKV(m) {
-			untold[m.Name] = true
+			unknown[m.Name] = true
 		}
 		value, _, ok := m.Value(&d)
-		if ok == untold[m.Name] || value != value {
-			t.Errorf("%s = %v, told %v", m.Name, value, ok)
+		if ok == unknown[m.Name] || value != value {
+			t.Errorf("%s = %v, known %v", m.Name, value, ok)
 		}
 		if !ok && m.Unknown(&d) == "" {
 			t.Errorf("%s is unknown, and nothing says why", m.Name)

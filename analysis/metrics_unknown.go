@@ -33,7 +33,7 @@ func (m *Metric) Unknown(d *DeviceResult) string {
 	case "category", "phase":
 		switch {
 		case subject == "category" && !d.Held.Known:
-			return "the recording does not tell who requested memory"
+			return "the recording does not have who requested memory"
 		case subject == "category":
 			return "nothing was live at the peak"
 		case strings.HasSuffix(m.Name, ".allocated") && len(d.Iterations) == 0:

@@ -9,7 +9,7 @@ import (
 )
 
 // taggedJob has two arenas of tag kv and one without, on one device. The greatest R of the tag is
-// 6 MiB while both its arenas are awake, of the device 12 MiB at the end, when one of them sleeps.
+// 6 MiB while both its arenas are resident, that of the device 12 MiB at the end, when one of them is paused.
 func taggedJob(r *modeltest.Recorder) {
 	add := func(kind trace.Kind, arena int32, addr, requested, provided int64, context string) {
 		r.Add(trace.Event{Kind: kind, Arena: arena, Addr: addr, Requested: requested, Provided: provided, Context: r.Strings.Intern(context)})
@@ -44,7 +44,7 @@ func TestOfTag(t *testing.T) {
 	known := map[string]bool{}
 	for name, want := range map[string]float64{
 		"reserved.peak":        6 * mib,
-		"reserved.final":       4 * mib, // the other one sleeps
+		"reserved.final":       4 * mib, // the other one is paused
 		"requested.peak":       3*mib - 100 + 1000,
 		"provided.peak":        3*mib + 1024,
 		"requested.at_peak":    3*mib - 100,

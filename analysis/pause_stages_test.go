@@ -59,11 +59,11 @@ func (j *colocated) label(addr int64, text string) {
 	j.add(trace.Event{Kind: trace.KindLabel, Addr: addr, Context: j.strings.Intern(text)})
 }
 
-// sleep and wake are one call about several arenas, which takes a ms.
-func (j *colocated) sleep(copied int64, arenas ...int32) {
+// pause and resume are one call about several arenas, which takes a ms.
+func (j *colocated) pause(copied int64, arenas ...int32) {
 	j.transition(trace.KindPause, copied, arenas)
 }
-func (j *colocated) wake(copied int64, arenas ...int32) {
+func (j *colocated) resume(copied int64, arenas ...int32) {
 	j.transition(trace.KindResume, copied, arenas)
 }
 
@@ -99,29 +99,29 @@ func (j *colocated) run() *DeviceResult {
 	return &r.Devices[0]
 }
 
-// asleep is two steps in which all of the engine wakes before the sync. What phases say is
-// given by their names, "" being none.
-func asleep(t *testing.T, train, sync, rollout string) *colocated {
+// inTurns is two iterations of a trainer and an engine whose tags are all resumed before the sync. Phases
+// say what they use by their names; "" is no phase.
+func inTurns(t *testing.T, train, sync, rollout string) *colocated {
 	j := newColocated(t)
 	j.take(outsideArena, 10, "")
 	j.take(trainerArena, 20, "")
 	j.take(rolloutArena, 16, "")
 	j.take(cacheArena, 40, "")
-	j.sleep(0, rolloutArena, cacheArena)
+	j.pause(0, rolloutArena, cacheArena)
 	for range 2 {
 		j.phase(train, 100, nil)
-		j.wake(0, rolloutArena, cacheArena)
+		j.resume(0, rolloutArena, cacheArena)
 		j.phase(sync, 10, nil)
-		j.sleep(20, trainerArena)
+		j.pause(20, trainerArena)
 		j.phase(rollout, 50, nil)
-		j.sleep(0, rolloutArena, cacheArena)
-		j.wake(20, trainerArena)
+		j.pause(0, rolloutArena, cacheArena)
+		j.resume(20, trainerArena)
 	}
 	return j
 }
 
-func TestSleepOfGivenPhases(t *testing.T) {
-	s := asleep(t, "train\tuses=trainer", "sync\tuses=trainer rollout", "rollout\tuses=rollout kv_cache nobody").run().Pauses
+func TestPausesOfGivenPhases(t *testing.T) {
+	s := inTurns(t, "train\tuses=trainer", "sync\tuses=trainer rollout", "rollout\tuses=rollout kv_cache nobody").run().Pauses
 	want := resumeplan.Cycle{
 		Tags: []resumeplan.Tag{{Name: "trainer", Bytes: 20 * mib, Copied: true}, {Name: "rollout", Bytes: 16 * mib}, {Name: "kv_cache", Bytes: 40 * mib, KV: true}},
 		Stages: []resumeplan.Stage{
@@ -166,31 +166,31 @@ func TestSleepOfGivenPhases(t *testing.T) {
 
 // A cycle that was cut off after its first stage is none more.
 func TestCopiedInACycle(t *testing.T) {
-	j := asleep(t, "train", "sync", "rollout")
+	j := inTurns(t, "train", "sync", "rollout")
 	j.phase("train", 100, nil)
 	if s := j.run().Pauses; s.Stages[0].Visits != 3 || s.Recorded.Copied != 40*mib {
 		t.Errorf("%d visits, %d copied", s.Stages[0].Visits, s.Recorded.Copied)
 	}
 }
 
-// Phases that do not say what they use need what was awake.
-func TestSleepOfPhases(t *testing.T) {
-	s := asleep(t, "train", "sync", "rollout").run().Pauses
+// Phases without uses= need what was resident.
+func TestPausesOfPhases(t *testing.T) {
+	s := inTurns(t, "train", "sync", "rollout").run().Pauses
 	if s.OnUse.Peak != 86*mib || s.Stages[1].Given || s.Cycle.Unneeded(1) != 0 {
-		t.Errorf("the plan's peak is %d, told %v, %d held in vain", s.OnUse.Peak, s.Stages[1].Given, s.Cycle.Unneeded(1))
+		t.Errorf("the plan's peak is %d, uses given %v, %d resident but unneeded", s.OnUse.Peak, s.Stages[1].Given, s.Cycle.Unneeded(1))
 	}
 }
 
 // A tag that slept through one visit of a stage is not needed in it.
-func TestSleepThroughOneVisit(t *testing.T) {
+func TestPauseThroughOneVisit(t *testing.T) {
 	j := newColocated(t)
 	j.take(trainerArena, 20, "")
 	j.take(cacheArena, 40, "")
 	j.phase("train", 10, nil)
 	j.phase("rollout", 10, nil)
-	j.sleep(0, cacheArena)
+	j.pause(0, cacheArena)
 	j.phase("train", 10, nil)
-	j.wake(0, cacheArena)
+	j.resume(0, cacheArena)
 	j.phase("rollout", 10, nil)
 	s := j.run().Pauses
 	if diff := cmp.Diff([]bool{true, false, false}, s.Cycle.Stages[0].Needs); diff != "" || s.Cycle.Unneeded(0) != 40*mib {
@@ -200,8 +200,8 @@ func TestSleepThroughOneVisit(t *testing.T) {
 
 // Without phases stages are the stretches between transitions; what is shorter than a
 // transition is a switch, and torch's own phases are parts of steps.
-func TestSleepWithoutPhases(t *testing.T) {
-	j := asleep(t, "", "", "")
+func TestPausesWithoutPhases(t *testing.T) {
+	j := inTurns(t, "", "", "")
 	j.phase("forward", 1, nil)
 	j.phase("backward", 1, nil)
 	s := j.run().Pauses
@@ -219,7 +219,7 @@ func TestSleepWithoutPhases(t *testing.T) {
 }
 
 func TestResidencies(t *testing.T) {
-	s := asleep(t, "", "", "").run().Pauses
+	s := inTurns(t, "", "", "").run().Pauses
 	type moment struct{ ms, base, trainer, rollout, cache int64 }
 	var got []moment
 	for _, p := range s.Series {
@@ -240,22 +240,22 @@ func TestResidencies(t *testing.T) {
 	}
 }
 
-// Whatever sleeps and wakes, what is awake by tag and outside of tags is R, and its course has
-// the greatest R.
+// However tags are paused and resumed, resident bytes of tags and untagged bytes add up to R, and their
+// course has the greatest R.
 func TestResidenciesAddUp(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		j := newColocated(t)
-		asleep := map[int32]bool{}
+		paused := map[int32]bool{}
 		for range rapid.IntRange(1, 30).Draw(rt, "steps") {
 			arena := rapid.Int32Range(outsideArena, cacheArena).Draw(rt, "arena")
 			j.time += rapid.Int64Range(0, 3).Draw(rt, "ms")
 			switch {
-			case asleep[arena]:
-				j.wake(0, arena)
-				asleep[arena] = false
-			case arena != outsideArena && j.mapped[arena] > 0 && rapid.Bool().Draw(rt, "sleep"):
-				j.sleep(0, arena)
-				asleep[arena] = true
+			case paused[arena]:
+				j.resume(0, arena)
+				paused[arena] = false
+			case arena != outsideArena && j.mapped[arena] > 0 && rapid.Bool().Draw(rt, "pause"):
+				j.pause(0, arena)
+				paused[arena] = true
 			default:
 				j.take(arena, 2*rapid.Int64Range(1, 8).Draw(rt, "size"), "")
 			}
@@ -284,9 +284,9 @@ func TestOutside(t *testing.T) {
 		j.label(j.take(outsideArena, 6, "module=engine.cache"), "category=kv_cache\tname=tables")
 	})
 	brief := j.take(outsideArena, 2, "")
-	j.sleep(0, cacheArena)
+	j.pause(0, cacheArena)
 	j.add(trace.Event{Kind: trace.KindFree, Arena: outsideArena, Addr: brief, Requested: 2 * mib, Provided: 2 * mib})
-	j.sleep(0, trainerArena)              // with less outside
+	j.pause(0, trainerArena)              // with less outside
 	j.take(outsideArena, 100, "too late") // no pause sees it
 	d := j.run()
 	want := Untagged{
@@ -300,9 +300,9 @@ func TestOutside(t *testing.T) {
 	if diff := cmp.Diff(want, d.Pauses.Untagged); diff != "" {
 		t.Errorf("outside (-want +got):\n%s", diff)
 	}
-	strays := []UntaggedCategory{{Category: "kv_cache", Tag: "kv_cache", Inside: 40 * mib, Blocks: 1, Bytes: 6 * mib, Owners: []string{"engine.cache"}}}
-	if diff := cmp.Diff(strays, d.Pauses.Categories); diff != "" {
-		t.Errorf("strays (-want +got):\n%s", diff)
+	untagged := []UntaggedCategory{{Category: "kv_cache", Tag: "kv_cache", Inside: 40 * mib, Blocks: 1, Bytes: 6 * mib, Owners: []string{"engine.cache"}}}
+	if diff := cmp.Diff(untagged, d.Pauses.Categories); diff != "" {
+		t.Errorf("untagged by category (-want +got):\n%s", diff)
 	}
 }
 
@@ -327,17 +327,17 @@ func TestFreeOutsideOfTags(t *testing.T) {
 	}
 }
 
-func TestNoSleepWithoutTags(t *testing.T) {
+func TestNoPausesWithoutTags(t *testing.T) {
 	j := newColocated(t)
 	j.events = j.events[:1]
 	j.take(outsideArena, 2, "")
 	if s := j.run().Pauses; s != nil {
-		t.Errorf("sleep %+v", s)
+		t.Errorf("pauses %+v", s)
 	}
 }
 
-func TestSleepMetrics(t *testing.T) {
-	j := asleep(t, "train\tuses=trainer", "sync\tuses=trainer rollout", "rollout\tuses=rollout kv_cache")
+func TestPauseMetrics(t *testing.T) {
+	j := inTurns(t, "train\tuses=trainer", "sync\tuses=trainer rollout", "rollout\tuses=rollout kv_cache")
 	j.transition(trace.KindResume, 0, []int32{cacheArena})
 	j.events[len(j.events)-1].Requested = 0
 	j.events[len(j.events)-1].Context = j.strings.Intern("tag=kv_cache\tfailed=no memory")

@@ -90,14 +90,14 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// The peak comes while a tag sleeps: nothing of it is in the picture, though its blocks live.
+// At the peak a tag is paused: nothing of it is in the picture, though its blocks are live.
 func TestPeakWhilePaused(t *testing.T) {
 	p := newPausing(t)
-	asleep := p.take(t, p.tagged, 8*mib)
+	block := p.take(t, p.tagged, 8*mib)
 	p.take(t, p.tagged, 2*mib)
 	p.transition(trace.KindPause, 10*mib, "tag=kv")
 	p.take(t, p.main, 64*mib)
-	p.tagged.Free(asleep, false)
+	p.tagged.Free(block, false)
 	d, err := p.run(t)
 	if err != nil {
 		t.Fatal(err)
@@ -109,8 +109,8 @@ func TestPeakWhilePaused(t *testing.T) {
 
 func TestPauseThatCannotBe(t *testing.T) {
 	for name, change := range map[string]func(p *pausing){
-		"other bytes":  func(p *pausing) { p.transition(trace.KindPause, 3*mib, "tag=kv") },
-		"resume awake": func(p *pausing) { p.transition(trace.KindResume, 2*mib, "tag=kv") },
+		"other bytes":     func(p *pausing) { p.transition(trace.KindPause, 3*mib, "tag=kv") },
+		"resume resident": func(p *pausing) { p.transition(trace.KindResume, 2*mib, "tag=kv") },
 		"twice": func(p *pausing) {
 			p.transition(trace.KindPause, 2*mib, "tag=kv")
 			p.transition(trace.KindPause, 2*mib, "tag=kv")

@@ -84,7 +84,7 @@ func TestPoolsEnd(t *testing.T) {
 	}
 }
 
-// Only pools that something was captured in are those of CUDA graphs, in a trace that tells of
+// Only pools that something was captured in are those of CUDA graphs, in a trace that has
 // captures.
 func TestPoolsOfGraphs(t *testing.T) {
 	for _, test := range []struct {

@@ -74,7 +74,7 @@ type DeviceResult struct {
 	// OOMOwners are the same at the first request that failed, by what was known then; nil without one.
 	OOMOwners []Owner
 	// Phases are those of the whole trace, and PhaseIterations the same by iteration, the
-	// first and the last of marked ones. Both are nil where the trace tells no phases.
+	// first and the last of marked ones. Both are nil where the trace has no phases.
 	Phases          []PhaseUse
 	PhaseIterations []PhaseIteration
 

@@ -144,7 +144,7 @@ func (a *analyzer) batch(b *trace.Batch) error {
 	return nil
 }
 
-// observe tells of an event, and what its device is like now.
+// observe passes on an event, with its device after it.
 func (a *analyzer) observe(e *trace.Event) {
 	id := e.Device
 	if ar := a.lookup(e.Arena); ar != nil {

@@ -7,28 +7,28 @@ import (
 	"testing"
 )
 
-// told records what an allocator asks of a device.
-type told struct {
+// logged is a device that logs what an allocator asks of it.
+type logged struct {
 	*Device
 	calls []string
 }
 
-func (m *told) say(format string, values ...any) {
+func (m *logged) say(format string, values ...any) {
 	m.calls = append(m.calls, fmt.Sprintf(format, values...))
 }
 
-func (m *told) Grow(bytes uint64) (addr, granted uint64, ok bool) {
+func (m *logged) Grow(bytes uint64) (addr, granted uint64, ok bool) {
 	addr, granted, ok = m.Device.Grow(bytes)
 	m.say("Grow(%d) grants [%d, %d)", bytes, addr-exampleBase, addr-exampleBase+granted)
 	return addr, granted, ok
 }
 
-func (m *told) Map(addr, bytes uint64) bool {
+func (m *logged) Map(addr, bytes uint64) bool {
 	m.say("Map(%d, %d)", addr-exampleBase, bytes)
 	return m.Device.Map(addr, bytes)
 }
 
-func (m *told) TryUnmap(addr, bytes uint64) bool {
+func (m *logged) TryUnmap(addr, bytes uint64) bool {
 	m.say("TryUnmap(%d, %d)", addr-exampleBase, bytes)
 	return m.Device.TryUnmap(addr, bytes)
 }
@@ -45,7 +45,7 @@ func TestDocExample(t *testing.T) {
 		p, _ := PresetNamed(preset)
 		options := p.ForArena(Arena{Total: 1 << 30, Granularity: 2 * mib})
 		options.Headroom, options.Trim = 0, Trim{}
-		memory := &told{Device: NewDevice(DeviceOptions{VMM: true, Granularity: 2 * mib, Base: exampleBase, Physical: 1 << 30})}
+		memory := &logged{Device: NewDevice(DeviceOptions{VMM: true, Granularity: 2 * mib, Base: exampleBase, Physical: 1 << 30})}
 		a := mustNew(t, options.Heap(), memory)
 		blocks := map[string]Block{}
 		for _, step := range []struct {

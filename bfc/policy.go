@@ -113,7 +113,7 @@ type Dimension struct {
 	// constants.
 	Choices []Choice
 	Default string   // in preset classic
-	Tune    []string // what `tune` tries unless it is told otherwise; nil: it tries no values
+	Tune    []string // what `tune` tries without a flag; nil: it tries no values
 	Replay  bool     // whether `replay` has a flag for it
 	// Served is whether it concerns what `record --serve` serves while torch has its own allocator.
 	Served bool

@@ -47,10 +47,10 @@ func accountingResults() []*analysis.Result {
 		b.Unexplained = 0
 		return b
 	}
-	of := func(name string, books *analysis.Account) *analysis.Result {
+	of := func(name string, account *analysis.Account) *analysis.Result {
 		r := reporttest.Training(3, 2, 2)
 		r.Process = name
-		r.Devices[0].Account = books
+		r.Devices[0].Account = account
 		return r
 	}
 	var many []analysis.LibraryUse
@@ -92,7 +92,7 @@ func accountingResults() []*analysis.Result {
 }
 
 // Device accounting alone, of all these processes, in each form.
-func TestBooks(t *testing.T) {
+func TestAccounting(t *testing.T) {
 	var text, markdown bytes.Buffer
 	var sections []layout.Section
 	var all []*jsonDeviceAccounting

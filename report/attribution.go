@@ -207,7 +207,7 @@ func callers(g *analysis.Group, shown, columns int) [][]layout.Cell {
 	return rows
 }
 
-// jsonLive is who held what at an instant; null where the recording tells nothing of it.
+// jsonLive is live allocations at an instant; null where the recording has nothing of their origins.
 type jsonLive struct {
 	Categories jsonBreakdown   `json:"categories"`
 	Phases     jsonBreakdown   `json:"phases"`

@@ -14,7 +14,7 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// trainer writes down what a training job does, with all that attribution tells.
+// trainer writes down what a training job does, with all that attribution reads.
 type trainer struct {
 	*modeltest.Recorder
 	arena *modeltest.Arena
@@ -238,7 +238,7 @@ func TestHeldOfANativeAllocator(t *testing.T) {
 		for _, s := range attributionSections(d) {
 			for _, c := range s.Columns {
 				if c.Name == "provided" && native {
-					t.Errorf("%s tells what was provided", s.Title)
+					t.Errorf("%s has provided bytes", s.Title)
 				}
 			}
 			for _, r := range append(s.Rows, s.Total) {

@@ -28,7 +28,7 @@ func fixtures() []fixture {
 		{"ranks", []*analysis.Result{ranked("rank0", 4, "GPU-a"), troubled(), ranked("rank12-pid4194304", 12, "GPU-b")}},
 		{"attributed", []*analysis.Result{attributed(strings.Clone, false)}},
 		{"exhausted", []*analysis.Result{attributed(strings.Clone, true)}},
-		{"asleep", []*analysis.Result{asleep()}},
+		{"paused", []*analysis.Result{pausedResult()}},
 		{"hostile_attributed", []*analysis.Result{spoiled()}},
 		{"one_event", []*analysis.Result{oneEvent()}},
 		{"no_allocations", []*analysis.Result{{Process: "pid7", Events: 2, Duration: 1500, Devices: []analysis.DeviceResult{{Peak: never(), Final: never()}}}}},

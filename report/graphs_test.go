@@ -125,8 +125,8 @@ func TestGraphsAreReported(t *testing.T) {
 	}
 }
 
-// Captures that could be pieces of larger ones are told where something was replayed, in every form.
-func TestUnnamedCapturesAreTold(t *testing.T) {
+// Captures that could be pieces of larger ones are reported where something was replayed, in every form.
+func TestUnnamedCapturesAreReported(t *testing.T) {
 	forms := func(unnamed int) map[string]string {
 		results := graphsResults()[:1]
 		results[0].Devices[0].Graphs.WhatIfs[0].Unnamed = unnamed
@@ -142,13 +142,13 @@ func TestUnnamedCapturesAreTold(t *testing.T) {
 		}
 		return map[string]string{"text": text.String(), "markdown": markdown.String(), "page": string(page)}
 	}
-	told := func(forms map[string]string, form string) bool {
+	reported := func(forms map[string]string, form string) bool {
 		return strings.Contains(forms[form], "each capture without a name counts as a shape (3 here)")
 	}
 	some, none := forms(3), forms(0)
 	for _, form := range []string{"text", "markdown", "page"} {
-		if !told(some, form) || strings.Contains(none[form], "without a name") {
-			t.Errorf("%s: with 3 unnamed captures told: %v; with none: %v", form, told(some, form), strings.Contains(none[form], "without a name"))
+		if !reported(some, form) || strings.Contains(none[form], "without a name") {
+			t.Errorf("%s: with 3 unnamed captures reported: %v; with none: %v", form, reported(some, form), strings.Contains(none[form], "without a name"))
 		}
 	}
 	why := graphsResults()[1].Devices[0].Graphs.WhatIfs[0]

@@ -11,7 +11,7 @@ import (
 	"github.com/memprof/memprof/report/reporttest"
 )
 
-// The leak is told by the trend that there is: over iterations, else over requests, else over time.
+// The leak section shows the trend that there is: over iterations, else over requests, else over time.
 func TestLeakSection(t *testing.T) {
 	const mib = 1 << 20
 	flat := analysis.Trend{Valid: true, Points: 30}

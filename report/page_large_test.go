@@ -79,7 +79,7 @@ func (j *job) take(t testing.TB, size uint64, context string) uint64 {
 	return addr
 }
 
-func (j *job) tell(kind trace.Kind, requested, provided int64, text string) {
+func (j *job) mark(kind trace.Kind, requested, provided int64, text string) {
 	j.Add(trace.Event{Kind: kind, Device: trace.NoDevice, Arena: trace.NoArena, Requested: requested, Provided: provided, Context: j.Strings.Intern(text)})
 }
 
@@ -91,22 +91,22 @@ func trainingJob(t testing.TB, layers int) func(*job, int) {
 			return fmt.Sprintf("module=model.decoder.layers.%d.%s\tstack=%d", layer, []string{"self_attn.q_proj", "self_attn.out", "mlp.up", "mlp.down"}[layer%4], 2+layer)
 		}
 		if i == 0 {
-			j.tell(trace.KindStack, 1, 0, "main train.py:210")
+			j.mark(trace.KindStack, 1, 0, "main train.py:210")
 			for layer := range layers {
-				j.tell(trace.KindStack, int64(2+layer), 1, fmt.Sprintf("forward modeling.py:%d", 100+layer))
+				j.mark(trace.KindStack, int64(2+layer), 1, fmt.Sprintf("forward modeling.py:%d", 100+layer))
 				w := j.take(t, uint64(1<<20+layer*4096), module(layer))
 				j.Add(trace.Event{Kind: trace.KindLabel, Addr: int64(w), Context: j.Strings.Intern(fmt.Sprintf("category=weights\tname=model.decoder.layers.%d.w", layer))})
 			}
 		}
 		length := uint64(256 + 64*random.IntN(12))
-		j.tell(trace.KindPhaseBegin, 0, 0, "forward")
+		j.mark(trace.KindPhaseBegin, 0, 0, "forward")
 		var kept []uint64
 		for layer := range layers {
 			kept = append(kept, j.take(t, length*4096, module(layer)), j.take(t, length*length*16, module(layer)))
 			j.arena.Free(j.take(t, length*8192, module(layer)), false)
 		}
-		j.tell(trace.KindPhaseEnd, 0, 0, "forward")
-		j.tell(trace.KindPhaseBegin, 0, 0, "backward")
+		j.mark(trace.KindPhaseEnd, 0, 0, "forward")
+		j.mark(trace.KindPhaseBegin, 0, 0, "backward")
 		for layer := range layers {
 			scratch := j.take(t, length*4096, module(layers-1-layer))
 			for range 2 {
@@ -115,12 +115,12 @@ func trainingJob(t testing.TB, layers int) func(*job, int) {
 			}
 			j.arena.Free(scratch, false)
 		}
-		j.tell(trace.KindPhaseEnd, 0, 0, "backward")
+		j.mark(trace.KindPhaseEnd, 0, 0, "backward")
 		j.Mark(int64(i))
 	}
 }
 
-// churningJob takes and frees blocks of random sizes, so many live at a time: what is hardest to tell in few bytes.
+// churningJob takes and frees blocks of random sizes, so many live at a time: what is hardest to store in few bytes.
 func churningJob(t testing.TB, live int) func(*job, int) {
 	random := rand.New(rand.NewPCG(3, 4))
 	var blocks []uint64

@@ -75,7 +75,7 @@ func pageOf(t testing.TB, p page.Page) []byte {
 	return out.Bytes()
 }
 
-// What a page is told of a small recording, number by number.
+// The data of a page of a small recording, number by number.
 func TestPageData(t *testing.T) {
 	result := explored(t, 2, nil)
 	page := pageOf(t, page.Page{Results: []*analysis.Result{result}, Path: "runs/mine runs/yours", Paths: map[*analysis.Result]string{result: "runs/mine"}})

@@ -54,13 +54,13 @@ func TestTransitionsByCall(t *testing.T) {
 		t.Errorf("what does not fit into the table (-want +got):\n%s", diff)
 	}
 	if append(pauseSections(&analysis.DeviceResult{}), resumeSections(&analysis.DeviceResult{})...) != nil {
-		t.Error("a section where nothing slept")
+		t.Error("a section where nothing was paused")
 	}
 }
 
-// asleep is the worked case of the article on verl and SGLang, in which all of the engine was
-// woken at once: Qwen2.5-7B on an H200 of 141 GB, in tenths of a GB.
-func asleep() *analysis.Result {
+// pausedResult is the example of the article on verl and SGLang, in which all tags of the engine were
+// resumed at once: Qwen2.5-7B on an H200 of 141 GB, in tenths of a GB.
+func pausedResult() *analysis.Result {
 	const tenth, none = 100_000_000, resumeplan.Paused
 	sizes := func(tenths ...int64) []int64 {
 		for i, size := range tenths {
@@ -125,7 +125,7 @@ func asleep() *analysis.Result {
 
 // What a device has beside arenas leaves less room for keys and values.
 func TestFit(t *testing.T) {
-	d := &asleep().Devices[0]
+	d := &pausedResult().Devices[0]
 	fit := fitOf(d, &d.Pauses.OnUse)
 	if want := int64(141e9 - 1e9 - 22.4e9); !fit.fits || fit.largestKV != want || fit.fraction != float64(want)/141e9 {
 		t.Errorf("staged: %+v, want %d bytes of KV", fit, want)
@@ -139,8 +139,8 @@ func TestFit(t *testing.T) {
 	}
 }
 
-func TestSleepFigure(t *testing.T) {
-	r := asleep()
+func TestPauseFigure(t *testing.T) {
+	r := pausedResult()
 	figures := Plots(r)
 	at := slices.IndexFunc(figures, func(f figure.Figure) bool { return f.Name == "pause" })
 	if at < 0 {

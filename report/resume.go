@@ -37,14 +37,14 @@ func stageSections(pauses *analysis.Pauses) []layout.Section {
 			layout.Words("stage"), layout.Numbers("visits"), layout.Numbers("took"), layout.Numbers("peak"), layout.Numbers("untagged"), layout.Numbers("untagged free"), layout.Numbers("needed"), layout.Numbers("not needed"),
 		},
 	}
-	var untold []string
+	var assumed []string
 	for i := range pauses.Stages {
 		s.Rows = append(s.Rows, stageRow(pauses, i))
 		if vain := notNeeded(pauses, i); vain != "" && len(s.After) < stagesShown {
 			s.After = append(s.After, layout.Cell{Text: fmt.Sprintf("not needed in %s: %s", plain.Shorten(pauses.Cycle.Stages[i].Name, 20), plain.Shorten(vain, 60)), Tone: layout.Warned})
 		}
 		if !pauses.Stages[i].Given {
-			untold = append(untold, plain.Shorten(pauses.Cycle.Stages[i].Name, 24))
+			assumed = append(assumed, plain.Shorten(pauses.Cycle.Stages[i].Name, 24))
 		}
 	}
 	s.Elide(stagesShown, 4)
@@ -55,9 +55,9 @@ func stageSections(pauses *analysis.Pauses) []layout.Section {
 	if slices.ContainsFunc(pauses.Stages, func(use analysis.StageUse) bool { return use.Free > 0 }) {
 		s.After = append(s.After, layout.Note("untagged free: untagged bytes that were free all the time; torch.cuda.empty_cache() would unmap them")...)
 	}
-	if len(untold) > 0 {
+	if len(assumed) > 0 {
 		s.After = append(s.After, layout.Row(
-			"without uses=: "+plain.Shorten(strings.Join(untold, ", "), 70),
+			"without uses=: "+plain.Shorten(strings.Join(assumed, ", "), 70),
 			"without uses=, a tag resident in all visits counts as needed, since kernels' reads are not recorded:",
 			"memprof.phase(name, uses=[tags]) names the tags that a stage needs",
 		)...)
@@ -462,7 +462,7 @@ func newJSONUntagged(o *analysis.Untagged) jsonUntagged {
 
 // jsonResume is there only if memory has tags.
 type jsonResume struct {
-	Sleep *jsonResumePlans `json:"pause,omitempty"`
+	Pause *jsonResumePlans `json:"pause,omitempty"`
 }
 
 func newJSONResume(d *analysis.DeviceResult) jsonResume { return jsonResume{newJSONResumePlans(d)} }

@@ -156,7 +156,7 @@ func TestJSONNotFinite(t *testing.T) {
 	}
 }
 
-// (F - L)/F takes L from the analysis, and is not told without a map.
+// (F - L)/F takes L from the analysis, and is left out without a map.
 func TestPeakFragmentation(t *testing.T) {
 	m := analysis.AddressMap{Arenas: []analysis.ArenaMap{{}}}
 	d := &analysis.DeviceResult{Map: m, LargestFree: 40, Peak: analysis.Instant{Reserve: 30, External: 94}}

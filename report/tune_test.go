@@ -39,8 +39,8 @@ func tuned() *Tuned {
 	return t
 }
 
-// untold is a job without iterations, for which no policy will do.
-func untold() *Tuned {
+// noIterations is a job without iterations, for which no policy will do.
+func noIterations() *Tuned {
 	return &Tuned{
 		Result:  &tune.Result{Allocs: 1, Outcomes: []tune.Outcome{{Policy: bfc.Policy{Growth: bfc.Needed, Split: bfc.SplitAlways}, PeakR: 2 * mib, SteadyR: 2 * mib, PeakT: 1, Refused: 1}}},
 		Process: reporttest.HostileName, Costs: tune.DefaultCosts(),
@@ -56,8 +56,8 @@ func TestTuneGolden(t *testing.T) {
 		{"tune_narrow.txt", func(w io.Writer) error { return TuneText(w, tuned(), layout.Options{Width: 80}) }},
 		{"tune.md", func(w io.Writer) error { return TuneMarkdown(w, tuned()) }},
 		{"tune.json", func(w io.Writer) error { return TuneJSON(w, tuned()) }},
-		{"tune_untold.txt", func(w io.Writer) error { return TuneText(w, untold(), layout.Options{}) }},
-		{"tune_untold.json", func(w io.Writer) error { return TuneJSON(w, untold()) }},
+		{"tune_no_iterations.txt", func(w io.Writer) error { return TuneText(w, noIterations(), layout.Options{}) }},
+		{"tune_no_iterations.json", func(w io.Writer) error { return TuneJSON(w, noIterations()) }},
 	} {
 		var out bytes.Buffer
 		if err := test.write(&out); err != nil {

@@ -341,8 +341,8 @@ func TestOpeningStateOfLabels(t *testing.T) {
 	}
 }
 
-// An arena that is paused across a part's border is paused in the later part, with what is left to
-// take; one that has woken is not, and a pause that failed is forgotten.
+// An arena that is paused across a part's border is paused in the later part, with the bytes that are still to be
+// unmapped; one that was resumed is not, and a pause that failed is forgotten.
 func TestOpeningStateOfPauses(t *testing.T) {
 	first := []trace.Event{
 		{Kind: trace.KindArena, Arena: 0},
@@ -367,7 +367,7 @@ func TestOpeningStateOfPauses(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff(map[int32]int64{0: 1<<20 - 1<<18}, paused); diff != "" {
-		t.Errorf("asleep in the later part (-want +got):\n%s", diff)
+		t.Errorf("paused in the later part (-want +got):\n%s", diff)
 	}
 }
 
@@ -447,6 +447,6 @@ func TestReaderAdvance(t *testing.T) {
 		t.Fatal(err)
 	}
 	if read != 70_000 || closed != 1 {
-		t.Errorf("told of %d events and %d ends, want 70,000 and 1", read, closed)
+		t.Errorf("reported %d events and %d ends, want 70,000 and 1", read, closed)
 	}
 }

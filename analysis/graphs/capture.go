@@ -370,13 +370,13 @@ func (d *deviceState) newShape(store *storeState, name string, seq, time int64) 
 	return s
 }
 
-// takes takes a new block.
-func (s *shapeState) takes(requested, provided int64, untold bool) {
+// takes adds a new block; native: its chunk is not known.
+func (s *shapeState) takes(requested, provided int64, native bool) {
 	s.t += requested
 	s.c += provided
 	s.Requested = max(s.Requested, s.t)
 	s.Provided = max(s.Provided, s.c)
-	if untold {
+	if native {
 		s.Provided = -1
 	}
 }
@@ -394,7 +394,7 @@ func (s *shapeState) touch(ar *Arena, r ledger.Range) {
 }
 
 // pagesOf are the pages that have a byte of r, which is mapped: the device's granules, or the
-// segments of an allocator that tells no more.
+// segments of an allocator that reports no more.
 func (ar *Arena) pagesOf(r ledger.Range) ledger.Range {
 	unit := ar.Granularity()
 	pages := ledger.Range{From: r.From / unit * unit, To: (r.To + unit - 1) / unit * unit}

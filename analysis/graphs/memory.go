@@ -30,7 +30,7 @@ type memoryRange struct {
 	// T and C of the arenas that lie over it, and the greatest they were.
 	over                       bool // one did
 	overT, overC, mostT, mostC int64
-	untold                     bool // the chunks in it are unknown
+	native                     bool // of a native allocator: chunks in it are not known
 }
 
 // alias is a stretch of a range and where in the store it is.
@@ -275,7 +275,7 @@ func (d *deviceState) overlaid(w *memoryRange, ar *Arena, e *trace.Event) {
 	w.overT += e.Requested
 	w.overC += e.Provided
 	w.mostT, w.mostC = max(w.mostT, w.overT), max(w.mostC, w.overC)
-	w.untold = w.untold || ar.Native
+	w.native = w.native || ar.Native
 	d.blocks[e.Addr] = blockState{shape: w.shape, requested: e.Requested, provided: e.Provided, number: -1}
 }
 
@@ -316,7 +316,7 @@ func (w *memoryRange) sumRequested() {
 		return
 	}
 	w.shape.Requested = w.mostT
-	if !w.untold {
+	if !w.native {
 		w.shape.Provided = w.mostC
 	}
 	w.over = false

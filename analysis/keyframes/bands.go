@@ -4,7 +4,7 @@ package keyframes
 type Band struct {
 	Start, End int64 // time
 	// Phase is "other" outside of all; "" where so many phases took turns within a short time that
-	// they are told as one.
+	// they count as one.
 	Phase string
 }
 

@@ -96,8 +96,8 @@ func (k *Tracker) Gone(s *ledger.Segment) {
 	}
 }
 
-// lifetimes are those of a live or pending block up to an event. A pending one was live before. What is told
-// of it while it is pending is told of both.
+// lifetimes returns those of a live or pending block up to an event. A pending block was live before: it has
+// two, and both get what is recorded of it while it is pending.
 func (k *Tracker) lifetimes(s *ledger.Segment, to int64) []lifetime {
 	l := lifetime{Block: s.Block(), from: s.Seq, to: to, kind: StretchLive, keys: k}
 	if s.Kind != ledger.PendingSegment {

@@ -121,7 +121,7 @@ func (i *integral) add(t *tally, ns int64) {
 	i.unique += d * float64(t.unique)
 }
 
-// never says of slots that were reserved at a time, and are given up now, that they stayed empty.
+// never counts slots as never filled that were reserved since a time and are freed now.
 func (r *Recorded) never(slots, since int64) {
 	if slots == 0 {
 		return
@@ -133,12 +133,12 @@ func (r *Recorded) never(slots, since int64) {
 	})
 }
 
-// through keeps the lengths of a sequence that went through.
+// through keeps the lengths of a sequence that has ended, once.
 func (r *Recorded) through(s *recordedSequence) {
-	if s.tokens == 0 || s.told {
+	if s.tokens == 0 || s.counted {
 		return
 	}
-	s.told = true
+	s.counted = true
 	r.Sessions++
 	if len(r.Requests) == MostRequests || s.tokens > longestRequest {
 		return

@@ -29,7 +29,8 @@ type recordedSequence struct {
 	prompt       int64 // 0: not said
 	bulk         int64 // tokens at the end of the last append of more than one
 	step         int64 // in which it got its last token
-	ended, told  bool
+	ended        bool
+	counted      bool             // its lengths are in Requests
 	open         []stretch        // contiguous: slots with room, in order
 	table        []*recordedBlock // paged
 }

@@ -46,7 +46,7 @@ func TestLargestFree(t *testing.T) {
 				}
 				blocks[at] = r.Bytes()
 			}
-			if err := l.Settle(ar); err != nil {
+			if err := l.EndChanges(ar); err != nil {
 				t.Fatal(err)
 			}
 			if rapid.IntRange(0, 3).Draw(t, "ask") == 0 {

@@ -9,7 +9,7 @@ import (
 )
 
 // Each change of memory is checked against the ledger and kept in the terms of the arena and its
-// device. After the changes of an event, Settle checks that the terms add up.
+// device. After the changes of an event, EndChanges checks that the terms add up.
 
 // ErrPaused is the error of an event that needs memory of a paused arena.
 var ErrPaused = errors.New("the arena is paused")
@@ -252,10 +252,10 @@ func (ar *Arena) ForgetPauses(after int64) {
 	ar.pauses = kept
 }
 
-// Settle ends the changes of an event: it returns an error if the terms of the arena, or of its device,
-// do not add up. In an arena that is sampled, free memory cannot be told from what chunks have beyond
-// their requests: both are in NotRequested.
-func (l *Ledger) Settle(ar *Arena) error {
+// EndChanges ends the changes of an event: it returns an error if the terms of the arena, or of its device,
+// do not add up. In an arena of a native allocator, free memory and what chunks have beyond their requests
+// are not known apart: both are in NotRequested.
+func (l *Ledger) EndChanges(ar *Arena) error {
 	if ar.Native {
 		free := ar.Split.Free()
 		ar.total.Untouched -= ar.Untouched

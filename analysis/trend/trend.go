@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	// LeastPoints is the least number of points that can tell a trend: of fewer even a strict rise
+	// LeastPoints is the least number of points that can show a trend: of fewer even a strict rise
 	// is no rarer than trendLevel where there is none.
 	LeastPoints = 5
 	// trendLevel is the quantile of the normal distribution below which a rise may be chance: of

@@ -18,8 +18,8 @@ func (h *heap) restore(t testing.TB, b bfc.Block) {
 	h.event(trace.KindRestore, b.Addr)
 }
 
-// pooled is a job whose second arena is a pool: it is checkpointed and restored, sleeps and
-// wakes, and ends before the job does.
+// pooled is a job whose second arena is a pool: it is checkpointed and restored, paused and
+// resumed, and ends before the job does.
 func pooled(t testing.TB) *job {
 	j := newJob()
 	device := bfc.DeviceOptions{VMM: true, Granularity: 2 * mib, Physical: gib, Reservation: gib}
@@ -76,15 +76,15 @@ func TestPool(t *testing.T) {
 func TestPoolMutations(t *testing.T) {
 	find := func(j *job, k trace.Kind) *trace.Event { return &j.events[j.nth(t, 0, kind(k))] }
 	for name, change := range map[string]func(j *job){
-		"restore elsewhere":       func(j *job) { find(j, trace.KindRestore).Addr += 256 },
-		"restore of more":         func(j *job) { find(j, trace.KindRestore).Provided += 4 * mib },
-		"restore beyond its size": func(j *job) { e := find(j, trace.KindRestore); e.Requested = e.Provided + 1 },
-		"restore removed":         func(j *job) { find(j, trace.KindRestore).Kind = trace.KindCheckpoint },
-		"pause of less":           func(j *job) { find(j, trace.KindPause).Requested-- },
-		"pause twice":             func(j *job) { find(j, trace.KindResume).Kind = trace.KindPause },
-		"resume of what is awake": func(j *job) { find(j, trace.KindPause).Kind = trace.KindResume },
-		"no resume":               func(j *job) { find(j, trace.KindResume).Kind = trace.KindIteration },
-		"release with a block":    func(j *job) { j.events[j.nth(t, 5, kind(trace.KindFree))].Kind = trace.KindCheckpoint },
+		"restore elsewhere":          func(j *job) { find(j, trace.KindRestore).Addr += 256 },
+		"restore of more":            func(j *job) { find(j, trace.KindRestore).Provided += 4 * mib },
+		"restore beyond its size":    func(j *job) { e := find(j, trace.KindRestore); e.Requested = e.Provided + 1 },
+		"restore removed":            func(j *job) { find(j, trace.KindRestore).Kind = trace.KindCheckpoint },
+		"pause of less":              func(j *job) { find(j, trace.KindPause).Requested-- },
+		"pause twice":                func(j *job) { find(j, trace.KindResume).Kind = trace.KindPause },
+		"resume of what is resident": func(j *job) { find(j, trace.KindPause).Kind = trace.KindResume },
+		"no resume":                  func(j *job) { find(j, trace.KindResume).Kind = trace.KindIteration },
+		"release with a block":       func(j *job) { j.events[j.nth(t, 5, kind(trace.KindFree))].Kind = trace.KindCheckpoint },
 		"release of what is mapped": func(j *job) {
 			find(j, trace.KindUnmap).Kind = trace.KindCheckpoint
 		},

@@ -40,9 +40,9 @@ func reservingProcess(pid int, name string) tracetest.Process {
 	}
 }
 
-// readingsBeside are those of a machine with two GPUs, the second of which the job uses:
-// what the device has in use, and each process where told.
-func readingsBeside(used int64, byProcess map[int]int64) tracetest.Process {
+// usedReadings are readings of a machine with two GPUs, the second of which the job uses: of the whole
+// device, and of each process that byProcess names.
+func usedReadings(used int64, byProcess map[int]int64) tracetest.Process {
 	texts := []string{"", "all=1"}
 	read := func(ms int64, bytes int64, context int32) trace.Event {
 		return trace.Event{Time: ms * milli, Kind: trace.KindDeviceUsed, Device: 1, Arena: trace.NoArena, Requested: 80 << 30, Provided: bytes, Context: context}
@@ -60,8 +60,8 @@ func jsonText(value any) string {
 	return string(text)
 }
 
-// writeBooks makes a run on two GPUs.
-func writeBooks(t *testing.T, processes ...tracetest.Process) (dir string) {
+// writeAccounting makes a run on two GPUs.
+func writeAccounting(t *testing.T, processes ...tracetest.Process) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	tracetest.WriteRun(t, dir, processes...)
@@ -82,10 +82,10 @@ func memprof(args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), errs.String()
 }
 
-// bookOf is what report --json says of the peak of each process.
-type bookOf struct {
+// accountingOf is what report --json says of the peak of each process.
+type accountingOf struct {
 	Process string
-	Books   struct {
+	Account struct {
 		Scope     string   `json:"scope"`
 		Processes []string `json:"processes"`
 		Missing   string   `json:"missing"`
@@ -102,7 +102,7 @@ type bookOf struct {
 	} `json:"accounting"`
 }
 
-func reportBooks(t *testing.T, dir string) (found []bookOf, stderr string) {
+func reportAccounting(t *testing.T, dir string) (found []accountingOf, stderr string) {
 	t.Helper()
 	code, out, stderr := memprof("report", "--json", "--no-plots", dir)
 	if code != 0 {
@@ -118,18 +118,18 @@ func reportBooks(t *testing.T, dir string) (found []bookOf, stderr string) {
 		t.Fatal(err)
 	}
 	for _, p := range all.Processes {
-		book := bookOf{Process: p.Process}
-		if err := json.Unmarshal(p.Devices[0], &book); err != nil {
+		one := accountingOf{Process: p.Process}
+		if err := json.Unmarshal(p.Devices[0], &one); err != nil {
 			t.Fatal(err)
 		}
-		found = append(found, book)
+		found = append(found, one)
 	}
 	return found, stderr
 }
 
-// 64 MiB that no event tells of are unexplained where the driver tells processes apart, and
+// 64 MiB that are in no event are unexplained where the driver tells processes apart, and
 // in the rest of the whole card where it does not.
-func TestBooksFindTheHidden(t *testing.T) {
+func TestAccountingFindsTheHidden(t *testing.T) {
 	const explained, hidden, before = 416 * mebi, 64 * mebi, 1000 * mebi
 	one, two := reservingProcess(71, "pid71"), reservingProcess(72, "pid72")
 	tests := []struct {
@@ -137,23 +137,23 @@ func TestBooksFindTheHidden(t *testing.T) {
 		processes []tracetest.Process
 		scope     string
 		who       int   // processes summed
-		used      int64 // of the first process's books
+		used      int64 // of the first process's found
 		rest      int64
 		known     bool // that all the rest is unexplained
 	}{
-		{"by process", []tracetest.Process{one, two, readingsBeside(5000*mebi, map[int]int64{71: explained + hidden, 72: explained})}, "process", 1, explained + hidden, hidden, true},
-		{"by device", []tracetest.Process{one, readingsBeside(before+explained+hidden, nil)}, "device", 1, before + explained + hidden, before + hidden, false},
-		{"two by device", []tracetest.Process{one, two, readingsBeside(before+2*explained+hidden, nil)}, "device", 2, before + 2*explained + hidden, before + hidden, false},
-		{"ids of others", []tracetest.Process{one, readingsBeside(before+explained-hidden, map[int]int64{5: mebi})}, "device", 1, before + explained - hidden, before - hidden, false},
+		{"by process", []tracetest.Process{one, two, usedReadings(5000*mebi, map[int]int64{71: explained + hidden, 72: explained})}, "process", 1, explained + hidden, hidden, true},
+		{"by device", []tracetest.Process{one, usedReadings(before+explained+hidden, nil)}, "device", 1, before + explained + hidden, before + hidden, false},
+		{"two by device", []tracetest.Process{one, two, usedReadings(before+2*explained+hidden, nil)}, "device", 2, before + 2*explained + hidden, before + hidden, false},
+		{"ids of others", []tracetest.Process{one, usedReadings(before+explained-hidden, map[int]int64{5: mebi})}, "device", 1, before + explained - hidden, before - hidden, false},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			dir := writeBooks(t, test.processes...)
-			books, stderr := reportBooks(t, dir)
+			dir := writeAccounting(t, test.processes...)
+			found, stderr := reportAccounting(t, dir)
 			if stderr != "" {
 				t.Errorf("stderr: %s", stderr)
 			}
-			b := books[0].Books
+			b := found[0].Account
 			if b.Scope != test.scope || len(b.Processes) != test.who || b.Missing != "" {
 				t.Fatalf("%+v", b)
 			}
@@ -171,7 +171,7 @@ func TestBooksFindTheHidden(t *testing.T) {
 }
 
 // Recordings whose readings are damaged or gone are reported, say so, and pass no gate.
-func TestBooksWithoutGoodReadings(t *testing.T) {
+func TestAccountingWithoutGoodReadings(t *testing.T) {
 	part := func(dir string) string { return filepath.Join(dir, "device-0000.parquet") }
 	tests := []struct {
 		name   string
@@ -203,14 +203,14 @@ func TestBooksWithoutGoodReadings(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			training, texts := tracetest.Training(100)
-			dir := writeBooks(t, tracetest.Process{Events: training, Texts: texts}, readingsBeside(2000*mebi, nil))
+			dir := writeAccounting(t, tracetest.Process{Events: training, Texts: texts}, usedReadings(2000*mebi, nil))
 			if err := test.damage(t, dir); err != nil {
 				t.Fatal(err)
 			}
-			books, _ := reportBooks(t, dir)
-			b := books[0].Books
-			if len(books) != 1 || !strings.Contains(b.Missing, test.says) || b.Peak.Used != nil || b.Peak.Unexplained != nil {
-				t.Errorf("books %s, want %q missing", jsonText(books), test.says)
+			found, _ := reportAccounting(t, dir)
+			b := found[0].Account
+			if len(found) != 1 || !strings.Contains(b.Missing, test.says) || b.Peak.Used != nil || b.Peak.Unexplained != nil {
+				t.Errorf("found %s, want %q missing", jsonText(found), test.says)
 			}
 			if code, _, stderr := memprof("check", "--gate", "accounting.unexplained < 2%", dir); code != exit.Usage || !strings.Contains(stderr, "no value for accounting.unexplained") {
 				t.Errorf("check ended with %d: %s", code, stderr)
@@ -222,21 +222,21 @@ func TestBooksWithoutGoodReadings(t *testing.T) {
 	}
 }
 
-func TestBooksOfAPartAlone(t *testing.T) {
-	dir := writeBooks(t, reservingProcess(71, "pid71"), readingsBeside(2000*mebi, nil))
-	books, _ := reportBooks(t, filepath.Join(dir, "pid71-0000.parquet"))
-	if b := books[0].Books; !strings.Contains(b.Missing, "a part alone") || b.Peak.Used != nil {
-		t.Errorf("%s", jsonText(books))
+func TestAccountingOfAPartAlone(t *testing.T) {
+	dir := writeAccounting(t, reservingProcess(71, "pid71"), usedReadings(2000*mebi, nil))
+	found, _ := reportAccounting(t, filepath.Join(dir, "pid71-0000.parquet"))
+	if b := found[0].Account; !strings.Contains(b.Missing, "a part alone") || b.Peak.Used != nil {
+		t.Errorf("%s", jsonText(found))
 	}
 }
 
 // A gate on what is unknown is a mistake with a reason, never a pass.
-func TestCheckGatesBooks(t *testing.T) {
-	own := writeBooks(t, reservingProcess(71, "pid71"), readingsBeside(5000*mebi, map[int]int64{71: 520 * mebi}))
-	card := writeBooks(t, reservingProcess(71, "pid71"), readingsBeside(1520*mebi, nil))
+func TestCheckGatesAccounting(t *testing.T) {
+	own := writeAccounting(t, reservingProcess(71, "pid71"), usedReadings(5000*mebi, map[int]int64{71: 520 * mebi}))
+	card := writeAccounting(t, reservingProcess(71, "pid71"), usedReadings(1520*mebi, nil))
 	disturbed := reservingProcess(71, "pid71")
 	disturbed.Texts[2] = "what=context\thow=device"
-	shared := writeBooks(t, disturbed, readingsBeside(5000*mebi, map[int]int64{71: 520 * mebi}))
+	shared := writeAccounting(t, disturbed, usedReadings(5000*mebi, map[int]int64{71: 520 * mebi}))
 	tests := []struct {
 		dir, gate string
 		want      int

@@ -235,8 +235,8 @@ func (o *reportOptions) chooseCard(stderr io.Writer, results []*analysis.Result)
 	plans := 0
 	for _, result := range results {
 		for i := range result.Devices {
-			if sleep := result.Devices[i].Pauses; sleep != nil {
-				sleep.Card = int64(o.Card)
+			if pauses := result.Devices[i].Pauses; pauses != nil {
+				pauses.Card = int64(o.Card)
 				plans++
 			}
 		}

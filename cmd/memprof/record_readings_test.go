@@ -59,15 +59,15 @@ func TestRecordTakesReadings(t *testing.T) {
 	if !cards.Closed {
 		t.Error("the library was left open")
 	}
-	books, _ := reportBooks(t, dir)
-	b := books[0].Books
-	if len(books) != 1 || b.Scope != "device" || b.Missing != "" || b.Peak.Used == nil {
-		t.Fatalf("books %s", jsonText(books))
+	found, _ := reportAccounting(t, dir)
+	b := found[0].Account
+	if len(found) != 1 || b.Scope != "device" || b.Missing != "" || b.Peak.Used == nil {
+		t.Fatalf("accounting %s", jsonText(found))
 	}
 	// The driver did not tell the job's process apart, so that nothing of the rest is known.
 	sum := b.Peak.Tensors + b.Peak.Reserve + b.Peak.Context + b.Peak.Other
 	if *b.Peak.Used != 7<<30 || b.Peak.Tensors != 64*mebi || sum < 64*mebi || *b.Peak.Rest != 7<<30-sum || b.Peak.Unexplained != nil {
-		t.Errorf("books %s", jsonText(books))
+		t.Errorf("accounting %s", jsonText(found))
 	}
 	if code, out, stderr := memprof("verify", dir); code != 0 || !strings.Contains(out, "ok     device: ") {
 		t.Errorf("verify ended with %d: %s%s", code, out, stderr)
@@ -91,14 +91,14 @@ func TestRecordHasProcessesRead(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			books, _ := reportBooks(t, dir)
-			b := books[0].Books
-			if len(books) != 1 || b.Scope != test.scope || b.Missing != test.missing || (b.Peak.Used != nil) != (test.missing == "") {
-				t.Fatalf("books %s", jsonText(books))
+			found, _ := reportAccounting(t, dir)
+			b := found[0].Account
+			if len(found) != 1 || b.Scope != test.scope || b.Missing != test.missing || (b.Peak.Used != nil) != (test.missing == "") {
+				t.Fatalf("accounting %s", jsonText(found))
 			}
-			// The simulated card has nothing on it that the events do not tell of.
+			// The simulated card has nothing on it that is in no event.
 			if b.Peak.Used != nil && (*b.Peak.Unexplained != 0 || *b.Peak.Used < 64*mebi || b.Peak.Tensors != 64*mebi) {
-				t.Errorf("books %s", jsonText(books))
+				t.Errorf("accounting %s", jsonText(found))
 			}
 			if code, out, stderr := memprof("verify", dir); code != 0 {
 				t.Errorf("verify ended with %d: %s%s", code, out, stderr)
@@ -117,9 +117,9 @@ func TestRecordGivesUpOnCards(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	books, _ := reportBooks(t, dir)
-	if b := books[0].Books; b.Scope != "card" || b.Missing != "" {
-		t.Errorf("books %s", jsonText(books))
+	found, _ := reportAccounting(t, dir)
+	if b := found[0].Account; b.Scope != "card" || b.Missing != "" {
+		t.Errorf("accounting %s", jsonText(found))
 	}
 	info, err := trace.ReadInfo(dir)
 	if err != nil {

@@ -123,7 +123,7 @@ func documents(t *testing.T) map[string][][]byte {
 		add("report", exit.Fine, "report", "--json", "--no-plots", samples+sample)
 		add("verify", exit.Fine, "verify", "--json", samples+sample)
 	}
-	for _, golden := range []string{"short", "hostile", "asleep", "graphed", "kv-recorded", "leaking", "nothing", "no_allocations", "one_event", "no_devices"} {
+	for _, golden := range []string{"short", "hostile", "paused", "graphed", "kv-recorded", "leaking", "nothing", "no_allocations", "one_event", "no_devices"} {
 		text, err := os.ReadFile("../../report/testdata/" + golden + ".json")
 		if err != nil {
 			t.Fatal(err)
@@ -144,7 +144,7 @@ func documents(t *testing.T) map[string][][]byte {
 	add("diff", exit.Fine, "diff", "--json", samples+"alexnet", samples+"resnet50")
 	docs["diff"] = append(docs["diff"], mustRead(t, "../../report/testdata/diff.json"), mustRead(t, "../../report/testdata/diff_nothing.json"))
 	add("tune", exit.Fine, "tune", "--json", dir)
-	docs["tune"] = append(docs["tune"], mustRead(t, "../../report/testdata/tune.json"), mustRead(t, "../../report/testdata/tune_untold.json"))
+	docs["tune"] = append(docs["tune"], mustRead(t, "../../report/testdata/tune.json"), mustRead(t, "../../report/testdata/tune_no_iterations.json"))
 	docs["kv"] = append(docs["kv"], mustRead(t, "../../report/kv/testdata/kv.json"))
 	add("export-json", exit.Fine, "export", "json", dir)
 	add("top", exit.Fine, "top", "--once", "--json", dir)
@@ -212,7 +212,7 @@ func mustRead(t *testing.T, path string) []byte {
 	return text
 }
 
-// Each document is told by its schema, place for place.
+// Each place of a document is in its schema, and no other.
 func TestJSONSchemas(t *testing.T) {
 	docs := documents(t)
 	for name, texts := range docs {

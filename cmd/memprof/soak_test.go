@@ -42,7 +42,7 @@ func TestSoak(t *testing.T) {
 	}
 	took := time.Since(start)
 	if strings.Contains(stderr.String(), "problem") {
-		t.Errorf("record tells of problems:\n%s", stderr)
+		t.Errorf("record reports problems:\n%s", stderr)
 	}
 	resident, anonymous := b.soakLog("log")
 	checkFlat(t, "the job, without segments", anonymous, 512, 0.02)

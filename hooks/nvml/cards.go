@@ -23,7 +23,7 @@ type Cards interface {
 // cards asks the management library.
 type cards struct {
 	devices []library.Device
-	second  bool // the driver tells used memory without what it keeps for itself
+	second  bool // the driver reports used memory without what it keeps for itself
 }
 
 // Open opens the library. A machine without it is an error.

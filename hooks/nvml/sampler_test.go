@@ -243,7 +243,7 @@ func TestSamplerCompletesParts(t *testing.T) {
 	}
 }
 
-// A directory that cannot be written ends the readings, and is told once.
+// A directory that cannot be written ends the readings, and is reported once.
 func TestSamplerWithoutADisk(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "gone")
 	cards := &nvmltest.Cards{Used: []int64{100, 100}}

@@ -232,7 +232,7 @@ func (d *driver) step() {
 	case d.oneIn(1000):
 		d.shrinkAll()
 	case d.oneIn(500):
-		d.do(opFreeAddress, d.strayAddress(), 0)
+		d.do(opFreeAddress, d.unknownAddress(), 0)
 	case len(d.live) > 0 && (len(d.live) >= d.many || d.oneIn(3)):
 		d.do(opFree, d.random.Uint64N(uint64(len(d.live))), 0)
 	default:
@@ -346,8 +346,8 @@ func (d *driver) size() uint64 {
 	return d.logUniform(0, d.greatest)
 }
 
-// strayAddress returns an address at which no block starts.
-func (d *driver) strayAddress() uint64 {
+// unknownAddress returns an address at which no block starts.
+func (d *driver) unknownAddress() uint64 {
 	addr := d.someAddress()
 	if _, ok := d.heap.Find(addr); ok {
 		return addr + 1

@@ -87,7 +87,7 @@ func job() *script {
 	s.block(trace.KindFree, 0, base+6*mib, 4_000_000, 4_000_000)
 	s.mark(trace.KindPhaseEnd, 0, hostile)
 	s.add(trace.Event{Kind: trace.KindPause, Device: 0, Arena: 0, Addr: 5000, Requested: 16 * mib}, "tag=kv")
-	s.block(trace.KindFree, 0, base+12*mib, 1000, 1024) // while it sleeps
+	s.block(trace.KindFree, 0, base+12*mib, 1000, 1024) // while it is paused
 	s.add(trace.Event{Kind: trace.KindResume, Device: 0, Arena: 0, Addr: 5000, Requested: 16 * mib}, "tag=kv")
 	s.block(trace.KindFreeDone, 0, base+6*mib, 4_000_000, 4_000_000)
 	s.mark(trace.KindIteration, 3, "")

@@ -182,7 +182,7 @@ func draw(t *testing.T, packets []protoreflect.Message) *drawn {
 			for i := range list.Len() {
 				e := list.Get(i).Message()
 				if iid := get(e, "iid").(uint64); s.names[iid] != "" {
-					t.Fatalf("name %d is told twice", iid)
+					t.Fatalf("name %d is defined twice", iid)
 				} else {
 					s.names[iid] = get(e, "name").(string)
 				}
@@ -214,7 +214,7 @@ func (d *drawn) event(t *testing.T, p protoreflect.Message, names map[uint64]str
 	name, _ := get(event, "name").(string)
 	if iid, ok := get(event, "name_iid").(uint64); ok {
 		if name = names[iid]; name == "" {
-			t.Fatalf("event at %d has name %d, which was not told", time, iid)
+			t.Fatalf("event at %d has name %d, which is not defined", time, iid)
 		}
 	}
 	switch get(event, "type").(protoreflect.EnumNumber) {

@@ -306,8 +306,8 @@ func (s *simulator) finish(process string) *analysis.Result {
 
 // Training is a job of some layers and iterations: activations rise in the forward pass and fall
 // in the backward pass while gradients come; the first optimizer step makes the optimizer's state;
-// the first iteration tries convolution algorithms with large workspaces. About as many events as
-// told share a point of the series.
+// the first iteration tries convolution algorithms with large workspaces. About so many
+// events share a point of the series.
 func Training(layers, iterations int, events int64) *analysis.Result {
 	s := newSimulator(10*gib, 220_000*events)
 	size := func(layer, scale int) int64 { return int64(scale)*mib + int64(layer%5)*int64(scale)*mib/7 + 1000 }

@@ -28,7 +28,7 @@ def models():
 
 
 def main():
-    told = {}
+    found = {}
     for model in models():
         mask = torch.ones(BATCH, PROMPT, dtype=torch.long, device="cuda")
         mask[: BATCH // 2, : PROMPT // 3] = 0
@@ -48,12 +48,12 @@ def main():
                         del output
                         if hasattr(model, "_cache"):
                             del model._cache  # transformers keeps a static cache for the next call
-                        sums = told.setdefault("%s %d" % (cache, beams), dict(caches=0, sequences=0, most=0))
+                        sums = found.setdefault("%s %d" % (cache, beams), dict(caches=0, sequences=0, most=0))
                         rows = BATCH * max(beams, returned)
                         sums["caches"] += 1
                         sums["sequences"] += rows
                         sums["most"] = max(sums["most"], rows)
-    print("kv_beams " + json.dumps(told), flush=True)
+    print("kv_beams " + json.dumps(found), flush=True)
 
 
 if __name__ == "__main__":

@@ -76,7 +76,7 @@ void memprof_iteration(const char *label) {
   };
 }
 
-__attribute__((destructor)) static void tell(void) {
+__attribute__((destructor)) static void print_times(void) {
   const char *path = getenv("OWN_TIME");
   FILE *file = path == NULL || count == 0 ? NULL : fopen(path, "w");  // workers that mark nothing leave it alone
   if (file == NULL) return;

@@ -9,8 +9,8 @@
 
 // Attaches a trace tracker that does nothing: the least cost of observing torch's allocator.
 extern "C" __attribute__((visibility("default"))) void attach_empty_tracker() {
-  static int64_t told;
-  c10::cuda::CUDACachingAllocator::get()->attachAllocatorTraceTracker([](const auto&) { told++; });
+  static int64_t reported;
+  c10::cuda::CUDACachingAllocator::get()->attachAllocatorTraceTracker([](const auto&) { reported++; });
 }
 
 // Keeps `live` blocks of random sizes, log-uniform from 512 B to 8 MiB, and replaces a

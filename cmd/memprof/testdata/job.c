@@ -286,8 +286,8 @@ static int checkpoints(const char *word, const char *name) {
   return 1;
 }
 
-// The words that tell the hook what the job is about; 0 for another word.
-static int tell(const char *word, char **arguments, int left) {
+// The words that mark what the job does; 0 for another word.
+static int mark(const char *word, char **arguments, int left) {
   if (strcmp(word, "begin") == 0) {
     start();
     hook_phase_begin(arguments[0]);
@@ -406,7 +406,7 @@ static void become_daemon(const char *name) {
 }
 
 int main(int argc, char **argv) {
-  for (int i = 1, told; i < argc; i++) {
+  for (int i = 1, used; i < argc; i++) {
     const char *word = argv[i];
     if (strcmp(word, "catch") == 0) {
       catch_signals();
@@ -423,8 +423,8 @@ int main(int argc, char **argv) {
       hook_iteration("");
     } else if (i + 1 >= argc) {
       return 9;
-    } else if ((told = tell(word, argv + i + 1, argc - i - 1)) > 0) {
-      i += told;
+    } else if ((used = mark(word, argv + i + 1, argc - i - 1)) > 0) {
+      i += used;
     } else if (strcmp(word, "holds") == 0 && i + 2 < argc) {
       hook_label(blocks[slot_of(argv[i + 1])].block, tabbed(argv[i + 2]));
       i += 2;

@@ -152,7 +152,7 @@ static void iteration(long number, uint32_t *cell) {
   hook_iteration("");
 }
 
-static void tell(FILE *log) {
+static void log_counts(FILE *log) {
   long resident = 0, anonymous = 0;
   FILE *status = fopen("/proc/self/status", "r");
   for (char line[256]; status != NULL && fgets(line, sizeof line, status) != NULL;) {
@@ -191,13 +191,13 @@ int main(int argc, char **argv) {
   start();
   name_contexts();
   uint32_t *cell = hook_context_cell();
-  long told = 0;
+  long logged = 0;
   for (long number = 0; events < wanted; number++) {
     iteration(number, cell);
     while (waiting() > MOST_SEGMENTS) nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
-    if (events / (wanted / 100 + 1) > told) {
-      told = events / (wanted / 100 + 1);
-      tell(log);
+    if (events / (wanted / 100 + 1) > logged) {
+      logged = events / (wanted / 100 + 1);
+      log_counts(log);
     }
   }
   return fclose(log) != 0;

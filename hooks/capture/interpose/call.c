@@ -130,7 +130,7 @@ static void note(const struct call *call, enum memprof_kind kind, enum call_memo
                  const void *stream) {
   hook_start();
   const uint32_t caller = caller_of(call, memory);
-  if ((caller & NATIVE) != 0 && watch_tells()) return;
+  if ((caller & NATIVE) != 0 && watch_reports()) return;
   spool_write(&(struct spool_event){
       .kind = kind,
       .device = device,

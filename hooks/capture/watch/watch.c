@@ -116,7 +116,7 @@ struct memprof_watch *memprof_watch_device(int device, const char *allocator, me
     watch->read = read;
     atomic_store(&watches[device], watch);
     atomic_store(&watching, true);
-    pause_set_other_allocator(watch_tells);
+    pause_set_other_allocator(watch_reports);
   }
   lock_give(&making);
   return watch;
@@ -437,7 +437,7 @@ void watch_mark(void) {
 bool watch_is_of(const char *library) { return strncmp(library, "libc10_cuda.", 12) == 0; }
 
 // PYTORCH_NO_CUDA_MEMORY_CACHING makes each tensor a cudaMalloc, which torch's tracker does not report.
-bool watch_tells(void) { return atomic_load_explicit(&watching, memory_order_relaxed) && getenv("PYTORCH_NO_CUDA_MEMORY_CACHING") == NULL; }
+bool watch_reports(void) { return atomic_load_explicit(&watching, memory_order_relaxed) && getenv("PYTORCH_NO_CUDA_MEMORY_CACHING") == NULL; }
 
 void watch_label(uint64_t addr, uint32_t context) {
   if (!atomic_load_explicit(&watching, memory_order_relaxed)) return;

@@ -12,7 +12,7 @@ void watch_mark(void);
 // Whether a library has a native allocator that can be observed, and whether it is observed and so
 // reports its segments itself: then its CUDA calls are not recorded a second time.
 bool watch_is_of(const char *library);
-bool watch_tells(void);
+bool watch_reports(void);
 
 // Labels a block of a native allocator. The caller holds the block, so it is live.
 void watch_label(uint64_t addr, uint32_t context);

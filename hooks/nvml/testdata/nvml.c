@@ -36,7 +36,7 @@ struct process {
 #endif
 };
 
-// The first GPU has three processes, of one of which the driver will not tell the use.
+// The first GPU has three processes, and the driver does not report the use of one.
 static int processes(device gpu, unsigned *room, struct process *out) {
   static const struct process all[] = {{.pid = 71, .used = 60}, {.pid = 72, .used = ~0ull}, {.pid = 73, .used = 40}};
   const unsigned there = gpu == &gpus[0] ? 3 : 0, fit = *room;

@@ -23,11 +23,11 @@ function choice(label, options, chosen, onChange) {
     group.append(button);
     return button;
   });
-  function set(value, tell) {
+  function set(value, report) {
     for (const button of buttons) {
       button.setAttribute('aria-checked', String(button.dataset.value === String(value)));
     }
-    if (tell) onChange(value);
+    if (report) onChange(value);
   }
   set(chosen, false);
   return group;

@@ -6,7 +6,7 @@ const BAND = 16;
 const TOP = 2 * BAND + 10;
 const BOTTOM = 40;
 
-// Scene draws what a timeline tells it to: times from this.from to this.to in this.columns columns of
+// Scene draws what a timeline gives it: times from this.from to this.to in this.columns columns of
 // pixels, bytes up to this.top.
 class Scene extends Chart {
   timeAt(x) {

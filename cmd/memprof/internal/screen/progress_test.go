@@ -42,7 +42,7 @@ func TestProgress(t *testing.T) {
 	}
 }
 
-// Off a terminal, and on one that cannot draw, there is no bar, which can be told all the same.
+// Off a terminal, and on one that cannot draw, there is no bar, and its methods do nothing.
 func TestNoProgress(t *testing.T) {
 	var p *Progress = NewProgress(&bytes.Buffer{}, "reading", 10)
 	p.advance(5)

@@ -38,7 +38,7 @@ struct Device {
   native::DeviceStats stats;
   std::vector<native::AllocatorTraceTracker> trackers;
 
-  void tell(TraceEntry::Action action, size_t addr, size_t size) {
+  void report(TraceEntry::Action action, size_t addr, size_t size) {
     TraceEntry entry{action, action == TraceEntry::SNAPSHOT ? c10::DeviceIndex(0) : index, addr, nullptr, size, {0, 0}, {__builtin_ia32_rdtsc()}};
     for (const auto& tracker : trackers) tracker(entry);
   }
@@ -58,7 +58,7 @@ size_t take(Device& device, size_t size) {
   std::lock_guard<std::recursive_mutex> guard(device.lock);
   if (device.stats.reserved_bytes[0].current == 0) {
     count(device.stats.reserved_bytes, segment_bytes);
-    device.tell(TraceEntry::SEGMENT_ALLOC, device.base, segment_bytes);
+    device.report(TraceEntry::SEGMENT_ALLOC, device.base, segment_bytes);
   }
   size_t addr = device.base;
   for (const auto& [start, block] : device.blocks) {
@@ -66,7 +66,7 @@ size_t take(Device& device, size_t size) {
     addr = start + rounded(block.requested);
   }
   device.blocks[addr] = {size, true};
-  device.tell(TraceEntry::ALLOC, addr, size);
+  device.report(TraceEntry::ALLOC, addr, size);
   count(device.stats.allocated_bytes, static_cast<int64_t>(rounded(size)));
   count(device.stats.active_bytes, static_cast<int64_t>(rounded(size)));
   return addr;
@@ -75,7 +75,7 @@ size_t take(Device& device, size_t size) {
 void complete(Device& device, size_t addr) {
   std::lock_guard<std::recursive_mutex> guard(device.lock);
   const size_t size = device.blocks.at(addr).requested;
-  device.tell(TraceEntry::FREE_COMPLETED, addr, size);
+  device.report(TraceEntry::FREE_COMPLETED, addr, size);
   device.blocks.erase(addr);
   count(device.stats.active_bytes, -static_cast<int64_t>(rounded(size)));
 }
@@ -85,7 +85,7 @@ void give(Device& device, size_t addr, bool pending) {
   Block& block = device.blocks.at(addr);
   block.allocated = false;
   count(device.stats.allocated_bytes, -static_cast<int64_t>(rounded(block.requested)));
-  device.tell(TraceEntry::FREE_REQUESTED, addr, block.requested);
+  device.report(TraceEntry::FREE_REQUESTED, addr, block.requested);
   if (!pending) complete(device, addr);
 }
 
@@ -111,7 +111,7 @@ class Allocator final : public native::CUDAAllocator {
       {
         std::lock_guard<std::recursive_mutex> guard(device.lock);
         if (device.stats.reserved_bytes[0].current > 0) result.segments.push_back(segment_of(device));
-        device.tell(TraceEntry::SNAPSHOT, 0, 0);
+        device.report(TraceEntry::SNAPSHOT, 0, 0);
       }
       // Whoever waits for the lock gets it now, before anything has been restated.
       std::this_thread::sleep_for(std::chrono::milliseconds(2));

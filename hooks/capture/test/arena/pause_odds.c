@@ -347,7 +347,7 @@ static void *work(void *name) {
   return NULL;
 }
 
-// Others ask, free and look while a tag goes to sleep and wakes, their own among them.
+// Other threads allocate, free and read statistics while tags are paused and resumed, their own among them.
 static void test_threads(void) {
   gpu_start();
   char *a = take("weights", 1, 4 * MiB);

@@ -9,7 +9,7 @@
 
 enum { UNKNOWN_ERROR = 999, CROWD = 300 };
 
-static const unsigned long long NOT_TOLD = ~0ull;
+static const unsigned long long NOT_REPORTED = ~0ull;
 static const char *const OURS = "what=context", *const DEVICES = "what=context\thow=device";
 static const char *const SHARED = "what=context\thow=device\tothers=1";
 
@@ -102,7 +102,7 @@ static void test_listed_is_another(void) {
 static void test_not_known(void) {
   struct nvml_scene scene = disturbed();
   const unsigned ours = (unsigned)getpid();
-  const struct nvml_entry after[] = {{ours, NOT_TOLD, 1, 0}, {ours, 300 * MiB, 2, 0}};
+  const struct nvml_entry after[] = {{ours, NOT_REPORTED, 1, 0}, {ours, 300 * MiB, 2, 0}};
   scene.listed[1] = after;
   check_scene(&scene, 3 * GiB + 400 * MiB, DEVICES, 4);
 }

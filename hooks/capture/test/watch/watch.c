@@ -309,11 +309,11 @@ static void test_contexts_and_labels(void) {
 
 static void test_calls_of_the_allocator_itself(void) {
   CHECK(watch_is_of("libc10_cuda.so") && !watch_is_of("libc10_cuda_extension.so") && !watch_is_of("libnccl.so.2"));
-  CHECK(!watch_tells());
+  CHECK(!watch_reports());
   start();
-  CHECK(watch_tells());
+  CHECK(watch_reports());
   setenv("PYTORCH_NO_CUDA_MEMORY_CACHING", "1", 1);
-  CHECK(!watch_tells());
+  CHECK(!watch_reports());
   memprof_watch_sample();  // of a device that was never used
   const struct trail trail = trail_read(getpid(), 0);
   CHECK_EQUAL(trail_number(&trail, MEMPROF_STATISTICS), 0);
