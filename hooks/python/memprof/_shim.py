@@ -20,6 +20,9 @@ from memprof import _hook
 # Tried in this order: newer versions of torch need the newer standard.
 STANDARDS = ("c++17", "c++20")
 
+# Where distributions put torch's and CUDA's headers.
+SYSTEM_INCLUDE = "/usr/include"
+
 REMEDY = "install one, or build the shim elsewhere with `memprof hooks build` and pass it with --shim FILE"
 
 
@@ -202,7 +205,8 @@ def _arguments(torch, standard, output):
     arguments = ["-std=" + standard, "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-w"]
     arguments.append("-D_GLIBCXX_USE_CXX11_ABI=%d" % _abi(torch))
     for folder in includes:
-        arguments += ["-isystem", folder]
+        if os.path.realpath(folder) != SYSTEM_INCLUDE:  # named, it would come before libstdc++'s own folders
+            arguments += ["-isystem", folder]
     arguments += ["-I", _source("capture"), "-I", _source("torch"), _source("torch", "shim.cpp"), "-o", output]
     arguments += ["-L", os.path.join(root, "lib"), "-lc10", "-lc10_cuda", "-ltorch_cpu", "-ltorch_cuda"]
     return arguments
@@ -218,7 +222,7 @@ def _cuda_include(torch_root):
     candidates += [os.path.join(site, "nvidia", "cuda_runtime", "include")]
     candidates += ["/usr/local/cuda/include"]
     candidates += sorted(glob.glob("/usr/local/cuda-*/targets/*/include"), reverse=True)
-    candidates += [os.path.join(site, "triton", "backends", "nvidia", "include")]
+    candidates += [os.path.join(site, "triton", "backends", "nvidia", "include"), SYSTEM_INCLUDE]
     for folder in candidates:
         if os.path.exists(os.path.join(folder, "cuda_runtime_api.h")):
             return folder

@@ -157,9 +157,16 @@ class ShimTest(unittest.TestCase):
         self.assertEqual(self.finish(self.start(MEMPROF_SHIM="/somewhere/shim.so")), "/somewhere/shim.so")
         self.assertFalse(os.path.exists(self.log))
 
+    def test_a_folder_of_the_compiler_is_not_named(self):
+        os.symlink("/usr/include", os.path.join(self.root, "site", "torch", "include"))
+        self.finish(self.start())
+        (command,) = self.compiled()
+        self.assertNotIn("torch/include", command)
+        self.assertIn("-isystem %s/site/nvidia" % self.root, command)
+
     def test_no_cuda_header(self):
         os.unlink(os.path.join(self.root, "site/nvidia/cu13/include/cuda_runtime_api.h"))
-        if os.path.exists("/usr/local/cuda/include/cuda_runtime_api.h"):
+        if any(os.path.exists(f + "/include/cuda_runtime_api.h") for f in ("/usr/local/cuda", "/usr")):
             self.skipTest("this machine has a CUDA toolkit")
         self.assertIn("no cuda_runtime_api.h found", self.finish(self.start(), code=1))
 
