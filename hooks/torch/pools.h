@@ -9,10 +9,16 @@
 #include <iterator>
 #include <memory>
 #include <mutex>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "memprof.h"
+
+// Torch 2.6 and 2.7 define it: the MemPool that the calling thread uses.
+namespace c10::cuda {
+struct MemPoolContext;
+}
 
 namespace memprof {
 
@@ -60,6 +66,20 @@ class OpenPools {
   std::mutex mutex_;
   std::vector<Open> pools_;
 };
+
+template <typename T, typename = void>
+struct HasActivePool : std::false_type {};
+template <typename T>
+struct HasActivePool<T, std::void_t<decltype(T::getActiveMemPool())>> : std::true_type {};
+
+// The MemPool that the calling thread uses, where torch says so: its id, else {0, 0}, and its allocator or nullptr.
+template <typename T>
+std::pair<PoolId, c10::cuda::CUDACachingAllocator::CUDAAllocator*> active_pool() {
+  if constexpr (HasActivePool<T>::value) {
+    if (auto* pool = T::getActiveMemPool()) return {pool->id(), pool->allocator()};
+  }
+  return {PoolId(0, 0), nullptr};
+}
 
 // A MemPool that was made with an allocator, for instance NCCL's, takes its memory from that
 // allocator. The hook may allocate and free there until the process ends, so the reference is

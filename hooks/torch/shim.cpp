@@ -266,6 +266,10 @@ class Allocator final : public Base {
 
   void beginAllocateToPool(DeviceIndex device, PoolId id, std::function<bool(cudaStream_t)> filter) override {
     memprof_pool_begin(device, id.first, id.second);
+    const auto [active, allocator] = memprof::active_pool<c10::cuda::MemPoolContext>();
+    if (active == id && allocator != nullptr) {  // torch 2.6 and 2.7 do not own it either; a pool that has memory has it already
+      memprof::set_pool_source(device, id, {allocator, [](auto*) {}});
+    }
     open_pools.open(device, id, std::move(filter));
   }
   void endAllocateToPool(DeviceIndex device, PoolId id) override {
@@ -277,8 +281,10 @@ class Allocator final : public Base {
     if (allocator == nullptr) return;
     TORCH_CHECK(memprof::set_pool_source(device, id, std::move(allocator)), "memprof: the memory pool has memory already, so its allocator cannot be set: set it when the pool is made");
   }
+  void ensureExistsAndIncrefPool(DeviceIndex device, PoolId id) { memprof_pool_hold(device, id.first, id.second); }
   int getPoolUseCount(DeviceIndex device, PoolId id) { return static_cast<int>(memprof_pool_uses(device, id.first, id.second)); }
   void setUseOnOOM(DeviceIndex device, PoolId id, bool use) { memprof_pool_spare(device, id.first, id.second, use); }
+  void setUseOnOOM(DeviceIndex device, PoolId id) { setUseOnOOM(device, id, true); }
   // The policy decides about splits. torch's hint not to split is ignored.
   void setNoSplit(DeviceIndex, PoolId) {}
   void releasePool(DeviceIndex device, PoolId id) override { memprof_release_pool(device, id.first, id.second); }
@@ -340,7 +346,7 @@ class Allocator final : public Base {
     return info;
   }
   torch_cuda::SnapshotInfo snapshot(PoolId pool) { return snapshot(pool, true); }
-  torch_cuda::SnapshotInfo snapshot() { return snapshot({0, 0}, true); }
+  torch_cuda::SnapshotInfo snapshot() { return snapshot(memprof::active_pool<c10::cuda::MemPoolContext>().first, true); }
 
   // torch's CUDA graph trees restore the state after a capture before they capture a continuation of it.
   std::shared_ptr<torch_cuda::AllocatorState> getCheckpointState(DeviceIndex device, PoolId id) override {
