@@ -40,7 +40,8 @@ class Stat(ctypes.Structure):
 class Stats(ctypes.Structure):
     """struct memprof_stats."""
 
-    _fields_ = [(name, Stat) for name in ("allocation", "requested_bytes", "allocated_bytes", "active", "active_bytes", "segment", "reserved_bytes", "inactive_bytes")]
+    _fields_ = [(name, Stat) for name in ("allocation", "requested_bytes", "allocated_bytes", "active", "active_bytes", "segment", "reserved_bytes")]
+    _fields_ += [(name, Stat) for name in ("inactive_bytes", "torch_bytes", "torch_active")]
     _fields_ += [(name, c_int64) for name in ("retries", "ooms", "device_allocs", "device_frees", "syncs")]
 
 

@@ -26,6 +26,7 @@ class Memory:
 
     def functions(self):
         return {
+            "_cuda_getAllocatorBackend": lambda: "native",  # as the shim answers
             "_cuda_memoryStats": self.stats,
             "_cuda_resetPeakMemoryStats": self.lib.memprof_reset_peak,
             "_cuda_resetAccumulatedMemoryStats": self.lib.memprof_reset_accumulated,
@@ -48,9 +49,11 @@ class Memory:
     def stats(self, device):
         ours = _calls.Stats()
         self.lib.memprof_get_stats(device, ctypes.byref(ours))
-        pools = ("allocation", "segment", "active", "allocated_bytes", "reserved_bytes", "active_bytes", "requested_bytes")
-        stats = {name: _of_pools(getattr(ours, name)) for name in pools}
-        stats["inactive_split_bytes"] = _of_pools(ours.inactive_bytes)
+        stats = {name: _of_pools(getattr(ours, name)) for name in ("allocation", "segment", "active", "reserved_bytes", "requested_bytes")}
+        stats["allocated_bytes"], stats["active_bytes"] = _of_pools(ours.torch_bytes), _of_pools(ours.torch_active)
+        inactive = _as_dict(ours.inactive_bytes)
+        inactive["current"] = max(0, ours.reserved_bytes.current - ours.torch_active.current)
+        stats["inactive_split_bytes"] = dict(_of_pools(ours.inactive_bytes), all=inactive)
         stats["inactive_split"] = _of_pools(_calls.Stat())
         stats["oversize_allocations"] = stats["oversize_segments"] = _as_dict(_calls.Stat())
         stats.update(num_alloc_retries=ours.retries, num_ooms=ours.ooms, num_sync_all_streams=ours.syncs)
@@ -60,7 +63,7 @@ class Memory:
     def set_fraction(self, fraction, device):
         self.fractions[device] = fraction
         total = self.torch.cuda.mem_get_info(device)[1]
-        self.lib.memprof_set_limit(device, int(fraction * total) if fraction < 1 else 0)
+        self.lib.memprof_set_limit(device, max(int(fraction * total), 1))  # 0 would be no limit
 
     def snapshot(self, pool=(0, 0), *_):
         devices = range(self.torch.cuda.device_count())
