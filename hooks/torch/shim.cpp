@@ -330,6 +330,13 @@ class Allocator final : public Base {
     observers.push_back(std::move(observer));
   }
 
+  // Torch's allocator refuses requests ahead of the driver if throw_on_cudamalloc_oom is set. This one never does.
+  void attachOomRejectionObserver(std::function<void(int64_t, size_t, size_t, size_t)>) {}
+
+  typename memprof::SegmentSizes<Base>::type getExpandableSegmentSizes(DeviceIndex device) {
+    return memprof::segment_sizes<typename memprof::SegmentSizes<Base>::type>(device);
+  }
+
   void attachAllocatorTraceTracker(torch_cuda::AllocatorTraceTracker tracker) override {
     history.attach(std::move(tracker));
     observe_mappings();

@@ -3,8 +3,11 @@
 
 #include <c10/cuda/CUDACachingAllocator.h>
 
+#include <algorithm>
 #include <memory>
+#include <type_traits>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "history.h"
@@ -66,6 +69,36 @@ inline void list_segments(DeviceIndex device, PoolId only, std::vector<SegmentIn
     segment.blocks.push_back(std::move(block));
   };
   memprof_walk(device, &visitor);
+}
+
+// What getExpandableSegmentSizes of an allocator returns; int where torch has no such function.
+template <typename Allocator, typename = void>
+struct SegmentSizes {
+  using type = int;
+};
+template <typename Allocator>
+struct SegmentSizes<Allocator, std::void_t<decltype(std::declval<Allocator&>().getExpandableSegmentSizes(0))>> {
+  using type = decltype(std::declval<Allocator&>().getExpandableSegmentSizes(0));
+};
+
+// The mapped bytes of each stream.
+template <typename Sizes>
+Sizes segment_sizes(DeviceIndex device) {
+  Sizes sizes{};
+  if constexpr (!std::is_same_v<Sizes, int>) {
+    std::vector<SegmentInfo> segments;
+    list_segments(device, {0, 0}, segments);
+    for (const SegmentInfo& segment : segments) {
+      const auto stream = static_cast<cudaStream_t>(segment.stream);
+      const auto known = std::find_if(sizes.begin(), sizes.end(), [stream](const auto& one) { return one.stream == stream; });
+      if (known == sizes.end()) {
+        sizes.emplace_back(stream, false, segment.total_size);
+      } else {
+        known->total_size += segment.total_size;
+      }
+    }
+  }
+  return sizes;
 }
 
 // Adds the stacks of segments and of live blocks. Call it after the walk: the history has a lock of its own.
