@@ -13,6 +13,9 @@ func (a *analyzer) transition(ar *arena, e *trace.Event) *Transition {
 		Seq: e.Seq, Time: e.Time, Duration: e.PauseDuration().Nanoseconds(), Arena: e.Arena, Tag: fields.Get("tag"),
 		Resume: e.Kind == trace.KindResume, Bytes: e.PausedBytes(), Copied: e.CopiedBytes(), Failed: fields.Get("failed"),
 	}
+	if t.Tag == "" { // the allocator that a pool takes its memory from did it
+		t.Tag = "pool " + ar.Info.Options["pool"]
+	}
 	t.Reserved = ar.device.R - t.Bytes
 	if t.Resume {
 		t.Reserved = ar.device.R + t.Bytes

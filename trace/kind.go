@@ -97,7 +97,7 @@ var kinds = [KindLost + 1]kindRow{
 	KindFree:     {name: "free", addr: "chunk", requested: "requested", provided: "size of the chunk", changes: ChangesLive},
 	KindFreeDone: {name: "free_done", addr: "chunk", requested: "requested", provided: "size of the chunk", changes: ChangesLive},
 	KindMap: {
-		name: "map", addr: "start", requested: "the request that needs it; 0: mapped ahead of need", provided: "mapped", changes: ChangesMapped,
+		name: "map", addr: "start", requested: "the request that needs it; 0: none", provided: "mapped", changes: ChangesMapped,
 	},
 	KindUnmap: {
 		name: "unmap", addr: "start", requested: "the request that takes the pages to map them elsewhere; 0: for no request", provided: "unmapped",
@@ -122,11 +122,11 @@ var kinds = [KindLost + 1]kindRow{
 	},
 	KindPause: {
 		name: "pause", addr: "duration, ns", requested: "unmapped; 0: it failed", provided: "copied to the host",
-		context: "the tag; if it failed, why", fields: "tag failed", changes: ChangesMapped,
+		context: "the tag, empty where the source of a pool did it; if it failed, why", fields: "tag failed", changes: ChangesMapped,
 	},
 	KindResume: {
 		name: "resume", addr: "duration, ns", requested: "mapped; 0: it failed", provided: "copied from the host",
-		context: "the tag; if it failed, why", fields: "tag failed", changes: ChangesMapped,
+		context: "the tag, empty where the source of a pool did it; if it failed, why", fields: "tag failed", changes: ChangesMapped,
 	},
 	KindCaptureBegin: {name: "capture_begin", requested: "number of captures under way", context: "the graph", fields: captureFields},
 	KindCaptureEnd:   {name: "capture_end", requested: "number of captures under way", context: "the graph", fields: captureFields},

@@ -109,13 +109,18 @@ func (a *arena) unmap(e *trace.Event, reclaiming bool) *Mismatch {
 	if len(a.script.events) > 0 || a.collects || e.Requested > 0 {
 		return a.memory(e)
 	}
-	if a.trim != bfc.TrimNever && !reclaiming {
+	if a.trim != bfc.TrimNever && !reclaiming && !a.ofSource() {
 		if wrong := a.trimmed(e); wrong != nil {
 			return wrong
 		}
 	}
 	return a.unmapFree(e)
 }
+
+// ofSource says whether the memory is of an allocator of the framework's, the source of a memory pool. It
+// unmaps what it has when it likes, and maps it again: free memory by an unmap and a map for no request,
+// all of it by a pause and a resume.
+func (a *arena) ofSource() bool { return !a.script.coalesces }
 
 // trimmed checks an unmap outside of requests and reclaims. Only trim iteration unmaps so; idle and
 // pressure reclaim. The hook unmaps what was excess when an iteration ended, later and in slices, if it
@@ -139,12 +144,14 @@ func (a *arena) unmapFree(e *trace.Event) *Mismatch {
 	return nil
 }
 
-// ahead takes a map event for no request: of unmapped pages that the coming iteration is expected to use.
+// ahead takes a map event for no request: of unmapped pages that the coming iteration is expected to use,
+// or that the source of the memory has mapped again.
 func (a *arena) ahead(e *trace.Event) *Mismatch {
 	if len(a.script.events) > 0 {
 		return atEvent(e, "a map ahead between requests", describe(e))
 	}
-	if a.trim != bfc.TrimIteration || !a.heap.InAhead(uint64(e.Addr), uint64(e.Provided)) || a.heap.Remap(uint64(e.Addr), uint64(e.Provided)) != nil {
+	expected := a.trim == bfc.TrimIteration && a.heap.InAhead(uint64(e.Addr), uint64(e.Provided))
+	if !expected && !a.ofSource() || a.heap.Remap(uint64(e.Addr), uint64(e.Provided)) != nil {
 		return atEvent(e, "a map ahead of what is unmapped and expected to be used", describe(e))
 	}
 	a.script.mapped += uint64(e.Provided)

@@ -211,11 +211,11 @@ void arena_mapping(struct arena *arena, enum memprof_kind kind, uint64_t addr, u
   write_mapping(arena, kind, addr, requested, bytes);
 }
 
-static bool has_source(const struct arena *arena) { return arena->home != NULL && arena->home->source.allocate != NULL; }
+static bool has_source(const struct arena *arena) { return source_of(arena) != NULL; }
 
 static bool get_memory(struct arena *arena, uint64_t bytes, uint64_t *addr) {
   if (!gpu_allows(arena->gpu, bytes) || !device_has(arena->gpu, bytes)) return false;
-  return has_source(arena) ? pool_grow(arena, bytes, addr) : vmm_grow(&arena->vmm, bytes, addr);
+  return has_source(arena) ? source_grow(arena, bytes, addr) : vmm_grow(&arena->vmm, bytes, addr);
 }
 
 static bool grow(void *self, uint64_t bytes, uint64_t *addr, uint64_t *granted) {
@@ -234,7 +234,8 @@ static bool grow(void *self, uint64_t bytes, uint64_t *addr, uint64_t *granted) 
 static bool map(void *self, uint64_t addr, uint64_t bytes) {
   struct arena *arena = self;
   const int64_t handles = arena->vmm.created;
-  if (!gpu_allows(arena->gpu, bytes) || !device_has(arena->gpu, bytes) || !vmm_map(&arena->vmm, addr, bytes)) {
+  // Only the source can map its memory.
+  if (has_source(arena) || !gpu_allows(arena->gpu, bytes) || !device_has(arena->gpu, bytes) || !vmm_map(&arena->vmm, addr, bytes)) {
     arena_event(arena, MEMPROF_MAP_FAILED, addr, bytes, 0, 0);
     return false;
   }
@@ -255,7 +256,7 @@ void arena_unmapped(struct arena *arena, uint64_t addr, uint64_t bytes, int64_t 
 
 bool arena_map_ahead(struct arena *arena, uint64_t addr, uint64_t bytes) {
   const int64_t handles = arena->vmm.created;
-  if (!gpu_allows(arena->gpu, bytes) || !device_has(arena->gpu, bytes) || !bfc_remap(arena->bfc, addr, bytes)) return false;
+  if (has_source(arena) || !gpu_allows(arena->gpu, bytes) || !device_has(arena->gpu, bytes) || !bfc_remap(arena->bfc, addr, bytes)) return false;
   if (!vmm_map(&arena->vmm, addr, bytes)) {
     bfc_unmap(arena->bfc, addr, bytes);
     return false;

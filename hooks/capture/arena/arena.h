@@ -45,7 +45,7 @@ struct arena {
   bool small;         // it serves requests below the size of --small-arenas
   struct bfc *bfc;    // the allocator; NULL: the arena has ended
   struct vmm vmm;             // its mapped memory; unused if the pool has a source or a range
-  struct pool_grant *grants;  // memory of the pool's source
+  struct source_grant *grants;  // memory of the pool's source
   size_t grant_count, grant_room;
   bool paused;              // nothing is mapped, and no request is served
   struct stretch *ranges;   // while paused: what resume maps

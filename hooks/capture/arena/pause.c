@@ -124,6 +124,7 @@ static int select_arenas(struct selection *selection, const char *const *names, 
     tag_drop_spares(gpu);
     for (struct arena *arena = gpu->arenas; arena != NULL; arena = arena->next) {
       if (arena->paused != paused || !wanted(arena->tag, names, count)) continue;
+      if (paused && arena->grant_count > 0) continue;  // its source resumes it
       if (!add(selection, arena)) return set_message(MEMPROF_NO_HOST_MEMORY, "no host memory for the list of arenas");
     }
   }
@@ -229,12 +230,12 @@ static void move(struct memprof_stat *stat, int64_t amount) {
   if (stat->current > stat->peak) stat->peak = stat->current;
 }
 
-// Adds (1) or subtracts (-1) all that the arena has.
-static void count_arena(struct arena *arena, int64_t sign) {
+void pause_count(struct arena *arena, int64_t sign) {
   struct memprof_stats *stats = &arena->gpu->stats;
   struct sums sums = {0};
   bfc_walk(arena->bfc, &sums, add_block);
-  const int64_t mapped = (int64_t)arena->vmm.mapped, handles = (int64_t)arena->vmm.count;
+  int64_t grants;
+  const int64_t mapped = (int64_t)(arena->vmm.mapped + source_bytes(arena, &grants)), handles = (int64_t)arena->vmm.count + grants;
   move(&stats->allocation, sign * sums.blocks);
   move(&stats->active, sign * sums.blocks);
   move(&stats->requested_bytes, sign * sums.requested);
@@ -335,7 +336,7 @@ int memprof_pause(const char *const *names, size_t count, int unchanged) {
   for (size_t i = 0; result == MEMPROF_OK && i < selection.count; i++) {
     struct arena *arena = selection.arenas[i];
     const uint64_t bytes = arena->vmm.mapped;
-    count_arena(arena, -1);
+    pause_count(arena, -1);
     arena->paused = true;
     arena->backup.fresh = false;
     leaked += vmm_drop_detached(&arena->vmm);  // from here on the pause cannot be undone
@@ -504,7 +505,7 @@ int memprof_resume(const char *const *names, size_t count, int keep) {
     struct arena *arena = selection.arenas[i];
     event(arena, MEMPROF_RESUME, started, paused_bytes(arena), NULL);
     arena->paused = false;
-    count_arena(arena, 1);
+    pause_count(arena, 1);
     if (keep == 0) backup_drop(arena);
     forget_ranges(arena);
   }

@@ -8,11 +8,9 @@
 #include "arena/capture_name.h"
 #include "arena/graph_memory.h"
 #include "arena/reclaim.h"
-#include "base/array.h"
 #include "base/hook.h"
 #include "base/problem.h"
 #include "device/captures.h"
-#include "device/own_calls.h"
 #include "memprof.h"
 #include "spool/spool.h"
 
@@ -33,47 +31,6 @@ struct pool *pool_get(struct gpu *gpu, uint64_t pool0, uint64_t pool1, int64_t u
 }
 
 bool pool_pins(const struct arena *arena) { return arena->home != NULL && arena->home->uses > 0 && !arena->home->spare; }
-
-// Asks a source for `bytes` that start at a page. A source may return any address; then it is asked for
-// a page more.
-static bool take(const struct pool_source *source, uint64_t bytes, uint64_t unit, struct pool_grant *out) {
-  void *ptr = source->allocate(source->self, bytes);
-  if (ptr != NULL && ((uintptr_t)ptr & (unit - 1)) != 0) {
-    source->release(source->self, ptr);
-    ptr = source->allocate(source->self, bytes + unit);
-  }
-  *out = (struct pool_grant){ptr, ((uintptr_t)ptr + unit - 1) & ~(unit - 1), bytes};
-  return ptr != NULL;
-}
-
-bool pool_grow(struct arena *arena, uint64_t bytes, uint64_t *addr) {
-  if (!array_reserve(&arena->grants, &arena->grant_room, arena->grant_count + 1, sizeof *arena->grants)) return false;
-  struct pool_grant *more = arena->grants;
-  // The source's CUDA calls are part of this growth: they must not be recorded, nor wait for the lock.
-  own_calls_begin();
-  const struct pool_source *source = &arena->home->source;
-  bool ok = take(source, bytes, arena->gpu->vmm.granularity, &more[arena->grant_count]);
-  if (ok && !arena_add_range(arena, more[arena->grant_count].addr, bytes)) {
-    source->release(source->self, more[arena->grant_count].ptr);
-    ok = false;
-  }
-  own_calls_end();
-  if (ok) *addr = more[arena->grant_count++].addr;
-  return ok;
-}
-
-static void return_grants(struct arena *arena) {
-  own_calls_begin();
-  for (size_t i = 0; i < arena->grant_count; i++) {
-    const struct pool_grant *grant = &arena->grants[i];
-    if (bfc_unmap(arena->bfc, grant->addr, grant->bytes)) arena_unmapped(arena, grant->addr, grant->bytes, 1);
-    arena->home->source.release(arena->home->source.self, grant->ptr);
-  }
-  own_calls_end();
-  free(arena->grants);
-  arena->grants = NULL;
-  arena->grant_count = arena->grant_room = 0;
-}
 
 static bool ended(struct arena *arena) {
   if (arena->home == NULL || arena->home->uses > 0 || arena->paused) return false;
@@ -132,8 +89,8 @@ void pool_sweep(struct gpu *gpu) {
       waited = true;
     }
     *link = arena->next;
-    if (arena->home->source.allocate != NULL)
-      return_grants(arena);
+    if (source_of(arena) != NULL)
+      source_return(arena);
     else if (arena->home->range != NULL)
       graph_heap_leave(arena);
     else
@@ -210,7 +167,7 @@ int memprof_pool_source(int device, uint64_t pool0, uint64_t pool1, void *self, 
   lock_take(&gpu->lock);
   struct pool *pool = find(gpu, pool0, pool1);
   const bool ok = pool != NULL && !has_arena(gpu, pool);
-  if (ok) pool->source = (struct pool_source){self, allocate, release};
+  if (ok) pool->source = (struct source){self, allocate, release};
   lock_give(&gpu->lock);
   return ok;
 }

@@ -6,8 +6,7 @@
 // uses free memory of the pool without a request. When nobody holds it and its last block is freed,
 // its arenas end, and their mappings and addresses are released.
 //
-// A pool may have a source, an allocator of the framework's. Then its arenas grow by what the source
-// returns, and virtual memory management is not used.
+// A pool may have a source, an allocator of the framework's (source.h).
 #ifndef MEMPROF_POOL_H
 #define MEMPROF_POOL_H
 
@@ -15,30 +14,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct arena;
+#include "arena/source.h"
+
 struct gpu;
 struct graph_range;
-
-struct pool_source {
-  void *self;
-  void *(*allocate)(void *self, size_t bytes);  // NULL: the pool has no source of its own
-  void (*release)(void *self, void *ptr);
-};
 
 // Under its device's lock.
 struct pool {
   uint64_t id[2];             // not 0, 0
   int64_t uses;               // how many hold it; at 0 it ends when it is empty
   bool spare;                 // its free memory may be unmapped while it is held
-  struct pool_source source;
+  struct source source;       // its functions are NULL if the pool has none
   struct graph_range *range;  // the range of a graph memory that its arenas grow in, or NULL
   struct pool *next;          // of the device
-};
-
-// What a source returned for a growth.
-struct pool_grant {
-  void *ptr;             // as the source returned it
-  uint64_t addr, bytes;  // the whole pages in it, which the arena uses
 };
 
 // All below need gpu->lock.
@@ -48,9 +36,6 @@ struct pool *pool_get(struct gpu *gpu, uint64_t pool0, uint64_t pool1, int64_t u
 
 // Whether nothing of the arena may be unmapped: its pool is held and not spare.
 bool pool_pins(const struct arena *arena);
-
-// Memory for an arena from its pool's source: `bytes` at *addr, whole pages. False: the source has none.
-bool pool_grow(struct arena *arena, uint64_t bytes, uint64_t *addr);
 
 // Whether pool_sweep could return the range of a pool, or a closed graph memory.
 bool pool_waits(const struct gpu *gpu);

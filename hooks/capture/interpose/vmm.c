@@ -4,10 +4,14 @@
 // its handle was released as often as it was retained and its last mapping is unmapped, whichever comes
 // last; many programs release a handle as soon as it is mapped. In the trace the handle stands for the
 // address.
+//
+// A handle that the job maps into a grant of a pool's source (arena/source.h) is that arena's memory from
+// then on.
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
 
+#include "arena/source.h"
 #include "base/array.h"
 #include "base/hook.h"
 #include "base/lock.h"
@@ -54,14 +58,17 @@ static void add(driver_handle handle, bool host, int device) {
   *bucket = made;
 }
 
-// Notes the end of memory that nothing refers to.
-static void end_if_unused(const struct call *call, struct physical *physical) {
-  if (physical->references > 0 || physical->mappings > 0) return;
+// Notes the end of memory of other libraries.
+static void end(const struct call *call, struct physical *physical) {
   call_freed(call, physical->host ? MEMORY_HOST : MEMORY_DEVICE, (void *)(uintptr_t)physical->handle, physical->device, NULL);
   struct physical **link = bucket_of(physical->handle);
   while (*link != physical) link = &(*link)->next;
   *link = physical->next;
   free(physical);
+}
+
+static void end_if_unused(const struct call *call, struct physical *physical) {
+  if (physical->references == 0 && physical->mappings == 0) end(call, physical);
 }
 
 // The index of the first mapping at or after addr.
@@ -145,16 +152,23 @@ EXPORT cuda_error cuMemRetainAllocationHandle(driver_handle *handle, void *addr)
   return error;
 }
 
+static void note_mapping(const struct call *call, uint64_t addr, uint64_t bytes, driver_handle handle) {
+  const bool of_arena = source_holds(addr);
+  lock_take(&lock);
+  struct physical *physical = find(handle);
+  if (physical != NULL && of_arena && physical->mappings == 0)
+    end(call, physical);
+  else if (physical != NULL)
+    add_mapping(addr, bytes, physical);
+  lock_give(&lock);
+  if (of_arena) source_mapped(addr, bytes);  // after the end of the handle: no instant has its bytes twice
+}
+
 EXPORT cuda_error cuMemMap(uint64_t addr, size_t bytes, size_t offset, driver_handle handle, unsigned long long flags) {
   struct call *call = CALL(MAP);
   cuda_error (*real)(uint64_t, size_t, size_t, driver_handle, unsigned long long) = call_enter(call);
   const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(addr, bytes, offset, handle, flags);
-  if (error == CUDA_OK && call->outermost && hook_on()) {
-    lock_take(&lock);
-    struct physical *physical = find(handle);
-    if (physical != NULL) add_mapping(addr, bytes, physical);
-    lock_give(&lock);
-  }
+  if (error == CUDA_OK && call->outermost && hook_on()) note_mapping(call, addr, bytes, handle);
   call_leave();
   return error;
 }
@@ -166,6 +180,7 @@ EXPORT cuda_error cuMemUnmap(uint64_t addr, size_t bytes) {
     lock_take(&lock);
     remove_mappings(call, addr, bytes);
     lock_give(&lock);
+    source_unmaps(addr, bytes);
   }
   const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(addr, bytes);
   call_leave();
