@@ -5,6 +5,7 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -226,12 +227,45 @@ func TestDescribeShim(t *testing.T) {
 		{[]string{missing}, works, Finding{Check: "torch shim", Health: OK, Detail: "built now: " + missing}},
 		{[]string{missing}, fails, Finding{
 			Check: "torch shim", Health: Warn, Detail: "none for torch 2.11.0: shim.cpp:5: error: no such type",
-			Remedy: "tensors are not recorded without it; run `memprof hooks build` on a machine where it compiles, and use record --shim FILE",
+			Remedy: "torch's plug-in allocator is recorded in its place, without history; run `memprof hooks build` where the shim compiles, and use record --shim FILE",
 		}},
 	}
 	for _, test := range tests {
-		if diff := cmp.Diff(test.want, describeShim("2.11.0", test.shims, test.build)); diff != "" {
+		if diff := cmp.Diff(test.want, describeShim(&installedTorch{version: "2.11.0", shims: test.shims, withoutShim: "history"}, test.build)); diff != "" {
 			t.Errorf("%v (-want +got):\n%s", test.shims, diff)
 		}
+	}
+}
+
+func TestDescribeTorch(t *testing.T) {
+	const head = "/usr/bin/python3\n%s\nshim-1.so\nshim-0.so\nmemory history\n"
+	tests := []struct {
+		version, lacked string
+		want            Finding
+	}{
+		{"2.11.0+cu130", "", Finding{Check: "torch", Health: OK, Detail: "2.11.0+cu130 of /usr/bin/python3"}},
+		{"2.6.0", "", Finding{
+			Check: "torch", Health: Warn, Detail: "2.6.0 of /usr/bin/python3",
+			Remedy: "memprof was run with torch 2.11.0; the shim has all of this one's allocator interface",
+		}},
+		{"2.14.1", "allocateWithAddress (tensors resized to an address)\nnew (not known to this memprof)\n", Finding{
+			Check: "torch", Health: Warn, Detail: "2.14.1 of /usr/bin/python3",
+			Remedy: "memprof was run with torch 2.11.0; of this one's allocator interface the shim lacks allocateWithAddress (tensors resized to an address), new (not known to this memprof)",
+		}},
+	}
+	for _, test := range tests {
+		found := readTorch(fmt.Sprintf(head, test.version) + test.lacked)
+		if diff := cmp.Diff(test.want, describeTorch(found)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", test.version, diff)
+		}
+		if diff := cmp.Diff([]string{"shim-1.so", "shim-0.so"}, found.shims); diff != "" {
+			t.Errorf("%s: shims (-want +got):\n%s", test.version, diff)
+		}
+		if found.withoutShim != "memory history" {
+			t.Errorf("%s: without a shim %q", test.version, found.withoutShim)
+		}
+	}
+	if found := readTorch("/usr/bin/python3\n"); found != nil {
+		t.Errorf("no torch: %+v", found)
 	}
 }
