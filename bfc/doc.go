@@ -17,7 +17,8 @@
 //	rounded         size rounded up to a granule.
 //	slack           chunk minus rounded.
 //	mapped          backed by physical memory. Bytes of a region are mapped when it is granted;
-//	                pages of free chunks can be unmapped and mapped again. Blocks are mapped.
+//	                pages of free chunks can be unmapped and mapped again. Blocks are mapped. Bytes
+//	                outside of regions are neither mapped nor unmapped.
 //	reserved        the bytes of all regions that are mapped; peak reserved is its maximum so far.
 //	room            limit minus reserved, or 0 where reserved is more.
 //	memory          where regions come from, an interface: a device, a model, or a recording.
@@ -108,8 +109,9 @@
 //	    return none
 //
 // reach(chunk) is the range that the request would get of a chunk, widened to whole pages:
-// [down(chunk.addr, page), up(chunk.addr + taken(chunk, rounded), page)). So unmapped memory does
-// not decide where a block goes, unless mapping it is refused.
+// [down(chunk.addr, page), up(chunk.addr + taken(chunk, rounded), page)). Where regions do not begin or
+// end with a page it can pass the region; nothing is unmapped there. So unmapped memory does not decide
+// where a block goes, unless mapping it is refused.
 //
 //	mapFor(chunk, range):
 //	    lack = unmapped bytes of range
@@ -212,13 +214,16 @@
 //
 //	growAndSearch(rounded):                   # with any growth
 //	    tail, credit = as above for growth needed
-//	    place = of [chunk.addr, +rounded) and [chunk.addr + chunk.size - rounded, +rounded) for all free
-//	            chunks with size >= rounded, that with the fewest unmapped bytes in the pages that it
-//	            touches; of equal ones that in the first chunk in (size, address), and there the first;
-//	            none if no chunk is large enough
-//	    if there is a place, its unmapped bytes <= unmapped bytes of tail + up(rounded - credit, page),
-//	       and mapFor(its chunk, its pages): hand out just the place; chunk is free on either side
-//	    else: as above for growth needed, but unmapElsewhere only if that is the growth
+//	    least = none
+//	    for chunk in the free chunks with size >= rounded in (size, address):
+//	        for addr in chunk.addr, chunk.addr + chunk.size - rounded:
+//	            pages = [down(addr, page), up(addr + rounded, page))
+//	            if least is none, or has more unmapped bytes than pages: least = chunk, addr, pages
+//	    behind the end = unmapped bytes of tail (0 if none) + up(rounded - credit, page)
+//	    if least is not none, its pages have at most "behind the end" unmapped bytes, and
+//	       mapFor(its chunk, its pages):
+//	        hand out just [addr, addr + rounded); the rest of chunk on either side stays free
+//	    else: go on as above for growth needed; but unmapElsewhere is called only if that is the growth
 //
 // So the search, which comes first, maps what the best fit lacks. Where that is refused a block goes into
 // a chunk whose part is mapped, and else where the fewest pages are lacking. An owner that unmaps all
@@ -226,9 +231,10 @@
 // long as there was something to unmap, sees it fail in the end only if the pages that all blocks
 // touch, with its own at the best place for it, are more than the memory has.
 //
-// Shrink(addr) frees the slack of the block that starts at addr, if it has some: the block then has
-// rounded bytes, and keeps its number and its place in the plan. The slack is joined with the free chunk
-// behind it, and the pages that it touches are noted as used, as by a Free.
+// Shrink(addr) frees the slack of the block that starts at addr, whether there is a shortage or not: the
+// block then has rounded bytes, and keeps its number and its place in the plan. The slack is joined with
+// the free chunk behind it, the pages that it touches are noted as used, as by a Free, and bytes in use
+// fall by it. Without a block at addr, or without slack, it fails and changes nothing.
 //
 // # Garbage collection
 //
@@ -240,9 +246,9 @@
 // # Unmap, Remap and Restore by the owner
 //
 // Unmap(addr, bytes) says that the owner unmaps these pages. They have to be whole pages, at least
-// one, all mapped and within one free chunk; else nothing changes. Remap says that the owner has
-// mapped pages again: whole pages, all unmapped, of no more bytes than room. Neither calls the memory
-// or notes a use.
+// one, all mapped and within one free chunk. Remap says that the owner has mapped pages again: whole
+// pages, at least one, all unmapped, of no more bytes than room; they can lie in several regions that
+// touch. Otherwise each fails and changes nothing. Neither calls the memory or notes a use.
 //
 // Restore(addr, size, requested) makes a block at a place that no policy chose, to go back to a
 // checkpoint: free all blocks, restore those of the checkpoint, and chunks are as they were, since
@@ -305,9 +311,10 @@
 //	page c       used ▲  ▼ used  used  used    unmapped for a growth in 0, mapped ahead of 1
 //
 // With trim idle or pressure the owner calls UnmapFree(bytes) when the job does nothing, or others
-// need memory. It goes through the maximal ranges of whole, mapped pages of free chunks, a range within
-// one chunk, addresses descending, until it has unmapped enough: memory.TryUnmap of the last up(bytes
-// still wanted, page) bytes of each, or of all of it if it has fewer. A refusal goes on to the next range.
+// need memory. It goes through the maximal ranges of whole, mapped pages of free chunks, a range
+// within one chunk, addresses descending, until it has unmapped enough: memory.TryUnmap of the last
+// up(bytes still wanted, page) bytes of each, or of all of it if it has fewer. A refusal goes on to
+// the next range.
 //
 // # Plans
 //
@@ -336,17 +343,17 @@
 // numbered from 0 by one counter: these numbers are positions. Of each request are noted: rounded;
 // from, its position; and where its block is freed in the same iteration or in the next one: which
 // of the two, and to, the position of the free in that iteration. A block that is freed still later
-// "ends later". A request that fails takes no position, nor does Restore; the free of any block takes
-// one. An iteration of more than 65,536 requests or 262,144 positions is incomplete.
+// "ends later". A request that fails takes no position, nor do Restore and Shrink; the free of any
+// block takes one. An iteration of more than 65,536 requests or 262,144 positions is incomplete.
 //
 // When. EndIteration first adds 1 to ended; all that follows sees that. A plan is tried if
 //
 //	the iteration that just ended and the one before it were both missed and are both complete,
 //	it had a request, and ended >= next try, which is 0 at first.
 //
-// An iteration is missed if it has not as many requests as the plan (0 where there is none), or if
-// a request missed (see Serving). Try number n, counted from 1, sets next try to ended + 2^min(n,
-// 16), whatever comes of it. So the first plan can be made at the end of iteration 1.
+// An iteration is missed if it has not as many requests as the plan in force during it (0 where there
+// was none), or if a request missed (see Serving). Try number n, counted from 1, sets next try to
+// ended + 2^min(n, 16), whatever comes of it. So the first plan can be made at the end of iteration 1.
 //
 // Likes. For each request of the iteration that just ended, a like is sought in the iteration
 // before it, in two passes. In the first pass the key of a request is its rounded size, then those
@@ -370,14 +377,14 @@
 //	ends later                     has no place, and is not placed
 //
 // Obstacles, at all positions, are the addresses outside of regions, and the blocks in use, but for
-// those of the ended iteration that are predicted to be freed in the next ("leaving"). The
-// addresses beyond the end of the last region (by address) are no obstacle if it can lengthen: growth is
-// needed, the memory coalesces, and that region was granted or lengthened last. Blocks are placed
-// in the order (rounded descending, request ascending), the even one of a request before its odd
-// one, each at the lowest address at which it shares no address with an obstacle, nor with a block
-// placed before while both are live. If there is no such address, that place is "nowhere". So a request
-// can lack a place for one of two reasons, which differ in what is missed (see Serving): it ends
-// later, or the place is nowhere.
+// those of the ended iteration that are predicted to be freed in the next ("leaving"). The addresses
+// beyond the end of the last region (by address) are no obstacle if it can lengthen: growth is needed,
+// the memory coalesces, and that region was granted or lengthened last. Blocks are placed in the order
+// (rounded descending, request ascending), the even one of a request before its odd one, each at the
+// lowest address at which it shares no address with an obstacle, nor with a block placed before while
+// both are live. No place lies across the start of a region, also where two regions touch. If there is
+// no such address, that place is "nowhere". So a request can lack a place for one of two reasons,
+// which differ in what is missed (see Serving): it ends later, or the place is nowhere.
 //
 // First iteration. The plan's first iteration is the coming one, in which leaving blocks are where no
 // plan put them, each from position 0 up to that of its predicted free. The coming iteration has
@@ -401,10 +408,10 @@
 // empty; one behind all regions, even where the last can lengthen; and one for each block that is one,
 // unless it begins where the obstacle before it ends.
 //
-// Serving. Each request is matched with one of the plan: the first of the same rounded size that
-// has not been served in this iteration, among the 32 from cursor on. cursor is 0 when an iteration
-// begins. When request k of the plan has been served, cursor becomes max(cursor, k-16), and then
-// advances while request cursor has been served.
+// Serving. Each request is matched with one of the plan: the first of the same rounded size that has
+// not been served in this iteration, among the 32 from cursor on, served ones counted. cursor is 0
+// when an iteration begins. When request k of the plan has been served, cursor becomes max(cursor,
+// k-16), and then advances while request cursor has been served.
 //
 //	place(request k, rounded):
 //	    addr = first place of k in the plan's first iteration, else its place for even or odd ended
