@@ -48,7 +48,7 @@ func TestAccountingOfAContext(t *testing.T) {
 		{"read before it was there", 500, own, []string{others, of + "1 0", of + "12 100"}, 500, 0, unknown, unknown, ""},
 		{"less than a library has", 30, own, []string{others, of + "50 59", of + "900 59"}, 30, 0, unknown, unknown, ""},
 		{"the whole card", 500, own, []string{others, "0 all=1 50 2600", "0 all=1 900 2600"}, 500, 0, 2040, unknown, ""},
-		{"of which others gave back", 500, own, []string{others, "0 all=1 50 1900", "0 all=1 900 1900"}, 500, 0, 1340, unknown, ""},
+		{"of which others freed", 500, own, []string{others, "0 all=1 50 1900", "0 all=1 900 1900"}, 500, 0, 1340, unknown, ""},
 		{"more than the whole card has", 3721, own, []string{others, "0 all=1 50 2646", "0 all=1 900 2646"}, unknown, 3721, 2586, unknown, accounting.WhyRefuted},
 	}
 	inMiB := func(bytes int64, why string) int64 {

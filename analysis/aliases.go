@@ -74,7 +74,7 @@ type (
 	UntaggedGroup    = pause.UntaggedGroup
 	UntaggedCategory = pause.UntaggedCategory
 	Trend            = trend.Trend
-	KeysValues       = kv.Result
+	KVResult         = kv.Result
 	PhaseUse         = attribution.PhaseUse
 	PhaseIteration   = attribution.PhaseIteration
 )
@@ -92,8 +92,8 @@ const (
 	Other       = attribution.Other
 )
 
-// RequesterOf parses the context of an alloc; see [attribution.RequesterOf].
-func RequesterOf(context string) (name string, stack int64) { return attribution.RequesterOf(context) }
+// ParseOrigin parses the context of an alloc; see [attribution.ParseOrigin].
+func ParseOrigin(context string) (name string, stack int64) { return attribution.ParseOrigin(context) }
 
 // KVRequests is the name of requests that are sequences in a KV cache; see [Leak].
 const KVRequests = trend.KVRequests

@@ -24,7 +24,7 @@ var attributionMetrics = func() []Metric {
 	return out
 }()
 
-// ofCategory is what blocks of a category requested at the peak instant: its share of T there, and
+// ofCategory is what blocks of a category requested at the peak: its share of T there, and
 // its bytes.
 func ofCategory(c Category, help string) []Metric {
 	bytes := func(d *DeviceResult) int64 {
@@ -33,10 +33,10 @@ func ofCategory(c Category, help string) []Metric {
 	}
 	name := "category." + c.String()
 	return []Metric{
-		{name, Share, help + "; share of T at the peak instant", func(d *DeviceResult) (float64, int64, bool) {
+		{name, Share, help + "; share of T at the peak", func(d *DeviceResult) (float64, int64, bool) {
 			return share(bytes(d), d.Peak.T), d.Peak.Seq, d.Held.Known && d.Peak.T > 0
 		}},
-		{name + ".bytes", Bytes, help + "; requested at the peak instant", func(d *DeviceResult) (float64, int64, bool) {
+		{name + ".bytes", Bytes, help + "; requested at the peak", func(d *DeviceResult) (float64, int64, bool) {
 			return float64(bytes(d)), d.Peak.Seq, d.Held.Known
 		}},
 	}

@@ -242,7 +242,7 @@ func (n *naiveAttribution) category(h *heldBlock) string {
 	return "other"
 }
 
-// owner is what the requester says, with the module of the label if it has no name.
+// owner is the origin of the context, or of the label if the context has none.
 func (h *heldBlock) owner() contextFields {
 	o := h.context
 	if o.name == "" {

@@ -213,7 +213,7 @@ func TestFailedRequestEndsLifetimes(t *testing.T) {
 		t.Errorf("at the peak: %q", got)
 	}
 	o := d.OOMs[0]
-	if o.Held == nil || o.Requester != "net.big" || o.Context != "module=net.big" {
+	if o.Held == nil || o.Origin != "net.big" || o.Context != "module=net.big" {
 		t.Fatalf("%+v", o)
 	}
 	if got := groups(o.Held.Categories); !cmp.Equal(got, []string{"activations 3145728"}) {

@@ -42,7 +42,7 @@ func (c *columns) Next() (*trace.Batch, error) {
 	return &c.batches[c.next-1], nil
 }
 
-// random is a heap of about 5,000 live blocks that come and go in no order: many holes,
+// random is a heap of about 5,000 live blocks that come and go in no order: many free chunks,
 // and no two events beside each other touch the same addresses. It has no marks.
 func random(n int) []trace.Event {
 	const slots, stride = 10_000, 1 << 20

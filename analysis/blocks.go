@@ -32,7 +32,7 @@ func (a *analyzer) label(e *trace.Event) {
 	a.ledger.Label(e.Addr, e.Context)
 }
 
-// finishPeak recovers what the peak instant looked like: who held memory, and where.
+// finishPeak recovers what the peak looked like: who held memory, and where.
 func (a *analyzer) finishPeak(d *device) error {
 	r := &d.result
 	r.Map.At = r.Peak
@@ -72,7 +72,7 @@ func (a *analyzer) oom(d *device, ar *ledger.Arena, e *trace.Event) error {
 		Seq: e.Seq, Time: e.Time, Request: e.Requested, Arena: e.Arena,
 		Context: a.opt.Text(e.Context), At: d.InstantSeenBy(ar, e.Seq, e.Time),
 	}
-	o.Requester, _ = RequesterOf(o.Context)
+	o.Origin, _ = ParseOrigin(o.Context)
 	d.growths.Judge(&o, d.Device, ar)
 	if d.keys != nil {
 		d.keys.OOM(o.At)

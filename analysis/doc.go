@@ -158,7 +158,7 @@
 //
 // An engine that serves a language model divides a KV cache among its sequences, inside a block that is
 // live in all numbers above. Its marks are accounted separately, in slots: token + reserve + internal +
-// external + idle + cached + null = capacity at every moment. See [KeysValues] and package kvcache.
+// external + idle + cached + null = capacity at every moment. See [KVResult] and package kvcache.
 //
 // # Leaks
 //

@@ -4,7 +4,7 @@ import "github.com/memprof/memprof/analysis/kvcache"
 
 // kvMetrics are of the KV cache with the most slots, where an engine marked one.
 var kvMetrics = []Metric{
-	kvShare("kv.token", "slots for keys and values that hold a token, in the mean over time", func(m *kvcache.Shares64) float64 { return m.Token }),
+	kvShare("kv.token", "slots of the KV cache that hold a token, in the mean over time", func(m *kvcache.Shares64) float64 { return m.Token }),
 	kvShare("kv.reserve", "slots that are reserved and will be filled", func(m *kvcache.Shares64) float64 { return m.Reserve }),
 	kvShare("kv.internal", "slots of reservations and blocks that are never filled", func(m *kvcache.Shares64) float64 { return m.Internal }),
 	kvShare("kv.external", "slots that no sequence can use: lost by rounding, or free in pieces too small", func(m *kvcache.Shares64) float64 { return m.Rounding + m.Fragmented }),
@@ -33,10 +33,10 @@ func kvShare(name, help string, of func(*kvcache.Shares64) float64) Metric {
 	}}
 }
 
-// greatestKV is the memory for keys and values with the most slots of those that had a sequence,
+// greatestKV is the KV cache with the most slots of those that had a sequence,
 // or nil. Marks that make no sense are no ground for a gate.
-func greatestKV(d *DeviceResult) *KeysValues {
-	var most *KeysValues
+func greatestKV(d *DeviceResult) *KVResult {
+	var most *KVResult
 	for _, kv := range d.KV {
 		if kv.Fault == "" && kv.Recorded.Capacity > 0 && (most == nil || kv.Recorded.Capacity > most.Recorded.Capacity) {
 			most = kv

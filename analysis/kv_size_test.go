@@ -7,8 +7,8 @@ import (
 	"github.com/memprof/memprof/trace/tracetest"
 )
 
-// TestKeysValuesAreSmall: marks of keys and values are within the budget of the format.
-func TestKeysValuesAreSmall(t *testing.T) {
+// TestKVMarksAreSmall: marks of KV caches are within the budget of the format.
+func TestKVMarksAreSmall(t *testing.T) {
 	r := serve(3000, 3)
 	var texts []string
 	for id := range int32(r.Strings.Len()) {

@@ -17,7 +17,7 @@ import (
 	"github.com/memprof/memprof/trace/tracetest"
 )
 
-// engine records marks of keys and values, each a microsecond after the last.
+// engine records marks of KV caches, each a microsecond after the last.
 type engine struct {
 	*modeltest.Recorder
 	time int64
@@ -85,19 +85,19 @@ func serve(requests int, seed uint64) *engine {
 	return r
 }
 
-func (r *engine) analyze(t *testing.T) *KeysValues {
+func (r *engine) analyze(t *testing.T) *KVResult {
 	t.Helper()
 	result, err := Run(modeltest.Source(r.Events, 100), Options{Text: r.Strings.Text})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(result.Devices) != 1 || len(result.Devices[0].KV) != 1 {
-		t.Fatalf("devices %+v, want one with one memory for keys and values", result.Devices)
+		t.Fatalf("devices %+v, want one with one KV cache", result.Devices)
 	}
 	return result.Devices[0].KV[0]
 }
 
-func TestKeysValues(t *testing.T) {
+func TestKVCaches(t *testing.T) {
 	kv := serve(50, 1).analyze(t)
 	if kv.Fault != "" {
 		t.Fatal(kv.Fault)
@@ -124,7 +124,7 @@ func TestKeysValues(t *testing.T) {
 		if !found {
 			t.Fatalf("no metric %s", name)
 		}
-		if got, _, ok := m.Value(&DeviceResult{KV: []*KeysValues{kv}}); !ok || math.Abs(got-want) > 1e-9 {
+		if got, _, ok := m.Value(&DeviceResult{KV: []*KVResult{kv}}); !ok || math.Abs(got-want) > 1e-9 {
 			t.Errorf("%s is %v, want %v", name, got, want)
 		}
 		if _, _, ok := m.Value(&DeviceResult{}); ok {
@@ -149,7 +149,7 @@ func TestKeysValues(t *testing.T) {
 func ofKV(m Metric) bool { return strings.HasPrefix(m.Name, "kv.") }
 
 // A policy that could serve none of the requests says so, and ends.
-func TestKeysValuesThatAPolicyCannotServe(t *testing.T) {
+func TestKVCachesThatAPolicyCannotServe(t *testing.T) {
 	r := &engine{Recorder: modeltest.New()}
 	r.mark(trace.KindKVCache, 1, 0, 48, 100, "layout=contiguous")
 	r.mark(trace.KindKVReserve, 1, 0, 0, 40, "")
@@ -167,8 +167,8 @@ func TestKeysValuesThatAPolicyCannotServe(t *testing.T) {
 	}
 }
 
-// TestKeysValuesOfAPart: the later parts of a trace alone say what they say of their time.
-func TestKeysValuesOfAPart(t *testing.T) {
+// TestKVCachesOfAPart: the later parts of a trace alone say what they say of their time.
+func TestKVCachesOfAPart(t *testing.T) {
 	r := serve(200, 2)
 	whole := r.analyze(t)
 	var texts []string

@@ -50,10 +50,10 @@ var metrics = scoped(slices.Concat(
 		}},
 		ofRun("reserved.final", Bytes, "R after the last event", func(d *DeviceResult) int64 { return d.Final.R }),
 		ofRun("requested.peak", Bytes, "greatest T, asked for by live allocations", func(d *DeviceResult) int64 { return d.MaxT }),
-		atPeak("requested.at_peak", "T at the peak instant", func(i *Instant) int64 { return i.T }),
+		atPeak("requested.at_peak", "T at the peak", func(i *Instant) int64 { return i.T }),
 		ofC(ofRun("provided.peak", Bytes, "greatest C, chunks of live allocations", func(d *DeviceResult) int64 { return d.MaxC })),
-		atPeak("pending.at_peak", "freed and waiting for other streams at the peak instant", func(i *Instant) int64 { return i.Pending }),
-		{"live.peak", Count, "live allocations at the peak instant", func(d *DeviceResult) (float64, int64, bool) {
+		atPeak("pending.at_peak", "freed and waiting for other streams at the peak", func(i *Instant) int64 { return i.Pending }),
+		{"live.peak", Count, "live allocations at the peak", func(d *DeviceResult) (float64, int64, bool) {
 			return float64(d.Peak.Live), d.Peak.Seq, true
 		}},
 		ofRun("other_libraries.peak", Bytes, "greatest sum of what other libraries took through the CUDA API", func(d *DeviceResult) int64 { return d.OtherLibraries.Peak }),
@@ -68,7 +68,7 @@ var metrics = scoped(slices.Concat(
 	waste("total", "R - T, all that is reserved and not asked for", func(i Instant) int64 { return i.R - i.T }),
 	attributionMetrics,
 	[]Metric{
-		{"fragmentation.peak", Share, "(F - L)/F at the peak instant, L the largest free chunk; 0 when nothing is free", fragmentationAtPeak},
+		{"fragmentation.peak", Share, "(F - L)/F at the peak, L the largest free chunk; 0 when nothing is free", fragmentationAtPeak},
 		{"idle.requested", Share, "1 - max T / max R", unused(func(d *DeviceResult) int64 { return d.MaxT })},
 		ofC(Metric{"idle.provided", Share, "1 - max C / max R", unused(func(d *DeviceResult) int64 { return d.MaxC })}),
 		{"iteration.first_excess", Share, "C1/C2 - 1, what the first iteration needs beyond the mean of the later ones; a ratio, which may exceed 100%", ofPaper(func(p *Paper) float64 { return p.FirstExcess })},
@@ -99,14 +99,14 @@ func ofRun(name string, unit Unit, help string, of func(*DeviceResult) int64) Me
 	}}
 }
 
-// atPeak is bytes at the peak instant.
+// atPeak is bytes at the peak.
 func atPeak(name, help string, of func(*Instant) int64) Metric {
 	return Metric{name, Bytes, help, func(d *DeviceResult) (float64, int64, bool) {
 		return float64(of(&d.Peak)), d.Peak.Seq, true
 	}}
 }
 
-// waste is a kind of it at the peak instant: its share of R there, and its bytes.
+// waste is a kind of it at the peak: its share of R there, and its bytes.
 func waste(kind, help string, of func(Instant) int64) []Metric {
 	share := func(d *DeviceResult) (float64, int64, bool) {
 		return share(of(d.Peak), d.Peak.R), d.Peak.Seq, d.Peak.R > 0 && of(d.Peak) >= 0
@@ -116,8 +116,8 @@ func waste(kind, help string, of func(Instant) int64) []Metric {
 	}
 	name := "waste." + kind
 	return []Metric{
-		{name, Share, help + "; share of R at the peak instant", share},
-		{name + ".bytes", Bytes, help + "; at the peak instant", bytes},
+		{name, Share, help + "; share of R at the peak", share},
+		{name + ".bytes", Bytes, help + "; at the peak", bytes},
 	}
 }
 
@@ -126,7 +126,7 @@ func fragmentationAtPeak(d *DeviceResult) (float64, int64, bool) {
 	return value, d.Peak.Seq, ok
 }
 
-// Fragmentation is the frameworks' measure (F - L)/F at the peak instant, from 0 to 1; 0 when nothing
+// Fragmentation is the frameworks' measure (F - L)/F at the peak, from 0 to 1; 0 when nothing
 // is free. It is not ok where F or L is not known: of a native allocator, or a result
 // without the map that L is taken from.
 func (d *DeviceResult) Fragmentation() (value float64, ok bool) {

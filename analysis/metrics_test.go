@@ -61,7 +61,7 @@ func TestMetrics(t *testing.T) {
 			continue // TestAccountingMetrics and TestPauseMetrics have them
 		}
 		if ofKV(m) {
-			continue // TestKeysValues has them
+			continue // TestKVCaches has them
 		}
 		if expected, there := want[m.Name]; !there || !ok || math.Abs(value-expected) > 1e-12*max(1, expected) {
 			t.Errorf("%s = %v (%v), want %v", m.Name, value, ok, expected)

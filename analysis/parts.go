@@ -55,7 +55,7 @@ var tagMetrics = []string{
 }
 
 // OfTag is a device as far as the arenas of a tag go, for the metrics of [TagMetrics]; false if it
-// has none. Peak is the tag's part of the device's peak instant, its free memory as requests of the
+// has none. Peak is the tag's part of the device's peak, its free memory as requests of the
 // tag's arena with the most reserved see it.
 func (r *Result) OfTag(d *DeviceResult, tag string) (*DeviceResult, bool) {
 	at := slices.IndexFunc(d.Tags, func(u TagUse) bool { return u.Tag == tag })
@@ -95,7 +95,7 @@ func PhaseMetrics() []string { return slices.Clone(phaseMetrics) }
 var phaseMetrics = []string{"requested.peak", "provided.peak", "requested.at_peak", "live.peak"}
 
 // OfPhase is a device as far as a phase goes, for the metrics of [PhaseMetrics]; false if the phase
-// never was. The greatest T and C are those while it is the innermost one, and at the peak instant
+// never was. The greatest T and C are those while it is the innermost one, and at the peak
 // counts what was allocated in it.
 func (d *DeviceResult) OfPhase(phase string) (*DeviceResult, bool) {
 	at := slices.IndexFunc(d.Phases, func(u PhaseUse) bool { return u.Phase == phase })

@@ -306,7 +306,7 @@ func TestOutside(t *testing.T) {
 	}
 }
 
-// What is free outside of tags all through a stage could be given back before it.
+// What is free outside of tags all through a stage could be unmapped before it.
 func TestFreeOutsideOfTags(t *testing.T) {
 	j := newColocated(t)
 	j.take(cacheArena, 40, "")

@@ -285,7 +285,7 @@ func scenario(t *rapid.T) *modeltest.Recorder {
 			RefuseGrow: func(call int, _ uint64) bool { return call%refuse == 0 },
 			RefuseMap:  func(call int, _, _ uint64) bool { return call%refuse == 0 },
 		}), func(size uint64) bool {
-			// What a trim gives back, the attempt that comes to a refusal may have mapped: that
+			// What a trim unmaps, the attempt that comes to a refusal may have mapped: that
 			// could go on for ever.
 			tries++
 			return tries%8 != 0 && a.Trim(size) > 0 && size < 2048

@@ -38,7 +38,7 @@ type Job struct {
 type DeviceResult struct {
 	Scope      MetricScope // WholeDevice, unless it is of a tag or a phase: see [Result.OfTag]
 	Device     int32
-	Peak       Instant // the peak instant: greatest T among those at greatest R
+	Peak       Instant // the peak: greatest T among those at greatest R
 	Final      Instant // after the last event
 	MaxT, MaxC int64   // greatest requested and provided bytes, each at its own moment
 	MaxR       int64   // greatest reserved bytes
@@ -58,17 +58,17 @@ type DeviceResult struct {
 	Paper          Paper
 	Leak           Leak
 	Series         Series
-	Map            AddressMap        // at the peak instant
+	Map            AddressMap        // at the peak
 	TopContexts    []AllocationGroup // live at the peak, by bytes, greatest first
 	TopSizes       []AllocationGroup
 	Transitions    []Transition // pauses and resumes in order; at most MaxGrowths are kept
 	Pauses         *Pauses      // what tags did; nil where no memory has one
-	LargestFree    int64        // L at the peak instant: the largest free chunk, mapped bytes
+	LargestFree    int64        // L at the peak: the largest free chunk, mapped bytes
 	OtherLibraries OtherLibraries
 	Holdings       Holdings    // the process's memory on the device, in arenas and outside of them
 	Account        *Account    // Holdings compared with the device's used memory; nil before [Reconcile]
-	Held           Attribution // who held what at the peak instant
-	// PeakOwners and FinalOwners are all who held memory at the peak instant and after the last
+	Held           Attribution // who held what at the peak
+	// PeakOwners and FinalOwners are all who held memory at the peak and after the last
 	// event, by requested bytes, greatest first; nil unless [Options.Owners] asks for them.
 	PeakOwners, FinalOwners []Owner
 	// OOMOwners are the same at the first request that failed, by what was known then; nil without one.
@@ -87,8 +87,8 @@ type DeviceResult struct {
 
 	// Graphs is nil unless something was captured, or there was a graph memory.
 	Graphs *Graphs
-	// KV are the memories for keys and values that engines recorded, in the order of their first event.
-	KV        []*KeysValues
+	// KV are the KV caches that engines marked, in the order of their first event.
+	KV        []*KVResult
 	Keyframes *Keyframes // nil unless Options.Explore
 
 	Tags []TagUse // in order of appearance; see [Result.OfTag]

@@ -201,22 +201,22 @@ func TestSplitRule(t *testing.T) {
 
 func TestBestFitIsLeastSizeThenLeastAddress(t *testing.T) {
 	a := mustNew(t, Options{Limit: gib}, NewDevice(DeviceOptions{VMM: true}))
-	var holes []Block
+	var gaps []Block
 	for _, size := range []uint64{4096, 3072, 2048, 3072, 2048, 5120} {
-		holes = append(holes, mustAlloc(t, a, size))
-		mustAlloc(t, a, 256) // keeps holes from merging
+		gaps = append(gaps, mustAlloc(t, a, size))
+		mustAlloc(t, a, 256) // keeps gaps from merging
 	}
 	for _, i := range []int{5, 4, 3, 2, 1, 0} {
-		mustFree(t, a, holes[i].Addr)
+		mustFree(t, a, gaps[i].Addr)
 	}
 	var order []int
-	for range holes {
-		block := mustAlloc(t, a, 1800) // 2048 rounded: none of the holes but 4096 and 5120 is split
-		order = append(order, slices.IndexFunc(holes, func(h Block) bool { return h.Addr == block.Addr }))
+	for range gaps {
+		block := mustAlloc(t, a, 1800) // 2048 rounded: none of the gaps but 4096 and 5120 is split
+		order = append(order, slices.IndexFunc(gaps, func(h Block) bool { return h.Addr == block.Addr }))
 	}
-	// 5120 is split into 2048 and 3072, and the rest is a best fit after the holes of 3072 and before 4096.
+	// 5120 is split into 2048 and 3072, and the rest is a best fit after the gaps of 3072 and before 4096.
 	if want := []int{2, 4, 1, 3, 0, -1}; !slices.Equal(order, want) {
-		t.Errorf("holes were taken in the order %v, want %v", order, want)
+		t.Errorf("gaps were taken in the order %v, want %v", order, want)
 	}
 }
 

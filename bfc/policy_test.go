@@ -82,7 +82,7 @@ func TestTakeBeforeGrowth(t *testing.T) {
 		for _, size := range []uint64{2, 10, 13, 3, 2, 8} { // at 0, 2, 12, 25, 28, 30; ends at 38
 			blocks = append(blocks, mustAlloc(t, a, size*mib))
 		}
-		for _, i := range []int{1, 3, 5} { // holes of 10 and of 3 MiB, one page in it, and the tail
+		for _, i := range []int{1, 3, 5} { // gaps of 10 and of 3 MiB, one page in it, and the tail
 			mustFree(t, a, blocks[i].Addr)
 		}
 		memory.calls = nil

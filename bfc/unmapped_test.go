@@ -88,9 +88,9 @@ func TestRemapWhatIsHandedOut(t *testing.T) {
 	}
 }
 
-// hole makes a heap of 4 chunks in use with free ones of 10 and 12 MiB between them, and
+// gapped makes an arena of 4 chunks in use with free ones of 10 and 12 MiB between them, and
 // unmaps 2 MiB of the start, the middle and the end of the smaller.
-func hole(t *testing.T, a *Allocator, memory *mapLog) (small, large Block) {
+func gapped(t *testing.T, a *Allocator, memory *mapLog) (small, large Block) {
 	t.Helper()
 	mustAlloc(t, a, 2*mib)
 	small = mustAlloc(t, a, 10*mib)
@@ -110,7 +110,7 @@ func TestRefusedRemapFallsToWhollyMapped(t *testing.T) {
 	a, memory := newMapped(t, Options{Limit: gib, Growth: Needed}, DeviceOptions{
 		RefuseMap: func(call int, _, _ uint64) bool { return call == 3 },
 	})
-	_, large := hole(t, a, memory)
+	_, large := gapped(t, a, memory)
 	before := a.Stats()
 	if got := mustAlloc(t, a, 10*mib); got.Addr != large.Addr || got.Size != 12*mib {
 		t.Errorf("got %+v, want the chunk at %#x", got, large.Addr)
@@ -130,7 +130,7 @@ func TestWhollyMappedIsWhatIsHandedOut(t *testing.T) {
 	a, memory := newMapped(t, Options{Limit: gib, Growth: Needed}, DeviceOptions{
 		RefuseMap: func(int, uint64, uint64) bool { return true },
 	})
-	small, large := hole(t, a, memory)
+	small, large := gapped(t, a, memory)
 	unmapFree(t, a, memory.Device, large.Addr+6*mib, 2*mib)
 	if got := mustAlloc(t, a, 4*mib); got.Addr != large.Addr || got.Size != 4*mib {
 		t.Errorf("got %+v, want 4 MiB at %#x", got, large.Addr)

@@ -143,14 +143,14 @@ func (a *Allocator) eachFree(visit func(r *region, part byteRange, mapped bool))
 			}
 			at, to := a.wholePages(c)
 			for next := a.unmapped.from(at); at < to; next++ {
-				hole := byteRange{to, to}
+				gap := byteRange{to, to}
 				if next < len(a.unmapped.ranges) {
-					hole.from = min(to, max(at, a.unmapped.ranges[next].from))
-					hole.to = min(to, a.unmapped.ranges[next].to)
+					gap.from = min(to, max(at, a.unmapped.ranges[next].from))
+					gap.to = min(to, a.unmapped.ranges[next].to)
 				}
-				visit(r, byteRange{at, hole.from}, true)
-				visit(r, byteRange{hole.from, hole.to}, false)
-				at = hole.to
+				visit(r, byteRange{at, gap.from}, true)
+				visit(r, byteRange{gap.from, gap.to}, false)
+				at = gap.to
 			}
 		}
 	}

@@ -93,26 +93,32 @@ func accountingResults() []*analysis.Result {
 
 // Device accounting alone, of all these processes, in each form.
 func TestAccounting(t *testing.T) {
-	var text, markdown bytes.Buffer
 	var sections []layout.Section
 	var all []*jsonDeviceAccounting
 	for _, r := range accountingResults() {
 		sections = append(sections, accountingSections(&r.Devices[0])...)
 		all = append(all, newJSONDeviceAccounting(r.Devices[0].Account))
 	}
+	goldenForms(t, "accounting", sections, all)
+}
+
+// goldenForms compares sections as text and as Markdown, and their JSON, with golden files.
+func goldenForms(t *testing.T, name string, sections []layout.Section, object any) {
+	t.Helper()
+	var text, markdown bytes.Buffer
 	if err := layout.WriteText(&text, layout.Options{}, sections...); err != nil {
 		t.Fatal(err)
 	}
 	if err := layout.WriteMarkdown(&markdown, sections...); err != nil {
 		t.Fatal(err)
 	}
-	structured, err := json.MarshalIndent(all, "", "  ")
+	structured, err := json.MarshalIndent(object, "", "  ")
 	if err != nil {
 		t.Fatal(err)
 	}
-	reporttest.Golden(t, "accounting.txt", text.Bytes())
-	reporttest.Golden(t, "accounting.md", markdown.Bytes())
-	reporttest.Golden(t, "accounting.json", append(structured, '\n'))
+	reporttest.Golden(t, name+".txt", text.Bytes())
+	reporttest.Golden(t, name+".md", markdown.Bytes())
+	reporttest.Golden(t, name+".json", append(structured, '\n'))
 }
 
 // They are in the report, once a device, in every form, and within the width of a terminal.

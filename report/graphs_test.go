@@ -70,7 +70,6 @@ func graphsResults() []*analysis.Result {
 
 // The sections alone, of all these processes, in each form.
 func TestGraphs(t *testing.T) {
-	var text, markdown bytes.Buffer
 	var sections []layout.Section
 	var all []*jsonGraphs
 	for _, r := range graphsResults() {
@@ -78,19 +77,7 @@ func TestGraphs(t *testing.T) {
 		all = append(all, newJSONGraphs(r.Devices[0].Graphs))
 	}
 	all[0].Stores = all[0].Stores[:2]
-	if err := layout.WriteText(&text, layout.Options{}, sections...); err != nil {
-		t.Fatal(err)
-	}
-	if err := layout.WriteMarkdown(&markdown, sections...); err != nil {
-		t.Fatal(err)
-	}
-	structured, err := json.MarshalIndent(all, "", "  ")
-	if err != nil {
-		t.Fatal(err)
-	}
-	reporttest.Golden(t, "graphs.txt", text.Bytes())
-	reporttest.Golden(t, "graphs.md", markdown.Bytes())
-	reporttest.Golden(t, "graphs.json", append(structured, '\n'))
+	goldenForms(t, "graphs", sections, all)
 }
 
 // They are in the report, once a device, in every form, and within the width of a terminal.

@@ -32,16 +32,16 @@ func recordedServer(t *testing.T) *analysis.Result {
 			t.Fatal(err)
 		}
 	}
-	decoder := &analysis.KeysValues{Description: r.Description, Caches: 1, Recorded: r.Result(), Requests: r.Requests}
+	decoder := &analysis.KVResult{Description: r.Description, Caches: 1, Recorded: r.Result(), Requests: r.Requests}
 	decoder.Policies = []*kvcache.Result{{
 		Policy: "max:8", Capacity: 1 << 20, Steps: 9, Batch: 2, Peak: 2,
 		Mean: kvcache.Shares64{Token: 0.25, Reserve: 0.25, Internal: 0.2, Rounding: 0.1, Fragmented: 0.05, Idle: 0.05, Cached: 0.05, Null: 0.05},
 	}}
-	wrong := &analysis.KeysValues{
+	wrong := &analysis.KVResult{
 		Description: kvcache.Description{Engine: "transformers DynamicCache", Beams: 4}, Caches: 12345, Recorded: &kvcache.Result{Policy: kvcache.RecordedPolicy},
 		Fault: "event seq 1234567, kv_reserve of cache 1: sequence 1234567 is given block 1234567, which is in use, and that is long",
 	}
-	d := analysis.DeviceResult{Total: 80 << 30, KV: []*analysis.KeysValues{decoder, wrong}}
+	d := analysis.DeviceResult{Total: 80 << 30, KV: []*analysis.KVResult{decoder, wrong}}
 	d.Held.Categories.Groups = []analysis.Group{{Name: analysis.Weights.String(), Blocks: 1, Requested: 20 << 30, Provided: 20 << 30}}
 	return &analysis.Result{Process: "pid1", Devices: []analysis.DeviceResult{d}}
 }
@@ -71,7 +71,7 @@ func TestRecordedKV(t *testing.T) {
 	var got struct {
 		Processes []struct {
 			Devices []struct {
-				KV []kv.JSONRecorded `json:"keys_and_values"`
+				KV []kv.JSONRecorded `json:"kv_caches"`
 			}
 		}
 	}

@@ -25,7 +25,7 @@ func oomSections(d *analysis.DeviceResult) []layout.Section {
 	}
 	for _, o := range d.OOMs {
 		line := layout.Row(units.FormatDuration(o.Time), units.FormatKnown(o.Request), units.FormatKnown(o.Free), units.FormatKnown(o.LargestFree),
-			units.FormatSize(o.At.R), terms.Verdict(o.Verdict), terms.Context(o.Requester, 24))
+			units.FormatSize(o.At.R), terms.Verdict(o.Verdict), terms.Context(o.Origin, 24))
 		line[5].Tone = layout.Failed
 		s.Rows = append(s.Rows, line)
 	}
@@ -76,7 +76,7 @@ func oomTables(d *analysis.DeviceResult) []layout.Section {
 func oomTable(d *analysis.DeviceResult, o *analysis.OOM) layout.Section {
 	s := layout.Section{
 		Title:   "Live allocations when the request at event " + units.FormatCount(o.Seq) + " failed",
-		Before:  append(layout.Note(units.FormatKnown(o.Request)+" requested by "+terms.Context(o.Requester, oomNameWidth)), layout.Note(terms.Instant(d, o.At))...),
+		Before:  append(layout.Note(units.FormatKnown(o.Request)+" requested by "+terms.Context(o.Origin, oomNameWidth)), layout.Note(terms.Instant(d, o.At))...),
 		Columns: []layout.Column{layout.Words("by"), layout.Words("name"), layout.Numbers("allocations"), layout.Numbers("requested"), layout.Numbers("share of T")},
 	}
 	line := func(by, who string, g *analysis.Group) {

@@ -123,7 +123,7 @@ func pausedResult() *analysis.Result {
 	}
 }
 
-// What a device has beside arenas leaves less room for keys and values.
+// Memory of other libraries leaves less room for KV caches.
 func TestFit(t *testing.T) {
 	d := &pausedResult().Devices[0]
 	fit := fitOf(d, &d.Pauses.OnUse)
@@ -154,7 +154,7 @@ func TestPauseFigure(t *testing.T) {
 			seen[color.NRGBAModel.Convert(img.At(x, y))]++
 		}
 	}
-	// Keys and values take by far the most of it, graphs the least.
+	// KV caches take by far the most of it, graphs the least.
 	if kv, graphs := seen[tagColor(3)], seen[tagColor(4)]; kv < 100_000 || graphs < 1000 || kv < 10*graphs {
 		t.Errorf("%d pixels of the cache, %d of graphs", kv, graphs)
 	}

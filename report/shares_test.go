@@ -19,7 +19,7 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// giving is a random job of two arenas that give memory back in every way: by trims, by reclaims
+// giving is a random job of two arenas that unmap memory in every way: by trims, by reclaims
 // and pauses of the second one.
 func giving(t *rapid.T) *modeltest.Recorder {
 	const unit = 4096
@@ -87,7 +87,7 @@ var ratios = map[string]bool{
 
 func isShare(v float64) bool { return v >= 0 && v <= 1 }
 
-// TestSharesStayWithinTheWhole: whatever a job gives back and when, no share of a result, a metric,
+// TestSharesStayWithinTheWhole: whatever a job unmaps and when, no share of a result, a metric,
 // the JSON or the text leaves 0 to 1; what cannot be said is unknown.
 func TestSharesStayWithinTheWhole(t *testing.T) {
 	shrunk := 0

@@ -119,7 +119,7 @@ func newJSONDevice(r *analysis.Result, d *analysis.DeviceResult) jsonDevice {
 
 // jsonKV is there only if an engine reported its KV cache.
 type jsonKV struct {
-	KV []kv.JSONRecorded `json:"keys_and_values,omitempty"`
+	KV []kv.JSONRecorded `json:"kv_caches,omitempty"`
 }
 
 type jsonArena struct {

@@ -81,7 +81,7 @@ type Device struct {
 	now     OtherMemory // Libraries in order of first use, including those with 0 bytes now
 	changed int64       // when R or now last changed
 
-	// peak is the state at the peak instant numbered peakOf, if it has changed since.
+	// peak is the state at the peak numbered peakOf, if it has changed since.
 	peak   Holding
 	peakOf int64
 
@@ -153,7 +153,7 @@ func (d *Device) add(o *owner, bytes int64, e *trace.Event) {
 	d.OtherLibraries.Peak = max(d.OtherLibraries.Peak, d.OtherLibraries.Live)
 }
 
-// Finish returns the holdings of the device. peak and final are its peak instant and its last one.
+// Finish returns the holdings of the device. peak and final are its peak and its last one.
 func (d *Device) Finish(peak, final ledger.Instant) Holdings {
 	h := Holdings{Final: d.holding(final, -1), Moments: d.moments, Read: d.read, ReadPeak: d.readPeak}
 	switch {

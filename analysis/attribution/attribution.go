@@ -52,7 +52,7 @@ func (t *Tracker) Attribute(blocks []ledger.Block, native bool) Result {
 	origins, stacks := NewGrouping[Origin](), NewGrouping[int64]()
 	for by, sums := range contexts.Sums() {
 		origins.Merge(t.OriginOf(by[0], by[1]), sums)
-		stack := t.requester(by[0]).stack
+		stack := t.parsed(by[0]).stack
 		result.Known = result.Known || stack != 0
 		stacks.Merge(t.stacks.canonical(stack), sums)
 	}

@@ -45,7 +45,7 @@ func parseCategory(name string) Category {
 // outlived their phase, since an exception or an exit frees blocks that are still in use.
 func (t *Tracker) Category(b *ledger.Block) Category {
 	if b.Label != 0 {
-		if c := t.requester(b.Label).category; c != NoCategory {
+		if c := t.parsed(b.Label).category; c != NoCategory {
 			return c
 		}
 	}

@@ -6,8 +6,8 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// requester is a context, parsed.
-type requester struct {
+// parsed is what a context says.
+type parsed struct {
 	origin Origin // the module, or the whole text if it has no field that is known
 	stack  int64  // node of the innermost frame; 0 for none
 
@@ -74,38 +74,38 @@ func without(name string, n int) Origin {
 // OriginOf is the origin of blocks with a context and a label: that of the context, or if that has
 // no name (weights that were made outside of modules), the module whose parameter the label names.
 func (t *Tracker) OriginOf(context, label int32) Origin {
-	if o := t.requester(context).origin; o.Name != "" || label == 0 {
+	if o := t.parsed(context).origin; o.Name != "" || label == 0 {
 		return o
 	}
-	return t.requester(label).labelled
+	return t.parsed(label).labelled
 }
 
 // LabelCategory is the category that a label names, NoCategory for none.
-func (t *Tracker) LabelCategory(label int32) Category { return t.requester(label).category }
+func (t *Tracker) LabelCategory(label int32) Category { return t.parsed(label).category }
 
-// requester parses each distinct context once.
-func (t *Tracker) requester(context int32) *requester {
-	if r, ok := t.requesters[context]; ok {
+// parsed returns what a context says; it parses each one once.
+func (t *Tracker) parsed(context int32) *parsed {
+	if r, ok := t.contexts[context]; ok {
 		return r
 	}
-	if t.requesters == nil {
-		t.requesters = map[int32]*requester{}
+	if t.contexts == nil {
+		t.contexts = map[int32]*parsed{}
 	}
-	r := parseRequester(t.opt.Text(context))
-	t.requesters[context] = &r
+	r := parseContext(t.opt.Text(context))
+	t.contexts[context] = &r
 	return &r
 }
 
-// RequesterOf parses the context of an alloc: name is the dotted path of a module, or the whole
+// ParseOrigin returns the origin in the context of an alloc: name is the dotted path of a module, or the whole
 // text if it has no field that is known; stack is the number of the innermost stack event, 0 for
 // none.
-func RequesterOf(context string) (name string, stack int64) {
-	r := parseRequester(context)
+func ParseOrigin(context string) (name string, stack int64) {
+	r := parseContext(context)
 	return r.origin.Name, r.stack
 }
 
-func parseRequester(text string) requester {
-	var r requester
+func parseContext(text string) parsed {
+	var r parsed
 	fields := trace.ParseContext(trace.KindAlloc, text)
 	if label := fields.Name(); label != "" {
 		r.origin = Origin{Name: label}

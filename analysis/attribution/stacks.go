@@ -61,7 +61,7 @@ func (t *Tracker) Frames(node int64) []string {
 
 // StackOf is the stack of a context: the first node with the same frames; 0 for none.
 func (t *Tracker) StackOf(context int32) int64 {
-	return t.stacks.canonical(t.requester(context).stack)
+	return t.stacks.canonical(t.parsed(context).stack)
 }
 
 // Caller is the frame of a node and the node of its caller, 0 for the outermost frame.

@@ -16,13 +16,13 @@ type Options struct {
 type Tracker struct {
 	Phases Phases
 
-	opt        Options
-	stacks     stacks
-	requesters map[int32]*requester // by context, those parsed so far
-	arenas     []arenaUse           // by index
-	known      bool                 // an event of attribution came
-	capturing  bool                 // a CUDA graph is being captured
-	captured   bool                 // one was
+	opt       Options
+	stacks    stacks
+	contexts  map[int32]*parsed // by context, those parsed so far
+	arenas    []arenaUse        // by index
+	known     bool              // an event of attribution came
+	capturing bool              // a CUDA graph is being captured
+	captured  bool              // one was
 }
 
 // arenaUse is what attribution needs of an arena.

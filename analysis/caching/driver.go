@@ -12,7 +12,7 @@ import (
 //
 //   - A segment lies in a span: addresses for its size, rounded up to 32 MiB. The rest of a span
 //     serves later segments.
-//   - The newest span that has a hole for a segment serves it, from its smallest hole, the lowest
+//   - The newest span that has a gap for a segment serves it, from its smallest gap, the lowest
 //     of equal ones.
 //   - A new span lies at the upper end of the highest gap that is larger than it.
 //   - A span ends with its last segment.
@@ -69,9 +69,9 @@ func (d *Driver) Alloc(bytes uint64) (addr uint64, ok bool) {
 		return 0, false
 	}
 	for _, s := range slices.Backward(d.spans) {
-		if hole, found := s.hole(bytes); found {
-			s.insert(extent{hole.addr, bytes})
-			return hole.addr, d.take(bytes)
+		if gap, found := s.gap(bytes); found {
+			s.insert(extent{gap.addr, bytes})
+			return gap.addr, d.take(bytes)
 		}
 	}
 	size := roundUp(bytes, spanUnit)
@@ -84,8 +84,8 @@ func (d *Driver) Alloc(bytes uint64) (addr uint64, ok bool) {
 	return addr, d.take(bytes)
 }
 
-// hole returns the smallest hole of at least bytes, the lowest of equal ones.
-func (s *span) hole(bytes uint64) (best extent, found bool) {
+// gap returns the smallest gap of at least bytes, the lowest of equal ones.
+func (s *span) gap(bytes uint64) (best extent, found bool) {
 	at := s.addr
 	for i := 0; i <= len(s.segments); i++ {
 		end := s.addr + s.size

@@ -70,7 +70,7 @@ func TestTorch(t *testing.T) {
 			h.Free(b)
 			h.Alloc(20 * mib)
 		}, 20 * mib},
-		{"what is between two holes keeps them apart", func(h *torchHeap) {
+		{"what is between two free chunks keeps them apart", func(h *torchHeap) {
 			a, _, c := h.Alloc(6*mib), h.Alloc(6*mib), h.Alloc(8*mib)
 			h.Free(a)
 			h.Free(c)
@@ -99,7 +99,7 @@ func TestTorch(t *testing.T) {
 	}
 }
 
-// A held pool gives nothing back for a growth, and another policy of growth or split is followed.
+// A held pool unmaps nothing for a growth, and another policy of growth or split is followed.
 func TestBFC(t *testing.T) {
 	asked := &Shape{}
 	x := asked.alloc(4 * mib)

@@ -22,7 +22,7 @@ package graphs
 //	distinct   pages that any shape was handed, each counted once
 //	saved      what the same footprints would take apart: by reuse in a pool, by aliasing in
 //	           a graph memory. It is in no term of waste
-//	untouched  mapped for no shape; negative where memory was given back and other memory
+//	untouched  mapped for no shape; negative where memory was unmapped and other memory
 //	           mapped for it, since physical is the greatest at any moment
 //
 // Blocks in a range of a graph memory are in no T or C of the device: their addresses are
@@ -86,7 +86,7 @@ type Shape struct {
 	Address    int64 // bytes of addresses it may use: its range, or what it was handed pages of
 	Outputs    int64 // requested by its blocks that were live when its last capture ended
 	Inputs     int64 // bytes of the persistent inputs it uses; 0 where that was not reported, -1 where it cannot be
-	Released   bool  // its range has been given back
+	Released   bool  // its address range was released
 }
 
 // Footprint is the physical memory of the shape.

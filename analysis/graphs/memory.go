@@ -279,7 +279,7 @@ func (d *deviceState) overlaid(w *memoryRange, ar *Arena, e *trace.Event) {
 	d.blocks[e.Addr] = blockState{shape: w.shape, requested: e.Requested, provided: e.Provided, number: -1}
 }
 
-// bare gives back a block of an arena that lies over a range.
+// bare frees a block of an arena that lies over a range.
 func (d *deviceState) bare(addr int64) {
 	b, ok := d.blocks[addr]
 	w := d.rangeAt(addr)

@@ -42,7 +42,7 @@ type OOM struct {
 	TooSmall, Stranded int64 // as for a Growth
 	Verdict            Verdict
 	Context            string
-	Requester          string // of Context: its module, or the text if it has no fields
+	Origin             string // of Context: its module, or the text if it has no fields
 	At                 ledger.Instant
 	Held               *attribution.Result // who held what; of the first few only, else nil
 }

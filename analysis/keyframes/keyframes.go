@@ -17,7 +17,7 @@ import (
 
 // Result is the keyframes of a device: instants of a device of which the whole address space is kept: what was live,
 // for whom, what was pending, mapped and untouched. They are chosen in the one pass, without
-// knowing what comes: the last and the first event, the peak instant, just before each growth,
+// knowing what comes: the last and the first event, the peak, just before each growth,
 // each failed request, and of each marked iteration and of each run of so many events the greatest
 // and the least T. Where there are too many, two neighbouring windows become one and
 // the higher peak and the lower trough of the two stay, so that no extreme of the course is lost.
@@ -54,7 +54,7 @@ type Reason uint16
 const (
 	IsFirst           Reason = 1 << iota
 	IsLast                   // after the last event
-	IsPeak                   // the peak instant of the device
+	IsPeak                   // the peak of the device
 	IsIterationPeak          // greatest T of an iteration
 	IsIterationTrough        // least T of an iteration
 	IsGrowth                 // just before a growth: what its request found
@@ -213,7 +213,7 @@ func New(d *ledger.Device, h *History) *Tracker {
 }
 
 // Observe takes the state after an event that changed the device; peak says that it is the
-// peak instant so far.
+// peak so far.
 func (k *Tracker) Observe(seq, time int64, peak bool) {
 	d := k.device
 	if !k.begun {

@@ -45,8 +45,8 @@ func at(t *testing.T, r *Result, step int64) Point {
 	return Point{}
 }
 
-// Three sequences of 8 tokens, with the holes of three that have gone between them: 9 cells are
-// free, and none of the holes holds a fourth sequence of 8.
+// Three sequences of 8 tokens, with the gaps of three that have gone between them: 9 cells are
+// free, and none of the gaps holds a fourth sequence of 8.
 func TestNineFreeCellsCannotServeEight(t *testing.T) {
 	short, long := Request{Prompt: 2, Output: 1}, Request{Prompt: 3, Output: 5}
 	for _, allocator := range []Allocator{FirstFit, BestFit} {

@@ -14,14 +14,14 @@ type Device struct {
 	Iteration int   // marks so far
 
 	MaxT, MaxC, MaxR int64   // greatest of T, C and R, each at its own moment
-	Peak             Instant // the peak instant: of greatest T among those of greatest R
+	Peak             Instant // the peak: of greatest T among those of greatest R
 	Keeper           Keeper  // nil unless somebody keeps more instants than the peak
 
 	ranked byReserved
 
 	// What has changed since the peak: enough to tell what was live at it. Blocks handed
 	// out later do not count, so this never outgrows what was live at the peak.
-	peaks     int64 // numbers the peak instants
+	peaks     int64 // numbers the peaks
 	died      []Block
 	untouched []Range // untouched at the peak and not any more
 }
@@ -59,7 +59,7 @@ func (d *Device) Observe(seq, time int64) (peak bool) {
 	return peak
 }
 
-// AtPeak numbers the peak instants so far: it differs from an earlier value if there was a new one.
+// AtPeak numbers the peaks so far: it differs from an earlier value if there was a new one.
 func (d *Device) AtPeak() int64 { return d.peaks }
 
 // touch takes note that r of an arena, mapped by the event seq, is not untouched any more.

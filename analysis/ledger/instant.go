@@ -21,7 +21,7 @@ type Instant struct {
 	Live         int64 // live allocations
 	// View is the ID of the arena whose requests the free memory is seen by; 0 where none has memory.
 	View      int32
-	Paused    int64 // bytes that paused tags gave back and will take again; in no other term
+	Paused    int64 // bytes that paused tags unmapped and will map again; in no other term
 	Iteration int   // index of the iteration it falls in, among all; see [DeviceResult.IterationNumber]
 }
 

@@ -31,7 +31,7 @@ type Tracker struct {
 	C       int64 // now; -1 when it has not been read since the last change
 	Changed int64 // seq of the last event that changed the device
 
-	peakSeq, peakC int64 // C at the peak instant of that seq
+	peakSeq, peakC int64 // C at the peak of that seq
 	maxC           int64
 	iterationC     int64 // greatest of the iteration
 }
@@ -86,7 +86,7 @@ func (t *Tracker) Mark(peakT int64) (peakC, endC int64) {
 // MaxC is the greatest C, where the greatest T is maxT; -1 if it is not known.
 func (t *Tracker) MaxC(maxT int64) int64 { return notBelow(t.maxC, maxT) }
 
-// PeakC is C at the peak instant; -1 if it is not known.
+// PeakC is C at the peak; -1 if it is not known.
 func (t *Tracker) PeakC(peak *ledger.Instant) int64 {
 	switch {
 	case peak.T == 0:

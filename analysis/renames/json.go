@@ -29,6 +29,10 @@ var JSON = map[string]Table{
 		{device + "sleep.stages[].told", device + "pause.stages[].uses_given", ""},
 		{device + "sleep.plans[].name=at_once", device + "pause.plans[].name=together", ""},
 		{device + "sleep.plans[].name=staged", device + "pause.plans[].name=on_use", ""},
+		{device + "keys_and_values", device + "kv_caches", ""},
+		{device + "keys_and_values[].policies[].mean.external_idle", device + "kv_caches[].policies[].mean.idle", ""},
+		{device + "keys_and_values[].policies[].mean.external_stranded", device + "kv_caches[].policies[].mean.external_fragmented", ""},
+		{device + "keys_and_values[].policies[].mean.external", device + "kv_caches[].policies[].mean.external", kvExternalMeant},
 		{device + "watched", device + "native", ""},
 		{device + "peak.unsplit", device + "peak.not_requested", ""},
 		{device + "final.unsplit", device + "final.not_requested", ""},
@@ -38,8 +42,7 @@ var JSON = map[string]Table{
 		{"ranks.rows[].waste.external", "ranks.rows[].waste.external", externalMeant},
 		{"ranks.rows[].waste.reserve", "ranks.rows[].waste.reserve", reserveMeant},
 	},
-		freeMemory(device+"peak."), freeMemory(device+"final."), freeMemory(device+"ooms[].at."),
-		kvMeans(device+"keys_and_values[].policies[].mean.")),
+		freeMemory(device+"peak."), freeMemory(device+"final."), freeMemory(device+"ooms[].at.")),
 	"report-at": slices.Concat(freeMemory("moments[].devices[].at."), freeMemory("moments[].devices[].arenas[].at.")),
 	"top": slices.Concat(Table{
 		{"processes[].devices[].asleep", "processes[].devices[].is_paused", ""},
@@ -50,25 +53,21 @@ var JSON = map[string]Table{
 		{"policies[].beside_per_iteration_ns", "policies[].background_per_iteration_ns", ""},
 		{"policies[].given_back_per_iteration", "policies[].unmaps_per_iteration", ""},
 	},
-	"kv": kvMeans("policies[].mean."),
+	"kv": {
+		{"policies[].mean.external_idle", "policies[].mean.idle", ""},
+		{"policies[].mean.external_stranded", "policies[].mean.external_fragmented", ""},
+		{"policies[].mean.external", "policies[].mean.external", kvExternalMeant},
+	},
 }
 
 const (
-	device        = "processes[].devices[]."
-	externalMeant = "counted all free memory handed out before, also the largest free chunk, which is reusable now"
-	reserveMeant  = "counted all arenas; that of arenas other than the one with the most reserved is in stranded now"
+	device          = "processes[].devices[]."
+	externalMeant   = "counted all free memory handed out before, also the largest free chunk, which is reusable now"
+	kvExternalMeant = "counted free slots that a sequence could use, too, which are idle now"
+	reserveMeant    = "counted all arenas; that of arenas other than the one with the most reserved is in stranded now"
 )
 
 // freeMemory has the terms of free memory whose meaning changed, of an object.
 func freeMemory(at string) Table {
 	return Table{{at + "external", at + "external", externalMeant}, {at + "reserve", at + "reserve", reserveMeant}}
-}
-
-// kvMeans has the terms of free slots of a KV cache.
-func kvMeans(at string) Table {
-	return Table{
-		{at + "external_idle", at + "idle", ""},
-		{at + "external_stranded", at + "external_fragmented", ""},
-		{at + "external", at + "external", "counted free slots that a sequence could use, too, which are idle now"},
-	}
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// recordBeside records a job on the simulated device beside made-up cards.
-func recordBeside(t *testing.T, fake *nvmltest.Cards, command ...string) (dir string, err error) {
+// recordOnCards records a job on the simulated device of a machine with made-up cards.
+func recordOnCards(t *testing.T, fake *nvmltest.Cards, command ...string) (dir string, err error) {
 	t.Helper()
 	return recordWith(t, func(*recorder.Device) (nvml.Cards, string) { return fake, trace.ReadingsOfNVML }, command...)
 }
@@ -52,7 +52,7 @@ func recordWith(t *testing.T, readable func(*recorder.Device) (nvml.Cards, strin
 func TestRecordTakesReadings(t *testing.T) {
 	job := buildJob(t)
 	cards := &nvmltest.Cards{Used: []int64{7 << 30}, Shown: []map[int]int64{{1: 1}}}
-	dir, err := recordBeside(t, cards, job, "alloc", "a", "64M", "sleep", "400", "foreign", "16M", "sleep", "400")
+	dir, err := recordOnCards(t, cards, job, "alloc", "a", "64M", "sleep", "400", "library", "16M", "sleep", "400")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func TestRecordHasProcessesRead(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.scope, func(t *testing.T) {
 			readable := func(*recorder.Device) (nvml.Cards, string) { return nil, test.readings }
-			dir, err := recordWith(t, readable, job, "alloc", "a", "64M", "sleep", "400", "foreign", "16M", "sleep", "400")
+			dir, err := recordWith(t, readable, job, "alloc", "a", "64M", "sleep", "400", "library", "16M", "sleep", "400")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -113,7 +113,7 @@ func TestRecordGivesUpOnCards(t *testing.T) {
 	t.Cleanup(func() { close(stuck) })
 	silent := &nvmltest.Cards{Used: []int64{7 << 30}}
 	silent.Stuck.Store(&stuck)
-	dir, err := recordBeside(t, silent, buildJob(t), "alloc", "a", "64M", "sleep", "250")
+	dir, err := recordOnCards(t, silent, buildJob(t), "alloc", "a", "64M", "sleep", "250")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +133,7 @@ func TestRecordGivesUpOnCards(t *testing.T) {
 // A command that cannot be started leaves nothing behind.
 func TestRecordAbandonsReadings(t *testing.T) {
 	cards := &nvmltest.Cards{Used: []int64{7 << 30}}
-	dir, err := recordBeside(t, cards, filepath.Join(t.TempDir(), "nothing"))
+	dir, err := recordOnCards(t, cards, filepath.Join(t.TempDir(), "nothing"))
 	if err == nil || !cards.Closed {
 		t.Errorf("error %v, closed %v", err, cards.Closed)
 	}

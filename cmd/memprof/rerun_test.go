@@ -118,7 +118,7 @@ func TestRerunSaysTheSame(t *testing.T) {
 		kinds map[string]int // that the job is there for
 	}{
 		{"training", []string{
-			"alloc", "weight", "5M", "holds", "weight", "category=weights%tname=net.fc.weight", "foreign", "3M",
+			"alloc", "weight", "5M", "holds", "weight", "category=weights%tname=net.fc.weight", "library", "3M",
 			"frame", "0", "main (train.py:1)", "frame", "1", "step (train.py:9)",
 			"begin", "data", "alloc", "batch", "2M", "end", "data",
 			"begin", "forward\tuses=trainer", "in", "module=net.fc%tstack=2", "alloc", "activation", "9M", "end", "forward\tuses=trainer",

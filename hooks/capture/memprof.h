@@ -201,7 +201,7 @@ void memprof_reset_accumulated(int device);
 int memprof_share(void *ptr, char *text, size_t size);
 
 // The same for all that a tag has mapped on a device: calls `each` for every resident arena of the tag, with
-// its name, its first address and its bytes of addresses, holes included. Returns how many. The tag must
+// its name, its first address and its bytes of addresses, unmapped ones included. Returns how many. The tag must
 // not be paused, freed or grown until the other process has opened them.
 int memprof_share_tag(const char *tag, int device, void *self, void (*each)(void *self, const char *name, uint64_t base, uint64_t span));
 

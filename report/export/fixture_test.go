@@ -1,19 +1,11 @@
 package export
 
 import (
-	"bytes"
-	"flag"
-	"os"
-	"path/filepath"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/tracetest"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
 
 const (
 	mib    = 1 << 20
@@ -121,23 +113,4 @@ func recorded(t *testing.T) *Recording {
 		t.Fatal(err)
 	}
 	return &Recording{Run: run}
-}
-
-// golden compares with a file in testdata.
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(got, want) {
-		t.Errorf("%s differs (-want +got):\n%s", path, cmp.Diff(string(want), string(got)))
-	}
 }

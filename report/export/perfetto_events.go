@@ -123,7 +123,7 @@ func (p *perfetto) allocated(e *trace.Event, device int32) {
 	lane := d.lane(func() uint64 { return p.track(fmt.Sprintf("GPU %d allocations", device), false) })
 	p.live[e.Addr] = slice{device, lane}
 	context := p.process.Strings().Text(e.Context)
-	name, stack := analysis.RequesterOf(context)
+	name, stack := analysis.ParseOrigin(context)
 	event := p.event(sliceBegin, d.lanes[lane], cmp.Or(name, "(no module)"))
 	p.annotate(&event, annotationInt, "requested", e.Requested)
 	p.annotate(&event, annotationInt, "provided", e.Provided)

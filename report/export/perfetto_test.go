@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 	"google.golang.org/protobuf/types/dynamicpb"
 
+	"github.com/memprof/memprof/report/reporttest"
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/tracetest"
 )
@@ -145,7 +146,7 @@ func TestPerfettoGolden(t *testing.T) {
 	for _, p := range packets(t, perfettoOf(t, recorded(t), PerfettoOptions{})) {
 		lines.WriteString(strings.TrimSpace(textOf(p)) + "\n")
 	}
-	golden(t, "job.perfetto.txt", lines.Bytes())
+	reporttest.Golden(t, "job.perfetto.txt", lines.Bytes())
 }
 
 // drawn is what a viewer makes of a trace: it follows the rules of the format, and fails where

@@ -65,8 +65,8 @@ func (w *writer) flush() error {
 	return w.err
 }
 
-// requesterName returns the one name of an allocation, for formats that show no more.
-func requesterName(context string) string {
-	name, _ := analysis.RequesterOf(context)
+// originName returns the one name of an allocation, for formats that show no more.
+func originName(context string) string {
+	name, _ := analysis.ParseOrigin(context)
 	return cmp.Or(name, "(no module)")
 }

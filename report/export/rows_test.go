@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/memprof/memprof/report/reporttest"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -72,7 +73,7 @@ func TestCSV(t *testing.T) {
 	if diff := cmp.Diff(want, readCSV(t, out.Bytes())); diff != "" {
 		t.Errorf("rows (-want +got):\n%s", diff)
 	}
-	golden(t, "job.csv", out.Bytes())
+	reporttest.Golden(t, "job.csv", out.Bytes())
 }
 
 // A spreadsheet computes nothing from a recording: what would begin a formula is text, numbers stay numbers.
@@ -135,7 +136,7 @@ func TestJSON(t *testing.T) {
 	if doc.Version != JSONVersion || doc.Run.ID != r.Run.Info.ID || doc.Processes[1].PID != 4712 || doc.Processes[1].Rank != 1 {
 		t.Errorf("version %d, run %+v, second process %d, rank %d", doc.Version, doc.Run, doc.Processes[1].PID, doc.Processes[1].Rank)
 	}
-	golden(t, "job.json", []byte(text))
+	reporttest.Golden(t, "job.json", []byte(text))
 }
 
 // refusing is a disk that is full after some bytes.

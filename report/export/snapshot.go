@@ -207,7 +207,7 @@ func (t *entries) entry(action string, addr, size, stream int64, from *origin) {
 			return
 		}
 		t.writeFrames(*from)
-		if name, _ := analysis.RequesterOf(t.process.Strings().Text(from.context)); name != "" {
+		if name, _ := analysis.ParseOrigin(t.process.Strings().Text(from.context)); name != "" {
 			t.textField("user_metadata", name)
 		}
 	})
@@ -261,7 +261,7 @@ func (s *snapshot) framesOf(from origin) []frame {
 			return frames
 		}
 	}
-	frames := []frame{{function: requesterName(context), file: "module"}}
+	frames := []frame{{function: originName(context), file: "module"}}
 	if from.phase != noPhase {
 		frames = append(frames, frame{function: trace.ParseContext(trace.KindPhaseBegin, text(from.phase)).Name(), file: "phase"})
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 func stackOf(context string) int64 {
-	_, stack := analysis.RequesterOf(context)
+	_, stack := analysis.ParseOrigin(context)
 	return stack
 }
 

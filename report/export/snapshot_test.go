@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/report/reporttest"
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/tracetest"
 )
@@ -48,7 +49,7 @@ func snapshotOf(t *testing.T, r *Recording, process *trace.Process) []byte {
 // it as JSON.
 func TestTorchSnapshot(t *testing.T) {
 	r := recorded(t)
-	golden(t, "job.snapshot.json", python3(t, "testdata/snapshot.py", snapshotOf(t, r, r.Run.Processes[0])))
+	reporttest.Golden(t, "job.snapshot.json", python3(t, "testdata/snapshot.py", snapshotOf(t, r, r.Run.Processes[0])))
 }
 
 // On a real recording: what the viewers replay backwards never leaves the segments, and sums

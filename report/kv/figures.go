@@ -5,6 +5,7 @@ import (
 	"image/color"
 	"io"
 	"path/filepath"
+	"slices"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/vg"
@@ -72,6 +73,17 @@ func figures(k *Simulation) []figure.Figure {
 	return figures
 }
 
+// usesIn returns the uses that occur in any of the items.
+func usesIn[Item any](items []Item, occurs func(slotUse, Item) bool) []slotUse {
+	var uses []slotUse
+	for _, u := range slotUses {
+		if slices.ContainsFunc(items, func(item Item) bool { return occurs(u, item) }) {
+			uses = append(uses, u)
+		}
+	}
+	return uses
+}
+
 // barsFigure is figure 2 of the vLLM paper: a bar for each policy.
 func barsFigure(k *Simulation) figure.Figure {
 	f := figure.Figure{Name: "policies", Title: titleOf(k), Subtitle: lineOf(k) + " · mean over steps"}
@@ -79,15 +91,7 @@ func barsFigure(k *Simulation) figure.Figure {
 		f.Body = figure.Message("nothing to draw: no policy was simulated")
 		return f
 	}
-	var uses []slotUse
-	for _, u := range slotUses {
-		for _, r := range k.Results {
-			if u.mean(r.Mean) > 0 {
-				uses = append(uses, u)
-				break
-			}
-		}
-	}
+	uses := usesIn(k.Results, func(u slotUse, r *kvcache.Result) bool { return u.mean(r.Mean) > 0 })
 	f.Legend = slotsLegend(uses)
 	f.Body = func(c draw.Canvas) {
 		p := figure.NewAxes()
@@ -156,15 +160,7 @@ func courseFigure(k *Simulation, r *kvcache.Result) figure.Figure {
 	}
 	f.Subtitle = fmt.Sprintf("mean share of slots with a token %s, of %s · mean batch %.2f, peak %d · %s",
 		units.FormatPercent(r.Mean.Token), units.Counted(r.Capacity, "slot"), r.Batch, r.Peak, units.Counted(r.Preemptions, "preemption"))
-	var uses []slotUse
-	for _, u := range slotUses {
-		for _, p := range r.Series {
-			if u.now(p.Shares) > 0 {
-				uses = append(uses, u)
-				break
-			}
-		}
-	}
+	uses := usesIn(r.Series, func(u slotUse, p kvcache.Point) bool { return u.now(p.Shares) > 0 })
 	f.Legend = slotsLegend(uses)
 	f.Body = func(c draw.Canvas) {
 		p := figure.NewAxes()

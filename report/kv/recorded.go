@@ -80,7 +80,7 @@ func RecordedSections(d *analysis.DeviceResult) []layout.Section {
 	return sections
 }
 
-func recordedLine(kv *analysis.KeysValues) string {
+func recordedLine(kv *analysis.KVResult) string {
 	r := kv.Recorded
 	line := fmt.Sprintf("%s, at most %s slots", units.Counted(kv.Caches, "cache"), units.FormatCount(r.Capacity))
 	if kv.Block > 0 {
@@ -92,12 +92,12 @@ func recordedLine(kv *analysis.KeysValues) string {
 	return line
 }
 
-func recordedBatch(kv *analysis.KeysValues) string {
+func recordedBatch(kv *analysis.KVResult) string {
 	r := kv.Recorded
 	return fmt.Sprintf("mean batch %s, peak batch %s", strconv.FormatFloat(r.Batch, 'f', 2, 64), units.Counted(r.Peak, "sequence"))
 }
 
-func recordedBeams(kv *analysis.KeysValues) string {
+func recordedBeams(kv *analysis.KVResult) string {
 	return fmt.Sprintf("%d beams share each prompt: each beam is a sequence with its own copy of the prompt", kv.Beams)
 }
 

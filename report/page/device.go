@@ -115,7 +115,7 @@ type (
 		LargestFree int64  `json:"largest"`
 		Arena       int32  `json:"arena"`
 		Verdict     string `json:"verdict"`
-		Requester   string `json:"requester"`
+		Origin      string `json:"origin"`
 	}
 	arenaData struct {
 		ID        int32  `json:"id"`
@@ -161,7 +161,7 @@ func (b *builder) device(p *pack, r *analysis.Result, d *analysis.DeviceResult) 
 	for i := range d.OOMs[:min(len(d.OOMs), oomsShown)] {
 		o := &d.OOMs[i]
 		out.OOMs = append(out.OOMs, oomData{
-			o.Seq, o.Time, o.Request, o.Free, o.LargestFree, o.Arena, plain.Shorten(terms.Verdict(o.Verdict), 40), terms.Context(o.Requester, terms.NameWidth),
+			o.Seq, o.Time, o.Request, o.Free, o.LargestFree, o.Arena, plain.Shorten(terms.Verdict(o.Verdict), 40), terms.Context(o.Origin, terms.NameWidth),
 		})
 	}
 	if d.Keyframes != nil && len(d.Keyframes.Frames) > 0 {

@@ -71,8 +71,8 @@ func failedText(d Device) string {
 	if o.LargestFree >= 0 {
 		text += ", largest free chunk " + units.FormatSize(o.LargestFree)
 	}
-	if o.Requester != "" {
-		text += ", for " + plain.Shorten(o.Requester, 40)
+	if o.Origin != "" {
+		text += ", for " + plain.Shorten(o.Origin, 40)
 	}
 	if more := d.OOMCount - 1; more > 0 {
 		text += fmt.Sprintf("; %s more failed", units.Counted(more, "request"))

@@ -58,7 +58,7 @@ func TestRules(t *testing.T) {
 		{"less than a page", func(d Device) { d.Peak.External, d.Peak.Slack = 2*mib-1, mib }, nil},
 		{"failed request, fragmented", func(d Device) {
 			d.OOMCount = 3
-			d.OOMs = []analysis.OOM{{Seq: 422, Request: 9 * gib, Free: 10 * gib, LargestFree: gib, Verdict: growth.Fragmentation, Requester: "lm_head"}}
+			d.OOMs = []analysis.OOM{{Seq: 422, Request: 9 * gib, Free: 10 * gib, LargestFree: gib, Verdict: growth.Fragmentation, Origin: "lm_head"}}
 		}, []Finding{{"failed-request", 9 * gib, "request failed at event 422: 10 GiB free, largest free chunk 1 GiB, for lm_head; 2 requests more failed", "fragmentation: --preset compact", Lost}}},
 		{"failed request, full", func(d Device) {
 			d.OOMCount = 1

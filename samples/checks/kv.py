@@ -18,7 +18,7 @@ def serve(suite, cache, *arguments):
         raise Failed(f"{cache}: the adapter gave up: {[line for line in done.stderr.splitlines() if 'KV cache of' in line]}")
     suite.verified(directory)
     device = first_process(suite.report(directory))["devices"][0]
-    reported = device.get("keys_and_values") or []
+    reported = device.get("kv_caches") or []
     if len(reported) != 1:
         raise Failed(f"{cache}: {len(reported)} KV caches are reported, want 1: {[(k['engine'], k['caches']) for k in reported]}")
     if reported[0]["fault"]:
@@ -121,7 +121,7 @@ def kv_beams(suite):
     suite.verified(directory)
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("kv_beams ")]
     known, of_kind = json.loads(line.split(" ", 1)[1]), {}
-    for kv in first_process(suite.report(directory))["devices"][0].get("keys_and_values") or []:
+    for kv in first_process(suite.report(directory))["devices"][0].get("kv_caches") or []:
         if kv["fault"]:
             raise Failed(f"{kv['engine']} of {kv['beams'] or 1} beams: {kv['fault']}")
         recorded = kv["policies"][0]

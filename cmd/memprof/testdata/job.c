@@ -2,13 +2,13 @@
 //
 //   alloc NAME SIZE   through the hook, as the torch shim does; exit 10 when refused
 //   free NAME
-//   foreign SIZE      cudaMalloc, as a library does; exit 11 when refused
+//   library SIZE      cudaMalloc, as a library does; exit 11 when refused
 //   iteration         an iteration mark
 //   begin/end PHASE   opens and closes a phase
 //   in CONTEXT        what allocates from here on; %t in it is a tab
 //   holds NAME TEXT   labels a block; likewise
 //   frame PARENT TEXT a call stack: the next number, from 1
-//   cache SLOTS TEXT  a cache of keys and values, of 1,024 bytes a token, that the next words are about
+//   cache SLOTS TEXT  a KV cache, of 1,024 bytes a token, that the next words are about
 //   kv WHAT           reserve:SEQUENCE:FIRST:SLOTS:PROMPT, share:SEQUENCE:FIRST:SLOTS,
 //                     append:SEQUENCE:TOKENS, free:SEQUENCE:KEPT
 //   tag/kept TAG      a region opens, without or with a backup; tag '' closes the innermost
@@ -190,7 +190,7 @@ static int tag(const char *word, const char *name) {
   return 1;
 }
 
-// The words about keys and values.
+// The words about KV caches.
 static int keys_values(const char *word, char **arguments) {
   static uint64_t cache;
   uint64_t (*make)(int, uint64_t, uint64_t, const char *);
@@ -438,7 +438,7 @@ int main(int argc, char **argv) {
       int slot = slot_of(argv[++i]);
       hook_free(blocks[slot].block, 0, 0, NULL);
       blocks[slot].block = NULL;
-    } else if (strcmp(word, "foreign") == 0) {
+    } else if (strcmp(word, "library") == 0) {
       start();
       void *block = NULL;
       if (cuda_malloc(&block, size_of(argv[++i])) != 0) return 11;

@@ -4,7 +4,7 @@
 //
 // Makes at least EVENTS allocations and frees, in iterations that use all that could make
 // the hook grow: contexts, stacks, labels, streams that share blocks, pools that come and
-// go, memory that is given back, and allocations of other libraries. The blocks are never
+// go, memory that is unmapped, and allocations of other libraries. The blocks are never
 // touched, so that the process's resident memory is the hook's and the simulator's own.
 // Appends "EVENTS RESIDENT ANONYMOUS" to FILE a hundred times, in events and KiB; what is
 // resident and not anonymous are the segments of the spool, and code.
@@ -133,7 +133,7 @@ static void pool(uint64_t number) {
   events += 40;
 }
 
-static void foreign(void) {
+static void library_memory(void) {
   void *block = NULL;
   if (cuda_malloc(&block, 1 << 20) != 0 || cuda_free(block) != 0) exit(11);
   events += 2;
@@ -146,7 +146,7 @@ static void iteration(long number, uint32_t *cell) {
     for (int i = 0; i < 5000; i++) step(cell);
     hook_phase_end(phases[phase]);
   }
-  foreign();
+  library_memory();
   if (number % 20 == 0) pool((uint64_t)number + 1);
   if (number % 100 == 0) hook_empty_cache(0);
   hook_iteration("");

@@ -106,13 +106,13 @@ static void visit_chunk(const struct bfc *bfc, const struct bfc_region *region, 
   const struct bfc_range whole = whole_pages(bfc, chunk);
   uint64_t at = whole.from;
   for (size_t next = bfc_unmapped_from(bfc, at); at < whole.to; next++) {
-    struct bfc_range hole = {whole.to, whole.to};
+    struct bfc_range gap = {whole.to, whole.to};
     if (next < set->count) {
-      hole.from = bfc_least(whole.to, bfc_greatest(at, set->items[next].from));
-      hole.to = bfc_least(whole.to, set->items[next].to);
+      gap.from = bfc_least(whole.to, bfc_greatest(at, set->items[next].from));
+      gap.to = bfc_least(whole.to, set->items[next].to);
     }
-    visit(bfc, region, search->mapped ? (struct bfc_range){at, hole.from} : hole, search);
-    at = hole.to;
+    visit(bfc, region, search->mapped ? (struct bfc_range){at, gap.from} : gap, search);
+    at = gap.to;
   }
 }
 

@@ -1,4 +1,4 @@
-"""Marks of keys and values, and the adapters that make them, in processes of their own."""
+"""Marks of KV caches, and the adapters that make them, in processes of their own."""
 
 import os
 import subprocess

@@ -23,11 +23,11 @@ function choice(label, options, chosen, onChange) {
     group.append(button);
     return button;
   });
-  function set(value, report) {
+  function set(value, notify) {
     for (const button of buttons) {
       button.setAttribute('aria-checked', String(button.dataset.value === String(value)));
     }
-    if (report) onChange(value);
+    if (notify) onChange(value);
   }
   set(chosen, false);
   return group;
@@ -58,19 +58,24 @@ const theme = {
     } catch (e) {
       // Pages from disk may have no storage.
     }
-    const apply = (name) => {
-      if (name === 'auto') delete document.documentElement.dataset.theme;
-      else document.documentElement.dataset.theme = name;
+    let chosen = names[kept] ? kept : 'auto';
+    // The style sheet has the dark colours once, under data-theme; auto takes the system's choice.
+    const system = matchMedia('(prefers-color-scheme: dark)');
+    const apply = () => {
+      document.documentElement.dataset.theme = chosen === 'auto' ? (system.matches ? 'dark' : 'light') : chosen;
+      this.read();
+    };
+    apply();
+    system.addEventListener('change', apply);
+    return choice('Theme', Object.entries(names), chosen, (name) => {
+      chosen = name;
       try {
         localStorage.setItem('memprof-theme', name);
       } catch (e) {
         // As above.
       }
-      this.read();
-    };
-    apply(names[kept] ? kept : 'auto');
-    matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => this.read());
-    return choice('Theme', Object.entries(names), names[kept] ? kept : 'auto', apply);
+      apply();
+    });
   },
 };
 

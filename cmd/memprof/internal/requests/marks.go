@@ -37,7 +37,7 @@ func (r *Requests) mark(event *trace.Event, context string) error {
 	case trace.KindExternalFree:
 		return r.give(event, context)
 	case trace.KindKVCache, trace.KindKVReserve, trace.KindKVAppend, trace.KindKVShare, trace.KindKVFree:
-		r.keysValues(event, context)
+		r.kvCache(event, context)
 	default:
 		return r.pooled(event, context)
 	}
@@ -84,8 +84,8 @@ func (r *Requests) give(event *trace.Event, context string) error {
 	return nil
 }
 
-// keysValues takes an event of a cache of keys and values.
-func (r *Requests) keysValues(event *trace.Event, context string) {
+// kvCache takes an event of a KV cache.
+func (r *Requests) kvCache(event *trace.Event, context string) {
 	if event.Kind == trace.KindKVCache {
 		r.caches[event.KVCache()] = r.requester.KVCache(event.Device, event.KVSlots(), event.KVTokenBytes(), context)
 		return

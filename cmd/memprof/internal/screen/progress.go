@@ -41,7 +41,7 @@ func (p *Progress) Follow(run *trace.Run) {
 	}
 }
 
-// advance moves the bar by so many events. 0 events mean that there are no more for now: the bar is removed.
+// advance moves the bar by so many events. With 0 it removes the bar: the reader has read all that is there.
 func (p *Progress) advance(events int) {
 	if p == nil {
 		return

@@ -39,7 +39,7 @@ static void agree(bool device_too) {
 // Grants are of several handles of 4 MiB. The failing call may be any of these.
 static void scenario(void) {
   gpu_start();
-  // Where giving memory back fails, it stays with us: the device has less than it should.
+  // Where unmapping fails, the memory stays with us: the device has less than it should.
   const char *failing = getenv("MEMPROF_SIM_FAIL");
   const bool exact = strncmp(failing, "cuMemUnmap", 10) != 0 && strncmp(failing, "cuMemRelease", 12) != 0 &&
                      strncmp(failing, "cuMemGetInfo", 12) != 0;

@@ -1,4 +1,4 @@
-// growth.c - how arenas take memory from the device, give it back and take it again.
+// growth.c - how arenas map memory, unmap it and map it again.
 #define _GNU_SOURCE
 #include <stdint.h>
 
@@ -307,7 +307,7 @@ static void test_further_reservations(void) {
   for (int i = 0; i < 6; i++) release(blocks[i]);
   memprof_empty_cache(0);
   for (int round = 0; round < 3; round++) {
-    // Larger than any hole: new address space each time.
+    // Larger than any free chunk: new address space each time.
     void *large = memprof_malloc((6 + (uint64_t)round / 2) * GiB + 2 * MiB * (uint64_t)round, 0, stream);
     CHECK(large != NULL);
     memset(large, round, 4096);

@@ -48,7 +48,7 @@ static void check_message(const char *wanted) {
   CHECK(strstr(memprof_pause_message(), wanted) != NULL);
 }
 
-// Blocks with holes between them do not take a slab each.
+// Blocks with unmapped memory between them do not take a slab each.
 static void test_many_pieces(void) {
   gpu_start();
   char *blocks[80];

@@ -57,7 +57,7 @@ static void keep_name(void *self, const char *name, uint64_t base, uint64_t span
   shared->span[shared->count++] = span;
 }
 
-// All of a tag, with a hole where memory was unmapped.
+// All of a tag, with a gap where memory was unmapped.
 static void test_tag(void) {
   gpu_start();
   memprof_region_begin("weights", 0);

@@ -43,9 +43,9 @@ static void test_options_in_the_arena(void) {
   CHECK_EQUAL(trail_event(&trail, MEMPROF_MAP, 0)->provided, 4 * MiB);
 }
 
-// Holes of 8 and 6 MiB are taken for 20 MiB that fit nowhere; a hole is mapped again when it is
+// Free chunks of 8 and 6 MiB are taken for 20 MiB that fit nowhere; a free chunk is mapped again when it is
 // asked for, and takes the others for it in turn.
-static void test_growth_takes_holes(void) {
+static void test_growth_takes_free_pages(void) {
   gpu_start();
   struct block blocks[6];
   const uint64_t sizes[] = {2, 8, 2, 6, 2, 2};
@@ -296,7 +296,7 @@ static uint64_t next_random(uint64_t *state) {
 static void scenario(void) {
   gpu_start();
   const char *failing = getenv("MEMPROF_SIM_FAIL");
-  // Where giving memory back fails, it stays with us: the device has less than it should.
+  // Where unmapping fails, the memory stays with us: the device has less than it should.
   const bool exact = strncmp(failing, "cuMemUnmap", 10) != 0 && strncmp(failing, "cuMemRelease", 12) != 0 &&
                      strncmp(failing, "cuMemGetInfo", 12) != 0;
   void *stream = gpu_stream();
@@ -338,28 +338,28 @@ static bool each_position(const char *call, const char *options) {
 }
 
 int main(int argc, char **argv) {
-#define CURED "growth=needed,split=always,trim=iteration"
+#define COMPACT "growth=needed,split=always,trim=iteration"
   static const struct test tests[] = {
-      {"scenario", scenario, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", CURED ",small=65536", "MEMPROF_SIM_FAIL", "none:1"}},
+      {"scenario", scenario, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", COMPACT ",small=65536", "MEMPROF_SIM_FAIL", "none:1"}},
       {"options in the arena", test_options_in_the_arena, {"MEMPROF_OPTIONS", "growth=step:4194304,split=always,small=65536,trim=idle:5000000000,placement=planned"}},
-      {"growth takes holes", test_growth_takes_holes, {"MEMPROF_SIM_MEMORY", "8g", "MEMPROF_OPTIONS", CURED}},
-      {"unused pages go for good", test_unused_pages_go_for_good, {"MEMPROF_SIM_MEMORY", "8g", "MEMPROF_OPTIONS", CURED}},
-      {"mapped ahead below the peak", test_mapped_ahead_below_the_peak, {"MEMPROF_SIM_MEMORY", "8g", "MEMPROF_OPTIONS", CURED}},
-      {"plan", test_plan, {"MEMPROF_SIM_MEMORY", "8g", "MEMPROF_OPTIONS", CURED ",placement=planned"}},
-      {"plan waits for the stream", test_plan_waits_for_the_stream, {"MEMPROF_OPTIONS", CURED ",placement=planned"}},
-      {"waits for the stream", test_waits_for_the_stream, {"MEMPROF_OPTIONS", CURED}},
-      {"captures and pools", test_captures_and_pools, {"MEMPROF_OPTIONS", CURED}},
+      {"growth takes free pages", test_growth_takes_free_pages, {"MEMPROF_SIM_MEMORY", "8g", "MEMPROF_OPTIONS", COMPACT}},
+      {"unused pages go for good", test_unused_pages_go_for_good, {"MEMPROF_SIM_MEMORY", "8g", "MEMPROF_OPTIONS", COMPACT}},
+      {"mapped ahead below the peak", test_mapped_ahead_below_the_peak, {"MEMPROF_SIM_MEMORY", "8g", "MEMPROF_OPTIONS", COMPACT}},
+      {"plan", test_plan, {"MEMPROF_SIM_MEMORY", "8g", "MEMPROF_OPTIONS", COMPACT ",placement=planned"}},
+      {"plan waits for the stream", test_plan_waits_for_the_stream, {"MEMPROF_OPTIONS", COMPACT ",placement=planned"}},
+      {"waits for the stream", test_waits_for_the_stream, {"MEMPROF_OPTIONS", COMPACT}},
+      {"captures and pools", test_captures_and_pools, {"MEMPROF_OPTIONS", COMPACT}},
       {"idle", test_idle, {"MEMPROF_OPTIONS", "growth=needed,split=always,trim=idle:50000000"}},
       {"pressure", test_pressure, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", "growth=needed,trim=pressure,headroom=536870912"}},
-      {"empty cache leaves pools", test_empty_cache_leaves_pools, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", CURED}},
+      {"empty cache leaves pools", test_empty_cache_leaves_pools, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", COMPACT}},
       {"idle leaves pools", test_idle_leaves_pools, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", "growth=needed,split=always,trim=idle:50000000"}},
       {"pressure leaves pools", test_pressure_leaves_pools, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", "growth=needed,trim=pressure,headroom=536870912"}},
   };
   static const char *const calls[] = {"cuMemCreate", "cuMemMap",      "cuMemSetAccess", "cuMemGetInfo",    "cuMemUnmap",        "cuMemRelease",
                                       "cuEventCreate", "cuEventRecord", "cuEventQuery",   "cuCtxSynchronize", "cuMemAddressReserve"};
   int failed = run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
-  for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) failed |= !each_position(calls[i], CURED ",small=65536");
-  for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) failed |= !each_position(calls[i], CURED ",placement=planned");
+  for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) failed |= !each_position(calls[i], COMPACT ",small=65536");
+  for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) failed |= !each_position(calls[i], COMPACT ",placement=planned");
   failed |= !each_position("cuMemCreate", "growth=step:16777216,split=65536,trim=iteration");
   failed |= !each_position("cuMemMap", "growth=double,headroom=0,split=always,trim=idle:1000000");
   return failed;

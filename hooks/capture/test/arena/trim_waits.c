@@ -1,4 +1,4 @@
-// trim_waits.c - growth takes granules of holes that kernels may still be at work on: before one
+// trim_waits.c - growth unmaps pages of free chunks that kernels may still be at work on: before one
 // is unmapped, the device has to be through with its work.
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -15,7 +15,7 @@ static void fill(struct block *blocks, void *stream) {
 // What a free block has is still there: the work on it is not done.
 static void leave(struct block *block) { memprof_free(block->start, 0, 0, NULL); }
 
-// Where the device cannot be waited for, holes stay as they are, and the whole request is mapped.
+// Where the device cannot be waited for, free chunks stay as they are, and the whole request is mapped.
 static void test_nothing_is_taken_unwaited(void) {
   gpu_start();
   struct block blocks[6], large;
@@ -98,11 +98,11 @@ static void test_taking_waits_for_the_work(void) {
 }
 
 int main(int argc, char **argv) {
-#define CURED "MEMPROF_SIM_MEMORY", "8g", "MEMPROF_OPTIONS", "growth=needed,split=always,trim=iteration"
+#define COMPACT "MEMPROF_SIM_MEMORY", "8g", "MEMPROF_OPTIONS", "growth=needed,split=always,trim=iteration"
   static const struct test tests[] = {
-      {"nothing is taken unwaited", test_nothing_is_taken_unwaited, {CURED, "MEMPROF_SIM_FAIL", "cuCtxSynchronize:1+=900"}},
-      {"taking spoils no capture", test_taking_spoils_no_capture, {CURED}},
-      {"taking waits for the work", test_taking_waits_for_the_work, {CURED}},
+      {"nothing is taken unwaited", test_nothing_is_taken_unwaited, {COMPACT, "MEMPROF_SIM_FAIL", "cuCtxSynchronize:1+=900"}},
+      {"taking spoils no capture", test_taking_spoils_no_capture, {COMPACT}},
+      {"taking waits for the work", test_taking_waits_for_the_work, {COMPACT}},
   };
   return run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
 }

@@ -90,24 +90,24 @@ static void alloc(struct run *run, uint64_t size) {
   run->live[run->count++] = block.addr;
 }
 
-struct hole {
+struct gap {
   uint64_t addr, bytes;
 };
 
-static void first_hole(void *self, uint64_t addr, uint64_t bytes) {
-  struct hole *hole = self;
+static void first_gap(void *self, uint64_t addr, uint64_t bytes) {
+  struct gap *gap = self;
   uint64_t from = (addr + GRANULARITY - 1) / GRANULARITY * GRANULARITY, to = (addr + bytes) / GRANULARITY * GRANULARITY;
-  if (to > from && hole->bytes == 0) *hole = (struct hole){from, to - from > GRANULARITY ? GRANULARITY : to - from};
+  if (to > from && gap->bytes == 0) *gap = (struct gap){from, to - from > GRANULARITY ? GRANULARITY : to - from};
 }
 
-static void give_back_a_hole(struct run *run) {
-  struct hole hole = {0, 0};
-  bfc_free_mapped(run->bfc, &hole, first_hole);
-  if (hole.bytes == 0) return;
+static void unmap_a_gap(struct run *run) {
+  struct gap gap = {0, 0};
+  bfc_free_mapped(run->bfc, &gap, first_gap);
+  if (gap.bytes == 0) return;
   uint64_t before = digest(run->bfc);
-  if (bfc_unmap(run->bfc, hole.addr, hole.bytes)) return;
+  if (bfc_unmap(run->bfc, gap.addr, gap.bytes)) return;
   check(digest(run->bfc) == before, "a failed unmap changes nothing");
-  check(bfc_unmap(run->bfc, hole.addr, hole.bytes), "an unmap succeeds when tried again");
+  check(bfc_unmap(run->bfc, gap.addr, gap.bytes), "an unmap succeeds when tried again");
   run->failures++;
 }
 
@@ -132,7 +132,7 @@ static uint64_t run_all(long fail_at, uint64_t *failures) {
       check(bfc_free(run.bfc, run.live[at], &block), "a block can be freed");
       run.live[at] = run.live[--run.count];
     } else {
-      give_back_a_hole(&run);
+      unmap_a_gap(&run);
     }
   }
   uint64_t sum = digest(run.bfc);

@@ -168,7 +168,7 @@ static void test_own_calls_pass_unseen(void) {
   void *ptr = NULL, *too_much = NULL;
   gpu_start();
   void *block = memprof_malloc(600 * MiB, 0, NULL);
-  memprof_free(block, 0, 0, NULL);  // reclaim could give it back
+  memprof_free(block, 0, 0, NULL);  // reclaim could unmap it
   own_calls_begin();
   own_calls_begin();
   own_calls_end();

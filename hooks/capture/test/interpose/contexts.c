@@ -63,7 +63,7 @@ static void test_others_take(void) {
   check_scene(&scene, 400 * MiB, OURS, 3);
 }
 
-// Or gives it back: the device's use shrinks.
+// Or frees it: the device's use shrinks.
 static void test_others_give(void) {
   struct nvml_scene scene = disturbed();
   scene.used[1] = 2 * GiB + 400 * MiB;

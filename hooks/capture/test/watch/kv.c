@@ -1,4 +1,4 @@
-// kv.c - marks of an engine's memory for keys and values, as they reach the spool.
+// kv.c - marks of an engine's KV cache, as they reach the spool.
 #define _GNU_SOURCE
 #include "gpu.h"
 #include "memprof.h"

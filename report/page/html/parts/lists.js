@@ -81,7 +81,7 @@ function oomStory(view) {
     return element('li', {},
       element('button', { type: 'button', class: 'quiet', text: 'Pin', click: () => view.pinEvent(oom.seq, oom.time) }),
       element('strong', { text: formatSize(oom.request) + ' failed ' }),
-      element('span', { text: formatDuration(oom.time) + ' after the start, event ' + formatCount(oom.seq) + ', requested by ' + oom.requester + ': ' + free + '. ' }),
+      element('span', { text: formatDuration(oom.time) + ' after the start, event ' + formatCount(oom.seq) + ', requested by ' + oom.origin + ': ' + free + '. ' }),
       element('em', { class: 'tone-failed', text: oom.verdict }));
   });
   const root = card('Out of memory', 'ooms', element('ol', { class: 'ooms' }, ...lines));
