@@ -49,12 +49,17 @@ func (a *analyzer) alloc(e *trace.Event) error {
 		d.current.AllocBytes += e.Requested
 		d.byPhase.Alloc(e.Requested)
 		if d.period != nil {
-			d.period.Add(iterations.Request{
-				Requested: e.Requested, Provided: e.Provided, Seq: e.Seq, Time: e.Time, T: d.T, C: d.C, R: d.R, Live: d.Live, Paused: d.PausedT,
-			})
+			d.unmarked(e)
 		}
 	}
 	return a.finishEvent(ar, e)
+}
+
+// unmarked takes an alloc of a device that has no mark: iterations are sought in the requests.
+func (d *device) unmarked(e *trace.Event) {
+	d.period.Add(iterations.Request{
+		Requested: e.Requested, Provided: e.Provided, Seq: e.Seq, Time: e.Time, T: d.T, C: d.C, R: d.R, Live: d.Live, Paused: d.PausedT,
+	})
 }
 
 // restore makes a chunk live where a checkpoint had it. Nobody asked for it, so it is no

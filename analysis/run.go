@@ -133,7 +133,7 @@ type analyzer struct {
 func (a *analyzer) batch(b *trace.Batch) error {
 	e := new(trace.Event) // one for all: observers are only lent it
 	for i := range b.Seq {
-		*e = b.Event(i)
+		b.Read(i, e)
 		if err := a.event(e); err != nil {
 			return err
 		}

@@ -12,7 +12,8 @@ import "github.com/memprof/memprof/analysis/ledger"
 type series struct {
 	limit  int // at least 2
 	points []seriesPoint
-	shift  uint // buckets are 1<<shift ns wide; 0 before the first event
+	shift  uint  // buckets are 1<<shift ns wide; 0 before the first event
+	last   int64 // the last moment of the last point's bucket, ns
 }
 
 // firstShift makes the first buckets 256 ns wide: few recordings have events that close.
@@ -26,20 +27,11 @@ type seriesPoint struct {
 // add takes the state after an event; with native, C is not known. A time may lie before that of the event in front, as
 // threads read the clock on their own; such an event counts at the end of the last point.
 func (s *series) add(d *ledger.Device, native bool, seq, time int64) {
-	moment := time
-	if n := len(s.points); n > 0 {
-		moment = max(time, s.points[n-1].End)
-	} else {
-		s.shift = firstShift
-	}
-	for len(s.points) == s.limit && !s.reaches(moment) {
-		s.widen()
-	}
-	if !s.reaches(moment) {
-		s.begin(d, native, seq, moment)
+	if len(s.points) == 0 || time > s.last {
+		s.next(d, native, seq, time)
 	}
 	p := &s.points[len(s.points)-1]
-	p.End = moment
+	p.End = max(p.End, time)
 	p.T.include(d.T)
 	if !native {
 		p.C.include(d.C)
@@ -55,20 +47,30 @@ func (s *series) add(d *ledger.Device, native bool, seq, time int64) {
 	}
 }
 
+// next goes on to the bucket of a moment behind the last point; add fills in the rest of a new point,
+// At among it: any R is greater.
+func (s *series) next(d *ledger.Device, native bool, seq, moment int64) {
+	if len(s.points) == 0 {
+		s.shift = firstShift
+	}
+	for len(s.points) == s.limit && !s.reaches(moment) {
+		s.widen()
+	}
+	if !s.reaches(moment) {
+		p := Point{Start: moment, End: moment, Iteration: d.Iteration, At: Instant{R: -1}}
+		p.T, p.C, p.R = Range{d.T, d.T}, Range{d.C, d.C}, Range{d.R, d.R}
+		if native {
+			p.C = Range{-1, -1}
+		}
+		s.points = append(s.points, seriesPoint{Point: p, seq: seq})
+	}
+	s.last = s.points[len(s.points)-1].Start | (1<<s.shift - 1)
+}
+
 // reaches says whether a moment is in the bucket of the last point.
 func (s *series) reaches(moment int64) bool {
 	n := len(s.points)
 	return n > 0 && s.points[n-1].Start>>s.shift == moment>>s.shift
-}
-
-// begin appends a point; add fills in the rest, At among it: any R is greater.
-func (s *series) begin(d *ledger.Device, native bool, seq, moment int64) {
-	p := Point{Start: moment, Iteration: d.Iteration, At: Instant{R: -1}}
-	p.T, p.C, p.R = Range{d.T, d.T}, Range{d.C, d.C}, Range{d.R, d.R}
-	if native {
-		p.C = Range{-1, -1}
-	}
-	s.points = append(s.points, seriesPoint{Point: p, seq: seq})
 }
 
 // widen doubles the width. Points that are far apart may all stay as they are.
@@ -104,8 +106,12 @@ func (p *seriesPoint) join(o *seriesPoint) {
 }
 
 func (r *Range) include(v int64) {
-	r.Min = min(r.Min, v)
-	r.Max = max(r.Max, v)
+	if v < r.Min {
+		r.Min = v
+	}
+	if v > r.Max {
+		r.Max = v
+	}
 }
 
 func (r *Range) join(o Range) {

@@ -179,6 +179,13 @@ type Batch struct {
 // Len is the number of events in the batch.
 func (b *Batch) Len() int { return len(b.Seq) }
 
+// Read gathers row i into e: less work than Event for a caller that has one event for all rows.
+func (b *Batch) Read(i int, e *Event) {
+	e.Seq, e.Time, e.Kind = b.Seq[i], b.Time[i], b.Kind[i]
+	e.Device, e.Arena, e.Thread, e.Stream = b.Device[i], b.Arena[i], b.Thread[i], b.Stream[i]
+	e.Addr, e.Requested, e.Provided, e.Context = b.Addr[i], b.Requested[i], b.Provided[i], b.Context[i]
+}
+
 // Event gathers row i.
 func (b *Batch) Event(i int) Event {
 	return Event{

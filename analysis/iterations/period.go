@@ -1,5 +1,7 @@
 package iterations
 
+import "slices"
+
 const (
 	// historyRequests is how many requests a period is looked for in: 36 MiB of history.
 	historyRequests = 1 << 19
@@ -42,6 +44,9 @@ func (p *Finder) Add(q Request) {
 	case p.follower != nil:
 		p.follower.add(q)
 	case !p.given:
+		if len(p.history) == cap(p.history) { // append would grow by a quarter, and copy five times as much
+			p.history = slices.Grow(p.history, max(1<<10, len(p.history)))
+		}
 		p.history = append(p.history, q)
 		if len(p.history) == historyRequests {
 			p.look(false)

@@ -45,6 +45,7 @@ type Arena struct {
 
 	head, tail int32 // segments, by address
 	segments   int   // how many
+	recent     int32 // the segment that became free last, or none; it may be gone
 	mapped     RangeTree
 	extents    RangeTree // regions: what was ever mapped of each, until nothing of it is
 	waypoints  waypoints
@@ -84,7 +85,7 @@ func (l *Ledger) Describe(e *trace.Event, options string, deviceOf func(id int32
 	}
 	ar := &Arena{
 		Info: info, Index: int32(len(l.Arenas)), Device: deviceOf(e.Device), Coalesces: info.Options["coalesces"] == "1",
-		Native: info.Options["provided"] == "unknown", head: none, tail: none, rank: none,
+		Native: info.Options["provided"] == "unknown", head: none, tail: none, recent: none, rank: none,
 		ledger: l, largest: largestChunk{floor: noFloor, steps: stepsAtStart},
 	}
 	ar.total = &ar.Device.Split

@@ -196,10 +196,7 @@ func (l *Ledger) addFree(ar *Arena, i int32) {
 }
 
 // single says whether the free segment i is all of its chunk.
-func (l *Ledger) single(ar *Arena, i int32) bool {
-	if !ar.indexed {
-		return true
-	}
+func (l *Ledger) single(i int32) bool {
 	n := &l.nodes[i]
 	return n.left == none && n.right == none && n.up == none
 }
@@ -207,9 +204,6 @@ func (l *Ledger) single(ar *Arena, i int32) bool {
 // becomes has the free segment i be a chunk by itself, in the place of an entry or, of none, as
 // a further one.
 func (l *Ledger) becomes(ar *Arena, i, entry int32) {
-	if !ar.indexed {
-		return
-	}
 	l.alone(i)
 	if entry == none {
 		l.addChunk(ar, i, l.segments[i].Addr)

@@ -76,24 +76,37 @@ func (l *Ledger) extentOf(i int32) (c freeExtent, steps int) {
 // index.
 func (l *Ledger) freed(ar *Arena, i int32) {
 	m := &ar.largest
-	m.steps += stepsPerChange
 	if m.floor == noFloor && !m.known {
+		m.steps += stepsPerChange
 		return
 	}
 	c, steps := l.extentOf(i)
-	old := m.from
-	larger := m.known && (c.bytes > m.bytes || c.bytes == m.bytes && c.from <= m.from)
-	if larger {
-		m.freeExtent = c
-	}
+	m.freed(c, ar.segments)
+	l.walked(ar, steps)
+}
+
+// freed takes note that c became a free chunk, or a larger one.
+func (m *largestChunk) freed(c freeExtent, segments int) {
+	m.steps += stepsPerChange
 	switch {
-	case larger && m.first(old) && c.from <= old && old < c.end(): // it has become larger
+	case m.known && (c.bytes > m.bytes || c.bytes == m.bytes && c.from <= m.from):
+		m.grew(c, segments)
+	case c.bytes >= m.floor:
+		m.add(candidate{c.bytes, c.from}, segments)
+	}
+}
+
+// grew has c be the largest chunk, which is larger than the one before or that one with more memory.
+func (m *largestChunk) grew(c freeExtent, segments int) {
+	old := m.from
+	m.freeExtent = c
+	switch {
+	case m.first(old) && c.from <= old && old < c.end():
 		m.candidates[0] = candidate{c.bytes, c.from}
 		m.lower()
 	case c.bytes >= m.floor:
-		m.add(candidate{c.bytes, c.from}, ar.segments)
+		m.add(candidate{c.bytes, c.from}, segments)
 	}
-	l.walked(ar, steps)
 }
 
 // taken takes note that r, of which touched bytes were handed out before, is not free any more in

@@ -10,22 +10,25 @@ import "fmt"
 // merging chunks does not lose which bytes were touched.
 // An alloc starts where a free chunk starts in every allocator that takes the low part
 // of a chunk, which makes the table lookup enough; others cost a search.
+//
+// What a walk along the list reads comes first: 32 bytes, most often on one line of the cache.
 type Segment struct {
 	Addr, Size int64
-	Requested  int64 // live, pending
-	Seq        int64 // live, pending: of the alloc; untouched: of the map
-	Freed      int64 // pending: seq of the free
-	stream     int64 // live, pending: the requester's
 	prev, next int32 // neighbours in the arena, none at the ends; next links vacant slots
 	arena      int32 // index into Ledger.Arenas
-	Context    int32
-	Label      int32 // live, pending: context of the last label event; 0 for none
-	Visit      int32 // live, pending: of the phase that the alloc was in; 0 for none
-	Phase      uint8 // live, pending: the number of that phase
 	Kind       SegmentKind
 	Region     bool // starts a region that does not coalesce with what is before it
 	shared     bool // live: used by another stream, so its free will be pending
 	Within     bool // pending: the visit was open when it was freed
+
+	Requested int64 // live, pending
+	Seq       int64 // live, pending: of the alloc; untouched: of the map
+	Freed     int64 // pending: seq of the free
+	stream    int64 // live, pending: the requester's
+	Context   int32
+	Label     int32 // live, pending: context of the last label event; 0 for none
+	Visit     int32 // live, pending: of the phase that the alloc was in; 0 for none
+	Phase     uint8 // live, pending: the number of that phase
 }
 
 // SegmentKind is the state of the bytes of a segment.
@@ -77,15 +80,19 @@ func (l *Ledger) Each(ar *Arena, f func(*Segment)) {
 	}
 }
 
-// insertBefore puts a segment into its arena's list in front of next (none: at the end).
-func (l *Ledger) insertBefore(ar *Arena, next int32, s Segment) int32 {
+// insertBefore puts a free segment for r into its arena's list in front of next (none: at the end).
+// Seq is that of the map for untouched memory.
+func (l *Ledger) insertBefore(ar *Arena, next int32, r Range, kind SegmentKind, seq int64) int32 {
 	i := l.vacant
-	if i != none {
-		l.vacant = l.segments[i].next
-	} else {
+	if i == none {
 		i = int32(len(l.segments))
 		l.segments = append(l.segments, Segment{})
+	} else {
+		l.vacant = l.segments[i].next
 	}
+	s := &l.segments[i]
+	*s = Segment{}
+	s.Addr, s.Size, s.Seq, s.arena, s.Kind = r.From, r.Bytes(), seq, ar.Index, kind
 	s.next = next
 	if next == none {
 		s.prev, ar.tail = ar.tail, i
@@ -97,8 +104,7 @@ func (l *Ledger) insertBefore(ar *Arena, next int32, s Segment) int32 {
 	} else {
 		l.segments[s.prev].next = i
 	}
-	l.segments[i] = s
-	l.table.insert(s.Addr, i)
+	l.table.insert(r.From, i)
 	ar.segments++
 	return i
 }
@@ -118,6 +124,7 @@ func (l *Ledger) drop(ar *Arena, i int32) {
 	} else {
 		l.segments[s.next].prev = s.prev
 	}
+	s.Size = 0 // it has no address any more: see containing
 	s.next, l.vacant = l.vacant, i
 }
 
@@ -131,9 +138,9 @@ func (l *Ledger) splitAt(ar *Arena, i int32, addr int64) int32 {
 // cutSegment is splitAt without the chunks.
 func (l *Ledger) cutSegment(ar *Arena, i int32, addr int64) int32 {
 	s := &l.segments[i]
-	upper := Segment{Addr: addr, Size: s.End() - addr, Seq: s.Seq, arena: s.arena, Kind: s.Kind}
+	upper := Range{addr, s.End()}
 	s.Size = addr - s.Addr
-	return l.insertBefore(ar, s.next, upper)
+	return l.insertBefore(ar, s.next, upper, s.Kind, s.Seq)
 }
 
 // find is the segment of an arena that has addr, or one of another arena that starts there, or none.
@@ -170,6 +177,11 @@ func (l *Ledger) startAt(ar *Arena, i int32, addr int64) (int32, error) {
 
 // containing is the segment that has addr, or none.
 func (l *Ledger) containing(ar *Arena, addr int64) int32 {
+	if i := ar.recent; i != none {
+		if s := &l.segments[i]; s.Addr <= addr && addr < s.End() && s.arena == ar.Index {
+			return i
+		}
+	}
 	mapped, ok := ar.mapped.After(addr)
 	if !ok || mapped.From > addr {
 		return none
@@ -219,10 +231,17 @@ func (l *Ledger) occupied(i int32) error {
 func (l *Ledger) occupy(ar *Arena, addr, size int64) (i int32, untouched, touched int64, err error) {
 	end := addr + size
 	i = l.find(ar, addr)
-	if i != none && l.segments[i].arena == ar.Index && l.segments[i].Free() && end <= l.segments[i].End() && l.single(ar, i) {
-		i, untouched, touched = l.occupyPart(ar, i, addr, end)
-		l.occupiedOf(ar, i, touched, 1)
-		return i, untouched, touched, nil
+	if i != none {
+		if s := &l.segments[i]; s.arena == ar.Index && s.Free() && end <= s.End() {
+			if !ar.indexed {
+				i, untouched, touched = l.occupyPart(ar, i, Range{addr, end})
+				return i, untouched, touched, nil
+			}
+			if l.single(i) {
+				i, untouched, touched = l.occupyIndexed(ar, i, Range{addr, end})
+				return i, untouched, touched, nil
+			}
+		}
 	}
 	if i, err = l.startAt(ar, i, addr); err != nil {
 		return none, 0, 0, err
@@ -235,12 +254,8 @@ func (l *Ledger) occupy(ar *Arena, addr, size int64) (i int32, untouched, touche
 			l.removeFree(ar, piece)
 		}
 		s := &l.segments[piece]
-		if s.Kind == UntouchedSegment {
-			untouched += s.Size
-			ar.Device.touch(ar.Index, Range{s.Addr, s.End()}, s.Seq)
-		} else {
-			touched += s.Size
-		}
+		never, before := ar.spend(s, Range{s.Addr, s.End()})
+		untouched, touched = untouched+never, touched+before
 		if piece != i {
 			if l.segments[piece].Region {
 				chunks++
@@ -277,26 +292,45 @@ func (l *Ledger) occupiedOf(ar *Arena, i int32, touched int64, chunks int) {
 	l.taken(ar, Range{s.Addr, s.End()}, touched, rest)
 }
 
-// occupyPart occupies a part of the free segment i, which is all of its chunk.
-func (l *Ledger) occupyPart(ar *Arena, i int32, addr, end int64) (live int32, untouched, touched int64) {
-	entry := none
-	if ar.indexed {
-		entry = l.nodes[i].entry
-	}
-	if s := &l.segments[i]; s.Kind == UntouchedSegment {
-		untouched = end - addr
-		ar.Device.touch(ar.Index, Range{addr, end}, s.Seq)
-	} else {
-		touched = end - addr
-	}
+// occupyPart occupies a part of the free segment i of an arena without an index.
+func (l *Ledger) occupyPart(ar *Arena, i int32, r Range) (live int32, untouched, touched int64) {
+	untouched, touched = ar.spend(&l.segments[i], r)
+	m := &ar.largest
+	m.chunks--
 	live = i
-	if addr > l.segments[i].Addr { // what is below stays
-		live = l.cutSegment(ar, i, addr)
+	if r.From > l.segments[i].Addr { // what is below stays
+		live = l.cutSegment(ar, i, r.From)
+		m.chunks++
+	} else if l.freeBefore(i) != none {
+		m.chunks++
+	}
+	var rest int32
+	if r.To < l.segments[live].End() {
+		rest = l.cutSegment(ar, live, r.To)
+	} else {
+		rest = l.freeBehind(live)
+	}
+	if rest != none {
+		m.chunks++
+	}
+	l.segments[live].Kind = LiveSegment
+	l.taken(ar, r, touched, rest)
+	return live, untouched, touched
+}
+
+// occupyIndexed occupies a part of the free segment i, which is all of its chunk, of an arena with an
+// index.
+func (l *Ledger) occupyIndexed(ar *Arena, i int32, r Range) (live int32, untouched, touched int64) {
+	untouched, touched = ar.spend(&l.segments[i], r)
+	entry := l.nodes[i].entry
+	live = i
+	if r.From > l.segments[i].Addr { // what is below stays
+		live = l.cutSegment(ar, i, r.From)
 		l.becomes(ar, i, entry)
 		entry = none
 	}
-	if end < l.segments[live].End() {
-		upper := l.cutSegment(ar, live, end)
+	if r.To < l.segments[live].End() {
+		upper := l.cutSegment(ar, live, r.To)
 		l.becomes(ar, upper, entry)
 		entry = none
 	}
@@ -305,6 +339,16 @@ func (l *Ledger) occupyPart(ar *Arena, i int32, addr, end int64) (live int32, un
 	}
 	l.segments[live].Kind = LiveSegment
 	return live, untouched, touched
+}
+
+// spend takes note that r of a free segment is handed out or unmapped, and returns its bytes as one of
+// untouched and touched.
+func (ar *Arena) spend(s *Segment, r Range) (untouched, touched int64) {
+	if s.Kind == UntouchedSegment {
+		ar.Device.touch(ar.Index, r, s.Seq)
+		return r.Bytes(), 0
+	}
+	return 0, r.Bytes()
 }
 
 // absorb gives the bytes of next, which lies right behind i, to i.
@@ -358,22 +402,30 @@ func (l *Ledger) vacate(ar *Arena, i int32) {
 // merge merges segment i, which became free, with the touched ones of prev and next, which touch it
 // or are none, in an arena without an index.
 func (l *Ledger) merge(ar *Arena, i, prev, next int32) {
-	ar.largest.chunks++
+	m := &ar.largest
+	m.chunks++
+	s := &l.segments[i]
+	if prev == none && next == none { // most chunks are one segment
+		ar.recent = i
+		m.freed(freeExtent{s.Addr, s.Size, s.Size}, ar.segments)
+		return
+	}
 	if next != none {
-		ar.largest.chunks--
+		m.chunks--
 		if n := &l.segments[next]; n.Kind == TouchedSegment {
-			l.segments[i].Size += n.Size
+			s.Size += n.Size
 			l.drop(ar, next)
 		}
 	}
 	if prev != none {
-		ar.largest.chunks--
+		m.chunks--
 		if p := &l.segments[prev]; p.Kind == TouchedSegment {
-			p.Size += l.segments[i].Size
+			p.Size += s.Size
 			l.drop(ar, i)
 			i = prev
 		}
 	}
+	ar.recent = i
 	l.freed(ar, i)
 }
 
@@ -403,9 +455,8 @@ func (l *Ledger) mapRange(ar *Arena, r Range, seq int64, region bool) {
 		next = l.table.find(above.From)
 		joins = !l.segments[next].Region
 	}
-	i := l.insertBefore(ar, next, Segment{
-		Addr: r.From, Size: r.Bytes(), Seq: seq, arena: ar.Index, Kind: UntouchedSegment, Region: region,
-	})
+	i := l.insertBefore(ar, next, r, UntouchedSegment, seq)
+	l.segments[i].Region = region
 	ar.mapped.Add(r, !region, joins)
 	if ar.indexed {
 		l.addFree(ar, i)
@@ -437,12 +488,8 @@ func (l *Ledger) unmapRange(ar *Arena, r Range) (untouched, touched int64, err e
 			l.splitAt(ar, i, r.To)
 		}
 		s := &l.segments[i]
-		if s.Kind == UntouchedSegment {
-			untouched += s.Size
-			ar.Device.touch(ar.Index, Range{s.Addr, s.End()}, s.Seq)
-		} else {
-			touched += s.Size
-		}
+		never, before := ar.spend(s, Range{s.Addr, s.End()})
+		untouched, touched = untouched+never, touched+before
 		l.removeFree(ar, i)
 		if s.End() == r.To {
 			rest := l.freeBehind(i)

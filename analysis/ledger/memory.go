@@ -29,15 +29,8 @@ func (l *Ledger) Alloc(ar *Arena, e *trace.Event) (*Segment, error) {
 	s := &l.segments[i]
 	s.Requested, s.Seq, s.Context, s.stream = e.Requested, e.Seq, e.Context, e.Stream
 	rounding := RoundingOf(e.Requested, e.Provided)
-	for _, x := range [2]*Split{&ar.Split, ar.total} {
-		x.T += e.Requested
-		x.C += e.Provided
-		x.Rounding += rounding
-		x.Slack += e.Provided - e.Requested - rounding
-		x.Untouched -= untouched
-		x.Touched -= touched
-		x.Live++
-	}
+	ar.Split.handOut(e.Requested, e.Provided, rounding, untouched, touched)
+	ar.total.handOut(e.Requested, e.Provided, rounding, untouched, touched)
 	return s, nil
 }
 
@@ -70,15 +63,8 @@ func (l *Ledger) Free(ar *Arena, i int32, seq int64) (pending bool) {
 	if s.shared {
 		waiting, freed = s.Size, 0
 	}
-	for _, x := range [2]*Split{&ar.Split, ar.total} {
-		x.T -= s.Requested
-		x.C -= s.Size
-		x.Rounding -= rounding
-		x.Slack -= s.Size - s.Requested - rounding
-		x.Pending += waiting
-		x.Touched += freed
-		x.Live--
-	}
+	ar.Split.takeBack(s.Requested, s.Size, rounding, waiting, freed)
+	ar.total.takeBack(s.Requested, s.Size, rounding, waiting, freed)
 	if ar.Paused() {
 		ar.Device.PausedT -= s.Requested
 	}

@@ -31,6 +31,28 @@ func (s *Split) holds() bool {
 	return s.R == s.T+internal+s.Pending+s.Untouched+s.Touched+s.NotRequested && s.C-s.T == internal
 }
 
+// handOut takes a new block, which took so many bytes of free memory.
+func (s *Split) handOut(requested, provided, rounding, untouched, touched int64) {
+	s.T += requested
+	s.C += provided
+	s.Rounding += rounding
+	s.Slack += provided - requested - rounding
+	s.Untouched -= untouched
+	s.Touched -= touched
+	s.Live++
+}
+
+// takeBack takes the free of a block, of which so many bytes are pending or free from now on.
+func (s *Split) takeBack(requested, provided, rounding, pending, touched int64) {
+	s.T -= requested
+	s.C -= provided
+	s.Rounding -= rounding
+	s.Slack -= provided - requested - rounding
+	s.Pending += pending
+	s.Touched += touched
+	s.Live--
+}
+
 // Plus is the sum, term by term.
 func (s Split) Plus(o Split) Split {
 	return Split{

@@ -13,6 +13,7 @@ type lows struct {
 	start, next int64 // time of the first event; of the end of the last window
 	shift       uint
 	held        int64 // after the last event
+	low         int64 // of the last window
 	windows     []lowWindow
 }
 
@@ -31,6 +32,7 @@ func (l *lows) observe(seq, time, held, allocs int64) (began bool) {
 	l.held = held
 	last := &l.windows[len(l.windows)-1]
 	last.low = min(last.low, held)
+	l.low = last.low
 	return began
 }
 

@@ -68,7 +68,7 @@ type Tracker struct {
 
 // New is a Tracker of a device without events. marked: iterations were marked before.
 func New(marked bool) *Tracker {
-	t := &Tracker{Bound: -1}
+	t := &Tracker{Bound: -1, lows: lows{next: math.MinInt64}}
 	if marked {
 		t.boundBy = boundMark
 	}
@@ -77,7 +77,9 @@ func New(marked bool) *Tracker {
 
 // Observe takes the bytes held after an event, and the allocs of the device so far.
 func (t *Tracker) Observe(seq, time, held, allocs int64) {
-	if t.lows.observe(seq, time, held, allocs) {
+	if l := &t.lows; time < l.next && held >= l.low { // most events
+		l.held = held
+	} else if l.observe(seq, time, held, allocs) {
 		t.bounded(boundWindow, seq)
 	}
 }
