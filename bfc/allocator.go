@@ -268,7 +268,6 @@ func (a *Allocator) handOut(index int32, requested uint64) Block {
 	a.lastID++
 	c.requested, c.id = requested, a.lastID
 	a.live.insert(c.addr, index)
-	a.noteUse(c.addr, c.size)
 	if a.planner != nil {
 		a.planner.origins[index] = origin{}
 	}

@@ -274,9 +274,9 @@
 //
 // Training repeats itself: a page that was used in one iteration will be in the next. With any trim
 // but never, each Free notes the iteration under way with every page that the block touches, whole or
-// in part, before its chunk is joined with free ones. Nothing has to be noted when a block is handed out
-// or restored: only pages of free chunks are looked at, and each block that was there has been freed
-// since. (The code notes it all the same.) Mapped or not, a page is expected
+// in part, before its chunk is joined with free ones. Nothing is noted when a block is handed out or
+// restored: only pages of free chunks are looked at, and each block that was there has been freed
+// since. Mapped or not, a page is expected
 //
 //	if ended > 0, and its last noted use was in iteration ended, ended-1 or ended-2,
 //	and not before iteration "forgotten", which is 0 until a plan is made (see Plans).
@@ -435,9 +435,8 @@
 // each of its first two iterations: forgotten = ended; then the places of all requests, even and odd
 // (and when it is made the first places), are noted as used in iteration ended, as far as they begin
 // in a region and up to its end. That is of the plan then in force: one that is replaced at that very
-// end is not noted. (The code notes blocks in use, too, which changes nothing: see Iterations.) So the
-// rest is Excess at once. In the plan's first iteration unmapElsewhere may unmap any page and nothing
-// is Ahead, since its blocks come one by one while others leave.
+// end is not noted. So the rest is Excess at once. In the plan's first iteration unmapElsewhere may
+// unmap any page and nothing is Ahead, since its blocks come one by one while others leave.
 //
 // # Which arena gets what
 //

@@ -174,21 +174,13 @@ func (p *plan) placeFirst(lifetimes []lifetime, order []int, around *arrangement
 	}
 }
 
-// expectPlan notes blocks in use and the plan's places as used now, and makes earlier uses count no
-// more: they are all that is expected to be used.
+// expectPlan notes the plan's places as used now, and makes earlier uses count no more: the places are
+// all that is expected to be used. Blocks in use need no note, since their frees note them.
 func (a *Allocator) expectPlan() {
 	if !a.notes() {
 		return
 	}
 	a.forgotten = a.ended
-	for i := range a.regions {
-		wall := a.regions[i].wall
-		for index := a.chunks[wall].next; index != wall; index = a.chunks[index].next {
-			if c := &a.chunks[index]; c.id != freeID {
-				a.noteUse(c.addr, c.size)
-			}
-		}
-	}
 	for i := range a.planner.plan.requests {
 		r := &a.planner.plan.requests[i]
 		a.expectPlace(r.places[0], r.size)

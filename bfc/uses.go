@@ -14,6 +14,8 @@ const maxNotedPages = 1 << 28
 func (a *Allocator) notes() bool { return a.options.Trim.When != TrimNever }
 
 // noteUse notes that the pages of [addr, addr+size), which lies in a region, are used in this iteration.
+// Free calls it with each block. A hand-out need not: only pages of free chunks are looked at, and each
+// block that was there has been freed since.
 func (a *Allocator) noteUse(addr, size uint64) {
 	if !a.notes() {
 		return

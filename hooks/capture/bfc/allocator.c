@@ -202,7 +202,6 @@ void bfc_hand_out(struct bfc *bfc, uint32_t index, uint64_t requested) {
   chunk->origin = (struct bfc_origin){0};
   bfc_live_insert(&bfc->live, chunk->addr, index);
   bfc->snapshot.stale = true;
-  if (bfc->options.notes) bfc_note_use(bfc, chunk->addr, size);
   struct bfc_stats *stats = &bfc->stats;
   stats->num_allocs++;
   stats->bytes_in_use += size;

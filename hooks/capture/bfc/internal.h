@@ -291,7 +291,7 @@ void bfc_planner_delete(struct bfc *bfc);
 uint32_t bfc_plan_place(struct bfc *bfc, uint64_t rounded, uint64_t requested);  // a request with plans, handed out; 0: no memory
 // False: it would take too long, or host memory is short; the plan is as it was.
 bool bfc_plan_make(struct bfc *bfc, const struct bfc_lifetimes *lifetimes);
-void bfc_plan_expect(struct bfc *bfc);  // notes blocks in use and the places as used now, and makes earlier uses count no more
+void bfc_plan_expect(struct bfc *bfc);  // notes the places as used now, and makes earlier uses count no more
 bool bfc_plan_begins(const struct bfc *bfc);  // whether this is the plan's first iteration
 
 // arrange.c

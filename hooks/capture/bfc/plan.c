@@ -308,12 +308,6 @@ static void expect_place(struct bfc *bfc, uint64_t addr, uint64_t size) {
 void bfc_plan_expect(struct bfc *bfc) {
   if (!bfc->options.notes) return;
   bfc->forgotten = bfc->ended;
-  for (size_t i = 0; i < bfc->region_count; i++) {
-    const uint32_t wall = bfc->regions[i].wall;
-    for (uint32_t at = bfc->chunks[wall].next; at != wall; at = bfc->chunks[at].next) {
-      if (bfc->chunks[at].state == BFC_IN_USE) bfc_note_use(bfc, bfc->chunks[at].addr, bfc->chunks[at].size);
-    }
-  }
   for (size_t i = 0; i < bfc->planner.plan.count; i++) {
     const struct bfc_planned *planned = &bfc->planner.plan.requests[i];
     expect_place(bfc, planned->places[0], planned->size);

@@ -1,7 +1,8 @@
 // uses.c - which pages each iteration uses, and which are unmapped or mapped for that.
 //
 // Training repeats itself: a page that was used in one iteration will be in the next. With the option
-// `notes`, each hand-out and each free notes the number of the iteration with the pages of the chunk.
+// `notes`, each free notes the number of the iteration with the pages of the chunk. A hand-out need not:
+// only pages of free chunks are looked at, and each block that was there has been freed since.
 // From that follow what a trim may unmap and has to map ahead, and what a growth must not unmap.
 #include "bfc/internal.h"
 
@@ -13,7 +14,7 @@ enum { KEPT_ITERATIONS = 2 };
 
 static uint64_t end_of(const struct bfc_region *region) { return region->addr + region->size; }
 
-// By shifts, since each request and each free calls it twice.
+// By shifts, since each free calls it twice.
 static size_t page_of(const struct bfc *bfc, const struct bfc_region *region, uint64_t addr) {
   const int bits = __builtin_ctzll(bfc->memory.granularity);
   return (size_t)((addr >> bits) - (region->addr >> bits));
