@@ -1,5 +1,6 @@
 // pools.c - private pools: held, released and unmapped; checkpoints; memory of a source.
 #define _GNU_SOURCE
+#include "arena/source.h"
 #include "gpu.h"
 #include "memprof.h"
 #include "trail.h"
@@ -213,15 +214,15 @@ static void test_restore_refuses_what_is_not_free(void) {
 }
 
 // A source that hands out parts of one array, one of them not at a granule's border.
-struct source {
+struct array {
   char *memory;
   size_t used, skew;
   int taken, returned;
   size_t most;
 };
 
-static void *source_take(void *self, size_t bytes) {
-  struct source *source = self;
+static void *array_take(void *self, size_t bytes) {
+  struct array *source = self;
   if (source->used + bytes + source->skew > source->most) return NULL;
   char *ptr = source->memory + source->used + source->skew;
   source->used += (bytes + 4 * MiB - 1) / (2 * MiB) * (2 * MiB);
@@ -229,25 +230,25 @@ static void *source_take(void *self, size_t bytes) {
   return ptr;
 }
 
-static void source_return(void *self, void *ptr) {
-  struct source *source = self;
+static void array_return(void *self, void *ptr) {
+  struct array *source = self;
   CHECK(ptr != NULL);
   source->returned++;
 }
 
 static void with_source(size_t skew) {
   gpu_start();
-  struct source source = {.most = 64 * MiB, .skew = skew};
+  struct array source = {.most = 64 * MiB, .skew = skew};
   CHECK(posix_memalign((void **)&source.memory, 2 * MiB, source.most) == 0);
   memprof_pool_hold(0, POOL, 0);
-  CHECK_EQUAL(memprof_pool_source(0, POOL, 0, &source, source_take, source_return), 1);
+  CHECK_EQUAL(memprof_pool_source(0, POOL, 0, &source, array_take, array_return), 1);
   const uint64_t before = gpu_free();
   char *a = take(1000, NULL), *b = take(MiB, NULL), *c = take(10 * MiB, NULL);
   CHECK(a >= source.memory && c < source.memory + source.most);
   CHECK_EQUAL(gpu_free(), before);
   CHECK_EQUAL(stats().reserved_bytes.current, 12 * MiB);
   CHECK_EQUAL(source.taken, skew == 0 ? 2 : 4);
-  CHECK_EQUAL(memprof_pool_source(0, POOL, 0, &source, source_take, source_return), 0);  // too late
+  CHECK_EQUAL(memprof_pool_source(0, POOL, 0, &source, array_take, array_return), 0);  // too late
   CHECK(memprof_malloc_in_pool(60 * MiB, 0, NULL, POOL, 0) == NULL);
   size_t provided;
   CHECK(memprof_owns(b, &provided));
@@ -265,6 +266,55 @@ static void with_source(size_t skew) {
 
 static void test_source(void) { with_source(0); }
 static void test_source_off_the_granules(void) { with_source(4096); }
+
+// An engine's allocator unmaps its memory and maps it again: interpose/ tells the arena.
+static void test_source_that_unmaps(void) {
+  gpu_start();
+  struct array source = {.most = 64 * MiB};
+  CHECK(posix_memalign((void **)&source.memory, 2 * MiB, source.most) == 0);
+  memprof_pool_hold(0, POOL, 0);
+  CHECK_EQUAL(memprof_pool_source(0, POOL, 0, &source, array_take, array_return), 1);
+  char *passing = take(4 * MiB, NULL), *weights = take(8 * MiB, NULL), *cache = take(8 * MiB, NULL);
+  const uint64_t at = (uintptr_t)weights, other = (uintptr_t)cache;
+  release(passing);
+  CHECK(source_holds(at) && !source_holds(at + 64 * MiB));
+
+  source_unmaps((uintptr_t)passing, 4 * MiB);  // without a block: it leaves
+  CHECK_EQUAL(stats().reserved_bytes.current, 16 * MiB);
+  source_unmaps(at, 4 * MiB);  // in two parts
+  source_unmaps(other, 8 * MiB);
+  CHECK_EQUAL(stats().reserved_bytes.current, 16 * MiB);
+  source_unmaps(at + 4 * MiB, 4 * MiB);
+  CHECK_EQUAL(stats().reserved_bytes.current, 0);  // paused
+  CHECK_EQUAL(stats().allocated_bytes.current, 0);
+  CHECK_EQUAL(memprof_resume(NULL, 0, 0), MEMPROF_WRONG_STATE);  // its own allocator alone can do that
+  release(cache);
+
+  source_mapped((uintptr_t)passing, 4 * MiB);
+  source_mapped(at, 8 * MiB);
+  CHECK_EQUAL(stats().reserved_bytes.current, 0);
+  source_mapped(other, 8 * MiB);
+  CHECK_EQUAL(stats().reserved_bytes.current, 20 * MiB);
+  CHECK_EQUAL(stats().allocated_bytes.current, 8 * MiB);
+  CHECK(take(4 * MiB, NULL) == passing && take(8 * MiB, NULL) == cache);
+  struct trail trail = audited();
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_PAUSE), 1);
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_RESUME), 1);
+
+  release(passing);
+  source_unmaps((uintptr_t)passing, 4 * MiB);
+  char *more = take(4 * MiB, NULL);
+  CHECK(more != passing);  // what has left is not handed out
+  release(weights), release(cache);
+  const int taken = source.taken;
+  source_unmaps(at, 8 * MiB);
+  release(more);
+  memprof_release_pool(0, POOL, 0);
+  CHECK_EQUAL(source.returned, taken - 2);  // not what it has unmapped itself
+  CHECK_EQUAL(stats().reserved_bytes.current, 0);
+  audited();
+  free(source.memory);
+}
 
 static void *kept;
 static int asked;
@@ -302,6 +352,7 @@ int main(int argc, char **argv) {
       {"restore-refused", test_restore_refuses_what_is_not_free, {NULL}},
       {"source", test_source, {NULL}},
       {"source-skewed", test_source_off_the_granules, {NULL}},
+      {"source-that-unmaps", test_source_that_unmaps, {NULL}},
       {"last-resort", test_last_resort, {"MEMPROF_SIM_MEMORY", "67108864", "MEMPROF_OPTIONS", "growth=needed,headroom=0", NULL}},
   };
   return run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
