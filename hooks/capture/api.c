@@ -72,9 +72,10 @@ void *memprof_malloc_in_pool(size_t size, int device, void *stream, uint64_t poo
   if (size == 0 || !hook_on()) return NULL;
   hook_start();
   struct gpu *gpu = gpu_get(device);
-  if (gpu == NULL) return fall_back(size, device);
+  if (gpu == NULL || source_calls(gpu)) return fall_back(size, device);
   callers_note();
   lock_take(&gpu->lock);
+  source_settle(gpu);
   struct arena *arena = arena_for(gpu, stream, pool0, pool1, tag_current(), size);
   struct bfc_block block = {0};
   bool ok = false;
@@ -83,6 +84,7 @@ void *memprof_malloc_in_pool(size_t size, int device, void *stream, uint64_t poo
   } else {
     ok = allocate(arena, size, &block);
   }
+  source_settle(gpu);
   lock_give(&gpu->lock);
   return ok ? (void *)(uintptr_t)block.addr : NULL;
 }
@@ -94,7 +96,10 @@ void memprof_free(void *ptr, size_t size, int device, void *stream) {
   if (ptr == NULL || !hook_on()) return;
   struct arena *arena = arena_of((uintptr_t)ptr);
   bool ok = false;
-  if (arena != NULL) {
+  if (arena != NULL && source_calls(arena->gpu)) {
+    source_free_later(arena->gpu, (uintptr_t)ptr);
+    ok = true;
+  } else if (arena != NULL) {
     lock_take(&arena->gpu->lock);
     ok = arena_free(arena, (uintptr_t)ptr);
     lock_give(&arena->gpu->lock);

@@ -450,9 +450,9 @@ bool arena_live(const struct arena *arena, const struct bfc_block *block) {
 struct arena *arena_block(uint64_t addr, struct bfc_block *out) {
   struct arena *arena = arena_of(addr);
   if (arena == NULL) return NULL;
-  lock_take(&arena->gpu->lock);
+  const bool taken = gpu_take(arena->gpu);
   const bool found = bfc_containing(arena->bfc, addr, out) && arena_live(arena, out);
-  lock_give(&arena->gpu->lock);
+  gpu_give(arena->gpu, taken);
   return found ? arena : NULL;
 }
 

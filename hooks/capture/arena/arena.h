@@ -72,6 +72,8 @@ struct gpu {
   uint64_t limit;        // bytes that all arenas together may map; 0 = no limit
   uint64_t mapped;       // bytes that all arenas have mapped
   uint64_t most_mapped;  // the greatest `mapped` so far
+  uint64_t *late_frees;  // blocks to free when the request under way is over (source.h)
+  size_t late_free_count, late_free_room;
   bool waited;           // the request under way has waited for the device
   struct memprof_stats stats;
 };
@@ -84,6 +86,17 @@ struct gpu *gpu_existing(int device);
 // Between these two no device gets its first use. The caller holds no gpu->lock at gpus_hold.
 void gpus_hold(void);
 void gpus_let(void);
+
+// Takes gpu->lock, unless the calling thread has it because it is in a call of a source. What it returns
+// goes to gpu_give.
+static inline bool gpu_take(struct gpu *gpu) {
+  const bool takes = !source_calls(gpu);
+  if (takes) lock_take(&gpu->lock);
+  return takes;
+}
+static inline void gpu_give(struct gpu *gpu, bool taken) {
+  if (taken) lock_give(&gpu->lock);
+}
 
 // All below need gpu->lock.
 

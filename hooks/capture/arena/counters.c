@@ -16,9 +16,9 @@ void memprof_set_limit(int device, uint64_t bytes) {
 uint64_t memprof_limit(int device) {
   struct gpu *gpu = hook_on() ? gpu_existing(device) : NULL;
   if (gpu == NULL) return 0;
-  lock_take(&gpu->lock);
+  const bool taken = gpu_take(gpu);
   const uint64_t limit = gpu->limit;
-  lock_give(&gpu->lock);
+  gpu_give(gpu, taken);
   return limit;
 }
 
@@ -26,12 +26,12 @@ uint64_t memprof_largest_free(int device) {
   struct gpu *gpu = hook_on() ? gpu_existing(device) : NULL;
   if (gpu == NULL) return 0;
   uint64_t largest = 0;
-  lock_take(&gpu->lock);
+  const bool taken = gpu_take(gpu);
   for (struct arena *arena = gpu->arenas; arena != NULL; arena = arena->next) {
     const uint64_t bytes = bfc_largest_free(arena->bfc);
     if (bytes > largest) largest = bytes;
   }
-  lock_give(&gpu->lock);
+  gpu_give(gpu, taken);
   return largest;
 }
 
@@ -39,9 +39,9 @@ void memprof_get_stats(int device, struct memprof_stats *stats) {
   memset(stats, 0, sizeof *stats);
   struct gpu *gpu = hook_on() ? gpu_existing(device) : NULL;
   if (gpu == NULL) return;
-  lock_take(&gpu->lock);
+  const bool taken = gpu_take(gpu);
   *stats = gpu->stats;
-  lock_give(&gpu->lock);
+  gpu_give(gpu, taken);
 }
 
 static void each(struct memprof_stats *stats, void (*change)(struct memprof_stat *stat)) {

@@ -14,6 +14,10 @@
 #include "memprof.h"
 #include "spool/spool.h"
 
+static struct source usual;  // set while the hook starts, before there are pools
+
+void pool_set_usual_source(struct source source) { usual = source; }
+
 static struct pool *find(struct gpu *gpu, uint64_t pool0, uint64_t pool1) {
   struct pool *pool = gpu->pools;
   while (pool != NULL && (pool->id[0] != pool0 || pool->id[1] != pool1)) pool = pool->next;
@@ -115,6 +119,7 @@ void memprof_pool_hold(int device, uint64_t pool0, uint64_t pool1) {
   if (gpu == NULL) return;
   lock_take(&gpu->lock);
   struct pool *pool = pool_get(gpu, pool0, pool1, 0);
+  if (pool != NULL && pool->uses == 0 && pool->range == NULL && !has_arena(gpu, pool)) pool->source = usual;
   if (pool != NULL) pool->uses++;
   lock_give(&gpu->lock);
 }
@@ -138,6 +143,7 @@ void memprof_release_pool(int device, uint64_t pool0, uint64_t pool1) {
   lock_take(&gpu->lock);
   struct pool *pool = find(gpu, pool0, pool1);
   if (pool != NULL && pool->uses > 0 && --pool->uses == 0) pool_sweep(gpu);
+  source_settle(gpu);
   lock_give(&gpu->lock);
 }
 

@@ -29,6 +29,9 @@ struct pool {
   struct pool *next;          // of the device
 };
 
+// Pools that are held from now on have this source, unless they get one of their own.
+void pool_set_usual_source(struct source source);
+
 // All below need gpu->lock.
 
 // The pool of that name. If there is none, it is made, held `uses` times. NULL: no host memory.

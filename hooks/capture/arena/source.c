@@ -1,16 +1,34 @@
 // source.c - see source.h.
 #include "arena/source.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "arena/arena.h"
 #include "base/array.h"
 #include "base/hook.h"
+#include "base/problem.h"
 #include "device/own_calls.h"
 #include "spool/spool.h"
 
 const struct source *source_of(const struct arena *arena) {
   return arena->home == NULL || arena->home->source.allocate == NULL ? NULL : &arena->home->source;
+}
+
+static __thread const struct gpu *calling;
+
+bool source_calls(const struct gpu *gpu) { return calling == gpu; }
+
+// The source's CUDA calls are part of what the arena does: they must not be recorded, nor wait for the lock.
+static void calls_begin(const struct gpu *gpu) {
+  own_calls_begin();
+  calling = gpu;
+}
+
+static void calls_end(void) {
+  calling = NULL;
+  own_calls_end();
 }
 
 // Asks a source for `bytes` that start at a page. A source may return any address; then it is asked for
@@ -28,15 +46,14 @@ static bool take(const struct source *source, uint64_t bytes, uint64_t unit, str
 bool source_grow(struct arena *arena, uint64_t bytes, uint64_t *addr) {
   if (!array_reserve(&arena->grants, &arena->grant_room, arena->grant_count + 1, sizeof *arena->grants)) return false;
   struct source_grant *more = &arena->grants[arena->grant_count];
-  // The source's CUDA calls are part of this growth: they must not be recorded, nor wait for the lock.
-  own_calls_begin();
   const struct source *source = source_of(arena);
+  calls_begin(arena->gpu);
   bool ok = take(source, bytes, arena->gpu->vmm.granularity, more);
   if (ok && !arena_add_range(arena, more->addr, bytes)) {
     source->release(source->self, more->ptr);
     ok = false;
   }
-  own_calls_end();
+  calls_end();
   if (!ok) return false;
   *addr = more->addr;
   arena->grant_count++;
@@ -45,14 +62,14 @@ bool source_grow(struct arena *arena, uint64_t bytes, uint64_t *addr) {
 
 void source_return(struct arena *arena) {
   const struct source *source = source_of(arena);
-  own_calls_begin();
+  calls_begin(arena->gpu);
   for (size_t i = 0; i < arena->grant_count; i++) {
     const struct source_grant *grant = &arena->grants[i];
     if (grant->left) continue;  // its source has released it
     if (bfc_unmap(arena->bfc, grant->addr, grant->bytes)) arena_unmapped(arena, grant->addr, grant->bytes, 1);
     source->release(source->self, grant->ptr);
   }
-  own_calls_end();
+  calls_end();
   free(arena->grants);
   arena->grants = NULL;
   arena->grant_count = arena->grant_room = 0;
@@ -133,16 +150,99 @@ static void mapped(struct arena *arena, uint64_t addr, uint64_t bytes) {
   }
 }
 
-static bool tell(uint64_t addr, uint64_t bytes, void (*change)(struct arena *, uint64_t, uint64_t)) {
-  struct arena *arena = hook_on() ? arena_of(addr) : NULL;
-  if (arena == NULL) return false;
-  lock_take(&arena->gpu->lock);
-  const bool holds = arena->bfc != NULL && arena->grant_count > 0;
-  if (holds && change != NULL) change(arena, addr, bytes);
-  lock_give(&arena->gpu->lock);
-  return holds;
+static void apply(struct arena *arena, uint64_t addr, uint64_t bytes, bool back) {
+  if (arena->bfc == NULL || arena->grant_count == 0) return;
+  if (back)
+    mapped(arena, addr, bytes);
+  else
+    unmapped(arena, addr, bytes);
 }
 
-bool source_holds(uint64_t addr) { return tell(addr, 0, NULL); }
-void source_unmaps(uint64_t addr, uint64_t bytes) { tell(addr, bytes, unmapped); }
-void source_mapped(uint64_t addr, uint64_t bytes) { tell(addr, bytes, mapped); }
+// Changes that could not be told at once, in their order.
+enum { MOST_LATE = 1024 };
+static struct late {
+  uint64_t addr, bytes;
+  bool back;
+} late[MOST_LATE];
+static struct lock late_lock;  // nothing is called under it
+static _Atomic size_t late_count;
+
+static void tell_later(uint64_t addr, uint64_t bytes, bool back) {
+  lock_take(&late_lock);
+  const size_t count = atomic_load(&late_count);
+  if (count < MOST_LATE) {
+    late[count] = (struct late){addr, bytes, back};
+    atomic_store(&late_count, count + 1);
+  }
+  lock_give(&late_lock);
+  if (count == MOST_LATE) problem("memory that a pool's allocator has unmapped or mapped is not followed: its lock was held too long");
+}
+
+// The first late change of the device, taken out of the list.
+static bool take_late(const struct gpu *gpu, struct late *out) {
+  bool found = false;
+  lock_take(&late_lock);
+  const size_t count = atomic_load(&late_count);
+  for (size_t i = 0; i < count; i++) {
+    if (found) {
+      late[i - 1] = late[i];
+    } else {
+      const struct arena *arena = arena_of(late[i].addr);
+      found = arena == NULL || arena->gpu == gpu;
+      if (found) *out = late[i];
+    }
+  }
+  if (found) atomic_store(&late_count, count - 1);
+  lock_give(&late_lock);
+  return found;
+}
+
+void source_free_later(struct gpu *gpu, uint64_t addr) {
+  if (array_reserve(&gpu->late_frees, &gpu->late_free_room, gpu->late_free_count + 1, sizeof *gpu->late_frees)) {
+    gpu->late_frees[gpu->late_free_count++] = addr;
+  } else {
+    problem("no host memory to free a block later: it is lost");
+  }
+}
+
+void source_settle(struct gpu *gpu) {
+  struct late change;
+  while (atomic_load_explicit(&late_count, memory_order_relaxed) > 0 && take_late(gpu, &change)) {
+    struct arena *arena = arena_of(change.addr);
+    if (arena != NULL) apply(arena, change.addr, change.bytes, change.back);
+  }
+  while (gpu->late_free_count > 0) {
+    const uint64_t addr = gpu->late_frees[--gpu->late_free_count];
+    struct arena *arena = arena_of(addr);
+    if (arena == NULL || !arena_free(arena, addr)) problem("free of %p, which is not a live block", (void *)(uintptr_t)addr);
+  }
+}
+
+// A request holds the lock for microseconds, a growth for milliseconds; a source that waits for this thread, for ever.
+static bool take_shortly(struct lock *lock) {
+  for (int i = 0; i < 400; i++) {
+    if (lock_try(lock)) return true;
+    nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+  }
+  return false;
+}
+
+static void tell(uint64_t addr, uint64_t bytes, bool back) {
+  struct arena *arena = hook_on() ? arena_of(addr) : NULL;
+  if (arena == NULL) return;
+  if (!take_shortly(&arena->gpu->lock)) {
+    tell_later(addr, bytes, back);
+    return;
+  }
+  source_settle(arena->gpu);
+  apply(arena, addr, bytes, back);
+  lock_give(&arena->gpu->lock);
+}
+
+bool source_holds(uint64_t addr) { return hook_on() && arena_of(addr) != NULL; }
+void source_unmaps(uint64_t addr, uint64_t bytes) { tell(addr, bytes, false); }
+void source_mapped(uint64_t addr, uint64_t bytes) { tell(addr, bytes, true); }
+
+static void forget(void) { late_lock = (struct lock){0}; }
+
+HOOK_PART(.order = HOOK_REST, .forget = forget);

@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 struct arena;
+struct gpu;
 
 struct source {
   void *self;
@@ -43,11 +44,23 @@ void source_return(struct arena *arena);
 // Bytes of grants that have not left the arena, and their number.
 uint64_t source_bytes(const struct arena *arena, int64_t *grants);
 
-// The next three take the lock. Whether an arena has memory of a source at `addr`.
+// Without gpu->lock: whether an arena's memory begins before `addr` and ends behind it.
 bool source_holds(uint64_t addr);
 
-// The job unmaps, or has mapped, [addr, addr+bytes).
+// Without gpu->lock: the job unmaps, or has mapped, [addr, addr+bytes). It may hold a lock that a source
+// waits for in another thread, which has gpu->lock: Python's, or the source's own. So these two wait for
+// gpu->lock shortly, and otherwise leave the change to source_settle.
 void source_unmaps(uint64_t addr, uint64_t bytes);
 void source_mapped(uint64_t addr, uint64_t bytes);
+
+// A source calls what it likes with gpu->lock held: Python, whose collector frees tensors. Whether the
+// calling thread is in a call of a source of this device. Then it has gpu->lock.
+bool source_calls(const struct gpu *gpu);
+
+// In a call of a source: frees the block at `addr` when the request under way is over.
+void source_free_later(struct gpu *gpu, uint64_t addr);
+
+// Does what was left to later. Needs gpu->lock, and that no request is under way.
+void source_settle(struct gpu *gpu);
 
 #endif

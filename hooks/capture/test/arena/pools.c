@@ -1,5 +1,10 @@
 // pools.c - private pools: held, released and unmapped; checkpoints; memory of a source.
 #define _GNU_SOURCE
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+
+#include "arena/pool.h"
 #include "arena/source.h"
 #include "gpu.h"
 #include "memprof.h"
@@ -316,6 +321,96 @@ static void test_source_that_unmaps(void) {
   free(source.memory);
 }
 
+// A library that replaces cudaMalloc: pools without a source take their memory from it.
+static void test_usual_source(void) {
+  gpu_start();
+  struct array usual = {.most = 16 * MiB}, own = {.most = 16 * MiB};
+  CHECK(posix_memalign((void **)&usual.memory, 2 * MiB, usual.most) == 0);
+  CHECK(posix_memalign((void **)&own.memory, 2 * MiB, own.most) == 0);
+  pool_set_usual_source((struct source){&usual, array_take, array_return});
+  memprof_pool_hold(0, POOL, 0);
+  memprof_pool_hold(0, POOL, 1);
+  CHECK_EQUAL(memprof_pool_source(0, POOL, 1, &own, array_take, array_return), 1);
+  char *a = take(MiB, NULL), *b = memprof_malloc_in_pool(MiB, 0, NULL, POOL, 1), *c = memprof_malloc(MiB, 0, NULL);
+  CHECK(a >= usual.memory && a < usual.memory + usual.most && b >= own.memory && b < own.memory + own.most);
+  CHECK_EQUAL(usual.taken + own.taken, 2);
+  release(a), release(b), release(c);
+  memprof_release_pool(0, POOL, 0);
+  CHECK_EQUAL(usual.returned, 1);
+  audited();
+  free(usual.memory), free(own.memory);
+}
+
+// Python code runs in such an allocator: its collector may free tensors, and it may ask and allocate.
+static void *garbage, *nested;
+
+static void *busy_take(void *self, size_t bytes) {
+  CHECK(stats().allocated_bytes.current > 0);
+  if (garbage != NULL) release(garbage);
+  garbage = NULL;
+  if (nested == NULL) nested = memprof_malloc(MiB, 0, NULL);  // from CUDA, if at all
+  return array_take(self, bytes);
+}
+
+static void test_source_that_calls_back(void) {
+  gpu_start();
+  struct array source = {.most = 64 * MiB};
+  CHECK(posix_memalign((void **)&source.memory, 2 * MiB, source.most) == 0);
+  memprof_pool_hold(0, POOL, 0);
+  CHECK_EQUAL(memprof_pool_source(0, POOL, 0, &source, busy_take, array_return), 1);
+  garbage = memprof_malloc(6 * MiB, 0, NULL);
+  char *a = take(8 * MiB, NULL);
+  CHECK(garbage == NULL);
+  CHECK_EQUAL(stats().allocated_bytes.current, 8 * MiB);
+  release(a), release(nested);
+  const struct trail trail = audited();
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_FREE), 2);
+  free(source.memory);
+}
+
+// A thread that unmaps memory may hold a lock that the source waits for, in another thread: it does not
+// wait for that thread for ever, and the change is seen later.
+static pthread_mutex_t engine = PTHREAD_MUTEX_INITIALIZER;
+static atomic_int in_source;
+
+static void *waiting_take(void *self, size_t bytes) {
+  if (atomic_fetch_add(&in_source, 1) > 0) {
+    pthread_mutex_lock(&engine);
+    pthread_mutex_unlock(&engine);
+  }
+  return array_take(self, bytes);
+}
+
+static void *take_more(void *unused) {
+  (void)unused;
+  return take(4 * MiB, NULL);
+}
+
+static void test_source_that_waits_for_who_unmaps(void) {
+  gpu_start();
+  struct array source = {.most = 64 * MiB};
+  CHECK(posix_memalign((void **)&source.memory, 2 * MiB, source.most) == 0);
+  memprof_pool_hold(0, POOL, 0);
+  CHECK_EQUAL(memprof_pool_source(0, POOL, 0, &source, waiting_take, array_return), 1);
+  char *weights = take(8 * MiB, NULL);
+  pthread_t other;
+  pthread_mutex_lock(&engine);
+  CHECK(pthread_create(&other, NULL, take_more, NULL) == 0);
+  while (atomic_load(&in_source) < 2) sched_yield();
+  source_unmaps((uintptr_t)weights, 8 * MiB);
+  source_mapped((uintptr_t)weights, 8 * MiB);
+  source_unmaps((uintptr_t)weights, 8 * MiB);
+  pthread_mutex_unlock(&engine);
+  void *more;
+  CHECK(pthread_join(other, &more) == 0);
+  CHECK_EQUAL(stats().reserved_bytes.current, 12 * MiB);
+  source_unmaps((uintptr_t)more, 4 * MiB);
+  CHECK_EQUAL(stats().reserved_bytes.current, 0);
+  const struct trail trail = trail_read(getpid(), 0);
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_PAUSE), 1);
+  free(source.memory);
+}
+
 static void *kept;
 static int asked;
 
@@ -353,6 +448,9 @@ int main(int argc, char **argv) {
       {"source", test_source, {NULL}},
       {"source-skewed", test_source_off_the_granules, {NULL}},
       {"source-that-unmaps", test_source_that_unmaps, {NULL}},
+      {"source-usual", test_usual_source, {NULL}},
+      {"source-that-calls-back", test_source_that_calls_back, {NULL}},
+      {"source-that-waits", test_source_that_waits_for_who_unmaps, {NULL}},
       {"last-resort", test_last_resort, {"MEMPROF_SIM_MEMORY", "67108864", "MEMPROF_OPTIONS", "growth=needed,headroom=0", NULL}},
   };
   return run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
