@@ -2,6 +2,7 @@ package tune
 
 import (
 	"fmt"
+	"maps"
 	"strconv"
 
 	"github.com/memprof/memprof/bfc"
@@ -60,6 +61,7 @@ type feed struct {
 	// joined are recorded arenas that are one in a replay: torch's allocator has two for a place, and so has
 	// ours under a policy with small arenas.
 	joined map[place]int32
+	uses   map[int32]int // how many recorded arenas a number stands for
 
 	others otherMemory
 
@@ -75,7 +77,7 @@ type place struct {
 }
 
 func newFeed(text func(context int32) string) *feed {
-	return &feed{text: text, live: trace.NewLive(), arenas: map[int32]int32{}, joined: map[place]int32{}, others: newOtherUse()}
+	return &feed{text: text, live: trace.NewLive(), arenas: map[int32]int32{}, joined: map[place]int32{}, uses: map[int32]int{}, others: newOtherUse()}
 }
 
 // step appends the steps of an event to out. The error is of an event that contradicts those before.
@@ -110,8 +112,13 @@ func (f *feed) step(e *trace.Event, out []op) ([]op, error) {
 		o.kind, o.bytes = opRefused, uint64(e.Requested)
 		return append(out, o), nil
 	case trace.KindPoolRelease:
-		o.kind = opRelease
 		delete(f.arenas, e.Arena)
+		if f.uses[arena]--; f.uses[arena] > 0 {
+			return out, nil
+		}
+		delete(f.uses, arena)
+		maps.DeleteFunc(f.joined, func(_ place, number int32) bool { return number == arena })
+		o.kind = opRelease
 		return append(out, o), nil
 	case trace.KindFree, trace.KindFreeDone:
 		if block == nil {
@@ -152,10 +159,11 @@ func (f *feed) begin(e *trace.Event, o op, out []op) ([]op, error) {
 	joins := native || !shape.apart
 	if number, known := f.joined[at]; joins && known {
 		f.arenas[e.Arena] = number
+		f.uses[number]++
 		return out, nil
 	}
 	o.kind, o.arena, o.shape = opArena, f.count, shape
-	f.arenas[e.Arena] = f.count
+	f.arenas[e.Arena], f.uses[f.count] = f.count, 1
 	if joins {
 		f.joined[at] = f.count
 	}

@@ -524,3 +524,15 @@ func TestSlotsAreUsedAgain(t *testing.T) {
 		t.Errorf("%d slots and %d blocks after %d requests, of which 4 were live at most and 3 in the end", len(slots), live, f.allocs)
 	}
 }
+
+// TestJoinedArenasEndOnce: two recorded arenas of a stream are one in a replay, which goes on when the first
+// of them ends.
+func TestJoinedArenasEndOnce(t *testing.T) {
+	other := strings.Replace(mainArena, "main=1", "main=0", 1)
+	j := newJob().device(1<<40).arena(1, 0, other).alloc(0, 1, 8*mib).alloc(1, 1, 4*mib).free(1, 1)
+	j.event(trace.KindPoolRelease, 1, trace.Event{})
+	j.alloc(0, 2, 8*mib)
+	if got := j.tune(t, 0, "needed always never"); got[0].PeakT != 16*mib || got[0].Refused != 0 {
+		t.Errorf("%d bytes requested at most, %d refused; want 16 MiB and none", got[0].PeakT, got[0].Refused)
+	}
+}
