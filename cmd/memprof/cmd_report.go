@@ -62,7 +62,12 @@ other file. A recording in progress is reported up to now.`,
   memprof report --html run
   memprof report --at 48213 run
   memprof report --table paper zoo/*`,
-		Args: someArgs("a recording"),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if slices.Contains(opts.Section, "list") {
+				return nil // of what every recording has
+			}
+			return someArgs("a recording")(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return opts.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), args)
 		},
