@@ -73,7 +73,7 @@ func (m *Model) Ranks(ranks int) error {
 	case m.Heads%ranks != 0:
 		return fmt.Errorf("%s has %d heads, which %d GPUs do not divide", m.Name, m.Heads, ranks)
 	case m.KVHeads%ranks != 0 && ranks%m.KVHeads != 0:
-		return fmt.Errorf("%s has %d heads of keys and values, which %d GPUs neither divide nor copy evenly", m.Name, m.KVHeads, ranks)
+		return fmt.Errorf("%s has %d KV heads, which %d GPUs can neither divide evenly nor copy evenly", m.Name, m.KVHeads, ranks)
 	}
 	return nil
 }
@@ -109,13 +109,13 @@ func (m *Model) Split(total int64, ranks int, kv, rest int64) (Card, error) {
 	if kv == 0 {
 		c.KV = left - rest
 		if c.KV <= 0 {
-			return c, fmt.Errorf("weights of %d bytes and %d for the rest leave nothing of %d bytes for keys and values", c.Weights, rest, total)
+			return c, fmt.Errorf("weights (%d bytes) and the rest (%d bytes) leave nothing of %d bytes for the KV cache", c.Weights, rest, total)
 		}
 		return c, nil
 	}
 	c.Rest = left - kv
 	if c.Rest < rest {
-		return c, fmt.Errorf("weights of %d bytes, %d of keys and values and %d for the rest do not fit into %d bytes", c.Weights, kv, rest, total)
+		return c, fmt.Errorf("weights (%d bytes), KV cache (%d bytes) and the rest (%d bytes) do not fit into %d bytes", c.Weights, kv, rest, total)
 	}
 	return c, nil
 }

@@ -93,7 +93,7 @@ func TestRanksThatDoNotDivide(t *testing.T) {
 		ranks int
 		want  string
 	}{
-		{opt, 0, "at least 1"}, {opt, 3, "40 heads"}, {qwen, 14, "4 heads of keys and values"},
+		{opt, 0, "at least 1"}, {opt, 3, "40 heads"}, {qwen, 14, "4 KV heads"},
 	} {
 		if err := c.model.Ranks(c.ranks); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s on %d: %v, want %q", c.model.Name, c.ranks, err, c.want)

@@ -73,7 +73,7 @@ func (c *RecordedCache) Reserve(time, sequence, first, slots, prompt int64) erro
 	paged := c.of.Block > 0
 	switch {
 	case slots <= 0 || first < 0 || prompt < 0 || !paged && first > slots:
-		return fmt.Errorf("a reservation of %d slots, %d, for a prompt of %d", slots, first, prompt)
+		return fmt.Errorf("a reservation of %d slots from slot %d on, for a prompt of %d tokens: want numbers that fit the cache", slots, first, prompt)
 	case paged && sequence == All:
 		return fmt.Errorf("the same blocks for each sequence")
 	case slots > c.most() || first > mostSlots:

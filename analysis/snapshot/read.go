@@ -108,7 +108,7 @@ func (f *file) decode(known *stacks, visit func(e *entry, device int) error) (d 
 		return nil, value{}, fmt.Errorf("%s: %w", f.path, err)
 	}
 	if top.kind != kindDict || d.dict(top) == nil {
-		return nil, value{}, fmt.Errorf("%s: this pickle is no snapshot of torch: its top is no dictionary", f.path)
+		return nil, value{}, fmt.Errorf("%s is not a torch snapshot: the pickle's outermost value is not a dictionary", f.path)
 	}
 	return d, top, nil
 }

@@ -68,8 +68,7 @@ func addGroup(root *cobra.Command, title string, verbs ...*cobra.Command) {
 	}
 }
 
-// flagError returns err, or a sentence in place of what Go's parsers of numbers and durations say of
-// a flag's value.
+// flagError returns err; about a flag's value it names the flag once, the value once, and what is wanted.
 func flagError(err error) error {
 	var invalid *pflag.InvalidValueError
 	if !errors.As(err, &invalid) {
@@ -84,7 +83,11 @@ func flagError(err error) error {
 	var number *strconv.NumError
 	switch {
 	case !errors.As(err, &number):
-		return err
+		cause := strings.TrimPrefix(invalid.Unwrap().Error(), flag.Name+": ")
+		if strings.Contains(cause, strconv.Quote(value)) {
+			return fmt.Errorf("--%s: %s", flag.Name, cause)
+		}
+		return fmt.Errorf("--%s %q: %s", flag.Name, value, cause)
 	case errors.Is(number, strconv.ErrRange):
 		return fmt.Errorf("--%s %q: the number is out of range", flag.Name, value)
 	case flag.Value.Type() == "bool":
