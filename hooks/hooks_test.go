@@ -115,10 +115,15 @@ func TestInstallAnywhere(t *testing.T) {
 	if installed, err := InstallAnywhere(); err != nil || filepath.Dir(filepath.Dir(installed.Dir)) != tmp {
 		t.Errorf("a relative TMPDIR: %+v, %v; want a folder in %s", installed, err, tmp)
 	}
-	cache := filepath.Join(tmp, "cache")
+	cache := filepath.Join(tmp, "opt", "cache")
 	t.Setenv("MEMPROF_CACHE", cache)
 	if installed, err := InstallAnywhere(); err != nil || filepath.Dir(installed.Dir) != cache {
 		t.Errorf("MEMPROF_CACHE=%s: %+v, %v", cache, installed, err)
+	}
+	for dir := cache; dir != tmp; dir = filepath.Dir(dir) { // root makes it in an image, and another user runs the job
+		if stat, err := os.Stat(dir); err != nil || stat.Mode().Perm() != 0o755 {
+			t.Errorf("%s: %v, %v; want a folder that others can read and not change", dir, stat, err)
+		}
 	}
 	for _, dir := range []string{filepath.Join(blocker, "x"), filepath.Join(tmp, "a b"), filepath.Join(tmp, "a:b")} {
 		t.Setenv("MEMPROF_CACHE", dir)

@@ -71,7 +71,7 @@ func installGiven(dir string) (*Installation, error) {
 	if err := loadable(dir); err != nil {
 		return nil, err
 	}
-	own, err := makeOwn(dir)
+	own, err := makeOwn(dir, 0o755) // an image's, say, that another user runs
 	if errors.Is(err, trust.ErrOthers) {
 		return nil, err
 	}
@@ -112,7 +112,7 @@ func installIn(dir string) (*Installation, error) {
 	if err := loadable(dir); err != nil {
 		return nil, err
 	}
-	if dir, err = makeOwn(dir); err != nil {
+	if dir, err = makeOwn(dir, 0o700); err != nil {
 		return nil, err
 	}
 	if err := writable(dir); err != nil {
@@ -121,9 +121,9 @@ func installIn(dir string) (*Installation, error) {
 	return Install(dir)
 }
 
-// makeOwn creates dir if it is missing, and returns its path without links. No other user may be able to change dir or a
-// folder above it, else the error is [trust.ErrOthers]. A link on the way may belong to anybody.
-func makeOwn(dir string) (string, error) {
+// makeOwn creates dir with that mode if it is missing, and returns its path without links. No other user may be able to
+// change dir or a folder above it, else the error is [trust.ErrOthers]. A link on the way may belong to anybody.
+func makeOwn(dir string, mode fs.FileMode) (string, error) {
 	above := dir
 	for {
 		if _, err := os.Lstat(above); !errors.Is(err, fs.ErrNotExist) || above == filepath.Dir(above) {
@@ -140,7 +140,7 @@ func makeOwn(dir string) (string, error) {
 		if err := trust.Path(filepath.Join(real, ".")); err != nil && !sticky(real) {
 			return "", notOwn(err)
 		}
-		if err := os.MkdirAll(dir, 0o700); err != nil {
+		if err := os.MkdirAll(dir, mode); err != nil {
 			return "", err
 		}
 	}

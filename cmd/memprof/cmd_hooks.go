@@ -84,7 +84,10 @@ func newHooksBuildCommand() *cobra.Command {
 		Short: "Compile the torch shim for an installed torch",
 		Long: `Compiles the torch shim for the torch of a Python and prints the file's path.
 memprof record does this at first use; build it here for machines without a
-compiler, and give it to them with record --shim.`,
+compiler, and give it to them with record --shim. In an image's Dockerfile, set
+MEMPROF_CACHE to a folder of the image first: all its users then have the shim.
+Without a shim, PyTorch's plug-in allocator is recorded: allocations, streams
+and pools, but no memory history and no tensors of other processes.`,
 		Annotations: exitCodes(hooksExits),
 		Example: `  memprof hooks build
   memprof hooks build --python /opt/venv/bin/python3 -o shim.so`,

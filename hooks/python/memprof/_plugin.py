@@ -62,7 +62,7 @@ def _keep_from_benchmark(torch):
         wanted[0] = bool(value)
 
     torch._C._set_cudnn_benchmark(False)
-    torch._C._get_cudnn_benchmark, torch._C._set_cudnn_benchmark = lambda: wanted[0], set_wanted
+    torch._C._get_cudnn_benchmark, torch._C._set_cudnn_benchmark = (lambda: wanted[0]), set_wanted
     if hasattr(type(cudnn), "benchmark"):  # a descriptor that holds the functions replaced above
         type(cudnn).benchmark = property(lambda self: wanted[0], lambda self, value: set_wanted(value))
 

@@ -13,8 +13,18 @@ def install(torch, lib):
     memory = Memory(torch, lib)
     for name, function in memory.functions().items():
         if hasattr(torch._C, name):
-            setattr(torch._C, name, function)
+            setattr(torch._C, name, _plain(name, function))
     _replace_pools(torch, lib, memory)
+
+
+def _plain(name, function):
+    """A function of Python's own for each name: torch.compile has tables of them, and ctypes' cannot be hashed."""
+
+    def answer(*args, **kwargs):
+        return function(*args, **kwargs)
+
+    answer.__name__ = answer.__qualname__ = name
+    return answer
 
 
 class Memory:

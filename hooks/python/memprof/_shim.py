@@ -104,7 +104,7 @@ def _own_folder():
                 continue
             for part in reversed(missing):
                 try:
-                    os.mkdir(part, 0o700)
+                    os.mkdir(part, 0o755)  # users may share what root has built
                 except FileExistsError:  # another rank has made it
                     pass
             if _trusted(real):

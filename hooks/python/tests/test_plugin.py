@@ -314,6 +314,15 @@ class PluginTest(unittest.TestCase):
         self.assertEqual(out, ["True True [False]", "False False"])
         self.assertEqual(self.problems.count("_record_memory_history has no effect"), 1)
 
+    def test_replaced_functions_are_pythons_own(self):
+        out = self.run_script(
+            """
+            replaced = [f for name, f in vars(torch._C).items() if name.startswith("_cuda_") and name not in ("_cuda_customAllocator", "_cuda_changeCurrentAllocator")]
+            print(len(replaced), len(set(replaced)), {type(f).__name__ for f in replaced})
+            """
+        )
+        self.assertEqual(out, ["7 7 {'function'}"])
+
     def test_refusals_leave_torch_as_it_is(self):
         show = "print(torch._C.current, torch._C._cuda_memoryStats is torch._C.raising, torch.backends.cudnn.benchmark)"
         for problem, extra in (
