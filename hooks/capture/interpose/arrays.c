@@ -158,21 +158,10 @@ EXPORT cuda_error cuMipmappedArrayCreate(void **array, const struct array_3d *wa
   return error;
 }
 
-static cuda_error release(struct call *call, void *array) {
-  cuda_error (*real)(void *) = call_enter(call);
-  cuda_error error = CUDA_NOT_FOUND;
-  if (real != NULL) {
-    call_freed(call, MEMORY_DEVICE, array, -1, NULL);
-    error = real(array);
-  }
-  call_leave();
-  return error;
-}
-
-EXPORT cuda_error cudaFreeArray(void *array) { return release(CALL(FREE_ARRAY), array); }
-EXPORT cuda_error cuArrayDestroy(void *array) { return release(CALL(CU_FREE_ARRAY), array); }
-EXPORT cuda_error cudaFreeMipmappedArray(void *array) { return release(CALL(FREE_MIPMAPPED), array); }
-EXPORT cuda_error cuMipmappedArrayDestroy(void *array) { return release(CALL(CU_FREE_MIPMAPPED), array); }
+EXPORT cuda_error cudaFreeArray(void *array) { return call_release(CALL(FREE_ARRAY), MEMORY_DEVICE, array); }
+EXPORT cuda_error cuArrayDestroy(void *array) { return call_release(CALL(CU_FREE_ARRAY), MEMORY_DEVICE, array); }
+EXPORT cuda_error cudaFreeMipmappedArray(void *array) { return call_release(CALL(FREE_MIPMAPPED), MEMORY_DEVICE, array); }
+EXPORT cuda_error cuMipmappedArrayDestroy(void *array) { return call_release(CALL(CU_FREE_MIPMAPPED), MEMORY_DEVICE, array); }
 
 #define RUNTIME(function) {.name = #function, .ours = function}
 #define DRIVER(function, base, version) {.name = #function, .ours = function, .asked = #base, .since = version}

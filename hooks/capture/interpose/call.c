@@ -160,6 +160,26 @@ void call_freed(const struct call *call, enum call_memory memory, const void *pt
   otherlib_remove((uintptr_t)ptr);
 }
 
+cuda_error call_allocate_flags(struct call *call, enum call_memory memory, void **ptr, size_t bytes, unsigned flags) {
+  cuda_error (*real)(void **, size_t, unsigned) = call_enter(call);
+  const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(ptr, bytes, flags);
+  if (error == CUDA_OK) call_allocated(call, memory, *ptr, bytes, -1, NULL);
+  call_leave();
+  return error;
+}
+
+cuda_error call_release(struct call *call, enum call_memory memory, void *ptr) {
+  cuda_error (*real)(void *) = call_enter(call);
+  cuda_error error = CUDA_NOT_FOUND;
+  if (real != NULL) {
+    // Before the call: afterwards another thread may be given the address.
+    call_freed(call, memory, ptr, -1, NULL);
+    error = real(ptr);
+  }
+  call_leave();
+  return error;
+}
+
 void call_ended(const struct call *call, const void *ptr, int device) {
   note(call, MEMPROF_EXTERNAL_FREE, MEMORY_DEVICE, ptr, 0, device, NULL);
 }

@@ -16,30 +16,16 @@ static cuda_error allocate(struct call *call, void **ptr, size_t bytes) {
 EXPORT cuda_error cudaMallocHost(void **ptr, size_t bytes) { return allocate(CALL(MALLOC_HOST), ptr, bytes); }
 EXPORT cuda_error cuMemAllocHost_v2(void **ptr, size_t bytes) { return allocate(CALL(CU_ALLOC_HOST), ptr, bytes); }
 
-static cuda_error allocate_flags(struct call *call, void **ptr, size_t bytes, unsigned flags) {
-  cuda_error (*real)(void **, size_t, unsigned) = call_enter(call);
-  const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(ptr, bytes, flags);
-  if (error == CUDA_OK) call_allocated(call, MEMORY_HOST, *ptr, bytes, -1, NULL);
-  call_leave();
-  return error;
+EXPORT cuda_error cudaHostAlloc(void **ptr, size_t bytes, unsigned flags) {
+  return call_allocate_flags(CALL(HOST_ALLOC), MEMORY_HOST, ptr, bytes, flags);
 }
 
-EXPORT cuda_error cudaHostAlloc(void **ptr, size_t bytes, unsigned flags) { return allocate_flags(CALL(HOST_ALLOC), ptr, bytes, flags); }
-EXPORT cuda_error cuMemHostAlloc(void **ptr, size_t bytes, unsigned flags) { return allocate_flags(CALL(CU_HOST_ALLOC), ptr, bytes, flags); }
-
-static cuda_error release(struct call *call, void *ptr) {
-  cuda_error (*real)(void *) = call_enter(call);
-  cuda_error error = CUDA_NOT_FOUND;
-  if (real != NULL) {
-    call_freed(call, MEMORY_HOST, ptr, -1, NULL);
-    error = real(ptr);
-  }
-  call_leave();
-  return error;
+EXPORT cuda_error cuMemHostAlloc(void **ptr, size_t bytes, unsigned flags) {
+  return call_allocate_flags(CALL(CU_HOST_ALLOC), MEMORY_HOST, ptr, bytes, flags);
 }
 
-EXPORT cuda_error cudaFreeHost(void *ptr) { return release(CALL(FREE_HOST), ptr); }
-EXPORT cuda_error cuMemFreeHost(void *ptr) { return release(CALL(CU_FREE_HOST), ptr); }
+EXPORT cuda_error cudaFreeHost(void *ptr) { return call_release(CALL(FREE_HOST), MEMORY_HOST, ptr); }
+EXPORT cuda_error cuMemFreeHost(void *ptr) { return call_release(CALL(CU_FREE_HOST), MEMORY_HOST, ptr); }
 
 struct entry interpose_host[] = {
     [MALLOC_HOST] = {.name = "cudaMallocHost", .ours = cudaMallocHost},

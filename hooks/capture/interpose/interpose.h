@@ -82,6 +82,11 @@ enum call_memory { MEMORY_DEVICE, MEMORY_MANAGED, MEMORY_HOST, MEMORY_POOL };
 void call_allocated(const struct call *call, enum call_memory memory, const void *ptr, size_t bytes, int device, const void *stream);
 void call_freed(const struct call *call, enum call_memory memory, const void *ptr, int device, const void *stream);
 
+// Whole wrappers of calls that take the same arguments for several kinds of memory: they call the real
+// function and write the event. CUDA_NOT_FOUND: there is no real function.
+cuda_error call_allocate_flags(struct call *call, enum call_memory memory, void **ptr, size_t bytes, unsigned flags);
+cuda_error call_release(struct call *call, enum call_memory memory, void *ptr);
+
 // Writes the event of a free for memory that a reset of its device has freed.
 void call_ended(const struct call *call, const void *ptr, int device);
 

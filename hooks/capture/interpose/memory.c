@@ -51,17 +51,14 @@ static cuda_error allocate(struct call *call, void **ptr, size_t bytes) {
 EXPORT cuda_error cudaMalloc(void **ptr, size_t bytes) { return allocate(CALL(MALLOC), ptr, bytes); }
 EXPORT cuda_error cuMemAlloc_v2(void **ptr, size_t bytes) { return allocate(CALL(CU_ALLOC), ptr, bytes); }
 
-// Never served, and not tried again: the driver moves it to the host where the device is full.
-static cuda_error allocate_managed(struct call *call, void **ptr, size_t bytes, unsigned flags) {
-  cuda_error (*real)(void **, size_t, unsigned) = call_enter(call);
-  const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(ptr, bytes, flags);
-  if (error == CUDA_OK) call_allocated(call, MEMORY_MANAGED, *ptr, bytes, -1, NULL);
-  call_leave();
-  return error;
+// Managed memory is never served, and not tried again: the driver moves it to the host where the device is full.
+EXPORT cuda_error cudaMallocManaged(void **ptr, size_t bytes, unsigned flags) {
+  return call_allocate_flags(CALL(MANAGED), MEMORY_MANAGED, ptr, bytes, flags);
 }
 
-EXPORT cuda_error cudaMallocManaged(void **ptr, size_t bytes, unsigned flags) { return allocate_managed(CALL(MANAGED), ptr, bytes, flags); }
-EXPORT cuda_error cuMemAllocManaged(void **ptr, size_t bytes, unsigned flags) { return allocate_managed(CALL(CU_MANAGED), ptr, bytes, flags); }
+EXPORT cuda_error cuMemAllocManaged(void **ptr, size_t bytes, unsigned flags) {
+  return call_allocate_flags(CALL(CU_MANAGED), MEMORY_MANAGED, ptr, bytes, flags);
+}
 
 static cuda_error allocate_async(struct call *call, void **ptr, size_t bytes, void *stream) {
   cuda_error (*real)(void **, size_t, void *) = call_enter(call);
