@@ -52,11 +52,18 @@ func (d *device) now(seq, time int64) Instant {
 // observe hands the state after an event that changed it to the trackers.
 func (d *device) observe(seq, time int64) {
 	peak := d.Observe(seq, time)
+	t, c, r := d.T, d.C, d.R
 	it := &d.current
-	it.PeakT = max(it.PeakT, d.T)
-	it.PeakC = max(it.PeakC, d.C)
-	it.PeakR = max(it.PeakR, d.R)
-	d.byPhase.Observe(d.T, d.C)
+	if t > it.PeakT {
+		it.PeakT = t
+	}
+	if c > it.PeakC {
+		it.PeakC = c
+	}
+	if r > it.PeakR {
+		it.PeakR = r
+	}
+	d.byPhase.Observe(t, c)
 	d.series.add(d.Device, d.native != nil, seq, time)
 	d.trend.Observe(seq, time, d.HeldBytes(), d.result.Allocs)
 	if d.keys != nil {

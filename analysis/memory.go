@@ -13,11 +13,15 @@ import (
 
 // arenaOf is the arena of an event, which must have been described.
 func (a *analyzer) arenaOf(e *trace.Event) (*arena, error) {
-	ar, err := a.ledger.ArenaOf(e)
+	if ar := a.last; ar != nil && ar.Info.ID == e.Arena && !ar.Released { // of most events
+		return ar, nil
+	}
+	of, err := a.ledger.ArenaOf(e)
 	if err != nil {
 		return nil, err
 	}
-	return a.arenas[ar.Index], nil
+	a.last = a.arenas[of.Index]
+	return a.last, nil
 }
 
 // lookup is the arena with an ID, released ones too, or nil.

@@ -107,6 +107,7 @@ type analyzer struct {
 	opt     Options
 	ledger  *ledger.Ledger
 	arenas  []*arena  // those of the ledger, by Index
+	last    *arena    // of the event before that has one; nil before the first
 	devices []*device // in order of appearance
 	marks   iterations.Log
 	start   Iteration // where the current iteration started

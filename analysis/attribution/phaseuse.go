@@ -73,8 +73,12 @@ func (p *DevicePhases) Alloc(bytes int64) {
 
 // Observe takes T and C after an event.
 func (p *DevicePhases) Observe(t, c int64) {
-	p.now.peakT = max(p.now.peakT, t)
-	p.now.peakC = max(p.now.peakC, c)
+	if t > p.now.peakT {
+		p.now.peakT = t
+	}
+	if c > p.now.peakC {
+		p.now.peakC = c
+	}
 }
 
 // EndIteration ends the iteration with an index.

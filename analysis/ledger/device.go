@@ -48,9 +48,15 @@ func (d *Device) HeldBytes() int64 { return d.T + d.PausedT }
 // Observe takes note of the state after an event that changed it. It says whether that is the peak
 // instant so far.
 func (d *Device) Observe(seq, time int64) (peak bool) {
-	d.MaxT = max(d.MaxT, d.T)
-	d.MaxC = max(d.MaxC, d.C)
-	d.MaxR = max(d.MaxR, d.R)
+	if d.T > d.MaxT {
+		d.MaxT = d.T
+	}
+	if d.C > d.MaxC {
+		d.MaxC = d.C
+	}
+	if d.R > d.MaxR {
+		d.MaxR = d.R
+	}
 	if peak = d.R > d.Peak.R || d.R == d.Peak.R && d.T > d.Peak.T; peak {
 		d.Peak = d.Instant(seq, time)
 		d.peaks++
