@@ -6,6 +6,7 @@
 #include "arena/arena.h"
 #include "arena/graph_memory.h"
 #include "arena/reclaim.h"
+#include "arena/share.h"
 #include "base/hook.h"
 #include "base/problem.h"
 #include "device/captures.h"
@@ -146,13 +147,18 @@ void memprof_record_stream(void *ptr, void *stream) {
 }
 
 size_t memprof_empty_cache(int device) {
-  struct gpu *gpu = hook_on() ? gpu_existing(device) : NULL;
-  if (gpu == NULL) return 0;
+  if (!hook_on()) return 0;
+  struct gpu *gpu = gpu_existing(device);
+  if (gpu == NULL) {
+    counters_early_sync(device);
+    return 0;
+  }
   bool retry;
+  share_sweep();
   lock_take(&gpu->lock);
   const int64_t syncs = gpu->stats.syncs;
   const uint64_t given = reclaim(gpu, NULL, 0, UINT64_MAX, "empty_cache", &retry);
-  gpu->stats.syncs = syncs + 1;  // torch counts a call, whether it had to wait or not
+  gpu->stats.syncs = syncs + 1;  // torch counts a call, whether it has to wait or not
   lock_give(&gpu->lock);
   return given;
 }

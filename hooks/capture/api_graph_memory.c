@@ -84,7 +84,10 @@ void memprof_graph_memory_close(int device, uint32_t number) {
   if (memory != NULL) {
     memory->closed = true;
     pool_sweep(gpu);
-    if (!capturing()) graph_memory_sweep(gpu);
+    if (captures_hold()) {
+      graph_memory_sweep(gpu);
+      captures_let();
+    }
   }
   lock_give(&gpu->lock);
 }

@@ -2,9 +2,12 @@
 //
 // No work is captured; a graph is an empty object. Only the state is simulated: which streams
 // are in capture, and which calls that forbids. As on a card, a capture in global mode forbids
-// calls that may wait or free on every thread, one in thread-local mode on its own thread, and
-// one in relaxed mode none. A thread may relax this for itself by its interaction mode. A
-// forbidden call fails and invalidates the capture, whose end then fails, too.
+// calls that may wait, allocate or free on every thread, one in thread-local mode on its own
+// thread, and one in relaxed mode none. A thread may relax this for itself by its interaction
+// mode. A forbidden call fails and invalidates the capture, whose end then fails, too.
+//
+// A stream that waits for an event of a capture joins it, until its end. Nobody may ask whether
+// such an event has finished: that invalidates the capture in every mode.
 #define _GNU_SOURCE
 #include "internal.h"
 
@@ -12,10 +15,13 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { MOST_CAPTURES = 64 };
+enum { MOST_CAPTURES = 64, MOST_JOINED = 16 };
 
 struct capture {
   CUstream stream;
+  CUstream joined[MOST_JOINED];
+  int joined_count;
+  uint64_t id;  // from 1, in the order of their begins
   int mode;
   pid_t thread;
   bool spoiled;
@@ -27,22 +33,49 @@ struct CUgraph_st {
 
 static struct capture captures[MOST_CAPTURES];
 static int capture_count;
+static uint64_t capture_ids;
 static _Thread_local int interaction = CU_STREAM_CAPTURE_MODE_GLOBAL;
 
 // gettid is in glibc from 2.30 on, and this library runs from 2.28 on.
 static pid_t this_thread(void) { return (pid_t)syscall(SYS_gettid); }
 
 static struct capture *capture_of(CUstream stream) {
-  for (int i = 0; i < capture_count; i++)
+  for (int i = 0; i < capture_count; i++) {
     if (captures[i].stream == stream) return &captures[i];
+    for (int k = 0; k < captures[i].joined_count; k++)
+      if (captures[i].joined[k] == stream) return &captures[i];
+  }
   return NULL;
+}
+
+uint64_t sim_capture_of(CUstream stream) {
+  const struct capture *found = capture_of(stream);
+  return found != NULL ? found->id : 0;
+}
+
+static struct capture *capture_with(uint64_t id) {
+  for (int i = 0; i < capture_count; i++)
+    if (captures[i].id == id) return &captures[i];
+  return NULL;
+}
+
+void sim_join_capture(CUstream stream, uint64_t id) {
+  struct capture *capture = id != 0 ? capture_with(id) : NULL;
+  if (capture != NULL && capture_of(stream) == NULL && capture->joined_count < MOST_JOINED) capture->joined[capture->joined_count++] = stream;
+}
+
+CUresult sim_forbidden_event(uint64_t id) {
+  struct capture *capture = id != 0 ? capture_with(id) : NULL;
+  if (capture == NULL) return CUDA_SUCCESS;
+  capture->spoiled = true;
+  return CUDA_ERROR_CAPTURED_EVENT;
 }
 
 bool sim_in_capture(CUstream stream) { return capture_of(stream) != NULL; }
 
 void sim_forget_capture(CUstream stream) {
   struct capture *found = capture_of(stream);
-  if (found != NULL) *found = captures[--capture_count];
+  if (found != NULL && found->stream == stream) *found = captures[--capture_count];
 }
 
 CUresult sim_forbidden(void) {
@@ -70,7 +103,7 @@ SIM_API CUresult cuStreamBeginCapture_v2(CUstream stream, int mode) {
   if (result == CUDA_SUCCESS && (mode < 0 || mode > CU_STREAM_CAPTURE_MODE_RELAXED)) result = CUDA_ERROR_INVALID_VALUE;
   if (result == CUDA_SUCCESS && (uintptr_t)stream <= 1) result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   if (result == CUDA_SUCCESS && (sim_in_capture(stream) || capture_count == MOST_CAPTURES)) result = CUDA_ERROR_ILLEGAL_STATE;
-  if (result == CUDA_SUCCESS) captures[capture_count++] = (struct capture){stream, mode, this_thread(), false};
+  if (result == CUDA_SUCCESS) captures[capture_count++] = (struct capture){.stream = stream, .id = ++capture_ids, .mode = mode, .thread = this_thread()};
   return sim_leave("cuStreamBeginCapture", result, "stream=0x%llx mode=%d", (unsigned long long)(uintptr_t)stream, mode);
 }
 
@@ -88,7 +121,7 @@ SIM_API CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, con
 
 static CUresult end_capture(CUstream stream, CUgraph *graph) {
   struct capture *capture = capture_of(stream);
-  if (capture == NULL) return CUDA_ERROR_ILLEGAL_STATE;
+  if (capture == NULL || capture->stream != stream) return CUDA_ERROR_ILLEGAL_STATE;
   if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture->thread != this_thread()) return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
   const bool spoiled = capture->spoiled;
   *capture = captures[--capture_count];

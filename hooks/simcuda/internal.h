@@ -78,6 +78,9 @@ void sim_freed(uint64_t addr);                                // of any plain al
 CUresult sim_forbidden(void);  // the result of a call that a capture in progress forbids; invalidates that capture
 bool sim_in_capture(CUstream stream);
 void sim_forget_capture(CUstream stream);
+uint64_t sim_capture_of(CUstream stream);               // the id of the stream's capture, or 0
+void sim_join_capture(CUstream stream, uint64_t id);    // the stream waits for an event of the capture; 0 is none
+CUresult sim_forbidden_event(uint64_t id);              // the result of asking for an event of the capture; invalidates it
 
 // module.c: device memory of contexts and code.
 CUresult sim_charge(struct CUctx_st *device, uint64_t bytes, struct sim_extent **extent);

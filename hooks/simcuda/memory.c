@@ -170,6 +170,7 @@ SIM_API CUresult cuMemGetAddressRange_v2(CUdeviceptr *start, size_t *size, CUdev
 
 SIM_API CUresult cuMemHostAlloc(void **out, size_t size, unsigned int flags) {
   CUresult result = sim_enter("cuMemHostAlloc", true);
+  if (result == CUDA_SUCCESS) result = sim_forbidden();
   if (result == CUDA_SUCCESS && (out == NULL || size == 0)) result = CUDA_ERROR_INVALID_VALUE;
   if (result == CUDA_SUCCESS && size > (size_t)1 << 46) result = CUDA_ERROR_OUT_OF_MEMORY;
   if (result == CUDA_SUCCESS) {
@@ -183,6 +184,7 @@ SIM_API CUresult cuMemAllocHost_v2(void **out, size_t size) { return cuMemHostAl
 
 SIM_API CUresult cuMemFreeHost(void *pointer) {
   CUresult result = sim_enter("cuMemFreeHost", true);
+  if (result == CUDA_SUCCESS) result = sim_forbidden();
   if (result == CUDA_SUCCESS && pointer == NULL) result = CUDA_ERROR_INVALID_VALUE;
   if (result == CUDA_SUCCESS) free(pointer);
   return sim_leave("cuMemFreeHost", result, "%s", "");

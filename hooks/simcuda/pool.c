@@ -74,6 +74,7 @@ CUresult sim_allocate_pooled(uint64_t size, uint64_t *addr) {
 
 SIM_API CUresult cuMemPoolGetAttribute(CUmemoryPool pool, int attribute, void *value) {
   CUresult result = sim_enter("cuMemPoolGetAttribute", true);
+  if (result == CUDA_SUCCESS) result = sim_forbidden();
   if (result == CUDA_SUCCESS && (pool == NULL || value == NULL)) result = CUDA_ERROR_INVALID_VALUE;
   if (result == CUDA_SUCCESS) {
     switch (attribute) {

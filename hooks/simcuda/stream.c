@@ -21,6 +21,7 @@ struct CUstream_st {
 struct CUevent_st {
   struct CUevent_st *previous, *next;
   uint64_t blocked_by;
+  uint64_t capture;  // the id of the capture that it was recorded in last; 0: none
   struct timespec recorded;
   bool timing, ever_recorded;
 };
@@ -133,13 +134,14 @@ SIM_API CUresult cuStreamDestroy(CUstream handle) { return cuStreamDestroy_v2(ha
 
 SIM_API CUresult cuStreamQuery(CUstream handle) {
   CUresult result = stream_call("cuStreamQuery", handle);
+  if (result == CUDA_SUCCESS) result = sim_forbidden();
   if (result == CUDA_SUCCESS && stream_of(handle)->blocked_by != 0) result = CUDA_ERROR_NOT_READY;
   return sim_leave("cuStreamQuery", result, "stream=0x%llx", id(handle));
 }
 
 SIM_API CUresult cuStreamSynchronize(CUstream handle) {
   CUresult result = stream_call("cuStreamSynchronize", handle);
-  if (result == CUDA_SUCCESS && sim_in_capture(handle)) result = sim_forbidden();
+  if (result == CUDA_SUCCESS) result = sim_forbidden();
   while (result == CUDA_SUCCESS && stream_of(handle) != NULL && stream_of(handle)->blocked_by != 0) sim_wait();
   return sim_leave("cuStreamSynchronize", result, "stream=0x%llx", id(handle));
 }
@@ -170,7 +172,10 @@ SIM_API CUresult cuStreamGetCtx(CUstream handle, CUcontext *context) {
 SIM_API CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned int flags) {
   CUresult result = stream_call("cuStreamWaitEvent", handle);
   if (result == CUDA_SUCCESS && !known(event)) result = CUDA_ERROR_INVALID_HANDLE;
-  if (result == CUDA_SUCCESS) stream_of(handle)->blocked_by |= event->blocked_by;
+  if (result == CUDA_SUCCESS) {
+    stream_of(handle)->blocked_by |= event->blocked_by;
+    sim_join_capture(handle, event->capture);
+  }
   return sim_leave("cuStreamWaitEvent", result, "stream=0x%llx event=0x%llx flags=%u", id(handle), id(event), flags);
 }
 
@@ -194,6 +199,7 @@ SIM_API CUresult cuEventRecord(CUevent event, CUstream handle) {
   if (result == CUDA_SUCCESS && stream_of(handle) == NULL) result = CUDA_ERROR_INVALID_HANDLE;
   if (result == CUDA_SUCCESS) {
     event->blocked_by = stream_of(handle)->blocked_by;
+    event->capture = sim_capture_of(handle);
     event->ever_recorded = true;
     clock_gettime(CLOCK_MONOTONIC, &event->recorded);
   }
@@ -202,6 +208,7 @@ SIM_API CUresult cuEventRecord(CUevent event, CUstream handle) {
 
 SIM_API CUresult cuEventQuery(CUevent event) {
   CUresult result = event_call("cuEventQuery", event);
+  if (result == CUDA_SUCCESS) result = sim_forbidden_event(event->capture);
   if (result == CUDA_SUCCESS) result = sim_forbidden();
   if (result == CUDA_SUCCESS && event->blocked_by != 0) result = CUDA_ERROR_NOT_READY;
   return sim_leave("cuEventQuery", result, "event=0x%llx", id(event));
@@ -209,6 +216,8 @@ SIM_API CUresult cuEventQuery(CUevent event) {
 
 SIM_API CUresult cuEventSynchronize(CUevent event) {
   CUresult result = event_call("cuEventSynchronize", event);
+  if (result == CUDA_SUCCESS) result = sim_forbidden_event(event->capture);
+  if (result == CUDA_SUCCESS) result = sim_forbidden();
   while (result == CUDA_SUCCESS && known(event) && event->blocked_by != 0) sim_wait();
   return sim_leave("cuEventSynchronize", result, "event=0x%llx", id(event));
 }

@@ -163,6 +163,9 @@ uint32_t arena_next_id(void);
 // Adds `amount`, which may be negative, to a counter.
 void gpu_count(struct memprof_stat *stat, int64_t amount);
 
+// Counts a call of memprof_empty_cache for a device that has no arena yet.
+void counters_early_sync(int device);
+
 // The bytes that torch's own allocator would hand out for a request, of which its statistics are sums.
 int64_t arena_torch_bytes(uint64_t requested);
 

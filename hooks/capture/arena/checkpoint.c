@@ -10,6 +10,7 @@
 #include "base/array.h"
 #include "base/hook.h"
 #include "base/problem.h"
+#include "device/captures.h"
 #include "memprof.h"
 #include "spool/spool.h"
 
@@ -95,7 +96,10 @@ static void note_used(void *self, const struct bfc_chunk_info *chunk) {
 // pending on work that could not be waited for.
 static bool clear(struct arena *arena, void *self, void (*freed)(void *self, void *ptr)) {
   struct addresses used = {0};
-  if (arena->pending.count > 0) pending_poll(arena, driver_synchronize(arena->gpu->vmm.device));
+  if (arena->pending.count > 0 && captures_hold()) {
+    pending_poll(arena, driver_synchronize(arena->gpu->vmm.device));
+    captures_let();
+  }
   bfc_walk(arena->bfc, &used, note_used);
   bool ok = !used.short_of_memory && arena->pending.count == 0;
   for (size_t i = 0; ok && i < used.count; i++) {

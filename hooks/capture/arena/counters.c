@@ -1,8 +1,10 @@
 // counters.c - the functions of memprof.h for statistics and the limit.
+#include <stdatomic.h>
 #include <string.h>
 
 #include "arena/arena.h"
 #include "base/hook.h"
+#include "device/devices.h"
 #include "memprof.h"
 
 void memprof_set_limit(int device, uint64_t bytes) {
@@ -35,13 +37,23 @@ uint64_t memprof_largest_free(int device) {
   return largest;
 }
 
+// Of devices that have no arena yet: calls of memprof_empty_cache since the last reset.
+static _Atomic int64_t early_syncs[MOST_DEVICES];
+
+void counters_early_sync(int device) {
+  if (device_valid(device)) atomic_fetch_add(&early_syncs[device], 1);
+}
+
 void memprof_get_stats(int device, struct memprof_stats *stats) {
   memset(stats, 0, sizeof *stats);
+  if (device_valid(device)) stats->syncs = atomic_load(&early_syncs[device]);
   struct gpu *gpu = hook_on() ? gpu_existing(device) : NULL;
   if (gpu == NULL) return;
+  const int64_t early = stats->syncs;
   const bool taken = gpu_take(gpu);
   *stats = gpu->stats;
   gpu_give(gpu, taken);
+  stats->syncs += early;
 }
 
 static void each(struct memprof_stats *stats, void (*change)(struct memprof_stat *stat)) {
@@ -66,6 +78,7 @@ void memprof_reset_peak(int device) {
 }
 
 void memprof_reset_accumulated(int device) {
+  if (device_valid(device)) atomic_store(&early_syncs[device], 0);
   struct gpu *gpu = hook_on() ? gpu_existing(device) : NULL;
   if (gpu == NULL) return;
   lock_take(&gpu->lock);

@@ -323,9 +323,7 @@ static void check_freed(const struct selection *selection, uint64_t free_before,
   problem("%s", message);
 }
 
-int memprof_pause(const char *const *names, size_t count, int unchanged) {
-  if (!hook_on()) return set_message(MEMPROF_NOT_ACTIVE, "memprof's allocator does not serve this process: run it under `memprof record`");
-  if (capturing()) return set_message(MEMPROF_IN_CAPTURE, "a CUDA graph is being captured");
+static int pause_tags(const char *const *names, size_t count, int unchanged) {
   struct selection selection;
   const uint64_t started = clock_now();
   message[0] = '\0';
@@ -348,6 +346,14 @@ int memprof_pause(const char *const *names, size_t count, int unchanged) {
   if (leaked == 0) return result;
   problem("%llu bytes of paused memory could not be released and are lost to the device", (unsigned long long)leaked);
   return set_message(MEMPROF_LEAKED, "paused, but of %.2f GiB the driver did not take back %.2f GiB", gib(total), gib(leaked));
+}
+
+int memprof_pause(const char *const *names, size_t count, int unchanged) {
+  if (!hook_on()) return set_message(MEMPROF_NOT_ACTIVE, "memprof's allocator does not serve this process: run it under `memprof record`");
+  if (!captures_hold()) return set_message(MEMPROF_IN_CAPTURE, "a CUDA graph is being captured");
+  const int result = pause_tags(names, count, unchanged);
+  captures_let();
+  return result;
 }
 
 // Resume leaves out pages that hold no block: they are unmapped pages from then on, which the allocator
@@ -493,9 +499,7 @@ static int resume_selected(const struct selection *selection) {
   return MEMPROF_OK;
 }
 
-int memprof_resume(const char *const *names, size_t count, int keep) {
-  if (!hook_on()) return set_message(MEMPROF_NOT_ACTIVE, "memprof's allocator is not at work in this process");
-  if (capturing()) return set_message(MEMPROF_IN_CAPTURE, "a CUDA graph is being captured");
+static int resume_tags(const char *const *names, size_t count, int keep) {
   struct selection selection;
   const uint64_t started = clock_now();
   message[0] = '\0';
@@ -511,5 +515,13 @@ int memprof_resume(const char *const *names, size_t count, int keep) {
   }
   for (int i = 0; result == MEMPROF_OK && i < selection.gpu_count; i++) tag_drop_spares(selection.gpus[i]);
   end_selection(&selection);
+  return result;
+}
+
+int memprof_resume(const char *const *names, size_t count, int keep) {
+  if (!hook_on()) return set_message(MEMPROF_NOT_ACTIVE, "memprof's allocator is not at work in this process");
+  if (!captures_hold()) return set_message(MEMPROF_IN_CAPTURE, "a CUDA graph is being captured");
+  const int result = resume_tags(names, count, keep);
+  captures_let();
   return result;
 }

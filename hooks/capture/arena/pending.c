@@ -19,6 +19,8 @@ static bool in_capture(void *stream) {
   return driver_get()->stream_capturing(stream, &status) == DRIVER_OK && status != 0;
 }
 
+// Whether a stream of an entry is being captured, also by a capture that began before the hook was there
+// to count it.
 static bool any_capturing(const struct pending_entry *entry) {
   if (capturing()) return true;
   for (uint32_t i = 0; i < entry->uses->count; i++) {
@@ -130,14 +132,20 @@ static bool is_busy(const struct busy *busy, void *stream) {
   return false;
 }
 
-// Whether all streams of an entry are done. Any answer but "not ready" means that nothing is left to wait
-// for: the stream may have been destroyed with its work done, say. The device is current.
+// Whether work may still be under way by an answer of the driver about an event. A capture that the hook
+// has not seen forbids to ask. Any other error means that nothing is left to wait for: the stream may have
+// been destroyed with its work done, say.
+static bool may_be_busy(driver_result result) {
+  return result == DRIVER_NOT_READY || (result >= DRIVER_CAPTURE_FIRST && result <= DRIVER_CAPTURE_LAST);
+}
+
+// Whether all streams of an entry are done. The device is current.
 static bool complete(struct pending_entry *entry, struct busy *busy, bool waited) {
   if (entry->events == NULL && !record(entry)) return waited && !any_capturing(entry);
   for (uint32_t i = 0; i < entry->uses->count; i++) {
     void *stream = entry->uses->streams[i];
     if (is_busy(busy, stream)) return false;
-    if (driver_get()->event_query(entry->events[i]) != DRIVER_NOT_READY) continue;
+    if (!may_be_busy(driver_get()->event_query(entry->events[i]))) continue;
     if (busy->count < LOOK_AHEAD) busy->streams[busy->count++] = stream;
     return false;
   }
@@ -158,8 +166,11 @@ static void finish(struct arena *arena, size_t at) {
 
 void pending_poll(struct arena *arena, bool waited) {
   struct driver_scope scope;
-  if (arena->pending.count == 0 || capturing()) return;
-  if (!driver_enter(arena->gpu->vmm.device, &scope)) return;
+  if (arena->pending.count == 0 || !captures_hold()) return;
+  if (!driver_enter(arena->gpu->vmm.device, &scope)) {
+    captures_let();
+    return;
+  }
   struct busy busy = {0};
   for (size_t stay = 0; stay < arena->pending.count && (waited || stay < LOOK_AHEAD);) {
     if (complete(&arena->pending.entries[arena->pending.first + stay], &busy, waited))
@@ -168,4 +179,5 @@ void pending_poll(struct arena *arena, bool waited) {
       stay++;
   }
   driver_leave(&scope);
+  captures_let();
 }

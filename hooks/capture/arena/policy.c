@@ -23,11 +23,12 @@ void policy_of(const struct arena *arena, struct bfc_arena_policy *out) {
 static bool try_unmap(void *self, uint64_t addr, uint64_t bytes) {
   struct arena *arena = self;
   struct gpu *gpu = arena->gpu;
-  if (capturing() || reclaimable_within(arena, addr, bytes) != bytes) return false;
+  if (reclaimable_within(arena, addr, bytes) != bytes || !captures_hold()) return false;
   if (!gpu->waited) {
     gpu->stats.syncs++;
     gpu->waited = driver_synchronize(gpu->vmm.device);
   }
+  captures_let();
   if (!gpu->waited) return false;
   const size_t first = vmm_find(&arena->vmm, addr), last = vmm_find(&arena->vmm, addr + bytes);
   vmm_release(&arena->vmm, first, last);

@@ -77,8 +77,7 @@ bool pool_waits(const struct gpu *gpu) {
   return false;
 }
 
-void pool_sweep(struct gpu *gpu) {
-  if ((gpu->pools == NULL && gpu->graph_memories == NULL) || capturing()) return;
+static void sweep(struct gpu *gpu) {
   bool waited = false;
   for (struct arena **link = &gpu->arenas; *link != NULL;) {
     struct arena *arena = *link;
@@ -102,6 +101,12 @@ void pool_sweep(struct gpu *gpu) {
     arena_end(arena);
   }
   drop_pools(gpu);
+}
+
+void pool_sweep(struct gpu *gpu) {
+  if ((gpu->pools == NULL && gpu->graph_memories == NULL) || !captures_hold()) return;
+  sweep(gpu);
+  captures_let();
 }
 
 // The functions of memprof.h that name a pool.

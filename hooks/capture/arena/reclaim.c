@@ -102,14 +102,16 @@ void reclaim_all(struct arena *arena) {
 }
 
 uint64_t reclaim(struct gpu *gpu, struct arena *arena, uint64_t requested, uint64_t wanted, const char *why, bool *retry) {
-  const bool pending = anything_pending(gpu);
-  *retry = !capturing() && (pending || reclaimable(gpu) > 0 || pool_waits(gpu));
+  *retry = (anything_pending(gpu) || reclaimable(gpu) > 0 || pool_waits(gpu)) && captures_hold();
   if (!*retry) return 0;
   // Kernels may still use what was freed in stream order. This comes before the event, which announces
   // a second attempt: there is none if the wait fails.
   gpu->stats.syncs++;
   *retry = driver_synchronize(gpu->vmm.device);
-  if (!*retry) return 0;
+  if (!*retry) {
+    captures_let();
+    return 0;
+  }
   spool_write(&(struct spool_event){
       .kind = MEMPROF_RECLAIM,
       .device = gpu->vmm.device,
@@ -120,6 +122,7 @@ uint64_t reclaim(struct gpu *gpu, struct arena *arena, uint64_t requested, uint6
   });
   for (struct arena *each = gpu->arenas; each != NULL; each = each->next) pending_poll(each, true);
   pool_sweep(gpu);
+  captures_let();  // what was free when the device had finished may be unmapped during a capture
   uint64_t given = 0;
   for (struct arena *each = gpu->arenas; each != NULL && given < wanted; each = each->next) {
     if (!pool_pins(each)) release_from(each, wanted, &given);

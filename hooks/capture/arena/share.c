@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,10 +23,13 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "arena/share.h"
+
 #include "arena/arena.h"
 #include "base/hook.h"
 #include "base/own_file.h"
 #include "base/problem.h"
+#include "device/captures.h"
 #include "memprof.h"
 
 enum { POSIX_FD = 1, READ_AND_WRITE = 3, ON_DEVICE = 1, SOCKET_NAME = 40, TRIES = 20 };
@@ -268,9 +272,11 @@ int memprof_share_tag(const char *tag, int device, void *self, void (*each)(void
 
 struct opened {
   uint64_t base, total;
+  int device;
   struct opened *next;
 };
-static struct opened *all_opened;
+static struct opened *all_opened;          // under `lock`
+static struct opened *_Atomic all_closed;  // still mapped
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static bool connect_to(const char *name, struct own_file *peer) {
@@ -325,11 +331,11 @@ static bool map_all(const struct own_file *socket, const struct answer *answer, 
   return false;
 }
 
-static bool remember(uint64_t base, uint64_t total) {
+static bool remember(uint64_t base, uint64_t total, int device) {
   struct opened *opened = malloc(sizeof *opened);
   if (opened == NULL) return false;
   pthread_mutex_lock(&lock);
-  *opened = (struct opened){base, total, all_opened};
+  *opened = (struct opened){base, total, device, all_opened};
   all_opened = opened;
   pthread_mutex_unlock(&lock);
   return true;
@@ -340,6 +346,7 @@ void *memprof_open_shared(const char *text, int device) {
   unsigned long long addr;
   if (!hook_on() || sscanf(text, "memprof-%5[a-z] %39s %llx", kind, name, &addr) != 3) return NULL;
   hook_start();
+  share_sweep();
   struct driver_scope scope;
   const struct driver *driver = driver_get();
   if (driver == NULL || driver->import_handle == NULL || !driver_enter(device, &scope)) return NULL;
@@ -347,14 +354,38 @@ void *memprof_open_shared(const char *text, int device) {
   const struct request request = {addr, strcmp(kind, "arena") == 0};
   struct answer answer = {0};
   uint64_t base = 0;
-  const bool ok = ask(name, &request, &owner, &answer) && answer.handles > 0 && map_all(&owner, &answer, device, &base) && remember(base, answer.span);
+  const bool ok = ask(name, &request, &owner, &answer) && answer.handles > 0 && map_all(&owner, &answer, device, &base) && remember(base, answer.span, device);
   own_file_close(&owner);
   driver_leave(&scope);
   return ok ? (void *)(uintptr_t)(base + answer.offset) : NULL;
 }
 
+// Unmaps memory of another process. Kernels may still read it: if the device cannot be waited for, the
+// mapping stays.
+static void unmap_opened(const struct opened *opened) {
+  const struct driver *driver = driver_get();
+  if (driver_synchronize(opened->device) && driver->unmap(opened->base, opened->total) == DRIVER_OK) {
+    driver->unreserve(opened->base, opened->total);
+  } else {
+    problem("%.2f GiB of another process's memory could not be unmapped, and stay on GPU %d", (double)opened->total / (1 << 30), opened->device);
+  }
+}
+
+void share_sweep(void) {
+  if (atomic_load_explicit(&all_closed, memory_order_relaxed) == NULL || !captures_hold()) return;
+  struct opened *opened = atomic_exchange(&all_closed, NULL);
+  while (opened != NULL) {
+    struct opened *next = opened->next;
+    unmap_opened(opened);
+    free(opened);
+    opened = next;
+  }
+  captures_let();
+}
+
 void memprof_close_shared(void *ptr, int device) {
   const uint64_t addr = (uintptr_t)ptr;
+  (void)device;
   pthread_mutex_lock(&lock);
   struct opened **link = &all_opened;
   while (*link != NULL && addr - (*link)->base >= (*link)->total) link = &(*link)->next;
@@ -362,14 +393,9 @@ void memprof_close_shared(void *ptr, int device) {
   if (opened != NULL) *link = opened->next;
   pthread_mutex_unlock(&lock);
   if (opened == NULL) return;
-  // Kernels may still read it: if the device cannot be waited for, the mapping stays.
-  const struct driver *driver = driver_get();
-  if (driver_synchronize(device) && driver->unmap(opened->base, opened->total) == DRIVER_OK) {
-    driver->unreserve(opened->base, opened->total);
-  } else {
-    problem("%.2f GiB of another process's memory could not be unmapped, and stay on GPU %d", (double)opened->total / (1 << 30), device);
-  }
-  free(opened);
+  opened->next = atomic_load(&all_closed);
+  while (!atomic_compare_exchange_weak(&all_closed, &opened->next, opened)) continue;
+  share_sweep();
 }
 
 HOOK_PART(.forget = forget);

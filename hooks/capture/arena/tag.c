@@ -129,9 +129,9 @@ static bool is_spare(const struct gpu *gpu, const struct arena *arena) {
   return other != NULL && bfc.bytes_in_use == 0;
 }
 
-void tag_drop_spares(struct gpu *gpu) {
+static void drop_spares(struct gpu *gpu) {
   bool waited = false;
-  for (struct arena **link = &gpu->arenas; *link != NULL && !capturing();) {
+  for (struct arena **link = &gpu->arenas; *link != NULL;) {
     struct arena *arena = *link;
     if (!is_spare(gpu, arena)) {
       link = &arena->next;
@@ -147,6 +147,12 @@ void tag_drop_spares(struct gpu *gpu) {
     reclaim_all(arena);
     arena_end(arena);
   }
+}
+
+void tag_drop_spares(struct gpu *gpu) {
+  if (!captures_hold()) return;
+  drop_spares(gpu);
+  captures_let();
 }
 
 void memprof_tag_usage(const char *name, struct memprof_tag_usage *usage) {
@@ -171,8 +177,9 @@ void memprof_tag_usage(const char *name, struct memprof_tag_usage *usage) {
 // Does nothing while a stream is captured: pinning memory waits for the device, which ends the capture.
 void memprof_prepare_backup(const char *name) {
   struct memprof_tag_usage usage;
-  if (capturing()) return;
+  if (!captures_hold()) return;
   memprof_tag_usage(name, &usage);
   // A slab more, since the copies of each arena begin in a slab of their own.
   if (usage.live > usage.copied && driver_get() != NULL) host_prepare(usage.live - usage.copied + HOST_SLAB);
+  captures_let();
 }

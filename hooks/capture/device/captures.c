@@ -10,7 +10,8 @@
 enum { HELD_US = 20 };  // between two looks of a capture that is held back
 
 static _Atomic int captures;
-static _Atomic int held;  // by so many threads
+static _Atomic int held;     // by so many threads
+static __thread int depth;   // of the calling thread's holds
 
 bool capturing(void) { return atomic_load_explicit(&captures, memory_order_acquire) > 0; }
 
@@ -24,15 +25,25 @@ void captures_begin(void) {
 int captures_end(void) { return atomic_fetch_sub(&captures, 1) - 1; }
 
 bool captures_hold(void) {
-  atomic_fetch_add(&held, 1);
-  if (captures_count() == 0) return true;
-  atomic_fetch_sub(&held, 1);
-  return false;
+  if (depth == 0) {
+    atomic_fetch_add(&held, 1);
+    if (captures_count() > 0) {
+      atomic_fetch_sub(&held, 1);
+      return false;
+    }
+  }
+  depth++;
+  return true;
 }
 
-void captures_let(void) { atomic_fetch_sub(&held, 1); }
+void captures_let(void) {
+  if (--depth == 0) atomic_fetch_sub(&held, 1);
+}
 
 // The threads that hold captures back are the parent's.
-static void forget(void) { atomic_store(&held, 0); }
+static void forget(void) {
+  atomic_store(&held, 0);
+  depth = 0;
+}
 
 HOOK_PART(.forget = forget);

@@ -1,9 +1,9 @@
 // captures.h - how many streams are being captured into graphs, in the whole process.
 //
 // While one is captured, no thread may wait for the device or query an event: that would end the
-// capture. Unmapping needs such a wait, so nothing is unmapped either. A caller asks `capturing`
-// first. Another thread may begin a capture right after the answer; to exclude that, a caller holds
-// captures back.
+// capture. Unmapping needs such a wait, so nothing is unmapped either. Another thread may begin a
+// capture right after `capturing` has answered no. So whoever waits or queries holds captures back
+// meanwhile.
 #ifndef MEMPROF_CAPTURES_H
 #define MEMPROF_CAPTURES_H
 
@@ -20,8 +20,9 @@ int captures_end(void);
 int captures_count(void);
 
 // Between the two no capture begins: a thread that wants to begin one waits in captures_begin, where
-// `capturing` counts it already. So the holder asks `capturing` every few handles and lets go if it
-// is true. captures_hold returns false, and holds nothing, if a stream is being captured.
+// `capturing` counts it already. So who holds for long asks `capturing` every few handles, and lets go
+// if it is true. captures_hold returns false, and holds nothing, if a stream is being captured. A
+// thread may hold several times, and lets go as often; only the first time is refused.
 bool captures_hold(void);
 void captures_let(void);
 

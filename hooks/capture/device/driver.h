@@ -16,6 +16,8 @@ enum {
   DRIVER_OUT_OF_MEMORY = 2,
   DRIVER_DEINITIALIZED = 4,
   DRIVER_NOT_READY = 600,
+  DRIVER_CAPTURE_FIRST = 900,  // the first and the last error of captures: the call is not allowed during one
+  DRIVER_CAPTURE_LAST = 908,
 };
 
 typedef unsigned long long driver_handle;  // CUmemGenericAllocationHandle

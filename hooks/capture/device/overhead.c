@@ -95,14 +95,17 @@ static bool try_unaccounted(bool process, int device, int64_t *bytes) {
   return known;
 }
 
+// No capture begins meanwhile, since asking for a pool's memory would end it.
 static bool unaccounted(bool process, int device, int64_t *bytes) {
   int current;
-  if (driver_get()->context_device(&current) != DRIVER_OK || current != device) return false;
-  for (int i = 0; i < TRIES; i++) {
-    if (try_unaccounted(process, device, bytes)) return true;
+  if (driver_get()->context_device(&current) != DRIVER_OK || current != device || !captures_hold()) return false;
+  bool known = try_unaccounted(process, device, bytes);
+  for (int i = 1; !known && i < TRIES; i++) {
     usleep(PAUSE_US);
+    known = try_unaccounted(process, device, bytes);
   }
-  return false;
+  captures_let();
+  return known;
 }
 
 void overhead_begin(struct overhead *window) {
@@ -134,7 +137,7 @@ void overhead_end(const struct overhead *window, uint32_t context) {
   int64_t now;
   if (device < 0) return;
   lock_take(&lock);
-  if (!capturing() && unaccounted(of_process[device], device, &now) && now != before[device])
+  if (unaccounted(of_process[device], device, &now) && now != before[device])
     overhead_note(device, now - before[device], of_process[device] ? measured(context) : context);
   open_windows[device]--;
   lock_give(&lock);
@@ -148,9 +151,11 @@ static bool much(int64_t difference, int64_t reserved) {
 }
 
 void overhead_pools(int device) {
-  if (!device_valid(device) || capturing()) return;
+  if (!device_valid(device) || !captures_hold()) return;
   int64_t reserved;
-  if (!driver_pools_reserved(device, &reserved)) return;
+  const bool known = driver_pools_reserved(device, &reserved);
+  captures_let();
+  if (!known) return;
   lock_take(&lock);
   const int64_t idle = reserved - otherlib_pooled_bytes(device);
   if (much(idle - pools_noted[device], reserved)) {

@@ -78,14 +78,20 @@ static void free_after_capture(const struct arena *arena, void *ptr) {
   memprof_free(ptr, 0, 0, NULL);
 }
 
+static void free_waited(const struct call *call, struct arena *arena, void *ptr, cuda_error *error) {
+  if (!captures_hold()) {
+    free_after_capture(arena, ptr);
+    return;
+  }
+  free_after_device(call, arena, ptr, error);
+  captures_let();
+}
+
 bool serve_free(const struct call *call, void *ptr, cuda_error *error) {
   struct arena *arena = served(call, ptr, error);
   if (arena == NULL) return false;
   if (*error != CUDA_OK) return true;
-  if (capturing())
-    free_after_capture(arena, ptr);
-  else
-    free_after_device(call, arena, ptr, error);
+  free_waited(call, arena, ptr, error);
   return true;
 }
 
@@ -102,10 +108,7 @@ bool serve_free_async(const struct call *call, void *ptr, void *stream, cuda_err
     // The free is part of the graph: it happens at each launch, not now.
     problem("block %p was freed inside a captured graph and is kept", ptr);
   } else if (arena->main) {
-    if (capturing())
-      free_after_capture(arena, ptr);
-    else
-      free_after_device(call, arena, ptr, error);
+    free_waited(call, arena, ptr, error);
   } else {
     memprof_record_stream(ptr, arena_stream(stream));  // nothing if it is the block's own
     memprof_free(ptr, 0, 0, NULL);
@@ -124,7 +127,9 @@ void serve_stream_ends(void *stream) {
   for (const struct arena *arena = gpu->arenas; arena != NULL && !found; arena = arena->next) found = arena->stream == stream;
   lock_give(&gpu->lock);
   cuda_error (*wait)(void *) = found ? entry_real(&entry) : NULL;
-  if (wait != NULL) wait(stream);
+  if (wait == NULL || !captures_hold()) return;
+  wait(stream);
+  captures_let();
 }
 
 bool serve_block(uint64_t addr, struct served_block *out) {

@@ -60,6 +60,69 @@ static void a_capture_forbids_to_wait(void) {
   CHECK(cuMemAlloc_v2(&addr, MiB) == CUDA_SUCCESS);
 }
 
+CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device);
+CUresult cuMemPoolGetAttribute(CUmemoryPool pool, int attribute, void *value);
+CUresult cuMemHostAlloc(void **out, size_t size, unsigned int flags);
+CUresult cuMemFreeHost(void *pointer);
+CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t size, CUstream stream);
+
+// Begins a capture, makes a call on another stream, and says whether that has ended the capture.
+#define ENDS_A_CAPTURE(call)                                                                            \
+  (CHECK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS), result = (call), \
+   ended = cuStreamEndCapture(stream, &graph), CHECK((result != CUDA_SUCCESS) == (ended != CUDA_SUCCESS)), ended != CUDA_SUCCESS)
+
+// As measured on an H200: whatever waits, allocates or frees, whichever stream it is about, and to ask for
+// a pool's memory.
+static void what_ends_a_capture(void) {
+  CUstream stream, side;
+  CUevent event;
+  CUgraph graph;
+  CUdeviceptr addr, other;
+  CUresult result, ended;
+  CUmemoryPool pool;
+  void *pinned, *more;
+  char host[16];
+  size_t left, total;
+  uint64_t reserved;
+  start();
+  CHECK(cuDeviceGetDefaultMemPool(&pool, 0) == CUDA_SUCCESS);
+  CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS && cuStreamCreate(&side, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+  CHECK(cuEventCreate(&event, 0) == CUDA_SUCCESS && cuEventRecord(event, side) == CUDA_SUCCESS);
+  CHECK(cuMemAlloc_v2(&addr, MiB) == CUDA_SUCCESS && cuMemHostAlloc(&pinned, MiB, 0) == CUDA_SUCCESS);
+  CHECK(ENDS_A_CAPTURE(cuMemAlloc_v2(&other, MiB)));
+  CHECK(ENDS_A_CAPTURE(cuMemFree_v2(addr)));
+  CHECK(ENDS_A_CAPTURE(cuMemHostAlloc(&more, MiB, 0)));
+  CHECK(ENDS_A_CAPTURE(cuMemFreeHost(pinned)));
+  CHECK(ENDS_A_CAPTURE(cuMemPoolGetAttribute(pool, 5, &reserved)));
+  CHECK(ENDS_A_CAPTURE(cuEventQuery(event)));
+  CHECK(ENDS_A_CAPTURE(cuEventSynchronize(event)));
+  CHECK(ENDS_A_CAPTURE(cuStreamQuery(side)));
+  CHECK(ENDS_A_CAPTURE(cuStreamSynchronize(side)));
+  CHECK(ENDS_A_CAPTURE(cuCtxSynchronize()));
+  CHECK(!ENDS_A_CAPTURE(cuMemGetInfo_v2(&left, &total)));
+  CHECK(!ENDS_A_CAPTURE(cuMemcpyDtoH_v2(host, addr, sizeof host)));
+  CHECK(!ENDS_A_CAPTURE(cuMemcpyDtoHAsync_v2(host, addr, sizeof host, side)));
+  CHECK(!ENDS_A_CAPTURE(cuEventRecord(event, side)));
+}
+
+static void a_stream_joins_a_capture(void) {
+  CUstream stream, side, apart;
+  CUevent event;
+  CUgraph graph;
+  start();
+  CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS && cuStreamCreate(&side, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+  CHECK(cuStreamCreate(&apart, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS && cuEventCreate(&event, 0) == CUDA_SUCCESS);
+  CHECK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED) == CUDA_SUCCESS);
+  CHECK(cuEventRecord(event, stream) == CUDA_SUCCESS && cuStreamWaitEvent(side, event, 0) == CUDA_SUCCESS);
+  CHECK(status_of(side) == CU_STREAM_CAPTURE_STATUS_ACTIVE && status_of(apart) == CU_STREAM_CAPTURE_STATUS_NONE);
+  CHECK(cuStreamEndCapture(side, &graph) == CUDA_ERROR_ILLEGAL_STATE);  // it did not begin there
+  CHECK(cuStreamEndCapture(stream, &graph) == CUDA_SUCCESS);
+  CHECK(status_of(side) == CU_STREAM_CAPTURE_STATUS_NONE && cuEventQuery(event) == CUDA_SUCCESS);
+  CHECK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED) == CUDA_SUCCESS && cuEventRecord(event, stream) == CUDA_SUCCESS);
+  CHECK(cuEventQuery(event) == CUDA_ERROR_CAPTURED_EVENT);
+  CHECK(cuStreamEndCapture(stream, &graph) == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+}
+
 static void a_relaxed_thread_may(void) {
   CUstream stream;
   CUgraph graph;
@@ -159,6 +222,8 @@ static void the_variant_a_version_means(void) {
 int main(void) {
   static const struct test tests[] = {
       {"a capture forbids to wait", a_capture_forbids_to_wait, {NULL}},
+      {"what ends a capture", what_ends_a_capture, {NULL}},
+      {"a stream joins a capture", a_stream_joins_a_capture, {NULL}},
       {"a relaxed thread may", a_relaxed_thread_may, {NULL}},
       {"a thread-local capture binds its thread", a_thread_local_capture_binds_its_thread, {NULL}},
       {"contexts and code take memory", contexts_and_code_take_memory, {"MEMPROF_SIM_CONTEXT", "300m", "MEMPROF_SIM_MEMORY", "1g", NULL}},
