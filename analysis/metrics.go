@@ -83,8 +83,8 @@ var metrics = scoped(slices.Concat(
 			}
 			return float64(d.OOMCount), -1, true
 		}},
-		ofRun("growth.count", Count, "extensions of arenas", func(d *DeviceResult) int64 { return d.GrowthCount }),
-		ofGrowths(ofRun("growth.fragmentation", Count, "extensions although as much was free as the request needed", func(d *DeviceResult) int64 { return d.FragmentationGrowths })),
+		ofRun("growth.count", Count, "growths of arenas", func(d *DeviceResult) int64 { return d.GrowthCount }),
+		ofGrowths(ofRun("growth.fragmentation", Count, "growths although as much was free as the request needed", func(d *DeviceResult) int64 { return d.FragmentationGrowths })),
 	},
 	accountingMetrics,
 	pauseMetrics,

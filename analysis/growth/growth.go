@@ -18,7 +18,7 @@ const (
 	Capacity Verdict = "capacity"
 )
 
-// Growth is one extension of an arena, seen from the request that caused it. Sizes are bytes.
+// Growth is one growth of an arena, seen from the request that caused it. Sizes are bytes.
 type Growth struct {
 	Seq, Time   int64
 	Arena       int32

@@ -344,7 +344,7 @@ func TestHostile(t *testing.T) {
 		"append to text":  {"\x80\x04\x8c\x01aNa.", "no list"},
 		"odd pairs":       {"\x80\x04}(Nu.", "pairs for a dictionary"},
 		"unkept":          {"\x80\x04h\x05.", "value 5 was not kept"},
-		"top is a list":   {"\x80\x04].", "its top is no dictionary"},
+		"top is a list":   {"\x80\x04].", "outermost value is not a dictionary"},
 		"nothing in it":   {"\x80\x04}.", "the snapshot is empty"},
 		"tuple too large": {"\x80\x04N\x87.", "a tuple of 3 values"},
 		"pop of mark":     {"\x80\x04(0.", "nothing is on the stack"},

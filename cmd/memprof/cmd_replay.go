@@ -64,7 +64,7 @@ and prints where each block lies. One operation a line:
   iteration         end an iteration, for --trim and --placement
   # comment         to the end of the line
 
-The model has one heap. Arenas for small requests exist in record and tune (see
+The model has one arena. Arenas for small requests exist in record and tune (see
 --small-arenas there). Memory grows with the blocks in use, whose names may take
 256 MiB; results are kept in a temporary file until the last operation is read.`,
 		Annotations: exitCodes(replayExits),
