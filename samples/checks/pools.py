@@ -166,3 +166,75 @@ torch.cuda.empty_cache()
 print("result", torch.cuda.memory_allocated(), torch.cuda.memory_reserved())
 """,
     )
+
+
+@case
+def torch_answers(suite):
+    """What torch's memory functions answer and announce, as its own allocator does."""
+    suite.same(
+        "torch_answers",
+        """
+import json, re, torch
+from torch.cuda import _gpu_trace
+M = 2**20
+total = torch.cuda.get_device_properties(0).total_memory
+print("result", torch.cuda.get_allocator_backend())
+
+x = torch.empty(1, device="cuda")
+y = torch.empty(513, dtype=torch.uint8, device="cuda")
+stats = torch.cuda.memory_stats()
+print("result bytes", torch.cuda.memory_allocated(), stats["active_bytes.all.current"], stats["requested_bytes.all.current"])
+syncs = stats["num_sync_all_streams"]
+torch.cuda.empty_cache()
+torch.cuda.empty_cache()
+print("result syncs", torch.cuda.memory_stats()["num_sync_all_streams"] - syncs)
+
+for fraction in (0.0, 0.25, 1.0, 0.5):
+    torch.cuda.set_per_process_memory_fraction(fraction)
+    print("result fraction", torch.cuda.get_per_process_memory_fraction())
+for size in (total // 2, 1 << 62):
+    try:
+        torch.empty(size, dtype=torch.uint8, device="cuda")
+    except RuntimeError as error:
+        words = re.sub(r"[0-9.]+ (GiB|MiB) is free.*", "", str(error).splitlines()[0], flags=re.S)
+        print("result error", type(error).__name__, words)
+torch.cuda.set_per_process_memory_fraction(1.0)
+
+torch.cuda.memory._record_memory_history(context="all", stacks="python")
+def holds():
+    return torch.empty(40 * M, dtype=torch.uint8, device="cuda")
+with torch.profiler.record_function("a scope"):
+    z = holds()
+del z
+torch.cuda.empty_cache()
+snapshot = torch.cuda.memory._snapshot()
+entries = snapshot["device_traces"][0]
+print("result actions", [e["action"] for e in entries if not e["action"].startswith(("segment", "snapshot"))])
+names = lambda *actions: {f["name"] for e in entries if e["action"] in actions for f in e["frames"]}
+print("result stacks", "holds" in names("alloc"), "empty_cache" in names("segment_free", "segment_unmap"), "empty_cache" in names("alloc"))
+print("result annotations", [(a["name"], a["stage"]) for a in snapshot["external_annotations"]])
+torch.cuda.memory._record_memory_history(None)
+
+requested = torch.cuda.memory_stats()["requested_bytes.all.allocated"]
+torch.cuda.caching_allocator_enable(False)
+w = torch.full((M,), 7, dtype=torch.uint8, device="cuda")
+print("result without caching", torch.cuda.memory_stats()["requested_bytes.all.allocated"] - requested, int((w == 7).all()))
+del w
+torch.cuda.caching_allocator_enable(True)
+
+with torch.profiler.profile(profile_memory=True, record_shapes=True, with_stack=True) as profile:
+    v = torch.empty(3 * M, dtype=torch.uint8, device="cuda")
+    del v
+sizes = [event.self_device_memory_usage for event in profile.key_averages() if event.key in ("aten::empty", "[memory]")]
+print("result profiler", sorted(sizes))
+
+heard = []
+torch._C._activate_gpu_trace()
+_gpu_trace.register_callback_for_memory_allocation(lambda ptr: heard.append(("alloc", ptr)))
+_gpu_trace.register_callback_for_memory_deallocation(lambda ptr: heard.append(("free", ptr)))
+u = torch.empty(5, device="cuda")
+ptr = u.data_ptr()
+del u
+print("result trace", [(what, at == ptr) for what, at in heard])
+""",
+    )
