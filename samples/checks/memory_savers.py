@@ -8,6 +8,8 @@ kvcached.
 from checks.side_by_side import MIB, PEAK, demand_library, foreign, side_by_side
 from checks.suite import Failed, alone
 
+ASLEEP = 580 * MIB  # weights, KV cache and what is kept, while the engines sleep: torch counts them all the same
+
 # What every job here does with an allocator that puts weights and a KV cache to sleep.
 START = """
 import os, sys, time
@@ -125,6 +127,7 @@ rests()
         + END,
         environment={"MEMPROF_FOREIGN": folder},
         alone=True,
+        asleep=ASLEEP,
     )
     demand_accounting("vllm_sleep_mode", report)
 
@@ -179,7 +182,7 @@ def sglang_memory_saver(suite):
     folder = foreign(suite, "torch_memory_saver")
     if folder is None:
         return
-    report, _ = side_by_side(suite, "sglang_memory_saver", SAVER, environment={"MEMPROF_FOREIGN": folder}, alone=True)
+    report, _ = side_by_side(suite, "sglang_memory_saver", SAVER, environment={"MEMPROF_FOREIGN": folder}, alone=True, asleep=ASLEEP)
     demand_accounting("sglang_memory_saver", report)
 
 
@@ -197,7 +200,7 @@ with configure_subprocess():
     sys.exit(subprocess.run([sys.executable, os.environ["ENGINE"], "preload"]).returncode)
 """
     engine = suite.script("preloaded_engine", SAVER)[-1]
-    report, _ = side_by_side(suite, "sglang_memory_saver_preloaded", launcher, environment={"MEMPROF_FOREIGN": folder, "ENGINE": engine}, alone=True)
+    report, _ = side_by_side(suite, "sglang_memory_saver_preloaded", launcher, environment={"MEMPROF_FOREIGN": folder, "ENGINE": engine}, alone=True, asleep=ASLEEP)
     demand_accounting("sglang_memory_saver_preloaded", report)
 
 

@@ -422,9 +422,12 @@ bool arena_restore(struct arena *arena, uint64_t addr, uint64_t size, uint64_t r
   return true;
 }
 
+// Whether statistics leave the arena out: memprof paused it, and not the source of its memory.
+static bool left_out(const struct arena *arena) { return arena->paused && !has_source(arena); }
+
 // Counts that a chunk can be reused: at its free, or later if it was pending.
 static void count_reusable(struct arena *arena, const struct bfc_block *block) {
-  if (arena->paused) return;
+  if (left_out(arena)) return;
   struct memprof_stats *stats = &arena->gpu->stats;
   gpu_count(&stats->active, -1);
   gpu_count(&stats->active_bytes, -(int64_t)block->size);
@@ -434,7 +437,7 @@ static void count_reusable(struct arena *arena, const struct bfc_block *block) {
 
 static void count_freed(struct arena *arena, const struct bfc_block *block) {
   struct memprof_stats *stats = &arena->gpu->stats;
-  if (!arena->paused) {
+  if (!left_out(arena)) {
     gpu_count(&stats->allocation, -1);
     gpu_count(&stats->requested_bytes, -(int64_t)block->requested);
     gpu_count(&stats->allocated_bytes, -(int64_t)block->size);
@@ -467,7 +470,7 @@ bool arena_free(struct arena *arena, uint64_t addr) {
   if (!bfc_find(arena->bfc, addr, &block)) return false;
   const uint64_t note = bfc_note(arena->bfc, block.chunk);
   if (note == FREED) return false;
-  if (note != 0 && arena->paused) return arena_free_now(arena, addr);  // the pause has waited for all streams
+  if (note != 0 && left_out(arena)) return arena_free_now(arena, addr);  // the pause has waited for all streams
   count_freed(arena, &block);
   if (note == 0) {
     bfc_free(arena->bfc, addr, &block);

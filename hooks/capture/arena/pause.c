@@ -230,12 +230,12 @@ static void move(struct memprof_stat *stat, int64_t amount) {
   if (stat->current > stat->peak) stat->peak = stat->current;
 }
 
-void pause_count(struct arena *arena, int64_t sign) {
+// Adds (1) or subtracts (-1) all that the arena has.
+static void count_arena(struct arena *arena, int64_t sign) {
   struct memprof_stats *stats = &arena->gpu->stats;
   struct sums sums = {0};
   bfc_walk(arena->bfc, &sums, add_block);
-  int64_t grants;
-  const int64_t mapped = (int64_t)(arena->vmm.mapped + source_bytes(arena, &grants)), handles = (int64_t)arena->vmm.count + grants;
+  const int64_t mapped = (int64_t)arena->vmm.mapped, handles = (int64_t)arena->vmm.count;
   move(&stats->allocation, sign * sums.blocks);
   move(&stats->active, sign * sums.blocks);
   move(&stats->requested_bytes, sign * sums.requested);
@@ -334,7 +334,7 @@ static int pause_tags(const char *const *names, size_t count, int unchanged) {
   for (size_t i = 0; result == MEMPROF_OK && i < selection.count; i++) {
     struct arena *arena = selection.arenas[i];
     const uint64_t bytes = arena->vmm.mapped;
-    pause_count(arena, -1);
+    count_arena(arena, -1);
     arena->paused = true;
     arena->backup.fresh = false;
     leaked += vmm_drop_detached(&arena->vmm);  // from here on the pause cannot be undone
@@ -509,7 +509,7 @@ static int resume_tags(const char *const *names, size_t count, int keep) {
     struct arena *arena = selection.arenas[i];
     event(arena, MEMPROF_RESUME, started, paused_bytes(arena), NULL);
     arena->paused = false;
-    pause_count(arena, 1);
+    count_arena(arena, 1);
     if (keep == 0) backup_drop(arena);
     forget_ranges(arena);
   }

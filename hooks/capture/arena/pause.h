@@ -18,7 +18,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct arena;
 struct gpu;
 
 // Made at the first region with the name, never freed.
@@ -39,10 +38,6 @@ bool tag_known(const char *name);
 // Ends arenas of tags that have no block and whose key another arena has, too: such an arena was made
 // for requests while the tag was paused. The device's lock is held.
 void tag_drop_spares(struct gpu *gpu);
-
-// Adds to the statistics (1), or subtracts (-1), all that an arena has: paused memory is in none. The
-// device's lock is held.
-void pause_count(struct arena *arena, int64_t sign);
 
 // Has messages say that torch's allocations are served by another allocator while `serves`
 // returns true. Then there is nothing that can be paused.

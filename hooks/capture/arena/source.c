@@ -75,14 +75,10 @@ void source_return(struct arena *arena) {
   arena->grant_count = arena->grant_room = 0;
 }
 
-uint64_t source_bytes(const struct arena *arena, int64_t *grants) {
+// Bytes of grants that have not left the arena.
+static uint64_t bytes_of(const struct arena *arena) {
   uint64_t bytes = 0;
-  *grants = 0;
-  for (size_t i = 0; i < arena->grant_count; i++) {
-    if (arena->grants[i].left) continue;
-    bytes += arena->grants[i].bytes;
-    ++*grants;
-  }
+  for (size_t i = 0; i < arena->grant_count; i++) bytes += arena->grants[i].left ? 0 : arena->grants[i].bytes;
   return bytes;
 }
 
@@ -94,8 +90,7 @@ static uint64_t within(const struct source_grant *grant, uint64_t addr, uint64_t
 }
 
 static void event(const struct arena *arena, enum memprof_kind kind) {
-  int64_t grants;
-  arena_event(arena, kind, 0, source_bytes(arena, &grants), 0, spool_string("tag="));
+  arena_event(arena, kind, 0, bytes_of(arena), 0, spool_string("tag="));
 }
 
 // Whether all memory of the arena, or none of it, is unmapped.
@@ -126,8 +121,7 @@ static void unmapped(struct arena *arena, uint64_t addr, uint64_t bytes) {
     grant->left = true;
   }
   if (arena->paused || !all_away(arena)) return;
-  pause_count(arena, -1);
-  arena->paused = true;
+  arena->paused = true;  // statistics count it as before: torch's do, which knows nothing of this
   event(arena, MEMPROF_PAUSE);
 }
 
@@ -139,7 +133,6 @@ static void mapped(struct arena *arena, uint64_t addr, uint64_t bytes) {
   if (arena->paused && none_away(arena)) {
     event(arena, MEMPROF_RESUME);
     arena->paused = false;
-    pause_count(arena, 1);
   }
   if (arena->paused) return;
   for (size_t i = 0; i < arena->grant_count; i++) {

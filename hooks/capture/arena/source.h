@@ -5,7 +5,7 @@
 // serving engines have allocators (vLLM's cumem, torch_memory_saver) that unmap it while the engine sleeps
 // and map it again at the same addresses. interpose/ sees those calls and tells them here:
 //
-//   all grants of an arena are unmapped     the arena is paused: its memory is in no sum
+//   all grants of an arena are unmapped     the arena is paused: its memory is in no sum of the recording
 //   all of them are mapped again            it is resumed
 //   a grant without blocks is unmapped      its memory has left the arena, and returns when it is mapped
 #ifndef MEMPROF_SOURCE_H
@@ -32,7 +32,7 @@ struct source_grant {
   bool left;             // it had no block when they were unmapped: the arena counts it as unmapped
 };
 
-// The source of the arena's pool, or NULL. Needs gpu->lock, as do the next three.
+// The source of the arena's pool, or NULL. Needs gpu->lock, as do the next two.
 const struct source *source_of(const struct arena *arena);
 
 // Memory for an arena from its pool's source: `bytes` at *addr, whole pages. False: the source has none.
@@ -40,9 +40,6 @@ bool source_grow(struct arena *arena, uint64_t bytes, uint64_t *addr);
 
 // Returns all memory of an arena without blocks to its source.
 void source_return(struct arena *arena);
-
-// Bytes of grants that have not left the arena, and their number.
-uint64_t source_bytes(const struct arena *arena, int64_t *grants);
 
 // Without gpu->lock: whether an arena's memory begins before `addr` and ends behind it.
 bool source_holds(uint64_t addr);

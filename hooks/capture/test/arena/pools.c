@@ -290,14 +290,14 @@ static void test_source_that_unmaps(void) {
   source_unmaps(other, 8 * MiB);
   CHECK_EQUAL(stats().reserved_bytes.current, 16 * MiB);
   source_unmaps(at + 4 * MiB, 4 * MiB);
-  CHECK_EQUAL(stats().reserved_bytes.current, 0);  // paused
-  CHECK_EQUAL(stats().allocated_bytes.current, 0);
+  CHECK_EQUAL(stats().reserved_bytes.current, 16 * MiB);  // paused: torch does not know
+  CHECK_EQUAL(stats().allocated_bytes.current, 16 * MiB);
   CHECK_EQUAL(memprof_resume(NULL, 0, 0), MEMPROF_WRONG_STATE);  // its own allocator alone can do that
   release(cache);
 
   source_mapped((uintptr_t)passing, 4 * MiB);
   source_mapped(at, 8 * MiB);
-  CHECK_EQUAL(stats().reserved_bytes.current, 0);
+  CHECK_EQUAL(stats().reserved_bytes.current, 16 * MiB);
   source_mapped(other, 8 * MiB);
   CHECK_EQUAL(stats().reserved_bytes.current, 20 * MiB);
   CHECK_EQUAL(stats().allocated_bytes.current, 8 * MiB);
@@ -405,7 +405,6 @@ static void test_source_that_waits_for_who_unmaps(void) {
   CHECK(pthread_join(other, &more) == 0);
   CHECK_EQUAL(stats().reserved_bytes.current, 12 * MiB);
   source_unmaps((uintptr_t)more, 4 * MiB);
-  CHECK_EQUAL(stats().reserved_bytes.current, 0);
   const struct trail trail = trail_read(getpid(), 0);
   CHECK_EQUAL(trail_number(&trail, MEMPROF_PAUSE), 1);
   free(source.memory);
