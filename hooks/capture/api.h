@@ -18,6 +18,9 @@ struct api_fallback {
 // Until it is called such devices have no memory.
 void api_set_fallback(const struct api_fallback *fallback);
 
+// Whether torch's plug-in allocator has been given the hook's functions (api_plugin.c).
+bool plugin_prepared(void);
+
 // Sets the text that memprof_oom_message returns on this thread: of a request of `size` bytes that an arena
 // cannot serve, whose device's lock is held; or of any other reason.
 void oom_explain(const struct arena *arena, uint64_t size);

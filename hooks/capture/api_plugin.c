@@ -2,6 +2,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "api.h"
 #include "api_cxx.h"
 #include "arena/arena.h"
 #include "base/hook.h"
@@ -63,7 +64,15 @@ static void find_pool(int device, void *stream, uint64_t id[2]) {
   lock_give(&pools_lock);
 }
 
-int memprof_plugin_prepare(const char *library) { return hook_on() && cxx_find_exception(library); }
+static atomic_bool prepared;
+
+bool plugin_prepared(void) { return atomic_load_explicit(&prepared, memory_order_relaxed); }
+
+int memprof_plugin_prepare(const char *library) {
+  const bool ok = hook_on() && cxx_find_exception(library);
+  if (ok) atomic_store(&prepared, true);
+  return ok;
+}
 
 void *memprof_plugin_malloc(size_t size, int device, void *stream) {
   uint64_t pool[2];

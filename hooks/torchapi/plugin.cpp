@@ -127,6 +127,23 @@ static void filters() {
   CHECK(pools[0] == 7 && pools[1] == 0 && pools[2] == 8);
 }
 
+// Torch's plug-in lets one GPU reach another by the runtime's function alone, which has no effect on mapped memory.
+static void peers() {
+  struct {
+    int type, device;
+  } const zero = {1, 0};
+  int (*access)(unsigned long long*, const void*, unsigned long long) = nullptr;
+  int (*enable)(int, unsigned) = nullptr;
+  void* driver = dlopen("libcuda.so.1", RTLD_NOW);
+  *reinterpret_cast<void**>(&access) = dlsym(driver, "cuMemGetAccess");
+  *reinterpret_cast<void**>(&enable) = dlsym(RTLD_DEFAULT, "cudaDeviceEnablePeerAccess");
+  const auto there = reinterpret_cast<unsigned long long>(allocate(1 << 20, 1, nullptr));
+  unsigned long long flags = 9;
+  CHECK(access(&flags, &zero, there) == 0 && flags == 0);
+  CHECK(enable(1, 0) == 0);
+  CHECK(access(&flags, &zero, there) == 0 && flags == 3);
+}
+
 int main(int count, char** arguments) {
   if (count == 99) throw_it();
   void* driver = dlopen("libcuda.so.1", RTLD_NOW);
@@ -145,6 +162,7 @@ int main(int count, char** arguments) {
   failed_request(true);
   failed_request(true);
   filters();
+  peers();
   std::printf("plugin: %d failed\n", failures);
   return failures != 0;
 }

@@ -5,6 +5,7 @@
 // and size, and a context. So the wrappers answer for served blocks. Communication libraries get the driver's
 // own answer: they map memory into other processes, and need to know where the mapping starts. Peer access
 // has to be set for each mapping, so it is passed on to the arenas.
+#include "api.h"
 #include "base/hook.h"
 #include "base/options.h"
 #include "device/driver.h"
@@ -106,8 +107,10 @@ EXPORT cuda_error cudaPointerGetAttributes(struct pointer_attributes *out, const
   return error;
 }
 
+// The shim opens torch's memory itself; torch's plug-in allocator relies on this call.
 static void open_to_current(const struct call *call, cuda_error error, int peer) {
-  if (error == CUDA_OK && call->outermost && hook_on() && options_get()->serve) memprof_enable_peer(peer, call_device());
+  const bool ours = hook_on() && (options_get()->serve || plugin_prepared());
+  if (error == CUDA_OK && call->outermost && ours) memprof_enable_peer(peer, call_device());
   call_leave();
 }
 
