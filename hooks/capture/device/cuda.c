@@ -53,7 +53,7 @@ static const struct vendor_symbol optional[] = {
 
 const struct vendor vendor_cuda = {
     .name = "CUDA",
-    .library = "libcuda.so.1",
+    .libraries = {"libcuda.so.1"},
     .needed = needed,
     .optional = optional,
     .attributes = {.vmm = 102, .posix_fd = 103, .rdma_with_vmm = 110},  // CU_DEVICE_ATTRIBUTE_*

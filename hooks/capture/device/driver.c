@@ -35,19 +35,27 @@ static bool fill(const struct vendor *vendor, void *library) {
     void *function = real_dlsym(library, entry->symbol);
     memcpy((char *)&table + entry->offset, &function, sizeof function);
   }
+  const char *missing = vendor->adapt != NULL ? vendor->adapt(&table, library) : NULL;
+  if (missing != NULL) problem("the %s driver has no %s", vendor->name, missing);
   table.attributes = vendor->attributes;
-  return true;
+  return missing == NULL;
 }
 
 // In the order in which their libraries are looked for. The first that is there is the driver.
-static const struct vendor *const vendors[] = {&vendor_cuda, NULL};
+static const struct vendor *const vendors[] = {&vendor_cuda, &vendor_hip, NULL};
+
+static void *open_any(const char *const *libraries) {
+  void *library = NULL;
+  while (*libraries != NULL && (library = dlopen(*libraries, RTLD_NOW | RTLD_LOCAL)) == NULL) libraries++;
+  return library;
+}
 
 static void load(void) {
   const struct vendor *const *vendor = vendors;
   void *library = NULL;
-  while (*vendor != NULL && (library = dlopen((*vendor)->library, RTLD_NOW | RTLD_LOCAL)) == NULL) vendor++;
+  while (*vendor != NULL && (library = open_any((*vendor)->libraries)) == NULL) vendor++;
   if (library == NULL) {
-    problem("no %s driver: %s", vendors[0]->name, dlerror());
+    problem("no GPU driver: neither %s nor %s can be loaded", vendors[0]->libraries[0], vendors[1]->libraries[0]);
     return;
   }
   if (!fill(*vendor, library)) return;

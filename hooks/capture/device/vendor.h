@@ -14,13 +14,16 @@ struct vendor_symbol {
 #define VENDOR_SYMBOL(symbol, member) {symbol, offsetof(struct driver, member)}
 
 struct vendor {
-  const char *name;     // for problem lines
-  const char *library;  // the file name that dlopen is asked for
+  const char *name;          // for problem lines
+  const char *libraries[4];  // file names that dlopen is asked for, the newest version first; ends with NULL
   const struct vendor_symbol *needed;    // without one of them the driver is not used; ends with {0}
   const struct vendor_symbol *optional;  // members that may stay NULL; ends with {0}
+  // Puts functions of its own into the table, which may call the library's. Returns NULL, or the symbol that the library
+  // lacks. May be NULL.
+  const char *(*adapt)(struct driver *table, void *library);
   struct driver_attributes attributes;
 };
 
-extern const struct vendor vendor_cuda;
+extern const struct vendor vendor_cuda, vendor_hip;
 
 #endif
