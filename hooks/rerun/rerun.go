@@ -1,9 +1,3 @@
-// Package rerun repeats the allocations of a recording, through the CUDA API of the machine or,
-// under `memprof record`, through the capture hook that serves the process.
-//
-// It also reads the properties of a driver, for `memprof doctor` and for the choice between the
-// real and the simulated driver. CUDA is loaded at run time and never linked, so the same binary
-// runs on machines without CUDA.
 package rerun
 
 /*
@@ -16,27 +10,10 @@ package rerun
 import "C"
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"unsafe"
 )
-
-// DriverName is the library that the dynamic linker finds: the installed driver, or under
-// `record --device sim` the simulated one.
-const DriverName = "libcuda.so.1"
-
-// ErrNoDriver: the machine has no usable CUDA driver.
-var ErrNoDriver = errors.New("no usable CUDA driver")
-
-// Device has the properties of one GPU. Sizes are bytes; -1 if the driver does not give one.
-type Device struct {
-	Name        string
-	Total       int64
-	Granularity int64 // of physical handles
-	VMM         bool  // has the virtual memory management calls
-	RDMA        bool  // GPUDirect RDMA works with them
-}
 
 // Probe opens the driver at path and describes its devices. The version is CUDA's,
 // 1000*major + 10*minor.

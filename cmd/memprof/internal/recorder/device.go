@@ -1,6 +1,7 @@
 package recorder
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -30,6 +31,8 @@ func ChooseDevice(wanted string, simMemory int64, installed *hooks.Installation)
 		err = fmt.Errorf("the CUDA driver shows no device")
 	}
 	switch {
+	case errors.Is(err, rerun.ErrNoGlibc):
+		return nil, exit.Usagef("%w", err)
 	case err == nil:
 		return &Device{GPUs: realGPUs(devices)}, nil
 	case wanted == "real":
@@ -62,7 +65,10 @@ func simulatedDevice(memory int64, installed *hooks.Installation, why string) (*
 		}
 	}
 	version, devices, err := rerun.Probe(installed.SimDriver())
-	if err != nil {
+	switch {
+	case errors.Is(err, rerun.ErrNoGlibc):
+		return nil, exit.Usagef("%w", err)
+	case err != nil:
 		return nil, fmt.Errorf("the simulated device: %w", err)
 	}
 	chosen := &Device{Simulated: true, Why: why}

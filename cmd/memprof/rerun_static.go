@@ -1,0 +1,15 @@
+//go:build !cgo
+
+package main
+
+import (
+	"io"
+
+	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/hooks/rerun"
+	"github.com/memprof/memprof/trace"
+)
+
+func (o *rerunOptions) repeat(io.Writer, io.Writer, string, *trace.Process) error {
+	return exit.Usagef("%w", rerun.ErrNoGlibc)
+}
