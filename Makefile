@@ -7,6 +7,7 @@
 #   make campaign    kills, full disks, hostile directories, refused driver calls, random jobs under all policies: about an hour
 #                    on two cores. Each test takes CAMPAIGN=240 seconds, or jobs in proportion, and prints its seed, which
 #                    MEMPROF_SEED=... or -served-seed repeats; without CAMPAIGN the same tests run in short in make test
+#   make fits        all samples on simulated cards that just suffice for torch's own allocator (a minute); make test has four
 #   make soak        200 million events on the simulated GPU: nothing may grow (ten minutes, 2 GB)
 #   make fuzz        every verb over changed files, ten minutes a target (FUZZTIME=1m for less)
 #   make bench       the benchmarks that need no GPU
@@ -23,7 +24,7 @@ DEMO := demo-run
 DEMO_JOB = $(shell python3 -c 'import sys, torch, torchvision; sys.exit(not torch.cuda.is_available())' >/dev/null 2>&1 \
 	&& echo python3 samples/jobs/resnet50.py --iterations 20 || echo bin/memprof rerun samples/resnet50)
 
-.PHONY: build hook demo test go-test c-test python-test duckdb-test campaign fuzz soak bench gpu-check clean
+.PHONY: build hook demo test go-test c-test python-test duckdb-test campaign fits fuzz soak bench gpu-check clean
 
 build: hook
 	go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/memprof ./cmd/memprof
@@ -71,6 +72,9 @@ campaign: hook
 	go test ./cmd/memprof -run '^TestResultsAgree$$' -served-jobs $$(($(CAMPAIGN) / 6)) -count 1 -v -timeout 6h
 	go test ./cmd/memprof -run '^TestRecord$$/^(closing|encoding|hostile)$$' -count 10 -timeout 6h
 	MEMPROF_TEST_PAIRS=$$((8 * $(CAMPAIGN))) $(MAKE) -C hooks -j$(C_TEST_JOBS) -O test
+
+fits: hook
+	go test ./cmd/memprof -run '^TestFits$$' -fits-all -count 1 -v
 
 soak: hook
 	go test ./cmd/memprof -run TestSoak -v -timeout 2h -soak-events 200000000

@@ -144,6 +144,21 @@ func (a *analyzer) freeDone(e *trace.Event) error {
 	return a.finishEvent(ar, e)
 }
 
+// shrink takes the slack from a live block.
+func (a *analyzer) shrink(e *trace.Event) error {
+	ar, err := a.arenaOf(e)
+	if err != nil {
+		return err
+	}
+	if ar.graphs.InRange() {
+		return fmt.Errorf("arena %d is a range of a graph memory, whose blocks have no slack", e.Arena)
+	}
+	if err := a.ledger.Shrink(ar.Arena, e); err != nil {
+		return err
+	}
+	return a.finishEvent(ar, e)
+}
+
 // streamUse makes the coming free of a block pending, if the stream is not its own.
 func (a *analyzer) streamUse(e *trace.Event) error {
 	ar, err := a.arenaOf(e)

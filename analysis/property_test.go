@@ -68,6 +68,12 @@ func (n *naive) apply(e trace.Event) {
 			n.granules[at].block, n.granules[at].touched = b, true
 			n.granules[at].start = n.granules[at].start && at == e.Addr // a block that reaches over the start joins the two
 		})
+	case trace.KindShrink:
+		b := n.blocks[e.Addr]
+		for at := e.Addr + e.Provided; at < b.e.Addr+b.e.Provided; at += 256 {
+			n.granules[at].block = nil
+		}
+		b.e.Provided = e.Provided
 	case trace.KindStreamUse:
 		if b := n.blocks[e.Addr]; b.e.Stream != e.Stream {
 			b.shared = true
@@ -304,7 +310,7 @@ func scenario(t *rapid.T) *modeltest.Recorder {
 		which := rapid.IntRange(0, len(arenas)-1).Draw(t, "arena")
 		a, blocks := arenas[which], &live[which]
 		pick := func() int { return rapid.IntRange(0, len(*blocks)-1).Draw(t, "block") }
-		switch op := rapid.IntRange(0, 19).Draw(t, "op"); {
+		switch op := rapid.IntRange(0, 20).Draw(t, "op"); {
 		case op < 10:
 			size := rapid.Uint64Range(1, 1<<rapid.IntRange(4, 14).Draw(t, "bits")).Draw(t, "size")
 			if addr, ok := a.Alloc(size, rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "context")); ok {
@@ -334,6 +340,13 @@ func scenario(t *rapid.T) *modeltest.Recorder {
 			a.Trim(rapid.Uint64Range(1, 32<<10).Draw(t, "trim"))
 		case op == 19:
 			r.Mark(int64(len(r.Events)))
+		case len(*blocks) > 0:
+			a.Shortage()
+			for _, b := range *blocks {
+				if !b.freed {
+					a.Shrink(b.addr)
+				}
+			}
 		}
 	}
 	return r

@@ -218,13 +218,15 @@ func (a *analyzer) begin(e *trace.Event) {
 	}
 }
 
-// rare takes the kinds that change no memory of an arena.
+// rare takes the kinds that seldom or never change memory of an arena.
 func (a *analyzer) rare(e *trace.Event) error {
 	switch e.Kind {
 	case trace.KindArena:
 		return a.arena(e)
 	case trace.KindStreamUse:
 		return a.streamUse(e)
+	case trace.KindShrink:
+		return a.shrink(e)
 	case trace.KindIteration:
 		a.mark(e)
 	case trace.KindPhaseBegin, trace.KindPhaseEnd:

@@ -16,6 +16,7 @@ type ArenaPolicy struct {
 	Policy             // Limit is NoLimit for none, and Handle is positive
 	Reservation uint64 // bytes of addresses that it reserves at a time
 	Unmaps      bool   // it unmaps free pages before it grows: Memory.TryUnmap may succeed for a request
+	Fine        bool   // handles are smaller than Handle where little of the device is free
 }
 
 const (
@@ -34,7 +35,7 @@ const (
 // alike, but for graph memory, which splits always: the largest shape decides how much all take.
 func (p Policy) ForArena(a Arena) ArenaPolicy {
 	apart := a.Pool || a.Tag
-	out := ArenaPolicy{Policy: p, Reservation: min(otherReservation, a.Total), Unmaps: !apart && p.Growth == Needed}
+	out := ArenaPolicy{Policy: p, Reservation: min(otherReservation, a.Total), Unmaps: !apart && p.Growth == Needed, Fine: p.Handle == 0 && !a.Tag}
 	out.Handle = p.handle(&a)
 	if apart || a.OtherStream {
 		out.Growth, out.Step, out.Headroom, out.Limit = Needed, 0, 0, NoLimit

@@ -466,14 +466,17 @@
 //
 //	(1) none chosen: the device's memory
 //	(2) yes if the chosen growth is needed, else no
-//	(3) none chosen: a page if the chosen growth is needed or the chosen trim is not never, else 32 MiB
-//	(4) none chosen: 32 MiB
+//	(3) none chosen: a page if the chosen growth is needed or the chosen trim is not never, else (7)
+//	(4) none chosen: (7)
 //	(5) not used: pages and addresses are those of the graph memory
 //	(6) or the device's memory, if that is less
+//	(7) 32 MiB, halved until it is a page or at most a 2,048th of what the device and the limit of all arenas
+//	    have room for when it is mapped
 //
 // "unmaps: no" is a memory that refuses each memory.TryUnmap of unmapElsewhere; those of Trim and
 // UnmapFree it can grant. The memory maps in CUDA handles (cuMemCreate) of at most "handle" bytes,
-// rounded up to a page, and refuses a memory.TryUnmap of less than whole handles. The handle is not
+// rounded up to a page, or of a page each once any arena of the device is in a shortage, and refuses a
+// memory.TryUnmap of less than whole handles. The handle is not
 // the page (Memory.Granularity). "Addresses" is the bytes of each address reservation, mapped or not:
 // a grant that does not fit into the last one begins another, and a new region.
 //

@@ -42,6 +42,8 @@ const (
 	KindOverhead      Kind = 30
 	KindAlias         Kind = 31
 	KindUnalias       Kind = 32
+	KindShortage      Kind = 33
+	KindShrink        Kind = 34
 	KindKVReserve     Kind = 40
 	KindKVAppend      Kind = 41
 	KindKVShare       Kind = 42
@@ -148,6 +150,8 @@ var kinds = [KindLost + 1]kindRow{
 	},
 	KindAlias:     {name: "alias", addr: "start", requested: "offset in the store", provided: "mapped there", context: "arena of the store", fields: "store", changes: ChangesMapped},
 	KindUnalias:   {name: "unalias", addr: "start", requested: "offset in the store", provided: "unmapped there", context: "arena of the store", fields: "store", changes: ChangesMapped},
+	KindShortage:  {name: "shortage"},
+	KindShrink:    {name: "shrink", addr: "chunk", requested: "requested", provided: "size of the chunk from now on", changes: ChangesLive},
 	KindKVReserve: {name: "kv_reserve", addr: "sequence", requested: "first block, or padding slots", provided: "slots", context: "tokens of the prompt", fields: "prompt"},
 	KindKVAppend:  {name: "kv_append", addr: "sequence", requested: "tokens"},
 	KindKVShare:   {name: "kv_share", addr: "sequence", requested: "first block", provided: "slots", context: "its place in the block table", fields: "position prompt"},

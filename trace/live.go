@@ -84,6 +84,8 @@ func (l *Live) change(e *Event) (Outcome, *Block) {
 			l.slots[i].use(e)
 			return Unchanged, &l.slots[i]
 		}
+	case KindShrink:
+		return Unchanged, l.shrink(e)
 	case KindMap:
 		l.unmap(e.Addr, e.Provided)
 		if l.mapped.insert(e) {
@@ -140,6 +142,20 @@ func (l *Live) alloc(e *Event) (Outcome, *Block) {
 	l.totals.Requested += e.Requested
 	l.totals.Provided += e.Provided
 	return outcome, &l.slots[i]
+}
+
+// shrink takes the slack from a live block.
+func (l *Live) shrink(e *Event) *Block {
+	i, ok := l.chunks(e.Arena)[e.Addr]
+	if !ok {
+		return nil
+	}
+	b := &l.slots[i]
+	if !b.Pending {
+		l.totals.Provided += e.Provided - b.Alloc.Provided
+	}
+	b.Alloc.Provided = e.Provided
+	return b
 }
 
 // use takes a stream_use or label. Some blocks get the same one in every iteration.

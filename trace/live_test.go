@@ -18,17 +18,17 @@ type naiveLive struct {
 }
 
 type naiveBlock struct {
-	requested       int64
-	shared, pending bool
+	requested, provided int64
+	shared, pending     bool
 }
 
 // state is what can be compared.
 type state struct {
-	Reserved, Requested int64
-	Blocks              map[int64]bool // pending, by address
-	Mapped              map[int32][]int64
-	Aliased             map[int64]int64
-	Paused              []int32
+	Reserved, Requested, Provided int64
+	Blocks                        map[int64]bool // pending, by address
+	Mapped                        map[int32][]int64
+	Aliased                       map[int64]int64
+	Paused                        []int32
 }
 
 func (n *naiveLive) state() state {
@@ -50,13 +50,14 @@ func (n *naiveLive) state() state {
 		s.Blocks[addr] = b.pending
 		if !b.pending {
 			s.Requested += b.requested
+			s.Provided += b.provided
 		}
 	}
 	return s
 }
 
 func stateOf(l *Live) state {
-	s := state{Reserved: l.totals.Reserved, Requested: l.totals.Requested, Blocks: map[int64]bool{}, Mapped: map[int32][]int64{}, Aliased: map[int64]int64{}}
+	s := state{Reserved: l.totals.Reserved, Requested: l.totals.Requested, Provided: l.totals.Provided, Blocks: map[int64]bool{}, Mapped: map[int32][]int64{}, Aliased: map[int64]int64{}}
 	for _, arena := range slices.Sorted(maps.Keys(l.paused)) {
 		if p := l.paused[arena]; p.PausedBytes() > 0 {
 			s.Paused = append(s.Paused, arena)
@@ -86,7 +87,7 @@ func (n *naiveLive) drawEvent(t *rapid.T, seq int64) (e Event, ok bool) {
 	bytes := rapid.Int64Range(1, 8).Draw(t, "bytes")
 	e = Event{Seq: seq, Device: 0, Arena: arena, Addr: addr, Provided: bytes}
 	block := n.blocks[addr]
-	switch rapid.SampledFrom([]Kind{KindMap, KindUnmap, KindAlloc, KindFree, KindFreeDone, KindStreamUse, KindPause, KindResume, KindAlias, KindUnalias}).Draw(t, "kind") {
+	switch rapid.SampledFrom([]Kind{KindMap, KindUnmap, KindAlloc, KindFree, KindFreeDone, KindStreamUse, KindShrink, KindPause, KindResume, KindAlias, KindUnalias}).Draw(t, "kind") {
 	case KindMap:
 		e.Kind = KindMap
 		for b := addr; b < addr+bytes; b++ {
@@ -107,7 +108,14 @@ func (n *naiveLive) drawEvent(t *rapid.T, seq int64) (e Event, ok bool) {
 		if block != nil {
 			return e, false
 		}
-		n.blocks[addr] = &naiveBlock{requested: bytes}
+		n.blocks[addr] = &naiveBlock{requested: bytes, provided: bytes}
+	case KindShrink:
+		if block == nil || block.pending || block.provided == 1 {
+			return e, false
+		}
+		e.Kind, e.Requested = KindShrink, block.requested
+		e.Provided = rapid.Int64Range(1, block.provided-1).Draw(t, "what is left")
+		block.provided = e.Provided
 	case KindFree:
 		e.Kind = KindFree
 		if block == nil || block.pending {

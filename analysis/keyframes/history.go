@@ -86,9 +86,9 @@ func (k *Tracker) seqs() []int64 {
 	return out
 }
 
-// Gone remembers a block, live or pending, that becomes free.
+// Gone remembers a block, live or pending, that becomes free or smaller.
 func (k *Tracker) Gone(s *ledger.Segment) {
-	if k.latest < s.Seq {
+	if k.latest < s.Since() {
 		return
 	}
 	for _, l := range k.lifetimes(s, k.history.Now) {
@@ -99,7 +99,7 @@ func (k *Tracker) Gone(s *ledger.Segment) {
 // lifetimes returns those of a live or pending block up to an event. A pending block was live before: it has
 // two, and both get what is recorded of it while it is pending.
 func (k *Tracker) lifetimes(s *ledger.Segment, to int64) []lifetime {
-	l := lifetime{Block: s.Block(), from: s.Seq, to: to, kind: StretchLive, keys: k}
+	l := lifetime{Block: s.Block(), from: s.Since(), to: to, kind: StretchLive, keys: k}
 	if s.Kind != ledger.PendingSegment {
 		return []lifetime{l}
 	}

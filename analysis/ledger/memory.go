@@ -77,6 +77,34 @@ func (l *Ledger) Free(ar *Arena, i int32, seq int64) (pending bool) {
 	return false
 }
 
+// Shrink makes the live block of an event as small as the event says: its slack becomes free.
+func (l *Ledger) Shrink(ar *Arena, e *trace.Event) error {
+	i := l.table.find(e.Addr)
+	if i == none || l.segments[i].arena != ar.Index || l.segments[i].Kind != LiveSegment {
+		return errors.New("no chunk that starts there is live")
+	}
+	s := &l.segments[i]
+	if e.Requested != s.Requested || e.Provided < e.Requested || e.Provided <= 0 || e.Provided >= s.Size {
+		return fmt.Errorf("%d bytes in a chunk that becomes %d, but seq %d handed out %d in %d", e.Requested, e.Provided, s.Seq, s.Requested, s.Size)
+	}
+	if ar.Paused() {
+		return ErrPaused
+	}
+	ar.gone(s)
+	freed := s.Size - e.Provided
+	rounding := RoundingOf(s.Requested, e.Provided) - RoundingOf(s.Requested, s.Size)
+	for _, x := range [2]*Split{&ar.Split, ar.total} {
+		x.C -= freed
+		x.Rounding += rounding
+		x.Slack -= freed + rounding
+		x.Touched += freed
+	}
+	slack := l.cutSegment(ar, i, s.Addr+e.Provided)
+	l.segments[i].shrunk = e.Seq
+	l.vacate(ar, slack)
+	return nil
+}
+
 // FreeDone makes a pending block free.
 func (l *Ledger) FreeDone(ar *Arena, i int32) {
 	s := &l.segments[i]

@@ -16,7 +16,7 @@ func (l *Ledger) Blocks(d *Device, seq int64) []Block {
 		}
 		for i := ar.head; i != none; i = l.segments[i].next {
 			s := &l.segments[i]
-			if s.Free() || s.Seq > seq {
+			if s.Free() || s.Since() > seq {
 				continue
 			}
 			b := s.Block()

@@ -97,6 +97,23 @@ func (a *Arena) Alloc(size uint64, context string) (addr uint64, ok bool) {
 	return 0, false
 }
 
+// Shortage tells the allocator that its device is short of memory, and records it the first time.
+func (a *Arena) Shortage() {
+	if !a.BFC.InShortage() {
+		a.BFC.Shortage()
+		a.add(trace.Event{Kind: trace.KindShortage})
+	}
+}
+
+// Shrink frees the slack of a block. ok is false if it has none.
+func (a *Arena) Shrink(addr uint64) (ok bool) {
+	b, err := a.BFC.Shrink(addr)
+	if err == nil {
+		a.add(trace.Event{Kind: trace.KindShrink, Addr: int64(addr), Requested: int64(b.Requested), Provided: int64(b.Size)})
+	}
+	return err == nil
+}
+
 // Use records that a block is used on another stream.
 func (a *Arena) Use(addr uint64, stream int64) {
 	saved := a.r.Stream

@@ -7,9 +7,9 @@
 //
 // Requests and frees, in the recorded order and in the arenas that they had; ends of iterations; pauses
 // and resumes; torch.cuda.empty_cache. What the recorded allocator did for them (maps, unmaps,
-// refusals) is not replayed: the replayed allocator decides that. Where a request finds no memory, free
-// memory of all arenas of the device but those of pools is unmapped and the request is made once more,
-// as in the hook. A request that the recorded allocator refused is made as well; its block, if it gets
+// refusals) is not replayed: the replayed allocator decides that. Where a request finds no memory, the
+// device is in a shortage (package bfc): slack is freed, free memory of all arenas of the device but
+// those of pools is unmapped, and the request is made again, as in the hook. A request that the recorded allocator refused is made as well; its block, if it gets
 // one, is freed at once. Memory of other libraries is as recorded, as far as events show it. A block
 // that another stream used is freed at its free_done. Recordings of torch's own allocator can be
 // replayed, too: they have the same requests.
@@ -41,7 +41,7 @@
 //	                driver chooses them. That decides between chunks of one size.
 //	pending frees   end when the recording says; a replayed request does not wait for one.
 //	other libraries use as many bytes here as they requested.
-//	--handle        has its default here: 2 MiB with growth needed or a trim, else 32 MiB.
+//	--handle        has its default here: 2 MiB with growth needed or a trim, else up to 32 MiB.
 //
 // # The figures
 //

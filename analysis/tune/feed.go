@@ -16,6 +16,7 @@ const (
 	opArena   opKind = iota // a new arena, described by shape
 	opRelease               // the arena ends
 	opAlloc
+	opPend // it is freed, and another stream may still use it
 	opFree
 	opMark
 	opPause
@@ -33,6 +34,7 @@ type op struct {
 	arena int32 // number of the arena in this process, from 0; of a step of a device, the device
 	slot  int32
 	time  int64 // ns
+	seq   int64 // of the event
 	bytes uint64
 	shape *shape // of opArena
 }
@@ -64,6 +66,7 @@ type feed struct {
 	uses   map[int32]int // how many recorded arenas a number stands for
 
 	others otherMemory
+	cache  []op // an empty_cache under way: first the blocks become free that waited for other streams
 
 	allocs, marks int64
 	leftOut       int64 // arenas
@@ -82,12 +85,17 @@ func newFeed(text func(context int32) string) *feed {
 
 // step appends the steps of an event to out. The error is of an event that contradicts those before.
 func (f *feed) step(e *trace.Event, out []op) ([]op, error) {
-	o := op{time: e.Time}
+	o := op{time: e.Time, seq: e.Seq}
 	if kind, bytes, changed := f.otherUse(e); changed {
 		o.kind, o.arena, o.bytes = kind, e.Device, bytes
 		out = append(out, o)
 	}
 	outcome, block := f.live.Add(e)
+	switch e.Kind {
+	case trace.KindFreeDone, trace.KindUnmap:
+	default:
+		out = f.flush(out)
+	}
 	switch e.Kind {
 	case trace.KindArena:
 		return f.begin(e, o, out)
@@ -98,7 +106,7 @@ func (f *feed) step(e *trace.Event, out []op) ([]op, error) {
 	case trace.KindReclaim:
 		if e.Arena == trace.NoArena && trace.ParseContext(e.Kind, f.text(e.Context)).Name() == "empty_cache" {
 			o.kind, o.arena, o.bytes = opUnmapFree, e.Device, uint64(e.Requested)
-			return append(out, o), nil
+			f.cache = append(f.cache, o)
 		}
 		return out, nil
 	}
@@ -131,6 +139,8 @@ func (f *feed) step(e *trace.Event, out []op) ([]op, error) {
 	case trace.Allocated:
 		f.allocs++
 		o.kind, o.slot, o.bytes = opAlloc, block.Slot, uint64(e.Requested)
+	case trace.Pended:
+		o.kind, o.slot = opPend, block.Slot
 	case trace.Freed:
 		o.kind, o.slot = opFree, block.Slot
 	case trace.Paused:
@@ -141,6 +151,13 @@ func (f *feed) step(e *trace.Event, out []op) ([]op, error) {
 		return out, nil
 	}
 	return append(out, o), nil
+}
+
+// flush appends the steps that waited for the end of what the hook did for one event.
+func (f *feed) flush(out []op) []op {
+	out = append(out, f.cache...)
+	f.cache = f.cache[:0]
+	return out
 }
 
 // begin adds an arena. Ranges of graph memory are left out: they have no memory of their own.

@@ -6,7 +6,23 @@ import "slices"
 // whose handles are one page each does not need this; its size is 0.
 type handles struct {
 	size  uint64 // bytes of a full handle, a multiple of the page
+	fine  bool   // smaller ones are mapped where there is little room
 	spans []span // by address
+}
+
+// inRoom is how many of the handles that are mapped next there is room for, at least; the hook has the same.
+const inRoom = 2048
+
+// next returns the bytes of the handles that are mapped next, where room bytes can be mapped.
+func (h *handles) next(page, room uint64, shortage bool) uint64 {
+	size := h.size
+	if shortage {
+		size = page
+	}
+	for h.fine && size > page && size > room/inRoom {
+		size /= 2
+	}
+	return size
 }
 
 // span is the bytes [from, to).
@@ -23,14 +39,14 @@ func (h *handles) find(addr uint64) int {
 	return at
 }
 
-// add adds a range that was mapped, cut into handles from its start.
-func (h *handles) add(addr, bytes uint64) {
+// add adds a range that was mapped, cut into handles of size bytes from its start.
+func (h *handles) add(addr, bytes, size uint64) {
 	if h.size == 0 {
 		return
 	}
 	var pieces []span
-	for from, end := addr, addr+bytes; from < end; from += h.size {
-		pieces = append(pieces, span{from, min(end, from+h.size)})
+	for from, end := addr, addr+bytes; from < end; from += size {
+		pieces = append(pieces, span{from, min(end, from+size)})
 	}
 	h.spans = slices.Insert(h.spans, h.find(addr), pieces...)
 }

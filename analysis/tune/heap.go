@@ -16,6 +16,7 @@ type heap struct {
 	trimmed bool  // its arena has the policy's trim
 	unmaps  bool  // it unmaps free pages before it grows
 	paused  bool
+	shrunk  bool // its blocks have lost their slack
 }
 
 var _ bfc.Memory = (*heap)(nil)
@@ -28,12 +29,15 @@ func newHeap(p *replay, s *shape, small bool) *heap {
 	})
 	h := &heap{replay: p, shape: s, trimmed: got.Trim.When != bfc.TrimNever, unmaps: got.Unmaps}
 	if got.Handle > s.granularity {
-		h.handles.size = got.Handle
+		h.handles.size, h.handles.fine = got.Handle, got.Fine
 	}
 	h.Device = bfc.NewDevice(bfc.DeviceOptions{VMM: true, Granularity: s.granularity, Reservation: s.reservation})
 	var err error
 	if h.bfc, err = bfc.New(got.Heap(), h); err != nil {
 		panic("tune: options that New does not take: " + err.Error()) // granularity and options were checked before
+	}
+	if p.shortages[s.device] {
+		h.bfc.Shortage()
 	}
 	return h
 }
@@ -58,9 +62,9 @@ func (h *heap) calls() *calls {
 	return &h.replay.current.background
 }
 
-// mapped counts a range that was mapped.
+// mapped counts a range that was mapped, which is free of the device no longer.
 func (h *heap) mapped(addr, bytes uint64) {
-	h.handles.add(addr, bytes)
+	h.handles.add(addr, bytes, h.handles.next(h.shape.granularity, h.Free(), h.bfc.InShortage()))
 	h.calls().mapHandles += h.replay.costs.handles(bytes)
 	h.count(int64(bytes))
 }

@@ -20,6 +20,39 @@ func (p *replay) reclaim(device int32, wanted uint64) (unmapped uint64) {
 	return unmapped
 }
 
+// shortage tells the heaps of a device that it is short of memory, and frees the slack of their blocks, as the
+// hook does. changed is false if nothing is new in that.
+func (p *replay) shortage(device int32) (changed bool) {
+	changed = !p.shortages[device]
+	p.shortages[device] = true
+	p.each(func(h *heap) {
+		if h.shape.device != device {
+			return
+		}
+		h.bfc.Shortage()
+		if !h.shrunk && !h.paused && !h.shape.pool && h.born > 0 {
+			p.shrink(h)
+			changed = true
+		}
+	})
+	return changed
+}
+
+// shrink frees the slack of the blocks of a heap.
+func (p *replay) shrink(h *heap) {
+	h.shrunk = true
+	for i := range p.blocks {
+		b := &p.blocks[i]
+		if b.heap != h || b.pending {
+			continue
+		}
+		if block, err := h.bfc.Shrink(b.addr); err == nil {
+			p.c -= b.size - block.Size
+			b.size = block.Size
+		}
+	}
+}
+
 // newestFirst returns the heaps in the order in which the hook visits arenas: the one whose first
 // request was last comes first.
 func (p *replay) newestFirst() []*heap {
@@ -39,6 +72,7 @@ func (p *replay) newestFirst() []*heap {
 func (p *replay) others(device int32, bytes uint64) {
 	p.otherUsed[device] = bytes
 	if used, most := p.used[device], p.mostOf(device); used > most {
+		p.shortage(device)
 		p.reclaim(device, used-most+p.granularity)
 	}
 }

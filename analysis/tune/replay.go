@@ -24,6 +24,7 @@ type replay struct {
 	// By device, in bytes: its memory, 0 if not known; what arenas have mapped; the maximum of that;
 	// what others than the arenas use.
 	totals, used, most, otherUsed map[int32]uint64
+	shortages                     map[int32]bool // devices that have been short of memory
 	granularity                   uint64
 
 	t, c, r  uint64 // now, of all devices
@@ -33,7 +34,8 @@ type replay struct {
 	reclaiming bool // it unmaps free memory because it lacks memory
 	took       bool // it has unmapped pages, so that it waits for the device
 
-	current figures // of the iteration under way
+	observe func(seq int64, reserved uint64) // nil, or that of Options
+	current figures                          // of the iteration under way
 	trail   trail
 	refused int64
 }
@@ -66,12 +68,13 @@ type placed struct {
 	heap            *heap // nil if the request was refused
 	addr            uint64
 	size, requested uint64
+	pending         bool // it is in neither sum
 }
 
 func newReplay(policy bfc.Policy, costs *Costs, limit uint64) *replay {
 	return &replay{
 		policy: policy, costs: costs, limit: limit, limited: limit > 0,
-		totals: map[int32]uint64{}, used: map[int32]uint64{}, most: map[int32]uint64{}, otherUsed: map[int32]uint64{}, lastTime: -1,
+		shortages: map[int32]bool{}, totals: map[int32]uint64{}, used: map[int32]uint64{}, most: map[int32]uint64{}, otherUsed: map[int32]uint64{}, lastTime: -1,
 	}
 }
 
@@ -89,6 +92,8 @@ func (p *replay) step(o *op) {
 		p.begin(o)
 	case opAlloc:
 		p.alloc(o)
+	case opPend:
+		p.pend(o)
 	case opFree:
 		p.free(o)
 	case opMark:
@@ -107,6 +112,9 @@ func (p *replay) step(o *op) {
 		p.otherUsed[o.arena] = o.bytes
 	case opRefused:
 		p.refusedThen(o)
+	}
+	if p.observe != nil && (o.kind == opAlloc || o.kind == opPend || o.kind == opFree || o.kind == opRefused) {
+		p.observe(o.seq, p.r)
 	}
 }
 
@@ -140,13 +148,14 @@ func (p *replay) alloc(o *op) {
 		p.refused++
 		return
 	}
-	p.blocks[o.slot] = placed{h, block.Addr, block.Size, block.Requested}
+	p.blocks[o.slot] = placed{heap: h, addr: block.Addr, size: block.Size, requested: block.Requested}
 	p.t += block.Requested
 	p.c += block.Size
 	p.peak()
 }
 
-// request makes a request of a heap, and makes it once more if free memory could be unmapped for it.
+// request makes a request of a heap, and makes it again as the hook does: first when as much memory was
+// unmapped as it can need, then all that is free, and once more if the heap grew in vain.
 func (p *replay) request(h *heap, bytes uint64) (bfc.Block, bool) {
 	if h.born == 0 {
 		p.births++
@@ -154,9 +163,15 @@ func (p *replay) request(h *heap, bytes uint64) (bfc.Block, bool) {
 	}
 	p.inRequest, p.took = true, false
 	block, ok := h.bfc.Alloc(bytes)
-	if !ok && p.reclaim(h.shape.device, bytes+h.shape.granularity) > 0 {
+	wanted := bytes + h.shape.granularity
+	for round := 0; round < 3 && !ok; round++ {
+		changed := p.shortage(h.shape.device)
+		if p.reclaim(h.shape.device, wanted) == 0 && !changed {
+			break
+		}
 		p.took = true
 		block, ok = h.bfc.Alloc(bytes)
+		wanted = math.MaxInt64
 	}
 	p.inRequest = false
 	if p.took {
@@ -183,6 +198,15 @@ func (p *replay) peak() {
 	f.t, f.c, f.r = max(f.t, p.t), max(f.c, p.c), max(f.r, p.r)
 }
 
+// pend subtracts a block that other streams may still use from what is live.
+func (p *replay) pend(o *op) {
+	if b := &p.blocks[o.slot]; b.heap != nil && !b.heap.paused && !b.pending {
+		b.pending = true
+		p.t -= b.requested
+		p.c -= b.size
+	}
+}
+
 func (p *replay) free(o *op) {
 	block := p.blocks[o.slot]
 	p.blocks[o.slot] = placed{}
@@ -191,7 +215,7 @@ func (p *replay) free(o *op) {
 	}
 	// It cannot fail: the slot held a block of the heap.
 	_, _ = block.heap.bfc.Free(block.addr)
-	if !block.heap.paused { // the blocks of a paused heap are in neither sum
+	if !block.heap.paused && !block.pending { // the blocks of a paused heap are in neither sum
 		p.t -= block.requested
 		p.c -= block.size
 	}
@@ -259,7 +283,7 @@ func (p *replay) resume(h *heap) {
 // liveIn sums the live blocks of a heap. It visits all blocks, since pauses are rare.
 func (p *replay) liveIn(h *heap) (t, c uint64) {
 	for i := range p.blocks {
-		if b := &p.blocks[i]; b.heap == h {
+		if b := &p.blocks[i]; b.heap == h && !b.pending {
 			t += b.requested
 			c += b.size
 		}

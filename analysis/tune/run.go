@@ -30,6 +30,9 @@ type Options struct {
 	Text func(context int32) string
 	// Workers replay side by side; 0 is one for each core.
 	Workers int
+	// Observe, if set, is called after each request and free with the event's number and the bytes that all
+	// devices have mapped under the first policy.
+	Observe func(seq int64, reserved uint64)
 }
 
 // Result is what all policies would have taken.
@@ -55,6 +58,9 @@ func Run(ctx context.Context, src Source, o Options) (*Result, error) {
 	replays := make([]*replay, len(o.Policies))
 	for i, policy := range o.Policies {
 		replays[i] = newReplay(policy, &o.Costs, o.Limit)
+	}
+	if len(replays) > 0 {
+		replays[0].observe = o.Observe
 	}
 	crew := newCrew(replays, o.Workers)
 	f := newFeed(o.Text)
@@ -130,6 +136,7 @@ func (c *crew) feed(ctx context.Context, src Source, f *feed) error {
 		}
 		batch, err := src.Next()
 		if err == io.EOF {
+			c.give(f.flush(nil))
 			return nil
 		}
 		if err != nil {
@@ -143,10 +150,23 @@ func (c *crew) feed(ctx context.Context, src Source, f *feed) error {
 				return fmt.Errorf("the trace cannot be replayed: %w", err)
 			}
 		}
-		l.readers.Store(int32(len(c.work)))
-		for _, work := range c.work {
-			work <- l
-		}
+		c.hand(l)
+	}
+}
+
+// give has the last steps replayed by all.
+func (c *crew) give(ops []op) {
+	if len(ops) > 0 {
+		l := <-c.loads
+		l.ops = append(l.ops[:0], ops...)
+		c.hand(l)
+	}
+}
+
+func (c *crew) hand(l *load) {
+	l.readers.Store(int32(len(c.work)))
+	for _, work := range c.work {
+		work <- l
 	}
 }
 

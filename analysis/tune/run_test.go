@@ -275,8 +275,11 @@ func TestEventsOfAJob(t *testing.T) {
 		{"the recorded limit", newJob().arena(0, 8*mib, mainArena).alloc(0, 1, 6*mib).alloc(0, 2, 6*mib), "double classic never", 0, 8, 8, 1},
 		{"what is free elsewhere makes room", newJob().arena(0, 1<<40, mainArena).arenaOf(7, 1, side).alloc(1, 1, 6*mib).free(1, 1).alloc(0, 1, 6*mib), "needed always never", 8 * mib, 6, 6, 0},
 		{"but not what is of a pool", newJob().arena(0, 1<<40, mainArena).arena(1, 1<<40, pool).alloc(1, 1, 6*mib).free(1, 1).alloc(0, 1, 6*mib), "needed always never", 8 * mib, 6, 6, 1},
+		{"handles are small where there is little room", newJob().arena(0, 1<<40, mainArena).arenaOf(7, 1, side).alloc(1, 1, 34*mib).free(1, 1).alloc(0, 1, 6*mib), "double classic never", 36 * mib, 34, 32, 0},
 		// Of 34 MiB that are free the last handle, of 2 MiB, does not do; the one before has 32.
-		{"whole handles make room", newJob().arena(0, 1<<40, mainArena).arenaOf(7, 1, side).alloc(1, 1, 34*mib).free(1, 1).alloc(0, 1, 6*mib), "double classic never", 36 * mib, 34, 8, 0},
+		{"whole handles make room", newJob().arena(0, 1<<40, mainArena).arenaOf(7, 1, side).alloc(1, 1, 34*mib).free(1, 1).alloc(0, 1, int64(66*gib)-34*mib).alloc(0, 2, 6*mib),
+			"step:2097152 classic never", 66 * gib, 66 << 10, 66<<10 - 28, 0},
+		{"slack makes room", newJob().arena(0, 1<<40, mainArena).alloc(0, 1, 14*mib).free(0, 1).alloc(0, 2, 8*mib).alloc(0, 3, 4*mib), "double classic never", 14 * mib, 14, 14, 0},
 		{"the device is full", newJob().device(8*mib).alloc(0, 1, 6*mib).alloc(0, 2, 6*mib), "needed always never", 0, 6, 6, 1},
 		{"others have most of it", newJob().device(8*mib).event(trace.KindExternalAlloc, trace.NoArena, trace.Event{Addr: 9, Requested: 6 * mib}).alloc(0, 1, 4*mib).
 			event(trace.KindExternalFree, trace.NoArena, trace.Event{Addr: 9}).alloc(0, 2, 4*mib), "needed always never", 0, 4, 4, 1},

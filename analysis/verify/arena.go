@@ -188,6 +188,28 @@ func (a *arena) attempt(e *trace.Event) *Mismatch {
 	return nil
 }
 
+// shortage takes the shortage event of an arena, of which it has one at most.
+func (a *arena) shortage(e *trace.Event) *Mismatch {
+	if len(a.script.events) > 0 || a.heap.InShortage() {
+		return atEvent(e, "it in an arena that is at rest and not in a shortage", "a shortage")
+	}
+	a.heap.Shortage()
+	return nil
+}
+
+// shrink replays a shrink event.
+func (a *arena) shrink(e *trace.Event) *Mismatch {
+	addr := uint64(e.Addr)
+	if len(a.script.events) > 0 || a.paused || a.shared[addr] || !a.heap.InShortage() {
+		return atEvent(e, "it for a live block of an arena that is in a shortage, at rest and not paused", "a shrink")
+	}
+	block, err := a.heap.Shrink(addr)
+	if err != nil {
+		return atEvent(e, "the address of a block in use with slack", fmt.Sprintf("%#x", addr))
+	}
+	return agree(e, block)
+}
+
 // restore replays a restore event.
 func (a *arena) restore(e *trace.Event) *Mismatch {
 	if len(a.script.events) > 0 {

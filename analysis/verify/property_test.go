@@ -13,6 +13,7 @@ import (
 // drawJob is a job of up to three arenas of any policy, on devices that refuse at random.
 func drawJob(t *rapid.T, tb testing.TB) *job {
 	j := newJob()
+	j.counts = rapid.Bool().Draw(t, "counts pages")
 	r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
 	for range rapid.IntRange(1, 3).Draw(t, "arenas") {
 		options := bfc.Options{
@@ -108,7 +109,7 @@ func TestHostile(t *testing.T) {
 			e := &j.events[rapid.IntRange(0, len(j.events)-1).Draw(rt, "at")]
 			switch rapid.IntRange(0, 6).Draw(rt, "what") {
 			case 0:
-				e.Kind = trace.Kind(rapid.IntRange(0, 30).Draw(rt, "kind"))
+				e.Kind = trace.Kind(rapid.IntRange(0, 34).Draw(rt, "kind"))
 			case 1:
 				e.Addr = number.Draw(rt, "addr")
 			case 2:
@@ -138,7 +139,7 @@ func FuzzReplay(f *testing.F) {
 		number := func(b byte) int64 { return int64(b&7) << (b >> 3 * 2) }
 		for ; len(data) >= 6; data = data[6:] {
 			events = append(events, trace.Event{
-				Seq: int64(len(events)), Kind: trace.Kind(data[0] % 30), Arena: int32(data[1]%4) - 1,
+				Seq: int64(len(events)), Kind: trace.Kind(data[0] % 35), Arena: int32(data[1]%4) - 1,
 				Addr: number(data[2]), Requested: number(data[3]), Provided: number(data[4]),
 				Stream: int64(data[5] % 2), Context: int32(data[5] >> 1 % 2),
 			})

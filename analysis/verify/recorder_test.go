@@ -22,6 +22,7 @@ type job struct {
 	events []trace.Event
 	texts  []string
 	heaps  []*heap
+	counts bool // pages, once a request has failed
 }
 
 func newJob() *job { return &job{texts: []string{""}} }
@@ -48,6 +49,7 @@ type heap struct {
 	collects bool
 	trims    bool
 	missing  map[uint64]bool // pages that are unmapped
+	pending  map[uint64]bool // blocks whose free waits for other streams
 	trimming bool            // what it does is for no request
 }
 
@@ -55,7 +57,7 @@ func (j *job) heap(t testing.TB, options bfc.Options, device bfc.DeviceOptions) 
 	t.Helper()
 	device.Base = uint64(len(j.heaps)+1) << 42
 	h := &heap{Device: bfc.NewDevice(device), job: j, id: int32(len(j.heaps)), stream: int64(7 * len(j.heaps)),
-		physical: device.Physical, collects: options.GarbageCollection, trims: options.Trim.When != bfc.TrimNever, missing: map[uint64]bool{}}
+		physical: device.Physical, collects: options.GarbageCollection, trims: options.Trim.When != bfc.TrimNever, missing: map[uint64]bool{}, pending: map[uint64]bool{}}
 	a, err := bfc.New(options, h)
 	if err != nil {
 		t.Fatal(err)
@@ -168,12 +170,34 @@ func (h *heap) alloc(size uint64) uint64 {
 		if attempt == 0 {
 			h.add(trace.Event{Kind: trace.KindReclaim, Requested: int64(size)})
 			for _, other := range h.job.heaps {
+				if h.job.counts {
+					other.shortage()
+				}
 				other.unmapFree(1)
 			}
 		}
 	}
 	h.add(trace.Event{Kind: trace.KindOOM, Requested: int64(size)})
 	return 0
+}
+
+// shortage says that the device is short of memory, and frees the slack of live blocks.
+func (h *heap) shortage() {
+	if !h.a.InShortage() {
+		h.a.Shortage()
+		h.add(trace.Event{Kind: trace.KindShortage})
+	}
+	for _, r := range h.a.Regions() {
+		for _, c := range r.Chunks {
+			addr := r.Addr + c.Offset
+			if c.Free() || h.pending[addr] {
+				continue
+			}
+			if _, err := h.a.Shrink(addr); err == nil {
+				h.event(trace.KindShrink, addr)
+			}
+		}
+	}
 }
 
 // unmapFree unmaps every third of the first free pages, from the n-th on, unless
@@ -233,10 +257,14 @@ func (h *heap) free(addr uint64) {
 }
 
 // freeLater is a free that waits for other streams; done ends the waiting.
-func (h *heap) freeLater(addr uint64) { h.event(trace.KindFree, addr) }
+func (h *heap) freeLater(addr uint64) {
+	h.event(trace.KindFree, addr)
+	h.pending[addr] = true
+}
 
 func (h *heap) done(addr uint64) {
 	h.event(trace.KindFreeDone, addr)
+	delete(h.pending, addr)
 	h.a.Free(addr)
 }
 

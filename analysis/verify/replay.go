@@ -53,7 +53,7 @@ func (r *replayer) step(e *trace.Event, strings *trace.Strings) *Mismatch {
 		}
 		return a.pause(e, strings.Text(e.Context))
 	case trace.KindAlloc, trace.KindFree, trace.KindFreeDone, trace.KindStreamUse, trace.KindOOM, trace.KindRestore,
-		trace.KindMap, trace.KindUnmap, trace.KindGrowFailed, trace.KindMapFailed, trace.KindDeviceUsed:
+		trace.KindMap, trace.KindUnmap, trace.KindGrowFailed, trace.KindMapFailed, trace.KindDeviceUsed, trace.KindShortage, trace.KindShrink:
 	default:
 		return nil
 	}
@@ -64,7 +64,9 @@ func (r *replayer) step(e *trace.Event, strings *trace.Strings) *Mismatch {
 	if a == nil {
 		return wrong
 	}
-	if e.Kind != trace.KindUnmap && e.Kind != trace.KindFreeDone {
+	switch e.Kind {
+	case trace.KindUnmap, trace.KindFreeDone, trace.KindShortage, trace.KindShrink: // of a reclaim
+	default:
 		delete(r.reclaiming, e.Device)
 	}
 	switch e.Kind {
@@ -78,6 +80,10 @@ func (r *replayer) step(e *trace.Event, strings *trace.Strings) *Mismatch {
 		return a.use(e)
 	case trace.KindRestore:
 		return count(&r.allocs, a.restore(e))
+	case trace.KindShortage:
+		return a.shortage(e)
+	case trace.KindShrink:
+		return a.shrink(e)
 	case trace.KindOOM:
 		return a.attempt(e)
 	case trace.KindUnmap:
@@ -150,7 +156,7 @@ func (r *replayer) releaseArena(e *trace.Event) *Mismatch {
 }
 
 // reclaim ends the attempt of its arena, if it has one. Unmaps of any arena of the device may follow,
-// and ends of pending blocks. The hook holds the device's lock until the reclaim ends, so that any
+// ends of pending blocks, shortages and shrinks. The hook holds the device's lock until the reclaim ends, so that any
 // other event of ours there comes behind it. Its end is no event: a wrong trim right behind it cannot be
 // distinguished from it. A reclaim event is also written when the framework is asked to free memory; that
 // unmaps nothing by itself.

@@ -54,15 +54,25 @@ static bool ask_framework(struct arena *arena, uint64_t size) {
   return true;
 }
 
+// Allocates again after a failure, as long as memory can be reclaimed for it: first as much as the request can
+// need, then all that is free, and once more if the arena grew in vain.
+static bool allocate_reclaiming(struct arena *arena, uint64_t size, uint32_t context, struct bfc_block *block) {
+  bool retry = true;
+  for (int round = 0; retry && round < 3; round++) {
+    const uint64_t wanted = round == 0 ? reclaim_lack(arena->gpu, size) : UINT64_MAX;
+    reclaim(arena->gpu, arena, size, wanted, "request", &retry);
+    if (retry && arena_alloc(arena, size, context, block)) return true;
+  }
+  return false;
+}
+
 // Allocates; after a failure again when memory was reclaimed, and again after the framework freed some.
 static bool allocate(struct arena *arena, uint64_t size, struct bfc_block *block) {
   const uint32_t context = context_get();
   if (arena_alloc(arena, size, context, block)) return true;
-  bool retry;
   arena->gpu->stats.retries++;
-  reclaim(arena->gpu, arena, size, size + arena->gpu->vmm.granularity, "request", &retry);
-  if (retry && arena_alloc(arena, size, context, block)) return true;
-  if (ask_framework(arena, size) && arena_alloc(arena, size, context, block)) return true;
+  if (allocate_reclaiming(arena, size, context, block)) return true;
+  if (ask_framework(arena, size) && (arena_alloc(arena, size, context, block) || allocate_reclaiming(arena, size, context, block))) return true;
   arena->gpu->stats.ooms++;
   arena_event(arena, MEMPROF_OOM, 0, size, 0, context);
   oom_explain(arena, size);

@@ -70,7 +70,7 @@ func forArena(t *testing.T, program string) {
 			fmt.Fprintf(&in, "%s stream=%d pool=%d tag=%d small=%d graphs=%d total=%d granularity=%d\n", p.HookOptions(),
 				truth(a.OtherStream), truth(a.Pool), truth(a.Tag), truth(a.Small), truth(a.Graphs), a.Total, a.Granularity)
 			got := p.ForArena(a)
-			fmt.Fprintf(&want, "  %s limit=%d handle=%d reservation=%d unmaps=%d\n", got.Fields(), got.Limit, got.Handle, got.Reservation, truth(got.Unmaps))
+			fmt.Fprintf(&want, "  %s limit=%d handle=%d reservation=%d unmaps=%d fine=%d\n", got.Fields(), got.Limit, got.Handle, got.Reservation, truth(got.Unmaps), truth(got.Fine))
 		}
 	}
 	comparePolicies(t, program, in.String(), want.String())

@@ -9,6 +9,7 @@
 
 #include "arena/graph_memory.h"
 #include "arena/policy.h"
+#include "arena/shortage.h"
 #include "base/hook.h"
 #include "base/options.h"
 #include "base/problem.h"
@@ -165,10 +166,6 @@ void gpu_mapped(struct gpu *gpu, int64_t amount) {
   if (gpu->mapped > gpu->most_mapped) gpu->most_mapped = gpu->mapped;
 }
 
-bool gpu_allows(const struct gpu *gpu, uint64_t bytes) {
-  return gpu->limit == 0 || (gpu->mapped <= gpu->limit && bytes <= gpu->limit - gpu->mapped);
-}
-
 static void (*_Atomic observer)(int device, void *stream, uint64_t addr, uint64_t bytes, int mapped);
 
 void memprof_set_mapping_observer(void (*wanted)(int device, void *stream, uint64_t addr, uint64_t bytes, int mapped)) {
@@ -183,13 +180,6 @@ static void write_mapping(const struct arena *arena, enum memprof_kind kind, uin
   own_calls_begin();  // its CUDA calls are not the job's, and must not wait for the lock held here
   observe(arena->gpu->vmm.device, arena->stream, addr, provided, kind == MEMPROF_MAP);
   own_calls_end();
-}
-
-// Whether the device has so much free. Asked first, since creating handles until the driver refuses
-// would be slow.
-static bool device_has(const struct gpu *gpu, uint64_t bytes) {
-  uint64_t free_bytes, total;
-  return !driver_memory(gpu->vmm.device, &free_bytes, &total) || free_bytes >= bytes;
 }
 
 static void count_mapped(struct arena *arena, int64_t bytes, int64_t handles) {
@@ -214,7 +204,7 @@ void arena_mapping(struct arena *arena, enum memprof_kind kind, uint64_t addr, u
 static bool has_source(const struct arena *arena) { return source_of(arena) != NULL; }
 
 static bool get_memory(struct arena *arena, uint64_t bytes, uint64_t *addr) {
-  if (!gpu_allows(arena->gpu, bytes) || !device_has(arena->gpu, bytes)) return false;
+  if (!arena_prepare(arena, bytes)) return false;
   return has_source(arena) ? source_grow(arena, bytes, addr) : vmm_grow(&arena->vmm, bytes, addr);
 }
 
@@ -235,7 +225,7 @@ static bool map(void *self, uint64_t addr, uint64_t bytes) {
   struct arena *arena = self;
   const int64_t handles = arena->vmm.created;
   // Only the source can map its memory.
-  if (has_source(arena) || !gpu_allows(arena->gpu, bytes) || !device_has(arena->gpu, bytes) || !vmm_map(&arena->vmm, addr, bytes)) {
+  if (has_source(arena) || !arena_prepare(arena, bytes) || !vmm_map(&arena->vmm, addr, bytes)) {
     arena_event(arena, MEMPROF_MAP_FAILED, addr, bytes, 0, 0);
     return false;
   }
@@ -256,7 +246,7 @@ void arena_unmapped(struct arena *arena, uint64_t addr, uint64_t bytes, int64_t 
 
 bool arena_map_ahead(struct arena *arena, uint64_t addr, uint64_t bytes) {
   const int64_t handles = arena->vmm.created;
-  if (has_source(arena) || !gpu_allows(arena->gpu, bytes) || !device_has(arena->gpu, bytes) || !bfc_remap(arena->bfc, addr, bytes)) return false;
+  if (has_source(arena) || !arena_prepare(arena, bytes) || !bfc_remap(arena->bfc, addr, bytes)) return false;
   if (!vmm_map(&arena->vmm, addr, bytes)) {
     bfc_unmap(arena->bfc, addr, bytes);
     return false;
@@ -354,6 +344,9 @@ static struct arena *make_arena(struct gpu *gpu, void *stream, uint64_t pool0, u
   arena->main = stream == NULL && !pooled && tag == NULL && !small;
   struct bfc_arena_policy policy;
   policy_of(arena, &policy);
+  const uint64_t page = gpu->vmm.granularity;
+  arena->handle = (policy.policy.handle + page - 1) & ~(page - 1);
+  arena->fine = policy.fine;
   if (!make_heap(arena, &policy)) {
     give_place(gpu, arena);
     return NULL;
@@ -362,6 +355,7 @@ static struct arena *make_arena(struct gpu *gpu, void *stream, uint64_t pool0, u
   arena->next = gpu->arenas;
   gpu->arenas = arena;
   describe(arena, &policy.policy, !has_source(arena));
+  shortage_join(arena);
   return arena;
 }
 

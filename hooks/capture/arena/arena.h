@@ -47,6 +47,9 @@ struct arena {
   struct vmm vmm;             // its mapped memory; unused if the pool has a source or a range
   struct source_grant *grants;  // memory of the pool's source
   size_t grant_count, grant_room;
+  uint64_t handle;          // bytes of a handle, at most
+  bool fine;                // handles are smaller where little of the device is free
+  bool shrunk;              // blocks have lost their slack, since the device is short of memory
   bool paused;              // nothing is mapped, and no request is served
   struct stretch *ranges;   // while paused: what resume maps
   size_t range_count;
@@ -74,6 +77,7 @@ struct gpu {
   uint64_t most_mapped;  // the greatest `mapped` so far
   uint64_t *late_frees;  // blocks to free when the request under way is over (source.h)
   size_t late_free_count, late_free_room;
+  bool shortage;         // it has been short of memory: see shortage.h
   bool waited;           // the request under way has waited for the device
   struct memprof_stats stats;
 };
@@ -141,6 +145,13 @@ void arena_mapping(struct arena *arena, enum memprof_kind kind, uint64_t addr, u
 
 // Maps unmapped free pages before a request needs them. False: the device or the limit has no room.
 bool arena_map_ahead(struct arena *arena, uint64_t addr, uint64_t bytes);
+
+// Sets the size of the handles that are mapped next, where `room` bytes of the device can be mapped.
+void arena_set_handle(struct arena *arena, uint64_t room);
+
+// Whether `bytes` more can be mapped, in handles whose size this sets. Asked before the driver is, since
+// creating handles until it refuses would be slow.
+bool arena_prepare(struct arena *arena, uint64_t bytes);
 
 // Counts free pages that the caller has unmapped as `handles` handles, and writes the event.
 void arena_unmapped(struct arena *arena, uint64_t addr, uint64_t bytes, int64_t handles);

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "arena/shortage.h"
 #include "base/array.h"
 #include "device/captures.h"
 #include "spool/spool.h"
@@ -101,17 +102,32 @@ void reclaim_all(struct arena *arena) {
   release_from(arena, UINT64_MAX, &given);
 }
 
-uint64_t reclaim(struct gpu *gpu, struct arena *arena, uint64_t requested, uint64_t wanted, const char *why, bool *retry) {
-  *retry = (anything_pending(gpu) || reclaimable(gpu) > 0 || pool_waits(gpu)) && captures_hold();
-  if (!*retry) return 0;
-  // Kernels may still use what was freed in stream order. This comes before the event, which announces
-  // a second attempt: there is none if the wait fails.
+// Waits for the device, since kernels may still use what was freed in stream order, and holds captures back.
+// False: it cannot be waited for, so that nothing can be unmapped; then captures are not held.
+static bool wait_for(struct gpu *gpu) {
+  if (!captures_hold()) return false;
   gpu->stats.syncs++;
-  *retry = driver_synchronize(gpu->vmm.device);
-  if (!*retry) {
-    captures_let();
-    return 0;
+  if (driver_synchronize(gpu->vmm.device)) return true;
+  captures_let();
+  return false;
+}
+
+static uint64_t release_free(struct gpu *gpu, uint64_t wanted) {
+  uint64_t given = 0;
+  for (struct arena *each = gpu->arenas; each != NULL && given < wanted; each = each->next) {
+    if (!pool_pins(each)) release_from(each, wanted, &given);
   }
+  return given;
+}
+
+uint64_t reclaim(struct gpu *gpu, struct arena *arena, uint64_t requested, uint64_t wanted, const char *why, bool *retry) {
+  const bool shortage = requested > 0 && shortage_due(gpu);
+  *retry = shortage || anything_pending(gpu) || reclaimable(gpu) > 0 || pool_waits(gpu);
+  if (!*retry) return 0;
+  // This comes before the event, which announces a second attempt: without the wait there may be none.
+  const bool waited = wait_for(gpu);
+  *retry = waited || shortage;
+  if (!*retry) return 0;
   spool_write(&(struct spool_event){
       .kind = MEMPROF_RECLAIM,
       .device = gpu->vmm.device,
@@ -120,21 +136,24 @@ uint64_t reclaim(struct gpu *gpu, struct arena *arena, uint64_t requested, uint6
       .requested = requested,
       .context = spool_string(why),
   });
-  for (struct arena *each = gpu->arenas; each != NULL; each = each->next) pending_poll(each, true);
-  pool_sweep(gpu);
+  for (struct arena *each = gpu->arenas; waited && each != NULL; each = each->next) pending_poll(each, true);
+  if (waited) pool_sweep(gpu);
+  if (shortage) shortage_begin(gpu);
+  if (!waited) return 0;
   captures_let();  // what was free when the device had finished may be unmapped during a capture
-  uint64_t given = 0;
-  for (struct arena *each = gpu->arenas; each != NULL && given < wanted; each = each->next) {
-    if (!pool_pins(each)) release_from(each, wanted, &given);
-  }
-  return given;
+  return release_free(gpu, wanted);
+}
+
+uint64_t reclaim_lack(const struct gpu *gpu, uint64_t bytes) {
+  const uint64_t above = gpu->limit != 0 && gpu->mapped > gpu->limit ? gpu->mapped - gpu->limit : 0;
+  return above + bytes + gpu->vmm.granularity;
 }
 
 bool reclaim_for_other_library(int device, uint64_t bytes) {
   struct gpu *gpu = gpu_existing(device);
   if (gpu == NULL) return false;
   uint64_t free_bytes, total;
-  driver_memory(device, &free_bytes, &total);
+  if (!driver_memory(device, &free_bytes, &total) || bytes > total) return false;
   bool retry;
   lock_take(&gpu->lock);
   // A page more than the device lacks, since the driver rounds the other library's request up.

@@ -23,6 +23,7 @@ void bfc_policy_for_arena(const struct bfc_policy *policy, const struct bfc_aren
       .policy = *policy,
       .reservation = OTHER_RESERVATION < arena->total ? OTHER_RESERVATION : arena->total,
       .unmaps = !apart && policy->growth == BFC_NEEDED,
+      .fine = policy->handle == 0 && !arena->tag,
   };
   struct bfc_policy *own = &out->policy;
   own->handle = handle_of(policy, arena);

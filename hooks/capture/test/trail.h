@@ -194,6 +194,12 @@ static inline void audit_event(struct audit *audit, const struct memprof_record 
       audit_add(&audit->blocks, &audit->block_count, &audit->block_room, range);
       audit->live += range.bytes;
       break;
+    case MEMPROF_SHRINK:
+      block = audit_block(audit, record);
+      CHECK(!block->freed && range.requested == block->requested && range.bytes >= range.requested && range.bytes < block->bytes);
+      audit->live -= block->bytes - range.bytes;
+      block->bytes = range.bytes;
+      break;
     case MEMPROF_STREAM_USE:
       block = audit_block(audit, record);
       CHECK(!block->freed);

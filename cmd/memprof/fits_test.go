@@ -1,0 +1,155 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"path/filepath"
+	"testing"
+
+	"github.com/memprof/memprof/analysis/caching"
+	"github.com/memprof/memprof/trace"
+)
+
+var fitsAll = flag.Bool("fits-all", false, "TestFits runs all recordings of samples/, not only the quick ones")
+
+// card is how many bytes of a device a job needs under torch's own allocator, with those of other libraries.
+type card struct {
+	native     uint64 // with segments of cudaMalloc
+	expandable uint64 // with expandable segments, or 1.03 times the requested bytes where that is more
+}
+
+// ofTorch replays a recording's requests through models of torch's allocator.
+type ofTorch struct {
+	*caching.Allocator
+	blocks map[place]*caching.Block
+}
+
+type place struct {
+	arena int32
+	addr  int64
+}
+
+func newOfTorch(expandable bool) *ofTorch {
+	const total = 140 << 30
+	settings := caching.DefaultSettings()
+	settings.Expandable = expandable
+	return &ofTorch{
+		Allocator: caching.New(caching.Options{Settings: settings, Total: total, Version: caching.Torch211}, caching.NewDriver(total)),
+		blocks:    map[place]*caching.Block{},
+	}
+}
+
+func (o *ofTorch) add(e *trace.Event) error {
+	at := place{e.Arena, e.Addr}
+	b := o.blocks[at]
+	switch {
+	case e.Kind == trace.KindAlloc:
+		b, err := o.Malloc(uint64(e.Requested), uint64(e.Stream))
+		o.blocks[at] = b
+		return err
+	case b == nil:
+	case e.Kind == trace.KindFree && !o.Free(b):
+		delete(o.blocks, at)
+	case e.Kind == trace.KindFreeDone:
+		o.Complete(b)
+		delete(o.blocks, at)
+	case e.Kind == trace.KindStreamUse:
+		o.RecordStream(b, uint64(e.Stream))
+	}
+	return nil
+}
+
+// others sums the device memory of other libraries, as the simulated device rounds it.
+type others struct {
+	bytes map[int64]uint64
+	sum   uint64
+}
+
+func (o *others) add(e *trace.Event, context string) {
+	switch fields := trace.ParseContext(e.Kind, context); {
+	case e.Kind == trace.KindExternalFree:
+		o.sum -= o.bytes[e.Addr]
+		delete(o.bytes, e.Addr)
+	case e.Kind == trace.KindExternalAlloc && !fields.Is("host") && !fields.Is("managed"):
+		unit := uint64(64 << 10)
+		if e.Requested >= 2<<20 {
+			unit = 2 << 20
+		}
+		o.bytes[e.Addr] = (uint64(e.Requested) + unit - 1) &^ (unit - 1)
+		o.sum += o.bytes[e.Addr]
+	}
+}
+
+// cardOf is what the job of a recording needs under torch's own allocator.
+func cardOf(t *testing.T, path string) (c card) {
+	t.Helper()
+	run, err := trace.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	process := run.Processes[0]
+	reader, err := process.NewReader()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	native, expandable := newOfTorch(false), newOfTorch(true)
+	others := others{bytes: map[int64]uint64{}}
+	for {
+		batch, err := reader.Next()
+		if errors.Is(err, io.EOF) {
+			return c
+		}
+		for i := 0; err == nil && i < batch.Len(); i++ {
+			e := batch.Event(i)
+			others.add(&e, process.Strings().Text(e.Context))
+			err = errors.Join(native.add(&e), expandable.add(&e))
+			segments, requested := expandable.Stats().Reserved.Now, expandable.Stats().Requested.Now
+			c.native = max(c.native, native.Stats().Reserved.Now+others.sum)
+			c.expandable = max(c.expandable, max(segments, requested*103/100)+others.sum)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// fits reruns a recording on a simulated device of so many bytes under the default policy: all requests
+// succeed, and the new recording verifies.
+func (b *bench) fits(path string, bytes uint64) {
+	b.Helper()
+	b.record("fits", "--force", "--sim-memory", fmt.Sprint(bytes), "--", "memprof", "rerun", path)
+	b.mustExit(0, "verify", b.path("fits"))
+}
+
+// TestFits reruns recordings on cards that are just large enough for torch's own allocator, with and
+// without expandable segments: what fits without memprof fits with it.
+func TestFits(t *testing.T) {
+	names := []string{"alexnet", "gpt2", "zoo/googlenet", "zoo/squeezenet1_1"}
+	if *fitsAll {
+		names = []string{"alexnet", "resnet50", "gpt2"}
+		zoo, _ := filepath.Glob("../../samples/zoo/*")
+		for _, path := range zoo {
+			names = append(names, "zoo/"+filepath.Base(path))
+		}
+		if len(names) != 20 {
+			t.Fatalf("%d recordings, want 20", len(names))
+		}
+	}
+	b := newBench(t)
+	for _, name := range names {
+		path, err := filepath.Abs(filepath.Join("../../samples", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		card := cardOf(t, path)
+		t.Run(name, func(t *testing.T) {
+			t.Logf("%d MiB natively, %d with expandable segments", card.native>>20, card.expandable>>20)
+			own := &bench{T: t, job: b.job, cache: b.cache, dir: t.TempDir()}
+			own.fits(path, card.native)
+			own.fits(path, card.expandable)
+		})
+	}
+}

@@ -1,0 +1,31 @@
+// room.c - how much more can be mapped on a device, and in which handles.
+#include "arena/arena.h"
+
+bool gpu_allows(const struct gpu *gpu, uint64_t bytes) {
+  return gpu->limit == 0 || (gpu->mapped <= gpu->limit && bytes <= gpu->limit - gpu->mapped);
+}
+
+// How many bytes can be mapped: what the limit leaves of the device's free memory.
+static uint64_t room(const struct gpu *gpu) {
+  uint64_t free_bytes, total;
+  const bool known = driver_memory(gpu->vmm.device, &free_bytes, &total);
+  const uint64_t left = gpu->limit == 0 ? UINT64_MAX : gpu->limit > gpu->mapped ? gpu->limit - gpu->mapped : 0;
+  return known && free_bytes < left ? free_bytes : left;
+}
+
+// What is mapped in large handles can only be unmapped in them. So the less room there is, the smaller they
+// are: filling a card of 140 GiB takes some 13,000 handles, where all of 32 MiB would be 4,500.
+enum { HANDLES_IN_ROOM = 2048 };
+
+void arena_set_handle(struct arena *arena, uint64_t room) {
+  const uint64_t page = arena->gpu->vmm.granularity;
+  uint64_t bytes = arena->gpu->shortage ? page : arena->handle;
+  while (arena->fine && bytes > page && bytes > room / HANDLES_IN_ROOM) bytes /= 2;
+  arena->vmm.handle_bytes = bytes;
+}
+
+bool arena_prepare(struct arena *arena, uint64_t bytes) {
+  const uint64_t left = room(arena->gpu);
+  arena_set_handle(arena, left);
+  return bytes <= left;
+}

@@ -1,0 +1,174 @@
+// shortage.c - a device that is short of memory: pages go where they are needed, and nothing is refused
+// before the pages that blocks touch exceed the device.
+#define _GNU_SOURCE
+#include "gpu.h"
+#include "memprof.h"
+#include "trail.h"
+
+enum { BLOCKS = 12, POSITIONS = 48, STRIDE = 64 << 10 };
+
+int cuStreamBeginCapture_v2(void *stream, int mode);
+int cuStreamEndCapture(void *stream, void **graph);
+
+struct block {
+  unsigned char *start, pattern;
+  uint64_t bytes;
+};
+
+static bool fill(struct block *block, uint64_t bytes, void *stream) {
+  static unsigned char pattern;
+  *block = (struct block){memprof_malloc(bytes, 0, stream), ++pattern, bytes};
+  for (uint64_t i = 0; block->start != NULL && i < bytes; i += STRIDE) block->start[i] = pattern;
+  return block->start != NULL;
+}
+
+static void empty(struct block *block) {
+  for (uint64_t i = 0; block->start != NULL && i < block->bytes; i += STRIDE) CHECK_EQUAL(block->start[i], block->pattern);
+  memprof_free(block->start, 0, 0, NULL);
+  block->start = NULL;
+}
+
+static struct memprof_stats stats(void) {
+  struct memprof_stats now;
+  memprof_get_stats(0, &now);
+  return now;
+}
+
+// The trail, after asking whether it agrees with the counters.
+static struct trail agreed(void) {
+  const struct trail trail = trail_read(getpid(), 0);
+  const struct audit audit = trail_audit(&trail);
+  const struct memprof_stats now = stats();
+  CHECK_EQUAL(audit.reserved, now.reserved_bytes.current);
+  CHECK_EQUAL(audit.live, now.allocated_bytes.current);
+  CHECK_EQUAL(audit.live + audit.pending, now.active_bytes.current);
+  CHECK_EQUAL(now.inactive_bytes.current, now.reserved_bytes.current - now.active_bytes.current);
+  return trail;
+}
+
+// All of the card: 20 MiB in the main arena, then 44 in one arena after the other.
+static void test_pages_wander(void) {
+  gpu_start();
+  void *stream = gpu_stream();
+  struct block kept, large, small;
+  CHECK(fill(&kept, 20 * MiB, NULL));
+  CHECK(fill(&large, 44 * MiB, stream));
+  for (int i = 0; i < 4; i++) {
+    empty(&large);
+    CHECK(fill(&large, 44 * MiB, i % 2 == 0 ? NULL : stream));
+    CHECK_EQUAL(gpu_free(), 0);
+  }
+  CHECK(!fill(&small, 1, NULL));
+  CHECK_EQUAL(stats().ooms, 1);
+  empty(&large), empty(&kept);
+  agreed();
+}
+
+// A page is lacking that the slack of a block has.
+static void test_slack_is_freed(void) {
+  gpu_start();
+  struct block first, second, third;
+  CHECK(fill(&first, 14 * MiB, NULL));
+  empty(&first);
+  CHECK(fill(&first, 8 * MiB, NULL));
+  CHECK_EQUAL(stats().allocated_bytes.current, 14 * MiB);
+  CHECK(fill(&second, 8 * MiB, NULL));
+  CHECK_EQUAL(stats().allocated_bytes.current, 16 * MiB);
+  struct trail trail = agreed();
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_SHORTAGE), 1);
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_SHRINK), 1);
+  const struct memprof_record *shrunk = trail_event(&trail, MEMPROF_SHRINK, 0);
+  CHECK_EQUAL(shrunk->addr, (uintptr_t)first.start);
+  CHECK_EQUAL(shrunk->requested, 8 * MiB);
+  CHECK_EQUAL(shrunk->provided, 8 * MiB);
+  empty(&first);
+  CHECK(fill(&third, 8 * MiB - 256, gpu_stream()));  // a new arena is told, too
+  trail = agreed();
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_SHORTAGE), 2);
+  empty(&second), empty(&third);
+  agreed();
+}
+
+// Unmapping needs a wait, which would end the capture: the request fails, and the capture does not.
+static void test_nothing_is_unmapped_in_a_capture(void) {
+  gpu_start();
+  void *stream = gpu_stream(), *graph;
+  struct block free_one, wanted;
+  CHECK(fill(&free_one, 40 * MiB, NULL));
+  empty(&free_one);
+  CHECK_EQUAL(cuStreamBeginCapture_v2(stream, 0), 0);
+  CHECK(!fill(&wanted, 30 * MiB, stream));
+  CHECK(fill(&wanted, 24 * MiB, stream));  // what is free of the device
+  CHECK_EQUAL(cuStreamEndCapture(stream, &graph), 0);
+  struct trail trail = agreed();
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_UNMAP), 0);
+  empty(&wanted);
+  CHECK(fill(&wanted, 64 * MiB, stream));
+  empty(&wanted);
+  agreed();
+}
+
+// A limit counts as the device does, also one that is below what is mapped.
+static void test_limit(void) {
+  gpu_start();
+  struct block kept, large, small;
+  CHECK(fill(&kept, 20 * MiB, NULL));
+  CHECK(fill(&large, 100 * MiB, gpu_stream()));
+  empty(&large);
+  memprof_set_limit(0, 64 * MiB);
+  CHECK(fill(&large, 44 * MiB, NULL));
+  CHECK_EQUAL(stats().reserved_bytes.current, 64 * MiB);
+  CHECK(!fill(&small, 1, NULL));
+  empty(&large), empty(&kept);
+  agreed();
+}
+
+// A driver call fails, once. A request may fail for it; nothing else may be wrong, and what is free at the
+// end can be had.
+static void scenario(void) {
+  gpu_start();
+  void *streams[] = {NULL, gpu_stream()};
+  struct block blocks[BLOCKS] = {0};
+  for (uint64_t i = 0; i < 40; i++) {
+    struct block *block = &blocks[i * 7 % BLOCKS];
+    if (block->start != NULL)
+      empty(block);
+    else
+      fill(block, (1 + i * 5 % 11) * MiB + i * 12345, streams[i % 2]);
+  }
+  for (int i = 0; i < BLOCKS; i++) empty(&blocks[i]);
+  fill(&blocks[0], 16 * MiB, streams[1]);
+  empty(&blocks[0]);
+  CHECK(fill(&blocks[0], 16 * MiB, NULL) || fill(&blocks[0], 16 * MiB, NULL));  // the call may fail only now
+  empty(&blocks[0]);
+  struct trail trail = agreed();
+  CHECK(trail_number(&trail, MEMPROF_SHORTAGE) > 0);
+}
+
+static bool each_position(const char *call) {
+  for (int n = 1; n <= POSITIONS; n++) {
+    char rule[64];
+    snprintf(rule, sizeof rule, "%s:%d", call, n);
+    const char *const environment[] = {"MEMPROF_SIM_MEMORY", "32m", "MEMPROF_SIM_FAIL", rule, NULL};
+    if (run_alone("scenario", environment) == 0) continue;
+    printf("FAIL %s\n", rule);
+    return false;
+  }
+  printf("ok   %s, each of %d positions\n", call, POSITIONS);
+  return true;
+}
+
+int main(int argc, char **argv) {
+  static const struct test tests[] = {
+      {"scenario", scenario, {"MEMPROF_SIM_MEMORY", "32m", "MEMPROF_SIM_FAIL", "none:1"}},
+      {"pages wander", test_pages_wander, {"MEMPROF_SIM_MEMORY", "64m"}},
+      {"slack is freed", test_slack_is_freed, {"MEMPROF_SIM_MEMORY", "16m"}},
+      {"nothing is unmapped in a capture", test_nothing_is_unmapped_in_a_capture, {"MEMPROF_SIM_MEMORY", "64m"}},
+      {"limit", test_limit, {"MEMPROF_SIM_MEMORY", "8g"}},
+  };
+  static const char *const calls[] = {"cuMemAddressReserve", "cuMemCreate", "cuMemMap",     "cuMemSetAccess",
+                                      "cuMemGetInfo",        "cuMemUnmap",  "cuMemRelease", "cuCtxSynchronize"};
+  int failed = run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
+  for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) failed |= !each_position(calls[i]);
+  return failed;
+}
