@@ -111,6 +111,8 @@ def numba_kernels(suite):
         "numba_kernels",
         """
 import numpy
+if not hasattr(numpy, "row_stack"):  # numba-cuda 0.30 asks for it, numpy 2.5 has it no more
+    numpy.row_stack = numpy.vstack
 from numba import cuda
 @cuda.jit
 def axpy(a, x, y):

@@ -1,5 +1,6 @@
 """torch's parallel training, unchanged: on two GPUs, and on one where that makes sense."""
 
+from checks.pools import NCCL_ALLOCATOR
 from checks.side_by_side import MIB, PEAK, TORCHRUN, demand_library, side_by_side
 from checks.suite import case
 
@@ -188,7 +189,10 @@ def nccl_pools(suite):
         "nccl_pools",
         """
 backend = dist.group.WORLD._get_backend(device)
-pool = torch.cuda.MemPool(backend.mem_allocator)
+"""
+        + NCCL_ALLOCATOR
+        + """
+pool = torch.cuda.MemPool(allocator)
 with torch.cuda.use_mem_pool(pool):
     large, small = torch.empty(16 << 20, device=device), torch.empty(1 << 10, device=device)
 backend.register_mem_pool(pool)

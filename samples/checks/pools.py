@@ -3,6 +3,27 @@
 from checks.suite import case
 
 
+# Makes `allocator`, NCCL's own, of `backend`: torch's, or the same calls through a plug-in where it was built without.
+NCCL_ALLOCATOR = """
+try:
+    allocator = backend.mem_allocator
+except RuntimeError:
+    import glob, subprocess, tempfile
+    source = '''
+#include <dlfcn.h>
+#include <stddef.h>
+static void *find(const char *name) { void *nccl = dlopen("libnccl.so.2", RTLD_NOLOAD | RTLD_NOW); return nccl ? dlsym(nccl, name) : nullptr; }
+extern "C" void *take(size_t size, int, void *) { auto f = (int (*)(void **, size_t))find("ncclMemAlloc"); void *p = nullptr; return f && f(&p, size) == 0 ? p : nullptr; }
+extern "C" void give(void *p, size_t, int, void *) { auto f = (int (*)(void *))find("ncclMemFree"); if (f) f(p); }
+'''
+    folder = tempfile.mkdtemp()
+    open(folder + "/nccl.cpp", "w").write(source)
+    subprocess.run(["c++", "-shared", "-fPIC", folder + "/nccl.cpp", "-o", folder + "/nccl.so", "-ldl"], check=True)
+    plug = torch.cuda.memory.CUDAPluggableAllocator(folder + "/nccl.so", "take", "give")
+    allocator = plug.allocator()
+"""
+
+
 @case
 def memory_pools(suite):
     """torch.cuda.MemPool and use_mem_pool, with and without an allocator of its own."""
@@ -70,22 +91,9 @@ os.environ.setdefault("MASTER_PORT", "29511")
 os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
 dist.init_process_group("nccl", rank=0, world_size=1, device_id=torch.device("cuda", 0))
 backend = dist.group.WORLD._get_backend(torch.device("cuda", 0))
-try:
-    allocator = backend.mem_allocator
-except RuntimeError:  # not in this build: the same calls through a plug-in
-    import glob, subprocess, tempfile
-    source = '''
-#include <dlfcn.h>
-#include <stddef.h>
-static void *find(const char *name) { void *nccl = dlopen("libnccl.so.2", RTLD_NOLOAD | RTLD_NOW); return nccl ? dlsym(nccl, name) : nullptr; }
-extern "C" void *take(size_t size, int, void *) { auto f = (int (*)(void **, size_t))find("ncclMemAlloc"); void *p = nullptr; return f && f(&p, size) == 0 ? p : nullptr; }
-extern "C" void give(void *p, size_t, int, void *) { auto f = (int (*)(void *))find("ncclMemFree"); if (f) f(p); }
-'''
-    folder = tempfile.mkdtemp()
-    open(folder + "/nccl.cpp", "w").write(source)
-    subprocess.run(["c++", "-shared", "-fPIC", folder + "/nccl.cpp", "-o", folder + "/nccl.so", "-ldl"], check=True)
-    plug = torch.cuda.memory.CUDAPluggableAllocator(folder + "/nccl.so", "take", "give")
-    allocator = plug.allocator()
+"""
+        + NCCL_ALLOCATOR
+        + """
 pool = torch.cuda.MemPool(allocator)
 with torch.cuda.use_mem_pool(pool):
     x = torch.arange(1 << 20, dtype=torch.float32, device="cuda")
