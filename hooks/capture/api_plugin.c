@@ -1,6 +1,7 @@
 // api_plugin.c - the functions of memprof.h for torch's plug-in allocator, where the shim cannot be compiled.
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "api.h"
 #include "api_cxx.h"
@@ -111,6 +112,55 @@ void memprof_plugin_pool_end(int device, uint64_t pool0, uint64_t pool1) {
   }
   lock_give(&pools_lock);
   memprof_pool_end(device, pool0, pool1);
+}
+
+// The allocator of a MemPool: C functions that the job has given torch. Kept for good, since the hook may free there
+// until the process ends.
+struct plugin_source {
+  void *(*allocate)(size_t size, int device, void *stream);
+  void (*release)(void *ptr, size_t size, int device, void *stream);
+  int device;
+  struct source_block *blocks;  // under the device's lock, as all calls
+};
+struct source_block {
+  void *ptr;
+  size_t size;
+  struct source_block *next;
+};
+
+static void *source_allocate(void *self, size_t size) {
+  struct plugin_source *source = self;
+  struct source_block *block = malloc(sizeof *block);
+  void *ptr = block != NULL ? source->allocate(size, source->device, NULL) : NULL;
+  if (ptr == NULL) {
+    free(block);
+    return NULL;
+  }
+  *block = (struct source_block){ptr, size, source->blocks};
+  source->blocks = block;
+  return ptr;
+}
+
+static void source_release(void *self, void *ptr) {
+  struct plugin_source *source = self;
+  struct source_block **link = &source->blocks;
+  while (*link != NULL && (*link)->ptr != ptr) link = &(*link)->next;
+  struct source_block *block = *link;
+  if (block == NULL) return;
+  *link = block->next;
+  source->release(ptr, block->size, source->device, NULL);
+  free(block);
+}
+
+int memprof_plugin_pool_source(int device, uint64_t pool0, uint64_t pool1, void *allocate, void *release) {
+  struct plugin_source *source = calloc(1, sizeof *source);
+  if (source == NULL) return 0;
+  source->device = device;
+  memcpy(&source->allocate, &allocate, sizeof allocate);
+  memcpy(&source->release, &release, sizeof release);
+  if (memprof_pool_source(device, pool0, pool1, source, source_allocate, source_release)) return 1;
+  free(source);
+  return 0;
 }
 
 void memprof_plugin_reset(void) {

@@ -260,6 +260,9 @@ int memprof_plugin_prepare(const char *library);
 void *memprof_plugin_malloc(size_t size, int device, void *stream);
 void memprof_plugin_pool_begin(int device, uint64_t pool0, uint64_t pool1, void *filter);  // a std::function<bool(cudaStream_t)>
 void memprof_plugin_pool_end(int device, uint64_t pool0, uint64_t pool1);
+// From now on the pool takes its memory from a plug-in's own functions, with the parameters of `malloc` above and of
+// memprof_free. Returns 0, with no effect, if it is not held or has memory.
+int memprof_plugin_pool_source(int device, uint64_t pool0, uint64_t pool1, void *allocate, void *release);
 void memprof_plugin_reset(void);                          // memprof_empty_cache of all devices
 void *memprof_plugin_base(void *ptr, size_t *size);       // where the block that contains `ptr` begins; else `ptr`
 

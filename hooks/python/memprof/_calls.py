@@ -95,6 +95,7 @@ WAITING = {
     "memprof_get_stats": (None, c_int, POINTER(Stats)),
     "memprof_reset_peak": (None, c_int),
     "memprof_reset_accumulated": (None, c_int),
+    "memprof_plugin_pool_source": (c_int, c_int, c_uint64, c_uint64, c_void_p, c_void_p),
     "memprof_plugin_reset": (None,),
     "memprof_list": (c_size_t, c_int, POINTER(Listed), c_size_t),
     "memprof_region_begin": (c_int, c_char_p, c_int),

@@ -9,7 +9,7 @@ functions of torch._C, and keeps torch from asking the rest. LACKS names what is
 from memprof import _hook
 
 LACKS = (
-    "memory history, sharing CUDA tensors with other processes, and MemPools with an allocator of their own; "
+    "memory history, sharing CUDA tensors with other processes, and MemPools with NCCL's allocator; "
     "cudnn.benchmark and CUDA graph trees are off"
 )
 

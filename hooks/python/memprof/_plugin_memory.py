@@ -129,17 +129,32 @@ _ignored_before = set()
 
 def _replace_pools(torch, lib, memory):
     """torch's MemPool asks the allocator for a pool, which raises. The hook needs no more than an id."""
+    make = torch._C._cuda_customAllocator
+    known = []  # (torch's object, addresses of its C functions): of plug-ins that the job makes, for its MemPools
+
+    def make_noted(allocate, free):
+        known.append((make(allocate, free), allocate, free))
+        return known[-1][0]
+
+    torch._C._cuda_customAllocator = make_noted
+
+    def take_from(allocator, device, pool):
+        """Has the pool take its memory from the job's own plug-in."""
+        for plugin, allocate, free in known:
+            if plugin is allocator and lib.memprof_plugin_pool_source(device, *pool, allocate, free):
+                return
+        _ignored("the allocator of a MemPool, which is not a CUDAPluggableAllocator,")
 
     class MemPool:
         """As torch.cuda.MemPool."""
 
         def __init__(self, allocator=None, use_on_oom=False, no_split=False, **_others):
             self.allocator = allocator
-            if allocator is not None:
-                _ignored("the allocator of a MemPool")
             self.id = tuple(torch.cuda.graph_pool_handle())
             self.device = torch.cuda.current_device()
             lib.memprof_pool_hold(self.device, *self.id)
+            if allocator is not None:
+                take_from(allocator, self.device, self.id)
             if use_on_oom:
                 lib.memprof_pool_spare(self.device, *(self.id + (1,)))
 

@@ -272,7 +272,42 @@ class PluginTest(unittest.TestCase):
             """
         )
         self.assertEqual(out, ["(0, 1) 1 [] True", "(0, 2)"])
-        self.assertIn("torch's plug-in allocator: the allocator of a MemPool has no effect", self.problems)
+        self.assertIn("the allocator of a MemPool, which is not a CUDAPluggableAllocator, has no effect", self.problems)
+
+    def test_a_mem_pool_takes_its_memory_from_the_jobs_plugin(self):
+        out = self.run_script(
+            FILTER
+            + textwrap.dedent(
+                """
+                asked, freed = [], []
+                def own_allocate(size, device, stream):
+                    block = P()
+                    assert driver.cuMemAlloc_v2(ctypes.byref(block), ctypes.c_size_t(size)) == 0
+                    asked.append((size, block.value))
+                    return block.value
+                def own_free(block, size, device, stream):
+                    freed.append((size, block))
+                    driver.cuMemFree_v2(P(block))
+                own = ctypes.CFUNCTYPE(P, ctypes.c_size_t, I, P)(own_allocate), ctypes.CFUNCTYPE(None, P, ctypes.c_size_t, I, P)(own_free)
+                hook = dict(torch._C.functions)
+                plugin = torch._C._cuda_customAllocator(*(ctypes.cast(f, P).value for f in own))
+                torch._C.functions.update(hook)
+                pool = torch.cuda.MemPool(allocator=plugin)
+                any_stream = accepting(None)
+                begin(pool.id[1], any_stream)
+                inside = allocate(M)
+                end(pool.id[1])
+                before = len(asked)  # 2 if the first was not at a page
+                print(asked[-1][1] <= inside < asked[-1][1] + asked[-1][0], pools()[inside] == pool.id, allocate(M) != inside, len(asked) == before)
+                free(inside)
+                release(pool.id[1])
+                del pool
+                print(sorted(freed) == sorted(asked))
+                """
+            )
+        )
+        self.assertEqual(out, ["True True True True", "True"])
+        self.assertEqual(self.problems.count("\n"), 1, self.problems)
 
     def test_limits(self):
         out = self.run_script(
