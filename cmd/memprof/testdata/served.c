@@ -5,7 +5,9 @@
 //   served stash SEED REST     one such job, whatever the seed: 33 GiB stay, 11 blocks of 4 GiB come and
 //                              five of them go, and 16 GiB come back that were put away
 //   served random SEED REST    requests and frees on several streams, nearly the same in each iteration
-//   served results SEED REST   the same on small blocks, with contents that are written, copied,
+//   served direct SEED REST    requests of the hook itself on several streams and in pools; blocks are also
+//                              used on other streams, and pools and the cache released
+//   served results SEED REST   the same as random on small blocks, with contents that are written, copied,
 //                              compared and summed up
 //
 // After each iteration it waits until the hook has mapped and unmapped nothing for REST
@@ -40,6 +42,10 @@ static int (*cu_write)(uint64_t, const void *, size_t), (*cu_read)(void *, uint6
 static void (*hook_iteration)(const char *);
 static void (*hook_stats)(int, struct memprof_stats *);
 static size_t (*hook_empty_cache)(int);
+static void *(*hook_malloc)(size_t, int, void *, uint64_t, uint64_t);
+static void (*hook_free)(void *, size_t, int, void *);
+static void (*hook_use)(void *, void *);
+static void (*hook_pool_begin)(int, uint64_t, uint64_t), (*hook_pool_end)(int, uint64_t, uint64_t), (*hook_pool_release)(int, uint64_t, uint64_t);
 
 static void *streams[STREAMS];
 static struct block blocks[BLOCKS];
@@ -68,6 +74,10 @@ static void start(void) {
   find(RTLD_DEFAULT, "memprof_iteration", &hook_iteration);
   find(RTLD_DEFAULT, "memprof_get_stats", &hook_stats);
   find(RTLD_DEFAULT, "memprof_empty_cache", &hook_empty_cache);
+  find(RTLD_DEFAULT, "memprof_malloc_in_pool", &hook_malloc), find(RTLD_DEFAULT, "memprof_free", &hook_free);
+  find(RTLD_DEFAULT, "memprof_record_stream", &hook_use);
+  find(RTLD_DEFAULT, "memprof_pool_begin", &hook_pool_begin), find(RTLD_DEFAULT, "memprof_pool_end", &hook_pool_end);
+  find(RTLD_DEFAULT, "memprof_release_pool", &hook_pool_release);
   if (init(0) != 0 || retain(&context, 0) != 0 || set(context) != 0) exit(8);
   for (int i = 1; i < STREAMS; i++)  // the first is the default one
     if (create(&streams[i], 1) != 0) exit(8);
@@ -228,6 +238,47 @@ static void job(uint64_t seed, int contents) {
   }
 }
 
+// Requests of the hook. Slots from BLOCKS-POOLED on are of a pool, which each round opens and releases.
+enum { POOLED = 8 };
+
+static void take_direct(struct block *block, uint64_t bytes, int stream, uint64_t pool) {
+  if (pool != 0) hook_pool_begin(0, 0, pool);
+  *block = (struct block){.bytes = bytes, .stream = stream};
+  block->addr = (uintptr_t)hook_malloc(bytes, 0, streams[stream], 0, pool);
+  refused += block->addr == 0;
+  if (pool != 0) hook_pool_end(0, 0, pool);
+}
+
+static void give_direct(struct block *block) {
+  if (block->addr != 0) hook_free((void *)(uintptr_t)block->addr, block->bytes, 0, streams[block->stream]);
+  *block = (struct block){0};
+}
+
+static void direct(uint64_t seed) {
+  uint64_t random = seed;
+  for (uint64_t round = 0; round < 10; round++) {
+    uint64_t changes = below(&random, 4) == 0 ? next_random(&random) : seed, holds = 0;
+    for (int i = 0; i < 120; i++) {
+      const int at = (int)below(&changes, BLOCKS);
+      const uint64_t bytes = size_of(&changes, 0), stream = below(&changes, STREAMS), kind = below(&changes, 6);
+      struct block *block = &blocks[at];
+      if (block->bytes == 0) {
+        take_direct(block, bytes, (int)stream, at < BLOCKS - POOLED ? 0 : round + 1);
+        holds += at >= BLOCKS - POOLED;
+      } else if (kind == 0 && block->addr != 0) {
+        hook_use((void *)(uintptr_t)block->addr, streams[stream]);
+      } else {
+        give_direct(block);
+      }
+    }
+    for (int i = BLOCKS - POOLED; i < BLOCKS; i++) give_direct(&blocks[i]);
+    for (; holds > 0; holds--) hook_pool_release(0, 0, round + 1);
+    if (below(&random, 8) == 0) hook_empty_cache(0);
+    mark();
+  }
+  for (int i = 0; i < BLOCKS; i++) give_direct(&blocks[i]);
+}
+
 int main(int argc, char **argv) {
   if (argc != 4) return 9;
   const uint64_t seed = strtoull(argv[2], NULL, 10);
@@ -237,6 +288,8 @@ int main(int argc, char **argv) {
     comb(seed);
   else if (strcmp(argv[1], "stash") == 0)
     run_comb(&(struct comb){.resident = 33 * GiB, .stash = 16 * GiB, .count = 11, .odd = 1, .marks = 1});
+  else if (strcmp(argv[1], "direct") == 0)
+    direct(seed);
   else if (strcmp(argv[1], "random") == 0 || strcmp(argv[1], "results") == 0)
     job(seed, argv[1][1] == 'e');
   else
