@@ -156,6 +156,16 @@ void memprof_record_stream(void *ptr, void *stream) {
   lock_give(&arena->gpu->lock);
 }
 
+int memprof_used_elsewhere(void *ptr) {
+  struct arena *arena = hook_on() ? arena_of((uintptr_t)ptr) : NULL;
+  struct bfc_block block;
+  if (arena == NULL) return 0;
+  lock_take(&arena->gpu->lock);
+  const bool used = arena->noted > 0 && !arena->paused && bfc_find(arena->bfc, (uintptr_t)ptr, &block) && arena_live(arena, &block) && bfc_note(arena->bfc, block.chunk) != 0;
+  lock_give(&arena->gpu->lock);
+  return used;
+}
+
 size_t memprof_empty_cache(int device) {
   if (!hook_on()) return 0;
   struct gpu *gpu = gpu_existing(device);

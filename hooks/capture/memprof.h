@@ -74,6 +74,9 @@ int memprof_torch_block(void *ptr, int *device, size_t *bytes);
 // at the free has finished.
 void memprof_record_stream(void *ptr, void *stream);
 
+// 1 if the live block that begins at `ptr` is used on another stream, so that its free will be pending.
+int memprof_used_elsewhere(void *ptr);
+
 // Waits for the device, then unmaps and releases all handles without a block. Returns their bytes.
 size_t memprof_empty_cache(int device);
 
@@ -277,6 +280,9 @@ size_t memprof_list(int device, struct memprof_listed *chunks, size_t most);
 // Sets a function that is called after memory was mapped (1) or unmapped (0), with the device's lock held.
 // It must not call the hook.
 void memprof_set_mapping_observer(void (*observer)(int device, void *stream, uint64_t addr, uint64_t bytes, int mapped));
+
+// The same for a block whose free was pending, when it can be reused.
+void memprof_set_reuse_observer(void (*observer)(int device, uint64_t addr));
 
 // Sets a function that is called, without any lock, before a request fails. It may free what the framework
 // keeps without need. The request is then tried once more.

@@ -49,6 +49,7 @@ class History {
     if (clear || !on) {
       entries_.clear();
       blocks_.clear();
+      freed_.clear();
       mappings_.clear();
       annotations_.clear();
     }
@@ -74,14 +75,28 @@ class History {
     add(TraceEntry::ALLOC, device, ptr, size, stream, pool, std::move(context));
   }
 
-  // Adds entries for the free of an allocation that was made while the history was on.
-  void freed(void* ptr, Context context) {
+  // Adds entries for the free of an allocation that was made while the history was on. A block that other
+  // streams use completes its free later: see reusable.
+  void freed(void* ptr, Context context, bool later) {
     std::lock_guard<std::mutex> guard(mutex_);
     const auto found = blocks_.find(ptr);
     if (found == blocks_.end()) return;
     const Block block = found->second;
     blocks_.erase(found);
     add(TraceEntry::FREE_REQUESTED, block.device, ptr, block.size, block.stream, block.pool, std::move(context));
+    if (later) {
+      freed_[ptr] = block;
+      return;
+    }
+    add(TraceEntry::FREE_COMPLETED, block.device, ptr, block.size, block.stream, block.pool, nullptr);
+  }
+
+  void reusable(void* ptr) {
+    std::lock_guard<std::mutex> guard(mutex_);
+    const auto found = freed_.find(ptr);
+    if (found == freed_.end()) return;
+    const Block block = found->second;
+    freed_.erase(found);
     add(TraceEntry::FREE_COMPLETED, block.device, ptr, block.size, block.stream, block.pool, nullptr);
   }
 
@@ -236,7 +251,8 @@ class History {
   std::vector<std::string> skip_;
   std::deque<TraceEntry> entries_;
   std::deque<AnnotationEntry> annotations_;
-  std::unordered_map<void*, Block> blocks_;
+  std::unordered_map<void*, Block> blocks_;  // live
+  std::unordered_map<void*, Block> freed_;   // whose free is pending
   std::map<size_t, Mapping> mappings_;  // by address, those that were mapped while the history was on
   std::vector<torch_cuda::AllocatorTraceTracker> trackers_;
   c10::ApproximateClockToUnixTimeConverter clock_;

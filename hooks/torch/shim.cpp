@@ -62,7 +62,7 @@ History& history = *new History;
 
 void free_block(void* ptr) {
   // Before memprof_free, after which the hook may give the address to another thread.
-  if (history.on() || history.tracked()) history.freed(ptr, history.gather(torch_cuda::RecordContext::ALL));
+  if (history.on() || history.tracked()) history.freed(ptr, history.gather(torch_cuda::RecordContext::ALL), memprof_used_elsewhere(ptr) != 0);
   if (memprof::announce::wanted()) {
     memprof::announce::freed(ptr);
   } else {
@@ -316,7 +316,7 @@ class Allocator final : public Base {
   void recordHistory(bool on, torch_cuda::CreateContextFn gather, size_t most, torch_cuda::RecordContext when, bool clear,
                      const std::vector<std::string>& skip) {
     history.set(on, gather, most, when, clear, skip);
-    observe_mappings();
+    observe();
   }
   void recordHistory(bool on, torch_cuda::CreateContextFn gather, size_t most, torch_cuda::RecordContext when, bool clear) {
     recordHistory(on, gather, most, when, clear, {});
@@ -339,7 +339,7 @@ class Allocator final : public Base {
 
   void attachAllocatorTraceTracker(torch_cuda::AllocatorTraceTracker tracker) override {
     history.attach(std::move(tracker));
-    observe_mappings();
+    observe();
   }
 
   torch_cuda::SnapshotInfo snapshot(PoolId pool, bool with_traces) {
@@ -392,13 +392,16 @@ class Allocator final : public Base {
   std::shared_ptr<void> getIpcDevPtr(std::string handle) override { return shared_blocks.open(handle, c10::cuda::current_device()); }
 
  private:
-  // torch's history has an entry for each map and unmap, and NCCL registers mapped memory. Observing
-  // costs a call for each, so it is off while neither wants it.
-  static void observe_mappings() {
-    const auto observe = [](int device, void* stream, uint64_t addr, uint64_t bytes, int mapped) {
-      history.mapped(static_cast<DeviceIndex>(device), reinterpret_cast<void*>(addr), bytes, static_cast<cudaStream_t>(stream), mapped != 0);
+  // torch's history has an entry for each map and unmap and for pending frees that complete, and NCCL
+  // registers mapped memory. Observing costs a call for each, so it is off while neither wants it.
+  static void observe() {
+    const auto mapped = [](int device, void* stream, uint64_t addr, uint64_t bytes, int is) {
+      history.mapped(static_cast<DeviceIndex>(device), reinterpret_cast<void*>(addr), bytes, static_cast<cudaStream_t>(stream), is != 0);
     };
-    memprof_set_mapping_observer(history.on() || history.tracked() ? +observe : nullptr);
+    const auto reusable = [](int, uint64_t addr) { history.reusable(reinterpret_cast<void*>(addr)); };
+    const bool wanted = history.on() || history.tracked();
+    memprof_set_mapping_observer(wanted ? +mapped : nullptr);
+    memprof_set_reuse_observer(wanted ? +reusable : nullptr);
   }
 
   static void empty_all() {

@@ -4,6 +4,7 @@
 // function whose name or parameters it does not know, so each version of torch has such calls of its own.
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 
@@ -11,6 +12,7 @@
 #include "torch.h"
 
 extern "C" const char* memprof_torch_install();
+extern "C" int cuStreamCreate(cudaStream_t* stream, unsigned flags);
 
 namespace {
 
@@ -222,6 +224,18 @@ void histories() {
   torch.raw_delete(torch.raw_alloc(512));
   CHECK(actions(torch.snapshot()) == std::vector<Entry::Action>{Entry::FREE_COMPLETED});
 #endif
+  record(false);
+  record(true);
+  cudaStream_t stream = nullptr;
+  CHECK(cuStreamCreate(&stream, 1) == 0);
+  {
+    c10::DataPtr used = torch.allocate(512);
+    torch.recordStream(used, {stream});
+  }
+  CHECK(actions(torch.snapshot()).back() != Entry::FREE_COMPLETED);  // the other stream may still use it
+  torch.raw_delete(torch.raw_alloc(MiB));                             // looks which frees are over
+  const auto completed = actions(torch.snapshot());
+  CHECK(std::count(completed.begin(), completed.end(), Entry::FREE_COMPLETED) == 2);
   CALL(record(false));
 }
 

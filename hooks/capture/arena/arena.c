@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "arena/graph_memory.h"
+#include "arena/observe.h"
 #include "arena/policy.h"
 #include "arena/shortage.h"
 #include "base/hook.h"
@@ -15,7 +16,6 @@
 #include "base/problem.h"
 #include "device/devices.h"
 #include "device/overhead.h"
-#include "device/own_calls.h"
 #include "spool/spool.h"
 
 enum {
@@ -166,20 +166,10 @@ void gpu_mapped(struct gpu *gpu, int64_t amount) {
   if (gpu->mapped > gpu->most_mapped) gpu->most_mapped = gpu->mapped;
 }
 
-static void (*_Atomic observer)(int device, void *stream, uint64_t addr, uint64_t bytes, int mapped);
-
-void memprof_set_mapping_observer(void (*wanted)(int device, void *stream, uint64_t addr, uint64_t bytes, int mapped)) {
-  atomic_store(&observer, wanted);
-}
-
-// Writes the event of a mapping that has been counted, and calls the observer.
+// Writes the event of a mapping that has been counted.
 static void write_mapping(const struct arena *arena, enum memprof_kind kind, uint64_t addr, uint64_t requested, uint64_t provided) {
   arena_event(arena, kind, addr, requested, provided, 0);
-  void (*observe)(int, void *, uint64_t, uint64_t, int) = atomic_load_explicit(&observer, memory_order_acquire);
-  if (observe == NULL) return;
-  own_calls_begin();  // its CUDA calls are not the job's, and must not wait for the lock held here
-  observe(arena->gpu->vmm.device, arena->stream, addr, provided, kind == MEMPROF_MAP);
-  own_calls_end();
+  observe_mapping(arena, addr, provided, kind == MEMPROF_MAP);
 }
 
 static void count_mapped(struct arena *arena, int64_t bytes, int64_t handles) {
@@ -496,6 +486,7 @@ void arena_free_done(struct arena *arena, uint64_t addr) {
   arena->noted--;
   count_reusable(arena, &block);
   arena_event(arena, MEMPROF_FREE_DONE, addr, block.requested, block.size, 0);
+  observe_reusable(arena, addr);
 }
 
 static void forget(void) {

@@ -181,6 +181,34 @@ static void test_stream_of_another_device(void) {
   audited();
 }
 
+static uint64_t reused[4];
+static int reuses;
+
+static void note_reuse(int device, uint64_t addr) {
+  CHECK_EQUAL(device, 0);
+  CHECK(reuses < 4);
+  reused[reuses++] = addr;
+}
+
+// Torch's history has an entry for each: the observer hears of blocks whose free was pending, and only of those.
+static void test_reuse_is_observed(void) {
+  gpu_start();
+  void *stream = gpu_stream(), *plain = memprof_malloc(1 * MiB, 0, NULL), *used = memprof_malloc(2 * MiB, 0, NULL);
+  memprof_set_reuse_observer(note_reuse);
+  memprof_record_stream(used, stream);
+  CHECK(!memprof_used_elsewhere(plain) && memprof_used_elsewhere(used) && !memprof_used_elsewhere(&reuses));
+  gpu_hold(stream);
+  memprof_free(plain, 0, 0, NULL), memprof_free(used, 0, 0, NULL);
+  CHECK(!memprof_used_elsewhere(used));
+  memprof_free(memprof_malloc(1, 0, NULL), 0, 0, NULL);
+  CHECK_EQUAL(reuses, 0);
+  gpu_let_go(stream);
+  memprof_free(memprof_malloc(1, 0, NULL), 0, 0, NULL);
+  CHECK_EQUAL(reuses, 1);
+  CHECK_EQUAL(reused[0], (uintptr_t)used);
+  memprof_set_reuse_observer(NULL);
+}
+
 int main(int argc, char **argv) {
   static const struct test tests[] = {
       {"pending until done", test_pending_until_done, {NULL}},
@@ -191,6 +219,7 @@ int main(int argc, char **argv) {
       {"waits before out of memory", test_waits_before_out_of_memory, {"MEMPROF_SIM_MEMORY", "64m"}},
       {"event refused", test_event_refused, {"MEMPROF_SIM_FAIL", "cuEventRecord:1"}},
       {"stream of another device", test_stream_of_another_device, {"MEMPROF_SIM_DEVICES", "2"}},
+      {"reuse is observed", test_reuse_is_observed, {NULL}},
   };
   return run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
 }

@@ -1,0 +1,14 @@
+// observe.h - tells the framework of what happens to an arena's memory without a call of its own.
+#ifndef MEMPROF_OBSERVE_H
+#define MEMPROF_OBSERVE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct arena;
+
+// Memory was mapped or unmapped; a block that was freed earlier can be reused. The device's lock is held.
+void observe_mapping(const struct arena *arena, uint64_t addr, uint64_t bytes, bool mapped);
+void observe_reusable(const struct arena *arena, uint64_t addr);
+
+#endif
