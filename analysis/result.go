@@ -82,8 +82,8 @@ type DeviceResult struct {
 	// Total is its memory in bytes; "" and 0 where the recording does not say. Package recording fills them in.
 	Card, GPU, Driver string
 	Total             int64
-	// Replay is the device's memory under another policy, by a replay; nil where there was none.
-	Replay *Replay
+	// Replays are the device's memory under other allocators and policies, by replays; nil where there were none.
+	Replays []Replay
 
 	// Graphs is nil unless something was captured, or there was a graph memory.
 	Graphs *Graphs
@@ -97,10 +97,13 @@ type DeviceResult struct {
 	Native *Native
 }
 
-// Replay is what a device would have reserved under another policy.
+// Replay is what a device would have reserved under another allocator or policy.
 type Replay struct {
-	Flags    string // of `memprof record` for the policy
-	Reserved int64  // the greatest, in bytes
+	Allocator string // "memprof" or "torch"
+	// Setting is the flags of `memprof record` for memprof's, "--preset compact"; for torch's "native", or
+	// the text of PYTORCH_CUDA_ALLOC_CONF.
+	Setting  string
+	Reserved int64 // the greatest, in bytes
 }
 
 // Series is the course of a device's numbers, reduced to at most MaxPoints intervals so

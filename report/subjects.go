@@ -39,6 +39,7 @@ type jsonDevice struct {
 	Allocs   int64         `json:"allocs"`
 	Frees    int64         `json:"frees"`
 	Findings []jsonFinding `json:"findings"`
+	Replays  []jsonReplay  `json:"replays"`
 	jsonPeaks
 	jsonIterations
 	jsonPhases
@@ -92,6 +93,21 @@ type jsonFinding struct {
 	Action string   `json:"action"`
 }
 
+// jsonReplay is what another allocator or policy would have reserved at most, in bytes.
+type jsonReplay struct {
+	Allocator string `json:"allocator"` // "memprof" or "torch"
+	Setting   string `json:"setting"`   // flags, "native", or the text of PYTORCH_CUDA_ALLOC_CONF
+	Reserved  int64  `json:"peak_reserved"`
+}
+
+func newJSONReplays(d *analysis.DeviceResult) []jsonReplay {
+	out := []jsonReplay{}
+	for _, r := range d.Replays {
+		out = append(out, jsonReplay{r.Allocator, r.Setting, r.Reserved})
+	}
+	return out
+}
+
 func newJSONFindings(r *analysis.Result, d *analysis.DeviceResult) []jsonFinding {
 	whole, of := summary.Whole(d)
 	out := []jsonFinding{}
@@ -108,7 +124,7 @@ func newJSONFindings(r *analysis.Result, d *analysis.DeviceResult) []jsonFinding
 // newJSONDevice asks each subject for its fields.
 func newJSONDevice(r *analysis.Result, d *analysis.DeviceResult) jsonDevice {
 	return jsonDevice{
-		Device: d.Device, GPU: plain.NotEmpty(d.GPU), Driver: plain.NotEmpty(d.Driver), Total: d.Total, Allocs: d.Allocs, Frees: d.Frees, Findings: newJSONFindings(r, d),
+		Device: d.Device, GPU: plain.NotEmpty(d.GPU), Driver: plain.NotEmpty(d.Driver), Total: d.Total, Allocs: d.Allocs, Frees: d.Frees, Findings: newJSONFindings(r, d), Replays: newJSONReplays(d),
 		jsonPeaks: newJSONPeaks(d), jsonIterations: newJSONIterations(d), jsonPhases: newJSONPhases(d),
 		jsonAttribution: newJSONAttribution(d), jsonGrowths: newJSONGrowths(d), jsonAllocations: newJSONAllocations(d),
 		jsonLeaks: newJSONLeaks(d), jsonOOMs: newJSONOOMs(d), jsonOtherLibraries: newJSONOtherLibraries(d),

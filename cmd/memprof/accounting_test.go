@@ -267,7 +267,7 @@ func TestCheckGatesAccounting(t *testing.T) {
 func TestSharedSamples(t *testing.T) {
 	for _, model := range []string{"moe", "googlenet", "resnet101"} {
 		dir := filepath.Join("..", "..", "samples", "zoo", model)
-		code, out, stderr := memprof("report", "--no-plots", dir)
+		code, out, stderr := memprof("report", "--all", "--no-plots", dir)
 		if code != 0 || strings.Contains(out, "missing") || !strings.Contains(out, "the recording has no device readings") || !strings.Contains(out, "libraries unknown") {
 			t.Errorf("%s: %d %s\n%s", model, code, stderr, out)
 		}

@@ -184,9 +184,9 @@ func largestModule(d Device) (name string, bytes int64) {
 func aheadBytes(d Device) int64 { return some(d.Peak.Reserve + d.Peak.Reusable) }
 
 func aheadText(d Device) string {
-	text := "free in one piece"
+	text := "reusable: one free chunk"
 	if d.Peak.Reserve > d.Peak.Reusable {
-		text = "mapped ahead of need"
+		text = "reserve: mapped, and never handed out"
 	}
 	var last *analysis.Growth
 	for i := range d.Growths {
@@ -202,13 +202,23 @@ func aheadText(d Device) string {
 
 // cureAction names the policy that reserves less by replay.
 func cureAction(d Device) string {
-	if r := d.Replay; r != nil {
+	if r := replayOf(d.DeviceResult, "memprof"); r != nil {
 		if saved := d.MaxR - r.Reserved; saved > d.MaxR/100 {
-			return fmt.Sprintf("%s: reserves %s, %s less (replayed)", r.Flags, units.FormatSize(r.Reserved), units.FormatSize(saved))
+			return fmt.Sprintf("%s: reserves %s, %s less (replayed)", r.Setting, units.FormatSize(r.Reserved), units.FormatSize(saved))
 		}
-		return "none: " + r.Flags + " reserves no less (replayed)"
+		return "none: " + r.Setting + " reserves no less (replayed)"
 	}
 	return "memprof tune"
+}
+
+// replayOf returns the first replay under an allocator, or nil.
+func replayOf(d *analysis.DeviceResult, allocator string) *analysis.Replay {
+	for i := range d.Replays {
+		if d.Replays[i].Allocator == allocator {
+			return &d.Replays[i]
+		}
+	}
+	return nil
 }
 
 func strandedBytes(d Device) int64 { return some(d.Peak.Stranded) }

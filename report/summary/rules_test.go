@@ -91,12 +91,12 @@ func TestRules(t *testing.T) {
 		{"growth ahead, replayed", func(d Device) {
 			d.Peak.Reserve, d.Peak.Reusable, d.MaxR = gib, 10*mib, 8*gib
 			d.Growths = []analysis.Growth{{Seq: 90, Request: 2048, Grown: 4 * gib}, {Seq: 101, Request: 1, Grown: 8 * gib}}
-			d.Replay = &analysis.Replay{Flags: "--preset compact", Reserved: 6 * gib}
-		}, []Finding{{"growth-ahead", gib + 10*mib, "mapped ahead of need; the last growth mapped 4 GiB for a request of 2 KiB", "--preset compact: reserves 6 GiB, 2 GiB less (replayed)", Cost}}},
+			d.Replays = []analysis.Replay{{Allocator: "torch", Setting: "native", Reserved: gib}, {Allocator: "memprof", Setting: "--preset compact", Reserved: 6 * gib}}
+		}, []Finding{{"growth-ahead", gib + 10*mib, "reserve: mapped, and never handed out; the last growth mapped 4 GiB for a request of 2 KiB", "--preset compact: reserves 6 GiB, 2 GiB less (replayed)", Cost}}},
 		{"one free chunk, no better policy", func(d Device) {
 			d.Peak.Reusable = gib
-			d.Replay = &analysis.Replay{Flags: "--preset compact", Reserved: 4 * gib}
-		}, []Finding{{"growth-ahead", gib, "free in one piece", "none: --preset compact reserves no less (replayed)", Cost}}},
+			d.Replays = []analysis.Replay{{Allocator: "torch", Setting: "native", Reserved: gib}, {Allocator: "memprof", Setting: "--preset compact", Reserved: 4 * gib}}
+		}, []Finding{{"growth-ahead", gib, "reusable: one free chunk", "none: --preset compact reserves no less (replayed)", Cost}}},
 		{"stranded", func(d Device) {
 			d.Peak.Stranded, d.Peak.View = 3*gib, 1
 			d.Result.Arenas = []analysis.ArenaInfo{{ID: 1}, {ID: 2, Stream: 0x20}, {ID: 3, Options: map[string]string{"pool": "4"}}}
@@ -153,6 +153,23 @@ func TestOrder(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"failed-request", "leak", "slack", "pending", "external"}, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestReplayed: the line about other allocators has what was replayed, and is left out without any.
+func TestReplayed(t *testing.T) {
+	d := sound().DeviceResult
+	if got := replayed(d, 0); got != nil {
+		t.Errorf("without replays: %q", got)
+	}
+	d.Replays = []analysis.Replay{
+		{Allocator: "torch", Setting: "native", Reserved: 6 * gib},
+		{Allocator: "torch", Setting: "expandable_segments:True", Reserved: 5 * gib},
+		{Allocator: "memprof", Setting: "--preset compact", Reserved: 4 * gib},
+	}
+	want := "Reserved at most 4 GiB. Replayed: PyTorch's own allocator 6 GiB, with expandable_segments:True 5 GiB; --preset compact 4 GiB."
+	if got := replayed(d, 0); len(got) != 1 || got[0].Text != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 

@@ -141,11 +141,35 @@ func Section(r *analysis.Result, d *analysis.DeviceResult, found []Finding, widt
 		s.Columns = nil
 		s.Before = append(s.Before, layout.Note("none")...)
 	}
-	s.After = absent(d, found)
+	s.After = append(replayed(d, width), absent(d, found)...)
 	if r.Job != nil && d.Native == nil {
 		s.After = append(s.After, layout.Note("Next: memprof tune "+plain.Shorten(r.Job.Path, 60))...)
 	}
 	return s
+}
+
+// replayed says what other allocators would have reserved.
+func replayed(d *analysis.DeviceResult, width int) []layout.Cell {
+	if len(d.Replays) == 0 {
+		return nil
+	}
+	text := fmt.Sprintf("Reserved at most %s. Replayed:", units.FormatSize(d.MaxR))
+	for i, r := range d.Replays {
+		name := r.Setting
+		switch {
+		case r.Allocator == "torch" && r.Setting == "native":
+			name = "PyTorch's own allocator"
+		case r.Allocator == "torch":
+			name = "with " + r.Setting
+		}
+		if i > 0 {
+			if text += ","; r.Allocator != d.Replays[i-1].Allocator {
+				text = strings.TrimSuffix(text, ",") + ";"
+			}
+		}
+		text += " " + name + " " + units.FormatSize(r.Reserved)
+	}
+	return layout.Row(broken(text+".", width)...)
 }
 
 // absent says which of a failure and a leak there was not.

@@ -1,0 +1,255 @@
+// Package torchalloc replays the requests of a recording under PyTorch's own allocator: what the job would
+// have reserved without memprof, with and without expandable segments. The allocator is package caching.
+//
+// A request keeps its size, stream and private pool; a free and the use by another stream happen where the
+// recording has them, and a block that waits for another stream is free again where it was in the recording.
+// empty_cache is replayed. Not replayed are pauses of tags, which PyTorch's allocator does not have, and
+// memory limits: a request that the device's memory cannot serve is counted as refused.
+//
+// Segments lie where the driver of an H200 places them ([caching.Driver]). Where equal free blocks tie,
+// the reserved bytes can depend on that.
+package torchalloc
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/memprof/memprof/analysis/caching"
+	"github.com/memprof/memprof/trace"
+)
+
+// Source gives the events of a process in order; io.EOF ends them.
+type Source interface {
+	Next() (*trace.Batch, error)
+}
+
+// Options of a replay.
+type Options struct {
+	Settings []caching.Settings // one replay for each
+	Total    int64              // bytes of each device; 0 stands for those of an H200
+	Text     func(context int32) string
+}
+
+// Outcome is what one replay took, by device.
+type Outcome struct {
+	Reserved map[int32]int64 // the greatest, in bytes
+	Refused  int64           // requests
+}
+
+// unknownTotal is the memory of a device whose size the recording does not have: an H200's.
+const unknownTotal = 150_754_820_096
+
+// Run replays all events of a source. The error says which event contradicts those before.
+func Run(source Source, o Options) ([]Outcome, error) {
+	if o.Total <= 0 {
+		o.Total = unknownTotal
+	}
+	r := &replay{Options: o, live: trace.NewLive(), arenas: map[int32]place{}}
+	for _, s := range o.Settings {
+		r.jobs = append(r.jobs, &job{settings: s, total: uint64(o.Total), devices: map[int32]*caching.Allocator{}, pools: map[poolOf]bool{}})
+	}
+	for {
+		batch, err := source.Next()
+		if errors.Is(err, io.EOF) {
+			return r.outcomes(), nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		for i := range batch.Len() {
+			e := batch.Event(i)
+			if err := r.step(&e); err != nil {
+				return nil, err
+			}
+		}
+	}
+}
+
+// place is where an arena's blocks are in PyTorch's allocator.
+type place struct {
+	device int32
+	stream uint64
+	pool   caching.PoolID // zero: the default one
+}
+
+// replay follows the recording, and drives one job for each settings.
+type replay struct {
+	Options
+	live   *trace.Live
+	arenas map[int32]place
+	jobs   []*job
+}
+
+// job is the recorded job under one settings.
+type job struct {
+	settings caching.Settings
+	total    uint64
+	devices  map[int32]*caching.Allocator
+	pools    map[poolOf]bool  // private pools that are in use
+	blocks   []*caching.Block // by slot; nil where the request was refused
+	refused  int64
+}
+
+type poolOf struct {
+	device int32
+	id     caching.PoolID
+}
+
+func (r *replay) step(e *trace.Event) error {
+	outcome, block := r.live.Add(e)
+	switch e.Kind {
+	case trace.KindArena:
+		return r.begin(e)
+	case trace.KindReclaim:
+		if e.Arena == trace.NoArena && trace.ParseContext(e.Kind, r.Text(e.Context)).Name() == "empty_cache" {
+			for _, j := range r.jobs {
+				_ = j.device(e.Device).EmptyCache() // it refuses in a capture only, as in the job
+			}
+		}
+		return nil
+	}
+	at, known := r.arenas[e.Arena]
+	if !known {
+		return nil
+	}
+	switch {
+	case outcome == trace.Replaced:
+		return fmt.Errorf("event %d: a block at %#x, where one is live", e.Seq, e.Addr)
+	case e.Kind == trace.KindPoolRelease:
+		for _, j := range r.jobs {
+			j.release(at)
+		}
+	case outcome == trace.Allocated && e.Kind == trace.KindAlloc:
+		for _, j := range r.jobs {
+			j.alloc(at, block.Slot, uint64(e.Requested))
+		}
+	case block == nil:
+	case e.Kind == trace.KindStreamUse:
+		for _, j := range r.jobs {
+			j.use(at, block.Slot, uint64(e.Stream))
+		}
+	case outcome == trace.Pended, outcome == trace.Freed:
+		for _, j := range r.jobs {
+			j.free(at, block.Slot, e.Kind == trace.KindFree, outcome == trace.Freed)
+		}
+	}
+	return nil
+}
+
+// begin adds an arena. Graph memory of memprof's has no likeness in PyTorch and is left out.
+func (r *replay) begin(e *trace.Event) error {
+	words := trace.ParseContext(e.Kind, r.Text(e.Context)).Map()
+	if words["graph_memory"] != "" {
+		return nil
+	}
+	at := place{device: e.Device, stream: uint64(e.Stream)}
+	if text := words["pool"]; text != "" {
+		pool, err := parsePool(text)
+		if err != nil {
+			return fmt.Errorf("event %d: arena %d: %w", e.Seq, e.Arena, err)
+		}
+		at.pool = pool
+	}
+	r.arenas[e.Arena] = at
+	return nil
+}
+
+// parsePool reads the two numbers of a pool: "7.0", hexadecimal.
+func parsePool(text string) (id caching.PoolID, err error) {
+	words := strings.Split(text, ".")
+	if len(words) != len(id) {
+		return id, fmt.Errorf("pool=%q: want two numbers", text)
+	}
+	for i, word := range words {
+		if id[i], err = strconv.ParseUint(word, 16, 64); err != nil {
+			return id, fmt.Errorf("pool=%q: want two numbers", text)
+		}
+	}
+	return id, nil
+}
+
+// device is the allocator of a device. The spans that are there from the start are those of a CUDA context.
+func (j *job) device(number int32) *caching.Allocator {
+	a := j.devices[number]
+	if a == nil {
+		const mib = 1 << 20
+		driver := caching.NewDriver(j.total)
+		driver.Keep(24 * mib)
+		driver.Keep(2 * mib)
+		a = caching.New(caching.Options{Settings: j.settings, Total: j.total}, driver)
+		j.devices[number] = a
+	}
+	return a
+}
+
+func (j *job) alloc(at place, slot int32, bytes uint64) {
+	for len(j.blocks) <= int(slot) {
+		j.blocks = append(j.blocks, nil)
+	}
+	j.blocks[slot] = nil
+	if bytes == 0 {
+		return
+	}
+	a := j.device(at.device)
+	if at.pool != (caching.PoolID{}) {
+		pool := poolOf{at.device, at.pool}
+		if !j.pools[pool] {
+			j.pools[pool] = true
+			a.UsePool(at.pool)
+		}
+		a.BeginPool(at.pool, func(uint64) bool { return true })
+		defer func() { _, _ = a.EndPool(at.pool), a.ReleasePool(at.pool) }() // the pool exists
+	}
+	block, err := a.Malloc(bytes, at.stream)
+	if err != nil {
+		j.refused++
+		return
+	}
+	j.blocks[slot] = block
+}
+
+func (j *job) use(at place, slot int32, stream uint64) {
+	if b := j.blocks[slot]; b != nil && b.State() == caching.Allocated {
+		j.device(at.device).RecordStream(b, stream)
+	}
+}
+
+// free takes a free, or the end of the wait for other streams. over says that the block is free now.
+func (j *job) free(at place, slot int32, first, over bool) {
+	b := j.blocks[slot]
+	if b == nil {
+		return
+	}
+	a := j.device(at.device)
+	if first {
+		a.Free(b)
+	}
+	if over {
+		a.Complete(b)
+		j.blocks[slot] = nil
+	}
+}
+
+// release ends the use of a private pool by its job.
+func (j *job) release(at place) {
+	pool := poolOf{at.device, at.pool}
+	if !j.pools[pool] {
+		return
+	}
+	delete(j.pools, pool)
+	_ = j.device(at.device).ReleasePool(at.pool) // the pool exists
+}
+
+func (r *replay) outcomes() []Outcome {
+	out := make([]Outcome, len(r.jobs))
+	for i, j := range r.jobs {
+		out[i] = Outcome{Reserved: map[int32]int64{}, Refused: j.refused}
+		for number, a := range j.devices {
+			out[i].Reserved[number] = int64(a.Stats().Reserved.Peak)
+		}
+	}
+	return out
+}

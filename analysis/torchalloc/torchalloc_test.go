@@ -1,0 +1,136 @@
+package torchalloc
+
+import (
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/memprof/memprof/trace"
+)
+
+const mib = 1 << 20
+
+// list gives events, whose contexts are indexes in texts.
+type list struct {
+	events []trace.Event
+	texts  []string
+	done   bool
+}
+
+func (l *list) Next() (*trace.Batch, error) {
+	if l.done {
+		return nil, io.EOF
+	}
+	l.done = true
+	b := &trace.Batch{}
+	for i := range l.events {
+		e := &l.events[i]
+		b.Seq, b.Time, b.Kind = append(b.Seq, int64(i)), append(b.Time, int64(i)), append(b.Kind, e.Kind)
+		b.Device, b.Arena, b.Thread = append(b.Device, e.Device), append(b.Arena, e.Arena), append(b.Thread, e.Thread)
+		b.Stream, b.Addr = append(b.Stream, e.Stream), append(b.Addr, e.Addr)
+		b.Requested, b.Provided, b.Context = append(b.Requested, e.Requested), append(b.Provided, e.Provided), append(b.Context, e.Context)
+	}
+	return b, nil
+}
+
+func (l *list) add(kind trace.Kind, arena int32, addr, bytes int64, context string) {
+	l.texts = append(l.texts, context)
+	l.events = append(l.events, trace.Event{Kind: kind, Arena: arena, Addr: addr, Requested: bytes, Provided: bytes, Context: int32(len(l.texts) - 1)})
+}
+
+// on sets the stream of the last event.
+func (l *list) on(stream int64) { l.events[len(l.events)-1].Stream = stream }
+
+// reserved replays the events natively and expandable, and returns both peaks in MiB.
+func reserved(t *testing.T, l *list, total int64) (native, expandable, refused int64) {
+	t.Helper()
+	out, err := Run(l, Options{Settings: settings(), Total: total, Text: func(c int32) string { return l.texts[c] }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out[0].Reserved[0] / mib, out[1].Reserved[0] / mib, out[0].Refused
+}
+
+// TestByHand: segments of torch's sizes, by hand.
+func TestByHand(t *testing.T) {
+	const main = "growth=double granularity=2097152 pool=0.0 tag= main=1"
+	tests := []struct {
+		name                        string
+		make                        func(l *list)
+		native, expandable, refused int64
+	}{
+		{"a small request has 2 MiB, one of 1.5 MiB 20 or its pages", func(l *list) {
+			l.add(trace.KindArena, 0, 1<<40, 0, main)
+			l.add(trace.KindAlloc, 0, 1<<40, 100, "")
+			l.add(trace.KindAlloc, 0, 1<<41, 3*mib/2, "")
+		}, 22, 22, 0},
+		{"a free block is used again", func(l *list) {
+			l.add(trace.KindArena, 0, 1<<40, 0, main)
+			l.add(trace.KindAlloc, 0, 1<<40, 40*mib, "")
+			l.add(trace.KindFree, 0, 1<<40, 40*mib, "")
+			l.add(trace.KindAlloc, 0, 1<<41, 30*mib, "")
+		}, 40, 40, 0},
+		{"another stream has its own", func(l *list) {
+			l.add(trace.KindArena, 0, 1<<40, 0, main)
+			l.add(trace.KindArena, 1, 1<<41, 0, main)
+			l.on(32)
+			l.add(trace.KindAlloc, 0, 1<<40, 40*mib, "")
+			l.add(trace.KindFree, 0, 1<<40, 40*mib, "")
+			l.add(trace.KindAlloc, 1, 1<<41, 40*mib, "")
+		}, 80, 80, 0},
+		{"a block waits for a stream that uses it", func(l *list) {
+			l.add(trace.KindArena, 0, 1<<40, 0, main)
+			l.add(trace.KindAlloc, 0, 1<<40, 40*mib, "")
+			l.add(trace.KindStreamUse, 0, 1<<40, 0, "")
+			l.on(32)
+			l.add(trace.KindFree, 0, 1<<40, 40*mib, "")
+			l.add(trace.KindAlloc, 0, 1<<41, 40*mib, "")
+		}, 80, 80, 0},
+		{"a private pool has its own", func(l *list) {
+			l.add(trace.KindArena, 0, 1<<40, 0, main)
+			l.add(trace.KindArena, 1, 1<<41, 0, "growth=needed granularity=2097152 pool=a.0 tag= main=0")
+			l.add(trace.KindAlloc, 0, 1<<40, 40*mib, "")
+			l.add(trace.KindFree, 0, 1<<40, 40*mib, "")
+			l.add(trace.KindAlloc, 1, 1<<41, 40*mib, "")
+		}, 80, 80, 0},
+		{"empty_cache releases", func(l *list) {
+			l.add(trace.KindArena, 0, 1<<40, 0, main)
+			l.add(trace.KindAlloc, 0, 1<<40, 40*mib, "")
+			l.add(trace.KindFree, 0, 1<<40, 40*mib, "")
+			l.add(trace.KindReclaim, trace.NoArena, 0, 0, "empty_cache")
+			l.add(trace.KindAlloc, 0, 1<<41, 60*mib, "")
+		}, 60, 60, 0},
+		{"more than the device has is refused", func(l *list) {
+			l.add(trace.KindArena, 0, 1<<40, 0, main)
+			l.add(trace.KindAlloc, 0, 1<<40, 200*mib, "")
+			l.add(trace.KindFree, 0, 1<<40, 200*mib, "")
+			l.add(trace.KindAlloc, 0, 1<<40, 30*mib, "")
+		}, 30, 40, 1}, // 30 MiB are two pages of 20
+	}
+	for _, test := range tests {
+		l := &list{}
+		test.make(l)
+		native, expandable, refused := reserved(t, l, 100*mib)
+		if native != test.native || expandable != test.expandable || refused != test.refused {
+			t.Errorf("%s: %d and %d MiB, %d refused; want %d, %d, %d", test.name, native, expandable, refused, test.native, test.expandable, test.refused)
+		}
+	}
+}
+
+// TestDamaged: an event that contradicts those before is an error with its number.
+func TestDamaged(t *testing.T) {
+	l := &list{}
+	l.add(trace.KindArena, 0, 1<<40, 0, "pool=x")
+	_, err := Run(l, Options{Settings: settings(), Text: func(c int32) string { return l.texts[c] }})
+	if err == nil || !strings.Contains(err.Error(), `event 0: arena 0: pool="x"`) {
+		t.Errorf("a pool without numbers: %v", err)
+	}
+	l = &list{}
+	l.add(trace.KindArena, 0, 1<<40, 0, "")
+	l.add(trace.KindAlloc, 0, 1<<40, mib, "")
+	l.add(trace.KindAlloc, 0, 1<<40, mib, "")
+	_, err = Run(l, Options{Settings: settings(), Text: func(c int32) string { return l.texts[c] }})
+	if err == nil || !strings.Contains(err.Error(), "event 2: a block at 0x10000000000, where one is live") {
+		t.Errorf("two blocks at an address: %v", err)
+	}
+}
