@@ -13,6 +13,8 @@
 #   make bench       the benchmarks that need no GPU
 #   make gpu-check   the acceptance suite, on a machine with a CUDA GPU and torch (needs no Go there);
 #                    with TORCH_TESTS=DIR, PyTorch's own tests in that folder
+#   make dist        tarballs, .deb, wheel, sums and module lists for x86-64 and arm64, into dist/ (root, Debian; 20 minutes)
+#   make dist-check  tries what dist/ has: old glibc, no glibc, arm64, no compiler, read-only home, a wheel in a venv
 #   make clean       removes what the others made
 
 SHELL := /bin/bash
@@ -24,7 +26,7 @@ DEMO := demo-run
 DEMO_JOB = $(shell python3 -c 'import sys, torch, torchvision; sys.exit(not torch.cuda.is_available())' >/dev/null 2>&1 \
 	&& echo python3 samples/jobs/resnet50.py --iterations 20 || echo bin/memprof rerun samples/resnet50)
 
-.PHONY: build hook demo test go-test c-test python-test duckdb-test campaign fits fuzz soak bench gpu-check clean
+.PHONY: build hook demo test go-test c-test python-test duckdb-test campaign fits fuzz soak bench gpu-check dist dist-check clean
 
 build: hook
 	go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/memprof ./cmd/memprof
@@ -47,6 +49,7 @@ go-test: hook
 	@unformatted=$$(gofmt -l cmd trace bfc analysis report hooks); if [ -n "$$unformatted" ]; then echo "not gofmt'ed: $$unformatted"; exit 1; fi
 	go vet ./...
 	go test ./...
+	go test ./.ci/dist
 	go test -race -short ./trace/... ./hooks/...
 
 # Most of these tests wait more than they compute, so there are more of them at a time than cores.
@@ -98,6 +101,12 @@ gpu-check:
 	@if command -v go >/dev/null; then $(MAKE) build; fi
 	TORCH_TESTS='$(TORCH_TESTS)' python3 samples/gpu_check.py --memprof bin/memprof $(if $(TORCH_TESTS),torch_tests)
 
+dist:
+	.ci/dist/build
+
+dist-check:
+	.ci/dist/check
+
 clean:
-	rm -rf bin $(DEMO)
+	rm -rf bin dist $(DEMO)
 	$(MAKE) -C hooks clean

@@ -1,0 +1,185 @@
+package main
+
+import (
+	"archive/zip"
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestMain runs the tests where the command runs.
+func TestMain(m *testing.M) {
+	if err := os.Chdir("../.."); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
+
+// packed runs the command on this test's binary, which stands for memprof's, and returns what it wrote by name.
+func packed(t *testing.T, version string) map[string][]byte {
+	t.Helper()
+	dir, out := t.TempDir(), t.TempDir()
+	for _, a := range architectures {
+		for _, below := range []string{"", "static"} {
+			if err := os.MkdirAll(filepath.Join(dir, a.machine, below), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Link(os.Args[0], filepath.Join(dir, a.machine, below, "memprof")); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	notes := filepath.Join(dir, "subjects")
+	if err := os.WriteFile(notes, []byte("Say this\nSay that\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := run(version, 1_700_000_000, dir, notes, out); err != nil {
+		t.Fatal(err)
+	}
+	files := map[string][]byte{}
+	entries, err := os.ReadDir(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if files[e.Name()], err = os.ReadFile(filepath.Join(out, e.Name())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return files
+}
+
+// TestPack wants all packages, the same ones each time, and sums that fit them.
+func TestPack(t *testing.T) {
+	first, again := packed(t, "v1.2-3-gabcdef0"), packed(t, "v1.2-3-gabcdef0")
+	want := []string{
+		"RELEASE_NOTES.md", "SHA256SUMS",
+		"memprof-1.2-3-gabcdef0-linux-aarch64-static.tar.gz", "memprof-1.2-3-gabcdef0-linux-aarch64.cdx.json", "memprof-1.2-3-gabcdef0-linux-aarch64.tar.gz",
+		"memprof-1.2-3-gabcdef0-linux-x86_64-static.tar.gz", "memprof-1.2-3-gabcdef0-linux-x86_64.cdx.json", "memprof-1.2-3-gabcdef0-linux-x86_64.tar.gz",
+		"memprof-1.2.post3+gabcdef0-py3-none-manylinux_2_28_aarch64.whl", "memprof-1.2.post3+gabcdef0-py3-none-manylinux_2_28_x86_64.whl",
+		"memprof_1.2+3+gabcdef0_amd64.deb", "memprof_1.2+3+gabcdef0_arm64.deb",
+	}
+	if got := slices.Sorted(maps.Keys(first)); !slices.Equal(got, want) {
+		t.Errorf("packed %q, want %q", got, want)
+	}
+	for name, data := range first {
+		if !bytes.Equal(data, again[name]) {
+			t.Errorf("%s differs when it is packed again", name)
+		}
+		sum := sha256.Sum256(data)
+		if line := hex.EncodeToString(sum[:]) + "  " + name + "\n"; name != "SHA256SUMS" && !strings.Contains(string(first["SHA256SUMS"]), line) {
+			t.Errorf("SHA256SUMS lacks %s", line)
+		}
+	}
+	if notes := string(first["RELEASE_NOTES.md"]); !strings.Contains(notes, "# memprof 1.2-3-gabcdef0, 2023-11-14") || !strings.Contains(notes, "- Say this\n- Say that\n") {
+		t.Errorf("release notes:\n%s", notes)
+	}
+}
+
+// TestBill wants the modules that go version -m lists.
+func TestBill(t *testing.T) {
+	bill := packed(t, "v1.2")["memprof-1.2-linux-x86_64.cdx.json"]
+	var parsed struct {
+		BOMFormat  string
+		Components []struct{ Name, Version, PURL string }
+	}
+	if err := json.Unmarshal(bill, &parsed); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command("go", "version", "-m", os.Args[0]).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	deps := strings.Count(string(out), "\tdep\t")
+	if parsed.BOMFormat != "CycloneDX" || len(parsed.Components) != deps+1 || parsed.Components[0].Name != "std" {
+		t.Errorf("%s lists %d modules, go version -m %d and std", parsed.BOMFormat, len(parsed.Components), deps)
+	}
+}
+
+// TestDeb wants dpkg to read the package.
+func TestDeb(t *testing.T) {
+	if _, err := exec.LookPath("dpkg-deb"); err != nil {
+		t.Skip("no dpkg-deb here")
+	}
+	deb := packed(t, "4ac1f9e")["memprof_0+4ac1f9e_amd64.deb"]
+	path := filepath.Join(t.TempDir(), "memprof.deb")
+	if err := os.WriteFile(path, deb, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	fields, err := exec.Command("dpkg-deb", "--field", path, "Package", "Version", "Architecture", "Depends").CombinedOutput()
+	if want := "Package: memprof\nVersion: 0+4ac1f9e\nArchitecture: amd64\nDepends: libc6 (>= 2.28)\n"; err != nil || string(fields) != want {
+		t.Errorf("%v: %s", err, fields)
+	}
+	content, err := exec.Command("dpkg-deb", "--contents", path).CombinedOutput()
+	if err != nil || !strings.Contains(string(content), "-rwxr-xr-x root/root") || !strings.Contains(string(content), "./usr/bin/memprof\n") {
+		t.Errorf("%v: %s", err, content)
+	}
+}
+
+// TestWheel wants a wheel whose RECORD has each file with its digest, the binary as a script, and the Python package.
+func TestWheel(t *testing.T) {
+	wheel := packed(t, "v1.2")["memprof-1.2-py3-none-manylinux_2_28_x86_64.whl"]
+	r, err := zip.NewReader(bytes.NewReader(wheel), int64(len(wheel)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	content := map[string]string{}
+	for _, f := range r.File {
+		opened, err := f.Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := io.ReadAll(opened)
+		if err != nil {
+			t.Fatal(err)
+		}
+		content[f.Name] = string(data)
+		if f.Name == "memprof-1.2.data/scripts/memprof" && f.Mode().Perm() != 0o755 {
+			t.Errorf("the binary has mode %v", f.Mode())
+		}
+	}
+	record := content["memprof-1.2.dist-info/RECORD"]
+	for name, data := range content {
+		sum := sha256.Sum256([]byte(data))
+		line := name + ",sha256=" + base64.RawURLEncoding.EncodeToString(sum[:]) + ","
+		if name == "memprof-1.2.dist-info/RECORD" {
+			line = name + ",,"
+		}
+		if !strings.Contains(record, line) {
+			t.Errorf("RECORD lacks %s", line)
+		}
+	}
+	for _, name := range []string{"memprof/__init__.py", "memprof/kv.py", "memprof-1.2.data/scripts/memprof"} {
+		if content[name] == "" {
+			t.Errorf("the wheel lacks %s", name)
+		}
+	}
+	if !strings.Contains(content["memprof-1.2.dist-info/WHEEL"], "Tag: py3-none-manylinux_2_28_x86_64\n") {
+		t.Errorf("WHEEL: %s", content["memprof-1.2.dist-info/WHEEL"])
+	}
+}
+
+func TestVersions(t *testing.T) {
+	for _, test := range []struct{ version, python, debian string }{
+		{"1.2", "1.2", "1.2"},
+		{"1.2.3-14-gab12cd3", "1.2.3.post14+gab12cd3", "1.2.3+14+gab12cd3"},
+		{"1.2-14-gab12cd3-dirty", "1.2.post14+gab12cd3.dirty", "1.2+14+gab12cd3+dirty"},
+		{"1.2-dirty", "1.2+dirty", "1.2+dirty"},
+		{"4ac1f9e", "0+4ac1f9e", "0+4ac1f9e"},
+		{"4321567-dirty", "0+4321567.dirty", "0+4321567+dirty"},
+	} {
+		if python, debian := pythonVersion(test.version), debianVersion(test.version); python != test.python || debian != test.debian {
+			t.Errorf("%s: %s and %s, want %s and %s", test.version, python, debian, test.python, test.debian)
+		}
+	}
+}
