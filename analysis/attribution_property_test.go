@@ -150,7 +150,17 @@ type heldBlock struct {
 	visit   *naiveVisit
 	label   labelFields
 	freed   int64 // seq of its free, or past the end
+	shrunk  int64 // seq of its shrink, or past the end
+	lost    int64 // bytes that it lost then
 	within  bool
+}
+
+// provided is how many bytes it has after an event.
+func (h *heldBlock) provided(seq int64) int64 {
+	if seq >= h.shrunk {
+		return h.e.Provided - h.lost
+	}
+	return h.e.Provided
 }
 
 // naiveAttribution is the definition, executed: all blocks that ever were.
@@ -178,12 +188,15 @@ func (n *naiveAttribution) apply(e trace.Event, text string) {
 	case trace.KindArena:
 		n.pooled[e.Arena] = strings.Contains(text, "pool=1.0")
 	case trace.KindAlloc:
-		h := &heldBlock{e: e, context: contextTexts[text], phase: n.phase(), freed: 1 << 60}
+		h := &heldBlock{e: e, context: contextTexts[text], phase: n.phase(), freed: 1 << 60, shrunk: 1 << 60}
 		if len(n.open) > 0 {
 			h.visit = n.open[len(n.open)-1]
 		}
 		n.blocks, n.live[e.Addr] = append(n.blocks, h), h
 		n.captured[e.Arena] = n.captured[e.Arena] || n.captures > 0
+	case trace.KindShrink:
+		h := n.live[e.Addr]
+		h.shrunk, h.lost = e.Seq, h.e.Provided-e.Provided
 	case trace.KindStreamUse:
 		n.shared[e.Addr] = n.shared[e.Addr] || n.live[e.Addr].e.Stream != e.Stream
 	case trace.KindFree:
@@ -262,7 +275,7 @@ func (n *naiveAttribution) at(seq int64) map[string]map[string]Group {
 			out[by] = map[string]Group{}
 		}
 		g := out[by][key]
-		g.Blocks, g.Requested, g.Provided = g.Blocks+1, g.Requested+h.e.Requested, g.Provided+h.e.Provided
+		g.Blocks, g.Requested, g.Provided = g.Blocks+1, g.Requested+h.e.Requested, g.Provided+h.provided(seq)
 		out[by][key] = g
 	}
 	deepest := 0
@@ -342,7 +355,7 @@ func TestAttributionIsWhatItsDefinitionCounts(t *testing.T) {
 			var liveT, liveC int64
 			for _, h := range n.live {
 				liveT += h.e.Requested
-				liveC += h.e.Provided
+				liveC += h.provided(e.Seq)
 			}
 			u.PeakT, u.PeakC = max(u.PeakT, liveT), max(u.PeakC, liveC)
 			if e.Kind == trace.KindAlloc {

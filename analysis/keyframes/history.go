@@ -86,9 +86,9 @@ func (k *Tracker) seqs() []int64 {
 	return out
 }
 
-// Gone remembers a block, live or pending, that becomes free or smaller.
+// Gone remembers a block, live or pending, that becomes free.
 func (k *Tracker) Gone(s *ledger.Segment) {
-	if k.latest < s.Since() {
+	if k.latest < s.Seq {
 		return
 	}
 	for _, l := range k.lifetimes(s, k.history.Now) {
@@ -99,13 +99,19 @@ func (k *Tracker) Gone(s *ledger.Segment) {
 // lifetimes returns those of a live or pending block up to an event. A pending block was live before: it has
 // two, and both get what is recorded of it while it is pending.
 func (k *Tracker) lifetimes(s *ledger.Segment, to int64) []lifetime {
-	l := lifetime{Block: s.Block(), from: s.Since(), to: to, kind: StretchLive, keys: k}
+	l := lifetime{Block: s.Block(), from: s.Seq, to: to, kind: StretchLive, keys: k}
+	var all []lifetime
+	if seq, lost := s.Shrunk(); seq > 0 {
+		larger := l
+		larger.Size, larger.to, l.from = l.Size+lost, seq, seq
+		all = append(all, larger)
+	}
 	if s.Kind != ledger.PendingSegment {
-		return []lifetime{l}
+		return append(all, l)
 	}
 	pending := l
 	pending.kind, pending.from, l.to = StretchPending, s.Freed, s.Freed
-	return []lifetime{l, pending}
+	return append(all, l, pending)
 }
 
 // Touched remembers r, mapped by the event seq, which is not untouched any more.

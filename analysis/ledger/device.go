@@ -31,7 +31,7 @@ type Keeper interface {
 	// Touched: r of an arena, mapped by the event seq and never handed out since, is handed out or
 	// unmapped.
 	Touched(arena int32, r Range, seq int64)
-	// Gone: a block, live or pending, becomes free or smaller.
+	// Gone: a block, live or pending, becomes free.
 	Gone(s *Segment)
 	// Joined: a block lies across addr, where a region of an arena started: it starts none from now on.
 	Joined(arena int32, addr int64)
@@ -101,7 +101,7 @@ func joined(ranges []Range) []Range {
 	return out
 }
 
-// gone takes note that a block, live or pending, becomes free or smaller. A block of an arena over a graph memory
+// gone takes note that a block, live or pending, becomes free. A block of an arena over a graph memory
 // was never the device's.
 func (ar *Arena) gone(s *Segment) {
 	d := ar.Device
@@ -111,8 +111,8 @@ func (ar *Arena) gone(s *Segment) {
 	if d.Keeper != nil {
 		d.Keeper.Gone(s)
 	}
-	if s.Since() <= d.Peak.Seq {
-		b := s.Block()
+	if s.Seq <= d.Peak.Seq {
+		b := s.at(d.Peak.Seq)
 		b.Pending = s.Kind == PendingSegment && s.Freed <= d.Peak.Seq
 		d.died = append(d.died, b)
 	}

@@ -24,7 +24,8 @@ type Segment struct {
 	Requested int64 // live, pending
 	Seq       int64 // live, pending: of the alloc; untouched: of the map
 	Freed     int64 // pending: seq of the free
-	shrunk    int64 // live, pending: seq of the shrink that gave it its size; 0 for none
+	shrunk    int64 // live, pending: seq of its shrink; 0 for none
+	lost      int64 // bytes that it lost by that
 	stream    int64 // live, pending: the requester's
 	Context   int32
 	Label     int32 // live, pending: context of the last label event; 0 for none
@@ -45,8 +46,17 @@ const (
 // End is the address behind the segment.
 func (s *Segment) End() int64 { return s.Addr + s.Size }
 
-// Since is the seq from which on a live or pending block has its size: that of its alloc, or of a shrink.
-func (s *Segment) Since() int64 { return max(s.Seq, s.shrunk) }
+// Shrunk is the seq of the shrink of a live or pending block, and the bytes that it lost; 0 for none.
+func (s *Segment) Shrunk() (seq, lost int64) { return s.shrunk, s.lost }
+
+// at is the block as it was after the event seq.
+func (s *Segment) at(seq int64) Block {
+	b := s.Block()
+	if seq < s.shrunk {
+		b.Size += s.lost
+	}
+	return b
+}
 
 // Free says whether the segment is free memory.
 func (s *Segment) Free() bool { return s.Kind >= TouchedSegment }
@@ -371,7 +381,8 @@ func (l *Ledger) absorb(ar *Arena, i, next int32) {
 // vacate makes a segment free and merges it with the touched segments beside it, within its region.
 func (l *Ledger) vacate(ar *Arena, i int32) {
 	s := &l.segments[i]
-	s.Kind, s.shared, s.Within, s.shrunk = TouchedSegment, false, false, 0
+	s.Kind, s.shared, s.Within = TouchedSegment, false, false
+	s.shrunk, s.lost = 0, 0
 	prev, next := l.freeBefore(i), l.freeBehind(i)
 	if !ar.indexed {
 		l.merge(ar, i, prev, next)

@@ -84,13 +84,12 @@ func (l *Ledger) Shrink(ar *Arena, e *trace.Event) error {
 		return errors.New("no chunk that starts there is live")
 	}
 	s := &l.segments[i]
-	if e.Requested != s.Requested || e.Provided < e.Requested || e.Provided <= 0 || e.Provided >= s.Size {
+	if e.Requested != s.Requested || e.Provided < e.Requested || e.Provided <= 0 || e.Provided >= s.Size || s.shrunk != 0 {
 		return fmt.Errorf("%d bytes in a chunk that becomes %d, but seq %d handed out %d in %d", e.Requested, e.Provided, s.Seq, s.Requested, s.Size)
 	}
 	if ar.Paused() {
 		return ErrPaused
 	}
-	ar.gone(s)
 	freed := s.Size - e.Provided
 	rounding := RoundingOf(s.Requested, e.Provided) - RoundingOf(s.Requested, s.Size)
 	for _, x := range [2]*Split{&ar.Split, ar.total} {
@@ -100,7 +99,7 @@ func (l *Ledger) Shrink(ar *Arena, e *trace.Event) error {
 		x.Touched += freed
 	}
 	slack := l.cutSegment(ar, i, s.Addr+e.Provided)
-	l.segments[i].shrunk = e.Seq
+	l.segments[i].shrunk, l.segments[i].lost = e.Seq, freed
 	l.vacate(ar, slack)
 	return nil
 }

@@ -16,10 +16,10 @@ func (l *Ledger) Blocks(d *Device, seq int64) []Block {
 		}
 		for i := ar.head; i != none; i = l.segments[i].next {
 			s := &l.segments[i]
-			if s.Free() || s.Since() > seq {
+			if s.Free() || s.Seq > seq {
 				continue
 			}
-			b := s.Block()
+			b := s.at(seq)
 			b.Pending = s.Kind == PendingSegment && s.Freed <= seq
 			blocks = append(blocks, b)
 		}
