@@ -213,8 +213,16 @@ class History {
       case TraceEntry::SEGMENT_UNMAP: return "segment_unmap";
       case TraceEntry::SNAPSHOT: return "snapshot";
       case TraceEntry::OOM: return "oom";
-      default: return "";
+      default: return is_description(action, 0) ? "annotate" : "";
     }
+  }
+  template <typename Entry = TraceEntry>
+  static auto is_description(TraceEntry::Action action, int) -> decltype(action == Entry::ANNOTATE) {
+    return action == Entry::ANNOTATE;
+  }
+  template <typename Entry = TraceEntry>
+  static bool is_description(TraceEntry::Action, long) {
+    return false;
   }
 
   // Torch 2.6's entries do not have the pool, and some versions no texts.

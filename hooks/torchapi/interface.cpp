@@ -236,6 +236,13 @@ void histories() {
   torch.raw_delete(torch.raw_alloc(MiB));                             // looks which frees are over
   const auto completed = actions(torch.snapshot());
   CHECK(std::count(completed.begin(), completed.end(), Entry::FREE_COMPLETED) == 2);
+#if TORCH >= 214
+  record(true, {"alloc", "annotate"});
+  ptr = torch.raw_alloc(512);
+  torch.annotateMemory(ptr, "dropped");
+  CHECK(actions(torch.snapshot()).empty());
+  torch.raw_delete(ptr);
+#endif
   CALL(record(false));
 }
 
