@@ -21,16 +21,74 @@ type Tuned struct {
 	Costs   tune.Costs
 	// MaxSlowdown is the most that a recommended policy may lengthen an iteration, as a share of it.
 	MaxSlowdown float64
+	// Torch is the job under PyTorch's own allocator; empty for jobs without PyTorch, and for several devices.
+	Torch []TunedTorch
+}
+
+// TunedTorch is the memory that PyTorch's own allocator would reserve under a setting.
+type TunedTorch struct {
+	Setting         string // text of PYTORCH_CUDA_ALLOC_CONF; "" for none
+	Reserved        int64  // the greatest, in bytes
+	Least, Greatest int64  // the same over other placements of segments
+	Refused         int64  // requests
+}
+
+// BestTorch returns the setting of PyTorch's allocator that reserves least and serves all requests; ok is false
+// where there is none.
+func (t *Tuned) BestTorch() (best TunedTorch, ok bool) {
+	for _, o := range t.Torch {
+		if o.Refused == 0 && (!ok || o.Reserved < best.Reserved) {
+			best, ok = o, true
+		}
+	}
+	return best, ok
 }
 
 // TuneText writes the policies for a terminal, the recommended one in bold. It fails only if w does.
 func TuneText(w io.Writer, t *Tuned, o layout.Options) error {
-	return layout.WriteText(w, o, tuneSection(t))
+	return layout.WriteText(w, o, tuneSections(t)...)
 }
 
 // TuneMarkdown writes what TuneText does as Markdown. It fails only if w does.
 func TuneMarkdown(w io.Writer, t *Tuned) error {
-	return layout.WriteMarkdown(w, tuneSection(t))
+	return layout.WriteMarkdown(w, tuneSections(t)...)
+}
+
+// tuneSections are PyTorch's own allocator, if there is one, and the policies.
+func tuneSections(t *Tuned) []layout.Section {
+	sections := []layout.Section{tuneSection(t)}
+	if len(t.Torch) > 0 {
+		sections = append([]layout.Section{torchSection(t)}, sections...)
+	}
+	return sections
+}
+
+// torchSection lists the settings of PyTorch's own allocator, and says where one does nearly as well as the
+// recommended policy.
+func torchSection(t *Tuned) layout.Section {
+	s := layout.Section{
+		Title:   "PyTorch's own allocator",
+		Columns: []layout.Column{layout.Words("PYTORCH_CUDA_ALLOC_CONF"), layout.Numbers("peak R"), layout.Words("by placement of segments")},
+	}
+	for _, o := range t.Torch {
+		setting, peak, band := o.Setting, units.FormatSize(o.Reserved), units.Absent
+		if setting == "" {
+			setting = "(not set)"
+		}
+		if o.Refused > 0 {
+			peak = units.FormatCount(o.Refused) + " failed"
+		}
+		if o.Least != o.Greatest {
+			band = units.FormatSize(o.Least) + " to " + units.FormatSize(o.Greatest)
+		}
+		s.Rows = append(s.Rows, layout.Row(setting, peak, band))
+	}
+	const near = 1.02 // of the recommended policy's peak
+	best, ok := t.BestTorch()
+	if ours := t.Recommend(t.MaxSlowdown); ok && best.Setting != "" && (ours < 0 || float64(best.Reserved) <= near*float64(t.Outcomes[ours].PeakR)) {
+		s.After = []layout.Cell{{Text: "within 2 % of memprof's best, without memprof: PYTORCH_CUDA_ALLOC_CONF=" + best.Setting, Tone: layout.Strong}}
+	}
+	return s
 }
 
 func tuneSection(t *Tuned) layout.Section {
@@ -145,26 +203,30 @@ func short(d time.Duration) string { return units.FormatDuration(d.Nanoseconds()
 // hook reads: bytes and nanoseconds. It fails only if w does.
 func TuneJSON(w io.Writer, t *Tuned) error {
 	out := jsonTuned{
-		Process: t.Process, Requests: t.Allocs, LeftOut: t.LeftOut, MaxSlowdown: t.MaxSlowdown, Policies: []jsonOutcome{},
+		Process: t.Process, Requests: t.Allocs, LeftOut: t.LeftOut, MaxSlowdown: t.MaxSlowdown, Policies: []any{},
 		Costs: jsonCosts{t.Costs.Handle, t.Costs.Create.Nanoseconds(), t.Costs.Map.Nanoseconds(), t.Costs.Access.Nanoseconds(), t.Costs.Unmap.Nanoseconds(), t.Costs.Release.Nanoseconds()},
 	}
 	for i := range t.Outcomes {
 		out.Policies = append(out.Policies, newJSONOutcome(&t.Outcomes[i]))
 	}
+	for i := range t.Torch {
+		out.Policies = append(out.Policies, newJSONTorch(&t.Torch[i]))
+	}
 	if best := t.Recommend(t.MaxSlowdown); best >= 0 {
-		out.Recommended = &out.Policies[best].jsonPolicy
+		recommended := newJSONPolicy(&t.Outcomes[best].Policy)
+		out.Recommended = &recommended
 	}
 	return plain.WriteJSON(w, out)
 }
 
 type jsonTuned struct {
-	Process     string        `json:"process"`
-	Requests    int64         `json:"requests"`
-	LeftOut     int64         `json:"left_out_arenas"`
-	Costs       jsonCosts     `json:"costs"`
-	MaxSlowdown float64       `json:"max_slowdown"`
-	Policies    []jsonOutcome `json:"policies"`
-	Recommended *jsonPolicy   `json:"recommended"`
+	Process     string      `json:"process"`
+	Requests    int64       `json:"requests"`
+	LeftOut     int64       `json:"left_out_arenas"`
+	Costs       jsonCosts   `json:"costs"`
+	MaxSlowdown float64     `json:"max_slowdown"`
+	Policies    []any       `json:"policies"` // of jsonOutcome, then of jsonTorch
+	Recommended *jsonPolicy `json:"recommended"`
 }
 
 type jsonCosts struct {
@@ -189,7 +251,32 @@ func newJSONPolicy(p *bfc.Policy) jsonPolicy {
 	return jsonPolicy{settings["growth"], settings["split"], p.SmallArenas, settings["trim"], settings["placement"]}
 }
 
+// jsonTorch is a setting of PyTorch's own allocator.
+type jsonTorch struct {
+	Allocator    string   `json:"allocator"` // "torch"
+	Setting      string   `json:"setting"`   // "native", or the text of PYTORCH_CUDA_ALLOC_CONF
+	PeakReserved int64    `json:"peak_reserved"`
+	Band         jsonBand `json:"peak_reserved_band"`
+	Refused      int64    `json:"refused"`
+}
+
+// jsonBand is what the placement of segments leaves open, in bytes.
+type jsonBand struct {
+	Least    int64 `json:"least"`
+	Greatest int64 `json:"greatest"`
+}
+
+func newJSONTorch(o *TunedTorch) jsonTorch {
+	setting := o.Setting
+	if setting == "" {
+		setting = "native"
+	}
+	return jsonTorch{"torch", setting, o.Reserved, jsonBand{o.Least, o.Greatest}, o.Refused}
+}
+
 type jsonOutcome struct {
+	Allocator string `json:"allocator"` // "memprof"
+	Setting   string `json:"setting"`   // "": the policy says it
 	jsonPolicy
 	PeakReserved   int64    `json:"peak_reserved"`
 	PeakProvided   int64    `json:"peak_provided"`
@@ -212,7 +299,7 @@ type jsonOutcome struct {
 
 func newJSONOutcome(o *tune.Outcome) jsonOutcome {
 	out := jsonOutcome{
-		jsonPolicy: newJSONPolicy(&o.Policy), PeakReserved: o.PeakR, PeakProvided: o.PeakC, PeakRequested: o.PeakT, SteadyReserved: o.SteadyR,
+		Allocator: "memprof", jsonPolicy: newJSONPolicy(&o.Policy), PeakReserved: o.PeakR, PeakProvided: o.PeakC, PeakRequested: o.PeakT, SteadyReserved: o.SteadyR,
 		Refused: o.Refused, Iterations: o.Iterations, Remaps: o.Remaps, RemapsAhead: o.RemapsAhead, Unmaps: o.Unmaps, Waits: o.Waits,
 		CostNS: o.Cost.Nanoseconds(), BackgroundNS: o.Background.Nanoseconds(), TotalCostNS: o.TotalCost.Nanoseconds(),
 	}

@@ -36,6 +36,11 @@ func tuned() *Tuned {
 		})
 	}
 	t.Outcomes[6].Refused = 1234
+	t.Torch = []TunedTorch{
+		{Reserved: 9 * gib, Least: 8 * gib, Greatest: 10 * gib},
+		{Setting: "expandable_segments:True", Reserved: 4*gib + 50*mib, Least: 4*gib + 50*mib, Greatest: 4*gib + 50*mib},
+		{Setting: "max_split_size_mb:64", Reserved: gib, Least: gib, Greatest: gib, Refused: 2},
+	}
 	return t
 }
 
@@ -84,5 +89,25 @@ func TestTuneColors(t *testing.T) {
 	}
 	if want := map[string]string{"1m": "peak R;6 GiB;", "1;31m": "1,234 failed;"}; !cmp.Equal(want, tones) {
 		t.Error(cmp.Diff(want, tones))
+	}
+}
+
+// TestTorchAdvice: a setting of PyTorch's own allocator is named only within 2 % of the recommended policy.
+func TestTorchAdvice(t *testing.T) {
+	const advice = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+	job := tuned()
+	ours := job.Outcomes[job.Recommend(job.MaxSlowdown)].PeakR
+	for _, test := range []struct {
+		reserved int64
+		want     bool
+	}{{ours, true}, {ours + ours/50, true}, {ours + ours/50 + mib, false}} {
+		job.Torch[1].Reserved = test.reserved
+		var out bytes.Buffer
+		if err := TuneText(&out, job, layout.Options{}); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(out.String(), advice); got != test.want {
+			t.Errorf("%d bytes beside %d: advice %v, want %v", test.reserved, ours, got, test.want)
+		}
 	}
 }

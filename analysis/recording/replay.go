@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/caching"
@@ -24,8 +23,8 @@ func (r *Recording) Replay(ctx context.Context, p bfc.Policy, flags string, most
 			continue
 		}
 		d, process := &result.Devices[0], r.Run.Processes[i]
-		if slices.ContainsFunc(r.Run.Info.Frameworks, isTorch) {
-			torch, err := replayTorch(process, d)
+		if version, ok := torchalloc.VersionOf(r.Run.Info.Frameworks); ok {
+			torch, err := replayTorch(process, d, version)
 			if err != nil {
 				return fmt.Errorf("%s: replay under PyTorch's allocator: %w", process.Name, err)
 			}
@@ -39,8 +38,6 @@ func (r *Recording) Replay(ctx context.Context, p bfc.Policy, flags string, most
 	}
 	return nil
 }
-
-func isTorch(framework string) bool { return len(framework) > 6 && framework[:6] == "torch " }
 
 func replayPolicy(ctx context.Context, process *trace.Process, p bfc.Policy, flags string) ([]analysis.Replay, error) {
 	reader, err := process.NewReader()
@@ -59,7 +56,7 @@ func replayPolicy(ctx context.Context, process *trace.Process, p bfc.Policy, fla
 }
 
 // replayTorch replays under PyTorch's allocator without PYTORCH_CUDA_ALLOC_CONF, and with expandable segments.
-func replayTorch(process *trace.Process, d *analysis.DeviceResult) ([]analysis.Replay, error) {
+func replayTorch(process *trace.Process, d *analysis.DeviceResult, version caching.Version) ([]analysis.Replay, error) {
 	reader, err := process.NewReader()
 	if err != nil {
 		return nil, err
@@ -68,7 +65,7 @@ func replayTorch(process *trace.Process, d *analysis.DeviceResult) ([]analysis.R
 	expandable := caching.DefaultSettings()
 	expandable.Expandable = true
 	outcomes, err := torchalloc.Run(reader, torchalloc.Options{
-		Settings: []caching.Settings{caching.DefaultSettings(), expandable}, Total: d.Total, Text: process.Strings().Text,
+		Settings: []caching.Settings{caching.DefaultSettings(), expandable}, Version: version, Total: d.Total, Text: process.Strings().Text,
 	})
 	if err != nil {
 		return nil, err

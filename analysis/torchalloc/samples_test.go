@@ -38,7 +38,7 @@ func TestZoo(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer reader.Close()
-			out, err := Run(reader, Options{Settings: settings(), Text: process.Strings().Text})
+			out, err := Run(reader, Options{Settings: settings(), Version: caching.Torch211, Text: process.Strings().Text})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -29,14 +29,20 @@ type Source interface {
 // Options of a replay.
 type Options struct {
 	Settings []caching.Settings // one replay for each
-	Total    int64              // bytes of each device; 0 stands for those of an H200
-	Text     func(context int32) string
+	Version  caching.Version    // of the torch whose rules count
+	// Placements is how many more replays under each settings without expandable segments place segments
+	// without any order: they give [Outcome.Least] and [Outcome.Greatest].
+	Placements int
+	Total      int64 // bytes of each device; 0 stands for those of an H200
+	Text       func(context int32) string
 }
 
 // Outcome is what one replay took, by device.
 type Outcome struct {
 	Reserved map[int32]int64 // the greatest, in bytes
 	Refused  int64           // requests
+	// Least and Greatest are those of Reserved over all placements of segments, the driver's included.
+	Least, Greatest map[int32]int64
 }
 
 // unknownTotal is the memory of a device whose size the recording does not have: an H200's.
@@ -48,8 +54,13 @@ func Run(source Source, o Options) ([]Outcome, error) {
 		o.Total = unknownTotal
 	}
 	r := &replay{Options: o, live: trace.NewLive(), arenas: map[int32]place{}}
-	for _, s := range o.Settings {
-		r.jobs = append(r.jobs, &job{settings: s, total: uint64(o.Total), devices: map[int32]*caching.Allocator{}, pools: map[poolOf]bool{}})
+	for i, s := range o.Settings {
+		r.jobs = append(r.jobs, newJob(i, s, &o, 0))
+		for seed := range o.Placements {
+			if !s.Expandable { // its reservations are so large that only their order could differ, and it is kept
+				r.jobs = append(r.jobs, newJob(i, s, &o, uint64(seed)+1))
+			}
+		}
 	}
 	for {
 		batch, err := source.Next()
@@ -85,12 +96,19 @@ type replay struct {
 
 // job is the recorded job under one settings.
 type job struct {
+	of       int // its number among the settings
 	settings caching.Settings
+	version  caching.Version
 	total    uint64
+	seed     uint64 // of a scatter; 0: the driver's placement
 	devices  map[int32]*caching.Allocator
 	pools    map[poolOf]bool  // private pools that are in use
 	blocks   []*caching.Block // by slot; nil where the request was refused
 	refused  int64
+}
+
+func newJob(of int, s caching.Settings, o *Options, seed uint64) *job {
+	return &job{of: of, settings: s, version: o.Version, total: uint64(o.Total), seed: seed, devices: map[int32]*caching.Allocator{}, pools: map[poolOf]bool{}}
 }
 
 type poolOf struct {
@@ -171,18 +189,26 @@ func parsePool(text string) (id caching.PoolID, err error) {
 	return id, nil
 }
 
-// device is the allocator of a device. The spans that are there from the start are those of a CUDA context.
+// device is the allocator of a device.
 func (j *job) device(number int32) *caching.Allocator {
 	a := j.devices[number]
 	if a == nil {
-		const mib = 1 << 20
-		driver := caching.NewDriver(j.total)
-		driver.Keep(24 * mib)
-		driver.Keep(2 * mib)
-		a = caching.New(caching.Options{Settings: j.settings, Total: j.total}, driver)
+		a = caching.New(caching.Options{Settings: j.settings, Version: j.version, Total: j.total}, j.memory())
 		j.devices[number] = a
 	}
 	return a
+}
+
+// memory is a device without segments. The driver's has the spans of a CUDA context.
+func (j *job) memory() caching.Device {
+	if j.seed != 0 {
+		return newScatter(j.total, j.seed)
+	}
+	const mib = 1 << 20
+	driver := caching.NewDriver(j.total)
+	driver.Keep(24 * mib)
+	driver.Keep(2 * mib)
+	return driver
 }
 
 func (j *job) alloc(at place, slot int32, bytes uint64) {
@@ -244,12 +270,32 @@ func (j *job) release(at place) {
 }
 
 func (r *replay) outcomes() []Outcome {
-	out := make([]Outcome, len(r.jobs))
-	for i, j := range r.jobs {
-		out[i] = Outcome{Reserved: map[int32]int64{}, Refused: j.refused}
+	out := make([]Outcome, len(r.Settings))
+	for _, j := range r.jobs {
+		o := &out[j.of]
+		if j.seed == 0 {
+			*o = Outcome{Refused: j.refused, Reserved: map[int32]int64{}, Least: map[int32]int64{}, Greatest: map[int32]int64{}}
+		}
 		for number, a := range j.devices {
-			out[i].Reserved[number] = int64(a.Stats().Reserved.Peak)
+			peak := int64(a.Stats().Reserved.Peak)
+			if j.seed == 0 {
+				o.Reserved[number], o.Least[number], o.Greatest[number] = peak, peak, peak
+				continue
+			}
+			o.Least[number], o.Greatest[number] = min(o.Least[number], peak), max(o.Greatest[number], peak)
 		}
 	}
 	return out
+}
+
+// VersionOf returns the version of torch among the frameworks of a recording, "torch 2.11.0+cu130"; ok is false
+// where torch is not among them, or its version is not known.
+func VersionOf(frameworks []string) (v caching.Version, ok bool) {
+	for _, f := range frameworks {
+		if text, found := strings.CutPrefix(f, "torch "); found {
+			v, err := caching.ParseVersion(text)
+			return v, err == nil
+		}
+	}
+	return 0, false
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/memprof/memprof/analysis/caching"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -44,7 +45,7 @@ func (l *list) on(stream int64) { l.events[len(l.events)-1].Stream = stream }
 // reserved replays the events natively and expandable, and returns both peaks in MiB.
 func reserved(t *testing.T, l *list, total int64) (native, expandable, refused int64) {
 	t.Helper()
-	out, err := Run(l, Options{Settings: settings(), Total: total, Text: func(c int32) string { return l.texts[c] }})
+	out, err := Run(l, Options{Settings: settings(), Version: caching.Torch211, Total: total, Text: func(c int32) string { return l.texts[c] }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +122,7 @@ func TestByHand(t *testing.T) {
 func TestDamaged(t *testing.T) {
 	l := &list{}
 	l.add(trace.KindArena, 0, 1<<40, 0, "pool=x")
-	_, err := Run(l, Options{Settings: settings(), Text: func(c int32) string { return l.texts[c] }})
+	_, err := Run(l, Options{Settings: settings(), Version: caching.Torch211, Text: func(c int32) string { return l.texts[c] }})
 	if err == nil || !strings.Contains(err.Error(), `event 0: arena 0: pool="x"`) {
 		t.Errorf("a pool without numbers: %v", err)
 	}
@@ -129,8 +130,67 @@ func TestDamaged(t *testing.T) {
 	l.add(trace.KindArena, 0, 1<<40, 0, "")
 	l.add(trace.KindAlloc, 0, 1<<40, mib, "")
 	l.add(trace.KindAlloc, 0, 1<<40, mib, "")
-	_, err = Run(l, Options{Settings: settings(), Text: func(c int32) string { return l.texts[c] }})
+	_, err = Run(l, Options{Settings: settings(), Version: caching.Torch211, Text: func(c int32) string { return l.texts[c] }})
 	if err == nil || !strings.Contains(err.Error(), "event 2: a block at 0x10000000000, where one is live") {
 		t.Errorf("two blocks at an address: %v", err)
+	}
+}
+
+// TestScatter: the slots of a scatter are all different, for each seed.
+func TestScatter(t *testing.T) {
+	for seed := range uint64(8) {
+		s := newScatter(1<<50, seed+1)
+		used := map[uint64]bool{}
+		for range 1<<slotBits + 100 {
+			addr, ok := s.Alloc(2 * mib)
+			if !ok || addr == 0 || used[addr] {
+				t.Fatalf("seed %d: %#x after %d segments: %v", seed+1, addr, len(used), ok)
+			}
+			used[addr] = true
+		}
+	}
+}
+
+// TestBand: which of two equal free blocks is taken decides whether a segment can be released for the next.
+func TestBand(t *testing.T) {
+	job := func() *list {
+		l := &list{}
+		l.add(trace.KindArena, 0, 1<<40, 0, "growth=double granularity=2097152 pool=0.0 tag= main=1")
+		for i := range int64(4) { // four segments of 20 MiB, of which half is used
+			l.add(trace.KindAlloc, 0, 1<<40+i<<32, 9*mib, "")
+			l.add(trace.KindAlloc, 0, 1<<41+i<<32, 9*mib, "")
+		}
+		l.add(trace.KindFree, 0, 1<<41+0<<32, 9*mib, "") // two equal free blocks, one in a segment that empties
+		l.add(trace.KindFree, 0, 1<<41+3<<32, 9*mib, "")
+		l.add(trace.KindAlloc, 0, 1<<42, 9*mib, "")
+		l.add(trace.KindFree, 0, 1<<40+3<<32, 9*mib, "")
+		l.add(trace.KindReclaim, trace.NoArena, 0, 0, "empty_cache")
+		l.add(trace.KindAlloc, 0, 1<<43, 40*mib, "")
+		return l
+	}
+	l := job()
+	out, err := Run(l, Options{Settings: settings(), Version: caching.Torch211, Placements: 8, Text: func(c int32) string { return l.texts[c] }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := out[0]; n.Least[0] != 100*mib || n.Greatest[0] != 120*mib || n.Reserved[0] < n.Least[0] || n.Reserved[0] > n.Greatest[0] {
+		t.Errorf("native: %d MiB, %d to %d; want from 100 to 120", n.Reserved[0]/mib, n.Least[0]/mib, n.Greatest[0]/mib)
+	}
+	if e := out[1]; e.Least[0] != e.Greatest[0] || e.Least[0] != e.Reserved[0] {
+		t.Errorf("expandable: %d MiB, %d to %d; want no band", e.Reserved[0]/mib, e.Least[0]/mib, e.Greatest[0]/mib)
+	}
+}
+
+// TestVersionOf: the rules follow the torch of the recording.
+func TestVersionOf(t *testing.T) {
+	for text, want := range map[string]caching.Version{"torch 2.6.0": caching.Torch26, "torch 2.11.0+cu130": caching.Torch211, "torch 2.13.0": caching.Torch213} {
+		if v, ok := VersionOf([]string{"CUDA 13.0", text}); !ok || v != want {
+			t.Errorf("%s: %v, %v", text, v, ok)
+		}
+	}
+	for _, text := range []string{"jax 0.11", "torch unknown"} {
+		if v, ok := VersionOf([]string{text}); ok {
+			t.Errorf("%s: %v", text, v)
+		}
 	}
 }

@@ -10,11 +10,14 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/memprof/memprof/analysis/caching"
+	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/analysis/tune"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/report"
+	"github.com/memprof/memprof/trace"
 )
 
 const tuneExits = `0 replayed, whatever it recommends; 2 wrong usage, no such recording, or
@@ -37,7 +40,10 @@ func newTuneCommand() *cobra.Command {
 		Long: `Replays the requests of a recording under every combination of growths, splits,
 small arenas, trims and placements, and recommends flags for memprof record: of
 the policies within --max-slowdown, the one with the least peak R, then the
-least later R. For each policy it prints
+least later R. A PyTorch job is replayed under PyTorch's own allocator too, with
+and without PYTORCH_CUDA_ALLOC_CONF. Where equal free blocks tie, the
+driver's placement decides: the table has what other placements give. For each
+policy it prints
 
   peak R      peak reserved memory
   later R     the same in the steady iterations, from iteration 4 on (iterations
@@ -101,6 +107,11 @@ func (o *tuneOptions) run(ctx context.Context, stdout, stderr io.Writer, path st
 		return exit.Input(err)
 	}
 	tuned := &report.Tuned{Result: result, Process: process.Name, Costs: o.Costs, MaxSlowdown: o.MaxSlowdown}
+	if o.Limit == 0 {
+		if tuned.Torch, err = replayTorch(run, process); err != nil {
+			return exit.Input(err)
+		}
+	}
 	switch o.Format {
 	case "json":
 		return report.TuneJSON(stdout, tuned)
@@ -108,6 +119,54 @@ func (o *tuneOptions) run(ctx context.Context, stdout, stderr io.Writer, path st
 		return report.TuneMarkdown(stdout, tuned)
 	}
 	return report.TuneText(stdout, tuned, screen.Options(stdout))
+}
+
+// torchSettings are the texts of PYTORCH_CUDA_ALLOC_CONF that tune tries.
+var torchSettings = []string{
+	"", "expandable_segments:True",
+	"max_split_size_mb:64", "max_split_size_mb:128", "max_split_size_mb:256", "max_split_size_mb:512",
+	"roundup_power2_divisions:4", "roundup_power2_divisions:8",
+}
+
+// torchPlacements is how many placements of segments tune tries with each setting.
+const torchPlacements = 4
+
+// replayTorch replays a process of one device under PyTorch's own allocator, if it is a PyTorch job under
+// memprof's.
+func replayTorch(run *trace.Run, process *trace.Process) ([]report.TunedTorch, error) {
+	version, ok := torchalloc.VersionOf(run.Info.Frameworks)
+	if !ok {
+		return nil, nil
+	}
+	o := torchalloc.Options{Version: version, Placements: torchPlacements, Text: process.Strings().Text}
+	if len(run.Info.GPUs) > 0 {
+		o.Total = run.Info.GPUs[0].Memory
+	}
+	for _, text := range torchSettings {
+		settings, err := caching.ParseSettings(text, version)
+		if err != nil {
+			return nil, err
+		}
+		o.Settings = append(o.Settings, settings)
+	}
+	reader, err := process.NewReader()
+	if err != nil {
+		return nil, err
+	}
+	defer reader.Close()
+	outcomes, err := torchalloc.Run(reader, o)
+	if err != nil {
+		return nil, err
+	}
+	var out []report.TunedTorch
+	for i := range outcomes {
+		for device, reserved := range outcomes[i].Reserved {
+			if len(outcomes[i].Reserved) == 1 {
+				out = append(out, report.TunedTorch{Setting: torchSettings[i], Reserved: reserved, Least: outcomes[i].Least[device], Greatest: outcomes[i].Greatest[device], Refused: outcomes[i].Refused})
+			}
+		}
+	}
+	return out, nil
 }
 
 // validate checks the flags and returns the policies to try.
