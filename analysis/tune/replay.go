@@ -165,7 +165,8 @@ func (p *replay) request(h *heap, bytes uint64) (bfc.Block, bool) {
 	block, ok := h.bfc.Alloc(bytes)
 	wanted := bytes + h.shape.granularity
 	for round := 0; round < 3 && !ok; round++ {
-		changed := p.shortage(h.shape.device)
+		total := p.totals[h.shape.device]
+		changed := (total == 0 || bytes <= total) && p.shortage(h.shape.device)
 		if p.reclaim(h.shape.device, wanted) == 0 && !changed {
 			break
 		}

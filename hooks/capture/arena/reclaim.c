@@ -121,7 +121,8 @@ static uint64_t release_free(struct gpu *gpu, uint64_t wanted) {
 }
 
 uint64_t reclaim(struct gpu *gpu, struct arena *arena, uint64_t requested, uint64_t wanted, const char *why, bool *retry) {
-  const bool shortage = requested > 0 && shortage_due(gpu);
+  // What exceeds the device can never be served: a program that tries how much it gets is in no shortage.
+  const bool shortage = requested > 0 && requested <= gpu->vmm.total && shortage_due(gpu);
   *retry = shortage || anything_pending(gpu) || reclaimable(gpu) > 0 || pool_waits(gpu);
   if (!*retry) return 0;
   // This comes before the event, which announces a second attempt: without the wait there may be none.
@@ -153,7 +154,7 @@ bool reclaim_for_other_library(int device, uint64_t bytes) {
   struct gpu *gpu = gpu_existing(device);
   if (gpu == NULL) return false;
   uint64_t free_bytes, total;
-  if (!driver_memory(device, &free_bytes, &total) || bytes > total) return false;
+  driver_memory(device, &free_bytes, &total);
   bool retry;
   lock_take(&gpu->lock);
   // A page more than the device lacks, since the driver rounds the other library's request up.

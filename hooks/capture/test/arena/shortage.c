@@ -123,6 +123,17 @@ static void test_limit(void) {
   agreed();
 }
 
+// A request beyond the device is refused as ever, and begins no shortage.
+static void test_beyond_the_device(void) {
+  gpu_start();
+  struct block block;
+  CHECK(!fill(&block, 65 * MiB, NULL));
+  CHECK(fill(&block, 3 * MiB, NULL));
+  const struct trail trail = agreed();
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_SHORTAGE), 0);
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_OOM), 1);
+}
+
 // A driver call fails, once. A request may fail for it; nothing else may be wrong, and what is free at the
 // end can be had.
 static void scenario(void) {
@@ -164,6 +175,7 @@ int main(int argc, char **argv) {
       {"pages wander", test_pages_wander, {"MEMPROF_SIM_MEMORY", "64m"}},
       {"slack is freed", test_slack_is_freed, {"MEMPROF_SIM_MEMORY", "16m"}},
       {"nothing is unmapped in a capture", test_nothing_is_unmapped_in_a_capture, {"MEMPROF_SIM_MEMORY", "64m"}},
+      {"beyond the device", test_beyond_the_device, {"MEMPROF_SIM_MEMORY", "64m"}},
       {"limit", test_limit, {"MEMPROF_SIM_MEMORY", "8g"}},
   };
   static const char *const calls[] = {"cuMemAddressReserve", "cuMemCreate", "cuMemMap",     "cuMemSetAccess",
