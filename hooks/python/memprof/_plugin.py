@@ -34,6 +34,8 @@ def install(torch, reason):
     from memprof import _calls, _inject, _plugin_memory
 
     lib = _hook.library()
+    if not hasattr(torch._C, "_cuda_customAllocator"):
+        raise RuntimeError("%s; torch %s has no plug-in allocator" % (reason, torch.__version__))
     if not lib.memprof_plugin_prepare(torch._C.__file__.encode()):
         raise RuntimeError("%s; torch's libraries do not export the exception for failed requests" % reason)
     allocator = torch._C._cuda_customAllocator(_calls.address("memprof_plugin_malloc"), _calls.address("memprof_free"))
