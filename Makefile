@@ -29,7 +29,7 @@ DEMO_JOB = $(shell python3 -c 'import sys, torch, torchvision; sys.exit(not torc
 .PHONY: build hook demo test go-test c-test python-test duckdb-test campaign fits fuzz soak bench gpu-check dist dist-check clean
 
 build: hook
-	go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/memprof ./cmd/memprof
+	go build -tags minimal -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/memprof ./cmd/memprof
 
 hook:
 	$(MAKE) -C hooks dist

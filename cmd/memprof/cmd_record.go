@@ -239,6 +239,9 @@ func (o *recordOptions) precheck(stderr io.Writer, command []string) ([]string, 
 		}
 	}
 	look := doctor.LookAt(command)
+	if another, found := look.Another(); found && !o.Quiet {
+		screen.Remark(stderr, "warning", fmt.Sprintf("%s (%s)", another.Detail, another.Remedy))
+	}
 	var missed []string
 	for _, f := range look.Findings {
 		missed = append(missed, f.Detail)

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/cmd/memprof/internal/repeat"
 )
 
 const rerunExits = `0 all requests succeeded; 1 allocations or calls failed that succeeded in the
@@ -70,7 +71,7 @@ func (o *rerunOptions) run(stdout, stderr io.Writer, path string) error {
 	if err != nil {
 		return err
 	}
-	return o.repeat(stdout, stderr, path, process)
+	return repeat.Process(stdout, stderr, path, process, repeat.Options{Iterations: o.Iterations, Log: o.Log, JSON: o.JSON})
 }
 
 // errNativeRerun refuses a rerun under record --allocator native, which sets MEMPROF_ALLOCATOR: the hook would

@@ -2,103 +2,85 @@ package main
 
 import (
 	"bytes"
-	"slices"
-	"strings"
+	"encoding/json"
+	"os"
+	"path/filepath"
 	"testing"
 
-	"github.com/memprof/memprof/analysis/gate"
-	"github.com/memprof/memprof/analysis/renames"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 )
 
-// earlier returns the lines of a file of testdata/earlier, which earlier versions of memprof printed.
-func earlier(t *testing.T, name string) []string {
-	t.Helper()
-	lines := strings.Split(strings.TrimSpace(string(mustRead(t, "testdata/earlier/"+name))), "\n")
-	return slices.DeleteFunc(lines, func(line string) bool { return strings.HasPrefix(line, "#") })
-}
-
-// A metric of an earlier version is one of today's, or is an alias of one, or is refused since its meaning
-// changed. The table has no name that no earlier version had.
-func TestEarlierMetrics(t *testing.T) {
-	names := earlier(t, "metrics.txt")
-	for _, name := range names {
-		_, known := gate.LookupMetric(name)
-		renamed, ok := renames.Metrics.Lookup(name)
-		if refused := ok && renamed.Changed != "" && renamed.Old != renamed.New; known == refused {
-			t.Errorf("%s: is a metric or an alias: %v, is refused: %v", name, known, refused)
-		}
-	}
-	for _, row := range renames.Metrics {
-		if !slices.Contains(names, row.Old) {
-			t.Errorf("no earlier version has the metric %s", row.Old)
-		}
-	}
-}
-
-// A baseline that an earlier version wrote with the earlier names holds the gates with either names.
-func TestEarlierBaseline(t *testing.T) {
-	for _, names := range [][]string{
-		{"external.peak", "books.context", "books.unexplained", "reserved.peak"},
-		{"other_libraries.peak", "accounting.driver_overhead", "accounting.unexplained", "reserved.peak"},
+// TestEarlierRecordings keeps the promise of the release notes: what an earlier memprof recorded is read, with the numbers that
+// it had, and verifies. The recordings of samples/ were made by earlier commits, and are not made again for a new version.
+func TestEarlierRecordings(t *testing.T) {
+	for _, want := range []struct {
+		dir, version                string
+		allocs, requested, reserved int64 // requests of the job, and the greatest bytes, as the version that recorded them reported
+	}{
+		{"alexnet", "0136265", 1635, 1069789047, 2162163712},
+		{"gpt2", "0136265", 26927, 13800012808, 17179869184},
+		{"resnet50", "0136265", 14104, 6567370648, 8587837440},
 	} {
-		args := []string{"check", "../../samples/gpt2", "--baseline", "testdata/earlier/baseline.json"}
-		for _, name := range names {
-			args = append(args, "--gate", name+" < baseline + 1%")
+		path := filepath.Join("../../samples", want.dir)
+		if version := recordedBy(t, path); version != want.version {
+			t.Errorf("%s was recorded by %s, not by %s: keep the recording of the earlier version beside a new one", want.dir, version, want.version)
 		}
-		var stdout, stderr bytes.Buffer
-		if code := run(&stdout, &stderr, args); code != exit.Fine {
-			t.Errorf("%s: exit code %d\n%s%s", strings.Join(args, " "), code, stdout.String(), stderr.String())
-		}
-	}
-}
-
-// Each place in a JSON document of an earlier version is one of today's, or the table has what became of it.
-// The table has no path that no earlier version had.
-func TestEarlierJSON(t *testing.T) {
-	today := map[string][]string{}
-	for _, name := range schemaNames() {
-		for line := range strings.Lines(readText(schemas, "schema/"+name+".txt")) {
-			path, _, _ := strings.Cut(strings.TrimSpace(line), " ")
-			today[name] = append(today[name], strings.TrimSuffix(path, "?"))
-		}
-	}
-	was := map[string][]string{}
-	for _, line := range earlier(t, "json.txt") {
-		document, path, _ := strings.Cut(line, " ")
-		was[document] = append(was[document], path)
-		renamed, ok := renames.JSON[document].LookupPath(path)
-		switch {
-		case ok && !slices.Contains(today[document], renamed.New):
-			t.Errorf("%s: %s became %s, which is not there", document, path, renamed.New)
-		case ok && slices.Contains(today[document], path) && renamed.Changed == "":
-			t.Errorf("%s: %s is there, and became %s", document, path, renamed.New)
-		case !ok && !slices.Contains(today[document], path):
-			t.Errorf("%s: %s is gone, and the table does not say where to", document, path)
-		}
-	}
-	for document, table := range renames.JSON {
-		for _, row := range table {
-			if path, _, _ := strings.Cut(row.Old, "="); !slices.Contains(was[document], path) {
-				t.Errorf("%s: no earlier version has %s", document, row.Old)
-			}
-		}
-	}
-}
-
-// A flag of an earlier version is a flag.
-func TestEarlierFlags(t *testing.T) {
-	for _, line := range earlier(t, "flags.txt") {
-		words := strings.Fields(line)
-		last := len(words) - 1
-		verb, rest, err := newRootCommand().Find(words[1:last])
-		if err != nil || len(rest) > 0 {
-			t.Errorf("%s: %v, %v", line, rest, err)
+		var out, errs bytes.Buffer
+		if code := run(&out, &errs, []string{"report", "--json", "--no-plots", path}); code != exit.Fine {
+			t.Errorf("report %s: exit %d\n%s", want.dir, code, &errs)
 			continue
 		}
-		verb.InitDefaultHelpFlag()
-		if name := strings.TrimPrefix(words[last], "--"); verb.Flags().Lookup(name) == nil && verb.InheritedFlags().Lookup(name) == nil {
-			t.Errorf("%s: there is no such flag", line)
+		var report struct {
+			Processes []struct {
+				Devices []struct {
+					Allocs    int64 `json:"allocs"`
+					Requested int64 `json:"max_requested"`
+					Reserved  int64 `json:"max_reserved"`
+				}
+			}
+		}
+		if err := json.Unmarshal(out.Bytes(), &report); err != nil {
+			t.Fatal(err)
+		}
+		if d := report.Processes[0].Devices[0]; d.Allocs != want.allocs || d.Requested != want.requested || d.Reserved != want.reserved {
+			t.Errorf("%s: %+v, want %+v", want.dir, d, want)
 		}
 	}
+}
+
+// TestEarlierRecordingsVerify replays them all, those of the model zoo too.
+func TestEarlierRecordingsVerify(t *testing.T) {
+	paths, err := filepath.Glob("../../samples/*/run.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	zoo, err := filepath.Glob("../../samples/zoo/*/run.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(paths) < 3 || len(zoo) < 17 {
+		t.Fatalf("%d recordings and %d of the zoo: some are missing", len(paths), len(zoo))
+	}
+	for _, path := range append(paths, zoo...) {
+		dir := filepath.Dir(path)
+		var out, errs bytes.Buffer
+		if code := run(&out, &errs, []string{"verify", dir}); code != exit.Fine {
+			t.Errorf("verify %s, recorded by %s: exit %d\n%s%s", dir, recordedBy(t, dir), code, &out, &errs)
+		}
+	}
+}
+
+func recordedBy(t *testing.T, dir string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(dir, "run.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var info struct {
+		Version string `json:"memprof_version"`
+	}
+	if err := json.Unmarshal(text, &info); err != nil {
+		t.Fatal(err)
+	}
+	return info.Version
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/cmd/memprof/internal/repeat"
 	"github.com/memprof/memprof/cmd/memprof/internal/top"
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/tracetest"
@@ -182,7 +183,7 @@ func documents(t *testing.T) map[string][][]byte {
 	memory := top.Memory{Arena: &name, Stream: &one, Pool: "1", Tag: "kv", IsPaused: true, MaxRequested: &one, OOMs: &one}
 	busy := top.Process{Rate: &rate, Problem: "none", Devices: []top.Memory{memory}, Arenas: []top.Memory{memory}}
 	docs["top"] = append(docs["top"], mustMarshal(t, top.View{Command: []string{}, Processes: []top.Process{busy}, Cards: []top.Card{{Used: &one}, {}}}))
-	docs["rerun"] = [][]byte{mustMarshal(t, madeAgain{})} // what rerun prints needs CUDA
+	docs["rerun"] = [][]byte{mustMarshal(t, repeat.Result{})} // what rerun prints needs CUDA
 	return docs
 }
 

@@ -27,6 +27,7 @@ type Look struct {
 	Findings []Finding
 	chain    []string // names of the programs; each starts the next
 	Python   string   // the Python that is started last, or ""
+	scripts  string   // the folder that it imports from first
 	Foreign  bool     // the program has a loader that fails with the hook
 	Launcher bool     // the program cannot be recorded, but may start programs that can
 }
@@ -77,7 +78,7 @@ func (c *Look) command(argv []string, depth int) {
 	name := filepath.Base(argv[0])
 	c.chain = append(c.chain, name)
 	if pythons.MatchString(name) { // or a script in front of it, as pyenv has: the options are handed on
-		c.Python = argv[0]
+		c.Python, c.scripts = argv[0], scriptsFolder(argv[1:])
 		c.interpreter(name, argv[1:])
 	}
 	switch {

@@ -33,6 +33,9 @@ func Examine(command []string, installed *hooks.Installation, err error) []Findi
 	if len(command) > 0 {
 		look := LookAt(command)
 		findings = look.conclude()
+		if another, found := look.Another(); found {
+			findings = append(findings, another)
+		}
 		if look.Python != "" {
 			python = look.Python
 		}

@@ -1,6 +1,6 @@
 //go:build !cgo
 
-package main
+package repeat
 
 import (
 	"io"
@@ -10,6 +10,7 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-func (o *rerunOptions) repeat(io.Writer, io.Writer, string, *trace.Process) error {
+// Process makes no requests.
+func Process(io.Writer, io.Writer, string, *trace.Process, Options) error {
 	return exit.Usagef("%w", rerun.ErrNoGlibc)
 }

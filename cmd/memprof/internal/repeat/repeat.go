@@ -1,6 +1,6 @@
 //go:build cgo
 
-package main
+package repeat
 
 import (
 	"fmt"
@@ -16,8 +16,8 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// repeat makes the requests of a process again, and prints how they ended.
-func (o *rerunOptions) repeat(stdout, stderr io.Writer, path string, process *trace.Process) error {
+// Process makes the requests of a process again, and prints how they ended. path is the recording's, for errors.
+func Process(stdout, stderr io.Writer, path string, process *trace.Process, o Options) error {
 	runtime.LockOSThread() // CUDA contexts belong to threads
 	defer runtime.UnlockOSThread()
 	requester, err := rerun.Open()
@@ -36,7 +36,7 @@ func (o *rerunOptions) repeat(stdout, stderr io.Writer, path string, process *tr
 	if err := again.All(process); err != nil {
 		return err
 	}
-	err = o.conclude(stdout, requester.Through(), &again.Counts)
+	err = conclude(stdout, requester.Through(), &again.Counts, o.JSON)
 	if requester.Hooked() {
 		requester.Exit(screen.End(stderr, err))
 	}
@@ -44,8 +44,8 @@ func (o *rerunOptions) repeat(stdout, stderr io.Writer, path string, process *tr
 }
 
 // conclude prints the counts. A request or call that failed, and did not in the recording, is an error.
-func (o *rerunOptions) conclude(stdout io.Writer, through string, c *requests.Counts) error {
-	if err := o.print(stdout, through, c); err != nil {
+func conclude(stdout io.Writer, through string, c *requests.Counts, asJSON bool) error {
+	if err := print(stdout, through, c, asJSON); err != nil {
 		return err
 	}
 	if c.Refused > 0 {
@@ -57,21 +57,9 @@ func (o *rerunOptions) conclude(stdout io.Writer, through string, c *requests.Co
 	return nil
 }
 
-// madeAgain is what --json prints.
-type madeAgain struct {
-	Through    string `json:"through"`
-	Allocs     int64  `json:"allocs"`
-	Frees      int64  `json:"frees"`
-	Refused    int64  `json:"refused"`
-	Iterations int64  `json:"iterations"`
-	Labels     int64  `json:"labels"`
-	Others     int64  `json:"other_libraries"` // allocations of other libraries
-	Failed     int64  `json:"failed"`          // calls other than requests
-}
-
-func (o *rerunOptions) print(stdout io.Writer, through string, c *requests.Counts) error {
-	if o.JSON {
-		return screen.JSON(stdout, madeAgain{through, c.Allocs, c.Frees, c.Refused, c.Iterations, c.Labels, c.Others, c.Failures})
+func print(stdout io.Writer, through string, c *requests.Counts, asJSON bool) error {
+	if asJSON {
+		return screen.JSON(stdout, Result{through, c.Allocs, c.Frees, c.Refused, c.Iterations, c.Labels, c.Others, c.Failures})
 	}
 	_, err := fmt.Fprintf(stdout, "repeated through %s: %s, %s, %s\n", through, units.Counted(c.Allocs, "allocation"), units.Counted(c.Frees, "free"), units.Counted(c.Iterations, "iteration"))
 	return err
