@@ -165,8 +165,7 @@ func (p *replay) request(h *heap, bytes uint64) (bfc.Block, bool) {
 	block, ok := h.bfc.Alloc(bytes)
 	wanted := bytes + h.shape.granularity
 	for round := 0; round < 3 && !ok; round++ {
-		total := p.totals[h.shape.device]
-		changed := (total == 0 || bytes <= total) && p.shortage(h.shape.device)
+		changed := !p.hopeless(h, bytes) && p.shortage(h.shape.device)
 		if p.reclaim(h.shape.device, wanted) == 0 && !changed {
 			break
 		}
@@ -179,6 +178,12 @@ func (p *replay) request(h *heap, bytes uint64) (bfc.Block, bool) {
 		p.current.path.waits++
 	}
 	return block, ok
+}
+
+// hopeless says whether a request exceeds the device, or the limit of a main arena.
+func (p *replay) hopeless(h *heap, bytes uint64) bool {
+	total := p.totals[h.shape.device]
+	return total > 0 && bytes > total || h.shape.main && h.shape.limit > 0 && bytes > h.shape.limit
 }
 
 // refusedThen makes a request that the recorded allocator refused. The job went on without the block,

@@ -5,6 +5,7 @@
 
 #include "arena/shortage.h"
 #include "base/array.h"
+#include "base/options.h"
 #include "device/captures.h"
 #include "spool/spool.h"
 
@@ -120,9 +121,16 @@ static uint64_t release_free(struct gpu *gpu, uint64_t wanted) {
   return given;
 }
 
+// Whether a request exceeds the device, or its arena's limit: a program that tries how much it gets is in no
+// shortage.
+static bool hopeless(const struct gpu *gpu, const struct arena *arena, uint64_t requested) {
+  const bool limited = arena != NULL && arena->stream == NULL && arena->home == NULL && arena->tag == NULL;
+  const uint64_t limit = options_get()->policy.limit;
+  return requested > gpu->vmm.total || (limited && limit != 0 && requested > limit);
+}
+
 uint64_t reclaim(struct gpu *gpu, struct arena *arena, uint64_t requested, uint64_t wanted, const char *why, bool *retry) {
-  // What exceeds the device can never be served: a program that tries how much it gets is in no shortage.
-  const bool shortage = requested > 0 && requested <= gpu->vmm.total && shortage_due(gpu);
+  const bool shortage = requested > 0 && !hopeless(gpu, arena, requested) && shortage_due(gpu);
   *retry = shortage || anything_pending(gpu) || reclaimable(gpu) > 0 || pool_waits(gpu);
   if (!*retry) return 0;
   // This comes before the event, which announces a second attempt: without the wait there may be none.
