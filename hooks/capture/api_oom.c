@@ -54,6 +54,7 @@ void oom_explain(const struct arena *arena, uint64_t size) {
   bfc_get_stats(arena->bfc, &bfc);
   driver_memory(gpu->vmm.device, &free_bytes, &total);
   const uint64_t idle = bfc.reserved > bfc.bytes_in_use ? bfc.reserved - bfc.bytes_in_use : 0;
+  const uint64_t chunk = bfc_largest_free(arena->bfc), largest = chunk < idle ? chunk : idle;  // a chunk's pages may be unmapped
   const uint64_t live = (uint64_t)gpu->stats.torch_bytes.current, others = total - free_bytes > gpu->mapped ? total - free_bytes - gpu->mapped : 0;
   if (gpu->limit != 0) snprintf(allowed, sizeof allowed, "%s allowed; ", size_text(asked, gpu->limit));
   const int length = snprintf(message, sizeof message,
@@ -63,7 +64,7 @@ void oom_explain(const struct arena *arena, uint64_t size) {
                               size_text(tensors, live), size_text(unused, gpu->mapped > live ? gpu->mapped - live : 0));
   shape_text(shape, sizeof shape, arena, size);
   snprintf(message + length, sizeof message - (size_t)length, "memprof: %s%s of the request's arena are free, the largest chunk %s (%s); others use %s of the device.", shape,
-           size_text(unused, idle), size_text(left, bfc_largest_free(arena->bfc)), idle >= size ? "fragmentation" : "capacity", size_text(all, others));
+           size_text(unused, idle), size_text(left, largest), idle >= size ? "fragmentation" : "capacity", size_text(all, others));
 }
 
 void oom_text(int device, const char *why) { snprintf(message, sizeof message, "CUDA out of memory on GPU %d: %s", device, why); }
