@@ -75,33 +75,32 @@ func reportSections(results []*analysis.Result, scope Scope, width int) []layout
 			d := &r.Devices[i]
 			heading := layout.Section{Title: terms.DeviceTitle(r, d), Before: summary.Provenance(r, d, allocatorLine(r, d)), After: warning, Heading: true}
 			sections = append(sections, heading)
-			sections = append(sections, scopedSections(r, d, scope, width)...)
+			sections = append(sections, scopedSections(r, d, scope, width, lines(heading))...)
 		}
 	}
 	return sections
 }
 
-// scopedSections are the sections on a device that are wanted.
-func scopedSections(r *analysis.Result, d *analysis.DeviceResult, scope Scope, width int) []layout.Section {
+// scopedSections are the sections on a device that are wanted, below a heading of so many lines.
+func scopedSections(r *analysis.Result, d *analysis.DeviceResult, scope Scope, width, headed int) []layout.Section {
 	if len(scope.Sections) > 0 {
 		return namedSections(d, func(name string) bool { return slices.Contains(scope.Sections, name) })
 	}
 	if empty(d) {
 		return deviceSections(d)
 	}
-	findings := summary.Section(r, d, findingsOf(r, d), width)
+	findings := summary.Section(r, d, summary.Find(summary.Device{DeviceResult: d, Result: r}), width)
 	if scope.All {
 		return append([]layout.Section{findings}, deviceSections(d)...)
 	}
-	return append([]layout.Section{findings}, summarySections(r, d, findings)...)
+	return append([]layout.Section{findings}, summarySections(d, findings, ScreenLines-headed)...)
 }
 
-// summarySections are the first sections of subjects, those that matter most first, as long as they fit with
-// the findings on one screen; then where the rest is.
-func summarySections(r *analysis.Result, d *analysis.DeviceResult, findings layout.Section) []layout.Section {
+// summarySections are the first sections of subjects that fit in so many lines with the findings, those that
+// matter most chosen first; then where the rest is.
+func summarySections(d *analysis.DeviceResult, findings layout.Section, left int) []layout.Section {
 	rest := layout.Section{Before: layout.Note("More: memprof report --all, or --section NAME (--section list names them)")}
-	heading := layout.Section{Title: "x", Before: summary.Provenance(r, d, allocatorLine(r, d)), Heading: true}
-	left := ScreenLines - lines(heading) - lines(findings) - lines(rest)
+	left -= lines(findings) + lines(rest)
 	chosen := make([]*layout.Section, len(subjects))
 	for order := 1; order <= len(subjects); order++ {
 		at := slices.IndexFunc(subjects, func(s subject) bool { return s.first == order })
@@ -127,12 +126,6 @@ func lines(s layout.Section) int {
 	var out bytes.Buffer
 	_ = layout.WriteText(&out, layout.Options{Width: ScreenColumns}, s) // a buffer does not fail
 	return bytes.Count(out.Bytes(), []byte("\n"))
-}
-
-// findingsOf are the findings on a device.
-func findingsOf(r *analysis.Result, d *analysis.DeviceResult) []summary.Finding {
-	always := slices.ContainsFunc(r.Arenas, func(a analysis.ArenaInfo) bool { return a.Device == d.Device && a.Options["split"] == "always" })
-	return summary.Find(summary.Device{DeviceResult: d, Result: r, Always: always})
 }
 
 // HTML writes one page that loads nothing: it shows a recording at any stored instant. It fails only if w does.

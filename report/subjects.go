@@ -111,9 +111,9 @@ func newJSONReplays(d *analysis.DeviceResult) []jsonReplay {
 func newJSONFindings(r *analysis.Result, d *analysis.DeviceResult) []jsonFinding {
 	whole, of := summary.Whole(d)
 	out := []jsonFinding{}
-	for _, f := range findingsOf(r, d) {
+	for _, f := range summary.Find(summary.Device{DeviceResult: d, Result: r}) {
 		j := jsonFinding{Rule: f.Rule, Bytes: f.Bytes, Of: of, Text: f.Text, Action: f.Action}
-		if f.Grave == summary.Cost {
+		if f.Severity == summary.Cost {
 			j.Share = plain.Finite(units.Ratio(f.Bytes, whole))
 		}
 		out = append(out, j)

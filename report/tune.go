@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/analysis/tune"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/report/layout"
@@ -22,20 +23,12 @@ type Tuned struct {
 	// MaxSlowdown is the most that a recommended policy may lengthen an iteration, as a share of it.
 	MaxSlowdown float64
 	// Torch is the job under PyTorch's own allocator; empty for jobs without PyTorch, and for several devices.
-	Torch []TunedTorch
-}
-
-// TunedTorch is the memory that PyTorch's own allocator would reserve under a setting.
-type TunedTorch struct {
-	Setting         string // text of PYTORCH_CUDA_ALLOC_CONF; "" for none
-	Reserved        int64  // the greatest, in bytes
-	Least, Greatest int64  // the same over other placements of segments
-	Refused         int64  // requests
+	Torch []recording.TorchOutcome
 }
 
 // BestTorch returns the setting of PyTorch's allocator that reserves least and serves all requests; ok is false
 // where there is none.
-func (t *Tuned) BestTorch() (best TunedTorch, ok bool) {
+func (t *Tuned) BestTorch() (best recording.TorchOutcome, ok bool) {
 	for _, o := range t.Torch {
 		if o.Refused == 0 && (!ok || o.Reserved < best.Reserved) {
 			best, ok = o, true
@@ -266,7 +259,7 @@ type jsonBand struct {
 	Greatest int64 `json:"greatest"`
 }
 
-func newJSONTorch(o *TunedTorch) jsonTorch {
+func newJSONTorch(o *recording.TorchOutcome) jsonTorch {
 	setting := o.Setting
 	if setting == "" {
 		setting = "native"

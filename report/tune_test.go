@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/analysis/tune"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/report/layout"
@@ -36,7 +37,7 @@ func tuned() *Tuned {
 		})
 	}
 	t.Outcomes[6].Refused = 1234
-	t.Torch = []TunedTorch{
+	t.Torch = []recording.TorchOutcome{
 		{Reserved: 9 * gib, Least: 8 * gib, Greatest: 10 * gib},
 		{Setting: "expandable_segments:True", Reserved: 4*gib + 50*mib, Least: 4*gib + 50*mib, Greatest: 4*gib + 50*mib},
 		{Setting: "max_split_size_mb:64", Reserved: gib, Least: gib, Greatest: gib, Refused: 2},

@@ -1,6 +1,7 @@
 package recording
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,12 +24,14 @@ func (r *Recording) Replay(ctx context.Context, p bfc.Policy, flags string, most
 			continue
 		}
 		d, process := &result.Devices[0], r.Run.Processes[i]
-		if version, ok := torchalloc.VersionOf(r.Run.Info.Frameworks); ok {
-			torch, err := replayTorch(process, d, version)
-			if err != nil {
-				return fmt.Errorf("%s: replay under PyTorch's allocator: %w", process.Name, err)
+		torch, err := ReplayTorch(process, &r.Run.Info, []string{"", "expandable_segments:True"}, 0)
+		if err != nil {
+			return err
+		}
+		for _, o := range torch {
+			if o.Refused == 0 && o.Reserved > 0 {
+				d.Replays = append(d.Replays, analysis.Replay{Allocator: "torch", Setting: cmp.Or(o.Setting, "native"), Reserved: o.Reserved})
 			}
-			d.Replays = append(d.Replays, torch...)
 		}
 		ours, err := replayPolicy(ctx, process, p, flags)
 		if err != nil {
@@ -55,25 +58,47 @@ func replayPolicy(ctx context.Context, process *trace.Process, p bfc.Policy, fla
 	return []analysis.Replay{{Allocator: "memprof", Setting: flags, Reserved: tuned.Outcomes[0].PeakR}}, nil
 }
 
-// replayTorch replays under PyTorch's allocator without PYTORCH_CUDA_ALLOC_CONF, and with expandable segments.
-func replayTorch(process *trace.Process, d *analysis.DeviceResult, version caching.Version) ([]analysis.Replay, error) {
+// TorchOutcome is what PyTorch's own allocator would reserve on the one device of a process.
+type TorchOutcome struct {
+	Setting         string // text of PYTORCH_CUDA_ALLOC_CONF; "" for none
+	Reserved        int64  // the greatest, in bytes
+	Least, Greatest int64  // of Reserved over all placements of segments that were tried
+	Refused         int64  // requests
+}
+
+// ReplayTorch replays a process under PyTorch's own allocator with each of some settings, which are texts of
+// PYTORCH_CUDA_ALLOC_CONF, and with so many further placements of segments. Nothing is returned for a job
+// without PyTorch and for a process of several devices.
+func ReplayTorch(process *trace.Process, info *trace.Info, settings []string, placements int) ([]TorchOutcome, error) {
+	version, ok := torchalloc.VersionOf(info.Frameworks)
+	if !ok {
+		return nil, nil
+	}
+	o := torchalloc.Options{Version: version, Placements: placements, Text: process.Strings().Text}
+	for _, text := range settings {
+		parsed, err := caching.ParseSettings(text, version)
+		if err != nil {
+			return nil, err
+		}
+		o.Settings = append(o.Settings, parsed)
+	}
 	reader, err := process.NewReader()
 	if err != nil {
 		return nil, err
 	}
 	defer reader.Close()
-	expandable := caching.DefaultSettings()
-	expandable.Expandable = true
-	outcomes, err := torchalloc.Run(reader, torchalloc.Options{
-		Settings: []caching.Settings{caching.DefaultSettings(), expandable}, Version: version, Total: d.Total, Text: process.Strings().Text,
-	})
+	outcomes, err := torchalloc.Run(reader, o)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: replay under PyTorch's allocator: %w", process.Name, err)
 	}
-	var out []analysis.Replay
-	for i, setting := range []string{"native", "expandable_segments:True"} {
-		if o := &outcomes[i]; o.Refused == 0 && o.Reserved[d.Device] > 0 {
-			out = append(out, analysis.Replay{Allocator: "torch", Setting: setting, Reserved: o.Reserved[d.Device]})
+	var out []TorchOutcome
+	for i := range outcomes {
+		found := &outcomes[i]
+		if len(found.Reserved) != 1 {
+			return nil, nil
+		}
+		for device, reserved := range found.Reserved {
+			out = append(out, TorchOutcome{settings[i], reserved, found.Least[device], found.Greatest[device], found.Refused})
 		}
 	}
 	return out, nil

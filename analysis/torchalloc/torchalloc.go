@@ -3,8 +3,9 @@
 //
 // A request keeps its size, stream and private pool; a free and the use by another stream happen where the
 // recording has them, and a block that waits for another stream is free again where it was in the recording.
-// empty_cache is replayed. Not replayed are pauses of tags, which PyTorch's allocator does not have, and
-// memory limits: a request that the device's memory cannot serve is counted as refused.
+// empty_cache is replayed. A device has as many bytes as its main arena reserves. Not replayed are pauses of
+// tags, which PyTorch's allocator does not have, and memory limits: a request that the device's memory cannot
+// serve is counted as refused.
 //
 // Segments lie where the driver of an H200 places them ([caching.Driver]). Where equal free blocks tie,
 // the reserved bytes can depend on that.
@@ -33,7 +34,6 @@ type Options struct {
 	// Placements is how many more replays under each settings without expandable segments place segments
 	// without any order: they give [Outcome.Least] and [Outcome.Greatest].
 	Placements int
-	Total      int64 // bytes of each device; 0 stands for those of an H200
 	Text       func(context int32) string
 }
 
@@ -50,33 +50,55 @@ const unknownTotal = 150_754_820_096
 
 // Run replays all events of a source. The error says which event contradicts those before.
 func Run(source Source, o Options) ([]Outcome, error) {
-	if o.Total <= 0 {
-		o.Total = unknownTotal
-	}
-	r := &replay{Options: o, live: trace.NewLive(), arenas: map[int32]place{}}
-	for i, s := range o.Settings {
-		r.jobs = append(r.jobs, newJob(i, s, &o, 0))
-		for seed := range o.Placements {
-			if !s.Expandable { // its reservations are so large that only their order could differ, and it is kept
-				r.jobs = append(r.jobs, newJob(i, s, &o, uint64(seed)+1))
-			}
-		}
-	}
+	r := New(o)
 	for {
 		batch, err := source.Next()
 		if errors.Is(err, io.EOF) {
-			return r.outcomes(), nil
+			return r.Outcomes(), nil
 		}
 		if err != nil {
 			return nil, err
 		}
 		for i := range batch.Len() {
 			e := batch.Event(i)
-			if err := r.step(&e); err != nil {
+			if err := r.Add(&e); err != nil {
 				return nil, err
 			}
 		}
 	}
+}
+
+// Replay follows a recording, and drives a job for each settings and placement.
+type Replay struct {
+	Options
+	live   *trace.Live
+	arenas map[int32]place
+	totals map[int32]uint64 // bytes of each device whose size is known
+	jobs   []*job
+}
+
+// New is a replay before the first event.
+func New(o Options) *Replay {
+	r := &Replay{Options: o, live: trace.NewLive(), arenas: map[int32]place{}, totals: map[int32]uint64{}}
+	for i, s := range o.Settings {
+		r.jobs = append(r.jobs, r.newJob(i, s, 0))
+		for seed := range o.Placements {
+			if !s.Expandable { // only the order of its reservations could differ, and it is kept
+				r.jobs = append(r.jobs, r.newJob(i, s, uint64(seed)+1))
+			}
+		}
+	}
+	return r
+}
+
+// Stats returns what a device has now under one of the settings, where the driver places segments.
+func (r *Replay) Stats(setting int, device int32) caching.Stats {
+	for _, j := range r.jobs {
+		if j.of == setting && j.seed == 0 {
+			return j.device(device).Stats()
+		}
+	}
+	return caching.Stats{}
 }
 
 // place is where an arena's blocks are in PyTorch's allocator.
@@ -86,29 +108,21 @@ type place struct {
 	pool   caching.PoolID // zero: the default one
 }
 
-// replay follows the recording, and drives one job for each settings.
-type replay struct {
-	Options
-	live   *trace.Live
-	arenas map[int32]place
-	jobs   []*job
-}
-
 // job is the recorded job under one settings.
 type job struct {
 	of       int // its number among the settings
 	settings caching.Settings
 	version  caching.Version
-	total    uint64
-	seed     uint64 // of a scatter; 0: the driver's placement
+	totals   map[int32]uint64 // the replay's
+	seed     uint64           // of a scatter; 0: the driver's placement
 	devices  map[int32]*caching.Allocator
 	pools    map[poolOf]bool  // private pools that are in use
 	blocks   []*caching.Block // by slot; nil where the request was refused
 	refused  int64
 }
 
-func newJob(of int, s caching.Settings, o *Options, seed uint64) *job {
-	return &job{of: of, settings: s, version: o.Version, total: uint64(o.Total), seed: seed, devices: map[int32]*caching.Allocator{}, pools: map[poolOf]bool{}}
+func (r *Replay) newJob(of int, s caching.Settings, seed uint64) *job {
+	return &job{of: of, settings: s, version: r.Version, totals: r.totals, seed: seed, devices: map[int32]*caching.Allocator{}, pools: map[poolOf]bool{}}
 }
 
 type poolOf struct {
@@ -116,7 +130,8 @@ type poolOf struct {
 	id     caching.PoolID
 }
 
-func (r *replay) step(e *trace.Event) error {
+// Add replays the next event. The error says that it contradicts those before.
+func (r *Replay) Add(e *trace.Event) error {
 	outcome, block := r.live.Add(e)
 	switch e.Kind {
 	case trace.KindArena:
@@ -158,10 +173,13 @@ func (r *replay) step(e *trace.Event) error {
 }
 
 // begin adds an arena. Graph memory of memprof's has no likeness in PyTorch and is left out.
-func (r *replay) begin(e *trace.Event) error {
+func (r *Replay) begin(e *trace.Event) error {
 	words := trace.ParseContext(e.Kind, r.Text(e.Context)).Map()
 	if words["graph_memory"] != "" {
 		return nil
+	}
+	if words["main"] == "1" && e.Provided > 0 { // it reserves as many addresses as the device has bytes
+		r.totals[e.Device] = uint64(e.Provided)
 	}
 	at := place{device: e.Device, stream: uint64(e.Stream)}
 	if text := words["pool"]; text != "" {
@@ -193,19 +211,23 @@ func parsePool(text string) (id caching.PoolID, err error) {
 func (j *job) device(number int32) *caching.Allocator {
 	a := j.devices[number]
 	if a == nil {
-		a = caching.New(caching.Options{Settings: j.settings, Version: j.version, Total: j.total}, j.memory())
+		total, known := j.totals[number]
+		if !known {
+			total = unknownTotal
+		}
+		a = caching.New(caching.Options{Settings: j.settings, Version: j.version, Total: total}, j.memory(total))
 		j.devices[number] = a
 	}
 	return a
 }
 
 // memory is a device without segments. The driver's has the spans of a CUDA context.
-func (j *job) memory() caching.Device {
+func (j *job) memory(total uint64) caching.Device {
 	if j.seed != 0 {
-		return newScatter(j.total, j.seed)
+		return newScatter(total, j.seed)
 	}
 	const mib = 1 << 20
-	driver := caching.NewDriver(j.total)
+	driver := caching.NewDriver(total)
 	driver.Keep(24 * mib)
 	driver.Keep(2 * mib)
 	return driver
@@ -269,7 +291,8 @@ func (j *job) release(at place) {
 	_ = j.device(at.device).ReleasePool(at.pool) // the pool exists
 }
 
-func (r *replay) outcomes() []Outcome {
+// Outcomes returns what each of the settings took so far.
+func (r *Replay) Outcomes() []Outcome {
 	out := make([]Outcome, len(r.Settings))
 	for _, j := range r.jobs {
 		o := &out[j.of]

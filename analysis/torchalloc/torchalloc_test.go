@@ -39,79 +39,103 @@ func (l *list) add(kind trace.Kind, arena int32, addr, bytes int64, context stri
 	l.events = append(l.events, trace.Event{Kind: kind, Arena: arena, Addr: addr, Requested: bytes, Provided: bytes, Context: int32(len(l.texts) - 1)})
 }
 
+// main adds the main arena of a device of so many bytes.
+func (l *list) main(total int64) *list {
+	l.add(trace.KindArena, 0, 1<<40, total, "growth=double granularity=2097152 pool=0.0 tag= main=1")
+	return l
+}
+
 // on sets the stream of the last event.
 func (l *list) on(stream int64) { l.events[len(l.events)-1].Stream = stream }
 
 // reserved replays the events natively and expandable, and returns both peaks in MiB.
-func reserved(t *testing.T, l *list, total int64) (native, expandable, refused int64) {
+func reserved(t *testing.T, l *list) (native, expandable, refused int64) {
 	t.Helper()
-	out, err := Run(l, Options{Settings: settings(), Version: caching.Torch211, Total: total, Text: func(c int32) string { return l.texts[c] }})
+	out, err := Run(l, Options{Settings: settings(), Version: caching.Torch211, Text: func(c int32) string { return l.texts[c] }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return out[0].Reserved[0] / mib, out[1].Reserved[0] / mib, out[0].Refused
 }
 
+// pooled adds a private pool with 40 MiB, all free.
+func pooled(l *list) {
+	l.add(trace.KindArena, 1, 1<<41, 0, "growth=needed granularity=2097152 pool=a.0 tag= main=0")
+	l.add(trace.KindAlloc, 1, 1<<40, 40*mib, "")
+	l.add(trace.KindFree, 1, 1<<40, 40*mib, "")
+}
+
 // TestByHand: segments of torch's sizes, by hand.
 func TestByHand(t *testing.T) {
-	const main = "growth=double granularity=2097152 pool=0.0 tag= main=1"
 	tests := []struct {
 		name                        string
 		make                        func(l *list)
 		native, expandable, refused int64
 	}{
 		{"a small request has 2 MiB, one of 1.5 MiB 20 or its pages", func(l *list) {
-			l.add(trace.KindArena, 0, 1<<40, 0, main)
 			l.add(trace.KindAlloc, 0, 1<<40, 100, "")
 			l.add(trace.KindAlloc, 0, 1<<41, 3*mib/2, "")
 		}, 22, 22, 0},
 		{"a free block is used again", func(l *list) {
-			l.add(trace.KindArena, 0, 1<<40, 0, main)
 			l.add(trace.KindAlloc, 0, 1<<40, 40*mib, "")
 			l.add(trace.KindFree, 0, 1<<40, 40*mib, "")
 			l.add(trace.KindAlloc, 0, 1<<41, 30*mib, "")
 		}, 40, 40, 0},
 		{"another stream has its own", func(l *list) {
-			l.add(trace.KindArena, 0, 1<<40, 0, main)
-			l.add(trace.KindArena, 1, 1<<41, 0, main)
+			l.add(trace.KindArena, 1, 1<<41, 0, "growth=double granularity=2097152 pool=0.0 tag= main=0")
 			l.on(32)
 			l.add(trace.KindAlloc, 0, 1<<40, 40*mib, "")
 			l.add(trace.KindFree, 0, 1<<40, 40*mib, "")
 			l.add(trace.KindAlloc, 1, 1<<41, 40*mib, "")
 		}, 80, 80, 0},
 		{"a block waits for a stream that uses it", func(l *list) {
-			l.add(trace.KindArena, 0, 1<<40, 0, main)
 			l.add(trace.KindAlloc, 0, 1<<40, 40*mib, "")
 			l.add(trace.KindStreamUse, 0, 1<<40, 0, "")
 			l.on(32)
 			l.add(trace.KindFree, 0, 1<<40, 40*mib, "")
 			l.add(trace.KindAlloc, 0, 1<<41, 40*mib, "")
 		}, 80, 80, 0},
+		{"a block that waited is free again", func(l *list) {
+			l.add(trace.KindAlloc, 0, 1<<40, 40*mib, "")
+			l.add(trace.KindStreamUse, 0, 1<<40, 0, "")
+			l.on(32)
+			l.add(trace.KindFree, 0, 1<<40, 40*mib, "")
+			l.add(trace.KindFreeDone, 0, 1<<40, 0, "")
+			l.add(trace.KindAlloc, 0, 1<<41, 40*mib, "")
+		}, 40, 40, 0},
 		{"a private pool has its own", func(l *list) {
-			l.add(trace.KindArena, 0, 1<<40, 0, main)
 			l.add(trace.KindArena, 1, 1<<41, 0, "growth=needed granularity=2097152 pool=a.0 tag= main=0")
 			l.add(trace.KindAlloc, 0, 1<<40, 40*mib, "")
 			l.add(trace.KindFree, 0, 1<<40, 40*mib, "")
 			l.add(trace.KindAlloc, 1, 1<<41, 40*mib, "")
 		}, 80, 80, 0},
+		{"empty_cache leaves a private pool that is in use", func(l *list) {
+			pooled(l)
+			l.add(trace.KindReclaim, trace.NoArena, 0, 0, "empty_cache")
+			l.add(trace.KindAlloc, 0, 1<<41, 40*mib, "")
+		}, 80, 80, 0},
+		{"empty_cache releases a private pool that its job released", func(l *list) {
+			pooled(l)
+			l.add(trace.KindPoolRelease, 1, 0, 0, "")
+			l.add(trace.KindReclaim, trace.NoArena, 0, 0, "empty_cache")
+			l.add(trace.KindAlloc, 0, 1<<41, 40*mib, "")
+		}, 40, 40, 0},
 		{"empty_cache releases", func(l *list) {
-			l.add(trace.KindArena, 0, 1<<40, 0, main)
 			l.add(trace.KindAlloc, 0, 1<<40, 40*mib, "")
 			l.add(trace.KindFree, 0, 1<<40, 40*mib, "")
 			l.add(trace.KindReclaim, trace.NoArena, 0, 0, "empty_cache")
 			l.add(trace.KindAlloc, 0, 1<<41, 60*mib, "")
 		}, 60, 60, 0},
 		{"more than the device has is refused", func(l *list) {
-			l.add(trace.KindArena, 0, 1<<40, 0, main)
 			l.add(trace.KindAlloc, 0, 1<<40, 200*mib, "")
 			l.add(trace.KindFree, 0, 1<<40, 200*mib, "")
 			l.add(trace.KindAlloc, 0, 1<<40, 30*mib, "")
 		}, 30, 40, 1}, // 30 MiB are two pages of 20
 	}
 	for _, test := range tests {
-		l := &list{}
+		l := (&list{}).main(100 * mib)
 		test.make(l)
-		native, expandable, refused := reserved(t, l, 100*mib)
+		native, expandable, refused := reserved(t, l)
 		if native != test.native || expandable != test.expandable || refused != test.refused {
 			t.Errorf("%s: %d and %d MiB, %d refused; want %d, %d, %d", test.name, native, expandable, refused, test.native, test.expandable, test.refused)
 		}
@@ -154,8 +178,7 @@ func TestScatter(t *testing.T) {
 // TestBand: which of two equal free blocks is taken decides whether a segment can be released for the next.
 func TestBand(t *testing.T) {
 	job := func() *list {
-		l := &list{}
-		l.add(trace.KindArena, 0, 1<<40, 0, "growth=double granularity=2097152 pool=0.0 tag= main=1")
+		l := (&list{}).main(1 << 40)
 		for i := range int64(4) { // four segments of 20 MiB, of which half is used
 			l.add(trace.KindAlloc, 0, 1<<40+i<<32, 9*mib, "")
 			l.add(trace.KindAlloc, 0, 1<<41+i<<32, 9*mib, "")

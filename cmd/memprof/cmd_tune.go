@@ -10,14 +10,12 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/memprof/memprof/analysis/caching"
-	"github.com/memprof/memprof/analysis/torchalloc"
+	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/analysis/tune"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/report"
-	"github.com/memprof/memprof/trace"
 )
 
 const tuneExits = `0 replayed, whatever it recommends; 2 wrong usage, no such recording, or
@@ -108,7 +106,7 @@ func (o *tuneOptions) run(ctx context.Context, stdout, stderr io.Writer, path st
 	}
 	tuned := &report.Tuned{Result: result, Process: process.Name, Costs: o.Costs, MaxSlowdown: o.MaxSlowdown}
 	if o.Limit == 0 {
-		if tuned.Torch, err = replayTorch(run, process); err != nil {
+		if tuned.Torch, err = recording.ReplayTorch(process, &run.Info, torchSettings, torchPlacements); err != nil {
 			return exit.Input(err)
 		}
 	}
@@ -130,44 +128,6 @@ var torchSettings = []string{
 
 // torchPlacements is how many placements of segments tune tries with each setting.
 const torchPlacements = 4
-
-// replayTorch replays a process of one device under PyTorch's own allocator, if it is a PyTorch job under
-// memprof's.
-func replayTorch(run *trace.Run, process *trace.Process) ([]report.TunedTorch, error) {
-	version, ok := torchalloc.VersionOf(run.Info.Frameworks)
-	if !ok {
-		return nil, nil
-	}
-	o := torchalloc.Options{Version: version, Placements: torchPlacements, Text: process.Strings().Text}
-	if len(run.Info.GPUs) > 0 {
-		o.Total = run.Info.GPUs[0].Memory
-	}
-	for _, text := range torchSettings {
-		settings, err := caching.ParseSettings(text, version)
-		if err != nil {
-			return nil, err
-		}
-		o.Settings = append(o.Settings, settings)
-	}
-	reader, err := process.NewReader()
-	if err != nil {
-		return nil, err
-	}
-	defer reader.Close()
-	outcomes, err := torchalloc.Run(reader, o)
-	if err != nil {
-		return nil, err
-	}
-	var out []report.TunedTorch
-	for i := range outcomes {
-		for device, reserved := range outcomes[i].Reserved {
-			if len(outcomes[i].Reserved) == 1 {
-				out = append(out, report.TunedTorch{Setting: torchSettings[i], Reserved: reserved, Least: outcomes[i].Least[device], Greatest: outcomes[i].Greatest[device], Refused: outcomes[i].Refused})
-			}
-		}
-	}
-	return out, nil
-}
 
 // validate checks the flags and returns the policies to try.
 func (o *tuneOptions) validate() ([]bfc.Policy, error) {

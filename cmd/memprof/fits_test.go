@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/memprof/memprof/analysis/caching"
+	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -18,47 +19,6 @@ var fitsAll = flag.Bool("fits-all", false, "TestFits runs all recordings of samp
 type card struct {
 	native     uint64 // with segments of cudaMalloc
 	expandable uint64 // with expandable segments, or 1.03 times the requested bytes where that is more
-}
-
-// ofTorch replays a recording's requests through models of torch's allocator.
-type ofTorch struct {
-	*caching.Allocator
-	blocks map[place]*caching.Block
-}
-
-type place struct {
-	arena int32
-	addr  int64
-}
-
-func newOfTorch(expandable bool) *ofTorch {
-	const total = 140 << 30
-	settings := caching.DefaultSettings()
-	settings.Expandable = expandable
-	return &ofTorch{
-		Allocator: caching.New(caching.Options{Settings: settings, Total: total, Version: caching.Torch211}, caching.NewDriver(total)),
-		blocks:    map[place]*caching.Block{},
-	}
-}
-
-func (o *ofTorch) add(e *trace.Event) error {
-	at := place{e.Arena, e.Addr}
-	b := o.blocks[at]
-	switch {
-	case e.Kind == trace.KindAlloc:
-		b, err := o.Malloc(uint64(e.Requested), uint64(e.Stream))
-		o.blocks[at] = b
-		return err
-	case b == nil:
-	case e.Kind == trace.KindFree && !o.Free(b):
-		delete(o.blocks, at)
-	case e.Kind == trace.KindFreeDone:
-		o.Complete(b)
-		delete(o.blocks, at)
-	case e.Kind == trace.KindStreamUse:
-		o.RecordStream(b, uint64(e.Stream))
-	}
-	return nil
 }
 
 // others sums the device memory of other libraries, as the simulated device rounds it.
@@ -95,19 +55,28 @@ func cardOf(t *testing.T, path string) (c card) {
 		t.Fatal(err)
 	}
 	defer reader.Close()
-	native, expandable := newOfTorch(false), newOfTorch(true)
+	expandable := caching.DefaultSettings()
+	expandable.Expandable = true
+	torch := torchalloc.New(torchalloc.Options{
+		Settings: []caching.Settings{caching.DefaultSettings(), expandable}, Version: caching.Torch211, Text: process.Strings().Text,
+	})
 	others := others{bytes: map[int64]uint64{}}
 	for {
 		batch, err := reader.Next()
 		if errors.Is(err, io.EOF) {
+			for _, o := range torch.Outcomes() {
+				if o.Refused > 0 {
+					t.Fatalf("%s: %d requests refused by the model of torch's allocator", path, o.Refused)
+				}
+			}
 			return c
 		}
 		for i := 0; err == nil && i < batch.Len(); i++ {
 			e := batch.Event(i)
 			others.add(&e, process.Strings().Text(e.Context))
-			err = errors.Join(native.add(&e), expandable.add(&e))
-			segments, requested := expandable.Stats().Reserved.Now, expandable.Stats().Requested.Now
-			c.native = max(c.native, native.Stats().Reserved.Now+others.sum)
+			err = torch.Add(&e)
+			segments, requested := torch.Stats(1, 0).Reserved.Now, torch.Stats(1, 0).Requested.Now
+			c.native = max(c.native, torch.Stats(0, 0).Reserved.Now+others.sum)
 			c.expandable = max(c.expandable, max(segments, requested*103/100)+others.sum)
 		}
 		if err != nil {

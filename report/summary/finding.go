@@ -17,26 +17,24 @@ const least = 2 << 20
 type Device struct {
 	*analysis.DeviceResult
 	Result *analysis.Result
-	// Always says that the policy splits every chunk that is larger than its request.
-	Always bool
 }
 
 // Finding is what one rule found.
 type Finding struct {
-	Rule   string // its name in the table
-	Bytes  int64  // greater than 0
-	Text   string // what the bytes are and where
-	Action string // what to do, "none" where nothing can be done
-	Grave  Grave
+	Rule     string // its name in the table
+	Bytes    int64  // greater than 0
+	Text     string // what the bytes are and where
+	Action   string // what to do, "none" where nothing can be done
+	Severity Severity
 }
 
-// Grave is how bad a finding is, whatever its bytes.
-type Grave uint8
+// Severity orders findings before their bytes do.
+type Severity uint8
 
 const (
-	Cost  Grave = iota // memory that was used for something
-	Grows              // memory that would not suffice if the job ran on
-	Lost               // the job could not do something
+	Cost  Severity = iota // memory that was used for something
+	Grows                 // memory that would not suffice if the job ran on
+	Lost                  // the job could not do something
 )
 
 // Find applies the rules to a device and returns the findings, worst first.
@@ -45,11 +43,11 @@ func Find(d Device) []Finding {
 	for i := range Rules {
 		r := &Rules[i]
 		if bytes := r.Bytes(d); bytes > 0 {
-			found = append(found, Finding{r.Name, bytes, r.Text(d), r.Action(d), r.Grave})
+			found = append(found, Finding{r.Name, bytes, r.Text(d), r.Action(d), r.Severity})
 		}
 	}
 	slices.SortStableFunc(found, func(a, b Finding) int {
-		return cmp.Or(cmp.Compare(b.Grave, a.Grave), cmp.Compare(b.Bytes, a.Bytes))
+		return cmp.Or(cmp.Compare(b.Severity, a.Severity), cmp.Compare(b.Bytes, a.Bytes))
 	})
 	return found[:min(len(found), MostFindings)]
 }

@@ -15,8 +15,8 @@ import (
 
 // Rule finds one thing.
 type Rule struct {
-	Name  string
-	Grave Grave
+	Name     string
+	Severity Severity
 	// Bytes returns the size of what the rule is about, and 0 where there is no such thing, or too little
 	// of it to matter.
 	Bytes func(Device) int64
@@ -260,10 +260,17 @@ func externalText(d Device) string {
 }
 
 func slackBytes(d Device) int64 {
-	if d.Native != nil || d.Always {
+	if d.Native != nil || splitsAlways(d) {
 		return 0
 	}
 	return some(d.Peak.Slack)
+}
+
+// splitsAlways says whether the policy of the device's arenas splits every chunk that is larger than its request.
+func splitsAlways(d Device) bool {
+	return slices.ContainsFunc(d.Result.Arenas, func(a analysis.ArenaInfo) bool {
+		return a.Device == d.DeviceResult.Device && a.Options["split"] == "always"
+	})
 }
 
 func slackText(Device) string { return "slack: chunks larger than their request" }

@@ -106,6 +106,10 @@ func TestRules(t *testing.T) {
 			[]Finding{{"external", gib, "external fragmentation; largest free chunk 64 MiB", "memprof tune", Cost}}},
 		{"slack", func(d Device) { d.Peak.Slack = 300 * mib },
 			[]Finding{{"slack", 300 * mib, "slack: chunks larger than their request", "--split always (part of --preset compact)", Cost}}},
+		{"slack of a policy that always splits", func(d Device) {
+			d.Peak.Slack = 300 * mib
+			d.Result.Arenas = []analysis.ArenaInfo{{Options: map[string]string{"split": "always"}}}
+		}, nil},
 		{"pending", func(d Device) { d.Peak.Pending = 5 * mib },
 			[]Finding{{"pending", 5 * mib, "freed, but another stream may still use it", "use fewer streams, or end their use of tensors earlier", Cost}}},
 		{"native", func(d Device) { d.Native, d.Peak.R = &analysis.Native{}, 6*gib },

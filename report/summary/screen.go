@@ -111,9 +111,9 @@ func Section(r *analysis.Result, d *analysis.DeviceResult, found []Finding, widt
 	textWidth, actionWidth := columnWidths(width, name)
 	cures := map[string]int{} // the first finding with an action
 	for i, f := range found {
-		tone := map[Grave]layout.Tone{Grows: layout.Warned, Lost: layout.Failed}[f.Grave]
+		tone := map[Severity]layout.Tone{Grows: layout.Warned, Lost: layout.Failed}[f.Severity]
 		share := units.FormatPercent(units.Ratio(f.Bytes, whole))
-		if f.Grave != Cost {
+		if f.Severity != Cost {
 			share = units.Absent // not part of what was used at the peak
 		}
 		first, repeated := cures[f.Action]
@@ -174,9 +174,9 @@ func replayed(d *analysis.DeviceResult, width int) []layout.Cell {
 
 // absent says which of a failure and a leak there was not.
 func absent(d *analysis.DeviceResult, found []Finding) []layout.Cell {
-	has := func(g Grave) bool {
+	has := func(g Severity) bool {
 		for _, f := range found {
-			if f.Grave == g {
+			if f.Severity == g {
 				return true
 			}
 		}
