@@ -328,7 +328,7 @@ func TestLeakBySequences(t *testing.T) {
 	}
 }
 
-// Overlapping requests of several threads are told apart by thread.
+// Overlapping requests of several threads are distinguished by thread.
 func TestRequestsOfThreads(t *testing.T) {
 	s := newServer(t)
 	for n := range 12 {

@@ -109,7 +109,7 @@ func TestBill(t *testing.T) {
 // TestDeb wants dpkg to read the package.
 func TestDeb(t *testing.T) {
 	if _, err := exec.LookPath("dpkg-deb"); err != nil {
-		t.Skip("no dpkg-deb here")
+		t.Skip("dpkg-deb, which reads the package back, is on Debian and Ubuntu only")
 	}
 	deb := packed(t, "4ac1f9e")["memprof_0+4ac1f9e_amd64.deb"]
 	path := filepath.Join(t.TempDir(), "memprof.deb")

@@ -106,7 +106,7 @@ func monotonic() int64 {
 	return now.Nano()
 }
 
-// Follow reads until Stop. pid is the job's process: its descendants are told apart from other processes.
+// Follow reads until Stop. pid is the job's process: the use of its descendants is kept apart from that of other processes.
 func (s *Sampler) Follow(pid int) {
 	s.job = newFamily(pid)
 	go func() {
