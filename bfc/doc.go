@@ -48,7 +48,8 @@
 //	placement       best-fit or planned (see Plans)
 //	gc              whether idle regions are released before a request fails
 //
-// Growth none with no limit is an error. Which arena of a job has which values is at the end.
+// Making one fails for growth none with no limit, for a fraction that is not a number, and for a page or
+// a step outside its range. Which arena of a job has which values is at the end.
 //
 //	max slack       split bytes:                   that many bytes
 //	                split classic, fraction > 0:   fraction times limit in 64-bit floating point,
@@ -74,7 +75,7 @@
 // A memory coalesces or does not. If it does, a grant that begins where the region before it ends
 // (by address) lengthens that region. A grant counts as a refusal unless its bytes are at least
 // those asked for and at most room, its address and bytes are multiples of 256, and it neither
-// passes 2^64 nor overlaps a region.
+// passes 2^64 nor overlaps a region. The allocator does not release such a grant: it makes no call for it.
 //
 // # Alloc
 //
@@ -240,15 +241,17 @@
 //
 // A region is idle if no chunk of it is in use. Collecting is worth it if the mapped bytes of idle
 // regions are more than 0, and rounded <= room plus these bytes. It calls memory.Release for each
-// idle region, addresses ascending; reserved falls by the mapped bytes. Next region stays. The notes
-// of uses go with a region: a later grant of the same addresses has none.
+// idle region, also one without a mapped byte, addresses ascending; reserved falls by the mapped bytes. Next region stays. The notes
+// of uses go with a region: a later grant of the same addresses has none. The owner, too, can collect
+// garbage, at any time and whether that is worth it or not.
 //
 // # Unmap, Remap and Restore by the owner
 //
 // Unmap(addr, bytes) says that the owner unmaps these pages. They have to be whole pages, at least
 // one, all mapped and within one free chunk. Remap says that the owner has mapped pages again: whole
 // pages, at least one, all unmapped, of no more bytes than room; they can lie in several regions that
-// touch. Otherwise each fails and changes nothing. Neither calls the memory or notes a use.
+// touch. Reserved falls and rises by their bytes, and peak reserved with it. Otherwise each fails and
+// changes nothing. Neither calls the memory or notes a use.
 //
 // Restore(addr, size, requested) makes a block at a place that no policy chose, to go back to a
 // checkpoint: free all blocks, restore those of the checkpoint, and chunks are as they were, since
@@ -358,7 +361,7 @@
 // Likes. For each request of the iteration that just ended, a like is sought in the iteration
 // before it, in two passes. In the first pass the key of a request is its rounded size, then those
 // of the up to three requests before it, the nearest first; in the second, of the up to three
-// requests behind it. In each pass and for each key: the requests of the ended iteration that have
+// requests behind it, the nearest first again. In each pass and for each key: the requests of the ended iteration that have
 // the key and no like yet, in order, get those of the iteration before that have the key and are
 // nobody's like yet, in order, one each. (Keys are equal if their hashes are: h = 0; for each size
 // h = (h + size) * 0x9e3779b97f4a7c15 mod 2^64.) If 8 * likes < 7 * requests, no plan is made.
@@ -387,7 +390,7 @@
 // which differ in what is missed (see Serving): it ends later, or the place is nowhere.
 //
 // First iteration. The plan's first iteration is the coming one, in which leaving blocks are where no
-// plan put them, each from position 0 up to that of its predicted free. The coming iteration has
+// plan put them, each with all bytes of its chunk, from position 0 up to that of its predicted free. The coming iteration has
 // first places, found on a circle of its own, on which positions [0, length) are the coming
 // iteration and [length, 2*length) the one after it:
 //
@@ -403,8 +406,8 @@
 //
 // Bounds. No plan is made, and the one there is stays, if pairs + requests*obstacles/16 (integer
 // division) exceeds 2^26. Pairs: in an iteration that follows one like it, for each request that does
-// not end later, the number of blocks that do not end later and are live when it is made, summed:
-// without its own, and with those of the iteration before. Obstacles: one before each region, even if
+// not end later, the number of blocks that do not end later and are live when it is made, summed. The
+// block of that request is not counted; those of the iteration before are, its own among them. Obstacles: one before each region, even if
 // empty; one behind all regions, even where the last can lengthen; and one for each block that is one,
 // unless it begins where the obstacle before it ends.
 //
@@ -434,8 +437,8 @@
 // Uses. Where uses are noted, a plan says what is expected. When one is made, and at the end of
 // each of its first two iterations: forgotten = ended; then the places of all requests, even and odd
 // (and when it is made the first places), are noted as used in iteration ended, as far as they begin
-// in a region and up to its end. That is of the plan then in force: one that is replaced at that very
-// end is not noted. So the rest is Excess at once. In the plan's first iteration unmapElsewhere may
+// in a region and up to its end. A plan that is replaced at such an
+// end is not noted: its successor is. So all other pages are Excess at once. In the plan's first iteration unmapElsewhere may
 // unmap any page and nothing is Ahead, since its blocks come one by one while others leave.
 //
 // # Which arena gets what
@@ -470,8 +473,8 @@
 //	(4) none chosen: (7)
 //	(5) not used: pages and addresses are those of the graph memory
 //	(6) or the device's memory, if that is less
-//	(7) 32 MiB, halved until it is a page or at most a 2,048th of what the device and the limit of all arenas
-//	    have room for when it is mapped
+//	(7) 32 MiB, halved while it is more than a page and more than a 2,048th of what can be mapped at that
+//	    moment: the device's free memory, or what the limit of all arenas leaves, if that is less
 //
 // "unmaps: no" is a memory that refuses each memory.TryUnmap of unmapElsewhere; those of Trim and
 // UnmapFree it can grant. The memory maps in CUDA handles (cuMemCreate) of at most "handle" bytes,
