@@ -18,6 +18,7 @@ import (
 type Scope struct {
 	All      bool     // every section
 	Sections []string // these sections only; see [SectionNames]
+	Summary  bool     // each recording in [summary.BriefLines] lines instead
 }
 
 // ScreenLines is the most lines that the first screen on a device has at [ScreenColumns] columns.
@@ -28,6 +29,9 @@ const (
 
 // Markdown writes what [Text] does as GitHub-flavoured Markdown, for a pull request or the summary of a CI job. It fails only if w does.
 func Markdown(w io.Writer, results []*analysis.Result, scope Scope) error {
+	if scope.Summary {
+		return layout.WriteMarkdownList(w, briefs(results, 0)...)
+	}
 	return layout.WriteMarkdown(w, reportSections(results, scope, 0)...)
 }
 
@@ -50,7 +54,25 @@ func Text(w io.Writer, results []*analysis.Result, scope Scope, o layout.Options
 	if width <= 0 {
 		width = ScreenColumns
 	}
+	if scope.Summary {
+		return layout.WriteText(w, o, briefs(results, o.Width)...)
+	}
 	return layout.WriteText(w, o, reportSections(results, scope, width)...)
+}
+
+// briefs are the summaries of the recordings that results come from. A line is cut to so many columns; 0 means any
+// number.
+func briefs(results []*analysis.Result, width int) []layout.Section {
+	var sections []layout.Section
+	for len(results) > 0 {
+		n := 1
+		for n < len(results) && results[0].Job != nil && results[n].Job != nil && results[n].Job.Path == results[0].Job.Path {
+			n++
+		}
+		sections = append(sections, layout.Section{Before: summary.Brief(results[:n], allocatorLine, width)})
+		results = results[n:]
+	}
+	return sections
 }
 
 // reportSections compare the ranks, if there are several devices, and have a heading and its sections for

@@ -15,9 +15,9 @@ func (m Missing) String() string { return fmt.Sprintf("%s is missing: %s", m.Pro
 
 // Missing returns the processes whose parts should be in the run's directory and are not: those that run.json
 // lists, and the ranks of this host that follow from what other ranks recorded (local rank and local world size). It is
-// empty for a single part. For ranks on other hosts see [Run.Absent].
+// empty for a single part, and after [Run.Choose]. For ranks on other hosts see [Run.Absent].
 func (r *Run) Missing() []Missing {
-	if r.onePart {
+	if r.partial {
 		return nil
 	}
 	here := map[string]bool{}
@@ -52,7 +52,7 @@ func (r *Run) Missing() []Missing {
 // Absent returns the ranks of the run's world that have no parts in its directory and are not in [Run.Missing],
 // ascending: other hosts recorded them, or no host did.
 func (r *Run) Absent() []int {
-	if r.onePart {
+	if r.partial {
 		return nil
 	}
 	world := 0

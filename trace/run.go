@@ -24,7 +24,14 @@ type Run struct {
 	Readings    *Process
 	ReadingsErr error
 
-	onePart bool // a single part was opened
+	partial bool // a single part was opened, or some processes chosen
+}
+
+// Choose leaves out the processes that wanted returns false for. No process counts as missing any more: those
+// that are left were asked for.
+func (r *Run) Choose(wanted func(*Process) bool) {
+	r.Processes = slices.DeleteFunc(slices.Clone(r.Processes), func(p *Process) bool { return !wanted(p) })
+	r.partial = true
 }
 
 // Process is one recorded process and its parts in order.
@@ -104,7 +111,7 @@ func openOne(path string) (*Run, error) {
 	if part.Process.Name == ReadingsName {
 		return nil, onlyReadings(path)
 	}
-	run := &Run{Dir: filepath.Dir(path), onePart: true}
+	run := &Run{Dir: filepath.Dir(path), partial: true}
 	info, err := readInfoIfAny(run.Dir)
 	switch {
 	case err == nil && info != nil && info.ID == part.Process.RunID:

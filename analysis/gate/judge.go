@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/memprof/memprof/analysis/compare"
 	"github.com/memprof/memprof/analysis/recording"
@@ -96,8 +97,9 @@ func (j *Judge) All(gates []Gate, jobs []recording.Job) (*Results, error) {
 // worse of the middle two. A value that a recording does not have is an error; for a gate with
 // Always the recording is skipped instead.
 func (j *Judge) one(g *Gate, jobs []recording.Job) ([]Verdict, []Skip, error) {
+	all := jobs
 	if jobs = g.Selector.ofJob(jobs); len(jobs) == 0 {
-		return nil, nil, g.mistake("no recording has a directory or command like %q", g.Selector.Job)
+		return nil, nil, g.mistake("no recording has a directory or command like %q: want %s", g.Selector.Job, pathsOf(all))
 	}
 	values, skips, err := j.measure(g, jobs)
 	if err != nil {
@@ -205,4 +207,17 @@ func (g *Gate) verdictOf(values []Measured, aggregate string) Verdict {
 	}
 	v.Holds = g.holds(v.Found.Value)
 	return v
+}
+
+// pathsOf lists the recordings of jobs, the first of many.
+func pathsOf(jobs []recording.Job) string {
+	const most = 8
+	var paths []string
+	for _, job := range jobs[:min(len(jobs), most)] {
+		paths = append(paths, job[0].Path)
+	}
+	if more := len(jobs) - most; more > 0 {
+		return fmt.Sprintf("%s, … (%d more)", strings.Join(paths, ", "), more)
+	}
+	return spell.Alternatives(paths)
 }

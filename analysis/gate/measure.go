@@ -77,7 +77,7 @@ func (c RankChoice) worstOfRanks(g *Gate, job recording.Job) ([]Measured, error)
 	}
 	switch {
 	case allocs == 0 && c.kind == "one":
-		return nil, g.mistake("%s: the recording has no allocation of rank %d", job[0].Path, c.rank)
+		return nil, g.mistake("%s: the recording has no allocation of rank %d: want %s", job[0].Path, c.rank, ranksOf(job))
 	case allocs == 0:
 		return nil, fmt.Errorf("%s: the recording has no allocation", job[0].Path)
 	case len(worst) == 0 && unknown == "" && g.Selector.String() != "":

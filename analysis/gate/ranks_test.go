@@ -105,7 +105,7 @@ func TestCheckRanksWithoutValue(t *testing.T) {
 		runs       []recording.Recording
 		want       string
 	}{
-		{"7", "reserved.peak < 400B", world, "run: the recording has no allocation of rank 7"},
+		{"7", "reserved.peak < 400B", world, "run: the recording has no allocation of rank 7: want 0 or 1"},
 		{"worst", "imbalance.reserved < 110%", alone, `gate "imbalance.reserved < 110%": run has no value for imbalance.reserved: it has 1 rank`},
 		{"1", "imbalance.reserved < 110%", world, `gate "imbalance.reserved < 110%": imbalance.reserved compares all ranks: it has no value with --rank 1`},
 	}

@@ -65,10 +65,10 @@ func TestJudgeSelected(t *testing.T) {
 		{gate: "requested.peak{job=python3*} < 1KiB", want: 90, runs: 1},
 		{gate: "requested.peak{job=vllm serve,tag=kv} < 1KiB", want: 30, runs: 1},
 		{gate: "reserved.peak{rank=0} < 1KiB", want: 100, runs: 2},
-		{gate: "reserved.peak{rank=1} < 1KiB", err: "out/train-1: the recording has no allocation of rank 1"},
+		{gate: "reserved.peak{rank=1} < 1KiB", err: "out/train-1: the recording has no allocation of rank 1: want 0"},
 		{gate: "reserved.peak{tag=weights} < 1KiB", err: `gate "reserved.peak{tag=weights} < 1KiB": out/train-1 has no tag "weights": want kv`},
 		{gate: "requested.peak{phase=decode} < 1KiB", err: `gate "requested.peak{phase=decode} < 1KiB": out/train-1 has no phase "decode": want prefill`},
-		{gate: "reserved.peak{job=eval} < 1KiB", err: `no recording has a directory or command like "eval"`},
+		{gate: "reserved.peak{job=eval} < 1KiB", err: `no recording has a directory or command like "eval": want out/train-1 or out/serve`},
 	}
 	for _, test := range tests {
 		g, err := Parse(test.gate)

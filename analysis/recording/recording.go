@@ -38,6 +38,19 @@ func Analyze(path string, run *trace.Run, opt analysis.Options) (Recording, erro
 	return r, nil
 }
 
+// Choose leaves out the processes that wanted returns false for. Their memory stays in the accounting of the
+// devices.
+func (r *Recording) Choose(wanted func(*trace.Process) bool) {
+	var results []*analysis.Result
+	for i, process := range r.Run.Processes {
+		if wanted(process) {
+			results = append(results, r.Results[i])
+		}
+	}
+	r.Results = results
+	r.Run.Choose(wanted)
+}
+
 func jobOf(path string, info *trace.Info) *analysis.Job {
 	return &analysis.Job{
 		Path: path, Command: info.Command, Host: info.Host, Start: info.Start, Exit: info.ExitStatus,

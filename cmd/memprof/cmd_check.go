@@ -36,6 +36,7 @@ type checkOptions struct {
 	Update    bool
 	Rank      string
 	Aggregate string
+	Of        processFlags
 
 	AllowMissing bool
 
@@ -66,11 +67,11 @@ or 'reserved.peak < baseline + 2%'; a selector narrows it to a tag, phase, rank
 or job, like 'reserved.peak{tag=kv} < 10GiB'. ` + "`memprof help gates`" + ` describes the
 language, baselines and memprof.yaml; --list defines the metrics.
 
-In a recording the worst rank counts, and of several recordings, which are taken
-as repetitions of one job, the median. Without --gate, the gates are those of
---config, or of the nearest memprof.yaml from the working directory upward.
-Every check also judges job.exit == 0 and oom.count == 0; --without leaves them
-out.
+In a recording the worst rank counts, and of several recordings, or a folder of
+them, which are taken as repetitions of one job, the median. Without --gate, the
+gates are those of --config, or of the nearest memprof.yaml from the working
+directory upward. Every check also judges job.exit == 0 and oom.count == 0;
+--without leaves them out.
 
 With --run the command after -- is recorded first and its recording checked.
 Gate errors are reported, with line and column, before the job starts. If the
@@ -98,6 +99,7 @@ func (o *checkOptions) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.Update, "update-baseline", false, "accept the values found: write them to the baseline first")
 	flags.StringVar(&o.Aggregate, "aggregate", "", "which `value` of several recordings counts: median, max or min (default median)")
 	flags.StringVar(&o.Rank, "rank", "worst", "which `ranks` count: worst, all (each by itself), mean, or the number of one")
+	o.Of.addNames(flags)
 	flags.BoolVar(&o.AllowMissing, "allow-missing-ranks", false, "judge a recording even if processes are missing from it")
 	flags.StringVar(&o.Markdown, "markdown", "", "write a summary as Markdown to this `file`; where $GITHUB_STEP_SUMMARY is set, the summary is also added to that file")
 	flags.StringVar(&o.JUnit, "junit", "", "write JUnit XML to this `file`, a test case for each gate")
@@ -172,6 +174,9 @@ func (o *checkOptions) prepare() ([]gate.Gate, *gate.Judge, error) {
 func (o *checkOptions) judge(stdout, stderr io.Writer, judge *gate.Judge, gates []gate.Gate, paths []string) error {
 	recordings, err := analyzeAll(paths)
 	if err != nil {
+		return err
+	}
+	if recordings, err = o.Of.choose(recordings); err != nil {
 		return err
 	}
 	jobs := recording.Jobs(recordings)
@@ -404,6 +409,7 @@ func completedCheck(cmd *cobra.Command) *cobra.Command {
 	completeFlags(cmd, map[string]cobra.CompletionFunc{
 		"gate":      completeGate,
 		"aggregate": words("median", "max", "min"),
+		"process":   completeProcesses,
 		"rank":      words("worst", "all", "mean"),
 		"config":    files("yaml", "yml"),
 		"baseline":  files("json"),

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -25,6 +26,7 @@ type diffOptions struct {
 	JSON      bool
 	HTML      bool
 	Top       int
+	Of        processFlags
 }
 
 func newDiffCommand() *cobra.Command {
@@ -34,7 +36,8 @@ func newDiffCommand() *cobra.Command {
 		Short: "Compare two runs, or two sets of repeated runs",
 		Long: `Compares recordings: their metrics (defined by memprof check --list),
 iterations, phases, modules, categories and sizes of requests. BASE and NEW are
-one recording each; repeated runs are given one by one with --base and --new.
+a recording each, or a folder of repeated runs; --base and --new name these one
+by one.
 The median of repeated runs is compared, and a change no greater than the spread
 within either set is marked as noise. In a recording the worst process and
 device count. Recordings that hold different ranks of one world count as one
@@ -51,6 +54,7 @@ run.`,
 	opts.addFlags(cmd.Flags())
 	cmd.ValidArgsFunction = completeDirectories
 	mustComplete(cmd, "format", words("text", "markdown", "json", "html"))
+	mustComplete(cmd, "process", completeProcesses)
 	for _, flag := range []string{"base", "new"} {
 		mustComplete(cmd, flag, completeDirectories)
 	}
@@ -63,6 +67,7 @@ func (o *diffOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Format, "format", "text", "`format`: text, markdown, json or html")
 	flags.BoolVar(&o.JSON, "json", false, "print JSON, the same as --format json")
 	flags.BoolVar(&o.HTML, "html", false, "print one page, the same as --format html")
+	o.Of.add(flags)
 	flags.IntVar(&o.Top, "top", 10, "print the `N` largest changes of each table; JSON has all")
 }
 
@@ -130,6 +135,9 @@ func (o *diffOptions) analyzeSet(stderr io.Writer, paths []string) ([][]*analysi
 	recordings, err := analyzeAll(paths)
 	if err != nil {
 		return nil, err
+	}
+	if recordings, err = o.Of.choose(recordings); err != nil {
+		return nil, fmt.Errorf("%s: %w", strings.Join(paths, " "), err)
 	}
 	var runs [][]*analysis.Result
 	for _, nodes := range recording.Jobs(recordings) {

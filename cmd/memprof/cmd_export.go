@@ -3,8 +3,8 @@ package main
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"io"
-	"slices"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -20,11 +20,11 @@ import (
 const exportExits = "0 written; 2 wrong usage, or a missing or damaged recording; 3 memprof failed"
 
 type exportOptions struct {
-	Output    string
-	Processes []string
-	At        string
-	By        string
-	MinSize   sizeFlag
+	Output  string
+	Of      processFlags
+	At      string
+	By      string
+	MinSize sizeFlag
 }
 
 // exportFormat is a verb below export.
@@ -129,7 +129,7 @@ func (f exportFormat) command() *cobra.Command {
 
 func (o *exportOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVarP(&o.Output, "output", "o", "", "write to this `file` (default: standard output)")
-	flags.StringArrayVar(&o.Processes, "process", nil, "export only the process of this `name`, as in the report (rank0, pid4711); may be given several times")
+	o.Of.add(flags)
 }
 
 func (o *exportOptions) addPprofFlags(flags *pflag.FlagSet) {
@@ -160,8 +160,8 @@ func (o *exportOptions) run(stdout, stderr io.Writer, f exportFormat, path strin
 	if err != nil {
 		return err
 	}
-	if err := o.choose(run); err != nil {
-		return err
+	if _, err := o.Of.chooseOf([]*trace.Run{run}); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
 	}
 	for _, warning := range run.Warnings {
 		screen.Remark(stderr, "warning", warning)
@@ -192,18 +192,4 @@ func exportError(err error) error {
 		return err
 	}
 	return exit.Input(err)
-}
-
-// choose keeps the processes that --process names.
-func (o *exportOptions) choose(run *trace.Run) error {
-	if len(o.Processes) == 0 {
-		return nil
-	}
-	for _, name := range o.Processes {
-		if !slices.ContainsFunc(run.Processes, func(p *trace.Process) bool { return p.Name == name }) {
-			return exit.Usagef("--process %q: no such process in %s: want %s", name, run.Dir, processNames(run))
-		}
-	}
-	run.Processes = slices.DeleteFunc(run.Processes, func(p *trace.Process) bool { return !slices.Contains(o.Processes, p.Name) })
-	return nil
 }

@@ -39,6 +39,8 @@ type reportOptions struct {
 	At      eventFlag
 	All     bool
 	Section []string
+	Summary bool
+	Of      processFlags
 }
 
 func newReportCommand() *cobra.Command {
@@ -50,15 +52,18 @@ func newReportCommand() *cobra.Command {
 was recorded, the peak, at most ten findings with what to do about each, worst
 first, and the tables that matter most, on one screen. --all prints every table:
 live allocations by category, phase, module and stack, iterations, growths,
-leaks and more; --section prints some. The text comes with plots (PNG and SVG),
-written into the recording where that is possible; JSON, which has everything,
-and Markdown come without, unless --plots names a directory. --html writes one
-page instead, which shows memory at any instant and needs no network and no
-other file. A recording in progress is reported up to now.`,
+leaks and more; --section prints some; --summary prints eight lines in all, of
+several processes on the one that failed or reserved most. The text comes with
+plots (PNG and SVG), written into the recording where that is possible; JSON,
+which has everything, and Markdown come without, unless --plots names a
+directory. --html writes one page instead, which shows memory at any instant and
+needs no network and no other file. PATH is a recording or a folder of
+recordings; one in progress is reported up to now.`,
 		Annotations: exitCodes(reportExits),
 		Example: `  memprof report run
   memprof report --section live,growths run
-  memprof report --format markdown run > summary.md
+  memprof report --summary --markdown run > summary.md
+  memprof report --rank 3 run
   memprof report --html run
   memprof report --at 48213 run
   memprof report --table paper zoo/*`,
@@ -78,6 +83,7 @@ other file. A recording in progress is reported up to now.`,
 	mustComplete(cmd, "table", words("paper"))
 	mustComplete(cmd, "section", words(sectionNames()...))
 	mustComplete(cmd, "plots", completeDirectories)
+	mustComplete(cmd, "process", completeProcesses)
 	return cmd
 }
 
@@ -91,7 +97,9 @@ func (o *reportOptions) addFlags(flags *pflag.FlagSet) {
 	flags.Var(&o.At, "at", "report memory as it was right after event `SEQ` of each process")
 	flags.BoolVar(&o.All, "all", false, "print every section, not only the first screen")
 	flags.StringSliceVar(&o.Section, "section", nil, "print these sections only, separated by commas; `list` names all")
-	flags.StringVar(&o.Table, "table", "", "print one table over all recordings instead: `paper` is the BFC paper's; PATH may be a folder of recordings")
+	flags.BoolVar(&o.Summary, "summary", false, "print the result of each recording in eight lines, for a pull request or a chat")
+	o.Of.add(flags)
+	flags.StringVar(&o.Table, "table", "", "print one table over all recordings instead: `paper` is the BFC paper's")
 }
 
 // validate sets the format and refuses flags that contradict each other.
@@ -110,6 +118,10 @@ func (o *reportOptions) validate() error {
 		return exit.Usagef("--card: --at and --table print no resume plan: remove one")
 	case (o.All || len(o.Section) > 0) && (o.HTML || o.At.given || o.Table != "" || o.Format == "json"):
 		return exit.Usagef("--all and --section choose sections of text or markdown: remove --html, --at, --table or --json")
+	case o.Summary && (o.All || len(o.Section) > 0 || o.HTML || o.At.given || o.Table != "" || o.Format == "json"):
+		return exit.Usagef("--summary prints eight lines of text or markdown: remove --all, --section, --html, --at, --table or --json")
+	case o.Of.given() && o.Table != "":
+		return exit.Usagef("--table is about whole jobs: remove --process and --rank")
 	case o.All && len(o.Section) > 0:
 		return exit.Usagef("--all and --section: choose one")
 	case o.Plots != "" && (o.HTML || o.At.given):
@@ -189,7 +201,7 @@ func (o *reportOptions) run(stdout, stderr io.Writer, paths []string) error {
 	default:
 		return oneOf("table", o.Table, "paper")
 	}
-	runs, err := analyzeAll(paths)
+	runs, err := o.analyze(paths, analysis.Options{})
 	if err != nil {
 		return err
 	}
@@ -210,7 +222,7 @@ func (o *reportOptions) run(stdout, stderr io.Writer, paths []string) error {
 		return err
 	}
 	switch {
-	case o.NoPlots:
+	case o.NoPlots || o.Summary && o.plotsDir() == "":
 		return nil
 	case o.plotsDir() != "":
 		return o.draw(stderr, runs)
@@ -218,6 +230,15 @@ func (o *reportOptions) run(stdout, stderr io.Writer, paths []string) error {
 		drawBeside(stderr, runs)
 	}
 	return nil
+}
+
+// analyze analyzes recordings and returns the chosen processes.
+func (o *reportOptions) analyze(paths []string, opt analysis.Options) ([]recording.Recording, error) {
+	runs, err := analyzeWith(paths, opt)
+	if err != nil {
+		return nil, err
+	}
+	return o.Of.choose(runs)
 }
 
 // mostReplayed is the number of events up to which a report replays a process: half a second on two cores.
@@ -262,7 +283,7 @@ func warn(stderr io.Writer, run *trace.Run) {
 }
 
 func (o *reportOptions) print(stdout io.Writer, results []*analysis.Result) error {
-	scope := report.Scope{All: o.All, Sections: o.Section}
+	scope := report.Scope{All: o.All, Sections: o.Section, Summary: o.Summary}
 	switch o.Format {
 	case "json":
 		return report.JSON(stdout, results)
@@ -315,11 +336,14 @@ func drawProcess(stderr io.Writer, dir, prefix string, result *analysis.Result) 
 func (o *reportOptions) at(stdout, stderr io.Writer, paths []string) error {
 	var moments []*analysis.Moment
 	var missing error
-	for _, path := range paths {
-		run, err := openRun(path)
-		if err != nil {
-			return err
-		}
+	runs, err := openRuns(paths)
+	if err != nil {
+		return err
+	}
+	if runs, err = o.Of.chooseOf(runs); err != nil {
+		return err
+	}
+	for _, run := range runs {
 		warn(stderr, run)
 		for _, process := range run.Processes {
 			moment, err := momentOf(process, o.At.seq)
@@ -388,7 +412,7 @@ const pagePoints = 16384
 
 // page writes the page of one or several recordings and prints its name.
 func (o *reportOptions) page(stderr io.Writer, paths []string) error {
-	runs, err := analyzeWith(paths, analysis.Options{Explore: true, MaxPoints: pagePoints, Top: 64})
+	runs, err := o.analyze(paths, analysis.Options{Explore: true, MaxPoints: pagePoints, Top: 64})
 	if err != nil {
 		return err
 	}

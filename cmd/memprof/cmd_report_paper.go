@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 
 	"github.com/memprof/memprof/analysis"
@@ -77,35 +76,4 @@ func (o *reportOptions) printPaper(stdout io.Writer, jobs *compare.Study) error 
 		return study.Markdown(stdout, jobs)
 	}
 	return study.Text(stdout, jobs, screen.Options(stdout))
-}
-
-// recordingsIn replaces each folder of recordings by the recordings in it, in order of their names.
-func recordingsIn(paths []string) ([]string, error) {
-	var all []string
-	for _, path := range paths {
-		entries, err := os.ReadDir(path)
-		if err != nil || isRecording(path) { // a part, or no recording: opening it returns the error
-			all = append(all, path)
-			continue
-		}
-		before := len(all)
-		for _, entry := range entries {
-			if inside := filepath.Join(path, entry.Name()); isRecording(inside) {
-				all = append(all, inside)
-			}
-		}
-		if len(all) == before {
-			return nil, exit.Usagef("%s: neither a recording nor a folder of recordings", path)
-		}
-	}
-	return all, nil
-}
-
-// isRecording says whether a directory holds a recording, complete or not.
-func isRecording(dir string) bool {
-	if _, err := os.Stat(filepath.Join(dir, trace.InfoName)); err == nil {
-		return true
-	}
-	parts, err := filepath.Glob(filepath.Join(dir, "*.parquet"))
-	return err == nil && len(parts) > 0
 }

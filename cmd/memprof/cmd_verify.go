@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -19,27 +21,44 @@ import (
 const verifyExits = `0 verified (a recovered recording: up to its end); 1 not; 2 no recording, or
   nothing in it to replay; 3 memprof failed`
 
+type verifyOptions struct {
+	JSON bool
+	Of   processFlags
+}
+
 func newVerifyCommand() *cobra.Command {
-	var asJSON bool
+	var opts verifyOptions
 	cmd := &cobra.Command{
-		Use:   "verify PATH",
-		Short: "Check that a recording is complete and unchanged",
+		Use:   "verify PATH...",
+		Short: "Check that recordings are complete and unchanged",
 		Long: `Checks that a recording is whole and unchanged (its processes, sequence numbers,
 checksums, and that frees match allocations), and replays it through a second
 implementation of the allocator, which must come to the same addresses, sizes
 and growths. A recording that passes has lost no event. A recording that ends
-early is checked up to its end, which is printed.`,
+early is checked up to its end, which is printed. PATH is a recording or a
+folder of recordings.`,
 		Annotations: exitCodes(verifyExits),
 		Example: `  memprof verify run
+  memprof verify --rank 0 run
   memprof verify --json run`,
-		Args: exactArgs("a recording"),
+		Args: someArgs("a recording"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return runVerify(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), args[0], asJSON)
+			return opts.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), args)
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON; for several recordings, a list of what it prints for one")
+	opts.Of.add(cmd.Flags())
 	cmd.ValidArgsFunction = completeDirectories
+	mustComplete(cmd, "process", completeProcesses)
 	return cmd
+}
+
+// verifiedRun is the result of one recording.
+type verifiedRun struct {
+	Path      string
+	Processes []verified
+	Missing   []trace.Missing
+	Readings  *verifiedReadings
 }
 
 // verified is the result of one process: either Result or Mismatch is set.
@@ -49,39 +68,61 @@ type verified struct {
 	Mismatch *verify.Mismatch
 }
 
-func runVerify(ctx context.Context, stdout, stderr io.Writer, path string, asJSON bool) error {
-	run, err := openRun(path)
+func (o *verifyOptions) run(ctx context.Context, stdout, stderr io.Writer, paths []string) error {
+	runs, err := openRuns(paths)
 	if err != nil {
 		return err
 	}
-	judged, err := verifyAll(ctx, run)
+	if runs, err = o.Of.chooseOf(runs); err != nil {
+		return err
+	}
+	var results []verifiedRun
+	for _, run := range runs {
+		result, err := verifyRun(ctx, run)
+		if err != nil {
+			return err
+		}
+		results = append(results, result)
+	}
+	if o.JSON {
+		err = printVerifiedJSON(stdout, results)
+	} else {
+		err = printVerified(stdout, results)
+	}
 	if err != nil {
 		return err
 	}
-	readings, err := verifyReadings(ctx, run)
-	if err != nil {
-		return err
-	}
-	missing := run.Missing()
-	if err := printVerified(stdout, judged, missing, readings, asJSON); err != nil {
-		return err
-	}
-	if absent := run.Absent(); len(absent) > 0 {
-		fmt.Fprintf(stderr, "memprof: warning: %s: %s\n", path, absentRanks(absent))
-	}
-	wrong := len(missing)
-	if readings != nil && readings.Mismatch != nil {
-		wrong++
-	}
-	for _, v := range judged {
-		if v.Mismatch != nil {
-			wrong++
+	var wrong []string
+	for i, run := range runs {
+		if absent := run.Absent(); len(absent) > 0 {
+			fmt.Fprintf(stderr, "memprof: warning: %s: %s\n", run.Dir, absentRanks(absent))
+		}
+		if !results[i].ok() {
+			wrong = append(wrong, results[i].Path)
 		}
 	}
-	if wrong > 0 {
-		return &exit.Error{Code: exit.Violated, Err: fmt.Errorf("%s does not verify", path)}
+	switch len(wrong) {
+	case 0:
+		return nil
+	case 1:
+		return &exit.Error{Code: exit.Violated, Err: fmt.Errorf("%s does not verify", wrong[0])}
 	}
-	return nil
+	return &exit.Error{Code: exit.Violated, Err: fmt.Errorf("%d of %d recordings do not verify: %s", len(wrong), len(runs), strings.Join(wrong, ", "))}
+}
+
+func verifyRun(ctx context.Context, run *trace.Run) (verifiedRun, error) {
+	processes, err := verifyAll(ctx, run)
+	if err != nil {
+		return verifiedRun{}, err
+	}
+	readings, err := verifyReadings(ctx, run)
+	return verifiedRun{run.Dir, processes, run.Missing(), readings}, err
+}
+
+// ok says whether everything about a recording is right.
+func (v *verifiedRun) ok() bool {
+	wrong := func(v verified) bool { return v.Mismatch != nil }
+	return len(v.Missing) == 0 && (v.Readings == nil || v.Readings.Mismatch == nil) && !slices.ContainsFunc(v.Processes, wrong)
 }
 
 // verifyAll verifies every process. A process without allocations, such as a launcher that only queried the
@@ -120,24 +161,28 @@ func absentRanks(absent []int) string {
 	return first + " not in it: other hosts may have recorded them"
 }
 
-func printVerified(stdout io.Writer, judged []verified, missing []trace.Missing, readings *verifiedReadings, asJSON bool) error {
-	if asJSON {
-		return printVerifiedJSON(stdout, judged, missing, readings)
-	}
-	for _, m := range missing {
-		if _, err := fmt.Fprintln(stdout, "WRONG ", m); err != nil {
-			return err
+// printVerified prints what was found, of several recordings each below its path.
+func printVerified(stdout io.Writer, results []verifiedRun) error {
+	for i := range results {
+		r := &results[i]
+		var lines []string
+		if len(results) > 1 {
+			lines = append(lines, r.Path)
 		}
-	}
-	for _, v := range judged {
-		for _, line := range v.lines() {
+		for _, m := range r.Missing {
+			lines = append(lines, "WRONG  "+m.String())
+		}
+		for _, v := range r.Processes {
+			lines = append(lines, v.lines()...)
+		}
+		if r.Readings != nil {
+			lines = append(lines, r.Readings.line())
+		}
+		for _, line := range lines {
 			if err := screen.PrintLine(stdout, "%s", line); err != nil {
 				return err
 			}
 		}
-	}
-	if readings != nil {
-		return screen.PrintLine(stdout, "%s", readings.line())
 	}
 	return nil
 }
@@ -155,49 +200,64 @@ func (v *verified) lines() []string {
 	return lines
 }
 
-func printVerifiedJSON(stdout io.Writer, judged []verified, missing []trace.Missing, readings *verifiedReadings) error {
-	type process struct {
-		Process  string        `json:"process"`
-		OK       bool          `json:"ok"`
-		Events   int64         `json:"events"`
-		Allocs   int64         `json:"allocs"`
-		Frees    int64         `json:"frees"`
-		Growths  int64         `json:"growths"`
-		Arenas   int64         `json:"arenas"`
-		Complete bool          `json:"complete"`
-		EndSeq   int64         `json:"end_seq"`
-		EndsAt   string        `json:"ends_at,omitempty"`
-		Mismatch *jsonMismatch `json:"mismatch,omitempty"`
+type jsonVerifiedProcess struct {
+	Process  string        `json:"process"`
+	OK       bool          `json:"ok"`
+	Events   int64         `json:"events"`
+	Allocs   int64         `json:"allocs"`
+	Frees    int64         `json:"frees"`
+	Growths  int64         `json:"growths"`
+	Arenas   int64         `json:"arenas"`
+	Complete bool          `json:"complete"`
+	EndSeq   int64         `json:"end_seq"`
+	EndsAt   string        `json:"ends_at,omitempty"`
+	Mismatch *jsonMismatch `json:"mismatch,omitempty"`
+}
+
+type jsonMissing struct {
+	Process string `json:"process"`
+	Why     string `json:"why"`
+}
+
+type jsonVerified struct {
+	Path      string                `json:"path,omitempty"` // of several recordings
+	OK        bool                  `json:"ok"`
+	Processes []jsonVerifiedProcess `json:"processes"`
+	Missing   []jsonMissing         `json:"missing,omitempty"`
+	Readings  *jsonReadings         `json:"readings"`
+}
+
+// printVerifiedJSON prints the object of one recording, or a list of those of several.
+func printVerifiedJSON(stdout io.Writer, results []verifiedRun) error {
+	if len(results) == 1 {
+		return screen.JSON(stdout, newJSONVerified(&results[0]))
 	}
-	type absent struct {
-		Process string `json:"process"`
-		Why     string `json:"why"`
+	list := []jsonVerified{}
+	for i := range results {
+		v := newJSONVerified(&results[i])
+		v.Path = results[i].Path
+		list = append(list, v)
 	}
-	out := struct {
-		OK        bool          `json:"ok"`
-		Processes []process     `json:"processes"`
-		Missing   []absent      `json:"missing,omitempty"`
-		Readings  *jsonReadings `json:"readings"`
-	}{OK: len(missing) == 0, Readings: newJSONReadings(readings)}
-	for _, m := range missing {
-		out.Missing = append(out.Missing, absent(m))
+	return screen.JSON(stdout, list)
+}
+
+func newJSONVerified(result *verifiedRun) jsonVerified {
+	out := jsonVerified{OK: result.ok(), Readings: newJSONReadings(result.Readings)}
+	for _, m := range result.Missing {
+		out.Missing = append(out.Missing, jsonMissing(m))
 	}
-	if out.Readings != nil {
-		out.OK = out.OK && out.Readings.OK
-	}
-	for _, v := range judged {
+	for _, v := range result.Processes {
 		if m := v.Mismatch; m != nil {
-			out.OK = false
-			out.Processes = append(out.Processes, process{Process: v.Process, EndSeq: -1, Mismatch: newJSONMismatch(m)})
+			out.Processes = append(out.Processes, jsonVerifiedProcess{Process: v.Process, EndSeq: -1, Mismatch: newJSONMismatch(m)})
 			continue
 		}
 		r := v.Result
-		out.Processes = append(out.Processes, process{
+		out.Processes = append(out.Processes, jsonVerifiedProcess{
 			Process: v.Process, OK: true, Events: r.Events, Allocs: r.Allocs, Frees: r.Frees, Growths: r.Growths, Arenas: r.Arenas,
 			Complete: r.Complete, EndSeq: r.EndSeq, EndsAt: r.EndsAt,
 		})
 	}
-	return screen.JSON(stdout, out)
+	return out
 }
 
 // verifiedReadings is the result for the readings of the devices' used memory.

@@ -1,32 +1,146 @@
 package main
 
 import (
+	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/pflag"
 
+	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/report/plain"
 	"github.com/memprof/memprof/report/spell"
 	"github.com/memprof/memprof/report/units"
+	"github.com/memprof/memprof/trace"
 )
 
 // formatFlags are the flags of verbs that print text, Markdown or JSON.
 type formatFlags struct {
-	Format string // "text", "markdown" or "json" after validate
-	JSON   bool
+	Format   string // "text", "markdown" or "json" after validate
+	JSON     bool
+	Markdown bool
 }
 
 func (f *formatFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.Format, "format", "text", "`format`: text, markdown or json")
 	flags.BoolVar(&f.JSON, "json", false, "print JSON, the same as --format json")
+	flags.BoolVar(&f.Markdown, "markdown", false, "print Markdown, the same as --format markdown")
 }
 
 // validate sets Format. An error is one of wrong usage.
 func (f *formatFlags) validate() error {
-	if f.JSON {
+	switch {
+	case f.JSON && f.Markdown:
+		return exit.Usagef("--json and --markdown: choose one")
+	case f.JSON:
 		f.Format = "json"
+	case f.Markdown:
+		f.Format = "markdown"
 	}
 	return oneOf("format", f.Format, "text", "markdown", "json")
+}
+
+// processFlags choose processes of recordings by name or rank; all if none is given.
+type processFlags struct {
+	Processes []string
+	Ranks     []int
+}
+
+func (f *processFlags) add(flags *pflag.FlagSet) {
+	f.addNames(flags)
+	flags.IntSliceVar(&f.Ranks, "rank", nil, "only the processes of these `ranks`, separated by commas")
+}
+
+// addNames adds only --process, for verbs whose --rank is something else.
+func (f *processFlags) addNames(flags *pflag.FlagSet) {
+	flags.StringSliceVar(&f.Processes, "process", nil, "only the process of this `name`, as in the report (rank0, pid4711); may be given several times")
+}
+
+// given says whether some processes are chosen.
+func (f *processFlags) given() bool { return len(f.Processes)+len(f.Ranks) > 0 }
+
+// wants says whether a process is chosen.
+func (f *processFlags) wants(p *trace.Process) bool {
+	return !f.given() || slices.Contains(f.Processes, p.Name) || p.Rank >= 0 && slices.Contains(f.Ranks, p.Rank)
+}
+
+// check fails if a name or rank is that of no process, and lists what there is.
+func (f *processFlags) check(processes []*trace.Process) error {
+	var names, ranks []string
+	for _, p := range processes {
+		names = append(names, plain.Text(p.Name))
+		if rank := strconv.Itoa(p.Rank); p.Rank >= 0 && !slices.Contains(ranks, rank) {
+			ranks = append(ranks, rank)
+		}
+	}
+	for _, name := range f.Processes {
+		if !slices.Contains(names, plain.Text(name)) {
+			return exit.Usagef("--process %q: no such process: want %s%s", name, listed(names), spell.DidYouMean(name, names...))
+		}
+	}
+	for _, rank := range f.Ranks {
+		switch {
+		case len(ranks) == 0:
+			return exit.Usagef("--rank %d: no process has a rank: choose with --process %s", rank, listed(names))
+		case !slices.Contains(ranks, strconv.Itoa(rank)):
+			return exit.Usagef("--rank %d: no such rank: want %s", rank, listed(ranks))
+		}
+	}
+	return nil
+}
+
+// listed names what there is to choose from: all, or of many the first, and the last.
+func listed(names []string) string {
+	const most = 12
+	if len(names) <= most {
+		return spell.Alternatives(names)
+	}
+	return fmt.Sprintf("%s, …, %s (%d in all)", strings.Join(names[:most-1], ", "), names[len(names)-1], len(names))
+}
+
+// choose leaves the chosen processes in analyzed recordings, and the recordings that have one. A name or rank
+// that none of them has is an error.
+func (f *processFlags) choose(recordings []recording.Recording) ([]recording.Recording, error) {
+	if !f.given() {
+		return recordings, nil
+	}
+	var all []*trace.Process
+	for i := range recordings {
+		all = append(all, recordings[i].Run.Processes...)
+	}
+	if err := f.check(all); err != nil {
+		return nil, err
+	}
+	var chosen []recording.Recording
+	for _, r := range recordings {
+		if r.Choose(f.wants); len(r.Results) > 0 {
+			chosen = append(chosen, r)
+		}
+	}
+	return chosen, nil
+}
+
+// chooseOf does what choose does for recordings that are only opened.
+func (f *processFlags) chooseOf(runs []*trace.Run) ([]*trace.Run, error) {
+	if !f.given() {
+		return runs, nil
+	}
+	var all []*trace.Process
+	for _, run := range runs {
+		all = append(all, run.Processes...)
+	}
+	if err := f.check(all); err != nil {
+		return nil, err
+	}
+	var chosen []*trace.Run
+	for _, run := range runs {
+		if run.Choose(f.wants); len(run.Processes) > 0 {
+			chosen = append(chosen, run)
+		}
+	}
+	return chosen, nil
 }
 
 // oneOf fails if the value of a flag is none of the choices: "--flag \"valeu\": want value or other, did you

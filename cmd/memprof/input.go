@@ -48,6 +48,23 @@ func openAny(path string) (*trace.Run, error) {
 	return trace.Open(path)
 }
 
+// openRuns opens recordings, and those in folders of recordings.
+func openRuns(paths []string) ([]*trace.Run, error) {
+	paths, err := recordingsIn(paths)
+	if err != nil {
+		return nil, err
+	}
+	var runs []*trace.Run
+	for _, path := range paths {
+		run, err := openRun(path)
+		if err != nil {
+			return nil, err
+		}
+		runs = append(runs, run)
+	}
+	return runs, nil
+}
+
 // analyze opens a recording and runs over each of its processes.
 func analyze(path string, opt analysis.Options) (recording.Recording, error) {
 	run, err := openRun(path)
@@ -62,7 +79,12 @@ func analyzeAll(paths []string) ([]recording.Recording, error) {
 	return analyzeWith(paths, analysis.Options{})
 }
 
+// analyzeWith analyzes recordings, and those in folders of recordings.
 func analyzeWith(paths []string, opt analysis.Options) ([]recording.Recording, error) {
+	paths, err := recordingsIn(paths)
+	if err != nil {
+		return nil, err
+	}
 	var runs []recording.Recording
 	for _, path := range paths {
 		run, err := analyze(path, opt)
@@ -72,6 +94,41 @@ func analyzeWith(paths []string, opt analysis.Options) ([]recording.Recording, e
 		runs = append(runs, run)
 	}
 	return runs, nil
+}
+
+// recordingsIn replaces each folder of recordings by the recordings in it, in order of their names. A folder
+// in which there is none is an error.
+func recordingsIn(paths []string) ([]string, error) {
+	var all []string
+	for _, path := range paths {
+		entries, err := os.ReadDir(path)
+		if err != nil || isRecording(path) { // a part, or no recording: opening it returns the error
+			all = append(all, path)
+			continue
+		}
+		before := len(all)
+		for _, entry := range entries {
+			if inside := filepath.Join(path, entry.Name()); isRecording(inside) {
+				all = append(all, inside)
+			}
+		}
+		if len(all) == before {
+			return nil, exit.Usagef("%s: neither a recording nor a folder of recordings (`memprof record -o %s` writes one)", path, screen.ShellQuote(path))
+		}
+	}
+	return all, nil
+}
+
+// isRecording says whether a directory holds a recording, complete or not.
+func isRecording(dir string) bool {
+	if _, err := os.Stat(filepath.Join(dir, trace.InfoName)); err == nil {
+		return true
+	}
+	if parts, err := filepath.Glob(filepath.Join(dir, "*.parquet")); err == nil && len(parts) > 0 {
+		return true
+	}
+	busy, err := trace.InProgress(dir)
+	return err == nil && busy != ""
 }
 
 func eventsOf(run *trace.Run) int64 {
