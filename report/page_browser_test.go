@@ -292,6 +292,34 @@ func TestPageOfRegionsThatTouch(t *testing.T) {
 	b.Quiet()
 }
 
+// A page of a job that failed opens at the failure, below the findings, which name it first.
+func TestPageOpensAtFailure(t *testing.T) {
+	b := reporttest.NewBrowser(t)
+	result := richResult(t, "rank0", true)
+	result.Job = &analysis.Job{Path: "run", Command: []string{"python3", "train.py"}, Host: "node7", Frameworks: []string{"torch 9.9"}}
+	failed := result.Devices[0].OOMs[0]
+	b.Open(pageOf(t, page.Page{Results: []*analysis.Result{result}}))
+	if got, want := b.Text(".pin strong"), "event "+units.FormatCount(failed.Seq); !strings.Contains(got, want) {
+		t.Errorf("pinned is %q, want %q", got, want)
+	}
+	if got := b.Text(".provenance"); !strings.Contains(got, "python3 train.py") || !strings.Contains(got, "torch 9.9 | host node7") {
+		t.Errorf("the page comes from %q", got)
+	}
+	if got := b.Text(".findings tbody tr"); !strings.Contains(got, "request failed at event "+units.FormatCount(failed.Seq)) {
+		t.Errorf("the first finding is %q", got)
+	}
+	b.Eval(`[...document.querySelectorAll('.pin button')].find((button) => button.textContent === 'Peak').click()`)
+	peak := "event " + units.FormatCount(result.Devices[0].Peak.Seq)
+	if got := b.Text(".pin strong"); !strings.Contains(got, peak) {
+		t.Errorf("Peak pins %q, want %q", got, peak)
+	}
+	b.Eval(`[...document.querySelectorAll('.pin button')].find((button) => button.textContent === 'Failure').click()`)
+	if got := b.Text(".pin strong"); !strings.Contains(got, "event "+units.FormatCount(failed.Seq)) {
+		t.Errorf("Failure pins %q", got)
+	}
+	b.Quiet()
+}
+
 func TestDiffPageInBrowser(t *testing.T) {
 	b := reporttest.NewBrowser(t)
 	var out bytes.Buffer

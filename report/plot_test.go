@@ -32,6 +32,23 @@ func TestGoldenSVG(t *testing.T) {
 	}
 }
 
+// A plot says at its bottom which job it is of, without covering its body.
+func TestPlotFooter(t *testing.T) {
+	r := reporttest.Training(5, 3, 4)
+	plain := Plots(r)
+	r.Job = &analysis.Job{Command: []string{"train", "<b>"}, Frameworks: []string{"torch 9.9"}, Version: "1.2"}
+	r.Devices[0].GPU, r.Devices[0].Total = "NVIDIA H200", 140<<30
+	for i, f := range Plots(r) {
+		svg := reporttest.SVG(t, f)
+		if want := "train &lt;b&gt; | GPU 0 NVIDIA H200 140 GiB, torch 9.9 | memprof 1.2"; !strings.Contains(svg, want) {
+			t.Errorf("%s has no %q", f.Name, want)
+		}
+		if strings.Contains(reporttest.SVG(t, plain[i]), "memprof 1.2") {
+			t.Errorf("%s of an unknown job names one", f.Name)
+		}
+	}
+}
+
 // Every figure of every fixture is well-formed XML that draws the same twice, without numbers that
 // are none and without markup from names.
 func TestSVG(t *testing.T) {

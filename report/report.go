@@ -95,10 +95,30 @@ func reportSections(results []*analysis.Result, scope Scope, width int) []layout
 		}
 		for i := range r.Devices {
 			d := &r.Devices[i]
-			heading := layout.Section{Title: terms.DeviceTitle(r, d), Before: summary.Provenance(r, d, allocatorLine(r, d)), After: warning, Heading: true}
+			heading := headingOf(r, d)
+			heading.After = warning
 			sections = append(sections, heading)
 			sections = append(sections, scopedSections(r, d, scope, width, lines(heading))...)
 		}
+	}
+	return sections
+}
+
+// headingOf says which device of a recording the sections below it are about, and where that comes from.
+func headingOf(r *analysis.Result, d *analysis.DeviceResult) layout.Section {
+	return layout.Section{Title: terms.DeviceTitle(r, d), Before: summary.Provenance(r, d, allocatorLine(r, d)), Heading: true}
+}
+
+// findingsOf are the findings on a device, broken into lines for a terminal of so many columns; 0 means any number.
+func findingsOf(r *analysis.Result, d *analysis.DeviceResult, width int) layout.Section {
+	return summary.Section(r, d, summary.Find(summary.Device{DeviceResult: d, Result: r}), width)
+}
+
+// firstSections are what a page has first: where the recording comes from, and the findings.
+func firstSections(r *analysis.Result, d *analysis.DeviceResult) []layout.Section {
+	sections := []layout.Section{headingOf(r, d)}
+	if !empty(d) {
+		sections = append(sections, findingsOf(r, d, 0))
 	}
 	return sections
 }
@@ -111,7 +131,7 @@ func scopedSections(r *analysis.Result, d *analysis.DeviceResult, scope Scope, w
 	if empty(d) {
 		return deviceSections(d)
 	}
-	findings := summary.Section(r, d, summary.Find(summary.Device{DeviceResult: d, Result: r}), width)
+	findings := findingsOf(r, d, width)
 	if scope.All {
 		return append([]layout.Section{findings}, deviceSections(d)...)
 	}
@@ -155,6 +175,6 @@ func HTML(w io.Writer, p page.Page) error {
 	if s, several := ranksSection(p.Results); several {
 		p.Ranks = &s
 	}
-	p.Sections, p.Subjects = deviceSections, pageData
+	p.Sections, p.Subjects, p.First = deviceSections, pageData, firstSections
 	return page.Write(w, p)
 }

@@ -162,6 +162,7 @@ func Plots(r *analysis.Result) []figure.Figure {
 		}
 		for _, f := range drawn {
 			f.Device = d.Device
+			f.Footer = summary.Footer(r, d, allocatorLine(r, d))
 			f.Title = terms.DeviceTitle(r, d) + " · " + f.Title
 			figures = append(figures, f)
 		}

@@ -417,8 +417,12 @@ func (o *reportOptions) page(stderr io.Writer, paths []string) error {
 		return err
 	}
 	p := page.Page{Used: map[*analysis.DeviceResult]analysis.Course{}, Path: strings.Join(paths, " "), Paths: map[*analysis.Result]string{}}
-	for _, run := range runs {
+	for i := range runs {
+		run := &runs[i]
 		warn(stderr, run.Run)
+		if err := replayCompact(run); err != nil {
+			return exit.Input(err)
+		}
 		p.Results = append(p.Results, run.Results...)
 		for _, result := range run.Results {
 			p.Paths[result] = run.Path

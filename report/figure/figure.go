@@ -28,6 +28,7 @@ type Figure struct {
 	Subtitle string            // one line below it: the most important numbers
 	Legend   []LegendEntry     // below the subtitle
 	Body     func(draw.Canvas) // draws the rest in the remaining rectangle
+	Footer   string            // one faint line at the bottom: where the data comes from; "" for none
 }
 
 // LegendEntry names something that the figure draws and shows how it looks.
@@ -107,7 +108,7 @@ func (f Figure) SVG(w io.Writer) error {
 	return err
 }
 
-// draw puts title, subtitle and legend above the body.
+// draw puts title, subtitle and legend above the body, and the footer below it.
 func (f Figure) draw(c draw.Canvas) {
 	FillRect(c, color.White, c.Min.X, c.Min.Y, c.Max.X, c.Max.Y)
 	c = draw.Crop(c, Margin, -Margin, Margin, -Margin)
@@ -119,6 +120,10 @@ func (f Figure) draw(c draw.Canvas) {
 	y = drawLegend(c, f.Legend, y)
 	body := c
 	body.Max.Y = y - 4
+	if f.Footer != "" {
+		c.FillText(Aligned(SmallLetters, draw.XLeft, draw.YBottom), c.Min, Fit(SmallLetters, f.Footer, c.Max.X-c.Min.X))
+		body.Min.Y += 16
+	}
 	f.Body(body)
 }
 

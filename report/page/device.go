@@ -99,6 +99,7 @@ type (
 		Arenas     []arenaData    `json:"arenas"`
 		Keyframes  *keyframesData `json:"keyframes"` // null if there are none
 		Sections   []sectionData  `json:"sections"`
+		First      []sectionData  `json:"first"` // where the recording comes from; findings
 	}
 	// tile is one of the numbers at the top.
 	tile struct {
@@ -156,7 +157,7 @@ func (b *builder) device(p *pack, r *analysis.Result, d *analysis.DeviceResult) 
 		Native: d.Native != nil, Period: d.Period, Tiles: tilesOf(d),
 		Levels: newLevels(p, d.Series.Points), Used: newUsed(p, b.page.Used[d]),
 		Bands: newBands(p, r.Bands), Iterations: newIterations(p, d), Growths: newGrowths(p, d),
-		OOMs: []oomData{}, OOMCount: d.OOMCount, Subjects: b.page.Subjects(d), Arenas: newArenas(r), Sections: []sectionData{},
+		OOMs: []oomData{}, OOMCount: d.OOMCount, Subjects: b.page.Subjects(d), Arenas: newArenas(r), Sections: []sectionData{}, First: []sectionData{},
 	}
 	for i := range d.OOMs[:min(len(d.OOMs), oomsShown)] {
 		o := &d.OOMs[i]
@@ -166,6 +167,9 @@ func (b *builder) device(p *pack, r *analysis.Result, d *analysis.DeviceResult) 
 	}
 	if d.Keyframes != nil && len(d.Keyframes.Frames) > 0 {
 		out.Keyframes = newKeyframes(p, d.Keyframes, r, b.frames[d])
+	}
+	for _, s := range b.page.First(r, d) {
+		out.First = append(out.First, newSection(s))
 	}
 	for _, s := range b.page.Sections(d) {
 		if s.AtPins && out.Keyframes != nil || s.Listed {

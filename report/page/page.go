@@ -41,6 +41,8 @@ type Page struct {
 	// Ranks compares the devices, nil if there is one. Sections are the sections of the report on a device.
 	Ranks    *layout.Section
 	Sections func(d *analysis.DeviceResult) []layout.Section
+	// First are a heading, whose notes say where the recording comes from, and the findings.
+	First func(r *analysis.Result, d *analysis.DeviceResult) []layout.Section
 	// Subjects are data of a device for the page's scripts, by name: any value that JSON can hold.
 	Subjects func(d *analysis.DeviceResult) map[string]any
 	// MaxBytes limits the length of the page: keyframes are left out, but nothing else. 0 stands for 3 MB.

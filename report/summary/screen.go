@@ -33,6 +33,25 @@ func Provenance(r *analysis.Result, d *analysis.DeviceResult, allocator string) 
 	return lines
 }
 
+// Footer is where a result comes from in one line, for the bottom of a plot; "" where nothing says.
+func Footer(r *analysis.Result, d *analysis.DeviceResult, allocator string) string {
+	j := r.Job
+	if j == nil {
+		return ""
+	}
+	fields := []string{command(j.Command)}
+	if !j.Start.IsZero() {
+		fields = append(fields, j.Start.UTC().Format("2006-01-02 15:04 UTC"))
+	}
+	fields = append(fields, gpuText(d, j))
+	if allocator != "" {
+		allocator, _, _ = strings.Cut(allocator, " (") // its policy is in the report
+		allocator = strings.Replace(allocator, ", not PyTorch's;", ",", 1)
+		fields = append(fields, strings.ToLower(allocator[:1])+allocator[1:])
+	}
+	return strings.Join(fields, " | ")
+}
+
 // command is a command line in at most 60 columns.
 func command(words []string) string {
 	if len(words) == 0 {

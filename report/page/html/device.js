@@ -14,7 +14,9 @@ class DeviceView {
     this.coloring = 'category';
     this.classes = null;
     this.root = element('div', { class: 'device' });
-    this.root.append(this.tiles());
+    const [from, ...findings] = device.first;
+    this.root.append(element('div', { class: 'provenance' }, ...noteLines(from.before)), this.tiles(),
+      element('div', { class: 'findings' }, ...findings.map(sectionCard)));
     if (device.empty) {
       this.root.append(card('Timeline', 'timeline', element('p', { class: 'empty', text: 'No memory was allocated on this device.' })));
       this.root.append(...sectionCards(device.sections));
@@ -29,7 +31,7 @@ class DeviceView {
     this.growths = growthList(this);
     this.root.append(this.iterations.root, this.growths.root, ...sectionCards(device.sections));
     theme.listeners.push(() => this.recolor());
-    if (this.frames) this.pin(Math.max(0, this.frames.why.findIndex((why) => why & 4)));
+    if (this.frames) this.pinFirst();
   }
 
   tiles() {
@@ -88,10 +90,18 @@ class DeviceView {
     const bar = element('div', { class: 'pin', id: 'pin', role: 'status' },
       element('div', { class: 'pin-line' }, element('i', { class: 'pin-dot' }), this.title, this.reasons,
         element('div', { class: 'buttons' }, button('←', 'Previous stored instant', () => this.step(-1)), button('→', 'Next stored instant', () => this.step(1)),
+          ...(this.device.ooms.length > 0 ? [button('Failure', 'Pin the first request that failed', () => this.pinFirst())] : []),
           button('Peak', 'Pin the peak of the run', () => this.pin(this.frames.why.findIndex((why) => why & 4))))),
       this.snap,
       element('p', { class: 'note exact' }, 'Exact report on any event: ', this.command, copyButton(() => this.command.textContent)));
     this.root.append(bar, ...this.parts.map((part) => part.root));
+  }
+
+  // pinFirst pins what the page opens at: the first request that failed, else the peak.
+  pinFirst() {
+    const of = (reason) => this.frames.why.findIndex((why) => why & reason);
+    const failed = of(64);
+    this.pin(failed >= 0 ? failed : Math.max(0, of(4)));
   }
 
   // pinNear pins the stored instant nearest to a time and says how far away it is. Nearest is counted in
