@@ -86,7 +86,7 @@ void *memprof_malloc_in_pool(size_t size, int device, void *stream, uint64_t poo
   if (gpu == NULL || source_calls(gpu)) return fall_back(size, device);
   callers_note();
   lock_take(&gpu->lock);
-  source_settle(gpu);
+  source_apply_late(gpu);
   struct arena *arena = arena_for(gpu, stream, pool0, pool1, tag_current(), size);
   struct bfc_block block = {0};
   bool ok = false;
@@ -95,7 +95,7 @@ void *memprof_malloc_in_pool(size_t size, int device, void *stream, uint64_t poo
   } else {
     ok = allocate(arena, size, &block);
   }
-  source_settle(gpu);
+  source_apply_late(gpu);
   lock_give(&gpu->lock);
   return ok ? (void *)(uintptr_t)block.addr : NULL;
 }

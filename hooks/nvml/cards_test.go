@@ -10,7 +10,7 @@ import (
 )
 
 // cardsChild makes the test below print what the library says, in a process of its own:
-// where a library is found is settled when a process starts.
+// the dynamic linker reads the search path of libraries when a process starts.
 const cardsChild = "MEMPROF_TEST_CARDS"
 
 // An old library lacks functions, and calling one of those would end the process.

@@ -83,7 +83,7 @@ static bool overlaps(struct range *list, const char *at, size_t bytes) {
 static bool granular(size_t bytes) { return bytes > 0 && bytes % SIMHIP_GRANULE == 0; }
 
 // Physical memory ends with its handle and the last addresses that remember it.
-static void settle(struct handle *handle) {
+static void free_if_unused(struct handle *handle) {
   if (!handle->released || handle->mappings > 0) return;
   used -= handle->bytes;
   free(handle);
@@ -135,7 +135,7 @@ SIMHIP_API int hipMemAddressFree(void *at, size_t bytes) {
     struct range *was = &remembered[i];
     if (was->at == NULL || covering(range, was->at, was->bytes) != range) continue;
     was->handle->mappings--;
-    settle(was->handle);
+    free_if_unused(was->handle);
     was->at = NULL;
   }
   range->at = NULL;
@@ -161,7 +161,7 @@ SIMHIP_API int hipMemCreate(struct handle **handle, size_t bytes, const struct p
 SIMHIP_API int hipMemRelease(struct handle *handle) {
   enter();
   handle->released = true;
-  settle(handle);
+  free_if_unused(handle);
   return leave(OK);
 }
 

@@ -51,7 +51,7 @@ struct arena {
   bool fine;                // handles are smaller where little of the device is free
   bool shrunk;              // blocks have lost their slack, since the device is short of memory
   bool paused;              // nothing is mapped, and no request is served
-  struct stretch *ranges;   // while paused: what resume maps
+  struct byte_range *ranges;   // while paused: what resume maps
   size_t range_count;
   struct backup backup;     // copies of the blocks: while paused, or kept by resume
   struct pending pending;   // freed blocks that other streams may still use

@@ -8,23 +8,23 @@
 
 enum { NON_BLOCKING = 1 };
 
-void stretches_append(struct stretches *to, uint64_t addr, uint64_t bytes) {
+void byte_ranges_append(struct byte_ranges *to, uint64_t addr, uint64_t bytes) {
   if (to->count > 0 && to->list[to->count - 1].addr + to->list[to->count - 1].bytes == addr) {
     to->list[to->count - 1].bytes += bytes;
     return;
   }
   if (array_reserve(&to->list, &to->room, to->count + 1, sizeof *to->list)) {
-    to->list[to->count++] = (struct stretch){addr, bytes};
+    to->list[to->count++] = (struct byte_range){addr, bytes};
   } else {
     to->short_of_memory = true;
   }
 }
 
 static void append_live(void *self, const struct bfc_chunk_info *chunk) {
-  if (!chunk->free) stretches_append(self, chunk->addr, chunk->size);
+  if (!chunk->free) byte_ranges_append(self, chunk->addr, chunk->size);
 }
 
-static bool same(const struct backup *backup, const struct stretches *live) {
+static bool same(const struct backup *backup, const struct byte_ranges *live) {
   if (backup->copies == NULL || backup->count != live->count) return false;
   for (size_t i = 0; i < live->count; i++) {
     if (backup->copies[i].addr != live->list[i].addr || backup->copies[i].bytes != live->list[i].bytes) return false;
@@ -39,10 +39,10 @@ void backup_drop(struct arena *arena) {
 }
 
 // Queues copies of a backup on a stream; with `live`, only of the parts that are live. False: refused.
-typedef bool copier(const struct backup *backup, const struct stretches *live, void *stream);
+typedef bool copier(const struct backup *backup, const struct byte_ranges *live, void *stream);
 
 // Copies on a new stream of the device, so that the copies do not wait for the job's work.
-static bool with_stream(const struct arena *arena, const struct stretches *live, copier *copy) {
+static bool with_stream(const struct arena *arena, const struct byte_ranges *live, copier *copy) {
   const struct driver *driver = driver_get();
   struct driver_scope scope;
   void *stream = NULL;
@@ -58,7 +58,7 @@ static bool with_stream(const struct arena *arena, const struct stretches *live,
   return ok;
 }
 
-static bool copy_out(const struct backup *backup, const struct stretches *live, void *stream) {
+static bool copy_out(const struct backup *backup, const struct byte_ranges *live, void *stream) {
   (void)live;
   uint64_t place = 0;
   for (size_t i = 0; i < backup->count; i++) {
@@ -70,11 +70,11 @@ static bool copy_out(const struct backup *backup, const struct stretches *live, 
 
 // Copies back only to live blocks. Both lists are in the order of addresses, so one pass finds the
 // parts that they share.
-static bool copy_in(const struct backup *backup, const struct stretches *live, void *stream) {
+static bool copy_in(const struct backup *backup, const struct byte_ranges *live, void *stream) {
   size_t at = 0;
   uint64_t place = 0;
   for (size_t i = 0; i < backup->count; i++) {
-    const struct stretch copy = backup->copies[i];
+    const struct byte_range copy = backup->copies[i];
     const uint64_t end = copy.addr + copy.bytes;
     while (at < live->count && live->list[at].addr + live->list[at].bytes <= copy.addr) at++;
     for (size_t k = at; k < live->count && live->list[k].addr < end; k++) {
@@ -88,7 +88,7 @@ static bool copy_in(const struct backup *backup, const struct stretches *live, v
 }
 
 // Makes the copies; the list becomes the backup's.
-static enum backup_result make(struct arena *arena, struct stretches *live) {
+static enum backup_result make(struct arena *arena, struct byte_ranges *live) {
   struct backup *backup = &arena->backup;
   *backup = (struct backup){.copies = live->list, .count = live->count, .fresh = true};
   live->list = NULL;
@@ -98,7 +98,7 @@ static enum backup_result make(struct arena *arena, struct stretches *live) {
 }
 
 enum backup_result backup_take(struct arena *arena, bool unchanged) {
-  struct stretches live = {0};
+  struct byte_ranges live = {0};
   bfc_walk(arena->bfc, &live, append_live);
   enum backup_result result = live.short_of_memory ? BACKUP_NO_HOST_MEMORY : BACKUP_OK;
   if (result == BACKUP_OK && !(unchanged && same(&arena->backup, &live))) {
@@ -112,7 +112,7 @@ enum backup_result backup_take(struct arena *arena, bool unchanged) {
 
 bool backup_restore(struct arena *arena) {
   if (arena->backup.count == 0) return true;
-  struct stretches live = {0};
+  struct byte_ranges live = {0};
   bfc_walk(arena->bfc, &live, append_live);
   const bool ok = !live.short_of_memory && with_stream(arena, &live, copy_in);
   free(live.list);

@@ -1,6 +1,6 @@
 // backup.h - copies of a paused arena's live blocks in host memory.
 //
-// Neighbouring live blocks are copied as one stretch; the copies of all stretches lie one behind the
+// Neighbouring live blocks are copied as one range; the copies of all ranges lie one behind the
 // other in pinned slabs (device/host.h). Resume may keep the copies: a later pause of the same blocks
 // with unchanged content needs no new ones.
 #ifndef MEMPROF_BACKUP_H
@@ -15,21 +15,21 @@
 struct arena;
 
 // A list of address ranges, in the order of addresses; adjacent ranges are joined.
-struct stretch {
+struct byte_range {
   uint64_t addr, bytes;
 };
-struct stretches {
-  struct stretch *list;  // freed by the owner
+struct byte_ranges {
+  struct byte_range *list;  // freed by the owner
   size_t count, room;
   bool short_of_memory;  // a range is missing for want of host memory
 };
 
 // Adds a range that lies behind all others.
-void stretches_append(struct stretches *to, uint64_t addr, uint64_t bytes);
+void byte_ranges_append(struct byte_ranges *to, uint64_t addr, uint64_t bytes);
 
 // The copies of one arena. Under its device's lock.
 struct backup {
-  struct stretch *copies;  // the stretches that were copied; NULL: none
+  struct byte_range *copies;  // the ranges that were copied; NULL: none
   size_t count;
   uint64_t bytes;          // of all copies
   struct host_room room;   // where they lie, from byte 0 on

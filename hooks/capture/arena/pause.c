@@ -187,8 +187,8 @@ static bool unmap_all(const struct selection *selection, size_t *arenas) {
 // Notes the ranges that a resume has to map. Before anything is unmapped: this may fail for want of host
 // memory, and a failure after the unmapping could not be undone.
 static bool note_ranges(struct arena *arena) {
-  struct stretches ranges = {0};
-  for (size_t i = 0; i < arena->vmm.count; i++) stretches_append(&ranges, arena->vmm.mappings[i].addr, arena->vmm.mappings[i].bytes);
+  struct byte_ranges ranges = {0};
+  for (size_t i = 0; i < arena->vmm.count; i++) byte_ranges_append(&ranges, arena->vmm.mappings[i].addr, arena->vmm.mappings[i].bytes);
   arena->ranges = ranges.list;
   arena->range_count = ranges.count;
   return !ranges.short_of_memory;
@@ -359,8 +359,8 @@ int memprof_pause(const char *const *names, size_t count, int unchanged) {
 // Resume leaves out pages that hold no block: they are unmapped pages from then on, which the allocator
 // maps when a request needs them.
 struct search {
-  struct stretch within;  // searched for free pages
-  struct stretch found;   // bytes = 0: none yet
+  struct byte_range within;  // searched for free pages
+  struct byte_range found;   // bytes = 0: none yet
   uint64_t unit;          // bytes of a page
 };
 
@@ -369,7 +369,7 @@ static void find_pages(void *self, uint64_t addr, uint64_t bytes) {
   const uint64_t end = search->within.addr + search->within.bytes, last = addr + bytes < end ? addr + bytes : end;
   const uint64_t first = addr > search->within.addr ? addr : search->within.addr;
   const uint64_t from = (first + search->unit - 1) & ~(search->unit - 1), to = last & ~(search->unit - 1);
-  if (search->found.bytes == 0 && from < to) search->found = (struct stretch){from, to - from};
+  if (search->found.bytes == 0 && from < to) search->found = (struct byte_range){from, to - from};
 }
 
 static void count_one(void *self, uint64_t addr, uint64_t bytes) {
@@ -380,7 +380,7 @@ static void count_one(void *self, uint64_t addr, uint64_t bytes) {
 static void leave_out_free(struct arena *arena) {
   if (pool_pins(arena)) return;  // replayed graphs use free memory of the pool
   // Room for the ranges that are left: each free range divides one of them at most.
-  struct stretches left = {.room = arena->range_count};
+  struct byte_ranges left = {.room = arena->range_count};
   bfc_free_mapped(arena->bfc, &left.room, count_one);
   left.list = left.room == 0 ? NULL : malloc(left.room * sizeof *left.list);
   if (left.list == NULL) return;  // all is mapped then
@@ -392,11 +392,11 @@ static void leave_out_free(struct arena *arena) {
       if (search.found.bytes == 0 || !bfc_unmap(arena->bfc, search.found.addr, search.found.bytes)) break;
       arena_event(arena, MEMPROF_UNMAP, search.found.addr, 0, search.found.bytes, 0);
       const uint64_t before = search.found.addr - search.within.addr;
-      if (before > 0) stretches_append(&left, search.within.addr, before);
+      if (before > 0) byte_ranges_append(&left, search.within.addr, before);
       search.within.addr += before + search.found.bytes;
       search.within.bytes -= before + search.found.bytes;
     }
-    if (search.within.bytes > 0) stretches_append(&left, search.within.addr, search.within.bytes);
+    if (search.within.bytes > 0) byte_ranges_append(&left, search.within.addr, search.within.bytes);
   }
   free(arena->ranges);
   arena->ranges = left.list;

@@ -148,7 +148,7 @@ void memprof_release_pool(int device, uint64_t pool0, uint64_t pool1) {
   lock_take(&gpu->lock);
   struct pool *pool = find(gpu, pool0, pool1);
   if (pool != NULL && pool->uses > 0 && --pool->uses == 0) pool_sweep(gpu);
-  source_settle(gpu);
+  source_apply_late(gpu);
   lock_give(&gpu->lock);
 }
 

@@ -16,11 +16,12 @@ const struct source *source_of(const struct arena *arena) {
   return arena->home == NULL || arena->home->source.allocate == NULL ? NULL : &arena->home->source;
 }
 
-static __thread const struct gpu *calling;
+static __thread const struct gpu *calling;  // whose source this thread calls; NULL: none
 
 bool source_calls(const struct gpu *gpu) { return calling == gpu; }
 
-// The source's CUDA calls are part of what the arena does: they must not be recorded, nor wait for the lock.
+// The source's CUDA calls serve the arena: they must be neither recorded as another library's nor wait for
+// gpu->lock, which this thread has.
 static void calls_begin(const struct gpu *gpu) {
   own_calls_begin();
   calling = gpu;
@@ -31,8 +32,8 @@ static void calls_end(void) {
   own_calls_end();
 }
 
-// Asks a source for `bytes` that start at a page. A source may return any address; then it is asked for
-// a page more.
+// Requests `bytes` from a source, to start at a page. A source may return any address: if the first is no
+// page's, it is released and a page more is requested, which has `bytes` from a page on.
 static bool take(const struct source *source, uint64_t bytes, uint64_t unit, struct source_grant *out) {
   void *ptr = source->allocate(source->self, bytes);
   if (ptr != NULL && ((uintptr_t)ptr & (unit - 1)) != 0) {
@@ -115,13 +116,13 @@ static void unmapped(struct arena *arena, uint64_t addr, uint64_t bytes) {
   for (size_t i = 0; i < arena->grant_count; i++) {
     struct source_grant *grant = &arena->grants[i];
     grant->away += within(grant, addr, bytes);
-    if (grant->away > grant->bytes) grant->away = grant->bytes;  // it unmapped what was unmapped
+    if (grant->away > grant->bytes) grant->away = grant->bytes;  // the source has unmapped the same bytes twice
     if (grant->left || arena->paused || grant->away < grant->bytes || !bfc_unmap(arena->bfc, grant->addr, grant->bytes)) continue;
     arena_unmapped(arena, grant->addr, grant->bytes, 1);
     grant->left = true;
   }
   if (arena->paused || !all_away(arena)) return;
-  arena->paused = true;  // statistics count it as before: torch's do, which knows nothing of this
+  arena->paused = true;  // torch's statistics still count its blocks, since torch is not informed
   event(arena, MEMPROF_PAUSE);
 }
 
@@ -151,7 +152,7 @@ static void apply(struct arena *arena, uint64_t addr, uint64_t bytes, bool back)
     unmapped(arena, addr, bytes);
 }
 
-// Changes that could not be told at once, in their order.
+// Changes that found gpu->lock held for too long, in their order.
 enum { MOST_LATE = 1024 };
 static struct late {
   uint64_t addr, bytes;
@@ -160,7 +161,7 @@ static struct late {
 static struct lock late_lock;  // nothing is called under it
 static _Atomic size_t late_count;
 
-static void tell_later(uint64_t addr, uint64_t bytes, bool back) {
+static void change_later(uint64_t addr, uint64_t bytes, bool back) {
   lock_take(&late_lock);
   const size_t count = atomic_load(&late_count);
   if (count < MOST_LATE) {
@@ -198,11 +199,11 @@ void source_free_later(struct gpu *gpu, uint64_t addr) {
   }
 }
 
-void source_settle(struct gpu *gpu) {
-  struct late change;
-  while (atomic_load_explicit(&late_count, memory_order_relaxed) > 0 && take_late(gpu, &change)) {
-    struct arena *arena = arena_of(change.addr);
-    if (arena != NULL) apply(arena, change.addr, change.bytes, change.back);
+void source_apply_late(struct gpu *gpu) {
+  struct late next;
+  while (atomic_load_explicit(&late_count, memory_order_relaxed) > 0 && take_late(gpu, &next)) {
+    struct arena *arena = arena_of(next.addr);
+    if (arena != NULL) apply(arena, next.addr, next.bytes, next.back);
   }
   while (gpu->late_free_count > 0) {
     const uint64_t addr = gpu->late_frees[--gpu->late_free_count];
@@ -211,7 +212,8 @@ void source_settle(struct gpu *gpu) {
   }
 }
 
-// A request holds the lock for microseconds, a growth for milliseconds; a source that waits for this thread, for ever.
+// Takes the lock, or gives up after 20 ms. A request holds it for microseconds and a growth for milliseconds,
+// but a source that waits for this thread would hold it for ever.
 static bool take_shortly(struct lock *lock) {
   for (int i = 0; i < 400; i++) {
     if (lock_try(lock)) return true;
@@ -220,21 +222,21 @@ static bool take_shortly(struct lock *lock) {
   return false;
 }
 
-static void tell(uint64_t addr, uint64_t bytes, bool back) {
+static void change(uint64_t addr, uint64_t bytes, bool back) {
   struct arena *arena = hook_on() ? arena_of(addr) : NULL;
   if (arena == NULL) return;
   if (!take_shortly(&arena->gpu->lock)) {
-    tell_later(addr, bytes, back);
+    change_later(addr, bytes, back);
     return;
   }
-  source_settle(arena->gpu);
+  source_apply_late(arena->gpu);
   apply(arena, addr, bytes, back);
   lock_give(&arena->gpu->lock);
 }
 
 bool source_holds(uint64_t addr) { return hook_on() && arena_of(addr) != NULL; }
-void source_unmaps(uint64_t addr, uint64_t bytes) { tell(addr, bytes, false); }
-void source_mapped(uint64_t addr, uint64_t bytes) { tell(addr, bytes, true); }
+void source_unmaps(uint64_t addr, uint64_t bytes) { change(addr, bytes, false); }
+void source_mapped(uint64_t addr, uint64_t bytes) { change(addr, bytes, true); }
 
 static void forget(void) { late_lock = (struct lock){0}; }
 

@@ -3,7 +3,7 @@
 // torch makes a MemPool with an allocator, NCCL's for instance. The pool's arenas then grow by what that
 // source returns, a grant each, and virtual memory management is not used. Memory stays the source's:
 // serving engines have allocators (vLLM's cumem, torch_memory_saver) that unmap it while the engine sleeps
-// and map it again at the same addresses. interpose/ sees those calls and tells them here:
+// and map it again at the same addresses. interpose/ wraps those calls and reports them here:
 //
 //   all grants of an arena are unmapped     the arena is paused: its memory is in no sum of the recording
 //   all of them are mapped again            it is resumed
@@ -44,20 +44,21 @@ void source_return(struct arena *arena);
 // Without gpu->lock: whether an arena's memory begins before `addr` and ends behind it.
 bool source_holds(uint64_t addr);
 
-// Without gpu->lock: the job unmaps, or has mapped, [addr, addr+bytes). It may hold a lock that a source
-// waits for in another thread, which has gpu->lock: Python's, or the source's own. So these two wait for
-// gpu->lock shortly, and otherwise leave the change to source_settle.
+// Without gpu->lock: the job is about to unmap, or has mapped, [addr, addr+bytes). Its thread may hold a lock
+// (Python's, or the source's own) for which a source in another thread waits, and that thread has gpu->lock.
+// So these two wait for gpu->lock for 20 ms at most, and then leave the change to source_apply_late.
 void source_unmaps(uint64_t addr, uint64_t bytes);
 void source_mapped(uint64_t addr, uint64_t bytes);
 
-// A source calls what it likes with gpu->lock held: Python, whose collector frees tensors. Whether the
-// calling thread is in a call of a source of this device. Then it has gpu->lock.
+// Whether the calling thread is inside a call of a source of this device, and so has gpu->lock. A source can
+// run any code: Python's garbage collector, for one, frees tensors in the middle of it.
 bool source_calls(const struct gpu *gpu);
 
-// In a call of a source: frees the block at `addr` when the request under way is over.
+// For a free inside a call of a source: notes the block at `addr`, which source_apply_late frees after the
+// request under way.
 void source_free_later(struct gpu *gpu, uint64_t addr);
 
-// Does what was left to later. Needs gpu->lock, and that no request is under way.
-void source_settle(struct gpu *gpu);
+// Applies the changes and frees that were left to later. Needs gpu->lock, and that no request is under way.
+void source_apply_late(struct gpu *gpu);
 
 #endif

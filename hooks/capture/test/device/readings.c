@@ -152,7 +152,7 @@ static void test_during_capture(void) {
   CHECK(cuStreamEndCapture(stream, &graph) == 0 && graph != NULL);
 }
 
-// The end of the last stretch is written when the process ends.
+// The end of the last run of equal readings is written when the process ends.
 static void test_exit(void) {
   struct reading list[MOST];
   int status;
