@@ -153,7 +153,7 @@ func TestPageIsBounded(t *testing.T) {
 	}
 }
 
-// Beside each line of a comparison stands how far it changed, for its bar.
+// TestDiffPageData checks that each line of a comparison has its change, from which the page draws a bar.
 func TestDiffPageData(t *testing.T) {
 	var out bytes.Buffer
 	if err := DiffHTML(&out, compared()); err != nil {

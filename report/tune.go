@@ -118,7 +118,7 @@ func tunedSteps(o *tune.Outcome) string {
 	if o.Iterations == 0 {
 		return "no iterations are marked: \"later\" is the end, and policies that trim by iteration or plan do nothing"
 	}
-	return fmt.Sprintf("%s, later ones last %s", units.Counted(o.Iterations, "iteration"), units.FormatDuration(o.Step.Nanoseconds()))
+	return fmt.Sprintf("%s, later ones last %s", units.Counted(o.Iterations, "iteration"), units.FormatDuration(o.Duration.Nanoseconds()))
 }
 
 // tuneRow begins with the number of the policy, which identifies the row if the table is divided.
@@ -130,9 +130,9 @@ func tuneRow(number int, o *tune.Outcome) []layout.Cell {
 	if o.Iterations > 1 {
 		later = units.FormatPercent(o.LaterIdle)
 	}
-	step := units.Absent
-	if o.Step > 0 {
-		step = strconv.FormatFloat(1+o.Slowdown(), 'f', 3, 64) + "x"
+	slowdown := units.Absent
+	if o.Duration > 0 {
+		slowdown = strconv.FormatFloat(1+o.Slowdown(), 'f', 3, 64) + "x"
 	}
 	cells := layout.Row(strconv.Itoa(number))
 	for _, d := range tunedDimensions() {
@@ -140,7 +140,7 @@ func tuneRow(number int, o *tune.Outcome) []layout.Cell {
 	}
 	reserved := len(cells)
 	cells = append(cells, layout.Row(units.FormatSize(o.PeakR), units.FormatSize(o.SteadyR), first, later,
-		tenths(o.Remaps), tenths(o.Waits), units.FormatDuration(o.Cost.Nanoseconds()), step)...)
+		tenths(o.Remaps), tenths(o.Waits), units.FormatDuration(o.Cost.Nanoseconds()), slowdown)...)
 	if o.Refused > 0 {
 		cells[reserved].Text = units.FormatCount(o.Refused) + " failed"
 	}
@@ -285,7 +285,7 @@ type jsonOutcome struct {
 	Waits          float64  `json:"waits_per_iteration"`
 	CostNS         int64    `json:"cost_per_iteration_ns"`
 	BackgroundNS   int64    `json:"background_per_iteration_ns"`
-	StepNS         *int64   `json:"step_ns"`
+	IterationNS    *int64   `json:"iteration_ns"`
 	Slowdown       *float64 `json:"slowdown"`
 	TotalCostNS    int64    `json:"total_cost_ns"`
 }
@@ -302,9 +302,9 @@ func newJSONOutcome(o *tune.Outcome) jsonOutcome {
 	if o.Iterations > 1 {
 		out.LaterIdle = plain.Finite(o.LaterIdle)
 	}
-	if o.Step > 0 {
-		step := o.Step.Nanoseconds()
-		out.StepNS, out.Slowdown = &step, plain.Finite(o.Slowdown())
+	if o.Duration > 0 {
+		duration := o.Duration.Nanoseconds()
+		out.IterationNS, out.Slowdown = &duration, plain.Finite(o.Slowdown())
 	}
 	return out
 }

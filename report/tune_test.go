@@ -33,7 +33,7 @@ func tuned() *Tuned {
 		t.Outcomes = append(t.Outcomes, tune.Outcome{
 			Policy: policy, PeakR: n * 2 * gib, PeakC: 2 * gib, PeakT: gib + 1, SteadyR: n * gib, Iterations: 20, FirstIdle: 0.25, LaterIdle: 0.0001,
 			Remaps: float64(i), RemapsAhead: 0.25, Unmaps: 1.5, Waits: 0.04, Cost: time.Duration(i) * 200 * time.Microsecond, Background: 49 * time.Microsecond,
-			Step: 100 * time.Millisecond, TotalCost: 3 * time.Millisecond,
+			Duration: 100 * time.Millisecond, TotalCost: 3 * time.Millisecond,
 		})
 	}
 	t.Outcomes[6].Refused = 1234

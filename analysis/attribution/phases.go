@@ -121,17 +121,17 @@ func (p *Phases) Open(visit int32) bool {
 // Any says whether the trace has phases.
 func (p *Phases) Any() bool { return p.byText != nil }
 
-// steps are the phases that memprof's hooks mark in a training step.
-var steps = []string{"data", "forward", "backward", "optimizer"}
+// trainingPhases are the phases that memprof's hooks mark in each iteration of training, in that order.
+var trainingPhases = []string{"data", "forward", "backward", "optimizer"}
 
-// IsStep says whether a phase is one that memprof's hooks mark in a training step.
-func IsStep(name string) bool { return slices.Contains(steps, name) }
+// IsTraining says whether a phase is one of those that memprof's hooks mark in each iteration of training.
+func IsTraining(name string) bool { return slices.Contains(trainingPhases, name) }
 
 // Own is the innermost open phase that the job named itself, or "".
 func (t *Tracker) Own() string {
 	for i := len(t.Phases.open) - 1; i >= 0; i-- {
 		phase := trace.ParseContext(trace.KindPhaseBegin, t.opt.Text(t.Phases.open[i].context))
-		if name := phase.Name(); !IsStep(name) {
+		if name := phase.Name(); !IsTraining(name) {
 			return name
 		}
 	}

@@ -17,7 +17,7 @@ type PhaseUse struct {
 	Duration           int64 // ns as the innermost
 }
 
-// PhaseIteration is an iteration by phase, the phases in the order of training steps.
+// PhaseIteration is an iteration by phase, the phases in the order of an iteration of training.
 type PhaseIteration struct {
 	Iteration int // its index among all iterations
 	Uses      []PhaseUse
@@ -122,7 +122,7 @@ func (p *DevicePhases) Finish(ps *Phases, time, t, c int64) ([]PhaseUse, []Phase
 	return ps.uses(&p.whole), slices.Concat(p.head, p.tail[p.next:], p.tail[:p.next])
 }
 
-// uses are the phases that were open: first the steps of training in their order, then the job's own
+// uses are the phases that were open: first the phases of training in their order, then the job's own
 // as they first came, then what was outside of all.
 func (p *Phases) uses(counts *[MaxPhases]phaseCounts) []PhaseUse {
 	var uses []PhaseUse
@@ -132,12 +132,12 @@ func (p *Phases) uses(counts *[MaxPhases]phaseCounts) []PhaseUse {
 		}
 	}
 	rank := func(u *PhaseUse) int {
-		at := slices.Index(steps, u.Phase)
+		at := slices.Index(trainingPhases, u.Phase)
 		switch {
 		case u.Phase == "other":
-			return len(steps) + 1
+			return len(trainingPhases) + 1
 		case at < 0:
-			return len(steps)
+			return len(trainingPhases)
 		}
 		return at
 	}

@@ -211,7 +211,7 @@ func (t *Tracker) Resumed(time int64) { t.spans.enter("", nil, time, t) }
 // Phase takes a change of the open phases: a stage is the outermost one.
 func (t *Tracker) Phase(time int64) {
 	name, uses := t.attribution.Outermost()
-	if attribution.IsStep(name) { // a part of a training step, no stage between which memory is paused
+	if attribution.IsTraining(name) { // a part of an iteration; memory is paused between longer stages
 		name = ""
 	}
 	if name == "" || t.stages.now == nil || t.stages.now.name != name {

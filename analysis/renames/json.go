@@ -52,6 +52,7 @@ var JSON = map[string]Table{
 	"tune": {
 		{"policies[].beside_per_iteration_ns", "policies[].background_per_iteration_ns", ""},
 		{"policies[].given_back_per_iteration", "policies[].unmaps_per_iteration", ""},
+		{"policies[].step_ns", "policies[].iteration_ns", ""},
 	},
 	"kv": {
 		{"policies[].mean.external_idle", "policies[].mean.idle", ""},

@@ -51,7 +51,7 @@
 //
 // # The cost model
 //
-// A policy makes a step longer by the driver calls that the job waits for:
+// A policy makes an iteration longer by the driver calls that the job waits for:
 //
 //	map n bytes    ceil(n / handle) x (create + map + access)
 //	unmap n bytes  ceil(n / handle) x (unmap + release)
@@ -61,5 +61,5 @@
 // makes them in a background thread. Unmapping for a request also waits for the device's kernels; such waits
 // are counted and cost nothing here, since their time depends on what runs. The defaults of [Costs]
 // were measured on an H200 with driver 580.159.04, on handles of 2 MiB. Making a plan costs nothing
-// here, since few are made. Everything else of a step is as recorded.
+// here, since few are made. Everything else of an iteration takes as long as recorded.
 package tune

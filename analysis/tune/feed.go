@@ -9,7 +9,7 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// opKind is the kind of a step.
+// opKind is the kind of an operation.
 type opKind uint8
 
 const (
@@ -27,11 +27,11 @@ const (
 	opRefused   // a request that the recorded allocator refused
 )
 
-// op is one step of a replay. Blocks are numbered by slots, which are reused, so that a replay finds
+// op is one operation of a replay. Blocks are numbered by slots, which are reused, so that a replay finds
 // them in an array.
 type op struct {
 	kind  opKind
-	arena int32 // number of the arena in this process, from 0; of a step of a device, the device
+	arena int32 // number of the arena in this process, from 0; of an operation on a device, the device
 	slot  int32
 	time  int64 // ns
 	seq   int64 // of the event
@@ -53,10 +53,10 @@ type shape struct {
 	headroom    uint64
 }
 
-// feed makes steps of events. Host memory is proportional to live blocks.
+// feed makes operations of events. Host memory is proportional to live blocks.
 type feed struct {
 	text   func(context int32) string
-	live   *trace.Live     // of the recording; a step names a block by its slot there
+	live   *trace.Live     // of the recording; an operation names a block by its slot there
 	arenas map[int32]int32 // by the recording's number
 	count  int32           // of arenas
 
@@ -83,8 +83,8 @@ func newFeed(text func(context int32) string) *feed {
 	return &feed{text: text, live: trace.NewLive(), arenas: map[int32]int32{}, joined: map[place]int32{}, uses: map[int32]int{}, others: newOtherUse()}
 }
 
-// step appends the steps of an event to out. The error is of an event that contradicts those before.
-func (f *feed) step(e *trace.Event, out []op) ([]op, error) {
+// add appends the operations of an event to out. It fails for an event that contradicts those before.
+func (f *feed) add(e *trace.Event, out []op) ([]op, error) {
 	o := op{time: e.Time, seq: e.Seq}
 	if kind, bytes, changed := f.otherUse(e); changed {
 		o.kind, o.arena, o.bytes = kind, e.Device, bytes
@@ -153,7 +153,7 @@ func (f *feed) step(e *trace.Event, out []op) ([]op, error) {
 	return append(out, o), nil
 }
 
-// flush appends the steps that waited for the end of what the hook did for one event.
+// flush appends the operations that waited for the end of what the hook did for one event.
 func (f *feed) flush(out []op) []op {
 	out = append(out, f.cache...)
 	f.cache = f.cache[:0]

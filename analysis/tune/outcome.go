@@ -25,7 +25,7 @@ type Outcome struct {
 	Waits       float64       // requests that waited for the device
 	Cost        time.Duration // driver calls that requests waited for
 	Background  time.Duration // driver calls in the background
-	Step        time.Duration // as recorded; 0: not known
+	Duration    time.Duration // of an iteration, as recorded; 0: not known
 
 	TotalCost time.Duration // driver calls that requests waited for in the whole job
 }
@@ -33,10 +33,10 @@ type Outcome struct {
 // Slowdown returns by which share of its recorded time a steady iteration is longer: 0.01 is 1 %; 0
 // where the time is not known.
 func (o *Outcome) Slowdown() float64 {
-	if o.Step <= 0 {
+	if o.Duration <= 0 {
 		return 0
 	}
-	return float64(o.Cost) / float64(o.Step)
+	return float64(o.Cost) / float64(o.Duration)
 }
 
 // figures are the maxima of an iteration and its driver calls: path are those that requests wait for.
@@ -60,9 +60,9 @@ type trail struct {
 	first      float64 // idle share
 	later      float64 // sum of idle shares of all but the first
 	last       figures
-	lastStep   int64 // its duration, ns; -1 without a mark before it
+	lastTime   int64 // its duration, ns; -1 without a mark before it
 	steady     figures
-	steadyStep int64 // sum of durations
+	steadyTime int64 // sum of durations, ns
 	lastMark   int64
 }
 
@@ -75,16 +75,16 @@ func (f *figures) join(g figures) {
 
 func (t *trail) add(f figures, now int64) {
 	t.peak.join(f)
-	t.last, t.lastStep = f, -1
+	t.last, t.lastTime = f, -1
 	if t.ended == 0 {
 		t.first = f.idle()
 	} else {
 		t.later += f.idle()
-		t.lastStep = now - t.lastMark
+		t.lastTime = now - t.lastMark
 	}
 	if t.ended >= steadyFrom {
 		t.steady.join(f)
-		t.steadyStep += t.lastStep
+		t.steadyTime += t.lastTime
 	}
 	t.lastMark = now
 	t.ended++
@@ -104,15 +104,15 @@ func (p *replay) finish() Outcome {
 	if t.ended > 1 {
 		o.LaterIdle = t.later / float64(t.ended-1)
 	}
-	steady, step, n := t.steady, t.steadyStep, t.ended-steadyFrom
+	steady, duration, n := t.steady, t.steadyTime, t.ended-steadyFrom
 	if n <= 0 {
-		steady, step, n = t.last, max(t.lastStep, 0), 1
+		steady, duration, n = t.last, max(t.lastTime, 0), 1
 	}
 	mean := func(count int64) float64 { return float64(count) / float64(n) }
 	o.SteadyR = int64(steady.r)
 	o.Remaps, o.RemapsAhead = mean(steady.path.remaps), mean(steady.background.remaps)
 	o.Unmaps, o.Waits = mean(steady.path.unmaps+steady.background.unmaps), mean(steady.path.waits)
 	o.Cost, o.Background = p.costs.of(steady.path)/time.Duration(n), p.costs.of(steady.background)/time.Duration(n)
-	o.Step = time.Duration(step / n)
+	o.Duration = time.Duration(duration / n)
 	return o
 }

@@ -54,7 +54,7 @@ func TestPlannedByHand(t *testing.T) {
 		{PeakR: 14 * mib, SteadyR: 14 * mib, FirstIdle: 1 - 9./10, LaterIdle: 1 - 9./14, TotalCost: first},
 	}
 	for i := range want {
-		want[i].Iterations, want[i].Step, want[i].PeakT, want[i].PeakC = 7, 9e6, 9*mib, 9*mib
+		want[i].Iterations, want[i].Duration, want[i].PeakT, want[i].PeakC = 7, 9e6, 9*mib, 9*mib
 	}
 	close := cmpopts.EquateApprox(0, 1e-12)
 	if diff := cmp.Diff(want, got, close, cmpopts.IgnoreFields(Outcome{}, "Policy")); diff != "" {

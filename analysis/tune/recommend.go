@@ -1,13 +1,12 @@
 package tune
 
-// alike is how far apart two sizes may be and still count as the same: a share.
+// alike is the share by which two sizes may differ and still count as equal.
 const alike = 0.01
 
-// Recommend is the index of the outcome to choose, or -1 if none will do. It must have served all
-// requests and cost a steady step no more than maxSlowdown (0.01: a hundredth). Of those, the ones
-// with the least peak of R, of them the ones with the least R in steady state, each within
-// one part in a hundred; of what is left the one with the fewest waits for the device, then the
-// least cost, then the one that comes first.
+// Recommend returns the index of the outcome to choose, or -1 if there is none. Candidates served all requests
+// and make a steady iteration longer by maxSlowdown at most (0.01 is 1 %). Each of these rules keeps some of
+// them: the least peak of R, and then the least R of steady iterations, both give or take 1 %; the fewest waits
+// for the device; the least cost; the least work in the background; the first in the list.
 func (r *Result) Recommend(maxSlowdown float64) int {
 	var left []int
 	for i := range r.Outcomes {

@@ -78,14 +78,14 @@ func newReplay(policy bfc.Policy, costs *Costs, limit uint64) *replay {
 	}
 }
 
-// steps replays steps in order.
-func (p *replay) steps(ops []op) {
+// run replays operations in order.
+func (p *replay) run(ops []op) {
 	for i := range ops {
-		p.step(&ops[i])
+		p.apply(&ops[i])
 	}
 }
 
-func (p *replay) step(o *op) {
+func (p *replay) apply(o *op) {
 	p.idle(o.time)
 	switch o.kind {
 	case opArena:

@@ -79,14 +79,14 @@ func Run(ctx context.Context, src Source, o Options) (*Result, error) {
 	return result, nil
 }
 
-// load is a batch's steps on their way through the crew. Each worker reads it; the last one hands
-// it back.
+// load has the operations of a batch of events. Each worker of the crew reads it, and the last one returns it
+// to crew.loads.
 type load struct {
 	ops     []op
 	readers atomic.Int32
 }
 
-// crew is some workers with their replays.
+// crew is the workers of a run, each with its replays.
 type crew struct {
 	loads chan *load   // that can be filled
 	work  []chan *load // by worker
@@ -120,7 +120,7 @@ func newCrew(replays []*replay, workers int) *crew {
 func (c *crew) replay(replays []*replay, work chan *load) {
 	for l := range work {
 		for _, replay := range replays {
-			replay.steps(l.ops)
+			replay.run(l.ops)
 		}
 		if l.readers.Add(-1) == 0 {
 			c.loads <- l
@@ -146,7 +146,7 @@ func (c *crew) feed(ctx context.Context, src Source, f *feed) error {
 		l.ops = l.ops[:0]
 		for i := range batch.Len() {
 			event := batch.Event(i)
-			if l.ops, err = f.step(&event, l.ops); err != nil {
+			if l.ops, err = f.add(&event, l.ops); err != nil {
 				return fmt.Errorf("the trace cannot be replayed: %w", err)
 			}
 		}
@@ -154,7 +154,7 @@ func (c *crew) feed(ctx context.Context, src Source, f *feed) error {
 	}
 }
 
-// give has the last steps replayed by all.
+// give hands the last operations to all workers.
 func (c *crew) give(ops []op) {
 	if len(ops) > 0 {
 		l := <-c.loads

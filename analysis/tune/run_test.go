@@ -196,7 +196,7 @@ func TestFiguresByHand(t *testing.T) {
 		{PeakR: 64 * mib, SteadyR: 64 * mib, FirstIdle: 1 - 50./64, LaterIdle: 1 - 16./64},
 	}
 	for i := range want {
-		want[i].Iterations, want[i].Step = 7, step
+		want[i].Iterations, want[i].Duration = 7, step
 		want[i].PeakT = 50 * mib
 		want[i].PeakC = 50 * mib
 	}
@@ -232,8 +232,8 @@ func TestRemaps(t *testing.T) {
 	if o.PeakR != 22*mib || o.SteadyR != 22*mib {
 		t.Errorf("R %d, steady %d", o.PeakR, o.SteadyR)
 	}
-	if o.Slowdown() != float64(o.Cost)/float64(o.Step) || o.Slowdown() == 0 {
-		t.Errorf("slowdown %v of %v in %v", o.Slowdown(), o.Cost, o.Step)
+	if o.Slowdown() != float64(o.Cost)/float64(o.Duration) || o.Slowdown() == 0 {
+		t.Errorf("slowdown %v of %v in %v", o.Slowdown(), o.Cost, o.Duration)
 	}
 }
 
@@ -470,7 +470,7 @@ func TestAnyJob(t *testing.T) {
 
 func TestRecommend(t *testing.T) {
 	ms := time.Millisecond
-	base := Outcome{PeakR: 1000, SteadyR: 800, Step: 100 * ms}
+	base := Outcome{PeakR: 1000, SteadyR: 800, Duration: 100 * ms}
 	with := func(change func(*Outcome)) Outcome {
 		o := base
 		change(&o)
@@ -509,7 +509,7 @@ func TestSlotsAreUsedAgain(t *testing.T) {
 	f := newFeed(j.text)
 	slots := map[int32]bool{}
 	for i := range j.events {
-		ops, err := f.step(&j.events[i], nil)
+		ops, err := f.add(&j.events[i], nil)
 		if err != nil {
 			t.Fatal(err)
 		}

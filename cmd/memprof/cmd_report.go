@@ -227,7 +227,7 @@ func (o *reportOptions) run(stdout, stderr io.Writer, paths []string) error {
 	case o.plotsDir() != "":
 		return o.draw(stderr, runs)
 	case o.Format == "text":
-		drawBeside(stderr, runs)
+		drawIntoRecordings(stderr, runs)
 	}
 	return nil
 }
@@ -310,9 +310,9 @@ func (o *reportOptions) draw(stderr io.Writer, runs []recording.Recording) error
 	return nil
 }
 
-// drawBeside writes the plots of every process into its recording. The user did not ask for them, so if they
-// cannot be written it only says so.
-func drawBeside(stderr io.Writer, runs []recording.Recording) {
+// drawIntoRecordings writes the plots of every process into its recording. The user did not ask for them, so a
+// failure to write them is a warning.
+func drawIntoRecordings(stderr io.Writer, runs []recording.Recording) {
 	for _, run := range runs {
 		for _, result := range run.Results {
 			if err := drawProcess(stderr, run.Run.Dir, result.Process, result); err != nil {
@@ -447,7 +447,7 @@ func (o *reportOptions) page(stderr io.Writer, paths []string) error {
 	if err != nil {
 		return err
 	}
-	write := output.Beside
+	write := output.WholeNoFollow
 	if named {
 		write = output.Whole
 	}

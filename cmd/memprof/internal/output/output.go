@@ -31,12 +31,12 @@ func Whole(path string, mode fs.FileMode, write func(io.Writer) error) error {
 		}
 		return errors.Join(write(f), f.Close())
 	}
-	return Beside(path, mode, write)
+	return WholeNoFollow(path, mode, write)
 }
 
-// Beside is Whole for a file whose name memprof chose: a link of that name is replaced, not followed. An error
+// WholeNoFollow is Whole for a file whose name memprof chose: a link of that name is replaced, not followed. An error
 // is one of the input unless it is write's own.
-func Beside(path string, mode fs.FileMode, write func(io.Writer) error) error {
+func WholeNoFollow(path string, mode fs.FileMode, write func(io.Writer) error) error {
 	var own error
 	err := outfile.Write(path, mode, func(w io.Writer) error {
 		own = write(w)
