@@ -31,6 +31,10 @@ type WriterOptions struct {
 	PartEvents int // most events in a part, 1 to MaxPartEvents
 	RowGroup   int // rows encoded at a time
 
+	// Overlap encodes rows while the next are collected, on another core: for a writer that has many events at
+	// once. It takes the memory of another row group, and an error of the encoding comes some rows later.
+	Overlap bool
+
 	create func(dir *os.Root, name string) (partFile, error) // tests put a full disk here
 }
 
@@ -137,7 +141,11 @@ func (w *Writer) Append(e *Event) error {
 		return err
 	}
 	if w.part.rows.len() >= w.opt.RowGroup {
-		if err := w.part.encode(w.strings); err != nil {
+		encode := w.part.encode
+		if w.opt.Overlap {
+			encode = w.part.encodeBehind
+		}
+		if err := encode(w.strings); err != nil {
 			return err
 		}
 	}
@@ -308,6 +316,9 @@ type openPart struct {
 	rows    rowBuffer
 	events  int64 // rows, opening rows not counted
 	closed  bool  // the footer is encoded; no row can be added
+
+	behind  chan error // of the encoding under way, nil if there is none; it owns pending and encoded
+	encoded rowBuffer
 }
 
 func createPart(dir *os.Root, meta *ProcessMeta, number int, opt WriterOptions) (*openPart, error) {
@@ -337,12 +348,41 @@ func (p *openPart) Write(b []byte) (int, error) {
 
 // encode encodes the collected rows as a row group.
 func (p *openPart) encode(s *Strings) error {
-	if p.rows.len() == 0 {
+	if err := p.wait(); err != nil || p.rows.len() == 0 {
+		return err
+	}
+	return p.encodeRows(&p.rows, s)
+}
+
+// encodeBehind is encode on another goroutine, once the rows before are encoded.
+func (p *openPart) encodeBehind(s *Strings) error {
+	if err := p.wait(); err != nil {
+		return err
+	}
+	if err := p.flush(); err != nil {
+		return err
+	}
+	p.rows, p.encoded = p.encoded, p.rows
+	behind := make(chan error, 1)
+	p.behind = behind
+	go func() { behind <- p.encodeRows(&p.encoded, s) }()
+	return nil
+}
+
+// wait returns when no encoding is under way, and its error.
+func (p *openPart) wait() error {
+	if p.behind == nil {
 		return nil
 	}
+	err := <-p.behind
+	p.behind = nil
+	return err
+}
+
+func (p *openPart) encodeRows(rows *rowBuffer, s *Strings) error {
 	group, err := p.out.AppendRowGroupChecked()
 	if err == nil {
-		err = p.rows.write(group, s)
+		err = rows.write(group, s)
 	}
 	if err == nil {
 		err = group.Close()
@@ -350,13 +390,13 @@ func (p *openPart) encode(s *Strings) error {
 	if err != nil {
 		return fmt.Errorf("%s: encode: %w", p.path(), err)
 	}
-	p.rows.reset()
+	rows.reset()
 	return nil
 }
 
 // flush writes encoded bytes to the file and keeps those that the disk has no room for.
 func (p *openPart) flush() error {
-	if len(p.pending) == 0 {
+	if p.behind != nil || len(p.pending) == 0 {
 		return nil
 	}
 	n, err := p.file.Write(p.pending)
@@ -401,6 +441,7 @@ func (p *openPart) complete(s *Strings) error {
 func (p *openPart) path() string { return filepath.Join(p.dir.Name(), p.temp) }
 
 func (p *openPart) remove() {
+	_ = p.wait() // the part is given up
 	p.file.Close()
 	if _, ok := p.file.(memoryFile); !ok {
 		p.dir.Remove(p.temp)

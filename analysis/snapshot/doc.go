@@ -14,7 +14,7 @@
 //	free_requested …… free_completed       stream_use, free, …… free_done
 //	oom                                    oom
 //	frames                                 stack events, and stack= of the request
-//	user_metadata                          module= of the request, where there are no frames
+//	user_metadata                          module= of the request
 //	external_annotations                   phases; "iteration", or the steps of the first
 //	                                       optimizer that has any, end iterations
 //
@@ -39,7 +39,8 @@
 //
 // # Memory
 //
-// The file is decoded twice, once to find what was there. A decoding keeps what is alive, the
-// texts, the stacks and a few numbers for each entry, and at most [Budget] bytes: entries are passed
-// on as soon as they are complete. No opcode that imports or calls anything is followed.
+// The file is decoded once, to find what was there. The decoding keeps what is alive, the texts, the
+// stacks and a few numbers for each entry, and at most [Budget] bytes: an entry goes to a file of its own as
+// soon as it is complete, of which the events are written afterwards. No opcode that imports or calls
+// anything is followed.
 package snapshot

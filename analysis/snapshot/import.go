@@ -46,8 +46,15 @@ func Import(dir string, files []string, version string) (all []Process, err erro
 		}
 	}()
 	first := int64(math.MaxInt64)
+	defer func() {
+		for _, i := range ranks {
+			if i.spill != nil {
+				err = errors.Join(err, i.spill.close())
+			}
+		}
+	}()
 	for rank, path := range files {
-		i := &importer{dir: dir, info: info, file: &file{path: path}, rank: -1, world: -1, first: math.MaxInt64, stacks: newStacks()}
+		i := &importer{dir: dir, info: info, file: &file{path: path}, rank: -1, world: -1, first: math.MaxInt64, stacks: newStacks(), contexts: mostContexts}
 		if len(files) > 1 {
 			i.rank, i.world = rank, len(files)
 		}
@@ -83,6 +90,9 @@ type importer struct {
 	annotations []annotation
 	first       int64 // time of the first entry or annotation, µs
 	stacks      *stacks
+	spill       *spill   // the entries
+	texts       []string // of the pickle, which metadata numbers
+	contexts    int64    // how many more the requests may have
 }
 
 // remove removes the parts that were written, complete or not.
@@ -110,13 +120,13 @@ func (i *importer) write() ([]Process, error) {
 			}
 		}
 	}
-	_, _, err := i.file.decode(i.stacks, func(e *entry, device int) error {
-		if i.layouts[device] == nil {
-			if err := i.begin(device); err != nil {
+	err := i.spill.each(func(e *entry) error {
+		if i.layouts[e.device] == nil {
+			if err := i.begin(int(e.device)); err != nil {
 				return err
 			}
 		}
-		l := i.layouts[device]
+		l := i.layouts[e.device]
 		if err := l.until(e.timeUS); err != nil {
 			return err
 		}
@@ -130,14 +140,11 @@ func (i *importer) write() ([]Process, error) {
 
 // survey is the first pass: it finds the opening, the settings and the annotations.
 func (i *importer) survey() error {
-	d, top, err := i.file.decode(i.stacks, func(e *entry, device int) error {
-		i.first = min(i.first, e.timeUS)
-		i.deviceOf(device).entry(e)
-		return nil
-	})
+	d, top, err := i.decode()
 	if err != nil {
 		return err
 	}
+	i.texts = d.texts
 	segments, err := d.segments(top)
 	if err != nil {
 		return fmt.Errorf("%s: %w", i.file.path, err)
@@ -170,6 +177,73 @@ func (i *importer) survey() error {
 	return nil
 }
 
+// batchEntries is how many entries the decoder hands over at a time.
+const batchEntries = 1 << 10
+
+// decode decodes the file, and notes its entries on another goroutine meanwhile.
+func (i *importer) decode() (d *decoder, top value, err error) {
+	if i.spill, err = newSpill(i.dir); err != nil {
+		return nil, value{}, err
+	}
+	full, empty := make(chan []entry, 4), make(chan []entry, 4)
+	for range cap(empty) {
+		empty <- make([]entry, 0, batchEntries)
+	}
+	noted := make(chan error, 1)
+	stop := make(chan struct{})
+	go func() {
+		var failed error
+		for batch := range full {
+			if failed == nil {
+				if failed = i.note(batch); failed != nil {
+					close(stop)
+				}
+			}
+			empty <- batch[:0]
+		}
+		noted <- failed
+	}()
+	batch := <-empty
+	d, top, err = i.file.decode(i.stacks, func(e *entry, device int) error {
+		e.device = int32(device)
+		if batch = append(batch, *e); len(batch) < cap(batch) {
+			return nil
+		}
+		full <- batch
+		batch = <-empty
+		select {
+		case <-stop:
+			return errNotNoted
+		default:
+			return nil
+		}
+	})
+	full <- batch
+	close(full)
+	if failed := <-noted; failed != nil {
+		err = failed
+	}
+	return d, top, err
+}
+
+// errNotNoted stops the decoding when the entries before could not be kept.
+var errNotNoted = errors.New("the entries before were not kept")
+
+func (i *importer) note(batch []entry) error {
+	for at := range batch {
+		e := &batch[at]
+		i.first = min(i.first, e.timeUS)
+		o := i.deviceOf(int(e.device))
+		if o.entry(e); o.held() > mostHeld {
+			return fmt.Errorf("%s: device %d has more than %d blocks and addresses of large requests", i.file.path, e.device, mostHeld)
+		}
+		if err := i.spill.add(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (i *importer) deviceOf(device int) *opening {
 	if i.devices[device] == nil {
 		i.devices[device] = newOpening()
@@ -199,8 +273,8 @@ func (i *importer) begin(device int) error {
 	o := i.devices[device]
 	meta := trace.ProcessMeta{RunID: i.info.ID, Name: i.nameOf(device), Rank: i.rank, LocalRank: -1, WorldSize: i.world, Frameworks: "torch"}
 	l := &layout{
-		w: trace.NewWriter(i.dir, meta, trace.WriterOptions{}), device: int32(device), settings: i.settings, base: i.first,
-		arenas: map[arenaKey]int32{}, stacks: i.stacks, written: map[int64]int64{}, marks: newMarks(i.annotations),
+		w: trace.NewWriter(i.dir, meta, trace.WriterOptions{Overlap: true}), device: int32(device), settings: i.settings, base: i.first,
+		arenas: map[arenaKey]int32{}, stacks: i.stacks, texts: i.texts, written: map[int64]int64{}, contexts: map[[2]uint64]int32{}, left: &i.contexts, marks: newMarks(i.annotations),
 		halves: o.halves, odd: o.odd, pools: o.pools,
 	}
 	i.layouts[device] = l
@@ -210,7 +284,7 @@ func (i *importer) begin(device int) error {
 		}
 	}
 	for _, b := range slices.Backward(o.blocks) { // the size of a block depends on the next one
-		context, err := l.context(b.stack, "")
+		context, err := l.context(b.stack, 0)
 		if err != nil {
 			return err
 		}

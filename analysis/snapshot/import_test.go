@@ -392,3 +392,26 @@ func FuzzImport(f *testing.F) {
 		Import(t.TempDir(), []string{path}, "test")
 	})
 }
+
+// FuzzPickle: no bytes do worse to the decoder than an error, and none make it keep more than it may.
+func FuzzPickle(f *testing.F) {
+	for _, seed := range []string{
+		"\x80\x04}.", "\x80\x02}(X\x06\x00\x00\x00actionK\x01u.", "\x80\x04](K\x01K\x02\x86\x94e.", "\x80\x04\x8a\x09\xff\xff\xff\xff\xff\xff\xff\xff\x00.",
+		"\x80\x04]\x94(}\x94(\x8c\x06action\x94\x8c\x05alloc\x94\x8c\x06frames]\x94h\x01auh\x01e.",
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, pickle []byte) {
+		d := newDecoder(bytes.NewReader(pickle), 1<<20)
+		known, e := newStacks(), entry{}
+		d.entry = func(d *decoder, items []value, _ int) error { return d.readEntry(items, &e, known) }
+		if top, err := d.decode(); err == nil {
+			d.segments(top)
+			d.annotations(top)
+			d.settings(top)
+		}
+		if kept := len(d.memo.pages)*numbersPage*8 + len(d.texts) + len(d.tuples)*32 + len(known.nodes)*16; kept > 8<<20 {
+			t.Errorf("%d bytes are kept, of a budget of 1 MiB", kept)
+		}
+	})
+}

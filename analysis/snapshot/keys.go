@@ -16,10 +16,35 @@ const (
 	keyName
 	keyFile
 	keyLine
-	keyCount
+	firstAction // the actions follow
 )
 
-var wellKnown = [keyCount]string{
+// action is what an entry of a trace tells.
+type action uint8
+
+const (
+	actionAlloc action = iota
+	actionFreeRequested
+	actionFreeCompleted
+	actionFree
+	actionSegmentAlloc
+	actionSegmentFree
+	actionSegmentMap
+	actionSegmentUnmap
+	actionOOM
+	actionOther // no memory changes: snapshot, workspace_snapshot, user_defined, annotate
+)
+
+var wellKnown = [...]string{
 	"action", "addr", "device_free", "size", "stream", "time_us", "frames", "user_metadata", "pool_id",
 	"segment_pool_id", "name", "filename", "line",
+	"alloc", "free_requested", "free_completed", "free", "segment_alloc", "segment_free", "segment_map", "segment_unmap", "oom",
+}
+
+// actionOf is the action of a text's number.
+func actionOf(text uint64) action {
+	if text < firstAction || text >= firstAction+uint64(actionOther) {
+		return actionOther
+	}
+	return action(text - firstAction)
 }

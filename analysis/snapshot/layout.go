@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 
 	"github.com/tidwall/btree"
@@ -18,12 +19,15 @@ type layout struct {
 	base     int64 // of the clock, µs
 	now      int64 // ns since it
 
-	arenas  map[arenaKey]int32
-	memory  btree.Map[uint64, held]
-	blocks  btree.Map[uint64, used]
-	stacks  *stacks
-	written map[int64]int64 // the device's numbers of stacks
-	marks   *marks
+	arenas   map[arenaKey]int32
+	memory   btree.Map[uint64, held]
+	blocks   btree.Map[uint64, used]
+	stacks   *stacks
+	texts    []string            // which metadata numbers
+	contexts map[[2]uint64]int32 // of stacks and metadata
+	left     *int64              // how many more there may be
+	written  map[int64]int64     // the device's numbers of stacks
+	marks    *marks
 
 	next    uint64 // where the block behind an opening one will begin; 0 if that is not known
 	waiting *used  // a free that may be completed by the next entry
@@ -185,17 +189,28 @@ func (l *layout) usedBetween(from, to uint64) (b used, ok bool) {
 	return b, ok
 }
 
-// sizeOf is the size of the block that serves n bytes at an address of a mapping.
-func (l *layout) sizeOf(addr, n uint64, m held) uint64 {
+// around returns the end of the block that begins at an address or before it, and the begin of the one behind
+// it; 0 and the greatest number if there is none.
+func (l *layout) around(addr uint64) (end, behind uint64) {
+	l.blocks.Descend(addr, func(_ uint64, found used) bool {
+		end = found.addr + found.size
+		return false
+	})
+	behind = math.MaxUint64
+	l.blocks.Ascend(addr+1, func(at uint64, _ used) bool {
+		behind = at
+		return false
+	})
+	return end, behind
+}
+
+// sizeOf is the size of the block that serves n bytes at an address of a mapping, with the next block at behind.
+func (l *layout) sizeOf(addr, n, behind uint64, m held) uint64 {
 	size := l.settings.Round(max(n, 1))
 	if m.class.small || m.class.expandable {
 		return size
 	}
-	behind := m.to
-	l.blocks.Ascend(addr+1, func(_ uint64, found used) bool {
-		behind = min(behind, found.addr)
-		return false
-	})
+	behind = min(behind, m.to)
 	if l.next > 0 {
 		behind = min(behind, l.next)
 	}
@@ -212,10 +227,11 @@ func (l *layout) begin(addr, size, n, stream uint64, context int32) error {
 		l.odd++
 		return nil
 	}
+	end, behind := l.around(addr)
 	if size == 0 {
-		size = l.sizeOf(addr, n, m)
+		size = l.sizeOf(addr, n, behind, m)
 	}
-	if _, busy := l.usedBetween(addr, addr+size); busy || !l.reaches(m, addr+size) {
+	if addr < end || behind < addr+size || !l.reaches(m, addr+size) {
 		l.odd++
 		return nil
 	}
@@ -252,7 +268,7 @@ func (l *layout) finished(final bool) error {
 func (l *layout) entry(e *entry) error {
 	l.now = max(l.now, (e.timeUS-l.base)*1000)
 	l.entries++
-	completed := e.action == "free_completed" || e.action == "free"
+	completed := e.action == actionFreeCompleted || e.action == actionFree
 	if l.waiting != nil {
 		final := l.halves || completed && l.waiting.addr == e.addr
 		if err := l.finished(final); err != nil || completed && final {
@@ -260,28 +276,28 @@ func (l *layout) entry(e *entry) error {
 		}
 	}
 	switch e.action {
-	case "segment_alloc", "segment_map":
+	case actionSegmentAlloc, actionSegmentMap:
 		pool, known := l.pools[l.entries]
 		if !known {
 			pool = e.pool
 		}
 		return l.take(e.addr, e.addr+e.size, e.stream, classOf(e.action, e.size, pool))
-	case "segment_free", "segment_unmap":
+	case actionSegmentFree, actionSegmentUnmap:
 		return l.give(e.addr, e.addr+e.size)
-	case "alloc":
+	case actionAlloc:
 		context, err := l.context(e.stack, e.metadata)
 		if err != nil {
 			return err
 		}
 		return l.begin(e.addr, 0, e.size, e.stream, context)
-	case "free_requested":
+	case actionFreeRequested:
 		b, ok := l.blocks.Get(e.addr)
 		if !ok || b.pending {
 			l.odd++
 			return nil
 		}
 		l.waiting = &b
-	case "free_completed", "free":
+	case actionFreeCompleted, actionFree:
 		b, ok := l.blocks.Get(e.addr)
 		if !ok {
 			l.odd++
@@ -292,7 +308,7 @@ func (l *layout) entry(e *entry) error {
 			return l.write(l.event(trace.KindFreeDone, &b))
 		}
 		return l.write(l.event(trace.KindFree, &b))
-	case "oom":
+	case actionOOM:
 		context, err := l.context(e.stack, e.metadata)
 		if err != nil {
 			return err
@@ -306,17 +322,33 @@ func (l *layout) entry(e *entry) error {
 	return nil
 }
 
-// context returns the context of a request with a stack or, without one, a name.
-func (l *layout) context(stack int64, metadata string) (int32, error) {
+// mostContexts bounds the contexts of a file over what any job has.
+const mostContexts = 4 << 20
+
+// context returns the context of a request with a stack, a name, or both.
+func (l *layout) context(stack int64, metadata uint64) (int32, error) {
+	key := [2]uint64{uint64(stack), metadata}
+	if key == [2]uint64{} {
+		return 0, nil
+	}
+	if number, known := l.contexts[key]; known {
+		return number, nil
+	}
+	if *l.left--; *l.left < 0 {
+		return 0, fmt.Errorf("the requests have more than %d different stacks and names", mostContexts)
+	}
 	node, err := l.stack(stack)
 	if err != nil {
 		return 0, err
 	}
+	var fields []trace.Field
+	if metadata > 0 {
+		fields = append(fields, trace.Field{Name: "module", Value: clean(l.texts[metadata-1])})
+	}
 	if node > 0 {
-		return l.w.Intern(trace.FormatContext(trace.Field{Name: "stack", Value: strconv.FormatInt(node, 10)})), nil
+		fields = append(fields, trace.Field{Name: "stack", Value: strconv.FormatInt(node, 10)})
 	}
-	if metadata != "" {
-		return l.w.Intern(trace.FormatContext(trace.Field{Name: "module", Value: clean(metadata)})), nil
-	}
-	return 0, nil
+	number := l.w.Intern(trace.FormatContext(fields...))
+	l.contexts[key] = number
+	return number, nil
 }

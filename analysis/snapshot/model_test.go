@@ -236,5 +236,5 @@ func (j *torchJob) held() (memory, blocks []span) {
 }
 
 func newTestImporter(dir, path string, skip int64) *importer {
-	return &importer{dir: dir, info: &trace.Info{ID: trace.NewRunID()}, file: &file{path, skip}, rank: -1, world: -1, first: 1 << 62, stacks: newStacks()}
+	return &importer{dir: dir, info: &trace.Info{ID: trace.NewRunID()}, file: &file{path, skip}, rank: -1, world: -1, first: 1 << 62, stacks: newStacks(), contexts: mostContexts}
 }

@@ -70,10 +70,10 @@ func newOpening() *opening {
 }
 
 // classOf returns the class of memory that an entry maps or unmaps.
-func classOf(action string, size uint64, pool [2]uint64) class {
+func classOf(action action, size uint64, pool [2]uint64) class {
 	return class{
 		small:      size%largePage != 0 && size < ownSegment,
-		expandable: action == "segment_map" || action == "segment_unmap",
+		expandable: action == actionSegmentMap || action == actionSegmentUnmap,
 		pool:       pool,
 	}
 }
@@ -89,7 +89,7 @@ func (o *opening) entry(e *entry) {
 	o.entries++
 	state := o.live[e.addr]
 	switch e.action {
-	case "alloc":
+	case actionAlloc:
 		switch state {
 		case stateLive:
 			o.odd++
@@ -100,23 +100,31 @@ func (o *opening) entry(e *entry) {
 		if e.size > smallRequest {
 			o.starts.Insert(e.addr)
 		}
-	case "free_requested":
+	case actionFreeRequested:
 		o.requests++
 		if state == 0 {
 			o.blocks = append(o.blocks, opened{addr: e.addr, requested: e.size, stream: e.stream, stack: e.stack, behind: o.behind(e)})
 		}
 		o.live[e.addr] = statePending
-	case "free_completed", "free":
+	case actionFreeCompleted, actionFree:
 		o.completions++
 		if state == 0 {
 			o.blocks = append(o.blocks, opened{addr: e.addr, requested: e.size, stream: e.stream, stack: e.stack, behind: o.behind(e), pending: true})
 		}
 		delete(o.live, e.addr)
-	case "segment_alloc", "segment_map":
+	case actionSegmentAlloc, actionSegmentMap:
 		o.mapped.Set(e.addr, extent{e.addr, e.addr + e.size, e.stream, classOf(e.action, e.size, e.pool), o.entries})
-	case "segment_free", "segment_unmap":
+	case actionSegmentFree, actionSegmentUnmap:
 		o.gone(extent{e.addr, e.addr + e.size, e.stream, classOf(e.action, e.size, e.pool), 0})
 	}
+}
+
+// mostHeld bounds held over what any job has: it takes some 300 MB.
+const mostHeld = 4 << 20
+
+// held is how many blocks, mappings and addresses are kept.
+func (o *opening) held() int {
+	return len(o.live) + len(o.blocks) + len(o.memory) + o.mapped.Len() + o.starts.Len()
 }
 
 // behind is where the first block behind a large request began that entries made: without a free

@@ -44,11 +44,9 @@ type dict struct {
 	action     bool  // it has an action: an entry of a trace
 }
 
-// list is a list's items. Those of a stack are forgotten once it has a number.
-type list struct {
-	items []value
-	stack int64
-}
+// listOpen marks the number of a list as an index of open. Without it, the number is that of a stack, whose frames
+// are forgotten.
+const listOpen = 1 << 63
 
 type decoder struct {
 	in     io.Reader
@@ -62,8 +60,11 @@ type decoder struct {
 	memo   memo
 	texts  []string            // those of wellKnown first
 	known  map[string]uint64   // texts by content
+	recent [32]uint64          // a text of each length, modulo 32
 	pairs  map[[2]value]uint64 // tuples of two integers
-	lists  []list
+	lists  numbers
+	open   [][]value // the items of lists
+	closed []uint64  // of open, to be used again
 	dicts  []dict
 	spare  []uint64 // slots of dicts
 	tuples [][]value
@@ -78,6 +79,8 @@ const (
 	bufferSize  = 1 << 20
 	longestText = 1 << 24
 	mostItems   = 512 // keys and values of a dictionary; torch writes some dozens
+
+	mostGenerations = 1<<(memoKind-32) - 1 // of a dictionary's slot
 )
 
 // widths are the bytes behind an opcode that say its number, length or place.
@@ -200,8 +203,8 @@ func (d *decoder) step(op byte) error {
 	case 0x8c, 'X', 0x8d, 'U', 'T', 'C', 'B', 0x8e:
 		return d.text(op)
 	case ']':
-		d.lists = append(d.lists, list{})
-		return errors.Join(d.keep(40), d.push(kindList, uint64(len(d.lists)-1)))
+		d.lists.grow(d.lists.count+1, 0)
+		return errors.Join(d.keep(8), d.push(kindList, d.lists.count-1))
 	case '}':
 		return d.newDict()
 	case ')', 't', 0x85, 0x86, 0x87:

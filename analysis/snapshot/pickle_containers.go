@@ -71,9 +71,9 @@ func (d *decoder) append(op byte) error {
 		if err := d.keep(16); err != nil {
 			return err
 		}
-		d.lists[at].items = append(d.lists[at].items, v)
+		items := d.openList(at)
+		*items = append(*items, v)
 	}
-	d.lists[at].stack = 0
 	d.stack = d.stack[:from]
 	return nil
 }
@@ -84,7 +84,9 @@ func (d *decoder) handOver(v value, found *dict, device int) error {
 		return d.fail("%w", err)
 	}
 	*found = dict{items: found.items[:0], generation: found.generation + 1}
-	d.spare = append(d.spare, uint64(uint32(v.n)))
+	if found.generation < mostGenerations {
+		d.spare = append(d.spare, uint64(uint32(v.n)))
+	}
 	return nil
 }
 
@@ -106,10 +108,10 @@ func (d *decoder) place(at int, marks []int) int {
 		from = marks[n-1]
 	}
 	if from > 0 && d.stack[from-1].kind == kindList {
-		return len(d.lists[d.stack[from-1].n].items) + at - from
+		return len(d.itemsOf(d.stack[from-1])) + at - from
 	}
 	if at > 0 && d.stack[at-1].kind == kindList {
-		return len(d.lists[d.stack[at-1].n].items)
+		return len(d.itemsOf(d.stack[at-1]))
 	}
 	return 0
 }
@@ -122,6 +124,9 @@ func (d *decoder) setItems(op byte) error {
 	found := d.dict(d.stack[from-1])
 	if found == nil || (len(d.stack)-from)%2 != 0 {
 		return d.fail("pairs for a dictionary, and no dictionary")
+	}
+	if handed, err := d.handPairs(from, found); handed || err != nil {
+		return err
 	}
 	grown := len(found.items) + len(d.stack) - from
 	if grown > mostItems {
@@ -142,6 +147,26 @@ func (d *decoder) setItems(op byte) error {
 		return d.handOver(d.stack[from-1], found, d.place(at, d.marks[:len(d.marks)-1]))
 	}
 	return nil
+}
+
+// handPairs hands an entry over whose pairs are all on the stack, and which waits there for its list: so
+// torch and Python write them.
+func (d *decoder) handPairs(from int, found *dict) (handed bool, err error) {
+	if len(found.items) > 0 || len(d.stack)-from < 2 || d.stack[from] != (value{kindText, keyAction}) || d.stack[from+1].kind != kindText || d.entry == nil {
+		return false, nil
+	}
+	at, in := d.inList(from - 1)
+	if !in {
+		return false, nil
+	}
+	place := d.place(at, d.marks[:len(d.marks)-1])
+	pairs := d.stack[from:]
+	d.stack = d.stack[:from]
+	own := found.items
+	found.items = pairs
+	err = d.handOver(d.stack[from-1], found, place)
+	found.items = own
+	return true, err
 }
 
 func (d *decoder) remember(op byte) error {
@@ -165,10 +190,15 @@ func (d *decoder) remember(op byte) error {
 		return err
 	}
 	if grown := int64(n) - int64(d.memo.count) + 1; grown > 0 {
-		if err := d.keep(16 * grown); err != nil {
+		if err := d.keep(8 * grown); err != nil {
 			return err
 		}
-		d.memo.grow(n + 1)
+		d.memo.grow(n+1, memoAbsent)
+	}
+	if _, ok := packed(top); !ok {
+		if err := d.keep(32); err != nil {
+			return err
+		}
 	}
 	d.memo.set(n, top)
 	return nil
@@ -206,7 +236,10 @@ func (d *decoder) textOf(v value) string {
 func (d *decoder) itemsOf(v value) []value {
 	switch v.kind {
 	case kindList:
-		return d.lists[v.n].items
+		if word := *d.lists.at(v.n); word&listOpen != 0 {
+			return d.open[word&^listOpen]
+		}
+		return nil
 	case kindTuple:
 		return d.tuples[v.n]
 	}

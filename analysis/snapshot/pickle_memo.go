@@ -1,38 +1,71 @@
 package snapshot
 
-// memo is what a pickle keeps by number: in pages, so that what grows with each entry is not
-// copied when it grows.
-type memo struct {
-	pages []*[memoPage]value
+// numbers is a list of integers in pages, so that growing copies nothing.
+type numbers struct {
+	pages []*[numbersPage]uint64
 	count uint64
 }
 
-const memoPage = 1 << 12
-
-// absent is in a memo where nothing is.
-var absent = value{kindNone, 1}
+const numbersPage = 1 << 12
 
 // full says whether the next number needs a page.
-func (m *memo) full() bool { return m.count == uint64(len(m.pages))*memoPage }
+func (p *numbers) full() bool { return p.count == uint64(len(p.pages))*numbersPage }
 
-// grow makes room for numbers below count.
-func (m *memo) grow(count uint64) {
-	for uint64(len(m.pages))*memoPage < count {
-		page := new([memoPage]value)
+// grow makes room for count numbers; new ones are fill.
+func (p *numbers) grow(count, fill uint64) {
+	for uint64(len(p.pages))*numbersPage < count {
+		page := new([numbersPage]uint64)
 		for i := range page {
-			page[i] = absent
+			page[i] = fill
 		}
-		m.pages = append(m.pages, page)
+		p.pages = append(p.pages, page)
 	}
-	m.count = count
+	p.count = count
 }
+
+func (p *numbers) at(number uint64) *uint64 {
+	return &p.pages[number/numbersPage][number%numbersPage]
+}
+
+// memo is what a pickle keeps by number. Picklers keep each container and each text, so a snapshot has
+// two or three for each entry: a value takes 8 bytes here, its kind in the highest bits.
+type memo struct {
+	numbers
+	boxed []value // values that do not fit
+}
+
+const (
+	memoKind   = 61
+	memoLimit  = 1<<memoKind - 1
+	memoAbsent = 1 // of kindNone: nothing is kept there
+	memoBoxed  = 2 // of kindNone, and above: boxed
+)
 
 func (m *memo) get(number uint64) (v value, ok bool) {
 	if number >= m.count {
 		return value{}, false
 	}
-	v = m.pages[number/memoPage][number%memoPage]
-	return v, v != absent
+	packed := *m.at(number)
+	v = value{valueKind(packed >> memoKind), packed & memoLimit}
+	switch {
+	case v.kind != kindNone || v.n == 0:
+		return v, true
+	case v.n == memoAbsent:
+		return value{}, false
+	}
+	return m.boxed[v.n-memoBoxed], true
 }
 
-func (m *memo) set(number uint64, v value) { m.pages[number/memoPage][number%memoPage] = v }
+// packed returns a value in 8 bytes; ok is false if it needs more.
+func packed(v value) (word uint64, ok bool) {
+	return uint64(v.kind)<<memoKind | v.n, v.n <= memoLimit && (v.kind != kindNone || v.n == 0)
+}
+
+func (m *memo) set(number uint64, v value) {
+	word, ok := packed(v)
+	if !ok {
+		word = memoBoxed + uint64(len(m.boxed))
+		m.boxed = append(m.boxed, v)
+	}
+	*m.at(number) = word
+}

@@ -16,12 +16,16 @@ func (d *decoder) quick(b []byte) int {
 	case 'j':
 		return d.recall(uint64(binary.LittleEndian.Uint32(b[1:])), 5)
 	case 0x94:
-		if d.memo.full() || d.budget < 16 || d.height() == 0 {
+		if d.memo.full() || d.budget < 8 || d.height() == 0 {
 			return 0
 		}
-		d.budget -= 16
+		word, ok := packed(d.stack[len(d.stack)-1])
+		if !ok {
+			return 0
+		}
+		d.budget -= 8
+		*d.memo.at(d.memo.count) = word
 		d.memo.count++
-		d.memo.set(d.memo.count-1, d.stack[len(d.stack)-1])
 		return 1
 	case 'K':
 		v.n, n = uint64(b[1]), 2

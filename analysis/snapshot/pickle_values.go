@@ -68,6 +68,10 @@ func (d *decoder) text(op byte) error {
 	if b, err = d.next(int(n)); err != nil {
 		return err
 	}
+	recent := &d.recent[n%uint64(len(d.recent))]
+	if d.texts[*recent] == string(b) {
+		return d.push(kindText, *recent)
+	}
 	at, known := d.known[string(b)]
 	if !known {
 		if err := d.keep(int64(n) + 64); err != nil {
@@ -78,8 +82,41 @@ func (d *decoder) text(op byte) error {
 		d.texts = append(d.texts, text)
 		d.known[text] = at
 	}
+	*recent = at
 	return d.push(kindText, at)
 }
+
+// openList returns the items of a list, for more of them. A list that became a stack begins anew.
+func (d *decoder) openList(number uint64) *[]value {
+	word := d.lists.at(number)
+	if *word&listOpen != 0 {
+		return &d.open[*word&^listOpen]
+	}
+	slot := uint64(len(d.open))
+	if n := len(d.closed); n > 0 {
+		slot, d.closed = d.closed[n-1], d.closed[:n-1]
+	} else {
+		d.open = append(d.open, nil)
+		d.budget -= 32
+	}
+	*word = listOpen | slot
+	return &d.open[slot]
+}
+
+// closeList forgets the items of a list and keeps the number of its stack.
+func (d *decoder) closeList(number uint64, stack int64) {
+	slot := *d.lists.at(number) &^ listOpen
+	if cap(d.open[slot]) <= mostSpare {
+		d.open[slot] = d.open[slot][:0]
+	} else {
+		d.open[slot] = nil
+	}
+	d.closed = append(d.closed, slot)
+	*d.lists.at(number) = uint64(stack)
+}
+
+// mostSpare bounds the items of a list that is used again.
+const mostSpare = 256
 
 func (d *decoder) newDict() error {
 	if n := len(d.spare); n > 0 {

@@ -14,13 +14,14 @@ const Budget = 1 << 30
 
 // entry is one action of a device's trace, as torch recorded it.
 type entry struct {
-	action   string
+	action   action
+	device   int32
 	addr     uint64
 	size     uint64
 	stream   uint64
 	timeUS   int64
-	stack    int64 // its number; 0 without one
-	metadata string
+	stack    int64  // its number; 0 without one
+	metadata uint64 // number of its text, from 1; 0 without one
 	pool     [2]uint64
 }
 
@@ -122,7 +123,9 @@ func (d *decoder) readEntry(items []value, e *entry, known *stacks) (err error) 
 		}
 		switch items[i].n {
 		case keyAction:
-			e.action = d.textOf(v)
+			if e.action = actionOther; v.kind == kindText {
+				e.action = actionOf(v.n)
+			}
 		case keyAddr, keyDeviceFree:
 			e.addr = v.n
 		case keySize:
@@ -136,7 +139,9 @@ func (d *decoder) readEntry(items []value, e *entry, known *stacks) (err error) 
 				return err
 			}
 		case keyMetadata:
-			e.metadata = d.textOf(v)
+			if d.textOf(v) != "" {
+				e.metadata = v.n + 1
+			}
 		case keyPool, keySegmentPool:
 			e.pool = d.poolOf(v)
 		}

@@ -2,7 +2,6 @@ package snapshot
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/memprof/memprof/trace"
@@ -14,6 +13,7 @@ type stacks struct {
 	nodes   []stackNode // by number less 1; a parent has a lesser number
 	texts   []string    // of frames, by number less 1
 	frames  map[string]int32
+	last    []int64 // the nodes of the last list, the outermost first
 }
 
 type stackNode struct {
@@ -31,17 +31,25 @@ func (s *stacks) number(d *decoder, frames value) (int64, error) {
 	if frames.kind != kindList {
 		return 0, nil
 	}
-	l := &d.lists[frames.n]
-	if l.stack != 0 || len(l.items) == 0 {
-		return l.stack, nil
+	word := *d.lists.at(frames.n)
+	if word&listOpen == 0 {
+		return int64(word), nil
 	}
-	node := int64(0)
-	for _, v := range slices.Backward(l.items) {
-		frame, err := s.frame(d, v)
+	items := d.open[word&^listOpen]
+	node, last := int64(0), s.last
+	s.last = s.last[:0]
+	shared := true // with the last list, from the outermost frame on
+	for at := range items {
+		frame, err := s.frame(d, items[len(items)-1-at])
 		if err != nil {
 			return 0, err
 		}
 		key := stackNode{node, frame}
+		if shared = shared && at < len(last) && s.nodes[last[at]-1] == key; shared {
+			node = last[at]
+			s.last = append(s.last, node)
+			continue
+		}
 		next, known := s.numbers[key]
 		if !known {
 			if err := d.keep(64); err != nil {
@@ -52,9 +60,10 @@ func (s *stacks) number(d *decoder, frames value) (int64, error) {
 			s.numbers[key] = next
 		}
 		node = next
+		s.last = append(s.last, node)
 	}
-	d.budget += 16 * int64(len(l.items))
-	l.items, l.stack = nil, node
+	d.budget += 16 * int64(len(items))
+	d.closeList(frames.n, node)
 	return node, nil
 }
 
