@@ -48,7 +48,7 @@ type shape struct {
 	apart       bool // of a pool or a tag: it has no arena for small requests
 	granularity uint64
 	reservation uint64 // bytes of addresses reserved at a time; 0: all
-	total       uint64 // bytes of the device, as a main arena has it; 0: not known
+	total       uint64 // bytes of the device, as its main arena has it; 0: not known
 	limit       uint64 // bytes that a main arena may map, as recorded; 0: not known
 	headroom    uint64
 }
@@ -63,7 +63,8 @@ type feed struct {
 	// joined are recorded arenas that are one in a replay: torch's allocator has two for a place, and so has
 	// ours under a policy with small arenas.
 	joined map[place]int32
-	uses   map[int32]int // how many recorded arenas a number stands for
+	uses   map[int32]int    // how many recorded arenas a number stands for
+	totals map[int32]uint64 // bytes of the devices whose main arena was seen
 
 	others otherMemory
 	cache  []op // an empty_cache under way: first the blocks become free that waited for other streams
@@ -80,7 +81,22 @@ type place struct {
 }
 
 func newFeed(text func(context int32) string) *feed {
-	return &feed{text: text, live: trace.NewLive(), arenas: map[int32]int32{}, joined: map[place]int32{}, uses: map[int32]int{}, others: newOtherUse()}
+	return &feed{text: text, live: trace.NewLive(), arenas: map[int32]int32{}, joined: map[place]int32{}, uses: map[int32]int{}, totals: map[int32]uint64{}, others: newOtherUse()}
+}
+
+// look notes the sizes of devices that a batch tells of. An arena of another stream may come before the main one,
+// and the size of its handles depends on what the device has: so a batch is looked at before its steps are made.
+func (f *feed) look(batch *trace.Batch) {
+	for i, kind := range batch.Kind {
+		if kind != trace.KindArena {
+			continue
+		}
+		e := batch.Event(i)
+		// A damaged event is refused when it is its turn.
+		if s, err := newShape(&e, trace.ParseContext(e.Kind, f.text(e.Context)).Map()); err == nil && s.total > 0 {
+			f.totals[e.Device] = s.total
+		}
+	}
 }
 
 // add appends the operations of an event to out. It fails for an event that contradicts those before.
@@ -179,6 +195,7 @@ func (f *feed) begin(e *trace.Event, o op, out []op) ([]op, error) {
 		f.uses[number]++
 		return out, nil
 	}
+	shape.total = max(shape.total, f.totals[e.Device])
 	o.kind, o.arena, o.shape = opArena, f.count, shape
 	f.arenas[e.Arena], f.uses[f.count] = f.count, 1
 	if joins {

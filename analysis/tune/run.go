@@ -144,6 +144,7 @@ func (c *crew) feed(ctx context.Context, src Source, f *feed) error {
 		}
 		l := <-c.loads
 		l.ops = l.ops[:0]
+		f.look(batch)
 		for i := range batch.Len() {
 			event := batch.Event(i)
 			if l.ops, err = f.add(&event, l.ops); err != nil {

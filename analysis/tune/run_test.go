@@ -539,3 +539,12 @@ func TestJoinedArenasEndOnce(t *testing.T) {
 		t.Errorf("%d bytes requested at most, %d refused; want 16 MiB and none", got[0].PeakT, got[0].Refused)
 	}
 }
+
+// TestSizeIsKnownBefore: an arena of another stream comes before the main one, which tells the device's size.
+func TestSizeIsKnownBefore(t *testing.T) {
+	other := strings.Replace(mainArena, "main=1", "main=0", 1)
+	j := newJob().arenaOf(7, 1, other).alloc(1, 1, 100*mib).device(64*mib).free(1, 1).alloc(1, 2, 40*mib)
+	if got := j.tune(t, 0, "needed always never"); got[0].PeakT != 40*mib || got[0].Refused != 1 {
+		t.Errorf("%d bytes requested at most, %d refused; want 40 MiB and one", got[0].PeakT, got[0].Refused)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -95,19 +96,28 @@ type agreement struct {
 	hook, model most
 	refused     int64 // requests, by the model
 	steady, end int64 // bytes reserved in steady iterations by the model, and in the end by the hook
-	// further says that an arena used up its first addresses. Where the driver reserves more of them
-	// the model cannot know, and the order of addresses decides between free chunks of one size, and
-	// which granules are taken first.
-	further bool
-	// apart is the first event after which they have different bytes reserved, "" if there is none.
-	apart string
+	// further is the event by which an arena has used up its first addresses, -1 if there is none. Where the
+	// driver reserves more of them the model cannot know, and the order of addresses decides between free
+	// chunks of one size, and which granules are taken first.
+	further int64
+	// short says that the device was short of memory: what is refused then depends on that order, too.
+	short bool
+	// apart is the first event after which they have different bytes reserved, -1 if there is none; how says
+	// which they have.
+	apart int64
+	how   string
 }
 
-// agrees says whether the model comes to what the hook did: to the byte at each event, or with further addresses
-// to within a hundredth of what is reserved.
+// agrees says whether the model comes to what the hook did: to the byte at each event, and with further addresses
+// at each event before them, and to within a hundredth of what is reserved behind, if nothing was short.
 func (o *agreement) agrees() bool {
-	if !o.further {
-		return o.hook == o.model && o.refused == 0 && o.apart == ""
+	switch {
+	case o.further < 0:
+		return o.hook == o.model && o.refused == 0 && o.apart < 0
+	case o.apart >= 0 && o.apart < o.further:
+		return false
+	case o.short:
+		return true
 	}
 	gap := o.hook.reserved - o.model.reserved
 	return o.hook.requested == o.model.requested && max(gap, -gap) <= o.hook.reserved/100 && o.refused == 0
@@ -148,15 +158,18 @@ func (b *bench) replayed(dir string, p bfc.Policy) (o agreement) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	return agreement{
+	o = agreement{
 		hook: most{d.MaxT, d.MaxC, d.MaxR}, model: most{m.PeakT, m.PeakC, m.PeakR},
-		refused: m.Refused, steady: m.SteadyR, end: d.Final.R, further: usesFurtherAddresses(events), apart: firstApart(events, modeled),
+		refused: m.Refused, steady: m.SteadyR, end: d.Final.R, further: furtherAddresses(events),
+		short: slices.ContainsFunc(events, func(e trace.Event) bool { return e.Kind == trace.KindShortage }),
 	}
+	o.apart, o.how = firstApart(events, modeled)
+	return o
 }
 
-// firstApart describes the first request or free after which the recording has other bytes reserved than
-// the model; "" if there is none.
-func firstApart(events []trace.Event, modeled map[int64]uint64) string {
+// firstApart returns the first request or free after which the recording has other bytes reserved than
+// the model, and describes it; -1 if there is none.
+func firstApart(events []trace.Event, modeled map[int64]uint64) (seq int64, how string) {
 	live := trace.NewLive()
 	for i := range events {
 		e := &events[i]
@@ -165,14 +178,15 @@ func firstApart(events []trace.Event, modeled map[int64]uint64) string {
 			continue // it may be one of a request that has mapped or unmapped something, and goes on
 		}
 		if reserved, ok := modeled[e.Seq]; ok && int64(reserved) != live.Totals().Reserved {
-			return fmt.Sprintf("after event %d, %v of %d bytes: the hook has %d bytes reserved and the model %d", e.Seq, e.Kind, e.Requested, live.Totals().Reserved, reserved)
+			return e.Seq, fmt.Sprintf("%v of %d bytes: the hook has %d bytes reserved and the model %d", e.Kind, e.Requested, live.Totals().Reserved, reserved)
 		}
 	}
-	return ""
+	return -1, ""
 }
 
-// usesFurtherAddresses says whether anything is mapped outside of what an arena reserved first.
-func usesFurtherAddresses(events []trace.Event) bool {
+// furtherAddresses returns the first event that maps anything outside of what its arena reserved first; -1 if
+// there is none.
+func furtherAddresses(events []trace.Event) int64 {
 	arenas := map[int32]*trace.Event{}
 	for i := range events {
 		e := &events[i]
@@ -181,11 +195,11 @@ func usesFurtherAddresses(events []trace.Event) bool {
 			arenas[e.Arena] = e
 		case trace.KindMap:
 			if a := arenas[e.Arena]; a != nil && (e.Addr < a.Addr || e.Addr >= a.Addr+a.Provided) {
-				return true
+				return e.Seq
 			}
 		}
 	}
-	return false
+	return -1
 }
 
 // agrees demands that the model, given the requests of a job, comes to what the hook did.
