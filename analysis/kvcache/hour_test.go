@@ -33,7 +33,7 @@ func TestAnHourOfRequestsTakesSeconds(t *testing.T) {
 		{"max:2048", greedy}, {"pow2", greedy}, {"oracle", greedy},
 		{"max:2048/firstfit", greedy}, {"pow2/firstfit", greedy}, {"oracle/firstfit", greedy},
 		{"max:2048/bestfit", greedy}, {"pow2/bestfit", greedy}, {"oracle/bestfit", greedy},
-		{"paged:16", greedy}, {"paged:16", Sampling{Parallel, 4}}, {"paged:16", Sampling{Beam, 4}}, {"vmm:2MiB", greedy},
+		{"paged:16", greedy}, {"paged:16", Sampling{Kind: Parallel, Width: 4}}, {"paged:16", Sampling{Kind: Beam, Width: 4}}, {"vmm:2MiB", greedy},
 	} {
 		policy, err := ParsePolicy(test.policy)
 		if err != nil {

@@ -32,7 +32,13 @@ type Source interface {
 type Sampling struct {
 	Kind  SamplingKind
 	Width int // sequences of a prompt, at least 1; 1 for Greedy
+	// Keep is the chance, from 0 to 1, that a Beam candidate goes on from the sequence in its own place; else
+	// it goes on from any, drawn uniformly. See paged_sharing.go and [BeamKeep].
+	Keep float64
 }
+
+// BeamKeep is the Keep that comes nearest to what two and six beams save of ShareGPT in the vLLM paper; 0.945 is Alpaca's.
+const BeamKeep = 0.98
 
 // SamplingKind says how the sequences of a prompt are related.
 type SamplingKind uint8
@@ -78,7 +84,7 @@ func (s Shares) Sum() int64 {
 	return s.Token + s.Reserve + s.Internal + s.External() + s.Idle + s.Cached + s.Null
 }
 
-// Add adds shares, weighted by the number of steps that they hold for.
+// Add adds shares, weighted by the number of steps, or the ns, that they hold for.
 func (m *Means) Add(s Shares, steps int64) {
 	n := float64(steps)
 	m.Token += n * float64(s.Token)
@@ -92,7 +98,7 @@ func (m *Means) Add(s Shares, steps int64) {
 	m.Steps += steps
 }
 
-// Means are sums of Shares over steps, to be divided by Steps.
+// Means are sums of Shares over steps, or over ns, to be divided by Steps, which are as many.
 type Means struct {
 	Token, Reserve, Internal, Rounding, Fragmented, Idle, Cached, Null float64
 	Steps                                                              int64
@@ -113,9 +119,17 @@ type Options struct {
 	NullBlock bool
 	// SwapBlocks bounds the host's blocks, or rows of pages; 0 is as many as the device has.
 	SwapBlocks int64
-	// StepTime is how long one step of all running requests takes, ns; it paces arrivals. 0:
-	// the queue is always full, whatever the arrivals say.
+	// StepTime is how long one step of all running requests takes, ns, whatever it computes; it paces
+	// arrivals. 0 without a Timing: the queue is always full, whatever the arrivals say.
 	StepTime int64
+	// Timing says how long a step takes by what it computes; it goes before StepTime. Means are then over
+	// time, and not over steps.
+	Timing Timing
+	// Chunk bounds the tokens that a step computes, under a Timing: those of prompts are what it leaves
+	// beside one for each sequence that generates. 0: a prompt is computed whole.
+	Chunk int64
+	// Saturated keeps the queue full, whatever the arrivals say.
+	Saturated bool
 	// Steps ends the simulation; 0: when all requests have ended. Warmup steps are not in means.
 	Steps, Warmup int64
 	Seed          uint64 // for beam's candidates only
@@ -166,9 +180,13 @@ const (
 
 // Result is the result of a simulation.
 type Result struct {
-	Policy   string
+	Policy string
+	// Rate is the load's requests a second, for whoever simulates several; 0 where it is not known.
+	Rate     float64
 	Capacity int64
-	Steps    int64 // after the warm-up
+	Steps    int64   // after the warm-up
+	Time     int64   // of these steps, and of waiting for arrivals between them, ns; 0 where steps have no time
+	Served   *Served // nil where steps have no time
 	Mean     Shares64
 	Batch    float64 // mean running requests
 	Peak     int64   // maximum of running requests
@@ -272,7 +290,12 @@ type group struct {
 	generated int // tokens of each sequence so far
 	swapped   bool
 	admitted  int64 // step in which it was admitted last
-	private   any   // of the store
+	// found is how many tokens of its prompt the store found when it was admitted last, at most Prompt.
+	found int
+	// uncomputed is how many tokens of its prompts are still to be computed, and of what its sequences had
+	// generated when it was preempted; 0 without a Timing. While it is above 0 nothing is generated.
+	uncomputed int64
+	private    any // of the store
 }
 
 // length returns the current tokens of each sequence of the group.

@@ -55,7 +55,14 @@ func newPaged(o Options) store {
 	if o.Sampling.Kind != Greedy {
 		s.width = max(1, o.Sampling.Width)
 	}
-	s.parent = func(chance uint64, i int) int { return int(chain(chance, uint64(i)) % uint64(s.width)) }
+	keep := uint64(o.Sampling.Keep * (1 << 53))
+	s.parent = func(chance uint64, i int) int {
+		drawn := chain(chance, uint64(i))
+		if mix(drawn)>>11 < keep {
+			return i
+		}
+		return int(drawn % uint64(s.width))
+	}
 	s.watermark = int64(math.Ceil(o.Watermark * float64(n)))
 	s.host = o.SwapBlocks
 	if s.host == 0 {
@@ -106,6 +113,7 @@ func (s *paged) admit(g *group) bool {
 	}
 	s.hit(found)
 	known := len(found)
+	g.found = known * int(s.size)
 	for range g.request.prompts() {
 		s.fork(found, t)
 		found = nil

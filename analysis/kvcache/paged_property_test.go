@@ -80,7 +80,7 @@ func TestPagedProperty(t *testing.T) {
 		o := Options{
 			Policy:     Policy{Kind: Paged, Block: rapid.IntRange(1, 8).Draw(t, "block")},
 			Capacity:   rapid.Int64Range(8, 400).Draw(t, "capacity"),
-			Sampling:   Sampling{SamplingKind(rapid.IntRange(0, 2).Draw(t, "kind")), rapid.IntRange(1, 5).Draw(t, "width")},
+			Sampling:   Sampling{Kind: SamplingKind(rapid.IntRange(0, 2).Draw(t, "kind")), Width: rapid.IntRange(1, 5).Draw(t, "width"), Keep: rapid.SampledFrom([]float64{0, 0.5, 1}).Draw(t, "keep")},
 			Watermark:  rapid.SampledFrom([]float64{0, 0.01, 0.3}).Draw(t, "watermark"),
 			SwapBlocks: rapid.Int64Range(0, 30).Draw(t, "host"),
 			NullBlock:  rapid.Bool().Draw(t, "null"),

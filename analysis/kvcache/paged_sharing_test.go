@@ -32,7 +32,7 @@ func checkTables(t *testing.T, s *paged, when string, tables [][]int32, referenc
 // blocks 7 and 1. The first that writes the 8th token copies block 1 to block 3, the second
 // finds itself alone and writes in place.
 func TestPagedTwoSamples(t *testing.T) {
-	o := Options{Policy: Policy{Kind: Paged, Block: 4}, Capacity: 36, Sampling: Sampling{Parallel, 2}}
+	o := Options{Policy: Policy{Kind: Paged, Block: 4}, Capacity: 36, Sampling: Sampling{Kind: Parallel, Width: 2}}
 	s := pagedWith(o, 7, 1, 3, 0, 2, 4, 5, 6, 8)
 	g := &group{id: 1, request: Request{Prompt: 7, Output: 3}}
 	if !s.admit(g) {
@@ -66,7 +66,7 @@ func TestPagedTwoSamples(t *testing.T) {
 // changes.
 func TestPagedCopyNeedsRoom(t *testing.T) {
 	for free, want := range map[int64]bool{1: false, 2: true} {
-		s := newPaged(Options{Policy: Policy{Kind: Paged, Block: 4}, Capacity: 8 + 4*free, Sampling: Sampling{Parallel, 3}}).(*paged)
+		s := newPaged(Options{Policy: Policy{Kind: Paged, Block: 4}, Capacity: 8 + 4*free, Sampling: Sampling{Kind: Parallel, Width: 3}}).(*paged)
 		g := &group{id: 1, request: Request{Prompt: 6, Output: 1}}
 		if !s.admit(g) {
 			t.Fatal("not admitted")
@@ -84,7 +84,7 @@ func TestPagedCopyNeedsRoom(t *testing.T) {
 // TestPagedRecomputed comes back with 2 generated tokens: the full block of the prompt is
 // shared, the rest is each sequence's own.
 func TestPagedRecomputed(t *testing.T) {
-	s := newPaged(Options{Policy: Policy{Kind: Paged, Block: 4}, Capacity: 40, Sampling: Sampling{Parallel, 2}}).(*paged)
+	s := newPaged(Options{Policy: Policy{Kind: Paged, Block: 4}, Capacity: 40, Sampling: Sampling{Kind: Parallel, Width: 2}}).(*paged)
 	g := &group{id: 1, request: Request{Prompt: 7, Output: 3}, generated: 2}
 	if !s.admit(g) {
 		t.Fatal("not admitted")
@@ -97,7 +97,7 @@ func TestPagedRecomputed(t *testing.T) {
 // candidate 3 only block 0. All next candidates go on from 1 and 2; the blocks 2, 4, 5 and 8
 // become free, and the new tokens go to the blocks 9 to 12.
 func TestPagedBeam(t *testing.T) {
-	o := Options{Policy: Policy{Kind: Paged, Block: 4}, Capacity: 52, Sampling: Sampling{Beam, 4}}
+	o := Options{Policy: Policy{Kind: Paged, Block: 4}, Capacity: 52, Sampling: Sampling{Kind: Beam, Width: 4}}
 	s := newPaged(o).(*paged)
 	s.parent = func(_ uint64, i int) int { return []int{1, 1, 2, 2}[i] }
 	g := &group{id: 1, request: Request{Prompt: 4, Output: 16}, generated: 12}

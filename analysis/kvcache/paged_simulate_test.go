@@ -30,7 +30,7 @@ func TestPagedSimulated(t *testing.T) {
 			Policy:     Policy{Kind: Paged, Block: rapid.IntRange(1, 8).Draw(t, "block")},
 			Capacity:   rapid.Int64Range(20, 300).Draw(t, "capacity"),
 			MaxLength:  60,
-			Sampling:   Sampling{SamplingKind(rapid.IntRange(0, 2).Draw(t, "kind")), 1},
+			Sampling:   Sampling{Kind: SamplingKind(rapid.IntRange(0, 2).Draw(t, "kind")), Width: 1},
 			Preempt:    Preemption(rapid.IntRange(0, 1).Draw(t, "preempt")),
 			Watermark:  rapid.SampledFrom([]float64{0, 0.01, 0.2}).Draw(t, "watermark"),
 			SwapBlocks: rapid.Int64Range(0, 20).Draw(t, "host"),
@@ -66,7 +66,7 @@ func TestPagedSimulated(t *testing.T) {
 
 // BenchmarkPagedSharing is 20,000 requests over an hour, at 30 ms a step, each way of sampling.
 func BenchmarkPagedSharing(b *testing.B) {
-	for _, sampling := range []Sampling{{Greedy, 1}, {Parallel, 4}, {Beam, 4}} {
+	for _, sampling := range []Sampling{{Kind: Greedy, Width: 1}, {Kind: Parallel, Width: 4}, {Kind: Beam, Width: 4}} {
 		b.Run(fmt.Sprintf("%d of %d", sampling.Kind, sampling.Width), func(b *testing.B) {
 			for b.Loop() {
 				random := rand.New(rand.NewPCG(1, 2))

@@ -74,3 +74,5 @@ func (s *paged) swapIn(g *group, in *swapped) bool {
 	g.private = nil
 	return true
 }
+
+func (s *paged) swapped() int64 { return (s.swappedOut + s.swappedIn) * int64(s.size) }

@@ -22,8 +22,10 @@ import (
 //  5. the slots are counted, and the identity of the package comment is checked;
 //  6. requests that have their last token leave.
 //
-// A prompt is in the KV cache as soon as its request is admitted. Steps are numbered from 1, and step k
-// starts at (k-1)·StepTime. Steps in which nothing runs or waits are counted without being simulated.
+// The slots of a prompt are taken as soon as its request is admitted. Steps are numbered from 1. Under a
+// constant StepTime step k starts at (k-1)·StepTime, prompts take no time, and steps in which nothing runs
+// or waits are counted without being simulated. Under a Timing a step lasts as long as its [Work] takes, see
+// compute in work.go, and nothing happens until the next arrival while nothing runs or waits.
 //
 // After mostRejected requests in a row that never fit, the simulation ends with an error, since a
 // source may have no end.
@@ -77,15 +79,20 @@ func (o *Options) check() error {
 	switch {
 	case o.Capacity < 1:
 		return fmt.Errorf("a memory of %d slots holds nothing", o.Capacity)
-	case o.MaxLength < 0, o.StepTime < 0, o.Steps < 0, o.Warmup < 0, o.MaxPoints < 0, o.SwapBlocks < 0:
+	case o.MaxLength < 0, o.StepTime < 0, o.Steps < 0, o.Warmup < 0, o.MaxPoints < 0, o.SwapBlocks < 0, o.Chunk < 0:
 		return errors.New("a length, a time or a number of steps is negative")
 	case !(o.Watermark >= 0 && o.Watermark < 1):
 		return fmt.Errorf("the watermark %v is not in [0, 1)", o.Watermark)
+	case !(o.Sampling.Keep >= 0 && o.Sampling.Keep <= 1):
+		return fmt.Errorf("the chance %v that a beam keeps its place is not in [0, 1]", o.Sampling.Keep)
 	case o.Sampling.Width < 0, o.Sampling.Kind == Greedy && o.Sampling.Width > 1:
 		return fmt.Errorf("%d sequences a prompt is not what the sampling allows", o.Sampling.Width)
 	}
 	return nil
 }
+
+// saturated says whether some request waits at any time, whatever the arrivals say.
+func (o *Options) saturated() bool { return o.Saturated || o.StepTime == 0 && o.Timing == nil }
 
 // newStore makes the memory of the policy.
 func newStore(o Options) (store, error) {
@@ -118,6 +125,8 @@ type blockStore interface {
 	addCounters(r *Result)
 	// blockMap draws the present state, without the step; nil where there are no blocks.
 	blockMap() *BlockMap
+	// swapped returns the slots copied between device and host so far, both ways.
+	swapped() int64
 }
 
 // simulation is the scheduler at work.
@@ -136,10 +145,14 @@ type simulation struct {
 	running   []*group // by id
 
 	step    int64 // steps so far
+	now     int64 // when the step to come starts, ns
 	groups  int64 // ids given
 	refused int64 // requests in a row that were rejected
+	work    Work  // of the present step, under a Timing
+	swapped int64 // slots copied before the present step
 	means   Means
-	batch   float64 // sum of running requests over the counted steps
+	batch   float64 // sum of running requests over the counted steps, weighted as means are
+	latency latency
 	series  series
 	result  *Result
 }
@@ -150,9 +163,6 @@ func newSimulation(src Source, o Options, memory store) *simulation {
 	s.result = &Result{Policy: o.Policy.String(), Capacity: o.Capacity}
 	return s
 }
-
-// clock is when the step to come starts, ns.
-func (s *simulation) clock() int64 { return s.step * s.options.StepTime }
 
 // idle says whether no request is in the system.
 func (s *simulation) idle() bool {
@@ -191,7 +201,7 @@ func (s *simulation) checkRequest(r *Request) error {
 		what = fmt.Sprintf("an output of %d tokens", r.Output)
 	case r.Prompts < 0 || r.Prompts > 1<<16:
 		what = fmt.Sprintf("%d prompts in one request", r.Prompts)
-	case s.options.StepTime > 0 && r.Arrival < s.previous:
+	case !s.options.saturated() && r.Arrival < s.previous:
 		what = fmt.Sprintf("an arrival at %d ns after one at %d ns", r.Arrival, s.previous)
 	default:
 		return nil
@@ -209,7 +219,7 @@ func (s *simulation) arrive(ctx context.Context) error {
 		if err := s.peek(); err != nil {
 			return err
 		}
-		if s.next == nil || s.options.StepTime > 0 && s.next.Arrival > s.clock() {
+		if s.next == nil || !s.options.saturated() && s.next.Arrival > s.now {
 			return nil
 		}
 		s.result.Requests++
@@ -242,12 +252,15 @@ func (s *simulation) fits(r *Request) bool {
 
 // skip skips to the step in which the next request arrives. Nothing runs or waits.
 func (s *simulation) skip() error {
-	behind := s.next.Arrival - s.clock()
+	behind := s.next.Arrival - s.now
+	if s.options.Timing != nil {
+		return s.count(0, behind)
+	}
 	steps := (behind + s.options.StepTime - 1) / s.options.StepTime
 	if limit := s.options.Steps; limit > 0 {
 		steps = min(steps, limit-s.step)
 	}
-	return s.count(steps)
+	return s.count(steps, steps*s.options.StepTime)
 }
 
 // advance simulates one step.
@@ -261,10 +274,11 @@ func (s *simulation) advance(ctx context.Context) error {
 	if len(s.running) == 0 {
 		return fmt.Errorf("step %d: %s: an empty memory has no room for a request that it could hold", s.step+1, s.result.Policy)
 	}
+	s.compute()
 	if err := s.grow(); err != nil {
 		return err
 	}
-	if err := s.count(1); err != nil {
+	if err := s.count(1, s.duration()); err != nil {
 		return err
 	}
 	s.leave()
@@ -280,6 +294,7 @@ func (s *simulation) restore() {
 		}
 		if !g.swapped {
 			s.result.Recomputed += int64(g.sequences) * int64(g.length())
+			g.uncomputed = s.uncomputed(g)
 		}
 		g.swapped = false
 		s.start(g)
@@ -298,6 +313,8 @@ func (s *simulation) admit(ctx context.Context) error {
 		}
 		s.groups++
 		s.waiting = nil
+		g.uncomputed = s.uncomputed(g)
+		s.latency.admitted(s.now-g.request.Arrival, s.counts())
 		s.start(g)
 		if err := s.arrive(ctx); err != nil {
 			return err
@@ -315,10 +332,14 @@ func (s *simulation) start(g *group) {
 
 func byID(g *group, id int64) int { return int(g.id - id) }
 
-// grow adds a token to each sequence of each running group, and preempts where there is no room.
+// grow adds a token to each sequence of each running group whose prompt is computed, and preempts where there
+// is no room.
 func (s *simulation) grow() error {
 	for i := 0; i < len(s.running); i++ {
 		g := s.running[i]
+		if g.uncomputed > 0 {
+			continue
+		}
 		for !s.memory.grow(g) {
 			latest := s.running[len(s.running)-1]
 			if len(s.running) == 1 && g.admitted == s.step+1 {
@@ -347,7 +368,7 @@ func (s *simulation) preempt(g *group) {
 	s.preempted = slices.Insert(s.preempted, i, g)
 }
 
-// leave releases the groups that have ended.
+// leave releases the groups that have ended with the step before now.
 func (s *simulation) leave() {
 	s.running = slices.DeleteFunc(s.running, func(g *group) bool {
 		if g.generated < g.request.Output {
@@ -355,25 +376,30 @@ func (s *simulation) leave() {
 		}
 		s.memory.release(g)
 		s.result.Finished++
+		s.latency.finished(s.now-g.request.Arrival, g, s.counts())
 		return true
 	})
 }
 
-// count counts the slots after steps steps that all had the present state.
-func (s *simulation) count(steps int64) error {
+// counts says whether the warm-up is over.
+func (s *simulation) counts() bool { return s.step >= s.options.Warmup }
+
+// count counts the slots after steps steps, or a time without a step, that all had the present state and
+// lasted duration ns together.
+func (s *simulation) count(steps, duration int64) error {
 	shares := s.memory.shares(s.head())
 	if shares.Sum() != s.options.Capacity || shares.negative() {
 		return &StepError{Step: s.step + 1, Shares: shares, Capacity: s.options.Capacity}
 	}
-	first := s.step + 1
+	first, begin := s.step+1, s.now
 	s.step += steps
+	s.now += duration
 	running, waiting := int64(len(s.running)), int64(len(s.preempted))
 	if s.waiting != nil {
 		waiting++
 	}
 	s.series.add(Point{
-		Step: first, Time: (first - 1) * s.options.StepTime,
-		Running: running, Waiting: waiting, Shares: shares,
+		Step: first, Time: begin, Running: running, Waiting: waiting, Shares: shares,
 	})
 	if s.blocks != nil && s.options.At >= first && s.options.At <= s.step {
 		if m := s.blocks.blockMap(); m != nil {
@@ -382,11 +408,19 @@ func (s *simulation) count(steps int64) error {
 		}
 	}
 	counted := min(steps, s.step-s.options.Warmup)
-	if counted <= 0 {
+	if counted < 0 || counted == 0 && steps > 0 {
 		return nil
 	}
-	s.means.Add(shares, counted)
-	s.batch += float64(running) * float64(counted)
+	weight := counted
+	if s.options.Timing != nil {
+		weight = duration // of one step, or of none
+	} else {
+		duration = counted * s.options.StepTime
+	}
+	s.means.Add(shares, weight)
+	s.batch += float64(running) * float64(weight)
+	s.result.Steps += counted
+	s.result.Time += duration
 	s.result.Peak = max(s.result.Peak, running)
 	if s.blocks != nil {
 		s.blocks.addSharing(s.result, counted)
@@ -410,10 +444,12 @@ func (s *simulation) head() *Request {
 // finish completes the result.
 func (s *simulation) finish() *Result {
 	r := s.result
-	r.Steps = s.means.Steps
 	r.Mean = s.means.Of(r.Capacity)
-	if r.Steps > 0 {
-		r.Batch = s.batch / float64(r.Steps)
+	if s.means.Steps > 0 {
+		r.Batch = s.batch / float64(s.means.Steps)
+	}
+	if r.Time > 0 {
+		r.Served = s.latency.served(r.Time, s.options.saturated())
 	}
 	r.Series = s.series.points()
 	if s.blocks != nil {

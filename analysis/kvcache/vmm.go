@@ -156,6 +156,8 @@ func (s *vmm) addCounters(r *Result) {
 	r.SwappedIn += s.swappedIn
 }
 
+func (s *vmm) swapped() int64 { return s.slotsOf(s.swappedOut + s.swappedIn) }
+
 // addSharing adds nothing: no row is behind two addresses.
 func (s *vmm) addSharing(*Result, int64) {}
 

@@ -106,7 +106,7 @@ func TestVMMProperty(t *testing.T) {
 		o := Options{
 			Policy:   Policy{Kind: VMM, Page: page, TokenSize: size, Tensors: 2},
 			Capacity: rapid.Int64Range(1, 300).Draw(t, "capacity"),
-			Sampling: Sampling{Parallel, rapid.IntRange(1, 3).Draw(t, "width")},
+			Sampling: Sampling{Kind: Parallel, Width: rapid.IntRange(1, 3).Draw(t, "width")},
 		}
 		s := newVMM(o).(*vmm)
 		running := map[int64]*group{}

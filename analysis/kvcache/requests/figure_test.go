@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/memprof/memprof/analysis/kvcache"
+	"github.com/memprof/memprof/analysis/kvcache/timing"
 )
 
 // shareGPT are ShareGPT's conversations' first turns with a prompt of at most 1,024 tokens and at most
@@ -80,6 +81,53 @@ func TestFigureOfThePaper(t *testing.T) {
 		// Seven reservations of 2,048 fit, and what is beyond them can never be used.
 		if test.policy.Kind == kvcache.Max && (r.Batch != 7 || r.Peak != 7 || external != 1392.0/capacity) {
 			t.Errorf("%v requests of 2,048 run, and %v can never be used; want 7 and 1,392 of 15,728 slots", r.Batch, external)
+		}
+	}
+}
+
+// sustained returns the requests a second that a policy finishes while the queue is full, and the mean batch.
+func sustained(t *testing.T, policy kvcache.Policy) (requests, batch float64) {
+	t.Helper()
+	timed, err := timing.Named("a100-40gb-opt-13b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	src, err := Draw(shareGPT(t), Pace{Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := kvcache.Simulate(context.Background(), src, kvcache.Options{
+		Policy: policy, Capacity: 15_728, MaxLength: 2048, Watermark: 0.01, Timing: timed, Saturated: true, Steps: 60_000, Warmup: 2_000, At: -1,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Served.Requests, r.Batch
+}
+
+// Figure 12 of the vLLM paper: OPT-13B and ShareGPT, by which factor more requests vLLM sustains than the policies
+// of Orca. Sustained is what a policy finishes with a queue that is never empty: beyond that rate latency grows
+// without end, which is where the curves of the figure rise.
+func TestRatesOfThePaper(t *testing.T) {
+	paged, batch := sustained(t, kvcache.Policy{Kind: kvcache.Paged, Block: 16})
+	if batch < 30 || batch > 37 {
+		t.Errorf("paged: a batch of %.2f, the paper's figure 13 has 30.42 at 2 requests/s", batch)
+	}
+	for _, test := range []struct {
+		policy      kvcache.Policy
+		least, most float64 // the paper's factors, over its models and data
+		batch       float64 // figure 13
+	}{
+		{kvcache.Policy{Kind: kvcache.Oracle}, 1.7, 2.7, 13.62},
+		{kvcache.Policy{Kind: kvcache.Max, Length: 2048}, 2.7, 8, 7},
+	} {
+		requests, batch := sustained(t, test.policy)
+		t.Logf("%v: %.3f requests/s with a batch of %.2f; paged %.3f, %.2f times as many", test.policy, requests, batch, paged, paged/requests)
+		if factor := paged / requests; factor < test.least || factor > test.most {
+			t.Errorf("paged sustains %.2f times the requests of %v, in the paper %.1f to %.1f", factor, test.policy, test.least, test.most)
+		}
+		if math.Abs(batch/test.batch-1) > 0.1 {
+			t.Errorf("%v: a batch of %.2f, in the paper %.2f", test.policy, batch, test.batch)
 		}
 	}
 }

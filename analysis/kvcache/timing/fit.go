@@ -1,0 +1,152 @@
+package timing
+
+import (
+	"errors"
+	"math"
+	"slices"
+
+	"github.com/memprof/memprof/analysis/kvcache"
+)
+
+// Step is a step that was timed.
+type Step struct {
+	kvcache.Work
+	Time float64 // ns, more than 0
+}
+
+// ErrTooFew is that of steps that say too little.
+var ErrTooFew = errors.New("fewer than 16 steps with work were timed")
+
+const fewest = 16
+
+// Fit finds the coefficients whose steps deviate least from the timed ones, in the mean of squares, and the mean
+// deviation as a share of the mean time. A coefficient that no step is about is 0: pair without prompts, say.
+//
+// The model is linear but for the greater of two terms. Which of them holds is decided by the number of tokens
+// at which they meet, so every number between two steps is tried, first coarsely and then between the best.
+// The least squares are found by coordinate descent, which keeps every coefficient at 0 or above.
+func Fit(steps []Step) (Coefficients, float64, error) {
+	if len(steps) < fewest {
+		return Coefficients{}, 0, ErrTooFew
+	}
+	knees := kneesOf(steps)
+	best, least := Coefficients{}, math.Inf(1)
+	try := func(i int) {
+		if c, missed := fitAt(steps, knees[i]); missed < least {
+			best, least = c, missed
+		}
+	}
+	const coarse = 24
+	stride := max(1, len(knees)/coarse)
+	at := 0
+	for i := 0; i < len(knees); i += stride {
+		before := least
+		if try(i); least < before {
+			at = i
+		}
+	}
+	for i := max(0, at-stride+1); i < min(len(knees), at+stride); i++ {
+		try(i)
+	}
+	return best, deviation(best, steps), nil
+}
+
+// kneesOf are the numbers of tokens that steps computed, each once, and 0: for all steps arithmetic counts.
+func kneesOf(steps []Step) []float64 {
+	knees := []float64{0}
+	for _, s := range steps {
+		knees = append(knees, float64(s.Prefill+s.Decode))
+	}
+	slices.Sort(knees)
+	return slices.Compact(knees)
+}
+
+// columns are the terms of a step where reading the weights takes as long as the arithmetic of knee tokens.
+func columns(s *Step, knee float64) [6]float64 {
+	return [6]float64{
+		1, max(knee, float64(s.Prefill+s.Decode)), float64(s.Decode), float64(s.Context), s.Pairs, float64(s.Swapped),
+	}
+}
+
+// fitAt returns the best coefficients for a knee, and the sum of the squares of what they miss.
+func fitAt(steps []Step, knee float64) (Coefficients, float64) {
+	const n = 6
+	var square [n][n]float64
+	var product [n]float64
+	var scale [n]float64
+	for i := range steps {
+		for k, v := range columns(&steps[i], knee) {
+			scale[k] = max(scale[k], v)
+		}
+	}
+	var sum float64
+	for i := range steps {
+		row := columns(&steps[i], knee)
+		for k := range row {
+			if scale[k] > 0 {
+				row[k] /= scale[k]
+			}
+		}
+		for k := range row {
+			product[k] += row[k] * steps[i].Time
+			for l := range row {
+				square[k][l] += row[k] * row[l]
+			}
+		}
+		sum += steps[i].Time * steps[i].Time
+	}
+	x := descend(square, product)
+	missed := sum
+	for k := range x {
+		missed -= 2 * x[k] * product[k]
+		for l := range x {
+			missed += x[k] * x[l] * square[k][l]
+		}
+	}
+	for k := range x {
+		if scale[k] > 0 {
+			x[k] /= scale[k]
+		}
+	}
+	return Coefficients{
+		Overhead: x[0], Weights: x[1] * knee, Token: x[1], Sequence: x[2], Context: x[3], Pair: x[4], Swap: x[5],
+	}, missed
+}
+
+// descend minimises x·square·x − 2·x·product over x of 0 and above, one coordinate after the other.
+func descend(square [6][6]float64, product [6]float64) [6]float64 {
+	const rounds, enough = 20_000, 1e-10
+	var x [6]float64
+	for range rounds {
+		var moved, size float64
+		for k := range x {
+			if square[k][k] == 0 {
+				continue
+			}
+			rest := product[k]
+			for l := range x {
+				if l != k {
+					rest -= square[k][l] * x[l]
+				}
+			}
+			next := max(0, rest/square[k][k])
+			moved = max(moved, math.Abs(next-x[k]))
+			size = max(size, next)
+			x[k] = next
+		}
+		if moved <= enough*size {
+			break
+		}
+	}
+	return x
+}
+
+// deviation is the mean of what c misses of each step, as a share of the mean time.
+func deviation(c Coefficients, steps []Step) float64 {
+	var missed, time float64
+	for _, s := range steps {
+		missed += math.Abs(float64(c.Step(s.Work)) - s.Time)
+		time += s.Time
+	}
+	return missed / time
+}
