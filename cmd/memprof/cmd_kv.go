@@ -6,16 +6,18 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/memprof/memprof/analysis/kvcache"
 	kvrequests "github.com/memprof/memprof/analysis/kvcache/requests"
+	"github.com/memprof/memprof/analysis/kvcache/timing"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/kvload"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
@@ -42,7 +44,8 @@ type kvOptions struct {
 	Swap      sizeFlag
 	Watermark float64
 	NullBlock bool
-	StepTime  time.Duration
+	BeamKeep  float64
+	Timing    kvload.Timing
 	Steps     int64
 	Warmup    int64
 	At        int64
@@ -80,11 +83,12 @@ Policies:
 The first three place reservations with a buddy allocator; a suffix chooses
 another, as in max/firstfit or max:2048/bestfit.
 
-In a step every running request gets a token. Requests are admitted in order: if
-the first waiting one does not fit, all wait. If a running request needs memory
-and there is none, the request that was admitted last is preempted and loses its
-memory, and nothing new is admitted before it is back. A request that does not
-fit into the empty cache is rejected.
+In a step every running request gets a token, once its prompt is computed. How
+long a step takes follows from what it computes and copies (--timing). Requests
+are admitted in order: if the first waiting one does not fit, all wait. If a
+running request needs memory and there is none, the request that was admitted
+last is preempted and loses its memory, and nothing new is admitted before it is
+back. A request that does not fit into the empty cache is rejected.
 
 Requests are CSV with named columns (prompt and output lengths; Azure's names
 are known) or JSONL (Mooncake's). Requests without arrival times wait in a queue
@@ -95,6 +99,10 @@ that is never empty.`,
     --model llama-3-8b --memory 40GiB --policy paged:16
   memprof kv --requests trace.jsonl --tensor-parallel 4 --model llama-3-70b \
     --card 80GiB --rest 6GiB --policy paged:16,vmm:2MiB
+  # the vLLM paper's figure 12: latency over the rate
+  memprof kv --requests samples/jobs/sharegpt_first_turns.csv --draw \
+    --rate 0.5,1,1.5,2,2.5 --duration 1h --model opt-13b --memory 12GiB \
+    --timing a100-40gb-opt-13b -o plots
   # the vLLM paper's figure 2, from ShareGPT's lengths
   memprof kv --requests samples/jobs/sharegpt_first_turns.csv --draw \
     --steps 200000 --warmup 2000 --model opt-13b --memory 12GiB \
@@ -123,7 +131,8 @@ func (o *kvOptions) addFlags(flags *pflag.FlagSet) {
 	flags.Var(&o.Swap, "swap-memory", "host memory for --preempt swap (default: as much as --memory)")
 	flags.Float64Var(&o.Watermark, "watermark", 0.01, "`share` of blocks or pages that stay free when requests are admitted (paged, vmm)")
 	flags.BoolVar(&o.NullBlock, "null-block", false, "keep one block unused, as vLLM does")
-	flags.DurationVar(&o.StepTime, "step-time", 25*time.Millisecond, "`time` of a step, in which every running request gets a token")
+	flags.Float64Var(&o.BeamKeep, "beam-keep", kvcache.BeamKeep, "`chance` that a beam goes on from its own text, and not from that of any other (beam)")
+	o.Timing.AddFlags(flags)
 	flags.Int64Var(&o.Steps, "steps", 0, "end after `N` steps (default: when all requests are done)")
 	flags.Int64Var(&o.Warmup, "warmup", 0, "leave the first `N` steps out of the means")
 	flags.Int64Var(&o.At, "at", 0, "print block tables and blocks after step `N` (paged); with -o, also draw them")
@@ -161,19 +170,17 @@ func (o *kvOptions) run(cmd *cobra.Command) error {
 		return err
 	}
 	k.Load, k.Sampling = o.Load.Line(), o.Sampling
-	if o.Load.Infinite {
-		base.StepTime = 0
+	base.Saturated = o.Load.Infinite
+	if k.Timing, err = o.Timing.Of(model, o.Ranks); err != nil {
+		return err
 	}
-	for _, p := range policies {
-		base.Policy = p
-		base.SwapBlocks = o.swapBlocks(p, k.BytesPerToken)
-		result, err := o.simulate(cmd.Context(), base)
-		if err != nil {
-			return err
-		}
-		k.Results = append(k.Results, result)
-		if o.At > 0 && paged(p) && result.Map == nil {
-			screen.Complain(cmd.ErrOrStderr(), fmt.Sprintf("no blocks of %s: it ended before step %d (--at)", p, o.At))
+	o.Timing.Set(&base, k.Timing)
+	if k.Results, err = o.simulateAll(cmd.Context(), base, policies, k.BytesPerToken); err != nil {
+		return err
+	}
+	for _, r := range k.Results {
+		if o.At > 0 && strings.HasPrefix(r.Policy, "paged") && r.Map == nil {
+			screen.Complain(cmd.ErrOrStderr(), fmt.Sprintf("no blocks of %s: it ended before step %d (--at)", r.Policy, o.At))
 		}
 	}
 	if err := o.print(cmd.OutOrStdout(), k); err != nil {
@@ -227,7 +234,7 @@ func (o *kvOptions) memory() (*kv.Simulation, *kvcache.Model, error) {
 func (o *kvOptions) simulation(k *kv.Simulation) (kvcache.Options, error) {
 	base := kvcache.Options{
 		Capacity: k.Memory / k.BytesPerToken, MaxLength: o.MaxLength, Watermark: o.Watermark, NullBlock: o.NullBlock,
-		StepTime: int64(o.StepTime), Steps: o.Steps, Warmup: o.Warmup, Seed: o.Load.Seed, At: o.At,
+		Steps: o.Steps, Warmup: o.Warmup, Seed: o.Load.Seed, At: o.At,
 	}
 	if base.At == 0 {
 		base.At = -1
@@ -240,8 +247,8 @@ func (o *kvOptions) simulation(k *kv.Simulation) (kvcache.Options, error) {
 		return base, exit.Usagef("--max-length, --steps, --warmup and --at: want 0 or more")
 	case o.Swap > 0 && o.Preempt != "swap":
 		return base, exit.Usagef("--swap-memory needs --preempt swap")
-	case o.StepTime <= 0:
-		return base, exit.Usagef("--step-time %v: want more than 0", o.StepTime)
+	case !(o.BeamKeep >= 0 && o.BeamKeep <= 1):
+		return base, exit.Usagef("--beam-keep %v: want a chance from 0 to 1", o.BeamKeep)
 	case !(o.Watermark >= 0 && o.Watermark < 1):
 		return base, exit.Usagef("--watermark %v: want a share from 0, less than 1", o.Watermark)
 	}
@@ -253,6 +260,9 @@ func (o *kvOptions) simulation(k *kv.Simulation) (kvcache.Options, error) {
 	}
 	var err error
 	base.Sampling, err = parseSampling(o.Sampling)
+	if base.Sampling.Kind == kvcache.Beam {
+		base.Sampling.Keep = o.BeamKeep
+	}
 	return base, err
 }
 
@@ -319,13 +329,40 @@ func (o *kvOptions) swapBlocks(p kvcache.Policy, bytesPerToken int64) int64 {
 	return max(1, int64(o.Swap)/unit)
 }
 
-func (o *kvOptions) simulate(ctx context.Context, options kvcache.Options) (*kvcache.Result, error) {
-	src, done, err := o.Load.Open()
+// simulateAll serves every load under every policy, as many at a time as there are cores. The results are in the
+// order of the policies, and of the rates under each.
+func (o *kvOptions) simulateAll(ctx context.Context, base kvcache.Options, policies []kvcache.Policy, bytesPerToken int64) ([]*kvcache.Result, error) {
+	rates := o.Load.Rates
+	if len(rates) == 0 {
+		rates = []float64{0}
+	}
+	results := make([]*kvcache.Result, len(policies)*len(rates))
+	all, ctx := errgroup.WithContext(ctx)
+	all.SetLimit(runtime.GOMAXPROCS(0))
+	for i, p := range policies {
+		options := base
+		options.Policy = p
+		options.SwapBlocks = o.swapBlocks(p, bytesPerToken)
+		for j, rate := range rates {
+			all.Go(func() (err error) {
+				results[i*len(rates)+j], err = o.simulate(ctx, options, rate)
+				return err
+			})
+		}
+	}
+	return results, all.Wait()
+}
+
+func (o *kvOptions) simulate(ctx context.Context, options kvcache.Options, rate float64) (*kvcache.Result, error) {
+	src, done, err := o.Load.Open(rate)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
 	result, err := kvcache.Simulate(ctx, src, options)
+	if err == nil {
+		result.Rate = rate
+	}
 	var fault *kvcache.StepError
 	switch {
 	case err == nil:
@@ -364,6 +401,7 @@ func completedKV(cmd *cobra.Command) *cobra.Command {
 		"policy":    lists("max", "pow2", "oracle", "paged:16\tor another number of tokens", "vmm:2MiB\tor another page"),
 		"sampling":  words("greedy", "parallel:4\tor another number", "beam:4\tor another number"),
 		"preempt":   words("recompute", "swap"),
+		"timing":    words(timing.Names()...),
 		"synthetic": words(kvrequests.Names()...),
 		"requests":  files("csv", "jsonl"),
 		"output":    completeDirectories,

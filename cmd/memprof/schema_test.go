@@ -146,7 +146,9 @@ func documents(t *testing.T) map[string][][]byte {
 	docs["diff"] = append(docs["diff"], mustRead(t, "../../report/testdata/diff.json"), mustRead(t, "../../report/testdata/diff_nothing.json"))
 	add("tune", exit.Fine, "tune", "--json", dir)
 	docs["tune"] = append(docs["tune"], mustRead(t, "../../report/testdata/tune.json"), mustRead(t, "../../report/testdata/tune_no_iterations.json"))
-	docs["kv"] = append(docs["kv"], mustRead(t, "../../report/kv/testdata/kv.json"))
+	for _, golden := range []string{"kv", "kv-sweep"} {
+		docs["kv"] = append(docs["kv"], mustRead(t, "../../report/kv/testdata/"+golden+".json"))
+	}
 	add("export-json", exit.Fine, "export", "json", dir)
 	add("top", exit.Fine, "top", "--once", "--json", dir)
 	add("doctor", exit.Fine, "doctor", "--json")

@@ -42,7 +42,7 @@ var (
 )
 
 // WritePlots draws the policies side by side, the course of each, and the block map of those
-// that have one, as PNG and SVG into a directory, which must exist, and returns the paths in the
+// that have one, or of several rates the latency over them, as PNG and SVG into a directory, which must exist, and returns the paths in the
 // order they were written: DIR/kv-policies.png, DIR/kv-max_2048.png and so on. Existing files are
 // replaced. After an error the paths are those of the files that are complete.
 func WritePlots(dir string, k *Simulation) ([]string, error) {
@@ -63,6 +63,9 @@ func WritePlots(dir string, k *Simulation) ([]string, error) {
 }
 
 func figures(k *Simulation) []figure.Figure {
+	if k.sweeps() {
+		return []figure.Figure{latencyFigure(k)}
+	}
 	figures := []figure.Figure{barsFigure(k)}
 	for _, r := range k.Results {
 		figures = append(figures, courseFigure(k, r))
@@ -86,7 +89,7 @@ func usesIn[Item any](items []Item, occurs func(slotUse, Item) bool) []slotUse {
 
 // barsFigure is figure 2 of the vLLM paper: a bar for each policy.
 func barsFigure(k *Simulation) figure.Figure {
-	f := figure.Figure{Name: "policies", Title: titleOf(k), Subtitle: lineOf(k) + " · mean over steps"}
+	f := figure.Figure{Name: "policies", Title: titleOf(k), Subtitle: lineOf(k) + " · mean over " + k.meansOver()}
 	if len(k.Results) == 0 {
 		f.Body = figure.Message("nothing to draw: no policy was simulated")
 		return f

@@ -29,6 +29,9 @@ func newJSON(k *Simulation) jsonSimulation {
 	if c := k.Card; c != nil {
 		out.Card = &jsonCard{c.Total, c.Weights, c.KV, c.Rest}
 	}
+	if t := k.Timing; t != nil {
+		out.Timing = &jsonTiming{t.Name, t.Source, t.Model, t.Ranks, t.Error}
+	}
 	for _, r := range k.Results {
 		out.Policies = append(out.Policies, newJSONPolicy(r))
 	}
@@ -44,6 +47,7 @@ type jsonSimulation struct {
 	BytesPerToken int64        `json:"bytes_per_token"`
 	Slots         int64        `json:"slots"`
 	Card          *jsonCard    `json:"card"`
+	Timing        *jsonTiming  `json:"timing"`
 	Policies      []jsonPolicy `json:"policies"`
 }
 
@@ -52,6 +56,21 @@ type jsonCard struct {
 	Weights int64 `json:"weights"`
 	KV      int64 `json:"kv"`
 	Rest    int64 `json:"rest"`
+}
+
+// jsonTiming is how long steps take; null where they are of constant time.
+type jsonTiming struct {
+	Name   string  `json:"name"`
+	Source string  `json:"source"`
+	Model  string  `json:"model"`
+	Ranks  int     `json:"ranks"`
+	Error  float64 `json:"error"`
+}
+
+// jsonLatency is in seconds a token; null where there is none.
+type jsonLatency struct {
+	Mean *float64 `json:"mean"`
+	P90  *float64 `json:"p90"`
 }
 
 type jsonShares struct {
@@ -78,6 +97,12 @@ type jsonSharing struct {
 
 type jsonPolicy struct {
 	Policy      string      `json:"policy"`
+	Rate        *float64    `json:"rate"`                // requests a second that arrive; null where they come as the file or the engine has them
+	Seconds     float64     `json:"seconds"`             // counted; 0 where steps have no time
+	PerSecond   *float64    `json:"requests_per_second"` // finished
+	Tokens      *float64    `json:"tokens_per_second"`   // generated
+	Waiting     *float64    `json:"waiting"`             // mean seconds before the first admission
+	Latency     jsonLatency `json:"latency"`
 	Capacity    int64       `json:"capacity"`
 	Steps       int64       `json:"steps"`
 	Mean        *jsonShares `json:"mean"`
@@ -125,6 +150,14 @@ func newJSONPolicy(r *kvcache.Result) jsonPolicy {
 		Sharing: jsonSharing{
 			r.LogicalBlocks, r.SavedBySequences, r.SavedByPrefix, r.SavedByEqual, r.Copies, r.PrefixHits, r.PrefixTokens,
 		},
+	}
+	out.Seconds = float64(r.Time) / 1e9
+	if r.Rate > 0 {
+		out.Rate = &r.Rate
+	}
+	if v := r.Served; v != nil {
+		out.PerSecond, out.Tokens, out.Waiting = plain.Finite(v.Requests), plain.Finite(v.Tokens), plain.Finite(v.Waiting)
+		out.Latency = jsonLatency{plain.Finite(v.Latency.Mean), plain.Finite(v.Latency.P90)}
 	}
 	if r.Steps > 0 {
 		out.Mean = &jsonShares{m.Token, m.Reserve, m.Internal, external(m), m.Rounding, m.Fragmented, m.Idle, m.Cached, m.Null}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/memprof/memprof/analysis/kvcache"
+	"github.com/memprof/memprof/analysis/kvcache/timing"
 	"github.com/memprof/memprof/report/layout"
 	"github.com/memprof/memprof/report/plain"
 	"github.com/memprof/memprof/report/units"
@@ -24,7 +25,8 @@ type Simulation struct {
 	Card          *kvcache.Card
 	Load          string            // one line about the requests
 	Sampling      string            // greedy, parallel:4, ...; empty if not known
-	Results       []*kvcache.Result // one of each policy
+	Timing        *timing.Timing    // nil: steps of constant time, or recorded ones
+	Results       []*kvcache.Result // of each policy one, or one for each rate
 }
 
 // Text writes the simulation for a terminal. It fails only if w does.
@@ -70,6 +72,10 @@ func sections(k *Simulation) []layout.Section {
 	if k.Ranks > 1 {
 		sections = append(sections, ranksSection(k))
 	}
+	if s, any := servedSection(k); any {
+		sections = append(sections, s)
+	}
+	k = k.busiest()
 	sections = append(sections, slotsSection(k), externalSection(k), requestsSection(k))
 	if s, any := sharingSection(k); any {
 		sections = append(sections, s)
@@ -112,7 +118,7 @@ func ranksSection(k *Simulation) layout.Section {
 // slotsSection says what the slots were used for: figure 2 of the vLLM paper, in numbers.
 func slotsSection(k *Simulation) layout.Section {
 	s := layout.Section{
-		Title: "Use of the slots, mean over steps",
+		Title: "Use of the slots, mean over " + k.meansOver() + k.atRate(),
 		Columns: []layout.Column{
 			layout.Words("policy"), layout.Numbers("token"), layout.Numbers("reserve"), layout.Numbers("internal"), layout.Numbers("external"), layout.Numbers("idle"), layout.Numbers("cached"), layout.Numbers("null"),
 			layout.Numbers("batch"), layout.Numbers("peak batch"),

@@ -3,6 +3,7 @@ package kv
 import (
 	"bytes"
 	"encoding/json"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/memprof/memprof/analysis/kvcache"
+	"github.com/memprof/memprof/analysis/kvcache/timing"
 	"github.com/memprof/memprof/report/layout"
 	"github.com/memprof/memprof/report/plain"
 	"github.com/memprof/memprof/report/reporttest"
@@ -159,4 +161,39 @@ func TestKVPlotsAreWritten(t *testing.T) {
 	if _, err := WritePlots(filepath.Join(dir, "none"), k); err == nil {
 		t.Error("drew into a directory that is not there")
 	}
+}
+
+// TestGoldenSweep: two policies at three rates, of which one is more than the first can serve.
+func TestGoldenSweep(t *testing.T) {
+	k := twoPolicies()
+	k.Ranks, k.Card, k.Load, k.Sampling = 1, nil, "a.csv, 0.5 to 2 requests/s", "greedy"
+	k.Timing = &timing.Timing{Name: "a card", Source: "measured", Model: "opt-13b", Ranks: 1, Error: 0.021}
+	base := k.Results
+	k.Results = nil
+	for i, latency := range [][]float64{{0.05, 0.31, 4}, {0.04, 0.045, 0.06}} {
+		for j, rate := range []float64{0.5, 1, 2} {
+			r := *base[i]
+			r.Map, r.Rate, r.Time = nil, rate, 3600e9
+			r.Served = &kvcache.Served{
+				Requests: min(rate, 0.9+float64(i)), Tokens: 338 * rate, Waiting: 10 * latency[j],
+				Latency: kvcache.Spread{Mean: latency[j], P90: 1.5 * latency[j]},
+			}
+			k.Results = append(k.Results, &r)
+		}
+	}
+	k.Results[0].Served.Latency = kvcache.Spread{Mean: math.NaN(), P90: math.NaN()} // none finished
+	var text, object bytes.Buffer
+	if err := Text(&text, k, layout.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := JSON(&object, k); err != nil {
+		t.Fatal(err)
+	}
+	reporttest.Golden(t, "kv-sweep.txt", text.Bytes())
+	reporttest.Golden(t, "kv-sweep.json", object.Bytes())
+	all := figures(k)
+	if len(all) != 1 {
+		t.Fatalf("%d figures of a sweep, want that of the latency", len(all))
+	}
+	reporttest.Golden(t, "kv-latency.svg", []byte(reporttest.SVG(t, all[0])))
 }

@@ -10,6 +10,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -24,7 +25,7 @@ import (
 type Load struct {
 	Requests  string
 	Synthetic string
-	Rate      float64
+	Rates     []float64 // requests a second; each is a run of its own. Empty: the file's times
 	Duration  time.Duration
 	Draw      bool
 	Saturated bool
@@ -42,7 +43,7 @@ type Load struct {
 func (l *Load) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&l.Requests, "requests", "", "`file` of requests, CSV or JSONL; - for stdin")
 	flags.StringVar(&l.Synthetic, "synthetic", "", "generate requests like those of a data set, by `name`: sharegpt, alpaca, azure-conv or azure-code")
-	flags.Float64Var(&l.Rate, "rate", 0, "`N` requests a second, a Poisson process, in place of the file's times")
+	flags.Float64SliceVar(&l.Rates, "rate", nil, "`N` requests a second, a Poisson process, in place of the file's times; several, as in 1,2,4, are served one after the other")
 	flags.DurationVar(&l.Duration, "duration", 0, "with --rate: for how long requests arrive")
 	flags.BoolVar(&l.Draw, "draw", false, "draw requests from the file at random, without end")
 	flags.BoolVar(&l.Saturated, "saturated", false, "keep the queue of waiting requests full, in place of the file's times")
@@ -59,7 +60,7 @@ func (l *Load) Prepare(stdin io.Reader, limit int, steps int64) error {
 		return err
 	}
 	l.limit = limit
-	l.Infinite = l.Saturated || l.Rate == 0
+	l.Infinite = l.Saturated || !l.Paced()
 	if l.Requests == "" {
 		_, err := kvrequests.Synthetic(l.Synthetic, kvrequests.Pace{})
 		if err != nil {
@@ -86,7 +87,7 @@ func (l *Load) Prepare(stdin io.Reader, limit int, steps int64) error {
 	if err != nil {
 		return l.Fault(err)
 	}
-	if file.Timed() && l.Rate == 0 && !l.Draw {
+	if file.Timed() && !l.Paced() && !l.Draw {
 		l.Infinite = l.Saturated
 	}
 	if l.Draw {
@@ -98,6 +99,9 @@ func (l *Load) Prepare(stdin io.Reader, limit int, steps int64) error {
 	}
 	return nil
 }
+
+// Paced says whether requests arrive at the rates, and not at the file's times.
+func (l *Load) Paced() bool { return len(l.Rates) > 0 }
 
 // Fault adds to an error of the requests what can be done about it.
 func (l *Load) Fault(err error) error {
@@ -112,9 +116,9 @@ func (l *Load) check(steps int64) error {
 	switch {
 	case (l.Requests == "") == (l.Synthetic == ""):
 		return exit.Usagef("kv needs either --requests or --synthetic (see `memprof kv --help`)")
-	case !(l.Rate >= 0) || math.IsInf(l.Rate, 0):
-		return exit.Usagef("--rate %v: want requests a second, from 0", l.Rate)
-	case l.Duration < 0 || l.Duration > 0 && l.Rate == 0:
+	case slices.ContainsFunc(l.Rates, func(r float64) bool { return !(r > 0) || math.IsInf(r, 0) }):
+		return exit.Usagef("--rate %v: want requests a second, above 0", l.Rates)
+	case l.Duration < 0 || l.Duration > 0 && !l.Paced():
 		return exit.Usagef("--duration %v: want 0 or more, and --rate", l.Duration)
 	case l.Bounds.Prompt < 0 || l.Bounds.Length < 0:
 		return exit.Usagef("--longest-prompt and --longest: want 0 or more")
@@ -147,8 +151,11 @@ func (l *Load) Line() string {
 	if l.Draw {
 		text += ", drawn"
 	}
-	if l.Rate > 0 {
-		text += fmt.Sprintf(", %v requests/s", l.Rate)
+	switch n := len(l.Rates); {
+	case n == 1:
+		text += fmt.Sprintf(", %v requests/s", l.Rates[0])
+	case n > 1:
+		text += fmt.Sprintf(", %v to %v requests/s", slices.Min(l.Rates), slices.Max(l.Rates))
 	}
 	if l.Infinite {
 		text += ", saturated queue"
@@ -156,19 +163,17 @@ func (l *Load) Line() string {
 	return text
 }
 
-func (l *Load) pace() kvrequests.Pace {
-	return kvrequests.Pace{Rate: l.Rate, Duration: int64(l.Duration), Seed: l.Seed}
-}
-
-// Open starts the requests from the first. done is to be called after the last.
-func (l *Load) Open() (src kvcache.Source, done func() error, err error) {
+// Open starts the requests from the first, at one of the rates; 0 where there are none. done is to be called
+// after the last. Open may be called from several goroutines.
+func (l *Load) Open(rate float64) (src kvcache.Source, done func() error, err error) {
 	nothing := func() error { return nil }
+	pace := kvrequests.Pace{Rate: rate, Duration: int64(l.Duration), Seed: l.Seed}
 	switch {
 	case l.Synthetic != "":
-		src, err = kvrequests.Synthetic(l.Synthetic, l.pace())
+		src, err = kvrequests.Synthetic(l.Synthetic, pace)
 		return src, nothing, err
 	case l.Draw:
-		src, err = kvrequests.Draw(l.all, l.pace())
+		src, err = kvrequests.Draw(l.all, pace)
 		return src, nothing, err
 	}
 	file, done, err := l.file()
@@ -176,8 +181,8 @@ func (l *Load) Open() (src kvcache.Source, done func() error, err error) {
 		return nil, nothing, err
 	}
 	src = l.bounded(file)
-	if l.Rate > 0 {
-		src = kvrequests.Paced(src, l.pace())
+	if rate > 0 {
+		src = kvrequests.Paced(src, pace)
 	}
 	return src, done, nil
 }

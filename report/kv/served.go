@@ -1,0 +1,196 @@
+package kv
+
+import (
+	"cmp"
+	"fmt"
+	"image/color"
+	"math"
+	"slices"
+	"strconv"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+
+	"github.com/memprof/memprof/analysis/kvcache"
+	"github.com/memprof/memprof/report/figure"
+	"github.com/memprof/memprof/report/layout"
+	"github.com/memprof/memprof/report/units"
+)
+
+// sweeps says whether the results are of several rates.
+func (k *Simulation) sweeps() bool {
+	return slices.ContainsFunc(k.Results, func(r *kvcache.Result) bool { return r.Rate != k.Results[0].Rate })
+}
+
+// busiest is the simulation with only the results of the greatest rate: what slots are used for is of most
+// interest there, and a row for each rate would be too many.
+func (k *Simulation) busiest() *Simulation {
+	if !k.sweeps() {
+		return k
+	}
+	only := *k
+	greatest := slices.MaxFunc(k.Results, func(a, b *kvcache.Result) int { return cmp.Compare(a.Rate, b.Rate) }).Rate
+	only.Results = slices.DeleteFunc(slices.Clone(k.Results), func(r *kvcache.Result) bool { return r.Rate != greatest })
+	return &only
+}
+
+// meansOver is what means are over: time where steps differ in it.
+func (k *Simulation) meansOver() string {
+	if k.Timing != nil {
+		return "time"
+	}
+	return "steps"
+}
+
+// atRate names the rate of the results, where they are those of one rate.
+func (k *Simulation) atRate() string {
+	if len(k.Results) == 0 || k.Results[0].Rate == 0 || k.sweeps() {
+		return ""
+	}
+	return fmt.Sprintf(", at %v requests/s", k.Results[0].Rate)
+}
+
+// servedSection says what the requests got under each policy and rate. There is none where steps have no time.
+func servedSection(k *Simulation) (layout.Section, bool) {
+	s := layout.Section{
+		Title: "Throughput and latency",
+		Columns: []layout.Column{
+			layout.Words("policy"), layout.Numbers("arriving/s"), layout.Numbers("finished/s"), layout.Numbers("tokens/s"), layout.Numbers("waiting"),
+			layout.Numbers("latency"), layout.Numbers("p90"), layout.Numbers("batch"), layout.Numbers("preempted"),
+		},
+	}
+	for _, r := range k.Results {
+		v := r.Served
+		if v == nil {
+			continue
+		}
+		arriving := "–"
+		if r.Rate > 0 {
+			arriving = strconv.FormatFloat(r.Rate, 'g', -1, 64)
+		}
+		s.Rows = append(s.Rows, layout.Row(r.Policy, arriving, figures3(v.Requests), figures3(v.Tokens), seconds(v.Waiting),
+			seconds(v.Latency.Mean), seconds(v.Latency.P90), strconv.FormatFloat(r.Batch, 'f', 2, 64), units.FormatCount(r.Preemptions)))
+	}
+	s.After = layout.Row("latency: from arrival to the last token, divided by the generated tokens, mean and 90th percentile;",
+		"waiting: mean time before a request is first admitted", timingLine(k))
+	return s, len(s.Rows) > 0
+}
+
+// timingLine says where the time of steps comes from.
+func timingLine(k *Simulation) string {
+	t := k.Timing
+	if t == nil {
+		return "time of steps: constant, whatever they compute (--step-time)"
+	}
+	line := "time of steps: "
+	if t.Name != "" {
+		line += t.Name + ", "
+	}
+	line += t.Source
+	if t.Error > 0 {
+		line += fmt.Sprintf("; fitted steps are %s off in the mean", units.FormatPercent(t.Error))
+	}
+	if k.Ranks > 1 {
+		line += "; what GPUs say to each other is not in it"
+	}
+	return line
+}
+
+// figures3 is a number with three figures.
+func figures3(v float64) string {
+	if math.IsNaN(v) {
+		return "–"
+	}
+	if v >= 1000 {
+		return units.FormatCount(int64(math.Round(v)))
+	}
+	return strconv.FormatFloat(v, 'f', max(0, 2-int(math.Floor(math.Log10(max(v, 0.01))))), 64)
+}
+
+// seconds is a time in s or ms, with three figures.
+func seconds(v float64) string {
+	switch {
+	case math.IsNaN(v):
+		return "–"
+	case v >= 1:
+		return figures3(v) + " s"
+	}
+	return figures3(1000*v) + " ms"
+}
+
+// policyColors tell policies apart, also for readers who see fewer colours; the dashes do, too.
+var policyColors = []color.NRGBA{figure.RequestedColor, figure.ExternalColor, figure.InternalColor, figure.PendingColor, cachedColor, figure.FaintInkColor}
+
+// styleOf is the line of the i-th policy.
+func styleOf(i int) draw.LineStyle {
+	sty := draw.LineStyle{Color: policyColors[i%len(policyColors)], Width: 2}
+	if n := i % 4; n > 0 {
+		sty.Dashes = [][]vg.Length{{8, 3}, {3, 3}, {10, 3, 3, 3}}[n-1]
+	}
+	return sty
+}
+
+// latencyFigure is figure 12 of the vLLM paper: the mean latency over the rate, a line for each policy.
+func latencyFigure(k *Simulation) figure.Figure {
+	f := figure.Figure{Name: "latency", Title: titleOf(k), Subtitle: lineOf(k) + " · mean latency, from arrival to the last token by generated token"}
+	lines := map[string][]*kvcache.Result{}
+	var policies []string
+	greatest, highest := 0.0, 0.0
+	for _, r := range k.Results {
+		if r.Served == nil || math.IsNaN(r.Served.Latency.Mean) {
+			continue
+		}
+		if lines[r.Policy] == nil {
+			policies = append(policies, r.Policy)
+			f.Legend = append(f.Legend, figure.Stroke(styleOf(len(policies)-1), r.Policy))
+		}
+		lines[r.Policy] = append(lines[r.Policy], r)
+		greatest, highest = max(greatest, r.Rate), max(highest, r.Served.Latency.Mean)
+	}
+	if len(policies) == 0 {
+		f.Body = figure.Message("nothing to draw: no request finished")
+		return f
+	}
+	// Beyond what a policy sustains the latency is that of the queue, which grows as long as requests arrive: as
+	// in the paper the axis ends at 1 s a token.
+	top := min(highest*1.05, 1)
+	f.Body = func(c draw.Canvas) {
+		p := figure.NewAxes()
+		p.X.Min, p.X.Max = 0, greatest*1.02
+		p.X.Tick.Marker = figure.NiceTicks(0, p.X.Max, 8, 1, figure.Fixed)
+		p.X.Label.Text = "requests a second"
+		p.Y.Min, p.Y.Max = 0, top
+		p.Y.Tick.Marker = figure.NiceTicks(0, top, 8, 1, figure.Fixed)
+		p.Y.Label.Text = "latency (s a token)"
+		p.Add(figure.Grid{})
+		for i, policy := range policies {
+			p.Add(latencyLine{lines[policy], styleOf(i)})
+		}
+		figure.DrawTimePlot(c, p)
+	}
+	return f
+}
+
+// latencyLine draws the latency of one policy.
+type latencyLine struct {
+	results []*kvcache.Result
+	style   draw.LineStyle
+}
+
+func (l latencyLine) Plot(c draw.Canvas, p *plot.Plot) {
+	x, y := p.Transforms(&c)
+	var points []vg.Point
+	sorted := slices.SortedFunc(slices.Values(l.results), func(a, b *kvcache.Result) int { return cmp.Compare(a.Rate, b.Rate) })
+	for _, r := range sorted {
+		points = append(points, vg.Point{X: x(r.Rate), Y: y(r.Served.Latency.Mean)})
+	}
+	for _, line := range c.ClipLinesXY(points) {
+		c.StrokeLines(l.style, line)
+	}
+	for _, at := range points {
+		if c.Contains(at) {
+			c.DrawGlyph(draw.GlyphStyle{Color: l.style.Color, Radius: 3, Shape: draw.CircleGlyph{}}, at)
+		}
+	}
+}
