@@ -469,12 +469,13 @@
 //
 //	(1) none chosen: the device's memory
 //	(2) yes if the chosen growth is needed, else no
-//	(3) none chosen: a page if the chosen growth is needed or the chosen trim is not never, else (7)
-//	(4) none chosen: (7)
+//	(3) none chosen: a page if the chosen growth is needed or the chosen trim is not never, else 32 MiB; see (7)
+//	(4) none chosen: 32 MiB; see (7)
 //	(5) not used: pages and addresses are those of the graph memory
 //	(6) or the device's memory, if that is less
-//	(7) 32 MiB, halved while it is more than a page and more than a 2,048th of what can be mapped at that
-//	    moment: the device's free memory, or what the limit of all arenas leaves, if that is less
+//	(7) doubled while a map would have 4,096 handles or more; then halved while it is more than a page and
+//	    more than a 2,048th of what can be mapped at that moment: the device's free memory, or what the limit
+//	    of all arenas leaves, if that is less
 //
 // "unmaps: no" is a memory that refuses each memory.TryUnmap of unmapElsewhere; those of Trim and
 // UnmapFree it can grant. The memory maps in CUDA handles (cuMemCreate) of at most "handle" bytes,

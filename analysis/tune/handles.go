@@ -2,24 +2,32 @@ package tune
 
 import "slices"
 
-// handles are the handles that are mapped in a heap, since only whole handles can be unmapped. A heap
-// whose handles are one page each does not need this; its size is 0.
+// handles are the handles that are mapped in a heap, since only whole handles can be unmapped. Those of
+// a page each are not kept.
 type handles struct {
+	page  uint64 // bytes
 	size  uint64 // bytes of a full handle, a multiple of the page
-	fine  bool   // smaller ones are mapped where there is little room
-	spans []span // by address
+	fine  bool   // smaller ones are mapped where there is little room, larger ones by large maps
+	large []span // handles larger than a page, by address
 }
 
-// inRoom is how many of the handles that are mapped next there is room for, at least; the hook has the same.
-const inRoom = 2048
+// inRoom is how many of the handles that are mapped next there is room for, at least; inMap, how many handles a
+// map has, at most. The hook has the same.
+const (
+	inRoom = 2048
+	inMap  = 4096
+)
 
-// next returns the bytes of the handles that are mapped next, where room bytes can be mapped.
-func (h *handles) next(page, room uint64, shortage bool) uint64 {
+// next returns the bytes of the handles of a map of so many bytes, where room bytes can be mapped.
+func (h *handles) next(bytes, room uint64, shortage bool) uint64 {
 	size := h.size
 	if shortage {
-		size = page
+		size = h.page
 	}
-	for h.fine && size > page && size > room/inRoom {
+	for h.fine && !shortage && size <= bytes/inMap {
+		size *= 2
+	}
+	for h.fine && size > h.page && size > room/inRoom {
 		size /= 2
 	}
 	return size
@@ -28,9 +36,9 @@ func (h *handles) next(page, room uint64, shortage bool) uint64 {
 // span is the bytes [from, to).
 type span struct{ from, to uint64 }
 
-// find returns the index of the first span that ends behind addr.
+// find returns the index of the first large handle that ends behind addr.
 func (h *handles) find(addr uint64) int {
-	at, _ := slices.BinarySearchFunc(h.spans, addr, func(s span, addr uint64) int {
+	at, _ := slices.BinarySearchFunc(h.large, addr, func(s span, addr uint64) int {
 		if s.to <= addr {
 			return -1
 		}
@@ -41,35 +49,52 @@ func (h *handles) find(addr uint64) int {
 
 // add adds a range that was mapped, cut into handles of size bytes from its start.
 func (h *handles) add(addr, bytes, size uint64) {
-	if h.size == 0 {
+	if size <= h.page {
 		return
 	}
 	var pieces []span
 	for from, end := addr, addr+bytes; from < end; from += size {
-		pieces = append(pieces, span{from, min(end, from+size)})
+		if to := min(end, from+size); to-from > h.page {
+			pieces = append(pieces, span{from, to})
+		}
 	}
-	h.spans = slices.Insert(h.spans, h.find(addr), pieces...)
+	h.large = slices.Insert(h.large, h.find(addr), pieces...)
 }
 
 // remove removes a range of whole handles that was unmapped.
 func (h *handles) remove(addr, bytes uint64) {
-	if h.size > 0 {
-		h.spans = slices.Delete(h.spans, h.find(addr), h.find(addr+bytes))
+	if len(h.large) > 0 {
+		h.large = slices.Delete(h.large, h.find(addr), h.find(addr+bytes))
 	}
+}
+
+// within returns the whole handles within a mapped range, which are adjacent.
+func (h *handles) within(addr, bytes uint64) (from, to uint64) {
+	from, to = addr, addr+bytes
+	if at := h.find(from); at < len(h.large) && h.large[at].from < from {
+		from = h.large[at].to
+	}
+	if at := h.find(to); at < len(h.large) && h.large[at].from < to {
+		to = h.large[at].from
+	}
+	return from, max(from, to)
 }
 
 // last returns the last whole handles within a mapped range: as few as have wanted bytes, or all.
 func (h *handles) last(addr, bytes, wanted uint64) (from, size uint64) {
-	first, end := h.find(addr), h.find(addr)
-	if first < len(h.spans) && h.spans[first].from < addr {
-		first++
+	first, end := h.within(addr, bytes)
+	from = end
+	for from > first && end-from < wanted {
+		if at := h.find(from - 1); at < len(h.large) && h.large[at].from < from {
+			from = h.large[at].from
+			continue
+		}
+		behind := first // the page handles before from begin here
+		if at := h.find(from - 1); at > 0 {
+			behind = max(first, h.large[at-1].to)
+		}
+		pages := (wanted - (end - from) + h.page - 1) / h.page * h.page
+		from -= min(pages, from-behind)
 	}
-	for end = first; end < len(h.spans) && h.spans[end].to <= addr+bytes; end++ {
-	}
-	for end > first && size < wanted {
-		end--
-		from = h.spans[end].from
-		size += h.spans[end].to - from
-	}
-	return from, size
+	return from, end - from
 }

@@ -28,9 +28,8 @@ func newHeap(p *replay, s *shape, small bool) *heap {
 		OtherStream: !s.main, Pool: s.pool, Tag: s.tag, Small: small, Total: bfc.NoLimit, Granularity: s.granularity,
 	})
 	h := &heap{replay: p, shape: s, trimmed: got.Trim.When != bfc.TrimNever, unmaps: got.Unmaps}
-	if got.Handle > s.granularity {
-		h.handles.size, h.handles.fine = got.Handle, got.Fine
-	}
+	size := (got.Handle + s.granularity - 1) / s.granularity * s.granularity
+	h.handles = handles{page: s.granularity, size: size, fine: got.Fine}
 	h.Device = bfc.NewDevice(bfc.DeviceOptions{VMM: true, Granularity: s.granularity, Reservation: s.reservation})
 	var err error
 	if h.bfc, err = bfc.New(got.Heap(), h); err != nil {
@@ -64,7 +63,7 @@ func (h *heap) calls() *calls {
 
 // mapped counts a range that was mapped, which is free of the device no longer.
 func (h *heap) mapped(addr, bytes uint64) {
-	h.handles.add(addr, bytes, h.handles.next(h.shape.granularity, h.Free(), h.bfc.InShortage()))
+	h.handles.add(addr, bytes, h.handles.next(bytes, h.Free(), h.bfc.InShortage()))
 	h.calls().mapHandles += h.replay.costs.handles(bytes)
 	h.count(int64(bytes))
 }
@@ -103,13 +102,15 @@ func (h *heap) Unmap(addr, bytes uint64) {
 	h.uncount(bytes)
 }
 
-// TryUnmap unmaps pages; for a request only where the policy of the arena says so.
+// TryUnmap unmaps whole handles; for a request only where the policy of the arena says so.
 func (h *heap) TryUnmap(addr, bytes uint64) bool {
 	p := h.replay
 	taking := p.inRequest && !p.reclaiming
-	if taking && !h.unmaps || !h.Device.TryUnmap(addr, bytes) {
+	from, to := h.handles.within(addr, bytes)
+	if taking && !h.unmaps || from != addr || to != addr+bytes || !h.Device.TryUnmap(addr, bytes) {
 		return false
 	}
+	h.handles.remove(addr, bytes)
 	p.took = p.took || p.inRequest
 	h.uncount(bytes)
 	return true

@@ -93,9 +93,6 @@ func (p *replay) mostOf(device int32) uint64 {
 // unmapFree unmaps free whole handles, last first, until it is at least wanted bytes, and returns how
 // many bytes.
 func (h *heap) unmapFree(wanted uint64) (unmapped uint64) {
-	if h.handles.size == 0 {
-		return h.bfc.UnmapFree(wanted)
-	}
 	for _, r := range slices.Backward(h.bfc.Idle(nil)) {
 		if unmapped >= wanted {
 			break

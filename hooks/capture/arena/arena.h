@@ -146,8 +146,8 @@ void arena_mapping(struct arena *arena, enum memprof_kind kind, uint64_t addr, u
 // Maps unmapped free pages before a request needs them. False: the device or the limit has no room.
 bool arena_map_ahead(struct arena *arena, uint64_t addr, uint64_t bytes);
 
-// Sets the size of the handles that are mapped next, where `room` bytes of the device can be mapped.
-void arena_set_handle(struct arena *arena, uint64_t room);
+// Sets the size of the handles of the next map, of `bytes`, where `room` bytes of the device can be mapped.
+void arena_set_handle(struct arena *arena, uint64_t room, uint64_t bytes);
 
 // Whether `bytes` more can be mapped, in handles whose size this sets. Asked before the driver is, since
 // creating handles until it refuses would be slow.

@@ -404,7 +404,7 @@ static void leave_out_free(struct arena *arena) {
 }
 
 static bool map_arena(struct arena *arena) {
-  arena_set_handle(arena, UINT64_MAX);
+  arena_set_handle(arena, UINT64_MAX, 0);
   for (size_t i = 0; i < arena->range_count; i++) {
     if (!vmm_map(&arena->vmm, arena->ranges[i].addr, arena->ranges[i].bytes)) return false;
   }

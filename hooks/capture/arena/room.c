@@ -17,15 +17,20 @@ static uint64_t room(const struct gpu *gpu) {
 // are: filling a card of 140 GiB takes some 13,000 handles, where all of 32 MiB would be 4,500.
 enum { HANDLES_IN_ROOM = 2048 };
 
-void arena_set_handle(struct arena *arena, uint64_t room) {
+// The other way round, mapping 70 GiB in pages takes 36,000 handles: 3 s of driver calls, and much more where
+// other processes share the card. So one map has fewer handles than this, unless the device is short of memory.
+enum { HANDLES_IN_MAP = 4096 };
+
+void arena_set_handle(struct arena *arena, uint64_t room, uint64_t bytes) {
   const uint64_t page = arena->gpu->vmm.granularity;
-  uint64_t bytes = arena->gpu->shortage ? page : arena->handle;
-  while (arena->fine && bytes > page && bytes > room / HANDLES_IN_ROOM) bytes /= 2;
-  arena->vmm.handle_bytes = bytes;
+  uint64_t handle = arena->gpu->shortage ? page : arena->handle;
+  while (arena->fine && !arena->gpu->shortage && handle <= bytes / HANDLES_IN_MAP) handle *= 2;
+  while (arena->fine && handle > page && handle > room / HANDLES_IN_ROOM) handle /= 2;
+  arena->vmm.handle_bytes = handle;
 }
 
 bool arena_prepare(struct arena *arena, uint64_t bytes) {
   const uint64_t left = room(arena->gpu);
-  arena_set_handle(arena, left);
+  arena_set_handle(arena, left, bytes);
   return bytes <= left;
 }

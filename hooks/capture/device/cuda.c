@@ -57,4 +57,5 @@ const struct vendor vendor_cuda = {
     .needed = needed,
     .optional = optional,
     .attributes = {.vmm = 102, .posix_fd = 103, .rdma_with_vmm = 110},  // CU_DEVICE_ATTRIBUTE_*
+    .unmaps_ranges = true,
 };

@@ -38,6 +38,7 @@ static bool fill(const struct vendor *vendor, void *library) {
   const char *missing = vendor->adapt != NULL ? vendor->adapt(&table, library) : NULL;
   if (missing != NULL) problem("the %s driver has no %s", vendor->name, missing);
   table.attributes = vendor->attributes;
+  table.unmaps_ranges = vendor->unmaps_ranges;
   return missing == NULL;
 }
 

@@ -107,6 +107,7 @@ struct driver {
   driver_result (*pool_attribute)(void *pool, int attribute, void *value);
 
   struct driver_attributes attributes;
+  bool unmaps_ranges;  // one call of unmap may cover several adjacent mappings
 };
 
 // The table, after the driver was initialised. NULL, with a line of the problems file: no driver, or

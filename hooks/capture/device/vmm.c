@@ -152,14 +152,33 @@ static void report_lost(const struct vmm *vmm, uint64_t bytes) {
   if (bytes > 0) problem("GPU %d: the driver did not take back %.2f GiB, which are lost to the job", vmm->device->device, (double)bytes / (1 << 30));
 }
 
+// Whether one call has unmapped all mappings, which are adjacent. Unmapping one by one takes a call, and a lock
+// of the driver that all processes of the card share, for each.
+static bool unmapped_at_once(const struct vmm_mapping *mappings, size_t count) {
+  if (count < 2 || !driver_get()->unmaps_ranges) return false;
+  const struct vmm_mapping *last = &mappings[count - 1];
+  return driver_get()->unmap(mappings[0].addr, last->addr + last->bytes - mappings[0].addr) == DRIVER_OK;
+}
+
+// How many of the mappings, from the first on, are adjacent.
+static size_t adjacent(const struct vmm_mapping *mappings, size_t count) {
+  size_t n = count > 0;
+  while (n < count && mappings[n - 1].addr + mappings[n - 1].bytes == mappings[n].addr) n++;
+  return n;
+}
+
 // Unmaps mappings and releases their handles.
 static void drop(struct vmm *vmm, const struct vmm_mapping *mappings, size_t count) {
   const struct driver *driver = driver_get();
   uint64_t lost = 0;
-  for (size_t i = 0; i < count; i++) {
-    const bool unmapped = driver->unmap(mappings[i].addr, mappings[i].bytes) == DRIVER_OK;
-    if (driver->release(mappings[i].handle) != DRIVER_OK || !unmapped) lost += mappings[i].bytes;
-    if (!unmapped) note_stuck(vmm, &mappings[i]);
+  for (size_t from = 0, n; from < count; from += n) {
+    n = adjacent(mappings + from, count - from);
+    const bool all = unmapped_at_once(mappings + from, n);
+    for (size_t i = from; i < from + n; i++) {
+      const bool unmapped = all || driver->unmap(mappings[i].addr, mappings[i].bytes) == DRIVER_OK;
+      if (driver->release(mappings[i].handle) != DRIVER_OK || !unmapped) lost += mappings[i].bytes;
+      if (!unmapped) note_stuck(vmm, &mappings[i]);
+    }
   }
   report_lost(vmm, lost);
 }

@@ -323,6 +323,48 @@ static void test_further_reservations(void) {
 
 #define SMALL_CARD "MEMPROF_SIM_MEMORY", "8g"
 
+// Has the calls of the driver logged; before the first.
+static void log_calls(void) {
+  char path[600];
+  snprintf(path, sizeof path, "%s/calls", getenv("MEMPROF_SPOOL"));
+  setenv("MEMPROF_SIM_LOG", path, 1);
+}
+
+static uint64_t calls_of(const char *name) {
+  char line[512], wanted[64];
+  uint64_t count = 0;
+  FILE *log = fopen(getenv("MEMPROF_SIM_LOG"), "r");
+  CHECK(log != NULL);
+  snprintf(wanted, sizeof wanted, " %s ", name);
+  while (fgets(line, sizeof line, log) != NULL) count += strstr(line, wanted) != NULL;
+  fclose(log);
+  return count;
+}
+
+// A large map has few handles, and adjacent ones are unmapped in one call.
+static void test_few_calls(void) {
+  log_calls();
+  gpu_start();
+  void *a = allocate(16 * GiB), *b = allocate(6 * MiB), *c = allocate(2 * MiB);
+  CHECK_EQUAL(calls_of("cuMemCreate"), 2048 + 3 + 1);
+  CHECK_EQUAL(calls_of("cuMemSetAccess"), 3);
+  release(a), release(c);
+  CHECK_EQUAL(memprof_empty_cache(0), 16 * GiB + 2 * MiB);
+  CHECK_EQUAL(calls_of("cuMemUnmap"), 2);
+  CHECK_EQUAL(calls_of("cuMemRelease"), 2048 + 1);
+  release(b);
+}
+
+// Where the driver refuses to unmap several, they are unmapped one by one.
+static void test_unmaps_refused_at_once(void) {
+  gpu_start();
+  void *a = allocate(6 * MiB);
+  release(a);
+  CHECK_EQUAL(memprof_empty_cache(0), 6 * MiB);
+  CHECK_EQUAL(gpu_free(), 64 * GiB);
+  release(allocate(6 * MiB));
+}
+
 int main(int argc, char **argv) {
   static const struct test tests[] = {
       {"doubling", test_doubling, {SMALL_CARD}},
@@ -340,6 +382,8 @@ int main(int argc, char **argv) {
       {"limit of the device", test_limit_of_the_device, {SMALL_CARD}},
       {"blocks by pointer", test_blocks_by_pointer, {SMALL_CARD}},
       {"further reservations", test_further_reservations, {SMALL_CARD}},
+      {"few calls", test_few_calls, {"MEMPROF_SIM_MEMORY", "64g", "MEMPROF_OPTIONS", "growth=needed"}},
+      {"unmaps refused at once", test_unmaps_refused_at_once, {"MEMPROF_SIM_MEMORY", "64g", "MEMPROF_OPTIONS", "growth=needed", "MEMPROF_SIM_FAIL", "cuMemUnmap:1"}},
   };
   return run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
 }
