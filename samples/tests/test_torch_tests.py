@@ -1,79 +1,89 @@
 """Tests of the comparison of PyTorch's tests with and without memprof; no GPU and no torch is needed."""
 
+import importlib.util
 import os
 import sys
 import tempfile
+import time
 import unittest
+from unittest import mock
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from checks import torch_tests
 from checks.suite import Failed
-from checks.torch_tests import Difference, File, Outcome
+from checks.torch_tests import Difference, File, Outcome, Run
 
 PASS, FAIL, SKIP = Outcome("pass", ""), Outcome("fail", "wrong"), Outcome("skip", "")
 
 
 class Outcomes(unittest.TestCase):
-    def read(self, body):
-        with tempfile.NamedTemporaryFile("w", suffix=".xml") as f:
-            f.write(f"<testsuites><testsuite>{body}</testsuite></testsuites>")
+    def read(self, *lines):
+        with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as f:
+            f.write("".join(lines))
             f.flush()
             return torch_tests.outcomes(f.name)
 
     def test_kinds(self):
-        found = self.read(
-            '<testcase classname="test_cuda.TestCuda" name="a"/>'
-            '<testcase classname="test_cuda.TestCuda" name="b"><failure message="one&#10; two"/></testcase>'
-            '<testcase classname="test_cuda.TestCuda" name="c"><skipped/></testcase>'
-            '<testcase classname="test_cuda.TestCuda" name="d"><error message="teardown"/></testcase>'
-        )
-        self.assertEqual(found, {"TestCuda::a": PASS, "TestCuda::b": Outcome("fail", "one two"), "TestCuda::c": SKIP, "TestCuda::d": Outcome("fail", "teardown")})
+        found = self.read('["T::a", "pass", ""]\n', '["T::b", "fail", "one two"]\n', '["T::c", "skip", ""]\n', '["T::d", "pa')
+        self.assertEqual(found, {"T::a": PASS, "T::b": Outcome("fail", "one two"), "T::c": SKIP})
 
-    def test_a_failure_is_not_hidden_by_a_second_case_of_the_test(self):
-        for order in ("<testcase classname='T' name='a'/>{}", "{}<testcase classname='T' name='a'/>"):
-            self.assertEqual(self.read(order.format("<testcase classname='T' name='a'><error message='wrong'/></testcase>")), {"T::a": FAIL})
+    def test_a_failure_is_not_hidden_by_a_second_line_of_the_test(self):
+        lines = '["T::a", "pass", ""]\n', '["T::a", "fail", "wrong"]\n'
+        for order in (lines, lines[::-1]):
+            self.assertEqual(self.read(*order), {"T::a": FAIL})
 
     def test_a_run_that_wrote_nothing(self):
-        self.assertEqual(torch_tests.outcomes("/nonexistent.xml"), {})
+        self.assertEqual(torch_tests.outcomes("/nonexistent.jsonl"), {})
 
 
 class Suspects(unittest.TestCase):
     def test_only_what_passes_in_every_native_run(self):
-        native = [{"a": PASS, "b": PASS, "c": FAIL, "d": SKIP}, {"a": PASS, "b": FAIL, "c": FAIL, "d": SKIP}]
-        self.assertEqual(torch_tests.suspects(native, [{"a": FAIL, "b": FAIL, "c": FAIL, "d": FAIL}]), {"a": "wrong"})
+        native = [Run({"a": PASS, "b": PASS, "c": FAIL, "d": SKIP}), Run({"a": PASS, "b": FAIL, "c": FAIL, "d": SKIP})]
+        self.assertEqual(torch_tests.suspects(native, [Run({"a": FAIL, "b": FAIL, "c": FAIL, "d": FAIL})]), {"a": "wrong"})
 
     def test_one_failure_in_three_runs(self):
-        self.assertEqual(torch_tests.suspects([{"a": PASS}], [{"a": PASS}, {"a": FAIL}, {"a": PASS}]), {"a": "wrong"})
+        self.assertEqual(torch_tests.suspects([Run({"a": PASS})], [Run({"a": PASS}), Run({"a": FAIL}), Run({"a": PASS})]), {"a": "wrong"})
 
     def test_a_test_that_is_missing_or_skipped(self):
-        found = torch_tests.suspects([{"a": PASS, "b": PASS}], [{"b": SKIP}])
+        found = torch_tests.suspects([Run({"a": PASS, "b": PASS})], [Run({"b": SKIP})])
         self.assertEqual(found, {"a": "it was not run: the process ended before it", "b": "it was skipped"})
+
+    def test_a_run_that_was_cut_off(self):
+        native = [Run({"a": PASS, "b": PASS})]
+        self.assertEqual(torch_tests.suspects(native, [Run({"b": FAIL}, cut=True)]), {"b": "wrong"})
+        self.assertEqual(torch_tests.suspects([Run({"a": PASS}, cut=True), *native], [Run({"a": PASS, "b": FAIL})]), {})
 
 
 class Pretend:
     """A runner with given answers; each is used once, in order, by mode."""
 
-    workers = 8
-
     def __init__(self, **answers):
         self.answers = {mode.replace("_", "-"): list(runs) for mode, runs in answers.items()}
 
-    def run(self, mode, arguments, workers):
-        return self.answers[mode].pop(0) if self.answers[mode] else None
+    def left(self):
+        return 100
+
+    def run(self, mode):
+        return Run(self.answers[mode].pop(0)) if self.answers[mode] else None
+
+    def beside(self, mode, files, seconds):
+        return {file.name: self.run(mode) for file in files}
 
     def again(self, mode, file, tests):
-        return [run for run in (self.run(mode, [], 0), self.run(mode, [], 0)) if run is not None]
+        return [run for run in (self.run(mode), self.run(mode)) if run is not None]
+
+
+def file(name, runs=1, beside=False):
+    return File(name, runs, torch_tests.ALL, 1, beside, 8, ())
 
 
 class Compare(unittest.TestCase):
-    FILE = File("test_cuda.py", 1, torch_tests.ALL, 1, ())
-
     def compare(self, **answers):
-        return torch_tests.compare(Pretend(**answers), [self.FILE], ["classic"], say=lambda line: None)
+        return torch_tests.compare(Pretend(**answers), [file("test_cuda.py")], ["classic"], say=lambda line: None)
 
     def test_no_difference(self):
-        self.assertEqual(self.compare(without=[{"a": PASS}], classic=[{"a": PASS}]), ({"test_cuda.py": {"without": [1], "classic": [1]}}, []))
+        self.assertEqual(self.compare(without=[{"a": PASS}], classic=[{"a": PASS}]), ({"test_cuda.py": {"without": [{"a": PASS}], "classic": [{"a": PASS}]}}, []))
 
     def test_a_failure_that_does_not_come_back_alone(self):
         _, differences = self.compare(without=[{"a": PASS}] * 3, classic=[{"a": FAIL}, {"a": PASS}, {"a": PASS}])
@@ -89,7 +99,65 @@ class Compare(unittest.TestCase):
 
     def test_no_time_to_look_again(self):
         _, differences = self.compare(without=[{"a": PASS}], classic=[{"a": FAIL}])
-        self.assertEqual(differences, [Difference("a", "classic", "wrong")])
+        self.assertEqual(differences, [Difference("a", "classic", "not run again: wrong")])
+
+
+class Plan(unittest.TestCase):
+    def names(self, *args):
+        return [(number, mode, [f.name for f in files]) for number, mode, files in torch_tests.steps(*args)]
+
+    def test_a_first_run_of_everything_before_a_second_one(self):
+        files = [file("a", 2), file("b", beside=True), file("c", beside=True)]
+        self.assertEqual(
+            self.names(files, ["classic"], None, {"c": []}),
+            [(0, "without", ["b"]), (0, "classic", ["b", "c"]), (0, "without", ["a"]), (0, "classic", ["a"]), (1, "without", ["a"]), (1, "classic", ["a"])],
+        )
+
+    def test_runs_that_were_asked_for(self):
+        self.assertEqual(self.names([file("a", 3)], ["native"], 1, {"a": []}), [(0, "native", ["a"])])
+
+
+class Running(unittest.TestCase):
+    """A run of pytest itself, in a folder with one file of tests."""
+
+    TESTS = "import os, subprocess, time\ndef test_a(): pass\ndef test_b(): assert 1 == 2\ndef test_c():\n    open('child', 'w').write(str(subprocess.Popen(['sleep', '600'], process_group=0).pid))\n    time.sleep(600)\n"
+
+    @unittest.skipIf(importlib.util.find_spec("pytest") is None, "there is no pytest")
+    def test_a_run_that_is_cut_off(self):
+        with tempfile.TemporaryDirectory() as folder:
+            os.mkdir(os.path.join(folder, "test"))
+            with open(os.path.join(folder, "test", "test_x.py"), "w") as f:
+                f.write(self.TESTS)
+            runner = torch_tests.Runner(folder, "memprof", os.path.join(folder, "work"))
+            runner.timeouts = ()
+            with mock.patch.object(torch_tests, "LEAST", 0):
+                run = runner.run("without", ["test_x.py"], 0, seconds=4)
+            self.assertTrue(run.cut)
+            self.assertEqual({test.split("::")[-1]: o.kind for test, o in run.items()}, {"test_a": "pass", "test_b": "fail"})
+            with open(os.path.join(folder, "test", "child")) as f:
+                child = int(f.read())
+            for _ in range(100):  # a killed process takes a moment to end
+                if not running(child):
+                    break
+                time.sleep(0.05)
+            self.assertFalse(running(child))
+
+
+def running(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as f:
+            return f.read().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+class Native(unittest.TestCase):
+    def test_kept_runs(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "native.json")
+            self.assertEqual(torch_tests.read_native(path), {})
+            torch_tests.write_native(path, {"a": {"without": [Run({"t": FAIL}), Run({"u": PASS}, cut=True)]}, "b": {"classic": [Run()]}})
+            self.assertEqual(torch_tests.read_native(path), {"a": [{"t": FAIL}]})
 
 
 class Table(unittest.TestCase):
@@ -110,9 +178,9 @@ class Table(unittest.TestCase):
         self.assertEqual(torch_tests.unexplained(differences, allowed), differences[2:])
 
     def test_the_printed_table(self):
-        counts = {"test_cuda.py": {"without": [3, 3], "classic": [3, 2]}}
+        counts = {"test_cuda.py": {"without": [Run({"a": PASS}, 3), Run({"a": PASS}, 4)], "classic": [Run({"a": PASS}, 5, True), Run({"a": FAIL}, 6)]}}
         text = torch_tests.table(counts, [Difference("T::a", "classic", "how")], {"T::a": (("all",), "why")})
-        self.assertIn("| test_cuda.py | 3, 3 | 3, 2 |", text)
+        self.assertIn("| test_cuda.py | 1 in 3 s; 1 in 4 s | 1 in 5 s, cut off; 0 in 6 s |", text)
         self.assertIn("| T::a | classic | yes | how |", text)
         self.assertTrue(torch_tests.table(counts, [], {}).endswith("no test differs"))
 
