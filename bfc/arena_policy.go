@@ -20,11 +20,13 @@ type ArenaPolicy struct {
 }
 
 const (
-	// usualHandle is large enough to be mapped quickly, and small enough to be unmapped in part.
+	// usualHandle is the size of a handle where nothing else is chosen: large enough to be mapped quickly, and small enough to be unmapped in part.
 	usualHandle = 32 << 20
-	// taggedHandle is for what is paused as a whole, which goes quicker in large handles.
+	// taggedHandle is the least size of a handle of a tag, whose memory is paused as a whole: that takes less
+	// time in large handles.
 	taggedHandle = 256 << 20
-	// otherReservation is of all but the arenas that grow like the main one.
+	// otherReservation is the size of a reservation of addresses, but for arenas of the default stream
+	// outside of pools and tags.
 	otherReservation = 16 << 30
 )
 

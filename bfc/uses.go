@@ -133,8 +133,8 @@ func (a *Allocator) Idle(out []Range) []Range {
 type Range struct{ Addr, Bytes uint64 }
 
 // eachFree visits the whole pages of free chunks, addresses ascending, in ranges that are all mapped
-// or all unmapped; a range may be empty. It takes a step for each unmapped range of a chunk, however
-// large the chunk is.
+// or all unmapped; a range may be empty. The time is proportional to
+// the number of unmapped ranges, not to the size of chunks.
 func (a *Allocator) eachFree(visit func(r *region, part byteRange, mapped bool)) {
 	for i := range a.regions {
 		r := &a.regions[i]

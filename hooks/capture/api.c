@@ -31,7 +31,7 @@ static void *fall_back(size_t size, int device) {
   return ptr;
 }
 
-// Whether the fallback has freed it.
+// Frees `ptr` if the fallback had allocated it. False: it had not, or there is no fallback.
 static bool fall_back_free(void *ptr) {
   const struct api_fallback *fallback = atomic_load_explicit(&fallbacks, memory_order_acquire);
   return fallback != NULL && fallback->free(ptr);
@@ -41,9 +41,9 @@ static int (*_Atomic last_resort)(void);
 
 void memprof_set_last_resort(int (*give_up)(void)) { atomic_store(&last_resort, give_up); }
 
-// Asks the framework to free what it keeps without need. The lock is released meanwhile, since the framework
-// frees through memprof_free. Readers expect an event between two attempts of a request, so one is
-// written. False: there is no such function, or a stream is captured.
+// Calls the framework's function that frees memory which it keeps without need (memprof_set_last_resort). The
+// lock is released meanwhile, since the framework frees by memprof_free. Writes an event, since readers expect
+// one between two attempts of a request. False: there is no such function, or a stream is captured.
 static bool ask_framework(struct arena *arena, uint64_t size) {
   int (*give_up)(void) = atomic_load(&last_resort);
   if (give_up == NULL || capturing()) return false;

@@ -149,7 +149,7 @@ int memprof_resume(const char *const *tags, size_t count, int keep);
 // Results of memprof_pause, memprof_resume, memprof_region_begin and memprof_graph_shape.
 enum {
   MEMPROF_OK = 0,
-  MEMPROF_NOT_ACTIVE = 1,      // the hook does not serve this process, or only watches its allocator
+  MEMPROF_NOT_ACTIVE = 1,      // the hook does not serve this process, or only observes its allocator
   MEMPROF_UNKNOWN_TAG = 2,     // no region with the tag was ever begun
   MEMPROF_WRONG_STATE = 3,     // paused already, not paused, or without memory
   MEMPROF_IN_CAPTURE = 4,      // a graph is being captured
@@ -358,10 +358,11 @@ void memprof_stacks(int wanted);
 // uses it, which repeats recorded calls of other libraries.
 void memprof_call_as(const char *context);
 
-// Watching: another allocator serves the job and reports what it does, as torch's native one does through
-// its trace tracker. It reports the events of a device one at a time, in the order of its decisions,
-// while it holds its lock of the device. The calls below wait for no thread that may wait for that lock,
-// except shortly after a mark.
+// Observing: another allocator serves the job, and code beside it reports its events by memprof_watch_*
+// functions, as the shim does for torch's native allocator from its trace tracker. The events of a device are
+// reported one at a time, in the order of the allocator's decisions, while the caller holds the allocator's
+// lock of the device. The calls wait for no thread that may wait for that lock, but for a short time
+// after a mark.
 //
 // `tick` is the processor's time stamp counter at the event; 0: now. Blocks and segments belong to a
 // stream and a pool.
@@ -379,7 +380,7 @@ struct memprof_watch_sums {
 // the allocator's lock of the device; marks call it without.
 typedef void memprof_watch_read(int device, struct memprof_watch_sums *sums);
 
-// Begins to watch a device of the allocator with that name, before its first event; later calls return the
+// Begins to observe a device of the allocator with that name, before its first event; later calls return the
 // same pointer. NULL: the process is not recorded.
 struct memprof_watch *memprof_watch_device(int device, const char *allocator, memprof_watch_read *read);
 
@@ -390,7 +391,7 @@ void memprof_watch_free(struct memprof_watch *watch, uint64_t tick, uint64_t add
 // The block can be reused. If no other stream has used it, this is the next event after its free.
 void memprof_watch_free_done(struct memprof_watch *watch, uint64_t tick, uint64_t addr, uint64_t size, void *stream, uint64_t pool0, uint64_t pool1);
 
-// The memory at `addr` was allocated before the watch began, so the trace has it as another library's. From
+// The memory at `addr` was allocated before its device was observed, so the trace has it as another library's. From
 // here on it is the allocator's; its map follows.
 void memprof_watch_adopt(struct memprof_watch *watch, uint64_t addr);
 

@@ -60,7 +60,8 @@ struct gpu *gpu_existing(int device) {
   return atomic_load_explicit(&gpus[device], memory_order_acquire);
 }
 
-// What overhead measurements leave out: the bytes that arenas have mapped, under their lock.
+// Sets *mapped to the bytes that the device's arenas have mapped, which overhead.c subtracts from the device's
+// use, and *held to their lock, which the caller gives back. False: another thread holds the lock.
 static bool try_mapped(int device, struct lock **held, int64_t *mapped) {
   struct gpu *gpu = gpu_existing(device);
   *held = NULL;
@@ -273,7 +274,7 @@ static void describe(const struct arena *arena, const struct bfc_policy *policy,
   arena_event(arena, MEMPROF_ARENA, base, policy->limit, bytes, spool_string(text));
 }
 
-// Memory for an arena: of one that has ended, or new.
+// A zeroed struct for a new arena: that of one that has ended, or new host memory; NULL: there is none.
 static struct arena *take_place(struct gpu *gpu) {
   struct arena *arena = gpu->ended;
   if (arena == NULL) return calloc(1, sizeof *arena);

@@ -49,7 +49,7 @@ static bool with_stream(const struct arena *arena, const struct byte_ranges *liv
   if (!driver_enter(arena->gpu->vmm.device, &scope)) return false;
   bool ok = driver->stream_create != NULL && driver->stream_create(&stream, NON_BLOCKING) == DRIVER_OK;
   ok = ok && copy(&arena->backup, live, stream);
-  // Also after a failure: what was queued still writes.
+  // Waits after a failure, too: copies that were queued before it still write.
   if (stream != NULL) {
     ok = driver->stream_synchronize(stream) == DRIVER_OK && ok;
     driver->stream_destroy(stream);

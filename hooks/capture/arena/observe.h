@@ -1,4 +1,4 @@
-// observe.h - tells the framework of what happens to an arena's memory without a call of its own.
+// observe.h - reports to the framework changes of an arena's memory that no call of the framework made.
 #ifndef MEMPROF_OBSERVE_H
 #define MEMPROF_OBSERVE_H
 

@@ -11,7 +11,7 @@
 
 enum {
   DISABLE_TIMING = 2,
-  LOOK_AHEAD = 64,  // entries that a poll leaves waiting, at most: a request must not pay for a long queue
+  LOOK_AHEAD = 64,  // the most entries that a poll finds unfinished before it stops, so that a request does not pay for a long queue
 };
 
 static bool in_capture(void *stream) {
@@ -132,9 +132,9 @@ static bool is_busy(const struct busy *busy, void *stream) {
   return false;
 }
 
-// Whether work may still be under way by an answer of the driver about an event. A capture that the hook
-// has not seen forbids to ask. Any other error means that nothing is left to wait for: the stream may have
-// been destroyed with its work done, say.
+// Whether the driver's answer about an event leaves it open that the work is under way: it is not finished, or a
+// capture that the hook does not know of forbids the question. Any other error means that there is nothing to
+// wait for: the stream was destroyed after its work was done, for example.
 static bool may_be_busy(driver_result result) {
   return result == DRIVER_NOT_READY || (result >= DRIVER_CAPTURE_FIRST && result <= DRIVER_CAPTURE_LAST);
 }

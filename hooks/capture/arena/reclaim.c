@@ -121,8 +121,8 @@ static uint64_t release_free(struct gpu *gpu, uint64_t wanted) {
   return given;
 }
 
-// Whether a request exceeds the device, or its arena's limit: a program that tries how much it gets is in no
-// shortage.
+// Whether no amount of free memory can serve a request: it exceeds the device, or its arena's limit. It begins
+// no shortage, since programs make such requests to find out how much they can get.
 static bool hopeless(const struct gpu *gpu, const struct arena *arena, uint64_t requested) {
   const bool limited = arena != NULL && arena->stream == NULL && arena->home == NULL && arena->tag == NULL;
   const uint64_t limit = options_get()->policy.limit;

@@ -9,16 +9,16 @@
 
 #include "arena/arena.h"
 
-// With gpu->lock held: releases free handles of all arenas until they make `wanted` bytes (UINT64_MAX:
-// all), after it has waited for the device. First it writes a `reclaim` event with `arena` (of the
-// failed request, or NULL), the `requested` bytes that lack memory, or 0, and the reason `why`; if there is nothing to release and
-// no pending block, it writes nothing and does nothing. With `requested` bytes, the device is short of
-// memory from now on (shortage.h), also where nothing can be unmapped since a stream is captured. Returns
-// the bytes unmapped. *retry: another attempt of the request may succeed.
+// With gpu->lock held: waits for the device, then releases free handles of all arenas until they make `wanted`
+// bytes (UINT64_MAX: all), and returns the bytes unmapped. First it writes a `reclaim` event with the `arena`
+// of the request that failed (NULL: none did), the `requested` bytes of that request (0: none) and the reason
+// `why`. If there is neither a handle to release nor a pending block, it does nothing and writes nothing. If
+// `requested` is not 0, the device is short of memory from now on (shortage.h), also if nothing can be unmapped
+// because a stream is captured. *retry: another attempt of the request may succeed.
 uint64_t reclaim(struct gpu *gpu, struct arena *arena, uint64_t requested, uint64_t wanted, const char *why, bool *retry);
 
-// With gpu->lock held: how many bytes to unmap so that a request of `bytes` can be mapped: for it, the page that
-// it shares with another block, and what is above the limit.
+// With gpu->lock held: how many bytes to unmap so that a request of `bytes` can be mapped. That is its bytes, a
+// page for the one that it shares with another block, and the mapped bytes above the limit.
 uint64_t reclaim_lack(const struct gpu *gpu, uint64_t bytes);
 
 // With gpu->lock held and the device waited for: releases all free handles of an arena.

@@ -1,7 +1,7 @@
 // shortage.h - a device that is short of memory.
 //
-// It is from the first request that its free memory could not serve, to the end of the process. Then each
-// page counts: the allocators of its arenas give no slack and place by pages (bfc/shortage.c), blocks
+// A device is short of memory from the first request that its free memory could not serve to the end of the
+// process. Then each page counts: the allocators of its arenas give no slack and place by pages (bfc/shortage.c), blocks
 // lose the slack that they have, and new handles are of a page each, so that every page that becomes free
 // can serve elsewhere. A request is refused only if the pages that blocks touch, and those that cannot be
 // unmapped, are more than the device has. The latter are those of pools in use, as a graph may use
@@ -16,11 +16,12 @@
 // Whether shortage_begin would change anything.
 bool shortage_due(const struct gpu *gpu);
 
-// The device is short of memory: tells all its arenas, and frees the slack of blocks. No arena has an attempt
-// under way. Blocks of pools keep their slack: a checkpoint may have their sizes.
+// The device is short of memory: has the allocators of all its arenas count pages, and frees the slack of
+// blocks. Not to be called while an arena serves a request. Blocks of pools keep their slack, since a checkpoint
+// may have their sizes.
 void shortage_begin(struct gpu *gpu);
 
-// Tells a new arena, if the device is short of memory.
+// Has the allocator of a new arena count pages, if the device is short of memory.
 void shortage_join(struct arena *arena);
 
 #endif

@@ -212,7 +212,7 @@ void source_apply_late(struct gpu *gpu) {
   }
 }
 
-// Takes the lock, or gives up after 20 ms. A request holds it for microseconds and a growth for milliseconds,
+// Takes the lock, or gives up after some 20 ms. A request holds it for microseconds and a growth for milliseconds,
 // but a source that waits for this thread would hold it for ever.
 static bool take_shortly(struct lock *lock) {
   for (int i = 0; i < 400; i++) {

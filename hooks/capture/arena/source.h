@@ -46,7 +46,7 @@ bool source_holds(uint64_t addr);
 
 // Without gpu->lock: the job is about to unmap, or has mapped, [addr, addr+bytes). Its thread may hold a lock
 // (Python's, or the source's own) for which a source in another thread waits, and that thread has gpu->lock.
-// So these two wait for gpu->lock for 20 ms at most, and then leave the change to source_apply_late.
+// So these two wait for gpu->lock for some 20 ms, and then leave the change to source_apply_late.
 void source_unmaps(uint64_t addr, uint64_t bytes);
 void source_mapped(uint64_t addr, uint64_t bytes);
 

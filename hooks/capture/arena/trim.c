@@ -91,7 +91,7 @@ static void start_trimmer(void);
 void trim_iteration(void (*mark)(void *self), void *self) {
   struct gpu *gpus[MOST_DEVICES];
   bool wanted = false;
-  gpus_hold();  // a device that was made now would miss the mark that its recording has
+  gpus_hold();  // a device made meanwhile would have this mark in its recording, but not in its arenas
   for (int device = 0; device < MOST_DEVICES; device++) {
     gpus[device] = gpu_existing(device);
     if (gpus[device] != NULL) lock_take(&gpus[device]->lock);

@@ -1,4 +1,4 @@
-// trim.h - unmaps free memory without being asked, by --trim.
+// trim.h - unmaps free memory at the times that --trim names, without a request.
 //
 //   iteration  at the end of an iteration: free pages that the next one will not use, as predicted
 //              from the last ones (bfc_excess), when the work queued so far has finished. Unmapped

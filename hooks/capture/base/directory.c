@@ -34,7 +34,7 @@ void directory_apart(struct directory *mine, const struct directory *directory) 
   mine->apart = own_file_take(&mine->opened, open(mine->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 }
 
-// Whether an error does not mean that the disk is full: the file system lacks the call, a sandbox forbids
+// Whether an error is about the call, and not about a full disk: the file system lacks the call, a sandbox forbids
 // it, or a signal interrupted it.
 static bool is_of_the_call(int error) {
   return error == EOPNOTSUPP || error == EINVAL || error == ENOSYS || error == EPERM || error == EINTR;

@@ -45,7 +45,7 @@ void problem(const char *format, ...) {
   errno = saved;
 }
 
-// A file beyond RLIMIT_FSIZE would be answered with a signal that ends the job.
+// Whether the limit of file sizes (RLIMIT_FSIZE) allows the file. Beyond it the kernel ends the job by a signal.
 static bool has_room(void) {
   struct rlimit size;
   return getrlimit(RLIMIT_FSIZE, &size) != 0 || size.rlim_cur >= FILE_BYTES;

@@ -1,11 +1,12 @@
 // arena_policy.c - which part of a policy an arena gets. See policy.h.
 #include "bfc/policy.h"
 
-// Large enough to be mapped quickly, small enough to be unmapped in part.
+// Bytes of a handle where nothing else is chosen: large enough to be mapped quickly, small enough to be unmapped
+// in part.
 #define USUAL_HANDLE ((uint64_t)32 << 20)
-// What is paused as a whole goes quicker in large handles.
+// Least bytes of a handle of a tag: its memory is paused as a whole, which takes less time in large handles.
 #define TAGGED_HANDLE ((uint64_t)256 << 20)
-// Of all but the arenas that grow like the main one.
+// Bytes of each reservation of addresses, but for arenas of the default stream outside of pools and tags.
 #define OTHER_RESERVATION ((uint64_t)16 << 30)
 
 // Pages can be unmapped one by one only where each has a handle of its own.

@@ -1,6 +1,6 @@
 // plan.c - where the blocks of the coming iterations are placed.
 //
-// A plan is made of one iteration, whose lifetimes planner.c knows. A request is taken for the next one
+// A plan is made of one iteration, whose lifetimes planner.c knows. A request is matched with the next one
 // of the plan that has its size, and gets just that one's place. A request that the plan does not have,
 // or whose place has a block or cannot be mapped, is placed by best fit. In the first iteration of a plan,
 // blocks of the one before are where no plan put them; requests whose place would overlap one of them
@@ -18,7 +18,7 @@ enum {
 
 static uint64_t end_of(const struct bfc_region *region) { return region->addr + region->size; }
 
-// The index of the plan's request that a request is taken for; -1: none.
+// The index of the plan's request that a request is matched with; -1: none.
 static int64_t match(const struct bfc *bfc, uint64_t rounded) {
   const struct bfc_plan *plan = &bfc->planner.plan;
   for (size_t k = plan->cursor; k < plan->count && k < plan->cursor + LOOKAHEAD; k++) {

@@ -17,7 +17,7 @@ enum {
   MAX_WAIT_BITS = 16,                    // try number n waits for 2^n iterations, at most 2^this
 };
 
-// The position of a request or free, which it counts.
+// Returns the position of a request or free, and counts it.
 static uint32_t advance(struct bfc_planner *planner) {
   if (planner->position < MAX_POSITIONS) return planner->position++;
   planner->current.partial = true;

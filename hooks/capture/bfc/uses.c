@@ -100,7 +100,8 @@ static void noted_part(const struct bfc *bfc, const struct bfc_region *region, s
   visit_run(search, run, part.to);
 }
 
-// Takes a step for each unmapped range of the chunk, however large the chunk is.
+// Visits the parts of a chunk: whole pages that are all mapped or all unmapped. The time is proportional to the
+// number of its unmapped ranges, not to its size.
 static void visit_chunk(const struct bfc *bfc, const struct bfc_region *region, const struct bfc_chunk *chunk, part_visitor *visit,
                         const struct search *search) {
   const struct bfc_ranges *set = &bfc->unmapped;

@@ -7,7 +7,7 @@
 
 #include "base/hook.h"
 
-enum { HELD_US = 20 };  // between two looks of a capture that is held back
+enum { HELD_US = 20 };  // microseconds between two checks of a thread that waits to begin a capture
 
 static _Atomic int captures;
 static _Atomic int held;     // by so many threads

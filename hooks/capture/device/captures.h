@@ -19,10 +19,10 @@ void captures_begin(void);
 int captures_end(void);
 int captures_count(void);
 
-// Between the two no capture begins: a thread that wants to begin one waits in captures_begin, where
-// `capturing` counts it already. So who holds for long asks `capturing` every few handles, and lets go
-// if it is true. captures_hold returns false, and holds nothing, if a stream is being captured. A
-// thread may hold several times, and lets go as often; only the first time is refused.
+// Between captures_hold and captures_let no capture begins: a thread that is about to begin one waits in
+// captures_begin. `capturing` is true for it already, so that a caller with much to do checks it every few
+// handles, and ends early. captures_hold returns false, and holds nothing, if a stream is being captured.
+// Calls of a thread nest, each with its captures_let; only the outermost can return false.
 bool captures_hold(void);
 void captures_let(void);
 

@@ -11,7 +11,8 @@ enum { MOST_DEVICES = 64 };
 static inline bool device_valid(int device) { return device >= 0 && device < MOST_DEVICES; }
 
 // The job has used the device: memory was asked for on it, or a context of it was seen. Stays so.
-// What only looks at devices leaves others alone, since a call of the driver would initialise it.
+// Code that only inspects devices skips those that the job has not used, since a call of the driver would
+// initialise them.
 void device_note_use(int device);
 bool device_used(int device);
 

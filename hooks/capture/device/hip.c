@@ -63,7 +63,7 @@ static const struct {
     {"hipMemGetAllocationGranularity", &hip.granularity},
 };
 
-// Attributes that struct driver names 0 are those that this file says no to.
+// Attribute 0 stands in this file for those that HIP does not have: their value is 0.
 static driver_result device_attribute(int *value, int attribute, int device) {
   *value = 0;
   return attribute == 0 ? DRIVER_OK : hip.attribute(value, attribute, device);

@@ -60,8 +60,8 @@ void host_give(struct host_room *room) {
   *room = (struct host_room){0};
 }
 
-// The piece of [place, place + rest) that lies in one slab, and where.
-static uint64_t piece_of(const struct host_room *room, uint64_t place, uint64_t rest, char **host) {
+// How many bytes of [place, place + rest), from place on, lie in one slab, and where (*host).
+static uint64_t part_of(const struct host_room *room, uint64_t place, uint64_t rest, char **host) {
   const uint64_t inside = place % HOST_SLAB;
   *host = (char *)room->slabs[place / HOST_SLAB] + inside;
   return rest < HOST_SLAB - inside ? rest : HOST_SLAB - inside;
@@ -70,7 +70,7 @@ static uint64_t piece_of(const struct host_room *room, uint64_t place, uint64_t 
 bool host_copy_out(const struct host_room *room, uint64_t place, uint64_t addr, uint64_t bytes, void *stream) {
   char *host;
   for (uint64_t done = 0, piece; done < bytes; done += piece) {
-    piece = piece_of(room, place + done, bytes - done, &host);
+    piece = part_of(room, place + done, bytes - done, &host);
     if (driver_get()->copy_out(host, addr + done, piece, stream) != DRIVER_OK) return false;
   }
   return true;
@@ -79,7 +79,7 @@ bool host_copy_out(const struct host_room *room, uint64_t place, uint64_t addr, 
 bool host_copy_in(const struct host_room *room, uint64_t place, uint64_t addr, uint64_t bytes, void *stream) {
   char *host;
   for (uint64_t done = 0, piece; done < bytes; done += piece) {
-    piece = piece_of(room, place + done, bytes - done, &host);
+    piece = part_of(room, place + done, bytes - done, &host);
     if (driver_get()->copy_in(addr + done, host, piece, stream) != DRIVER_OK) return false;
   }
   return true;

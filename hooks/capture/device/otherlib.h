@@ -1,7 +1,7 @@
 // otherlib.h - memory of other libraries: CUDA memory of each device that no arena of the hook has.
 //
 // interpose/ reports each allocation and free of the job that the hook does not serve. The sums by
-// device let overhead.c tell what the driver takes from what other libraries take.
+// device let overhead.c separate what the driver takes from what other libraries take.
 #ifndef MEMPROF_OTHERLIB_H
 #define MEMPROF_OTHERLIB_H
 

@@ -97,8 +97,8 @@ void overhead_context_end(const struct overhead_context *making, bool made) {
   overhead_note(making->device, (int64_t)(total - free_bytes), spool_string("what=context\thow=total"));
 }
 
-// Primary contexts that the hook itself makes, seen by the driver's observer. Of one that is being
-// made on each device; only the thread that has set making_on uses it.
+// By device, the measurement of a primary context that the hook itself is making, which the driver's observer
+// begins and ends. Only the thread that has set making_on[device] uses the entry.
 static struct overhead_context primaries[MOST_DEVICES];
 
 static bool begin(int device) {

@@ -134,7 +134,7 @@ void callers_take(void) {
 // The options may ask for stacks from the first allocation on.
 static void callers_start(void) {
   if (!options_get()->stacks) return;
-  enum callers unsaid = CALLERS_NEVER_WANTED;  // what the job has said already counts
+  enum callers unsaid = CALLERS_NEVER_WANTED;  // memprof_stacks may have been called before: then its value stays
   atomic_compare_exchange_strong(&callers_state, &unsaid, CALLERS_WANTED);
 }
 

@@ -34,15 +34,15 @@ WEAK extern void Py_DecRef(object *);
 
 enum { NONE = -1, OWNED_BY_INTERPRETER = 3 };
 
-// Where things lie, in bytes. In older versions the thread's state leads to the innermost
-// frame by way of a structure on the C stack, `chain`; until 3.10 frames are objects, and
-// their instruction is a number.
+// Offsets in bytes of members of CPython's structures, by version. In 3.11 and 3.12 the thread's state
+// points to a structure on the C stack that points to the innermost frame, at offset `chain`. Until 3.10
+// frames are objects, and their instruction is a number instead of an address.
 static const struct layout {
   const char *version;
-  int state, chain;        // of the pointer in the thread's state; of the frame behind it
+  int state, chain;        // of the pointer in the thread's state; of the frame's pointer in what that points to
   int code, previous, instruction, owner;  // of a frame
   int first;               // of the first instruction, in a code object
-  int unit;                // bytes that an instruction's number counts, where it is one
+  int unit;                // bytes that an instruction's number counts, until 3.10; else 0
 } layouts[] = {
     {"3.9.", 24, NONE, 32, 24, 104, NONE, 0, 1},  {"3.10.", 24, NONE, 32, 24, 96, NONE, 0, 2},
     {"3.11.", 56, 8, 32, 48, 56, NONE, 184, 0},   {"3.12.", 56, 0, 0, 8, 56, 70, 192, 0},
@@ -166,12 +166,12 @@ bool python_frame_text(const struct python_frame *frame, char *text, size_t size
   if (!running()) return false;
   char name[256], file[1024];
   const int lock = PyGILState_Ensure();
-  // The job may be on its way up from an exception of its own.
+  // The thread may be handling an exception of the job's, which the calls below would clear.
   object *type, *value, *trace;
   PyErr_Fetch(&type, &value, &trace);
   object *code = (object *)frame->code;
   Py_IncRef(code);
-  // The first says the class too, but only from 3.11 on.
+  // co_qualname has the class, too, but exists from 3.11 on.
   if (!copy_text(code, "co_qualname", name, sizeof name)) copy_text(code, "co_name", name, sizeof name);
   copy_text(code, "co_filename", file, sizeof file);
   snprintf(text, size, "%s (%s:%d)", name, file, line_of(layout, frame));
