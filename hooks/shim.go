@@ -19,7 +19,7 @@ func (i *Installation) BuildShim(python string, stderr io.Writer) (string, error
 	if err != nil {
 		var ended *exec.ExitError
 		if errors.As(err, &ended) {
-			return "", fmt.Errorf("no torch shim for %s: see above", python)
+			return "", fmt.Errorf("no torch shim for %s: the lines above say why", python)
 		}
 		return "", fmt.Errorf("no torch shim: %w", err)
 	}

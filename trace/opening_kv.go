@@ -82,13 +82,13 @@ func (c *openingCache) count(e *Event) int64 {
 	return e.KVSlots() / c.block
 }
 
-// use: one more sequence uses a block.
+// use counts one more sequence that uses a block.
 func (c *openingCache) use(block int64) {
 	c.users[block]++
 	delete(c.kept, block)
 }
 
-// leave: one sequence less uses a block. keep: its content is kept after the last one.
+// leave counts one sequence less that uses a block. With keep, the content stays when no sequence uses it.
 func (c *openingCache) leave(block int64, keep bool) {
 	if c.users[block]--; c.users[block] > 0 {
 		return

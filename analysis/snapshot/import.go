@@ -27,7 +27,7 @@ type Process struct {
 }
 
 // ErrEmpty is the error of a snapshot that holds neither entries nor segments.
-var ErrEmpty = errors.New("the snapshot is empty: torch.cuda.memory._record_memory_history() has to be called before what is to be seen")
+var ErrEmpty = errors.New("the snapshot is empty: call torch.cuda.memory._record_memory_history() before the allocations that it should have")
 
 // Import writes the snapshots as one recording into dir, which exists. Several files are ranks
 // in their order. Errors name the file, and the byte where they are about its content; no part is

@@ -331,7 +331,7 @@ func TestRanks(t *testing.T) {
 // Hostile pickles end in an error with a place, and take no memory to speak of.
 func TestHostile(t *testing.T) {
 	for name, c := range map[string]struct{ pickle, want string }{
-		"global":          {"\x80\x02cos\nsystem\n(U\x04trueo.", "at byte 2: opcode 0x63: the pickle wants code to be run"},
+		"global":          {"\x80\x02cos\nsystem\n(U\x04trueo.", "at byte 2: opcode 0x63: the pickle asks for code to be run"},
 		"reduce":          {"\x80\x04}R.", "opcode 0x52: the pickle wants code"},
 		"stack global":    {"\x80\x04\x8c\x02os\x8c\x06system\x93.", "opcode 0x93: the pickle wants code"},
 		"memo of 2^32":    {"\x80\x02}r\xff\xff\xff\xff.", "needs more memory than it may have"},

@@ -13,7 +13,7 @@ import (
 // their number; everything else is kept. Every byte that is kept counts towards a budget.
 
 // errCode is the error of an opcode that would import or call something.
-var errCode = errors.New("the pickle wants code to be run, which a snapshot of torch never does")
+var errCode = errors.New("the pickle asks for code to be run, which was refused: it is no snapshot of torch's")
 
 type valueKind uint8
 

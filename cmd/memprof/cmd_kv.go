@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -242,9 +243,11 @@ func (o *kvOptions) simulation(k *kv.Simulation) (kvcache.Options, error) {
 	if m, err := kvcache.ModelNamed(k.Model); err == nil && o.MaxLength == 0 {
 		base.MaxLength = m.MaxLength
 	}
+	check := kvload.CheckCount
+	if err := cmp.Or(check("max-length", int64(o.MaxLength)), check("steps", o.Steps), check("warmup", o.Warmup), check("at", o.At)); err != nil {
+		return base, err
+	}
 	switch {
-	case o.MaxLength < 0 || o.Steps < 0 || o.Warmup < 0 || o.At < 0:
-		return base, exit.Usagef("--max-length, --steps, --warmup and --at: want 0 or more")
 	case o.Swap > 0 && o.Preempt != "swap":
 		return base, exit.Usagef("--swap-memory needs --preempt swap")
 	case !(o.BeamKeep >= 0 && o.BeamKeep <= 1):
@@ -291,7 +294,7 @@ func parseSampling(text string) (kvcache.Sampling, error) {
 // policies parses --policy. limit is the length that max reserves if it names none; 0 if unknown.
 func (o *kvOptions) policies(model *kvcache.Model, limit int) ([]kvcache.Policy, error) {
 	if len(o.Policies) == 0 {
-		return nil, exit.Usagef("--policy names no policy")
+		return nil, exit.Usagef("--policy names no policy: give one or more, like paged:16")
 	}
 	var policies []kvcache.Policy
 	for _, text := range o.Policies {

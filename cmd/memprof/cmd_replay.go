@@ -97,7 +97,7 @@ func (o *replayOptions) addFlags(flags *pflag.FlagSet) {
 	flags.Var(&o.Limit, "limit", "most bytes that the allocator may reserve (required)")
 	o.Policy.addReplayed(flags)
 	flags.BoolVar(&o.GC, "gc", false, "release idle regions before a request fails")
-	flags.Float64Var(&o.Fraction, "fragmentation-fraction", 0, "split a chunk if more than this `share` of the limit would be left over (default: 128 MiB)")
+	flags.Float64Var(&o.Fraction, "fragmentation-fraction", 0, "split a chunk if at least this `share` of the limit would be left over (default: 128 MiB)")
 	flags.Var(&o.Headroom, "headroom", "bytes of --physical that a growth beyond the request leaves free")
 	flags.StringVar(&o.Memory, "memory", o.Memory, "`kind` of memory: vmm, where growths join, or separate, where each growth is a region")
 	flags.Var(&o.Physical, "physical", "memory of the device (default: unlimited)")

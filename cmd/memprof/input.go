@@ -164,7 +164,7 @@ func pickProcess(run *trace.Run, name string) (*trace.Process, error) {
 		}
 	}
 	if name == "" {
-		return nil, exit.Usagef("%s: the recording has no process", run.Dir)
+		return nil, exit.Usagef("%s: the recording has no process: none used CUDA (memprof doctor -- COMMAND says whether a command can be recorded)", run.Dir)
 	}
 	var names []string
 	for _, process := range run.Processes {

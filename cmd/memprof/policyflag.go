@@ -195,7 +195,7 @@ func (f *tuneFlags) policies() ([]bfc.Policy, error) {
 		}
 	}
 	if len(all) == 0 {
-		return nil, errors.New("--preset: want at least one")
+		return nil, fmt.Errorf("--preset names no preset: use %s", spell.Alternatives(bfc.PresetNames()))
 	}
 	return all, nil
 }

@@ -4,6 +4,7 @@ package kvload
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -111,7 +112,18 @@ func (l *Load) Fault(err error) error {
 	return exit.Input(err)
 }
 
+// CheckCount refuses a value below 0 of a flag that counts something.
+func CheckCount(flag string, value int64) error {
+	if value < 0 {
+		return exit.Usagef("--%s %d: want 0 or more", flag, value)
+	}
+	return nil
+}
+
 func (l *Load) check(steps int64) error {
+	if err := cmp.Or(CheckCount("longest-prompt", int64(l.Bounds.Prompt)), CheckCount("longest", int64(l.Bounds.Length))); err != nil {
+		return err
+	}
 	endless := l.Draw || l.Synthetic != ""
 	switch {
 	case (l.Requests == "") == (l.Synthetic == ""):
@@ -120,8 +132,6 @@ func (l *Load) check(steps int64) error {
 		return exit.Usagef("--rate %v: want requests a second, above 0", l.Rates)
 	case l.Duration < 0 || l.Duration > 0 && !l.Paced():
 		return exit.Usagef("--duration %v: want 0 or more, and --rate", l.Duration)
-	case l.Bounds.Prompt < 0 || l.Bounds.Length < 0:
-		return exit.Usagef("--longest-prompt and --longest: want 0 or more")
 	case l.Bounds != kvrequests.Bounds{} && l.Requests == "":
 		return exit.Usagef("--longest-prompt, --longest and --first-turns need --requests")
 	case l.Draw && l.Requests == "":
