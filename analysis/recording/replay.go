@@ -70,7 +70,7 @@ type TorchOutcome struct {
 // PYTORCH_CUDA_ALLOC_CONF, and with so many further placements of segments. Nothing is returned for a job
 // without PyTorch and for a process of several devices.
 func ReplayTorch(process *trace.Process, info *trace.Info, settings []string, placements int) ([]TorchOutcome, error) {
-	version, ok := torchalloc.VersionOf(info.Frameworks)
+	version, ok := torchOf(process, info)
 	if !ok {
 		return nil, nil
 	}

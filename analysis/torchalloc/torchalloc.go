@@ -15,10 +15,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/memprof/memprof/analysis/caching"
+	"github.com/memprof/memprof/analysis/card"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -35,6 +37,10 @@ type Options struct {
 	// without any order: they give [Outcome.Least] and [Outcome.Greatest].
 	Placements int
 	Text       func(context int32) string
+	// Card, if set, is the size of each device, and what others than the allocator use of it.
+	Card *card.Card
+	// UntilRefused ends Run when a request was refused.
+	UntilRefused bool
 }
 
 // Outcome is what one replay took, by device.
@@ -43,6 +49,10 @@ type Outcome struct {
 	Refused  int64           // requests
 	// Least and Greatest are those of Reserved over all placements of segments, the driver's included.
 	Least, Greatest map[int32]int64
+	// Used is the greatest sum of reserved bytes and those of others, by device; Needed the same with requested
+	// bytes. Both need a Card.
+	Used, Needed map[int32]int64
+	First        *card.Refusal // of Refused; nil if there is none
 }
 
 // unknownTotal is the memory of a device whose size the recording does not have: an H200's.
@@ -64,8 +74,15 @@ func Run(source Source, o Options) ([]Outcome, error) {
 			if err := r.Add(&e); err != nil {
 				return nil, err
 			}
+			if o.UntilRefused && r.refused() {
+				return r.Outcomes(), nil
+			}
 		}
 	}
+}
+
+func (r *Replay) refused() bool {
+	return slices.ContainsFunc(r.jobs, func(j *job) bool { return j.refused > 0 })
 }
 
 // Replay follows a recording, and drives a job for each settings and placement.
@@ -74,12 +91,16 @@ type Replay struct {
 	live   *trace.Live
 	arenas map[int32]place
 	totals map[int32]uint64 // bytes of each device whose size is known
+	others *card.Others     // nil without a Card
 	jobs   []*job
 }
 
 // New is a replay before the first event.
 func New(o Options) *Replay {
 	r := &Replay{Options: o, live: trace.NewLive(), arenas: map[int32]place{}, totals: map[int32]uint64{}}
+	if o.Card != nil {
+		r.others = card.NewOthers(o.Card, o.Text)
+	}
 	for i, s := range o.Settings {
 		r.jobs = append(r.jobs, r.newJob(i, s, 0))
 		for seed := range o.Placements {
@@ -119,10 +140,19 @@ type job struct {
 	pools    map[poolOf]bool  // private pools that are in use
 	blocks   []*caching.Block // by slot; nil where the request was refused
 	refused  int64
+
+	card         *card.Card         // the replay's
+	others       *card.Others       // the replay's
+	rooms        map[int32]*limited // by device, with a card
+	used, needed map[int32]int64
+	first        *card.Refusal
 }
 
 func (r *Replay) newJob(of int, s caching.Settings, seed uint64) *job {
-	return &job{of: of, settings: s, version: r.Version, totals: r.totals, seed: seed, devices: map[int32]*caching.Allocator{}, pools: map[poolOf]bool{}}
+	return &job{
+		of: of, settings: s, version: r.Version, totals: r.totals, seed: seed, devices: map[int32]*caching.Allocator{}, pools: map[poolOf]bool{},
+		card: r.Card, others: r.others, rooms: map[int32]*limited{}, used: map[int32]int64{}, needed: map[int32]int64{},
+	}
 }
 
 type poolOf struct {
@@ -132,6 +162,13 @@ type poolOf struct {
 
 // Add replays the next event. The error says that it contradicts those before.
 func (r *Replay) Add(e *trace.Event) error {
+	if r.others != nil {
+		if change, ok := r.others.Add(e); ok {
+			for _, j := range r.jobs {
+				j.outside(e, change)
+			}
+		}
+	}
 	outcome, block := r.live.Add(e)
 	switch e.Kind {
 	case trace.KindArena:
@@ -157,7 +194,7 @@ func (r *Replay) Add(e *trace.Event) error {
 		}
 	case outcome == trace.Allocated && e.Kind == trace.KindAlloc:
 		for _, j := range r.jobs {
-			j.alloc(at, block.Slot, uint64(e.Requested))
+			j.alloc(at, block.Slot, e)
 		}
 	case block == nil:
 	case e.Kind == trace.KindStreamUse:
@@ -215,7 +252,13 @@ func (j *job) device(number int32) *caching.Allocator {
 		if !known {
 			total = unknownTotal
 		}
-		a = caching.New(caching.Options{Settings: j.settings, Version: j.version, Total: total}, j.memory(total))
+		memory := j.memory(total)
+		if j.card != nil {
+			total = j.card.Bytes
+			j.rooms[number] = &limited{Device: j.memory(endless), total: total, others: func() uint64 { return j.others.Bytes(number) }}
+			memory = j.rooms[number]
+		}
+		a = caching.New(caching.Options{Settings: j.settings, Version: j.version, Total: total}, memory)
 		j.devices[number] = a
 	}
 	return a
@@ -233,7 +276,8 @@ func (j *job) memory(total uint64) caching.Device {
 	return driver
 }
 
-func (j *job) alloc(at place, slot int32, bytes uint64) {
+func (j *job) alloc(at place, slot int32, e *trace.Event) {
+	bytes := uint64(e.Requested)
 	for len(j.blocks) <= int(slot) {
 		j.blocks = append(j.blocks, nil)
 	}
@@ -253,10 +297,11 @@ func (j *job) alloc(at place, slot int32, bytes uint64) {
 	}
 	block, err := a.Malloc(bytes, at.stream)
 	if err != nil {
-		j.refused++
+		j.refuse(card.Refusal{Seq: e.Seq, Device: at.device, Bytes: e.Requested})
 		return
 	}
 	j.blocks[slot] = block
+	j.count(at.device)
 }
 
 func (j *job) use(at place, slot int32, stream uint64) {
@@ -297,7 +342,10 @@ func (r *Replay) Outcomes() []Outcome {
 	for _, j := range r.jobs {
 		o := &out[j.of]
 		if j.seed == 0 {
-			*o = Outcome{Refused: j.refused, Reserved: map[int32]int64{}, Least: map[int32]int64{}, Greatest: map[int32]int64{}}
+			*o = Outcome{
+				Refused: j.refused, Reserved: map[int32]int64{}, Least: map[int32]int64{}, Greatest: map[int32]int64{},
+				Used: j.used, Needed: j.needed, First: j.first,
+			}
 		}
 		for number, a := range j.devices {
 			peak := int64(a.Stats().Reserved.Peak)

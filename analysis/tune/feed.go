@@ -5,6 +5,7 @@ import (
 	"maps"
 	"strconv"
 
+	"github.com/memprof/memprof/analysis/card"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
 )
@@ -24,6 +25,7 @@ const (
 	opUnmapFree // of the device: unmap free memory, as the program requested (empty_cache)
 	opOthers    // of the device: another library allocates; bytes are all that others than the arenas use
 	opMeasured  // of the device: the same bytes were measured, or became less
+	opDriver    // of the device: the driver allocates for itself, where the hook unmaps nothing for it; bytes as of opOthers
 	opRefused   // a request that the recorded allocator refused
 )
 
@@ -66,8 +68,10 @@ type feed struct {
 	uses   map[int32]int    // how many recorded arenas a number stands for
 	totals map[int32]uint64 // bytes of the devices whose main arena was seen
 
-	others otherMemory
-	cache  []op // an empty_cache under way: first the blocks become free that waited for other streams
+	others     otherMemory
+	card       *card.Card // nil, or that of Options
+	cardOthers *card.Others
+	cache      []op // an empty_cache under way: first the blocks become free that waited for other streams
 
 	allocs, marks int64
 	leftOut       int64 // arenas
@@ -196,6 +200,9 @@ func (f *feed) begin(e *trace.Event, o op, out []op) ([]op, error) {
 		return out, nil
 	}
 	shape.total = max(shape.total, f.totals[e.Device])
+	if f.card != nil {
+		shape.toCard(f.card.Bytes)
+	}
 	o.kind, o.arena, o.shape = opArena, f.count, shape
 	f.arenas[e.Arena], f.uses[f.count] = f.count, 1
 	if joins {
@@ -207,6 +214,17 @@ func (f *feed) begin(e *trace.Event, o op, out []op) ([]op, error) {
 
 // defaultGranularity is the page of arenas that do not have theirs: those of torch's own allocator.
 const defaultGranularity = 2 << 20
+
+// toCard moves an arena to a card of so many bytes. A limit that was the recorded device's memory becomes the card's.
+func (s *shape) toCard(bytes uint64) {
+	if s.limit == 0 || s.total-min(s.total, s.limit) < s.granularity || s.limit > bytes {
+		s.limit = bytes
+	}
+	s.total = bytes
+	if s.reservation > 0 && s.main {
+		s.reservation = max(s.reservation, bytes)
+	}
+}
 
 func newShape(e *trace.Event, words map[string]string) (*shape, error) {
 	s := &shape{device: e.Device, granularity: defaultGranularity}

@@ -18,6 +18,16 @@ func newOtherUse() otherMemory {
 // the event does not change that. kind is opOthers where another library allocates, opMeasured where
 // it frees or the device was measured. The event is not yet in f.live.
 func (f *feed) otherUse(e *trace.Event) (kind opKind, bytes uint64, changed bool) {
+	if f.card != nil {
+		change, ok := f.cardOthers.Add(e)
+		switch kind = opMeasured; {
+		case change.Grown > 0 && change.Driver:
+			kind = opDriver
+		case change.Grown > 0:
+			kind = opOthers
+		}
+		return kind, f.cardOthers.Bytes(e.Device), ok
+	}
 	b := &f.others
 	switch e.Kind {
 	case trace.KindDeviceUsed:

@@ -3,6 +3,7 @@ package tune
 import (
 	"time"
 
+	"github.com/memprof/memprof/analysis/card"
 	"github.com/memprof/memprof/bfc"
 )
 
@@ -12,6 +13,10 @@ type Outcome struct {
 	PeakR, PeakC, PeakT int64 // maxima of the whole job, each at its own time
 	// Refused counts requests that failed. What came after them is not what the job would do.
 	Refused int64
+	// Used is the greatest sum of R and what others use, by device; Needed the same with requested bytes.
+	// Both need a card.
+	Used, Needed map[int32]int64
+	First        *card.Refusal // of Refused; nil without a card
 
 	Iterations int64
 	SteadyR    int64   // maximum of the steady iterations; without iterations, R at the end
@@ -97,6 +102,10 @@ func (p *replay) finish() Outcome {
 	o := Outcome{
 		Policy: p.policy, PeakR: int64(t.peak.r), PeakC: int64(t.peak.c), PeakT: int64(t.peak.t), Refused: p.refused, Iterations: t.ended,
 		SteadyR: int64(p.r), FirstIdle: t.first, TotalCost: p.costs.of(t.peak.path),
+		First: p.first,
+	}
+	if p.card != nil {
+		o.Used, o.Needed = p.usage, p.needs
 	}
 	if t.ended == 0 {
 		return o

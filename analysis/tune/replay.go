@@ -3,6 +3,7 @@ package tune
 import (
 	"math"
 
+	"github.com/memprof/memprof/analysis/card"
 	"github.com/memprof/memprof/bfc"
 )
 
@@ -38,6 +39,11 @@ type replay struct {
 	current figures                          // of the iteration under way
 	trail   trail
 	refused int64
+
+	card         *card.Card      // nil, or that of Options
+	live         map[int32]int64 // requested bytes by device, with a card
+	usage, needs map[int32]int64 // see Outcome
+	first        *card.Refusal
 }
 
 // arena is the heaps of a recorded arena: one, or two with small arenas.
@@ -75,6 +81,7 @@ func newReplay(policy bfc.Policy, costs *Costs, limit uint64) *replay {
 	return &replay{
 		policy: policy, costs: costs, limit: limit, limited: limit > 0,
 		shortages: map[int32]bool{}, totals: map[int32]uint64{}, used: map[int32]uint64{}, most: map[int32]uint64{}, otherUsed: map[int32]uint64{}, lastTime: -1,
+		live: map[int32]int64{}, usage: map[int32]int64{}, needs: map[int32]int64{},
 	}
 }
 
@@ -108,6 +115,10 @@ func (p *replay) apply(o *op) {
 		p.reclaim(o.arena, math.MaxInt64)
 	case opOthers:
 		p.others(o.arena, o.bytes)
+		p.outside(o)
+	case opDriver:
+		p.otherUsed[o.arena] = o.bytes
+		p.outside(o)
 	case opMeasured:
 		p.otherUsed[o.arena] = o.bytes
 	case opRefused:
@@ -145,10 +156,11 @@ func (p *replay) alloc(o *op) {
 	h := p.arenas[o.arena].heapFor(o.bytes, &p.policy)
 	block, ok := p.request(h, o.bytes)
 	if !ok {
-		p.refused++
+		p.refuse(card.Refusal{Seq: o.seq, Device: h.shape.device, Bytes: int64(o.bytes)})
 		return
 	}
 	p.blocks[o.slot] = placed{heap: h, addr: block.Addr, size: block.Size, requested: block.Requested}
+	p.onCard(h.shape.device, int64(block.Requested))
 	p.t += block.Requested
 	p.c += block.Size
 	p.peak()
@@ -219,6 +231,9 @@ func (p *replay) free(o *op) {
 	if block.heap == nil {
 		return
 	}
+	if !block.heap.paused {
+		p.onCard(block.heap.shape.device, -int64(block.requested))
+	}
 	// It cannot fail: the slot held a block of the heap.
 	_, _ = block.heap.bfc.Free(block.addr)
 	if !block.heap.paused && !block.pending { // the blocks of a paused heap are in neither sum
@@ -272,6 +287,7 @@ func (p *replay) pause(h *heap) {
 	h.count(-int64(h.bfc.Stats().Reserved))
 	t, c := p.liveIn(h)
 	p.t, p.c = p.t-t, p.c-c
+	p.onCard(h.shape.device, -int64(t))
 	h.paused = true
 }
 
@@ -283,6 +299,7 @@ func (p *replay) resume(h *heap) {
 	h.paused = false
 	t, c := p.liveIn(h)
 	p.t, p.c = p.t+t, p.c+c
+	p.onCard(h.shape.device, int64(t))
 	h.count(int64(h.bfc.Stats().Reserved))
 }
 

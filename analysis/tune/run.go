@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/memprof/memprof/analysis/card"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
 )
@@ -26,6 +27,11 @@ type Options struct {
 	// Limit is the most that may be mapped on a device, in bytes; 0 is what the recording says that
 	// the device has, less what others have in use.
 	Limit uint64
+	// Card, if set, is the size of each device, and what others than the arenas use of it: Limit and what the
+	// recording says of both do not count then.
+	Card *card.Card
+	// UntilRefused ends the replay when a request was refused.
+	UntilRefused bool
 	// Text gives the text of a context.
 	Text func(context int32) string
 	// Workers replay side by side; 0 is one for each core.
@@ -58,12 +64,17 @@ func Run(ctx context.Context, src Source, o Options) (*Result, error) {
 	replays := make([]*replay, len(o.Policies))
 	for i, policy := range o.Policies {
 		replays[i] = newReplay(policy, &o.Costs, o.Limit)
+		replays[i].card = o.Card
 	}
 	if len(replays) > 0 {
 		replays[0].observe = o.Observe
 	}
 	crew := newCrew(replays, o.Workers)
+	crew.untilRefused = o.UntilRefused
 	f := newFeed(o.Text)
+	if o.Card != nil {
+		f.card, f.cardOthers = o.Card, card.NewOthers(o.Card, o.Text)
+	}
 	err := crew.feed(ctx, src, f)
 	crew.wait()
 	if err != nil {
@@ -91,6 +102,9 @@ type crew struct {
 	loads chan *load   // that can be filled
 	work  []chan *load // by worker
 	done  sync.WaitGroup
+
+	untilRefused bool
+	refused      atomic.Bool // some replay has refused a request
 }
 
 // loadsAhead is how many loads there are: the reader fills some while workers use others.
@@ -121,6 +135,9 @@ func (c *crew) replay(replays []*replay, work chan *load) {
 	for l := range work {
 		for _, replay := range replays {
 			replay.run(l.ops)
+			if replay.refused > 0 {
+				c.refused.Store(true)
+			}
 		}
 		if l.readers.Add(-1) == 0 {
 			c.loads <- l
@@ -133,6 +150,9 @@ func (c *crew) feed(ctx context.Context, src Source, f *feed) error {
 	for {
 		if err := ctx.Err(); err != nil {
 			return err
+		}
+		if c.untilRefused && c.refused.Load() {
+			return nil
 		}
 		batch, err := src.Next()
 		if err == io.EOF {

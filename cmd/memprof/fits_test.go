@@ -15,8 +15,8 @@ import (
 
 var fitsAll = flag.Bool("fits-all", false, "TestFits runs all recordings of samples/, not only the quick ones")
 
-// card is how many bytes of a device a job needs under torch's own allocator, with those of other libraries.
-type card struct {
+// enough is how many bytes of a device a job needs under torch's own allocator, with those of other libraries.
+type enough struct {
 	native     uint64 // with segments of cudaMalloc
 	expandable uint64 // with expandable segments, or 1.03 times the requested bytes where that is more
 }
@@ -43,7 +43,7 @@ func (o *others) add(e *trace.Event, context string) {
 }
 
 // cardOf is what the job of a recording needs under torch's own allocator.
-func cardOf(t *testing.T, path string) (c card) {
+func cardOf(t *testing.T, path string) (c enough) {
 	t.Helper()
 	run, err := trace.Open(path)
 	if err != nil {

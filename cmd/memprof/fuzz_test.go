@@ -74,6 +74,7 @@ func fuzzVerbs(dir, out string) [][]string {
 		{"verify", dir},
 		{"check", dir, "--gate", "reserved.peak < 1", "--gate", "requested.peak{phase=forward} < 1GiB", "--annotations",
 			"--junit", file("junit"), "--markdown", file("markdown"), "--code-quality", file("quality"), "--openmetrics", file("metrics")},
+		{"fit", "--card", "1GiB", dir},
 		{"tune", "--growth", "needed,double", "--split", "always", "--small-arenas", "0", "--trim", "never,iteration", "--placement", "planned", dir},
 		{"export", "torch-snapshot", "-o", file("snapshot"), dir},
 		{"export", "perfetto", "-o", file("perfetto"), dir},

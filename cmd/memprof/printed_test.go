@@ -148,7 +148,7 @@ func TestPrintedText(t *testing.T) {
 		{"check", recording, "--config", plainGates}, {"check", recording, "--config", plainGates, "--json"},
 		{"check", recording, "--config", plainGates, "--annotations", "--junit", ci("junit.xml"), "--markdown", ci("summary.md"),
 			"--code-quality", ci("quality.json"), "--openmetrics", ci("metrics.txt")},
-		{"tune", recording}, {"tune", "--json", recording}, {"tune", "--format", "markdown", recording},
+		{"fit", recording}, {"fit", "--json", "--card", "1MiB", recording}, {"tune", recording}, {"tune", "--json", recording}, {"tune", "--format", "markdown", recording},
 		{"top", "--once", recording}, {"top", "--once", "--json", recording},
 		{"recover", recording}, {"recover", "--json", recording},
 		{"export", "json", recording}, {"export", "torch-snapshot", "-o", filepath.Join(dir, "snapshot"), recording},
@@ -160,7 +160,7 @@ func TestPrintedText(t *testing.T) {
 		{"check", bad, "--config", plainGates, "--annotations"}, {"check", recording, "--config", gates}, {"check", recording, "--gate", nasty},
 		{"check", recording, "--gate", "reserved.peak{phase=" + nasty + "} < 1B"},
 		{"check", recording, "--gate", "reserved.peak < baseline + 2%", "--baseline", baseline},
-		{"tune", bad}, {"tune", "--process", nasty, recording}, {"top", "--once", bad}, {"recover", missing},
+		{"fit", bad}, {"fit", "--card", "nothing", recording}, {"tune", bad}, {"tune", "--process", nasty, recording}, {"top", "--once", bad}, {"recover", missing},
 		{"replay", "--ops", operations, "--limit", "1GiB"}, {"replay", "--ops", missing, "--limit", "1GiB"},
 		{"kv", "--model", nasty}, {"export", "csv", "--process", nasty, recording}, {nasty}, {"report", "--" + nasty},
 	} {

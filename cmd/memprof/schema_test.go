@@ -146,6 +146,10 @@ func documents(t *testing.T) map[string][][]byte {
 	docs["diff"] = append(docs["diff"], mustRead(t, "../../report/testdata/diff.json"), mustRead(t, "../../report/testdata/diff_nothing.json"))
 	add("tune", exit.Fine, "tune", "--json", dir)
 	docs["tune"] = append(docs["tune"], mustRead(t, "../../report/testdata/tune.json"), mustRead(t, "../../report/testdata/tune_no_iterations.json"))
+	add("fit", exit.Fine, "fit", "--json", samples+"alexnet")
+	add("fit", exit.Violated, "fit", "--json", "--card", "1GiB", samples+"alexnet")
+	add("fit", exit.Fine, "fit", "--json", "--scale", "layers=1.25", "--sizes", "11.5,16.25,19", samples+"alexnet", samples+"alexnet", samples+"alexnet")
+	add("fit", exit.Fine, "fit", "--json", dir)
 	for _, golden := range []string{"kv", "kv-sweep"} {
 		docs["kv"] = append(docs["kv"], mustRead(t, "../../report/kv/testdata/"+golden+".json"))
 	}

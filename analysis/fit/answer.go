@@ -1,0 +1,166 @@
+package fit
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+
+	"github.com/memprof/memprof/analysis/card"
+	"github.com/memprof/memprof/trace"
+)
+
+// Options of Find.
+type Options struct {
+	Allocators []Allocator
+	Card       int64 // bytes of the card that is asked about; 0: none
+	Headroom   int64 // bytes of each device that stay free
+}
+
+// Answer is what a whole job needs.
+type Answer struct {
+	Processes []Measured
+	Rows      []Row // by allocator, in the order of Options
+}
+
+// Measured is what the recording says of a process.
+type Measured struct {
+	Name string
+	Survey
+}
+
+// Row is the least card of a job under one allocator: that of the process that needs most.
+type Row struct {
+	Need
+	Fits bool     // on Options.Card
+	Why  *Failure // the request that fails on it; nil if it fits, and where several processes share a card
+}
+
+// Failure is a refusal, with what the recording says of its event.
+type Failure struct {
+	card.Refusal
+	Context   string // of the request; the library of another library's allocation
+	Iteration int64  // that it is in, from 0; -1 without iterations
+}
+
+// Find answers for all processes of a job. Each is on a card of its own, unless the recording says that several were
+// on one: their cards add up.
+func Find(ctx context.Context, jobs []*Job, o Options) (*Answer, error) {
+	answer := &Answer{}
+	type place struct {
+		card      string
+		allocator Allocator
+	}
+	sums, alone := map[place]*Need{}, map[place]*Job{}
+	surveys := map[*Job]*Survey{}
+	var order []place
+	for _, j := range jobs {
+		s, err := Look(j)
+		if err != nil {
+			return nil, err
+		}
+		surveys[j] = s
+		answer.Processes = append(answer.Processes, Measured{j.Name, *s})
+		needs, err := Least(ctx, j, s, o.Allocators, o.Headroom)
+		if err != nil {
+			return nil, err
+		}
+		for _, n := range needs {
+			at := place{j.Card, n.Allocator}
+			if at.card == "" {
+				at.card = "\x00" + j.Name
+			}
+			if sum := sums[at]; sum != nil {
+				sum.add(&n)
+				delete(alone, at)
+				continue
+			}
+			order = append(order, at)
+			sums[at], alone[at] = &n, j
+		}
+	}
+	for _, a := range o.Allocators {
+		var worst *Need
+		var of *Job
+		for _, at := range order {
+			if n := sums[at]; at.allocator == a && (worst == nil || n.Bytes > worst.Bytes) {
+				worst, of = n, alone[at]
+			}
+		}
+		if worst == nil {
+			continue
+		}
+		row := Row{Need: *worst, Fits: worst.Bytes <= o.Card}
+		if o.Card > 0 && !row.Fits && of != nil {
+			refused, err := On(ctx, of, surveys[of], a, o.Card, o.Headroom)
+			if err != nil {
+				return nil, err
+			}
+			if row.Fits = refused == nil; !row.Fits {
+				if row.Why, err = describe(of, refused); err != nil {
+					return nil, err
+				}
+			}
+		}
+		answer.Rows = append(answer.Rows, row)
+	}
+	return answer, nil
+}
+
+// add adds what another process needs on the same card.
+func (n *Need) add(m *Need) {
+	n.Process += ", " + m.Process
+	n.Bytes, n.Requested, n.Reserved, n.Below = n.Bytes+m.Bytes, n.Requested+m.Requested, n.Reserved+m.Reserved, nil
+}
+
+// describe looks the event of a refusal up.
+func describe(j *Job, r *card.Refusal) (*Failure, error) {
+	source, err := j.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer source.Close()
+	f := &Failure{Refusal: *r, Iteration: -1}
+	marks, found := int64(0), false
+	for {
+		batch, err := source.Next()
+		if errors.Is(err, io.EOF) {
+			return f, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		for i := range batch.Len() {
+			e := batch.Event(i)
+			switch {
+			case e.Kind == trace.KindIteration && found:
+				f.Iteration = marks
+				return f, nil
+			case e.Kind == trace.KindIteration:
+				marks++
+			case e.Seq == r.Seq && !found:
+				found, f.Context = true, requester(&e, j.Text(e.Context))
+				if e.Kind != trace.KindAlloc && e.Kind != trace.KindRestore {
+					f.Bytes = max(e.Requested, e.Provided)
+				}
+				if marks > 0 {
+					f.Iteration = marks
+				}
+			}
+		}
+	}
+}
+
+// requester names what an event is of: a module, a phase, a library.
+func requester(e *trace.Event, text string) string {
+	c := trace.ParseContext(e.Kind, text)
+	for _, name := range []string{"module", "library", "name", "phase"} {
+		if value := c.Get(name); value != "" {
+			return value
+		}
+	}
+	if c.Get("stack") != "" {
+		return "" // a number, which says nothing
+	}
+	return strings.TrimSpace(c.Name())
+}

@@ -1,0 +1,257 @@
+// Package fit finds the least card on which a recorded job completes: under PyTorch's own allocator, with and
+// without expandable segments, and under presets of memprof's.
+//
+// # The least card
+//
+// A card of N bytes is one of which the driver can allocate N before the job begins. At each event the
+// allocator can have what others do not use of it:
+//
+//	other libraries   as the recording's events say
+//	driver overhead   CUDA context, kernels, graphs: likewise
+//	unexplained       the rest of what the device accounting read at the peak, a constant
+//	headroom          what the caller wants to stay free, a constant
+//
+// A job completes if no request is refused, after all that its allocator does to serve it, and if each
+// allocation of another library or the driver finds its memory. memprof's allocator unmaps free memory for other
+// libraries; PyTorch's own keeps its cached segments, as it does in a job.
+//
+// # The search
+//
+// The card is at least the greatest sum of requested bytes and others, and at most that of reserved bytes and
+// others of a replay without a limit. Between them bisection finds a card on which the replay completes, and
+// a smaller one by [Step] at most on which it does not. Fragmentation need not fall as a card grows: a card below the
+// one that was found may happen to do as well.
+package fit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+
+	"github.com/memprof/memprof/analysis/caching"
+	"github.com/memprof/memprof/analysis/card"
+	"github.com/memprof/memprof/analysis/torchalloc"
+	"github.com/memprof/memprof/analysis/tune"
+	"github.com/memprof/memprof/bfc"
+	"github.com/memprof/memprof/trace"
+)
+
+// Source gives the events of a process in order; io.EOF ends them.
+type Source interface {
+	Next() (*trace.Batch, error)
+	Close() error
+}
+
+// Job is a process of a recorded job.
+type Job struct {
+	Name string
+	Open func() (Source, error) // from the first event; called by several goroutines
+	Text func(context int32) string
+	// Torch are the rules of the PyTorch that the job ran with; nil without PyTorch.
+	Torch *caching.Version
+	Card  string // that the process ran on; "" if not known
+	// WholeCard counts driver overhead that was measured as growth of the whole card: no other process was there.
+	WholeCard bool
+	Simulated bool // the device is: events say all that is in use
+	// Read is what others than the arenas and other libraries use, by device, as the device accounting has it.
+	Read map[int32]Reading
+}
+
+// Reading is the driver's memory after an event, in bytes.
+type Reading struct {
+	Seq   int64
+	Bytes int64
+}
+
+// Allocator is what a job is put under.
+type Allocator struct {
+	Allocator string // "torch" or "memprof"
+	Setting   string // of torch: "native", or the text of PYTORCH_CUDA_ALLOC_CONF
+	Policy    string // of memprof: a preset
+}
+
+// Allocators are all that Least and On know. Those of PyTorch need a job that has it.
+func Allocators() []Allocator {
+	all := []Allocator{{Allocator: "torch", Setting: "native"}, {Allocator: "torch", Setting: expandable}}
+	for _, name := range bfc.PresetNames() {
+		all = append(all, Allocator{Allocator: "memprof", Policy: name})
+	}
+	return all
+}
+
+const expandable = "expandable_segments:True"
+
+// Need is the least card of a job under an allocator. Bytes of parts are those when the replay on this card used
+// most of the card.
+type Need struct {
+	Allocator
+	Process string
+	Bytes   int64
+	// Requested is the greatest sum of requested bytes and others: no allocator needs less.
+	Requested int64
+	// Reserved is the greatest that the allocator reserves without a limit.
+	Reserved int64
+	// Below is the refusal on a card smaller by a Step.
+	Below *card.Refusal
+}
+
+// Step is by how much a card that was found may be too large, in bytes.
+func Step(bytes int64) int64 { return max(page, bytes/2048/page*page) }
+
+const page = 2 << 20
+
+// ErrNoTorch is the error of a job without PyTorch under one of its settings.
+var ErrNoTorch = errors.New("the job has no PyTorch")
+
+// Least finds the least card for each allocator, in their order. Those of PyTorch are left out where the job has none.
+// headroom bytes of each device stay free.
+func Least(ctx context.Context, j *Job, s *Survey, allocators []Allocator, headroom int64) ([]Need, error) {
+	found, failed := make([]*Need, len(allocators)), make([]error, len(allocators))
+	var wait sync.WaitGroup
+	room := make(chan struct{}, runtime.GOMAXPROCS(0))
+	for i, a := range allocators {
+		wait.Go(func() {
+			room <- struct{}{}
+			defer func() { <-room }()
+			found[i], failed[i] = least(ctx, j, a, func(bytes int64) *card.Card { return s.card(j, bytes, headroom) })
+		})
+	}
+	wait.Wait()
+	var needs []Need
+	for i, err := range failed {
+		switch {
+		case errors.Is(err, ErrNoTorch):
+		case err != nil:
+			return nil, fmt.Errorf("%s: %w", j.Name, err)
+		default:
+			needs = append(needs, *found[i])
+		}
+	}
+	return needs, nil
+}
+
+// unlimited is a card that no job fills, in bytes.
+const unlimited = 1 << 50
+
+func least(ctx context.Context, j *Job, a Allocator, of func(bytes int64) *card.Card) (*Need, error) {
+	free, err := replay(ctx, j, a, of(unlimited), false)
+	if err != nil {
+		return nil, err
+	}
+	n := &Need{Allocator: a, Process: j.Name, Requested: greatest(free.needed), Reserved: free.reserved}
+	tooSmall, enough := n.Requested-1, (greatest(free.used)+page-1)/page*page
+	for { // a policy that looks at the free memory may want more than it reserved
+		on, err := replay(ctx, j, a, of(enough), true)
+		if err != nil {
+			return nil, err
+		}
+		if on.first == nil {
+			break
+		}
+		tooSmall, n.Below = enough, on.first
+		enough += max(enough/64/page*page, page)
+		if enough > unlimited {
+			return nil, fmt.Errorf("%s: a request is refused on any card", a.name())
+		}
+	}
+	for enough-tooSmall > Step(enough) {
+		middle := (tooSmall + enough) / 2 / page * page
+		if middle <= tooSmall {
+			middle = tooSmall + page - tooSmall%page
+		}
+		if middle >= enough {
+			break
+		}
+		on, err := replay(ctx, j, a, of(middle), true)
+		if err != nil {
+			return nil, err
+		}
+		if on.first == nil {
+			enough = middle
+		} else {
+			tooSmall, n.Below = middle, on.first
+		}
+	}
+	n.Bytes = enough
+	return n, nil
+}
+
+// On replays a job on a card of so many bytes. refused is nil where it completes.
+func On(ctx context.Context, j *Job, s *Survey, a Allocator, bytes, headroom int64) (refused *card.Refusal, err error) {
+	out, err := replay(ctx, j, a, s.card(j, bytes, headroom), true)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", j.Name, err)
+	}
+	return out.first, nil
+}
+
+// outcome is a replay on a card.
+type outcome struct {
+	used, needed map[int32]int64
+	reserved     int64
+	first        *card.Refusal
+}
+
+func greatest(byDevice map[int32]int64) (bytes int64) {
+	for _, n := range byDevice {
+		bytes = max(bytes, n)
+	}
+	return bytes
+}
+
+func (a *Allocator) name() string {
+	if a.Allocator == "torch" {
+		return "torch " + a.Setting
+	}
+	return a.Allocator + " " + a.Policy
+}
+
+func replay(ctx context.Context, j *Job, a Allocator, on *card.Card, untilRefused bool) (*outcome, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	source, err := j.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer source.Close()
+	if a.Allocator == "torch" {
+		return replayTorch(j, a, on, source, untilRefused)
+	}
+	policy, err := bfc.PresetNamed(a.Policy)
+	if err != nil {
+		return nil, err
+	}
+	tuned, err := tune.Run(ctx, source, tune.Options{
+		Policies: []bfc.Policy{policy}, Costs: tune.DefaultCosts(), Text: j.Text, Workers: 1, Card: on, UntilRefused: untilRefused,
+	})
+	if err != nil {
+		return nil, err
+	}
+	o := &tuned.Outcomes[0]
+	return &outcome{o.Used, o.Needed, o.PeakR, o.First}, nil
+}
+
+func replayTorch(j *Job, a Allocator, on *card.Card, source Source, untilRefused bool) (*outcome, error) {
+	if j.Torch == nil {
+		return nil, ErrNoTorch
+	}
+	text := a.Setting
+	if text == "native" {
+		text = ""
+	}
+	settings, err := caching.ParseSettings(text, *j.Torch)
+	if err != nil {
+		return nil, err
+	}
+	all, err := torchalloc.Run(source, torchalloc.Options{
+		Settings: []caching.Settings{settings}, Version: *j.Torch, Text: j.Text, Card: on, UntilRefused: untilRefused,
+	})
+	if err != nil {
+		return nil, err
+	}
+	o := &all[0]
+	return &outcome{o.Used, o.Needed, greatest(o.Reserved), o.First}, nil
+}

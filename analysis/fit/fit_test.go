@@ -1,0 +1,252 @@
+package fit
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/memprof/memprof/analysis/caching"
+	"github.com/memprof/memprof/trace"
+)
+
+const mib = 1 << 20
+
+// job makes the events of a process on device 0.
+type job struct {
+	events []trace.Event
+	texts  []string
+}
+
+func newJob() *job {
+	j := &job{texts: []string{""}}
+	return j.add(trace.KindArena, trace.Event{Addr: 1 << 40, Requested: 64 << 30, Provided: 64 << 30}, "growth=double headroom=2147483648 granularity=2097152 pool=0.0 tag= main=1")
+}
+
+func (j *job) add(kind trace.Kind, e trace.Event, text string) *job {
+	if text != "" {
+		j.texts = append(j.texts, text)
+		e.Context = int32(len(j.texts) - 1)
+	}
+	e.Seq, e.Time, e.Kind = int64(len(j.events)), int64(len(j.events))*1e6, kind
+	j.events = append(j.events, e)
+	return j
+}
+
+// alloc is of a numbered block of so many MiB.
+func (j *job) alloc(number, size int64) *job {
+	return j.add(trace.KindAlloc, trace.Event{Addr: 1<<40 + number*2*mib<<10, Requested: size * mib, Provided: size * mib}, "")
+}
+
+func (j *job) free(number int64) *job {
+	return j.add(trace.KindFree, trace.Event{Addr: 1<<40 + number*2*mib<<10}, "")
+}
+
+func (j *job) library(size int64, name string) *job {
+	return j.add(trace.KindExternalAlloc, trace.Event{Arena: trace.NoArena, Addr: 7 << 40, Requested: size * mib, Provided: size * mib}, "library="+name)
+}
+
+func (j *job) overhead(size int64, text string) *job {
+	return j.add(trace.KindOverhead, trace.Event{Arena: trace.NoArena, Provided: size * mib}, text)
+}
+
+func (j *job) mark() *job {
+	return j.add(trace.KindIteration, trace.Event{Device: trace.NoDevice, Arena: trace.NoArena}, "")
+}
+
+// events are a source.
+type events struct {
+	job  *job
+	read bool
+}
+
+func (s *events) Next() (*trace.Batch, error) {
+	if s.read {
+		return nil, io.EOF
+	}
+	s.read = true
+	b := &trace.Batch{}
+	for _, e := range s.job.events {
+		b.Seq, b.Time, b.Kind = append(b.Seq, e.Seq), append(b.Time, e.Time), append(b.Kind, e.Kind)
+		b.Device, b.Arena, b.Thread = append(b.Device, e.Device), append(b.Arena, e.Arena), append(b.Thread, e.Thread)
+		b.Stream, b.Addr = append(b.Stream, e.Stream), append(b.Addr, e.Addr)
+		b.Requested, b.Provided, b.Context = append(b.Requested, e.Requested), append(b.Provided, e.Provided), append(b.Context, e.Context)
+	}
+	return b, nil
+}
+
+func (s *events) Close() error { return nil }
+
+func (j *job) process(name string) *Job {
+	torch := caching.Torch211
+	return &Job{
+		Name: name, Open: func() (Source, error) { return &events{job: j}, nil }, Text: func(context int32) string { return j.texts[context] },
+		Torch: &torch, WholeCard: true,
+	}
+}
+
+func find(t *testing.T, o Options, jobs ...*Job) *Answer {
+	t.Helper()
+	o.Allocators = Allocators()
+	answer, err := Find(context.Background(), jobs, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer
+}
+
+// cards are the least cards in MiB: torch native, expandable, classic, compact.
+func cards(a *Answer) (sizes []int64) {
+	for i := range a.Rows {
+		sizes = append(sizes, a.Rows[i].Bytes/mib)
+	}
+	return sizes
+}
+
+// The least cards follow from the rules of both allocators: segments of their own from 10 MiB on, pages of 20 MiB in
+// expandable segments, pages of 2 MiB in memprof's.
+func TestLeast(t *testing.T) {
+	quiet := newJob().alloc(1, 30).alloc(2, 30).alloc(3, 30).free(1).free(2).free(3).alloc(4, 80)
+	tests := []struct {
+		name string
+		job  *job
+		want []int64
+	}{
+		{"segments are released", quiet, []int64{90, 100, 90, 90}},
+		{"what is split is not", newJob().alloc(1, 100).free(1).alloc(2, 40).alloc(3, 80), []int64{180, 120, 120, 120}},
+		{"another library, once the cache is full", newJob().alloc(1, 100).free(1).library(50, "libnccl.so"), []int64{150, 150, 100, 100}},
+		{"driver overhead, likewise, and nobody unmaps for it", newJob().alloc(1, 100).free(1).overhead(50, "what=module"), []int64{150, 150, 150, 150}},
+		{"overhead that comes first", newJob().overhead(500, "what=context").alloc(1, 100), []int64{600, 600, 600, 600}},
+		{"an ended context has no overhead", newJob().overhead(500, "what=context").overhead(60, "what=module").overhead(-500, "what=context").overhead(30, "what=context").alloc(1, 600), []int64{630, 630, 630, 630}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			got := find(t, Options{}, test.job.process("p"))
+			for i, size := range cards(got) {
+				if size != test.want[i] {
+					t.Errorf("%s: %d MiB, want %d (all: %v)", got.Rows[i].name(), size, test.want[i], cards(got))
+				}
+			}
+		})
+	}
+}
+
+// Of several processes the one that needs most decides; on one card they add up.
+func TestLeastOfProcesses(t *testing.T) {
+	small, large := newJob().alloc(1, 100).process("rank0"), newJob().alloc(1, 300).process("rank1")
+	got := find(t, Options{}, small, large)
+	if diff := cmp.Diff([]int64{300, 300, 300, 300}, cards(got)); diff != "" || got.Rows[0].Process != "rank1" {
+		t.Errorf("of %s (-want +got):\n%s", got.Rows[0].Process, diff)
+	}
+	small.Card, large.Card = "run/GPU-a", "run/GPU-a"
+	got = find(t, Options{}, small, large)
+	if diff := cmp.Diff([]int64{400, 400, 400, 400}, cards(got)); diff != "" || got.Rows[0].Process != "rank0, rank1" {
+		t.Errorf("on one card, of %s (-want +got):\n%s", got.Rows[0].Process, diff)
+	}
+}
+
+// What readings found beyond the events, and the headroom, are added; overhead that was measured while others used the
+// card counts only as far as a reading has it.
+func TestLeastWithReadings(t *testing.T) {
+	j := newJob().overhead(500, "what=context").alloc(1, 100).overhead(700, "what=library\tname=libx.so").free(1).alloc(2, 80).process("p")
+	if got := cards(find(t, Options{}, j)); got[0] != 1300 {
+		t.Errorf("with overhead of the whole card: %d MiB, want 1300", got[0])
+	}
+	j.WholeCard = false
+	if got := cards(find(t, Options{}, j)); got[0] != 600 {
+		t.Errorf("without overhead of the whole card: %d MiB, want 600", got[0])
+	}
+	j.Read = map[int32]Reading{0: {Seq: 5, Bytes: 520 * mib}}
+	got := find(t, Options{Headroom: 10 * mib}, j)
+	if sizes := cards(got); sizes[0] != 630 {
+		t.Errorf("with a reading of 520 MiB and a headroom of 10: %d MiB, want 630", sizes[0])
+	}
+	if d := got.Processes[0].Devices[0]; !d.Measured || d.Unexplained != 20*mib || d.Driver != 520*mib || d.Total != 64<<30 {
+		t.Errorf("the device is %+v, want 520 MiB of driver overhead, 20 of them unexplained, of 64 GiB", *d)
+	}
+}
+
+// On a card that is too small the answer names the request that fails, its requester and its iteration.
+func TestFailingRequest(t *testing.T) {
+	j := newJob().alloc(1, 100).mark().alloc(2, 50)
+	j.texts = append(j.texts, "phase=forward\tmodule=net.fc")
+	j.events[len(j.events)-1].Context = int32(len(j.texts) - 1)
+	j.mark()
+	got := find(t, Options{Card: 120 * mib}, j.process("p"))
+	for i := range got.Rows {
+		row := &got.Rows[i]
+		if row.Fits || row.Why == nil || row.Why.Bytes != 50*mib || row.Why.Seq != 3 || row.Why.Iteration != 1 || row.Why.Context != "net.fc" || row.Why.Reserved < 100*mib {
+			t.Errorf("%s on 120 MiB: fits %v, why %+v; want the request of 50 MiB at event 3 by net.fc in iteration 1", row.name(), row.Fits, row.Why)
+		}
+	}
+	if got := find(t, Options{Card: 200 * mib}, j.process("p")); !got.Rows[0].Fits || got.Rows[0].Why != nil {
+		t.Errorf("on 200 MiB: %+v, want a job that fits", got.Rows[0])
+	}
+}
+
+// A job without PyTorch has no rows of it.
+func TestWithoutTorch(t *testing.T) {
+	j := newJob().alloc(1, 100).process("p")
+	j.Torch = nil
+	if got := find(t, Options{}, j); len(got.Rows) != 2 || got.Rows[0].Allocator.Allocator != "memprof" {
+		t.Errorf("%d rows, want classic and compact alone", len(got.Rows))
+	}
+}
+
+func TestScale(t *testing.T) {
+	exact, err := Scale("activations", []float64{8, 16}, []int64{1800, 2600}, []int64{800, 1600}, 32)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if exact.Fixed != 1000 || exact.PerUnit != 100 || exact.Predicted != 4200 || exact.Error != 0 {
+		t.Errorf("two sizes: %+v, want 1000 + 100 x size, 4200 +- 0", exact)
+	}
+	if unknown, _ := Scale("", []float64{8, 16}, []int64{1800, 2600}, nil, 32); unknown.Error != -1 {
+		t.Errorf("two sizes, and nothing known of what grows: error %d, want -1", unknown.Error)
+	}
+	// Through (1, 1), (2, 2), (3, 6): slope 2.5, at the mean 3; residuals 0.5, -1, 0.5.
+	rough, err := Scale("", []float64{1, 2, 3}, []int64{1000, 2000, 6000}, nil, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := math.Sqrt(1.5e6 * (1 + 1./3 + 4./2))
+	if rough.Predicted != 8000 || math.Abs(float64(rough.Error)-want) > 1 {
+		t.Errorf("three sizes: %+v, want 8000 +- %.0f", rough, want)
+	}
+	for _, sizes := range [][]float64{{8}, {8, 8}} {
+		if _, err := Scale("", sizes, make([]int64, len(sizes)), nil, 4); err == nil {
+			t.Errorf("sizes %v make a line", sizes)
+		}
+	}
+}
+
+// A job is resized request by request, from recordings that have the same sequence of requests.
+func TestResize(t *testing.T) {
+	at := func(batch int64) *Job {
+		return newJob().alloc(1, 100).alloc(2, 10*batch).free(2).alloc(3, 7*batch+1).process("p")
+	}
+	resized, err := Resize([]*Job{at(2), at(4)}, []float64{2, 4}, 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := sequenceOf(resized)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]int64{100 * mib, 200 * mib, 141 * mib}, got.requested); diff != "" {
+		t.Errorf("requests at 20 (-want +got):\n%s", diff)
+	}
+	if sizes := cards(find(t, Options{}, resized)); sizes[0] != 300 {
+		t.Errorf("the least card at 20 has %d MiB, want 300", sizes[0])
+	}
+	other := newJob().alloc(1, 100).alloc(2, 40).alloc(3, 29).free(2).process("p")
+	if _, err := Resize([]*Job{at(2), other}, []float64{2, 4}, 20); !errors.Is(err, ErrDiffer) {
+		t.Errorf("another order of requests: %v, want ErrDiffer", err)
+	}
+	if _, err := Resize([]*Job{at(2), at(4)}, []float64{2, 2}, 20); !errors.Is(err, ErrSizes) {
+		t.Errorf("one size: %v, want ErrSizes", err)
+	}
+}

@@ -1,0 +1,99 @@
+package fit
+
+import (
+	"errors"
+	"io"
+
+	"github.com/memprof/memprof/analysis/card"
+	"github.com/memprof/memprof/trace"
+)
+
+// Survey is what a recording says of a process's devices, beyond its requests.
+type Survey struct {
+	Devices map[int32]*Device
+	Events  int64
+}
+
+// Device is a device of a process.
+type Device struct {
+	Total int64 // bytes that the driver can allocate; 0 if not known
+	// Driver is the greatest driver overhead, with what the accounting could not explain; Libraries is that of
+	// other libraries. In bytes.
+	Driver, Libraries int64
+	// Unexplained is the part of Driver that no event explains.
+	Unexplained int64
+	Measured    bool // Driver is all: of a reading of the device's used memory, or of a simulated device
+}
+
+// Look reads a process once.
+func Look(j *Job) (*Survey, error) {
+	source, err := j.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer source.Close()
+	s := &Survey{Devices: map[int32]*Device{}}
+	others := card.NewOthers(&card.Card{OwnOnly: !j.WholeCard}, j.Text)
+	atReading := map[int32]int64{}
+	for {
+		batch, err := source.Next()
+		if errors.Is(err, io.EOF) {
+			s.finish(j, atReading)
+			return s, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		for i := range batch.Len() {
+			e := batch.Event(i)
+			s.event(j, &e, others, atReading)
+		}
+	}
+}
+
+func (s *Survey) device(number int32) *Device {
+	d := s.Devices[number]
+	if d == nil {
+		d = &Device{}
+		s.Devices[number] = d
+	}
+	return d
+}
+
+func (s *Survey) event(j *Job, e *trace.Event, others *card.Others, atReading map[int32]int64) {
+	s.Events++
+	if change, ok := others.Add(e); ok {
+		d := s.device(change.Device)
+		d.Driver, d.Libraries = max(d.Driver, others.Driver(change.Device)), max(d.Libraries, others.Libraries(change.Device))
+	}
+	if e.Kind == trace.KindArena && e.Device >= 0 {
+		d := s.device(e.Device)
+		if words := trace.ParseContext(e.Kind, j.Text(e.Context)); words.Is("main") && words.Get("growth") != "" {
+			d.Total = e.Provided
+		}
+	}
+	if r, read := j.Read[e.Device]; read && e.Seq <= r.Seq {
+		atReading[e.Device] = others.Driver(e.Device)
+	}
+}
+
+// finish adds what the readings say and the events do not.
+func (s *Survey) finish(j *Job, atReading map[int32]int64) {
+	for _, d := range s.Devices {
+		d.Measured = j.Simulated
+	}
+	for number, r := range j.Read {
+		d := s.device(number)
+		d.Unexplained, d.Measured = r.Bytes-atReading[number], true
+		d.Driver += d.Unexplained
+	}
+}
+
+// card is one of so many bytes, of which some stay free.
+func (s *Survey) card(j *Job, bytes, headroom int64) *card.Card {
+	c := &card.Card{Bytes: uint64(bytes), Base: map[int32]int64{}, OwnOnly: !j.WholeCard}
+	for number, d := range s.Devices {
+		c.Base[number] = d.Unexplained + headroom
+	}
+	return c
+}

@@ -1,0 +1,76 @@
+package torchalloc
+
+import (
+	"github.com/memprof/memprof/analysis/caching"
+	"github.com/memprof/memprof/analysis/card"
+	"github.com/memprof/memprof/trace"
+)
+
+// limited is a device of a card: it refuses what the card has not free, as the driver does.
+type limited struct {
+	caching.Device
+	total, used uint64
+	others      func() uint64 // bytes of the card that others than the allocator use
+}
+
+// endless is more memory than a job requests, so that only the card refuses.
+const endless = 1 << 55
+
+func (l *limited) fits(bytes uint64) bool { return l.used+l.others()+bytes <= l.total }
+
+func (l *limited) Alloc(bytes uint64) (addr uint64, ok bool) {
+	if !l.fits(bytes) {
+		return 0, false
+	}
+	if addr, ok = l.Device.Alloc(bytes); ok {
+		l.used += bytes
+	}
+	return addr, ok
+}
+
+func (l *limited) Free(addr, bytes uint64) {
+	l.used -= bytes
+	l.Device.Free(addr, bytes)
+}
+
+func (l *limited) Map(addr, bytes uint64) bool {
+	if !l.fits(bytes) || !l.Device.Map(addr, bytes) {
+		return false
+	}
+	l.used += bytes
+	return true
+}
+
+func (l *limited) Unmap(addr, bytes uint64) {
+	l.used -= bytes
+	l.Device.Unmap(addr, bytes)
+}
+
+// outside takes memory that another library or the driver allocated. PyTorch keeps what it has cached then, so
+// that the allocation fails where the card has too little free.
+func (j *job) outside(e *trace.Event, c card.Change) {
+	j.device(c.Device)
+	if room := j.rooms[c.Device]; c.Grown > 0 && !room.fits(0) {
+		j.refuse(card.Refusal{Seq: e.Seq, Device: c.Device, Bytes: c.Grown, Outside: true})
+	}
+	j.count(c.Device)
+}
+
+// count updates the greatest sums of a device of a card.
+func (j *job) count(device int32) {
+	if j.card == nil {
+		return
+	}
+	stats, others := j.devices[device].Stats(), int64(j.others.Bytes(device))
+	j.used[device] = max(j.used[device], int64(stats.Reserved.Now)+others)
+	j.needed[device] = max(j.needed[device], int64(stats.Requested.Now)+others)
+}
+
+func (j *job) refuse(r card.Refusal) {
+	j.refused++
+	if j.first != nil || j.card == nil {
+		return
+	}
+	r.Reserved, r.Others = int64(j.device(r.Device).Stats().Reserved.Now), int64(j.others.Bytes(r.Device))
+	j.first = &r
+}

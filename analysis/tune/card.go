@@ -1,0 +1,34 @@
+package tune
+
+import "github.com/memprof/memprof/analysis/card"
+
+// onCard counts requested bytes on a device of a card, and updates the greatest sums with what others use.
+func (p *replay) onCard(device int32, requested int64) {
+	if p.card == nil {
+		return
+	}
+	p.live[device] += requested
+	others := int64(p.otherUsed[device])
+	p.usage[device] = max(p.usage[device], int64(p.used[device])+others)
+	p.needs[device] = max(p.needs[device], p.live[device]+others)
+}
+
+// outside judges memory that another library or the driver allocated, after free memory was unmapped for it.
+func (p *replay) outside(o *op) {
+	if p.card == nil {
+		return
+	}
+	p.onCard(o.arena, 0)
+	if p.used[o.arena]+o.bytes > p.card.Bytes {
+		p.refuse(card.Refusal{Seq: o.seq, Device: o.arena, Outside: true})
+	}
+}
+
+func (p *replay) refuse(r card.Refusal) {
+	p.refused++
+	if p.first != nil || p.card == nil {
+		return
+	}
+	r.Reserved, r.Others = int64(p.used[r.Device]), int64(p.otherUsed[r.Device])
+	p.first = &r
+}

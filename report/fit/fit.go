@@ -1,0 +1,261 @@
+// Package fit reports on which cards a recorded job completes.
+package fit
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/memprof/memprof/analysis/fit"
+	"github.com/memprof/memprof/report/layout"
+	"github.com/memprof/memprof/report/plain"
+	"github.com/memprof/memprof/report/units"
+)
+
+// Result is the answer for a job.
+type Result struct {
+	*fit.Answer
+	Card     string // as the caller named it; "" where none was asked about
+	Bytes    int64  // of Card
+	Headroom int64
+	Scale    *Scale // nil, or how the numbers follow from recordings at other sizes
+}
+
+// Scale is the answer at another size of a job.
+type Scale struct {
+	Name       string
+	Factor     float64
+	Sizes      []float64 // of the recordings
+	Size       float64   // of the answer
+	Categories []fit.Scaled
+	Rows       []fit.Scaled // of each row of the answer
+	// Replayed says that the requests of all recordings come in the same order, so that they were replayed with the
+	// bytes that they have at Size. Otherwise the answer is on the lines of Rows.
+	Replayed bool
+}
+
+// Fits says whether the job fits under some allocator; true where no card was asked about.
+func (r *Result) Fits() bool {
+	if r.Card == "" {
+		return true
+	}
+	for i := range r.Rows {
+		if r.Rows[i].Fits {
+			return true
+		}
+	}
+	return false
+}
+
+// recorded is the smallest device that the job was recorded on, in bytes; 0 if one is not known.
+func (r *Result) recorded() (least int64) {
+	for i := range r.Processes {
+		for _, d := range r.Processes[i].Devices {
+			switch {
+			case d.Total == 0:
+				return 0
+			case least == 0 || d.Total < least:
+				least = d.Total
+			}
+		}
+	}
+	return least
+}
+
+// Text writes the answer for a terminal. It fails only if w does.
+func Text(w io.Writer, r *Result, o layout.Options) error {
+	return layout.WriteText(w, o, sections(r)...)
+}
+
+// Markdown writes what Text does as Markdown. It fails only if w does.
+func Markdown(w io.Writer, r *Result) error {
+	return layout.WriteMarkdown(w, sections(r)...)
+}
+
+func sections(r *Result) []layout.Section {
+	all := []layout.Section{cardSection(r)}
+	if r.Scale != nil {
+		all = append(all, scaleSection(r.Scale))
+	}
+	return all
+}
+
+func cardSection(r *Result) layout.Section {
+	s := layout.Section{Title: "Least card", Before: before(r)}
+	s.Columns = []layout.Column{layout.Words("allocator"), layout.Words("setting"), layout.Numbers("least card"), layout.Numbers("requested + others"), layout.Numbers("reserved, no limit")}
+	if len(r.Processes) > 1 {
+		s.Columns = append(s.Columns, layout.Words("process"))
+	}
+	if r.Scale != nil {
+		s.Columns = append(s.Columns[:3], layout.Numbers("error"))
+	}
+	if r.Card != "" {
+		s.Columns = append(s.Columns, layout.Words("on "+plain.Shorten(r.Card, 24)), layout.Numbers("margin"))
+	}
+	for i := range r.Rows {
+		row := &r.Rows[i]
+		cells := layout.Row(row.Allocator.Allocator, row.Setting+row.Policy, units.FormatSize(row.Bytes))
+		switch {
+		case r.Scale != nil:
+			cells = append(cells, layout.Row(units.FormatKnown(r.Scale.Rows[i].Error))...)
+		default:
+			cells = append(cells, layout.Row(units.FormatSize(row.Requested), units.FormatSize(row.Reserved))...)
+			if len(r.Processes) > 1 {
+				cells = append(cells, layout.Row(plain.Shorten(row.Process, 32))...)
+			}
+		}
+		if r.Card != "" {
+			verdict, tone := "fits", layout.Strong
+			if !row.Fits {
+				verdict, tone = "does not fit", layout.Failed
+			}
+			cells = append(cells, layout.Cell{Text: verdict, Tone: tone}, layout.Cell{Text: margin(r.Bytes - row.Bytes)})
+		}
+		s.Rows = append(s.Rows, cells)
+	}
+	s.After = after(r)
+	return s
+}
+
+// before says what is in the numbers.
+func before(r *Result) []layout.Cell {
+	notes := layout.Note("bytes of which the driver must be able to allocate all before the job begins")
+	for i := range r.Processes {
+		if len(r.Processes) > 3 && i == 3 {
+			notes = append(notes, layout.Note(fmt.Sprintf("… %d processes more", len(r.Processes)-3))...)
+			break
+		}
+		p := &r.Processes[i]
+		for _, number := range devices(p) {
+			d := p.Devices[number]
+			text := fmt.Sprintf("%s, device %d: driver overhead %s", plain.Shorten(p.Name, 32), number, units.FormatSize(d.Driver))
+			if d.Measured && d.Unexplained != 0 {
+				text += fmt.Sprintf(" (unexplained %s of it)", margin(d.Unexplained))
+			}
+			text += ", other libraries " + units.FormatSize(d.Libraries)
+			notes = append(notes, layout.Note(text)...)
+			if !d.Measured {
+				notes = append(notes, layout.Cell{Text: "no reading of the device's used memory: driver overhead may be greater", Tone: layout.Warned})
+			}
+		}
+	}
+	if r.Headroom > 0 {
+		notes = append(notes, layout.Note("headroom: "+units.FormatSize(r.Headroom)+" stay free")...)
+	}
+	if r.Card != "" {
+		notes = append(notes, layout.Note(fmt.Sprintf("%s: %s", plain.Shorten(r.Card, 32), units.FormatSize(r.Bytes)))...)
+	}
+	return notes
+}
+
+// margin is how much of a card is left, with its sign.
+func margin(bytes int64) string {
+	if bytes < 0 {
+		return "−" + units.FormatSize(-bytes)
+	}
+	return units.FormatSize(bytes)
+}
+
+// after says where requests fail, and what would help.
+func after(r *Result) []layout.Cell {
+	var notes []layout.Cell
+	for i := range r.Rows {
+		if why := r.Rows[i].Why; why != nil {
+			notes = append(notes, layout.Cell{Text: name(&r.Rows[i]) + ": " + failure(why), Tone: layout.Failed})
+		}
+	}
+	for _, help := range Helps(r) {
+		notes = append(notes, layout.Cell{Text: help, Tone: layout.Strong})
+	}
+	if len(r.Rows) > 0 && r.Scale == nil {
+		notes = append(notes, layout.Cell{Text: "found by bisection: a card smaller by " + units.FormatSize(fit.Step(r.Rows[0].Bytes)) + " at most does not do", Tone: layout.Faint})
+	}
+	return notes
+}
+
+func name(row *fit.Row) string {
+	return row.Allocator.Allocator + " " + row.Setting + row.Policy
+}
+
+// failure says which request fails.
+func failure(f *fit.Failure) string {
+	what := "a request of " + units.FormatSize(f.Bytes)
+	if f.Outside {
+		what = units.FormatSize(f.Bytes) + " outside of the allocator"
+	}
+	if f.Context != "" {
+		what += " by " + plain.Shorten(f.Context, 44)
+	}
+	if f.Iteration >= 0 {
+		what += fmt.Sprintf(" in iteration %d", f.Iteration)
+	}
+	return fmt.Sprintf("%s fails (event %s) with %s reserved and %s used by others", what, units.FormatCount(f.Seq), units.FormatSize(f.Reserved), units.FormatSize(f.Others))
+}
+
+// Helps are what would make the job fit where it does not under some allocator: settings under which it does, or
+// that no allocator can.
+func Helps(r *Result) []string {
+	if r.Card == "" {
+		return nil
+	}
+	var fitting []string
+	failing, least := false, int64(0)
+	for i := range r.Rows {
+		row := &r.Rows[i]
+		if least == 0 || row.Bytes < least {
+			least = row.Bytes
+		}
+		switch {
+		case !row.Fits:
+			failing = true
+		case row.Allocator.Allocator == "memprof":
+			fitting = append(fitting, "memprof record --no-trace --preset "+row.Policy)
+		case row.Setting != "native":
+			fitting = append(fitting, "PYTORCH_CUDA_ALLOC_CONF="+row.Setting)
+		}
+	}
+	switch {
+	case !failing:
+		return nil
+	case len(fitting) > 0:
+		return []string{"it fits with " + strings.Join(fitting, ", or ")}
+	}
+	return []string{fmt.Sprintf("no allocator makes it fit: the job must request %s less, by a smaller batch (--scale) or by checkpointing what memprof report names first",
+		units.FormatSize(least-r.Bytes))}
+}
+
+func scaleSection(c *Scale) layout.Section {
+	s := layout.Section{
+		Title: "At the peak, by category",
+		Before: layout.Note(fmt.Sprintf("%s %s, from recordings at %s: fixed + %s x the part that grows", plain.Shorten(c.Name, 24), number(c.Size),
+			numbers(c.Sizes), plain.Shorten(c.Name, 24))),
+		Columns: []layout.Column{layout.Words("category"), layout.Numbers("fixed"), layout.Numbers("per unit"), layout.Numbers("at " + number(c.Size)), layout.Numbers("error")},
+	}
+	for i := range c.Categories {
+		line := &c.Categories[i]
+		s.Rows = append(s.Rows, layout.Row(line.Name, margin(int64(line.Fixed)), margin(int64(line.PerUnit)), units.FormatSize(line.Predicted), units.FormatKnown(line.Error)))
+	}
+	how, whole := "error: standard error of the lines through the recordings", "least cards: on lines through those of the recordings, whose requests differ in their order"
+	if len(c.Sizes) < 3 {
+		how = "error: difference to the nearest recording alone, with activations and inputs in proportion; a third recording gives a standard error"
+	}
+	switch {
+	case c.Replayed && len(c.Sizes) < 3:
+		whole = "least cards: of the requests, replayed with the bytes that each has at this size"
+	case c.Replayed:
+		whole = "least cards: of the requests, replayed with the bytes that each has at this size; their error: how far off the last recording is predicted from the others"
+	}
+	s.After = append(layout.Note(how), layout.Note(whole)...)
+	return s
+}
+
+func number(size float64) string { return strconv.FormatFloat(size, 'g', -1, 64) }
+
+func numbers(sizes []float64) string {
+	var texts []string
+	for _, size := range sizes {
+		texts = append(texts, number(size))
+	}
+	return strings.Join(texts, ", ")
+}
