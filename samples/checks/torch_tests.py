@@ -58,7 +58,8 @@ FILES = (
     File("test_cuda_trace.py", 3, ALL, 1, False, 2, ()),
     File("distributed/test_c10d_nccl.py", 1, ("classic",), 2, False, 4, ()),
 )
-LEAST = 25  # seconds that each file's first run in a mode is left
+LEAST = 25  # seconds that each file's first run in a mode is left, if there are so many
+WORTH = 10  # seconds below which no run is begun
 
 Outcome = collections.namedtuple("Outcome", "kind message")  # kind: pass, fail or skip
 Difference = collections.namedtuple("Difference", "test mode message")
@@ -156,7 +157,7 @@ class Runner:
     def run(self, mode, arguments, workers, seconds=900):
         """A run, or None if there is no time for it."""
         seconds = min(seconds, self.left())
-        if seconds < LEAST:
+        if seconds < WORTH:
             return None
         self.number += 1
         at = os.path.join(self.work, "%03d-%s-%s" % (self.number, mode, os.path.basename(arguments[0])))
@@ -229,7 +230,9 @@ def run_all(runner, files, modes, runs, known, say):
     plan = steps(files, modes, runs, known)
     for i, (number, mode, group) in enumerate(plan):
         first_runs_left = sum(later == 0 for later, _, _ in plan[i + 1 :])
-        for name, run in runner.beside(mode, group, runner.left() - LEAST * first_runs_left).items():
+        left = runner.left()
+        seconds = max(left - LEAST * first_runs_left, left / (first_runs_left + 1))
+        for name, run in runner.beside(mode, group, seconds).items():
             if run is None:
                 say(f"{name} {mode}: no time left")
                 continue

@@ -130,7 +130,7 @@ class Running(unittest.TestCase):
                 f.write(self.TESTS)
             runner = torch_tests.Runner(folder, "memprof", os.path.join(folder, "work"))
             runner.timeouts = ()
-            with mock.patch.object(torch_tests, "LEAST", 0):
+            with mock.patch.object(torch_tests, "WORTH", 0):
                 run = runner.run("without", ["test_x.py"], 0, seconds=4)
             self.assertTrue(run.cut)
             self.assertEqual({test.split("::")[-1]: o.kind for test, o in run.items()}, {"test_a": "pass", "test_b": "fail"})
