@@ -81,6 +81,7 @@ type region struct {
 	addr, size uint64
 	wall       int32    // its next is the first chunk, its prev the last
 	uses       []uint32 // by page, where uses are noted: 1 + the iteration of its last use, 0 for none
+	pages      []page   // with growth Pages
 }
 
 // Allocator is one allocator of the package comment. It is not safe for concurrent use.
@@ -103,6 +104,7 @@ type Allocator struct {
 	ended      uint32   // how many iterations have ended: the number of the one under way
 	forgotten  uint32   // uses in iterations [0, forgotten) do not make a page expected
 	planner    *planner // nil with PlacementBestFit
+	pager      *pager   // nil but with growth Pages
 	shortage   bool     // see Shortage
 
 	lastID int64
@@ -132,6 +134,9 @@ func New(options Options, memory Memory) (*Allocator, error) {
 	a.free.nodes = make([]freeNode, 1)
 	if options.Placement == PlacementPlanned {
 		a.planner = newPlanner()
+	}
+	if options.Growth == Pages {
+		a.pager = &pager{}
 	}
 	return a, nil
 }
@@ -268,6 +273,7 @@ func (a *Allocator) handOut(index int32, requested uint64) Block {
 	a.lastID++
 	c.requested, c.id = requested, a.lastID
 	a.live.insert(c.addr, index)
+	a.touch(index)
 	if a.planner != nil {
 		a.planner.origins[index] = origin{}
 	}
@@ -315,6 +321,7 @@ func (a *Allocator) Free(addr uint64) (Block, error) {
 		a.planner.freed(a.planner.origins[index], a.ended)
 	}
 	a.noteUse(c.addr, c.size)
+	a.leave(index)
 	a.merge(index)
 	return block, nil
 }

@@ -37,10 +37,13 @@ const (
 // alike, but for graph memory, which splits always: the largest shape decides how much all take.
 func (p Policy) ForArena(a Arena) ArenaPolicy {
 	apart := a.Pool || a.Tag
-	out := ArenaPolicy{Policy: p, Reservation: min(otherReservation, a.Total), Unmaps: !apart && p.Growth == Needed, Fine: p.Handle == 0 && !a.Tag}
+	out := ArenaPolicy{Policy: p, Reservation: min(otherReservation, a.Total), Unmaps: !apart && (p.Growth == Needed || p.Growth == Pages), Fine: p.Handle == 0 && !a.Tag}
 	out.Handle = p.handle(&a)
 	if apart || a.OtherStream {
-		out.Growth, out.Step, out.Headroom, out.Limit = Needed, 0, 0, NoLimit
+		out.Step, out.Headroom, out.Limit = 0, 0, NoLimit
+		if apart || p.Growth != Pages {
+			out.Growth = Needed
+		}
 	} else {
 		out.Reservation = a.Total
 		if p.Limit == 0 {
@@ -67,7 +70,7 @@ func (p *Policy) handle(a *Arena) uint64 {
 		return max(p.Handle, taggedHandle)
 	case p.Handle > 0:
 		return p.Handle
-	case !a.Pool && (p.Growth == Needed || p.Trim.When != TrimNever):
+	case !a.Pool && (p.Growth == Needed || p.Growth == Pages || p.Trim.When != TrimNever):
 		return a.Granularity
 	}
 	return usualHandle

@@ -40,7 +40,7 @@
 //
 //	limit           bytes that may be mapped at a time; 2^64-1 is no limit
 //	headroom        bytes of the device that a growth beyond the request leaves free; 0: any
-//	growth          double, needed, step (with a step in bytes, at least 1), or none
+//	growth          double, needed, step (with a step in bytes, at least 1), none, or pages
 //	split           classic, or a number of bytes, at least 1; "always" is 256
 //	fraction        a number; if above 0 it sets max slack for the classic split (below)
 //	trim            never, iteration, idle or pressure. The allocator notes uses of pages (see
@@ -116,6 +116,7 @@
 //
 //	mapFor(chunk, range):
 //	    lack = unmapped bytes of range
+//	    if lack > 0, growth is pages: takePages(...), see Pages
 //	    if lack > 0, growth is needed and uses are noted: unmapElsewhere(lack, chunk)
 //	    for gap in the maximal unmapped ranges within range, addresses ascending:
 //	        if gap.bytes > room, or memory.Map(gap) refuses:
@@ -166,12 +167,13 @@
 //	    less = up(integer part of float32(bytes) * float32(0.9), 256)   # product is a float32, too
 //	    return less if less < bytes, else bytes - 256
 //
-//	growAndSearch(rounded), growth needed or step:
+//	growAndSearch(rounded), growth needed, step or pages:
 //	    tail = the last chunk of the region that was granted or lengthened last, if the memory
 //	           coalesces, that region was not released since, and the chunk is free and smaller
 //	           than rounded; else none
 //	    credit = tail.size, or 0                # bytes of the chunk, unmapped ones too
 //	    if growth is needed: unmapElsewhere(rounded - credit, tail)
+//	    if growth is pages: takePages(...), also before the second growBy, see Pages
 //	    if not growBy(rounded - credit): return none
 //	    chunk = search(rounded)
 //	    if one is found or credit is 0: return it
@@ -189,7 +191,7 @@
 //	    bytes = fitLimit(lack, lack); return false if that fails
 //	    return grow(bytes)
 //
-// Needed and step leave next region alone, and needed has no headroom and no back-off.
+// Needed, step and pages leave next region alone; needed and pages have no headroom and no back-off.
 //
 // grow(bytes) calls memory.Grow. The granted range becomes a free chunk of a new region, or of the region
 // that it lengthens, where it is joined with a free chunk before it. Reserved rises by the grant.
@@ -206,6 +208,53 @@
 // A run is a maximal range of whole pages in one chunk that are mapped and, where uses are noted,
 // not expected (see Iterations). In the plan's first iteration runs are of all mapped pages, expected
 // or not; that is so for runs only, and Excess uses the notes as ever.
+//
+// # Pages
+//
+// With growth pages placement is as ever, and the memory maps no more pages than blocks have ever touched
+// at a time, and a little slack: a page that no block touches serves any request. It is unmapped where it is,
+// and as much is mapped where the request goes. Uses are noted for the first 2^28 pages of a region.
+//
+//	page     back: the frame that it had last, or none; used: 1 + the iteration in which the last block
+//	         that touched it was freed, 0 for none; live: a block touches it, whole or in part
+//	frame    a physical page, numbered from 0; owner: the page that it backs, or none
+//	live     pages that are; most: the greatest sum so far of live and a request's fresh pages
+//	slack    0 to 8 steps; moved: pages that takeOldest unmapped in this iteration
+//
+// When a page is mapped it gets its back, if that backs none; else the last of the spare frames that backs
+// none, which are removed from the list on the way; else a new frame. When it is unmapped its frame backs
+// none, and goes to the end of the spare frames, if it is not there. An owner that keeps the old mapping of a
+// page can use it when the page gets its back.
+//
+//	takePages(range, more, keep):         # range: where pages will be mapped; more: pages at new addresses
+//	    fresh = pages of the request that no block touches, unmapped or not
+//	    most = max(most, live + fresh)
+//	    mapped = reserved / page
+//	    lack = more + unmapped pages of range
+//	    # Pages whose frame the lacking ones had.
+//	    list = for each unmapped page of range, addresses ascending: the owner of its back, if there is one that
+//	           is not live, not in keep and not in the list
+//	    lack -= unmapPages(list)
+//	    add = min(max(most + most * slack / 400 - mapped, 0), lack, room / page)
+//	    moved += takeOldest(lack - add, keep)
+//
+//	takeOldest(count, keep):
+//	    by age, min(ended + 1 - used, 3), from 3 to 0, while fewer than count are unmapped:
+//	        list = the first pages, addresses descending, that are mapped, not live, not in keep and of
+//	               that age: as many as are still wanted
+//	        unmapPages(list)
+//
+//	unmapPages(list):                     # returns how many it unmapped
+//	    a run is the next page of the list with those behind it that are adjacent to the run, on either
+//	    side; memory.TryUnmap(run): reserved -= run.bytes; where it is refused, on with the next run
+//
+// mapFor calls takePages(range, 0, range), and where the memory or the limit refuses to map, takeOldest for all
+// that lacks, and maps again if that unmapped anything. growAndSearch calls takePages(empty, up(lack, page) /
+// page, the pages of tail) before growBy(lack), and where that fails, takeOldest for as many pages and growBy
+// again; fresh is then the pages of the growth, and those of tail that no block touches. Both do nothing where
+// the memory does not coalesce. EndIteration, once two have ended: if 500 * moved > mapped, slack = min(slack
+// + 1, 8); moved = 0. The list of what takePages unmaps is made before anything of it is unmapped. With growth
+// pages no plan has places behind the end of the last region.
 //
 // # Shortage
 //
@@ -457,7 +506,7 @@
 // are ignored:
 //
 //	                 default stream  other stream  pool       graph memory  tag
-//	growth           chosen          needed        needed     needed        needed
+//	growth           chosen          needed (8)    needed     needed        needed
 //	headroom         chosen          0             0          0             0
 //	limit            chosen (1)      none          none       none          none
 //	split            chosen          chosen        chosen     always        chosen
@@ -468,14 +517,16 @@
 //	addresses        device's total  16 GiB (6)    16 GiB (6) (5)           16 GiB (6)
 //
 //	(1) none chosen: the device's memory
-//	(2) yes if the chosen growth is needed, else no
-//	(3) none chosen: a page if the chosen growth is needed or the chosen trim is not never, else 32 MiB; see (7)
+//	(2) yes if the chosen growth is needed or pages, else no
+//	(3) none chosen: a page if the chosen growth is needed or pages, or the chosen trim is not never, else 32
+//	    MiB; see (7)
 //	(4) none chosen: 32 MiB; see (7)
 //	(5) not used: pages and addresses are those of the graph memory
 //	(6) or the device's memory, if that is less
 //	(7) doubled while a map would have 4,096 handles or more; then halved while it is more than a page and
 //	    more than a 2,048th of what can be mapped at that moment: the device's free memory, or what the limit
 //	    of all arenas leaves, if that is less
+//	(8) pages if that is chosen
 //
 // "unmaps: no" is a memory that refuses each memory.TryUnmap of unmapElsewhere; those of Trim and
 // UnmapFree it can grant. The memory maps in CUDA handles (cuMemCreate) of at most "handle" bytes,

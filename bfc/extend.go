@@ -18,7 +18,7 @@ const (
 func firstRegion(options Options) (uint64, error) {
 	limit := roundUp(options.Limit, Granule)
 	switch options.Growth {
-	case Double, Needed, Step:
+	case Double, Needed, Step, Pages:
 		return min(firstRegionSize, limit), nil
 	case None:
 		if options.Limit == NoLimit {
@@ -64,10 +64,7 @@ func (a *Allocator) lengthenAndSearch(rounded uint64) int32 {
 	if tail != none {
 		credit = a.chunks[tail].size
 	}
-	if a.options.Growth == Needed {
-		a.unmapElsewhere(rounded-credit, tail)
-	}
-	if !a.extendBy(rounded - credit) {
+	if !a.extendFor(rounded-credit, tail) {
 		return none
 	}
 	index := a.search(rounded)
@@ -76,10 +73,22 @@ func (a *Allocator) lengthenAndSearch(rounded uint64) int32 {
 	}
 	// The grant is not adjacent to the tail, or the tail's unmapped part could not be mapped. So the
 	// credit was wrong: grow by the whole request.
-	if !a.extendBy(rounded) {
+	if a.pager != nil && !a.extendByPages(rounded, none) || a.pager == nil && !a.extendBy(rounded) {
 		return none
 	}
 	return a.search(rounded)
+}
+
+// extendFor grows by what a request lacks behind a free tail, after unmapping free pages elsewhere where the
+// growth says so.
+func (a *Allocator) extendFor(lack uint64, tail int32) bool {
+	switch a.options.Growth {
+	case Pages:
+		return a.extendByPages(lack, tail)
+	case Needed:
+		a.unmapElsewhere(lack, tail)
+	}
+	return a.extendBy(lack)
 }
 
 // extend grows by the next region: growth Double and None.
@@ -240,6 +249,7 @@ func (a *Allocator) addRegion(at int, addr, bytes uint64) {
 	a.insertEnd(all)
 	a.regions = slices.Insert(a.regions, at, region{addr: addr, size: bytes, wall: wall})
 	a.noteRegion(&a.regions[at])
+	a.notePages(&a.regions[at], bytes)
 	a.lastGrown = wall
 }
 
@@ -253,6 +263,7 @@ func (a *Allocator) lengthen(r *region, bytes uint64) {
 	wall.addr += bytes
 	r.size += bytes
 	a.noteRegion(r)
+	a.notePages(r, bytes)
 	a.lastGrown = r.wall
 	a.merge(added)
 }

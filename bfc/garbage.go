@@ -50,6 +50,7 @@ func (a *Allocator) release(r *region) uint64 {
 		a.lastGrown = none
 	}
 	mapped := r.size - a.unmapped.within(r.addr, r.end())
+	a.unbacked(byteRange{r.addr, r.end()})
 	a.unmapped.remove(byteRange{r.addr, r.end()})
 	a.stats.Reserved -= mapped
 	a.memory.Release(r.addr, r.size)

@@ -38,6 +38,9 @@ const (
 	None
 	// Step asks for what the request lacks, rounded up to a multiple of Options.Step.
 	Step
+	// Pages asks for what the request lacks once the pages that are free anywhere are used up: no more
+	// are mapped than blocks have ever touched at a time, and 2 % at most.
+	Pages
 )
 
 // Split says when a chunk is split: where at least that many bytes would be left over, a
@@ -133,7 +136,8 @@ var Dimensions = []*Dimension{
 			Needed: {Word: "needed", Help: "by what the request lacks; free pages elsewhere are unmapped first"},
 			None: {Word: "none", Note: "takes --limit at once", Help: "takes --limit at the first request",
 				NoTune: "takes the whole limit, whatever the job does: there is nothing to tune"},
-			Step: {Word: "step", Amount: Bytes, Example: "32MiB", Note: "or another size", Help: "by what the request lacks, rounded up to SIZE"},
+			Step:  {Word: "step", Amount: Bytes, Example: "32MiB", Note: "or another size", Help: "by what the request lacks, rounded up to SIZE"},
+			Pages: {Word: "pages", Help: "by pages that are free anywhere first; maps no more than have been in use at a time, and 2 % at most"},
 		},
 		get: func(p *Policy) Value { return Value{int(p.Growth), p.Step} },
 		set: func(p *Policy, v Value) { p.Growth, p.Step = Growth(v.Choice), v.Amount },
@@ -222,6 +226,9 @@ var Presets = []Preset{
 	{Name: "classic", Help: "the BFC allocator of TensorFlow and of the BFC paper; the default"},
 	{Name: "compact", Help: "maps no more than an iteration needs", Values: map[string]string{
 		"growth": "needed", "split": "always", "trim": "iteration", "placement": "planned",
+	}},
+	{Name: "lean", Help: "experimental: maps no more pages than were in use at a time, and 2 % at most", Values: map[string]string{
+		"growth": "pages", "split": "always", "placement": "planned",
 	}},
 }
 

@@ -14,7 +14,7 @@ var update = flag.Bool("update", false, "write testdata/policies.txt anew")
 
 // Values that each dimension is tried with.
 var triedValues = map[string][]string{
-	"growth": {"double", "needed", "none", "step:1", "step:67108864"}, "split": {"classic", "always", "1", "67108864"},
+	"growth": {"double", "needed", "none", "step:1", "step:67108864", "pages"}, "split": {"classic", "always", "1", "67108864"},
 	"small-arenas": {"0", "1048576"}, "trim": {"never", "iteration", "idle:1000000000", "pressure"}, "placement": {"best-fit", "planned"},
 	"headroom": {"0", "2147483648"}, "limit": {"0", "1073741824"}, "handle": {"0", "2097152", "536870912"},
 }
@@ -57,7 +57,7 @@ func TestWrongPolicyTexts(t *testing.T) {
 	}
 	p := Classic()
 	err := DimensionNamed("growth").Set(&p, "slow", Plain)
-	if want := `unknown growth "slow": use double, needed, none or step:BYTES`; err == nil || err.Error() != want {
+	if want := `unknown growth "slow": use double, needed, none, step:BYTES or pages`; err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
 }
@@ -71,7 +71,7 @@ func TestPresets(t *testing.T) {
 	if classic := Classic(); classic != (Policy{Headroom: 2 << 30}) {
 		t.Errorf("classic is %+v", classic)
 	}
-	if _, err := PresetNamed("tight"); err == nil || err.Error() != `unknown preset "tight": use classic or compact` {
+	if _, err := PresetNamed("tight"); err == nil || err.Error() != `unknown preset "tight": use classic or compact or lean` {
 		t.Errorf("error %v", err)
 	}
 	for _, preset := range Presets {

@@ -25,6 +25,7 @@ func (a *Allocator) Shrink(addr uint64) (Block, error) {
 	rest := a.splitBack(index, slack)
 	c := &a.chunks[index]
 	a.noteUse(c.addr+c.size, slack)
+	a.leave(rest)
 	a.merge(rest)
 	return Block{Addr: c.addr, Size: c.size, Requested: c.requested, ID: c.id}, nil
 }

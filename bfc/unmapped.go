@@ -91,6 +91,7 @@ func (a *Allocator) Unmap(addr, bytes uint64) error {
 		return fmt.Errorf("bfc: unmap of %d bytes at %#x: %w", bytes, addr, ErrNotFree)
 	}
 	a.unmapped.add(r)
+	a.unbacked(r)
 	a.stats.Reserved -= bytes
 	return nil
 }
@@ -104,6 +105,7 @@ func (a *Allocator) Remap(addr, bytes uint64) error {
 		return fmt.Errorf("bfc: remap of %d bytes at %#x: %w", bytes, addr, ErrNotUnmapped)
 	}
 	a.unmapped.remove(r)
+	a.backed(r)
 	a.stats.Reserved += bytes
 	a.stats.PeakReserved = max(a.stats.PeakReserved, a.stats.Reserved)
 	return nil
@@ -152,6 +154,9 @@ func (a *Allocator) searchMapped(best int32, rounded uint64) int32 {
 // mapFor maps the unmapped part of r, which a request gets of a free chunk. Growth Needed first unmaps
 // as many bytes elsewhere, where uses are noted.
 func (a *Allocator) mapFor(index int32, r byteRange) bool {
+	if a.pager != nil {
+		return a.mapPages(r)
+	}
 	if lack := a.unmapped.within(r.from, r.to); lack > 0 && a.options.Growth == Needed && a.notes() {
 		a.unmapElsewhere(lack, index)
 	}
@@ -183,6 +188,7 @@ func (a *Allocator) mapRange(r byteRange) bool {
 	}
 	for _, m := range a.missing {
 		a.unmapped.remove(m)
+		a.backed(m)
 	}
 	a.stats.PeakReserved = max(a.stats.PeakReserved, a.stats.Reserved)
 	return true

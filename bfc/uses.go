@@ -55,6 +55,7 @@ func (a *Allocator) expected(r *region, addr uint64) bool {
 // EndIteration ends the iteration under way. With PlacementPlanned it may make a plan.
 func (a *Allocator) EndIteration() {
 	a.ended++
+	a.endPages()
 	if a.planner != nil {
 		a.endPlanned()
 	}
@@ -238,6 +239,7 @@ func (a *Allocator) unmapRange(r Range) uint64 {
 		return 0
 	}
 	a.unmapped.add(byteRange{r.Addr, r.Addr + r.Bytes})
+	a.unbacked(byteRange{r.Addr, r.Addr + r.Bytes})
 	a.stats.Reserved -= r.Bytes
 	return r.Bytes
 }

@@ -139,7 +139,7 @@ func (d *driver) newHeap(planned bool) {
 	options := bfc.Options{
 		Limit:             d.logUniform([]float64{20, 20, 30}[d.random.IntN(3)], 36) + d.maybe(uint64(d.random.IntN(4096))),
 		Headroom:          d.maybe(d.logUniform(16, 33)),
-		Growth:            bfc.Growth(d.random.IntN(4)),
+		Growth:            bfc.Growth(d.random.IntN(5)),
 		Step:              d.logUniform(0, 34),
 		Split:             []bfc.Split{bfc.SplitClassic, bfc.SplitClassic, bfc.SplitAlways, bfc.Split(d.logUniform(0, 28))}[d.random.IntN(4)],
 		GarbageCollection: d.oneIn(2),
@@ -168,11 +168,15 @@ func (d *driver) newHeap(planned bool) {
 		device.Granularity = max(device.Granularity, 1<<20)
 		options.Limit = min(options.Limit, 1<<32)
 	}
+	if options.Growth == bfc.Pages { // pages have state: a block must not have millions
+		device.Granularity = max(device.Granularity, 1<<20)
+		options.Limit = min(options.Limit, 1<<32)
+	}
 	if device.Physical == 0 {
 		device.Physical = plenty
 	}
 	if planned && d.oneIn(2) { // preset compact, with memory that refuses nothing
-		options.Growth, options.Trim.When, device.VMM = bfc.Needed, bfc.TrimIteration, true
+		options.Growth, options.Trim.When, device.VMM = []bfc.Growth{bfc.Needed, bfc.Pages}[d.random.IntN(2)], bfc.TrimIteration, true
 		options.Limit, device.Physical, device.Reservation = 1<<32, 1<<33, 0
 		device.Granularity = max(device.Granularity, 1<<20)
 	}

@@ -45,6 +45,7 @@ void bfc_delete(struct bfc *bfc) {
   free(bfc->chunks);
   free(bfc->waiting.items);
   free(bfc->live.slots);
+  bfc_pages_delete(bfc);
   for (size_t i = 0; i < bfc->region_count; i++) free(bfc->regions[i].uses);
   free(bfc->regions);
   free(bfc->unmapped.items);
@@ -201,6 +202,7 @@ void bfc_hand_out(struct bfc *bfc, uint32_t index, uint64_t requested) {
   chunk->note = 0;
   chunk->origin = (struct bfc_origin){0};
   bfc_live_insert(&bfc->live, chunk->addr, index);
+  bfc_touch(bfc, index);
   bfc->snapshot.stale = true;
   struct bfc_stats *stats = &bfc->stats;
   stats->num_allocs++;
@@ -294,6 +296,7 @@ bool bfc_free(struct bfc *bfc, uint64_t addr, struct bfc_block *out) {
   bfc->chunks[index].requested = 0;
   if (bfc->options.planned) bfc_planner_freed(bfc, bfc->chunks[index].origin);
   if (bfc->options.notes) bfc_note_use(bfc, out->addr, out->size);
+  bfc_leave(bfc, index);
   bfc_merge(bfc, index);
   return true;
 }

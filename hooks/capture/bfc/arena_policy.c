@@ -13,7 +13,7 @@
 static uint64_t handle_of(const struct bfc_policy *policy, const struct bfc_arena *arena) {
   if (arena->tag) return policy->handle > TAGGED_HANDLE ? policy->handle : TAGGED_HANDLE;
   if (policy->handle > 0) return policy->handle;
-  const bool by_page = policy->growth == BFC_NEEDED || policy->trim != BFC_TRIM_NEVER;
+  const bool by_page = policy->growth == BFC_NEEDED || policy->growth == BFC_PAGES || policy->trim != BFC_TRIM_NEVER;
   return !arena->pool && by_page ? arena->granularity : USUAL_HANDLE;
 }
 
@@ -23,13 +23,13 @@ void bfc_policy_for_arena(const struct bfc_policy *policy, const struct bfc_aren
   *out = (struct bfc_arena_policy){
       .policy = *policy,
       .reservation = OTHER_RESERVATION < arena->total ? OTHER_RESERVATION : arena->total,
-      .unmaps = !apart && policy->growth == BFC_NEEDED,
+      .unmaps = !apart && (policy->growth == BFC_NEEDED || policy->growth == BFC_PAGES),
       .fine = policy->handle == 0 && !arena->tag,
   };
   struct bfc_policy *own = &out->policy;
   own->handle = handle_of(policy, arena);
   if (apart || arena->other_stream) {
-    own->growth = BFC_NEEDED;
+    if (apart || policy->growth != BFC_PAGES) own->growth = BFC_NEEDED;
     own->step = own->headroom = 0;
     own->limit = UINT64_MAX;
   } else {

@@ -33,6 +33,7 @@ enum bfc_growth {
   BFC_NEEDED,  // what the request lacks beyond a free tail; free pages elsewhere are unmapped first
   BFC_NONE,    // the whole limit at the first request
   BFC_STEP,    // what the request lacks, rounded up to a multiple of the step
+  BFC_PAGES,   // what the request lacks once pages that are free anywhere are used up: see pages.c
 };
 
 struct bfc_options {

@@ -58,9 +58,10 @@ static void add_region(struct bfc *bfc, size_t at, uint64_t addr, uint64_t bytes
   bfc_freeset_insert(bfc, all);
   bfc_ends_insert(bfc, all);
   memmove(bfc->regions + at + 1, bfc->regions + at, (bfc->region_count - at) * sizeof *bfc->regions);
+  bfc->region_count++;
   bfc->regions[at] = (struct bfc_region){.addr = addr, .size = bytes, .wall = wall};
   bfc_note_region(bfc, &bfc->regions[at]);
-  bfc->region_count++;
+  bfc_note_pages(bfc, &bfc->regions[at], bytes);
   bfc->last_grown = wall;
 }
 
@@ -75,6 +76,7 @@ static void lengthen(struct bfc *bfc, struct bfc_region *region, uint64_t bytes)
   wall->addr += bytes;
   region->size += bytes;
   bfc_note_region(bfc, region);
+  bfc_note_pages(bfc, region, bytes);
   bfc->last_grown = region->wall;
   bfc_merge(bfc, added);
 }
@@ -172,14 +174,22 @@ uint32_t bfc_extend_and_search(struct bfc *bfc, uint64_t rounded) {
   return bfc_lengthen_and_search(bfc, rounded);
 }
 
+// Grows by what a request lacks behind a free tail, after unmapping free pages elsewhere where the growth
+// says so.
+static bool extend_for(struct bfc *bfc, uint64_t lack, uint32_t tail) {
+  if (bfc->options.growth == BFC_PAGES) return bfc_extend_by_pages(bfc, lack, tail);
+  if (bfc->options.growth == BFC_NEEDED) bfc_unmap_elsewhere(bfc, lack, tail);
+  return bfc_extend_by(bfc, lack);
+}
+
 uint32_t bfc_lengthen_and_search(struct bfc *bfc, uint64_t rounded) {
   uint32_t tail = bfc_free_tail(bfc, rounded);
   uint64_t credit = tail == 0 ? 0 : bfc->chunks[tail].size;
-  if (bfc->options.growth == BFC_NEEDED) bfc_unmap_elsewhere(bfc, rounded - credit, tail);
-  if (!bfc_extend_by(bfc, rounded - credit)) return 0;
+  if (!extend_for(bfc, rounded - credit, tail)) return 0;
   uint32_t found = bfc_search(bfc, rounded);
   if (found != 0 || credit == 0) return found;
   // The grant is not adjacent to the tail, or the tail's unmapped part could not be mapped. So the
   // credit was wrong: grow by the whole request.
-  return bfc_extend_by(bfc, rounded) ? bfc_search(bfc, rounded) : 0;
+  const bool grown = bfc->options.growth == BFC_PAGES ? bfc_extend_by_pages(bfc, rounded, 0) : bfc_extend_by(bfc, rounded);
+  return grown ? bfc_search(bfc, rounded) : 0;
 }

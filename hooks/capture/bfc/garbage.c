@@ -25,7 +25,9 @@ static void release(struct bfc *bfc, const struct bfc_region *region, uint32_t a
   bfc_ends_remove(bfc, all);
   bfc_recycle(bfc, all);
   bfc_recycle(bfc, region->wall);
+  bfc_unbacked(bfc, (struct bfc_range){region->addr, end_of(region)});
   free(region->uses);
+  free(region->pages);
   if (bfc->last_grown == region->wall) bfc->last_grown = 0;
   bfc->stats.reserved -= region->size - bfc_unmapped_within(bfc, region->addr, end_of(region));
   bfc_unmapped_remove(bfc, region->addr, end_of(region));

@@ -7,6 +7,7 @@
 //   garbage.c    regions: release of idle ones
 //   unmapped.c   ranges of free chunks that are unmapped
 //   uses.c       which pages each iteration uses, and what is unmapped or mapped for it
+//   pages.c      growth pages: free pages anywhere serve a request before more are mapped
 //   restore.c    blocks of a checkpoint
 //   stats.c      statistics, listings, the chunk around an address
 //   planner.c    which blocks an iteration requests and when it frees them; when to plan
@@ -78,6 +79,44 @@ struct bfc_region {
   uint32_t wall;   // its next is the first chunk, its prev the last
   uint32_t *uses;    // by page, where uses are noted: 1 + the iteration of its last use, 0 for none
   size_t use_count;  // pages beyond these are always expected to be used
+  struct bfc_page *pages;  // with growth pages
+  size_t page_count;
+};
+
+// What is known of one page of a region.
+struct bfc_page {
+  uint32_t back;  // 1 + the number of the frame that was mapped there last; 0: none
+  uint32_t used;  // 1 + the iteration in which a block touched it last; 0: never
+  bool live;      // a block touches it
+  bool listed;    // it is about to be unmapped
+};
+
+// A physical page.
+struct bfc_frame {
+  uint64_t owner;  // address of the page that it backs, or UINT64_MAX
+  bool spare;      // it is in pager.spare
+};
+
+// How many iterations back the last use of a page is told apart.
+enum { BFC_AGES = 4 };
+
+// Addresses of pages to unmap: scratch.
+struct bfc_victims {
+  uint64_t *items;
+  size_t count, capacity;
+};
+
+// The state of growth pages. Counts are of pages.
+struct bfc_pager {
+  struct bfc_frame *frames;
+  size_t frame_count, frame_capacity;
+  uint32_t *spare;  // frames that backed no page when they came here; some may by now
+  size_t spare_count, spare_capacity;  // capacity is at least that of frames
+  uint64_t live;   // pages that blocks touch
+  uint64_t most;   // the most of them so far, with those that a request was about to touch
+  uint64_t slack;  // steps of it
+  uint64_t moved;  // pages that were taken from other addresses in this iteration
+  struct bfc_victims victims[BFC_AGES];
 };
 
 // The free chunks, by class of size.
@@ -197,6 +236,7 @@ struct bfc {
   bool shortage;        // the device is short of memory: see shortage.c
   uint32_t forgotten;   // uses in iterations [0, forgotten) do not make a page expected
   struct bfc_planner planner;
+  struct bfc_pager pager;
 
   struct bfc_freeset free;
   struct bfc_waiting waiting;
@@ -265,7 +305,19 @@ void bfc_note_use(struct bfc *bfc, uint64_t addr, uint64_t size);
 void bfc_note_region(struct bfc *bfc, struct bfc_region *region);  // that is new or has become longer
 void bfc_unmap_elsewhere(struct bfc *bfc, uint64_t bytes, uint32_t keep);      // of all free chunks but `keep`
 
+// pages.c: all do nothing but with growth pages
+void bfc_note_pages(struct bfc *bfc, struct bfc_region *region, uint64_t bytes);  // the last bytes of a region were mapped by a growth
+void bfc_touch(struct bfc *bfc, uint32_t chunk);  // a chunk has become a block
+void bfc_leave(struct bfc *bfc, uint32_t chunk);  // it no longer is; not merged yet
+void bfc_backed(struct bfc *bfc, struct bfc_range range);    // it was mapped
+void bfc_unbacked(struct bfc *bfc, struct bfc_range range);  // it was unmapped
+bool bfc_map_pages(struct bfc *bfc, struct bfc_range range);  // bfc_map_for with growth pages
+bool bfc_extend_by_pages(struct bfc *bfc, uint64_t lack, uint32_t tail);  // behind a free tail, or 0
+void bfc_pages_end(struct bfc *bfc);  // of an iteration
+void bfc_pages_delete(struct bfc *bfc);
+
 // unmapped.c
+bool bfc_map_range(struct bfc *bfc, struct bfc_range range);  // its unmapped part, all or nothing
 void bfc_unmapped_add(struct bfc *bfc, uint64_t from, uint64_t to);  // room for one range is there
 // Maps the unmapped part of a range that a request gets of a free chunk. False: it is refused, nothing is mapped.
 bool bfc_map_for(struct bfc *bfc, uint32_t chunk, struct bfc_range range);

@@ -58,7 +58,7 @@ static void set_handle(struct bfc_policy *p, struct value v) { p->handle = v.amo
 
 // Choices are in the order of the constants that they stand for.
 static const struct dimension dimensions[] = {
-    {"growth", "growth", {{"double", 0}, {"needed", 0}, {"none", 0}, {"step", POSITIVE}}, get_growth, set_growth},
+    {"growth", "growth", {{"double", 0}, {"needed", 0}, {"none", 0}, {"step", POSITIVE}, {"pages", 0}}, get_growth, set_growth},
     {"split", "split", {{"classic", 0}, {"always", 0}, {"", POSITIVE}}, get_split, set_split},
     {"small", "below", {{"", ANY_AMOUNT}}, get_small, set_small},
     {"trim", "trim", {{"never", 0}, {"iteration", 0}, {"idle", POSITIVE}, {"pressure", 0}}, get_trim, set_trim},

@@ -19,6 +19,7 @@ bool bfc_shrink(struct bfc *bfc, uint64_t addr, struct bfc_block *out) {
   bfc->stats.bytes_in_use -= slack;
   const uint32_t rest = bfc_split_back(bfc, index, slack);
   if (bfc->options.notes) bfc_note_use(bfc, chunk->addr + chunk->size, slack);
+  bfc_leave(bfc, rest);
   bfc_merge(bfc, rest);
   bfc_describe(bfc, index, out);
   return true;

@@ -74,7 +74,7 @@ static struct bfc_range missing(const struct bfc *bfc, size_t i, struct bfc_rang
   return (struct bfc_range){bfc_greatest(range.from, within.from), bfc_least(range.to, within.to)};
 }
 
-static bool map_range(struct bfc *bfc, struct bfc_range range) {
+bool bfc_map_range(struct bfc *bfc, struct bfc_range range) {
   const struct bfc_memory *memory = &bfc->memory;
   size_t first = bfc_unmapped_from(bfc, range.from), i = first;
   uint64_t reserved = bfc->stats.reserved;
@@ -90,17 +90,19 @@ static bool map_range(struct bfc *bfc, struct bfc_range range) {
     }
     bfc->stats.reserved += gap.to - gap.from;
   }
+  for (size_t k = first; k < i; k++) bfc_backed(bfc, missing(bfc, k, range));
   bfc_unmapped_remove(bfc, range.from, range.to);
   bfc->stats.peak_reserved = bfc_greatest(bfc->stats.peak_reserved, bfc->stats.reserved);
   return true;
 }
 
 bool bfc_map_for(struct bfc *bfc, uint32_t chunk, struct bfc_range range) {
+  if (bfc->options.growth == BFC_PAGES) return bfc_map_pages(bfc, range);
   if (bfc->options.growth == BFC_NEEDED && bfc->options.notes) {
     const uint64_t lack = bfc_unmapped_within(bfc, range.from, range.to);
     if (lack > 0) bfc_unmap_elsewhere(bfc, lack, chunk);
   }
-  return map_range(bfc, range);
+  return bfc_map_range(bfc, range);
 }
 
 uint32_t bfc_search_mapped(struct bfc *bfc, uint32_t best, uint64_t rounded) {
@@ -117,6 +119,7 @@ bool bfc_remap(struct bfc *bfc, uint64_t addr, uint64_t bytes) {
   if (end <= addr || ((addr | bytes) & (bfc->memory.granularity - 1)) != 0) return false;
   if (bfc_unmapped_within(bfc, addr, end) != bytes || bytes > bfc_room(bfc) || !bfc_unmapped_reserve(bfc, 1)) return false;
   bfc_unmapped_remove(bfc, addr, end);
+  bfc_backed(bfc, (struct bfc_range){addr, end});
   bfc->stats.reserved += bytes;
   bfc->stats.peak_reserved = bfc_greatest(bfc->stats.peak_reserved, bfc->stats.reserved);
   return true;
@@ -138,6 +141,7 @@ bool bfc_unmap(struct bfc *bfc, uint64_t addr, uint64_t bytes) {
   if (!is_free(bfc, addr, end) || bfc_unmapped_within(bfc, addr, end) != 0) return false;
   if (!bfc_unmapped_reserve(bfc, 1)) return false;
   bfc_unmapped_add(bfc, addr, end);
+  bfc_unbacked(bfc, (struct bfc_range){addr, end});
   bfc->stats.reserved -= bytes;
   return true;
 }

@@ -46,6 +46,7 @@ static bool expected(const struct bfc *bfc, const struct bfc_region *region, uin
 
 void bfc_end_iteration(struct bfc *bfc) {
   bfc->ended++;
+  bfc_pages_end(bfc);
   if (bfc->options.planned) bfc_planner_end(bfc);
 }
 
@@ -177,6 +178,7 @@ static uint64_t unmap_pages_of(struct bfc *bfc, const struct bfc_region *region,
     if (!bfc->memory.try_unmap(bfc->memory.self, run.to - part, part)) continue;
     whole.to = run.to - part;
     bfc_unmapped_add(bfc, run.to - part, run.to);
+    bfc_unbacked(bfc, (struct bfc_range){run.to - part, run.to});
     bfc->stats.reserved -= part;
     taken += part;
   }

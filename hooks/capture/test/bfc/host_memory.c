@@ -214,10 +214,10 @@ static void alloc_planned(struct bfc *bfc, uint64_t size, struct bfc_block *bloc
 // A job that repeats itself, for which plans are made. Without host memory there is none, or not
 // all requests are noted: its blocks lie elsewhere then, and nothing else is wrong. Returns the
 // bytes in use at the greatest.
-static uint64_t run_planned(long fail_at) {
+static uint64_t run_planned(long fail_at, enum bfc_growth growth) {
   struct device device = {.next = (uint64_t)1 << 40};
   struct bfc_block blocks[REQUESTS] = {{0}};
-  struct bfc_options options = {.limit = UINT64_MAX, .growth = BFC_NEEDED, .split = BFC_GRANULE, .notes = true, .planned = true};
+  struct bfc_options options = {.limit = UINT64_MAX, .growth = growth, .split = BFC_GRANULE, .notes = true, .planned = true};
   struct bfc_memory memory = {.self = &device, .granularity = GRANULARITY, .grow = grow_on, .map = map_again, .unmap = undo_map, .device_free = device_free, .coalesces = true, .try_unmap = try_unmap};
   struct bfc_stats stats;
   failing_call = fail_at;
@@ -252,10 +252,13 @@ int main(void) {
     check(got == want, "the end is the same");
   }
   printf("ok   %ld host allocations, each failing once\n", host_calls);
-  want = run_planned(0);
-  host_calls = calls;
-  check(host_calls >= 15, "plans need host memory some fifteen times");
-  for (long i = 1; i <= host_calls; i++) check(run_planned(i) == want, "as much is in use");
-  printf("ok   %ld host allocations where plans are made, each failing once\n", host_calls);
+  for (int k = 0; k < 2; k++) {
+    const enum bfc_growth growth = k == 0 ? BFC_NEEDED : BFC_PAGES;
+    want = run_planned(0, growth);
+    host_calls = calls;
+    check(host_calls >= 15, "plans need host memory some fifteen times");
+    for (long i = 1; i <= host_calls; i++) check(run_planned(i, growth) == want, "as much is in use");
+    printf("ok   %ld host allocations where plans are made with growth %s, each failing once\n", host_calls, k == 0 ? "needed" : "pages");
+  }
   return 0;
 }

@@ -1,0 +1,366 @@
+package bfc
+
+import "slices"
+
+// Growth Pages counts pages: a request takes those that are free anywhere before the memory maps more,
+// so that no more are mapped than blocks have ever touched at a time, and a little slack. Physical pages
+// are frames with numbers. A page whose frame was taken remembers it, and takes the same one back if that
+// is free again: an owner that leaves old mappings in place then has nothing to do.
+
+const (
+	// mostSlack is the most steps of slack: 2 % of the pages that blocks have touched at a time.
+	mostSlack  = 8
+	slackSteps = 400 // a step is that part of the pages
+	// movedShare of the pages may move to other addresses in an iteration before slack becomes greater.
+	movedShare = 500
+	// ages is how many iterations back the last use of a page is told apart.
+	ages = 4
+)
+
+// frame is a physical page.
+type frame struct {
+	owner uint64 // address of the page that it backs, or noOwner
+	spare bool   // it is in pager.spare
+}
+
+// noOwner says that a frame backs no page.
+const noOwner = ^uint64(0)
+
+// page is what is known of one page of a region.
+type page struct {
+	back   uint32 // 1 + the number of the frame that was mapped there last; 0: none
+	used   uint32 // 1 + the iteration in which a block touched it last; 0: never
+	live   bool   // a block touches it
+	listed bool   // it is about to be unmapped
+}
+
+// pager is the state of growth Pages. Counts are of pages.
+type pager struct {
+	frames []frame
+	spare  []uint32 // frames that backed no page when they came here; some may by now
+	live   uint64   // pages that blocks touch
+	most   uint64   // the most of them so far, with those that a request was about to touch
+	slack  uint64   // steps of it
+	moved  uint64   // pages that were taken from other addresses in this iteration
+
+	victims [ages][]uint64 // scratch of oldest
+}
+
+// notePages makes room for the pages of a region that is new or has become longer: the last bytes of it
+// are mapped.
+func (a *Allocator) notePages(r *region, bytes uint64) {
+	if a.pager == nil {
+		return
+	}
+	pages := min(a.pageOf(r, r.end()-1)+1, maxNotedPages)
+	r.pages = slices.Grow(r.pages, int(pages)-len(r.pages))[:pages]
+	a.backed(byteRange{r.end() - bytes, r.end()})
+}
+
+// pageAt returns the page of an address; nil outside of regions, and beyond what is noted.
+func (a *Allocator) pageAt(addr uint64) *page {
+	at, _, ok := a.Locate(addr)
+	if !ok {
+		return nil
+	}
+	r := &a.regions[at]
+	if i := a.pageOf(r, addr); i < uint64(len(r.pages)) {
+		return &r.pages[i]
+	}
+	return nil
+}
+
+// pagesFrom returns the pages of [addr, addr+size), which lies in one region, as far as they are noted.
+func (a *Allocator) pagesFrom(addr, size uint64) []page {
+	at, _, ok := a.Locate(addr)
+	if !ok {
+		return nil
+	}
+	r := &a.regions[at]
+	noted := uint64(len(r.pages))
+	first, end := a.pageOf(r, addr), a.pageOf(r, addr+size-1)+1
+	return r.pages[min(first, noted):min(end, noted)]
+}
+
+// shared says whether blocks before and behind a chunk touch its first and its last page.
+func (a *Allocator) shared(index int32) (before, behind bool) {
+	c := &a.chunks[index]
+	first, end := c.addr&^(a.granularity-1), roundUp(c.addr+c.size, a.granularity)
+	if c.addr > first {
+		previous := c.prev
+		if p := &a.chunks[previous]; p.id == freeID && p.addr > first {
+			previous = p.prev
+		}
+		before = a.chunks[previous].id > wallID
+	}
+	if c.addr+c.size < end {
+		next := c.next
+		if n := &a.chunks[next]; n.id == freeID && n.addr+n.size < end {
+			next = n.next
+		}
+		behind = a.chunks[next].id > wallID
+	}
+	return before, behind
+}
+
+// ownPages returns the pages of a chunk that no other block touches.
+func (a *Allocator) ownPages(index int32) []page {
+	c := &a.chunks[index]
+	pages := a.pagesFrom(c.addr, c.size)
+	before, behind := a.shared(index)
+	if before {
+		pages = pages[min(1, len(pages)):]
+	}
+	if behind {
+		pages = pages[:max(len(pages), 1)-1]
+	}
+	return pages
+}
+
+// touch notes that a chunk has become a block, and leave that it no longer is, or is about to be none.
+func (a *Allocator) touch(index int32) {
+	if a.pager == nil {
+		return
+	}
+	pages := a.ownPages(index)
+	for i := range pages {
+		pages[i].live = true
+	}
+	a.pager.live += uint64(len(pages))
+	a.pager.most = max(a.pager.most, a.pager.live)
+}
+
+func (a *Allocator) leave(index int32) {
+	if a.pager == nil {
+		return
+	}
+	pages := a.ownPages(index)
+	for i := range pages {
+		pages[i].live, pages[i].used = false, a.ended+1
+	}
+	a.pager.live -= uint64(len(pages))
+}
+
+// backed notes that a range was mapped. Each page gets the frame that it had last, if that backs none; else
+// any such frame, else a new one.
+func (a *Allocator) backed(r byteRange) {
+	if a.pager == nil {
+		return
+	}
+	p := a.pager
+	for addr := r.from; addr < r.to; addr += a.granularity {
+		at := a.pageAt(addr)
+		if at == nil {
+			continue
+		}
+		if at.back == 0 || p.frames[at.back-1].owner != noOwner {
+			at.back = 1 + p.take()
+		}
+		p.frames[at.back-1].owner = addr
+	}
+}
+
+// take returns a frame that backs no page, a new one if there is none.
+func (p *pager) take() uint32 {
+	for len(p.spare) > 0 {
+		number := p.spare[len(p.spare)-1]
+		p.spare = p.spare[:len(p.spare)-1]
+		p.frames[number].spare = false
+		if p.frames[number].owner == noOwner {
+			return number
+		}
+	}
+	p.frames = append(p.frames, frame{owner: noOwner})
+	return uint32(len(p.frames) - 1)
+}
+
+// unbacked notes that a range is no longer mapped.
+func (a *Allocator) unbacked(r byteRange) {
+	if a.pager == nil {
+		return
+	}
+	p := a.pager
+	for addr := r.from; addr < r.to; addr += a.granularity {
+		at := a.pageAt(addr)
+		if at == nil || !p.backs(at, addr) {
+			continue
+		}
+		f := &p.frames[at.back-1]
+		f.owner = noOwner
+		if !f.spare {
+			f.spare = true
+			p.spare = append(p.spare, at.back-1)
+		}
+	}
+}
+
+// backs says whether a page has a frame.
+func (p *pager) backs(at *page, addr uint64) bool {
+	return at.back > 0 && p.frames[at.back-1].owner == addr
+}
+
+// freshPages returns how many pages of [from, to), a part of a free chunk, no block touches yet.
+func (a *Allocator) freshPages(r byteRange) uint64 {
+	count := uint64(0)
+	pages := a.pagesFrom(r.from, r.to-r.from)
+	for i := range pages {
+		if !pages[i].live {
+			count++
+		}
+	}
+	return count
+}
+
+// takePages unmaps free pages elsewhere for a request that is about to touch so many pages that no block
+// touches yet. gaps are the unmapped ranges in which pages will be mapped, more is how many pages will
+// be mapped at new addresses, and pages in keep stay as they are.
+func (a *Allocator) takePages(fresh uint64, gaps []byteRange, more uint64, keep byteRange) {
+	p := a.pager
+	if !a.memory.Coalesces() {
+		return
+	}
+	mapped := a.stats.Reserved / a.granularity
+	p.most = max(p.most, p.live+fresh)
+	lack := more
+	for _, gap := range gaps {
+		lack += gap.bytes() / a.granularity
+	}
+	lack -= min(lack, a.takeBack(gaps, keep))
+	allowed := p.most + p.most*p.slack/slackSteps
+	add := min(allowed-min(allowed, mapped), lack, a.room()/a.granularity)
+	p.moved += a.takeOldest(lack-add, keep)
+}
+
+// takeBack unmaps the free pages that pages of the gaps had last, and returns how many.
+func (a *Allocator) takeBack(gaps []byteRange, keep byteRange) uint64 {
+	p, list := a.pager, a.pager.victims[0][:0]
+	for _, gap := range gaps {
+		for addr := gap.from; addr < gap.to; addr += a.granularity {
+			at := a.pageAt(addr)
+			if at == nil || at.back == 0 {
+				continue
+			}
+			if now := p.frames[at.back-1].owner; now != noOwner && a.listPage(now, keep) {
+				list = append(list, now)
+			}
+		}
+	}
+	p.victims[0] = list
+	return a.unmapPages(list)
+}
+
+// listPage says whether a mapped page can be unmapped: no block touches it, it is not to be kept, and it is
+// not listed already. It then counts as listed.
+func (a *Allocator) listPage(addr uint64, keep byteRange) bool {
+	at := a.pageAt(addr)
+	if at == nil || at.live || at.listed || keep.from <= addr && addr < keep.to {
+		return false
+	}
+	at.listed = true
+	return true
+}
+
+// takeOldest unmaps so many mapped pages that no block touches: those first that were not touched for the
+// most iterations, and of these the last by address. It returns how many it unmapped.
+func (a *Allocator) takeOldest(count uint64, keep byteRange) uint64 {
+	if count == 0 || !a.memory.Coalesces() {
+		return 0
+	}
+	p := a.pager
+	for age := range p.victims {
+		p.victims[age] = p.victims[age][:0]
+	}
+	for i := len(a.regions) - 1; i >= 0; i-- {
+		r := &a.regions[i]
+		base := r.addr &^ (a.granularity - 1)
+		for k := len(r.pages) - 1; k >= 0; k-- {
+			at, addr := &r.pages[k], base+uint64(k)*a.granularity
+			if at.live || !p.backs(at, addr) || keep.from <= addr && addr < keep.to {
+				continue
+			}
+			age := min(a.ended+1-at.used, ages-1)
+			if uint64(len(p.victims[age])) < count {
+				p.victims[age] = append(p.victims[age], addr)
+			}
+		}
+	}
+	taken := uint64(0)
+	for age := ages - 1; age >= 0 && taken < count; age-- {
+		list := p.victims[age]
+		taken += a.unmapPages(list[:min(count-taken, uint64(len(list)))])
+	}
+	return taken
+}
+
+// unmapPages unmaps pages in the order of a list, adjacent ones at once, and returns how many. Those that the
+// memory refuses stay mapped.
+func (a *Allocator) unmapPages(list []uint64) uint64 {
+	for _, addr := range list {
+		a.pageAt(addr).listed = false
+	}
+	count := uint64(0)
+	for len(list) > 0 {
+		run := byteRange{list[0], list[0] + a.granularity}
+		n := 1
+		for ; n < len(list); n++ {
+			if addr := list[n]; addr == run.to {
+				run.to += a.granularity
+			} else if addr+a.granularity == run.from {
+				run.from = addr
+			} else {
+				break
+			}
+		}
+		list = list[n:]
+		count += a.unmapRange(Range{run.from, run.bytes()}) / a.granularity
+	}
+	return count
+}
+
+// mapPages maps the unmapped part of r, which a request gets of a free chunk; pages that are free elsewhere
+// pay for it as far as they are not slack, and where the memory refuses, all that can.
+func (a *Allocator) mapPages(r byteRange) bool {
+	a.missing = a.unmapped.cut(a.missing[:0], r.from, r.to)
+	if len(a.missing) == 0 {
+		return true
+	}
+	a.takePages(a.freshPages(r), a.missing, 0, r)
+	if a.mapRange(r) {
+		return true
+	}
+	lack := a.unmapped.within(r.from, r.to) / a.granularity
+	taken := a.takeOldest(lack, r)
+	a.pager.moved += taken
+	return taken > 0 && a.mapRange(r)
+}
+
+// extendByPages grows by what a request lacks behind a free tail, if there is one.
+func (a *Allocator) extendByPages(lack uint64, tail int32) bool {
+	keep := byteRange{}
+	fresh := roundUp(lack, a.granularity) / a.granularity
+	more := fresh
+	if tail != none {
+		c := &a.chunks[tail]
+		keep = byteRange{c.addr &^ (a.granularity - 1), roundUp(c.addr+c.size, a.granularity)}
+		fresh += a.freshPages(byteRange{c.addr, c.addr + c.size})
+	}
+	a.takePages(fresh, nil, more, keep)
+	if a.extendBy(lack) {
+		return true
+	}
+	taken := a.takeOldest(more, keep)
+	a.pager.moved += taken
+	return taken > 0 && a.extendBy(lack)
+}
+
+// endPages ends an iteration: where many pages moved in it, more of them may be mapped.
+func (a *Allocator) endPages() {
+	p := a.pager
+	if p == nil {
+		return
+	}
+	if a.ended > 1 && movedShare*p.moved > a.stats.Reserved/a.granularity {
+		p.slack = min(p.slack+1, mostSlack)
+	}
+	p.moved = 0
+}

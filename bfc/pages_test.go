@@ -1,0 +1,125 @@
+package bfc
+
+import (
+	"math/rand/v2"
+	"testing"
+)
+
+// checkPages compares what growth Pages keeps with what follows from the blocks: which pages they touch, and
+// that each mapped page has a frame of its own.
+func checkPages(t *testing.T, a *Allocator) {
+	t.Helper()
+	owners, live := 0, uint64(0)
+	for i := range a.regions {
+		r := &a.regions[i]
+		touched := make([]bool, len(r.pages))
+		for index := a.chunks[r.wall].next; index != r.wall; index = a.chunks[index].next {
+			if c := &a.chunks[index]; c.id > wallID {
+				for k := a.pageOf(r, c.addr); k <= a.pageOf(r, c.addr+c.size-1); k++ {
+					touched[k] = true
+				}
+			}
+		}
+		for k, is := range touched {
+			at, addr := &r.pages[k], r.addr&^(a.granularity-1)+uint64(k)*a.granularity
+			if is {
+				live++
+			}
+			mapped := a.unmapped.within(addr, addr+a.granularity) == 0
+			if at.live != is || at.listed || is && !mapped || mapped != a.pager.backs(at, addr) {
+				t.Fatalf("page %#x: %+v, touched %t, mapped %t", addr, *at, is, mapped)
+			}
+			if mapped {
+				owners++
+			}
+		}
+	}
+	for _, f := range a.pager.frames {
+		if f.owner != noOwner {
+			owners--
+		}
+	}
+	if live != a.pager.live || owners != 0 {
+		t.Fatalf("%d pages are live, counted %d; %d more pages are mapped than frames have an owner", live, a.pager.live, owners)
+	}
+}
+
+// TestPagesInvariants runs random operations, with a memory that refuses calls and with one that does not.
+// Where nothing is refused, no more pages are mapped than 1.02 times the most that blocks touched.
+func TestPagesInvariants(t *testing.T) {
+	for seed := range uint64(60) {
+		random := rand.New(rand.NewPCG(seed, 3))
+		refuses := seed%3 == 0
+		refuse := func(int, uint64, uint64) bool { return refuses && random.IntN(6) == 0 }
+		device := NewDevice(DeviceOptions{
+			VMM: true, Granularity: 64 << 10, Reservation: []uint64{0, 8 * mib}[seed%2],
+			RefuseMap: refuse, RefuseUnmap: refuse, RefuseGrow: func(call int, bytes uint64) bool { return refuse(call, 0, bytes) },
+		})
+		options := Options{Limit: NoLimit, Growth: Pages, Split: SplitAlways, GarbageCollection: seed%5 == 0}
+		if seed%4 == 0 {
+			options.Placement = PlacementPlanned
+		}
+		a := mustNew(t, options, device)
+		var blocks []uint64
+		most := uint64(0)
+		for step := range 3000 {
+			switch k := random.IntN(100); {
+			case k < 2:
+				a.EndIteration()
+			case k < 3 && refuses:
+				a.UnmapFree(random.Uint64N(4 * mib))
+			case k < 4 && step > 2000:
+				a.Shortage()
+			case k < 52 || len(blocks) == 0:
+				if b, ok := a.Alloc(1 + random.Uint64N(1<<(8+random.IntN(16)))); ok {
+					blocks = append(blocks, b.Addr)
+				}
+			default:
+				i := random.IntN(len(blocks))
+				if _, err := a.Free(blocks[i]); err != nil {
+					t.Fatal(err)
+				}
+				blocks[i] = blocks[len(blocks)-1]
+				blocks = blocks[:len(blocks)-1]
+			}
+			most = max(most, a.pager.live)
+			if step%16 == 0 {
+				checkPages(t, a)
+			}
+			if mapped := a.stats.Reserved / a.granularity; !refuses && mapped > most+most/50 {
+				t.Fatalf("seed %d, step %d: %d pages are mapped, blocks touched %d at most", seed, step, mapped, most)
+			}
+		}
+	}
+}
+
+// TestPagesMoveBack has two places in turns whose pages together are twice what blocks touch: each takes the
+// other's pages back, and no growth follows.
+func TestPagesMoveBack(t *testing.T) {
+	a := mustNew(t, Options{Limit: gib, Growth: Pages, Split: SplitAlways}, NewDevice(DeviceOptions{VMM: true, Granularity: mib}))
+	hold := func(size uint64) uint64 {
+		b, ok := a.Alloc(size)
+		if !ok {
+			t.Fatal("a request failed")
+		}
+		return b.Addr
+	}
+	free := func(addr uint64) {
+		if _, err := a.Free(addr); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 3 {
+		small := hold(4 * mib)
+		barrier := hold(1 * mib)
+		free(small)
+		large := hold(6 * mib) // behind the barrier: takes the four pages of small
+		if got := a.Stats().Reserved; got != 7*mib {
+			t.Errorf("%d bytes are mapped, want 7 MiB", got)
+		}
+		free(large)
+		free(barrier)
+		a.EndIteration()
+	}
+	checkPages(t, a)
+}

@@ -1,0 +1,313 @@
+// pages.c - growth pages: no more pages are mapped than blocks have touched at a time.
+//
+// A request takes pages that are free anywhere before the memory maps more, but for a little slack.
+// Physical pages are frames with numbers. A page whose frame was taken remembers it, and takes the same
+// one back if that is free again: an owner that leaves old mappings in place then has nothing to do.
+//
+// Where host memory is short some pages are not noted, or have no frame: they are not taken.
+#include "base/array.h"
+#include "bfc/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+  MOST_SLACK = 8,     // steps: 2 % of the pages that blocks have touched at a time
+  SLACK_STEPS = 400,  // a step is that part of the pages
+  MOVED_SHARE = 500,  // that part of the pages may move in an iteration before slack becomes greater
+};
+
+// A frame backs no page.
+#define NO_OWNER UINT64_MAX
+
+static uint64_t end_of(const struct bfc_region *region) { return region->addr + region->size; }
+
+static bool counts(const struct bfc *bfc) { return bfc->options.growth == BFC_PAGES; }
+
+static size_t page_of(const struct bfc *bfc, const struct bfc_region *region, uint64_t addr) {
+  const int bits = __builtin_ctzll(bfc->memory.granularity);
+  return (size_t)((addr >> bits) - (region->addr >> bits));
+}
+
+void bfc_pages_delete(struct bfc *bfc) {
+  for (size_t i = 0; i < bfc->region_count; i++) free(bfc->regions[i].pages);
+  for (int age = 0; age < BFC_AGES; age++) free(bfc->pager.victims[age].items);
+  free(bfc->pager.frames);
+  free(bfc->pager.spare);
+}
+
+void bfc_note_pages(struct bfc *bfc, struct bfc_region *region, uint64_t bytes) {
+  if (!counts(bfc)) return;
+  const size_t count = page_of(bfc, region, end_of(region) - 1) + 1;
+  struct bfc_page *grown = count < SIZE_MAX / sizeof *grown ? realloc(region->pages, count * sizeof *grown) : NULL;
+  if (grown != NULL) {
+    memset(grown + region->page_count, 0, (count - region->page_count) * sizeof *grown);
+    region->pages = grown;
+    region->page_count = count;
+  }
+  bfc_backed(bfc, (struct bfc_range){end_of(region) - bytes, end_of(region)});
+}
+
+// The region of an address; NULL: it is in none.
+static struct bfc_region *region_of(const struct bfc *bfc, uint64_t addr) {
+  const size_t at = bfc_region_at(bfc, addr);
+  return at < bfc->region_count && bfc->regions[at].addr <= addr ? &bfc->regions[at] : NULL;
+}
+
+// The page of an address; NULL: it is in no region, or not noted.
+static struct bfc_page *page_at(const struct bfc *bfc, uint64_t addr) {
+  const struct bfc_region *region = region_of(bfc, addr);
+  const size_t at = region == NULL ? 0 : page_of(bfc, region, addr);
+  return region != NULL && at < region->page_count ? &region->pages[at] : NULL;
+}
+
+struct pages {
+  struct bfc_page *first;
+  size_t count;
+};
+
+// The pages of [addr, addr+size), which lies in one region, as far as they are noted.
+static struct pages pages_from(const struct bfc *bfc, uint64_t addr, uint64_t size) {
+  const struct bfc_region *region = region_of(bfc, addr);
+  if (region == NULL) return (struct pages){0};
+  const size_t first = bfc_least(page_of(bfc, region, addr), region->page_count);
+  const size_t end = bfc_least(page_of(bfc, region, addr + size - 1) + 1, region->page_count);
+  return (struct pages){region->pages + first, end - first};
+}
+
+// Whether a block before a chunk touches its first page.
+static bool shared_before(const struct bfc *bfc, const struct bfc_chunk *chunk) {
+  const uint64_t first = chunk->addr & ~(bfc->memory.granularity - 1);
+  if (chunk->addr == first) return false;
+  const struct bfc_chunk *previous = &bfc->chunks[chunk->prev];
+  if (previous->state == BFC_FREE && previous->addr > first) previous = &bfc->chunks[previous->prev];
+  return previous->state == BFC_IN_USE;
+}
+
+// Whether a block behind it touches its last page.
+static bool shared_behind(const struct bfc *bfc, const struct bfc_chunk *chunk) {
+  const uint64_t end = bfc_round_up(chunk->addr + chunk->size, bfc->memory.granularity);
+  if (chunk->addr + chunk->size >= end) return false;
+  const struct bfc_chunk *next = &bfc->chunks[chunk->next];
+  if (next->state == BFC_FREE && next->addr + next->size < end) next = &bfc->chunks[next->next];
+  return next->state == BFC_IN_USE;
+}
+
+// The pages of a chunk that no other block touches.
+static struct pages own_pages(const struct bfc *bfc, const struct bfc_chunk *chunk) {
+  struct pages pages = pages_from(bfc, chunk->addr, chunk->size);
+  if (pages.count > 0 && shared_before(bfc, chunk)) pages = (struct pages){pages.first + 1, pages.count - 1};
+  if (pages.count > 0 && shared_behind(bfc, chunk)) pages.count--;
+  return pages;
+}
+
+void bfc_touch(struct bfc *bfc, uint32_t chunk) {
+  if (!counts(bfc)) return;
+  const struct pages pages = own_pages(bfc, &bfc->chunks[chunk]);
+  for (size_t i = 0; i < pages.count; i++) pages.first[i].live = true;
+  bfc->pager.live += pages.count;
+  bfc->pager.most = bfc_greatest(bfc->pager.most, bfc->pager.live);
+}
+
+void bfc_leave(struct bfc *bfc, uint32_t chunk) {
+  if (!counts(bfc)) return;
+  const struct pages pages = own_pages(bfc, &bfc->chunks[chunk]);
+  for (size_t i = 0; i < pages.count; i++) {
+    pages.first[i].live = false;
+    pages.first[i].used = bfc->ended + 1;
+  }
+  bfc->pager.live -= pages.count;
+}
+
+// 1 + a frame that backs no page, a new one if there is none; 0: host memory is short.
+static uint32_t take(struct bfc_pager *pager) {
+  while (pager->spare_count > 0) {
+    const uint32_t number = pager->spare[--pager->spare_count];
+    pager->frames[number].spare = false;
+    if (pager->frames[number].owner == NO_OWNER) return number + 1;
+  }
+  const size_t count = pager->frame_count + 1;
+  if (!array_reserve(&pager->frames, &pager->frame_capacity, count, sizeof *pager->frames) ||
+      !array_reserve(&pager->spare, &pager->spare_capacity, count, sizeof *pager->spare))
+    return 0;
+  pager->frames[pager->frame_count++] = (struct bfc_frame){.owner = NO_OWNER};
+  return (uint32_t)count;
+}
+
+void bfc_backed(struct bfc *bfc, struct bfc_range range) {
+  if (!counts(bfc)) return;
+  struct bfc_pager *pager = &bfc->pager;
+  for (uint64_t addr = range.from; addr < range.to; addr += bfc->memory.granularity) {
+    struct bfc_page *page = page_at(bfc, addr);
+    if (page == NULL) continue;
+    if (page->back == 0 || pager->frames[page->back - 1].owner != NO_OWNER) page->back = take(pager);
+    if (page->back > 0) pager->frames[page->back - 1].owner = addr;
+  }
+}
+
+// Whether a page has a frame.
+static bool backs(const struct bfc_pager *pager, const struct bfc_page *page, uint64_t addr) {
+  return page->back > 0 && pager->frames[page->back - 1].owner == addr;
+}
+
+void bfc_unbacked(struct bfc *bfc, struct bfc_range range) {
+  if (!counts(bfc)) return;
+  struct bfc_pager *pager = &bfc->pager;
+  for (uint64_t addr = range.from; addr < range.to; addr += bfc->memory.granularity) {
+    const struct bfc_page *page = page_at(bfc, addr);
+    if (page == NULL || !backs(pager, page, addr)) continue;
+    struct bfc_frame *frame = &pager->frames[page->back - 1];
+    frame->owner = NO_OWNER;
+    if (!frame->spare) pager->spare[pager->spare_count++] = page->back - 1;
+    frame->spare = true;
+  }
+}
+
+// How many pages of a range, a part of a free chunk, no block touches yet.
+static uint64_t fresh_pages(const struct bfc *bfc, struct bfc_range range) {
+  const struct pages pages = pages_from(bfc, range.from, range.to - range.from);
+  uint64_t count = 0;
+  for (size_t i = 0; i < pages.count; i++) count += !pages.first[i].live;
+  return count;
+}
+
+static bool kept(struct bfc_range keep, uint64_t addr) { return keep.from <= addr && addr < keep.to; }
+
+static void list(struct bfc_victims *victims, uint64_t addr) {
+  if (array_reserve(&victims->items, &victims->capacity, victims->count + 1, sizeof *victims->items)) victims->items[victims->count++] = addr;
+}
+
+// Unmaps pages in the order of a list, adjacent ones at once, and returns how many. Those that the memory
+// refuses stay mapped. Reserves host memory for two ranges, since the map that follows may leave one more.
+static uint64_t unmap_pages(struct bfc *bfc, const uint64_t *addrs, size_t count) {
+  const uint64_t unit = bfc->memory.granularity;
+  uint64_t unmapped = 0;
+  for (size_t i = 0; i < count; i++) page_at(bfc, addrs[i])->listed = false;
+  for (size_t i = 0; i < count && bfc_unmapped_reserve(bfc, 2);) {
+    struct bfc_range run = {addrs[i], addrs[i] + unit};
+    for (i++; i < count; i++) {
+      if (addrs[i] == run.to)
+        run.to += unit;
+      else if (addrs[i] + unit == run.from)
+        run.from = addrs[i];
+      else
+        break;
+    }
+    if (!bfc->memory.try_unmap(bfc->memory.self, run.from, run.to - run.from)) continue;
+    bfc_unmapped_add(bfc, run.from, run.to);
+    bfc_unbacked(bfc, run);
+    bfc->stats.reserved -= run.to - run.from;
+    unmapped += (run.to - run.from) / unit;
+  }
+  return unmapped;
+}
+
+static bool takes(const struct bfc *bfc) { return bfc->memory.coalesces && bfc->memory.try_unmap != NULL; }
+
+// Unmaps the free pages whose frames the unmapped pages of a range had last, and returns how many.
+static uint64_t take_back(struct bfc *bfc, struct bfc_range within, struct bfc_range keep) {
+  struct bfc_pager *pager = &bfc->pager;
+  struct bfc_victims *victims = &pager->victims[0];
+  victims->count = 0;
+  for (size_t i = bfc_unmapped_from(bfc, within.from); i < bfc->unmapped.count && bfc->unmapped.items[i].from < within.to; i++) {
+    const struct bfc_range gap = bfc->unmapped.items[i];
+    const uint64_t to = bfc_least(gap.to, within.to);
+    for (uint64_t addr = bfc_greatest(gap.from, within.from); addr < to; addr += bfc->memory.granularity) {
+      const struct bfc_page *page = page_at(bfc, addr);
+      if (page == NULL || page->back == 0) continue;
+      const uint64_t now = pager->frames[page->back - 1].owner;
+      struct bfc_page *other = now == NO_OWNER ? NULL : page_at(bfc, now);
+      if (other == NULL || other->live || other->listed || kept(keep, now)) continue;
+      const size_t before = victims->count;
+      list(victims, now);
+      other->listed = victims->count > before;
+    }
+  }
+  return unmap_pages(bfc, victims->items, victims->count);
+}
+
+static uint32_t age_of(const struct bfc *bfc, const struct bfc_page *page) {
+  const uint32_t age = bfc->ended + 1 - page->used;
+  return age < BFC_AGES ? age : BFC_AGES - 1;
+}
+
+// Lists, by age, up to `count` mapped pages of each that no block touches, the last by address first.
+static void list_free(struct bfc *bfc, uint64_t count, struct bfc_range keep) {
+  struct bfc_pager *pager = &bfc->pager;
+  const uint64_t unit = bfc->memory.granularity;
+  for (size_t i = bfc->region_count; i-- > 0;) {
+    const struct bfc_region *region = &bfc->regions[i];
+    const uint64_t base = region->addr & ~(unit - 1);
+    for (size_t k = region->page_count; k-- > 0;) {
+      const struct bfc_page *page = &region->pages[k];
+      const uint64_t addr = base + k * unit;
+      if (page->live || !backs(pager, page, addr) || kept(keep, addr)) continue;
+      struct bfc_victims *victims = &pager->victims[age_of(bfc, page)];
+      if (victims->count < count) list(victims, addr);
+    }
+  }
+}
+
+// Unmaps so many mapped pages that no block touches: those first that were not touched for the most
+// iterations, and of these the last by address. Returns how many it unmapped.
+static uint64_t take_oldest(struct bfc *bfc, uint64_t count, struct bfc_range keep) {
+  struct bfc_pager *pager = &bfc->pager;
+  if (count == 0 || !takes(bfc)) return 0;
+  for (int age = 0; age < BFC_AGES; age++) pager->victims[age].count = 0;
+  list_free(bfc, count, keep);
+  uint64_t taken = 0;
+  for (int age = BFC_AGES; age-- > 0 && taken < count;) {
+    const struct bfc_victims *victims = &pager->victims[age];
+    taken += unmap_pages(bfc, victims->items, bfc_least(count - taken, victims->count));
+  }
+  return taken;
+}
+
+// Unmaps free pages elsewhere for a request that is about to touch `fresh` pages that no block touches yet:
+// the unmapped ones of `within` will be mapped, and `more` at new addresses. Pages of `keep` stay as they are.
+static void take_pages(struct bfc *bfc, uint64_t fresh, struct bfc_range within, uint64_t more, struct bfc_range keep) {
+  struct bfc_pager *pager = &bfc->pager;
+  if (!takes(bfc)) return;
+  const uint64_t unit = bfc->memory.granularity, mapped = bfc->stats.reserved / unit;
+  pager->most = bfc_greatest(pager->most, pager->live + fresh);
+  uint64_t lack = more + bfc_unmapped_within(bfc, within.from, within.to) / unit;
+  lack -= bfc_least(lack, take_back(bfc, within, keep));
+  const uint64_t allowed = pager->most + pager->most * pager->slack / SLACK_STEPS;
+  uint64_t add = allowed > mapped ? allowed - mapped : 0;
+  add = bfc_least(bfc_least(add, lack), bfc_room(bfc) / unit);
+  pager->moved += take_oldest(bfc, lack - add, keep);
+}
+
+bool bfc_map_pages(struct bfc *bfc, struct bfc_range range) {
+  const uint64_t unit = bfc->memory.granularity;
+  if (bfc_unmapped_within(bfc, range.from, range.to) == 0) return true;
+  take_pages(bfc, fresh_pages(bfc, range), range, 0, range);
+  if (bfc_map_range(bfc, range)) return true;
+  const uint64_t taken = take_oldest(bfc, bfc_unmapped_within(bfc, range.from, range.to) / unit, range);
+  bfc->pager.moved += taken;
+  return taken > 0 && bfc_map_range(bfc, range);
+}
+
+bool bfc_extend_by_pages(struct bfc *bfc, uint64_t lack, uint32_t tail) {
+  const uint64_t unit = bfc->memory.granularity, more = bfc_round_up(lack, unit) / unit;
+  struct bfc_range keep = {0};
+  uint64_t fresh = more;
+  if (tail != 0) {
+    const struct bfc_chunk *chunk = &bfc->chunks[tail];
+    const uint64_t end = chunk->addr + chunk->size;
+    keep = (struct bfc_range){chunk->addr & ~(unit - 1), bfc_round_up(end, unit)};
+    fresh += fresh_pages(bfc, (struct bfc_range){chunk->addr, end});
+  }
+  take_pages(bfc, fresh, (struct bfc_range){0}, more, keep);
+  if (bfc_extend_by(bfc, lack)) return true;
+  const uint64_t taken = take_oldest(bfc, more, keep);
+  bfc->pager.moved += taken;
+  return taken > 0 && bfc_extend_by(bfc, lack);
+}
+
+void bfc_pages_end(struct bfc *bfc) {
+  struct bfc_pager *pager = &bfc->pager;
+  if (!counts(bfc)) return;
+  if (bfc->ended > 1 && MOVED_SHARE * pager->moved > bfc->stats.reserved / bfc->memory.granularity && pager->slack < MOST_SLACK) pager->slack++;
+  pager->moved = 0;
+}
