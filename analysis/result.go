@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/memprof/memprof/analysis/iterations"
+	"github.com/memprof/memprof/trace"
 )
 
 // Result is everything one pass over one process's events found out. Sizes are bytes,
@@ -32,6 +33,8 @@ type Job struct {
 	Exit       *int      // status of the command, 128+n for signal n; nil while it runs, or where it is not known
 	Frameworks []string  // "torch 2.11.0+cu130"
 	Version    string    // of the memprof that recorded
+
+	Imported *trace.Imported // how the process was imported; nil if it was recorded
 }
 
 // DeviceResult holds the numbers of one GPU, all its arenas summed.

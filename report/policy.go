@@ -62,6 +62,9 @@ func allocatorLine(r *analysis.Result, d *analysis.DeviceResult) string {
 		if a.Options["provided"] == "unknown" {
 			return "Allocator: PyTorch's own (" + a.Options["allocator"] + "), observed"
 		}
+		if a.Options["allocator"] != "" && a.Options["provided"] == "" {
+			return "Allocator: PyTorch's own (" + a.Options["allocator"] + "), of a memory snapshot"
+		}
 		if a.Options["growth"] != "" && (fields == nil || a.Options["main"] == "1") {
 			fields = a.Options
 		}

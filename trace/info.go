@@ -38,6 +38,44 @@ type Info struct {
 	Recovered     bool              `json:"recovered,omitempty"`   // completed by `memprof recover`
 	DurationNS    int64             `json:"duration_ns,omitempty"` // of the command
 	Processes     []string          `json:"processes,omitempty"`   // names of those that were recorded; nil while they are recorded, and in runs of older versions
+	Imported      []Imported        `json:"imported,omitempty"`    // only if `memprof import` made the run
+}
+
+// Imported describes a process that `memprof import` made of a file of another tool.
+type Imported struct {
+	Process string `json:"process"`
+	Format  string `json:"format"` // "torch-snapshot"
+
+	// The first Opening events restate what was there before the first entry of the file: so many blocks, and bytes
+	// of reserved memory. From event Exact on, ExactNS after the run's start, all sizes of blocks are exact; before it
+	// some of those blocks may be up to 1 MiB larger than their events say.
+	Opening  int64 `json:"opening_events"`
+	Blocks   int64 `json:"blocks_before"`
+	Reserved int64 `json:"reserved_before"`
+	Exact    int64 `json:"exact_from_event"`
+	ExactNS  int64 `json:"exact_from_ns"`
+	Odd      int64 `json:"contradictions"` // entries and blocks that contradict others, and were left out
+
+	Iterations string             `json:"iterations,omitempty"` // the annotation whose end ends an iteration
+	Settings   *AllocatorSettings `json:"allocator_settings,omitempty"`
+}
+
+// AllocatorSettings are those of torch's caching allocator that decide the sizes of blocks.
+type AllocatorSettings struct {
+	Text       string   `json:"text"` // of PYTORCH_CUDA_ALLOC_CONF, where the file has it
+	Expandable bool     `json:"expandable_segments"`
+	MaxSplit   int64    `json:"max_split_size"`           // bytes; -1: no limit
+	Roundup    []uint64 `json:"roundup_power2_divisions"` // by power of two from 1 MiB on
+}
+
+// ImportOf returns how a process was imported; nil if it was recorded.
+func (i *Info) ImportOf(process string) *Imported {
+	for at := range i.Imported {
+		if i.Imported[at].Process == process {
+			return &i.Imported[at]
+		}
+	}
+	return nil
 }
 
 // Variable is an environment variable that `memprof record` set for the job because it was not set.

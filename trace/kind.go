@@ -96,18 +96,28 @@ var kinds = [KindLost + 1]kindRow{
 		name: "alloc", addr: "chunk", requested: "requested", provided: "size of the chunk",
 		context: "origin", form: formOrigin, fields: originFields, changes: ChangesLive,
 	},
-	KindFree:     {name: "free", addr: "chunk", requested: "requested", provided: "size of the chunk", changes: ChangesLive},
-	KindFreeDone: {name: "free_done", addr: "chunk", requested: "requested", provided: "size of the chunk", changes: ChangesLive},
+	KindFree: {
+		name: "free", addr: "chunk", requested: "requested", provided: "size of the chunk",
+		context: "who frees, in an imported recording", form: formOrigin, fields: originFields, changes: ChangesLive,
+	},
+	KindFreeDone: {
+		name: "free_done", addr: "chunk", requested: "requested", provided: "size of the chunk",
+		context: "who frees, in an imported recording", form: formOrigin, fields: originFields, changes: ChangesLive,
+	},
 	KindMap: {
-		name: "map", addr: "start", requested: "the request that needs it; 0: none", provided: "mapped", changes: ChangesMapped,
+		name: "map", addr: "start", requested: "the request that needs it; 0: none", provided: "mapped",
+		context: "who requests, in an imported recording", form: formOrigin, fields: originFields, changes: ChangesMapped,
 	},
 	KindUnmap: {
 		name: "unmap", addr: "start", requested: "the request that takes the pages to map them elsewhere; 0: for no request", provided: "unmapped",
-		changes: ChangesMapped,
+		context: "who unmaps, in an imported recording", form: formOrigin, fields: originFields, changes: ChangesMapped,
 	},
 	KindGrowFailed: {name: "grow_failed", requested: "refused by the device"},
 	KindReclaim:    {name: "reclaim", requested: "wanted", context: "who wants memory: framework, empty_cache", form: formText},
-	KindOOM:        {name: "oom", requested: "requested", context: "origin", form: formOrigin, fields: originFields},
+	KindOOM: {
+		name: "oom", requested: "requested", provided: "free memory of the device, of an imported recording; 0: not known",
+		context: "origin", form: formOrigin, fields: originFields,
+	},
 	KindIteration:  {name: "iteration", requested: "number of the iteration that ends, from 0", context: "label", form: formText},
 	KindPhaseBegin: {name: "phase_begin", context: "name, then uses=: the tags that the phase needs, with blanks between", form: formNamed, fields: "uses"},
 	KindPhaseEnd:   {name: "phase_end", context: "that of its phase_begin", form: formNamed, fields: "uses"},

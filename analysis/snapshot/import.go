@@ -34,7 +34,7 @@ var ErrEmpty = errors.New("the snapshot is empty: call torch.cuda.memory._record
 // left after one.
 func Import(dir string, files []string, version string) (all []Process, err error) {
 	info := &trace.Info{
-		ID: trace.NewRunID(), Version: version, Options: map[string]string{"import": "torch-snapshot"},
+		ID: trace.NewRunID(), Version: version, Options: map[string]string{"import": "torch-snapshot", "allocator": "native"},
 		Command: append([]string{"memprof", "import", "torch-snapshot"}, files...),
 	}
 	var ranks []*importer
@@ -65,7 +65,7 @@ func Import(dir string, files []string, version string) (all []Process, err erro
 		first = min(first, i.first)
 	}
 	if 0 < first && first < math.MaxInt64 { // torch before 2.1 notes no times
-		info.Start = time.UnixMicro(first).UTC()
+		info.Start = startOf(first)
 	}
 	for _, i := range ranks {
 		i.first = first // the ranks have one clock
@@ -78,6 +78,8 @@ func Import(dir string, files []string, version string) (all []Process, err erro
 	return all, trace.WriteInfo(dir, info)
 }
 
+func startOf(first int64) time.Time { return time.UnixMicro(first).UTC() }
+
 // importer is the import of one file.
 type importer struct {
 	dir         string
@@ -87,6 +89,7 @@ type importer struct {
 	devices     [maxDevices]*opening
 	layouts     [maxDevices]*layout
 	settings    caching.Settings
+	kept        *trace.AllocatorSettings // the same, for run.json
 	annotations []annotation
 	first       int64 // time of the first entry or annotation, µs
 	stacks      *stacks
@@ -173,7 +176,7 @@ func (i *importer) survey() error {
 	for _, a := range i.annotations {
 		i.first = min(i.first, a.timeUS)
 	}
-	i.settings = d.settings(top)
+	i.settings, i.kept = d.settings(top)
 	return nil
 }
 
@@ -274,26 +277,23 @@ func (i *importer) begin(device int) error {
 	meta := trace.ProcessMeta{RunID: i.info.ID, Name: i.nameOf(device), Rank: i.rank, LocalRank: -1, WorldSize: i.world, Frameworks: "torch"}
 	l := &layout{
 		w: trace.NewWriter(i.dir, meta, trace.WriterOptions{Overlap: true}), device: int32(device), settings: i.settings, base: i.first,
-		arenas: map[arenaKey]int32{}, stacks: i.stacks, texts: i.texts, written: map[int64]int64{}, contexts: map[[2]uint64]int32{}, left: &i.contexts, marks: newMarks(i.annotations),
+		arenas: map[arenaKey]int32{}, stacks: i.stacks, texts: i.texts, written: map[int64]int64{}, contexts: map[[2]uint64]int32{}, unproven: map[uint64]bool{}, left: &i.contexts, marks: newMarks(i.annotations),
 		halves: o.halves, odd: o.odd, pools: o.pools,
 	}
 	i.layouts[device] = l
 	for _, m := range o.memory {
-		if err := l.take(m.from, m.to, m.stream, m.class); err != nil {
+		if err := l.take(m.from, m.to, m.stream, m.class, 0); err != nil {
 			return err
 		}
 	}
 	for _, b := range slices.Backward(o.blocks) { // the size of a block depends on the next one
-		context, err := l.context(b.stack, 0)
-		if err != nil {
-			return err
-		}
-		l.next = b.behind
-		if err := l.begin(b.addr, b.size, b.requested, b.stream, context); err != nil {
+		l.next, l.older = b.behind, true
+		if err := l.begin(b.addr, b.size, b.requested, b.stream, b.stack, 0); err != nil {
 			return err
 		}
 	}
-	l.next = 0
+	l.next, l.older = 0, false
+	defer func() { l.opening, l.exact = l.w.NextSeq(), max(l.exact, l.w.NextSeq()) }()
 	for _, b := range o.blocks {
 		if found, ok := l.blocks.Get(b.addr); ok && b.pending {
 			l.waiting = &found
@@ -322,26 +322,26 @@ func (i *importer) finish() ([]Process, error) {
 		for _, m := range o.memory {
 			p.Bytes += int64(m.to - m.from)
 		}
-		ending := trace.Ending{State: trace.StateClosed}
-		if p.Bytes > 0 {
-			ending.Problems = append(ending.Problems, fmt.Sprintf(
-				"the snapshot begins when %d bytes were reserved, with %d blocks in them: what happened before is unknown", p.Bytes, p.Blocks))
-		}
-		if p.Odd > 0 {
-			ending.Problems = append(ending.Problems, fmt.Sprintf("%d entries or blocks contradict others and were left out", p.Odd))
-		}
-		if err := l.w.Finish(ending); err != nil {
+		if err := l.w.Finish(trace.Ending{State: trace.StateClosed}); err != nil {
 			return nil, err
 		}
+		i.info.Imported = append(i.info.Imported, trace.Imported{
+			Process: p.Name, Format: "torch-snapshot", Opening: l.opening, Blocks: p.Blocks, Reserved: p.Bytes,
+			Exact: l.exact, ExactNS: l.exactTime, Odd: p.Odd, Iterations: l.marks.iteration, Settings: i.kept,
+		})
 		all = append(all, p)
 	}
 	return all, nil
 }
 
-// settings are those of placement that the snapshot has, torch's own where it has none.
-func (d *decoder) settings(top value) caching.Settings {
-	s := caching.DefaultSettings()
+// settings are those of placement that the snapshot has, torch's own where it has none; kept are the same for
+// run.json, nil where it has none.
+func (d *decoder) settings(top value) (s caching.Settings, kept *trace.AllocatorSettings) {
+	s = caching.DefaultSettings()
 	found := d.dict(d.field(d.dict(top), "allocator_settings"))
+	if found == nil {
+		return s, nil
+	}
 	s.Expandable = d.field(found, "expandable_segments").n == 1
 	if v := d.field(found, "max_split_size"); v.kind == kindInt && v.integer() > 0 {
 		s.MaxSplit = v.n
@@ -350,5 +350,11 @@ func (d *decoder) settings(top value) caching.Settings {
 	for at := range s.Roundup {
 		s.Roundup[at] = d.field(divisions, strconv.Itoa(1<<at)).n
 	}
-	return s
+	kept = &trace.AllocatorSettings{
+		Text: clean(d.textOf(d.field(found, "PYTORCH_CUDA_ALLOC_CONF"))), Expandable: s.Expandable, MaxSplit: -1, Roundup: s.Roundup[:],
+	}
+	if s.MaxSplit <= math.MaxInt64 {
+		kept.MaxSplit = int64(s.MaxSplit)
+	}
+	return s, kept
 }

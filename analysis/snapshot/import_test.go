@@ -146,6 +146,35 @@ func heldBySnapshot(t *testing.T, path string) (memory, blocks []span) {
 	return joined(memory), sorted(blocks)
 }
 
+// torch26 and torch26-cut were written by torch 2.6.0 on memprof's simulated GPU: record_stream, two captured graphs
+// of which one was released, a MemPool, a failed request, Python and C++ stacks. The latter began when memory
+// was reserved already. The peaks are those that torch.cuda.memory_stats returned beside them.
+func TestPeaksAreTorchs(t *testing.T) {
+	for name, want := range map[string]struct{ reserved, requested, allocated int64 }{
+		"torch26":     {123731968, 100327440, 100328448},
+		"torch26-cut": {146800640, 113260242, 114302464},
+	} {
+		run, made := imported(t, pathOf(name))
+		var r, q, c, maxR, maxQ, maxC int64
+		for _, e := range eventsOf(t, run, 0) {
+			switch e.Kind {
+			case trace.KindMap:
+				r += e.Provided
+			case trace.KindUnmap:
+				r -= e.Provided
+			case trace.KindAlloc:
+				q, c = q+e.Requested, c+e.Provided
+			case trace.KindFree:
+				q, c = q-e.Requested, c-e.Provided
+			}
+			maxR, maxQ, maxC = max(maxR, r), max(maxQ, q), max(maxC, c)
+		}
+		if maxR != want.reserved || maxQ != want.requested || maxC != want.allocated || made[0].Odd != 0 {
+			t.Errorf("%s: reserved %d, requested %d, allocated %d; want %+v; %+v", name, maxR, maxQ, maxC, want, made[0])
+		}
+	}
+}
+
 // What torch says it holds at the end is what the events lead to, to the byte: every block's
 // address, size, request and state, and all memory.
 func TestEndIsTorchs(t *testing.T) {
@@ -168,7 +197,7 @@ func TestEndIsTorchs(t *testing.T) {
 
 func TestKinds(t *testing.T) {
 	for name, want := range map[string]map[string]int{
-		"native": {"arena": 3, "map": 9, "unmap": 1, "alloc": 160, "free": 141, "iteration": 6, "phase_begin": 12, "phase_end": 12},
+		"native": {"arena": 3, "map": 9, "unmap": 1, "alloc": 160, "free": 141, "free_done": 6, "stream_use": 6, "iteration": 6, "phase_begin": 12, "phase_end": 12},
 	} {
 		run, _ := imported(t, pathOf(name))
 		got := map[string]int{}
@@ -210,7 +239,7 @@ func TestMade(t *testing.T) {
 		fmt.Sprintf("alloc 0 %#x 100 512 ", a+4096),
 		fmt.Sprintf("free_done 5 %#x %d %d ", b, 3*mib+1, 3*mib+512),
 		fmt.Sprintf("alloc 5 %#x %d %d ", b, 19*mib+100, 20*mib),
-		fmt.Sprintf("oom 5 0x0 %d 0 ", 1<<40),
+		fmt.Sprintf("oom 5 0x0 %d 12345 ", 1<<40),
 		fmt.Sprintf("unmap 0 %#x 0 %d ", a+32*mib, 2*mib),
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -18,6 +18,7 @@ type layout struct {
 	settings caching.Settings
 	base     int64 // of the clock, µs
 	now      int64 // ns since it
+	wrote    int64 // time of the last event
 
 	arenas   map[arenaKey]int32
 	memory   btree.Map[uint64, held]
@@ -29,12 +30,17 @@ type layout struct {
 	written  map[int64]int64     // the device's numbers of stacks
 	marks    *marks
 
-	next    uint64 // where the block behind an opening one will begin; 0 if that is not known
-	waiting *used  // a free that may be completed by the next entry
-	halves  bool   // a free is both a request and its completion
-	entries int64
-	pools   map[int64][2]uint64 // see opening
-	odd     int64
+	next      uint64          // where the block behind an opening one will begin; 0 if that is not known
+	waiting   *used           // a free that may be completed by the next entry
+	older     bool            // the block at hand existed before the first entry
+	unproven  map[uint64]bool // older blocks that may be larger, by address
+	opening   int64           // events before those of the first entry
+	exact     int64           // the event behind the free of the last unproven block, and its time in ns
+	exactTime int64
+	halves    bool // a free is both a request and its completion
+	entries   int64
+	pools     map[int64][2]uint64 // see opening
+	odd       int64
 }
 
 type arenaKey struct {
@@ -53,12 +59,16 @@ type held struct {
 type used struct {
 	addr, size, requested uint64
 	stream                uint64
+	stack                 int64 // of the request
 	arena                 int32
 	pending               bool
+	freed                 int64 // time of the waiting free, ns
+	freeStack             int64
+	freer                 int32 // context of the waiting free, where it has a stack of its own
 }
 
 func (l *layout) write(e trace.Event) error {
-	e.Seq, e.Time, e.Device = l.w.NextSeq(), l.now, l.device
+	e.Seq, e.Time, e.Device, l.wrote = l.w.NextSeq(), l.now, l.device, l.now
 	return l.w.Append(&e)
 }
 
@@ -87,7 +97,7 @@ func (l *layout) arenaOf(key arenaKey) (int32, error) {
 }
 
 // take maps memory. Expandable memory joins adjacent mappings.
-func (l *layout) take(from, to, stream uint64, c class) error {
+func (l *layout) take(from, to, stream uint64, c class, stack int64) error {
 	arena, err := l.arenaOf(arenaKey{stream, c})
 	if err != nil {
 		return err
@@ -97,15 +107,23 @@ func (l *layout) take(from, to, stream uint64, c class) error {
 		return nil
 	}
 	l.memory.Set(from, held{to, arena, c})
+	context, err := l.context(stack, 0)
+	if err != nil {
+		return err
+	}
 	size := int64(to - from)
-	return l.write(trace.Event{Kind: trace.KindMap, Arena: arena, Addr: int64(from), Requested: size, Provided: size})
+	return l.write(trace.Event{Kind: trace.KindMap, Arena: arena, Addr: int64(from), Requested: size, Provided: size, Context: context})
 }
 
 // give unmaps memory. It must contain no block.
-func (l *layout) give(from, to uint64) error {
+func (l *layout) give(from, to uint64, stack int64) error {
 	if _, busy := l.usedBetween(from, to); busy {
 		l.odd++
 		return nil
+	}
+	context, err := l.context(stack, 0)
+	if err != nil {
+		return err
 	}
 	for _, start := range l.between(from, to) {
 		m, _ := l.memory.Get(start)
@@ -117,7 +135,7 @@ func (l *layout) give(from, to uint64) error {
 		if m.to > end {
 			l.memory.Set(end, held{m.to, m.arena, m.class})
 		}
-		if err := l.write(trace.Event{Kind: trace.KindUnmap, Arena: m.arena, Addr: int64(cut), Provided: int64(end - cut)}); err != nil {
+		if err := l.write(trace.Event{Kind: trace.KindUnmap, Arena: m.arena, Addr: int64(cut), Provided: int64(end - cut), Context: context}); err != nil {
 			return err
 		}
 	}
@@ -214,14 +232,17 @@ func (l *layout) sizeOf(addr, n, behind uint64, m held) uint64 {
 	if l.next > 0 {
 		behind = min(behind, l.next)
 	}
-	if rest := behind - min(behind, addr+size); rest <= smallRequest || size >= l.settings.MaxSplit {
+	rest := behind - min(behind, addr+size)
+	if rest <= smallRequest || size >= l.settings.MaxSplit {
 		size += rest
+	} else if l.older {
+		l.unproven[addr] = true
 	}
 	return size
 }
 
 // begin makes a block live. If size is 0, it follows from torch's rules.
-func (l *layout) begin(addr, size, n, stream uint64, context int32) error {
+func (l *layout) begin(addr, size, n, stream uint64, stack int64, metadata uint64) error {
 	m, ok := l.memoryAt(addr)
 	if !ok {
 		l.odd++
@@ -235,13 +256,33 @@ func (l *layout) begin(addr, size, n, stream uint64, context int32) error {
 		l.odd++
 		return nil
 	}
+	context, err := l.context(stack, metadata)
+	if err != nil {
+		return err
+	}
 	n = min(n, size)
-	l.blocks.Set(addr, used{addr: addr, size: size, requested: n, stream: stream, arena: m.arena})
+	l.blocks.Set(addr, used{addr: addr, size: size, requested: n, stream: stream, stack: stack, arena: m.arena})
 	return l.write(trace.Event{Kind: trace.KindAlloc, Arena: m.arena, Stream: int64(stream), Addr: int64(addr), Requested: int64(n), Provided: int64(size), Context: context})
 }
 
 func (l *layout) event(kind trace.Kind, b *used) trace.Event {
-	return trace.Event{Kind: kind, Arena: b.arena, Stream: int64(b.stream), Addr: int64(b.addr), Requested: int64(b.requested), Provided: int64(b.size)}
+	return trace.Event{Kind: kind, Arena: b.arena, Stream: int64(b.stream), Addr: int64(b.addr), Requested: int64(b.requested), Provided: int64(b.size), Context: b.freer}
+}
+
+// noStack is the context of a free without a stack, of a block whose request has one.
+const noStack = "stack=0"
+
+// freedBy sets the context of a free whose stack is not that of the request.
+func (l *layout) freedBy(b *used, stack int64) (err error) {
+	switch {
+	case stack == b.stack:
+		b.freer = 0
+	case stack == 0:
+		b.freer = l.w.Intern(noStack)
+	default:
+		b.freer, err = l.context(stack, 0)
+	}
+	return err
 }
 
 // finished writes the waiting free: a completed one if final, otherwise a pending one that other streams delay.
@@ -251,8 +292,12 @@ func (l *layout) finished(final bool) error {
 		return nil
 	}
 	l.waiting = nil
+	// The free has the time of its request, but for marks that came between.
+	now := l.now
+	l.now = max(b.freed, l.wrote)
+	defer func() { l.now = now }()
 	if final {
-		l.blocks.Delete(b.addr)
+		l.removed(b)
 		return l.write(l.event(trace.KindFree, b))
 	}
 	b.pending = true
@@ -264,13 +309,28 @@ func (l *layout) finished(final bool) error {
 	return l.write(l.event(trace.KindFree, b))
 }
 
+// removed takes note that a block is no more.
+func (l *layout) removed(b *used) {
+	l.blocks.Delete(b.addr)
+	if l.unproven[b.addr] {
+		delete(l.unproven, b.addr)
+		l.exact, l.exactTime = l.w.NextSeq()+1, l.now
+	}
+}
+
+// together says whether a completion belongs to the call of the waiting free, as that of a block which no other
+// stream uses: it has the same stack, and comes some microseconds later at most.
+func (l *layout) together(e *entry) bool {
+	return e.stack == l.waiting.freeStack && l.now-l.waiting.freed < 50_000
+}
+
 // entry takes an entry of the trace.
 func (l *layout) entry(e *entry) error {
 	l.now = max(l.now, (e.timeUS-l.base)*1000)
 	l.entries++
 	completed := e.action == actionFreeCompleted || e.action == actionFree
 	if l.waiting != nil {
-		final := l.halves || completed && l.waiting.addr == e.addr
+		final := l.halves || completed && l.waiting.addr == e.addr && l.together(e)
 		if err := l.finished(final); err != nil || completed && final {
 			return err
 		}
@@ -281,29 +341,30 @@ func (l *layout) entry(e *entry) error {
 		if !known {
 			pool = e.pool
 		}
-		return l.take(e.addr, e.addr+e.size, e.stream, classOf(e.action, e.size, pool))
+		return l.take(e.addr, e.addr+e.size, e.stream, classOf(e.action, e.size, pool), e.stack)
 	case actionSegmentFree, actionSegmentUnmap:
-		return l.give(e.addr, e.addr+e.size)
+		return l.give(e.addr, e.addr+e.size, e.stack)
 	case actionAlloc:
-		context, err := l.context(e.stack, e.metadata)
-		if err != nil {
-			return err
-		}
-		return l.begin(e.addr, 0, e.size, e.stream, context)
+		return l.begin(e.addr, 0, e.size, e.stream, e.stack, e.metadata)
 	case actionFreeRequested:
 		b, ok := l.blocks.Get(e.addr)
 		if !ok || b.pending {
 			l.odd++
 			return nil
 		}
+		b.freed, b.freeStack = l.now, e.stack
 		l.waiting = &b
+		return l.freedBy(l.waiting, e.stack)
 	case actionFreeCompleted, actionFree:
 		b, ok := l.blocks.Get(e.addr)
 		if !ok {
 			l.odd++
 			return nil
 		}
-		l.blocks.Delete(e.addr)
+		l.removed(&b)
+		if err := l.freedBy(&b, e.stack); err != nil {
+			return err
+		}
 		if b.pending {
 			return l.write(l.event(trace.KindFreeDone, &b))
 		}
@@ -317,7 +378,7 @@ func (l *layout) entry(e *entry) error {
 		if err != nil {
 			return err
 		}
-		return l.write(trace.Event{Kind: trace.KindOOM, Arena: arena, Stream: int64(e.stream), Requested: int64(e.size), Context: context})
+		return l.write(trace.Event{Kind: trace.KindOOM, Arena: arena, Stream: int64(e.stream), Requested: int64(e.size), Provided: int64(e.addr), Context: context})
 	}
 	return nil
 }

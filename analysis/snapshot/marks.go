@@ -34,7 +34,7 @@ func newMarks(all []annotation) *marks {
 
 // mark writes an event that belongs to no device.
 func (l *layout) mark(e trace.Event) error {
-	e.Seq, e.Time, e.Device, e.Arena = l.w.NextSeq(), l.now, trace.NoDevice, trace.NoArena
+	e.Seq, e.Time, e.Device, e.Arena, l.wrote = l.w.NextSeq(), l.now, trace.NoDevice, trace.NoArena, l.now
 	return l.w.Append(&e)
 }
 

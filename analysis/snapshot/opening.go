@@ -17,7 +17,7 @@ type opening struct {
 	blocks []opened // by address
 	memory []extent // by address
 
-	live    map[uint64]blockState // of the entries so far
+	live    map[uint64]tracked // of the entries so far
 	mapped  btree.Map[uint64, extent]
 	starts  btree.Set[uint64] // of large requests
 	entries int64
@@ -25,6 +25,7 @@ type opening struct {
 
 	requests, completions int64
 	reused                int64 // allocs where the block before them was pending
+	freers                bool  // frees have stacks of their own, not those of the requests
 	halves                bool  // the trace has only one of the two entries of a free
 
 	// pools are those of memory that is there at the end, by the number of the entry that took
@@ -58,6 +59,12 @@ type class struct {
 	pool       [2]uint64
 }
 
+// tracked is a block of the entries so far, and the stack of its newest entry.
+type tracked struct {
+	state blockState
+	stack int64
+}
+
 type blockState uint8
 
 const (
@@ -66,7 +73,7 @@ const (
 )
 
 func newOpening() *opening {
-	return &opening{live: map[uint64]blockState{}, pools: map[int64][2]uint64{}}
+	return &opening{live: map[uint64]tracked{}, pools: map[int64][2]uint64{}}
 }
 
 // classOf returns the class of memory that an entry maps or unmaps.
@@ -87,7 +94,11 @@ const (
 // entry takes an entry of the trace.
 func (o *opening) entry(e *entry) {
 	o.entries++
-	state := o.live[e.addr]
+	before := o.live[e.addr]
+	state := before.state
+	if state == stateLive && e.action == actionFreeRequested && e.stack != before.stack {
+		o.freers = true
+	}
 	switch e.action {
 	case actionAlloc:
 		switch state {
@@ -96,7 +107,7 @@ func (o *opening) entry(e *entry) {
 		case statePending:
 			o.reused++
 		}
-		o.live[e.addr] = stateLive
+		o.live[e.addr] = tracked{stateLive, e.stack}
 		if e.size > smallRequest {
 			o.starts.Insert(e.addr)
 		}
@@ -105,7 +116,7 @@ func (o *opening) entry(e *entry) {
 		if state == 0 {
 			o.blocks = append(o.blocks, opened{addr: e.addr, requested: e.size, stream: e.stream, stack: e.stack, behind: o.behind(e)})
 		}
-		o.live[e.addr] = statePending
+		o.live[e.addr] = tracked{statePending, e.stack}
 	case actionFreeCompleted, actionFree:
 		o.completions++
 		if state == 0 {
@@ -186,6 +197,11 @@ func (o *opening) overlapping(from, to uint64) []extent {
 // skips segments that overlap earlier ones.
 func (o *opening) finish(segments []segment) {
 	slices.SortStableFunc(segments, func(a, b segment) int { return cmp.Compare(a.addr, b.addr) })
+	if o.freers {
+		for at := range o.blocks {
+			o.blocks[at].stack = 0 // it is that of the free
+		}
+	}
 	end, pending := uint64(0), false
 	for i := range segments {
 		s := &segments[i]
@@ -197,7 +213,7 @@ func (o *opening) finish(segments []segment) {
 		o.addMemory(s)
 		for _, b := range s.blocks {
 			pending = pending || b.pending
-			if (b.live || b.pending) && o.live[b.addr] == 0 {
+			if (b.live || b.pending) && o.live[b.addr].state == 0 {
 				o.blocks = append(o.blocks, opened{b.addr, b.size, b.requested, s.stream, b.pending, b.stack, 0})
 			}
 		}

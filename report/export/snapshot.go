@@ -3,7 +3,9 @@ package export
 import (
 	"fmt"
 	"io"
+	"math"
 	"slices"
+	"strconv"
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/trace"
@@ -18,6 +20,7 @@ func TorchSnapshot(w io.Writer, r *Recording, process *trace.Process) error {
 	out := &writer{to: w}
 	s := &snapshot{pickler: newPickler(out), process: process, frames: map[origin]uint32{}}
 	s.stacks.text = process.Strings().Text
+	s.imported = r.Run.Info.ImportOf(process.Name)
 	if start := r.Run.Info.Start; !start.IsZero() {
 		s.epoch = start.UnixMicro()
 	}
@@ -29,10 +32,7 @@ func TorchSnapshot(w io.Writer, r *Recording, process *trace.Process) error {
 		s.text("segments")
 		s.segments()
 		s.text("allocator_settings")
-		s.dict(func() {
-			s.text("expandable_segments")
-			s.boolean(true)
-		})
+		s.settings()
 	})
 	s.ops(opStop)
 	if s.err != nil {
@@ -49,7 +49,9 @@ type snapshot struct {
 	*pickler
 	process *trace.Process
 	epoch   int64 // of the clock base, in microseconds since 1970; 0 if unknown
-	err     error // of the first pass that failed
+
+	imported *trace.Imported // nil if the process was recorded
+	err      error           // of the first pass that failed
 
 	devices  []int32 // with arenas, ascending
 	memories []*memory
@@ -128,6 +130,9 @@ func (s *snapshot) annotations() {
 		case trace.KindPhaseEnd:
 			annotate(trace.ParseContext(e.Kind, text(e.Context)).Name(), "END", s.micros(e))
 		case trace.KindIteration:
+			if s.imported != nil && s.imported.Iterations != "iteration" {
+				break // the end of a phase, which is written
+			}
 			annotate("iteration", "START", began)
 			annotate("iteration", "END", s.micros(e))
 			began = s.micros(e)
@@ -159,10 +164,11 @@ func (s *snapshot) deviceTrace(device int32) {
 	t := &entries{snapshot: s, item: item}
 	m.entries = t
 	s.pass(func(e *trace.Event) error {
-		t.now = e
+		t.now, t.silent = e, s.imported != nil && e.Seq < s.imported.Opening
 		m.event(e)
 		return nil
 	})
+	t.silent = false
 	if t.now != nil {
 		t.entry("snapshot", 0, 0, 0, nil)
 	}
@@ -175,6 +181,8 @@ type entries struct {
 	*snapshot
 	item func()
 	now  *trace.Event // the current event
+
+	silent bool // the event restates what existed before the first one: no entry is written
 }
 
 // noPhase stands for a phase's context outside of all phases.
@@ -190,6 +198,9 @@ func (s *snapshot) phase() int32 {
 
 // entry writes an entry with the frames of an origin; nil means no frames.
 func (t *entries) entry(action string, addr, size, stream int64, from *origin) {
+	if t.silent {
+		return
+	}
 	t.item()
 	t.dict(func() {
 		t.textField("action", action)
@@ -213,12 +224,20 @@ func (t *entries) entry(action string, addr, size, stream int64, from *origin) {
 	})
 }
 
+// own returns the origin of the current event itself, where an imported recording has it.
+func (t *entries) own() *origin {
+	if t.imported == nil || t.now.Context == 0 {
+		return nil
+	}
+	return &origin{t.now.Context, t.phase()}
+}
+
 func (t *entries) mapped(r mappedRange, a *arenaState) {
 	action := "segment_alloc"
 	if a.coalesces {
 		action = "segment_map"
 	}
-	t.entry(action, r.from, r.to-r.from, a.stream, nil)
+	t.entry(action, r.from, r.to-r.from, a.stream, t.own())
 }
 
 func (t *entries) unmapped(r mappedRange, a *arenaState) {
@@ -226,7 +245,41 @@ func (t *entries) unmapped(r mappedRange, a *arenaState) {
 	if a.coalesces {
 		action = "segment_unmap"
 	}
-	t.entry(action, r.from, r.to-r.from, a.stream, nil)
+	t.entry(action, r.from, r.to-r.from, a.stream, t.own())
+}
+
+// settings writes the allocator's settings. memprof's own arenas are expandable segments.
+func (s *snapshot) settings() {
+	i := s.imported
+	s.dict(func() {
+		if i == nil || i.Settings == nil {
+			s.text("expandable_segments")
+			s.boolean(s.expandable())
+			return
+		}
+		s.textField("PYTORCH_CUDA_ALLOC_CONF", i.Settings.Text)
+		s.field("max_split_size", i.Settings.MaxSplit)
+		s.text("expandable_segments")
+		s.boolean(i.Settings.Expandable)
+		s.text("roundup_power2_divisions")
+		s.dict(func() {
+			for at, divisor := range i.Settings.Roundup {
+				s.field(strconv.Itoa(1<<min(at, 62)), int64(min(divisor, math.MaxInt64)))
+			}
+		})
+	})
+}
+
+// expandable says whether an arena coalesces.
+func (s *snapshot) expandable() bool {
+	for _, m := range s.memories {
+		for _, a := range m.arenas {
+			if a.coalesces {
+				return true
+			}
+		}
+	}
+	return len(s.memories) == 0
 }
 
 func (t *entries) failed(e *trace.Event, free int64) {
@@ -252,7 +305,8 @@ func (s *snapshot) writeFrames(from origin) {
 	s.frames[from] = s.put()
 }
 
-// framesOf returns the frames of the stack; without a stack, the origin's name and the open phase.
+// framesOf returns the frames of the stack; without a stack, the origin's name and the open phase, and none in an
+// imported recording.
 func (s *snapshot) framesOf(from origin) []frame {
 	text := s.process.Strings().Text
 	context := text(from.context)
@@ -260,6 +314,9 @@ func (s *snapshot) framesOf(from origin) []frame {
 		if frames := s.stacks.frames(stack); len(frames) > 0 {
 			return frames
 		}
+	}
+	if s.imported != nil {
+		return nil
 	}
 	frames := []frame{{function: originName(context), file: "module"}}
 	if from.phase != noPhase {

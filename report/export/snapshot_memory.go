@@ -3,6 +3,8 @@ package export
 import (
 	"cmp"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/memprof/memprof/trace"
 )
@@ -23,6 +25,18 @@ type memory struct {
 type arenaState struct {
 	stream    int64
 	coalesces bool // adjacent mappings are one segment
+	native    bool // of torch's own allocator, with torch's pools
+	small     bool // its segments are those of small requests
+	pool      [2]int64
+}
+
+func newArenaState(stream int64, of trace.Context) *arenaState {
+	a := &arenaState{stream: stream, coalesces: of.Is("coalesces"), native: of.Get("allocator") != "", small: of.Get("class") == "small"}
+	if first, second, ok := strings.Cut(of.Get("pool"), "."); ok && a.native {
+		a.pool[0], _ = strconv.ParseInt(first, 16, 64) // 0 if it is no number
+		a.pool[1], _ = strconv.ParseInt(second, 16, 64)
+	}
+	return a
 }
 
 // mappedRange is [from, to) of an arena.
@@ -38,12 +52,12 @@ func newMemory(device int32, text func(int32) string) *memory {
 func (m *memory) event(e *trace.Event) {
 	switch {
 	case e.Kind == trace.KindArena && e.Device == m.device && m.arenas[e.Arena] == nil:
-		m.arenas[e.Arena] = &arenaState{stream: e.Stream, coalesces: trace.ParseContext(e.Kind, m.text(e.Context)).Is("coalesces")}
+		m.arenas[e.Arena] = newArenaState(e.Stream, trace.ParseContext(e.Kind, m.text(e.Context)))
 	case e.Kind == trace.KindDeviceUsed && e.Device == m.device && e.Arena != trace.NoArena: // a reading without an arena may be older
 		total, used := e.DeviceMemory()
 		m.free = max(0, total-used)
 	case e.Kind == trace.KindOOM && (e.Device == m.device || m.arenas[e.Arena] != nil):
-		m.entries.failed(e, m.free)
+		m.entries.failed(e, cmp.Or(e.Provided, m.free))
 	}
 	a := m.arenas[e.Arena]
 	if a == nil {
@@ -69,9 +83,12 @@ func (m *memory) event(e *trace.Event) {
 	}
 }
 
-// block writes an entry about a block.
+// block writes an entry about a block. The free of an imported recording may have frames of its own.
 func (m *memory) block(action string, b *trace.Block) {
 	origin := m.originOf(b)
+	if own := m.entries.own(); own != nil && action != "alloc" {
+		origin = *own
+	}
 	m.entries.entry(action, b.Alloc.Addr, b.Alloc.Requested, b.Alloc.Stream, &origin)
 }
 

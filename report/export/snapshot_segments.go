@@ -78,10 +78,14 @@ func (s *snapshot) segment(m *memory, r mappedRange, blocks []*trace.Block) {
 		s.field("active_size", active)
 		s.field("requested_size", requested)
 		s.field("stream", a.stream)
-		s.textField("segment_type", "large")
+		size := "large"
+		if a.small {
+			size = "small"
+		}
+		s.textField("segment_type", size)
 		s.text("segment_pool_id")
-		s.integer(0)
-		s.integer(0)
+		s.integer(a.pool[0])
+		s.integer(a.pool[1])
 		s.ops(opTuple2)
 		s.text("is_expandable")
 		s.boolean(a.coalesces)

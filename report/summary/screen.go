@@ -9,6 +9,7 @@ import (
 	"github.com/memprof/memprof/report/layout"
 	"github.com/memprof/memprof/report/plain"
 	"github.com/memprof/memprof/report/units"
+	"github.com/memprof/memprof/trace"
 )
 
 // Provenance is where a result comes from: the lines that the report on a device begins with. allocator is the
@@ -30,7 +31,28 @@ func Provenance(r *analysis.Result, d *analysis.DeviceResult, allocator string) 
 	if allocator != "" {
 		lines = append(lines, layout.Note(allocator)...)
 	}
+	if r.Job != nil && r.Job.Imported != nil {
+		lines = append(lines, importNotes(r.Job.Imported)...)
+	}
 	return lines
+}
+
+// importNotes say from where on an imported recording is exact, and what was there before.
+func importNotes(i *trace.Imported) []layout.Cell {
+	text := "Imported from " + plain.Shorten(i.Format, 24) + ": exact from its first event on"
+	if i.Exact > i.Opening {
+		text = fmt.Sprintf("Imported from %s: exact from event %s on, after %s; before, a block may be up to 1 MiB larger",
+			plain.Shorten(i.Format, 24), units.FormatCount(i.Exact), units.FormatDuration(i.ExactNS))
+	}
+	notes := layout.Note(text)
+	if i.Reserved > 0 {
+		notes = append(notes, layout.Note(fmt.Sprintf("Before event %s: %s reserved, with %s; earlier peaks are unknown",
+			units.FormatCount(i.Opening), units.FormatSize(i.Reserved), units.Counted(i.Blocks, "block")))...)
+	}
+	if i.Odd > 0 {
+		notes = append(notes, layout.Note(units.Counted(i.Odd, "event")+" of the file contradict others and were left out")...)
+	}
+	return notes
 }
 
 // Footer is where a result comes from in one line, for the bottom of a plot; "" where nothing says.
