@@ -23,7 +23,7 @@ type (
 	Breakdown        = attribution.Breakdown
 	Group            = attribution.Group
 	AllocationGroup  = attribution.AllocationGroup
-	Owner            = attribution.Owner
+	LiveGroup        = attribution.LiveGroup
 	Category         = attribution.Category
 	Keyframes        = keyframes.Result
 	Keyframe         = keyframes.Frame

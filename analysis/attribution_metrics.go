@@ -1,7 +1,7 @@
 package analysis
 
-// attributionMetrics are about who holds memory. None has a value in a trace that has nothing
-// of its requesters, nor those of a phase that never was.
+// attributionMetrics are about the origins of live allocations. None has a value in a trace without origins, and
+// none of a phase in a trace without that phase.
 var attributionMetrics = func() []Metric {
 	help := map[Category]string{
 		Weights:     "parameters and buffers, as labelled",

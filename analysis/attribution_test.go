@@ -376,12 +376,12 @@ func TestBreakdownsAreChecked(t *testing.T) {
 	}
 }
 
-// Owners divide the blocks of the peak and of the end by all that is known of them; nothing is left
+// TestLiveGroups checks that the groups divide the blocks of the peak and of the end by all that is known of them; nothing is left
 // out, and every breakdown is a sum of them.
-func TestOwners(t *testing.T) {
-	d := &run(t, oneStep(t), Options{Owners: true}).Devices[0]
+func TestLiveGroups(t *testing.T) {
+	d := &run(t, oneStep(t), Options{LiveGroups: true}).Devices[0]
 	var lines []string
-	for _, o := range d.PeakOwners {
+	for _, o := range d.PeakLive {
 		frame := ""
 		if len(o.Frames) > 0 {
 			frame = o.Frames[0]
@@ -404,8 +404,8 @@ func TestOwners(t *testing.T) {
 	}
 	for _, at := range []struct {
 		instant Instant
-		owners  []Owner
-	}{{d.Peak, d.PeakOwners}, {d.Final, d.FinalOwners}} {
+		owners  []LiveGroup
+	}{{d.Peak, d.PeakLive}, {d.Final, d.FinalLive}} {
 		var sum Group
 		for _, o := range at.owners {
 			sum.Add(&Group{Blocks: o.Blocks, Requested: o.Requested, Provided: o.Provided})
@@ -415,7 +415,7 @@ func TestOwners(t *testing.T) {
 		}
 	}
 	byCategory := map[string]int64{}
-	for _, o := range d.PeakOwners {
+	for _, o := range d.PeakLive {
 		byCategory[o.Category] += o.Requested
 	}
 	for _, g := range d.Held.Categories.Groups {

@@ -44,9 +44,9 @@ func (a *analyzer) finishPeak(d *device) error {
 	if r.Held, err = a.attribute(d, live, r.Peak); err != nil {
 		return err
 	}
-	if a.opt.Owners {
-		r.PeakOwners = a.attribution.Owners(live)
-		r.FinalOwners = a.attribution.Owners(a.liveNow(d))
+	if a.opt.LiveGroups {
+		r.PeakLive = a.attribution.LiveGroups(live)
+		r.FinalLive = a.attribution.LiveGroups(a.liveNow(d))
 	}
 	r.TopContexts = a.attribution.ByOrigin(live)
 	r.TopSizes = a.attribution.BySize(live)
@@ -58,8 +58,8 @@ func (a *analyzer) finishPeak(d *device) error {
 // with the most reserved had asked.
 func (a *analyzer) oom(d *device, ar *ledger.Arena, e *trace.Event) error {
 	d.result.OOMCount++
-	if a.opt.Owners && d.result.OOMCount == 1 {
-		d.result.OOMOwners = a.attribution.Owners(a.liveNow(d))
+	if a.opt.LiveGroups && d.result.OOMCount == 1 {
+		d.result.OOMLive = a.attribution.LiveGroups(a.liveNow(d))
 	}
 	a.attribution.Phases.Cut()
 	if len(d.result.OOMs) == a.opt.MaxGrowths {

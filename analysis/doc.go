@@ -85,7 +85,7 @@
 // # Origins
 //
 // The origin of a block is its context: the dotted path of a module, a call stack, or a text that the
-// requester gave. A block that was allocated outside of modules and is labelled as a parameter, its
+// job gave. A block that was allocated outside of modules and is labelled as a parameter, its
 // gradient or its optimizer state belongs to the module of that parameter. The phase of a block is the
 // innermost one that is open in the process when it is allocated, on whatever thread; "other" where
 // none is open. The category is that of the block's last label. Without a label it follows from the

@@ -26,8 +26,8 @@ type Metric struct {
 	Help string // what it is, in one line
 	// Value is the number, and the seq of the event after which it was true; -1 for a
 	// number of the whole trace. It is not ok where the number does not follow from the trace:
-	// iteration.* of a trace without iterations, category.* of one that has nothing about its
-	// requesters, shares of nothing. [Metric.Unknown] says why.
+	// iteration.* of a trace without iterations, category.* of one without origins, shares of
+	// nothing. [Metric.Unknown] says why.
 	Value func(*DeviceResult) (value float64, seq int64, ok bool)
 }
 

@@ -292,15 +292,15 @@ func TestOutside(t *testing.T) {
 	want := Untagged{
 		Seq: d.Transitions[0].Seq, Time: 2e6, Bytes: 12 * mib, Blocks: 3,
 		Groups: []UntaggedGroup{
-			{Phase: "build", Category: "kv_cache", Owner: "engine.cache", Blocks: 1, Bytes: 6 * mib, Mixed: true},
-			{Phase: "build", Owner: "engine.pages", Blocks: 1, Bytes: 4 * mib, Mixed: true},
+			{Phase: "build", Category: "kv_cache", Origin: "engine.cache", Blocks: 1, Bytes: 6 * mib, Mixed: true},
+			{Phase: "build", Origin: "engine.pages", Blocks: 1, Bytes: 4 * mib, Mixed: true},
 			{Phase: "other", Blocks: 1, Bytes: 2 * mib},
 		},
 	}
 	if diff := cmp.Diff(want, d.Pauses.Untagged); diff != "" {
 		t.Errorf("outside (-want +got):\n%s", diff)
 	}
-	untagged := []UntaggedCategory{{Category: "kv_cache", Tag: "kv_cache", Inside: 40 * mib, Blocks: 1, Bytes: 6 * mib, Owners: []string{"engine.cache"}}}
+	untagged := []UntaggedCategory{{Category: "kv_cache", Tag: "kv_cache", Inside: 40 * mib, Blocks: 1, Bytes: 6 * mib, Origins: []string{"engine.cache"}}}
 	if diff := cmp.Diff(untagged, d.Pauses.Categories); diff != "" {
 		t.Errorf("untagged by category (-want +got):\n%s", diff)
 	}

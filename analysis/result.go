@@ -71,11 +71,11 @@ type DeviceResult struct {
 	Holdings       Holdings    // the process's memory on the device, in arenas and outside of them
 	Account        *Account    // Holdings compared with the device's used memory; nil before [Reconcile]
 	Held           Attribution // who held what at the peak
-	// PeakOwners and FinalOwners are all who held memory at the peak and after the last
-	// event, by requested bytes, greatest first; nil unless [Options.Owners] asks for them.
-	PeakOwners, FinalOwners []Owner
-	// OOMOwners are the same at the first request that failed, by what was known then; nil without one.
-	OOMOwners []Owner
+	// PeakLive and FinalLive are the groups of all blocks that are live at the peak and after the last event, by
+	// requested bytes, greatest first; nil unless [Options.LiveGroups].
+	PeakLive, FinalLive []LiveGroup
+	// OOMLive are the same at the first request that failed, by the labels and phases up to then; nil if none failed.
+	OOMLive []LiveGroup
 	// Phases are those of the whole trace, and PhaseIterations the same by iteration, the
 	// first and the last of marked ones. Both are nil where the trace has no phases.
 	Phases          []PhaseUse

@@ -42,12 +42,12 @@ type Options struct {
 	// see [Readings.Moments].
 	Moments []int64
 
-	// Observe, if set, is called with each event, in order, opening ones too, and the state of the
-	// event's device after it: of one that belongs to none, nil. Both are only lent.
+	// Observe, if set, is called with each event, in order, opening ones too, and the state of the event's
+	// device after it. after is nil if the event has no device. Both pointers are valid only during the call.
 	Observe func(e *trace.Event, device int32, after *Instant)
-	// Owners asks for [DeviceResult.PeakOwners], OOMOwners and FinalOwners.
-	Owners bool
-	// Explore asks for what a page needs that shows any instant: Keyframes and Bands.
+	// LiveGroups makes the pass fill in [DeviceResult.PeakLive], OOMLive and FinalLive.
+	LiveGroups bool
+	// Explore makes the pass fill in what a page needs to show any instant: Keyframes and Bands.
 	Explore bool
 
 	MaxPoints  int // of a Series; default 4096, at least 2

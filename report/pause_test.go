@@ -90,10 +90,10 @@ func pausedResult() *analysis.Result {
 		},
 		Recorded: recorded, NeverPaused: cycle.NeverPaused(), Together: cycle.Together(), OnUse: cycle.OnUse(),
 		Untagged: analysis.Untagged{Seq: 40, Time: 30e9, Bytes: 107 * tenth, Blocks: 14, Rest: tenth, Groups: []analysis.UntaggedGroup{
-			{Phase: "rollout", Category: "kv_cache", Owner: "engine.page_table", Blocks: 1, Bytes: 100 * tenth, Mixed: true},
+			{Phase: "rollout", Category: "kv_cache", Origin: "engine.page_table", Blocks: 1, Bytes: 100 * tenth, Mixed: true},
 			{Phase: "other", Blocks: 12, Bytes: 6 * tenth, Frames: []string{"setup, engine.py:12"}},
 		}},
-		Categories: []analysis.UntaggedCategory{{Category: "kv_cache", Tag: "kv_cache", Inside: 850 * tenth, Blocks: 1, Bytes: 100 * tenth, Owners: []string{"engine.page_table"}}},
+		Categories: []analysis.UntaggedCategory{{Category: "kv_cache", Tag: "kv_cache", Inside: 850 * tenth, Blocks: 1, Bytes: 100 * tenth, Origins: []string{"engine.page_table"}}},
 	}
 	var mapped int64
 	for step := range int64(3) {

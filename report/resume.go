@@ -252,8 +252,8 @@ func orDash(text string) string {
 
 func untaggedOrigin(g *analysis.UntaggedGroup) string {
 	switch {
-	case g.Owner != "":
-		return plain.Shorten(g.Owner, 48)
+	case g.Origin != "":
+		return plain.Shorten(g.Origin, 48)
 	case len(g.Frames) > 0:
 		return plain.Shorten(g.Frames[0], 48)
 	}
@@ -264,8 +264,8 @@ func sameCategoryText(s *analysis.UntaggedCategory) []layout.Cell {
 	text := fmt.Sprintf("%s of %s (%s) are untagged, while tag %s has %s",
 		units.FormatSize(s.Bytes), s.Category, units.Counted(s.Blocks, "allocation"), plain.Shorten(s.Tag, 20), units.FormatSize(s.Inside))
 	cells := []layout.Cell{{Text: text, Tone: layout.Warned}}
-	if len(s.Owners) > 0 {
-		cells = append(cells, layout.Cell{Text: "  held by " + plain.Shorten(strings.Join(s.Owners, ", "), 80), Tone: layout.Warned})
+	if len(s.Origins) > 0 {
+		cells = append(cells, layout.Cell{Text: "  held by " + plain.Shorten(strings.Join(s.Origins, ", "), 80), Tone: layout.Warned})
 	}
 	return cells
 }
@@ -341,7 +341,7 @@ type jsonUntaggedGroup struct {
 	Blocks   int64    `json:"blocks"`
 	Category string   `json:"category,omitempty"`
 	Phase    string   `json:"phase"`
-	Owner    string   `json:"owner,omitempty"`
+	Origin   string   `json:"origin,omitempty"`
 	Frames   []string `json:"frames,omitempty"`
 	Mixed    bool     `json:"mixed"`
 }
@@ -352,7 +352,7 @@ type jsonSameCategory struct {
 	Inside   int64    `json:"inside"`
 	Bytes    int64    `json:"bytes"`
 	Blocks   int64    `json:"blocks"`
-	Owners   []string `json:"owners,omitempty"`
+	Origins  []string `json:"origins,omitempty"`
 }
 
 // jsonResidency is the memory that was mapped when a span of time had most: of each tag, in the order of
@@ -391,7 +391,7 @@ func newJSONResumePlans(d *analysis.DeviceResult) *jsonResumePlans {
 		}
 	}
 	for _, c := range s.Categories {
-		j.SameCategory = append(j.SameCategory, jsonSameCategory{c.Category, c.Tag, c.Inside, c.Bytes, c.Blocks, c.Owners})
+		j.SameCategory = append(j.SameCategory, jsonSameCategory{c.Category, c.Tag, c.Inside, c.Bytes, c.Blocks, c.Origins})
 	}
 	for _, r := range s.Series {
 		tags := make([]int64, len(s.Cycle.Tags))
@@ -455,7 +455,7 @@ func newJSONUntagged(o *analysis.Untagged) jsonUntagged {
 		j.Seq, j.TimeNS = &o.Seq, &o.Time
 	}
 	for _, g := range o.Groups {
-		j.Groups = append(j.Groups, jsonUntaggedGroup{g.Bytes, g.Blocks, g.Category, g.Phase, g.Owner, g.Frames, g.Mixed})
+		j.Groups = append(j.Groups, jsonUntaggedGroup{g.Bytes, g.Blocks, g.Category, g.Phase, g.Origin, g.Frames, g.Mixed})
 	}
 	return j
 }

@@ -361,7 +361,7 @@ func (h *Holding) plus(o *Holding) {
 	h.Unknown, h.UnknownWhy = h.Unknown|o.Unknown, cmp.Or(h.UnknownWhy, o.UnknownWhy)
 	h.Managed, h.HostPinned = h.Managed+o.Managed, h.HostPinned+o.HostPinned
 	for _, l := range o.Libraries {
-		h.OtherMemory.add(&owner{library: l.Name}, l.Bytes)
+		h.OtherMemory.add(&origin{library: l.Name}, l.Bytes)
 	}
 	h.Since = max(h.Since, o.Since)
 	if o.Until >= 0 && (h.Until < 0 || o.Until < h.Until) {

@@ -100,17 +100,18 @@ const (
 type otherBlock struct {
 	device *Device
 	bytes  int64
-	owner  *owner
+	origin *origin
 }
 
-// owner is the context of an external_alloc, parsed.
-type owner struct {
+// origin is where memory of another library comes from, by the context of its external_alloc: the library, and the
+// kind of memory.
+type origin struct {
 	library string
 	kind    place
 }
 
-func parseOwner(fields trace.Context) *owner {
-	t := &owner{library: fields.Get("library")}
+func parseOrigin(fields trace.Context) *origin {
+	t := &origin{library: fields.Get("library")}
 	switch {
 	case fields.Is("managed"):
 		t.kind = isManaged
@@ -132,8 +133,8 @@ const (
 	furtherLibraries = "(further libraries)"
 )
 
-// add adds bytes, negative for a free, to the memory of one owner.
-func (b *OtherMemory) add(t *owner, bytes int64) {
+// add adds bytes, negative for a free, to the memory of an origin.
+func (b *OtherMemory) add(t *origin, bytes int64) {
 	switch t.kind {
 	case onHost:
 		b.HostPinned += bytes
@@ -149,7 +150,7 @@ func (b *OtherMemory) add(t *owner, bytes int64) {
 		}
 	}
 	if len(b.Libraries) >= mostLibraries-1 && t.library != furtherLibraries {
-		b.add(&owner{library: furtherLibraries}, bytes)
+		b.add(&origin{library: furtherLibraries}, bytes)
 		return
 	}
 	b.Libraries = append(b.Libraries, LibraryUse{t.library, bytes})

@@ -19,7 +19,7 @@ type OtherLibraries struct {
 // each device.
 type Tracker struct {
 	text    func(context int32) string
-	owners  map[int32]*owner     // by context, those parsed so far
+	origins map[int32]*origin    // by context, those parsed so far
 	blocks  map[int64]otherBlock // blocks that no arena served, by address
 	moments []int64              // the times of Options.Moments that have not passed
 }
@@ -27,7 +27,7 @@ type Tracker struct {
 // New returns a Tracker of a process without events. text returns the text of a context; moments are the times,
 // in ascending order, at which the Tracker keeps the state of all devices.
 func New(text func(context int32) string, moments []int64) *Tracker {
-	return &Tracker{text: text, owners: map[int32]*owner{}, blocks: map[int64]otherBlock{}, moments: moments}
+	return &Tracker{text: text, origins: map[int32]*origin{}, blocks: map[int64]otherBlock{}, moments: moments}
 }
 
 // Next returns the first of the moments that has not passed, or math.MaxInt64.
@@ -47,12 +47,12 @@ func (t *Tracker) Pass(seq, time int64, devices func(func(*Device))) {
 	}
 }
 
-// ownerOf parses each distinct context once.
-func (t *Tracker) ownerOf(context int32) *owner {
-	o := t.owners[context]
+// originOf parses each distinct context once.
+func (t *Tracker) originOf(context int32) *origin {
+	o := t.origins[context]
 	if o == nil {
-		o = parseOwner(trace.ParseContext(trace.KindExternalAlloc, t.text(context)))
-		t.owners[context] = o
+		o = parseOrigin(trace.ParseContext(trace.KindExternalAlloc, t.text(context)))
+		t.origins[context] = o
 	}
 	return o
 }
@@ -61,14 +61,14 @@ func (t *Tracker) ownerOf(context int32) *owner {
 // hook was loaded is freed without an alloc. A free may come from a thread on another device.
 func (t *Tracker) OtherLibrary(d *Device, e *trace.Event) {
 	if old, ok := t.blocks[e.Addr]; ok {
-		old.device.add(old.owner, -old.bytes, e)
+		old.device.add(old.origin, -old.bytes, e)
 		delete(t.blocks, e.Addr)
 	}
 	d.OtherLibraries.Calls++
 	if e.Kind == trace.KindExternalFree {
 		return
 	}
-	o := t.ownerOf(e.Context)
+	o := t.originOf(e.Context)
 	t.blocks[e.Addr] = otherBlock{d, e.Provided, o}
 	d.add(o, e.Provided, e)
 }
@@ -140,8 +140,8 @@ func (d *Device) holding(at ledger.Instant, until int64) Holding {
 	return h
 }
 
-// add adds bytes, negative for a free, to the memory of an owner.
-func (d *Device) add(o *owner, bytes int64, e *trace.Event) {
+// add adds bytes, negative for a free, to the memory of an origin.
+func (d *Device) add(o *origin, bytes int64, e *trace.Event) {
 	if o.kind != onDevice {
 		d.now.add(o, bytes)
 		return

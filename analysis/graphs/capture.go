@@ -11,91 +11,90 @@ import (
 )
 
 const (
-	// maxOps bounds the requests of captures that are kept to be replayed, of a device.
+	// maxOps is the most requests of a device's captures that are kept, to be replayed.
 	maxOps = 1 << 20
-	// maxBytes is the most that they ask for in all: no device has so many addresses.
+	// maxBytes is the most bytes that these request together. No device has so many addresses.
 	maxBytes = 1 << 56
 )
 
-// Tracker follows the captures of a process. Only what is allocated during one is looked at,
-// and what of that is freed.
+// Tracker follows the captures of a process: the blocks that are allocated during one, and their frees.
 type Tracker struct {
 	ledger      *ledger.Ledger
-	who         *attribution.Tracker
+	attribution *attribution.Tracker
 	text        func(context int32) string
 	finishEvent func(index int32, e *trace.Event) error
 	open        []*capture
 	byDevice    map[int32]*deviceState
 }
 
-// capture is one that has begun.
+// capture is a capture that has begun and not ended.
 type capture struct {
 	device int32 // NoDevice until it is known
 	stream int64
 	pool   string // "" until it is known
 	name   string
 	seq    int64
-	begun  int64 // time
-	inputs int64
-	shapes []*shapeState // that have memory of it
+	begun  int64         // time, ns
+	inputs int64         // bytes of the persistent inputs that it uses; 0 if not reported
+	shapes []*shapeState // those that it has allocated memory for, one a store
 }
 
-// deviceState is the state of a device.
+// deviceState is what the tracker knows of a device.
 type deviceState struct {
-	captures int64
+	captures int64 // that have ended
 	stores   []*storeState
 	pooled   int                  // shapes of pools so far
-	ops      int                  // kept
-	asked    int64                // bytes in them
-	blocks   map[int64]blockState // live or pending ones of shapes in pools, by address
+	ops      int                  // requests kept to be replayed
+	opBytes  int64                // bytes of these requests
+	blocks   map[int64]blockState // live or pending blocks of shapes in pools, by address
 	ranges   []*memoryRange
 }
 
-// storeState is a Store in the making.
+// storeState is a [Store] that the pass has not finished.
 type storeState struct {
 	Store
-	arenas  []*Arena // that make up its memory
+	arenas  []*Arena // whose memory it consists of
 	shapes  []*shapeState
-	r       int64  // mapped now
+	r       int64  // bytes mapped now
 	aliased int64  // bytes mapped in ranges now
-	why     string // its requests cannot be replayed, "" if they can
+	why     string // why its requests cannot be replayed; "" if they can
 
-	log     []graphpool.Op // requests of all shapes in the order they were made
-	logged  int32          // blocks in it
-	streams []int64
+	log     []graphpool.Op // requests and frees of all shapes, in the order in which they were made
+	logged  int32          // number of blocks in log
+	streams []int64        // stream handles, by their number in log
 }
 
-// shapeState is a Shape in the making.
+// shapeState is a [Shape] that the pass has not finished.
 type shapeState struct {
 	Shape
 	store *storeState
 	index int // among the shapes of pools of the device
 
-	t, c    int64
-	pages   map[int32]ledger.RangeSet // that it was handed, by index of the arena
-	recent  ledger.Range              // the pages it was handed last
-	within  int32                     // of that arena
-	ops     []graphpool.Op
+	t, c    int64                     // requested and provided bytes of its live blocks
+	pages   map[int32]ledger.RangeSet // by index of the arena, the pages in which it was ever handed a byte
+	recent  ledger.Range              // the pages that were added last
+	within  int32                     // index of the arena of recent; -1: none
+	ops     []graphpool.Op            // its requests, and the frees during its captures
 	late    []lateFree
-	blocks  int32
-	streams []int64
-	arena   *Arena // one of those it was handed memory of: whose policy is replayed
+	blocks  int32   // number of blocks in ops
+	streams []int64 // stream handles, by their number in ops
+	arena   *Arena  // the arena of its first request, whose policy is replayed
 }
 
-// lateFree is a free, outside of captures of the block's shape.
+// lateFree is a free that came when the block's shape was not being captured.
 type lateFree struct {
 	block int32
-	last  int  // the newest shape then, by index
-	own   bool // the shape let go of it, and it waited for a stream
+	last  int  // index of the newest shape at the free
+	own   bool // the job freed the block during the capture; only the wait for another stream ended later
 }
 
-// blockState is a block that a capture made.
+// blockState is a block that was allocated during a capture, or in a range of a graph memory.
 type blockState struct {
 	shape               *shapeState
 	requested, provided int64
-	number, logged      int32 // among the blocks of the shape and of the store; -1: not kept for replay
-	stream, on          int32 // as the shape and the store number it
-	let                 bool  // go of by its shape, and waiting for a stream
+	number, logged      int32 // its number in shapeState.ops and in storeState.log; number is -1 if it is not kept
+	stream, storeStream int32 // the number of its stream in these two
+	pending             bool  // freed during the capture, while another stream may still use it
 }
 
 func (g *Tracker) of(device int32) *deviceState {
@@ -107,28 +106,28 @@ func (g *Tracker) of(device int32) *deviceState {
 	return d
 }
 
-// New is a Tracker of a process without events. text gives the text of a context. finishEvent is called with
-// an arena whose terms the tracker has changed, during an event.
+// New returns a Tracker of a process without events. text returns the text of a context. The tracker calls
+// finishEvent, during an event, with the index of an arena of which it has changed a term.
 func New(of *ledger.Ledger, who *attribution.Tracker, text func(int32) string, finishEvent func(index int32, e *trace.Event) error) *Tracker {
-	return &Tracker{ledger: of, who: who, text: text, finishEvent: finishEvent, byDevice: map[int32]*deviceState{}}
+	return &Tracker{ledger: of, attribution: who, text: text, finishEvent: finishEvent, byDevice: map[int32]*deviceState{}}
 }
 
 // Arena is what the tracker keeps of an arena.
 type Arena struct {
 	*ledger.Arena
-	pooled bool         // its options name a pool
-	store  *storeState  // that it is memory of
-	window *memoryRange // it is a range of a graph memory, and nothing of it is mapped
+	pooled     bool         // its options name a pool
+	store      *storeState  // the store whose memory it is a part of; nil: none
+	graphRange *memoryRange // the range of a graph memory that it grows in, where nothing is mapped for it; nil: none
 }
 
-// InRange says whether the arena is a range of a graph memory: its blocks are not in the ledger.
-func (ar *Arena) InRange() bool { return ar.window != nil }
+// InRange says whether the arena grows in a range of a graph memory. Its blocks are then not in the ledger.
+func (ar *Arena) InRange() bool { return ar.graphRange != nil }
 
-// Backs says whether the arena is the store of a graph memory. What is free of it is free in the
-// ranges too, so none of its growths has a verdict.
+// Backs says whether the arena is the store of a graph memory. Its free bytes are free in the ranges, too, so its
+// growths get no verdict.
 func (ar *Arena) Backs() bool { return ar.store != nil && ar.store.Memory != "" }
 
-// Grew takes a change of the mapped bytes of an arena.
+// Grew adds bytes, negative for an unmap, to the mapped bytes of the arena's store.
 func (ar *Arena) Grew(bytes int64) {
 	if ar.store != nil {
 		ar.store.grow(bytes)
@@ -138,39 +137,39 @@ func (ar *Arena) Grew(bytes int64) {
 // maxOpen bounds the captures that are open at once, so that the pass stays linear in events.
 const maxOpen = 1024
 
-// Capture takes the begin or the end of a capture.
+// Capture takes a capture_begin or a capture_end.
 func (g *Tracker) Capture(e *trace.Event) error {
-	g.who.Capture(e.OpenCaptures())
+	g.attribution.Capture(e.OpenCaptures())
 	if e.Kind == trace.KindCaptureBegin {
 		if len(g.open) == maxOpen {
 			return fmt.Errorf("more than %d captures at once", maxOpen)
 		}
-		g.begins(e)
+		g.begin(e)
 	} else {
-		g.ends(e)
+		g.end(e)
 	}
 	return nil
 }
 
-// begins takes a capture_begin.
-func (g *Tracker) begins(e *trace.Event) {
+// begin opens a capture.
+func (g *Tracker) begin(e *trace.Event) {
 	fields := trace.ParseContext(e.Kind, g.text(e.Context))
 	c := &capture{device: e.Device, stream: e.Stream, pool: fields.Get("pool"), name: fields.Get("name"), seq: e.Seq, begun: e.Time, inputs: fields.Count("inputs", 0)}
 	if c.name == "" {
-		c.name = g.who.Own()
+		c.name = g.attribution.Own()
 	}
 	g.open = append(g.open, c)
 	if d := g.byDevice[e.Device]; d != nil && c.pool != "" {
-		for _, w := range d.ranges {
-			if w.pool == c.pool {
-				c.in(w.shape)
+		for _, mr := range d.ranges {
+			if mr.pool == c.pool {
+				c.setShape(mr.shape)
 			}
 		}
 	}
 }
 
-// ends takes a capture_end: the newest capture of its stream ends.
-func (g *Tracker) ends(e *trace.Event) {
+// end closes the newest capture of the event's stream.
+func (g *Tracker) end(e *trace.Event) {
 	for i := len(g.open) - 1; i >= 0; i-- {
 		c := g.open[i]
 		if c.stream != e.Stream || c.device != e.Device && c.device != trace.NoDevice && e.Device != trace.NoDevice {
@@ -195,8 +194,8 @@ func (g *Tracker) ends(e *trace.Event) {
 	}
 }
 
-// captureOf is the capture that an allocation in a pool's arena is part of, or nil: that of its
-// pool, or, of those whose pool is not known, the one on its stream or the only one.
+// captureOf returns the open capture that an allocation in a pool's arena belongs to: the newest of that pool, or
+// of the stream and no known pool; else the only one without a known pool; else nil.
 func (g *Tracker) captureOf(ar *Arena, stream int64) *capture {
 	pool := ar.Info.Options["pool"]
 	var only *capture
@@ -220,16 +219,16 @@ func (g *Tracker) captureOf(ar *Arena, stream int64) *capture {
 	return nil
 }
 
-// Allocated takes an alloc event, after it. Only blocks in the arena of a pool count, that are allocated
-// during a capture or lie over a range of a graph memory.
+// Allocated takes an alloc event that the ledger has taken. It counts blocks in arenas of pools that are allocated
+// during a capture, or that lie over a range of a graph memory.
 func (g *Tracker) Allocated(ar *Arena, e *trace.Event) {
-	if !ar.pooled || !g.who.Capturing() && !ar.Over {
+	if !ar.pooled || !g.attribution.Capturing() && !ar.Over {
 		return
 	}
 	d := g.of(ar.Info.Device)
-	if w := d.rangeAt(e.Addr); ar.Over && w != nil {
-		d.overlaid(w, ar, e)
-		g.joins(w)
+	if mr := d.rangeAt(e.Addr); ar.Over && mr != nil {
+		d.allocOver(mr, ar, e)
+		g.joinCapture(mr)
 		return
 	}
 	c := g.captureOf(ar, e.Stream)
@@ -241,19 +240,19 @@ func (g *Tracker) Allocated(ar *Arena, e *trace.Event) {
 		c.pool = ar.Info.Options["pool"]
 	}
 	store := d.pool(ar.Info.Options["pool"])
-	store.has(ar)
+	store.addArena(ar)
 	s := d.shapeIn(store, c)
-	s.touch(ar, ledger.Range{From: e.Addr, To: e.Addr + e.Provided})
-	s.takes(e.Requested, e.Provided, ar.Native)
+	s.addPages(ar, ledger.Range{From: e.Addr, To: e.Addr + e.Provided})
+	s.addBlock(e.Requested, e.Provided, ar.Native)
 	b := blockState{
 		shape: s, requested: e.Requested, provided: e.Provided, number: -1,
-		stream: number(&s.streams, e.Stream), on: number(&store.streams, e.Stream),
+		stream: number(&s.streams, e.Stream), storeStream: number(&store.streams, e.Stream),
 	}
 	d.keep(&b, ar)
 	d.blocks[e.Addr] = b
 }
 
-// Freed takes a free event that left nothing pending, or a free_done event.
+// Freed takes the event after which a block can be reused: a free without a pending block, or a free_done.
 func (g *Tracker) Freed(ar *Arena, e *trace.Event) {
 	if !ar.pooled {
 		return
@@ -263,7 +262,7 @@ func (g *Tracker) Freed(ar *Arena, e *trace.Event) {
 		return
 	}
 	if ar.Over {
-		d.bare(e.Addr)
+		d.freeOver(e.Addr)
 		return
 	}
 	b, ok := d.blocks[e.Addr]
@@ -277,22 +276,22 @@ func (g *Tracker) Freed(ar *Arena, e *trace.Event) {
 	if b.number < 0 {
 		return
 	}
-	s.store.log = append(s.store.log, graphpool.Op{Block: b.logged, Stream: b.on})
+	s.store.log = append(s.store.log, graphpool.Op{Block: b.logged, Stream: b.storeStream})
 	if g.capturing(s) {
 		s.ops = append(s.ops, graphpool.Op{Block: b.number, Stream: b.stream})
 		return
 	}
-	s.late = append(s.late, lateFree{b.number, d.pooled - 1, b.let})
+	s.late = append(s.late, lateFree{b.number, d.pooled - 1, b.pending})
 }
 
-// Waits takes a free event that left its block pending.
+// Waits takes a free event after which the block is pending.
 func (g *Tracker) Waits(ar *Arena, e *trace.Event) {
 	if !ar.pooled {
 		return
 	}
 	if d := g.byDevice[ar.Info.Device]; d != nil {
 		if b, ok := d.blocks[e.Addr]; ok && g.capturing(b.shape) {
-			b.let = true
+			b.pending = true
 			d.blocks[e.Addr] = b
 		}
 	}
@@ -303,14 +302,15 @@ func (g *Tracker) capturing(s *shapeState) bool {
 	return slices.ContainsFunc(g.open, func(c *capture) bool { return slices.Contains(c.shapes, s) })
 }
 
-// Restored takes a restore event: the blocks of a pool are not those of requests any more.
+// Restored takes a restore event. The blocks of the pool then do not follow from its requests, which cannot be
+// replayed any more.
 func (g *Tracker) Restored(ar *Arena) {
 	if d := g.byDevice[ar.Info.Device]; d != nil && ar.pooled {
 		d.pool(ar.Info.Options["pool"]).why = "a checkpoint of the pool was restored"
 	}
 }
 
-// pool is the store of a pool.
+// pool returns the store of a pool, and makes it if there is none.
 func (d *deviceState) pool(name string) *storeState {
 	for i := len(d.stores) - 1; i >= 0; i-- {
 		if s := d.stores[i]; s.Memory == "" && s.Pool == name {
@@ -322,8 +322,8 @@ func (d *deviceState) pool(name string) *storeState {
 	return s
 }
 
-// has makes an arena part of the store.
-func (s *storeState) has(ar *Arena) {
+// addArena makes an arena a part of the store.
+func (s *storeState) addArena(ar *Arena) {
 	if ar.store == s {
 		return
 	}
@@ -332,14 +332,14 @@ func (s *storeState) has(ar *Arena) {
 	s.grow(ar.R)
 }
 
-// grow follows what is mapped.
+// grow adds bytes, negative for an unmap, to the mapped bytes.
 func (s *storeState) grow(bytes int64) {
 	s.r += bytes
 	s.Physical = max(s.Physical, s.r)
 }
 
-// shapeIn is the shape of a store that a capture is part of: the one that it has there already,
-// else that of its name, else a new one.
+// shapeIn returns the shape of a store that a capture belongs to: the one that it has there already, else the
+// shape of its name, else a new one.
 func (d *deviceState) shapeIn(store *storeState, c *capture) *shapeState {
 	for _, s := range c.shapes {
 		if s.store == store {
@@ -370,8 +370,8 @@ func (d *deviceState) newShape(store *storeState, name string, seq, time int64) 
 	return s
 }
 
-// takes adds a new block; native: its chunk is not known.
-func (s *shapeState) takes(requested, provided int64, native bool) {
+// addBlock counts a block. native: an observed allocator made it, whose chunks are not known.
+func (s *shapeState) addBlock(requested, provided int64, native bool) {
 	s.t += requested
 	s.c += provided
 	s.Requested = max(s.Requested, s.t)
@@ -381,8 +381,8 @@ func (s *shapeState) takes(requested, provided int64, native bool) {
 	}
 }
 
-// touch has the shape have been handed the pages of r.
-func (s *shapeState) touch(ar *Arena, r ledger.Range) {
+// addPages notes that the shape was handed r, and so the pages in which r lies.
+func (s *shapeState) addPages(ar *Arena, r ledger.Range) {
 	if s.within == ar.Index && r.From >= s.recent.From && r.To <= s.recent.To {
 		return
 	}
@@ -393,8 +393,8 @@ func (s *shapeState) touch(ar *Arena, r ledger.Range) {
 	s.within, s.recent = ar.Index, pages
 }
 
-// pagesOf are the pages that have a byte of r, which is mapped: the device's granules, or the
-// segments of an allocator that reports no more.
+// pagesOf returns the pages that have a byte of r: mapped pages of the device, or whole segments of an allocator
+// that maps by segments.
 func (ar *Arena) pagesOf(r ledger.Range) ledger.Range {
 	unit := ar.Granularity()
 	pages := ledger.Range{From: r.From / unit * unit, To: (r.To + unit - 1) / unit * unit}
@@ -409,18 +409,18 @@ func (ar *Arena) pagesOf(r ledger.Range) ledger.Range {
 	return ledger.Range{From: max(pages.From, first.From), To: min(pages.To, last.To)}
 }
 
-// keep keeps the request of a block to be replayed.
+// keep keeps the request of a block, to be replayed.
 func (d *deviceState) keep(b *blockState, ar *Arena) {
 	s := b.shape
 	if b.requested == 0 {
 		return
 	}
-	if d.ops >= maxOps || b.requested > maxBytes-d.asked {
+	if d.ops >= maxOps || b.requested > maxBytes-d.opBytes {
 		s.store.why = "there are more requests than are kept"
 		return
 	}
 	d.ops++
-	d.asked += b.requested
+	d.opBytes += b.requested
 	if s.arena == nil {
 		s.arena = ar
 	}
@@ -428,11 +428,11 @@ func (d *deviceState) keep(b *blockState, ar *Arena) {
 	s.blocks++
 	s.store.logged++
 	s.ops = append(s.ops, graphpool.Op{Bytes: b.requested, Block: b.number, Stream: b.stream})
-	s.store.log = append(s.store.log, graphpool.Op{Bytes: b.requested, Block: b.logged, Stream: b.on})
+	s.store.log = append(s.store.log, graphpool.Op{Bytes: b.requested, Block: b.logged, Stream: b.storeStream})
 }
 
-// number numbers streams as they come. Those of one shape are others than those of the next,
-// and stand in the same relation.
+// number returns the number of a stream in a list, and adds it if it is new. Each shape has a list of its own:
+// shapes are captured on different streams, and the first stream of one corresponds to the first of another.
 func number(streams *[]int64, stream int64) int32 {
 	at := slices.Index(*streams, stream)
 	if at < 0 {

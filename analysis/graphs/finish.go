@@ -8,8 +8,8 @@ import (
 	"github.com/memprof/memprof/bfc"
 )
 
-// Finish sums up the captures of a device; nil where there were none. most is at least what the process
-// ever had on the device, in bytes.
+// Finish returns what the captures of a device used; nil where there were none. most is an upper bound, in bytes,
+// of the memory that the process ever had on the device.
 func (g *Tracker) Finish(device int32, most int64) *Result {
 	d := g.byDevice[device]
 	if d == nil || d.captures == 0 && len(d.stores) == 0 {
@@ -40,7 +40,7 @@ func (g *Tracker) Finish(device int32, most int64) *Result {
 	return out
 }
 
-// finish sums up a store of a device on which the process had so many bytes at most.
+// finish sets the sums of a store. most is that of [Tracker.Finish].
 func (s *storeState) finish(most int64) {
 	s.Final = s.r
 	s.Released = len(s.arenas) > 0 && !slices.ContainsFunc(s.arenas, func(ar *Arena) bool { return !ar.Released })
@@ -69,9 +69,9 @@ type border struct {
 	step  int
 }
 
-// divide tells own pages from shared ones: it goes through the addresses in order and knows how
-// many shapes have the pages there, and the sum of their numbers, which is the number of the
-// only one.
+// divide separates pages of one shape (Own) from pages of several (Shared). It visits the borders in the order of
+// addresses, and counts the shapes that have the pages behind each. If that is one shape, the sum of the indices
+// of these shapes is its index.
 func (s *storeState) divide() {
 	for _, ar := range s.arenas {
 		var borders []border
@@ -144,9 +144,8 @@ func whatIf(pool string, stores ...*storeState) WhatIf {
 	return w
 }
 
-// models are that of the allocator that served an arena, its name, and that of a graph memory
-// beside it, which leaves nothing of a chunk unused: what is handed out in excess in the largest
-// range counts for all.
+// models returns the name and the model of the allocator that served an arena, and the model of a graph memory in
+// its place. That splits every chunk: slack in the largest range would enlarge the memory of all ranges.
 func (ar *Arena) models() (name string, pool, memory graphpool.Model) {
 	if ar.Native {
 		return "torch", graphpool.Torch, graphpool.Torch
@@ -162,7 +161,8 @@ func (ar *Arena) models() (name string, pool, memory graphpool.Model) {
 	return "bfc", graphpool.BFC(unit, options), graphpool.BFC(unit, bfc.Options{Growth: bfc.Needed, Split: bfc.SplitAlways})
 }
 
-// sequences are the requests of shapes in the order they began, ready to be made in another one.
+// sequences returns the requests of shapes, in the order in which the shapes began, as graphpool replays them in
+// any order.
 func sequences(all []*shapeState) (shapes []*graphpool.Shape) {
 	slices.SortFunc(all, func(x, y *shapeState) int { return cmp.Compare(x.index, y.index) })
 	end := all[len(all)-1].index

@@ -1,12 +1,12 @@
-// Package graphs follows what the CUDA graphs of a process hold memory for: the captures in private
-// pools, and the ranges of graph memories. At the end of the pass it replays the requests of captures
+// Package graphs follows the memory of CUDA graphs of a process: the captures in private pools, and the ranges
+// of graph memories. At the end of the pass it replays the requests of captures
 // in other pools, by package graphpool.
 //
 // It knows the ledger, in which the store of a graph memory is an arena like any other. Blocks in ranges
 // of a graph memory share physical memory: they are kept here and not in the ledger.
 package graphs
 
-// Result is what the CUDA graphs of a device hold memory for.
+// Result is the memory of the CUDA graphs of a device.
 //
 // A shape is what replays at one time: the captures of one range of a graph memory, or those of
 // one pool that have one name, or a capture without a name. A store is physical memory that
@@ -54,8 +54,8 @@ type Store struct {
 }
 
 // Inputs are the persistent inputs of a store's shapes, as far as captures recorded them.
-// They are the caller's word. Inputs lie on the device, so that more than the process ever had
-// there is no number: then both are -1.
+// The job reports them. Inputs lie on the device, so a report above what the process ever had there is wrong:
+// then both are -1.
 type Inputs struct {
 	Sum     int64 // bytes that each shape used of them, summed
 	Max     int64 // the most that a shape used: what one set of buffers for all takes

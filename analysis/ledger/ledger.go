@@ -26,7 +26,7 @@ type Segment struct {
 	Freed     int64 // pending: seq of the free
 	shrunk    int64 // live, pending: seq of its shrink; 0 for none
 	lost      int64 // bytes that it lost by that
-	stream    int64 // live, pending: the requester's
+	stream    int64 // live, pending: that of the request
 	Context   int32
 	Label     int32 // live, pending: context of the last label event; 0 for none
 	Visit     int32 // live, pending: of the phase that the alloc was in; 0 for none

@@ -22,7 +22,7 @@ type Untagged struct {
 type UntaggedGroup struct {
 	Phase    string
 	Category string // by the labels so far, "" without one
-	Owner    string // module, label or text; "" for none
+	Origin   string // module, label or text; "" for none
 	Frames   []string
 	Blocks   int64
 	Bytes    int64
@@ -38,7 +38,7 @@ type UntaggedCategory struct {
 	Inside   int64    // bytes of the category in the tag
 	Blocks   int64    // untagged
 	Bytes    int64    // untagged
-	Owners   []string // origins with the most of these, at most three
+	Origins  []string // origins with the most of these, at most three
 }
 
 // groupKey is what an UntaggedGroup has in common.
@@ -104,7 +104,7 @@ func (l *Look) Done(seq, time, live int64) {
 func (t *Tracker) group(key groupKey, sums *attribution.Group) UntaggedGroup {
 	who := t.attribution
 	g := UntaggedGroup{
-		Phase: who.Phases.Name(key.phase), Owner: who.OriginOf(key.context, key.label).Name,
+		Phase: who.Phases.Name(key.phase), Origin: who.OriginOf(key.context, key.label).Name,
 		Blocks: sums.Blocks, Bytes: sums.Requested, Mixed: key.phase != attribution.OtherPhase && t.inPhase[key.phase],
 		Frames: who.Frames(who.StackOf(key.context)),
 	}
@@ -151,7 +151,7 @@ func (l *Look) category(category attribution.Category) (UntaggedCategory, bool) 
 	}
 	for _, g := range origins.Breakdown(3, attribution.Named).Groups {
 		if g.Name != "" {
-			out.Owners = append(out.Owners, g.Name)
+			out.Origins = append(out.Origins, g.Name)
 		}
 	}
 	return out, out.Tag != "" && out.Bytes > 0

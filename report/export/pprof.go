@@ -40,7 +40,7 @@ type PprofOptions struct {
 func Pprof(w io.Writer, r *Recording, opt PprofOptions) error {
 	var results []*analysis.Result
 	for _, process := range r.Run.Processes {
-		result, err := r.analyze(process, analysis.Options{Owners: true})
+		result, err := r.analyze(process, analysis.Options{LiveGroups: true})
 		if err != nil {
 			return err
 		}
@@ -59,8 +59,8 @@ func Pprof(w io.Writer, r *Recording, opt PprofOptions) error {
 	for _, result := range results {
 		for i := range result.Devices {
 			d := &result.Devices[i]
-			for _, owner := range ownersAt(d, opt.At) {
-				p.add(result.Process, d.Device, &owner)
+			for _, group := range groupsAt(d, opt.At) {
+				p.add(result.Process, d.Device, &group)
 			}
 		}
 	}
@@ -70,14 +70,14 @@ func Pprof(w io.Writer, r *Recording, opt PprofOptions) error {
 	return p.Write(w)
 }
 
-func ownersAt(d *analysis.DeviceResult, at string) []analysis.Owner {
+func groupsAt(d *analysis.DeviceResult, at string) []analysis.LiveGroup {
 	switch at {
 	case AtEnd:
-		return d.FinalOwners
+		return d.FinalLive
 	case AtOOM:
-		return d.OOMOwners
+		return d.OOMLive
 	}
-	return d.PeakOwners
+	return d.PeakLive
 }
 
 func anyOOM(results []*analysis.Result) bool {
@@ -94,8 +94,8 @@ func anyOOM(results []*analysis.Result) bool {
 func anyStack(results []*analysis.Result, at string) bool {
 	for _, result := range results {
 		for i := range result.Devices {
-			for _, owner := range ownersAt(&result.Devices[i], at) {
-				if len(owner.Frames) > 0 {
+			for _, group := range groupsAt(&result.Devices[i], at) {
+				if len(group.Frames) > 0 {
 					return true
 				}
 			}
@@ -135,29 +135,29 @@ func newProfile(r *Recording, opt PprofOptions) *profiler {
 	return p
 }
 
-func (p *profiler) add(process string, device int32, owner *analysis.Owner) {
+func (p *profiler) add(process string, device int32, group *analysis.LiveGroup) {
 	sample := &profile.Sample{
-		Value: []int64{owner.Blocks, owner.Requested, owner.Provided},
+		Value: []int64{group.Blocks, group.Requested, group.Provided},
 		Label: map[string][]string{"device": {strconv.Itoa(int(device))}}, // as text: pprof drops a numeric label of 0
 	}
 	for key, value := range map[string]string{
-		"process": process, "module": owner.Module, "category": owner.Category, "phase": owner.Phase, "tag": owner.Tag,
+		"process": process, "module": group.Module, "category": group.Category, "phase": group.Phase, "tag": group.Tag,
 	} {
 		if value != "" {
 			sample.Label[key] = []string{value}
 		}
 	}
-	for _, f := range p.framesOf(owner) {
+	for _, f := range p.framesOf(group) {
 		sample.Location = append(sample.Location, p.location(f))
 	}
 	p.Sample = append(p.Sample, sample)
 }
 
 // framesOf returns the frames of a sample, innermost first.
-func (p *profiler) framesOf(owner *analysis.Owner) []frame {
+func (p *profiler) framesOf(group *analysis.LiveGroup) []frame {
 	var frames []frame
 	if p.by == ByStack {
-		for _, text := range owner.Frames {
+		for _, text := range group.Frames {
 			frames = append(frames, parseFrame(text))
 		}
 		if frames == nil {
@@ -165,10 +165,10 @@ func (p *profiler) framesOf(owner *analysis.Owner) []frame {
 		}
 		return frames
 	}
-	if !owner.Dotted {
-		return []frame{{function: cmp.Or(owner.Module, "(no module)")}}
+	if !group.Dotted {
+		return []frame{{function: cmp.Or(group.Module, "(no module)")}}
 	}
-	for name := owner.Module; ; {
+	for name := group.Module; ; {
 		frames = append(frames, frame{function: name})
 		end := strings.LastIndexByte(name, '.')
 		if end < 0 {
