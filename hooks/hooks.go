@@ -33,7 +33,7 @@ import (
 	"github.com/memprof/memprof/hooks/trust"
 )
 
-//go:embed all:dist torch/*.cpp torch/*.h python/*.py python/memprof/*.py python/memprof/*/*.py capture/memprof.h
+//go:embed all:dist torch/*.cpp torch/*.h python/*.py python/memprof/*.py python/memprof/*/*.py python/memprof/*/*/*.py capture/memprof.h
 var embedded embed.FS
 
 // ErrNotBuilt: this binary was compiled without `make -C hooks dist` before. It can read traces,

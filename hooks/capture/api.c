@@ -177,6 +177,7 @@ size_t memprof_empty_cache(int device) {
   share_sweep();
   lock_take(&gpu->lock);
   const int64_t syncs = gpu->stats.syncs;
+  backup_drop_unused(gpu);
   const uint64_t given = reclaim(gpu, NULL, 0, UINT64_MAX, "empty_cache", &retry);
   gpu->stats.syncs = syncs + 1;  // torch counts a call, whether it has to wait or not
   lock_give(&gpu->lock);

@@ -124,13 +124,31 @@ struct memprof_restored {
 int memprof_restore(int device, uint64_t pool0, uint64_t pool1, const struct memprof_restored *blocks, size_t count, void *self,
                     void (*freed)(void *self, void *ptr));
 
+// What the memory of a tag has after a pause and a resume.
+enum memprof_restore {
+  MEMPROF_RESTORE_NONE = 0,      // undefined content. Memory of CUDA graphs is not paused: replays would read it
+  MEMPROF_RESTORE_HOST = 1,      // its content, copied to pinned slabs that are kept for later copies of any tag
+  MEMPROF_RESTORE_PINNED = 2,    // its content, copied to one pinned piece, which the next copy uses again
+  MEMPROF_RESTORE_PAGEABLE = 3,  // its content, copied to host memory that is not pinned and is freed at the resume
+  MEMPROF_RESTORE_DISK = 4,      // its content, copied to files (memprof_backup_folder)
+  MEMPROF_RESTORE_ZERO = 5,      // zeros
+  MEMPROF_RESTORE_DISCARD = 6,   // undefined content, and the caller states that CUDA graphs read no memory of the tag
+};                               // before they write it: it is dead between replays
+
 // Regions. What a thread allocates between begin and end has the tag (NULL: none), by which it can be
-// paused. Regions nest. `backed_up`: pauses of the tag keep the content, from now on. While a thread
+// paused. Regions nest. `restore` is an enum memprof_restore of what the region allocates; DISCARD and HOST count
+// from then on for all memory of the tag that has NONE. While a thread
 // waits for threads that work for it, as autograd's do, it can lend its tag (1) to threads without a
 // region, and end that (0).
-int memprof_region_begin(const char *tag, int backed_up);
+int memprof_region_begin(const char *tag, int restore);
 void memprof_region_end(void);
 void memprof_region_lend(int on);
+
+// Of the settings of torch_memory_saver's C functions (api_saver.c), which this library serves, too: whether cudaMalloc
+// of threads in its regions is served from arenas (1, the default: what that library calls preload mode), and whether
+// what the calling thread allocates without a backup has MEMPROF_RESTORE_DISCARD (0).
+void memprof_saver_serves(int on);
+void memprof_saver_discard(int on);
 
 // Pins host memory for a copy of what the tag has now, so that a later pause need not wait for that.
 void memprof_prepare_backup(const char *tag);
@@ -141,10 +159,25 @@ void memprof_prepare_backup(const char *tag);
 // freed.
 int memprof_pause(const char *const *tags, size_t count, int unchanged);
 
-// Resumes tags: maps memory at the same addresses, with the content if it was backed up. If the device or
-// the limit lacks memory, free memory of other arenas is unmapped first. `keep`: the copies stay for a
-// later pause of unchanged content.
-int memprof_resume(const char *const *tags, size_t count, int keep);
+// Resumes tags: maps memory at the same addresses, with the content that the restore mode promises. If the device or
+// the limit lacks memory, free memory of other arenas is unmapped first. `flags` are those below.
+int memprof_resume(const char *const *tags, size_t count, int flags);
+enum {
+  MEMPROF_KEEP_COPIES = 1,  // the copies stay for a later pause of unchanged content, and for memprof_backup_at
+  MEMPROF_MAP_FREE = 2,     // pages without a block are mapped, too, if the device has the memory
+};
+
+// Sets *copy to where the content of device memory lies in host memory: [ptr, ptr+size) of a live block whose tag
+// is paused, or was resumed with its copies kept. NULL: the tag is resident and has no copies, or they are in files.
+// MEMPROF_NO_BACKUP: it is paused without a backup. MEMPROF_UNKNOWN_TAG: no live block with a tag has these bytes.
+int memprof_backup_at(const void *ptr, size_t size, void **copy);
+
+// The folder of backup files that are made from now on. NULL: $TMS_DISK_BACKUP_DIR, else $MEMPROF_BACKUP_DIR, else
+// $TMPDIR, else /tmp.
+void memprof_backup_folder(const char *folder);
+
+// Requests under a tag fail if they would leave less free memory on the device; 0: no such margin.
+void memprof_tag_margin(uint64_t bytes);
 
 // Results of memprof_pause, memprof_resume, memprof_region_begin and memprof_graph_shape.
 enum {
@@ -153,11 +186,13 @@ enum {
   MEMPROF_UNKNOWN_TAG = 2,     // no region with the tag was ever begun
   MEMPROF_WRONG_STATE = 3,     // paused already, not paused, or without memory
   MEMPROF_IN_CAPTURE = 4,      // a graph is being captured
-  MEMPROF_NO_BACKUP = 5,       // memory of graphs cannot be paused without a backup
+  MEMPROF_NO_BACKUP = 5,       // memory of graphs cannot be paused without a backup; or there is no copy
   MEMPROF_NO_HOST_MEMORY = 6,
   MEMPROF_NO_MEMORY = 7,       // the device or the limit lacks memory
   MEMPROF_DEVICE_FAILED = 8,   // the driver refused
   MEMPROF_LEAKED = 9,          // paused, but the driver did not release all handles
+  MEMPROF_NO_DISK = 10,        // a backup file cannot be made, written or read
+  MEMPROF_BACKUP_CHANGED = 11, // a backup file has other content than was written
 };
 
 // Why the last such call of the calling thread failed. After a pause that succeeded: "", or a text that
@@ -169,9 +204,12 @@ struct memprof_tag_usage {
   uint64_t live;    // chunks of live blocks, paused or not
   uint64_t mapped;  // mapped now
   uint64_t paused;  // that a resume maps
-  uint64_t copied;  // of copies in host memory
+  uint64_t copied;  // of copies in host memory and in files
 };
 void memprof_tag_usage(const char *tag, struct memprof_tag_usage *usage);
+
+// 1 if any tag has memory, mapped or paused.
+int memprof_tags_in_use(void);
 
 // One counter, as torch's Stat: bytes or blocks. `allocated` and `freed` are sums since the last reset.
 struct memprof_stat {

@@ -43,6 +43,7 @@ finally:
         try:
             from memprof import _inject
 
+            _inject.offer_memory_saver()
             _inject.wait_for_torch()
         except Exception:  # never break the job
             pass

@@ -33,7 +33,7 @@ struct rerun_hook {
   size_t (*empty_cache)(int device);
   void (*call_as)(const char *context);
 
-  int (*region_begin)(const char *tag, int backed_up);
+  int (*region_begin)(const char *tag, int restore);
   void (*region_end)(void);
   int (*pause)(const char *const *tags, size_t count, int unchanged);
   int (*resume)(const char *const *tags, size_t count, int keep);
@@ -93,7 +93,7 @@ static inline void rerun_hook_record_stream(rerun_hook hook, uint64_t address, u
 static inline void rerun_hook_empty_cache(rerun_hook hook, int device) { hook->empty_cache(device); }
 static inline void rerun_hook_call_as(rerun_hook hook, const char *context) { hook->call_as(context); }
 
-static inline void rerun_hook_region_begin(rerun_hook hook, const char *tag, int backed_up) { hook->region_begin(tag, backed_up); }
+static inline void rerun_hook_region_begin(rerun_hook hook, const char *tag, int restore) { hook->region_begin(tag, restore); }
 static inline void rerun_hook_region_end(rerun_hook hook) { hook->region_end(); }
 static inline int rerun_hook_pause(rerun_hook hook, const char *tag) { return hook->pause(&tag, 1, 0); }
 static inline int rerun_hook_resume(rerun_hook hook, const char *tag) { return hook->resume(&tag, 1, 0); }

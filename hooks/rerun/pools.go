@@ -26,16 +26,21 @@ func (s *Requester) belong(tag string) {
 	}
 }
 
-// Pause unmaps the memory of a tag, and copies its content to the host if the tag has a backup. Without a
-// hook it does nothing.
+// Restore modes of memprof.h.
+const restoreHost, restoreDiscard = 1, 6
+
+// Pause unmaps the memory of a tag, and copies its content to the host if the tag has a backup. Without one, memory
+// of graphs is paused, too: the recording did it, and nothing reads the content here. Without a hook it does nothing.
 func (s *Requester) Pause(tag string, backedUp bool) error {
 	if s.hook == nil {
 		return nil
 	}
+	restore := C.int(restoreDiscard)
 	if backedUp {
-		C.rerun_hook_region_begin(s.hook, s.name(tag), 1)
-		C.rerun_hook_region_end(s.hook)
+		restore = restoreHost
 	}
+	C.rerun_hook_region_begin(s.hook, s.name(tag), restore)
+	C.rerun_hook_region_end(s.hook)
 	if C.rerun_hook_pause(s.hook, s.name(tag)) != 0 {
 		return errors.New(C.GoString(C.rerun_hook_pause_message(s.hook)))
 	}

@@ -1,16 +1,20 @@
 // backup.c - see backup.h.
 #include "arena/backup.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "arena/arena.h"
+#include "arena/backup_disk.h"
 #include "base/array.h"
 
 enum { NON_BLOCKING = 1 };
 
 void byte_ranges_append(struct byte_ranges *to, uint64_t addr, uint64_t bytes) {
-  if (to->count > 0 && to->list[to->count - 1].addr + to->list[to->count - 1].bytes == addr) {
-    to->list[to->count - 1].bytes += bytes;
+  struct byte_range *last = to->count > 0 ? &to->list[to->count - 1] : NULL;
+  const bool apart = to->apart > 0 && (bytes >= to->apart || (last != NULL && last->bytes >= to->apart));
+  if (last != NULL && !apart && last->addr + last->bytes == addr) {
+    last->bytes += bytes;
     return;
   }
   if (array_reserve(&to->list, &to->room, to->count + 1, sizeof *to->list)) {
@@ -18,6 +22,13 @@ void byte_ranges_append(struct byte_ranges *to, uint64_t addr, uint64_t bytes) {
   } else {
     to->short_of_memory = true;
   }
+}
+
+static int mode_of(const struct arena *arena) { return arena->tag == NULL ? MEMPROF_RESTORE_NONE : atomic_load(&arena->tag->restore); }
+
+bool backup_wanted(const struct arena *arena) {
+  const int mode = mode_of(arena);
+  return mode == MEMPROF_RESTORE_HOST || mode == MEMPROF_RESTORE_PINNED || mode == MEMPROF_RESTORE_PAGEABLE || mode == MEMPROF_RESTORE_DISK;
 }
 
 static void append_live(void *self, const struct bfc_chunk_info *chunk) {
@@ -32,45 +43,81 @@ static bool same(const struct backup *backup, const struct byte_ranges *live) {
   return true;
 }
 
-void backup_drop(struct arena *arena) {
-  host_give(&arena->backup.room);
-  free(arena->backup.copies);
-  arena->backup = (struct backup){0};
+static void drop_copies(struct backup *backup) {
+  disk_give(&backup->disk);
+  free(backup->copies);
+  free(backup->sums);
+  *backup = (struct backup){.room = backup->room};
 }
 
-// Queues copies of a backup on a stream; with `live`, only of the parts that are live. False: refused.
-typedef bool copier(const struct backup *backup, const struct byte_ranges *live, void *stream);
+void backup_drop(struct arena *arena) {
+  host_give(&arena->backup.room);
+  drop_copies(&arena->backup);
+}
 
-// Copies on a new stream of the device, so that the copies do not wait for the job's work.
-static bool with_stream(const struct arena *arena, const struct byte_ranges *live, copier *copy) {
+void backup_end(struct arena *arena) {
+  if (arena->backup.room.kind == HOST_PINNED && arena->backup.room.count > 0) {
+    drop_copies(&arena->backup);
+  } else {
+    backup_drop(arena);
+  }
+}
+
+void backup_drop_unused(struct gpu *gpu) {
+  for (struct arena *arena = gpu->arenas; arena != NULL; arena = arena->next) {
+    struct bfc_stats bfc;
+    if (arena->tag == NULL || (arena->backup.copies == NULL && arena->backup.room.count == 0)) continue;
+    bfc_get_stats(arena->bfc, &bfc);
+    if (bfc.bytes_in_use == 0) backup_drop(arena);
+  }
+}
+
+void *backup_at(const struct arena *arena, uint64_t addr, uint64_t bytes) {
+  const struct backup *backup = &arena->backup;
+  uint64_t place = 0;
+  if (backup->room.count == 0) return NULL;
+  for (size_t i = 0; i < backup->count; place += backup->copies[i++].bytes) {
+    const struct byte_range copy = backup->copies[i];
+    if (addr >= copy.addr && addr + bytes <= copy.addr + copy.bytes) return host_at(&backup->room, place + (addr - copy.addr), bytes);
+  }
+  return NULL;
+}
+
+// Queues work on a stream; with `live`, only for the parts that are live.
+typedef enum backup_result worker(struct arena *arena, const struct byte_ranges *live, void *stream);
+
+// Works on a new stream of the device, so that it does not wait for the job's work.
+static enum backup_result with_stream(struct arena *arena, const struct byte_ranges *live, worker *work) {
   const struct driver *driver = driver_get();
   struct driver_scope scope;
   void *stream = NULL;
-  if (!driver_enter(arena->gpu->vmm.device, &scope)) return false;
-  bool ok = driver->stream_create != NULL && driver->stream_create(&stream, NON_BLOCKING) == DRIVER_OK;
-  ok = ok && copy(&arena->backup, live, stream);
-  // Waits after a failure, too: copies that were queued before it still write.
-  if (stream != NULL) {
-    ok = driver->stream_synchronize(stream) == DRIVER_OK && ok;
+  if (!driver_enter(arena->gpu->vmm.device, &scope)) return BACKUP_FAILED;
+  const bool made = driver->stream_create != NULL && driver->stream_create(&stream, NON_BLOCKING) == DRIVER_OK;
+  enum backup_result result = made ? work(arena, live, stream) : BACKUP_FAILED;
+  // Also after a failure: what was queued still writes.
+  if (made) {
+    if (driver->stream_synchronize(stream) != DRIVER_OK && result == BACKUP_OK) result = BACKUP_FAILED;
     driver->stream_destroy(stream);
   }
   driver_leave(&scope);
-  return ok;
+  return result;
 }
 
-static bool copy_out(const struct backup *backup, const struct byte_ranges *live, void *stream) {
+static enum backup_result copy_out(struct arena *arena, const struct byte_ranges *live, void *stream) {
   (void)live;
+  const struct backup *backup = &arena->backup;
   uint64_t place = 0;
   for (size_t i = 0; i < backup->count; i++) {
-    if (!host_copy_out(&backup->room, place, backup->copies[i].addr, backup->copies[i].bytes, stream)) return false;
+    if (!host_copy_out(&backup->room, place, backup->copies[i].addr, backup->copies[i].bytes, stream)) return BACKUP_FAILED;
     place += backup->copies[i].bytes;
   }
-  return true;
+  return BACKUP_OK;
 }
 
 // Copies back only to live blocks. Both lists are in the order of addresses, so one pass finds the
 // parts that they share.
-static bool copy_in(const struct backup *backup, const struct byte_ranges *live, void *stream) {
+static enum backup_result copy_in(struct arena *arena, const struct byte_ranges *live, void *stream) {
+  const struct backup *backup = &arena->backup;
   size_t at = 0;
   uint64_t place = 0;
   for (size_t i = 0; i < backup->count; i++) {
@@ -80,41 +127,77 @@ static bool copy_in(const struct backup *backup, const struct byte_ranges *live,
     for (size_t k = at; k < live->count && live->list[k].addr < end; k++) {
       const uint64_t live_end = live->list[k].addr + live->list[k].bytes;
       const uint64_t from = live->list[k].addr > copy.addr ? live->list[k].addr : copy.addr, to = live_end < end ? live_end : end;
-      if (!host_copy_in(&backup->room, place + (from - copy.addr), from, to - from, stream)) return false;
+      if (!host_copy_in(&backup->room, place + (from - copy.addr), from, to - from, stream)) return BACKUP_FAILED;
     }
     place += copy.bytes;
   }
-  return true;
+  return BACKUP_OK;
 }
 
-// Makes the copies; the list becomes the backup's.
+static enum backup_result disk_out(struct arena *arena, const struct byte_ranges *live, void *stream) { return backup_disk_out(&arena->backup, live, stream); }
+static enum backup_result disk_in(struct arena *arena, const struct byte_ranges *live, void *stream) { return backup_disk_in(&arena->backup, live, stream); }
+
+static enum backup_result zero(struct arena *arena, const struct byte_ranges *live, void *stream) {
+  (void)arena;
+  const struct driver *driver = driver_get();
+  if (driver->fill == NULL) return BACKUP_FAILED;
+  for (size_t i = 0; i < live->count; i++) {
+    if (driver->fill(live->list[i].addr, 0, live->list[i].bytes, stream) != DRIVER_OK) return BACKUP_FAILED;
+  }
+  return BACKUP_OK;
+}
+
+static enum host_kind kind_of(int mode) {
+  return mode == MEMPROF_RESTORE_PINNED ? HOST_PINNED : mode == MEMPROF_RESTORE_PAGEABLE ? HOST_PAGEABLE : HOST_SLABS;
+}
+
+// Room in host memory: what the arena has, if it is of the kind, suffices, and is not much too large.
+static bool take_room(struct backup *backup, enum host_kind kind) {
+  const uint64_t there = host_bytes(&backup->room), most = backup->bytes * 2 > HOST_SLAB ? backup->bytes * 2 : HOST_SLAB;
+  if (backup->room.count > 0 && backup->room.kind == kind && there >= backup->bytes && there <= most) return true;
+  host_give(&backup->room);
+  return host_take(&backup->room, kind, backup->bytes);
+}
+
+// Makes the copies; the list becomes the backup's. Room of earlier copies is used again.
 static enum backup_result make(struct arena *arena, struct byte_ranges *live) {
   struct backup *backup = &arena->backup;
-  *backup = (struct backup){.copies = live->list, .count = live->count, .fresh = true};
+  const int mode = mode_of(arena);
+  drop_copies(backup);
+  backup->copies = live->list, backup->count = live->count, backup->fresh = true;
   live->list = NULL;
   for (size_t i = 0; i < backup->count; i++) backup->bytes += backup->copies[i].bytes;
-  if (!host_take(&backup->room, backup->bytes)) return BACKUP_NO_HOST_MEMORY;
-  return with_stream(arena, NULL, copy_out) ? BACKUP_OK : BACKUP_FAILED;
+  if (mode == MEMPROF_RESTORE_DISK) {
+    host_give(&backup->room);
+    const enum backup_result result = backup_disk_take(backup);
+    return result == BACKUP_OK ? with_stream(arena, NULL, disk_out) : result;
+  }
+  return take_room(backup, kind_of(mode)) ? with_stream(arena, NULL, copy_out) : BACKUP_NO_HOST_MEMORY;
 }
 
 enum backup_result backup_take(struct arena *arena, bool unchanged) {
-  struct byte_ranges live = {0};
+  struct byte_ranges live = {.apart = mode_of(arena) == MEMPROF_RESTORE_DISK ? DISK_APART : 0};
   bfc_walk(arena->bfc, &live, append_live);
   enum backup_result result = live.short_of_memory ? BACKUP_NO_HOST_MEMORY : BACKUP_OK;
   if (result == BACKUP_OK && !(unchanged && same(&arena->backup, &live))) {
-    backup_drop(arena);
-    if (live.count > 0) result = make(arena, &live);
+    if (live.count > 0) {
+      result = make(arena, &live);
+    } else {
+      backup_drop(arena);
+    }
     if (result != BACKUP_OK) backup_drop(arena);
   }
   free(live.list);
   return result;
 }
 
-bool backup_restore(struct arena *arena) {
-  if (arena->backup.count == 0) return true;
+enum backup_result backup_restore(struct arena *arena) {
+  const bool zeros = mode_of(arena) == MEMPROF_RESTORE_ZERO;
+  if (arena->backup.count == 0 && !zeros) return BACKUP_OK;
   struct byte_ranges live = {0};
   bfc_walk(arena->bfc, &live, append_live);
-  const bool ok = !live.short_of_memory && with_stream(arena, &live, copy_in);
+  worker *work = arena->backup.count == 0 ? zero : arena->backup.disk.files != NULL ? disk_in : copy_in;
+  const enum backup_result result = live.short_of_memory ? BACKUP_NO_HOST_MEMORY : live.count == 0 ? BACKUP_OK : with_stream(arena, &live, work);
   free(live.list);
-  return ok;
+  return result;
 }

@@ -20,17 +20,28 @@
 
 struct gpu;
 
-// Made at the first region with the name, never freed.
+// Made at the first region with the name and the restore mode, never freed. All tags with a name are paused and resumed
+// together.
 struct tag {
   const char *name;
-  const char *label;       // the name in the trace: its blanks are underscores, 100 bytes at most
-  _Atomic bool backed_up;  // pauses copy the content to the host; once true it stays so
-  struct tag *next;        // in the list of all tags, newest first
+  const char *label;     // the name in the trace: its blanks are underscores, 100 bytes at most
+  int asked;             // enum memprof_restore of its regions; NONE stands for NONE, DISCARD and HOST
+  _Atomic int restore;   // the mode that counts: asked, or for NONE the strongest of these three so far
+  struct tag *next;      // in the list of all tags, newest first
 };
 
 // The tag of the calling thread's innermost region. A thread without a region gets the tag that another
 // thread lends (memprof_region_lend). NULL: none.
 struct tag *tag_current(void);
+
+// The tag with that name and restore mode, made now if there is none. NULL: no host memory.
+struct tag *tag_get(const char *name, int restore);
+
+// How many regions of memprof_region_begin the calling thread is in.
+int tag_depth(void);
+
+// Bytes that requests under a tag must leave free on the device (memprof_tag_margin).
+uint64_t tag_margin(void);
 
 // Whether a region with that tag was ever begun.
 bool tag_known(const char *name);
@@ -42,5 +53,6 @@ void tag_drop_spares(struct gpu *gpu);
 // Has messages say that torch's allocations are served by another allocator while `serves`
 // returns true. Then there is nothing that can be paused.
 void pause_set_other_allocator(bool (*serves)(void));
+bool pause_other_allocator(void);
 
 #endif

@@ -11,6 +11,7 @@
 #include "arena/arena.h"
 #include "arena/pause.h"
 #include "arena/reclaim.h"
+#include "arena/saver.h"
 #include "base/hook.h"
 #include "base/lock.h"
 #include "base/text.h"
@@ -31,19 +32,22 @@ struct lender {
   struct lender *next;
 };
 static struct lender *lenders;    // the last one to begin first
-static struct tag *_Atomic lent;  // the tag of the first
+static struct tag *_Atomic lent;  // the tag of the first; &untagged: it has none, which counts, too
+static struct tag untagged;
+static _Atomic uint64_t margin;
 
 static __thread struct tag *regions[DEEPEST];
 static __thread int depth;  // of regions; those deeper than DEEPEST have the tag of the last one that fits
 static __thread struct lender lending;
 
-static struct tag *find(const char *name) {
+// `asked` -1: whatever its restore mode is.
+static struct tag *find(const char *name, int asked) {
   struct tag *tag = atomic_load_explicit(&tags, memory_order_acquire);
-  while (tag != NULL && strcmp(tag->name, name) != 0) tag = tag->next;
+  while (tag != NULL && ((asked >= 0 && tag->asked != asked) || strcmp(tag->name, name) != 0)) tag = tag->next;
   return tag;
 }
 
-bool tag_known(const char *name) { return find(name) != NULL; }
+bool tag_known(const char *name) { return find(name, -1) != NULL; }
 
 // A name as a field of an event: blanks separate fields, so they become underscores, and it is cut.
 static char *label_of(const char *name) {
@@ -55,37 +59,50 @@ static char *label_of(const char *name) {
   return label;
 }
 
-static struct tag *make(const char *name) {
+static struct tag *make(const char *name, int asked) {
   struct tag *tag = calloc(1, sizeof *tag);
   char *copy = strdup(name), *label = label_of(name);
   if (tag == NULL || copy == NULL || label == NULL) {
     free(tag), free(copy), free(label);
     return NULL;
   }
-  *tag = (struct tag){.name = copy, .label = label, .next = atomic_load(&tags)};
+  *tag = (struct tag){.name = copy, .label = label, .asked = asked, .restore = asked, .next = atomic_load(&tags)};
   atomic_store_explicit(&tags, tag, memory_order_release);
   return tag;
 }
 
-static struct tag *find_or_make(const char *name) {
+static int strength(int restore) { return restore == MEMPROF_RESTORE_HOST ? 2 : restore == MEMPROF_RESTORE_DISCARD ? 1 : 0; }
+
+struct tag *tag_get(const char *name, int restore) {
+  const bool plain = restore == MEMPROF_RESTORE_NONE || strength(restore) > 0;
+  const int asked = plain ? MEMPROF_RESTORE_NONE : restore;
   lock_take(&lock);
-  struct tag *tag = find(name);
-  if (tag == NULL) tag = make(name);
+  struct tag *tag = find(name, asked);
+  if (tag == NULL) tag = make(name, asked);
+  if (tag != NULL && plain && strength(restore) > strength(atomic_load(&tag->restore))) atomic_store(&tag->restore, restore);
   lock_give(&lock);
   return tag;
 }
 
 struct tag *tag_current(void) {
+  struct tag *tag;
+  if (saver_decides(depth, &tag)) return tag;
   if (depth > 0) return regions[depth < DEEPEST ? depth - 1 : DEEPEST - 1];
-  return atomic_load_explicit(&lent, memory_order_acquire);
+  tag = atomic_load_explicit(&lent, memory_order_acquire);
+  return tag == &untagged ? NULL : tag != NULL ? tag : saver_initial();
 }
 
-int memprof_region_begin(const char *name, int backed_up) {
+int tag_depth(void) { return depth; }
+
+uint64_t tag_margin(void) { return atomic_load_explicit(&margin, memory_order_relaxed); }
+
+void memprof_tag_margin(uint64_t bytes) { atomic_store(&margin, bytes); }
+
+int memprof_region_begin(const char *name, int restore) {
   struct tag *tag = NULL;
   if (hook_on() && name != NULL) {
-    tag = find_or_make(name);
+    tag = tag_get(name, restore < 0 || restore > MEMPROF_RESTORE_DISCARD ? MEMPROF_RESTORE_NONE : restore);
     if (tag == NULL) return MEMPROF_NO_HOST_MEMORY;
-    if (backed_up != 0) atomic_store(&tag->backed_up, true);
   }
   if (depth < DEEPEST) regions[depth] = tag;
   depth++;
@@ -107,7 +124,8 @@ void memprof_region_lend(int on) {
   lock_take(&lock);
   lending.times += on != 0 ? 1 : lending.times > 0 ? -1 : 0;
   if (on != 0 && lending.times == 1) {
-    lending.tag = depth > 0 ? tag_current() : NULL;
+    lending.tag = tag_current();
+    if (lending.tag == NULL) lending.tag = &untagged;
     lending.next = lenders;
     lenders = &lending;
   }
@@ -177,9 +195,26 @@ void memprof_tag_usage(const char *name, struct memprof_tag_usage *usage) {
 // Does nothing while a stream is captured: pinning memory waits for the device, which ends the capture.
 void memprof_prepare_backup(const char *name) {
   struct memprof_tag_usage usage;
-  if (!captures_hold()) return;
+  const struct tag *tag = find(name, MEMPROF_RESTORE_NONE);
+  if (tag == NULL || atomic_load(&tag->restore) != MEMPROF_RESTORE_HOST || !captures_hold()) return;
   memprof_tag_usage(name, &usage);
   // A slab more, since the copies of each arena begin in a slab of their own.
   if (usage.live > usage.copied && driver_get() != NULL) host_prepare(usage.live - usage.copied + HOST_SLAB);
   captures_let();
 }
+
+int memprof_tags_in_use(void) {
+  bool any = false;
+  for (int device = 0; hook_on() && !any && device < MOST_DEVICES; device++) {
+    struct gpu *gpu = gpu_existing(device);
+    if (gpu == NULL) continue;
+    lock_take(&gpu->lock);
+    for (const struct arena *arena = gpu->arenas; arena != NULL && !any; arena = arena->next) {
+      any = arena->tag != NULL && (arena->vmm.mapped > 0 || arena->range_count > 0);
+    }
+    lock_give(&gpu->lock);
+  }
+  return any;
+}
+
+void memprof_backup_folder(const char *folder) { disk_set_folder(folder); }

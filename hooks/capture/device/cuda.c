@@ -43,6 +43,7 @@ static const struct vendor_symbol optional[] = {
     VENDOR_SYMBOL("cuMemFreeHost", host_free),
     VENDOR_SYMBOL("cuMemcpyDtoHAsync_v2", copy_out),
     VENDOR_SYMBOL("cuMemcpyHtoDAsync_v2", copy_in),
+    VENDOR_SYMBOL("cuMemsetD8Async", fill),
     VENDOR_SYMBOL("cuStreamCreate", stream_create),
     VENDOR_SYMBOL("cuStreamSynchronize", stream_synchronize),
     VENDOR_SYMBOL("cuStreamDestroy_v2", stream_destroy),

@@ -93,11 +93,12 @@ struct driver {
   driver_result (*export_handle)(void *shareable, driver_handle handle, int type, unsigned long long flags);
   driver_result (*import_handle)(driver_handle *handle, void *shareable, int type);
 
-  // Pinned host memory, and copies of device memory to it and back.
+  // Pinned host memory, copies of device memory to it and back, and memory filled with one byte.
   driver_result (*host_alloc)(void **ptr, size_t bytes, unsigned flags);
   driver_result (*host_free)(void *ptr);
   driver_result (*copy_out)(void *to, uint64_t from, size_t bytes, void *stream);
   driver_result (*copy_in)(uint64_t to, const void *from, size_t bytes, void *stream);
+  driver_result (*fill)(uint64_t addr, unsigned char value, size_t bytes, void *stream);
   driver_result (*stream_create)(void **stream, unsigned flags);
   driver_result (*stream_synchronize)(void *stream);
   driver_result (*stream_destroy)(void *stream);

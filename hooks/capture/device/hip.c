@@ -253,6 +253,7 @@ static const struct vendor_symbol optional[] = {
     VENDOR_SYMBOL("hipHostFree", host_free),
     VENDOR_SYMBOL("hipMemcpyDtoHAsync", copy_out),
     VENDOR_SYMBOL("hipMemcpyHtoDAsync", copy_in),
+    VENDOR_SYMBOL("hipMemsetD8Async", fill),
     VENDOR_SYMBOL("hipStreamCreateWithFlags", stream_create),
     VENDOR_SYMBOL("hipStreamSynchronize", stream_synchronize),
     VENDOR_SYMBOL("hipStreamDestroy", stream_destroy),

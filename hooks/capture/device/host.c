@@ -1,7 +1,9 @@
 // host.c - see host.h.
+#define _GNU_SOURCE
 #include "device/host.h"
 
 #include <stdlib.h>
+#include <sys/mman.h>
 
 #include "base/array.h"
 #include "base/lock.h"
@@ -11,41 +13,70 @@
 static struct lock lock;
 static void **idle;  // pinned slabs that are not in use
 static size_t idle_count, idle_room;
-static uint64_t slabs_in_use;
+static uint64_t in_use;  // bytes of all rooms
 
-static uint64_t slabs_of(uint64_t bytes) { return (bytes + HOST_SLAB - 1) / HOST_SLAB; }
-
-static bool may_grow(void) {
+static bool may_grow(uint64_t bytes) {
   const uint64_t limit = options_get()->backup_limit;
-  return limit == 0 || (slabs_in_use + idle_count + 1) * (uint64_t)HOST_SLAB <= limit;
+  return limit == 0 || in_use + idle_count * (uint64_t)HOST_SLAB + bytes <= limit;
 }
 
-static void *take_slab(void) {
-  void *slab = NULL;
-  if (idle_count > 0) {
-    slab = idle[--idle_count];
-  } else if (!may_grow() || driver_get()->host_alloc == NULL || driver_get()->host_alloc(&slab, HOST_SLAB, 0) != DRIVER_OK) {
-    return NULL;
+static void *pin(uint64_t bytes) {
+  void *piece = NULL;
+  if (driver_get()->host_alloc == NULL || driver_get()->host_alloc(&piece, bytes, 0) != DRIVER_OK) return NULL;
+  return piece;
+}
+
+static void drop_idle(void) {
+  while (idle_count > 0) driver_get()->host_free(idle[--idle_count]);
+}
+
+// One piece of a kind other than slabs. Where the system or the limit has no room for it, slabs without use
+// give way.
+static void *take_whole(enum host_kind kind, uint64_t bytes) {
+  if (!may_grow(bytes)) drop_idle();
+  if (!may_grow(bytes)) return NULL;
+  if (kind == HOST_PAGEABLE) {
+    void *piece = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return piece == MAP_FAILED ? NULL : piece;
   }
-  slabs_in_use++;
-  return slab;
+  void *piece = pin(bytes);
+  if (piece != NULL || idle_count == 0) return piece;
+  drop_idle();
+  return pin(bytes);
 }
 
-static void give_slab(void *slab) {
-  slabs_in_use--;
-  if (array_reserve(&idle, &idle_room, idle_count + 1, sizeof *idle)) {
-    idle[idle_count++] = slab;
+static void *take_piece(enum host_kind kind, uint64_t bytes) {
+  void *piece = NULL;
+  if (kind != HOST_SLABS) {
+    piece = take_whole(kind, bytes);
+  } else if (idle_count > 0) {
+    piece = idle[--idle_count];
+  } else if (may_grow(bytes)) {
+    piece = pin(bytes);
+  }
+  if (piece != NULL) in_use += bytes;
+  return piece;
+}
+
+static void give_piece(enum host_kind kind, void *piece, uint64_t bytes) {
+  in_use -= bytes;
+  if (kind == HOST_PAGEABLE) {
+    munmap(piece, bytes);
+  } else if (kind == HOST_SLABS && array_reserve(&idle, &idle_room, idle_count + 1, sizeof *idle)) {
+    idle[idle_count++] = piece;
   } else {
-    driver_get()->host_free(slab);
+    driver_get()->host_free(piece);
   }
 }
 
-bool host_take(struct host_room *room, uint64_t bytes) {
-  const size_t wanted = (size_t)slabs_of(bytes);
-  *room = (struct host_room){.slabs = calloc(wanted == 0 ? 1 : wanted, sizeof *room->slabs)};
-  if (room->slabs == NULL) return false;
+bool host_take(struct host_room *room, enum host_kind kind, uint64_t bytes) {
+  enum { PAGE = 4096 };
+  const uint64_t piece = kind == HOST_SLABS ? HOST_SLAB : (bytes + PAGE - 1) & ~(uint64_t)(PAGE - 1);
+  const size_t wanted = bytes == 0 ? 0 : kind == HOST_SLABS ? (size_t)((bytes + HOST_SLAB - 1) / HOST_SLAB) : 1;
+  *room = (struct host_room){.kind = kind, .piece = piece, .pieces = calloc(wanted == 0 ? 1 : wanted, sizeof *room->pieces)};
+  if (room->pieces == NULL) return false;
   lock_take(&lock);
-  while (room->count < wanted && (room->slabs[room->count] = take_slab()) != NULL) room->count++;
+  while (room->count < wanted && (room->pieces[room->count] = take_piece(kind, piece)) != NULL) room->count++;
   lock_give(&lock);
   if (room->count == wanted) return true;
   host_give(room);
@@ -54,45 +85,53 @@ bool host_take(struct host_room *room, uint64_t bytes) {
 
 void host_give(struct host_room *room) {
   lock_take(&lock);
-  for (size_t i = 0; i < room->count; i++) give_slab(room->slabs[i]);
+  for (size_t i = 0; i < room->count; i++) give_piece(room->kind, room->pieces[i], room->piece);
   lock_give(&lock);
-  free(room->slabs);
+  free(room->pieces);
   *room = (struct host_room){0};
 }
 
-// How many bytes of [place, place + rest), from place on, lie in one slab, and where (*host).
+uint64_t host_bytes(const struct host_room *room) { return room->count * room->piece; }
+
+// The part of [place, place + rest) that lies in one piece, and where.
 static uint64_t part_of(const struct host_room *room, uint64_t place, uint64_t rest, char **host) {
-  const uint64_t inside = place % HOST_SLAB;
-  *host = (char *)room->slabs[place / HOST_SLAB] + inside;
-  return rest < HOST_SLAB - inside ? rest : HOST_SLAB - inside;
+  const uint64_t inside = place % room->piece;
+  *host = (char *)room->pieces[place / room->piece] + inside;
+  return rest < room->piece - inside ? rest : room->piece - inside;
+}
+
+void *host_at(const struct host_room *room, uint64_t place, uint64_t bytes) {
+  char *host;
+  if (place + bytes > host_bytes(room)) return NULL;
+  return part_of(room, place, bytes, &host) == bytes ? host : NULL;
 }
 
 bool host_copy_out(const struct host_room *room, uint64_t place, uint64_t addr, uint64_t bytes, void *stream) {
   char *host;
-  for (uint64_t done = 0, piece; done < bytes; done += piece) {
-    piece = part_of(room, place + done, bytes - done, &host);
-    if (driver_get()->copy_out(host, addr + done, piece, stream) != DRIVER_OK) return false;
+  for (uint64_t done = 0, part; done < bytes; done += part) {
+    part = part_of(room, place + done, bytes - done, &host);
+    if (driver_get()->copy_out(host, addr + done, part, stream) != DRIVER_OK) return false;
   }
   return true;
 }
 
 bool host_copy_in(const struct host_room *room, uint64_t place, uint64_t addr, uint64_t bytes, void *stream) {
   char *host;
-  for (uint64_t done = 0, piece; done < bytes; done += piece) {
-    piece = part_of(room, place + done, bytes - done, &host);
-    if (driver_get()->copy_in(addr + done, host, piece, stream) != DRIVER_OK) return false;
+  for (uint64_t done = 0, part; done < bytes; done += part) {
+    part = part_of(room, place + done, bytes - done, &host);
+    if (driver_get()->copy_in(addr + done, host, part, stream) != DRIVER_OK) return false;
   }
   return true;
 }
 
 void host_prepare(uint64_t bytes) {
   struct host_room room;
-  if (host_take(&room, bytes)) host_give(&room);
+  if (host_take(&room, HOST_SLABS, bytes)) host_give(&room);
 }
 
 void host_usage(uint64_t *kept, uint64_t *used) {
   lock_take(&lock);
-  *used = slabs_in_use * (uint64_t)HOST_SLAB;
-  *kept = *used + idle_count * (uint64_t)HOST_SLAB;
+  *used = in_use;
+  *kept = in_use + idle_count * (uint64_t)HOST_SLAB;
   lock_give(&lock);
 }

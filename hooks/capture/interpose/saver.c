@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 
 #include "arena/pool.h"
+#include "arena/saver.h"
 #include "base/hook.h"
 #include "base/real_dlsym.h"
 #include "interpose/interpose.h"
@@ -30,7 +31,7 @@ static void give(void *self, void *ptr) {
 }
 
 static void find(void) {
-  if (real_dlsym(RTLD_DEFAULT, "tms_get_interesting_region") == NULL) return;
+  if (saver_foreign("tms_get_interesting_region") == NULL) return;
   *(void **)&allocate = real_dlsym(RTLD_DEFAULT, "cudaMalloc");
   *(void **)&release = real_dlsym(RTLD_DEFAULT, "cudaFree");
   *(void **)&exchange = real_dlsym(RTLD_DEFAULT, "cudaThreadExchangeStreamCaptureMode");

@@ -6,7 +6,10 @@
 // share one handle, and are not served.
 #include "interpose/serve.h"
 
+#include <stdatomic.h>
+
 #include "arena/arena.h"
+#include "arena/saver.h"
 #include "base/hook.h"
 #include "base/options.h"
 #include "base/problem.h"
@@ -16,8 +19,13 @@
 
 static bool serving(void) { return hook_on() && options_get()->serve; }
 
+// torch_memory_saver's regions have served calls (arena/saver.h): later frees may be of their blocks.
+static _Atomic bool saved;
+
+static bool may_have_served(void) { return serving() || (atomic_load_explicit(&saved, memory_order_relaxed) && hook_on()); }
+
 static bool wants(const struct call *call, void *const *ptr, size_t bytes) {
-  return serving() && call->outermost && ptr != NULL && bytes > 0 && !capturing() && !call_from_communication(call);
+  return call->outermost && ptr != NULL && bytes > 0 && !capturing() && !call_from_communication(call);
 }
 
 // Whether a context is current. If none is, a call of the runtime makes one, as the real call would: later
@@ -34,16 +42,18 @@ static bool has_context(const struct call *call) {
 }
 
 bool serve_alloc(const struct call *call, void **ptr, size_t bytes) {
-  if (!wants(call, ptr, bytes) || !has_context(call)) return false;
+  const bool for_saver = hook_on() && call->entry->asked == NULL && saver_serves();
+  if (!(serving() || for_saver) || !wants(call, ptr, bytes) || !has_context(call)) return false;
   void *block = memprof_malloc(bytes, call_device(), NULL);
   if (block != NULL) *ptr = block;
+  if (block != NULL && for_saver) atomic_store(&saved, true);
   return block != NULL;  // otherwise the real call fails as it would without memprof
 }
 
 static void *arena_stream(void *stream) { return stream == NULL ? (void *)STREAM_LEGACY : stream; }
 
 bool serve_alloc_async(const struct call *call, void **ptr, size_t bytes, void *pool, void *stream) {
-  if (!wants(call, ptr, bytes) || stream == (void *)STREAM_PER_THREAD || !has_context(call)) return false;
+  if (!serving() || !wants(call, ptr, bytes) || stream == (void *)STREAM_PER_THREAD || !has_context(call)) return false;
   const int device = call_stream_device(stream);
   if (pool != NULL && !driver_pool_is_plain(pool, device)) return false;
   void *block = memprof_malloc(bytes, device, arena_stream(stream));
@@ -54,7 +64,7 @@ bool serve_alloc_async(const struct call *call, void **ptr, size_t bytes, void *
 // The arena of a served pointer, or NULL. *error is set to an error if no live block begins there.
 static struct arena *served(const struct call *call, void *ptr, cuda_error *error) {
   size_t provided;
-  struct arena *arena = ptr != NULL && call->outermost && serving() ? arena_of((uintptr_t)ptr) : NULL;
+  struct arena *arena = ptr != NULL && call->outermost && may_have_served() ? arena_of((uintptr_t)ptr) : NULL;
   if (arena != NULL) *error = memprof_owns(ptr, &provided) ? CUDA_OK : CUDA_INVALID_VALUE;
   return arena;
 }
@@ -134,7 +144,7 @@ void serve_stream_ends(void *stream) {
 
 bool serve_block(uint64_t addr, struct served_block *out) {
   struct bfc_block block;
-  struct arena *arena = serving() ? arena_block(addr, &block) : NULL;
+  struct arena *arena = may_have_served() ? arena_block(addr, &block) : NULL;
   if (arena != NULL) *out = (struct served_block){block.addr, block.requested, arena->gpu->vmm.device};
   return arena != NULL;
 }

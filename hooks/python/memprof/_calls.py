@@ -105,6 +105,11 @@ WAITING = {
     "memprof_pause": (c_int, POINTER(c_char_p), c_size_t, c_int),
     "memprof_resume": (c_int, POINTER(c_char_p), c_size_t, c_int),
     "memprof_pause_message": (c_char_p,),
+    "memprof_backup_at": (c_int, c_void_p, c_size_t, POINTER(c_void_p)),
+    "memprof_backup_folder": (None, c_char_p),
+    "memprof_tags_in_use": (c_int,),
+    "memprof_saver_serves": (None, c_int),
+    "memprof_saver_discard": (None, c_int),
     "memprof_tag_usage": (None, c_char_p, POINTER(TagUsage)),
     "memprof_share_tag": (c_int, c_char_p, c_int, c_void_p, EachShared),
     "memprof_open_shared": (c_void_p, c_char_p, c_int),
@@ -124,6 +129,27 @@ WAITING = {
 SHIM = {
     "memprof_torch_install": (c_char_p,),
     "memprof_torch_watch": (c_char_p,),
+}
+
+# Functions of the library torch_memory_saver, which the hook exports, too: hooks/capture/api_saver.c.
+SAVER = {
+    "tms_set_current_tag": (None, c_char_p),
+    "tms_get_current_tag": (c_char_p,),
+    "tms_set_interesting_region": (None, ctypes.c_bool),
+    "tms_get_interesting_region": (ctypes.c_bool,),
+    "tms_set_enable_cpu_backup": (None, ctypes.c_bool),
+    "tms_get_enable_cpu_backup": (ctypes.c_bool,),
+    "tms_set_cpu_backup_backend": (None, c_char_p),
+    "tms_get_cpu_backup_backend": (c_char_p,),
+    "tms_set_enable_disk_backup": (None, ctypes.c_bool),
+    "tms_get_enable_disk_backup": (ctypes.c_bool,),
+    "tms_set_disk_backup_dir": (None, c_char_p),
+    "tms_pause": (c_int, c_char_p),
+    "tms_resume": (c_int, c_char_p),
+    "set_memory_margin_bytes": (None, c_uint64),
+    "tms_set_retain_cpu_backup": (None, ctypes.c_bool),
+    "tms_get_retain_cpu_backup": (ctypes.c_bool,),
+    "tms_get_cpu_backup_pointer": (POINTER(ctypes.c_uint8), POINTER(ctypes.c_uint8), c_uint64),
 }
 
 
@@ -160,6 +186,15 @@ def shim(path):
     program = ctypes.CDLL(path)
     for name in SHIM:
         _declared(program, name, SHIM)
+    return program
+
+
+def saver(path=None):
+    """The functions of SAVER of a library, or of the process."""
+    program = ctypes.CDLL(path)
+    for name in SAVER:
+        if hasattr(program, name):
+            _declared(program, name, SAVER)
     return program
 
 

@@ -31,6 +31,15 @@ def _find():
     return _calls.Hook() if _calls.loaded() else None
 
 
+def path():
+    """The file of the loaded hook, or None."""
+    try:
+        with open("/proc/self/maps") as maps:
+            return next((line.split(None, 5)[5].strip() for line in maps if line.rstrip().endswith("/libmemprof.so")), None)
+    except OSError:
+        return None
+
+
 def problem(text):
     """Adds a line to the problems that `record` prints at the end. The job continues."""
     lib = library()

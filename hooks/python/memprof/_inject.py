@@ -22,6 +22,57 @@ def wait_for(name, then, lost):
     sys.meta_path.insert(0, _Finder(name, then, lost))
 
 
+def offer_memory_saver():
+    """`import torch_memory_saver` gives memprof's from now on, as MEMPROF_MEMORY_SAVER says.
+
+    auto (or unset): if that library is not installed. memprof: always. installed: never.
+    """
+    wanted = os.environ.get("MEMPROF_MEMORY_SAVER", "auto")
+    if wanted != "installed":
+        sys.meta_path.insert(0, _SaverFinder(always=wanted == "memprof"))
+
+
+class _SaverFinder:
+    """A meta path finder that gives modules of memprof.compat under the names of that library's."""
+
+    NAME, PREFIX = "torch_memory_saver", "memprof.compat."
+
+    def __init__(self, always):
+        self._always = always
+        self._asking = False  # within a find_spec of ours
+
+    def find_spec(self, name, path=None, target=None):
+        if self._asking or name.partition(".")[0] != self.NAME:
+            return None
+        import importlib.util
+
+        self._asking = True  # let the ordinary finders answer
+        try:
+            if not self._ours(name, importlib.util):
+                return None
+            spec = importlib.util.find_spec(self.PREFIX + name)
+        finally:
+            self._asking = False
+        if spec is None:
+            return None
+        return importlib.util.spec_from_loader(name, self, is_package=spec.submodule_search_locations is not None)
+
+    def _ours(self, name, util):
+        if name != self.NAME:
+            return getattr(sys.modules.get(self.NAME), "__name__", "").startswith(self.PREFIX)
+        return self._always or util.find_spec(name) is None
+
+    def create_module(self, spec):
+        import importlib
+
+        module = importlib.import_module(self.PREFIX + spec.name)
+        self._spec = module.__spec__
+        return module
+
+    def exec_module(self, module):
+        module.__spec__ = self._spec  # the import system has put the other name's there
+
+
 class _Finder:
     """A meta path finder that wraps the loader which the ordinary finders give a module.
 

@@ -79,7 +79,9 @@ def _kinds(declared):
         return [ctypes.POINTER(STRUCTS[name])] if name in STRUCTS else []
     if name == "char":
         return [ctypes.c_char_p] if stars == 1 else [ctypes.POINTER(ctypes.c_char_p)]
-    return [ctypes.c_void_p] if name == "void" else [ctypes.POINTER(NUMBERS[name]), ctypes.c_void_p]
+    if name == "void":
+        return [ctypes.c_void_p] if stars == 1 else [ctypes.POINTER(ctypes.c_void_p)]
+    return [ctypes.POINTER(NUMBERS[name]), ctypes.c_void_p]
 
 
 class CallsTest(unittest.TestCase):
@@ -105,6 +107,16 @@ class CallsTest(unittest.TestCase):
         self.assertEqual(self.differences(_calls.QUICK), [])
         self.assertEqual(self.differences(_calls.WAITING), [])
         self.assertEqual(set(_calls.QUICK) & set(_calls.WAITING), set())
+
+    def test_functions_of_the_saver_are_as_declared(self):
+        with open(os.path.join(HOOKS, "capture", "api_saver.c")) as file:
+            text = file.read()
+        block = text[text.index("visibility push") : text.index("visibility pop")]
+        declared = {name: (result.strip(), arguments) for result, name, arguments in re.findall(r"^([\w ]+[ *]+)(\w+)\((.*)\);$", block, re.M)}
+        for name, row in _calls.SAVER.items():
+            result, arguments = declared[name]
+            self.assertEqual(len(row) - 1, 0 if arguments == "void" else len(_split(arguments)), name)
+            self.assertEqual(row[0] is None, result == "void", name)
 
     def test_the_header_is_read_whole(self):
         with open(os.path.join(HOOKS, "capture", "memprof.h")) as file:
@@ -133,7 +145,7 @@ class CallsTest(unittest.TestCase):
         errors = {name: value for name, value in vars(PauseError).items() if name.isupper()}
         for name, value in errors.items():
             self.assertEqual(value, self.header.constants["MEMPROF_" + name], name)
-        self.assertEqual(len(errors), 9)
+        self.assertEqual(len(errors), 11)
 
     def test_no_other_place_declares(self):
         for folder, _, files in os.walk(os.path.join(HOOKS, "python")):

@@ -12,7 +12,7 @@ LIBRARY = os.path.join(HOOKS, "dist", "libmemprof.so")
 SIMULATION = os.path.join(HOOKS, "dist", "sim", "libcuda.so.1")
 
 START = """
-import ctypes, memprof, threading
+import ctypes, memprof, os, threading
 cuda = ctypes.CDLL("libcuda.so.1")
 context = ctypes.c_void_p()
 assert cuda.cuInit(0) == 0 and cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0 and cuda.cuCtxSetCurrent(context) == 0
@@ -39,17 +39,17 @@ def first(ptr):
 
 @unittest.skipUnless(os.path.exists(LIBRARY) and os.path.exists(SIMULATION), "the hook is not built: make -C hooks dist")
 class RegionsTest(unittest.TestCase):
-    def run_script(self, script, hooked=True):
+    def run_script(self, script, hooked=True, more={}):
         with tempfile.TemporaryDirectory() as folder:
             env = dict(os.environ, PYTHONPATH=os.path.join(HOOKS, "python"))
             if hooked:
                 links = os.path.join(folder, "sim")
                 os.mkdir(links)
                 os.symlink(SIMULATION, os.path.join(links, "libcuda.so.1"))
-                env.update(LD_PRELOAD=LIBRARY, LD_LIBRARY_PATH=links, MEMPROF_SPOOL=folder, MEMPROF_OPTIONS="headroom=0,growth=needed")
+                env.update(LD_PRELOAD=LIBRARY, LD_LIBRARY_PATH=links, MEMPROF_SPOOL=folder, MEMPROF_OPTIONS="headroom=0,growth=needed", **more)
             text = (START if hooked else "import memprof\n") + textwrap.dedent(script)
             done = subprocess.run([sys.executable, "-c", text], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-            self.assertEqual(done.stderr, "")
+            self.assertEqual(done.stderr, "", text)
             return done.stdout.split()
 
     def test_pause_and_resume(self):
@@ -88,7 +88,7 @@ class RegionsTest(unittest.TestCase):
             memprof.pause("kv")
             code(memprof.pause, "kv")
             try:
-                with memprof.region("x", backup="disk"): pass
+                with memprof.region("x", backup="tape"): pass
             except ValueError:
                 print("ValueError")
             """
@@ -139,20 +139,29 @@ class RegionsTest(unittest.TestCase):
         out = self.run_script(
             """
             from memprof.compat.torch_memory_saver import configure_subprocess, torch_memory_saver as saver
-            saver.hook_mode, saver.memory_margin_bytes = "preload", 1 << 30
+            saver.hook_mode = "preload"
             with configure_subprocess(): pass
             saver.pause("cuda_graph"); saver.resume("cuda_graph"); saver.pause(); saver.resume()
-            with saver.region(tag="a", cpu_backup_backend="pinned"): x = take(16)
+            with saver.region(tag="a"): x = take(16)
             saver.resume("b")
             saver.pause("a")
-            for wrong in (lambda: saver.pause("a"), lambda: saver.pause(), lambda: saver.resume("a") or saver.resume("a"), lambda: saver.region(enable_disk_backup=True)):
+            def mode(): saver.hook_mode = "torch"
+            def region(**settings):
+                with saver.region(**settings): pass
+            def disable():
+                with saver.disable(): pass
+            for wrong in (
+                lambda: saver.pause("a"), lambda: saver.pause(), lambda: saver.resume("a") or saver.resume("a"), mode, disable,
+                lambda: region(cpu_backup_backend="pinned"), lambda: region(enable_cpu_backup=True, cpu_backup_backend="tape"),
+                lambda: region(enable_cpu_backup=True, enable_disk_backup=True), lambda: saver.hook_mode, lambda: saver.memory_margin_bytes,
+            ):
                 try:
                     wrong()
-                except (memprof.PauseError, NotImplementedError) as error:
+                except (memprof.PauseError, ValueError, AssertionError, AttributeError, NotImplementedError) as error:
                     print(type(error).__name__)
             """
         )
-        self.assertEqual(out, ["PauseError"] * 3 + ["NotImplementedError"])
+        self.assertEqual(out, ["PauseError"] * 3 + ["AssertionError"] * 2 + ["ValueError"] * 2 + ["AssertionError", "AttributeError", "NotImplementedError"])
         out = self.run_script(
             """
             from memprof.compat.torch_memory_saver import torch_memory_saver as saver
@@ -160,10 +169,160 @@ class RegionsTest(unittest.TestCase):
                 saver.pause("weights")
             except memprof.PauseError as error:
                 print(error.code == error.NOT_ACTIVE)
+            with saver.region("weights"): pass
+            saver.retain_cpu_backup = True
             """,
             hooked=False,
         )
         self.assertEqual(out, ["True"])
+
+    def test_each_region_has_its_backup(self):
+        # One tag, four backups: each block has what its own region was given.
+        out = self.run_script(
+            """
+            import tempfile
+            from memprof.compat.torch_memory_saver import torch_memory_saver as saver
+            with tempfile.TemporaryDirectory() as folder:
+                saver.set_disk_backup_dir(folder)
+                blocks = []
+                for settings in ({"enable_cpu_backup": True}, {"enable_cpu_backup": True, "cpu_backup_backend": "mmap"}, {"enable_disk_backup": True}, {}):
+                    with saver.region(**settings): blocks.append(take(4))
+                for value, block in enumerate(blocks, 1): fill(block, value, 4)
+                before = free()
+                saver.pause()
+                cover = take(16); fill(cover, 9, 16); hook.memprof_free(cover, 0, 0, None)
+                print(free() - before, len(os.listdir(folder)))
+                backups = [memprof._tags.regions.backup_at(block, 4 * M) for block in blocks[:3]]
+                print(*[ctypes.string_at(copy, 1)[0] for copy in backups[:2]], backups[2])
+                saver.resume()
+                print(*[first(block) for block in blocks[:3]], first(blocks[3]) != 4, len(os.listdir(folder)))
+                print(memprof._tags.regions.backup_at(blocks[0], M))
+                saver.retain_cpu_backup = True
+                saver.pause()
+                copy = memprof._tags.regions.backup_at(blocks[1], M)
+                saver.resume()
+                print(copy == memprof._tags.regions.backup_at(blocks[1], M))
+            """,
+            more={"TMS_DISK_BACKUP_CHUNK_MB": "1"},
+        )
+        self.assertEqual(out, ["0", "1", "1", "2", "None", "1", "2", "3", "True", "0", "None", "True"])
+
+    def test_settings_of_the_environment(self):
+        # Every request and every cudaMalloc is under the tag, but for those of a disabled block.
+        out = self.run_script(
+            """
+            from memprof.compat.torch_memory_saver import torch_memory_saver as saver
+            calls = ctypes.CDLL(None)
+            pointer = ctypes.c_void_p()
+            assert calls.cudaMalloc(ctypes.byref(pointer), ctypes.c_size_t(6912)) == 0
+            x = take(8)
+            thread = threading.Thread(target=take, args=(2,)); thread.start(); thread.join()
+            with saver.disable():
+                y = take(4); hook.memprof_free(y, 0, 0, None)
+            cdll = saver._impl._binary_wrapper.cdll
+            print(cdll.tms_get_interesting_region(), cdll.tms_get_enable_cpu_backup(), cdll.tms_get_current_tag(), cdll.tms_get_cpu_backup_backend(), saver.retain_cpu_backup)
+            with saver.region("other"): z = take(2)
+            before = free()
+            fill(x, 7, 8)
+            print(cdll.tms_pause(None), (free() - before) // 2 * 2)
+            assert calls.cudaFree(pointer) == 0
+            print(cdll.tms_resume(None), first(x), ctypes.string_at(cdll.tms_get_cpu_backup_pointer(ctypes.cast(x, ctypes.POINTER(ctypes.c_uint8)), M), 1)[0])
+            print(cdll.tms_resume(None) != 0, cdll.tms_pause(b"nobody"))
+            """,
+            more={"TMS_INIT_ENABLE": "1", "TMS_INIT_ENABLE_CPU_BACKUP": "yes", "TMS_INIT_CPU_BACKUP_BACKEND": "mmap", "TMS_RETAIN_CPU_BACKUP": "1"},
+        )
+        self.assertEqual(out, ["True", "True", "b'default'", "b'mmap'", "True", "0", "14", "0", "7", "7", "True", "0"])
+        out = self.run_script(
+            """
+            from memprof.compat.torch_memory_saver import torch_memory_saver as saver
+            try:
+                saver.pause()
+            except ValueError as error:
+                print(str(error).split(":")[0])
+            """,
+            more={"TMS_INIT_ENABLE": "maybe"},
+        )
+        self.assertEqual(out, ["TMS_INIT_ENABLE=maybe"])
+
+    def test_margin(self):
+        out = self.run_script(
+            """
+            from memprof.compat.torch_memory_saver import torch_memory_saver as saver
+            saver.memory_margin_bytes = (free() - 40) * M
+            with saver.region():
+                print(take(64), take(32) != None)
+            print(take(64) != None)
+            """
+        )
+        self.assertEqual(out, ["None", "True", "True"])
+
+    def test_backups_of_the_own_interface(self):
+        out = self.run_script(
+            """
+            import glob, tempfile
+            with tempfile.TemporaryDirectory() as folder:
+                memprof.backup_folder(folder)
+                blocks = {}
+                for name in ("pageable", "disk", "zero", "discard"):
+                    with memprof.region(name, backup=name): blocks[name] = take(4)
+                    fill(blocks[name], 5, 4)
+                memprof.pause()
+                print({name: row["copied"] // M for name, row in memprof.usage().items()} == {"pageable": 4, "disk": 4, "zero": 0, "discard": 0})
+                file, = glob.glob(folder + "/memprof-backup-*")
+                with open(file, "r+b") as content: content.seek(3 * M); content.write(b"x")
+                try:
+                    memprof.resume("disk", "zero")
+                except memprof.PauseError as error:
+                    print(error.code == error.BACKUP_CHANGED, memprof.usage()["zero"]["paused"] // M)
+                with open(file, "r+b") as content: content.seek(3 * M); content.write(bytes([5]))
+                memprof.resume()
+                print(*[first(blocks[name]) for name in ("pageable", "disk", "zero")], os.listdir(folder))
+                memprof.backup_folder("/proc/nothing")
+                try:
+                    memprof.pause("zero", "disk")
+                except memprof.PauseError as error:
+                    print(error.code == error.NO_DISK, "/proc/nothing" in str(error), memprof.usage()["zero"]["paused"])
+            """
+        )
+        self.assertEqual(out, ["True", "True", "4", "5", "5", "0", "[]", "True", "True", "0"])
+
+    def test_the_other_library_s_name(self):
+        # PYTHONPATH has our sitecustomize, as in a recorded job.
+        script = """
+            import torch_memory_saver, torch_memory_saver.testing_utils
+            from torch_memory_saver import torch_memory_saver as saver
+            import memprof.compat.torch_memory_saver as ours
+            from torch_memory_saver.utils import change_env
+            print(torch_memory_saver is ours, saver is ours.torch_memory_saver, torch_memory_saver.configure_subprocess is ours.configure_subprocess)
+            with saver.region(): pass
+            """
+        self.assertEqual(self.run_script(script), ["True"] * 3)
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(folder, "torch_memory_saver.py"), "w") as file:
+                file.write("theirs = 1\n")
+            for wanted, expected in (("auto", "1"), ("installed", "1"), ("memprof", "0")):
+                out = self.run_script(
+                    """
+                    import sys; sys.path.insert(0, %r)
+                    import torch_memory_saver; print(getattr(torch_memory_saver, "theirs", 0))
+                    """
+                    % folder,
+                    more={"MEMPROF_MEMORY_SAVER": wanted},
+                )
+                self.assertEqual(out, [expected], wanted)
+
+    def test_child_processes_have_the_hook(self):
+        out = self.run_script(
+            """
+            from memprof.compat.torch_memory_saver import configure_subprocess
+            kept = os.environ.pop("LD_PRELOAD")
+            with configure_subprocess(): print(os.environ["LD_PRELOAD"] == kept)
+            print("LD_PRELOAD" in os.environ)
+            os.environ["LD_PRELOAD"] = "/other.so"
+            with configure_subprocess(): print(os.environ["LD_PRELOAD"] == kept + ":/other.so")
+            """
+        )
+        self.assertEqual(out, ["True", "False", "True"])
 
     def test_shared_tag(self):
         # The simulation knows only its own process's memory: the other process is this one.

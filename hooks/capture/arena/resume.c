@@ -1,0 +1,216 @@
+// resume.c - maps the memory of paused tags again, at the same addresses, with their content. See pause.h.
+#include <stdlib.h>
+#include <string.h>
+
+#include "arena/arena.h"
+#include "arena/pool.h"
+#include "arena/reclaim.h"
+#include "arena/selection.h"
+#include "base/clock.h"
+#include "base/hook.h"
+#include "device/captures.h"
+#include "memprof.h"
+
+// Resume leaves out pages that hold no block: they are unmapped pages from then on, which the allocator
+// maps when a request needs them.
+struct search {
+  struct byte_range within;  // searched for free pages
+  struct byte_range found;   // bytes = 0: none yet
+  uint64_t unit;          // bytes of a page
+};
+
+static void find_pages(void *self, uint64_t addr, uint64_t bytes) {
+  struct search *search = self;
+  const uint64_t end = search->within.addr + search->within.bytes, last = addr + bytes < end ? addr + bytes : end;
+  const uint64_t first = addr > search->within.addr ? addr : search->within.addr;
+  const uint64_t from = (first + search->unit - 1) & ~(search->unit - 1), to = last & ~(search->unit - 1);
+  if (search->found.bytes == 0 && from < to) search->found = (struct byte_range){from, to - from};
+}
+
+static void count_one(void *self, uint64_t addr, uint64_t bytes) {
+  (void)addr, (void)bytes;
+  ++*(size_t *)self;
+}
+
+static void leave_out_free(struct arena *arena) {
+  if (pool_pins(arena)) return;  // replayed graphs use free memory of the pool
+  // Room for the ranges that are left: each free range divides one of them at most.
+  struct byte_ranges left = {.room = arena->range_count};
+  bfc_free_mapped(arena->bfc, &left.room, count_one);
+  left.list = left.room == 0 ? NULL : malloc(left.room * sizeof *left.list);
+  if (left.list == NULL) return;  // all is mapped then
+  for (size_t i = 0; i < arena->range_count; i++) {
+    struct search search = {.within = arena->ranges[i], .unit = arena->gpu->vmm.granularity};
+    for (;;) {
+      search.found.bytes = 0;
+      bfc_free_mapped(arena->bfc, &search, find_pages);
+      if (search.found.bytes == 0 || !bfc_unmap(arena->bfc, search.found.addr, search.found.bytes)) break;
+      arena_event(arena, MEMPROF_UNMAP, search.found.addr, 0, search.found.bytes, 0);
+      const uint64_t before = search.found.addr - search.within.addr;
+      if (before > 0) byte_ranges_append(&left, search.within.addr, before);
+      search.within.addr += before + search.found.bytes;
+      search.within.bytes -= before + search.found.bytes;
+    }
+    if (search.within.bytes > 0) byte_ranges_append(&left, search.within.addr, search.within.bytes);
+  }
+  free(arena->ranges);
+  arena->ranges = left.list;
+  arena->range_count = left.count;
+}
+
+static bool map_arena(struct arena *arena) {
+  arena_set_handle(arena, UINT64_MAX, 0);
+  for (size_t i = 0; i < arena->range_count; i++) {
+    if (!vmm_map(&arena->vmm, arena->ranges[i].addr, arena->ranges[i].bytes)) return false;
+  }
+  return true;
+}
+
+static void unmap_again(const struct selection *selection) {
+  for (size_t i = 0; i < selection->count; i++) vmm_release(&selection->arenas[i]->vmm, 0, selection->arenas[i]->vmm.count);
+}
+
+static uint64_t paused_bytes(const struct arena *arena) {
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < arena->range_count; i++) bytes += arena->ranges[i].bytes;
+  return bytes;
+}
+
+static uint64_t needed_on(const struct selection *selection, const struct gpu *gpu) {
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < selection->count; i++) {
+    if (selection->arenas[i]->gpu == gpu) bytes += paused_bytes(selection->arenas[i]);
+  }
+  return bytes;
+}
+
+// Maps all selected arenas. Returns NULL, or the device that lacks memory; then nothing is mapped.
+static struct gpu *map_all(const struct selection *selection) {
+  struct gpu *lacking = NULL;
+  for (int i = 0; lacking == NULL && i < selection->gpu_count; i++) {
+    if (!gpu_allows(selection->gpus[i], needed_on(selection, selection->gpus[i]))) lacking = selection->gpus[i];
+  }
+  for (size_t i = 0; lacking == NULL && i < selection->count; i++) {
+    if (!map_arena(selection->arenas[i])) lacking = selection->arenas[i]->gpu;
+  }
+  if (lacking != NULL) unmap_again(selection);
+  return lacking;
+}
+
+// Releases free memory of other arenas of the device, as a request would. True: mapping may succeed now.
+static bool make_way(const struct selection *selection, struct gpu *gpu) {
+  const uint64_t needed = needed_on(selection, gpu);
+  uint64_t free_bytes, total, lack = 0;
+  if (driver_memory(gpu->vmm.device, &free_bytes, &total) && free_bytes < needed) lack = needed - free_bytes + gpu->vmm.granularity;
+  const uint64_t above = gpu_allows(gpu, needed) ? 0 : gpu->mapped + needed - gpu->limit;
+  bool retry = false;
+  if (above > lack) lack = above;
+  if (lack > 0) reclaim(gpu, NULL, needed, lack, "resume", &retry);
+  return retry;
+}
+
+// Two tags may have one name, with different restore modes.
+static bool same_name(const struct tag *a, const struct tag *b) { return a != NULL && b != NULL && strcmp(a->name, b->name) == 0; }
+
+// Adds to the message who uses the memory of a device: others, and each resident tag.
+static void add_users(const struct gpu *gpu, uint64_t used) {
+  uint64_t tagged = 0;
+  pause_add_message("; others use %.2f GiB", pause_gib(used > gpu->mapped ? used - gpu->mapped : 0));
+  for (const struct arena *arena = gpu->arenas; arena != NULL; arena = arena->next) {
+    uint64_t bytes = 0;
+    const struct arena *same = gpu->arenas;
+    while (same != arena && !same_name(same->tag, arena->tag)) same = same->next;
+    if (arena->tag == NULL || same != arena) continue;  // each tag once
+    for (; same != NULL; same = same->next) bytes += same_name(same->tag, arena->tag) ? same->vmm.mapped : 0;
+    if (bytes > 0) pause_add_message(", the tag %s %.2f GiB", arena->tag->label, pause_gib(bytes));
+    tagged += bytes;
+  }
+  pause_add_message(", requests of no tag %.2f GiB", pause_gib(gpu->mapped > tagged ? gpu->mapped - tagged : 0));
+}
+
+static int missing_memory(const struct selection *selection, const struct gpu *gpu) {
+  const uint64_t needed = needed_on(selection, gpu);
+  uint64_t free_bytes, total;
+  driver_memory(gpu->vmm.device, &free_bytes, &total);
+  if (!gpu_allows(gpu, needed)) {
+    pause_fail(MEMPROF_NO_MEMORY, "no memory to resume on GPU %d: %.2f GiB are needed, and of the limit of %.2f GiB that was set %.2f GiB are left", gpu->vmm.device,
+        pause_gib(needed), pause_gib(gpu->limit), pause_gib(gpu->limit > gpu->mapped ? gpu->limit - gpu->mapped : 0));
+  } else if (free_bytes >= needed) {
+    return pause_fail(MEMPROF_DEVICE_FAILED, "the driver refused to map %.2f GiB on GPU %d, which has %.2f GiB free: nothing was resumed", pause_gib(needed),
+               gpu->vmm.device, pause_gib(free_bytes));
+  } else {
+    pause_fail(MEMPROF_NO_MEMORY, "no memory to resume on GPU %d: %.2f GiB are needed and %.2f GiB free", gpu->vmm.device, pause_gib(needed), pause_gib(free_bytes));
+  }
+  add_users(gpu, total - free_bytes);
+  return MEMPROF_NO_MEMORY;
+}
+
+static bool has_blocks(const struct arena *arena) {
+  struct bfc_stats bfc;
+  bfc_get_stats(arena->bfc, &bfc);
+  return bfc.bytes_in_use > 0;
+}
+
+// Maps all selected arenas, after others have made way if they must. Returns NULL, or the device that lacks memory.
+static struct gpu *map_making_way(const struct selection *selection) {
+  struct gpu *lacking = map_all(selection);
+  for (int tries = 0; lacking != NULL && tries < selection->gpu_count && make_way(selection, lacking); tries++) lacking = map_all(selection);
+  return lacking;
+}
+
+// The same; pages without a block are mapped, too, if `free_too` and the device has the memory.
+static struct gpu *map_selected(const struct selection *selection, bool free_too) {
+  for (size_t i = 0; i < selection->count; i++) {
+    if (!free_too || !has_blocks(selection->arenas[i])) leave_out_free(selection->arenas[i]);
+  }
+  struct gpu *lacking = free_too ? map_all(selection) : NULL;
+  if (free_too && lacking == NULL) return NULL;
+  for (size_t i = 0; free_too && i < selection->count; i++) leave_out_free(selection->arenas[i]);
+  return map_making_way(selection);
+}
+
+static int not_restored(enum backup_result result) {
+  switch (result) {
+    case BACKUP_NO_DISK: return pause_fail(MEMPROF_NO_DISK, "%s: nothing was resumed", disk_message());
+    case BACKUP_CHANGED: return pause_fail(MEMPROF_BACKUP_CHANGED, "a backup file has other content than was written: nothing was resumed");
+    case BACKUP_NO_HOST_MEMORY: return pause_fail(MEMPROF_NO_HOST_MEMORY, "no host memory to copy the content back: nothing was resumed");
+    default: return pause_fail(MEMPROF_DEVICE_FAILED, "the content could not be copied back: nothing was resumed");
+  }
+}
+
+static int resume_selected(const struct selection *selection, int flags) {
+  const struct gpu *lacking = map_selected(selection, (flags & MEMPROF_MAP_FREE) != 0);
+  if (lacking != NULL) return missing_memory(selection, lacking);
+  enum backup_result result = BACKUP_OK;
+  for (size_t i = 0; result == BACKUP_OK && i < selection->count; i++) result = backup_restore(selection->arenas[i]);
+  if (result == BACKUP_OK) return MEMPROF_OK;
+  unmap_again(selection);
+  return not_restored(result);
+}
+
+static int resume_tags(const char *const *names, size_t count, int flags) {
+  struct selection selection;
+  const uint64_t started = clock_now();
+  pause_clear_message();
+  int result = selection_begin(&selection, names, count, true);
+  if (result == MEMPROF_OK && (result = resume_selected(&selection, flags)) != MEMPROF_OK) pause_write_failures(&selection, MEMPROF_RESUME, started);
+  for (size_t i = 0; result == MEMPROF_OK && i < selection.count; i++) {
+    struct arena *arena = selection.arenas[i];
+    pause_event(arena, MEMPROF_RESUME, started, paused_bytes(arena), NULL);
+    arena->paused = false;
+    pause_count(arena, 1);
+    if ((flags & MEMPROF_KEEP_COPIES) == 0) backup_end(arena);
+    pause_forget_ranges(arena);
+  }
+  for (int i = 0; result == MEMPROF_OK && i < selection.gpu_count; i++) tag_drop_spares(selection.gpus[i]);
+  selection_end(&selection);
+  return result;
+}
+
+int memprof_resume(const char *const *names, size_t count, int flags) {
+  if (!hook_on()) return pause_fail(MEMPROF_NOT_ACTIVE, "memprof's allocator is not at work in this process");
+  if (!captures_hold()) return pause_fail(MEMPROF_IN_CAPTURE, "a CUDA graph is being captured");
+  const int result = resume_tags(names, count, flags);
+  captures_let();
+  return result;
+}

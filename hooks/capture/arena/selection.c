@@ -1,0 +1,200 @@
+// selection.c - see selection.h.
+#include "arena/selection.h"
+
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "arena/arena.h"
+#include "base/array.h"
+#include "base/clock.h"
+#include "base/hook.h"
+#include "device/devices.h"
+#include "memprof.h"
+#include "spool/spool.h"
+
+static bool (*_Atomic other_allocator)(void);
+
+void pause_set_other_allocator(bool (*serves)(void)) { atomic_store(&other_allocator, serves); }
+
+bool pause_other_allocator(void) {
+  bool (*serves)(void) = atomic_load(&other_allocator);
+  return serves != NULL && serves();
+}
+
+// Why the last call of the thread failed; "" if it did not.
+static __thread char message[768];
+
+const char *memprof_pause_message(void) { return message; }
+
+void pause_clear_message(void) { message[0] = '\0'; }
+
+double pause_gib(uint64_t bytes) { return (double)bytes / (double)((uint64_t)1 << 30); }
+
+int pause_fail(int result, const char *format, ...) {
+  va_list values;
+  va_start(values, format);
+  vsnprintf(message, sizeof message, format, values);
+  va_end(values);
+  return result;
+}
+
+void pause_add_message(const char *format, ...) {
+  const size_t length = strlen(message);
+  va_list values;
+  va_start(values, format);
+  vsnprintf(message + length, sizeof message - length, format, values);
+  va_end(values);
+}
+
+static bool wanted(const struct tag *tag, const char *const *names, size_t count) {
+  if (tag == NULL) return false;
+  for (size_t i = 0; i < count; i++) {
+    if (strcmp(names[i], tag->name) == 0) return true;
+  }
+  return count == 0;
+}
+
+static bool add(struct selection *selection, struct arena *arena) {
+  if (!array_reserve(&selection->arenas, &selection->room, selection->count + 1, sizeof *selection->arenas)) return false;
+  selection->arenas[selection->count++] = arena;
+  return true;
+}
+
+// The first address of an arena, 0 if its pool has a source.
+static uint64_t address_of(const struct arena *arena) { return arena->vmm.reservation_count == 0 ? 0 : arena->vmm.reservations[0].addr; }
+
+static int by_address(const void *left, const void *right) {
+  const uint64_t a = address_of(*(struct arena *const *)left), b = address_of(*(struct arena *const *)right);
+  return (a > b) - (a < b);
+}
+
+// Gives the locks back.
+void selection_end(struct selection *selection) {
+  for (int i = selection->gpu_count; i-- > 0;) lock_give(&selection->gpus[i]->lock);
+  free(selection->arenas);
+}
+
+static bool has_arenas(const struct selection *selection, const char *name, bool paused) {
+  for (int i = 0; i < selection->gpu_count; i++) {
+    for (const struct arena *arena = selection->gpus[i]->arenas; arena != NULL; arena = arena->next) {
+      if (arena->paused == paused && arena->tag != NULL && strcmp(arena->tag->name, name) == 0) return true;
+    }
+  }
+  return false;
+}
+
+static int no_arenas(const struct selection *selection, const char *name, bool paused) {
+  if (has_arenas(selection, name, !paused)) return pause_fail(MEMPROF_WRONG_STATE, "the tag \"%s\" is %s", name, paused ? "not paused" : "paused already");
+  if (pause_other_allocator()) {
+    return pause_fail(MEMPROF_NOT_ACTIVE, "the tag \"%s\" has no memory of memprof's, which alone can be paused: this process has another allocator (--allocator native)", name);
+  }
+  if (!tag_known(name)) return pause_fail(MEMPROF_UNKNOWN_TAG, "no region was ever opened with the tag \"%s\"", name);
+  return pause_fail(MEMPROF_WRONG_STATE, paused ? "the tag \"%s\" is not paused: it has no memory" : "the tag \"%s\" has no memory", name);
+}
+
+static int nothing_to_do(bool paused) {
+  if (pause_other_allocator()) return pause_fail(MEMPROF_NOT_ACTIVE, "this process has another allocator (--allocator native), and only memprof's memory can be paused");
+  return pause_fail(MEMPROF_WRONG_STATE, paused ? "nothing is paused" : "no tag has anything to pause");
+}
+
+// Locks all devices, and selects the arenas of the named tags (all if `count` is 0) that are paused, or
+// that are not. An error if a name has none.
+int selection_begin(struct selection *selection, const char *const *names, size_t count, bool paused) {
+  memset(selection, 0, sizeof *selection);
+  for (int device = 0; device < MOST_DEVICES; device++) {
+    struct gpu *gpu = gpu_existing(device);
+    if (gpu == NULL) continue;
+    lock_take(&gpu->lock);
+    selection->gpus[selection->gpu_count++] = gpu;
+    tag_drop_spares(gpu);
+    backup_drop_unused(gpu);
+    for (struct arena *arena = gpu->arenas; arena != NULL; arena = arena->next) {
+      if (arena->paused != paused || !wanted(arena->tag, names, count)) continue;
+      if (paused && arena->grant_count > 0) continue;  // its source resumes it
+      if (!add(selection, arena)) return pause_fail(MEMPROF_NO_HOST_MEMORY, "no host memory for the list of arenas");
+    }
+  }
+  for (size_t i = 0; i < count; i++) {
+    if (!has_arenas(selection, names[i], paused)) return no_arenas(selection, names[i], paused);
+  }
+  if (selection->count == 0) return nothing_to_do(paused);
+  qsort(selection->arenas, selection->count, sizeof *selection->arenas, by_address);
+  return MEMPROF_OK;
+}
+
+void pause_forget_ranges(struct arena *arena) {
+  free(arena->ranges);
+  arena->ranges = NULL;
+  arena->range_count = 0;
+}
+
+void pause_event(const struct arena *arena, enum memprof_kind kind, uint64_t started, uint64_t bytes, const char *problem) {
+  char text[sizeof message + 128];
+  snprintf(text, sizeof text, "tag=%s%s%s", arena->tag->label, problem == NULL ? "" : "\tfailed=", problem == NULL ? "" : problem);
+  arena_event(arena, kind, clock_now() - started, bytes, arena->backup.bytes, spool_string(text));
+}
+
+void pause_write_failures(const struct selection *selection, enum memprof_kind kind, uint64_t started) {
+  for (size_t i = 0; i < selection->count; i++) pause_event(selection->arenas[i], kind, started, 0, message);
+}
+
+// Statistics count neither paused memory nor its blocks: a pause subtracts them, a resume adds them.
+
+struct sums {
+  int64_t blocks, requested, provided, torch_bytes;
+};
+
+static void add_block(void *self, const struct bfc_chunk_info *chunk) {
+  struct sums *sums = self;
+  if (chunk->free) return;
+  sums->blocks++;
+  sums->requested += (int64_t)chunk->requested;
+  sums->provided += (int64_t)chunk->size;
+  sums->torch_bytes += arena_torch_bytes(chunk->requested);
+}
+
+static void move(struct memprof_stat *stat, int64_t amount) {
+  stat->current += amount;
+  if (stat->current > stat->peak) stat->peak = stat->current;
+}
+
+// Adds (1) or subtracts (-1) all that the arena has.
+void pause_count(struct arena *arena, int64_t sign) {
+  struct memprof_stats *stats = &arena->gpu->stats;
+  struct sums sums = {0};
+  bfc_walk(arena->bfc, &sums, add_block);
+  const int64_t mapped = (int64_t)arena->vmm.mapped, handles = (int64_t)arena->vmm.count;
+  move(&stats->allocation, sign * sums.blocks);
+  move(&stats->active, sign * sums.blocks);
+  move(&stats->requested_bytes, sign * sums.requested);
+  move(&stats->allocated_bytes, sign * sums.provided);
+  move(&stats->active_bytes, sign * sums.provided);
+  move(&stats->torch_bytes, sign * sums.torch_bytes);
+  move(&stats->torch_active, sign * sums.torch_bytes);
+  move(&stats->reserved_bytes, sign * mapped);
+  move(&stats->inactive_bytes, sign * (mapped - sums.provided));
+  move(&stats->segment, sign * handles);
+  if (sign > 0) stats->device_allocs += handles;
+  if (sign < 0) stats->device_frees += handles;
+  gpu_mapped(arena->gpu, sign * mapped);
+}
+
+int memprof_backup_at(const void *ptr, size_t size, void **copy) {
+  struct bfc_block block;
+  *copy = NULL;
+  pause_clear_message();
+  struct arena *arena = hook_on() ? arena_block((uintptr_t)ptr, &block) : NULL;
+  if (arena == NULL || arena->tag == NULL || (uintptr_t)ptr + size > block.addr + block.size) {
+    return pause_fail(MEMPROF_UNKNOWN_TAG, "%p is not memory of a tag: it has no backup", ptr);
+  }
+  lock_take(&arena->gpu->lock);
+  const bool copied = arena->backup.count > 0, paused = arena->paused, in_files = arena->backup.disk.files != NULL;
+  *copy = backup_at(arena, (uintptr_t)ptr, size);
+  lock_give(&arena->gpu->lock);
+  if (*copy != NULL || in_files || !(copied || paused)) return MEMPROF_OK;
+  if (copied) return pause_fail(MEMPROF_NO_BACKUP, "the copy of %zu bytes at %p is not in one piece of host memory", size, ptr);
+  return pause_fail(MEMPROF_NO_BACKUP, "the tag \"%s\" is paused without a backup", arena->tag->name);
+}
