@@ -15,8 +15,9 @@ func (a *analyzer) otherMemory(e *trace.Event) {
 	case trace.KindOverhead:
 		a.others.Overhead(a.deviceOf(e.Device).others, e)
 	case trace.KindDeviceUsed:
+		_, used := e.DeviceMemory()
+		a.deviceOf(e.Device).others.Saw(e.Time, used)
 		if accounting.IsOwnReading(e) {
-			_, used := e.DeviceMemory()
 			a.deviceOf(e.Device).others.Read(e.Time, used)
 		}
 	}

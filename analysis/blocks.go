@@ -71,6 +71,10 @@ func (a *analyzer) oom(d *device, ar *ledger.Arena, e *trace.Event) error {
 	o := OOM{
 		Seq: e.Seq, Time: e.Time, Request: e.Requested, Arena: e.Arena,
 		Context: a.opt.Text(e.Context), At: d.InstantSeenBy(ar, e.Seq, e.Time),
+		Used: d.others.UsedAt(e.Time), OtherLibraries: d.others.OtherLibraries.Live, Limit: -1, Capturing: a.captures > 0,
+	}
+	if ar != nil {
+		o.Limit = ar.Info.Limit
 	}
 	o.Origin, _ = ParseOrigin(o.Context)
 	d.growths.Judge(&o, d.Device, ar)

@@ -85,6 +85,8 @@ type DeviceResult struct {
 	// Total is its memory in bytes; "" and 0 where the recording does not say. Package recording fills them in.
 	Card, GPU, Driver string
 	Total             int64
+	// Remedy is what would have served the requests that failed, by replays; nil where that was not tried.
+	Remedy *Remedy
 	// Replays are the device's memory under other allocators and policies, by replays; nil where there were none.
 	Replays []Replay
 
@@ -107,6 +109,15 @@ type Replay struct {
 	// the text of PYTORCH_CUDA_ALLOC_CONF.
 	Setting  string
 	Reserved int64 // the greatest, in bytes
+}
+
+// Remedy is the smallest change under which all requests of a recording are served, those too that failed.
+type Remedy struct {
+	// Setting is the flags of `memprof record` that suffice, "--split always"; "" if no setting that was tried
+	// does, and the memory is too small.
+	Setting  string
+	Reserved int64 // the greatest under Setting, in bytes; without one, under the compact preset on a larger device
+	Tried    []string
 }
 
 // Series is the course of a device's numbers, reduced to at most MaxPoints intervals so

@@ -120,6 +120,7 @@ type analyzer struct {
 	bands       *keyframes.Bands   // likewise
 	moment      int64              // the next of Options.Moments
 	others      *accounting.Tracker
+	captures    int64 // of CUDA graphs, under way
 	graphs      *graphs.Tracker
 
 	budget   growth.Budget
@@ -236,6 +237,7 @@ func (a *analyzer) rare(e *trace.Event) error {
 	case trace.KindLabel:
 		a.label(e)
 	case trace.KindCaptureBegin, trace.KindCaptureEnd:
+		a.captures = e.OpenCaptures()
 		return a.graphs.Capture(e)
 	case trace.KindAlias, trace.KindUnalias:
 		ar, err := a.arenaOf(e)

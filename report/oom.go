@@ -6,11 +6,13 @@ import (
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/report/layout"
 	"github.com/memprof/memprof/report/plain"
+	"github.com/memprof/memprof/report/summary"
 	"github.com/memprof/memprof/report/terms"
 	"github.com/memprof/memprof/report/units"
 )
 
-// oomSections list the requests that failed, and what was live when the first of them did.
+// oomSections say why the first request failed and what would have served it, list the requests that failed, and
+// what was live when the first of them did.
 func oomSections(d *analysis.DeviceResult) []layout.Section {
 	if len(d.OOMs) == 0 {
 		return nil
@@ -31,7 +33,7 @@ func oomSections(d *analysis.DeviceResult) []layout.Section {
 	}
 	s.Elide(8, 4)
 	s.After = verdictNotes(d.OOMs)
-	return append([]layout.Section{s}, oomTables(d)...)
+	return append([]layout.Section{whySection(d, &d.OOMs[0]), s}, oomTables(d)...)
 }
 
 // verdictNotes explain the verdicts that occur.
@@ -120,9 +122,91 @@ func oomTable(d *analysis.DeviceResult, o *analysis.OOM) layout.Section {
 	return s
 }
 
-// jsonOOMs are the requests that failed.
+// whySection divides the card when a request failed: who held what, what was free, and why that could not serve
+// the request. Below is the smallest change that would have let it through.
+func whySection(d *analysis.DeviceResult, o *analysis.OOM) layout.Section {
+	s := layout.Section{
+		Title:   fmt.Sprintf("Why %s failed", units.FormatKnown(o.Request)),
+		Before:  layout.Note("event " + units.FormatCount(o.Seq) + ", requested by " + terms.Context(o.Origin, oomNameWidth)),
+		Columns: []layout.Column{layout.Words("memory"), layout.Numbers("bytes"), layout.Words("why it could not serve the request")},
+	}
+	line := func(memory string, bytes int64, why string) {
+		if bytes > 0 {
+			s.Rows = append(s.Rows, layout.Row(memory, units.FormatSize(bytes), why))
+		}
+	}
+	line("requested", o.At.T, "by live allocations")
+	if d.Native != nil {
+		line("not requested", o.At.R-o.At.T-o.At.Pending, "PyTorch's allocator reserved it; its free blocks are not known")
+	} else {
+		line("rounding, slack", o.At.Internal(), "in chunks of live allocations")
+	}
+	line("pending", o.At.Pending, "freed; another stream may still use it")
+	if d.Native == nil {
+		own := o.Free - o.Stranded
+		line("largest free chunk", o.LargestFree, largestWhy(o))
+		line("other free chunks", own-o.LargestFree, "each is smaller than the largest")
+		stranded := "of other streams, pools, tags or size classes"
+		if o.Capturing {
+			stranded = "cannot be unmapped while a CUDA graph is captured"
+		}
+		line("free in other arenas", o.Stranded, stranded)
+	}
+	if o.Used >= 0 {
+		line("other libraries", o.OtherLibraries, "allocated outside of PyTorch, as by NCCL")
+		line("driver, other processes", o.Used-o.At.R-o.OtherLibraries, "CUDA contexts, kernels, other programs on the GPU")
+		line("free on the GPU", d.Total-o.Used, cardWhy(d, o))
+	}
+	if d.Total > 0 && o.Used >= 0 {
+		s.Total = layout.Toned(layout.Strong, layout.Row("= memory of the GPU", units.FormatSize(d.Total), ""))
+	} else {
+		s.Total = layout.Toned(layout.Strong, layout.Row("= reserved", units.FormatSize(o.At.R), ""))
+		if d.Total > 0 {
+			note := "GPU of " + units.FormatSize(d.Total) + "; what it had in use then was not read"
+			if o.OtherLibraries > 0 {
+				note += "; other libraries had " + units.FormatSize(o.OtherLibraries)
+			}
+			s.After = layout.Note(note)
+		}
+	}
+	if before := d.Account; before != nil && before.UsedBeforeJob > 0 {
+		s.After = append(s.After, layout.Note("in use on the GPU before the job began: "+units.FormatSize(before.UsedBeforeJob))...)
+	}
+	s.After = append(s.After, layout.Cell{Text: "Smallest change: " + summary.Change(d, o), Tone: layout.Strong})
+	return s
+}
+
+// largestWhy says why the largest free chunk of the arena could not serve a request.
+func largestWhy(o *analysis.OOM) string {
+	if o.LargestFree < o.Request {
+		return "smaller than the request"
+	}
+	return "its unmapped pages could not be mapped"
+}
+
+// cardWhy says why free memory of the GPU could not serve a request.
+func cardWhy(d *analysis.DeviceResult, o *analysis.OOM) string {
+	free := d.Total - o.Used
+	switch {
+	case o.Limit >= 0 && o.Limit < d.Total && o.At.R+o.Request > o.Limit:
+		return "the arena may reserve " + units.FormatSize(o.Limit) + " (--limit)"
+	case free < o.Request:
+		return "less than the request"
+	}
+	return "the driver refused it, or it was freed since"
+}
+
+// jsonOOMs are the requests that failed, and what would have served them.
 type jsonOOMs struct {
-	OOMs []jsonOOM `json:"ooms"`
+	OOMs   []jsonOOM   `json:"ooms"`
+	Remedy *jsonRemedy `json:"remedy"` // null where nothing failed, and where nothing was replayed
+}
+
+// jsonRemedy is the smallest change under which all requests are served, by replays.
+type jsonRemedy struct {
+	Setting  *string  `json:"setting"`       // flags of memprof record; null if none suffices
+	Reserved int64    `json:"peak_reserved"` // under setting; without one, under the last that was tried on a larger device
+	Tried    []string `json:"tried"`
 }
 
 // jsonOOM is a failed request: free bytes and chunks of its arena, and what was live.
@@ -135,6 +219,9 @@ type jsonOOM struct {
 	LargestFree *int64      `json:"largest_free"`
 	TooSmall    *int64      `json:"too_small"`
 	Stranded    *int64      `json:"stranded"`
+	Limit       *int64      `json:"limit"`           // of the arena
+	DeviceUsed  *int64      `json:"device_used"`     // by all processes
+	Libraries   int64       `json:"other_libraries"` // of device_used
 	Verdict     string      `json:"verdict"`
 	Context     string      `json:"context"`
 	At          jsonInstant `json:"at"`
@@ -143,10 +230,14 @@ type jsonOOM struct {
 
 func newJSONOOMs(d *analysis.DeviceResult) jsonOOMs {
 	j := jsonOOMs{OOMs: []jsonOOM{}}
+	if r := d.Remedy; r != nil {
+		j.Remedy = &jsonRemedy{plain.NotEmpty(r.Setting), r.Reserved, append([]string{}, r.Tried...)}
+	}
 	for _, o := range d.OOMs {
 		j.OOMs = append(j.OOMs, jsonOOM{
 			Seq: o.Seq, TimeNS: o.Time, Arena: o.Arena, Request: o.Request, Free: plain.Known(o.Free), LargestFree: plain.Known(o.LargestFree),
 			TooSmall: plain.Known(o.TooSmall), Stranded: plain.Known(o.Stranded),
+			Limit: plain.Known(o.Limit), DeviceUsed: plain.Known(o.Used), Libraries: o.OtherLibraries,
 			Verdict: string(o.Verdict), Context: o.Context, At: newJSONInstant(d, o.At), Held: newJSONLive(o.Held),
 		})
 	}

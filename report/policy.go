@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/report/units"
 )
@@ -52,8 +53,6 @@ func PolicyFlags(p bfc.Policy) string {
 // not PyTorch's; preset compact (growth needed, split always, trim iteration, placement planned)".
 // A policy that is no preset has its values only. It is "" where no arena is known.
 func allocatorLine(r *analysis.Result, d *analysis.DeviceResult) string {
-	var fields map[string]string // of the main arena, and the size below which arenas are small
-	below := ""
 	for i := range r.Arenas {
 		a := &r.Arenas[i]
 		if a.Device != d.Device {
@@ -65,24 +64,9 @@ func allocatorLine(r *analysis.Result, d *analysis.DeviceResult) string {
 		if a.Options["allocator"] != "" && a.Options["provided"] == "" {
 			return "Allocator: PyTorch's own (" + a.Options["allocator"] + "), of a memory snapshot"
 		}
-		if a.Options["growth"] != "" && (fields == nil || a.Options["main"] == "1") {
-			fields = a.Options
-		}
-		if a.Options["below"] != "" {
-			below = a.Options["below"]
-		}
 	}
-	if fields == nil {
-		return ""
-	}
-	p, err := bfc.ParseFields(func(name string) (string, bool) {
-		if name == "below" && below != "" {
-			return below, true
-		}
-		text, ok := fields[name]
-		return text, ok
-	})
-	if err != nil {
+	p, ok := recording.PolicyOf(r, d.Device)
+	if !ok {
 		return ""
 	}
 	return "Allocator: memprof's, not PyTorch's; " + policyWords(p)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -134,6 +135,19 @@ func (r *Readings) of(gpu int) *GPUReadings {
 		return nil
 	}
 	return &r.GPUs[gpu]
+}
+
+// UsedAt returns what a GPU had in use by the reading nearest to a time; -1 if none was taken near it.
+func (r *Readings) UsedAt(gpu int, time int64) int64 {
+	g := r.of(gpu)
+	if g == nil {
+		return -1
+	}
+	reading := g.All.nearest(time, math.MaxInt64)
+	if !reading.Valid || max(reading.After, -reading.After) > seenFor {
+		return -1
+	}
+	return reading.Used
 }
 
 // usedBeforeJob returns the first reading, which was taken before the job began, in bytes.

@@ -94,11 +94,32 @@ type Device struct {
 
 	read     Course // at most MostOwnReadings
 	readPeak int64
+
+	seen      int64 // the last reading of any kind; -1 before the first
+	seenAt    int64
+	seenKnown int64 // reserved and of other libraries then
 }
 
 // NewDevice returns a Device for a device of the ledger.
 func NewDevice(of *ledger.Device) *Device {
-	return &Device{of: of, greatest: Holding{At: ledger.Instant{Seq: -1, Time: -1}}}
+	return &Device{of: of, seen: -1, greatest: Holding{At: ledger.Instant{Seq: -1, Time: -1}}}
+}
+
+// seenFor is how long a reading says what the device has in use, but for what the process itself changes.
+const seenFor = 200_000_000 // ns
+
+// Saw takes a reading of the device's used memory that a request depended on, or any other.
+func (d *Device) Saw(time, used int64) {
+	d.seen, d.seenAt, d.seenKnown = used, time, d.of.R+d.OtherLibraries.Live
+}
+
+// UsedAt is what the device has in use by the last reading and by what the process has changed since; -1 if there
+// is none, or it is too old.
+func (d *Device) UsedAt(time int64) int64 {
+	if d.seen < 0 || time-d.seenAt > seenFor {
+		return -1
+	}
+	return max(0, d.seen+d.of.R+d.OtherLibraries.Live-d.seenKnown)
 }
 
 // Changing must be called before R or the memory outside of arenas changes.

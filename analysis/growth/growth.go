@@ -40,11 +40,17 @@ type OOM struct {
 	Free               int64 // F of the device, as for a Growth
 	LargestFree        int64 // L of the arena
 	TooSmall, Stranded int64 // as for a Growth
-	Verdict            Verdict
-	Context            string
-	Origin             string // of Context: its module, or the text if it has no fields
-	At                 ledger.Instant
-	Held               *attribution.Result // who held what; of the first few only, else nil
+	// Used is what the device had in use, by all processes, and -1 if that was not read then. Of it, OtherLibraries
+	// is what other libraries of the process had; what is neither this nor reserved is driver overhead and other
+	// processes.
+	Used, OtherLibraries int64
+	Capturing            bool  // a CUDA graph was being captured: nothing could be unmapped
+	Limit                int64 // most that the arena may reserve; -1 if it is not known
+	Verdict              Verdict
+	Context              string
+	Origin               string // of Context: its module, or the text if it has no fields
+	At                   ledger.Instant
+	Held                 *attribution.Result // who held what; of the first few only, else nil
 }
 
 const (

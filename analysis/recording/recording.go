@@ -36,6 +36,7 @@ func Analyze(path string, run *trace.Run, opt analysis.Options) (Recording, erro
 		r.Results = append(r.Results, result)
 	}
 	closeAccounting(run, r.Results, readings, missing)
+	r.failureReadings()
 	return r, nil
 }
 

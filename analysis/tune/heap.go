@@ -24,13 +24,20 @@ var _ bfc.Memory = (*heap)(nil)
 func newHeap(p *replay, s *shape, small bool) *heap {
 	policy := p.policy
 	policy.Limit, policy.Headroom = s.limit, s.headroom
+	reservation := s.reservation
+	if p.limited && p.limit > s.limit { // a larger device than the recorded one
+		reservation = max(reservation, p.limit)
+		if s.limit > 0 {
+			policy.Limit = p.limit
+		}
+	}
 	got := policy.ForArena(bfc.Arena{
 		OtherStream: !s.main, Pool: s.pool, Tag: s.tag, Small: small, Total: bfc.NoLimit, Granularity: s.granularity,
 	})
 	h := &heap{replay: p, shape: s, trimmed: got.Trim.When != bfc.TrimNever, unmaps: got.Unmaps}
 	size := (got.Handle + s.granularity - 1) / s.granularity * s.granularity
 	h.handles = handles{page: s.granularity, size: size, fine: got.Fine}
-	h.Device = bfc.NewDevice(bfc.DeviceOptions{VMM: true, Granularity: s.granularity, Reservation: s.reservation})
+	h.Device = bfc.NewDevice(bfc.DeviceOptions{VMM: true, Granularity: s.granularity, Reservation: reservation})
 	var err error
 	if h.bfc, err = bfc.New(got.Heap(), h); err != nil {
 		panic("tune: options that New does not take: " + err.Error()) // granularity and options were checked before

@@ -35,10 +35,11 @@ type replay struct {
 	reclaiming bool // it unmaps free memory because it lacks memory
 	took       bool // it has unmapped pages, so that it waits for the device
 
-	observe func(seq int64, reserved uint64) // nil, or that of Options
-	current figures                          // of the iteration under way
-	trail   trail
-	refused int64
+	observe      func(seq int64, reserved uint64) // nil, or that of Options
+	current      figures                          // of the iteration under way
+	trail        trail
+	refused      int64
+	stillRefused int64 // of those that the recorded allocator refused
 
 	card         *card.Card      // nil, or that of Options
 	live         map[int32]int64 // requested bytes by device, with a card
@@ -195,7 +196,7 @@ func (p *replay) request(h *heap, bytes uint64) (bfc.Block, bool) {
 // hopeless says whether a request exceeds the device, or the limit of a main arena.
 func (p *replay) hopeless(h *heap, bytes uint64) bool {
 	total := p.totals[h.shape.device]
-	return total > 0 && bytes > total || h.shape.main && h.shape.limit > 0 && bytes > h.shape.limit
+	return total > 0 && bytes > max(total, p.limit) || h.shape.main && h.shape.limit > 0 && bytes > max(h.shape.limit, p.limit)
 }
 
 // refusedThen makes a request that the recorded allocator refused. The job went on without the block,
@@ -207,6 +208,8 @@ func (p *replay) refusedThen(o *op) {
 	h := p.arenas[o.arena].heapFor(o.bytes, &p.policy)
 	if block, ok := p.request(h, o.bytes); ok {
 		_, _ = h.bfc.Free(block.Addr) // it cannot fail: the block is live
+	} else {
+		p.stillRefused++
 	}
 }
 

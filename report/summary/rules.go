@@ -80,12 +80,7 @@ func failedText(d Device) string {
 	return text
 }
 
-func failedAction(d Device) string {
-	if d.OOMs[0].Verdict == analysis.Fragmentation {
-		return "fragmentation: --preset compact"
-	}
-	return "capacity: a smaller batch, or a larger GPU"
-}
+func failedAction(d Device) string { return Change(d.DeviceResult, &d.OOMs[0]) }
 
 func leakBytes(d Device) int64 {
 	if trend, _ := d.Leak.Trend(); trend.Valid && trend.Rising {

@@ -1,0 +1,39 @@
+package recording
+
+import (
+	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/bfc"
+)
+
+// PolicyOf returns the policy under which memprof's allocator served a device; not ok where another allocator did, and
+// where no arena says it.
+func PolicyOf(r *analysis.Result, device int32) (p bfc.Policy, ok bool) {
+	var fields map[string]string // of the main arena, and the size below which arenas are small
+	below := ""
+	for i := range r.Arenas {
+		a := &r.Arenas[i]
+		if a.Device != device {
+			continue
+		}
+		if a.Options["provided"] == "unknown" {
+			return p, false
+		}
+		if a.Options["growth"] != "" && (fields == nil || a.Options["main"] == "1") {
+			fields = a.Options
+		}
+		if a.Options["below"] != "" {
+			below = a.Options["below"]
+		}
+	}
+	if fields == nil {
+		return p, false
+	}
+	p, err := bfc.ParseFields(func(name string) (string, bool) {
+		if name == "below" && below != "" {
+			return below, true
+		}
+		text, ok := fields[name]
+		return text, ok
+	})
+	return p, err == nil
+}

@@ -1,0 +1,46 @@
+package summary
+
+import (
+	"testing"
+
+	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/growth"
+)
+
+// TestChange: what would have let a request through is a setting that a replay names, else the memory that is missing,
+// and the batch that needs so much less.
+func TestChange(t *testing.T) {
+	activations := &analysis.Attribution{Known: true}
+	activations.Categories.Groups = []analysis.Group{{Name: analysis.Activations.String(), Requested: 7 * gib}}
+	full := analysis.OOM{Request: gib, Verdict: growth.Capacity, Used: 10 * gib, Limit: -1, At: analysis.Instant{R: 8 * gib}}
+	tests := []struct {
+		name  string
+		fault func(*analysis.DeviceResult, *analysis.OOM)
+		want  string
+	}{
+		{"a setting", func(d *analysis.DeviceResult, _ *analysis.OOM) {
+			d.Remedy = &analysis.Remedy{Setting: "--growth needed", Reserved: 7 * gib}
+		}, "--growth needed: serves every request, reserves 7 GiB (replayed)"},
+		{"no setting", func(d *analysis.DeviceResult, o *analysis.OOM) {
+			d.Remedy, o.Held = &analysis.Remedy{Reserved: 9 * gib}, activations
+		}, "capacity: 1 GiB more memory (replayed with --preset compact), or a batch at least 13 % smaller"},
+		{"no replay", func(*analysis.DeviceResult, *analysis.OOM) {}, "capacity: 1 GiB more memory"},
+		{"a limit", func(_ *analysis.DeviceResult, o *analysis.OOM) { o.Used, o.Limit = 9*gib, 8*gib },
+			"--limit 9 GiB: 1 GiB more than 8 GiB"},
+		{"free memory elsewhere", func(_ *analysis.DeviceResult, o *analysis.OOM) { o.Free = 512 * mib },
+			"capacity: 512 MiB more memory"},
+		{"a GPU of unknown use", func(_ *analysis.DeviceResult, o *analysis.OOM) { o.Used = -1 }, "capacity: a smaller batch, or a larger GPU"},
+		{"a capture", func(_ *analysis.DeviceResult, o *analysis.OOM) { o.Capturing, o.Verdict = true, growth.Fragmentation },
+			"fragmentation: nothing is unmapped while a CUDA graph is captured, so torch.cuda.empty_cache() before the capture"},
+		{"PyTorch's allocator", func(d *analysis.DeviceResult, o *analysis.OOM) {
+			d.Native, o.Verdict = &analysis.Native{}, growth.Fragmentation
+		}, "fragmentation: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or memprof's allocator with --preset compact"},
+	}
+	for _, test := range tests {
+		d, o := &analysis.DeviceResult{Total: 10 * gib}, full
+		test.fault(d, &o)
+		if got := Change(d, &o); got != test.want {
+			t.Errorf("%s:\n got %s\nwant %s", test.name, got, test.want)
+		}
+	}
+}
