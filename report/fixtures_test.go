@@ -98,8 +98,8 @@ func troubled() *analysis.Result {
 	last := d.Series.Points[len(d.Series.Points)-1]
 	d.OOMCount = 2
 	d.OOMs = []analysis.OOM{
-		{Seq: 1200, Time: last.Start / 2, Request: 3 * gib, Free: 4 * gib, LargestFree: gib, TooSmall: 3 * gib, Stranded: gib, Verdict: analysis.Fragmentation, Context: "model.head", Origin: "model.head", At: last.At},
-		{Seq: 1300, Time: last.Start, Request: 30 * gib, Free: 4 * gib, LargestFree: gib, TooSmall: 4 * gib, Verdict: analysis.Capacity, At: last.At},
+		{Used: -1, Limit: -1, Seq: 1200, Time: last.Start / 2, Request: 3 * gib, Free: 4 * gib, LargestFree: gib, TooSmall: 3 * gib, Stranded: gib, Verdict: analysis.Fragmentation, Context: "model.head", Origin: "model.head", At: last.At},
+		{Used: -1, Limit: -1, Seq: 1300, Time: last.Start, Request: 30 * gib, Free: 4 * gib, LargestFree: gib, TooSmall: 4 * gib, Verdict: analysis.Capacity, At: last.At},
 	}
 	d.Leak = analysis.Leak{Iterations: analysis.Trend{Valid: true, Points: 5, Slope: 1.5 * float64(mib), Rising: true}, Blocks: 251, Requested: 373*mib + 512, Provided: 374*mib + 512, Allocations: []analysis.AllocationGroup{
 		{Context: "train.history", Blocks: 249, Requested: 373 * mib, Provided: 374 * mib}, {Blocks: 2, Requested: 512, Provided: 512},
@@ -123,7 +123,10 @@ func hostile() *analysis.Result {
 	for i := range d.TopContexts {
 		d.TopContexts[i].Context = reporttest.HostileName[i%5:] + d.TopContexts[i].Context
 	}
-	d.OOMs = []analysis.OOM{{Time: 5, Request: gib, Verdict: analysis.Verdict(reporttest.HostileName), Context: reporttest.HostileName, Origin: reporttest.HostileName, At: d.Peak}}
+	d.Remedy = &analysis.Remedy{Setting: "--split always", Reserved: gib, Tried: []string{"--split always"}}
+	d.OOMs = []analysis.OOM{{Time: 5, Used: -1, Limit: -1, Request: gib, Verdict: analysis.Verdict(reporttest.HostileName), Context: reporttest.HostileName, Origin: reporttest.HostileName, At: d.Peak}}
+	d.OOMs = append(d.OOMs, d.OOMs[0])
+	d.OOMs[1].Used, d.OOMs[1].Limit = 3*gib, gib
 	d.Growths[0].Verdict = analysis.Verdict(reporttest.HostileName)
 	r.Arenas[0].Options["tag"] = reporttest.HostileName
 	return r

@@ -32,7 +32,7 @@ func nativeResult(c int64) *analysis.Result {
 			{Seq: 1, Time: 1000, Request: mib, Grown: 20 * mib, Reserved: 20 * mib, Free: -1, LargestFree: -1, TooSmall: -1, Stranded: -1},
 		},
 		GrowthCount: 1,
-		OOMs:        []analysis.OOM{{Seq: 8, Time: 8000, Request: 1 << 40, Free: -1, LargestFree: -1, TooSmall: -1, Stranded: -1, At: peak}},
+		OOMs:        []analysis.OOM{{Used: -1, Limit: -1, Seq: 8, Time: 8000, Request: 1 << 40, Free: -1, LargestFree: -1, TooSmall: -1, Stranded: -1, At: peak}},
 		TopSizes:    []analysis.AllocationGroup{{Size: 2 * mib, Blocks: 3, Requested: 6 * mib, Provided: 6 * mib}},
 		Map: analysis.AddressMap{At: peak, Arenas: []analysis.ArenaMap{{
 			Base: 1 << 40, Extent: 20 * mib, At: peak, Spans: []analysis.Span{

@@ -100,7 +100,7 @@ func TestJSON(t *testing.T) {
 			if err := JSON(&out, f.results); err != nil {
 				t.Fatal(err)
 			}
-			if out.Len() < 20<<10 {
+			if out.Len() < 22<<10 {
 				reporttest.Golden(t, f.name+".json", out.Bytes())
 			}
 			var back struct {

@@ -179,6 +179,14 @@ type Batch struct {
 // Len is the number of events in the batch.
 func (b *Batch) Len() int { return len(b.Seq) }
 
+// head leaves the first n rows.
+func (b *Batch) head(n int) {
+	*b = Batch{
+		Seq: b.Seq[:n], Time: b.Time[:n], Kind: b.Kind[:n], Device: b.Device[:n], Arena: b.Arena[:n], Thread: b.Thread[:n],
+		Stream: b.Stream[:n], Addr: b.Addr[:n], Requested: b.Requested[:n], Provided: b.Provided[:n], Context: b.Context[:n],
+	}
+}
+
 // Read gathers row i into e: less work than Event for a caller that has one event for all rows.
 func (b *Batch) Read(i int, e *Event) {
 	e.Seq, e.Time, e.Kind = b.Seq[i], b.Time[i], b.Kind[i]

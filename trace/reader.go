@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"sync"
 
 	"github.com/apache/arrow-go/v18/parquet"
@@ -27,6 +28,7 @@ type Reader struct {
 	done       sync.WaitGroup
 	held       *batchBuffer
 	advance    func(events int)
+	cut        int64 // the first event that is not read; 0: all are
 	err        error // the first one, which Next returns from then on; io.EOF at the end
 }
 
@@ -65,7 +67,7 @@ func (p *Process) NewReader() (*Reader, error) {
 		full: make(chan *batchBuffer),
 		stop: make(chan struct{}),
 
-		advance: p.Advance,
+		advance: p.Advance, cut: p.cut,
 	}
 	if r.advance == nil {
 		r.advance = func(int) {}
@@ -115,6 +117,14 @@ func (r *Reader) Next() (*Batch, error) {
 		return nil, r.err
 	}
 	r.advance(b.batch.Len())
+	if r.cut > 0 && b.batch.Seq[b.batch.Len()-1] >= r.cut {
+		n, _ := slices.BinarySearch(b.batch.Seq, r.cut)
+		r.err = io.EOF
+		if n == 0 {
+			return nil, r.err
+		}
+		b.batch.head(n)
+	}
 	return &b.batch, nil
 }
 

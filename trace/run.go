@@ -48,7 +48,11 @@ type Process struct {
 	Advance func(events int)
 
 	strings *Strings
+	cut     int64 // see CutAfter
 }
+
+// CutAfter makes Readers end after the event seq, as if the process had been recorded up to then.
+func (p *Process) CutAfter(seq int64) { p.cut = seq + 1 }
 
 // Strings holds the process's context texts; Readers add those that they come to. A text has the same number
 // in all parts and for all Readers of the Process.

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -14,6 +17,7 @@ import (
 	"github.com/memprof/memprof/cmd/memprof/internal/output"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/report/export"
+	"github.com/memprof/memprof/report/spell"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -54,7 +58,11 @@ func exportFormats() []exportFormat {
 			example: "  memprof export pprof run -o run.pb.gz && go tool pprof -top run.pb.gz\n  memprof export pprof run --at end --by module -o end.pb.gz",
 			flags:   (*exportOptions).addPprofFlags, passes: eventsOf,
 			write: func(o *exportOptions, w io.Writer, r *export.Recording) error {
-				return export.Pprof(w, r, export.PprofOptions{At: o.At, By: o.By})
+				at := o.At
+				if !slices.Contains(exportInstants, at) { // the recording ends at that event
+					at = export.AtEnd
+				}
+				return export.Pprof(w, r, export.PprofOptions{At: at, By: o.By})
 			},
 		},
 		{
@@ -105,7 +113,10 @@ Parquet, which DuckDB, pandas and Polars read without any export.`,
 }
 
 func (f exportFormat) command() *cobra.Command {
-	var opts exportOptions
+	opts := exportOptions{At: export.AtEnd}
+	if f.name == "pprof" {
+		opts.At = export.AtPeak
+	}
 	cmd := &cobra.Command{
 		Use: f.name + " PATH", Short: f.short, Long: f.short + ".",
 		Annotations: exitCodes(exportExits), Example: f.example,
@@ -120,8 +131,8 @@ func (f exportFormat) command() *cobra.Command {
 	}
 	cmd.ValidArgsFunction = completeDirectories
 	mustComplete(cmd, "process", completeProcesses)
-	if cmd.Flags().Lookup("at") != nil {
-		mustComplete(cmd, "at", words(export.AtPeak, export.AtOOM, export.AtEnd))
+	mustComplete(cmd, "at", words(exportInstants...))
+	if cmd.Flags().Lookup("by") != nil {
 		mustComplete(cmd, "by", words(export.ByStack, export.ByModule))
 	}
 	return cmd
@@ -130,18 +141,23 @@ func (f exportFormat) command() *cobra.Command {
 func (o *exportOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVarP(&o.Output, "output", "o", "", "write to this `file` (default: standard output)")
 	o.Of.add(flags)
+	help := "export up to this `instant`: the end, the peak, the first failed request (oom), or the number of an event"
+	if o.At == export.AtPeak {
+		help = "`instant` of each device: its peak, its first failed request (oom), the end, or the number of an event"
+	}
+	flags.StringVar(&o.At, "at", o.At, help)
 }
 
+// exportInstants are instants that --at takes by name.
+var exportInstants = []string{export.AtPeak, export.AtOOM, export.AtEnd}
+
 func (o *exportOptions) addPprofFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&o.At, "at", export.AtPeak, "`instant` of each device: its peak, its first failed request (oom), or the end")
 	flags.StringVar(&o.By, "by", "", "`frames`: stack or module (default: stack, if stacks were recorded)")
 }
 
 func (o *exportOptions) validate() error {
-	if o.At != "" {
-		if err := oneOf("at", o.At, export.AtPeak, export.AtOOM, export.AtEnd); err != nil {
-			return err
-		}
+	if _, err := strconv.ParseUint(o.At, 10, 63); err != nil && !slices.Contains(exportInstants, o.At) {
+		return exit.Usagef("--at %q: want peak, oom, end or the number of an event%s", o.At, spell.DidYouMean(o.At, exportInstants...))
 	}
 	if o.By == "" {
 		return nil
@@ -168,6 +184,9 @@ func (o *exportOptions) run(stdout, stderr io.Writer, f exportFormat, path strin
 	}
 	screen.NewProgress(stderr, "exporting", f.passes(run)).Follow(run)
 	recording := &export.Recording{Run: run}
+	if err := o.cut(stderr, f, path, recording); err != nil {
+		return exportError(err)
+	}
 	write := func(w io.Writer) error { return f.write(o, w, recording) }
 	if o.Output == "" {
 		shown := &screen.PlainWriter{W: stdout}
@@ -178,6 +197,36 @@ func (o *exportOptions) run(stdout, stderr io.Writer, f exportFormat, path strin
 		return exportError(errors.Join(write(buffered), buffered.Flush()))
 	}
 	return exportError(output.Whole(o.Output, output.Private, write))
+}
+
+// cut has the recording end at the instant of --at. Processes that have no such instant are left out, and stderr
+// says so. A profile has the peak and the failure of each device, for which nothing is cut.
+func (o *exportOptions) cut(stderr io.Writer, f exportFormat, path string, r *export.Recording) error {
+	named := slices.Contains(exportInstants, o.At)
+	if o.At == export.AtEnd || named && f.name == "pprof" {
+		return nil
+	}
+	var without []string
+	cut := map[*trace.Process]bool{}
+	for _, process := range r.Run.Processes {
+		ok, err := r.CutAt(process, o.At)
+		if err != nil {
+			return err
+		}
+		if cut[process] = ok; !ok {
+			without = append(without, process.Name)
+		}
+	}
+	switch {
+	case len(without) == len(r.Run.Processes) && o.At == export.AtOOM:
+		return export.ErrNoOOM
+	case len(without) == len(r.Run.Processes):
+		return exit.Usagef("--at %s: %s has no such event", o.At, path)
+	case len(without) > 0:
+		screen.Remark(stderr, "warning", fmt.Sprintf("left out, since nothing has --at %s there: %s", o.At, strings.Join(without, ", ")))
+		r.Run.Choose(func(p *trace.Process) bool { return cut[p] })
+	}
+	return nil
 }
 
 // exportError makes an error about a damaged recording one of the input.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"strconv"
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/trace"
@@ -30,6 +31,38 @@ func (r *Recording) analyze(process *trace.Process, opt analysis.Options) (*anal
 		return nil, fmt.Errorf("%s: %w", process.Name, err)
 	}
 	return result, nil
+}
+
+// CutAt makes all formats write a process up to an instant: AtPeak, AtOOM or the number of an event. ok is false if
+// the process has no such instant. The peak is that of the device with most reserved.
+func (r *Recording) CutAt(process *trace.Process, at string) (ok bool, err error) {
+	result, err := r.analyze(process, analysis.Options{})
+	if err != nil {
+		return false, err
+	}
+	seq, most := int64(-1), int64(-1)
+	if at != AtPeak && at != AtOOM {
+		if seq, err = strconv.ParseInt(at, 10, 64); err != nil {
+			return false, err
+		}
+		if seq > result.LastSeq || seq < process.Parts[0].FirstSeq {
+			return false, nil
+		}
+	}
+	for i := range result.Devices {
+		d := &result.Devices[i]
+		switch {
+		case at == AtPeak && d.MaxR > most:
+			seq, most = d.Peak.Seq, d.MaxR
+		case at == AtOOM && len(d.OOMs) > 0 && (seq < 0 || d.OOMs[0].Seq < seq):
+			seq = d.OOMs[0].Seq
+		}
+	}
+	if seq < 0 {
+		return false, nil
+	}
+	process.CutAfter(seq)
+	return true, nil
 }
 
 // writer buffers output and keeps the first error, so that formats need not check each write.
