@@ -72,6 +72,7 @@ class History {
   void allocated(DeviceIndex device, void* ptr, size_t size, cudaStream_t stream, PoolId pool, Context context) {
     std::lock_guard<std::mutex> guard(mutex_);
     blocks_[ptr] = {device, size, stream, pool, context};
+    forget_cut(reinterpret_cast<size_t>(ptr), size);
     add(TraceEntry::ALLOC, device, ptr, size, stream, pool, std::move(context));
   }
 
@@ -154,7 +155,7 @@ class History {
     return found == blocks_.end() ? nullptr : found->second.context;
   }
 
-  // The stack of the request that memory at an address was mapped for.
+  // The stack of the request that memory at an address was mapped for; null once a block was cut from it.
   Context context_of_mapping(size_t addr) {
     std::lock_guard<std::mutex> guard(mutex_);
     auto after = mappings_.upper_bound(addr);
@@ -198,6 +199,20 @@ class History {
     size_t size;
     Context cause;
   };
+
+  // Torch keeps the stack of a segment with the block that it became. Smaller blocks than this are cut from
+  // segments, which then have no stack.
+  static constexpr size_t least_whole = 10 << 20;
+
+  // Drops the stacks of mappings that a new block is cut from.
+  void forget_cut(size_t addr, size_t size) {
+    if (size >= least_whole) return;
+    for (auto at = mappings_.lower_bound(addr + size); at != mappings_.begin();) {
+      Mapping& mapping = (--at)->second;
+      if (at->first + mapping.size <= addr) return;
+      mapping.cause = nullptr;
+    }
+  }
 
   bool skipped(TraceEntry::Action action) const {
     return std::any_of(skip_.begin(), skip_.end(), [action](const std::string& name) { return name == name_of(action); });

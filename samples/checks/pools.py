@@ -223,6 +223,15 @@ print("result stacks", "holds" in names("alloc"), "empty_cache" in names("segmen
 print("result annotations", [(a["name"], a["stage"]) for a in snapshot["external_annotations"]])
 torch.cuda.memory._record_memory_history(None)
 
+# A segment's stack is that of the block that has all of it; a block that is cut from it leaves none.
+for size in (48, 12 << 20):
+    torch.cuda.empty_cache()
+    torch.cuda.memory._record_memory_history(context="state", stacks="python")
+    u = torch.empty(size, dtype=torch.uint8, device="cuda")
+    print("result stacks of segments", {f["name"] for s in torch.cuda.memory._snapshot()["segments"] for f in s["frames"]} != set())
+    torch.cuda.memory._record_memory_history(None)
+    del u
+
 requested = torch.cuda.memory_stats()["requested_bytes.all.allocated"]
 torch.cuda.caching_allocator_enable(False)
 w = torch.full((M,), 7, dtype=torch.uint8, device="cuda")
