@@ -116,7 +116,7 @@
 //
 //	mapFor(chunk, range):
 //	    lack = unmapped bytes of range
-//	    if lack > 0, growth is pages: takePages(...), see Pages
+//	    if lack > 0, growth is pages: see Pages, which also maps again after a refusal
 //	    if lack > 0, growth is needed and uses are noted: unmapElsewhere(lack, chunk)
 //	    for gap in the maximal unmapped ranges within range, addresses ascending:
 //	        if gap.bytes > room, or memory.Map(gap) refuses:
@@ -173,7 +173,7 @@
 //	           than rounded; else none
 //	    credit = tail.size, or 0                # bytes of the chunk, unmapped ones too
 //	    if growth is needed: unmapElsewhere(rounded - credit, tail)
-//	    if growth is pages: takePages(...), also before the second growBy, see Pages
+//	    if growth is pages: see Pages, also for each growBy
 //	    if not growBy(rounded - credit): return none
 //	    chunk = search(rounded)
 //	    if one is found or credit is 0: return it
@@ -211,50 +211,63 @@
 //
 // # Pages
 //
-// With growth pages placement is as ever, and the memory maps no more pages than blocks have ever touched
-// at a time, and a little slack: a page that no block touches serves any request. It is unmapped where it is,
-// and as much is mapped where the request goes. Uses are noted for the first 2^28 pages of a region.
+// With growth pages placement is as ever, but a page that no block touches serves any request: it is unmapped
+// where it is, and as much is mapped where the request goes. So the memory maps no more pages than blocks have
+// ever touched at a time, and a little slack. Such a memory grants whole pages.
 //
-//	page     back: the frame that it had last, or none; used: 1 + the iteration in which the last block
-//	         that touched it was freed, 0 for none; live: a block touches it, whole or in part
-//	frame    a physical page, numbered from 0; owner: the page that it backs, or none
-//	live     pages that are; most: the greatest sum so far of live and a request's fresh pages
-//	slack    0 to 8 steps; moved: pages that takeOldest unmapped in this iteration
+//	page     live: a block touches it, whole or in part. used: 1 + the iteration in which the last block that
+//	         touched it was freed, or lost its slack there; 0: none was. It is noted whatever trim is, for the
+//	         first 2^28 pages of a region, and plans do not note it. back: the frame that it had last, or none
+//	frame    a physical page, numbered from 0. owner: the page that it backs, or none
+//	spare    a list of frames; some may back a page again
+//	live     how many pages are
+//	most     the greatest "live" after any hand-out so far, and the greatest live + fresh of any takePages
+//	slack    0 to 8 steps
+//	moved    pages that takeOldest has unmapped in this iteration
 //
-// When a page is mapped it gets its back, if that backs none; else the last of the spare frames that backs
-// none, which are removed from the list on the way; else a new frame. When it is unmapped its frame backs
-// none, and goes to the end of the spare frames, if it is not there. An owner that keeps the old mapping of a
-// page can use it when the page gets its back.
+// A page that is mapped gets its back, if that has no owner; else the last frame of the list that has none, which
+// is removed, as are those behind it; else a new frame. A mapFor gives frames when all of its gaps are mapped,
+// addresses ascending, and none if one is refused. When a page is unmapped, whoever does that, or its region is
+// released, its frame has no owner, and goes to the end of the list unless it is there. A region that is released
+// takes back and used of its pages with it. An owner that keeps the old mapping of a page can use it when the
+// page gets its back.
 //
-//	takePages(range, more, keep):         # range: where pages will be mapped; more: pages at new addresses
-//	    fresh = pages of the request that no block touches, unmapped or not
+//	takePages(range, more, keep, fresh):
+//	    # range: where pages will be mapped; more: how many will be granted; keep: pages not to be unmapped;
+//	    # fresh: pages of the request that no block touches, mapped or not
 //	    most = max(most, live + fresh)
 //	    mapped = reserved / page
 //	    lack = more + unmapped pages of range
-//	    # Pages whose frame the lacking ones had.
+//	    # The pages that have the frames which the lacking pages had last.
 //	    list = for each unmapped page of range, addresses ascending: the owner of its back, if there is one that
 //	           is not live, not in keep and not in the list
 //	    lack -= unmapPages(list)
 //	    add = min(max(most + most * slack / 400 - mapped, 0), lack, room / page)
-//	    moved += takeOldest(lack - add, keep)
+//	    takeOldest(lack - add, keep)
 //
-//	takeOldest(count, keep):
+//	takeOldest(count, keep):              # returns how many it unmapped, and adds them to moved
 //	    by age, min(ended + 1 - used, 3), from 3 to 0, while fewer than count are unmapped:
-//	        list = the first pages, addresses descending, that are mapped, not live, not in keep and of
-//	               that age: as many as are still wanted
+//	        list = the first whole pages of free chunks, addresses descending, that are mapped, not live, not
+//	               in keep and of that age: as many as are still wanted
 //	        unmapPages(list)
 //
 //	unmapPages(list):                     # returns how many it unmapped
 //	    a run is the next page of the list with those behind it that are adjacent to the run, on either
 //	    side; memory.TryUnmap(run): reserved -= run.bytes; where it is refused, on with the next run
 //
-// mapFor calls takePages(range, 0, range), and where the memory or the limit refuses to map, takeOldest for all
-// that lacks, and maps again if that unmapped anything. growAndSearch calls takePages(empty, up(lack, page) /
-// page, the pages of tail) before growBy(lack), and where that fails, takeOldest for as many pages and growBy
-// again; fresh is then the pages of the growth, and those of tail that no block touches. Both do nothing where
-// the memory does not coalesce. EndIteration, once two have ended: if 500 * moved > mapped, slack = min(slack
-// + 1, 8); moved = 0. The list of what takePages unmaps is made before anything of it is unmapped. With growth
-// pages no plan has places behind the end of the last region.
+// A list is made before anything of it is unmapped. Where the memory does not coalesce, takePages and takeOldest
+// do nothing. They are called by
+//
+//	mapFor                  takePages(range, 0, range, the pages of range that are not live). Where the memory or
+//	                        the room refuses a gap: takeOldest(unmapped pages of range, range), and all once
+//	                        more if that unmapped a page
+//	growAndSearch, before   takePages(none, n, pages of tail, n + the pages of tail that are not live), with
+//	growBy(lack)            n = up(lack, page) / page. If growBy fails: takeOldest(n, pages of tail), and growBy
+//	                        once more if that unmapped a page. The second growBy is called as without a tail
+//
+// "Pages of tail" are all that it touches. EndIteration, after ended has become 2 or more: if 500 * moved > reserved
+// / page, slack = min(slack + 1, 8). Each EndIteration sets moved to 0. With growth pages no plan has places behind
+// the end of the last region.
 //
 // # Shortage
 //
