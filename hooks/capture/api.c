@@ -86,7 +86,7 @@ void *memprof_malloc_in_pool(size_t size, int device, void *stream, uint64_t poo
   if (gpu == NULL || source_calls(gpu)) return fall_back(size, device);
   callers_note();
   lock_take(&gpu->lock);
-  source_apply_late(gpu);
+  gpu_apply_late(gpu);
   struct arena *arena = arena_for(gpu, stream, pool0, pool1, tag_current(), size);
   struct bfc_block block = {0};
   bool ok = false;
@@ -95,7 +95,7 @@ void *memprof_malloc_in_pool(size_t size, int device, void *stream, uint64_t poo
   } else {
     ok = allocate(arena, size, &block);
   }
-  source_apply_late(gpu);
+  gpu_apply_late(gpu);
   lock_give(&gpu->lock);
   return ok ? (void *)(uintptr_t)block.addr : NULL;
 }
@@ -136,7 +136,7 @@ int memprof_torch_block(void *ptr, int *device, size_t *bytes) {
   const struct arena *arena = hook_on() ? arena_block((uintptr_t)ptr, &block) : NULL;
   if (arena == NULL || block.addr != (uintptr_t)ptr) return 0;
   *device = arena->gpu->vmm.device;
-  *bytes = (size_t)arena_torch_bytes(block.requested);
+  *bytes = (size_t)counters_torch_bytes(block.requested);
   return 1;
 }
 

@@ -18,10 +18,7 @@
 #include "device/overhead.h"
 #include "spool/spool.h"
 
-enum {
-  MOST_RANGES = 8192,
-  TORCH_BLOCK = 512,  // bytes, of which torch's blocks are multiples
-};
+enum { MOST_RANGES = 8192 };
 
 // The note of a chunk whose block is pending: it was freed, and another free of it is an error. Other
 // notes are pointers to struct stream_uses, or 0.
@@ -42,16 +39,6 @@ struct range {
 };
 static struct range ranges[MOST_RANGES];
 static _Atomic(int) range_count;
-
-void gpu_count(struct memprof_stat *stat, int64_t amount) {
-  stat->current += amount;
-  if (amount < 0) {
-    stat->freed -= amount;
-    return;
-  }
-  stat->allocated += amount;
-  if (stat->current > stat->peak) stat->peak = stat->current;
-}
 
 uint32_t arena_next_id(void) { return atomic_fetch_add(&arena_count, 1); }
 
@@ -87,15 +74,19 @@ static struct gpu *make_gpu(int device) {
   return gpu;
 }
 
-struct gpu *gpu_get(int device) {
-  struct gpu *gpu = gpu_existing(device);
-  if (gpu != NULL || !device_valid(device)) return gpu;
-  if (atomic_load(&unusable[device]) || driver_get() == NULL) return NULL;
+// At the first use of a device.
+__attribute__((cold, noinline)) static struct gpu *gpu_arrives(int device) {
+  if (!device_valid(device) || atomic_load(&unusable[device]) || driver_get() == NULL) return NULL;
   pthread_mutex_lock(&arriving);
-  gpu = gpu_existing(device);
+  struct gpu *gpu = gpu_existing(device);
   if (gpu == NULL && !atomic_load(&unusable[device])) gpu = make_gpu(device);
   pthread_mutex_unlock(&arriving);
   return gpu;
+}
+
+struct gpu *gpu_get(int device) {
+  struct gpu *gpu = gpu_existing(device);
+  return gpu != NULL ? gpu : gpu_arrives(device);
 }
 
 void gpus_hold(void) { pthread_mutex_lock(&arriving); }
@@ -173,22 +164,13 @@ static void write_mapping(const struct arena *arena, enum memprof_kind kind, uin
   observe_mapping(arena, addr, provided, kind == MEMPROF_MAP);
 }
 
-static void count_mapped(struct arena *arena, int64_t bytes, int64_t handles) {
-  struct memprof_stats *stats = &arena->gpu->stats;
-  gpu_mapped(arena->gpu, bytes);
-  gpu_count(&stats->reserved_bytes, bytes);
-  gpu_count(&stats->inactive_bytes, bytes);
-  gpu_count(&stats->segment, handles);
-  if (handles > 0) stats->device_allocs += handles;
-  if (handles < 0) stats->device_frees -= handles;
-}
-
 // The range of a graph memory that the arena grows out of, or NULL.
 static const struct graph_range *range_of(const struct arena *arena) { return arena->home == NULL ? NULL : arena->home->range; }
 
 void arena_mapping(struct arena *arena, enum memprof_kind kind, uint64_t addr, uint64_t requested, uint64_t bytes, int64_t handles) {
   const int64_t sign = kind == MEMPROF_MAP ? 1 : -1;
-  count_mapped(arena, sign * (int64_t)bytes, sign * handles);
+  gpu_mapped(arena->gpu, sign * (int64_t)bytes);
+  counters_mapped(&arena->gpu->stats, sign * (int64_t)bytes, sign * handles);
   write_mapping(arena, kind, addr, requested, bytes);
 }
 
@@ -375,20 +357,7 @@ struct arena *arena_for(struct gpu *gpu, void *stream, uint64_t pool0, uint64_t 
   return find_or_make(gpu, stream, pool0, pool1, tag, bfc_policy_in_small_arena(&options_get()->policy, size, pool0 != 0 || pool1 != 0, tag != NULL));
 }
 
-int64_t arena_torch_bytes(uint64_t requested) { return (int64_t)((requested + TORCH_BLOCK - 1) & ~(uint64_t)(TORCH_BLOCK - 1)); }
-
-static void count_live(struct arena *arena, const struct bfc_block *block) {
-  struct memprof_stats *stats = &arena->gpu->stats;
-  const int64_t torch_bytes = arena_torch_bytes(block->requested);
-  gpu_count(&stats->allocation, 1);
-  gpu_count(&stats->active, 1);
-  gpu_count(&stats->requested_bytes, (int64_t)block->requested);
-  gpu_count(&stats->allocated_bytes, (int64_t)block->size);
-  gpu_count(&stats->active_bytes, (int64_t)block->size);
-  gpu_count(&stats->inactive_bytes, -(int64_t)block->size);
-  gpu_count(&stats->torch_bytes, torch_bytes);
-  gpu_count(&stats->torch_active, torch_bytes);
-}
+static void count_live(struct arena *arena, const struct bfc_block *block) { counters_live(&arena->gpu->stats, block->requested, block->size); }
 
 bool arena_alloc(struct arena *arena, uint64_t size, uint32_t context, struct bfc_block *out) {
   if (arena->pending.count > 0) pending_poll(arena, false);
@@ -410,25 +379,22 @@ bool arena_restore(struct arena *arena, uint64_t addr, uint64_t size, uint64_t r
 // Whether statistics leave the arena out: memprof paused it, and not the source of its memory.
 static bool left_out(const struct arena *arena) { return arena->paused && !has_source(arena); }
 
-// Counts that a chunk can be reused: at its free, or later if it was pending.
-static void count_reusable(struct arena *arena, const struct bfc_block *block) {
-  if (left_out(arena)) return;
-  struct memprof_stats *stats = &arena->gpu->stats;
-  gpu_count(&stats->active, -1);
-  gpu_count(&stats->active_bytes, -(int64_t)block->size);
-  gpu_count(&stats->inactive_bytes, (int64_t)block->size);
-  gpu_count(&stats->torch_active, -arena_torch_bytes(block->requested));
-}
-
-static void count_freed(struct arena *arena, const struct bfc_block *block) {
-  struct memprof_stats *stats = &arena->gpu->stats;
+// The block is freed: its chunk can be reused at once, or when the block is no longer pending.
+static void count_freed(struct arena *arena, const struct bfc_block *block, bool pending) {
   if (!left_out(arena)) {
-    gpu_count(&stats->allocation, -1);
-    gpu_count(&stats->requested_bytes, -(int64_t)block->requested);
-    gpu_count(&stats->allocated_bytes, -(int64_t)block->size);
-    gpu_count(&stats->torch_bytes, -arena_torch_bytes(block->requested));
+    counters_freed(&arena->gpu->stats, block->requested, block->size);
+    if (pending)
+      counters_pend(&arena->gpu->stats, block->requested, block->size, 1);
+    else
+      counters_note_inactive(&arena->gpu->stats);
   }
   arena_event(arena, MEMPROF_FREE, block->addr, block->requested, block->size, 0);
+}
+
+static void count_done(struct arena *arena, const struct bfc_block *block) {
+  if (left_out(arena)) return;
+  counters_pend(&arena->gpu->stats, block->requested, block->size, -1);
+  counters_note_inactive(&arena->gpu->stats);
 }
 
 bool arena_live(const struct arena *arena, const struct bfc_block *block) {
@@ -448,20 +414,15 @@ bool arena_free(struct arena *arena, uint64_t addr) {
   struct bfc_block block;
   if (arena->noted == 0) {  // no chunk has a note: the usual case
     if (!bfc_free(arena->bfc, addr, &block)) return false;
-    count_freed(arena, &block);
-    count_reusable(arena, &block);
+    count_freed(arena, &block, false);
     return true;
   }
   if (!bfc_find(arena->bfc, addr, &block)) return false;
   const uint64_t note = bfc_note(arena->bfc, block.chunk);
   if (note == FREED) return false;
   if (note != 0 && left_out(arena)) return arena_free_now(arena, addr);  // the pause has waited for all streams
-  count_freed(arena, &block);
-  if (note == 0) {
-    bfc_free(arena->bfc, addr, &block);
-    count_reusable(arena, &block);
-    return true;
-  }
+  count_freed(arena, &block, note != 0);
+  if (note == 0) return bfc_free(arena->bfc, addr, &block);
   bfc_set_note(arena->bfc, block.chunk, FREED);
   struct stream_uses *uses = (struct stream_uses *)(uintptr_t)note;
   if (!pending_add(arena, addr, uses)) arena_free_done(arena, addr);
@@ -474,7 +435,7 @@ bool arena_free_now(struct arena *arena, uint64_t addr) {
   const uint64_t note = bfc_note(arena->bfc, block.chunk);
   if (note == 0) return arena_free(arena, addr);
   if (note == FREED) return false;
-  count_freed(arena, &block);
+  count_freed(arena, &block, true);
   free((void *)(uintptr_t)note);
   bfc_set_note(arena->bfc, block.chunk, FREED);
   arena_free_done(arena, addr);
@@ -485,7 +446,7 @@ void arena_free_done(struct arena *arena, uint64_t addr) {
   struct bfc_block block;
   if (!bfc_free(arena->bfc, addr, &block)) return;
   arena->noted--;
-  count_reusable(arena, &block);
+  count_done(arena, &block);
   arena_event(arena, MEMPROF_FREE_DONE, addr, block.requested, block.size, 0);
   observe_reusable(arena, addr);
 }

@@ -17,10 +17,12 @@
 #ifndef MEMPROF_ARENA_H
 #define MEMPROF_ARENA_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "arena/backup.h"
+#include "arena/counters.h"
 #include "arena/pause.h"
 #include "arena/pending.h"
 #include "arena/pool.h"
@@ -79,7 +81,7 @@ struct gpu {
   size_t late_free_count, late_free_room;
   bool shortage;         // it has been short of memory: see shortage.h
   bool waited;           // the request under way has waited for the device
-  struct memprof_stats stats;
+  struct counters stats;
 };
 
 // The state of the device with that ordinal, made now if this is its first use. NULL: no such device,
@@ -103,6 +105,11 @@ static inline void gpu_give(struct gpu *gpu, bool taken) {
 }
 
 // All below need gpu->lock.
+
+// Applies changes and frees that were left to later, if there are any (source.h). No request is under way.
+static inline void gpu_apply_late(struct gpu *gpu) {
+  if (atomic_load_explicit(&source_late_count, memory_order_relaxed) > 0 || gpu->late_free_count > 0) source_apply_late(gpu);
+}
 
 // The arena with that key that is not paused and has all its memory mapped (arena_whole), made now if
 // there is none. NULL: no address space, or no host memory.
@@ -170,15 +177,6 @@ bool gpu_allows(const struct gpu *gpu, uint64_t bytes);
 
 // A new id for an arena. Other allocators' arenas get theirs here, too.
 uint32_t arena_next_id(void);
-
-// Adds `amount`, which may be negative, to a counter.
-void gpu_count(struct memprof_stat *stat, int64_t amount);
-
-// Counts a call of memprof_empty_cache for a device that has no arena yet.
-void counters_early_sync(int device);
-
-// The bytes that torch's own allocator would hand out for a request, of which its statistics are sums.
-int64_t arena_torch_bytes(uint64_t requested);
 
 // Without the lock: the arena whose addresses include `addr`, or NULL.
 struct arena *arena_of(uint64_t addr);

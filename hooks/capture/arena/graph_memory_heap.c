@@ -35,13 +35,8 @@ static void store_event(const struct graph_memory *memory, enum memprof_kind kin
 }
 
 static void count_pages(struct gpu *gpu, int64_t bytes) {
-  const int64_t pages = bytes / (int64_t)gpu->vmm.granularity;
   gpu_mapped(gpu, bytes);
-  gpu_count(&gpu->stats.reserved_bytes, bytes);
-  gpu_count(&gpu->stats.inactive_bytes, bytes);
-  gpu_count(&gpu->stats.segment, pages);
-  if (pages > 0) gpu->stats.device_allocs += pages;
-  if (pages < 0) gpu->stats.device_frees -= pages;
+  counters_mapped(&gpu->stats, bytes, bytes / (int64_t)gpu->vmm.granularity);
 }
 
 // Has the store grow to `bytes`. False: the device or the limit has no room.

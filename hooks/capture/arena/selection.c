@@ -143,43 +143,21 @@ void pause_write_failures(const struct selection *selection, enum memprof_kind k
 
 // Statistics count neither paused memory nor its blocks: a pause subtracts them, a resume adds them.
 
-struct sums {
-  int64_t blocks, requested, provided, torch_bytes;
-};
-
 static void add_block(void *self, const struct bfc_chunk_info *chunk) {
-  struct sums *sums = self;
+  struct counters_moved *sums = self;
   if (chunk->free) return;
   sums->blocks++;
   sums->requested += (int64_t)chunk->requested;
   sums->provided += (int64_t)chunk->size;
-  sums->torch_bytes += arena_torch_bytes(chunk->requested);
-}
-
-static void move(struct memprof_stat *stat, int64_t amount) {
-  stat->current += amount;
-  if (stat->current > stat->peak) stat->peak = stat->current;
+  sums->torch_bytes += counters_torch_bytes(chunk->requested);
 }
 
 // Adds (1) or subtracts (-1) all that the arena has.
-void pause_count(struct arena *arena, int64_t sign) {
-  struct memprof_stats *stats = &arena->gpu->stats;
-  struct sums sums = {0};
+void pause_count(struct arena *arena, int sign) {
+  struct counters_moved sums = {.mapped = (int64_t)arena->vmm.mapped, .handles = (int64_t)arena->vmm.count};
   bfc_walk(arena->bfc, &sums, add_block);
-  const int64_t mapped = (int64_t)arena->vmm.mapped, handles = (int64_t)arena->vmm.count;
-  move(&stats->allocation, sign * sums.blocks);
-  move(&stats->active, sign * sums.blocks);
-  move(&stats->requested_bytes, sign * sums.requested);
-  move(&stats->allocated_bytes, sign * sums.provided);
-  move(&stats->active_bytes, sign * sums.provided);
-  move(&stats->torch_bytes, sign * sums.torch_bytes);
-  move(&stats->torch_active, sign * sums.torch_bytes);
-  move(&stats->reserved_bytes, sign * mapped);
-  move(&stats->inactive_bytes, sign * (mapped - sums.provided));
-  move(&stats->segment, sign * handles);
-  if (sign > 0) stats->device_allocs += handles;
-  if (sign < 0) stats->device_frees += handles;
-  gpu_mapped(arena->gpu, sign * mapped);
+  counters_move(&arena->gpu->stats, &sums, sign);
+  gpu_mapped(arena->gpu, sign * sums.mapped);
 }
 
 int memprof_backup_at(const void *ptr, size_t size, void **copy) {

@@ -37,7 +37,7 @@ void pause_write_failures(const struct selection *selection, enum memprof_kind k
 
 // Adds (1) all that the arena has to the statistics, or subtracts it (-1): they count neither paused memory nor
 // its blocks.
-void pause_count(struct arena *arena, int64_t sign);
+void pause_count(struct arena *arena, int sign);
 
 // Frees the list of what a resume maps.
 void pause_forget_ranges(struct arena *arena);

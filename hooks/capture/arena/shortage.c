@@ -22,11 +22,7 @@ static void collect(void *self, const struct bfc_chunk_info *chunk) {
 static void shrink(struct arena *arena, uint64_t addr) {
   struct bfc_block before, after;
   if (!bfc_find(arena->bfc, addr, &before) || !arena_live(arena, &before) || !bfc_shrink(arena->bfc, addr, &after)) return;
-  const int64_t freed = (int64_t)(before.size - after.size);
-  struct memprof_stats *stats = &arena->gpu->stats;
-  gpu_count(&stats->allocated_bytes, -freed);
-  gpu_count(&stats->active_bytes, -freed);
-  gpu_count(&stats->inactive_bytes, freed);
+  counters_shrunk(&arena->gpu->stats, before.size - after.size);
   arena_event(arena, MEMPROF_SHRINK, addr, after.requested, after.size, 0);
 }
 

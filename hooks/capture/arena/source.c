@@ -16,19 +16,17 @@ const struct source *source_of(const struct arena *arena) {
   return arena->home == NULL || arena->home->source.allocate == NULL ? NULL : &arena->home->source;
 }
 
-static __thread const struct gpu *calling;  // whose source this thread calls; NULL: none
-
-bool source_calls(const struct gpu *gpu) { return calling == gpu; }
+__thread const struct gpu *source_calling;
 
 // The source's CUDA calls serve the arena: they must be neither recorded as another library's nor wait for
 // gpu->lock, which this thread has.
 static void calls_begin(const struct gpu *gpu) {
   own_calls_begin();
-  calling = gpu;
+  source_calling = gpu;
 }
 
 static void calls_end(void) {
-  calling = NULL;
+  source_calling = NULL;
   own_calls_end();
 }
 
@@ -159,14 +157,14 @@ static struct late {
   bool back;
 } late[MOST_LATE];
 static struct lock late_lock;  // nothing is called under it
-static _Atomic size_t late_count;
+_Atomic size_t source_late_count;
 
 static void change_later(uint64_t addr, uint64_t bytes, bool back) {
   lock_take(&late_lock);
-  const size_t count = atomic_load(&late_count);
+  const size_t count = atomic_load(&source_late_count);
   if (count < MOST_LATE) {
     late[count] = (struct late){addr, bytes, back};
-    atomic_store(&late_count, count + 1);
+    atomic_store(&source_late_count, count + 1);
   }
   lock_give(&late_lock);
   if (count == MOST_LATE) problem("memory that a pool's allocator has unmapped or mapped is not followed: its lock was held too long");
@@ -176,7 +174,7 @@ static void change_later(uint64_t addr, uint64_t bytes, bool back) {
 static bool take_late(const struct gpu *gpu, struct late *out) {
   bool found = false;
   lock_take(&late_lock);
-  const size_t count = atomic_load(&late_count);
+  const size_t count = atomic_load(&source_late_count);
   for (size_t i = 0; i < count; i++) {
     if (found) {
       late[i - 1] = late[i];
@@ -186,7 +184,7 @@ static bool take_late(const struct gpu *gpu, struct late *out) {
       if (found) *out = late[i];
     }
   }
-  if (found) atomic_store(&late_count, count - 1);
+  if (found) atomic_store(&source_late_count, count - 1);
   lock_give(&late_lock);
   return found;
 }
@@ -201,7 +199,7 @@ void source_free_later(struct gpu *gpu, uint64_t addr) {
 
 void source_apply_late(struct gpu *gpu) {
   struct late next;
-  while (atomic_load_explicit(&late_count, memory_order_relaxed) > 0 && take_late(gpu, &next)) {
+  while (atomic_load_explicit(&source_late_count, memory_order_relaxed) > 0 && take_late(gpu, &next)) {
     struct arena *arena = arena_of(next.addr);
     if (arena != NULL) apply(arena, next.addr, next.bytes, next.back);
   }
@@ -229,7 +227,7 @@ static void change(uint64_t addr, uint64_t bytes, bool back) {
     change_later(addr, bytes, back);
     return;
   }
-  source_apply_late(arena->gpu);
+  gpu_apply_late(arena->gpu);
   apply(arena, addr, bytes, back);
   lock_give(&arena->gpu->lock);
 }

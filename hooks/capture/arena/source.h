@@ -50,15 +50,22 @@ bool source_holds(uint64_t addr);
 void source_unmaps(uint64_t addr, uint64_t bytes);
 void source_mapped(uint64_t addr, uint64_t bytes);
 
+// The device whose source the calling thread calls, or NULL.
+extern __thread const struct gpu *source_calling;
+
 // Whether the calling thread is inside a call of a source of this device, and so has gpu->lock. A source can
 // run any code: Python's garbage collector, for one, frees tensors in the middle of it.
-bool source_calls(const struct gpu *gpu);
+static inline bool source_calls(const struct gpu *gpu) { return source_calling == gpu; }
 
 // For a free inside a call of a source: notes the block at `addr`, which source_apply_late frees after the
 // request under way.
 void source_free_later(struct gpu *gpu, uint64_t addr);
 
-// Applies the changes and frees that were left to later. Needs gpu->lock, and that no request is under way.
+// Applies the changes and frees that were left to later; gpu_apply_late (arena.h) asks first whether there are any.
+// Needs gpu->lock, and that no request is under way.
 void source_apply_late(struct gpu *gpu);
+
+// How many changes source_unmaps and source_mapped have left to later, of all devices.
+extern _Atomic size_t source_late_count;
 
 #endif

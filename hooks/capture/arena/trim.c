@@ -208,7 +208,7 @@ struct activity {
 
 static int64_t activity_of(struct gpu *gpu) {
   lock_take(&gpu->lock);
-  const int64_t count = gpu->stats.allocation.allocated + gpu->stats.allocation.freed;
+  const int64_t count = counter_allocated(&gpu->stats.blocks) + gpu->stats.blocks.freed;
   lock_give(&gpu->lock);
   return count;
 }
