@@ -8,8 +8,9 @@
 
 enum wanted { NOT_KNOWN, WANTED, UNWANTED };
 
+_Atomic bool hook_serves;
 static _Atomic int wanted;   // enum wanted: whether `memprof record` wants this process served
-static _Atomic bool used;    // CUDA was used, and all parts have started
+_Atomic bool hook_used;
 static _Atomic bool begun;   // CUDA was used, and parts are starting or have started
 static _Atomic bool forked;  // this is a forked child of a process that had used CUDA
 static char spool[4096];
@@ -30,6 +31,7 @@ const char *hook_spool(void) {
 static int decide(void) {
   const int answer = hook_spool()[0] != '\0' ? WANTED : UNWANTED;
   atomic_store_explicit(&wanted, answer, memory_order_relaxed);
+  atomic_store_explicit(&hook_serves, answer == WANTED, memory_order_relaxed);
   return answer;
 }
 
@@ -44,7 +46,7 @@ __attribute__((destructor)) static void unload(void) {
   }
 }
 
-bool hook_on(void) {
+bool hook_asked(void) {
   int answer = atomic_load_explicit(&wanted, memory_order_relaxed);
   if (answer == NOT_KNOWN) answer = decide();
   return answer == WANTED && !atomic_load_explicit(&forked, memory_order_relaxed);
@@ -63,7 +65,10 @@ static void after_fork(void) {
 }
 
 static void in_child(void) {
-  if (atomic_load(&begun)) atomic_store(&forked, true);
+  if (atomic_load(&begun)) {
+    atomic_store(&forked, true);
+    atomic_store(&hook_serves, false);
+  }
   for EACH(part) {
     if ((*part)->forget != NULL) (*part)->forget();
   }
@@ -78,10 +83,10 @@ static void start(void) {
     }
   }
   // Last: a thread that sees it writes events at once, and must not do so before there is a spool.
-  atomic_store_explicit(&used, true, memory_order_release);
+  atomic_store_explicit(&hook_used, true, memory_order_release);
 }
 
-void hook_start(void) {
+void hook_start_once(void) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
-  if (!atomic_load_explicit(&used, memory_order_acquire)) pthread_once(&once, start);
+  pthread_once(&once, start);
 }

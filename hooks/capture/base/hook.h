@@ -8,16 +8,25 @@
 #ifndef MEMPROF_HOOK_H
 #define MEMPROF_HOOK_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
+
+// For the two inline functions below: hook_on has been true, all parts have started, and what to do otherwise.
+extern _Atomic bool hook_serves;
+extern _Atomic bool hook_used;
+bool hook_asked(void);
+void hook_start_once(void);
 
 // True if `memprof record` wants this process served. False for good after a fork in the child
 // of a process that has used CUDA: it shares the parent's spool, locks and CUDA state, none of
 // which it may touch. The child of a process that has not used CUDA yet starts afresh.
-bool hook_on(void);
+static inline bool hook_on(void) { return atomic_load_explicit(&hook_serves, memory_order_relaxed) || hook_asked(); }
 
 // The first use of CUDA: starts all parts, once; later calls return at once.
-void hook_start(void);
+static inline void hook_start(void) {
+  if (!atomic_load_explicit(&hook_used, memory_order_acquire)) hook_start_once();
+}
 
 // $MEMPROF_SPOOL as it was when the hook was loaded, since the job may change its environment
 // later. It is the directory to record into, which need not exist; "-" if the process is

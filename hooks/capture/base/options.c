@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,6 +59,8 @@ bool options_parse(const char *text, struct options *out, char *wrong, size_t wr
 
 static struct options parsed;
 
+static _Atomic bool ready;  // `parsed` is filled
+
 static void parse_once(void) {
   const char *text = getenv("MEMPROF_OPTIONS");
   char wrong[128];
@@ -66,8 +69,12 @@ static void parse_once(void) {
   }
 }
 
+// Each request asks for an option, so this does not call pthread_once again.
 const struct options *options_get(void) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
-  pthread_once(&once, parse_once);
+  if (!atomic_load_explicit(&ready, memory_order_acquire)) {
+    pthread_once(&once, parse_once);
+    atomic_store_explicit(&ready, true, memory_order_release);
+  }
   return &parsed;
 }
