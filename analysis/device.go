@@ -37,7 +37,7 @@ func newDevice(id int32, opt *Options) *device {
 		Device: of,
 		others: accounting.NewDevice(of),
 		result: DeviceResult{Device: id},
-		series: series{limit: opt.MaxPoints},
+		series: series{limit: opt.MaxPoints, due: new(int64)},
 		period: &iterations.Finder{},
 	}
 }
@@ -68,6 +68,14 @@ func (d *device) observe(seq, time int64) {
 	d.trend.Observe(seq, time, d.HeldBytes(), d.result.Allocs)
 	if d.keys != nil {
 		d.keys.Observe(seq, time, peak)
+	}
+}
+
+// closePoint closes the last point of the series, if an event at a moment, which nothing was changed by yet, is
+// behind it.
+func (d *device) closePoint(moment int64) {
+	if moment > d.series.last {
+		d.series.close(d.Device)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 
 	"github.com/memprof/memprof/analysis/accounting"
@@ -119,6 +120,7 @@ type analyzer struct {
 	history     *keyframes.History // nil unless Options.Explore
 	bands       *keyframes.Bands   // likewise
 	moment      int64              // the next of Options.Moments
+	pointsDue   int64              // an event behind it may be behind an open point of a series
 	others      *accounting.Tracker
 	captures    int64 // of CUDA graphs, under way
 	graphs      *graphs.Tracker
@@ -165,6 +167,9 @@ func (a *analyzer) observe(e *trace.Event) {
 func (a *analyzer) event(e *trace.Event) error {
 	if e.Time > a.moment {
 		a.passMoments(e.Time)
+	}
+	if e.Time > a.pointsDue {
+		a.closePoints(e.Time)
 	}
 	if a.opening = e.Seq < a.opt.FirstSeq; !a.opening {
 		if a.events == 0 {
@@ -215,6 +220,17 @@ func (a *analyzer) begin(e *trace.Event) {
 		}
 		if d.R > 0 {
 			d.observe(e.Seq-1, e.Time)
+		}
+	}
+}
+
+// closePoints closes the points of series that an event at a moment is behind, before it changes anything.
+func (a *analyzer) closePoints(moment int64) {
+	a.pointsDue = math.MaxInt64
+	for _, d := range a.devices {
+		d.closePoint(moment)
+		if d.series.open {
+			a.pointsDue = min(a.pointsDue, d.series.last)
 		}
 	}
 }
@@ -291,6 +307,7 @@ func (a *analyzer) deviceOf(id int32) *device {
 		}
 	}
 	d := newDevice(id, &a.opt)
+	d.series.due = &a.pointsDue
 	d.growths = growth.New(a.opt.MaxGrowths, &a.budget)
 	if a.history != nil {
 		d.keys = keyframes.New(d.Device, a.history)
@@ -389,9 +406,7 @@ func (a *analyzer) finishDevice(d *device) error {
 	slices.SortFunc(r.Growths, func(x, y Growth) int { return cmp.Compare(x.Seq, y.Seq) })
 	d.result.Paper = d.log.Paper(d.MaxR)
 	d.result.Leak = a.leak(d)
-	for _, p := range d.series.points {
-		d.result.Series.Points = append(d.result.Series.Points, p.Point)
-	}
+	d.result.Series.Points = d.series.finish(d.Device)
 	d.result.OtherLibraries = d.others.OtherLibraries
 	d.result.Holdings = d.others.Finish(d.result.Peak, d.result.Final)
 	if err := a.finishPeak(d); err != nil {

@@ -1,6 +1,10 @@
 package analysis
 
-import "github.com/memprof/memprof/analysis/ledger"
+import (
+	"slices"
+
+	"github.com/memprof/memprof/analysis/ledger"
+)
 
 // series reduces the course of a device to at most limit points. Time is cut into buckets of
 // one width, a power of two of nanoseconds, at multiples of it; a bucket with events is a
@@ -14,6 +18,10 @@ type series struct {
 	points []seriesPoint
 	shift  uint  // buckets are 1<<shift ns wide; 0 before the first event
 	last   int64 // the last moment of the last point's bucket, ns
+	// Last of the last point has no terms yet. They are those of the device until an event behind the
+	// bucket changes it; so they are taken then, once a point and not once an event.
+	open bool
+	due  *int64 // at most the least `last` of all series of the process that are open
 }
 
 // firstShift makes the first buckets 256 ns wide: few recordings have events that close.
@@ -38,12 +46,26 @@ func (s *series) add(d *ledger.Device, native bool, seq, time int64) {
 	}
 	p.R.include(d.R)
 	p.Last.Seq, p.Last.Time, p.Last.Iteration = seq, time, d.Iteration
-	d.Fill(&p.Last, d.View())
-	if native {
-		p.Last.C = -1
-	}
+	s.open = true
+	*s.due = min(*s.due, s.last)
 	if d.R > p.At.R || d.R == p.At.R && d.T > p.At.T {
+		s.close(d)
 		p.At = p.Last
+	}
+	if native {
+		s.close(d)
+		p.Last.C = -1
+		if p.At.Seq == seq {
+			p.At.C = -1
+		}
+	}
+}
+
+// close gives the last point, if it is open, the state after its last event, which is that of the device.
+func (s *series) close(d *ledger.Device) {
+	if s.open {
+		d.Fill(&s.points[len(s.points)-1].Last, d.View())
+		s.open = false
 	}
 }
 
@@ -62,9 +84,25 @@ func (s *series) next(d *ledger.Device, native bool, seq, moment int64) {
 		if native {
 			p.C = Range{-1, -1}
 		}
+		if len(s.points) == cap(s.points) { // points are large: they are not copied time and again
+			s.points = slices.Grow(s.points, min(8*len(s.points)+64, s.limit)-len(s.points))
+		}
 		s.points = append(s.points, seriesPoint{Point: p, seq: seq})
 	}
 	s.last = s.points[len(s.points)-1].Start | (1<<s.shift - 1)
+}
+
+// finish returns the points, nil if there are none.
+func (s *series) finish(d *ledger.Device) []Point {
+	s.close(d)
+	if len(s.points) == 0 {
+		return nil
+	}
+	points := make([]Point, len(s.points))
+	for i := range s.points {
+		points[i] = s.points[i].Point
+	}
+	return points
 }
 
 // reaches says whether a moment is in the bucket of the last point.

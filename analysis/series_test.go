@@ -23,9 +23,10 @@ func TestSeriesLosesNoPeak(t *testing.T) {
 		steps := rapid.OneOf(rapid.Int64Range(0, 300), rapid.Int64Range(0, 1e4), rapid.Int64Range(0, 1e10), rapid.Int64Range(-100, 0))
 		var times []int64
 		for i, v := range values {
+			own := now + steps.Draw(t, "step")
+			d.closePoint(own)
 			d.T, d.C, d.R = v, 2*v, v/10
 			d.Iteration = i / 7
-			own := now + steps.Draw(t, "step")
 			d.series.add(d.Device, false, int64(i), own)
 			now = max(now, own)
 			if i == 0 {
@@ -39,6 +40,7 @@ func TestSeriesLosesNoPeak(t *testing.T) {
 			want = buckets(values, times, shift+1)
 		}
 		var got []Point
+		d.series.close(d.Device)
 		for _, p := range d.series.points {
 			if p.seq != p.At.Seq && values[p.seq]/10 > p.At.R {
 				t.Fatalf("the point of event %d has its peak at %+v", p.seq, p.At)
@@ -48,6 +50,40 @@ func TestSeriesLosesNoPeak(t *testing.T) {
 		}
 		if diff := cmp.Diff(want, got); diff != "" || d.series.shift != shift {
 			t.Fatalf("width 1<<%d, want 1<<%d: %s", d.series.shift, shift, diff)
+		}
+	})
+}
+
+// Each point has the whole state after its last event, and after that of its peak, as an observer of the pass
+// sees them. Threads' clocks differ: times step back.
+func TestSeriesHasStatesOfEvents(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := scenario(t)
+		for i := range r.Events {
+			r.Events[i].Time = int64(i)*rapid.Int64Range(0, 900).Draw(t, "time") - rapid.Int64Range(0, 3000).Draw(t, "back")
+		}
+		seen := map[int64]Instant{}
+		result, err := Run(modeltest.Source(r.Events, 7), Options{
+			MaxPoints: rapid.IntRange(2, 40).Draw(t, "points"), Text: r.Strings.Text,
+			Observe: func(e *trace.Event, _ int32, after *Instant) {
+				if after != nil {
+					seen[e.Seq] = *after
+				}
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range result.Devices {
+			for _, p := range d.Series.Points {
+				for _, got := range []Instant{p.At, p.Last} {
+					want := seen[got.Seq]
+					got.Paused, got.Iteration, want.Iteration = want.Paused, 0, 0 // not theirs
+					if got != want {
+						t.Fatalf("%+v, want %+v", got, want)
+					}
+				}
+			}
 		}
 	})
 }
@@ -81,6 +117,7 @@ func TestSeriesSilence(t *testing.T) {
 	seq := int64(0)
 	burst := func(start int64, values ...int64) {
 		for i, v := range values {
+			d.closePoint(start + int64(i)*250)
 			d.T, d.C, d.R, d.Slack, d.Touched = v, v+10, 100, 10, 90-v
 			d.series.add(d.Device, false, seq, start+int64(i)*250)
 			seq++
@@ -100,6 +137,7 @@ func TestSeriesSilence(t *testing.T) {
 		point(second, second+500, 8, 60, at(6, second+250, 60), at(7, second+500, 9)),
 	}
 	var got []Point
+	d.series.close(d.Device)
 	for _, p := range d.series.points {
 		got = append(got, p.Point)
 	}
