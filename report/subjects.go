@@ -1,7 +1,11 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
+	"runtime"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/memprof/memprof/analysis"
@@ -172,21 +176,26 @@ func Plots(r *analysis.Result) []figure.Figure {
 
 // WritePlots draws the figures of a result as PNG and SVG into a directory, which must exist:
 // DIR/PREFIX-gpu0-timeline.png and so on. An empty prefix stands for the name of the process. Existing files
-// and links are replaced; no link is followed. It returns the paths in the order they were written, after an
-// error those of the files that are complete.
+// and links are replaced; no link is followed. Figures are drawn side by side, one on each core. It returns the
+// paths in the order of the figures, after an error those of the files that are complete.
 func WritePlots(dir, prefix string, r *analysis.Result) ([]string, error) {
 	if prefix == "" {
 		prefix = r.Process
 	}
-	var paths []string
-	for _, f := range Plots(r) {
-		written, err := f.Write(dir, fmt.Sprintf("%s-gpu%d-%s", figure.FileName(prefix), f.Device, f.Name))
-		paths = append(paths, written...)
-		if err != nil {
-			return paths, err
-		}
+	figures := Plots(r)
+	written := make([][]string, len(figures))
+	failures := make([]error, len(figures))
+	cores := make(chan struct{}, runtime.GOMAXPROCS(0))
+	var drawing sync.WaitGroup
+	for i, f := range figures {
+		cores <- struct{}{}
+		drawing.Go(func() {
+			written[i], failures[i] = f.Write(dir, fmt.Sprintf("%s-gpu%d-%s", figure.FileName(prefix), f.Device, f.Name))
+			<-cores
+		})
 	}
-	return paths, nil
+	drawing.Wait()
+	return slices.Concat(written...), cmp.Or(failures...)
 }
 
 func newJSONProcess(r *analysis.Result) jsonProcess {

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/caching"
@@ -24,22 +26,29 @@ func (r *Recording) Replay(ctx context.Context, p bfc.Policy, flags string, most
 			continue
 		}
 		d, process := &result.Devices[0], r.Run.Processes[i]
-		torch, err := ReplayTorch(process, &r.Run.Info, []string{"", "expandable_segments:True"}, 0)
-		if err != nil {
+		var torch, ours []analysis.Replay
+		var torchErr, oursErr error
+		var replays sync.WaitGroup // side by side: each takes longer than the pass
+		replays.Go(func() { torch, torchErr = replaySettings(process, &r.Run.Info) })
+		replays.Go(func() { ours, oursErr = replayPolicy(ctx, process, p, flags) })
+		replays.Wait()
+		if err := cmp.Or(torchErr, oursErr); err != nil {
 			return err
 		}
-		for _, o := range torch {
-			if o.Refused == 0 && o.Reserved > 0 {
-				d.Replays = append(d.Replays, analysis.Replay{Allocator: "torch", Setting: cmp.Or(o.Setting, "native"), Reserved: o.Reserved})
-			}
-		}
-		ours, err := replayPolicy(ctx, process, p, flags)
-		if err != nil {
-			return fmt.Errorf("%s: replay: %w", process.Name, err)
-		}
-		d.Replays = append(d.Replays, ours...)
+		d.Replays = slices.Concat(d.Replays, torch, ours)
 	}
 	return nil
+}
+
+// replaySettings replays a process under PyTorch's own allocator, with and without expandable segments.
+func replaySettings(process *trace.Process, info *trace.Info) (replays []analysis.Replay, err error) {
+	outcomes, err := ReplayTorch(process, info, []string{"", "expandable_segments:True"}, 0)
+	for _, o := range outcomes {
+		if o.Refused == 0 && o.Reserved > 0 {
+			replays = append(replays, analysis.Replay{Allocator: "torch", Setting: cmp.Or(o.Setting, "native"), Reserved: o.Reserved})
+		}
+	}
+	return replays, err
 }
 
 func replayPolicy(ctx context.Context, process *trace.Process, p bfc.Policy, flags string) ([]analysis.Replay, error) {
@@ -52,8 +61,11 @@ func replayPolicy(ctx context.Context, process *trace.Process, p bfc.Policy, fla
 	if errors.Is(err, tune.ErrNothing) {
 		return nil, nil
 	}
-	if err != nil || tuned.Outcomes[0].Refused > 0 {
-		return nil, err
+	if err != nil {
+		return nil, fmt.Errorf("%s: replay: %w", process.Name, err)
+	}
+	if tuned.Outcomes[0].Refused > 0 {
+		return nil, nil
 	}
 	return []analysis.Replay{{Allocator: "memprof", Setting: flags, Reserved: tuned.Outcomes[0].PeakR}}, nil
 }
