@@ -17,10 +17,10 @@ func (a *analyzer) attribute(d *device, blocks []block, at Instant) (Attribution
 	return held, held.Check(at.Seq, at.Live, at.T, at.C)
 }
 
-// heldOOMs bounds the failed requests of a device that are kept with who held what.
+// heldOOMs is the most failed requests of a device that are kept with their live allocations.
 const heldOOMs = 8
 
-// heldNow is who holds what after the event at hand, which gave nothing away.
+// heldNow divides the blocks that are live after the event at hand, which freed none.
 func (a *analyzer) heldNow(d *device, at Instant) (*Attribution, error) {
 	held, err := a.attribute(d, a.liveNow(d), at)
 	return &held, err
@@ -32,7 +32,7 @@ func (a *analyzer) label(e *trace.Event) {
 	a.ledger.Label(e.Addr, e.Context)
 }
 
-// finishPeak recovers what the peak looked like: who held memory, and where.
+// finishPeak recovers the blocks that were live at the peak, their origins and their addresses.
 func (a *analyzer) finishPeak(d *device) error {
 	r := &d.result
 	r.Map.At = r.Peak
@@ -54,8 +54,8 @@ func (a *analyzer) finishPeak(d *device) error {
 	return recalled
 }
 
-// oom is a request that failed for good. One that belongs to no arena is judged as if the arena
-// with the most reserved had asked.
+// oom takes a request that failed for good. One without an arena is judged as a request of the arena with the
+// most reserved.
 func (a *analyzer) oom(d *device, ar *ledger.Arena, e *trace.Event) error {
 	d.result.OOMCount++
 	if a.opt.LiveGroups && d.result.OOMCount == 1 {

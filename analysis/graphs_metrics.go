@@ -1,6 +1,6 @@
 package analysis
 
-// graphMetrics are about what CUDA graphs hold. None has a value in a trace without captures.
+// graphMetrics are about the memory of CUDA graphs. None has a value in a trace without captures.
 var graphMetrics = []Metric{
 	ofGraphs("graphs.captures", Count, "captures that ended", func(g *Graphs) int64 { return g.Captures }),
 	ofStores("graphs.physical", "greatest R of pools that were captured in and of graph memories, summed", func(s *GraphStore) int64 { return s.Physical }),

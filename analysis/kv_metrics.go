@@ -34,7 +34,7 @@ func kvShare(name, help string, of func(*kvcache.Shares64) float64) Metric {
 }
 
 // greatestKV is the KV cache with the most slots of those that had a sequence,
-// or nil. Marks that make no sense are no ground for a gate.
+// or nil. Impossible marks give no metric.
 func greatestKV(d *DeviceResult) *KVResult {
 	var most *KVResult
 	for _, kv := range d.KV {

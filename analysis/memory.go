@@ -59,15 +59,15 @@ func (a *analyzer) alloc(e *trace.Event) error {
 	return a.finishEvent(ar, e)
 }
 
-// unmarked takes an alloc of a device that has no mark: iterations are sought in the requests.
+// unmarked passes an alloc of a device without marks to the finder of iterations.
 func (d *device) unmarked(e *trace.Event) {
 	d.period.Add(iterations.Request{
 		Requested: e.Requested, Provided: e.Provided, Seq: e.Seq, Time: e.Time, T: d.T, C: d.C, R: d.R, Live: d.Live, Paused: d.PausedT,
 	})
 }
 
-// restore makes a chunk live where a checkpoint had it. Nobody asked for it, so it is no
-// request of an iteration, and ends no growth.
+// restore makes a chunk live where a checkpoint had it. It is not a request, so it
+// counts in no iteration and ends no growth.
 func (a *analyzer) restore(e *trace.Event) error {
 	ar, err := a.arenaOf(e)
 	if err != nil {

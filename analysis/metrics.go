@@ -106,7 +106,7 @@ func atPeak(name, help string, of func(*Instant) int64) Metric {
 	}}
 }
 
-// waste is a kind of it at the peak: its share of R there, and its bytes.
+// waste returns the two metrics of a kind of waste at the peak: its share of R there, and its bytes.
 func waste(kind, help string, of func(Instant) int64) []Metric {
 	share := func(d *DeviceResult) (float64, int64, bool) {
 		return share(of(d.Peak), d.Peak.R), d.Peak.Seq, d.Peak.R > 0 && of(d.Peak) >= 0
@@ -137,7 +137,7 @@ func (d *DeviceResult) Fragmentation() (value float64, ok bool) {
 	return share(free-d.LargestFree, free), 0 < d.LargestFree && d.LargestFree <= free
 }
 
-// unused is the part of the greatest R that the greatest of something else leaves.
+// unused returns 1 - most / greatest R, with most the greatest value of something else.
 func unused(of func(*DeviceResult) int64) func(*DeviceResult) (float64, int64, bool) {
 	return func(d *DeviceResult) (float64, int64, bool) {
 		return 1 - share(of(d), d.MaxR), -1, d.MaxR > 0

@@ -30,7 +30,7 @@ func (m *Metric) Of(scope MetricScope) bool {
 	return true
 }
 
-// scoped has metrics be unknown outside of their scopes.
+// scoped makes metrics unknown outside their scopes.
 func scoped(all []Metric) []Metric {
 	for i := range all {
 		m := all[i]

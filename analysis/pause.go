@@ -6,7 +6,7 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// transition takes note of a pause or a resume.
+// transition notes a pause or a resume.
 func (a *analyzer) transition(ar *arena, e *trace.Event) *Transition {
 	fields := trace.ParseContext(e.Kind, a.opt.Text(e.Context))
 	t := Transition{

@@ -70,7 +70,7 @@ type DeviceResult struct {
 	OtherLibraries OtherLibraries
 	Holdings       Holdings    // the process's memory on the device, in arenas and outside of them
 	Account        *Account    // Holdings compared with the device's used memory; nil before [Reconcile]
-	Held           Attribution // who held what at the peak
+	Held           Attribution // the live allocations at the peak, by category, phase, origin and stack
 	// PeakLive and FinalLive are the groups of all blocks that are live at the peak and after the last event, by
 	// requested bytes, greatest first; nil unless [Options.LiveGroups].
 	PeakLive, FinalLive []LiveGroup

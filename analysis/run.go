@@ -135,7 +135,7 @@ type analyzer struct {
 }
 
 func (a *analyzer) batch(b *trace.Batch) error {
-	e := new(trace.Event) // one for all: observers are only lent it
+	e := new(trace.Event) // one for all events: valid for an observer during its call only
 	for i := range b.Seq {
 		b.Read(i, e)
 		if err := a.event(e); err != nil {
@@ -293,8 +293,8 @@ func (a *analyzer) rare(e *trace.Event) error {
 	return nil
 }
 
-// What a process has at most. No job comes near these; where all of them are looked at again and
-// again, they keep the pass linear in events.
+// The most that a process may have, far above what jobs have. Some events visit all of them, so these bounds keep
+// the time of the pass linear in events.
 const (
 	maxDevices = 1024 // ordinals are below
 	mostTags   = 1024 // of arenas, on a device

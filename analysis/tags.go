@@ -24,7 +24,7 @@ func (ar *arena) tagged() {
 	ar.use.arenas = append(ar.use.arenas, ar)
 }
 
-// observe takes note of the state after an event of one of the arenas.
+// observe notes the state after an event of one of the arenas.
 func (u *tagUse) observe() {
 	var t, c, r int64
 	for _, ar := range u.arenas {

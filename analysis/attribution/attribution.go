@@ -6,8 +6,8 @@ import (
 	"github.com/memprof/memprof/analysis/ledger"
 )
 
-// Result says who holds the live blocks of a device at one instant. Each breakdown has every block
-// exactly once: its groups and its rest add up to T, C and the live blocks there.
+// Result divides the live blocks of a device at one instant. Each breakdown has every block exactly once: its
+// groups and its rest add up to T, C and the number of live blocks there.
 type Result struct {
 	// Known: the trace has a module, a stack, a phase, a label or a pool of CUDA graphs. Otherwise
 	// everything is "other" and without a name.

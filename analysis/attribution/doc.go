@@ -1,5 +1,4 @@
-// Package attribution says who holds the live blocks of a device: their category, phase, module,
-// call stack and size.
+// Package attribution divides the live blocks of a device by category, phase, module, call stack and size.
 //
 // The [Tracker] of a process follows the contexts, labels, stacks and phases of its events. From
 // these it divides any set of blocks into a [Result]. [DevicePhases] measures the phases on one

@@ -12,7 +12,7 @@ type Options struct {
 	Groups int                        // modules in a Breakdown
 }
 
-// Tracker follows what the events of a process say about who requests memory.
+// Tracker follows the events of a process that say where requests come from: contexts, labels, stacks, phases.
 type Tracker struct {
 	Phases Phases
 
@@ -20,7 +20,7 @@ type Tracker struct {
 	stacks    stacks
 	contexts  map[int32]*parsed // by context, those parsed so far
 	arenas    []arenaUse        // by index
-	known     bool              // an event of attribution came
+	known     bool              // an event about origins came
 	capturing bool              // a CUDA graph is being captured
 	captured  bool              // one was
 }

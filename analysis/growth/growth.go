@@ -1,5 +1,5 @@
 // Package growth judges the requests that found too little free memory: those that made an arena grow,
-// and those that failed. It knows the ledger, and who held memory at a failed request.
+// and those that failed. It knows the ledger, and package attribution, which divides the live blocks at a failed request.
 package growth
 
 import (
@@ -50,7 +50,7 @@ type OOM struct {
 	Context              string
 	Origin               string // of Context: its module, or the text if it has no fields
 	At                   ledger.Instant
-	Held                 *attribution.Result // who held what; of the first few only, else nil
+	Held                 *attribution.Result // the live blocks, divided; of the first few only, else nil
 }
 
 const (
@@ -106,7 +106,7 @@ type Arena struct {
 // waiting is a growth before the event that ends its request.
 type waiting struct {
 	Growth
-	asked  int64   // what the memory was asked for
+	asked  int64   // bytes that were requested from the memory
 	own    int64   // F of the arena before
 	sizes  []int64 // of the arena's free chunks before, if looked
 	looked bool

@@ -16,7 +16,7 @@ const maxBands = 8192
 type Bands struct {
 	limit int
 	width int64
-	all   []Band // the last one is on
+	all   []Band // the last one has not ended
 }
 
 // NewBands is a Bands without phases.
@@ -43,7 +43,7 @@ func (b *Bands) Enter(phase string, time int64) {
 	}
 }
 
-// join makes neighbours that are shorter than the width one; the band that is on stays.
+// join joins neighbours that are shorter than the width. It leaves the band that has not ended.
 func (b *Bands) join() {
 	n, last := 0, len(b.all)-1
 	for i := 1; i < last; i++ {

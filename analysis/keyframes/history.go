@@ -141,7 +141,7 @@ func (k *Tracker) Map(arena int32, r ledger.Range, seq int64, region bool) {
 	mapped.Set(r.From, mapping{r, seq, region})
 }
 
-// Joined takes note that what is mapped from addr on starts no region any more.
+// Joined notes that what is mapped from addr on starts no region any more.
 func (k *Tracker) Joined(arena int32, addr int64) {
 	mapped := k.mappings[arena]
 	if mapped == nil {

@@ -1,8 +1,8 @@
 // Package keyframes keeps the whole address space of a device at chosen instants, for a page that shows
 // any of them, and the phases of the process over time.
 //
-// It knows the ledger, which passes on what is freed ([ledger.Keeper]), and who holds blocks, from
-// package attribution.
+// It knows the ledger, which passes on what is freed ([ledger.Keeper]), and the origins of blocks, from package
+// attribution.
 package keyframes
 
 import (

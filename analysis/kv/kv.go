@@ -1,5 +1,5 @@
-// Package kv follows the KV caches of engines that serve a language model, by the marks of their own
-// that the trace has. An engine divides a block of device memory among its sequences; package kvcache
+// Package kv follows the KV caches of engines that serve a language model, from the marks that the engines
+// make. An engine divides a block of device memory among its sequences; package kvcache
 // has the terms of that division, in slots of one token each.
 package kv
 
@@ -23,7 +23,7 @@ type Result struct {
 	Requests []kvcache.Request
 	// Policies are simulations of these requests; see [Result.Simulate].
 	Policies []*kvcache.Result
-	// Fault is the first mark that cannot be, and why; "" if there is none. The other fields hold up
+	// Fault is the first impossible mark, and why it is impossible; "" if there is none. The other fields hold up
 	// to there.
 	Fault string
 }
@@ -52,9 +52,8 @@ func New(text func(context int32) string) *Tracker {
 	return &Tracker{text: text, caches: map[int64]*cache{}}
 }
 
-// Event takes a mark. ended: a sequence of a cache on the device ended. A mark that cannot be is no
-// error of the trace: the engine's accounts are wrong, not the allocator's. Marks after it are
-// ignored.
+// Event takes a mark. ended: a sequence of a cache on the device ended. An impossible mark is no
+// error of the trace, since the engine reports it, not the allocator. Marks after it are ignored.
 func (k *Tracker) Event(e *trace.Event) (device int32, ended bool) {
 	time := max(e.Time, k.at)
 	given := trace.ParseContext(e.Kind, k.text(e.Context))

@@ -19,8 +19,8 @@ type Device struct {
 
 	ranked byReserved
 
-	// What has changed since the peak: enough to tell what was live at it. Blocks handed
-	// out later do not count, so this never outgrows what was live at the peak.
+	// What has changed since the peak, so that the peak can be recovered. Blocks handed out later are not in it,
+	// so it is never longer than what was live at the peak.
 	peaks     int64 // numbers the peaks
 	died      []Block
 	untouched []Range // untouched at the peak and not any more
@@ -45,7 +45,7 @@ func NewDevice(id int32) *Device {
 // HeldBytes are requested by live allocations, those of paused tags too.
 func (d *Device) HeldBytes() int64 { return d.T + d.PausedT }
 
-// Observe takes note of the state after an event that changed it. It says whether that is the peak
+// Observe notes the state after an event that changed it. It says whether that is the peak
 // instant so far.
 func (d *Device) Observe(seq, time int64) (peak bool) {
 	if d.T > d.MaxT {
@@ -68,7 +68,7 @@ func (d *Device) Observe(seq, time int64) (peak bool) {
 // AtPeak numbers the peaks so far: it differs from an earlier value if there was a new one.
 func (d *Device) AtPeak() int64 { return d.peaks }
 
-// touch takes note that r of an arena, mapped by the event seq, is not untouched any more.
+// touch notes that r of an arena, mapped by the event seq, is not untouched any more.
 func (d *Device) touch(arena int32, r Range, seq int64) {
 	if d.Keeper != nil {
 		d.Keeper.Touched(arena, r, seq)
@@ -76,7 +76,7 @@ func (d *Device) touch(arena int32, r Range, seq int64) {
 	if seq > d.Peak.Seq {
 		return
 	}
-	// What one request leaves of a stretch the next one takes: the log stays short.
+	// Requests often take neighbouring ranges one after the other. Joined, they keep the log short.
 	if n := len(d.untouched); n > 0 && d.untouched[n-1].To == r.From {
 		d.untouched[n-1].To = r.To
 		return
@@ -101,7 +101,7 @@ func joined(ranges []Range) []Range {
 	return out
 }
 
-// gone takes note that a block, live or pending, becomes free. A block of an arena over a graph memory
+// gone notes that a block, live or pending, becomes free. A block of an arena over a graph memory
 // was never the device's.
 func (ar *Arena) gone(s *Segment) {
 	d := ar.Device

@@ -1,4 +1,5 @@
 // Package ledger keeps the memory of a process's arenas event by event.
 //
-// It knows the events of package trace and nothing of what trackers make of the memory.
+// Each event of package trace changes segments, the terms of its arena and of its device. An event that
+// contradicts the state is an error. The ledger knows no tracker.
 package ledger

@@ -201,8 +201,8 @@ func (l *Ledger) single(i int32) bool {
 	return n.left == none && n.right == none && n.up == none
 }
 
-// becomes has the free segment i be a chunk by itself, in the place of an entry or, of none, as
-// a further one.
+// becomes makes the free segment i a chunk by itself: at the index entry of the heap, or if that is none, behind
+// its last entry.
 func (l *Ledger) becomes(ar *Arena, i, entry int32) {
 	l.alone(i)
 	if entry == none {
@@ -212,7 +212,7 @@ func (l *Ledger) becomes(ar *Arena, i, entry int32) {
 	}
 }
 
-// grewFree takes note that the last segment of a chunk has become larger.
+// grewFree notes that the last segment of a chunk has become larger.
 func (l *Ledger) grewFree(ar *Arena, i int32) {
 	if !ar.indexed {
 		return

@@ -47,11 +47,11 @@ func (i Instant) Free() int64 {
 	return i.Stranded + i.Reserve + i.Reusable + i.External
 }
 
-// Free memory is divided by who asks for it: a request can use the free memory of its own arena
-// only, so what is free in the others is stranded to it. The terms of a device are those that a
-// request of one of its arenas sees, its view: of the arena that asked at a growth and a failed
-// request, else of the arena with the most reserved, of equal ones the first made. An arena by
-// itself is seen by its own requests: nothing of it is stranded.
+// The terms of free memory depend on the arena of a request: it can use free memory of that arena only, and the
+// free memory of others is stranded. The terms of a device are those for requests of one of its arenas, the view.
+// At a growth and at a failed request that is the arena of the request; else the arena with the most reserved,
+// of several with equally much the first made. The terms of an arena by itself are for its own requests, so
+// nothing of it is stranded.
 
 // FreeTerms are the four terms of free memory, in bytes. Their sum is F.
 type FreeTerms struct{ Stranded, Reserve, Reusable, External int64 }

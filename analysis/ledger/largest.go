@@ -4,9 +4,9 @@ import "math"
 
 // Most events do not change which free chunk of an arena is the largest. So an arena starts without
 // an index of its chunks: it keeps the largest chunk it knows, and those that come next as
-// candidates, and reads sizes off the list of segments. Reading costs steps; each change of an
-// arena pays for stepsPerChange. An arena whose steps exceed that gets the index of freechunks.go,
-// whose cost per change is logarithmic however its chunks are cut.
+// candidates, and reads sizes off the list of segments. Each segment that is read is a step. Each change of an
+// arena allows stepsPerChange further ones. An arena that takes more gets the index of freechunks.go, whose
+// cost per change is logarithmic however its chunks are cut.
 
 const (
 	stepsPerChange = 16
@@ -37,7 +37,7 @@ type largestChunk struct {
 	floor      int64       // every chunk of at least so many bytes has a candidate; noFloor: none has
 	candidates []candidate // a binary heap with the largest one first
 	chunks     int         // how many free chunks the arena has
-	steps      int         // that are paid for
+	steps      int         // that it may still take
 }
 
 // behind extends a chunk by the free segments of its region from i on, none to end it.
@@ -72,7 +72,7 @@ func (l *Ledger) extentOf(i int32) (c freeExtent, steps int) {
 	return c, steps
 }
 
-// freed takes note that segment i, merged with its neighbours, became free in an arena without an
+// freed notes that segment i, merged with its neighbours, became free in an arena without an
 // index.
 func (l *Ledger) freed(ar *Arena, i int32) {
 	m := &ar.largest
@@ -85,7 +85,7 @@ func (l *Ledger) freed(ar *Arena, i int32) {
 	l.walked(ar, steps)
 }
 
-// freed takes note that c became a free chunk, or a larger one.
+// freed notes that c became a free chunk, or a larger one.
 func (m *largestChunk) freed(c freeExtent, segments int) {
 	m.steps += stepsPerChange
 	switch {
@@ -96,7 +96,7 @@ func (m *largestChunk) freed(c freeExtent, segments int) {
 	}
 }
 
-// grew has c be the largest chunk, which is larger than the one before or that one with more memory.
+// grew makes c the largest chunk. It is larger than the largest so far, or is that chunk with more memory.
 func (m *largestChunk) grew(c freeExtent, segments int) {
 	old := m.from
 	m.freeExtent = c
@@ -109,7 +109,7 @@ func (m *largestChunk) grew(c freeExtent, segments int) {
 	}
 }
 
-// taken takes note that r, of which touched bytes were handed out before, is not free any more in
+// taken notes that r, of which touched bytes were handed out before, is not free any more in
 // an arena without an index. The segment rest, if any, is free right behind it.
 func (l *Ledger) taken(ar *Arena, r Range, touched int64, rest int32) {
 	m := &ar.largest
@@ -133,7 +133,7 @@ func (l *Ledger) taken(ar *Arena, r Range, touched int64, rest int32) {
 	l.walked(ar, steps)
 }
 
-// cut has left and right be what is left of the largest chunk, the first candidate.
+// cut replaces the largest chunk, the first candidate, by its rest on either side.
 func (m *largestChunk) cut(left, right freeExtent, segments int) {
 	larger, smaller := left, right
 	if right.bytes > left.bytes {
@@ -158,7 +158,7 @@ func (m *largestChunk) first(addr int64) bool {
 	return len(m.candidates) > 0 && m.candidates[0].addr == addr
 }
 
-// walked pays for steps, and gives an arena that cannot an index.
+// walked subtracts steps from those that the arena may still take, and gives it an index if it has taken more.
 func (l *Ledger) walked(ar *Arena, steps int) {
 	if ar.largest.steps -= steps; ar.largest.steps < 0 {
 		l.index(ar)

@@ -288,7 +288,7 @@ func (l *Ledger) occupy(ar *Arena, addr, size int64) (i int32, untouched, touche
 	return i, untouched, touched, nil
 }
 
-// occupiedOf takes note that segment i was occupied, which was a part of so many chunks; touched
+// occupiedOf notes that segment i was occupied, which was a part of so many chunks; touched
 // bytes of it were handed out before.
 func (l *Ledger) occupiedOf(ar *Arena, i int32, touched int64, chunks int) {
 	if ar.indexed {
@@ -355,8 +355,8 @@ func (l *Ledger) occupyIndexed(ar *Arena, i int32, r Range) (live int32, untouch
 	return live, untouched, touched
 }
 
-// spend takes note that r of a free segment is handed out or unmapped, and returns its bytes as one of
-// untouched and touched.
+// spend notes that r of a free segment is handed out or unmapped, and returns its bytes: as
+// untouched, or as touched.
 func (ar *Arena) spend(s *Segment, r Range) (untouched, touched int64) {
 	if s.Kind == UntouchedSegment {
 		ar.Device.touch(ar.Index, r, s.Seq)

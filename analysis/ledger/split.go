@@ -10,8 +10,8 @@ import (
 const granule = 256
 
 // Split is the state of an arena or a device, each term kept by itself: none is derived
-// from the others, so that the identity says something. Free memory is divided further by who
-// asks: see views.go.
+// from the others, so that the identity of their sum is a check. The division of free memory depends on the arena
+// of a request, too: see instant.go.
 type Split struct {
 	T, C, R         int64
 	Rounding, Slack int64
@@ -31,7 +31,7 @@ func (s *Split) holds() bool {
 	return s.R == s.T+internal+s.Pending+s.Untouched+s.Touched+s.NotRequested && s.C-s.T == internal
 }
 
-// handOut takes a new block, which took so many bytes of free memory.
+// handOut adds a new block, which took these bytes of free memory.
 func (s *Split) handOut(requested, provided, rounding, untouched, touched int64) {
 	s.T += requested
 	s.C += provided
@@ -42,7 +42,7 @@ func (s *Split) handOut(requested, provided, rounding, untouched, touched int64)
 	s.Live++
 }
 
-// takeBack takes the free of a block, of which so many bytes are pending or free from now on.
+// takeBack removes a freed block, of which these bytes are pending or free from now on.
 func (s *Split) takeBack(requested, provided, rounding, pending, touched int64) {
 	s.T -= requested
 	s.C -= provided
@@ -86,7 +86,7 @@ func RoundingOf(requested, provided int64) int64 {
 	return min((requested+granule-1)&^(granule-1), provided) - requested
 }
 
-// EventError is of an event that cannot be, in the state that the events before it led to.
+// EventError is the error of an event that contradicts the state after the events before it.
 type EventError struct {
 	Seq    int64
 	Kind   trace.Kind
@@ -95,7 +95,7 @@ type EventError struct {
 	Reason string
 }
 
-// NewEventError says why an event cannot be.
+// NewEventError returns the error of an event, and why it contradicts the state.
 func NewEventError(e *trace.Event, reason error) *EventError {
 	return &EventError{Seq: e.Seq, Kind: e.Kind, Addr: e.Addr, Arena: e.Arena, Reason: reason.Error()}
 }

@@ -1,5 +1,5 @@
-// Package native follows an allocator that memprof only observes, torch's own: of its chunks the trace
-// has not the sizes, only sums that the allocator reports now and then.
+// Package native follows an allocator that memprof only observes, torch's own. The trace lacks the
+// sizes of its chunks, and has sums that the allocator reports at some events.
 //
 // It knows the ledger, whose arenas of such an allocator say provided=unknown.
 package native
@@ -21,7 +21,7 @@ import (
 type Result struct {
 	Allocator string // "native"
 	Samples   int64  // of the allocator's sums, those that agreed with the events
-	Odd       int64  // whose R, or whose C against T, is not that of the events before
+	Odd       int64  // samples that contradict the events before: R differs, or C is less than T
 	Unjudged  int64  // growths without a verdict
 }
 
@@ -41,7 +41,7 @@ func New(allocator string, c, iterationC int64) *Tracker {
 	return &Tracker{Result: Result{Allocator: allocator}, Changed: -1, C: c, peakSeq: -1, peakC: -1, maxC: -1, iterationC: iterationC}
 }
 
-// Change takes note that the event seq changed the device: C is not known until it is read again.
+// Change notes that the event seq changed the device: C is not known until it is read again.
 func (t *Tracker) Change(d *ledger.Device, seq int64) {
 	t.Changed, t.C = seq, -1
 	if d.Live == 0 {

@@ -309,7 +309,7 @@ func (l *layout) finished(final bool) error {
 	return l.write(l.event(trace.KindFree, b))
 }
 
-// removed takes note that a block is no more.
+// removed notes that a block is no more.
 func (l *layout) removed(b *used) {
 	l.blocks.Delete(b.addr)
 	if l.unproven[b.addr] {
