@@ -11,7 +11,7 @@ const policyForms = "max:L, pow2, oracle, paged:B or vmm:PAGE"
 
 // ParsePolicy reads a policy as it is written on a command line: max:2048, pow2 and oracle,
 // with /buddy, /firstfit or /bestfit behind them; paged:16, of tokens a block; and vmm:2MiB, of
-// bytes a page, plain or in KiB, MiB or GiB. Where no allocator is said it is Buddy.
+// bytes a page, plain or in KiB, MiB or GiB. Without an allocator it is Buddy.
 func ParsePolicy(text string) (Policy, error) {
 	head, allocator, placed := strings.Cut(text, "/")
 	kind, number, numbered := strings.Cut(head, ":")
@@ -88,7 +88,7 @@ func parseAllocator(name string) (Allocator, error) {
 	return 0, fmt.Errorf("allocator %q: want buddy, firstfit, bestfit", name)
 }
 
-// String is the policy as ParsePolicy reads it, without an allocator that goes without saying.
+// String is the policy as ParsePolicy reads it, without the default allocator.
 func (p Policy) String() string {
 	switch p.Kind {
 	case Max:

@@ -1,6 +1,6 @@
 package kvcache
 
-// defaultPoints bounds a series of which nothing else was said.
+// defaultPoints is the most points of a series where no number was given.
 const defaultPoints = 2048
 
 // series keeps the course of a simulation in a bounded number of points. Time is divided into

@@ -21,7 +21,7 @@ import (
 type Result struct {
 	Allocator string // "native"
 	Samples   int64  // of the allocator's sums, those that agreed with the events
-	Odd       int64  // samples that contradict the events before: R differs, or C is less than T
+	Odd       int64  // samples that contradict the events before: R differs, or C is not from T to R
 	Unjudged  int64  // growths without a verdict
 }
 

@@ -20,8 +20,8 @@ func (p *replay) reclaim(device int32, wanted uint64) (unmapped uint64) {
 	return unmapped
 }
 
-// shortage tells the heaps of a device that it is short of memory, and frees the slack of their blocks, as the
-// hook does. changed is false if nothing is new in that.
+// shortage has the heaps of a device count pages, since it is short of memory, and frees the slack of their
+// blocks, as the hook does. changed is false if both were so already.
 func (p *replay) shortage(device int32) (changed bool) {
 	changed = !p.shortages[device]
 	p.shortages[device] = true

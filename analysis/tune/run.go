@@ -191,7 +191,7 @@ func (c *crew) hand(l *load) {
 	}
 }
 
-// wait ends the crew, once all it was fed is replayed.
+// wait ends the crew when its workers have replayed all loads.
 func (c *crew) wait() {
 	for _, work := range c.work {
 		close(work)

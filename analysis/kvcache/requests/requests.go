@@ -1,5 +1,4 @@
-// Package requests reads and makes the requests that a simulation of key and value memory
-// serves.
+// Package requests reads and makes the requests that a simulated KV cache serves.
 //
 // # Files
 //
