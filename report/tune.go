@@ -1,12 +1,15 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/analysis/tune"
 	"github.com/memprof/memprof/bfc"
@@ -24,6 +27,10 @@ type Tuned struct {
 	MaxSlowdown float64
 	// Torch is the job under PyTorch's own allocator; empty for jobs without PyTorch, and for several devices.
 	Torch []recording.TorchOutcome
+	// Recorded is the policy that the job was recorded under; nil for another allocator. RecordedR is what it
+	// reserved at most; 0 where that is not known.
+	Recorded  *bfc.Policy
+	RecordedR int64
 }
 
 // BestTorch returns the setting of PyTorch's allocator that reserves least and serves all requests; ok is false
@@ -37,23 +44,149 @@ func (t *Tuned) BestTorch() (best recording.TorchOutcome, ok bool) {
 	return best, ok
 }
 
-// TuneText writes the policies for a terminal, the recommended one in bold. It fails only if w does.
-func TuneText(w io.Writer, t *Tuned, o layout.Options) error {
-	return layout.WriteText(w, o, tuneSections(t)...)
+// TuneText writes the recorded policy and those that save most for a terminal, in at most [TuneLines] lines, or with
+// all every policy; the recommended one in bold. It fails only if w does.
+func TuneText(w io.Writer, t *Tuned, all bool, o layout.Options) error {
+	return layout.WriteText(w, o, tuneSections(t, all)...)
 }
 
 // TuneMarkdown writes what TuneText does as Markdown. It fails only if w does.
-func TuneMarkdown(w io.Writer, t *Tuned) error {
-	return layout.WriteMarkdown(w, tuneSections(t)...)
+func TuneMarkdown(w io.Writer, t *Tuned, all bool) error {
+	return layout.WriteMarkdown(w, tuneSections(t, all)...)
 }
 
-// tuneSections are PyTorch's own allocator, if there is one, and the policies.
-func tuneSections(t *Tuned) []layout.Section {
+// tuneSections are the policies that save most, or PyTorch's own allocator, if there is one, and all policies.
+func tuneSections(t *Tuned, all bool) []layout.Section {
+	if !all {
+		return []layout.Section{savingsSection(t)}
+	}
 	sections := []layout.Section{tuneSection(t)}
 	if len(t.Torch) > 0 {
 		sections = append([]layout.Section{torchSection(t)}, sections...)
 	}
 	return sections
+}
+
+// TuneLines is the most lines of a screen about the policies that save most, and mostSaving its rows.
+const (
+	TuneLines  = 20
+	mostSaving = 10
+)
+
+// savingsSection compares the recorded policy with the recommended one, presets, the best policies of few flags, and
+// PyTorch's own allocator: what each saves.
+func savingsSection(t *Tuned) layout.Section {
+	first := &t.Outcomes[0]
+	s := layout.Section{
+		Title:   "Policies for " + plain.Shorten(t.Process, 60),
+		Before:  layout.Note(fmt.Sprintf("%s replayed, at most %s at once; %s", units.Counted(t.Allocs, "request"), units.FormatSize(first.PeakT), units.Counted(first.Iterations, "iteration"))),
+		Columns: []layout.Column{layout.Words("policy"), layout.Numbers("peak R"), layout.Numbers("saves"), layout.Numbers("of recorded"), {Name: "later R", Number: true, Implied: true}, layout.Numbers("slowdown"), layout.Words("")},
+	}
+	base, best := t.baseline(), t.Recommend(t.MaxSlowdown)
+	line := func(name string, reserved int64, later, slowdown, mark string, tone layout.Tone) {
+		saves, share := units.Absent, units.Absent
+		if base > 0 && mark != "recorded" {
+			saves, share = strings.TrimPrefix(changeText(analysis.Bytes, float64(base-reserved)), "+"), units.FormatPercent(units.Ratio(base-reserved, base))
+		}
+		s.Rows = append(s.Rows, layout.Toned(tone, layout.Row(name, units.FormatSize(reserved), saves, share, later, slowdown, mark)))
+	}
+	shown := t.savings(best)
+	if t.RecordedR > 0 && !slices.ContainsFunc(shown, func(i int) bool { return t.isRecorded(&t.Outcomes[i].Policy) }) {
+		name := "PyTorch's own"
+		if t.Recorded != nil {
+			name = shortFlags(t.Recorded)
+		}
+		line(name, t.RecordedR, units.Absent, units.Absent, "recorded", layout.Plain)
+	}
+	for _, i := range shown {
+		o := &t.Outcomes[i]
+		mark, tone := "", layout.Plain
+		if t.isRecorded(&o.Policy) {
+			mark = "recorded"
+		}
+		if i == best {
+			tone = layout.Strong
+			if mark = "recommended"; t.isRecorded(&o.Policy) {
+				mark = "recorded, recommended"
+			}
+		}
+		cells := tuneRow(0, o)
+		line(shortFlags(&o.Policy), o.PeakR, units.FormatSize(o.SteadyR), cells[len(cells)-1].Text, mark, tone)
+	}
+	if torch, ok := t.BestTorch(); ok {
+		if def := &t.Torch[0]; def.Setting == "" && def.Refused == 0 && torch.Setting != "" {
+			line("PyTorch's own", def.Reserved, units.Absent, units.Absent, "", layout.Plain)
+		}
+		line(strings.TrimSuffix("PyTorch's own, "+torch.Setting, ", "), torch.Reserved, units.Absent, units.Absent, "", layout.Plain)
+	}
+	s.After = layout.Note("R: reserved bytes, replayed; later: in iterations from 4 on; saves: of the recorded policy's peak R")
+	if best < 0 {
+		s.After = []layout.Cell{noPolicy(t)}
+	} else {
+		s.After = append(s.After, layout.Cell{Text: "recommended: memprof record " + PolicyFlags(t.Outcomes[best].Policy), Tone: layout.Strong})
+	}
+	s.After = append(s.After, layout.Note(fmt.Sprintf("all %d policies: memprof tune --all", len(t.Outcomes)+len(t.Torch)))...)
+	return s
+}
+
+// shortFlags are the flags of a policy without the preset that is the default, if there are others.
+func shortFlags(p *bfc.Policy) string {
+	flags := PolicyFlags(*p)
+	if strings.Count(flags, "--") > 1 {
+		return strings.TrimPrefix(flags, "--preset classic ")
+	}
+	return flags
+}
+
+// savings chooses outcomes to show: the recorded policy, the recommended one, presets, and then those that reserve
+// less than the recorded one with the fewest flags, the least reserved first. Each serves all requests.
+func (t *Tuned) savings(best int) []int {
+	var shown, others []int
+	base := t.baseline()
+	for i := range t.Outcomes {
+		o := &t.Outcomes[i]
+		switch flags := strings.Count(PolicyFlags(o.Policy), "--"); {
+		case t.isRecorded(&o.Policy):
+			shown = append([]int{i}, shown...)
+		case o.Refused > 0:
+		case i == best || flags == 1:
+			shown = append(shown, i)
+		case flags == 2 && (base == 0 || o.PeakR < base):
+			others = append(others, i)
+		}
+	}
+	by := func(a, b int) int { return cmp.Compare(t.Outcomes[a].PeakR, t.Outcomes[b].PeakR) }
+	slices.SortStableFunc(others, by)
+	room := mostSaving - 2 - len(shown) // PyTorch's own has two rows
+	shown = append(shown, others[:max(0, min(len(others), room))]...)
+	slices.SortStableFunc(shown, func(a, b int) int {
+		x, y := t.isRecorded(&t.Outcomes[a].Policy), t.isRecorded(&t.Outcomes[b].Policy)
+		if x != y {
+			return map[bool]int{true: -1, false: 1}[x]
+		}
+		return by(a, b)
+	})
+	return shown
+}
+
+// baseline is what the recorded policy reserves at most: by its replay, else as recorded; 0 if neither is known.
+func (t *Tuned) baseline() int64 {
+	for i := range t.Outcomes {
+		if o := &t.Outcomes[i]; t.isRecorded(&o.Policy) && o.Refused == 0 {
+			return o.PeakR
+		}
+	}
+	return t.RecordedR
+}
+
+// isRecorded says whether a policy is the recorded one, in what tune tries.
+func (t *Tuned) isRecorded(p *bfc.Policy) bool {
+	return t.Recorded != nil && !slices.ContainsFunc(tunedDimensions(), func(d *bfc.Dimension) bool { return d.Differs(p, t.Recorded) })
+}
+
+// noPolicy says that no policy can be recommended.
+func noPolicy(t *Tuned) layout.Cell {
+	return layout.Cell{Text: fmt.Sprintf("no policy serves all requests with a slowdown of at most %s: raise --max-slowdown", units.FormatPercent(t.MaxSlowdown)), Tone: layout.Warned}
 }
 
 // torchSection lists the settings of PyTorch's own allocator, and says where one does nearly as well as the
@@ -101,6 +234,9 @@ func tuneSection(t *Tuned) layout.Section {
 	for i := range t.Outcomes {
 		o := &t.Outcomes[i]
 		cells := tuneRow(i+1, o)
+		if t.isRecorded(&o.Policy) {
+			s.Before = append(s.Before, layout.Note(fmt.Sprintf("%d is the recorded policy", i+1))...)
+		}
 		switch {
 		case i == best:
 			cells = layout.Toned(layout.Strong, cells)
@@ -184,7 +320,7 @@ func tuneNotes(t *Tuned, best int) []layout.Cell {
 		notes = append(notes, layout.Cell{Text: units.Counted(t.LeftOut, "arena") + " of graph memory left out", Tone: layout.Faint})
 	}
 	if best < 0 {
-		return append(notes, layout.Cell{Text: fmt.Sprintf("no policy serves all requests with a slowdown of at most %s: raise --max-slowdown", units.FormatPercent(t.MaxSlowdown)), Tone: layout.Warned})
+		return append(notes, noPolicy(t))
 	}
 	return append(notes, layout.Cell{Text: "recommended: memprof record " + PolicyFlags(t.Outcomes[best].Policy), Tone: layout.Strong})
 }
@@ -209,10 +345,15 @@ func TuneJSON(w io.Writer, t *Tuned) error {
 		recommended := newJSONPolicy(&t.Outcomes[best].Policy)
 		out.Recommended = &recommended
 	}
+	if t.Recorded != nil {
+		recorded := newJSONPolicy(t.Recorded)
+		out.Recorded = &recorded
+	}
 	return plain.WriteJSON(w, out)
 }
 
 type jsonTuned struct {
+	Recorded    *jsonPolicy `json:"recorded"` // null where another allocator was recorded
 	Process     string      `json:"process"`
 	Requests    int64       `json:"requests"`
 	LeftOut     int64       `json:"left_out_arenas"`

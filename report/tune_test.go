@@ -3,6 +3,7 @@ package report
 import (
 	"bytes"
 	"io"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -37,6 +38,7 @@ func tuned() *Tuned {
 		})
 	}
 	t.Outcomes[6].Refused = 1234
+	t.Recorded = &t.Outcomes[0].Policy
 	t.Torch = []recording.TorchOutcome{
 		{Reserved: 9 * gib, Least: 8 * gib, Greatest: 10 * gib},
 		{Setting: "expandable_segments:True", Reserved: 4*gib + 50*mib, Least: 4*gib + 50*mib, Greatest: 4*gib + 50*mib},
@@ -58,11 +60,12 @@ func TestTuneGolden(t *testing.T) {
 		name  string
 		write func(io.Writer) error
 	}{
-		{"tune.txt", func(w io.Writer) error { return TuneText(w, tuned(), layout.Options{}) }},
-		{"tune_narrow.txt", func(w io.Writer) error { return TuneText(w, tuned(), layout.Options{Width: 80}) }},
-		{"tune.md", func(w io.Writer) error { return TuneMarkdown(w, tuned()) }},
+		{"tune.txt", func(w io.Writer) error { return TuneText(w, tuned(), true, layout.Options{}) }},
+		{"tune_short.txt", func(w io.Writer) error { return TuneText(w, tuned(), false, layout.Options{}) }},
+		{"tune_narrow.txt", func(w io.Writer) error { return TuneText(w, tuned(), true, layout.Options{Width: 80}) }},
+		{"tune.md", func(w io.Writer) error { return TuneMarkdown(w, tuned(), true) }},
 		{"tune.json", func(w io.Writer) error { return TuneJSON(w, tuned()) }},
-		{"tune_no_iterations.txt", func(w io.Writer) error { return TuneText(w, noIterations(), layout.Options{}) }},
+		{"tune_no_iterations.txt", func(w io.Writer) error { return TuneText(w, noIterations(), true, layout.Options{}) }},
 		{"tune_no_iterations.json", func(w io.Writer) error { return TuneJSON(w, noIterations()) }},
 	} {
 		var out bytes.Buffer
@@ -76,7 +79,7 @@ func TestTuneGolden(t *testing.T) {
 // The recommended policy is emphasized, and so are those that would have failed the job.
 func TestTuneColors(t *testing.T) {
 	var out bytes.Buffer
-	if err := TuneText(&out, tuned(), layout.Options{Color: true}); err != nil {
+	if err := TuneText(&out, tuned(), true, layout.Options{Color: true}); err != nil {
 		t.Fatal(err)
 	}
 	reserved := 2 + len(tunedDimensions()) // the column of R peak: the first is before the border
@@ -104,11 +107,29 @@ func TestTorchAdvice(t *testing.T) {
 	}{{ours, true}, {ours + ours/50, true}, {ours + ours/50 + mib, false}} {
 		job.Torch[1].Reserved = test.reserved
 		var out bytes.Buffer
-		if err := TuneText(&out, job, layout.Options{}); err != nil {
+		if err := TuneText(&out, job, true, layout.Options{}); err != nil {
 			t.Fatal(err)
 		}
 		if got := strings.Contains(out.String(), advice); got != test.want {
 			t.Errorf("%d bytes beside %d: advice %v, want %v", test.reserved, ours, got, test.want)
+		}
+	}
+}
+
+// What saves most fits twenty lines, also in 80 columns, and every saving is of the recorded policy's peak.
+func TestTuneShort(t *testing.T) {
+	for _, width := range []int{0, 80, 100} {
+		for _, job := range []*Tuned{tuned(), noIterations(), {Result: tuned().Result, RecordedR: gib, Torch: tuned().Torch}} {
+			var out bytes.Buffer
+			if err := TuneText(&out, job, false, layout.Options{Width: width}); err != nil {
+				t.Fatal(err)
+			}
+			if n := strings.Count(out.String(), "\n"); n > TuneLines {
+				t.Errorf("%d lines in %d columns:\n%s", n, width, out.String())
+			}
+			if job.Recorded != nil && !regexp.MustCompile(`(?m)--preset classic .* recorded\b`).MatchString(out.String()) {
+				t.Errorf("the recorded policy is not marked:\n%s", out.String())
+			}
 		}
 	}
 }

@@ -10,12 +10,14 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/analysis/tune"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/report"
+	"github.com/memprof/memprof/trace"
 )
 
 const tuneExits = `0 replayed, whatever it recommends; 2 wrong usage, no such recording, or
@@ -28,6 +30,7 @@ type tuneOptions struct {
 	Costs         tune.Costs
 	MaxSlowdown   float64
 	formatFlags
+	All bool
 }
 
 func newTuneCommand() *cobra.Command {
@@ -39,9 +42,10 @@ func newTuneCommand() *cobra.Command {
 small arenas, trims and placements, and recommends flags for memprof record: of
 the policies within --max-slowdown, the one with the least peak R, then the
 least later R. A PyTorch job is replayed under PyTorch's own allocator too, with
-and without PYTORCH_CUDA_ALLOC_CONF. Where equal free blocks tie, the
-driver's placement decides: the table has what other placements give. For each
-policy it prints
+and without PYTORCH_CUDA_ALLOC_CONF. It prints the recorded policy, the
+recommended one and others, and what each saves, in at most 20 lines. With --all
+it prints every policy (where equal free blocks tie, the driver's placement
+decides, so other placements are shown for PyTorch's), and for each
 
   peak R      peak reserved memory
   later R     the same in the steady iterations, from iteration 4 on (iterations
@@ -55,6 +59,7 @@ policy it prints
   slowdown    predicted / recorded iteration time (lower is better)`,
 		Annotations: exitCodes(tuneExits),
 		Example: `  memprof tune run
+  memprof tune --all run
   memprof tune --growth needed,step:64MiB --trim iteration,idle:50ms --json run`,
 		Args: exactArgs("a recording"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -78,6 +83,7 @@ func (o *tuneOptions) addFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.Costs.Unmap, "cost-unmap", o.Costs.Unmap, "`time` to unmap a handle")
 	flags.DurationVar(&o.Costs.Release, "cost-release", o.Costs.Release, "`time` to release a handle")
 	o.formatFlags.add(flags)
+	flags.BoolVar(&o.All, "all", false, "print every policy, with what it costs")
 }
 
 func (o *tuneOptions) run(ctx context.Context, stdout, stderr io.Writer, path string) error {
@@ -92,6 +98,10 @@ func (o *tuneOptions) run(ctx context.Context, stdout, stderr io.Writer, path st
 	if o.Process == "" && len(run.Processes) > 1 {
 		screen.Complain(stderr, fmt.Sprintf("replaying %s, one of %d processes (--process NAME chooses another)", process.Name, len(run.Processes)))
 	}
+	tuned := &report.Tuned{Process: process.Name, Costs: o.Costs, MaxSlowdown: o.MaxSlowdown}
+	if err := findRecorded(tuned, process); err != nil {
+		return exit.Input(err)
+	}
 	reader, err := process.NewReader()
 	if err != nil {
 		return exit.Input(err)
@@ -104,7 +114,7 @@ func (o *tuneOptions) run(ctx context.Context, stdout, stderr io.Writer, path st
 	if err != nil {
 		return exit.Input(err)
 	}
-	tuned := &report.Tuned{Result: result, Process: process.Name, Costs: o.Costs, MaxSlowdown: o.MaxSlowdown}
+	tuned.Result = result
 	if o.Limit == 0 {
 		if tuned.Torch, err = recording.ReplayTorch(process, &run.Info, torchSettings, torchPlacements); err != nil {
 			return exit.Input(err)
@@ -114,9 +124,33 @@ func (o *tuneOptions) run(ctx context.Context, stdout, stderr io.Writer, path st
 	case "json":
 		return report.TuneJSON(stdout, tuned)
 	case "markdown":
-		return report.TuneMarkdown(stdout, tuned)
+		return report.TuneMarkdown(stdout, tuned, o.All)
 	}
-	return report.TuneText(stdout, tuned, screen.Options(stdout))
+	return report.TuneText(stdout, tuned, o.All, screen.Options(stdout))
+}
+
+// findRecorded sets the policy that a process was recorded under, and what it reserved, on the device with most.
+func findRecorded(tuned *report.Tuned, process *trace.Process) error {
+	reader, err := process.NewReader()
+	if err != nil {
+		return err
+	}
+	defer reader.Close()
+	result, err := analysis.Run(reader, recording.OptionsOf(process))
+	if err != nil {
+		return err
+	}
+	for i := range result.Devices {
+		d := &result.Devices[i]
+		if d.MaxR <= tuned.RecordedR {
+			continue
+		}
+		tuned.RecordedR, tuned.Recorded = d.MaxR, nil
+		if p, ok := recording.PolicyOf(result, d.Device); ok {
+			tuned.Recorded = &p
+		}
+	}
+	return nil
 }
 
 // torchSettings are the texts of PYTORCH_CUDA_ALLOC_CONF that tune tries.
