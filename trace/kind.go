@@ -90,7 +90,7 @@ var kinds = [KindLost + 1]kindRow{
 		name: "arena", addr: "start of its address reservation", requested: "most that it may reserve", provided: "size of its address reservation",
 		context: "what it is for, and its policy", form: formOptions, changes: ChangesMapped,
 		fields: "growth split headroom fraction gc trim placement below granularity coalesces pool tag main uuid " +
-			"graph_memory store shape segments allocator provided class",
+			"graph_memory store shape segments allocator provided class conf",
 	},
 	KindAlloc: {
 		name: "alloc", addr: "chunk", requested: "requested", provided: "size of the chunk",

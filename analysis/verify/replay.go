@@ -3,6 +3,7 @@ package verify
 import (
 	"fmt"
 
+	"github.com/memprof/memprof/analysis/observed"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -17,6 +18,10 @@ type replayer struct {
 	released            int64          // growths of arenas that have ended
 	reclaiming          map[int32]bool // devices on which a reclaim is under way
 	observed            bool           // there are arenas of an allocator that was only observed
+
+	follower       *observed.Follower // of PyTorch's own allocator; nil without one
+	observedArenas int64              // that it follows
+	unmodeled      error              // what it does not have
 }
 
 func newReplayer() *replayer {
@@ -25,6 +30,9 @@ func newReplayer() *replayer {
 
 // step replays one event. After a mismatch the replayer must not be used again.
 func (r *replayer) step(e *trace.Event, strings *trace.Strings) *Mismatch {
+	if wrong := r.follow(e); wrong != nil {
+		return wrong
+	}
 	switch e.Kind {
 	case trace.KindArena:
 		return r.begin(e, strings.Text(e.Context))
@@ -133,6 +141,9 @@ func (r *replayer) begin(e *trace.Event, options string) *Mismatch {
 	r.arenas[e.Arena] = a
 	if a != nil {
 		r.ours++
+	}
+	if r.follower != nil && r.follower.Of(e) {
+		r.observedArenas++
 	}
 	r.observed = r.observed || a == nil && trace.ParseContext(e.Kind, options).Get("allocator") != ""
 	return nil

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/memprof/memprof/analysis/observed"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -18,7 +19,7 @@ var (
 	// ErrNothingToVerify says that a trace has no block of our allocator.
 	ErrNothingToVerify = errors.New("nothing to verify: no allocation of memprof's own allocator was recorded")
 	// ErrObserved says that a trace is of an allocator that memprof only observed.
-	ErrObserved = errors.New("nothing to verify: memprof only observed the job's own allocator (record --allocator native), and can replay none but its own")
+	ErrObserved = errors.New("nothing to verify: memprof only observed the job's own allocator, and cannot replay it")
 	// ErrNotFromStart says that parts do not begin with the process's first event.
 	ErrNotFromStart = errors.New("cannot be verified without the parts before it: a replay starts at a process's first event")
 )
@@ -30,7 +31,9 @@ type Result struct {
 	Allocs  int64  // blocks that the replay placed at the same address with the same size
 	Frees   int64  // a pending free counts once
 	Growths int64  // that the memory granted
-	Arenas  int64  // of our allocator
+	Arenas  int64  // of our allocator, and of PyTorch's own
+	// Observed is what was compared of PyTorch's own allocator, and is in the counts above; nil if it was not observed.
+	Observed *observed.Result
 
 	// Complete says that the process was recorded to its end, and all of that was verified.
 	Complete bool
@@ -48,16 +51,18 @@ func Process(ctx context.Context, p *trace.Process) (*Result, error) {
 		return nil, fmt.Errorf("%s: %w", p.Name, ErrNotFromStart)
 	}
 	j := newJudge(p)
+	j.replay.follower = follower(p)
 	if err := j.all(ctx); err != nil {
 		return nil, err
 	}
-	if j.replay.allocs == 0 && j.replay.observed {
-		return nil, fmt.Errorf("%s: %w", p.Name, ErrObserved)
+	result := j.result()
+	if err := j.replay.followed(p, result); err != nil {
+		return nil, err
 	}
-	if j.replay.ours == 0 || j.replay.allocs == 0 {
+	if result.Arenas == 0 || result.Allocs == 0 {
 		return nil, fmt.Errorf("%s: %w", p.Name, ErrNothingToVerify)
 	}
-	return j.result(), nil
+	return result, nil
 }
 
 // all checks each event of the process. The error is a *Mismatch, or of reading the trace.

@@ -295,12 +295,42 @@ func TestNothingToVerify(t *testing.T) {
 		want error
 	}{
 		{"no events", newJob(), ErrNothingToVerify},
-		{"native", &job{events: native, texts: []string{"", "allocator=native\tprovided=unknown"}}, ErrObserved},
+		{"imported", &job{events: native, texts: []string{"", "allocator=native\tclass=small"}}, ErrObserved},
 		{"of another allocator", &job{events: native, texts: []string{"", "kind=other"}}, ErrNothingToVerify},
 		{"no request", empty, ErrNothingToVerify},
 	} {
 		if _, err := verifyPath(t, test.job.write(t, trace.Ending{}, trace.WriterOptions{})); !errors.Is(err, test.want) {
 			t.Errorf("%s: error %v, want %v", test.name, err, test.want)
+		}
+	}
+}
+
+// TestObserved: PyTorch's own allocator has to come to the same addresses and segments as its model.
+func TestObserved(t *testing.T) {
+	made := func() *job {
+		return &job{texts: []string{"", "allocator=native\tprovided=unknown\tcoalesces=0\tpool=0.0\tmain=1"}, events: []trace.Event{
+			{Kind: trace.KindArena, Context: 1},
+			{Kind: trace.KindMap, Addr: 2 << 20, Requested: 2 << 20, Provided: 2 << 20},
+			{Kind: trace.KindAlloc, Addr: 2 << 20, Requested: 1000, Provided: 1000},
+			{Kind: trace.KindAlloc, Addr: 2<<20 + 1024, Requested: 10, Provided: 10},
+			{Kind: trace.KindFree, Addr: 2 << 20, Requested: 1000, Provided: 1000},
+			{Kind: trace.KindAlloc, Addr: 2 << 20, Requested: 600, Provided: 600},
+		}}
+	}
+	got, err := verifyPath(t, made().write(t, trace.Ending{}, trace.WriterOptions{}))
+	if err != nil || got.Allocs != 3 || got.Frees != 1 || got.Growths != 1 || got.Observed == nil {
+		t.Fatalf("%+v, error %v; want 3 allocations, a free and a growth", got, err)
+	}
+	for at, change := range map[int]func(e *trace.Event){
+		1: func(e *trace.Event) { e.Provided, e.Requested = 4<<20, 4<<20 },
+		3: func(e *trace.Event) { e.Addr = 2<<20 + 512 },
+		5: func(e *trace.Event) { e.Addr = 2<<20 + 2048 },
+	} {
+		j := made()
+		change(&j.events[at])
+		var wrong *Mismatch
+		if _, err := verifyPath(t, j.write(t, trace.Ending{}, trace.WriterOptions{})); !errors.As(err, &wrong) || wrong.Seq < int64(at) || wrong.Seq > int64(at)+1 {
+			t.Errorf("event %d was changed: %v, want a mismatch there", at, err)
 		}
 	}
 }

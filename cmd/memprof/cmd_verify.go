@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/memprof/memprof/analysis/observed"
 	"github.com/memprof/memprof/analysis/verify"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
@@ -34,9 +35,10 @@ func newVerifyCommand() *cobra.Command {
 		Long: `Checks that a recording is whole and unchanged (its processes, sequence numbers,
 checksums, and that frees match allocations), and replays it through a second
 implementation of the allocator, which must come to the same addresses, sizes
-and growths. A recording that passes has lost no event. A recording that ends
-early is checked up to its end, which is printed. PATH is a recording or a
-folder of recordings.`,
+and growths. A recording that passes has lost no event. With --allocator native
+that is a model of PyTorch's own allocator. A recording that ends early is
+checked up to its end, which is printed. PATH is a recording or a folder of
+recordings.`,
 		Annotations: exitCodes(verifyExits),
 		Example: `  memprof verify run
   memprof verify --rank 0 run
@@ -194,6 +196,11 @@ func (v *verified) lines() []string {
 	r := v.Result
 	lines := []string{fmt.Sprintf("ok     %s: %s, of them %s, %s and %s in %s, came out the same",
 		v.Process, units.Counted(r.Events, "event"), units.Counted(r.Allocs, "allocation"), units.Counted(r.Frees, "free"), units.Counted(r.Growths, "growth"), units.Counted(r.Arenas, "arena"))}
+	if o := r.Observed; o != nil {
+		lines = append(lines, "       PyTorch's own allocator, by its model: the same addresses and segments. Taken from the trace: the addresses of",
+			fmt.Sprintf("       segments, the order in a run of releases, when blocks that wait for streams are free, that the cache was emptied (%d x)", o.Emptied),
+			fmt.Sprintf("       sums of PyTorch's statistics: %s equal, %s not (a reading may lie between two events)", units.FormatCount(o.Readings), units.FormatCount(o.Odd)))
+	}
 	if !r.Complete {
 		lines = append(lines, "       up to "+r.EndsAt)
 	}
@@ -208,10 +215,29 @@ type jsonVerifiedProcess struct {
 	Frees    int64         `json:"frees"`
 	Growths  int64         `json:"growths"`
 	Arenas   int64         `json:"arenas"`
+	Observed *jsonObserved `json:"observed,omitempty"`
 	Complete bool          `json:"complete"`
 	EndSeq   int64         `json:"end_seq"`
 	EndsAt   string        `json:"ends_at,omitempty"`
 	Mismatch *jsonMismatch `json:"mismatch,omitempty"`
+}
+
+// jsonObserved is what was compared of PyTorch's own allocator.
+type jsonObserved struct {
+	Allocs   int64  `json:"allocs"`
+	Segments int64  `json:"segments"`
+	Releases int64  `json:"releases"`
+	Emptied  int64  `json:"emptied"`  // runs of releases that no request made, taken from the trace
+	Readings int64  `json:"readings"` // of the allocator's own sum, which were equal
+	Odd      int64  `json:"odd"`      // which were not: a reading may lie between two events
+	Settings string `json:"settings"` // text of PYTORCH_CUDA_ALLOC_CONF
+}
+
+func newJSONObserved(o *observed.Result) *jsonObserved {
+	if o == nil {
+		return nil
+	}
+	return &jsonObserved{o.Allocs, o.Segments, o.Releases, o.Emptied, o.Readings, o.Odd, o.Settings}
 }
 
 type jsonMissing struct {
@@ -254,7 +280,7 @@ func newJSONVerified(result *verifiedRun) jsonVerified {
 		r := v.Result
 		out.Processes = append(out.Processes, jsonVerifiedProcess{
 			Process: v.Process, OK: true, Events: r.Events, Allocs: r.Allocs, Frees: r.Frees, Growths: r.Growths, Arenas: r.Arenas,
-			Complete: r.Complete, EndSeq: r.EndSeq, EndsAt: r.EndsAt,
+			Observed: newJSONObserved(r.Observed), Complete: r.Complete, EndSeq: r.EndSeq, EndsAt: r.EndsAt,
 		})
 	}
 	return out

@@ -126,11 +126,20 @@ static struct spool_event event_of(const struct memprof_watch *watch, const stru
   return (struct spool_event){.kind = kind, .device = watch->device, .arena = arena, .stream = place->stream};
 }
 
+// The settings that torch reads; "" where there are none, or text that a context cannot have.
+static const char *settings(void) {
+  const char *text = getenv("PYTORCH_ALLOC_CONF");
+  if (text == NULL) text = getenv("PYTORCH_CUDA_ALLOC_CONF");
+  return text == NULL || strpbrk(text, "\t\n") != NULL || strlen(text) > 512 ? "" : text;
+}
+
 static void describe(const struct memprof_watch *watch, const struct place *place, int manner) {
-  char text[256], uuid[DRIVER_UUID_TEXT];
+  char text[1024], uuid[DRIVER_UUID_TEXT];
   driver_uuid_text(watch->device, uuid);
   snprintf(text, sizeof text, "allocator=%s\tprovided=unknown\tcoalesces=%d\tpool=%llx.%llx\tmain=%d\tuuid=%s", watch->allocator, manner == JOINED,
            (unsigned long long)place->pool[0], (unsigned long long)place->pool[1], place->stream == 0 && place->pool[0] == 0 && place->pool[1] == 0, uuid);
+  const size_t length = strlen(text);
+  if (settings()[0] != '\0') snprintf(text + length, sizeof text - length, "\tconf=%s", settings());
   struct spool_event event = event_of(watch, place, MEMPROF_ARENA, place->arena[manner]);
   event.context = spool_string(text);
   spool_write(&event);

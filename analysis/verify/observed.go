@@ -1,0 +1,57 @@
+package verify
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/memprof/memprof/analysis/caching"
+	"github.com/memprof/memprof/analysis/observed"
+	"github.com/memprof/memprof/analysis/torchalloc"
+	"github.com/memprof/memprof/trace"
+)
+
+// follower returns what follows PyTorch's own allocator in a process, by the rules of its version; where the process
+// does not name one, by those of 2.7 to 2.12.
+func follower(p *trace.Process) *observed.Follower {
+	version, ok := torchalloc.VersionOf(strings.Split(p.Frameworks, ", "))
+	if !ok {
+		version = caching.Torch211
+	}
+	return observed.New(version, p.Strings().Text)
+}
+
+// follow hands an event to the model of PyTorch's own allocator. What the model does not have ends the comparison.
+func (r *replayer) follow(e *trace.Event) *Mismatch {
+	if r.follower == nil || r.unmodeled != nil {
+		return nil
+	}
+	_, err := r.follower.Add(e)
+	var difference *observed.Difference
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &difference):
+		return atEvent(e, difference.Expected, difference.Found)
+	}
+	r.unmodeled = err
+	return nil
+}
+
+// followed adds what the model compared to a result. The error is ErrObserved where it compared nothing.
+func (r *replayer) followed(p *trace.Process, result *Result) error {
+	if r.unmodeled != nil {
+		return fmt.Errorf("%s: %w: %w", p.Name, ErrObserved, r.unmodeled)
+	}
+	f := r.follower
+	if f.Allocs == 0 {
+		if r.ours == 0 && r.observed {
+			return fmt.Errorf("%s: %w", p.Name, ErrObserved)
+		}
+		return nil
+	}
+	result.Observed = &f.Result
+	result.Allocs, result.Frees, result.Growths = result.Allocs+f.Allocs, result.Frees+f.Frees, result.Growths+f.Segments
+	result.Arenas += r.observedArenas
+	return nil
+}
