@@ -12,36 +12,36 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// observed records events of a native allocator with one arena on device 0.
-type observed struct {
+// recorder records events of a native allocator with one arena on device 0.
+type recorder struct {
 	*modeltest.Recorder
 }
 
-func newObserved() observed {
-	r := observed{modeltest.New()}
+func newObserved() recorder {
+	r := recorder{modeltest.New()}
 	r.arena(0, "main=1")
 	return r
 }
 
-func (r observed) arena(id int32, more string) {
+func (r recorder) arena(id int32, more string) {
 	text := "allocator=native\tprovided=unknown\tcoalesces=0\tpool=0.0\t" + more
 	r.Add(trace.Event{Kind: trace.KindArena, Arena: id, Context: r.Strings.Intern(text)})
 }
 
-func (r observed) block(kind trace.Kind, addr, size int64) {
+func (r recorder) block(kind trace.Kind, addr, size int64) {
 	r.Add(trace.Event{Kind: kind, Addr: addr, Requested: size, Provided: size})
 }
 
-func (r observed) segment(addr, size int64) {
+func (r recorder) segment(addr, size int64) {
 	r.Add(trace.Event{Kind: trace.KindMap, Addr: addr, Requested: size, Provided: size})
 }
 
 // sums are C, R, and the greatest C.
-func (r observed) sums(c, reserved, peak int64) {
+func (r recorder) sums(c, reserved, peak int64) {
 	r.Add(trace.Event{Kind: trace.KindStatistics, Arena: trace.NoArena, Addr: peak, Requested: reserved, Provided: c})
 }
 
-func (r observed) use(addr int64) {
+func (r recorder) use(addr int64) {
 	saved := r.Stream
 	r.Stream = -1
 	r.Add(trace.Event{Kind: trace.KindStreamUse, Addr: addr})

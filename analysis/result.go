@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/memprof/memprof/analysis/iterations"
+	"github.com/memprof/memprof/analysis/observed"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -98,8 +99,12 @@ type DeviceResult struct {
 
 	Tags []TagUse // in order of appearance; see [Result.OfTag]
 
-	// Native is nil unless a native allocator serves tensors of the device.
+	// Native is nil unless a native allocator serves tensors of the device, whose chunks are not known.
 	Native *Native
+	// Modeled is what the model of PyTorch's own allocator followed, which gave the chunks of an observed one their
+	// sizes; nil without it. NotModeled says why the chunks of Native have none; "" if nothing tried.
+	Modeled    *observed.Result
+	NotModeled string
 }
 
 // Replay is what a device would have reserved under another allocator or policy.

@@ -13,6 +13,15 @@ import (
 // that is not known is -1 in the results and "–" in every table.
 func nativeSections(d *analysis.DeviceResult) []layout.Section {
 	w := d.Native
+	if m := d.Modeled; m != nil {
+		return []layout.Section{{
+			Title: "Native allocator",
+			Before: append(
+				layout.Note(fmt.Sprintf("memprof observed torch's own allocator: its model came to the same address in %s and the same %s", units.Counted(m.Allocs, "allocation"), units.Counted(m.Segments, "segment"))),
+				layout.Note(fmt.Sprintf("the sizes of chunks are the model's; of torch's own sums of them %s agreed, %s did not (a reading may lie between two events)", units.Counted(m.Readings, "reading"), units.FormatCount(m.Odd)))...),
+			After: layout.Toned(layout.Faint, layout.Note("free memory of torch's pools of small and of large blocks counts as one arena")),
+		}}
+	}
 	if w == nil {
 		return nil
 	}
@@ -22,6 +31,9 @@ func nativeSections(d *analysis.DeviceResult) []layout.Section {
 			layout.Note(fmt.Sprintf("memprof observed torch's own allocator (%s): requested, reserved and pending are exact", plain.Shorten(w.Allocator, 24))),
 			layout.Note("provided is the allocator's own sum, read "+units.Counted(w.Samples, "time")+": at peaks of requested, new segments and marks")...),
 		After: layout.Toned(layout.Faint, layout.Note("not known, shown as "+units.Absent+": rounding, slack, the parts of free memory, the largest free chunk, chunks of single allocations")),
+	}
+	if d.NotModeled != "" {
+		s.After = append(s.After, layout.Toned(layout.Warned, layout.Note("the model of torch's allocator does not follow it: "+plain.Text(d.NotModeled)))...)
 	}
 	if w.Odd > 0 {
 		s.After = append(s.After, layout.Toned(layout.Warned, layout.Note(units.Counted(w.Odd, "reading")+" contradicted the events around it and is left out"))...)
@@ -35,6 +47,7 @@ type jsonNativeSums struct {
 	Allocator string `json:"allocator"`
 	Samples   int64  `json:"samples"`
 	Odd       int64  `json:"odd"`
+	Modeled   bool   `json:"modeled"` // chunks have the sizes of a model that came to the same addresses and segments
 }
 
 // jsonNative is there only if memprof observed torch's own allocator.
@@ -43,9 +56,12 @@ type jsonNative struct {
 }
 
 func newJSONNative(d *analysis.DeviceResult) jsonNative {
+	if m := d.Modeled; m != nil {
+		return jsonNative{&jsonNativeSums{"native", m.Readings, m.Odd, true}}
+	}
 	w := d.Native
 	if w == nil {
 		return jsonNative{}
 	}
-	return jsonNative{&jsonNativeSums{w.Allocator, w.Samples, w.Odd}}
+	return jsonNative{&jsonNativeSums{w.Allocator, w.Samples, w.Odd, false}}
 }

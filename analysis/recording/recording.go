@@ -5,6 +5,7 @@ package recording
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/trace"
@@ -26,7 +27,7 @@ func Analyze(path string, run *trace.Run, opt analysis.Options) (Recording, erro
 	readings, missing := readReadings(path, run)
 	r.Readings, opt.Moments = readings, readings.Moments()
 	for _, process := range run.Processes {
-		result, err := analyzeProcess(process, opt)
+		result, err := analyzeProcess(process, &run.Info, opt)
 		if err != nil {
 			return r, err
 		}
@@ -60,7 +61,7 @@ func jobOf(path string, info *trace.Info) *analysis.Job {
 	}
 }
 
-func analyzeProcess(process *trace.Process, opt analysis.Options) (*analysis.Result, error) {
+func analyzeProcess(process *trace.Process, info *trace.Info, opt analysis.Options) (*analysis.Result, error) {
 	reader, err := process.NewReader()
 	if err != nil {
 		return nil, err
@@ -71,6 +72,11 @@ func analyzeProcess(process *trace.Process, opt analysis.Options) (*analysis.Res
 	result, err := analysis.Run(reader, opt)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", process.Name, err)
+	}
+	if slices.ContainsFunc(result.Devices, func(d analysis.DeviceResult) bool { return d.Native != nil }) {
+		if result, err = modelObserved(process, info, opt, result); err != nil {
+			return nil, fmt.Errorf("%s: %w", process.Name, err)
+		}
 	}
 	return result, nil
 }

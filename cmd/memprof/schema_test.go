@@ -13,6 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/memprof/memprof/analysis/observed"
+	"github.com/memprof/memprof/analysis/verify"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/repeat"
 	"github.com/memprof/memprof/cmd/memprof/internal/top"
@@ -189,7 +191,9 @@ func documents(t *testing.T) map[string][][]byte {
 	memory := top.Memory{Arena: &name, Stream: &one, Pool: "1", Tag: "kv", IsPaused: true, MaxRequested: &one, OOMs: &one}
 	busy := top.Process{Rate: &rate, Problem: "none", Devices: []top.Memory{memory}, Arenas: []top.Memory{memory}}
 	docs["top"] = append(docs["top"], mustMarshal(t, top.View{Command: []string{}, Processes: []top.Process{busy}, Cards: []top.Card{{Used: &one}, {}}}))
-	docs["rerun"] = [][]byte{mustMarshal(t, repeat.Result{})} // what rerun prints needs CUDA
+	native := verifiedRun{Processes: []verified{{Result: &verify.Result{Complete: true, Observed: &observed.Result{}}}}}
+	docs["verify"] = append(docs["verify"], mustMarshal(t, newJSONVerified(&native))) // no sample is of --allocator native
+	docs["rerun"] = [][]byte{mustMarshal(t, repeat.Result{})}                         // what rerun prints needs CUDA
 	return docs
 }
 

@@ -1,0 +1,77 @@
+package recording
+
+import (
+	"errors"
+	"io"
+
+	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/caching"
+	"github.com/memprof/memprof/analysis/observed"
+	"github.com/memprof/memprof/trace"
+)
+
+// modelObserved analyzes a process again whose allocator memprof only observed, with the sizes of blocks that the model of
+// PyTorch's own allocator gives them. Where the model does not follow the recording to its end, the result stays as
+// it is and says why.
+func modelObserved(process *trace.Process, info *trace.Info, opt analysis.Options, result *analysis.Result) (*analysis.Result, error) {
+	version, ok := torchOf(process, info)
+	if !ok { // it does not say: as verify does
+		version = caching.Torch211
+	}
+	if process.Parts[0].Number != 0 || process.Parts[0].FirstSeq != 0 {
+		return result, nil
+	}
+	follower := func() *observed.Follower { return observed.New(version, process.Strings().Text) }
+	of := follower()
+	if err := drain(process, of); err != nil {
+		for i := range result.Devices {
+			if d := &result.Devices[i]; d.Native != nil {
+				d.NotModeled = err.Error()
+			}
+		}
+		return result, nil
+	}
+	reader, err := process.NewReader()
+	if err != nil {
+		return nil, err
+	}
+	defer reader.Close()
+	source := observed.NewSource(reader, follower())
+	opt.Text = source.Text
+	modeled, err := analysis.Run(source, opt)
+	if err != nil {
+		return nil, err
+	}
+	for i := range modeled.Devices {
+		if i < len(result.Devices) && result.Devices[i].Native != nil {
+			modeled.Devices[i].Modeled = &of.Result
+		}
+	}
+	return modeled, nil
+}
+
+// drain has all events of a process followed.
+func drain(process *trace.Process, f *observed.Follower) error {
+	reader, err := process.NewReader()
+	if err != nil {
+		return err
+	}
+	defer reader.Close()
+	last := int64(0)
+	for {
+		batch, err := reader.Next()
+		if errors.Is(err, io.EOF) {
+			return f.End(last)
+		}
+		if err != nil {
+			return err
+		}
+		for i := range batch.Len() {
+			e := batch.Event(i)
+			last = e.Seq
+			if _, err := f.Add(&e); err != nil {
+				return err
+			}
+		}
+	}
+}
