@@ -1,6 +1,11 @@
 package main
 
 import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"strings"
 	"testing"
 
 	"github.com/memprof/memprof/analysis/kvcache"
@@ -23,6 +28,82 @@ func TestSwapMemoryIsCountedInBlocks(t *testing.T) {
 		o := kvOptions{Swap: test.swap}
 		if got := o.swapBlocks(test.policy, 819_200); got != test.want {
 			t.Errorf("%d bytes hold %d of %v, want %d", test.swap, got, test.policy, test.want)
+		}
+	}
+}
+
+// TestCalibrate: a job sleeps in each of its steps, 20 ms and 4 ms for each sequence. The fitted timing says so,
+// and kv takes it.
+func TestCalibrate(t *testing.T) {
+	b := newBench(t)
+	words := []string{"alloc", "keys", "64M", "cache", "65536", "layout=paged%tblock=16%tnull=0%tengine=test%tname=main"}
+	const sequences = 8
+	for i := range sequences {
+		words = append(words, "kv", fmt.Sprintf("reserve:%d:%d:64:10", i, 4*i), "kv", fmt.Sprintf("append:%d:10", i))
+	}
+	words = append(words, "iteration")
+	for i := range 40 {
+		running := 1 + i%sequences
+		for j := range running {
+			words = append(words, "kv", fmt.Sprintf("append:%d:1", j))
+		}
+		words = append(words, "sleep", fmt.Sprint(20+4*running), "iteration")
+	}
+	b.record("engine", append([]string{"--", b.job}, words...)...)
+	b.mustExit(0, "kv", "calibrate", b.path("engine"), "--model", "llama-3-8b", "--name", "sleeper", "-o", b.path("engine.json"))
+	text, err := os.ReadFile(b.path("engine.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		Name, Source, Model string
+		Error               float64
+		Overhead            float64 `json:"overhead_ns"`
+		Weights             float64 `json:"weights_ns"`
+		Token               float64 `json:"token_ns"`
+		Sequence            float64 `json:"sequence_ns"`
+		Context             float64 `json:"context_ns"`
+	}
+	if err := json.Unmarshal(text, &got); err != nil {
+		t.Fatal(err)
+	}
+	step := func(n float64) float64 {
+		return got.Overhead + max(got.Weights, got.Token*n) + got.Sequence*n + got.Context*n*(10+20)
+	}
+	for _, n := range []float64{1, sequences} {
+		// A sleep takes longer on a busy machine, and hardly ever less.
+		if want := 1e6 * (20 + 4*n); step(n) < 0.9*want || step(n) > 1.8*want {
+			t.Errorf("a step of %v sequences takes %.1f ms by the fit, want %.0f or a little more: %s", n, step(n)/1e6, want/1e6, text)
+		}
+	}
+	if got.Name != "sleeper" || got.Model != "llama-3-8b" || !strings.HasPrefix(got.Source, "fitted to 40 steps") || math.IsNaN(got.Error) {
+		t.Errorf("%s", text)
+	}
+	cmd, _ := b.memprof("kv", "--synthetic", "alpaca", "--rate", "1,2", "--duration", "1m", "--model", "llama-3-8b", "--memory", "1GiB", "--policy", "paged:16", "--timing", b.path("engine.json"))
+	if out, err := cmd.Output(); err != nil || !strings.Contains(string(out), "time of steps: sleeper, fitted to 40 steps") {
+		t.Errorf("%v: %s", err, out)
+	}
+	if out := b.mustExit(2, "kv", "calibrate", "../../samples/resnet50"); !strings.Contains(out, "memprof.kv") {
+		t.Errorf("no steps: %s", out)
+	}
+}
+
+// TestTimingFlags: what cannot be said together, and names that are not known.
+func TestTimingFlags(t *testing.T) {
+	b := newBench(t)
+	base := []string{"kv", "--synthetic", "alpaca", "--rate", "1", "--duration", "1s", "--model", "opt-13b", "--memory", "1GiB"}
+	for _, test := range []struct {
+		flags []string
+		want  string
+	}{
+		{[]string{"--step-time", "1ms", "--chunk", "5"}, "--step-time is the same for every step"},
+		{[]string{"--timing", "a100-40gb-opt-13"}, "did you mean a100-40gb-opt-13b"},
+		{[]string{"--rate", "0"}, "want requests a second, above 0"},
+		{[]string{"--beam-keep", "2"}, "want a chance from 0 to 1"},
+		{[]string{"--timing", "kv_test.go"}, "not a timing"},
+	} {
+		if out := b.mustExit(2, append(base[:len(base):len(base)], test.flags...)...); !strings.Contains(out, test.want) {
+			t.Errorf("%v: %s", test.flags, out)
 		}
 	}
 }
