@@ -102,6 +102,13 @@ class Compare(unittest.TestCase):
         self.assertEqual(differences, [Difference("a", "classic", "not run again: wrong")])
 
 
+    def test_a_test_that_is_allowed_to_differ_is_not_run_again(self):
+        runner = Pretend(without=[{"a": PASS, "b": PASS}], classic=[{"a": FAIL, "b": PASS}, {"a": PASS}])
+        _, differences = torch_tests.compare(runner, [file("test_cuda.py")], ["classic"], allowed={"a": (("all",), "why")}, say=lambda line: None)
+        self.assertEqual(differences, [Difference("a", "classic", "wrong")])
+        self.assertEqual(len(runner.answers["classic"]), 1)
+
+
 class Plan(unittest.TestCase):
     def names(self, *args):
         return [(number, mode, [f.name for f in files]) for number, mode, files in torch_tests.steps(*args)]
