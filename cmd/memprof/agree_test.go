@@ -171,11 +171,19 @@ func (b *bench) replayed(dir string, p bfc.Policy) (o agreement) {
 // the model, and describes it; -1 if there is none.
 func firstApart(events []trace.Event, modeled map[int64]uint64) (seq int64, how string) {
 	live := trace.NewLive()
+	underWay := false // a request has mapped or unmapped something, and goes on; the model does it all at its end
 	for i := range events {
 		e := &events[i]
 		live.Add(e)
-		if e.Kind == trace.KindFreeDone {
-			continue // it may be one of a request that has mapped or unmapped something, and goes on
+		switch e.Kind {
+		case trace.KindMap, trace.KindMapFailed, trace.KindUnmap, trace.KindGrowFailed, trace.KindReclaim:
+			underWay = true
+		case trace.KindFreeDone:
+			if underWay {
+				continue
+			}
+		case trace.KindAlloc, trace.KindOOM, trace.KindFree, trace.KindIteration:
+			underWay = false
 		}
 		if reserved, ok := modeled[e.Seq]; ok && int64(reserved) != live.Totals().Reserved {
 			return e.Seq, fmt.Sprintf("%v of %d bytes: the hook has %d bytes reserved and the model %d", e.Kind, e.Requested, live.Totals().Reserved, reserved)
