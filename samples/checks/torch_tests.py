@@ -54,7 +54,7 @@ FILES = (
     File("test_dlpack.py", 1, ALL, 1, True, 0, ()),
     File("test_cuda_primary_ctx.py", 1, ALL, 1, True, 0, ()),
     File("test_cuda.py", 3, ALL, 1, False, 8, ()),
-    File("test_cuda_multigpu.py", 3, ALL, 1, False, 8, ()),
+    File("test_cuda_multigpu.py", 3, ALL, 1, False, 3, ()),
     File("test_cuda_trace.py", 3, ALL, 1, False, 2, ()),
     File("distributed/test_c10d_nccl.py", 1, ("classic",), 2, False, 4, ()),
 )
