@@ -2,26 +2,49 @@ package main
 
 import (
 	"encoding/json"
+	"io/fs"
 	"path/filepath"
 	"reflect"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// TestStudy runs the scripts about the recordings in samples/: $SAMPLES.
+// TestStudy runs the scripts about the recordings in samples/: $SAMPLES. They leave no file there.
 func TestStudy(t *testing.T) {
 	needHook(t)
 	samples, err := filepath.Abs("../../samples")
 	if err != nil {
 		t.Fatal(err)
 	}
+	before := filesBelow(t, samples)
+	t.Cleanup(func() { // after the scripts, which run side by side
+		if diff := cmp.Diff(before, filesBelow(t, samples)); diff != "" {
+			t.Errorf("files in samples/ (-before +after):\n%s", diff)
+		}
+	})
 	cache := t.TempDir()
 	runScripts(t, "testdata/script/study", func(env *testscript.Env) error {
 		env.Setenv("SAMPLES", samples)
 		env.Setenv("MEMPROF_CACHE", cache)
 		return nil
 	})
+}
+
+// filesBelow lists the files of a folder and of those below it.
+func filesBelow(t *testing.T, folder string) (files []string) {
+	t.Helper()
+	err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() && filepath.Ext(path) != ".pyc" { // Python keeps its own beside a script
+			files = append(files, path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
 }
 
 // sameValue demands that two JSON files have the same value under keys of theirs, wherever they
