@@ -9,7 +9,7 @@
 #include "spool/spool.h"
 #include "trail.h"
 
-enum { CHILDREN = 300, STUCK_S = 5 };
+enum { CHILDREN = 300, STUCK_S = 60 };  // so long that a child of a loaded machine has run
 
 static _Atomic bool done;
 
