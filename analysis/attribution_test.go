@@ -400,18 +400,18 @@ func TestLiveGroups(t *testing.T) {
 		`1000 "net.fc" weights other main (train.py:9)`,
 		`7 "evaluation of ours=2" other other `,
 	}, lines); diff != "" {
-		t.Errorf("owners at the peak (-want +got):\n%s", diff)
+		t.Errorf("groups at the peak (-want +got):\n%s", diff)
 	}
 	for _, at := range []struct {
 		instant Instant
-		owners  []LiveGroup
+		groups  []LiveGroup
 	}{{d.Peak, d.PeakLive}, {d.Final, d.FinalLive}} {
 		var sum Group
-		for _, o := range at.owners {
+		for _, o := range at.groups {
 			sum.Add(&Group{Blocks: o.Blocks, Requested: o.Requested, Provided: o.Provided})
 		}
 		if want := (Group{Blocks: at.instant.Live, Requested: at.instant.T, Provided: at.instant.C}); !cmp.Equal(sum, want) {
-			t.Errorf("owners at seq %d add up to %+v, want %+v", at.instant.Seq, sum, want)
+			t.Errorf("groups at seq %d add up to %+v, want %+v", at.instant.Seq, sum, want)
 		}
 	}
 	byCategory := map[string]int64{}
@@ -420,7 +420,7 @@ func TestLiveGroups(t *testing.T) {
 	}
 	for _, g := range d.Held.Categories.Groups {
 		if byCategory[g.Name] != g.Requested {
-			t.Errorf("%s: owners have %d, the breakdown %d", g.Name, byCategory[g.Name], g.Requested)
+			t.Errorf("%s: groups have %d, the breakdown %d", g.Name, byCategory[g.Name], g.Requested)
 		}
 	}
 }

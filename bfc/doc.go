@@ -218,17 +218,17 @@
 //	page     live: a block touches it, whole or in part. used: 1 + the iteration in which the last block that
 //	         touched it was freed, or lost its slack there; 0: none was. It is noted whatever trim is, for the
 //	         first 2^28 pages of a region, and plans do not note it. back: the frame that it had last, or none
-//	frame    a physical page, numbered from 0. owner: the page that it backs, or none
+//	frame    a physical page, numbered from 0. Its page is the one that it backs, or none
 //	spare    a list of frames; some may back a page again
 //	live     how many pages are
 //	most     the greatest "live" after any hand-out so far, and the greatest live + fresh of any takePages
 //	slack    0 to 8 steps
 //	moved    pages that takeOldest has unmapped in this iteration
 //
-// A page that is mapped gets its back, if that has no owner; else the last frame of the list that has none, which
+// A page that is mapped gets its back, if that has no page; else the last frame of the list that has none, which
 // is removed, as are those behind it; else a new frame. A mapFor gives frames when all of its gaps are mapped,
 // addresses ascending, and none if one is refused. When a page is unmapped, whoever does that, or its region is
-// released, its frame has no owner, and goes to the end of the list unless it is there. A region that is released
+// released, its frame has no page, and goes to the end of the list unless it is there. A region that is released
 // takes back and used of its pages with it. An owner that keeps the old mapping of a page can use it when the
 // page gets its back.
 //
@@ -239,7 +239,7 @@
 //	    mapped = reserved / page
 //	    lack = more + unmapped pages of range
 //	    # The pages that have the frames which the lacking pages had last.
-//	    list = for each unmapped page of range, addresses ascending: the owner of its back, if there is one that
+//	    list = for each unmapped page of range, addresses ascending: the page of its back, if there is one that
 //	           is not live, not in keep and not in the list
 //	    lack -= unmapPages(list)
 //	    add = min(max(most + most * slack / 400 - mapped, 0), lack, room / page)

@@ -13,18 +13,19 @@ const (
 	slackSteps = 400 // a step is that part of the pages
 	// movedShare of the pages may move to other addresses in an iteration before slack becomes greater.
 	movedShare = 500
-	// ages is how many iterations back the last use of a page is told apart.
+	// ages is the number of classes of pages by their last use: in this iteration, in the one before, in the
+	// one before that, and earlier.
 	ages = 4
 )
 
 // frame is a physical page.
 type frame struct {
-	owner uint64 // address of the page that it backs, or noOwner
+	page  uint64 // address of the page that it backs, or noPage
 	spare bool   // it is in pager.spare
 }
 
-// noOwner says that a frame backs no page.
-const noOwner = ^uint64(0)
+// noPage is the page of a frame that backs none.
+const noPage = ^uint64(0)
 
 // page is what is known of one page of a region.
 type page struct {
@@ -153,10 +154,10 @@ func (a *Allocator) backed(r byteRange) {
 		if at == nil {
 			continue
 		}
-		if at.back == 0 || p.frames[at.back-1].owner != noOwner {
+		if at.back == 0 || p.frames[at.back-1].page != noPage {
 			at.back = 1 + p.take()
 		}
-		p.frames[at.back-1].owner = addr
+		p.frames[at.back-1].page = addr
 	}
 }
 
@@ -166,11 +167,11 @@ func (p *pager) take() uint32 {
 		number := p.spare[len(p.spare)-1]
 		p.spare = p.spare[:len(p.spare)-1]
 		p.frames[number].spare = false
-		if p.frames[number].owner == noOwner {
+		if p.frames[number].page == noPage {
 			return number
 		}
 	}
-	p.frames = append(p.frames, frame{owner: noOwner})
+	p.frames = append(p.frames, frame{page: noPage})
 	return uint32(len(p.frames) - 1)
 }
 
@@ -186,7 +187,7 @@ func (a *Allocator) unbacked(r byteRange) {
 			continue
 		}
 		f := &p.frames[at.back-1]
-		f.owner = noOwner
+		f.page = noPage
 		if !f.spare {
 			f.spare = true
 			p.spare = append(p.spare, at.back-1)
@@ -196,7 +197,7 @@ func (a *Allocator) unbacked(r byteRange) {
 
 // backs says whether a page has a frame.
 func (p *pager) backs(at *page, addr uint64) bool {
-	return at.back > 0 && p.frames[at.back-1].owner == addr
+	return at.back > 0 && p.frames[at.back-1].page == addr
 }
 
 // freshPages returns how many pages of [from, to), a part of a free chunk, no block touches yet.
@@ -240,7 +241,7 @@ func (a *Allocator) takeBack(gaps []byteRange, keep byteRange) uint64 {
 			if at == nil || at.back == 0 {
 				continue
 			}
-			if now := p.frames[at.back-1].owner; now != noOwner && a.listPage(now, keep) {
+			if now := p.frames[at.back-1].page; now != noPage && a.listPage(now, keep) {
 				list = append(list, now)
 			}
 		}

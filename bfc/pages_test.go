@@ -35,7 +35,7 @@ func checkPages(t *testing.T, a *Allocator) {
 		}
 	}
 	for _, f := range a.pager.frames {
-		if f.owner != noOwner {
+		if f.page != noPage {
 			owners--
 		}
 	}

@@ -139,7 +139,7 @@ func describe(j *Job, r *card.Refusal) (*Failure, error) {
 			case e.Kind == trace.KindIteration:
 				marks++
 			case e.Seq == r.Seq && !found:
-				found, f.Context = true, requester(&e, j.Text(e.Context))
+				found, f.Context = true, originOf(&e, j.Text(e.Context))
 				if e.Kind != trace.KindAlloc && e.Kind != trace.KindRestore {
 					f.Bytes = max(e.Requested, e.Provided)
 				}
@@ -151,8 +151,8 @@ func describe(j *Job, r *card.Refusal) (*Failure, error) {
 	}
 }
 
-// requester names what an event is of: a module, a phase, a library.
-func requester(e *trace.Event, text string) string {
+// originOf names the origin of an event: a module, a phase, a library.
+func originOf(e *trace.Event, text string) string {
 	c := trace.ParseContext(e.Kind, text)
 	for _, name := range []string{"module", "library", "name", "phase"} {
 		if value := c.Get(name); value != "" {

@@ -169,7 +169,7 @@ func TestLeastWithReadings(t *testing.T) {
 	}
 }
 
-// On a card that is too small the answer names the request that fails, its requester and its iteration.
+// On a card that is too small the answer names the request that fails, its origin and its iteration.
 func TestFailingRequest(t *testing.T) {
 	j := newJob().alloc(1, 100).mark().alloc(2, 50)
 	j.texts = append(j.texts, "phase=forward\tmodule=net.fc")

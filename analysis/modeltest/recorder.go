@@ -97,7 +97,7 @@ func (a *Arena) Alloc(size uint64, context string) (addr uint64, ok bool) {
 	return 0, false
 }
 
-// Shortage tells the allocator that its device is short of memory, and records it the first time.
+// Shortage has the allocator count pages, since its device is short of memory, and records that the first time.
 func (a *Arena) Shortage() {
 	if !a.BFC.InShortage() {
 		a.BFC.Shortage()

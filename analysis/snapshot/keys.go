@@ -19,7 +19,7 @@ const (
 	firstAction // the actions follow
 )
 
-// action is what an entry of a trace tells.
+// action is what an entry of a trace says.
 type action uint8
 
 const (

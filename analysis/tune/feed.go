@@ -88,7 +88,7 @@ func newFeed(text func(context int32) string) *feed {
 	return &feed{text: text, live: trace.NewLive(), arenas: map[int32]int32{}, joined: map[place]int32{}, uses: map[int32]int{}, totals: map[int32]uint64{}, others: newOtherUse()}
 }
 
-// look notes the sizes of devices that a batch tells of. An arena of another stream may come before the main one,
+// look notes the sizes of devices that events of a batch have. An arena of another stream may come before the main one,
 // and the size of its handles depends on what the device has: so a batch is looked at before its steps are made.
 func (f *feed) look(batch *trace.Batch) {
 	for i, kind := range batch.Kind {

@@ -540,7 +540,7 @@ func TestJoinedArenasEndOnce(t *testing.T) {
 	}
 }
 
-// TestSizeIsKnownBefore: an arena of another stream comes before the main one, which tells the device's size.
+// TestSizeIsKnownBefore: an arena of another stream comes before the main one, which has the device's size.
 func TestSizeIsKnownBefore(t *testing.T) {
 	other := strings.Replace(mainArena, "main=1", "main=0", 1)
 	j := newJob().arenaOf(7, 1, other).alloc(1, 1, 100*mib).device(64*mib).free(1, 1).alloc(1, 2, 40*mib)

@@ -43,20 +43,19 @@ func newFitCommand() *cobra.Command {
 		Short: "Find the least card on which a recorded job completes",
 		Long: `Finds the least card on which a recorded job completes: under PyTorch's own
 allocator, with and without expandable segments, and under the presets of
-memprof's. The requests are replayed on cards of many sizes. What the job uses
-outside of its allocator is added: CUDA context, kernels, other libraries, and
-what the device accounting could not explain.
+memprof's. The requests are replayed on cards of many sizes. Memory outside of
+the allocator is added: CUDA context, kernels, other libraries, and the bytes
+that the device accounting could not explain.
 
-  least card          bytes of which the driver must be able to allocate all
-                      before the job begins
+  least card          bytes that the card must have free before the job begins
   requested + others  greatest sum of requested bytes and of what others use:
                       no allocator needs less
   reserved, no limit  greatest reserved bytes on a card that is large enough
 
-Of several processes, or recordings of the nodes of a job, the one that needs
-most decides. With --scale the recordings are of one job at different sizes, and
-the answer is for another size: FACTOR x that of the first recording. Their
-sizes are the number in which their commands differ, or --sizes.`,
+The process that needs most decides, over all recordings of the nodes of a job.
+With --scale the recordings are of one job at different sizes, and the answer is
+for another size: FACTOR x that of the first recording. Their sizes are the
+number in which their commands differ, or --sizes.`,
 		Annotations: exitCodes(fitExits),
 		Example: `  memprof fit run --card 80GiB
   memprof fit batch16 batch32 --scale batch=4 --card H100`,

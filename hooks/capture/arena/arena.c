@@ -48,7 +48,7 @@ struct gpu *gpu_existing(int device) {
 }
 
 // Sets *mapped to the bytes that the device's arenas have mapped, which overhead.c subtracts from the device's
-// use, and *held to their lock, which the caller gives back. False: another thread holds the lock.
+// use, and *held to their lock, which the caller releases. False: another thread holds the lock.
 static bool try_mapped(int device, struct lock **held, int64_t *mapped) {
   struct gpu *gpu = gpu_existing(device);
   *held = NULL;

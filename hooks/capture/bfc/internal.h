@@ -93,11 +93,12 @@ struct bfc_page {
 
 // A physical page.
 struct bfc_frame {
-  uint64_t owner;  // address of the page that it backs, or UINT64_MAX
+  uint64_t page;   // address of the page that it backs, or UINT64_MAX
   bool spare;      // it is in pager.spare
 };
 
-// How many iterations back the last use of a page is told apart.
+// The number of classes of pages by their last use: in this iteration, in the one before, in the one before
+// that, and earlier.
 enum { BFC_AGES = 4 };
 
 // Addresses of pages to unmap: scratch.

@@ -18,7 +18,7 @@ enum {
 };
 
 // A frame backs no page.
-#define NO_OWNER UINT64_MAX
+#define NO_PAGE UINT64_MAX
 
 static uint64_t end_of(const struct bfc_region *region) { return region->addr + region->size; }
 
@@ -124,13 +124,13 @@ static uint32_t take(struct bfc_pager *pager) {
   while (pager->spare_count > 0) {
     const uint32_t number = pager->spare[--pager->spare_count];
     pager->frames[number].spare = false;
-    if (pager->frames[number].owner == NO_OWNER) return number + 1;
+    if (pager->frames[number].page == NO_PAGE) return number + 1;
   }
   const size_t count = pager->frame_count + 1;
   if (!array_reserve(&pager->frames, &pager->frame_capacity, count, sizeof *pager->frames) ||
       !array_reserve(&pager->spare, &pager->spare_capacity, count, sizeof *pager->spare))
     return 0;
-  pager->frames[pager->frame_count++] = (struct bfc_frame){.owner = NO_OWNER};
+  pager->frames[pager->frame_count++] = (struct bfc_frame){.page = NO_PAGE};
   return (uint32_t)count;
 }
 
@@ -140,14 +140,14 @@ void bfc_backed(struct bfc *bfc, struct bfc_range range) {
   for (uint64_t addr = range.from; addr < range.to; addr += bfc->memory.granularity) {
     struct bfc_page *page = page_at(bfc, addr);
     if (page == NULL) continue;
-    if (page->back == 0 || pager->frames[page->back - 1].owner != NO_OWNER) page->back = take(pager);
-    if (page->back > 0) pager->frames[page->back - 1].owner = addr;
+    if (page->back == 0 || pager->frames[page->back - 1].page != NO_PAGE) page->back = take(pager);
+    if (page->back > 0) pager->frames[page->back - 1].page = addr;
   }
 }
 
 // Whether a page has a frame.
 static bool backs(const struct bfc_pager *pager, const struct bfc_page *page, uint64_t addr) {
-  return page->back > 0 && pager->frames[page->back - 1].owner == addr;
+  return page->back > 0 && pager->frames[page->back - 1].page == addr;
 }
 
 void bfc_unbacked(struct bfc *bfc, struct bfc_range range) {
@@ -157,7 +157,7 @@ void bfc_unbacked(struct bfc *bfc, struct bfc_range range) {
     const struct bfc_page *page = page_at(bfc, addr);
     if (page == NULL || !backs(pager, page, addr)) continue;
     struct bfc_frame *frame = &pager->frames[page->back - 1];
-    frame->owner = NO_OWNER;
+    frame->page = NO_PAGE;
     if (!frame->spare) pager->spare[pager->spare_count++] = page->back - 1;
     frame->spare = true;
   }
@@ -215,8 +215,8 @@ static uint64_t take_back(struct bfc *bfc, struct bfc_range within, struct bfc_r
     for (uint64_t addr = bfc_greatest(gap.from, within.from); addr < to; addr += bfc->memory.granularity) {
       const struct bfc_page *page = page_at(bfc, addr);
       if (page == NULL || page->back == 0) continue;
-      const uint64_t now = pager->frames[page->back - 1].owner;
-      struct bfc_page *other = now == NO_OWNER ? NULL : page_at(bfc, now);
+      const uint64_t now = pager->frames[page->back - 1].page;
+      struct bfc_page *other = now == NO_PAGE ? NULL : page_at(bfc, now);
       if (other == NULL || other->live || other->listed || kept(keep, now)) continue;
       const size_t before = victims->count;
       list(victims, now);
