@@ -236,7 +236,9 @@ var Presets = []Preset{
 func PresetNamed(name string) (Policy, error) {
 	at := slices.IndexFunc(Presets, func(p Preset) bool { return p.Name == name })
 	if at < 0 {
-		return Policy{}, fmt.Errorf("unknown preset %q: use %s", name, strings.Join(PresetNames(), " or "))
+		names := PresetNames()
+		last := len(names) - 1
+		return Policy{}, fmt.Errorf("unknown preset %q: use %s or %s", name, strings.Join(names[:last], ", "), names[last])
 	}
 	var p Policy
 	for _, d := range Dimensions {

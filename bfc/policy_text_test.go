@@ -71,7 +71,7 @@ func TestPresets(t *testing.T) {
 	if classic := Classic(); classic != (Policy{Headroom: 2 << 30}) {
 		t.Errorf("classic is %+v", classic)
 	}
-	if _, err := PresetNamed("tight"); err == nil || err.Error() != `unknown preset "tight": use classic or compact or lean` {
+	if _, err := PresetNamed("tight"); err == nil || err.Error() != `unknown preset "tight": use classic, compact or lean` {
 		t.Errorf("error %v", err)
 	}
 	for _, preset := range Presets {

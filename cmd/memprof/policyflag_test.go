@@ -65,7 +65,7 @@ func TestPresetFlags(t *testing.T) {
 		}
 		p, err := f.policy()
 		if c.want == "" {
-			if err == nil || err.Error() != `--preset: unknown preset "tight": use classic or compact` {
+			if err == nil || err.Error() != `--preset: unknown preset "tight": use classic, compact or lean` {
 				t.Errorf("%v: error %v", c.args, err)
 			}
 		} else if err != nil || p.HookOptions() != c.want {

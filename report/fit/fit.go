@@ -120,7 +120,7 @@ func cardSection(r *Result) layout.Section {
 
 // before says what is in the numbers.
 func before(r *Result) []layout.Cell {
-	notes := layout.Note("bytes of which the driver must be able to allocate all before the job begins")
+	notes := layout.Note("bytes that the card must have free before the job begins")
 	for i := range r.Processes {
 		if len(r.Processes) > 3 && i == 3 {
 			notes = append(notes, layout.Note(fmt.Sprintf("… %d processes more", len(r.Processes)-3))...)
