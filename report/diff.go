@@ -58,6 +58,8 @@ func diffParts(d *compare.Diff) []diffPart {
 	return []diffPart{
 		{"Metrics", "metric", d.Metrics, strings.Clone, true},
 		{"Requested at the peak, by module", "module", d.Modules, moduleName, false},
+		{"Requested at the peak, by source line", "line", d.Lines, stackText, false},
+		{"Requested at the peak, by call stack", "stack", d.Stacks, stackText, false},
 		{"Requested at the peak, by category", "category", d.Categories, shortName, false},
 		{"Requested at the peak, by size of the request", "size", d.Sizes, sizeName, false},
 		{"Peak of requested, by phase", "phase", d.Phases, shortName, false},
@@ -76,6 +78,14 @@ func moduleName(name string) string {
 	return shortName(name)
 }
 
+// stackText is the display text of a call stack or a line: its innermost frames.
+func stackText(name string) string {
+	if name == "" {
+		return "(no stack)"
+	}
+	return plain.Shorten(name, 60)
+}
+
 // sizeName is the display text of a size, whose name is a number of bytes.
 func sizeName(name string) string {
 	bytes, err := strconv.ParseInt(name, 10, 64)
@@ -90,6 +100,16 @@ func diffHead(c Compared) layout.Section {
 		{Text: setLine("base", c.BaseNames, c.Base)},
 		{Text: setLine("new", c.NewNames, c.New)},
 	}}
+	better, worse := int64(0), int64(0)
+	for i := range c.Metrics {
+		switch c.Metrics[i].Verdict() {
+		case "better":
+			better++
+		case "worse":
+			worse++
+		}
+	}
+	s.Before = append(s.Before, layout.Cell{Text: fmt.Sprintf("%s better, %s worse", units.Counted(better, "metric"), units.FormatCount(worse))})
 	if c.Base < 2 && c.New < 2 {
 		s.After = append(s.After, layout.Cell{Text: "one run of each: noise is not known, so every difference counts as a change; add runs of each", Tone: layout.Warned})
 	}
@@ -150,10 +170,10 @@ func changeRow(name string, c *compare.Change) []layout.Cell {
 	if noise, ok := c.Noise(); ok {
 		cells[5].Text = distanceText(c.Unit, noise)
 	}
-	switch c.Outcome() {
-	case compare.Grew:
+	switch {
+	case c.Verdict() == "worse":
 		cells[6].Tone = layout.Strong
-	case compare.WithinNoise:
+	case c.Outcome() == compare.WithinNoise:
 		return layout.Toned(layout.Faint, cells)
 	}
 	return cells
@@ -167,6 +187,14 @@ func outcomeText(c *compare.Change) string {
 		return "unknown in base"
 	case c.New.Runs == 0:
 		return "unknown in new"
+	}
+	return outcomeWord(c)
+}
+
+// outcomeWord is "better" or "worse" where one of them is, else the outcome.
+func outcomeWord(c *compare.Change) string {
+	if verdict := c.Verdict(); verdict != "" {
+		return verdict
 	}
 	return c.Outcome().String()
 }
@@ -222,7 +250,7 @@ func DiffJSON(w io.Writer, c Compared) error {
 		to      *[]jsonChange
 		changes []compare.Change
 	}{
-		{&out.Metrics, c.Metrics}, {&out.Modules, c.Modules}, {&out.Categories, c.Categories}, {&out.Sizes, c.Sizes},
+		{&out.Metrics, c.Metrics}, {&out.Modules, c.Modules}, {&out.Lines, c.Lines}, {&out.Stacks, c.Stacks}, {&out.Categories, c.Categories}, {&out.Sizes, c.Sizes},
 		{&out.Phases, c.Phases}, {&out.Requested, c.Requested}, {&out.Reserved, c.Reserved},
 	} {
 		*part.to = newJSONChanges(part.changes)
@@ -235,6 +263,8 @@ type jsonDiff struct {
 	New        jsonSet      `json:"new"`
 	Metrics    []jsonChange `json:"metrics"`
 	Modules    []jsonChange `json:"modules"`
+	Lines      []jsonChange `json:"lines"`
+	Stacks     []jsonChange `json:"stacks"` // the name is its frames, innermost first, with " < " between
 	Categories []jsonChange `json:"categories"`
 	Sizes      []jsonChange `json:"sizes"` // the name is the size in bytes
 	Phases     []jsonChange `json:"phases"`
@@ -251,6 +281,7 @@ type jsonChange struct {
 	Name    string      `json:"name"`
 	Unit    string      `json:"unit"`
 	Outcome string      `json:"outcome"`
+	Verdict *string     `json:"verdict"` // "better" or "worse"; null where neither is
 	Change  any         `json:"change"`
 	Noise   any         `json:"noise"`
 	Base    *jsonSpread `json:"base"`
@@ -270,7 +301,7 @@ func newJSONChanges(changes []compare.Change) []jsonChange {
 	out := []jsonChange{}
 	for i := range changes {
 		c := &changes[i]
-		j := jsonChange{Name: c.Name, Unit: c.Unit.String(), Outcome: c.Outcome().String(), Base: newJSONSpread(c.Unit, c.Base), New: newJSONSpread(c.Unit, c.New)}
+		j := jsonChange{Name: c.Name, Unit: c.Unit.String(), Outcome: c.Outcome().String(), Verdict: plain.NotEmpty(c.Verdict()), Base: newJSONSpread(c.Unit, c.Base), New: newJSONSpread(c.Unit, c.New)}
 		if delta, ok := c.Delta(); ok {
 			j.Change = jsonNumber(c.Unit, delta)
 		}
@@ -318,7 +349,7 @@ func pageParts(c Compared) []page.Part {
 				continue
 			}
 			p.Changes = append(p.Changes, changeShare(change))
-			p.Outcomes = append(p.Outcomes, change.Outcome().String())
+			p.Outcomes = append(p.Outcomes, outcomeWord(change))
 		}
 		parts = append(parts, p)
 	}

@@ -331,12 +331,12 @@ func TestDiffPageInBrowser(t *testing.T) {
 		t.Errorf("%v scripts, want that of the page alone", n)
 	}
 	shown := func() any {
-		return b.Eval(`[...document.querySelectorAll('tbody tr')].filter((row) => !row.hidden && row.dataset.outcome === 'shrank').length + ' of ' +
+		return b.Eval(`[...document.querySelectorAll('tbody tr')].filter((row) => !row.hidden && row.dataset.outcome === 'better').length + ' of ' +
 			[...document.querySelectorAll('tbody tr')].filter((row) => !row.hidden).length`)
 	}
-	b.Eval(`document.querySelector('.choice button[data-value=shrank]').click()`)
+	b.Eval(`document.querySelector('.choice button[data-value=better]').click()`)
 	if got := shown(); got != "1 of 1" {
-		t.Errorf("shown are %v that shrank", got)
+		t.Errorf("shown are %v that are better", got)
 	}
 	b.Quiet()
 }

@@ -182,11 +182,11 @@ func TestDiffPageData(t *testing.T) {
 		}
 	}
 	want := []line{
-		{"reserved.peak", 2.0 / 42, "grew"},
+		{"reserved.peak", 2.0 / 42, "worse"},
 		{"reserved.final", 100.0 / (40*1024 + 100), "within noise"},
-		{"waste.external", -0.125, "shrank"},
-		{"leak.slope", 1.0, "grew"},
-		{"oom.count", 0.5, "grew"},
+		{"waste.external", -0.125, "better"},
+		{"leak.slope", 1.0, "worse"},
+		{"oom.count", 0.5, "worse"},
 		{"used.peak", 0.0, "one-sided"},
 	}
 	if diff := cmp.Diff(want, metrics); diff != "" {

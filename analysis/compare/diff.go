@@ -7,14 +7,15 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/memprof/memprof/analysis"
 )
 
 // Diff compares two sets of runs: the repetitions of a job before and after a change.
 //
-// A run has one value for each number: the greatest over its processes and devices, each at its own
-// peak. That is the worst rank, because a greater value is worse for every [analysis.Metric].
+// A run has one value for each number: that of its worst process and device, each at its own peak. It is the greatest,
+// or of a number of which more is better the least.
 //
 // A set is represented by its median. With an even number of values, the greater of the two in the
 // middle is taken, so that the median is a value of some run.
@@ -32,6 +33,8 @@ type Diff struct {
 	Phases     []Change // greatest T while a phase is the innermost
 	Categories []Change // requested at the peak
 	Modules    []Change // requested at the peak
+	Stacks     []Change // requested at the peak, by call stack: frames, innermost first, with " < " between
+	Lines      []Change // requested at the peak, by the innermost frame: its source line
 	Sizes      []Change // requested at the peak in blocks of a size; the name is the size in bytes
 }
 
@@ -40,6 +43,7 @@ type Change struct {
 	Name      string
 	Unit      analysis.Unit
 	Base, New Spread
+	Direction Direction
 }
 
 // Spread is the least, median and greatest value of one number in a set of runs.
@@ -120,6 +124,8 @@ func Compare(base, with [][]*analysis.Result) *Diff {
 		{&d.Phases, listPhases},
 		{&d.Categories, func(d *analysis.DeviceResult) listing { return listGroups(d, &d.Held.Categories) }},
 		{&d.Modules, func(d *analysis.DeviceResult) listing { return listGroups(d, &d.Held.Modules) }},
+		{&d.Stacks, func(d *analysis.DeviceResult) listing { return listStacks(d, stackName) }},
+		{&d.Lines, func(d *analysis.DeviceResult) listing { return listStacks(d, lineName) }},
 		{&d.Sizes, listSizes},
 	} {
 		*part.to = changes(listRuns(base, part.of), listRuns(with, part.of))
@@ -129,16 +135,16 @@ func Compare(base, with [][]*analysis.Result) *Diff {
 
 // metric appends the change of one metric to d.Metrics, unless no run has the metric.
 func (d *Diff) metric(name string, unit analysis.Unit, base, with [][]*analysis.Result, of func([]*analysis.Result) (float64, bool)) {
-	c := Change{Name: name, Unit: unit, Base: spread(base, of), New: spread(with, of)}
+	c := Change{Name: name, Unit: unit, Base: spread(base, of), New: spread(with, of), Direction: DirectionOf(name)}
 	if c.Base.Runs+c.New.Runs > 0 {
 		d.Metrics = append(d.Metrics, c)
 	}
 }
 
-// worst returns the greatest value of a metric over the devices of a run.
+// worst returns the worst value of a metric over the devices of a run.
 func worst(run []*analysis.Result, m analysis.Metric) (value float64, ok bool) {
 	for d := range used(run) {
-		if v, _, known := m.Value(d); known && (!ok || v > value) {
+		if v, _, known := m.Value(d); known && (!ok || (v > value) != (DirectionOf(m.Name) == HigherBetter)) {
 			value, ok = v, true
 		}
 	}
@@ -317,6 +323,35 @@ func listGroups(d *analysis.DeviceResult, b *analysis.Breakdown) listing {
 	}
 	if b.RestGroups > 0 {
 		l.bound = leastListed(l, b.Rest.Requested)
+	}
+	return l
+}
+
+// stackName and lineName name a call stack by all of its frames, and by the innermost; "" for none.
+func stackName(g *analysis.Group) string { return strings.Join(g.Frames, " < ") }
+
+func lineName(g *analysis.Group) string {
+	if len(g.Frames) == 0 {
+		return ""
+	}
+	return g.Frames[0]
+}
+
+// listStacks lists the requested bytes at the peak of call stacks by a name. All are unknown where no stack was
+// recorded. Only the greatest stacks have an entry.
+func listStacks(d *analysis.DeviceResult, name func(*analysis.Group) string) listing {
+	l := newListing()
+	b := &d.Held.Stacks
+	if !slices.ContainsFunc(b.Groups, func(g analysis.Group) bool { return len(g.Frames) > 0 }) {
+		l.bound = -1
+		return l
+	}
+	for i := range b.Groups {
+		n := name(&b.Groups[i])
+		l.set(n, l.bytes[n]+b.Groups[i].Requested)
+	}
+	if b.RestGroups > 0 {
+		l.bound = b.Rest.Requested
 	}
 	return l
 }

@@ -74,7 +74,7 @@ func TestCompareRankMetrics(t *testing.T) {
 	alone := [][]*analysis.Result{diffed(100)}
 	two := [][]*analysis.Result{append(diffed(100), &analysis.Result{Process: "rank1", Devices: []analysis.DeviceResult{{Allocs: 1, MaxR: 300}}})}
 	c := changeOf(t, Compare(alone, two).Metrics, "imbalance.reserved")
-	if want := (Change{"imbalance.reserved", analysis.Share, Spread{}, Spread{1, 1.5, 1.5, 1.5}}); c != want || c.Outcome() != OneSided {
+	if want := (Change{Name: "imbalance.reserved", Unit: analysis.Share, New: Spread{1, 1.5, 1.5, 1.5}}); c != want || c.Outcome() != OneSided {
 		t.Errorf("%+v, %v; want %+v", c, c.Outcome(), want)
 	}
 	for _, c := range Compare(alone, alone).Metrics {

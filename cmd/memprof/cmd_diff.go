@@ -35,10 +35,10 @@ func newDiffCommand() *cobra.Command {
 		Use:   "diff [BASE NEW]",
 		Short: "Compare two runs, or two sets of repeated runs",
 		Long: `Compares recordings: their metrics (defined by memprof check --list),
-iterations, phases, modules, categories and sizes of requests. BASE and NEW are
-a recording each, or a folder of repeated runs; --base and --new name these one
-by one.
-The median of repeated runs is compared, and a change no greater than the spread
+iterations, phases, modules, source lines, call stacks, categories and sizes of
+requests, and what of that is better or worse. BASE and NEW are a recording
+each, or a folder of repeated runs; --base and --new name these one by one. The
+median of repeated runs is compared, and a change no greater than the spread
 within either set is marked as noise. In a recording the worst process and
 device count. Recordings that hold different ranks of one world count as one
 run.`,

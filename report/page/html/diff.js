@@ -1,7 +1,7 @@
 // The page of memprof diff --html: each line that changed, with a bar that grows from the middle.
 
 function changeBar(share, outcome) {
-  const bar = element('i', { class: 'change ' + (outcome === 'within noise' ? 'noise' : share > 0 ? 'grew' : 'shrank') });
+  const bar = element('i', { class: 'change ' + (outcome === 'within noise' ? 'noise' : outcome === 'worse' || outcome === 'grew' ? 'grew' : 'shrank') });
   const width = Math.min(1, Math.abs(share)) * 50;
   bar.hidden = width === 0;
   bar.style.width = width + '%';
@@ -43,7 +43,7 @@ async function main() {
       row.hidden = !kept || !row.cells[0].textContent.toLowerCase().includes(search);
     }
   };
-  const outcomes = choice('Show', [['all', 'All'], ['grew', 'Grew'], ['shrank', 'Shrank'], ['within noise', 'Within noise']], 'all', (value) => {
+  const outcomes = choice('Show', [['all', 'All'], ['worse', 'Worse'], ['better', 'Better'], ['within noise', 'Within noise']], 'all', (value) => {
     outcome = value;
     filter();
   });
