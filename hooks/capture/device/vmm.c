@@ -152,8 +152,8 @@ static void report_lost(const struct vmm *vmm, uint64_t bytes) {
   if (bytes > 0) problem("GPU %d: the driver did not take back %.2f GiB, which are lost to the job", vmm->device->device, (double)bytes / (1 << 30));
 }
 
-// Whether one call has unmapped all mappings, which are adjacent. Unmapping one by one takes a call, and a lock
-// of the driver that all processes of the card share, for each.
+// Whether one call has unmapped all mappings, which are adjacent. It saves 6 % of the time of one by one, and 15 %
+// where other processes use the driver, too (samples/README.md).
 static bool unmapped_at_once(const struct vmm_mapping *mappings, size_t count) {
   if (count < 2 || !driver_get()->unmaps_ranges) return false;
   const struct vmm_mapping *last = &mappings[count - 1];
