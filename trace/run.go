@@ -18,6 +18,7 @@ type Run struct {
 	Processes []*Process // by rank, then by name
 	Warnings  []string   // one line each; they do not prevent reading
 	Live      bool       // the run is being recorded; see [OpenLive]
+	Detached  bool       // Dir is no directory; see [Run.Detach]
 
 	// Readings holds the device_used events that `memprof record` wrote. It is nil if there are none, if they
 	// cannot be read (ReadingsErr), and if a single part was opened.
@@ -301,5 +302,23 @@ func checkSequence(dir string, parts []Part, more bool) error {
 	if last := &parts[len(parts)-1]; !last.Last && !more {
 		return missing(len(parts), filepath.Base(last.Path)+" is not the last part of its process")
 	}
+	return nil
+}
+
+// Detach opens all parts, so that the run can be read although its directory is removed. From is what the run is called
+// from then on.
+func (r *Run) Detach(from string) error {
+	for _, p := range r.Processes {
+		for i := range p.Parts {
+			part := &p.Parts[i]
+			file, err := openFile(part.Path)
+			if err != nil {
+				return err
+			}
+			held := memoryFile{file}
+			part.Path, part.held = held.name(), file
+		}
+	}
+	r.Dir, r.Detached = from, true
 	return nil
 }

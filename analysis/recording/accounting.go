@@ -16,7 +16,7 @@ const noReadings = "the recording has no device readings"
 // readReadings returns what the devices of a run had in use. Without readings, missing says why, and the
 // processes may have read for themselves. An error never keeps a run from being analyzed.
 func readReadings(path string, run *trace.Run) (readings *analysis.Readings, missing string) {
-	if stat, err := os.Stat(path); err == nil && !stat.IsDir() {
+	if stat, err := os.Stat(path); err == nil && !stat.IsDir() && !run.Detached {
 		return nil, "a part alone has no device readings: give the directory of its run"
 	}
 	if run.ReadingsErr != nil {

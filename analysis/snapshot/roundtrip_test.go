@@ -78,8 +78,8 @@ func contentOf(t *testing.T, path string, skip int64) content {
 // A snapshot, imported and exported, holds the same entries, segments, blocks and frames. Of a ring that
 // lost its beginning no more than the ring had.
 func TestRoundTrip(t *testing.T) {
-	for _, path := range []string{pathOf("native"), pathOf("expandable"), pathOf("native-protocol2"), pathOf("torch26"), pathOf("torch26-cut"), "testdata/made.pickle.gz"} {
-		for _, cut := range []int64{0, 100, 301} {
+	for _, path := range []string{pathOf("native"), pathOf("expandable"), pathOf("native-protocol2"), pathOf("torch26"), pathOf("torch26-cut"), pathOf("pools-native"), pathOf("pools-expandable-cut"), "testdata/made.pickle.gz"} {
+		for _, cut := range []int64{0, 100, 250} {
 			if cut > 0 && strings.Contains(path, "made") {
 				continue
 			}

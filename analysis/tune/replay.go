@@ -200,12 +200,16 @@ func (p *replay) hopeless(h *heap, bytes uint64) bool {
 }
 
 // refusedThen makes a request that the recorded allocator refused. The job went on without the block,
-// or ended, so that the block is freed at once.
+// or ended, so that the block is freed at once. Where neither the device's size nor a limit is known, as of an imported
+// snapshot, nothing would refuse it: it is not made.
 func (p *replay) refusedThen(o *op) {
 	if o.bytes == 0 {
 		return
 	}
 	h := p.arenas[o.arena].heapFor(o.bytes, &p.policy)
+	if p.totals[h.shape.device] == 0 && !p.limited && p.card == nil && h.shape.limit == 0 {
+		return
+	}
 	if block, ok := p.request(h, o.bytes); ok {
 		_, _ = h.bfc.Free(block.Addr) // it cannot fail: the block is live
 	} else {

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/memprof/memprof/analysis/snapshot"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/cmd/memprof/internal/importer"
 	"github.com/memprof/memprof/cmd/memprof/internal/recorder"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/report/spell"
@@ -31,20 +31,24 @@ func newImportCommand() *cobra.Command {
 	var opts importOptions
 	cmd := &cobra.Command{
 		Use:   "import FORMAT FILE...",
-		Short: "Make a recording from a PyTorch memory snapshot",
+		Short: "Make a recording from a PyTorch snapshot or an RMM log",
 		Long: `Makes a recording from a file of another tool. report, check, diff, tune and
-export read it as any other.
+export read it as any other, and import such a file themselves where they are
+given one instead of a recording. Several files are ranks, in their order.
 
 Formats:
-  torch-snapshot  a file of torch.cuda.memory._dump_snapshot, gzipped or not.
-                  Several files are ranks, in their order. No code in a file
-                  is run.
+  torch-snapshot  a file of torch.cuda.memory._dump_snapshot, gzipped or not, of
+                  pickle protocol 2 to 5. No code in a file is run.
+  rmm-csv         a log of the RAPIDS Memory Manager (rmm.enable_logging). It has
+                  allocations only: no pools, and no free memory in them.
 
 PyTorch keeps only its newest events. Memory that was allocated before the first
-of them is in the recording from its beginning; import prints how much.`,
+of them is in the recording from its beginning; import prints how much, and the
+report from which event on all sizes are exact.`,
 		Annotations: exitCodes(importExits),
 		Example: `  memprof import torch-snapshot snapshot.pickle -o run && memprof report run
-  memprof import torch-snapshot rank0.pickle rank1.pickle -o run`,
+  memprof import torch-snapshot rank0.pickle rank1.pickle -o run
+  memprof import rmm-csv rmm_log.dev0.csv -o run`,
 		Args: someArgs("a format and a file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return opts.run(cmd.OutOrStdout(), args[0], args[1:])
@@ -53,7 +57,7 @@ of them is in the recording from its beginning; import prints how much.`,
 	opts.addFlags(cmd.Flags())
 	cmd.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) == 0 {
-			return []string{"torch-snapshot"}, cobra.ShellCompDirectiveNoFileComp
+			return formatNames(), cobra.ShellCompDirectiveNoFileComp
 		}
 		return nil, cobra.ShellCompDirectiveDefault
 	}
@@ -67,9 +71,10 @@ func (o *importOptions) addFlags(flags *pflag.FlagSet) {
 }
 
 func (o *importOptions) run(stdout io.Writer, format string, files []string) error {
+	from, known := importer.Named(format)
 	switch {
-	case format != "torch-snapshot":
-		return exit.Usagef("import format %q: want torch-snapshot%s", format, spell.DidYouMean(format, "torch-snapshot"))
+	case !known:
+		return exit.Usagef("import format %q: want %s%s", format, spell.Alternatives(formatNames()), spell.DidYouMean(format, formatNames()...))
 	case len(files) == 0:
 		return exit.Usagef("import %s needs a file", format)
 	case o.Output == "":
@@ -84,7 +89,7 @@ func (o *importOptions) run(stdout io.Writer, format string, files []string) err
 	if err != nil {
 		return err
 	}
-	made, err := snapshot.Import(place.Dir, files, version)
+	made, err := from.Import(place.Dir, files, version)
 	if err != nil {
 		place.Abandon()
 		return importError(err)
@@ -93,6 +98,14 @@ func (o *importOptions) run(stdout io.Writer, format string, files []string) err
 		return screen.JSON(stdout, imported{Run: o.Output, Processes: importedProcesses(made)})
 	}
 	return o.print(stdout, made)
+}
+
+func formatNames() []string {
+	var names []string
+	for _, f := range importer.Formats {
+		names = append(names, f.Name)
+	}
+	return names
 }
 
 // importError makes an error one of the input, except for a full disk and other failures of files.
@@ -104,7 +117,7 @@ func importError(err error) error {
 	return exit.Input(err)
 }
 
-func (o *importOptions) print(stdout io.Writer, made []snapshot.Process) error {
+func (o *importOptions) print(stdout io.Writer, made []importer.Process) error {
 	for _, p := range made {
 		text := fmt.Sprintf("%s: device %d of %s, %s", p.Name, p.Device, p.File, units.Counted(p.Entries, "event"))
 		if p.Bytes > 0 {
@@ -136,7 +149,7 @@ type importedProcess struct {
 	Odd     int64  `json:"contradictions"`
 }
 
-func importedProcesses(made []snapshot.Process) []importedProcess {
+func importedProcesses(made []importer.Process) []importedProcess {
 	out := make([]importedProcess, len(made))
 	for i, p := range made {
 		out[i] = importedProcess(p)

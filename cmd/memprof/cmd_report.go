@@ -320,6 +320,9 @@ func (o *reportOptions) draw(stderr io.Writer, runs []recording.Recording) error
 // failure to write them is a warning.
 func drawIntoRecordings(stderr io.Writer, runs []recording.Recording) {
 	for _, run := range runs {
+		if run.Run.Detached {
+			continue // there is no recording to write them into
+		}
 		for _, result := range run.Results {
 			if err := drawProcess(stderr, run.Run.Dir, result.Process, result); err != nil {
 				screen.Complain(stderr, fmt.Sprintf("no plots of %s: %v (--plots DIR writes them elsewhere)", run.Path, err))
@@ -465,12 +468,15 @@ func (o *reportOptions) page(stderr io.Writer, paths []string) error {
 }
 
 // pageFile returns the path of the page: -o itself if it ends in .html, else report.html in the directory of -o,
-// or without -o in the first recording. named says that the user gave the name of the file.
+// or without -o in the first recording, or beside the file that was imported. named says that the user gave the name of the file.
 func (o *reportOptions) pageFile(runs []recording.Recording) (path string, named bool, err error) {
 	if strings.HasSuffix(o.Output, ".html") || strings.HasSuffix(o.Output, ".htm") {
 		return o.Output, true, nil
 	}
-	if o.Output == "" {
+	switch {
+	case o.Output == "" && runs[0].Run.Detached:
+		return runs[0].Run.Dir + ".html", false, nil
+	case o.Output == "":
 		return filepath.Join(runs[0].Run.Dir, "report.html"), false, nil
 	}
 	if err := os.MkdirAll(o.Output, 0o755); err != nil {

@@ -10,13 +10,17 @@ import (
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/cmd/memprof/internal/importer"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/report/plain"
 	"github.com/memprof/memprof/report/spell"
 	"github.com/memprof/memprof/trace"
 )
 
-// openRun opens the recording at path, a directory or one of its parts. Reading it shows a progress bar on a
+// version is set by the linker (make build). Recordings say which version made them, also those that are imported.
+var version = "devel"
+
+// openRun opens the recording at path: a directory, one of its parts, or a file that is imported. Reading it shows a progress bar on a
 // terminal after a second. A recording in progress is opened as it is now, and stderr says so.
 func openRun(path string) (*trace.Run, error) {
 	run, err := openAny(path)
@@ -32,6 +36,10 @@ func openRun(path string) (*trace.Run, error) {
 
 func openAny(path string) (*trace.Run, error) {
 	if stat, err := os.Stat(path); err != nil || !stat.IsDir() {
+		if format, ok := importer.FormatOf(path); ok {
+			screen.Complain(os.Stderr, fmt.Sprintf("%s is %s: importing it (memprof import %s keeps the recording)", plain.Text(path), format.About, format.Name))
+			return format.Open(path, version)
+		}
 		return trace.Open(path)
 	}
 	busy, err := trace.InProgress(path)

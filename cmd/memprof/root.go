@@ -133,9 +133,6 @@ func completeTopics(root *cobra.Command) {
 	}
 }
 
-// version is set by the linker (make build).
-var version = "devel"
-
 // exitCodes makes text the "Exit codes:" of a command's help.
 func exitCodes(text string) map[string]string { return map[string]string{"exit": text} }
 
