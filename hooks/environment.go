@@ -38,6 +38,9 @@ type Options struct {
 	// SimMemory is the memory of each simulated device; 0 leaves the simulator's default.
 	SimMemory uint64
 
+	// MemorySaver is what `import torch_memory_saver` gives in the job: "memprof", "installed" or "auto". Empty is "auto".
+	MemorySaver string
+
 	// Shim is the file of a compiled torch shim. Empty: it is taken from the cache, or compiled.
 	Shim string
 }
@@ -74,6 +77,13 @@ func (i *Installation) Environment(base []string, o Options) []string {
 	env = unset(env, "MEMPROF_ALLOCATOR") // an outer recording may have set it
 	if o.Allocator == "native" {
 		env = set(env, "MEMPROF_ALLOCATOR", o.Allocator)
+	}
+	env = unset(env, "MEMPROF_MEMORY_SAVER")
+	switch {
+	case o.Allocator == "native":
+		env = set(env, "MEMPROF_MEMORY_SAVER", "installed") // memprof's would have nothing to pause
+	case o.MemorySaver != "" && o.MemorySaver != "auto":
+		env = set(env, "MEMPROF_MEMORY_SAVER", o.MemorySaver)
 	}
 	env = set(env, "MEMPROF_HOOKS", i.Dir)
 	env = set(env, "MEMPROF_SHIM_CACHE", i.ShimCache)

@@ -322,6 +322,16 @@ func TestEnvironment(t *testing.T) {
 			},
 		},
 		{
+			name:    "torch_memory_saver",
+			base:    []string{"MEMPROF_MEMORY_SAVER=installed", "NCCL_GRAPH_REGISTER=0", "XLA_PYTHON_CLIENT_ALLOCATOR=platform"},
+			options: Options{Spool: "/s", MemorySaver: "memprof"},
+			want: []string{
+				"NCCL_GRAPH_REGISTER=0", "XLA_PYTHON_CLIENT_ALLOCATOR=platform", "MEMPROF_SPOOL=/s", "MEMPROF_OPTIONS=serve=0", "MEMPROF_MEMORY_SAVER=memprof",
+				"MEMPROF_HOOKS=/c/v", "MEMPROF_SHIM_CACHE=/c/shim", "LD_PRELOAD=/c/v/libmemprof.so", "PYTHONPATH=/c/v/python",
+				"ASAN_OPTIONS=verify_asan_link_order=0",
+			},
+		},
+		{
 			name: "what the user set stays",
 			base: []string{
 				"ASAN_OPTIONS=verify_asan_link_order=1", "NCCL_GRAPH_REGISTER=0", "LD_PRELOAD=/x/libmemprof.so", "XLA_PYTHON_CLIENT_ALLOCATOR=platform",

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -38,6 +39,7 @@ type recordOptions struct {
 	Stacks         string
 	RequireTensors bool
 	Shim           string
+	MemorySaver    string
 	Spool          string
 	Quiet          bool
 
@@ -88,6 +90,7 @@ func (o *recordOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Stacks, "stacks", "none", "call `stacks` to record with each allocation: python or none")
 	flags.BoolVar(&o.RequireTensors, "require-tensors", false, "do not start the job if the torch shim cannot be built")
 	flags.StringVar(&o.Shim, "shim", "", "use the torch shim in this `file`, built by memprof hooks build")
+	flags.StringVar(&o.MemorySaver, "memory-saver", "auto", "what import torch_memory_saver gives: memprof (memprof's own), installed (the library), or auto: `which` is installed, else memprof's")
 	flags.StringVar(&o.Spool, "spool", "", "keep events that are not yet in the recording in this `directory` (default: in the recording)")
 	flags.BoolVarP(&o.Quiet, "quiet", "q", false, "print problems only")
 }
@@ -98,6 +101,8 @@ func (o *recordOptions) validate() error {
 		oneOf("attribution", o.Attribution, "modules", "phases", "none"),
 		oneOf("stacks", o.Stacks, "python", "none"),
 		oneOf("device", o.Device, "auto", "real", "sim"),
+		oneOf("memory-saver", o.MemorySaver, "auto", "memprof", "installed"),
+		o.validateMemorySaver(os.Getenv("LD_PRELOAD")),
 	)
 	if err != nil {
 		return err
@@ -120,6 +125,20 @@ func (o *recordOptions) validate() error {
 	}
 	if o.SimMemory != 0 && o.Device == "real" {
 		return exit.Usagef("--sim-memory needs --device sim or auto")
+	}
+	return nil
+}
+
+// validateMemorySaver refuses memprof's torch_memory_saver where it could not pause anything, or would serve the same
+// calls as the preloaded library.
+func (o *recordOptions) validateMemorySaver(preload string) error {
+	switch {
+	case o.MemorySaver != "memprof":
+		return nil
+	case o.Allocator == "native":
+		return exit.Usagef("--memory-saver memprof pauses memory of memprof's allocator, which --allocator native does not use: remove one")
+	case strings.Contains(preload, "torch_memory_saver"):
+		return exit.Usagef("LD_PRELOAD has the library torch_memory_saver (%s), and both would serve the job's regions: take it out, or remove --memory-saver memprof", preload)
 	}
 	return nil
 }
@@ -262,7 +281,7 @@ func refuse(err error) error { return &exit.Error{Code: exit.Usage, Err: err} }
 func (o *recordOptions) hookOptions(spool string, simulate bool) hooks.Options {
 	return hooks.Options{
 		Spool: spool, Allocator: o.Allocator, Policy: o.policy().HookOptions(), BackupLimit: uint64(o.BackupLimit),
-		Serve: o.Serve, Attribution: o.Attribution, Stacks: o.Stacks == "python", Simulate: simulate, SimMemory: uint64(o.SimMemory), Shim: o.Shim,
+		Serve: o.Serve, Attribution: o.Attribution, Stacks: o.Stacks == "python", Simulate: simulate, SimMemory: uint64(o.SimMemory), Shim: o.Shim, MemorySaver: o.MemorySaver,
 	}
 }
 
@@ -284,6 +303,7 @@ func (o *recordOptions) settings() map[string]string {
 	settings["serve"] = fmt.Sprint(o.Serve)
 	settings["attribution"] = o.Attribution
 	settings["stacks"] = o.Stacks
+	settings["memory_saver"] = o.MemorySaver
 	for name, size := range map[string]sizeFlag{"backup_limit": o.BackupLimit, "sim_memory": o.SimMemory} {
 		if size > 0 {
 			settings[name] = fmt.Sprint(int64(size))
@@ -306,10 +326,11 @@ func pythonOf(command string) string {
 // completedRecord adds what the flags of record can be.
 func completedRecord(cmd *cobra.Command) *cobra.Command {
 	completeFlags(cmd, map[string]cobra.CompletionFunc{
-		"allocator":   words("bfc\tmemprof's allocator", "native\tPyTorch's own, observed"),
-		"device":      words("auto", "real", "sim"),
-		"attribution": words("modules", "phases", "none"),
-		"stacks":      words("python", "none"),
+		"allocator":    words("bfc\tmemprof's allocator", "native\tPyTorch's own, observed"),
+		"device":       words("auto", "real", "sim"),
+		"attribution":  words("modules", "phases", "none"),
+		"stacks":       words("python", "none"),
+		"memory-saver": words("auto\tthe library if it is installed", "memprof\tmemprof's own", "installed\tthe library"),
 	})
 	for _, flag := range []string{"output", "spool"} {
 		mustComplete(cmd, flag, completeDirectories)
