@@ -24,6 +24,8 @@ func DefaultCosts() Costs {
 type calls struct {
 	grows, remaps, unmaps    int64 // ranges that were granted, mapped again, unmapped
 	mapHandles, unmapHandles int64
+	movedHandles             int64 // handles that were mapped at another address, their old mapping staying
+	oldMappings              int64 // old mappings that were unmapped, since the address got another handle
 	waits                    int64 // requests that waited for the device
 }
 
@@ -33,6 +35,8 @@ func (c *calls) add(d calls) {
 	c.unmaps += d.unmaps
 	c.mapHandles += d.mapHandles
 	c.unmapHandles += d.unmapHandles
+	c.movedHandles += d.movedHandles
+	c.oldMappings += d.oldMappings
 	c.waits += d.waits
 }
 
@@ -41,5 +45,6 @@ func (c *Costs) handles(bytes uint64) int64 { return int64((bytes + c.Handle - 1
 
 // of returns the time that calls take.
 func (c *Costs) of(d calls) time.Duration {
-	return time.Duration(d.mapHandles)*(c.Create+c.Map+c.Access) + time.Duration(d.unmapHandles)*(c.Unmap+c.Release)
+	return time.Duration(d.mapHandles)*(c.Create+c.Map+c.Access) + time.Duration(d.unmapHandles)*(c.Unmap+c.Release) +
+		time.Duration(d.movedHandles)*(c.Map+c.Access) + time.Duration(d.oldMappings)*c.Unmap
 }

@@ -12,9 +12,10 @@ type heap struct {
 	replay  *replay
 	shape   *shape
 	handles handles
-	born    int64 // number of its first request among those of all heaps, from 1; 0: it has served none
-	trimmed bool  // its arena has the policy's trim
-	unmaps  bool  // it unmaps free pages before it grows
+	loans   *loans // nil but with growth pages
+	born    int64  // number of its first request among those of all heaps, from 1; 0: it has served none
+	trimmed bool   // its arena has the policy's trim
+	unmaps  bool   // it unmaps free pages before it grows
 	paused  bool
 	shrunk  bool // its blocks have lost their slack
 }
@@ -36,6 +37,9 @@ func newHeap(p *replay, s *shape, small bool) *heap {
 	})
 	h := &heap{replay: p, shape: s, trimmed: got.Trim.When != bfc.TrimNever, unmaps: got.Unmaps}
 	size := (got.Handle + s.granularity - 1) / s.granularity * s.granularity
+	if got.Growth == bfc.Pages {
+		h.loans = newLoans(s.granularity)
+	}
 	h.handles = handles{page: s.granularity, size: size, fine: got.Fine}
 	h.Device = bfc.NewDevice(bfc.DeviceOptions{VMM: true, Granularity: s.granularity, Reservation: reservation})
 	var err error
@@ -71,7 +75,15 @@ func (h *heap) calls() *calls {
 // mapped counts a range that was mapped, which is free of the device no longer.
 func (h *heap) mapped(addr, bytes uint64) {
 	h.handles.add(addr, bytes, h.handles.next(bytes, h.Free(), h.bfc.InShortage()))
-	h.calls().mapHandles += h.replay.costs.handles(bytes)
+	if h.loans == nil {
+		h.calls().mapHandles += h.replay.costs.handles(bytes)
+	} else {
+		created, moved, old := h.loans.use(addr, bytes)
+		h.calls().mapHandles += created
+		h.calls().movedHandles += moved
+		h.calls().oldMappings += old
+		h.replay.took = h.replay.took || h.replay.inRequest && old > 0
+	}
 	h.count(int64(bytes))
 }
 
@@ -106,6 +118,9 @@ func (h *heap) Map(addr, bytes uint64) bool {
 func (h *heap) Unmap(addr, bytes uint64) {
 	h.Device.Unmap(addr, bytes)
 	h.handles.remove(addr, bytes)
+	if h.loans != nil {
+		h.loans.end(addr, bytes)
+	}
 	h.uncount(bytes)
 }
 
@@ -118,6 +133,14 @@ func (h *heap) TryUnmap(addr, bytes uint64) bool {
 		return false
 	}
 	h.handles.remove(addr, bytes)
+	if h.loans != nil && taking {
+		h.loans.lend(addr, bytes)
+		h.count(-int64(bytes))
+		return true
+	}
+	if h.loans != nil {
+		h.loans.end(addr, bytes)
+	}
 	p.took = p.took || p.inRequest
 	h.uncount(bytes)
 	return true

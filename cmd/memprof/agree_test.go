@@ -54,7 +54,7 @@ func newServedBench(t *testing.T) *bench {
 // allPolicies are all combinations of the policies that tune replays.
 func allPolicies() []bfc.Policy {
 	choices := tune.Choices{Base: bfc.Classic(), Values: map[string][]string{
-		"growth": {"double", "needed", "step:33554432"}, "split": {"classic", "always", "1048576"}, "small-arenas": {"0", "1048576"},
+		"growth": {"double", "needed", "step:33554432", "pages"}, "split": {"classic", "always", "1048576"}, "small-arenas": {"0", "1048576"},
 		"trim": {"never", "iteration"}, "placement": {"best-fit", "planned"},
 	}, Units: bfc.Plain}
 	policies, err := choices.Policies()

@@ -209,7 +209,8 @@ static bool map(void *self, uint64_t addr, uint64_t bytes) {
 static void unmap(void *self, uint64_t addr, uint64_t bytes) {
   struct arena *arena = self;
   const size_t first = vmm_find(&arena->vmm, addr), last = vmm_find(&arena->vmm, addr + bytes);
-  vmm_release(&arena->vmm, first, last);
+  // What was lent for the request may still be used at its old addresses.
+  if (arena->vmm.idle == NULL || !vmm_lend(&arena->vmm, first, last)) vmm_release(&arena->vmm, first, last);
   arena_unmapped(arena, addr, bytes, (int64_t)(last - first));
 }
 
@@ -219,6 +220,7 @@ void arena_unmapped(struct arena *arena, uint64_t addr, uint64_t bytes, int64_t 
 
 bool arena_map_ahead(struct arena *arena, uint64_t addr, uint64_t bytes) {
   const int64_t handles = arena->vmm.created;
+  arena->gpu->waited = false;
   if (has_source(arena) || !arena_prepare(arena, bytes) || !bfc_remap(arena->bfc, addr, bytes)) return false;
   if (!vmm_map(&arena->vmm, addr, bytes)) {
     bfc_unmap(arena->bfc, addr, bytes);
@@ -299,7 +301,11 @@ static bool make_heap(struct arena *arena, const struct bfc_arena_policy *policy
   arena->bfc = bfc_new(&options, &memory);
   if (arena->bfc == NULL) return false;
   if (range_of(arena) != NULL) return true;
-  if (has_source(arena) || vmm_init(&arena->vmm, &gpu->vmm, policy->reservation, policy->policy.handle, arena, reserved)) return true;
+  if (has_source(arena)) return true;
+  if (vmm_init(&arena->vmm, &gpu->vmm, policy->reservation, policy->policy.handle, arena, reserved)) {
+    if (policy_lends(policy)) arena->vmm.idle = policy_wait;
+    return true;
+  }
   bfc_delete(arena->bfc);
   return false;
 }
@@ -362,7 +368,9 @@ static void count_live(struct arena *arena, const struct bfc_block *block) { cou
 bool arena_alloc(struct arena *arena, uint64_t size, uint32_t context, struct bfc_block *out) {
   if (arena->pending.count > 0) pending_poll(arena, false);
   arena->gpu->waited = false;
-  if (!bfc_alloc(arena->bfc, size, out)) return false;
+  const bool served = bfc_alloc(arena->bfc, size, out);
+  if (arena->vmm.loose_count > 0 && policy_wait(arena)) vmm_settle(&arena->vmm);
+  if (!served) return false;
   count_live(arena, out);
   arena_event(arena, MEMPROF_ALLOC, out->addr, out->requested, out->size, context);
   return true;

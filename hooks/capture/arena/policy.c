@@ -18,22 +18,41 @@ void policy_of(const struct arena *arena, struct bfc_arena_policy *out) {
   bfc_policy_for_arena(&options_get()->policy, &kind, out);
 }
 
-// Kernels may still be running on what was freed in stream order, so the device is waited for,
-// once a request.
-static bool try_unmap(void *self, uint64_t addr, uint64_t bytes) {
-  struct arena *arena = self;
-  struct gpu *gpu = arena->gpu;
-  if (reclaimable_within(arena, addr, bytes) != bytes || !captures_hold()) return false;
+bool policy_wait(void *self) {
+  struct gpu *gpu = ((struct arena *)self)->gpu;
+  if (!captures_hold()) return false;
   if (!gpu->waited) {
     gpu->stats.syncs++;
     gpu->waited = driver_synchronize(gpu->vmm.device);
   }
   captures_let();
-  if (!gpu->waited) return false;
+  return gpu->waited;
+}
+
+// Kernels may still be running on what was freed in stream order, so the device is waited for.
+static bool try_unmap(void *self, uint64_t addr, uint64_t bytes) {
+  struct arena *arena = self;
+  if (reclaimable_within(arena, addr, bytes) != bytes || !policy_wait(arena)) return false;
   const size_t first = vmm_find(&arena->vmm, addr), last = vmm_find(&arena->vmm, addr + bytes);
   vmm_release(&arena->vmm, first, last);
   arena_mapping(arena, MEMPROF_UNMAP, addr, bytes, bytes, (int64_t)(last - first));
   return true;
 }
 
-bool (*policy_try_unmap(const struct bfc_arena_policy *policy))(void *, uint64_t, uint64_t) { return policy->unmaps ? try_unmap : NULL; }
+// Lends the pages to what the request maps: their mappings stay, so that nothing is waited for.
+static bool lend(void *self, uint64_t addr, uint64_t bytes) {
+  struct arena *arena = self;
+  if (reclaimable_within(arena, addr, bytes) != bytes || !captures_hold()) return false;
+  captures_let();
+  const size_t first = vmm_find(&arena->vmm, addr), last = vmm_find(&arena->vmm, addr + bytes);
+  if (!vmm_lend(&arena->vmm, first, last)) return false;
+  arena_mapping(arena, MEMPROF_UNMAP, addr, bytes, bytes, (int64_t)(last - first));
+  return true;
+}
+
+bool (*policy_try_unmap(const struct bfc_arena_policy *policy))(void *, uint64_t, uint64_t) {
+  if (!policy->unmaps) return NULL;
+  return policy_lends(policy) ? lend : try_unmap;
+}
+
+bool policy_lends(const struct bfc_arena_policy *policy) { return policy->unmaps && policy->policy.growth == BFC_PAGES && driver_get()->lends; }

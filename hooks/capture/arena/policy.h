@@ -10,6 +10,12 @@
 // The policy of an arena whose key is filled in.
 void policy_of(const struct arena *arena, struct bfc_arena_policy *out);
 
+// Waits for the device, once a request. False: a stream is captured, or the driver refused.
+bool policy_wait(void *arena);
+
+// Whether pages of the arena that are free serve other addresses while their old mappings stay.
+bool policy_lends(const struct bfc_arena_policy *policy);
+
 // bfc_memory.try_unmap of an arena that may unmap free pages before it grows; NULL for others.
 bool (*policy_try_unmap(const struct bfc_arena_policy *policy))(void *self, uint64_t addr, uint64_t bytes);
 

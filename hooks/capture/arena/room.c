@@ -5,12 +5,15 @@ bool gpu_allows(const struct gpu *gpu, uint64_t bytes) {
   return gpu->limit == 0 || (gpu->mapped <= gpu->limit && bytes <= gpu->limit - gpu->mapped);
 }
 
-// How many bytes can be mapped: what the limit leaves of the device's free memory, without the margin.
-static uint64_t room(const struct gpu *gpu, uint64_t margin) {
+// How many bytes an arena can map: what the limit leaves of the device's free memory, without the margin, and of
+// what the request under way has lent.
+static uint64_t room(const struct arena *arena, uint64_t margin) {
+  const struct gpu *gpu = arena->gpu;
   uint64_t free_bytes, total;
   const bool known = driver_memory(gpu->vmm.device, &free_bytes, &total);
   free_bytes = free_bytes > margin ? free_bytes - margin : 0;
   const uint64_t left = gpu->limit == 0 ? UINT64_MAX : gpu->limit > gpu->mapped ? gpu->limit - gpu->mapped : 0;
+  free_bytes += known ? arena->vmm.loose_bytes : 0;
   return known && free_bytes < left ? free_bytes : left;
 }
 
@@ -31,7 +34,7 @@ void arena_set_handle(struct arena *arena, uint64_t room, uint64_t bytes) {
 }
 
 bool arena_prepare(struct arena *arena, uint64_t bytes) {
-  const uint64_t left = room(arena->gpu, arena->tag == NULL ? 0 : tag_margin());
+  const uint64_t left = room(arena, arena->tag == NULL ? 0 : tag_margin());
   arena_set_handle(arena, left, bytes);
   return bytes <= left;
 }

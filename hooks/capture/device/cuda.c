@@ -59,4 +59,5 @@ const struct vendor vendor_cuda = {
     .optional = optional,
     .attributes = {.vmm = 102, .posix_fd = 103, .rdma_with_vmm = 110},  // CU_DEVICE_ATTRIBUTE_*
     .unmaps_ranges = true,
+    .lends = true,
 };

@@ -39,6 +39,7 @@ static bool fill(const struct vendor *vendor, void *library) {
   if (missing != NULL) problem("the %s driver has no %s", vendor->name, missing);
   table.attributes = vendor->attributes;
   table.unmaps_ranges = vendor->unmaps_ranges;
+  table.lends = vendor->lends;
   return missing == NULL;
 }
 

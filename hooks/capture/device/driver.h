@@ -109,6 +109,7 @@ struct driver {
 
   struct driver_attributes attributes;
   bool unmaps_ranges;  // one call of unmap may cover several adjacent mappings
+  bool lends;          // a handle may be mapped at several addresses, for work in stream order
 };
 
 // The table, after the driver was initialised. NULL, with a line of the problems file: no driver, or

@@ -122,16 +122,20 @@ bool vmm_create(struct vmm_device *device, uint64_t bytes, driver_handle *handle
   }
 }
 
-// Creates a handle and maps it. False: neither is left.
-static bool map_handle(struct vmm *vmm, uint64_t addr, uint64_t bytes, driver_handle *handle) {
+// Maps a handle that was lent, or else a new one. False: nothing has changed.
+static bool map_handle(struct vmm *vmm, struct vmm_mapping *piece) {
   const struct driver *driver = driver_get();
-  if (!vmm_create(vmm->device, bytes, handle)) return false;
-  if (driver->map(addr, bytes, 0, *handle, 0) == DRIVER_OK) return true;
-  driver->release(*handle);
+  piece->origin = vmm_take_loose(vmm, piece) ? VMM_MOVED : VMM_CREATED;
+  if (piece->origin == VMM_CREATED && !vmm_create(vmm->device, piece->bytes, &piece->handle)) return false;
+  if (driver->map(piece->addr, piece->bytes, 0, piece->handle, 0) == DRIVER_OK) return true;
+  if (piece->origin == VMM_MOVED)
+    vmm_give_loose(vmm, piece, false);
+  else
+    driver->release(piece->handle);
   return false;
 }
 
-static void note_stuck(struct vmm *vmm, const struct vmm_mapping *mapping) {
+void vmm_note_stuck(struct vmm *vmm, const struct vmm_mapping *mapping) {
   if (!array_reserve(&vmm->stuck, &vmm->stuck_room, vmm->stuck_count + 1, sizeof *vmm->stuck)) return;  // it is never unmapped
   vmm->stuck[vmm->stuck_count++] = (struct vmm_reservation){mapping->addr, mapping->bytes};
 }
@@ -176,35 +180,71 @@ static void drop(struct vmm *vmm, const struct vmm_mapping *mappings, size_t cou
     const bool all = unmapped_at_once(mappings + from, n);
     for (size_t i = from; i < from + n; i++) {
       const bool unmapped = all || driver->unmap(mappings[i].addr, mappings[i].bytes) == DRIVER_OK;
-      if (driver->release(mappings[i].handle) != DRIVER_OK || !unmapped) lost += mappings[i].bytes;
-      if (!unmapped) note_stuck(vmm, &mappings[i]);
+      const bool forgotten = vmm_forget_handle(vmm, mappings[i].handle);
+      if (driver->release(mappings[i].handle) != DRIVER_OK || !unmapped || !forgotten) lost += mappings[i].bytes;
+      if (!unmapped) vmm_note_stuck(vmm, &mappings[i]);
     }
   }
   report_lost(vmm, lost);
 }
 
+// Undoes what was done for pieces.
+static void undo(struct vmm *vmm, const struct vmm_mapping *pieces, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    const struct vmm_mapping *piece = &pieces[i];
+    if (piece->origin == VMM_CREATED) {
+      drop(vmm, piece, 1);
+      continue;
+    }
+    if (piece->origin == VMM_MOVED && driver_get()->unmap(piece->addr, piece->bytes) != DRIVER_OK) vmm_note_stuck(vmm, piece);
+    vmm_give_loose(vmm, piece, piece->origin == VMM_KEPT);
+  }
+}
+
+// Sets the access of the pieces that are newly mapped: adjacent ones at once.
+static bool allow(const struct vmm *vmm, const struct vmm_mapping *pieces, size_t count) {
+  for (size_t from = 0, to; from < count; from = to + (to == from)) {
+    for (to = from; to < count && pieces[to].origin != VMM_KEPT; to++) {
+    }
+    if (to > from && !vmm_allow(vmm->device, pieces[from].addr, pieces[to - 1].addr + pieces[to - 1].bytes - pieces[from].addr)) return false;
+  }
+  return true;
+}
+
+// Gives each piece a handle: one that is still mapped there, or else any other. All or nothing.
+static bool map_pieces(struct vmm *vmm, struct vmm_mapping *pieces, size_t count) {
+  size_t done = count;
+  for (size_t i = 0; i < count; i++) pieces[i].origin = vmm_take_kept(vmm, &pieces[i]) ? VMM_KEPT : VMM_CREATED;
+  for (size_t i = 0; i < count && done == count; i++) {
+    if (pieces[i].origin == VMM_KEPT) continue;
+    if (!vmm_clear_old(vmm, pieces[i].addr, pieces[i].bytes) || !map_handle(vmm, &pieces[i])) done = i;
+  }
+  if (done == count && allow(vmm, pieces, count)) return true;
+  undo(vmm, pieces, done);
+  for (size_t i = done; i < count; i++) {
+    if (pieces[i].origin == VMM_KEPT) undo(vmm, &pieces[i], 1);
+  }
+  return false;
+}
+
 bool vmm_map(struct vmm *vmm, uint64_t addr, uint64_t bytes) {
-  const size_t pieces = (size_t)((bytes + vmm->handle_bytes - 1) / vmm->handle_bytes);
-  if (!array_reserve(&vmm->mappings, &vmm->room, vmm->count + pieces, sizeof *vmm->mappings)) return false;
+  const size_t count = (size_t)((bytes + vmm->handle_bytes - 1) / vmm->handle_bytes);
+  if (!array_reserve(&vmm->mappings, &vmm->room, vmm->count + count, sizeof *vmm->mappings)) return false;
   clear(vmm, addr, bytes);
   const size_t at = vmm_find(vmm, addr);
   struct vmm_mapping *first = vmm->mappings + at;
-  memmove(first + pieces, first, (vmm->count - at) * sizeof *first);
-  size_t done = 0;
-  for (uint64_t offset = 0; done < pieces; done++, offset += vmm->handle_bytes) {
-    const uint64_t rest = bytes - offset;
-    first[done].addr = addr + offset;
-    first[done].bytes = rest < vmm->handle_bytes ? rest : vmm->handle_bytes;
-    if (!map_handle(vmm, first[done].addr, first[done].bytes, &first[done].handle)) break;
+  memmove(first + count, first, (vmm->count - at) * sizeof *first);
+  for (size_t i = 0; i < count; i++) {
+    const uint64_t offset = i * vmm->handle_bytes, rest = bytes - offset;
+    first[i] = (struct vmm_mapping){.addr = addr + offset, .bytes = rest < vmm->handle_bytes ? rest : vmm->handle_bytes};
   }
-  if (done < pieces || !vmm_allow(vmm->device, addr, bytes)) {
-    drop(vmm, first, done);
-    memmove(first, first + pieces, (vmm->count - at) * sizeof *first);
+  if (!map_pieces(vmm, first, count)) {
+    memmove(first, first + count, (vmm->count - at) * sizeof *first);
     return false;
   }
-  vmm->count += pieces;
+  vmm->count += count;
   vmm->mapped += bytes;
-  vmm->created += (int64_t)pieces;
+  vmm->created += (int64_t)count;
   return true;
 }
 
@@ -238,6 +278,7 @@ void vmm_release(struct vmm *vmm, size_t first, size_t last) {
 }
 
 bool vmm_detach(struct vmm *vmm) {
+  vmm_forget_old(vmm);
   while (vmm->detached < vmm->count) {
     const struct vmm_mapping *mapping = &vmm->mappings[vmm->detached];
     if (driver_get()->unmap(mapping->addr, mapping->bytes) != DRIVER_OK) return false;
@@ -252,7 +293,7 @@ bool vmm_attach(struct vmm *vmm) {
     clear(vmm, mapping->addr, mapping->bytes);
     if (driver_get()->map(mapping->addr, mapping->bytes, 0, mapping->handle, 0) != DRIVER_OK) return false;
     if (vmm_allow(vmm->device, mapping->addr, mapping->bytes)) continue;
-    if (driver_get()->unmap(mapping->addr, mapping->bytes) != DRIVER_OK) note_stuck(vmm, mapping);
+    if (driver_get()->unmap(mapping->addr, mapping->bytes) != DRIVER_OK) vmm_note_stuck(vmm, mapping);
     return false;
   }
   return true;
@@ -276,6 +317,7 @@ uint64_t vmm_drop_detached(struct vmm *vmm) {
 }
 
 void vmm_close(struct vmm *vmm) {
+  vmm_forget_old(vmm);
   vmm_release(vmm, 0, vmm->count);
   for (size_t i = 0; i < vmm->reservation_count; i++) {
     clear(vmm, vmm->reservations[i].addr, vmm->reservations[i].bytes);
@@ -284,6 +326,8 @@ void vmm_close(struct vmm *vmm) {
   free(vmm->reservations);
   free(vmm->stuck);
   free(vmm->mappings);
+  free(vmm->old);
+  free(vmm->loose);
   memset(vmm, 0, sizeof *vmm);
 }
 
@@ -293,5 +337,6 @@ bool vmm_allow_peer(const struct vmm *vmm, int peer) {
   for (size_t i = 0; i < vmm->count; i++) {
     all &= driver_get()->set_access(vmm->mappings[i].addr, vmm->mappings[i].bytes, &access, 1) == DRIVER_OK;
   }
+  for (size_t i = 0; i < vmm->old_count; i++) all &= driver_get()->set_access(vmm->old[i].addr, vmm->old[i].bytes, &access, 1) == DRIVER_OK;
   return all;
 }

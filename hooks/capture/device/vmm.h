@@ -21,10 +21,14 @@
 
 #include "device/driver.h"
 
+// Where the handle of a mapping comes from while it is made.
+enum vmm_origin { VMM_CREATED, VMM_MOVED, VMM_KEPT };
+
 // A handle and where it is mapped. Addresses and sizes are multiples of the granularity.
 struct vmm_mapping {
   uint64_t addr, bytes;
   driver_handle handle;
+  enum vmm_origin origin;
 };
 
 struct vmm_reservation {
@@ -53,6 +57,12 @@ struct vmm {
   size_t count, room;
   struct vmm_reservation *stuck;  // ranges that the driver refused to unmap, of handles already released
   size_t stuck_count, stuck_room;
+  struct vmm_mapping *old;  // mappings that stay while their handles serve other addresses, or none; by address
+  size_t old_count, old_room;
+  struct vmm_mapping *loose;  // handles that were lent and serve no address yet
+  size_t loose_count, loose_room;
+  uint64_t loose_bytes;
+  bool (*idle)(void *owner);  // with loans: waits for the device; false: it cannot be waited for
   size_t detached;  // mappings [0, detached) are not mapped at the moment; their handles are kept
   uint64_t mapped;  // bytes of all mappings
   int64_t created, released;  // handles so far, for statistics
@@ -87,6 +97,23 @@ bool vmm_map(struct vmm *vmm, uint64_t addr, uint64_t bytes);
 
 // Unmaps and releases the mappings with indices [first, last).
 void vmm_release(struct vmm *vmm, size_t first, size_t last);
+
+// Lends the handles of the mappings with indices [first, last) to what is mapped next: a vmm_map of an address
+// that has an old mapping of one of them needs no call of the driver, and others map one of them instead of
+// a new handle. The caller calls vmm_settle when the request is over. False: no host memory, nothing has changed.
+bool vmm_lend(struct vmm *vmm, size_t first, size_t last);
+
+// Releases the handles that were lent and serve no address. The device was waited for.
+void vmm_settle(struct vmm *vmm);
+
+// Of vmm.c, for what loans.c does for it. A piece has its address and bytes.
+bool vmm_take_kept(struct vmm *vmm, struct vmm_mapping *piece);   // the loose handle that is still mapped there
+bool vmm_take_loose(struct vmm *vmm, struct vmm_mapping *piece);  // any
+void vmm_give_loose(struct vmm *vmm, const struct vmm_mapping *piece, bool kept);  // undoes either
+bool vmm_clear_old(struct vmm *vmm, uint64_t addr, uint64_t bytes);  // unmaps old mappings; false: it cannot
+bool vmm_forget_handle(struct vmm *vmm, driver_handle handle);  // unmaps all old mappings of a handle; false: the driver refused one
+void vmm_forget_old(struct vmm *vmm);  // unmaps all
+void vmm_note_stuck(struct vmm *vmm, const struct vmm_mapping *mapping);
 
 // A pause unmaps in two steps, so that the first can be undone. vmm_detach unmaps all mappings but
 // keeps their handles; false: the driver refused one, and those before it are unmapped. vmm_attach

@@ -1,0 +1,140 @@
+// loans.c - pages that serve other addresses while their old mappings stay. See vmm.h.
+//
+// Mapping a page of 2 MiB and setting its access takes tens of microseconds; unmapping one must also wait until
+// the GPU has finished what used it. A job that repeats itself needs the same pages at the same addresses
+// again. So a handle that is lent keeps the mappings that it had:
+//
+//   addresses    A        B        C
+//   request 1    handle   ·        ·       mapped at A
+//   request 2    old      handle   ·       A is free, B needs a page: mapped at B, and still at A
+//   request 3    handle   old      ·       B is free, A needs a page: no call of the driver
+//   request 4    other    old      handle  A needs a page again, C has the handle: A's old mapping goes first
+//
+// The work of one stream runs in order, so that what a block of one address left is over before a block of
+// another address begins: an arena lends to itself alone.
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/problem.h"
+#include "device/vmm.h"
+
+// The index of the first old mapping that ends after addr.
+static size_t find_old(const struct vmm *vmm, uint64_t addr) {
+  size_t low = 0, high = vmm->old_count;
+  while (low < high) {
+    const size_t middle = low + (high - low) / 2;
+    if (vmm->old[middle].addr + vmm->old[middle].bytes <= addr) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
+// There is room for it.
+static void add_old(struct vmm *vmm, struct vmm_mapping mapping) {
+  const size_t at = find_old(vmm, mapping.addr);
+  memmove(vmm->old + at + 1, vmm->old + at, (vmm->old_count - at) * sizeof *vmm->old);
+  vmm->old[at] = mapping;
+  vmm->old_count++;
+}
+
+static void remove_old(struct vmm *vmm, size_t at) {
+  vmm->old_count--;
+  memmove(vmm->old + at, vmm->old + at + 1, (vmm->old_count - at) * sizeof *vmm->old);
+}
+
+static void add_loose(struct vmm *vmm, struct vmm_mapping mapping) { vmm->loose[vmm->loose_count++] = mapping; }
+
+static bool take_loose(struct vmm *vmm, size_t at, driver_handle *handle) {
+  *handle = vmm->loose[at].handle;
+  vmm->loose_count--;
+  memmove(vmm->loose + at, vmm->loose + at + 1, (vmm->loose_count - at) * sizeof *vmm->loose);
+  return true;
+}
+
+bool vmm_lend(struct vmm *vmm, size_t first, size_t last) {
+  const size_t count = last - first;
+  if (!array_reserve(&vmm->old, &vmm->old_room, vmm->old_count + count, sizeof *vmm->old) ||
+      !array_reserve(&vmm->loose, &vmm->loose_room, vmm->loose_count + count, sizeof *vmm->loose))
+    return false;
+  for (size_t i = first; i < last; i++) {
+    add_old(vmm, vmm->mappings[i]);
+    add_loose(vmm, vmm->mappings[i]);
+    vmm->mapped -= vmm->mappings[i].bytes;
+    vmm->loose_bytes += vmm->mappings[i].bytes;
+  }
+  vmm->released += (int64_t)count;
+  memmove(vmm->mappings + first, vmm->mappings + last, (vmm->count - last) * sizeof *vmm->mappings);
+  vmm->count -= count;
+  return true;
+}
+
+bool vmm_take_kept(struct vmm *vmm, struct vmm_mapping *piece) {
+  const size_t at = find_old(vmm, piece->addr);
+  if (at == vmm->old_count || vmm->old[at].addr != piece->addr || vmm->old[at].bytes != piece->bytes) return false;
+  for (size_t i = 0; i < vmm->loose_count; i++) {
+    if (vmm->loose[i].handle != vmm->old[at].handle) continue;
+    vmm->loose_bytes -= piece->bytes;
+    remove_old(vmm, at);
+    return take_loose(vmm, i, &piece->handle);
+  }
+  return false;
+}
+
+bool vmm_take_loose(struct vmm *vmm, struct vmm_mapping *piece) {
+  for (size_t i = 0; i < vmm->loose_count; i++) {
+    if (vmm->loose[i].bytes != piece->bytes) continue;
+    vmm->loose_bytes -= piece->bytes;
+    return take_loose(vmm, i, &piece->handle);
+  }
+  return false;
+}
+
+void vmm_give_loose(struct vmm *vmm, const struct vmm_mapping *piece, bool kept) {
+  if (kept) add_old(vmm, *piece);
+  add_loose(vmm, *piece);
+  vmm->loose_bytes += piece->bytes;
+}
+
+bool vmm_clear_old(struct vmm *vmm, uint64_t addr, uint64_t bytes) {
+  size_t at = find_old(vmm, addr);
+  while (at < vmm->old_count && vmm->old[at].addr < addr + bytes) {
+    if (!vmm->idle(vmm->owner) || driver_get()->unmap(vmm->old[at].addr, vmm->old[at].bytes) != DRIVER_OK) return false;
+    remove_old(vmm, at);
+  }
+  return true;
+}
+
+bool vmm_forget_handle(struct vmm *vmm, driver_handle handle) {
+  bool all = true;
+  for (size_t at = vmm->old_count; at-- > 0;) {
+    if (vmm->old[at].handle != handle) continue;
+    const struct vmm_mapping old = vmm->old[at];
+    remove_old(vmm, at);
+    if (driver_get()->unmap(old.addr, old.bytes) == DRIVER_OK) continue;
+    vmm_note_stuck(vmm, &old);
+    all = false;
+  }
+  return all;
+}
+
+void vmm_settle(struct vmm *vmm) {
+  while (vmm->loose_count > 0) {
+    const struct vmm_mapping loose = vmm->loose[--vmm->loose_count];
+    const bool unmapped = vmm_forget_handle(vmm, loose.handle);
+    if (driver_get()->release(loose.handle) != DRIVER_OK || !unmapped)
+      problem("GPU %d: the driver did not take back %llu bytes, which are lost to the job", vmm->device->device, (unsigned long long)loose.bytes);
+  }
+  vmm->loose_bytes = 0;
+}
+
+void vmm_forget_old(struct vmm *vmm) {
+  vmm_settle(vmm);
+  while (vmm->old_count > 0) {
+    const struct vmm_mapping old = vmm->old[--vmm->old_count];
+    if (driver_get()->unmap(old.addr, old.bytes) != DRIVER_OK) vmm_note_stuck(vmm, &old);
+  }
+}

@@ -1,0 +1,168 @@
+// loans.c - growth pages: free pages serve other addresses while their old mappings stay.
+#define _GNU_SOURCE
+#include "gpu.h"
+#include "memprof.h"
+#include "trail.h"
+
+enum { BLOCKS = 24, OPERATIONS = 240, POSITIONS = 24, STRIDE = 128 << 10 };
+
+struct block {
+  unsigned char *start;
+  uint64_t bytes;
+  unsigned char pattern;
+};
+
+static void fill(struct block *block, uint64_t bytes, void *stream, unsigned char pattern) {
+  *block = (struct block){memprof_malloc(bytes, 0, stream), bytes, pattern};
+  for (uint64_t i = 0; block->start != NULL && i < bytes; i += STRIDE) block->start[i] = pattern;
+  if (block->start != NULL) block->start[bytes - 1] = pattern;
+}
+
+// The block is as it was filled: nobody else had one of its pages.
+static void check_pattern(const struct block *block) {
+  if (block->start == NULL) return;
+  for (uint64_t i = 0; i < block->bytes; i += STRIDE) CHECK_EQUAL(block->start[i], block->pattern);
+  CHECK_EQUAL(block->start[block->bytes - 1], block->pattern);
+}
+
+static void empty(struct block *block) {
+  check_pattern(block);
+  memprof_free(block->start, 0, 0, NULL);
+  block->start = NULL;
+}
+
+static uint64_t reserved(void) {
+  struct memprof_stats stats;
+  memprof_get_stats(0, &stats);
+  return (uint64_t)stats.reserved_bytes.current;
+}
+
+static void agree(bool device_too) {
+  const struct trail trail = trail_read(getpid(), 0);
+  const struct audit audit = trail_audit(&trail);
+  CHECK_EQUAL(audit.reserved, reserved());
+  if (device_too) CHECK_EQUAL(GiB - gpu_free(), audit.reserved);
+}
+
+// Two blocks in turns on the same pages at different addresses. From the second iteration on the driver
+// refuses to create, map, unmap and wait, and is not asked to.
+static void test_pages_in_turns(void) {
+  gpu_start();
+  for (int i = 0; i < 6; i++) {
+    struct block small, between, large;
+    fill(&small, 8 * MiB, NULL, 1), fill(&between, 2 * MiB, NULL, 2);
+    const unsigned char *first = small.start;
+    empty(&small);
+    fill(&large, 12 * MiB, NULL, 3);
+    CHECK(large.start > first);
+    CHECK_EQUAL(reserved(), 14 * MiB);
+    agree(true);
+    check_pattern(&between);
+    empty(&large), empty(&between);
+    memprof_iteration("step");
+  }
+  const struct trail trail = trail_read(getpid(), 0);
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_MAP_FAILED) + trail_number(&trail, MEMPROF_GROW_FAILED), 0);
+}
+
+// What was lent is given back with all its mappings.
+static void test_empty_cache(void) {
+  gpu_start();
+  struct block small, between, large;
+  fill(&small, 8 * MiB, NULL, 1), fill(&between, 2 * MiB, NULL, 2);
+  empty(&small);
+  fill(&large, 12 * MiB, NULL, 3);
+  empty(&large);
+  CHECK_EQUAL(memprof_empty_cache(0), 12 * MiB);
+  agree(true);
+  fill(&small, 8 * MiB, NULL, 4), fill(&large, 12 * MiB, NULL, 5);
+  check_pattern(&between), check_pattern(&small);
+  empty(&small), empty(&large), empty(&between);
+  memprof_empty_cache(0);
+  CHECK_EQUAL(gpu_free(), GiB);
+}
+
+static int access_of(const void *block, int device) {
+  int (*get)(unsigned long long *, const int *, unsigned long long);
+  unsigned long long flags = 0;
+  const int location[2] = {1, device};
+  GPU_CALL(get, "cuMemGetAccess");
+  return get(&flags, location, (uintptr_t)block) == 0 ? (int)flags : -1;
+}
+
+// A peer that gets access while pages are lent has it when they return to their old mappings.
+static void test_peers(void) {
+  gpu_start();
+  struct block small, between, large;
+  fill(&small, 8 * MiB, NULL, 1), fill(&between, 2 * MiB, NULL, 2);
+  empty(&small);
+  fill(&large, 12 * MiB, NULL, 3);
+  CHECK(memprof_enable_peer(0, 1));
+  CHECK_EQUAL(access_of(large.start, 1), 3);
+  empty(&large);
+  fill(&small, 8 * MiB, NULL, 4);
+  CHECK_EQUAL(access_of(small.start, 1), 3);
+}
+
+static uint64_t random_below(uint64_t *state, uint64_t bound) {
+  *state = *state * 6364136223846793005u + 1442695040888963407u;
+  return (*state >> 33) % bound;
+}
+
+// Random blocks on a card that they sometimes exceed, on two streams. The driver may refuse any one call.
+static void scenario(void) {
+  gpu_start();
+  const char *failing = getenv("MEMPROF_SIM_FAIL");
+  const bool exact = strncmp(failing, "cuMemUnmap", 10) != 0 && strncmp(failing, "cuMemRelease", 12) != 0;
+  void *streams[] = {NULL, gpu_stream()};
+  struct block blocks[BLOCKS] = {0};
+  uint64_t state = 7;
+  for (int i = 0; i < OPERATIONS; i++) {
+    struct block *block = &blocks[random_below(&state, BLOCKS)];
+    if (block->start != NULL)
+      empty(block);
+    else
+      fill(block, 1 + random_below(&state, random_below(&state, 8) == 0 ? 300 * MiB : 24 * MiB), streams[i % 5 == 0], (unsigned char)i);
+    if (i % 40 == 39) {
+      for (int k = 0; k < BLOCKS; k++) check_pattern(&blocks[k]);
+      agree(exact);
+      memprof_iteration("step");
+    }
+    if (i == 150) memprof_empty_cache(0);
+  }
+  for (int k = 0; k < BLOCKS; k++) empty(&blocks[k]);
+  memprof_empty_cache(0);
+  fill(&blocks[0], 20 * MiB, NULL, 9);  // the failure is over
+  CHECK(blocks[0].start != NULL);
+  empty(&blocks[0]);
+  agree(exact);
+}
+
+#define PAGES "growth=pages,split=always,headroom=0"
+
+static bool each_position(const char *call) {
+  for (int n = 1; n <= POSITIONS; n++) {
+    char rule[64];
+    snprintf(rule, sizeof rule, "%s:%d", call, n * n);  // 1, 4, 9, ...: the first calls and later ones
+    const char *const environment[] = {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES, "MEMPROF_SIM_FAIL", rule, NULL};
+    if (run_alone("scenario", environment) == 0) continue;
+    printf("FAIL %s\n", rule);
+    return false;
+  }
+  printf("ok   %s, each of %d positions\n", call, POSITIONS);
+  return true;
+}
+
+int main(int argc, char **argv) {
+  static const struct test tests[] = {
+      {"scenario", scenario, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES, "MEMPROF_SIM_FAIL", "none:1"}},
+      {"pages in turns", test_pages_in_turns, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES, "MEMPROF_SIM_FAIL",
+                                               "cuMemCreate:8+,cuMemMap:12+,cuMemUnmap:1+,cuCtxSynchronize:1+"}},
+      {"empty_cache", test_empty_cache, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES}},
+      {"peers", test_peers, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES, "MEMPROF_SIM_DEVICES", "2"}},
+  };
+  static const char *const calls[] = {"cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemUnmap", "cuMemRelease", "cuCtxSynchronize"};
+  int failed = run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
+  for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) failed |= !each_position(calls[i]);
+  return failed;
+}
