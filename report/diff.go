@@ -9,6 +9,7 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/compare"
+	"github.com/memprof/memprof/report/figure"
 	"github.com/memprof/memprof/report/layout"
 	"github.com/memprof/memprof/report/page"
 	"github.com/memprof/memprof/report/plain"
@@ -19,6 +20,8 @@ import (
 type Compared struct {
 	*compare.Diff
 	BaseNames, NewNames []string
+	// Courses are the memory over time of one run of each set, for a page; the lists may be empty.
+	BaseCourse, NewCourse []analysis.Point
 	// Top is the most rows of a table in text and Markdown, at least 1. JSON and metrics have all.
 	Top int
 }
@@ -332,7 +335,33 @@ func jsonNumber(unit analysis.Unit, value float64) any {
 // else. It fails only if w does.
 func DiffHTML(w io.Writer, c Compared) error {
 	c.Top = max(c.Top, 1000)
-	return page.WriteDiff(w, diffHead(c), pageParts(c))
+	var courses []page.Course
+	for _, of := range []struct {
+		name   string
+		points []analysis.Point
+	}{{"base", c.BaseCourse}, {"new", c.NewCourse}} {
+		if len(of.points) > 0 {
+			courses = append(courses, page.NewCourse(of.name, figure.ReducePoints(of.points, overlaidPoints)))
+		}
+	}
+	return page.WriteDiff(w, diffHead(c), pageParts(c), courses)
+}
+
+// overlaidPoints is the most points of a course on the page of a comparison: about one a pixel.
+const overlaidPoints = 1200
+
+// CourseOf is the memory over time of the device of a run with most reserved.
+func CourseOf(run []*analysis.Result) []analysis.Point {
+	most := int64(-1)
+	var points []analysis.Point
+	for _, r := range run {
+		for i := range r.Devices {
+			if d := &r.Devices[i]; d.MaxR > most {
+				most, points = d.MaxR, d.Series.Points
+			}
+		}
+	}
+	return points
 }
 
 // pageParts are the tables of a page, with how far each row changed, for its bar.

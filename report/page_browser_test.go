@@ -320,6 +320,22 @@ func TestPageOpensAtFailure(t *testing.T) {
 	b.Quiet()
 }
 
+// The page of a comparison draws both runs over the same axes.
+func TestDiffOverlay(t *testing.T) {
+	b := reporttest.NewBrowser(t)
+	var out bytes.Buffer
+	c := compared()
+	c.BaseCourse, c.NewCourse = CourseOf([]*analysis.Result{reporttest.Training(5, 3, 4)}), CourseOf([]*analysis.Result{reporttest.Training(7, 3, 4)})
+	if err := DiffHTML(&out, c); err != nil {
+		t.Fatal(err)
+	}
+	b.Open(out.Bytes())
+	if got := b.Eval(`[...document.querySelectorAll('.overlay path')].map((path) => path.getAttribute('class') + (path.getAttribute('d').includes('NaN') ? ' NaN' : '') + (path.getTotalLength() > 100 ? '' : ' short')).join(', ')`); got != "base requested, base reserved, new requested, new reserved" {
+		t.Errorf("the curves are %v", got)
+	}
+	b.Quiet()
+}
+
 func TestDiffPageInBrowser(t *testing.T) {
 	b := reporttest.NewBrowser(t)
 	var out bytes.Buffer

@@ -93,6 +93,7 @@ func (o *diffOptions) run(stdout, stderr io.Writer, args []string) error {
 	case "markdown":
 		return report.DiffMarkdown(stdout, compared)
 	case "html":
+		compared.BaseCourse, compared.NewCourse = report.CourseOf(base[0]), report.CourseOf(with[0])
 		return report.DiffHTML(stdout, compared)
 	}
 	return report.DiffText(stdout, compared, screen.Options(stdout))

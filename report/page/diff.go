@@ -3,6 +3,7 @@ package page
 import (
 	"io"
 
+	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/report/layout"
 )
 
@@ -14,9 +15,30 @@ type Part struct {
 	Outcomes []string
 }
 
+// Course is the memory of a device over time, from its first event on.
+type Course struct {
+	Name      string  `json:"name"`
+	Time      []int64 `json:"time"`      // ns since the first event, at the start of a point
+	Reserved  []int64 `json:"reserved"`  // the greatest in a point
+	Requested []int64 `json:"requested"` // likewise
+}
+
+// NewCourse makes the course of points.
+func NewCourse(name string, points []analysis.Point) Course {
+	c := Course{Name: name, Time: []int64{}, Reserved: []int64{}, Requested: []int64{}}
+	for i := range points {
+		p := &points[i]
+		c.Time = append(c.Time, p.Start-points[0].Start)
+		c.Reserved = append(c.Reserved, p.R.Max)
+		c.Requested = append(c.Requested, p.T.Max)
+	}
+	return c
+}
+
 type diffData struct {
-	Head  sectionData `json:"head"`
-	Parts []diffPart  `json:"parts"`
+	Head    sectionData `json:"head"`
+	Parts   []diffPart  `json:"parts"`
+	Courses []Course    `json:"courses"`
 }
 
 type diffPart struct {
@@ -26,8 +48,8 @@ type diffPart struct {
 }
 
 // WriteDiff writes the page of a comparison. It fails only if w does.
-func WriteDiff(w io.Writer, head layout.Section, parts []Part) error {
-	out := diffData{Head: newSection(head), Parts: []diffPart{}}
+func WriteDiff(w io.Writer, head layout.Section, parts []Part, courses []Course) error {
+	out := diffData{Head: newSection(head), Parts: []diffPart{}, Courses: append([]Course{}, courses...)}
 	for _, p := range parts {
 		out.Parts = append(out.Parts, diffPart{newSection(p.Section), append([]float64{}, p.Changes...), append([]string{}, p.Outcomes...)})
 	}
