@@ -189,9 +189,23 @@ def shim(path):
     return program
 
 
+class _WithRuntime(ctypes.CDLL):
+    """A library whose functions include those of the CUDA runtime that the process has loaded, as if linked with it."""
+
+    def __getattr__(self, name):
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            with open("/proc/self/maps") as maps:
+                path = next((line.split(None, 5)[5].strip() for line in maps if "/libcudart" in line), None)
+            if path is None or not name.startswith("cuda"):
+                raise
+            return getattr(ctypes.CDLL(path), name)
+
+
 def saver(path=None):
     """The functions of SAVER of a library, or of the process."""
-    program = ctypes.CDLL(path)
+    program = _WithRuntime(path)
     for name in SAVER:
         if hasattr(program, name):
             _declared(program, name, SAVER)

@@ -1,6 +1,7 @@
 """Regions and pauses through the real hook, on the simulated GPU, in a process of its own."""
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -39,14 +40,15 @@ def first(ptr):
 
 @unittest.skipUnless(os.path.exists(LIBRARY) and os.path.exists(SIMULATION), "the hook is not built: make -C hooks dist")
 class RegionsTest(unittest.TestCase):
-    def run_script(self, script, hooked=True, more={}):
+    def run_script(self, script, hooked=True, more={}, copies=()):
         with tempfile.TemporaryDirectory() as folder:
             env = dict(os.environ, PYTHONPATH=os.path.join(HOOKS, "python"))
             if hooked:
-                links = os.path.join(folder, "sim")
-                os.mkdir(links)
-                os.symlink(SIMULATION, os.path.join(links, "libcuda.so.1"))
-                env.update(LD_PRELOAD=LIBRARY, LD_LIBRARY_PATH=links, MEMPROF_SPOOL=folder, MEMPROF_OPTIONS="headroom=0,growth=needed", **more)
+                os.mkdir(os.path.join(folder, "sim"))
+                os.symlink(SIMULATION, os.path.join(folder, "sim", "libcuda.so.1"))
+                for name in copies:
+                    shutil.copy(SIMULATION, os.path.join(folder, "sim", name))
+                env.update(LD_PRELOAD=LIBRARY, LD_LIBRARY_PATH=os.path.join(folder, "sim"), MEMPROF_SPOOL=folder, MEMPROF_OPTIONS="headroom=0,growth=needed", **more)
             text = (START if hooked else "import memprof\n") + textwrap.dedent(script)
             done = subprocess.run([sys.executable, "-c", text], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             self.assertEqual(done.stderr, "", text)
@@ -243,6 +245,21 @@ class RegionsTest(unittest.TestCase):
             more={"TMS_INIT_ENABLE": "maybe"},
         )
         self.assertEqual(out, ["TMS_INIT_ENABLE=maybe"])
+
+    def test_functions_of_the_runtime(self):
+        # That library is linked with the runtime, so its users find the runtime's functions in it.
+        out = self.run_script(
+            """
+            from memprof.compat.torch_memory_saver import torch_memory_saver as saver
+            saver._ensure_initialized()
+            cdll = saver._impl._binary_wrapper.cdll
+            print(hasattr(cdll, "cudaGetLastError"))
+            ctypes.CDLL("libcudart.so.12", ctypes.RTLD_LOCAL)
+            print(cdll.cudaGetLastError(), hasattr(cdll, "cudaNothing"))
+            """,
+            copies=("libcudart.so.12",),
+        )
+        self.assertEqual(out, ["False", "0", "False"])
 
     def test_margin(self):
         out = self.run_script(
