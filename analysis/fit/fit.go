@@ -15,6 +15,9 @@
 // allocation of another library or the driver finds its memory. memprof's allocator unmaps free memory for other
 // libraries; PyTorch's own keeps its cached segments, as it does in a job.
 //
+// A job that makes do with less where memory is short needs less than that. cuDNN does: where its workspace is
+// refused, PyTorch takes an algorithm with a smaller one. What that would request is in no recording.
+//
 // # The search
 //
 // The card is at least the greatest sum of requested bytes and others, and at most that of reserved bytes and

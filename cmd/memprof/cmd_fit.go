@@ -52,6 +52,9 @@ that the device accounting could not explain.
                       no allocator needs less
   reserved, no limit  greatest reserved bytes on a card that is large enough
 
+A job that makes do with less where memory is short may need less: cuDNN takes a
+smaller workspace then, which no recording has.
+
 The process that needs most decides, over all recordings of the nodes of a job.
 With --scale the recordings are of one job at different sizes, and the answer is
 for another size: FACTOR x that of the first recording. Their sizes are the
