@@ -33,11 +33,22 @@ type Tuned struct {
 	RecordedR int64
 }
 
-// BestTorch returns the setting of PyTorch's allocator that reserves least and serves all requests; ok is false
-// where there is none.
+// torchSlowdown is by which share of its recorded time a steady iteration is longer under a setting of PyTorch's
+// allocator: a call for a segment or a page takes the time of a handle. It is 0 where the time is not known.
+func (t *Tuned) torchSlowdown(o *recording.TorchOutcome) float64 {
+	lasts := t.Outcomes[0].Duration
+	if lasts <= 0 {
+		return 0
+	}
+	c := &t.Costs
+	return (o.Maps*float64(c.Create+c.Map+c.Access) + o.Unmaps*float64(c.Unmap+c.Release)) / float64(lasts)
+}
+
+// BestTorch returns the setting of PyTorch's allocator that reserves least, serves all requests and is within the
+// slowdown that a recommended policy may have; ok is false where there is none.
 func (t *Tuned) BestTorch() (best recording.TorchOutcome, ok bool) {
 	for _, o := range t.Torch {
-		if o.Refused == 0 && (!ok || o.Reserved < best.Reserved) {
+		if o.Refused == 0 && t.torchSlowdown(&o) <= t.MaxSlowdown && (!ok || o.Reserved < best.Reserved) {
 			best, ok = o, true
 		}
 	}
@@ -125,6 +136,9 @@ func savingsSection(t *Tuned) layout.Section {
 	} else {
 		s.After = append(s.After, layout.Cell{Text: "recommended: memprof record " + PolicyFlags(t.Outcomes[best].Policy), Tone: layout.Strong})
 	}
+	if setting := t.torchAdvice(); setting != "" {
+		s.After = append(s.After, adviceCell(setting))
+	}
 	s.After = append(s.After, layout.Note(fmt.Sprintf("all %d policies: memprof tune --all", len(t.Outcomes)+len(t.Torch)))...)
 	return s
 }
@@ -194,7 +208,7 @@ func noPolicy(t *Tuned) layout.Cell {
 func torchSection(t *Tuned) layout.Section {
 	s := layout.Section{
 		Title:   "PyTorch's own allocator",
-		Columns: []layout.Column{layout.Words("PYTORCH_CUDA_ALLOC_CONF"), layout.Numbers("peak R"), layout.Words("by placement of segments")},
+		Columns: []layout.Column{layout.Words("PYTORCH_CUDA_ALLOC_CONF"), layout.Numbers("peak R"), layout.Words("by placement of segments"), layout.Numbers("slowdown")},
 	}
 	for _, o := range t.Torch {
 		setting, peak, band := o.Setting, units.FormatSize(o.Reserved), units.Absent
@@ -207,14 +221,31 @@ func torchSection(t *Tuned) layout.Section {
 		if o.Least != o.Greatest {
 			band = units.FormatSize(o.Least) + " to " + units.FormatSize(o.Greatest)
 		}
-		s.Rows = append(s.Rows, layout.Row(setting, peak, band))
+		slowdown := units.Absent
+		if t.Outcomes[0].Duration > 0 {
+			slowdown = strconv.FormatFloat(1+t.torchSlowdown(&o), 'f', 3, 64) + "x"
+		}
+		s.Rows = append(s.Rows, layout.Row(setting, peak, band, slowdown))
 	}
-	const near = 1.02 // of the recommended policy's peak
-	best, ok := t.BestTorch()
-	if ours := t.Recommend(t.MaxSlowdown); ok && best.Setting != "" && (ours < 0 || float64(best.Reserved) <= near*float64(t.Outcomes[ours].PeakR)) {
-		s.After = []layout.Cell{{Text: "within 2 % of memprof's best, without memprof: PYTORCH_CUDA_ALLOC_CONF=" + best.Setting, Tone: layout.Strong}}
+	if setting := t.torchAdvice(); setting != "" {
+		s.After = []layout.Cell{adviceCell(setting)}
 	}
 	return s
+}
+
+// torchAdvice is the setting of PyTorch's own allocator that does nearly as well as the recommended policy, or better;
+// "" if there is none.
+func (t *Tuned) torchAdvice() string {
+	const near = 1.02 // of the recommended policy's peak
+	best, ok := t.BestTorch()
+	if ours := t.Recommend(t.MaxSlowdown); ok && (ours < 0 || float64(best.Reserved) <= near*float64(t.Outcomes[ours].PeakR)) {
+		return best.Setting
+	}
+	return ""
+}
+
+func adviceCell(setting string) layout.Cell {
+	return layout.Cell{Text: "within 2 % of memprof's best, without memprof: PYTORCH_CUDA_ALLOC_CONF=" + setting, Tone: layout.Strong}
 }
 
 func tuneSection(t *Tuned) layout.Section {
@@ -339,7 +370,10 @@ func TuneJSON(w io.Writer, t *Tuned) error {
 		out.Policies = append(out.Policies, newJSONOutcome(&t.Outcomes[i]))
 	}
 	for i := range t.Torch {
-		out.Policies = append(out.Policies, newJSONTorch(&t.Torch[i]))
+		out.Policies = append(out.Policies, newJSONTorch(t, &t.Torch[i]))
+	}
+	if setting := t.torchAdvice(); setting != "" {
+		out.Setting = &setting
 	}
 	if best := t.Recommend(t.MaxSlowdown); best >= 0 {
 		recommended := newJSONPolicy(&t.Outcomes[best].Policy)
@@ -361,6 +395,7 @@ type jsonTuned struct {
 	MaxSlowdown float64     `json:"max_slowdown"`
 	Policies    []any       `json:"policies"` // of jsonOutcome, then of jsonTorch
 	Recommended *jsonPolicy `json:"recommended"`
+	Setting     *string     `json:"recommended_setting"` // PYTORCH_CUDA_ALLOC_CONF within 2 % of the recommended policy; null if none is
 }
 
 type jsonCosts struct {
@@ -392,6 +427,7 @@ type jsonTorch struct {
 	PeakReserved int64    `json:"peak_reserved"`
 	Band         jsonBand `json:"peak_reserved_band"`
 	Refused      int64    `json:"refused"`
+	Slowdown     *float64 `json:"slowdown"`
 }
 
 // jsonBand is what the placement of segments leaves open, in bytes.
@@ -400,12 +436,16 @@ type jsonBand struct {
 	Greatest int64 `json:"greatest"`
 }
 
-func newJSONTorch(o *recording.TorchOutcome) jsonTorch {
+func newJSONTorch(t *Tuned, o *recording.TorchOutcome) jsonTorch {
 	setting := o.Setting
 	if setting == "" {
 		setting = "native"
 	}
-	return jsonTorch{"torch", setting, o.Reserved, jsonBand{o.Least, o.Greatest}, o.Refused}
+	out := jsonTorch{Allocator: "torch", Setting: setting, PeakReserved: o.Reserved, Band: jsonBand{o.Least, o.Greatest}, Refused: o.Refused}
+	if t.Outcomes[0].Duration > 0 {
+		out.Slowdown = plain.Finite(t.torchSlowdown(o))
+	}
+	return out
 }
 
 type jsonOutcome struct {

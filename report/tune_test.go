@@ -114,6 +114,16 @@ func TestTorchAdvice(t *testing.T) {
 			t.Errorf("%d bytes beside %d: advice %v, want %v", test.reserved, ours, got, test.want)
 		}
 	}
+	// A setting that calls the driver too often in an iteration is not advised.
+	job.Torch[1].Reserved = ours
+	handle := job.Costs.Create + job.Costs.Map + job.Costs.Access
+	job.Torch[1].Maps = 1.5 * job.MaxSlowdown * float64(job.Outcomes[0].Duration) / float64(handle)
+	if got, want := job.torchSlowdown(&job.Torch[1]), 1.5*job.MaxSlowdown; got < 0.99*want || got > 1.01*want {
+		t.Errorf("slowdown %v, want %v", got, want)
+	}
+	if setting := job.torchAdvice(); setting == "expandable_segments:True" {
+		t.Error("a setting is advised that is slower than it may be")
+	}
 }
 
 // What saves most fits twenty lines, also in 80 columns, and every saving is of the recorded policy's peak.

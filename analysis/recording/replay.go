@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 
@@ -76,6 +77,24 @@ type TorchOutcome struct {
 	Reserved        int64  // the greatest, in bytes
 	Least, Greatest int64  // of Reserved over all placements of segments that were tried
 	Refused         int64  // requests
+	// Maps and Unmaps are driver calls in a steady iteration, for segments or pages.
+	Maps, Unmaps float64
+	Total        uint64 // bytes of the device
+}
+
+// GarbageSettings are texts of PYTORCH_CUDA_ALLOC_CONF with some garbage_collection_threshold. It has no effect without a
+// limit, which is set to what the job reserves natively, as a share of the device.
+func GarbageSettings(native TorchOutcome, thresholds ...string) (settings []string) {
+	if native.Total == 0 || native.Refused > 0 {
+		return nil
+	}
+	share := math.Ceil(float64(native.Reserved)/float64(native.Total)*10000) / 10000
+	for _, threshold := range thresholds {
+		if share <= 1 {
+			settings = append(settings, fmt.Sprintf("garbage_collection_threshold:%s,per_process_memory_fraction:%.4f", threshold, share))
+		}
+	}
+	return settings
 }
 
 // ReplayTorch replays a process under PyTorch's own allocator with each of some settings, which are texts of
@@ -110,7 +129,7 @@ func ReplayTorch(process *trace.Process, info *trace.Info, settings []string, pl
 			return nil, nil
 		}
 		for device, reserved := range found.Reserved {
-			out = append(out, TorchOutcome{settings[i], reserved, found.Least[device], found.Greatest[device], found.Refused})
+			out = append(out, TorchOutcome{settings[i], reserved, found.Least[device], found.Greatest[device], found.Refused, found.Maps, found.Unmaps, found.Totals[device]})
 		}
 	}
 	return out, nil

@@ -53,6 +53,10 @@ type Outcome struct {
 	// bytes. Both need a Card.
 	Used, Needed map[int32]int64
 	First        *card.Refusal // of Refused; nil if there is none
+	// Maps and Unmaps are calls of the driver, for segments or pages, in a steady iteration: the mean of those from
+	// number 4 on.
+	Maps, Unmaps float64
+	Totals       map[int32]uint64 // bytes of the devices
 }
 
 // unknownTotal is the memory of a device whose size the recording does not have: an H200's.
@@ -140,6 +144,7 @@ type job struct {
 	pools    map[poolOf]bool  // private pools that are in use
 	blocks   []*caching.Block // by slot; nil where the request was refused
 	refused  int64
+	calls    calls
 
 	card         *card.Card         // the replay's
 	others       *card.Others       // the replay's
@@ -173,6 +178,11 @@ func (r *Replay) Add(e *trace.Event) error {
 	switch e.Kind {
 	case trace.KindArena:
 		return r.begin(e)
+	case trace.KindIteration:
+		for _, j := range r.jobs {
+			j.mark()
+		}
+		return nil
 	case trace.KindReclaim:
 		if e.Arena == trace.NoArena && trace.ParseContext(e.Kind, r.Text(e.Context)).Name() == "empty_cache" {
 			for _, j := range r.jobs {
@@ -344,13 +354,17 @@ func (r *Replay) Outcomes() []Outcome {
 		if j.seed == 0 {
 			*o = Outcome{
 				Refused: j.refused, Reserved: map[int32]int64{}, Least: map[int32]int64{}, Greatest: map[int32]int64{},
-				Used: j.used, Needed: j.needed, First: j.first,
+				Used: j.used, Needed: j.needed, First: j.first, Totals: map[int32]uint64{},
 			}
+			o.Maps, o.Unmaps = j.calls.means()
 		}
 		for number, a := range j.devices {
 			peak := int64(a.Stats().Reserved.Peak)
 			if j.seed == 0 {
 				o.Reserved[number], o.Least[number], o.Greatest[number] = peak, peak, peak
+				if o.Totals[number] = j.totals[number]; o.Totals[number] == 0 {
+					o.Totals[number] = unknownTotal
+				}
 				continue
 			}
 			o.Least[number], o.Greatest[number] = min(o.Least[number], peak), max(o.Greatest[number], peak)

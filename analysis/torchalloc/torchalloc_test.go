@@ -217,3 +217,30 @@ func TestVersionOf(t *testing.T) {
 		}
 	}
 }
+
+// Calls of the driver are counted by steady iteration, from number 4 on.
+func TestCalls(t *testing.T) {
+	j := &job{devices: map[int32]*caching.Allocator{}}
+	a := caching.New(caching.Options{Settings: caching.DefaultSettings(), Version: caching.Torch211, Total: 8 << 30}, caching.NewDriver(8<<30))
+	j.devices[0] = a
+	for range 10 {
+		for range 3 {
+			b, err := a.Malloc(30<<20, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			a.Free(b)
+			if err := a.EmptyCache(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		j.mark()
+	}
+	if maps, unmaps := j.calls.means(); maps != 3 || unmaps != 3 {
+		t.Errorf("%v maps and %v unmaps an iteration, want 3 of each", maps, unmaps)
+	}
+	j.calls.ended = steadyFrom
+	if maps, _ := j.calls.means(); maps != 0 {
+		t.Errorf("%v maps without a steady iteration, want 0", maps)
+	}
+}

@@ -116,7 +116,7 @@ func (o *tuneOptions) run(ctx context.Context, stdout, stderr io.Writer, path st
 	}
 	tuned.Result = result
 	if o.Limit == 0 {
-		if tuned.Torch, err = recording.ReplayTorch(process, &run.Info, torchSettings, torchPlacements); err != nil {
+		if tuned.Torch, err = replayTorch(process, &run.Info); err != nil {
 			return exit.Input(err)
 		}
 	}
@@ -153,7 +153,17 @@ func findRecorded(tuned *report.Tuned, process *trace.Process) error {
 	return nil
 }
 
-// torchSettings are the texts of PYTORCH_CUDA_ALLOC_CONF that tune tries.
+// replayTorch replays a process under PyTorch's own allocator with all settings that tune tries.
+func replayTorch(process *trace.Process, info *trace.Info) ([]recording.TorchOutcome, error) {
+	all, err := recording.ReplayTorch(process, info, torchSettings, torchPlacements)
+	if err != nil || len(all) == 0 {
+		return nil, err
+	}
+	garbage, err := recording.ReplayTorch(process, info, recording.GarbageSettings(all[0], "0.6", "0.8"), torchPlacements)
+	return append(all, garbage...), err
+}
+
+// torchSettings are the texts of PYTORCH_CUDA_ALLOC_CONF that tune tries, besides those with a limit.
 var torchSettings = []string{
 	"", "expandable_segments:True",
 	"max_split_size_mb:64", "max_split_size_mb:128", "max_split_size_mb:256", "max_split_size_mb:512",
