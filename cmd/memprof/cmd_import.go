@@ -39,8 +39,8 @@ given one instead of a recording. Several files are ranks, in their order.
 Formats:
   torch-snapshot  a file of torch.cuda.memory._dump_snapshot, gzipped or not, of
                   pickle protocol 2 to 5. No code in a file is run.
-  rmm-csv         a log of the RAPIDS Memory Manager (rmm.enable_logging). It has
-                  allocations only: no pools, and no free memory in them.
+  rmm-csv         a log of the RAPIDS Memory Manager (rmm.enable_logging): only
+                  allocations, no pools and no free memory in them.
 
 PyTorch keeps only its newest events. Memory that was allocated before the first
 of them is in the recording from its beginning; import prints how much, and the
