@@ -325,7 +325,7 @@ func drawIntoRecordings(stderr io.Writer, runs []recording.Recording) {
 		}
 		for _, result := range run.Results {
 			if err := drawProcess(stderr, run.Run.Dir, result.Process, result); err != nil {
-				screen.Complain(stderr, fmt.Sprintf("no plots of %s: %v (--plots DIR writes them elsewhere)", run.Path, err))
+				screen.Complain(stderr, fmt.Sprintf("not all plots of %s could be written: %v (--plots DIR writes them elsewhere)", run.Path, err))
 				break
 			}
 		}
