@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/memprof/memprof/analysis/recording"
@@ -170,3 +171,42 @@ func (s *sizeFlag) Set(text string) error {
 
 // Type is the word that stands for the value in the help.
 func (s *sizeFlag) Type() string { return "size" }
+
+// exitCodes makes text the "Exit codes:" of a command's help.
+func exitCodes(text string) map[string]string { return map[string]string{"exit": text} }
+
+// knownVerb refuses arguments of a command that has verbs below it.
+func knownVerb(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	var names []string
+	for _, verb := range cmd.Commands() {
+		names = append(names, verb.Name())
+	}
+	return exit.Usagef("unknown command %q%s (see `%s --help`)", args[0], spell.DidYouMean(args[0], names...), cmd.CommandPath())
+}
+
+// exactArgs is cobra.ExactArgs with exit code 2 and the names of the arguments.
+func exactArgs(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == len(names) {
+			return nil
+		}
+		what := "no arguments"
+		if len(names) > 0 {
+			what = strings.Join(names, " and ")
+		}
+		return exit.Usagef("%s takes %s, got %d (see `%s --help`)", cmd.Name(), what, len(args), cmd.CommandPath())
+	}
+}
+
+// someArgs demands at least one argument.
+func someArgs(name string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return nil
+		}
+		return exit.Usagef("%s needs %s (see `%s --help`)", cmd.Name(), name, cmd.CommandPath())
+	}
+}

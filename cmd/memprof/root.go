@@ -133,9 +133,6 @@ func completeTopics(root *cobra.Command) {
 	}
 }
 
-// exitCodes makes text the "Exit codes:" of a command's help.
-func exitCodes(text string) map[string]string { return map[string]string{"exit": text} }
-
 // usageTemplate is cobra's own with commands in groups, and exit codes and examples at the end, where the
 // eye is after a long list of flags.
 const usageTemplate = `Usage:{{if .Runnable}}
@@ -160,39 +157,3 @@ Examples:
 Help topics, printed by {{.CommandPath}} help TOPIC:{{range .Commands}}{{if .IsAdditionalHelpTopicCommand}}
   {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}
 `
-
-// knownVerb refuses arguments of a command that has verbs below it.
-func knownVerb(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	var names []string
-	for _, verb := range cmd.Commands() {
-		names = append(names, verb.Name())
-	}
-	return exit.Usagef("unknown command %q%s (see `%s --help`)", args[0], spell.DidYouMean(args[0], names...), cmd.CommandPath())
-}
-
-// exactArgs is cobra.ExactArgs with exit code 2 and the names of the arguments.
-func exactArgs(names ...string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) == len(names) {
-			return nil
-		}
-		what := "no arguments"
-		if len(names) > 0 {
-			what = strings.Join(names, " and ")
-		}
-		return exit.Usagef("%s takes %s, got %d (see `%s --help`)", cmd.Name(), what, len(args), cmd.CommandPath())
-	}
-}
-
-// someArgs demands at least one argument.
-func someArgs(name string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) > 0 {
-			return nil
-		}
-		return exit.Usagef("%s needs %s (see `%s --help`)", cmd.Name(), name, cmd.CommandPath())
-	}
-}
