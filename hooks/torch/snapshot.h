@@ -28,6 +28,9 @@ void set_number(Segment&, int32_t, long) {}
 
 inline bool is_pool(const memprof_segment& segment, PoolId id) { return segment.pool[0] == id.first && segment.pool[1] == id.second; }
 
+// The bytes of a block that torch's own allocator would hand out for a request: memprof_stats.torch_bytes are sums of them.
+constexpr size_t torch_bytes(size_t requested) { return (requested + 511) / 512 * 512; }
+
 // Appends a torch segment for each mapped range of a device; of the pool `only`, unless that is
 // {0, 0}. A range ends where memory is unmapped, so all memory of a segment is mapped.
 inline void list_segments(DeviceIndex device, PoolId only, std::vector<SegmentInfo>& out) {
@@ -64,8 +67,10 @@ inline void list_segments(DeviceIndex device, PoolId only, std::vector<SegmentIn
     block.active = chunk->state != MEMPROF_CHUNK_FREE;
     segment.total_size += block.size;
     segment.requested_size += block.requested_size;
-    segment.allocated_size += block.allocated ? block.size : 0;
-    segment.active_size += block.active ? block.size : 0;
+    // As torch's statistics have them, which are compared with these sums; blocks have the bytes of their chunks.
+    const size_t counted = torch_bytes(chunk->requested);
+    segment.allocated_size += block.allocated ? counted : 0;
+    segment.active_size += block.active ? counted : 0;
     segment.blocks.push_back(std::move(block));
   };
   memprof_walk(device, &visitor);

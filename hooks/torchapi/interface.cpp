@@ -246,6 +246,20 @@ void histories() {
   CALL(record(false));
 }
 
+// The sums of a snapshot's segments are those of the statistics, whose unit is not that of our chunks.
+void sums() {
+  auto& torch = served();
+  auto small = torch.allocate(100), odd = torch.allocate(700), large = torch.allocate(5 * MiB + 1);
+  int64_t allocated = 0, active = 0;
+  for (const auto& segment : torch.snapshot().segments) {
+    allocated += static_cast<int64_t>(segment.allocated_size);
+    active += static_cast<int64_t>(segment.active_size);
+  }
+  const auto stats = torch.getDeviceStats(0);
+  CHECK(allocated == stats.allocated_bytes[0].current && allocated % 512 == 0 && allocated >= 512 + 1024 + 5 * static_cast<int64_t>(MiB) + 512);
+  CHECK(active == stats.active_bytes[0].current);
+}
+
 void others() {
   auto& torch = served();
   CALL(torch.enablePeerAccess(0, 0));
@@ -277,6 +291,7 @@ int main() {
   pools();
   pools_of_an_allocator();
   histories();
+  sums();
   others();
   std::printf("torch %d.%d: %d failed\n", TORCH / 100, TORCH % 100, failures);
   return failures != 0;
