@@ -1,6 +1,8 @@
 // policy.c - see policy.h.
 #include "arena/policy.h"
 
+#include <stdatomic.h>
+
 #include "arena/reclaim.h"
 #include "base/options.h"
 #include "device/captures.h"
@@ -16,6 +18,8 @@ void policy_of(const struct arena *arena, struct bfc_arena_policy *out) {
       .granularity = arena->gpu->vmm.granularity,
   };
   bfc_policy_for_arena(&options_get()->policy, &kind, out);
+  // Slack of a chunk would make a job that repeats grow once more after its first resume.
+  if (arena->tag != NULL && atomic_load(&arena->tag->exact)) out->policy.split = BFC_GRANULE;
 }
 
 bool policy_wait(void *self) {

@@ -81,7 +81,9 @@ static struct tag *tag_of(const struct saver_settings *settings) {
   int restore = settings->discard ? MEMPROF_RESTORE_DISCARD : MEMPROF_RESTORE_NONE;
   if (settings->disk_backup) restore = MEMPROF_RESTORE_DISK;
   if (settings->cpu_backup) restore = settings->mmap ? MEMPROF_RESTORE_PAGEABLE : MEMPROF_RESTORE_PINNED;
-  return tag_get(settings->tag, restore);
+  struct tag *tag = tag_get(settings->tag, restore);
+  if (tag != NULL) atomic_store(&tag->exact, true);
+  return tag;
 }
 
 bool saver_decides(int depth, struct tag **tag) {

@@ -261,6 +261,26 @@ class RegionsTest(unittest.TestCase):
         )
         self.assertEqual(out, ["False", "0", "False"])
 
+    def test_a_job_that_repeats_does_not_grow(self):
+        # What the first pass mapped suffices for all others, to the page, also after a pause and a resume.
+        out = self.run_script(
+            """
+            from memprof.compat.torch_memory_saver import torch_memory_saver as saver
+            def one_pass():
+                blocks = [hook.memprof_malloc(size, 0, None) for size in (64 * M, 64 * M, 4)]
+                for block in blocks: hook.memprof_free(block, 0, 0, None)
+            first_bytes = hook.memprof_malloc(1000000, 0, None)
+            one_pass()
+            used = free()
+            saver.pause(); saver.resume()
+            print(free() == used)
+            one_pass()
+            print(free() == used)
+            """,
+            more={"TMS_INIT_ENABLE": "1"},
+        )
+        self.assertEqual(out, ["True", "True"])
+
     def test_margin(self):
         out = self.run_script(
             """
