@@ -15,9 +15,13 @@ func (a *analyzer) otherMemory(e *trace.Event) {
 	case trace.KindOverhead:
 		a.others.Overhead(a.deviceOf(e.Device).others, e)
 	case trace.KindDeviceUsed:
-		_, used := e.DeviceMemory()
-		a.deviceOf(e.Device).others.Saw(e.Time, used)
+		for _, d := range a.devices { // a reading makes no device
+			if _, used := e.DeviceMemory(); d.ID == e.Device && used >= 0 {
+				d.others.Saw(e.Time, used)
+			}
+		}
 		if accounting.IsOwnReading(e) {
+			_, used := e.DeviceMemory()
 			a.deviceOf(e.Device).others.Read(e.Time, used)
 		}
 	}
