@@ -20,19 +20,22 @@ type Timing struct {
 	Name     string        // or a file; "" is the nearest
 	StepTime time.Duration // constant; 0: not given
 	Chunk    int64         // tokens
+
+	given func() bool // whether --step-time was
 }
 
 // AddFlags adds the flags about the time of steps.
 func (t *Timing) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&t.Name, "timing", "", "how long steps take: a `name`, or a file of memprof kv calibrate (default: the nearest model's, scaled)")
 	flags.DurationVar(&t.StepTime, "step-time", 0, "constant `time` of a step, whatever it computes, in place of --timing")
+	t.given = func() bool { return flags.Changed("step-time") }
 	flags.Int64Var(&t.Chunk, "chunk", 0, "compute at most `N` tokens in a step, prompts in chunks (default: whole prompts)")
 }
 
 // Of returns the timing of a model on so many GPUs. It is nil with --step-time, and without a model.
 func (t *Timing) Of(m *kvcache.Model, ranks int) (*timing.Timing, error) {
 	switch {
-	case t.StepTime < 0:
+	case t.StepTime <= 0 && t.given():
 		return nil, exit.Usagef("--step-time %v: want more than 0", t.StepTime)
 	case t.Chunk < 0:
 		return nil, exit.Usagef("--chunk %d: want 0 or more", t.Chunk)
