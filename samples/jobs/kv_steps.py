@@ -20,6 +20,20 @@ LAYERS, HEADS, KV_HEADS, SIZE, HIDDEN, INNER, WORDS = 32, 32, 8, 128, 4096, 1433
 MOST_SLOTS = 160_000  # of a batch, times 128 KiB
 
 
+def attend(q, keys, values, start):
+    """Attention of [sequences, tokens, heads * SIZE] to [sequences, KV_HEADS, start + tokens, SIZE]."""
+    n, tokens, width = q.shape
+    if tokens == 1:  # the heads that share keys are as good as tokens that see all of them: no kernel has to copy keys
+        q = q.view(n, KV_HEADS, -1, SIZE)
+        return F.scaled_dot_product_attention(q, keys, values).reshape(n, 1, width)
+    q = q.view(n, tokens, -1, SIZE).transpose(1, 2)
+    mask = None
+    if start > 0:  # a later chunk: causal behind what is there
+        mask = torch.ones(tokens, start + tokens, device=q.device, dtype=torch.bool).tril(start)
+    out = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, is_causal=start == 0, enable_gqa=True)
+    return out.transpose(1, 2).reshape(n, tokens, width)
+
+
 class Layer:
     def __init__(self, slots):
         def weight(rows, columns):
@@ -38,13 +52,8 @@ class Layer:
         end = start + tokens
         keys[:, :, start:end] = k.view(n, tokens, KV_HEADS, SIZE).transpose(1, 2)
         values[:, :, start:end] = v.view(n, tokens, KV_HEADS, SIZE).transpose(1, 2)
-        q = q.view(n, tokens, HEADS, SIZE).transpose(1, 2)
-        mask = None
-        if tokens > 1 and start > 0:  # a later chunk: causal behind what is there
-            mask = torch.ones(tokens, end, device="cuda", dtype=torch.bool).tril(start)
-        attended = F.scaled_dot_product_attention(
-            q, keys[:, :, :end], values[:, :, :end], attn_mask=mask, is_causal=tokens > 1 and start == 0, enable_gqa=True)
-        x = x + F.linear(attended.transpose(1, 2).reshape(n, tokens, HEADS * SIZE), self.out)
+        attended = attend(q, keys[:, :, :end], values[:, :, :end], start)
+        x = x + F.linear(attended, self.out)
         gate, up = F.linear(F.rms_norm(x, (HIDDEN,), self.norms[1]), self.up).chunk(2, -1)
         return x + F.linear(F.silu(gate) * up, self.down)
 
