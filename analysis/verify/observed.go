@@ -21,17 +21,23 @@ func follower(p *trace.Process) *observed.Follower {
 	return observed.New(version, p.Strings().Text)
 }
 
-// follow hands an event to the model of PyTorch's own allocator. What the model does not have ends the comparison.
+// follow hands an event to the model of PyTorch's own allocator, once there is an arena of it. What the model does not
+// have ends the comparison.
 func (r *replayer) follow(e *trace.Event) *Mismatch {
-	if r.follower == nil || r.unmodeled != nil {
+	if e.Kind != trace.KindArena && r.observedArenas == 0 || r.follower == nil || r.unmodeled != nil {
 		return nil
 	}
-	_, err := r.follower.Add(e)
+	if _, err := r.follower.Add(e); err != nil {
+		return r.differs(e, err)
+	}
+	return nil
+}
+
+// differs takes an error of the model. It is a function of its own since most recordings never call it, and errors.As
+// would cost follow an allocation for each event.
+func (r *replayer) differs(e *trace.Event, err error) *Mismatch {
 	var difference *observed.Difference
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &difference):
+	if errors.As(err, &difference) {
 		return atEvent(e, difference.Expected, difference.Found)
 	}
 	r.unmodeled = err
