@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -181,6 +182,11 @@ func (o *reportOptions) makePlotsDir() error {
 func (o *reportOptions) run(stdout, stderr io.Writer, paths []string) error {
 	if err := o.validate(); err != nil {
 		return err
+	}
+	if os.Getenv("GOGC") == "" {
+		// What a report keeps is small beside the batches of events that pass through it: collecting half as often
+		// takes a fifth less processor time for 4 M events, and at most 40 MB more memory.
+		defer debug.SetGCPercent(debug.SetGCPercent(200))
 	}
 	if list, err := o.validateSections(); err != nil || list {
 		return cmp.Or(err, printSections(stdout))
