@@ -89,8 +89,8 @@
 //	    hand out the first taken(chunk, rounded) bytes of chunk
 //
 // With placement planned a place of the plan is tried before the search: see Plans. A request that
-// fails leaves regions that have grown, the size of the next region, and pages that were unmapped
-// as they then are; nothing else has changed.
+// fails leaves regions that have grown, the size of the next region, pages that were unmapped, and the
+// counts of Pages as they then are; nothing else has changed.
 //
 //	taken(chunk, rounded):                    # bytes of a free chunk that a request gets
 //	    rest = chunk.size - rounded
@@ -116,7 +116,7 @@
 //
 //	mapFor(chunk, range):
 //	    lack = unmapped bytes of range
-//	    if lack > 0, growth is pages: see Pages, which also maps again after a refusal
+//	    if growth is pages: Pages' mapFor instead
 //	    if lack > 0, growth is needed and uses are noted: unmapElsewhere(lack, chunk)
 //	    for gap in the maximal unmapped ranges within range, addresses ascending:
 //	        if gap.bytes > room, or memory.Map(gap) refuses:
@@ -173,7 +173,7 @@
 //	           than rounded; else none
 //	    credit = tail.size, or 0                # bytes of the chunk, unmapped ones too
 //	    if growth is needed: unmapElsewhere(rounded - credit, tail)
-//	    if growth is pages: see Pages, also for each growBy
+//	    if growth is pages: each growBy below is Pages' payAndGrow
 //	    if not growBy(rounded - credit): return none
 //	    chunk = search(rounded)
 //	    if one is found or credit is 0: return it
@@ -212,68 +212,96 @@
 // # Pages
 //
 // With growth pages placement is as ever, but a page that no block touches serves any request: it is unmapped
-// where it is, and as much is mapped where the request goes. So the memory maps no more pages than blocks have
-// ever touched at a time, and a little slack. Such a memory grants whole pages.
+// where it is, and as much is mapped where the request goes. The aim is that the memory maps no more pages than
+// blocks have ever touched at a time, and an allowance; refused unmaps, Remap and failed requests can lead to
+// more. Grants begin and end at pages; the allocator does not check it. The first 2^28 pages of a region have
 //
-//	page     live: a block touches it, whole or in part. used: 1 + the iteration in which the last block that
-//	         touched it was freed, or lost its slack there; 0: none was. It is noted whatever trim is, for the
-//	         first 2^28 pages of a region, and plans do not note it. back: the frame that it had last, or none
-//	frame    a physical page, numbered from 0. Its page is the one that it backs, or none
-//	spare    a list of frames; some may back a page again
-//	live     how many pages are
-//	most     the greatest "live" after any hand-out so far, and the greatest live + fresh of any takePages
-//	slack    0 to 8 steps
-//	moved    pages that takeOldest has unmapped in this iteration
+//	touched   whether a block touches the page, whole or in part
+//	used      1 + the iteration in which the last block that touched the page was freed, or lost its slack there
+//	          (Shrink); at first 0. It is a record of its own, apart from the uses of Iterations: it is noted
+//	          whatever trim is, and nothing else sets it
+//	back      the frame that backed the page last; at first none
 //
-// A page that is mapped gets its back, if that has no page; else the last frame of the list that has none, which
-// is removed, as are those behind it; else a new frame. A mapFor gives frames when all of its gaps are mapped,
-// addresses ascending, and none if one is refused. When a page is unmapped, whoever does that, or its region is
-// released, its frame has no page, and goes to the end of the list unless it is there. A region that is released
-// takes back and used of its pages with it. An owner that keeps the old mapping of a page can use it when the
-// page gets its back.
+// and further pages have none of these: they count in more, n, mapped and where pages are counted that are
+// unmapped, and in no other count or list below. A frame is a physical page, numbered from 0. It backs one page or
+// none. The allocator has
+//
+//	live      the number of touched pages
+//	most      at first 0; raised to live by each block that is handed out or restored, and by takePages
+//	allowance a number from 0 to 8, at first 0; each is a 400th of most
+//	moved     how many pages takeOldest has unmapped in this iteration
+//	idle      a list of frames, at first empty; a frame in it may back a page again
+//
+// Frames cost the allocator nothing: no call of the memory names them. An owner that leaves the old mapping of a
+// page in place can keep the same account, and has nothing to map when a page gets its back.
+//
+// Where pages are mapped (by mapFor once all of its gaps are mapped, by each Map of Trim that is not refused, by a
+// grant that counts, by Remap), each gets a frame, addresses ascending. If its back backs no page, it gets that
+// one, and the list of idle frames does not change. Otherwise frames are removed from the end of the list until
+// one was removed that backs no page: the page gets that one. If the list becomes empty first, it gets a new
+// frame, with the next number. The frame is now its back. Where pages are unmapped (by TryUnmap, by Unmap of the
+// owner, by Release), addresses ascending, the frame of each backs no page from then on, and is appended to the
+// list; if it is in the list already, it keeps its place. A mapFor that undoes its own gaps changes no frame. A
+// released region takes used and back of its pages with it.
+//
+// All divisions are of integers, rounded down. "Pages of tail" are all that the chunk touches, none without a
+// tail.
+//
+//	mapFor(chunk, range):
+//	    if nothing of range is unmapped: return true
+//	    takePages(range, 0, range, how many pages of range are not touched)
+//	    if all gaps are mapped, as in Alloc's mapFor: return true
+//	    # The gaps mapped so far are unmapped again by now.
+//	    if takeOldest(how many pages of range are unmapped, range) is 0: return false
+//	    return whether all gaps are mapped now
+//
+//	payAndGrow(lack, tail):               # growAndSearch calls payAndGrow(rounded - credit, tail) in place of its
+//	                                      # first growBy, and payAndGrow(rounded, none) in place of its second
+//	    n = up(lack, page) / page
+//	    takePages(nothing, n, pages of tail, n + how many pages of tail are not touched)
+//	    if growBy(lack): return true
+//	    if takeOldest(n, pages of tail) is 0: return false
+//	    return growBy(lack)
 //
 //	takePages(range, more, keep, fresh):
 //	    # range: where pages will be mapped; more: how many will be granted; keep: pages not to be unmapped;
-//	    # fresh: pages of the request that no block touches, mapped or not
+//	    # fresh: how many pages, mapped or not, no block touches that the request will
+//	    if the memory does not coalesce: return
 //	    most = max(most, live + fresh)
 //	    mapped = reserved / page
-//	    lack = more + unmapped pages of range
-//	    # The pages that have the frames which the lacking pages had last.
-//	    list = for each unmapped page of range, addresses ascending: the page of its back, if there is one that
-//	           is not live, not in keep and not in the list
-//	    lack -= unmapPages(list)
-//	    add = min(max(most + most * slack / 400 - mapped, 0), lack, room / page)
+//	    lack = more + how many pages of range are unmapped
+//	    list = empty
+//	    for each unmapped page of range, addresses ascending:
+//	        q = the page that the back of this page backs, if there is one
+//	        if q is not touched, not in keep and not in list: append it
+//	    lack -= unmapPages(list), but not below 0
+//	    # mapped is from before this unmapping, room from after it.
+//	    add = min(max(most + (most * allowance) / 400 - mapped, 0), lack, room / page)
 //	    takeOldest(lack - add, keep)
 //
 //	takeOldest(count, keep):              # returns how many it unmapped, and adds them to moved
-//	    by age, min(ended + 1 - used, 3), from 3 to 0, while fewer than count are unmapped:
-//	        list = the first whole pages of free chunks, addresses descending, that are mapped, not live, not
-//	               in keep and of that age: as many as are still wanted
-//	        unmapPages(list)
+//	    if the memory does not coalesce: return 0
+//	    for age = 3, 2, 1, 0, while fewer than count are unmapped:
+//	        candidates = the pages that are mapped, not touched and not in keep, with
+//	                     min(ended + 1 - used, 3) = age; of all regions, addresses descending
+//	        unmapPages(the first of candidates, as many as are still to be unmapped)
+//	        # A page that the memory refuses is not replaced by another of its age.
 //
 //	unmapPages(list):                     # returns how many it unmapped
-//	    a run is the next page of the list with those behind it that are adjacent to the run, on either
-//	    side; memory.TryUnmap(run): reserved -= run.bytes; where it is refused, on with the next run
+//	    A run starts with the next entry of the list. While the entry after it is the page directly below or
+//	    directly above the run, also in another region, the run takes it; any other entry starts the next run.
+//	    For each run: memory.TryUnmap(run), and reserved -= run.bytes; where it is refused, on with the next run.
 //
-// A list is made before anything of it is unmapped. Where the memory does not coalesce, takePages and takeOldest
-// do nothing. They are called by
-//
-//	mapFor                  takePages(range, 0, range, the pages of range that are not live). Where the memory or
-//	                        the room refuses a gap: takeOldest(unmapped pages of range, range), and all once
-//	                        more if that unmapped a page
-//	growAndSearch, before   takePages(none, n, pages of tail, n + the pages of tail that are not live), with
-//	growBy(lack)            n = up(lack, page) / page. If growBy fails: takeOldest(n, pages of tail), and growBy
-//	                        once more if that unmapped a page. The second growBy is called as without a tail
-//
-// "Pages of tail" are all that it touches. EndIteration, after ended has become 2 or more: if 500 * moved > reserved
-// / page, slack = min(slack + 1, 8). Each EndIteration sets moved to 0. With growth pages no plan has places behind
-// the end of the last region.
+// A request that fails leaves most, moved, frames, backs and the idle list as they then are, also one that the
+// limit could never hold. EndIteration adds 1 to ended; then, if ended >= 2 and 500 * moved > reserved / page,
+// allowance = min(allowance + 1, 8); then moved = 0. In a shortage all of this is as outside of it. With growth
+// pages no plan has places behind the end of the last region.
 //
 // # Shortage
 //
 // Shortage() says that the device has no memory but what is mapped, now or from time to time. The
 // shortage lasts as long as the allocator. Pages count then: a request takes no slack (see Alloc), growBy
-// is as with growth needed, also where that is step, and:
+// is as with growth needed, also where that is step; with growth pages growAndSearch calls payAndGrow; and:
 //
 //	growAndSearch(rounded):                   # with any growth
 //	    tail, credit = as above for growth needed
@@ -286,7 +314,8 @@
 //	    if least is not none, its pages have at most "behind the end" unmapped bytes, and
 //	       mapFor(its chunk, its pages):
 //	        hand out just [addr, addr + rounded); the rest of chunk on either side stays free
-//	    else: go on as above for growth needed; but unmapElsewhere is called only if that is the growth
+//	    else: go on as above for growth needed; but unmapElsewhere is called only if that is the growth, and
+//	          with growth pages each growBy is payAndGrow
 //
 // So the search, which comes first, maps what the best fit lacks. Where that is refused a block goes into
 // a chunk whose part is mapped, and else where the fewest pages are lacking. An owner that unmaps all

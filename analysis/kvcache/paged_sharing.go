@@ -6,8 +6,8 @@ import "slices"
 // that writes into a block of several tables gets a copy first; the last one writes in place.
 //
 // Under beam search each next candidate of a prompt continues one of the current ones: with the chance Keep the
-// one in its own place, else one that is drawn uniformly; all draws are independent. A candidate that none continues is dropped with the references to its blocks;
-// the blocks of one that several continue are shared. The draws depend only on the seed, the request,
+// one in its own place, else one that is drawn uniformly; all draws are independent. A candidate that none continues
+// is dropped with the references to its blocks; the blocks of one that several continue are shared. The draws depend only on the seed, the request,
 // the prompt and the length, so that a step that found no room is the same when it is tried again. All
 // slots that a candidate would fill if it were kept are reserve.
 //

@@ -3,8 +3,9 @@ package kvcache
 import "math"
 
 // vmm is the store of policy VMM, as in vAttention: each sequence has its own range of addresses in each
-// tensor, long enough for the model's limit, in which pages are mapped as tokens come. A sequence of c tokens has ⌈c·τ/g⌉ rows mapped, τ bytes being a token in
-// one tensor, g a page, and a row one page in every tensor. Unmapped addresses are in no share.
+// tensor, long enough for the model's limit, in which pages are mapped as tokens come. A sequence of c tokens has
+// ⌈c·τ/g⌉ rows mapped, τ bytes being a token in one tensor, g a page, and a row one page in every tensor. Unmapped
+// addresses are in no share.
 //
 // The slots of a sequence's rows that hold a token are token, those that will hold one are reserve, the
 // others internal. A row may have a fraction of a slot: the slots of a sequence's rows, and of the free
