@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "gpu.h"
 #include "memprof.h"
+#include "one_failure.h"
 #include "trail.h"
 
 enum { LARGE = 300 << 20, MEDIUM = 20 << 20, SMALL = 5 << 20 };
@@ -295,8 +296,6 @@ static void test_cycles(void) {
 }
 
 // One cycle in which one call of the driver fails. The exit status tells whose it was.
-enum { SETUP_FAILED = 20, NOTHING_FAILED = 21, PAUSE_FAILED = 22, RESUME_FAILED = 23, LEAKED = 24 };
-
 static void test_one_failure(void) {
   gpu_start();
   int (*create)(void **, unsigned);
@@ -335,29 +334,21 @@ static void test_one_failure(void) {
 
 // Every call of the driver that pausing and resuming make, in turn.
 static int fail_each_call(void) {
-  static const char *const calls[] = {"cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemUnmap", "cuMemRelease", "cuCtxSynchronize", "cuMemHostAlloc",
-                                      "cuMemcpyDtoHAsync", "cuMemcpyHtoDAsync", "cuStreamCreate", "cuStreamSynchronize", "cuStreamDestroy"};
-  static const bool pause_must[] = {false, false, false, true, false, true, true, true, false, true, true, false};
-  static const bool resume_must[] = {true, true, true, false, false, false, false, false, true, true, true, false};
-  int failed = 0;
-  for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
-    bool pause = false, resume = false, wrong = false;
-    for (int n = 1, quiet = 0; n < 200 && quiet < 4; n++) {
-      char rule[64];
-      snprintf(rule, sizeof rule, "%s:%d", calls[i], n);
-      const char *const environment[] = {"MEMPROF_SIM_FAIL", rule, NULL};
-      const int status = run_alone("one-failure", environment);
-      pause |= status == PAUSE_FAILED, resume |= status == RESUME_FAILED;
-      quiet = status == NOTHING_FAILED ? quiet + 1 : 0;
-      const bool known = status == SETUP_FAILED || status == NOTHING_FAILED || status == PAUSE_FAILED || status == RESUME_FAILED || status == LEAKED;
-      if (!known) printf("     %s: exit status %d\n", rule, status);
-      wrong |= !known;
-    }
-    wrong |= (pause_must[i] && !pause) || (resume_must[i] && !resume);
-    printf("%s one failure of %s\n", wrong ? "FAIL" : "ok  ", calls[i]);
-    failed += wrong;
-  }
-  return failed != 0;
+  static const struct failing_call calls[] = {
+      {"cuMemCreate", false, true},
+      {"cuMemMap", false, true},
+      {"cuMemSetAccess", false, true},
+      {"cuMemUnmap", true, false},
+      {"cuMemRelease", false, false},
+      {"cuCtxSynchronize", true, false},
+      {"cuMemHostAlloc", true, false},
+      {"cuMemcpyDtoHAsync", true, false},
+      {"cuMemcpyHtoDAsync", false, true},
+      {"cuStreamCreate", true, true},
+      {"cuStreamSynchronize", true, true},
+      {"cuStreamDestroy", false, false},
+  };
+  return one_failure_of_each(calls, sizeof calls / sizeof *calls, 4, NULL, NULL);
 }
 
 int main(int argc, char **argv) {

@@ -9,6 +9,7 @@
 #include "device/host.h"
 #include "gpu.h"
 #include "memprof.h"
+#include "one_failure.h"
 #include "trail.h"
 
 enum { LARGE = 6 << 20, SMALL = 3 << 10, BLOCKS = 5 };
@@ -286,8 +287,6 @@ static void test_free_pages(void) {
 }
 
 // One cycle over all modes in which one call of the driver fails: nothing has changed, and the next try succeeds.
-enum { SETUP_FAILED = 20, NOTHING_FAILED = 21, PAUSE_FAILED = 22, RESUME_FAILED = 23, LEAKED = 24 };
-
 static void test_one_failure(void) {
   start();
   static const int modes[] = {MEMPROF_RESTORE_PINNED, MEMPROF_RESTORE_PAGEABLE, MEMPROF_RESTORE_DISK, MEMPROF_RESTORE_ZERO};
@@ -324,29 +323,22 @@ static void test_one_failure(void) {
 }
 
 static int fail_each_call(void) {
-  static const char *const calls[] = {"cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemUnmap", "cuMemRelease", "cuCtxSynchronize", "cuMemHostAlloc",
-                                      "cuMemcpyDtoHAsync", "cuMemcpyHtoDAsync", "cuMemsetD8Async", "cuStreamCreate", "cuStreamSynchronize", "cuStreamDestroy"};
-  static const bool pause_must[] = {false, false, false, true, false, true, true, true, false, false, true, true, false};
-  static const bool resume_must[] = {true, true, true, false, false, false, false, false, true, true, true, true, false};
-  int failed = 0;
-  for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
-    bool pause = false, resume = false, wrong = false;
-    for (int n = 1, quiet = 0; n < 100 && quiet < 8; n++) {
-      char rule[64];
-      snprintf(rule, sizeof rule, "%s:%d", calls[i], n);
-      const char *const environment[] = {"MEMPROF_SIM_FAIL", rule, "TMS_DISK_BACKUP_CHUNK_MB", "4", NULL};
-      const int status = run_alone("one-failure", environment);
-      pause |= status == PAUSE_FAILED, resume |= status == RESUME_FAILED;
-      quiet = status == NOTHING_FAILED ? quiet + 1 : 0;
-      const bool known = status >= SETUP_FAILED && status <= LEAKED;
-      if (!known) printf("     %s: exit status %d\n", rule, status);
-      wrong |= !known;
-    }
-    wrong |= (pause_must[i] && !pause) || (resume_must[i] && !resume);
-    printf("%s one failure of %s\n", wrong ? "FAIL" : "ok  ", calls[i]);
-    failed += wrong;
-  }
-  return failed != 0;
+  static const struct failing_call calls[] = {
+      {"cuMemCreate", false, true},
+      {"cuMemMap", false, true},
+      {"cuMemSetAccess", false, true},
+      {"cuMemUnmap", true, false},
+      {"cuMemRelease", false, false},
+      {"cuCtxSynchronize", true, false},
+      {"cuMemHostAlloc", true, false},
+      {"cuMemcpyDtoHAsync", true, false},
+      {"cuMemcpyHtoDAsync", false, true},
+      {"cuMemsetD8Async", false, true},
+      {"cuStreamCreate", true, true},
+      {"cuStreamSynchronize", true, true},
+      {"cuStreamDestroy", false, false},
+  };
+  return one_failure_of_each(calls, sizeof calls / sizeof *calls, 8, "TMS_DISK_BACKUP_CHUNK_MB", "4");
 }
 
 int main(int argc, char **argv) {
