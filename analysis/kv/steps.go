@@ -8,7 +8,7 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// ErrNoSteps is of a recording whose steps cannot be told apart.
+// ErrNoSteps is of a recording whose steps cannot be distinguished.
 var ErrNoSteps = errors.New("no step of an engine was recorded: mark the KV cache with memprof.kv, and the end of every step, after the GPU is done with it, with memprof.iteration()")
 
 // Steps returns what an engine's steps computed, and how long each took. A step is an iteration in which tokens came

@@ -165,8 +165,8 @@ func (f *Follower) begin(at place) (*device, error) {
 	return d, nil
 }
 
-// settle empties the cache where the recording has releases that no request made.
-func (f *Follower) settle(d *device, seq int64) error {
+// emptyCache empties the cache where the recording has releases that no request made.
+func (f *Follower) emptyCache(d *device, seq int64) error {
 	if len(d.calls) == 0 || d.calls[0].Kind != trace.KindUnmap {
 		return nil
 	}
@@ -230,7 +230,7 @@ func describe(e *trace.Event) string {
 // request makes a request of the model. block is nil if it is refused.
 func (f *Follower) request(d *device, at place, e *trace.Event) (block *caching.Block, err error) {
 	if !d.partial || d.emptied() {
-		if err := f.settle(d, e.Seq); err != nil {
+		if err := f.emptyCache(d, e.Seq); err != nil {
 			return nil, err
 		}
 	}
@@ -300,7 +300,7 @@ func (f *Follower) free(d *device, e *trace.Event) (size int64, err error) {
 	if b == nil {
 		return 0, &Difference{e.Seq, "a block that is live", fmt.Sprintf("a free at %#x", uint64(e.Addr))}
 	}
-	if err := f.settle(d, e.Seq); err != nil {
+	if err := f.emptyCache(d, e.Seq); err != nil {
 		return 0, err
 	}
 	size = int64(b.Size())
@@ -332,7 +332,7 @@ func (f *Follower) statistics(e *trace.Event) {
 // End judges what is left after the last event.
 func (f *Follower) End(seq int64) error {
 	for _, d := range f.devices {
-		if err := f.settle(d, seq); err != nil {
+		if err := f.emptyCache(d, seq); err != nil {
 			return err
 		}
 	}

@@ -182,7 +182,7 @@ void *memprof_graph_segment(size_t size, int device, void *stream) {
     lock_give(&gpu->lock);
   }
   if (pool[0] == 0 && pool[1] == 0) {
-    problem("GPU %d: torch asked for a segment of a graph memory outside of its shapes", device);
+    problem("GPU %d: torch requested a segment of a graph memory outside of its shapes; it is refused", device);
     return NULL;
   }
   return memprof_malloc_in_pool(size, device, NULL, pool[0], pool[1]);

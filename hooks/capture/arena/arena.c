@@ -369,7 +369,7 @@ bool arena_alloc(struct arena *arena, uint64_t size, uint32_t context, struct bf
   if (arena->pending.count > 0) pending_poll(arena, false);
   arena->gpu->waited = false;
   const bool served = bfc_alloc(arena->bfc, size, out);
-  if (arena->vmm.loose_count > 0 && policy_wait(arena)) vmm_settle(&arena->vmm);
+  if (arena->vmm.loose_count > 0 && policy_wait(arena)) vmm_release_lent(&arena->vmm);
   if (!served) return false;
   count_live(arena, out);
   arena_event(arena, MEMPROF_ALLOC, out->addr, out->requested, out->size, context);

@@ -137,7 +137,7 @@ static enum backup_result copy(struct backup *backup, const struct byte_ranges *
     }
   }
   lock_give(&lock);
-  if (!disk_settle(&backup->disk) && result == BACKUP_OK) result = BACKUP_NO_DISK;
+  if (!disk_close(&backup->disk) && result == BACKUP_OK) result = BACKUP_NO_DISK;
   return result;
 }
 

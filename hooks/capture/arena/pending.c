@@ -107,7 +107,7 @@ bool pending_add(struct arena *arena, uint64_t addr, struct stream_uses *uses) {
     free(uses);
     arena->gpu->stats.syncs++;
     const bool waited = driver_synchronize(arena->gpu->vmm.device);
-    if (!waited) problem("block %#llx cannot be waited for and is lost to the job", (unsigned long long)addr);
+    if (!waited) problem("block %#llx cannot be waited for; it stays reserved until the job ends", (unsigned long long)addr);
     return !waited;
   }
   struct pending_entry *entry = &pending->entries[pending->first + pending->count++];

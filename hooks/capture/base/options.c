@@ -65,7 +65,7 @@ static void parse_once(void) {
   const char *text = getenv("MEMPROF_OPTIONS");
   char wrong[128];
   if (!options_parse(text == NULL ? "" : text, &parsed, wrong, sizeof wrong)) {
-    problem("MEMPROF_OPTIONS: cannot use \"%s\"; its default holds", wrong);
+    problem("MEMPROF_OPTIONS: \"%s\" is not valid; its default is used", wrong);
   }
 }
 

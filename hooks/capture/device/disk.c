@@ -151,7 +151,7 @@ void disk_give(struct disk_room *room) {
   *room = (struct disk_room){.open = -1};
 }
 
-bool disk_settle(struct disk_room *room) {
+bool disk_close(struct disk_room *room) {
   if (room->open < 0) return true;
   const struct disk_file *file = &room->files[room->file];
   const bool ok = fdatasync(room->open) == 0 || errno == EINVAL || failed("the writing", file->path, errno);
@@ -168,7 +168,7 @@ static const struct disk_file *find(struct disk_room *room, uint64_t place) {
   while (place >= room->files[at].from + room->files[at].bytes) at++;
   const struct disk_file *file = &room->files[at];
   if (room->open >= 0 && room->file == at) return file;
-  if (!disk_settle(room)) return NULL;
+  if (!disk_close(room)) return NULL;
   room->file = at;
   room->open = open(file->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
   if (room->open < 0) failed("the opening", file->path, errno);

@@ -35,8 +35,8 @@ void disk_give(struct disk_room *room);  // deletes the files
 bool disk_write(struct disk_room *room, uint64_t place, const void *data, uint64_t bytes);
 bool disk_read(struct disk_room *room, uint64_t place, void *data, uint64_t bytes);
 
-// Ends a run of writes or reads. False: the disk did not take what was written.
-bool disk_settle(struct disk_room *room);
+// Closes the file that was written or read last. False: the disk did not take what was written.
+bool disk_close(struct disk_room *room);
 
 // Which call failed on which file, and why, in the calling thread's last call that failed.
 const char *disk_message(void);

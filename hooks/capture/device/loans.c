@@ -121,7 +121,7 @@ bool vmm_forget_handle(struct vmm *vmm, driver_handle handle) {
   return all;
 }
 
-void vmm_settle(struct vmm *vmm) {
+void vmm_release_lent(struct vmm *vmm) {
   while (vmm->loose_count > 0) {
     const struct vmm_mapping loose = vmm->loose[--vmm->loose_count];
     const bool unmapped = vmm_forget_handle(vmm, loose.handle);
@@ -132,7 +132,7 @@ void vmm_settle(struct vmm *vmm) {
 }
 
 void vmm_forget_old(struct vmm *vmm) {
-  vmm_settle(vmm);
+  vmm_release_lent(vmm);
   while (vmm->old_count > 0) {
     const struct vmm_mapping old = vmm->old[--vmm->old_count];
     if (driver_get()->unmap(old.addr, old.bytes) != DRIVER_OK) vmm_note_stuck(vmm, &old);

@@ -24,7 +24,7 @@ bool vmm_device_init(struct vmm_device *out, int device) {
   memset(out, 0, sizeof *out);
   out->device = device;
   if (driver->device_get(&handle, device) != DRIVER_OK || driver->device_total(&total, handle) != DRIVER_OK) {
-    problem("GPU %d: the driver does not know it", device);
+    problem("GPU %d: the driver does not know it; its tensors are not served by memprof", device);
     return false;
   }
   if (!attribute(handle, driver->attributes.vmm)) {
@@ -37,7 +37,7 @@ bool vmm_device_init(struct vmm_device *out, int device) {
   if (attribute(handle, driver->attributes.rdma_with_vmm)) out->properties.flags.gpu_direct_rdma = 1;
   const driver_result result = driver->granularity(&granularity, &out->properties, 0);
   if (result != DRIVER_OK || granularity < 256 || (granularity & (granularity - 1)) != 0) {
-    problem("GPU %d: allocation granularity: error %d", device, result);
+    problem("GPU %d: the driver does not name its page size (error %d); its tensors are not served by memprof", device, result);
     return false;
   }
   if (driver->device_uuid == NULL || driver->device_uuid(out->uuid, handle) != DRIVER_OK) memset(out->uuid, 0, sizeof out->uuid);

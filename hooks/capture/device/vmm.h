@@ -100,11 +100,11 @@ void vmm_release(struct vmm *vmm, size_t first, size_t last);
 
 // Lends the handles of the mappings with indices [first, last) to what is mapped next: a vmm_map of an address
 // that has an old mapping of one of them needs no call of the driver, and others map one of them instead of
-// a new handle. The caller calls vmm_settle when the request is over. False: no host memory, nothing has changed.
+// a new handle. The caller calls vmm_release_lent when the request is over. False: no host memory, nothing has changed.
 bool vmm_lend(struct vmm *vmm, size_t first, size_t last);
 
 // Releases the handles that were lent and serve no address. The device was waited for.
-void vmm_settle(struct vmm *vmm);
+void vmm_release_lent(struct vmm *vmm);
 
 // Of vmm.c, for what loans.c does for it. A piece has its address and bytes.
 bool vmm_take_kept(struct vmm *vmm, struct vmm_mapping *piece);   // the loose handle that is still mapped there
