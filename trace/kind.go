@@ -134,11 +134,11 @@ var kinds = [KindLost + 1]kindRow{
 	},
 	KindPause: {
 		name: "pause", addr: "duration, ns", requested: "unmapped; 0: it failed", provided: "copied to the host",
-		context: "the tag, empty where the source of a pool did it; if it failed, why", fields: "tag failed", changes: ChangesMapped,
+		context: "the tag, and by=source where the source of a pool did it; if it failed, why", fields: "tag by failed", changes: ChangesMapped,
 	},
 	KindResume: {
 		name: "resume", addr: "duration, ns", requested: "mapped; 0: it failed", provided: "copied from the host",
-		context: "the tag, empty where the source of a pool did it; if it failed, why", fields: "tag failed", changes: ChangesMapped,
+		context: "the tag, and by=source where the source of a pool did it; if it failed, why", fields: "tag by failed", changes: ChangesMapped,
 	},
 	KindCaptureBegin: {name: "capture_begin", requested: "number of captures under way", context: "the graph", fields: captureFields},
 	KindCaptureEnd:   {name: "capture_end", requested: "number of captures under way", context: "the graph", fields: captureFields},

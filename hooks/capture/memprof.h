@@ -208,6 +208,10 @@ struct memprof_tag_usage {
 };
 void memprof_tag_usage(const char *tag, struct memprof_tag_usage *usage);
 
+// Says whether the allocator of a framework that has the tag's memory (vLLM's) copies it to the host when it unmaps it,
+// for the events of its pauses and resumes.
+void memprof_tag_offloaded(const char *tag, int offloaded);
+
 // 1 if any tag has memory, mapped or paused.
 int memprof_tags_in_use(void);
 

@@ -27,6 +27,7 @@ struct tag {
   const char *label;     // the name in the trace: its blanks are underscores, 100 bytes at most
   int asked;             // enum memprof_restore of its regions; NONE stands for NONE, DISCARD and HOST
   _Atomic int restore;   // the mode that counts: asked, or for NONE the strongest of these three so far
+  _Atomic bool offloaded; // the allocator that its memory is from copies it to the host (memprof_tag_offloaded)
   _Atomic bool exact;    // its chunks are split to the granule: torch_memory_saver's users compare used memory
   struct tag *next;      // in the list of all tags, newest first
 };

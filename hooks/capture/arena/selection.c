@@ -113,7 +113,7 @@ int selection_begin(struct selection *selection, const char *const *names, size_
     backup_drop_unused(gpu);
     for (struct arena *arena = gpu->arenas; arena != NULL; arena = arena->next) {
       if (arena->paused != paused || !wanted(arena->tag, names, count)) continue;
-      if (paused && arena->grant_count > 0) continue;  // its source resumes it
+      if (arena->grant_count > 0 && (paused || count == 0)) continue;  // its source pauses and resumes it
       if (!add(selection, arena)) return pause_fail(MEMPROF_NO_HOST_MEMORY, "no host memory for the list of arenas");
     }
   }

@@ -2,11 +2,13 @@
 #include "arena/source.h"
 
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
 #include "arena/arena.h"
 #include "base/array.h"
+#include "base/clock.h"
 #include "base/hook.h"
 #include "base/problem.h"
 #include "device/own_calls.h"
@@ -74,8 +76,7 @@ void source_return(struct arena *arena) {
   arena->grant_count = arena->grant_room = 0;
 }
 
-// Bytes of grants that have not left the arena.
-static uint64_t bytes_of(const struct arena *arena) {
+uint64_t source_bytes(const struct arena *arena) {
   uint64_t bytes = 0;
   for (size_t i = 0; i < arena->grant_count; i++) bytes += arena->grants[i].left ? 0 : arena->grants[i].bytes;
   return bytes;
@@ -88,8 +89,14 @@ static uint64_t within(const struct source_grant *grant, uint64_t addr, uint64_t
   return from < to ? to - from : 0;
 }
 
+// Writes the pause or resume that ends now. Of its copies nothing is known but what memprof_tag_offloaded says.
 static void event(const struct arena *arena, enum memprof_kind kind) {
-  arena_event(arena, kind, 0, bytes_of(arena), 0, spool_string("tag="));
+  const struct tag *tag = arena->tag;
+  const uint64_t bytes = source_bytes(arena);
+  char text[160] = "tag=";
+  if (tag != NULL) snprintf(text, sizeof text, "tag=%s\tby=source", tag->label);
+  const uint64_t copied = tag != NULL && atomic_load_explicit(&tag->offloaded, memory_order_relaxed) ? bytes : 0;
+  arena_event(arena, kind, arena->grants_began != 0 ? clock_now() - arena->grants_began : 0, bytes, copied, spool_string(text));
 }
 
 // Whether all memory of the arena, or none of it, is unmapped.
@@ -111,6 +118,7 @@ static bool none_away(const struct arena *arena) {
 }
 
 static void unmapped(struct arena *arena, uint64_t addr, uint64_t bytes) {
+  if (none_away(arena)) arena->grants_began = clock_now();
   for (size_t i = 0; i < arena->grant_count; i++) {
     struct source_grant *grant = &arena->grants[i];
     grant->away += within(grant, addr, bytes);
@@ -125,6 +133,7 @@ static void unmapped(struct arena *arena, uint64_t addr, uint64_t bytes) {
 }
 
 static void mapped(struct arena *arena, uint64_t addr, uint64_t bytes) {
+  if (all_away(arena)) arena->grants_began = clock_now();
   for (size_t i = 0; i < arena->grant_count; i++) {
     const uint64_t back = within(&arena->grants[i], addr, bytes);
     arena->grants[i].away -= back < arena->grants[i].away ? back : arena->grants[i].away;

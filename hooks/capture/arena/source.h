@@ -8,6 +8,9 @@
 //   all grants of an arena are unmapped     the arena is paused: its memory is in no sum of the recording
 //   all of them are mapped again            it is resumed
 //   a grant without blocks is unmapped      its memory has left the arena, and returns when it is mapped
+//
+// An engine that has tags (vLLM's) allocates inside regions of the same tags, which Python code around it
+// opens, so that each arena has one tag and the events of its pauses name it.
 #ifndef MEMPROF_SOURCE_H
 #define MEMPROF_SOURCE_H
 
@@ -32,8 +35,11 @@ struct source_grant {
   bool left;             // it had no block when they were unmapped: the arena counts it as unmapped
 };
 
-// The source of the arena's pool, or NULL. Needs gpu->lock, as do the next two.
+// The source of the arena's pool, or NULL. Needs gpu->lock, as do the next three.
 const struct source *source_of(const struct arena *arena);
+
+// Bytes of the grants that have not left the arena.
+uint64_t source_bytes(const struct arena *arena);
 
 // Memory for an arena from its pool's source: `bytes` at *addr, whole pages. False: the source has none.
 bool source_grow(struct arena *arena, uint64_t bytes, uint64_t *addr);

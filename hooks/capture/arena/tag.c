@@ -185,10 +185,17 @@ void memprof_tag_usage(const char *name, struct memprof_tag_usage *usage) {
       bfc_get_stats(arena->bfc, &bfc);
       usage->live += bfc.bytes_in_use;
       usage->mapped += arena->vmm.mapped;
+      if (arena->grant_count > 0) *(arena->paused ? &usage->paused : &usage->mapped) += source_bytes(arena);
       for (size_t i = 0; i < arena->range_count; i++) usage->paused += arena->ranges[i].bytes;
       usage->copied += arena->backup.bytes;
     }
     lock_give(&gpu->lock);
+  }
+}
+
+void memprof_tag_offloaded(const char *name, int offloaded) {
+  for (struct tag *tag = atomic_load_explicit(&tags, memory_order_acquire); tag != NULL; tag = tag->next) {
+    if (strcmp(tag->name, name) == 0) atomic_store(&tag->offloaded, offloaded != 0);
   }
 }
 

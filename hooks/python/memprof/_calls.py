@@ -108,6 +108,7 @@ WAITING = {
     "memprof_backup_at": (c_int, c_void_p, c_size_t, POINTER(c_void_p)),
     "memprof_backup_folder": (None, c_char_p),
     "memprof_tags_in_use": (c_int,),
+    "memprof_tag_offloaded": (None, c_char_p, c_int),
     "memprof_saver_serves": (None, c_int),
     "memprof_saver_discard": (None, c_int),
     "memprof_tag_usage": (None, c_char_p, POINTER(TagUsage)),

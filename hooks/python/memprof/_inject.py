@@ -139,6 +139,8 @@ def _on_torch(torch):
     from memprof import _shim, _watch
 
     install = _watch.install if _watch.wanted() else _shim.install
+    if install is _shim.install:  # there are no tags in another allocator
+        wait_for("vllm.device_allocator.cumem", _on_vllm, "memory of its sleep mode has no tags")
     install(torch)
     from memprof import _attribution
 
@@ -147,3 +149,9 @@ def _on_torch(torch):
         from memprof import _kv
 
         _kv.wait(wait_for)
+
+
+def _on_vllm(module):
+    from memprof._tags import vllm
+
+    vllm.install(module)

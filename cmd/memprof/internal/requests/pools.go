@@ -37,11 +37,11 @@ func (r *Requests) pooled(event *trace.Event, context string) error {
 }
 
 // pause takes a pause or a resume, which has an event for each arena of its tag: the first does it. One
-// without a tag is the doing of an allocator that a rerun does not have.
+// by the source of a pool is left out, since a rerun does not have that allocator.
 func (r *Requests) pause(event *trace.Event, context string) {
 	fields := trace.ParseContext(event.Kind, context)
 	tag, pauses := fields.Get("tag"), event.Kind == trace.KindPause
-	if tag == "" || fields.Get("failed") != "" || r.paused[tag] == pauses {
+	if tag == "" || fields.Get("by") != "" || fields.Get("failed") != "" || r.paused[tag] == pauses {
 		return
 	}
 	var err error

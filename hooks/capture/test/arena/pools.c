@@ -321,6 +321,44 @@ static void test_source_that_unmaps(void) {
   free(source.memory);
 }
 
+// An engine with tags: its pools are entered in regions, and its pauses name the tag. memprof_pause without names leaves
+// them alone.
+static void test_source_of_a_tag(void) {
+  gpu_start();
+  struct array source = {.most = 64 * MiB};
+  CHECK(posix_memalign((void **)&source.memory, 2 * MiB, source.most) == 0);
+  memprof_pool_hold(0, POOL, 0);
+  CHECK_EQUAL(memprof_pool_source(0, POOL, 0, &source, array_take, array_return), 1);
+  CHECK_EQUAL(memprof_region_begin("the weights", MEMPROF_RESTORE_NONE), MEMPROF_OK);
+  const uint64_t at = (uintptr_t)take(8 * MiB, NULL);
+  memprof_region_end();
+  CHECK_EQUAL(memprof_region_begin("ours", MEMPROF_RESTORE_NONE), MEMPROF_OK);
+  CHECK(memprof_malloc(4 * MiB, 0, NULL) != NULL);
+  memprof_region_end();
+
+  struct memprof_tag_usage usage;
+  memprof_tag_usage("the weights", &usage);
+  CHECK_EQUAL(usage.mapped, 8 * MiB);
+  memprof_tag_offloaded("the weights", 1);
+  source_unmaps(at, 8 * MiB);
+  memprof_tag_usage("the weights", &usage);
+  CHECK(usage.mapped == 0 && usage.paused == 8 * MiB && usage.live == 8 * MiB);
+  source_mapped(at, 8 * MiB);
+  CHECK_EQUAL(memprof_pause(NULL, 0, 0), MEMPROF_OK);  // ours alone
+  CHECK_EQUAL(memprof_resume(NULL, 0, 0), MEMPROF_OK);
+  const char *const named[] = {"the weights"};
+  CHECK_EQUAL(memprof_pause(named, 1, 0), MEMPROF_WRONG_STATE);
+
+  const struct trail trail = audited();
+  char text[4097];
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_PAUSE), 3);  // the last one failed
+  const struct memprof_record *first = trail_event(&trail, MEMPROF_PAUSE, 0);
+  CHECK(first->requested == 8 * MiB && first->provided == 8 * MiB && first->addr > 0);
+  trail_text(&trail, first->context, trail.count, text);
+  CHECK(strcmp(text, "tag=the_weights\tby=source") == 0);
+  free(source.memory);
+}
+
 // A library that replaces cudaMalloc: pools without a source take their memory from it.
 static void test_usual_source(void) {
   gpu_start();
@@ -447,6 +485,7 @@ int main(int argc, char **argv) {
       {"source", test_source, {NULL}},
       {"source-skewed", test_source_off_the_granules, {NULL}},
       {"source-that-unmaps", test_source_that_unmaps, {NULL}},
+      {"source-of-a-tag", test_source_of_a_tag, {NULL}},
       {"source-usual", test_usual_source, {NULL}},
       {"source-that-calls-back", test_source_that_calls_back, {NULL}},
       {"source-that-waits", test_source_that_waits_for_who_unmaps, {NULL}},
