@@ -446,7 +446,7 @@ func FuzzPickle(f *testing.F) {
 			d.annotations(top)
 			d.settings(top)
 		}
-		if kept := len(d.memo.pages)*numbersPage*8 + len(d.texts) + len(d.tuples)*32 + len(known.nodes)*16; kept > 8<<20 {
+		if kept := len(d.memo.pages)*numbersPage*8 + len(d.texts) + len(d.tuples)*32 + len(known.nodes.nodes)*16; kept > 8<<20 {
 			t.Errorf("%d bytes are kept, of a budget of 1 MiB", kept)
 		}
 	})

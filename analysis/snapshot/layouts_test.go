@@ -152,8 +152,8 @@ func TestLongNames(t *testing.T) {
 	if _, _, err := (&file{path: path}).decode(known, func(*entry, int) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
-	if len(known.nodes) != 10_000 || len(known.texts) != 1 || len(known.texts[0]) != longestName {
-		t.Errorf("%d nodes, %d texts", len(known.nodes), len(known.texts))
+	if len(known.nodes.nodes) != 10_000 || len(known.texts) != 1 || len(known.texts[0]) != longestName {
+		t.Errorf("%d nodes, %d texts", len(known.nodes.nodes), len(known.texts))
 	}
 }
 

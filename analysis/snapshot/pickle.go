@@ -158,13 +158,8 @@ func (d *decoder) push(kind valueKind, n uint64) error {
 // decode runs the pickle and returns what it leaves.
 func (d *decoder) decode() (value, error) {
 	for {
+		d.quick()
 		d.opcode = d.before + int64(d.start)
-		if len(d.buffer)-d.start >= quickBytes {
-			if n := d.quick(d.buffer[d.start : d.start+quickBytes]); n > 0 {
-				d.start += n
-				continue
-			}
-		}
 		op, err := d.next(1)
 		if err != nil {
 			return value{}, err

@@ -25,8 +25,8 @@ func contentOf(t *testing.T, path string, skip int64) content {
 	known := newStacks()
 	chain := func(node int64) string {
 		var frames []string
-		for ; node > 0; node = known.nodes[node-1].parent {
-			frames = append(frames, known.texts[known.nodes[node-1].frame-1])
+		for ; node > 0; node = known.nodes.of(node).parent {
+			frames = append(frames, known.texts[known.nodes.of(node).frame-1])
 		}
 		return strings.Join(frames, "; ")
 	}

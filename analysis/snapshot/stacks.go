@@ -9,21 +9,13 @@ import (
 
 // stacks numbers lists of frames as a tree that begins at the outermost ones.
 type stacks struct {
-	numbers map[stackNode]int64
-	nodes   []stackNode // by number less 1; a parent has a lesser number
-	texts   []string    // of frames, by number less 1
-	frames  map[string]int32
-	last    []int64 // the nodes of the last list, the outermost first
+	nodes  stackTree
+	texts  []string // of frames, by number less 1
+	frames map[string]int32
+	last   []int64 // the nodes of the last list, the outermost first
 }
 
-type stackNode struct {
-	parent int64
-	frame  int32
-}
-
-func newStacks() *stacks {
-	return &stacks{numbers: map[stackNode]int64{}, frames: map[string]int32{}}
-}
+func newStacks() *stacks { return &stacks{nodes: newStackTree(), frames: map[string]int32{}} }
 
 // number is that of a list of frames, innermost first; 0 of an empty one. The decoder forgets the
 // frames of a list that has a number: there are as many lists as requests.
@@ -45,19 +37,17 @@ func (s *stacks) number(d *decoder, frames value) (int64, error) {
 			return 0, err
 		}
 		key := stackNode{node, frame}
-		if shared = shared && at < len(last) && s.nodes[last[at]-1] == key; shared {
+		if shared = shared && at < len(last) && s.nodes.of(last[at]) == key; shared {
 			node = last[at]
 			s.last = append(s.last, node)
 			continue
 		}
-		next, known := s.numbers[key]
-		if !known {
+		next, slot := s.nodes.find(key)
+		if next == 0 {
 			if err := d.keep(64); err != nil {
 				return 0, err
 			}
-			s.nodes = append(s.nodes, key)
-			next = int64(len(s.nodes))
-			s.numbers[key] = next
+			next = s.nodes.add(key, slot)
 		}
 		node = next
 		s.last = append(s.last, node)
@@ -101,7 +91,7 @@ func (l *layout) stack(number int64) (int64, error) {
 	if own, known := l.written[number]; known {
 		return own, nil
 	}
-	node := l.stacks.nodes[number-1]
+	node := l.stacks.nodes.of(number)
 	parent, err := l.stack(node.parent)
 	if err != nil {
 		return 0, err
