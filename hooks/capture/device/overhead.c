@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/hook.h"
 #include "base/lock.h"
 #include "device/captures.h"
@@ -17,6 +18,7 @@
 #include "spool/spool.h"
 
 enum { TRIES = 20, PAUSE_US = 50 };
+static const uint64_t RECENT_NS = 1000000000;  // how old the reading before a later one may be
 
 // Held while the numbers of one instant are read, never across a call that may wait for the device.
 // Taken before a device's lock.
@@ -30,6 +32,12 @@ static int64_t pools_noted[MOST_DEVICES];  // bytes of `noted` that are idle in 
 static int open_windows[MOST_DEVICES];
 static int64_t before[MOST_DEVICES];   // unaccounted bytes before the first of the open windows
 static bool of_process[MOST_DEVICES];  // the open windows measure this process, not the device
+static int64_t last[MOST_DEVICES];     // unaccounted bytes after the last reading
+static bool last_of_process[MOST_DEVICES];
+
+static _Atomic uint64_t last_at[MOST_DEVICES];  // when that was, in nanoseconds of clock_now; 0: `last` is not known
+static _Atomic uint32_t later[MOST_DEVICES];    // string id of what the next reading's growth is of; 0: nothing
+static _Atomic bool some_later;                 // one of them may be set
 
 static overhead_mapped *_Atomic left_out;
 
@@ -63,6 +71,7 @@ void overhead_gone(int device) {
   lock_take(&lock);
   overhead_note(device, -atomic_load(&noted[device]), spool_string("what=context"));
   pools_noted[device] = 0;
+  atomic_store(&last_at[device], 0);
   lock_give(&lock);
 }
 
@@ -108,28 +117,59 @@ static bool unaccounted(bool process, int device, int64_t *bytes) {
   return known;
 }
 
-void overhead_begin(struct overhead *window) {
+// The string id of a context with how=process added, if that is how it was measured.
+static uint32_t measured(bool process, uint32_t context) {
+  static const char HOW[] = "\thow=process";
+  char text[1024];
+  if (!process) return context;
+  const size_t length = spool_string_text(context, text, sizeof text - sizeof HOW);
+  memcpy(text + length, HOW, sizeof HOW);
+  return spool_string(length > 0 ? text : text + 1);
+}
+
+// A reading is done. What the event of its growth does not account for is `bytes` again.
+static void keep(int device, bool process, bool known, int64_t bytes) {
+  last[device] = bytes;
+  last_of_process[device] = process;
+  atomic_store(&last_at[device], known ? clock_now() : 0);
+}
+
+// The reading before the first open window. Growth since the one before it is of the call that asked for
+// overhead_later. Under the lock.
+static bool read_first(int device) {
+  const bool process = overhead_own(device) >= 0;
+  const uint32_t context = atomic_exchange(&later[device], 0);
+  int64_t now = 0;
+  const bool known = unaccounted(process, device, &now);
+  if (known && context != 0 && atomic_load(&last_at[device]) != 0 && last_of_process[device] == process && now != last[device]) {
+    overhead_note(device, now - last[device], measured(process, context));
+    now = last[device];
+  }
+  keep(device, process, known, now);
+  before[device] = now;
+  of_process[device] = process;
+  return known;
+}
+
+// The current context's device, if its memory may be read now and events are wanted; else -1.
+static int readable_device(void) {
   const struct driver *driver = hook_on() && !own_calls() && !capturing() ? driver_get() : NULL;
-  window->device = -1;
   int device;
-  if (driver == NULL || driver->context_device(&device) != DRIVER_OK || !device_valid(device)) return;
+  if (driver == NULL || (spool_started() && !spool_start())) return -1;
+  return driver->context_device(&device) == DRIVER_OK && device_valid(device) ? device : -1;
+}
+
+void overhead_begin(struct overhead *window) {
+  const int device = readable_device();
+  window->device = -1;
+  if (device < 0) return;
   overhead_seen(device);
   lock_take(&lock);
-  if (open_windows[device] == 0) of_process[device] = overhead_own(device) >= 0;
-  if (open_windows[device] > 0 || unaccounted(of_process[device], device, &before[device])) {
+  if (open_windows[device] > 0 || read_first(device)) {
     window->device = device;
     open_windows[device]++;
   }
   lock_give(&lock);
-}
-
-// The string id of a context with how=process added.
-static uint32_t measured(uint32_t context) {
-  static const char HOW[] = "\thow=process";
-  char text[1024];
-  const size_t length = spool_string_text(context, text, sizeof text - sizeof HOW);
-  memcpy(text + length, HOW, sizeof HOW);
-  return spool_string(length > 0 ? text : text + 1);
 }
 
 void overhead_end(const struct overhead *window, uint32_t context) {
@@ -137,9 +177,29 @@ void overhead_end(const struct overhead *window, uint32_t context) {
   int64_t now;
   if (device < 0) return;
   lock_take(&lock);
-  if (unaccounted(of_process[device], device, &now) && now != before[device])
-    overhead_note(device, now - before[device], of_process[device] ? measured(context) : context);
+  const bool process = of_process[device], known = unaccounted(process, device, &now);
+  if (known && now != before[device]) overhead_note(device, now - before[device], measured(process, context));
+  keep(device, process, known, before[device]);
   open_windows[device]--;
+  lock_give(&lock);
+}
+
+bool overhead_later(uint32_t context) {
+  const int device = readable_device();
+  const uint64_t at = device >= 0 ? atomic_load(&last_at[device]) : 0;
+  if (at == 0 || clock_now() - at > RECENT_NS) return false;
+  atomic_store(&later[device], context);
+  atomic_store(&some_later, true);
+  return true;
+}
+
+void overhead_read_later(void) {
+  if (!atomic_load_explicit(&some_later, memory_order_relaxed)) return;
+  const int device = readable_device();
+  if (device < 0) return;
+  atomic_store(&some_later, false);
+  lock_take(&lock);
+  if (atomic_load(&later[device]) != 0 && open_windows[device] == 0) read_first(device);
   lock_give(&lock);
 }
 

@@ -12,7 +12,16 @@
 //   two             begin    end
 //
 // While a stream is captured, nothing is measured: the driver must not be asked then. Nor is a device
-// measured that has no current context.
+// measured that has no current context, nor anything in a process that is not recorded.
+//
+// A reading takes some 10 us, and a hundred times that while other processes map memory. So a call that
+// the job may have put between two others in time, such as the first launch of a graph, has no window:
+// what it took is measured *later*, by what has come since the last reading. That is the sum of all bytes
+// that no event accounts for, since all other calls that take any have windows:
+//
+//   instantiate  launch      next window
+//   begin   end  (later)     begin
+//                └───────────┘ of the graph
 //
 // Which used memory is compared depends on NVML, and the event says so:
 //
@@ -46,6 +55,14 @@ struct overhead {
 // or returned.
 void overhead_begin(struct overhead *window);
 void overhead_end(const struct overhead *window, uint32_t context);
+
+// After a call for which nothing is read: its bytes are those that have come between the last reading and
+// the next one, which the next window makes, or overhead_read_later. False: there was no reading within
+// the last second, and the call needs a window of its own.
+bool overhead_later(uint32_t context);
+
+// Makes the reading if overhead_later asked for one. The caller has some 10 us.
+void overhead_read_later(void);
 
 // Before and after a context is made on `device`: its primary one (`primary`), which may exist
 // already, or another. `made`: the call succeeded.

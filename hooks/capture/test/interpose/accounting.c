@@ -76,7 +76,9 @@ static void test_graphs(void) {
   CHECK(cudaStreamBeginCapture(stream, 0) == 0 && cudaStreamEndCapture(stream, &graph) == 0);
   CHECK(cuGraphInstantiateWithFlags(&executable, graph, 0) == 0);
   CHECK_EQUAL(overhead(1, "what=graph"), 65536);
-  CHECK(cuGraphLaunch(executable, stream) == 0 && cuGraphLaunch(executable, stream) == 0);
+  CHECK(cuGraphLaunch(executable, stream) == 0);
+  CHECK_EQUAL(overheads(), 2);  // the launch is not held up by a reading
+  CHECK(cuGraphLaunch(executable, stream) == 0);
   CHECK_EQUAL(overhead(2, "what=graph"), 131072);
   CHECK(cuGraphExecDestroy(executable) == 0);
   CHECK_EQUAL(overhead(3, "what=graph"), -196608);
@@ -84,7 +86,26 @@ static void test_graphs(void) {
   void *get = NULL;
   CHECK(cuGetProcAddress("cuGraphInstantiate", &get, 12000, 0) == 0);
   CHECK(((int (*)(void **, void *, unsigned long long))get)(&again, graph, 0) == 0 && cuGraphLaunch(again, stream) == 0);
+  // What the launch took is told from what the next call takes.
+  CHECK(cuCtxSetLimit(2, 16 * MiB) == 0);
   CHECK_EQUAL(overhead(5, "what=graph"), 131072);
+  CHECK_EQUAL(overhead(6, "what=context\tname=limit"), 16 * MiB);
+  CHECK(cuGraphLaunch(again, stream) == 0);
+  CHECK_EQUAL(overheads(), 7);
+}
+
+// Two graphs that have to start together, each for the first time.
+static void test_graphs_at_once(void) {
+  void *stream, *graph = NULL, *one, *two;
+  start();
+  stream = new_stream();
+  CHECK(cudaStreamBeginCapture(stream, 0) == 0 && cudaStreamEndCapture(stream, &graph) == 0);
+  CHECK(cuGraphInstantiateWithFlags(&one, graph, 0) == 0 && cuGraphInstantiateWithFlags(&two, graph, 0) == 0);
+  CHECK_EQUAL(overheads(), 3);
+  CHECK(cuGraphLaunch(one, stream) == 0 && cuGraphLaunch(two, stream) == 0);
+  CHECK_EQUAL(overheads(), 3);
+  CHECK(cuGraphLaunch(one, stream) == 0);
+  CHECK_EQUAL(overhead(3, "what=graph"), 262144);
 }
 
 // What all events together say is in use.
@@ -190,6 +211,7 @@ int main(int argc, char **argv) {
       {"limit", test_limit, {CARD}},
       {"capture", test_capture, {CARD}},
       {"graphs", test_graphs, {CARD}},
+      {"graphs at once", test_graphs_at_once, {CARD}},
       {"idle in pools", test_idle_in_pools, {CARD}},
       {"reset", test_reset, {CARD}},
       {"hidden memory", test_hidden_memory, {CARD}},
