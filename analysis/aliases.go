@@ -3,6 +3,7 @@ package analysis
 import (
 	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/attribution"
+	"github.com/memprof/memprof/analysis/categories"
 	"github.com/memprof/memprof/analysis/graphs"
 	"github.com/memprof/memprof/analysis/growth"
 	"github.com/memprof/memprof/analysis/iterations"
@@ -25,12 +26,16 @@ type (
 	AllocationGroup  = attribution.AllocationGroup
 	LiveGroup        = attribution.LiveGroup
 	Category         = attribution.Category
+	CategoryPoint    = categories.Point
 	Keyframes        = keyframes.Result
 	Keyframe         = keyframes.Frame
 	KeyOrigin        = keyframes.Origin
 	Stretch          = keyframes.Stretch
 	StackFrame       = keyframes.StackFrame
 	Reason           = keyframes.Reason
+	EventSpan        = keyframes.Span
+	ExactEvents      = keyframes.Exact
+	Stripe           = keyframes.Stripe
 	Band             = keyframes.Band
 	Graphs           = graphs.Result
 	GraphStore       = graphs.Store

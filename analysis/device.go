@@ -3,6 +3,7 @@ package analysis
 import (
 	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/attribution"
+	"github.com/memprof/memprof/analysis/categories"
 	"github.com/memprof/memprof/analysis/growth"
 	"github.com/memprof/memprof/analysis/iterations"
 	"github.com/memprof/memprof/analysis/keyframes"
@@ -29,6 +30,8 @@ type device struct {
 	byPhase attribution.DevicePhases
 	pauses  *pause.Tracker     // nil without tags
 	keys    *keyframes.Tracker // nil unless they are wanted
+
+	categories *categories.Tracker // nil unless they are wanted
 }
 
 func newDevice(id int32, opt *Options) *device {
@@ -68,6 +71,9 @@ func (d *device) observe(seq, time int64) {
 	d.trend.Observe(seq, time, d.HeldBytes(), d.result.Allocs)
 	if d.keys != nil {
 		d.keys.Observe(seq, time, peak)
+	}
+	if d.categories != nil {
+		d.categories.Observe(d.Device, seq, time)
 	}
 }
 

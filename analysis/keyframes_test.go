@@ -3,6 +3,7 @@ package analysis
 import (
 	"cmp"
 	"errors"
+	"math"
 	"slices"
 	"testing"
 
@@ -180,6 +181,99 @@ func TestKeyframesAreWhatAPassThatStopsThereFinds(t *testing.T) {
 			}
 			if diff := gocmp.Diff(wanted, sums); diff != "" {
 				t.Fatalf("held at the peak (-want +got):\n%s", diff)
+			}
+		}
+	})
+}
+
+// Every event of the spans that were asked for is what a pass that stops there finds, and no other is kept.
+func TestExactEventsAreWhatAPassThatStopsThereFinds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := attributedScenario(t)
+		last := r.Events[len(r.Events)-1].Seq
+		spans := []EventSpan{{From: 0, To: math.MaxInt64}}
+		if rapid.Bool().Draw(t, "parts") {
+			a := rapid.Int64Range(0, last+1).Draw(t, "a")
+			b := rapid.Int64Range(a, last+1).Draw(t, "b")
+			spans = []EventSpan{{From: b, To: b + 3}, {From: a / 2, To: a}}
+		}
+		result, err := Run(modeltest.Source(r.Events, 5), Options{Text: r.Strings.Text, Explore: true, Exact: spans})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(result.Devices) == 0 {
+			return
+		}
+		x := result.Devices[0].Keyframes.Exact
+		if x == nil {
+			return
+		}
+		at := int32(0)
+		sparse := 1 + int32(len(x.Time)/12)
+		for _, span := range x.Spans {
+			for seq := span.From; seq < span.To; seq, at = seq+1, at+1 {
+				if at%sparse != 0 {
+					continue
+				}
+				m, err := RunTo(modeltest.Source(r.Events, 5), Options{Text: r.Strings.Text}, seq)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if x.Time[at] != m.Time {
+					t.Fatalf("event %d was at %d, want %d", seq, x.Time[at], m.Time)
+				}
+				var want []placed
+				var paused int64
+				if len(m.Devices) > 0 {
+					want, paused = spansOf(&m.Devices[0].Map), m.Devices[0].At.Paused
+				}
+				if diff := gocmp.Diff(want, spansAt(&Keyframes{Stretches: x.Stretches}, at)); diff != "" {
+					t.Fatalf("event %d (-stopped +kept):\n%s", seq, diff)
+				}
+				kept := int64(0)
+				for _, p := range x.Paused {
+					if p.From <= at {
+						kept = p.Bytes
+					}
+				}
+				if kept != paused {
+					t.Fatalf("event %d: %d bytes are paused, want %d", seq, kept, paused)
+				}
+			}
+		}
+		if int(at) != len(x.Time) {
+			t.Fatalf("%d times of %d events", len(x.Time), at)
+		}
+	})
+}
+
+// The largest allocations are those with most bytes times time, with their events and times.
+func TestLargestAllocations(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := attributedScenario(t)
+		result, err := Run(modeltest.Source(r.Events, 5), Options{Text: r.Strings.Text, Explore: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(result.Devices) == 0 {
+			return
+		}
+		allocs := map[int64]*trace.Event{}
+		for i := range r.Events {
+			if e := &r.Events[i]; (e.Kind == trace.KindAlloc || e.Kind == trace.KindRestore) && e.Requested > 0 {
+				allocs[e.Seq] = e
+			}
+		}
+		for _, s := range result.Devices[0].Keyframes.Largest {
+			e := allocs[s.Seq]
+			if e == nil || e.Requested != s.Requested || e.Addr != s.Addr || e.Time != s.Birth {
+				t.Fatalf("%+v is not the allocation %+v", s, e)
+			}
+			if s.Freed < 0 {
+				continue
+			}
+			if f := &r.Events[s.Freed]; s.Gone != f.Time || f.Kind == trace.KindFree && f.Addr != s.Addr {
+				t.Fatalf("%+v ended by %+v", s, f)
 			}
 		}
 	})

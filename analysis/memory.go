@@ -122,12 +122,23 @@ func (a *analyzer) free(e *trace.Event) error {
 	if s.Seq <= d.trend.Bound && !ar.Over {
 		d.trend.Freed(s.Block())
 	}
+	if d.categories != nil {
+		a.categorize(d, ar.Arena, s, e.Seq)
+	}
 	if a.ledger.Free(ar.Arena, i, e.Seq) {
 		a.graphs.Waits(ar.graphs, e)
 	} else {
 		a.graphs.Freed(ar.graphs, e)
 	}
 	return a.finishEvent(ar, e)
+}
+
+// categorize adds a block that was live up to an event to the course of its category.
+func (a *analyzer) categorize(d *device, ar *ledger.Arena, s *ledger.Segment, to int64) {
+	if !ar.Over {
+		b := s.Block()
+		d.categories.Live(b.Requested, a.attribution.Category(&b), b.Seq, to, ar.Pauses())
+	}
 }
 
 func (a *analyzer) freeDone(e *trace.Event) error {

@@ -96,6 +96,8 @@ type DeviceResult struct {
 	// KV are the KV caches that engines marked, in the order of their first event.
 	KV        []*KVResult
 	Keyframes *Keyframes // nil unless Options.Explore
+	// ByCategory is the course of requested bytes by category, ascending; nil unless Options.Categories.
+	ByCategory []CategoryPoint
 
 	Tags []TagUse // in order of appearance; see [Result.OfTag]
 

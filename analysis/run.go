@@ -10,6 +10,7 @@ import (
 
 	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/attribution"
+	"github.com/memprof/memprof/analysis/categories"
 	"github.com/memprof/memprof/analysis/graphs"
 	"github.com/memprof/memprof/analysis/growth"
 	"github.com/memprof/memprof/analysis/iterations"
@@ -50,6 +51,11 @@ type Options struct {
 	LiveGroups bool
 	// Explore makes the pass fill in what a page needs to show any instant: Keyframes and Bands.
 	Explore bool
+	// Exact are spans of events at each of which Keyframes have the whole address space, not only at chosen
+	// instants. What is kept grows with the events in them.
+	Exact []EventSpan
+	// Categories makes the pass fill in [DeviceResult.ByCategory].
+	Categories bool
 
 	MaxPoints  int // of a Series; default 4096, at least 2
 	MaxGrowths int // kept of each device, and OOMs likewise; default 10,000
@@ -99,6 +105,7 @@ func newAnalyzer(opt Options) *analyzer {
 	a.moment = a.others.Next()
 	if a.opt.Explore {
 		a.history, a.bands = keyframes.NewHistory(keyframes.DefaultHistory), keyframes.NewBands()
+		a.history.KeepAll(a.opt.Exact)
 	}
 	return a
 }
@@ -180,7 +187,7 @@ func (a *analyzer) event(e *trace.Event) error {
 	}
 	a.lastSeq, a.lastTime = e.Seq, e.Time
 	if a.history != nil {
-		a.history.Now = e.Seq
+		a.passHistory(e)
 	}
 	if e.Device < trace.NoDevice || e.Device >= maxDevices {
 		return ledger.NewEventError(e, fmt.Errorf("device %d is not one of 0 to %d", e.Device, maxDevices-1))
@@ -206,6 +213,15 @@ func (a *analyzer) event(e *trace.Event) error {
 		return ledger.NewEventError(e, err)
 	}
 	return nil
+}
+
+// passHistory tells the keyframes of the next event. Opening events are of no time that the page has.
+func (a *analyzer) passHistory(e *trace.Event) {
+	if a.opening {
+		a.history.Now = e.Seq
+		return
+	}
+	a.history.Event(e.Seq, e.Time)
 }
 
 // begin takes the first event that does not restate: the state before it counts.
@@ -312,6 +328,9 @@ func (a *analyzer) deviceOf(id int32) *device {
 	if a.history != nil {
 		d.keys = keyframes.New(d.Device, a.history)
 	}
+	if a.opt.Categories {
+		d.categories = categories.New()
+	}
 	d.log = a.marks.Clone() // those before it was used
 	d.Iteration = d.log.Count
 	d.current = a.start
@@ -413,11 +432,30 @@ func (a *analyzer) finishDevice(d *device) error {
 		return err
 	}
 	d.finishNative()
+	a.finishCategories(d)
 	for _, u := range d.tags {
 		d.result.Tags = append(d.result.Tags, u.TagUse)
 	}
 	d.result.Graphs = a.graphs.Finish(d.ID, d.MaxR+d.others.OtherLibraries.Peak) // each at its own moment
 	return a.finishKeyframes(d)
+}
+
+// finishCategories fills in the course of the categories, if it was asked for.
+func (a *analyzer) finishCategories(d *device) {
+	if d.categories == nil {
+		return
+	}
+	for _, ar := range a.ledger.Arenas {
+		if ar.Device != d.Device {
+			continue
+		}
+		a.ledger.Each(ar, func(s *ledger.Segment) {
+			if s.Kind == ledger.LiveSegment {
+				a.categorize(d, ar, s, math.MaxInt64)
+			}
+		})
+	}
+	d.result.ByCategory = d.categories.Finish()
 }
 
 // finishKeyframes fills in the keyframes of a device, if they were asked for.

@@ -22,6 +22,8 @@ type History struct {
 	limit   int
 	gone    []lifetime
 	devices []*Tracker
+	exact   *exactLog // nil unless KeepAll
+	clock   clock
 }
 
 // lifetime is a stretch that was there after the events [from, to).
@@ -36,8 +38,11 @@ type lifetime struct {
 // NewHistory is a History that remembers so many stretches at a time, before it gives keyframes up.
 func NewHistory(limit int) *History { return &History{limit: limit} }
 
-// add remembers a stretch, unless no keyframe is in its life.
+// add remembers a stretch, unless no keyframe is in its life, nor an event of which all is kept.
 func (h *History) add(l lifetime) {
+	if h.exact.has(l.from, l.to) {
+		h.exact.gone = append(h.exact.gone, l)
+	}
 	if l.keys.latest < l.from || l.from >= l.to {
 		return
 	}
@@ -88,7 +93,8 @@ func (k *Tracker) seqs() []int64 {
 
 // Gone remembers a block, live or pending, that becomes free.
 func (k *Tracker) Gone(s *ledger.Segment) {
-	if k.latest < s.Seq {
+	k.stripeGone(s)
+	if k.latest < s.Seq && !k.history.exact.has(s.Seq, k.history.Now) {
 		return
 	}
 	for _, l := range k.lifetimes(s, k.history.Now) {
@@ -226,17 +232,29 @@ func (k *Tracker) Finish(end End) (*Result, error) {
 		}
 	}
 	b := builder{ledger: end.Ledger, who: end.Attribution, out: out, origins: map[originKey]int32{}, stacks: map[int64]int32{}}
+	frames := out.Frames
+	b.after = func(seq int64) int32 {
+		at, _ := slices.BinarySearchFunc(frames, seq, func(f Frame, seq int64) int { return cmp.Compare(f.At.Seq, seq) })
+		return int32(at)
+	}
 	for i := range k.history.gone {
 		if l := &k.history.gone[i]; l.keys == k {
 			b.add(l)
 		}
 	}
 	k.lifetimesNow(end.Ledger, b.add)
-	slices.SortFunc(out.Stretches, func(x, y Stretch) int {
+	sortStretches(b.stretches)
+	out.Stretches = b.stretches
+	out.Exact = k.exactly(&b, &end)
+	out.Largest = k.stripesOf(&b, &end)
+	return out, out.check(end.Ledger.Arenas, end.Native)
+}
+
+func sortStretches(all []Stretch) {
+	slices.SortFunc(all, func(x, y Stretch) int {
 		return cmp.Or(cmp.Compare(x.Arena, y.Arena), cmp.Compare(x.Kind, y.Kind), cmp.Compare(x.Addr, y.Addr),
 			cmp.Compare(x.Bytes, y.Bytes), cmp.Compare(x.From, y.From))
 	})
-	return out, out.check(end.Ledger.Arenas, end.Native)
 }
 
 // lifetimesNow are the stretches that the trace ends with.
@@ -281,6 +299,9 @@ type builder struct {
 	out     *Result
 	origins map[originKey]int32
 	stacks  map[int64]int32
+
+	after     func(seq int64) int32 // the first frame, or position, whose seq is at least seq
+	stretches []Stretch
 }
 
 // add makes a stretch of a lifetime, or several where its arena was paused in between. An arena that lies
@@ -289,11 +310,7 @@ func (b *builder) add(l *lifetime) {
 	if b.ledger.Arenas[l.Arena].Over {
 		return
 	}
-	frames := b.out.Frames
-	after := func(seq int64) int32 {
-		at, _ := slices.BinarySearchFunc(frames, seq, func(f Frame, seq int64) int { return cmp.Compare(f.At.Seq, seq) })
-		return int32(at)
-	}
+	after := b.after
 	s := Stretch{
 		Arena: l.Arena, Kind: l.kind, Region: l.region, Addr: l.Addr, Bytes: l.Size, Origin: -1,
 		From: after(l.from), To: after(l.to),
@@ -308,12 +325,12 @@ func (b *builder) add(l *lifetime) {
 	end := s.To
 	for _, pause := range b.ledger.Arenas[l.Arena].Pauses() {
 		if s.To = min(end, after(pause.From)); s.From < s.To {
-			b.out.Stretches = append(b.out.Stretches, s)
+			b.stretches = append(b.stretches, s)
 		}
 		s.From = max(s.From, after(pause.To))
 	}
 	if s.To = end; s.From < s.To {
-		b.out.Stretches = append(b.out.Stretches, s)
+		b.stretches = append(b.stretches, s)
 	}
 }
 

@@ -34,6 +34,10 @@ type Result struct {
 	IterationsEach, EventsEach int64
 	// GrowthsEach says that of every so many growths one has a keyframe.
 	GrowthsEach int64
+	// Exact has every event of some spans; nil unless they were asked for.
+	Exact *Exact
+	// Largest are the allocations with most bytes times time, at most MaxStripes, in order of birth.
+	Largest []Stripe
 }
 
 // Frame is one of [Result]. At is the state after the event At.Seq.
@@ -199,6 +203,9 @@ type Tracker struct {
 	ooms       []Frame
 	latest     int64                                // the greatest seq that was ever chosen
 	mappings   map[int32]*btree.Map[int64, mapping] // by arena and address, each as it was mapped
+	largest    stripes
+	paused     []pausedSince
+	pausedNow  int64
 }
 
 // New is a Tracker of a device, whose Keeper it becomes.

@@ -1,0 +1,176 @@
+// Package categories follows how many bytes each category of allocations has over time, in one pass and in bounded
+// memory.
+//
+// A category may be known only when a block is freed (a workspace is what its phase frees), so that a block counts
+// backwards: at its free it is added to all instants in its life. The instants are the moments of most requested bytes in
+// windows of events, so that no peak is lost. It knows the ledger and attribution.
+package categories
+
+import (
+	"slices"
+
+	"github.com/memprof/memprof/analysis/attribution"
+	"github.com/memprof/memprof/analysis/ledger"
+)
+
+// Bytes are requested bytes by category, by attribution.Category.
+type Bytes [attribution.Other + 1]int64
+
+// Sum is the requested bytes of all categories: T.
+func (b *Bytes) Sum() (sum int64) {
+	for _, bytes := range b {
+		sum += bytes
+	}
+	return sum
+}
+
+// Point is the state after the event of most requested bytes in a window of events.
+type Point struct {
+	Seq, Time int64
+	R         int64
+	Bytes     Bytes
+}
+
+// maxPoints is the most windows: then neighbours are joined, and the greater of their two moments stays.
+const maxPoints = 1024
+
+// window is a run of events and its moment of most requested bytes.
+type window struct {
+	seq, time, t, r int64
+	own             Bytes // of blocks freed after the moment, while the window was open
+	change          Bytes // what other blocks have here less what they have at the moment before
+}
+
+// Tracker follows one device.
+type Tracker struct {
+	limit  int
+	all    []window // the last is open if units > 0
+	size   int64    // events in a window
+	units  int64
+	ending Bytes // what to take off in the next window: it was freed since the last moment
+}
+
+// NewLimited is a Tracker of at most so many moments, an even number.
+func NewLimited(limit int) *Tracker { return &Tracker{limit: limit, size: 1} }
+
+// New is a Tracker without events.
+func New() *Tracker { return NewLimited(maxPoints) }
+
+// Observe takes the state after an event that changed the device.
+func (k *Tracker) Observe(d *ledger.Device, seq, time int64) {
+	switch {
+	case k.units == 0:
+		k.begin(d, seq, time)
+	case d.T > k.all[len(k.all)-1].t:
+		w := &k.all[len(k.all)-1]
+		w.seq, w.time, w.t, w.r, w.own = seq, time, d.T, d.R, Bytes{}
+	}
+	if k.units++; k.units >= k.size {
+		k.units = 0
+	}
+}
+
+// begin opens a window.
+func (k *Tracker) begin(d *ledger.Device, seq, time int64) {
+	if len(k.all) >= k.limit {
+		k.halve()
+		if k.units > 0 { // the last window has no neighbour: it goes on
+			if w := &k.all[len(k.all)-1]; d.T > w.t {
+				w.seq, w.time, w.t, w.r, w.own = seq, time, d.T, d.R, Bytes{}
+			}
+			return
+		}
+	}
+	w := window{seq: seq, time: time, t: d.T, r: d.R}
+	for i, bytes := range k.ending {
+		w.change[i] = -bytes
+	}
+	k.ending = Bytes{}
+	k.all = append(k.all, w)
+}
+
+// halve joins neighbours.
+func (k *Tracker) halve() {
+	n := 0
+	carry := Bytes{} // of moments that were given up, for the next
+	for i := 0; i < len(k.all); i += 2 {
+		w := k.all[i]
+		w.change.add(&carry)
+		carry = Bytes{}
+		if i+1 < len(k.all) {
+			if o := k.all[i+1]; o.t > w.t {
+				o.change.add(&w.change)
+				w = o
+			} else {
+				carry = o.change
+			}
+		} else {
+			k.units = k.size
+		}
+		k.all[n] = w
+		n++
+	}
+	k.all = k.all[:n]
+	for i, bytes := range carry { // nothing lies behind: the next window takes it
+		k.ending[i] -= bytes
+	}
+	k.size *= 2
+}
+
+func (b *Bytes) add(o *Bytes) {
+	for i := range b {
+		b[i] += o[i]
+	}
+}
+
+// Live adds a block that was live after the events [from, to), but for the pauses of its arena.
+func (k *Tracker) Live(bytes int64, category attribution.Category, from, to int64, pauses []ledger.PauseSpan) {
+	for _, p := range pauses {
+		if p.From < to && from < p.To {
+			k.live(bytes, category, from, min(to, p.From))
+			from = p.To
+		}
+	}
+	k.live(bytes, category, from, to)
+}
+
+func (k *Tracker) live(bytes int64, category attribution.Category, from, to int64) {
+	last := len(k.all) - 1
+	if last < 0 || from >= to || k.all[last].seq < from {
+		return // no moment in its life
+	}
+	if k.units > 0 {
+		// The open window's moment may still move on, behind the end of the block.
+		if w := &k.all[last]; w.seq < to {
+			w.own[category] += bytes
+		}
+		last--
+	}
+	at := func(seq int64) int {
+		i, _ := slices.BinarySearchFunc(k.all[:last+1], seq, func(w window, seq int64) int { return int(max(-1, min(1, w.seq-seq))) })
+		return i
+	}
+	begin, end := at(from), at(to)
+	if begin >= end {
+		return
+	}
+	k.all[begin].change[category] += bytes
+	if end < len(k.all) {
+		k.all[end].change[category] -= bytes
+		return
+	}
+	k.ending[category] += bytes
+}
+
+// Finish returns the moments in order, after all blocks that live on were added too.
+func (k *Tracker) Finish() []Point {
+	points := make([]Point, len(k.all))
+	var now Bytes
+	for i := range k.all {
+		w := &k.all[i]
+		now.add(&w.change)
+		points[i] = Point{Seq: w.seq, Time: w.time, R: w.r, Bytes: now}
+		points[i].Bytes.add(&w.own)
+	}
+	return points
+}

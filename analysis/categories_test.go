@@ -1,0 +1,96 @@
+package analysis
+
+import (
+	"slices"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/memprof/memprof/analysis/attribution"
+	"github.com/memprof/memprof/analysis/categories"
+	"github.com/memprof/memprof/analysis/keyframes"
+	"github.com/memprof/memprof/analysis/ledger"
+	"github.com/memprof/memprof/analysis/modeltest"
+	"github.com/memprof/memprof/trace"
+)
+
+// The bytes of each category at each moment are those of the allocations that are live there. Which pools are of CUDA
+// graphs is known for good after the first captures only, so of traces that have some only the sums agree.
+func TestCategoriesOverTime(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := attributedScenario(t)
+		result, err := Run(modeltest.Source(r.Events, 5), Options{
+			Text: r.Strings.Text, Explore: true, Categories: true, Exact: []EventSpan{{From: 0, To: 1 << 40}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		captures := slices.ContainsFunc(r.Events, func(e trace.Event) bool { return e.Kind == trace.KindCaptureBegin })
+		for i := range result.Devices {
+			d := &result.Devices[i]
+			most := int64(0)
+			for _, p := range d.ByCategory {
+				most = max(most, p.Bytes.Sum())
+				var want categories.Bytes
+				for _, s := range d.Keyframes.Exact.Stretches {
+					if s.Kind == keyframes.StretchLive && int64(s.From) <= p.Seq && p.Seq < int64(s.To) {
+						want[d.Keyframes.Origins[s.Origin].Category] += s.Requested
+					}
+				}
+				if captures {
+					want, p.Bytes = categories.Bytes{want.Sum()}, categories.Bytes{p.Bytes.Sum()}
+				}
+				if diff := gocmp.Diff(want, p.Bytes); diff != "" {
+					t.Fatalf("after event %d (-want +got):\n%s", p.Seq, diff)
+				}
+			}
+			if most != d.MaxT {
+				t.Fatalf("the most is %d, want %d", most, d.MaxT)
+			}
+		}
+	})
+}
+
+// Windows that are joined keep the sums at the moments that stay.
+func TestCategoriesOfJoinedWindows(t *testing.T) {
+	type block struct {
+		from, to, bytes int64
+		category        attribution.Category
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		k := categories.NewLimited(4)
+		d := new(ledger.Device)
+		var live, all []block
+		for seq := range int64(rapid.IntRange(1, 200).Draw(t, "events")) {
+			if len(live) > 0 && rapid.Bool().Draw(t, "free") {
+				at := rapid.IntRange(0, len(live)-1).Draw(t, "which")
+				b := live[at]
+				b.to = seq
+				live = append(live[:at:at], live[at+1:]...)
+				k.Live(b.bytes, b.category, b.from, b.to, nil)
+				all = append(all, b)
+				d.T -= b.bytes
+			} else {
+				b := block{seq, 1 << 40, rapid.Int64Range(1, 9).Draw(t, "bytes"), attribution.Category(rapid.IntRange(0, 9).Draw(t, "category"))}
+				live = append(live, b)
+				d.T += b.bytes
+			}
+			k.Observe(d, seq, seq)
+		}
+		for _, b := range live {
+			k.Live(b.bytes, b.category, b.from, b.to, nil)
+		}
+		for _, p := range k.Finish() {
+			var want categories.Bytes
+			for _, b := range append(all, live...) {
+				if b.from <= p.Seq && p.Seq < b.to {
+					want[b.category] += b.bytes
+				}
+			}
+			if diff := gocmp.Diff(want, p.Bytes); diff != "" {
+				t.Fatalf("after event %d (-want +got):\n%s", p.Seq, diff)
+			}
+		}
+	})
+}
