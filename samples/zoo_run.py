@@ -4,6 +4,7 @@
     python3 samples/zoo_run.py -o DIR --modes classic        memprof's only, with preset classic
     python3 samples/zoo_run.py -o DIR --turns 2 --modes classic compact    their steps, compared
     python3 samples/zoo_run.py --table DIR/results.json      the tables of a run before
+    python3 samples/zoo_run.py -o DIR --models irregular     the jobs of samples/jobs/irregular.py
 
 As many jobs as fit share a card, so their steps cannot be compared. With --turns N the jobs of one
 model have a card to themselves, at most N under each allocator; they train in turns (in_turns.py),
@@ -38,6 +39,12 @@ NEEDS = {
     "densenet121": 18, "mobilenet_v2": 10, "squeezenet1_1": 6, "vit_b_16": 18, "bert": 18, "gpt2": 34, "llama": 34, "moe": 34,
 }  # fmt: skip
 
+# The same of the jobs whose iterations differ.
+IRREGULAR = {
+    "qlora": 14, "moe64": 14, "ring": 14, "pipeline": 18, "fsdp2": 14, "diffusion": 18, "graphs": 10, "seq2seq": 10, "prefill": 14, "loading": 14,
+    "grpo": 14, "stash_soft": 124, "stash_comb": 124,
+}  # fmt: skip
+
 COMPACT = ["--preset", "compact"]
 # Seconds in which jobs have to end: after the budget is spent, and after they were asked to.
 LAST_JOBS, LAST_WORDS = 60, 10
@@ -46,6 +53,7 @@ LAST_JOBS, LAST_WORDS = 60, 10
 MODES = {
     "classic": ([], {}),
     "compact": (COMPACT, {}),
+    "lean": (["--preset", "lean"], {}),
     "native": (None, {}),
     "expandable": (None, {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}),
 }
@@ -56,7 +64,7 @@ class Run:
 
     def __init__(self, opts, model, mode, turn=0):
         self.model, self.mode, self.turn, self.names, self.memprof = model, mode, turn, opts.names, opts.memprof
-        self.needs = min(NEEDS.get(model, 34), opts.memory)
+        self.needs = min({**NEEDS, **IRREGULAR}.get(model, 34), opts.memory)
         self.name = (f"turn{turn}/" if turn else "") + f"{mode}/{model}"
         self.recording = os.path.join(opts.output, self.name) if MODES[mode][0] is not None else None
         self.log = os.path.join(opts.output, "logs", self.name.replace("/", "-"))
@@ -64,7 +72,10 @@ class Run:
         self.command = self.command_line(opts)
 
     def command_line(self, opts):
-        job = [os.path.relpath(os.path.join(HERE, "jobs", "zoo.py")), "--model", self.model, "--iterations", str(opts.iterations), "--seed", str(opts.seed)]
+        script, choice = ("irregular.py", "--job") if self.model in IRREGULAR else ("zoo.py", "--model")
+        job = [os.path.relpath(os.path.join(HERE, "jobs", script)), choice, self.model, "--seed", str(opts.seed)]
+        if self.model not in IRREGULAR:
+            job += ["--iterations", str(opts.iterations)]
         if opts.batch:
             job += ["--batch", str(opts.batch)]
         if opts.benchmark:
@@ -288,7 +299,7 @@ def tables(results):
     """Prints tables in Markdown. Returns what was found wrong."""
     runs = good(results)
     modes = [m for m in MODES if any(r["mode"] == m for r in runs)]
-    names = [n for n in NEEDS if any(r["model"] == n for r in runs)]
+    names = [n for n in [*NEEDS, *IRREGULAR] if any(r["model"] == n for r in runs)]
     names += sorted({r["model"] for r in runs} - set(names))
     of = {(n, m): [r for r in runs if (r["model"], r["mode"]) == (n, m)] for n in names for m in modes}
     wrong = [f"{r['mode']}/{r['model']}: {trouble(r)}" for r in results["runs"] if trouble(r)]
@@ -381,6 +392,7 @@ def options():
         parser.error("-o DIR or --table FILE is needed")
     if opts.turns and opts.workers > 1:
         parser.error("--turns is for jobs of one worker")
+    opts.models = [name for model in opts.models for name in (IRREGULAR if model == "irregular" else [model])]
     if opts.compact:
         MODES["compact"] = (opts.compact.split(), {})
     return opts
@@ -401,7 +413,7 @@ def main():
     opts.memprof, opts.output = os.path.abspath(opts.memprof), os.path.abspath(opts.output)
     began = time.monotonic()
     opts.left = lambda: opts.budget - (time.monotonic() - began)
-    opts.pairs = lambda n: min(opts.turns, max(1, opts.memory // (len(opts.modes) * NEEDS.get(n, 34))))
+    opts.pairs = lambda n: min(opts.turns, max(1, opts.memory // (len(opts.modes) * {**NEEDS, **IRREGULAR}.get(n, 34))))
     opts.names = names_of_cards()
     opts.cards = len(opts.names)
     if opts.cards < opts.workers:

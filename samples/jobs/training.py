@@ -62,6 +62,18 @@ def batch_of(opts, *tensors):
     return [tensor.pin_memory() for tensor in tensors] if opts.in_turns else tensors
 
 
+def await_file(path):
+    """Waits until a file exists. The job has not used the card yet."""
+    print("ready", flush=True)
+    while not os.path.exists(path):
+        time.sleep(0.01)
+
+
+def until_file(path):
+    """What train() asks before each iteration whether it is to stop: is the file there? None without a file."""
+    return (lambda: os.path.exists(path)) if path else None
+
+
 def turns(seconds):
     """Yields once for each iteration that standard input asks for. Prints the steps of each turn, in ms, at its end."""
     for line in sys.stdin:

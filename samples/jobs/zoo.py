@@ -10,7 +10,6 @@ Nothing is downloaded. Runs of the same options have the same losses, bit by bit
 import argparse
 import os
 import sys
-import time
 
 import training
 
@@ -135,13 +134,6 @@ ZOO = {
 }
 
 
-def await_file(path):
-    """Waits until a file exists. The job has not used the card yet."""
-    print("ready", flush=True)
-    while not os.path.exists(path):
-        time.sleep(0.01)
-
-
 def parallel(model):
     """The model, data-parallel where torchrun started several workers. The first one prints."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
@@ -165,7 +157,7 @@ def main():
     training.deterministic(opts)
     network = kind.build()
     if opts.start_at:
-        await_file(opts.start_at)
+        training.await_file(opts.start_at)
     model = parallel(network)
     torch.manual_seed(opts.seed + int(os.environ.get("RANK", "0")))  # each worker gets its own data
     inputs, labels = training.batch_of(opts, *kind.data(opts.batch or kind.batch))
@@ -181,7 +173,7 @@ def main():
         optimizer.step()
         return loss
 
-    training.train(step, opts, until=opts.stop_at and (lambda: os.path.exists(opts.stop_at)))
+    training.train(step, opts, until=training.until_file(opts.stop_at))
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
 
