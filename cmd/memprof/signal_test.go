@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"syscall"
 	"testing"
 )
@@ -17,6 +18,11 @@ func (b *bench) start(words ...string) (cmd *exec.Cmd, stdout, stderr *bytes.Buf
 	cmd, stderr = b.memprof(args...)
 	stdout = &bytes.Buffer{}
 	cmd.Stdout = stdout
+	// A signal ignored here would be ignored in memprof, too, as under nohup. A caught one has
+	// its default action there.
+	caught := make(chan os.Signal, 1)
+	signal.Notify(caught, syscall.SIGHUP)
+	b.Cleanup(func() { signal.Stop(caught) })
 	// Away from the terminal: without a terminal every signal is forwarded.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
