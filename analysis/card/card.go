@@ -3,6 +3,8 @@
 package card
 
 import (
+	"slices"
+
 	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/trace"
 )
@@ -16,6 +18,17 @@ type Card struct {
 	// OwnOnly leaves out driver overhead that was measured as growth of the whole card, where other processes may
 	// have allocated meanwhile.
 	OwnOnly bool
+	// Spared are the events, in order, of requests that the job does without where the card cannot serve them.
+	Spared []int64
+}
+
+// Spares says whether the job does without the request of an event. A nil Card spares none.
+func (c *Card) Spares(seq int64) bool {
+	if c == nil {
+		return false
+	}
+	_, found := slices.BinarySearch(c.Spared, seq)
+	return found
 }
 
 // Refusal is the first allocation that a card cannot serve.

@@ -109,8 +109,19 @@ func Find(ctx context.Context, jobs []*Job, o Options) (*Answer, error) {
 
 // add adds what another process needs on the same card.
 func (n *Need) add(m *Need) {
+	if n.Without+m.Without > 0 {
+		n.Without = n.atLeast() + m.atLeast()
+	}
 	n.Process += ", " + m.Process
 	n.Bytes, n.Requested, n.Reserved, n.Below = n.Bytes+m.Bytes, n.Requested+m.Requested, n.Reserved+m.Reserved, nil
+}
+
+// atLeast is the card below which the job does not complete even without workspaces.
+func (n *Need) atLeast() int64 {
+	if n.Without > 0 {
+		return n.Without
+	}
+	return n.Bytes
 }
 
 // describe looks the event of a refusal up.

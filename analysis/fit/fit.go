@@ -15,8 +15,10 @@
 // allocation of another library or the driver finds its memory. memprof's allocator unmaps free memory for other
 // libraries; PyTorch's own keeps its cached segments, as it does in a job.
 //
-// A job that makes do with less where memory is short needs less than that. cuDNN does: where its workspace is
-// refused, PyTorch takes an algorithm with a smaller one. What that would request is in no recording.
+// A job that makes do with less where memory is short completes on less. cuDNN does: where its workspace is refused,
+// PyTorch takes an algorithm with a smaller one, which no recording has. A request that is freed before any
+// other request or free looks like a workspace. Where such a request fails first, a second search does without those that fail
+// ([Need.Without]): the job completes on a card between the two.
 //
 // # The search
 //
@@ -98,6 +100,8 @@ type Need struct {
 	Reserved int64
 	// Below is the refusal on a card smaller by a Step.
 	Below *card.Refusal
+	// Without is the least card if the job does without workspaces that fail; 0 where other requests fail first.
+	Without int64
 }
 
 // Step is by how much a card that was found may be too large, in bytes.
@@ -118,7 +122,7 @@ func Least(ctx context.Context, j *Job, s *Survey, allocators []Allocator, headr
 		wait.Go(func() {
 			room <- struct{}{}
 			defer func() { <-room }()
-			found[i], failed[i] = least(ctx, j, a, func(bytes int64) *card.Card { return s.card(j, bytes, headroom) })
+			found[i], failed[i] = least(ctx, j, s, a, headroom)
 		})
 	}
 	wait.Wait()
@@ -138,7 +142,27 @@ func Least(ctx context.Context, j *Job, s *Survey, allocators []Allocator, headr
 // unlimited is a card that no job fills, in bytes.
 const unlimited = 1 << 50
 
-func least(ctx context.Context, j *Job, a Allocator, of func(bytes int64) *card.Card) (*Need, error) {
+func least(ctx context.Context, j *Job, s *Survey, a Allocator, headroom int64) (*Need, error) {
+	n, err := bisect(ctx, j, a, func(bytes int64) *card.Card { return s.card(j, bytes, headroom) })
+	if err != nil || len(s.Workspaces) == 0 || n.Below != nil && !s.isWorkspace(n.Below.Seq) {
+		return n, err
+	}
+	without, err := bisect(ctx, j, a, func(bytes int64) *card.Card {
+		c := s.card(j, bytes, headroom)
+		c.Spared = s.Workspaces
+		return c
+	})
+	if err != nil {
+		return nil, err
+	}
+	if without.Bytes < n.Bytes {
+		n.Without = without.Bytes
+	}
+	return n, nil
+}
+
+// bisect finds the least of the cards that of returns.
+func bisect(ctx context.Context, j *Job, a Allocator, of func(bytes int64) *card.Card) (*Need, error) {
 	free, err := replay(ctx, j, a, of(unlimited), false)
 	if err != nil {
 		return nil, err

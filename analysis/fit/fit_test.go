@@ -140,6 +140,36 @@ func TestLeast(t *testing.T) {
 	}
 }
 
+// A request that is freed before any other request or free looks like a workspace, which cuDNN does without.
+func TestWorkspaces(t *testing.T) {
+	tests := []struct {
+		name          string
+		job           *job
+		want, without int64
+	}{
+		{"freed at once", newJob().alloc(1, 100).alloc(2, 60).free(2).alloc(3, 20), 160, 120},
+		{"freed behind another request", newJob().alloc(1, 100).alloc(2, 60).alloc(3, 20).free(2), 180, 0},
+		{"freed behind another free", newJob().alloc(1, 20).alloc(2, 100).alloc(3, 60).free(1).free(3), 180, 0},
+		{"the least card is another request's", newJob().alloc(1, 10).alloc(2, 60).free(2).alloc(3, 100), 110, 0},
+		{"each of two", newJob().alloc(1, 100).alloc(2, 60).free(2).alloc(3, 80).free(3).alloc(4, 30), 180, 130},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			got := find(t, Options{}, test.job.process("p"))
+			for i := range got.Rows {
+				if row := &got.Rows[i]; i != 1 && (row.Bytes != test.want*mib || row.Without != test.without*mib) { // pages of 20 MiB round otherwise
+					t.Errorf("%s: %d MiB and %d without workspaces, want %d and %d", row.name(), row.Bytes/mib, row.Without/mib, test.want, test.without)
+				}
+			}
+		})
+	}
+	small, large := tests[0].job.process("rank0"), tests[1].job.process("rank1")
+	small.Card, large.Card = "run/GPU-a", "run/GPU-a"
+	if got := find(t, Options{}, small, large).Rows[0]; got.Bytes != 340*mib || got.Without != 300*mib {
+		t.Errorf("two on one card: %d MiB and %d without workspaces, want 340 and 300", got.Bytes/mib, got.Without/mib)
+	}
+}
+
 // Of several processes the one that needs most decides; on one card they add up.
 func TestLeastOfProcesses(t *testing.T) {
 	small, large := newJob().alloc(1, 100).process("rank0"), newJob().alloc(1, 300).process("rank1")

@@ -3,6 +3,7 @@ package fit
 import (
 	"errors"
 	"io"
+	"slices"
 
 	"github.com/memprof/memprof/analysis/card"
 	"github.com/memprof/memprof/trace"
@@ -12,7 +13,18 @@ import (
 type Survey struct {
 	Devices map[int32]*Device
 	Events  int64
+	// Workspaces are the events, in order, of requests that look like workspaces of a library: freed before any other
+	// request or free, and of more than a MiB.
+	Workspaces []int64
 }
+
+func (s *Survey) isWorkspace(seq int64) bool {
+	_, found := slices.BinarySearch(s.Workspaces, seq)
+	return found
+}
+
+// leastWorkspace is the least request that counts as a workspace, in bytes: smaller ones are not worth doing without.
+const leastWorkspace = 1 << 20
 
 // Device is a device of a process.
 type Device struct {
@@ -35,6 +47,7 @@ func Look(j *Job) (*Survey, error) {
 	s := &Survey{Devices: map[int32]*Device{}}
 	others := card.NewOthers(&card.Card{OwnOnly: !j.WholeCard}, j.Text)
 	atReading := map[int32]int64{}
+	newest := trace.Event{Addr: -1} // request, if nothing was freed since
 	for {
 		batch, err := source.Next()
 		if errors.Is(err, io.EOF) {
@@ -47,6 +60,15 @@ func Look(j *Job) (*Survey, error) {
 		for i := range batch.Len() {
 			e := batch.Event(i)
 			s.event(j, &e, others, atReading)
+			switch e.Kind {
+			case trace.KindAlloc:
+				newest = e
+			case trace.KindFree:
+				if e.Addr == newest.Addr && newest.Requested > leastWorkspace {
+					s.Workspaces = append(s.Workspaces, newest.Seq)
+				}
+				newest.Addr = -1
+			}
 		}
 	}
 }

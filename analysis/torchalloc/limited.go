@@ -53,16 +53,20 @@ func (j *job) outside(e *trace.Event, c card.Change) {
 	if room := j.rooms[c.Device]; c.Grown > 0 && !room.fits(0) {
 		j.refuse(card.Refusal{Seq: e.Seq, Device: c.Device, Bytes: c.Grown, Outside: true})
 	}
-	j.count(c.Device)
+	j.count(c.Device, false)
 }
 
-// count updates the greatest sums of a device of a card.
-func (j *job) count(device int32) {
+// count updates the greatest sums of a device of a card. What the newest request needs does not count if it is
+// spared.
+func (j *job) count(device int32, spared bool) {
 	if j.card == nil {
 		return
 	}
 	stats, others := j.devices[device].Stats(), int64(j.others.Bytes(device))
 	j.used[device] = max(j.used[device], int64(stats.Reserved.Now)+others)
+	if spared {
+		return
+	}
 	j.needed[device] = max(j.needed[device], int64(stats.Requested.Now)+others)
 }
 

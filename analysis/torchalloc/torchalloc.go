@@ -306,12 +306,16 @@ func (j *job) alloc(at place, slot int32, e *trace.Event) {
 		defer func() { _, _ = a.EndPool(at.pool), a.ReleasePool(at.pool) }() // the pool exists
 	}
 	block, err := a.Malloc(bytes, at.stream)
+	spared := j.card.Spares(e.Seq)
 	if err != nil {
+		if spared {
+			return
+		}
 		j.refuse(card.Refusal{Seq: e.Seq, Device: at.device, Bytes: e.Requested})
 		return
 	}
 	j.blocks[slot] = block
-	j.count(at.device)
+	j.count(at.device, spared)
 }
 
 func (j *job) use(at place, slot int32, stream uint64) {

@@ -2,14 +2,18 @@ package tune
 
 import "github.com/memprof/memprof/analysis/card"
 
-// onCard counts requested bytes on a device of a card, and updates the greatest sums with what others use.
-func (p *replay) onCard(device int32, requested int64) {
+// onCard counts requested bytes on a device of a card, and updates the greatest sums with what others use. What they
+// need does not count if they are spared.
+func (p *replay) onCard(device int32, requested int64, spared bool) {
 	if p.card == nil {
 		return
 	}
 	p.live[device] += requested
 	others := int64(p.otherUsed[device])
 	p.usage[device] = max(p.usage[device], int64(p.used[device])+others)
+	if spared {
+		return
+	}
 	p.needs[device] = max(p.needs[device], p.live[device]+others)
 }
 
@@ -18,7 +22,7 @@ func (p *replay) outside(o *op) {
 	if p.card == nil {
 		return
 	}
-	p.onCard(o.arena, 0)
+	p.onCard(o.arena, 0, false)
 	if p.used[o.arena]+o.bytes > p.card.Bytes {
 		p.refuse(card.Refusal{Seq: o.seq, Device: o.arena, Outside: true})
 	}

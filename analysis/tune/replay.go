@@ -156,12 +156,16 @@ func (p *replay) alloc(o *op) {
 	}
 	h := p.arenas[o.arena].heapFor(o.bytes, &p.policy)
 	block, ok := p.request(h, o.bytes)
+	spared := p.card.Spares(o.seq)
 	if !ok {
+		if spared {
+			return
+		}
 		p.refuse(card.Refusal{Seq: o.seq, Device: h.shape.device, Bytes: int64(o.bytes)})
 		return
 	}
 	p.blocks[o.slot] = placed{heap: h, addr: block.Addr, size: block.Size, requested: block.Requested}
-	p.onCard(h.shape.device, int64(block.Requested))
+	p.onCard(h.shape.device, int64(block.Requested), spared)
 	p.t += block.Requested
 	p.c += block.Size
 	p.peak()
@@ -239,7 +243,7 @@ func (p *replay) free(o *op) {
 		return
 	}
 	if !block.heap.paused {
-		p.onCard(block.heap.shape.device, -int64(block.requested))
+		p.onCard(block.heap.shape.device, -int64(block.requested), false)
 	}
 	// It cannot fail: the slot held a block of the heap.
 	_, _ = block.heap.bfc.Free(block.addr)
@@ -294,7 +298,7 @@ func (p *replay) pause(h *heap) {
 	h.count(-int64(h.bfc.Stats().Reserved))
 	t, c := p.liveIn(h)
 	p.t, p.c = p.t-t, p.c-c
-	p.onCard(h.shape.device, -int64(t))
+	p.onCard(h.shape.device, -int64(t), false)
 	h.paused = true
 }
 
@@ -306,7 +310,7 @@ func (p *replay) resume(h *heap) {
 	h.paused = false
 	t, c := p.liveIn(h)
 	p.t, p.c = p.t+t, p.c+c
-	p.onCard(h.shape.device, int64(t))
+	p.onCard(h.shape.device, int64(t), false)
 	h.count(int64(h.bfc.Stats().Reserved))
 }
 

@@ -52,8 +52,10 @@ that the device accounting could not explain.
                       no allocator needs less
   reserved, no limit  greatest reserved bytes on a card that is large enough
 
-A job that makes do with less where memory is short may need less: cuDNN takes a
-smaller workspace then, which no recording has.
+  without workspaces  least card if the job does without requests that fail and
+                      were freed at once; shown where it is 1 % smaller. cuDNN
+                      does: it takes a smaller workspace, which no recording
+                      has. The job completes on a card between the two
 
 The process that needs most decides, over all recordings of the nodes of a job.
 With --scale the recordings are of one job at different sizes, and the answer is
@@ -218,7 +220,7 @@ func (o *fitOptions) scaled(ctx context.Context, result *reportfit.Result, runs 
 	result.Answer = answers[0]
 	for i := range result.Rows {
 		row := &result.Rows[i]
-		row.Bytes = rows[i].Predicted
+		row.Bytes, row.Without = rows[i].Predicted, 0
 		row.Fits = row.Bytes <= result.Bytes
 	}
 	return nil

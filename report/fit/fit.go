@@ -4,6 +4,7 @@ package fit
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -48,6 +49,11 @@ func (r *Result) Fits() bool {
 	return false
 }
 
+// workspaces says whether a least card would be smaller by 1 % or more without workspaces: less is not worth showing.
+func (r *Result) workspaces() bool {
+	return slices.ContainsFunc(r.Rows, func(row fit.Row) bool { return row.Without > 0 && row.Without < row.Bytes-row.Bytes/100 })
+}
+
 // recorded is the smallest device that the job was recorded on, in bytes; 0 if one is not known.
 func (r *Result) recorded() (least int64) {
 	for i := range r.Processes {
@@ -90,12 +96,22 @@ func cardSection(r *Result) layout.Section {
 	if r.Scale != nil {
 		s.Columns = append(s.Columns[:3], layout.Numbers("error"))
 	}
+	if r.workspaces() {
+		s.Columns = slices.Insert(s.Columns, 3, layout.Numbers("without workspaces"))
+	}
 	if r.Card != "" {
 		s.Columns = append(s.Columns, layout.Words("on "+plain.Shorten(r.Card, 24)), layout.Numbers("margin"))
 	}
 	for i := range r.Rows {
 		row := &r.Rows[i]
 		cells := layout.Row(row.Allocator.Allocator, row.Setting+row.Policy, units.FormatSize(row.Bytes))
+		if r.workspaces() {
+			without := ""
+			if row.Without > 0 {
+				without = units.FormatSize(row.Without)
+			}
+			cells = append(cells, layout.Row(without)...)
+		}
 		switch {
 		case r.Scale != nil:
 			cells = append(cells, layout.Row(units.FormatKnown(r.Scale.Rows[i].Error))...)
@@ -107,7 +123,10 @@ func cardSection(r *Result) layout.Section {
 		}
 		if r.Card != "" {
 			verdict, tone := "fits", layout.Strong
-			if !row.Fits {
+			switch {
+			case !row.Fits && 0 < row.Without && row.Without <= r.Bytes:
+				verdict, tone = "may fit", layout.Warned
+			case !row.Fits:
 				verdict, tone = "does not fit", layout.Failed
 			}
 			cells = append(cells, layout.Cell{Text: verdict, Tone: tone}, layout.Cell{Text: margin(r.Bytes - row.Bytes)})
@@ -164,6 +183,9 @@ func after(r *Result) []layout.Cell {
 		if why := r.Rows[i].Why; why != nil {
 			notes = append(notes, layout.Cell{Text: name(&r.Rows[i]) + ": " + failure(why), Tone: layout.Failed})
 		}
+	}
+	if r.workspaces() {
+		notes = append(notes, layout.Note("without workspaces: what fails first below the least card was freed at once, as cuDNN's workspaces are; cuDNN takes a smaller one then")...)
 	}
 	for _, help := range Helps(r) {
 		notes = append(notes, layout.Cell{Text: help, Tone: layout.Strong})

@@ -76,11 +76,12 @@ type jsonCard struct {
 	Policy    string       `json:"policy"`    // of memprof: a preset
 	Process   string       `json:"process"`   // that needs most
 	Least     int64        `json:"least_bytes"`
-	Error     *int64       `json:"least_error_bytes"`        // with --scale
-	Requested *int64       `json:"requested_and_others"`     // null with --scale
-	Reserved  *int64       `json:"reserved_without_a_limit"` // null with --scale
-	Fits      *bool        `json:"fits"`                     // on the card that was asked about, or the recorded one; null if not known
-	Margin    *int64       `json:"margin_bytes"`             // below 0: lacking
+	Error     *int64       `json:"least_error_bytes"`              // with --scale
+	Without   *int64       `json:"least_without_workspaces_bytes"` // if it does without workspaces that fail; null where others fail first
+	Requested *int64       `json:"requested_and_others"`           // null with --scale
+	Reserved  *int64       `json:"reserved_without_a_limit"`       // null with --scale
+	Fits      *bool        `json:"fits"`                           // on the card that was asked about, or the recorded one; null if not known
+	Margin    *int64       `json:"margin_bytes"`                   // below 0: lacking
 	Failing   *jsonFailing `json:"failing_request"`
 }
 
@@ -102,6 +103,9 @@ func newJSONCard(r *Result, at int) jsonCard {
 		out.Error = plain.Known(r.Scale.Rows[at].Error)
 	} else {
 		out.Requested, out.Reserved = &row.Requested, &row.Reserved
+	}
+	if row.Without > 0 {
+		out.Without = &row.Without
 	}
 	switch recorded := r.recorded(); {
 	case r.Card != "":
