@@ -64,12 +64,39 @@ CUresult sim_extent_create(struct CUctx_st *device, uint64_t size, struct sim_ex
   return CUDA_SUCCESS;
 }
 
-void sim_extent_release(struct sim_extent *extent) {
-  if (extent->handles != 0 || extent->mappings != 0) return;
+// Memory of another process counts there, not here: a card has it once.
+CUresult sim_extent_import(int device, int file, uint64_t offset, struct sim_extent **out) {
+  struct sim_extent *extent = calloc(1, sizeof *extent);
+  const int copy = extent != NULL ? fcntl(file, F_DUPFD_CLOEXEC, 0) : -1;
+  if (copy < 0 || !take_slot(extent)) {
+    if (copy >= 0) close(copy);
+    free(extent);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  extent->device = device;
+  extent->offset = offset;
+  extent->handles = 1;
+  extent->foreign = true;
+  extent->file = copy;
+  *out = extent;
+  return CUDA_SUCCESS;
+}
+
+int sim_extent_file(const struct sim_extent *extent) { return extent->foreign ? extent->file : sim_memfd(sim_device(extent->device)); }
+
+static void free_pages(struct sim_extent *extent) {
   struct CUctx_st *device = sim_device(extent->device);
   // If punching fails, the host keeps unreachable pages, which does not affect the simulation.
   (void)fallocate(sim_memfd(device), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)extent->offset, (off_t)extent->size);
   device->used -= extent->size;
+}
+
+void sim_extent_release(struct sim_extent *extent) {
+  if (extent->handles != 0 || extent->mappings != 0) return;
+  if (extent->foreign)
+    close(extent->file);
+  else
+    free_pages(extent);
   slots[extent->slot].extent = NULL;
   slots[extent->slot].next_free = first_free;
   first_free = extent->slot;
@@ -90,7 +117,7 @@ struct sim_extent *sim_extent_of(CUmemGenericAllocationHandle handle) {
 struct sim_extent *sim_extent_at(int device, uint64_t offset) {
   for (uint32_t i = 0; i < slot_count; i++) {
     struct sim_extent *extent = slots[i].extent;
-    if (extent != NULL && extent->device == device && extent->offset == offset) return extent;
+    if (extent != NULL && !extent->foreign && extent->device == device && extent->offset == offset) return extent;
   }
   return NULL;
 }

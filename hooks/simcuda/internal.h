@@ -30,6 +30,8 @@ struct sim_extent {
   uint32_t slot;      // index in the handle table
   int handle_types;   // how it may be exported
   bool gpu_direct;
+  bool foreign;       // it lies in another process's memfd, `file`; its size is that of its first mapping
+  int file;
 };
 
 // One device. Its address is also its primary context.
@@ -105,6 +107,8 @@ int sim_memfd(struct CUctx_st *device);
 
 // extent.c: physical memory.
 CUresult sim_extent_create(struct CUctx_st *device, uint64_t size, struct sim_extent **out);
+CUresult sim_extent_import(int device, int file, uint64_t offset, struct sim_extent **out);  // of another process
+int sim_extent_file(const struct sim_extent *extent);  // the memfd that has it
 void sim_extent_release(struct sim_extent *extent);  // frees it when nothing refers to it
 CUmemGenericAllocationHandle sim_handle(const struct sim_extent *extent);
 struct sim_extent *sim_extent_of(CUmemGenericAllocationHandle handle);  // NULL: no such handle

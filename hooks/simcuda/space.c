@@ -105,7 +105,7 @@ CUresult sim_map(uint64_t addr, struct sim_extent *extent) {
   if (at < mappings.count && mappings.items[at].addr < addr + extent->size) return CUDA_ERROR_INVALID_VALUE;
   if (!room_for_one(&mappings)) return CUDA_ERROR_OUT_OF_MEMORY;
   if (mmap((void *)(uintptr_t)addr, extent->size, PROT_NONE, MAP_SHARED | MAP_FIXED,
-           sim_memfd(sim_device(extent->device)), (off_t)extent->offset) == MAP_FAILED)
+           sim_extent_file(extent), (off_t)extent->offset) == MAP_FAILED)
     return CUDA_ERROR_OUT_OF_MEMORY;
   insert(&mappings, (struct range){.addr = addr, .size = extent->size, .extent = extent});
   extent->mappings++;

@@ -79,6 +79,7 @@ static CUresult map_handle(CUdeviceptr addr, size_t size, size_t offset, CUmemGe
                            unsigned long long flags) {
   struct sim_extent *extent = sim_extent_of(handle);
   if (extent == NULL || size == 0 || flags != 0 || !aligned(addr)) return CUDA_ERROR_INVALID_VALUE;
+  if (extent->foreign && extent->size == 0) extent->size = size;
   if (offset != 0 || size != extent->size) return CUDA_ERROR_NOT_SUPPORTED;
   return sim_map(addr, extent);
 }
@@ -154,10 +155,11 @@ SIM_API CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handl
 }
 
 // A new descriptor of the memfd, positioned at the extent: its receiver can map `size` bytes from
-// lseek(fd, 0, SEEK_CUR). It does not keep the extent alive.
+// lseek(fd, 0, SEEK_CUR). It does not keep the extent alive: a process that frees it takes its pages from those
+// that have imported it, unless it is killed, as then the memfd lasts with them.
 static CUresult export_extent(const struct sim_extent *extent, int *descriptor) {
   char path[64];
-  snprintf(path, sizeof path, "/proc/self/fd/%d", sim_memfd(sim_device(extent->device)));
+  snprintf(path, sizeof path, "/proc/self/fd/%d", sim_extent_file(extent));
   *descriptor = open(path, O_RDWR | O_CLOEXEC);
   if (*descriptor < 0) return CUDA_ERROR_OPERATING_SYSTEM;
   return lseek(*descriptor, (off_t)extent->offset, SEEK_SET) >= 0 ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;

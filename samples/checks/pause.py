@@ -328,3 +328,62 @@ if __name__ == "__main__":
     suite.verified(directory)
     if took > 0.5:
         raise Failed(f"{took} s")
+
+
+@alone
+def weights_outlive_their_owner(suite):
+    """The owner of 15 GiB is killed: a peer goes on, and its successor attaches to what a keeper holds, in 0.1 s."""
+    job = suite.script(
+        "owner",
+        """
+import os, subprocess, sys, time, torch, memprof
+GIB, path = 2**30, os.path.join(sys.argv[-1], "kept")
+part = lambda memory, address: torch.as_tensor(memory.array(address, (256 << 20,), "<f4"), device="cuda")
+sums = lambda memory, addresses: [float(part(memory, at).double().mean()) for at in addresses]
+
+if sys.argv[1] == "owner":
+    with memprof.region("weights"):
+        weights = [torch.full((256 << 20,), float(i), device="cuda") for i in range(15)]
+    torch.cuda.synchronize()
+    memprof.keep("weights", path, about=[w.data_ptr() for w in weights])
+    time.sleep(120)
+
+owner = subprocess.Popen([sys.executable, __file__, "owner", sys.argv[-1]])
+torch.zeros(1, device="cuda")
+while not os.path.exists(path):
+    assert owner.poll() is None
+    time.sleep(0.01)
+kept = memprof.kept(path)
+peer = memprof.attach(kept.shared)
+assert sums(peer, kept.about) == [float(i) for i in range(15)]
+owner.kill(), owner.wait()
+part(peer, kept.about[3]).fill_(33.0)  # the peer goes on
+assert sums(peer, kept.about)[3] == 33.0
+peer.close()
+times = []
+for _ in range(5):
+    start = time.perf_counter()
+    kept = memprof.kept(path)
+    again = memprof.attach(kept.shared)
+    torch.cuda.synchronize()
+    times.append(time.perf_counter() - start)
+    again.close()
+again = memprof.attach(kept.shared)
+assert sums(again, kept.about) == [33.0 if i == 3 else float(i) for i in range(15)]
+again.close()
+held = torch.cuda.mem_get_info()[0]
+kept.end()
+time.sleep(0.5)
+print(f"attached in {times[0] * 1e3:.2f} ms, then {min(times[1:]) * 1e3:.2f} ms; end of the keeper freed {(torch.cuda.mem_get_info()[0] - held) / GIB:.2f} GiB")
+try:
+    memprof.attach(kept.shared)
+except RuntimeError as error:
+    print("refused:", error)
+""",
+    )
+    directory, done = suite.record("owner", [*job, suite.work])
+    first = number(r"^attached in (\S+) ms", done.stdout)
+    freed = number(r"freed (\S+) GiB", done.stdout)
+    suite.figure("15 GiB in a keeper, attached after the owner was killed: first / again", done.stdout.splitlines()[0], "100 ms")
+    if first > 100 or freed < 14.9 or "its process has ended" not in done.stdout:
+        raise Failed(done.stdout)

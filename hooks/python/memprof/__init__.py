@@ -33,14 +33,14 @@ from contextlib import contextmanager
 
 from memprof import _hook
 
-__all__ = ["CATEGORIES", "GraphMemory", "GraphMemoryError", "PauseError", "attach", "backup_folder", "iteration", "kv", "label", "pause", "phase", "recording", "region", "resume", "share", "stacks", "usage"]
+__all__ = ["CATEGORIES", "GraphMemory", "GraphMemoryError", "PauseError", "attach", "backup_folder", "iteration", "keep", "kept", "kv", "label", "pause", "phase", "recording", "region", "resume", "share", "stacks", "usage"]
 
 # The categories that a label may have. The report derives the others from phases and lifetimes.
 CATEGORIES = ("weights", "gradients", "optimizer", "inputs", "kv_cache")
 
 
 _LATER = dict.fromkeys(("PauseError", "backup_folder", "pause", "region", "resume", "usage"), "_tags.regions")
-_LATER.update(share="_tags.sharing", attach="_tags.sharing", GraphMemory="_graphs.memory", GraphMemoryError="_graphs.captures")
+_LATER.update(share="_tags.sharing", attach="_tags.sharing", keep="_tags.sharing", kept="_tags.sharing", GraphMemory="_graphs.memory", GraphMemoryError="_graphs.captures")
 
 
 def __getattr__(name):

@@ -393,6 +393,77 @@ class RegionsTest(unittest.TestCase):
         )
         self.assertEqual(out, ["5", "6", "True", "True", "9", "5", "1", "True", "<string>", "1", "RuntimeError", "ValueError", "RuntimeError"])
 
+    OWNER = """
+            import json, signal, subprocess, sys, time
+            def owner(what):
+                # A process with the hook that allocates two parts under the tag, keeps or shares them, and waits.
+                text = sys.orig_argv[2].split("import json, signal")[0] + (
+                    'import json, time\\n'
+                    'with memprof.region("weights"): parts = [take(300), take(40)]\\n'
+                    'fill(parts[0], 7, 300), fill(parts[1], 9, 40)\\n'
+                    'path = os.path.join(os.environ["MEMPROF_SPOOL"], "kept")\\n' + what +
+                    'print(json.dumps({"parts": parts, "shared": shared}), flush=True)\\n'
+                    'time.sleep(60)\\n')
+                process = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True)
+                return process, json.loads(process.stdout.readline())
+            def kill(process):
+                process.send_signal(signal.SIGKILL)
+                process.wait(), process.stdout.close()
+            path = os.path.join(os.environ["MEMPROF_SPOOL"], "kept")
+            def refused(call, *arguments):
+                try:
+                    call(*arguments)
+                except RuntimeError as error:
+                    return str(error).replace(path, "PATH")
+            """
+
+    def test_owner_is_killed(self):
+        out = self.run_script(
+            self.OWNER
+            + """
+            process, said = owner('shared = memprof.share("weights")\\n')
+            there = memprof.attach(said["shared"])
+            kill(process)
+            print(first(there.address(said["parts"][0])), first(there.address(said["parts"][1] + 40 * M - 1)))  # the peer goes on
+            fill(there.address(said["parts"][0]), 8, 300)
+            print(first(there.address(said["parts"][0] + 300 * M - 1)))
+            there.close()
+            print("its process has ended" in refused(memprof.attach, said["shared"]))
+            """
+        )
+        self.assertEqual(out, ["7", "9", "8", "True"])
+
+    def test_keeper(self):
+        out = self.run_script(
+            self.OWNER
+            + """
+            process, said = owner('shared = memprof.keep("weights", path, about=parts).shared\\n')
+            kill(process)
+            kept = memprof.kept(path)
+            print(kept.about == said["parts"], oct(os.stat(path).st_mode)[-3:], "MEMPROF" in open("/proc/%d/environ" % kept.pid).read())
+            started = time.monotonic()
+            there = memprof.attach(kept.shared)
+            print(time.monotonic() - started < 1, first(there.address(kept.about[0] + 300 * M - 1)), first(there.address(kept.about[1])))
+            fill(there.address(kept.about[0]), 3, 300)
+            there.close()
+            second, told = owner('shared = memprof.kept(path).shared; mine = memprof.attach(shared); assert first(mine.address(memprof.kept(path).about[0])) == 3\\n')
+            kill(second)
+            with memprof.region("more"): take(2)
+            print(refused(memprof.keep, "more", path).split(":")[0].replace(" ", "_"))
+            kept.end()
+            for _ in range(100):
+                if not os.path.exists("/proc/%d" % kept.pid): break
+                time.sleep(0.05)
+            print(os.path.exists(path), os.path.exists("/proc/%d" % kept.pid), "its process has ended" in refused(memprof.attach, kept.shared))
+            print(refused(memprof.kept, path).split(":")[0].replace(" ", "_"))
+            try:
+                memprof.keep("more", "/nowhere/kept")
+            except RuntimeError as error:
+                print("No_such_file" in str(error).replace(" ", "_"))
+            """
+        )
+        self.assertEqual(out, ["True", "600", "False", "True", "7", "9", "PATH_exists", "False", "False", "True", "nothing_is_kept_at_PATH", "True"])
+
     def test_without_the_hook(self):
         out = self.run_script(
             """
