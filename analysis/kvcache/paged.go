@@ -31,6 +31,10 @@ type paged struct {
 	crossing        int64  // groups that have a block beyond the first, over all blocks
 	hits, hitTokens int64  // groups that found a part of their prompt, and tokens found
 
+	// Of the request that waits, which is asked about at every step.
+	headGroup  group
+	headTables tables
+
 	parent   func(chance uint64, i int) int // the sequence that candidate i of a prompt goes on from
 	selected []selection                    // of the group that grew last
 }
@@ -38,8 +42,10 @@ type paged struct {
 // tables are the block tables of a group: those of its sequences, prompt after prompt.
 type tables struct {
 	group  *group
-	length int // tokens of each sequence; the prompt and what was generated
-	final  int // tokens of each sequence in the end
+	room   int32 // slots that its one sequence can fill in its last block, which is its own; see growOne
+	behind bool  // the last block's filled is less than its tokens: settle sets it
+	length int   // tokens of each sequence; the prompt and what was generated
+	final  int   // tokens of each sequence in the end
 	of     [][]int32
 }
 
@@ -106,11 +112,12 @@ func (s *paged) admit(g *group) bool {
 	if in, ok := g.private.(*swapped); ok {
 		return s.swapIn(g, in)
 	}
-	t := &tables{group: g, length: g.length(), final: g.request.Length()}
-	n, found, ok := s.room(t)
+	s.headTables = tables{group: g, length: g.length(), final: g.request.Length()}
+	n, found, ok := s.room(&s.headTables)
 	if !ok {
 		return false
 	}
+	t := &tables{group: g, length: g.length(), final: g.request.Length()}
 	s.hit(found)
 	known := len(found)
 	g.found = known * int(s.size)
@@ -121,9 +128,16 @@ func (s *paged) admit(g *group) bool {
 	for j := known; j < len(n.keys); j++ {
 		s.name(t.of[0][j], n.keys[j], n.places[j])
 	}
+	s.enterGroup(g, t)
+	return true
+}
+
+// enterGroup keeps the tables of a group that runs from now on: with the group, where each step finds them, and by
+// id, for a map of all.
+func (s *paged) enterGroup(g *group, t *tables) {
+	g.private = t
 	s.tables[g.id] = t
 	s.running++
-	return true
 }
 
 // room says whether t can be admitted now, and which blocks it would find.
@@ -143,7 +157,10 @@ func (s *paged) fill(table []int32, t *tables) []int32 {
 }
 
 func (s *paged) grow(g *group) bool {
-	t := s.tables[g.id]
+	t := g.private.(*tables)
+	if len(t.of) == 1 {
+		return s.growOne(t)
+	}
 	selected := s.selectFor(t)
 	var need int64
 	for i := range selected {
@@ -162,6 +179,41 @@ func (s *paged) grow(g *group) bool {
 	return true
 }
 
+// growOne is grow for a group of one sequence, which nearly all steps of nearly all simulations are about. Only
+// full blocks are found by others, so the last one stays the sequence's own until it is full: until then only sums
+// are kept up to date.
+func (s *paged) growOne(t *tables) bool {
+	if t.room > 0 {
+		t.room--
+		t.length++
+		t.behind = true
+		s.filled++
+		return true
+	}
+	s.settle(t)
+	table := &t.of[0]
+	j := t.length / int(s.size)
+	inPlace := j < len(*table) && s.blocks[(*table)[j]].references == 1
+	if !inPlace && s.free == 0 {
+		return false
+	}
+	s.extend(table, t)
+	t.length++
+	if j == t.length/int(s.size) {
+		t.room = s.size - int32(t.length%int(s.size))
+	}
+	return true
+}
+
+// settle says of the last block what growOne filled in it.
+func (s *paged) settle(t *tables) {
+	if t.behind {
+		last := t.of[0][len(t.of[0])-1]
+		s.blocks[last].filled = s.finalOf(len(t.of[0])-1, t.length)
+		t.behind = false
+	}
+}
+
 // extend writes the next token of one sequence.
 func (s *paged) extend(table *[]int32, t *tables) {
 	j := t.length / int(s.size)
@@ -178,7 +230,9 @@ func (s *paged) extend(table *[]int32, t *tables) {
 // release frees the blocks of a group, the last of each sequence first, so that the end of a prompt is
 // evicted before its beginning: blocks behind an evicted one cannot be found.
 func (s *paged) release(g *group) {
-	t := s.tables[g.id]
+	t := g.private.(*tables)
+	g.private = nil
+	s.settle(t)
 	for _, table := range t.of {
 		for j := len(table) - 1; j >= 0; j-- {
 			s.drop(table[j])
@@ -205,8 +259,9 @@ func (s *paged) shares(head *Request) Shares {
 	if head == nil {
 		return out
 	}
-	t := &tables{group: &group{request: *head}, length: head.Prompt}
-	if _, _, ok := s.room(t); !ok {
+	s.headGroup.request = *head
+	s.headTables = tables{group: &s.headGroup, length: head.Prompt}
+	if _, _, ok := s.room(&s.headTables); !ok {
 		out.Fragmented, out.Idle = out.Idle, 0
 	}
 	return out
@@ -216,6 +271,7 @@ func (s *paged) blockMap() *BlockMap {
 	m := &BlockMap{BlockSize: int(s.size), Count: int64(len(s.blocks))}
 	for _, id := range slices.Sorted(maps.Keys(s.tables)) {
 		t := s.tables[id]
+		s.settle(t)
 		for i, table := range t.of {
 			m.Sequences = append(m.Sequences, SequenceMap{
 				Request: id, Sequence: int64(i), Tokens: t.length, Table: slices.Clone(table),

@@ -16,11 +16,14 @@ type names struct {
 	keys, places []uint64
 }
 
+// unnamed is of a prompt that nothing is known of.
+var unnamed names
+
 // namesOf makes the names of a prompt's blocks. Those made last are kept: the request at the
 // head of the queue asks again at every step. Several prompts in one request have none.
 func (s *paged) namesOf(r *Request) *names {
 	if len(r.Hashes) == 0 || r.HashTokens < 1 || r.prompts() > 1 {
-		return &names{}
+		return &unnamed
 	}
 	full := r.Prompt / int(s.size)
 	if n := s.named; n != nil && &n.hashes[0] == &r.Hashes[0] && len(n.hashes) == len(r.Hashes) && n.full == full && n.piece == r.HashTokens {

@@ -57,13 +57,13 @@ func TestPagedPrefix(t *testing.T) {
 
 	// A prompt that goes on behind the known one finds block 3, the twin that is left.
 	admit(hashed(6, 1, 2, 3))
-	s.release(&group{id: 6})
+	s.release(s.tables[6].group)
 	long := hashed(7, 1, 2, 3)
 	long.request.Prompt++
 	if s.admit(long) {
 		t.Error("the 13th token got a block, but none is left")
 	}
-	s.release(&group{id: 5})
+	s.release(s.tables[5].group)
 	admit(long)
 	if got := s.tables[7].of[0][:3]; !cmp.Equal(got, []int32{0, 1, 3}) {
 		t.Errorf("the known prompt is in %v, want 0, 1, 3", got)

@@ -22,7 +22,8 @@ import "slices"
 // fork makes the sequences of one prompt. The first has the given blocks and takes the others that it
 // needs. All share the blocks that the prompt fills, and before anything is generated its last block, too.
 func (s *paged) fork(first []int32, t *tables) {
-	t.of = append(t.of, s.fill(first, t))
+	table := append(make([]int32, 0, s.blocksOf(t.final)), first...)
+	t.of = append(t.of, s.fill(table, t))
 	shared := t.group.request.Prompt / int(s.size)
 	if t.length == t.group.request.Prompt {
 		shared = len(t.of[len(t.of)-1])

@@ -109,8 +109,7 @@ func TestPagedBeam(t *testing.T) {
 			s.share(block)
 		}
 	}
-	s.tables[1] = &tables{group: g, length: 16, final: 20, of: [][]int32{{0, 1, 3, 5}, {0, 1, 3, 6}, {0, 1, 3, 7}, {0, 2, 4, 8}}}
-	s.running = 1
+	s.enterGroup(g, &tables{group: g, length: 16, final: 20, of: [][]int32{{0, 1, 3, 5}, {0, 1, 3, 6}, {0, 1, 3, 7}, {0, 2, 4, 8}}})
 	checkPaged(t, s, 52, Shares{Token: 36, Idle: 16})
 
 	if !s.grow(g) {

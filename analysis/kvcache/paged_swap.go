@@ -16,7 +16,8 @@ type hosted struct {
 // swapOut moves each block of the group once, however many of its sequences share it. A block
 // shared with another group stays there as well.
 func (s *paged) swapOut(g *group) bool {
-	t := s.tables[g.id]
+	t := g.private.(*tables)
+	s.settle(t)
 	out := &swapped{tables: *t}
 	out.tables.of = make([][]int32, len(t.of))
 	at := map[int32]int32{}
@@ -67,11 +68,9 @@ func (s *paged) swapIn(g *group, in *swapped) bool {
 			table[j] = device[h]
 		}
 	}
-	s.tables[g.id] = &t
-	s.running++
+	s.enterGroup(g, &t)
 	s.host += int64(len(in.blocks))
 	s.swappedIn += int64(len(in.blocks))
-	g.private = nil
 	return true
 }
 

@@ -141,8 +141,12 @@ type simulation struct {
 	previous int64    // arrival of the last request that was read
 
 	waiting   *Request // the head of the queue, if it has arrived
+	first     *group   // of waiting, once it was asked for; nil before
 	preempted []*group // by id, the earliest first
+	again     Request  // the first of these as head returns it
 	running   []*group // by id
+	changed   bool     // other groups run, or compute prompts, than in the step before
+	ending    bool     // a group has its last token
 
 	step    int64 // steps so far
 	now     int64 // when the step to come starts, ns
@@ -306,13 +310,16 @@ func (s *simulation) restore() {
 // admit serves the queue up to the first request that finds no room.
 func (s *simulation) admit(ctx context.Context) error {
 	for s.waiting != nil {
-		g := &group{id: s.groups, request: *s.waiting, sequences: 1}
-		g.sequences = max(g.request.Prompts, 1) * max(s.options.Sampling.Width, 1)
+		if s.first == nil {
+			s.first = &group{id: s.groups, request: *s.waiting}
+			s.first.sequences = s.waiting.prompts() * max(s.options.Sampling.Width, 1)
+		}
+		g := s.first
 		if !s.memory.admit(g) {
 			return nil
 		}
 		s.groups++
-		s.waiting = nil
+		s.waiting, s.first = nil, nil
 		g.uncomputed = s.uncomputed(g)
 		s.latency.admitted(s.now-g.request.Arrival, s.counts())
 		s.start(g)
@@ -326,6 +333,7 @@ func (s *simulation) admit(ctx context.Context) error {
 // start puts a group that was admitted at its place among those that run.
 func (s *simulation) start(g *group) {
 	g.admitted = s.step + 1
+	s.changed = true
 	i, _ := slices.BinarySearchFunc(s.running, g.id, byID)
 	s.running = slices.Insert(s.running, i, g)
 }
@@ -351,6 +359,9 @@ func (s *simulation) grow() error {
 			}
 		}
 		g.generated++
+		if g.generated >= g.request.Output {
+			s.ending = true
+		}
 	}
 	return nil
 }
@@ -358,6 +369,7 @@ func (s *simulation) grow() error {
 // preempt frees all memory of the running group that arrived last.
 func (s *simulation) preempt(g *group) {
 	s.result.Preemptions++
+	s.changed = true
 	s.running = s.running[:len(s.running)-1]
 	if s.options.Preempt == Swap && s.memory.swapOut(g) {
 		g.swapped = true
@@ -370,6 +382,10 @@ func (s *simulation) preempt(g *group) {
 
 // leave releases the groups that have ended with the step before now.
 func (s *simulation) leave() {
+	if !s.ending {
+		return
+	}
+	s.ending, s.changed = false, true
 	s.running = slices.DeleteFunc(s.running, func(g *group) bool {
 		if g.generated < g.request.Output {
 			return false
@@ -433,10 +449,10 @@ func (s *simulation) count(steps, duration int64) error {
 func (s *simulation) head() *Request {
 	if len(s.preempted) > 0 {
 		g := s.preempted[0]
-		r := g.request
-		r.Prompt += g.generated
-		r.Output -= g.generated
-		return &r
+		s.again = g.request
+		s.again.Prompt += g.generated
+		s.again.Output -= g.generated
+		return &s.again
 	}
 	return s.waiting
 }

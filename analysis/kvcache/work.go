@@ -38,7 +38,11 @@ func (s *simulation) compute() {
 	if s.options.Timing == nil {
 		return
 	}
-	s.work = Work{}
+	if !s.changed {
+		s.work = Work{Decode: s.work.Decode, Context: s.work.Context + s.work.Decode}
+		return
+	}
+	s.work, s.changed = Work{}, false
 	for _, g := range s.running {
 		if g.uncomputed == 0 {
 			s.work.Decode += int64(g.sequences)
@@ -48,6 +52,10 @@ func (s *simulation) compute() {
 	left := s.options.Chunk - s.work.Decode
 	for _, g := range s.running {
 		n := g.uncomputed
+		if n == 0 {
+			continue
+		}
+		s.changed = true // it generates in the next step, or computes more
 		if s.options.Chunk > 0 {
 			// While generating sequences take all of it, prompts wait. They end.
 			n = min(n, max(left, 0))
