@@ -14,7 +14,7 @@ type Request struct {
 	// policies it reserves (prompts, length) rectangles. 0 is 1.
 	Prompts int
 	// Hashes are one for each HashTokens tokens of the prompt, the last of them perhaps fewer;
-	// equal hashes are equal content. Empty: nothing is shared.
+	// equal hashes are equal content. Tokens behind the last hash are equal to no others. Empty: nothing is shared.
 	Hashes     []uint64
 	HashTokens int
 	Line       int // of the input, for errors; 0: none

@@ -74,4 +74,7 @@ func (s *paged) swapIn(g *group, in *swapped) bool {
 	return true
 }
 
-func (s *paged) swapped() int64 { return (s.swappedOut + s.swappedIn) * int64(s.size) }
+func (s *paged) swapped() (slots, pieces int64) {
+	pieces = s.swappedOut + s.swappedIn
+	return pieces * int64(s.size), pieces
+}

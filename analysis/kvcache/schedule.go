@@ -125,8 +125,8 @@ type blockStore interface {
 	addCounters(r *Result)
 	// blockMap draws the present state, without the step; nil where there are no blocks.
 	blockMap() *BlockMap
-	// swapped returns the slots copied between device and host so far, both ways.
-	swapped() int64
+	// swapped returns the slots copied between device and host so far, both ways, and in how many pieces.
+	swapped() (slots, pieces int64)
 }
 
 // simulation is the scheduler at work.
@@ -154,6 +154,7 @@ type simulation struct {
 	refused int64 // requests in a row that were rejected
 	work    Work  // of the present step, under a Timing
 	swapped int64 // slots copied before the present step
+	pieces  int64 // and the pieces they were in
 	means   Means
 	batch   float64 // sum of running requests over the counted steps, weighted as means are
 	latency latency

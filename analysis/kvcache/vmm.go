@@ -157,7 +157,10 @@ func (s *vmm) addCounters(r *Result) {
 	r.SwappedIn += s.swappedIn
 }
 
-func (s *vmm) swapped() int64 { return s.slotsOf(s.swappedOut + s.swappedIn) }
+func (s *vmm) swapped() (slots, pieces int64) {
+	pieces = s.swappedOut + s.swappedIn
+	return s.slotsOf(pieces), pieces
+}
 
 // addSharing adds nothing: no row is behind two addresses.
 func (s *vmm) addSharing(*Result, int64) {}

@@ -18,8 +18,12 @@ type Work struct {
 	Decode int64
 	// Context is slots that sequences of Decode read: their tokens, once for each sequence.
 	Context int64
-	// Swapped is slots copied between device and host, both ways.
-	Swapped int64
+	// Blocks is about how many blocks these slots are in: as many as they fill, and one for each sequence. 0 but
+	// under paged.
+	Blocks int64
+	// Swapped is slots copied between device and host, both ways, and Pieces the blocks, or rows of pages, that
+	// they are copied in.
+	Swapped, Pieces int64
 }
 
 // uncomputed returns how many tokens a group has to compute that was just admitted.
@@ -83,8 +87,12 @@ func (s *simulation) duration() int64 {
 		return s.options.StepTime
 	}
 	if s.blocks != nil {
-		total := s.blocks.swapped()
-		s.work.Swapped, s.swapped = total-s.swapped, total
+		slots, pieces := s.blocks.swapped()
+		s.work.Swapped, s.work.Pieces = slots-s.swapped, pieces-s.pieces
+		s.swapped, s.pieces = slots, pieces
+	}
+	if size := int64(s.options.Policy.Block); size > 0 {
+		s.work.Blocks = s.work.Context/size + s.work.Decode
 	}
 	return max(1, s.options.Timing.Step(s.work))
 }

@@ -27,15 +27,15 @@ func TestWork(t *testing.T) {
 		time  int64
 	}{
 		{"whole prompts", 0, []Work{
-			{Prefill: 5, Pairs: 15},                        // 0 to 15 ns; the first token
-			{Prefill: 4, Pairs: 10, Decode: 1, Context: 7}, // to 29; the second request ends
-			{Decode: 1, Context: 8},                        // to 39
+			{Prefill: 5, Pairs: 15},                                   // 0 to 15 ns; the first token
+			{Prefill: 4, Pairs: 10, Decode: 1, Context: 7, Blocks: 2}, // to 29; the second request ends
+			{Decode: 1, Context: 8, Blocks: 3},                        // to 39
 		}, 39},
 		{"at most 3 tokens a step", 3, []Work{
-			{Prefill: 3, Pairs: 6},                        // 0 to 13 ns
-			{Prefill: 2 + 1, Pairs: 9 + 1},                // to 26; the first token, and the second request
-			{Prefill: 2, Pairs: 5, Decode: 1, Context: 7}, // to 38
-			{Prefill: 1, Pairs: 4, Decode: 1, Context: 8}, // to 49; both end
+			{Prefill: 3, Pairs: 6},                                   // 0 to 13 ns
+			{Prefill: 2 + 1, Pairs: 9 + 1},                           // to 26; the first token, and the second request
+			{Prefill: 2, Pairs: 5, Decode: 1, Context: 7, Blocks: 2}, // to 38
+			{Prefill: 1, Pairs: 4, Decode: 1, Context: 8, Blocks: 3}, // to 49; both end
 		}, 49},
 	} {
 		timing := &written{}
@@ -55,7 +55,7 @@ func TestWorkOfSequences(t *testing.T) {
 	timing := &written{}
 	o := Options{Policy: Policy{Kind: Paged, Block: 4}, Capacity: 64, Timing: timing, Sampling: Sampling{Kind: Parallel, Width: 3}, At: -1}
 	simulate(t, o, Request{Prompt: 5, Output: 2, Prompts: 2})
-	want := []Work{{Prefill: 10, Pairs: 30}, {Decode: 6, Context: 6 * 7}}
+	want := []Work{{Prefill: 10, Pairs: 30}, {Decode: 6, Context: 6 * 7, Blocks: 6*7/4 + 6}}
 	if diff := cmp.Diff(want, timing.steps); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -84,10 +84,11 @@ func TestWorkAgain(t *testing.T) {
 		for _, w := range timing.steps {
 			sum.Prefill += w.Prefill
 			sum.Swapped += w.Swapped
+			sum.Pieces += w.Pieces
 		}
 		want := Work{Prefill: 8 + 8} // the second had generated 4
 		if preempt == Swap {
-			want = Work{Prefill: 8, Swapped: 8 + 8}
+			want = Work{Prefill: 8, Swapped: 8 + 8, Pieces: 2 + 2}
 		}
 		if sum != want || r.Preemptions != 1 {
 			t.Errorf("preemption %d: %+v after %d, want %+v after 1", preempt, sum, r.Preemptions, want)

@@ -18,12 +18,14 @@ type logNormal struct{ mean, sigma float64 }
 // fits are log-normal prompts and outputs with the published means. The deviations of Azure's
 // follow from the published means and medians, √(2 ln(mean/median)); those of sharegpt are of the
 // logarithms of 11,129 published lengths; alpaca's, of which only means are published, are taken
-// to be of short instructions with answers as varied as sharegpt's.
+// to be of short instructions with answers as varied as sharegpt's. wmt16 is sentences and their translations, of
+// which no lengths are published with the vLLM paper: some 22 words, which both languages make 30 and 40 tokens of.
 var fits = map[string]struct{ prompt, output logNormal }{
 	"sharegpt":   {logNormal{161.31, 1.40}, logNormal{337.99, 1.10}},
 	"alpaca":     {logNormal{19.31, 0.50}, logNormal{58.45, 1.10}},
 	"azure-conv": {logNormal{1154.7, 0.498}, logNormal{211.1, 0.992}},
 	"azure-code": {logNormal{2047.8, 0.815}, logNormal{27.9, 1.236}},
+	"wmt16":      {logNormal{30, 0.55}, logNormal{40, 0.55}},
 }
 
 // Names are those of synthetic requests.
@@ -118,6 +120,31 @@ func (p *paced) Next() (kvcache.Request, error) {
 	}
 	p.lengths = func() kvcache.Request { return r }
 	return p.made.Next()
+}
+
+// Prefixed puts the same tokens before every prompt: examples, or the instructions of a system. What is behind them
+// is not known to be equal to anything.
+func Prefixed(src kvcache.Source, tokens int) kvcache.Source {
+	return &prefixed{src: src, tokens: tokens, hashes: []uint64{1}}
+}
+
+type prefixed struct {
+	src    kvcache.Source
+	tokens int
+	hashes []uint64 // of the prefix, for all requests
+}
+
+func (p *prefixed) Next() (kvcache.Request, error) {
+	r, err := p.src.Next()
+	if err != nil {
+		return r, err
+	}
+	if len(r.Hashes) > 0 {
+		return r, fmt.Errorf("the content of a prompt is known, and cannot be behind %d other tokens", p.tokens)
+	}
+	r.Prompt += p.tokens
+	r.Hashes, r.HashTokens = p.hashes, p.tokens
+	return r, nil
 }
 
 // Bounds are of the requests that are taken from a file; 0 is no bound.

@@ -1,21 +1,23 @@
 // Package timing says how long the steps of an engine take that serves a language model, for package kvcache: a
-// model of seven coefficients, some that are known by name, and the fit of one to the steps of a recording.
+// model of nine coefficients, some that are known by name, and the fit of one to the steps of a recording.
 //
 // # The model
 //
 // A step that computes p tokens of prompts, with q pairs of a token and one that it attends to, generates a
-// token for each of d sequences, which read c slots, and copies s slots between device and host, takes
+// token for each of d sequences, which read c slots in b blocks, and copies s slots between device and host in n
+// pieces, takes
 //
-//	overhead + max(weights, token·(p+d)) + sequence·d + context·c + pair·q + swap·s
+//	overhead + max(weights, token·(p+d)) + sequence·d + context·c + block·b + pair·q + swap·s + piece·n
 //
 // Few tokens wait for the weights to be read, whatever their number; many for the arithmetic. What a sequence
-// costs beyond that is the engine's own work: scheduling, sampling, preparing block tables. Copies are not
-// overlapped with computation.
+// costs beyond that is the engine's own work: scheduling, sampling, preparing block tables. Small blocks cost the
+// attention kernel a look-up each, and small pieces a call each of the driver. Copies are not overlapped with
+// computation.
 //
 // # Other models and several GPUs
 //
 // [Timing.For] scales: weights and token by the number of parameters, context and swap by the bytes of a
-// token's keys and values, pair by layers × heads × the size of a head, overhead by the number of layers. A
+// token's keys and values, pair by layers × heads × the size of a head, overhead, block and piece by the number of layers. A
 // model of another element size has its weights scaled by it, too. With tensor parallelism each GPU has its part
 // of all but overhead and sequence; what the GPUs say to each other is not in the model.
 package timing
@@ -38,7 +40,9 @@ type Coefficients struct {
 	Sequence float64 `json:"sequence_ns"` // of a sequence that generates
 	Context  float64 `json:"context_ns"`  // of a slot that such a sequence reads
 	Pair     float64 `json:"pair_ns"`     // of a pair of a prompt's tokens
+	Block    float64 `json:"block_ns"`    // of a block that it reads
 	Swap     float64 `json:"swap_ns"`     // of a slot that is copied
+	Piece    float64 `json:"piece_ns"`    // of a block, or a row of pages, that is copied: a call for each tensor
 }
 
 // Timing is coefficients and where they come from.
@@ -58,7 +62,7 @@ type Timing struct {
 // Step implements [kvcache.Timing].
 func (c Coefficients) Step(w kvcache.Work) int64 {
 	ns := c.Overhead + max(c.Weights, c.Token*float64(w.Prefill+w.Decode)) + c.Sequence*float64(w.Decode) +
-		c.Context*float64(w.Context) + c.Pair*w.Pairs + c.Swap*float64(w.Swapped)
+		c.Context*float64(w.Context) + c.Block*float64(w.Blocks) + c.Pair*w.Pairs + c.Swap*float64(w.Swapped) + c.Piece*float64(w.Pieces)
 	return int64(min(ns, math.MaxInt64/2))
 }
 
@@ -74,7 +78,10 @@ func (t Timing) For(m *kvcache.Model, ranks int) Timing {
 	bytes := float64(m.DtypeBytes) / float64(from.DtypeBytes)
 	slot := float64(m.BytesPerToken(ranks)) / float64(from.BytesPerToken(max(1, t.Ranks)))
 	heads := func(m *kvcache.Model) float64 { return float64(m.Layers) * float64(m.Heads) * float64(m.HeadSize) }
-	t.Overhead *= float64(m.Layers) / float64(from.Layers)
+	layers := float64(m.Layers) / float64(from.Layers)
+	t.Overhead *= layers
+	t.Block *= layers
+	t.Piece *= layers
 	t.Weights *= parameters * bytes / parts
 	t.Token *= parameters / parts
 	t.Context *= slot
@@ -114,7 +121,7 @@ func (t *Timing) check() error {
 		ns   float64
 	}{
 		{"overhead_ns", t.Overhead}, {"weights_ns", t.Weights}, {"token_ns", t.Token}, {"sequence_ns", t.Sequence},
-		{"context_ns", t.Context}, {"pair_ns", t.Pair}, {"swap_ns", t.Swap},
+		{"context_ns", t.Context}, {"pair_ns", t.Pair}, {"block_ns", t.Block}, {"swap_ns", t.Swap}, {"piece_ns", t.Piece},
 	} {
 		if !(c.ns >= 0) || math.IsInf(c.ns, 0) {
 			return fmt.Errorf("%s %v: want 0 or more", c.name, c.ns)

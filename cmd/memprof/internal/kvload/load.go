@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -31,6 +32,7 @@ type Load struct {
 	Draw      bool
 	Saturated bool
 	Bounds    kvrequests.Bounds
+	Prefix    int // tokens before every prompt
 	Seed      uint64
 
 	// What Prepare finds out.
@@ -43,7 +45,7 @@ type Load struct {
 // AddFlags adds the flags that choose the requests.
 func (l *Load) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&l.Requests, "requests", "", "`file` of requests, CSV or JSONL; - for stdin")
-	flags.StringVar(&l.Synthetic, "synthetic", "", "generate requests like those of a data set, by `name`: sharegpt, alpaca, azure-conv or azure-code")
+	flags.StringVar(&l.Synthetic, "synthetic", "", "generate requests like those of a data set, by `name`: "+strings.Join(kvrequests.Names(), ", "))
 	flags.Float64SliceVar(&l.Rates, "rate", nil, "`N` requests a second, a Poisson process, in place of the file's times; several, as in 1,2,4, are served one after the other")
 	flags.DurationVar(&l.Duration, "duration", 0, "with --rate: for how long requests arrive")
 	flags.BoolVar(&l.Draw, "draw", false, "draw requests from the file at random, without end")
@@ -51,6 +53,7 @@ func (l *Load) AddFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&l.Bounds.Prompt, "longest-prompt", 0, "leave out requests with a prompt of more `tokens`")
 	flags.IntVar(&l.Bounds.Length, "longest", 0, "leave out requests with more `tokens` in prompt and output")
 	flags.BoolVar(&l.Bounds.FirstTurns, "first-turns", false, "leave out later turns of conversations: requests whose prompt contains the prompt before")
+	flags.IntVar(&l.Prefix, "shared-prefix", 0, "put the same `N` tokens before every prompt, as examples or a system's instructions are (paged shares them)")
 	flags.Uint64Var(&l.Seed, "seed", 1, "seed of random draws")
 }
 
@@ -121,7 +124,7 @@ func CheckCount(flag string, value int64) error {
 }
 
 func (l *Load) check(steps int64) error {
-	if err := cmp.Or(CheckCount("longest-prompt", int64(l.Bounds.Prompt)), CheckCount("longest", int64(l.Bounds.Length))); err != nil {
+	if err := cmp.Or(CheckCount("longest-prompt", int64(l.Bounds.Prompt)), CheckCount("longest", int64(l.Bounds.Length)), CheckCount("shared-prefix", int64(l.Prefix))); err != nil {
 		return err
 	}
 	endless := l.Draw || l.Synthetic != ""
@@ -161,6 +164,9 @@ func (l *Load) Line() string {
 	if l.Draw {
 		text += ", drawn"
 	}
+	if l.Prefix > 0 {
+		text += fmt.Sprintf(" behind %d shared tokens", l.Prefix)
+	}
 	switch n := len(l.Rates); {
 	case n == 1:
 		text += fmt.Sprintf(", %v requests/s", l.Rates[0])
@@ -176,25 +182,26 @@ func (l *Load) Line() string {
 // Open starts the requests from the first, at one of the rates; 0 where there are none. done is to be called
 // after the last. Open may be called from several goroutines.
 func (l *Load) Open(rate float64) (src kvcache.Source, done func() error, err error) {
-	nothing := func() error { return nil }
+	done = func() error { return nil }
 	pace := kvrequests.Pace{Rate: rate, Duration: int64(l.Duration), Seed: l.Seed}
 	switch {
 	case l.Synthetic != "":
 		src, err = kvrequests.Synthetic(l.Synthetic, pace)
-		return src, nothing, err
 	case l.Draw:
 		src, err = kvrequests.Draw(l.all, pace)
-		return src, nothing, err
+	default:
+		var file kvcache.Source
+		if file, done, err = l.file(); err != nil {
+			return nil, nil, err
+		}
+		if src = l.bounded(file); rate > 0 {
+			src = kvrequests.Paced(src, pace)
+		}
 	}
-	file, done, err := l.file()
-	if err != nil {
-		return nil, nothing, err
+	if err == nil && l.Prefix > 0 {
+		src = kvrequests.Prefixed(src, l.Prefix)
 	}
-	src = l.bounded(file)
-	if rate > 0 {
-		src = kvrequests.Paced(src, pace)
-	}
-	return src, done, nil
+	return src, done, err
 }
 
 // bounded leaves out the requests that flags exclude. A request that is too long for the model is an error.
