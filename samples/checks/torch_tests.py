@@ -1,25 +1,29 @@
 """PyTorch's own tests under memprof: each that passes without it passes with it.
 
     make gpu-check TORCH_TESTS=DIR
-    cd samples && python3 -m checks.torch_tests DIR [--files test_cuda.py] [--modes classic] [--runs 1] [--limit 540]
+    cd samples && python3 -m checks.torch_tests DIR [--files test_cuda.py] [--modes without,classic] [--runs 1] [--limit 540]
 
 DIR has a folder `test` of PyTorch's test files, and whatever they import. Every file runs without
-memprof and in each mode, in a pytest of its own: tests of one file change settings of the process
-that tests of another would find. Files that do not ask what is free on the card run side by side. A
-test that passed in every run without memprof and failed in one with it is run twice more, alone on
-the card, both ways: tests that measure time or what is free on the card fail now and then beside
+memprof and in each mode, in processes of its own: tests of one file change settings of the process
+that tests of another would find. Which process runs which tests is always the same (pytest_shards.py).
+Files that do not ask what is free on the card run side by side. A test that passed in every run without
+memprof and failed in one with it is run twice more, alone on the card, and if it fails there, twice
+without memprof, too: tests that measure time or what is free on the card fail now and then beside
 others. What fails then, too, is a difference. Differences are allowed only to the tests of a table
 of samples/README.md, which says why.
 
 With --limit every file gets some of the time: a run that takes too much of it is killed with all
 processes that it started, and the tests that it did not reach count as cut off, not as failed.
---native FILE keeps the outcomes of the runs without memprof, and uses them instead of running again.
+--keep FILE keeps the outcomes of complete runs, and --kept FILE,... counts those of earlier calls, so
+that the runs can be made in several parts; with --limit 0 nothing is run and the table is printed.
 """
 
 import argparse
 import collections
 import concurrent.futures
+import glob
 import importlib.util
+import itertools
 import json
 import os
 import re
@@ -29,7 +33,8 @@ import subprocess
 import sys
 import time
 
-from checks.suite import HERE, PYTHON, Failed, Suite, alone
+from checks.suite import HERE, PYTHON, Failed, Suite
+from checks.suite import alone as in_suite_alone
 
 MODES = {
     "classic": ("record", "-q", "--force"),
@@ -41,22 +46,26 @@ README = os.path.join(HERE, "README.md")
 HEADING = "## PyTorch's own tests"
 MOST_EXCEPTIONS = 6
 
+WITHOUT = "without"
+
 # What runs of a file need: how often each mode runs it, which modes, how many GPUs, whether it runs beside
-# other files, the workers that it gets of 16 cores, and pytest's arguments.
-File = collections.namedtuple("File", "name runs modes gpus beside workers arguments")
+# other files, how many processes share its tests, how many of its runs are made at the same time, and
+# pytest's arguments. What follows a comma in the name tells two rows of one file apart.
+File = collections.namedtuple("File", "name runs modes gpus beside workers together arguments")
 ALL = tuple(MODES)
 FILES = (
-    File("test_multiprocessing.py", 1, ALL, 1, True, 6, ()),
-    File("inductor/test_cudagraph_trees.py", 1, ALL, 1, True, 4, ()),
-    File("test_multiprocessing_spawn.py", 1, ALL, 1, True, 3, ()),
-    File("test_dataloader.py", 1, ALL, 1, True, 2, ("-k", "cuda")),
-    File("test_cuda_sanitizer.py", 1, ALL, 1, True, 0, ()),
-    File("test_dlpack.py", 1, ALL, 1, True, 0, ()),
-    File("test_cuda_primary_ctx.py", 1, ALL, 1, True, 0, ()),
-    File("test_cuda.py", 3, ALL, 1, False, 8, ()),
-    File("test_cuda_multigpu.py", 3, ALL, 1, False, 3, ()),
-    File("test_cuda_trace.py", 3, ALL, 1, False, 2, ()),
-    File("distributed/test_c10d_nccl.py", 1, ("classic",), 2, False, 4, ()),
+    File("test_multiprocessing.py", 1, ALL, 1, True, 5, 1, ()),
+    File("inductor/test_cudagraph_trees.py", 1, ALL, 1, True, 6, 1, ()),
+    File("test_multiprocessing_spawn.py", 1, ALL, 1, True, 3, 1, ()),
+    File("test_dataloader.py", 1, ALL, 1, True, 2, 1, ("-k", "cuda")),
+    File("test_cuda_sanitizer.py", 1, ALL, 1, True, 1, 1, ()),
+    File("test_dlpack.py", 1, ALL, 1, True, 1, 1, ()),
+    File("test_cuda_primary_ctx.py", 1, ALL, 1, True, 1, 1, ()),
+    File("test_cuda.py", 3, ALL, 1, False, 8, 1, ()),
+    File("test_cuda_trace.py", 3, ALL, 1, False, 1, 3, ()),
+    File("test_cuda_multigpu.py", 3, ALL, 1, False, 3, 3, ()),
+    File("test_cuda.py, captures", 20, ("classic",), 1, False, 4, 4, ("-k", "graph")),
+    File("distributed/test_c10d_nccl.py", 1, ("classic",), 2, False, 8, 1, ()),
 )
 LEAST = 25  # seconds that each file's first run in a mode is left, if there are so many
 WORTH = 10  # seconds below which no run is begun
@@ -73,20 +82,27 @@ class Run(dict):
         self.seconds = seconds
         self.cut = cut  # it was killed before it ended: the tests that it lacks may pass
 
+    def count(self):
+        return sum(o.kind == "pass" for o in self.values())
+
     def passed(self):
-        return "%d in %.0f s%s" % (sum(o.kind == "pass" for o in self.values()), self.seconds, ", cut off" if self.cut else "")
+        return "%d in %.0f s%s" % (self.count(), self.seconds, ", cut off" if self.cut else "")
 
 
-def outcomes(path):
-    """The outcomes that pytest_outcomes.py wrote; nothing if the run did not get so far."""
+def outcomes(base, cut=False):
+    """The outcomes in the files that pytest_outcomes.py wrote; nothing if the run did not get so far."""
     found = {}
-    if not os.path.exists(path):
-        return found
-    with open(path) as f:
-        lines = f.read().split("\n")[:-1]  # the last one may be incomplete
-    for test, kind, message in map(json.loads, lines):
-        if found.get(test, Outcome("pass", "")).kind != "fail":  # an error at teardown is a line of its own
-            found[test] = Outcome(kind, message)
+    for path in glob.glob(glob.escape(base) + "*.jsonl"):
+        with open(path) as f:
+            lines = f.read().split("\n")[:-1]  # the last one may be incomplete
+        for test, kind, message in map(json.loads, lines):
+            if found.get(test, Outcome("pass", "")).kind != "fail":  # an error at teardown is a line of its own
+                found[test] = Outcome(kind, message)
+    died = [test for test, outcome in found.items() if outcome.kind == "start"]
+    for test in died:
+        found[test] = Outcome("fail", "the process died in it")
+        if cut:
+            del found[test]
     return found
 
 
@@ -124,12 +140,20 @@ def unexplained(differences, allowed):
     return [d for d in differences if not ({d.mode, "all"} & set(allowed.get(d.test, ((),))[0]))]
 
 
+def cell(runs):
+    """What runs of a file have passed; many of them in a few words."""
+    if len(runs) <= 3:
+        return "; ".join(run.passed() for run in runs)
+    spread = lambda numbers: "%d to %d" % (min(numbers), max(numbers)) if min(numbers) != max(numbers) else str(min(numbers))
+    return f"{len(runs)} runs: {spread([run.count() for run in runs])} in {spread([round(run.seconds) for run in runs])} s"
+
+
 def table(counts, differences, allowed):
     """The result as Markdown: passed tests for each file and mode, and each difference."""
-    modes = [mode for mode in ("without", *MODES) if any(mode in by for by in counts.values())]
+    modes = [mode for mode in (WITHOUT, *MODES) if any(mode in by for by in counts.values())]
     lines = ["| file | " + " | ".join(modes) + " |", "|---|" + "---|" * len(modes)]
     for name, by in counts.items():
-        lines.append(f"| {name} | " + " | ".join("; ".join(run.passed() for run in by[mode]) if mode in by else "" for mode in modes) + " |")
+        lines.append(f"| {name} | " + " | ".join(cell(by.get(mode, ())) for mode in modes) + " |")
     lines += ["", "| test that differs | mode | allowed | how |", "|---|---|---|---|"]
     left = unexplained(differences, allowed)
     lines += [f"| {d.test} | {d.mode} | {'no' if d in left else 'yes'} | {d.message} |" for d in differences]
@@ -143,33 +167,32 @@ class Runner:
         self.folder = os.path.abspath(folder)
         self.memprof = memprof
         self.work = work
-        self.deadline = time.monotonic() + limit if limit else float("inf")
-        has = lambda module: importlib.util.find_spec(module) is not None
-        self.parallel = has("xdist")
-        self.timeouts = ("--timeout", "90") if has("pytest_timeout") else ()
-        self.number = 0
+        self.deadline = float("inf") if limit is None else time.monotonic() + limit
+        self.timeouts = ("--timeout", "90") if importlib.util.find_spec("pytest_timeout") is not None else ()
+        self.numbers = itertools.count(1)
+        self.most_workers = max(1, len(os.sched_getaffinity(0)) // 2)
         os.makedirs(work, exist_ok=True)
-        shutil.copy(os.path.join(HERE, "checks", "pytest_outcomes.py"), work)
+        for name in ("pytest_outcomes.py", "pytest_shards.py"):
+            shutil.copy(os.path.join(HERE, "checks", name), work)
 
     def left(self):
         return self.deadline - time.monotonic()
 
-    def run(self, mode, arguments, workers, seconds=900):
-        """A run, or None if there is no time for it."""
+    def run(self, mode, name, arguments, workers, seconds=900):
+        """A run of a file, or None if there is no time for it."""
         seconds = min(seconds, self.left())
         if seconds < WORTH:
             return None
-        self.number += 1
-        at = os.path.join(self.work, "%03d-%s-%s" % (self.number, mode, os.path.basename(arguments[0])))
-        command = [PYTHON, "-m", "pytest", "-q", "--noconftest", "-p", "no:cacheprovider", "-p", "pytest_outcomes", "--durations", "8", *self.timeouts, *arguments]
-        workers = workers * (os.cpu_count() or 2) // 16
-        if workers > 1 and self.parallel:
-            command += ["-n", str(workers)]
-        if mode != "without":
+        path = name.split(",")[0]
+        at = os.path.join(self.work, "%03d-%s-%s" % (next(self.numbers), mode, os.path.basename(path)))
+        command = [PYTHON, "-m", "pytest", "-q", "--noconftest", "-p", "no:cacheprovider", "-p", "pytest_outcomes", "--durations", "8", *self.timeouts, path, *arguments]
+        if workers > 1:
+            command = [PYTHON, os.path.join(self.work, "pytest_shards.py"), str(min(workers, self.most_workers)), at, *command]
+        if mode != WITHOUT:
             target = () if mode == "no-trace" else ("-o", at)
             command = [self.memprof, *MODES[mode], *target, "--", *command]
-        path = os.pathsep.join(p for p in (self.work, self.folder, os.environ.get("PYTHONPATH")) if p)
-        env = dict(os.environ, PYTHONPATH=path, PYTEST_OUTCOMES=at + ".jsonl")
+        search = os.pathsep.join(p for p in (self.work, self.folder, os.environ.get("PYTHONPATH")) if p)
+        env = dict(os.environ, PYTHONPATH=search, PYTEST_OUTCOMES=at + ".jsonl")
         began = time.monotonic()
         cut = False
         with open(at + ".log", "w") as log:
@@ -180,18 +203,18 @@ class Runner:
                 cut = True
                 end_session(process)
         shutil.rmtree(at, ignore_errors=True)  # the recording
-        return Run(outcomes(at + ".jsonl"), time.monotonic() - began, cut)
+        return Run(outcomes(at, cut), time.monotonic() - began, cut)
 
     def beside(self, mode, files, seconds):
-        """A run of each file, at the same time: {name: run}."""
+        """Runs of files at the same time: [(file, run), ...]. A file may be there several times."""
         with concurrent.futures.ThreadPoolExecutor(len(files)) as threads:
-            runs = {file.name: threads.submit(self.run, mode, [file.name, *file.arguments], file.workers, seconds) for file in files}
-            return {name: run.result() for name, run in runs.items()}
+            runs = [threads.submit(self.run, mode, file.name, file.arguments, file.workers, seconds) for file in files]
+            return [(file, run.result()) for file, run in zip(files, runs)]
 
     def again(self, mode, file, tests):
         """Runs tests alone, each process one after the other. Returns two runs."""
         words = " or ".join(sorted({test.split("::")[1].split("[")[0] for test in tests}))
-        runs = [self.run(mode, [file.name, "-k", words], 0) for _ in range(2)]
+        runs = [self.run(mode, file.name, ["-k", words], 0) for _ in range(2)]
         return [run for run in runs if run is not None]
 
 
@@ -212,91 +235,155 @@ def groups(files):
     return ([beside] if beside else []) + [[file] for file in files if not file.beside]
 
 
-def steps(files, modes, runs, known):
-    """What is run: (mode, files) in the order of running, a first run of everything before any second one."""
-    found = []
-    for number in range(max(runs or file.runs for file in files)):
+def wanted_runs(file, mode, runs):
+    """How many runs of a file a mode has; without memprof one suffices, since what differs is run again."""
+    if mode == WITHOUT:
+        return 1
+    return (runs or file.runs) if mode in file.modes else 0
+
+
+def rounds(files, modes, runs, found):
+    """What is left to run, in rounds: a first run of everything, a second one, and so on. A round is a list of
+    (mode, files); runs of a file that are made at the same time have it several times."""
+    plan = []
+    count = {(file.name, mode): len(found[file.name].get(mode, ())) for file in files for mode in modes}
+    while True:
+        steps = []
         for group in groups(files):
-            for mode in ("without", *modes):
-                wanted = [file for file in group if number < (runs or file.runs) and (mode in file.modes or mode == "without" and file.name not in known)]
-                if wanted:
-                    found.append((number, mode, wanted))
-    return found
+            for mode in modes:
+                step = []
+                for file in group:
+                    left = wanted_runs(file, mode, runs) - count[file.name, mode]
+                    number = max(0, min(left, file.together))
+                    step += [file] * number
+                    count[file.name, mode] += number
+                if step:
+                    steps.append((mode, step))
+        if not steps:
+            return plan
+        plan.append(steps)
 
 
-def run_all(runner, files, modes, runs, known, say):
-    """The runs of each file by mode: {name: {mode: [run, ...]}}."""
-    found = {file.name: {"without": list(known[file.name])} if file.name in known else {} for file in files}
-    plan = steps(files, modes, runs, known)
-    for i, (number, mode, group) in enumerate(plan):
-        first_runs_left = sum(later == 0 for later, _, _ in plan[i + 1 :])
+def expected(found, group):
+    """The seconds that a step takes at least, by earlier runs of the files."""
+    return max((run.seconds for file in group for runs in found[file.name].values() for run in runs), default=WORTH)
+
+
+def run_steps(runner, steps, found, say):
+    """Makes the runs of a round, each with some of the time that is left."""
+    for i, (mode, group) in enumerate(steps):
+        later = len(steps) - i - 1
         left = runner.left()
-        seconds = max(left - LEAST * first_runs_left, left / (first_runs_left + 1))
-        for name, run in runner.beside(mode, group, seconds).items():
-            if run is None:
-                say(f"{name} {mode}: no time left")
-                continue
-            found[name].setdefault(mode, []).append(run)
-            say(f"{name} {mode}: {run.passed()}")
-    return found
+        if left < expected(found, group):
+            say(f"{', '.join(file.name for file in group)} {mode}: no time left")
+            continue
+        for file, run in runner.beside(mode, group, max(left - LEAST * later, left / (later + 1))):
+            if run is not None:
+                found[file.name].setdefault(mode, []).append(run)
+                say(f"{file.name} {mode}: {run.passed()}")
 
 
-def compare(runner, files, modes, runs=None, known=None, allowed=None, say=print):
+def alone(found, file, mode):
+    """The runs of single tests of a file, alone on the card, in a mode."""
+    return found[file.name].setdefault("alone " + mode, [])
+
+
+def run_alone(runner, found, file, mode, tests):
+    """Runs those of the tests alone that were not twice yet, and returns which of them failed: {test: message}."""
+    runs = alone(found, file, mode)
+    lacking = lambda: [test for test in tests if sum(test in run for run in runs) < 2]
+    if lacking():
+        runs += runner.again(mode, file, lacking())
+    failed = {test: "not run again: " + tests[test] for test in lacking()}
+    for run in runs:
+        failed.update({test: run[test].message or "it was skipped" for test in tests if test in run and run[test].kind != "pass"})
+    return failed
+
+
+def looked_into(runner, found, file, mode, tests):
+    """The tests that fail in a mode when they run alone, too, and do not without memprof: {test: message}."""
+    failed = run_alone(runner, found, file, mode, tests)
+    without = run_alone(runner, found, file, WITHOUT, failed) if failed else {}
+    return {test: message for test, message in failed.items() if without.get(test, "not run again").startswith("not run again")}
+
+
+def compare(runner, files, modes, runs=None, found=None, allowed=None, say=print, keep=lambda: None):
     """Runs the files and returns (runs by file and mode, differences). Tests that are allowed to differ are not run
     again: what a failed test leaves behind can fail the next one."""
-    found, differences = run_all(runner, files, modes, runs, known or {}, say), []
+    found = found if found is not None else {}
     for file in files:
-        native = found[file.name].get("without", [])
-        for mode in modes:
-            looked_at = suspects(native, found[file.name].get(mode, []))
-            for test, message in looked_at.items():
-                say(f"{file.name} {mode}, to look at: {test}: {message}")
-            seen = [Difference(test, mode, message) for test, message in looked_at.items()]
-            differences += [d for d in seen if d not in unexplained([d], allowed or {})]
-            looked_at = {d.test: d.message for d in unexplained(seen, allowed or {})}
-            if not looked_at:
-                continue
-            after = runner.again(mode, file, looked_at)
-            before = runner.again("without", file, looked_at) if after else []
-            if not after:  # no time: what was seen counts
-                differences += [Difference(test, mode, "not run again: " + message) for test, message in looked_at.items()]
-                continue
-            alone_too = suspects(before or native, after)
-            differences += [Difference(test, mode, alone_too[test]) for test in looked_at if test in alone_too]
+        found.setdefault(file.name, {})
+    said = set()
+
+    def say_once(line):
+        if line not in said:
+            said.add(line)
+            say(line)
+
+    for steps in [*rounds(files, modes, runs, found), []]:
+        run_steps(runner, steps, found, say)
+        keep()
+        differences = []
+        for file, mode in itertools.product(files, modes):
+            differences += differing(runner, found, file, mode, allowed or {}, say_once)
+        keep()
     return found, differences
 
 
-def read_native(path):
-    """Runs without memprof that were kept: {name: [run, ...]}."""
-    if not path or not os.path.exists(path):
-        return {}
-    with open(path) as f:
-        return {name: [Run({test: Outcome(*o) for test, o in run.items()}) for run in runs] for name, runs in json.load(f).items()}
+def differing(runner, found, file, mode, allowed, say):
+    """The differences of a file in a mode, after tests that failed beside others were run alone."""
+    looked_at = suspects(found[file.name].get(WITHOUT, []), found[file.name].get(mode, [])) if mode != WITHOUT else {}
+    for test, message in looked_at.items():
+        say(f"{file.name} {mode}, to look at: {test}: {message}")
+    seen = [Difference(test, mode, message) for test, message in looked_at.items()]
+    left = unexplained(seen, allowed)
+    found_alone = looked_into(runner, found, file, mode, {d.test: d.message for d in left}) if left else {}
+    return [d for d in seen if d not in left] + [Difference(test, mode, message) for test, message in found_alone.items()]
 
 
-def write_native(path, found):
-    kept = {name: [run for run in by.get("without", []) if not run.cut] for name, by in found.items()}
-    with open(path, "w") as f:
-        json.dump({name: runs for name, runs in kept.items() if runs}, f)
+def read_kept(paths):
+    """The runs of files that write_kept wrote: {name: {mode: [run, ...]}}."""
+    found = {}
+    for path in filter(os.path.exists, paths):
+        with open(path) as f:
+            for name, by in json.load(f).items():
+                for mode, runs in by.items():
+                    kept = [Run({test: Outcome(*o) for test, o in run["tests"].items()}, run["seconds"]) for run in runs]
+                    found.setdefault(name, {}).setdefault(mode, []).extend(kept)
+    return found
+
+
+def write_kept(path, found, known):
+    """Writes the complete runs of `found` that are not of `known`."""
+    old = {id(run) for by in known.values() for runs in by.values() for run in runs}
+    kept = {}
+    for name, by in found.items():
+        for mode, runs in by.items():
+            for run in runs:
+                if not run.cut and id(run) not in old:
+                    kept.setdefault(name, {}).setdefault(mode, []).append({"seconds": run.seconds, "tests": run})
+    with open(path + ".part", "w") as f:
+        json.dump(kept, f)
+    os.replace(path + ".part", path)
 
 
 def chosen(folder, names, gpus):
     """The files to run: those that the folder has, and that the machine has GPUs for."""
-    there = [file for file in FILES if os.path.exists(os.path.join(folder, "test", file.name)) and file.gpus <= gpus]
+    there = [file for file in FILES if os.path.exists(os.path.join(folder, "test", file.name.split(",")[0])) and file.gpus <= gpus]
     return [file for file in there if not names or file.name in names or os.path.basename(file.name) in names]
 
 
-def check(folder, memprof, work, gpus, names=(), modes=ALL, runs=None, limit=None, native=None, say=print):
+def check(folder, memprof, work, gpus, names=(), modes=(WITHOUT, *ALL), runs=None, limit=None, kept=(), keep=None, say=print):
     with open(README) as f:
         allowed = exceptions(f.read())
     files = chosen(folder, names, gpus)
     if not files:
         raise Failed(f"{folder}/test has none of the files {', '.join(file.name for file in FILES)}")
-    known = read_native(native)
-    found, differences = compare(Runner(folder, os.path.abspath(memprof), work, limit), files, modes, runs, known, allowed, say)
-    if native:
-        write_native(native, {**{name: {"without": runs} for name, runs in known.items()}, **found})
-    say("\n" + table(found, differences, allowed))
+    known = read_kept(kept)
+    found = {name: {mode: list(done) for mode, done in by.items()} for name, by in known.items()}
+    keeper = (lambda: write_kept(keep, found, known)) if keep else (lambda: None)
+    found, differences = compare(Runner(folder, os.path.abspath(memprof), work, limit), files, modes, runs, found, allowed, say, keeper)
+    say("\n" + table({file.name: found[file.name] for file in files}, differences, allowed))
     left = unexplained(differences, allowed)
     if left:
         raise Failed(f"{len(left)} tests pass without memprof and fail with it: " + ", ".join(f"{d.test} ({d.mode})" for d in left))
@@ -305,7 +392,7 @@ def check(folder, memprof, work, gpus, names=(), modes=ALL, runs=None, limit=Non
 FOLDER = os.environ.get("TORCH_TESTS")
 if FOLDER:
 
-    @alone
+    @in_suite_alone
     def torch_tests(suite: Suite):
         """PyTorch's own tests, in every mode."""
         check(FOLDER, suite.memprof, suite.work, suite.gpus(), say=suite.lines.append)
@@ -316,16 +403,18 @@ def main():
     parser.add_argument("folder")
     parser.add_argument("--memprof", default=os.path.join(os.path.dirname(HERE), "bin", "memprof"))
     parser.add_argument("--work", default="/tmp/memprof-torch-tests-%d" % os.getpid())
-    parser.add_argument("--files", default="", help="names, separated by commas; default: all")
-    parser.add_argument("--modes", default=",".join(ALL))
+    parser.add_argument("--files", default="", help="names, separated by semicolons; default: all")
+    parser.add_argument("--modes", default=",".join((WITHOUT, *ALL)))
     parser.add_argument("--runs", type=int, help="of each file in each mode")
     parser.add_argument("--gpus", type=int, default=1)
     parser.add_argument("--limit", type=float, help="seconds, after which all runs are over")
-    parser.add_argument("--native", help="file that keeps the outcomes without memprof")
+    parser.add_argument("--kept", default="", help="files of earlier calls' --keep, separated by commas")
+    parser.add_argument("--keep", help="file for the outcomes of complete runs of this call")
     opts = parser.parse_args()
-    names = [name for name in opts.files.split(",") if name]
+    names = [name for name in opts.files.split(";") if name]
+    kept = [path for path in opts.kept.split(",") if path]
     try:
-        check(opts.folder, opts.memprof, opts.work, opts.gpus, names, opts.modes.split(","), opts.runs, opts.limit, opts.native, lambda line: print(line, flush=True))
+        check(opts.folder, opts.memprof, opts.work, opts.gpus, names, opts.modes.split(","), opts.runs, opts.limit, kept, opts.keep, lambda line: print(line, flush=True))
     except Failed as failed:
         print(failed, flush=True)
         return 1

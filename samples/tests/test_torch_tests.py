@@ -18,23 +18,30 @@ PASS, FAIL, SKIP = Outcome("pass", ""), Outcome("fail", "wrong"), Outcome("skip"
 
 
 class Outcomes(unittest.TestCase):
-    def read(self, *lines):
-        with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as f:
-            f.write("".join(lines))
-            f.flush()
-            return torch_tests.outcomes(f.name)
+    def read(self, *files, cut=False):
+        with tempfile.TemporaryDirectory() as folder:
+            base = os.path.join(folder, "001-classic-test_x.py")
+            for i, lines in enumerate(files):
+                with open(f"{base}.{i}.jsonl", "w") as f:
+                    f.write("".join(lines))
+            return torch_tests.outcomes(base, cut)
 
     def test_kinds(self):
-        found = self.read('["T::a", "pass", ""]\n', '["T::b", "fail", "one two"]\n', '["T::c", "skip", ""]\n', '["T::d", "pa')
+        found = self.read(['["T::a", "start", ""]\n', '["T::a", "pass", ""]\n', '["T::b", "fail", "one two"]\n'], ['["T::c", "skip", ""]\n', '["T::d", "pa'])
         self.assertEqual(found, {"T::a": PASS, "T::b": Outcome("fail", "one two"), "T::c": SKIP})
 
     def test_a_failure_is_not_hidden_by_a_second_line_of_the_test(self):
         lines = '["T::a", "pass", ""]\n', '["T::a", "fail", "wrong"]\n'
         for order in (lines, lines[::-1]):
-            self.assertEqual(self.read(*order), {"T::a": FAIL})
+            self.assertEqual(self.read(order), {"T::a": FAIL})
+
+    def test_a_test_in_which_the_process_died(self):
+        lines = '["T::a", "pass", ""]\n', '["T::b", "start", ""]\n'
+        self.assertEqual(self.read(lines), {"T::a": PASS, "T::b": Outcome("fail", "the process died in it")})
+        self.assertEqual(self.read(lines, cut=True), {"T::a": PASS})
 
     def test_a_run_that_wrote_nothing(self):
-        self.assertEqual(torch_tests.outcomes("/nonexistent.jsonl"), {})
+        self.assertEqual(torch_tests.outcomes("/nonexistent"), {})
 
 
 class Suspects(unittest.TestCase):
@@ -68,25 +75,27 @@ class Pretend:
         return Run(self.answers[mode].pop(0)) if self.answers[mode] else None
 
     def beside(self, mode, files, seconds):
-        return {file.name: self.run(mode) for file in files}
+        return [(file, self.run(mode)) for file in files]
 
     def again(self, mode, file, tests):
         return [run for run in (self.run(mode), self.run(mode)) if run is not None]
 
 
-def file(name, runs=1, beside=False):
-    return File(name, runs, torch_tests.ALL, 1, beside, 8, ())
+def file(name, runs=1, beside=False, together=1):
+    return File(name, runs, torch_tests.ALL, 1, beside, 8, together, ())
 
 
 class Compare(unittest.TestCase):
-    def compare(self, **answers):
-        return torch_tests.compare(Pretend(**answers), [file("test_cuda.py")], ["classic"], say=lambda line: None)
+    def compare(self, found=None, **answers):
+        self.runner = Pretend(**answers)
+        found, differences = torch_tests.compare(self.runner, [file("test_cuda.py")], ["without", "classic"], found=found, say=lambda line: None)
+        return found["test_cuda.py"], differences
 
     def test_no_difference(self):
-        self.assertEqual(self.compare(without=[{"a": PASS}], classic=[{"a": PASS}]), ({"test_cuda.py": {"without": [{"a": PASS}], "classic": [{"a": PASS}]}}, []))
+        self.assertEqual(self.compare(without=[{"a": PASS}], classic=[{"a": PASS}]), ({"without": [{"a": PASS}], "classic": [{"a": PASS}]}, []))
 
     def test_a_failure_that_does_not_come_back_alone(self):
-        _, differences = self.compare(without=[{"a": PASS}] * 3, classic=[{"a": FAIL}, {"a": PASS}, {"a": PASS}])
+        _, differences = self.compare(without=[{"a": PASS}], classic=[{"a": FAIL}, {"a": PASS}, {"a": PASS}])
         self.assertEqual(differences, [])
 
     def test_a_failure_in_one_of_two_runs_alone(self):
@@ -101,53 +110,112 @@ class Compare(unittest.TestCase):
         _, differences = self.compare(without=[{"a": PASS}], classic=[{"a": FAIL}])
         self.assertEqual(differences, [Difference("a", "classic", "not run again: wrong")])
 
+    def test_no_time_to_look_again_without_memprof(self):
+        _, differences = self.compare(without=[{"a": PASS}], classic=[{"a": FAIL}] * 3)
+        self.assertEqual(differences, [Difference("a", "classic", "wrong")])
+
+    def test_runs_of_earlier_calls_are_not_made_again(self):
+        earlier = {"test_cuda.py": {"without": [Run({"a": PASS})], "classic": [Run({"a": FAIL})], "alone classic": [Run({"a": FAIL})] * 2}}
+        found, differences = self.compare(found=earlier, without=[{"a": PASS}] * 2, classic=[])
+        self.assertEqual(differences, [Difference("a", "classic", "wrong")])
+        self.assertEqual([len(runs) for runs in found.values()], [1, 1, 2, 2])
 
     def test_a_test_that_is_allowed_to_differ_is_not_run_again(self):
         runner = Pretend(without=[{"a": PASS, "b": PASS}], classic=[{"a": FAIL, "b": PASS}, {"a": PASS}])
-        _, differences = torch_tests.compare(runner, [file("test_cuda.py")], ["classic"], allowed={"a": (("all",), "why")}, say=lambda line: None)
+        _, differences = torch_tests.compare(runner, [file("test_cuda.py")], ["without", "classic"], allowed={"a": (("all",), "why")}, say=lambda line: None)
         self.assertEqual(differences, [Difference("a", "classic", "wrong")])
         self.assertEqual(len(runner.answers["classic"]), 1)
 
 
 class Plan(unittest.TestCase):
-    def names(self, *args):
-        return [(number, mode, [f.name for f in files]) for number, mode, files in torch_tests.steps(*args)]
+    def names(self, files, modes, runs=None, **done):
+        found = {f.name: {mode: [Run()] * n for mode, n in done.get(f.name, {}).items()} for f in files}
+        return [[(mode, [f.name for f in group]) for mode, group in steps] for steps in torch_tests.rounds(files, modes, runs, found)]
 
     def test_a_first_run_of_everything_before_a_second_one(self):
         files = [file("a", 2), file("b", beside=True), file("c", beside=True)]
         self.assertEqual(
-            self.names(files, ["classic"], None, {"c": []}),
-            [(0, "without", ["b"]), (0, "classic", ["b", "c"]), (0, "without", ["a"]), (0, "classic", ["a"]), (1, "without", ["a"]), (1, "classic", ["a"])],
+            self.names(files, ["without", "classic"], c={"without": 1}),
+            [[("without", ["b"]), ("classic", ["b", "c"]), ("without", ["a"]), ("classic", ["a"])], [("classic", ["a"])]],
         )
 
+    def test_runs_at_the_same_time(self):
+        self.assertEqual(self.names([file("a", 5, together=3)], ["classic"], a={"classic": 1}), [[("classic", ["a"] * 3)], [("classic", ["a"])]])
+
     def test_runs_that_were_asked_for(self):
-        self.assertEqual(self.names([file("a", 3)], ["native"], 1, {"a": []}), [(0, "native", ["a"])])
+        self.assertEqual(self.names([file("a", 3)], ["native"], 1), [[("native", ["a"])]])
+
+    def test_modes_that_a_file_has_not(self):
+        self.assertEqual(self.names([file("a")._replace(modes=("classic",))], ["compact"]), [])
+
+    def test_no_run_is_begun_that_takes_longer_than_what_is_left(self):
+        said, found = [], {"a": {"classic": [Run(seconds=101)]}, "b": {"classic": [Run(seconds=99)]}}
+        torch_tests.run_steps(Pretend(classic=[{"t": PASS}]), [("classic", [file("a")]), ("classic", [file("b")])], found, said.append)
+        self.assertEqual(said, ["a classic: no time left", "b classic: 1 in 0 s"])
 
 
+@unittest.skipIf(importlib.util.find_spec("pytest") is None, "there is no pytest")
 class Running(unittest.TestCase):
-    """A run of pytest itself, in a folder with one file of tests."""
+    """Runs of pytest itself, in a folder with one file of tests."""
 
-    TESTS = "import os, subprocess, time\ndef test_a(): pass\ndef test_b(): assert 1 == 2\ndef test_c():\n    open('child', 'w').write(str(subprocess.Popen(['sleep', '600'], process_group=0).pid))\n    time.sleep(600)\n"
+    def run_tests(self, text, workers, seconds=60):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        os.mkdir(os.path.join(self.folder.name, "test"))
+        with open(self.path("test_x.py"), "w") as f:
+            f.write(text)
+        runner = torch_tests.Runner(self.folder.name, "memprof", os.path.join(self.folder.name, "work"))
+        runner.timeouts, runner.most_workers = (), workers
+        with mock.patch.object(torch_tests, "WORTH", 0):
+            return runner.run("without", "test_x.py, again", (), workers, seconds=seconds)
 
-    @unittest.skipIf(importlib.util.find_spec("pytest") is None, "there is no pytest")
+    def path(self, name):
+        return os.path.join(self.folder.name, "test", name)
+
+    def kinds(self, run):
+        return {test.split("::")[-1]: o.kind for test, o in run.items()}
+
     def test_a_run_that_is_cut_off(self):
-        with tempfile.TemporaryDirectory() as folder:
-            os.mkdir(os.path.join(folder, "test"))
-            with open(os.path.join(folder, "test", "test_x.py"), "w") as f:
-                f.write(self.TESTS)
-            runner = torch_tests.Runner(folder, "memprof", os.path.join(folder, "work"))
-            runner.timeouts = ()
-            with mock.patch.object(torch_tests, "WORTH", 0):
-                run = runner.run("without", ["test_x.py"], 0, seconds=4)
-            self.assertTrue(run.cut)
-            self.assertEqual({test.split("::")[-1]: o.kind for test, o in run.items()}, {"test_a": "pass", "test_b": "fail"})
-            with open(os.path.join(folder, "test", "child")) as f:
-                child = int(f.read())
-            for _ in range(100):  # a killed process takes a moment to end
-                if not running(child):
-                    break
-                time.sleep(0.05)
-            self.assertFalse(running(child))
+        run = self.run_tests(
+            "import os, subprocess, time\ndef test_a(): pass\ndef test_b(): assert 1 == 2\ndef test_c():\n"
+            "    open('child', 'w').write(str(subprocess.Popen(['sleep', '600'], process_group=0).pid))\n    time.sleep(600)\n",
+            workers=0,
+            seconds=4,
+        )
+        self.assertTrue(run.cut)
+        self.assertEqual(self.kinds(run), {"test_a": "pass", "test_b": "fail"})
+        with open(self.path("child")) as f:
+            child = int(f.read())
+        for _ in range(100):  # a killed process takes a moment to end
+            if not running(child):
+                break
+            time.sleep(0.05)
+        self.assertFalse(running(child))
+
+    def test_each_process_runs_the_same_tests_in_order(self):
+        text = "import os\ndef note(i): open('order', 'a').write('%d %d\\n' % (os.getpid(), i))\n"
+        run = self.run_tests(text + "".join(f"def test_{i}(): note({i})\n" for i in range(7)), workers=3)
+        self.assertEqual(set(self.kinds(run).values()), {"pass"})
+        by_process = {}
+        with open(self.path("order")) as f:
+            for line in f:
+                process, test = map(int, line.split())
+                by_process.setdefault(process, []).append(test)
+        self.assertEqual(sorted(by_process.values()), [[0, 3, 6], [1, 4], [2, 5]])
+
+    def test_serial_tests_come_first_and_alone(self):
+        text = (
+            "import pytest, time\nserialTest = pytest.mark.serial\n"
+            "def test_a(): assert open('done').read() == 'yes'\ndef test_b(): assert open('done').read() == 'yes'\n"
+            "@serialTest\ndef test_c():\n    time.sleep(0.5)\n    open('done', 'w').write('yes')\n"
+        )
+        self.assertEqual(self.kinds(self.run_tests(text, workers=2)), {"test_a": "pass", "test_b": "pass", "test_c": "pass"})
+
+    def test_a_process_that_dies_is_started_again(self):
+        text = "import os\ndef test_a(): pass\ndef test_b(): pass\ndef test_c(): os.abort()\ndef test_d(): pass\ndef test_e(): pass\n"
+        run = self.run_tests(text, workers=2)
+        self.assertEqual(self.kinds(run), {"test_a": "pass", "test_b": "pass", "test_c": "fail", "test_d": "pass", "test_e": "pass"})
+        self.assertEqual(run["test_x.py::test_c"].message, "the process died in it")
 
 
 def running(pid):
@@ -158,13 +226,17 @@ def running(pid):
         return False
 
 
-class Native(unittest.TestCase):
-    def test_kept_runs(self):
+class Kept(unittest.TestCase):
+    def test_complete_runs_of_this_call(self):
         with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "native.json")
-            self.assertEqual(torch_tests.read_native(path), {})
-            torch_tests.write_native(path, {"a": {"without": [Run({"t": FAIL}), Run({"u": PASS}, cut=True)]}, "b": {"classic": [Run()]}})
-            self.assertEqual(torch_tests.read_native(path), {"a": [{"t": FAIL}]})
+            first, second = os.path.join(folder, "1.json"), os.path.join(folder, "2.json")
+            self.assertEqual(torch_tests.read_kept([first]), {})
+            torch_tests.write_kept(first, {"a": {"without": [Run({"t": FAIL}, 3), Run({"u": PASS}, cut=True)], "alone classic": [Run({"t": PASS})]}}, {})
+            known = torch_tests.read_kept([first])
+            self.assertEqual(known, {"a": {"without": [{"t": FAIL}], "alone classic": [{"t": PASS}]}})
+            self.assertEqual(known["a"]["without"][0].seconds, 3)
+            torch_tests.write_kept(second, {"a": {"without": known["a"]["without"] + [Run({"t": PASS})]}}, known)
+            self.assertEqual(torch_tests.read_kept([first, second])["a"]["without"], [{"t": FAIL}, {"t": PASS}])
 
 
 class Table(unittest.TestCase):
@@ -190,6 +262,9 @@ class Table(unittest.TestCase):
         self.assertIn("| test_cuda.py | 1 in 3 s; 1 in 4 s | 1 in 5 s, cut off; 0 in 6 s |", text)
         self.assertIn("| T::a | classic | yes | how |", text)
         self.assertTrue(torch_tests.table(counts, [], {}).endswith("no test differs"))
+
+    def test_many_runs(self):
+        self.assertEqual(torch_tests.cell([Run({"a": PASS}, 5), Run({"a": FAIL}, 7), Run({"a": PASS}, 6), Run({"a": PASS}, 6)]), "4 runs: 0 to 1 in 5 to 7 s")
 
 
 if __name__ == "__main__":
