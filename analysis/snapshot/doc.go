@@ -15,8 +15,12 @@
 //	oom                                    oom
 //	frames                                 stack events, and stack= of the request
 //	user_metadata                          module= of the request
-//	external_annotations                   phases; "iteration", or the steps of the first
+//	external_annotations, user_defined     phases; "iteration", or the steps of the first
 //	                                       optimizer that has any, end iterations
+//
+// Layouts of torch 1.13 to 2.14 are read. Torch 1.13 writes the list of segments alone, as torch.cuda.memory_snapshot does:
+// its recording is what was held at that moment. Left out are pinned host memory (host_segments and
+// host_traces, from 2.13 on) and what 2.0 calls cpp_frames.
 //
 // Addresses are followed, never simulated. An entry has the bytes that were asked for; the
 // bytes of the block follow from torch's rules (package caching): the rounded size in small

@@ -32,13 +32,15 @@ const (
 	actionSegmentMap
 	actionSegmentUnmap
 	actionOOM
-	actionOther // no memory changes: snapshot, workspace_snapshot, user_defined, annotate
+	actionUserDefined // a mark of the job, as torch 2.4 writes it
+	actionOther       // no memory changes: snapshot, workspace_snapshot, annotate
 )
 
 var wellKnown = [...]string{
 	"action", "addr", "device_free", "size", "stream", "time_us", "frames", "user_metadata", "pool_id",
 	"segment_pool_id", "name", "filename", "line",
 	"alloc", "free_requested", "free_completed", "free", "segment_alloc", "segment_free", "segment_map", "segment_unmap", "oom",
+	"user_defined",
 }
 
 // actionOf is the action of a text's number.

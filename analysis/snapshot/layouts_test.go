@@ -32,6 +32,8 @@ func (p *pickler) value(v any) {
 		p.out = append(p.out, map[bool]byte{true: 0x88, false: 0x89}[v])
 	case int:
 		p.out = binary.LittleEndian.AppendUint64(append(p.out, 0x8a, 8), uint64(v))
+	case uint64: // of nine bytes, the last 0
+		p.out = append(binary.LittleEndian.AppendUint64(append(p.out, 0x8a, 9), v), 0)
 	case string:
 		if number, known := p.texts[v]; known {
 			p.out = binary.LittleEndian.AppendUint32(append(p.out, 'j'), uint32(number))

@@ -68,10 +68,11 @@ type decoder struct {
 	dicts  []dict
 	spare  []uint64 // slots of dicts
 	tuples [][]value
-	budget int64 // bytes that may still be kept
+	budget int64        // bytes that may still be kept
+	scopes []annotation // of entries, see readScope
 
 	// entry is given a dictionary that has an action, and the place of its list in the list
-	// around it.
+	// around it. Entries of a list in no other one are none of a device, and are forgotten: torch 2.13's host_traces.
 	entry func(d *decoder, items []value, device int) error
 }
 

@@ -80,8 +80,10 @@ func (d *decoder) append(op byte) error {
 
 // handOver passes an entry on and forgets it.
 func (d *decoder) handOver(v value, found *dict, device int) error {
-	if err := d.entry(d, found.items, device); err != nil {
-		return d.fail("%w", err)
+	if device != noList {
+		if err := d.entry(d, found.items, device); err != nil {
+			return d.fail("%w", err)
+		}
 	}
 	*found = dict{items: found.items[:0], generation: found.generation + 1}
 	if found.generation < mostGenerations {
@@ -100,8 +102,11 @@ func (d *decoder) inList(at int) (list int, ok bool) {
 	return from - 1, 0 < from && from <= at && d.stack[from-1].kind == kindList
 }
 
+// noList is the place of a list that is in no list.
+const noList = -1
+
 // place is which element of the list around it the list at a height of the stack will be, given
-// the marks below it.
+// the marks below it; noList if there is no list around it.
 func (d *decoder) place(at int, marks []int) int {
 	from := 0
 	if n := len(marks); n > 0 {
@@ -113,7 +118,7 @@ func (d *decoder) place(at int, marks []int) int {
 	if at > 0 && d.stack[at-1].kind == kindList {
 		return len(d.itemsOf(d.stack[at-1]))
 	}
-	return 0
+	return noList
 }
 
 func (d *decoder) setItems(op byte) error {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 )
 
 // Budget is how many bytes of memory reading a snapshot may take.
@@ -36,8 +37,8 @@ type segment struct {
 	blocks     []block
 }
 
-// Bytes that a segment and a block take.
-const keptSegment, keptBlock = 128, 160
+// Bytes that a segment, a block and the begin or end of a scope take.
+const keptSegment, keptBlock, keptScope = 128, 160, 80
 
 type block struct {
 	addr, size, requested uint64
@@ -92,9 +93,16 @@ func (f *file) decode(known *stacks, visit func(e *entry, device int) error) (d 
 	d = newDecoder(in, Budget)
 	var e entry
 	var passed [maxDevices]int64
+	var scopesOf int
 	d.entry = func(d *decoder, items []value, device int) error {
 		if err := d.readEntry(items, &e, known); err != nil {
 			return err
+		}
+		if e.action == actionUserDefined && (len(d.scopes) == 0 || device == scopesOf) { // each device has them all
+			scopesOf = device
+			if err := d.readScope(&e, known); err != nil {
+				return err
+			}
 		}
 		if device >= maxDevices {
 			return fmt.Errorf("a trace of device %d: more than %d devices are not read", device, maxDevices)
@@ -108,8 +116,8 @@ func (f *file) decode(known *stacks, visit func(e *entry, device int) error) (d 
 	if err != nil {
 		return nil, value{}, fmt.Errorf("%s: %w", f.path, err)
 	}
-	if top.kind != kindDict || d.dict(top) == nil {
-		return nil, value{}, fmt.Errorf("%s is not a torch snapshot: the pickle's outermost value is not a dictionary", f.path)
+	if top.kind != kindList && d.dict(top) == nil {
+		return nil, value{}, fmt.Errorf("%s is not a torch snapshot: the pickle's outermost value is neither a dictionary nor a list", f.path)
 	}
 	return d, top, nil
 }
@@ -152,6 +160,22 @@ func (d *decoder) readEntry(items []value, e *entry, known *stacks) (err error) 
 	return nil
 }
 
+// readScope keeps the begin or end of a scope of the job that is an entry with one frame, of torch 2.4: START or END for
+// a function, and the name of the scope for a file.
+func (d *decoder) readScope(e *entry, known *stacks) error {
+	if e.stack == 0 {
+		return nil
+	}
+	text := known.texts[known.nodes.of(e.stack).frame-1]
+	stage, name, found := strings.Cut(text, " (")
+	name, found2 := strings.CutSuffix(name, ":0)")
+	if !found || !found2 || stage != "START" && stage != "END" {
+		return nil
+	}
+	d.scopes = append(d.scopes, annotation{name, stage == "START", e.timeUS})
+	return d.keep(keptScope)
+}
+
 func (d *decoder) poolOf(v value) (pool [2]uint64) {
 	if items := d.itemsOf(v); len(items) == 2 {
 		pool = [2]uint64{items[0].n, items[1].n}
@@ -159,10 +183,15 @@ func (d *decoder) poolOf(v value) (pool [2]uint64) {
 	return pool
 }
 
-// segments are those of the snapshot, as they were when it was taken.
+// segments are those of the snapshot, as they were when it was taken. Torch 1.13 writes them alone, and so does
+// torch.cuda.memory_snapshot.
 func (d *decoder) segments(top value) ([]segment, error) {
 	var all []segment
-	for _, v := range d.itemsOf(d.field(d.dict(top), "segments")) {
+	listed := top
+	if top.kind == kindDict {
+		listed = d.field(d.dict(top), "segments")
+	}
+	for _, v := range d.itemsOf(listed) {
 		found := d.dict(v)
 		if found == nil {
 			return nil, errors.New("a segment that is no dictionary")
@@ -227,7 +256,7 @@ func (d *decoder) blocks(s *segment, v value) error {
 
 // annotations are those of the job, in their order.
 func (d *decoder) annotations(top value) []annotation {
-	var all []annotation
+	all := d.scopes
 	for _, v := range d.itemsOf(d.field(d.dict(top), "external_annotations")) {
 		found := d.dict(v)
 		stage := d.textOf(d.field(found, "stage"))
