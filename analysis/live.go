@@ -2,6 +2,7 @@ package analysis
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/memprof/memprof/trace"
 )
@@ -37,6 +38,38 @@ type LiveDevice struct {
 	MaxT   int64
 	MaxR   int64
 	OOMs   int64
+}
+
+// Result is what the device's result would be if the process ended now, without what follows from all of it: only its peak,
+// greatest values, counts of growths and failed requests, and other libraries are set. [LiveMetrics] are the metrics of these.
+func (l *Live) Result(device int32) *DeviceResult {
+	for _, d := range l.a.devices {
+		if d.ID != device {
+			continue
+		}
+		r := &DeviceResult{
+			Device: d.ID, Peak: d.Peak, Final: d.now(l.a.lastSeq, l.a.lastTime), MaxT: max(d.MaxT, d.T), MaxC: max(d.MaxC, d.C), MaxR: max(d.MaxR, d.R),
+			OOMCount: d.result.OOMCount, OOMs: d.result.OOMs, Allocs: d.result.Allocs, GrowthCount: d.growths.Count, FragmentationGrowths: d.growths.Fragmentation,
+			OtherLibraries: d.others.OtherLibraries,
+		}
+		if d.native != nil {
+			r.Native = &Native{Unjudged: r.GrowthCount}
+			r.MaxC = -1
+		}
+		return r
+	}
+	return nil
+}
+
+// LiveMetrics are the names of the metrics that have a value while a process is recorded.
+func LiveMetrics() []string {
+	names := []string{"reserved.peak", "reserved.final", "requested.peak", "requested.at_peak", "provided.peak", "pending.at_peak", "live.peak", "other_libraries.peak"}
+	for _, m := range metrics {
+		if strings.HasPrefix(m.Name, "waste.") {
+			names = append(names, m.Name)
+		}
+	}
+	return append(names, "idle.requested", "idle.provided", "oom.count", "growth.count", "growth.fragmentation")
 }
 
 // LiveArena is an arena and its state, seen by its own requests: nothing of it is stranded.

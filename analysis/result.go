@@ -36,6 +36,8 @@ type Job struct {
 	Version    string    // of the memprof that recorded
 
 	Imported *trace.Imported // how the process was imported; nil if it was recorded
+	Snapshot *trace.Snapshot // when and why the recording was written while its job ran; nil if it ran to its end
+	Dropped  int64           // events before the first, which a ring dropped
 }
 
 // DeviceResult holds the numbers of one GPU, all its arenas summed.

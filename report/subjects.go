@@ -70,6 +70,8 @@ type jsonJob struct {
 	Exit       *int     `json:"exit_status"`
 	Frameworks []string `json:"frameworks"`
 	Memprof    string   `json:"memprof_version"`
+	Snapshot   *string  `json:"snapshot"`       // of a recording written while its job ran: why
+	Dropped    int64    `json:"dropped_events"` // before the first, by a ring
 }
 
 func newJSONJob(j *analysis.Job) *jsonJob {
@@ -79,6 +81,10 @@ func newJSONJob(j *analysis.Job) *jsonJob {
 	out := &jsonJob{
 		Recording: j.Path, Command: append([]string{}, j.Command...), Host: j.Host, Exit: j.Exit,
 		Frameworks: append([]string{}, j.Frameworks...), Memprof: j.Version,
+	}
+	out.Dropped = j.Dropped
+	if j.Snapshot != nil {
+		out.Snapshot = &j.Snapshot.Why
 	}
 	if !j.Start.IsZero() {
 		start := j.Start.UTC().Format(time.RFC3339Nano)

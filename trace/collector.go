@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -25,6 +26,12 @@ type CollectorOptions struct {
 	RunID     string // Info.ID
 	ClockBase int64  // Info.ClockBase
 	Writer    WriterOptions
+
+	// Ring, if not 0, is how many bytes of each process's spool are kept, at least [RingLeast]: the last events. They are
+	// converted at the end of the process. Watch, if set, is then called with each event when it is seen, within Poll, and
+	// with the texts of its contexts. Its Time is that of the hook's clock, its Seq is 0.
+	Ring  int64
+	Watch func(process string, e *Event, text func(context int32) string)
 }
 
 // Collector converts a spool to the parts of a run. `memprof record` polls it while the job runs,
@@ -39,6 +46,8 @@ type Collector struct {
 	spool *Spool
 	opt   CollectorOptions
 	lock  *os.File // holds the lock of the spool; nil after close
+
+	held atomic.Int32 // readers of a ring that have to keep its segments
 
 	mu        sync.Mutex
 	processes []*conversion
@@ -397,6 +406,7 @@ func (c *Collector) finishProcess(p *conversion) error {
 	if err != nil {
 		p.to.Abandon()
 		p.from.Close()
+		p.closeRing()
 		return err
 	}
 	return c.end(p)

@@ -17,6 +17,7 @@ type conversion struct {
 	ids     map[uint32]int32 // number of a string in the spool -> its number in the writer
 	silent  int              // number of last polls that found it dead and without new events
 	deleted int64            // segments with smaller indices are deleted
+	ring    ring             // if the collector keeps one
 	alive   int64            // CLOCK_MONOTONIC, ns, when it was last seen alive; 0 for never
 }
 
@@ -65,11 +66,22 @@ func (c *Collector) follow(p *conversion) (progress, ended bool, err error) {
 	if _, err := p.from.refresh(); err != nil {
 		return false, false, err
 	}
-	progress, err = c.drain(p, false)
+	reader := p.from
+	if c.opt.Ring > 0 {
+		progress, err = c.followRing(p)
+		if p.ring.ahead != nil {
+			reader = p.ring.ahead
+		}
+	} else {
+		progress, err = c.drain(p, false)
+	}
 	if err != nil {
 		return progress, false, err
 	}
-	if p.from.stoppedAndDrained() {
+	if reader.stoppedAndDrained() {
+		if _, err := c.drain(p, false); err != nil {
+			return progress, false, err
+		}
 		return progress, true, c.end(p)
 	}
 	if alive || progress {
@@ -185,6 +197,7 @@ func (c *Collector) diskStaysFull(p *conversion, err error) error {
 
 // end completes the parts of a process whose events are all read, and removes its spool directory.
 func (c *Collector) end(p *conversion) error {
+	p.closeRing()
 	ending := p.ending()
 	if p.alive > 0 {
 		ending.LastAlive = p.alive - c.opt.ClockBase

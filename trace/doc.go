@@ -71,6 +71,7 @@
 //	memprof.checksum_seed   state of the rolling checksum before first_seq
 //	memprof.checksums       states at the end of each block that ends in the part
 //	memprof.checksum_end    state after the last event
+//	memprof.dropped         only of a part with which a process begins: events before it that a ring dropped
 //	memprof.last            "true" in a process's last part, which also has
 //	memprof.state           "closed", "killed" or "stopped"
 //	memprof.state_reason    text
@@ -100,6 +101,11 @@
 // A record is valid once its commit word is stored. A slot that a dead process claimed and did not
 // fill becomes a lost event, so that no loss is silent. Readers use pread and never map the files: a
 // file that is truncated while it is read must not raise SIGBUS.
+//
+// # The ring
+//
+// With [CollectorOptions.Ring], the collector keeps the last events of a process in the spool and converts them at its end. What
+// it drops it follows for its effect: the part that comes in place of the dropped events has opening rows and no events.
 //
 // # Crash safety
 //

@@ -39,6 +39,13 @@ type Info struct {
 	DurationNS    int64             `json:"duration_ns,omitempty"` // of the command
 	Processes     []string          `json:"processes,omitempty"`   // names of those that were recorded; nil while they are recorded, and in runs of older versions
 	Imported      []Imported        `json:"imported,omitempty"`    // only if `memprof import` made the run
+	Snapshot      *Snapshot         `json:"snapshot,omitempty"`    // only if the run was written while its job ran
+}
+
+// Snapshot says when and why a run was written while its job ran: it holds the events up to then.
+type Snapshot struct {
+	Time time.Time `json:"time"`
+	Why  string    `json:"why"` // "memprof snapshot", "SIGUSR1", "a request failed", "reserved.peak > 60GiB"
 }
 
 // Imported describes a process that `memprof import` made of a file of another tool.

@@ -19,10 +19,13 @@ const stillRecording = "the recording goes on"
 // parts in memory, about 4 bytes an event. A process that is still recorded has [Process.Live] set and
 // the Ending.State StateStopped. OpenLive writes no file and holds no lock. Errors are those of [Open], and [ErrBusy]
 // if the collector deleted what was to be read in each of 20 tries.
-func OpenLive(dir string) (*Run, error) {
+func OpenLive(dir string) (*Run, error) { return openUntilNow(dir, stillRecording) }
+
+// openUntilNow is OpenLive; reason is the Ending.Reason of processes that are still recorded.
+func openUntilNow(dir, reason string) (*Run, error) {
 	const tries = 20
 	for range tries {
-		run, err := openLive(dir)
+		run, err := openLive(dir, reason)
 		if !errors.Is(err, errMoved) {
 			return run, err
 		}
@@ -33,7 +36,7 @@ func OpenLive(dir string) (*Run, error) {
 // errMoved: the collector completed a part while the spool was read.
 var errMoved = errors.New("the collector has deleted segments of the spool")
 
-func openLive(dir string) (*Run, error) {
+func openLive(dir, reason string) (*Run, error) {
 	info, err := ReadInfo(dir)
 	if err != nil {
 		return nil, err
@@ -70,7 +73,7 @@ func openLive(dir string) (*Run, error) {
 			if spool == nil {
 				return nil, errMoved
 			}
-			if p, err = c.fromSpool(spool, p.Parts); err != nil {
+			if p, err = c.fromSpool(spool, p.Parts, reason); err != nil {
 				return nil, err
 			}
 		} else if spool != nil {
@@ -79,7 +82,7 @@ func openLive(dir string) (*Run, error) {
 		run.Processes = append(run.Processes, p)
 	}
 	for _, name := range slices.Sorted(maps.Keys(spools)) {
-		p, err := c.fromSpool(spools[name], nil)
+		p, err := c.fromSpool(spools[name], nil, reason)
 		if err != nil {
 			return nil, err
 		}
@@ -137,9 +140,13 @@ func openSpools(dir string) (map[string]*liveSpool, error) {
 }
 
 // fromSpool returns a process with its complete parts and further parts in memory, for the events in its spool
-// up to the slots that the process had claimed when the spool was opened. It closes the spool.
-func (c *Collector) fromSpool(from *liveSpool, parts []Part) (*Process, error) {
+// up to the slots that the process had claimed when the spool was opened. The last part ends for the reason given. It closes
+// the spool.
+func (c *Collector) fromSpool(from *liveSpool, parts []Part, reason string) (*Process, error) {
 	defer from.Close()
+	if len(parts) == 0 && len(from.segments) > 0 && from.segments[0] > 0 {
+		return nil, errMoved // to a ring's part that was not found
+	}
 	opt := WriterOptions{create: createMemory}
 	p := &conversion{from: from.SpoolProcess, ids: map[uint32]int32{}}
 	if len(parts) == 0 {
@@ -173,7 +180,7 @@ func (c *Collector) fromSpool(from *liveSpool, parts []Part) (*Process, error) {
 		p.to.Abandon()
 		return nil, cmp.Or(err, errMoved)
 	}
-	if err := p.to.Finish(Ending{State: StateStopped, Reason: stillRecording}); err != nil {
+	if err := p.to.Finish(Ending{State: StateStopped, Reason: reason}); err != nil {
 		p.to.Abandon()
 		return nil, err
 	}

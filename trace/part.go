@@ -42,6 +42,7 @@ const (
 	keyLost       = "memprof.lost"
 	keyProblems   = "memprof.problems"
 	keyAlive      = "memprof.last_alive_ns" // not in traces of older versions
+	keyDropped    = "memprof.dropped"       // only of the first part that a ring kept
 )
 
 // ProcessMeta describes the process whose events a part holds.
@@ -88,6 +89,7 @@ type Part struct {
 	Events      int64 // rows after the opening rows
 	OpeningRows int64
 	NextSlot    int64 // spool slot after that of its last event; -1 if there was no spool
+	Dropped     int64 // events before its first that a ring dropped; the process begins with this part. Else 0
 	Last        bool  // the last part of the process; Ending is valid
 	Ending      Ending
 	Bytes       int64 // of the file
@@ -285,6 +287,11 @@ func parsePart(path string, md *metadata.FileMetaData) (*Part, error) {
 	if m.kv.FindValue(keyLocalWorld) != nil {
 		p.Process.LocalWorldSize = int(m.integer(keyLocalWorld))
 	}
+	if m.kv.FindValue(keyDropped) != nil {
+		if p.Dropped = m.integer(keyDropped); p.Dropped != p.FirstSeq {
+			m.fail(keyDropped)
+		}
+	}
 	if p.Last {
 		p.Ending = Ending{State: State(m.text(keyState)), Reason: m.text(keyReason), Lost: m.integer(keyLost)}
 		if lines := m.text(keyProblems); lines != "" {
@@ -371,6 +378,9 @@ func (p *Part) keyValues() [][2]string {
 	}
 	if m.LocalWorldSize > 0 {
 		kv = append(kv, [2]string{keyLocalWorld, integer(int64(m.LocalWorldSize))})
+	}
+	if p.Dropped > 0 {
+		kv = append(kv, [2]string{keyDropped, integer(p.Dropped)})
 	}
 	if p.Last {
 		kv = append(kv,

@@ -142,6 +142,7 @@ func (c *Collector) cancel() {
 	for _, p := range c.processes {
 		p.to.Abandon()
 		p.from.Close()
+		p.closeRing()
 	}
 	c.processes = nil
 	c.removeBallast()

@@ -41,7 +41,7 @@ type Process struct {
 	Parts  []Part
 	Events int64 // opening rows not counted
 	Ending Ending
-	Whole  bool // Parts are complete, from part 0 to the last
+	Whole  bool // Parts are complete: from part 0, or the first that a ring kept, to the last
 	Live   bool // it is being recorded; Parts hold the events up to the moment of opening
 
 	// Advance, if set, is called by each Reader of the process with the number of events of each batch,
@@ -192,6 +192,9 @@ func readParts(dir string, wanted func(file string) bool) ([]Part, error) {
 			continue
 		}
 		p, err := readPart(filepath.Join(dir, e.Name()))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // a ring has removed it since
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -248,7 +251,7 @@ func newProcess(parts []Part) *Process {
 	last := &parts[len(parts)-1]
 	p := &Process{
 		ProcessMeta: last.Process, Parts: parts, Ending: last.Ending,
-		Whole: parts[0].Number == 0 && last.Last, strings: NewStrings(),
+		Whole: (parts[0].Number == 0 || parts[0].Dropped > 0) && last.Last, strings: NewStrings(),
 	}
 	for i := range parts {
 		p.Events += parts[i].Events
@@ -268,13 +271,33 @@ func groupParts(dir string, parts []Part, more bool) ([]*Process, error) {
 		for n < len(parts) && parts[n].Process.Name == parts[0].Process.Name {
 			n++
 		}
-		if err := checkSequence(dir, parts[:n], more); err != nil {
+		of := fromRing(parts[:n])
+		if err := checkSequence(dir, of, more); err != nil {
 			return nil, err
 		}
-		processes = append(processes, newProcess(slices.Clone(parts[:n])))
+		processes = append(processes, newProcess(slices.Clone(of)))
 		parts = parts[n:]
 	}
 	return processes, nil
+}
+
+// fromRing leaves out parts that a later one supersedes: a ring removes them once that is complete.
+func fromRing(parts []Part) []Part {
+	for i := len(parts) - 1; i > 0; i-- {
+		if parts[i].Dropped > 0 {
+			return parts[i:]
+		}
+	}
+	return parts
+}
+
+// Dropped is how many events a ring dropped before the first one that Parts hold; 0 for a process that is recorded from its
+// start. The opening rows restate what was in force then.
+func (p *Process) Dropped() int64 {
+	if len(p.Parts) == 0 {
+		return 0
+	}
+	return p.Parts[0].Dropped
 }
 
 // compareProcesses sorts by rank; processes without a rank come last.
@@ -288,19 +311,22 @@ func checkSequence(dir string, parts []Part, more bool) error {
 		return &PathError{Path: filepath.Join(dir, fmt.Sprintf("%s-%04d%s", name, number, partSuffix)), Err: ErrMissingPart,
 			Detail: why, Remedy: "copy it from the machine of the recording, or give single parts instead of the directory"}
 	}
-	next := int64(0)
+	next, first := int64(0), 0
+	if parts[0].Dropped > 0 {
+		next, first = parts[0].FirstSeq, parts[0].Number
+	}
 	for i := range parts {
 		p := &parts[i]
-		if p.Number != i {
-			return missing(i, "found "+filepath.Base(p.Path))
+		if p.Number != first+i {
+			return missing(first+i, "found "+filepath.Base(p.Path))
 		}
 		if p.FirstSeq != next {
-			return missing(i, fmt.Sprintf("%s starts at seq %d, but the part before it ends at %d", filepath.Base(p.Path), p.FirstSeq, next))
+			return missing(first+i, fmt.Sprintf("%s starts at seq %d, but the part before it ends at %d", filepath.Base(p.Path), p.FirstSeq, next))
 		}
 		next += p.written
 	}
 	if last := &parts[len(parts)-1]; !last.Last && !more {
-		return missing(len(parts), filepath.Base(last.Path)+" is not the last part of its process")
+		return missing(first+len(parts), filepath.Base(last.Path)+" is not the last part of its process")
 	}
 	return nil
 }

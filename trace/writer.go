@@ -260,13 +260,17 @@ func (w *Writer) ensurePart() error {
 		}
 		w.root = root
 	}
-	part, err := createPart(w.root, &w.meta, len(w.done), w.opt)
+	number := 0
+	if n := len(w.done); n > 0 {
+		number = w.done[n-1].Number + 1
+	}
+	part, err := createPart(w.root, &w.meta, number, w.opt)
 	if err != nil {
 		return err
 	}
 	part.info.FirstSeq = w.nextSeq
 	part.info.seed = w.rolling.state
-	if len(w.done) > 0 {
+	if w.nextSeq > 0 {
 		opening := w.opening.rows()
 		part.info.OpeningRows = int64(len(opening))
 		for i := range opening {

@@ -34,6 +34,7 @@ func Analyze(path string, run *trace.Run, opt analysis.Options) (Recording, erro
 		nameCards(result, &run.Info)
 		result.Job = jobOf(path, &run.Info)
 		result.Job.Imported = run.Info.ImportOf(process.Name)
+		result.Job.Snapshot, result.Job.Dropped = run.Info.Snapshot, process.Dropped()
 		r.Results = append(r.Results, result)
 	}
 	closeAccounting(run, r.Results, readings, missing)

@@ -37,6 +37,10 @@ type Result struct {
 
 	// Complete says that the process was recorded to its end, and all of that was verified.
 	Complete bool
+	// Dropped is how many events a ring dropped before the first that was verified. Then no placement was replayed: what was
+	// verified is that the events are whole and unchanged, and that blocks, frees and mapped memory match each other
+	// and what the ring restated.
+	Dropped int64
 	// EndsAt says up to which event the trace was verified, and why, if it is not Complete.
 	EndsAt string
 	// EndSeq is the last event that was verified, -1 for none.
@@ -47,6 +51,9 @@ type Result struct {
 // trace is not what the allocator did; [ErrNothingToVerify], [ErrObserved] or [ErrNotFromStart] if it
 // cannot be verified; else of reading the trace.
 func Process(ctx context.Context, p *trace.Process) (*Result, error) {
+	if p.Dropped() > 0 {
+		return fromRing(ctx, p)
+	}
 	if len(p.Parts) == 0 || p.Parts[0].Number != 0 || p.Parts[0].FirstSeq != 0 {
 		return nil, fmt.Errorf("%s: %w", p.Name, ErrNotFromStart)
 	}
@@ -105,7 +112,8 @@ type judge struct {
 	sums    *trace.Rolling
 	want    []uint64  // the recorded checksums
 	agreed  int       // how many blocks, from the first, have the recorded checksum
-	replay  *replayer // nil for readings of devices
+	replay  *replayer // nil for readings of devices, and of a ring
+	matched *matched  // of a ring: in place of the replay
 
 	current   trace.Event // here, so that no event is allocated
 	next      int64       // position of the next event
@@ -115,11 +123,14 @@ type judge struct {
 }
 
 func newJudge(p *trace.Process) *judge {
-	return &judge{process: p, sums: p.Rolling(), want: p.Checksums(), replay: newReplayer(), firstLost: -1}
+	return &judge{process: p, sums: p.Rolling(), want: p.Checksums(), replay: newReplayer(), next: p.Dropped(), firstLost: -1}
 }
 
 func (j *judge) batch(b *trace.Batch) *Mismatch {
 	strings := j.process.Strings()
+	if j.matched != nil {
+		b = j.matched.opening(b)
+	}
 	j.sums.AddBatch(b, strings)
 	for i := range b.Seq {
 		j.current = b.Event(i)
@@ -133,7 +144,7 @@ func (j *judge) batch(b *trace.Batch) *Mismatch {
 	if wrong := j.compare(j.sums.Checksums()); wrong != nil {
 		return wrong
 	}
-	if j.wrong == nil || j.wrong.position >= int64(j.agreed)*trace.BlockEvents || j.excused() {
+	if j.wrong == nil || j.wrong.position >= j.block(j.agreed) || j.excused() {
 		return nil
 	}
 	return j.wrong
@@ -155,7 +166,9 @@ func (j *judge) event(e *trace.Event, strings *trace.Strings) *Mismatch {
 		if j.firstLost >= 0 {
 			j.afterLost++
 		}
-		if j.replay == nil {
+		if j.matched != nil {
+			wrong = j.matched.step(e)
+		} else if j.replay == nil {
 			wrong = notReading(e)
 		} else {
 			wrong = j.replay.step(e, strings)
@@ -182,19 +195,25 @@ func (j *judge) compare(sums []uint64) *Mismatch {
 	return nil
 }
 
+// block is the seq of the first event of a checksum's block, by its index. Blocks are counted from the start of the process.
+func (j *judge) block(index int) int64 {
+	return (j.process.Dropped()/trace.BlockEvents + int64(index)) * trace.BlockEvents
+}
+
 // changed returns the mismatch of the first block whose checksum is wrong, unless an event before it is
 // wrong.
 func (j *judge) changed() *Mismatch {
-	first := int64(j.agreed) * trace.BlockEvents
+	first := max(j.block(j.agreed), j.process.Dropped())
 	if j.wrong != nil && j.wrong.position < first && !j.excused() {
 		return j.wrong
 	}
-	recorded := j.process.Recorded()
+	recorded := j.process.Dropped() + j.process.Recorded()
 	m := &Mismatch{Seq: -1, Recorded: recorded, Present: recorded}
-	if j.wrong != nil && j.wrong.position < first+trace.BlockEvents {
+	behind := j.block(j.agreed + 1)
+	if j.wrong != nil && j.wrong.position < behind {
 		*m = *j.wrong
 	}
-	m.FirstSeq, m.LastSeq = first, max(first, min(first+trace.BlockEvents, recorded)-1)
+	m.FirstSeq, m.LastSeq = first, max(first, min(behind, recorded)-1)
 	return m
 }
 
@@ -206,12 +225,12 @@ func (j *judge) end() *Mismatch {
 	}
 	wrong := j.compare(sums)
 	short := j.process.Whole && len(sums) != len(j.want)
-	if wrong == nil && (short || j.next != j.process.Recorded()) {
+	if wrong == nil && (short || j.next != j.process.Dropped()+j.process.Recorded()) {
 		wrong = j.changed()
 	}
 	if wrong != nil {
 		if wrong.FirstSeq >= 0 {
-			wrong.Recorded, wrong.Present = j.process.Recorded(), j.next
+			wrong.Recorded, wrong.Present = j.process.Dropped()+j.process.Recorded(), j.next
 		}
 		return wrong
 	}
@@ -222,12 +241,15 @@ func (j *judge) end() *Mismatch {
 }
 
 func (j *judge) result() *Result {
-	r := &Result{
-		Process: j.process.Name, Events: j.next, Allocs: j.replay.allocs, Frees: j.replay.frees,
-		Growths: j.replay.growths(), Arenas: j.replay.ours, EndSeq: j.next - 1,
+	r := &Result{Process: j.process.Name, Events: j.next - j.process.Dropped(), Dropped: j.process.Dropped(), EndSeq: j.next - 1}
+	var open *trace.Event
+	if j.matched != nil {
+		j.matched.fill(r)
+	} else {
+		r.Allocs, r.Frees, r.Growths, r.Arenas = j.replay.allocs, j.replay.frees, j.replay.growths(), j.replay.ours
+		open = j.replay.unfinished()
 	}
 	ending := &j.process.Ending
-	open := j.replay.unfinished()
 	switch {
 	case j.firstLost >= 0:
 		r.EndSeq = j.firstLost - 1

@@ -18,8 +18,11 @@ import (
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/process"
 	"github.com/memprof/memprof/cmd/memprof/internal/recorder"
+	"github.com/memprof/memprof/cmd/memprof/internal/recorder/trigger"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/hooks"
+	"github.com/memprof/memprof/report/units"
+	"github.com/memprof/memprof/trace"
 )
 
 const recordExits = `the job's own code; 128+n if signal n ended it; 126 not executable;
@@ -41,6 +44,9 @@ type recordOptions struct {
 	Shim           string
 	MemorySaver    string
 	Spool          string
+	OnSignal       string
+	Ring           sizeFlag
+	Triggers       []string
 	Quiet          bool
 
 	flags  *pflag.FlagSet // that these options were read from
@@ -92,6 +98,9 @@ func (o *recordOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Shim, "shim", "", "use the torch shim in this `file`, built by memprof hooks build")
 	flags.StringVar(&o.MemorySaver, "memory-saver", "auto", "what import torch_memory_saver gives: memprof (memprof's own), installed (the library), or auto: `which` is installed, else memprof's")
 	flags.StringVar(&o.Spool, "spool", "", "keep events that are not yet in the recording in this `directory` (default: in the recording)")
+	flags.StringVar(&o.OnSignal, "on-signal", "", "write a snapshot, beside the recording, when memprof gets this `signal` (USR1, USR2 or HUP), which is then not passed on to the job")
+	flags.Var(&o.Ring, "ring", "keep only the last events of each process, in a spool of this size, and write a snapshot when a request fails")
+	flags.StringArrayVar(&o.Triggers, "trigger", nil, "also write the ring when `'METRIC OP LIMIT'` comes to hold, like 'reserved.peak > 60GiB'; may be given several times")
 	flags.BoolVarP(&o.Quiet, "quiet", "q", false, "print problems only")
 }
 
@@ -120,6 +129,9 @@ func (o *recordOptions) validate() error {
 	if err := o.validateNative(); err != nil {
 		return err
 	}
+	if err := o.validateSnapshots(); err != nil {
+		return err
+	}
 	if o.NoTrace && (o.Output != "" || o.Spool != "" || o.Allocator != "bfc" || o.Stacks != "none") {
 		return exit.Usagef("--no-trace records nothing: remove --output, --spool, --stacks and --allocator native")
 	}
@@ -127,6 +139,45 @@ func (o *recordOptions) validate() error {
 		return exit.Usagef("--sim-memory needs --device sim or auto")
 	}
 	return nil
+}
+
+// snapshotSignals are those that --on-signal takes: none that ends memprof and its job together from a terminal.
+var snapshotSignals = map[string]unix.Signal{"USR1": unix.SIGUSR1, "USR2": unix.SIGUSR2, "HUP": unix.SIGHUP}
+
+// signal is the one of --on-signal, or nil.
+func (o *recordOptions) signal() os.Signal {
+	if signal, ok := snapshotSignals[strings.TrimPrefix(strings.ToUpper(o.OnSignal), "SIG")]; ok {
+		return signal
+	}
+	return nil
+}
+
+// validateSnapshots checks the flags that have snapshots written.
+func (o *recordOptions) validateSnapshots() error {
+	switch {
+	case o.OnSignal != "" && o.signal() == nil:
+		return exit.Usagef("--on-signal %q: want USR1, USR2 or HUP", o.OnSignal)
+	case len(o.Triggers) > 0 && o.Ring == 0:
+		return exit.Usagef("--trigger writes what --ring keeps: give --ring too")
+	case o.Ring != 0 && int64(o.Ring) < trace.RingLeast:
+		return exit.Usagef("--ring %s: want at least %s", units.FormatSize(int64(o.Ring)), units.FormatSize(trace.RingLeast))
+	case o.NoTrace && (o.OnSignal != "" || o.Ring != 0):
+		return exit.Usagef("--no-trace records nothing: remove --on-signal and --ring")
+	}
+	_, err := o.triggers()
+	return err
+}
+
+func (o *recordOptions) triggers() ([]trigger.Trigger, error) {
+	var all []trigger.Trigger
+	for _, text := range o.Triggers {
+		t, err := trigger.Parse(text)
+		if err != nil {
+			return nil, exit.Usagef("--%w", err)
+		}
+		all = append(all, t)
+	}
+	return all, nil
 }
 
 // validateMemorySaver refuses memprof's torch_memory_saver where it could not pause anything, or would serve the same
@@ -233,8 +284,12 @@ func (o *recordOptions) record(stderr io.Writer, program string, command []strin
 	}
 	o.placed = place.Shown
 	options := o.hookOptions(place.Spool, device.Simulated)
+	triggers, err := o.triggers()
+	if err != nil {
+		return err
+	}
 	rec := &recorder.Recorder{Place: place, Device: device, Stderr: stderr, Quiet: o.Quiet, Version: version, Missed: missed, Readable: recorder.Readable,
-		Set: hooks.FrameworkSettings(os.Environ(), options)}
+		Set: hooks.FrameworkSettings(os.Environ(), options), OnSignal: o.signal(), Ring: int64(o.Ring), Triggers: triggers}
 	environment := func(base []string, readings bool) []string {
 		options.Readings = readings
 		return installed.Environment(base, options)
@@ -304,7 +359,7 @@ func (o *recordOptions) settings() map[string]string {
 	settings["attribution"] = o.Attribution
 	settings["stacks"] = o.Stacks
 	settings["memory_saver"] = o.MemorySaver
-	for name, size := range map[string]sizeFlag{"backup_limit": o.BackupLimit, "sim_memory": o.SimMemory} {
+	for name, size := range map[string]sizeFlag{"backup_limit": o.BackupLimit, "sim_memory": o.SimMemory, "ring": o.Ring} {
 		if size > 0 {
 			settings[name] = fmt.Sprint(int64(size))
 		}
@@ -330,6 +385,8 @@ func completedRecord(cmd *cobra.Command) *cobra.Command {
 		"device":       words("auto", "real", "sim"),
 		"attribution":  words("modules", "phases", "none"),
 		"stacks":       words("python", "none"),
+		"on-signal":    words("USR1", "USR2", "HUP"),
+		"trigger":      completeGate,
 		"memory-saver": words("auto\tthe library if it is installed", "memprof\tmemprof's own", "installed\tthe library"),
 	})
 	for _, flag := range []string{"output", "spool"} {

@@ -194,12 +194,28 @@ func (v *verified) lines() []string {
 		return []string{"WRONG  " + v.Mismatch.Error()}
 	}
 	r := v.Result
+	if r.Dropped > 0 {
+		return ringLines(v.Process, r)
+	}
 	lines := []string{fmt.Sprintf("ok     %s: %s, of them %s, %s and %s in %s, came out the same",
 		v.Process, units.Counted(r.Events, "event"), units.Counted(r.Allocs, "allocation"), units.Counted(r.Frees, "free"), units.Counted(r.Growths, "growth"), units.Counted(r.Arenas, "arena"))}
 	if o := r.Observed; o != nil {
 		lines = append(lines, "       PyTorch's own allocator, by its model: the same addresses and segments. Taken from the trace: the addresses of",
 			fmt.Sprintf("       segments, the order in a run of releases, when blocks that wait for streams are free, that the cache was emptied (%d x)", o.Emptied),
 			fmt.Sprintf("       sums of PyTorch's statistics: %s equal, %s not (a reading may lie between two events)", units.FormatCount(o.Readings), units.FormatCount(o.Odd)))
+	}
+	if !r.Complete {
+		lines = append(lines, "       up to "+r.EndsAt)
+	}
+	return lines
+}
+
+// ringLines are the lines of a process whose first events a ring dropped.
+func ringLines(process string, r *verify.Result) []string {
+	lines := []string{
+		fmt.Sprintf("ok     %s: %s from event %d on, of them %s and %s: whole, unchanged, and each free is of a live block",
+			process, units.Counted(r.Events, "event"), r.Dropped, units.Counted(r.Allocs, "allocation"), units.Counted(r.Frees, "free")),
+		fmt.Sprintf("       exact from event %d on: the ring dropped those before, and restated what was live then; placements are not replayed", r.Dropped),
 	}
 	if !r.Complete {
 		lines = append(lines, "       up to "+r.EndsAt)
@@ -216,6 +232,7 @@ type jsonVerifiedProcess struct {
 	Growths  int64         `json:"growths"`
 	Arenas   int64         `json:"arenas"`
 	Observed *jsonObserved `json:"observed,omitempty"`
+	Dropped  int64         `json:"dropped,omitempty"` // events before the first, by a ring; then no placement was replayed
 	Complete bool          `json:"complete"`
 	EndSeq   int64         `json:"end_seq"`
 	EndsAt   string        `json:"ends_at,omitempty"`
@@ -280,7 +297,7 @@ func newJSONVerified(result *verifiedRun) jsonVerified {
 		r := v.Result
 		out.Processes = append(out.Processes, jsonVerifiedProcess{
 			Process: v.Process, OK: true, Events: r.Events, Allocs: r.Allocs, Frees: r.Frees, Growths: r.Growths, Arenas: r.Arenas,
-			Observed: newJSONObserved(r.Observed), Complete: r.Complete, EndSeq: r.EndSeq, EndsAt: r.EndsAt,
+			Observed: newJSONObserved(r.Observed), Dropped: r.Dropped, Complete: r.Complete, EndSeq: r.EndSeq, EndsAt: r.EndsAt,
 		})
 	}
 	return out

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/memprof/memprof/cmd/memprof/help"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/report/spell"
@@ -48,13 +49,13 @@ when memory grows. The job's code does not change.`,
 		return exit.Usagef("%w%s (see `%s --help`)", flagError(err), flagMeant(cmd, err), cmd.CommandPath())
 	})
 	root.SetUsageTemplate(usageTemplate)
-	addGroup(root, "Record", newRecordCommand(), newTopCommand(), newRecoverCommand(), newImportCommand())
+	addGroup(root, "Record", newRecordCommand(), newTopCommand(), newSnapshotCommand(), newRecoverCommand(), newImportCommand())
 	addGroup(root, "Read", newReportCommand(), newVerifyCommand(), newDiffCommand(), newCheckCommand(), newExportCommand())
 	addGroup(root, "Try other settings", newTuneCommand(), newFitCommand(), newRerunCommand(), newReplayCommand(), newKVCommand())
 	addGroup(root, "Set up", newDoctorCommand(), newHooksCommand())
 	root.SetHelpCommandGroupID("Set up")
 	root.SetCompletionCommandGroupID("Set up")
-	root.AddCommand(newTopics()...)
+	root.AddCommand(help.Topics()...)
 	completeTopics(root)
 	return root
 }

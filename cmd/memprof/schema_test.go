@@ -15,6 +15,7 @@ import (
 
 	"github.com/memprof/memprof/analysis/observed"
 	"github.com/memprof/memprof/analysis/verify"
+	"github.com/memprof/memprof/cmd/memprof/help"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/repeat"
 	"github.com/memprof/memprof/cmd/memprof/internal/top"
@@ -143,6 +144,10 @@ func documents(t *testing.T) map[string][][]byte {
 		t.Fatal(err)
 	}
 	add("check", exit.Fine, "check", "--json", unended)
+	if err := trace.WriteInfo(unended, &trace.Info{ID: tracetest.RunID, Command: []string{"job"}, Snapshot: &trace.Snapshot{Why: "SIGUSR1"}}); err != nil {
+		t.Fatal(err)
+	}
+	add("report", exit.Fine, "report", "--json", unended)
 	add("check-list", exit.Fine, "check", "--list", "--json")
 	add("diff", exit.Fine, "diff", "--json", samples+"alexnet", samples+"resnet50")
 	docs["diff"] = append(docs["diff"], mustRead(t, "../../report/testdata/diff.json"), mustRead(t, "../../report/testdata/diff_nothing.json"))
@@ -193,7 +198,9 @@ func documents(t *testing.T) map[string][][]byte {
 	docs["top"] = append(docs["top"], mustMarshal(t, top.View{Command: []string{}, Processes: []top.Process{busy}, Cards: []top.Card{{Used: &one}, {}}}))
 	native := verifiedRun{Processes: []verified{{Result: &verify.Result{Complete: true, Observed: &observed.Result{}}}}}
 	docs["verify"] = append(docs["verify"], mustMarshal(t, newJSONVerified(&native))) // no sample is of --allocator native
-	docs["rerun"] = [][]byte{mustMarshal(t, repeat.Result{})}                         // what rerun prints needs CUDA
+	docs["verify"] = append(docs["verify"], mustMarshal(t, newJSONVerified(&verifiedRun{Processes: []verified{{Result: &verify.Result{Dropped: 1}}}})))
+	docs["snapshot"] = [][]byte{mustMarshal(t, jsonSnapshot{Processes: []jsonSnapshotProcess{{}}})} // of a job that runs
+	docs["rerun"] = [][]byte{mustMarshal(t, repeat.Result{})}                                       // what rerun prints needs CUDA
 	return docs
 }
 
@@ -249,7 +256,7 @@ func TestJSONSchemas(t *testing.T) {
 			t.Errorf("%s (-documented +printed):\n%s", path, diff)
 		}
 	}
-	for _, name := range schemaNames() {
+	for _, name := range help.Documents() {
 		if docs[name] == nil {
 			t.Errorf("schema/%s.txt is of no document", name)
 		}
@@ -262,7 +269,7 @@ func TestJSONSchemaOfEachVerb(t *testing.T) {
 		if verb.Flags().Lookup("json") == nil {
 			continue
 		}
-		if !slices.Contains(schemaNames(), verb.Name()) {
+		if !slices.Contains(help.Documents(), verb.Name()) {
 			t.Errorf("memprof %s prints JSON, and schema/%s.txt is missing", verb.Name(), verb.Name())
 		}
 	}

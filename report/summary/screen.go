@@ -34,7 +34,24 @@ func Provenance(r *analysis.Result, d *analysis.DeviceResult, allocator string) 
 	if r.Job != nil && r.Job.Imported != nil {
 		lines = append(lines, importNotes(r.Job.Imported)...)
 	}
+	if r.Job != nil {
+		lines = append(lines, partNotes(r.Job)...)
+	}
 	return lines
+}
+
+// partNotes say that a recording is a part of its job: a snapshot, or what a ring kept, and from where on it is exact.
+func partNotes(j *analysis.Job) []layout.Cell {
+	var notes []layout.Cell
+	if s := j.Snapshot; s != nil {
+		notes = append(notes, layout.Note(fmt.Sprintf("Snapshot of a running job at %s (%s): later events are not in it", s.Time.UTC().Format("2006-01-02 15:04:05 UTC"), plain.Shorten(s.Why, 60)))...)
+	}
+	if j.Dropped > 0 {
+		notes = append(notes, layout.Note(fmt.Sprintf("Ring: %s before event %s were dropped. Exact from there on; earlier peaks and iterations are unknown,",
+			units.Counted(j.Dropped, "event"), units.FormatCount(j.Dropped)))...)
+		notes = append(notes, layout.Note("and memory that was free then counts as reserve until it is handed out again")...)
+	}
+	return notes
 }
 
 // importNotes say from where on an imported recording is exact, and what was there before.

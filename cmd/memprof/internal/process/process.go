@@ -78,12 +78,17 @@ func OutlivePipe() {
 type Process struct {
 	process *os.Process
 	signals chan os.Signal
+	taken   func(os.Signal) bool
 	ended   chan struct{}
 }
 
 // Start starts argv with the program at path. The error ends memprof with 126 or 127, unless Scarce says that
-// memprof itself used up a resource.
-func Start(path string, argv, env []string) (*Process, error) {
+// memprof itself used up a resource. A signal to memprof is passed on to the process, unless taken, which may be nil, returns true
+// for it: then it is memprof's.
+func Start(path string, argv, env []string, taken func(os.Signal) bool) (*Process, error) {
+	if taken == nil {
+		taken = func(os.Signal) bool { return false }
+	}
 	signals := make(chan os.Signal, 64)
 	for _, sig := range forwarded {
 		if !signal.Ignored(sig) { // what was ignored stays so, here and in the job (nohup)
@@ -101,7 +106,7 @@ func Start(path string, argv, env []string) (*Process, error) {
 		}
 		return nil, StartError(path, err)
 	}
-	p := &Process{process: process, signals: signals, ended: make(chan struct{})}
+	p := &Process{process: process, signals: signals, taken: taken, ended: make(chan struct{})}
 	go p.forward()
 	return p, nil
 }
@@ -121,7 +126,7 @@ func (p *Process) forward() {
 	for {
 		select {
 		case sig := <-p.signals:
-			if !reachedByTerminal(sig) {
+			if !p.taken(sig) && !reachedByTerminal(sig) {
 				p.process.Signal(sig) // an error: it has ended, Wait will say so
 			}
 		case <-p.ended:

@@ -9,12 +9,14 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/process"
+	"github.com/memprof/memprof/cmd/memprof/internal/recorder/trigger"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/hooks"
 	"github.com/memprof/memprof/hooks/nvml"
@@ -39,10 +41,17 @@ type Recorder struct {
 	// Readable opens the cards whose used memory is read: [Readable], or a test's
 	Readable func(*Device) (found nvml.Cards, readings string)
 
+	OnSignal os.Signal         // writes a snapshot, and is not passed on to the job; nil for none
+	Ring     int64             // how many bytes of each process's last events are kept; 0 keeps all
+	Triggers []trigger.Trigger // that have a ring written
+
 	info      *trace.Info
 	collector *trace.Collector
-	sampler   *nvml.Sampler // nil where the devices' used memory cannot be read
-	troubles  []string      // of the collector, each once
+	snapshots *snapshots
+	watcher   *trigger.Watcher // of a ring
+	sampler   *nvml.Sampler    // nil where the devices' used memory cannot be read
+	troubles  []string         // of the collector, each once
+	troubling sync.Mutex       // guards troubles
 }
 
 // Run records the job. After the job was started its exit code is the result, even if the recording fails.
@@ -53,15 +62,17 @@ func (r *Recorder) Run(program string, command []string, settings map[string]str
 		r.Place.Abandon()
 		return Unrecordable{err}
 	}
+	r.snapshots.start()
 	if r.Device.Why != "" {
 		r.say("no GPU here (%s): the job runs on the simulated device", r.Device.Why)
 	}
 	started := time.Now()
-	job, err := process.Start(program, command, environment(os.Environ(), strings.HasPrefix(settings[trace.OptionReadings], trace.ReadingsOfDriver)))
+	job, err := process.Start(program, command, environment(os.Environ(), strings.HasPrefix(settings[trace.OptionReadings], trace.ReadingsOfDriver)), r.taken)
 	if err != nil {
 		if r.sampler != nil {
 			r.sampler.Abandon()
 		}
+		r.snapshots.stop()
 		r.collector.Finish() // of nothing
 		r.Place.Abandon()
 		if process.Scarce(err) {
@@ -75,6 +86,8 @@ func (r *Recorder) Run(program string, command []string, settings map[string]str
 	stop := r.follow()
 	ended, err := job.Wait()
 	stop()
+	r.poll() // a job may end right after a request failed
+	r.snapshots.stop()
 	if err != nil {
 		return err
 	}
@@ -112,11 +125,17 @@ func (r *Recorder) prepare(command []string, settings map[string]string) error {
 	if err := trace.WriteInfo(r.Place.Dir, r.info); err != nil {
 		return err
 	}
-	collector, err := trace.NewCollector(r.Place.Dir, trace.CollectorOptions{RunID: r.info.ID, ClockBase: r.info.ClockBase})
+	options := trace.CollectorOptions{RunID: r.info.ID, ClockBase: r.info.ClockBase, Ring: r.Ring}
+	r.snapshots = &snapshots{dir: r.Place.Dir, say: r.say, fail: r.trouble}
+	if r.Ring > 0 {
+		r.watcher = trigger.New(r.Triggers, r.snapshots.crossed, r.trouble)
+		options.Watch = r.watcher.Event
+	}
+	collector, err := trace.NewCollector(r.Place.Dir, options)
 	if err != nil {
 		return err
 	}
-	r.collector = collector
+	r.collector, r.snapshots.hold = collector, collector.Hold
 	if found == nil {
 		return nil
 	}
@@ -155,9 +174,23 @@ func (r *Recorder) poll() {
 	if _, err := r.collector.Poll(); err != nil {
 		r.trouble(err)
 	}
+	if r.watcher != nil {
+		r.watcher.Poll()
+	}
+}
+
+// taken takes the signal that asks for a snapshot.
+func (r *Recorder) taken(signal os.Signal) bool {
+	if signal != r.OnSignal {
+		return false
+	}
+	r.snapshots.ask(unix.SignalName(signal.(unix.Signal)))
+	return true
 }
 
 func (r *Recorder) trouble(err error) {
+	r.troubling.Lock()
+	defer r.troubling.Unlock()
 	if text := err.Error(); !slices.Contains(r.troubles, text) {
 		r.troubles = append(r.troubles, text)
 	}

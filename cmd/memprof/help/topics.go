@@ -1,4 +1,5 @@
-package main
+// Package help has the topics of `memprof help`: texts, the JSON documents of the verbs, and names of earlier versions.
+package help
 
 import (
 	"embed"
@@ -11,20 +12,21 @@ import (
 
 	"github.com/memprof/memprof/analysis/renames"
 	"github.com/memprof/memprof/bfc"
+	"github.com/memprof/memprof/cmd/memprof/schema"
 	"github.com/memprof/memprof/report"
 )
 
 // topics are the texts of `memprof help TOPIC`, one file a topic: a line that says what it is about, an
 // empty line, and text of at most 80 columns. The name of the file is the topic's.
 //
-//go:embed help/*.txt
+//go:embed *.txt
 var topics embed.FS
 
-// newTopics returns a command for each topic. Cobra lists commands that cannot be run as help topics.
-func newTopics() []*cobra.Command {
+// Topics returns a command for each topic. Cobra lists commands that cannot be run as help topics.
+func Topics() []*cobra.Command {
 	commands := []*cobra.Command{newJSONTopic(), newRenamesTopic()}
-	for _, name := range textNames(topics, "help") {
-		short, text, _ := strings.Cut(readText(topics, "help/"+name+".txt"), "\n\n")
+	for _, name := range textNames(topics) {
+		short, text, _ := strings.Cut(readText(topics, name), "\n\n")
 		commands = append(commands, newTopic(name, short, fillPolicies(text)))
 	}
 	return commands
@@ -38,8 +40,8 @@ func newTopic(name, short, text string) *cobra.Command {
 }
 
 // textNames returns the names of the texts in an embedded folder, in order, without ".txt".
-func textNames(folder embed.FS, dir string) []string {
-	entries, err := folder.ReadDir(dir)
+func textNames(folder embed.FS) []string {
+	entries, err := folder.ReadDir(".")
 	if err != nil {
 		panic(err) // it is embedded
 	}
@@ -51,19 +53,13 @@ func textNames(folder embed.FS, dir string) []string {
 	return names
 }
 
-func readText(folder embed.FS, path string) string {
-	text, err := folder.ReadFile(path)
+func readText(folder embed.FS, name string) string {
+	text, err := folder.ReadFile(name + ".txt")
 	if err != nil {
 		panic(err) // it is embedded
 	}
 	return strings.TrimRight(string(text), "\n")
 }
-
-// schemas are the JSON of each verb, one file a verb: a line for each place in the document, its
-// path and the types of what can stand there. A test holds them against what the verbs print.
-//
-//go:embed schema/*.txt
-var schemas embed.FS
 
 const jsonConventions = `What verbs print with --json. Names are stable: they are added to, and what is
 there keeps its meaning. Bytes and counts are integers, times integers of
@@ -82,10 +78,10 @@ list, * any name in an object; ? behind a path says that it may be left out.
 
 // newJSONTopic is `memprof help json`, and below it a topic for each verb.
 func newJSONTopic() *cobra.Command {
-	names := schemaNames()
+	names := Documents()
 	topic := newTopic("json", "What verbs print with --json", fmt.Sprintf(jsonConventions, strings.Join(names, "\n  ")))
 	for _, name := range names {
-		topic.AddCommand(newTopic(name, "The JSON of "+strings.ReplaceAll(name, "-", " --"), readText(schemas, "schema/"+name+".txt")+renamedKeys(name)))
+		topic.AddCommand(newTopic(name, "The JSON of "+strings.ReplaceAll(name, "-", " --"), readText(schema.Files, name)+renamedKeys(name)))
 	}
 	return topic
 }
@@ -130,8 +126,8 @@ func renameLines(table renames.Table) string {
 	return strings.Join(out, "\n")
 }
 
-// schemaNames returns the documents there are, in order.
-func schemaNames() []string { return textNames(schemas, "schema") }
+// Documents returns the names of the documents there are, in order.
+func Documents() []string { return textNames(schema.Files) }
 
 // Places of help/policies.txt that the table of policies fills in.
 const (

@@ -1,0 +1,182 @@
+// Package trigger watches the events of a job as they come, for a condition on a metric that becomes true, like
+// reserved.peak > 60GiB, and for requests that fail.
+//
+// Conditions are gates of [github.com/memprof/memprof/analysis/gate]. Where all are about greatest reserved, requested or provided
+// bytes or failed requests, sums of the events decide; other metrics take the analysis of every event.
+package trigger
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/gate"
+	"github.com/memprof/memprof/report/spell"
+	"github.com/memprof/memprof/trace"
+)
+
+// Trigger is a condition that a process comes to fulfil at most once.
+type Trigger struct {
+	gate gate.Gate
+}
+
+// sums are the metrics that follow from sums of the events.
+var sums = []string{"reserved.peak", "requested.peak", "provided.peak", "oom.count"}
+
+// Parse reads a condition in the language of gates.
+func Parse(text string) (Trigger, error) {
+	g, err := gate.Parse(text)
+	if err != nil {
+		return Trigger{}, fmt.Errorf("trigger: %w", err)
+	}
+	switch {
+	case g.Relative != nil:
+		return Trigger{}, fmt.Errorf("trigger %q: a limit relative to a baseline is for check: give a number", text)
+	case g.Selector.String() != "":
+		return Trigger{}, fmt.Errorf("trigger %q: a selector is for check: a trigger is about each process and device", text)
+	case !slices.Contains(analysis.LiveMetrics(), g.Metric.Name):
+		return Trigger{}, fmt.Errorf("trigger %q: %s has no value while a job runs: want %s", text, g.Metric.Name, spell.Alternatives(analysis.LiveMetrics()))
+	}
+	return Trigger{g}, nil
+}
+
+// Watcher follows the processes of a job. Its methods are for one goroutine.
+type Watcher struct {
+	triggers []Trigger
+	cheap    bool
+	tell     func(why string, failed bool)
+	trouble  func(error)
+	of       map[string]*process
+}
+
+// New calls tell, within Poll, with the reason when a process came to fulfil a trigger, or when requests failed since the last
+// Poll. It calls trouble with the error if a process can no longer be followed.
+func New(triggers []Trigger, tell func(why string, failed bool), trouble func(error)) *Watcher {
+	w := &Watcher{triggers: triggers, tell: tell, trouble: trouble, of: map[string]*process{}, cheap: true}
+	for i := range triggers {
+		w.cheap = w.cheap && slices.Contains(sums, triggers[i].gate.Metric.Name)
+	}
+	return w
+}
+
+// process is a process that is followed.
+type process struct {
+	fired  []bool // by trigger
+	failed int64  // requests since the last Poll
+	seq    int64
+	dirty  bool // there were events since the last Poll
+
+	mapped  *trace.Live // fed with what changes mapped memory only
+	devices map[int32]*analysis.DeviceResult
+	live    *analysis.Live // in place of both where a metric needs all
+	broken  error          // why live does not go on
+}
+
+func (w *Watcher) process(name string, text func(int32) string) *process {
+	p := w.of[name]
+	if p != nil {
+		return p
+	}
+	p = &process{fired: make([]bool, len(w.triggers)), mapped: trace.NewLive(), devices: map[int32]*analysis.DeviceResult{}}
+	if !w.cheap {
+		p.live = analysis.NewLive(analysis.Options{Process: name, Text: text})
+	}
+	w.of[name] = p
+	return p
+}
+
+// Event takes an event of a process.
+func (w *Watcher) Event(name string, e *trace.Event, text func(int32) string) {
+	if len(w.triggers) == 0 && e.Kind != trace.KindOOM {
+		return
+	}
+	p := w.process(name, text)
+	p.dirty = true
+	if e.Kind == trace.KindOOM {
+		p.failed++
+	}
+	switch {
+	case len(w.triggers) == 0:
+	case p.live == nil:
+		p.sum(e)
+	case p.broken == nil:
+		numbered := *e
+		numbered.Seq = p.seq
+		p.seq++
+		if p.broken = p.live.Add(&numbered); p.broken != nil {
+			w.trouble(fmt.Errorf("--trigger: %s is no longer followed: %w", name, p.broken))
+		}
+	}
+}
+
+// sum keeps the sums of a device.
+func (p *process) sum(e *trace.Event) {
+	switch e.Kind {
+	case trace.KindAlloc, trace.KindRestore:
+		d := p.device(e.Device)
+		d.Final.T, d.Final.C = d.Final.T+e.Requested, d.Final.C+e.Provided
+		d.MaxT, d.MaxC = max(d.MaxT, d.Final.T), max(d.MaxC, d.Final.C)
+		d.Allocs++
+	case trace.KindFree:
+		d := p.device(e.Device)
+		d.Final.T, d.Final.C = d.Final.T-e.Requested, d.Final.C-e.Provided
+	case trace.KindMap, trace.KindUnmap, trace.KindPause, trace.KindResume:
+		p.mapped.Add(e)
+		d := p.device(e.Device)
+		d.MaxR = max(d.MaxR, p.mapped.ReservedOn(e.Device))
+	case trace.KindOOM:
+		p.device(e.Device).OOMCount++
+	}
+}
+
+func (p *process) device(id int32) *analysis.DeviceResult {
+	d := p.devices[id]
+	if d == nil {
+		d = &analysis.DeviceResult{Device: id}
+		p.devices[id] = d
+	}
+	return d
+}
+
+// Poll evaluates the triggers, and tells what has happened since the last call.
+func (w *Watcher) Poll() {
+	failed := int64(0)
+	for name, p := range w.of {
+		failed += p.failed
+		p.failed = 0
+		if p.dirty {
+			p.dirty = false
+			w.evaluate(name, p)
+		}
+	}
+	if failed > 0 {
+		w.tell("a request failed for good", true)
+	}
+}
+
+func (w *Watcher) evaluate(name string, p *process) {
+	var devices []*analysis.DeviceResult
+	if p.live != nil {
+		state := p.live.State()
+		for i := range state.Devices {
+			devices = append(devices, p.live.Result(state.Devices[i].Device))
+		}
+	} else {
+		for _, d := range p.devices {
+			devices = append(devices, d)
+		}
+	}
+	for i := range w.triggers {
+		g := &w.triggers[i].gate
+		for _, d := range devices {
+			if p.fired[i] {
+				break
+			}
+			if value, _, ok := g.Metric.Value(d); ok && g.Holds(value) {
+				p.fired[i] = true
+				w.tell(fmt.Sprintf("%s, in %s on device %d", strings.TrimSpace(g.Text), name, d.Device), false)
+			}
+		}
+	}
+}

@@ -1,0 +1,112 @@
+package trace
+
+import (
+	"errors"
+	"path/filepath"
+)
+
+// A ring keeps the last events of each process in its spool, unconverted, and nothing else of it: `memprof record --ring`.
+// It costs the collector a glance at each event instead of its conversion. When the segments of a process exceed
+// CollectorOptions.Ring, the oldest quarter is dropped. What they did to the process's memory is kept: it becomes the opening rows
+// of a part without events ([Part.Dropped]), which is complete before a segment is deleted. So at any time that part and the
+// segments after it are a process that [OpenLive] and [Recover] read, from there on.
+
+// RingLeast is the smallest CollectorOptions.Ring: a few segments.
+const RingLeast = 4 * segmentRecords * recordBytes
+
+// ring is what a conversion has where the collector keeps a ring.
+type ring struct {
+	ahead *SpoolProcess // reads each event once as it comes
+}
+
+// followRing passes new events of a process to the watcher, and drops the oldest if there are too many.
+func (c *Collector) followRing(p *conversion) (progress bool, err error) {
+	if progress, err = c.look(p); err != nil {
+		return progress, err
+	}
+	if c.held.Load() > 0 {
+		return progress, nil // a reader converts the segments
+	}
+	return progress, c.shorten(p)
+}
+
+// look passes the events since the last call to CollectorOptions.Watch.
+func (c *Collector) look(p *conversion) (progress bool, err error) {
+	if p.ring.ahead == nil {
+		if p.ring.ahead, err = openSpoolProcess(c.place.root, p.from.Name); err != nil || p.ring.ahead == nil {
+			return false, err
+		}
+		if err := p.ring.ahead.skipTo(max(p.from.slot, 0)); err != nil {
+			return false, err
+		}
+	}
+	ahead := p.ring.ahead
+	if _, err := ahead.refresh(); err != nil {
+		return false, err
+	}
+	watch := c.opt.Watch
+	if watch == nil {
+		watch = func(string, *Event, func(int32) string) {}
+	}
+	name := p.to.meta.Name
+	text := func(context int32) string { return ahead.strings.text(uint32(context)) }
+	return ahead.read(false, func(e *Event, slot int64) error {
+		watch(name, e, text)
+		return nil
+	})
+}
+
+// shorten drops the oldest segments of a process if there are more than the ring has room for.
+func (c *Collector) shorten(p *conversion) error {
+	const segmentBytes = segmentRecords * recordBytes
+	most := c.opt.Ring / segmentBytes
+	newest, oldest := p.ring.ahead.slot/segmentRecords, p.from.slot/segmentRecords
+	if newest-oldest+1 > most {
+		until := (newest + 1 - most*3/4) * segmentRecords
+		_, err := p.from.read(false, func(spooled *Event, slot int64) error {
+			if slot >= until {
+				return errEnough
+			}
+			e := *spooled
+			e.Seq = p.to.NextSeq()
+			e.Time = (e.Time - c.opt.ClockBase) &^ (TimeStep - 1)
+			e.Context = p.context(uint32(e.Context))
+			p.to.skip(&e, slot)
+			return nil
+		})
+		if err != nil && !errors.Is(err, errEnough) {
+			return err
+		}
+	}
+	if p.to.skipped() == 0 {
+		return nil
+	}
+	superseded, err := p.to.restart()
+	if err != nil {
+		return err
+	}
+	// A reader lists the segments first and then the parts: if it misses the new part, it has to find segments missing, too.
+	if err := c.deleteSegments(p); err != nil {
+		return err
+	}
+	for i := range superseded {
+		if err := ignoreMissing(c.place.run.Remove(filepath.Base(superseded[i].Path))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Hold keeps the segments of a ring until release is called, for a reader that takes its time.
+func (c *Collector) Hold() (release func()) {
+	c.held.Add(1)
+	return func() { c.held.Add(-1) }
+}
+
+// closeRing closes the reader of new events.
+func (p *conversion) closeRing() {
+	if p.ring.ahead != nil {
+		p.ring.ahead.Close()
+		p.ring.ahead = nil
+	}
+}

@@ -1,0 +1,113 @@
+package trace
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/memprof/memprof/trace/outfile"
+)
+
+// snapshotTaken is Ending.Reason of a process that went on when a snapshot of its run was written.
+const snapshotTaken = "a snapshot was written here, and the job went on"
+
+// WriteSnapshot writes the events of a run that is being recorded, up to now, to the directory to, which exists and has no
+// run. The result is a run that every reader takes. The recording in dir goes on undisturbed: WriteSnapshot writes
+// nothing there and holds no lock. Errors are those of [OpenLive], and [ErrDiskFull].
+func WriteSnapshot(dir, to, why string) (*Run, error) {
+	target, err := os.OpenRoot(to)
+	if err != nil {
+		return nil, err
+	}
+	defer target.Close()
+	const tries = 20
+	for try := 1; ; try++ {
+		run, err := writeSnapshot(dir, target, why)
+		if err == nil || try == tries || !errors.Is(err, fs.ErrNotExist) {
+			return run, err
+		}
+		// a ring has removed a part before it was copied
+	}
+}
+
+func writeSnapshot(dir string, target *os.Root, why string) (_ *Run, err error) {
+	run, err := openUntilNow(dir, snapshotTaken)
+	if err != nil {
+		return nil, err
+	}
+	defer run.closeHeld()
+	var copied []string
+	defer func() {
+		if err != nil {
+			for _, name := range copied {
+				target.Remove(name)
+			}
+		}
+	}()
+	copyAll := func(parts []Part) error {
+		for i := range parts {
+			name, err := copyPart(target, &parts[i])
+			if err != nil {
+				return err
+			}
+			copied = append(copied, name)
+		}
+		return nil
+	}
+	info := run.Info
+	info.Snapshot = &Snapshot{Time: time.Now(), Why: why}
+	info.DurationNS = time.Since(info.Start).Nanoseconds()
+	info.Processes = nil
+	for _, p := range run.Processes {
+		info.Processes = append(info.Processes, p.Name)
+		if err := copyAll(p.Parts); err != nil {
+			return nil, err
+		}
+	}
+	if run.Readings != nil {
+		if err := copyAll(run.Readings.Parts); err != nil {
+			return nil, err
+		}
+	}
+	// Last, as of a recording: without it the parts are those of a run whose writing was interrupted.
+	return run, WriteInfo(target.Name(), &info)
+}
+
+// copyPart copies a part to a run's directory and returns its name there, which appears when it is complete.
+func copyPart(to *os.Root, part *Part) (string, error) {
+	from, err := openFile(part.Path)
+	if err != nil {
+		return "", err
+	}
+	defer from.Close()
+	name := fmt.Sprintf("%s-%04d", part.Process.Name, part.Number)
+	temp := name + tempSuffix(part.Process.RunID)
+	path := filepath.Join(to.Name(), name+partSuffix)
+	out, err := outfile.Create(to, temp)
+	if err != nil {
+		return "", diskError(path, err)
+	}
+	_, err = io.Copy(out, from)
+	if err = errors.Join(err, out.Close()); err == nil {
+		err = to.Rename(temp, name+partSuffix)
+	}
+	if err != nil {
+		to.Remove(temp)
+	}
+	return name + partSuffix, diskError(path, err)
+}
+
+// closeHeld closes the parts that exist in memory only.
+func (r *Run) closeHeld() {
+	for _, p := range r.Processes {
+		for i := range p.Parts {
+			if held := p.Parts[i].held; held != nil {
+				held.Close()
+			}
+		}
+	}
+}
