@@ -48,7 +48,7 @@ when memory grows. The job's code does not change.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return exit.Usagef("%w%s (see `%s --help`)", flagError(err), flagMeant(cmd, err), cmd.CommandPath())
 	})
-	root.SetUsageTemplate(usageTemplate)
+	root.SetUsageFunc(usage)
 	addGroup(root, "Record", newRecordCommand(), newTopCommand(), newSnapshotCommand(), newRecoverCommand(), newImportCommand())
 	addGroup(root, "Read", newReportCommand(), newVerifyCommand(), newDiffCommand(), newCheckCommand(), newExportCommand())
 	addGroup(root, "Try other settings", newTuneCommand(), newFitCommand(), newRerunCommand(), newReplayCommand(), newKVCommand())
@@ -134,27 +134,46 @@ func completeTopics(root *cobra.Command) {
 	}
 }
 
-// usageTemplate is cobra's own with commands in groups, and exit codes and examples at the end, where the
-// eye is after a long list of flags.
-const usageTemplate = `Usage:{{if .Runnable}}
-  {{.UseLine}}{{end}}{{if .HasAvailableSubCommands}}
-  {{.CommandPath}} COMMAND{{if .Groups}}{{$all := .Commands}}{{range $group := .Groups}}
+// usage prints how a command is called: commands in groups, and exit codes and examples at the end, where the eye is after a long list
+// of flags. It is no template of cobra's: text/template finds methods by name, so the linker would keep every method of every type.
+func usage(cmd *cobra.Command) error {
+	var b strings.Builder
+	b.WriteString("Usage:")
+	if cmd.Runnable() {
+		b.WriteString("\n  " + cmd.UseLine())
+	}
+	if cmd.HasAvailableSubCommands() {
+		b.WriteString("\n  " + cmd.CommandPath() + " COMMAND")
+		for _, group := range cmd.Groups() {
+			writeVerbs(&b, "\n\n"+group.Title+":", cmd, func(verb *cobra.Command) bool { return verb.GroupID == group.ID && verb.IsAvailableCommand() })
+		}
+		if len(cmd.Groups()) == 0 {
+			writeVerbs(&b, "\n\nCommands:", cmd, (*cobra.Command).IsAvailableCommand)
+		}
+	}
+	if cmd.HasAvailableLocalFlags() {
+		b.WriteString("\n\nFlags:\n" + strings.TrimRight(cmd.LocalFlags().FlagUsagesWrapped(80), " \n"))
+	}
+	if codes := cmd.Annotations["exit"]; codes != "" {
+		b.WriteString("\n\nExit codes:\n  " + codes)
+	}
+	if cmd.HasExample() {
+		b.WriteString("\n\nExamples:\n" + cmd.Example)
+	}
+	if cmd.HasHelpSubCommands() {
+		writeVerbs(&b, "\n\nHelp topics, printed by "+cmd.CommandPath()+" help TOPIC:", cmd, (*cobra.Command).IsAdditionalHelpTopicCommand)
+	}
+	b.WriteByte('\n')
+	_, err := io.WriteString(cmd.OutOrStderr(), b.String())
+	return err
+}
 
-{{$group.Title}}:{{range $all}}{{if and (eq .GroupID $group.ID) .IsAvailableCommand}}
-  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}{{else}}
-
-Commands:{{range .Commands}}{{if .IsAvailableCommand}}
-  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}{{end}}{{if .HasAvailableLocalFlags}}
-
-Flags:
-{{.LocalFlags.FlagUsagesWrapped 80 | trimTrailingWhitespaces}}{{end}}{{with index .Annotations "exit"}}
-
-Exit codes:
-  {{.}}{{end}}{{if .HasExample}}
-
-Examples:
-{{.Example}}{{end}}{{if .HasHelpSubCommands}}
-
-Help topics, printed by {{.CommandPath}} help TOPIC:{{range .Commands}}{{if .IsAdditionalHelpTopicCommand}}
-  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}
-`
+// writeVerbs writes a title and a line for each verb of cmd that is listed under it.
+func writeVerbs(b *strings.Builder, title string, cmd *cobra.Command, listed func(*cobra.Command) bool) {
+	b.WriteString(title)
+	for _, verb := range cmd.Commands() {
+		if listed(verb) {
+			fmt.Fprintf(b, "\n  %-*s %s", verb.NamePadding(), verb.Name(), verb.Short)
+		}
+	}
+}
