@@ -29,10 +29,7 @@ func RewritePart(path string, change func(rows []Event, s *Strings) []Event) err
 	if out.file, err = createFile(dir, out.temp); err != nil {
 		return err
 	}
-	if out.out, err = file.NewParquetWriterWithError(out, newSchema(), file.WithWriterProps(writerProperties(rowGroupRows))); err != nil {
-		out.remove()
-		return err
-	}
+	out.out = file.NewParquetWriter(out, newSchema(), file.WithWriterProps(writerProperties(rowGroupRows)))
 	for i := range rows {
 		out.rows.add(&rows[i])
 	}

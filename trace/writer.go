@@ -336,11 +336,7 @@ func createPart(dir *os.Root, meta *ProcessMeta, number int, opt WriterOptions) 
 		return nil, diskError(p.path(), err)
 	}
 	p.file = f
-	p.out, err = file.NewParquetWriterWithError(p, newSchema(), file.WithWriterProps(writerProperties(opt.RowGroup)))
-	if err != nil {
-		p.remove()
-		return nil, fmt.Errorf("%s: %w", p.path(), err)
-	}
+	p.out = file.NewParquetWriter(p, newSchema(), file.WithWriterProps(writerProperties(opt.RowGroup)))
 	return p, nil
 }
 
@@ -384,10 +380,8 @@ func (p *openPart) wait() error {
 }
 
 func (p *openPart) encodeRows(rows *rowBuffer, s *Strings) error {
-	group, err := p.out.AppendRowGroupChecked()
-	if err == nil {
-		err = rows.write(group, s)
-	}
+	group := p.out.AppendRowGroup()
+	err := rows.write(group, s)
 	if err == nil {
 		err = group.Close()
 	}
@@ -418,6 +412,10 @@ func (p *openPart) complete(s *Strings) error {
 			if err := p.out.AppendKeyValueMetadata(kv[0], kv[1]); err != nil {
 				return fmt.Errorf("%s: %w", p.path(), err)
 			}
+		}
+		// Close returns no error of the footer.
+		if err := p.out.FlushWithFooter(); err != nil {
+			return fmt.Errorf("%s: encode footer: %w", p.path(), err)
 		}
 		if err := p.out.Close(); err != nil {
 			return fmt.Errorf("%s: encode footer: %w", p.path(), err)
