@@ -20,6 +20,8 @@
 SHELL := /bin/bash
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 LDFLAGS := -s -w -X main.version=$(VERSION)
+# Leaves out what memprof does not use: gonum/plot's PDF, EPS and TeX output, and arrow-go's own JSON library.
+TAGS := minimal,arrow_json_stdlib
 DEMO := demo-run
 
 # The demo's job: the training script where there is a GPU and torch, else its recording.
@@ -29,7 +31,7 @@ DEMO_JOB = $(shell python3 -c 'import sys, torch, torchvision; sys.exit(not torc
 .PHONY: build hook demo test go-test c-test python-test duckdb-test campaign fits fuzz soak bench gpu-check dist dist-check clean
 
 build: hook
-	go build -tags minimal -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/memprof ./cmd/memprof
+	go build -tags $(TAGS) -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/memprof ./cmd/memprof
 
 hook:
 	$(MAKE) -C hooks dist
@@ -102,7 +104,7 @@ gpu-check:
 	TORCH_TESTS='$(TORCH_TESTS)' python3 samples/gpu_check.py --memprof bin/memprof $(if $(TORCH_TESTS),torch_tests)
 
 dist:
-	.ci/dist/build
+	TAGS=$(TAGS) .ci/dist/build
 
 dist-check:
 	.ci/dist/check
