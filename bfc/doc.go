@@ -385,7 +385,7 @@
 //
 // Both are lists of maximal ranges, a range within one chunk, addresses ascending; with trim never both
 // are empty. The owner calls Trim after EndIteration, with trim iteration; the hook does the same in
-// slices, beside the job:
+// slices, beside the job, and of a range in Excess unmaps the whole handles that lie in it:
 //
 //	Trim:
 //	    for range in Excess: if memory.TryUnmap(range): reserved -= range.bytes

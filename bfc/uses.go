@@ -194,24 +194,29 @@ func (a *Allocator) wholePages(c *chunk) (from, to uint64) {
 // aheadSlice is how many bytes are mapped ahead at a time; a page where that is more.
 const aheadSlice = 16 << 20
 
-// Trim unmaps Excess and then maps Ahead, in slices, addresses ascending, while Reserved stays within
-// PeakReserved: mapping ahead must not make a peak. It returns the bytes that it unmapped and mapped.
-// An unmap that the memory refuses is left out; a map that the limit or the memory refuses ends Trim.
+// Trim unmaps Excess and then maps Ahead (MapAhead). It returns the bytes that it unmapped and mapped. An
+// unmap that the memory refuses is left out.
 func (a *Allocator) Trim() (unmapped, mapped uint64) {
 	for _, r := range a.Excess(nil) {
 		unmapped += a.unmapRange(r)
 	}
+	return unmapped, a.MapAhead()
+}
+
+// MapAhead maps Ahead, in slices, addresses ascending, while Reserved stays within PeakReserved: mapping ahead
+// must not make a peak. It returns the bytes that it mapped. A map that the limit or the memory refuses ends it.
+func (a *Allocator) MapAhead() (mapped uint64) {
 	for _, r := range a.Ahead(nil) {
 		for r.Bytes > 0 {
 			slice := min(r.Bytes, a.belowPeak(), max(aheadSlice, a.granularity))
 			if slice == 0 || slice > a.room() || !a.memory.Map(r.Addr, slice) || a.Remap(r.Addr, slice) != nil {
-				return unmapped, mapped
+				return mapped
 			}
 			mapped += slice
 			r.Addr, r.Bytes = r.Addr+slice, r.Bytes-slice
 		}
 	}
-	return unmapped, mapped
+	return mapped
 }
 
 // belowPeak returns how many bytes of whole pages can be mapped before Reserved passes its peak.

@@ -106,3 +106,13 @@ func (h *heap) unmapFree(wanted uint64) (unmapped uint64) {
 	}
 	return unmapped
 }
+
+// trim unmaps what the coming iteration is not expected to use, as far as it is whole handles, and maps what it is.
+func (h *heap) trim() {
+	for _, r := range h.bfc.Excess(nil) {
+		if addr, bytes := h.handles.last(r.Addr, r.Bytes, r.Bytes); bytes > 0 && h.bfc.Unmap(addr, bytes) == nil {
+			h.Unmap(addr, bytes)
+		}
+	}
+	h.bfc.MapAhead()
+}

@@ -259,7 +259,7 @@ func (p *replay) mark(now int64) {
 	p.each(func(h *heap) { h.bfc.EndIteration() })
 	for _, h := range p.newestFirst() {
 		if p.policy.Trim.When == bfc.TrimIteration && h.trimmed {
-			h.bfc.Trim()
+			h.trim()
 		}
 	}
 	ended.background = p.current.background

@@ -244,6 +244,14 @@ func TestModelOfAComb(t *testing.T) {
 	}
 }
 
+// TestModelTrimsHandles: maps of 8 GiB and more are of larger handles than a page, of which a trim unmaps those
+// that lie as a whole in what an iteration did not use.
+func TestModelTrimsHandles(t *testing.T) {
+	p := bfc.Classic()
+	p.Trim.When, p.SmallArenas = bfc.TrimIteration, 1<<20
+	newServedBench(t).agrees("24GiB", p, "random", 129)
+}
+
 // TestModelAgrees records combs and random jobs under all policies, on cards that have room for them
 // and on cards that have not, so that pages wander and requests are refused. The model has as many bytes
 // reserved as the hook after each request and free, under the policy that a job was recorded with.
