@@ -48,6 +48,7 @@ type (
 	Native           = native.Result
 	OtherLibraries   = accounting.OtherLibraries
 	LibraryUse       = accounting.LibraryUse
+	CommunicatorUse  = accounting.CommunicatorUse
 	OtherMemory      = accounting.OtherMemory
 	Holding          = accounting.Holding
 	Holdings         = accounting.Holdings

@@ -62,13 +62,14 @@ func accountingResults() []*analysis.Result {
 		return b
 	}
 	nccl, blas := analysis.LibraryUse{Name: "libnccl.so.2", Bytes: 120 * mib}, analysis.LibraryUse{Name: "libcublas.so.13", Bytes: 16 * mib}
+	first, last := balance(320_000_000, 1500*mib, 30_000_000, true, nccl, blas), balance(990_000_000, 1400*mib, -40_000_000, false, analysis.LibraryUse{Bytes: mib}, blas)
+	first.Communicators = []analysis.CommunicatorUse{{Library: nccl.Name, Number: 1, Ranks: 8, Bytes: 40 * mib}, {Library: nccl.Name, Number: 2, Bytes: 72 * mib}}
 	refuted := shared(lacking(balance(320_000_000, 4*gib, 20_000_000, true, nccl), analysis.ContextPart))
 	refuted.ContextRefuted = 5 * gib
 	return []*analysis.Result{
 		of("rank0", &analysis.Account{
 			Scope: analysis.ScopeProcess, Processes: []string{"rank0"}, UsedPeak: 1600 * mib,
-			Peak: balance(320_000_000, 1500*mib, 30_000_000, true, nccl, blas),
-			End:  balance(990_000_000, 1400*mib, -40_000_000, false, analysis.LibraryUse{Bytes: mib}, blas),
+			Peak: first, End: last,
 		}),
 		of("rank1", &analysis.Account{
 			Scope: analysis.ScopeDevice, Processes: []string{"rank1", "rank2", "rank3", "rank4", "rank5", reporttest.HostileName}, GPU: 3, UsedBeforeJob: 2 * gib, UsedPeak: 4 * gib,

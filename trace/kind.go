@@ -144,9 +144,9 @@ var kinds = [KindLost + 1]kindRow{
 	KindCaptureEnd:   {name: "capture_end", requested: "number of captures under way", context: "the graph", fields: captureFields},
 	KindExternalAlloc: {
 		name: "external_alloc", addr: "address", requested: "requested", provided: "requested",
-		context: "the CUDA call of another library", fields: "call library managed host pool",
+		context: "the CUDA call of another library", fields: "call library managed host pool communicator ranks",
 	},
-	KindExternalFree: {name: "external_free", addr: "address", context: "the CUDA call of another library", fields: "call library managed host pool"},
+	KindExternalFree: {name: "external_free", addr: "address", context: "the CUDA call of another library", fields: "call library managed host pool communicator ranks"},
 	KindDeviceUsed:   {name: "device_used", requested: "of the device", provided: "of it in use", context: "without an arena: by whom", fields: "all pid"},
 	KindMapFailed:    {name: "map_failed", addr: "start", requested: "refused by the device"},
 	KindStack:        {name: "stack", requested: "number of the node, from 1", provided: "number of its parent, 0: none", context: "the frame", form: formText},

@@ -193,7 +193,13 @@ enum {
   MEMPROF_LEAKED = 9,          // paused, but the driver did not release all handles
   MEMPROF_NO_DISK = 10,        // a backup file cannot be made, written or read
   MEMPROF_BACKUP_CHANGED = 11, // a backup file has other content than was written
+  MEMPROF_COMMUNICATION = 12,  // NCCL cannot suspend its communicators, or could not
 };
+
+// Has NCCL (2.29.7 or later) suspend all communicators of this process, which releases most of their device memory, or
+// resume them (0). NCCL waits for their other ranks: all have to do so, and a suspended communicator cannot be used.
+// Suspending is done for all or for none; what a failed resume leaves suspended stays so.
+int memprof_communicators(int suspend);
 
 // Why the last such call of the calling thread failed. After a pause that succeeded: "", or a text that
 // less memory has become free on the device than was released.

@@ -13,9 +13,14 @@
 #include "base/real_dlsym.h"
 #include "interpose/interpose.h"
 
+// CUDA's and NCCL's functions. Most names that a process asks for are others.
+static bool may_be_wrapped(const char *name) {
+  return (name[0] == 'c' && name[1] == 'u') || (name[0] == 'n' && name[1] == 'c' && name[2] == 'c' && name[3] == 'l');
+}
+
 __attribute__((used, visibility("hidden"))) void *interpose_dlsym(void *library, const char *name) {
   void *found = real_dlsym(library, name);
-  if (found == NULL || name[0] != 'c' || name[1] != 'u' || !hook_on()) return found;
+  if (found == NULL || !may_be_wrapped(name) || !hook_on()) return found;
   void *answer = entry_exchange(name, found);
   dlerror();  // clears the error of lookups made here; the program's own has succeeded
   return answer;

@@ -104,6 +104,7 @@ WAITING = {
     "memprof_prepare_backup": (None, c_char_p),
     "memprof_pause": (c_int, POINTER(c_char_p), c_size_t, c_int),
     "memprof_resume": (c_int, POINTER(c_char_p), c_size_t, c_int),
+    "memprof_communicators": (c_int, c_int),
     "memprof_pause_message": (c_char_p,),
     "memprof_backup_at": (c_int, c_void_p, c_size_t, POINTER(c_void_p)),
     "memprof_backup_folder": (None, c_char_p),

@@ -145,7 +145,7 @@ class CallsTest(unittest.TestCase):
         errors = {name: value for name, value in vars(PauseError).items() if name.isupper()}
         for name, value in errors.items():
             self.assertEqual(value, self.header.constants["MEMPROF_" + name], name)
-        self.assertEqual(len(errors), 11)
+        self.assertEqual(len(errors), 12)
 
     def test_no_other_place_declares(self):
         for folder, _, files in os.walk(os.path.join(HOOKS, "python")):

@@ -464,6 +464,21 @@ class RegionsTest(unittest.TestCase):
         )
         self.assertEqual(out, ["True", "600", "False", "True", "7", "9", "PATH_exists", "False", "False", "True", "nothing_is_kept_at_PATH", "True"])
 
+    def test_communicators(self):
+        # There is none: nothing is paused.
+        out = self.run_script(
+            """
+            with memprof.region("kv"): take(2)
+            for call in (memprof.pause, memprof.resume):
+                try:
+                    call("kv", communicators=True)
+                except memprof.PauseError as error:
+                    print(error.code, memprof.usage()["kv"]["mapped"] // M)
+                if call is memprof.pause: memprof.pause("kv")
+            """
+        )
+        self.assertEqual(out, ["3", "2", "3", "2"])
+
     def test_without_the_hook(self):
         out = self.run_script(
             """

@@ -35,9 +35,10 @@ class PauseError(RuntimeError):
     LEAKED          the exception: the tag is paused, but the driver did not release all handles
     NO_DISK         a backup file cannot be made, written or read; the text has the file and why
     BACKUP_CHANGED  a backup file has other content than was written
+    COMMUNICATION   NCCL cannot suspend its communicators (before 2.29.7), or failed to
     """
 
-    NOT_ACTIVE, UNKNOWN_TAG, WRONG_STATE, IN_CAPTURE, NO_BACKUP, NO_HOST_MEMORY, NO_MEMORY, DEVICE_FAILED, LEAKED, NO_DISK, BACKUP_CHANGED = range(1, 12)
+    NOT_ACTIVE, UNKNOWN_TAG, WRONG_STATE, IN_CAPTURE, NO_BACKUP, NO_HOST_MEMORY, NO_MEMORY, DEVICE_FAILED, LEAKED, NO_DISK, BACKUP_CHANGED, COMMUNICATION = range(1, 13)
 
     def __init__(self, code, message):
         super().__init__(message)
@@ -100,24 +101,47 @@ def lent_to_backward():
         _here.depth -= 1
 
 
-def pause(*tags, unchanged=False):
+def pause(*tags, unchanged=False, communicators=False):
     """Unmaps the memory of the tags, or without arguments of all tags. Their addresses stay reserved.
 
     All or nothing: a PauseError changes nothing. `unchanged=True` promises that the content is
     that of the copies which `resume(keep_backup=True)` kept, so it is not copied again. A
     RuntimeWarning says that less memory became free than was released: another process still maps
     it, for instance.
+
+    `communicators=True` has NCCL (2.29.7 or later) suspend all communicators of the process before, which frees
+    most of their memory. NCCL waits for their other ranks, so all have to ask for it.
     """
-    pause_with(tags, int(bool(unchanged)))
+    if communicators:
+        change_communicators(True)
+    try:
+        pause_with(tags, int(bool(unchanged)))
+    except PauseError as error:
+        if communicators and error.code != PauseError.LEAKED:
+            change_communicators(False)
+        raise
 
 
-def resume(*tags, keep_backup=False):
+def resume(*tags, keep_backup=False, communicators=False):
     """Maps memory for the tags, or without arguments for all paused tags, at the same addresses.
 
     All or nothing: a PauseError changes nothing. The content is that before the pause if the tag
     has a backup, and else undefined. `keep_backup=True` keeps the copies for `pause(unchanged=True)`.
+
+    `communicators=True` has NCCL resume all communicators afterwards; if that fails, with the code COMMUNICATION,
+    the tags are resumed.
     """
     resume_with(tags, KEEP_COPIES if keep_backup else 0)
+    if communicators:
+        change_communicators(False)
+
+
+def change_communicators(suspend):
+    """Suspends NCCL's communicators of the process, all or none, or resumes them."""
+    lib = _active()
+    code = lib.memprof_communicators(int(suspend))
+    if code != 0:
+        raise PauseError(code, lib.memprof_pause_message().decode(errors="replace"))
 
 
 def pause_with(tags, flags):
@@ -140,9 +164,7 @@ def backup_folder(path=None):
 
 def backup_at(address, size):
     """The address in host memory of the copy of `size` bytes of device memory, or None. See memprof_backup_at."""
-    lib = _library()
-    if lib is None:
-        raise PauseError(PauseError.NOT_ACTIVE, "memprof's allocator is not loaded in this process: run it under `memprof record`")
+    lib = _active()
     copy = ctypes.c_void_p()
     code = lib.memprof_backup_at(address, size, ctypes.byref(copy))
     if code != 0:
@@ -171,10 +193,15 @@ def usage():
     return found
 
 
-def _call(function, tags, flag):
+def _active():
     lib = _library()
     if lib is None:
         raise PauseError(PauseError.NOT_ACTIVE, "memprof's allocator is not loaded in this process: run it under `memprof record`")
+    return lib
+
+
+def _call(function, tags, flag):
+    lib = _active()
     names = [_hook.encoded(tag) for tag in tags]
     code = getattr(lib, function)((ctypes.c_char_p * len(names))(*names), len(names), flag)
     message = lib.memprof_pause_message().decode(errors="replace")

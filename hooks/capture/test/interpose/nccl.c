@@ -1,0 +1,104 @@
+// nccl.c - a stand-in for NCCL, as far as the hook knows it: communicators have memory, get more at their first
+// collective, on a thread of the library's own, and can be suspended. OLD: as before 2.29.7, without the latter.
+#include <pthread.h>
+#include <stdlib.h>
+
+int cudaMalloc(void **ptr, unsigned long bytes);
+int cudaFree(void *ptr);
+
+enum { SYSTEM_ERROR = 2, INVALID_USAGE = 5 };
+struct unique_id {
+  char bytes[128];
+};
+struct comm {
+  void *buffers, *channels;
+  int suspended;
+};
+static int depth;
+static struct comm *pending;
+
+static int make(struct comm **out) {
+  struct comm *comm = calloc(1, sizeof *comm);
+  const int error = cudaMalloc(&comm->buffers, 24 << 20);
+  *out = comm;
+  return error == 0 ? 0 : SYSTEM_ERROR;
+}
+
+static void *connect(void *self) {
+  struct comm *comm = self;
+  const int error = cudaMalloc(&comm->channels, 4 << 20);
+  if (error != 0) abort();
+  return NULL;
+}
+
+static int connected(struct comm *comm) {
+  pthread_t thread;
+  if (comm == NULL || comm->channels != NULL) return 0;
+  return pthread_create(&thread, NULL, connect, comm) != 0 || pthread_join(thread, NULL) != 0 ? SYSTEM_ERROR : 0;
+}
+
+int ncclGetVersion(int *version) {
+  *version = 22809;
+  return 0;
+}
+
+int ncclCommInitRankConfig(struct comm **comm, int ranks, struct unique_id id, int rank, void *config) {
+  (void)ranks, (void)id, (void)rank, (void)config;
+  const int result = make(comm);
+  return result;
+}
+
+int ncclCommSplit(struct comm *comm, int color, int key, struct comm **more, void *config) {
+  (void)comm, (void)color, (void)key, (void)config;
+  const int result = make(more);
+  return result;
+}
+
+int ncclGroupStart(void) {
+  depth++;
+  return 0;
+}
+
+int ncclGroupEnd(void) {
+  depth--;
+  if (depth > 0) return 0;
+  const int result = connected(pending);
+  pending = NULL;
+  return result;
+}
+
+int ncclAllReduce(const void *from, void *to, unsigned long count, int type, int operation, struct comm *comm, void *stream) {
+  (void)from, (void)to, (void)count, (void)type, (void)operation, (void)stream;
+  if (comm->suspended) return INVALID_USAGE;
+  if (depth > 0) pending = comm;
+  const int result = depth > 0 ? 0 : connected(comm);
+  return result;
+}
+
+int ncclCommDestroy(struct comm *comm) {
+  cudaFree(comm->buffers);
+  if (comm->channels != NULL) cudaFree(comm->channels);
+  free(comm);
+  return 0;
+}
+
+#ifndef OLD
+// NCCL_STAND_IN_FAILS: the number of the call that fails, from 1.
+int ncclCommSuspend(struct comm *comm, int flags) {
+  static int calls;
+  const char *fails = getenv("NCCL_STAND_IN_FAILS");
+  if (comm->suspended || flags != 1) return INVALID_USAGE;
+  if (fails != NULL && ++calls == atoi(fails)) return SYSTEM_ERROR;
+  cudaFree(comm->buffers);
+  comm->suspended = 1;
+  return 0;
+}
+
+int ncclCommResume(struct comm *comm) {
+  if (!comm->suspended) return INVALID_USAGE;
+  const int error = cudaMalloc(&comm->buffers, 24 << 20);
+  if (error != 0) return SYSTEM_ERROR;
+  comm->suspended = 0;
+  return 0;
+}
+#endif
