@@ -35,6 +35,7 @@ type (
 	Reason           = keyframes.Reason
 	EventSpan        = keyframes.Span
 	ExactEvents      = keyframes.Exact
+	ExactStep        = keyframes.Step
 	Stripe           = keyframes.Stripe
 	Band             = keyframes.Band
 	Graphs           = graphs.Result

@@ -54,6 +54,9 @@ type Options struct {
 	// Exact are spans of events at each of which Keyframes have the whole address space, not only at chosen
 	// instants. What is kept grows with the events in them.
 	Exact []EventSpan
+	// ExactEvents is for package recording, which chooses Exact: all events of a recording that has at most so many,
+	// else those of the first, peak, last and worst iterations.
+	ExactEvents int64
 	// Categories makes the pass fill in [DeviceResult.ByCategory].
 	Categories bool
 

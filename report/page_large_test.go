@@ -158,7 +158,11 @@ func TestLargePages(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			start := time.Now()
 			j := newJob(t, *pageEvents, c.step)
-			r, err := analysis.Run(j, analysis.Options{Process: "rank0", Text: j.Strings.Text, Explore: true, MaxPoints: 16384})
+			opt := analysis.Options{Process: "rank0", Text: j.Strings.Text, Explore: true, Categories: true, MaxPoints: 16384}
+			if *pageEvents <= 1_000_000 { // as memprof report has it
+				opt.Exact = []analysis.EventSpan{{To: 1 << 40}}
+			}
+			r, err := analysis.Run(j, opt)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -167,8 +171,13 @@ func TestLargePages(t *testing.T) {
 			page := pageOf(t, page.Page{Results: []*analysis.Result{r}, Path: c.name})
 			k := r.Devices[0].Keyframes
 			t.Logf("%d events in %v, %d bytes in %v; %d keyframes, %d stretches", r.Events, analyzed, len(page), time.Since(start), len(k.Frames), len(k.Stretches))
-			if len(page) > mostPageBytes {
-				t.Errorf("%d bytes, want at most %d", len(page), mostPageBytes)
+			exact := eventBytes(page)
+			t.Logf("%d bytes of exact events, %.2f each", exact, float64(exact)/float64(r.Events))
+			if len(page)-exact > mostPageBytes {
+				t.Errorf("%d bytes, want at most %d", len(page)-exact, mostPageBytes)
+			}
+			if c.name == "training" && float64(exact) > mostEventBytes*float64(r.Events) {
+				t.Errorf("%d bytes of exact events, want at most %v each", exact, mostEventBytes)
 			}
 			device := reporttest.Unpack(t, page).(map[string]any)["processes"].([]any)[0].(map[string]any)["devices"].([]any)[0].(map[string]any)
 			if n := len(device["keyframes"].(map[string]any)["seq"].([]int64)); n < c.most {
@@ -180,7 +189,12 @@ func TestLargePages(t *testing.T) {
 				}
 			}
 			b := reporttest.NewBrowser(t)
+			start = time.Now()
 			ready := b.Open(page)
+			if exact > 0 {
+				waitForEvents(b)
+				t.Logf("exact events after %v", time.Since(start))
+			}
 			b.Mouse("canvas.timeline", "mouseWheel", 0.5, 0.5, map[string]any{"deltaX": 0, "deltaY": -120})
 			frame := frame(b)
 			t.Logf("ready after %v, %.1f ms for a frame of panning", ready, frame)

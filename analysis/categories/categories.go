@@ -174,3 +174,18 @@ func (k *Tracker) Finish() []Point {
 	}
 	return points
 }
+
+// Present are the categories that have bytes at some moment, in the order in which charts stack them: what lives longest
+// first.
+func Present(points []Point) []attribution.Category {
+	var out []attribution.Category
+	for _, c := range []attribution.Category{
+		attribution.Weights, attribution.Optimizer, attribution.KVCache, attribution.CUDAGraphs, attribution.Gradients, attribution.Activations,
+		attribution.Inputs, attribution.Workspace, attribution.Other, attribution.NoCategory,
+	} {
+		if slices.ContainsFunc(points, func(p Point) bool { return p.Bytes[c] > 0 }) {
+			out = append(out, c)
+		}
+	}
+	return out
+}

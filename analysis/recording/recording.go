@@ -26,6 +26,7 @@ func Analyze(path string, run *trace.Run, opt analysis.Options) (Recording, erro
 	r := Recording{Path: path, Run: run}
 	readings, missing := readReadings(path, run)
 	r.Readings, opt.Moments = readings, readings.Moments()
+	opt.ExactEvents = exactEvents(run, opt.ExactEvents)
 	for _, process := range run.Processes {
 		result, err := analyzeProcess(process, &run.Info, opt)
 		if err != nil {
@@ -63,23 +64,33 @@ func jobOf(path string, info *trace.Info) *analysis.Job {
 }
 
 func analyzeProcess(process *trace.Process, info *trace.Info, opt analysis.Options) (*analysis.Result, error) {
+	of := OptionsOf(process)
+	opt.Process, opt.Text, opt.FirstSeq, opt.Recovered, opt.Live = of.Process, of.Text, of.FirstSeq, of.Recovered, of.Live
+	exactly := opt.Explore && opt.ExactEvents > 0
+	if exactly && process.Events <= opt.ExactEvents {
+		opt.Exact, exactly = everyEvent(), false
+	}
+	result, err := runOver(process, opt)
+	if err == nil && exactly { // which iterations are kept exactly is known only now
+		opt.Exact = exactSpans(result, opt.FirstSeq, opt.ExactEvents)
+		result, err = runOver(process, opt)
+	}
+	if err == nil && slices.ContainsFunc(result.Devices, func(d analysis.DeviceResult) bool { return d.Native != nil }) {
+		result, err = modelObserved(process, info, opt, result)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", process.Name, err)
+	}
+	return result, nil
+}
+
+func runOver(process *trace.Process, opt analysis.Options) (*analysis.Result, error) {
 	reader, err := process.NewReader()
 	if err != nil {
 		return nil, err
 	}
 	defer reader.Close()
-	of := OptionsOf(process)
-	opt.Process, opt.Text, opt.FirstSeq, opt.Recovered, opt.Live = of.Process, of.Text, of.FirstSeq, of.Recovered, of.Live
-	result, err := analysis.Run(reader, opt)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", process.Name, err)
-	}
-	if slices.ContainsFunc(result.Devices, func(d analysis.DeviceResult) bool { return d.Native != nil }) {
-		if result, err = modelObserved(process, info, opt, result); err != nil {
-			return nil, fmt.Errorf("%s: %w", process.Name, err)
-		}
-	}
-	return result, nil
+	return analysis.Run(reader, opt)
 }
 
 // OptionsOf are what a recording says of a process.

@@ -422,12 +422,14 @@ func (f *eventFlag) String() string {
 
 func (*eventFlag) Type() string { return "event" }
 
-// pagePoints is the number of intervals of time that a page divides a device's curves into.
-const pagePoints = 16384
+const (
+	pagePoints = 16384     // intervals of time that a page divides a device's curves into
+	pageEvents = 1_000_000 // of a recording, each of which the page shows exactly
+)
 
 // page writes the page of one or several recordings and prints its name.
 func (o *reportOptions) page(stderr io.Writer, paths []string) error {
-	runs, err := o.analyze(paths, analysis.Options{Explore: true, MaxPoints: pagePoints, Top: 64})
+	runs, err := o.analyze(paths, analysis.Options{Explore: true, Categories: true, ExactEvents: pageEvents, MaxPoints: pagePoints, Top: 64})
 	if err != nil {
 		return err
 	}

@@ -78,28 +78,31 @@ type (
 		Path    string       `json:"path"` // of its recording
 		Line    string       `json:"line"`
 		Warning string       `json:"warning"` // "" for none
+		Events  int64        `json:"events"`
 		Devices []deviceData `json:"devices"`
 	}
 	deviceData struct {
-		Device     int32          `json:"device"`
-		Line       string         `json:"line"`
-		Total      int64          `json:"total"` // memory of the card, 0 if not known
-		Empty      bool           `json:"empty"` // nothing was allocated
-		Native     bool           `json:"native"`
-		Period     int64          `json:"period"`
-		Tiles      []tile         `json:"tiles"`
-		Levels     []levelData    `json:"levels"` // of detail, the finest first
-		Used       *usedData      `json:"used"`   // null if it was not read
-		Bands      bandsData      `json:"bands"`
-		Iterations iterationsData `json:"iterations"`
-		Growths    growthsData    `json:"growths"`
-		OOMs       []oomData      `json:"ooms"`
-		OOMCount   int64          `json:"oomCount"` // ooms may list fewer
-		Subjects   map[string]any `json:"subjects"`
-		Arenas     []arenaData    `json:"arenas"`
-		Keyframes  *keyframesData `json:"keyframes"` // null if there are none
-		Sections   []sectionData  `json:"sections"`
-		First      []sectionData  `json:"first"` // where the recording comes from; findings
+		Device     int32           `json:"device"`
+		Line       string          `json:"line"`
+		Total      int64           `json:"total"` // memory of the card, 0 if not known
+		Empty      bool            `json:"empty"` // nothing was allocated
+		Native     bool            `json:"native"`
+		Period     int64           `json:"period"`
+		Tiles      []tile          `json:"tiles"`
+		Levels     []levelData     `json:"levels"` // of detail, the finest first
+		Used       *usedData       `json:"used"`   // null if it was not read
+		Bands      bandsData       `json:"bands"`
+		Iterations iterationsData  `json:"iterations"`
+		Growths    growthsData     `json:"growths"`
+		OOMs       []oomData       `json:"ooms"`
+		OOMCount   int64           `json:"oomCount"` // ooms may list fewer
+		Subjects   map[string]any  `json:"subjects"`
+		Arenas     []arenaData     `json:"arenas"`
+		Keyframes  *keyframesData  `json:"keyframes"`  // null if there are none
+		Categories *categoriesData `json:"categories"` // likewise
+		Stripes    *stripesData    `json:"stripes"`    // likewise; null without keyframes
+		Sections   []sectionData   `json:"sections"`
+		First      []sectionData   `json:"first"` // where the recording comes from; findings
 	}
 	// tile is one of the numbers at the top.
 	tile struct {
@@ -141,7 +144,7 @@ func (b *builder) describe(p *pack) reportData {
 		out.Ranks = &ranks
 	}
 	for _, r := range b.page.Results {
-		process := processData{Name: plain.Shorten(r.Process, 60), Path: plain.Shorten(cmp.Or(b.page.Paths[r], b.page.Path), 200), Line: terms.ProcessLine(r), Devices: []deviceData{}}
+		process := processData{Name: plain.Shorten(r.Process, 60), Path: plain.Shorten(cmp.Or(b.page.Paths[r], b.page.Path), 200), Line: terms.ProcessLine(r), Events: r.Events, Devices: []deviceData{}}
 		process.Warning = terms.EndNote(r)
 		for i := range r.Devices {
 			process.Devices = append(process.Devices, b.device(p, r, &r.Devices[i]))
@@ -156,7 +159,7 @@ func (b *builder) device(p *pack, r *analysis.Result, d *analysis.DeviceResult) 
 		Device: d.Device, Line: terms.DeviceLine(r, d), Total: d.Total, Empty: d.Allocs == 0 && d.MaxR == 0,
 		Native: d.Native != nil, Period: d.Period, Tiles: tilesOf(d),
 		Levels: newLevels(p, d.Series.Points), Used: newUsed(p, b.page.Used[d]),
-		Bands: newBands(p, r.Bands), Iterations: newIterations(p, d), Growths: newGrowths(p, d),
+		Bands: newBands(p, r.Bands), Iterations: newIterations(p, d), Growths: newGrowths(p, d), Categories: newCategories(p, d.ByCategory),
 		OOMs: []oomData{}, OOMCount: d.OOMCount, Subjects: b.page.Subjects(d), Arenas: newArenas(r), Sections: []sectionData{}, First: []sectionData{},
 	}
 	for i := range d.OOMs[:min(len(d.OOMs), oomsShown)] {
@@ -167,6 +170,7 @@ func (b *builder) device(p *pack, r *analysis.Result, d *analysis.DeviceResult) 
 	}
 	if d.Keyframes != nil && len(d.Keyframes.Frames) > 0 {
 		out.Keyframes = newKeyframes(p, d.Keyframes, r, b.frames[d])
+		out.Stripes = newStripes(p, d.Keyframes.Largest, r)
 	}
 	for _, s := range b.page.First(r, d) {
 		out.First = append(out.First, newSection(s))

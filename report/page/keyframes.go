@@ -134,12 +134,7 @@ func (out *keyframesData) stretches(p *pack, all []analysis.Stretch, r *analysis
 	}
 	of := func(value func(*analysis.Stretch) int64) packed { return columnOf(p, shapes, value) }
 	out.Arena = of(func(s *analysis.Stretch) int64 { return int64(s.Arena) })
-	out.Kind = of(func(s *analysis.Stretch) int64 {
-		if s.Region {
-			return 4
-		}
-		return int64(s.Kind)
-	})
+	out.Kind = of(kindOf)
 	out.Addr = of(func(s *analysis.Stretch) int64 { return s.Addr - r.Arenas[s.Arena].Base })
 	out.Bytes = of(func(s *analysis.Stretch) int64 { return s.Bytes })
 	out.Excess = of(func(s *analysis.Stretch) int64 { return s.Bytes - s.Requested })

@@ -13,24 +13,40 @@ import (
 // compressed with zlib, which browsers decompress (DecompressionStream "deflate").
 //
 //	bytes 0-3   length of the JSON text, little-endian
-//	            the JSON text; {"$":[start,count]} stands for a column
+//	            the JSON text; {"$":[start,count,plain]} stands for a column
 //	            the columns, start counted from here
 //
 // A column is a sequence of varints: 7 bits per byte, the lowest first, with the top bit set in all bytes
-// but the last. Each is the difference from the value before, the first from 0, zigzag-coded so that small
-// negative differences are short too.
+// but the last. Each is the difference from the value before, the first from 0, or in a plain column the value itself;
+// zigzag-coded so that small negative numbers are short too.
 type pack struct{ columns []byte }
 
 // packed refers to a column.
-type packed struct{ start, count int }
+type packed struct {
+	start, count int
+	plain        bool
+}
 
 func (c packed) MarshalJSON() ([]byte, error) {
-	return []byte(`{"$":[` + strconv.Itoa(c.start) + "," + strconv.Itoa(c.count) + "]}"), nil
+	text := `{"$":[` + strconv.Itoa(c.start) + "," + strconv.Itoa(c.count)
+	if c.plain {
+		text += ",1"
+	}
+	return []byte(text + "]}"), nil
+}
+
+// plain appends a column whose values repeat in sequences, which compress better than their differences.
+func (p *pack) plain(values []int64) packed {
+	c := packed{len(p.columns), len(values), true}
+	for _, v := range values {
+		p.columns = binary.AppendVarint(p.columns, v)
+	}
+	return c
 }
 
 // column appends a column and returns its reference.
 func (p *pack) column(values []int64) packed {
-	c := packed{len(p.columns), len(values)}
+	c := packed{start: len(p.columns), count: len(values)}
 	last := int64(0)
 	for _, v := range values {
 		p.columns = binary.AppendVarint(p.columns, v-last)

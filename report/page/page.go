@@ -1,8 +1,9 @@
 // Package page makes the HTML pages of reports. A page loads nothing: its scripts and style stand in it and
 // are named by their hashes in a security policy that forbids all else, and its data is compressed. The
 // series of a device comes at several levels of detail; the address space and the live allocations at the
-// keyframes of package analysis, which the page calls stored instants. A click pins the nearest of them. If
-// a page would be too long, keyframes are left out, and the page says how many.
+// keyframes of package analysis, which the page calls stored instants, and at every event of the spans that the
+// analysis kept exactly. A click pins the event itself where it is in one, else the nearest stored instant. If a
+// page would be too long, keyframes are left out, and the page says how many.
 //
 // The scripts are in html/: plain files that share one scope. Whatever comes from a recording reaches the
 // page as data and is shown as text.
@@ -45,7 +46,8 @@ type Page struct {
 	First func(r *analysis.Result, d *analysis.DeviceResult) []layout.Section
 	// Subjects are data of a device for the page's scripts, by name: any value that JSON can hold.
 	Subjects func(d *analysis.DeviceResult) map[string]any
-	// MaxBytes limits the length of the page: keyframes are left out, but nothing else. 0 stands for 3 MB.
+	// MaxBytes limits the length of the page without its exact events: keyframes are left out, but nothing else. 0
+	// stands for 3 MB.
 	MaxBytes int
 }
 
@@ -61,23 +63,27 @@ func Write(w io.Writer, p Page) error {
 		limit = defaultBytes
 	}
 	b := newBuilder(&p)
-	for {
-		page, err := renderPage("memprof report", "report", b.build())
-		if err != nil {
-			return err
-		}
-		if len(page) <= limit || !b.thin() {
-			_, err = w.Write(page)
-			return err
-		}
+	data := b.build()
+	for base64.StdEncoding.EncodedLen(len(data)) > limit-scriptBytes && b.thin() {
+		data = b.build()
 	}
+	page, err := renderPage("memprof report", "report", data, b.exactPack())
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(page)
+	return err
 }
+
+// scriptBytes is at least what a page has beside its data.
+const scriptBytes = 200_000
 
 // scripts are the files of each page's script, in their order: a file may use those before it when it
 // is loaded, and any other when a function of it is called. "parts" stands for all files in html/parts.
 var scripts = map[string][]string{
 	"report": {
-		"format", "data", "page", "table", "sections", "chart", "levels", "scene", "overview", "timeline", "space", "parts", "device", "report",
+		"format", "data", "page", "table", "sections", "chart", "levels", "scene", "overview", "timeline", "space", "exact", "pin", "parts", "device", "address",
+		"report",
 	},
 	"diff": {"format", "data", "page", "table", "sections", "diff"},
 }
@@ -107,8 +113,8 @@ func script(page string) (string, error) {
 	return out.String(), nil
 }
 
-// renderPage joins script, style and data into a page. Data is the result of pack.finish.
-func renderPage(title, page string, data []byte) ([]byte, error) {
+// renderPage joins script, style and data into a page. Data and events are results of pack.finish; events may be nil.
+func renderPage(title, page string, data, events []byte) ([]byte, error) {
 	code, err := script(page)
 	if err != nil {
 		return nil, err
@@ -141,12 +147,9 @@ func renderPage(title, page string, data []byte) ([]byte, error) {
 <noscript>This page draws with JavaScript, which is off. It loads nothing from anywhere.</noscript>
 <main id="page" aria-busy="true"></main>
 <script type="application/octet-stream" id="data">`, hash(code), hash(string(style)), html.EscapeString(title), style)
-	encoder := base64.NewEncoder(base64.StdEncoding, &out)
-	if _, err := encoder.Write(data); err != nil {
-		return nil, err
-	}
-	if err := encoder.Close(); err != nil {
-		return nil, err
+	out.WriteString(base64.StdEncoding.EncodeToString(data))
+	if events != nil {
+		out.WriteString("</script>\n<script type=\"application/octet-stream\" id=\"events\">" + base64.StdEncoding.EncodeToString(events))
 	}
 	fmt.Fprintf(&out, "</script>\n<script>%s</script>\n</body>\n</html>\n", code)
 	return out.Bytes(), nil

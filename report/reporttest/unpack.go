@@ -12,9 +12,14 @@ import (
 )
 
 // Unpack reads the data of a page, with the numbers of columns in their places.
-func Unpack(t testing.TB, page []byte) any {
+func Unpack(t testing.TB, page []byte) any { return unpack(t, page, "data") }
+
+// UnpackEvents is Unpack for the exact events.
+func UnpackEvents(t testing.TB, page []byte) any { return unpack(t, page, "events") }
+
+func unpack(t testing.TB, page []byte, id string) any {
 	t.Helper()
-	found := regexp.MustCompile(`(?s)id="data">([^<]*)</script>`).FindSubmatch(page)
+	found := regexp.MustCompile(`(?s)id="` + id + `">([^<]*)</script>`).FindSubmatch(page)
 	if found == nil {
 		t.Fatal("the page has no data")
 	}
@@ -58,6 +63,9 @@ func WithColumns(t testing.TB, value any, columns []byte) any {
 			difference, n := binary.Varint(rest)
 			if n <= 0 {
 				t.Fatal("a column ends too early")
+			}
+			if len(at) > 2 { // a plain column
+				last = 0
 			}
 			rest, last = rest[n:], last+difference
 			numbers = append(numbers, last)

@@ -1,11 +1,20 @@
 // The page's data: pack in page/pack.go writes it.
 
-async function loadData() {
-  const element = document.getElementById('data');
+// loadData reads the pack of an element, null if the page has none.
+async function loadData(id) {
+  const element = document.getElementById(id);
+  if (!element) return null;
   const text = atob(element.textContent.trim());
+  const stored = element.textContent.length;
   element.remove();
   const packed = new Uint8Array(text.length);
   for (let i = 0; i < text.length; i++) packed[i] = text.charCodeAt(i);
+  const data = await unpack(packed);
+  data.stored = stored; // bytes in the page
+  return data;
+}
+
+async function unpack(packed) {
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream('deflate'));
   const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
   const length = new DataView(bytes.buffer).getUint32(0, true);
@@ -13,13 +22,13 @@ async function loadData() {
   const json = new TextDecoder().decode(bytes.subarray(4, 4 + length));
   return JSON.parse(json, (key, value) => {
     if (value === null || typeof value !== 'object' || !Array.isArray(value.$)) return value;
-    return readColumn(columns, value.$[0], value.$[1]);
+    return readColumn(columns, value.$[0], value.$[1], value.$[2] === 1);
   });
 }
 
-// readColumn decodes varints, the zigzag code and the differences. It multiplies instead of shifting,
-// because shifts keep only 32 bits.
-function readColumn(bytes, at, count) {
+// readColumn decodes varints, the zigzag code and, unless the column is plain, the differences. It multiplies instead of
+// shifting, because shifts keep only 32 bits.
+function readColumn(bytes, at, count, plain) {
   const out = new Float64Array(count);
   let last = 0;
   for (let i = 0; i < count; i++) {
@@ -31,8 +40,8 @@ function readColumn(bytes, at, count) {
       if (byte < 128) break;
       scale *= 128;
     }
-    last += value % 2 === 0 ? value / 2 : -(value + 1) / 2;
-    out[i] = last;
+    const number = value % 2 === 0 ? value / 2 : -(value + 1) / 2;
+    out[i] = last = plain ? number : last + number;
   }
   return out;
 }

@@ -1,16 +1,21 @@
 // DeviceView is a device of a process: its parts show the pinned instant.
 
-const REASONS = ['first event', 'last event', 'peak of the run', 'iteration peak', 'iteration trough', 'before a growth', 'request failed', 'local maximum', 'local minimum'];
+// CATEGORY_COLORS are the places of the categories in the series of colours.
+const CATEGORY_COLORS = new Map([
+  ['weights', 0], ['gradients', 2], ['optimizer', 3], ['activations', 1],
+  ['inputs', 4], ['kv_cache', 5], ['cuda_graphs', 6], ['workspace', 8], ['other', 9],
+]);
 
 class DeviceView {
-  constructor(report, process, device) {
+  // entries are the devices of all processes on the page; one of them may lie over this one.
+  constructor(report, process, device, entries) {
     this.report = report;
+    this.entries = entries || [];
     this.process = process;
     this.device = device;
     this.frames = device.keyframes;
     this.pends = !device.native && device.levels[0].pending.some((bytes) => bytes > 0);
     this.strands = !device.native && device.levels[0].stranded.some((bytes) => bytes > 0);
-    this.frame = -1;
     this.coloring = 'category';
     this.classes = null;
     this.root = element('div', { class: 'device' });
@@ -26,12 +31,13 @@ class DeviceView {
     if (story) this.root.append(story);
     this.timeline = new Timeline(this);
     this.root.append(this.timelineCard());
+    this.charts = [];
     if (this.frames) this.pinParts();
     this.iterations = iterationList(this);
     this.growths = growthList(this);
     this.root.append(this.iterations.root, this.growths.root, ...sectionCards(device.sections));
     theme.listeners.push(() => this.recolor());
-    if (this.frames) this.pinFirst();
+    if (this.frames) this.pin.first();
   }
 
   tiles() {
@@ -43,11 +49,13 @@ class DeviceView {
   timelineCard() {
     const t = this.timeline;
     const middle = () => (t.from + t.to) / 2;
-    const fit = element('button', { type: 'button', class: 'quiet', 'aria-pressed': 'false', text: 'Fit height', click: () => {
-      t.fit = !t.fit;
-      fit.setAttribute('aria-pressed', String(t.fit));
+    const fit = element('button', { type: 'button', class: 'quiet', 'aria-pressed': 'false', text: 'Fit height', click: () => this.setFit(!t.fit) });
+    this.setFit = (on) => {
+      t.fit = on;
+      fit.setAttribute('aria-pressed', String(on));
+      this.viewChanged();
       t.schedule();
-    } });
+    };
     const button = (text, title, click) => element('button', { type: 'button', class: 'quiet', text, title, 'aria-label': title, click });
     const legend = [['requested', 'requested'], ['internal', 'internal'], ['external', 'external'], ['reusable', 'reusable'], ['reserve', 'reserve'], ['reserved', 'reserved']];
     if (this.strands) legend.splice(3, 0, ['stranded', 'stranded']);
@@ -62,116 +70,88 @@ class DeviceView {
     this.inView = element('span', { class: 'faint in-view' });
     return card('Timeline', 'timeline', element('div', { class: 'tools' },
       element('div', { class: 'legend' }, ...swatches, element('span', {}, element('i', { class: 'mark' }), 'growth')),
-      this.inView, element('div', { class: 'buttons' }, fit, button('−', 'Zoom out', () => t.zoom(2, middle())), button('+', 'Zoom in', () => t.zoom(0.5, middle())),
+      this.inView, element('div', { class: 'buttons' }, ...this.overlayChoice(), fit, button('−', 'Zoom out', () => t.zoom(2, middle())), button('+', 'Zoom in', () => t.zoom(0.5, middle())),
         button('All', 'Show all of the recording', () => t.show(t.start, t.end)))),
     t.canvas, t.overview.canvas,
-    element('p', { class: 'hint', text: 'Click: pin an instant · wheel: zoom · drag: pan · shift and drag: zoom to a span of time · ← and →: previous and next stored instant' }));
+    element('p', { class: 'hint', text: 'Click: pin an instant · wheel: zoom · drag: pan · shift and drag: zoom to a span of time · ← and →: previous and next event, with shift stored instant' }));
+  }
+
+  // overlayChoice selects another device or recording whose curves lie over this timeline, from the first event of each.
+  overlayChoice() {
+    const others = this.entries.filter((entry) => entry.device !== this.device && !entry.device.empty);
+    const select = element('select', { 'aria-label': 'Overlay', change: () => this.setOverlay(Number(select.value)) },
+      element('option', { value: '-1', text: 'No overlay' }), ...others.map((entry) => element('option', { value: String(entry.index), text: 'Over it: ' + entry.name })));
+    this.setOverlay = (index) => {
+      const entry = others.find((other) => other.index === index);
+      select.value = entry ? String(index) : '-1';
+      this.timeline.setOverlay(entry || null);
+      this.changed();
+    };
+    return others.length > 0 ? [select] : [];
   }
 
   viewChanged() {
     const t = this.timeline;
     if (!this.inView) return;
+    for (const chart of this.charts || []) chart.follow();
+    if (this.allocations) this.allocations.flame.follow();
+    this.changed();
     this.inView.textContent = t.from <= t.start && t.to >= t.end ? '' : formatDuration(t.to - t.from) + ' of ' + formatDuration(t.end - t.start) + ' in view';
   }
 
   pinParts() {
-    this.space = new Space(this.device);
-    this.title = element('strong');
-    this.reasons = element('span', { class: 'chips' });
-    this.snap = element('p', { class: 'note snap' });
-    this.command = element('code', {});
+    this.instants = new Instants(this);
+    this.instant = null;
     const differ = (column) => this.frames[column].some((name, _, all) => name !== all[0]);
     this.coloring = differ('category') ? 'category' : differ('name') ? 'name' : 'size';
     this.map = new SpaceMap(this);
     this.allocations = new Allocations(this);
-    // Parts that follow the pin: each has a root element, and show(at) draws the stored instant of an index.
+    // Parts that follow the pin: each has a root element, and show(instant) draws an instant.
     this.parts = [new SplitBar(this), this.map, this.allocations];
-    const button = (text, title, click) => element('button', { type: 'button', class: 'quiet', text, title, 'aria-label': title, click });
-    const bar = element('div', { class: 'pin', id: 'pin', role: 'status' },
-      element('div', { class: 'pin-line' }, element('i', { class: 'pin-dot' }), this.title, this.reasons,
-        element('div', { class: 'buttons' }, button('←', 'Previous stored instant', () => this.step(-1)), button('→', 'Next stored instant', () => this.step(1)),
-          ...(this.device.ooms.length > 0 ? [button('Failure', 'Pin the first request that failed', () => this.pinFirst())] : []),
-          button('Peak', 'Pin the peak of the run', () => this.pin(this.frames.why.findIndex((why) => why & 4))))),
-      this.snap,
-      element('p', { class: 'note exact' }, 'Exact report on any event: ', this.command, copyButton(() => this.command.textContent)));
-    this.root.append(bar, ...this.parts.map((part) => part.root));
+    this.pin = new Pin(this);
+    if (this.device.categories) this.charts.push(new Categories(this));
+    if (this.device.stripes && this.device.stripes.seq.length > 0) this.charts.push(new Stripes(this));
+    this.root.append(this.pin.root, ...this.charts.map((chart) => chart.root), ...this.parts.map((part) => part.root));
   }
 
-  // pinFirst pins what the page opens at: the first request that failed, else the peak.
-  pinFirst() {
-    const of = (reason) => this.frames.why.findIndex((why) => why & reason);
-    const failed = of(64);
-    this.pin(failed >= 0 ? failed : Math.max(0, of(4)));
+  // showInstant has all parts show the pinned instant.
+  showInstant(instant) {
+    this.instant = instant;
+    this.layouts = instant.layouts;
+    for (const part of this.parts) part.show(instant);
+    this.timeline.schedule();
+    for (const chart of this.charts) chart.follow();
+    if (this.iterations) this.iterations.show(instant.time);
+    this.changed();
   }
 
-  // pinNear pins the stored instant nearest to a time and says how far away it is. Nearest is counted in
-  // events, because nothing changes between two events.
+  // exactly takes every event of some spans: from then on they can be pinned.
+  exactly(exact, complete) {
+    exact.complete = complete;
+    this.instants.exact = exact;
+    this.pin.explain();
+    this.viewChanged();
+  }
+
   pinNear(time) {
-    if (!this.frames) return;
-    this.pin(nearest(this.frames.seq, this.seqAt(time)), time);
+    if (this.frames) this.pin.near(time);
   }
 
-  // pinEvent pins the stored instant of an event, or the one nearest to it.
   pinEvent(seq, time) {
     if (!this.frames) return;
-    const at = nearest(this.frames.seq, seq);
-    this.pin(at, this.frames.seq[at] === seq ? undefined : time);
-    this.timeline.reveal(this.frames.time[at]);
+    this.pin.event(seq, time);
     this.timeline.canvas.scrollIntoView({ block: 'nearest' });
   }
 
-  step(by) {
+  step(by, stored) {
     if (!this.frames) return;
-    this.pin(Math.max(0, Math.min(this.frames.seq.length - 1, this.frame + by)));
-    this.timeline.reveal(this.frames.time[this.frame]);
+    if (stored) this.pin.step(by);
+    else this.pin.stepEvent(by);
   }
 
-  pin(frame, clicked) {
-    const f = this.frames;
-    this.frame = Math.max(0, frame);
-    const at = this.frame;
-    const parts = ['event ' + formatCount(f.seq[at]), formatTime(f.time[at], 1e4)];
-    const iteration = this.iterationAt(f.time[at]);
-    if (iteration !== '') parts.push('iteration ' + iteration);
-    const phase = this.phaseAt(f.time[at]);
-    if (phase !== '') parts.push(phase);
-    this.title.textContent = 'Pinned: ' + parts.join(' · ');
-    this.reasons.replaceChildren(...this.reasonsOf(at).map((text) => element('span', { class: 'tag', text })));
-    let wanted = f.seq[at];
-    if (clicked === undefined) {
-      this.snap.textContent = 'Stored instant ' + (at + 1) + ' of ' + formatCount(f.seq.length) + '.' + this.storedNote();
-    } else {
-      wanted = Math.max(0, this.seqAt(clicked));
-      const away = f.time[at] - clicked;
-      const events = Math.abs(f.seq[at] - wanted);
-      this.snap.textContent = 'You clicked at ' + formatTime(clicked, Math.max(1, Math.abs(away) / 2)) + ': ' +
-        (events === 0 ? 'no event lies between it and this stored instant, ' + formatDuration(Math.abs(away)) + ' away' :
-          'the nearest stored instant is ' + formatDuration(Math.abs(away)) + ' (about ' + plural(events, 'event') + ') ' + (away < 0 ? 'earlier' : 'later')) +
-        ', ' + (at + 1) + ' of ' + formatCount(f.seq.length) + '.' + this.storedNote();
-    }
-    this.command.textContent = 'memprof report --at ' + wanted + ' ' + shellQuote(this.process.path);
-    this.layouts = this.space.at(at);
-    for (const part of this.parts) part.show(at);
-    this.timeline.schedule();
-    if (this.iterations) this.iterations.show(f.time[at]);
-  }
-
-  storedNote() {
-    const f = this.frames;
-    return f.of > f.seq.length ? ' ' + formatCount(f.of - f.seq.length) + ' more are left out to keep this page small.' : '';
-  }
-
-  reasonsOf(at) {
-    const f = this.frames;
-    const names = [];
-    REASONS.forEach((name, bit) => {
-      if (!(f.why[at] >> bit & 1)) return;
-      if (bit >= 7 && f.why[at] & 127) return; // a better reason is listed
-      if (bit === 3 || bit === 4) names.push(f.iterationsEach > 1 ? name + ' of ' + f.iterationsEach : name);
-      else if (bit >= 7) names.push(f.eventsEach > 1 ? name + ' of ' + formatCount(f.eventsEach) + ' events' : 'one of the events');
-      else names.push(name);
-    });
-    return [...new Set(names)];
+  // changed notes that the view is another one: the address of the page says which.
+  changed() {
+    if (this.onChange) this.onChange();
   }
 
   iterationAt(time) {
@@ -191,6 +171,8 @@ class DeviceView {
 
   // seqAt estimates which event was the last at a time, from the finest level of detail.
   seqAt(time) {
+    const exact = this.instants && this.instants.exact ? this.instants.exact.positionAt(time) : -1;
+    if (exact >= 0) return this.instants.exact.seqOf(exact);
     const finest = this.device.levels[0];
     const i = lastAtOrBefore(finest.start, time);
     if (i < 0) return -1;
@@ -212,7 +194,7 @@ class DeviceView {
     for (let at = 0; at < f.seq.length; at++) {
       if (f.seq[at] >= data.startSeq[i] && f.seq[at] <= data.endSeq[i] && (best < 0 || f.t[at] > f.t[best])) best = at;
     }
-    if (best >= 0) this.pin(best);
+    if (best >= 0) this.pin.show(this.instants.stored(best));
     else this.pinNear((data.start[i] + data.end[i]) / 2);
   }
 
@@ -228,7 +210,7 @@ class DeviceView {
   unservedBy(layout) {
     if (layout.info.native) return 'Chunks of the native allocator are not known.';
     const data = this.device.growths;
-    const seq = this.frames.seq[this.frame];
+    const seq = this.instant.seq;
     const oom = this.device.ooms.find((o) => o.seq >= seq && (o.arena === layout.info.id || o.arena < 0) && o.request > layout.largest);
     for (let i = Math.max(0, lastAtOrBefore(data.seq, seq)); i < data.seq.length; i++) {
       if (oom && data.seq[i] > oom.seq) break;
@@ -244,16 +226,17 @@ class DeviceView {
   }
 
   later(seq, time) {
-    const f = this.frames;
-    if (seq <= f.seq[this.frame] + 1) return 'at the next event';
-    return formatDuration(Math.max(0, time - f.time[this.frame])) + ' later (event ' + formatCount(seq) + ')';
+    if (seq <= this.instant.seq + 1) return 'at the next event';
+    return formatDuration(Math.max(0, time - this.instant.time)) + ' later (event ' + formatCount(seq) + ')';
   }
 
   // Colours of live allocations: the largest groups have one each, the others share one.
 
   setColoring(coloring) {
     this.coloring = coloring;
+    this.map.chooseColoring(coloring);
     this.recolor();
+    this.changed();
   }
 
   recolor() {
@@ -267,7 +250,7 @@ class DeviceView {
 
   // colorName is the value that allocations of one colour share.
   colorName(origin, size) {
-    const k = this.frames;
+    const k = this.instant.space.frames;
     if (this.coloring === 'none') return '';
     if (this.coloring === 'size') return formatSize(size);
     return k.strings[k[this.coloring][origin]];
@@ -281,13 +264,12 @@ class DeviceView {
       const name = this.colorName(group.origin, group.size);
       sums.set(name, (sums.get(name) || 0) + group.requested);
     }
-    const fixed = new Map([['weights', 0], ['gradients', 2], ['optimizer', 3], ['activations', 1], ['inputs', 4], ['kv_cache', 5], ['cuda_graphs', 6], ['workspace', 8], ['other', 9]]);
     const names = [...sums.entries()].sort((a, b) => b[1] - a[1]).map(([name]) => name);
     const of = new Map();
     const used = [];
     names.forEach((name, i) => {
       let color = i < 8 ? i : 9;
-      if (this.coloring === 'category') color = fixed.get(name) ?? 9;
+      if (this.coloring === 'category') color = CATEGORY_COLORS.get(name) ?? 9;
       if (this.coloring === 'none') color = 0;
       of.set(name, color);
       if (i < 8) used.push([this.coloring === 'none' ? 'live' : name === '' ? '(none)' : name, colors.series[color]]);
@@ -310,26 +292,26 @@ class DeviceView {
   classOf(span) {
     if (span.kind !== LIVE) return 10 + span.kind;
     if (!this.allocations.wanted(span.shape)) return 10;
-    const k = this.frames;
+    const k = this.instant.space.frames;
     return this.assign().of.get(this.colorName(k.origin[span.shape], k.bytes[span.shape] - k.excess[span.shape])) ?? 9;
   }
 
   // blockLines describe the allocation of a shape.
   blockLines(shape) {
-    const k = this.frames;
+    const k = this.instant.space.frames;
     const lines = [['requested', formatSize(k.bytes[shape] - k.excess[shape])], ['chunk', formatSize(k.bytes[shape])]];
     const origin = k.origin[shape];
     if (origin < 0) return lines.slice(1);
     const name = k.strings[k.name[origin]];
     lines.push(['module', name === '' ? '(no module)' : name], ['category', k.strings[k.category[origin]]], ['phase', k.strings[k.phase[origin]]]);
-    const stack = this.space.stack(k.stack[origin]);
+    const stack = this.instant.space.stack(k.stack[origin]);
     for (const frame of stack.slice(-4).reverse()) lines.push(['↳', frame]);
     lines.push(['click', 'show its module alone']);
     return lines;
   }
 
   chooseBlock(shape) {
-    const k = this.frames;
+    const k = this.instant.space.frames;
     if (k.origin[shape] < 0) return;
     const name = k.strings[k.name[k.origin[shape]]];
     this.allocations.filter('name', name, name === '' ? '(no module)' : name);

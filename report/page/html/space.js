@@ -1,4 +1,4 @@
-// The address space at a stored instant, put together from stretches: see keyframesData in page/keyframes.go.
+// The address space at an instant, put together from stretches: see keyframesData in page/keyframes.go.
 
 const LIVE = 0;
 const SLACK = 1;
@@ -9,26 +9,13 @@ const EXTERNAL = 5;
 const NOT_REQUESTED = 6;
 const UNMAPPED = 7;
 
-// Space has the stretches of all stored instants of a device.
+// Space has the stretches of all instants of a device that a table knows, stored instants or exact events. A row is a
+// stretch that is there at the instants from `from` to `to`, and has a shape: a line of the table.
 class Space {
-  constructor(device) {
-    const k = device.keyframes;
+  constructor(device, table, rows) {
     this.device = device;
-    this.frames = k;
-    let count = 0;
-    for (const times of k.times) count += times;
-    this.shape = new Uint32Array(count);
-    this.from = new Uint32Array(count);
-    this.to = new Uint32Array(count);
-    let at = 0;
-    for (let shape = 0; shape < k.times.length; shape++) {
-      let last = 0;
-      for (let n = k.times[shape]; n > 0; n--, at++) {
-        this.shape[at] = shape;
-        this.from[at] = last + k.from[at];
-        this.to[at] = last = this.from[at] + k.to[at];
-      }
-    }
+    this.frames = table;
+    Object.assign(this, rows || storedRows(table));
     this.stacks = [];
   }
 
@@ -63,7 +50,7 @@ class Space {
     const info = this.device.arenas[arena.index];
     const out = {
       index: arena.index, info, spans: [], base: k.addr[arena.mapped[0]], end: 0, reserved: 0, requested: 0, live: 0, free: 0, blocks: 0,
-      largest: 0, largestAt: 0,
+      largest: 0, largestAt: 0, rounding: 0, pending: 0, untouched: 0, reusable: 0,
     };
     let at = out.base;
     let run = 0;
@@ -118,6 +105,7 @@ class Space {
         continue;
       }
       const part = (at, until, kind) => {
+        if (kind === REUSABLE) out.reusable += Math.max(0, until - at);
         if (until > at) spans.push({ at, bytes: until - at, kind, shape: -1 });
       };
       part(span.at, Math.max(span.at, from), EXTERNAL);
@@ -132,17 +120,49 @@ class Space {
     const end = k.addr[shape] + k.bytes[shape];
     switch (k.kind[shape]) {
       case 1:
+        out.untouched += k.bytes[shape];
         put(end, RESERVE, -1);
         return;
       case 2:
+        out.pending += k.bytes[shape];
         put(end, PENDING, shape);
         return;
     }
     out.blocks++;
     out.live += k.bytes[shape];
-    out.requested += k.bytes[shape] - k.excess[shape];
+    const requested = k.bytes[shape] - k.excess[shape];
+    out.requested += requested;
+    out.rounding += Math.min(Math.ceil(requested / 256) * 256, k.bytes[shape]) - requested;
     put(end - k.excess[shape], LIVE, shape);
     put(end, out.info.native ? NOT_REQUESTED : SLACK, shape);
+  }
+
+  // terms are the terms of R of laid out arenas, as requests of the one with the most reserved see free memory.
+  terms(layouts) {
+    const sum = { t: 0, c: 0, r: 0, rounding: 0, slack: 0, pending: 0, stranded: 0, reserve: 0, reusable: 0, external: 0, not_requested: 0, live: 0, paused: 0 };
+    let view = null;
+    for (const layout of layouts) {
+      sum.t += layout.requested;
+      sum.r += layout.reserved;
+      sum.live += layout.blocks;
+      sum.pending += layout.pending;
+      if (view === null || layout.reserved > view.reserved) view = layout;
+      if (layout.info.native) {
+        sum.not_requested += layout.reserved - layout.requested - layout.pending;
+        continue;
+      }
+      sum.c += layout.live;
+      sum.rounding += layout.rounding;
+      sum.slack += layout.live - layout.requested - layout.rounding;
+      sum.stranded += layout.free;
+    }
+    if (this.device.native) sum.c = -1;
+    if (view === null || view.info.native) return sum;
+    sum.stranded -= view.free;
+    sum.reserve = view.untouched;
+    sum.reusable = view.reusable;
+    sum.external = view.free - view.untouched - view.reusable;
+    return sum;
   }
 
   // stack returns the frames of a node, outermost first.
@@ -155,24 +175,48 @@ class Space {
     return this.stacks[node];
   }
 
-  // groups returns the live allocations of a stored instant, grouped by origin, size and arena.
+  // groups returns the live allocations of an instant, grouped by origin, size and arena.
   groups(frame) {
+    return this.grouped((i) => (frame < this.from[i] || frame >= this.to[i] ? 0 : 1));
+  }
+
+  // grouped returns live allocations, each row with a weight and with 0 not at all, grouped by origin, size and arena.
+  grouped(weight) {
     const k = this.frames;
     const found = new Map();
     for (let i = 0; i < this.shape.length; i++) {
       const shape = this.shape[i];
-      if (frame < this.from[i] || frame >= this.to[i] || k.kind[shape] !== 3) continue;
+      if (k.kind[shape] !== 3) continue;
+      const share = weight(i);
+      if (share === 0) continue;
       const requested = k.bytes[shape] - k.excess[shape];
       const key = k.origin[shape] + '/' + requested + '/' + k.arena[shape];
       let group = found.get(key);
       if (!group) {
-        group = { origin: k.origin[shape], size: requested, arena: k.arena[shape], blocks: 0, requested: 0, provided: 0 };
+        group = { space: this, origin: k.origin[shape], size: requested, arena: k.arena[shape], blocks: 0, requested: 0, provided: 0 };
         found.set(key, group);
       }
       group.blocks++;
-      group.requested += requested;
-      group.provided += k.bytes[shape];
+      group.requested += requested * share;
+      group.provided += k.bytes[shape] * share;
     }
     return [...found.values()];
   }
+}
+
+// storedRows are the rows of the stored instants.
+function storedRows(k) {
+  let count = 0;
+  for (const times of k.times) count += times;
+  const rows = { shape: new Uint32Array(count), from: new Uint32Array(count), to: new Uint32Array(count) };
+  let at = 0;
+  for (let shape = 0; shape < k.times.length; shape++) {
+    let last = 0;
+    for (let n = k.times[shape]; n > 0; n--, at++) {
+      rows.shape[at] = shape;
+      rows.from[at] = last + k.from[at];
+      rows.to[at] = last = rows.from[at] + k.to[at];
+    }
+  }
+  return rows;
 }

@@ -4,7 +4,7 @@
 
 class Timeline extends Scene {
   constructor(view) {
-    super('timeline', 330, 'Memory over time. Arrow keys pin the previous and next stored instant, plus and minus zoom, 0 shows all.');
+    super('timeline', 330, 'Memory over time. Arrow keys pin the previous and next event, with shift stored instant, plus and minus zoom, 0 shows all.');
     this.view = view;
     this.device = view.device;
     this.canvas.tabIndex = 0;
@@ -61,23 +61,12 @@ class Timeline extends Scene {
         this.schedule();
       },
     });
-    canvas.addEventListener('wheel', (event) => {
-      if (Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
-        event.preventDefault();
-        const shift = event.deltaX / (this.width - LEFT - RIGHT) * (this.to - this.from);
-        this.show(this.from + shift, this.to + shift);
-        return;
-      }
-      // At the least zoom the page scrolls instead.
-      if (event.deltaY > 0 && this.from <= this.start && this.to >= this.end) return;
-      event.preventDefault();
-      this.zoom(Math.exp(Math.max(-120, Math.min(120, event.deltaY)) * 0.004), this.timeAt(event.offsetX));
-    }, { passive: false });
+    canvas.addEventListener('wheel', (event) => this.wheel(event), { passive: false });
     canvas.addEventListener('keydown', (event) => {
       const middle = (this.from + this.to) / 2;
       const step = (this.to - this.from) / 4;
       const keys = {
-        ArrowLeft: () => this.view.step(-1), ArrowRight: () => this.view.step(1),
+        ArrowLeft: () => this.view.step(-1, event.shiftKey), ArrowRight: () => this.view.step(1, event.shiftKey),
         '+': () => this.zoom(0.5, middle), '=': () => this.zoom(0.5, middle), '-': () => this.zoom(2, middle),
         w: () => this.zoom(0.5, middle), s: () => this.zoom(2, middle),
         a: () => this.show(this.from - step, this.to - step), d: () => this.show(this.from + step, this.to + step),
@@ -87,6 +76,19 @@ class Timeline extends Scene {
       event.preventDefault();
       keys[event.key]();
     });
+  }
+
+  wheel(event) {
+    if (Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
+      event.preventDefault();
+      const shift = event.deltaX / (this.width - LEFT - RIGHT) * (this.to - this.from);
+      this.show(this.from + shift, this.to + shift);
+      return;
+    }
+    // At the least zoom the page scrolls instead.
+    if (event.deltaY > 0 && this.from <= this.start && this.to >= this.end) return;
+    event.preventDefault();
+    this.zoom(Math.exp(Math.max(-120, Math.min(120, event.deltaY)) * 0.004), this.timeAt(event.offsetX));
   }
 
   zoom(factor, around) {
@@ -139,11 +141,29 @@ class Timeline extends Scene {
     return { t: range(this.curves.t), c: range(this.curves.c), r: range(this.curves.r), used: range(this.curves.used), seq: this.view.seqAt(this.timeAt(x)) };
   }
 
+  // setOverlay draws the curves of another device over this one's, from the first event of each; null for none.
+  setOverlay(entry) {
+    this.overlaid = entry;
+    this.span();
+    if (entry) {
+      const other = entry.device.levels[entry.device.levels.length - 1];
+      this.otherStart = entry.device.levels[0].start[0];
+      for (const most of other.maxR) this.most = Math.max(this.most, most);
+      const end = entry.device.levels[0].end;
+      this.end = Math.max(this.end, this.start + end[end.length - 1] - this.otherStart);
+    }
+    this.show(this.from, this.to);
+  }
+
   // measure fills the curves for what is in view.
   measure() {
     this.columns = Math.max(1, Math.floor(this.width - LEFT - RIGHT));
     if (!this.curves || this.curves.columns !== this.columns) this.curves = new Course(this.device, this.columns);
     this.curves.measure(this.from, this.to);
+    if (!this.overlaid) return;
+    if (!this.others || this.others.columns !== this.columns || this.others.device !== this.overlaid.device) this.others = new Course(this.overlaid.device, this.columns);
+    const later = this.otherStart - this.start;
+    this.others.measure(this.from + later, this.to + later);
   }
 
   draw() {
@@ -171,6 +191,15 @@ class Timeline extends Scene {
     this.area(this.curves.t, null, colors.requested);
     this.edge(this.curves.r, colors.reserved, false);
     if (this.device.used) this.edge(this.curves.used, colors.used, true);
+    if (this.overlaid) {
+      this.edge(this.others.r, colors.accent, false);
+      this.edge(this.others.t, colors.failed, true);
+      this.letters(11, 600);
+      this.context.textAlign = 'right';
+      this.context.textBaseline = 'top';
+      this.context.fillStyle = colors.accent;
+      this.label('over it: ' + this.overlaid.name + ': reserved (line), requested (dashed)', this.width - RIGHT - 4, TOP + 2, this.width - LEFT - RIGHT);
+    }
     this.drawBands();
     this.drawMarks();
   }
@@ -262,7 +291,7 @@ class Timeline extends Scene {
       c.lineTo(x, floor);
       c.stroke();
     }
-    if (this.view.frame >= 0) this.drawPin(this.view.frames.time[this.view.frame]);
+    if (this.view.instant) this.drawPin(this.view.instant.time);
   }
 
   // drawPin draws the pin, or an arrow towards it if it is out of view.

@@ -177,6 +177,8 @@ class ArenaMap extends Chart {
   }
 }
 
+const COLORINGS = [['category', 'Category'], ['name', 'Module'], ['phase', 'Phase'], ['size', 'Size'], ['none', 'Plain']];
+
 // SpaceMap is the card of the address spaces of all arenas.
 class SpaceMap {
   constructor(view) {
@@ -184,11 +186,15 @@ class SpaceMap {
     this.maps = new Map(); // by arena
     this.list = element('div', { class: 'arenas' });
     this.legend = element('div', { class: 'legend' });
-    const colorings = [['category', 'Category'], ['name', 'Module'], ['phase', 'Phase'], ['size', 'Size'], ['none', 'Plain']];
     this.root = card('Address space', 'space',
       element('div', { class: 'tools' }, element('span', { class: 'faint', text: 'Colour live allocations by' }),
-        choice('Colour live allocations by', colorings, view.coloring, (value) => view.setColoring(value)), this.legend),
+        this.colorings = element('span'), this.legend),
       this.list);
+    this.chooseColoring(view.coloring);
+  }
+
+  chooseColoring(coloring) {
+    this.colorings.replaceChildren(choice('Colour live allocations by', COLORINGS, coloring, (value) => this.view.setColoring(value)));
   }
 
   show() {

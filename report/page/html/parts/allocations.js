@@ -8,7 +8,7 @@ const FACETS = [
 class Allocations {
   constructor(view) {
     this.view = view;
-    this.space = view.space;
+    this.space = view.instants.space; // of the pinned instant
     this.groups = [];
     this.filters = []; // {facet, value, text}
     this.search = '';
@@ -59,7 +59,7 @@ class Allocations {
 
   // keyOf returns the value of a facet that a group of allocations has, and its display text.
   keyOf(group, facet) {
-    const k = this.space.frames;
+    const k = group.space.frames;
     const text = (column, none) => {
       const name = k.strings[column[group.origin]];
       return [name, name === '' ? none : name];
@@ -75,7 +75,7 @@ class Allocations {
         return [arena.tag, arena.tag === '' ? '(no tag)' : arena.tag];
       }
       default: {
-        const stack = this.space.stack(k.stack[group.origin]);
+        const stack = group.space.stack(k.stack[group.origin]);
         return [String(k.stack[group.origin]), stack.length === 0 ? '(no stack)' : stack.slice().reverse().join(' ← ')];
       }
     }
@@ -84,10 +84,10 @@ class Allocations {
   // matches reports whether one of a group's names contains the search text.
   matches(group) {
     if (this.search === '') return true;
-    const k = this.space.frames;
+    const k = group.space.frames;
     const origin = group.origin;
     const names = [k.strings[k.name[origin]], k.strings[k.category[origin]], k.strings[k.phase[origin]], this.view.device.arenas[group.arena].tag];
-    return names.concat(this.space.stack(k.stack[origin])).some((name) => name.toLowerCase().includes(this.search));
+    return names.concat(group.space.stack(k.stack[origin])).some((name) => name.toLowerCase().includes(this.search));
   }
 
   passes(group) {
@@ -98,8 +98,12 @@ class Allocations {
   wanted(shape) {
     if (this.filters.length === 0 && this.search === '') return true;
     const k = this.space.frames;
-    const group = { origin: k.origin[shape], size: k.bytes[shape] - k.excess[shape], arena: k.arena[shape] };
+    const group = { space: this.space, origin: k.origin[shape], size: k.bytes[shape] - k.excess[shape], arena: k.arena[shape] };
     return this.passes(group) && this.matches(group);
+  }
+
+  chosen(groups) {
+    return groups.filter((group) => this.passes(group) && this.matches(group));
   }
 
   filter(facet, value, text) {
@@ -109,13 +113,14 @@ class Allocations {
     this.refresh();
   }
 
-  show(frame) {
-    this.groups = this.space.groups(frame);
+  show(instant) {
+    this.space = instant.space;
+    this.groups = this.space.groups(instant.at);
     this.refresh();
   }
 
   refresh() {
-    const chosen = this.groups.filter((group) => this.passes(group) && this.matches(group));
+    const chosen = this.chosen(this.groups);
     this.whole = this.groups.reduce((sum, group) => sum + group.requested, 0);
     const rows = new Map();
     let requested = 0;
@@ -144,7 +149,8 @@ class Allocations {
         this.refresh();
       } }, name + ': ' + f.text, element('span', { 'aria-hidden': 'true', text: ' ×' }));
     }));
-    this.flame.show(chosen);
+    this.flame.pinned(chosen);
     this.view.filtered();
+    this.view.changed();
   }
 }

@@ -1,4 +1,5 @@
-// Flame is the flame graph of the requested bytes of live allocations: by call stack, outermost frame on top, or by module path.
+// Flame is the flame graph of the requested bytes of allocations, live at the pinned instant or over the interval that the
+// timeline shows: by call stack, outermost frame on top, or by module path.
 
 const FLAME_ROW = 19;
 const FLAME_DEPTH = 40;
@@ -8,18 +9,22 @@ class Flame extends Chart {
     super('flame', 330, 'Flame graph of live allocations');
     this.view = view;
     this.allocations = allocations;
-    const frames = view.space.frames;
+    this.source = 'pin';
+    this.note = element('p', { class: 'note' });
+    const frames = view.frames;
     const stacks = frames.stack.some((node) => node >= 0);
     this.by = stacks ? 'stack' : 'name';
     this.focus = []; // names from the root to the frame that is as wide as the graph
     this.path = element('span', { class: 'faint flame-path' });
+    this.sources = element('span');
     this.root = element('div', { class: 'flame-box' },
-      element('div', { class: 'tools' },
+      element('div', { class: 'tools' }, this.sources,
         choice('Flame graph by', [['stack', 'Stacks'], ['name', 'Modules'], ['category', 'Category, phase, module']], this.by, (value) => {
           this.by = value;
           this.focus = [];
           this.show(this.groups);
-        }), this.path), this.canvas);
+        }), this.path), this.note, this.canvas);
+    this.chooseSource('pin');
     this.groups = [];
     this.boxes = [];
     this.canvas.addEventListener('pointermove', (event) => this.hover(event));
@@ -34,11 +39,11 @@ class Flame extends Chart {
 
   // names returns the names of a group, outermost first.
   names(group) {
-    const k = this.view.space.frames;
+    const k = group.space.frames;
     const name = k.strings[k.name[group.origin]];
     switch (this.by) {
       case 'stack': {
-        const stack = this.view.space.stack(k.stack[group.origin]);
+        const stack = group.space.stack(k.stack[group.origin]);
         return stack.length > 0 ? stack : ['(no stack)'];
       }
       case 'category':
@@ -48,10 +53,74 @@ class Flame extends Chart {
     return k.module[group.origin] === 1 ? name.split('.') : [name];
   }
 
+  // chooseSource says which allocations are drawn.
+  chooseSource(source) {
+    this.source = source;
+    this.sources.replaceChildren(choice('Flame graph of', [['pin', 'Pinned instant'], ['mean', 'Interval in view'], ['made', 'Allocated in view']], source, (value) => {
+      this.source = value;
+      this.focus = [];
+      this.update();
+      this.view.changed();
+    }));
+  }
+
+  // pinned takes the chosen allocations of the pinned instant.
+  pinned(groups) {
+    this.ofPin = groups;
+    this.update();
+  }
+
+  // follow draws the interval that is in view, once it stays for a moment.
+  follow() {
+    if (this.source === 'pin') return;
+    clearTimeout(this.later);
+    this.later = setTimeout(() => this.update(), 150);
+  }
+
+  update() {
+    if (this.source === 'pin') {
+      this.note.textContent = '';
+      this.show(this.ofPin || []);
+      return;
+    }
+    const { from, to } = this.view.timeline;
+    const { instants } = this.view;
+    const range = instants.exact ? instants.exact.range(from, to) : null;
+    let groups = [];
+    if (range) {
+      groups = this.source === 'made' ? madeIn(instants.exact, range) : meanOver(instants.exact, range);
+      this.note.textContent = (this.source === 'made' ? 'Bytes allocated' : 'Mean of live bytes over time') + ', ' + plural(range[1] - range[0] + 1, 'event') + ' in view, exact.';
+    } else if (this.source === 'mean') {
+      const f = this.view.frames;
+      const first = Math.max(0, lastAtOrBefore(f.time, from));
+      const last = Math.max(first, lastAtOrBefore(f.time, to));
+      groups = instants.space.grouped((i) => Math.max(0, Math.min(instants.space.to[i], last + 1) - Math.max(instants.space.from[i], first)) / (last + 1 - first));
+      this.note.textContent = 'Mean of live bytes at the ' + plural(last + 1 - first, 'stored instant') + ' in view.' + this.ask();
+    } else {
+      this.note.textContent = 'What is allocated between stored instants is not on this page.' + this.ask();
+    }
+    this.show(this.allocations.chosen(groups));
+  }
+
+  // ask gets the events in view from the server, if there is one, and says so.
+  ask() {
+    const { view } = this;
+    if (!view.report.server || this.asking) return '';
+    const from = view.seqAt(view.timeline.from);
+    const to = view.seqAt(view.timeline.to);
+    if (to - from > view.report.server.most) return ' Zoom in to at most ' + plural(view.report.server.most, 'event') + ' for exact bytes.';
+    this.asking = true;
+    view.instants.ask('event=' + Math.max(0, to) + '&from=' + Math.max(0, from), () => {
+      this.asking = false;
+      this.update();
+    }, () => { this.asking = false; });
+    return ' Reading the recording …';
+  }
+
   show(groups) {
     this.groups = groups;
     const node = (name) => ({ name, requested: 0, blocks: 0, inside: new Map() });
-    this.tree = node('all live allocations');
+    this.tree = node(this.source === 'made' ? 'allocated in view' : 'all live allocations');
     let depth = 0;
     for (const group of groups) {
       const names = this.names(group).slice(0, FLAME_DEPTH);
@@ -80,7 +149,7 @@ class Flame extends Chart {
       this.context.fillStyle = theme.colors.faint;
       this.context.textAlign = 'center';
       this.context.textBaseline = 'middle';
-      this.context.fillText('no live allocations', this.width / 2, this.height / 2);
+      this.context.fillText('no allocations', this.width / 2, this.height / 2);
       return;
     }
     // The focused frame and its callers are as wide as the graph.
@@ -148,4 +217,19 @@ function hashOf(name) {
   let hash = 2166136261;
   for (let i = 0; i < name.length; i++) hash = Math.imul(hash ^ name.charCodeAt(i), 16777619);
   return ((hash >>> 8) % 1000) / 1000;
+}
+
+// meanOver returns the live allocations of a range of positions, each by its bytes times the share of time that it lived.
+function meanOver(exact, [first, last]) {
+  const { space } = exact;
+  const clock = (position) => exact.timeOf(Math.min(position, last));
+  const whole = Math.max(1, clock(last) - clock(first));
+  return space.grouped((i) => (space.to[i] <= first || space.from[i] > last ? 0 :
+    (clock(Math.min(space.to[i], last)) - clock(Math.max(space.from[i], first))) / whole));
+}
+
+// madeIn returns the allocations that were made in a range of positions.
+function madeIn(exact, [first, last]) {
+  const { space } = exact;
+  return space.grouped((i) => (space.from[i] >= first && space.from[i] <= last && (space.from[i] > 0 || first > 0) ? 1 : 0));
 }

@@ -21,19 +21,19 @@ class SplitBar {
     this.root = card('At this instant', 'split', element('div', { class: 'split' }, this.bar, this.list));
   }
 
-  show(at) {
-    const frames = this.view.frames;
-    const whole = frames.r[at];
+  show(instant) {
+    const values = instant.values;
+    const whole = values.r;
     const bars = [];
     const items = [];
     const item = (name, bytes, color, title) => {
       const swatch = element('i', { class: 'swatch' + (color ? '' : ' none') });
       if (color) swatch.style.background = 'var(--' + color + ')';
       items.push(element('div', { title }, element('dt', {}, swatch, name),
-        element('dd', { text: formatSize(bytes) }), element('dd', { class: 'share', text: formatPercent(bytes / whole) })));
+        element('dd', { text: formatSize(bytes), title: formatCount(bytes) + ' B' }), element('dd', { class: 'share', text: formatPercent(bytes / whole) })));
     };
     for (const [key, name, title, color] of PARTS) {
-      const bytes = frames[key][at];
+      const bytes = values[key];
       if (bytes === 0 && (key === 'not_requested' || key === 'pending' || key === 'stranded')) continue;
       if (bytes > 0) {
         const part = element('span', { title: name + ': ' + formatSize(bytes) + ' — ' + title });
@@ -45,7 +45,7 @@ class SplitBar {
       item(name, bytes, color, title);
     }
     item('= Reserved', whole, '', 'physical memory mapped');
-    if (frames.paused[at] > 0) item('Paused', frames.paused[at], '', 'unmapped while its tag is paused; in no other number');
+    if (values.paused > 0) item('Paused', values.paused, '', 'unmapped while its tag is paused; in no other number');
     if (whole === 0) bars.push(element('span', { class: 'empty', text: 'nothing is mapped at this instant' }));
     this.bar.replaceChildren(...bars);
     this.list.replaceChildren(...items);

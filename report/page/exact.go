@@ -1,0 +1,152 @@
+package page
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/memprof/memprof/analysis"
+)
+
+// Exact events have a pack of their own, which the page reads after it is shown. A time is in microseconds there.
+type (
+	exactData struct {
+		Processes []exactProcess `json:"processes"`
+	}
+	exactProcess struct {
+		Spans   [][2]int64     `json:"spans"` // seqs, the second not included
+		Time    packed         `json:"time"`  // µs, of each event of the spans
+		Devices []*exactDevice `json:"devices"`
+	}
+	// exactDevice are the stretches of a device in order of their first event. A sort is what allocations of one place
+	// in the job have in common; jobs repeat themselves, so that few sorts and repeated sequences of them suffice.
+	exactDevice struct {
+		Unit   int64  `json:"unit"` // all addresses are multiples of it from their arena's base
+		Sort   packed `json:"sort"` // index + 1, 0 for the next sort that was not there before
+		From   packed `json:"from"` // position: events of the spans count from 0
+		Events packed `json:"events"`
+		Addr   packed `json:"addr"` // units, less those of the last stretch of its sort
+
+		Arena     packed `json:"arena"` // of a sort, as are the following
+		Kind      packed `json:"kind"`  // as in keyframesData
+		Requested packed `json:"requested"`
+		Extra     packed `json:"extra"` // bytes beyond those requested, rounded up to 256
+		Origin    packed `json:"origin"`
+
+		PausedFrom packed `json:"pausedFrom"`
+		Paused     packed `json:"paused"`
+	}
+)
+
+// exactPack is the pack of the exact events, nil if there are none.
+func (b *builder) exactPack() []byte {
+	var p pack
+	out := exactData{Processes: []exactProcess{}}
+	any := false
+	for _, r := range b.page.Results {
+		process := exactProcess{Spans: [][2]int64{}, Devices: []*exactDevice{}}
+		for i := range r.Devices {
+			k := r.Devices[i].Keyframes
+			if k == nil || k.Exact == nil || len(k.Exact.Time) == 0 {
+				process.Devices = append(process.Devices, nil)
+				continue
+			}
+			if len(process.Spans) == 0 {
+				process.times(&p, k.Exact)
+			}
+			process.Devices = append(process.Devices, newExact(&p, k.Exact, r))
+			any = true
+		}
+		out.Processes = append(out.Processes, process)
+	}
+	if !any {
+		return nil
+	}
+	return p.finish(out)
+}
+
+func (e *exactProcess) times(p *pack, x *analysis.ExactEvents) {
+	for _, s := range x.Spans {
+		e.Spans = append(e.Spans, [2]int64{s.From, s.To})
+	}
+	micros := make([]int64, len(x.Time))
+	for i, ns := range x.Time {
+		micros[i] = ns / 1000
+	}
+	e.Time = p.column(micros)
+}
+
+// sortOf is what stretches of one sort share.
+type sortOf struct {
+	arena            int32
+	kind             int64
+	bytes, requested int64
+	origin           int32
+}
+
+func newExact(p *pack, x *analysis.ExactEvents, r *analysis.Result) *exactDevice {
+	rows := slices.Clone(x.Stretches)
+	slices.SortStableFunc(rows, func(a, b analysis.Stretch) int { return cmp.Compare(a.From, b.From) })
+	offset := func(s *analysis.Stretch) int64 { return s.Addr - r.Arenas[s.Arena].Base }
+	out := &exactDevice{}
+	for i := range rows {
+		out.Unit = divisor(out.Unit, offset(&rows[i]))
+	}
+	out.Unit = max(1, out.Unit)
+	index := map[sortOf]int{}
+	var sorts []sortOf
+	var last []int64 // address of each sort's last stretch, units
+	var sort, from, events, addr []int64
+	for i := range rows {
+		s := &rows[i]
+		key := sortOf{s.Arena, kindOf(s), s.Bytes, s.Requested, s.Origin}
+		at, known := index[key]
+		if known {
+			sort = append(sort, int64(at)+1)
+		} else {
+			at = len(sorts)
+			index[key] = at
+			sorts, last, sort = append(sorts, key), append(last, 0), append(sort, 0)
+		}
+		from = append(from, int64(s.From))
+		if length := int64(s.To - s.From); int(s.To) < len(x.Time) {
+			events = append(events, length)
+		} else {
+			events = append(events, 0) // to the end
+		}
+		units := offset(s) / out.Unit
+		addr = append(addr, units-last[at])
+		last[at] = units
+	}
+	out.Sort, out.From, out.Events, out.Addr = p.plain(sort), p.column(from), p.plain(events), p.plain(addr)
+	of := func(value func(*sortOf) int64) packed {
+		values := make([]int64, len(sorts))
+		for i := range sorts {
+			values[i] = value(&sorts[i])
+		}
+		return p.plain(values)
+	}
+	out.Arena = of(func(s *sortOf) int64 { return int64(s.arena) })
+	out.Kind = of(func(s *sortOf) int64 { return s.kind })
+	out.Requested = of(func(s *sortOf) int64 { return s.requested })
+	out.Extra = of(func(s *sortOf) int64 { return s.bytes - (s.requested+255)&^255 })
+	out.Origin = of(func(s *sortOf) int64 { return int64(s.origin) })
+	out.PausedFrom = columnOf(p, x.Paused, func(s *analysis.ExactStep) int64 { return int64(s.From) })
+	out.Paused = columnOf(p, x.Paused, func(s *analysis.ExactStep) int64 { return s.Bytes })
+	return out
+}
+
+// divisor is the greatest common divisor of a and b, a itself if b is 0.
+func divisor(a, b int64) int64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return max(a, -a)
+}
+
+// kindOf is the kind of a stretch on the page: 4 is mapped memory where a region starts.
+func kindOf(s *analysis.Stretch) int64 {
+	if s.Region {
+		return 4
+	}
+	return int64(s.Kind)
+}

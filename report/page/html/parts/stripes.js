@@ -1,0 +1,160 @@
+// Stripes are the allocations with most bytes times time, each a stripe from its birth to its death, stacked on those that
+// were there before it, and above them all others together. What is drawn are the allocations of the middle of each
+// column of pixels, into a buffer of pixels: its cost does not grow with what is stacked.
+
+class Stripes extends FollowingScene {
+  constructor(view) {
+    super(view, 'stripes', 260, 'The largest allocations over time');
+    this.data = view.device.stripes;
+    const { birth, life } = this.data;
+    this.death = birth.map((time, i) => time + life[i]);
+    const k = view.frames;
+    this.category = Array.from(this.data.origin, (origin) => (origin < 0 ? '' : k.strings[k.category[origin]]));
+    this.root = card('Largest allocations', 'stripes',
+      element('p', { class: 'note', text: 'The ' + plural(birth.length, 'allocation') + ' with most bytes times time, from birth to death, by category; grey: all others. Hover for the stack, click to pin the birth.' }),
+      this.canvas);
+    theme.listeners.push(() => { this.tints = null; });
+  }
+
+  // colors returns a pixel value of each stripe: its category's colour, neighbours in two shades.
+  colors() {
+    if (this.tints) return this.tints;
+    const pixel = (color) => {
+      const part = (at) => parseInt(color.slice(at, at + 2), 16);
+      return (255 << 24 | part(5) << 16 | part(3) << 8 | part(1)) >>> 0;
+    };
+    const shades = new Map();
+    const shade = (name, i) => {
+      const key = name + '/' + i;
+      if (!shades.has(key)) {
+        const color = theme.colors.series[CATEGORY_COLORS.get(name) ?? 7];
+        shades.set(key, pixel(mix(color, [1, 0.82, 0.66][i], theme.colors.surface)));
+      }
+      return shades.get(key);
+    };
+    this.tints = Uint32Array.from(this.category, (name, i) => shade(name, i % 3));
+    this.rest = pixel(mix(theme.colors.faint, 0.25, theme.colors.surface));
+    this.edge = pixel(theme.colors.surface);
+    return this.tints;
+  }
+
+  // liveAt returns the stripes that live at a time, in order of birth.
+  liveAt(time) {
+    const { birth } = this.data;
+    const live = [];
+    for (let i = 0; i < birth.length && birth[i] <= time; i++) if (this.death[i] > time) live.push(i);
+    return live;
+  }
+
+  draw() {
+    const columns = Math.max(1, Math.floor(this.width - LEFT - RIGHT));
+    const rows = this.height - 26;
+    const ratio = devicePixelRatio || 1;
+    this.top = this.timeline.fit && this.timeline.curves ? this.fitTop() : this.most();
+    this.clear();
+    this.drawFrame();
+    if (!this.image || this.image.width !== columns || this.image.height !== rows) {
+      this.image = new ImageData(columns, rows);
+      this.pixels = new Uint32Array(this.image.data.buffer);
+      this.buffer = document.createElement('canvas');
+      this.buffer.width = columns;
+      this.buffer.height = rows;
+    }
+    this.pixels.fill(0);
+    this.paint(columns, rows);
+    const buffer = this.buffer.getContext('2d');
+    buffer.putImageData(this.image, 0, 0);
+    this.context.imageSmoothingEnabled = ratio !== 1;
+    this.context.drawImage(this.buffer, LEFT, 6);
+    this.drawPinned();
+  }
+
+  most() {
+    let most = 1;
+    const level = this.view.device.levels[this.view.device.levels.length - 1];
+    for (const bytes of level.maxT) most = Math.max(most, bytes);
+    return most * 1.06;
+  }
+
+  fitTop() {
+    let most = 1;
+    for (const bytes of this.timeline.curves.t.most) most = Math.max(most, bytes);
+    return most * 1.06;
+  }
+
+  paint(columns, rows) {
+    const { pixels } = this;
+    const tints = this.colors();
+    const { birth, requested } = this.data;
+    const scale = rows / this.top;
+    const wide = (this.to - this.from) / columns;
+    let live = this.liveAt(this.from + wide / 2);
+    let next = lastAtOrBefore(birth, this.from + wide / 2) + 1;
+    const curve = this.timeline.curves && this.timeline.curves.columns === columns ? this.timeline.curves.t : null;
+    let same = false;
+    let drawn = -1; // height of the rest in the column before
+    for (let x = 0; x < columns; x++) {
+      const time = this.from + (x + 0.5) * wide;
+      for (; next < birth.length && birth[next] <= time; next++) {
+        live.push(next);
+        same = false;
+      }
+      if (live.some((i) => this.death[i] <= time)) {
+        live = live.filter((i) => this.death[i] > time);
+        same = false;
+      }
+      const most = curve && curve.most[x] >= 0 ? Math.round(curve.most[x] * scale) : 0;
+      if (same && most === drawn) {
+        for (let at = x; at < columns * rows; at += columns) pixels[at] = pixels[at - 1];
+        continue;
+      }
+      same = true;
+      drawn = most;
+      let sum = 0;
+      let low = 0;
+      for (const i of live) {
+        sum += requested[i];
+        const high = Math.min(rows, Math.round(sum * scale));
+        for (let y = low; y < high; y++) pixels[(rows - 1 - y) * columns + x] = tints[i];
+        if (high - low > 3) pixels[(rows - high) * columns + x] = this.edge;
+        low = Math.max(low, high);
+      }
+      for (let y = low; y < Math.min(rows, most); y++) pixels[(rows - 1 - y) * columns + x] = this.rest;
+    }
+  }
+
+  // stripeAt is the stripe under the pointer, -1 for none.
+  stripeAt(event) {
+    const bytes = (this.height - 20 - event.offsetY) / (this.height - 26) * this.top;
+    if (bytes < 0) return -1;
+    let sum = 0;
+    for (const i of this.liveAt(this.timeAt(event.offsetX))) {
+      sum += this.data.requested[i];
+      if (bytes < sum) return i;
+    }
+    return -1;
+  }
+
+  hover(event) {
+    const i = this.stripeAt(event);
+    this.canvas.classList.toggle('pointing', i >= 0);
+    if (i < 0) {
+      tooltip.hide();
+      return;
+    }
+    const { birth, seq, freed, requested, life, origin } = this.data;
+    const k = this.view.frames;
+    const name = origin[i] < 0 ? '' : k.strings[k.name[origin[i]]];
+    const lines = [[formatSize(requested[i]) + ' requested'], ['module', name === '' ? '(no module)' : name], ['category', this.category[i] || '(none)'],
+      ['born', formatTime(birth[i], 1e4) + ', event ' + formatCount(seq[i])],
+      ['died', freed[i] < 0 ? 'lives at the end' : formatTime(this.death[i], 1e4) + ', event ' + formatCount(freed[i])], ['life', formatDuration(life[i])]];
+    if (origin[i] >= 0) for (const frame of this.view.instants.space.stack(k.stack[origin[i]]).slice(-8).reverse()) lines.push(['↳', frame]);
+    tooltip.show(event, lines);
+  }
+
+  click(event) {
+    const i = this.stripeAt(event);
+    if (i >= 0) this.view.pinEvent(this.data.seq[i], this.data.birth[i]);
+    else this.view.pinNear(this.timeAt(event.offsetX));
+  }
+}

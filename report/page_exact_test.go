@@ -1,0 +1,310 @@
+package report
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/modeltest"
+	"github.com/memprof/memprof/analysis/recording"
+	"github.com/memprof/memprof/bfc"
+	"github.com/memprof/memprof/report/page"
+	"github.com/memprof/memprof/report/reporttest"
+	"github.com/memprof/memprof/trace"
+)
+
+// mostEventBytes is how much of a page an exact event of a job may take, base64 included.
+const mostEventBytes = 4.0
+
+// exactPage is the page of some events, all of which it shows exactly.
+func exactPage(t testing.TB, events []trace.Event, text func(int32) string) []byte {
+	t.Helper()
+	r, err := analysis.Run(modeltest.Source(events, 4096), analysis.Options{
+		Process: "rank0", Text: text, Explore: true, Categories: true, Exact: []analysis.EventSpan{{To: 1 << 40}}, MaxPoints: 16384,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pageOf(t, page.Page{Results: []*analysis.Result{r}, Path: "run"})
+}
+
+// eventBytes is how many bytes of a page the exact events take.
+func eventBytes(page []byte) int {
+	found := regexp.MustCompile(`(?s)id="events">([^<]*)</script>`).FindSubmatch(page)
+	if found == nil {
+		return 0
+	}
+	return len(found[1])
+}
+
+// mixedJob has several arenas, blocks that wait for other streams, blocks that lose their slack, and phases.
+func mixedJob(t testing.TB, steps int) *modeltest.Recorder {
+	t.Helper()
+	r := modeltest.New()
+	random := rand.New(rand.NewPCG(9, 9))
+	var arenas []*modeltest.Arena
+	for i := range 3 {
+		a, err := r.NewArena(0, bfc.Options{Limit: 1 << 30}, bfc.NewDevice(bfc.DeviceOptions{VMM: true, Granularity: 2 << 20, Base: uint64(1+i) << 42}), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		arenas = append(arenas, a)
+	}
+	live, pending := make([][]uint64, 3), make([][]uint64, 3)
+	take := func(from *[]uint64) uint64 {
+		i := random.IntN(len(*from))
+		addr := (*from)[i]
+		*from = slices.Delete(*from, i, i+1)
+		return addr
+	}
+	for step := range steps {
+		which := random.IntN(3)
+		a := arenas[which]
+		switch op := random.IntN(12); {
+		case op < 6 || len(live[which]) == 0:
+			if addr, ok := a.Alloc(1+random.Uint64N(1<<(8+random.IntN(12))), fmt.Sprintf("module=m%d", step%7)); ok {
+				live[which] = append(live[which], addr)
+			}
+		case op < 9:
+			a.Free(take(&live[which]), false)
+		case op == 9:
+			addr := take(&live[which])
+			a.Use(addr, 7)
+			a.Free(addr, true)
+			pending[which] = append(pending[which], addr)
+		case op == 10 && len(pending[which]) > 0:
+			a.FreeDone(take(&pending[which]))
+		default:
+			r.Mark(int64(step))
+		}
+	}
+	return r
+}
+
+// recordedEvents are the events of a sample's first process.
+func recordedEvents(t testing.TB, path string) ([]trace.Event, func(int32) string) {
+	t.Helper()
+	run, err := trace.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var events []trace.Event
+	if err := run.Processes[0].Each(func(e *trace.Event) error { events = append(events, *e); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	return events, run.Processes[0].Strings().Text
+}
+
+// decoded are the stretches of a device's exact events, as a page has them.
+func decoded(t testing.TB, html []byte) (stretches []analysis.Stretch, micros []int64) {
+	t.Helper()
+	process := reporttest.UnpackEvents(t, html).(map[string]any)["processes"].([]any)[0].(map[string]any)
+	device := process["devices"].([]any)[0].(map[string]any)
+	column := func(name string) []int64 { return device[name].([]int64) }
+	micros = process["time"].([]int64)
+	arenas := reporttest.Unpack(t, html).(map[string]any)["processes"].([]any)[0].(map[string]any)["devices"].([]any)[0].(map[string]any)["arenas"].([]any)
+	last := make([]int64, len(column("arena")))
+	sorts := 0
+	for i, sort := range column("sort") {
+		at := int(sort) - 1
+		if sort == 0 {
+			at = sorts
+			sorts++
+		}
+		last[at] += column("addr")[i]
+		base, err := strconv.ParseInt(arenas[column("arena")[at]].(map[string]any)["base"].(string), 0, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		requested := column("requested")[at]
+		s := analysis.Stretch{
+			Arena: int32(column("arena")[at]), Addr: base + last[at]*int64(device["unit"].(float64)), Requested: requested,
+			Bytes: (requested+255)&^255 + column("extra")[at], From: int32(column("from")[i]), To: int32(len(micros)),
+		}
+		if n := column("events")[i]; n > 0 {
+			s.To = s.From + int32(n)
+		}
+		if column("kind")[at] == 3 {
+			stretches = append(stretches, s)
+		}
+	}
+	return stretches, micros
+}
+
+// What the page stores of each event is what a replay up to it finds: addresses, chunks and requested bytes of all live
+// allocations; in at most 4 bytes an event where jobs repeat themselves.
+func TestExactEventsOfPages(t *testing.T) {
+	mixed := mixedJob(t, 3000)
+	for _, c := range []struct {
+		name string
+		most float64
+		get  func() ([]trace.Event, func(int32) string)
+	}{
+		{"mixed", 100, func() ([]trace.Event, func(int32) string) { return mixed.Events, mixed.Strings.Text }},
+		{"resnet50", mostEventBytes, func() ([]trace.Event, func(int32) string) { return recordedEvents(t, "../samples/resnet50") }},
+		{"gpt2", mostEventBytes, func() ([]trace.Event, func(int32) string) { return recordedEvents(t, "../samples/gpt2") }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			events, text := c.get()
+			html := exactPage(t, events, text)
+			stored := float64(eventBytes(html)) / float64(len(events))
+			t.Logf("%d events, %.2f bytes each in a page of %d bytes", len(events), stored, len(html))
+			if stored > c.most {
+				t.Errorf("%.2f bytes an event, want at most %v", stored, c.most)
+			}
+			stretches, micros := decoded(t, html)
+			random := rand.New(rand.NewPCG(5, 6))
+			picks := map[int]bool{0: true, len(events) - 1: true}
+			for range 40 {
+				picks[random.IntN(len(events))] = true
+			}
+			live := trace.NewLive()
+			for i := range events {
+				live.Add(&events[i])
+				if !picks[i] {
+					continue
+				}
+				if micros[i] != events[i].Time/1000 {
+					t.Errorf("event %d is at %d µs, want %d ns", i, micros[i], events[i].Time)
+				}
+				var want, got [][3]int64
+				for b := range live.Blocks() {
+					if !b.Pending {
+						want = append(want, [3]int64{b.Alloc.Addr, b.Alloc.Provided, b.Alloc.Requested})
+					}
+				}
+				for _, s := range stretches {
+					if int(s.From) <= i && i < int(s.To) {
+						got = append(got, [3]int64{s.Addr, s.Bytes, s.Requested})
+					}
+				}
+				for _, blocks := range [][][3]int64{want, got} {
+					slices.SortFunc(blocks, func(a, b [3]int64) int { return cmp.Compare(a[0], b[0]) })
+				}
+				if diff := gocmp.Diff(want, got); diff != "" {
+					t.Fatalf("live after event %d (-replayed +page):\n%s", i, diff)
+				}
+			}
+		})
+	}
+}
+
+// shownTerms reads the exact bytes of the split of the pinned instant off the page.
+const shownTerms = `JSON.stringify(Object.fromEntries([...document.querySelectorAll('.split-list > div')].map((item) =>
+	[item.querySelector('dt').textContent, Number(item.querySelector('dd').title.replace(/\D/g, ''))])))`
+
+// A browser that pins any event shows the terms that a replay up to it finds, to the byte.
+func TestAnyEventCanBePinned(t *testing.T) {
+	b := reporttest.NewBrowser(t)
+	giver := rapid.Custom(func(t *rapid.T) *modeltest.Recorder { return giving(t) })
+	mixed := mixedJob(t, 2000)
+	given := giver.Example(4)
+	for seed := 5; len(given.Events) < 40; seed++ {
+		given = giver.Example(seed)
+	}
+	for _, c := range []struct {
+		name string
+		get  func() ([]trace.Event, func(int32) string)
+	}{
+		{"mixed", func() ([]trace.Event, func(int32) string) { return mixed.Events, mixed.Strings.Text }},
+		{"paused", func() ([]trace.Event, func(int32) string) { return given.Events, given.Strings.Text }},
+		{"resnet50", func() ([]trace.Event, func(int32) string) { return recordedEvents(t, "../samples/resnet50") }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			events, text := c.get()
+			b.Open(exactPage(t, events, text))
+			waitForEvents(b)
+			random := rand.New(rand.NewPCG(7, 8))
+			for range 12 {
+				seq := int64(random.IntN(len(events)))
+				m, err := analysis.RunTo(modeltest.Source(events, 4096), analysis.Options{Text: text}, seq)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(m.Devices) == 0 || m.Kind == trace.KindOOM || growthBehind(events, seq) { // seen by a request, as stored
+					continue
+				}
+				at := m.Devices[0].At
+				want := map[string]int64{
+					"Requested": at.T, "Rounding": at.Rounding, "Slack": at.Slack, "Pending": at.Pending, "External": at.External, "Stranded": at.Stranded,
+					"Reusable": at.Reusable, "Reserve": at.Reserve, "= Reserved": at.R, "Paused": at.Paused,
+				}
+				for _, name := range []string{"Pending", "Stranded", "Paused"} {
+					if want[name] == 0 {
+						delete(want, name)
+					}
+				}
+				b.Eval(fmt.Sprintf(`location.hash = '#event=%d'`, seq))
+				b.Eval(reporttest.TwoFrames)
+				shown, _ := b.Eval(shownTerms).(string)
+				var got map[string]int64
+				if err := json.Unmarshal([]byte(shown), &got); err != nil {
+					t.Fatal(err)
+				}
+				if title := b.Text(".pin strong"); !strings.Contains(strings.ReplaceAll(title, ",", ""), fmt.Sprintf("event %d ", seq)) {
+					t.Fatalf("pinned is %q, want event %d", title, seq)
+				}
+				if diff := gocmp.Diff(want, got); diff != "" {
+					t.Fatalf("after event %d (-replayed +page):\n%s", seq, diff)
+				}
+			}
+			b.Quiet()
+		})
+	}
+}
+
+// growthBehind says whether the event after seq is a growth: the page stores what its request saw.
+func growthBehind(events []trace.Event, seq int64) bool {
+	return int(seq)+1 < len(events) && events[seq+1].Kind == trace.KindMap
+}
+
+// waitForEvents waits until the page has unpacked its exact events.
+func waitForEvents(b *reporttest.Browser) {
+	b.Eval(`new Promise((done) => { const look = () => document.querySelector('main').dataset.events ? done('') : setTimeout(look, 10); look(); })`)
+}
+
+// Of a recording with more events than a page takes, the first, peak, last and worst iterations are exact, and the page
+// says which events these are.
+func TestPageOfTooManyEvents(t *testing.T) {
+	run, err := trace.Open("../samples/resnet50")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec, err := recording.Analyze("run", run, analysis.Options{Explore: true, Categories: true, ExactEvents: 20_000, MaxPoints: 4096})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &rec.Results[0].Devices[0]
+	exact := func(seq int64) bool {
+		return slices.ContainsFunc(d.Keyframes.Exact.Spans, func(s analysis.EventSpan) bool { return s.From <= seq && seq < s.To })
+	}
+	worst := slices.MaxFunc(d.Iterations, func(a, b analysis.Iteration) int { return cmp.Compare(a.PeakT, b.PeakT) })
+	for name, it := range map[string]analysis.Iteration{"first": d.Iterations[0], "last": d.Iterations[len(d.Iterations)-1], "worst": worst} {
+		if !exact(it.StartSeq) || !exact(it.EndSeq) {
+			t.Errorf("the %s iteration, events %d to %d, is not in %v", name, it.StartSeq, it.EndSeq, d.Keyframes.Exact.Spans)
+		}
+	}
+	if !exact(d.Peak.Seq) {
+		t.Errorf("the peak, event %d, is not in %v", d.Peak.Seq, d.Keyframes.Exact.Spans)
+	}
+	if n := len(d.Keyframes.Exact.Time); n > 20_000 {
+		t.Errorf("%d events are exact", n)
+	}
+	b := reporttest.NewBrowser(t)
+	b.Open(pageOf(t, page.Page{Results: rec.Results, Path: "run"}))
+	waitForEvents(b)
+	if got := b.Text(".reach"); !regexp.MustCompile(`^Exact here: events 0–[\d,]+.*\(the first, peak, last and worst iterations\) and [\d,]+ stored instants.*memprof view run`).MatchString(got) {
+		t.Errorf("the page says %q", got)
+	}
+	b.Quiet()
+}
