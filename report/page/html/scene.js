@@ -21,26 +21,47 @@ class Scene extends Chart {
     return this.height - BOTTOM - bytes / this.top * (this.height - TOP - BOTTOM);
   }
 
-  // area fills from a floor (the maxima of a curve, or 0) up to a curve's minima, and in a paler colour on to
-  // its maxima. Columns of equal height are one piece of the outline.
-  area(curve, floor, color) {
-    const c = this.context;
-    const zero = this.yAt(0);
-    const height = (values, i) => (curve.most[i] < 0 ? zero : this.yAt(Math.max(0, values[i])));
-    const below = (i) => (floor === null ? zero : height(floor.most, i));
-    for (const [values, fills] of [[curve.most, [[theme.colors.surface, 1], [color, 0.65]]], [curve.least, [[color, 1]]]]) {
-      c.beginPath();
-      c.moveTo(LEFT, below(0));
-      this.outline(0, this.columns, 1, (i) => Math.min(height(values, i), below(i)));
-      if (floor === null) c.lineTo(LEFT + this.columns, zero);
-      else this.outline(this.columns - 1, -1, -1, below);
-      for (const [fill, opacity] of fills) {
-        c.fillStyle = fill;
-        c.globalAlpha = opacity;
-        c.fill();
+  // areas draws curves one over the other, [curve, floor, colour] each: from a floor (the maxima of a curve, or 0) up to a
+  // curve's minima, and in a paler colour on to its maxima. It writes pixels: paths of thousands of corners, which
+  // these are, take several times as long.
+  areas(layers) {
+    const columns = this.columns;
+    const ratio = devicePixelRatio || 1;
+    const rows = Math.max(1, Math.round((this.height - TOP - BOTTOM) * ratio));
+    const { buffer, pixels } = this.pixelBuffer(columns, rows);
+    const scale = rows / this.top;
+    const row = (curve, values, i) => (curve.most[i] < 0 ? 0 : Math.min(rows, Math.round(Math.max(0, values[i]) * scale)));
+    for (const [curve, floor, color] of layers) {
+      const solid = pixelOf(color);
+      const pale = pixelOf(mix(color, 0.65, theme.colors.surface));
+      for (let x = 0; x < columns; x++) {
+        const low = floor === null ? 0 : row(floor, floor.most, x);
+        const least = row(curve, curve.least, x);
+        const most = row(curve, curve.most, x);
+        let at = (rows - 1 - low) * columns + x;
+        for (let y = low; y < most; y++, at -= columns) pixels[at] = y < least ? solid : pale;
       }
     }
-    c.globalAlpha = 1;
+    this.showPixels(buffer, columns, rows, LEFT, TOP, this.height - TOP - BOTTOM);
+  }
+
+  // pixelBuffer is an empty picture of a size, which showPixels draws.
+  pixelBuffer(columns, rows) {
+    if (!this.image || this.image.width !== columns || this.image.height !== rows) {
+      this.image = new ImageData(columns, rows);
+      this.pixels = new Uint32Array(this.image.data.buffer);
+      this.buffer = document.createElement('canvas');
+      this.buffer.width = columns;
+      this.buffer.height = rows;
+    }
+    this.pixels.fill(0);
+    return { buffer: this.buffer, pixels: this.pixels };
+  }
+
+  showPixels(buffer, columns, rows, x, y, height) {
+    buffer.getContext('2d').putImageData(this.image, 0, 0);
+    this.context.imageSmoothingEnabled = false;
+    this.context.drawImage(buffer, 0, 0, columns, rows, x, y, columns, height);
   }
 
   // outline follows columns from left to right or back, horizontally within a column.
@@ -178,4 +199,10 @@ class Scene extends Chart {
     c.textAlign = 'left';
     c.fillText(text, x + 6 + room > this.width ? x - 6 - room : x + 6, TOP);
   }
+}
+
+// pixelOf is the value of a pixel of a colour, #rrggbb.
+function pixelOf(color) {
+  const part = (at) => parseInt(color.slice(at, at + 2), 16);
+  return (255 << 24 | part(5) << 16 | part(3) << 8 | part(1)) >>> 0;
 }

@@ -180,15 +180,17 @@ class Timeline extends Scene {
     this.drawGrid();
     this.drawPauses();
     const colors = theme.colors;
-    this.area(this.curves.r, null, colors.reserve);
+    const { r, touched, beyond, fragmented, busy, c, t } = this.curves;
+    const layers = [[r, null, colors.reserve]];
     if (!this.device.native) {
-      this.area(this.curves.touched, null, colors.reusable);
-      if (this.view.strands) this.area(this.curves.beyond, null, colors.stranded);
-      this.area(this.curves.fragmented, null, colors.external);
-      if (this.view.pends) this.area(this.curves.busy, null, colors.pending);
-      this.area(this.curves.c, this.curves.t, colors.internal);
+      layers.push([touched, null, colors.reusable]);
+      if (this.view.strands) layers.push([beyond, null, colors.stranded]);
+      layers.push([fragmented, null, colors.external]);
+      if (this.view.pends) layers.push([busy, null, colors.pending]);
+      layers.push([c, t, colors.internal]);
     }
-    this.area(this.curves.t, null, colors.requested);
+    layers.push([t, null, colors.requested]);
+    this.areas(layers);
     this.edge(this.curves.r, colors.reserved, false);
     if (this.device.used) this.edge(this.curves.used, colors.used, true);
     if (this.overlaid) {

@@ -19,22 +19,18 @@ class Stripes extends FollowingScene {
   // colors returns a pixel value of each stripe: its category's colour, neighbours in two shades.
   colors() {
     if (this.tints) return this.tints;
-    const pixel = (color) => {
-      const part = (at) => parseInt(color.slice(at, at + 2), 16);
-      return (255 << 24 | part(5) << 16 | part(3) << 8 | part(1)) >>> 0;
-    };
     const shades = new Map();
     const shade = (name, i) => {
       const key = name + '/' + i;
       if (!shades.has(key)) {
         const color = theme.colors.series[CATEGORY_COLORS.get(name) ?? 7];
-        shades.set(key, pixel(mix(color, [1, 0.82, 0.66][i], theme.colors.surface)));
+        shades.set(key, pixelOf(mix(color, [1, 0.82, 0.66][i], theme.colors.surface)));
       }
       return shades.get(key);
     };
     this.tints = Uint32Array.from(this.category, (name, i) => shade(name, i % 3));
-    this.rest = pixel(mix(theme.colors.faint, 0.25, theme.colors.surface));
-    this.edge = pixel(theme.colors.surface);
+    this.rest = pixelOf(mix(theme.colors.faint, 0.25, theme.colors.surface));
+    this.edge = pixelOf(theme.colors.surface);
     return this.tints;
   }
 
@@ -49,23 +45,12 @@ class Stripes extends FollowingScene {
   draw() {
     const columns = Math.max(1, Math.floor(this.width - LEFT - RIGHT));
     const rows = this.height - 26;
-    const ratio = devicePixelRatio || 1;
     this.top = this.timeline.fit && this.timeline.curves ? this.fitTop() : this.most();
     this.clear();
     this.drawFrame();
-    if (!this.image || this.image.width !== columns || this.image.height !== rows) {
-      this.image = new ImageData(columns, rows);
-      this.pixels = new Uint32Array(this.image.data.buffer);
-      this.buffer = document.createElement('canvas');
-      this.buffer.width = columns;
-      this.buffer.height = rows;
-    }
-    this.pixels.fill(0);
+    const { buffer } = this.pixelBuffer(columns, rows);
     this.paint(columns, rows);
-    const buffer = this.buffer.getContext('2d');
-    buffer.putImageData(this.image, 0, 0);
-    this.context.imageSmoothingEnabled = ratio !== 1;
-    this.context.drawImage(this.buffer, LEFT, 6);
+    this.showPixels(buffer, columns, rows, LEFT, 6, rows);
     this.drawPinned();
   }
 
@@ -91,16 +76,19 @@ class Stripes extends FollowingScene {
     let live = this.liveAt(this.from + wide / 2);
     let next = lastAtOrBefore(birth, this.from + wide / 2) + 1;
     const curve = this.timeline.curves && this.timeline.curves.columns === columns ? this.timeline.curves.t : null;
+    let ends = this.firstEnd(live);
     let same = false;
     let drawn = -1; // height of the rest in the column before
     for (let x = 0; x < columns; x++) {
       const time = this.from + (x + 0.5) * wide;
       for (; next < birth.length && birth[next] <= time; next++) {
         live.push(next);
+        ends = Math.min(ends, this.death[next]);
         same = false;
       }
-      if (live.some((i) => this.death[i] <= time)) {
+      if (time >= ends) {
         live = live.filter((i) => this.death[i] > time);
+        ends = this.firstEnd(live);
         same = false;
       }
       const most = curve && curve.most[x] >= 0 ? Math.round(curve.most[x] * scale) : 0;
@@ -121,6 +109,12 @@ class Stripes extends FollowingScene {
       }
       for (let y = low; y < Math.min(rows, most); y++) pixels[(rows - 1 - y) * columns + x] = this.rest;
     }
+  }
+
+  firstEnd(live) {
+    let first = Infinity;
+    for (const i of live) first = Math.min(first, this.death[i]);
+    return first;
   }
 
   // stripeAt is the stripe under the pointer, -1 for none.
