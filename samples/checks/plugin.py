@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -74,10 +75,14 @@ def without_compiler(suite):
     directory, tools = os.path.join(suite.work, "without_compiler"), os.path.join(suite.work, "tools")
     shutil.rmtree(directory, ignore_errors=True)
     os.makedirs(tools, exist_ok=True)
-    for tool in ("python3", "env", "sh", "ldconfig"):
-        target, link = sys.executable if tool == "python3" else shutil.which(tool), os.path.join(tools, tool)
+    for tool in ("env", "sh", "ldconfig"):
+        target, link = shutil.which(tool), os.path.join(tools, tool)
         if target and not os.path.lexists(link):
             os.symlink(target, link)
+    python = os.path.join(tools, "python3")
+    with open(python, "w") as f:  # by a link, Python would not find the packages of its virtual environment
+        f.write(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
+    os.chmod(python, 0o755)
     # Nobody, not even root, can make that home.
     bare = [shutil.which("env"), "-u", "CXX", "-u", "MEMPROF_CACHE", "-u", "XDG_CACHE_HOME", f"PATH={tools}", "HOME=/proc/self/home", f"TMPDIR={suite.work}"]
     recorded = suite.run([*bare, suite.memprof, "record", "-o", directory, "--", *command])
