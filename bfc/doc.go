@@ -565,9 +565,9 @@
 //	(4) none chosen: 32 MiB; see (7)
 //	(5) not used: pages and addresses are those of the graph memory
 //	(6) or the device's memory, if that is less
-//	(7) doubled while a map would have 4,096 handles or more; then halved while it is more than a page and
-//	    more than a 2,048th of what can be mapped at that moment: the device's free memory, or what the limit
-//	    of all arenas leaves, if that is less
+//	(7) doubled while it is below 16 MiB and a map would have 4,096 handles or more; then halved while it is
+//	    more than a page and more than a 2,048th of what can be mapped at that moment: the device's free memory,
+//	    or what the limit of all arenas leaves, if that is less
 //	(8) pages if that is chosen
 //
 // "unmaps: no" is a memory that refuses each memory.TryUnmap of unmapElsewhere; those of Trim and

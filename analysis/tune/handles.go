@@ -12,10 +12,11 @@ type handles struct {
 }
 
 // inRoom is how many of the handles that are mapped next there is room for, at least; inMap, how many handles a
-// map has, at most. The hook has the same.
+// map has, at most, unless they would be of more than largestForMap bytes. The hook has the same.
 const (
-	inRoom = 2048
-	inMap  = 4096
+	inRoom        = 2048
+	inMap         = 4096
+	largestForMap = 16 << 20
 )
 
 // next returns the bytes of the handles of a map of so many bytes, where room bytes can be mapped.
@@ -24,7 +25,7 @@ func (h *handles) next(bytes, room uint64, shortage bool) uint64 {
 	if shortage {
 		size = h.page
 	}
-	for h.fine && !shortage && size <= bytes/inMap {
+	for h.fine && !shortage && size < largestForMap && size <= bytes/inMap {
 		size *= 2
 	}
 	for h.fine && size > h.page && size > room/inRoom {

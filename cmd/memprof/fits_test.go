@@ -10,10 +10,11 @@ import (
 
 	"github.com/memprof/memprof/analysis/caching"
 	"github.com/memprof/memprof/analysis/torchalloc"
+	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
 )
 
-var fitsAll = flag.Bool("fits-all", false, "TestFits runs all recordings of samples/, not only the quick ones")
+var fitsAll = flag.Bool("fits-all", false, "TestFits runs all recordings of samples/ under every preset, not only the quick ones under the default")
 
 // enough is how many bytes of a device a job needs under torch's own allocator, with those of other libraries.
 type enough struct {
@@ -85,19 +86,20 @@ func cardOf(t *testing.T, path string) (c enough) {
 	}
 }
 
-// fits reruns a recording on a simulated device of so many bytes under the default policy: all requests
-// succeed, and the new recording verifies.
-func (b *bench) fits(path string, bytes uint64) {
+// fits reruns a recording on a simulated device of so many bytes under a preset: all requests succeed, and the
+// new recording verifies.
+func (b *bench) fits(path string, bytes uint64, preset string) {
 	b.Helper()
-	b.record("fits", "--force", "--sim-memory", fmt.Sprint(bytes), "--", "memprof", "rerun", path)
+	b.record("fits", "--force", "--sim-memory", fmt.Sprint(bytes), "--preset", preset, "--", "memprof", "rerun", path)
 	b.mustExit(0, "verify", b.path("fits"))
 }
 
 // TestFits reruns recordings on cards that are just large enough for torch's own allocator, with and
 // without expandable segments: what fits without memprof fits with it.
 func TestFits(t *testing.T) {
-	names := []string{"alexnet", "gpt2", "zoo/googlenet", "zoo/squeezenet1_1"}
+	names, presets := []string{"alexnet", "gpt2", "zoo/googlenet", "zoo/squeezenet1_1"}, bfc.Presets[:1]
 	if *fitsAll {
+		presets = bfc.Presets
 		names = []string{"alexnet", "resnet50", "gpt2"}
 		zoo, _ := filepath.Glob("../../samples/zoo/*")
 		for _, path := range zoo {
@@ -117,8 +119,13 @@ func TestFits(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Logf("%d MiB natively, %d with expandable segments", card.native>>20, card.expandable>>20)
 			own := &bench{T: t, job: b.job, cache: b.cache, dir: t.TempDir()}
-			own.fits(path, card.native)
-			own.fits(path, card.expandable)
+			for _, preset := range presets {
+				t.Run(preset.Name, func(t *testing.T) {
+					own.T = t
+					own.fits(path, card.native, preset.Name)
+					own.fits(path, card.expandable, preset.Name)
+				})
+			}
 		})
 	}
 }

@@ -22,13 +22,16 @@ static uint64_t room(const struct arena *arena, uint64_t margin) {
 enum { HANDLES_IN_ROOM = 2048 };
 
 // The other way round, mapping 70 GiB in pages takes 36,000 handles: 3 s of driver calls, and much more where
-// other processes share the card. So one map has fewer handles than this, unless the device is short of memory.
+// other processes share the card. So one map has fewer handles than this, unless the device is short of memory,
+// or they would be larger than the 20 MiB that torch's expandable segments map for large blocks: a card that
+// suffices for those must not be too small for ours.
 enum { HANDLES_IN_MAP = 4096 };
+#define LARGEST_FOR_MAP ((uint64_t)16 << 20)
 
 void arena_set_handle(struct arena *arena, uint64_t room, uint64_t bytes) {
   const uint64_t page = arena->gpu->vmm.granularity;
   uint64_t handle = arena->gpu->shortage ? page : arena->handle;
-  while (arena->fine && !arena->gpu->shortage && handle <= bytes / HANDLES_IN_MAP) handle *= 2;
+  while (arena->fine && !arena->gpu->shortage && handle < LARGEST_FOR_MAP && handle <= bytes / HANDLES_IN_MAP) handle *= 2;
   while (arena->fine && handle > page && handle > room / HANDLES_IN_ROOM) handle /= 2;
   arena->vmm.handle_bytes = handle;
 }
