@@ -11,9 +11,9 @@ weights, generates, and trains. The variants differ in what is resident on the c
               then the cache, buffers and graphs are resumed
 
 The last two need memprof's allocator, so run it under `memprof record`, with or without
---no-trace. Each variant has a process of its own and prints one line of JSON. With
-torchrun the policy is sharded over the ranks by FSDP2, whole weights are gathered into each
-rank's engine, and the ranks resume at the same time:
+--no-trace; or the library torch_memory_saver, with --saver, and no memprof. Each variant has a
+process of its own and prints one line of JSON. With torchrun the policy is sharded over the ranks
+by FSDP2, whole weights are gathered into each rank's engine, and the ranks resume at the same time:
 
     memprof record -o run -- python3 samples/jobs/rl_colocated.py --variant on_use
     memprof record -o two -- torchrun --nproc-per-node 2 samples/jobs/rl_colocated.py --variant on_use
@@ -29,6 +29,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from statistics import median
 
@@ -36,6 +37,7 @@ from statistics import median
 sys.path.append(os.environ.get("MEMPROF_PYTHON", os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "hooks", "python")))
 import memprof
 import rl_model
+import rl_saver
 import smaller_card
 
 import training  # sets what cuBLAS reads before CUDA starts
@@ -49,7 +51,10 @@ VARIANTS = ("resident", "restart", "together", "on_use")
 def options():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--variant", choices=VARIANTS, help="default: all, each in a process of its own")
+    parser.add_argument("--saver", choices=("memprof", "torch_memory_saver"), default="memprof", help="what pauses memory: the library needs to run without memprof")
     parser.add_argument("--card", type=smaller_card.parse, default=0, metavar="SIZE", help="leave only so much of the card, as 16GiB")
+    parser.add_argument("--shape", choices=rl_model.SHAPES, help="sizes of a known model, in place of layers, width, heads and words")
+    parser.add_argument("--kv-fraction", type=float, default=0, metavar="SHARE", help="the KV cache has what the weights leave of this share of the card")
     parser.add_argument("--kv", type=smaller_card.parse, default=14 << 30, metavar="SIZE", help="memory of the KV cache (default 14GiB)")
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--layers", type=int, default=12)
@@ -62,6 +67,8 @@ def options():
     parser.add_argument("--microbatch", type=int, default=16)
     parser.add_argument("--seed", type=int, default=1)
     opts = parser.parse_args()
+    opts.kv_heads, opts.inner, opts.gated = opts.heads, 4 * opts.width, False
+    vars(opts).update(rl_model.SHAPES.get(opts.shape, {}))
     if opts.variant is None and "WORLD_SIZE" in os.environ:
         parser.error("under torchrun a call runs one variant: give --variant")
     return opts
@@ -107,15 +114,17 @@ class Trainer:
         self.opts, self.backup, self.sizes, self.trained = opts, backup, {}, False
         torch.manual_seed(opts.seed)
         before = torch.cuda.memory_reserved()
-        with memprof.region("trainer_weights", backup=backup):
+        with rl_saver.region("trainer_weights", backup=backup):
             with rl_model.on_cuda(torch.float32):
                 self.policy = rl_model.Policy(opts)
             if ranks.count > 1:
-                from torch.distributed.fsdp import fully_shard
+                from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
+                # Gathered in float32, a model of this size would have its weights twice.
+                how = {"mp_policy": MixedPrecisionPolicy(param_dtype=torch.bfloat16)} if opts.shape else {}
                 for block in self.policy.blocks:
-                    fully_shard(block)
-                fully_shard(self.policy)
+                    fully_shard(block, **how)
+                fully_shard(self.policy, **how)
         torch.cuda.empty_cache()
         self.sizes["weights"] = torch.cuda.memory_reserved() - before
         self.optimizer = torch.optim.AdamW(self.policy.parameters(), lr=1e-4, fused=True)
@@ -129,11 +138,11 @@ class Trainer:
         reward = answers.mean(dim=1)
         advantage = (reward - reward.mean()) / (reward.std() + 1e-6)
         torch.use_deterministic_algorithms(True, warn_only=True)
-        with memprof.region("training"):
+        with rl_saver.region("training"):
             for part, weight in zip(sequences.split(self.opts.microbatch), advantage.split(self.opts.microbatch)):
                 self._backward(part.cuda(), weight.cuda(), len(sequences))
         self.sizes["gradients"] = sum(local(p.grad).nbytes for p in self.policy.parameters())
-        with memprof.region("optimizer", backup=self.backup):
+        with rl_saver.region("optimizer", backup=self.backup):
             self.optimizer.step()
         self.trained = True
         state = (v for values in self.optimizer.state.values() for v in values.values())
@@ -154,10 +163,10 @@ class Trainer:
 
     def pause(self, *tags):
         if tags := [tag for tag in tags or self.tags() if tag in self.tags()]:
-            memprof.pause(*tags)
+            rl_saver.pause(*tags)
 
     def resume(self):
-        memprof.resume(*self.tags())
+        rl_saver.resume(*self.tags())
 
 
 def local(tensor):
@@ -172,7 +181,10 @@ class Job:
         self.backup = "host" if self.variant in ("together", "on_use") else None
         self.disk = os.path.join(disk, f"weights{ranks.rank}.pt")
         self.stream, self.engine, self.place = torch.cuda.Stream(), None, "building"
+        self.restarts = []
+        self.used = {"context": used()}  # of the card, at these moments
         warm_up_libraries(self.stream)
+        self.used["libraries"] = used()
 
     def build(self):
         """Makes the engine first: the trainer is not needed to capture graphs."""
@@ -180,15 +192,17 @@ class Job:
             self._make_engine()
         if self.backup:
             self.engine.pause()
+            torch.cuda.empty_cache()
+            self.used["engine_paused"] = used()
         self.trainer = Trainer(self.opts, self.ranks, self.backup)
 
     def _make_engine(self):
-        self.engine = rl_model.Engine(self.opts, self.opts.batches, self.opts.kv, self.stream, self.backup)
+        self.engine = rl_model.Engine(self.opts, self.opts.batches, self.opts.kv_fraction or self.opts.kv, self.stream, self.backup)
         self.engine_sizes = self.engine.sizes
 
     def _sync(self):
         with self.at("sync", "trainer_weights", "rollout_weights"):
-            with memprof.region("training"):  # shards are gathered there
+            with rl_saver.region("training"):  # shards are gathered there
                 self.engine.load(rl_model.parameters_of(self.trainer.policy))
             self.ranks.together()
             torch.cuda.empty_cache()
@@ -201,10 +215,17 @@ class Job:
         self._sync()
 
     def _to_rollout_restart(self):
+        times = [time.perf_counter()]
         with self.at("sync", "trainer_weights"):
             torch.save({name: tensor.to("cpu", torch.bfloat16) for name, tensor in rl_model.parameters_of(self.trainer.policy)}, self.disk)
+        times.append(time.perf_counter())
         self._make_engine()
+        times.append(time.perf_counter())
         self.engine.load(torch.load(self.disk, map_location="cpu").items())
+        torch.cuda.synchronize()
+        times.append(time.perf_counter())
+        save, build, load = (round((b - a) * 1e3, 1) for a, b in zip(times, times[1:]))
+        self.restarts.append({"save_ms": save, "build_ms": round(build - self.engine.capture_ms, 1), "capture_ms": self.engine.capture_ms, "load_ms": load})
 
     def _to_rollout_together(self):
         self.trainer.pause("optimizer")
@@ -253,6 +274,8 @@ class Job:
             "switch_ms": median(a + b for a, b in zip(out, back)),
             "generated": generated,
             "rewards": rewards,
+            "used": self.used,
+            **({"restarts": self.restarts} if self.restarts else {}),
             "sizes": {**self.trainer.sizes, **self.engine_sizes},
         }
 
@@ -263,6 +286,30 @@ class Job:
         switch()
         self.ranks.together()
         return round((time.perf_counter() - start) * 1e3, 3)
+
+
+def used():
+    free, total = torch.cuda.mem_get_info()
+    return total - free
+
+
+class PeakUse:
+    """The most that was in use of the card meanwhile, looked at every 5 ms: torch_memory_saver hides its pauses from torch."""
+
+    def __enter__(self):
+        self.most, self.over = 0, threading.Event()
+        self.thread = threading.Thread(target=self._look, args=(torch.cuda.current_device(),))
+        self.thread.start()
+        return self
+
+    def _look(self, device):
+        torch.cuda.set_device(device)
+        while not self.over.wait(0.005):
+            self.most = max(self.most, used())
+
+    def __exit__(self, *error):
+        self.over.set()
+        self.thread.join()
 
 
 def warm_up_libraries(stream):
@@ -284,14 +331,16 @@ def short_of_memory(error):
 
 def run(opts, ranks):
     """Runs one variant in this process. Returns its results."""
-    found = {"variant": opts.variant, "ranks": ranks.count, "card": opts.card, "kv": opts.kv, "fits": True}
+    found = {"variant": opts.variant, "saver": opts.saver, "ranks": ranks.count, "card": opts.card, "kv": opts.kv, "fits": True}
     with smaller_card.of(opts.card, ranks.device) as others, tempfile.TemporaryDirectory() as disk:
         ranks.start()
         job = None
         try:
-            job = Job(opts, ranks, disk)
-            job.build()
-            found.update(job.run())
+            with PeakUse() as peak:
+                job = Job(opts, ranks, disk)
+                job.build()
+                found.update(job.run())
+            found["peak_used"] = peak.most
         except RuntimeError as error:
             if not (opts.card and short_of_memory(error)):
                 raise
@@ -317,6 +366,12 @@ def main():
     # The backward pass of these attentions adds up in whatever order their blocks finish.
     torch.backends.cuda.enable_mem_efficient_sdp(False)
     torch.backends.cuda.enable_cudnn_sdp(False)
+    if opts.saver == "torch_memory_saver" and not rl_saver.preloaded():
+        from torch_memory_saver import configure_subprocess
+
+        with configure_subprocess():
+            return subprocess.run([sys.executable, __file__, *sys.argv[1:]]).returncode
+    rl_saver.use(opts.saver)
     run(opts, Ranks())
     return 0
 

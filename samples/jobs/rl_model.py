@@ -6,8 +6,10 @@ captured decoding steps). Without memprof, tags have no effect.
 """
 
 import contextlib
+import time
 
 import memprof
+import rl_saver
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -15,19 +17,28 @@ from torch.nn import functional as F
 ENGINE_TAGS = ("rollout_weights", "kv_cache", "buffers", "graphs")
 
 
+# What --shape sets: the sizes of Qwen2.5-7B, 7.6 billion parameters. Normalisation and positions are this file's.
+SHAPES = {"qwen2.5-7b": dict(layers=28, width=3584, heads=28, kv_heads=4, inner=18944, words=152064, gated=True)}
+
+
 class Block(nn.Module):
     def __init__(self, shape):
         super().__init__()
-        self.heads = shape.heads
+        self.head, self.gated = shape.width // shape.heads, shape.gated
+        self.widths = [self.head * heads for heads in (shape.heads, shape.kv_heads, shape.kv_heads)]
         self.before, self.between = nn.LayerNorm(shape.width), nn.LayerNorm(shape.width)
-        self.mix, self.out = nn.Linear(shape.width, 3 * shape.width), nn.Linear(shape.width, shape.width)
-        self.up, self.down = nn.Linear(shape.width, 4 * shape.width), nn.Linear(4 * shape.width, shape.width)
+        self.mix, self.out = nn.Linear(shape.width, sum(self.widths)), nn.Linear(shape.width, shape.width)
+        self.up, self.down = nn.Linear(shape.width, shape.inner * (1 + shape.gated)), nn.Linear(shape.inner, shape.width)
 
     def forward(self, x, attend, layer):
-        parts = self.mix(self.before(x)).chunk(3, dim=-1)
-        q, k, v = (part.unflatten(-1, (self.heads, -1)) for part in parts)
+        parts = self.mix(self.before(x)).split(self.widths, dim=-1)
+        q, k, v = (part.unflatten(-1, (-1, self.head)) for part in parts)
         x = x + self.out(attend(layer, q, k, v).flatten(-2))
-        return x + self.down(F.gelu(self.up(self.between(x))))
+        inner = self.up(self.between(x))
+        if not self.gated:
+            return x + self.down(F.gelu(inner))
+        gate, inner = inner.chunk(2, dim=-1)
+        return x + self.down(F.silu(gate) * inner)
 
 
 class Policy(nn.Module):
@@ -38,6 +49,7 @@ class Policy(nn.Module):
         self.words, self.places = nn.Embedding(shape.words, shape.width), nn.Embedding(shape.length, shape.width)
         self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.layers))
         self.norm = nn.LayerNorm(shape.width)
+        self.logits = nn.Linear(shape.width, shape.words, bias=False) if shape.gated else None  # else those of words
         nn.init.normal_(self.words.weight, std=0.02)
         nn.init.normal_(self.places.weight, std=0.02)
 
@@ -46,13 +58,13 @@ class Policy(nn.Module):
         for layer, block in enumerate(self.blocks):
             x = block(x, attend, layer)
         x = x[:, -1:] if last else x
-        return F.linear(self.norm(x), self.words.weight)
+        return F.linear(self.norm(x), self.words.weight) if self.logits is None else self.logits(self.norm(x))
 
 
 def causal(layer, q, k, v):
     """Causal attention, without a cache."""
     q, k, v = (part.transpose(1, 2) for part in (q, k, v))
-    return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=q.shape[1] != k.shape[1]).transpose(1, 2)
 
 
 @contextlib.contextmanager
@@ -77,20 +89,23 @@ def parameters_of(policy):
 class Engine:
     """Serves prompts of one length in waves of `batches` sequences, greedily.
 
-    `sizes` says what each part took of the device, in bytes.
+    `kv` is the size of the KV cache in bytes, or below 1 the share of the card that the weights and the cache have
+    together. `sizes` says what each part took of the device, in bytes; `capture_ms` how long the graphs took.
     """
 
-    def __init__(self, shape, batches, kv_bytes, stream, backup=None):
+    def __init__(self, shape, batches, kv, stream, backup=None):
         self.shape, self.batches, self.stream = shape, batches, stream
         self.sizes, self.graphs = {}, {}
         with self._part("rollout_weights"), on_cuda(torch.bfloat16):
             self.model = Policy(shape)
         head = shape.width // shape.heads
-        slots = kv_bytes // (2 * shape.layers * shape.width * 2)
+        if kv < 1:
+            kv = int(kv * torch.cuda.mem_get_info()[1]) - self.sizes["rollout_weights"]
+        slots = kv // (2 * shape.layers * shape.kv_heads * head * 2)
         if slots < max(batches) * shape.length:
-            raise ValueError(f"a cache of {kv_bytes} bytes has {slots} tokens: {max(batches) * shape.length} are needed")
+            raise ValueError(f"a cache of {kv} bytes has {slots} tokens: {max(batches) * shape.length} are needed")
         with self._part("kv_cache"):
-            self.keys, self.values = (torch.zeros(shape.layers, slots, shape.heads, head, dtype=torch.bfloat16, device="cuda") for _ in range(2))
+            self.keys, self.values = (torch.zeros(shape.layers, slots, shape.kv_heads, head, dtype=torch.bfloat16, device="cuda") for _ in range(2))
             memprof.label(self.keys, "kv_cache", "keys")
             memprof.label(self.values, "kv_cache", "values")
         with self._part("buffers"):
@@ -99,14 +114,17 @@ class Engine:
             self.position = torch.zeros(1, dtype=torch.int64, device="cuda")
             self.everywhere = torch.arange(shape.length, device="cuda")
             self._warm_up()
-        with self._part("graphs", backup):
+        with self._part("graphs", backup, rl_saver.graph_region):
+            start = time.perf_counter()
             self._capture()
+            torch.cuda.synchronize()
+        self.capture_ms = round((time.perf_counter() - start) * 1e3, 1)
 
     @contextlib.contextmanager
-    def _part(self, tag, backup=None):
+    def _part(self, tag, backup=None, region=rl_saver.region):
         torch.cuda.empty_cache()
         before = torch.cuda.memory_reserved()
-        with memprof.region(tag, backup=backup):
+        with region(tag, backup=backup):
             yield
         torch.cuda.empty_cache()
         self.sizes[tag] = torch.cuda.memory_reserved() - before
@@ -127,7 +145,7 @@ class Engine:
         pool = None
         for batch in sorted(self.batches, reverse=True):
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=pool, stream=self.stream):
+            with rl_saver.capture(graph, pool, self.stream, "graphs"):
                 self._decode(batch)
             pool = graph.pool()
             self.graphs[batch] = graph
@@ -154,9 +172,10 @@ class Engine:
             keys, values = self._cache(layer, batch)
             keys.index_copy_(1, self.position, k)
             values.index_copy_(1, self.position, v)
-            scores = q.transpose(1, 2) @ keys.permute(0, 2, 3, 1) * q.shape[-1] ** -0.5
+            q = q.squeeze(1).unflatten(1, (keys.shape[2], -1))  # by head of the cache
+            scores = q @ keys.permute(0, 2, 3, 1) * q.shape[-1] ** -0.5
             scores = scores.float().masked_fill(self.everywhere > self.position, float("-inf"))
-            return (scores.softmax(-1).to(values.dtype) @ values.transpose(1, 2)).transpose(1, 2)
+            return (scores.softmax(-1).to(values.dtype) @ values.transpose(1, 2)).flatten(1, 2).unsqueeze(1)
 
         self.result[:batch].index_copy_(1, self.position, self.last[:batch])
         logits = self.model(self.last[:batch], self.position, attend, last=True)
@@ -178,7 +197,7 @@ class Engine:
         self.keys[:, :used].zero_()
         self.values[:, :used].zero_()
         waves, length = [], prompts.shape[1]
-        with memprof.region("buffers"):
+        with rl_saver.region("buffers"):
             for batch in self.batches:
                 wave, prompts = prompts[:batch].cuda(), prompts[batch:]
                 self.everywhere.copy_(torch.arange(self.shape.length))
@@ -192,7 +211,7 @@ class Engine:
         return torch.cat(waves)
 
     def pause(self, *tags):
-        memprof.pause(*tags or ENGINE_TAGS)
+        rl_saver.pause(*tags or ENGINE_TAGS)
 
     def resume(self, *tags):
-        memprof.resume(*tags or ENGINE_TAGS)
+        rl_saver.resume(*tags or ENGINE_TAGS)
