@@ -19,8 +19,9 @@ var ErrTooFew = errors.New("fewer than 16 steps with work were timed")
 
 const fewest = 16
 
-// Fit finds the coefficients whose steps deviate least from the timed ones, in the mean of squares, and the mean
-// deviation as a share of the mean time. A coefficient that no step is about is 0: pair without prompts, say.
+// Fit finds the coefficients whose steps deviate least from the timed ones, in the mean of the squares of shares, and
+// the mean deviation as a share of a step's time: a server has many short steps, and the few long ones of prompts
+// would decide over absolute squares. A coefficient that no step is about is 0: pair without prompts, say.
 //
 // The model is linear but for the greater of two terms. Which of them holds is decided by the number of tokens
 // at which they meet, so every number between two steps is tried, first coarsely and then between the best.
@@ -68,7 +69,7 @@ func columns(s *Step, knee float64) [6]float64 {
 	}
 }
 
-// fitAt returns the best coefficients for a knee, and the sum of the squares of what they miss.
+// fitAt returns the best coefficients for a knee, and the sum of the squares of what they miss of each step's time.
 func fitAt(steps []Step, knee float64) (Coefficients, float64) {
 	const n = 6
 	var square [n][n]float64
@@ -76,27 +77,25 @@ func fitAt(steps []Step, knee float64) (Coefficients, float64) {
 	var scale [n]float64
 	for i := range steps {
 		for k, v := range columns(&steps[i], knee) {
-			scale[k] = max(scale[k], v)
+			scale[k] = max(scale[k], v/steps[i].Time)
 		}
 	}
-	var sum float64
 	for i := range steps {
 		row := columns(&steps[i], knee)
 		for k := range row {
 			if scale[k] > 0 {
-				row[k] /= scale[k]
+				row[k] /= steps[i].Time * scale[k]
 			}
 		}
 		for k := range row {
-			product[k] += row[k] * steps[i].Time
+			product[k] += row[k]
 			for l := range row {
 				square[k][l] += row[k] * row[l]
 			}
 		}
-		sum += steps[i].Time * steps[i].Time
 	}
 	x := descend(square, product)
-	missed := sum
+	missed := float64(len(steps))
 	for k := range x {
 		missed -= 2 * x[k] * product[k]
 		for l := range x {
@@ -141,12 +140,11 @@ func descend(square [6][6]float64, product [6]float64) [6]float64 {
 	return x
 }
 
-// deviation is the mean of what c misses of each step, as a share of the mean time.
+// deviation is the mean of what c misses of each step, as a share of its time.
 func deviation(c Coefficients, steps []Step) float64 {
-	var missed, time float64
+	var missed float64
 	for _, s := range steps {
-		missed += math.Abs(float64(c.Step(s.Work)) - s.Time)
-		time += s.Time
+		missed += math.Abs(float64(c.Step(s.Work))-s.Time) / s.Time
 	}
-	return missed / time
+	return missed / float64(len(steps))
 }

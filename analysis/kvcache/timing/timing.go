@@ -53,8 +53,8 @@ type Timing struct {
 	// for one that is not known, whose coefficients are not scaled.
 	Model string `json:"model"`
 	Ranks int    `json:"ranks"`
-	// Error is the mean deviation of the steps that the coefficients were fitted to, as a share of their mean
-	// time; 0 where they were not fitted.
+	// Error is the mean deviation of the steps that the coefficients were fitted to, as a share of each step's time;
+	// 0 where they were not fitted.
 	Error float64 `json:"error"`
 	Coefficients
 }

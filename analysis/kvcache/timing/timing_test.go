@@ -1,8 +1,11 @@
 package timing
 
 import (
+	"encoding/csv"
 	"math"
 	"math/rand/v2"
+	"os"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -142,6 +145,57 @@ func TestRead(t *testing.T) {
 	} {
 		if _, err := Read(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+}
+
+// TestMeasured: the timing of the H200 is the fit of the steps that were recorded there.
+func TestMeasured(t *testing.T) {
+	file, err := os.Open("testdata/h200-llama-3-8b.csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	rows, err := csv.NewReader(file).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var steps []Step
+	for _, row := range rows[1:] {
+		var n [5]float64
+		for i := range n {
+			if n[i], err = strconv.ParseFloat(row[i], 64); err != nil {
+				t.Fatal(err)
+			}
+		}
+		steps = append(steps, Step{kvcache.Work{Prefill: int64(n[0]), Pairs: n[1], Decode: int64(n[2]), Context: int64(n[3])}, n[4]})
+	}
+	got, missed, err := Fit(steps)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := Named("h200-llama-3-8b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range [][2]float64{
+		{got.Overhead, want.Overhead}, {got.Weights, want.Weights}, {got.Token, want.Token}, {got.Sequence, want.Sequence},
+		{got.Context, want.Context}, {got.Pair, want.Pair}, {missed, want.Error},
+	} {
+		if math.Abs(c[0]-c[1]) > 0.01*c[1] {
+			t.Errorf("fitted %v, named %v", c[0], c[1])
+		}
+	}
+	// Steps of prompts and of generation apart: neither is fitted at the expense of the other.
+	for _, prompts := range []bool{true, false} {
+		var some []Step
+		for _, s := range steps {
+			if s.Prefill > 0 == prompts {
+				some = append(some, s)
+			}
+		}
+		if d := deviation(want.Coefficients, some); d > 0.07 {
+			t.Errorf("prompts %v: %.3f off in the mean of %d steps", prompts, d, len(some))
 		}
 	}
 }
