@@ -84,6 +84,9 @@ const AllSequences int64 = -1
 //   - A kv_free says how many slots, from the first on, keep their content if no other sequence
 //     uses them. Of AllSequences, it drops the content of blocks, or, with 0 slots, ends the
 //     cache and its sequences.
+//   - A kv_free with swap=out copies the sequence's content to the host, and frees its blocks; the
+//     sequence goes on. In opening rows provided is its tokens, and no event of it comes before. A
+//     kv_reserve with swap=in gives it blocks again, and its tokens fill them.
 type Event struct {
 	Seq       int64 // order within the process, without gaps, from 0
 	Time      int64 // nanoseconds since the run's clock base

@@ -162,10 +162,11 @@ var kinds = [KindLost + 1]kindRow{
 	KindUnalias:   {name: "unalias", addr: "start", requested: "offset in the store", provided: "unmapped there", context: "arena of the store", fields: "store", changes: ChangesMapped},
 	KindShortage:  {name: "shortage"},
 	KindShrink:    {name: "shrink", addr: "chunk", requested: "requested", provided: "size of the chunk from now on", changes: ChangesLive},
-	KindKVReserve: {name: "kv_reserve", addr: "sequence", requested: "first block, or padding slots", provided: "slots", context: "tokens of the prompt", fields: "prompt"},
+	KindKVReserve: {name: "kv_reserve", addr: "sequence", requested: "first block, or padding slots", provided: "slots", context: "tokens of the prompt; whether it comes back from the host", fields: "prompt swap"},
 	KindKVAppend:  {name: "kv_append", addr: "sequence", requested: "tokens"},
 	KindKVShare:   {name: "kv_share", addr: "sequence", requested: "first block", provided: "slots", context: "its place in the block table", fields: "position prompt"},
-	KindKVFree:    {name: "kv_free", addr: "sequence", requested: "slots kept, or the first block", provided: "slots"},
+	KindKVFree: {name: "kv_free", addr: "sequence", requested: "slots kept, or the first block", provided: "slots",
+		context: "whether it goes to the host", fields: "swap"},
 	KindKVCache: {
 		name: "kv_cache", requested: "slots", provided: "bytes of a token", context: "the cache",
 		fields: "layout block null engine name beams",

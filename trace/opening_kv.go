@@ -17,7 +17,8 @@ type openingCache struct {
 	cache     Event // its kv_cache
 	block     int64 // slots of a block; 0: the cache is contiguous
 	sequences map[int64]*openingSequence
-	users     map[int64]int      // by block: the number of sequences that use it
+	users     map[int64]int // by block: the number of sequences that use it
+	hosted    map[int64]*openingSequence
 	kept      map[int64]struct{} // blocks that no sequence uses and whose content is kept
 }
 
@@ -40,7 +41,7 @@ func (f *openingKV) apply(e *Event) {
 		}
 		f.caches[e.KVCache()] = &openingCache{
 			cache: *e, block: ParseContext(e.Kind, f.text(e.Context)).Count("block", 0),
-			sequences: map[int64]*openingSequence{}, users: map[int64]int{}, kept: map[int64]struct{}{},
+			sequences: map[int64]*openingSequence{}, hosted: map[int64]*openingSequence{}, users: map[int64]int{}, kept: map[int64]struct{}{},
 		}
 		return
 	}
@@ -48,8 +49,13 @@ func (f *openingKV) apply(e *Event) {
 	if c == nil {
 		return
 	}
+	swap := e.Context != 0 && (e.Kind == KindKVReserve || e.Kind == KindKVFree) && ParseContext(e.Kind, f.text(e.Context)).Get("swap") != ""
 	switch e.Kind {
 	case KindKVReserve:
+		if swap {
+			c.swapIn(e)
+			return
+		}
 		c.reserve(e)
 	case KindKVShare:
 		c.share(e, ParseContext(e.Kind, f.text(e.Context)).Int("position", -1))
@@ -60,7 +66,42 @@ func (f *openingKV) apply(e *Event) {
 			delete(f.caches, e.KVCache())
 			return
 		}
+		if swap {
+			c.swapOut(e)
+			return
+		}
 		c.free(e)
+	}
+}
+
+// swapOut keeps what a sequence has on the host.
+func (c *openingCache) swapOut(e *Event) {
+	s := c.sequences[e.KVSequence()]
+	if s == nil {
+		s = &openingSequence{tokens: e.KVSlots()}
+	}
+	if c.block == 0 || s.ended || s.tokens < 1 || c.hosted[e.KVSequence()] != nil {
+		return
+	}
+	delete(c.sequences, e.KVSequence())
+	for _, b := range s.table {
+		c.leave(b, false)
+	}
+	s.first, s.table, s.prompt = *e, nil, 0
+	c.hosted[e.KVSequence()] = s
+}
+
+// swapIn brings as many tokens back as its blocks hold.
+func (c *openingCache) swapIn(e *Event) {
+	h := c.hosted[e.KVSequence()]
+	if h == nil {
+		return
+	}
+	c.reserve(&Event{Seq: e.Seq, Time: e.Time, Kind: e.Kind, Device: e.Device, Arena: e.Arena, Stream: e.Stream, Addr: e.Addr, Requested: e.Requested, Provided: e.Provided})
+	back := min(h.tokens, e.KVSlots())
+	c.sequences[e.KVSequence()].tokens += back
+	if h.tokens -= back; h.tokens == 0 {
+		delete(c.hosted, e.KVSequence())
 	}
 }
 
@@ -169,6 +210,7 @@ func (c *openingCache) free(e *Event) {
 		}
 		return
 	}
+	delete(c.hosted, e.KVSequence())
 	s := c.sequences[e.KVSequence()]
 	if s == nil {
 		return
@@ -191,8 +233,15 @@ func (f *openingKV) rows() []Event {
 			rows = append(rows, e)
 		}
 		named := map[int64]bool{}
-		ordered := slices.SortedFunc(maps.Values(c.sequences), func(a, b *openingSequence) int { return cmp.Compare(a.first.Seq, b.first.Seq) })
+		ordered := slices.AppendSeq(slices.Collect(maps.Values(c.sequences)), maps.Values(c.hosted))
+		slices.SortFunc(ordered, func(a, b *openingSequence) int { return cmp.Compare(a.first.Seq, b.first.Seq) })
 		for _, s := range ordered {
+			if s.first.Kind == KindKVFree { // on the host
+				e := s.first
+				e.Provided = s.tokens
+				rows = append(rows, e)
+				continue
+			}
 			rows = append(rows, s.rows(c.block, named)...)
 		}
 	}

@@ -24,7 +24,15 @@ func TestOpeningKVIsSaidAgain(t *testing.T) {
 		small := rapid.Int64Range(0, 5)
 		for range rapid.IntRange(0, 60).Draw(t, "marks") {
 			cache, sequence, n := rapid.Int64Range(1, 3).Draw(t, "cache"), rapid.Int64Range(-1, 4).Draw(t, "sequence"), small.Draw(t, "n")
-			switch rapid.IntRange(0, 9).Draw(t, "what") {
+			switch rapid.IntRange(0, 11).Draw(t, "what") {
+			case 10:
+				if sequence >= 0 {
+					add(KindKVFree, cache, sequence, 0, 0, "swap=out")
+				}
+			case 11:
+				if sequence >= 0 {
+					add(KindKVReserve, cache, sequence, n, 4*(n+1), "swap=in")
+				}
 			case 0, 1, 2:
 				if cache > 1 || sequence >= 0 {
 					add(KindKVReserve, cache, sequence, n*int64(cache&1), 4*(n+1), rapid.SampledFrom([]string{"", "prompt=7"}).Draw(t, "prompt"))

@@ -70,7 +70,11 @@ func (k *Tracker) Event(e *trace.Event) (device int32, ended bool) {
 		return 0, false
 	}
 	var err error
-	switch {
+	switch swap := given.Get("swap"); {
+	case e.Kind == trace.KindKVReserve && swap == "in":
+		err = c.SwapIn(time, e.KVSequence(), e.KVFirstBlock(), e.KVSlots())
+	case e.Kind == trace.KindKVFree && swap == "out":
+		err = c.SwapOut(time, e.KVSequence(), e.KVSlots())
 	case e.Kind == trace.KindKVReserve:
 		err = c.Reserve(time, e.KVSequence(), e.Requested, e.KVSlots(), given.Count("prompt", 0))
 	case e.Kind == trace.KindKVShare:

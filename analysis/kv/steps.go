@@ -13,10 +13,10 @@ var ErrNoSteps = errors.New("no step of an engine was recorded: mark the KV cach
 
 // Steps returns what an engine's steps computed, and how long each took. A step is an iteration in which tokens came
 // to a KV cache: the first mark of an iteration only begins a step. One token for a sequence that has some is
-// generated; more are of its prompt, without those that were found in shared blocks. Steps that compute nothing
-// are left out.
-func Steps(source interface{ Next() (*trace.Batch, error) }) ([]timing.Step, error) {
-	f := &stepFollower{caches: map[int64]map[int64]*lengths{}, begin: -1}
+// generated; more are of its prompt, without those that were found in shared blocks. Sequences that go to the host and
+// come back have all their blocks copied. Steps that compute nothing are left out. text is that of contexts.
+func Steps(source interface{ Next() (*trace.Batch, error) }, text func(context int32) string) ([]timing.Step, error) {
+	f := &stepFollower{text: text, caches: map[int64]map[int64]*lengths{}, begin: -1}
 	for {
 		batch, err := source.Next()
 		if errors.Is(err, io.EOF) {
@@ -38,14 +38,15 @@ func Steps(source interface{ Next() (*trace.Batch, error) }) ([]timing.Step, err
 
 // stepFollower follows the lengths of sequences.
 type stepFollower struct {
+	text   func(context int32) string
 	caches map[int64]map[int64]*lengths // by cache and sequence
 	begin  int64                        // of the present step, ns; -1 before the first iteration
 	now    timing.Step
 	steps  []timing.Step
 }
 
-// lengths are the tokens of a sequence, and slots that it shares whose tokens it has not said yet.
-type lengths struct{ tokens, shared int64 }
+// lengths are the tokens of a sequence, slots that it shares whose tokens it has not said yet, and slots in its blocks.
+type lengths struct{ tokens, shared, held int64 }
 
 func (f *stepFollower) event(e *trace.Event) {
 	switch e.Kind {
@@ -65,17 +66,37 @@ func (f *stepFollower) event(e *trace.Event) {
 			return
 		}
 		f.append(f.sequence(e), e.KVTokens())
+	case trace.KindKVReserve:
+		if e.KVSequence() != trace.AllSequences {
+			f.sequence(e).held += e.KVSlots()
+		}
+		if f.swaps(e) {
+			f.now.Swapped += e.KVSlots()
+		}
 	case trace.KindKVShare:
 		if e.KVSequence() != trace.AllSequences {
-			f.sequence(e).shared += e.KVSlots()
+			s := f.sequence(e)
+			s.shared += e.KVSlots()
+			s.held += e.KVSlots()
 		}
 	case trace.KindKVFree:
+		if f.swaps(e) {
+			s := f.sequence(e)
+			f.now.Swapped += s.held
+			s.held = 0
+			return
+		}
 		if e.KVSequence() == trace.AllSequences {
 			delete(f.caches, e.KVCache())
 			return
 		}
 		delete(f.caches[e.KVCache()], e.KVSequence())
 	}
+}
+
+// swaps says whether a mark is about a copy between device and host.
+func (f *stepFollower) swaps(e *trace.Event) bool {
+	return e.Context != 0 && trace.ParseContext(e.Kind, f.text(e.Context)).Get("swap") != ""
 }
 
 func (f *stepFollower) sequence(e *trace.Event) *lengths {

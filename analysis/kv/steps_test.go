@@ -34,6 +34,9 @@ func (m *marks) add(kind trace.Kind, time, sequence, requested, provided int64) 
 	b.Requested, b.Provided, b.Context = append(b.Requested, requested), append(b.Provided, provided), append(b.Context, 0)
 }
 
+// texts has the contexts that the marks below use.
+func texts(context int32) string { return []string{"", "swap=out", "swap=in"}[context] }
+
 // TestSteps: a prompt in two parts, a shared beginning, tokens for one and for all, by hand.
 func TestSteps(t *testing.T) {
 	m := &marks{}
@@ -51,17 +54,25 @@ func TestSteps(t *testing.T) {
 	m.add(trace.KindKVAppend, 86, 1, 0, 0) // it ends
 	m.add(trace.KindKVAppend, 87, trace.AllSequences, 1, 0)
 	m.add(trace.KindIteration, 95, 0, 5, 0)
-	got, err := Steps(m)
+	m.add(trace.KindKVReserve, 96, 3, 8, 32) // a third one with 32 slots goes to the host and comes back
+	m.add(trace.KindKVAppend, 97, 3, 20, 0)
+	m.add(trace.KindKVFree, 98, 3, 0, 0)
+	m.batch.Context[len(m.batch.Context)-1] = 1
+	m.add(trace.KindKVReserve, 99, 3, 4, 32)
+	m.batch.Context[len(m.batch.Context)-1] = 2
+	m.add(trace.KindIteration, 105, 0, 6, 0)
+	got, err := Steps(m, texts)
 	want := []timing.Step{
 		{Work: kvcache.Work{Prefill: 4, Pairs: 4*3 + 10}, Time: 20},
 		{Work: kvcache.Work{Prefill: 2, Pairs: 2*4 + 3, Decode: 1, Context: 8}, Time: 30},
 		{Work: kvcache.Work{Decode: 2, Context: 9 + 7}, Time: 15},
 		{Work: kvcache.Work{Decode: 1, Context: 8}, Time: 10},
+		{Work: kvcache.Work{Prefill: 20, Pairs: 20 * 21 / 2, Swapped: 64}, Time: 10},
 	}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
-	if _, err := Steps(&marks{}); !errors.Is(err, ErrNoSteps) {
+	if _, err := Steps(&marks{}, texts); !errors.Is(err, ErrNoSteps) {
 		t.Errorf("no mark: %v", err)
 	}
 }

@@ -36,6 +36,9 @@ type Recorded struct {
 	peak     int64 // greatest running
 	capacity int64 // greatest
 	started  int64
+	// Blocks copied to the host and back.
+	swappedOut, swappedIn int64
+
 	hits     int64 // blocks shared, and the slots in them
 	hitSlots int64
 	mapped   *BlockMap
@@ -77,6 +80,7 @@ func (r *Recorded) Begin(time int64) {
 	r.from, r.at = time, time
 	r.sum, r.series, r.instants, r.steps = integral{}, newSeries(0), 0, 0
 	r.peak, r.capacity, r.started, r.hits, r.hitSlots = 0, 0, r.now.running, 0, 0
+	r.swappedOut, r.swappedIn = 0, 0
 	r.Requests, r.Sessions, r.mapped, r.mapAt = nil, 0, nil, 0
 }
 
@@ -157,7 +161,7 @@ func (r *Recorded) Result() *Result {
 	out := &Result{
 		Policy: RecordedPolicy, Capacity: r.capacity, Steps: r.steps, Peak: r.peak, Requests: r.started, Finished: r.Sessions,
 		LogicalBlocks: r.sum.logical, SavedByPrefix: r.sum.logical - r.sum.unique, PrefixHits: r.hits, PrefixTokens: r.hitSlots,
-		Series: r.series.points(), Map: r.mapped,
+		SwappedOut: r.swappedOut, SwappedIn: r.swappedIn, Series: r.series.points(), Map: r.mapped,
 	}
 	if i := &r.sum; i.capacity > 0 {
 		c := i.capacity

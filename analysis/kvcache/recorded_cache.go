@@ -19,6 +19,7 @@ type RecordedCache struct {
 	sequences map[int64]*recordedSequence
 	blocks    map[int64]*recordedBlock // by physical number, those in use
 	kept      map[int64]int64          // filled slots of blocks in no table whose content is kept
+	hosted    map[int64]*hostedSequence
 }
 
 type recordedSequence struct {
@@ -56,7 +57,7 @@ func (r *Recorded) Cache(time, slots, null int64) (*RecordedCache, error) {
 	}
 	c := &RecordedCache{
 		of: r, slots: slots, null: null * r.Block,
-		sequences: map[int64]*recordedSequence{}, blocks: map[int64]*recordedBlock{}, kept: map[int64]int64{},
+		sequences: map[int64]*recordedSequence{}, blocks: map[int64]*recordedBlock{}, kept: map[int64]int64{}, hosted: map[int64]*hostedSequence{},
 	}
 	r.Caches++
 	r.now.capacity += slots
@@ -377,6 +378,11 @@ func (c *RecordedCache) Free(time, sequence, kept int64) error {
 		return err
 	}
 	s := c.sequences[sequence]
+	if s == nil && c.hosted[sequence] != nil {
+		c.of.through(&c.hosted[sequence].recordedSequence)
+		delete(c.hosted, sequence)
+		return nil
+	}
 	if s == nil {
 		return fmt.Errorf("a free of sequence %d, which has no slots", sequence)
 	}
@@ -429,6 +435,7 @@ func (c *RecordedCache) End(time int64) error {
 	for number := range c.kept {
 		c.forget(number)
 	}
+	clear(c.hosted)
 	c.of.now.capacity -= c.slots
 	c.of.now.null -= c.null
 	return nil

@@ -75,6 +75,42 @@ func TestRecordedGrowing(t *testing.T) {
 	}
 }
 
+// TestRecordedSwap: a sequence of 6 tokens in two blocks of 4 goes to the host, its blocks serve another, and it comes
+// back in two calls.
+func TestRecordedSwap(t *testing.T) {
+	r := NewRecorded(Description{Block: 4})
+	c, err := r.Cache(0, 16, 0)
+	must(t, err,
+		c.Reserve(0, 1, 0, 8, 6), c.Append(0, 1, 6),
+		c.SwapOut(10, 1, 0), c.Reserve(10, 2, 0, 4, 3), c.Append(10, 2, 3),
+		c.SwapIn(20, 1, 2, 4), c.SwapIn(20, 1, 1, 4), c.Append(20, 1, 1),
+		c.Free(30, 1, 0), c.End(30))
+	must(t, r.Check())
+	got := r.Result()
+	if diff := cmp.Diff([]Point{
+		{Step: 1, Time: 0, Running: 1, Shares: Shares{Token: 6, Internal: 2, Idle: 8}},
+		{Step: 2, Time: 10, Running: 1, Shares: Shares{Token: 3, Internal: 1, Idle: 12}},
+		{Step: 3, Time: 20, Running: 2, Shares: Shares{Token: 10, Internal: 2, Idle: 4}},
+	}, got.Series); diff != "" {
+		t.Errorf("series (-want +got):\n%s", diff)
+	}
+	if got.SwappedOut != 2 || got.SwappedIn != 2 || got.Finished != 2 {
+		t.Errorf("%d blocks out, %d in, %d finished; want 2, 2, 2", got.SwappedOut, got.SwappedIn, got.Finished)
+	}
+	if diff := cmp.Diff([]Request{{Prompt: 6, Output: 1}, {Arrival: 10, Prompt: 3, Output: 1}}, r.Requests); diff != "" {
+		t.Errorf("requests (-want +got):\n%s", diff)
+	}
+	for what, err := range map[string]error{
+		"no slots": c.SwapOut(30, 7, 0), "not on the host": c.SwapIn(30, 7, 0, 4), "too many": c.SwapOut(30, 7, 1<<50),
+	} {
+		if err == nil {
+			t.Errorf("%s: no error", what)
+		}
+	}
+	// What a recording that begins later is told: a sequence on the host with its tokens.
+	must(t, c.SwapOut(30, 8, 5), c.Free(40, 8, 0))
+}
+
 // TestRecordedPaged is example 10.2 in small, and then sharing: blocks of 4, one null of 8.
 func TestRecordedPaged(t *testing.T) {
 	r := NewRecorded(Description{Block: 4})

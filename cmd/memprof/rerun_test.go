@@ -141,8 +141,8 @@ func TestRerunSaysTheSame(t *testing.T) {
 		{"cache", []string{
 			"alloc", "keys", "64M", "cache", "4096", "layout=paged%tblock=16%tnull=1%tengine=test%tname=main",
 			"kv", "reserve:1:1:64:50", "kv", "append:1:50", "kv", "share:2:1:32", "kv", "reserve:2:5:16:0", "kv", "append:2:3",
-			"kv", "free:1:32", "kv", "free:-1:0", "iteration",
-		}, map[string]int{"kv_cache": 1, "kv_reserve": 2, "kv_append": 2, "kv_share": 1, "kv_free": 2}},
+			"kv", "out:2", "kv", "in:2:9:48", "kv", "free:1:32", "kv", "free:-1:0", "iteration",
+		}, map[string]int{"kv_cache": 1, "kv_reserve": 3, "kv_append": 2, "kv_share": 1, "kv_free": 3}},
 	} {
 		t.Run(job.name, func(t *testing.T) {
 			b.record(job.name, append([]string{"--", b.job}, job.words...)...)

@@ -389,6 +389,11 @@ void memprof_kv_append_many(uint64_t cache, size_t count, const int64_t *sequenc
 // The sequence gives up its slots, of which the first `kept` keep their content for others.
 void memprof_kv_free(uint64_t cache, int64_t sequence, uint64_t kept);
 
+// The sequence's content is copied to the host, and its blocks are free; then it is copied back into blocks, in one
+// call or several. Of a paged cache.
+void memprof_kv_swap_out(uint64_t cache, int64_t sequence);
+void memprof_kv_swap_in(uint64_t cache, int64_t sequence, uint64_t first, uint64_t slots);
+
 // The content of kept blocks is dropped; the cache has ended.
 void memprof_kv_drop(uint64_t cache, uint64_t first, uint64_t slots);
 void memprof_kv_end(uint64_t cache);

@@ -20,7 +20,8 @@ int rerun_hook_open(struct rerun_hook *hook) {
   FIND(region_begin), FIND(region_end), FIND(pause), FIND(resume), FIND(pause_message);
   FIND(pool_begin), FIND(pool_end), FIND(pool_uses), FIND(release_pool), FIND(checkpoint), FIND(restore), FIND(capture_name);
   FIND(graph_memory_open), FIND(graph_memory_close), FIND(graph_shape), FIND(graph_message);
-  FIND(kv_cache), FIND(kv_reserve), FIND(kv_share), FIND(kv_append), FIND(kv_free), FIND(kv_drop), FIND(kv_end);
+  FIND(kv_cache), FIND(kv_reserve), FIND(kv_share), FIND(kv_append), FIND(kv_free), FIND(kv_swap_out), FIND(kv_swap_in);
+  FIND(kv_drop), FIND(kv_end);
 #undef FIND
   if (!whole || !hook->active()) return 0;
   hook->cell = hook->context_cell();

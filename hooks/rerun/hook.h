@@ -57,6 +57,8 @@ struct rerun_hook {
   void (*kv_share)(uint64_t cache, int64_t sequence, uint64_t first, uint64_t slots, int64_t position);
   void (*kv_append)(uint64_t cache, int64_t sequence, uint64_t tokens);
   void (*kv_free)(uint64_t cache, int64_t sequence, uint64_t kept);
+  void (*kv_swap_out)(uint64_t cache, int64_t sequence);
+  void (*kv_swap_in)(uint64_t cache, int64_t sequence, uint64_t first, uint64_t slots);
   void (*kv_drop)(uint64_t cache, uint64_t first, uint64_t slots);
   void (*kv_end)(uint64_t cache);
 };
@@ -131,6 +133,10 @@ static inline void rerun_hook_kv_share(rerun_hook hook, uint64_t cache, int64_t 
 }
 static inline void rerun_hook_kv_append(rerun_hook hook, uint64_t cache, int64_t sequence, uint64_t tokens) { hook->kv_append(cache, sequence, tokens); }
 static inline void rerun_hook_kv_free(rerun_hook hook, uint64_t cache, int64_t sequence, uint64_t kept) { hook->kv_free(cache, sequence, kept); }
+static inline void rerun_hook_kv_swap_out(rerun_hook hook, uint64_t cache, int64_t sequence) { hook->kv_swap_out(cache, sequence); }
+static inline void rerun_hook_kv_swap_in(rerun_hook hook, uint64_t cache, int64_t sequence, uint64_t first, uint64_t slots) {
+  hook->kv_swap_in(cache, sequence, first, slots);
+}
 static inline void rerun_hook_kv_drop(rerun_hook hook, uint64_t cache, uint64_t first, uint64_t slots) { hook->kv_drop(cache, first, slots); }
 static inline void rerun_hook_kv_end(rerun_hook hook, uint64_t cache) { hook->kv_end(cache); }
 

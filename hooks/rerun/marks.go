@@ -82,7 +82,7 @@ func (s *Requester) KVCache(device int32, slots, tokenBytes int64, fields string
 	return KVCache(C.rerun_hook_kv_cache(s.hook, C.int(device), C.uint64_t(slots), C.uint64_t(tokenBytes), text))
 }
 
-// KVReserve, KVShare, KVAppend, KVFree, KVDrop and KVEnd are the events of a cache; see
+// KVReserve, KVShare, KVAppend, KVFree, KVSwapOut, KVSwapIn, KVDrop and KVEnd are the events of a cache; see
 // hooks/capture/memprof.h for what each number means. Without a hook they do nothing.
 func (s *Requester) KVReserve(cache KVCache, sequence, first, slots, prompt int64) {
 	if s.hook != nil {
@@ -108,6 +108,20 @@ func (s *Requester) KVAppend(cache KVCache, sequence, tokens int64) {
 func (s *Requester) KVFree(cache KVCache, sequence, kept int64) {
 	if s.hook != nil {
 		C.rerun_hook_kv_free(s.hook, C.uint64_t(cache), C.int64_t(sequence), C.uint64_t(kept))
+	}
+}
+
+// KVSwapOut: a sequence goes to the host.
+func (s *Requester) KVSwapOut(cache KVCache, sequence int64) {
+	if s.hook != nil {
+		C.rerun_hook_kv_swap_out(s.hook, C.uint64_t(cache), C.int64_t(sequence))
+	}
+}
+
+// KVSwapIn: blocks for a sequence that comes back from the host.
+func (s *Requester) KVSwapIn(cache KVCache, sequence, first, slots int64) {
+	if s.hook != nil {
+		C.rerun_hook_kv_swap_in(s.hook, C.uint64_t(cache), C.int64_t(sequence), C.uint64_t(first), C.uint64_t(slots))
 	}
 }
 

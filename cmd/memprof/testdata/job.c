@@ -197,6 +197,7 @@ static int keys_values(const char *word, char **arguments) {
   void (*reserve)(uint64_t, int64_t, uint64_t, uint64_t, uint64_t);
   void (*share)(uint64_t, int64_t, uint64_t, uint64_t, int64_t);
   void (*append)(uint64_t, int64_t, uint64_t), (*give_up)(uint64_t, int64_t, uint64_t);
+  void (*out)(uint64_t, int64_t), (*in)(uint64_t, int64_t, uint64_t, uint64_t);
   if (strcmp(word, "cache") != 0 && strcmp(word, "kv") != 0) return 0;
   start();
   if (strcmp(word, "cache") == 0) {
@@ -211,9 +212,13 @@ static int keys_values(const char *word, char **arguments) {
   find(RTLD_DEFAULT, "memprof_kv_share", &share);
   find(RTLD_DEFAULT, "memprof_kv_append", &append);
   find(RTLD_DEFAULT, "memprof_kv_free", &give_up);
+  find(RTLD_DEFAULT, "memprof_kv_swap_out", &out);
+  find(RTLD_DEFAULT, "memprof_kv_swap_in", &in);
   if (strcmp(what, "reserve") == 0) reserve(cache, n[0], (uint64_t)n[1], (uint64_t)n[2], (uint64_t)n[3]);
   if (strcmp(what, "share") == 0) share(cache, n[0], (uint64_t)n[1], (uint64_t)n[2], -1);
   if (strcmp(what, "append") == 0) append(cache, n[0], (uint64_t)n[1]);
+  if (strcmp(what, "out") == 0) out(cache, n[0]);
+  if (strcmp(what, "in") == 0) in(cache, n[0], (uint64_t)n[1], (uint64_t)n[2]);
   if (strcmp(what, "free") == 0) give_up(cache, n[0], (uint64_t)n[1]);
   return 1;
 }

@@ -73,6 +73,14 @@ void memprof_kv_free(uint64_t cache, int64_t sequence, uint64_t kept) {
   if (recorded(cache)) write_event(MEMPROF_KV_FREE, cache, sequence, kept, 0, 0);
 }
 
+void memprof_kv_swap_out(uint64_t cache, int64_t sequence) {
+  if (recorded(cache)) write_event(MEMPROF_KV_FREE, cache, sequence, 0, 0, spool_string("swap=out"));
+}
+
+void memprof_kv_swap_in(uint64_t cache, int64_t sequence, uint64_t first, uint64_t slots) {
+  if (recorded(cache)) write_event(MEMPROF_KV_RESERVE, cache, sequence, first, slots, spool_string("swap=in"));
+}
+
 void memprof_kv_drop(uint64_t cache, uint64_t first, uint64_t slots) {
   if (recorded(cache) && slots > 0) write_event(MEMPROF_KV_FREE, cache, MEMPROF_KV_ALL, first, slots, 0);
 }

@@ -74,6 +74,8 @@ QUICK = {
     "memprof_kv_append": (None, c_uint64, c_int64, c_uint64),
     "memprof_kv_append_many": (None, c_uint64, c_size_t, POINTER(c_int64), POINTER(c_uint64)),
     "memprof_kv_free": (None, c_uint64, c_int64, c_uint64),
+    "memprof_kv_swap_out": (None, c_uint64, c_int64),
+    "memprof_kv_swap_in": (None, c_uint64, c_int64, c_uint64, c_uint64),
     "memprof_kv_drop": (None, c_uint64, c_uint64, c_uint64),
     "memprof_kv_end": (None, c_uint64),
 }

@@ -18,13 +18,22 @@ cannot be true (a token without a slot, a free of a sequence without slots) is a
 `memprof report`, which says where. It is never an error of the job.
 
 transformers' caches, in `generate` and in continuous batching, need no marks.
+
+An engine that keeps block tables says what is in them, and `Tables` finds out what has changed:
+
+    tables = memprof.kv.Tables(cache)
+    tables.set(request, blocks=[4, 5, 6], tokens=40)  # after each step, or when they change
+    tables.free(request, kept=[4, 5])
+
+memprof.adapters has such adapters for vLLM and SGLang.
 """
 
 import ctypes
+import itertools
 
 from memprof import _calls, _hook
 
-__all__ = ["Cache"]
+__all__ = ["Cache", "Tables"]
 
 
 def _runs(blocks):
@@ -134,6 +143,23 @@ class Cache:
             del self._numbers[sequence]
             self._library.memprof_kv_free(self._cache, number, int(kept))
 
+    def swap_out(self, sequence):
+        """The content of the sequence is copied to the host, and its blocks are free (paged cache)."""
+        if self._cache:
+            self._library.memprof_kv_swap_out(self._cache, self._number(sequence))
+
+    def swap_in(self, sequence, blocks):
+        """The content of the sequence is copied back, into these blocks."""
+        if self._cache:
+            for first, count in _runs(blocks):
+                self._library.memprof_kv_swap_in(self._cache, self._number(sequence), first, count * self.block)
+
+    def keep(self, blocks):
+        """The content of these blocks, which no sequence uses, is kept for sequences to come."""
+        if self._cache:
+            for first, count in _runs(blocks):
+                self._library.memprof_kv_share(self._cache, _calls.KV_ALL, first, count * self.block, -1)
+
     def drop(self, blocks):
         """The content of these kept blocks is dropped."""
         if self._cache:
@@ -146,3 +172,93 @@ class Cache:
             self._library.memprof_kv_end(self._cache)
         self._cache = 0
         self._numbers.clear()
+
+
+class Tables:
+    """Marks a paged cache by its block tables: each is compared with what it was, and the difference is marked.
+
+    An engine's null block must not be in a table.
+    """
+
+    def __init__(self, cache):
+        self.cache = cache
+        self.of = {}  # sequence: its blocks
+        self.tokens = {}  # sequence: its tokens
+        self.users = {}  # block: in how many tables it is
+        self.kept = set()  # blocks in no table whose content is kept
+
+    def set(self, sequence, blocks, tokens=0, found=0, prompt=0):
+        """The sequence has these blocks, and `tokens` tokens in them.
+
+        The first `found` tokens are the content of blocks that were kept. A kept block behind them is a new one,
+        whose content was dropped.
+        """
+        before, blocks = self.of.setdefault(sequence, []), list(blocks)
+        if len(blocks) < len(before):
+            raise ValueError("sequence %r had %d blocks and has %d: free it first" % (sequence, len(before), len(blocks)))
+        for i, (old, new) in enumerate(zip(before, blocks)):
+            if old != new:
+                if new not in self.users and new not in self.kept:
+                    self.cache.keep([new])  # a copy of the old one
+                self._use(new)
+                self._leave(old)
+                self.cache.share(sequence, [new], position=i)
+        full = found // max(1, self.cache.block)
+        more = [(b in self.users or b in self.kept and i < full, b) for i, b in enumerate(blocks) if i >= len(before)]
+        for shared, run in itertools.groupby(more, lambda pair: pair[0]):
+            run = [block for _, block in run]
+            for block in run:
+                self._use(block)
+            if shared:
+                self.cache.share(sequence, blocks=run)
+            else:
+                self.cache.reserve(sequence, blocks=run, prompt=prompt)
+        self.of[sequence] = blocks
+        if tokens > self.tokens.get(sequence, 0):
+            self.cache.append(sequence, tokens - self.tokens.get(sequence, 0))
+            self.tokens[sequence] = tokens
+
+    def free(self, sequence, kept=()):
+        """The sequence returns its blocks. The content of those in `kept` stays for others."""
+        blocks = self.of.pop(sequence, None)
+        self.tokens.pop(sequence, None)
+        if blocks is None:
+            return
+        leading, stays = 0, []
+        for i, block in enumerate(blocks):
+            self._leave(block)
+            if block in kept and block not in self.users:
+                stays.append(block)
+            if leading == i and (block in kept or block in self.users):
+                leading += 1
+        self.cache.free(sequence, kept=leading * self.cache.block)
+        self.kept.update(stays)
+        self.cache.keep([block for block in stays if block not in blocks[:leading]])
+
+    def swap_out(self, sequence):
+        """The sequence's content goes to the host."""
+        for block in self.of.pop(sequence, ()):
+            self._leave(block)
+        self.cache.swap_out(sequence)
+
+    def swap_in(self, sequence, blocks):
+        """The sequence's content comes back, into these blocks."""
+        for block in blocks:
+            self._use(block)
+        self.of[sequence] = list(blocks)
+        self.cache.swap_in(sequence, blocks)
+
+    def drop(self, blocks):
+        """The content of kept blocks is dropped. Blocks in tables are passed over."""
+        dropped = [block for block in blocks if block in self.kept]
+        self.kept.difference_update(dropped)
+        self.cache.drop(dropped)
+
+    def _use(self, block):
+        self.users[block] = self.users.get(block, 0) + 1
+        self.kept.discard(block)
+
+    def _leave(self, block):
+        self.users[block] -= 1
+        if not self.users[block]:
+            del self.users[block]

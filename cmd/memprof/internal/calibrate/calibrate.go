@@ -60,7 +60,7 @@ func stepsOf(run *trace.Run) (steps []timing.Step, of string, err error) {
 		if err != nil {
 			return nil, "", err
 		}
-		found, err := kv.Steps(reader)
+		found, err := kv.Steps(reader, process.Strings().Text)
 		reader.Close()
 		switch {
 		case errors.Is(err, kv.ErrNoSteps):

@@ -92,7 +92,11 @@ func (r *Requests) kvCache(event *trace.Event, context string) {
 	}
 	cache, sequence := r.caches[event.KVCache()], event.KVSequence()
 	fields := trace.ParseContext(event.Kind, context)
-	switch {
+	switch swap := fields.Get("swap"); {
+	case event.Kind == trace.KindKVReserve && swap == "in":
+		r.requester.KVSwapIn(cache, sequence, event.KVFirstBlock(), event.KVSlots())
+	case event.Kind == trace.KindKVFree && swap == "out":
+		r.requester.KVSwapOut(cache, sequence)
 	case event.Kind == trace.KindKVReserve:
 		r.requester.KVReserve(cache, sequence, event.Requested, event.KVSlots(), fields.Int("prompt", 0))
 	case event.Kind == trace.KindKVShare:

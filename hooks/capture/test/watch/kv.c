@@ -41,6 +41,8 @@ static void test_every_mark(void) {
   memprof_kv_append(paged, 7, 40);
   memprof_kv_append_many(paged, 2, (int64_t[]){7, 8}, (uint64_t[]){1, 2});
   memprof_kv_append(paged, MEMPROF_KV_ALL, 1);
+  memprof_kv_swap_out(paged, 8);
+  memprof_kv_swap_in(paged, 8, 9, 48);
   memprof_kv_free(paged, 7, 32);
   memprof_kv_drop(paged, 3, 16);
   memprof_kv_reserve(plain, MEMPROF_KV_ALL, 0, 1, 0);
@@ -64,6 +66,8 @@ static void test_every_mark(void) {
       {MEMPROF_KV_APPEND, paged, 7, 1, 0, ""},
       {MEMPROF_KV_APPEND, paged, 8, 2, 0, ""},
       {MEMPROF_KV_APPEND, paged, -1, 1, 0, ""},
+      {MEMPROF_KV_FREE, paged, 8, 0, 0, "swap=out"},
+      {MEMPROF_KV_RESERVE, paged, 8, 9, 48, "swap=in"},
       {MEMPROF_KV_FREE, paged, 7, 32, 0, ""},
       {MEMPROF_KV_FREE, paged, -1, 3, 16, ""},
       {MEMPROF_KV_RESERVE, plain, -1, 0, 1, ""},

@@ -15,11 +15,11 @@ class Guard:
         self.on = True  # until an error
         self._reported = set()
 
-    def __call__(self, function, *arguments):
+    def __call__(self, function, *arguments, **named):
         if not self.on:
             return None
         try:
-            return function(*arguments)
+            return function(*arguments, **named)
         except Exception as error:
             self.on = False
             self.report("%s: %s; from here on it is not recorded" % (type(error).__name__, error))

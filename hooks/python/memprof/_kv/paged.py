@@ -8,7 +8,6 @@ batch.
 """
 
 import functools
-import itertools
 import weakref
 
 from memprof import kv
@@ -114,10 +113,8 @@ class _Follower:
             token_bytes = sum(t.numel() // t.shape[0] * t.element_size() for t in cache.key_cache + cache.value_cache)
         self.kv = kv.Cache(blocks * block, token_bytes, block=block, engine="transformers continuous batching", device=getattr(device, "index", 0) or 0)
         self.block = block
-        self.tables = {}  # request: its blocks
+        self.tables = kv.Tables(self.kv)
         self.filled = {}  # request: its tokens
-        self.users = {}  # block: how many tables have it
-        self.kept = set()  # blocks in no table whose content is kept
         self.batch = {}  # request of the pass being prepared: its tokens after the pass
 
     def filling(self, cache, request, past, query):
@@ -127,7 +124,9 @@ class _Follower:
             return  # padding of the batch, not a request
         if request in self.batch:
             self.flush(cache)
-        self._table(request, list(table), past // self.block)
+        if len(table) < len(self.tables.of.get(request, ())):
+            raise Unexpected("a request that gives blocks back")
+        self.tables.set(request, list(table), found=past)
         self.batch[request] = past + query
 
     def flush(self, cache):
@@ -150,58 +149,18 @@ class _Follower:
         self.kv.append_many({request: n for request, n in grown.items() if n > 0})
         self._dropped(cache)
 
-    def _table(self, request, now, full):
-        """Marks how the blocks `now` of a request differ from those recorded last.
-
-        The first `full` blocks have their content already. A kept block among them is shared. A kept
-        block behind them is reserved like any other, since its content was dropped.
-        """
-        before = self.tables.setdefault(request, [])
-        if len(now) < len(before):
-            raise Unexpected("a request that gives blocks back")
-        for i, (old, new) in enumerate(zip(before, now)):
-            if old != new:
-                self._use(new)
-                self._leave(old)
-                self.kv.share(request, [new], position=i)
-        more = [(block in self.users or block in self.kept and i < full, block) for i, block in enumerate(now) if i >= len(before)]
-        for shared, run in itertools.groupby(more, lambda pair: pair[0]):
-            blocks = [block for _, block in run]
-            for block in blocks:
-                self._use(block)
-            (self.kv.share if shared else self.kv.reserve)(request, blocks=blocks)
-        self.tables[request] = now
-
-    def _use(self, block):
-        self.users[block] = self.users.get(block, 0) + 1
-        self.kept.discard(block)
-
-    def _leave(self, block):
-        self.users[block] -= 1
-        if not self.users[block]:
-            del self.users[block]
-
     def freed(self, cache):
         """Marks requests that no longer have a table as freed."""
         tables, content = _allocator(cache).block_table, _content(cache)
-        for request in [r for r in self.tables if r not in tables]:
-            blocks, leading = self.tables.pop(request), 0
+        for request in [r for r in self.tables.of if r not in tables]:
             self.filled.pop(request, None)
-            for i, block in enumerate(blocks):
-                self._leave(block)
-                if leading == i and (block in self.users or block in content):
-                    leading += 1
-                    if block not in self.users:
-                        self.kept.add(block)
-            self.kv.free(request, kept=leading * self.block)
+            self.tables.free(request, kept=[block for block in self.tables.of[request] if block in content])
 
     def _dropped(self, cache):
         """Marks kept blocks whose content was dropped."""
         content = _content(cache)
-        if len(self.kept) != len(content):
-            lost = sorted(block for block in self.kept if block not in content)
-            self.kept.difference_update(lost)
-            self.kv.drop(lost)
+        if len(self.tables.kept) != len(content):
+            self.tables.drop(sorted(block for block in self.tables.kept if block not in content))
 
 
 def _allocator(cache):
