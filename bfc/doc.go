@@ -227,7 +227,7 @@
 // none. The allocator has
 //
 //	live      the number of touched pages
-//	most      at first 0; raised to live by each block that is handed out or restored, and by takePages
+//	most      at first 0; raised to live by each block that is handed out or restored
 //	allowance a number from 0 to 8, at first 0; each is a 400th of most
 //	moved     how many pages takeOldest has unmapped in this iteration
 //	idle      a list of frames, at first empty; a frame in it may back a page again
@@ -249,7 +249,9 @@
 //
 //	mapFor(chunk, range):
 //	    if nothing of range is unmapped: return true
-//	    takePages(range, 0, range, how many pages of range are not touched)
+//	    fresh = how many pages of range are not touched
+//	    if live + fresh > limit / page: return false
+//	    takePages(range, 0, range, fresh)
 //	    if all gaps are mapped, as in Alloc's mapFor: return true
 //	    # The gaps mapped so far are unmapped again by now.
 //	    if takeOldest(how many pages of range are unmapped, range) is 0: return false
@@ -258,7 +260,9 @@
 //	payAndGrow(lack, tail):               # growAndSearch calls payAndGrow(rounded - credit, tail) in place of its
 //	                                      # first growBy, and payAndGrow(rounded, none) in place of its second
 //	    n = up(lack, page) / page
-//	    takePages(nothing, n, pages of tail, n + how many pages of tail are not touched)
+//	    fresh = n + how many pages of tail are not touched
+//	    if live + fresh > limit / page: return false
+//	    takePages(nothing, n, pages of tail, fresh)
 //	    if growBy(lack): return true
 //	    if takeOldest(n, pages of tail) is 0: return false
 //	    return growBy(lack)
@@ -267,7 +271,7 @@
 //	    # range: where pages will be mapped; more: how many will be granted; keep: pages not to be unmapped;
 //	    # fresh: how many pages, mapped or not, no block touches that the request will
 //	    if the memory does not coalesce: return
-//	    most = max(most, live + fresh)
+//	    then = max(most, live + fresh)        # most, if the request is granted
 //	    mapped = reserved / page
 //	    lack = more + how many pages of range are unmapped
 //	    list = empty
@@ -276,7 +280,7 @@
 //	        if q is not touched, not in keep and not in list: append it
 //	    lack -= unmapPages(list), but not below 0
 //	    # mapped is from before this unmapping, room from after it.
-//	    add = min(max(most + (most * allowance) / 400 - mapped, 0), lack, room / page)
+//	    add = min(max(then + (then * allowance) / 400 - mapped, 0), lack, room / page)
 //	    takeOldest(lack - add, keep)
 //
 //	takeOldest(count, keep):              # returns how many it unmapped, and adds them to moved
@@ -292,8 +296,7 @@
 //	    directly above the run, also in another region, the run takes it; any other entry starts the next run.
 //	    For each run: memory.TryUnmap(run), and reserved -= run.bytes; where it is refused, on with the next run.
 //
-// A request that fails leaves most, moved, frames, backs and the idle list as they then are, also one that the
-// limit could never hold. EndIteration adds 1 to ended; then, if ended >= 2 and 500 * moved > reserved / page,
+// A request that fails leaves moved, frames, backs and the idle list as they then are. EndIteration adds 1 to ended; then, if ended >= 2 and 500 * moved > reserved / page,
 // allowance = min(allowance + 1, 8); then moved = 0. In a shortage all of this is as outside of it. With growth
 // pages no plan has places behind the end of the last region.
 //

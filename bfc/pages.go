@@ -40,7 +40,7 @@ type pager struct {
 	frames []frame
 	spare  []uint32 // frames that backed no page when they came here; some may by now
 	live   uint64   // pages that blocks touch
-	most   uint64   // the most of them so far, with those that a request was about to touch
+	most   uint64   // the most of them so far
 	slack  uint64   // steps of it
 	moved  uint64   // pages that were taken from other addresses in this iteration
 
@@ -212,6 +212,11 @@ func (a *Allocator) freshPages(r byteRange) uint64 {
 	return count
 }
 
+// canHold says whether the limit allows so many more pages that blocks touch.
+func (a *Allocator) canHold(fresh uint64) bool {
+	return a.pager.live+fresh <= a.options.Limit/a.granularity
+}
+
 // takePages unmaps free pages elsewhere for a request that is about to touch so many pages that no block
 // touches yet. gaps are the unmapped ranges in which pages will be mapped, more is how many pages will
 // be mapped at new addresses, and pages in keep stay as they are.
@@ -221,13 +226,13 @@ func (a *Allocator) takePages(fresh uint64, gaps []byteRange, more uint64, keep 
 		return
 	}
 	mapped := a.stats.Reserved / a.granularity
-	p.most = max(p.most, p.live+fresh)
+	most := max(p.most, p.live+fresh) // a request that is refused in the end does not raise p.most
 	lack := more
 	for _, gap := range gaps {
 		lack += gap.bytes() / a.granularity
 	}
 	lack -= min(lack, a.takeBack(gaps, keep))
-	allowed := p.most + p.most*p.slack/slackSteps
+	allowed := most + most*p.slack/slackSteps
 	add := min(allowed-min(allowed, mapped), lack, a.room()/a.granularity)
 	p.moved += a.takeOldest(lack-add, keep)
 }
@@ -325,7 +330,11 @@ func (a *Allocator) mapPages(r byteRange) bool {
 	if len(a.missing) == 0 {
 		return true
 	}
-	a.takePages(a.freshPages(r), a.missing, 0, r)
+	fresh := a.freshPages(r)
+	if !a.canHold(fresh) {
+		return false
+	}
+	a.takePages(fresh, a.missing, 0, r)
 	if a.mapRange(r) {
 		return true
 	}
@@ -344,6 +353,9 @@ func (a *Allocator) extendByPages(lack uint64, tail int32) bool {
 		c := &a.chunks[tail]
 		keep = byteRange{c.addr &^ (a.granularity - 1), roundUp(c.addr+c.size, a.granularity)}
 		fresh += a.freshPages(byteRange{c.addr, c.addr + c.size})
+	}
+	if !a.canHold(fresh) {
+		return false
 	}
 	a.takePages(fresh, nil, more, keep)
 	if a.extendBy(lack) {

@@ -123,3 +123,30 @@ func TestPagesMoveBack(t *testing.T) {
 	}
 	checkPages(t, a)
 }
+
+// TestPagesRefusesWhatCannotBe requests more than the limit, and more than the device has: nothing is unmapped for
+// the first, and later requests take free pages from elsewhere as if there had been neither.
+func TestPagesRefusesWhatCannotBe(t *testing.T) {
+	device := NewDevice(DeviceOptions{VMM: true, Granularity: mib, Physical: 24 * mib})
+	a := mustNew(t, Options{Limit: 32 * mib, Growth: Pages, Split: SplitAlways}, device)
+	small, barrier := mustAlloc(t, a, 4*mib), mustAlloc(t, a, mib)
+	mustFree(t, a, small.Addr)
+	for _, size := range []uint64{33 * mib, 32 * mib, gib} {
+		if _, ok := a.Alloc(size); ok {
+			t.Fatalf("%d MiB of 32 with 1 in use were granted", size/mib)
+		}
+		if device.unmaps != 0 {
+			t.Fatalf("%d MiB: pages were unmapped for a request above the limit", size/mib)
+		}
+	}
+	if _, ok := a.Alloc(30 * mib); ok {
+		t.Fatal("30 MiB of a device of 24 were granted")
+	}
+	large := mustAlloc(t, a, 6*mib) // takes the four pages of small
+	if got := a.Stats().Reserved; got != 7*mib || a.pager.most != 7 {
+		t.Errorf("%d MiB are mapped, want 7; the most in use are %d pages", got/mib, a.pager.most)
+	}
+	mustFree(t, a, large.Addr)
+	mustFree(t, a, barrier.Addr)
+	checkPages(t, a)
+}

@@ -114,7 +114,7 @@ struct bfc_pager {
   uint32_t *spare;  // frames that backed no page when they came here; some may by now
   size_t spare_count, spare_capacity;  // capacity is at least that of frames
   uint64_t live;   // pages that blocks touch
-  uint64_t most;   // the most of them so far, with those that a request was about to touch
+  uint64_t most;   // the most of them so far
   uint64_t slack;  // steps of it
   uint64_t moved;  // pages that were taken from other addresses in this iteration
   struct bfc_victims victims[BFC_AGES];

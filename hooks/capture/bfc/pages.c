@@ -202,6 +202,9 @@ static uint64_t unmap_pages(struct bfc *bfc, const uint64_t *addrs, size_t count
   return unmapped;
 }
 
+// Whether the limit allows so many more pages that blocks touch.
+static bool can_hold(const struct bfc *bfc, uint64_t fresh) { return bfc->pager.live + fresh <= bfc->options.limit / bfc->memory.granularity; }
+
 static bool takes(const struct bfc *bfc) { return bfc->memory.coalesces && bfc->memory.try_unmap != NULL; }
 
 // Unmaps the free pages whose frames the unmapped pages of a range had last, and returns how many.
@@ -269,10 +272,11 @@ static void take_pages(struct bfc *bfc, uint64_t fresh, struct bfc_range within,
   struct bfc_pager *pager = &bfc->pager;
   if (!takes(bfc)) return;
   const uint64_t unit = bfc->memory.granularity, mapped = bfc->stats.reserved / unit;
-  pager->most = bfc_greatest(pager->most, pager->live + fresh);
+  // A request that is refused in the end does not raise pager->most.
+  const uint64_t most = bfc_greatest(pager->most, pager->live + fresh);
   uint64_t lack = more + bfc_unmapped_within(bfc, within.from, within.to) / unit;
   lack -= bfc_least(lack, take_back(bfc, within, keep));
-  const uint64_t allowed = pager->most + pager->most * pager->slack / SLACK_STEPS;
+  const uint64_t allowed = most + most * pager->slack / SLACK_STEPS;
   uint64_t add = allowed > mapped ? allowed - mapped : 0;
   add = bfc_least(bfc_least(add, lack), bfc_room(bfc) / unit);
   pager->moved += take_oldest(bfc, lack - add, keep);
@@ -281,7 +285,9 @@ static void take_pages(struct bfc *bfc, uint64_t fresh, struct bfc_range within,
 bool bfc_map_pages(struct bfc *bfc, struct bfc_range range) {
   const uint64_t unit = bfc->memory.granularity;
   if (bfc_unmapped_within(bfc, range.from, range.to) == 0) return true;
-  take_pages(bfc, fresh_pages(bfc, range), range, 0, range);
+  const uint64_t fresh = fresh_pages(bfc, range);
+  if (!can_hold(bfc, fresh)) return false;
+  take_pages(bfc, fresh, range, 0, range);
   if (bfc_map_range(bfc, range)) return true;
   const uint64_t taken = take_oldest(bfc, bfc_unmapped_within(bfc, range.from, range.to) / unit, range);
   bfc->pager.moved += taken;
@@ -298,6 +304,7 @@ bool bfc_extend_by_pages(struct bfc *bfc, uint64_t lack, uint32_t tail) {
     keep = (struct bfc_range){chunk->addr & ~(unit - 1), bfc_round_up(end, unit)};
     fresh += fresh_pages(bfc, (struct bfc_range){chunk->addr, end});
   }
+  if (!can_hold(bfc, fresh)) return false;
   take_pages(bfc, fresh, (struct bfc_range){0}, more, keep);
   if (bfc_extend_by(bfc, lack)) return true;
   const uint64_t taken = take_oldest(bfc, more, keep);
