@@ -1,5 +1,7 @@
 package bfc
 
+import "math/bits"
+
 // Arena is what decides which part of a policy an arena gets.
 type Arena struct {
 	OtherStream bool   // than the device's default stream
@@ -14,6 +16,7 @@ type Arena struct {
 // ArenaPolicy is what an arena gets of a policy.
 type ArenaPolicy struct {
 	Policy             // Limit is NoLimit for none, and Handle is positive
+	Page        uint64 // bytes of its page, a power of two: of the device's, or larger
 	Reservation uint64 // bytes of addresses that it reserves at a time
 	Unmaps      bool   // it unmaps free pages before it grows: Memory.TryUnmap may succeed for a request
 	Fine        bool   // handles are smaller than Handle where little of the device is free
@@ -22,6 +25,9 @@ type ArenaPolicy struct {
 const (
 	// usualHandle is the size of a handle where nothing else is chosen: large enough to be mapped quickly, and small enough to be unmapped in part.
 	usualHandle = 32 << 20
+	// usualPage is the size of a page with growth Pages, and of its handle: a job that never repeats moves pages in
+	// each iteration, half as many as of 2 MiB, and maps hardly more (ARCHITECTURE.md).
+	usualPage = 4 << 20
 	// taggedHandle is the least size of a handle of a tag, whose memory is paused as a whole: that takes less
 	// time in large handles.
 	taggedHandle = 256 << 20
@@ -50,6 +56,11 @@ func (p Policy) ForArena(a Arena) ArenaPolicy {
 			out.Limit = a.Total
 		}
 	}
+	out.Page = a.Granularity
+	if out.Growth == Pages { // each page has a handle of its own
+		out.Page = max(a.Granularity, 1<<(bits.Len64(out.Handle)-1))
+		out.Handle, out.Fine = out.Page, false
+	}
 	if apart {
 		out.Trim, out.Placement = Trim{}, PlacementBestFit
 	}
@@ -70,7 +81,9 @@ func (p *Policy) handle(a *Arena) uint64 {
 		return max(p.Handle, taggedHandle)
 	case p.Handle > 0:
 		return p.Handle
-	case !a.Pool && (p.Growth == Needed || p.Growth == Pages || p.Trim.When != TrimNever):
+	case !a.Pool && p.Growth == Pages:
+		return max(a.Granularity, usualPage)
+	case !a.Pool && (p.Growth == Needed || p.Trim.When != TrimNever):
 		return a.Granularity
 	}
 	return usualHandle

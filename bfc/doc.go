@@ -547,7 +547,7 @@
 //	size class      requests below small-arenas bytes, or all others
 //
 // Policy.ForArena says what an arena gets of the policy. The first rows are parameters of the
-// allocator, the last three of its memory. The rightmost column that fits holds; in graph memory tags
+// allocator, the last four of its memory. The rightmost column that fits holds; in graph memory tags
 // are ignored:
 //
 //	                 default stream  other stream  pool       graph memory  tag
@@ -558,26 +558,30 @@
 //	trim             chosen          chosen        never      never         never
 //	placement        chosen          chosen        best-fit   best-fit      best-fit
 //	unmaps           (2)             (2)           no         no            no
+//	page             (9)             (9)           device's   device's      device's
 //	handle           chosen (3)      chosen (3)    chosen (4) (5)           max(chosen, 256 MiB)
 //	addresses        device's total  16 GiB (6)    16 GiB (6) (5)           16 GiB (6)
 //
 //	(1) none chosen: the device's memory
 //	(2) yes if the chosen growth is needed or pages, else no
-//	(3) none chosen: a page if the chosen growth is needed or pages, or the chosen trim is not never, else 32
-//	    MiB; see (7)
+//	(3) the page if the chosen growth is pages; else if none is chosen: a page if the chosen growth is needed
+//	    or the chosen trim is not never, else 32 MiB; see (7)
 //	(4) none chosen: 32 MiB; see (7)
 //	(5) not used: pages and addresses are those of the graph memory
 //	(6) or the device's memory, if that is less
 //	(7) doubled while it is below 16 MiB and a map would have 4,096 handles or more; then halved while it is
 //	    more than a page and more than a 2,048th of what can be mapped at that moment: the device's free memory,
-//	    or what the limit of all arenas leaves, if that is less
+//	    or what the limit of all arenas leaves, if that is less; with growth pages never
+//	    doubled nor halved
 //	(8) pages if that is chosen
+//	(9) the device's; with growth pages the greatest power of two that is not above the chosen handle, or 4 MiB
+//	    where none is chosen, if that is more than the device's
 //
 // "unmaps: no" is a memory that refuses each memory.TryUnmap of unmapElsewhere; those of Trim and
 // UnmapFree it can grant. The memory maps in CUDA handles (cuMemCreate) of at most "handle" bytes,
 // rounded up to a page, or of a page each once any arena of the device is in a shortage, and refuses a
 // memory.TryUnmap of less than whole handles. The handle is not
-// the page (Memory.Granularity). "Addresses" is the bytes of each address reservation, mapped or not:
+// the page (Memory.Granularity), but with growth pages. "Addresses" is the bytes of each address reservation, mapped or not:
 // a grant that does not fit into the last one begins another, and a new region.
 //
 // Requests below small-arenas bytes that are in no pool and under no tag have arenas of their own,

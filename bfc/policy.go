@@ -208,7 +208,7 @@ var Dimensions = []*Dimension{
 	},
 	{
 		Name: "handle", Key: "handle", Default: "0", Served: true,
-		Help:    "bytes per CUDA handle, the smallest unit that can be unmapped; 0: up to 32MiB, less where little is free, or the device's page with --growth needed or a trim",
+		Help:    "bytes per CUDA handle, the smallest unit that can be unmapped; 0: up to 32MiB, less where little is free, or the device's page with --growth needed or a trim, or 4MiB with --growth pages",
 		Choices: []Choice{{Amount: Bytes, Zero: true, Example: "32MiB", Note: "or another size"}},
 		get:     func(p *Policy) Value { return Value{Amount: p.Handle} },
 		set:     func(p *Policy, v Value) { p.Handle = v.Amount },

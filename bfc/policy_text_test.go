@@ -139,7 +139,7 @@ func writeGolden(out *bytes.Buffer, p Policy, a Arena) {
 	got := p.ForArena(a)
 	fmt.Fprintf(out, "%s stream=%d pool=%d tag=%d small=%d graphs=%d total=%d granularity=%d\n", p.HookOptions(),
 		digit(a.OtherStream), digit(a.Pool), digit(a.Tag), digit(a.Small), digit(a.Graphs), a.Total, a.Granularity)
-	fmt.Fprintf(out, "  %s limit=%d handle=%d reservation=%d unmaps=%d fine=%d\n", got.Fields(), got.Limit, got.Handle, got.Reservation, digit(got.Unmaps), digit(got.Fine))
+	fmt.Fprintf(out, "  %s limit=%d handle=%d page=%d reservation=%d unmaps=%d fine=%d\n", got.Fields(), got.Limit, got.Handle, got.Page, got.Reservation, digit(got.Unmaps), digit(got.Fine))
 }
 
 func digit(b bool) int {

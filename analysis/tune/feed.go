@@ -245,6 +245,9 @@ func newShape(e *trace.Event, words map[string]string) (*shape, error) {
 	if s.granularity < bfc.Granule || s.granularity&(s.granularity-1) != 0 {
 		return nil, fmt.Errorf("granularity=%d is not a power of two of at least %d", s.granularity, bfc.Granule)
 	}
+	if words["growth"] == "pages" { // its pages may be larger than the device's
+		s.granularity = min(s.granularity, defaultGranularity)
+	}
 	if _, ours := words["growth"]; !ours {
 		return s, nil
 	}

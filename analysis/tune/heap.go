@@ -36,12 +36,12 @@ func newHeap(p *replay, s *shape, small bool) *heap {
 		OtherStream: !s.main, Pool: s.pool, Tag: s.tag, Small: small, Total: bfc.NoLimit, Granularity: s.granularity,
 	})
 	h := &heap{replay: p, shape: s, trimmed: got.Trim.When != bfc.TrimNever, unmaps: got.Unmaps}
-	size := (got.Handle + s.granularity - 1) / s.granularity * s.granularity
+	size := (got.Handle + got.Page - 1) / got.Page * got.Page
 	if got.Growth == bfc.Pages {
-		h.loans = newLoans(s.granularity)
+		h.loans = newLoans(got.Page)
 	}
-	h.handles = handles{page: s.granularity, size: size, fine: got.Fine}
-	h.Device = bfc.NewDevice(bfc.DeviceOptions{VMM: true, Granularity: s.granularity, Reservation: reservation})
+	h.handles = handles{page: got.Page, size: size, fine: got.Fine}
+	h.Device = bfc.NewDevice(bfc.DeviceOptions{VMM: true, Granularity: got.Page, Reservation: reservation})
 	var err error
 	if h.bfc, err = bfc.New(got.Heap(), h); err != nil {
 		panic("tune: options that New does not take: " + err.Error()) // granularity and options were checked before

@@ -40,9 +40,9 @@ func policyGolden(t *testing.T, program string) {
 // policy that it depends on.
 func forArena(t *testing.T, program string) {
 	values := map[string][]string{
-		"growth": {"double", "needed", "none", "step:4096"}, "split": {"classic", "always", "1048576"}, "small-arenas": {"0", "65536"},
+		"growth": {"double", "needed", "none", "step:4096", "pages"}, "split": {"classic", "always", "1048576"}, "small-arenas": {"0", "65536"},
 		"trim": {"never", "iteration", "idle:5000", "pressure"}, "placement": {"best-fit", "planned"},
-		"headroom": {"0", "12345"}, "limit": {"0", "1073741824"}, "handle": {"0", "65536", "536870912"},
+		"headroom": {"0", "12345"}, "limit": {"0", "1073741824"}, "handle": {"0", "65536", "5000000", "536870912"},
 	}
 	policies := []bfc.Policy{bfc.Classic()}
 	for _, d := range bfc.Dimensions {
@@ -57,7 +57,7 @@ func forArena(t *testing.T, program string) {
 		}
 		policies = combined
 	}
-	if len(policies) != 4*3*2*4*2*2*2*3 {
+	if len(policies) != 5*3*2*4*2*2*2*4 {
 		t.Fatalf("%d policies: a dimension has no values here", len(policies))
 	}
 	var in, want strings.Builder
@@ -70,7 +70,7 @@ func forArena(t *testing.T, program string) {
 			fmt.Fprintf(&in, "%s stream=%d pool=%d tag=%d small=%d graphs=%d total=%d granularity=%d\n", p.HookOptions(),
 				truth(a.OtherStream), truth(a.Pool), truth(a.Tag), truth(a.Small), truth(a.Graphs), a.Total, a.Granularity)
 			got := p.ForArena(a)
-			fmt.Fprintf(&want, "  %s limit=%d handle=%d reservation=%d unmaps=%d fine=%d\n", got.Fields(), got.Limit, got.Handle, got.Reservation, truth(got.Unmaps), truth(got.Fine))
+			fmt.Fprintf(&want, "  %s limit=%d handle=%d page=%d reservation=%d unmaps=%d fine=%d\n", got.Fields(), got.Limit, got.Handle, got.Page, got.Reservation, truth(got.Unmaps), truth(got.Fine))
 		}
 	}
 	comparePolicies(t, program, in.String(), want.String())

@@ -183,7 +183,7 @@ static bool get_memory(struct arena *arena, uint64_t bytes, uint64_t *addr) {
 
 static bool grow(void *self, uint64_t bytes, uint64_t *addr, uint64_t *granted) {
   struct arena *arena = self;
-  const uint64_t unit = arena->gpu->vmm.granularity;
+  const uint64_t unit = arena->page;
   *granted = (bytes + unit - 1) & ~(unit - 1);
   const int64_t handles = arena->vmm.created;
   if (!get_memory(arena, *granted, addr)) {
@@ -251,7 +251,7 @@ static void describe(const struct arena *arena, const struct bfc_policy *policy,
   driver_uuid_write(arena->gpu->vmm.uuid, uuid);
   bfc_policy_fields(policy, fields, sizeof fields);
   snprintf(text, sizeof text, "%s fraction=0 gc=0 granularity=%llu coalesces=%d pool=%llx.%llx tag=%s main=%d uuid=%s", fields,
-           (unsigned long long)arena->gpu->vmm.granularity, coalesces,
+           (unsigned long long)arena->page, coalesces,
            (unsigned long long)arena->pool[0], (unsigned long long)arena->pool[1], arena->tag == NULL ? "" : arena->tag->label, arena->main, uuid);
   const size_t length = strlen(text);
   if (range != NULL) snprintf(text + length, sizeof text - length, "\tgraph_memory=%u\tshape=%s\tsegments=%d", range->memory->number, range->name, range->segments);
@@ -287,7 +287,7 @@ static bool make_heap(struct arena *arena, const struct bfc_arena_policy *policy
   struct gpu *gpu = arena->gpu;
   struct bfc_memory memory = {
       .self = arena,
-      .granularity = gpu->vmm.granularity,
+      .granularity = arena->page,
       .grow = grow,
       .release = release,
       .map = map,
@@ -302,7 +302,7 @@ static bool make_heap(struct arena *arena, const struct bfc_arena_policy *policy
   if (arena->bfc == NULL) return false;
   if (range_of(arena) != NULL) return true;
   if (has_source(arena)) return true;
-  if (vmm_init(&arena->vmm, &gpu->vmm, policy->reservation, policy->policy.handle, arena, reserved)) {
+  if (vmm_init(&arena->vmm, &gpu->vmm, policy->reservation, arena->page, policy->policy.handle, arena, reserved)) {
     if (policy_lends(policy)) arena->vmm.idle = policy_wait;
     return true;
   }
@@ -323,8 +323,8 @@ static struct arena *make_arena(struct gpu *gpu, void *stream, uint64_t pool0, u
   arena->main = stream == NULL && !pooled && tag == NULL && !small;
   struct bfc_arena_policy policy;
   policy_of(arena, &policy);
-  const uint64_t page = gpu->vmm.granularity;
-  arena->handle = (policy.policy.handle + page - 1) & ~(page - 1);
+  arena->page = policy.page;
+  arena->handle = (policy.policy.handle + policy.page - 1) & ~(policy.page - 1);
   arena->fine = policy.fine;
   if (!make_heap(arena, &policy)) {
     give_place(gpu, arena);

@@ -50,6 +50,7 @@ struct arena {
   struct source_grant *grants;  // memory of the pool's source
   size_t grant_count, grant_room;
   uint64_t grants_began;    // when the source began to unmap or map them
+  uint64_t page;            // bytes of a page of its allocator
   uint64_t handle;          // bytes of a handle, at most
   bool fine;                // handles are smaller where little of the device is free
   bool shrunk;              // blocks have lost their slack, since the device is short of memory

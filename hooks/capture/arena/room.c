@@ -29,7 +29,7 @@ enum { HANDLES_IN_MAP = 4096 };
 #define LARGEST_FOR_MAP ((uint64_t)16 << 20)
 
 void arena_set_handle(struct arena *arena, uint64_t room, uint64_t bytes) {
-  const uint64_t page = arena->gpu->vmm.granularity;
+  const uint64_t page = arena->page;
   uint64_t handle = arena->gpu->shortage ? page : arena->handle;
   while (arena->fine && !arena->gpu->shortage && handle < LARGEST_FOR_MAP && handle <= bytes / HANDLES_IN_MAP) handle *= 2;
   while (arena->fine && handle > page && handle > room / HANDLES_IN_ROOM) handle /= 2;

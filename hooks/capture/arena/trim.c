@@ -118,7 +118,7 @@ static bool map_slice(struct arena *arena) {
   lock_take(&arena->gpu->lock);
   if (!arena->paused) bfc_ahead(arena->bfc, &ahead, note_first);
   bfc_get_stats(arena->bfc, &stats);
-  uint64_t bytes = (stats.peak_reserved - stats.reserved) & ~(arena->gpu->vmm.granularity - 1);
+  uint64_t bytes = (stats.peak_reserved - stats.reserved) & ~(arena->page - 1);
   if (bytes > ahead.bytes) bytes = ahead.bytes;
   if (bytes > SLICE) bytes = SLICE;
   const bool done = bytes > 0 && bytes <= arena->gpu->most_mapped - arena->gpu->mapped && arena_map_ahead(arena, ahead.addr, bytes);

@@ -36,6 +36,7 @@ struct bfc_arena {
 
 struct bfc_arena_policy {
   struct bfc_policy policy;  // limit is UINT64_MAX for none, and handle is positive
+  uint64_t page;             // bytes of its page, a power of two: of the device's, or larger
   uint64_t reservation;      // bytes of addresses that the arena reserves at a time
   bool unmaps;               // it unmaps free pages before it grows
   bool fine;                 // handles are smaller than that where little of the device is free

@@ -53,22 +53,24 @@ static bool reserve(struct vmm *vmm, uint64_t bytes) {
   // A page more, for a gap. If the driver returns addresses right behind the last reservation, the
   // allocator would take both for one region, but no handle can be mapped across their border.
   if (last != 0) bytes += vmm->device->granularity;
+  const uint64_t all = bytes + vmm->page - vmm->device->granularity;  // the driver aligns to its own pages
   if (!array_reserve(&vmm->reservations, &vmm->reservation_room, vmm->reservation_count + 1, sizeof *vmm->reservations)) return false;
-  if (driver_get()->reserve(&addr, bytes, 0, 0, 0) != DRIVER_OK) return false;
-  if (!vmm->reserved(vmm->owner, addr, bytes)) {
-    driver_get()->unreserve(addr, bytes);
+  if (driver_get()->reserve(&addr, all, 0, 0, 0) != DRIVER_OK) return false;
+  if (!vmm->reserved(vmm->owner, addr, all)) {
+    driver_get()->unreserve(addr, all);
     return false;
   }
-  vmm->reservations[vmm->reservation_count++] = (struct vmm_reservation){addr, bytes};
-  vmm->end = last != 0 && addr == last ? addr + vmm->device->granularity : addr;
-  vmm->limit = addr + bytes;
+  vmm->reservations[vmm->reservation_count++] = (struct vmm_reservation){addr, all};
+  vmm->end = round_up(last != 0 && addr == last ? addr + vmm->device->granularity : addr, vmm->page);
+  vmm->limit = vmm->end + bytes < addr + all ? vmm->end + bytes : addr + all;
   return true;
 }
 
-bool vmm_init(struct vmm *vmm, struct vmm_device *device, uint64_t reservation, uint64_t handle_bytes, void *owner,
+bool vmm_init(struct vmm *vmm, struct vmm_device *device, uint64_t reservation, uint64_t page, uint64_t handle_bytes, void *owner,
               bool (*reserved)(void *owner, uint64_t addr, uint64_t bytes)) {
   memset(vmm, 0, sizeof *vmm);
   vmm->device = device;
+  vmm->page = page;
   vmm->handle_bytes = round_up(handle_bytes, device->granularity);
   vmm->reservation_bytes = reservation;
   vmm->owner = owner;

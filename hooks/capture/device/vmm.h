@@ -48,6 +48,7 @@ struct vmm_device {
 
 struct vmm {
   struct vmm_device *device;
+  uint64_t page;               // bytes at whose multiples growths begin: its allocator's
   uint64_t handle_bytes;       // of a handle, a multiple of the granularity
   uint64_t reservation_bytes;  // of a further reservation, at least
   uint64_t end, limit;         // where the next growth begins, and where the last reservation ends
@@ -84,8 +85,8 @@ bool vmm_create(struct vmm_device *device, uint64_t bytes, driver_handle *handle
 // Lets the device and its peers read and write what is mapped there. False: the driver refused.
 bool vmm_allow(const struct vmm_device *device, uint64_t addr, uint64_t bytes);
 
-// Reserves the first range. False: no address space.
-bool vmm_init(struct vmm *vmm, struct vmm_device *device, uint64_t reservation, uint64_t handle_bytes, void *owner,
+// Reserves the first range, which begins at a multiple of `page`, a power of two of at least the granularity. False: no address space.
+bool vmm_init(struct vmm *vmm, struct vmm_device *device, uint64_t reservation, uint64_t page, uint64_t handle_bytes, void *owner,
               bool (*reserved)(void *owner, uint64_t addr, uint64_t bytes));
 
 // Maps `bytes`, a multiple of the granularity, behind the last growth, and returns where. False: nothing

@@ -350,8 +350,8 @@ static int policies(void) {
     }
     bfc_policy_for_arena(&policy, &arena, &got);
     bfc_policy_fields(&got.policy, text, sizeof text);
-    printf("  %s limit=%llu handle=%llu reservation=%llu unmaps=%d fine=%d\n", text, (unsigned long long)got.policy.limit,
-           (unsigned long long)got.policy.handle, (unsigned long long)got.reservation, got.unmaps, got.fine);
+    printf("  %s limit=%llu handle=%llu page=%llu reservation=%llu unmaps=%d fine=%d\n", text, (unsigned long long)got.policy.limit,
+           (unsigned long long)got.policy.handle, (unsigned long long)got.page, (unsigned long long)got.reservation, got.unmaps, got.fine);
   }
   return 0;
 }

@@ -18,7 +18,7 @@ static void open_vmm(struct vmm_device *device, struct vmm *vmm, uint64_t handle
   CHECK(driver_get() != NULL);
   CHECK(vmm_device_init(device, 0));
   CHECK_EQUAL(device->total, SIMHIP_BYTES);
-  CHECK(vmm_init(vmm, device, 512 * MiB, handle, NULL, accept));
+  CHECK(vmm_init(vmm, device, 512 * MiB, device->granularity, handle, NULL, accept));
 }
 
 static void write_to(uint64_t addr, uint64_t bytes) { memset((void *)(uintptr_t)addr, 7, bytes); }
