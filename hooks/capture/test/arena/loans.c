@@ -50,12 +50,12 @@ static void test_pages_in_turns(void) {
   gpu_start();
   for (int i = 0; i < 6; i++) {
     struct block small, between, large;
-    fill(&small, 8 * MiB, NULL, 1), fill(&between, 2 * MiB, NULL, 2);
+    fill(&small, 8 * MiB, NULL, 1), fill(&between, 4 * MiB, NULL, 2);
     const unsigned char *first = small.start;
     empty(&small);
     fill(&large, 12 * MiB, NULL, 3);
     CHECK(large.start > first);
-    CHECK_EQUAL(reserved(), 14 * MiB);
+    CHECK_EQUAL(reserved(), 16 * MiB);
     agree(true);
     check_pattern(&between);
     empty(&large), empty(&between);
@@ -69,7 +69,7 @@ static void test_pages_in_turns(void) {
 static void test_empty_cache(void) {
   gpu_start();
   struct block small, between, large;
-  fill(&small, 8 * MiB, NULL, 1), fill(&between, 2 * MiB, NULL, 2);
+  fill(&small, 8 * MiB, NULL, 1), fill(&between, 4 * MiB, NULL, 2);
   empty(&small);
   fill(&large, 12 * MiB, NULL, 3);
   empty(&large);
@@ -94,7 +94,7 @@ static int access_of(const void *block, int device) {
 static void test_peers(void) {
   gpu_start();
   struct block small, between, large;
-  fill(&small, 8 * MiB, NULL, 1), fill(&between, 2 * MiB, NULL, 2);
+  fill(&small, 8 * MiB, NULL, 1), fill(&between, 4 * MiB, NULL, 2);
   empty(&small);
   fill(&large, 12 * MiB, NULL, 3);
   CHECK(memprof_enable_peer(0, 1));
