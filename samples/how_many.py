@@ -20,6 +20,8 @@ import sys
 import tempfile
 import time
 
+import zoo_run
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 PYTHON = "python3" if shutil.which("python3") == sys.executable else sys.executable
 
@@ -44,13 +46,14 @@ class Trouble(Exception):
 
 
 class Job:
-    """One job of the zoo, started and waiting for its turn."""
+    """One job of the zoo or of the irregular ones, started and waiting for its turn."""
 
     def __init__(self, opts, number, work):
         self.number = number
         self.log = os.path.join(work, f"job{number}")
         self.gate = os.path.join(work, f"go{number}")
-        job = [PYTHON, os.path.join(HERE, "jobs", "zoo.py"), "--model", opts.model, "--start-at", self.gate, "--stop-at", os.path.join(work, "stop")]
+        script = ["irregular.py", "--job"] if opts.model in zoo_run.IRREGULAR else ["zoo.py", "--model"]
+        job = [PYTHON, os.path.join(HERE, "jobs", script[0]), script[1], opts.model, "--start-at", self.gate, "--stop-at", os.path.join(work, "stop")]
         if opts.batch:
             job += ["--batch", str(opts.batch)]
         env = {k: v for k, v in os.environ.items() if k not in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")}

@@ -1,10 +1,10 @@
-"""Twelve jobs whose iterations differ in what they allocate, on synthetic data from random weights.
+"""Jobs whose iterations differ in what they allocate, on synthetic data from random weights.
 
     python3 samples/jobs/irregular.py --job qlora
     python3 samples/jobs/irregular.py --list
 
 Nothing is downloaded, one card is enough. Runs of the same options have the same losses, bit by bit.
-Each job takes 5 to 10 seconds on an H200, of which the start is half.
+Each job takes some 10 seconds on an H200, of which the start is half.
 """
 
 import argparse
@@ -19,17 +19,17 @@ import torch
 
 # Of each job: what it does, the function that builds it, and its iterations.
 JOBS = {
-    "qlora": ("4-bit weights, adapters, checkpointing, lengths that differ 16 times", of_training.qlora, 24),
-    "moe64": ("64 experts, a router with noise", of_training.moe64, 12),
-    "ring": ("sequence-parallel attention, blocks travel on another stream with record_stream", sequences.ring, 20),
-    "pipeline": ("one rank of an interleaved pipeline of four stages", of_training.pipeline, 16),
-    "fsdp2": ("sharded parameters, and a stream that is used once", of_training.fsdp2, 24),
-    "diffusion": ("buckets of aspect ratios", of_training.diffusion, 24),
-    "graphs": ("batches of graphs whose sizes differ", of_training.graphs, 24),
-    "seq2seq": ("lengths in buckets; beam search between epochs", sequences.seq2seq, 24),
-    "prefill": ("prompts of 8K to 256K tokens by chunks, then decoding", inference.prefill, 8),
-    "loading": ("weights by blocks of 530 and 270 MiB, then captures of graphs", inference.loading, 20),
-    "grpo": ("generation and training in turns, optimizer state in host memory meanwhile", inference.grpo, 6),
+    "qlora": ("4-bit weights, adapters, checkpointing, lengths that differ 16 times", of_training.qlora, 16),
+    "moe64": ("64 experts, a router with noise", of_training.moe64, 8),
+    "ring": ("sequence-parallel attention, blocks travel on another stream with record_stream", sequences.ring, 14),
+    "pipeline": ("one rank of an interleaved pipeline of four stages", of_training.pipeline, 10),
+    "fsdp2": ("sharded parameters, and a stream that is used once", of_training.fsdp2, 16),
+    "diffusion": ("buckets of aspect ratios", of_training.diffusion, 14),
+    "graphs": ("batches of graphs whose sizes differ", of_training.graphs, 16),
+    "seq2seq": ("lengths in buckets; beam search between epochs", sequences.seq2seq, 14),
+    "prefill": ("prompts of 8K to 256K tokens by chunks, then decoding", inference.prefill, 6),
+    "loading": ("weights by blocks of 530 and 270 MiB, then captures of graphs", inference.loading, 18),
+    "grpo": ("generation and training in turns, optimizer state in host memory meanwhile", inference.grpo, 4),
     "stash_soft": ("a cache of 77 GiB that evicts the oldest", inference.stash_soft, 8),
     "stash_comb": ("77 GiB of which every other block is replaced by larger ones", inference.stash_comb, 8),
 }
