@@ -275,7 +275,7 @@ def run_steps(runner, steps, found, say):
         later = len(steps) - i - 1
         left = runner.left()
         if left < expected(found, group):
-            say(f"{', '.join(file.name for file in group)} {mode}: no time left")
+            say(f"{', '.join(dict.fromkeys(file.name for file in group))} {mode}: no time left")
             continue
         for file, run in runner.beside(mode, group, max(left - LEAST * later, left / (later + 1))):
             if run is not None:
@@ -354,13 +354,13 @@ def read_kept(paths):
 
 
 def write_kept(path, found, known):
-    """Writes the complete runs of `found` that are not of `known`."""
+    """Writes the complete runs of `found` that are not of `known`. One without any test is none: pytest could not load the file."""
     old = {id(run) for by in known.values() for runs in by.values() for run in runs}
     kept = {}
     for name, by in found.items():
         for mode, runs in by.items():
             for run in runs:
-                if not run.cut and id(run) not in old:
+                if run and not run.cut and id(run) not in old:
                     kept.setdefault(name, {}).setdefault(mode, []).append({"seconds": run.seconds, "tests": run})
     with open(path + ".part", "w") as f:
         json.dump(kept, f)

@@ -231,7 +231,7 @@ class Kept(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             first, second = os.path.join(folder, "1.json"), os.path.join(folder, "2.json")
             self.assertEqual(torch_tests.read_kept([first]), {})
-            torch_tests.write_kept(first, {"a": {"without": [Run({"t": FAIL}, 3), Run({"u": PASS}, cut=True)], "alone classic": [Run({"t": PASS})]}}, {})
+            torch_tests.write_kept(first, {"a": {"without": [Run({"t": FAIL}, 3), Run({"u": PASS}, cut=True), Run()], "alone classic": [Run({"t": PASS})]}}, {})
             known = torch_tests.read_kept([first])
             self.assertEqual(known, {"a": {"without": [{"t": FAIL}], "alone classic": [{"t": PASS}]}})
             self.assertEqual(known["a"]["without"][0].seconds, 3)
