@@ -295,8 +295,9 @@ func (i *importer) begin(device int) error {
 	l.next, l.older = 0, false
 	defer func() { l.opening, l.exact = l.w.NextSeq(), max(l.exact, l.w.NextSeq()) }()
 	for _, b := range o.blocks {
-		if found, ok := l.blocks.Get(b.addr); ok && b.pending {
-			l.waiting = &found
+		if found := l.blocks.get(b.addr); found != nil && b.pending {
+			l.freeing = *found
+			l.waiting = &l.freeing
 			if err := l.finished(false); err != nil {
 				return err
 			}

@@ -22,7 +22,7 @@ type layout struct {
 
 	arenas   map[arenaKey]int32
 	memory   btree.Map[uint64, held]
-	blocks   btree.Map[uint64, used]
+	blocks   blockTable
 	stacks   *stacks
 	texts    []string            // which metadata numbers
 	contexts map[[2]uint64]int32 // of stacks and metadata
@@ -31,7 +31,8 @@ type layout struct {
 	marks    *marks
 
 	next      uint64          // where the block behind an opening one will begin; 0 if that is not known
-	waiting   *used           // a free that may be completed by the next entry
+	waiting   *used           // freeing, if it is a free that the next entry may complete
+	freeing   used
 	older     bool            // the block at hand existed before the first entry
 	unproven  map[uint64]bool // older blocks that may be larger, by address
 	opening   int64           // events before those of the first entry
@@ -117,7 +118,7 @@ func (l *layout) take(from, to, stream uint64, c class, stack int64) error {
 
 // give unmaps memory. It must contain no block.
 func (l *layout) give(from, to uint64, stack int64) error {
-	if _, busy := l.usedBetween(from, to); busy {
+	if l.usedBetween(from, to) {
 		l.odd++
 		return nil
 	}
@@ -192,34 +193,25 @@ func (l *layout) reaches(m held, to uint64) bool {
 	return to <= m.to
 }
 
-// usedBetween is a block that overlaps addresses.
-func (l *layout) usedBetween(from, to uint64) (b used, ok bool) {
-	l.blocks.Descend(from, func(_ uint64, found used) bool {
-		b, ok = found, found.addr+found.size > from
-		return false
-	})
-	if !ok {
-		l.blocks.Ascend(from, func(_ uint64, found used) bool {
-			b, ok = found, found.addr < to
-			return false
-		})
+// usedBetween says whether a block overlaps addresses.
+func (l *layout) usedBetween(from, to uint64) bool {
+	if b := l.blocks.upTo(from); b != nil && b.addr+b.size > from {
+		return true
 	}
-	return b, ok
+	b := l.blocks.from(from)
+	return b != nil && b.addr < to
 }
 
 // around returns the end of the block that begins at an address or before it, and the begin of the one behind
 // it; 0 and the greatest number if there is none.
 func (l *layout) around(addr uint64) (end, behind uint64) {
-	l.blocks.Descend(addr, func(_ uint64, found used) bool {
-		end = found.addr + found.size
-		return false
-	})
-	behind = math.MaxUint64
-	l.blocks.Ascend(addr+1, func(at uint64, _ used) bool {
-		behind = at
-		return false
-	})
-	return end, behind
+	if b := l.blocks.upTo(addr); b != nil {
+		end = b.addr + b.size
+	}
+	if b := l.blocks.from(addr + 1); b != nil {
+		return end, b.addr
+	}
+	return end, math.MaxUint64
 }
 
 // sizeOf is the size of the block that serves n bytes at an address of a mapping, with the next block at behind.
@@ -261,7 +253,7 @@ func (l *layout) begin(addr, size, n, stream uint64, stack int64, metadata uint6
 		return err
 	}
 	n = min(n, size)
-	l.blocks.Set(addr, used{addr: addr, size: size, requested: n, stream: stream, stack: stack, arena: m.arena})
+	l.blocks.set(&used{addr: addr, size: size, requested: n, stream: stream, stack: stack, arena: m.arena})
 	return l.write(trace.Event{Kind: trace.KindAlloc, Arena: m.arena, Stream: int64(stream), Addr: int64(addr), Requested: int64(n), Provided: int64(size), Context: context})
 }
 
@@ -301,7 +293,7 @@ func (l *layout) finished(final bool) error {
 		return l.write(l.event(trace.KindFree, b))
 	}
 	b.pending = true
-	l.blocks.Set(b.addr, *b)
+	l.blocks.set(b)
 	use := trace.Event{Kind: trace.KindStreamUse, Arena: b.arena, Stream: -1, Addr: int64(b.addr)}
 	if err := l.write(use); err != nil {
 		return err
@@ -311,8 +303,8 @@ func (l *layout) finished(final bool) error {
 
 // removed notes that a block is no more.
 func (l *layout) removed(b *used) {
-	l.blocks.Delete(b.addr)
-	if l.unproven[b.addr] {
+	l.blocks.delete(b.addr)
+	if len(l.unproven) > 0 && l.unproven[b.addr] {
 		delete(l.unproven, b.addr)
 		l.exact, l.exactTime = l.w.NextSeq()+1, l.now
 	}
@@ -347,20 +339,22 @@ func (l *layout) entry(e *entry) error {
 	case actionAlloc:
 		return l.begin(e.addr, 0, e.size, e.stream, e.stack, e.metadata)
 	case actionFreeRequested:
-		b, ok := l.blocks.Get(e.addr)
-		if !ok || b.pending {
+		b := l.blocks.get(e.addr)
+		if b == nil || b.pending {
 			l.odd++
 			return nil
 		}
-		b.freed, b.freeStack = l.now, e.stack
-		l.waiting = &b
+		l.freeing = *b
+		l.waiting = &l.freeing
+		l.waiting.freed, l.waiting.freeStack = l.now, e.stack
 		return l.freedBy(l.waiting, e.stack)
 	case actionFreeCompleted, actionFree:
-		b, ok := l.blocks.Get(e.addr)
-		if !ok {
+		known := l.blocks.get(e.addr)
+		if known == nil {
 			l.odd++
 			return nil
 		}
+		b := *known
 		l.removed(&b)
 		if err := l.freedBy(&b, e.stack); err != nil {
 			return err
