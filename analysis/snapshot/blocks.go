@@ -19,10 +19,6 @@ func (t *blockTable) get(addr uint64) *used {
 
 // set adds a block, in place of one at the same address.
 func (t *blockTable) set(b *used) {
-	if known := t.get(b.addr); known != nil {
-		*known = *b
-		return
-	}
 	slot := int32(len(t.slots))
 	if n := len(t.spare); n > 0 {
 		slot, t.spare = t.spare[n-1], t.spare[:n-1]
@@ -30,7 +26,9 @@ func (t *blockTable) set(b *used) {
 	} else {
 		t.slots = append(t.slots, *b)
 	}
-	t.tree.Set(b.addr, slot)
+	if replaced, was := t.tree.Set(b.addr, slot); was {
+		t.spare = append(t.spare, replaced)
+	}
 }
 
 func (t *blockTable) delete(addr uint64) {
