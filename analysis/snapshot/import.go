@@ -105,6 +105,7 @@ func (i *importer) remove() error {
 		if l == nil {
 			continue
 		}
+		_ = l.out.end() // what failed is known
 		l.w.Abandon()
 		for _, part := range l.w.Parts() {
 			failed = append(failed, os.Remove(part.Path))
@@ -280,6 +281,7 @@ func (i *importer) begin(device int) error {
 		arenas: map[arenaKey]int32{}, stacks: i.stacks, texts: i.texts, written: map[int64]int64{}, contexts: map[[2]uint64]int32{}, unproven: map[uint64]bool{}, left: &i.contexts, marks: newMarks(i.annotations),
 		halves: o.halves, odd: o.odd, pools: o.pools,
 	}
+	l.out = newAppender(l.w)
 	i.layouts[device] = l
 	for _, m := range o.memory {
 		if err := l.take(m.from, m.to, m.stream, m.class, 0); err != nil {
@@ -293,7 +295,7 @@ func (i *importer) begin(device int) error {
 		}
 	}
 	l.next, l.older = 0, false
-	defer func() { l.opening, l.exact = l.w.NextSeq(), max(l.exact, l.w.NextSeq()) }()
+	defer func() { l.opening, l.exact = l.out.next, max(l.exact, l.out.next) }()
 	for _, b := range o.blocks {
 		if found := l.blocks.get(b.addr); found != nil && b.pending {
 			l.freeing = *found
@@ -322,6 +324,9 @@ func (i *importer) finish() ([]Process, error) {
 		p := Process{Name: i.nameOf(device), File: i.file.path, Device: device, Entries: o.entries, Blocks: int64(len(o.blocks)), Odd: l.odd}
 		for _, m := range o.memory {
 			p.Bytes += int64(m.to - m.from)
+		}
+		if err := l.out.end(); err != nil {
+			return nil, err
 		}
 		if err := l.w.Finish(trace.Ending{State: trace.StateClosed}); err != nil {
 			return nil, err

@@ -14,6 +14,7 @@ import (
 // layout follows the mapped memory and the blocks of a device and writes them as events.
 type layout struct {
 	w        *trace.Writer
+	out      *appender // of the events
 	device   int32
 	settings caching.Settings
 	base     int64 // of the clock, µs
@@ -69,8 +70,8 @@ type used struct {
 }
 
 func (l *layout) write(e trace.Event) error {
-	e.Seq, e.Time, e.Device, l.wrote = l.w.NextSeq(), l.now, l.device, l.now
-	return l.w.Append(&e)
+	e.Time, e.Device, l.wrote = l.now, l.device, l.now
+	return l.out.append(&e)
 }
 
 // arenaOf returns the arena of a stream and class, and creates it if needed.
@@ -306,7 +307,7 @@ func (l *layout) removed(b *used) {
 	l.blocks.delete(b.addr)
 	if len(l.unproven) > 0 && l.unproven[b.addr] {
 		delete(l.unproven, b.addr)
-		l.exact, l.exactTime = l.w.NextSeq()+1, l.now
+		l.exact, l.exactTime = l.out.next+1, l.now
 	}
 }
 

@@ -34,8 +34,8 @@ func newMarks(all []annotation) *marks {
 
 // mark writes an event that belongs to no device.
 func (l *layout) mark(e trace.Event) error {
-	e.Seq, e.Time, e.Device, e.Arena, l.wrote = l.w.NextSeq(), l.now, trace.NoDevice, trace.NoArena, l.now
-	return l.w.Append(&e)
+	e.Time, e.Device, e.Arena, l.wrote = l.now, trace.NoDevice, trace.NoArena, l.now
+	return l.out.append(&e)
 }
 
 // until writes the marks before a time. Ends without a begin are left out.
