@@ -31,8 +31,8 @@ type layout struct {
 	written  map[int64]int64     // the device's numbers of stacks
 	marks    *marks
 
-	next      uint64          // where the block behind an opening one will begin; 0 if that is not known
-	waiting   *used           // freeing, if it is a free that the next entry may complete
+	next      uint64 // where the block behind an opening one will begin; 0 if that is not known
+	waiting   *used  // freeing, if it is a free that the next entry may complete
 	freeing   used
 	older     bool            // the block at hand existed before the first entry
 	unproven  map[uint64]bool // older blocks that may be larger, by address
