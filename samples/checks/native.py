@@ -137,6 +137,9 @@ def native_gpt2(suite):
     sample(suite, "gpt2")
 
 
+BUDGET = "1.30"  # of the native pair; PyTorch's own telling takes 1.17 to 1.18 of it
+
+
 @alone
 def native_pair_cost(suite):
     """The time that observing adds to a malloc and free of torch's allocator.
@@ -161,8 +164,8 @@ def native_pair_cost(suite):
         ratio[name] = statistics.median(ratios)
         suite.figure(f"pair: native, {what} / before", f"{ratio[name]:.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f}), of {statistics.median(before):.0f} ns")
     for name in "empty", "observed":
-        suite.figure(f"pair: native, {named[name]} / once more", f"{ratio[name] / ratio['again']:.2f}", "1.20" if name == "observed" else "")
-    if ratio["observed"] / ratio["again"] > 1.20:
+        suite.figure(f"pair: native, {named[name]} / once more", f"{ratio[name] / ratio['again']:.2f}", BUDGET if name == "observed" else "")
+    if ratio["observed"] / ratio["again"] > float(BUDGET):
         raise Failed(f"over budget: {found}")
 
 
