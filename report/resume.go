@@ -116,6 +116,7 @@ type planFit struct {
 	known, fits bool
 	largestKV   int64 // largest KV cache with which it fits, -1 if none does or there is no cache
 	fraction    float64
+	settings    *resumeplan.Settings // of an engine with the largest KV cache
 }
 
 // fitOf compares the peak of a plan with the memory that the GPU has for arenas.
@@ -131,6 +132,10 @@ func fitOf(d *analysis.DeviceResult, p *resumeplan.Plan) planFit {
 	fit := planFit{known: true, fits: p.Peak <= available, largestKV: -1}
 	if kv, ok := p.LargestKV(available); ok {
 		fit.largestKV, fit.fraction = kv, units.Ratio(kv, card)
+		if engine, ok := d.Pauses.Cycle.Engine(); ok {
+			settings := engine.Settings(kv, card, outsideArenas(d))
+			fit.settings = &settings
+		}
 	}
 	return fit
 }
@@ -160,11 +165,23 @@ func planSections(d *analysis.DeviceResult) []layout.Section {
 	if pauses.Card > 0 {
 		s.Before = layout.Note(fmt.Sprintf("GPU memory %s, used outside of arenas %s", units.FormatSize(pauses.Card), units.FormatSize(outsideArenas(d))))
 	}
-	s.After = append(layout.Row("largest KV: the largest KV cache with which the order fits the GPU", "a cycle, resumed on use; tags for which there is room stay resident:"), orderNotes(&pauses.Cycle, &pauses.OnUse)...)
+	s.After = append(layout.Row("largest KV: the largest KV cache with which the order fits the GPU"), settingsNotes(d)...)
+	s.After = append(append(s.After, layout.Note("a cycle, resumed on use; tags for which there is room stay resident:")...), orderNotes(&pauses.Cycle, &pauses.OnUse)...)
 	if saved := pauses.Recorded.Peak - pauses.OnUse.Peak; saved > 0 {
 		s.After = append(s.After, layout.Cell{Text: fmt.Sprintf("the recorded order needs %s more than resuming on use", units.FormatSize(saved)), Tone: layout.Warned})
 	}
 	return []layout.Section{s}
+}
+
+// settingsNotes are the options that give an engine the largest KV cache of the recorded order and of the best one.
+func settingsNotes(d *analysis.DeviceResult) []layout.Cell {
+	var notes []layout.Cell
+	for _, v := range resumeVariants(d.Pauses) {
+		if fit := fitOf(d, v.plan); fit.settings != nil && (v.key == "recorded" || v.key == "on_use") {
+			notes = append(notes, layout.Cell{Text: fmt.Sprintf("  %s: SGLang --mem-fraction-static %.3f, vLLM --gpu-memory-utilization %.3f", v.name, fit.settings.MemFractionStatic, fit.settings.GPUMemoryUtilization)})
+		}
+	}
+	return notes
 }
 
 func planRow(d *analysis.DeviceResult, v resumeVariant) []layout.Cell {
@@ -318,6 +335,9 @@ type jsonPlan struct {
 	Fits       *bool      `json:"fits"`
 	LargestKV  *int64     `json:"largest_kv"`
 	KVFraction *float64   `json:"kv_fraction"`
+	// Options that give an engine the largest KV cache: SGLang's and vLLM's.
+	MemFractionStatic    *float64 `json:"mem_fraction_static"`
+	GPUMemoryUtilization *float64 `json:"gpu_memory_utilization"`
 }
 
 // jsonStep has one of its fields.
@@ -437,6 +457,9 @@ func newJSONPlan(d *analysis.DeviceResult, v resumeVariant) jsonPlan {
 	}
 	if fit.largestKV >= 0 {
 		j.LargestKV, j.KVFraction = &fit.largestKV, &fit.fraction
+	}
+	if fit.settings != nil {
+		j.MemFractionStatic, j.GPUMemoryUtilization = &fit.settings.MemFractionStatic, &fit.settings.GPUMemoryUtilization
 	}
 	return j
 }

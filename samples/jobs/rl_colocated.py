@@ -342,7 +342,7 @@ def run(opts, ranks):
                 found.update(job.run())
             found["peak_used"] = peak.most
         except RuntimeError as error:
-            if not (opts.card and short_of_memory(error)):
+            if not ((opts.card or opts.kv_fraction) and short_of_memory(error)):
                 raise
             found.update(fits=False, place=job.place if job else "starting", error=str(error).splitlines()[0])
         free, total = torch.cuda.mem_get_info()
