@@ -235,7 +235,7 @@ func TestSharesAddUpOverAnyWorkload(t *testing.T) {
 			t.Fatal(err)
 		}
 		memory := recounting{c, o.Capacity, map[int64]*group{}, t.Fatalf}
-		r, err := newSimulation(&source, o, memory).run(context.Background())
+		r, err := runAll(context.Background(), newSimulation(&source, o, memory))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -247,4 +247,13 @@ func TestSharesAddUpOverAnyWorkload(t *testing.T) {
 			t.Fatalf("the mean shares are %v in all, want 1", sum)
 		}
 	})
+}
+
+// runAll takes turns until there is no more.
+func runAll(ctx context.Context, s *simulation) (*Result, error) {
+	for {
+		if done, err := s.turn(ctx); done || err != nil {
+			return s.finish(), err
+		}
+	}
 }

@@ -143,10 +143,10 @@ type Options struct {
 type Policy struct {
 	Kind      PolicyKind
 	Length    int       // Max: tokens reserved for each sequence
-	Block     int       // Paged: tokens of a block
-	Page      int64     // VMM: bytes of a page
-	TokenSize int64     // VMM: bytes of a token in one tensor
-	Tensors   int       // VMM: tensors, two a layer
+	Block     int       // Paged and Elastic: tokens of a block
+	Page      int64     // VMM, VAttention and Elastic: bytes of a page
+	TokenSize int64     // of these: bytes of a token in one tensor
+	Tensors   int       // of these: tensors, two a layer
 	Allocator Allocator // of the contiguous ones
 }
 
@@ -164,6 +164,10 @@ const (
 	Paged
 	// VMM reserves addresses and maps pages as they are needed.
 	VMM
+	// VAttention is VMM whose pages stay mapped for the next sequence.
+	VAttention
+	// Elastic takes blocks from pages that are mapped and given back as they are needed.
+	Elastic
 )
 
 // Allocator places the reservations of a contiguous policy.
@@ -188,6 +192,8 @@ type Result struct {
 	Time     int64   // of these steps, and of waiting for arrivals between them, ns; 0 where steps have no time
 	Served   *Served // nil where steps have no time
 	Mean     Shares64
+	Held     *Held   // nil where the memory is held as a whole
+	Engine   string  // of several on one card; see Together
 	Batch    float64 // mean running requests
 	Peak     int64   // maximum of running requests
 
@@ -209,6 +215,13 @@ type Result struct {
 	Map    *BlockMap // after the step Options.At; nil where there is none
 }
 
+// Held is the memory that an engine holds, in slots, over time or steps as Mean is. Floor is what its tokens need.
+type Held struct {
+	Mean, Peak           float64
+	FloorMean, FloorPeak float64
+	Mapped, Unmapped     int64 // pages, in all tensors
+}
+
 // Shares64 are mean shares, as fractions of the capacity that sum to 1.
 type Shares64 struct{ Token, Reserve, Internal, Rounding, Fragmented, Idle, Cached, Null float64 }
 
@@ -226,6 +239,7 @@ type Point struct {
 	Step, Time int64
 	Running    int64
 	Waiting    int64 // preempted, and the head of the queue if it waits
+	Held       int64 // slots, where the memory is not held as a whole
 	Shares     Shares
 }
 
@@ -280,6 +294,12 @@ type store interface {
 	swapOut(g *group) bool
 	// shares returns the current shares; head is the first waiting request, or nil.
 	shares(head *Request) Shares
+}
+
+// holder is a store that holds no more memory than it has mapped.
+type holder interface {
+	// held returns the slots of what is mapped now, and how many rows of pages were mapped and unmapped so far.
+	held() (slots, maps, unmaps int64)
 }
 
 // group is a request that runs, or is preempted.

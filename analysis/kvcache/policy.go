@@ -7,11 +7,17 @@ import (
 )
 
 // policyForms is what ParsePolicy takes, for its errors.
-const policyForms = "max:L, pow2, oracle, paged:B or vmm:PAGE"
+const policyForms = "max:L, pow2, oracle, paged:B, vmm:PAGE, vattention:PAGE or elastic:PAGE"
+
+// elasticBlock is the tokens of a block under Elastic, and elasticPage the bytes of a page where none are named.
+const (
+	elasticBlock = 16
+	elasticPage  = 2 << 20
+)
 
 // ParsePolicy reads a policy as it is written on a command line: max:2048, pow2 and oracle,
 // with /buddy, /firstfit or /bestfit behind them; paged:16, of tokens a block; and vmm:2MiB, of
-// bytes a page, plain or in KiB, MiB or GiB. Without an allocator it is Buddy.
+// bytes a page, plain or in KiB, MiB or GiB, like vattention:64KiB and elastic or elastic:2MiB. Without an allocator it is Buddy.
 func ParsePolicy(text string) (Policy, error) {
 	head, allocator, placed := strings.Cut(text, "/")
 	kind, number, numbered := strings.Cut(head, ":")
@@ -28,9 +34,17 @@ func ParsePolicy(text string) (Policy, error) {
 	case "paged":
 		p.Kind = Paged
 		p.Block, err = parseTokens(number)
-	case "vmm":
+	case "vmm", "vattention":
 		p.Kind = VMM
+		if kind == "vattention" {
+			p.Kind = VAttention
+		}
 		p.Page, err = parsePage(number)
+	case "elastic":
+		p.Kind, p.Block, p.Page = Elastic, elasticBlock, elasticPage
+		if numbered {
+			p.Page, err = parsePage(number)
+		}
 	default:
 		return Policy{}, fmt.Errorf("policy %q: want %s", text, policyForms)
 	}
@@ -101,6 +115,10 @@ func (p Policy) String() string {
 		return fmt.Sprintf("paged:%d", p.Block)
 	case VMM:
 		return "vmm:" + pageName(p.Page)
+	case VAttention:
+		return "vattention:" + pageName(p.Page)
+	case Elastic:
+		return "elastic:" + pageName(p.Page)
 	}
 	return fmt.Sprintf("policy %d", p.Kind)
 }

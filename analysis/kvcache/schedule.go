@@ -37,41 +37,44 @@ func Simulate(ctx context.Context, src Source, o Options) (*Result, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	memory, err := newStore(o)
+	memory, err := newStore(o, nil)
 	if err != nil {
 		return nil, err
 	}
-	return newSimulation(src, o, memory).run(ctx)
+	s := newSimulation(src, o, memory)
+	for {
+		switch done, err := s.turn(ctx); {
+		case err != nil:
+			return nil, err
+		case done:
+			return s.finish(), nil
+		}
+	}
 }
 
 // mostRejected is how many requests in a row may be rejected.
 const mostRejected = 1 << 20
 
-// run simulates all steps.
-func (s *simulation) run(ctx context.Context) (*Result, error) {
-	for limit := s.options.Steps; limit == 0 || s.step < limit; {
-		if s.step%1024 == 0 {
-			if err := ctx.Err(); err != nil {
-				return nil, err
-			}
-		}
-		if err := s.arrive(ctx); err != nil {
-			return nil, err
-		}
-		var err error
-		switch {
-		case !s.idle():
-			err = s.advance(ctx)
-		case s.ended:
-			return s.finish(), nil
-		default:
-			err = s.skip()
-		}
-		if err != nil {
-			return nil, err
+// turn simulates a step, or skips to the next arrival. done: there is no more.
+func (s *simulation) turn(ctx context.Context) (done bool, err error) {
+	if s.options.Steps > 0 && s.step >= s.options.Steps {
+		return true, nil
+	}
+	if s.step%1024 == 0 {
+		if err := ctx.Err(); err != nil {
+			return true, err
 		}
 	}
-	return s.finish(), nil
+	if err := s.arrive(ctx); err != nil {
+		return true, err
+	}
+	switch {
+	case !s.idle():
+		return false, s.advance(ctx)
+	case s.ended:
+		return true, nil
+	}
+	return false, s.skip()
 }
 
 // check returns an error for options that no simulation can have.
@@ -94,8 +97,8 @@ func (o *Options) check() error {
 // saturated says whether some request waits at any time, whatever the arrivals say.
 func (o *Options) saturated() bool { return o.Saturated || o.StepTime == 0 && o.Timing == nil }
 
-// newStore makes the memory of the policy.
-func newStore(o Options) (store, error) {
+// newStore makes the memory of the policy. Engines under Elastic map from the shared one, unless it is nil.
+func newStore(o Options, shared *rowMemory) (store, error) {
 	switch o.Policy.Kind {
 	case Max, Pow2, Oracle:
 		return newContiguous(o)
@@ -107,11 +110,17 @@ func newStore(o Options) (store, error) {
 			return nil, fmt.Errorf("%d slots are %d blocks of %d, and at most %d are simulated", o.Capacity, n, o.Policy.Block, mostBlocks)
 		}
 		return newPaged(o), nil
-	case VMM:
+	case VMM, VAttention, Elastic:
 		if o.Policy.Page < 1 || o.Policy.TokenSize < 1 || o.Policy.Tensors < 1 || o.Capacity > math.MaxInt64/o.Policy.TokenSize {
 			return nil, fmt.Errorf("pages of %d bytes cannot hold %d tokens of %d", o.Policy.Page, o.Capacity, o.Policy.TokenSize)
 		}
-		return newVMM(o), nil
+		if o.Policy.Kind != Elastic {
+			return newVMM(o), nil
+		}
+		if o.Policy.Block < 1 || o.Policy.Page/o.Policy.TokenSize < int64(o.Policy.Block) {
+			return nil, fmt.Errorf("pages of %d bytes hold no block of %d tokens of %d", o.Policy.Page, o.Policy.Block, o.Policy.TokenSize)
+		}
+		return newElastic(o, shared), nil
 	}
 	return nil, fmt.Errorf("policy %d is not known", o.Policy.Kind)
 }
@@ -135,6 +144,8 @@ type simulation struct {
 	source  Source
 	memory  store
 	blocks  blockStore // memory, if it is one; else nil
+	holds   holder     // memory, if it is one; else nil
+	shared  bool       // other engines have memory of the same card
 
 	next     *Request // read ahead: the first that has not arrived
 	ended    bool     // nothing is behind next
@@ -157,14 +168,18 @@ type simulation struct {
 	pieces  int64 // and the pieces they were in
 	means   Means
 	batch   float64 // sum of running requests over the counted steps, weighted as means are
-	latency latency
-	series  series
-	result  *Result
+	// Of what is held: the sum, weighted as means are, and the greatest; and the greatest of tokens.
+	heldSum             float64
+	heldPeak, floorPeak int64
+	latency             latency
+	series              series
+	result              *Result
 }
 
 func newSimulation(src Source, o Options, memory store) *simulation {
 	s := &simulation{options: o, source: src, memory: memory, series: newSeries(o.MaxPoints)}
 	s.blocks, _ = memory.(blockStore)
+	s.holds, _ = memory.(holder)
 	s.result = &Result{Policy: o.Policy.String(), Capacity: o.Capacity}
 	return s
 }
@@ -276,6 +291,9 @@ func (s *simulation) advance(ctx context.Context) error {
 			return err
 		}
 	}
+	if len(s.running) == 0 && s.shared {
+		return errWaits
+	}
 	if len(s.running) == 0 {
 		return fmt.Errorf("step %d: %s: an empty memory has no room for a request that it could hold", s.step+1, s.result.Policy)
 	}
@@ -351,7 +369,7 @@ func (s *simulation) grow() error {
 		}
 		for !s.memory.grow(g) {
 			latest := s.running[len(s.running)-1]
-			if len(s.running) == 1 && g.admitted == s.step+1 {
+			if len(s.running) == 1 && g.admitted == s.step+1 && !s.shared {
 				return fmt.Errorf("step %d: %s: a request that runs alone has no room for a token", s.step+1, s.result.Policy)
 			}
 			s.preempt(latest)
@@ -415,8 +433,12 @@ func (s *simulation) count(steps, duration int64) error {
 	if s.waiting != nil {
 		waiting++
 	}
+	var held int64
+	if s.holds != nil {
+		held, _, _ = s.holds.held()
+	}
 	s.series.add(Point{
-		Step: first, Time: begin, Running: running, Waiting: waiting, Shares: shares,
+		Step: first, Time: begin, Running: running, Waiting: waiting, Held: held, Shares: shares,
 	})
 	if s.blocks != nil && s.options.At >= first && s.options.At <= s.step {
 		if m := s.blocks.blockMap(); m != nil {
@@ -436,6 +458,8 @@ func (s *simulation) count(steps, duration int64) error {
 	}
 	s.means.Add(shares, weight)
 	s.batch += float64(running) * float64(weight)
+	s.heldSum += float64(held) * float64(weight)
+	s.heldPeak, s.floorPeak = max(s.heldPeak, held), max(s.floorPeak, shares.Token)
 	s.result.Steps += counted
 	s.result.Time += duration
 	s.result.Peak = max(s.result.Peak, running)
@@ -464,6 +488,15 @@ func (s *simulation) finish() *Result {
 	r.Mean = s.means.Of(r.Capacity)
 	if s.means.Steps > 0 {
 		r.Batch = s.batch / float64(s.means.Steps)
+	}
+	if s.holds != nil && s.means.Steps > 0 {
+		_, maps, unmaps := s.holds.held()
+		tensors := int64(s.options.Policy.Tensors)
+		r.Held = &Held{
+			Mean: s.heldSum / float64(s.means.Steps), Peak: float64(s.heldPeak),
+			FloorMean: s.means.Token / float64(s.means.Steps), FloorPeak: float64(s.floorPeak),
+			Mapped: maps * tensors, Unmapped: unmaps * tensors,
+		}
 	}
 	if r.Time > 0 {
 		r.Served = s.latency.served(r.Time, s.options.saturated())

@@ -196,11 +196,11 @@ func TestTheIdentityIsChecked(t *testing.T) {
 	for _, wrong := range []Shares{{Token: 15}, {Token: 17}, {Token: 20, Idle: -4}} {
 		o := Options{Policy: Policy{Kind: Oracle}, Capacity: 16}
 		source := list{{Prompt: 1, Output: 1}}
-		memory, err := newStore(o)
+		memory, err := newStore(o, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = newSimulation(&source, o, lying{memory, wrong}).run(context.Background())
+		_, err = runAll(context.Background(), newSimulation(&source, o, lying{memory, wrong}))
 		var step *StepError
 		if !errors.As(err, &step) || step.Step != 1 || step.Shares != wrong {
 			t.Errorf("%+v: %v, want a StepError of step 1", wrong, err)

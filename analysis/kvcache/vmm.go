@@ -14,6 +14,9 @@ import "math"
 // A request is admitted if its rows leave the watermark free; while nothing runs, if there are
 // enough. Sequences share no pages. The host has
 // room for SwapBlocks rows.
+//
+// Under VAttention the pages of a sequence that has ended stay mapped, and the next one gets its range with them; they
+// are unmapped where another sequence needs pages and no unmapped row is left. They are idle, and held.
 type vmm struct {
 	options   Options
 	rows      int64 // of the memory
@@ -22,6 +25,11 @@ type vmm struct {
 	host      int64 // free rows of the host
 	width     int
 	mapped    map[int64]*mapping // of the groups that run, by id
+
+	deferred     bool    // VAttention: the pages of ended sequences stay mapped
+	ranges       []int64 // rows mapped in ranges that no sequence has, the longest unused first
+	idle         int64   // their sum
+	maps, unmaps int64   // rows, so far
 
 	token, final, slots   int64 // of all sequences: tokens; tokens that their rows will hold in the end; slots of their rows
 	swappedOut, swappedIn int64 // rows
@@ -37,6 +45,7 @@ type mapping struct {
 // newVMM is an empty memory. Policy.Page, TokenSize and Tensors and Capacity are at least 1.
 func newVMM(o Options) store {
 	s := &vmm{options: o, width: 1, mapped: map[int64]*mapping{}}
+	s.deferred = o.Policy.Kind == VAttention
 	s.rows = rowsWithin(o.Capacity, o.Policy)
 	s.free = s.rows
 	s.watermark = int64(math.Ceil(o.Watermark * float64(s.rows)))
@@ -99,9 +108,37 @@ func (s *vmm) admit(g *group) bool {
 		s.swappedIn += out.rows * out.sequences
 		g.private = nil
 	}
+	for range m.sequences {
+		s.back(m.rows)
+	}
 	s.mapped[g.id] = m
 	s.count(m, 1)
+	s.reclaim()
 	return true
+}
+
+// back puts pages behind a range of so many rows: the one that was used last, if there is one.
+func (s *vmm) back(rows int64) {
+	var have int64
+	if n := len(s.ranges); n > 0 {
+		have = s.ranges[n-1]
+		s.ranges = s.ranges[:n-1]
+		s.idle -= have
+	}
+	s.unmaps += max(0, have-rows)
+	s.maps += max(0, rows-have)
+}
+
+// reclaim unmaps pages that no sequence has, as far as there is no room for them.
+func (s *vmm) reclaim() {
+	for s.idle > s.free {
+		n := min(s.idle-s.free, s.ranges[0])
+		s.unmaps += n
+		s.idle -= n
+		if s.ranges[0] -= n; s.ranges[0] == 0 {
+			s.ranges = s.ranges[1:]
+		}
+	}
 }
 
 func (s *vmm) grow(g *group) bool {
@@ -110,16 +147,27 @@ func (s *vmm) grow(g *group) bool {
 	if (rows-m.rows)*m.sequences > s.free {
 		return false
 	}
+	s.maps += (rows - m.rows) * m.sequences
 	s.count(m, -1)
 	m.length++
 	m.rows = rows
 	s.count(m, 1)
+	s.reclaim()
 	return true
 }
 
 func (s *vmm) release(g *group) {
-	s.count(s.mapped[g.id], -1)
+	m := s.mapped[g.id]
+	s.count(m, -1)
 	delete(s.mapped, g.id)
+	if !s.deferred {
+		s.unmaps += m.rows * m.sequences
+		return
+	}
+	for range m.sequences {
+		s.ranges = append(s.ranges, m.rows)
+		s.idle += m.rows
+	}
 }
 
 func (s *vmm) swapOut(g *group) bool {
@@ -160,6 +208,10 @@ func (s *vmm) addCounters(r *Result) {
 func (s *vmm) swapped() (slots, pieces int64) {
 	pieces = s.swappedOut + s.swappedIn
 	return s.slotsOf(pieces), pieces
+}
+
+func (s *vmm) held() (slots, maps, unmaps int64) {
+	return s.slotsOf(s.rows - s.free + s.idle), s.maps, s.unmaps
 }
 
 // addSharing adds nothing: no row is behind two addresses.

@@ -82,6 +82,15 @@ Policies:
   oracle    reserve exactly what will be needed
   paged:B   take blocks of B tokens as they are needed
   vmm:PAGE  map pages behind contiguous addresses as they are needed
+  vattention:PAGE
+            as vmm, but pages stay mapped for the next sequence
+  elastic:PAGE
+            take blocks of 16 tokens from pages that are mapped with their first
+            block and given back with their last, as in kvcached (default 2MiB)
+
+Several --requests are served at once, by an engine each. Under elastic they map
+from the same memory, and under other policies each has its part of it. Mapping
+takes no time here.
 
 The first three place reservations with a buddy allocator; a suffix chooses
 another, as in max/firstfit or max:2048/bestfit.
@@ -102,6 +111,9 @@ that is never empty.`,
     --model llama-3-8b --memory 40GiB --policy paged:16
   memprof kv --requests trace.jsonl --tensor-parallel 4 --model llama-3-70b \
     --card 80GiB --rest 6GiB --policy paged:16,vmm:2MiB
+  # two engines on one card, that map memory as they need it
+  memprof kv --requests a.csv --requests b.csv --rate 1 --duration 1h \
+    --model llama-3-8b --memory 40GiB --policy elastic,paged:16
   # the vLLM paper's figure 12: latency over the rate
   memprof kv --requests samples/jobs/sharegpt_first_turns.csv --draw \
     --rate 0.5,1,1.5,2,2.5 --duration 1h --model opt-13b --memory 12GiB \
@@ -209,16 +221,26 @@ func (o *kvOptions) run(cmd *cobra.Command) error {
 			return exit.Usagef("-o %s cannot be created: %w", o.Output, err)
 		}
 	}
-	if err := o.Load.Prepare(cmd.InOrStdin(), base.MaxLength, o.Steps); err != nil {
-		return err
+	loads := o.Load.Each()
+	for i, load := range loads {
+		if err := load.Prepare(cmd.InOrStdin(), base.MaxLength, o.Steps); err != nil {
+			return err
+		}
+		if len(loads) > 1 && load.Infinite {
+			return exit.Usagef("%s has no times, and several engines need them: give --rate", load.Name())
+		}
+		if i > 0 {
+			k.Load += ", "
+		}
+		k.Load += load.Line()
+		base.Saturated = load.Infinite
 	}
-	k.Load, k.Sampling = o.Load.Line(), o.Sampling
-	base.Saturated = o.Load.Infinite
+	k.Sampling = o.Sampling
 	if k.Timing, err = o.Timing.Of(model, o.Ranks); err != nil {
 		return err
 	}
 	o.Timing.Set(&base, k.Timing)
-	if k.Results, err = o.simulateAll(cmd.Context(), base, policies, k.BytesPerToken); err != nil {
+	if err := o.simulateAll(cmd.Context(), k, loads, base, policies); err != nil {
 		return err
 	}
 	for _, r := range k.Results {
@@ -349,9 +371,9 @@ func (o *kvOptions) policies(model *kvcache.Model, limit int) ([]kvcache.Policy,
 		p, err := kvcache.ParsePolicy(text)
 		if err != nil {
 			kind, _, _ := strings.Cut(text, ":")
-			return nil, exit.Usagef("--policy: %w%s", err, spell.DidYouMean(kind, "max", "pow2", "oracle", "paged", "vmm"))
+			return nil, exit.Usagef("--policy: %w%s", err, spell.DidYouMean(kind, "max", "pow2", "oracle", "paged", "vmm", "vattention", "elastic"))
 		}
-		if p.Kind == kvcache.VMM {
+		if p.Page > 0 {
 			if model == nil {
 				return nil, exit.Usagef("--policy %s needs --model, since each layer has its own pages", text)
 			}
@@ -365,7 +387,7 @@ func (o *kvOptions) policies(model *kvcache.Model, limit int) ([]kvcache.Policy,
 // swapBlocks returns how many of the policy's units --swap-memory holds: blocks, or rows of pages.
 func (o *kvOptions) swapBlocks(p kvcache.Policy, bytesPerToken int64) int64 {
 	unit := int64(p.Block) * bytesPerToken
-	if p.Kind == kvcache.VMM {
+	if p.Page > 0 {
 		unit = p.Page * int64(p.Tensors)
 	}
 	if o.Swap == 0 || unit == 0 {
@@ -374,48 +396,86 @@ func (o *kvOptions) swapBlocks(p kvcache.Policy, bytesPerToken int64) int64 {
 	return max(1, int64(o.Swap)/unit)
 }
 
-// simulateAll serves every load under every policy, as many at a time as there are cores. The results are in the
-// order of the policies, and of the rates under each.
-func (o *kvOptions) simulateAll(ctx context.Context, base kvcache.Options, policies []kvcache.Policy, bytesPerToken int64) ([]*kvcache.Result, error) {
+// simulateAll serves every load at every rate under every policy, as many at a time as there are cores. The results
+// are in the order of the policies, of the rates under each, and of the engines at each.
+func (o *kvOptions) simulateAll(ctx context.Context, k *kv.Simulation, loads []*kvload.Load, base kvcache.Options, policies []kvcache.Policy) error {
 	rates := o.Load.Rates
 	if len(rates) == 0 {
 		rates = []float64{0}
 	}
-	results := make([]*kvcache.Result, len(policies)*len(rates))
+	n := len(loads)
+	k.Results = make([]*kvcache.Result, len(policies)*len(rates)*n)
+	if n > 1 {
+		k.Together = make([]kv.Together, len(policies)*len(rates))
+	}
 	all, ctx := errgroup.WithContext(ctx)
 	all.SetLimit(runtime.GOMAXPROCS(0))
 	for i, p := range policies {
 		options := base
 		options.Policy = p
-		options.SwapBlocks = o.swapBlocks(p, bytesPerToken)
+		options.SwapBlocks = o.swapBlocks(p, k.BytesPerToken)
 		for j, rate := range rates {
+			at := i*len(rates) + j
 			all.Go(func() (err error) {
-				results[i*len(rates)+j], err = o.simulate(ctx, options, rate)
+				if n > 1 {
+					k.Together[at], err = o.together(ctx, k, loads, options, rate, k.Results[at*n:(at+1)*n])
+					return err
+				}
+				k.Results[at], err = o.simulate(ctx, loads[0], options, rate)
 				return err
 			})
 		}
 	}
-	return results, all.Wait()
+	return all.Wait()
 }
 
-func (o *kvOptions) simulate(ctx context.Context, options kvcache.Options, rate float64) (*kvcache.Result, error) {
-	src, done, err := o.Load.Open(rate)
+// together serves all loads at once, into results.
+func (o *kvOptions) together(ctx context.Context, k *kv.Simulation, loads []*kvload.Load, options kvcache.Options, rate float64, results []*kvcache.Result) (kv.Together, error) {
+	if options.Policy.Kind != kvcache.Elastic {
+		options.Capacity /= int64(len(loads))
+		options.SwapBlocks /= int64(len(loads))
+	}
+	var engines []kvcache.Engine
+	for _, load := range loads {
+		src, done, err := load.Open(rate)
+		if err != nil {
+			return kv.Together{}, err
+		}
+		defer done()
+		engines = append(engines, kvcache.Engine{Name: load.Name(), Source: src, Options: options, SlotBytes: k.BytesPerToken})
+	}
+	served, held, err := kvcache.Together(ctx, engines, k.Memory)
+	if err != nil {
+		return kv.Together{}, o.explain(ctx, options.Policy, loads[0], err)
+	}
+	for i, r := range served {
+		r.Rate = rate
+		results[i] = r
+	}
+	return kv.Together{Policy: options.Policy.String(), Rate: rate, Held: held}, nil
+}
+
+func (o *kvOptions) simulate(ctx context.Context, load *kvload.Load, options kvcache.Options, rate float64) (*kvcache.Result, error) {
+	src, done, err := load.Open(rate)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
 	result, err := kvcache.Simulate(ctx, src, options)
-	if err == nil {
-		result.Rate = rate
+	if err != nil {
+		return nil, o.explain(ctx, options.Policy, load, err)
 	}
+	result.Rate = rate
+	return result, nil
+}
+
+// explain says whose an error of a simulation is: ours, the user's who stopped it, or that of the requests.
+func (o *kvOptions) explain(ctx context.Context, policy kvcache.Policy, load *kvload.Load, err error) error {
 	var fault *kvcache.StepError
-	switch {
-	case err == nil:
-		return result, nil
-	case errors.As(err, &fault), ctx.Err() != nil:
-		return nil, fmt.Errorf("%s: %w", options.Policy, err)
+	if errors.As(err, &fault) || ctx.Err() != nil {
+		return fmt.Errorf("%s: %w", policy, err)
 	}
-	return nil, o.Load.Fault(err)
+	return load.Fault(err)
 }
 
 func (o *kvOptions) print(stdout io.Writer, k *kv.Simulation) error {
@@ -443,7 +503,7 @@ func (o *kvOptions) draw(stderr io.Writer, k *kv.Simulation) error {
 func completedKV(cmd *cobra.Command) *cobra.Command {
 	completeFlags(cmd, map[string]cobra.CompletionFunc{
 		"model":     words(kvcache.ModelNames()...),
-		"policy":    lists("max", "pow2", "oracle", "paged:16\tor another number of tokens", "vmm:2MiB\tor another page"),
+		"policy":    lists("max", "pow2", "oracle", "paged:16\tor another number of tokens", "vmm:2MiB\tor another page", "vattention:2MiB\tor another page", "elastic:2MiB\tor another page"),
 		"sampling":  words("greedy", "parallel:4\tor another number", "beam:4\tor another number"),
 		"preempt":   words("recompute", "swap"),
 		"timing":    words(timing.Names()...),

@@ -107,3 +107,58 @@ func TestTimingFlags(t *testing.T) {
 		}
 	}
 }
+
+// TestEnginesOnOneCard: two files are served at once. Under elastic both together hold less than under paged, where
+// each has half of the memory for itself.
+func TestEnginesOnOneCard(t *testing.T) {
+	b := newBench(t)
+	args := []string{"kv", "--requests", "../../samples/jobs/sharegpt_first_turns.csv", "--requests", "../../samples/jobs/azure_conv_2023.csv", "--longest", "2000",
+		"--rate", "2", "--duration", "30s", "--model", "llama-3-8b", "--memory", "8GiB", "--policy", "elastic,vattention:2MiB,paged:16"}
+	cmd, _ := b.memprof(append(args, "--format", "json")...)
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	type held struct {
+		Mean, Peak float64
+		Floor      float64 `json:"floor_mean"`
+		Mapped     int64
+	}
+	var got struct {
+		Policies []struct {
+			Policy, Engine string
+			Finished       int64
+			Held           *held
+		}
+		Together []struct {
+			Policy string
+			Held   held
+		}
+	}
+	if err := json.Unmarshal(out, &got); err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Policies) != 6 || len(got.Together) != 3 || got.Policies[1].Engine != "azure_conv_2023.csv" || got.Policies[4].Held != nil {
+		t.Fatalf("%s", out)
+	}
+	elastic, vattention, paged := got.Together[0].Held, got.Together[1].Held, got.Together[2].Held
+	if paged.Peak != 8<<30 || elastic.Peak > paged.Peak/2 || elastic.Mean < elastic.Floor || vattention.Mean < elastic.Mean || elastic.Mapped == 0 {
+		t.Errorf("elastic %+v, vattention %+v, paged %+v", elastic, vattention, paged)
+	}
+	for _, p := range got.Policies {
+		if p.Finished != got.Policies[0].Finished && p.Finished != got.Policies[1].Finished {
+			t.Errorf("%s of %s finished %d", p.Engine, p.Policy, p.Finished)
+		}
+	}
+	for _, wrong := range []struct {
+		args []string
+		want string
+	}{
+		{append(args[:7:7], "--model", "llama-3-8b", "--memory", "8GiB"), "several engines need them: give --rate"},
+		{append(args[:7:7], "--model", "llama-3-8b", "--memory", "8GiB", "--saturated"), "--saturated is of one engine"},
+	} {
+		if out := b.mustExit(2, wrong.args...); !strings.Contains(out, wrong.want) {
+			t.Errorf("%v: %s", wrong.args, out)
+		}
+	}
+}
