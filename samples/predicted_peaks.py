@@ -1,6 +1,7 @@
 """Compares what recordings say that PyTorch's own allocator would reserve with what it does reserve.
 
     python3 samples/predicted_peaks.py -o DIR irregular:qlora irregular:moe64 zoo:moe
+    python3 samples/predicted_peaks.py --zoo-run DIR    of what zoo_run.py left in DIR, and no job is run
 
 Each job runs three times: recorded under memprof's allocator, and unrecorded under PyTorch's own, with and
 without expandable segments. `memprof tune` predicts the peaks of the latter two from the recording alone.
@@ -70,9 +71,9 @@ def run(opts, job, mode):
     return {**result, "reserved": int(peak[1])}
 
 
-def predictions(opts, job):
+def predictions(opts, path):
     """The rows of `memprof tune` for PyTorch's allocator, by setting."""
-    done = subprocess.run([opts.memprof, "tune", "--json", recording(opts, job)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    done = subprocess.run([opts.memprof, "tune", "--json", path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if done.returncode:
         return {"why": done.stderr[-300:]}
     return {p["setting"]: p for p in json.loads(done.stdout)["policies"] if p["allocator"] == "torch"}
@@ -117,10 +118,26 @@ def table(opts, results, rows):
     return wrong
 
 
+def of_zoo_run(opts):
+    """Compares what zoo_run.py left."""
+    with open(os.path.join(opts.zoo_run, "results.json")) as f:
+        runs = [r for r in json.load(f)["runs"] if r.get("exit") == 0 and r["memory"]]
+    results, recordings = [], {}
+    for r in runs:
+        if r["mode"] in ("native", "expandable"):
+            mode = next(m for m in MODES if m.startswith(r["mode"]))
+            results.append({"job": r["model"], "mode": mode, "reserved": max(line[2] for line in r["memory"])})
+        elif r["mode"] == "classic" and r.get("recording"):
+            recordings[r["model"]] = os.path.join(opts.zoo_run, r["recording"])
+    opts.jobs = sorted({r["job"] for r in results} & set(recordings))
+    return table(opts, results, {job: predictions(opts, recordings[job]) for job in opts.jobs})
+
+
 def options():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("jobs", nargs="+", metavar="SCRIPT:NAME", help="zoo:moe, irregular:qlora")
-    parser.add_argument("-o", "--output", metavar="DIR", required=True)
+    parser.add_argument("jobs", nargs="*", metavar="SCRIPT:NAME", help="zoo:moe, irregular:qlora")
+    parser.add_argument("-o", "--output", metavar="DIR")
+    parser.add_argument("--zoo-run", metavar="DIR", help="what zoo_run.py -o DIR left, with the modes classic, native and expandable")
     parser.add_argument("--record", default="", metavar="FLAGS", help="flags of memprof record, '--preset compact'")
     parser.add_argument("--jobs-at-once", type=int, default=6, metavar="N")
     parser.add_argument("--budget", type=float, default=240, help="seconds after which no job is started (default 240)")
@@ -128,6 +145,8 @@ def options():
     parser.add_argument("--extra", nargs=argparse.REMAINDER, default=[], help="further arguments of the jobs; last")
     parser.add_argument("--memprof", default=os.path.join(os.path.dirname(HERE), "bin", "memprof"))
     opts = parser.parse_args()
+    if not opts.zoo_run and not (opts.jobs and opts.output):
+        parser.error("--zoo-run, or -o and jobs, are needed")
     for job in opts.jobs:
         if job.partition(":")[0] not in FLAGS:
             parser.error(f"{job}: want one of {', '.join(FLAGS)}, a colon and the name of a job")
@@ -136,7 +155,10 @@ def options():
 
 def main():
     opts = options()
-    opts.memprof, opts.output = os.path.abspath(opts.memprof), os.path.abspath(opts.output)
+    opts.memprof = os.path.abspath(opts.memprof)
+    if opts.zoo_run:
+        return conclude(of_zoo_run(opts))
+    opts.output = os.path.abspath(opts.output)
     os.makedirs(opts.output, exist_ok=True)
     began, lock = time.monotonic(), threading.Lock()
     opts.left = lambda: opts.budget - (time.monotonic() - began)
@@ -144,7 +166,7 @@ def main():
 
     def once(job, mode):
         result = run(opts, job, mode)
-        predicted = predictions(opts, job) if mode == "recorded" and "why" not in result else None
+        predicted = predictions(opts, recording(opts, job)) if mode == "recorded" and "why" not in result else None
         with lock:
             print(f"{time.monotonic() - began:6.1f} s  {job} {mode}: {result.get('reserved', result.get('why'))}", flush=True)
             results[:] = [r for r in results if (r["job"], r["mode"]) != (job, mode)] + [result]
@@ -158,7 +180,10 @@ def main():
             future.result()
     for failed in [r for r in results if "why" in r]:
         once(failed["job"], failed["mode"])
-    wrong = table(opts, results, rows)
+    return conclude(table(opts, results, rows))
+
+
+def conclude(wrong):
     for line in wrong:
         print("wrong:", line)
     return 1 if wrong else 0

@@ -53,6 +53,25 @@ class Whole(unittest.TestCase):
             with mock.patch.object(predicted_peaks, "HERE", folder), mock.patch.object(sys, "argv", arguments), contextlib.redirect_stdout(out):
                 return predicted_peaks.main(), out.getvalue()
 
+    def test_zoo_run(self):
+        with tempfile.TemporaryDirectory() as folder:
+            memprof = os.path.join(folder, "memprof")
+            with open(memprof, "w") as f:
+                f.write(f"#!/bin/sh\n[ $3 = {folder}/classic/moe ] && echo '{json.dumps({'policies': [row('native', 100), row('expandable_segments:True', 90)]})}'\n")
+            os.chmod(memprof, os.stat(memprof).st_mode | stat.S_IXUSR)
+            memory = {"native": 100, "expandable": 91, "classic": 128}
+            runs = [{"model": "moe", "mode": mode, "exit": 0, "memory": [[1, 1, 50 * MIB], [1, 1, peak * MIB]]} for mode, peak in memory.items()]
+            runs[2]["recording"] = "classic/moe"
+            runs.append({"model": "bert", "mode": "native", "exit": 1, "memory": []})
+            with open(os.path.join(folder, "results.json"), "w") as f:
+                json.dump({"runs": runs}, f)
+            out = io.StringIO()
+            with mock.patch.object(sys, "argv", ["predicted_peaks.py", "--memprof", memprof, "--zoo-run", folder]), contextlib.redirect_stdout(out):
+                self.assertEqual(predicted_peaks.main(), 1)
+            self.assertIn("| moe | native | 100 | 100 |  | equal |", out.getvalue())
+            self.assertIn("| moe | expandable_segments:True | 91 | 90 |  | **-1.10%** |", out.getvalue())
+            self.assertNotIn("bert", out.getvalue())
+
     def test_equal(self):
         self.more = []
         code, printed = self.run_with([row("native", 100), row("expandable_segments:True", 90)])
