@@ -1,6 +1,7 @@
 package observed
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -39,7 +40,9 @@ type Result struct {
 type Follower struct {
 	Result
 	// Sized follows arenas that say the sizes of their blocks, too: those of imported snapshots. The sizes are compared.
-	Sized   bool
+	Sized bool
+	// Conf is the text of PYTORCH_CUDA_ALLOC_CONF for those arenas.
+	Conf    string
 	version caching.Version
 	text    func(context int32) string
 	arenas  map[int32]place
@@ -134,7 +137,7 @@ func (f *Follower) arena(e *trace.Event) error {
 	if words["allocator"] != "native" || words["provided"] == "" && !f.Sized {
 		return nil
 	}
-	at := place{device: e.Device, stream: uint64(e.Stream), expandable: words["coalesces"] == "1", conf: words["conf"], sized: words["provided"] == ""}
+	at := place{device: e.Device, stream: uint64(e.Stream), expandable: words["coalesces"] == "1", conf: cmp.Or(words["conf"], f.Conf), sized: words["provided"] == ""}
 	numbers := strings.Split(words["pool"], ".")
 	for i := range at.pool {
 		if i < len(numbers) {

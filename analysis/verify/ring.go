@@ -13,7 +13,7 @@ import (
 func fromRing(ctx context.Context, p *trace.Process) (*Result, error) {
 	j := newJudge(p)
 	j.replay = nil
-	j.matched = &matched{first: p.Dropped(), blocks: map[chunk]trace.Event{}, shared: map[chunk]bool{}, arenas: map[int32]bool{}}
+	j.matched = newMatched(p.Dropped())
 	if err := j.all(ctx); err != nil {
 		return nil, err
 	}
@@ -35,6 +35,11 @@ type matched struct {
 
 	allocs, frees, growths int64
 	wrong                  *Mismatch // the first event of the restatement that cannot be
+}
+
+// newMatched is before the event first, which the events before it restate.
+func newMatched(first int64) *matched {
+	return &matched{first: first, blocks: map[chunk]trace.Event{}, shared: map[chunk]bool{}, arenas: map[int32]bool{}}
 }
 
 // opening takes the restating rows at the start of a batch and returns the batch without them.

@@ -35,6 +35,9 @@ type Result struct {
 	// Observed is what was compared of PyTorch's own allocator, and is in the counts above; nil if it was not observed.
 	Observed *observed.Result
 
+	// Import says how far an imported process was compared; nil if it was recorded.
+	Import *Import
+
 	// Complete says that the process was recorded to its end, and all of that was verified.
 	Complete bool
 	// Dropped is how many events a ring dropped before the first that was verified. Then no placement was replayed: what was

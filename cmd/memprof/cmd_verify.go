@@ -36,7 +36,9 @@ func newVerifyCommand() *cobra.Command {
 checksums, and that frees match allocations), and replays it through a second
 implementation of the allocator, which must come to the same addresses, sizes
 and growths. A recording that passes has lost no event. With --allocator native
-that is a model of PyTorch's own allocator. A recording that ends early is
+that is a model of PyTorch's own allocator, and so it is of an imported snapshot
+whose history is whole; of other imports the frees are matched, and the result
+says why no placement was compared. A recording that ends early is
 checked up to its end, which is printed. PATH is a recording or a folder of
 recordings.`,
 		Annotations: exitCodes(verifyExits),
@@ -133,7 +135,7 @@ func verifyAll(ctx context.Context, run *trace.Run) ([]verified, error) {
 	var judged []verified
 	var nothing error
 	for _, process := range run.Processes {
-		result, err := verify.Process(ctx, process)
+		result, err := verifyProcess(ctx, run, process)
 		var mismatch *verify.Mismatch
 		switch {
 		case errors.As(err, &mismatch):
@@ -152,6 +154,13 @@ func verifyAll(ctx context.Context, run *trace.Run) ([]verified, error) {
 		return nil, exit.Input(nothing)
 	}
 	return judged, nil
+}
+
+func verifyProcess(ctx context.Context, run *trace.Run, process *trace.Process) (*verify.Result, error) {
+	if how := run.Info.ImportOf(process.Name); how != nil {
+		return verify.Imported(ctx, process, how)
+	}
+	return verify.Process(ctx, process)
 }
 
 // absentRanks says which ranks of the world are in no recording.
@@ -197,6 +206,9 @@ func (v *verified) lines() []string {
 	if r.Dropped > 0 {
 		return ringLines(v.Process, r)
 	}
+	if r.Import != nil {
+		return importLines(v.Process, r)
+	}
 	lines := []string{fmt.Sprintf("ok     %s: %s, of them %s, %s and %s in %s, came out the same",
 		v.Process, units.Counted(r.Events, "event"), units.Counted(r.Allocs, "allocation"), units.Counted(r.Frees, "free"), units.Counted(r.Growths, "growth"), units.Counted(r.Arenas, "arena"))}
 	if o := r.Observed; o != nil {
@@ -208,6 +220,17 @@ func (v *verified) lines() []string {
 		lines = append(lines, "       up to "+r.EndsAt)
 	}
 	return lines
+}
+
+// importLines are the lines of an imported process.
+func importLines(process string, r *verify.Result) []string {
+	lines := []string{fmt.Sprintf("ok     %s: %s, of them %s and %s: whole, unchanged, and each free is of a live block",
+		process, units.Counted(r.Events, "event"), units.Counted(r.Allocs, "allocation"), units.Counted(r.Frees, "free"))}
+	if o := r.Observed; o != nil {
+		return append(lines, fmt.Sprintf("       imported from %s: by the model of PyTorch's allocator (%s) each block has the same address and size, in the same %s",
+			r.Import.Format, r.Import.Version, units.Counted(o.Segments, "segment")))
+	}
+	return append(lines, fmt.Sprintf("       imported from %s: not compared with the model of PyTorch's allocator to its end: %s", r.Import.Format, r.Import.Why))
 }
 
 // ringLines are the lines of a process whose first events a ring dropped.
@@ -232,6 +255,7 @@ type jsonVerifiedProcess struct {
 	Growths  int64         `json:"growths"`
 	Arenas   int64         `json:"arenas"`
 	Observed *jsonObserved `json:"observed,omitempty"`
+	Import   *jsonImport   `json:"import,omitempty"`
 	Dropped  int64         `json:"dropped,omitempty"` // events before the first, by a ring; then no placement was replayed
 	Complete bool          `json:"complete"`
 	EndSeq   int64         `json:"end_seq"`
@@ -248,6 +272,22 @@ type jsonObserved struct {
 	Readings int64  `json:"readings"` // of the allocator's own sum, which were equal
 	Odd      int64  `json:"odd"`      // which were not: a reading may lie between two events
 	Settings string `json:"settings"` // text of PYTORCH_CUDA_ALLOC_CONF
+}
+
+// jsonImport says how far an imported process was compared with the model of PyTorch's allocator.
+type jsonImport struct {
+	Format  string `json:"format"`
+	Blocks  int64  `json:"blocks_before"`
+	Modeled bool   `json:"modeled"`
+	Version string `json:"version"` // of the model that had the same
+	Why     string `json:"why"`     // none had
+}
+
+func newJSONImport(i *verify.Import) *jsonImport {
+	if i == nil {
+		return nil
+	}
+	return &jsonImport{i.Format, i.Blocks, i.Version != "", i.Version, i.Why}
 }
 
 func newJSONObserved(o *observed.Result) *jsonObserved {
@@ -297,7 +337,7 @@ func newJSONVerified(result *verifiedRun) jsonVerified {
 		r := v.Result
 		out.Processes = append(out.Processes, jsonVerifiedProcess{
 			Process: v.Process, OK: true, Events: r.Events, Allocs: r.Allocs, Frees: r.Frees, Growths: r.Growths, Arenas: r.Arenas,
-			Observed: newJSONObserved(r.Observed), Dropped: r.Dropped, Complete: r.Complete, EndSeq: r.EndSeq, EndsAt: r.EndsAt,
+			Observed: newJSONObserved(r.Observed), Import: newJSONImport(r.Import), Dropped: r.Dropped, Complete: r.Complete, EndSeq: r.EndSeq, EndsAt: r.EndsAt,
 		})
 	}
 	return out

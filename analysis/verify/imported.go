@@ -1,0 +1,102 @@
+package verify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/memprof/memprof/analysis/caching"
+	"github.com/memprof/memprof/analysis/observed"
+	"github.com/memprof/memprof/trace"
+)
+
+// Import says how far the allocator's decisions in an imported process were compared.
+type Import struct {
+	Format string // "torch-snapshot"
+	Blocks int64  // that were there before the first entry
+	// Version is that of PyTorch whose model came to the same addresses, sizes and segments; Why says why none did,
+	// or was not asked. One of them is "".
+	Version, Why string
+}
+
+// imported is the versions of PyTorch whose rules differ, the likeliest first: snapshots do not say theirs.
+var imported = []struct {
+	version caching.Version
+	name    string
+}{{caching.Torch211, "2.7 to 2.12"}, {caching.Torch213, "2.13 and later"}, {caching.Torch26, "up to 2.6"}}
+
+// Imported verifies a process that `memprof import` made. Its recording has to be whole and unchanged, and each free that of a
+// live block. A snapshot of PyTorch with its whole history is compared with the model of PyTorch's allocator as well. A
+// difference there is no mismatch: private pools that were released before the snapshot, and settings that the job
+// made in its code, are not in it.
+func Imported(ctx context.Context, p *trace.Process, how *trace.Imported) (*Result, error) {
+	if len(p.Parts) == 0 || p.Parts[0].Number != 0 || p.Parts[0].FirstSeq != 0 {
+		return nil, fmt.Errorf("%s: %w", p.Name, ErrNotFromStart)
+	}
+	j := newJudge(p)
+	j.replay, j.matched = nil, newMatched(0)
+	if err := j.all(ctx); err != nil {
+		return nil, err
+	}
+	result := j.result()
+	if result.Allocs == 0 {
+		return nil, fmt.Errorf("%s: %w", p.Name, ErrNothingToVerify)
+	}
+	result.Import = &Import{Format: how.Format, Blocks: how.Blocks}
+	switch {
+	case how.Format != "torch-snapshot":
+		result.Import.Why = "it is of another allocator"
+	case how.Opening > 0:
+		result.Import.Why = fmt.Sprintf("the snapshot's history begins with %d blocks in %d bytes of memory", how.Blocks, how.Reserved)
+	default:
+		return result, result.compare(ctx, p, how)
+	}
+	return result, nil
+}
+
+// compare follows a process with the models of all versions, until one has the same.
+func (r *Result) compare(ctx context.Context, p *trace.Process, how *trace.Imported) error {
+	furthest := int64(-1)
+	for _, of := range imported {
+		f := observed.New(of.version, p.Strings().Text)
+		f.Sized = true
+		if how.Settings != nil {
+			f.Conf = how.Settings.Text
+		}
+		err := drain(ctx, p, f)
+		var d *observed.Difference
+		switch {
+		case err == nil && f.Allocs == r.Allocs:
+			r.Observed, r.Import.Version, r.Import.Why = &f.Result, of.name, ""
+			return nil
+		case err == nil:
+			r.Import.Why = fmt.Sprintf("%d of %d blocks are in arenas that it does not have", r.Allocs-f.Allocs, r.Allocs)
+		case errors.As(err, &d):
+			if d.Seq > furthest {
+				furthest = d.Seq
+				r.Import.Why = fmt.Sprintf("by the rules of PyTorch %s it differs first at %v; private pools that were released before the snapshot, and settings in the job's code, are not in it", of.name, d)
+			}
+		case errors.Is(err, observed.ErrNotModeled):
+			r.Import.Why = err.Error()
+		default:
+			return err
+		}
+	}
+	return nil
+}
+
+// drain has all events of a process followed.
+func drain(ctx context.Context, p *trace.Process, f *observed.Follower) error {
+	last := int64(0)
+	err := p.Each(func(e *trace.Event) error {
+		last = e.Seq
+		if _, err := f.Add(e); err != nil {
+			return err
+		}
+		return ctx.Err()
+	})
+	if err != nil {
+		return err
+	}
+	return f.End(last)
+}

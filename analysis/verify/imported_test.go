@@ -1,0 +1,111 @@
+package verify_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/memprof/memprof/analysis/rmmlog"
+	"github.com/memprof/memprof/analysis/snapshot"
+	"github.com/memprof/memprof/analysis/verify"
+	"github.com/memprof/memprof/trace"
+)
+
+// Of snapshots that PyTorch wrote with their whole history each block is where the model puts it; of others the result says
+// what the model lacks.
+func TestImportedSnapshots(t *testing.T) {
+	for name, why := range map[string]string{
+		"native": "", "expandable": "",
+		"pools-native": "private pools", "pools-native-cut": "history begins with 8 blocks",
+	} {
+		dir := t.TempDir()
+		if _, err := snapshot.Import(dir, []string{filepath.Join("../../samples/snapshots", name+".pickle.gz")}, "test"); err != nil {
+			t.Fatal(err)
+		}
+		r := verifyImported(t, dir)
+		if why != "" {
+			if r.Observed != nil || r.Import.Version != "" || !strings.Contains(r.Import.Why, why) {
+				t.Errorf("%s: %+v, want %q", name, r.Import, why)
+			}
+			continue
+		}
+		if r.Observed == nil || r.Observed.Allocs != r.Allocs || r.Allocs != 160 || r.Import.Version != "2.7 to 2.12" || r.Import.Why != "" || !r.Complete {
+			t.Errorf("%s: %+v, %+v", name, r, r.Import)
+		}
+	}
+}
+
+func verifyImported(t *testing.T, dir string) *verify.Result {
+	t.Helper()
+	run, err := trace.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := verify.Imported(context.Background(), run.Processes[0], run.Info.ImportOf(run.Processes[0].Name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// A recording that was changed after its import does not verify.
+func TestImportedAndChanged(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := snapshot.Import(dir, []string{"../../samples/snapshots/native.pickle.gz"}, "test"); err != nil {
+		t.Fatal(err)
+	}
+	run, err := trace.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	process := run.Processes[0]
+	events, err := process.ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := t.TempDir()
+	w := trace.NewWriter(changed, process.ProcessMeta, trace.WriterOptions{})
+	skipped := false
+	for _, e := range events {
+		if e.Kind == trace.KindFree && !skipped { // then the next block there begins where one is live
+			skipped = true
+			continue
+		}
+		e.Seq, e.Context = w.NextSeq(), w.Intern(process.Strings().Text(e.Context))
+		if err := w.Append(&e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Finish(trace.Ending{State: trace.StateClosed}); err != nil {
+		t.Fatal(err)
+	}
+	if err := trace.WriteInfo(changed, &run.Info); err != nil {
+		t.Fatal(err)
+	}
+	if run, err = trace.Open(changed); err != nil {
+		t.Fatal(err)
+	}
+	var wrong *verify.Mismatch
+	if _, err := verify.Imported(context.Background(), run.Processes[0], run.Info.ImportOf("gpu0")); !errors.As(err, &wrong) || !strings.Contains(wrong.Expected, "an address that no live block has") {
+		t.Errorf("%v, want a mismatch", err)
+	}
+}
+
+// Logs of other allocators are matched, and not modeled.
+func TestImportedLog(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "rmm.csv")
+	text := "Thread,Time,Action,Pointer,Size,Stream\n1,10:00:00:000001,allocate,0x7f0000000000,1024,0\n1,10:00:00:000002,free,0x7f0000000000,1024,0\n"
+	if err := os.WriteFile(log, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if _, err := rmmlog.Import(dir, []string{log}, "test"); err != nil {
+		t.Fatal(err)
+	}
+	if r := verifyImported(t, dir); r.Allocs != 1 || r.Frees != 1 || r.Import.Why != "it is of another allocator" {
+		t.Errorf("%+v, %+v", r, r.Import)
+	}
+}
