@@ -61,7 +61,7 @@ FILES = (
     File("test_cuda_sanitizer.py", 1, ALL, 1, True, 1, 1, ()),
     File("test_dlpack.py", 1, ALL, 1, True, 1, 1, ()),
     File("test_cuda_primary_ctx.py", 1, ALL, 1, True, 1, 1, ()),
-    File("test_cuda.py", 3, ALL, 1, False, 8, 1, ()),
+    File("test_cuda.py", 3, ALL, 1, False, 12, 1, ()),
     File("test_cuda_trace.py", 3, ALL, 1, False, 1, 3, ()),
     File("test_cuda_multigpu.py", 3, ALL, 1, False, 3, 3, ()),
     File("test_cuda.py, captures", 20, ("classic",), 1, False, 4, 4, ("-k", "graph")),
@@ -170,7 +170,7 @@ class Runner:
         self.deadline = float("inf") if limit is None else time.monotonic() + limit
         self.timeouts = ("--timeout", "90") if importlib.util.find_spec("pytest_timeout") is not None else ()
         self.numbers = itertools.count(1)
-        self.most_workers = max(1, len(os.sched_getaffinity(0)) // 2)
+        self.most_workers = max(1, len(os.sched_getaffinity(0)) * 3 // 4)
         os.makedirs(work, exist_ok=True)
         for name in ("pytest_outcomes.py", "pytest_shards.py"):
             shutil.copy(os.path.join(HERE, "checks", name), work)
