@@ -5,6 +5,8 @@ device_allocator.cumem and what it imports), torch_memory_saver and sglang (its 
 kvcached.
 """
 
+import json
+
 from checks.side_by_side import MIB, PEAK, demand_library, foreign, side_by_side
 from checks.suite import Failed, alone
 
@@ -135,6 +137,26 @@ rests()
         asleep=ASLEEP,
     )
     demand_accounting("vllm_sleep_mode", report)
+    device = report["processes"][0]["devices"][0]
+    pauses = [t for t in device["transitions"] if not t["resume"]]
+    if {t["tag"] for t in device["transitions"]} != {"weights", "kv_cache"} or any((t["copied"] > 0) != (t["tag"] == "weights") for t in pauses):
+        raise Failed(f"transitions by tag, of which the weights alone are copied, and not {device['transitions']}")
+
+
+@alone
+def engine_sleep(suite):
+    """vLLM's sleep levels 1 and 2 and memprof's regions, timed in one run: the same content, and as much memory."""
+    folder = foreign(suite, "vllm")
+    if folder is None:
+        return
+    directory, done = suite.record("engine_sleep", suite.job("engine_sleep"))
+    suite.verified(directory)
+    found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    for row in found:
+        times = ", ".join(f"{name[:-3]} {row[name]:.1f} (first {row['first'][name]:.1f}) ms" for name in row["first"])
+        suite.figure(f"level {row['level']}, {row['allocator']}: {row['weights'] >> 30} GiB of weights, {row['kv'] >> 30} of KV", times)
+    if len(found) != 4 or not all(row["same"] and row["released"] >= row["weights"] + row["kv"] for row in found):
+        raise Failed(f"{found}")
 
 
 SAVER = (

@@ -1,8 +1,10 @@
 """torch's parallel training, unchanged: on two GPUs, and on one where that makes sense."""
 
+import json
+
 from checks.pools import NCCL_ALLOCATOR
 from checks.side_by_side import MIB, PEAK, TORCHRUN, demand_library, side_by_side
-from checks.suite import case
+from checks.suite import PYTHON, Failed, alone, case
 
 # NVLink multicast stays off: a process that fails while it is in use can put all GPUs of the host out of service.
 NO_MULTICAST = {"TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NCCL_NVLS_ENABLE": "0", "NVSHMEM_DISABLE_NVLS": "1"}
@@ -216,3 +218,23 @@ torch.cuda.synchronize()
 del pool
 """,
     )
+
+
+@alone
+def nccl_graphs_paused(suite):
+    """All-reduces captured on two GPUs are bit-identical over 1,000 pauses of all that they use."""
+    if suite.gpus() < 2:
+        suite.lines.append("  one GPU here: nothing to reduce with")
+        return
+    directory, done = suite.record("nccl_graphs", [PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *suite.job("nccl_graphs")[1:]])
+    suite.verified(directory)
+    found = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
+    suite.figure("captured all-reduces: cycles, wrong, median of pause and resume", f"{found['cycles']}, {found['wrong']}, {found['pause_and_resume_ms']} ms", "0 wrong")
+    if found["wrong"] or found["cycles"] != 1000:
+        raise Failed(f"{found}")
+    for process in suite.report(directory)["processes"]:
+        libraries = {library["library"]: library for library in process["devices"][0]["accounting"]["peak"]["libraries"]}
+        nccl = next((library for name, library in libraries.items() if name.startswith("libnccl")), None)
+        if nccl is None or not nccl.get("communicators"):
+            raise Failed(f"{process['process']}: NCCL's memory by communicator, and not {libraries}")
+        suite.figure(f"{process['process']}: NCCL's memory, and by communicator, MiB", f"{nccl['bytes'] >> 20}: " + ", ".join(f"{c['number']}: {c['bytes'] >> 20}" for c in nccl["communicators"]))
