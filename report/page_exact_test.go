@@ -105,40 +105,22 @@ func recordedEvents(t testing.TB, path string) ([]trace.Event, func(int32) strin
 	return events, run.Processes[0].Strings().Text
 }
 
-// decoded are the stretches of a device's exact events, as a page has them.
-func decoded(t testing.TB, html []byte) (stretches []analysis.Stretch, micros []int64) {
+// decoded are the allocations of a device's exact events, as a page has them.
+func decoded(t testing.TB, html []byte) (allocations []reporttest.Allocation, micros []int64) {
 	t.Helper()
 	process := reporttest.UnpackEvents(t, html).(map[string]any)["processes"].([]any)[0].(map[string]any)
 	device := process["devices"].([]any)[0].(map[string]any)
-	column := func(name string) []int64 { return device[name].([]int64) }
 	micros = process["time"].([]int64)
 	arenas := reporttest.Unpack(t, html).(map[string]any)["processes"].([]any)[0].(map[string]any)["devices"].([]any)[0].(map[string]any)["arenas"].([]any)
-	last := make([]int64, len(column("arena")))
-	sorts := 0
-	for i, sort := range column("sort") {
-		at := int(sort) - 1
-		if sort == 0 {
-			at = sorts
-			sorts++
-		}
-		last[at] += column("addr")[i]
-		base, err := strconv.ParseInt(arenas[column("arena")[at]].(map[string]any)["base"].(string), 0, 64)
+	var bases []int64
+	for _, arena := range arenas {
+		base, err := strconv.ParseInt(arena.(map[string]any)["base"].(string), 0, 64)
 		if err != nil {
 			t.Fatal(err)
 		}
-		requested := column("requested")[at]
-		s := analysis.Stretch{
-			Arena: int32(column("arena")[at]), Addr: base + last[at]*int64(device["unit"].(float64)), Requested: requested,
-			Bytes: (requested+255)&^255 + column("extra")[at], From: int32(column("from")[i]), To: int32(len(micros)),
-		}
-		if n := column("events")[i]; n > 0 {
-			s.To = s.From + int32(n)
-		}
-		if column("kind")[at] == 3 {
-			stretches = append(stretches, s)
-		}
+		bases = append(bases, base)
 	}
-	return stretches, micros
+	return reporttest.Allocations(device, len(micros), bases), micros
 }
 
 // What the page stores of each event is what a replay up to it finds: addresses, chunks and requested bytes of all live

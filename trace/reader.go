@@ -55,12 +55,20 @@ func newBatchBuffer() *batchBuffer {
 // NewReader starts at the process's first event. If Parts does not begin with part 0, it starts with the
 // opening rows of the first part, whose seq is below Parts[0].FirstSeq. Close the Reader after use.
 func (p *Process) NewReader() (*Reader, error) {
+	return p.newReader(0, -1)
+}
+
+// newReader starts at the event seq of a part, or if seq is negative at the part's opening rows.
+func (p *Process) newReader(part int, seq int64) (*Reader, error) {
 	if len(p.Parts) == 0 {
 		return nil, &PathError{Path: p.Name, Err: ErrEmpty}
 	}
-	d := &decoder{parts: p.Parts, strings: p.strings, firstNumber: p.Parts[0].Number}
+	d := &decoder{parts: p.Parts[part:], strings: p.strings, firstNumber: p.Parts[part].Number}
 	if err := d.openPart(); err != nil {
 		return nil, err
+	}
+	if seq >= 0 {
+		d.seek(seq)
 	}
 	r := &Reader{
 		free: make(chan *batchBuffer, 2),

@@ -427,18 +427,66 @@ const (
 	pageEvents = 1_000_000 // of a recording, each of which the page shows exactly
 )
 
+// pageOptions are those of the pass for a page, which may have so many events exactly.
+func pageOptions(events int64) analysis.Options {
+	return analysis.Options{Explore: true, Categories: true, ExactEvents: events, MaxPoints: pagePoints, Top: 64}
+}
+
 // page writes the page of one or several recordings and prints its name.
 func (o *reportOptions) page(stderr io.Writer, paths []string) error {
-	runs, err := o.analyze(paths, analysis.Options{Explore: true, Categories: true, ExactEvents: pageEvents, MaxPoints: pagePoints, Top: 64})
+	runs, err := o.analyze(paths, pageOptions(pageEvents))
 	if err != nil {
 		return err
 	}
-	p := page.Page{Used: map[*analysis.DeviceResult]analysis.Course{}, Path: strings.Join(paths, " "), Paths: map[*analysis.Result]string{}}
+	p, err := o.pageOf(stderr, strings.Join(paths, " "), runs)
+	if err != nil {
+		return err
+	}
+	file, named, err := o.pageFile(runs)
+	if err != nil {
+		return err
+	}
+	write := output.WholeNoFollow
+	if named {
+		write = output.Whole
+	}
+	if err := write(file, output.Private, func(w io.Writer) error { return report.HTML(w, p) }); err != nil {
+		return fmt.Errorf("%w (-o DIR writes it elsewhere)", err)
+	}
+	screen.Complain(stderr, "wrote "+file)
+	return nil
+}
+
+// viewPage analyzes a recording for memprof view. Where a model gave the chunks of an observed allocator, which it can only
+// do from the first event on, the page has the exact events itself and asks no server.
+func viewPage(stderr io.Writer, path string, run *trace.Run) (page.Page, error) {
+	analyzed, err := recording.Analyze(path, run, pageOptions(0))
+	if err != nil {
+		return page.Page{}, exit.Input(err)
+	}
+	modeled := slices.ContainsFunc(analyzed.Results, func(r *analysis.Result) bool {
+		return slices.ContainsFunc(r.Devices, func(d analysis.DeviceResult) bool { return d.Modeled != nil })
+	})
+	if modeled {
+		if analyzed, err = recording.Analyze(path, run, pageOptions(pageEvents)); err != nil {
+			return page.Page{}, exit.Input(err)
+		}
+	}
+	p, err := new(reportOptions).pageOf(stderr, path, []recording.Recording{analyzed})
+	if !modeled {
+		p.Server = &page.Server{}
+	}
+	return p, err
+}
+
+// pageOf is what a page shows of recordings.
+func (o *reportOptions) pageOf(stderr io.Writer, path string, runs []recording.Recording) (page.Page, error) {
+	p := page.Page{Used: map[*analysis.DeviceResult]analysis.Course{}, Path: path, Paths: map[*analysis.Result]string{}}
 	for i := range runs {
 		run := &runs[i]
 		warn(stderr, run.Run)
 		if err := replayCompact(run); err != nil {
-			return exit.Input(err)
+			return p, exit.Input(err)
 		}
 		p.Results = append(p.Results, run.Results...)
 		for _, result := range run.Results {
@@ -457,22 +505,7 @@ func (o *reportOptions) page(stderr io.Writer, paths []string) error {
 		}
 	}
 	o.chooseCard(stderr, p.Results)
-	if err := simulateKV(p.Results); err != nil {
-		return err
-	}
-	file, named, err := o.pageFile(runs)
-	if err != nil {
-		return err
-	}
-	write := output.WholeNoFollow
-	if named {
-		write = output.Whole
-	}
-	if err := write(file, output.Private, func(w io.Writer) error { return report.HTML(w, p) }); err != nil {
-		return fmt.Errorf("%w (-o DIR writes it elsewhere)", err)
-	}
-	screen.Complain(stderr, "wrote "+file)
-	return nil
+	return p, simulateKV(p.Results)
 }
 
 // pageFile returns the path of the page: -o itself if it ends in .html, else report.html in the directory of -o,

@@ -34,6 +34,12 @@ func openRun(path string) (*trace.Run, error) {
 	return run, nil
 }
 
+// openViewed opens a recording that is read several times: a progress bar would count each.
+func openViewed(path string) (*trace.Run, error) {
+	run, err := openAny(path)
+	return run, exit.Input(err)
+}
+
 func openAny(path string) (*trace.Run, error) {
 	if stat, err := os.Stat(path); err != nil || !stat.IsDir() {
 		if format, ok := importer.FormatOf(path); ok {

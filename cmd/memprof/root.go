@@ -14,6 +14,7 @@ import (
 	"github.com/memprof/memprof/cmd/memprof/help"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
+	"github.com/memprof/memprof/cmd/memprof/internal/viewer"
 	"github.com/memprof/memprof/report/spell"
 	"github.com/memprof/memprof/report/units"
 )
@@ -50,7 +51,7 @@ when memory grows. The job's code does not change.`,
 	})
 	root.SetUsageFunc(usage)
 	addGroup(root, "Record", newRecordCommand(), newTopCommand(), newSnapshotCommand(), newRecoverCommand(), newImportCommand())
-	addGroup(root, "Read", newReportCommand(), newVerifyCommand(), newDiffCommand(), newCheckCommand(), newExportCommand())
+	addGroup(root, "Read", newReportCommand(), viewer.New(viewer.Command{Args: exactArgs("a recording"), Open: openViewed, Page: viewPage}), newVerifyCommand(), newDiffCommand(), newCheckCommand(), newExportCommand())
 	addGroup(root, "Try other settings", newTuneCommand(), newFitCommand(), newRerunCommand(), newReplayCommand(), newKVCommand())
 	addGroup(root, "Set up", newDoctorCommand(), newHooksCommand())
 	root.SetHelpCommandGroupID("Set up")

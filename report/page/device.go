@@ -72,6 +72,7 @@ type (
 		Path      string        `json:"path"`
 		Ranks     *sectionData  `json:"ranks"`
 		Processes []processData `json:"processes"`
+		Server    *Server       `json:"server"` // null if none answers the page
 	}
 	processData struct {
 		Name    string       `json:"name"`
@@ -138,7 +139,7 @@ func (b *builder) build() []byte {
 }
 
 func (b *builder) describe(p *pack) reportData {
-	out := reportData{Path: plain.Shorten(b.page.Path, 200), Processes: []processData{}}
+	out := reportData{Path: plain.Shorten(b.page.Path, 200), Processes: []processData{}, Server: b.page.Server}
 	if b.page.Ranks != nil {
 		ranks := newSection(*b.page.Ranks)
 		out.Ranks = &ranks

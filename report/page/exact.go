@@ -53,7 +53,7 @@ func (b *builder) exactPack() []byte {
 			if len(process.Spans) == 0 {
 				process.times(&p, k.Exact)
 			}
-			process.Devices = append(process.Devices, newExact(&p, k.Exact, r))
+			process.Devices = append(process.Devices, newExact(&p, k.Exact, r, nil))
 			any = true
 		}
 		out.Processes = append(out.Processes, process)
@@ -83,7 +83,8 @@ type sortOf struct {
 	origin           int32
 }
 
-func newExact(p *pack, x *analysis.ExactEvents, r *analysis.Result) *exactDevice {
+func newExact(p *pack, x *analysis.ExactEvents, r, whole *analysis.Result) *exactDevice {
+	place := placesOf(r, whole)
 	rows := slices.Clone(x.Stretches)
 	slices.SortStableFunc(rows, func(a, b analysis.Stretch) int { return cmp.Compare(a.From, b.From) })
 	offset := func(s *analysis.Stretch) int64 { return s.Addr - r.Arenas[s.Arena].Base }
@@ -125,7 +126,7 @@ func newExact(p *pack, x *analysis.ExactEvents, r *analysis.Result) *exactDevice
 		}
 		return p.plain(values)
 	}
-	out.Arena = of(func(s *sortOf) int64 { return int64(s.arena) })
+	out.Arena = of(func(s *sortOf) int64 { return place[s.arena] })
 	out.Kind = of(func(s *sortOf) int64 { return s.kind })
 	out.Requested = of(func(s *sortOf) int64 { return s.requested })
 	out.Extra = of(func(s *sortOf) int64 { return s.bytes - (s.requested+255)&^255 })
@@ -133,6 +134,18 @@ func newExact(p *pack, x *analysis.ExactEvents, r *analysis.Result) *exactDevice
 	out.PausedFrom = columnOf(p, x.Paused, func(s *analysis.ExactStep) int64 { return int64(s.From) })
 	out.Paused = columnOf(p, x.Paused, func(s *analysis.ExactStep) int64 { return s.Bytes })
 	return out
+}
+
+// placesOf are the places that the arenas of a result have in the result of the whole process, nil for itself.
+func placesOf(r, whole *analysis.Result) []int64 {
+	if whole == nil {
+		whole = r
+	}
+	places := make([]int64, len(r.Arenas))
+	for i := range r.Arenas {
+		places[i] = int64(slices.IndexFunc(whole.Arenas, func(a analysis.ArenaInfo) bool { return a.ID == r.Arenas[i].ID }))
+	}
+	return places
 }
 
 // divisor is the greatest common divisor of a and b, a itself if b is 0.
@@ -149,4 +162,22 @@ func kindOf(s *analysis.Stretch) int64 {
 		return 4
 	}
 	return int64(s.Kind)
+}
+
+// servedEvents is an answer of the server behind a page: the events around one of them.
+type servedEvents struct {
+	exactProcess
+	Device *exactDevice `json:"device"`
+	Names  namesData    `json:"names"`
+	Event  int64        `json:"event"` // which was asked for
+}
+
+// Events is the pack with the exact events of a device of a result of some events, and the event that was asked for.
+// Arenas are numbered as in the result of the whole process, if it is given.
+func Events(r *analysis.Result, d *analysis.DeviceResult, event int64, whole *analysis.Result) []byte {
+	var p pack
+	out := servedEvents{exactProcess: exactProcess{Spans: [][2]int64{}, Devices: []*exactDevice{}}, Event: event}
+	out.times(&p, d.Keyframes.Exact)
+	out.Device, out.Names = newExact(&p, d.Keyframes.Exact, r, whole), newNames(&p, d.Keyframes)
+	return p.finish(out)
 }

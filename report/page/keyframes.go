@@ -45,6 +45,11 @@ type keyframesData struct {
 	From   packed `json:"from"`
 	To     packed `json:"to"`
 
+	namesData
+}
+
+// namesData are the names that origins have.
+type namesData struct {
 	Strings  []string `json:"strings"`
 	Name     packed   `json:"name"` // of an origin: index into Strings, as are repeated, category and phase
 	Repeated packed   `json:"repeated"`
@@ -79,7 +84,7 @@ func newKeyframes(p *pack, k *analysis.Keyframes, r *analysis.Result, kept []int
 		Paused: of(func(f *analysis.Keyframe) int64 { return f.At.Paused }),
 	}
 	out.stretches(p, keptStretches(k, kept), r)
-	out.origins(p, k)
+	out.namesData = newNames(p, k)
 	return out
 }
 
@@ -142,7 +147,7 @@ func (out *keyframesData) stretches(p *pack, all []analysis.Stretch, r *analysis
 	out.Times, out.From, out.To = p.column(times), p.column(from), p.column(to)
 }
 
-func (out *keyframesData) origins(p *pack, k *analysis.Keyframes) {
+func newNames(p *pack, k *analysis.Keyframes) (out namesData) {
 	var names texts
 	of := func(value func(*analysis.KeyOrigin) int64) packed { return columnOf(p, k.Origins, value) }
 	out.Name = of(func(o *analysis.KeyOrigin) int64 { return names.of(plain.Shorten(o.Name, frameWidth)) })
@@ -159,4 +164,5 @@ func (out *keyframesData) origins(p *pack, k *analysis.Keyframes) {
 	out.Frame = columnOf(p, k.Stacks, func(f *analysis.StackFrame) int64 { return names.of(plain.Shorten(f.Frame, frameWidth)) })
 	out.Parent = columnOf(p, k.Stacks, func(f *analysis.StackFrame) int64 { return int64(f.Parent) })
 	out.Strings = names.strings()
+	return out
 }

@@ -46,9 +46,19 @@ type Page struct {
 	First func(r *analysis.Result, d *analysis.DeviceResult) []layout.Section
 	// Subjects are data of a device for the page's scripts, by name: any value that JSON can hold.
 	Subjects func(d *analysis.DeviceResult) map[string]any
+	// Server is set if a server answers the page: it has the exact events. nil stands for a page that loads nothing.
+	Server *Server
 	// MaxBytes limits the length of the page without its exact events: keyframes are left out, but nothing else. 0
 	// stands for 3 MB.
 	MaxBytes int
+}
+
+// Server is what the page knows of the server behind it.
+type Server struct {
+	Complete bool  `json:"complete"` // the recording was read; else the page asks until it was
+	Events   int64 `json:"events"`   // read so far
+	Of       int64 `json:"of"`
+	Most     int64 `json:"most"` // events in one answer
 }
 
 const defaultBytes = 3_000_000
@@ -67,7 +77,7 @@ func Write(w io.Writer, p Page) error {
 	for base64.StdEncoding.EncodedLen(len(data)) > limit-scriptBytes && b.thin() {
 		data = b.build()
 	}
-	page, err := renderPage("memprof report", "report", data, b.exactPack())
+	page, err := renderPage("memprof report", "report", data, b.exactPack(), p.Server != nil)
 	if err != nil {
 		return err
 	}
@@ -113,8 +123,9 @@ func script(page string) (string, error) {
 	return out.String(), nil
 }
 
-// renderPage joins script, style and data into a page. Data and events are results of pack.finish; events may be nil.
-func renderPage(title, page string, data, events []byte) ([]byte, error) {
+// renderPage joins script, style and data into a page. Data and events are results of pack.finish; events may be nil. A
+// page that is served may ask its server.
+func renderPage(title, page string, data, events []byte, served bool) ([]byte, error) {
 	code, err := script(page)
 	if err != nil {
 		return nil, err
@@ -130,12 +141,16 @@ func renderPage(title, page string, data, events []byte) ([]byte, error) {
 		sum := sha256.Sum256([]byte(text))
 		return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 	}
+	connect := ""
+	if served {
+		connect = "connect-src 'self'; "
+	}
 	var out bytes.Buffer
 	fmt.Fprintf(&out, `<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; script-src %s; style-src %s; img-src data:; base-uri 'none'; form-action 'none'">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; script-src %s; style-src %s; img-src data:; %sbase-uri 'none'; form-action 'none'">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <meta name="referrer" content="no-referrer">
@@ -146,7 +161,7 @@ func renderPage(title, page string, data, events []byte) ([]byte, error) {
 <body>
 <noscript>This page draws with JavaScript, which is off. It loads nothing from anywhere.</noscript>
 <main id="page" aria-busy="true"></main>
-<script type="application/octet-stream" id="data">`, hash(code), hash(string(style)), html.EscapeString(title), style)
+<script type="application/octet-stream" id="data">`, hash(code), hash(string(style)), connect, html.EscapeString(title), style)
 	out.WriteString(base64.StdEncoding.EncodeToString(data))
 	if events != nil {
 		out.WriteString("</script>\n<script type=\"application/octet-stream\" id=\"events\">" + base64.StdEncoding.EncodeToString(events))

@@ -27,6 +27,12 @@ func unpack(t testing.TB, page []byte, id string) any {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return UnpackBytes(t, compressed)
+}
+
+// UnpackBytes reads a pack that is not in a page.
+func UnpackBytes(t testing.TB, compressed []byte) any {
+	t.Helper()
 	z, err := zlib.NewReader(bytes.NewReader(compressed))
 	if err != nil {
 		t.Fatal(err)
@@ -73,4 +79,38 @@ func WithColumns(t testing.TB, value any, columns []byte) any {
 		return numbers
 	}
 	return value
+}
+
+// Allocation is one that a page has at some of its exact events, by position.
+type Allocation struct {
+	From, To               int64
+	Addr, Bytes, Requested int64
+}
+
+// Allocations decodes the live allocations of a device's exact events, as the page's script does. Bases are those of
+// the arenas.
+func Allocations(device map[string]any, positions int, bases []int64) (all []Allocation) {
+	column := func(name string) []int64 { return device[name].([]int64) }
+	last := make([]int64, len(column("arena")))
+	sorts := 0
+	for i, sort := range column("sort") {
+		at := int(sort) - 1
+		if sort == 0 {
+			at = sorts
+			sorts++
+		}
+		last[at] += column("addr")[i]
+		requested := column("requested")[at]
+		a := Allocation{
+			From: column("from")[i], To: int64(positions), Addr: bases[column("arena")[at]] + last[at]*int64(device["unit"].(float64)),
+			Bytes: (requested+255)&^255 + column("extra")[at], Requested: requested,
+		}
+		if n := column("events")[i]; n > 0 {
+			a.To = a.From + n
+		}
+		if column("kind")[at] == 3 {
+			all = append(all, a)
+		}
+	}
+	return all
 }

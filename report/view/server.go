@@ -1,0 +1,301 @@
+package view
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/report/page"
+	"github.com/memprof/memprof/report/plain"
+	"github.com/memprof/memprof/trace"
+)
+
+// Options of a Server.
+type Options struct {
+	Run  *trace.Run
+	Path string // as the user named the recording
+	// Page analyzes the recording: what the page shows when all was read. Its results are of Run.Processes.
+	Page func() (page.Page, error)
+	// Write writes a page with the sections of a report.
+	Write func(w io.Writer, p page.Page) error
+}
+
+// Server answers the page of one recording. Its address and token are made by Listen.
+type Server struct {
+	opt     Options
+	token   string
+	host    string // of the address, with its port
+	indexes []*index
+	of      int64         // events of all processes
+	each    int64         // events between two states of an index
+	busy    chan struct{} // a place for each answer that is made
+
+	mutex   sync.Mutex
+	html    []byte             // of the page
+	results []*analysis.Result // when all was read
+	failure error              // of reading it all
+}
+
+const (
+	answersAtOnce = 2 // of a core or two
+	answerTime    = 30 * time.Second
+)
+
+// Listen takes a port of the machine's own address, 0 for any, and returns where the page is.
+func Listen(opt Options, port int) (*Server, net.Listener, string, error) {
+	listener, err := net.Listen("tcp4", "127.0.0.1:"+strconv.Itoa(port))
+	if err != nil {
+		return nil, nil, "", err
+	}
+	var random [16]byte
+	if _, err := rand.Read(random[:]); err != nil {
+		return nil, nil, "", errors.Join(err, listener.Close())
+	}
+	s := &Server{opt: opt, token: hex.EncodeToString(random[:]), host: listener.Addr().String(), each: stateEvents, busy: make(chan struct{}, answersAtOnce)}
+	return s, listener, "http://" + s.host + "/" + s.token + "/", nil
+}
+
+// Serve answers until the context ends.
+func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
+	if err := s.look(); err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var reading sync.WaitGroup
+	reading.Go(func() { s.read(ctx) })
+	defer reading.Wait()
+	server := &http.Server{
+		Handler: s, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
+		BaseContext: func(net.Listener) context.Context { return ctx },
+	}
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() }) // what is under way has nobody to read it
+	defer stop()
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// look makes the page that is there at once.
+func (s *Server) look() error {
+	p := page.Page{Path: s.opt.Path, Server: &page.Server{Most: MostEvents}}
+	for _, process := range s.opt.Run.Processes {
+		parts, result, err := firstLook(process)
+		if err != nil {
+			return err
+		}
+		s.indexes = append(s.indexes, newIndex(process, parts, s.each))
+		s.of += process.Events
+		p.Results = append(p.Results, result)
+	}
+	p.Server.Of = s.of
+	return s.show(p)
+}
+
+// show renders a page.
+func (s *Server) show(p page.Page) error {
+	var out bytes.Buffer
+	if err := s.opt.Write(&out, p); err != nil {
+		return err
+	}
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	s.html = out.Bytes()
+	return nil
+}
+
+// read reads the whole recording twice: for the page, and for the index.
+func (s *Server) read(ctx context.Context) {
+	var indexing sync.WaitGroup
+	defer indexing.Wait()
+	indexing.Go(func() {
+		for _, x := range s.indexes {
+			if err := x.build(ctx); err != nil && ctx.Err() == nil {
+				s.fail(err)
+			}
+		}
+	})
+	p, err := s.opt.Page()
+	if err == nil {
+		if p.Server != nil {
+			*p.Server = page.Server{Complete: true, Events: s.of, Of: s.of, Most: MostEvents}
+		}
+		err = s.show(p)
+	}
+	if err != nil {
+		s.fail(err)
+		return
+	}
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	s.results = p.Results
+}
+
+func (s *Server) fail(err error) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	s.failure = errors.Join(s.failure, err)
+}
+
+// whole is the result of a whole process; nil before all was read.
+func (s *Server) whole(process int) *analysis.Result {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	if process >= len(s.results) {
+		return nil
+	}
+	return s.results[process]
+}
+
+// ServeHTTP answers a request that names the token and the address.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	header := w.Header()
+	for name, value := range map[string]string{
+		"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "X-Frame-Options": "DENY",
+		"Cross-Origin-Resource-Policy": "same-origin", "Cross-Origin-Opener-Policy": "same-origin",
+	} {
+		header.Set(name, value)
+	}
+	if r.Host != s.host && r.Host != strings.Replace(s.host, "127.0.0.1", "localhost", 1) {
+		http.Error(w, "unknown host", http.StatusForbidden) // a name that somebody pointed here
+		return
+	}
+	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
+		http.Error(w, "asked by another site", http.StatusForbidden)
+		return
+	}
+	parts := strings.Split(r.URL.Path, "/")
+	if len(parts) != 3 || parts[0] != "" || subtle.ConstantTimeCompare([]byte(parts[1]), []byte(s.token)) != 1 {
+		http.NotFound(w, r)
+		return
+	}
+	if r.Method != http.MethodGet {
+		header.Set("Allow", http.MethodGet)
+		http.Error(w, "want GET", http.StatusMethodNotAllowed)
+		return
+	}
+	switch parts[2] {
+	case "":
+		s.mutex.Lock()
+		html := s.html
+		s.mutex.Unlock()
+		header.Set("Content-Type", "text/html; charset=utf-8")
+		_, _ = w.Write(html) // who asked may be gone
+	case "status":
+		s.status(w)
+	case "events":
+		s.answer(w, r)
+	default:
+		http.NotFound(w, r)
+	}
+}
+
+func (s *Server) status(w http.ResponseWriter) {
+	var out struct {
+		Complete bool   `json:"complete"`
+		Events   int64  `json:"events"`
+		Of       int64  `json:"of"`
+		Error    string `json:"error"`
+	}
+	out.Of = s.of
+	for _, x := range s.indexes {
+		out.Events += x.progress()
+	}
+	s.mutex.Lock()
+	out.Complete = s.results != nil
+	if s.failure != nil {
+		out.Error = plain.Text(s.failure.Error())
+	}
+	s.mutex.Unlock()
+	text, err := plain.JSON(out)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(text)
+}
+
+func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
+	q, err := s.question(r.URL.RawQuery)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), answerTime)
+	defer cancel()
+	select {
+	case s.busy <- struct{}{}:
+		defer func() { <-s.busy }()
+	case <-ctx.Done():
+		http.Error(w, "busy", http.StatusServiceUnavailable)
+		return
+	}
+	pack, err := s.events(ctx, q)
+	var missing missingError
+	switch {
+	case errors.As(err, &missing):
+		http.Error(w, err.Error(), http.StatusNotFound)
+	case err != nil:
+		http.Error(w, plain.Text(err.Error()), http.StatusInternalServerError)
+	default:
+		w.Header().Set("Content-Type", "application/octet-stream")
+		_, _ = w.Write(pack)
+	}
+}
+
+// question reads the parameters of a request, each of which it has at most once.
+func (s *Server) question(query string) (question, error) {
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		return question{}, errors.New("the parameters cannot be read")
+	}
+	q := question{event: -1, from: -1}
+	given := map[string]bool{}
+	for name, all := range values {
+		n, err := strconv.ParseInt(all[0], 10, 64)
+		if len(all) != 1 || err != nil || n < 0 {
+			return q, fmt.Errorf("%s: want one whole number, 0 or more", plain.Shorten(name, 20))
+		}
+		given[name] = true
+		switch name {
+		case "process":
+			if n >= int64(len(s.indexes)) {
+				return q, fmt.Errorf("process: want 0 to %d", len(s.indexes)-1)
+			}
+			q.process = int(n)
+		case "device":
+			if n > math.MaxInt32 {
+				return q, errors.New("device: want a device of the process")
+			}
+			q.device = int32(n)
+		case "event":
+			q.event = n
+		case "from":
+			q.from = n
+		case "time":
+			q.time, q.byTime = n, true
+		default:
+			return q, fmt.Errorf("no parameter %s", plain.Shorten(name, 20))
+		}
+	}
+	if !given["process"] || !given["device"] || given["event"] == given["time"] || given["from"] && !given["event"] {
+		return q, errors.New("want process, device, and event or time")
+	}
+	return q, nil
+}

@@ -1,0 +1,421 @@
+package view
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/modeltest"
+	"github.com/memprof/memprof/analysis/recording"
+	"github.com/memprof/memprof/bfc"
+	"github.com/memprof/memprof/report"
+	"github.com/memprof/memprof/report/page"
+	"github.com/memprof/memprof/report/reporttest"
+	"github.com/memprof/memprof/trace"
+)
+
+var viewEvents = flag.Int64("view-events", 0, "write a recording of so many events, and measure memprof view on it: 100000000 for what is promised")
+
+// write writes a recording of a training job: a model's weights, then the same step again and again, at intervals that vary.
+func write(t testing.TB, dir string, events int64, opt trace.WriterOptions) {
+	t.Helper()
+	r := modeltest.New()
+	a, err := r.NewArena(0, bfc.Options{Limit: 1 << 36}, bfc.NewDevice(bfc.DeviceOptions{VMM: true, Granularity: 2 << 20, Base: 1 << 44}), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	take := func(size uint64, context string) uint64 {
+		addr, ok := a.Alloc(size, context)
+		if !ok {
+			t.Fatal("no memory")
+		}
+		return addr
+	}
+	mark := func(kind trace.Kind, text string) {
+		r.Add(trace.Event{Kind: kind, Device: trace.NoDevice, Arena: trace.NoArena, Context: r.Strings.Intern(text)})
+	}
+	const layers = 48
+	for layer := range layers {
+		w := take(uint64(1<<20+layer*4096), fmt.Sprintf("module=model.%d", layer))
+		r.Add(trace.Event{Kind: trace.KindLabel, Addr: int64(w), Context: r.Strings.Intern("category=weights\tname=w")})
+	}
+	step := func(i int64) {
+		mark(trace.KindPhaseBegin, "forward")
+		var kept []uint64
+		for layer := range layers {
+			kept = append(kept, take(uint64(200_000+layer*1000), fmt.Sprintf("module=model.%d", layer)))
+			for n := range 4 {
+				a.Free(take(uint64(50_000*(n+1)), fmt.Sprintf("module=model.%d.scratch", layer)), false)
+			}
+		}
+		mark(trace.KindPhaseEnd, "forward")
+		mark(trace.KindPhaseBegin, "backward")
+		for range layers {
+			scratch := take(300_000, "module=model.backward")
+			a.Free(kept[len(kept)-1], false)
+			kept = kept[:len(kept)-1]
+			a.Free(scratch, false)
+		}
+		mark(trace.KindPhaseEnd, "backward")
+		r.Mark(i)
+	}
+	step(0)
+	step(1)
+	begin := len(r.Events)
+	step(2)
+	w := trace.NewWriter(dir, trace.ProcessMeta{RunID: "1", Name: "rank0", Rank: -1, LocalRank: -1, WorldSize: -1}, opt)
+	contexts := map[int32]int32{}
+	random := rand.New(rand.NewPCG(1, 2))
+	var seq, now int64
+	put := func(e trace.Event) {
+		id, known := contexts[e.Context]
+		if !known {
+			id = w.Intern(r.Strings.Text(e.Context))
+			contexts[e.Context] = id
+		}
+		now += 1000 + random.Int64N(20_000)
+		e.Seq, e.Time, e.Context = seq, now, id
+		if err := w.Append(&e); err != nil {
+			t.Fatal(err)
+		}
+		seq++
+	}
+	for _, e := range r.Events[:begin] {
+		put(e)
+	}
+	for i := int64(2); seq < events; i++ {
+		for _, e := range r.Events[begin:] {
+			if e.Kind == trace.KindIteration {
+				e.Requested = i
+			}
+			put(e)
+		}
+	}
+	if err := w.Finish(trace.Ending{State: trace.StateClosed}); err != nil {
+		t.Fatal(err)
+	}
+	if err := trace.WriteInfo(dir, &trace.Info{ID: "1", Command: []string{"train"}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// served is a server of a recording, its address, and when it had read all.
+func served(t testing.TB, dir string, each int64) (s *Server, address string, run *trace.Run) {
+	t.Helper()
+	run, err := trace.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, listener, address, err := Listen(Options{
+		Run: run, Path: "run", Write: report.HTML,
+		Page: func() (page.Page, error) {
+			rec, err := recording.Analyze("run", run, analysis.Options{Explore: true, Categories: true, MaxPoints: 16384})
+			return page.Page{Results: rec.Results, Path: "run", Server: &page.Server{}}, err
+		},
+	}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.each = each
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(ctx, listener) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return s, address, run
+}
+
+// get is what an address answers.
+func get(t testing.TB, address string) (int, []byte) {
+	t.Helper()
+	r, err := http.Get(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.StatusCode, body
+}
+
+// wait waits until all was read, and returns how long that took.
+func wait(t testing.TB, address string) time.Duration {
+	t.Helper()
+	start := time.Now()
+	for {
+		_, body := get(t, address+"status")
+		var state struct {
+			Complete   bool
+			Events, Of int64
+			Error      string
+		}
+		if err := json.Unmarshal(body, &state); err != nil || state.Error != "" {
+			t.Fatal(err, state.Error)
+		}
+		if state.Complete && state.Events == state.Of {
+			return time.Since(start)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// Whatever is asked, before the index is there and after, from the middle of parts and row groups: what is live at the
+// event is what a replay from the first event finds.
+func TestServedEventsAreExact(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, 30_000, trace.WriterOptions{PartEvents: 7000, RowGroup: 900})
+	s, address, run := served(t, dir, 1300)
+	base := int64(-1)
+	ask := func(query string, want int64) {
+		t.Helper()
+		code, body := get(t, address+"events?process=0&device=0&"+query)
+		if code != http.StatusOK {
+			t.Fatalf("%s: %d %s", query, code, body)
+		}
+		answer := reporttest.UnpackBytes(t, body).(map[string]any)
+		if got := int64(answer["event"].(float64)); got != want {
+			t.Fatalf("%s: event %d, want %d", query, got, want)
+		}
+		span := answer["spans"].([]any)[0].([]any)
+		position := want - int64(span[0].(float64))
+		var got, live [][3]int64
+		for _, a := range reporttest.Allocations(answer["device"].(map[string]any), len(answer["time"].([]int64)), []int64{base}) {
+			if a.From <= position && position < a.To {
+				got = append(got, [3]int64{a.Addr, a.Bytes, a.Requested})
+			}
+		}
+		of := trace.NewLive()
+		if err := run.Processes[0].Each(func(e *trace.Event) error {
+			if e.Seq <= want {
+				of.Add(e)
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		for b := range of.Blocks() {
+			live = append(live, [3]int64{b.Alloc.Addr, b.Alloc.Provided, b.Alloc.Requested})
+		}
+		for _, blocks := range [][][3]int64{got, live} {
+			slices.SortFunc(blocks, func(a, b [3]int64) int { return cmp.Compare(a[0], b[0]) })
+		}
+		if diff := gocmp.Diff(live, got); diff != "" {
+			t.Fatalf("%s (-replayed +served):\n%s", query, diff)
+		}
+	}
+	wait(t, address)
+	base = s.whole(0).Arenas[0].Base
+	random := rand.New(rand.NewPCG(3, 4))
+	var times []int64
+	if err := run.Processes[0].Each(func(e *trace.Event) error { times = append(times, e.Time); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	last := int64(len(times)) - 1
+	events := []int64{0, 1, 6999, 7000, 7001, last}
+	for range 10 {
+		events = append(events, random.Int64N(last))
+	}
+	for i, event := range events {
+		if i%2 == 1 { // from a part's opening rows, as before the index is there
+			s.indexes[0].mutex.Lock()
+			s.indexes[0].states = slices.DeleteFunc(s.indexes[0].states, func(s state) bool { return s.rows != nil && random.IntN(3) == 0 })
+			s.indexes[0].mutex.Unlock()
+		}
+		ask("event="+strconv.FormatInt(event, 10), event)
+		ask("time="+strconv.FormatInt(times[event], 10), event)
+	}
+	ask("from=13000&event=14000", 14000)
+}
+
+// Requests that do not know the token, come by another name or ask for what is not there get nothing.
+func TestHostileRequestsAreRefused(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, 3000, trace.WriterOptions{})
+	_, address, _ := served(t, dir, stateEvents)
+	wait(t, address)
+	token := strings.Split(address, "/")[3]
+	root := strings.TrimSuffix(address, token+"/")
+	for _, c := range []struct {
+		name, method, url, host, site string
+		want                          int
+	}{
+		{"the page", "GET", address, "", "", 200},
+		{"no token", "GET", root, "", "", 404},
+		{"no token, a page", "GET", root + "status", "", "", 404},
+		{"wrong token", "GET", root + strings.Repeat("0", 32) + "/", "", "", 404},
+		{"half a token", "GET", root + token[:16] + "/", "", "", 404},
+		{"token in capitals", "GET", root + strings.ToUpper(token) + "x/", "", "", 404},
+		{"another name", "GET", address, "evil.example", "", 403},
+		{"another port", "GET", address, "127.0.0.1:1", "", 403},
+		{"no name", "GET", address, "0.0.0.0", "", 403},
+		{"another site", "GET", address, "", "cross-site", 403},
+		{"a neighbour", "GET", address + "events?process=0&device=0&event=1", "", "same-site", 403},
+		{"own", "GET", address + "events?process=0&device=0&event=1", "", "same-origin", 200},
+		{"post", "POST", address, "", "", 405},
+		{"path up", "GET", address + "../../etc/passwd", "", "", 404},
+		{"path up, escaped", "GET", address + "..%2f..%2fetc%2fpasswd", "", "", 404},
+		{"a file", "GET", address + "run.json", "", "", 404},
+		{"below", "GET", address + "events/", "", "", 404},
+		{"no parameters", "GET", address + "events", "", "", 400},
+		{"no event", "GET", address + "events?process=0&device=0", "", "", 400},
+		{"a negative event", "GET", address + "events?process=0&device=0&event=-1", "", "", 400},
+		{"beyond the last", "GET", address + "events?process=0&device=0&event=999999999", "", "", 404},
+		{"greater than numbers", "GET", address + "events?process=0&device=0&event=99999999999999999999", "", "", 400},
+		{"the greatest", "GET", address + "events?process=0&device=0&event=9223372036854775807", "", "", 404},
+		{"the greatest time", "GET", address + "events?process=0&device=0&time=9223372036854775807", "", "", 200},
+		{"no such process", "GET", address + "events?process=7&device=0&event=1", "", "", 400},
+		{"no such device", "GET", address + "events?process=0&device=5&event=1", "", "", 404},
+		{"a device beyond numbers", "GET", address + "events?process=0&device=4294967296&event=1", "", "", 400},
+		{"backwards", "GET", address + "events?process=0&device=0&event=10&from=900", "", "", 404},
+		{"twice", "GET", address + "events?process=0&device=0&event=1&event=2", "", "", 400},
+		{"both", "GET", address + "events?process=0&device=0&event=1&time=2", "", "", 400},
+		{"an unknown one", "GET", address + "events?process=0&device=0&event=1&file=/etc/passwd", "", "", 400},
+		{"not a query", "GET", address + "events?%zz", "", "", 400},
+		{"a word", "GET", address + "events?process=0&device=0&event=%3Cscript%3E", "", "", 400},
+	} {
+		request, err := http.NewRequest(c.method, c.url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.host != "" {
+			request.Host = c.host
+		}
+		if c.site != "" {
+			request.Header.Set("Sec-Fetch-Site", c.site)
+		}
+		r, err := http.DefaultTransport.RoundTrip(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(r.Body)
+		r.Body.Close()
+		if r.StatusCode != c.want {
+			t.Errorf("%s: %d %s, want %d", c.name, r.StatusCode, body, c.want)
+		}
+		if r.StatusCode != 200 && (bytes.Contains(body, []byte(token)) || bytes.Contains(body, []byte("root:")) || bytes.Contains(body, []byte("<"))) {
+			t.Errorf("%s: the answer is %q", c.name, body)
+		}
+		if r.Header.Get("Cache-Control") != "no-store" {
+			t.Errorf("%s: kept by caches", c.name)
+		}
+	}
+}
+
+// In the browser a click anywhere pins the last event before it, from the server.
+func TestServedPageInBrowser(t *testing.T) {
+	b := reporttest.NewBrowser(t)
+	dir := t.TempDir()
+	write(t, dir, 30_000, trace.WriterOptions{PartEvents: 7000, RowGroup: 900})
+	_, address, run := served(t, dir, 1300)
+	wait(t, address)
+	b.Visit(address)
+	for _, x := range []float64{0.3, 0.71} {
+		b.Click("canvas.timeline", x, 0.5)
+		b.Eval(`new Promise((done) => { const look = () => /last event before/.test(document.querySelector('.snap').textContent) ? done('') : setTimeout(look, 10); look(); })`)
+		seq := pinned(t, b)
+		at, err := momentOf(run.Processes[0], seq)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, _ := b.Eval(`document.querySelector('.split-list dd').title`).(string)
+		if want := strconv.FormatInt(at.T, 10) + " B"; strings.ReplaceAll(got, ",", "") != want {
+			t.Errorf("event %d has %s requested, want %s", seq, got, want)
+		}
+	}
+	before := pinned(t, b)
+	b.Eval(`[...document.querySelectorAll('#pin button')].find((button) => button.textContent === '→').click()`)
+	b.Eval(reporttest.TwoFrames)
+	if got := pinned(t, b); got != before+1 {
+		t.Errorf("the next event is %d, want %d", got, before+1)
+	}
+	b.QuietAt(address)
+}
+
+func pinned(t testing.TB, b *reporttest.Browser) int64 {
+	t.Helper()
+	seq, ok := b.Eval(`Number(document.querySelector('.pin strong').textContent.match(/event ([\d,]+)/)[1].replaceAll(',', ''))`).(float64)
+	if !ok {
+		t.Fatal("nothing is pinned")
+	}
+	return int64(seq)
+}
+
+func momentOf(p *trace.Process, seq int64) (analysis.Instant, error) {
+	reader, err := p.NewReader()
+	if err != nil {
+		return analysis.Instant{}, err
+	}
+	defer reader.Close()
+	m, err := analysis.RunTo(reader, recording.OptionsOf(p), seq)
+	if err != nil {
+		return analysis.Instant{}, err
+	}
+	return m.Devices[0].At, nil
+}
+
+// TestLargeView measures a long recording: go test ./report/view -run TestLargeView -view-events 100000000 -v.
+func TestLargeView(t *testing.T) {
+	if *viewEvents == 0 {
+		t.Skip("no -view-events")
+	}
+	dir := t.TempDir()
+	start := time.Now()
+	write(t, dir, *viewEvents, trace.WriterOptions{Overlap: true})
+	bytes := int64(0)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil {
+			bytes += info.Size()
+		}
+	}
+	t.Logf("%d events, %d files, %d bytes, written in %v", *viewEvents, len(entries), bytes, time.Since(start))
+	start = time.Now()
+	_, address, _ := served(t, dir, stateEvents)
+	b := reporttest.NewBrowser(t)
+	begun := time.Since(start)
+	code, html := get(t, address)
+	t.Logf("the page, %d bytes, is served %v after the start (%d), %v of it a browser's start", len(html), time.Since(start), code, begun)
+	t.Logf("first picture in %v more", b.Visit(address))
+	random := rand.New(rand.NewPCG(1, 1))
+	answers := func(when string) {
+		var took []time.Duration
+		for range 40 {
+			start := time.Now()
+			code, _ := get(t, fmt.Sprintf("%sevents?process=0&device=0&event=%d", address, random.Int64N(*viewEvents)))
+			if code != 200 {
+				t.Fatal(code)
+			}
+			took = append(took, time.Since(start))
+		}
+		slices.Sort(took)
+		t.Logf("%s: an event in %v (median), at most %v", when, took[len(took)/2], took[len(took)-1])
+	}
+	answers("while the recording is read")
+	t.Logf("all was read after %v", wait(t, address))
+	answers("afterwards")
+	t.Logf("the whole page is ready in %v", b.Visit(address))
+}
