@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"image"
 	"image/color"
 	"image/png"
@@ -12,6 +13,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -22,6 +24,7 @@ import (
 	"gonum.org/v1/plot/vg/recorder"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/categories"
 	"github.com/memprof/memprof/report/figure"
 	"github.com/memprof/memprof/report/reporttest"
 )
@@ -165,7 +168,7 @@ func TestMapColumns(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	if want[1] != (color.NRGBA{0xe0, 0x80, 0x00, 0xff}) {
+	if want[1] != (color.NRGBA{0xd0, 0x78, 0x08, 0xff}) {
 		t.Errorf("half orange, half vermillion is %v", want[1])
 	}
 }
@@ -344,5 +347,34 @@ func TestWritePlotsError(t *testing.T) {
 	paths, err := WritePlots(missing, "x", oneEvent())
 	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), missing) || len(paths) != 0 {
 		t.Errorf("%v, %v; want an error that names %s", paths, err, missing)
+	}
+}
+
+// The plot of categories stacks what each had at the moments of most requested bytes, in the colours of the page.
+func TestCategoryPlot(t *testing.T) {
+	r := explored(t, 40, nil)
+	at := slices.IndexFunc(Plots(r), func(f figure.Figure) bool { return f.Name == "categories" })
+	if at < 0 {
+		t.Fatal("no plot of categories")
+	}
+	f := Plots(r)[at]
+	svg := reporttest.SVG(t, f)
+	for _, want := range []string{"weights, then 3 MiB", "activations, then", "maximum of requested"} {
+		if !strings.Contains(svg, want) {
+			t.Errorf("the plot has no %q", want)
+		}
+	}
+	for _, c := range categories.Present(r.Devices[0].ByCategory) {
+		clr := figure.CategoryColors[c]
+		if !strings.Contains(strings.ToLower(svg), fmt.Sprintf("#%02x%02x%02x", clr.R, clr.G, clr.B)) {
+			t.Errorf("nothing has the colour of %s", c)
+		}
+	}
+	var out bytes.Buffer
+	if err := f.PNG(&out); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := png.Decode(&out); err != nil {
+		t.Error(err)
 	}
 }

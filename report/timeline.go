@@ -1,20 +1,49 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/categories"
 	"github.com/memprof/memprof/report/figure"
 	"github.com/memprof/memprof/report/units"
 )
 
-// timelineFigures draw reserved, provided and requested bytes over time: figure 2 of the BFC paper.
+// timelineFigures draw reserved, provided and requested bytes over time, figure 2 of the BFC paper; and requested bytes by
+// category, if the pass followed them.
 func timelineFigures(_ *analysis.Result, d *analysis.DeviceResult) []figure.Figure {
-	return []figure.Figure{timelineFigure(d)}
+	figures := []figure.Figure{timelineFigure(d)}
+	if len(d.ByCategory) > 0 && len(d.Series.Points) > 0 && d.MaxR > 0 {
+		figures = append(figures, categoryFigure(d))
+	}
+	return figures
+}
+
+// categoryFigure stacks requested bytes by category, below the curve of reserved bytes.
+func categoryFigure(d *analysis.DeviceResult) figure.Figure {
+	present := categories.Present(d.ByCategory)
+	f := figure.Figure{Name: "categories", Title: "requested memory by category over time"}
+	most := slices.MaxFunc(d.ByCategory, func(a, b analysis.CategoryPoint) int { return cmp.Compare(a.Bytes.Sum(), b.Bytes.Sum()) })
+	f.Subtitle = fmt.Sprintf("maximum of requested %s, at event %s", units.FormatSize(most.Bytes.Sum()), units.FormatCount(most.Seq))
+	f.Legend = append(f.Legend, figure.Stroke(draw.LineStyle{Color: figure.ReservedColor, Width: 2.25}, "reserved (R): mapped"))
+	for _, c := range present {
+		f.Legend = append(f.Legend, figure.Swatch(figure.CategoryColors[c], fmt.Sprintf("%s, then %s", cmp.Or(c.String(), "(none)"), units.FormatSize(most.Bytes[c]))))
+	}
+	marks := figure.NewTimeMarks(d)
+	f.Legend = append(f.Legend, marks.Legend()...)
+	reserved := figure.Envelope{Points: figure.ReducePoints(d.Series.Points, figure.DrawnPoints), Curve: figure.CurveR, Clr: figure.ReservedColor, Width: 2}
+	f.Body = func(c draw.Canvas) {
+		p := figure.TimeAxes(d)
+		p.Add(figure.Grid{}, figure.Stacked{Points: d.ByCategory, Categories: present}, marks, reserved, figure.FailureMarks{D: d})
+		figure.DrawTimePlot(c, p)
+	}
+	return f
 }
 
 func timelineFigure(d *analysis.DeviceResult) figure.Figure {

@@ -121,8 +121,6 @@ func (o *reportOptions) validate() error {
 		return exit.Usagef("--all and --section choose sections of text or markdown: remove --html, --at, --table or --json")
 	case o.Summary && (o.All || len(o.Section) > 0 || o.HTML || o.At.given || o.Table != "" || o.Format == "json"):
 		return exit.Usagef("--summary prints eight lines of text or markdown: remove --all, --section, --html, --at, --table or --json")
-	case o.Of.given() && o.Table != "":
-		return exit.Usagef("--table is about whole jobs: remove --process and --rank")
 	case o.All && len(o.Section) > 0:
 		return exit.Usagef("--all and --section: choose one")
 	case o.Plots != "" && (o.HTML || o.At.given):
@@ -207,7 +205,8 @@ func (o *reportOptions) run(stdout, stderr io.Writer, paths []string) error {
 	default:
 		return oneOf("table", o.Table, "paper")
 	}
-	runs, err := o.analyze(paths, analysis.Options{})
+	drawn := !o.NoPlots && (o.plotsDir() != "" || o.Format == "text" && !o.Summary)
+	runs, err := o.analyze(paths, analysis.Options{Categories: drawn})
 	if err != nil {
 		return err
 	}
@@ -228,11 +227,10 @@ func (o *reportOptions) run(stdout, stderr io.Writer, paths []string) error {
 		return err
 	}
 	switch {
-	case o.NoPlots || o.Summary && o.plotsDir() == "":
-		return nil
+	case !drawn:
 	case o.plotsDir() != "":
 		return o.draw(stderr, runs)
-	case o.Format == "text":
+	default:
 		drawIntoRecordings(stderr, runs)
 	}
 	return nil

@@ -22,16 +22,25 @@ func (o *reportOptions) paper(stdout, stderr io.Writer, paths []string) error {
 	if err != nil {
 		return err
 	}
-	study, unread := studyOf(stderr, paths)
+	study, unread := o.studyOf(stderr, paths)
+	if err := o.Of.check(study.processes); err != nil {
+		return cmp.Or(unread, err)
+	}
 	if len(study.Jobs) == 0 {
 		return cmp.Or(unread, exit.Usagef("no job for the table: %s: %s", study.LeftOut[0].Name, study.LeftOut[0].Why))
 	}
-	return cmp.Or(o.writePaper(stdout, stderr, study), unread)
+	return cmp.Or(o.writePaper(stdout, stderr, &study.Study), unread)
 }
 
-// studyOf analyzes recordings. The error joins those of all that could not be read.
-func studyOf(stderr io.Writer, paths []string) (*compare.Study, error) {
-	study := &compare.Study{}
+// paperStudy is a study, and the processes of its recordings, from which some may have been chosen.
+type paperStudy struct {
+	compare.Study
+	processes []*trace.Process
+}
+
+// studyOf analyzes recordings, and takes the chosen processes of them. The error joins those of all that could not be read.
+func (o *reportOptions) studyOf(stderr io.Writer, paths []string) (*paperStudy, error) {
+	study := &paperStudy{}
 	var unread []error
 	for _, path := range paths {
 		name := filepath.Base(filepath.Clean(path))
@@ -47,6 +56,14 @@ func studyOf(stderr io.Writer, paths []string) (*compare.Study, error) {
 		}
 		for _, warning := range run.Run.Warnings {
 			screen.Remark(stderr, "warning", fmt.Sprintf("%s: %s", path, warning))
+		}
+		study.processes = append(study.processes, run.Run.Processes...)
+		if o.Of.given() {
+			run.Choose(o.Of.wants)
+		}
+		if len(run.Results) == 0 {
+			study.LeftOut = append(study.LeftOut, compare.StudyGap{Name: name, Why: "it has none of the chosen processes"})
+			continue
 		}
 		study.Add(name, run.Results)
 	}

@@ -13,17 +13,17 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// The colours of the terms of reserved memory, equal in every figure: Okabe and Ito's palette, which readers
-// with the common colour-vision deficiencies can tell apart. Reusable memory, reserve and unmapped
-// addresses are greys.
+// The colours of the terms of reserved memory, equal in every figure and on the page, near Okabe and Ito's palette:
+// readers with each of the three kinds of colour blindness can tell them apart, as a test simulates. Reusable memory,
+// reserve and unmapped addresses are greys.
 var (
-	RequestedColor = color.NRGBA{0x00, 0x72, 0xb2, 0xff} // blue
-	InternalColor  = color.NRGBA{0xe6, 0x9f, 0x00, 0xff} // orange
-	PendingColor   = color.NRGBA{0xcc, 0x79, 0xa7, 0xff} // reddish purple
-	ExternalColor  = color.NRGBA{0xd5, 0x5e, 0x00, 0xff} // vermillion
-	StrandedColor  = color.NRGBA{0xf0, 0xe4, 0x42, 0xff} // yellow
-	ReusableColor  = color.NRGBA{0x8f, 0x9e, 0xae, 0xff} // grey-blue
-	ReserveColor   = color.NRGBA{0xc3, 0xcc, 0xd6, 0xff} // light grey-blue
+	RequestedColor = color.NRGBA{0x43, 0x7e, 0xb2, 0xff} // blue
+	InternalColor  = color.NRGBA{0xe6, 0x9e, 0x0c, 0xff} // orange
+	PendingColor   = color.NRGBA{0xc8, 0x60, 0x67, 0xff} // reddish
+	ExternalColor  = color.NRGBA{0xbc, 0x4c, 0x07, 0xff} // vermillion
+	StrandedColor  = color.NRGBA{0xf3, 0xeb, 0x56, 0xff} // yellow
+	ReusableColor  = color.NRGBA{0x6c, 0x93, 0x9b, 0xff} // grey-blue
+	ReserveColor   = color.NRGBA{0xd0, 0xce, 0xb7, 0xff} // light grey
 	UnmappedColor  = color.NRGBA{0xf4, 0xf4, 0xf4, 0xff} // nearly white
 
 	ReservedColor = color.NRGBA{0x33, 0x3a, 0x45, 0xff} // the curve of R

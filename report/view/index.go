@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	stateEvents = 1 << 18   // events between two states of an index, as many as a row group has
+	stateEvents = 1 << 16   // events between two states of an index: they are passed over in about 20 ms
 	stateBytes  = 512 << 20 // of all states of a process: when there are more, every second one goes
 )
 

@@ -122,7 +122,6 @@ func (s *Server) show(p page.Page) error {
 // read reads the whole recording twice: for the page, and for the index.
 func (s *Server) read(ctx context.Context) {
 	var indexing sync.WaitGroup
-	defer indexing.Wait()
 	indexing.Go(func() {
 		for _, x := range s.indexes {
 			if err := x.build(ctx); err != nil && ctx.Err() == nil {
@@ -131,7 +130,8 @@ func (s *Server) read(ctx context.Context) {
 		}
 	})
 	p, err := s.opt.Page()
-	if err == nil {
+	indexing.Wait() // what is asked from then on is answered at once
+	if err == nil && ctx.Err() == nil {
 		if p.Server != nil {
 			*p.Server = page.Server{Complete: true, Events: s.of, Of: s.of, Most: MostEvents}
 		}

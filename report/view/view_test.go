@@ -31,6 +31,8 @@ import (
 
 var viewEvents = flag.Int64("view-events", 0, "write a recording of so many events, and measure memprof view on it: 100000000 for what is promised")
 
+var viewRun = flag.String("view-run", "", "keep that recording here, and take it from there the next time")
+
 // write writes a recording of a training job: a model's weights, then the same step again and again, at intervals that vary.
 func write(t testing.TB, dir string, events int64, opt trace.WriterOptions) {
 	t.Helper()
@@ -379,9 +381,14 @@ func TestLargeView(t *testing.T) {
 	if *viewEvents == 0 {
 		t.Skip("no -view-events")
 	}
-	dir := t.TempDir()
+	dir := *viewRun
 	start := time.Now()
-	write(t, dir, *viewEvents, trace.WriterOptions{Overlap: true})
+	if dir == "" {
+		dir = t.TempDir()
+		write(t, dir, *viewEvents, trace.WriterOptions{Overlap: true})
+	} else if _, err := os.Stat(dir); err != nil {
+		write(t, dir, *viewEvents, trace.WriterOptions{Overlap: true})
+	}
 	bytes := int64(0)
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -31,17 +31,17 @@ func New(c Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "view PATH",
 		Short: "Show any event of a recording in the browser",
-		Long: `Serves the page of ` + "`memprof report --html`" + ` on this machine and prints its address.
-The page on disk has every event of recordings of up to a million events, and
-of longer ones the first, peak, last and worst iterations; here any event of
-any recording can be pinned, because the page asks memprof, which reads the
-recording's parts. A coarse picture is there at once; the whole page follows
+		Long: `Serves the page of ` + "`memprof report --html`" + ` on this machine and prints its
+address. The page on disk has every event of recordings of up to a million
+events, and of longer ones the first, peak, last and worst iterations; here any
+event of any recording can be pinned, because the page asks memprof, which reads
+the recording's parts. A coarse picture is there at once; the whole page follows
 when the recording was read.
 
 The address is 127.0.0.1 and has a random token, without which nothing is
 answered. On another machine, forward the port: ssh -L 8000:127.0.0.1:8000 HOST
 with --port 8000. Ctrl-C ends it.`,
-		Annotations: map[string]string{"exit": "0 ended by Ctrl-C; 2 wrong usage, or a missing or damaged recording; 3 memprof failed"},
+		Annotations: map[string]string{"exit": "0 ended by Ctrl-C; 2 wrong usage, or a missing or damaged recording;\n  3 memprof failed"},
 		Example: `  memprof view run
   memprof view --port 8000 run`,
 		Args: c.Args,
