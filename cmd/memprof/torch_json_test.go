@@ -1,0 +1,110 @@
+package main
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// asJSON decodes what a verb prints.
+func (b *bench) asJSON(into any, args ...string) {
+	b.Helper()
+	cmd, stderr := b.memprof(args...)
+	out, err := cmd.Output()
+	if err == nil {
+		err = json.Unmarshal(out, into)
+	}
+	if err != nil {
+		b.Fatalf("memprof %s: %v\n%s", strings.Join(args, " "), err, stderr)
+	}
+}
+
+// What PyTorch reserved for AlexNet on an H200, in bytes: natively, and with expandable segments.
+const alexnetNative, alexnetExpandable = 1262 << 20, 1050 << 20
+
+// TestTuneTorchJSON: rows of both allocators say whose they are and by which setting, and those of PyTorch what it would reserve.
+func TestTuneTorchJSON(t *testing.T) {
+	b := newBench(t)
+	sample, err := filepath.Abs("../../samples/zoo/alexnet")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tuned struct {
+		Policies []struct {
+			Allocator string
+			Setting   *string
+			Growth    string
+			Peak      int64                            `json:"peak_reserved"`
+			Band      *struct{ Least, Greatest int64 } `json:"peak_reserved_band"`
+			Slowdown  *float64
+		}
+	}
+	b.asJSON(&tuned, "tune", "--json", sample)
+	settings := map[string]int64{}
+	for i, p := range tuned.Policies {
+		switch {
+		case p.Setting == nil:
+			t.Fatalf("row %d has no setting", i)
+		case p.Allocator == "memprof":
+			if *p.Setting != "" || p.Growth == "" || p.Band != nil {
+				t.Errorf("row %d of memprof: setting %q, growth %q, band %v", i, *p.Setting, p.Growth, p.Band)
+			}
+		case p.Allocator == "torch":
+			if settings[*p.Setting] = p.Peak; p.Band == nil || p.Peak < p.Band.Least || p.Peak > p.Band.Greatest || p.Growth != "" {
+				t.Errorf("row %d, %s: %d bytes, band %v, growth %q", i, *p.Setting, p.Peak, p.Band, p.Growth)
+			}
+		default:
+			t.Errorf("row %d is of the allocator %q", i, p.Allocator)
+		}
+		if p.Slowdown != nil && (*p.Slowdown < 0 || *p.Slowdown > 0.5) { // the share beyond the recorded step
+			t.Errorf("row %d: slowdown %v", i, *p.Slowdown)
+		}
+	}
+	if settings["native"] != alexnetNative || settings["expandable_segments:True"] != alexnetExpandable {
+		t.Errorf("native %d and expandable %d bytes, want %d and %d", settings["native"], settings["expandable_segments:True"], alexnetNative, alexnetExpandable)
+	}
+	for _, searched := range []string{"max_split_size_mb:", "roundup_power2_divisions:", "garbage_collection_threshold:"} {
+		found := false
+		for text := range settings {
+			found = found || strings.HasPrefix(text, searched)
+		}
+		if !found {
+			t.Errorf("%s is not searched", searched)
+		}
+	}
+}
+
+// TestFitJSON: each card of fit says the allocator, its setting or policy, its bytes, and whether it fits.
+func TestFitJSON(t *testing.T) {
+	b := newBench(t)
+	sample, err := filepath.Abs("../../samples/zoo/alexnet")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found struct {
+		Cards []struct {
+			Allocator, Setting, Policy string
+			Least                      int64  `json:"least_bytes"`
+			Without                    *int64 `json:"least_without_workspaces_bytes"`
+			Fits                       *bool
+		}
+	}
+	b.asJSON(&found, "fit", "--json", "--card", "1800MiB", sample)
+	var names []string
+	for _, c := range found.Cards {
+		names = append(names, c.Allocator+" "+c.Setting+c.Policy)
+		if c.Least < 1<<30 || c.Least > 2<<30 || c.Fits == nil || *c.Fits != (c.Least <= 1800<<20) || c.Without != nil && *c.Without >= c.Least {
+			t.Errorf("%+v", c)
+		}
+	}
+	for _, want := range []string{"torch native", "torch expandable_segments:True", "memprof classic", "memprof compact"} {
+		if !slices.Contains(names, want) {
+			t.Errorf("no card of %s, only of %v", want, names)
+		}
+	}
+	if c := found.Cards[0]; *c.Fits || c.Without == nil {
+		t.Errorf("native fits on 1,800 MiB: %+v, want that it may, with smaller workspaces", c)
+	}
+}
