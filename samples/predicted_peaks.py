@@ -127,8 +127,8 @@ def of_zoo_run(opts):
         if r["mode"] in ("native", "expandable"):
             mode = next(m for m in MODES if m.startswith(r["mode"]))
             results.append({"job": r["model"], "mode": mode, "reserved": max(line[2] for line in r["memory"])})
-        elif r["mode"] == "classic" and r.get("recording"):
-            recordings[r["model"]] = os.path.join(opts.zoo_run, r["recording"])
+        elif r.get("recording"):  # under any of memprof's policies
+            recordings.setdefault(r["model"], os.path.join(opts.zoo_run, r["recording"]))
     opts.jobs = sorted({r["job"] for r in results} & set(recordings))
     return table(opts, results, {job: predictions(opts, recordings[job]) for job in opts.jobs})
 
@@ -137,7 +137,7 @@ def options():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("jobs", nargs="*", metavar="SCRIPT:NAME", help="zoo:moe, irregular:qlora")
     parser.add_argument("-o", "--output", metavar="DIR")
-    parser.add_argument("--zoo-run", metavar="DIR", help="what zoo_run.py -o DIR left, with the modes classic, native and expandable")
+    parser.add_argument("--zoo-run", metavar="DIR", help="what zoo_run.py -o DIR left, with the modes native, expandable and at least one of memprof's")
     parser.add_argument("--record", default="", metavar="FLAGS", help="flags of memprof record, '--preset compact'")
     parser.add_argument("--jobs-at-once", type=int, default=6, metavar="N")
     parser.add_argument("--budget", type=float, default=240, help="seconds after which no job is started (default 240)")
