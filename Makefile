@@ -11,6 +11,8 @@
 #   make soak        200 million events on the simulated GPU: nothing may grow (ten minutes, 2 GB)
 #   make fuzz        every verb over changed files, ten minutes a target (FUZZTIME=1m for less)
 #   make bench       the benchmarks that need no GPU
+#   make page-bench  pages of ten million events and a served recording of a hundred million, in headless Chromium: how soon they
+#                    are there, a frame while panning, an answer (six minutes, 300 MB)
 #   make gpu-check   the acceptance suite, on a machine with a CUDA GPU and torch (needs no Go there);
 #                    with TORCH_TESTS=DIR, PyTorch's own tests in that folder
 #   make dist        tarballs, .deb, wheel, sums and module lists for x86-64 and arm64, into dist/ (root, Debian; 20 minutes)
@@ -28,7 +30,7 @@ DEMO := demo-run
 DEMO_JOB = $(shell python3 -c 'import sys, torch, torchvision; sys.exit(not torch.cuda.is_available())' >/dev/null 2>&1 \
 	&& echo python3 samples/jobs/resnet50.py --iterations 20 || echo bin/memprof rerun samples/resnet50)
 
-.PHONY: build hook demo test go-test c-test python-test duckdb-test campaign fits fuzz soak bench gpu-check dist dist-check clean
+.PHONY: build hook demo test go-test c-test python-test duckdb-test campaign fits fuzz soak bench page-bench gpu-check dist dist-check clean
 
 build: hook
 	go build -tags $(TAGS) -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/memprof ./cmd/memprof
@@ -97,6 +99,11 @@ fuzz: hook
 
 bench: hook
 	go test -run '^$$' -bench . -benchtime 2s ./...
+
+page-bench:
+	go test ./report -run 'TestLargePages|TestPageFrames' -page-events 1000000 -v
+	go test ./report -run TestLargePages -page-events 10000000 -v
+	go test ./report/view -run TestLargeView -view-events 100000000 -v -timeout 30m
 
 # With TORCH_TESTS=DIR only PyTorch's own tests in that folder: samples/checks/torch_tests.py says how.
 gpu-check:

@@ -27,10 +27,13 @@ function toView(view, fields) {
   const t = view.timeline;
   if (!t) return;
   const number = (name) => (fields.get(name) !== null && Number.isFinite(Number(fields.get(name))) ? Number(fields.get(name)) : null);
-  if (number('from') !== null && number('to') !== null && number('from') < number('to')) t.show(number('from'), number('to'));
-  else t.show(t.start, t.end);
   view.setFit(fields.get('fit') === '1');
   view.setOverlay(number('overlay') === null ? -1 : number('overlay'));
+  const reveal = () => {
+    if (number('from') !== null && number('to') !== null && number('from') < number('to')) t.show(number('from'), number('to'));
+    else t.show(t.start, t.end);
+  };
+  reveal();
   if (!view.frames) return;
   const { allocations } = view;
   if (COLORINGS.some(([name]) => name === fields.get('color'))) view.setColoring(fields.get('color'));
@@ -44,6 +47,7 @@ function toView(view, fields) {
   if (['pin', 'mean', 'made'].includes(fields.get('flame') || 'pin')) allocations.flame.chooseSource(fields.get('flame') || 'pin');
   const event = number('event');
   if (event !== null && event >= 0 && !(view.instant && view.instant.seq === event)) view.pin.event(Math.floor(event));
+  reveal(); // pinning moves the view to the event
   allocations.refresh();
 }
 
