@@ -11,6 +11,8 @@ import (
 // Help says enough.
 func (m *Metric) Unknown(d *DeviceResult) string {
 	switch {
+	case m.Of(d.Scope) && d.Stored != nil:
+		return "the recording's summary has no value of it (memprof summarize writes it anew)"
 	case m.Of(d.Scope):
 	case d.Scope == OneTag:
 		return "it has no value of a tag"

@@ -19,6 +19,25 @@ const (
 	OnePhase                       // see [PhaseMetrics]
 )
 
+// Stored are the values of a device's metrics where they were stored with the recording and its events were not read: see
+// package summary. All other numbers of such a device are 0, except for those that ranks are compared by.
+type Stored struct {
+	Device       map[string]StoredValue
+	Tags, Phases map[string]map[string]StoredValue // by the tag or phase
+}
+
+// StoredValue is what [Metric.Value] returned.
+type StoredValue struct {
+	Value float64
+	Seq   int64
+}
+
+// part is a device of stored values, as far as a tag or a phase goes.
+func (d *DeviceResult) part(scope MetricScope, parts map[string]map[string]StoredValue, name string) (*DeviceResult, bool) {
+	values, ok := parts[name]
+	return &DeviceResult{Scope: scope, Device: d.Device, Allocs: d.Allocs, Stored: &Stored{Device: values}}, ok
+}
+
 // Of says whether the metric has a value in a scope.
 func (m *Metric) Of(scope MetricScope) bool {
 	switch scope {
@@ -36,6 +55,12 @@ func scoped(all []Metric) []Metric {
 		m := all[i]
 		all[i].Value = func(d *DeviceResult) (float64, int64, bool) {
 			if !m.Of(d.Scope) {
+				return 0, -1, false
+			}
+			if d.Stored != nil {
+				if v, ok := d.Stored.Device[m.Name]; ok {
+					return v.Value, v.Seq, true
+				}
 				return 0, -1, false
 			}
 			return m.Value(d)
@@ -58,6 +83,9 @@ var tagMetrics = []string{
 // has none. Peak is the tag's part of the device's peak, its free memory as requests of the
 // tag's arena with the most reserved see it.
 func (r *Result) OfTag(d *DeviceResult, tag string) (*DeviceResult, bool) {
+	if d.Stored != nil {
+		return d.part(OneTag, d.Stored.Tags, tag)
+	}
 	at := slices.IndexFunc(d.Tags, func(u TagUse) bool { return u.Tag == tag })
 	if at < 0 {
 		return nil, false
@@ -98,6 +126,9 @@ var phaseMetrics = []string{"requested.peak", "provided.peak", "requested.at_pea
 // never was. The greatest T and C are those while it is the innermost one, and at the peak
 // counts what was allocated in it.
 func (d *DeviceResult) OfPhase(phase string) (*DeviceResult, bool) {
+	if d.Stored != nil {
+		return d.part(OnePhase, d.Stored.Phases, phase)
+	}
 	at := slices.IndexFunc(d.Phases, func(u PhaseUse) bool { return u.Phase == phase })
 	if at < 0 {
 		return nil, false

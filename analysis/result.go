@@ -101,6 +101,8 @@ type DeviceResult struct {
 	// ByCategory is the course of requested bytes by category, ascending; nil unless Options.Categories.
 	ByCategory []CategoryPoint
 
+	Stored *Stored // the values of metrics, if they were stored with the recording; else nil
+
 	Tags []TagUse // in order of appearance; see [Result.OfTag]
 
 	// Native is nil unless a native allocator serves tensors of the device, whose chunks are not known.

@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/memprof/memprof/trace/columns"
 )
 
 // Occupied lists what a directory holds under the names that the files of a new run will have.
@@ -144,6 +146,7 @@ func (o *Occupied) Remove() error {
 		return err
 	}
 	defer run.Close()
+	removeSummaries(run)
 	hasInfo := false
 	for _, name := range append(o.temporary, o.Ours...) {
 		switch name {
@@ -162,6 +165,42 @@ func (o *Occupied) Remove() error {
 		return ignoreMissing(run.Remove(InfoName))
 	}
 	return nil
+}
+
+// removeSummaries removes the tables of a run, and their directory if it holds nothing else. The recording is replaced without
+// them, too, so that errors do not matter: those of the new one replace them.
+func removeSummaries(run *os.Root) {
+	dir, err := run.OpenRoot(SummaryName)
+	if err != nil {
+		return
+	}
+	defer dir.Close()
+	entries, err := entriesOf(dir)
+	for _, e := range entries {
+		if err == nil && e.Type().IsRegular() && isSummary(dir, e.Name()) {
+			dir.Remove(e.Name())
+		}
+	}
+	run.Remove(SummaryName)
+}
+
+// isSummary says whether a file is a table of package summary, by its metadata.
+func isSummary(dir *os.Root, name string) bool {
+	f, err := openRegular(dir, name)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	stat, err := f.Stat()
+	if err != nil || stat.Size() < 12 {
+		return false
+	}
+	footer, err := columns.ReadFooter(f, stat.Size())
+	if err != nil {
+		return false
+	}
+	_, ok := footer.Metadata("memprof.summary_version")
+	return ok
 }
 
 // removeSpool removes the spool of a run and its content.

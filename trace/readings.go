@@ -12,6 +12,10 @@ import (
 // and so on. [Open] stores them in [Run.Readings], not among [Run.Processes].
 const ReadingsName = "device"
 
+// SummaryName is the directory in a run's directory that holds a table of each process: what an analysis found. Package summary
+// writes and reads them.
+const SummaryName = "summary"
+
 // Keys of [Info.Options] about devices.
 const (
 	OptionReadings = "readings"             // the source of the readings: ReadingsOfNVML, or ReadingsOfDriver and why not NVML; or why there are none

@@ -18,6 +18,7 @@ import (
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/gate"
 	"github.com/memprof/memprof/analysis/recording"
+	"github.com/memprof/memprof/analysis/summary"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/output"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
@@ -172,7 +173,7 @@ func (o *checkOptions) prepare() ([]gate.Gate, *gate.Judge, error) {
 
 // judge holds recordings against the gates, and prints and writes the results.
 func (o *checkOptions) judge(stdout, stderr io.Writer, judge *gate.Judge, gates []gate.Gate, paths []string) error {
-	recordings, err := analyzeAll(paths)
+	recordings, err := recordingsOf(paths)
 	if err != nil {
 		return err
 	}
@@ -202,6 +203,19 @@ func (o *checkOptions) judge(stdout, stderr io.Writer, judge *gate.Judge, gates 
 		return nil
 	}
 	return &exit.Error{Code: exit.Violated, Err: errors.New(ci.Headline(results))}
+}
+
+// recordingsOf analyzes recordings, or reads the summaries of more than a few processes.
+func recordingsOf(paths []string) ([]recording.Recording, error) {
+	many, err := fleetOf(paths)
+	switch {
+	case err != nil:
+		return nil, err
+	case many == nil:
+		return analyzeAll(paths)
+	}
+	recordings, err := summary.Recordings(many)
+	return recordings, exit.Input(err)
 }
 
 // missing fails where processes are missing from a recording, since the worst of them would not be judged;

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/memprof/memprof/analysis/summary"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/report/units"
@@ -62,7 +63,7 @@ func (o *recoverOptions) run(ctx context.Context, stdout, stderr io.Writer, dir 
 	if o.Now {
 		recover = func() (*trace.Summary, error) { return trace.RecoverNow(dir) }
 	}
-	summary, err := recover()
+	recovered, err := recover()
 	var about *trace.PathError
 	switch {
 	case errors.As(err, &about), errors.Is(err, os.ErrNotExist):
@@ -70,13 +71,32 @@ func (o *recoverOptions) run(ctx context.Context, stdout, stderr io.Writer, dir 
 	case err != nil:
 		return err
 	}
-	for _, problem := range summary.Problems {
+	summarizeRecovered(stderr, dir)
+	for _, problem := range recovered.Problems {
 		screen.Remark(stderr, "problem", problem)
 	}
-	return o.print(stdout, dir, summary)
+	return o.print(stdout, dir, recovered)
 }
 
-func (o *recoverOptions) print(stdout io.Writer, dir string, summary *trace.Summary) error {
+// summarizeRecovered writes the summary tables that a recording lacks: it is whole without them.
+func summarizeRecovered(stderr io.Writer, dir string) {
+	lacks, err := lacksSummary(dir)
+	if err != nil || !lacks {
+		return
+	}
+	run, err := trace.Open(dir)
+	if errors.Is(err, trace.ErrEmpty) {
+		return // no process of it used a GPU
+	}
+	if err == nil {
+		_, err = summary.WriteAll(dir, run)
+	}
+	if err != nil {
+		screen.Remark(stderr, "warning", fmt.Sprintf("the summary could not be written: %v", err))
+	}
+}
+
+func (o *recoverOptions) print(stdout io.Writer, dir string, recovered *trace.Summary) error {
 	if o.JSON {
 		type process struct {
 			Name   string `json:"name"`
@@ -86,15 +106,15 @@ func (o *recoverOptions) print(stdout io.Writer, dir string, summary *trace.Summ
 		out := struct {
 			Processes []process `json:"processes"`
 		}{[]process{}}
-		for _, p := range summary.Processes {
+		for _, p := range recovered.Processes {
 			out.Processes = append(out.Processes, process{p.Name, p.Events, p.Ending.Lost})
 		}
 		return screen.JSON(stdout, out)
 	}
-	if len(summary.Processes) == 0 {
+	if len(recovered.Processes) == 0 {
 		return screen.PrintLine(stdout, "nothing to recover in %s", dir)
 	}
-	for _, p := range summary.Processes {
+	for _, p := range recovered.Processes {
 		line := fmt.Sprintf("%s: %s", p.Name, units.Counted(p.Events, "event"))
 		if p.Ending.Lost > 0 {
 			line += fmt.Sprintf(", %d lost at the end", p.Ending.Lost)

@@ -205,6 +205,11 @@ func (o *reportOptions) run(stdout, stderr io.Writer, paths []string) error {
 	default:
 		return oneOf("table", o.Table, "paper")
 	}
+	if !o.All && len(o.Section) == 0 && !o.Of.given() {
+		if many, err := fleetOf(paths); err != nil || many != nil {
+			return cmp.Or(err, o.fleet(stdout, many))
+		}
+	}
 	drawn := !o.NoPlots && (o.plotsDir() != "" || o.Format == "text" && !o.Summary)
 	runs, err := o.analyze(paths, analysis.Options{Categories: drawn})
 	if err != nil {

@@ -50,7 +50,7 @@ when memory grows. The job's code does not change.`,
 		return exit.Usagef("%w%s (see `%s --help`)", flagError(err), flagMeant(cmd, err), cmd.CommandPath())
 	})
 	root.SetUsageFunc(usage)
-	addGroup(root, "Record", newRecordCommand(), newTopCommand(), newSnapshotCommand(), newRecoverCommand(), newImportCommand())
+	addGroup(root, "Record", newRecordCommand(), newTopCommand(), newSnapshotCommand(), newRecoverCommand(), newSummarizeCommand(), newImportCommand())
 	addGroup(root, "Read", newReportCommand(), viewer.New(viewer.Command{Args: exactArgs("a recording"), Open: openViewed, Page: viewPage}), newVerifyCommand(), newDiffCommand(), newCheckCommand(), newExportCommand())
 	addGroup(root, "Try other settings", newTuneCommand(), newFitCommand(), newRerunCommand(), newReplayCommand(), newKVCommand())
 	addGroup(root, "Set up", newDoctorCommand(), newHooksCommand())

@@ -3,12 +3,16 @@ package columns
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 
 	"github.com/apache/arrow-go/v18/parquet"
 )
 
-// Numbers decodes a column of int32 or int64.
-type Numbers[T int32 | int64] struct {
+// Number is what a column of numbers holds. Delta-packed columns hold whole ones.
+type Number interface{ int32 | int64 | float64 }
+
+// Numbers decodes a column of int32, int64 or double.
+type Numbers[T Number] struct {
 	Chunk Chunk
 
 	dict    []T
@@ -72,7 +76,7 @@ func (c *Numbers[T]) decode(dst []T) (err error) {
 }
 
 // plainNumbers fills dst from little-endian bytes and returns the rest of them.
-func plainNumbers[T int32 | int64](dst []T, data []byte) ([]byte, error) {
+func plainNumbers[T Number](dst []T, data []byte) ([]byte, error) {
 	switch dst := any(dst).(type) {
 	case []int32:
 		if len(data) < 4*len(dst) {
@@ -88,6 +92,14 @@ func plainNumbers[T int32 | int64](dst []T, data []byte) ([]byte, error) {
 		}
 		for i := range dst {
 			dst[i] = int64(binary.LittleEndian.Uint64(data[8*i:]))
+		}
+		return data[8*len(dst):], nil
+	case []float64:
+		if len(data) < 8*len(dst) {
+			return nil, errPage
+		}
+		for i := range dst {
+			dst[i] = math.Float64frombits(binary.LittleEndian.Uint64(data[8*i:]))
 		}
 		return data[8*len(dst):], nil
 	}
@@ -131,7 +143,7 @@ func newDeltaDecoder(data []byte, values int) (deltaDecoder, error) {
 	return deltaDecoder{data: data[n:], first: true, last: first, size: size, minis: int(minis), buffer: make([]int64, size)}, nil
 }
 
-func readDeltas[T int32 | int64](d *deltaDecoder, dst []T) error {
+func readDeltas[T Number](d *deltaDecoder, dst []T) error {
 	if d.first && len(dst) > 0 {
 		dst[0] = T(d.last)
 		dst = dst[1:]

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/memprof/memprof/analysis/summary"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/process"
 	"github.com/memprof/memprof/cmd/memprof/internal/recorder/trigger"
@@ -241,10 +242,24 @@ func (r *Recorder) conclude(ended process.Outcome) {
 			r.info.Problems = append(r.info.Problems, err.Error())
 		}
 	}
+	if err == nil && whole {
+		r.summarize()
+	}
 	for _, problem := range r.info.Problems[len(r.Missed):] { // those were printed before
 		screen.Remark(r.Stderr, "problem", problem)
 	}
 	r.report(run, err, summary)
+}
+
+// summarize writes the summary tables of the recording. The recording is whole without them.
+func (r *Recorder) summarize() {
+	run, err := trace.Open(r.Place.Dir)
+	if err == nil {
+		_, err = summary.WriteAll(r.Place.Shown, run)
+	}
+	if err != nil {
+		screen.Remark(r.Stderr, "warning", fmt.Sprintf("the summary could not be written: %v", err))
+	}
 }
 
 // saySettings prints the variables that were set for a library, if the job has loaded the library.

@@ -5,12 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
 	"path/filepath"
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/compare"
+	"github.com/memprof/memprof/analysis/summary"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
+	"github.com/memprof/memprof/report/fleet"
 	"github.com/memprof/memprof/report/study"
 	"github.com/memprof/memprof/trace"
 )
@@ -93,4 +97,62 @@ func (o *reportOptions) printPaper(stdout io.Writer, jobs *compare.Study) error 
 		return study.Markdown(stdout, jobs)
 	}
 	return study.Text(stdout, jobs, screen.Options(stdout))
+}
+
+// fleet reports on many processes by the summary tables of their recordings.
+func (o *reportOptions) fleet(stdout io.Writer, paths []string) error {
+	f := fleet.New()
+	for _, path := range paths {
+		info, err := trace.ReadInfo(path)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return exit.Input(err)
+		}
+		if err == nil && f.Paths == 0 {
+			f.Info = *info
+		}
+		f.Paths++
+	}
+	err := summary.Each(paths, func(path string, t *summary.Table) error {
+		f.Add(path, t)
+		return nil
+	})
+	if err != nil {
+		return exit.Input(err)
+	}
+	switch o.Format {
+	case "json":
+		return fleet.JSON(stdout, f)
+	case "markdown":
+		return fleet.Markdown(stdout, f)
+	}
+	return fleet.Text(stdout, f, screen.Options(stdout))
+}
+
+// fleetOf returns the recordings of paths if they have more processes than are reported by their events, else none. Recordings in
+// progress, and single parts, have no summary yet.
+func fleetOf(paths []string) ([]string, error) {
+	paths, err := recordingsIn(paths)
+	if err != nil {
+		return nil, err
+	}
+	n := 0
+	for _, path := range paths {
+		if stat, err := os.Stat(path); err != nil || !stat.IsDir() {
+			return nil, nil // the error comes when it is opened
+		}
+		names, err := summary.Processes(path)
+		if err != nil {
+			return nil, exit.Input(err)
+		}
+		n += len(names)
+	}
+	if n <= summary.Most {
+		return nil, nil
+	}
+	for _, path := range paths {
+		if busy, err := trace.InProgress(path); busy != "" || err != nil {
+			return nil, exit.Input(err)
+		}
+	}
+	return paths, nil
 }

@@ -1,0 +1,207 @@
+package summary
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"syscall"
+
+	"github.com/apache/arrow-go/v18/parquet/file"
+
+	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/columns"
+)
+
+// mostFileBytes is the largest table that is read.
+const mostFileBytes = 16 << 20
+
+// remedy is for whatever is wrong with a table: it follows from the recording.
+const remedy = "delete it and run `memprof summarize` on the recording"
+
+// Read reads a table. Its rows are those of the file, in order. The error is a *trace.PathError, or that of the file system.
+func Read(path string) (t *Table, err error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	damaged := func(err error) error {
+		return &trace.PathError{Path: path, Err: trace.ErrDamaged, Detail: err.Error(), Remedy: remedy}
+	}
+	stat, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !stat.Mode().IsRegular() || stat.Size() < 12 || stat.Size() > mostFileBytes {
+		return nil, damaged(fmt.Errorf("not a regular file of 12 to %d bytes", mostFileBytes))
+	}
+	footer, err := columns.ReadFooter(f, stat.Size())
+	if err != nil {
+		return nil, damaged(err)
+	}
+	text, ok := footer.Metadata(keyVersion)
+	version, err := strconv.Atoi(text)
+	switch {
+	case !ok || err != nil:
+		return nil, damaged(fmt.Errorf("no %s in its metadata", keyVersion))
+	case version > Version:
+		return nil, &trace.PathError{Path: path, Err: trace.ErrNewerSchema, Detail: fmt.Sprintf("summary version %d, this memprof knows up to %d", version, Version), Remedy: "use a newer memprof to read it"}
+	}
+	if err := footer.CheckSchema(numColumns); err != nil {
+		return nil, damaged(err)
+	}
+	if err := footer.CheckRowGroups(tableColumns); err != nil {
+		return nil, damaged(err)
+	}
+	// The Parquet library panics at some damaged metadata.
+	defer func() {
+		if p := recover(); p != nil {
+			t, err = nil, damaged(fmt.Errorf("%v", p))
+		}
+	}()
+	t = &Table{}
+	if err := t.metadata(footer); err != nil {
+		return nil, damaged(err)
+	}
+	pq, err := file.NewParquetReader(f)
+	if err != nil {
+		return nil, damaged(err)
+	}
+	for i := range pq.NumRowGroups() {
+		if err := t.group(f, pq, i); err != nil {
+			return nil, damaged(err)
+		}
+	}
+	return t, nil
+}
+
+func (t *Table) metadata(footer *columns.Footer) error {
+	var wrong error
+	text := func(key string) string {
+		value, _ := footer.Metadata("memprof." + key)
+		return value
+	}
+	number := func(key string) int64 {
+		n, err := strconv.ParseInt(text(key), 10, 64)
+		if err != nil && wrong == nil {
+			wrong = fmt.Errorf("memprof.%s is missing or malformed in its metadata", key)
+		}
+		return n
+	}
+	t.Process = trace.ProcessMeta{
+		RunID: text("run_id"), Name: text("process"), PID: int(number("pid")), Rank: int(number("rank")), LocalRank: int(number("local_rank")),
+		WorldSize: int(number("world_size")), LocalWorldSize: int(number("local_world_size")), Command: text("command"), Frameworks: text("frameworks"),
+	}
+	t.Host, t.Events, t.Dropped = text("host"), number("events"), number("dropped")
+	t.Ending = trace.Ending{State: trace.State(text("state")), Reason: text("state_reason")}
+	return wrong
+}
+
+// group reads the rows of a row group.
+func (t *Table) group(f *os.File, pq *file.Reader, index int) error {
+	meta := pq.MetaData().RowGroup(index)
+	n := int(meta.NumRows())
+	first := len(t.Rows)
+	t.Rows = append(t.Rows, make([]Row, n)...)
+	rows := t.Rows[first:]
+	devices := map[int32]bool{}
+	for i := range tableColumns {
+		column, err := meta.ColumnChunk(i)
+		if err != nil {
+			return err
+		}
+		start := column.DataPageOffset()
+		if column.HasDictionaryPage() && column.DictionaryPageOffset() > 0 {
+			start = min(start, column.DictionaryPageOffset())
+		}
+		chunk := columns.NewChunk(f, &tableColumns[i], start, start+column.TotalCompressedSize(), meta.NumRows())
+		if err := readColumn(i, chunk, rows); err != nil {
+			return fmt.Errorf("column %s: %w", tableColumns[i].Name, err)
+		}
+	}
+	for i := range rows {
+		if device := rows[i].Device; !devices[device] {
+			devices[device] = true
+			t.card(pq, device)
+		}
+	}
+	return nil
+}
+
+// card adds what the metadata says of the GPU of a device.
+func (t *Table) card(pq *file.Reader, device int32) {
+	kv := pq.MetaData().KeyValueMetadata()
+	text := func(key string) string {
+		if v := kv.FindValue(fmt.Sprintf("memprof.%s.%d", key, device)); v != nil {
+			return *v
+		}
+		return ""
+	}
+	t.Cards = append(t.Cards, Card{device, text("card"), text("gpu"), text("driver")})
+}
+
+func readColumn(i int, chunk columns.Chunk, rows []Row) error {
+	switch i {
+	case colRank, colDevice:
+		values := make([]int32, len(rows))
+		if err := (&columns.Numbers[int32]{Chunk: chunk}).Read(values); err != nil || i == colRank {
+			return err
+		}
+		for j, v := range values {
+			rows[j].Device = v
+		}
+	case colIteration, colIterations, colSeq:
+		values := make([]int64, len(rows))
+		if err := (&columns.Numbers[int64]{Chunk: chunk}).Read(values); err != nil {
+			return err
+		}
+		for j, v := range values {
+			switch row := &rows[j]; i {
+			case colIteration:
+				row.Iteration = v
+			case colIterations:
+				row.Iterations = v
+			default:
+				row.Seq = v
+			}
+		}
+	case colValue:
+		values := make([]float64, len(rows))
+		if err := (&columns.Numbers[float64]{Chunk: chunk}).Read(values); err != nil {
+			return err
+		}
+		for j, v := range values {
+			rows[j].Value = v
+		}
+	default:
+		return readTexts(i, chunk, rows)
+	}
+	return nil
+}
+
+func readTexts(i int, chunk columns.Chunk, rows []Row) error {
+	var texts []string
+	reader := columns.Texts{Chunk: chunk, Number: func(text string) (int32, error) {
+		texts = append(texts, text)
+		return int32(len(texts) - 1), nil
+	}}
+	numbers := make([]int32, len(rows))
+	if err := reader.Read(numbers); err != nil {
+		return err
+	}
+	for j, n := range numbers {
+		switch row := &rows[j]; i {
+		case colPhase:
+			row.Phase = texts[n]
+		case colCategory:
+			row.Category = texts[n]
+		case colTag:
+			row.Tag = texts[n]
+		case colMetric:
+			row.Metric = texts[n]
+		case colUnit:
+			row.Unit = texts[n]
+		}
+	}
+	return nil
+}

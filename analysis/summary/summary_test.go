@@ -1,0 +1,209 @@
+package summary
+
+import (
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/recording"
+	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/tracetest"
+)
+
+// A table read is the table written, and its result has the value of each metric that the analysis has.
+func TestSamples(t *testing.T) {
+	run, err := trace.Open("../../samples/resnet50")
+	if err != nil {
+		t.Fatal(err)
+	}
+	analyzed, err := recording.Analyze("resnet50", run, analysis.Options{Categories: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	want := New(run.Processes[0], run.Info.Host, analyzed.Results[0])
+	if err := want.Write(dir); err != nil {
+		t.Fatal(err)
+	}
+	got, err := Read(Path(dir, want.Process.Name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want.Process.Spool, want.Ending.LastAlive, want.Ending.Problems, want.Ending.Lost = "", 0, nil, 0 // not in the table
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("table (-written +read):\n%s", diff)
+	}
+	stat, err := os.Stat(Path(dir, want.Process.Name))
+	if err != nil || stat.Size() > MostBytes {
+		t.Errorf("%d bytes, %v", stat.Size(), err)
+	}
+	t.Logf("%d rows, %d bytes", len(got.Rows), stat.Size())
+
+	result := got.Result("resnet50", &run.Info)
+	source, stored := &analyzed.Results[0].Devices[0], &result.Devices[0]
+	n := 0
+	compare := func(what string, a, b *analysis.DeviceResult) {
+		for _, m := range analysis.Metrics() {
+			x, xSeq, xOK := m.Value(a)
+			y, ySeq, yOK := m.Value(b)
+			if x != y || xSeq != ySeq || xOK != yOK {
+				t.Errorf("%s%s: %v %d %t by the events, %v %d %t by the table", what, m.Name, x, xSeq, xOK, y, ySeq, yOK)
+			}
+			if xOK {
+				n++
+			}
+		}
+	}
+	compare("", source, stored)
+	for i := range source.Phases {
+		phase := source.Phases[i].Phase
+		a, _ := source.OfPhase(phase)
+		b, ok := stored.OfPhase(phase)
+		if !ok {
+			t.Errorf("no phase %s", phase)
+			continue
+		}
+		compare(phase+" ", a, b)
+	}
+	if n < 60 {
+		t.Errorf("%d values", n)
+	}
+	iterations, categories := 0, 0
+	for i := range got.Rows {
+		if r := &got.Rows[i]; r.Iterations > 0 && r.Metric == "reserved.peak" {
+			if want := source.Iterations[iterations]; int64(r.Value) != want.PeakR || r.Iteration != want.Number {
+				t.Errorf("iteration %+v, want %+v", r, want)
+			}
+			iterations++
+		} else if r.Iterations > 0 && r.Category == "weights" {
+			categories++
+		}
+	}
+	if iterations != len(source.Iterations) || categories < iterations/2 {
+		t.Errorf("%d iterations of %d, %d with weights", iterations, len(source.Iterations), categories)
+	}
+}
+
+// noisy is a table of a job whose iterations differ in every number.
+func noisy(iterations int) *Table {
+	random := rand.New(rand.NewPCG(1, 2))
+	d := analysis.DeviceResult{Device: 3, Allocs: 1}
+	for i := range iterations {
+		n := func() int64 { return random.Int64N(80 << 30) }
+		d.Iterations = append(d.Iterations, analysis.Iteration{Number: int64(i), StartSeq: int64(i), EndSeq: int64(i), Start: int64(i) << 30, End: int64(i)<<30 + n(), PeakT: n(), PeakC: n(), PeakR: n(), EndT: n(), Allocs: n(), AllocBytes: n()})
+	}
+	return New(&trace.Process{ProcessMeta: trace.ProcessMeta{Name: "rank7", Rank: 7}, Parts: []trace.Part{{}}}, "host", &analysis.Result{Devices: []analysis.DeviceResult{d}})
+}
+
+// However long a job was, its table has at most 100 KB; the peaks of joined iterations are the greatest of them, and sums
+// stay sums.
+func TestSize(t *testing.T) {
+	for _, iterations := range []int{10, 1000, 30_000} {
+		table := noisy(iterations)
+		most := map[string]float64{}
+		for i := range table.Rows {
+			if r := &table.Rows[i]; r.Iterations > 0 {
+				switch r.Metric {
+				case Duration, AllocatedBytes, AllocatedCount:
+					most[r.Metric] += r.Value
+				case RequestedEnd:
+					most[r.Metric] = r.Value
+				default:
+					most[r.Metric] = max(most[r.Metric], r.Value)
+				}
+			}
+		}
+		text, err := table.encode()
+		if err != nil || len(text) > MostBytes {
+			t.Fatalf("%d iterations: %d bytes, %v", iterations, len(text), err)
+		}
+		dir := t.TempDir()
+		if err := table.Write(dir); err != nil {
+			t.Fatal(err)
+		}
+		read, err := Read(Path(dir, "rank7"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		covered, got := int64(0), map[string]float64{}
+		for i := range read.Rows {
+			r := &read.Rows[i]
+			if r.Iterations == 0 {
+				continue
+			}
+			switch r.Metric {
+			case Duration, AllocatedBytes, AllocatedCount:
+				got[r.Metric] += r.Value
+			case RequestedEnd:
+				got[r.Metric] = r.Value
+			default:
+				got[r.Metric] = max(got[r.Metric], r.Value)
+			}
+			if r.Metric == "reserved.peak" {
+				if r.Iteration != covered {
+					t.Fatalf("%d iterations: row %+v after %d", iterations, r, covered)
+				}
+				covered += r.Iterations
+			}
+		}
+		if covered != int64(iterations) {
+			t.Errorf("%d of %d iterations", covered, iterations)
+		}
+		for metric, value := range most {
+			if diff := got[metric] - value; diff > 1e-6*value || diff < -1e-6*value {
+				t.Errorf("%d iterations: %s %v, want %v", iterations, metric, got[metric], value)
+			}
+		}
+	}
+}
+
+// A damaged table is an error that says so, never a panic.
+func TestDamaged(t *testing.T) {
+	dir := t.TempDir()
+	if err := noisy(50).Write(dir); err != nil {
+		t.Fatal(err)
+	}
+	whole, err := os.ReadFile(Path(dir, "rank7"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "damaged")
+	random := rand.New(rand.NewPCG(3, 4))
+	failed := 0
+	for i := range 400 {
+		text := append([]byte{}, whole...)
+		if i%4 == 0 {
+			text = text[:random.IntN(len(text))]
+		} else {
+			text[random.IntN(len(text))] ^= byte(1 + random.IntN(255))
+		}
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Read(path); err != nil {
+			failed++
+			var about *trace.PathError
+			if !errors.As(err, &about) {
+				t.Fatalf("%v is no error of the file", err)
+			}
+		}
+	}
+	if failed < 100 {
+		t.Errorf("%d of 400 damaged tables are errors", failed)
+	}
+}
+
+// The processes of a run are known without its parts.
+func TestProcesses(t *testing.T) {
+	dir := t.TempDir()
+	tracetest.WriteRun(t, dir, tracetest.Process{Meta: trace.ProcessMeta{Name: "rank0"}}, tracetest.Process{Meta: trace.ProcessMeta{Name: "rank1"}})
+	names, err := Processes(dir)
+	if diff := cmp.Diff([]string{"rank0", "rank1"}, names); diff != "" || err != nil {
+		t.Errorf("%v %s", err, diff)
+	}
+}

@@ -1,0 +1,87 @@
+package duckdb
+
+import (
+	"database/sql"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/summary"
+	"github.com/memprof/memprof/trace"
+)
+
+// views are the statements of the help topic, each whole.
+func views(t *testing.T) []string {
+	t.Helper()
+	text, err := os.ReadFile("../../help/fleet.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(text), "\nDuckDB,")
+	after, _, found := strings.Cut(after, "\nSpark SQL")
+	if !found {
+		t.Fatal("the topic has no statements of DuckDB before those of Spark")
+	}
+	return regexp.MustCompile(`(?s)create view .*?;`).FindAllString(after, -1)
+}
+
+// The views over the summaries of 1,024 ranks have what the tables have: one query finds the rank that reserves most.
+func TestFleet(t *testing.T) {
+	const ranks = 1024
+	dir := t.TempDir()
+	for rank := range ranks {
+		name := fmt.Sprintf("rank%d", rank)
+		peak := int64(1<<30 + rank<<10)
+		if rank == 700 {
+			peak = 5 << 30
+		}
+		d := analysis.DeviceResult{MaxR: peak, MaxT: peak / 2, Allocs: 1}
+		d.Peak.R, d.Peak.T = peak, peak/2
+		for i := range int64(4) {
+			at := peak
+			if i == 3 && rank == 3 {
+				at = 9 << 30
+			}
+			d.Iterations = append(d.Iterations, analysis.Iteration{Number: i, PeakT: at / 2, PeakC: at / 2, PeakR: at, Start: i * 1000, End: i*1000 + 900})
+		}
+		run := filepath.Join(dir, "nodes", fmt.Sprintf("node%03d", rank/8))
+		if err := os.MkdirAll(run, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		process := &trace.Process{ProcessMeta: trace.ProcessMeta{Name: name, Rank: rank, WorldSize: ranks}, Parts: []trace.Part{{}}}
+		if err := summary.New(process, "host", &analysis.Result{Process: name, Devices: []analysis.DeviceResult{d}}).Write(run); err != nil {
+			t.Fatal(err)
+		}
+	}
+	db, err := sql.Open("duckdb", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	db.SetMaxOpenConns(1) // the views are of one connection's memory
+	statements := views(t)
+	if len(statements) != 4 {
+		t.Fatalf("the topic has %d views, want 4", len(statements))
+	}
+	for _, statement := range statements {
+		if _, err := db.Exec(strings.ReplaceAll(statement, "'nodes/", "'"+dir+"/nodes/")); err != nil {
+			t.Fatalf("%s: %v", statement, err)
+		}
+	}
+	for query, want := range map[string]string{
+		"select count(distinct process), count(distinct filename) from summary":                                       "1024 | 1024",
+		"select greatest_of, greatest, least from spread where metric = 'reserved.peak'":                              fmt.Sprintf("rank700 | %v | %v", float64(5<<30), float64(1<<30)),
+		"select count(*) from ranks where metric = 'allocations' and unit = 'count' and value = 1":                    "1024",
+		"select greatest_of, ratio > 8 from imbalance where metric = 'reserved.peak' and iteration = 3":               "rank3 | true",
+		"select greatest_of, ratio > 4 and ratio < 5 from imbalance where metric = 'reserved.peak' and iteration = 0": "rank700 | true",
+		"select count(*) from summary where metric = 'duration' and iteration >= 0 and unit = 'ns' and value = 900":   "4096",
+	} {
+		if got := strings.Join(answer(t, db, query, dir), "\n"); got != want {
+			t.Errorf("%s:\n%s\nwant %s", query, got, want)
+		}
+	}
+}

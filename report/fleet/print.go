@@ -1,0 +1,306 @@
+package fleet
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/memprof/memprof/report/layout"
+	"github.com/memprof/memprof/report/plain"
+	"github.com/memprof/memprof/report/units"
+)
+
+const (
+	mostSpreads  = 11 // rows of the table of spreads
+	mostOutliers = 6
+	stages       = 8
+)
+
+// Text prints the report for a terminal, in at most 60 lines at 100 columns.
+func Text(w io.Writer, f *Fleet, o layout.Options) error {
+	return layout.WriteText(w, o, f.sections()...)
+}
+
+// Markdown prints the report as Markdown.
+func Markdown(w io.Writer, f *Fleet) error { return layout.WriteMarkdown(w, f.sections()...) }
+
+func (f *Fleet) sections() []layout.Section {
+	spreads := f.Spreads()
+	sections := []layout.Section{f.head(spreads), f.spreadSection(spreads), f.outlierSection(spreads)}
+	if over := f.Stages(stages); len(over) > 0 {
+		sections = append(sections, f.stageSection(over))
+	}
+	return sections
+}
+
+// head says what the fleet is, and the most important.
+func (f *Fleet) head(spreads []Spread) layout.Section {
+	info := &f.Info
+	fields := []string{plain.Shorten(strings.Join(info.Command, " "), 60)}
+	if !info.Start.IsZero() {
+		fields = append(fields, info.Start.UTC().Format("2006-01-02 15:04 UTC"))
+	}
+	fields = append(fields, units.Counted(int64(len(f.Hosts)), "host"), units.Counted(f.Events, "event"))
+	var gpus []string
+	for _, name := range slices.Sorted(maps.Keys(f.GPUs)) {
+		shown := plain.Shorten(name, 40)
+		if shown == "" {
+			shown = "GPU of unknown model"
+		}
+		gpus = append(gpus, fmt.Sprintf("%s x %s", units.FormatCount(int64(f.GPUs[name])), shown))
+	}
+	s := layout.Section{Title: units.Counted(int64(len(f.Members)), "rank"), Before: layout.Note(strings.Join(fields, " | "))}
+	s.Before = append(s.Before, layout.Note(strings.Join(gpus, ", "))...)
+	if f.Recovers > 0 {
+		s.Before = append(s.Before, layout.Cell{Text: units.Counted(int64(f.Recovers), "process") + " did not come to their own end", Tone: layout.Warned})
+	}
+	for _, spread := range spreads {
+		switch {
+		case spread.Metric == "reserved.peak":
+			s.Before = append(s.Before, layout.Cell{Text: fmt.Sprintf("Reserved at most %s by %s, %.2fx of the median", spread.format(spread.Greatest), f.name(spread.GreatestOf), ratio(spread.Greatest, spread.Median)), Tone: layout.Strong})
+		case spread.Metric == "oom.count" && spread.Greatest > 0:
+			s.Before = append(s.Before, layout.Cell{Text: fmt.Sprintf("Requests failed: %s on average, most by %s (%s)", threeDigits(spread.Mean), f.name(spread.GreatestOf), spread.format(spread.Greatest)), Tone: layout.Failed})
+		}
+	}
+	s.Before = append(s.Before, layout.Note("From the summaries of the recordings; `memprof report --rank N` reads the events of a rank")...)
+	return s
+}
+
+func ratio(a, b float64) float64 {
+	if b == 0 {
+		return 1
+	}
+	return a / b
+}
+
+func threeDigits(v float64) string { return strings.TrimSuffix(fmt.Sprintf("%.2f", v), ".00") }
+
+// name is what a member is called: its process, with its host where there are several.
+func (f *Fleet) name(member int) string {
+	m := &f.Members[member]
+	text := plain.Shorten(m.Process, 16)
+	if m.Device != 0 && !strings.HasPrefix(m.Process, "rank") {
+		text += fmt.Sprintf(" GPU %d", m.Device)
+	}
+	if len(f.Hosts) > 1 && m.Host != "" {
+		text += " " + plain.Shorten(m.Host, 16)
+	}
+	return text
+}
+
+// format writes a value in the unit of the metric.
+func (s *Spread) format(value float64) string {
+	switch s.Unit {
+	case "bytes":
+		if value < 0 {
+			return "-" + units.FormatSize(int64(-value))
+		}
+		return units.FormatSize(int64(value))
+	case "share":
+		return units.FormatPercent(value)
+	case "ns":
+		return units.FormatDuration(int64(value))
+	}
+	return units.FormatCount(int64(value))
+}
+
+// told says whether the spread stands in another one that the table has: shares of bytes at the peak.
+func told(s *Spread, all map[string]bool) bool { return s.Unit == "share" && all[s.Metric+".bytes"] }
+
+// spreadSection is the table of metrics that differ, widest first, and below it those that do not.
+func (f *Fleet) spreadSection(spreads []Spread) layout.Section {
+	s := layout.Section{
+		Title: "Spread over the ranks, most unequal first",
+		Columns: []layout.Column{
+			layout.Words("metric"), layout.Numbers("least"), layout.Numbers("median"), {Name: "95 %", Number: true, Implied: true}, layout.Numbers("greatest"),
+			layout.Words("greatest of"), {Name: "x median", Number: true, Implied: true}, layout.Numbers("outliers"),
+		},
+	}
+	names := map[string]bool{}
+	for i := range spreads {
+		names[spreads[i].Metric] = true
+	}
+	var differ, equal []*Spread
+	var zero []string
+	for i := range spreads {
+		switch spread := &spreads[i]; {
+		case told(spread, names):
+		case spread.Equal && spread.Greatest == 0:
+			zero = append(zero, spread.Metric)
+		case spread.Equal:
+			equal = append(equal, spread)
+		default:
+			differ = append(differ, spread)
+		}
+	}
+	always := map[string]bool{"reserved.peak": true, "requested.peak": true}
+	slices.SortStableFunc(differ, func(a, b *Spread) int {
+		key := func(s *Spread) float64 {
+			if always[s.Metric] {
+				return 1e18
+			}
+			return s.width()
+		}
+		switch x, y := key(a), key(b); {
+		case x > y:
+			return -1
+		case x < y:
+			return 1
+		}
+		return 0
+	})
+	var alike []string // metrics that spread as one in the table does
+	more := 0
+	seen := map[[4]float64]bool{}
+	for _, spread := range differ {
+		key := [4]float64{spread.Least, spread.Median, spread.P95, spread.Greatest}
+		if seen[key] {
+			alike = append(alike, spread.Metric)
+			continue
+		}
+		if len(s.Rows) == mostSpreads {
+			more++
+			continue
+		}
+		seen[key] = true
+		times := "-"
+		if spread.Median != 0 {
+			times = fmt.Sprintf("%.2f", spread.Greatest/spread.Median)
+		}
+		s.Rows = append(s.Rows, layout.Row(spread.Metric, spread.format(spread.Least), spread.format(spread.Median), spread.format(spread.P95),
+			spread.format(spread.Greatest), f.name(spread.GreatestOf), times, units.FormatCount(int64(spread.Outliers))))
+	}
+	if len(alike) > 0 {
+		s.After = append(s.After, shortList("As a row above", alike)...)
+	}
+	if more > 0 {
+		s.After = append(s.After, layout.Note(fmt.Sprintf("%s more differ by less: --json has every metric", units.FormatCount(int64(more))))...)
+	}
+	if len(equal) > 0 {
+		var texts []string
+		for _, spread := range equal {
+			texts = append(texts, spread.Metric+" "+spread.format(spread.Greatest))
+		}
+		s.After = append(s.After, shortList("Equal on all", texts)...)
+	}
+	if len(zero) > 0 {
+		s.After = append(s.After, shortList("0 on all", zero)...)
+	}
+	return s
+}
+
+// shortList is a note of two lines at most.
+func shortList(what string, texts []string) []layout.Cell {
+	const columns = 96
+	line := what + ": "
+	var notes []layout.Cell
+	for i, text := range texts {
+		if len(line)+len(text)+2 > columns {
+			if len(notes) == 1 {
+				return append(notes, layout.Cell{Text: line + fmt.Sprintf("… %d more", len(texts)-i)})
+			}
+			notes, line = append(notes, layout.Cell{Text: strings.TrimRight(line, " ")}), "  "
+		}
+		line += text
+		if i < len(texts)-1 {
+			line += ", "
+		}
+	}
+	return append(notes, layout.Cell{Text: line})
+}
+
+// width is how unequal a metric is: by its outliers first, then by its range.
+func (s *Spread) width() float64 {
+	range_ := (s.Greatest - s.Least) / max(abs(s.Median), 1e-9)
+	if s.Median == 0 {
+		range_ = 1
+	}
+	return range_
+}
+
+func abs(v float64) float64 { return max(v, -v) }
+
+// outlierSection are the members that lie farthest off, of the metrics in bytes first.
+func (f *Fleet) outlierSection(spreads []Spread) layout.Section {
+	s := layout.Section{
+		Title:   "Outliers",
+		Columns: []layout.Column{layout.Words("rank"), layout.Words("metric"), layout.Numbers("value"), layout.Numbers("median"), layout.Numbers("difference")},
+		After:   layout.Note("farther from the median than 3.5 scaled median absolute deviations, and than 1 %"),
+	}
+	type off struct {
+		spread *Spread
+		member int
+		by     float64
+	}
+	var all []off
+	members := map[int]bool{}
+	for i := range spreads {
+		spread := &spreads[i]
+		for _, member := range spread.outliers {
+			members[member] = true
+			if spread.Unit == "bytes" {
+				all = append(all, off{spread, member, abs(f.values[spread.Metric][member] - spread.Median)})
+			}
+		}
+	}
+	slices.SortStableFunc(all, func(a, b off) int {
+		switch {
+		case a.by > b.by:
+			return -1
+		case a.by < b.by:
+			return 1
+		}
+		return 0
+	})
+	shown := map[int]int{} // rows of a member
+	seen := map[[3]float64]bool{}
+	for _, o := range all {
+		if len(s.Rows) == mostOutliers {
+			break
+		}
+		value := f.values[o.spread.Metric][o.member]
+		key := [3]float64{float64(o.member), value, o.spread.Median}
+		if seen[key] { // another metric, and the same bytes
+			continue
+		}
+		seen[key] = true
+		if shown[o.member]++; shown[o.member] > 2 {
+			continue
+		}
+		sign := "+"
+		if value < o.spread.Median {
+			sign = "-"
+		}
+		s.Rows = append(s.Rows, layout.Row(f.name(o.member), o.spread.Metric, o.spread.format(value), o.spread.format(o.spread.Median), sign+units.FormatSize(int64(o.by))))
+	}
+	if len(members) == 0 {
+		return layout.Section{Title: "Outliers", After: layout.Note("none: no rank lies far from the others in any metric")}
+	}
+	s.After = append(s.After, layout.Note(fmt.Sprintf("%s lie far off in some metric", units.Counted(int64(len(members)), "rank")))...)
+	return s
+}
+
+// stageSection is the imbalance over time.
+func (f *Fleet) stageSection(over []Stage) layout.Section {
+	s := layout.Section{
+		Title: "Imbalance over time: greatest ÷ mean (lower is better)",
+		Columns: []layout.Column{
+			layout.Words("iterations"), layout.Numbers("ranks"), layout.Numbers("reserved"), layout.Words("by"), layout.Numbers("requested"), layout.Words("by"), layout.Numbers("time"), layout.Words("by"),
+		},
+	}
+	for i := range over {
+		stage := &over[i]
+		cells := []string{fmt.Sprintf("%d to %d", stage.First, stage.Last), units.FormatCount(int64(stage.Members))}
+		for _, of := range []Imbalance{stage.Reserved, stage.Requested, stage.Duration} {
+			if of.Ratio() == 0 {
+				cells = append(cells, units.Absent, "")
+				continue
+			}
+			cells = append(cells, fmt.Sprintf("%.3f", of.Ratio()), f.Members[of.Of].Process)
+		}
+		s.Rows = append(s.Rows, layout.Row(cells...))
+	}
+	return s
+}
