@@ -111,3 +111,42 @@ func (l *Live) State() LiveState {
 	}
 	return state
 }
+
+// Held divides the allocations of a device that are live now: by category, module and phase. It visits all of them.
+func (l *Live) Held(device int32) (*Attribution, error) {
+	for _, d := range l.a.devices {
+		if d.ID == device {
+			return l.a.heldNow(d, d.Instant(l.a.lastSeq, l.a.lastTime))
+		}
+	}
+	return nil, nil
+}
+
+// Course is the greatest reserved memory of a device in n equal stretches of time from its first event until now; fewer where
+// that is not known.
+func (l *Live) Course(device int32, n int) []int64 {
+	for _, d := range l.a.devices {
+		points := d.series.points
+		if d.ID != device || len(points) == 0 {
+			continue
+		}
+		first, length := points[0].Start, max(l.a.lastTime-points[0].Start, 1)
+		course := make([]int64, n)
+		at, last := 0, int64(0) // the stretch that is filled, and R at its start
+		for i := range points {
+			for to := min(int((points[i].Start-first)*int64(n)/(length+1)), n-1); at < to; {
+				at++
+				course[at] = last
+			}
+			course[at] = max(course[at], points[i].R.Max)
+			if last = d.R; i+1 < len(points) {
+				last = points[i].Last.R
+			}
+		}
+		for at++; at < n; at++ {
+			course[at] = last
+		}
+		return course
+	}
+	return nil
+}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/cmd/memprof/internal/top"
 )
 
@@ -19,6 +20,7 @@ type topOptions struct {
 	Interval time.Duration
 	Once     bool
 	JSON     bool
+	Listen   string
 }
 
 func newTopCommand() *cobra.Command {
@@ -27,19 +29,24 @@ func newTopCommand() *cobra.Command {
 		Use:   "top PATH",
 		Short: "Show the memory of a job while it is being recorded",
 		Long: `Shows, from a second terminal, the GPU memory of a job that is being recorded:
-requested, provided and reserved bytes of each device and arena, the current
-phase and iteration (counted from 0; of a process that has ended, its last),
-events a second, and what NVML says the cards have in use. It only reads the
-recording. It ends when the recording does, or at Ctrl-C.
+requested, provided and reserved bytes of each device and arena, reserved
+memory since the start, what is live by category and module, the current phase
+and iteration (counted from 0; of a process that has ended, its last), events a
+second, and what NVML says the cards have in use. Of more than two processes,
+each has two lines. It only reads the recording. It ends when the recording
+does, or at Ctrl-C.
+
+With --listen it also serves these numbers as OpenMetrics, for Prometheus.
 
 On a terminal the screen is redrawn at each interval. Elsewhere top prints a
 line for each process, or with --json one object a line.`,
 		Annotations: exitCodes(topExits),
 		Example: `  memprof top run
-  memprof top run --once --json | jq '.processes[].devices[].reserved'`,
+  memprof top run --once --json | jq '.processes[].devices[].reserved'
+  memprof top run --listen 127.0.0.1:9400 > /dev/null`,
 		Args: exactArgs("the directory of a recording"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return opts.run(cmd.Context(), cmd.OutOrStdout(), args[0])
+			return opts.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), args[0])
 		},
 	}
 	opts.addFlags(cmd.Flags())
@@ -50,13 +57,14 @@ line for each process, or with --json one object a line.`,
 func (o *topOptions) addFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.Interval, "interval", time.Second, "`time` between two updates, like 500ms")
 	flags.BoolVar(&o.Once, "once", false, "print once and end")
+	flags.StringVar(&o.Listen, "listen", "", "serve OpenMetrics at http://`ADDRESS`/metrics, like 127.0.0.1:9400; port 0 is any free one")
 	flags.BoolVar(&o.JSON, "json", false, "print JSON, one object for each update")
 }
 
 // run watches a recording.
-func (o *topOptions) run(ctx context.Context, stdout io.Writer, path string) error {
+func (o *topOptions) run(ctx context.Context, stdout, stderr io.Writer, path string) error {
 	if o.Interval < top.ShortestInterval {
 		return exit.Usagef("--interval %v: want at least %v", o.Interval, top.ShortestInterval)
 	}
-	return top.Run(ctx, stdout, path, top.Options{Interval: o.Interval, Once: o.Once, JSON: o.JSON})
+	return top.Run(ctx, stdout, path, top.Options{Interval: o.Interval, Once: o.Once, JSON: o.JSON, Listen: o.Listen, Told: func(url string) { screen.Complain(stderr, "listening at "+url) }})
 }

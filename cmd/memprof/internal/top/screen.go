@@ -165,12 +165,15 @@ func table(look *View, columns, rows int) []string {
 		lines = append(lines, look.abandonedNote())
 	}
 	for _, c := range look.Cards {
-		if c.Used != nil {
+		if c.Used != nil && len(look.Processes) <= detailed {
 			lines = append(lines, fmt.Sprintf("card %d %s: %s of %s used, all programs", c.Index, c.Name, units.FormatSize(*c.Used), units.FormatSize(c.Total)))
 		}
 	}
 	if len(look.Processes) == 0 {
 		lines = append(lines, "no process has used a GPU yet")
+	}
+	if len(look.Processes) > detailed {
+		return cutTo(append(lines, compact(look)...), columns, rows)
 	}
 	for i := range look.Processes {
 		p := &look.Processes[i]
@@ -184,6 +187,7 @@ func table(look *View, columns, rows int) []string {
 			if note := p.Devices[j].note(); note != "" {
 				lines = append(lines, "    "+note)
 			}
+			lines = append(lines, p.Devices[j].parts()...)
 		}
 		arenas := slices.Clone(p.Arenas)
 		slices.SortStableFunc(arenas, func(a, b Memory) int { return cmp.Compare(b.Reserved, a.Reserved) })
@@ -193,6 +197,14 @@ func table(look *View, columns, rows int) []string {
 			}
 		}
 	}
+	return cutTo(lines, columns, rows)
+}
+
+// detailed is up to how many processes have a table each; more have two lines each, so that eight fit a screen.
+const detailed = 2
+
+// cutTo leaves what a terminal has room for.
+func cutTo(lines []string, columns, rows int) []string {
 	if rows > 0 && len(lines) > rows {
 		left := len(lines) - rows + 1
 		lines = append(lines[:rows-1], fmt.Sprintf("… %d more lines than the terminal has", left))
@@ -201,6 +213,98 @@ func table(look *View, columns, rows int) []string {
 		lines[i] = strings.TrimRight(screen.Cut(plain.Text(line), columns), " ")
 	}
 	return lines
+}
+
+// compact is two lines for each process and device.
+func compact(look *View) []string {
+	var used []string
+	for _, c := range look.Cards {
+		if c.Used != nil {
+			used = append(used, fmt.Sprintf("%d %s", c.Index, units.FormatSize(*c.Used)))
+		}
+	}
+	var lines []string
+	if len(used) > 0 {
+		lines = append(lines, "cards used, all programs: "+strings.Join(used, ", "))
+	}
+	lines = append(lines, fmt.Sprintf("%-14s %9s %9s %9s  %-*s  %s", "", "requested", "reserved", "largest R", courseLength, "R since the start", "iteration, phase"))
+	for i := range look.Processes {
+		p := &look.Processes[i]
+		for j := range p.Devices {
+			m := &p.Devices[j]
+			name := screen.Cut(p.Process, 14)
+			if m.Device != 0 {
+				name = screen.Cut(fmt.Sprintf("%s GPU %d", p.Process, m.Device), 14)
+			}
+			state := p.Phase
+			if p.Iteration != nil {
+				state = fmt.Sprintf("%d %s", *p.Iteration, p.Phase)
+			}
+			switch {
+			case p.Problem != "":
+				state = "problem: " + p.Problem
+			case p.Ended:
+				state = "ended"
+			}
+			if note := m.note(); note != "" {
+				state += ", " + note
+			}
+			lines = append(lines, fmt.Sprintf("%-14s %9s %9s %9s  %-*s  %s", name, units.FormatSize(m.Requested), units.FormatSize(m.Reserved), units.FormatSize(m.MaxReserved), courseLength, sparkline(m.Course), state))
+			parts := shareTexts(m.Categories, 3)
+			if modules := shareTexts(m.Modules, 2); modules != "" {
+				parts += " | " + modules
+			}
+			if parts != "" {
+				lines = append(lines, "  "+parts)
+			}
+		}
+		if len(p.Devices) == 0 {
+			lines = append(lines, p.headline())
+		}
+	}
+	return lines
+}
+
+// parts are the lines below a device: R over time, categories and modules.
+func (m *Memory) parts() []string {
+	var lines []string
+	if len(m.Course) > 0 {
+		lines = append(lines, "    R since the start  "+sparkline(m.Course))
+	}
+	if text := shareTexts(m.Categories, 5); text != "" {
+		lines = append(lines, "    "+text)
+	}
+	if text := shareTexts(m.Modules, 4); text != "" {
+		lines = append(lines, "    modules: "+text)
+	}
+	return lines
+}
+
+func shareTexts(all []Share, most int) string {
+	var texts []string
+	for _, s := range all[:min(most, len(all))] {
+		texts = append(texts, screen.Cut(s.Name, 30)+" "+units.FormatSize(s.Requested))
+	}
+	return strings.Join(texts, ", ")
+}
+
+// sparkline draws numbers from 0 to the greatest of them, each as a character.
+func sparkline(values []int64) string {
+	if len(values) == 0 {
+		return ""
+	}
+	bars := []rune("▁▂▃▄▅▆▇█")
+	most := max(slices.Max(values), 1)
+	var out strings.Builder
+	for _, v := range values {
+		switch {
+		case v <= 0:
+			out.WriteRune(' ')
+		default:
+			out.WriteRune(bars[min(int(float64(v)/float64(most)*float64(len(bars))), len(bars)-1)])
+		}
+	}
+	return out.String()
 }
 
 // mostOfCommand is how many characters of a command line are printed if the width is unknown.

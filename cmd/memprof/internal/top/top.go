@@ -2,10 +2,12 @@
 package top
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"os/signal"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -20,6 +22,8 @@ type Options struct {
 	Interval time.Duration // between two looks
 	Once     bool          // look once and end
 	JSON     bool          // print an object for each look
+	Listen   string        // serve the looks as OpenMetrics at this address; "" for none
+	Told     func(url string)
 }
 
 // ShortestInterval keeps top from slowing the job down.
@@ -60,11 +64,20 @@ func (o *Options) watch(ctx context.Context, screen *display, path string) error
 	defer follower.Close()
 	t := &top{follower: follower, path: path, lives: map[*trace.Followed]*liveProcess{}, cards: newCardWatch(&follower.Info, o.Interval)}
 	defer screen.leave()
+	var served *endpoint
+	if o.Listen != "" {
+		if served, err = listen(o.Listen); err != nil {
+			return exit.Usagef("--listen %s: %w", o.Listen, err)
+		}
+		defer served.close()
+		o.Told(served.url())
+	}
 	for {
 		look, err := t.look()
 		if err != nil {
 			return exit.Input(err)
 		}
+		served.set(&look)
 		if err := screen.show(&look); err != nil {
 			return err
 		}
@@ -150,6 +163,17 @@ type Memory struct {
 	MaxReserved  int64  `json:"max_reserved"`
 	MaxRequested *int64 `json:"max_requested,omitempty"`
 	OOMs         *int64 `json:"ooms,omitempty"`
+
+	Course     []int64 `json:"reserved_course,omitempty"` // of a device: the greatest R in equal stretches of time since its first event
+	Categories []Share `json:"categories,omitempty"`      // of a device: what is live, greatest first
+	Modules    []Share `json:"modules,omitempty"`         // likewise the greatest of them
+}
+
+// Share is a part of the live allocations of a device.
+type Share struct {
+	Name      string `json:"name"`
+	Requested int64  `json:"requested"`
+	Live      int64  `json:"live"`
 }
 
 // Card is a card as NVML has it.
@@ -240,6 +264,10 @@ func (l *liveProcess) see(p *trace.Followed) Process {
 	for _, d := range state.Devices {
 		m := newMemory(d.Device, &d.Now, d.MaxR)
 		m.MaxRequested, m.OOMs = &d.MaxT, &d.OOMs
+		m.Course = l.live.Course(d.Device, courseLength)
+		if held, err := l.live.Held(d.Device); err == nil && held != nil && held.Known {
+			m.Categories, m.Modules = shares(held.Categories.Groups, len(held.Categories.Groups)), shares(held.Modules.Groups, mostModules)
+		}
 		seen.Devices = append(seen.Devices, m)
 	}
 	for _, a := range state.Arenas {
@@ -252,6 +280,23 @@ func (l *liveProcess) see(p *trace.Followed) Process {
 		seen.Arenas = append(seen.Arenas, m)
 	}
 	return seen
+}
+
+const (
+	courseLength = 24 // stretches of time of Memory.Course
+	mostModules  = 8
+)
+
+// shares are the greatest groups that have any bytes, of allocations that say so.
+func shares(groups []analysis.Group, most int) []Share {
+	var all []Share
+	for _, g := range groups {
+		if g.Requested > 0 && g.Name != "" && len(all) < most {
+			all = append(all, Share{g.Name, g.Requested, g.Blocks})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b Share) int { return cmp.Compare(b.Requested, a.Requested) })
+	return all
 }
 
 func newMemory(device int32, at *analysis.Instant, maxReserved int64) Memory {

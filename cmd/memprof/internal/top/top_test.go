@@ -1,6 +1,9 @@
 package top
 
 import (
+	"fmt"
+	"io"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -55,5 +58,86 @@ func TestTopTable(t *testing.T) {
 	few := table(look, 80, 5)
 	if len(few) != 5 || !strings.HasPrefix(few[4], "… 5 more lines") {
 		t.Errorf("in 5 rows: %q", few)
+	}
+}
+
+// Eight ranks fit a screen of 24 rows and 100 columns: two lines each, with R over time, categories and modules.
+func TestTopOfEightRanks(t *testing.T) {
+	look := &View{Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Command: []string{"torchrun"}}
+	for rank := range int64(8) {
+		used, iteration, none := (70+rank)<<30, rank, int64(0)
+		look.Cards = append(look.Cards, Card{Index: int(rank), Name: "NVIDIA H200", Used: &used, Total: 140 << 30})
+		look.Processes = append(look.Processes, Process{Process: fmt.Sprintf("rank%d", rank), Iteration: &iteration, Phase: "forward", Devices: []Memory{{
+			Device: int32(rank), Requested: 60 << 30, Reserved: (70 + rank) << 30, MaxReserved: (71 + rank) << 30, OOMs: &none,
+			Course:     []int64{0, 1 << 30, 10 << 30, 40 << 30, (70 + rank) << 30},
+			Categories: []Share{{"activations", 40 << 30, 10}, {"weights", 20 << 30, 5}}, Modules: []Share{{"model.layers", 30 << 30, 9}},
+		}}})
+	}
+	lines := table(look, 100, 23)
+	want := []string{
+		"memprof top  03:04:05  recording  torchrun",
+		"cards used, all programs: 0 70 GiB, 1 71 GiB, 2 72 GiB, 3 73 GiB, 4 74 GiB, 5 75 GiB, 6 76 GiB, 7 77",
+		"               requested  reserved largest R  R since the start         iteration, phase",
+		"rank0             60 GiB    70 GiB    71 GiB   ▁▂▅█                     0 forward",
+		"  activations 40 GiB, weights 20 GiB | model.layers 30 GiB",
+	}
+	if diff := cmp.Diff(want, lines[:5]); diff != "" {
+		t.Errorf("lines (-want +got):\n%s", diff)
+	}
+	if len(lines) != 19 || !strings.HasPrefix(lines[17], "rank7 GPU 7 ") {
+		t.Errorf("%d lines:\n%s", len(lines), strings.Join(lines, "\n"))
+	}
+}
+
+// What is served is OpenMetrics: each family declared once before its samples, labels escaped, the end marked.
+func TestOpenMetrics(t *testing.T) {
+	provided, ooms, iteration, used := int64(5), int64(2), int64(7), int64(9)
+	look := &View{
+		Processes: []Process{{Process: "rank0", Events: 12, Iteration: &iteration, Devices: []Memory{{
+			Requested: 4, Provided: &provided, Reserved: 1 << 50, MaxReserved: 7, OOMs: &ooms, Live: 3, External: 1, Categories: []Share{{"a\"b\\c\nd", 4, 1}},
+		}}}},
+		Cards: []Card{{Name: "H200", Used: &used}},
+	}
+	e, err := listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.close()
+	e.set(look)
+	answer, err := http.Get(e.url())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	if err != nil || !strings.HasPrefix(answer.Header.Get("Content-Type"), "application/openmetrics-text; version=1.0.0") {
+		t.Fatalf("%v, %v", err, answer.Header)
+	}
+	text := string(body)
+	for _, want := range []string{
+		"# TYPE memprof_reserved_bytes gauge\n# UNIT memprof_reserved_bytes bytes\n# HELP memprof_reserved_bytes mapped by arenas (R)\nmemprof_reserved_bytes{process=\"rank0\",device=\"0\"} 1125899906842624\n",
+		"memprof_provided_bytes{process=\"rank0\",device=\"0\"} 5\n", "memprof_failed_requests_total{process=\"rank0\",device=\"0\"} 2\n",
+		"memprof_free_bytes{process=\"rank0\",device=\"0\",term=\"external\"} 1\n", `category="a\"b\\c\nd"} 4`, "memprof_iteration{process=\"rank0\",device=\"0\"} 7\n",
+		"memprof_events_total{process=\"rank0\"} 12\n", "memprof_card_used_bytes{card=\"0\",name=\"H200\"} 9\n",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	if !strings.HasSuffix(text, "\n# EOF\n") {
+		t.Errorf("ends with %q", text[max(0, len(text)-20):])
+	}
+	declared := map[string]bool{}
+	family := ""
+	for line := range strings.Lines(text) {
+		if name, ok := strings.CutPrefix(line, "# TYPE "); ok {
+			family, _, _ = strings.Cut(name, " ")
+			if declared[family] {
+				t.Errorf("%s is declared twice", family)
+			}
+			declared[family] = true
+		} else if !strings.HasPrefix(line, "#") && !strings.HasPrefix(line, family) {
+			t.Errorf("below %s: %s", family, line)
+		}
 	}
 }
