@@ -124,14 +124,8 @@ func (t *Table) parquet() ([]byte, error) {
 		parquet.WithCompression(compress.Codecs.Zstd), parquet.WithCompressionLevel(9), parquet.WithDictionaryDefault(true),
 		parquet.WithDataPageSize(16<<20), parquet.WithBatchSize(int64(len(t.Rows)+1)), parquet.WithStats(false), parquet.WithCreatedBy("memprof"))
 	var out bytes.Buffer
-	w, err := file.NewParquetWriterWithError(&out, root, file.WithWriterProps(properties))
-	if err != nil {
-		return nil, err
-	}
-	group, err := w.AppendRowGroupChecked()
-	if err != nil {
-		return nil, err
-	}
+	w := file.NewParquetWriter(&out, root, file.WithWriterProps(properties))
+	group := w.AppendRowGroup()
 	for i := range tableColumns {
 		c, err := group.NextColumn()
 		if err == nil {
