@@ -142,12 +142,14 @@ type Options struct {
 // Policy is how memory for a sequence is reserved.
 type Policy struct {
 	Kind      PolicyKind
-	Length    int       // Max: tokens reserved for each sequence
-	Block     int       // Paged and Elastic: tokens of a block
-	Page      int64     // VMM, VAttention and Elastic: bytes of a page
-	TokenSize int64     // of these: bytes of a token in one tensor
-	Tensors   int       // of these: tensors, two a layer
-	Allocator Allocator // of the contiguous ones
+	Length    int         // Max: tokens reserved for each sequence
+	Block     int         // Paged, Elastic, Hybrid and Uniform: tokens of a block
+	Page      int64       // VMM, VAttention and Elastic: bytes of a page
+	TokenSize int64       // of these: bytes of a token in one tensor
+	Tensors   int         // of these: tensors, two a layer
+	Allocator Allocator   // of the contiguous ones
+	Layers    []LayerKind // Hybrid and Uniform
+	Slot      int64       // of these: bytes of a token in all layers that keep any
 }
 
 // PolicyKind is the kind of a policy.
@@ -166,6 +168,10 @@ const (
 	VMM
 	// VAttention is VMM whose pages stay mapped for the next sequence.
 	VAttention
+	// Hybrid has a block table for each group of layers that keep the same, in pages of one size.
+	Hybrid
+	// Uniform has one block table, and all layers keep all tokens.
+	Uniform
 	// Elastic takes blocks from pages that are mapped and given back as they are needed.
 	Elastic
 )
@@ -192,10 +198,11 @@ type Result struct {
 	Time     int64   // of these steps, and of waiting for arrivals between them, ns; 0 where steps have no time
 	Served   *Served // nil where steps have no time
 	Mean     Shares64
-	Held     *Held   // nil where the memory is held as a whole
-	Engine   string  // of several on one card; see Together
-	Batch    float64 // mean running requests
-	Peak     int64   // maximum of running requests
+	Kinds    []KindUse // under Hybrid and Uniform
+	Held     *Held     // nil where the memory is held as a whole
+	Engine   string    // of several on one card; see Together
+	Batch    float64   // mean running requests
+	Peak     int64     // maximum of running requests
 
 	// Requests are those that came to the head of the queue: more may wait where the steps end.
 	Requests, Finished, Rejected int64
@@ -300,6 +307,12 @@ type store interface {
 type holder interface {
 	// held returns the slots of what is mapped now, and how many rows of pages were mapped and unmapped so far.
 	held() (slots, maps, unmaps int64)
+}
+
+// kindStore is a store of layers of several kinds.
+type kindStore interface {
+	weigh(weight int64)
+	kinds() []KindUse
 }
 
 // group is a request that runs, or is preempted.

@@ -7,7 +7,7 @@ import (
 )
 
 // policyForms is what ParsePolicy takes, for its errors.
-const policyForms = "max:L, pow2, oracle, paged:B, vmm:PAGE, vattention:PAGE or elastic:PAGE"
+const policyForms = "max:L, pow2, oracle, paged:B, vmm:PAGE, vattention:PAGE, elastic:PAGE, hybrid:B or uniform:B"
 
 // elasticBlock is the tokens of a block under Elastic, and elasticPage the bytes of a page where none are named.
 const (
@@ -33,6 +33,12 @@ func ParsePolicy(text string) (Policy, error) {
 		p.Kind = Oracle
 	case "paged":
 		p.Kind = Paged
+		p.Block, err = parseTokens(number)
+	case "hybrid", "uniform":
+		p.Kind = Hybrid
+		if kind == "uniform" {
+			p.Kind = Uniform
+		}
 		p.Block, err = parseTokens(number)
 	case "vmm", "vattention":
 		p.Kind = VMM
@@ -113,6 +119,10 @@ func (p Policy) String() string {
 		return "oracle" + p.Allocator.suffix()
 	case Paged:
 		return fmt.Sprintf("paged:%d", p.Block)
+	case Hybrid:
+		return fmt.Sprintf("hybrid:%d", p.Block)
+	case Uniform:
+		return fmt.Sprintf("uniform:%d", p.Block)
 	case VMM:
 		return "vmm:" + pageName(p.Page)
 	case VAttention:

@@ -3,6 +3,8 @@ package kvcache
 import (
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 func TestPoliciesAreReadAndWritten(t *testing.T) {
@@ -18,14 +20,14 @@ func TestPoliciesAreReadAndWritten(t *testing.T) {
 		"vmm:1000":          {Kind: VMM, Page: 1000},
 	} {
 		got, err := ParsePolicy(text)
-		if err != nil || got != want {
+		if err != nil || !cmp.Equal(got, want) {
 			t.Errorf("ParsePolicy(%q) = %+v, %v, want %+v", text, got, err, want)
 		}
 		if got.String() != text {
 			t.Errorf("%+v is written %q, want %q", got, got.String(), text)
 		}
 	}
-	if p, err := ParsePolicy("oracle/buddy"); err != nil || p != (Policy{Kind: Oracle}) {
+	if p, err := ParsePolicy("oracle/buddy"); err != nil || !cmp.Equal(p, Policy{Kind: Oracle}) {
 		t.Errorf("ParsePolicy(oracle/buddy) = %+v, %v", p, err)
 	}
 }

@@ -110,6 +110,8 @@ func newStore(o Options, shared *rowMemory) (store, error) {
 			return nil, fmt.Errorf("%d slots are %d blocks of %d, and at most %d are simulated", o.Capacity, n, o.Policy.Block, mostBlocks)
 		}
 		return newPaged(o), nil
+	case Hybrid, Uniform:
+		return newHybridStore(o)
 	case VMM, VAttention, Elastic:
 		if o.Policy.Page < 1 || o.Policy.TokenSize < 1 || o.Policy.Tensors < 1 || o.Capacity > math.MaxInt64/o.Policy.TokenSize {
 			return nil, fmt.Errorf("pages of %d bytes cannot hold %d tokens of %d", o.Policy.Page, o.Capacity, o.Policy.TokenSize)
@@ -123,6 +125,19 @@ func newStore(o Options, shared *rowMemory) (store, error) {
 		return newElastic(o, shared), nil
 	}
 	return nil, fmt.Errorf("policy %d is not known", o.Policy.Kind)
+}
+
+// newHybridStore is a memory of layers of several kinds.
+func newHybridStore(o Options) (store, error) {
+	if o.Policy.Block < 1 || o.Policy.Slot < 1 || len(o.Policy.Layers) == 0 || o.Capacity > math.MaxInt64/o.Policy.Slot {
+		return nil, fmt.Errorf("blocks of %d tokens of %d bytes, in %d kinds of layers", o.Policy.Block, o.Policy.Slot, len(o.Policy.Layers))
+	}
+	for _, k := range o.Policy.Layers {
+		if k.Layers < 1 || k.Bytes < 1 || k.Window < 1 && (k.Keep == Sliding || k.Keep == Chunked || k.Keep == Cross) {
+			return nil, fmt.Errorf("%d layers of %v with %d bytes", k.Layers, k, k.Bytes)
+		}
+	}
+	return newHybrid(o), nil
 }
 
 // blockStore is a store that shares blocks, and has more to say.
@@ -145,6 +160,7 @@ type simulation struct {
 	memory  store
 	blocks  blockStore // memory, if it is one; else nil
 	holds   holder     // memory, if it is one; else nil
+	kinds   kindStore  // memory, if it is one; else nil
 	shared  bool       // other engines have memory of the same card
 
 	next     *Request // read ahead: the first that has not arrived
@@ -180,6 +196,7 @@ func newSimulation(src Source, o Options, memory store) *simulation {
 	s := &simulation{options: o, source: src, memory: memory, series: newSeries(o.MaxPoints)}
 	s.blocks, _ = memory.(blockStore)
 	s.holds, _ = memory.(holder)
+	s.kinds, _ = memory.(kindStore)
 	s.result = &Result{Policy: o.Policy.String(), Capacity: o.Capacity}
 	return s
 }
@@ -459,6 +476,9 @@ func (s *simulation) count(steps, duration int64) error {
 	s.means.Add(shares, weight)
 	s.batch += float64(running) * float64(weight)
 	s.heldSum += float64(held) * float64(weight)
+	if s.kinds != nil {
+		s.kinds.weigh(weight)
+	}
 	s.heldPeak, s.floorPeak = max(s.heldPeak, held), max(s.floorPeak, shares.Token)
 	s.result.Steps += counted
 	s.result.Time += duration
@@ -488,6 +508,9 @@ func (s *simulation) finish() *Result {
 	r.Mean = s.means.Of(r.Capacity)
 	if s.means.Steps > 0 {
 		r.Batch = s.batch / float64(s.means.Steps)
+	}
+	if s.kinds != nil {
+		r.Kinds = s.kinds.kinds()
 	}
 	if s.holds != nil && s.means.Steps > 0 {
 		_, maps, unmaps := s.holds.held()

@@ -40,6 +40,9 @@ type kvOptions struct {
 	Card          sizeFlag
 	Rest          sizeFlag
 	Ranks         int
+	Stages        int
+	Layers        string
+	KVDtype       string
 
 	Policies  []string
 	Sampling  string
@@ -58,7 +61,7 @@ type kvOptions struct {
 }
 
 func newKVCommand() *cobra.Command {
-	opts := kvOptions{Ranks: 1, Policies: []string{"max", "pow2", "oracle", "paged:16"}}
+	opts := kvOptions{Ranks: 1, Stages: 1, KVDtype: "model", Policies: []string{"max", "pow2", "oracle", "paged:16"}}
 	cmd := &cobra.Command{
 		Use:   "kv (--requests FILE | --synthetic NAME) --model NAME",
 		Short: "Simulate KV-cache policies on a stream of requests",
@@ -88,6 +91,10 @@ Policies:
             take blocks of 16 tokens from pages that are mapped with their first
             block and given back with their last, as in kvcached (default 2MiB)
 
+  hybrid:B  a block table for each group of layers that keep the same tokens, in
+            pages of one size, as vLLM has for models of several kinds of layers
+  uniform:B one table for all layers, which keep every token
+
 Several --requests are served at once, by an engine each. Under elastic they map
 from the same memory, and under other policies each has its part of it. Mapping
 takes no time here.
@@ -114,6 +121,9 @@ that is never empty.`,
   # two engines on one card, that map memory as they need it
   memprof kv --requests a.csv --requests b.csv --rate 1 --duration 1h \
     --model llama-3-8b --memory 40GiB --policy elastic,paged:16
+  # what each kind of layer wastes
+  memprof kv --synthetic sharegpt --saturated --steps 5000 --model gemma-3-27b \
+    --memory 40GiB --policy uniform:16,hybrid:16
   # the vLLM paper's figure 12: latency over the rate
   memprof kv --requests samples/jobs/sharegpt_first_turns.csv --draw \
     --rate 0.5,1,1.5,2,2.5 --duration 1h --model opt-13b --memory 12GiB \
@@ -180,6 +190,9 @@ func (o *kvOptions) addFlags(flags *pflag.FlagSet) {
 	flags.Var(&o.Card, "card", "memory of each GPU: the report shows its division, and --memory is by default what weights and --rest leave")
 	flags.Var(&o.Rest, "rest", "with --card: memory for neither weights nor KV cache")
 	flags.IntVar(&o.Ranks, "tensor-parallel", o.Ranks, "divide the attention heads over `N` GPUs")
+	flags.IntVar(&o.Stages, "pipeline-parallel", o.Stages, "divide the layers over `N` GPUs, each --tensor-parallel wide")
+	flags.StringVar(&o.KVDtype, "kv-dtype", o.KVDtype, "`type` of the cache's elements: model, fp8, bf16 or fp32")
+	flags.StringVar(&o.Layers, "layers", "", "`kinds` of the model's layers, as full:10,sliding/1024:52; also chunked/LENGTH:N, cross/TOKENS:N and state/BYTES:N (default: the model's)")
 	flags.StringSliceVar(&o.Policies, "policy", o.Policies, "policies to simulate, a `list` with commas")
 	flags.StringVar(&o.Sampling, "sampling", "greedy", "`sampling` of each prompt: greedy, parallel:N or beam:N (N sequences)")
 	flags.StringVar(&o.Preempt, "preempt", "recompute", "what `happens` to preempted requests: recompute drops their cache, swap copies it to the host (paged and vmm only)")
@@ -200,7 +213,11 @@ func (o *kvOptions) run(cmd *cobra.Command) error {
 	if err := o.formatFlags.validate(); err != nil {
 		return err
 	}
-	k, model, err := o.memory()
+	model, kinds, err := o.model()
+	if err != nil {
+		return err
+	}
+	k, err := o.memory(model, kinds)
 	if err != nil {
 		return err
 	}
@@ -208,7 +225,7 @@ func (o *kvOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	policies, err := o.policies(model, base.MaxLength)
+	policies, err := o.policies(model, kinds, base.MaxLength)
 	if err != nil {
 		return err
 	}
@@ -239,7 +256,10 @@ func (o *kvOptions) run(cmd *cobra.Command) error {
 	if k.Timing, err = o.Timing.Of(model, o.Ranks); err != nil {
 		return err
 	}
-	o.Timing.Set(&base, k.Timing)
+	o.Timing.Set(&base, k.Timing, o.Stages)
+	if k.Prefix, err = o.prefix(cmd.Context(), loads[0], k); err != nil {
+		return err
+	}
 	if err := o.simulateAll(cmd.Context(), k, loads, base, policies); err != nil {
 		return err
 	}
@@ -254,45 +274,79 @@ func (o *kvOptions) run(cmd *cobra.Command) error {
 	return o.draw(cmd.ErrOrStderr(), k)
 }
 
-// memory reads the flags about the model and the memory of its GPUs. The model is nil if only
-// --bytes-per-token is known.
-func (o *kvOptions) memory() (*kv.Simulation, *kvcache.Model, error) {
-	k := &kv.Simulation{Ranks: o.Ranks, Memory: int64(o.Memory), BytesPerToken: int64(o.BytesPerToken)}
+// model reads the flags about the model: its layers by what they keep on one GPU of the greatest stage, without a
+// model none.
+func (o *kvOptions) model() (*kvcache.Model, []kvcache.LayerKind, error) {
 	if (o.Model == "") == (o.BytesPerToken == 0) {
 		return nil, nil, exit.Usagef("kv needs either --model or --bytes-per-token (see `memprof kv --help`)")
 	}
-	if o.Ranks < 1 {
+	switch {
+	case o.Ranks < 1:
 		return nil, nil, exit.Usagef("--tensor-parallel %d: want at least 1", o.Ranks)
+	case o.Stages < 1:
+		return nil, nil, exit.Usagef("--pipeline-parallel %d: want at least 1", o.Stages)
+	case o.Model == "" && (o.Layers != "" || o.Stages > 1):
+		return nil, nil, exit.Usagef("--layers and --pipeline-parallel need --model, for the size of a layer")
 	}
-	var model *kvcache.Model
-	if o.Model != "" {
-		m, err := kvcache.ModelNamed(o.Model)
-		if err == nil {
-			err = m.Ranks(o.Ranks)
+	if err := oneOf("kv-dtype", o.KVDtype, "model", "fp8", "bf16", "fp32"); err != nil {
+		return nil, nil, err
+	}
+	if o.Model == "" {
+		return nil, nil, nil
+	}
+	m, err := kvcache.ModelNamed(o.Model)
+	if err == nil {
+		err = m.Ranks(o.Ranks)
+	}
+	if err != nil {
+		return nil, nil, exit.Usagef("--model: %w%s", err, spell.DidYouMean(o.Model, kvcache.ModelNames()...))
+	}
+	if bytes := map[string]int{"fp8": 1, "bf16": 2, "fp32": 4}[o.KVDtype]; bytes > 0 {
+		m.KVBytes = bytes
+	}
+	var given []kvcache.LayerKind
+	if o.Layers != "" {
+		if given, err = kvcache.ParseLayers(o.Layers); err != nil {
+			return nil, nil, exit.Usagef("--layers: %w", err)
 		}
-		if err != nil {
-			return nil, nil, exit.Usagef("--model: %w%s", err, spell.DidYouMean(o.Model, kvcache.ModelNames()...))
+	}
+	kinds := m.Kinds(given, o.Ranks)
+	for i := range kinds {
+		if o.Stages > m.Layers || o.Stages > kinds[i].Layers && len(kinds) > 1 {
+			return nil, nil, exit.Usagef("--pipeline-parallel %d: %d %v layers cannot be divided among so many", o.Stages, kinds[i].Layers, kinds[i])
 		}
-		model, k.Model, k.BytesPerToken = &m, m.Name, m.BytesPerToken(o.Ranks)
+		kinds[i].Layers = (kinds[i].Layers + o.Stages - 1) / o.Stages
+	}
+	return &m, kinds, nil
+}
+
+// memory reads the flags about the memory of each GPU. The model is nil if only --bytes-per-token is known.
+func (o *kvOptions) memory(model *kvcache.Model, kinds []kvcache.LayerKind) (*kv.Simulation, error) {
+	k := &kv.Simulation{Ranks: o.Ranks, Stages: o.Stages, Memory: int64(o.Memory), BytesPerToken: int64(o.BytesPerToken)}
+	if model != nil {
+		k.Model, k.BytesPerToken = model.Name, kvcache.SlotBytes(kinds)
+	}
+	if k.BytesPerToken == 0 {
+		return nil, exit.Usagef("--layers %s: no layer keeps tokens", o.Layers)
 	}
 	switch {
 	case o.Card > 0 && model == nil:
-		return nil, nil, exit.Usagef("--card needs --model, for the size of the weights")
+		return nil, exit.Usagef("--card needs --model, for the size of the weights")
 	case o.Rest > 0 && o.Card == 0:
-		return nil, nil, exit.Usagef("--rest needs --card: it is a part of that memory")
+		return nil, exit.Usagef("--rest needs --card: it is a part of that memory")
 	case o.Card > 0:
-		card, err := model.Split(int64(o.Card), o.Ranks, k.Memory, int64(o.Rest))
+		card, err := model.Split(int64(o.Card), o.Ranks*o.Stages, k.Memory, int64(o.Rest))
 		if err != nil {
-			return nil, nil, exit.Usagef("--card: %w", err)
+			return nil, exit.Usagef("--card: %w", err)
 		}
 		k.Card, k.Memory = &card, card.KV
 	case o.Memory == 0:
-		return nil, nil, exit.Usagef("kv needs memory for the KV cache: --memory or --card, more than 0 bytes")
+		return nil, exit.Usagef("kv needs memory for the KV cache: --memory or --card, more than 0 bytes")
 	}
 	if k.Memory < k.BytesPerToken {
-		return nil, nil, exit.Usagef("--memory %d: less than one token of %d bytes", k.Memory, k.BytesPerToken)
+		return nil, exit.Usagef("--memory %d: less than one token of %d bytes", k.Memory, k.BytesPerToken)
 	}
-	return k, model, nil
+	return k, nil
 }
 
 // simulation returns the options that all policies share.
@@ -356,7 +410,7 @@ func parseSampling(text string) (kvcache.Sampling, error) {
 }
 
 // policies parses --policy. limit is the length that max reserves if it names none; 0 if unknown.
-func (o *kvOptions) policies(model *kvcache.Model, limit int) ([]kvcache.Policy, error) {
+func (o *kvOptions) policies(model *kvcache.Model, kinds []kvcache.LayerKind, limit int) ([]kvcache.Policy, error) {
 	if len(o.Policies) == 0 {
 		return nil, exit.Usagef("--policy names no policy: give one or more, like paged:16")
 	}
@@ -371,13 +425,20 @@ func (o *kvOptions) policies(model *kvcache.Model, limit int) ([]kvcache.Policy,
 		p, err := kvcache.ParsePolicy(text)
 		if err != nil {
 			kind, _, _ := strings.Cut(text, ":")
-			return nil, exit.Usagef("--policy: %w%s", err, spell.DidYouMean(kind, "max", "pow2", "oracle", "paged", "vmm", "vattention", "elastic"))
+			return nil, exit.Usagef("--policy: %w%s", err, spell.DidYouMean(kind, "max", "pow2", "oracle", "paged", "vmm", "vattention", "elastic", "hybrid", "uniform"))
 		}
 		if p.Page > 0 {
 			if model == nil {
 				return nil, exit.Usagef("--policy %s needs --model, since each layer has its own pages", text)
 			}
-			p.TokenSize, p.Tensors = model.TensorTokenBytes(o.Ranks), model.Tensors()
+			p.TokenSize = model.TensorTokenBytes(o.Ranks)
+			p.Tensors = int(kvcache.SlotBytes(kinds) / p.TokenSize)
+		}
+		if p.Kind == kvcache.Hybrid || p.Kind == kvcache.Uniform {
+			if model == nil {
+				return nil, exit.Usagef("--policy %s needs --model, for its layers", text)
+			}
+			p.Layers, p.Slot = kinds, kvcache.SlotBytes(kinds)
 		}
 		policies = append(policies, p)
 	}
@@ -478,6 +539,45 @@ func (o *kvOptions) explain(ctx context.Context, policy kvcache.Policy, load *kv
 	return load.Fault(err)
 }
 
+// prefix says what prefix caches of several sizes find, where the content of prompts is known.
+func (o *kvOptions) prefix(ctx context.Context, load *kvload.Load, k *kv.Simulation) ([]kvcache.Hits, error) {
+	block := int64(16)
+	for _, text := range o.Policies {
+		if p, err := kvcache.ParsePolicy(text); err == nil && p.Kind == kvcache.Paged {
+			block = int64(p.Block)
+			break
+		}
+	}
+	blocks := k.Memory / k.BytesPerToken / block
+	var sizes []int64
+	for _, share := range []int64{32, 16, 8, 4, 2, 1} {
+		if n := blocks / share; n > 0 && (len(sizes) == 0 || n > sizes[len(sizes)-1]) {
+			sizes = append(sizes, n)
+		}
+	}
+	sizes = append(sizes, 2*max(1, blocks), 4*max(1, blocks), 8*max(1, blocks))
+	const most = 200_000
+	rate := 0.0
+	if len(o.Load.Rates) > 0 {
+		rate = o.Load.Rates[0]
+	}
+	src, done, err := load.Open(rate)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	first, err := src.Next()
+	if err != nil || len(first.Hashes) == 0 {
+		return nil, nil // errors are those of the simulation
+	}
+	src, done, err = load.Open(rate)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	return kvcache.HitsBySize(ctx, src, int(block), sizes, most)
+}
+
 func (o *kvOptions) print(stdout io.Writer, k *kv.Simulation) error {
 	switch o.Format {
 	case "json":
@@ -503,7 +603,8 @@ func (o *kvOptions) draw(stderr io.Writer, k *kv.Simulation) error {
 func completedKV(cmd *cobra.Command) *cobra.Command {
 	completeFlags(cmd, map[string]cobra.CompletionFunc{
 		"model":     words(kvcache.ModelNames()...),
-		"policy":    lists("max", "pow2", "oracle", "paged:16\tor another number of tokens", "vmm:2MiB\tor another page", "vattention:2MiB\tor another page", "elastic:2MiB\tor another page"),
+		"policy":    lists("max", "pow2", "oracle", "paged:16\tor another number of tokens", "vmm:2MiB\tor another page", "vattention:2MiB\tor another page", "elastic:2MiB\tor another page", "hybrid:16", "uniform:16"),
+		"kv-dtype":  words("model", "fp8", "bf16", "fp32"),
 		"sampling":  words("greedy", "parallel:4\tor another number", "beam:4\tor another number"),
 		"preempt":   words("recompute", "swap"),
 		"timing":    words(timing.Names()...),

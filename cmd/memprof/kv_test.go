@@ -162,3 +162,100 @@ func TestEnginesOnOneCard(t *testing.T) {
 		}
 	}
 }
+
+// kvJSON runs kv and returns what the tests here are about.
+func kvJSON(t *testing.T, b *bench, stdin string, args ...string) (out struct {
+	Slots         int64
+	Stages        int
+	BytesPerToken int64 `json:"bytes_per_token"`
+	Policies      []struct {
+		Policy    string
+		Batch     float64
+		PerSecond float64 `json:"requests_per_second"`
+		Kinds     []struct {
+			Kind   string
+			Tables int64
+			Waste  float64
+		}
+	}
+	Prefix []struct {
+		Blocks int64
+		Found  float64
+	} `json:"prefix_cache"`
+}) {
+	t.Helper()
+	cmd, _ := b.memprof(append([]string{"kv", "--format", "json"}, args...)...)
+	cmd.Stdin = strings.NewReader(stdin)
+	text, err := cmd.Output()
+	if err == nil {
+		err = json.Unmarshal(text, &out)
+	}
+	if err != nil {
+		t.Fatalf("%v: %v: %s", args, err, text)
+	}
+	return out
+}
+
+// TestKindsOfCaches: smaller elements and divided layers make more slots; a hybrid cache wastes less than a uniform one.
+func TestKindsOfCaches(t *testing.T) {
+	b := newBench(t)
+	base := []string{"--synthetic", "azure-conv", "--saturated", "--steps", "600", "--memory", "8GiB"}
+	with := func(args ...string) []string { return append(base[:len(base):len(base)], args...) }
+	whole := kvJSON(t, b, "", with("--model", "llama-3-8b", "--policy", "paged:16")...)
+	for _, test := range []struct {
+		flags  []string
+		bytes  int64
+		stages int
+	}{
+		{[]string{"--kv-dtype", "fp8"}, 65536, 1}, {[]string{"--kv-dtype", "fp32"}, 262144, 1},
+		{[]string{"--pipeline-parallel", "2"}, 65536, 2}, {[]string{"--pipeline-parallel", "2", "--tensor-parallel", "2"}, 32768, 2},
+		{[]string{"--pipeline-parallel", "3"}, 11 * 4096, 3}, // 11 of 32 layers
+	} {
+		got := kvJSON(t, b, "", with(append([]string{"--model", "llama-3-8b", "--policy", "paged:16"}, test.flags...)...)...)
+		if got.BytesPerToken != test.bytes || got.Stages != test.stages || got.Slots != 8<<30/test.bytes || whole.Slots != 8<<30/131072 {
+			t.Errorf("%v: %d bytes a token in %d slots, %d stages", test.flags, got.BytesPerToken, got.Slots, got.Stages)
+		}
+		if more := got.Slots > whole.Slots; more != (got.Policies[0].Batch > whole.Policies[0].Batch) {
+			t.Errorf("%v: a batch of %v in %d slots, without %v in %d", test.flags, got.Policies[0].Batch, got.Slots, whole.Policies[0].Batch, whole.Slots)
+		}
+	}
+	got := kvJSON(t, b, "", with("--model", "gemma-3-27b", "--policy", "uniform:16,hybrid:16", "--layers", "full:12,sliding/256:48,state/1MiB:2")...)
+	uniform, hybrid := got.Policies[0], got.Policies[1]
+	if len(hybrid.Kinds) != 3 || hybrid.Kinds[1].Kind != "sliding/256" || hybrid.Kinds[1].Tables != 24 || uniform.Kinds[1].Waste < 0.5 || hybrid.Kinds[1].Waste > 0.4 || hybrid.Batch < 1.5*uniform.Batch {
+		t.Errorf("%+v\n%+v", uniform, hybrid)
+	}
+	for _, wrong := range []struct{ flags, want string }{
+		{"--model llama-3-8b --layers full:x", "--layers: layers \"full:x\": want full:N"}, {"--model llama-3-8b --kv-dtype int4", "--kv-dtype"},
+		{"--model llama-3-8b --pipeline-parallel 40", "cannot be divided"}, {"--bytes-per-token 1000 --policy hybrid:16", "needs --model"},
+	} {
+		if out := b.mustExit(2, append([]string{"kv"}, with(strings.Fields(wrong.flags)...)...)...); !strings.Contains(out, wrong.want) {
+			t.Errorf("%s: %s", wrong.flags, out)
+		}
+	}
+}
+
+// TestPrefixCacheBySize: two conversations take turns, so a cache of one of them finds nothing and one of both all.
+func TestPrefixCacheBySize(t *testing.T) {
+	var lines strings.Builder
+	for i := range 200 {
+		hashes := []int{}
+		for j := range 4 {
+			hashes = append(hashes, i%2*100+j)
+		}
+		text, _ := json.Marshal(map[string]any{"input_length": 4*512 + 1, "output_length": 1, "hash_ids": append(hashes, 1000+i), "timestamp": 1000 * i})
+		fmt.Fprintf(&lines, "%s\n", text)
+	}
+	got := kvJSON(t, newBench(t), lines.String(), "--requests", "-", "--model", "llama-3-8b", "--memory", "1GiB", "--policy", "paged:512")
+	if len(got.Prefix) < 5 {
+		t.Fatalf("%+v", got.Prefix)
+	}
+	for _, p := range got.Prefix {
+		found := 0.0
+		if p.Blocks >= 8 {
+			found = 198.0 * 2048 / (200 * 2049)
+		}
+		if math.Abs(p.Found-found) > 1e-9 {
+			t.Errorf("%d blocks find %v, want %v", p.Blocks, p.Found, found)
+		}
+	}
+}

@@ -18,7 +18,7 @@ func JSON(w io.Writer, k *Simulation) error {
 func newJSON(k *Simulation) jsonSimulation {
 	out := jsonSimulation{
 		Model: k.Model, Ranks: k.Ranks, Memory: k.Memory, BytesPerToken: k.BytesPerToken,
-		Load: k.Load, Policies: []jsonPolicy{}, Together: []jsonTogether{},
+		Load: k.Load, Policies: []jsonPolicy{}, Together: []jsonTogether{}, Prefix: []jsonHits{}, Stages: max(1, k.Stages),
 	}
 	if k.Sampling != "" {
 		out.Sampling = &k.Sampling
@@ -39,6 +39,9 @@ func newJSON(k *Simulation) jsonSimulation {
 		}
 		out.Policies = append(out.Policies, p)
 	}
+	for _, h := range k.Prefix {
+		out.Prefix = append(out.Prefix, jsonHits{h.Blocks, h.Share})
+	}
 	for _, t := range k.Together {
 		together := jsonTogether{Policy: t.Policy, Held: newJSONHeld(*t.Held)}
 		if t.Rate > 0 {
@@ -54,6 +57,7 @@ type jsonSimulation struct {
 	Load          string       `json:"load"`
 	Sampling      *string      `json:"sampling"`
 	Ranks         int          `json:"ranks"`
+	Stages        int          `json:"stages"` // GPUs that the layers are divided over
 	Memory        int64        `json:"memory"`
 	BytesPerToken int64        `json:"bytes_per_token"`
 	Slots         int64        `json:"slots"`
@@ -62,6 +66,25 @@ type jsonSimulation struct {
 	Policies      []jsonPolicy `json:"policies"`
 	// Together is of several engines on one card, for each policy and rate; empty if there is one.
 	Together []jsonTogether `json:"together"`
+	// Prefix is what prefix caches of several sizes find; empty where the content of prompts is not known.
+	Prefix []jsonHits `json:"prefix_cache"`
+}
+
+type jsonHits struct {
+	Blocks int64   `json:"blocks"`
+	Found  float64 `json:"found"` // share of the tokens of all prompts
+}
+
+// jsonKind is layers that keep the same; held and needed are bytes in the mean.
+type jsonKind struct {
+	Kind   string  `json:"kind"`
+	Layers int     `json:"layers"`
+	Tables int64   `json:"tables"`
+	Block  int64   `json:"block"`
+	Page   int64   `json:"page"`
+	Held   float64 `json:"held"`
+	Needed float64 `json:"needed"`
+	Waste  float64 `json:"waste"`
 }
 
 type jsonTogether struct {
@@ -149,7 +172,8 @@ type jsonPolicy struct {
 	Recomputed  int64       `json:"recomputed_tokens"`
 	SwappedOut  int64       `json:"swapped_out"`
 	SwappedIn   int64       `json:"swapped_in"`
-	Held        *jsonHeld   `json:"held"` // null where the memory is held as a whole
+	Held        *jsonHeld   `json:"held"`  // null where the memory is held as a whole
+	Kinds       []jsonKind  `json:"kinds"` // of layers; empty but under hybrid and uniform
 	Sharing     jsonSharing `json:"sharing"`
 	Map         *jsonMap    `json:"map"`
 }
@@ -185,6 +209,10 @@ func newJSONPolicy(r *kvcache.Result) jsonPolicy {
 		Sharing: jsonSharing{
 			r.LogicalBlocks, r.SavedBySequences, r.SavedByPrefix, r.SavedByEqual, r.Copies, r.PrefixHits, r.PrefixTokens,
 		},
+	}
+	out.Kinds = []jsonKind{}
+	for _, u := range r.Kinds {
+		out.Kinds = append(out.Kinds, jsonKind{u.Kind.String(), u.Kind.Layers, u.Groups, u.Block, u.Page, u.Held, u.Needed, u.Waste()})
 	}
 	out.Seconds = float64(r.Time) / 1e9
 	if r.Rate > 0 {

@@ -27,6 +27,8 @@ type Simulation struct {
 	Sampling      string            // greedy, parallel:4, ...; empty if not known
 	Timing        *timing.Timing    // nil: steps of constant time, or recorded ones
 	Results       []*kvcache.Result // of each policy one, or one for each rate and engine
+	Stages        int               // GPUs that the layers are divided over; 0 or 1: one
+	Prefix        []kvcache.Hits    // of prefix caches of several sizes; nil where content is not known
 	Together      []Together        // of several engines on one card, for each policy and rate
 }
 
@@ -63,8 +65,8 @@ func lineOf(k *Simulation) string {
 		return ""
 	}
 	line := fmt.Sprintf("%s · %s bytes per token · %s", units.FormatSize(k.Memory), units.FormatCount(k.BytesPerToken), units.Counted(k.Memory/k.BytesPerToken, "slot"))
-	if k.Ranks > 1 {
-		line += fmt.Sprintf(" · on each of %d GPUs", k.Ranks)
+	if n := k.Ranks * max(1, k.Stages); n > 1 {
+		line += fmt.Sprintf(" · on each of %d GPUs", n)
 	}
 	if k.Sampling != "" && k.Sampling != "greedy" {
 		line += " · " + k.Sampling
@@ -77,7 +79,7 @@ func sections(k *Simulation) []layout.Section {
 	if k.Card != nil {
 		sections = append(sections, cardSection(k))
 	}
-	if k.Ranks > 1 {
+	if k.Ranks > 1 || k.Stages > 1 {
 		sections = append(sections, ranksSection(k))
 	}
 	if s, any := servedSection(k); any {
@@ -87,9 +89,16 @@ func sections(k *Simulation) []layout.Section {
 		sections = append(sections, s)
 	}
 	k = k.busiest()
-	sections = append(sections, slotsSection(k), externalSection(k), requestsSection(k))
+	sections = append(sections, slotsSection(k), externalSection(k))
+	if s, any := kindsSection(k); any {
+		sections = append(sections, s)
+	}
+	sections = append(sections, requestsSection(k))
 	if s, any := sharingSection(k); any {
 		sections = append(sections, s)
+	}
+	if len(k.Prefix) > 0 {
+		sections = append(sections, prefixSection(k))
 	}
 	for _, r := range k.Results {
 		if r.Map != nil {
@@ -119,7 +128,10 @@ func ranksSection(k *Simulation) layout.Section {
 		Columns: []layout.Column{layout.Numbers("rank"), layout.Numbers("KV cache"), layout.Numbers("bytes per token"), layout.Numbers("slots")},
 		After:   layout.Note("all ranks use the same block table; each stores its own heads of every token"),
 	}
-	for rank := range k.Ranks {
+	if k.Stages > 1 {
+		s.After = layout.Note(fmt.Sprintf("%d stages of %s; each rank stores its own heads of its own layers, and the largest stage bounds all", k.Stages, units.Counted(int64(k.Ranks), "GPU")))
+	}
+	for rank := range k.Ranks * max(1, k.Stages) {
 		s.Rows = append(s.Rows, layout.Row(strconv.Itoa(rank), units.FormatSize(k.Memory), units.FormatCount(k.BytesPerToken), units.FormatCount(k.Memory/k.BytesPerToken)))
 	}
 	s.Elide(8, 4)

@@ -92,6 +92,25 @@ func (t Timing) For(m *kvcache.Model, ranks int) Timing {
 	return t
 }
 
+// Pipeline is a timing of a model whose layers are divided over GPUs in a row. The running requests form as many
+// parts; while a stage computes one, the others compute the others. So each part has its share of the work, and a
+// step of all takes as long as all stages take for one part. What GPUs say to each other is not in it, and no stage
+// waits for another.
+type Pipeline struct {
+	kvcache.Timing
+	Stages int64
+}
+
+// Step implements [kvcache.Timing].
+func (p Pipeline) Step(w kvcache.Work) int64 {
+	n := p.Stages
+	up := func(v int64) int64 { return (v + n - 1) / n }
+	return p.Timing.Step(kvcache.Work{
+		Prefill: up(w.Prefill), Pairs: w.Pairs / float64(n), Decode: up(w.Decode), Context: up(w.Context), Blocks: up(w.Blocks),
+		Swapped: up(w.Swapped), Pieces: up(w.Pieces),
+	})
+}
+
 func gpus(n int) string {
 	if n == 1 {
 		return "1 GPU"

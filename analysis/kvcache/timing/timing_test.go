@@ -32,6 +32,14 @@ func TestStep(t *testing.T) {
 	}
 }
 
+// TestPipeline: each of two stages has half of the sequences, and a step reads all weights.
+func TestPipeline(t *testing.T) {
+	c := Coefficients{Overhead: 1000, Weights: 500, Token: 10, Sequence: 7, Context: 3}
+	if got := (Pipeline{c, 2}).Step(kvcache.Work{Decode: 8, Context: 101}); got != 1500+28+153 {
+		t.Errorf("%d ns", got)
+	}
+}
+
 // TestFit: the coefficients that made the steps are found, and the deviation is that of the noise.
 func TestFit(t *testing.T) {
 	want := Coefficients{Overhead: 2e6, Weights: 6e6, Token: 40e3, Sequence: 15e3, Context: 31, Pair: 8, Swap: 900}

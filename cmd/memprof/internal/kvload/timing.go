@@ -84,10 +84,14 @@ func readTiming(path string, unknown error) (timing.Timing, error) {
 // unknownStep is the time of a step of a model that is not known.
 const unknownStep = 25 * time.Millisecond
 
-// Set sets the time of steps in the options of a simulation. timed is what Of returned.
-func (t *Timing) Set(o *kvcache.Options, timed *timing.Timing) {
+// Set sets the time of steps in the options of a simulation. timed is what Of returned; stages are GPUs that the
+// layers are divided over.
+func (t *Timing) Set(o *kvcache.Options, timed *timing.Timing, stages int) {
 	if timed != nil {
 		o.Timing, o.Chunk = timed, t.Chunk
+		if stages > 1 {
+			o.Timing = timing.Pipeline{Timing: timed, Stages: int64(stages)}
+		}
 		return
 	}
 	o.StepTime = int64(t.StepTime)

@@ -1,0 +1,366 @@
+package kvcache
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// LayerKind is layers of a model that keep the same of a sequence.
+type LayerKind struct {
+	Keep   Keep
+	Layers int
+	// Window is in tokens: how far back Sliding layers see, the length of a chunk of Chunked ones, and what an
+	// encoder gives Cross layers.
+	Window int
+	Bytes  int64 // on each GPU, of a token in one layer; of the state of a sequence in one layer for State
+}
+
+// Keep is what a layer keeps of a sequence.
+type Keep uint8
+
+const (
+	// Full keeps every token: attention, also latent attention (MLA).
+	Full Keep = iota
+	// Sliding keeps the last Window tokens.
+	Sliding
+	// Chunked keeps the tokens of the present chunk: local attention.
+	Chunked
+	// Cross keeps the Window tokens of an encoder, and none of the text.
+	Cross
+	// State keeps one state, whatever the length: Mamba, linear attention.
+	State
+)
+
+var keepNames = map[Keep]string{Full: "full", Sliding: "sliding", Chunked: "chunked", Cross: "cross", State: "state"}
+
+// String is the kind as [ParseLayers] reads it, without what follows its number of layers.
+func (l LayerKind) String() string {
+	if l.Keep == Full || l.Keep == State {
+		return keepNames[l.Keep]
+	}
+	return fmt.Sprintf("%s/%d", keepNames[l.Keep], l.Window)
+}
+
+// ParseLayers reads kinds of layers as they are written on a command line: full:10, sliding/1024:52, chunked/8192:36,
+// cross/6404:8 and state/BYTES:28, with commas between. Of State the bytes are of one layer.
+func ParseLayers(text string) ([]LayerKind, error) {
+	var kinds []LayerKind
+	for _, part := range strings.Split(text, ",") {
+		head, layers, counted := strings.Cut(part, ":")
+		name, number, numbered := strings.Cut(head, "/")
+		k := LayerKind{Keep: math.MaxUint8}
+		for keep, known := range keepNames {
+			if name == known {
+				k.Keep = keep
+			}
+		}
+		n, err := strconv.Atoi(layers)
+		if k.Keep == math.MaxUint8 || !counted || err != nil || n < 1 || numbered == (k.Keep == Full) {
+			return nil, fmt.Errorf("layers %q: want full:N, sliding/WINDOW:N, chunked/LENGTH:N, cross/TOKENS:N or state/BYTES:N", part)
+		}
+		k.Layers = n
+		if numbered {
+			value, err := parsePage(number)
+			if err != nil || k.Keep != State && value > math.MaxInt32 {
+				return nil, fmt.Errorf("layers %q: %q is no number of tokens, or of bytes", part, number)
+			}
+			if k.Keep == State {
+				k.Bytes = value
+			} else {
+				k.Window = int(value)
+			}
+		}
+		kinds = append(kinds, k)
+	}
+	return kinds, nil
+}
+
+// kept returns the positions [from, to) of a sequence of so many tokens that a layer has to keep.
+func (l LayerKind) kept(tokens int64) (from, to int64) {
+	window := int64(l.Window)
+	switch l.Keep {
+	case Sliding:
+		return max(0, tokens-window), tokens
+	case Chunked:
+		return max(0, tokens-1) / window * window, tokens
+	case Cross:
+		return 0, window
+	case State:
+		return 0, 1
+	}
+	return 0, tokens
+}
+
+// pageLayout is how layers of several kinds share one pool of pages of one size. Layers form groups of equally many;
+// each group of a sequence has a block table of its own, so that every page holds a block of one group: some tokens
+// in all of its layers. A group that has fewer layers leaves a part of each page empty. So do kinds whose tokens do
+// not divide a page, and states, which are smaller than one.
+type pageLayout struct {
+	page   int64 // bytes
+	groups []layerGroups
+}
+
+// layerGroups are the groups of one kind.
+type layerGroups struct {
+	LayerKind
+	groups int64
+	block  int64 // tokens of a page
+}
+
+// unify lays out blocks of at least so many tokens. A group has as many layers as the rarest kind; blocks get longer
+// until a page holds a state, and kinds with smaller tokens have more of them in a block.
+func unify(kinds []LayerKind, block int64) pageLayout {
+	group := int64(math.MaxInt64)
+	var token, state int64
+	for _, k := range kinds {
+		group = min(group, int64(k.Layers))
+		if k.Keep == State {
+			state = max(state, k.Bytes)
+		} else {
+			token = max(token, k.Bytes)
+		}
+	}
+	tokens := max(1, block)
+	if token == 0 {
+		token, tokens = state, 1
+	}
+	if token*tokens < state {
+		tokens = roundUp(roundUp(state, token)/token, tokens)
+	}
+	l := pageLayout{page: group * token * tokens}
+	for _, k := range kinds {
+		g := layerGroups{LayerKind: k, groups: roundUp(int64(k.Layers), group) / group, block: 1}
+		if k.Keep != State {
+			g.block = token * tokens / k.Bytes
+		}
+		l.groups = append(l.groups, g)
+	}
+	return l
+}
+
+// pages is how many pages a sequence of so many tokens has in all groups of a kind, and the bytes in them that it needs.
+func (g *layerGroups) pages(tokens int64) (pages, needed int64) {
+	from, to := g.kept(tokens)
+	pages = roundUp(to, g.block)/g.block - from/g.block
+	return g.groups * pages, (to - from) * g.Bytes * int64(g.Layers)
+}
+
+// hybrid is the store of policy Hybrid, and of Uniform, under which every layer that keeps tokens keeps all of them, those
+// of an encoder too, and each sequence has its states: caches before vLLM had pages for layers of several kinds.
+//
+// Token is what layers need, internal the rest of the pages in use, in slots of a token in all layers that keep
+// any. A slot is no whole part of a page, so shares are rounded down, and the rest is rounding. Nothing is shared.
+type hybrid struct {
+	options   Options
+	layout    pageLayout
+	pages     int64 // of the memory
+	free      int64
+	watermark int64
+	width     int64
+	running   int64
+
+	needed, held       []int64   // bytes, by kind
+	sumNeeded, sumHeld []float64 // times the weight of steps
+	weight             float64
+}
+
+// hybridTables is what a group of sequences has, by kind.
+type hybridTables struct {
+	sequences, length int64
+	pages, needed     []int64 // of one sequence
+}
+
+func newHybrid(o Options) *hybrid {
+	kinds := append([]LayerKind(nil), o.Policy.Layers...)
+	s := &hybrid{options: o, width: 1}
+	if o.Policy.Kind == Uniform {
+		// One page has a block in all layers. What tokens need in them is worked out apart.
+		s.layout = pageLayout{page: o.Policy.Slot * int64(o.Policy.Block)}
+		for _, k := range kinds {
+			s.layout.groups = append(s.layout.groups, layerGroups{LayerKind: k, block: int64(o.Policy.Block)})
+		}
+	} else {
+		s.layout = unify(kinds, int64(o.Policy.Block))
+	}
+	s.pages = o.Capacity * o.Policy.Slot / s.layout.page
+	s.free = s.pages
+	s.watermark = int64(math.Ceil(o.Watermark * float64(s.pages)))
+	if o.Sampling.Kind != Greedy {
+		s.width = int64(max(1, o.Sampling.Width))
+	}
+	n := len(kinds)
+	s.needed, s.held, s.sumNeeded, s.sumHeld = make([]int64, n), make([]int64, n), make([]float64, n), make([]float64, n)
+	return s
+}
+
+// encoder is the tokens of an encoder, which under Uniform every layer keeps.
+func (s *hybrid) encoder() int64 {
+	var tokens int64
+	for _, g := range s.layout.groups {
+		if g.Keep == Cross {
+			tokens = max(tokens, int64(g.Window))
+		}
+	}
+	return tokens
+}
+
+// of returns what a sequence of so many tokens has: pages, and by kind bytes held and needed.
+func (s *hybrid) of(tokens int64) (total int64, held, needed []int64) {
+	held, needed = make([]int64, len(s.layout.groups)), make([]int64, len(s.layout.groups))
+	if s.options.Policy.Kind != Uniform {
+		for i := range s.layout.groups {
+			pages, bytes := s.layout.groups[i].pages(tokens)
+			total += pages
+			held[i], needed[i] = pages*s.layout.page, bytes
+		}
+		return total, held, needed
+	}
+	block := int64(s.options.Policy.Block)
+	blocks := roundUp(tokens+s.encoder(), block) / block
+	var states int64
+	for i := range s.layout.groups {
+		g := &s.layout.groups[i]
+		from, to := g.kept(tokens)
+		needed[i] = (to - from) * g.Bytes * int64(g.Layers)
+		if g.Keep == State {
+			held[i] = needed[i]
+			states += held[i]
+			continue
+		}
+		held[i] = blocks * block * g.Bytes * int64(g.Layers)
+	}
+	return blocks + roundUp(states, s.layout.page)/s.layout.page, held, needed
+}
+
+func (s *hybrid) possible(r *Request) bool {
+	return s.most(r)*int64(r.prompts())*s.width <= s.pages
+}
+
+// most is the most pages that a sequence of a request has at any length: chunks end, so that is not always the last.
+func (s *hybrid) most(r *Request) int64 {
+	most, _, _ := s.of(int64(r.Length()))
+	for _, g := range s.layout.groups {
+		if w := int64(g.Window); g.Keep == Chunked && int64(r.Length()) > w {
+			pages, _, _ := s.of(int64(r.Length()) / w * w)
+			most = max(most, pages)
+		}
+	}
+	for _, g := range s.layout.groups {
+		if g.Keep == Sliding && s.options.Policy.Kind == Hybrid {
+			most += g.groups // where the window begins and ends within blocks
+		}
+	}
+	return most
+}
+
+func (s *hybrid) allows(pages int64) bool {
+	if s.running > 0 {
+		pages += s.watermark
+	}
+	return pages <= s.free
+}
+
+func (s *hybrid) admit(g *group) bool {
+	t := &hybridTables{sequences: int64(g.request.prompts()) * s.width, length: int64(g.length())}
+	pages, held, needed := s.of(t.length)
+	if !s.allows(pages * t.sequences) {
+		return false
+	}
+	t.pages, t.needed = held, needed
+	s.count(t, pages, 1)
+	s.running++
+	g.private = t
+	return true
+}
+
+func (s *hybrid) grow(g *group) bool {
+	t := g.private.(*hybridTables)
+	before, _, _ := s.of(t.length)
+	pages, held, needed := s.of(t.length + 1)
+	if (pages-before)*t.sequences > s.free {
+		return false
+	}
+	s.count(t, before, -1)
+	t.length++
+	t.pages, t.needed = held, needed
+	s.count(t, pages, 1)
+	return true
+}
+
+func (s *hybrid) release(g *group) {
+	t := g.private.(*hybridTables)
+	g.private = nil
+	pages, _, _ := s.of(t.length)
+	s.count(t, pages, -1)
+	s.running--
+}
+
+// swapOut is false: requests are dropped and computed again.
+func (s *hybrid) swapOut(*group) bool { return false }
+
+// count adds a group's pages, times sign, to the sums.
+func (s *hybrid) count(t *hybridTables, pages, sign int64) {
+	s.free -= sign * t.sequences * pages
+	for i := range t.pages {
+		s.held[i] += sign * t.sequences * t.pages[i]
+		s.needed[i] += sign * t.sequences * t.needed[i]
+	}
+}
+
+func (s *hybrid) shares(head *Request) Shares {
+	var needed int64
+	for _, n := range s.needed {
+		needed += n
+	}
+	slot := s.options.Policy.Slot
+	used := (s.pages - s.free) * s.layout.page
+	out := Shares{Token: needed / slot, Internal: (used - needed) / slot, Idle: s.free * s.layout.page / slot}
+	out.Rounding = s.options.Capacity - out.Token - out.Internal - out.Idle
+	if head != nil {
+		pages, _, _ := s.of(int64(head.Prompt))
+		if !s.allows(pages * int64(head.prompts()) * s.width) {
+			out.Fragmented, out.Idle = out.Idle, 0
+		}
+	}
+	return out
+}
+
+// weigh adds the present state to the means of the kinds.
+func (s *hybrid) weigh(weight int64) {
+	s.weight += float64(weight)
+	for i := range s.held {
+		s.sumHeld[i] += float64(weight) * float64(s.held[i])
+		s.sumNeeded[i] += float64(weight) * float64(s.needed[i])
+	}
+}
+
+// KindUse is what layers of one kind held, in bytes, in the mean, and needed of that.
+type KindUse struct {
+	Kind         LayerKind
+	Held, Needed float64
+	// Block is the tokens of a block of this kind, Page the bytes of a page of all kinds, and Groups how many
+	// block tables the kind has; 0 under Uniform, where one table is of all layers.
+	Block, Page, Groups int64
+}
+
+// Waste is the share of what is held that no layer needs.
+func (k *KindUse) Waste() float64 {
+	if k.Held == 0 {
+		return 0
+	}
+	return 1 - k.Needed/k.Held
+}
+
+func (s *hybrid) kinds() []KindUse {
+	var out []KindUse
+	for i, g := range s.layout.groups {
+		u := KindUse{Kind: g.LayerKind, Block: g.block, Page: s.layout.page, Groups: g.groups}
+		if s.weight > 0 {
+			u.Held, u.Needed = s.sumHeld[i]/s.weight, s.sumNeeded[i]/s.weight
+		}
+		out = append(out, u)
+	}
+	return out
+}

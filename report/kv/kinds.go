@@ -1,0 +1,51 @@
+package kv
+
+import (
+	"github.com/memprof/memprof/report/layout"
+	"github.com/memprof/memprof/report/units"
+)
+
+// kindsSection says what layers of each kind hold and waste. There is none but for policies that know kinds.
+func kindsSection(k *Simulation) (layout.Section, bool) {
+	s := layout.Section{
+		Title: "Layers by what they keep",
+		Columns: []layout.Column{
+			layout.Words("policy"), layout.Words("kind"), layout.Numbers("layers"), layout.Numbers("tables"), layout.Numbers("block"), layout.Numbers("held"), layout.Numbers("needed"), layout.Numbers("waste"),
+		},
+		After: layout.Row("tables: block tables of a sequence (uniform: one for all layers); block: its tokens;",
+			"waste: share of what is held that no layer needs: tokens outside the window, empty", "slots of blocks, and pages that are larger than what is in them (lower is better)"),
+	}
+	for _, r := range k.Results {
+		var held, needed float64
+		for _, u := range r.Kinds {
+			held += u.Held
+			needed += u.Needed
+			tables := "–"
+			if u.Groups > 0 {
+				tables = units.FormatCount(u.Groups)
+			}
+			s.Rows = append(s.Rows, layout.Row(nameOf(r), u.Kind.String(), units.FormatCount(int64(u.Kind.Layers)), tables, units.FormatCount(u.Block),
+				units.FormatSize(int64(u.Held)), units.FormatSize(int64(u.Needed)), units.FormatPercent(u.Waste())))
+		}
+		if len(r.Kinds) > 1 && held > 0 {
+			s.Rows = append(s.Rows, layout.Row(nameOf(r), "all", "", "", "", units.FormatSize(int64(held)), units.FormatSize(int64(needed)), units.FormatPercent(1-needed/held)))
+		}
+	}
+	return s, len(s.Rows) > 0
+}
+
+// prefixSection is the hit rate over the size of a prefix cache.
+func prefixSection(k *Simulation) layout.Section {
+	s := layout.Section{
+		Title:   "Prefix cache by size",
+		Columns: []layout.Column{layout.Numbers("memory"), layout.Numbers("blocks"), layout.Numbers("found tokens")},
+		After: layout.Row("found: share of the tokens of all prompts, least recently used blocks evicted first,",
+			"requests one after the other: running requests hold blocks and leave less"),
+	}
+	slots := k.Memory / k.BytesPerToken
+	for _, h := range k.Prefix {
+		line := layout.Row(units.FormatSize(int64(float64(h.Blocks)/float64(k.Prefix[len(k.Prefix)-1].Blocks)*8*float64(slots*k.BytesPerToken))), units.FormatCount(h.Blocks), units.FormatPercent(h.Share))
+		s.Rows = append(s.Rows, line)
+	}
+	return s
+}
