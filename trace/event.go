@@ -113,7 +113,8 @@ func (e *Event) CopiedBytes() int64 { return e.Provided }
 // IterationNumber is the number of the iteration that an iteration event ends, from 0.
 func (e *Event) IterationNumber() int64 { return e.Requested }
 
-// DeviceMemory is what a device_used event read of its device: bytes in all and in use.
+// DeviceMemory is what a device_used event read of its device: bytes in all and in use. With an arena, the bytes
+// in all are less where the limit of all arenas (torch's memory fraction) leaves less than the device has.
 func (e *Event) DeviceMemory() (total, used int64) { return e.Requested, e.Provided }
 
 // OpenCaptures is the number of graph captures under way after a capture_begin or capture_end.

@@ -235,11 +235,15 @@ static void release(void *self, uint64_t addr, uint64_t bytes) {
   (void)self, (void)addr, (void)bytes;
 }
 
+// What nobody has of the device, or of the limit of all arenas, if that is less: a growth beyond the request that
+// exceeds the limit would be refused, and might take the request for one that nothing is left for.
 static uint64_t device_free(void *self) {
   struct arena *arena = self;
   uint64_t free_bytes, total;
   driver_memory(arena->gpu->vmm.device, &free_bytes, &total);
-  arena_event(arena, MEMPROF_DEVICE_USED, 0, total, total - free_bytes, 0);
+  const uint64_t used = total - free_bytes, left = gpu_left(arena->gpu);
+  if (left < free_bytes) free_bytes = left;
+  arena_event(arena, MEMPROF_DEVICE_USED, 0, used + free_bytes, used, 0);
   return free_bytes;
 }
 

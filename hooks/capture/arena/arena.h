@@ -177,6 +177,9 @@ void gpu_mapped(struct gpu *gpu, int64_t amount);
 // Whether the device's limit lets arenas map `bytes` more.
 bool gpu_allows(const struct gpu *gpu, uint64_t bytes);
 
+// How many bytes more the limit lets arenas map; UINT64_MAX without one.
+uint64_t gpu_left(const struct gpu *gpu);
+
 // A new id for an arena. Other allocators' arenas get theirs here, too.
 uint32_t arena_next_id(void);
 

@@ -5,6 +5,11 @@ bool gpu_allows(const struct gpu *gpu, uint64_t bytes) {
   return gpu->limit == 0 || (gpu->mapped <= gpu->limit && bytes <= gpu->limit - gpu->mapped);
 }
 
+uint64_t gpu_left(const struct gpu *gpu) {
+  if (gpu->limit == 0) return UINT64_MAX;
+  return gpu->limit > gpu->mapped ? gpu->limit - gpu->mapped : 0;
+}
+
 // How many bytes an arena can map: what the limit leaves of the device's free memory, without the margin, and of
 // what the request under way has lent.
 static uint64_t room(const struct arena *arena, uint64_t margin) {
@@ -12,7 +17,7 @@ static uint64_t room(const struct arena *arena, uint64_t margin) {
   uint64_t free_bytes, total;
   const bool known = driver_memory(gpu->vmm.device, &free_bytes, &total);
   free_bytes = free_bytes > margin ? free_bytes - margin : 0;
-  const uint64_t left = gpu->limit == 0 ? UINT64_MAX : gpu->limit > gpu->mapped ? gpu->limit - gpu->mapped : 0;
+  const uint64_t left = gpu_left(gpu);
   free_bytes += known ? arena->vmm.loose_bytes : 0;
   return known && free_bytes < left ? free_bytes : left;
 }

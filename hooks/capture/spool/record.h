@@ -62,7 +62,7 @@ enum memprof_kind {
   MEMPROF_CAPTURE_END = 22,
   MEMPROF_EXTERNAL_ALLOC = 23, // another library allocated memory; context = the call
   MEMPROF_EXTERNAL_FREE = 24,
-  MEMPROF_DEVICE_USED = 25,  // the device's memory: provided = used bytes, requested = total bytes
+  MEMPROF_DEVICE_USED = 25,  // the device's memory: provided = used bytes, requested = total bytes, for an arena those that it may use
   MEMPROF_MAP_FAILED = 26,   // the device refused to remap [addr, addr+requested)
   MEMPROF_STACK = 27,        // a node of the tree of call stacks: requested = its number, provided = its parent's, context = the frame
   MEMPROF_LABEL = 28,        // what the live chunk at addr holds; context = fields

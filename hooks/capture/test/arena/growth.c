@@ -279,6 +279,21 @@ static void test_limit_of_the_device(void) {
   CHECK(trail_number(&trail, MEMPROF_GROW_FAILED) > 0);
 }
 
+// A request that the limit leaves room for is served at once, though no growth beyond it fits: the device is not short.
+static void test_request_for_the_rest_of_the_limit(void) {
+  gpu_start();
+  void *small = allocate(MiB);
+  memprof_set_limit(0, 4096 * MiB);
+  void *rest = allocate(4000 * MiB);
+  const struct trail trail = trail_read(getpid(), 0);
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_GROW_FAILED), 0);
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_SHORTAGE), 0);
+  const struct memprof_record *reading = trail_event(&trail, MEMPROF_DEVICE_USED, trail_number(&trail, MEMPROF_DEVICE_USED) - 1);
+  CHECK_EQUAL(reading->requested - reading->provided, 4094 * MiB);
+  CHECK_EQUAL(reading->provided, 2 * MiB);
+  release(rest), release(small);
+}
+
 static void test_blocks_by_pointer(void) {
   gpu_start();
   char *block = allocate(1 * MiB);
@@ -380,6 +395,7 @@ int main(int argc, char **argv) {
       {"statistics that torch counts", test_statistics_that_torch_counts, {SMALL_CARD}},
       {"empty_cache counts once", test_empty_cache_counts_once, {SMALL_CARD}},
       {"limit of the device", test_limit_of_the_device, {SMALL_CARD}},
+      {"request for the rest of the limit", test_request_for_the_rest_of_the_limit, {"MEMPROF_SIM_MEMORY", "16g"}},
       {"blocks by pointer", test_blocks_by_pointer, {SMALL_CARD}},
       {"further reservations", test_further_reservations, {SMALL_CARD}},
       {"few calls", test_few_calls, {"MEMPROF_SIM_MEMORY", "64g", "MEMPROF_OPTIONS", "growth=needed"}},
