@@ -22,7 +22,12 @@ import (
 // h200-llama-3-8b was measured: samples/jobs/kv_steps.py, torch 2.11 with CUDA graphs, random weights, one NVIDIA H200,
 // 347 steps of 1 to 256 sequences, contexts of 128 to 4,096 tokens and chunks of at most 8,192. testdata has the
 // steps. There is no engine around them: no scheduler, no sampling but of the greatest. swap is 64 copies of 2 MiB
-// for 1,024 slots, both ways.
+// for 1,024 slots, both ways. Its keys and values are contiguous.
+//
+// h200-llama-3-8b-blocks has besides what blocks cost in samples/jobs/kv_blocks.py, on the same card: 644 ns for each
+// that a sequence reads, by a kernel that reads 16 tokens at a time or a block, over blocks of 1 to 256 tokens; and
+// 197 µs for each that is copied, 64 calls of cudaMemcpyAsync, of which Python takes some. A kernel that is better
+// with small blocks, and copies in larger pieces, cost less.
 var named = []Timing{
 	{
 		Name: "a100-40gb-opt-13b", Source: "worked out from the vLLM paper's batches and the A100's data sheet", Model: "opt-13b", Ranks: 1,
@@ -31,6 +36,10 @@ var named = []Timing{
 	{
 		Name: "h200-llama-3-8b", Source: "fitted to 347 steps on an NVIDIA H200, random weights, no engine around them", Model: "llama-3-8b", Ranks: 1, Error: 0.046,
 		Coefficients: Coefficients{Weights: 5.783e6, Token: 22_590, Sequence: 12_360, Context: 23.47, Pair: 2.178, Swap: 2607},
+	},
+	{
+		Name: "h200-llama-3-8b-blocks", Source: "h200-llama-3-8b, with the cost of blocks in samples/jobs/kv_blocks.py", Model: "llama-3-8b", Ranks: 1, Error: 0.046,
+		Coefficients: Coefficients{Weights: 5.783e6, Token: 22_590, Sequence: 12_360, Context: 23.47, Block: 644, Pair: 2.178, Swap: 2607, Piece: 197_000},
 	},
 }
 
