@@ -284,6 +284,7 @@ void arena_end(struct arena *arena) {
   bfc_delete(arena->bfc);
   backup_drop(arena);
   free(arena->pending.entries);
+  lent_drop(arena);
   give_place(gpu, arena);
 }
 
@@ -307,7 +308,7 @@ static bool make_heap(struct arena *arena, const struct bfc_arena_policy *policy
   if (range_of(arena) != NULL) return true;
   if (has_source(arena)) return true;
   if (vmm_init(&arena->vmm, &gpu->vmm, policy->reservation, arena->page, policy->policy.handle, arena, reserved)) {
-    if (policy_lends(policy)) arena->vmm.idle = policy_wait;
+    if (policy_lends(policy)) arena->vmm.idle = policy_wait_lent;
     return true;
   }
   bfc_delete(arena->bfc);
@@ -371,7 +372,7 @@ static void count_live(struct arena *arena, const struct bfc_block *block) { cou
 
 bool arena_alloc(struct arena *arena, uint64_t size, uint32_t context, struct bfc_block *out) {
   if (arena->pending.count > 0) pending_poll(arena, false);
-  arena->gpu->waited = false;
+  arena->gpu->waited = arena->lending = false;
   const bool served = bfc_alloc(arena->bfc, size, out);
   if (arena->vmm.loose_count > 0 && policy_wait(arena)) vmm_release_lent(&arena->vmm);
   if (!served) return false;

@@ -24,6 +24,7 @@
 #include "arena/backup.h"
 #include "arena/counters.h"
 #include "arena/pause.h"
+#include "arena/lent.h"
 #include "arena/pending.h"
 #include "arena/pool.h"
 #include "base/lock.h"
@@ -58,6 +59,8 @@ struct arena {
   struct byte_range *ranges;   // while paused: what resume maps
   size_t range_count;
   struct backup backup;     // copies of the blocks: while paused, or kept by resume
+  struct lent lent;         // when pages were lent
+  bool lending;             // the request under way has lent some
   struct pending pending;   // freed blocks that other streams may still use
   bool trimming;            // pages to unmap wait for trim_event
   uint32_t trim_ended;      // iterations that had ended when trim_event was recorded

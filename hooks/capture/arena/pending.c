@@ -75,6 +75,8 @@ static bool record_on(void *stream, driver_event *event) {
   return ok;
 }
 
+bool pending_mark(void *stream, driver_event *event) { return !in_capture(stream) && record_on(stream, event); }
+
 // Records the entry's events. False: it has to be tried again later. The device is current.
 static bool record(struct pending_entry *entry) {
   if (any_capturing(entry)) return false;

@@ -29,8 +29,16 @@ bool policy_wait(void *self) {
     gpu->stats.syncs++;
     gpu->waited = driver_synchronize(gpu->vmm.device);
   }
+  if (gpu->waited) lent_waited(self);
   captures_let();
   return gpu->waited;
+}
+
+bool policy_wait_lent(void *self, uint64_t number) {
+  if (!captures_hold()) return false;
+  const bool over = lent_over(self, number) || policy_wait(self);
+  captures_let();
+  return over;
 }
 
 // Kernels may still be running on what was freed in stream order, so the device is waited for.
@@ -47,6 +55,8 @@ static bool try_unmap(void *self, uint64_t addr, uint64_t bytes) {
 static bool lend(void *self, uint64_t addr, uint64_t bytes) {
   struct arena *arena = self;
   if (reclaimable_within(arena, addr, bytes) != bytes || !captures_hold()) return false;
+  if (!arena->lending) arena->vmm.lent = lent_record(arena);
+  arena->lending = true;
   captures_let();
   const size_t first = vmm_find(&arena->vmm, addr), last = vmm_find(&arena->vmm, addr + bytes);
   if (!vmm_lend(&arena->vmm, first, last)) return false;

@@ -61,6 +61,7 @@ bool vmm_lend(struct vmm *vmm, size_t first, size_t last) {
       !array_reserve(&vmm->loose, &vmm->loose_room, vmm->loose_count + count, sizeof *vmm->loose))
     return false;
   for (size_t i = first; i < last; i++) {
+    vmm->mappings[i].lent = vmm->lent;
     add_old(vmm, vmm->mappings[i]);
     add_loose(vmm, vmm->mappings[i]);
     vmm->mapped -= vmm->mappings[i].bytes;
@@ -102,7 +103,7 @@ void vmm_give_loose(struct vmm *vmm, const struct vmm_mapping *piece, bool kept)
 bool vmm_clear_old(struct vmm *vmm, uint64_t addr, uint64_t bytes) {
   size_t at = find_old(vmm, addr);
   while (at < vmm->old_count && vmm->old[at].addr < addr + bytes) {
-    if (!vmm->idle(vmm->owner) || driver_get()->unmap(vmm->old[at].addr, vmm->old[at].bytes) != DRIVER_OK) return false;
+    if (!vmm->idle(vmm->owner, vmm->old[at].lent) || driver_get()->unmap(vmm->old[at].addr, vmm->old[at].bytes) != DRIVER_OK) return false;
     remove_old(vmm, at);
   }
   return true;

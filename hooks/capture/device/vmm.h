@@ -29,6 +29,7 @@ struct vmm_mapping {
   uint64_t addr, bytes;
   driver_handle handle;
   enum vmm_origin origin;
+  uint64_t lent;  // of an old mapping: the number of the loan that ended its use
 };
 
 struct vmm_reservation {
@@ -63,7 +64,9 @@ struct vmm {
   struct vmm_mapping *loose;  // handles that were lent and serve no address yet
   size_t loose_count, loose_room;
   uint64_t loose_bytes;
-  bool (*idle)(void *owner);  // with loans: waits for the device; false: it cannot be waited for
+  uint64_t lent;  // the owner's number of what was queued before the loans of the request under way; 0: none
+  // With loans: waits for what was queued before loans of that number; false: it cannot be waited for.
+  bool (*idle)(void *owner, uint64_t lent);
   size_t detached;  // mappings [0, detached) are not mapped at the moment; their handles are kept
   uint64_t mapped;  // bytes of all mappings
   int64_t created, released;  // handles so far, for statistics

@@ -1,5 +1,8 @@
 // loans.c - growth pages: free pages serve other addresses while their old mappings stay.
 #define _GNU_SOURCE
+#include <pthread.h>
+#include <unistd.h>
+
 #include "gpu.h"
 #include "memprof.h"
 #include "trail.h"
@@ -82,6 +85,48 @@ static void test_empty_cache(void) {
   CHECK_EQUAL(gpu_free(), GiB);
 }
 
+struct request {
+  void *stream;
+  struct block block;
+  _Atomic bool began;
+};
+
+static void *ask(void *self) {
+  struct request *request = self;
+  request->began = true;
+  fill(&request->block, 8 * MiB, request->stream, 4);
+  return NULL;
+}
+
+// An address needs another page than its old one: its old mapping goes at once where the work is over that was
+// queued before the loan, and otherwise only when it is.
+static void test_old_mappings_wait_for_their_work(void) {
+  for (int busy = 0; busy < 2; busy++) {
+    if (busy == 0) gpu_start();
+    struct block small, between, large;
+    struct request request = {gpu_stream(), {0}, false};
+    struct memprof_stats before, after;
+    pthread_t thread;
+    fill(&small, 8 * MiB, request.stream, 1), fill(&between, 4 * MiB, request.stream, 2);
+    if (busy) gpu_hold(request.stream);
+    empty(&small);
+    fill(&large, 12 * MiB, request.stream, 3);  // two of its pages are lent by small
+    memprof_get_stats(0, &before);
+    const uint64_t left = gpu_free();
+    CHECK(pthread_create(&thread, NULL, ask, &request) == 0);
+    while (!request.began) usleep(1000);
+    usleep(200000);
+    if (busy) CHECK_EQUAL(gpu_free(), left);
+    if (busy) gpu_let_go(request.stream);
+    CHECK(pthread_join(thread, NULL) == 0);
+    CHECK_EQUAL(gpu_free(), left - 8 * MiB);
+    memprof_get_stats(0, &after);
+    CHECK_EQUAL(after.syncs - before.syncs, busy);
+    check_pattern(&large), check_pattern(&between), check_pattern(&request.block);
+    agree(true);
+  }
+}
+
 static int access_of(const void *block, int device) {
   int (*get)(unsigned long long *, const int *, unsigned long long);
   unsigned long long flags = 0;
@@ -158,10 +203,11 @@ int main(int argc, char **argv) {
       {"scenario", scenario, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES, "MEMPROF_SIM_FAIL", "none:1"}},
       {"pages in turns", test_pages_in_turns, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES, "MEMPROF_SIM_FAIL",
                                                "cuMemCreate:8+,cuMemMap:12+,cuMemUnmap:1+,cuCtxSynchronize:1+"}},
+      {"old mappings wait for their work", test_old_mappings_wait_for_their_work, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES}},
       {"empty_cache", test_empty_cache, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES}},
       {"peers", test_peers, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES, "MEMPROF_SIM_DEVICES", "2"}},
   };
-  static const char *const calls[] = {"cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemUnmap", "cuMemRelease", "cuCtxSynchronize"};
+  static const char *const calls[] = {"cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemUnmap", "cuMemRelease", "cuCtxSynchronize", "cuEventRecord", "cuEventCreate", "cuEventQuery"};
   int failed = run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
   for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) failed |= !each_position(calls[i]);
   return failed;

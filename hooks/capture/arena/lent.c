@@ -1,0 +1,50 @@
+// lent.c - see lent.h.
+#include "arena/lent.h"
+
+#include "arena/arena.h"
+#include "arena/pending.h"
+
+static driver_event *event_of(struct lent *lent, uint64_t number) { return &lent->events[number % LENT_EVENTS]; }
+
+static void destroy(driver_event *event) {
+  if (*event != NULL) driver_get()->event_destroy(*event);
+  *event = NULL;
+}
+
+uint64_t lent_record(struct arena *arena) {
+  struct lent *lent = &arena->lent;
+  struct driver_scope scope;
+  driver_event *event = event_of(lent, ++lent->last);
+  if (!driver_enter(arena->gpu->vmm.device, &scope)) {
+    *event = NULL;  // the old one is lost with the device's context
+    return lent->last;
+  }
+  destroy(event);
+  if (!pending_mark(arena->stream, event)) *event = NULL;
+  driver_leave(&scope);
+  return lent->last;
+}
+
+bool lent_over(struct arena *arena, uint64_t number) {
+  struct lent *lent = &arena->lent;
+  if (number == 0) return false;
+  if (number <= lent->over) return true;
+  struct driver_scope scope;
+  if (!driver_enter(arena->gpu->vmm.device, &scope)) return false;
+  // Older events were replaced. A later one is over only if those before it are.
+  if (lent->last >= LENT_EVENTS && number <= lent->last - LENT_EVENTS) number = lent->last - LENT_EVENTS + 1;
+  while (number <= lent->last && *event_of(lent, number) == NULL) number++;
+  const bool over = number <= lent->last && driver_get()->event_query(*event_of(lent, number)) == DRIVER_OK;
+  if (over) lent->over = number;
+  driver_leave(&scope);
+  return over;
+}
+
+void lent_waited(struct arena *arena) { arena->lent.over = arena->lent.last; }
+
+void lent_drop(struct arena *arena) {
+  struct driver_scope scope;
+  if (arena->lent.last == 0 || !driver_enter(arena->gpu->vmm.device, &scope)) return;
+  for (int i = 0; i < LENT_EVENTS; i++) destroy(&arena->lent.events[i]);
+  driver_leave(&scope);
+}
