@@ -91,6 +91,32 @@ func mixedJob(t testing.TB, steps int) *modeltest.Recorder {
 	return r
 }
 
+// nativeJob has an allocator that was only observed: chunks are not known.
+func nativeJob(steps int) *modeltest.Recorder {
+	r := modeltest.New()
+	random := rand.New(rand.NewPCG(4, 4))
+	add := func(kind trace.Kind, addr, requested, provided int64, text string) {
+		r.Add(trace.Event{Kind: kind, Addr: addr, Requested: requested, Provided: provided, Context: r.Strings.Intern(text)})
+	}
+	add(trace.KindArena, 0, 0, 0, "allocator=torch provided=unknown pool=0 tag= main=1")
+	const base = 1 << 40
+	add(trace.KindMap, base, 64<<20, 64<<20, "")
+	live := map[int64]int64{}
+	for range steps {
+		slot := random.Int64N(64)
+		addr := int64(base) + slot<<20
+		if bytes, taken := live[addr]; taken {
+			add(trace.KindFree, addr, bytes, bytes, "")
+			delete(live, addr)
+			continue
+		}
+		bytes := 1 + random.Int64N(1<<20)
+		add(trace.KindAlloc, addr, bytes, bytes, "module=m")
+		live[addr] = bytes
+	}
+	return r
+}
+
 // recordedEvents are the events of a sample's first process.
 func recordedEvents(t testing.TB, path string) ([]trace.Event, func(int32) string) {
 	t.Helper()
@@ -189,7 +215,7 @@ const shownTerms = `JSON.stringify(Object.fromEntries([...document.querySelector
 func TestAnyEventCanBePinned(t *testing.T) {
 	b := reporttest.NewBrowser(t)
 	giver := rapid.Custom(func(t *rapid.T) *modeltest.Recorder { return giving(t) })
-	mixed := mixedJob(t, 2000)
+	mixed, native := mixedJob(t, 2000), nativeJob(500)
 	given := giver.Example(4)
 	for seed := 5; len(given.Events) < 40; seed++ {
 		given = giver.Example(seed)
@@ -200,6 +226,7 @@ func TestAnyEventCanBePinned(t *testing.T) {
 	}{
 		{"mixed", func() ([]trace.Event, func(int32) string) { return mixed.Events, mixed.Strings.Text }},
 		{"paused", func() ([]trace.Event, func(int32) string) { return given.Events, given.Strings.Text }},
+		{"native", func() ([]trace.Event, func(int32) string) { return native.Events, native.Strings.Text }},
 		{"resnet50", func() ([]trace.Event, func(int32) string) { return recordedEvents(t, "../samples/resnet50") }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -219,9 +246,9 @@ func TestAnyEventCanBePinned(t *testing.T) {
 				at := m.Devices[0].At
 				want := map[string]int64{
 					"Requested": at.T, "Rounding": at.Rounding, "Slack": at.Slack, "Pending": at.Pending, "External": at.External, "Stranded": at.Stranded,
-					"Reusable": at.Reusable, "Reserve": at.Reserve, "= Reserved": at.R, "Paused": at.Paused,
+					"Reusable": at.Reusable, "Reserve": at.Reserve, "= Reserved": at.R, "Paused": at.Paused, "Not requested": at.NotRequested,
 				}
-				for _, name := range []string{"Pending", "Stranded", "Paused"} {
+				for _, name := range []string{"Pending", "Stranded", "Paused", "Not requested"} {
 					if want[name] == 0 {
 						delete(want, name)
 					}

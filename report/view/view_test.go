@@ -386,7 +386,7 @@ func TestLargeView(t *testing.T) {
 	if dir == "" {
 		dir = t.TempDir()
 		write(t, dir, *viewEvents, trace.WriterOptions{Overlap: true})
-	} else if _, err := os.Stat(dir); err != nil {
+	} else if err := os.Mkdir(dir, 0o700); err == nil {
 		write(t, dir, *viewEvents, trace.WriterOptions{Overlap: true})
 	}
 	bytes := int64(0)
