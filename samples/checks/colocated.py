@@ -1,7 +1,9 @@
 """A trainer and an engine on one card: both resident, restarted, resumed together, resumed on use."""
 
 import json
+import os
 
+from checks.side_by_side import foreign
 from checks.suite import PYTHON, Failed, alone
 
 VARIANTS = ("resident", "restart", "together", "on_use")
@@ -74,6 +76,35 @@ def check_plans(suite, name, pause, printed):
         raise Failed(f"{name}: peak {recorded}, resumed on use it would be {least}")
     shares = [f"{100 * plan['kv_fraction']:.1f} %" if plan["kv_fraction"] else "none" for plan in plans.values()]
     suite.figure(f"colocated, {name}: largest KV of the card, " + ", ".join(plans), ", ".join(shares))
+
+
+RESIDUE = 50 << 20  # bytes of the card that a paused engine may keep, besides the context and its libraries
+
+
+@alone
+def colocated_residue(suite):
+    """What a paused engine keeps of the card: the context, what libraries have loaded, and next to nothing."""
+    for name in ("together", "on_use"):
+        used = variants(suite)[name][1]["used"]
+        residue = used["engine_paused"] - used["libraries"]
+        suite.figure(f"colocated, {name}: MiB of the card with a context / libraries warmed up / the engine built and paused", " / ".join(f"{used[at] / 2**20:.0f}" for at in ("context", "libraries", "engine_paused")))
+        if residue > RESIDUE:
+            raise Failed(f"{name}: the paused engine keeps {residue} bytes, more than {RESIDUE}")
+
+
+@alone
+def colocated_memory_saver(suite):
+    """The variant resumed on use with torch_memory_saver and PyTorch's allocator, timed after memprof's: the same is generated."""
+    folder = foreign(suite, "torch_memory_saver")
+    if folder is None:
+        return
+    path = os.pathsep.join([folder, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    theirs = line(suite.run(["env", "PYTHONPATH=" + path, *suite.job("rl_colocated", "--variant", "on_use", "--saver", "torch_memory_saver")]).stdout)
+    ours = variants(suite)["on_use"][1]
+    for name, found in (("memprof", ours), ("torch_memory_saver", theirs)):
+        suite.figure(f"colocated, on_use, {name}: most of the card in use / to the rollout and back, median", f"{gib(found['peak_used'])} GiB / {found['switch_ms']:.0f} ms")
+    if theirs["generated"] != ours["generated"]:
+        raise Failed(f"torch_memory_saver generated {theirs['generated']}, memprof {ours['generated']}")
 
 
 @alone

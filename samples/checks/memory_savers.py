@@ -143,6 +143,9 @@ rests()
         raise Failed(f"transitions by tag, of which the weights alone are copied, and not {device['transitions']}")
 
 
+TABLES = 64 * MIB  # the driver's, on the device, for pinned memory that is allocated meanwhile
+
+
 @alone
 def engine_sleep(suite):
     """vLLM's sleep levels 1 and 2 and memprof's regions, timed in one run: the same content, and as much memory."""
@@ -155,7 +158,7 @@ def engine_sleep(suite):
     for row in found:
         times = ", ".join(f"{name[:-3]} {row[name]:.1f} (first {row['first'][name]:.1f}) ms" for name in row["first"])
         suite.figure(f"level {row['level']}, {row['allocator']}: {row['weights'] >> 30} GiB of weights, {row['kv'] >> 30} of KV", times)
-    if len(found) != 4 or not all(row["same"] and row["released"] >= row["weights"] + row["kv"] for row in found):
+    if len(found) != 4 or not all(row["same"] and row["released"] >= row["weights"] + row["kv"] - TABLES for row in found):
         raise Failed(f"{found}")
 
 
