@@ -11,7 +11,7 @@
 #include "base/real_dlsym.h"
 #include "interpose/interpose.h"
 
-enum { INIT_RANK, INIT_CONFIG, INIT_SCALABLE, INIT_ALL, SPLIT, SHRINK, DESTROY, ABORT, GROUP_START, GROUP_END, ALL_REDUCE, REDUCE_SCATTER, REDUCE, ALL_GATHER, ALL_TO_ALL, BROADCAST, SEND, RECEIVE };
+enum { INIT_RANK, INIT_CONFIG, INIT_SCALABLE, INIT_ALL, SPLIT, SHRINK, DESTROY, ABORT, GROUP_START, GROUP_END, ALL_REDUCE, REDUCE_SCATTER, REDUCE, ALL_GATHER, ALL_TO_ALL, BROADCAST, BCAST, SEND, RECEIVE };
 enum { NO_NCCL = 2, ID_BYTES = 128 };  // ncclSystemError
 
 struct unique_id {
@@ -214,6 +214,16 @@ EXPORT int ncclBroadcast(const void *from, void *to, size_t count, int type, int
   return result;
 }
 
+EXPORT int ncclBcast(void *data, size_t count, int type, int root, void *comm, void *stream) {
+  int (*call)(void *, size_t, int, int, void *, void *) = REAL(BCAST);
+  struct nccl_work work;
+  if (call == NULL) return NO_NCCL;
+  nccl_use(&work, comm);
+  const int result = call(data, count, type, root, comm, stream);
+  nccl_leave(&work);
+  return result;
+}
+
 EXPORT int ncclSend(const void *from, size_t count, int type, int peer, void *comm, void *stream) {
   int (*call)(const void *, size_t, int, int, void *, void *) = REAL(SEND);
   struct nccl_work work;
@@ -252,6 +262,7 @@ struct entry interpose_nccl[] = {
     [ALL_GATHER] = NCCL(ncclAllGather),
     [ALL_TO_ALL] = NCCL(ncclAlltoAll),
     [BROADCAST] = NCCL(ncclBroadcast),
+    [BCAST] = NCCL(ncclBcast),
     [SEND] = NCCL(ncclSend),
     [RECEIVE] = NCCL(ncclRecv),
     {0},
