@@ -33,7 +33,7 @@ func TestHelpWidth(t *testing.T) {
 			}
 		}
 		if cmd.IsAdditionalHelpTopicCommand() {
-			if cmd.Short == "" || strings.HasSuffix(cmd.Short, ".") || strings.TrimSpace(cmd.Long) == "" {
+			if cmd.Short == "" || strings.HasSuffix(cmd.Short, ".") || strings.TrimSpace(text.String()) == "" {
 				t.Errorf("%s: want a first line without a full stop, an empty line and a text", name)
 			}
 			return

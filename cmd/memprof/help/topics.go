@@ -26,17 +26,36 @@ var topics embed.FS
 func Topics() []*cobra.Command {
 	commands := []*cobra.Command{newJSONTopic(), newRenamesTopic()}
 	for _, name := range textNames(topics) {
-		short, text, _ := strings.Cut(readText(topics, name), "\n\n")
-		commands = append(commands, newTopic(name, short, fillPolicies(text)))
+		commands = append(commands, newTopic(name, firstLine(topics, name), func() string {
+			_, text, _ := strings.Cut(readText(topics, name), "\n\n")
+			return fillPolicies(text)
+		}))
 	}
 	return commands
 }
 
-// newTopic returns a command whose help is text and nothing else.
-func newTopic(name, short, text string) *cobra.Command {
-	topic := &cobra.Command{Use: name, Short: short, Long: text}
-	topic.SetHelpFunc(func(cmd *cobra.Command, _ []string) { io.WriteString(cmd.OutOrStdout(), cmd.Long+"\n") })
+// newTopic returns a command whose help is text and nothing else. The text is made when it is asked for: every start of memprof makes
+// the commands, and all texts took a fifth of its page faults.
+func newTopic(name, short string, text func() string) *cobra.Command {
+	topic := &cobra.Command{Use: name, Short: short}
+	topic.SetHelpFunc(func(cmd *cobra.Command, _ []string) { io.WriteString(cmd.OutOrStdout(), text()+"\n") })
 	return topic
+}
+
+// firstLine returns the first line of a text, without reading all of it.
+func firstLine(folder embed.FS, name string) string {
+	file, err := folder.Open(name + ".txt")
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	defer file.Close()
+	var begin [256]byte
+	n, err := file.Read(begin[:])
+	if err != nil {
+		panic(err) // it is embedded, and not empty
+	}
+	line, _, _ := strings.Cut(string(begin[:n]), "\n")
+	return line
 }
 
 // textNames returns the names of the texts in an embedded folder, in order, without ".txt".
@@ -79,16 +98,17 @@ list, * any name in an object; ? behind a path says that it may be left out.
 // newJSONTopic is `memprof help json`, and below it a topic for each verb.
 func newJSONTopic() *cobra.Command {
 	names := Documents()
-	topic := newTopic("json", "What verbs print with --json", fmt.Sprintf(jsonConventions, strings.Join(names, "\n  ")))
+	topic := newTopic("json", "What verbs print with --json", func() string { return fmt.Sprintf(jsonConventions, strings.Join(names, "\n  ")) })
 	for _, name := range names {
-		topic.AddCommand(newTopic(name, "The JSON of "+strings.ReplaceAll(name, "-", " --"), readText(schema.Files, name)+renamedKeys(name)))
+		topic.AddCommand(newTopic(name, "The JSON of "+strings.ReplaceAll(name, "-", " --"), func() string { return readText(schema.Files, name) + renamedKeys(name) }))
 	}
 	return topic
 }
 
 // newRenamesTopic is `memprof help renames`: the names of earlier versions.
 func newRenamesTopic() *cobra.Command {
-	text := `Names that earlier versions of memprof used, and the names of today. Gates and
+	text := func() string {
+		return `Names that earlier versions of memprof used, and the names of today. Gates and
 baselines with an earlier name of a metric are read as with today's. Where the
 meaning changed, memprof refuses the earlier name, or a baseline of an earlier
 version that has it, with exit code 2: choose the limit anew, or write the
@@ -99,6 +119,7 @@ Metrics:
 
 Keys of JSON documents: at the end of ` + "`memprof help json VERB`" + `. Flags and
 environment variables have kept their names.`
+	}
 	return newTopic("renames", "Names of earlier versions, and what became of them", text)
 }
 
