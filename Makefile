@@ -16,7 +16,8 @@
 #   make gpu-check   the acceptance suite, on a machine with a CUDA GPU and torch (needs no Go there);
 #                    with TORCH_TESTS=DIR, PyTorch's own tests in that folder
 #   make dist        tarballs, .deb, wheel, sums and module lists for x86-64 and arm64, into dist/ (root, Debian; 20 minutes)
-#   make dist-check  tries what dist/ has: old glibc, no glibc, arm64, no compiler, read-only home, a wheel in a venv
+#   make dist-check  tries what dist/ has: old glibc, musl, arm64, no compiler, read-only home, a wheel in a venv, the blocks
+#                    of memprof help install; DIST_CHECKS=PATTERN runs those whose name matches
 #   make clean       removes what the others made
 
 SHELL := /bin/bash

@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -182,30 +181,5 @@ func TestVersions(t *testing.T) {
 		if python, debian := pythonVersion(test.version), debianVersion(test.version); python != test.python || debian != test.debian {
 			t.Errorf("%s: %s and %s, want %s and %s", test.version, python, debian, test.python, test.debian)
 		}
-	}
-}
-
-// TestSize builds memprof as `make build` does and wants at most 26 MB: it was 46.9 with arrow-go's compute kernels and text/template.
-func TestSize(t *testing.T) {
-	makefile, err := os.ReadFile("Makefile")
-	if err != nil {
-		t.Fatal(err)
-	}
-	tags := regexp.MustCompile(`(?m)^TAGS := (\S+)$`).FindSubmatch(makefile)
-	if tags == nil {
-		t.Fatal("the Makefile has no TAGS")
-	}
-	binary := filepath.Join(t.TempDir(), "memprof")
-	build := exec.Command("go", "build", "-tags", string(tags[1]), "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", binary, "./cmd/memprof")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	info, err := os.Stat(binary)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if info.Size() > 26_000_000 {
-		t.Errorf("memprof has %d bytes, more than 26 MB. `go list -deps ./cmd/memprof` names its packages; a call of text/template or of reflect's "+
-			"MethodByName keeps every method of every type. ARCHITECTURE.md says what the binary holds.", info.Size())
 	}
 }

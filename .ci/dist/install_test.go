@@ -1,0 +1,172 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// These tests install what a build of the present sources gives, and try it where people would. They take a minute; dist-check
+// tries the packages of dist/ in whole roots.
+
+// program builds memprof as `make build` does, or without cgo, as for machines without glibc.
+func program(t *testing.T, cgo bool) string {
+	t.Helper()
+	makefile, err := os.ReadFile("Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tags := regexp.MustCompile(`(?m)^TAGS := (\S+)$`).FindSubmatch(makefile)
+	if tags == nil {
+		t.Fatal("the Makefile has no TAGS")
+	}
+	dir, err := os.MkdirTemp("", "memprof-dist-") // of which other users can read the parents, which is not so of t.TempDir
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	binary := filepath.Join(dir, "memprof")
+	build := exec.Command("go", "build", "-tags", string(tags[1]), "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", binary, "./cmd/memprof")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if cgo {
+		build.Env = append(os.Environ(), "CGO_ENABLED=1")
+	}
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return binary
+}
+
+// wants runs a command and wants its exit code, and a text in what it prints.
+func wants(t *testing.T, code int, text string, cmd *exec.Cmd) {
+	t.Helper()
+	out, err := cmd.CombinedOutput()
+	var exited *exec.ExitError
+	if err != nil && !errors.As(err, &exited) {
+		t.Fatalf("%v: %v", cmd.Args, err)
+	}
+	if cmd.ProcessState.ExitCode() != code || !strings.Contains(string(out), text) {
+		t.Errorf("%v: exit %d, want %d and %q in:\n%s", cmd.Args, cmd.ProcessState.ExitCode(), code, text, out)
+	}
+}
+
+func asRoot(t *testing.T) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("another user and another root are for root to choose")
+	}
+}
+
+// TestSize wants at most 26 MB: it was 46.9 with arrow-go's compute kernels and text/template.
+func TestSize(t *testing.T) {
+	info, err := os.Stat(program(t, true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Size() > 26_000_000 {
+		t.Errorf("memprof has %d bytes, more than 26 MB. `go list -deps ./cmd/memprof` names its packages; a call of text/template or of reflect's "+
+			"MethodByName keeps every method of every type. ARCHITECTURE.md says what the binary holds.", info.Size())
+	}
+}
+
+// TestBareUser records and reads as a user without rights, in a home that cannot be written, with neither compiler nor Python.
+func TestBareUser(t *testing.T) {
+	asRoot(t)
+	binary := program(t, true)
+	dir := filepath.Dir(binary)
+	home, runs := filepath.Join(dir, "home"), filepath.Join(dir, "runs")
+	if err := errors.Join(os.Mkdir(home, 0o555), os.Mkdir(runs, 0o755), os.Chown(runs, 65534, 65534), os.CopyFS(filepath.Join(dir, "sample"), os.DirFS("samples/resnet50"))); err != nil {
+		t.Fatal(err)
+	}
+	user := func(args ...string) *exec.Cmd {
+		cmd := exec.Command(binary, args...)
+		cmd.Dir = dir
+		cmd.Env = []string{"HOME=" + home, "PATH=" + dir, "TMPDIR=" + runs}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+		return cmd
+	}
+	run := filepath.Join(runs, "run")
+	wants(t, 0, "", user("record", "-q", "--device", "sim", "-o", run, "--", "memprof", "rerun", "sample"))
+	wants(t, 0, "reserved", user("report", "--no-plots", run))
+	wants(t, 0, "came out the same", user("verify", run))
+	wants(t, 1, "reserved.peak", user("check", run, "--gate", "reserved.peak < 1MiB"))
+	if entries, err := os.ReadDir(home); err != nil || len(entries) > 0 {
+		t.Errorf("the home has %v, %v", entries, err)
+	}
+}
+
+// TestNoGlibc reads a recording in a root that has nothing but the static binary, as on Alpine, and wants a sentence from verbs that need glibc.
+func TestNoGlibc(t *testing.T) {
+	asRoot(t)
+	binary := program(t, false)
+	root := filepath.Dir(binary)
+	if err := errors.Join(os.Mkdir(filepath.Join(root, "tmp"), 0o755), os.CopyFS(filepath.Join(root, "sample"), os.DirFS("samples/resnet50"))); err != nil {
+		t.Fatal(err)
+	}
+	inside := func(args ...string) *exec.Cmd {
+		cmd := exec.Command("/memprof", args...)
+		cmd.Dir, cmd.Env = "/", []string{"PATH=/"}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root}
+		return cmd
+	}
+	wants(t, 0, "reserved", inside("report", "--no-plots", "sample"))
+	wants(t, 0, "came out the same", inside("verify", "sample"))
+	wants(t, 1, "reserved.peak", inside("check", "sample", "--gate", "reserved.peak < 1MiB"))
+	wants(t, 2, "machines without glibc", inside("record", "-o", "/tmp/run", "--", "memprof", "--version"))
+	wants(t, 2, "machines without glibc", inside("rerun", "sample"))
+}
+
+// TestWheelInstalled installs the wheel with pip, without an index, and then has another package named memprof in its place, which doctor and
+// record must name.
+func TestWheelInstalled(t *testing.T) {
+	if err := exec.Command("python3", "-c", "import ensurepip, venv").Run(); err != nil {
+		t.Skip("no python3 with venv and ensurepip here")
+	}
+	binary := program(t, true)
+	dir := t.TempDir()
+	for _, a := range architectures {
+		for _, below := range []string{"", "static"} {
+			if err := errors.Join(os.MkdirAll(filepath.Join(dir, a.machine, below), 0o755), os.Symlink(binary, filepath.Join(dir, a.machine, below, "memprof"))); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := run("1.2", 1_700_000_000, dir, "", dir); err != nil {
+		t.Fatal(err)
+	}
+	env := filepath.Join(dir, "env")
+	own := func(program string, args ...string) *exec.Cmd {
+		cmd := exec.Command(filepath.Join(env, "bin", program), args...)
+		cmd.Dir = dir
+		cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "PYTHON") })
+		return cmd
+	}
+	wants(t, 0, "", exec.Command("python3", "-m", "venv", env))
+	wants(t, 0, "", own("pip", "install", "-q", "--no-index", filepath.Join(dir, "memprof-1.2-py3-none-manylinux_2_28_x86_64.whl")))
+	wants(t, 0, "memprof version", own("memprof", "--version"))
+	script := filepath.Join(dir, "job.py")
+	if err := os.WriteFile(script, []byte("import memprof\nmemprof.iteration()\nprint(memprof.recording())\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	python := filepath.Join(env, "bin", "python3")
+	wants(t, 0, "False", own("python3", script))
+	wants(t, 0, "True", own("memprof", "record", "--device", "sim", "-o", "run", "--", python, script))
+
+	if err := os.WriteFile(filepath.Join(dir, "memprof.py"), []byte("def iteration(): pass\ndef recording(): return 'another'\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	wants(t, 0, "another", own("python3", script))
+	wants(t, 0, "memprof.py is another package named memprof", own("memprof", "record", "--force", "--device", "sim", "-o", "run", "--", python, script))
+	if out, _ := own("memprof", "doctor", "--", python, script).CombinedOutput(); !strings.Contains(string(out), "memprof.py is another package named memprof") {
+		t.Errorf("doctor does not name the other package:\n%s", out)
+	}
+}
