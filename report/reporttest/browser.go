@@ -255,7 +255,7 @@ func (b *Browser) Visit(address string) time.Duration {
 	case <-time.After(60 * time.Second):
 		b.t.Fatal("the page does not load")
 	}
-	for b.Eval(`document.querySelector('main').getAttribute('aria-busy')`) != "false" {
+	for b.Eval(`(document.querySelector('main') || document.createElement('main')).getAttribute('aria-busy')`) != "false" {
 		if time.Since(start) > 60*time.Second {
 			b.t.Fatalf("the page is not ready: %v", b.problems)
 		}
