@@ -100,3 +100,36 @@ func TestRecordedKV(t *testing.T) {
 		t.Errorf("figures (-want +got):\n%s", diff)
 	}
 }
+
+// TestKVRanks: the caches of two processes are side by side, the worse one is named, and a page has their courses.
+func TestKVRanks(t *testing.T) {
+	good, bad := recordedServer(t), recordedServer(t)
+	bad.Process = "rank1"
+	worse := *bad.Devices[0].KV[0].Recorded
+	worse.Mean.Token /= 2
+	worse.SwappedOut = 7
+	bad.Devices[0].KV[0].Recorded = &worse
+	results := []*analysis.Result{good, bad}
+	s, several := kv.RanksSection(results)
+	if !several || len(s.Rows) != 2 || s.Rows[1][10].Text != "7" {
+		t.Fatalf("%v, %+v", several, s.Rows)
+	}
+	if last := s.After[len(s.After)-1].Text; !strings.HasPrefix(last, "worst: rank1 on GPU 0, ") {
+		t.Errorf("%q", last)
+	}
+	ranks := kv.Ranks(results)
+	if len(ranks) != 2 || ranks[0].Worst || !ranks[1].Worst || ranks[1].Cache != "decoder" {
+		t.Errorf("%+v", ranks)
+	}
+	if _, several := kv.RanksSection(results[:1]); several || len(kv.Ranks(results[:1])) != 0 {
+		t.Error("one cache is compared")
+	}
+	text, err := json.Marshal(kv.PageData(&good.Devices[0]))
+	if err != nil || !strings.Contains(string(text), `"name":"decoder"`) || !strings.Contains(string(text), `"token":[`) {
+		t.Errorf("%v: %.200s", err, text)
+	}
+	var page bytes.Buffer
+	if err := Text(&page, results, Scope{}, layout.Options{}); err != nil || !strings.Contains(page.String(), "KV caches side by side") {
+		t.Errorf("%v: %.300s", err, &page)
+	}
+}

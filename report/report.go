@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/report/kv"
 	"github.com/memprof/memprof/report/layout"
 	"github.com/memprof/memprof/report/page"
 	"github.com/memprof/memprof/report/plain"
@@ -40,7 +41,7 @@ func Markdown(w io.Writer, results []*analysis.Result, scope Scope) error {
 // or does not exist is null; lists are never null. Names of contexts are as recorded. The series over time
 // and the spans of the address map, which plots show, are left out. It fails only if w does.
 func JSON(w io.Writer, results []*analysis.Result) error {
-	out := jsonReport{Processes: []jsonProcess{}, Ranks: newJSONRanks(results)}
+	out := jsonReport{Processes: []jsonProcess{}, Ranks: newJSONRanks(results), KVRanks: kv.Ranks(results)}
 	for _, r := range results {
 		out.Processes = append(out.Processes, newJSONProcess(r))
 	}
@@ -81,6 +82,9 @@ func briefs(results []*analysis.Result, width int) []layout.Section {
 func reportSections(results []*analysis.Result, scope Scope, width int) []layout.Section {
 	var sections []layout.Section
 	if s, several := ranksSection(results); several {
+		sections = append(sections, s)
+	}
+	if s, several := kv.RanksSection(results); several {
 		sections = append(sections, s)
 	}
 	for _, r := range results {

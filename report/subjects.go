@@ -21,6 +21,7 @@ import (
 type jsonReport struct {
 	Processes []jsonProcess `json:"processes"`
 	Ranks     jsonRanks     `json:"ranks"`
+	KVRanks   []kv.Rank     `json:"kv_ranks"` // KV caches of several processes or devices; empty if there is one
 }
 
 type jsonProcess struct {
@@ -255,7 +256,7 @@ var subjects = []subject{
 	{name: "leaks", about: "live bytes that keep rising", sections: leakSections},
 	{name: "libraries", about: "memory that other libraries allocated", sections: otherLibrarySections, unused: true},
 	{name: "map", figures: addressFigures},
-	{name: "kv", about: "KV caches", sections: kv.RecordedSections, figures: kv.RecordedFigures, unused: true, first: 5},
+	{name: "kv", about: "KV caches", sections: kv.RecordedSections, figures: kv.RecordedFigures, page: kv.PageData, unused: true, first: 5},
 }
 
 // SectionNames returns the names of all sections with what they show, in reading order.

@@ -170,7 +170,11 @@ func courseFigure(k *Simulation, r *kvcache.Result) figure.Figure {
 		last := r.Series[len(r.Series)-1]
 		if last.Time > 0 {
 			if r.Policy == kvcache.RecordedPolicy {
-				figure.TimeAxis(&p.X, r.Series[0].Time, last.Time)
+				begin := r.Series[0].Time
+				if k.duration > 0 {
+					begin = 0
+				}
+				figure.TimeAxis(&p.X, begin, max(k.duration, last.Time))
 			} else {
 				figure.TimeAxis(&p.X, 0, last.Time)
 				p.X.Label.Text = "simulated " + p.X.Label.Text

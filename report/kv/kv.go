@@ -29,6 +29,7 @@ type Simulation struct {
 	Results       []*kvcache.Result // of each policy one, or one for each rate and engine
 	Stages        int               // GPUs that the layers are divided over; 0 or 1: one
 	Prefix        []kvcache.Hits    // of prefix caches of several sizes; nil where content is not known
+	duration      int64             // of the whole job, ns, that a recorded course is drawn over; 0: not known
 	Together      []Together        // of several engines on one card, for each policy and rate
 }
 

@@ -101,8 +101,8 @@ func recordedBeams(kv *analysis.KVResult) string {
 	return fmt.Sprintf("%d beams share each prompt: each beam is a sequence with its own copy of the prompt", kv.Beams)
 }
 
-// RecordedFigures are the bars, the course and the block map of each KV cache that an engine reported.
-func RecordedFigures(_ *analysis.Result, d *analysis.DeviceResult) []figure.Figure {
+// RecordedFigures are the bars, the course over the whole job and the block map of each KV cache that an engine reported.
+func RecordedFigures(r *analysis.Result, d *analysis.DeviceResult) []figure.Figure {
 	var figures []figure.Figure
 	for i, k := range recorded(d) {
 		name := "kv"
@@ -111,6 +111,7 @@ func RecordedFigures(_ *analysis.Result, d *analysis.DeviceResult) []figure.Figu
 		}
 		bars := barsFigure(k)
 		bars.Name, bars.Subtitle = name+"-policies", recordedLine(d.KV[i])+" · "+recordedBatch(d.KV[i])
+		k.duration = r.Duration
 		course := courseFigure(k, k.Results[0])
 		course.Name = name + "-course"
 		figures = append(figures, bars, course)

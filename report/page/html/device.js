@@ -111,6 +111,7 @@ class DeviceView {
     this.pin = new Pin(this);
     if (this.device.categories) this.charts.push(new Categories(this));
     if (this.device.stripes && this.device.stripes.seq.length > 0) this.charts.push(new Stripes(this));
+    for (const cache of this.device.subjects.kv || []) this.charts.push(new CacheUse(this, cache));
     this.root.append(this.pin.root, ...this.charts.map((chart) => chart.root), ...this.parts.map((part) => part.root));
   }
 
