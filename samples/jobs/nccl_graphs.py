@@ -112,6 +112,7 @@ def main():
     found["replay_us_after"] = microseconds(layer) if found["error"] is None else None
     if rank == 0:
         print(json.dumps(found), flush=True)
+    layer.graph.reset()  # NCCL does not destroy a communicator that a graph uses
     dist.destroy_process_group()
     return int(not opts.register and not opts.suspend and (found["wrong"] > 0 or found["cycles"] < opts.cycles))
 
