@@ -7,7 +7,8 @@
 #   make campaign    kills, full disks, hostile directories, refused driver calls, random jobs under all policies: about an hour
 #                    on two cores. Each test takes CAMPAIGN=240 seconds, or jobs in proportion, and prints its seed, which
 #                    MEMPROF_SEED=... or -served-seed repeats; without CAMPAIGN the same tests run in short in make test
-#   make fits        all samples on simulated cards that just suffice for torch's own allocator (a minute); make test has four
+#   make fits        all samples on simulated cards that just suffice for torch's own allocator (a minute), and the least limit of each
+#                    under growth pages; make test has a few
 #   make soak        200 million events on the simulated GPU: nothing may grow (ten minutes, 2 GB)
 #   make fuzz        every verb over changed files, ten minutes a target (FUZZTIME=1m for less)
 #   make bench       the benchmarks that need no GPU
@@ -83,6 +84,7 @@ campaign: hook
 
 fits: hook
 	go test ./cmd/memprof -run '^TestFits$$' -fits-all -count 1 -v
+	go test ./analysis/recording -run '^TestCompactOnLeastCard$$' -bisect -count 1 -v
 
 soak: hook
 	go test ./cmd/memprof -run TestSoak -v -timeout 2h -soak-events 200000000

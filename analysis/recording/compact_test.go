@@ -1,0 +1,190 @@
+package recording
+
+import (
+	"context"
+	"flag"
+	"math"
+	"path/filepath"
+	"testing"
+
+	"github.com/memprof/memprof/analysis/tune"
+	"github.com/memprof/memprof/bfc"
+	"github.com/memprof/memprof/trace"
+)
+
+// replayed is a recording under growth pages with plans. Bytes are those reserved at most.
+type replayed struct {
+	*tune.Outcome
+	expandable int64 // PyTorch's expandable segments
+}
+
+// compactPolicy is growth pages with plans.
+func compactPolicy() bfc.Policy {
+	p := bfc.Classic()
+	p.Growth, p.Split, p.Placement = bfc.Pages, bfc.SplitAlways, bfc.PlacementPlanned
+	return p
+}
+
+// replayCompact replays a recording under growth pages with plans and PyTorch's expandable segments.
+func replayCompact(t *testing.T, folder string) replayed {
+	t.Helper()
+	compact := compactPolicy()
+	run, err := trace.Open(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	process := run.Processes[0]
+	torch, err := ReplayTorch(process, &run.Info, []string{"expandable_segments:True"}, 0)
+	if err != nil || len(torch) != 1 {
+		t.Fatalf("%s: %d replays under PyTorch's allocator, %v", folder, len(torch), err)
+	}
+	reader, err := process.NewReader()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	result, err := tune.Run(context.Background(), reader, tune.Options{Policies: []bfc.Policy{compact}, Costs: tune.DefaultCosts(), Text: process.Strings().Text})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return replayed{&result.Outcomes[0], torch[0].Reserved}
+}
+
+// TestCompactOnSamples replays the jobs of samples/ that repeat themselves under growth pages with plans: no peak above
+// 1.015 times that of PyTorch's expandable segments, 0.97 in the mean, and of jobs of 1 GiB and more none above
+// 1.04 times what they requested at most.
+func TestCompactOnSamples(t *testing.T) {
+	var folders []string
+	for _, pattern := range []string{"alexnet", "gpt2", "resnet50", "zoo/*"} {
+		found, err := filepath.Glob("../../samples/" + pattern)
+		if err != nil || len(found) == 0 {
+			t.Fatalf("samples/%s: %d found, %v", pattern, len(found), err)
+		}
+		folders = append(folders, found...)
+	}
+	sum := 0.0
+	for _, folder := range folders {
+		o := replayCompact(t, folder)
+		overTorch, overRequested := float64(o.PeakR)/float64(o.expandable), float64(o.PeakR)/float64(o.PeakT)
+		sum += overTorch
+		t.Logf("%-14s requested %6d MiB, reserved %6d (%.3f), expandable segments %6d (%.3f)", filepath.Base(folder), o.PeakT>>20, o.PeakR>>20, overRequested, o.expandable>>20, overTorch)
+		if overTorch > 1.015 || o.PeakT >= 1<<30 && overRequested > 1.04 || o.Refused > 0 {
+			t.Errorf("%s: above its bounds, or %d requests refused", folder, o.Refused)
+		}
+	}
+	if mean := sum / float64(len(folders)); mean > 0.97 {
+		t.Errorf("%.4f of expandable segments in the mean, want at most 0.97", mean)
+	}
+}
+
+// measuredPeaks are what irregular jobs had reserved at most, in MiB, in runs on an H200 (driver 580.159.04, torch
+// 2.11.0+cu130, memprof 27939e9): under PyTorch's expandable segments, unrecorded, and under growth pages with plans.
+var measuredPeaks = map[string]struct{ expandable, compact int64 }{
+	"diffusion":  {3116, 2956},
+	"fsdp2":      {13008, 12840},
+	"graphs":     {3692, 3664},
+	"grpo":       {3496, 3432},
+	"loading":    {6410, 6114},
+	"moe64":      {8188, 8104},
+	"pipeline":   {8786, 8688},
+	"prefill":    {6584, 5212},
+	"qlora":      {3476, 2900},
+	"ring":       {4344, 3480},
+	"seq2seq":    {6844, 6720},
+	"stash_comb": {99428, 81036},
+	"stash_soft": {80328, 80340},
+}
+
+// TestCompactOnIrregularJobs: the peaks that were measured are at most 1.015 times those of expandable segments, 0.97 in
+// the mean; and what the replay of a recording under the preset classic predicts is within 1 % of them. In ring, blocks
+// become free when the other stream is done with them, at other times in each run: within 10 %.
+func TestCompactOnIrregularJobs(t *testing.T) {
+	sum := 0.0
+	for name, measured := range measuredPeaks {
+		over := float64(measured.compact) / float64(measured.expandable)
+		sum += over
+		o := replayCompact(t, filepath.Join("../../samples/irregular", name))
+		apart := float64(o.PeakR>>20)/float64(measured.compact) - 1
+		t.Logf("%-10s requested %6d MiB, reserved %6d (%.3f), measured %6d (%+.2f %%), expandable segments %6d, measured %6d; measured %.3f of them",
+			name, o.PeakT>>20, o.PeakR>>20, float64(o.PeakR)/float64(o.PeakT), measured.compact, 100*apart, o.expandable>>20, measured.expandable, over)
+		bound := 0.01
+		if name == "ring" {
+			bound = 0.1
+		}
+		if over > 1.015 || math.Abs(apart) > bound || o.Refused > 0 {
+			t.Errorf("%s: above its bound, predicted %d MiB of %d, or %d requests refused", name, o.PeakR>>20, measured.compact, o.Refused)
+		}
+	}
+	if mean := sum / float64(len(measuredPeaks)); mean > 0.97 {
+		t.Errorf("%.4f of expandable segments in the mean, want at most 0.97", mean)
+	}
+}
+
+// TestCompactOnLeastCard replays jobs under growth pages with plans with pages of 2 MiB and a limit of 1.03 times what they
+// requested at most: no request is refused. With -bisect it finds the least limit of every job.
+func TestCompactOnLeastCard(t *testing.T) {
+	names := []string{"alexnet", "zoo/googlenet", "zoo/squeezenet1_1", "irregular/qlora", "irregular/graphs", "irregular/prefill", "irregular/fsdp2", "irregular/stash_comb"}
+	if *bisectAll {
+		names = nil
+		for _, pattern := range []string{"alexnet", "gpt2", "resnet50", "zoo/*", "irregular/*"} {
+			found, _ := filepath.Glob("../../samples/" + pattern)
+			for _, folder := range found {
+				name, _ := filepath.Rel("../../samples", folder)
+				names = append(names, name)
+			}
+		}
+	}
+	compact := compactPolicy()
+	compact.Handle = 2 << 20
+	for _, name := range names {
+		free := onCard(t, name, compact, 0)
+		limit := uint64(free.PeakT) * 103 / 100
+		o := onCard(t, name, compact, limit)
+		t.Logf("%-24s requested %6d MiB; on 1.03 times that: %d refused, driver calls %.1f %% of a step (%.1f %% without a limit)",
+			name, free.PeakT>>20, o.Refused, 100*o.Slowdown(), 100*free.Slowdown())
+		if o.Refused > 0 && name != "irregular/ring" { // whose live blocks are more than it requests: another stream still uses some
+			t.Errorf("%s: %d requests are refused on %d MiB", name, o.Refused, limit>>20)
+		}
+		if *bisectAll {
+			least := leastLimit(t, name, compact, uint64(free.PeakT), uint64(free.PeakR))
+			t.Logf("%-24s least %6d MiB, %.4f of what it requested; driver calls %.1f %% of a step there", name, least>>20, float64(least)/float64(free.PeakT),
+				100*onCard(t, name, compact, least).Slowdown())
+		}
+	}
+}
+
+var bisectAll = flag.Bool("bisect", false, "TestCompactOnLeastCard finds the least limit of every recording of samples/")
+
+// onCard replays a recording of samples/ with a limit in bytes; 0: none.
+func onCard(t *testing.T, name string, p bfc.Policy, limit uint64) *tune.Outcome {
+	t.Helper()
+	run, err := trace.Open(filepath.Join("../../samples", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader, err := run.Processes[0].NewReader()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	result, err := tune.Run(context.Background(), reader, tune.Options{
+		Policies: []bfc.Policy{p}, Costs: tune.DefaultCosts(), Limit: limit, Text: run.Processes[0].Strings().Text,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &result.Outcomes[0]
+}
+
+// leastLimit finds the least limit at which no request is refused, to a page.
+func leastLimit(t *testing.T, name string, p bfc.Policy, tooSmall, enough uint64) uint64 {
+	const page = 2 << 20
+	for tooSmall = tooSmall / page * page; enough-tooSmall > page; {
+		if middle := (tooSmall + enough) / 2 / page * page; onCard(t, name, p, middle).Refused > 0 {
+			tooSmall = middle
+		} else {
+			enough = middle
+		}
+	}
+	return enough
+}
