@@ -1,6 +1,7 @@
 package analysis
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -39,6 +40,41 @@ func TestLive(t *testing.T) {
 	for _, phase := range []string{"data", "forward", "backward", "other"} {
 		if !phases[phase] {
 			t.Errorf("phase %s never seen", phase)
+		}
+	}
+	// R over time: its greatest value is that of the device, its last one R now, and each stretch has the points in it.
+	course := live.Course(0, 16)
+	if len(course) != 16 || slices.Max(course) != d.MaxR || course[15] < d.Final.R || live.Course(7, 16) != nil {
+		t.Errorf("course %v, greatest %d, at last %d", course, d.MaxR, d.Final.R)
+	}
+	for i := 1; i < 16; i++ { // nothing is unmapped here
+		if course[i] < course[i-1] {
+			t.Errorf("course %v falls", course)
+		}
+	}
+	// What is live now is what the analysis has at the end, and metrics that have a value while a job runs are those of the end.
+	held, err := live.Held(0)
+	if err != nil || held == nil || !held.Known {
+		t.Fatalf("held %+v, %v", held, err)
+	}
+	sum := held.Categories.Rest.Requested
+	for _, g := range held.Categories.Groups {
+		sum += g.Requested
+	}
+	if sum != d.Final.T {
+		t.Errorf("%d bytes by category, %d live", sum, d.Final.T)
+	}
+	result := live.Result(0)
+	for _, name := range LiveMetrics() {
+		m, ok := LookupMetric(name)
+		if !ok {
+			t.Errorf("there is no metric %s", name)
+			continue
+		}
+		x, _, xOK := m.Value(d)
+		y, _, yOK := m.Value(result)
+		if x != y || xOK != yOK {
+			t.Errorf("%s is %v %t, at the end %v %t", name, y, yOK, x, xOK)
 		}
 	}
 	again := r.Events[len(r.Events)-2] // a free, which was one already

@@ -32,6 +32,9 @@ type CollectorOptions struct {
 	// with the texts of its contexts. Its Time is that of the hook's clock, its Seq is 0.
 	Ring  int64
 	Watch func(process string, e *Event, text func(context int32) string)
+	// Watched, if not nil, are the only kinds that Watch is called with; then its texts are "". The other events are not even
+	// decoded.
+	Watched []Kind
 }
 
 // Collector converts a spool to the parts of a run. `memprof record` polls it while the job runs,

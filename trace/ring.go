@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"encoding/binary"
 	"errors"
 	"path/filepath"
 )
@@ -49,11 +50,51 @@ func (c *Collector) look(p *conversion) (progress bool, err error) {
 		watch = func(string, *Event, func(int32) string) {}
 	}
 	name := p.to.meta.Name
+	if c.opt.Watched != nil {
+		return ahead.glance(c.opt.Watched, func(e *Event) { watch(name, e, func(int32) string { return "" }) })
+	}
 	text := func(context int32) string { return ahead.strings.text(uint32(context)) }
 	return ahead.read(false, func(e *Event, slot int64) error {
 		watch(name, e, text)
 		return nil
 	})
+}
+
+// glance visits the events of some kinds that were committed since the last call, and passes over the others.
+func (p *SpoolProcess) glance(kinds []Kind, visit func(*Event)) (progress bool, err error) {
+	var wanted [256]bool
+	for _, kind := range kinds {
+		wanted[kind] = true
+	}
+	for {
+		block, err := p.load(p.slot, len(p.buf)/recordBytes)
+		if err != nil {
+			return progress, err
+		}
+		n := committedPrefix(block)
+		if n == 0 {
+			return progress, nil
+		}
+		at := 0 // the first that is wanted
+		for at < n {
+			if number := binary.LittleEndian.Uint32(block[at*recordBytes:]) &^ commitMask; number < 256 && wanted[number] {
+				break
+			}
+			at++
+		}
+		p.slot += int64(at)
+		progress = true
+		if at == n {
+			continue
+		}
+		// Its other bytes may have been copied before its commit word was stored: read them again.
+		if block, err = p.load(p.slot, 1); err != nil || len(block) < recordBytes {
+			return progress, err
+		}
+		e := decodeRecord(block, Kind(binary.LittleEndian.Uint32(block)&^commitMask))
+		visit(&e)
+		p.slot++
+	}
 }
 
 // shorten drops the oldest segments of a process if there are more than the ring has room for.

@@ -206,3 +206,45 @@ func TestRingSuperseded(t *testing.T) {
 	}
 	r.collector.Kill()
 }
+
+// Of the events of a ring only those of the kinds watched are passed on, each once.
+func TestRingWatched(t *testing.T) {
+	r := newRecordedLive(t)
+	r.collector.Kill()
+	var got []int64
+	var err error
+	r.collector, err = trace.NewCollector(r.dir, trace.CollectorOptions{
+		RunID: r.info.ID, ClockBase: r.info.ClockBase, Ring: trace.RingLeast, Watched: []trace.Kind{trace.KindIteration},
+		Watch: func(_ string, e *trace.Event, _ func(int32) string) {
+			if e.Kind != trace.KindIteration {
+				t.Errorf("a %v event", e.Kind)
+			}
+			got = append(got, e.Requested)
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	events, texts := tracetest.Training(300_000)
+	var want []int64
+	for at := 0; at < len(events); at += 7_000 {
+		r.put(events[at:min(at+7_000, len(events))], texts)
+		if _, err := r.collector.PollLive(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range events {
+		if events[i].Kind == trace.KindIteration {
+			want = append(want, events[i].Requested)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("iterations (-written +seen):\n%s", diff)
+	}
+	run, err := trace.OpenLive(r.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkRing(t, run.Processes[0], events, texts)
+	r.collector.Kill()
+}

@@ -38,7 +38,10 @@ func (f *Fleet) sections() []layout.Section {
 // head says what the fleet is, and the most important.
 func (f *Fleet) head(spreads []Spread) layout.Section {
 	info := &f.Info
-	fields := []string{plain.Shorten(strings.Join(info.Command, " "), 60)}
+	var fields []string
+	if len(info.Command) > 0 {
+		fields = append(fields, plain.Shorten(strings.Join(info.Command, " "), 60))
+	}
 	if !info.Start.IsZero() {
 		fields = append(fields, info.Start.UTC().Format("2006-01-02 15:04 UTC"))
 	}

@@ -131,6 +131,9 @@ func (r *Recorder) prepare(command []string, settings map[string]string) error {
 	if r.Ring > 0 {
 		r.watcher = trigger.New(r.Triggers, r.snapshots.crossed, r.trouble)
 		options.Watch = r.watcher.Event
+		if len(r.Triggers) == 0 {
+			options.Watched = []trace.Kind{trace.KindOOM}
+		}
 	}
 	collector, err := trace.NewCollector(r.Place.Dir, options)
 	if err != nil {
