@@ -107,4 +107,14 @@ func TestFitJSON(t *testing.T) {
 	if c := found.Cards[0]; *c.Fits || c.Without == nil {
 		t.Errorf("native fits on 1,800 MiB: %+v, want that it may, with smaller workspaces", c)
 	}
+	cmd, stderr := b.memprof("fit", "--card", "1800MiB", sample)
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, stderr)
+	}
+	for _, want := range []string{"without workspaces", "may fit", "cuDNN takes a smaller one then"} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
 }
