@@ -2,6 +2,7 @@ package fit
 
 import (
 	"errors"
+	"hash/maphash"
 	"io"
 	"math"
 	"slices"
@@ -9,42 +10,56 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// ErrDiffer is the error of recordings whose requests and frees do not come in the same order.
+// ErrDiffer is the error of recordings that have too few requests in common.
 var ErrDiffer = errors.New("the recordings have not the same sequence of requests and frees")
 
+// leastCommon is the least share of requests that two recordings have in common.
+const leastCommon = 0.9
+
 // Resize is a job at another size: it makes the requests of the recording whose size is nearest, each as large as
-// the line through its sizes in all recordings says. The error is ErrDiffer, ErrSizes, or a source's.
+// the line through its sizes in all recordings says. A request that no other recording has, like a workspace of an
+// algorithm that is taken from some size on, grows in proportion to the size. The error is ErrDiffer, ErrSizes, or a source's.
 func Resize(jobs []*Job, sizes []float64, size float64) (*Job, error) {
-	var all []*sequence
-	for _, j := range jobs {
-		s, err := sequenceOf(j)
-		if err != nil {
-			return nil, err
-		}
-		if len(all) > 0 && !slices.Equal(all[0].order, s.order) {
-			return nil, ErrDiffer
-		}
-		all = append(all, s)
-	}
-	requested := make([]int64, len(all[0].requested))
-	bytes := make([]int64, len(all))
-	for i := range requested {
-		for k, s := range all {
-			bytes[k] = s.requested[i]
-		}
-		line, err := NewLine(sizes, bytes)
-		if err != nil {
-			return nil, err
-		}
-		requested[i] = max(1, line.At(size))
-		if slices.Max(bytes) == 0 {
-			requested[i] = 0
-		}
+	if _, err := NewLine(sizes, make([]int64, len(sizes))); err != nil {
+		return nil, err
 	}
 	near := 0
 	for i := range sizes {
-		if math.Abs(sizes[i]-size) < math.Abs(sizes[near]-size) {
+		off, least := math.Abs(math.Log(sizes[i]/size)), math.Abs(math.Log(sizes[near]/size))
+		if off < least-1e-9 || off < least+1e-9 && sizes[i] > sizes[near] {
 			near = i
+		}
+	}
+	all := make([]*sequence, len(jobs))
+	for i, j := range jobs {
+		var err error
+		if all[i], err = sequenceOf(j); err != nil {
+			return nil, err
+		}
+	}
+	same := make([][]int32, len(all)) // by recording, for each request of the nearest: its number there, or -1
+	for i, s := range all {
+		var ok bool
+		if same[i], ok = all[near].matches(s); !ok {
+			return nil, ErrDiffer
+		}
+	}
+	requested := make([]int64, len(all[near].requested))
+	for r, bytes := range all[near].requested {
+		if bytes == 0 {
+			continue
+		}
+		var at []float64
+		var found []int64
+		for i := range all {
+			if n := same[i][r]; n >= 0 {
+				at, found = append(at, sizes[i]), append(found, all[i].requested[n])
+			}
+		}
+		if line, err := NewLine(at, found); err == nil {
+			requested[r] = max(1, line.At(size))
+		} else {
+			requested[r] = max(1, int64(math.Round(float64(bytes)*size/sizes[near])))
 		}
 	}
 	resized := *jobs[near]
@@ -55,11 +70,31 @@ func Resize(jobs []*Job, sizes []float64, size float64) (*Job, error) {
 	return &resized, nil
 }
 
-// sequence is the requests and frees of a process.
+// sequence is the requests of a process, and its requests, frees and iterations in their order.
 type sequence struct {
-	requested []int64 // bytes, by request
-	order     []int32 // -1 for a request, or the number of the request that is freed
+	requested []int64  // bytes, by request
+	keys      []uint64 // equal for the same step of another recording: who requests, or whose request is freed
+	requests  []int32  // the number of the request that a step is; -1 of others
 }
+
+// matches returns for each request the same one of another sequence, or -1. ok is false if too few are there.
+func (s *sequence) matches(other *sequence) (numbers []int32, ok bool) {
+	match, ok := align(s.keys, other.keys)
+	if !ok {
+		return nil, false
+	}
+	numbers = slices.Repeat([]int32{-1}, len(s.requested))
+	common := 0
+	for i, request := range s.requests {
+		if request >= 0 && match[i] >= 0 {
+			numbers[request] = other.requests[match[i]]
+			common++
+		}
+	}
+	return numbers, float64(common) >= leastCommon*float64(max(len(s.requested), len(other.requested)))
+}
+
+var keySeed = maphash.MakeSeed()
 
 func sequenceOf(j *Job) (*sequence, error) {
 	source, err := j.Open()
@@ -67,7 +102,12 @@ func sequenceOf(j *Job) (*sequence, error) {
 		return nil, err
 	}
 	defer source.Close()
-	s, live := &sequence{}, map[int64]int32{}
+	s := &sequence{}
+	origins, live := map[int32]uint64{}, map[int64]int{} // by context; the steps of live requests, by address
+	iteration, begun := 0, []int{}                       // in which each step was
+	step := func(key uint64, request int) {
+		s.keys, s.requests, begun = append(s.keys, key), append(s.requests, int32(request)), append(begun, iteration)
+	}
 	for {
 		batch, err := source.Next()
 		if errors.Is(err, io.EOF) {
@@ -79,12 +119,31 @@ func sequenceOf(j *Job) (*sequence, error) {
 		for i := range batch.Len() {
 			switch batch.Kind[i] {
 			case trace.KindAlloc:
-				live[batch.Addr[i]] = int32(len(s.requested))
-				s.requested, s.order = append(s.requested, batch.Requested[i]), append(s.order, -1)
-			case trace.KindFree:
-				if of, ok := live[batch.Addr[i]]; ok {
-					s.order = append(s.order, of)
+				origin, known := origins[batch.Context[i]]
+				if !known {
+					e := batch.Event(i)
+					origin = maphash.String(keySeed, originOf(&e, j.Text(e.Context))) &^ 7
+					origins[e.Context] = origin
 				}
+				live[batch.Addr[i]] = len(s.keys)
+				step(origin, len(s.requested))
+				s.requested = append(s.requested, batch.Requested[i])
+			case trace.KindFree:
+				of, ok := live[batch.Addr[i]]
+				if !ok {
+					continue
+				}
+				delete(live, batch.Addr[i])
+				switch { // requests that live longer are others
+				case of == len(s.keys)-1:
+					s.keys[of] |= 1
+				case begun[of] == iteration:
+					s.keys[of] |= 2
+				}
+				step(s.keys[of]|4, -1)
+			case trace.KindIteration:
+				iteration++
+				step(0, -1)
 			}
 		}
 	}

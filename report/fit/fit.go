@@ -258,15 +258,15 @@ func scaleSection(c *Scale) layout.Section {
 		line := &c.Categories[i]
 		s.Rows = append(s.Rows, layout.Row(line.Name, margin(int64(line.Fixed)), margin(int64(line.PerUnit)), units.FormatSize(line.Predicted), units.FormatKnown(line.Error)))
 	}
-	how, whole := "error: standard error of the lines through the recordings", "least cards: on lines through those of the recordings, whose requests differ in their order"
+	how, whole := "error: standard error of the lines through the recordings", "least cards: on lines through those of the recordings, which have too few requests in common"
 	if len(c.Sizes) < 3 {
 		how = "error: difference to the nearest recording alone, with activations and inputs in proportion; a third recording gives a standard error"
 	}
 	switch {
 	case c.Replayed && len(c.Sizes) < 3:
-		whole = "least cards: of the requests, replayed with the bytes that each has at this size"
+		whole = "least cards: of the requests, replayed with the bytes that each has at this size; those that one recording alone has grow in proportion"
 	case c.Replayed:
-		whole = "least cards: of the requests, replayed with the bytes that each has at this size; their error: how far off the last recording is predicted from the others"
+		whole = "least cards: of the requests, replayed with the bytes that each has at this size; those that one recording alone has grow in proportion. Their error: how far off the last recording is predicted from the others"
 	}
 	s.After = append(layout.Note(how), layout.Note(whole)...)
 	return s
