@@ -122,7 +122,7 @@ func (a *analyzer) free(e *trace.Event) error {
 	if s.Seq <= d.trend.Bound && !ar.Over {
 		d.trend.Freed(s.Block())
 	}
-	if d.categories != nil {
+	if d.categories != nil && d.categories.Counts(s.Seq) {
 		a.categorize(d, ar.Arena, s, e.Seq)
 	}
 	if a.ledger.Free(ar.Arena, i, e.Seq) {

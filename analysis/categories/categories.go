@@ -123,6 +123,13 @@ func (b *Bytes) add(o *Bytes) {
 	}
 }
 
+// Counts says whether a block that was allocated by an event, and is freed now, was live at one of the moments: most are
+// not, and need not be looked at.
+func (k *Tracker) Counts(from int64) bool {
+	last := len(k.all) - 1
+	return last >= 0 && k.all[last].seq >= from
+}
+
 // Live adds a block that was live after the events [from, to), but for the pauses of its arena.
 func (k *Tracker) Live(bytes int64, category attribution.Category, from, to int64, pauses []ledger.PauseSpan) {
 	for _, p := range pauses {
@@ -135,10 +142,10 @@ func (k *Tracker) Live(bytes int64, category attribution.Category, from, to int6
 }
 
 func (k *Tracker) live(bytes int64, category attribution.Category, from, to int64) {
-	last := len(k.all) - 1
-	if last < 0 || from >= to || k.all[last].seq < from {
-		return // no moment in its life
+	if from >= to || !k.Counts(from) {
+		return
 	}
+	last := len(k.all) - 1
 	if k.units > 0 {
 		// The open window's moment may still move on, behind the end of the block.
 		if w := &k.all[last]; w.seq < to {
@@ -146,11 +153,7 @@ func (k *Tracker) live(bytes int64, category attribution.Category, from, to int6
 		}
 		last--
 	}
-	at := func(seq int64) int {
-		i, _ := slices.BinarySearchFunc(k.all[:last+1], seq, func(w window, seq int64) int { return int(max(-1, min(1, w.seq-seq))) })
-		return i
-	}
-	begin, end := at(from), at(to)
+	begin, end := k.from(last+1, from), k.from(last+1, to)
 	if begin >= end {
 		return
 	}
@@ -160,6 +163,23 @@ func (k *Tracker) live(bytes int64, category attribution.Category, from, to int6
 		return
 	}
 	k.ending[category] += bytes
+}
+
+// from is the first of so many windows whose moment is at an event or behind it. Most that are looked for are near the end.
+func (k *Tracker) from(windows int, seq int64) int {
+	low := windows
+	for step := 1; low > 0 && k.all[low-1].seq >= seq; step *= 2 {
+		low = max(0, low-step)
+	}
+	for high := windows; low < high; {
+		middle := (low + high) / 2
+		if k.all[middle].seq < seq {
+			low = middle + 1
+		} else {
+			high = middle
+		}
+	}
+	return low
 }
 
 // Finish returns the moments in order, after all blocks that live on were added too.
