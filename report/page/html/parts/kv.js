@@ -30,8 +30,9 @@ class CacheUse extends FollowingScene {
     const { time } = this.cache;
     const right = this.width - RIGHT;
     for (let i = Math.max(0, lastAtOrBefore(time, this.from)); i < time.length && time[i] < this.to; i++) {
-      const x0 = Math.max(LEFT, this.xAt(time[i]));
-      const x1 = Math.min(right, i + 1 < time.length ? this.xAt(time[i + 1]) : right);
+      // Whole pixels: neighbours leave no seam.
+      const x0 = Math.max(LEFT, Math.round(this.xAt(time[i])));
+      const x1 = Math.min(right, i + 1 < time.length ? Math.round(this.xAt(time[i + 1])) : right);
       if (x1 <= x0) continue;
       let sum = 0;
       for (const [use, color] of CACHE_USES) {
