@@ -605,7 +605,7 @@
 // region becomes 16 MiB, the grant joins the free chunk behind c, and d gets all 17.8 MiB of it,
 // which is less than twice d. e is half of the chunk that a had.
 //
-// Preset compact, without its trim and its plans (growth needed, split always):
+// Growth needed, split always:
 //
 //	alloc a   3145728  [0, 3145728)             4194304  Grow(3145728) grants [0, 4194304)
 //	alloc b   1572864  [3145728, 4718592)       6291456  Grow(524288) grants [4194304, 6291456)

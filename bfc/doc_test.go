@@ -41,8 +41,9 @@ func TestDocExample(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, preset := range PresetNames() {
-		p, _ := PresetNamed(preset)
+	needed := Classic()
+	needed.Growth, needed.Split = Needed, SplitAlways
+	for _, p := range []Policy{Classic(), needed} {
 		options := p.ForArena(Arena{Total: 1 << 30, Granularity: 2 * mib})
 		options.Headroom, options.Trim = 0, Trim{}
 		memory := &logged{Device: NewDevice(DeviceOptions{VMM: true, Granularity: 2 * mib, Base: exampleBase, Physical: 1 << 30})}
@@ -63,7 +64,7 @@ func TestDocExample(t *testing.T) {
 			}
 			line = strings.TrimRight(fmt.Sprintf("%-40s  %9d  %s", line, a.Stats().Reserved, strings.Join(memory.calls, ", ")), " ")
 			if !strings.Contains(string(doc), "\n//\t"+line+"\n") {
-				t.Errorf("%s: doc.go lacks\n//\t%s", preset, line)
+				t.Errorf("growth %d: doc.go lacks\n//\t%s", p.Growth, line)
 			}
 		}
 	}

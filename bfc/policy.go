@@ -129,7 +129,7 @@ type Dimension struct {
 // the same table.
 var Dimensions = []*Dimension{
 	{
-		Name: "growth", Key: "growth", Field: "growth", Default: "double", Tune: []string{"double", "needed", "step:33554432"}, Replay: true, Served: true,
+		Name: "growth", Key: "growth", Field: "growth", Default: "double", Tune: []string{"double", "needed", "step:33554432", "pages"}, Replay: true, Served: true,
 		Help: "how the main arena grows when no free chunk fits",
 		Choices: []Choice{
 			Double: {Word: "double", Help: "by regions that double, from 2 MiB"},
@@ -224,10 +224,7 @@ type Preset struct {
 // Presets are all of them. The first is what a user gets who asks for none.
 var Presets = []Preset{
 	{Name: "classic", Help: "the BFC allocator of TensorFlow and of the BFC paper; the default"},
-	{Name: "compact", Help: "maps no more than an iteration needs", Values: map[string]string{
-		"growth": "needed", "split": "always", "trim": "iteration", "placement": "planned",
-	}},
-	{Name: "lean", Help: "experimental: maps no more pages than were in use at a time, and 2 % at most", Values: map[string]string{
+	{Name: "compact", Help: "maps no more pages than were in use at a time, and 2 % at most", Values: map[string]string{
 		"growth": "pages", "split": "always", "placement": "planned",
 	}},
 }

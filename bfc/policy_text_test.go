@@ -64,14 +64,14 @@ func TestWrongPolicyTexts(t *testing.T) {
 
 func TestPresets(t *testing.T) {
 	compact, err := PresetNamed("compact")
-	want := Policy{Growth: Needed, Split: SplitAlways, Trim: Trim{When: TrimIteration}, Placement: PlacementPlanned, Headroom: 2 << 30}
+	want := Policy{Growth: Pages, Split: SplitAlways, Placement: PlacementPlanned, Headroom: 2 << 30}
 	if err != nil || compact != want {
 		t.Errorf("compact is %+v, %v, want %+v", compact, err, want)
 	}
 	if classic := Classic(); classic != (Policy{Headroom: 2 << 30}) {
 		t.Errorf("classic is %+v", classic)
 	}
-	if _, err := PresetNamed("tight"); err == nil || err.Error() != `unknown preset "tight": use classic, compact or lean` {
+	if _, err := PresetNamed("tight"); err == nil || err.Error() != `unknown preset "tight": use classic or compact` {
 		t.Errorf("error %v", err)
 	}
 	for _, preset := range Presets {

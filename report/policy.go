@@ -50,7 +50,7 @@ func PolicyFlags(p bfc.Policy) string {
 }
 
 // allocatorLine says which allocator served a device, and under which policy: "Allocator: memprof's,
-// not PyTorch's; preset compact (growth needed, split always, trim iteration, placement planned)".
+// not PyTorch's; preset compact (growth pages, split always, trim never, placement planned)".
 // A policy that is no preset has its values only. It is "" where no arena is known.
 func allocatorLine(r *analysis.Result, d *analysis.DeviceResult) string {
 	for i := range r.Arenas {

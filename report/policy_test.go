@@ -15,7 +15,7 @@ func TestAllocatorLine(t *testing.T) {
 		}
 		return options
 	}
-	compact := main("growth", "needed", "split", "always", "trim", "iteration", "placement", "planned", "headroom", "0")
+	compact := main("growth", "pages", "split", "always", "trim", "never", "placement", "planned", "headroom", "0")
 	for _, c := range []struct {
 		name   string
 		arenas []map[string]string
@@ -24,11 +24,13 @@ func TestAllocatorLine(t *testing.T) {
 		{"older than all but growth", []map[string]string{main("growth", "double")},
 			"Allocator: memprof's, not PyTorch's; preset classic (growth double, split classic, trim never)"},
 		{"compact", []map[string]string{{"growth": "needed", "tag": "kv"}, compact},
-			"Allocator: memprof's, not PyTorch's; preset compact (growth needed, split always, trim iteration, placement planned)"},
+			"Allocator: memprof's, not PyTorch's; preset compact (growth pages, split always, trim never, placement planned)"},
+		{"what compact was before", []map[string]string{main("growth", "needed", "split", "always", "trim", "iteration", "placement", "planned")},
+			"Allocator: memprof's, not PyTorch's; growth needed, split always, trim iteration, placement planned"},
 		{"no preset", []map[string]string{main("growth", "step:1048576", "split", "65536", "trim", "idle:1500000000")},
 			"Allocator: memprof's, not PyTorch's; growth step:1MiB, split 64KiB, trim idle:1.5s"},
 		{"small arenas", []map[string]string{compact, {"growth": "needed", "below": "1048576"}},
-			"Allocator: memprof's, not PyTorch's; growth needed, split always, small-arenas 1MiB, trim iteration, placement planned"},
+			"Allocator: memprof's, not PyTorch's; growth pages, split always, small-arenas 1MiB, trim never, placement planned"},
 		{"native", []map[string]string{{"allocator": "native", "provided": "unknown"}}, "Allocator: PyTorch's own (native), observed"},
 		{"no arena", nil, ""},
 		{"damaged", []map[string]string{main("growth", "thrice")}, ""},

@@ -53,7 +53,6 @@ LAST_JOBS, LAST_WORDS = 60, 10
 MODES = {
     "classic": ([], {}),
     "compact": (COMPACT, {}),
-    "lean": (["--preset", "lean"], {}),
     "native": (None, {}),
     "expandable": (None, {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}),
 }

@@ -233,8 +233,10 @@ func (b *bench) agrees(memory string, p bfc.Policy, kind string, seed uint64) {
 // needs where they were: 93 GiB. The end and the peak are two figures, and the hook has the model's.
 func TestModelOfAComb(t *testing.T) {
 	b := newServedBench(t)
-	b.agrees("140GiB", compact, "stash", 0)
-	o := b.replayed("run", compact)
+	p := bfc.Classic()
+	p.Growth, p.Split, p.Trim.When, p.Placement = bfc.Needed, bfc.SplitAlways, bfc.TrimIteration, bfc.PlacementPlanned
+	b.agrees("140GiB", p, "stash", 0)
+	o := b.replayed("run", p)
 	const gib = 1 << 30
 	if want := (most{77 * gib, 77 * gib, 93 * gib}); o.hook != want {
 		t.Errorf("at most %v, want %v", o.hook, want)

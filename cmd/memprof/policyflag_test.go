@@ -52,9 +52,9 @@ func TestPresetFlags(t *testing.T) {
 	}{
 		{nil, "growth=double,split=classic,small=0,trim=never,placement=best-fit,headroom=2147483648,limit=0,handle=0"},
 		{[]string{"--preset", "classic"}, "growth=double,split=classic,small=0,trim=never,placement=best-fit,headroom=2147483648,limit=0,handle=0"},
-		{[]string{"--preset", "compact"}, "growth=needed,split=always,small=0,trim=iteration,placement=planned,headroom=2147483648,limit=0,handle=0"},
-		{[]string{"--preset", "compact", "--trim", "never"}, "growth=needed,split=always,small=0,trim=never,placement=planned,headroom=2147483648,limit=0,handle=0"},
-		{[]string{"--growth", "double", "--headroom", "0", "--preset", "compact"}, "growth=double,split=always,small=0,trim=iteration,placement=planned,headroom=0,limit=0,handle=0"},
+		{[]string{"--preset", "compact"}, "growth=pages,split=always,small=0,trim=never,placement=planned,headroom=2147483648,limit=0,handle=0"},
+		{[]string{"--preset", "compact", "--trim", "iteration"}, "growth=pages,split=always,small=0,trim=iteration,placement=planned,headroom=2147483648,limit=0,handle=0"},
+		{[]string{"--growth", "double", "--headroom", "0", "--preset", "compact"}, "growth=double,split=always,small=0,trim=never,placement=planned,headroom=0,limit=0,handle=0"},
 		{[]string{"--preset", "tight"}, ""},
 	} {
 		var f policyFlags
@@ -65,7 +65,7 @@ func TestPresetFlags(t *testing.T) {
 		}
 		p, err := f.policy()
 		if c.want == "" {
-			if err == nil || err.Error() != `--preset: unknown preset "tight": use classic, compact or lean` {
+			if err == nil || err.Error() != `--preset: unknown preset "tight": use classic or compact` {
 				t.Errorf("%v: error %v", c.args, err)
 			}
 		} else if err != nil || p.HookOptions() != c.want {
