@@ -6,7 +6,7 @@
 Each job runs three times: recorded under memprof's allocator, and unrecorded under PyTorch's own, with and
 without expandable segments. `memprof tune` predicts the peaks of the latter two from the recording alone.
 A prediction is right within 0.1 %, or where PyTorch's peak lies in the band that `tune` names: there equal
-free blocks tie, and addresses decide that no recording of another allocator has. DIR gets the recordings,
+free blocks tie, or wait for other streams, and addresses or the card's speed decide. DIR gets the recordings,
 logs and results.json. Several jobs share the card; one that fails is tried again with the card to itself.
 Exit 1: a prediction is wrong, or a job failed.
 """

@@ -12,6 +12,7 @@ type calls struct {
 
 // mark ends an iteration.
 func (j *job) mark() {
+	j.finishWaiting()
 	c := &j.calls
 	c.ended++
 	c.maps, c.unmaps = 0, 0

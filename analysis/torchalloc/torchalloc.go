@@ -8,7 +8,8 @@
 // serve is counted as refused.
 //
 // Segments lie where the driver of an H200 places them ([caching.Driver]). Where equal free blocks tie,
-// the reserved bytes can depend on that.
+// the reserved bytes can depend on that, and on how far the GPU has come where blocks wait for another stream.
+// Both give a band ([Outcome.Least], [Outcome.Greatest]).
 package torchalloc
 
 import (
@@ -34,7 +35,8 @@ type Options struct {
 	Settings []caching.Settings // one replay for each
 	Version  caching.Version    // of the torch whose rules count
 	// Placements is how many more replays under each settings without expandable segments place segments
-	// without any order: they give [Outcome.Least] and [Outcome.Greatest].
+	// without any order. If it is not 0, two more free the blocks that wait for other streams at once, and as late as can be.
+	// All give [Outcome.Least] and [Outcome.Greatest].
 	Placements int
 	Text       func(context int32) string
 	// Card, if set, is the size of each device, and what others than the allocator use of it.
@@ -47,7 +49,7 @@ type Options struct {
 type Outcome struct {
 	Reserved map[int32]int64 // the greatest, in bytes
 	Refused  int64           // requests
-	// Least and Greatest are those of Reserved over all placements of segments, the driver's included.
+	// Least and Greatest are those of Reserved over all placements of segments, the driver's included, and waits.
 	Least, Greatest map[int32]int64
 	// Used is the greatest sum of reserved bytes and those of others, by device; Needed the same with requested
 	// bytes. Both need a Card.
@@ -107,6 +109,13 @@ func New(o Options) *Replay {
 	}
 	for i, s := range o.Settings {
 		r.jobs = append(r.jobs, r.newJob(i, s, 0))
+		if o.Placements > 0 {
+			for _, w := range []waits{notAtAll, long} {
+				j := r.newJob(i, s, 0)
+				j.waits = w
+				r.jobs = append(r.jobs, j)
+			}
+		}
 		for seed := range o.Placements {
 			if !s.Expandable { // only the order of its reservations could differ, and it is kept
 				r.jobs = append(r.jobs, r.newJob(i, s, uint64(seed)+1))
@@ -119,7 +128,7 @@ func New(o Options) *Replay {
 // Stats returns what a device has now under one of the settings, where the driver places segments.
 func (r *Replay) Stats(setting int, device int32) caching.Stats {
 	for _, j := range r.jobs {
-		if j.of == setting && j.seed == 0 {
+		if j.of == setting && j.likeliest() {
 			return j.device(device).Stats()
 		}
 	}
@@ -143,6 +152,8 @@ type job struct {
 	devices  map[int32]*caching.Allocator
 	pools    map[poolOf]bool  // private pools that are in use
 	blocks   []*caching.Block // by slot; nil where the request was refused
+	waits    waits
+	waiting  []waiting
 	refused  int64
 	calls    calls
 
@@ -287,6 +298,7 @@ func (j *job) memory(total uint64) caching.Device {
 }
 
 func (j *job) alloc(at place, slot int32, e *trace.Event) {
+	j.await()
 	bytes := uint64(e.Requested)
 	for len(j.blocks) <= int(slot) {
 		j.blocks = append(j.blocks, nil)
@@ -334,6 +346,14 @@ func (j *job) free(at place, slot int32, first, over bool) {
 	if first {
 		a.Free(b)
 	}
+	switch {
+	case j.waits == notAtAll:
+		over = true
+	case j.waits == long && over && !first:
+		j.waiting = append(j.waiting, waiting{a, b, longest})
+		j.blocks[slot] = nil
+		return
+	}
 	if over {
 		a.Complete(b)
 		j.blocks[slot] = nil
@@ -355,7 +375,7 @@ func (r *Replay) Outcomes() []Outcome {
 	out := make([]Outcome, len(r.Settings))
 	for _, j := range r.jobs {
 		o := &out[j.of]
-		if j.seed == 0 {
+		if j.likeliest() {
 			*o = Outcome{
 				Refused: j.refused, Reserved: map[int32]int64{}, Least: map[int32]int64{}, Greatest: map[int32]int64{},
 				Used: j.used, Needed: j.needed, First: j.first, Totals: map[int32]uint64{},
@@ -364,7 +384,7 @@ func (r *Replay) Outcomes() []Outcome {
 		}
 		for number, a := range j.devices {
 			peak := int64(a.Stats().Reserved.Peak)
-			if j.seed == 0 {
+			if j.likeliest() {
 				o.Reserved[number], o.Least[number], o.Greatest[number] = peak, peak, peak
 				if o.Totals[number] = j.totals[number]; o.Totals[number] == 0 {
 					o.Totals[number] = unknownTotal

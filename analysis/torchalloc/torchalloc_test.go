@@ -204,6 +204,35 @@ func TestBand(t *testing.T) {
 	}
 }
 
+// TestBandOfWaits: a block that another stream used can be free again before the next request, or only after the one behind it.
+func TestBandOfWaits(t *testing.T) {
+	l := (&list{}).main(1 << 40)
+	l.add(trace.KindAlloc, 0, 1<<40, 30*mib, "")
+	l.add(trace.KindStreamUse, 0, 1<<40, 0, "")
+	l.on(5)
+	l.add(trace.KindFree, 0, 1<<40, 30*mib, "")
+	l.add(trace.KindAlloc, 0, 1<<41, 30*mib, "")
+	l.add(trace.KindFreeDone, 0, 1<<40, 30*mib, "")
+	l.add(trace.KindAlloc, 0, 1<<42, 30*mib, "")
+	l.add(trace.KindIteration, trace.NoArena, 0, 0, "")
+	l.add(trace.KindFree, 0, 1<<42, 30*mib, "")
+	l.add(trace.KindAlloc, 0, 1<<43, 60*mib, "") // 30 MiB are free in each case
+	out, err := Run(l, Options{Settings: settings(), Version: caching.Torch211, Placements: 1, Text: func(c int32) string { return l.texts[c] }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := out[0]; n.Reserved[0] != 120*mib || n.Least[0] != 120*mib || n.Greatest[0] != 150*mib {
+		t.Errorf("native: %d MiB, %d to %d; want 120, to 150", n.Reserved[0]/mib, n.Least[0]/mib, n.Greatest[0]/mib)
+	}
+	l.done, l.events = false, l.events[:5] // up to the end of the wait
+	if out, err = Run(l, Options{Settings: settings(), Version: caching.Torch211, Placements: 1, Text: func(c int32) string { return l.texts[c] }}); err != nil {
+		t.Fatal(err)
+	}
+	if n := out[0]; n.Reserved[0] != 60*mib || n.Least[0] != 30*mib || n.Greatest[0] != 60*mib || n.Refused != 0 {
+		t.Errorf("native: %d MiB, %d to %d; want 60, from 30", n.Reserved[0]/mib, n.Least[0]/mib, n.Greatest[0]/mib)
+	}
+}
+
 // TestVersionOf: the rules follow the torch of the recording.
 func TestVersionOf(t *testing.T) {
 	for text, want := range map[string]caching.Version{"torch 2.6.0": caching.Torch26, "torch 2.11.0+cu130": caching.Torch211, "torch 2.13.0": caching.Torch213} {
