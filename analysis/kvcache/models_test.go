@@ -130,3 +130,19 @@ func TestCardIsDivided(t *testing.T) {
 		}
 	}
 }
+
+// TestLatentAttention: a token of DeepSeek-V3 is 576 elements in each of 61 layers, on every GPU; FP8 halves it.
+func TestLatentAttention(t *testing.T) {
+	m, err := ModelNamed("deepseek-v3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, ranks := range []int{1, 8} {
+		if got := m.BytesPerToken(ranks); got != 61*576*2 || SlotBytes(m.Kinds(nil, ranks)) != got {
+			t.Errorf("%d bytes a token on %d GPUs, want %d", got, ranks, 61*576*2)
+		}
+	}
+	if m.KVBytes = 1; m.BytesPerToken(1) != 61*576 || m.WeightBytes(1) != m.Parameters {
+		t.Errorf("FP8: %d bytes a token, weights of %d", m.BytesPerToken(1), m.WeightBytes(1))
+	}
+}

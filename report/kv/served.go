@@ -141,11 +141,12 @@ func latencyFigure(k *Simulation) figure.Figure {
 		if r.Served == nil || math.IsNaN(r.Served.Latency.Mean) {
 			continue
 		}
-		if lines[r.Policy] == nil {
-			policies = append(policies, r.Policy)
-			f.Legend = append(f.Legend, figure.Stroke(styleOf(len(policies)-1), r.Policy))
+		name := nameOf(r)
+		if lines[name] == nil {
+			policies = append(policies, name)
+			f.Legend = append(f.Legend, figure.Stroke(styleOf(len(policies)-1), name))
 		}
-		lines[r.Policy] = append(lines[r.Policy], r)
+		lines[name] = append(lines[name], r)
 		greatest, highest = max(greatest, r.Rate), max(highest, r.Served.Latency.Mean)
 	}
 	if len(policies) == 0 {
