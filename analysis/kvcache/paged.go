@@ -43,7 +43,7 @@ type paged struct {
 type tables struct {
 	group  *group
 	room   int32 // slots that its one sequence can fill in its last block, which is its own; see growOne
-	behind bool  // the last block's filled is less than its tokens: settle sets it
+	behind bool  // the last block's filled is less than its tokens: fillLast sets it
 	length int   // tokens of each sequence; the prompt and what was generated
 	final  int   // tokens of each sequence in the end
 	of     [][]int32
@@ -190,7 +190,7 @@ func (s *paged) growOne(t *tables) bool {
 		s.filled++
 		return true
 	}
-	s.settle(t)
+	s.fillLast(t)
 	table := &t.of[0]
 	j := t.length / int(s.size)
 	inPlace := j < len(*table) && s.blocks[(*table)[j]].references == 1
@@ -205,8 +205,8 @@ func (s *paged) growOne(t *tables) bool {
 	return true
 }
 
-// settle says of the last block what growOne filled in it.
-func (s *paged) settle(t *tables) {
+// fillLast records of the last block what growOne filled in it.
+func (s *paged) fillLast(t *tables) {
 	if t.behind {
 		last := t.of[0][len(t.of[0])-1]
 		s.blocks[last].filled = s.finalOf(len(t.of[0])-1, t.length)
@@ -232,7 +232,7 @@ func (s *paged) extend(table *[]int32, t *tables) {
 func (s *paged) release(g *group) {
 	t := g.private.(*tables)
 	g.private = nil
-	s.settle(t)
+	s.fillLast(t)
 	for _, table := range t.of {
 		for j := len(table) - 1; j >= 0; j-- {
 			s.drop(table[j])
@@ -271,7 +271,7 @@ func (s *paged) blockMap() *BlockMap {
 	m := &BlockMap{BlockSize: int(s.size), Count: int64(len(s.blocks))}
 	for _, id := range slices.Sorted(maps.Keys(s.tables)) {
 		t := s.tables[id]
-		s.settle(t)
+		s.fillLast(t)
 		for i, table := range t.of {
 			m.Sequences = append(m.Sequences, SequenceMap{
 				Request: id, Sequence: int64(i), Tokens: t.length, Table: slices.Clone(table),

@@ -17,7 +17,7 @@ type hosted struct {
 // shared with another group stays there as well.
 func (s *paged) swapOut(g *group) bool {
 	t := g.private.(*tables)
-	s.settle(t)
+	s.fillLast(t)
 	out := &swapped{tables: *t}
 	out.tables.of = make([][]int32, len(t.of))
 	at := map[int32]int32{}
