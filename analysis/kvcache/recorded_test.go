@@ -107,7 +107,7 @@ func TestRecordedSwap(t *testing.T) {
 			t.Errorf("%s: no error", what)
 		}
 	}
-	// What a recording that begins later is told: a sequence on the host with its tokens.
+	// What a recording that begins later gets: a sequence on the host with its tokens.
 	must(t, c.SwapOut(30, 8, 5), c.Free(40, 8, 0))
 }
 

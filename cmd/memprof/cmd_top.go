@@ -66,5 +66,5 @@ func (o *topOptions) run(ctx context.Context, stdout, stderr io.Writer, path str
 	if o.Interval < top.ShortestInterval {
 		return exit.Usagef("--interval %v: want at least %v", o.Interval, top.ShortestInterval)
 	}
-	return top.Run(ctx, stdout, path, top.Options{Interval: o.Interval, Once: o.Once, JSON: o.JSON, Listen: o.Listen, Told: func(url string) { screen.Complain(stderr, "listening at "+url) }})
+	return top.Run(ctx, stdout, path, top.Options{Interval: o.Interval, Once: o.Once, JSON: o.JSON, Listen: o.Listen, Listens: func(url string) { screen.Complain(stderr, "listening at "+url) }})
 }

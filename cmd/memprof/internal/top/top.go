@@ -19,11 +19,11 @@ import (
 
 // Options are how top shows a recording.
 type Options struct {
-	Interval time.Duration // between two looks
-	Once     bool          // look once and end
-	JSON     bool          // print an object for each look
-	Listen   string        // serve the looks as OpenMetrics at this address; "" for none
-	Told     func(url string)
+	Interval time.Duration    // between two looks
+	Once     bool             // look once and end
+	JSON     bool             // print an object for each look
+	Listen   string           // serve the looks as OpenMetrics at this address; "" for none
+	Listens  func(url string) // called once with the address that is served
 }
 
 // ShortestInterval keeps top from slowing the job down.
@@ -70,7 +70,7 @@ func (o *Options) watch(ctx context.Context, screen *display, path string) error
 			return exit.Usagef("--listen %s: %w", o.Listen, err)
 		}
 		defer served.close()
-		o.Told(served.url())
+		o.Listens(served.url())
 	}
 	for {
 		look, err := t.look()

@@ -86,7 +86,7 @@ static void test_graphs(void) {
   void *get = NULL;
   CHECK(cuGetProcAddress("cuGraphInstantiate", &get, 12000, 0) == 0);
   CHECK(((int (*)(void **, void *, unsigned long long))get)(&again, graph, 0) == 0 && cuGraphLaunch(again, stream) == 0);
-  // What the launch took is told from what the next call takes.
+  // What the launch took is kept apart from what the next call takes.
   CHECK(cuCtxSetLimit(2, 16 * MiB) == 0);
   CHECK_EQUAL(overhead(5, "what=graph"), 131072);
   CHECK_EQUAL(overhead(6, "what=context\tname=limit"), 16 * MiB);
