@@ -269,11 +269,11 @@ func asNative(t testing.TB, ours *modeltest.Recorder) (theirs *modeltest.Recorde
 	var c, r, peak int64
 	live := map[int64]bool{}
 	for _, e := range ours.Events {
-		told := e
-		told.Context = 0
+		native := e
+		native.Context = 0
 		switch e.Kind {
 		case trace.KindArena:
-			told.Context = theirs.Strings.Intern("allocator=native\tprovided=unknown\tcoalesces=0")
+			native.Context = theirs.Strings.Intern("allocator=native\tprovided=unknown\tcoalesces=0")
 		case trace.KindAlloc:
 			c += e.Provided
 			live[e.Addr] = true
@@ -284,12 +284,12 @@ func asNative(t testing.TB, ours *modeltest.Recorder) (theirs *modeltest.Recorde
 		}
 		switch e.Kind {
 		case trace.KindAlloc, trace.KindFree, trace.KindFreeDone:
-			told.Provided = e.Requested
+			native.Provided = e.Requested
 		case trace.KindDeviceUsed, trace.KindGrowFailed, trace.KindMapFailed:
 			continue
 		}
 		theirs.Stream = e.Stream
-		theirs.Add(told)
+		theirs.Add(native)
 		at = append(at, e.Seq)
 		peak = max(peak, c)
 		if e.Arena != trace.NoArena && e.Kind != trace.KindArena && e.Kind != trace.KindStreamUse {

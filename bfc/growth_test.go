@@ -258,7 +258,7 @@ func TestGarbageIsKeptWithoutTheOption(t *testing.T) {
 	a := mustNew(t, Options{Limit: 6 * mib}, NewDevice(DeviceOptions{}))
 	mustFree(t, a, mustAlloc(t, a, 2*mib).Addr)
 	if _, ok := a.Alloc(5 * mib); ok {
-		t.Error("collected without being told to")
+		t.Error("collected without the option")
 	}
 }
 
@@ -300,7 +300,7 @@ const scriptBase = 1 << 30
 
 type script struct{ addr, bytes uint64 }
 
-// scripted is a Memory that grants what it was told to, and notes what it was asked.
+// scripted is a Memory that grants what the script says and records the requests.
 type scripted struct {
 	grants []script
 	asked  []uint64

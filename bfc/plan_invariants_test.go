@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// planHeap is an allocator that makes plans, whatever else it is told to do.
+// planHeap is an allocator that makes plans, whatever its other options are.
 type planHeap struct {
 	*pair
 	requests []uint64 // of each iteration of a job

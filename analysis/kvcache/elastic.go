@@ -209,7 +209,7 @@ func (s *elastic) shares(head *Request) Shares {
 	return out
 }
 
-func (s *elastic) held() (slots, maps, unmaps int64) {
+func (s *elastic) mappings() (slots, maps, unmaps int64) {
 	return s.mapped * s.options.Policy.Page / s.options.Policy.TokenSize, s.maps, s.unmaps
 }
 

@@ -26,7 +26,7 @@ func TestElastic(t *testing.T) {
 		if got := s.shares(nil); got != want || got.Sum() != 83 {
 			t.Errorf("%s: %+v, want %+v", what, got, want)
 		}
-		if slots, _, _ := s.held(); s.mapped != mapped || slots != held || s.memory.free != (10-mapped)*160 {
+		if slots, _, _ := s.mappings(); s.mapped != mapped || slots != held || s.memory.free != (10-mapped)*160 {
 			t.Errorf("%s: %d rows of %d slots, %d bytes free; want %d of %d", what, s.mapped, slots, s.memory.free, mapped, held)
 		}
 	}

@@ -303,10 +303,10 @@ type store interface {
 	shares(head *Request) Shares
 }
 
-// holder is a store that holds no more memory than it has mapped.
-type holder interface {
-	// held returns the slots of what is mapped now, and how many rows of pages were mapped and unmapped so far.
-	held() (slots, maps, unmaps int64)
+// mapper is a store that maps physical memory as the sequences grow, and unmaps it again.
+type mapper interface {
+	// mappings returns the slots that have memory now, and how many rows of pages were mapped and unmapped so far.
+	mappings() (slots, maps, unmaps int64)
 }
 
 // kindStore is a store of layers of several kinds.

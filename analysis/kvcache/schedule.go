@@ -159,7 +159,7 @@ type simulation struct {
 	source  Source
 	memory  store
 	blocks  blockStore // memory, if it is one; else nil
-	holds   holder     // memory, if it is one; else nil
+	mapper  mapper     // memory, if it is one; else nil
 	kinds   kindStore  // memory, if it is one; else nil
 	shared  bool       // other engines have memory of the same card
 
@@ -195,7 +195,7 @@ type simulation struct {
 func newSimulation(src Source, o Options, memory store) *simulation {
 	s := &simulation{options: o, source: src, memory: memory, series: newSeries(o.MaxPoints)}
 	s.blocks, _ = memory.(blockStore)
-	s.holds, _ = memory.(holder)
+	s.mapper, _ = memory.(mapper)
 	s.kinds, _ = memory.(kindStore)
 	s.result = &Result{Policy: o.Policy.String(), Capacity: o.Capacity}
 	return s
@@ -451,8 +451,8 @@ func (s *simulation) count(steps, duration int64) error {
 		waiting++
 	}
 	var held int64
-	if s.holds != nil {
-		held, _, _ = s.holds.held()
+	if s.mapper != nil {
+		held, _, _ = s.mapper.mappings()
 	}
 	s.series.add(Point{
 		Step: first, Time: begin, Running: running, Waiting: waiting, Held: held, Shares: shares,
@@ -512,8 +512,8 @@ func (s *simulation) finish() *Result {
 	if s.kinds != nil {
 		r.Kinds = s.kinds.kinds()
 	}
-	if s.holds != nil && s.means.Steps > 0 {
-		_, maps, unmaps := s.holds.held()
+	if s.mapper != nil && s.means.Steps > 0 {
+		_, maps, unmaps := s.mapper.mappings()
 		tensors := int64(s.options.Policy.Tensors)
 		r.Held = &Held{
 			Mean: s.heldSum / float64(s.means.Steps), Peak: float64(s.heldPeak),

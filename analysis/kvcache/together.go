@@ -113,8 +113,8 @@ func (t *together) count(until int64) {
 	var held, floor float64
 	for i, s := range t.engines {
 		slots := s.options.Capacity
-		if s.holds != nil {
-			slots, _, _ = s.holds.held()
+		if s.mapper != nil {
+			slots, _, _ = s.mapper.mappings()
 		}
 		held += float64(slots) * t.slots[i]
 		floor += float64(s.memory.shares(nil).Token) * t.slots[i]

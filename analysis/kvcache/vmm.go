@@ -210,7 +210,7 @@ func (s *vmm) swapped() (slots, pieces int64) {
 	return s.slotsOf(pieces), pieces
 }
 
-func (s *vmm) held() (slots, maps, unmaps int64) {
+func (s *vmm) mappings() (slots, maps, unmaps int64) {
 	return s.slotsOf(s.rows - s.free + s.idle), s.maps, s.unmaps
 }
 

@@ -93,8 +93,8 @@ func TestFleet(t *testing.T) {
 		}
 		return stdout.String(), stderr.String()
 	}
-	if _, told := command(2, "report", dir); !strings.Contains(told, "more than 64 processes are read by their summaries") || !strings.Contains(told, "memprof summarize") {
-		t.Errorf("without summaries: %s", told)
+	if _, errors := command(2, "report", dir); !strings.Contains(errors, "more than 64 processes are read by their summaries") || !strings.Contains(errors, "memprof summarize") {
+		t.Errorf("without summaries: %s", errors)
 	}
 	before, _ := command(0, "check", filepath.Join(dir, "node002"), "--allow-missing-ranks", "--gate", "requested.peak < 1GiB", "--gate", "requested.peak{phase=forward} < 1GiB", "--gate", "iteration.steady_idle < 100%", "--gate", "imbalance.requested < 500%", "--json")
 	if out, _ := command(0, "summarize", dir); strings.Count(out, "8 tables") != ranks/8 {
@@ -176,7 +176,7 @@ func TestFleet(t *testing.T) {
 	if rank17.Process != "rank17" || rank17.Devices[0].Stored.Device["requested.peak"].Value != 33570816 {
 		t.Errorf("by the summary: %s %v", rank17.Process, rank17.Devices[0].Stored.Device["requested.peak"])
 	}
-	if _, told := command(2, "check", dir, "--gate", "kv.peak < 1GiB"); told == "" {
+	if _, errors := command(2, "check", dir, "--gate", "kv.peak < 1GiB"); errors == "" {
 		t.Error("a metric without a value passes")
 	}
 }

@@ -43,7 +43,7 @@ inline void allocated(void* ptr) {
   if (memprof_torch_block(ptr, &device, &bytes)) to_profiler(ptr, device, static_cast<int64_t>(bytes));
 }
 
-// Frees the block, between the two announcements: the trace is told before it, the profiler after it.
+// Frees the block, between the two announcements: the trace learns of it before, the profiler after.
 inline void freed(void* ptr) {
   int device = 0;
   size_t bytes = 0;

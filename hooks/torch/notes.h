@@ -1,4 +1,4 @@
-// notes.h - what the calling thread has told torch about the allocations that it makes now.
+// notes.h - what torch knows about the allocations that the calling thread makes now.
 #pragma once
 
 #include <c10/core/Allocator.h>

@@ -421,7 +421,7 @@ class Allocator final : public Base {
     }
   }
 
-  // Torch's inactive bytes are what is reserved and not active, so they are computed of what it is told.
+  // Torch's inactive bytes are what is reserved and not active, so they are computed from the numbers it receives.
   static memprof_stat inactive_of(const memprof_stats& stats) {
     memprof_stat inactive = stats.inactive_bytes;
     inactive.current = std::max<int64_t>(0, stats.reserved_bytes.current - stats.torch_active.current);

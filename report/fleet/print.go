@@ -109,8 +109,10 @@ func (s *Spread) format(value float64) string {
 	return units.FormatCount(int64(value))
 }
 
-// told says whether the spread stands in another one that the table has: shares of bytes at the peak.
-func told(s *Spread, all map[string]bool) bool { return s.Unit == "share" && all[s.Metric+".bytes"] }
+// repeated reports whether the spread is the share of a metric whose bytes the table has, too.
+func repeated(s *Spread, all map[string]bool) bool {
+	return s.Unit == "share" && all[s.Metric+".bytes"]
+}
 
 // spreadSection is the table of metrics that differ, widest first, and below it those that do not.
 func (f *Fleet) spreadSection(spreads []Spread) layout.Section {
@@ -129,7 +131,7 @@ func (f *Fleet) spreadSection(spreads []Spread) layout.Section {
 	var zero []string
 	for i := range spreads {
 		switch spread := &spreads[i]; {
-		case told(spread, names):
+		case repeated(spread, names):
 		case spread.Equal && spread.Greatest == 0:
 			zero = append(zero, spread.Metric)
 		case spread.Equal:

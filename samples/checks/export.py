@@ -118,7 +118,7 @@ def readme_python(suite):
         if missing:
             suite.lines.append(f"  left out, as there is no {' and no '.join(missing)} here: {line}")
             continue
-        # The line reads the folder run of the working directory. Polars is told not to shorten its tables.
+        # The line reads the folder run of the working directory. The variables keep Polars from shortening its tables.
         env = dict(os.environ, POLARS_FMT_MAX_ROWS="-1", POLARS_FMT_MAX_COLS="-1")
         done = subprocess.run([sys.executable, "-c", line], cwd=suite.work, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120)
         found = sums_of(sums, done.stdout)

@@ -446,7 +446,7 @@ class RegionsTest(unittest.TestCase):
             print(time.monotonic() - started < 1, first(there.address(kept.about[0] + 300 * M - 1)), first(there.address(kept.about[1])))
             fill(there.address(kept.about[0]), 3, 300)
             there.close()
-            second, told = owner('shared = memprof.kept(path).shared; mine = memprof.attach(shared); assert first(mine.address(memprof.kept(path).about[0])) == 3\\n')
+            second, _ = owner('shared = memprof.kept(path).shared; mine = memprof.attach(shared); assert first(mine.address(memprof.kept(path).about[0])) == 3\\n')
             kill(second)
             with memprof.region("more"): take(2)
             print(refused(memprof.keep, "more", path).split(":")[0].replace(" ", "_"))

@@ -82,7 +82,7 @@ static void test_slack_is_freed(void) {
   CHECK_EQUAL(shrunk->requested, 8 * MiB);
   CHECK_EQUAL(shrunk->provided, 8 * MiB);
   empty(&first);
-  CHECK(fill(&third, 8 * MiB - 256, gpu_stream()));  // a new arena is told, too
+  CHECK(fill(&third, 8 * MiB - 256, gpu_stream()));  // a new arena learns of the shortage, too
   trail = agreed();
   CHECK_EQUAL(trail_number(&trail, MEMPROF_SHORTAGE), 2);
   empty(&second), empty(&third);
