@@ -433,62 +433,6 @@ func (s *simulation) leave() {
 	})
 }
 
-// counts says whether the warm-up is over.
-func (s *simulation) counts() bool { return s.step >= s.options.Warmup }
-
-// count counts the slots after steps steps, or a time without a step, that all had the present state and
-// lasted duration ns together.
-func (s *simulation) count(steps, duration int64) error {
-	shares := s.memory.shares(s.head())
-	if shares.Sum() != s.options.Capacity || shares.negative() {
-		return &StepError{Step: s.step + 1, Shares: shares, Capacity: s.options.Capacity}
-	}
-	first, begin := s.step+1, s.now
-	s.step += steps
-	s.now += duration
-	running, waiting := int64(len(s.running)), int64(len(s.preempted))
-	if s.waiting != nil {
-		waiting++
-	}
-	var held int64
-	if s.mapper != nil {
-		held, _, _ = s.mapper.mappings()
-	}
-	s.series.add(Point{
-		Step: first, Time: begin, Running: running, Waiting: waiting, Held: held, Shares: shares,
-	})
-	if s.blocks != nil && s.options.At >= first && s.options.At <= s.step {
-		if m := s.blocks.blockMap(); m != nil {
-			m.Step = s.options.At
-			s.result.Map = m
-		}
-	}
-	counted := min(steps, s.step-s.options.Warmup)
-	if counted < 0 || counted == 0 && steps > 0 {
-		return nil
-	}
-	weight := counted
-	if s.options.Timing != nil {
-		weight = duration // of one step, or of none
-	} else {
-		duration = counted * s.options.StepTime
-	}
-	s.means.Add(shares, weight)
-	s.batch += float64(running) * float64(weight)
-	s.heldSum += float64(held) * float64(weight)
-	if s.kinds != nil {
-		s.kinds.weigh(weight)
-	}
-	s.heldPeak, s.floorPeak = max(s.heldPeak, held), max(s.floorPeak, shares.Token)
-	s.result.Steps += counted
-	s.result.Time += duration
-	s.result.Peak = max(s.result.Peak, running)
-	if s.blocks != nil {
-		s.blocks.addSharing(s.result, counted)
-	}
-	return nil
-}
-
 // head is the request that the next free memory is for, or nil. What a preempted one has
 // generated has joined its prompt.
 func (s *simulation) head() *Request {
@@ -500,38 +444,4 @@ func (s *simulation) head() *Request {
 		return &s.again
 	}
 	return s.waiting
-}
-
-// finish completes the result.
-func (s *simulation) finish() *Result {
-	r := s.result
-	r.Mean = s.means.Of(r.Capacity)
-	if s.means.Steps > 0 {
-		r.Batch = s.batch / float64(s.means.Steps)
-	}
-	if s.kinds != nil {
-		r.Kinds = s.kinds.kinds()
-	}
-	if s.mapper != nil && s.means.Steps > 0 {
-		_, maps, unmaps := s.mapper.mappings()
-		tensors := int64(s.options.Policy.Tensors)
-		r.Held = &Held{
-			Mean: s.heldSum / float64(s.means.Steps), Peak: float64(s.heldPeak),
-			FloorMean: s.means.Token / float64(s.means.Steps), FloorPeak: float64(s.floorPeak),
-			Mapped: maps * tensors, Unmapped: unmaps * tensors,
-		}
-	}
-	if r.Time > 0 {
-		r.Served = s.latency.served(r.Time, s.options.saturated())
-	}
-	r.Series = s.series.points()
-	if s.blocks != nil {
-		s.blocks.addCounters(r)
-	}
-	return r
-}
-
-// negative says whether a share is below zero, which a sum that is right can hide.
-func (s Shares) negative() bool {
-	return min(s.Token, s.Reserve, s.Internal, s.Rounding, s.Fragmented, s.Idle, s.Cached, s.Null) < 0
 }
