@@ -78,18 +78,21 @@ def check_plans(suite, name, pause, printed):
     suite.figure(f"colocated, {name}: largest KV of the card, " + ", ".join(plans), ", ".join(shares))
 
 
-RESIDUE = 50 << 20  # bytes of the card that a paused engine may keep, besides the context and its libraries
+RESIDUE = 50 << 20  # bytes of the card that a paused engine may keep, besides the context with the code in it
 
 
 @alone
 def colocated_residue(suite):
-    """What a paused engine keeps of the card: the context, what libraries have loaded, and next to nothing."""
-    for name in ("together", "on_use"):
-        used = variants(suite)[name][1]["used"]
-        residue = used["engine_paused"] - used["libraries"]
-        suite.figure(f"colocated, {name}: MiB of the card with a context / libraries warmed up / the engine built and paused", " / ".join(f"{used[at] / 2**20:.0f}" for at in ("context", "libraries", "engine_paused")))
-        if residue > RESIDUE:
-            raise Failed(f"{name}: the paused engine keeps {residue} bytes, more than {RESIDUE}")
+    """What an engine that is paused after a rollout keeps of the card: the context, code of kernels, and next to nothing."""
+    directory, done = suite.record("colocated-engine", suite.job("rl_colocated", "--variant", "on_use", "--only-engine"))
+    suite.verified(directory)
+    used, end = line(done.stdout)["used"], suite.report(directory)["processes"][0]["devices"][0]["accounting"]["end"]
+    code = end["driver_overhead"] - end["context"]
+    residue = used["engine_paused"] - used["context"] - code
+    parts = {"a context alone": used["context"], "the engine paused": used["engine_paused"], "code loaded meanwhile": code, "other libraries": end["other_libraries"], "the allocator": used["engine_paused_reserved"]}
+    suite.figure("colocated, MiB of the card: " + " / ".join(parts), " / ".join(f"{part / 2**20:.0f}" for part in parts.values()))
+    if residue > RESIDUE:
+        raise Failed(f"the paused engine keeps {residue} bytes besides context and code, more than {RESIDUE}: {end}")
 
 
 @alone

@@ -18,6 +18,9 @@ by FSDP2, whole weights are gathered into each rank's engine, and the ranks resu
     memprof record -o run -- python3 samples/jobs/rl_colocated.py --variant on_use
     memprof record -o two -- torchrun --nproc-per-node 2 samples/jobs/rl_colocated.py --variant on_use
     memprof record --no-trace -- python3 samples/jobs/rl_colocated.py --card 16GiB
+
+With --only-engine there is no trainer: the engine generates, is paused, and the job ends. The end of the
+recording then says what a paused engine keeps of the card.
 """
 
 import argparse
@@ -46,6 +49,7 @@ import torch.distributed as dist
 from torch.nn import functional as F
 
 VARIANTS = ("resident", "restart", "together", "on_use")
+PAUSED = VARIANTS[2:]
 
 
 def options():
@@ -57,6 +61,8 @@ def options():
     parser.add_argument("--kv-fraction", type=float, default=0, metavar="SHARE", help="the KV cache has what the weights leave of this share of the card")
     parser.add_argument("--kv", type=smaller_card.parse, default=14 << 30, metavar="SIZE", help="memory of the KV cache (default 14GiB)")
     parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--only-engine", action="store_true", help="pause the engine after a rollout, and end")
+    parser.add_argument("--try-together", action="store_true", help="after the last step resume the engine by one call, as the variant together does, and print what came of it")
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--width", type=int, default=2048)
     parser.add_argument("--heads", type=int, default=16)
@@ -71,6 +77,8 @@ def options():
     vars(opts).update(rl_model.SHAPES.get(opts.shape, {}))
     if opts.variant is None and "WORLD_SIZE" in os.environ:
         parser.error("under torchrun a call runs one variant: give --variant")
+    if opts.only_engine and opts.variant not in PAUSED or opts.try_together and opts.variant not in PAUSED:
+        parser.error("--only-engine and --try-together need a variant that pauses: " + " or ".join(PAUSED))
     return opts
 
 
@@ -178,23 +186,37 @@ class Job:
 
     def __init__(self, opts, ranks, disk):
         self.opts, self.ranks, self.variant = opts, ranks, opts.variant
-        self.backup = "host" if self.variant in ("together", "on_use") else None
+        self.backup = "host" if self.variant in PAUSED else None
         self.disk = os.path.join(disk, f"weights{ranks.rank}.pt")
         self.stream, self.engine, self.place = torch.cuda.Stream(), None, "building"
         self.restarts = []
         self.used = {"context": used()}  # of the card, at these moments
-        warm_up_libraries(self.stream)
-        self.used["libraries"] = used()
+        random = torch.Generator().manual_seed(opts.seed + ranks.rank)
+        self.prompts = torch.randint(opts.words, (sum(opts.batches), opts.prompt), generator=random)
 
     def build(self):
         """Makes the engine first: the trainer is not needed to capture graphs."""
         if self.variant != "restart":
             self._make_engine()
         if self.backup:
-            self.engine.pause()
-            torch.cuda.empty_cache()
-            self.used["engine_paused"] = used()
+            self._pause_engine("engine_paused")
+        warm_up_training()
         self.trainer = Trainer(self.opts, self.ranks, self.backup)
+
+    def _pause_engine(self, moment):
+        self.engine.pause()
+        torch.cuda.empty_cache()
+        self.used[moment] = used()
+        if self.opts.saver == "memprof":  # the library hides its pauses from torch
+            self.used[moment + "_reserved"] = torch.cuda.memory_reserved()
+
+    def run_engine(self):
+        """The engine alone: it generates, and rests."""
+        self._make_engine()
+        generated = self.engine.generate(self.prompts)
+        self._pause_engine("engine_paused")
+        time.sleep(0.5)  # used memory is read every 100 ms
+        return {"generated": [digest(generated)], "used": self.used, "sizes": self.engine_sizes}
 
     def _make_engine(self):
         self.engine = rl_model.Engine(self.opts, self.opts.batches, self.opts.kv_fraction or self.opts.kv, self.stream, self.backup)
@@ -256,15 +278,26 @@ class Job:
         with memprof.phase(name, uses=uses):
             yield
 
+    def try_together(self):
+        """Resumes the engine by one call, with the trainer's weights resident: whether it fits, or why not."""
+        self.place = "resuming the engine at once"
+        self.trainer.pause("optimizer")
+        try:
+            self.engine.resume()
+        except RuntimeError as error:
+            if not short_of_memory(error):
+                raise
+            return {"fits": False, "error": str(error)}
+        self.engine.pause()
+        return {"fits": True}
+
     def run(self):
-        random = torch.Generator().manual_seed(self.opts.seed + self.ranks.rank)
-        prompts = torch.randint(self.opts.words, (sum(self.opts.batches), self.opts.prompt), generator=random)
         out, back, generated, rewards = [], [], [], []
         for _ in range(self.opts.steps):
             out.append(self.timed(self.to_rollout))
             with self.at("rollout", *rl_model.ENGINE_TAGS):
-                sequences = self.engine.generate(prompts)
-            generated.append(hashlib.sha256(sequences.numpy().tobytes()).hexdigest()[:16])
+                sequences = self.engine.generate(self.prompts)
+            generated.append(digest(sequences))
             back.append(self.timed(self.to_training))
             with self.at("train", "trainer_weights", "optimizer", "training"):
                 rewards.append(self.trainer.train(sequences))
@@ -276,6 +309,7 @@ class Job:
             "rewards": rewards,
             "used": self.used,
             **({"restarts": self.restarts} if self.restarts else {}),
+            **({"together": self.try_together()} if self.opts.try_together else {}),
             "sizes": {**self.trainer.sizes, **self.engine_sizes},
         }
 
@@ -286,6 +320,10 @@ class Job:
         switch()
         self.ranks.together()
         return round((time.perf_counter() - start) * 1e3, 3)
+
+
+def digest(sequences):
+    return hashlib.sha256(sequences.numpy().tobytes()).hexdigest()[:16]
 
 
 def used():
@@ -312,13 +350,14 @@ class PeakUse:
         self.thread.join()
 
 
-def warm_up_libraries(stream):
-    """Has libraries allocate what they keep for each stream now, outside every tag, so that no pause unmaps it."""
-    for where in (torch.cuda.current_stream(), stream):
-        with torch.cuda.stream(where):
-            for dtype in (torch.float32, torch.bfloat16):
-                x = torch.zeros(64, 64, dtype=dtype, device="cuda", requires_grad=True)
-                F.linear(x @ x, x, x[0]).sum().backward()
+def warm_up_training():
+    """Has libraries allocate what they keep for the trainer's stream now, outside every tag, so that no pause unmaps it.
+
+    What they keep for the engine's stream is in the engine's buffers.
+    """
+    for dtype in (torch.float32, torch.bfloat16):
+        x = torch.zeros(64, 64, dtype=dtype, device="cuda", requires_grad=True)
+        F.linear(x @ x, x, x[0]).sum().backward()
     torch.cuda.synchronize()
 
 
@@ -338,8 +377,11 @@ def run(opts, ranks):
         try:
             with PeakUse() as peak:
                 job = Job(opts, ranks, disk)
-                job.build()
-                found.update(job.run())
+                if opts.only_engine:
+                    found.update(job.run_engine())
+                else:
+                    job.build()
+                    found.update(job.run())
             found["peak_used"] = peak.most
         except RuntimeError as error:
             if not ((opts.card or opts.kv_fraction) and short_of_memory(error)):

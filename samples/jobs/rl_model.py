@@ -87,7 +87,10 @@ def parameters_of(policy):
 
 
 class Engine:
-    """Serves prompts of one length in waves of `batches` sequences, greedily.
+    """Serves prompts of one length in waves of `batches` sequences, greedily, on a stream of its own.
+
+    Libraries keep working memory for each stream. That of the engine's stream is made in the region buffers, and so is
+    paused with them.
 
     `kv` is the size of the KV cache in bytes, or below 1 the share of the card that the weights and the cache have
     together. `sizes` says what each part took of the device, in bytes; `capture_ms` how long the graphs took.
@@ -132,12 +135,18 @@ class Engine:
     @torch.no_grad()
     def _warm_up(self):
         """Has libraries allocate now what they allocate at first use, so that they do not in a capture."""
-        self.stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self.stream):
+        with self._own_stream():
             for batch in self.batches:
                 self._decode(batch)
+            self._prefill(self.result[:, :1])
+
+    @contextlib.contextmanager
+    def _own_stream(self):
+        """The block's work comes after what was queued before it, and before what is queued after it."""
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            yield
         torch.cuda.current_stream().wait_stream(self.stream)
-        self._prefill(self.result[:, :1])
 
     @torch.no_grad()
     def _capture(self):
@@ -194,10 +203,10 @@ class Engine:
         """Generates from prompts on the host, up to the model's length."""
         # After a resume without a backup the content is undefined, and masked values, too, must be numbers.
         used = max(self.batches) * self.shape.length
-        self.keys[:, :used].zero_()
-        self.values[:, :used].zero_()
         waves, length = [], prompts.shape[1]
-        with rl_saver.region("buffers"):
+        with rl_saver.region("buffers"), self._own_stream():
+            self.keys[:, :used].zero_()
+            self.values[:, :used].zero_()
             for batch in self.batches:
                 wave, prompts = prompts[:batch].cuda(), prompts[batch:]
                 self.everywhere.copy_(torch.arange(self.shape.length))
