@@ -58,12 +58,45 @@ static void leave_out_free(struct arena *arena) {
   arena->range_count = left.count;
 }
 
-static bool map_arena(struct arena *arena) {
-  arena_set_handle(arena, UINT64_MAX, 0);
-  for (size_t i = 0; i < arena->range_count; i++) {
-    if (!vmm_map(&arena->vmm, arena->ranges[i].addr, arena->ranges[i].bytes)) return false;
+// The whole pages of the live blocks that are larger than a handle, in the order of addresses.
+struct large {
+  struct byte_ranges blocks;
+  uint64_t unit, handle;  // bytes of a page and of a handle
+};
+
+static void append_large(void *self, const struct bfc_chunk_info *chunk) {
+  struct large *large = self;
+  const uint64_t from = (chunk->addr + large->unit - 1) & ~(large->unit - 1), to = (chunk->addr + chunk->size) & ~(large->unit - 1);
+  if (!chunk->free && to > from + large->handle) byte_ranges_append(&large->blocks, from, to - from);
+}
+
+// Maps a range: its large blocks in a handle each, the rest in handles of the arena's size. *at is the first
+// block that may lie in the range.
+static bool map_range(struct arena *arena, const struct byte_range *range, const struct large *large, size_t *at) {
+  const uint64_t end = range->addr + range->bytes;
+  for (uint64_t from = range->addr, to; from < end; from = to) {
+    while (*at < large->blocks.count && large->blocks.list[*at].addr < from) ++*at;
+    const struct byte_range *next = *at < large->blocks.count ? &large->blocks.list[*at] : NULL;
+    const bool whole = next != NULL && next->addr == from && next->bytes <= end - from;
+    to = whole ? from + next->bytes : next != NULL && next->addr > from && next->addr < end ? next->addr : end;
+    arena->vmm.handle_bytes = whole ? next->bytes : large->handle;
+    if (!vmm_map(&arena->vmm, from, to - from)) return false;
   }
   return true;
+}
+
+// Three driver calls a handle are most of the time that a resume without copies takes, so a large block gets one
+// handle: it is unmapped as a whole anyway.
+static bool map_arena(struct arena *arena) {
+  arena_set_handle(arena, UINT64_MAX, 0);
+  struct large large = {.blocks = {.apart = 1}, .unit = arena->gpu->vmm.granularity, .handle = arena->vmm.handle_bytes};
+  if (!arena->gpu->shortage) bfc_walk(arena->bfc, &large, append_large);
+  size_t at = 0;
+  bool ok = true;
+  for (size_t i = 0; ok && i < arena->range_count; i++) ok = map_range(arena, &arena->ranges[i], &large, &at);
+  arena->vmm.handle_bytes = large.handle;
+  free(large.blocks.list);
+  return ok;
 }
 
 static void unmap_again(const struct selection *selection) {

@@ -71,6 +71,29 @@ static void test_memory_returns(void) {
   check_filled(a, LARGE, 1);
 }
 
+// A block that is larger than a handle gets one of its own, so that a resume takes few calls; what is freed afterwards
+// can be unmapped as before.
+static void test_large_blocks_have_a_handle(void) {
+  gpu_start();
+  char *small = take("cache", 0, SMALL, NULL), *large = take("cache", 0, 3 * LARGE, NULL), *last = take("cache", 0, 3 * LARGE, NULL);
+  CHECK_EQUAL(stats().segment.current, 9);  // one, and four each
+  CHECK_EQUAL(memprof_pause(cache, 1, 0), MEMPROF_OK);
+  CHECK_EQUAL(memprof_resume(cache, 1, 0), MEMPROF_OK);
+  CHECK_EQUAL(stats().segment.current, 3);
+  fill(small, SMALL, 1), fill(large, 3 * LARGE, 3), fill(last, 3 * LARGE, 5);
+  check_filled(small, SMALL, 1), check_filled(large, 3 * LARGE, 3), check_filled(last, 3 * LARGE, 5);
+  const uint64_t before = gpu_free();
+  memprof_free(large, 0, 0, NULL);
+  memprof_empty_cache(0);
+  CHECK_EQUAL(gpu_free(), before + 3 * LARGE);
+  for (int i = 0; i < 2; i++) {
+    CHECK_EQUAL(memprof_pause(cache, 1, 0), MEMPROF_OK);
+    CHECK_EQUAL(memprof_resume(cache, 1, 0), MEMPROF_OK);
+    CHECK_EQUAL(stats().segment.current, 2);
+  }
+  fill(last, 3 * LARGE, 7);
+}
+
 static void test_content_returns(void) {
   gpu_start();
   char *a = take("weights", 1, LARGE, NULL), *gone = take("weights", 1, SMALL, NULL), *b = take("weights", 1, SMALL, NULL);
@@ -354,6 +377,7 @@ static int fail_each_call(void) {
 int main(int argc, char **argv) {
   static const struct test tests[] = {
       {"memory", test_memory_returns, {NULL}},
+      {"large blocks", test_large_blocks_have_a_handle, {NULL}},
       {"content", test_content_returns, {NULL}},
       {"kept", test_kept_copies, {NULL}},
       {"wrong", test_wrong_calls, {NULL}},
