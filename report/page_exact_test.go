@@ -23,7 +23,8 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// mostEventBytes is how much of a page an exact event of a job may take, base64 included.
+// mostEventBytes is how much an exact event of a page may take: of a job that repeats itself as text of the page, base64
+// included, and of random requests before base64, which makes it a third longer.
 const mostEventBytes = 4.0
 
 // exactPage is the page of some events, all of which it shows exactly.
@@ -150,15 +151,19 @@ func decoded(t testing.TB, html []byte) (allocations []reporttest.Allocation, mi
 }
 
 // What the page stores of each event is what a replay up to it finds: addresses, chunks and requested bytes of all live
-// allocations; in at most 4 bytes an event where jobs repeat themselves.
+// allocations; in at most 4 bytes an event.
 func TestExactEventsOfPages(t *testing.T) {
-	mixed := mixedJob(t, 3000)
+	mixed, churning := mixedJob(t, 3000), newJob(t, 0, churningJob(t, 500))
+	for i := range 60 {
+		churning.step(churning, i)
+	}
 	for _, c := range []struct {
 		name string
 		most float64
 		get  func() ([]trace.Event, func(int32) string)
 	}{
-		{"mixed", 100, func() ([]trace.Event, func(int32) string) { return mixed.Events, mixed.Strings.Text }},
+		{"mixed", mostEventBytes * 4 / 3, func() ([]trace.Event, func(int32) string) { return mixed.Events, mixed.Strings.Text }},
+		{"churn", mostEventBytes * 4 / 3, func() ([]trace.Event, func(int32) string) { return timed(churning.Events), churning.Strings.Text }},
 		{"resnet50", mostEventBytes, func() ([]trace.Event, func(int32) string) { return recordedEvents(t, "../samples/resnet50") }},
 		{"gpt2", mostEventBytes, func() ([]trace.Event, func(int32) string) { return recordedEvents(t, "../samples/gpt2") }},
 	} {
@@ -205,6 +210,16 @@ func TestExactEventsOfPages(t *testing.T) {
 			}
 		})
 	}
+}
+
+// timed gives events times of 1 to 40 µs apart.
+func timed(events []trace.Event) []trace.Event {
+	random, now := rand.New(rand.NewPCG(5, 6)), int64(0)
+	for i := range events {
+		now += 1000 + random.Int64N(39_000)
+		events[i].Time = now
+	}
+	return events
 }
 
 // shownTerms reads the exact bytes of the split of the pinned instant off the page.

@@ -18,18 +18,19 @@ type (
 		Devices []*exactDevice `json:"devices"`
 	}
 	// exactDevice are the stretches of a device in order of their first event. A sort is what allocations of one place
-	// in the job have in common; jobs repeat themselves, so that few sorts and repeated sequences of them suffice.
+	// in the job have in common; jobs repeat themselves, so that few sorts and repeated sequences of them suffice. Where
+	// an allocator places by best fit, its addresses follow from the rest: see placing.
 	exactDevice struct {
 		Unit   int64  `json:"unit"` // all addresses are multiples of it from their arena's base
 		Sort   packed `json:"sort"` // index + 1, 0 for the next sort that was not there before
 		From   packed `json:"from"` // position: events of the spans count from 0
 		Events packed `json:"events"`
-		Addr   packed `json:"addr"` // units, less those of the last stretch of its sort
+		Addr   packed `json:"addr"`  // 0 as predicted; else units less those of its sort's last stretch, + 1 if not negative
+		Extra  packed `json:"extra"` // bytes beyond those predicted, or, if the address is stored, beyond those of last
 
 		Arena     packed `json:"arena"` // of a sort, as are the following
 		Kind      packed `json:"kind"`  // as in keyframesData
 		Requested packed `json:"requested"`
-		Extra     packed `json:"extra"` // bytes beyond those requested, rounded up to 256
 		Origin    packed `json:"origin"`
 
 		PausedFrom packed `json:"pausedFrom"`
@@ -75,38 +76,43 @@ func (e *exactProcess) times(p *pack, x *analysis.ExactEvents) {
 	e.Time = p.column(micros)
 }
 
-// sortOf is what stretches of one sort share.
-type sortOf struct {
-	arena            int32
-	kind             int64
-	bytes, requested int64
-	origin           int32
-}
+// sortOf is what stretches of one sort share, and last the place of the last one: its extra are bytes beyond those
+// requested, rounded up to 256.
+type (
+	sortOf struct {
+		arena     int32
+		kind      int64
+		requested int64
+		origin    int32
+	}
+	lastOfSort struct{ units, extra int64 }
+)
 
 func newExact(p *pack, x *analysis.ExactEvents, r, whole *analysis.Result) *exactDevice {
 	place := placesOf(r, whole)
 	rows := slices.Clone(x.Stretches)
 	slices.SortStableFunc(rows, func(a, b analysis.Stretch) int { return cmp.Compare(a.From, b.From) })
-	offset := func(s *analysis.Stretch) int64 { return s.Addr - r.Arenas[s.Arena].Base }
+	base := func(arena int32) int64 { return r.Arenas[arena].Base }
 	out := &exactDevice{}
 	for i := range rows {
-		out.Unit = divisor(out.Unit, offset(&rows[i]))
+		out.Unit = divisor(out.Unit, rows[i].Addr-base(rows[i].Arena))
 	}
 	out.Unit = max(1, out.Unit)
+	placing := newPlacing(rows, base)
 	index := map[sortOf]int{}
 	var sorts []sortOf
-	var last []int64 // address of each sort's last stretch, units
-	var sort, from, events, addr []int64
+	var last []lastOfSort
+	var sort, from, events, addr, extra []int64
 	for i := range rows {
 		s := &rows[i]
-		key := sortOf{s.Arena, kindOf(s), s.Bytes, s.Requested, s.Origin}
+		key := sortOf{s.Arena, kindOf(s), s.Requested, s.Origin}
 		at, known := index[key]
 		if known {
 			sort = append(sort, int64(at)+1)
 		} else {
 			at = len(sorts)
 			index[key] = at
-			sorts, last, sort = append(sorts, key), append(last, 0), append(sort, 0)
+			sorts, last, sort = append(sorts, key), append(last, lastOfSort{}), append(sort, 0)
 		}
 		from = append(from, int64(s.From))
 		if length := int64(s.To - s.From); int(s.To) < len(x.Time) {
@@ -114,22 +120,32 @@ func newExact(p *pack, x *analysis.ExactEvents, r, whole *analysis.Result) *exac
 		} else {
 			events = append(events, 0) // to the end
 		}
-		units := offset(s) / out.Unit
-		addr = append(addr, units-last[at])
-		last[at] = units
+		offset, more := s.Addr-base(s.Arena), s.Bytes-roundedUp(s.Requested)
+		units := offset / out.Unit
+		predicted, bytes, ok := placing.next(i)
+		if ok && offset == predicted {
+			addr, extra = append(addr, 0), append(extra, s.Bytes-bytes)
+		} else {
+			d := units - last[at].units
+			if d >= 0 {
+				d++
+			}
+			addr, extra = append(addr, d), append(extra, more-last[at].extra)
+		}
+		last[at] = lastOfSort{units, more}
 	}
-	out.Sort, out.From, out.Events, out.Addr = p.plain(sort), p.column(from), p.plain(events), p.plain(addr)
+	out.Sort, out.From, out.Events = p.plain(sort), p.column(from), p.shortest(events)
+	out.Addr, out.Extra = p.shortest(addr), p.shortest(extra)
 	of := func(value func(*sortOf) int64) packed {
 		values := make([]int64, len(sorts))
 		for i := range sorts {
 			values[i] = value(&sorts[i])
 		}
-		return p.plain(values)
+		return p.shortest(values)
 	}
 	out.Arena = of(func(s *sortOf) int64 { return place[s.arena] })
 	out.Kind = of(func(s *sortOf) int64 { return s.kind })
 	out.Requested = of(func(s *sortOf) int64 { return s.requested })
-	out.Extra = of(func(s *sortOf) int64 { return s.bytes - (s.requested+255)&^255 })
 	out.Origin = of(func(s *sortOf) int64 { return int64(s.origin) })
 	out.PausedFrom = columnOf(p, x.Paused, func(s *analysis.ExactStep) int64 { return int64(s.From) })
 	out.Paused = columnOf(p, x.Paused, func(s *analysis.ExactStep) int64 { return s.Bytes })

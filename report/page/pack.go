@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"compress/zlib"
 	"encoding/binary"
+	"math/bits"
+	"slices"
 	"strconv"
 
 	"github.com/memprof/memprof/report/plain"
@@ -13,35 +15,99 @@ import (
 // compressed with zlib, which browsers decompress (DecompressionStream "deflate").
 //
 //	bytes 0-3   length of the JSON text, little-endian
-//	            the JSON text; {"$":[start,count,plain]} stands for a column
+//	            the JSON text; {"$":[start,count,form]} stands for a column
 //	            the columns, start counted from here
 //
-// A column is a sequence of varints: 7 bits per byte, the lowest first, with the top bit set in all bytes
-// but the last. Each is the difference from the value before, the first from 0, or in a plain column the value itself;
-// zigzag-coded so that small negative numbers are short too.
+// A column has one of these forms, by the third number, if there is one:
+//
+//	none  varints, 7 bits per byte, the lowest first, with the top bit set in all bytes but the last: the differences
+//	      from the value before, the first from 0, zigzag-coded so that small negative numbers are short too
+//	1     the same of the values themselves, which repeat in sequences
+//	2     a byte for each value with its length in bits, then the bits of all values but their highest, the lowest
+//	      first: values that do not repeat are shorter so, because only their lengths can be compressed
+//	3     as 2, zigzag-coded
 type pack struct{ columns []byte }
 
 // packed refers to a column.
 type packed struct {
 	start, count int
-	plain        bool
+	form         columnForm
 }
+
+type columnForm int
+
+const (
+	differences columnForm = iota
+	varints
+	lengthsAndBits
+	signedLengthsAndBits
+)
 
 func (c packed) MarshalJSON() ([]byte, error) {
 	text := `{"$":[` + strconv.Itoa(c.start) + "," + strconv.Itoa(c.count)
-	if c.plain {
-		text += ",1"
+	if c.form != differences {
+		text += "," + strconv.Itoa(int(c.form))
 	}
 	return []byte(text + "]}"), nil
 }
 
 // plain appends a column whose values repeat in sequences, which compress better than their differences.
 func (p *pack) plain(values []int64) packed {
-	c := packed{len(p.columns), len(values), true}
-	for _, v := range values {
-		p.columns = binary.AppendVarint(p.columns, v)
-	}
+	return p.append(values, varints, varintsOf(values))
+}
+
+func (p *pack) append(values []int64, form columnForm, bytes []byte) packed {
+	c := packed{len(p.columns), len(values), form}
+	p.columns = append(p.columns, bytes...)
 	return c
+}
+
+func varintsOf(values []int64) (out []byte) {
+	for _, v := range values {
+		out = binary.AppendVarint(out, v)
+	}
+	return out
+}
+
+// shortest appends a column in the form that is shortest when it is compressed.
+func (p *pack) shortest(values []int64) packed {
+	form := lengthsAndBits
+	if slices.ContainsFunc(values, func(v int64) bool { return v < 0 }) {
+		form = signedLengthsAndBits
+	}
+	plain, split := varintsOf(values), appendBits(nil, values, form == signedLengthsAndBits)
+	if len(compressed(split)) < len(compressed(plain)) {
+		return p.append(values, form, split)
+	}
+	return p.append(values, varints, plain)
+}
+
+// appendBits appends the lengths of values and then their bits, each without its highest, which is 1.
+func appendBits(out []byte, values []int64, zigzag bool) []byte {
+	coded := make([]uint64, len(values))
+	for i, v := range values {
+		coded[i] = uint64(v)
+		if zigzag {
+			coded[i] = uint64(v<<1) ^ uint64(v>>63)
+		}
+		out = append(out, byte(bits.Len64(coded[i])))
+	}
+	var part byte
+	filled := 0 // bits of part
+	for _, v := range coded {
+		for n := bits.Len64(v) - 1; n > 0; {
+			took := min(n, 8-filled)
+			part |= byte(v) & (1<<took - 1) << filled
+			v, n, filled = v>>took, n-took, filled+took
+			if filled == 8 {
+				out, part, filled = append(out, part), 0, 0
+			}
+		}
+	}
+	if filled > 0 {
+		out = append(out, part)
+	}
+	return out
 }
 
 // column appends a column and returns its reference.
@@ -67,12 +133,16 @@ func columnOf[T any](p *pack, things []T, of func(*T) int64) packed {
 // finish returns the data for the page, before base64. The description must be a value that JSON can hold.
 func (p *pack) finish(description any) []byte {
 	text := mustJSON(description)
+	return compressed(binary.LittleEndian.AppendUint32(nil, uint32(len(text))), text, p.columns)
+}
+
+// compressed are pieces one after the other, compressed with zlib.
+func compressed(pieces ...[]byte) []byte {
 	var out bytes.Buffer
 	z, _ := zlib.NewWriterLevel(&out, zlib.BestCompression) // fails for levels that do not exist
-	// Writing to a buffer does not fail.
-	_, _ = z.Write(binary.LittleEndian.AppendUint32(nil, uint32(len(text))))
-	_, _ = z.Write(text)
-	_, _ = z.Write(p.columns)
+	for _, piece := range pieces {
+		_, _ = z.Write(piece) // writing to a buffer does not fail
+	}
 	_ = z.Close()
 	return out.Bytes()
 }

@@ -63,54 +63,53 @@ func WithColumns(t testing.TB, value any, columns []byte) any {
 			}
 			return value
 		}
-		numbers := []int64{}
-		rest, last := columns[int(at[0].(float64)):], int64(0)
-		for range int(at[1].(float64)) {
-			difference, n := binary.Varint(rest)
-			if n <= 0 {
-				t.Fatal("a column ends too early")
-			}
-			if len(at) > 2 { // a plain column
-				last = 0
-			}
-			rest, last = rest[n:], last+difference
-			numbers = append(numbers, last)
+		column, form := columns[int(at[0].(float64)):], 0.0
+		if len(at) > 2 {
+			form = at[2].(float64)
 		}
-		return numbers
+		if form > 1 {
+			return bitsOf(column, int(at[1].(float64)), form == 3)
+		}
+		return varintsOf(t, column, int(at[1].(float64)), form == 1)
 	}
 	return value
 }
 
-// Allocation is one that a page has at some of its exact events, by position.
-type Allocation struct {
-	From, To               int64
-	Addr, Bytes, Requested int64
+// varintsOf decodes a column of varints: values if it is plain, else the differences of each from the one before.
+func varintsOf(t testing.TB, column []byte, count int, plain bool) []int64 {
+	t.Helper()
+	numbers, last := []int64{}, int64(0)
+	for range count {
+		difference, n := binary.Varint(column)
+		if n <= 0 {
+			t.Fatal("a column ends too early")
+		}
+		if plain {
+			last = 0
+		}
+		column, last = column[n:], last+difference
+		numbers = append(numbers, last)
+	}
+	return numbers
 }
 
-// Allocations decodes the live allocations of a device's exact events, as the page's script does. Bases are those of
-// the arenas.
-func Allocations(device map[string]any, positions int, bases []int64) (all []Allocation) {
-	column := func(name string) []int64 { return device[name].([]int64) }
-	last := make([]int64, len(column("arena")))
-	sorts := 0
-	for i, sort := range column("sort") {
-		at := int(sort) - 1
-		if sort == 0 {
-			at = sorts
-			sorts++
+// bitsOf decodes a column of the values' lengths in bits, and then of their bits without the highest.
+func bitsOf(column []byte, count int, zigzag bool) []int64 {
+	numbers := []int64{}
+	bit := 8 * count
+	for _, length := range column[:count] {
+		value := uint64(0)
+		if length > 0 {
+			for i := range length - 1 {
+				value |= uint64(column[bit/8]>>(bit%8)&1) << i
+				bit++
+			}
+			value |= 1 << (length - 1)
 		}
-		last[at] += column("addr")[i]
-		requested := column("requested")[at]
-		a := Allocation{
-			From: column("from")[i], To: int64(positions), Addr: bases[column("arena")[at]] + last[at]*int64(device["unit"].(float64)),
-			Bytes: (requested+255)&^255 + column("extra")[at], Requested: requested,
+		if zigzag {
+			value = value>>1 ^ -(value & 1)
 		}
-		if n := column("events")[i]; n > 0 {
-			a.To = a.From + n
-		}
-		if column("kind")[at] == 3 {
-			all = append(all, a)
-		}
+		numbers = append(numbers, int64(value))
 	}
-	return all
+	return numbers
 }

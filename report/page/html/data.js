@@ -22,13 +22,14 @@ async function unpack(packed) {
   const json = new TextDecoder().decode(bytes.subarray(4, 4 + length));
   return JSON.parse(json, (key, value) => {
     if (value === null || typeof value !== 'object' || !Array.isArray(value.$)) return value;
-    return readColumn(columns, value.$[0], value.$[1], value.$[2] === 1);
+    const [at, count, form] = value.$;
+    return form > 1 ? readBits(columns, at, count, form === 3) : readVarints(columns, at, count, form === 1);
   });
 }
 
-// readColumn decodes varints, the zigzag code and, unless the column is plain, the differences. It multiplies instead of
-// shifting, because shifts keep only 32 bits.
-function readColumn(bytes, at, count, plain) {
+// readVarints decodes varints, the zigzag code and, unless the column is plain, the differences. It multiplies instead
+// of shifting, because shifts keep only 32 bits.
+function readVarints(bytes, at, count, plain) {
   const out = new Float64Array(count);
   let last = 0;
   for (let i = 0; i < count; i++) {
@@ -40,11 +41,38 @@ function readColumn(bytes, at, count, plain) {
       if (byte < 128) break;
       scale *= 128;
     }
-    const number = value % 2 === 0 ? value / 2 : -(value + 1) / 2;
+    const number = unzigzag(value);
     out[i] = last = plain ? number : last + number;
   }
   return out;
 }
+
+// readBits decodes lengths in bits and then the bits of each value but its highest.
+function readBits(bytes, at, count, zigzag) {
+  const out = new Float64Array(count);
+  let next = at + count;
+  let filled = 0; // bits of bytes[next] that were read
+  for (let i = 0; i < count; i++) {
+    let value = 0;
+    let scale = 1;
+    for (let n = bytes[at + i] - 1; n > 0;) {
+      const took = Math.min(n, 8 - filled);
+      value += ((bytes[next] >> filled) & ((1 << took) - 1)) * scale;
+      scale *= 1 << took;
+      n -= took;
+      filled += took;
+      if (filled === 8) {
+        filled = 0;
+        next++;
+      }
+    }
+    if (bytes[at + i] > 0) value += scale;
+    out[i] = zigzag ? unzigzag(value) : value;
+  }
+  return out;
+}
+
+const unzigzag = (value) => (value % 2 === 0 ? value / 2 : -(value + 1) / 2);
 
 // lastAtOrBefore is the index of the last value <= what in an ascending column, -1 for none.
 function lastAtOrBefore(column, what) {

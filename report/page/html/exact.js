@@ -1,31 +1,64 @@
 // Every event of some spans: see exactData in page/exact.go. A position numbers these events from 0.
 
+const SLICE = 8; // ms of work between two looks at what else the page has to do
+
 class Exact {
-  constructor(device, process, data, names) {
+  constructor(device, process, data) {
     this.spans = process.spans;
     this.time = process.time; // µs
     this.data = data;
     this.device = device;
+  }
+
+  // decode makes the stretches of exactData. It leaves the page room to be drawn meanwhile.
+  static async decode(device, process, data, names) {
+    const exact = new Exact(device, process, data);
     const count = data.sort.length;
     const rows = { shape: new Uint32Array(count), from: new Uint32Array(count), to: new Uint32Array(count) };
     const table = { ...names, kind: new Uint8Array(count), arena: new Uint32Array(count), origin: new Int32Array(count),
       addr: new Float64Array(count), bytes: new Float64Array(count), excess: new Float64Array(count) };
-    const last = new Float64Array(data.arena.length);
-    const bytes = data.requested.map((requested, i) => Math.ceil(requested / 256) * 256 + data.extra[i]);
+    const positions = exact.time.length;
+    const lastAddr = new Float64Array(data.arena.length);
+    const lastExtra = new Float64Array(data.arena.length);
+    const placing = new Placing(count, positions);
     let sorts = 0;
+    let pause = performance.now() + SLICE;
     for (let i = 0; i < count; i++) {
+      if (i % 512 === 0 && performance.now() > pause) {
+        await new Promise((done) => setTimeout(done));
+        pause = performance.now() + SLICE;
+      }
       const sort = data.sort[i] === 0 ? sorts++ : data.sort[i] - 1;
+      const requested = data.requested[sort];
+      const rounded = Math.ceil(requested / 256) * 256;
+      const from = data.from[i];
+      const to = data.events[i] === 0 ? positions : from + data.events[i];
+      const free = placing.begin(data.arena[sort], from);
+      let addr;
+      let bytes;
+      if (data.addr[i] === 0) {
+        const found = free.bestFit(rounded);
+        addr = found.at;
+        bytes = found.bytes + data.extra[i];
+      } else {
+        addr = lastAddr[sort] + (data.addr[i] - (data.addr[i] > 0 ? 1 : 0)) * data.unit;
+        bytes = rounded + lastExtra[sort] + data.extra[i];
+      }
+      placing.put(i, data.arena[sort], data.kind[sort], addr, bytes, to);
+      lastAddr[sort] = addr;
+      lastExtra[sort] = bytes - rounded;
       rows.shape[i] = i;
-      rows.from[i] = data.from[i];
-      rows.to[i] = data.events[i] === 0 ? this.time.length : data.from[i] + data.events[i];
+      rows.from[i] = from;
+      rows.to[i] = to;
       table.kind[i] = data.kind[sort];
       table.arena[i] = data.arena[sort];
       table.origin[i] = data.origin[sort];
-      table.addr[i] = (last[sort] += data.addr[i]) * data.unit;
-      table.bytes[i] = bytes[sort];
-      table.excess[i] = bytes[sort] - data.requested[sort];
+      table.addr[i] = addr;
+      table.bytes[i] = bytes;
+      table.excess[i] = bytes - requested;
     }
-    this.space = new Space(device, table, rows);
+    exact.space = new Space(device, table, rows);
+    return exact;
   }
 
   // positionOf is the position of an event, -1 if it is in no span.
@@ -129,8 +162,10 @@ class Instants {
       if (!answer.ok) throw new Error((await answer.text()).trim());
       const data = await unpack(new Uint8Array(await answer.arrayBuffer()));
       if (number !== this.asked) return;
-      this.exact = new Exact(this.view.device, data, data.device, data.names);
-      done(this.exact.instant(this.exact.positionOf(data.event)));
+      const exact = await Exact.decode(this.view.device, data, data.device, data.names);
+      if (number !== this.asked) return;
+      this.exact = exact;
+      done(exact.instant(exact.positionOf(data.event)));
     } catch (error) {
       if (number === this.asked) failed(error);
     }

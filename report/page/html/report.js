@@ -35,12 +35,12 @@ async function main() {
     }
     return views.get(index);
   };
-  const giveEvents = (index) => {
+  const giveEvents = async (index) => {
     const entry = entries[index];
     const data = events && events.processes[entry.process.index];
     const view = views.get(index);
     if (!data || !data.devices[entry.at] || !view || !view.frames) return;
-    const exact = new Exact(entry.device, data, data.devices[entry.at], entry.device.keyframes);
+    const exact = await Exact.decode(entry.device, data, data.devices[entry.at], entry.device.keyframes);
     view.exactly(exact, data.spans.length === 1 && exact.time.length >= entry.process.events);
   };
   const select = element('select', { 'aria-label': 'Process and device', change: () => {
@@ -79,7 +79,7 @@ async function main() {
   page.setAttribute('aria-busy', 'false');
   if (!report.events) return;
   events = await loadData('events');
-  for (const index of views.keys()) giveEvents(index);
+  await Promise.all([...views.keys()].map(giveEvents));
   if (location.hash.length > 1 && entries.length > 0) address.read();
   page.dataset.events = String(events.stored); // bytes of the page that they take
 }
