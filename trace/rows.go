@@ -3,6 +3,7 @@ package trace
 import (
 	"fmt"
 
+	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/parquet"
 	"github.com/apache/arrow-go/v18/parquet/file"
 )
@@ -10,7 +11,12 @@ import (
 // rowBuffer collects rows by column until they are encoded.
 type rowBuffer struct {
 	batch Batch
-	texts []parquet.ByteArray
+
+	longs    dictionary[int64] // what encoding needs of memory, see dictionary.go
+	ints     dictionary[int32]
+	kinds    textDictionary
+	contexts textDictionary
+	numbers  []int32
 }
 
 func (r *rowBuffer) len() int { return len(r.batch.Seq) }
@@ -52,21 +58,21 @@ func (r *rowBuffer) write(group file.SerialRowGroupWriter, s *Strings) error {
 		case colKind:
 			err = r.writeKinds(c)
 		case colDevice:
-			err = writeInt32(c, b.Device)
+			err = r.indexInt32(c, b.Device)
 		case colArena:
-			err = writeInt32(c, b.Arena)
+			err = r.indexInt32(c, b.Arena)
 		case colStream:
-			err = writeInt64(c, b.Stream)
+			err = r.indexInt64(c, b.Stream)
 		case colAddr:
 			err = writeInt64(c, b.Addr)
 		case colRequested:
-			err = writeInt64(c, b.Requested)
+			err = r.indexInt64(c, b.Requested)
 		case colProvided:
-			err = writeInt64(c, b.Provided)
+			err = r.indexInt64(c, b.Provided)
 		case colContext:
 			err = r.writeContexts(c, s)
 		case colThread:
-			err = writeInt32(c, b.Thread)
+			err = r.indexInt32(c, b.Thread)
 		}
 		if err == nil {
 			err = c.Close()
@@ -83,43 +89,51 @@ func writeInt64(c file.ColumnChunkWriter, values []int64) error {
 	return err
 }
 
-func writeInt32(c file.ColumnChunkWriter, values []int32) error {
-	_, err := c.(*file.Int32ColumnChunkWriter).WriteBatch(values, nil, nil)
-	return err
+func (r *rowBuffer) indexInt64(c file.ColumnChunkWriter, rows []int64) error {
+	values, indices := r.longs.index(rows)
+	return writeIndexed(c, arrayOf(arrow.PrimitiveTypes.Int64, len(values), arrow.Int64Traits.CastToBytes(values)), indices)
+}
+
+func (r *rowBuffer) indexInt32(c file.ColumnChunkWriter, rows []int32) error {
+	values, indices := r.ints.index(rows)
+	return writeIndexed(c, arrayOf(arrow.PrimitiveTypes.Int32, len(values), arrow.Int32Traits.CastToBytes(values)), indices)
 }
 
 func (r *rowBuffer) writeKinds(c file.ColumnChunkWriter) error {
-	var names [256]parquet.ByteArray
-	for k := range kinds {
-		if kinds[k].name == "" {
-			continue
-		}
-		names[k] = parquet.ByteArray(kinds[k].name)
-	}
-	r.texts = r.texts[:0]
+	r.numbers = r.numbers[:0]
 	for _, k := range r.batch.Kind {
-		if names[k] == nil {
+		if !k.Valid() {
 			return fmt.Errorf("%w: %v", ErrUnknownEvent, k)
 		}
-		r.texts = append(r.texts, names[k])
+		r.numbers = append(r.numbers, int32(k))
 	}
-	return r.writeTexts(c)
+	used, indices := r.kinds.index(r.numbers, len(kinds))
+	return writeIndexed(c, arrayOfTexts(len(used), func(i int) string { return kinds[used[i]].name }), indices)
 }
 
 func (r *rowBuffer) writeContexts(c file.ColumnChunkWriter, s *Strings) error {
-	known := s.snapshot().texts
-	texts := make([]parquet.ByteArray, len(known))
-	for i, text := range known {
-		texts[i] = parquet.ByteArray(text)
+	texts := s.snapshot().texts
+	used, indices := r.contexts.index(r.batch.Context, len(texts))
+	bytes := 0
+	for _, id := range used {
+		bytes += len(texts[id]) + 4
 	}
-	r.texts = r.texts[:0]
-	for _, id := range r.batch.Context {
-		r.texts = append(r.texts, texts[id])
+	if bytes >= maxDictionary {
+		return writeTexts(c, used, indices, texts)
 	}
-	return r.writeTexts(c)
+	return writeIndexed(c, arrayOfTexts(len(used), func(i int) string { return texts[used[i]] }), indices)
 }
 
-func (r *rowBuffer) writeTexts(c file.ColumnChunkWriter) error {
-	_, err := c.(*file.ByteArrayColumnChunkWriter).WriteBatch(r.texts, nil, nil)
+// writeTexts writes contexts one by one. The library writes them plain where the dictionary gets too large.
+func writeTexts(c file.ColumnChunkWriter, used, indices []int32, texts []string) error {
+	values := make([]parquet.ByteArray, len(used))
+	for i, id := range used {
+		values[i] = parquet.ByteArray(texts[id])
+	}
+	rows := make([]parquet.ByteArray, len(indices))
+	for i, index := range indices {
+		rows[i] = values[index]
+	}
+	_, err := c.(*file.ByteArrayColumnChunkWriter).WriteBatch(rows, nil, nil)
 	return err
 }

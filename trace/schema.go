@@ -50,6 +50,9 @@ var schemaColumns = []columns.Column{
 	colThread:    {Name: "thread", Type: parquet.Types.Int32},
 }
 
+// maxDictionary is the most bytes of a column's dictionary, for a row group.
+const maxDictionary = 64 << 20
+
 func newSchema() *schema.GroupNode {
 	fields := make(schema.FieldList, 0, numColumns)
 	for _, c := range schemaColumns {
@@ -71,7 +74,7 @@ func writerProperties(rowGroup int) *parquet.WriterProperties {
 		parquet.WithCompression(compress.Codecs.Zstd),
 		parquet.WithCompressionLevel(zstdLevel),
 		parquet.WithDictionaryDefault(true),
-		parquet.WithDictionaryPageSizeLimit(64<<20),
+		parquet.WithDictionaryPageSizeLimit(maxDictionary),
 		parquet.WithDataPageSize(64<<20),
 		parquet.WithBatchSize(int64(rowGroup)),
 		parquet.WithDictionaryFor("seq", false),
