@@ -1,8 +1,10 @@
 package trace
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 )
 
@@ -36,5 +38,48 @@ func TestOverlap(t *testing.T) {
 	}
 	if written(false) != written(true) {
 		t.Error("the parts differ")
+	}
+}
+
+// unsynced is a file whose first Sync fails.
+type unsynced struct {
+	partFile
+	failed *int
+}
+
+func (f unsynced) Sync() error {
+	if *f.failed++; *f.failed == 2 { // of the second part
+		return syscall.ENOSPC
+	}
+	return f.partFile.Sync()
+}
+
+// A part that could not be completed on another core is an error of a later call, and that call repeated completes it.
+func TestOverlapError(t *testing.T) {
+	dir, failed := t.TempDir(), 0
+	w := NewWriter(dir, ProcessMeta{RunID: "1", Name: "rank0"}, WriterOptions{RowGroup: 100, PartEvents: 1000, Overlap: true, create: func(dir *os.Root, name string) (partFile, error) {
+		f, err := createFile(dir, name)
+		return unsynced{f, &failed}, err
+	}})
+	errs := 0
+	retried := func(call func() error) {
+		t.Helper()
+		err := call()
+		if errors.Is(err, ErrDiskFull) {
+			errs++
+			err = call()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for seq := range int64(3500) {
+		e := Event{Seq: seq, Kind: KindIteration, Device: NoDevice, Arena: NoArena, Requested: seq}
+		retried(func() error { return w.Append(&e) })
+	}
+	retried(func() error { return w.Finish(Ending{State: StateClosed}) })
+	left, err := filepath.Glob(filepath.Join(dir, "*"))
+	if parts := w.Parts(); errs != 1 || len(parts) != 4 || len(left) != 4 || err != nil || parts[1].Number != 1 || parts[3].FirstSeq != 3000 {
+		t.Errorf("%d errors, %d parts, %v, %v", errs, len(w.Parts()), left, err)
 	}
 }

@@ -4,11 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
-	"syscall"
-
-	"github.com/apache/arrow-go/v18/parquet/file"
 
 	"github.com/memprof/memprof/trace/outfile"
 )
@@ -31,9 +27,12 @@ type WriterOptions struct {
 	PartEvents int // most events in a part, 1 to MaxPartEvents
 	RowGroup   int // rows encoded at a time
 
-	// Overlap encodes rows while the next are collected, on another core: for a writer that has many events at
-	// once. It takes the memory of another row group, and an error of the encoding comes some rows later.
+	// Overlap encodes rows, and completes parts, while the next rows are collected, on another core: for a writer that
+	// has many events at once. It takes the memory of three more row groups, and an error comes some rows later.
 	Overlap bool
+
+	// NoSync leaves it to the system when parts reach the disk: for what can be made again, as an import.
+	NoSync bool
 
 	create func(dir *os.Root, name string) (partFile, error) // tests put a full disk here
 }
@@ -63,8 +62,10 @@ type Writer struct {
 	nextSeq int64
 	slot    int64 // spool slot after that of the last event; -1 if events have no slots
 
-	part *openPart
-	done []Part
+	part   *openPart
+	behind *completion // of the part before; nil if there is none
+	done   []Part
+	spare  []rowBuffer // of complete parts
 }
 
 // NewWriter writes a process named meta.Name to the run directory dir. It creates no file before the first
@@ -213,8 +214,12 @@ func (w *Writer) Finish(end Ending) error {
 	return nil
 }
 
-// Abandon removes the incomplete part.
+// Abandon removes what is incomplete.
 func (w *Writer) Abandon() {
+	if err := w.completed(); err != nil {
+		w.behind.part.remove()
+		w.behind = nil
+	}
 	if w.part != nil {
 		w.part.remove()
 		w.part = nil
@@ -261,12 +266,17 @@ func (w *Writer) ensurePart() error {
 		w.root = root
 	}
 	number := 0
-	if n := len(w.done); n > 0 {
+	if w.behind != nil {
+		number = w.behind.part.info.Number + 1
+	} else if n := len(w.done); n > 0 {
 		number = w.done[n-1].Number + 1
 	}
-	part, err := createPart(w.root, &w.meta, number, w.opt)
+	part, err := createPart(w.root, &w.meta, number, &w.opt)
 	if err != nil {
 		return err
+	}
+	if n := len(w.spare); n > 1 {
+		part.rows, part.encoded, w.spare = w.spare[n-1], w.spare[n-2], w.spare[:n-2]
 	}
 	part.info.FirstSeq = w.nextSeq
 	part.info.seed = w.rolling.state
@@ -299,163 +309,36 @@ func (w *Writer) completePart(end *Ending) error {
 		p.info.Last, p.info.Ending = true, *end
 		p.info.sums = w.rolling.Finish()
 	}
+	if err := w.completed(); err != nil {
+		return err
+	}
+	if w.opt.Overlap && end == nil {
+		w.part, w.behind = nil, completeBehind(p, w.strings)
+		return nil
+	}
 	if err := p.complete(w.strings); err != nil {
 		return err
 	}
-	w.done = append(w.done, p.info)
+	w.completedPart(p)
 	w.part = nil
 	return nil
 }
 
-// openPart is an incomplete part. It keeps encoded bytes in memory until they are in the file, so that a full
-// disk loses none.
-type openPart struct {
-	info    Part
-	dir     *os.Root
-	temp    string // name while it is incomplete
-	file    partFile
-	bytes   int64 // in the file
-	out     *file.Writer
-	pending []byte // encoded, not in the file yet
-	rows    rowBuffer
-	events  int64 // rows, opening rows not counted
-	closed  bool  // the footer is encoded; no row can be added
-
-	behind  chan error // of the encoding under way, nil if there is none; it owns pending and encoded
-	encoded rowBuffer
+func (w *Writer) completedPart(p *openPart) {
+	w.done = append(w.done, p.info)
+	w.spare = append(w.spare[:0], p.rows, p.encoded)
 }
 
-func createPart(dir *os.Root, meta *ProcessMeta, number int, opt WriterOptions) (*openPart, error) {
-	base := fmt.Sprintf("%s-%04d", meta.Name, number)
-	p := &openPart{
-		info: Part{Path: filepath.Join(dir.Name(), base+partSuffix), Number: number},
-		dir:  dir, temp: base + tempSuffix(meta.RunID),
+// completed returns when no part is being completed on another goroutine, and its error. After an error, the next call
+// tries again.
+func (w *Writer) completed() error {
+	if w.behind == nil {
+		return nil
 	}
-	f, err := opt.create(dir, p.temp)
-	if err != nil {
-		return nil, diskError(p.path(), err)
-	}
-	p.file = f
-	p.out = file.NewParquetWriter(p, newSchema(), file.WithWriterProps(writerProperties(opt.RowGroup)))
-	return p, nil
-}
-
-// Write collects the bytes that the Parquet library encodes; it never fails.
-func (p *openPart) Write(b []byte) (int, error) {
-	p.pending = append(p.pending, b...)
-	return len(b), nil
-}
-
-// encode encodes the collected rows as a row group.
-func (p *openPart) encode(s *Strings) error {
-	if err := p.wait(); err != nil || p.rows.len() == 0 {
+	if err := w.behind.wait(w.strings); err != nil {
 		return err
 	}
-	return p.encodeRows(&p.rows, s)
-}
-
-// encodeBehind is encode on another goroutine, once the rows before are encoded.
-func (p *openPart) encodeBehind(s *Strings) error {
-	if err := p.wait(); err != nil {
-		return err
-	}
-	if err := p.flush(); err != nil {
-		return err
-	}
-	p.rows, p.encoded = p.encoded, p.rows
-	behind := make(chan error, 1)
-	p.behind = behind
-	go func() { behind <- p.encodeRows(&p.encoded, s) }()
+	w.completedPart(w.behind.part)
+	w.behind = nil
 	return nil
-}
-
-// wait returns when no encoding is under way, and its error.
-func (p *openPart) wait() error {
-	if p.behind == nil {
-		return nil
-	}
-	err := <-p.behind
-	p.behind = nil
-	return err
-}
-
-func (p *openPart) encodeRows(rows *rowBuffer, s *Strings) error {
-	group := p.out.AppendRowGroup()
-	err := rows.write(group, s)
-	if err == nil {
-		err = group.Close()
-	}
-	if err != nil {
-		return fmt.Errorf("%s: encode: %w", p.path(), err)
-	}
-	rows.reset()
-	return nil
-}
-
-// flush writes encoded bytes to the file and keeps those that the disk has no room for.
-func (p *openPart) flush() error {
-	if p.behind != nil || len(p.pending) == 0 {
-		return nil
-	}
-	n, err := p.file.Write(p.pending)
-	p.bytes += int64(n)
-	p.pending = p.pending[:copy(p.pending, p.pending[n:])]
-	return diskError(p.path(), err)
-}
-
-func (p *openPart) complete(s *Strings) error {
-	if !p.closed {
-		if err := p.encode(s); err != nil {
-			return err
-		}
-		for _, kv := range p.info.keyValues() {
-			if err := p.out.AppendKeyValueMetadata(kv[0], kv[1]); err != nil {
-				return fmt.Errorf("%s: %w", p.path(), err)
-			}
-		}
-		// Close returns no error of the footer.
-		if err := p.out.FlushWithFooter(); err != nil {
-			return fmt.Errorf("%s: encode footer: %w", p.path(), err)
-		}
-		if err := p.out.Close(); err != nil {
-			return fmt.Errorf("%s: encode footer: %w", p.path(), err)
-		}
-		p.closed = true
-	}
-	if err := p.flush(); err != nil {
-		return err
-	}
-	if err := p.file.Sync(); err != nil {
-		return diskError(p.path(), err)
-	}
-	p.info.Bytes = p.bytes
-	if held, ok := p.file.(memoryFile); ok {
-		p.info.Path, p.info.held = held.name(), held.File
-		return nil
-	}
-	if err := p.dir.Rename(p.temp, filepath.Base(p.info.Path)); err != nil {
-		return diskError(p.info.Path, err)
-	}
-	return p.file.Close()
-}
-
-// path is the path of the incomplete part, for messages.
-func (p *openPart) path() string { return filepath.Join(p.dir.Name(), p.temp) }
-
-func (p *openPart) remove() {
-	_ = p.wait() // the part is given up
-	p.file.Close()
-	if _, ok := p.file.(memoryFile); !ok {
-		p.dir.Remove(p.temp)
-	}
-}
-
-func diskError(path string, err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		return &PathError{Path: path, Err: ErrDiskFull, Detail: err.Error(), Remedy: "make room there"}
-	}
-	return fmt.Errorf("write %s: %w", path, err)
 }
