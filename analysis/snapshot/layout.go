@@ -5,8 +5,6 @@ import (
 	"math"
 	"strconv"
 
-	"github.com/tidwall/btree"
-
 	"github.com/memprof/memprof/analysis/caching"
 	"github.com/memprof/memprof/trace"
 )
@@ -22,8 +20,8 @@ type layout struct {
 	wrote    int64 // time of the last event
 
 	arenas   map[arenaKey]int32
-	memory   btree.Map[uint64, held]
-	blocks   blockTable
+	memory   table[held]
+	blocks   table[used]
 	stacks   *stacks
 	texts    []string            // which metadata numbers
 	contexts map[[2]uint64]int32 // of stacks and metadata
@@ -108,7 +106,7 @@ func (l *layout) take(from, to, stream uint64, c class, stack int64) error {
 		l.odd++
 		return nil
 	}
-	l.memory.Set(from, held{to, arena, c})
+	l.memory.set(from, held{to, arena, c})
 	context, err := l.context(stack, 0)
 	if err != nil {
 		return err
@@ -128,14 +126,14 @@ func (l *layout) give(from, to uint64, stack int64) error {
 		return err
 	}
 	for _, start := range l.between(from, to) {
-		m, _ := l.memory.Get(start)
+		m := *l.memory.get(start)
 		cut, end := max(start, from), min(m.to, to)
-		l.memory.Delete(start)
+		l.memory.delete(start)
 		if start < cut {
-			l.memory.Set(start, held{cut, m.arena, m.class})
+			l.memory.set(start, held{cut, m.arena, m.class})
 		}
 		if m.to > end {
-			l.memory.Set(end, held{m.to, m.arena, m.class})
+			l.memory.set(end, held{m.to, m.arena, m.class})
 		}
 		if err := l.write(trace.Event{Kind: trace.KindUnmap, Arena: m.arena, Addr: int64(cut), Provided: int64(end - cut), Context: context}); err != nil {
 			return err
@@ -147,46 +145,42 @@ func (l *layout) give(from, to uint64, stack int64) error {
 // between are the starts of what is mapped between two addresses.
 func (l *layout) between(from, to uint64) []uint64 {
 	var starts []uint64
-	l.memory.Descend(from, func(start uint64, m held) bool {
-		if m.to > from {
-			starts = append(starts, start)
+	if start, m := l.memory.upTo(from); m != nil && m.to > from {
+		starts = append(starts, start)
+	}
+	for at := from; ; {
+		start, m := l.memory.from(at + 1)
+		if m == nil || start >= to {
+			return starts
 		}
-		return false
-	})
-	l.memory.Ascend(from+1, func(start uint64, m held) bool {
-		if start < to {
-			starts = append(starts, start)
-		}
-		return start < to
-	})
-	return starts
+		starts = append(starts, start)
+		at = start
+	}
 }
 
 // overlaps says whether something is mapped between two addresses.
 func (l *layout) overlaps(from, to uint64) bool {
-	_, found := l.memoryAt(from)
-	l.memory.Ascend(from, func(start uint64, _ held) bool {
-		found = found || start < to
-		return false
-	})
-	return found
+	if l.memoryAt(from) != nil {
+		return true
+	}
+	start, m := l.memory.from(from)
+	return m != nil && start < to
 }
 
-// memoryAt is the mapping with an address.
-func (l *layout) memoryAt(addr uint64) (m held, ok bool) {
-	l.memory.Descend(addr, func(start uint64, found held) bool {
-		m, ok = found, addr < found.to
-		return false
-	})
-	return m, ok
+// memoryAt is the mapping with an address, nil where none has it. It is valid until the mappings change.
+func (l *layout) memoryAt(addr uint64) *held {
+	if _, m := l.memory.upTo(addr); m != nil && addr < m.to {
+		return m
+	}
+	return nil
 }
 
 // reaches says whether a mapping, with what joins it, reaches an address. The class of pages is
 // in part a guess (see classOf), so that pages of two classes join.
-func (l *layout) reaches(m held, to uint64) bool {
+func (l *layout) reaches(m *held, to uint64) bool {
 	for m.class.expandable && m.to < to {
-		next, ok := l.memory.Get(m.to)
-		if !ok || !next.class.expandable {
+		next := l.memory.get(m.to)
+		if next == nil || !next.class.expandable {
 			break
 		}
 		m = next
@@ -196,27 +190,27 @@ func (l *layout) reaches(m held, to uint64) bool {
 
 // usedBetween says whether a block overlaps addresses.
 func (l *layout) usedBetween(from, to uint64) bool {
-	if b := l.blocks.upTo(from); b != nil && b.addr+b.size > from {
+	if _, b := l.blocks.upTo(from); b != nil && b.addr+b.size > from {
 		return true
 	}
-	b := l.blocks.from(from)
+	_, b := l.blocks.from(from)
 	return b != nil && b.addr < to
 }
 
 // around returns the end of the block that begins at an address or before it, and the begin of the one behind
 // it; 0 and the greatest number if there is none.
 func (l *layout) around(addr uint64) (end, behind uint64) {
-	if b := l.blocks.upTo(addr); b != nil {
+	if _, b := l.blocks.upTo(addr); b != nil {
 		end = b.addr + b.size
 	}
-	if b := l.blocks.from(addr + 1); b != nil {
+	if _, b := l.blocks.from(addr + 1); b != nil {
 		return end, b.addr
 	}
 	return end, math.MaxUint64
 }
 
 // sizeOf is the size of the block that serves n bytes at an address of a mapping, with the next block at behind.
-func (l *layout) sizeOf(addr, n, behind uint64, m held) uint64 {
+func (l *layout) sizeOf(addr, n, behind uint64, m *held) uint64 {
 	size := l.settings.Round(max(n, 1))
 	if m.class.small || m.class.expandable {
 		return size
@@ -236,8 +230,8 @@ func (l *layout) sizeOf(addr, n, behind uint64, m held) uint64 {
 
 // begin makes a block live. If size is 0, it follows from torch's rules.
 func (l *layout) begin(addr, size, n, stream uint64, stack int64, metadata uint64) error {
-	m, ok := l.memoryAt(addr)
-	if !ok {
+	m := l.memoryAt(addr)
+	if m == nil {
 		l.odd++
 		return nil
 	}
@@ -254,7 +248,7 @@ func (l *layout) begin(addr, size, n, stream uint64, stack int64, metadata uint6
 		return err
 	}
 	n = min(n, size)
-	l.blocks.set(&used{addr: addr, size: size, requested: n, stream: stream, stack: stack, arena: m.arena})
+	l.blocks.set(addr, used{addr: addr, size: size, requested: n, stream: stream, stack: stack, arena: m.arena})
 	return l.write(trace.Event{Kind: trace.KindAlloc, Arena: m.arena, Stream: int64(stream), Addr: int64(addr), Requested: int64(n), Provided: int64(size), Context: context})
 }
 
@@ -294,7 +288,7 @@ func (l *layout) finished(final bool) error {
 		return l.write(l.event(trace.KindFree, b))
 	}
 	b.pending = true
-	l.blocks.set(b)
+	l.blocks.set(b.addr, *b)
 	use := trace.Event{Kind: trace.KindStreamUse, Arena: b.arena, Stream: -1, Addr: int64(b.addr)}
 	if err := l.write(use); err != nil {
 		return err

@@ -3,8 +3,6 @@ package snapshot
 import (
 	"cmp"
 	"slices"
-
-	"github.com/tidwall/btree"
 )
 
 // maxDevices is how many devices a snapshot may name.
@@ -18,8 +16,8 @@ type opening struct {
 	memory []extent // by address
 
 	live    map[uint64]tracked // of the entries so far
-	mapped  btree.Map[uint64, extent]
-	starts  btree.Set[uint64] // of large requests
+	mapped  table[extent]
+	starts  table[struct{}] // of large requests
 	entries int64
 	odd     int64 // entries that contradict those before
 
@@ -109,7 +107,7 @@ func (o *opening) entry(e *entry) {
 		}
 		o.live[e.addr] = tracked{stateLive, e.stack}
 		if e.size > smallRequest {
-			o.starts.Insert(e.addr)
+			o.starts.set(e.addr, struct{}{})
 		}
 	case actionFreeRequested:
 		o.requests++
@@ -124,7 +122,7 @@ func (o *opening) entry(e *entry) {
 		}
 		delete(o.live, e.addr)
 	case actionSegmentAlloc, actionSegmentMap:
-		o.mapped.Set(e.addr, extent{e.addr, e.addr + e.size, e.stream, classOf(e.action, e.size, e.pool), o.entries})
+		o.mapped.set(e.addr, extent{e.addr, e.addr + e.size, e.stream, classOf(e.action, e.size, e.pool), o.entries})
 	case actionSegmentFree, actionSegmentUnmap:
 		o.gone(extent{e.addr, e.addr + e.size, e.stream, classOf(e.action, e.size, e.pool), 0})
 	}
@@ -135,17 +133,14 @@ const mostHeld = 4 << 20
 
 // held is how many blocks, mappings and addresses are kept.
 func (o *opening) held() int {
-	return len(o.live) + len(o.blocks) + len(o.memory) + o.mapped.Len() + o.starts.Len()
+	return len(o.live) + len(o.blocks) + len(o.memory) + o.mapped.len() + o.starts.len()
 }
 
 // behind is where the first block behind a large request began that entries made: without a free
 // block in between, since the lowest part of one is handed out first.
 func (o *opening) behind(e *entry) (at uint64) {
 	if e.size > smallRequest {
-		o.starts.Ascend(e.addr+1, func(addr uint64) bool {
-			at = addr
-			return false
-		})
+		at, _ = o.starts.from(e.addr + 1)
 	}
 	return at
 }
@@ -154,16 +149,16 @@ func (o *opening) behind(e *entry) (at uint64) {
 func (o *opening) gone(e extent) {
 	at := e.from
 	for _, m := range o.overlapping(e.from, e.to) {
-		o.mapped.Delete(m.from)
+		o.mapped.delete(m.from)
 		if m.from < e.from {
 			left := m
 			left.to = e.from
-			o.mapped.Set(left.from, left)
+			o.mapped.set(left.from, left)
 		}
 		if m.to > e.to {
 			right := m
 			right.from = e.to
-			o.mapped.Set(right.from, right)
+			o.mapped.set(right.from, right)
 		}
 		if m.from > at {
 			o.memory = append(o.memory, extent{at, m.from, e.stream, e.class, 0})
@@ -178,19 +173,17 @@ func (o *opening) gone(e extent) {
 // overlapping returns the memory that entries mapped between two addresses.
 func (o *opening) overlapping(from, to uint64) []extent {
 	var found []extent
-	o.mapped.Descend(from, func(_ uint64, m extent) bool {
-		if m.to > from {
-			found = append(found, m)
+	if _, m := o.mapped.upTo(from); m != nil && m.to > from {
+		found = append(found, *m)
+	}
+	for at := from; ; {
+		start, m := o.mapped.from(at + 1)
+		if m == nil || start >= to {
+			return found
 		}
-		return false
-	})
-	o.mapped.Ascend(from+1, func(_ uint64, m extent) bool {
-		if m.from < to {
-			found = append(found, m)
-		}
-		return m.from < to
-	})
-	return found
+		found = append(found, *m)
+		at = start
+	}
 }
 
 // finish adds the memory and blocks of the final segments that no entry created, and sorts both by address. It
@@ -232,7 +225,7 @@ func (o *opening) finish(segments []segment) {
 	}
 	slices.SortFunc(o.memory, func(a, b extent) int { return cmp.Compare(a.from, b.from) })
 	slices.SortFunc(o.blocks, func(a, b opened) int { return cmp.Compare(a.addr, b.addr) })
-	o.live, o.mapped, o.starts = nil, btree.Map[uint64, extent]{}, btree.Set[uint64]{}
+	o.live, o.mapped, o.starts = nil, table[extent]{}, table[struct{}]{}
 }
 
 // addMemory adds the memory of a segment that no entry mapped, and keeps the pool of the memory that entries mapped.
