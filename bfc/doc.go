@@ -236,13 +236,14 @@
 // page in place can keep the same account, and has nothing to map when a page gets its back.
 //
 // Where pages are mapped (by mapFor once all of its gaps are mapped, by each Map of Trim that is not refused, by a
-// grant that counts, by Remap), each gets a frame, addresses ascending. If its back backs no page, it gets that
-// one, and the list of idle frames does not change. Otherwise frames are removed from the end of the list until
-// one was removed that backs no page: the page gets that one. If the list becomes empty first, it gets a new
-// frame, with the next number. The frame is now its back. Where pages are unmapped (by TryUnmap, by Unmap of the
-// owner, by Release), addresses ascending, the frame of each backs no page from then on, and is appended to the
-// list; if it is in the list already, it keeps its place. A mapFor that undoes its own gaps changes no frame. A
-// released region takes used and back of its pages with it.
+// grant that counts, by Remap), each gets a frame, in two passes over all of them, addresses ascending. In the
+// first, a page whose back backs no page gets that one, and the list of idle frames does not change. In the second,
+// for each other page, frames are removed from the end of the list until one was removed that backs no page: the
+// page gets that one. If the list becomes empty first, it gets a new frame, with the next number. The frame is now
+// its back. (In one pass, a page could get the back of a later one, which would then need that of another.) Where
+// pages are unmapped (by TryUnmap, by Unmap of the owner, by Release), addresses ascending, the frame of each backs no
+// page from then on, and is appended to the list; if it is in the list already, it keeps its place. A mapFor that
+// undoes its own gaps changes no frame. A released region takes used and back of its pages with it.
 //
 // All divisions are of integers, rounded down. "Pages of tail" are all that the chunk touches, none without a
 // tail.

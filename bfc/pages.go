@@ -142,22 +142,27 @@ func (a *Allocator) leave(index int32) {
 	a.pager.live -= uint64(len(pages))
 }
 
-// backed notes that a range was mapped. Each page gets the frame that it had last, if that backs none; else
-// any such frame, else a new one.
-func (a *Allocator) backed(r byteRange) {
+// backed notes that ranges were mapped by one request. Each page whose last frame backs none gets that; then
+// each other page gets the frame that was unmapped last of those that back none, else a new one.
+func (a *Allocator) backed(ranges ...byteRange) {
 	if a.pager == nil {
 		return
 	}
 	p := a.pager
-	for addr := r.from; addr < r.to; addr += a.granularity {
-		at := a.pageAt(addr)
-		if at == nil {
-			continue
+	for _, r := range ranges {
+		for addr := r.from; addr < r.to; addr += a.granularity {
+			if at := a.pageAt(addr); at != nil && at.back > 0 && p.frames[at.back-1].page == noPage {
+				p.frames[at.back-1].page = addr
+			}
 		}
-		if at.back == 0 || p.frames[at.back-1].page != noPage {
-			at.back = 1 + p.take()
+	}
+	for _, r := range ranges {
+		for addr := r.from; addr < r.to; addr += a.granularity {
+			if at := a.pageAt(addr); at != nil && !p.backs(at, addr) {
+				at.back = 1 + p.take()
+				p.frames[at.back-1].page = addr
+			}
 		}
-		p.frames[at.back-1].page = addr
 	}
 }
 

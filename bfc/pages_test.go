@@ -2,6 +2,7 @@ package bfc
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -149,4 +150,58 @@ func TestPagesRefusesWhatCannotBe(t *testing.T) {
 	mustFree(t, a, large.Addr)
 	mustFree(t, a, barrier.Addr)
 	checkPages(t, a)
+}
+
+// TestPagesGetTheirFramesBack runs random requests. A page that a request maps gets the frame that it had last, if
+// no block touched the page that has it: no other page of the request gets that frame, unless it had it, too. So
+// an owner that keeps old mappings maps no page anew for which it has one.
+func TestPagesGetTheirFramesBack(t *testing.T) {
+	again := 0
+	for seed := range uint64(20) {
+		random := rand.New(rand.NewPCG(seed, 4))
+		a := mustNew(t, Options{Limit: NoLimit, Growth: Pages, Split: SplitAlways}, NewDevice(DeviceOptions{VMM: true, Granularity: 64 << 10}))
+		var blocks []uint64
+		for range 1500 {
+			if random.IntN(100) < 48 && len(blocks) > 0 {
+				i := random.IntN(len(blocks))
+				mustFree(t, a, blocks[i])
+				blocks[i] = blocks[len(blocks)-1]
+				blocks = blocks[:len(blocks)-1]
+				continue
+			}
+			backs := map[uint64]uint32{} // of unmapped pages
+			for i := range a.regions {
+				r := &a.regions[i]
+				for k := range r.pages {
+					if at, addr := &r.pages[k], r.addr+uint64(k)<<16; at.back > 0 && !a.pager.backs(at, addr) {
+						backs[addr] = at.back
+					}
+				}
+			}
+			frames, end := slices.Clone(a.pager.frames), uint64(0)
+			if len(a.regions) > 0 {
+				end = a.regions[0].end()
+			}
+			b := mustAlloc(t, a, 1+random.Uint64N(1<<(8+random.IntN(16))))
+			blocks = append(blocks, b.Addr)
+			if b.Addr+b.Size > end { // a grant comes first, and can take any frame
+				continue
+			}
+			for addr := b.Addr &^ (64<<10 - 1); addr < b.Addr+b.Size; addr += 64 << 10 {
+				back, was := backs[addr]
+				if !was {
+					continue
+				}
+				now := a.pager.frames[back-1].page
+				if now == addr {
+					again++
+				} else if now != frames[back-1].page && backs[now] != back {
+					t.Fatalf("seed %d: page %#x is mapped, and %#x got its frame, which %#x had", seed, addr, now, frames[back-1].page)
+				}
+			}
+		}
+	}
+	if again == 0 {
+		t.Error("no page got its frame back")
+	}
 }

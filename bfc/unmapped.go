@@ -188,8 +188,8 @@ func (a *Allocator) mapRange(r byteRange) bool {
 	}
 	for _, m := range a.missing {
 		a.unmapped.remove(m)
-		a.backed(m)
 	}
+	a.backed(a.missing...)
 	a.stats.PeakReserved = max(a.stats.PeakReserved, a.stats.Reserved)
 	return true
 }

@@ -66,8 +66,8 @@ func (l *loans) use(addr, bytes uint64) (created, moved, unmapped int64) {
 // take returns a handle that is free, or a new one.
 func (l *loans) take() (handle int32, ok bool) {
 	for len(l.free) > 0 {
-		handle = l.free[0]
-		l.free = l.free[1:]
+		handle = l.free[len(l.free)-1]
+		l.free = l.free[:len(l.free)-1]
 		if l.isFree[handle] {
 			l.isFree[handle] = false
 			l.count--

@@ -310,7 +310,9 @@ void bfc_unmap_elsewhere(struct bfc *bfc, uint64_t bytes, uint32_t keep);      /
 void bfc_note_pages(struct bfc *bfc, struct bfc_region *region, uint64_t bytes);  // the last bytes of a region were mapped by a growth
 void bfc_touch(struct bfc *bfc, uint32_t chunk);  // a chunk has become a block
 void bfc_leave(struct bfc *bfc, uint32_t chunk);  // it no longer is; not merged yet
-void bfc_backed(struct bfc *bfc, struct bfc_range range);    // it was mapped
+void bfc_backed(struct bfc *bfc, struct bfc_range range);       // it was mapped: both of these
+void bfc_back_again(struct bfc *bfc, struct bfc_range range);   // pages whose last frame backs none get that
+void bfc_back_others(struct bfc *bfc, struct bfc_range range);  // pages without a frame get one
 void bfc_unbacked(struct bfc *bfc, struct bfc_range range);  // it was unmapped
 bool bfc_map_pages(struct bfc *bfc, struct bfc_range range);  // bfc_map_for with growth pages
 bool bfc_extend_by_pages(struct bfc *bfc, uint64_t lack, uint32_t tail);  // behind a free tail, or 0

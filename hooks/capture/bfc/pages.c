@@ -134,20 +134,34 @@ static uint32_t take(struct bfc_pager *pager) {
   return (uint32_t)count;
 }
 
-void bfc_backed(struct bfc *bfc, struct bfc_range range) {
+// Whether a page has a frame.
+static bool backs(const struct bfc_pager *pager, const struct bfc_page *page, uint64_t addr) {
+  return page->back > 0 && pager->frames[page->back - 1].page == addr;
+}
+
+void bfc_back_again(struct bfc *bfc, struct bfc_range range) {
+  if (!counts(bfc)) return;
+  struct bfc_pager *pager = &bfc->pager;
+  for (uint64_t addr = range.from; addr < range.to; addr += bfc->memory.granularity) {
+    const struct bfc_page *page = page_at(bfc, addr);
+    if (page != NULL && page->back > 0 && pager->frames[page->back - 1].page == NO_PAGE) pager->frames[page->back - 1].page = addr;
+  }
+}
+
+void bfc_back_others(struct bfc *bfc, struct bfc_range range) {
   if (!counts(bfc)) return;
   struct bfc_pager *pager = &bfc->pager;
   for (uint64_t addr = range.from; addr < range.to; addr += bfc->memory.granularity) {
     struct bfc_page *page = page_at(bfc, addr);
-    if (page == NULL) continue;
-    if (page->back == 0 || pager->frames[page->back - 1].page != NO_PAGE) page->back = take(pager);
+    if (page == NULL || backs(pager, page, addr)) continue;
+    page->back = take(pager);
     if (page->back > 0) pager->frames[page->back - 1].page = addr;
   }
 }
 
-// Whether a page has a frame.
-static bool backs(const struct bfc_pager *pager, const struct bfc_page *page, uint64_t addr) {
-  return page->back > 0 && pager->frames[page->back - 1].page == addr;
+void bfc_backed(struct bfc *bfc, struct bfc_range range) {
+  bfc_back_again(bfc, range);
+  bfc_back_others(bfc, range);
 }
 
 void bfc_unbacked(struct bfc *bfc, struct bfc_range range) {

@@ -90,7 +90,8 @@ bool bfc_map_range(struct bfc *bfc, struct bfc_range range) {
     }
     bfc->stats.reserved += gap.to - gap.from;
   }
-  for (size_t k = first; k < i; k++) bfc_backed(bfc, missing(bfc, k, range));
+  for (size_t k = first; k < i; k++) bfc_back_again(bfc, missing(bfc, k, range));
+  for (size_t k = first; k < i; k++) bfc_back_others(bfc, missing(bfc, k, range));
   bfc_unmapped_remove(bfc, range.from, range.to);
   bfc->stats.peak_reserved = bfc_greatest(bfc->stats.peak_reserved, bfc->stats.reserved);
   return true;

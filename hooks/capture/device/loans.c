@@ -85,8 +85,9 @@ bool vmm_take_kept(struct vmm *vmm, struct vmm_mapping *piece) {
   return false;
 }
 
+// The one that was lent last: those that were lent first are, as a rule, still mapped where the request will map next.
 bool vmm_take_loose(struct vmm *vmm, struct vmm_mapping *piece) {
-  for (size_t i = 0; i < vmm->loose_count; i++) {
+  for (size_t i = vmm->loose_count; i-- > 0;) {
     if (vmm->loose[i].bytes != piece->bytes) continue;
     vmm->loose_bytes -= piece->bytes;
     return take_loose(vmm, i, &piece->handle);
