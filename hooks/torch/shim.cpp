@@ -142,14 +142,16 @@ class SharedBlocks {
 SharedBlocks& shared_blocks = *new SharedBlocks;
 
 // Copies one of the hook's counters to torch's. Torch has three of each: all, small pool,
-// large pool. BFC has no such pools, so only the first is set.
+// large pool. BFC has no such pools, so list_segments says of all memory that it is of the
+// large one, and the statistics agree.
 template <typename StatArray>
 void set_stat(StatArray& to, const memprof_stat& from) {
-  auto& all = to[0];
-  all.current = from.current;
-  all.peak = from.peak;
-  all.allocated = from.allocated;
-  all.freed = from.freed;
+  for (auto* one : {&to[0], &to[2]}) {
+    one->current = from.current;
+    one->peak = from.peak;
+    one->allocated = from.allocated;
+    one->freed = from.freed;
+  }
 }
 
 class Allocator final : public Base {

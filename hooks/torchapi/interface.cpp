@@ -246,18 +246,43 @@ void histories() {
   CALL(record(false));
 }
 
-// The sums of a snapshot's segments are those of the statistics, whose unit is not that of our chunks.
-void sums() {
-  auto& torch = served();
-  auto small = torch.allocate(100), odd = torch.allocate(700), large = torch.allocate(5 * MiB + 1);
-  int64_t allocated = 0, active = 0;
-  for (const auto& segment : torch.snapshot().segments) {
+// The sums of a snapshot's segments and blocks.
+struct Sums {
+  int64_t reserved = 0, allocated = 0, active = 0, requested = 0, live = 0, used = 0;
+
+  void add(const torch_cuda::SegmentInfo& segment) {
+    reserved += static_cast<int64_t>(segment.total_size);
     allocated += static_cast<int64_t>(segment.allocated_size);
     active += static_cast<int64_t>(segment.active_size);
+    requested += static_cast<int64_t>(segment.requested_size);
+    for (const auto& block : segment.blocks) {
+      live += block.allocated;
+      used += block.active;
+    }
+  }
+};
+
+// Statistics have three values each: of all memory, of torch's small pool and of its large pool. Those of a pool are the
+// sums of the snapshot's segments of that pool. Their unit is not that of our chunks.
+void sums() {
+  enum { ALL, SMALL, LARGE };
+  auto& torch = served();
+  auto small = torch.allocate(100), odd = torch.allocate(700), large = torch.allocate(5 * MiB + 1);
+  Sums of[3];
+  for (const auto& segment : torch.snapshot().segments) {
+    of[ALL].add(segment);
+    of[segment.is_large ? LARGE : SMALL].add(segment);
   }
   const auto stats = torch.getDeviceStats(0);
-  CHECK(allocated == stats.allocated_bytes[0].current && allocated % 512 == 0 && allocated >= 512 + 1024 + 5 * static_cast<int64_t>(MiB) + 512);
-  CHECK(active == stats.active_bytes[0].current);
+  CHECK(of[ALL].allocated % 512 == 0 && of[ALL].allocated >= 512 + 1024 + 5 * static_cast<int64_t>(MiB) + 512);
+  for (int pool : {ALL, SMALL, LARGE}) {
+    CHECK(of[pool].reserved == stats.reserved_bytes[pool].current);
+    CHECK(of[pool].allocated == stats.allocated_bytes[pool].current);
+    CHECK(of[pool].active == stats.active_bytes[pool].current);
+    CHECK(of[pool].requested == stats.requested_bytes[pool].current);
+    CHECK(of[pool].live == stats.allocation[pool].current);
+    CHECK(of[pool].used == stats.active[pool].current);
+  }
 }
 
 void others() {
