@@ -580,7 +580,8 @@
 //
 // "unmaps: no" is a memory that refuses each memory.TryUnmap of unmapElsewhere; those of Trim and
 // UnmapFree it can grant. The memory maps in CUDA handles (cuMemCreate) of at most "handle" bytes,
-// rounded up to a page, or of a page each once any arena of the device is in a shortage, and refuses a
+// rounded up to a page, or of a page each once any arena of the device is in a shortage, until UnmapFree leaves no
+// more mapped than can be mapped, and refuses a
 // memory.TryUnmap of less than whole handles. The handle is not
 // the page (Memory.Granularity), but with growth pages. "Addresses" is the bytes of each address reservation, mapped or not:
 // a grant that does not fit into the last one begins another, and a new region.

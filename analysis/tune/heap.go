@@ -74,7 +74,7 @@ func (h *heap) calls() *calls {
 
 // mapped counts a range that was mapped, which is free of the device no longer.
 func (h *heap) mapped(addr, bytes uint64) {
-	h.handles.add(addr, bytes, h.handles.next(bytes, h.Free(), h.bfc.InShortage()))
+	h.handles.add(addr, bytes, h.handles.next(bytes, h.Free(), h.replay.shortNow[h.shape.device]))
 	if h.loans == nil {
 		h.calls().mapHandles += h.replay.costs.handles(bytes)
 	} else {

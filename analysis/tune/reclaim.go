@@ -23,8 +23,8 @@ func (p *replay) reclaim(device int32, wanted uint64) (unmapped uint64) {
 // shortage has the heaps of a device count pages, since it is short of memory, and frees the slack of their
 // blocks, as the hook does. changed is false if both were so already.
 func (p *replay) shortage(device int32) (changed bool) {
-	changed = !p.shortages[device]
-	p.shortages[device] = true
+	changed = !p.shortages[device] || !p.shortNow[device]
+	p.shortages[device], p.shortNow[device] = true, true
 	p.each(func(h *heap) {
 		if h.shape.device != device {
 			return
@@ -36,6 +36,14 @@ func (p *replay) shortage(device int32) (changed bool) {
 		}
 	})
 	return changed
+}
+
+// emptied ends what a shortage does to handles, as the hook does once the program had all free memory unmapped: if no
+// more is mapped than can be mapped.
+func (p *replay) emptied(device int32) {
+	if used := p.used[device]; used <= p.mostOf(device)-min(p.mostOf(device), used) {
+		p.shortNow[device] = false
+	}
 }
 
 // shrink frees the slack of the blocks of a heap.

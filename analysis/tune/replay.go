@@ -26,6 +26,7 @@ type replay struct {
 	// what others than the arenas use.
 	totals, used, most, otherUsed map[int32]uint64
 	shortages                     map[int32]bool // devices that have been short of memory
+	shortNow                      map[int32]bool // those that are: handles are of a page
 	granularity                   uint64
 
 	t, c, r  uint64 // now, of all devices
@@ -81,7 +82,7 @@ type placed struct {
 func newReplay(policy bfc.Policy, costs *Costs, limit uint64) *replay {
 	return &replay{
 		policy: policy, costs: costs, limit: limit, limited: limit > 0,
-		shortages: map[int32]bool{}, totals: map[int32]uint64{}, used: map[int32]uint64{}, most: map[int32]uint64{}, otherUsed: map[int32]uint64{}, lastTime: -1,
+		shortages: map[int32]bool{}, shortNow: map[int32]bool{}, totals: map[int32]uint64{}, used: map[int32]uint64{}, most: map[int32]uint64{}, otherUsed: map[int32]uint64{}, lastTime: -1,
 		live: map[int32]int64{}, usage: map[int32]int64{}, needs: map[int32]int64{},
 	}
 }
@@ -114,6 +115,7 @@ func (p *replay) apply(o *op) {
 		p.resume(p.arenas[o.arena].usual)
 	case opUnmapFree:
 		p.reclaim(o.arena, math.MaxInt64)
+		p.emptied(o.arena)
 	case opOthers:
 		p.others(o.arena, o.bytes)
 		p.outside(o)

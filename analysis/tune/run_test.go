@@ -279,6 +279,11 @@ func TestEventsOfAJob(t *testing.T) {
 		// Of 34 MiB that are free the last handle, of 2 MiB, does not do; the one before has 32.
 		{"whole handles make room", newJob().arena(0, 1<<40, mainArena).arenaOf(7, 1, side).alloc(1, 1, 34*mib).free(1, 1).alloc(0, 1, int64(66*gib)-34*mib).alloc(0, 2, 6*mib),
 			"step:2097152 classic never", 66 * gib, 66 << 10, 66<<10 - 28, 0},
+		// Of the handles of 32 and 2 MiB the second is free; handles of a page would all be but three.
+		{"handles after an emptied cache", withText(withText(newJob().arena(0, 1<<40, mainArena).alloc(0, 1, int64(40*gib)).alloc(0, 2, int64(40*gib)).free(0, 1), trace.KindReclaim, "empty_cache").
+			alloc(0, 3, 34*mib).free(0, 3).alloc(0, 4, 6*mib), trace.KindReclaim, "empty_cache"), "step:2097152 classic never", 66 * gib, 40 << 10, 32, 1},
+		{"handles while more is mapped than free", withText(withText(newJob().arena(0, 1<<40, mainArena).arenaOf(7, 1, side).alloc(0, 1, int64(40*gib)).alloc(0, 2, int64(40*gib)), trace.KindReclaim, "empty_cache").
+			alloc(1, 3, 34*mib).free(1, 3).alloc(1, 4, 6*mib), trace.KindReclaim, "empty_cache"), "step:2097152 classic never", 66 * gib, 40<<10 + 34, 40<<10 + 6, 1},
 		{"slack makes room", newJob().arena(0, 1<<40, mainArena).alloc(0, 1, 14*mib).free(0, 1).alloc(0, 2, 8*mib).alloc(0, 3, 4*mib), "double classic never", 14 * mib, 14, 14, 0},
 		{"the device is full", newJob().device(8*mib).alloc(0, 1, 6*mib).alloc(0, 2, 6*mib), "needed always never", 0, 6, 6, 1},
 		{"others have most of it", newJob().device(8*mib).event(trace.KindExternalAlloc, trace.NoArena, trace.Event{Addr: 9, Requested: 6 * mib}).alloc(0, 1, 4*mib).

@@ -179,6 +179,7 @@ size_t memprof_empty_cache(int device) {
   const int64_t syncs = gpu->stats.syncs;
   backup_drop_unused(gpu);
   const uint64_t given = reclaim(gpu, NULL, 0, UINT64_MAX, "empty_cache", &retry);
+  if (retry) gpu_emptied(gpu);
   gpu->stats.syncs = syncs + 1;  // torch counts a call, whether it has to wait or not
   lock_give(&gpu->lock);
   return given;

@@ -85,6 +85,7 @@ struct gpu {
   uint64_t *late_frees;  // blocks to free when the request under way is over (source.h)
   size_t late_free_count, late_free_room;
   bool shortage;         // it has been short of memory: see shortage.h
+  bool short_now;        // it is: handles are of a page
   bool waited;           // the request under way has waited for the device
   struct counters stats;
 };
@@ -182,6 +183,11 @@ bool gpu_allows(const struct gpu *gpu, uint64_t bytes);
 
 // How many bytes more the limit lets arenas map; UINT64_MAX without one.
 uint64_t gpu_left(const struct gpu *gpu);
+
+// With gpu->lock held, after the program had all free memory unmapped: if no more is mapped than can be mapped, the
+// device is no longer short of memory, and new handles are as large as before. A job that probes how much it
+// can allocate then does not map the rest in pages, 3 s for 70 GiB.
+void gpu_emptied(struct gpu *gpu);
 
 // A new id for an arena. Other allocators' arenas get theirs here, too.
 uint32_t arena_next_id(void);

@@ -10,15 +10,14 @@ uint64_t gpu_left(const struct gpu *gpu) {
   return gpu->limit > gpu->mapped ? gpu->limit - gpu->mapped : 0;
 }
 
-// How many bytes an arena can map: what the limit leaves of the device's free memory, without the margin, and of
+// How many bytes can be mapped: what the limit leaves of the device's free memory, without the margin, and of
 // what the request under way has lent.
-static uint64_t room(const struct arena *arena, uint64_t margin) {
-  const struct gpu *gpu = arena->gpu;
+static uint64_t room(const struct gpu *gpu, uint64_t lent, uint64_t margin) {
   uint64_t free_bytes, total;
   const bool known = driver_memory(gpu->vmm.device, &free_bytes, &total);
   free_bytes = free_bytes > margin ? free_bytes - margin : 0;
   const uint64_t left = gpu_left(gpu);
-  free_bytes += known ? arena->vmm.loose_bytes : 0;
+  free_bytes += known ? lent : 0;
   return known && free_bytes < left ? free_bytes : left;
 }
 
@@ -35,14 +34,18 @@ enum { HANDLES_IN_MAP = 4096 };
 
 void arena_set_handle(struct arena *arena, uint64_t room, uint64_t bytes) {
   const uint64_t page = arena->page;
-  uint64_t handle = arena->gpu->shortage ? page : arena->handle;
-  while (arena->fine && !arena->gpu->shortage && handle < LARGEST_FOR_MAP && handle <= bytes / HANDLES_IN_MAP) handle *= 2;
+  uint64_t handle = arena->gpu->short_now ? page : arena->handle;
+  while (arena->fine && !arena->gpu->short_now && handle < LARGEST_FOR_MAP && handle <= bytes / HANDLES_IN_MAP) handle *= 2;
   while (arena->fine && handle > page && handle > room / HANDLES_IN_ROOM) handle /= 2;
   arena->vmm.handle_bytes = handle;
 }
 
 bool arena_prepare(struct arena *arena, uint64_t bytes) {
-  const uint64_t left = room(arena, arena->tag == NULL ? 0 : tag_margin());
+  const uint64_t left = room(arena->gpu, arena->vmm.loose_bytes, arena->tag == NULL ? 0 : tag_margin());
   arena_set_handle(arena, left, bytes);
   return bytes <= left;
+}
+
+void gpu_emptied(struct gpu *gpu) {
+  if (gpu->mapped <= room(gpu, 0, 0)) gpu->short_now = false;
 }

@@ -40,7 +40,7 @@ static bool counts_pages(const struct arena *arena) { return arena->home == NULL
 static bool shrinks(const struct arena *arena) { return arena->home == NULL && !arena->paused && !arena->shrunk; }
 
 bool shortage_due(const struct gpu *gpu) {
-  if (!gpu->shortage) return true;
+  if (!gpu->shortage || !gpu->short_now) return true;
   for (const struct arena *arena = gpu->arenas; arena != NULL; arena = arena->next) {
     if (shrinks(arena)) return true;
   }
@@ -54,7 +54,7 @@ void shortage_join(struct arena *arena) {
 }
 
 void shortage_begin(struct gpu *gpu) {
-  gpu->shortage = true;
+  gpu->shortage = gpu->short_now = true;
   for (struct arena *arena = gpu->arenas; arena != NULL; arena = arena->next) {
     shortage_join(arena);
     if (shrinks(arena)) shrink_all(arena);

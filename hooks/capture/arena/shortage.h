@@ -3,7 +3,8 @@
 // A device is short of memory from the first request that its free memory could not serve to the end of the
 // process. Then each page counts: the allocators of its arenas give no slack and place by pages (bfc/shortage.c), blocks
 // lose the slack that they have, and new handles are of a page each, so that every page that becomes free
-// can serve elsewhere. A request is refused only if the pages that blocks touch, and those that cannot be
+// can serve elsewhere. Only the handles become as large as before once the program has emptied the cache and no
+// more is mapped than is free, until the next request that cannot be served. A request is refused only if the pages that blocks touch, and those that cannot be
 // unmapped, are more than the device has. The latter are those of pools in use, as a graph may use
 // free memory of its pool, and of larger handles with a live block that were mapped before.
 #ifndef MEMPROF_SHORTAGE_H

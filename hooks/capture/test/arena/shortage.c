@@ -134,6 +134,37 @@ static void test_beyond_the_device(void) {
   CHECK_EQUAL(trail_number(&trail, MEMPROF_OOM), 1);
 }
 
+// Handles that were created for a block of so many bytes.
+static int64_t handles_of(void **block, uint64_t bytes) {
+  const int64_t before = stats().device_allocs;
+  *block = memprof_malloc(bytes, 0, NULL);
+  CHECK(*block != NULL);
+  return stats().device_allocs - before;
+}
+
+static void empty_cache_of(void *block) {
+  memprof_free(block, 0, 0, NULL);
+  memprof_empty_cache(0);
+}
+
+// Handles are of a page while memory is short: until the program empties the cache and no more is mapped than is free.
+static void test_handles_after_a_shortage(void) {
+  gpu_start();
+  void *large, *small;
+  CHECK(handles_of(&large, 36 * GiB) <= 2048);
+  CHECK(memprof_malloc(36 * GiB, 0, NULL) == NULL);
+  empty_cache_of(large);
+  CHECK(handles_of(&large, 36 * GiB) <= 2048);
+  CHECK(memprof_malloc(36 * GiB, 0, NULL) == NULL);
+  CHECK_EQUAL(handles_of(&small, GiB), 512);
+  empty_cache_of(small);
+  CHECK_EQUAL(handles_of(&small, GiB), 512);  // 36 of 64 GiB are mapped
+  memprof_free(small, 0, 0, NULL);
+  empty_cache_of(large);
+  CHECK(handles_of(&small, GiB) <= 128);
+  agreed();
+}
+
 // A driver call fails, once. A request may fail for it; nothing else may be wrong, and what is free at the
 // end can be had.
 static void scenario(void) {
@@ -177,6 +208,7 @@ int main(int argc, char **argv) {
       {"nothing is unmapped in a capture", test_nothing_is_unmapped_in_a_capture, {"MEMPROF_SIM_MEMORY", "64m"}},
       {"beyond the device", test_beyond_the_device, {"MEMPROF_SIM_MEMORY", "64m"}},
       {"limit", test_limit, {"MEMPROF_SIM_MEMORY", "8g"}},
+      {"handles after a shortage", test_handles_after_a_shortage, {"MEMPROF_SIM_MEMORY", "64g"}},
   };
   static const char *const calls[] = {"cuMemAddressReserve", "cuMemCreate", "cuMemMap",     "cuMemSetAccess",
                                       "cuMemGetInfo",        "cuMemUnmap",  "cuMemRelease", "cuCtxSynchronize"};
