@@ -32,7 +32,7 @@ DEMO := demo-run
 DEMO_JOB = $(shell python3 -c 'import sys, torch, torchvision; sys.exit(not torch.cuda.is_available())' >/dev/null 2>&1 \
 	&& echo python3 samples/jobs/resnet50.py --iterations 20 || echo bin/memprof rerun samples/resnet50)
 
-.PHONY: build hook demo test go-test c-test python-test duckdb-test campaign fits fuzz soak bench page-bench gpu-check dist dist-check clean
+.PHONY: build hook demo test go-test race-test c-test python-test duckdb-test no-duckdb-test campaign fits fuzz soak bench page-bench gpu-check dist dist-check clean
 
 build: hook
 	go build -tags $(TAGS) -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/memprof ./cmd/memprof
@@ -48,14 +48,17 @@ demo:
 	bin/memprof verify $(DEMO)
 	bin/memprof check $(DEMO) --gate 'waste.external < 5%' --gate 'reserved.peak < 40GiB'
 
-test: hook go-test c-test python-test
-	@if command -v c++ >/dev/null; then $(MAKE) duckdb-test; else echo "no c++ here: duckdb-test is left out"; fi
+# Two parts at a time, in this order: each leaves a core idle for minutes, as its longest test runs last and alone, or waits.
+test: hook
+	$(MAKE) -j2 go-test c-test race-test python-test $(if $(shell command -v c++),duckdb-test,no-duckdb-test)
 
 go-test: hook
 	@unformatted=$$(gofmt -l cmd trace bfc analysis report hooks); if [ -n "$$unformatted" ]; then echo "not gofmt'ed: $$unformatted"; exit 1; fi
 	go vet ./...
 	go test -timeout 20m ./...
 	go test ./.ci/dist
+
+race-test: hook
 	go test -race -short ./trace/... ./hooks/...
 
 # Most of these tests wait more than they compute, so there are more of them at a time than cores.
@@ -67,6 +70,9 @@ python-test: hook
 	@if command -v python3 >/dev/null; then \
 	  export PYTHONDONTWRITEBYTECODE=1; python3 -m unittest discover -s hooks/python/tests && python3 -m unittest discover -s samples/tests; \
 	else echo "no python3 here: the tests of hooks/python and samples are left out"; fi
+
+no-duckdb-test:
+	@echo "no c++ here: duckdb-test is left out"
 
 duckdb-test:
 	cd cmd/memprof/testdata/duckdb && go test ./...
