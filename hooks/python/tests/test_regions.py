@@ -464,6 +464,43 @@ class RegionsTest(unittest.TestCase):
         )
         self.assertEqual(out, ["True", "600", "False", "True", "7", "9", "PATH_exists", "False", "False", "True", "nothing_is_kept_at_PATH", "True"])
 
+    def test_keeper_while_the_driver_refuses(self):
+        # Each call of the driver that keep and attach make fails in turn: an exception, nothing is left of it, and the next try succeeds.
+        script = """
+            import time
+            path = os.path.join(os.environ["MEMPROF_SPOOL"], "kept")
+            before = free()
+            with memprof.region("weights"): a, b = take(300), take(40)
+            fill(a, 7, 1), fill(a + 299 * M, 7, 1), fill(b, 9, 1)
+            held, files = free(), set(os.listdir(os.environ["MEMPROF_SPOOL"]))
+            def again(call, *arguments):
+                try:
+                    return call(*arguments)
+                except RuntimeError as error:
+                    print(call.__name__, "made" if "cannot be" in str(error) else error)
+                    assert first(a) == 7 and first(b) == 9 and free() == held
+                    assert call is memprof.attach or set(os.listdir(os.environ["MEMPROF_SPOOL"])) == files
+                    return call(*arguments)
+            kept = again(memprof.keep, "weights", path)
+            there = again(memprof.attach, kept.shared)
+            print(first(there.address(a + 300 * M - 1)), first(there.address(b)))
+            there.close()
+            kept.end()
+            for _ in range(200):
+                if not os.path.exists("/proc/%d" % kept.pid): break
+                time.sleep(0.02)
+            hook.memprof_free(a, 0, 0, None), hook.memprof_free(b, 0, 0, None)
+            hook.memprof_empty_cache(0)
+            print(free() == before)
+            """
+        # The first calls of those that map are the allocator's own: two growths, of two handles and one.
+        calls = [("cuMemExportToShareableHandle", "keep", 1, 3), ("cuMemImportFromShareableHandle", "attach", 1, 3), ("cuMemMap", "attach", 4, 6), ("cuMemSetAccess", "attach", 3, 5), ("cuMemAddressReserve", "attach", 2, 2)]
+        for name, refused, least, most in calls:
+            for n in range(least, most + 1):
+                with self.subTest(name=name, n=n):
+                    out = self.run_script(script, more={"MEMPROF_SIM_FAIL": "%s:%d=999" % (name, n)})
+                    self.assertEqual(out, [refused, "made", "7", "9", "True"])
+
     def test_communicators(self):
         # There is none: nothing is paused.
         out = self.run_script(

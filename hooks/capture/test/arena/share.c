@@ -1,5 +1,6 @@
 // share.c - blocks by name: opened again in this process, refused where they should be.
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <stddef.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -144,6 +145,80 @@ static void test_owner_dies(void) {
   CHECK_EQUAL(gpu_free(), before);
 }
 
+static int open_files(void) {
+  DIR *folder = opendir("/proc/self/fd");
+  int count = 0;
+  while (readdir(folder) != NULL) count++;
+  closedir(folder);
+  return count;
+}
+
+enum { SETUP_FAILED = 20, NOTHING_FAILED, OPEN_FAILED, STUCK };
+
+// Memory of a tag, with a gap, is opened while the driver refuses one call of the owner's or the peer's: the call says
+// so, or all is there; nothing is left of it, and the next call succeeds. The exit status says what came of it.
+static void test_one_failure(void) {
+  gpu_start();
+  const bool release = strncmp(getenv("MEMPROF_SIM_FAIL"), "cuMemRelease", 12) == 0;
+  const uint64_t empty = gpu_free();
+  memprof_region_begin("weights", 0);
+  char *a = memprof_malloc(300 * MiB, 0, NULL), *gone = memprof_malloc(600 * MiB, 0, NULL), *b = memprof_malloc(40 * MiB, 0, NULL);
+  memprof_region_end();
+  memprof_free(gone, 0, 0, NULL);
+  if (a == NULL || gone == NULL || b == NULL || memprof_empty_cache(0) == 0) _exit(SETUP_FAILED);
+  write_byte(a, 1), write_byte(b, 2);
+  struct shared shared = {.count = 0};
+  CHECK_EQUAL(memprof_share_tag("weights", 0, &shared, keep_name), 1);
+  const uint64_t before = gpu_free();
+  int status = NOTHING_FAILED, failed = 0, files = 0;
+  for (int i = 0; i < 2 + failed; i++) {
+    char *there = memprof_open_shared(shared.name[0], 0);
+    if (there == NULL) status = OPEN_FAILED, failed++;
+    CHECK(failed <= 1);
+    if (there != NULL) CHECK(read_byte(there + (a - (char *)shared.base[0])) == 1 && read_byte(there + (b - (char *)shared.base[0])) == 2);
+    if (there != NULL) memprof_close_shared(there, 0);
+    if (i == 0) usleep(20000), files = open_files();
+    for (int k = 0; k < 1000 && open_files() > files; k++) usleep(1000);  // the owner's thread closes its end
+    CHECK(open_files() <= files);
+    CHECK_EQUAL(gpu_free(), before);
+  }
+  CHECK(read_byte(a) == 1 && read_byte(b) == 2);
+  memprof_free(a, 0, 0, NULL), memprof_free(b, 0, 0, NULL);
+  memprof_empty_cache(0);
+  if (gpu_free() != empty) status = STUCK;  // what the driver does not unmap, or release, it keeps
+  CHECK(status != STUCK || release || strncmp(getenv("MEMPROF_SIM_FAIL"), "cuMemUnmap", 10) == 0 || strncmp(getenv("MEMPROF_SIM_FAIL"), "cuCtxSynchronize", 16) == 0);
+  _exit(status);
+}
+
+static int fail_each_call(void) {
+  static const struct {
+    const char *name;
+    bool opening, stuck;  // whether some failure of it fails the opening, and keeps memory
+  } calls[] = {
+      {"cuMemExportToShareableHandle", true, false}, {"cuMemImportFromShareableHandle", true, false}, {"cuMemAddressReserve", true, false},
+      {"cuMemMap", true, false},                     {"cuMemSetAccess", true, false},                 {"cuMemRelease", false, true},
+      {"cuMemUnmap", false, true},                   {"cuMemAddressFree", false, false},              {"cuCtxSynchronize", false, true},
+  };
+  int failed = 0;
+  for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+    bool opening = false, stuck = false, wrong = false;
+    for (int n = 1, quiet = 0; n < 60 && quiet < 7; n++) {  // the allocator tries again by itself
+      char rule[64];
+      snprintf(rule, sizeof rule, "%s:%d=999", calls[i].name, n);
+      const char *const environment[] = {"MEMPROF_SIM_FAIL", rule, NULL};
+      const int status = run_alone("one-failure", environment);
+      opening |= status == OPEN_FAILED, stuck |= status == STUCK;
+      quiet = status == NOTHING_FAILED ? quiet + 1 : 0;
+      wrong |= status < SETUP_FAILED || status > STUCK;
+      if (status < SETUP_FAILED || status > STUCK) printf("     %s: exit status %d\n", rule, status);
+    }
+    wrong |= opening != calls[i].opening || (calls[i].stuck && !stuck);
+    printf("%s one failure of %s\n", wrong ? "FAIL" : "ok  ", calls[i].name);
+    failed += wrong;
+  }
+  return failed != 0;
+}
+
 int main(int argc, char **argv) {
   static const struct test tests[] = {
       {"again", test_opened_again, {NULL}},
@@ -152,5 +227,7 @@ int main(int argc, char **argv) {
       {"silent peer", test_silent_peer, {NULL}},
       {"owner dies", test_owner_dies, {NULL}},
   };
-  return run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
+  if (argc > 1 && strcmp(argv[1], "one-failure") == 0) test_one_failure();
+  const int failed = run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
+  return failed != 0 ? failed : fail_each_call();
 }
