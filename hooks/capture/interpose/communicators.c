@@ -158,6 +158,16 @@ static int cannot(void) {
                     version / 100 % 100, version % 100);
 }
 
+// Resumes the first `count` again, since a later one could not be suspended. Returns how many cannot be resumed.
+static size_t undo(struct communicator *all, size_t count, int (*resume)(void *)) {
+  size_t stay = 0;
+  for (size_t k = count; k-- > 0;) {
+    stay += change(&all[k], NULL, resume, true) != 0;
+    keep(&all[k]);
+  }
+  return stay;
+}
+
 static int change_all(bool back) {
   static struct communicator all[MOST];
   int (*suspend)(void *, int) = nccl_real("ncclCommSuspend");
@@ -169,9 +179,13 @@ static int change_all(bool back) {
     const int error = change(&all[i], suspend, resume, back);
     keep(&all[i]);
     if (error == 0) continue;
-    for (size_t k = i; !back && k-- > 0;) change(&all[k], suspend, resume, true), keep(&all[k]);
+    const size_t stay = back ? 0 : undo(all, i, resume);
+    if (stay > 0) {
+      return pause_fail(MEMPROF_COMMUNICATION, "NCCL could not suspend communicator %u (error %d), nor resume %zu that it had suspended before: free memory, and resume with communicators=True",
+                        all[i].number, error, stay);
+    }
     return pause_fail(MEMPROF_COMMUNICATION, "NCCL could not %s communicator %u (error %d)%s", back ? "resume" : "suspend", all[i].number, error,
-                      back ? ": it stays suspended, and cannot be used" : ": nothing was suspended");
+                      back ? ": it stays suspended, and cannot be used before a resume succeeds" : ": nothing was suspended");
   }
   return MEMPROF_OK;
 }

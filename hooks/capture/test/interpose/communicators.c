@@ -93,6 +93,75 @@ static void test_suspend_fails(void) {
   CHECK_EQUAL(communicators(1), 0);
 }
 
+// Whether a collective works, at the second try at the latest.
+static bool works(void *communicator) { return all_reduce(NULL, NULL, 1, 0, 0, communicator, NULL) == 0 || all_reduce(NULL, NULL, 1, 0, 0, communicator, NULL) == 0; }
+
+// Three are suspended and resumed while one call fails, of NCCL's or of the runtime's below it: all of them are
+// suspended, or none is and the message says so, or it says how many are stuck; and the next calls succeed.
+static void test_one_failure(void) {
+  void *each[3] = {NULL};
+  static const struct unique_id ids[3] = {{"one"}, {"two"}, {"three"}};
+  load("libnccl-stand-in.so.2");
+  for (int i = 0; i < 3; i++) {
+    if (init(&each[i], 2, ids[i], 0, NULL) != 0) _exit(20);
+  }
+  int status = 21, result = communicators(1);
+  if (result != 0) {
+    CHECK_EQUAL(result, 12);
+    const bool none = strstr(message(), "nothing was suspended") != NULL, some = strstr(message(), "nor resume") != NULL;
+    CHECK(none != some);
+    CHECK(external() == 3 || some);
+    for (int i = 0; i < 3 && none; i++) CHECK(works(each[i]));
+    if (some) CHECK_EQUAL(communicators(0), 0);
+    CHECK(external() >= 3);
+    CHECK_EQUAL(communicators(1), 0);
+    status = none ? 22 : 23;
+  }
+  for (int i = 0; i < 3; i++) CHECK(!works(each[i]));
+  if ((result = communicators(0)) != 0) {
+    CHECK_EQUAL(result, 12);
+    CHECK(strstr(message(), "stays suspended") != NULL);
+    CHECK_EQUAL(communicators(0), 0);
+    status = 24;
+  }
+  for (int i = 0; i < 3; i++) CHECK(works(each[i]));
+  CHECK_EQUAL(communicators(0), 3);
+  _exit(status);
+}
+
+// Which statuses there were, as bits from 20 on; 1 << 20: any other.
+static int statuses_of(const char *call, const char *fails) {
+  int seen = 0;
+  for (int n = 1; n <= 10; n++) {
+    char rule[64];
+    snprintf(rule, sizeof rule, "%s:%d", call, n);
+    const char *const environment[] = {"MEMPROF_SIM_FAIL", rule, "NCCL_STAND_IN_FAILS", fails, NULL};
+    const int status = run_alone("one-failure", environment);
+    if (status < 20 || status > 24) printf("     %s, NCCL_STAND_IN_FAILS=%s: exit status %d\n", rule, fails, status);
+    seen |= status >= 20 && status <= 24 ? 1 << (status - 20) : 1 << 20;
+  }
+  return seen;
+}
+
+static int fail_each_call(void) {
+  const struct {
+    const char *call, *fails;
+    int wanted;
+  } cases[] = {
+      {"cudaMalloc", "0", 1 << 0 | 1 << 1 | 1 << 4},  // no communicator; nothing; the resume
+      {"cudaMalloc", "1", 1 << 0 | 1 << 2 | 1 << 4},  // the first suspension fails: there is nothing to undo
+      {"cudaMalloc", "3", 1 << 0 | 1 << 2 | 1 << 3 | 1 << 4},  // the third, and one of those to undo
+  };
+  int failed = 0;
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    const int seen = statuses_of(cases[i].call, cases[i].fails);
+    const bool right = (seen & 1 << 20) == 0 && (seen & cases[i].wanted) == cases[i].wanted;
+    printf("%s one failure of %s, and of NCCL's call %s (%x)\n", right ? "ok  " : "FAIL", cases[i].call, cases[i].fails, (unsigned)seen);
+    failed += !right;
+  }
+  return failed != 0;
+}
+
 static void test_older(void) {
   void *a = NULL;
   load("libnccl-old.so.2");
@@ -109,5 +178,7 @@ int main(int argc, char **argv) {
       {"suspend-fails", test_suspend_fails, {"NCCL_STAND_IN_FAILS", "2", NULL}},
       {"older", test_older, {NULL}},
   };
-  return run_preloaded(argc, argv, tests, sizeof tests / sizeof *tests);
+  if (argc > 1 && strcmp(argv[1], "one-failure") == 0) test_one_failure();
+  const int failed = run_preloaded(argc, argv, tests, sizeof tests / sizeof *tests);
+  return failed != 0 ? failed : fail_each_call();
 }

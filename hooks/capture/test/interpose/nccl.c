@@ -26,15 +26,14 @@ static int make(struct comm **out) {
 
 static void *connect(void *self) {
   struct comm *comm = self;
-  const int error = cudaMalloc(&comm->channels, 4 << 20);
-  if (error != 0) abort();
-  return NULL;
+  return cudaMalloc(&comm->channels, 4 << 20) == 0 ? NULL : comm;
 }
 
 static int connected(struct comm *comm) {
   pthread_t thread;
+  void *failed = NULL;
   if (comm == NULL || comm->channels != NULL) return 0;
-  return pthread_create(&thread, NULL, connect, comm) != 0 || pthread_join(thread, NULL) != 0 ? SYSTEM_ERROR : 0;
+  return pthread_create(&thread, NULL, connect, comm) != 0 || pthread_join(thread, &failed) != 0 || failed != NULL ? SYSTEM_ERROR : 0;
 }
 
 int ncclGetVersion(int *version) {
