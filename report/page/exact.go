@@ -185,14 +185,15 @@ type servedEvents struct {
 	exactProcess
 	Device *exactDevice `json:"device"`
 	Names  namesData    `json:"names"`
-	Event  int64        `json:"event"` // which was asked for
+	Arenas []arenaData  `json:"arenas"` // of the process, as far as the server has read
+	Event  int64        `json:"event"`  // which was asked for
 }
 
 // Events is the pack with the exact events of a device of a result of some events, and the event that was asked for.
-// Arenas are numbered as in the result of the whole process, if it is given.
+// Arenas are numbered as in the result of the whole process.
 func Events(r *analysis.Result, d *analysis.DeviceResult, event int64, whole *analysis.Result) []byte {
 	var p pack
-	out := servedEvents{exactProcess: exactProcess{Spans: [][2]int64{}, Devices: []*exactDevice{}}, Event: event}
+	out := servedEvents{exactProcess: exactProcess{Spans: [][2]int64{}, Devices: []*exactDevice{}}, Arenas: newArenas(whole), Event: event}
 	out.times(&p, d.Keyframes.Exact)
 	out.Device, out.Names = newExact(&p, d.Keyframes.Exact, r, whole), newNames(&p, d.Keyframes)
 	return p.finish(out)

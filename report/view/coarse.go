@@ -1,19 +1,23 @@
 package view
 
 import (
+	"context"
 	"errors"
 	"io"
 	"slices"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/trace"
 )
 
 // firstLook reads what the parts of a process open with: where they begin, and what each device had there. It takes a
-// few milliseconds a part, whatever the parts' length.
+// few milliseconds a part, whatever the parts' length. The result has one stored instant, where most was reserved.
 func firstLook(p *trace.Process) ([]state, *analysis.Result, error) {
 	result := &analysis.Result{Process: p.Name, Events: p.Events}
 	var parts []state
+	var most int64
+	highest := p.Parts[0].FirstSeq // the part that opens with most reserved
 	for _, start := range p.PartStarts() {
 		live, next, err := opensWith(p, start)
 		if err != nil {
@@ -30,6 +34,9 @@ func firstLook(p *trace.Process) ([]state, *analysis.Result, error) {
 		for device := range requested {
 			d := deviceOf(result, device)
 			t, r := requested[device], live.ReservedOn(device)
+			if r > most {
+				most, highest = r, start
+			}
 			at := analysis.Instant{Seq: start - 1, Time: next, T: t, C: t, R: r, NotRequested: r - t}
 			d.Series.Points = append(d.Series.Points, analysis.Point{
 				Start: next, End: next, T: analysis.Range{Min: t, Max: t}, C: analysis.Range{Min: t, Max: t}, R: analysis.Range{Min: r, Max: r}, At: at, Last: at,
@@ -39,7 +46,28 @@ func firstLook(p *trace.Process) ([]state, *analysis.Result, error) {
 			}
 		}
 	}
-	return parts, result, nil
+	return parts, result, storedInstant(p, highest, result)
+}
+
+// storedInstant has a result have the stored instants of a part's first event, so that its page can pin others.
+func storedInstant(p *trace.Process, start int64, result *analysis.Result) error {
+	src, err := newIndex(p, nil, 0).from(context.Background(), state{seq: start}, start)
+	if err != nil {
+		return err
+	}
+	defer src.reader.Close()
+	opt := recording.OptionsOf(p)
+	opt.FirstSeq, opt.Explore = start, true
+	r, err := analysis.Run(src, opt)
+	if err != nil {
+		return err
+	}
+	result.Arenas = r.Arenas
+	for i := range r.Devices {
+		d := deviceOf(result, r.Devices[i].Device)
+		d.Keyframes, d.Native = r.Devices[i].Keyframes, r.Devices[i].Native
+	}
+	return nil
 }
 
 // opensWith is the memory before the first event of a part, and when that event was.

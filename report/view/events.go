@@ -53,7 +53,10 @@ func (s *Server) events(ctx context.Context, q question) ([]byte, error) {
 	if n := span.To - span.From; n <= 0 || n > MostEvents {
 		return nil, missingError(fmt.Sprintf("events %d to %d are not 1 to %d", span.From, span.To-1, MostEvents))
 	}
-	start := x.before(span.From)
+	start, err := x.near(ctx, span.From)
+	if err != nil {
+		return nil, err
+	}
 	src, err := x.from(ctx, start, span.To-1+behind)
 	if err != nil {
 		return nil, err
@@ -69,5 +72,5 @@ func (s *Server) events(ctx context.Context, q question) ([]byte, error) {
 	if at < 0 {
 		return nil, missingError(fmt.Sprintf("%s has no memory of device %d there", p.Name, q.device))
 	}
-	return page.Events(result, &result.Devices[at], q.event, s.whole(q.process)), nil
+	return page.Events(result, &result.Devices[at], q.event, s.whole(q.process, result)), nil
 }

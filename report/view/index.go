@@ -38,44 +38,84 @@ func newIndex(p *trace.Process, parts []state, each int64) *index {
 	return &index{process: p, states: parts, each: each}
 }
 
-// build adds the states within parts in a pass over the process.
-func (x *index) build(ctx context.Context) error {
+// build adds the states within parts in a pass over the process, which calls turn between batches.
+func (x *index) build(ctx context.Context, turn func()) error {
 	starts := x.process.PartStarts()
-	follower := trace.NewOpener(x.process.Strings())
-	first, next, since := starts[0], 0, int64(0)
-	err := x.process.Each(func(e *trace.Event) error {
-		if e.Seq >= first {
-			if next < len(starts) && e.Seq >= starts[next] {
-				next, since = next+1, 0
-			}
-			if since >= x.each {
-				x.add(state{e.Seq, e.Time, trace.PackEvents(follower.Rows())})
-				since = 0
-			}
-			if since++; since&0xfff == 0 {
-				x.mutex.Lock()
-				x.read = e.Seq - first
-				x.mutex.Unlock()
-				if err := ctx.Err(); err != nil {
-					return err
-				}
-			}
+	for i, start := range starts {
+		end := starts[0] + x.process.Events
+		if i+1 < len(starts) {
+			end = starts[i+1]
 		}
-		follower.Add(e)
-		return nil
-	})
-	if err == nil {
-		x.mutex.Lock()
-		defer x.mutex.Unlock()
-		x.read = x.process.Events
+		if err := x.pass(ctx, state{seq: start}, end-1, func(seq int64) {
+			turn()
+			x.mutex.Lock()
+			defer x.mutex.Unlock()
+			x.read = seq - starts[0]
+		}); err != nil {
+			return err
+		}
 	}
-	return err
+	x.mutex.Lock()
+	defer x.mutex.Unlock()
+	x.read = x.process.Events
+	return nil
+}
+
+// pass adds the states between one and an event of the same part. It calls progress with the first event of each batch.
+func (x *index) pass(ctx context.Context, from state, until int64, progress func(seq int64)) error {
+	src, err := x.from(ctx, from, until)
+	if err != nil {
+		return err
+	}
+	defer src.reader.Close()
+	follower := trace.NewOpener(x.process.Strings())
+	next, e := from.seq+x.interval(), new(trace.Event)
+	for {
+		b, err := src.Next()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		progress(max(from.seq, b.Seq[0]))
+		for i := range b.Seq {
+			b.Read(i, e)
+			if e.Seq >= next {
+				x.add(state{e.Seq, e.Time, trace.PackEvents(follower.Rows())})
+				next = e.Seq + x.interval()
+			}
+			follower.Add(e)
+		}
+	}
+}
+
+// near is a state from which a pass to an event is short. It adds those that lie before the event, if build has not
+// come there.
+func (x *index) near(ctx context.Context, seq int64) (state, error) {
+	start := x.before(seq)
+	if seq-start.seq <= 2*x.interval() {
+		return start, nil
+	}
+	if err := x.pass(ctx, start, seq, func(int64) {}); err != nil {
+		return state{}, err
+	}
+	return x.before(seq), nil
+}
+
+func (x *index) interval() int64 {
+	x.mutex.Lock()
+	defer x.mutex.Unlock()
+	return x.each
 }
 
 func (x *index) add(s state) {
 	x.mutex.Lock()
 	defer x.mutex.Unlock()
 	at := sort.Search(len(x.states), func(i int) bool { return x.states[i].seq > s.seq })
+	if at > 0 && x.states[at-1].seq == s.seq {
+		return // of another pass
+	}
 	x.states = slices.Insert(x.states, at, s)
 	if x.bytes += len(s.rows); x.bytes > stateBytes {
 		x.thin()

@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -44,10 +45,13 @@ type Server struct {
 	each    int64         // events between two states of an index
 	busy    chan struct{} // a place for each answer that is made
 
-	mutex   sync.Mutex
-	html    []byte             // of the page
-	results []*analysis.Result // when all was read
-	failure error              // of reading it all
+	mutex     sync.Mutex
+	html      []byte             // of the page
+	results   []*analysis.Result // of the page; until all was read, with the arenas that answers came to
+	complete  bool               // all was read
+	failure   error              // of reading it all
+	answering int                // answers that are being made
+	quiet     sync.Cond          // answering is 0 again
 }
 
 const (
@@ -66,6 +70,7 @@ func Listen(opt Options, port int) (*Server, net.Listener, string, error) {
 		return nil, nil, "", errors.Join(err, listener.Close())
 	}
 	s := &Server{opt: opt, token: hex.EncodeToString(random[:]), host: listener.Addr().String(), each: stateEvents, busy: make(chan struct{}, answersAtOnce)}
+	s.quiet.L = &s.mutex
 	return s, listener, "http://" + s.host + "/" + s.token + "/", nil
 }
 
@@ -95,16 +100,49 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 func (s *Server) look() error {
 	p := page.Page{Path: s.opt.Path, Server: &page.Server{Most: MostEvents}}
 	for _, process := range s.opt.Run.Processes {
-		parts, result, err := firstLook(process)
+		answers := *process // its own Readers advance nothing
+		answers.Advance = nil
+		parts, result, err := firstLook(&answers)
 		if err != nil {
 			return err
 		}
-		s.indexes = append(s.indexes, newIndex(process, parts, s.each))
+		s.indexes = append(s.indexes, newIndex(&answers, parts, s.each))
+		advance := process.Advance
+		process.Advance = func(events int) {
+			s.turn()
+			if advance != nil {
+				advance(events)
+			}
+		}
 		s.of += process.Events
 		p.Results = append(p.Results, result)
 	}
 	p.Server.Of = s.of
+	s.results = p.Results
 	return s.show(p)
+}
+
+// turn is the next turn of reading all: answers come before it, because somebody waits for them.
+func (s *Server) turn() {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	for s.answering > 0 {
+		s.quiet.Wait()
+	}
+}
+
+// hurry has the reading of all wait until done is called.
+func (s *Server) hurry() (done func()) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	s.answering++
+	return func() {
+		s.mutex.Lock()
+		defer s.mutex.Unlock()
+		if s.answering--; s.answering == 0 {
+			s.quiet.Broadcast()
+		}
+	}
 }
 
 // show renders a page.
@@ -124,7 +162,7 @@ func (s *Server) read(ctx context.Context) {
 	var indexing sync.WaitGroup
 	indexing.Go(func() {
 		for _, x := range s.indexes {
-			if err := x.build(ctx); err != nil && ctx.Err() == nil {
+			if err := x.build(ctx, s.turn); err != nil && ctx.Err() == nil {
 				s.fail(err)
 			}
 		}
@@ -143,7 +181,7 @@ func (s *Server) read(ctx context.Context) {
 	}
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	s.results = p.Results
+	s.results, s.complete = p.Results, true
 }
 
 func (s *Server) fail(err error) {
@@ -152,14 +190,22 @@ func (s *Server) fail(err error) {
 	s.failure = errors.Join(s.failure, err)
 }
 
-// whole is the result of a whole process; nil before all was read.
-func (s *Server) whole(process int) *analysis.Result {
+// whole is the result of a whole process by which the page numbers arenas. Until all was read that is a first look, which
+// gets the arenas of a result that it lacks.
+func (s *Server) whole(process int, result *analysis.Result) *analysis.Result {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	if process >= len(s.results) {
-		return nil
+	if s.complete {
+		return s.results[process]
 	}
-	return s.results[process]
+	known := *s.results[process]
+	for _, a := range result.Arenas {
+		if !slices.ContainsFunc(known.Arenas, func(k analysis.ArenaInfo) bool { return k.ID == a.ID }) {
+			known.Arenas = append(slices.Clone(known.Arenas), a)
+		}
+	}
+	s.results[process] = &known
+	return &known
 }
 
 // ServeHTTP answers a request that names the token and the address.
@@ -217,7 +263,7 @@ func (s *Server) status(w http.ResponseWriter) {
 		out.Events += x.progress()
 	}
 	s.mutex.Lock()
-	out.Complete = s.results != nil
+	out.Complete = s.complete
 	if s.failure != nil {
 		out.Error = plain.Text(s.failure.Error())
 	}
@@ -246,7 +292,9 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "busy", http.StatusServiceUnavailable)
 		return
 	}
+	done := s.hurry()
 	pack, err := s.events(ctx, q)
+	done()
 	var missing missingError
 	switch {
 	case errors.As(err, &missing):

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -116,8 +117,14 @@ func write(t testing.TB, dir string, events int64, opt trace.WriterOptions) {
 	}
 }
 
-// served is a server of a recording, its address, and when it had read all.
+// served is a server of a recording and its address.
 func served(t testing.TB, dir string, each int64) (s *Server, address string, run *trace.Run) {
+	t.Helper()
+	return servedAfter(t, dir, each, nil)
+}
+
+// servedAfter is one that reads all of it only after a channel was closed, if there is one.
+func servedAfter(t testing.TB, dir string, each int64, begin <-chan struct{}) (s *Server, address string, run *trace.Run) {
 	t.Helper()
 	run, err := trace.Open(dir)
 	if err != nil {
@@ -126,6 +133,9 @@ func served(t testing.TB, dir string, each int64) (s *Server, address string, ru
 	s, listener, address, err := Listen(Options{
 		Run: run, Path: "run", Write: report.HTML,
 		Page: func() (page.Page, error) {
+			if begin != nil {
+				<-begin
+			}
 			rec, err := recording.Analyze("run", run, analysis.Options{Explore: true, Categories: true, MaxPoints: 16384})
 			return page.Page{Results: rec.Results, Path: "run", Server: &page.Server{}}, err
 		},
@@ -227,7 +237,7 @@ func TestServedEventsAreExact(t *testing.T) {
 		}
 	}
 	wait(t, address)
-	base = s.whole(0).Arenas[0].Base
+	base = s.results[0].Arenas[0].Base
 	random := rand.New(rand.NewPCG(3, 4))
 	var times []int64
 	if err := run.Processes[0].Each(func(e *trace.Event) error { times = append(times, e.Time); return nil }); err != nil {
@@ -354,6 +364,32 @@ func TestServedPageInBrowser(t *testing.T) {
 	b.QuietAt(address)
 }
 
+// Before all was read, the page shows where the parts begin, and a click pins an event as exactly as afterwards.
+func TestServedPageBeforeAllWasRead(t *testing.T) {
+	b := reporttest.NewBrowser(t)
+	dir := t.TempDir()
+	write(t, dir, 30_000, trace.WriterOptions{PartEvents: 7000, RowGroup: 900})
+	begin := make(chan struct{})
+	_, address, run := servedAfter(t, dir, 1300, begin)
+	t.Cleanup(func() { close(begin) })
+	b.Visit(address)
+	if banner := b.Text(".banner[role=status]"); !strings.Contains(banner, "any event can be pinned") {
+		t.Errorf("the banner is %q", banner)
+	}
+	b.Click("canvas.timeline", 0.42, 0.5)
+	b.Eval(`new Promise((done) => { const look = () => /last event before/.test(document.querySelector('.snap').textContent) ? done('') : setTimeout(look, 10); look(); })`)
+	seq := pinned(t, b)
+	at, err := momentOf(run.Processes[0], seq)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, _ := b.Eval(`document.querySelector('.split-list dd').title`).(string)
+	if want := strconv.FormatInt(at.T, 10) + " B"; strings.ReplaceAll(got, ",", "") != want {
+		t.Errorf("event %d has %s requested, want %s", seq, got, want)
+	}
+	b.QuietAt(address)
+}
+
 func pinned(t testing.TB, b *reporttest.Browser) int64 {
 	t.Helper()
 	seq, ok := b.Eval(`Number(document.querySelector('.pin strong').textContent.match(/event ([\d,]+)/)[1].replaceAll(',', ''))`).(float64)
@@ -374,6 +410,16 @@ func momentOf(p *trace.Process, seq int64) (analysis.Instant, error) {
 		return analysis.Instant{}, err
 	}
 	return m.Devices[0].At, nil
+}
+
+// processorTime is what this process has had of all cores.
+func processorTime(t testing.TB) time.Duration {
+	t.Helper()
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
 // TestLargeView measures a long recording: go test ./report/view -run TestLargeView -view-events 100000000 -v.
@@ -410,6 +456,7 @@ func TestLargeView(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
 	answers := func(when string) {
 		var took []time.Duration
+		begun := processorTime(t)
 		for range 40 {
 			start := time.Now()
 			code, _ := get(t, fmt.Sprintf("%sevents?process=0&device=0&event=%d", address, random.Int64N(*viewEvents)))
@@ -419,7 +466,8 @@ func TestLargeView(t *testing.T) {
 			took = append(took, time.Since(start))
 		}
 		slices.Sort(took)
-		t.Logf("%s: an event in %v (median), at most %v", when, took[len(took)/2], took[len(took)-1])
+		t.Logf("%s: an event in %v (median), at most %v; %v of processor time each, with what is read beside it",
+			when, took[len(took)/2], took[len(took)-1], (processorTime(t)-begun)/time.Duration(len(took)))
 	}
 	answers("while the recording is read")
 	t.Logf("all was read after %v", wait(t, address))

@@ -89,7 +89,7 @@ function progress(server) {
   const text = element('span');
   const banner = element('p', { class: 'banner', role: 'status' }, text);
   const say = (events) => {
-    text.textContent = 'memprof reads the recording: ' + formatCount(events) + ' of ' + formatCount(server.of) + ' events. Until then the curve has few points, and nothing can be pinned.';
+    text.textContent = 'memprof reads the recording: ' + formatCount(events) + ' of ' + formatCount(server.of) + ' events. Until then the curve has few points; any event can be pinned.';
   };
   say(server.events);
   const ask = async () => {

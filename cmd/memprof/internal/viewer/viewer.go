@@ -35,8 +35,8 @@ func New(c Command) *cobra.Command {
 address. The page on disk has every event of recordings of up to a million
 events, and of longer ones the first, peak, last and worst iterations; here any
 event of any recording can be pinned, because the page asks memprof, which reads
-the recording's parts. A coarse picture is there at once; the whole page follows
-when the recording was read.
+the recording's parts. A coarse picture is there at once, and any event can be
+pinned on it; the whole page follows when the recording was read.
 
 The address is 127.0.0.1 and has a random token, without which nothing is
 answered. On another machine, forward the port: ssh -L 8000:127.0.0.1:8000 HOST
