@@ -221,6 +221,9 @@
 //	          (Shrink); at first 0. It is a record of its own, apart from the uses of Iterations: it is noted
 //	          whatever trim is, and nothing else sets it
 //	back      the frame that backed the page last; at first none
+//	registered
+//	          how many times Register was called for a range that touches the page, and Deregister was not; at first
+//	          0, and never below
 //
 // and further pages have none of these: they count in more, n, mapped and where pages are counted that are
 // unmapped, and in no other count or list below. A frame is a physical page, numbered from 0. It backs one page or
@@ -278,7 +281,7 @@
 //	    list = empty
 //	    for each unmapped page of range, addresses ascending:
 //	        q = the page that the back of this page backs, if there is one
-//	        if q is not touched, not in keep and not in list: append it
+//	        if q is not touched, not registered, not in keep and not in list: append it
 //	    lack -= unmapPages(list), but not below 0
 //	    # mapped is from before this unmapping, room from after it.
 //	    add = min(max(then + (then * allowance) / 400 - mapped, 0), lack, room / page)
@@ -287,7 +290,7 @@
 //	takeOldest(count, keep):              # returns how many it unmapped, and adds them to moved
 //	    if the memory does not coalesce: return 0
 //	    for age = 3, 2, 1, 0, while fewer than count are unmapped:
-//	        candidates = the pages that are mapped, not touched and not in keep, with
+//	        candidates = the pages that are mapped, not touched, not registered and not in keep, with
 //	                     min(ended + 1 - used, 3) = age; of all regions, addresses descending
 //	        unmapPages(the first of candidates, as many as are still to be unmapped)
 //	        # A page that the memory refuses is not replaced by another of its age.
@@ -340,7 +343,12 @@
 // of uses go with a region: a later grant of the same addresses has none. The owner, too, can collect
 // garbage, at any time and whether that is worth it or not.
 //
-// # Unmap, Remap and Restore by the owner
+// # Unmap, Remap, Register and Restore by the owner
+//
+// Register(addr, bytes) says that others know the physical memory of a range: it must stay where it is until
+// Deregister was called for the range as often. The calls change only the counts of pages that the range touches, of all
+// regions, as far as there are such pages (see Pages). Where growth is not pages they do nothing: the memory refuses each
+// TryUnmap of such pages, which it does with growth pages, too.
 //
 // Unmap(addr, bytes) says that the owner unmaps these pages. They have to be whole pages, at least
 // one, all mapped and within one free chunk. Remap says that the owner has mapped pages again: whole

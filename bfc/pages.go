@@ -29,10 +29,12 @@ const noPage = ^uint64(0)
 
 // page is what is known of one page of a region.
 type page struct {
-	back   uint32 // 1 + the number of the frame that was mapped there last; 0: none
-	used   uint32 // 1 + the iteration in which a block touched it last; 0: never
-	live   bool   // a block touches it
-	listed bool   // it is about to be unmapped
+	back uint32 // 1 + the number of the frame that was mapped there last; 0: none
+	used uint32 // 1 + the iteration in which a block touched it last; 0: never
+	// registered counts the registrations by which others know its physical memory: it is not taken.
+	registered uint32
+	live       bool // a block touches it
+	listed     bool // it is about to be unmapped
 }
 
 // pager is the state of growth Pages. Counts are of pages.
@@ -264,7 +266,7 @@ func (a *Allocator) takeBack(gaps []byteRange, keep byteRange) uint64 {
 // not listed already. It then counts as listed.
 func (a *Allocator) listPage(addr uint64, keep byteRange) bool {
 	at := a.pageAt(addr)
-	if at == nil || at.live || at.listed || keep.from <= addr && addr < keep.to {
+	if at == nil || at.live || at.listed || at.registered > 0 || keep.from <= addr && addr < keep.to {
 		return false
 	}
 	at.listed = true
@@ -286,7 +288,7 @@ func (a *Allocator) takeOldest(count uint64, keep byteRange) uint64 {
 		base := r.addr &^ (a.granularity - 1)
 		for k := len(r.pages) - 1; k >= 0; k-- {
 			at, addr := &r.pages[k], base+uint64(k)*a.granularity
-			if at.live || !p.backs(at, addr) || keep.from <= addr && addr < keep.to {
+			if at.live || at.registered > 0 || !p.backs(at, addr) || keep.from <= addr && addr < keep.to {
 				continue
 			}
 			age := min(a.ended+1-at.used, ages-1)

@@ -44,6 +44,8 @@ const (
 	KindUnalias       Kind = 32
 	KindShortage      Kind = 33
 	KindShrink        Kind = 34
+	KindRegister      Kind = 35
+	KindDeregister    Kind = 36
 	KindKVReserve     Kind = 40
 	KindKVAppend      Kind = 41
 	KindKVShare       Kind = 42
@@ -158,13 +160,18 @@ var kinds = [KindLost + 1]kindRow{
 		name: "overhead", provided: "growth of driver overhead, signed", context: "what was loaded, and how it was measured",
 		fields: "what name how others",
 	},
-	KindAlias:     {name: "alias", addr: "start", requested: "offset in the store", provided: "mapped there", context: "arena of the store", fields: "store", changes: ChangesMapped},
-	KindUnalias:   {name: "unalias", addr: "start", requested: "offset in the store", provided: "unmapped there", context: "arena of the store", fields: "store", changes: ChangesMapped},
-	KindShortage:  {name: "shortage"},
-	KindShrink:    {name: "shrink", addr: "chunk", requested: "requested", provided: "size of the chunk from now on", changes: ChangesLive},
-	KindKVReserve: {name: "kv_reserve", addr: "sequence", requested: "first block, or padding slots", provided: "slots", context: "tokens of the prompt; whether it comes back from the host", fields: "prompt swap"},
-	KindKVAppend:  {name: "kv_append", addr: "sequence", requested: "tokens"},
-	KindKVShare:   {name: "kv_share", addr: "sequence", requested: "first block", provided: "slots", context: "its place in the block table", fields: "position prompt"},
+	KindAlias:    {name: "alias", addr: "start", requested: "offset in the store", provided: "mapped there", context: "arena of the store", fields: "store", changes: ChangesMapped},
+	KindUnalias:  {name: "unalias", addr: "start", requested: "offset in the store", provided: "unmapped there", context: "arena of the store", fields: "store", changes: ChangesMapped},
+	KindShortage: {name: "shortage"},
+	KindShrink:   {name: "shrink", addr: "chunk", requested: "requested", provided: "size of the chunk from now on", changes: ChangesLive},
+	KindRegister: {
+		name: "register", addr: "start of memory that others know by its physical pages, which stay mapped there", provided: "of it",
+		context: "the call by which they know it", fields: "by",
+	},
+	KindDeregister: {name: "deregister", addr: "start of memory of which one registration is over", provided: "of it"},
+	KindKVReserve:  {name: "kv_reserve", addr: "sequence", requested: "first block, or padding slots", provided: "slots", context: "tokens of the prompt; whether it comes back from the host", fields: "prompt swap"},
+	KindKVAppend:   {name: "kv_append", addr: "sequence", requested: "tokens"},
+	KindKVShare:    {name: "kv_share", addr: "sequence", requested: "first block", provided: "slots", context: "its place in the block table", fields: "position prompt"},
 	KindKVFree: {name: "kv_free", addr: "sequence", requested: "slots kept, or the first block", provided: "slots",
 		context: "whether it goes to the host", fields: "swap"},
 	KindKVCache: {

@@ -24,6 +24,8 @@ type arena struct {
 	shape    *shape // the range of a graph memory that it grows in, or nil
 	paused   bool
 
+	registered []addresses // that may not be unmapped; a range may be there several times
+
 	streams map[uint64]int64 // by address: the stream of a block, where it is not the arena's
 	shared  map[uint64]bool  // by address: a block that another stream used; true once it was freed
 }
@@ -96,6 +98,9 @@ func (w *words) flag(key string) bool {
 
 // memory keeps an event of the memory until the attempt ends.
 func (a *arena) memory(e *trace.Event) *Mismatch {
+	if wrong := a.keeps(e); e.Kind == trace.KindUnmap && wrong != nil {
+		return wrong
+	}
 	if len(a.script.events) == longestAttempt {
 		return atEvent(e, fmt.Sprintf("an alloc, reclaim or oom within %d events of the memory", longestAttempt), describe(e))
 	}
@@ -137,6 +142,9 @@ func (a *arena) trimmed(e *trace.Event) *Mismatch {
 }
 
 func (a *arena) unmapFree(e *trace.Event) *Mismatch {
+	if wrong := a.keeps(e); wrong != nil {
+		return wrong
+	}
 	if err := a.heap.Unmap(uint64(e.Addr), uint64(e.Provided)); err != nil {
 		return atEvent(e, "an unmap of pages that are mapped and within one free chunk", describe(e))
 	}

@@ -44,6 +44,8 @@
 // chunk. A pool_release ends an arena: none of its bytes may be in use or mapped. Between a pause and a
 // resume an arena serves nothing; both events have the bytes that are mapped.
 //
+// From a register until its deregister no unmap may touch the bytes, and with growth pages no request may take their pages.
+//
 // A free makes a block's chunk free; for a block that another stream than its own has used, free_done
 // does. Other kinds of events are not checked, nor are events of arenas without a growth field: those
 // belong to another allocator.

@@ -61,7 +61,8 @@ func (r *replayer) step(e *trace.Event, strings *trace.Strings) *Mismatch {
 		}
 		return a.pause(e, strings.Text(e.Context))
 	case trace.KindAlloc, trace.KindFree, trace.KindFreeDone, trace.KindStreamUse, trace.KindOOM, trace.KindRestore,
-		trace.KindMap, trace.KindUnmap, trace.KindGrowFailed, trace.KindMapFailed, trace.KindDeviceUsed, trace.KindShortage, trace.KindShrink:
+		trace.KindMap, trace.KindUnmap, trace.KindGrowFailed, trace.KindMapFailed, trace.KindDeviceUsed, trace.KindShortage, trace.KindShrink,
+		trace.KindRegister, trace.KindDeregister:
 	default:
 		return nil
 	}
@@ -73,7 +74,7 @@ func (r *replayer) step(e *trace.Event, strings *trace.Strings) *Mismatch {
 		return wrong
 	}
 	switch e.Kind {
-	case trace.KindUnmap, trace.KindFreeDone, trace.KindShortage, trace.KindShrink: // of a reclaim
+	case trace.KindUnmap, trace.KindFreeDone, trace.KindShortage, trace.KindShrink, trace.KindDeregister: // of a reclaim
 	default:
 		delete(r.reclaiming, e.Device)
 	}
@@ -90,6 +91,8 @@ func (r *replayer) step(e *trace.Event, strings *trace.Strings) *Mismatch {
 		return count(&r.allocs, a.restore(e))
 	case trace.KindShortage:
 		return a.shortage(e)
+	case trace.KindRegister, trace.KindDeregister:
+		return a.register(e)
 	case trace.KindShrink:
 		return a.shrink(e)
 	case trace.KindOOM:

@@ -235,6 +235,8 @@ func (d *driver) step() {
 		d.do(opShrink, d.someAddress(), 0)
 	case d.oneIn(1000):
 		d.shrinkAll()
+	case d.oneIn(400):
+		d.do(opRegister+d.random.Uint64N(2), d.someAddress(), d.maybe(d.logUniform(8, 28)))
 	case d.oneIn(500):
 		d.do(opFreeAddress, d.unknownAddress(), 0)
 	case len(d.live) > 0 && (len(d.live) >= d.many || d.oneIn(3)):
@@ -446,6 +448,10 @@ func (d *driver) do(kind, a, b uint64) {
 		d.record(didTrim, d.heap.UnmapFree(a), 0)
 	case opShortage:
 		d.heap.Shortage()
+	case opRegister:
+		d.heap.Register(a, b)
+	case opDeregister:
+		d.heap.Deregister(a, b)
 	case opShrink:
 		block, err := d.heap.Shrink(a)
 		d.record(didShrink, truth(err == nil), block.Addr, block.Size, block.Requested)

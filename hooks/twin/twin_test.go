@@ -40,6 +40,8 @@ const (
 	opUnmapFree
 	opShortage
 	opShrink
+	opRegister
+	opDeregister
 )
 
 const (

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "arena/arena.h"
+#include "arena/registered.h"
 #include "arena/selection.h"
 #include "base/clock.h"
 #include "base/hook.h"
@@ -79,6 +80,9 @@ static int check_pausable(const struct selection *selection) {
     if (backup_wanted(arena) && !arena_whole(arena)) {
       return pause_fail(MEMPROF_DEVICE_FAILED, "%.2f GiB of the tag \"%s\" are not mapped since a pause failed, and cannot be copied: nothing was paused",
                  pause_gib(vmm_detached_bytes(&arena->vmm)), arena->tag->name);
+    }
+    if (registered_ends(arena)) {
+      return pause_fail(MEMPROF_WRONG_STATE, "the tag \"%s\" has memory that is registered with NCCL, a network card or a multicast group, which would go on using what was unmapped: deregister it before the pause", arena->tag->name);
     }
     if (arena->grant_count > 0) return pause_fail(MEMPROF_WRONG_STATE, "the tag \"%s\" has memory of an allocator that is not memprof's, which cannot be paused", arena->tag->name);
     if (arena->home != NULL && atomic_load(&arena->tag->restore) == MEMPROF_RESTORE_NONE) {

@@ -8,6 +8,7 @@
 #include "arena/capture_name.h"
 #include "arena/graph_memory.h"
 #include "arena/reclaim.h"
+#include "arena/registered.h"
 #include "base/hook.h"
 #include "base/problem.h"
 #include "device/captures.h"
@@ -37,7 +38,7 @@ struct pool *pool_get(struct gpu *gpu, uint64_t pool0, uint64_t pool1, int64_t u
 bool pool_pins(const struct arena *arena) { return arena->home != NULL && arena->home->uses > 0 && !arena->home->spare; }
 
 static bool ended(struct arena *arena) {
-  if (arena->home == NULL || arena->home->uses > 0 || arena->paused) return false;
+  if (arena->home == NULL || arena->home->uses > 0 || arena->paused || registered_ends(arena)) return false;
   if (arena->pending.count > 0) pending_poll(arena, false);
   struct bfc_stats stats;
   bfc_get_stats(arena->bfc, &stats);
@@ -97,7 +98,7 @@ static void sweep(struct gpu *gpu) {
     else if (arena->home->range != NULL)
       graph_heap_leave(arena);
     else
-      reclaim_all(arena);
+      registered_drop(arena), reclaim_all(arena);
     arena_end(arena);
   }
   drop_pools(gpu);

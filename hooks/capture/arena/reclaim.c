@@ -24,7 +24,9 @@ static void collect(void *self, uint64_t addr, uint64_t bytes) {
   ranges->list[ranges->count++].bytes = bytes;
 }
 
-// The mappings [*first, *last) that lie wholly in a range, and their bytes.
+static bool registered(const struct vmm *vmm, size_t at) { return vmm_is_registered(vmm, vmm->mappings[at].addr, vmm->mappings[at].bytes); }
+
+// The mappings [*first, *last) that lie wholly in a range, and the bytes of those that can be unmapped.
 static uint64_t whole_handles(const struct vmm *vmm, uint64_t addr, uint64_t bytes, size_t *first, size_t *last) {
   uint64_t sum = 0;
   *first = vmm_find(vmm, addr);
@@ -32,7 +34,7 @@ static uint64_t whole_handles(const struct vmm *vmm, uint64_t addr, uint64_t byt
   for (*last = *first; *last < vmm->count; ++*last) {
     const struct vmm_mapping *mapping = &vmm->mappings[*last];
     if (mapping->addr + mapping->bytes > addr + bytes) break;
-    sum += mapping->bytes;
+    if (!registered(vmm, *last)) sum += mapping->bytes;
   }
   return sum;
 }
@@ -61,21 +63,31 @@ static bool anything_pending(const struct gpu *gpu) {
   return false;
 }
 
-// Releases handles that lie completely in one free range, from its end on, and adds their bytes to *given.
+// Releases the mappings [from, last), which are adjacent and make `sum` bytes of a free range.
+static bool release_run(struct arena *arena, size_t from, size_t last, uint64_t sum) {
+  const uint64_t start = arena->vmm.mappings[from].addr;
+  const int64_t handles = (int64_t)(last - from);
+  if (!bfc_unmap(arena->bfc, start, sum)) return false;
+  vmm_release(&arena->vmm, from, last);
+  arena_unmapped(arena, start, sum, handles);
+  return true;
+}
+
+// Releases handles that lie completely in one free range, from its end on, and adds their bytes to *given. All of the
+// range is mapped, so that mappings between two registered ones are adjacent.
 static void release_in(struct arena *arena, uint64_t addr, uint64_t bytes, uint64_t wanted, uint64_t *given) {
   size_t first, last;
   whole_handles(&arena->vmm, addr, bytes, &first, &last);
-  size_t from = last;
-  uint64_t sum = 0;
-  while (from > first && *given + sum < wanted) sum += arena->vmm.mappings[--from].bytes;
-  if (from == last) return;
-  const uint64_t start = arena->vmm.mappings[from].addr;
-  const int64_t handles = (int64_t)(last - from);
-  // All of the free range is mapped, so these mappings are adjacent.
-  if (!bfc_unmap(arena->bfc, start, sum)) return;
-  vmm_release(&arena->vmm, from, last);
-  arena_unmapped(arena, start, sum, handles);
-  *given += sum;
+  for (size_t from; last > first && *given < wanted; last = from) {
+    uint64_t sum = 0;
+    for (from = last; from > first && *given + sum < wanted && !registered(&arena->vmm, from - 1); from--) sum += arena->vmm.mappings[from - 1].bytes;
+    if (from == last)
+      from--;  // it is registered
+    else if (!release_run(arena, from, last, sum))
+      return;
+    else
+      *given += sum;
+  }
 }
 
 static void release_from(struct arena *arena, uint64_t wanted, uint64_t *given) {

@@ -1,6 +1,6 @@
 // reclaim.h - unmaps free memory, so that others can use it.
 //
-// A handle can be released if a free chunk covers it completely. Reclaim does that when a request of
+// A handle can be released if a free chunk covers it completely, and nobody has registered it (registered.h). Reclaim does that when a request of
 // an arena would fail otherwise, when another library's allocation on the device fails, when torch
 // empties its cache, and for the trimmer. Addresses stay reserved, and the pages are mapped again when
 // their chunk is handed out.
@@ -24,7 +24,7 @@ uint64_t reclaim_lack(const struct gpu *gpu, uint64_t bytes);
 // With gpu->lock held and the device waited for: releases all free handles of an arena.
 void reclaim_all(struct arena *arena);
 
-// With gpu->lock held: the bytes of handles that lie completely in a range.
+// With gpu->lock held: the bytes of handles that lie completely in a range and are not registered.
 uint64_t reclaimable_within(const struct arena *arena, uint64_t addr, uint64_t bytes);
 
 // With gpu->lock held, and all work that used the range done: releases free handles that lie completely

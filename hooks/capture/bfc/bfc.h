@@ -119,6 +119,12 @@ bool bfc_unmap(struct bfc *bfc, uint64_t addr, uint64_t bytes);
 // false: they are not, or they exceed the limit; nothing has changed.
 bool bfc_remap(struct bfc *bfc, uint64_t addr, uint64_t bytes);
 
+// Notes that others know the memory behind [addr, addr+size) by its physical pages: a communication library, a network
+// card, another process. With growth pages no request takes a page of it until bfc_deregister was called for the range as
+// often; other growths need no note, since their memory refuses to unmap it.
+void bfc_register(struct bfc *bfc, uint64_t addr, uint64_t size);
+void bfc_deregister(struct bfc *bfc, uint64_t addr, uint64_t size);
+
 // Says that the device has no more memory than is mapped, now or from time to time. From now on each page
 // counts: see shortage.c.
 void bfc_shortage(struct bfc *bfc);

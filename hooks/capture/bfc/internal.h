@@ -8,6 +8,7 @@
 //   unmapped.c   ranges of free chunks that are unmapped
 //   uses.c       which pages each iteration uses, and what is unmapped or mapped for it
 //   pages.c      growth pages: free pages anywhere serve a request before more are mapped
+//   registered.c pages whose physical memory others know, which stay mapped
 //   restore.c    blocks of a checkpoint
 //   stats.c      statistics, listings, the chunk around an address
 //   planner.c    which blocks an iteration requests and when it frees them; when to plan
@@ -87,8 +88,15 @@ struct bfc_region {
 struct bfc_page {
   uint32_t back;  // 1 + the number of the frame that was mapped there last; 0: none
   uint32_t used;  // 1 + the iteration in which a block touched it last; 0: never
+  uint32_t registered;  // registrations by which others know its physical memory: it is not taken
   bool live;      // a block touches it
   bool listed;    // it is about to be unmapped
+};
+
+// Adjacent pages of a region.
+struct bfc_pages {
+  struct bfc_page *first;
+  size_t count;
 };
 
 // A physical page.
@@ -318,6 +326,7 @@ bool bfc_map_pages(struct bfc *bfc, struct bfc_range range);  // bfc_map_for wit
 bool bfc_extend_by_pages(struct bfc *bfc, uint64_t lack, uint32_t tail);  // behind a free tail, or 0
 void bfc_pages_end(struct bfc *bfc);  // of an iteration
 void bfc_pages_delete(struct bfc *bfc);
+struct bfc_pages bfc_pages_from(const struct bfc *bfc, uint64_t addr, uint64_t size);  // of a range in one region, as far as they are noted
 
 // unmapped.c
 bool bfc_map_range(struct bfc *bfc, struct bfc_range range);  // its unmapped part, all or nothing

@@ -61,18 +61,12 @@ static struct bfc_page *page_at(const struct bfc *bfc, uint64_t addr) {
   return region != NULL && at < region->page_count ? &region->pages[at] : NULL;
 }
 
-struct pages {
-  struct bfc_page *first;
-  size_t count;
-};
-
-// The pages of [addr, addr+size), which lies in one region, as far as they are noted.
-static struct pages pages_from(const struct bfc *bfc, uint64_t addr, uint64_t size) {
+struct bfc_pages bfc_pages_from(const struct bfc *bfc, uint64_t addr, uint64_t size) {
   const struct bfc_region *region = region_of(bfc, addr);
-  if (region == NULL) return (struct pages){0};
+  if (region == NULL) return (struct bfc_pages){0};
   const size_t first = bfc_least(page_of(bfc, region, addr), region->page_count);
   const size_t end = bfc_least(page_of(bfc, region, addr + size - 1) + 1, region->page_count);
-  return (struct pages){region->pages + first, end - first};
+  return (struct bfc_pages){region->pages + first, end - first};
 }
 
 // Whether a block before a chunk touches its first page.
@@ -94,16 +88,16 @@ static bool shared_behind(const struct bfc *bfc, const struct bfc_chunk *chunk) 
 }
 
 // The pages of a chunk that no other block touches.
-static struct pages own_pages(const struct bfc *bfc, const struct bfc_chunk *chunk) {
-  struct pages pages = pages_from(bfc, chunk->addr, chunk->size);
-  if (pages.count > 0 && shared_before(bfc, chunk)) pages = (struct pages){pages.first + 1, pages.count - 1};
+static struct bfc_pages own_pages(const struct bfc *bfc, const struct bfc_chunk *chunk) {
+  struct bfc_pages pages = bfc_pages_from(bfc, chunk->addr, chunk->size);
+  if (pages.count > 0 && shared_before(bfc, chunk)) pages = (struct bfc_pages){pages.first + 1, pages.count - 1};
   if (pages.count > 0 && shared_behind(bfc, chunk)) pages.count--;
   return pages;
 }
 
 void bfc_touch(struct bfc *bfc, uint32_t chunk) {
   if (!counts(bfc)) return;
-  const struct pages pages = own_pages(bfc, &bfc->chunks[chunk]);
+  const struct bfc_pages pages = own_pages(bfc, &bfc->chunks[chunk]);
   for (size_t i = 0; i < pages.count; i++) pages.first[i].live = true;
   bfc->pager.live += pages.count;
   bfc->pager.most = bfc_greatest(bfc->pager.most, bfc->pager.live);
@@ -111,7 +105,7 @@ void bfc_touch(struct bfc *bfc, uint32_t chunk) {
 
 void bfc_leave(struct bfc *bfc, uint32_t chunk) {
   if (!counts(bfc)) return;
-  const struct pages pages = own_pages(bfc, &bfc->chunks[chunk]);
+  const struct bfc_pages pages = own_pages(bfc, &bfc->chunks[chunk]);
   for (size_t i = 0; i < pages.count; i++) {
     pages.first[i].live = false;
     pages.first[i].used = bfc->ended + 1;
@@ -179,7 +173,7 @@ void bfc_unbacked(struct bfc *bfc, struct bfc_range range) {
 
 // How many pages of a range, a part of a free chunk, no block touches yet.
 static uint64_t fresh_pages(const struct bfc *bfc, struct bfc_range range) {
-  const struct pages pages = pages_from(bfc, range.from, range.to - range.from);
+  const struct bfc_pages pages = bfc_pages_from(bfc, range.from, range.to - range.from);
   uint64_t count = 0;
   for (size_t i = 0; i < pages.count; i++) count += !pages.first[i].live;
   return count;
@@ -234,7 +228,7 @@ static uint64_t take_back(struct bfc *bfc, struct bfc_range within, struct bfc_r
       if (page == NULL || page->back == 0) continue;
       const uint64_t now = pager->frames[page->back - 1].page;
       struct bfc_page *other = now == NO_PAGE ? NULL : page_at(bfc, now);
-      if (other == NULL || other->live || other->listed || kept(keep, now)) continue;
+      if (other == NULL || other->live || other->listed || other->registered > 0 || kept(keep, now)) continue;
       const size_t before = victims->count;
       list(victims, now);
       other->listed = victims->count > before;
@@ -258,7 +252,7 @@ static void list_free(struct bfc *bfc, uint64_t count, struct bfc_range keep) {
     for (size_t k = region->page_count; k-- > 0;) {
       const struct bfc_page *page = &region->pages[k];
       const uint64_t addr = base + k * unit;
-      if (page->live || !backs(pager, page, addr) || kept(keep, addr)) continue;
+      if (page->live || page->registered > 0 || !backs(pager, page, addr) || kept(keep, addr)) continue;
       struct bfc_victims *victims = &pager->victims[age_of(bfc, page)];
       if (victims->count < count) list(victims, addr);
     }

@@ -91,6 +91,14 @@ size_t vmm_find(const struct vmm *vmm, uint64_t addr) {
   return low;
 }
 
+bool vmm_is_registered(const struct vmm *vmm, uint64_t addr, uint64_t bytes) {
+  for (size_t i = 0; i < vmm->registered_count; i++) {
+    const struct vmm_registered *each = &vmm->registered[i];
+    if (each->addr < addr + bytes && addr < each->addr + each->bytes) return true;
+  }
+  return false;
+}
+
 bool vmm_allow(const struct vmm_device *device, uint64_t addr, uint64_t bytes) {
   struct driver_access access[MOST_DEVICES + 1];
   size_t count = 0;
@@ -327,6 +335,7 @@ void vmm_close(struct vmm *vmm) {
   }
   free(vmm->reservations);
   free(vmm->stuck);
+  free(vmm->registered);
   free(vmm->mappings);
   free(vmm->old);
   free(vmm->loose);

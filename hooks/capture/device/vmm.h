@@ -36,6 +36,12 @@ struct vmm_reservation {
   uint64_t addr, bytes;
 };
 
+// A range that others know by its physical memory (arena/registered.h).
+struct vmm_registered {
+  uint64_t addr, bytes;
+  bool ends;  // its owner says when that is over; otherwise nobody does
+};
+
 // What all arenas of a device share. Filled by vmm_device_init; `peers` and `properties` change later,
 // under the device's lock.
 struct vmm_device {
@@ -59,6 +65,8 @@ struct vmm {
   size_t count, room;
   struct vmm_reservation *stuck;  // ranges that the driver refused to unmap, of handles already released
   size_t stuck_count, stuck_room;
+  struct vmm_registered *registered;  // in no order; what they touch is neither unmapped nor lent
+  size_t registered_count, registered_room;
   struct vmm_mapping *old;  // mappings that stay while their handles serve other addresses, or none; by address
   size_t old_count, old_room;
   struct vmm_mapping *loose;  // handles that were lent and serve no address yet
@@ -131,6 +139,9 @@ uint64_t vmm_drop_detached(struct vmm *vmm);
 
 // Unmaps everything, releases the handles and returns the reservations. *vmm is zeros afterwards.
 void vmm_close(struct vmm *vmm);
+
+// Whether a range touches one that others know by its physical memory.
+bool vmm_is_registered(const struct vmm *vmm, uint64_t addr, uint64_t bytes);
 
 // The index of the first mapping that ends after addr.
 size_t vmm_find(const struct vmm *vmm, uint64_t addr);

@@ -13,9 +13,10 @@
 #include "base/real_dlsym.h"
 #include "interpose/interpose.h"
 
-// CUDA's and NCCL's functions. Most names that a process asks for are others.
+// CUDA's, NCCL's and libibverbs' functions. Most names that a process asks for are others.
 static bool may_be_wrapped(const char *name) {
-  return (name[0] == 'c' && name[1] == 'u') || (name[0] == 'n' && name[1] == 'c' && name[2] == 'c' && name[3] == 'l');
+  return (name[0] == 'c' && name[1] == 'u') || (name[0] == 'n' && name[1] == 'c' && name[2] == 'c' && name[3] == 'l') ||
+         (name[0] == 'i' && name[1] == 'b' && name[2] == 'v' && name[3] == '_');
 }
 
 __attribute__((used, visibility("hidden"))) void *interpose_dlsym(void *library, const char *name) {

@@ -47,7 +47,7 @@ struct entry {
 // The tables of the files; each ends with an entry without a name.
 extern struct entry interpose_lookups[], interpose_memory[], interpose_arrays[], interpose_host[], interpose_vmm[],
     interpose_captures[], interpose_pools[], interpose_pointers[], interpose_loads[],
-    interpose_launches[], interpose_contexts[], interpose_nccl[];
+    interpose_launches[], interpose_contexts[], interpose_nccl[], interpose_registrations[];
 
 // The real function of an entry, searched at the first call; NULL: no loaded library has it.
 void *entry_real(struct entry *entry);

@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 
+#include "arena/registered.h"
 #include "base/real_dlsym.h"
 #include "interpose/interpose.h"
 
@@ -131,7 +132,9 @@ static int end(int which, const void *from, void *comm) {
   int (*call)(void *) = real(which, from);
   if (call == NULL) return NO_NCCL;
   nccl_forget(comm);
-  return call(comm);
+  const int result = call(comm);
+  while (registered_end_of(REGISTERED_NCCL, (uint64_t)(uintptr_t)comm)) continue;
+  return result;
 }
 
 EXPORT int ncclCommDestroy(void *comm) { return end(DESTROY, __builtin_return_address(0), comm); }

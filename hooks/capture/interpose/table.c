@@ -12,7 +12,7 @@ enum { PER_THREAD_DEFAULT_STREAM = 2 };  // CU_GET_PROC_ADDRESS_PER_THREAD_DEFAU
 static struct entry *const tables[] = {
     interpose_lookups,  interpose_memory, interpose_arrays,   interpose_host,  interpose_vmm,
     interpose_captures, interpose_pools,  interpose_pointers, interpose_loads,
-    interpose_launches, interpose_contexts, interpose_nccl,
+    interpose_launches, interpose_contexts, interpose_nccl, interpose_registrations,
 };
 enum { TABLES = sizeof tables / sizeof *tables };
 

@@ -5,12 +5,15 @@
 // last; many programs release a handle as soon as it is mapped. In the trace the handle stands for the
 // address.
 //
+// A handle that the job gets of an address of an arena keeps its page there (arena/registered.h) until it is released.
+//
 // A handle that the job maps into a grant of a pool's source (arena/source.h) is that arena's memory from
 // then on.
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
 
+#include "arena/registered.h"
 #include "arena/source.h"
 #include "base/array.h"
 #include "base/hook.h"
@@ -134,6 +137,7 @@ EXPORT cuda_error cuMemRelease(driver_handle handle) {
     lock_give(&lock);
   }
   const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(handle);
+  if (error == CUDA_OK && call->outermost) registered_remove((struct registration_key){REGISTERED_RETAINED, handle, 0});
   call_leave();
   return error;
 }
@@ -147,6 +151,7 @@ EXPORT cuda_error cuMemRetainAllocationHandle(driver_handle *handle, void *addr)
     struct physical *physical = find(*handle);
     if (physical != NULL) physical->references++;
     lock_give(&lock);
+    if (physical == NULL) registered_add((struct registration_key){REGISTERED_RETAINED, *handle, 0}, (uintptr_t)addr, 0, call->entry->name);
   }
   call_leave();
   return error;

@@ -72,6 +72,8 @@ enum memprof_kind {
   MEMPROF_UNALIAS = 32,      // it returned them
   MEMPROF_SHORTAGE = 33,     // from now on the arena's allocator counts pages, since the device is short of memory
   MEMPROF_SHRINK = 34,       // the live chunk at addr lost its slack: it has `provided` bytes from now on
+  MEMPROF_REGISTER = 35,     // others know the `provided` bytes at addr by their physical memory: it stays mapped there
+  MEMPROF_DEREGISTER = 36,   // one registration of these bytes is over
   MEMPROF_KV_RESERVE = 40,   // a sequence got slots of a KV cache
   MEMPROF_KV_APPEND = 41,    // tokens filled slots of a sequence
   MEMPROF_KV_SHARE = 42,     // a sequence uses blocks of other sequences, or kept ones

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum operation_kind { OP_END, OP_ALLOC, OP_FREE, OP_FREE_ADDRESS, OP_UNMAP, OP_HELD, OP_CONTAINING, OP_STATS, OP_WALK, OP_CLEAR, OP_RESTORE, OP_ITERATION, OP_TRIM, OP_UNMAP_FREE, OP_SHORTAGE, OP_SHRINK };
+enum operation_kind { OP_END, OP_ALLOC, OP_FREE, OP_FREE_ADDRESS, OP_UNMAP, OP_HELD, OP_CONTAINING, OP_STATS, OP_WALK, OP_CLEAR, OP_RESTORE, OP_ITERATION, OP_TRIM, OP_UNMAP_FREE, OP_SHORTAGE, OP_SHRINK, OP_REGISTER, OP_DEREGISTER };
 
 enum record_kind {
   DID_ALLOC = 100, DID_FREE, DID_UNMAP, DID_CONTAINING, DID_STATS, DID_STATS_MORE, DID_CHUNK, DID_RESTORE, DID_TRIM, DID_SHRINK,
@@ -321,6 +321,8 @@ static void run(struct heap *heap, struct operation op) {
     case OP_TRIM: trim(heap); return;
     case OP_UNMAP_FREE: give_back_idle(heap, op.a); return;
     case OP_SHORTAGE: bfc_shortage(heap->bfc); return;
+    case OP_REGISTER: bfc_register(heap->bfc, op.a, op.b); return;
+    case OP_DEREGISTER: bfc_deregister(heap->bfc, op.a, op.b); return;
     case OP_SHRINK:
       ok = bfc_shrink(heap->bfc, op.a, &block);
       put(DID_SHRINK, ok, block.addr, block.size, block.requested, 0);
