@@ -4,16 +4,32 @@ JUnit XML is written when all tests are over. A run that is cut off has its outc
 [test, kind, message] each, of kind pass, fail or skip, after one of kind start. A test that fails at
 teardown has one more, and a test in which the process dies has only its start.
 
-$PYTEST_SHARE says which tests this process runs: "serial", those with that mark, or "I/N", each Nth of
-the others from the Ith on. Tests that have a line already are left out, so that the process may be started
-again where another one died. $PYTEST_GATE is a file without which no test begins.
+$PYTEST_SHARE says which tests this process runs: "serial", those with that mark and those of ALONE, or "I/N",
+each Nth of the others from the Ith on. Tests that have a line already are left out, so that the process may be
+started again where another one died. Shares of several runs wait for each other's serial tests: no test of a
+share begins before the folder $PYTEST_GATE has $PYTEST_GATES files, and a process with serial tests holds $PYTEST_LOCK.
+
+What a failed test leaves behind is freed before the next one, which would find its tensors otherwise, or see
+them vanish: its traceback has them, until Python collects garbage at a time of its own.
 """
 
+import fcntl
+import gc
 import json
 import os
+import sys
 import time
 
 import pytest
+
+# They read what all processes together use of a card, or expect the host to be quicker than a kernel of 30 ms.
+ALONE = {
+    "TestCudaMallocAsync::test_device_memory_used",
+    "TestCudaMultiGPU::test_mem_get_info",
+    "TestCudaMultiGPU::test_cuda_memory_leak_detection",
+    "TestCudaMultiGPU::test_streams_multi_gpu_query",
+}
+held = None  # the lock's file
 
 
 def outcomes_file():
@@ -27,13 +43,13 @@ def name_of(nodeid):
 def share(items, wanted, seen):
     """The items of a share, by what $PYTEST_SHARE says, that have no line yet."""
     if wanted:
-        serial = [item for item in items if item.get_closest_marker("serial")]
+        marked = [item for item in items if item.get_closest_marker("serial")]
         others = [item for item in items if not item.get_closest_marker("serial")]
         if wanted == "serial":
-            items = serial
+            items = marked + [item for item in others if name_of(item.nodeid) in ALONE]
         else:
             first, every = map(int, wanted.split("/"))
-            items = others[first::every]
+            items = [item for item in others[first::every] if name_of(item.nodeid) not in ALONE]
     return [item for item in items if name_of(item.nodeid) not in seen]
 
 
@@ -54,9 +70,13 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_collection_finish():
-    gate = os.environ.get("PYTEST_GATE")
-    while gate and not os.path.exists(gate):
+    global held
+    gate, lock = os.environ.get("PYTEST_GATE"), os.environ.get("PYTEST_LOCK")
+    while gate and len(os.listdir(gate)) < int(os.environ["PYTEST_GATES"]):
         time.sleep(0.05)
+    if lock:
+        held = open(lock, "w")
+        fcntl.flock(held, fcntl.LOCK_EX)
 
 
 def write(nodeid, kind, message=""):
@@ -75,7 +95,20 @@ def pytest_runtest_logstart(nodeid):
     write(nodeid, "start")
 
 
+failed = set()
+
+
+def pytest_runtest_logfinish(nodeid):
+    if nodeid in failed:
+        for name in ("last_type", "last_value", "last_traceback", "last_exc"):
+            if hasattr(sys, name):
+                delattr(sys, name)
+        gc.collect()
+
+
 def pytest_runtest_logreport(report):
+    if report.outcome == "failed":
+        failed.add(report.nodeid)
     if report.when != "call" and report.outcome == "passed":
         return
     kind = {"passed": "pass", "failed": "fail", "skipped": "skip"}[report.outcome]

@@ -1,14 +1,18 @@
 """Runs the tests of a file in several processes, always the same tests in the same order in each.
 
-    python3 pytest_shards.py N BASE COMMAND...    the pytest command; BASE is the beginning of the files' names
+    python3 pytest_shards.py N BASE GATE RUNS COMMAND...
+
+COMMAND is that of pytest, BASE the beginning of the files' names. GATE is a folder that as many RUNS share as are made
+at the same time.
 
 What a test leaves behind in its process can fail later ones, PyTorch's own tests included. So a run can
 be compared with another one only if each test has the same predecessors. pytest-xdist gives a test to
 the process that is free, which is another one in every run.
 
 Tests that torch marks as serial, since they need most of the card or measure what is free on it, run first
-and in a process of their own. The other processes import torch meanwhile, and wait. A process that dies
-is started again after the test in which it died.
+and in a process of their own, those of one run after those of another. The other processes import torch
+meanwhile, and wait until the serial tests of all runs are over. A process that dies is started again after the
+test in which it died.
 """
 
 import os
@@ -26,10 +30,10 @@ def lines(path):
         return sum(1 for _ in f)
 
 
-def run_share(command, base, share, gate):
+def run_share(command, base, share, **variables):
     """Runs the tests of a share, if need be by several processes one after the other."""
     at = base + "." + share.replace("/", "-of-")
-    env = dict(os.environ, PYTEST_OUTCOMES=at + ".jsonl", PYTEST_SHARE=share, PYTEST_GATE=gate)
+    env = dict(os.environ, PYTEST_OUTCOMES=at + ".jsonl", PYTEST_SHARE=share, **variables)
     with open(at + ".log", "a") as log:
         while True:
             before = lines(at + ".jsonl")
@@ -47,14 +51,14 @@ def has_serial_tests(command):
 
 
 def main():
-    workers, base, command = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
-    gate = base + ".gate" if has_serial_tests(command) else ""
-    shares = [threading.Thread(target=run_share, args=(command, base, f"{i}/{workers}", gate)) for i in range(workers)]
+    workers, base, gate, runs, command = int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4], sys.argv[5:]
+    wait = {"PYTEST_GATE": gate, "PYTEST_GATES": runs}
+    shares = [threading.Thread(target=run_share, args=(command, base, f"{i}/{workers}"), kwargs=wait) for i in range(workers)]
     for share in shares:
         share.start()
-    if gate:
-        run_share(command, base, "serial", "")
-        open(gate, "w").close()
+    if has_serial_tests(command):
+        run_share(command, base, "serial", PYTEST_LOCK=gate + ".lock")
+    open(os.path.join(gate, str(os.getpid())), "w").close()
     for share in shares:
         share.join()
 

@@ -49,8 +49,8 @@ MOST_EXCEPTIONS = 6
 WITHOUT = "without"
 
 # What runs of a file need: how often each mode runs it, which modes, how many GPUs, whether it runs beside
-# other files, how many processes share its tests, how many of its runs are made at the same time, and
-# pytest's arguments. What follows a comma in the name tells two rows of one file apart.
+# other files, how many processes share its tests, how many of its runs, of any modes, are made at the same time,
+# and pytest's arguments. What follows a comma in the name tells two rows of one file apart.
 File = collections.namedtuple("File", "name runs modes gpus beside workers together arguments")
 ALL = tuple(MODES)
 FILES = (
@@ -61,10 +61,10 @@ FILES = (
     File("test_cuda_sanitizer.py", 1, ALL, 1, True, 1, 1, ()),
     File("test_dlpack.py", 1, ALL, 1, True, 1, 1, ()),
     File("test_cuda_primary_ctx.py", 1, ALL, 1, True, 1, 1, ()),
-    File("test_cuda.py", 3, ALL, 1, False, 12, 1, ()),
+    File("test_cuda.py", 3, ALL, 1, False, 12, 3, ()),
     File("test_cuda_trace.py", 3, ALL, 1, False, 1, 3, ()),
-    File("test_cuda_multigpu.py", 3, ALL, 1, False, 3, 3, ()),
-    File("test_cuda.py, captures", 20, ("classic",), 1, False, 4, 4, ("-k", "graph")),
+    File("test_cuda_multigpu.py", 3, ALL, 1, False, 3, 5, ()),
+    File("test_cuda.py, captures", 20, ("classic",), 1, False, 4, 5, ("-k", "graph")),
     File("distributed/test_c10d_nccl.py", 1, ("classic",), 2, False, 8, 1, ()),
 )
 LEAST = 25  # seconds that each file's first run in a mode is left, if there are so many
@@ -178,8 +178,8 @@ class Runner:
     def left(self):
         return self.deadline - time.monotonic()
 
-    def run(self, mode, name, arguments, workers, seconds=900):
-        """A run of a file, or None if there is no time for it."""
+    def run(self, mode, name, arguments, workers, seconds=900, gate=None, runs=1):
+        """A run of a file, or None if there is no time for it. Runs that are made at the same time have a gate in common."""
         seconds = min(seconds, self.left())
         if seconds < WORTH:
             return None
@@ -187,7 +187,8 @@ class Runner:
         at = os.path.join(self.work, "%03d-%s-%s" % (next(self.numbers), mode, os.path.basename(path)))
         command = [PYTHON, "-m", "pytest", "-q", "--noconftest", "-p", "no:cacheprovider", "-p", "pytest_outcomes", "--durations", "8", *self.timeouts, path, *arguments]
         if workers > 1:
-            command = [PYTHON, os.path.join(self.work, "pytest_shards.py"), str(min(workers, self.most_workers)), at, *command]
+            gate = gate or self.new_gate()
+            command = [PYTHON, os.path.join(self.work, "pytest_shards.py"), str(min(workers, self.most_workers)), at, gate, str(runs), *command]
         if mode != WITHOUT:
             target = () if mode == "no-trace" else ("-o", at)
             command = [self.memprof, *MODES[mode], *target, "--", *command]
@@ -205,11 +206,18 @@ class Runner:
         shutil.rmtree(at, ignore_errors=True)  # the recording
         return Run(outcomes(at, cut), time.monotonic() - began, cut)
 
-    def beside(self, mode, files, seconds):
-        """Runs of files at the same time: [(file, run), ...]. A file may be there several times."""
-        with concurrent.futures.ThreadPoolExecutor(len(files)) as threads:
-            runs = [threads.submit(self.run, mode, file.name, file.arguments, file.workers, seconds) for file in files]
-            return [(file, run.result()) for file, run in zip(files, runs)]
+    def new_gate(self):
+        """A folder of pytest_shards.py."""
+        gate = os.path.join(self.work, "gate-%03d" % next(self.numbers))
+        os.mkdir(gate)
+        return gate
+
+    def beside(self, step, seconds):
+        """Makes the runs of a step at the same time: [(mode, file, run), ...]."""
+        gate, sharing = self.new_gate(), sum(file.workers > 1 for _, file in step)
+        with concurrent.futures.ThreadPoolExecutor(len(step)) as threads:
+            runs = [threads.submit(self.run, mode, file.name, file.arguments, file.workers, seconds, gate, sharing) for mode, file in step]
+            return [(mode, file, run.result()) for (mode, file), run in zip(step, runs)]
 
     def again(self, mode, file, tests):
         """Runs tests alone, each process one after the other. Returns two runs."""
@@ -242,42 +250,52 @@ def wanted_runs(file, mode, runs):
     return (runs or file.runs) if mode in file.modes else 0
 
 
+def next_steps(group, modes, lacking):
+    """The steps of a group of files in a round, which makes the next run of each mode; the runs of several modes at the
+    same time, and later ones too where there is room for them. Takes them from `lacking`."""
+    if len(group) > 1:
+        return [step for step in ([(mode, file) for file in group if take(lacking, file, mode)] for mode in modes) if step]
+    file = group[0]
+    step = [(mode, file) for mode in modes if take(lacking, file, mode)]
+    while len(step) % file.together and any(lacking[file.name, mode] for mode in modes):
+        for mode in modes:
+            if len(step) % file.together and take(lacking, file, mode):
+                step.append((mode, file))
+    return [step[i : i + file.together] for i in range(0, len(step), file.together)]
+
+
+def take(lacking, file, mode):
+    """Whether a run of the file in the mode was lacking, which it is no longer."""
+    if lacking[file.name, mode] == 0:
+        return False
+    lacking[file.name, mode] -= 1
+    return True
+
+
 def rounds(files, modes, runs, found):
     """What is left to run, in rounds: a first run of everything, a second one, and so on. A round is a list of
-    (mode, files); runs of a file that are made at the same time have it several times."""
+    steps, and a step a list of (mode, file), which run at the same time."""
+    lacking = {(file.name, mode): max(0, wanted_runs(file, mode, runs) - len(found[file.name].get(mode, ()))) for file in files for mode in modes}
     plan = []
-    count = {(file.name, mode): len(found[file.name].get(mode, ())) for file in files for mode in modes}
-    while True:
-        steps = []
-        for group in groups(files):
-            for mode in modes:
-                step = []
-                for file in group:
-                    left = wanted_runs(file, mode, runs) - count[file.name, mode]
-                    number = max(0, min(left, file.together))
-                    step += [file] * number
-                    count[file.name, mode] += number
-                if step:
-                    steps.append((mode, step))
-        if not steps:
-            return plan
-        plan.append(steps)
+    while any(lacking.values()):
+        plan.append([step for group in groups(files) for step in next_steps(group, modes, lacking)])
+    return plan
 
 
-def expected(found, group):
+def expected(found, step):
     """The seconds that a step takes at least, by earlier runs of the files."""
-    return max((run.seconds for file in group for runs in found[file.name].values() for run in runs), default=WORTH)
+    return max((run.seconds for _, file in step for runs in found[file.name].values() for run in runs), default=WORTH)
 
 
 def run_steps(runner, steps, found, say):
     """Makes the runs of a round, each with some of the time that is left."""
-    for i, (mode, group) in enumerate(steps):
+    for i, step in enumerate(steps):
         later = len(steps) - i - 1
         left = runner.left()
-        if left < expected(found, group):
-            say(f"{', '.join(dict.fromkeys(file.name for file in group))} {mode}: no time left")
+        if left < expected(found, step):
+            say("; ".join(dict.fromkeys(f"{file.name} {mode}" for mode, file in step)) + ": no time left")
             continue
-        for file, run in runner.beside(mode, group, max(left - LEAST * later, left / (later + 1))):
+        for mode, file, run in runner.beside(step, max(left - LEAST * later, left / (later + 1))):
             if run is not None:
                 found[file.name].setdefault(mode, []).append(run)
                 say(f"{file.name} {mode}: {run.passed()}")

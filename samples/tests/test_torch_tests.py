@@ -74,8 +74,8 @@ class Pretend:
     def run(self, mode):
         return Run(self.answers[mode].pop(0)) if self.answers[mode] else None
 
-    def beside(self, mode, files, seconds):
-        return [(file, self.run(mode)) for file in files]
+    def beside(self, step, seconds):
+        return [(mode, file, self.run(mode)) for mode, file in step]
 
     def again(self, mode, file, tests):
         return [run for run in (self.run(mode), self.run(mode)) if run is not None]
@@ -130,27 +130,34 @@ class Compare(unittest.TestCase):
 class Plan(unittest.TestCase):
     def names(self, files, modes, runs=None, **done):
         found = {f.name: {mode: [Run()] * n for mode, n in done.get(f.name, {}).items()} for f in files}
-        return [[(mode, [f.name for f in group]) for mode, group in steps] for steps in torch_tests.rounds(files, modes, runs, found)]
+        return [[[(mode, f.name) for mode, f in step] for step in steps] for steps in torch_tests.rounds(files, modes, runs, found)]
 
     def test_a_first_run_of_everything_before_a_second_one(self):
         files = [file("a", 2), file("b", beside=True), file("c", beside=True)]
         self.assertEqual(
             self.names(files, ["without", "classic"], c={"without": 1}),
-            [[("without", ["b"]), ("classic", ["b", "c"]), ("without", ["a"]), ("classic", ["a"])], [("classic", ["a"])]],
+            [[[("without", "b")], [("classic", "b"), ("classic", "c")], [("without", "a")], [("classic", "a")]], [[("classic", "a")]]],
         )
 
     def test_runs_at_the_same_time(self):
-        self.assertEqual(self.names([file("a", 5, together=3)], ["classic"], a={"classic": 1}), [[("classic", ["a"] * 3)], [("classic", ["a"])]])
+        self.assertEqual(self.names([file("a", 5, together=3)], ["classic"], a={"classic": 1}), [[[("classic", "a")] * 3], [[("classic", "a")]]])
+
+    def test_runs_of_several_modes_at_the_same_time(self):
+        names = self.names([file("a", 2, together=2)], ["without", "classic", "compact"], a={"without": 1, "compact": 1})
+        self.assertEqual(names, [[[("classic", "a"), ("compact", "a")]], [[("classic", "a")]]])
+        names = self.names([file("a", 3, together=2)], ["without", "classic", "compact"])
+        self.assertEqual(names[0], [[("without", "a"), ("classic", "a")], [("compact", "a"), ("classic", "a")]])
+        self.assertEqual(names[1:], [[[("classic", "a"), ("compact", "a")]], [[("compact", "a")]]])
 
     def test_runs_that_were_asked_for(self):
-        self.assertEqual(self.names([file("a", 3)], ["native"], 1), [[("native", ["a"])]])
+        self.assertEqual(self.names([file("a", 3)], ["native"], 1), [[[("native", "a")]]])
 
     def test_modes_that_a_file_has_not(self):
         self.assertEqual(self.names([file("a")._replace(modes=("classic",))], ["compact"]), [])
 
     def test_no_run_is_begun_that_takes_longer_than_what_is_left(self):
         said, found = [], {"a": {"classic": [Run(seconds=101)]}, "b": {"classic": [Run(seconds=99)]}}
-        torch_tests.run_steps(Pretend(classic=[{"t": PASS}]), [("classic", [file("a")]), ("classic", [file("b")])], found, said.append)
+        torch_tests.run_steps(Pretend(classic=[{"t": PASS}]), [[("classic", file("a"))], [("classic", file("b"))]], found, said.append)
         self.assertEqual(said, ["a classic: no time left", "b classic: 1 in 0 s"])
 
 
@@ -158,7 +165,7 @@ class Plan(unittest.TestCase):
 class Running(unittest.TestCase):
     """Runs of pytest itself, in a folder with one file of tests."""
 
-    def run_tests(self, text, workers, seconds=60):
+    def runner(self, text, workers):
         self.folder = tempfile.TemporaryDirectory()
         self.addCleanup(self.folder.cleanup)
         os.mkdir(os.path.join(self.folder.name, "test"))
@@ -166,6 +173,10 @@ class Running(unittest.TestCase):
             f.write(text)
         runner = torch_tests.Runner(self.folder.name, "memprof", os.path.join(self.folder.name, "work"))
         runner.timeouts, runner.most_workers = (), workers
+        return runner
+
+    def run_tests(self, text, workers, seconds=60):
+        runner = self.runner(text, workers)
         with mock.patch.object(torch_tests, "WORTH", 0):
             return runner.run("without", "test_x.py, again", (), workers, seconds=seconds)
 
@@ -210,6 +221,41 @@ class Running(unittest.TestCase):
             "@serialTest\ndef test_c():\n    time.sleep(0.5)\n    open('done', 'w').write('yes')\n"
         )
         self.assertEqual(self.kinds(self.run_tests(text, workers=2)), {"test_a": "pass", "test_b": "pass", "test_c": "pass"})
+
+    def test_runs_at_the_same_time_wait_for_all_serial_tests(self):
+        text = (
+            "import os, pytest, time\nserialTest = pytest.mark.serial\n"
+            "def note(what):\n    with open('order', 'a') as f: f.write(what + '\\n')\n"
+            "def test_a(): note('share')\ndef test_b(): note('share')\n"
+            "@serialTest\ndef test_c():\n    note('begin')\n    time.sleep(0.3)\n    note('end')\n"
+        )
+        runner = self.runner(text, workers=2)
+        with mock.patch.object(torch_tests, "WORTH", 0):
+            runs = runner.beside([("without", file("test_x.py", together=3))] * 3, 60)
+        for _, _, run in runs:
+            self.assertEqual(self.kinds(run), {"test_a": "pass", "test_b": "pass", "test_c": "pass"})
+        with open(self.path("order")) as f:
+            self.assertEqual(f.read().split(), ["begin", "end"] * 3 + ["share"] * 6)
+
+    def test_what_a_failed_test_leaves_behind(self):
+        text = (
+            "import gc, unittest, weakref\nclass Tensor: pass\nleft = []\ngc.disable()\n"
+            "class TestX(unittest.TestCase):\n"
+            "    def test_a(self):\n        x = Tensor()\n        x.me = x\n        left.append(weakref.ref(x))\n        self.assertEqual(1, 2)\n"
+            "    def test_b(self): self.assertIsNone(left[0]())\n"
+        )
+        self.assertEqual(self.kinds(self.run_tests(text, workers=0)), {"test_a": "fail", "test_b": "pass"})
+
+    def test_tests_that_measure_the_card_are_serial(self):
+        text = (
+            "import pytest, unittest\nserialTest = pytest.mark.serial\n"
+            "class TestCudaMultiGPU(unittest.TestCase):\n"
+            "    def test_a(self): assert open('done').read() == 'yes'\n"
+            "    def test_mem_get_info(self): open('done', 'w').write('yes')\n"
+        )
+        run = self.run_tests(text, workers=2)
+        self.assertEqual(self.kinds(run), {"test_a": "pass", "test_mem_get_info": "pass"})
+        self.assertEqual(len([name for name in os.listdir(os.path.join(self.folder.name, "work")) if "serial.jsonl" in name]), 1)
 
     def test_a_process_that_dies_is_started_again(self):
         text = "import os\ndef test_a(): pass\ndef test_b(): pass\ndef test_c(): os.abort()\ndef test_d(): pass\ndef test_e(): pass\n"
