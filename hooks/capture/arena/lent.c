@@ -25,7 +25,13 @@ uint64_t lent_record(struct arena *arena) {
   return lent->last;
 }
 
-bool lent_over(struct arena *arena, uint64_t number) {
+static bool over(driver_event event) {
+  const struct driver *driver = driver_get();
+  if (driver->event_query(event) == DRIVER_OK) return true;
+  return driver->event_synchronize != NULL && driver->event_synchronize(event) == DRIVER_OK;
+}
+
+bool lent_wait(struct arena *arena, uint64_t number) {
   struct lent *lent = &arena->lent;
   if (number == 0) return false;
   if (number <= lent->over) return true;
@@ -34,10 +40,10 @@ bool lent_over(struct arena *arena, uint64_t number) {
   // Older events were replaced. A later one is over only if those before it are.
   if (lent->last >= LENT_EVENTS && number <= lent->last - LENT_EVENTS) number = lent->last - LENT_EVENTS + 1;
   while (number <= lent->last && *event_of(lent, number) == NULL) number++;
-  const bool over = number <= lent->last && driver_get()->event_query(*event_of(lent, number)) == DRIVER_OK;
-  if (over) lent->over = number;
+  const bool waited = number <= lent->last && over(*event_of(lent, number));
+  if (waited) lent->over = number;
   driver_leave(&scope);
-  return over;
+  return waited;
 }
 
 void lent_waited(struct arena *arena) { arena->lent.over = arena->lent.last; }

@@ -3,7 +3,8 @@
 // An address that needs another page has its old mapping unmapped first (device/loans.c), and work on the block
 // that was there may still run. To wait for the whole device would empty its queue. So the first loan of a request
 // records an event on the arena's stream, with the next number, and each old mapping has the number of the event
-// behind its last use. By the time that it goes the event is over, as a rule: then nothing waits.
+// behind its last use. By the time that it goes the event is over, as a rule: then nothing waits. Else the request
+// waits for that event alone, not for what was queued since.
 #ifndef MEMPROF_LENT_H
 #define MEMPROF_LENT_H
 
@@ -14,7 +15,7 @@
 
 struct arena;
 
-enum { LENT_EVENTS = 16 };
+enum { LENT_EVENTS = 64 };
 
 struct lent {
   driver_event events[LENT_EVENTS];  // number n is at n % LENT_EVENTS; NULL: it could not be recorded
@@ -25,8 +26,9 @@ struct lent {
 // Records the next event and returns its number. Captures are held back.
 uint64_t lent_record(struct arena *arena);
 
-// Whether the event of that number, or a later one, is over; 0 is none. Captures are held back. It does not wait.
-bool lent_over(struct arena *arena, uint64_t number);
+// Whether the event of that number, or a later one, is over, after waiting for it if it is not; 0 is none. Captures are
+// held back. False: there is no such event, or the driver cannot wait for it.
+bool lent_wait(struct arena *arena, uint64_t number);
 
 // The device was waited for: all numbers so far are over.
 void lent_waited(struct arena *arena);

@@ -36,7 +36,7 @@ bool policy_wait(void *self) {
 
 bool policy_wait_lent(void *self, uint64_t number) {
   if (!captures_hold()) return false;
-  const bool over = lent_over(self, number) || policy_wait(self);
+  const bool over = lent_wait(self, number) || policy_wait(self);
   captures_let();
   return over;
 }

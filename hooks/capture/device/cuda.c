@@ -47,6 +47,7 @@ static const struct vendor_symbol optional[] = {
     VENDOR_SYMBOL("cuStreamCreate", stream_create),
     VENDOR_SYMBOL("cuStreamSynchronize", stream_synchronize),
     VENDOR_SYMBOL("cuStreamDestroy_v2", stream_destroy),
+    VENDOR_SYMBOL("cuEventSynchronize", event_synchronize),
     VENDOR_SYMBOL("cuDeviceGetDefaultMemPool", default_pool),
     VENDOR_SYMBOL("cuMemPoolGetAttribute", pool_attribute),
     {0},

@@ -103,6 +103,8 @@ struct driver {
   driver_result (*stream_synchronize)(void *stream);
   driver_result (*stream_destroy)(void *stream);
 
+  driver_result (*event_synchronize)(driver_event event);
+
   // The driver's own memory pools.
   driver_result (*default_pool)(void **pool, int device);
   driver_result (*pool_attribute)(void *pool, int attribute, void *value);

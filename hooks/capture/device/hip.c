@@ -257,6 +257,7 @@ static const struct vendor_symbol optional[] = {
     VENDOR_SYMBOL("hipStreamCreateWithFlags", stream_create),
     VENDOR_SYMBOL("hipStreamSynchronize", stream_synchronize),
     VENDOR_SYMBOL("hipStreamDestroy", stream_destroy),
+    VENDOR_SYMBOL("hipEventSynchronize", event_synchronize),
     VENDOR_SYMBOL("hipDeviceGetDefaultMemPool", default_pool),
     VENDOR_SYMBOL("hipMemPoolGetAttribute", pool_attribute),
     {0},
