@@ -40,8 +40,10 @@ func (r *release) bill(binary string) ([]byte, error) {
 	return append(text, '\n'), err
 }
 
+// moduleOf describes a module, or what stands for it. If that is a folder of the repository, the module is named: what
+// the folder has is part of it.
 func moduleOf(m *debug.Module) component {
-	if m.Replace != nil {
+	if m.Replace != nil && !strings.HasPrefix(m.Replace.Path, ".") {
 		m = m.Replace
 	}
 	return component{"library", m.Path, m.Version, "pkg:golang/" + m.Path + "@" + m.Version, m.Sum}

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -103,6 +104,24 @@ func TestBill(t *testing.T) {
 	deps := strings.Count(string(out), "\tdep\t")
 	if parsed.BOMFormat != "CycloneDX" || len(parsed.Components) != deps+1 || parsed.Components[0].Name != "std" {
 		t.Errorf("%s lists %d modules, go version -m %d and std", parsed.BOMFormat, len(parsed.Components), deps)
+	}
+}
+
+// TestReplaced wants the module by its own name where a folder of the repository stands for it, and else what stands for it.
+func TestReplaced(t *testing.T) {
+	module := debug.Module{Path: "example.org/fonts", Version: "v1.2.3"}
+	for _, test := range []struct {
+		by   *debug.Module
+		want string
+	}{
+		{nil, "pkg:golang/example.org/fonts@v1.2.3"},
+		{&debug.Module{Path: "./report/figure/fonts", Version: "(devel)"}, "pkg:golang/example.org/fonts@v1.2.3"},
+		{&debug.Module{Path: "example.org/fork", Version: "v2.0.0"}, "pkg:golang/example.org/fork@v2.0.0"},
+	} {
+		module.Replace = test.by
+		if got := moduleOf(&module).PURL; got != test.want {
+			t.Errorf("replaced by %v: %s, want %s", test.by, got, test.want)
+		}
 	}
 }
 

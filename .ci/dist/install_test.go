@@ -66,14 +66,14 @@ func asRoot(t *testing.T) {
 	}
 }
 
-// TestSize wants at most 29 MB: it was 46.9 with arrow-go's compute kernels and text/template.
+// TestSize wants at most 25 MB: it was 46.9 with arrow-go's compute kernels, text/template and all of plot's fonts.
 func TestSize(t *testing.T) {
 	info, err := os.Stat(program(t, true))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if info.Size() > 29_000_000 {
-		t.Errorf("memprof has %d bytes, more than 29 MB. `go list -deps ./cmd/memprof` names its packages; a call of text/template or of reflect's "+
+	if info.Size() > 25_000_000 {
+		t.Errorf("memprof has %d bytes, more than 25 MB. `go list -deps ./cmd/memprof` names its packages; a call of text/template or of reflect's "+
 			"MethodByName keeps every method of every type. ARCHITECTURE.md says what the binary holds.", info.Size())
 	}
 }
