@@ -137,9 +137,8 @@ static _Atomic int retain = -1;
 
 static bool retained(void) {
   if (atomic_load(&retain) < 0) {
-    const char *value = getenv("TMS_RETAIN_CPU_BACKUP");
     int none = -1;
-    atomic_compare_exchange_strong(&retain, &none, value != NULL && strchr("1tTyY", value[0]) != NULL && value[0] != '\0');
+    atomic_compare_exchange_strong(&retain, &none, saver_switch("TMS_RETAIN_CPU_BACKUP"));
   }
   return atomic_load(&retain) == 1;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/lock.h"
+#include "base/problem.h"
 #include "device/driver.h"
 
 static struct lock lock;           // held while the buffer is used
@@ -13,9 +14,14 @@ static uint64_t chunk = HOST_SLAB; // bytes of the buffer
 
 // $TMS_DISK_BACKUP_CHUNK_MB, or a slab.
 static uint64_t wanted_chunk(void) {
+  enum { MOST = 65536 };
   const char *text = getenv("TMS_DISK_BACKUP_CHUNK_MB");
-  const uint64_t megabytes = text == NULL ? 0 : strtoull(text, NULL, 10);
-  return megabytes == 0 || megabytes > 65536 ? HOST_SLAB : megabytes << 20;
+  char *end = NULL;
+  if (text == NULL || *text == '\0') return HOST_SLAB;
+  const uint64_t megabytes = strtoull(text, &end, 10);
+  if (*end == '\0' && megabytes >= 1 && megabytes <= MOST) return megabytes << 20;
+  problem("TMS_DISK_BACKUP_CHUNK_MB=%s: want 1 to %d; it counts as %d", text, MOST, HOST_SLAB >> 20);
+  return HOST_SLAB;
 }
 
 // The buffer, with its lock held; or NULL.

@@ -41,7 +41,7 @@ static bool one_of(const char *text, const char *const *words) {
   return *words != NULL;
 }
 
-static bool switched_on(const char *name) {
+bool saver_switch(const char *name) {
   static const char *const yes[] = {"1", "true", "TRUE", "yes", "YES", NULL}, *const no[] = {"0", "false", "FALSE", "no", "NO", NULL};
   const char *value = getenv(name);
   if (value == NULL || one_of(value, no)) return false;
@@ -54,9 +54,9 @@ static void read_environment(void) {
   const char *backend = getenv("TMS_INIT_CPU_BACKUP_BACKEND");
   memcpy(initial.tag, "default", sizeof "default");
   if (saver_foreign("tms_pause") != NULL) return;
-  initial.interesting = switched_on("TMS_INIT_ENABLE");
-  initial.cpu_backup = switched_on("TMS_INIT_ENABLE_CPU_BACKUP");
-  initial.disk_backup = switched_on("TMS_INIT_ENABLE_DISK_BACKUP");
+  initial.interesting = saver_switch("TMS_INIT_ENABLE");
+  initial.cpu_backup = saver_switch("TMS_INIT_ENABLE_CPU_BACKUP");
+  initial.disk_backup = saver_switch("TMS_INIT_ENABLE_DISK_BACKUP");
   initial.mmap = backend != NULL && strcmp(backend, "mmap") == 0;
   if (backend != NULL && *backend != '\0' && !initial.mmap && strcmp(backend, "pinned") != 0) {
     problem("TMS_INIT_CPU_BACKUP_BACKEND=%s: want pinned or mmap; backups are pinned", backend);

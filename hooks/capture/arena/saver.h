@@ -32,6 +32,9 @@ struct tag *saver_initial(void);
 // Whether cudaMalloc of the calling thread is served under its tag (memprof_saver_serves).
 bool saver_serves(void);
 
+// Whether an environment variable says yes. What is neither yes nor no is a line of the problems file, and counts as no.
+bool saver_switch(const char *name);
+
 // A function of the library torch_memory_saver itself; NULL: it is not loaded.
 void *saver_foreign(const char *name);
 

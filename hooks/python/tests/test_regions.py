@@ -246,6 +246,26 @@ class RegionsTest(unittest.TestCase):
         )
         self.assertEqual(out, ["TMS_INIT_ENABLE=maybe"])
 
+    def test_wrong_settings_are_reported(self):
+        # Of those that only C reads: each is a line of the problems file, and the default holds.
+        out = self.run_script(
+            """
+            import glob
+            from memprof import _calls
+            cdll = _calls.saver(None)
+            print(cdll.tms_get_enable_cpu_backup(), cdll.tms_get_cpu_backup_backend(), cdll.tms_get_retain_cpu_backup())
+            with memprof.region("disk", backup="disk"): x = take(2)
+            fill(x, 7, 2)
+            memprof.pause("disk"), memprof.resume("disk")
+            print(first(x))
+            said = "".join(open(path).read() for path in glob.glob(os.environ["MEMPROF_SPOOL"] + "/*/problems"))
+            for name, value in sorted(os.environ.items()):
+                if name.startswith("TMS_"): print("%s=%s: want" % (name, value) in said)
+            """,
+            more={"TMS_INIT_ENABLE_CPU_BACKUP": "maybe", "TMS_INIT_CPU_BACKUP_BACKEND": "tape", "TMS_RETAIN_CPU_BACKUP": "two", "TMS_DISK_BACKUP_CHUNK_MB": "1x"},
+        )
+        self.assertEqual(out, ["False", "b'pinned'", "False", "7"] + ["True"] * 4)
+
     def test_functions_of_the_runtime(self):
         # That library is linked with the runtime, so its users find the runtime's functions in it.
         out = self.run_script(
