@@ -231,6 +231,7 @@
 //
 //	live      the number of touched pages
 //	most      at first 0; raised to live by each block that is handed out or restored
+//	filled    the most bytes in use (see Statistics) so far
 //	allowance a number from 0 to 8, at first 0; each is a 400th of most
 //	moved     how many pages takeOldest has unmapped in this iteration
 //	idle      a list of frames, at first empty; a frame in it may back a page again
@@ -284,7 +285,9 @@
 //	        if q is not touched, not registered, not in keep and not in list: append it
 //	    lack -= unmapPages(list), but not below 0
 //	    # mapped is from before this unmapping, room from after it.
-//	    add = min(max(then + (then * allowance) / 400 - mapped, 0), lack, room / page)
+//	    # Where blocks are small against a page they touch more pages than they fill: then with less slack.
+//	    allowed = max(then, min(then + (then * allowance) / 400, (filled + filled / 26) / page))
+//	    add = min(max(allowed - mapped, 0), lack, room / page)
 //	    takeOldest(lack - add, keep)
 //
 //	takeOldest(count, keep):              # returns how many it unmapped, and adds them to moved

@@ -11,6 +11,9 @@ const (
 	// mostSlack is the most steps of slack: 2 % of the pages that blocks have touched at a time.
 	mostSlack  = 8
 	slackSteps = 400 // a step is that part of the pages
+	// overBytes bounds slack where blocks are small against a page, and touch far more pages than they fill: with it
+	// no more are mapped than that part above the bytes of blocks.
+	overBytes = 26
 	// movedShare of the pages may move to other addresses in an iteration before slack becomes greater.
 	movedShare = 500
 	// ages is the number of classes of pages by their last use: in this iteration, in the one before, in the
@@ -43,6 +46,7 @@ type pager struct {
 	spare  []uint32 // frames that backed no page when they came here; some may by now
 	live   uint64   // pages that blocks touch
 	most   uint64   // the most of them so far
+	filled uint64   // the most bytes of blocks so far
 	slack  uint64   // steps of it
 	moved  uint64   // pages that were taken from other addresses in this iteration
 
@@ -131,6 +135,7 @@ func (a *Allocator) touch(index int32) {
 	}
 	a.pager.live += uint64(len(pages))
 	a.pager.most = max(a.pager.most, a.pager.live)
+	a.pager.filled = max(a.pager.filled, a.stats.BytesInUse+a.chunks[index].size) // the block is not in use yet
 }
 
 func (a *Allocator) leave(index int32) {
@@ -239,7 +244,7 @@ func (a *Allocator) takePages(fresh uint64, gaps []byteRange, more uint64, keep 
 		lack += gap.bytes() / a.granularity
 	}
 	lack -= min(lack, a.takeBack(gaps, keep))
-	allowed := most + most*p.slack/slackSteps
+	allowed := max(most, min(most+most*p.slack/slackSteps, (p.filled+p.filled/overBytes)/a.granularity))
 	add := min(allowed-min(allowed, mapped), lack, a.room()/a.granularity)
 	p.moved += a.takeOldest(lack-add, keep)
 }

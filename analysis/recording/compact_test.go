@@ -97,7 +97,8 @@ var measuredPeaks = map[string]struct{ expandable, compact int64 }{
 
 // TestCompactOnIrregularJobs: the peaks that were measured are at most 1.015 times those of expandable segments, 0.97 in
 // the mean; and what the replay of a recording under the preset classic predicts is within 1 % of them. In ring, blocks
-// become free when the other stream is done with them, at other times in each run: within 10 %.
+// become free when the other stream is done with them, at other times in each run: within 10 %. No job of 1 GiB and more
+// has more reserved than 1.04 times what it requested at most, but for fsdp2 and ring, whose streams have arenas of their own.
 func TestCompactOnIrregularJobs(t *testing.T) {
 	sum := 0.0
 	for name, measured := range measuredPeaks {
@@ -107,11 +108,14 @@ func TestCompactOnIrregularJobs(t *testing.T) {
 		apart := float64(o.PeakR>>20)/float64(measured.compact) - 1
 		t.Logf("%-10s requested %6d MiB, reserved %6d (%.3f), measured %6d (%+.2f %%), expandable segments %6d, measured %6d; measured %.3f of them",
 			name, o.PeakT>>20, o.PeakR>>20, float64(o.PeakR)/float64(o.PeakT), measured.compact, 100*apart, o.expandable>>20, measured.expandable, over)
-		bound := 0.01
-		if name == "ring" {
-			bound = 0.1
+		bound, most := 0.01, 1.04
+		switch name {
+		case "ring":
+			bound, most = 0.1, 1.17
+		case "fsdp2":
+			most = 1.30
 		}
-		if over > 1.015 || math.Abs(apart) > bound || o.Refused > 0 {
+		if over > 1.015 || math.Abs(apart) > bound || o.PeakT >= 1<<30 && float64(o.PeakR) > most*float64(o.PeakT) || o.Refused > 0 {
 			t.Errorf("%s: above its bound, predicted %d MiB of %d, or %d requests refused", name, o.PeakR>>20, measured.compact, o.Refused)
 		}
 	}

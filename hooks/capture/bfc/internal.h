@@ -123,6 +123,7 @@ struct bfc_pager {
   size_t spare_count, spare_capacity;  // capacity is at least that of frames
   uint64_t live;   // pages that blocks touch
   uint64_t most;   // the most of them so far
+  uint64_t filled;  // the most bytes of blocks so far
   uint64_t slack;  // steps of it
   uint64_t moved;  // pages that were taken from other addresses in this iteration
   struct bfc_victims victims[BFC_AGES];

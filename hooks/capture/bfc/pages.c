@@ -14,6 +14,7 @@
 enum {
   MOST_SLACK = 8,     // steps: 2 % of the pages that blocks have touched at a time
   SLACK_STEPS = 400,  // a step is that part of the pages
+  OVER_BYTES = 26,    // no more pages are slack than that part above the bytes of blocks, which may touch far more pages than they fill
   MOVED_SHARE = 500,  // that part of the pages may move in an iteration before slack becomes greater
 };
 
@@ -101,6 +102,7 @@ void bfc_touch(struct bfc *bfc, uint32_t chunk) {
   for (size_t i = 0; i < pages.count; i++) pages.first[i].live = true;
   bfc->pager.live += pages.count;
   bfc->pager.most = bfc_greatest(bfc->pager.most, bfc->pager.live);
+  bfc->pager.filled = bfc_greatest(bfc->pager.filled, bfc->stats.bytes_in_use + bfc->chunks[chunk].size);  // the block is not in use yet
 }
 
 void bfc_leave(struct bfc *bfc, uint32_t chunk) {
@@ -284,7 +286,8 @@ static void take_pages(struct bfc *bfc, uint64_t fresh, struct bfc_range within,
   const uint64_t most = bfc_greatest(pager->most, pager->live + fresh);
   uint64_t lack = more + bfc_unmapped_within(bfc, within.from, within.to) / unit;
   lack -= bfc_least(lack, take_back(bfc, within, keep));
-  const uint64_t allowed = most + most * pager->slack / SLACK_STEPS;
+  const uint64_t bytes = pager->filled + pager->filled / OVER_BYTES;
+  const uint64_t allowed = bfc_greatest(most, bfc_least(most + most * pager->slack / SLACK_STEPS, bytes / unit));
   uint64_t add = allowed > mapped ? allowed - mapped : 0;
   add = bfc_least(bfc_least(add, lack), bfc_room(bfc) / unit);
   pager->moved += take_oldest(bfc, lack - add, keep);
