@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -277,6 +278,13 @@ func TestResize(t *testing.T) {
 	}
 	if sizes := cards(find(t, Options{}, resized)); sizes[0] != 300 {
 		t.Errorf("the least card at 20 has %d MiB, want 300", sizes[0])
+	}
+	smaller, err := ResizeFrom([]*Job{at(2), at(4)}, []float64{2, 4}, 2, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err = sequenceOf(smaller); err != nil || !slices.Equal(got.requested, []int64{100 * mib, 20 * mib, 15 * mib}) {
+		t.Errorf("requests at 2 of the job at 4: %v, %v", got.requested, err)
 	}
 	other := newJob().alloc(1, 100).alloc(2, 40).alloc(3, 29).free(2).process("p")
 	if _, err := Resize([]*Job{at(2), other}, []float64{2, 4}, 20); !errors.Is(err, ErrDiffer) {

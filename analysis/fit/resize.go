@@ -20,15 +20,25 @@ const leastCommon = 0.9
 // the line through its sizes in all recordings says. A request that no other recording has, like a workspace of an
 // algorithm that is taken from some size on, grows in proportion to the size. The error is ErrDiffer, ErrSizes, or a source's.
 func Resize(jobs []*Job, sizes []float64, size float64) (*Job, error) {
-	if _, err := NewLine(sizes, make([]int64, len(sizes))); err != nil {
-		return nil, err
-	}
-	near := 0
+	return ResizeFrom(jobs, sizes, size, Nearest(sizes, size))
+}
+
+// Nearest is the number of the size that is nearest by ratio; of two, the greater one.
+func Nearest(sizes []float64, size float64) (near int) {
 	for i := range sizes {
 		off, least := math.Abs(math.Log(sizes[i]/size)), math.Abs(math.Log(sizes[near]/size))
 		if off < least-1e-9 || off < least+1e-9 && sizes[i] > sizes[near] {
 			near = i
 		}
+	}
+	return near
+}
+
+// ResizeFrom is Resize with the requests of jobs[near]. At the size of another recording it differs from that recording by
+// what lines cannot know: requests that only one of them makes, and those between which the allocator chooses by size.
+func ResizeFrom(jobs []*Job, sizes []float64, size float64, near int) (*Job, error) {
+	if _, err := NewLine(sizes, make([]int64, len(sizes))); err != nil {
+		return nil, err
 	}
 	all := make([]*sequence, len(jobs))
 	for i, j := range jobs {

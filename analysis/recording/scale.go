@@ -53,9 +53,15 @@ func SizesOf(runs []Recording, name string) ([]float64, error) {
 	return found[0], nil
 }
 
-// Resized are the processes of a job at another size, as package fit replays them. The error is fit.ErrDiffer where the
-// recordings have not the same processes, or these not the same requests.
+// Resized are the processes of a job at another size, as package fit replays them, with the requests of the recording
+// whose size is nearest. The error is fit.ErrDiffer where the recordings have not the same processes, or these not the same
+// requests.
 func Resized(runs []Recording, sizes []float64, size float64) (jobs []*fit.Job, err error) {
+	return ResizedFrom(runs, sizes, size, fit.Nearest(sizes, size))
+}
+
+// ResizedFrom is Resized with the requests of runs[near].
+func ResizedFrom(runs []Recording, sizes []float64, size float64, near int) (jobs []*fit.Job, err error) {
 	var all [][]*fit.Job
 	for i := range runs {
 		all = append(all, runs[i].FitJobs())
@@ -68,7 +74,7 @@ func Resized(runs []Recording, sizes []float64, size float64) (jobs []*fit.Job, 
 		for i := range all {
 			same = append(same, all[i][process])
 		}
-		resized, err := fit.Resize(same, sizes, size)
+		resized, err := fit.ResizeFrom(same, sizes, size, near)
 		if err != nil {
 			return nil, err
 		}

@@ -226,30 +226,40 @@ func (o *fitOptions) scaled(ctx context.Context, result *reportfit.Result, runs 
 	return nil
 }
 
-// replayed answers for jobs whose requests have the sizes of another size of the job. Of three recordings or more,
-// the error is how far off the last one is predicted from the others.
+// replayed answers for jobs whose requests have the sizes of another size of the job.
 func (o *fitOptions) replayed(ctx context.Context, result *reportfit.Result, runs []recording.Recording, jobs []*fit.Job) (err error) {
 	scale := result.Scale
 	scale.Replayed = true
 	if result.Answer, err = o.find(ctx, runs[0].Path, jobs, result.Bytes); err != nil {
 		return err
 	}
-	last := len(runs) - 1
-	if last < 2 {
-		return nil
+	if last := len(runs) - 1; last >= 2 {
+		return o.mispredicted(ctx, result, runs[:last], last, fit.Nearest(scale.Sizes[:last], scale.Sizes[last]))
 	}
-	without, err := recording.Resized(runs[:last], scale.Sizes[:last], scale.Sizes[last])
+	for at := range runs {
+		if err := o.mispredicted(ctx, result, runs, at, 1-at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mispredicted makes the error of each row at least how far off a recording is predicted by runs, with the requests of
+// one of them: of three recordings or more by the others, of two by the requests of the other.
+func (o *fitOptions) mispredicted(ctx context.Context, result *reportfit.Result, runs []recording.Recording, at, near int) error {
+	scale := result.Scale
+	jobs, err := recording.ResizedFrom(runs, scale.Sizes[:len(runs)], scale.Sizes[at], near)
 	if err != nil {
 		return exit.Input(err)
 	}
-	predicted, err := o.find(ctx, runs[last].Path, without, 0)
+	predicted, err := o.find(ctx, runs[near].Path, jobs, 0)
 	if err != nil {
 		return err
 	}
 	for i := range scale.Rows {
-		real := scale.Rows[i].Bytes[last]
-		off := float64(predicted.Rows[i].Bytes-real) / float64(real)
-		scale.Rows[i].Error = int64(math.Abs(off) * float64(result.Rows[i].Bytes))
+		row, real := &scale.Rows[i], scale.Rows[i].Bytes[at]
+		off := math.Abs(float64(predicted.Rows[i].Bytes-real) / float64(real))
+		row.Error = max(row.Error, int64(off*float64(result.Rows[i].Bytes)))
 	}
 	return nil
 }

@@ -122,6 +122,30 @@ func TestFitScale(t *testing.T) {
 	}
 }
 
+// TestFitScaleError: the error of the cards at another size has what only one of two recordings requests, which a line
+// through the cards of the recordings does not see.
+func TestFitScaleError(t *testing.T) {
+	b := newBench(t)
+	errorOf := func(firsts, seconds string) int64 {
+		for batch, module := range map[int]string{8: firsts, 16: seconds} {
+			words := append(trained(batch), "in", "module="+module, "alloc", "extra", "900M")
+			b.record(fmt.Sprint("batch", batch), append([]string{"--force", "--", b.job}, words...)...)
+		}
+		predicted := b.fit("--scale", "batch=3", "--sizes", "8,16", b.path("batch8"), b.path("batch16"))
+		for _, c := range predicted.Cards {
+			if c.Policy == "compact" && c.Error != nil {
+				return *c.Error
+			}
+		}
+		t.Fatalf("no error of compact: %+v", predicted.Cards)
+		return 0
+	}
+	alike, differing := errorOf("net.fc", "net.fc"), errorOf("net.fc", "net.other")
+	if differing < alike+400<<20 {
+		t.Errorf("an error of %d bytes where 900 MiB are another request in each recording, %d where they are the same", differing, alike)
+	}
+}
+
 // TestFitJobWithoutRoom: what a real job is refused, fit names.
 func TestFitJobWithoutRoom(t *testing.T) {
 	b := newBench(t)

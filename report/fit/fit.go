@@ -263,10 +263,14 @@ func scaleSection(c *Scale) layout.Section {
 		how = "error: difference to the nearest recording alone, with activations and inputs in proportion; a third recording gives a standard error"
 	}
 	switch {
-	case c.Replayed && len(c.Sizes) < 3:
-		whole = "least cards: of the requests, replayed with the bytes that each has at this size; those that one recording alone has grow in proportion"
 	case c.Replayed:
-		whole = "least cards: of the requests, replayed with the bytes that each has at this size; those that one recording alone has grow in proportion. Their error: how far off the last recording is predicted from the others"
+		whole = "least cards: of the requests, replayed with the bytes that each has at this size; those that one recording alone has grow in proportion. " +
+			"Their error: that of a line through the recordings' least cards, or how far off a recording is predicted "
+		if len(c.Sizes) < 3 {
+			whole += "by the requests of the other, whichever is more"
+		} else {
+			whole += "from the others, whichever is more"
+		}
 	}
 	s.After = append(layout.Note(how), layout.Note(whole)...)
 	return s
