@@ -80,7 +80,9 @@ static bool map_range(struct arena *arena, const struct byte_range *range, const
     const bool whole = next != NULL && next->addr == from && next->bytes <= end - from;
     to = whole ? from + next->bytes : next != NULL && next->addr > from && next->addr < end ? next->addr : end;
     arena->vmm.handle_bytes = whole ? next->bytes : large->handle;
-    if (!vmm_map(&arena->vmm, from, to - from)) return false;
+    if (vmm_map(&arena->vmm, from, to - from)) continue;
+    arena->vmm.handle_bytes = large->handle;  // a driver may refuse one that large
+    if (!whole || !vmm_map(&arena->vmm, from, to - from)) return false;
   }
   return true;
 }

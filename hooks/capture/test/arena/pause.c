@@ -94,6 +94,16 @@ static void test_large_blocks_have_a_handle(void) {
   fill(last, 3 * LARGE, 7);
 }
 
+// The driver refuses the first of two large handles: the block is mapped in smaller ones.
+static void test_refused_large_handle(void) {
+  gpu_start();
+  char *a = take("cache", 0, 3 * LARGE, NULL), *b = take("cache", 0, 3 * LARGE, NULL);
+  CHECK_EQUAL(memprof_pause(cache, 1, 0), MEMPROF_OK);
+  CHECK_EQUAL(memprof_resume(cache, 1, 0), MEMPROF_OK);
+  CHECK_EQUAL(stats().segment.current, 5);
+  fill(a, 3 * LARGE, 3), fill(b, 3 * LARGE, 5);
+}
+
 static void test_content_returns(void) {
   gpu_start();
   char *a = take("weights", 1, LARGE, NULL), *gone = take("weights", 1, SMALL, NULL), *b = take("weights", 1, SMALL, NULL);
@@ -378,6 +388,7 @@ int main(int argc, char **argv) {
   static const struct test tests[] = {
       {"memory", test_memory_returns, {NULL}},
       {"large blocks", test_large_blocks_have_a_handle, {NULL}},
+      {"refused large handle", test_refused_large_handle, {"MEMPROF_SIM_FAIL", "cuMemCreate:9", NULL}},
       {"content", test_content_returns, {NULL}},
       {"kept", test_kept_copies, {NULL}},
       {"wrong", test_wrong_calls, {NULL}},
