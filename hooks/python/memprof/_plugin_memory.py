@@ -63,7 +63,7 @@ class Memory:
         stats["allocated_bytes"], stats["active_bytes"] = _of_pools(ours.torch_bytes), _of_pools(ours.torch_active)
         inactive = _as_dict(ours.inactive_bytes)
         inactive["current"] = max(0, ours.reserved_bytes.current - ours.torch_active.current)
-        stats["inactive_split_bytes"] = dict(_of_pools(ours.inactive_bytes), all=inactive)
+        stats["inactive_split_bytes"] = dict(_of_pools(ours.inactive_bytes), all=inactive, large_pool=inactive)
         stats["inactive_split"] = _of_pools(_calls.Stat())
         stats["oversize_allocations"] = stats["oversize_segments"] = _as_dict(_calls.Stat())
         stats.update(num_alloc_retries=ours.retries, num_ooms=ours.ooms, num_sync_all_streams=ours.syncs)
@@ -92,8 +92,10 @@ class Memory:
             segment, state = found[-1], STATES[chunk.state]
             segment["total_size"] += chunk.size
             segment["requested_size"] += chunk.requested
-            segment["allocated_size"] += chunk.size if state == "active_allocated" else 0
-            segment["active_size"] += chunk.size if state != "inactive" else 0
+            # As torch's statistics have them, which are compared with these sums; blocks have the bytes of their chunks.
+            counted = (chunk.requested + 511) // 512 * 512
+            segment["allocated_size"] += counted if state == "active_allocated" else 0
+            segment["active_size"] += counted if state != "inactive" else 0
             segment["blocks"].append(dict(address=chunk.addr, size=chunk.size, requested_size=chunk.requested, state=state, frames=[]))
         return found
 
@@ -113,8 +115,8 @@ def _as_dict(stat):
 
 
 def _of_pools(stat):
-    """torch divides statistics by small and large blocks, which the hook does not."""
-    return {"all": _as_dict(stat), "small_pool": _as_dict(_calls.Stat()), "large_pool": _as_dict(_calls.Stat())}
+    """torch divides statistics by small and large blocks. The hook does not: all of its segments are of the large pool."""
+    return {"all": _as_dict(stat), "small_pool": _as_dict(_calls.Stat()), "large_pool": _as_dict(stat)}
 
 
 def _ignored(what, *_args, **_kwargs):
