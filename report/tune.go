@@ -91,15 +91,15 @@ func savingsSection(t *Tuned) layout.Section {
 	s := layout.Section{
 		Title:   "Policies for " + plain.Shorten(t.Process, 60),
 		Before:  layout.Note(fmt.Sprintf("%s replayed, at most %s at once; %s", units.Counted(t.Allocs, "request"), units.FormatSize(first.PeakT), units.Counted(first.Iterations, "iteration"))),
-		Columns: []layout.Column{layout.Words("policy"), layout.Numbers("peak R"), layout.Numbers("saves"), layout.Numbers("of recorded"), {Name: "later R", Number: true, Implied: true}, layout.Numbers("slowdown"), layout.Words("")},
+		Columns: []layout.Column{layout.Words("policy"), layout.Numbers("peak R"), layout.Numbers("saves"), layout.Numbers("of recorded"), {Name: "later R", Number: true, Implied: true}, layout.Numbers("calls"), layout.Numbers("slowdown"), layout.Words("")},
 	}
 	base, best := t.baseline(), t.Recommend(t.MaxSlowdown)
-	line := func(name string, reserved int64, later, slowdown, mark string, tone layout.Tone) {
+	line := func(name string, reserved int64, later, calls, slowdown, mark string, tone layout.Tone) {
 		saves, share := units.Absent, units.Absent
 		if base > 0 && mark != "recorded" {
 			saves, share = strings.TrimPrefix(changeText(analysis.Bytes, float64(base-reserved)), "+"), units.FormatPercent(units.Ratio(base-reserved, base))
 		}
-		s.Rows = append(s.Rows, layout.Toned(tone, layout.Row(name, units.FormatSize(reserved), saves, share, later, slowdown, mark)))
+		s.Rows = append(s.Rows, layout.Toned(tone, layout.Row(name, units.FormatSize(reserved), saves, share, later, calls, slowdown, mark)))
 	}
 	shown := t.savings(best)
 	if t.RecordedR > 0 && !slices.ContainsFunc(shown, func(i int) bool { return t.isRecorded(&t.Outcomes[i].Policy) }) {
@@ -107,7 +107,7 @@ func savingsSection(t *Tuned) layout.Section {
 		if t.Recorded != nil {
 			name = shortFlags(t.Recorded)
 		}
-		line(name, t.RecordedR, units.Absent, units.Absent, "recorded", layout.Plain)
+		line(name, t.RecordedR, units.Absent, units.Absent, units.Absent, "recorded", layout.Plain)
 	}
 	for _, i := range shown {
 		o := &t.Outcomes[i]
@@ -122,15 +122,15 @@ func savingsSection(t *Tuned) layout.Section {
 			}
 		}
 		cells := tuneRow(0, o)
-		line(shortFlags(&o.Policy), o.PeakR, units.FormatSize(o.SteadyR), cells[len(cells)-1].Text, mark, tone)
+		line(shortFlags(&o.Policy), o.PeakR, units.FormatSize(o.SteadyR), tenths(o.Calls.Sum()), cells[len(cells)-1].Text, mark, tone)
 	}
 	if torch, ok := t.BestTorch(); ok {
 		if def := &t.Torch[0]; def.Setting == "" && def.Refused == 0 && torch.Setting != "" {
-			line("PyTorch's own", def.Reserved, units.Absent, units.Absent, "", layout.Plain)
+			line("PyTorch's own", def.Reserved, units.Absent, units.Absent, units.Absent, "", layout.Plain)
 		}
-		line(strings.TrimSuffix("PyTorch's own, "+torch.Setting, ", "), torch.Reserved, units.Absent, units.Absent, "", layout.Plain)
+		line(strings.TrimSuffix("PyTorch's own, "+torch.Setting, ", "), torch.Reserved, units.Absent, units.Absent, units.Absent, "", layout.Plain)
 	}
-	s.After = layout.Note("R: reserved bytes, replayed; later: in iterations from 4 on; saves: of the recorded policy's peak R")
+	s.After = layout.Note("R: reserved, replayed; saves: of the recorded policy's; later: iterations from 4 on; calls: of the driver, per later iteration")
 	if best < 0 {
 		s.After = []layout.Cell{noPolicy(t)}
 	} else {
@@ -260,7 +260,7 @@ func tuneSection(t *Tuned) layout.Section {
 		s.Columns = append(s.Columns, layout.Words(d.Key))
 	}
 	s.Columns = append(s.Columns, layout.Numbers("peak R"), layout.Numbers("later R"), layout.Numbers("first idle"), layout.Numbers("later idle"),
-		layout.Numbers("remaps"), layout.Numbers("waits"), layout.Numbers("cost"), layout.Numbers("slowdown"))
+		layout.Numbers("remaps"), layout.Numbers("waits"), layout.Numbers("calls"), layout.Numbers("cost"), layout.Numbers("slowdown"))
 	best := t.Recommend(t.MaxSlowdown)
 	for i := range t.Outcomes {
 		o := &t.Outcomes[i]
@@ -307,7 +307,7 @@ func tuneRow(number int, o *tune.Outcome) []layout.Cell {
 	}
 	reserved := len(cells)
 	cells = append(cells, layout.Row(units.FormatSize(o.PeakR), units.FormatSize(o.SteadyR), first, later,
-		tenths(o.Remaps), tenths(o.Waits), units.FormatDuration(o.Cost.Nanoseconds()), slowdown)...)
+		tenths(o.Remaps), tenths(o.Waits), tenths(o.Calls.Sum()), units.FormatDuration(o.Cost.Nanoseconds()), slowdown)...)
 	if o.Refused > 0 {
 		cells[reserved].Text = units.FormatCount(o.Refused) + " failed"
 	}
@@ -344,7 +344,7 @@ func tuneNotes(t *Tuned, best int) []layout.Cell {
 	notes := layout.Row(
 		"R: reserved; idle: 1 − provided / reserved (lower is better); first, later: iterations",
 		"per later iteration: remaps, address ranges mapped again for a request; waits, requests that wait for the device;",
-		"cost, time of driver calls that requests wait for; slowdown, predicted / recorded iteration time (lower is better)")
+		"calls, driver calls that requests wait for, one for each handle; cost, their time; slowdown, predicted / recorded iteration time (lower is better)")
 	notes = append(notes, layout.Note(fmt.Sprintf("time of driver calls for a handle of %s: create %s, map %s, set access %s, unmap %s, release %s",
 		units.FormatSize(int64(c.Handle)), short(c.Create), short(c.Map), short(c.Access), short(c.Unmap), short(c.Release)))...)
 	if t.LeftOut > 0 {
@@ -452,29 +452,38 @@ type jsonOutcome struct {
 	Allocator string `json:"allocator"` // "memprof"
 	Setting   string `json:"setting"`   // "": the policy says it
 	jsonPolicy
-	PeakReserved   int64    `json:"peak_reserved"`
-	PeakProvided   int64    `json:"peak_provided"`
-	PeakRequested  int64    `json:"peak_requested"`
-	SteadyReserved int64    `json:"steady_reserved"`
-	Refused        int64    `json:"refused"`
-	Iterations     int64    `json:"iterations"`
-	FirstIdle      *float64 `json:"first_idle"`
-	LaterIdle      *float64 `json:"later_idle"`
-	Remaps         float64  `json:"remaps_per_iteration"`
-	RemapsAhead    float64  `json:"remaps_ahead_per_iteration"`
-	Unmaps         float64  `json:"unmaps_per_iteration"`
-	Waits          float64  `json:"waits_per_iteration"`
-	CostNS         int64    `json:"cost_per_iteration_ns"`
-	BackgroundNS   int64    `json:"background_per_iteration_ns"`
-	IterationNS    *int64   `json:"iteration_ns"`
-	Slowdown       *float64 `json:"slowdown"`
-	TotalCostNS    int64    `json:"total_cost_ns"`
+	PeakReserved   int64     `json:"peak_reserved"`
+	PeakProvided   int64     `json:"peak_provided"`
+	PeakRequested  int64     `json:"peak_requested"`
+	SteadyReserved int64     `json:"steady_reserved"`
+	Refused        int64     `json:"refused"`
+	Iterations     int64     `json:"iterations"`
+	FirstIdle      *float64  `json:"first_idle"`
+	LaterIdle      *float64  `json:"later_idle"`
+	Remaps         float64   `json:"remaps_per_iteration"`
+	RemapsAhead    float64   `json:"remaps_ahead_per_iteration"`
+	Unmaps         float64   `json:"unmaps_per_iteration"`
+	Waits          float64   `json:"waits_per_iteration"`
+	Calls          jsonCalls `json:"calls_per_iteration"` // that requests wait for, one for each handle
+	CostNS         int64     `json:"cost_per_iteration_ns"`
+	BackgroundNS   int64     `json:"background_per_iteration_ns"`
+	IterationNS    *int64    `json:"iteration_ns"`
+	Slowdown       *float64  `json:"slowdown"`
+	TotalCostNS    int64     `json:"total_cost_ns"`
+}
+
+type jsonCalls struct {
+	Create  float64 `json:"create"`
+	Map     float64 `json:"map"`
+	Access  float64 `json:"set_access"`
+	Unmap   float64 `json:"unmap"`
+	Release float64 `json:"release"`
 }
 
 func newJSONOutcome(o *tune.Outcome) jsonOutcome {
 	out := jsonOutcome{
 		Allocator: "memprof", jsonPolicy: newJSONPolicy(&o.Policy), PeakReserved: o.PeakR, PeakProvided: o.PeakC, PeakRequested: o.PeakT, SteadyReserved: o.SteadyR,
-		Refused: o.Refused, Iterations: o.Iterations, Remaps: o.Remaps, RemapsAhead: o.RemapsAhead, Unmaps: o.Unmaps, Waits: o.Waits,
+		Refused: o.Refused, Iterations: o.Iterations, Remaps: o.Remaps, RemapsAhead: o.RemapsAhead, Unmaps: o.Unmaps, Waits: o.Waits, Calls: jsonCalls(o.Calls),
 		CostNS: o.Cost.Nanoseconds(), BackgroundNS: o.Background.Nanoseconds(), TotalCostNS: o.TotalCost.Nanoseconds(),
 	}
 	if o.Iterations > 0 {

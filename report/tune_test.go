@@ -33,7 +33,7 @@ func tuned() *Tuned {
 		n := int64(len(policies) - i)
 		t.Outcomes = append(t.Outcomes, tune.Outcome{
 			Policy: policy, PeakR: n * 2 * gib, PeakC: 2 * gib, PeakT: gib + 1, SteadyR: n * gib, Iterations: 20, FirstIdle: 0.25, LaterIdle: 0.0001,
-			Remaps: float64(i), RemapsAhead: 0.25, Unmaps: 1.5, Waits: 0.04, Cost: time.Duration(i) * 200 * time.Microsecond, Background: 49 * time.Microsecond,
+			Remaps: float64(i), RemapsAhead: 0.25, Unmaps: 1.5, Waits: 0.04, Calls: tune.Calls{Create: 0.5, Map: 21.25, Access: 21.25, Unmap: 20.75, Release: 0.5}, Cost: time.Duration(i) * 200 * time.Microsecond, Background: 49 * time.Microsecond,
 			Duration: 100 * time.Millisecond, TotalCost: 3 * time.Millisecond,
 		})
 	}

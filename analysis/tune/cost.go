@@ -40,6 +40,23 @@ func (c *calls) add(d calls) {
 	c.waits += d.waits
 }
 
+// Calls are driver calls, one for each handle: means over iterations.
+type Calls struct {
+	Create, Map, Access, Unmap, Release float64
+}
+
+// Sum returns all of them.
+func (c *Calls) Sum() float64 { return c.Create + c.Map + c.Access + c.Unmap + c.Release }
+
+// each returns the driver calls of one of n iterations.
+func (c *calls) each(n float64) Calls {
+	mapped := float64(c.mapHandles+c.movedHandles) / n
+	return Calls{
+		Create: float64(c.mapHandles) / n, Map: mapped, Access: mapped,
+		Unmap: float64(c.unmapHandles+c.oldMappings) / n, Release: float64(c.unmapHandles) / n,
+	}
+}
+
 // handles returns how many handles so many bytes have.
 func (c *Costs) handles(bytes uint64) int64 { return int64((bytes + c.Handle - 1) / c.Handle) }
 

@@ -30,6 +30,7 @@ type Outcome struct {
 	RemapsAhead float64       // ranges mapped again in the background
 	Unmaps      float64       // ranges unmapped
 	Waits       float64       // requests that waited for the device
+	Calls       Calls         // driver calls that requests waited for
 	Cost        time.Duration // driver calls that requests waited for
 	Background  time.Duration // driver calls in the background
 	Duration    time.Duration // of an iteration, as recorded; 0: not known
@@ -123,6 +124,7 @@ func (p *replay) finish() Outcome {
 	o.SteadyR = int64(steady.r)
 	o.Remaps, o.RemapsAhead = mean(steady.path.remaps), mean(steady.background.remaps)
 	o.Unmaps, o.Waits = mean(steady.path.unmaps+steady.background.unmaps), mean(steady.path.waits)
+	o.Calls = steady.path.each(float64(n))
 	o.Cost, o.Background = p.costs.of(steady.path)/time.Duration(n), p.costs.of(steady.background)/time.Duration(n)
 	o.Duration = time.Duration(duration / n)
 	return o

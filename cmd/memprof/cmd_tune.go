@@ -55,6 +55,8 @@ decides, so other placements are shown for PyTorch's), and for each
   later idle  the same, as the mean of the steady iterations
   remaps      address ranges mapped again for requests, per steady iteration
   waits       requests that wait for the device, per steady iteration
+  calls       driver calls that requests wait for, per steady iteration: create,
+              map, set access, unmap and release, one for each handle
   cost        time that requests of an iteration wait for driver calls
   slowdown    predicted / recorded iteration time (lower is better)`,
 		Annotations: exitCodes(tuneExits),
