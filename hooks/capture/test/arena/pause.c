@@ -71,6 +71,8 @@ static void test_memory_returns(void) {
   check_filled(a, LARGE, 1);
 }
 
+static void fill_ends(const char *ptr, int seed) { fill(ptr, SMALL, seed), fill(ptr + 3 * LARGE - SMALL, SMALL, seed); }
+
 // A block that is larger than a handle gets one of its own, so that a resume takes few calls; what is freed afterwards
 // can be unmapped as before.
 static void test_large_blocks_have_a_handle(void) {
@@ -80,8 +82,8 @@ static void test_large_blocks_have_a_handle(void) {
   CHECK_EQUAL(memprof_pause(cache, 1, 0), MEMPROF_OK);
   CHECK_EQUAL(memprof_resume(cache, 1, 0), MEMPROF_OK);
   CHECK_EQUAL(stats().segment.current, 3);
-  fill(small, SMALL, 1), fill(large, 3 * LARGE, 3), fill(last, 3 * LARGE, 5);
-  check_filled(small, SMALL, 1), check_filled(large, 3 * LARGE, 3), check_filled(last, 3 * LARGE, 5);
+  fill(small, SMALL, 1), fill_ends(large, 3), fill_ends(last, 5);
+  check_filled(small, SMALL, 1), check_filled(large, SMALL, 3), check_filled(last + 3 * LARGE - SMALL, SMALL, 5);
   const uint64_t before = gpu_free();
   memprof_free(large, 0, 0, NULL);
   memprof_empty_cache(0);
@@ -91,7 +93,7 @@ static void test_large_blocks_have_a_handle(void) {
     CHECK_EQUAL(memprof_resume(cache, 1, 0), MEMPROF_OK);
     CHECK_EQUAL(stats().segment.current, 2);
   }
-  fill(last, 3 * LARGE, 7);
+  fill_ends(last, 7);
 }
 
 // The driver refuses the first of two large handles: the block is mapped in smaller ones.
@@ -101,7 +103,7 @@ static void test_refused_large_handle(void) {
   CHECK_EQUAL(memprof_pause(cache, 1, 0), MEMPROF_OK);
   CHECK_EQUAL(memprof_resume(cache, 1, 0), MEMPROF_OK);
   CHECK_EQUAL(stats().segment.current, 5);
-  fill(a, 3 * LARGE, 3), fill(b, 3 * LARGE, 5);
+  fill_ends(a, 3), fill_ends(b, 5);
 }
 
 static void test_content_returns(void) {
