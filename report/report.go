@@ -56,7 +56,7 @@ func Text(w io.Writer, results []*analysis.Result, scope Scope, o layout.Options
 		width = ScreenColumns
 	}
 	if scope.Summary {
-		return layout.WriteText(w, o, briefs(results, o.Width)...)
+		return layout.WriteScreen(w, o, briefs(results, o.Width)...)
 	}
 	return layout.WriteText(w, o, reportSections(results, scope, width)...)
 }

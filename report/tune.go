@@ -58,7 +58,7 @@ func (t *Tuned) BestTorch() (best recording.TorchOutcome, ok bool) {
 // TuneText writes the recorded policy and those that save most for a terminal, in at most [TuneLines] lines, or with
 // all every policy; the recommended one in bold. It fails only if w does.
 func TuneText(w io.Writer, t *Tuned, all bool, o layout.Options) error {
-	return layout.WriteText(w, o, tuneSections(t, all)...)
+	return layout.WriteScreen(w, o, tuneSections(t, all)...)
 }
 
 // TuneMarkdown writes what TuneText does as Markdown. It fails only if w does.

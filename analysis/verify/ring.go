@@ -7,9 +7,10 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// fromRing verifies a process whose first events a ring dropped. The allocator's free chunks, and what decided where it placed
-// blocks, follow from all events since its start, so no placement is replayed. Verified are the sequence, the checksums, and that each
-// free ends a live block of the same size, from the blocks on that the ring restated.
+// fromRing verifies a process whose first events a ring dropped. The ring restates what was live and mapped. What else decides where
+// a block lies follows from the events since the start: how much the next growth takes, how far an arena reaches whose last pages are
+// unmapped, and which pages earlier iterations used. So no placement is replayed. Verified are the sequence, the checksums, and that
+// each free ends a live block of the same size, from the restated blocks on.
 func fromRing(ctx context.Context, p *trace.Process) (*Result, error) {
 	j := newJudge(p)
 	j.replay = nil

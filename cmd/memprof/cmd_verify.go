@@ -38,7 +38,9 @@ implementation of the allocator, which must come to the same addresses, sizes
 and growths. A recording that passes has lost no event. With --allocator native
 that is a model of PyTorch's own allocator, and so it is of an imported snapshot
 whose history is whole; of other imports the frees are matched, and the result
-says why no placement was compared. A recording that ends early is
+says why no placement was compared. What --ring kept is checked for wholeness,
+and its frees are matched from the restated blocks on; its placements depend on
+dropped events, too, and are not replayed. A recording that ends early is
 checked up to its end, which is printed. PATH is a recording or a folder of
 recordings.`,
 		Annotations: exitCodes(verifyExits),
@@ -238,7 +240,8 @@ func ringLines(process string, r *verify.Result) []string {
 	lines := []string{
 		fmt.Sprintf("ok     %s: %s from event %d on, of them %s and %s: whole, unchanged, and each free is of a live block",
 			process, units.Counted(r.Events, "event"), r.Dropped, units.Counted(r.Allocs, "allocation"), units.Counted(r.Frees, "free")),
-		fmt.Sprintf("       exact from event %d on: the ring dropped those before, and restated what was live then; placements are not replayed", r.Dropped),
+		fmt.Sprintf("       exact from event %d on: the ring dropped those before, and restated what was live and mapped then", r.Dropped),
+		"       placements are not replayed: they depend on dropped events, too (how far the arenas had grown, unmapped pages, iterations)",
 	}
 	if !r.Complete {
 		lines = append(lines, "       up to "+r.EndsAt)

@@ -24,13 +24,27 @@ type Options struct {
 
 // WriteText writes sections for a terminal. It fails only if w does.
 func WriteText(w io.Writer, o Options, sections ...Section) error {
+	_, err := w.Write(textOf(o, sections))
+	return err
+}
+
+// WriteScreen is WriteText without the blank line at the end, for what has to fit into few lines.
+func WriteScreen(w io.Writer, o Options, sections ...Section) error {
+	text := textOf(o, sections)
+	if bytes.HasSuffix(text, []byte("\n\n")) {
+		text = text[:len(text)-1]
+	}
+	_, err := w.Write(text)
+	return err
+}
+
+func textOf(o Options, sections []Section) []byte {
 	var out bytes.Buffer
 	p := printer{&out, o}
 	for _, s := range sections {
 		p.section(s)
 	}
-	_, err := w.Write(out.Bytes())
-	return err
+	return out.Bytes()
 }
 
 // printer writes sections for a terminal.
