@@ -59,10 +59,19 @@ func wants(t *testing.T, code int, text string, cmd *exec.Cmd) {
 	}
 }
 
-func asRoot(t *testing.T) {
+// inRoot makes a command run in another root. Whoever is not root becomes it in a user namespace, for which the kernel has to allow these.
+func inRoot(t *testing.T, root string, cmd *exec.Cmd) {
 	t.Helper()
-	if os.Getuid() != 0 {
-		t.Skip("another user and another root are for root to choose")
+	cmd.Dir, cmd.SysProcAttr = "/", &syscall.SysProcAttr{Chroot: root}
+	if os.Getuid() == 0 {
+		return
+	}
+	probe := exec.Command("true")
+	cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER
+	cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
+	probe.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER, UidMappings: cmd.SysProcAttr.UidMappings}
+	if err := probe.Run(); err != nil {
+		t.Skipf("not root, and another root needs a user namespace: %v", err)
 	}
 }
 
@@ -80,19 +89,25 @@ func TestSize(t *testing.T) {
 
 // TestBareUser records and reads as a user without rights, in a home that cannot be written, with neither compiler nor Python.
 func TestBareUser(t *testing.T) {
-	asRoot(t)
 	binary := program(t, true)
 	dir := filepath.Dir(binary)
 	home, runs := filepath.Join(dir, "home"), filepath.Join(dir, "runs")
-	if err := errors.Join(os.Mkdir(home, 0o555), os.Mkdir(runs, 0o755), os.Chown(runs, 65534, 65534), os.CopyFS(filepath.Join(dir, "sample"), os.DirFS("samples/resnet50"))); err != nil {
+	if err := errors.Join(os.Mkdir(home, 0o555), os.Mkdir(runs, 0o755), os.CopyFS(filepath.Join(dir, "sample"), os.DirFS("samples/resnet50"))); err != nil {
 		t.Fatal(err)
 	}
 	user := func(args ...string) *exec.Cmd {
 		cmd := exec.Command(binary, args...)
 		cmd.Dir = dir
 		cmd.Env = []string{"HOME=" + home, "PATH=" + dir, "TMPDIR=" + runs}
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+		if os.Getuid() == 0 {
+			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+		}
 		return cmd
+	}
+	if os.Getuid() == 0 {
+		if err := os.Chown(runs, 65534, 65534); err != nil {
+			t.Fatal(err)
+		}
 	}
 	run := filepath.Join(runs, "run")
 	wants(t, 0, "", user("record", "-q", "--device", "sim", "-o", run, "--", "memprof", "rerun", "sample"))
@@ -106,7 +121,6 @@ func TestBareUser(t *testing.T) {
 
 // TestNoGlibc reads a recording in a root that has nothing but the static binary, as on Alpine, and wants a sentence from verbs that need glibc.
 func TestNoGlibc(t *testing.T) {
-	asRoot(t)
 	binary := program(t, false)
 	root := filepath.Dir(binary)
 	if err := errors.Join(os.Mkdir(filepath.Join(root, "tmp"), 0o755), os.CopyFS(filepath.Join(root, "sample"), os.DirFS("samples/resnet50"))); err != nil {
@@ -114,8 +128,8 @@ func TestNoGlibc(t *testing.T) {
 	}
 	inside := func(args ...string) *exec.Cmd {
 		cmd := exec.Command("/memprof", args...)
-		cmd.Dir, cmd.Env = "/", []string{"PATH=/"}
-		cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root}
+		cmd.Env = []string{"PATH=/"}
+		inRoot(t, root, cmd)
 		return cmd
 	}
 	wants(t, 0, "reserved", inside("report", "--no-plots", "sample"))
