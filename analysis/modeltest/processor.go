@@ -1,6 +1,7 @@
 package modeltest
 
 import (
+	"os"
 	"syscall"
 	"testing"
 	"time"
@@ -15,4 +16,13 @@ func ProcessorTime(t testing.TB) time.Duration {
 		t.Fatal(err)
 	}
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
+}
+
+// Limit returns a limit on processor time as it is on a processor, and ten times that where MEMPROF_EMULATED says that
+// one is emulated (.ci/dist/as-arm64): qemu needs three to five times the time.
+func Limit(native time.Duration) time.Duration {
+	if os.Getenv("MEMPROF_EMULATED") != "" {
+		return 10 * native
+	}
+	return native
 }

@@ -39,7 +39,8 @@ func heap() uint64 {
 // Two hundred thousand requests of ShareGPT's lengths, more than are sustained. The promise is a million in 10 s of
 // a processor that has nothing else to do, in memory that does not grow with them.
 func TestManyRequests(t *testing.T) {
-	const most, longest = 200_000, 5 * time.Second
+	const most = 200_000
+	longest := modeltest.Limit(5 * time.Second)
 	timed, err := timing.Named("a100-40gb-opt-13b")
 	if err != nil {
 		t.Fatal(err)
