@@ -1,0 +1,104 @@
+package ledger
+
+import "fmt"
+
+// find is the segment of an arena that has addr, or one of another arena that starts there, or none.
+func (l *Ledger) find(ar *Arena, addr int64) int32 {
+	if i := l.table.find(addr); i != none {
+		return i
+	}
+	return l.containing(ar, addr)
+}
+
+// at returns the free segment that starts at addr, after cutting one that only contains
+// it. The error says what is there instead.
+func (l *Ledger) at(ar *Arena, addr int64) (int32, error) {
+	return l.startAt(ar, l.find(ar, addr), addr)
+}
+
+// startAt is at for the segment that find returned.
+func (l *Ledger) startAt(ar *Arena, i int32, addr int64) (int32, error) {
+	if i != none && l.segments[i].Addr != addr && l.segments[i].Free() {
+		return l.splitAt(ar, i, addr), nil
+	}
+	if i == none {
+		return none, fmt.Errorf("%#x is not in mapped memory of the arena", addr)
+	}
+	s := &l.segments[i]
+	if s.arena != ar.Index {
+		return none, fmt.Errorf("%#x is mapped for another arena", addr)
+	}
+	if !s.Free() {
+		return none, l.occupied(i)
+	}
+	return i, nil
+}
+
+// containing is the segment that has addr, or none.
+func (l *Ledger) containing(ar *Arena, addr int64) int32 {
+	if i := ar.recent; i != none {
+		if s := &l.segments[i]; s.Addr <= addr && addr < s.End() && s.arena == ar.Index {
+			return i
+		}
+	}
+	mapped, ok := ar.mapped.After(addr)
+	if !ok || mapped.From > addr {
+		return none
+	}
+	i := ar.waypoints.below(addr, func(start int64) int32 {
+		if i := l.table.find(start); i != none && l.segments[i].arena == ar.Index {
+			return i
+		}
+		return none
+	})
+	if i == none || l.segments[i].Addr < mapped.From {
+		i = l.table.find(mapped.From)
+	}
+	for steps := 1; l.segments[i].End() <= addr; steps++ {
+		i = l.segments[i].next
+		if steps%waypointSteps == 0 {
+			ar.waypoints.note(l.segments[i].Addr, ar.segments)
+		}
+	}
+	return i
+}
+
+// following returns the free segment that starts where i ends.
+func (l *Ledger) following(i int32) (int32, error) {
+	s := &l.segments[i]
+	next := s.next
+	if next == none || l.segments[next].Addr != s.End() {
+		return none, fmt.Errorf("mapped memory of the arena ends at %#x", s.End())
+	}
+	if !l.segments[next].Free() {
+		return none, l.occupied(next)
+	}
+	return next, nil
+}
+
+func (l *Ledger) occupied(i int32) error {
+	s := &l.segments[i]
+	state := "live"
+	if s.Kind == PendingSegment {
+		state = "pending"
+	}
+	return fmt.Errorf("%#x to %#x is a %s chunk, handed out by seq %d", s.Addr, s.End(), state, s.Seq)
+}
+
+// freeBefore is the free segment of the region that ends where i starts, or none.
+func (l *Ledger) freeBefore(i int32) int32 {
+	s := &l.segments[i]
+	if p := s.prev; p != none && !s.Region && l.segments[p].Free() && l.segments[p].End() == s.Addr {
+		return p
+	}
+	return none
+}
+
+// freeBehind is the free segment of the region that starts where i ends, or none.
+func (l *Ledger) freeBehind(i int32) int32 {
+	s := &l.segments[i]
+	if n := s.next; n != none && l.segments[n].Free() && !l.segments[n].Region && s.End() == l.segments[n].Addr {
+		return n
+	}
+	return none
+}
