@@ -31,7 +31,7 @@ type job struct {
 	steps   int
 	seq     int64
 	now     int64
-	random  *rand.Rand // of times
+	random  *rand.Rand // of times; nil for steps of 100 ms
 	batches *modeltest.Batches
 }
 
@@ -41,7 +41,7 @@ func newJob(t testing.TB, most int64, step func(*job, int)) *job {
 
 // newLimitedJob is one of which the allocator may have so many bytes.
 func newLimitedJob(t testing.TB, most int64, limit uint64, step func(*job, int)) *job {
-	j := &job{Recorder: modeltest.New(), step: step, most: most, random: rand.New(rand.NewPCG(5, 6)), batches: modeltest.Source(nil, 1)}
+	j := &job{Recorder: modeltest.New(), step: step, most: most, batches: modeltest.Source(nil, 1)}
 	var err error
 	j.arena, err = j.NewArena(0, bfc.Options{Limit: limit}, bfc.NewDevice(bfc.DeviceOptions{VMM: true, Granularity: 2 << 20, Base: 1 << 44}), nil)
 	if err != nil {
@@ -50,7 +50,7 @@ func newLimitedJob(t testing.TB, most int64, limit uint64, step func(*job, int))
 	return j
 }
 
-// Next is the next batch of events, which are 1 to 40 µs apart.
+// Next is the next batch of events: 1 to 40 µs apart, or in steps of 100 ms and more the more they do.
 func (j *job) Next() (*trace.Batch, error) {
 	for {
 		b, err := j.batches.Next()
@@ -65,8 +65,11 @@ func (j *job) Next() (*trace.Batch, error) {
 		for i := range j.Events {
 			e := &j.Events[i]
 			e.Seq = j.seq
-			j.now += 1000 + j.random.Int64N(39_000)
-			e.Time = j.now
+			e.Time = int64(j.steps)*100_000_000 + int64(i)*20_000
+			if j.random != nil {
+				j.now += 1000 + j.random.Int64N(39_000)
+				e.Time = j.now
+			}
 			j.seq++
 		}
 		j.batches = modeltest.Source(j.Events, 4096)
@@ -161,6 +164,7 @@ func TestLargePages(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			start := time.Now()
 			j := newJob(t, *pageEvents, c.step)
+			j.random = rand.New(rand.NewPCG(5, 6))
 			opt := analysis.Options{Process: "rank0", Text: j.Strings.Text, Explore: true, Categories: true, MaxPoints: 16384}
 			if *pageEvents <= 1_000_000 { // as memprof report has it
 				opt.Exact = []analysis.EventSpan{{To: 1 << 40}}
