@@ -32,9 +32,10 @@ func newImportCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import FORMAT FILE...",
 		Short: "Make a recording from a PyTorch snapshot or an RMM log",
-		Long: `Makes a recording from a file of another tool. report, check, diff, tune and
-export read it as any other, and import such a file themselves where they are
-given one instead of a recording. Several files are ranks, in their order.
+		Long: `Makes a recording from a file of another tool. report, view, check, diff, tune,
+fit and export read it as any other, and import such a file themselves where
+they are given one instead of a recording. Several files are ranks, in their
+order.
 
 Formats:
   torch-snapshot  a file of torch.cuda.memory._dump_snapshot, gzipped or not, of
