@@ -74,7 +74,8 @@ static void create_by(char *path, bool apart) {
   const int zero = open("/dev/zero", O_RDONLY);
   const long before = faults();
   CHECK_EQUAL(syscall(SYS_read, zero, records, SEGMENT_BYTES), SEGMENT_BYTES);
-  CHECK_EQUAL(faults() - before, 0);
+  const long during = faults() - before;
+  if (!emulated_without("MADV_POPULATE_WRITE")) CHECK_EQUAL(during, 0);
   close(zero);
   segment_unmap(records);
   remove_folder(path);
@@ -117,6 +118,7 @@ static void test_stores_would_fail(void) {
 
 static void test_stores_would_fail_on_old_kernels(void) {
   refusal = EINVAL;
+  if (emulated_without("SIGBUS that a program can catch in a system call")) return;
   const int empty = memfd_create("empty", MFD_CLOEXEC);
   void *behind = mmap(NULL, SEGMENT_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, empty, 0);
   CHECK(behind != MAP_FAILED);
