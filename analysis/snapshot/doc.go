@@ -18,7 +18,8 @@
 //	external_annotations, user_defined     phases; "iteration", or the steps of the first
 //	                                       optimizer that has any, end iterations
 //
-// Layouts of torch 1.13 to 2.14 are read. Torch 1.13 writes the list of segments alone, as torch.cuda.memory_snapshot does:
+// Layouts of torch 1.13 to 2.14 are read: of 2.6 and 2.11 as torch wrote them, of the others as its sources say (no such
+// torch was at hand). Torch 1.13 writes the list of segments alone, as torch.cuda.memory_snapshot does:
 // its recording is what was held at that moment. Left out are pinned host memory (host_segments and
 // host_traces, from 2.13 on) and what 2.0 calls cpp_frames.
 //
