@@ -61,10 +61,10 @@ FILES = (
     File("test_cuda_sanitizer.py", 1, ALL, 1, True, 1, 1, ()),
     File("test_dlpack.py", 1, ALL, 1, True, 1, 1, ()),
     File("test_cuda_primary_ctx.py", 1, ALL, 1, True, 1, 1, ()),
-    File("test_cuda.py", 3, ALL, 1, False, 12, 3, ()),
+    File("test_cuda.py", 3, ALL, 1, False, 12, 1, ()),  # three at a time took more than three times as long
     File("test_cuda_trace.py", 3, ALL, 1, False, 1, 3, ()),
     File("test_cuda_multigpu.py", 3, ALL, 1, False, 3, 5, ()),
-    File("test_cuda.py, captures", 20, ("classic",), 1, False, 4, 5, ("-k", "graph")),
+    File("test_cuda.py, captures", 20, ("classic",), 1, False, 4, 4, ("-k", "graph")),
     File("distributed/test_c10d_nccl.py", 1, ("classic",), 2, False, 8, 1, ()),
 )
 LEAST = 25  # seconds that each file's first run in a mode is left, if there are so many

@@ -133,12 +133,13 @@ static uint64_t release_free(struct gpu *gpu, uint64_t wanted) {
   return given;
 }
 
-// Whether no amount of free memory can serve a request: it exceeds the device, or its arena's limit. It begins
-// no shortage, since programs make such requests to find out how much they can get.
+// Whether no amount of free memory can serve a request: it exceeds the device, its arena's limit, or what live
+// blocks leave of the limit that the program has set. It begins no shortage, since programs make such requests to
+// find out how much they can get.
 static bool hopeless(const struct gpu *gpu, const struct arena *arena, uint64_t requested) {
   const bool limited = arena != NULL && arena->stream == NULL && arena->home == NULL && arena->tag == NULL;
-  const uint64_t limit = options_get()->policy.limit;
-  return requested > gpu->vmm.total || (limited && limit != 0 && requested > limit);
+  const uint64_t limit = options_get()->policy.limit, live = (uint64_t)gpu->stats.requested.current;
+  return requested > gpu->vmm.total || (limited && limit != 0 && requested > limit) || (gpu->limit != 0 && live + requested > gpu->limit);
 }
 
 uint64_t reclaim(struct gpu *gpu, struct arena *arena, uint64_t requested, uint64_t wanted, const char *why, bool *retry) {

@@ -223,9 +223,9 @@ static void test_text_of_out_of_memory(void) {
   CHECK(begins(memprof_oom_message(), "CUDA out of memory. Tried to allocate 9.00 GiB. GPU 0 has a total capacity of 8.00 GiB of which 7.97 GiB is free. "
                                       "Of the allocated memory 20.00 MiB is allocated by PyTorch, and 12.00 MiB is reserved by PyTorch but unallocated. memprof: "));
   memprof_set_limit(0, 64 * MiB);
-  CHECK(memprof_malloc(60 * MiB, 0, NULL) == NULL);
-  CHECK(begins(memprof_oom_message(), "CUDA out of memory. Tried to allocate 60.00 MiB. GPU 0 has a total capacity of 8.00 GiB of which 7.98 GiB is free. 64.00 MiB allowed; "
-                                      "Of the allocated memory "));
+  CHECK(memprof_malloc(44 * MiB + 1, 0, NULL) == NULL);
+  CHECK(begins(memprof_oom_message(), "CUDA out of memory. Tried to allocate 44.00 MiB. GPU 0 has a total capacity of 8.00 GiB of which 7.97 GiB is free. 64.00 MiB allowed; "
+                                      "Of the allocated memory 20.00 MiB is allocated by PyTorch, and 12.00 MiB is reserved by PyTorch but unallocated. memprof: "));
   CHECK(strstr(memprof_oom_message(), "the largest chunk 0 bytes (capacity); others use 0 bytes of the device.") != NULL);
   CHECK(memprof_malloc((uint64_t)1 << 60, 0, NULL) == NULL);
   CHECK(strcmp(memprof_oom_message(), "CUDA out of memory. Tried to allocate more than 1EB memory.") == 0);

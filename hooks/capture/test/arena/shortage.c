@@ -165,6 +165,21 @@ static void test_handles_after_a_shortage(void) {
   agreed();
 }
 
+// A program that allocates its whole limit, beside a block that it has, is refused at once: no page is mapped for it.
+static void test_beyond_the_limit(void) {
+  gpu_start();
+  struct block kept, all;
+  CHECK(fill(&kept, 1 * MiB, NULL));
+  memprof_set_limit(0, 64 * MiB);
+  const int64_t before = stats().device_allocs;
+  CHECK(!fill(&all, 64 * MiB, NULL));
+  CHECK_EQUAL(stats().device_allocs, before);
+  const struct trail trail = agreed();
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_SHORTAGE), 0);
+  CHECK(fill(&all, 60 * MiB, NULL));
+  empty(&all), empty(&kept);
+}
+
 // A driver call fails, once. A request may fail for it; nothing else may be wrong, and what is free at the
 // end can be had.
 static void scenario(void) {
@@ -208,6 +223,7 @@ int main(int argc, char **argv) {
       {"nothing is unmapped in a capture", test_nothing_is_unmapped_in_a_capture, {"MEMPROF_SIM_MEMORY", "64m"}},
       {"beyond the device", test_beyond_the_device, {"MEMPROF_SIM_MEMORY", "64m"}},
       {"limit", test_limit, {"MEMPROF_SIM_MEMORY", "8g"}},
+      {"beyond the limit", test_beyond_the_limit, {"MEMPROF_SIM_MEMORY", "8g"}},
       {"handles after a shortage", test_handles_after_a_shortage, {"MEMPROF_SIM_MEMORY", "64g"}},
   };
   static const char *const calls[] = {"cuMemAddressReserve", "cuMemCreate", "cuMemMap",     "cuMemSetAccess",
