@@ -255,7 +255,21 @@ static void test_memory_that_stays(void) {
   CHECK(strstr(text, "released 0.29 GiB, yet only 0.00 GiB more are free") != NULL);
 }
 
+// How often the hook has created a handle, by the simulation's log.
+static int creates(const char *log) {
+  char line[512];
+  int count = 0;
+  FILE *calls = fopen(log, "r");
+  CHECK(calls != NULL);
+  while (fgets(line, sizeof line, calls) != NULL) count += strstr(line, " cuMemCreate ") != NULL;
+  fclose(calls);
+  return count;
+}
+
 static void test_no_memory_to_resume(void) {
+  char log[] = "/tmp/memprof-test-log-XXXXXX";
+  const int descriptor = mkstemp(log);
+  CHECK(descriptor >= 0 && close(descriptor) == 0 && setenv("MEMPROF_SIM_LOG", log, 1) == 0);
   gpu_start();
   char *a = take("cache", 0, LARGE, NULL), *b = take("weights", 1, SMALL, NULL);
   fill(b, SMALL, 6);
@@ -263,8 +277,12 @@ static void test_no_memory_to_resume(void) {
   void *others = memprof_malloc(900 * MiB, 0, NULL);
   CHECK(others != NULL);
   const uint64_t before = gpu_free();
+  const int made = creates(log);
   CHECK_EQUAL(memprof_resume(both, 2, 0), MEMPROF_NO_MEMORY);
   CHECK(strstr(memprof_pause_message(), "are needed") != NULL);
+  CHECK(made > 0);
+  CHECK_EQUAL(creates(log), made);  // it is not found out by mapping
+  unlink(log);
   CHECK_EQUAL(gpu_free(), before);
   CHECK(!try_fill(a, 1, 0) && !try_fill(b, 1, 0));
   CHECK_EQUAL(memprof_resume(weights, 1, 0), MEMPROF_OK);  // one alone fits
