@@ -41,6 +41,11 @@ void arena_set_handle(struct arena *arena, uint64_t room, uint64_t bytes) {
 }
 
 bool arena_prepare(struct arena *arena, uint64_t bytes) {
+  // What was lent is mapped again: nothing is taken of the device, so that the driver need not be asked what it has.
+  if (!arena->fine && bytes <= arena->vmm.loose_bytes) {
+    arena->vmm.handle_bytes = arena->handle;
+    return true;
+  }
   const uint64_t left = room(arena->gpu, arena->vmm.loose_bytes, arena->tag == NULL ? 0 : tag_margin());
   arena_set_handle(arena, left, bytes);
   return bytes <= left;

@@ -68,6 +68,36 @@ static void test_pages_in_turns(void) {
   CHECK_EQUAL(trail_number(&trail, MEMPROF_MAP_FAILED) + trail_number(&trail, MEMPROF_GROW_FAILED), 0);
 }
 
+#define CALLS "build/asan/loans.log"  // of the simulated driver
+
+static int calls_of(const char *name) {
+  char line[512];
+  int count = 0;
+  FILE *log = fopen(CALLS, "r");
+  CHECK(log != NULL);
+  while (fgets(line, sizeof line, log) != NULL) count += strstr(line, name) != NULL;
+  fclose(log);
+  return count;
+}
+
+// A request that is mapped on what others left does not ask the driver how much memory is free: it takes none.
+static void test_loans_ask_for_no_free_memory(void) {
+  gpu_start();
+  int asked = 0;
+  for (int i = 0; i < 6; i++) {
+    struct block small, between, large;
+    fill(&small, 8 * MiB, NULL, 1), fill(&between, 4 * MiB, NULL, 2);
+    empty(&small);
+    fill(&large, 12 * MiB, NULL, 3);
+    if (i == 0) asked = calls_of("cuMemGetInfo");
+    empty(&large), empty(&between);
+    memprof_iteration("step");
+  }
+  CHECK(asked > 0);
+  CHECK_EQUAL(calls_of("cuMemGetInfo"), asked);
+  unlink(CALLS);
+}
+
 // What was lent is given back with all its mappings.
 static void test_empty_cache(void) {
   gpu_start();
@@ -206,6 +236,7 @@ int main(int argc, char **argv) {
       {"scenario", scenario, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES, "MEMPROF_SIM_FAIL", "none:1"}},
       {"pages in turns", test_pages_in_turns, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES, "MEMPROF_SIM_FAIL",
                                                "cuMemCreate:8+,cuMemMap:12+,cuMemUnmap:1+,cuCtxSynchronize:1+"}},
+      {"loans ask for no free memory", test_loans_ask_for_no_free_memory, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES, "MEMPROF_SIM_LOG", CALLS}},
       {"old mappings wait for their work", test_old_mappings_wait_for_their_work, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES}},
       {"empty_cache", test_empty_cache, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES}},
       {"peers", test_peers, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES, "MEMPROF_SIM_DEVICES", "2"}},
