@@ -191,7 +191,7 @@ func after(r *Result) []layout.Cell {
 		notes = append(notes, layout.Cell{Text: help, Tone: layout.Strong})
 	}
 	if len(r.Rows) > 0 && r.Scale == nil {
-		notes = append(notes, layout.Cell{Text: "found by bisection: a card smaller by " + units.FormatSize(fit.Step(r.Rows[0].Bytes)) + " at most does not do", Tone: layout.Faint})
+		notes = append(notes, layout.Cell{Text: "found by bisection: a card smaller by " + units.FormatSize(fit.Step(r.Rows[0].Bytes)) + " at most does not do. Fragmentation need not fall as a card grows: --card SIZE replays that card", Tone: layout.Faint})
 	}
 	return notes
 }
