@@ -2,19 +2,15 @@ package main
 
 import (
 	"cmp"
-	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/memprof/memprof/analysis/kvcache"
 	kvrequests "github.com/memprof/memprof/analysis/kvcache/requests"
@@ -22,6 +18,7 @@ import (
 	"github.com/memprof/memprof/cmd/memprof/internal/calibrate"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/kvload"
+	"github.com/memprof/memprof/cmd/memprof/internal/kvserve"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/report/kv"
 	"github.com/memprof/memprof/report/spell"
@@ -257,10 +254,11 @@ func (o *kvOptions) run(cmd *cobra.Command) error {
 		return err
 	}
 	o.Timing.Set(&base, k.Timing, o.Stages)
-	if k.Prefix, err = o.prefix(cmd.Context(), loads[0], k); err != nil {
+	served := kvserve.Runs{Loads: loads, Rates: o.Load.Rates, Options: base, Policies: policies, Swap: int64(o.Swap)}
+	if k.Prefix, err = served.Prefixes(cmd.Context(), k); err != nil {
 		return err
 	}
-	if err := o.simulateAll(cmd.Context(), k, loads, base, policies); err != nil {
+	if err := served.Simulate(cmd.Context(), k); err != nil {
 		return err
 	}
 	for _, r := range k.Results {
@@ -443,139 +441,6 @@ func (o *kvOptions) policies(model *kvcache.Model, kinds []kvcache.LayerKind, li
 		policies = append(policies, p)
 	}
 	return policies, nil
-}
-
-// swapBlocks returns how many of the policy's units --swap-memory holds: blocks, or rows of pages.
-func (o *kvOptions) swapBlocks(p kvcache.Policy, bytesPerToken int64) int64 {
-	unit := int64(p.Block) * bytesPerToken
-	if p.Page > 0 {
-		unit = p.Page * int64(p.Tensors)
-	}
-	if o.Swap == 0 || unit == 0 {
-		return 0
-	}
-	return max(1, int64(o.Swap)/unit)
-}
-
-// simulateAll serves every load at every rate under every policy, as many at a time as there are cores. The results
-// are in the order of the policies, of the rates under each, and of the engines at each.
-func (o *kvOptions) simulateAll(ctx context.Context, k *kv.Simulation, loads []*kvload.Load, base kvcache.Options, policies []kvcache.Policy) error {
-	rates := o.Load.Rates
-	if len(rates) == 0 {
-		rates = []float64{0}
-	}
-	n := len(loads)
-	k.Results = make([]*kvcache.Result, len(policies)*len(rates)*n)
-	if n > 1 {
-		k.Together = make([]kv.Together, len(policies)*len(rates))
-	}
-	all, ctx := errgroup.WithContext(ctx)
-	all.SetLimit(runtime.GOMAXPROCS(0))
-	for i, p := range policies {
-		options := base
-		options.Policy = p
-		options.SwapBlocks = o.swapBlocks(p, k.BytesPerToken)
-		for j, rate := range rates {
-			at := i*len(rates) + j
-			all.Go(func() (err error) {
-				if n > 1 {
-					k.Together[at], err = o.together(ctx, k, loads, options, rate, k.Results[at*n:(at+1)*n])
-					return err
-				}
-				k.Results[at], err = o.simulate(ctx, loads[0], options, rate)
-				return err
-			})
-		}
-	}
-	return all.Wait()
-}
-
-// together serves all loads at once, into results.
-func (o *kvOptions) together(ctx context.Context, k *kv.Simulation, loads []*kvload.Load, options kvcache.Options, rate float64, results []*kvcache.Result) (kv.Together, error) {
-	if options.Policy.Kind != kvcache.Elastic {
-		options.Capacity /= int64(len(loads))
-		options.SwapBlocks /= int64(len(loads))
-	}
-	var engines []kvcache.Engine
-	for _, load := range loads {
-		src, done, err := load.Open(rate)
-		if err != nil {
-			return kv.Together{}, err
-		}
-		defer done()
-		engines = append(engines, kvcache.Engine{Name: load.Name(), Source: src, Options: options, SlotBytes: k.BytesPerToken})
-	}
-	served, held, err := kvcache.Together(ctx, engines, k.Memory)
-	if err != nil {
-		return kv.Together{}, o.explain(ctx, options.Policy, loads[0], err)
-	}
-	for i, r := range served {
-		r.Rate = rate
-		results[i] = r
-	}
-	return kv.Together{Policy: options.Policy.String(), Rate: rate, Held: held}, nil
-}
-
-func (o *kvOptions) simulate(ctx context.Context, load *kvload.Load, options kvcache.Options, rate float64) (*kvcache.Result, error) {
-	src, done, err := load.Open(rate)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	result, err := kvcache.Simulate(ctx, src, options)
-	if err != nil {
-		return nil, o.explain(ctx, options.Policy, load, err)
-	}
-	result.Rate = rate
-	return result, nil
-}
-
-// explain says whose an error of a simulation is: ours, the user's who stopped it, or that of the requests.
-func (o *kvOptions) explain(ctx context.Context, policy kvcache.Policy, load *kvload.Load, err error) error {
-	var fault *kvcache.StepError
-	if errors.As(err, &fault) || ctx.Err() != nil {
-		return fmt.Errorf("%s: %w", policy, err)
-	}
-	return load.Fault(err)
-}
-
-// prefix says what prefix caches of several sizes find, where the content of prompts is known.
-func (o *kvOptions) prefix(ctx context.Context, load *kvload.Load, k *kv.Simulation) ([]kvcache.Hits, error) {
-	block := int64(16)
-	for _, text := range o.Policies {
-		if p, err := kvcache.ParsePolicy(text); err == nil && p.Kind == kvcache.Paged {
-			block = int64(p.Block)
-			break
-		}
-	}
-	blocks := k.Memory / k.BytesPerToken / block
-	var sizes []int64
-	for _, share := range []int64{32, 16, 8, 4, 2, 1} {
-		if n := blocks / share; n > 0 && (len(sizes) == 0 || n > sizes[len(sizes)-1]) {
-			sizes = append(sizes, n)
-		}
-	}
-	sizes = append(sizes, 2*max(1, blocks), 4*max(1, blocks), 8*max(1, blocks))
-	const most = 200_000
-	rate := 0.0
-	if len(o.Load.Rates) > 0 {
-		rate = o.Load.Rates[0]
-	}
-	src, done, err := load.Open(rate)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	first, err := src.Next()
-	if err != nil || len(first.Hashes) == 0 {
-		return nil, nil // errors are those of the simulation
-	}
-	src, done, err = load.Open(rate)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	return kvcache.HitsBySize(ctx, src, int(block), sizes, most)
 }
 
 func (o *kvOptions) print(stdout io.Writer, k *kv.Simulation) error {

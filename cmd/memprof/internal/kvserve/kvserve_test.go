@@ -1,0 +1,28 @@
+package kvserve
+
+import (
+	"testing"
+
+	"github.com/memprof/memprof/analysis/kvcache"
+)
+
+// The host's memory is counted in what is swapped: 16 tokens of 819,200 bytes, or a page of 2 MiB
+// in each of 80 tensors.
+func TestSwapMemoryIsCountedInBlocks(t *testing.T) {
+	paged := kvcache.Policy{Kind: kvcache.Paged, Block: 16}
+	vmm := kvcache.Policy{Kind: kvcache.VMM, Page: 2 << 20, Tensors: 80}
+	for _, test := range []struct {
+		swap   int64
+		policy kvcache.Policy
+		want   int64
+	}{
+		{0, paged, 0}, {1 << 30, paged, 81}, {1, paged, 1},
+		{0, vmm, 0}, {1 << 30, vmm, 6},
+		{1 << 30, kvcache.Policy{Kind: kvcache.Oracle}, 0},
+	} {
+		r := Runs{Swap: test.swap}
+		if got := r.swapBlocks(test.policy, 819_200); got != test.want {
+			t.Errorf("%d bytes hold %d of %v, want %d", test.swap, got, test.policy, test.want)
+		}
+	}
+}
