@@ -31,13 +31,14 @@ func packed(t *testing.T, version string) map[string][]byte {
 	t.Helper()
 	dir, out := t.TempDir(), t.TempDir()
 	for _, a := range architectures {
-		for _, below := range []string{"", "static"} {
-			if err := os.MkdirAll(filepath.Join(dir, a.machine, below), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Link(os.Args[0], filepath.Join(dir, a.machine, below, "memprof")); err != nil {
-				t.Fatal(err)
-			}
+		if err := os.MkdirAll(filepath.Join(dir, a.machine, "static"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Link(os.Args[0], filepath.Join(dir, a.machine, "memprof")); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, a.machine, "static", "memprof"), []byte("static for "+a.machine), 0o755); err != nil {
+			t.Fatal(err)
 		}
 	}
 	notes := filepath.Join(dir, "subjects")
@@ -68,6 +69,7 @@ func TestPack(t *testing.T) {
 		"memprof-1.2-3-gabcdef0-linux-aarch64-static.tar.gz", "memprof-1.2-3-gabcdef0-linux-aarch64.cdx.json", "memprof-1.2-3-gabcdef0-linux-aarch64.tar.gz",
 		"memprof-1.2-3-gabcdef0-linux-x86_64-static.tar.gz", "memprof-1.2-3-gabcdef0-linux-x86_64.cdx.json", "memprof-1.2-3-gabcdef0-linux-x86_64.tar.gz",
 		"memprof-1.2.post3+gabcdef0-py3-none-manylinux_2_28_aarch64.whl", "memprof-1.2.post3+gabcdef0-py3-none-manylinux_2_28_x86_64.whl",
+		"memprof-1.2.post3+gabcdef0-py3-none-musllinux_1_1_aarch64.whl", "memprof-1.2.post3+gabcdef0-py3-none-musllinux_1_1_x86_64.whl",
 		"memprof_1.2+3+gabcdef0_amd64.deb", "memprof_1.2+3+gabcdef0_arm64.deb",
 	}
 	if got := slices.Sorted(maps.Keys(first)); !slices.Equal(got, want) {
@@ -182,6 +184,9 @@ func TestWheel(t *testing.T) {
 		if content[name] == "" {
 			t.Errorf("the wheel lacks %s", name)
 		}
+	}
+	if content["memprof-1.2.data/scripts/memprof"] == "static for x86_64" {
+		t.Error("the wheel for glibc has the static binary")
 	}
 	if !strings.Contains(content["memprof-1.2.dist-info/WHEEL"], "Tag: py3-none-manylinux_2_28_x86_64\n") {
 		t.Errorf("WHEEL: %s", content["memprof-1.2.dist-info/WHEEL"])

@@ -30,8 +30,9 @@ func pythonVersion(version string) string {
 }
 
 // wheel is the Python wheel. pip puts the binary itself among the environment's programs, so memprof starts without Python.
-// `import memprof` marks scripts, and does nothing in a process that is not recorded.
-func (r *release) wheel(a architecture, binary []byte) []byte {
+// `import memprof` marks scripts, and does nothing in a process that is not recorded. The platform is the oldest C library that the
+// binary runs with: pip takes the wheel that fits where it runs.
+func (r *release) wheel(platform string, a architecture, binary []byte) []byte {
 	version := pythonVersion(r.version)
 	info, data := "memprof-"+version+".dist-info/", "memprof-"+version+".data/"
 	files := append([]file(nil), r.python...)
@@ -41,7 +42,7 @@ func (r *release) wheel(a architecture, binary []byte) []byte {
 		file{info + "METADATA", 0o644, fmt.Appendf(nil, "Metadata-Version: 2.1\nName: memprof\nVersion: %s\n"+
 			"Summary: Records where the GPU memory of a job goes\nRequires-Python: >=3.8\nDescription-Content-Type: text/markdown\n\n%s", version, r.readme)},
 		file{info + "WHEEL", 0o644, fmt.Appendf(nil, "Wheel-Version: 1.0\nGenerator: memprof\nRoot-Is-Purelib: false\n"+
-			"Tag: py3-none-manylinux_2_28_%s\n", a.machine)},
+			"Tag: py3-none-%s_%s\n", platform, a.machine)},
 	)
 	var record strings.Builder
 	for _, f := range files {
