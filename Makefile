@@ -12,8 +12,8 @@
 #   make soak        200 million events on the simulated GPU: nothing may grow (ten minutes, 2 GB)
 #   make fuzz        every verb over changed files, ten minutes a target (FUZZTIME=1m for less)
 #   make bench       the benchmarks that need no GPU
-#   make page-bench  pages of ten million events and a served recording of a hundred million, in headless Chromium: how soon they
-#                    are there, a frame while panning, an answer (six minutes, 300 MB)
+#   make page-bench  a table of what pages of one and ten million events and a served recording of a hundred million take, in
+#                    headless Chromium: how soon they are there, a frame while panning, an answer, bytes an event (300 MB)
 #   make gpu-check   the acceptance suite, on a machine with a CUDA GPU and torch (needs no Go there);
 #                    with TORCH_TESTS=DIR, PyTorch's own tests in that folder
 #   make dist        tarballs, .deb, wheel, sums and module lists for x86-64 and arm64, into dist/ (root, Debian; 20 minutes)
@@ -110,9 +110,12 @@ bench: hook
 	go test -run '^$$' -bench . -benchtime 2s ./...
 
 page-bench:
-	go test ./report -run 'TestLargePages|TestPageFrames' -page-events 1000000 -v
-	go test ./report -run TestLargePages -page-events 10000000 -v
-	go test ./report/view -run TestLargeView -view-events 100000000 -v -timeout 30m
+	@go vet ./report ./report/view
+	@set -o pipefail; { go test ./report -run TestLargePages -page-events 1000000 -count 1 -v && \
+	go test ./report -run TestLargePages -page-events 10000000 -count 1 -v && \
+	go test ./report/view -run TestLargeView -view-events 100000000 -count 1 -v -timeout 30m; } | \
+	awk -F '\t' 'BEGIN { line = "%-86s  %-18s  %s\n"; printf line, "measured, in headless Chromium", "value", "promised" } \
+	sub(/.*row: /, "") { printf line, $$1, $$2, $$3; fflush(); next } /FAIL|want|panic/ { print }'
 
 # With TORCH_TESTS=DIR only PyTorch's own tests in that folder: samples/checks/torch_tests.py says how.
 gpu-check:

@@ -180,6 +180,14 @@ func TestLargePages(t *testing.T) {
 			t.Logf("%d events in %v, %d bytes in %v; %d keyframes, %d stretches", r.Events, analyzed, len(page), time.Since(start), len(k.Frames), len(k.Stretches))
 			exact := eventBytes(page)
 			stored := float64(exact) / float64(r.Events)
+			row := func(measured, value, promised string) {
+				reporttest.Row(t, fmt.Sprintf("%s, %d events: %s", c.name, r.Events, measured), value, promised)
+			}
+			if exact > 0 {
+				row("an exact event, compressed", fmt.Sprintf("%.2f bytes", stored*3/4), "at most 4")
+				row("the same as text of the page, base64", fmt.Sprintf("%.2f bytes", stored), "")
+			}
+			row("the page without exact events", fmt.Sprintf("%.2f MB", float64(len(page)-exact)/1e6), "at most 3")
 			t.Logf("%d bytes of exact events, %.2f each, %.2f before base64", exact, stored, stored*3/4)
 			if len(page)-exact > mostPageBytes {
 				t.Errorf("%d bytes, want at most %d", len(page)-exact, mostPageBytes)
@@ -206,6 +214,8 @@ func TestLargePages(t *testing.T) {
 			b.Mouse("canvas.timeline", "mouseWheel", 0.5, 0.5, map[string]any{"deltaX": 0, "deltaY": -120})
 			frame := frame(b)
 			t.Logf("ready after %v, %.1f ms for a frame of panning", ready, frame)
+			row("opens in", ready.Round(time.Millisecond).String(), "less than 2s")
+			row("a frame of panning, median", fmt.Sprintf("%.1f ms", frame), "less than 16")
 			if ready > mostReady {
 				t.Errorf("ready after %v, want at most %v", ready, mostReady)
 			}

@@ -448,11 +448,16 @@ func TestLargeView(t *testing.T) {
 	t.Logf("%d events, %d files, %d bytes, written in %v", *viewEvents, len(entries), bytes, time.Since(start))
 	start = time.Now()
 	_, address, _ := served(t, dir, stateEvents)
-	b := reporttest.NewBrowser(t)
-	begun := time.Since(start)
 	code, html := get(t, address)
-	t.Logf("the page, %d bytes, is served %v after the start (%d), %v of it a browser's start", len(html), time.Since(start), code, begun)
-	t.Logf("first picture in %v more", b.Visit(address))
+	prepared := time.Since(start)
+	t.Logf("the page, %d bytes, is served %v after the start (%d)", len(html), prepared, code)
+	row := func(measured, value, promised string) {
+		reporttest.Row(t, fmt.Sprintf("view, %d events: %s", *viewEvents, measured), value, promised)
+	}
+	b := reporttest.NewBrowser(t)
+	first := b.Visit(address)
+	t.Logf("first picture in %v more, without the browser's start", first)
+	row("first picture", (prepared + first).Round(time.Millisecond).String(), "less than 1s")
 	random := rand.New(rand.NewPCG(1, 1))
 	answers := func(when string) {
 		var took []time.Duration
@@ -468,9 +473,12 @@ func TestLargeView(t *testing.T) {
 		slices.Sort(took)
 		t.Logf("%s: an event in %v (median), at most %v; %v of processor time each, with what is read beside it",
 			when, took[len(took)/2], took[len(took)-1], (processorTime(t)-begun)/time.Duration(len(took)))
+		row("an event "+when+", median and slowest of 40", fmt.Sprint(took[len(took)/2].Round(time.Millisecond), ", ", took[len(took)-1].Round(time.Millisecond)), "less than 200ms")
 	}
 	answers("while the recording is read")
-	t.Logf("all was read after %v", wait(t, address))
+	read := wait(t, address)
+	t.Logf("all was read after %v", read)
+	row("all was read after", read.Round(time.Millisecond).String(), "")
 	answers("afterwards")
 	t.Logf("the whole page is ready in %v", b.Visit(address))
 }
