@@ -3,7 +3,7 @@ package recording
 import (
 	"context"
 	"flag"
-	"math"
+	"fmt"
 	"path/filepath"
 	"testing"
 
@@ -25,8 +25,9 @@ func compactPolicy() bfc.Policy {
 	return p
 }
 
-// replayCompact replays a recording under growth pages with plans and PyTorch's expandable segments.
-func replayCompact(t *testing.T, folder string) replayed {
+// replayCompact replays a recording under growth pages with plans and PyTorch's expandable segments; with atOnce as if other
+// streams were done with blocks when they are freed.
+func replayCompact(t *testing.T, folder string, atOnce bool) replayed {
 	t.Helper()
 	compact := compactPolicy()
 	run, err := trace.Open(folder)
@@ -43,7 +44,7 @@ func replayCompact(t *testing.T, folder string) replayed {
 		t.Fatal(err)
 	}
 	defer reader.Close()
-	result, err := tune.Run(context.Background(), reader, tune.Options{Policies: []bfc.Policy{compact}, Costs: tune.DefaultCosts(), Text: process.Strings().Text})
+	result, err := tune.Run(context.Background(), reader, tune.Options{Policies: []bfc.Policy{compact}, Costs: tune.DefaultCosts(), AtOnce: atOnce, Text: process.Strings().Text})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +65,7 @@ func TestCompactOnSamples(t *testing.T) {
 	}
 	sum := 0.0
 	for _, folder := range folders {
-		o := replayCompact(t, folder)
+		o := replayCompact(t, folder, false)
 		overTorch, overRequested := float64(o.PeakR)/float64(o.expandable), float64(o.PeakR)/float64(o.PeakT)
 		sum += overTorch
 		t.Logf("%-14s requested %6d MiB, reserved %6d (%.3f), expandable segments %6d (%.3f)", filepath.Base(folder), o.PeakT>>20, o.PeakR>>20, overRequested, o.expandable>>20, overTorch)
@@ -97,25 +98,29 @@ var measuredPeaks = map[string]struct{ expandable, compact int64 }{
 
 // TestCompactOnIrregularJobs: the peaks that were measured are at most 1.015 times those of expandable segments, 0.97 in
 // the mean; and what the replay of a recording under the preset classic predicts is within 1 % of them. In ring, blocks
-// become free when the other stream is done with them, at other times in each run: within 10 %. No job of 1 GiB and more
-// has more reserved than 1.04 times what it requested at most, but for fsdp2 and ring, whose streams have arenas of their own.
+// become free when the other stream is done with them, at other times in each run: what was measured is between the
+// replays with these blocks free at once and at the recorded moments. No job of 1 GiB and more has more reserved than 1.04
+// times what it requested at most, ring with blocks free at once, since waiting ones count as requested no more; but for
+// fsdp2, whose streams have arenas of their own.
 func TestCompactOnIrregularJobs(t *testing.T) {
 	sum := 0.0
 	for name, measured := range measuredPeaks {
 		over := float64(measured.compact) / float64(measured.expandable)
 		sum += over
-		o := replayCompact(t, filepath.Join("../../samples/irregular", name))
+		folder := filepath.Join("../../samples/irregular", name)
+		o := replayCompact(t, folder, false)
 		apart := float64(o.PeakR>>20)/float64(measured.compact) - 1
 		t.Logf("%-10s requested %6d MiB, reserved %6d (%.3f), measured %6d (%+.2f %%), expandable segments %6d, measured %6d; measured %.3f of them",
 			name, o.PeakT>>20, o.PeakR>>20, float64(o.PeakR)/float64(o.PeakT), measured.compact, 100*apart, o.expandable>>20, measured.expandable, over)
-		bound, most := 0.01, 1.04
+		least, bound := o.PeakR, 1.04
 		switch name {
 		case "ring":
-			bound, most = 0.1, 1.17
+			least = replayCompact(t, folder, true).PeakR
 		case "fsdp2":
-			most = 1.30
+			bound = 1.30
 		}
-		if over > 1.015 || math.Abs(apart) > bound || o.PeakT >= 1<<30 && float64(o.PeakR) > most*float64(o.PeakT) || o.Refused > 0 {
+		apart = max(float64(least>>20)/float64(measured.compact)-1, 1-float64(o.PeakR>>20)/float64(measured.compact))
+		if over > 1.015 || apart > 0.01 || o.PeakT >= 1<<30 && float64(least) > bound*float64(o.PeakT) || o.Refused > 0 {
 			t.Errorf("%s: above its bound, predicted %d MiB of %d, or %d requests refused", name, o.PeakR>>20, measured.compact, o.Refused)
 		}
 	}
@@ -125,7 +130,8 @@ func TestCompactOnIrregularJobs(t *testing.T) {
 }
 
 // TestCompactOnLeastCard replays jobs under growth pages with plans with pages of 2 MiB and a limit of 1.03 times what they
-// requested at most: no request is refused. With -bisect it finds the least limit of every job.
+// requested at most: no request is refused, and driver calls lengthen a step by at most 10 %. With -bisect it takes every
+// recording, and finds the least limit that serves all requests, and the least that also keeps steps within 1.10.
 func TestCompactOnLeastCard(t *testing.T) {
 	names := []string{"alexnet", "zoo/googlenet", "zoo/squeezenet1_1", "irregular/qlora", "irregular/graphs", "irregular/prefill", "irregular/fsdp2", "irregular/stash_comb"}
 	if *bisectAll {
@@ -144,17 +150,44 @@ func TestCompactOnLeastCard(t *testing.T) {
 		free := onCard(t, name, compact, 0)
 		limit := uint64(free.PeakT) * 103 / 100
 		o := onCard(t, name, compact, limit)
-		t.Logf("%-24s requested %6d MiB; on 1.03 times that: %d refused, driver calls %.1f %% of a step (%.1f %% without a limit)",
-			name, free.PeakT>>20, o.Refused, 100*o.Slowdown(), 100*free.Slowdown())
-		if o.Refused > 0 && name != "irregular/ring" { // whose live blocks are more than it requests: another stream still uses some
-			t.Errorf("%s: %d requests are refused on %d MiB", name, o.Refused, limit>>20)
+		t.Logf("%-24s requested %6d MiB; on 1.03 times that: %d refused, %.0f driver calls, %.1f %% of a step (%.1f %% without a limit)",
+			name, free.PeakT>>20, o.Refused, o.Calls.Sum(), 100*o.Slowdown(), 100*free.Slowdown())
+		if bound := leastCardBound(name); bound.serves && o.Refused > 0 || o.Slowdown() > bound.slowdown {
+			t.Errorf("%s: on %d MiB %d requests are refused, and driver calls take %.1f %% of a step", name, limit>>20, o.Refused, 100*o.Slowdown())
 		}
 		if *bisectAll {
-			least := leastLimit(t, name, compact, uint64(free.PeakT), uint64(free.PeakR))
-			t.Logf("%-24s least %6d MiB, %.4f of what it requested; driver calls %.1f %% of a step there", name, least>>20, float64(least)/float64(free.PeakT),
-				100*onCard(t, name, compact, least).Slowdown())
+			serves := func(o *tune.Outcome) bool { return o.Refused == 0 }
+			least := leastLimit(t, name, compact, uint64(free.PeakT), uint64(free.PeakR), serves)
+			at := onCard(t, name, compact, least)
+			quick := "none"
+			if free.Slowdown() <= 0.10 {
+				quick = fmt.Sprintf("%.4f", float64(leastLimit(t, name, compact, least-2<<20, uint64(free.PeakR), func(o *tune.Outcome) bool { return serves(o) && o.Slowdown() <= 0.10 }))/float64(free.PeakT))
+			}
+			t.Logf("%-24s least %6d MiB, %.4f of what it requested; driver calls %.1f %% of a step there; within 10 %%: %s", name, least>>20,
+				float64(least)/float64(free.PeakT), 100*at.Slowdown(), quick)
 		}
 	}
+}
+
+// cardBound is what a job keeps to on 1.03 times what it requested at most.
+type cardBound struct {
+	serves   bool
+	slowdown float64 // share of a step
+}
+
+// leastCardBound returns the bound of a job. Those of four are other ones: in ring another stream still uses blocks that
+// count as requested no more; AlexNet's step is of 13 ms, prefill decodes in a few; and each iteration of stash_comb, of
+// 37 ms, moves some thousand pages, without a limit as well.
+func leastCardBound(name string) cardBound {
+	switch name {
+	case "irregular/ring":
+		return cardBound{false, 0.20}
+	case "alexnet", "irregular/prefill":
+		return cardBound{true, 0.15}
+	case "irregular/stash_comb":
+		return cardBound{true, 2}
+	}
+	return cardBound{true, 0.10}
 }
 
 var bisectAll = flag.Bool("bisect", false, "TestCompactOnLeastCard finds the least limit of every recording of samples/")
@@ -180,14 +213,14 @@ func onCard(t *testing.T, name string, p bfc.Policy, limit uint64) *tune.Outcome
 	return &result.Outcomes[0]
 }
 
-// leastLimit finds the least limit at which no request is refused, to a page.
-func leastLimit(t *testing.T, name string, p bfc.Policy, tooSmall, enough uint64) uint64 {
+// leastLimit finds the least limit at which the replay is as wanted, to a page.
+func leastLimit(t *testing.T, name string, p bfc.Policy, tooSmall, enough uint64, wanted func(*tune.Outcome) bool) uint64 {
 	const page = 2 << 20
 	for tooSmall = tooSmall / page * page; enough-tooSmall > page; {
-		if middle := (tooSmall + enough) / 2 / page * page; onCard(t, name, p, middle).Refused > 0 {
-			tooSmall = middle
-		} else {
+		if middle := (tooSmall + enough) / 2 / page * page; wanted(onCard(t, name, p, middle)) {
 			enough = middle
+		} else {
+			tooSmall = middle
 		}
 	}
 	return enough

@@ -17,6 +17,7 @@ type replay struct {
 	costs   *Costs
 	limit   uint64 // most that may be mapped on a device, in bytes
 	limited bool   // limit is --limit; else the limit is what others do not use of the device
+	atOnce  bool   // as Options.AtOnce
 
 	arenas []arena  // by number
 	blocks []placed // by slot
@@ -102,7 +103,11 @@ func (p *replay) apply(o *op) {
 	case opAlloc:
 		p.alloc(o)
 	case opPend:
-		p.pend(o)
+		if p.atOnce {
+			p.free(o)
+		} else {
+			p.pend(o)
+		}
 	case opFree:
 		p.free(o)
 	case opMark:
