@@ -61,6 +61,8 @@
 //	a page that has its own old handle back     nothing
 //	a page that gets another free handle        map + access, and unmap if it has an old mapping
 //
+// Outcome.Calls counts these calls, one for each handle, and Outcome.Cost is their time.
+//
 // The job waits for calls that a request makes: growths, maps of unmapped pages, and unmaps before a
 // growth. Calls at the end of an iteration and while the job is idle are counted apart, since the hook
 // makes them in a background thread. Unmapping for a request also waits for the device's kernels; such waits
