@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
@@ -89,6 +91,9 @@ func (o *summarizeOptions) run(ctx context.Context, stdout io.Writer, paths []st
 			return exit.Usagef("%s is no recording that has ended: its summary is written at its end", path)
 		}
 		n, err := summary.WriteAll(path, run)
+		if errors.Is(err, fs.ErrPermission) {
+			return exit.Usagef("%w (tables are written into the recording: make it writable, or copy it)", err)
+		}
 		if err != nil {
 			return exit.Input(err)
 		}
