@@ -221,6 +221,8 @@
 //	          (Shrink); at first 0. It is a record of its own, apart from the uses of Iterations: it is noted
 //	          whatever trim is, and nothing else sets it
 //	back      the frame that backed the page last; at first none
+//	left      the number of the free by which a block last ceased to touch the page; at first 0. Each Free and Shrink that
+//	          succeeds has the next number, from 1
 //	registered
 //	          how many times Register was called for a range that touches the page, and Deregister was not; at first
 //	          0, and never below
@@ -306,6 +308,29 @@
 // A request that fails leaves moved, frames, backs and the idle list as they then are. EndIteration adds 1 to ended; then, if ended >= 2 and 500 * moved > reserved / page,
 // allowance = min(allowance + 1, 8); then moved = 0. In a shortage all of this is as outside of it. With growth
 // pages no plan has places behind the end of the last region.
+//
+// # Streams
+//
+// A request is served by the allocator of its stream. With growth pages the owner of several allocators also takes what others
+// hold idle, so that all together map no more than their blocks have touched at a time, and a little slack. It keeps, for the
+// allocators of a device: most, slack and moved, all 0 at first, in bytes. For a request that is about to map so many bytes (each
+// memory.Grow, rounded up to pages, and each memory.Map, whether it is granted or not):
+//
+//	takeElsewhere(bytes):
+//	    back = min(bytes, paid)               # paid: bytes that the allocator has unmapped or taken in this attempt, not yet mapped
+//	    lack = bytes - back
+//	    most = max(most, touched + lack)      # touched: bytes of pages that blocks of any allocator touch
+//	    allowed = most + most / 400 * slack
+//	    want = lack - min(lack, max(allowed - mapped - back, 0))      # mapped: of all allocators
+//	    for each other allocator that gives and has pages that are mapped and not touched, the newest first, while want > 0:
+//	        over = the number of a free of that allocator; the work that had been queued when it was made is over
+//	        Spare(up(want, page) / page, over): the owner unmaps each of its ranges, as far as the device lets it
+//	        want, but not below 0, falls by the bytes unmapped; paid and moved rise by them
+//
+// Spare(pages, over) lists the pages that takeOldest would unmap for so many, without a keep, of those with left <= over; a list of an
+// age is cut into runs as unmapPages does it. With a stream captured nothing is taken. When an iteration ends: if moved >
+// mapped / 500, slack = min(slack + 1, 8); then moved = 0. Allocators of pools and tags take, and do not give: what they have
+// mapped counts as touched. Whether work is over is no decision of an allocator: a recording has it in its take events.
 //
 // # Shortage
 //

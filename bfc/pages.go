@@ -34,6 +34,7 @@ const noPage = ^uint64(0)
 type page struct {
 	back uint32 // 1 + the number of the frame that was mapped there last; 0: none
 	used uint32 // 1 + the iteration in which a block touched it last; 0: never
+	left uint64 // pager.frees when a block last ceased to touch it; 0: never
 	// registered counts the registrations by which others know its physical memory: it is not taken.
 	registered uint32
 	live       bool // a block touches it
@@ -49,6 +50,7 @@ type pager struct {
 	filled uint64   // the most bytes of blocks so far
 	slack  uint64   // steps of it
 	moved  uint64   // pages that were taken from other addresses in this iteration
+	frees  uint64   // blocks that were freed or lost their slack
 
 	victims [ages][]uint64 // scratch of oldest
 }
@@ -143,8 +145,9 @@ func (a *Allocator) leave(index int32) {
 		return
 	}
 	pages := a.ownPages(index)
+	a.pager.frees++
 	for i := range pages {
-		pages[i].live, pages[i].used = false, a.ended+1
+		pages[i].live, pages[i].used, pages[i].left = false, a.ended+1, a.pager.frees
 	}
 	a.pager.live -= uint64(len(pages))
 }
@@ -284,6 +287,18 @@ func (a *Allocator) takeOldest(count uint64, keep byteRange) uint64 {
 	if count == 0 || !a.memory.Coalesces() {
 		return 0
 	}
+	a.listFree(count, anyFree, keep)
+	taken := uint64(0)
+	for age := ages - 1; age >= 0 && taken < count; age-- {
+		list := a.pager.victims[age]
+		taken += a.unmapPages(list[:min(count-taken, uint64(len(list)))])
+	}
+	return taken
+}
+
+// listFree lists, by age, up to count mapped pages of each that no block touches, nor did behind that free; the last by
+// address first.
+func (a *Allocator) listFree(count, free uint64, keep byteRange) {
 	p := a.pager
 	for age := range p.victims {
 		p.victims[age] = p.victims[age][:0]
@@ -293,7 +308,7 @@ func (a *Allocator) takeOldest(count uint64, keep byteRange) uint64 {
 		base := r.addr &^ (a.granularity - 1)
 		for k := len(r.pages) - 1; k >= 0; k-- {
 			at, addr := &r.pages[k], base+uint64(k)*a.granularity
-			if at.live || at.registered > 0 || !p.backs(at, addr) || keep.from <= addr && addr < keep.to {
+			if at.live || at.registered > 0 || at.left > free || !p.backs(at, addr) || keep.from <= addr && addr < keep.to {
 				continue
 			}
 			age := min(a.ended+1-at.used, ages-1)
@@ -302,12 +317,21 @@ func (a *Allocator) takeOldest(count uint64, keep byteRange) uint64 {
 			}
 		}
 	}
-	taken := uint64(0)
-	for age := ages - 1; age >= 0 && taken < count; age-- {
-		list := p.victims[age]
-		taken += a.unmapPages(list[:min(count-taken, uint64(len(list)))])
+}
+
+// firstRun returns the adjacent pages with which a list begins, and how many they are.
+func (a *Allocator) firstRun(list []uint64) (run byteRange, n int) {
+	run = byteRange{list[0], list[0] + a.granularity}
+	for n = 1; n < len(list); n++ {
+		if addr := list[n]; addr == run.to {
+			run.to += a.granularity
+		} else if addr+a.granularity == run.from {
+			run.from = addr
+		} else {
+			break
+		}
 	}
-	return taken
+	return run, n
 }
 
 // unmapPages unmaps pages in the order of a list, adjacent ones at once, and returns how many. Those that the
@@ -318,17 +342,7 @@ func (a *Allocator) unmapPages(list []uint64) uint64 {
 	}
 	count := uint64(0)
 	for len(list) > 0 {
-		run := byteRange{list[0], list[0] + a.granularity}
-		n := 1
-		for ; n < len(list); n++ {
-			if addr := list[n]; addr == run.to {
-				run.to += a.granularity
-			} else if addr+a.granularity == run.from {
-				run.from = addr
-			} else {
-				break
-			}
-		}
+		run, n := a.firstRun(list)
 		list = list[n:]
 		count += a.unmapRange(Range{run.from, run.bytes()}) / a.granularity
 	}

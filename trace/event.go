@@ -19,7 +19,7 @@ const AllSequences int64 = -1
 //
 // The memory events of a request (device_used, grow_failed, map, map_failed, and the unmaps of
 // pages that it takes) come before the alloc, reclaim or oom that ends the attempt, and have its
-// arena. An oom, or a reclaim with an arena, says that the attempt of `requested` bytes failed.
+// arena; so have takes, each right before the unmaps of the other arena that it leads to. An oom, or a reclaim with an arena, says that the attempt of `requested` bytes failed.
 // Behind a reclaim come the unmaps that it made and then the events of the next attempt.
 //
 // A free is final unless the chunk has a stream_use of another stream than its own: then the
@@ -133,6 +133,9 @@ func (e *Event) OverheadBytes() int64 { return e.Provided }
 
 // StoreOffset is where in the store the bytes of an alias or unalias lie.
 func (e *Event) StoreOffset() int64 { return e.Requested }
+
+// FreesOver is how many frees of the arena that a take looks at, from the first on, were over.
+func (e *Event) FreesOver() int64 { return e.Provided }
 
 // AheadOfNeed says whether a map was made between requests, for blocks that are expected.
 func (e *Event) AheadOfNeed() bool { return e.Requested == 0 }

@@ -46,6 +46,7 @@ const (
 	KindShrink        Kind = 34
 	KindRegister      Kind = 35
 	KindDeregister    Kind = 36
+	KindTake          Kind = 37
 	KindKVReserve     Kind = 40
 	KindKVAppend      Kind = 41
 	KindKVShare       Kind = 42
@@ -91,7 +92,7 @@ var kinds = [KindLost + 1]kindRow{
 	KindArena: {
 		name: "arena", addr: "start of its address reservation", requested: "most that it may reserve", provided: "size of its address reservation",
 		context: "what it is for, and its policy", form: formOptions, changes: ChangesMapped,
-		fields: "growth split headroom fraction gc trim placement below granularity coalesces pool tag main uuid " +
+		fields: "growth split headroom fraction gc trim placement below granularity coalesces takes gives pool tag main uuid " +
 			"graph_memory store shape segments allocator provided class conf",
 	},
 	KindAlloc: {
@@ -169,9 +170,14 @@ var kinds = [KindLost + 1]kindRow{
 		context: "the call by which they know it", fields: "by",
 	},
 	KindDeregister: {name: "deregister", addr: "start of memory of which one registration is over", provided: "of it"},
-	KindKVReserve:  {name: "kv_reserve", addr: "sequence", requested: "first block, or padding slots", provided: "slots", context: "tokens of the prompt; whether it comes back from the host", fields: "prompt swap"},
-	KindKVAppend:   {name: "kv_append", addr: "sequence", requested: "tokens"},
-	KindKVShare:    {name: "kv_share", addr: "sequence", requested: "first block", provided: "slots", context: "its place in the block table", fields: "position prompt"},
+	KindTake: {
+		name: "take", requested: "that a request wants of free pages of another arena, before its own arena maps more",
+		provided: "number of frees of that arena, from the first on, for which its stream's work is over",
+		context:  "the other arena; none: a stream is captured, so that none can be asked for", fields: "arena",
+	},
+	KindKVReserve: {name: "kv_reserve", addr: "sequence", requested: "first block, or padding slots", provided: "slots", context: "tokens of the prompt; whether it comes back from the host", fields: "prompt swap"},
+	KindKVAppend:  {name: "kv_append", addr: "sequence", requested: "tokens"},
+	KindKVShare:   {name: "kv_share", addr: "sequence", requested: "first block", provided: "slots", context: "its place in the block table", fields: "position prompt"},
 	KindKVFree: {name: "kv_free", addr: "sequence", requested: "slots kept, or the first block", provided: "slots",
 		context: "whether it goes to the host", fields: "swap"},
 	KindKVCache: {

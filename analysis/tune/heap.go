@@ -8,16 +8,18 @@ import (
 // own, and mapped bytes are counted on the replay's devices.
 type heap struct {
 	*bfc.Device
-	bfc     *bfc.Allocator
-	replay  *replay
-	shape   *shape
-	handles handles
-	loans   *loans // nil but with growth pages
-	born    int64  // number of its first request among those of all heaps, from 1; 0: it has served none
-	trimmed bool   // its arena has the policy's trim
-	unmaps  bool   // it unmaps free pages before it grows
-	paused  bool
-	shrunk  bool // its blocks have lost their slack
+	bfc      *bfc.Allocator
+	replay   *replay
+	shape    *shape
+	handles  handles
+	loans    *loans // nil but with growth pages
+	reserved uint64 // bytes that it has mapped
+	paid     uint64 // of the request under way: bytes unmapped for it, and not mapped
+	born     int64  // number of its first request among those of all heaps, from 1; 0: it has served none
+	trimmed  bool   // its arena has the policy's trim
+	unmaps   bool   // it unmaps free pages before it grows
+	paused   bool
+	shrunk   bool // its blocks have lost their slack
 }
 
 var _ bfc.Memory = (*heap)(nil)
@@ -55,6 +57,7 @@ func newHeap(p *replay, s *shape, small bool) *heap {
 // count adds to the bytes mapped on the heap's device.
 func (h *heap) count(bytes int64) {
 	p := h.replay
+	h.reserved += uint64(bytes)
 	used := p.used[h.shape.device] + uint64(bytes)
 	p.used[h.shape.device] = used
 	p.most[h.shape.device] = max(p.most[h.shape.device], used)
@@ -84,11 +87,14 @@ func (h *heap) mapped(addr, bytes uint64) {
 		h.calls().oldMappings += old
 		h.replay.took = h.replay.took || h.replay.inRequest && old > 0
 	}
+	h.paid -= min(h.paid, bytes)
 	h.count(int64(bytes))
 }
 
 // Grow refuses where the device has too little free.
 func (h *heap) Grow(bytes uint64) (addr, granted uint64, ok bool) {
+	page := h.Granularity()
+	h.replay.takeElsewhere(h, (bytes+page-1)/page*page)
 	if bytes > h.Free() {
 		return 0, 0, false
 	}
@@ -106,6 +112,7 @@ func (h *heap) Map(addr, bytes uint64) bool {
 	if !p.inRequest && bytes > p.most[device]-p.used[device] {
 		return false
 	}
+	h.replay.takeElsewhere(h, bytes)
 	if bytes > h.Free() || !h.Device.Map(addr, bytes) {
 		return false
 	}
@@ -121,6 +128,7 @@ func (h *heap) Unmap(addr, bytes uint64) {
 	if h.loans != nil {
 		h.loans.end(addr, bytes)
 	}
+	h.paid += bytes
 	h.uncount(bytes)
 }
 
@@ -133,6 +141,7 @@ func (h *heap) TryUnmap(addr, bytes uint64) bool {
 		return false
 	}
 	h.handles.remove(addr, bytes)
+	h.paid += bytes
 	if h.loans != nil && taking {
 		h.loans.lend(addr, bytes)
 		h.count(-int64(bytes))

@@ -19,9 +19,10 @@ type replay struct {
 	limited bool   // limit is --limit; else the limit is what others do not use of the device
 	atOnce  bool   // as Options.AtOnce
 
-	arenas []arena  // by number
-	blocks []placed // by slot
-	births int64    // heaps that have served a request
+	arenas  []arena                // by number
+	blocks  []placed               // by slot
+	births  int64                  // heaps that have served a request
+	streams map[int32]*bfc.Streams // by device: what its heaps take of each other
 
 	// By device, in bytes: its memory, 0 if not known; what arenas have mapped; the maximum of that;
 	// what others than the arenas use.
@@ -83,7 +84,7 @@ type placed struct {
 func newReplay(policy bfc.Policy, costs *Costs, limit uint64) *replay {
 	return &replay{
 		policy: policy, costs: costs, limit: limit, limited: limit > 0,
-		shortages: map[int32]bool{}, shortNow: map[int32]bool{}, totals: map[int32]uint64{}, used: map[int32]uint64{}, most: map[int32]uint64{}, otherUsed: map[int32]uint64{}, lastTime: -1,
+		streams: map[int32]*bfc.Streams{}, shortages: map[int32]bool{}, shortNow: map[int32]bool{}, totals: map[int32]uint64{}, used: map[int32]uint64{}, most: map[int32]uint64{}, otherUsed: map[int32]uint64{}, lastTime: -1,
 		live: map[int32]int64{}, usage: map[int32]int64{}, needs: map[int32]int64{},
 	}
 }
@@ -185,7 +186,7 @@ func (p *replay) request(h *heap, bytes uint64) (bfc.Block, bool) {
 		p.births++
 		h.born = p.births
 	}
-	p.inRequest, p.took = true, false
+	p.inRequest, p.took, h.paid = true, false, 0
 	block, ok := h.bfc.Alloc(bytes)
 	wanted := bytes + h.shape.granularity
 	for round := 0; round < 3 && !ok; round++ {
@@ -193,7 +194,7 @@ func (p *replay) request(h *heap, bytes uint64) (bfc.Block, bool) {
 		if p.reclaim(h.shape.device, wanted) == 0 && !changed {
 			break
 		}
-		p.took = true
+		p.took, h.paid = true, 0
 		block, ok = h.bfc.Alloc(bytes)
 		wanted = math.MaxInt64
 	}
@@ -263,6 +264,7 @@ func (p *replay) free(o *op) {
 // mark ends an iteration. What a trim unmaps then still counts as mapped in the iteration that ends.
 func (p *replay) mark(now int64) {
 	ended := p.current
+	p.endStreams()
 	p.each(func(h *heap) { h.bfc.EndIteration() })
 	for _, h := range p.newestFirst() {
 		if p.policy.Trim.When == bfc.TrimIteration && h.trimmed {

@@ -16,8 +16,13 @@ const longestAttempt = 1 << 20
 
 // arena is one recorded arena and its replay.
 type arena struct {
-	stream   int64 // of the arena, and of its blocks that are not in streams
-	collects bool  // it has garbage collection
+	id       int32
+	takes    bool   // it takes pages of other arenas before it maps more
+	gives    bool   // they take its own
+	mapped   uint64 // bytes, by the events so far
+	paid     uint64 // of the attempt under way: bytes unmapped for it, and not mapped
+	stream   int64  // of the arena, and of its blocks that are not in streams
+	collects bool   // it has garbage collection
 	trim     bfc.TrimWhen
 	heap     *bfc.Allocator
 	script   script
@@ -38,6 +43,7 @@ func parseArena(e *trace.Event, text string) (*arena, error) {
 	}
 	options := words.options(uint64(e.Requested))
 	a := &arena{
+		id: e.Arena, takes: words.of["takes"] == "1", gives: words.of["gives"] == "1",
 		stream: e.Stream, collects: options.GarbageCollection, trim: options.Trim.When,
 		script:  script{granularity: words.number("granularity"), coalesces: words.flag("coalesces")},
 		streams: map[uint64]int64{}, shared: map[uint64]bool{},
@@ -172,7 +178,7 @@ func (a *arena) attempt(e *trace.Event) *Mismatch {
 		return atEvent(e, "no request in an arena that is paused", describe(e))
 	}
 	s := &a.script
-	s.at, s.end = 0, e
+	s.at, s.end, a.paid = 0, e, 0
 	block, ok := a.heap.Alloc(uint64(e.Requested))
 	if s.wrong != nil {
 		return s.wrong

@@ -44,6 +44,10 @@
 // chunk. A pool_release ends an arena: none of its bytes may be in use or mapped. Between a pause and a
 // resume an arena serves nothing; both events have the bytes that are mapped.
 //
+// A take says that a request looked at what another arena holds idle, and how far the work of that arena's stream was over. How
+// many bytes it wants follows from what all arenas have mapped and touch; which arena is next, and which pages it unmaps
+// there, from its allocator. The device may have refused to unmap some.
+//
 // From a register until its deregister no unmap may touch the bytes, and with growth pages no request may take their pages.
 //
 // A free makes a block's chunk free; for a block that another stream than its own has used, free_done

@@ -15,9 +15,10 @@ type replayer struct {
 	last   *arena           // the arena of the event before, or nil
 
 	ours, allocs, frees int64
-	released            int64          // growths of arenas that have ended
-	reclaiming          map[int32]bool // devices on which a reclaim is under way
-	observed            bool           // there are arenas of an allocator that was only observed
+	streams             map[int32]*streams // by device
+	released            int64              // growths of arenas that have ended
+	reclaiming          map[int32]bool     // devices on which a reclaim is under way
+	observed            bool               // there are arenas of an allocator that was only observed
 
 	follower       *observed.Follower // of PyTorch's own allocator; nil without one
 	observedArenas int64              // that it follows
@@ -25,7 +26,7 @@ type replayer struct {
 }
 
 func newReplayer() *replayer {
-	return &replayer{arenas: map[int32]*arena{}, stores: map[int32]*store{}, reclaiming: map[int32]bool{}}
+	return &replayer{arenas: map[int32]*arena{}, stores: map[int32]*store{}, reclaiming: map[int32]bool{}, streams: map[int32]*streams{}}
 }
 
 // step replays one event. After a mismatch the replayer must not be used again.
@@ -40,6 +41,9 @@ func (r *replayer) step(e *trace.Event, strings *trace.Strings) *Mismatch {
 		return r.reclaim(e, strings.Text(e.Context))
 	case trace.KindIteration:
 		clear(r.reclaiming)
+		for _, s := range r.streams {
+			s.endIteration()
+		}
 		for _, a := range r.arenas {
 			if a != nil {
 				a.heap.EndIteration()
@@ -59,10 +63,14 @@ func (r *replayer) step(e *trace.Event, strings *trace.Strings) *Mismatch {
 		if a == nil {
 			return wrong
 		}
-		return a.pause(e, strings.Text(e.Context))
+		was := a.paused
+		if wrong = a.pause(e, strings.Text(e.Context)); a.paused != was {
+			r.paused(a, e)
+		}
+		return wrong
 	case trace.KindAlloc, trace.KindFree, trace.KindFreeDone, trace.KindStreamUse, trace.KindOOM, trace.KindRestore,
 		trace.KindMap, trace.KindUnmap, trace.KindGrowFailed, trace.KindMapFailed, trace.KindDeviceUsed, trace.KindShortage, trace.KindShrink,
-		trace.KindRegister, trace.KindDeregister:
+		trace.KindRegister, trace.KindDeregister, trace.KindTake:
 	default:
 		return nil
 	}
@@ -71,6 +79,9 @@ func (r *replayer) step(e *trace.Event, strings *trace.Strings) *Mismatch {
 		return s.step(e)
 	}
 	if a == nil {
+		return wrong
+	}
+	if taken, wrong := r.stream(a, e, strings); taken || wrong != nil {
 		return wrong
 	}
 	switch e.Kind {
@@ -144,6 +155,7 @@ func (r *replayer) begin(e *trace.Event, options string) *Mismatch {
 	r.arenas[e.Arena] = a
 	if a != nil {
 		r.ours++
+		r.join(a, e)
 	}
 	if r.follower != nil && r.follower.Of(e) {
 		r.observedArenas++

@@ -22,6 +22,7 @@ type driver struct {
 	broken   bool           // the C twin no longer reads operations
 
 	heap     *bfc.Allocator
+	streams  bfc.Streams
 	memory   *memory
 	live     []uint64
 	many     int // blocks to keep alive
@@ -191,6 +192,7 @@ func (d *driver) newHeap(planned bool) {
 	}
 	device.RefuseUnmap = func(call int, _, _ uint64) bool { return refuseUnmap != 0 && uint64(call)%refuseUnmap == 0 }
 	m.Device = bfc.NewDevice(device)
+	d.streams = bfc.Streams{}
 	heap, err := bfc.New(options, m)
 	if err != nil {
 		panic(err)
@@ -235,6 +237,10 @@ func (d *driver) step() {
 		d.do(opShrink, d.someAddress(), 0)
 	case d.oneIn(1000):
 		d.shrinkAll()
+	case d.oneIn(400):
+		d.do(opSpare, d.random.Uint64N(64), d.heap.Frees()-min(d.heap.Frees(), d.maybe(d.random.Uint64N(40))))
+	case d.oneIn(400):
+		d.do(opWant, d.logUniform(20, 34), d.maybe(d.logUniform(20, 34)))
 	case d.oneIn(400):
 		d.do(opRegister+d.random.Uint64N(2), d.someAddress(), d.maybe(d.logUniform(8, 28)))
 	case d.oneIn(500):
@@ -441,6 +447,7 @@ func (d *driver) do(kind, a, b uint64) {
 		d.record(didRestore, truth(err == nil), block.Addr, block.Size, block.Requested)
 	case opIteration:
 		d.heap.EndIteration()
+		d.streams.EndIteration(d.heap.Stats().Reserved)
 	case opTrim:
 		given, mapped := d.heap.Trim()
 		d.record(didTrim, given, mapped)
@@ -448,6 +455,16 @@ func (d *driver) do(kind, a, b uint64) {
 		d.record(didTrim, d.heap.UnmapFree(a), 0)
 	case opShortage:
 		d.heap.Shortage()
+	case opSpare:
+		for _, r := range d.heap.Spare(a, b) {
+			d.record(didSpare, r.Addr, r.Bytes, d.heap.Frees(), d.heap.Touched())
+			if err := d.heap.Unmap(r.Addr, r.Bytes); err != nil {
+				panic(err)
+			}
+			d.memory.Unmap(r.Addr, r.Bytes)
+		}
+	case opWant:
+		d.want(a, b)
 	case opRegister:
 		d.heap.Register(a, b)
 	case opDeregister:
@@ -466,6 +483,12 @@ func (d *driver) do(kind, a, b uint64) {
 	case opClear:
 		d.heap.ClearPeaks()
 	}
+}
+
+func (d *driver) want(bytes, paid uint64) {
+	want := d.streams.Want(bytes, paid, d.heap.Stats().Reserved, d.heap.Touched())
+	d.record(didWant, want)
+	d.streams.Took(want / 16)
 }
 
 func (d *driver) alloc(size uint64) {

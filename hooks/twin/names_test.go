@@ -33,7 +33,7 @@ var twins = map[string]string{
 	"chunk": "bfc_chunk", "region": "bfc_region", "freeSet": "bfc_freeset", "liveTable": "bfc_live", "liveSlot": "bfc_live_slot",
 	"byteRange": "bfc_range", "origin": "bfc_origin", "lifetime": "bfc_lifetime", "plan": "bfc_plan", "planned": "bfc_planned",
 	"planner": "bfc_planner", "arrangement": "bfc_arrangement", "leaver": "bfc_leaver", "positions": "bfc_positions",
-	"Policy": "bfc_policy", "Arena": "bfc_arena", "ArenaPolicy": "bfc_arena_policy",
+	"Policy": "bfc_policy", "Streams": "bfc_streams", "Arena": "bfc_arena", "ArenaPolicy": "bfc_arena_policy",
 }
 
 // apart are the fields that only one of two twins has, as TYPE.FIELD by the name of the type in Go, and why.

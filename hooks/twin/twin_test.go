@@ -42,6 +42,8 @@ const (
 	opShrink
 	opRegister
 	opDeregister
+	opSpare
+	opWant
 )
 
 const (
@@ -55,6 +57,8 @@ const (
 	didRestore
 	didTrim
 	didShrink
+	didSpare
+	didWant
 )
 
 const (
@@ -113,7 +117,7 @@ func TestTwins(t *testing.T) {
 	}
 	t.Logf("seed %d: %d operations, %d records agree: %v", seed, *twinOps, compared, tally)
 	for _, what := range []string{"alloc 0", "alloc 1", "free 0", "free 1", "unmap 0", "unmap 1", "restore 0", "restore 1", "containing 0", "containing 1",
-		"memory grow 0", "memory grow 1", "memory map 0", "memory map 1", "memory try unmap 0", "memory try unmap 1", "trim", "memory release", "memory unmap", "memory free", "chunk", "shrink 0", "shrink 1"} {
+		"memory grow 0", "memory grow 1", "memory map 0", "memory map 1", "memory try unmap 0", "memory try unmap 1", "trim", "memory release", "memory unmap", "memory free", "chunk", "shrink 0", "shrink 1", "spare", "want"} {
 		if tally[what] == 0 && *twinOps >= 300_000 {
 			t.Errorf("-twin.seed=%d -twin.ops=%d: no %s among the operations: nothing was compared of it", seed, *twinOps, what)
 		}
@@ -168,7 +172,7 @@ func compare(in io.Reader, expected <-chan []record) (compared int, err error) {
 var kindNames = map[uint64]string{
 	didAlloc: "alloc", didFree: "free", didUnmap: "unmap", didRestore: "restore", didContaining: "containing", didStats: "stats",
 	didStatsMore: "more stats", didChunk: "chunk", memoryGrow: "memory grow", memoryRelease: "memory release",
-	memoryTryUnmap: "memory try unmap", didTrim: "trim", didShrink: "shrink",
+	memoryTryUnmap: "memory try unmap", didTrim: "trim", didShrink: "shrink", didSpare: "spare", didWant: "want",
 	memoryMap: "memory map", memoryUnmap: "memory unmap", memoryFree: "memory free",
 }
 

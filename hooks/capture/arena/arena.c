@@ -11,6 +11,7 @@
 #include "arena/observe.h"
 #include "arena/policy.h"
 #include "arena/shortage.h"
+#include "arena/streams.h"
 #include "base/hook.h"
 #include "base/options.h"
 #include "base/problem.h"
@@ -185,23 +186,27 @@ static bool grow(void *self, uint64_t bytes, uint64_t *addr, uint64_t *granted) 
   struct arena *arena = self;
   const uint64_t unit = arena->page;
   *granted = (bytes + unit - 1) & ~(unit - 1);
+  streams_take(arena, *granted);
   const int64_t handles = arena->vmm.created;
   if (!get_memory(arena, *granted, addr)) {
     arena_event(arena, MEMPROF_GROW_FAILED, 0, bytes, 0, 0);
     return false;
   }
+  streams_paid(arena, *granted);
   arena_mapping(arena, MEMPROF_MAP, *addr, bytes, *granted, has_source(arena) ? 1 : arena->vmm.created - handles);
   return true;
 }
 
 static bool map(void *self, uint64_t addr, uint64_t bytes) {
   struct arena *arena = self;
+  streams_take(arena, bytes);
   const int64_t handles = arena->vmm.created;
   // Only the source can map its memory.
   if (has_source(arena) || !arena_prepare(arena, bytes) || !vmm_map(&arena->vmm, addr, bytes)) {
     arena_event(arena, MEMPROF_MAP_FAILED, addr, bytes, 0, 0);
     return false;
   }
+  streams_paid(arena, bytes);
   arena_mapping(arena, MEMPROF_MAP, addr, bytes, bytes, arena->vmm.created - handles);
   return true;
 }
@@ -211,6 +216,7 @@ static void unmap(void *self, uint64_t addr, uint64_t bytes) {
   const size_t first = vmm_find(&arena->vmm, addr), last = vmm_find(&arena->vmm, addr + bytes);
   // What was lent for the request may still be used at its old addresses.
   if (arena->vmm.idle == NULL || !vmm_lend(&arena->vmm, first, last)) vmm_release(&arena->vmm, first, last);
+  arena->paid += bytes;
   arena_unmapped(arena, addr, bytes, (int64_t)(last - first));
 }
 
@@ -254,8 +260,8 @@ static void describe(const struct arena *arena, const struct bfc_policy *policy,
   char text[700], uuid[DRIVER_UUID_TEXT], fields[256];
   driver_uuid_write(arena->gpu->vmm.uuid, uuid);
   bfc_policy_fields(policy, fields, sizeof fields);
-  snprintf(text, sizeof text, "%s fraction=0 gc=0 granularity=%llu coalesces=%d pool=%llx.%llx tag=%s main=%d uuid=%s", fields,
-           (unsigned long long)arena->page, coalesces,
+  snprintf(text, sizeof text, "%s fraction=0 gc=0 granularity=%llu coalesces=%d takes=%d gives=%d pool=%llx.%llx tag=%s main=%d uuid=%s", fields,
+           (unsigned long long)arena->page, coalesces, arena->takes, arena->gives,
            (unsigned long long)arena->pool[0], (unsigned long long)arena->pool[1], arena->tag == NULL ? "" : arena->tag->label, arena->main, uuid);
   const size_t length = strlen(text);
   if (range != NULL) snprintf(text + length, sizeof text - length, "\tgraph_memory=%u\tshape=%s\tsegments=%d", range->memory->number, range->name, range->segments);
@@ -338,6 +344,7 @@ static struct arena *make_arena(struct gpu *gpu, void *stream, uint64_t pool0, u
   arena->id = arena_next_id();
   arena->next = gpu->arenas;
   gpu->arenas = arena;
+  streams_join(arena, &policy);
   describe(arena, &policy.policy, !has_source(arena));
   shortage_join(arena);
   return arena;
@@ -372,7 +379,8 @@ static void count_live(struct arena *arena, const struct bfc_block *block) { cou
 
 bool arena_alloc(struct arena *arena, uint64_t size, uint32_t context, struct bfc_block *out) {
   if (arena->pending.count > 0) pending_poll(arena, false);
-  arena->gpu->waited = arena->lending = false;
+  arena->gpu->waited = arena->lending = arena->stream_ended = false;
+  arena->paid = 0;
   const bool served = bfc_alloc(arena->bfc, size, out);
   if (arena->vmm.loose_count > 0 && policy_wait(arena)) vmm_release_lent(&arena->vmm);
   if (!served) return false;

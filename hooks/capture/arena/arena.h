@@ -61,6 +61,10 @@ struct arena {
   struct backup backup;     // copies of the blocks: while paused, or kept by resume
   struct lent lent;         // when pages were lent
   bool lending;             // the request under way has lent some
+  bool takes;               // before it maps more it takes what other streams hold idle: see streams.h
+  bool gives;               // other arenas take what it holds idle
+  bool stream_ended;        // its stream was destroyed: it must not be asked for
+  uint64_t paid;            // bytes that the request under way has unmapped, here or elsewhere, and not mapped
   struct pending pending;   // freed blocks that other streams may still use
   bool trimming;            // pages to unmap wait for trim_event
   uint32_t trim_ended;      // iterations that had ended when trim_event was recorded
@@ -87,6 +91,7 @@ struct gpu {
   bool shortage;         // it has been short of memory: see shortage.h
   bool short_now;        // it is: handles are of a page
   bool waited;           // the request under way has waited for the device
+  struct bfc_streams streams;  // what its arenas take of each other
   struct counters stats;
 };
 

@@ -21,6 +21,8 @@ struct lent {
   driver_event events[LENT_EVENTS];  // number n is at n % LENT_EVENTS; NULL: it could not be recorded
   uint64_t last;                     // the greatest number so far; the first is 1
   uint64_t over;                     // all numbers up to this one are over
+  uint64_t frees[LENT_EVENTS];       // of the arena when the event of that number was recorded
+  uint64_t over_frees;               // work queued before that many frees of the arena is over
 };
 
 // Records the next event and returns its number. Captures are held back.
@@ -29,6 +31,9 @@ uint64_t lent_record(struct arena *arena);
 // Whether the event of that number, or a later one, is over, after waiting for it if it is not; 0 is none. Captures are
 // held back. False: there is no such event, or the driver cannot wait for it.
 bool lent_wait(struct arena *arena, uint64_t number);
+
+// Finds the last number that is over. Captures are held back. It does not wait.
+void lent_look(struct arena *arena);
 
 // The device was waited for: all numbers so far are over.
 void lent_waited(struct arena *arena);

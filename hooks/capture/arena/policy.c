@@ -47,6 +47,7 @@ static bool try_unmap(void *self, uint64_t addr, uint64_t bytes) {
   if (reclaimable_within(arena, addr, bytes) != bytes || !policy_wait(arena)) return false;
   const size_t first = vmm_find(&arena->vmm, addr), last = vmm_find(&arena->vmm, addr + bytes);
   vmm_release(&arena->vmm, first, last);
+  arena->paid += bytes;
   arena_mapping(arena, MEMPROF_UNMAP, addr, bytes, bytes, (int64_t)(last - first));
   return true;
 }
@@ -60,6 +61,7 @@ static bool lend(void *self, uint64_t addr, uint64_t bytes) {
   captures_let();
   const size_t first = vmm_find(&arena->vmm, addr), last = vmm_find(&arena->vmm, addr + bytes);
   if (!vmm_lend(&arena->vmm, first, last)) return false;
+  arena->paid += bytes;
   arena_mapping(arena, MEMPROF_UNMAP, addr, bytes, bytes, (int64_t)(last - first));
   return true;
 }

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "arena/reclaim.h"
+#include "arena/streams.h"
 #include "base/clock.h"
 #include "base/hook.h"
 #include "base/options.h"
@@ -99,6 +100,7 @@ void trim_iteration(void (*mark)(void *self), void *self) {
   mark(self);
   for (int device = MOST_DEVICES; device-- > 0;) {
     if (gpus[device] == NULL) continue;
+    streams_end_iteration(gpus[device]);
     for (struct arena *arena = gpus[device]->arenas; arena != NULL; arena = arena->next) wanted |= end_iteration(arena);
     lock_give(&gpus[device]->lock);
   }

@@ -9,6 +9,7 @@
 //   uses.c       which pages each iteration uses, and what is unmapped or mapped for it
 //   pages.c      growth pages: free pages anywhere serve a request before more are mapped
 //   registered.c pages whose physical memory others know, which stay mapped
+//   streams.c    how much a request takes of what other arenas hold idle, and which pages
 //   restore.c    blocks of a checkpoint
 //   stats.c      statistics, listings, the chunk around an address
 //   planner.c    which blocks an iteration requests and when it frees them; when to plan
@@ -88,6 +89,7 @@ struct bfc_region {
 struct bfc_page {
   uint32_t back;  // 1 + the number of the frame that was mapped there last; 0: none
   uint32_t used;  // 1 + the iteration in which a block touched it last; 0: never
+  uint64_t left;  // pager.frees when a block last ceased to touch it; 0: never
   uint32_t registered;  // registrations by which others know its physical memory: it is not taken
   bool live;      // a block touches it
   bool listed;    // it is about to be unmapped
@@ -109,6 +111,14 @@ struct bfc_frame {
 // that, and earlier.
 enum { BFC_AGES = 4 };
 
+enum {
+  BFC_MOST_SLACK = 8,     // steps: 2 % of the pages that blocks have touched at a time
+  BFC_SLACK_STEPS = 400,  // a step is that part of the pages
+  BFC_MOVED_SHARE = 500,  // that part of the pages may move in an iteration before slack becomes greater
+};
+
+#define BFC_ANY_FREE UINT64_MAX  // a number that no free has reached
+
 // Addresses of pages to unmap: scratch.
 struct bfc_victims {
   uint64_t *items;
@@ -126,6 +136,7 @@ struct bfc_pager {
   uint64_t filled;  // the most bytes of blocks so far
   uint64_t slack;  // steps of it
   uint64_t moved;  // pages that were taken from other addresses in this iteration
+  uint64_t frees;  // blocks that were freed or lost their slack
   struct bfc_victims victims[BFC_AGES];
 };
 
@@ -327,6 +338,10 @@ bool bfc_map_pages(struct bfc *bfc, struct bfc_range range);  // bfc_map_for wit
 bool bfc_extend_by_pages(struct bfc *bfc, uint64_t lack, uint32_t tail);  // behind a free tail, or 0
 void bfc_pages_end(struct bfc *bfc);  // of an iteration
 void bfc_pages_delete(struct bfc *bfc);
+// Lists in pager.victims, by age, up to `count` mapped pages of each that no block touches, nor did behind that free; the last by address first.
+void bfc_list_free(struct bfc *bfc, uint64_t count, uint64_t free, struct bfc_range keep);
+// The adjacent pages with which a list begins at *at, which is then behind them.
+struct bfc_range bfc_first_run(const struct bfc *bfc, const uint64_t *addrs, size_t count, size_t *at);
 struct bfc_pages bfc_pages_from(const struct bfc *bfc, uint64_t addr, uint64_t size);  // of a range in one region, as far as they are noted
 
 // unmapped.c

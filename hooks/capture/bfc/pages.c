@@ -12,10 +12,7 @@
 #include <string.h>
 
 enum {
-  MOST_SLACK = 8,     // steps: 2 % of the pages that blocks have touched at a time
-  SLACK_STEPS = 400,  // a step is that part of the pages
-  OVER_BYTES = 26,    // no more pages are slack than that part above the bytes of blocks, which may touch far more pages than they fill
-  MOVED_SHARE = 500,  // that part of the pages may move in an iteration before slack becomes greater
+  OVER_BYTES = 26,  // no more pages are slack than that part above the bytes of blocks, which may touch far more pages than they fill
 };
 
 // A frame backs no page.
@@ -108,7 +105,9 @@ void bfc_touch(struct bfc *bfc, uint32_t chunk) {
 void bfc_leave(struct bfc *bfc, uint32_t chunk) {
   if (!counts(bfc)) return;
   const struct bfc_pages pages = own_pages(bfc, &bfc->chunks[chunk]);
+  bfc->pager.frees++;
   for (size_t i = 0; i < pages.count; i++) {
+    pages.first[i].left = bfc->pager.frees;
     pages.first[i].live = false;
     pages.first[i].used = bfc->ended + 1;
   }
@@ -187,6 +186,20 @@ static void list(struct bfc_victims *victims, uint64_t addr) {
   if (array_reserve(&victims->items, &victims->capacity, victims->count + 1, sizeof *victims->items)) victims->items[victims->count++] = addr;
 }
 
+struct bfc_range bfc_first_run(const struct bfc *bfc, const uint64_t *addrs, size_t count, size_t *at) {
+  const uint64_t unit = bfc->memory.granularity;
+  struct bfc_range run = {addrs[*at], addrs[*at] + unit};
+  for (++*at; *at < count; ++*at) {
+    if (addrs[*at] == run.to)
+      run.to += unit;
+    else if (addrs[*at] + unit == run.from)
+      run.from = addrs[*at];
+    else
+      break;
+  }
+  return run;
+}
+
 // Unmaps pages in the order of a list, adjacent ones at once, and returns how many. Those that the memory
 // refuses stay mapped. Reserves host memory for two ranges, since the map that follows may leave one more.
 static uint64_t unmap_pages(struct bfc *bfc, const uint64_t *addrs, size_t count) {
@@ -194,15 +207,7 @@ static uint64_t unmap_pages(struct bfc *bfc, const uint64_t *addrs, size_t count
   uint64_t unmapped = 0;
   for (size_t i = 0; i < count; i++) page_at(bfc, addrs[i])->listed = false;
   for (size_t i = 0; i < count && bfc_unmapped_reserve(bfc, 2);) {
-    struct bfc_range run = {addrs[i], addrs[i] + unit};
-    for (i++; i < count; i++) {
-      if (addrs[i] == run.to)
-        run.to += unit;
-      else if (addrs[i] + unit == run.from)
-        run.from = addrs[i];
-      else
-        break;
-    }
+    const struct bfc_range run = bfc_first_run(bfc, addrs, count, &i);
     if (!bfc->memory.try_unmap(bfc->memory.self, run.from, run.to - run.from)) continue;
     bfc_unmapped_add(bfc, run.from, run.to);
     bfc_unbacked(bfc, run);
@@ -244,9 +249,9 @@ static uint32_t age_of(const struct bfc *bfc, const struct bfc_page *page) {
   return age < BFC_AGES ? age : BFC_AGES - 1;
 }
 
-// Lists, by age, up to `count` mapped pages of each that no block touches, the last by address first.
-static void list_free(struct bfc *bfc, uint64_t count, struct bfc_range keep) {
+void bfc_list_free(struct bfc *bfc, uint64_t count, uint64_t free, struct bfc_range keep) {
   struct bfc_pager *pager = &bfc->pager;
+  for (int age = 0; age < BFC_AGES; age++) pager->victims[age].count = 0;
   const uint64_t unit = bfc->memory.granularity;
   for (size_t i = bfc->region_count; i-- > 0;) {
     const struct bfc_region *region = &bfc->regions[i];
@@ -254,7 +259,7 @@ static void list_free(struct bfc *bfc, uint64_t count, struct bfc_range keep) {
     for (size_t k = region->page_count; k-- > 0;) {
       const struct bfc_page *page = &region->pages[k];
       const uint64_t addr = base + k * unit;
-      if (page->live || page->registered > 0 || !backs(pager, page, addr) || kept(keep, addr)) continue;
+      if (page->live || page->registered > 0 || page->left > free || !backs(pager, page, addr) || kept(keep, addr)) continue;
       struct bfc_victims *victims = &pager->victims[age_of(bfc, page)];
       if (victims->count < count) list(victims, addr);
     }
@@ -266,8 +271,7 @@ static void list_free(struct bfc *bfc, uint64_t count, struct bfc_range keep) {
 static uint64_t take_oldest(struct bfc *bfc, uint64_t count, struct bfc_range keep) {
   struct bfc_pager *pager = &bfc->pager;
   if (count == 0 || !takes(bfc)) return 0;
-  for (int age = 0; age < BFC_AGES; age++) pager->victims[age].count = 0;
-  list_free(bfc, count, keep);
+  bfc_list_free(bfc, count, BFC_ANY_FREE, keep);
   uint64_t taken = 0;
   for (int age = BFC_AGES; age-- > 0 && taken < count;) {
     const struct bfc_victims *victims = &pager->victims[age];
@@ -287,7 +291,7 @@ static void take_pages(struct bfc *bfc, uint64_t fresh, struct bfc_range within,
   uint64_t lack = more + bfc_unmapped_within(bfc, within.from, within.to) / unit;
   lack -= bfc_least(lack, take_back(bfc, within, keep));
   const uint64_t bytes = pager->filled + pager->filled / OVER_BYTES;
-  const uint64_t allowed = bfc_greatest(most, bfc_least(most + most * pager->slack / SLACK_STEPS, bytes / unit));
+  const uint64_t allowed = bfc_greatest(most, bfc_least(most + most * pager->slack / BFC_SLACK_STEPS, bytes / unit));
   uint64_t add = allowed > mapped ? allowed - mapped : 0;
   add = bfc_least(bfc_least(add, lack), bfc_room(bfc) / unit);
   pager->moved += take_oldest(bfc, lack - add, keep);
@@ -326,6 +330,6 @@ bool bfc_extend_by_pages(struct bfc *bfc, uint64_t lack, uint32_t tail) {
 void bfc_pages_end(struct bfc *bfc) {
   struct bfc_pager *pager = &bfc->pager;
   if (!counts(bfc)) return;
-  if (bfc->ended > 1 && MOVED_SHARE * pager->moved > bfc->stats.reserved / bfc->memory.granularity && pager->slack < MOST_SLACK) pager->slack++;
+  if (bfc->ended > 1 && BFC_MOVED_SHARE * pager->moved > bfc->stats.reserved / bfc->memory.granularity && pager->slack < BFC_MOST_SLACK) pager->slack++;
   pager->moved = 0;
 }

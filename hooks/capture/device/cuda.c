@@ -46,6 +46,7 @@ static const struct vendor_symbol optional[] = {
     VENDOR_SYMBOL("cuMemsetD8Async", fill),
     VENDOR_SYMBOL("cuStreamCreate", stream_create),
     VENDOR_SYMBOL("cuStreamSynchronize", stream_synchronize),
+    VENDOR_SYMBOL("cuStreamQuery", stream_query),
     VENDOR_SYMBOL("cuStreamDestroy_v2", stream_destroy),
     VENDOR_SYMBOL("cuEventSynchronize", event_synchronize),
     VENDOR_SYMBOL("cuDeviceGetDefaultMemPool", default_pool),

@@ -93,7 +93,7 @@ struct driver {
   driver_result (*export_handle)(void *shareable, driver_handle handle, int type, unsigned long long flags);
   driver_result (*import_handle)(driver_handle *handle, void *shareable, int type);
 
-  // Pinned host memory, copies of device memory to it and back, and memory filled with one byte.
+  // Pinned host memory, copies of device memory to it and back, memory filled with one byte, and streams.
   driver_result (*host_alloc)(void **ptr, size_t bytes, unsigned flags);
   driver_result (*host_free)(void *ptr);
   driver_result (*copy_out)(void *to, uint64_t from, size_t bytes, void *stream);
@@ -101,6 +101,7 @@ struct driver {
   driver_result (*fill)(uint64_t addr, unsigned char value, size_t bytes, void *stream);
   driver_result (*stream_create)(void **stream, unsigned flags);
   driver_result (*stream_synchronize)(void *stream);
+  driver_result (*stream_query)(void *stream);
   driver_result (*stream_destroy)(void *stream);
 
   driver_result (*event_synchronize)(driver_event event);

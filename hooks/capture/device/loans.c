@@ -11,7 +11,8 @@
 //   request 4    other    old      handle  A needs a page again, C has the handle: A's old mapping goes first
 //
 // The work of one stream runs in order, so that what a block of one address left is over before a block of
-// another address begins: an arena lends to itself alone.
+// another address begins: an arena lends to itself alone. What it passes to another one is unmapped, with all old
+// mappings, and the work on it is over before (arena/streams.c).
 #include <stdlib.h>
 #include <string.h>
 
@@ -70,6 +71,23 @@ bool vmm_lend(struct vmm *vmm, size_t first, size_t last) {
   vmm->released += (int64_t)count;
   memmove(vmm->mappings + first, vmm->mappings + last, (vmm->count - last) * sizeof *vmm->mappings);
   vmm->count -= count;
+  return true;
+}
+
+bool vmm_pass(struct vmm *from, size_t at, struct vmm *to) {
+  const struct vmm_mapping passed = from->mappings[at];
+  if (driver_get()->unmap(passed.addr, passed.bytes) != DRIVER_OK) return false;
+  vmm_forget_handle(from, passed.handle);
+  from->mapped -= passed.bytes;
+  from->released++;
+  memmove(from->mappings + at, from->mappings + at + 1, (from->count - at - 1) * sizeof *from->mappings);
+  from->count--;
+  if (to != NULL && array_reserve(&to->loose, &to->loose_room, to->loose_count + 1, sizeof *to->loose)) {
+    add_loose(to, passed);
+    to->loose_bytes += passed.bytes;
+  } else if (driver_get()->release(passed.handle) != DRIVER_OK) {
+    problem("GPU %d: the driver did not take back %llu bytes, which are lost to the job", from->device->device, (unsigned long long)passed.bytes);
+  }
   return true;
 }
 

@@ -115,6 +115,10 @@ void vmm_release(struct vmm *vmm, size_t first, size_t last);
 // a new handle. The caller calls vmm_release_lent when the request is over. False: no host memory, nothing has changed.
 bool vmm_lend(struct vmm *vmm, size_t first, size_t last);
 
+// Takes a mapping away from one arena, for another: the handle is lent to what `to` maps next, or released where `to` is NULL or
+// host memory is short. What used it is over. False: the driver refused to unmap it, nothing has changed.
+bool vmm_pass(struct vmm *from, size_t at, struct vmm *to);
+
 // Releases the handles that were lent and serve no address. The device was waited for.
 void vmm_release_lent(struct vmm *vmm);
 

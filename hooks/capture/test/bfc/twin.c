@@ -16,10 +16,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum operation_kind { OP_END, OP_ALLOC, OP_FREE, OP_FREE_ADDRESS, OP_UNMAP, OP_HELD, OP_CONTAINING, OP_STATS, OP_WALK, OP_CLEAR, OP_RESTORE, OP_ITERATION, OP_TRIM, OP_UNMAP_FREE, OP_SHORTAGE, OP_SHRINK, OP_REGISTER, OP_DEREGISTER };
+enum operation_kind { OP_END, OP_ALLOC, OP_FREE, OP_FREE_ADDRESS, OP_UNMAP, OP_HELD, OP_CONTAINING, OP_STATS, OP_WALK, OP_CLEAR, OP_RESTORE, OP_ITERATION, OP_TRIM, OP_UNMAP_FREE, OP_SHORTAGE, OP_SHRINK, OP_REGISTER, OP_DEREGISTER, OP_SPARE, OP_WANT };
 
 enum record_kind {
-  DID_ALLOC = 100, DID_FREE, DID_UNMAP, DID_CONTAINING, DID_STATS, DID_STATS_MORE, DID_CHUNK, DID_RESTORE, DID_TRIM, DID_SHRINK,
+  DID_ALLOC = 100, DID_FREE, DID_UNMAP, DID_CONTAINING, DID_STATS, DID_STATS_MORE, DID_CHUNK, DID_RESTORE, DID_TRIM, DID_SHRINK, DID_SPARE, DID_WANT,
   MEMORY_GROW = 200, MEMORY_RELEASE, MEMORY_MAP, MEMORY_UNMAP, MEMORY_FREE, MEMORY_TRY_UNMAP,
 };
 
@@ -174,6 +174,7 @@ static uint64_t device_free(void *self) {
 struct heap {
   struct bfc *bfc;
   struct device device;
+  struct bfc_streams streams;
   uint64_t *live;  // addresses, in an order both twins keep
   size_t count, capacity;
 };
@@ -287,6 +288,28 @@ static void give_back_idle(struct heap *heap, uint64_t wanted) {
   free(idle.items);
 }
 
+static uint64_t reserved(const struct heap *heap) {
+  struct bfc_stats s;
+  bfc_get_stats(heap->bfc, &s);
+  return s.reserved;
+}
+
+// A page that another arena takes is unmapped there.
+static void put_spare(void *self, uint64_t addr, uint64_t bytes) {
+  struct heap *heap = self;
+  put(DID_SPARE, addr, bytes, bfc_frees(heap->bfc), bfc_touched(heap->bfc), 0);
+  if (!bfc_unmap(heap->bfc, addr, bytes)) exit(2);
+  unmap(&heap->device, addr, bytes);
+}
+
+static void put_want(struct heap *heap, uint64_t bytes, uint64_t paid) {
+  const uint64_t want = bfc_streams_want(&heap->streams, bytes, paid, reserved(heap), bfc_touched(heap->bfc));
+  put(DID_WANT, want, 0, 0, 0, 0);
+  bfc_streams_took(&heap->streams, want / 16);
+}
+
+static void end_streams(struct heap *heap) { bfc_streams_end_iteration(&heap->streams, reserved(heap)); }
+
 static void run(struct heap *heap, struct operation op) {
   struct bfc_block block = {0};
   bool ok;
@@ -317,11 +340,16 @@ static void run(struct heap *heap, struct operation op) {
     case OP_STATS: put_stats(heap); return;
     case OP_WALK: bfc_walk(heap->bfc, NULL, put_chunk); return;
     case OP_CLEAR: bfc_clear_peaks(heap->bfc); return;
-    case OP_ITERATION: bfc_end_iteration(heap->bfc); return;
+    case OP_ITERATION:
+      bfc_end_iteration(heap->bfc);
+      end_streams(heap);
+      return;
     case OP_TRIM: trim(heap); return;
     case OP_UNMAP_FREE: give_back_idle(heap, op.a); return;
     case OP_SHORTAGE: bfc_shortage(heap->bfc); return;
     case OP_REGISTER: bfc_register(heap->bfc, op.a, op.b); return;
+    case OP_SPARE: bfc_spare(heap->bfc, op.a, op.b, heap, put_spare); return;
+    case OP_WANT: put_want(heap, op.a, op.b); return;
     case OP_DEREGISTER: bfc_deregister(heap->bfc, op.a, op.b); return;
     case OP_SHRINK:
       ok = bfc_shrink(heap->bfc, op.a, &block);

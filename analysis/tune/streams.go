@@ -1,0 +1,91 @@
+package tune
+
+import "github.com/memprof/memprof/bfc"
+
+// takeElsewhere takes for a request what heaps of other streams hold idle, before its own heap maps so many bytes, as the hook
+// does. What they hold counts as over: when the device finished work is not in the recording of another policy.
+func (p *replay) takeElsewhere(h *heap, bytes uint64) {
+	if p.policy.Growth != bfc.Pages || !p.inRequest {
+		return
+	}
+	var mapped, touched uint64
+	var others []*heap // the newest first
+	for _, each := range p.newestFirst() {
+		if each.shape.device != h.shape.device || each.paused {
+			continue
+		}
+		reserved := each.reserved
+		inUse := reserved
+		if each.gives() {
+			inUse = each.bfc.Touched()
+			if each != h && reserved > inUse {
+				others = append(others, each)
+			}
+		}
+		mapped, touched = mapped+reserved, touched+inUse
+	}
+	s := p.streamsOf(h.shape.device)
+	want := s.Want(bytes, h.paid, mapped, touched)
+	for _, each := range others {
+		if want == 0 {
+			break
+		}
+		taken := each.give(h, want)
+		s.Took(taken)
+		h.paid += taken
+		want -= min(want, taken)
+	}
+}
+
+// gives says whether other heaps take its idle pages.
+func (h *heap) gives() bool { return h.loans != nil }
+
+func (p *replay) streamsOf(device int32) *bfc.Streams {
+	if p.streams[device] == nil {
+		p.streams[device] = &bfc.Streams{}
+	}
+	return p.streams[device]
+}
+
+// give unmaps idle pages, at least as many bytes as another heap wants if there are so many. Their handles serve it
+// where they are as large as its own.
+func (h *heap) give(to *heap, wanted uint64) (bytes uint64) {
+	page := h.loans.page
+	for _, r := range h.bfc.Spare((wanted+page-1)/page, h.bfc.Frees()) {
+		if h.bfc.Unmap(r.Addr, r.Bytes) != nil {
+			continue
+		}
+		h.Device.Unmap(r.Addr, r.Bytes)
+		h.handles.remove(r.Addr, r.Bytes)
+		h.loans.end(r.Addr, r.Bytes)
+		h.calls().oldMappings += int64(r.Bytes / page)
+		if to.loans != nil && to.loans.page == page {
+			to.loans.receive(int(r.Bytes / page))
+		}
+		h.count(-int64(r.Bytes))
+		bytes += r.Bytes
+	}
+	return bytes
+}
+
+// receive adds handles that another heap gave, which no address uses.
+func (l *loans) receive(count int) {
+	for range count {
+		l.isFree, l.dead = append(l.isFree, true), append(l.dead, false)
+		l.free = append(l.free, int32(len(l.isFree)-1))
+		l.count++
+	}
+}
+
+// endStreams ends an iteration for what heaps take of each other.
+func (p *replay) endStreams() {
+	for device, s := range p.streams {
+		mapped := uint64(0)
+		p.each(func(h *heap) {
+			if h.shape.device == device && !h.paused {
+				mapped += h.reserved
+			}
+		})
+		s.EndIteration(mapped)
+	}
+}

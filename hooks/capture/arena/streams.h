@@ -1,0 +1,34 @@
+// streams.h - what another stream holds idle serves a request before its arena maps more.
+//
+// Blocks are reused in the order of their stream only, so that each stream has arenas of its own. With growth pages, what one
+// arena holds and no block touches is taken for a request of another one where all arenas would otherwise map more than
+// their blocks have touched at a time (bfc_streams_want). The work on it has to be over, which events and streams are asked for;
+// nothing is waited for. What is not over is left, and the request's arena maps more. The answers are `take` events, by which
+// `verify` comes to the same decision.
+//
+// Arenas of pools and tags take, too, but give nothing: a graph uses free memory of its pool without a request. With
+// other growths only requests that would be refused take (streams_reclaim).
+#ifndef MEMPROF_STREAMS_H
+#define MEMPROF_STREAMS_H
+
+#include "arena/arena.h"
+#include "bfc/policy.h"
+
+// All need gpu->lock.
+
+// Decides whether a new arena takes and gives.
+void streams_join(struct arena *arena, const struct bfc_arena_policy *policy);
+
+// A request of the arena is about to map so many bytes: takes what it wants of others.
+void streams_take(struct arena *arena, uint64_t bytes);
+
+// It has mapped them.
+static inline void streams_paid(struct arena *arena, uint64_t bytes) { arena->paid -= bytes < arena->paid ? bytes : arena->paid; }
+
+// An iteration has ended.
+void streams_end_iteration(struct gpu *gpu);
+
+// Without a lock: a stream is about to be destroyed.
+void streams_end(void *stream);
+
+#endif

@@ -1,0 +1,257 @@
+// takes.c - growth pages: what another stream holds idle is taken before more is mapped, if its last use is over.
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+#include "arena/registered.h"
+#include "arena/streams.h"
+#include "device/captures.h"
+#include "gpu.h"
+#include "memprof.h"
+#include "trail.h"
+
+enum { POOL = 7, BLOCKS = 24, OPERATIONS = 200, POSITIONS = 10 };
+#define PAGES "growth=pages,split=always,headroom=0"
+
+static uint64_t reserved(void) {
+  struct memprof_stats stats;
+  memprof_get_stats(0, &stats);
+  const struct trail trail = trail_read(getpid(), 0);
+  CHECK_EQUAL(trail_audit(&trail).reserved, stats.reserved_bytes.current);
+  free(trail.records);
+  return (uint64_t)stats.reserved_bytes.current;
+}
+
+static uint64_t events(enum memprof_kind kind) {
+  const struct trail trail = trail_read(getpid(), 0);
+  const uint64_t count = trail_number(&trail, kind);
+  free(trail.records);
+  return count;
+}
+
+// The last take: what was wanted, and how many frees were over.
+static void check_take(uint64_t wanted, uint64_t frees) {
+  const struct trail trail = trail_read(getpid(), 0);
+  const struct memprof_record *last = trail_event(&trail, MEMPROF_TAKE, trail_number(&trail, MEMPROF_TAKE) - 1);
+  CHECK(last != NULL);
+  CHECK_EQUAL(last->requested, wanted);
+  CHECK_EQUAL(last->provided, frees);
+  free(trail.records);
+}
+
+static void *take(uint64_t bytes, void *stream) {
+  unsigned char *block = memprof_malloc(bytes, 0, stream);
+  CHECK(block != NULL);
+  memset(block, 1, bytes);
+  return block;
+}
+
+static void drop(void *block) { memprof_free(block, 0, 0, NULL); }
+
+// The stream that left pages idle has nothing to do: another one takes them, and nothing waits.
+static void test_over(void) {
+  gpu_start();
+  void *one = gpu_stream(), *two = gpu_stream();
+  struct memprof_stats before, after;
+  drop(take(16 * MiB, one));
+  memprof_get_stats(0, &before);
+  void *block = take(12 * MiB, two);
+  memprof_get_stats(0, &after);
+  CHECK_EQUAL(reserved(), 16 * MiB);
+  CHECK_EQUAL(GiB - gpu_free(), 16 * MiB);
+  CHECK_EQUAL(after.syncs, before.syncs);
+  check_take(12 * MiB, 1);
+  drop(block);
+  drop(take(16 * MiB, one));  // 12 of them come back
+  CHECK_EQUAL(reserved(), 16 * MiB);
+  check_take(12 * MiB, 1);
+}
+
+// It is busy: more is mapped. When the work from before the first request is over, the next one takes what was idle then.
+static void test_not_over(void) {
+  gpu_start();
+  void *one = gpu_stream(), *two = gpu_stream();
+  void *early = take(8 * MiB, one), *late = take(8 * MiB, one);
+  gpu_hold(one);
+  drop(early);
+  take(8 * MiB, two);
+  CHECK_EQUAL(reserved(), 24 * MiB);
+  check_take(8 * MiB, 0);
+  drop(late);  // behind the event that the first request recorded
+  gpu_let_go(one);
+  gpu_hold(one);
+  int (*record)(void *, void *), (*create)(void **, unsigned);
+  void *later;
+  GPU_CALL(create, "cuEventCreate");
+  GPU_CALL(record, "cuEventRecord");
+  CHECK(create(&later, 2) == 0 && record(later, one) == 0);  // work of the job's, so that the stream is not idle
+  take(12 * MiB, two);
+  check_take(12 * MiB, 1);
+  CHECK_EQUAL(reserved(), 28 * MiB);  // 8 were taken, 4 mapped
+  gpu_let_go(one);
+  take(4 * MiB, two);
+  check_take(4 * MiB, 2);
+  CHECK_EQUAL(reserved(), 28 * MiB);
+}
+
+// With other growths nothing is taken.
+static void test_other_growths(void) {
+  gpu_start();
+  void *one = gpu_stream(), *two = gpu_stream();
+  drop(take(16 * MiB, one));
+  take(12 * MiB, two);
+  CHECK(reserved() >= 28 * MiB);
+  CHECK_EQUAL(events(MEMPROF_TAKE), 0);
+}
+
+// Pools and tags take, and give nothing.
+static void test_pools_and_tags(void) {
+  gpu_start();
+  void *one = gpu_stream();
+  drop(take(96 * MiB, one));
+  memprof_pool_hold(0, POOL, 0);
+  void *block = memprof_malloc_in_pool(32 * MiB, 0, NULL, POOL, 0);
+  CHECK(block != NULL);
+  CHECK_EQUAL(reserved(), 96 * MiB);
+  CHECK_EQUAL(GiB - gpu_free(), 96 * MiB);
+  memprof_free(block, 0, 0, NULL);
+  CHECK_EQUAL(memprof_region_begin("weights", 0), MEMPROF_OK);
+  block = memprof_malloc(32 * MiB, 0, NULL);
+  memprof_region_end();
+  CHECK_EQUAL(reserved(), 96 * MiB);
+  memprof_free(block, 0, 0, NULL);
+  take(64 * MiB, NULL);
+  CHECK_EQUAL(reserved(), 128 * MiB);  // 32 of the first stream, none of pool and tag
+  check_take(32 * MiB, 1);
+}
+
+static void test_registered(void) {
+  gpu_start();
+  void *one = gpu_stream(), *two = gpu_stream();
+  void *block = take(16 * MiB, one);
+  CHECK(registered_add((struct registration_key){REGISTERED_NETWORK, 1, 1}, (uintptr_t)block, 8 * MiB, "test"));
+  drop(block);
+  take(12 * MiB, two);
+  CHECK_EQUAL(reserved(), 20 * MiB);  // 8 were taken
+  memset(block, 2, 8 * MiB);
+}
+
+// No stream may be asked during a capture.
+static void test_capture(void) {
+  gpu_start();
+  void *one = gpu_stream(), *two = gpu_stream(), *three = gpu_stream(), *graph;
+  int (*begin)(void *, int), (*end)(void *, void **);
+  GPU_CALL(begin, "cuStreamBeginCapture_v2");
+  GPU_CALL(end, "cuStreamEndCapture");
+  drop(take(16 * MiB, one));
+  captures_begin();
+  CHECK(begin(three, 0) == 0);
+  take(12 * MiB, two);
+  CHECK_EQUAL(reserved(), 28 * MiB);
+  check_take(12 * MiB, 0);
+  CHECK(end(three, &graph) == 0);
+  captures_end();
+  take(12 * MiB, two);
+  CHECK_EQUAL(reserved(), 28 * MiB);
+}
+
+// A stream that was destroyed is not asked for: its work before that is.
+static void test_destroyed(void) {
+  gpu_start();
+  void *one = gpu_stream(), *two = gpu_stream();
+  int (*destroy)(void *);
+  GPU_CALL(destroy, "cuStreamDestroy_v2");
+  drop(take(16 * MiB, one));
+  streams_end(one);
+  CHECK(destroy(one) == 0);
+  take(12 * MiB, two);
+  CHECK_EQUAL(reserved(), 16 * MiB);
+  check_take(12 * MiB, 1);
+}
+
+static uint64_t random_below(uint64_t *state, uint64_t bound) {
+  *state = *state * 6364136223846793005u + 1442695040888963407u;
+  return (*state >> 33) % bound;
+}
+
+static void *busy[3];
+static _Atomic bool ended;
+
+// Whoever waits for a stream does so until the next turn.
+static void *turn(void *nothing) {
+  for (uint64_t i = 0; !ended; i++) {
+    void *stream = busy[i % 3];
+    gpu_hold(stream);
+    usleep(300);
+    gpu_let_go(stream);
+  }
+  return nothing;
+}
+
+// Random blocks of four streams, three of which are busy by turns. The driver may refuse one call.
+static void scenario(void) {
+  gpu_start();
+  const char *failing = getenv("MEMPROF_SIM_FAIL");
+  void *streams[] = {NULL, busy[0] = gpu_stream(), busy[1] = gpu_stream(), busy[2] = gpu_stream()};
+  struct {
+    unsigned char *start;
+    uint64_t bytes;
+    unsigned char pattern;
+  } blocks[BLOCKS] = {{0}};
+  uint64_t state = 11;
+  pthread_t thread;
+  CHECK(pthread_create(&thread, NULL, turn, NULL) == 0);
+  for (int i = 0; i < OPERATIONS; i++) {
+    const uint64_t at = random_below(&state, BLOCKS), stream = random_below(&state, 4);
+    if (blocks[at].start != NULL) {
+      for (uint64_t k = 0; k < blocks[at].bytes; k += 256 * KiB) CHECK_EQUAL(blocks[at].start[k], blocks[at].pattern);
+      drop(blocks[at].start);
+      blocks[at].start = NULL;
+    } else {
+      blocks[at].bytes = 1 + random_below(&state, 32 * MiB);
+      blocks[at].pattern = (unsigned char)i;
+      blocks[at].start = memprof_malloc(blocks[at].bytes, 0, streams[stream]);
+      for (uint64_t k = 0; blocks[at].start != NULL && k < blocks[at].bytes; k += 256 * KiB) blocks[at].start[k] = blocks[at].pattern;
+    }
+    if (i % 50 == 49) {
+      const uint64_t bytes = reserved();
+      if (strncmp(failing, "cuMemUnmap", 10) != 0 && strncmp(failing, "cuMemRelease", 12) != 0) CHECK_EQUAL(GiB - gpu_free(), bytes);
+      memprof_iteration("step");
+    }
+  }
+  CHECK(events(MEMPROF_TAKE) > 0);
+  ended = true;
+  CHECK(pthread_join(thread, NULL) == 0);
+  drop(take(20 * MiB, streams[1]));  // the failure is over
+}
+
+static bool each_position(const char *call) {
+  for (int n = 1; n <= POSITIONS; n++) {
+    char rule[64];
+    snprintf(rule, sizeof rule, "%s:%d", call, n * n);  // 1, 4, 9, ...: the first calls and later ones
+    const char *const environment[] = {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES, "MEMPROF_SIM_FAIL", rule, NULL};
+    if (run_alone("scenario", environment) == 0) continue;
+    printf("FAIL %s\n", rule);
+    return false;
+  }
+  printf("ok   %s, each of %d positions\n", call, POSITIONS);
+  return true;
+}
+
+int main(int argc, char **argv) {
+  static const struct test tests[] = {
+      {"over", test_over, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES, "MEMPROF_SIM_FAIL", "cuCtxSynchronize:1+,cuStreamSynchronize:1+"}},
+      {"not over", test_not_over, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES}},
+      {"other growths", test_other_growths, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", "growth=needed"}},
+      {"pools and tags", test_pools_and_tags, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES}},
+      {"registered", test_registered, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES}},
+      {"capture", test_capture, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES}},
+      {"destroyed", test_destroyed, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES}},
+      {"scenario", scenario, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES, "MEMPROF_SIM_FAIL", "none:1"}},
+  };
+  static const char *const calls[] = {"cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemUnmap", "cuMemRelease", "cuEventRecord", "cuEventCreate", "cuEventQuery", "cuStreamQuery", "cuStreamIsCapturing"};
+  int failed = run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
+  for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) failed |= !each_position(calls[i]);
+  return failed;
+}
