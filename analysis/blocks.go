@@ -26,10 +26,23 @@ func (a *analyzer) heldNow(d *device, at Instant) (*Attribution, error) {
 	return &held, err
 }
 
-// label takes a label event: its context stays with the block that lives there, if one does.
+// label takes a label event: its context stays with the block that lives there, if one does. The course of categories
+// has a pending block since its free: its bytes move.
 func (a *analyzer) label(e *trace.Event) {
 	a.attribution.Label()
-	a.ledger.Label(e.Addr, e.Context)
+	s, ar := a.ledger.At(e.Addr)
+	if s == nil {
+		return
+	}
+	d := a.arenas[ar.Index].device
+	move := d.categories != nil && s.Kind == ledger.PendingSegment && !ar.Over
+	before := s.Block()
+	s.Label = e.Context
+	if move {
+		after := s.Block()
+		d.categories.Live(-s.Requested, a.attribution.Category(&before), s.Seq, s.Freed, ar.Pauses())
+		d.categories.Live(s.Requested, a.attribution.Category(&after), s.Seq, s.Freed, ar.Pauses())
+	}
 }
 
 // finishPeak recovers the blocks that were live at the peak, their origins and their addresses.

@@ -1,6 +1,7 @@
 package analysis
 
 import (
+	"cmp"
 	"slices"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/memprof/memprof/analysis/keyframes"
 	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/modeltest"
+	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -50,6 +52,23 @@ func TestCategoriesOverTime(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A label of a block whose free another stream still delays moves its bytes at all moments of its life.
+func TestCategoryOfPendingBlock(t *testing.T) {
+	r := modeltest.New()
+	a := newArena(t, r, bfc.Options{Limit: bfc.NoLimit}, bfc.DeviceOptions{VMM: true, Granularity: 2 * mib})
+	x := alloc(t, a, 1000, "")
+	alloc(t, a, 300, "") // the peak
+	a.Use(x, 7)
+	a.Free(x, true)
+	r.Add(trace.Event{Kind: trace.KindLabel, Addr: int64(x), Context: r.Strings.Intern("category=inputs")})
+	a.FreeDone(x)
+	d := run(t, r, Options{Categories: true}).Devices[0]
+	peak := slices.MaxFunc(d.ByCategory, func(a, b CategoryPoint) int { return cmp.Compare(a.Bytes.Sum(), b.Bytes.Sum()) })
+	if want := (categories.Bytes{attribution.Inputs: 1000, attribution.Other: 300}); peak.Bytes != want {
+		t.Errorf("at the peak: %v, want %v", peak.Bytes, want)
+	}
 }
 
 // Windows that are joined keep the sums at the moments that stay.

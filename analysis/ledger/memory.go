@@ -118,11 +118,13 @@ func (l *Ledger) FreeDone(ar *Arena, i int32) {
 // Use takes the use of a live block by a stream: its free will be pending if that is not its own.
 func (s *Segment) Use(stream int64) { s.shared = s.shared || s.stream != stream }
 
-// Label gives a label to the live or pending block that starts at an address, if there is one.
-func (l *Ledger) Label(addr int64, context int32) {
+// At is the live or pending block that starts at an address, and its arena; nil if there is none.
+func (l *Ledger) At(addr int64) (*Segment, *Arena) {
 	if i := l.table.find(addr); i != none && !l.segments[i].Free() {
-		l.segments[i].Label = context
+		s := &l.segments[i]
+		return s, l.Arenas[s.arena]
 	}
+	return nil, nil
 }
 
 // Spend makes r of an arena touched memory, all of it free: somebody hands it out who is not in the
