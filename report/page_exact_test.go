@@ -269,7 +269,7 @@ func TestAnyEventCanBePinned(t *testing.T) {
 					}
 				}
 				b.Eval(fmt.Sprintf(`location.hash = '#event=%d'`, seq))
-				b.Eval(reporttest.TwoFrames)
+				waitForPin(b, seq)
 				shown, _ := b.Eval(shownTerms).(string)
 				var got map[string]int64
 				if err := json.Unmarshal([]byte(shown), &got); err != nil {
@@ -295,6 +295,14 @@ func growthBehind(events []trace.Event, seq int64) bool {
 // waitForEvents waits until the page has unpacked its exact events.
 func waitForEvents(b *reporttest.Browser) {
 	b.Eval(`new Promise((done) => { const look = () => document.querySelector('main').dataset.events ? done('') : setTimeout(look, 10); look(); })`)
+}
+
+// waitForPin waits until the page shows that event, at most five seconds: a busy machine draws late.
+func waitForPin(b *reporttest.Browser, seq int64) {
+	b.Eval(fmt.Sprintf(`new Promise((done) => { const until = performance.now() + 5000; const look = () => {
+		const pin = document.querySelector('.pin strong');
+		pin && pin.textContent.replaceAll(',', '').includes('event %d ') || performance.now() > until ? done('') : setTimeout(look, 10); }; look(); })`, seq))
+	b.Eval(reporttest.TwoFrames)
 }
 
 // Of a recording with more events than a page takes, the first, peak, last and worst iterations are exact, and the page

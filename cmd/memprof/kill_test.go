@@ -237,10 +237,14 @@ func TestKilledCollector(t *testing.T) {
 			}
 			b.waitUntil("the job is done without its recorder", func() bool { return b.exists("done") })
 
+			b.waitUntil("the job has gone", func() bool { // until then a report covers it up to now
+				report, _ := b.memprof("report", "--no-plots", b.path("run"))
+				return report.Run() != nil
+			})
 			if message := b.mustExit(2, "report", b.path("run")); !strings.Contains(message, "memprof recover") {
 				t.Errorf("report of an unfinished recording does not name recover: %s", message)
 			}
-			b.waitUntil("the job has gone", func() bool {
+			b.waitUntil("it is recovered", func() bool {
 				recover, _ := b.memprof("recover", b.path("run"))
 				return recover.Run() == nil
 			})
