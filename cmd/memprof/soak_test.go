@@ -47,7 +47,7 @@ func TestSoak(t *testing.T) {
 	resident, anonymous := b.soakLog("log")
 	checkFlat(t, "the job, without segments", anonymous, 512, 0.02)
 	checkFlat(t, "the job", resident, mappedSegments*4<<10, 0)
-	checkFlat(t, "the recorder", <-recorder, 64<<10, 0.25)
+	checkFlat(t, "the recorder", <-recorder, 128<<10, 0.25) // its heap may double between two collections
 
 	run, err := trace.Open(b.path("run"))
 	if err != nil {
