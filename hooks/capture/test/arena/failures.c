@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "gpu.h"
 #include "memprof.h"
+#include "positions.h"
 #include "trail.h"
 
 // Every page would be a gigabyte of faults for each of some hundred scenarios.
@@ -65,20 +66,6 @@ static void scenario(void) {
   CHECK(blocks[0].start != NULL);
   empty(&blocks[0], 7);
   agree(exact);
-}
-
-static bool each_position(const char *call) {
-  for (int n = 1; n <= POSITIONS; n++) {
-    char rule[64];
-    snprintf(rule, sizeof rule, "%s:%d", call, n);
-    const char *const environment[] = {"MEMPROF_SIM_MEMORY", "1g",           "MEMPROF_OPTIONS", "handle=4194304,headroom=0",
-                                       "MEMPROF_SIM_FAIL",   rule, NULL};
-    if (run_alone("scenario", environment) == 0) continue;
-    printf("FAIL %s\n", rule);
-    return false;
-  }
-  printf("ok   %s, each of %d positions\n", call, POSITIONS);
-  return true;
 }
 
 // A driver that does not grant the flags we would like: memory without them is as good.
@@ -171,6 +158,7 @@ static void test_peer_refused(void) {
 }
 
 int main(int argc, char **argv) {
+  static const char *const environment[] = {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", "handle=4194304,headroom=0", NULL};
   static const struct test tests[] = {
       {"scenario", scenario, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_FAIL", "none:1"}},
       {"plain handles, after 801", test_plain_handles, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_FAIL", "cuMemCreate:1=801"}},
@@ -185,6 +173,6 @@ int main(int argc, char **argv) {
   static const char *const calls[] = {"cuMemAddressReserve", "cuMemCreate", "cuMemMap",     "cuMemSetAccess",
                                       "cuMemGetInfo",        "cuMemUnmap",  "cuMemRelease"};
   int failed = run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
-  for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) failed |= !each_position(calls[i]);
+  for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) failed |= !each_position(calls[i], "", POSITIONS, false, environment);
   return failed;
 }

@@ -2,6 +2,7 @@
 // scenario that opens, grows and releases shapes. Requests and shapes may fail for it; nothing
 // else may be wrong afterwards.
 #define _GNU_SOURCE
+#include "positions.h"
 #include "shapes.h"
 
 enum { POSITIONS = 32 };
@@ -67,19 +68,6 @@ static void scenario(void) {
   if (strstr(failing, "cuMemGetInfo") == NULL) CHECK_EQUAL(gpu_free(), GiB);
 }
 
-static bool each_position(const char *call, const char *then) {
-  for (int n = 1; n <= POSITIONS; n++) {
-    char rule[64];
-    snprintf(rule, sizeof rule, "%s:%d%s", call, n, then);
-    const char *const environment[] = {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_FAIL", rule, NULL};
-    if (run_alone("scenario", environment) == 0) continue;
-    printf("FAIL %s\n", rule);
-    return false;
-  }
-  printf("ok   %s%s, each of %d positions\n", call, then, POSITIONS);
-  return true;
-}
-
 // The first growth fails, and the driver does not take back what it had mapped already: that memory is
 // no part of the store, and must not stay where its pages will be when the request tries again.
 static void test_remains_of_a_failed_growth(void) {
@@ -92,6 +80,7 @@ static void test_remains_of_a_failed_growth(void) {
 }
 
 int main(int argc, char **argv) {
+  static const char *const environment[] = {"MEMPROF_SIM_MEMORY", "1g", NULL};
   static const struct test tests[] = {
       {"scenario", scenario, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_FAIL", "none:1"}},
       {"remains of a failed growth",
@@ -103,11 +92,11 @@ int main(int argc, char **argv) {
                                       "cuMemAddressFree"};
   int failed = run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
   for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
-    failed |= !each_position(calls[i], "");
-    failed |= !each_position(calls[i], "+");
+    failed |= !each_position(calls[i], "", POSITIONS, false, environment);
+    failed |= !each_position(calls[i], "+", POSITIONS, false, environment);
   }
   // What was done cannot be undone at once.
-  failed |= !each_position("cuMemMap", ",cuMemUnmap:1");
-  failed |= !each_position("cuMemSetAccess", ",cuMemUnmap:1");
+  failed |= !each_position("cuMemMap", ",cuMemUnmap:1", POSITIONS, false, environment);
+  failed |= !each_position("cuMemSetAccess", ",cuMemUnmap:1", POSITIONS, false, environment);
   return failed;
 }

@@ -5,6 +5,7 @@
 
 #include "gpu.h"
 #include "memprof.h"
+#include "positions.h"
 #include "trail.h"
 
 enum { BLOCKS = 24, OPERATIONS = 240, POSITIONS = 24, STRIDE = 128 << 10 };
@@ -218,20 +219,8 @@ static void scenario(void) {
 
 #define PAGES "growth=pages,split=always,headroom=0"
 
-static bool each_position(const char *call) {
-  for (int n = 1; n <= POSITIONS; n++) {
-    char rule[64];
-    snprintf(rule, sizeof rule, "%s:%d", call, n * n);  // 1, 4, 9, ...: the first calls and later ones
-    const char *const environment[] = {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES, "MEMPROF_SIM_FAIL", rule, NULL};
-    if (run_alone("scenario", environment) == 0) continue;
-    printf("FAIL %s\n", rule);
-    return false;
-  }
-  printf("ok   %s, each of %d positions\n", call, POSITIONS);
-  return true;
-}
-
 int main(int argc, char **argv) {
+  static const char *const environment[] = {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES, NULL};
   static const struct test tests[] = {
       {"scenario", scenario, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES, "MEMPROF_SIM_FAIL", "none:1"}},
       {"pages in turns", test_pages_in_turns, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES, "MEMPROF_SIM_FAIL",
@@ -243,6 +232,6 @@ int main(int argc, char **argv) {
   };
   static const char *const calls[] = {"cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemUnmap", "cuMemRelease", "cuCtxSynchronize", "cuEventRecord", "cuEventCreate", "cuEventQuery", "cuEventSynchronize"};
   int failed = run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
-  for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) failed |= !each_position(calls[i]);
+  for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) failed |= !each_position(calls[i], "", POSITIONS, true, environment);
   return failed;
 }

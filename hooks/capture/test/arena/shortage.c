@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "gpu.h"
 #include "memprof.h"
+#include "positions.h"
 #include "trail.h"
 
 enum { BLOCKS = 12, POSITIONS = 48, STRIDE = 64 << 10 };
@@ -202,20 +203,8 @@ static void scenario(void) {
   CHECK(trail_number(&trail, MEMPROF_SHORTAGE) > 0);
 }
 
-static bool each_position(const char *call) {
-  for (int n = 1; n <= POSITIONS; n++) {
-    char rule[64];
-    snprintf(rule, sizeof rule, "%s:%d", call, n);
-    const char *const environment[] = {"MEMPROF_SIM_MEMORY", "32m", "MEMPROF_SIM_FAIL", rule, NULL};
-    if (run_alone("scenario", environment) == 0) continue;
-    printf("FAIL %s\n", rule);
-    return false;
-  }
-  printf("ok   %s, each of %d positions\n", call, POSITIONS);
-  return true;
-}
-
 int main(int argc, char **argv) {
+  static const char *const environment[] = {"MEMPROF_SIM_MEMORY", "32m", NULL};
   static const struct test tests[] = {
       {"scenario", scenario, {"MEMPROF_SIM_MEMORY", "32m", "MEMPROF_SIM_FAIL", "none:1"}},
       {"pages wander", test_pages_wander, {"MEMPROF_SIM_MEMORY", "64m"}},
@@ -229,6 +218,6 @@ int main(int argc, char **argv) {
   static const char *const calls[] = {"cuMemAddressReserve", "cuMemCreate", "cuMemMap",     "cuMemSetAccess",
                                       "cuMemGetInfo",        "cuMemUnmap",  "cuMemRelease", "cuCtxSynchronize"};
   int failed = run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
-  for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) failed |= !each_position(calls[i]);
+  for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) failed |= !each_position(calls[i], "", POSITIONS, false, environment);
   return failed;
 }

@@ -9,6 +9,7 @@
 #include "device/captures.h"
 #include "gpu.h"
 #include "memprof.h"
+#include "positions.h"
 #include "trail.h"
 
 enum { POOL = 7, BLOCKS = 24, OPERATIONS = 200, POSITIONS = 10 };
@@ -226,20 +227,8 @@ static void scenario(void) {
   drop(take(20 * MiB, streams[1]));  // the failure is over
 }
 
-static bool each_position(const char *call) {
-  for (int n = 1; n <= POSITIONS; n++) {
-    char rule[64];
-    snprintf(rule, sizeof rule, "%s:%d", call, n * n);  // 1, 4, 9, ...: the first calls and later ones
-    const char *const environment[] = {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES, "MEMPROF_SIM_FAIL", rule, NULL};
-    if (run_alone("scenario", environment) == 0) continue;
-    printf("FAIL %s\n", rule);
-    return false;
-  }
-  printf("ok   %s, each of %d positions\n", call, POSITIONS);
-  return true;
-}
-
 int main(int argc, char **argv) {
+  static const char *const environment[] = {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES, NULL};
   static const struct test tests[] = {
       {"over", test_over, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES, "MEMPROF_SIM_FAIL", "cuCtxSynchronize:1+,cuStreamSynchronize:1+"}},
       {"not over", test_not_over, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES}},
@@ -252,6 +241,6 @@ int main(int argc, char **argv) {
   };
   static const char *const calls[] = {"cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemUnmap", "cuMemRelease", "cuEventRecord", "cuEventCreate", "cuEventQuery", "cuStreamQuery", "cuStreamIsCapturing"};
   int failed = run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
-  for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) failed |= !each_position(calls[i]);
+  for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) failed |= !each_position(calls[i], "", POSITIONS, true, environment);
   return failed;
 }
