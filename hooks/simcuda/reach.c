@@ -1,6 +1,6 @@
 // reach.c - the ways in which network cards, other processes and multicast groups come to know physical memory.
 //
-// What they do with it is not simulated: tests see who was told of which memory. A real driver refuses cuIpcGetMemHandle for
+// What they do with it is not simulated: tests read who learned of which memory. A real driver refuses cuIpcGetMemHandle for
 // memory that is mapped by handles; so does this one, unless MEMPROF_SIM_IPC is set.
 #define _GNU_SOURCE
 #include "internal.h"
