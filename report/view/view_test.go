@@ -343,17 +343,7 @@ func TestServedPageInBrowser(t *testing.T) {
 	wait(t, address)
 	b.Visit(address)
 	for _, x := range []float64{0.3, 0.71} {
-		b.Click("canvas.timeline", x, 0.5)
-		b.Eval(`new Promise((done) => { const look = () => /last event before/.test(document.querySelector('.snap').textContent) ? done('') : setTimeout(look, 10); look(); })`)
-		seq := pinned(t, b)
-		at, err := momentOf(run.Processes[0], seq)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, _ := b.Eval(`document.querySelector('.split-list dd').title`).(string)
-		if want := strconv.FormatInt(at.T, 10) + " B"; strings.ReplaceAll(got, ",", "") != want {
-			t.Errorf("event %d has %s requested, want %s", seq, got, want)
-		}
+		checkClick(t, b, run, x)
 	}
 	before := pinned(t, b)
 	b.Eval(`[...document.querySelectorAll('#pin button')].find((button) => button.textContent === '→').click()`)
@@ -376,7 +366,14 @@ func TestServedPageBeforeAllWasRead(t *testing.T) {
 	if banner := b.Text(".banner[role=status]"); !strings.Contains(banner, "any event can be pinned") {
 		t.Errorf("the banner is %q", banner)
 	}
-	b.Click("canvas.timeline", 0.42, 0.5)
+	checkClick(t, b, run, 0.42)
+	b.QuietAt(address)
+}
+
+// checkClick clicks where a share x of the timeline's width is: what was requested at the event that is pinned is shown.
+func checkClick(t *testing.T, b *reporttest.Browser, run *trace.Run, x float64) {
+	t.Helper()
+	b.Click("canvas.timeline", x, 0.5)
 	b.Eval(`new Promise((done) => { const look = () => /last event before/.test(document.querySelector('.snap').textContent) ? done('') : setTimeout(look, 10); look(); })`)
 	seq := pinned(t, b)
 	at, err := momentOf(run.Processes[0], seq)
@@ -387,7 +384,6 @@ func TestServedPageBeforeAllWasRead(t *testing.T) {
 	if want := strconv.FormatInt(at.T, 10) + " B"; strings.ReplaceAll(got, ",", "") != want {
 		t.Errorf("event %d has %s requested, want %s", seq, got, want)
 	}
-	b.QuietAt(address)
 }
 
 func pinned(t testing.TB, b *reporttest.Browser) int64 {
