@@ -91,6 +91,7 @@ struct gpu {
   bool shortage;         // it has been short of memory: see shortage.h
   bool short_now;        // it is: handles are of a page
   bool waited;           // the request under way has waited for the device
+  bool maps_ahead;       // an iteration has ended, and nobody has lacked memory or emptied the cache since: see trim.h
   struct bfc_streams streams;  // what its arenas take of each other
   struct counters stats;
 };

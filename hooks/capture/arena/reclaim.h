@@ -14,7 +14,8 @@
 // of the request that failed (NULL: none did), the `requested` bytes of that request (0: none) and the reason
 // `why`. If there is neither a handle to release nor a pending block, it does nothing and writes nothing. If
 // `requested` is not 0, the device is short of memory from now on (shortage.h), also if nothing can be unmapped
-// because a stream is captured. *retry: another attempt of the request may succeed.
+// because a stream is captured. In any case the trimmer maps nothing ahead before the next iteration ends.
+// *retry: another attempt of the request may succeed.
 uint64_t reclaim(struct gpu *gpu, struct arena *arena, uint64_t requested, uint64_t wanted, const char *why, bool *retry);
 
 // With gpu->lock held: how many bytes to unmap so that a request of `bytes` can be mapped. That is its bytes, a

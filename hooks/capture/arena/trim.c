@@ -101,6 +101,7 @@ void trim_iteration(void (*mark)(void *self), void *self) {
   for (int device = MOST_DEVICES; device-- > 0;) {
     if (gpus[device] == NULL) continue;
     streams_end_iteration(gpus[device]);
+    gpus[device]->maps_ahead = true;
     for (struct arena *arena = gpus[device]->arenas; arena != NULL; arena = arena->next) wanted |= end_iteration(arena);
     lock_give(&gpus[device]->lock);
   }
@@ -118,7 +119,7 @@ static bool map_slice(struct arena *arena) {
   struct first ahead = {0};
   struct bfc_stats stats;
   lock_take(&arena->gpu->lock);
-  if (!arena->paused) bfc_ahead(arena->bfc, &ahead, note_first);
+  if (arena->gpu->maps_ahead && !arena->paused) bfc_ahead(arena->bfc, &ahead, note_first);
   bfc_get_stats(arena->bfc, &stats);
   uint64_t bytes = (stats.peak_reserved - stats.reserved) & ~(arena->page - 1);
   if (bytes > ahead.bytes) bytes = ahead.bytes;

@@ -11,6 +11,10 @@
 // trimmer makes no call of the driver. It does nothing while a stream is captured, and never unmaps
 // memory of graphs: arenas of pools and tags are not trimmed by iterations, and reclaim, which does
 // the rest, skips pools that are held.
+//
+// The trimmer may come late: its event has to complete, or its thread gets no core. If the program has emptied the
+// cache by then, or anybody has lacked memory of the device, it maps nothing ahead before the next iteration ends:
+// it would take what was just unmapped for them.
 #ifndef MEMPROF_TRIM_H
 #define MEMPROF_TRIM_H
 

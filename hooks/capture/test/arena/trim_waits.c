@@ -97,12 +97,48 @@ static void test_taking_waits_for_the_work(void) {
   check_pattern(&first.block), check_pattern(&second.block);
 }
 
+static void iterate(void *stream, uint64_t bytes) {
+  struct block block;
+  begin(&block, bytes, stream);
+  end(&block);
+  memprof_iteration(NULL);
+}
+
+static void *let_go_later(void *stream) {
+  usleep(50000);
+  gpu_let_go(stream);
+  return NULL;
+}
+
+// The trimmer comes back when the work on what it unmaps is done. By then the cache was emptied: what it would have
+// mapped ahead stays unmapped, until the next iteration ends.
+static void test_nothing_is_mapped_into_an_emptied_cache(void) {
+  gpu_start();
+  void *stream = gpu_stream();
+  pthread_t thread;
+  iterate(stream, 40 * MiB), iterate(stream, 4 * MiB);
+  gpu_hold(stream);
+  iterate(stream, 4 * MiB), iterate(stream, 4 * MiB);
+  rest();
+  CHECK_EQUAL(reserved(), 40 * MiB);
+  CHECK(pthread_create(&thread, NULL, let_go_later, stream) == 0);
+  CHECK_EQUAL(memprof_empty_cache(0), 40 * MiB);  // waits for the stream, which the trimmer's event is of
+  CHECK(pthread_join(thread, NULL) == 0);
+  rest();
+  CHECK_EQUAL(reserved(), 0);
+  memprof_iteration(NULL);
+  rest();
+  CHECK_EQUAL(reserved(), 4 * MiB);
+  audited();
+}
+
 int main(int argc, char **argv) {
 #define COMPACT "MEMPROF_SIM_MEMORY", "8g", "MEMPROF_OPTIONS", "growth=needed,split=always,trim=iteration"
   static const struct test tests[] = {
       {"nothing is taken unwaited", test_nothing_is_taken_unwaited, {COMPACT, "MEMPROF_SIM_FAIL", "cuCtxSynchronize:1+=900"}},
       {"taking spoils no capture", test_taking_spoils_no_capture, {COMPACT}},
       {"taking waits for the work", test_taking_waits_for_the_work, {COMPACT}},
+      {"nothing is mapped into an emptied cache", test_nothing_is_mapped_into_an_emptied_cache, {COMPACT}},
   };
   return run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
 }
