@@ -130,7 +130,7 @@ func columnOf[T any](p *pack, things []T, of func(*T) int64) packed {
 	return p.column(values)
 }
 
-// finish returns the data for the page, before base64. The description must be a value that JSON can hold.
+// finish returns the data for the page, before dense. The description must be a value that JSON can hold.
 func (p *pack) finish(description any) []byte {
 	text := mustJSON(description)
 	return compressed(binary.LittleEndian.AppendUint32(nil, uint32(len(text))), text, p.columns)

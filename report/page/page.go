@@ -20,6 +20,7 @@ import (
 	"io"
 	"io/fs"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/report/layout"
@@ -74,7 +75,7 @@ func Write(w io.Writer, p Page) error {
 	}
 	b := newBuilder(&p)
 	data := b.build()
-	for base64.StdEncoding.EncodedLen(len(data)) > limit-scriptBytes && b.thin() {
+	for denseLen(len(data)) > limit-scriptBytes && b.thin() {
 		data = b.build()
 	}
 	page, err := renderPage("memprof report", "report", data, b.exactPack(), p.Server != nil)
@@ -92,10 +93,10 @@ const scriptBytes = 200_000
 // is loaded, and any other when a function of it is called. "parts" stands for all files in html/parts.
 var scripts = map[string][]string{
 	"report": {
-		"format", "data", "page", "table", "sections", "chart", "levels", "scene", "overview", "timeline", "space", "bestfit", "exact", "pin", "parts", "device", "address",
+		"format", "dense", "data", "page", "table", "sections", "chart", "levels", "scene", "overview", "timeline", "space", "bestfit", "exact", "pin", "parts", "device", "address",
 		"report",
 	},
-	"diff": {"format", "data", "page", "table", "sections", "diff"},
+	"diff": {"format", "dense", "data", "page", "table", "sections", "diff"},
 }
 
 // script joins the files of a page's script, which share one scope, so that the page's security policy
@@ -120,7 +121,21 @@ func script(page string) (string, error) {
 		}
 	}
 	out.WriteString("})();\n")
-	return out.String(), nil
+	return ascii(out.String(), `\u%04x`), nil
+}
+
+// ascii is code with an escape for each other character, so that the code of a page that a program has taken for text of
+// another encoding is still what the page's policy names, and can say so. The code has such characters only in texts.
+func ascii(code, escape string) string {
+	var out strings.Builder
+	for _, c := range code {
+		if c < utf8.RuneSelf {
+			out.WriteRune(c)
+		} else {
+			fmt.Fprintf(&out, escape, c)
+		}
+	}
+	return out.String()
 }
 
 // renderPage joins script, style and data into a page. Data and events are results of pack.finish; events may be nil. A
@@ -130,11 +145,12 @@ func renderPage(title, page string, data, events []byte, served bool) ([]byte, e
 	if err != nil {
 		return nil, err
 	}
-	style, err := fs.ReadFile(content, "html/style.css")
+	sheet, err := fs.ReadFile(content, "html/style.css")
 	if err != nil {
 		return nil, err
 	}
-	if strings.Contains(code, "</script") || bytes.Contains(style, []byte("</style")) {
+	style := ascii(string(sheet), `\%06x `)
+	if strings.Contains(code, "</script") || strings.Contains(style, "</style") {
 		return nil, errors.New("the page's script or style ends its own element")
 	}
 	hash := func(text string) string {
@@ -161,11 +177,11 @@ func renderPage(title, page string, data, events []byte, served bool) ([]byte, e
 <body>
 <noscript>This page draws with JavaScript, which is off. It loads nothing from anywhere.</noscript>
 <main id="page" aria-busy="true"></main>
-<script type="application/octet-stream" id="data">`, hash(code), hash(string(style)), connect, html.EscapeString(title), style)
-	out.WriteString(base64.StdEncoding.EncodeToString(data))
+`, hash(code), hash(style), connect, html.EscapeString(title), style)
+	out.WriteString(denseElement("data", data))
 	if events != nil {
-		out.WriteString("</script>\n<script type=\"application/octet-stream\" id=\"events\">" + base64.StdEncoding.EncodeToString(events))
+		out.WriteString("\n" + denseElement("events", events))
 	}
-	fmt.Fprintf(&out, "</script>\n<script>%s</script>\n</body>\n</html>\n", code)
+	fmt.Fprintf(&out, "\n<script>%s</script>\n</body>\n</html>\n", code)
 	return out.Bytes(), nil
 }

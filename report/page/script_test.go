@@ -4,6 +4,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -18,6 +19,9 @@ func TestPageScripts(t *testing.T) {
 		code, err := script(page)
 		if err != nil {
 			t.Fatal(err)
+		}
+		if at := strings.IndexFunc(code, func(c rune) bool { return c >= utf8.RuneSelf }); at >= 0 {
+			t.Errorf("%s: %.40q is not ASCII", page, code[at:])
 		}
 		cmd := exec.Command(node, "--check", "-")
 		cmd.Stdin = strings.NewReader(code)

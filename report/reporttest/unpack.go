@@ -3,11 +3,11 @@ package reporttest
 import (
 	"bytes"
 	"compress/zlib"
-	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
 	"io"
 	"regexp"
+	"strconv"
 	"testing"
 )
 
@@ -19,15 +19,50 @@ func UnpackEvents(t testing.TB, page []byte) any { return unpack(t, page, "event
 
 func unpack(t testing.TB, page []byte, id string) any {
 	t.Helper()
-	found := regexp.MustCompile(`(?s)id="` + id + `">([^<]*)</script>`).FindSubmatch(page)
-	if found == nil {
-		t.Fatal("the page has no data")
+	text, count := Stored(t, page, id)
+	compressed := fromDense(t, text)
+	if len(compressed) < count {
+		t.Fatalf("%d bytes in the text of %q, want %d", len(compressed), id, count)
 	}
-	compressed, err := base64.StdEncoding.DecodeString(string(found[1]))
+	return UnpackBytes(t, compressed[:count])
+}
+
+// Stored is the text of an element of a page that holds data, and how many bytes that stands for; "" if there is none.
+func Stored(t testing.TB, page []byte, id string) (text string, count int) {
+	t.Helper()
+	found := regexp.MustCompile(`(?s)id="` + id + `" data-bytes="(\d+)">([^<]*)</script>`).FindSubmatch(page)
+	if found == nil {
+		return "", 0
+	}
+	count, err := strconv.Atoi(string(found[1]))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return UnpackBytes(t, compressed)
+	return string(found[2]), count
+}
+
+// fromDense are the bytes that a text of a page stands for, and up to two more.
+func fromDense(t testing.TB, text string) []byte {
+	t.Helper()
+	var bits []byte
+	for _, c := range text {
+		sevens := []int{int(c)}
+		if c >= 128 {
+			sevens = []int{map[rune]int{2: 0, 3: '\r', 4: '<'}[c>>7], int(c & 127)}
+		}
+		for _, seven := range sevens {
+			for k := range 7 {
+				bits = append(bits, byte(seven>>k&1))
+			}
+		}
+	}
+	out := make([]byte, len(bits)/8)
+	for i := range out {
+		for k := range 8 {
+			out[i] |= bits[8*i+k] << k
+		}
+	}
+	return out
 }
 
 // UnpackBytes reads a pack that is not in a page.

@@ -1,17 +1,26 @@
 // The page's data: pack in page/pack.go writes it.
 
-// loadData reads the pack of an element, null if the page has none.
+// loadData reads the pack of an element, null if the page has none. The element stays: a browser saves the page as it is.
 async function loadData(id) {
   const element = document.getElementById(id);
   if (!element) return null;
-  const text = atob(element.textContent.trim());
-  const stored = element.textContent.length;
-  element.remove();
-  const packed = new Uint8Array(text.length);
-  for (let i = 0; i < text.length; i++) packed[i] = text.charCodeAt(i);
-  const data = await unpack(packed);
-  data.stored = stored; // bytes in the page
+  const text = element.textContent;
+  const packed = readDense(text, Number(element.dataset.bytes));
+  let data;
+  try {
+    data = await unpack(packed);
+  } catch (error) {
+    if (typeof DecompressionStream === 'undefined') throw new Error('it needs a browser with DecompressionStream, of 2023 or later');
+    throw new Error(altered);
+  }
+  data.stored = new TextEncoder().encode(text).length; // bytes in the page
   return data;
+}
+
+// refused is a banner that says why the page's data cannot be read, and what to do.
+function refused(error) {
+  document.getElementById('page').setAttribute('aria-busy', 'false');
+  return element('p', { class: 'banner', role: 'alert', text: 'This page cannot be read: ' + error.message + '. Copy it as a binary file, or write it again with memprof.' });
 }
 
 async function unpack(packed) {

@@ -60,7 +60,13 @@ function partCard(part) {
 async function main() {
   const page = document.getElementById('page');
   theme.read();
-  const data = await loadData('data');
+  let data;
+  try {
+    data = await loadData('data');
+  } catch (error) {
+    page.replaceChildren(refused(error));
+    throw error;
+  }
   const parts = element('div', { class: 'grid diff' }, ...data.parts.map(partCard));
   const input = element('input', { type: 'search', placeholder: 'Search lines…', 'aria-label': 'Search lines', spellcheck: 'false', input: () => filter() });
   let outcome = 'all';

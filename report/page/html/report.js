@@ -2,12 +2,14 @@
 
 async function main() {
   const page = document.getElementById('page');
+  page.setAttribute('aria-busy', 'true'); // a browser may have saved what it was
+  delete page.dataset.events;
   theme.read();
   let report;
   try {
     report = await loadData('data');
   } catch (error) {
-    page.replaceChildren(element('p', { class: 'empty', text: 'This page could not be read (' + error.message + '). It needs a browser with DecompressionStream, of 2023 or later.' }));
+    page.replaceChildren(refused(error));
     throw error;
   }
   report.events = document.getElementById('events') !== null;
@@ -78,7 +80,12 @@ async function main() {
   }
   page.setAttribute('aria-busy', 'false');
   if (!report.events) return;
-  events = await loadData('events');
+  try {
+    events = await loadData('events');
+  } catch (error) {
+    header.after(refused(error));
+    throw error;
+  }
   await Promise.all([...views.keys()].map(giveEvents));
   if (location.hash.length > 1 && entries.length > 0) address.read();
   page.dataset.events = String(events.stored); // bytes of the page that they take
