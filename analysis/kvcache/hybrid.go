@@ -1,97 +1,10 @@
 package kvcache
 
 import (
-	"fmt"
 	"math"
-	"strconv"
-	"strings"
+
+	"github.com/memprof/memprof/analysis/kvcache/models"
 )
-
-// LayerKind is layers of a model that keep the same of a sequence.
-type LayerKind struct {
-	Keep   Keep
-	Layers int
-	// Window is in tokens: how far back Sliding layers see, the length of a chunk of Chunked ones, and what an
-	// encoder gives Cross layers.
-	Window int
-	Bytes  int64 // on each GPU, of a token in one layer; of the state of a sequence in one layer for State
-}
-
-// Keep is what a layer keeps of a sequence.
-type Keep uint8
-
-const (
-	// Full keeps every token: attention, also latent attention (MLA).
-	Full Keep = iota
-	// Sliding keeps the last Window tokens.
-	Sliding
-	// Chunked keeps the tokens of the present chunk: local attention.
-	Chunked
-	// Cross keeps the Window tokens of an encoder, and none of the text.
-	Cross
-	// State keeps one state, whatever the length: Mamba, linear attention.
-	State
-)
-
-var keepNames = map[Keep]string{Full: "full", Sliding: "sliding", Chunked: "chunked", Cross: "cross", State: "state"}
-
-// String is the kind as [ParseLayers] reads it, without what follows its number of layers.
-func (l LayerKind) String() string {
-	if l.Keep == Full || l.Keep == State {
-		return keepNames[l.Keep]
-	}
-	return fmt.Sprintf("%s/%d", keepNames[l.Keep], l.Window)
-}
-
-// ParseLayers reads kinds of layers as they are written on a command line: full:10, sliding/1024:52, chunked/8192:36,
-// cross/6404:8 and state/BYTES:28, with commas between. Of State the bytes are of one layer.
-func ParseLayers(text string) ([]LayerKind, error) {
-	var kinds []LayerKind
-	for _, part := range strings.Split(text, ",") {
-		head, layers, counted := strings.Cut(part, ":")
-		name, number, numbered := strings.Cut(head, "/")
-		k := LayerKind{Keep: math.MaxUint8}
-		for keep, known := range keepNames {
-			if name == known {
-				k.Keep = keep
-			}
-		}
-		n, err := strconv.Atoi(layers)
-		if k.Keep == math.MaxUint8 || !counted || err != nil || n < 1 || numbered == (k.Keep == Full) {
-			return nil, fmt.Errorf("layers %q: want full:N, sliding/WINDOW:N, chunked/LENGTH:N, cross/TOKENS:N or state/BYTES:N", part)
-		}
-		k.Layers = n
-		if numbered {
-			value, err := parsePage(number)
-			if err != nil || k.Keep != State && value > math.MaxInt32 {
-				return nil, fmt.Errorf("layers %q: %q is no number of tokens, or of bytes", part, number)
-			}
-			if k.Keep == State {
-				k.Bytes = value
-			} else {
-				k.Window = int(value)
-			}
-		}
-		kinds = append(kinds, k)
-	}
-	return kinds, nil
-}
-
-// kept returns the positions [from, to) of a sequence of so many tokens that a layer has to keep.
-func (l LayerKind) kept(tokens int64) (from, to int64) {
-	window := int64(l.Window)
-	switch l.Keep {
-	case Sliding:
-		return max(0, tokens-window), tokens
-	case Chunked:
-		return max(0, tokens-1) / window * window, tokens
-	case Cross:
-		return 0, window
-	case State:
-		return 0, 1
-	}
-	return 0, tokens
-}
 
 // pageLayout is how layers of several kinds share one pool of pages of one size. Layers form groups of equally many;
 // each group of a sequence has a block table of its own, so that every page holds a block of one group: some tokens
@@ -104,19 +17,19 @@ type pageLayout struct {
 
 // layerGroups are the groups of one kind.
 type layerGroups struct {
-	LayerKind
+	models.LayerKind
 	groups int64
 	block  int64 // tokens of a page
 }
 
 // unify lays out blocks of at least so many tokens. A group has as many layers as the rarest kind; blocks get longer
 // until a page holds a state, and kinds with smaller tokens have more of them in a block.
-func unify(kinds []LayerKind, block int64) pageLayout {
+func unify(kinds []models.LayerKind, block int64) pageLayout {
 	group := int64(math.MaxInt64)
 	var token, state int64
 	for _, k := range kinds {
 		group = min(group, int64(k.Layers))
-		if k.Keep == State {
+		if k.Keep == models.State {
 			state = max(state, k.Bytes)
 		} else {
 			token = max(token, k.Bytes)
@@ -132,7 +45,7 @@ func unify(kinds []LayerKind, block int64) pageLayout {
 	l := pageLayout{page: group * token * tokens}
 	for _, k := range kinds {
 		g := layerGroups{LayerKind: k, groups: roundUp(int64(k.Layers), group) / group, block: 1}
-		if k.Keep != State {
+		if k.Keep != models.State {
 			g.block = token * tokens / k.Bytes
 		}
 		l.groups = append(l.groups, g)
@@ -142,7 +55,7 @@ func unify(kinds []LayerKind, block int64) pageLayout {
 
 // pages is how many pages a sequence of so many tokens has in all groups of a kind, and the bytes in them that it needs.
 func (g *layerGroups) pages(tokens int64) (pages, needed int64) {
-	from, to := g.kept(tokens)
+	from, to := g.Kept(tokens)
 	pages = roundUp(to, g.block)/g.block - from/g.block
 	return g.groups * pages, (to - from) * g.Bytes * int64(g.Layers)
 }
@@ -173,7 +86,7 @@ type hybridTables struct {
 }
 
 func newHybrid(o Options) *hybrid {
-	kinds := append([]LayerKind(nil), o.Policy.Layers...)
+	kinds := append([]models.LayerKind(nil), o.Policy.Layers...)
 	s := &hybrid{options: o, width: 1}
 	if o.Policy.Kind == Uniform {
 		// One page has a block in all layers. What tokens need in them is worked out apart.
@@ -199,7 +112,7 @@ func newHybrid(o Options) *hybrid {
 func (s *hybrid) encoder() int64 {
 	var tokens int64
 	for _, g := range s.layout.groups {
-		if g.Keep == Cross {
+		if g.Keep == models.Cross {
 			tokens = max(tokens, int64(g.Window))
 		}
 	}
@@ -222,9 +135,9 @@ func (s *hybrid) of(tokens int64) (total int64, held, needed []int64) {
 	var states int64
 	for i := range s.layout.groups {
 		g := &s.layout.groups[i]
-		from, to := g.kept(tokens)
+		from, to := g.Kept(tokens)
 		needed[i] = (to - from) * g.Bytes * int64(g.Layers)
-		if g.Keep == State {
+		if g.Keep == models.State {
 			held[i] = needed[i]
 			states += held[i]
 			continue
@@ -242,13 +155,13 @@ func (s *hybrid) possible(r *Request) bool {
 func (s *hybrid) most(r *Request) int64 {
 	most, _, _ := s.of(int64(r.Length()))
 	for _, g := range s.layout.groups {
-		if w := int64(g.Window); g.Keep == Chunked && int64(r.Length()) > w {
+		if w := int64(g.Window); g.Keep == models.Chunked && int64(r.Length()) > w {
 			pages, _, _ := s.of(int64(r.Length()) / w * w)
 			most = max(most, pages)
 		}
 	}
 	for _, g := range s.layout.groups {
-		if g.Keep == Sliding && s.options.Policy.Kind == Hybrid {
+		if g.Keep == models.Sliding && s.options.Policy.Kind == Hybrid {
 			most += g.groups // where the window begins and ends within blocks
 		}
 	}
@@ -338,7 +251,7 @@ func (s *hybrid) weigh(weight int64) {
 
 // KindUse is what layers of one kind held, in bytes, in the mean, and needed of that.
 type KindUse struct {
-	Kind         LayerKind
+	Kind         models.LayerKind
 	Held, Needed float64
 	// Block is the tokens of a block of this kind, Page the bytes of a page of all kinds, and Groups how many
 	// block tables the kind has; 0 under Uniform, where one table is of all layers.

@@ -7,22 +7,24 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/memprof/memprof/analysis/kvcache/models"
 )
 
 // TestWasteOfUniformCaches: vLLM's design of its hybrid allocator (issue 11382) names what a cache of one kind wastes:
 // 25 % of Gemma-2's, 56.25 % of Ministral's at their greatest lengths, and 79.6 % of a Llama with a picture, whose 32
 // text layers keep 6,193 tokens of pictures and whose 8 others 43 of text. With a table for each kind almost none.
 func TestWasteOfUniformCaches(t *testing.T) {
-	vision := []LayerKind{{Keep: Full, Layers: 32}, {Keep: Cross, Window: 6193, Layers: 8}}
+	vision := []models.LayerKind{{Keep: models.Full, Layers: 32}, {Keep: models.Cross, Window: 6193, Layers: 8}}
 	for _, test := range []struct {
 		model  string
-		kinds  []LayerKind
+		kinds  []models.LayerKind
 		tokens int64
 		waste  float64
 	}{
 		{"gemma-2-9b", nil, 8192, 0.25}, {"ministral-8b", nil, 131072, 0.5625}, {"llama-3.2-11b-vision", vision, 43, 0.796},
 	} {
-		m, err := ModelNamed(test.model)
+		m, err := models.Named(test.model)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -32,7 +34,7 @@ func TestWasteOfUniformCaches(t *testing.T) {
 			block       int
 			least, most float64
 		}{{Uniform, 1, test.waste - 0.0005, test.waste + 0.0005}, {Hybrid, 16, 0, 0.03}} {
-			s := newHybrid(Options{Capacity: 1 << 20, Policy: Policy{Kind: policy.kind, Block: policy.block, Layers: kinds, Slot: SlotBytes(kinds)}})
+			s := newHybrid(Options{Capacity: 1 << 20, Policy: Policy{Kind: policy.kind, Block: policy.block, Layers: kinds, Slot: models.SlotBytes(kinds)}})
 			pages, held, needed := s.of(test.tokens)
 			var all, used int64
 			for i := range held {
@@ -57,44 +59,19 @@ func TestUnify(t *testing.T) {
 		want  pageLayout
 	}{
 		{"10 and 52 layers: six groups, of which the last has 2 layers", "full:10,sliding/1024:52", 100, pageLayout{page: 10 * 16 * 100, groups: []layerGroups{
-			{LayerKind{Full, 10, 0, 100}, 1, 16}, {LayerKind{Sliding, 52, 1024, 100}, 6, 16},
+			{models.LayerKind{Keep: models.Full, Layers: 10, Bytes: 100}, 1, 16}, {models.LayerKind{Keep: models.Sliding, Layers: 52, Window: 1024, Bytes: 100}, 6, 16},
 		}}},
 		{"blocks get longer until they hold a state: 48 tokens for 4,500 bytes", "full:4,state/4500:28", 100, pageLayout{page: 4 * 48 * 100, groups: []layerGroups{
-			{LayerKind{Full, 4, 0, 100}, 1, 48}, {LayerKind{State, 28, 0, 4500}, 7, 1},
+			{models.LayerKind{Keep: models.Full, Layers: 4, Bytes: 100}, 1, 48}, {models.LayerKind{Keep: models.State, Layers: 28, Bytes: 4500}, 7, 1},
 		}}},
 	} {
-		kinds, err := ParseLayers(test.kinds)
+		kinds, err := models.ParseLayers(test.kinds)
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := Model{KVHeads: 1, HeadSize: int(test.bytes) / 2, DtypeBytes: 1}
+		m := models.Model{KVHeads: 1, HeadSize: int(test.bytes) / 2, DtypeBytes: 1}
 		if diff := cmp.Diff(test.want, unify(m.Kinds(kinds, 1), 16), cmp.AllowUnexported(pageLayout{}, layerGroups{})); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", test.name, diff)
-		}
-	}
-	for _, wrong := range []string{"", "full", "full:0", "full/3:2", "sliding:3", "sliding/0:3", "window/3:2", "state/1TB:2"} {
-		if kinds, err := ParseLayers(wrong); err == nil {
-			t.Errorf("%q: %+v", wrong, kinds)
-		}
-	}
-}
-
-// TestKept: what each kind keeps of a sequence that grows, token by token.
-func TestKept(t *testing.T) {
-	for tokens := range int64(200) {
-		tokens++
-		for _, k := range []LayerKind{{Keep: Full}, {Keep: Sliding, Window: 50}, {Keep: Chunked, Window: 50}} {
-			from, to := k.kept(tokens)
-			want := tokens
-			switch k.Keep {
-			case Sliding:
-				want = min(tokens, 50)
-			case Chunked:
-				want = (tokens-1)%50 + 1
-			}
-			if to != tokens || to-from != want {
-				t.Errorf("%v at %d tokens keeps [%d, %d), want %d", k, tokens, from, to, want)
-			}
 		}
 	}
 }
@@ -106,15 +83,15 @@ func TestHybridServes(t *testing.T) {
 	for range 60 {
 		requests = append(requests, Request{Prompt: 1 + random.IntN(300), Output: 1 + random.IntN(200)})
 	}
-	kinds, err := ParseLayers("full:2,sliding/64:5,chunked/100:2,state/3000:3")
+	kinds, err := models.ParseLayers("full:2,sliding/64:5,chunked/100:2,state/3000:3")
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := Model{KVHeads: 1, HeadSize: 50, DtypeBytes: 1}
+	m := models.Model{KVHeads: 1, HeadSize: 50, DtypeBytes: 1}
 	kinds = m.Kinds(kinds, 1)
 	slots := map[PolicyKind]float64{}
 	for _, kind := range []PolicyKind{Hybrid, Uniform} {
-		o := Options{Policy: Policy{Kind: kind, Block: 16, Layers: kinds, Slot: SlotBytes(kinds)}, Capacity: 4000, Watermark: 0.01, At: -1}
+		o := Options{Policy: Policy{Kind: kind, Block: 16, Layers: kinds, Slot: models.SlotBytes(kinds)}, Capacity: 4000, Watermark: 0.01, At: -1}
 		s := newHybrid(o)
 		these := requests
 		r, err := runAll(context.Background(), newSimulation(&these, o, &checkedHybrid{s, map[*group]bool{}, t}))

@@ -3,6 +3,8 @@ package kvcache
 import (
 	"fmt"
 	"math"
+
+	"github.com/memprof/memprof/analysis/kvcache/models"
 )
 
 // Request is one arrival: prompts, and what is generated for each.
@@ -142,14 +144,14 @@ type Options struct {
 // Policy is how memory for a sequence is reserved.
 type Policy struct {
 	Kind      PolicyKind
-	Length    int         // Max: tokens reserved for each sequence
-	Block     int         // Paged, Elastic, Hybrid and Uniform: tokens of a block
-	Page      int64       // VMM, VAttention and Elastic: bytes of a page
-	TokenSize int64       // of these: bytes of a token in one tensor
-	Tensors   int         // of these: tensors, two a layer
-	Allocator Allocator   // of the contiguous ones
-	Layers    []LayerKind // Hybrid and Uniform
-	Slot      int64       // of these: bytes of a token in all layers that keep any
+	Length    int                // Max: tokens reserved for each sequence
+	Block     int                // Paged, Elastic, Hybrid and Uniform: tokens of a block
+	Page      int64              // VMM, VAttention and Elastic: bytes of a page
+	TokenSize int64              // of these: bytes of a token in one tensor
+	Tensors   int                // of these: tensors, two a layer
+	Allocator Allocator          // of the contiguous ones
+	Layers    []models.LayerKind // Hybrid and Uniform
+	Slot      int64              // of these: bytes of a token in all layers that keep any
 }
 
 // PolicyKind is the kind of a policy.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/memprof/memprof/analysis/kvcache/models"
 )
 
 // policyForms is what ParsePolicy takes, for its errors.
@@ -45,11 +47,11 @@ func ParsePolicy(text string) (Policy, error) {
 		if kind == "vattention" {
 			p.Kind = VAttention
 		}
-		p.Page, err = parsePage(number)
+		p.Page, err = models.ParseBytes(number)
 	case "elastic":
 		p.Kind, p.Block, p.Page = Elastic, elasticBlock, elasticPage
 		if numbered {
-			p.Page, err = parsePage(number)
+			p.Page, err = models.ParseBytes(number)
 		}
 	default:
 		return Policy{}, fmt.Errorf("policy %q: want %s", text, policyForms)
@@ -78,21 +80,6 @@ func parseTokens(text string) (int, error) {
 		return 0, fmt.Errorf("want tokens from 1, not %q", text)
 	}
 	return int(n), nil
-}
-
-// parsePage reads the bytes of a page.
-func parsePage(text string) (int64, error) {
-	digits, shift := text, 0
-	for i, unit := range []string{"KiB", "MiB", "GiB"} {
-		if before, ok := strings.CutSuffix(text, unit); ok {
-			digits, shift = before, 10*(i+1)
-		}
-	}
-	n, err := strconv.ParseInt(digits, 10, 64)
-	if err != nil || n < 1 || n<<shift>>shift != n {
-		return 0, fmt.Errorf("want the bytes of a page, such as 2MiB, not %q", text)
-	}
-	return n << shift, nil
 }
 
 // parseAllocator reads what stands behind the slash of a contiguous policy.
@@ -124,11 +111,11 @@ func (p Policy) String() string {
 	case Uniform:
 		return fmt.Sprintf("uniform:%d", p.Block)
 	case VMM:
-		return "vmm:" + pageName(p.Page)
+		return "vmm:" + models.FormatBytes(p.Page)
 	case VAttention:
-		return "vattention:" + pageName(p.Page)
+		return "vattention:" + models.FormatBytes(p.Page)
 	case Elastic:
-		return "elastic:" + pageName(p.Page)
+		return "elastic:" + models.FormatBytes(p.Page)
 	}
 	return fmt.Sprintf("policy %d", p.Kind)
 }
@@ -144,14 +131,4 @@ func (a Allocator) suffix() string {
 		return "/bestfit"
 	}
 	return fmt.Sprintf("/allocator %d", a)
-}
-
-// pageName is a size in the greatest unit that divides it.
-func pageName(bytes int64) string {
-	for i, unit := range []string{"GiB", "MiB", "KiB"} {
-		if shift := 30 - 10*i; bytes > 0 && bytes%(1<<shift) == 0 {
-			return fmt.Sprintf("%d%s", bytes>>shift, unit)
-		}
-	}
-	return strconv.FormatInt(bytes, 10)
 }

@@ -7,6 +7,8 @@ import (
 	"io"
 	"math"
 	"slices"
+
+	"github.com/memprof/memprof/analysis/kvcache/models"
 )
 
 // Simulate runs the requests of src through a memory of o.Capacity slots under o.Policy.
@@ -133,7 +135,7 @@ func newHybridStore(o Options) (store, error) {
 		return nil, fmt.Errorf("blocks of %d tokens of %d bytes, in %d kinds of layers", o.Policy.Block, o.Policy.Slot, len(o.Policy.Layers))
 	}
 	for _, k := range o.Policy.Layers {
-		if k.Layers < 1 || k.Bytes < 1 || k.Window < 1 && (k.Keep == Sliding || k.Keep == Chunked || k.Keep == Cross) {
+		if k.Layers < 1 || k.Bytes < 1 || k.Window < 1 && (k.Keep == models.Sliding || k.Keep == models.Chunked || k.Keep == models.Cross) {
 			return nil, fmt.Errorf("%d layers of %v with %d bytes", k.Layers, k, k.Bytes)
 		}
 	}

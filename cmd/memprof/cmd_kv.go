@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/memprof/memprof/analysis/kvcache"
+	"github.com/memprof/memprof/analysis/kvcache/models"
 	kvrequests "github.com/memprof/memprof/analysis/kvcache/requests"
 	"github.com/memprof/memprof/analysis/kvcache/timing"
 	"github.com/memprof/memprof/cmd/memprof/internal/calibrate"
@@ -173,7 +174,7 @@ The engine should run with few and many sequences, short and long.`,
 	cmd.Flags().StringVarP(&opts.Output, "output", "o", "", "write into this `file`")
 	of.add(cmd.Flags())
 	cmd.ValidArgsFunction = completeDirectories
-	completeFlags(cmd, map[string]cobra.CompletionFunc{"model": words(kvcache.ModelNames()...), "output": files("json")})
+	completeFlags(cmd, map[string]cobra.CompletionFunc{"model": words(models.Names()...), "output": files("json")})
 	mustComplete(cmd, "process", completeProcesses)
 	return cmd
 }
@@ -274,7 +275,7 @@ func (o *kvOptions) run(cmd *cobra.Command) error {
 
 // model reads the flags about the model: its layers by what they keep on one GPU of the greatest stage, without a
 // model none.
-func (o *kvOptions) model() (*kvcache.Model, []kvcache.LayerKind, error) {
+func (o *kvOptions) model() (*models.Model, []models.LayerKind, error) {
 	if (o.Model == "") == (o.BytesPerToken == 0) {
 		return nil, nil, exit.Usagef("kv needs either --model or --bytes-per-token (see `memprof kv --help`)")
 	}
@@ -292,19 +293,19 @@ func (o *kvOptions) model() (*kvcache.Model, []kvcache.LayerKind, error) {
 	if o.Model == "" {
 		return nil, nil, nil
 	}
-	m, err := kvcache.ModelNamed(o.Model)
+	m, err := models.Named(o.Model)
 	if err == nil {
 		err = m.Ranks(o.Ranks)
 	}
 	if err != nil {
-		return nil, nil, exit.Usagef("--model: %w%s", err, spell.DidYouMean(o.Model, kvcache.ModelNames()...))
+		return nil, nil, exit.Usagef("--model: %w%s", err, spell.DidYouMean(o.Model, models.Names()...))
 	}
 	if bytes := map[string]int{"fp8": 1, "bf16": 2, "fp32": 4}[o.KVDtype]; bytes > 0 {
 		m.KVBytes = bytes
 	}
-	var given []kvcache.LayerKind
+	var given []models.LayerKind
 	if o.Layers != "" {
-		if given, err = kvcache.ParseLayers(o.Layers); err != nil {
+		if given, err = models.ParseLayers(o.Layers); err != nil {
 			return nil, nil, exit.Usagef("--layers: %w", err)
 		}
 	}
@@ -319,10 +320,10 @@ func (o *kvOptions) model() (*kvcache.Model, []kvcache.LayerKind, error) {
 }
 
 // memory reads the flags about the memory of each GPU. The model is nil if only --bytes-per-token is known.
-func (o *kvOptions) memory(model *kvcache.Model, kinds []kvcache.LayerKind) (*kv.Simulation, error) {
+func (o *kvOptions) memory(model *models.Model, kinds []models.LayerKind) (*kv.Simulation, error) {
 	k := &kv.Simulation{Ranks: o.Ranks, Stages: o.Stages, Memory: int64(o.Memory), BytesPerToken: int64(o.BytesPerToken)}
 	if model != nil {
-		k.Model, k.BytesPerToken = model.Name, kvcache.SlotBytes(kinds)
+		k.Model, k.BytesPerToken = model.Name, models.SlotBytes(kinds)
 	}
 	if k.BytesPerToken == 0 {
 		return nil, exit.Usagef("--layers %s: no layer keeps tokens", o.Layers)
@@ -356,7 +357,7 @@ func (o *kvOptions) simulation(k *kv.Simulation) (kvcache.Options, error) {
 	if base.At == 0 {
 		base.At = -1
 	}
-	if m, err := kvcache.ModelNamed(k.Model); err == nil && o.MaxLength == 0 {
+	if m, err := models.Named(k.Model); err == nil && o.MaxLength == 0 {
 		base.MaxLength = m.MaxLength
 	}
 	check := kvload.CheckCount
@@ -408,7 +409,7 @@ func parseSampling(text string) (kvcache.Sampling, error) {
 }
 
 // policies parses --policy. limit is the length that max reserves if it names none; 0 if unknown.
-func (o *kvOptions) policies(model *kvcache.Model, kinds []kvcache.LayerKind, limit int) ([]kvcache.Policy, error) {
+func (o *kvOptions) policies(model *models.Model, kinds []models.LayerKind, limit int) ([]kvcache.Policy, error) {
 	if len(o.Policies) == 0 {
 		return nil, exit.Usagef("--policy names no policy: give one or more, like paged:16")
 	}
@@ -430,13 +431,13 @@ func (o *kvOptions) policies(model *kvcache.Model, kinds []kvcache.LayerKind, li
 				return nil, exit.Usagef("--policy %s needs --model, since each layer has its own pages", text)
 			}
 			p.TokenSize = model.TensorTokenBytes(o.Ranks)
-			p.Tensors = int(kvcache.SlotBytes(kinds) / p.TokenSize)
+			p.Tensors = int(models.SlotBytes(kinds) / p.TokenSize)
 		}
 		if p.Kind == kvcache.Hybrid || p.Kind == kvcache.Uniform {
 			if model == nil {
 				return nil, exit.Usagef("--policy %s needs --model, for its layers", text)
 			}
-			p.Layers, p.Slot = kinds, kvcache.SlotBytes(kinds)
+			p.Layers, p.Slot = kinds, models.SlotBytes(kinds)
 		}
 		policies = append(policies, p)
 	}
@@ -467,7 +468,7 @@ func (o *kvOptions) draw(stderr io.Writer, k *kv.Simulation) error {
 // completedKV adds what the flags of kv can be.
 func completedKV(cmd *cobra.Command) *cobra.Command {
 	completeFlags(cmd, map[string]cobra.CompletionFunc{
-		"model":     words(kvcache.ModelNames()...),
+		"model":     words(models.Names()...),
 		"policy":    lists("max", "pow2", "oracle", "paged:16\tor another number of tokens", "vmm:2MiB\tor another page", "vattention:2MiB\tor another page", "elastic:2MiB\tor another page", "hybrid:16", "uniform:16"),
 		"kv-dtype":  words("model", "fp8", "bf16", "fp32"),
 		"sampling":  words("greedy", "parallel:4\tor another number", "beam:4\tor another number"),

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/memprof/memprof/analysis/kvcache"
+	"github.com/memprof/memprof/analysis/kvcache/models"
 	"github.com/memprof/memprof/analysis/kvcache/timing"
 	"github.com/memprof/memprof/report/layout"
 	"github.com/memprof/memprof/report/plain"
@@ -22,7 +23,7 @@ type Simulation struct {
 	Ranks         int    // GPUs that the heads are divided over, at least 1
 	Memory        int64  // bytes of the cache on each rank
 	BytesPerToken int64  // on each rank; 0 if an engine did not report it
-	Card          *kvcache.Card
+	Card          *models.Card
 	Load          string            // one line about the requests
 	Sampling      string            // greedy, parallel:4, ...; empty if not known
 	Timing        *timing.Timing    // nil: steps of constant time, or recorded ones

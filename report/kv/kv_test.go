@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/memprof/memprof/analysis/kvcache"
+	"github.com/memprof/memprof/analysis/kvcache/models"
 	"github.com/memprof/memprof/analysis/kvcache/timing"
 	"github.com/memprof/memprof/report/layout"
 	"github.com/memprof/memprof/report/plain"
@@ -29,7 +30,7 @@ func twoPolicies() *Simulation {
 	b := kvcache.Shares{Token: 40, Reserve: 4, Internal: 4, Idle: 4, Cached: 8, Null: 4}
 	return &Simulation{
 		Model: "opt-13b", Ranks: 2, Memory: 64 * 409_600, BytesPerToken: 409_600, Load: "a|b.csv, saturated queue", Sampling: "parallel:2",
-		Card: &kvcache.Card{Total: 40 << 30, Weights: 12 << 30, KV: 64 * 409_600, Rest: 28<<30 - 64*409_600},
+		Card: &models.Card{Total: 40 << 30, Weights: 12 << 30, KV: 64 * 409_600, Rest: 28<<30 - 64*409_600},
 		Results: []*kvcache.Result{
 			{
 				Policy: "max:16", Capacity: 64, Steps: 4, Mean: share(a), Batch: 2.5, Peak: 3, Requests: 9, Finished: 7, Rejected: 2,

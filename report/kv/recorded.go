@@ -7,6 +7,7 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/kvcache"
+	"github.com/memprof/memprof/analysis/kvcache/models"
 	"github.com/memprof/memprof/report/figure"
 	"github.com/memprof/memprof/report/layout"
 	"github.com/memprof/memprof/report/plain"
@@ -33,12 +34,12 @@ func recorded(d *analysis.DeviceResult) []*Simulation {
 
 // cardOf divides the GPU's memory into weights, KV cache and the rest, as the vLLM paper does. Weights
 // are what was labelled so at the peak. It is nil if the card's memory or the weights are not known.
-func cardOf(d *analysis.DeviceResult, kv int64) *kvcache.Card {
+func cardOf(d *analysis.DeviceResult, kv int64) *models.Card {
 	weights := d.Held.Categories.Of(analysis.Weights.String()).Requested
 	if weights == 0 || kv == 0 || weights+kv > d.Total {
 		return nil
 	}
-	return &kvcache.Card{Total: d.Total, Weights: weights, KV: kv, Rest: d.Total - weights - kv}
+	return &models.Card{Total: d.Total, Weights: weights, KV: kv, Rest: d.Total - weights - kv}
 }
 
 // RecordedSections are the sections of `memprof kv` for the KV caches that engines reported on a device.

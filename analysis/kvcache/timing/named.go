@@ -5,7 +5,7 @@ import (
 	"math"
 	"strings"
 
-	"github.com/memprof/memprof/analysis/kvcache"
+	"github.com/memprof/memprof/analysis/kvcache/models"
 )
 
 // named are the timings known by name.
@@ -63,11 +63,11 @@ func Names() []string {
 }
 
 // Nearest is the named timing of the model whose number of parameters is nearest, scaled to m on so many GPUs.
-func Nearest(m *kvcache.Model, ranks int) Timing {
+func Nearest(m *models.Model, ranks int) Timing {
 	var best Timing
 	nearest := math.Inf(1)
 	for _, t := range named {
-		timed, err := kvcache.ModelNamed(t.Model)
+		timed, err := models.Named(t.Model)
 		if err != nil {
 			continue
 		}

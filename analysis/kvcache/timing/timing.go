@@ -30,6 +30,7 @@ import (
 	"math"
 
 	"github.com/memprof/memprof/analysis/kvcache"
+	"github.com/memprof/memprof/analysis/kvcache/models"
 )
 
 // Coefficients are ns each; all are finite and at least 0.
@@ -49,7 +50,7 @@ type Coefficients struct {
 type Timing struct {
 	Name   string `json:"name"`
 	Source string `json:"source"` // one line for people
-	// Model is the name of the model that was timed, of those [kvcache.ModelNamed] knows, on so many GPUs; ""
+	// Model is the name of the model that was timed, of those [models.Named] knows, on so many GPUs; ""
 	// for one that is not known, whose coefficients are not scaled.
 	Model string `json:"model"`
 	Ranks int    `json:"ranks"`
@@ -68,8 +69,8 @@ func (c Coefficients) Step(w kvcache.Work) int64 {
 
 // For is the timing of another model on so many GPUs. It is the same timing for the same, and where the timed
 // model is not known.
-func (t Timing) For(m *kvcache.Model, ranks int) Timing {
-	from, err := kvcache.ModelNamed(t.Model)
+func (t Timing) For(m *models.Model, ranks int) Timing {
+	from, err := models.Named(t.Model)
 	if err != nil || from.Name == m.Name && t.Ranks == ranks {
 		return t
 	}
@@ -77,7 +78,7 @@ func (t Timing) For(m *kvcache.Model, ranks int) Timing {
 	parameters := float64(m.Parameters) / float64(from.Parameters)
 	bytes := float64(m.DtypeBytes) / float64(from.DtypeBytes)
 	slot := float64(m.BytesPerToken(ranks)) / float64(from.BytesPerToken(max(1, t.Ranks)))
-	heads := func(m *kvcache.Model) float64 { return float64(m.Layers) * float64(m.Heads) * float64(m.HeadSize) }
+	heads := func(m *models.Model) float64 { return float64(m.Layers) * float64(m.Heads) * float64(m.HeadSize) }
 	layers := float64(m.Layers) / float64(from.Layers)
 	t.Overhead *= layers
 	t.Block *= layers

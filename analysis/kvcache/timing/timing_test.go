@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/memprof/memprof/analysis/kvcache"
+	"github.com/memprof/memprof/analysis/kvcache/models"
 )
 
 // TestStep: each term of the model, by hand.
@@ -98,10 +99,10 @@ func TestFitWithout(t *testing.T) {
 // TestFor: a model of half the parameters on two GPUs.
 func TestFor(t *testing.T) {
 	timed := Timing{Model: "opt-13b", Ranks: 1, Coefficients: Coefficients{Overhead: 40, Weights: 100, Token: 10, Sequence: 3, Context: 8, Pair: 6, Swap: 80}}
-	if same, _ := kvcache.ModelNamed("opt-13b"); timed.For(&same, 1) != timed {
+	if same, _ := models.Named("opt-13b"); timed.For(&same, 1) != timed {
 		t.Error("the timed model is scaled")
 	}
-	m, err := kvcache.ModelNamed("opt-6.7b") // 32 layers of 32 heads of 128; opt-13b has 40 of 40 of 128
+	m, err := models.Named("opt-6.7b") // 32 layers of 32 heads of 128; opt-13b has 40 of 40 of 128
 	if err != nil {
 		t.Fatal(err)
 	}

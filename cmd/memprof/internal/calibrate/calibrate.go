@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/memprof/memprof/analysis/kv"
-	"github.com/memprof/memprof/analysis/kvcache"
+	"github.com/memprof/memprof/analysis/kvcache/models"
 	"github.com/memprof/memprof/analysis/kvcache/timing"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/output"
@@ -32,8 +32,8 @@ func Run(stdout io.Writer, run *trace.Run, o Options) error {
 		return exit.Usagef("--tensor-parallel %d: want at least 1", o.Ranks)
 	}
 	if o.Model != "" {
-		if _, err := kvcache.ModelNamed(o.Model); err != nil {
-			return exit.Usagef("--model: %w%s", err, spell.DidYouMean(o.Model, kvcache.ModelNames()...))
+		if _, err := models.Named(o.Model); err != nil {
+			return exit.Usagef("--model: %w%s", err, spell.DidYouMean(o.Model, models.Names()...))
 		}
 	}
 	steps, process, err := stepsOf(run)

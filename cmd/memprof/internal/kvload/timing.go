@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/memprof/memprof/analysis/kvcache"
+	"github.com/memprof/memprof/analysis/kvcache/models"
 	"github.com/memprof/memprof/analysis/kvcache/timing"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/report/spell"
@@ -33,7 +34,7 @@ func (t *Timing) AddFlags(flags *pflag.FlagSet) {
 }
 
 // Of returns the timing of a model on so many GPUs. It is nil with --step-time, and without a model.
-func (t *Timing) Of(m *kvcache.Model, ranks int) (*timing.Timing, error) {
+func (t *Timing) Of(m *models.Model, ranks int) (*timing.Timing, error) {
 	switch {
 	case t.StepTime <= 0 && t.given():
 		return nil, exit.Usagef("--step-time %v: want more than 0", t.StepTime)

@@ -1,4 +1,4 @@
-package kvcache
+package models
 
 import (
 	"strings"
@@ -23,7 +23,7 @@ func TestParameters(t *testing.T) {
 	}
 	// Models with layers of several kinds, or of experts, have the parameters of their publishers.
 	published := map[string]bool{"llama-3.2-11b-vision": true, "gemma-2-9b": true, "gemma-3-27b": true, "ministral-8b": true, "jamba-v0.1": true, "deepseek-v3": true}
-	for _, m := range models {
+	for _, m := range named {
 		if published[m.Name] {
 			continue
 		}
@@ -72,7 +72,7 @@ func TestBytesPerToken(t *testing.T) {
 		{"llama-3-70b", 16, 40_960}, // a head on two GPUs each
 		{"qwen2.5-7b", 1, 57_344},
 	} {
-		m, err := ModelNamed(c.name)
+		m, err := Named(c.name)
 		if err != nil {
 			t.Error(err)
 			continue
@@ -84,15 +84,15 @@ func TestBytesPerToken(t *testing.T) {
 			t.Errorf("%s on %d: %d bytes a token, want %d", c.name, c.ranks, got, c.want)
 		}
 	}
-	m, _ := ModelNamed("opt-175b")
+	m, _ := Named("opt-175b")
 	if slots := (int64(264) << 30) / m.BytesPerToken(1); slots != 60_074 {
 		t.Errorf("175B: %d slots in 264 GiB, the paper has 60.1 K", slots)
 	}
 }
 
 func TestRanksThatDoNotDivide(t *testing.T) {
-	opt, _ := ModelNamed("opt-13b")
-	qwen, _ := ModelNamed("qwen2.5-7b")
+	opt, _ := Named("opt-13b")
+	qwen, _ := Named("qwen2.5-7b")
 	for _, c := range []struct {
 		model Model
 		ranks int
@@ -104,14 +104,14 @@ func TestRanksThatDoNotDivide(t *testing.T) {
 			t.Errorf("%s on %d: %v, want %q", c.model.Name, c.ranks, err, c.want)
 		}
 	}
-	if _, err := ModelNamed("gpt-9"); err == nil || !strings.Contains(err.Error(), "llama-3-8b") {
+	if _, err := Named("gpt-9"); err == nil || !strings.Contains(err.Error(), "llama-3-8b") {
 		t.Errorf("ModelNamed(gpt-9): %v, want the names that are known", err)
 	}
 }
 
 // The article's picture: 13B on a card of 40 GB is about 65 % weights and 30 % keys and values.
 func TestCardIsDivided(t *testing.T) {
-	opt, _ := ModelNamed("opt-13b")
+	opt, _ := Named("opt-13b")
 	const total, kv = 40_000_000_000, 12_000_000_000
 	c, err := opt.Split(total, 1, kv, 0)
 	if want := (Card{total, 25_706_946_560, kv, 2_293_053_440}); err != nil || c != want {
@@ -133,7 +133,7 @@ func TestCardIsDivided(t *testing.T) {
 
 // TestLatentAttention: a token of DeepSeek-V3 is 576 elements in each of 61 layers, on every GPU; FP8 halves it.
 func TestLatentAttention(t *testing.T) {
-	m, err := ModelNamed("deepseek-v3")
+	m, err := Named("deepseek-v3")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,105 @@
+package models
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// LayerKind is layers of a model that keep the same of a sequence.
+type LayerKind struct {
+	Keep   Keep
+	Layers int
+	// Window is in tokens: how far back Sliding layers see, the length of a chunk of Chunked ones, and what an
+	// encoder gives Cross layers.
+	Window int
+	Bytes  int64 // on each GPU, of a token in one layer; of the state of a sequence in one layer for State
+}
+
+// Keep is what a layer keeps of a sequence.
+type Keep uint8
+
+const (
+	// Full keeps every token: attention, also latent attention (MLA).
+	Full Keep = iota
+	// Sliding keeps the last Window tokens.
+	Sliding
+	// Chunked keeps the tokens of the present chunk: local attention.
+	Chunked
+	// Cross keeps the Window tokens of an encoder, and none of the text.
+	Cross
+	// State keeps one state, whatever the length: Mamba, linear attention.
+	State
+)
+
+var keepNames = map[Keep]string{Full: "full", Sliding: "sliding", Chunked: "chunked", Cross: "cross", State: "state"}
+
+// String is the kind as [ParseLayers] reads it, without what follows its number of layers.
+func (l LayerKind) String() string {
+	if l.Keep == Full || l.Keep == State {
+		return keepNames[l.Keep]
+	}
+	return fmt.Sprintf("%s/%d", keepNames[l.Keep], l.Window)
+}
+
+// ParseLayers reads kinds of layers as they are written on a command line: full:10, sliding/1024:52, chunked/8192:36,
+// cross/6404:8 and state/BYTES:28, with commas between. Of State the bytes are of one layer.
+func ParseLayers(text string) ([]LayerKind, error) {
+	var kinds []LayerKind
+	for _, part := range strings.Split(text, ",") {
+		head, layers, counted := strings.Cut(part, ":")
+		name, number, numbered := strings.Cut(head, "/")
+		k := LayerKind{Keep: math.MaxUint8}
+		for keep, known := range keepNames {
+			if name == known {
+				k.Keep = keep
+			}
+		}
+		n, err := strconv.Atoi(layers)
+		if k.Keep == math.MaxUint8 || !counted || err != nil || n < 1 || numbered == (k.Keep == Full) {
+			return nil, fmt.Errorf("layers %q: want full:N, sliding/WINDOW:N, chunked/LENGTH:N, cross/TOKENS:N or state/BYTES:N", part)
+		}
+		k.Layers = n
+		if numbered {
+			value, err := ParseBytes(number)
+			if err != nil || k.Keep != State && value > math.MaxInt32 {
+				return nil, fmt.Errorf("layers %q: %q is no number of tokens, or of bytes", part, number)
+			}
+			if k.Keep == State {
+				k.Bytes = value
+			} else {
+				k.Window = int(value)
+			}
+		}
+		kinds = append(kinds, k)
+	}
+	return kinds, nil
+}
+
+// Kept returns the positions [from, to) of a sequence of so many tokens that a layer has to keep.
+func (l LayerKind) Kept(tokens int64) (from, to int64) {
+	window := int64(l.Window)
+	switch l.Keep {
+	case Sliding:
+		return max(0, tokens-window), tokens
+	case Chunked:
+		return max(0, tokens-1) / window * window, tokens
+	case Cross:
+		return 0, window
+	case State:
+		return 0, 1
+	}
+	return 0, tokens
+}
+
+// SlotBytes is what one token takes in all layers that keep tokens.
+func SlotBytes(kinds []LayerKind) int64 {
+	var bytes int64
+	for _, k := range kinds {
+		if k.Keep != State {
+			bytes += k.Bytes * int64(k.Layers)
+		}
+	}
+	return bytes
+}
