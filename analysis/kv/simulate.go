@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"github.com/memprof/memprof/analysis/kvcache"
+	"github.com/memprof/memprof/analysis/kvcache/serving"
 )
 
 // Simulate fills Policies: what contiguous policies and a paged one would have done with the
@@ -33,7 +34,7 @@ func (k *Result) Simulate(ctx context.Context) error {
 		if n := k.Recorded.Capacity / int64(block); p.Kind == kvcache.Paged && (n < 1 || n > mostBlocks) {
 			continue
 		}
-		result, err := kvcache.Simulate(ctx, &endless{requests: k.Requests}, kvcache.Options{
+		result, err := serving.Simulate(ctx, &endless{requests: k.Requests}, kvcache.Options{
 			Policy: p, Capacity: k.Recorded.Capacity, Watermark: 0.01, Steps: simulatedSteps, Warmup: simulatedSteps / 10, At: -1,
 		})
 		if err != nil {

@@ -1,6 +1,17 @@
-// Package kvcache simulates the KV cache of a language model's server under contiguous and paged
-// allocation, and reports what each slot was used for at every step. It knows nothing of traces or
-// reports; package requests reads and generates the requests.
+// Package kvcache has the terms in which the KV cache of a language model's server is simulated and
+// recorded: requests, policies, stores, shares of slots, results. It knows nothing of traces or reports.
+//
+// # The way of the data
+//
+//	models ─▶ Policy, Options ─┐
+//	requests ─▶ Request ───────┼─▶ serving ─▶ Result
+//	timing ─▶ Timing ──────────┘      │
+//	                     Store: contiguous, paged, mapped, layered
+//	marks of an engine ─▶ recorded ─▶ Result
+//
+// Package models describes language models, requests reads and makes what is served, timing says how long
+// steps take. Package serving drives the Store of the policy from step to step. Package recorded computes a
+// Result from an engine's marks. All but models import this package, and this one only models.
 //
 // # Slots
 //
@@ -26,39 +37,41 @@
 // sequence that is: the longest possible one; the prompt plus the output rounded up to a power of two;
 // or what it will need. A buddy allocator, first fit, or the best fit of package bfc places it. A
 // sequence with c tokens so far, F in the end and R reserved has c slots of token, F-c of reserve and
-// R-F of internal; what the allocator adds to the reservation is rounding. See contiguous.go, and for each
-// allocator buddy.go, firstfit.go and bestfit.go.
+// R-F of internal; what the allocator adds to the reservation is rounding. See package contiguous.
 //
 // Under paged a sequence gets blocks of B slots as its tokens come. A block with f slots filled, F of
 // which will be filled while it is in use, has f slots of token, F-f of reserve and B-F of internal,
 // counted once, however many sequences share it. Blocks of no sequence are cached if their content
-// can still be found, else free. See paged.go.
+// can still be found, else free. See package paged.
 //
 // Under vmm each sequence has contiguous addresses in each layer, and pages are mapped as its tokens
-// come. The slots of its pages count like those of a block. See vmm.go.
+// come. The slots of its pages count like those of a block. Under vattention the pages stay mapped for the
+// next sequence; under elastic blocks of several sequences lie in a page. See package mapped.
+//
+// Under hybrid each group of layers that keep the same has a block table; under uniform all layers keep all
+// tokens. See package layered.
 //
 // # Sharing
 //
 // Blocks are shared, with reference counts, by the samples or beams of one prompt, which copy a block
-// before they write into one that others use (paged_sharing.go); and by requests whose prompts begin
-// with the same content, also after the first of them has ended, until its blocks are evicted, the
-// least recently used first (paged_prefix.go). Equal blocks at equal positions of requests that begin
-// differently are counted and not shared. Contiguous reservations and mapped pages are not shared.
+// before they write into one that others use; and by requests whose prompts begin with the same content,
+// also after the first of them has ended, until its blocks are evicted, the least recently used first.
+// Equal blocks at equal positions of requests that begin differently are counted and not shared. Contiguous reservations and mapped pages are not shared.
 //
 // # Scheduling
 //
-// Simulate goes step by step: first come, first served, without overtaking. Where a running request
+// serving.Simulate goes step by step: first come, first served, without overtaking. Where a running request
 // finds no room, the latest arrival is preempted: its memory is dropped and computed again, or copied
-// to the host and back (paged_swap.go). Nothing new is admitted before it is back. The comment of
-// Simulate has the parts of a step and their order.
+// to the host and back. Nothing new is admitted before it is back. The comment of serving.Simulate
+// has the parts of a step and their order.
 //
 // # Models and GPUs
 //
-// Model has the shapes that sizes follow from. With tensor parallelism each GPU has its heads of every
+// models.Model has the shapes that sizes follow from. With tensor parallelism each GPU has its heads of every
 // token. One block table is used by all, so that their simulations are equal, and only the bytes of a
 // slot are divided.
 //
 // # Recordings
 //
-// Recorded computes the same shares from the marks of an engine, without a simulation.
+// Package recorded computes the same shares from the marks of an engine, without a simulation.
 package kvcache

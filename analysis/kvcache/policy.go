@@ -8,6 +8,55 @@ import (
 	"github.com/memprof/memprof/analysis/kvcache/models"
 )
 
+// Policy is how memory for a sequence is reserved.
+type Policy struct {
+	Kind      PolicyKind
+	Length    int                // Max: tokens reserved for each sequence
+	Block     int                // Paged, Elastic, Hybrid and Uniform: tokens of a block
+	Page      int64              // VMM, VAttention and Elastic: bytes of a page
+	TokenSize int64              // of these: bytes of a token in one tensor
+	Tensors   int                // of these: tensors, two a layer
+	Allocator Allocator          // of the contiguous ones
+	Layers    []models.LayerKind // Hybrid and Uniform
+	Slot      int64              // of these: bytes of a token in all layers that keep any
+}
+
+// PolicyKind is the kind of a policy.
+type PolicyKind uint8
+
+const (
+	// Max reserves the same greatest length for every sequence.
+	Max PolicyKind = iota
+	// Pow2 reserves the prompt and the output rounded up to a power of two.
+	Pow2
+	// Oracle reserves what will be needed.
+	Oracle
+	// Paged takes blocks of fixed size as they are needed.
+	Paged
+	// VMM reserves addresses and maps pages as they are needed.
+	VMM
+	// VAttention is VMM whose pages stay mapped for the next sequence.
+	VAttention
+	// Hybrid has a block table for each group of layers that keep the same, in pages of one size.
+	Hybrid
+	// Uniform has one block table, and all layers keep all tokens.
+	Uniform
+	// Elastic takes blocks from pages that are mapped and given back as they are needed.
+	Elastic
+)
+
+// Allocator places the reservations of a contiguous policy.
+type Allocator uint8
+
+const (
+	// Buddy rounds up to powers of two and splits in halves.
+	Buddy Allocator = iota
+	// FirstFit takes the first free piece that is large enough.
+	FirstFit
+	// BestFit is package bfc with a granule of one slot.
+	BestFit
+)
+
 // policyForms is what ParsePolicy takes, for its errors.
 const policyForms = "max:L, pow2, oracle, paged:B, vmm:PAGE, vattention:PAGE, elastic:PAGE, hybrid:B or uniform:B"
 

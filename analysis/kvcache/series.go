@@ -1,12 +1,21 @@
 package kvcache
 
+// Point is the state after a step, one of those kept.
+type Point struct {
+	Step, Time int64
+	Running    int64
+	Waiting    int64 // preempted, and the head of the queue if it waits
+	Held       int64 // slots, where the memory is not held as a whole
+	Shares     Shares
+}
+
 // defaultPoints is the most points of a series where no number was given.
 const defaultPoints = 2048
 
-// series keeps the course of a simulation in a bounded number of points. Time is divided into
+// Series keeps the course of a simulation in a bounded number of points. Time is divided into
 // spans of equal numbers of counts; of each the count with the most tokens and the one with the
 // most running requests are kept, so the peaks of both are in the series however long it gets.
-type series struct {
+type Series struct {
 	spans []span
 	limit int // of spans, even, at least 2
 	width int // counts of a full span: a power of two
@@ -16,16 +25,16 @@ type series struct {
 // span is what is kept of some counts in a row.
 type span struct{ tokens, running Point }
 
-// newSeries returns an empty series of at most points points; 0 is the default, and less than
+// NewSeries returns an empty series of at most points points; 0 is the default, and less than
 // 4 is 4.
-func newSeries(points int) series {
+func NewSeries(points int) Series {
 	if points == 0 {
 		points = defaultPoints
 	}
-	return series{limit: max(points/4*2, 2), width: 1}
+	return Series{limit: max(points/4*2, 2), width: 1}
 }
 
-func (s *series) add(p Point) {
+func (s *Series) Add(p Point) {
 	if len(s.spans) > 0 && s.fill < s.width {
 		last := &s.spans[len(s.spans)-1]
 		*last = last.join(span{p, p})
@@ -40,7 +49,7 @@ func (s *series) add(p Point) {
 }
 
 // halve joins every two spans, all of which are full.
-func (s *series) halve() {
+func (s *Series) halve() {
 	for i := range s.limit / 2 {
 		s.spans[i] = s.spans[2*i].join(s.spans[2*i+1])
 	}
@@ -59,8 +68,8 @@ func (a span) join(b span) span {
 	return a
 }
 
-// points are those kept, in the order of their steps, each once.
-func (s *series) points() []Point {
+// Points are those kept, in the order of their steps, each once.
+func (s *Series) Points() []Point {
 	var points []Point
 	for _, span := range s.spans {
 		a, b := span.tokens, span.running
@@ -75,9 +84,9 @@ func (s *series) points() []Point {
 	return points
 }
 
-// revise changes the shares of the points that are of a time or later. Those are the last, but
+// Revise changes the shares of the points that are of a time or later. Those are the last, but
 // where clocks of threads differ.
-func (s *series) revise(since int64, change func(*Shares)) {
+func (s *Series) Revise(since int64, change func(*Shares)) {
 	for i := len(s.spans) - 1; i >= 0; i-- {
 		p := &s.spans[i]
 		if p.tokens.Time < since && p.running.Time < since {

@@ -12,6 +12,7 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 
 	"github.com/memprof/memprof/analysis/kvcache"
+	"github.com/memprof/memprof/analysis/kvcache/recorded"
 	"github.com/memprof/memprof/report/figure"
 	"github.com/memprof/memprof/report/units"
 )
@@ -172,7 +173,7 @@ func courseFigure(k *Simulation, r *kvcache.Result) figure.Figure {
 		p := figure.NewAxes()
 		last := r.Series[len(r.Series)-1]
 		if last.Time > 0 {
-			if r.Policy == kvcache.RecordedPolicy {
+			if r.Policy == recorded.Policy {
 				begin := r.Series[0].Time
 				if k.duration > 0 {
 					begin = 0

@@ -11,6 +11,7 @@ import (
 
 	"github.com/memprof/memprof/analysis/kvcache"
 	"github.com/memprof/memprof/analysis/kvcache/models"
+	"github.com/memprof/memprof/analysis/kvcache/paged"
 	"github.com/memprof/memprof/analysis/kvcache/timing"
 	"github.com/memprof/memprof/report/layout"
 	"github.com/memprof/memprof/report/plain"
@@ -29,7 +30,7 @@ type Simulation struct {
 	Timing        *timing.Timing    // nil: steps of constant time, or recorded ones
 	Results       []*kvcache.Result // of each policy one, or one for each rate and engine
 	Stages        int               // GPUs that the layers are divided over; 0 or 1: one
-	Prefix        []kvcache.Hits    // of prefix caches of several sizes; nil where content is not known
+	Prefix        []paged.Hits      // of prefix caches of several sizes; nil where content is not known
 	duration      int64             // of the whole job, ns, that a recorded course is drawn over; 0: not known
 	Together      []Together        // of several engines on one card, for each policy and rate
 }

@@ -23,7 +23,7 @@ type pageCache struct {
 // PageData is the courses of the KV caches that engines reported on a device, for a page.
 func PageData(d *analysis.DeviceResult) any {
 	caches := []pageCache{}
-	for _, k := range recorded(d) {
+	for _, k := range simulationsOf(d) {
 		r := k.Results[0]
 		if len(r.Series) == 0 {
 			continue

@@ -14,9 +14,9 @@ import (
 	"github.com/memprof/memprof/report/units"
 )
 
-// recorded returns the KV caches that engines reported on a device, in the form of a simulation. The
+// simulationsOf returns the KV caches that engines reported on a device, in the form of a simulation. The
 // first result of each is what was recorded; the others are simulated from the recorded requests.
-func recorded(d *analysis.DeviceResult) []*Simulation {
+func simulationsOf(d *analysis.DeviceResult) []*Simulation {
 	var all []*Simulation
 	for _, kv := range d.KV {
 		k := &Simulation{
@@ -45,7 +45,7 @@ func cardOf(d *analysis.DeviceResult, kv int64) *models.Card {
 // RecordedSections are the sections of `memprof kv` for the KV caches that engines reported on a device.
 func RecordedSections(d *analysis.DeviceResult) []layout.Section {
 	var sections []layout.Section
-	for i, k := range recorded(d) {
+	for i, k := range simulationsOf(d) {
 		kv := d.KV[i]
 		head := layout.Section{Title: "KV cache", Before: append(layout.Note(recordedLine(kv)), layout.Note(recordedBatch(kv))...)}
 		if kv.Beams > 1 {
@@ -105,7 +105,7 @@ func recordedBeams(kv *analysis.KVResult) string {
 // RecordedFigures are the bars, the course over the whole job and the block map of each KV cache that an engine reported.
 func RecordedFigures(r *analysis.Result, d *analysis.DeviceResult) []figure.Figure {
 	var figures []figure.Figure
-	for i, k := range recorded(d) {
+	for i, k := range simulationsOf(d) {
 		name := "kv"
 		if i > 0 {
 			name = fmt.Sprintf("kv%d", i+1)
@@ -139,7 +139,7 @@ type JSONRecorded struct {
 // RecordedJSON returns the KV caches that engines reported on a device.
 func RecordedJSON(d *analysis.DeviceResult) []JSONRecorded {
 	var all []JSONRecorded
-	for i, k := range recorded(d) {
+	for i, k := range simulationsOf(d) {
 		kv := d.KV[i]
 		out := JSONRecorded{Engine: kv.Engine, Caches: kv.Caches, jsonSimulation: newJSON(k)}
 		if kv.Block > 0 {

@@ -33,7 +33,7 @@ func TestBlockSizesOfThePaper(t *testing.T) {
 		waste, served := map[int]float64{}, map[int]float64{}
 		top := 0
 		for _, block := range []int{1, 4, 16, 32, 64, 128, 256} {
-			r := serving{data: data.of, policy: fmt.Sprintf("paged:%d", block), steps: 12_000, change: onH200(t)}.saturated(t)
+			r := setting{data: data.of, policy: fmt.Sprintf("paged:%d", block), steps: 12_000, change: onH200(t)}.saturated(t)
 			waste[block], served[block] = 100*(r.Mean.Internal+r.Mean.Reserve), r.Served.Requests
 			if top == 0 || served[block] > served[top] {
 				top = block
@@ -57,7 +57,7 @@ func TestSwapOfThePaper(t *testing.T) {
 		var rates [2]float64
 		var preempted int64
 		for i, preempt := range []kvcache.Preemption{kvcache.Recompute, kvcache.Swap} {
-			r := serving{data: ofShareGPT, policy: fmt.Sprintf("paged:%d", block), steps: 12_000, change: func(o *kvcache.Options) {
+			r := setting{data: ofShareGPT, policy: fmt.Sprintf("paged:%d", block), steps: 12_000, change: func(o *kvcache.Options) {
 				onH200(t)(o)
 				o.Preempt = preempt
 			}}.saturated(t)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/memprof/memprof/analysis/kvcache"
+	"github.com/memprof/memprof/analysis/kvcache/serving"
 	"github.com/memprof/memprof/analysis/kvcache/timing"
 )
 
@@ -59,7 +60,7 @@ func TestFigureOfThePaper(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := kvcache.Simulate(context.Background(), src, kvcache.Options{
+		r, err := serving.Simulate(context.Background(), src, kvcache.Options{
 			Policy: test.policy, Capacity: capacity, MaxLength: 2048, Watermark: 0.01, Steps: 200_000, Warmup: 2_000, At: -1,
 		})
 		if err != nil {
@@ -87,8 +88,8 @@ func TestFigureOfThePaper(t *testing.T) {
 	}
 }
 
-// serving is a setting of the paper's: OPT-13B, or a model of the same cache, on an A100 of 40 GB.
-type serving struct {
+// setting is one of the paper's: OPT-13B, or a model of the same cache, on an A100 of 40 GB.
+type setting struct {
 	data     func(*testing.T) kvcache.Source
 	policy   string
 	sampling kvcache.Sampling
@@ -98,7 +99,7 @@ type serving struct {
 
 // saturated serves with a queue that is never empty. What finishes is what a policy sustains: beyond that rate
 // latency grows without end, which is where the curves of the paper's figures rise.
-func (s serving) saturated(t *testing.T) *kvcache.Result {
+func (s setting) saturated(t *testing.T) *kvcache.Result {
 	t.Helper()
 	timed, err := timing.Named("a100-40gb-opt-13b")
 	if err != nil {
@@ -115,7 +116,7 @@ func (s serving) saturated(t *testing.T) *kvcache.Result {
 	if s.change != nil {
 		s.change(&o)
 	}
-	r, err := kvcache.Simulate(context.Background(), s.data(t), o)
+	r, err := serving.Simulate(context.Background(), s.data(t), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +153,7 @@ func within(t *testing.T, what string, got, least, most float64) {
 // Figures 12 and 13a of the vLLM paper: OPT-13B and ShareGPT, by which factor more requests vLLM sustains than the
 // policies of Orca, over the paper's models and data, and the mean batches.
 func TestRatesOfThePaper(t *testing.T) {
-	paged := serving{data: ofShareGPT, policy: "paged:16", steps: 60_000}.saturated(t)
+	paged := setting{data: ofShareGPT, policy: "paged:16", steps: 60_000}.saturated(t)
 	within(t, "paged: batch, 30.42 in the paper at 2 requests/s", paged.Batch, 30, 37)
 	for _, test := range []struct {
 		policy      string
@@ -162,7 +163,7 @@ func TestRatesOfThePaper(t *testing.T) {
 	}{
 		{"oracle", 1.7, 2.7, 13.62, 0.1}, {"pow2", 1.7, 8, 9.81, 0.2}, {"max:2048", 2.7, 8, 7, 0.01},
 	} {
-		r := serving{data: ofShareGPT, policy: test.policy, steps: 60_000}.saturated(t)
+		r := setting{data: ofShareGPT, policy: test.policy, steps: 60_000}.saturated(t)
 		within(t, test.policy+": paged sustains times as many", paged.Served.Requests/r.Served.Requests, test.least, test.most)
 		within(t, test.policy+": batch", r.Batch, test.batch*(1-test.within), test.batch*(1+test.within))
 	}
@@ -177,7 +178,7 @@ func TestBatchesOfAlpaca(t *testing.T) {
 	}{
 		{"max:2048", 7, 6.99, 7.01}, {"pow2", 43.24, 27, 44}, {"oracle", 72.75, 48, 73}, {"paged:16", 132.44, 130, 135},
 	} {
-		r := serving{data: synthetic("alpaca"), policy: test.policy, steps: 20_000}.saturated(t)
+		r := setting{data: synthetic("alpaca"), policy: test.policy, steps: 20_000}.saturated(t)
 		within(t, fmt.Sprintf("%s: batch, %v in the paper", test.policy, test.paper), r.Batch, test.least, test.most)
 	}
 }
@@ -199,7 +200,7 @@ func TestSamplingOfThePaper(t *testing.T) {
 		sampling := kvcache.Sampling{Kind: test.kind, Width: test.width, Keep: alpacaKeep}
 		var rates [2]float64
 		for i, policy := range []string{"oracle", "paged:16"} {
-			rates[i] = serving{data: synthetic("alpaca"), policy: policy, steps: 4_000, sampling: sampling}.saturated(t).Served.Requests
+			rates[i] = setting{data: synthetic("alpaca"), policy: policy, steps: 4_000, sampling: sampling}.saturated(t).Served.Requests
 		}
 		within(t, test.name+": paged sustains times as many", rates[1]/rates[0], test.least, test.most)
 	}
@@ -215,7 +216,7 @@ func TestSharedPrefixOfThePaper(t *testing.T) {
 		data := func(t *testing.T) kvcache.Source { return Prefixed(synthetic("wmt16")(t), test.prefix) }
 		var rates [2]float64
 		for i, policy := range []string{"oracle", "paged:16"} {
-			rates[i] = serving{data: data, policy: policy, steps: 15_000}.saturated(t).Served.Requests
+			rates[i] = setting{data: data, policy: policy, steps: 15_000}.saturated(t).Served.Requests
 		}
 		within(t, fmt.Sprintf("%d tokens: paged sustains times as many, %v in the paper", test.prefix, test.paper), rates[1]/rates[0], 0.9*test.paper, 1.1*test.paper)
 	}
@@ -248,9 +249,9 @@ func TestChatOfThePaper(t *testing.T) {
 	data := func(t *testing.T) kvcache.Source {
 		return &chat{turns: shareGPT(t), random: rand.New(rand.NewPCG(1, 1))}
 	}
-	paged := serving{data: data, policy: "paged:16", steps: 20_000}.saturated(t)
+	paged := setting{data: data, policy: "paged:16", steps: 20_000}.saturated(t)
 	for _, policy := range []string{"max:2048", "pow2", "oracle"} {
-		r := serving{data: data, policy: policy, steps: 20_000}.saturated(t)
+		r := setting{data: data, policy: policy, steps: 20_000}.saturated(t)
 		within(t, policy+": paged sustains times as many, 2 in the paper", paged.Served.Requests/r.Served.Requests, 1.5, 2.4)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/memprof/memprof/analysis/kvcache"
+	"github.com/memprof/memprof/analysis/kvcache/serving"
 	"github.com/memprof/memprof/analysis/kvcache/timing"
 	"github.com/memprof/memprof/analysis/modeltest"
 )
@@ -51,7 +52,7 @@ func TestManyRequests(t *testing.T) {
 	}
 	src := &counting{Source: drawn, of: most * 99 / 100} // a Poisson process has no certain number
 	start := modeltest.ProcessorTime(t)
-	r, err := kvcache.Simulate(context.Background(), src, kvcache.Options{
+	r, err := serving.Simulate(context.Background(), src, kvcache.Options{
 		Policy: kvcache.Policy{Kind: kvcache.Paged, Block: 16}, Capacity: 15_728, MaxLength: 2048, Watermark: 0.01, Timing: timed, At: -1,
 	})
 	if err != nil {

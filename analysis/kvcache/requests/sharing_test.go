@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/memprof/memprof/analysis/kvcache"
+	"github.com/memprof/memprof/analysis/kvcache/serving"
 )
 
 // TestSharingBesideThePaper: what sharing saves of the blocks, beside what the vLLM paper measured with OPT-13B.
@@ -39,7 +40,7 @@ func TestSharingBesideThePaper(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r, err := kvcache.Simulate(context.Background(), src, o)
+			r, err := serving.Simulate(context.Background(), src, o)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -11,6 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/memprof/memprof/analysis/kvcache"
+	"github.com/memprof/memprof/analysis/kvcache/kvtest"
+	"github.com/memprof/memprof/analysis/kvcache/serving"
 )
 
 func take(t *testing.T, src kvcache.Source, n int) []kvcache.Request {
@@ -150,32 +152,20 @@ func TestRequestsOfAFile(t *testing.T) {
 
 // TestPrefixed: all prompts begin with the same tokens, whose full blocks are found from the second request on.
 func TestPrefixed(t *testing.T) {
-	src := Prefixed(&list{{Prompt: 10, Output: 1}, {Prompt: 30, Output: 1}}, 40)
+	src := Prefixed(&kvtest.List{{Prompt: 10, Output: 1}, {Prompt: 30, Output: 1}}, 40)
 	for _, want := range []int{50, 70} {
 		r, err := src.Next()
 		if err != nil || r.Prompt != want || len(r.Hashes) != 1 || r.HashTokens != 40 {
 			t.Errorf("%+v, %v; want a prompt of %d tokens, of which 40 are known", r, err, want)
 		}
 	}
-	src = Prefixed(&list{{Prompt: 10, Output: 1}, {Prompt: 30, Output: 1}}, 40)
+	src = Prefixed(&kvtest.List{{Prompt: 10, Output: 1}, {Prompt: 30, Output: 1}}, 40)
 	o := kvcache.Options{Policy: kvcache.Policy{Kind: kvcache.Paged, Block: 16}, Capacity: 160, At: -1}
-	if r, err := kvcache.Simulate(context.Background(), src, o); err != nil || r.PrefixTokens != 32 {
+	if r, err := serving.Simulate(context.Background(), src, o); err != nil || r.PrefixTokens != 32 {
 		t.Errorf("found %d tokens, %v; want two blocks of 16", r.PrefixTokens, err)
 	}
-	src = Prefixed(&list{{Prompt: 10, Output: 1, Hashes: []uint64{1}, HashTokens: 16}}, 40)
+	src = Prefixed(&kvtest.List{{Prompt: 10, Output: 1, Hashes: []uint64{1}, HashTokens: 16}}, 40)
 	if _, err := src.Next(); err == nil {
 		t.Error("a prompt of known content got other tokens before it")
 	}
-}
-
-// list is requests one after the other.
-type list []kvcache.Request
-
-func (l *list) Next() (kvcache.Request, error) {
-	if len(*l) == 0 {
-		return kvcache.Request{}, io.EOF
-	}
-	r := (*l)[0]
-	*l = (*l)[1:]
-	return r, nil
 }

@@ -11,6 +11,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/memprof/memprof/analysis/kvcache"
+	"github.com/memprof/memprof/analysis/kvcache/paged"
+	"github.com/memprof/memprof/analysis/kvcache/serving"
 	"github.com/memprof/memprof/cmd/memprof/internal/kvload"
 	"github.com/memprof/memprof/report/kv"
 )
@@ -75,16 +77,16 @@ func (r *Runs) together(ctx context.Context, k *kv.Simulation, options kvcache.O
 		options.Capacity /= int64(len(r.Loads))
 		options.SwapBlocks /= int64(len(r.Loads))
 	}
-	var engines []kvcache.Engine
+	var engines []serving.Engine
 	for _, load := range r.Loads {
 		src, done, err := load.Open(rate)
 		if err != nil {
 			return kv.Together{}, err
 		}
 		defer done()
-		engines = append(engines, kvcache.Engine{Name: load.Name(), Source: src, Options: options, SlotBytes: k.BytesPerToken})
+		engines = append(engines, serving.Engine{Name: load.Name(), Source: src, Options: options, SlotBytes: k.BytesPerToken})
 	}
-	served, held, err := kvcache.Together(ctx, engines, k.Memory)
+	served, held, err := serving.Together(ctx, engines, k.Memory)
 	if err != nil {
 		return kv.Together{}, explain(ctx, options.Policy, r.Loads[0], err)
 	}
@@ -101,7 +103,7 @@ func simulate(ctx context.Context, load *kvload.Load, options kvcache.Options, r
 		return nil, err
 	}
 	defer done()
-	result, err := kvcache.Simulate(ctx, src, options)
+	result, err := serving.Simulate(ctx, src, options)
 	if err != nil {
 		return nil, explain(ctx, options.Policy, load, err)
 	}
@@ -119,7 +121,7 @@ func explain(ctx context.Context, policy kvcache.Policy, load *kvload.Load, err 
 }
 
 // Prefixes says what prefix caches of several sizes find, where the content of prompts is known.
-func (r *Runs) Prefixes(ctx context.Context, k *kv.Simulation) ([]kvcache.Hits, error) {
+func (r *Runs) Prefixes(ctx context.Context, k *kv.Simulation) ([]paged.Hits, error) {
 	load := r.Loads[0]
 	block := int64(16)
 	if i := slices.IndexFunc(r.Policies, func(p kvcache.Policy) bool { return p.Kind == kvcache.Paged }); i >= 0 {
@@ -152,5 +154,5 @@ func (r *Runs) Prefixes(ctx context.Context, k *kv.Simulation) ([]kvcache.Hits, 
 		return nil, err
 	}
 	defer done()
-	return kvcache.HitsBySize(ctx, src, int(block), sizes, most)
+	return paged.HitsBySize(ctx, src, int(block), sizes, most)
 }

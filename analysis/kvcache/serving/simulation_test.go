@@ -1,0 +1,252 @@
+package serving
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/memprof/memprof/analysis/kvcache"
+	"github.com/memprof/memprof/analysis/kvcache/kvtest"
+)
+
+// A request of several prompts, each sampled twice, reserves one rectangle.
+func TestSeveralPromptsReserveARectangle(t *testing.T) {
+	for _, test := range []struct {
+		policy kvcache.Policy
+		want   kvcache.Shares
+	}{
+		{kvcache.Policy{Kind: kvcache.Max, Length: 20}, kvcache.Shares{Token: 48, Reserve: 24, Internal: 48, Rounding: 8, Idle: 128}},
+		{kvcache.Policy{Kind: kvcache.Pow2}, kvcache.Shares{Token: 48, Reserve: 24, Internal: 18, Rounding: 38, Idle: 128}},
+		{kvcache.Policy{Kind: kvcache.Pow2, Allocator: kvcache.FirstFit}, kvcache.Shares{Token: 48, Reserve: 24, Internal: 18, Idle: 166}},
+		{kvcache.Policy{Kind: kvcache.Oracle}, kvcache.Shares{Token: 48, Reserve: 24, Rounding: 56, Idle: 128}},
+	} {
+		o := kvcache.Options{Policy: test.policy, Capacity: 256, Sampling: kvcache.Sampling{Kind: kvcache.Parallel, Width: 2}}
+		r := simulate(t, o, kvcache.Request{Prompt: 7, Output: 5, Prompts: 3})
+		if diff := cmp.Diff(test.want, at(t, r, 1).Shares); diff != "" {
+			t.Errorf("%v (-want +got):\n%s", test.policy, diff)
+		}
+	}
+}
+
+// simulate runs requests to their end.
+func simulate(t *testing.T, o kvcache.Options, requests ...kvcache.Request) *kvcache.Result {
+	t.Helper()
+	source := kvtest.List(requests)
+	r, err := Simulate(context.Background(), &source, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// at is the point of a step; the series must be short enough to have it.
+func at(t *testing.T, r *kvcache.Result, step int64) kvcache.Point {
+	t.Helper()
+	for _, p := range r.Series {
+		if p.Step == step {
+			return p
+		}
+	}
+	t.Fatalf("no point of step %d in %+v", step, r.Series)
+	return kvcache.Point{}
+}
+
+// Three sequences of 8 tokens, with the gaps of three that have gone between them: 9 cells are
+// free, and none of the gaps holds a fourth sequence of 8.
+func TestNineFreeCellsCannotServeEight(t *testing.T) {
+	short, long := kvcache.Request{Prompt: 2, Output: 1}, kvcache.Request{Prompt: 3, Output: 5}
+	for _, allocator := range []kvcache.Allocator{kvcache.FirstFit, kvcache.BestFit} {
+		o := kvcache.Options{Policy: kvcache.Policy{Kind: kvcache.Oracle, Allocator: allocator}, Capacity: 33}
+		r := simulate(t, o, short, long, short, long, short, long, kvcache.Request{Prompt: 4, Output: 4})
+		want := kvcache.Point{Step: 2, Running: 3, Waiting: 1, Shares: kvcache.Shares{Token: 15, Reserve: 9, Fragmented: 9}}
+		if diff := cmp.Diff(want, at(t, r, 2)); diff != "" {
+			t.Errorf("%v: (-want +got):\n%s", o.Policy, diff)
+		}
+		// The three leave together after step 5, and the fourth has room.
+		if diff := cmp.Diff(kvcache.Shares{Token: 5, Reserve: 3, Idle: 25}, at(t, r, 6).Shares); diff != "" {
+			t.Errorf("%v: (-want +got):\n%s", o.Policy, diff)
+		}
+		if r.Steps != 9 || r.Finished != 7 || r.Peak != 6 {
+			t.Errorf("%v: %d steps, %d finished, peak %d; want 9, 7, 6", o.Policy, r.Steps, r.Finished, r.Peak)
+		}
+	}
+}
+
+func TestWhoWaitsBehindTheHeadWaitsToo(t *testing.T) {
+	o := kvcache.Options{Policy: kvcache.Policy{Kind: kvcache.Oracle, Allocator: kvcache.FirstFit}, Capacity: 10, StepTime: 10}
+	r := simulate(t, o,
+		kvcache.Request{Prompt: 4, Output: 3}, // 7 slots for 3 steps
+		kvcache.Request{Prompt: 7, Output: 1}, // no room until then
+		kvcache.Request{Prompt: 1, Output: 1}) // would fit at once
+	want := []kvcache.Point{
+		{Step: 1, Time: 0, Running: 1, Waiting: 1, Shares: kvcache.Shares{Token: 5, Reserve: 2, Fragmented: 3}},
+		{Step: 2, Time: 10, Running: 1, Waiting: 1, Shares: kvcache.Shares{Token: 6, Reserve: 1, Fragmented: 3}},
+		{Step: 3, Time: 20, Running: 1, Waiting: 1, Shares: kvcache.Shares{Token: 7, Fragmented: 3}},
+		{Step: 4, Time: 30, Running: 2, Shares: kvcache.Shares{Token: 10}},
+	}
+	if diff := cmp.Diff(want, r.Series); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if r.Batch != 1.25 {
+		t.Errorf("%v requests run on average, want 1.25", r.Batch)
+	}
+}
+
+// The reservation of 4 is outgrown with the fifth token, and the one of 8 with the ninth.
+func TestAReservationThatIsOutgrownIsMadeAnew(t *testing.T) {
+	o := kvcache.Options{Policy: kvcache.Policy{Kind: kvcache.Max, Length: 4, Allocator: kvcache.FirstFit}, Capacity: 40, MaxLength: 10}
+	r := simulate(t, o, kvcache.Request{Prompt: 3, Output: 7})
+	var got []kvcache.Shares
+	for _, p := range r.Series {
+		got = append(got, p.Shares)
+	}
+	want := []kvcache.Shares{
+		{Token: 4, Idle: 36},
+		{Token: 5, Reserve: 3, Idle: 32}, {Token: 6, Reserve: 2, Idle: 32},
+		{Token: 7, Reserve: 1, Idle: 32}, {Token: 8, Idle: 32},
+		{Token: 9, Reserve: 1, Idle: 30}, {Token: 10, Idle: 30}, // 16 would be beyond the model's limit
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// Two requests outgrow 4 slots in a memory of 12: the first needs 8 more, and takes them from the
+// second. A third one that comes then waits for the second to be back, though 4 slots would do.
+func TestTheLatestArrivalIsPreemptedAndComesBackFirst(t *testing.T) {
+	o := kvcache.Options{Policy: kvcache.Policy{Kind: kvcache.Max, Length: 4, Allocator: kvcache.FirstFit}, Capacity: 12, StepTime: 1}
+	r := simulate(t, o, kvcache.Request{Prompt: 3, Output: 5}, kvcache.Request{Prompt: 3, Output: 3}, kvcache.Request{Arrival: 2, Prompt: 1, Output: 1})
+	want := []kvcache.Point{
+		{Step: 1, Time: 0, Running: 2, Shares: kvcache.Shares{Token: 8, Idle: 4}},
+		{Step: 2, Time: 1, Running: 1, Waiting: 1, Shares: kvcache.Shares{Token: 5, Reserve: 3, Fragmented: 4}},
+		{Step: 3, Time: 2, Running: 1, Waiting: 2, Shares: kvcache.Shares{Token: 6, Reserve: 2, Fragmented: 4}},
+		{Step: 4, Time: 3, Running: 1, Waiting: 2, Shares: kvcache.Shares{Token: 7, Reserve: 1, Fragmented: 4}},
+		{Step: 5, Time: 4, Running: 1, Waiting: 2, Shares: kvcache.Shares{Token: 8, Fragmented: 4}},
+		{Step: 6, Time: 5, Running: 2, Shares: kvcache.Shares{Token: 7, Reserve: 1, Internal: 4}},
+		{Step: 7, Time: 6, Running: 1, Shares: kvcache.Shares{Token: 6, Internal: 2, Idle: 4}},
+	}
+	if diff := cmp.Diff(want, r.Series); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if r.Preemptions != 1 || r.Recomputed != 4 || r.Finished != 3 {
+		t.Errorf("%d preemptions, %d tokens again, %d finished; want 1, 4, 3", r.Preemptions, r.Recomputed, r.Finished)
+	}
+}
+
+func TestWhatCanNeverFitIsRejected(t *testing.T) {
+	o := kvcache.Options{Policy: kvcache.Policy{Kind: kvcache.Oracle}, Capacity: 48, MaxLength: 40}
+	r := simulate(t, o,
+		kvcache.Request{Prompt: 40, Output: 1},             // beyond the model's limit
+		kvcache.Request{Prompt: 32, Output: 1},             // the largest block of 32+16 is 32
+		kvcache.Request{Prompt: 10, Output: 1, Prompts: 3}, // 33 slots
+		kvcache.Request{Prompt: 31, Output: 1},
+		kvcache.Request{Prompt: 7, Output: 1, Prompts: 4})
+	if r.Requests != 5 || r.Rejected != 3 || r.Finished != 2 {
+		t.Errorf("%d requests, %d rejected, %d finished; want 5, 3, 2", r.Requests, r.Rejected, r.Finished)
+	}
+}
+
+// A request at 0 runs for one step, the next one comes at 95 ns: nine steps of nothing, of which
+// those before the end of the warm-up do not count.
+func TestStepsInWhichNothingRunsAreCounted(t *testing.T) {
+	o := kvcache.Options{Policy: kvcache.Policy{Kind: kvcache.Oracle}, Capacity: 16, StepTime: 10, Warmup: 4}
+	r := simulate(t, o, kvcache.Request{Prompt: 1, Output: 1}, kvcache.Request{Arrival: 95, Prompt: 3, Output: 1})
+	if r.Steps != 7 || r.Batch != 1.0/7 || r.Mean.Token != 4.0/16/7 || r.Mean.Idle != (6*16.0+12)/16/7 {
+		t.Errorf("%d steps with %v running, mean %+v", r.Steps, r.Batch, r.Mean)
+	}
+	if p := at(t, r, 11); p.Time != 100 || p.Running != 1 {
+		t.Errorf("step 11 is %+v, want one request at 100 ns", p)
+	}
+	o.Steps = 6
+	if r := simulate(t, o, kvcache.Request{Prompt: 1, Output: 1}, kvcache.Request{Arrival: 95, Prompt: 3, Output: 1}); r.Steps != 2 || r.Mean.Idle != 1 {
+		t.Errorf("until step 6: %d steps counted, mean %+v; want 2 idle ones", r.Steps, r.Mean)
+	}
+}
+
+func TestRequestsAndOptionsThatCannotBe(t *testing.T) {
+	fine := kvcache.Options{Policy: kvcache.Policy{Kind: kvcache.Oracle}, Capacity: 16}
+	for _, test := range []struct {
+		change   func(*kvcache.Options)
+		requests kvtest.List
+		want     string
+	}{
+		{func(o *kvcache.Options) { o.Capacity = 0 }, nil, "a memory of 0 slots"},
+		{func(o *kvcache.Options) { o.Policy.Kind = 99 }, nil, "policy 99 is not known"},
+		{func(o *kvcache.Options) { o.Policy.Allocator = 9 }, nil, "allocator 9 is not known"},
+		{func(o *kvcache.Options) { o.Policy.Kind = kvcache.Max }, nil, "max needs the length"},
+		{func(o *kvcache.Options) { o.Policy = kvcache.Policy{Kind: kvcache.Paged} }, nil, "16 slots cannot be divided into blocks of 0"},
+		{func(o *kvcache.Options) { o.Policy, o.Capacity = kvcache.Policy{Kind: kvcache.Paged, Block: 2}, 1<<27 }, nil, "134217728 slots are 67108864 blocks of 2, and at most 16777216"},
+		{func(o *kvcache.Options) { o.Watermark = 1 }, nil, "the watermark 1"},
+		{func(o *kvcache.Options) { o.Steps = -1 }, nil, "is negative"},
+		{func(o *kvcache.Options) { o.Sampling.Width = 2 }, nil, "2 sequences a prompt"},
+		{func(o *kvcache.Options) {}, kvtest.List{{Prompt: 0, Output: 1, Line: 7}}, "line 7: a prompt of 0 tokens"},
+		{func(o *kvcache.Options) {}, kvtest.List{{Prompt: 1, Output: 1}, {Prompt: 1, Output: -4}}, "request 2: an output of -4 tokens"},
+		{func(o *kvcache.Options) {}, kvtest.List{{Prompt: 1, Output: 1, Prompts: -1}}, "-1 prompts"},
+		{func(o *kvcache.Options) { o.StepTime = 1 }, kvtest.List{{Arrival: 5, Prompt: 1, Output: 1}, {Arrival: 4, Prompt: 1, Output: 1, Line: 3}}, "line 3: an arrival at 4 ns after one at 5 ns"},
+	} {
+		o := fine
+		test.change(&o)
+		if _, err := Simulate(context.Background(), &test.requests, o); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%v, want %q", err, test.want)
+		}
+	}
+	gone, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := Simulate(gone, &kvtest.List{{Prompt: 1, Output: 1}}, fine); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, want %v", err, context.Canceled)
+	}
+}
+
+// A state that does not add up ends the simulation, even if the sum happens to be right.
+func TestTheIdentityIsChecked(t *testing.T) {
+	for _, wrong := range []kvcache.Shares{{Token: 15}, {Token: 17}, {Token: 20, Idle: -4}} {
+		o := kvcache.Options{Policy: kvcache.Policy{Kind: kvcache.Oracle}, Capacity: 16}
+		source := kvtest.List{{Prompt: 1, Output: 1}}
+		memory, err := newStore(o, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = SimulateIn(context.Background(), &source, o, lying{memory, wrong})
+		var step *kvcache.StepError
+		if !errors.As(err, &step) || step.Step != 1 || step.Shares != wrong {
+			t.Errorf("%+v: %v, want a StepError of step 1", wrong, err)
+		}
+	}
+}
+
+// lying is a store that says something else of its slots.
+type lying struct {
+	kvcache.Store
+	says kvcache.Shares
+}
+
+func (l lying) Shares(*kvcache.Request) kvcache.Shares { return l.says }
+
+// However many requests have arrived and wait, of those behind the head none is kept.
+func TestTheQueueIsNotKept(t *testing.T) {
+	source := &crowd{}
+	r, err := Simulate(context.Background(), source, kvcache.Options{Policy: kvcache.Policy{Kind: kvcache.Paged, Block: 4}, Capacity: 200, StepTime: 1e6, Steps: 2000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if last := r.Series[len(r.Series)-1]; last.Waiting == 0 {
+		t.Fatalf("the last point is %+v: nobody waits", last)
+	}
+	if most := r.Finished + r.Peak + r.Preemptions + 2; source.read > most {
+		t.Errorf("%d requests were read to serve %d at a time to the end of %d", source.read, r.Peak, r.Finished)
+	}
+	if waited := r.Steps - source.read; waited < 1000 {
+		t.Errorf("of %d that arrived all but %d were read", r.Steps, waited)
+	}
+}
+
+// crowd has a request arrive every millisecond without end.
+type crowd struct{ read int64 }
+
+func (c *crowd) Next() (kvcache.Request, error) {
+	c.read++
+	return kvcache.Request{Arrival: (c.read - 1) * 1e6, Prompt: 20, Output: 20}, nil
+}
