@@ -227,7 +227,11 @@ func TestAggregate(t *testing.T) {
 		{"reserved.peak > 100B", "median", []float64{120, 90}, 90, 30, false, false},
 		{"reserved.peak < 100B", "median", []float64{100}, 100, 0, false, true},
 		{"oom.count == 0", "median", []float64{0, 0, 0}, 0, 0, true, true},
-		{"oom.count == 0", "median", []float64{0, 0, 1}, 0, 1, true, false},
+		// == is about every run, whatever counts otherwise.
+		{"oom.count == 0", "median", []float64{0, 0, 1}, 1, 1, false, true},
+		{"oom.count == 0", "min", []float64{0, 0, 1}, 1, 1, false, true},
+		{"oom.count == 2", "max", []float64{2, 1, 2}, 1, 1, false, true},
+		{"oom.count == 2", "max", []float64{2, 2}, 2, 0, true, true},
 	}
 	for _, test := range tests {
 		g, err := Parse(test.gate)
@@ -238,7 +242,7 @@ func TestAggregate(t *testing.T) {
 		for _, value := range test.runs {
 			values = append(values, Measured{Value: value})
 		}
-		v := g.verdictOf(values, test.aggregate)
+		v := g.verdictOf(values, (&Judge{Aggregate: test.aggregate}).aggregateOf(&g))
 		if v.Found.Value != test.found || v.Spread != test.spread || v.Holds != test.holds || v.Trustworthy() != test.trusted {
 			t.Errorf("%s, %s of %v: found %v, spread %v, holds %v, trustworthy %v; want %v, %v, %v, %v", test.gate, test.aggregate, test.runs,
 				v.Found.Value, v.Spread, v.Holds, v.Trustworthy(), test.found, test.spread, test.holds, test.trusted)

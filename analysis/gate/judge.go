@@ -72,10 +72,14 @@ func (j *Judge) choiceOf(g *Gate) RankChoice {
 	return j.Ranks
 }
 
-// aggregateOf returns which of several runs counts for a gate.
+// worstRun is what counts of several runs for a gate that every run has to keep: the value with the least margin.
+const worstRun = "worst"
+
+// aggregateOf returns which of several runs counts for a gate. Equality is about every run: a median or maximum
+// that is equal would hide the others, which may lie on both sides of it. The gates of every check are of that kind.
 func (j *Judge) aggregateOf(g *Gate) string {
-	if g.Always { // every run has to keep it
-		return "max"
+	if g.Op == "==" {
+		return worstRun
 	}
 	return j.Aggregate
 }
@@ -201,6 +205,8 @@ func (g *Gate) verdictOf(values []Measured, aggregate string) Verdict {
 		v.Found = greatest
 	case "min":
 		v.Found = least
+	case worstRun:
+		v.Found = slices.MinFunc(values, func(a, b Measured) int { return cmp.Compare(g.Margin(a.Value), g.Margin(b.Value)) })
 	default:
 		slices.SortStableFunc(values, func(a, b Measured) int { return cmp.Compare(g.Margin(b.Value), g.Margin(a.Value)) })
 		v.Found = values[len(values)/2]

@@ -40,7 +40,7 @@ type Verdict struct {
 	Rank      string // the rank or process where each is judged by itself; else ""
 	Found     Measured
 	Runs      int
-	Aggregate string  // how Found is taken of several runs: median, max or min
+	Aggregate string  // how Found is taken of several runs: median, max or min, or worst for ==, which every run has to keep
 	Spread    float64 // greatest less least value of the runs, in the metric's unit
 	Holds     bool
 }
