@@ -77,7 +77,10 @@ func TestResizeWithWorkspaces(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := sequenceOf(resized)
+	if u := resized.Unsure; u.Workspaces != 1 || u.Requests != 30 {
+		t.Errorf("unsure are %+v, want 30 requests with the workspace", u)
+	}
+	got, err := sequenceOf(resized.Likely)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,5 +93,83 @@ func TestResizeWithWorkspaces(t *testing.T) {
 	}
 	if !slices.Equal(got.requested, want) {
 		t.Errorf("requests of %v, want %v", got.requested, want)
+	}
+}
+
+// Where equal origins follow each other, a request that one recording has more is the one whose bytes have no counterpart:
+// the weights' gradient is not matched with the flag before it.
+func TestRealign(t *testing.T) {
+	at := func(batch int64, more bool) *Job {
+		j := newJob()
+		for n := range int64(100) {
+			j.alloc(n, 2*batch)
+		}
+		if more {
+			j.alloc(300, 1)
+		}
+		j.alloc(301, 150)
+		for n := range int64(100) {
+			j.alloc(400+n, 3)
+		}
+		return j.process("p")
+	}
+	for _, more := range [][]bool{{false, true}, {true, false}} {
+		resized, err := Resize([]*Job{at(8, more[0]), at(16, more[1])}, []float64{8, 16}, 4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := sequenceOf(resized.Likely)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := slices.Repeat([]int64{8 * mib}, 100)
+		if more[0] { // the nearest recording is that at 8; what the other lacks grows in proportion
+			want = append(want, mib/2)
+		}
+		want = append(append(want, 150*mib), slices.Repeat([]int64{3 * mib}, 100)...)
+		if !slices.Equal(got.requested, want) {
+			t.Errorf("with the flag in the recordings: %v: requests of %v, want %v", more, got.requested[95:105], want[95:105])
+		}
+	}
+}
+
+// Of random sequences realign keeps what is equal and in order, and as many matches, and makes no fewer of them likely.
+func TestRealignAtRandom(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4))
+	for range 3000 {
+		a, b := make([]uint64, random.IntN(300)), make([]uint64, random.IntN(300))
+		sizesA, sizesB := make([]int, len(a)), make([]int, len(b))
+		for i := range a {
+			a[i], sizesA[i] = random.Uint64N(2), random.IntN(3)
+		}
+		for i := range b {
+			b[i], sizesB[i] = random.Uint64N(2), random.IntN(3)
+		}
+		match, ok := align(a, b)
+		if !ok {
+			t.Fatal("not aligned")
+		}
+		likely := func(x, y int) bool { return sizesA[x] == sizesB[y] }
+		score := func() (sum int) {
+			last := int32(-1)
+			for x, y := range match {
+				if y < 0 {
+					continue
+				}
+				if y <= last || a[x] != b[y] {
+					t.Fatalf("%v and %v: %v", a, b, match)
+				}
+				if last = y; likely(x, int(y)) {
+					sum++
+				}
+				sum += matched
+			}
+			return sum
+		}
+		before := score()
+		realign(a, b, match, likely)
+		if after := score(); after < before {
+			t.Fatalf("%v and %v: a score of %d, before %d", a, b, after, before)
+		}
 	}
 }

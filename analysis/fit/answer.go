@@ -15,6 +15,8 @@ type Options struct {
 	Allocators []Allocator
 	Card       int64 // bytes of the card that is asked about; 0: none
 	Headroom   int64 // bytes of each device that stay free
+	// Quick tries fewer cards, and none without workspaces.
+	Quick bool
 }
 
 // Answer is what a whole job needs.
@@ -61,7 +63,7 @@ func Find(ctx context.Context, jobs []*Job, o Options) (*Answer, error) {
 		}
 		surveys[j] = s
 		answer.Processes = append(answer.Processes, Measured{j.Name, *s})
-		needs, err := Least(ctx, j, s, o.Allocators, o.Headroom)
+		needs, err := Least(ctx, j, s, o)
 		if err != nil {
 			return nil, err
 		}
@@ -113,7 +115,7 @@ func (n *Need) add(m *Need) {
 		n.Without = n.atLeast() + m.atLeast()
 	}
 	n.Process += ", " + m.Process
-	n.Bytes, n.Requested, n.Reserved, n.Below = n.Bytes+m.Bytes, n.Requested+m.Requested, n.Reserved+m.Reserved, nil
+	n.Bytes, n.Lowest, n.Requested, n.Reserved, n.Below = n.Bytes+m.Bytes, n.Lowest+m.Lowest, n.Requested+m.Requested, n.Reserved+m.Reserved, nil
 }
 
 // atLeast is the card below which the job does not complete even without workspaces.

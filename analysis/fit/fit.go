@@ -23,9 +23,16 @@
 // # The search
 //
 // The card is at least the greatest sum of requested bytes and others, and at most that of reserved bytes and
-// others of a replay without a limit. Between them bisection finds a card on which the replay completes, and
-// a smaller one by [Step] at most on which it does not. Fragmentation need not fall as a card grows: a card below the
-// one that was found may happen to do as well.
+// others of a replay without a limit. Fragmentation need not fall as a card grows: on a smaller card PyTorch releases
+// a cached segment that it splits on a larger one, and the job may complete on the smaller one alone. So up to 24 cards between
+// both are tried. The least card is above all that fail: bisection finds one on which the replay completes, and a
+// smaller one by [Step] at most on which it does not. [Need.Lowest] is found likewise, below all that complete.
+//
+// # Another size of the job
+//
+// [Resize] matches the requests of recordings at different sizes, and says how many bytes each has at another. The job
+// is then replayed with these. Where the bytes do not follow from the recordings, it is replayed with several that are
+// possible, and the least card is between those of the replays ([Scaled]).
 package fit
 
 import (
@@ -94,6 +101,8 @@ type Need struct {
 	Allocator
 	Process string
 	Bytes   int64
+	// Lowest is the least card on which the job was found to complete: below Bytes where a card between them is too small.
+	Lowest int64
 	// Requested is the greatest sum of requested bytes and others: no allocator needs less.
 	Requested int64
 	// Reserved is the greatest that the allocator reserves without a limit.
@@ -113,16 +122,15 @@ const page = 2 << 20
 var ErrNoTorch = errors.New("the job has no PyTorch")
 
 // Least finds the least card for each allocator, in their order. Those of PyTorch are left out where the job has none.
-// headroom bytes of each device stay free.
-func Least(ctx context.Context, j *Job, s *Survey, allocators []Allocator, headroom int64) ([]Need, error) {
-	found, failed := make([]*Need, len(allocators)), make([]error, len(allocators))
+func Least(ctx context.Context, j *Job, s *Survey, o Options) ([]Need, error) {
+	found, failed := make([]*Need, len(o.Allocators)), make([]error, len(o.Allocators))
 	var wait sync.WaitGroup
 	room := make(chan struct{}, runtime.GOMAXPROCS(0))
-	for i, a := range allocators {
+	for i, a := range o.Allocators {
 		wait.Go(func() {
 			room <- struct{}{}
 			defer func() { <-room }()
-			found[i], failed[i] = least(ctx, j, s, a, headroom)
+			found[i], failed[i] = least(ctx, j, s, a, &o)
 		})
 	}
 	wait.Wait()
@@ -141,69 +149,6 @@ func Least(ctx context.Context, j *Job, s *Survey, allocators []Allocator, headr
 
 // unlimited is a card that no job fills, in bytes.
 const unlimited = 1 << 50
-
-func least(ctx context.Context, j *Job, s *Survey, a Allocator, headroom int64) (*Need, error) {
-	n, err := bisect(ctx, j, a, func(bytes int64) *card.Card { return s.card(j, bytes, headroom) })
-	if err != nil || len(s.Workspaces) == 0 || n.Below != nil && !s.isWorkspace(n.Below.Seq) {
-		return n, err
-	}
-	without, err := bisect(ctx, j, a, func(bytes int64) *card.Card {
-		c := s.card(j, bytes, headroom)
-		c.Spared = s.Workspaces
-		return c
-	})
-	if err != nil {
-		return nil, err
-	}
-	if without.Bytes < n.Bytes {
-		n.Without = without.Bytes
-	}
-	return n, nil
-}
-
-// bisect finds the least of the cards that of returns.
-func bisect(ctx context.Context, j *Job, a Allocator, of func(bytes int64) *card.Card) (*Need, error) {
-	free, err := replay(ctx, j, a, of(unlimited), false)
-	if err != nil {
-		return nil, err
-	}
-	n := &Need{Allocator: a, Process: j.Name, Requested: greatest(free.needed), Reserved: free.reserved}
-	tooSmall, enough := n.Requested-1, (greatest(free.used)+page-1)/page*page
-	for { // a policy that looks at the free memory may want more than it reserved
-		on, err := replay(ctx, j, a, of(enough), true)
-		if err != nil {
-			return nil, err
-		}
-		if on.first == nil {
-			break
-		}
-		tooSmall, n.Below = enough, on.first
-		enough += max(enough/64/page*page, page)
-		if enough > unlimited {
-			return nil, fmt.Errorf("%s: a request is refused on any card", a.name())
-		}
-	}
-	for enough-tooSmall > Step(enough) {
-		middle := (tooSmall + enough) / 2 / page * page
-		if middle <= tooSmall {
-			middle = tooSmall + page - tooSmall%page
-		}
-		if middle >= enough {
-			break
-		}
-		on, err := replay(ctx, j, a, of(middle), true)
-		if err != nil {
-			return nil, err
-		}
-		if on.first == nil {
-			enough = middle
-		} else {
-			tooSmall, n.Below = middle, on.first
-		}
-	}
-	n.Bytes = enough
-	return n, nil
-}
 
 // On replays a job on a card of so many bytes. refused is nil where it completes.
 func On(ctx context.Context, j *Job, s *Survey, a Allocator, bytes, headroom int64) (refused *card.Refusal, err error) {

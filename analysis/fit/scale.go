@@ -80,6 +80,32 @@ type Scaled struct {
 	// Error is the standard error. With two recordings it is how far the prediction is from one of the nearest
 	// recording alone, with what grows in proportion; -1 if that is not known either.
 	Error int64
+	// Least and Greatest are what Predicted may also be, in bytes; both 0 if that is not known.
+	Least, Greatest int64
+}
+
+// runs is by how much the least cards of two recordings of one job differ, as a share of them.
+const runs = 0.005
+
+// Predict is a prediction by replay.
+func Predict(n *Need) Scaled {
+	apart := int64(runs * float64(n.Bytes))
+	s := Scaled{Predicted: n.Bytes, Least: n.Bytes - apart, Greatest: n.Bytes + apart, Error: apart}
+	s.Possible(n)
+	return s
+}
+
+// Possible says that the prediction may also be that of another replay.
+func (s *Scaled) Possible(n *Need) {
+	s.Least, s.Greatest = min(s.Least, n.Lowest), max(s.Greatest, n.Bytes)
+	s.Error = max(s.Predicted-s.Least, s.Greatest-s.Predicted)
+}
+
+// Widen makes the bounds those of what so many predictions were drawn from, two or more: their extremes are apart by the
+// (n-1)th part of their distance on each side, in the mean.
+func (s *Scaled) Widen(predictions int) {
+	more := (s.Greatest - s.Least) / int64(predictions-1)
+	s.Least, s.Greatest, s.Error = max(0, s.Least-more), s.Greatest+more, s.Error+more
 }
 
 // Scale predicts bytes at a size. growing is the part of bytes, by recording, that is thought to grow in proportion to
@@ -96,6 +122,9 @@ func Scale(name string, sizes []float64, bytes, growing []int64, size float64) (
 		near := l.nearest(size)
 		alone := float64(bytes[near]) + (size/sizes[near]-1)*float64(growing[near])
 		s.Error = int64(math.Abs(alone - float64(s.Predicted)))
+	}
+	if s.Error >= 0 {
+		s.Least, s.Greatest = max(0, s.Predicted-s.Error), s.Predicted+s.Error
 	}
 	return s, nil
 }

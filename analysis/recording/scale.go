@@ -53,15 +53,17 @@ func SizesOf(runs []Recording, name string) ([]float64, error) {
 	return found[0], nil
 }
 
-// Resized are the processes of a job at another size, as package fit replays them, with the requests of the recording
-// whose size is nearest. The error is fit.ErrDiffer where the recordings have not the same processes, or these not the same
-// requests.
-func Resized(runs []Recording, sizes []float64, size float64) (jobs []*fit.Job, err error) {
-	return ResizedFrom(runs, sizes, size, fit.Nearest(sizes, size))
+// Resized is a job at another size: its processes with the requests that they likely make, and with others that the
+// recordings do not rule out.
+type Resized struct {
+	Likely []*fit.Job
+	Others [][]*fit.Job
+	Unsure fit.Unsure // of the process that has most
 }
 
-// ResizedFrom is Resized with the requests of runs[near].
-func ResizedFrom(runs []Recording, sizes []float64, size float64, near int) (jobs []*fit.Job, err error) {
+// Resize resizes each process of a job. The error is fit.ErrDiffer where the recordings have not the same processes, or these
+// not the same requests.
+func Resize(runs []Recording, sizes []float64, size float64) (*Resized, error) {
 	var all [][]*fit.Job
 	for i := range runs {
 		all = append(all, runs[i].FitJobs())
@@ -69,28 +71,40 @@ func ResizedFrom(runs []Recording, sizes []float64, size float64, near int) (job
 			return nil, fit.ErrDiffer
 		}
 	}
+	r := &Resized{}
+	var processes []*fit.Resized
 	for process := range all[0] {
 		var same []*fit.Job
 		for i := range all {
 			same = append(same, all[i][process])
 		}
-		resized, err := fit.ResizeFrom(same, sizes, size, near)
+		p, err := fit.Resize(same, sizes, size)
 		if err != nil {
 			return nil, err
 		}
-		jobs = append(jobs, resized)
+		processes, r.Likely = append(processes, p), append(r.Likely, p.Likely)
+		if p.Unsure.Requests > r.Unsure.Requests {
+			r.Unsure = p.Unsure
+		}
+		for len(r.Others) < len(p.Others) {
+			r.Others = append(r.Others, nil)
+		}
 	}
-	return jobs, nil
+	for i := range r.Others {
+		for _, p := range processes {
+			r.Others[i] = append(r.Others[i], p.Others[min(i, len(p.Others)-1)])
+		}
+	}
+	return r, nil
 }
 
-// Scale predicts the least card under each allocator, and what is live at the peak by category, at a size. answers are
-// those of the runs; the allocators are those of the first.
-func Scale(runs []Recording, answers []*fit.Answer, sizes []float64, size float64) (rows, categories []fit.Scaled, err error) {
-	var devices []*analysis.DeviceResult
+// Scale predicts the least card under each allocator at a size, on lines through those of the runs, which are their
+// answers. The allocators are those of the first.
+func Scale(runs []Recording, answers []*fit.Answer, sizes []float64, size float64) (rows []fit.Scaled, err error) {
 	var growing []int64
 	for i := range runs {
 		d := worstDevice(&runs[i])
-		devices, growing = append(devices, d), append(growing, categoryOf(d, "activations")+categoryOf(d, "inputs"))
+		growing = append(growing, categoryOf(d, "activations")+categoryOf(d, "inputs"))
 	}
 	if !slices.ContainsFunc(growing, func(bytes int64) bool { return bytes > 0 }) {
 		growing = nil
@@ -101,15 +115,24 @@ func Scale(runs []Recording, answers []*fit.Answer, sizes []float64, size float6
 		for i, answer := range answers {
 			row := slices.IndexFunc(answer.Rows, func(r fit.Row) bool { return r.Allocator == a })
 			if row < 0 {
-				return nil, nil, fmt.Errorf("%s has no row of %s %s", runs[i].Path, a.Allocator, cmp.Or(a.Setting, a.Policy))
+				return nil, fmt.Errorf("%s has no row of %s %s", runs[i].Path, a.Allocator, cmp.Or(a.Setting, a.Policy))
 			}
 			bytes = append(bytes, answer.Rows[row].Bytes)
 		}
 		line, err := fit.Scale("", sizes, bytes, growing, size)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		rows = append(rows, line)
+	}
+	return rows, nil
+}
+
+// ScaleCategories predicts what is live at the peak, by category, at a size.
+func ScaleCategories(runs []Recording, sizes []float64, size float64) (categories []fit.Scaled, err error) {
+	var devices []*analysis.DeviceResult
+	for i := range runs {
+		devices = append(devices, worstDevice(&runs[i]))
 	}
 	for _, name := range categoriesOf(devices) {
 		var bytes, proportional []int64
@@ -124,11 +147,11 @@ func Scale(runs []Recording, answers []*fit.Answer, sizes []float64, size float6
 		}
 		line, err := fit.Scale(cmp.Or(name, "not known"), sizes, bytes, proportional, size)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		categories = append(categories, line)
 	}
-	return rows, categories, nil
+	return categories, nil
 }
 
 // worstDevice is the device with the greatest requested bytes at its peak.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -47,7 +46,8 @@ memprof's. The requests are replayed on cards of many sizes. Memory outside of
 the allocator is added: CUDA context, kernels, other libraries, and the bytes
 that the device accounting could not explain.
 
-  least card          bytes that the card must have free before the job begins
+  least card          bytes that the card must have free before the job begins:
+                      it completes on all larger cards that were tried
   requested + others  greatest sum of requested bytes and of what others use:
                       no allocator needs less
   reserved, no limit  greatest reserved bytes on a card that is large enough
@@ -60,7 +60,10 @@ that the device accounting could not explain.
 The process that needs most decides, over all recordings of the nodes of a job.
 With --scale the recordings are of one job at different sizes, and the answer is
 for another size: FACTOR x that of the first recording. Their sizes are the
-number in which their commands differ, or --sizes.`,
+number in which their commands differ, or --sizes. The requests are replayed
+with the bytes that they have at that size. Where these do not follow from the
+recordings, as of workspaces that cuDNN chooses by size, the least card is
+between "at least" and "at most".`,
 		Annotations: exitCodes(fitExits),
 		Example: `  memprof fit run --card 80GiB
   memprof fit batch16 batch32 --scale batch=4 --card H100`,
@@ -107,7 +110,7 @@ func (o *fitOptions) run(ctx context.Context, stdout io.Writer, paths []string) 
 		for i := range runs {
 			jobs = append(jobs, runs[i].FitJobs()...)
 		}
-		result.Answer, err = o.find(ctx, strings.Join(paths, ", "), jobs, result.Bytes)
+		result.Answer, err = o.find(ctx, strings.Join(paths, ", "), jobs, fit.Options{Card: result.Bytes})
 	}
 	if err != nil {
 		return err
@@ -178,11 +181,12 @@ func (o *fitOptions) card() (name string, bytes int64, err error) {
 }
 
 // find answers for the processes of a job, which were recorded at a path.
-func (o *fitOptions) find(ctx context.Context, path string, jobs []*fit.Job, bytes int64) (*fit.Answer, error) {
+func (o *fitOptions) find(ctx context.Context, path string, jobs []*fit.Job, options fit.Options) (*fit.Answer, error) {
 	if len(jobs) == 0 {
 		return nil, exit.Usagef("%s: nothing to replay: no allocation was recorded", path)
 	}
-	answer, err := fit.Find(ctx, jobs, fit.Options{Allocators: fit.Allocators(), Card: bytes, Headroom: int64(o.Headroom)})
+	options.Allocators, options.Headroom = fit.Allocators(), int64(o.Headroom)
+	answer, err := fit.Find(ctx, jobs, options)
 	return answer, exit.Input(err)
 }
 
@@ -197,69 +201,68 @@ func (o *fitOptions) scaled(ctx context.Context, result *reportfit.Result, runs 
 	}
 	size := factor * sizes[0]
 	result.Scale = &reportfit.Scale{Name: name, Factor: factor, Sizes: sizes, Size: size}
+	resized, err := recording.Resize(runs, sizes, size)
+	switch {
+	case err == nil:
+		err = o.replayed(ctx, result, runs[0].Path, resized)
+	case errors.Is(err, fit.ErrDiffer):
+		err = o.onLines(ctx, result, runs)
+	case errors.Is(err, fit.ErrSizes):
+		err = exit.Usagef("--scale: %w", err)
+	}
+	if err != nil {
+		return exit.Input(err)
+	}
+	result.Scale.Categories, err = recording.ScaleCategories(runs, sizes, size)
+	return exit.Input(err)
+}
+
+// onLines answers for a job whose recordings have too few requests in common, on lines through their least cards.
+func (o *fitOptions) onLines(ctx context.Context, result *reportfit.Result, runs []recording.Recording) (err error) {
 	var answers []*fit.Answer
 	for i := range runs {
-		answer, err := o.find(ctx, runs[i].Path, runs[i].FitJobs(), 0)
+		answer, err := o.find(ctx, runs[i].Path, runs[i].FitJobs(), fit.Options{})
 		if err != nil {
 			return err
 		}
 		answers = append(answers, answer)
 	}
-	rows, categories, err := recording.Scale(runs, answers, sizes, size)
-	if err != nil {
-		return exit.Usagef("--scale: %w", err)
-	}
-	result.Scale.Rows, result.Scale.Categories = rows, categories
-	jobs, err := recording.Resized(runs, sizes, size)
-	switch {
-	case err == nil:
-		return o.replayed(ctx, result, runs, jobs)
-	case !errors.Is(err, fit.ErrDiffer):
-		return exit.Input(err)
+	scale := result.Scale
+	if scale.Rows, err = recording.Scale(runs, answers, scale.Sizes, scale.Size); err != nil {
+		return err
 	}
 	result.Answer = answers[0]
 	for i := range result.Rows {
 		row := &result.Rows[i]
-		row.Bytes, row.Without = rows[i].Predicted, 0
+		row.Bytes, row.Without = scale.Rows[i].Predicted, 0
 		row.Fits = row.Bytes <= result.Bytes
 	}
 	return nil
 }
 
-// replayed answers for jobs whose requests have the sizes of another size of the job.
-func (o *fitOptions) replayed(ctx context.Context, result *reportfit.Result, runs []recording.Recording, jobs []*fit.Job) (err error) {
+// replayed answers for jobs whose requests have the bytes of another size of the job.
+func (o *fitOptions) replayed(ctx context.Context, result *reportfit.Result, path string, resized *recording.Resized) (err error) {
 	scale := result.Scale
-	scale.Replayed = true
-	if result.Answer, err = o.find(ctx, runs[0].Path, jobs, result.Bytes); err != nil {
+	scale.Replayed, scale.Unsure = true, resized.Unsure
+	if result.Answer, err = o.find(ctx, path, resized.Likely, fit.Options{Card: result.Bytes}); err != nil {
 		return err
 	}
-	if last := len(runs) - 1; last >= 2 {
-		return o.mispredicted(ctx, result, runs[:last], last, fit.Nearest(scale.Sizes[:last], scale.Sizes[last]))
+	for i := range result.Rows {
+		scale.Rows = append(scale.Rows, fit.Predict(&result.Rows[i].Need))
 	}
-	for at := range runs {
-		if err := o.mispredicted(ctx, result, runs, at, 1-at); err != nil {
+	for _, jobs := range resized.Others {
+		other, err := o.find(ctx, path, jobs, fit.Options{Quick: true})
+		if err != nil {
 			return err
 		}
+		for i := range scale.Rows {
+			scale.Rows[i].Possible(&other.Rows[i].Need)
+		}
 	}
-	return nil
-}
-
-// mispredicted makes the error of each row at least how far off a recording is predicted by runs, with the requests of
-// one of them: of three recordings or more by the others, of two by the requests of the other.
-func (o *fitOptions) mispredicted(ctx context.Context, result *reportfit.Result, runs []recording.Recording, at, near int) error {
-	scale := result.Scale
-	jobs, err := recording.ResizedFrom(runs, scale.Sizes[:len(runs)], scale.Sizes[at], near)
-	if err != nil {
-		return exit.Input(err)
-	}
-	predicted, err := o.find(ctx, runs[near].Path, jobs, 0)
-	if err != nil {
-		return err
-	}
-	for i := range scale.Rows {
-		row, real := &scale.Rows[i], scale.Rows[i].Bytes[at]
-		off := math.Abs(float64(predicted.Rows[i].Bytes-real) / float64(real))
-		row.Error = max(row.Error, int64(off*float64(result.Rows[i].Bytes)))
+	if resized.Unsure.Requests > 0 {
+		for i := range scale.Rows {
+			scale.Rows[i].Widen(len(resized.Others) + 1)
+		}
 	}
 	return nil
 }

@@ -16,6 +16,8 @@ type fitted struct {
 		Allocator, Setting, Policy string
 		Least                      int64  `json:"least_bytes"`
 		Error                      *int64 `json:"least_error_bytes"`
+		From                       *int64 `json:"least_from_bytes"`
+		To                         *int64 `json:"least_to_bytes"`
 	}
 }
 
@@ -115,6 +117,9 @@ func TestFitScale(t *testing.T) {
 			}
 		}
 		for _, c := range predicted.Cards {
+			if recorded := real.of(c.Policy); c.From == nil || c.To == nil || recorded < *c.From || recorded > *c.To {
+				t.Errorf("from %v, %s: %d bytes recorded, not between %v and %v", sizes, c.Policy, recorded, c.From, c.To)
+			}
 			if c.Error == nil || float64(*c.Error) > 0.2*float64(c.Least) {
 				t.Errorf("from %v: the error of %s is %v, want one within 20 %% of %d", sizes, c.Policy, c.Error, c.Least)
 			}

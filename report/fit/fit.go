@@ -34,6 +34,7 @@ type Scale struct {
 	// Replayed says that the requests of all recordings come in the same order, so that they were replayed with the
 	// bytes that they have at Size. Otherwise the answer is on the lines of Rows.
 	Replayed bool
+	Unsure   fit.Unsure // of the requests that were replayed
 }
 
 // Fits says whether the job fits under some allocator; true where no card was asked about.
@@ -94,7 +95,7 @@ func cardSection(r *Result) layout.Section {
 		s.Columns = append(s.Columns, layout.Words("process"))
 	}
 	if r.Scale != nil {
-		s.Columns = append(s.Columns[:3], layout.Numbers("error"))
+		s.Columns = append(s.Columns[:3], layout.Numbers("at least"), layout.Numbers("at most"))
 	}
 	if r.workspaces() {
 		s.Columns = slices.Insert(s.Columns, 3, layout.Numbers("without workspaces"))
@@ -114,7 +115,7 @@ func cardSection(r *Result) layout.Section {
 		}
 		switch {
 		case r.Scale != nil:
-			cells = append(cells, layout.Row(units.FormatKnown(r.Scale.Rows[i].Error))...)
+			cells = append(cells, bounds(&r.Scale.Rows[i])...)
 		default:
 			cells = append(cells, layout.Row(units.FormatSize(row.Requested), units.FormatSize(row.Reserved))...)
 			if len(r.Processes) > 1 {
@@ -124,7 +125,7 @@ func cardSection(r *Result) layout.Section {
 		if r.Card != "" {
 			verdict, tone := "fits", layout.Strong
 			switch {
-			case !row.Fits && 0 < row.Without && row.Without <= r.Bytes:
+			case r.mayFit(i):
 				verdict, tone = "may fit", layout.Warned
 			case !row.Fits:
 				verdict, tone = "does not fit", layout.Failed
@@ -135,6 +136,23 @@ func cardSection(r *Result) layout.Section {
 	}
 	s.After = after(r)
 	return s
+}
+
+// mayFit says that the recordings do not decide whether the job completes on the card under an allocator.
+func (r *Result) mayFit(at int) bool {
+	row := &r.Rows[at]
+	if r.Scale != nil && r.Scale.Rows[at].Greatest > 0 && r.Scale.Rows[at].Least <= r.Bytes && r.Bytes < r.Scale.Rows[at].Greatest {
+		return true
+	}
+	return !row.Fits && 0 < row.Without && row.Without <= r.Bytes
+}
+
+// bounds are what a least card at another size may also be.
+func bounds(s *fit.Scaled) []layout.Cell {
+	if s.Greatest == 0 {
+		return layout.Row("not known", "not known")
+	}
+	return layout.Row(units.FormatSize(s.Least), units.FormatSize(s.Greatest))
 }
 
 // before says what is in the numbers.
@@ -187,11 +205,16 @@ func after(r *Result) []layout.Cell {
 	if r.workspaces() {
 		notes = append(notes, layout.Note("without workspaces: what fails first below the least card was freed at once, as cuDNN's workspaces are; cuDNN takes a smaller one then")...)
 	}
+	for i := range r.Rows {
+		if row := &r.Rows[i]; r.Scale == nil && row.Lowest < row.Bytes-row.Bytes/100 {
+			notes = append(notes, layout.Note(fmt.Sprintf("%s: completes on %s too, and fails on cards between that and its least card", name(row), units.FormatSize(row.Lowest)))...)
+		}
+	}
 	for _, help := range Helps(r) {
 		notes = append(notes, layout.Cell{Text: help, Tone: layout.Strong})
 	}
 	if len(r.Rows) > 0 && r.Scale == nil {
-		notes = append(notes, layout.Cell{Text: "found by bisection: a card smaller by " + units.FormatSize(fit.Step(r.Rows[0].Bytes)) + " at most does not do. Fragmentation need not fall as a card grows: --card SIZE replays that card", Tone: layout.Faint})
+		notes = append(notes, layout.Cell{Text: "a card smaller by " + units.FormatSize(fit.Step(r.Rows[0].Bytes)) + " at most does not do, and all larger ones that were tried do. --card SIZE replays that card", Tone: layout.Faint})
 	}
 	return notes
 }
@@ -231,6 +254,7 @@ func Helps(r *Result) []string {
 		switch {
 		case !row.Fits:
 			failing = true
+		case r.mayFit(i):
 		case row.Allocator.Allocator == "memprof":
 			fitting = append(fitting, "memprof record --no-trace --preset "+row.Policy)
 		case row.Setting != "native":
@@ -258,22 +282,34 @@ func scaleSection(c *Scale) layout.Section {
 		line := &c.Categories[i]
 		s.Rows = append(s.Rows, layout.Row(line.Name, margin(int64(line.Fixed)), margin(int64(line.PerUnit)), units.FormatSize(line.Predicted), units.FormatKnown(line.Error)))
 	}
-	how, whole := "error: standard error of the lines through the recordings", "least cards: on lines through those of the recordings, which have too few requests in common"
+	how, whole := "error: standard error of the lines through the recordings", "least cards: on lines through those of the recordings, which have too few requests in common; at least and at most by the error of these lines"
 	if len(c.Sizes) < 3 {
 		how = "error: difference to the nearest recording alone, with activations and inputs in proportion; a third recording gives a standard error"
 	}
-	switch {
-	case c.Replayed:
-		whole = "least cards: of the requests, replayed with the bytes that each has at this size; those that one recording alone has grow in proportion. " +
-			"Their error: that of a line through the recordings' least cards, or how far off a recording is predicted "
-		if len(c.Sizes) < 3 {
-			whole += "by the requests of the other, whichever is more"
-		} else {
-			whole += "from the others, whichever is more"
-		}
+	if c.Replayed {
+		whole = "least cards: of the requests, replayed with the bytes that each has at this size. At least and at most: 0.5 %, by which two recordings " +
+			"of one job differ, or as the requests of another recording need" + unsure(c)
 	}
 	s.After = append(layout.Note(how), layout.Note(whole)...)
 	return s
+}
+
+// unsure says which requests the recordings leave open.
+func unsure(c *Scale) string {
+	u := &c.Unsure
+	if u.Requests == 0 {
+		return ""
+	}
+	what := units.Counted(u.Requests, "request")
+	if u.Workspaces > 0 {
+		what += fmt.Sprintf(" (%s freed at once, as workspaces of cuDNN are)", units.FormatCount(u.Workspaces))
+	}
+	by := ""
+	if u.Origin != "" {
+		by = " by " + plain.Shorten(u.Origin, 44)
+	}
+	return fmt.Sprintf(", or with other bytes of %s, which grow neither in proportion nor not at all: the least certain%s has between %s and %s. A recording at a size nearer to %s narrows this",
+		what, by, units.FormatSize(u.Least), units.FormatSize(u.Greatest), number(c.Size))
 }
 
 func number(size float64) string { return strconv.FormatFloat(size, 'g', -1, 64) }

@@ -77,6 +77,8 @@ type jsonCard struct {
 	Process   string       `json:"process"`   // that needs most
 	Least     int64        `json:"least_bytes"`
 	Error     *int64       `json:"least_error_bytes"`              // with --scale
+	From      *int64       `json:"least_from_bytes"`               // least that it is found to complete on; with --scale, that the recordings do not rule out
+	To        *int64       `json:"least_to_bytes"`                 // likewise the greatest; null without --scale
 	Without   *int64       `json:"least_without_workspaces_bytes"` // if it does without workspaces that fail; null where others fail first
 	Requested *int64       `json:"requested_and_others"`           // null with --scale
 	Reserved  *int64       `json:"reserved_without_a_limit"`       // null with --scale
@@ -100,8 +102,13 @@ func newJSONCard(r *Result, at int) jsonCard {
 	row := &r.Rows[at]
 	out := jsonCard{Allocator: row.Allocator.Allocator, Setting: row.Setting, Policy: row.Policy, Process: row.Process, Least: row.Bytes}
 	if r.Scale != nil {
-		out.Error = plain.Known(r.Scale.Rows[at].Error)
+		line := &r.Scale.Rows[at]
+		out.Error = plain.Known(line.Error)
+		if line.Greatest > 0 {
+			out.From, out.To = &line.Least, &line.Greatest
+		}
 	} else {
+		out.From = &row.Lowest
 		out.Requested, out.Reserved = &row.Requested, &row.Reserved
 	}
 	if row.Without > 0 {
@@ -128,7 +135,17 @@ type jsonScale struct {
 	Sizes      []float64    `json:"sizes"`
 	Size       float64      `json:"size"`
 	Replayed   bool         `json:"replayed"` // the requests; otherwise the answer is on lines through those of the recordings
+	Unsure     jsonUnsure   `json:"unsure"`
 	Categories []jsonScaled `json:"categories"`
+}
+
+// jsonUnsure is of requests whose bytes at the size do not follow from the recordings.
+type jsonUnsure struct {
+	Requests   int64  `json:"requests"`
+	Workspaces int64  `json:"workspaces"`        // of them: freed at once
+	Least      int64  `json:"widest_from_bytes"` // of the one whose bytes are least certain
+	Greatest   int64  `json:"widest_to_bytes"`
+	Origin     string `json:"widest_context"`
 }
 
 // jsonScaled is a category of live memory at the peak: fixed + per_unit x size.
@@ -142,7 +159,7 @@ type jsonScaled struct {
 }
 
 func newJSONScale(s *Scale) *jsonScale {
-	out := &jsonScale{Name: s.Name, Factor: s.Factor, Sizes: s.Sizes, Size: s.Size, Replayed: s.Replayed, Categories: []jsonScaled{}}
+	out := &jsonScale{Name: s.Name, Factor: s.Factor, Sizes: s.Sizes, Size: s.Size, Replayed: s.Replayed, Unsure: jsonUnsure(s.Unsure), Categories: []jsonScaled{}}
 	for i := range s.Categories {
 		c := &s.Categories[i]
 		out.Categories = append(out.Categories, jsonScaled{c.Name, c.Bytes, c.Fixed, c.PerUnit, c.Predicted, plain.Known(c.Error)})

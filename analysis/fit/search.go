@@ -1,0 +1,158 @@
+package fit
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/memprof/memprof/analysis/card"
+)
+
+// A job is replayed on mostProbes cards to find those that are too small above others that are not; on fewer where it has
+// many events, so that all replays have about mostEvents, but on leastProbes.
+const (
+	mostProbes  = 24
+	leastProbes = 8
+	mostEvents  = 24_000_000
+)
+
+func least(ctx context.Context, j *Job, s *Survey, a Allocator, o *Options) (*Need, error) {
+	probes := min(max(mostEvents/max(s.Events, 1), leastProbes), mostProbes)
+	if o.Quick {
+		probes = leastProbes
+	}
+	whole := search{ctx, j, a, func(bytes int64) *card.Card { return s.card(j, bytes, o.Headroom) }}
+	n, err := whole.least(probes)
+	if err != nil || o.Quick || len(s.Workspaces) == 0 || n.Below != nil && !s.isWorkspace(n.Below.Seq) {
+		return n, err
+	}
+	spared := search{ctx, j, a, func(bytes int64) *card.Card {
+		c := s.card(j, bytes, o.Headroom)
+		c.Spared = s.Workspaces
+		return c
+	}}
+	without, err := spared.least(probes)
+	if err != nil {
+		return nil, err
+	}
+	if without.Bytes < n.Bytes {
+		n.Without = without.Bytes
+	}
+	return n, nil
+}
+
+// search replays a job on cards of many sizes.
+type search struct {
+	ctx context.Context
+	job *Job
+	of  Allocator
+	on  func(bytes int64) *card.Card
+}
+
+// first is what a card refuses; nil where the job completes.
+func (s *search) first(bytes int64) (*card.Refusal, error) {
+	out, err := replay(s.ctx, s.job, s.of, s.on(bytes), true)
+	if err != nil {
+		return nil, err
+	}
+	return out.first, nil
+}
+
+// least finds the least of the cards from which on none was found to be too small.
+func (s *search) least(probes int64) (*Need, error) {
+	free, err := replay(s.ctx, s.job, s.of, s.on(unlimited), false)
+	if err != nil {
+		return nil, err
+	}
+	n := &Need{Allocator: s.of, Process: s.job.Name, Requested: greatest(free.needed), Reserved: free.reserved}
+	tooSmall, enough := n.Requested-1, (greatest(free.used)+page-1)/page*page
+	for { // a policy that looks at the free memory may want more than it reserved
+		refused, err := s.first(enough)
+		if err != nil {
+			return nil, err
+		}
+		if refused == nil {
+			break
+		}
+		tooSmall, n.Below = enough, refused
+		enough += max(enough/64/page*page, page)
+		if enough > unlimited {
+			return nil, fmt.Errorf("%s: a request is refused on any card", s.of.name())
+		}
+	}
+	last, first, err := s.probe(bracket{tooSmall, enough, n.Below}, probes)
+	if err != nil {
+		return nil, err
+	}
+	if n.Bytes, n.Below, err = s.between(last); err != nil {
+		return nil, err
+	}
+	if n.Lowest = n.Bytes; first != last {
+		n.Lowest, _, err = s.between(first)
+	}
+	return n, err
+}
+
+// bracket is two cards, of which the smaller one fails, with what it refuses.
+type bracket struct {
+	tooSmall, enough int64
+	refused          *card.Refusal
+}
+
+// probe replays cards between two and returns the last bracket, above which all completed, and the first, below which all
+// failed. Most cards of a job that has few bytes more than it requests are near the smaller one: distances grow with the square.
+func (s *search) probe(b bracket, probes int64) (last, first bracket, err error) {
+	last = b
+	above, found := b.enough, false // of the newest probe: the card before; whether some card failed
+	for i := probes; i > 0; i-- {
+		bytes := (b.tooSmall + (b.enough-b.tooSmall)*i/(probes+1)*i/(probes+1)) / page * page
+		if bytes <= b.tooSmall || bytes >= above {
+			continue
+		}
+		refused, err := s.first(bytes)
+		if err != nil {
+			return last, first, err
+		}
+		switch {
+		case refused == nil:
+			above, first = bytes, bracket{b.tooSmall, bytes, b.refused}
+			if !found {
+				last = first
+			}
+			continue
+		case !found:
+			found, last = true, bracket{bytes, above, refused}
+			first = last
+		case first.tooSmall == b.tooSmall:
+			first.tooSmall, first.refused = bytes, refused
+		}
+		above = bytes
+	}
+	if !found {
+		first = last
+	}
+	return last, first, nil
+}
+
+// between bisects a bracket until its cards differ by a Step at most.
+func (s *search) between(b bracket) (least int64, below *card.Refusal, err error) {
+	tooSmall, enough, refused := b.tooSmall, b.enough, b.refused
+	for enough-tooSmall > Step(enough) {
+		middle := (tooSmall + enough) / 2 / page * page
+		if middle <= tooSmall {
+			middle = tooSmall + page - tooSmall%page
+		}
+		if middle >= enough {
+			break
+		}
+		on, err := s.first(middle)
+		if err != nil {
+			return 0, nil, err
+		}
+		if on == nil {
+			enough = middle
+		} else {
+			tooSmall, refused = middle, on
+		}
+	}
+	return enough, refused, nil
+}

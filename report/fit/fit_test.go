@@ -1,0 +1,65 @@
+package fit
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/memprof/memprof/analysis/fit"
+	"github.com/memprof/memprof/report/layout"
+)
+
+// A job of another size may fit a card between the bounds of its least card, and the answer says which requests leave
+// them apart.
+func TestScaledVerdicts(t *testing.T) {
+	const gib = 1 << 30
+	text := func(card, least, greatest int64) string {
+		row := fit.Row{Need: fit.Need{Allocator: fit.Allocator{Allocator: "torch", Setting: "native"}, Bytes: 5 * gib, Lowest: 5 * gib}, Fits: 5*gib <= card}
+		r := &Result{Answer: &fit.Answer{Rows: []fit.Row{row}}, Card: "card", Bytes: card, Scale: &Scale{
+			Name: "batch", Sizes: []float64{16, 64}, Size: 32, Replayed: true,
+			Rows:   []fit.Scaled{{Predicted: 5 * gib, Least: least, Greatest: greatest}},
+			Unsure: fit.Unsure{Requests: 12, Workspaces: 8, Least: 74 << 20, Greatest: 205 << 20, Origin: "features.21"},
+		}}
+		var out bytes.Buffer
+		if err := Text(&out, r, layout.Options{Width: 400}); err != nil {
+			t.Fatal(err)
+		}
+		return out.String()
+	}
+	tests := []struct {
+		card, least, greatest int64
+		want                  string
+	}{
+		{8 * gib, 4 * gib, 6 * gib, "fits"},
+		{6 * gib, 4 * gib, 6 * gib, "fits"},
+		{6*gib - 1, 4 * gib, 6 * gib, "may fit"},
+		{4 * gib, 4 * gib, 6 * gib, "may fit"},
+		{4*gib - 1, 4 * gib, 6 * gib, "does not fit"},
+		{6 * gib, 0, 0, "fits"},
+		{4 * gib, 0, 0, "does not fit"},
+	}
+	for _, test := range tests {
+		got := text(test.card, test.least, test.greatest)
+		if !strings.Contains(got, "│ "+test.want+" ") {
+			t.Errorf("on %d bytes, between %d and %d, the answer lacks %q:\n%s", test.card, test.least, test.greatest, test.want, got)
+		}
+	}
+	if got := text(8*gib, 4*gib, 6*gib); !strings.Contains(got, "12 requests (8 freed at once") || !strings.Contains(got, "by features.21 has between 74 MiB and 205 MiB") {
+		t.Errorf("the answer does not say what is unsure:\n%s", got)
+	}
+}
+
+// An answer says where the job completes on smaller cards, too.
+func TestLowest(t *testing.T) {
+	row := fit.Row{Need: fit.Need{Allocator: fit.Allocator{Allocator: "memprof", Policy: "classic"}, Bytes: 4000 << 20, Lowest: 3700 << 20}}
+	for _, lowest := range []int64{3700 << 20, 3990 << 20} {
+		row.Lowest = lowest
+		var out bytes.Buffer
+		if err := Text(&out, &Result{Answer: &fit.Answer{Rows: []fit.Row{row}}}, layout.Options{Width: 400}); err != nil {
+			t.Fatal(err)
+		}
+		if said := strings.Contains(out.String(), "memprof classic: completes on "); said != (lowest == 3700<<20) {
+			t.Errorf("lowest card %d MiB, said: %v\n%s", lowest>>20, said, out.String())
+		}
+	}
+}
