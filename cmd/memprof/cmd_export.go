@@ -58,11 +58,7 @@ func exportFormats() []exportFormat {
 			example: "  memprof export pprof run -o run.pb.gz && go tool pprof -top run.pb.gz\n  memprof export pprof run --at end --by module -o end.pb.gz",
 			flags:   (*exportOptions).addPprofFlags, passes: eventsOf,
 			write: func(o *exportOptions, w io.Writer, r *export.Recording) error {
-				at := o.At
-				if !slices.Contains(exportInstants, at) { // the recording ends at that event
-					at = export.AtEnd
-				}
-				return export.Pprof(w, r, export.PprofOptions{At: at, By: o.By})
+				return export.Pprof(w, r, export.PprofOptions{At: o.At, By: o.By})
 			},
 		},
 		{

@@ -31,7 +31,7 @@ const (
 
 // PprofOptions select the instant and the frames of a profile.
 type PprofOptions struct {
-	At string // AtPeak, AtOOM or AtEnd
+	At string // AtPeak, AtOOM, AtEnd, or the number of the event that [Recording.CutAt] made the last
 	By string // ByStack or ByModule; "" means ByStack if the recording has stacks, otherwise ByModule
 }
 
@@ -72,12 +72,12 @@ func Pprof(w io.Writer, r *Recording, opt PprofOptions) error {
 
 func groupsAt(d *analysis.DeviceResult, at string) []analysis.LiveGroup {
 	switch at {
-	case AtEnd:
-		return d.FinalLive
+	case AtPeak:
+		return d.PeakLive
 	case AtOOM:
 		return d.OOMLive
 	}
-	return d.PeakLive
+	return d.FinalLive
 }
 
 func anyOOM(results []*analysis.Result) bool {
@@ -124,8 +124,10 @@ func newProfile(r *Recording, opt PprofOptions) *profiler {
 		p.TimeNanos = info.Start.UnixNano()
 	}
 	p.DurationNanos = info.DurationNS
-	instant := "at the peak of each device"
+	instant := "after event " + opt.At
 	switch opt.At {
+	case AtPeak:
+		instant = "at the peak of each device"
 	case AtOOM:
 		instant = "at the first request of each device that failed"
 	case AtEnd:

@@ -1,0 +1,264 @@
+package main
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/pprof/profile"
+
+	"github.com/memprof/memprof/analysis/modeltest"
+	"github.com/memprof/memprof/bfc"
+	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/tracetest"
+)
+
+// failingJob is a job on a device of 1 GiB: its peak comes first, then a request fails, and it goes on with less.
+func failingJob(t *testing.T) *modeltest.Recorder {
+	t.Helper()
+	r := modeltest.New()
+	a, err := r.NewArena(0, bfc.Options{Limit: 1 << 30}, bfc.NewDevice(bfc.DeviceOptions{VMM: true, Granularity: 2 << 20, Base: 1 << 44}), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	var live []uint64
+	alloc := func(size uint64, of string) (ok bool) {
+		addr, ok := a.Alloc(size, "module="+of)
+		if ok {
+			live = append(live, addr)
+		}
+		return ok
+	}
+	free := func(n int) {
+		for range n {
+			i := random.IntN(len(live))
+			a.Free(live[i], false)
+			live = append(live[:i], live[i+1:]...)
+		}
+	}
+	for i := range 80 {
+		if !alloc(8<<20+random.Uint64N(4<<20), fmt.Sprint("layer.", i%8)) {
+			t.Fatal("no memory for the peak")
+		}
+	}
+	free(20)
+	if alloc(1<<30, "head") {
+		t.Fatal("a request of 1 GiB did not fail")
+	}
+	free(30)
+	for range 10 {
+		alloc(1<<20, "tail")
+		r.Mark(0)
+	}
+	return r
+}
+
+// exported is what a format says of an instant; -1 where it does not say.
+type exported struct{ last, requested, reserved int64 }
+
+// exportReaders read a file of each format.
+var exportReaders = map[string]func(t *testing.T, file string) exported{
+	"csv": func(t *testing.T, file string) exported {
+		rows := readRows(t, file)
+		live, e := map[string]int64{}, exported{last: decimal(t, rows[len(rows)-1]["seq"])}
+		for _, row := range rows {
+			e.event(live, row["kind"], row["addr"], decimal(t, row["requested"]), decimal(t, row["provided"]))
+		}
+		return e
+	},
+	"json": func(t *testing.T, file string) exported {
+		var document struct {
+			Processes []struct {
+				Events []struct {
+					Kind                           string
+					Seq, Addr, Requested, Provided int64
+				}
+			}
+		}
+		if err := json.Unmarshal(readAll(t, file), &document); err != nil {
+			t.Fatal(err)
+		}
+		live, e := map[string]int64{}, exported{}
+		for _, event := range document.Processes[0].Events {
+			e.last = event.Seq
+			e.event(live, event.Kind, fmt.Sprint(event.Addr), event.Requested, event.Provided)
+		}
+		return e
+	},
+	"rmm-csv": func(t *testing.T, file string) exported {
+		e := exported{-1, 0, -1}
+		for _, row := range readRows(t, file) {
+			switch row["Action"] {
+			case "allocate":
+				e.requested += decimal(t, row["Size"])
+			case "free":
+				e.requested -= decimal(t, row["Size"])
+			}
+		}
+		return e
+	},
+	"pprof": func(t *testing.T, file string) exported {
+		p, err := profile.ParseData(readAll(t, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := exported{-1, 0, -1}
+		for _, s := range p.Sample {
+			e.requested += s.Value[1]
+		}
+		return e
+	},
+	"torch-snapshot": func(t *testing.T, file string) exported {
+		const program = `import pickle, sys
+segments = pickle.load(open(sys.argv[1], 'rb'))['segments']
+print(sum(b['requested_size'] for s in segments for b in s['blocks'] if b['state'] == 'active_allocated'), sum(s['total_size'] for s in segments))`
+		out, err := exec.Command("python3", "-c", program, file).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		e := exported{last: -1}
+		if _, err := fmt.Sscan(string(out), &e.requested, &e.reserved); err != nil {
+			t.Fatal(err)
+		}
+		return e
+	},
+	"perfetto": func(*testing.T, string) exported { return exported{-1, -1, -1} }, // compared with a shorter recording below
+}
+
+// event counts an event of a format that has all.
+func (e *exported) event(live map[string]int64, kind, addr string, requested, provided int64) {
+	switch kind {
+	case "alloc":
+		live[addr] = requested
+		e.requested += requested
+	case "free":
+		e.requested -= live[addr]
+	case "map":
+		e.reserved += provided
+	}
+}
+
+func readAll(t *testing.T, file string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func readRows(t *testing.T, file string) (rows []map[string]string) {
+	t.Helper()
+	lines, err := csv.NewReader(bytes.NewReader(readAll(t, file))).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range lines[1:] {
+		row := map[string]string{}
+		for i, name := range lines[0] {
+			row[name] = line[i]
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+func decimal(t *testing.T, text string) int64 {
+	t.Helper()
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// TestExportInstants: each format, at the failure, the peak, the end and an event, has the bytes of that instant, and is the
+// export of a recording that ends there.
+func TestExportInstants(t *testing.T) {
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip("no python3 here to read pickles with")
+	}
+	r := failingJob(t)
+	var texts []string
+	for i := range r.Strings.Len() {
+		texts = append(texts, r.Strings.Text(int32(i)))
+	}
+	whole := t.TempDir()
+	write := func(dir string, events []trace.Event) {
+		tracetest.WriteRun(t, dir, tracetest.Process{Meta: trace.ProcessMeta{Name: "pid7", PID: 7, Rank: -1}, Events: events, Texts: texts})
+	}
+	write(whole, r.Events)
+	// What each instant has, by the events themselves.
+	at, live := map[string]exported{}, trace.NewLive()
+	for i := range r.Events {
+		e := &r.Events[i]
+		live.Add(e)
+		now := exported{int64(i), live.Totals().Requested, live.Totals().Reserved}
+		if now.reserved > at["peak"].reserved || now.reserved == at["peak"].reserved && now.requested > at["peak"].requested {
+			at["peak"] = now
+		}
+		if e.Kind == trace.KindOOM {
+			at["oom"] = now
+		}
+		if i == 40 {
+			at["40"] = now
+		}
+		at["end"] = now
+	}
+	for _, format := range exportFormats() {
+		for _, instant := range []string{"oom", "peak", "end", "40"} {
+			t.Run(format.name+" at "+instant, func(t *testing.T) {
+				dir, shorter := t.TempDir(), t.TempDir()
+				file, same := filepath.Join(dir, "at"), filepath.Join(dir, "same")
+				memprofIn(t, exit.Fine, "export", format.name, whole, "--at", instant, "-o", file)
+				write(shorter, r.Events[:at[instant].last+1])
+				memprofIn(t, exit.Fine, "export", format.name, shorter, "--at", "end", "-o", same)
+				got, want := exportReaders[format.name](t, file), at[instant]
+				if got.last < 0 {
+					want.last = -1
+				}
+				if got.requested < 0 {
+					want.requested = -1
+				}
+				if got.reserved < 0 {
+					want.reserved = -1
+				}
+				if got != want {
+					t.Errorf("last event, requested and reserved bytes %v, want %v", got, want)
+				}
+				if format.name == "pprof" { // whose comments name the instant
+					p, err := profile.ParseData(readAll(t, file))
+					if err != nil {
+						t.Fatal(err)
+					}
+					says := map[string]string{"oom": "at the first request of each device that failed", "peak": "at the peak of each device", "end": "after the last event", "40": "after event 40"}[instant]
+					if !strings.Contains(p.Comments[0], says) {
+						t.Errorf("the profile is of %q, want %q", p.Comments[0], says)
+					}
+				} else if !bytes.Equal(readAll(t, file), readAll(t, same)) {
+					t.Errorf("is not the export of a recording that ends after event %d", at[instant].last)
+				}
+			})
+		}
+	}
+	for _, instant := range []string{"oom", "4711"} {
+		dir := t.TempDir()
+		write(dir, r.Events[:41])
+		for _, format := range exportFormats() {
+			memprofIn(t, exit.Usage, "export", format.name, dir, "--at", instant, "-o", filepath.Join(dir, "none"))
+			if _, err := os.Stat(filepath.Join(dir, "none")); err == nil {
+				t.Errorf("%s wrote a file at %s, where nothing is", format.name, instant)
+			}
+		}
+	}
+}
