@@ -24,6 +24,7 @@ import (
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/hooks/trust"
 	"github.com/memprof/memprof/report/ci"
+	"github.com/memprof/memprof/report/plain"
 )
 
 const checkExits = `0 all gates hold; 1 a gate is violated; 2 a gate or recording that cannot be
@@ -310,7 +311,7 @@ func (o *checkOptions) trustGateFile(path string) error {
 		return exit.Input(err)
 	}
 	if err := trust.Path(real, os.Getegid()); err != nil {
-		return exit.Usagef("%s is not used: %w (--config %s uses it)", path, err, screen.ShellQuote(path))
+		return exit.Usagef("%s is not used: %w (--config %s uses it)", path, err, plain.ShellQuote(path))
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/memprof/memprof/cmd/memprof/internal/importer"
 	"github.com/memprof/memprof/cmd/memprof/internal/recorder"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
+	"github.com/memprof/memprof/report/plain"
 	"github.com/memprof/memprof/report/spell"
 	"github.com/memprof/memprof/report/units"
 	"github.com/memprof/memprof/trace"
@@ -131,7 +132,7 @@ func (o *importOptions) print(stdout io.Writer, made []importer.Process) error {
 			return err
 		}
 	}
-	return screen.PrintLine(stdout, "next: memprof report %s", screen.ShellQuote(o.Output))
+	return screen.PrintLine(stdout, "next: memprof report %s", plain.ShellQuote(o.Output))
 }
 
 // imported is what --json prints.

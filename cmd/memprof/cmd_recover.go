@@ -14,6 +14,7 @@ import (
 	"github.com/memprof/memprof/analysis/summary"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
+	"github.com/memprof/memprof/report/plain"
 	"github.com/memprof/memprof/report/units"
 	"github.com/memprof/memprof/trace"
 )
@@ -123,5 +124,5 @@ func (o *recoverOptions) print(stdout io.Writer, dir string, recovered *trace.Su
 			return err
 		}
 	}
-	return screen.PrintLine(stdout, "next: memprof report %s", screen.ShellQuote(dir))
+	return screen.PrintLine(stdout, "next: memprof report %s", plain.ShellQuote(dir))
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/recorder"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
+	"github.com/memprof/memprof/report/plain"
 	"github.com/memprof/memprof/report/units"
 	"github.com/memprof/memprof/trace"
 )
@@ -82,7 +83,7 @@ func (o *snapshotOptions) run(stdout io.Writer, dir string) error {
 			return err
 		}
 	}
-	return screen.PrintLine(stdout, "next: memprof report %s", screen.ShellQuote(to))
+	return screen.PrintLine(stdout, "next: memprof report %s", plain.ShellQuote(to))
 }
 
 // jsonSnapshot is what --json prints.

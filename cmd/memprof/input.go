@@ -127,7 +127,7 @@ func recordingsIn(paths []string) ([]string, error) {
 			}
 		}
 		if len(all) == before {
-			return nil, exit.Usagef("%s: neither a recording nor a folder of recordings (`memprof record -o %s` writes one)", path, screen.ShellQuote(path))
+			return nil, exit.Usagef("%s: neither a recording nor a folder of recordings (`memprof record -o %s` writes one)", path, plain.ShellQuote(path))
 		}
 	}
 	return all, nil

@@ -21,6 +21,7 @@ import (
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/hooks"
 	"github.com/memprof/memprof/hooks/nvml"
+	"github.com/memprof/memprof/report/plain"
 	"github.com/memprof/memprof/report/units"
 	"github.com/memprof/memprof/trace"
 )
@@ -276,10 +277,10 @@ func (r *Recorder) saySettings(loaded []string) {
 
 // report prints what was recorded, and the next command.
 func (r *Recorder) report(run *trace.Run, openErr error, summary *trace.Summary) {
-	next := "memprof report " + screen.ShellQuote(r.Place.Shown)
+	next := "memprof report " + plain.ShellQuote(r.Place.Shown)
 	switch {
 	case errors.Is(openErr, trace.ErrUnfinished):
-		screen.Complain(r.Stderr, fmt.Sprintf("the recording in %s is not complete; next: memprof recover %s", r.Place.Shown, screen.ShellQuote(r.Place.Shown)))
+		screen.Complain(r.Stderr, fmt.Sprintf("the recording in %s is not complete; next: memprof recover %s", r.Place.Shown, plain.ShellQuote(r.Place.Shown)))
 		return
 	case errors.Is(openErr, trace.ErrEmpty):
 		r.say("no event was recorded: the job never used a GPU through CUDA (`memprof doctor` shows what is there)")
