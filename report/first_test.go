@@ -7,6 +7,7 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/report/layout"
+	"github.com/memprof/memprof/report/plain"
 	"github.com/memprof/memprof/report/reporttest"
 )
 
@@ -23,6 +24,11 @@ func TestFirstScreen(t *testing.T) {
 					t.Fatal(err)
 				}
 				text := out.String()
+				for line := range strings.Lines(text) {
+					if n := plain.Width(strings.TrimSuffix(line, "\n")); n > ScreenColumns && !strings.Contains(line, "memprof ") {
+						t.Errorf("%s: a line of %d columns, want at most %d: %s", f.name, n, ScreenColumns, line)
+					}
+				}
 				if n := strings.Count(text, "\n"); n > ScreenLines {
 					t.Errorf("%s: %d lines, want at most %d:\n%s", f.name, n, ScreenLines, text)
 				}

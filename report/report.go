@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/report/kv"
@@ -99,7 +100,7 @@ func reportSections(results []*analysis.Result, scope Scope, width int) []layout
 		}
 		for i := range r.Devices {
 			d := &r.Devices[i]
-			heading := headingOf(r, d)
+			heading := headingOf(r, d, width)
 			heading.After = warning
 			sections = append(sections, heading)
 			sections = append(sections, scopedSections(r, d, scope, width, lines(heading))...)
@@ -108,9 +109,10 @@ func reportSections(results []*analysis.Result, scope Scope, width int) []layout
 	return sections
 }
 
-// headingOf says which device of a recording the sections below it are about, and where that comes from.
-func headingOf(r *analysis.Result, d *analysis.DeviceResult) layout.Section {
-	return layout.Section{Title: terms.DeviceTitle(r, d), Before: summary.Provenance(r, d, allocatorLine(r, d)), Heading: true}
+// headingOf says which device of a recording the sections below it are about, and where that comes from, for a terminal of
+// so many columns; 0 means any number.
+func headingOf(r *analysis.Result, d *analysis.DeviceResult, width int) layout.Section {
+	return layout.Section{Title: terms.DeviceTitle(r, d), Before: summary.Folded(summary.Provenance(r, d, allocatorLine(r, d)), width), Heading: true}
 }
 
 // findingsOf are the findings on a device, broken into lines for a terminal of so many columns; 0 means any number.
@@ -120,7 +122,7 @@ func findingsOf(r *analysis.Result, d *analysis.DeviceResult, width int) layout.
 
 // firstSections are what a page has first: where the recording comes from, and the findings.
 func firstSections(r *analysis.Result, d *analysis.DeviceResult) []layout.Section {
-	sections := []layout.Section{headingOf(r, d)}
+	sections := []layout.Section{headingOf(r, d, 0)}
 	if !empty(d) {
 		sections = append(sections, findingsOf(r, d, 0))
 	}
@@ -167,11 +169,14 @@ func summarySections(d *analysis.DeviceResult, findings layout.Section, left int
 	return append(sections, rest)
 }
 
-// lines returns how many lines a section has on a screen.
-func lines(s layout.Section) int {
+// lines returns how many lines a section has on a screen, where a longer one takes several.
+func lines(s layout.Section) (n int) {
 	var out bytes.Buffer
 	_ = layout.WriteText(&out, layout.Options{Width: ScreenColumns}, s) // a buffer does not fail
-	return bytes.Count(out.Bytes(), []byte("\n"))
+	for line := range strings.Lines(out.String()) {
+		n += max(1, (plain.Width(strings.TrimSuffix(line, "\n"))+ScreenColumns-1)/ScreenColumns)
+	}
+	return n
 }
 
 // HTML writes one page that loads nothing: it shows a recording at any stored instant. It fails only if w does.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -40,7 +41,8 @@ type jsonDevice struct {
 	Device   int32         `json:"device"`
 	GPU      *string       `json:"gpu"`
 	Driver   *string       `json:"driver"`
-	Total    int64         `json:"memory"` // bytes; 0 where it is not known
+	Alloc    *string       `json:"allocator"` // whose, and its policy in words; null where it is not known
+	Total    int64         `json:"memory"`    // bytes; 0 where it is not known
 	Allocs   int64         `json:"allocs"`
 	Frees    int64         `json:"frees"`
 	Findings []jsonFinding `json:"findings"`
@@ -135,7 +137,7 @@ func newJSONFindings(r *analysis.Result, d *analysis.DeviceResult) []jsonFinding
 // newJSONDevice asks each subject for its fields.
 func newJSONDevice(r *analysis.Result, d *analysis.DeviceResult) jsonDevice {
 	return jsonDevice{
-		Device: d.Device, GPU: plain.NotEmpty(d.GPU), Driver: plain.NotEmpty(d.Driver), Total: d.Total, Allocs: d.Allocs, Frees: d.Frees, Findings: newJSONFindings(r, d), Replays: newJSONReplays(d),
+		Device: d.Device, GPU: plain.NotEmpty(d.GPU), Driver: plain.NotEmpty(d.Driver), Alloc: plain.NotEmpty(strings.TrimPrefix(allocatorLine(r, d), "Allocator: ")), Total: d.Total, Allocs: d.Allocs, Frees: d.Frees, Findings: newJSONFindings(r, d), Replays: newJSONReplays(d),
 		jsonPeaks: newJSONPeaks(d), jsonIterations: newJSONIterations(d), jsonPhases: newJSONPhases(d),
 		jsonAttribution: newJSONAttribution(d), jsonGrowths: newJSONGrowths(d), jsonAllocations: newJSONAllocations(d),
 		jsonLeaks: newJSONLeaks(d), jsonOOMs: newJSONOOMs(d), jsonOtherLibraries: newJSONOtherLibraries(d),
@@ -239,10 +241,10 @@ type subject struct {
 
 // subjects are all, in reading order.
 var subjects = []subject{
-	{name: "failures", about: "requests that failed", sections: oomSections, unused: true, first: 2},
+	{name: "failures", about: "requests that failed", sections: oomSections, unused: true, first: 1},
 	{name: "native", about: "PyTorch's own allocator, observed", sections: nativeSections, first: 7},
 	{name: "timeline", figures: timelineFigures},
-	{name: "split", about: "what each reserved byte was used for at the peak", sections: splitSections, figures: splitFigures, first: 1},
+	{name: "split", about: "what each reserved byte was used for at the peak", sections: splitSections, figures: splitFigures, first: 2},
 	{name: "peaks", about: "greatest requested, provided and reserved bytes", sections: peakSections},
 	{name: "accounting", about: "the device's used memory, term by term", sections: accountingSections, unused: true, first: 8},
 	{name: "live", about: "live allocations at the peak by category, phase, module and stack", sections: attributionSections, first: 6},

@@ -22,6 +22,7 @@ import (
 type Tuned struct {
 	*tune.Result
 	Process string
+	All     string // the command that prints all policies
 	Costs   tune.Costs
 	// MaxSlowdown is the most that a recommended policy may lengthen an iteration, as a share of it.
 	MaxSlowdown float64
@@ -139,7 +140,7 @@ func savingsSection(t *Tuned) layout.Section {
 	if setting := t.torchAdvice(); setting != "" {
 		s.After = append(s.After, adviceCell(setting))
 	}
-	s.After = append(s.After, layout.Note(fmt.Sprintf("all %d policies: memprof tune --all", len(t.Outcomes)+len(t.Torch)))...)
+	s.After = append(s.After, layout.Note(fmt.Sprintf("all %d policies: %s", len(t.Outcomes)+len(t.Torch), cmp.Or(t.All, "memprof tune --all")))...)
 	return s
 }
 

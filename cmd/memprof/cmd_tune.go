@@ -17,6 +17,7 @@ import (
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/report"
+	"github.com/memprof/memprof/report/plain"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -100,7 +101,11 @@ func (o *tuneOptions) run(ctx context.Context, stdout, stderr io.Writer, path st
 	if o.Process == "" && len(run.Processes) > 1 {
 		screen.Complain(stderr, fmt.Sprintf("replaying %s, one of %d processes (--process NAME chooses another)", process.Name, len(run.Processes)))
 	}
-	tuned := &report.Tuned{Process: process.Name, Costs: o.Costs, MaxSlowdown: o.MaxSlowdown}
+	tuned := &report.Tuned{Process: process.Name, All: "memprof tune --all ", Costs: o.Costs, MaxSlowdown: o.MaxSlowdown}
+	if o.Process != "" {
+		tuned.All += "--process " + plain.ShellQuote(o.Process) + " "
+	}
+	tuned.All += plain.ShellQuote(path)
 	if err := findRecorded(tuned, process); err != nil {
 		return exit.Input(err)
 	}

@@ -35,7 +35,7 @@ func Brief(results []*analysis.Result, allocator func(*analysis.Result, *analysi
 	found := Find(Device{DeviceResult: d, Result: r})
 	last := "More: memprof report"
 	if r.Job != nil {
-		last += " " + plain.Shorten(r.Job.Path, 40)
+		last += " " + plain.ShellQuote(r.Job.Path)
 	}
 	if none := absent(d, found); len(none) > 0 {
 		last = none[0].Text + " " + last
@@ -46,7 +46,7 @@ func Brief(results []*analysis.Result, allocator func(*analysis.Result, *analysi
 	}
 	lines = append(lines, layout.Note(last)...)
 	if width > 0 {
-		for i := range lines {
+		for i := range lines[:len(lines)-1] { // the last has a command to be copied
 			lines[i].Text = plain.Shorten(lines[i].Text, max(width, 80))
 		}
 	}

@@ -101,7 +101,7 @@ func leakText(d Device) string {
 	return text
 }
 
-func leakAction(Device) string { return "free it, or detach tensors: report --section leaks" }
+func leakAction(Device) string { return "free it, or detach tensors (--section leaks)" }
 
 // category returns the requested bytes of a category at the peak.
 func category(d Device, c analysis.Category) int64 {
@@ -175,13 +175,16 @@ func largestModule(d Device) (name string, bytes int64) {
 	return name, bytes
 }
 
-// aheadBytes are free bytes in one piece: mapped, and never handed out or in the largest free chunk.
+// aheadBytes are free bytes that a growth mapped ahead of need: never handed out, or in the largest free chunk.
 func aheadBytes(d Device) int64 { return some(d.Peak.Reserve + d.Peak.Reusable) }
 
 func aheadText(d Device) string {
 	text := "reusable: one free chunk"
-	if d.Peak.Reserve > d.Peak.Reusable {
+	switch {
+	case d.Peak.Reusable == 0:
 		text = "reserve: mapped, and never handed out"
+	case d.Peak.Reserve > 0:
+		text = fmt.Sprintf("reserve %s (never handed out), reusable %s (one free chunk)", units.FormatSize(d.Peak.Reserve), units.FormatSize(d.Peak.Reusable))
 	}
 	var last *analysis.Growth
 	for i := range d.Growths {

@@ -67,7 +67,7 @@ func TestRules(t *testing.T) {
 		{"leak", func(d Device) {
 			d.Leak = analysis.Leak{Iterations: analysis.Trend{Valid: true, Rising: true, Slope: float64(33 * mib)}, Requested: 330 * mib,
 				Allocations: []analysis.AllocationGroup{{}, {Context: "evaluate"}}}
-		}, []Finding{{"leak", 330 * mib, "leak: +33 MiB per iteration, most in evaluate", "free it, or detach tensors: report --section leaks", Grows}}},
+		}, []Finding{{"leak", 330 * mib, "leak: +33 MiB per iteration, most in evaluate", "free it, or detach tensors (--section leaks)", Grows}}},
 		{"not rising", func(d Device) { d.Leak.Requested = gib }, nil},
 		{"KV cache in training", func(d Device) {
 			held(d, map[analysis.Category]int64{analysis.KVCache: 144 * mib})
@@ -92,7 +92,8 @@ func TestRules(t *testing.T) {
 			d.Peak.Reserve, d.Peak.Reusable, d.MaxR = gib, 10*mib, 8*gib
 			d.Growths = []analysis.Growth{{Seq: 90, Request: 2048, Grown: 4 * gib}, {Seq: 101, Request: 1, Grown: 8 * gib}}
 			d.Replays = []analysis.Replay{{Allocator: "torch", Setting: "native", Reserved: gib}, {Allocator: "memprof", Setting: "--preset compact", Reserved: 6 * gib}}
-		}, []Finding{{"growth-ahead", gib + 10*mib, "reserve: mapped, and never handed out; the last growth mapped 4 GiB for a request of 2 KiB", "--preset compact: reserves 6 GiB, 2 GiB less (replayed)", Cost}}},
+		}, []Finding{{"growth-ahead", gib + 10*mib, "reserve 1 GiB (never handed out), reusable 10 MiB (one free chunk); the last growth mapped 4 GiB for a request of 2 KiB", "--preset compact: reserves 6 GiB, 2 GiB less (replayed)", Cost}}},
+		{"reserve", func(d Device) { d.Peak.Reserve = gib }, []Finding{{"growth-ahead", gib, "reserve: mapped, and never handed out", "memprof tune", Cost}}},
 		{"one free chunk, no better policy", func(d Device) {
 			d.Peak.Reusable = gib
 			d.Replays = []analysis.Replay{{Allocator: "torch", Setting: "native", Reserved: gib}, {Allocator: "memprof", Setting: "--preset compact", Reserved: 4 * gib}}

@@ -2,6 +2,7 @@ package summary
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -18,7 +19,7 @@ func Provenance(r *analysis.Result, d *analysis.DeviceResult, allocator string) 
 	var lines []layout.Cell
 	events := fmt.Sprintf("%s, %s, %s", units.FormatDuration(r.Duration), units.Counted(d.IterationCount(), "iteration"), units.Counted(r.Events, "event"))
 	if j := r.Job; j != nil {
-		fields := []string{command(j.Command)}
+		fields := []string{command(j.Command, commandColumns)}
 		if !j.Start.IsZero() {
 			fields = append(fields, j.Start.UTC().Format("2006-01-02 15:04 UTC"))
 		}
@@ -78,7 +79,7 @@ func Footer(r *analysis.Result, d *analysis.DeviceResult, allocator string) stri
 	if j == nil {
 		return ""
 	}
-	fields := []string{command(j.Command)}
+	fields := []string{command(j.Command, footerColumns)}
 	if !j.Start.IsZero() {
 		fields = append(fields, j.Start.UTC().Format("2006-01-02 15:04 UTC"))
 	}
@@ -91,12 +92,48 @@ func Footer(r *analysis.Result, d *analysis.DeviceResult, allocator string) stri
 	return strings.Join(fields, " | ")
 }
 
-// command is a command line in at most 60 columns.
-func command(words []string) string {
+// The most columns of a command in a heading, and at the bottom of a plot.
+const (
+	commandColumns = 100
+	footerColumns  = 60
+)
+
+// command is a command line in at most so many columns.
+func command(words []string, columns int) string {
 	if len(words) == 0 {
 		return "(command not known)"
 	}
-	return plain.Shorten(strings.Join(words, " "), 60)
+	return plain.Shorten(strings.Join(words, " "), columns)
+}
+
+// Folded breaks lines that are wider than a terminal of so many columns, between their fields where that is enough; 0
+// means any number.
+func Folded(lines []layout.Cell, width int) []layout.Cell {
+	const between = " | "
+	var out []layout.Cell
+	for _, l := range lines {
+		if width <= 0 || plain.Width(l.Text) <= width {
+			out = append(out, l)
+			continue
+		}
+		line := ""
+		for _, field := range strings.Split(l.Text, between) {
+			if line != "" && plain.Width(line+between+field) <= width {
+				line += between + field
+				continue
+			}
+			if line != "" {
+				out = append(out, layout.Cell{Text: line, Tone: l.Tone})
+			}
+			parts := broken(field, width)
+			for _, part := range parts[:len(parts)-1] {
+				out = append(out, layout.Cell{Text: part, Tone: l.Tone})
+			}
+			line = parts[len(parts)-1]
+		}
+		out = append(out, layout.Cell{Text: line, Tone: l.Tone})
+	}
+	return out
 }
 
 func exitText(r *analysis.Result, exit *int) string {
@@ -200,10 +237,32 @@ func Section(r *analysis.Result, d *analysis.DeviceResult, found []Finding, widt
 		s.Before = append(s.Before, layout.Note("none")...)
 	}
 	s.After = append(replayed(d, width), absent(d, found)...)
-	if r.Job != nil && d.Native == nil {
-		s.After = append(s.After, layout.Note("Next: memprof tune "+plain.Shorten(r.Job.Path, 60))...)
+	if r.Job != nil {
+		s.After = append(s.After, next(r, d, found)...)
 	}
 	return s
+}
+
+// next are commands that say more, to be copied.
+func next(r *analysis.Result, d *analysis.DeviceResult, found []Finding) []layout.Cell {
+	var commands []string
+	path := plain.ShellQuote(r.Job.Path)
+	for _, more := range []struct{ rule, section string }{{"failed-request", "failures"}, {"leak", "leaks"}} {
+		if slices.ContainsFunc(found, func(f Finding) bool { return f.Rule == more.rule }) {
+			commands = append(commands, "memprof report --section "+more.section+" "+path)
+		}
+	}
+	if d.Native == nil {
+		commands = append(commands, "memprof tune "+path)
+	}
+	if len(commands) == 0 {
+		return nil
+	}
+	commands[0] = "Next: " + commands[0]
+	for i := range commands[1:] {
+		commands[i+1] = "      " + commands[i+1]
+	}
+	return layout.Row(commands...)
 }
 
 // replayed says what other allocators would have reserved.

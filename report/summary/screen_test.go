@@ -1,0 +1,49 @@
+package summary
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/report/layout"
+	"github.com/memprof/memprof/report/plain"
+)
+
+// texts are the texts of cells.
+func texts(cells []layout.Cell) (out []string) {
+	for _, c := range cells {
+		out = append(out, c.Text)
+	}
+	return out
+}
+
+// TestFolded: a line that is too wide is broken between its fields, and a field between its words.
+func TestFolded(t *testing.T) {
+	lines := layout.Row("short | line", "one | two three | four", "a field of many words | end")
+	if diff := cmp.Diff(texts(lines), texts(Folded(lines, 0))); diff != "" {
+		t.Errorf("of any width (-want +got):\n%s", diff)
+	}
+	want := []string{"short | line", "one", "two three", "four", "a field of", "many words", "end"}
+	if diff := cmp.Diff(want, texts(Folded(lines, 12))); diff != "" {
+		t.Errorf("of 12 columns (-want +got):\n%s", diff)
+	}
+}
+
+// TestNext: commands that say more are whole, whatever the recording is called, and only about what was found.
+func TestNext(t *testing.T) {
+	path := "/scratch/" + strings.Repeat("long/", 30) + "my run"
+	d := sound()
+	d.Result.Job = &analysis.Job{Path: path}
+	found := []Finding{{Rule: "leak", Severity: Grows}, {Rule: "failed-request", Severity: Lost}}
+	quoted := plain.ShellQuote(path)
+	want := []string{"Next: memprof report --section failures " + quoted, "      memprof report --section leaks " + quoted, "      memprof tune " + quoted}
+	if diff := cmp.Diff(want, texts(next(d.Result, d.DeviceResult, found))); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	d.Native = &analysis.Native{}
+	if got := next(d.Result, d.DeviceResult, nil); got != nil {
+		t.Errorf("of PyTorch's own allocator, without findings: %q, want nothing", texts(got))
+	}
+}
