@@ -21,6 +21,7 @@ import (
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/output"
+	"github.com/memprof/memprof/cmd/memprof/internal/plots"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/report"
 	"github.com/memprof/memprof/report/page"
@@ -236,9 +237,9 @@ func (o *reportOptions) run(stdout, stderr io.Writer, paths []string) error {
 	switch {
 	case !drawn:
 	case o.plotsDir() != "":
-		return o.draw(stderr, runs)
+		return plots.Into(stderr, o.plotsDir(), runs)
 	default:
-		drawIntoRecordings(stderr, runs)
+		plots.IntoRecordings(stderr, runs)
 	}
 	return nil
 }
@@ -308,48 +309,6 @@ func (o *reportOptions) print(stdout io.Writer, results []*analysis.Result) erro
 		return report.Markdown(stdout, results, scope)
 	}
 	return report.Text(stdout, results, scope, screen.Options(stdout))
-}
-
-// draw writes the plots of every process into the directory that the user named. With several recordings,
-// file names begin with the recording's name.
-func (o *reportOptions) draw(stderr io.Writer, runs []recording.Recording) error {
-	for _, run := range runs {
-		for _, result := range run.Results {
-			prefix := result.Process
-			if len(runs) > 1 {
-				prefix = filepath.Base(filepath.Clean(run.Path)) + "-" + prefix
-			}
-			if err := drawProcess(stderr, o.plotsDir(), prefix, result); err != nil {
-				return exit.Input(fmt.Errorf("plots: %w", err))
-			}
-		}
-	}
-	return nil
-}
-
-// drawIntoRecordings writes the plots of every process into its recording. The user did not ask for them, so a
-// failure to write them is a warning.
-func drawIntoRecordings(stderr io.Writer, runs []recording.Recording) {
-	for _, run := range runs {
-		if run.Run.Detached {
-			continue // there is no recording to write them into
-		}
-		for _, result := range run.Results {
-			if err := drawProcess(stderr, run.Run.Dir, result.Process, result); err != nil {
-				screen.Complain(stderr, fmt.Sprintf("not all plots of %s could be written: %v (--plots DIR writes them elsewhere)", run.Path, err))
-				break
-			}
-		}
-	}
-}
-
-// drawProcess writes the plots of a process and prints the names of the files.
-func drawProcess(stderr io.Writer, dir, prefix string, result *analysis.Result) error {
-	files, err := report.WritePlots(dir, prefix, result)
-	for _, file := range files {
-		screen.Complain(stderr, "wrote "+file)
-	}
-	return err
 }
 
 // at reports what the devices of each process looked like right after an event of it.
