@@ -10,10 +10,10 @@ import unittest
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 
+import hooked  # noqa: E402
 import pretend  # noqa: E402
 import pretend_transformers  # noqa: E402
 import spool  # noqa: E402
-import test_regions  # noqa: E402
 
 # Marks in words: what, the sequence, and the numbers after it.
 SAID = """
@@ -405,7 +405,7 @@ from here on it is not recorded"]\x20
         )
 
 
-@unittest.skipUnless(os.path.exists(test_regions.LIBRARY) and os.path.exists(test_regions.SIMULATION), "the hook is not built: make -C hooks dist")
+@unittest.skipUnless(os.path.exists(hooked.LIBRARY) and os.path.exists(hooked.SIMULATION), "the hook is not built: make -C hooks dist")
 class MarksTest(unittest.TestCase):
     """The marks through the real hook, on the simulated GPU."""
 
@@ -414,10 +414,10 @@ class MarksTest(unittest.TestCase):
             links, events = os.path.join(folder, "sim"), os.path.join(folder, "spool")
             os.mkdir(links)
             os.mkdir(events)
-            os.symlink(test_regions.SIMULATION, os.path.join(links, "libcuda.so.1"))
-            env = dict(os.environ, PYTHONPATH=os.path.dirname(HERE), LD_PRELOAD=test_regions.LIBRARY, LD_LIBRARY_PATH=links, MEMPROF_SPOOL=events)
+            os.symlink(hooked.SIMULATION, os.path.join(links, "libcuda.so.1"))
+            env = dict(os.environ, PYTHONPATH=os.path.dirname(HERE), LD_PRELOAD=hooked.LIBRARY, LD_LIBRARY_PATH=links, MEMPROF_SPOOL=events)
             env["MEMPROF_OPTIONS"] = "headroom=0,growth=needed"
-            text = test_regions.START + textwrap.dedent(script)
+            text = hooked.START + textwrap.dedent(script)
             done = subprocess.run([sys.executable, "-c", text], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             self.assertEqual((done.stderr, done.stdout), ("", ""))
             return [
