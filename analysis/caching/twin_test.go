@@ -65,6 +65,7 @@ type twin struct {
 	// waits are the streams that were held when a pending block was freed.
 	waits  map[*Block][]uint64
 	shared map[*Block][]uint64
+	asked  int // operations, as the file says; 0: it does not
 }
 
 func followTwin(in io.Reader) (count int, err error) {
@@ -96,12 +97,29 @@ func followTwin(in io.Reader) (count int, err error) {
 			return 0, fmt.Errorf("line %d, %s: reserved, active, allocated, requested are %d", count+1, lines.Text(), got)
 		}
 	}
-	return count, lines.Err()
+	if err := lines.Err(); err != nil {
+		return 0, err
+	}
+	if w.asked > 0 && count != w.asked {
+		return 0, fmt.Errorf("%d operations, where %d were asked for: the file is cut off", count, w.asked)
+	}
+	return count, nil
+}
+
+// TestTwinCounts: a file is of as many operations as its first line says; the files of earlier scripts do not say it.
+func TestTwinCounts(t *testing.T) {
+	const head, free, allocated = "torch=2.11.0 total=1073741824 fraction=0 ", "f 0 2097152 0 0 0\n", "a 0 1000 0 4096 2097152 1024 1024 1000\n"
+	for fields, fails := range map[string]bool{"conf=": false, "operations=2 conf=": false, "operations=3 conf=": true, "operations=1 conf=": true} {
+		if count, err := followTwin(strings.NewReader(head + fields + "\n" + allocated + free)); (err != nil) != fails || !fails && count != 2 {
+			t.Errorf("%q: %d operations, %v; want an error: %v", fields, count, err, fails)
+		}
+	}
 }
 
 func newTwin(header string) (*twin, error) {
+	before, conf, _ := strings.Cut(header, " conf=") // which may have spaces
 	fields := map[string]string{}
-	for _, field := range strings.SplitN(header, " ", 4) {
+	for _, field := range strings.Fields(before) {
 		key, value, _ := strings.Cut(field, "=")
 		fields[key] = value
 	}
@@ -109,7 +127,7 @@ func newTwin(header string) (*twin, error) {
 	if err != nil {
 		return nil, err
 	}
-	settings, err := ParseSettings(fields["conf"], version)
+	settings, err := ParseSettings(conf, version)
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +139,13 @@ func newTwin(header string) (*twin, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &twin{device: &torchDevice{card{size: total}}, live: map[uint64]*Block{}, held: map[uint64]bool{}, waits: map[*Block][]uint64{}, shared: map[*Block][]uint64{}}
+	asked := 0
+	if text, said := fields["operations"]; said {
+		if asked, err = strconv.Atoi(text); err != nil {
+			return nil, err
+		}
+	}
+	w := &twin{asked: asked, device: &torchDevice{card{size: total}}, live: map[uint64]*Block{}, held: map[uint64]bool{}, waits: map[*Block][]uint64{}, shared: map[*Block][]uint64{}}
 	w.a = New(Options{Settings: settings, Version: version, Total: total, Fraction: fraction}, w.device)
 	return w, nil
 }

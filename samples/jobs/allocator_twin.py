@@ -16,6 +16,10 @@ torch's reserved, active, allocated and requested bytes afterwards:
     n POOL, d POOL                a MemPool is made, ends
     b POOL, c POOL                use_mem_pool begins, ends
 
+There are as many lines as --operations says: what cannot be done at the moment, such as a free where
+nothing is live, is chosen again and does not count. The first line has that number, so that the test
+refuses a file that is cut off.
+
 A stream waits for a word of host memory, so it is known at every operation which events have
 completed, and which frees are pending.
 """
@@ -62,8 +66,10 @@ class Twin:
         self.live, self.shared, self.next = {}, set(), 0
         self.pools, self.scope, self.pool_count = {}, None, 0
         self.mean = opts.live
+        self.left = opts.operations
 
     def write(self, *words):
+        self.left -= 1
         stats = torch._C._cuda_memoryStats(0)
         sums = [stats[name]["all"]["current"] for name in ("reserved_bytes", "active_bytes", "allocated_bytes", "requested_bytes")]
         print(*words, *sums, file=self.out)
@@ -110,12 +116,18 @@ class Twin:
             self.shared.add(slot)
             self.write("u", slot, number)
 
+    def open_gate(self):
+        """Opens the gate if streams wait, and says whether operations are left."""
+        if self.gate.held:
+            self.gate.open()
+            self.write("s")
+        return self.left > 0
+
     def hold(self):
         if not self.opts.share:
             return
         if self.gate.held:
-            self.gate.open()
-            self.write("s")
+            self.open_gate()
             return
         number = self.random.randrange(STREAMS)
         self.streams[number].synchronize()
@@ -123,10 +135,7 @@ class Twin:
         self.write("h", number)
 
     def empty(self):
-        if self.scope is None and self.random.random() < 0.2:
-            if self.gate.held:
-                self.gate.open()
-                self.write("s")
+        if self.scope is None and self.random.random() < 0.2 and self.open_gate():
             torch.cuda.empty_cache()
             self.write("e")
 
@@ -143,9 +152,8 @@ class Twin:
             self.pools[self.pool_count] = torch.cuda.MemPool()
             self.write("n", self.pool_count)
         elif self.pools and self.random.random() < 0.15:
-            if self.gate.held:
-                self.gate.open()
-                self.write("s")
+            if not self.open_gate():
+                return
             name = self.random.choice(list(self.pools))
             del self.pools[name]
             self.write("d", name)
@@ -157,7 +165,7 @@ class Twin:
             self.write("b", name)
 
     def run(self):
-        for _ in range(self.opts.operations):
+        while self.left > 0:
             if self.random.random() < 0.001:
                 self.mean = self.random.randint(1, 2 * self.opts.live)
             chance = self.random.random()
@@ -195,7 +203,7 @@ def main():
     conf = os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "")
     total = torch.cuda.mem_get_info()[1]
     with open(opts.output, "w") as out:
-        print(f"torch={torch.__version__} total={total} fraction={opts.fraction} conf={conf}", file=out)
+        print(f"torch={torch.__version__} total={total} fraction={opts.fraction} operations={opts.operations} conf={conf}", file=out)
         Twin(opts, out).run()
 
 
