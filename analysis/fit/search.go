@@ -11,7 +11,7 @@ import (
 // many events, so that all replays have about mostEvents, but on leastProbes.
 const (
 	mostProbes  = 24
-	leastProbes = 8
+	leastProbes = 16
 	mostEvents  = 24_000_000
 )
 
