@@ -189,8 +189,10 @@ func (o *reportOptions) run(stdout, stderr io.Writer, paths []string) error {
 		// takes a fifth less processor time for 4 M events, and at most 40 MB more memory.
 		defer debug.SetGCPercent(debug.SetGCPercent(200))
 	}
-	if list, err := o.validateSections(); err != nil || list {
-		return cmp.Or(err, printSections(stdout))
+	if list, err := o.validateSections(); err != nil {
+		return err
+	} else if list {
+		return printSections(stdout)
 	}
 	switch {
 	case o.At.given:
@@ -209,8 +211,10 @@ func (o *reportOptions) run(stdout, stderr io.Writer, paths []string) error {
 		return oneOf("table", o.Table, "paper")
 	}
 	if !o.All && len(o.Section) == 0 && !o.Of.given() {
-		if many, err := fleetOf(paths); err != nil || many != nil {
-			return cmp.Or(err, o.fleet(stdout, many))
+		if many, err := fleetOf(paths); err != nil {
+			return err
+		} else if many != nil {
+			return o.fleet(stdout, many)
 		}
 	}
 	drawn := !o.NoPlots && (o.plotsDir() != "" || o.Format == "text" && !o.Summary)
