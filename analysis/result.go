@@ -32,6 +32,7 @@ type Job struct {
 	Host       string
 	Start      time.Time // zero where it is not known
 	Exit       *int      // status of the command, 128+n for signal n; nil while it runs, or where it is not known
+	Running    bool      // it was running when the recording was read or, for a snapshot, written
 	Frameworks []string  // "torch 2.11.0+cu130"
 	Version    string    // of the memprof that recorded
 

@@ -141,12 +141,12 @@ func scopedSections(r *analysis.Result, d *analysis.DeviceResult, scope Scope, w
 	if scope.All {
 		return append([]layout.Section{findings}, deviceSections(d)...)
 	}
-	return append([]layout.Section{findings}, summarySections(d, findings, ScreenLines-headed)...)
+	return append([]layout.Section{findings}, summarySections(d, findings, width, ScreenLines-headed)...)
 }
 
 // summarySections are the first sections of subjects that fit in so many lines with the findings, those that
-// matter most chosen first; then where the rest is.
-func summarySections(d *analysis.DeviceResult, findings layout.Section, left int) []layout.Section {
+// matter most chosen first; then where the rest is. Notes are broken for a terminal of so many columns; 0 means any number.
+func summarySections(d *analysis.DeviceResult, findings layout.Section, width, left int) []layout.Section {
 	rest := layout.Section{Before: layout.Note("More: memprof report --all, or --section NAME (--section list names them)")}
 	left -= lines(findings) + lines(rest)
 	chosen := make([]*layout.Section, len(subjects))
@@ -155,9 +155,15 @@ func summarySections(d *analysis.DeviceResult, findings layout.Section, left int
 		if at < 0 {
 			break
 		}
-		if all := subjects[at].sections(d); len(all) > 0 && lines(all[0]) <= left {
-			chosen[at] = &all[0]
-			left -= lines(all[0])
+		all := subjects[at].sections(d)
+		if len(all) == 0 {
+			continue
+		}
+		s := all[0]
+		s.Before, s.After = summary.Folded(s.Before, width), summary.Folded(s.After, width)
+		if n := lines(s); n <= left {
+			chosen[at] = &s
+			left -= n
 		}
 	}
 	var sections []layout.Section

@@ -33,7 +33,7 @@ func Analyze(path string, run *trace.Run, opt analysis.Options) (Recording, erro
 			return r, err
 		}
 		nameCards(result, &run.Info)
-		result.Job = jobOf(path, &run.Info)
+		result.Job = jobOf(path, run)
 		result.Job.Imported = run.Info.ImportOf(process.Name)
 		result.Job.Snapshot, result.Job.Dropped = run.Info.Snapshot, process.Dropped()
 		r.Results = append(r.Results, result)
@@ -56,10 +56,12 @@ func (r *Recording) Choose(wanted func(*trace.Process) bool) {
 	r.Run.Choose(wanted)
 }
 
-func jobOf(path string, info *trace.Info) *analysis.Job {
+func jobOf(path string, run *trace.Run) *analysis.Job {
+	info := &run.Info
 	return &analysis.Job{
 		Path: path, Command: info.Command, Host: info.Host, Start: info.Start, Exit: info.ExitStatus,
 		Frameworks: info.Frameworks, Version: info.Version,
+		Running: info.ExitStatus == nil && (run.Live || info.Snapshot != nil),
 	}
 }
 

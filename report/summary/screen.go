@@ -23,7 +23,7 @@ func Provenance(r *analysis.Result, d *analysis.DeviceResult, allocator string) 
 		if !j.Start.IsZero() {
 			fields = append(fields, j.Start.UTC().Format("2006-01-02 15:04 UTC"))
 		}
-		fields = append(fields, exitText(r, j.Exit), events)
+		fields = append(fields, exitText(j), events)
 		lines = layout.Note(strings.Join(fields, " | "))
 		lines = append(lines, layout.Note(gpuText(d, j))...)
 	} else {
@@ -136,13 +136,13 @@ func Folded(lines []layout.Cell, width int) []layout.Cell {
 	return out
 }
 
-func exitText(r *analysis.Result, exit *int) string {
-	switch {
+func exitText(j *analysis.Job) string {
+	switch exit := j.Exit; {
 	case exit != nil && *exit > 128:
 		return fmt.Sprintf("ended by signal %d", *exit-128)
 	case exit != nil:
 		return "exit " + strconv.Itoa(*exit)
-	case r.Live:
+	case j.Running:
 		return "running"
 	}
 	return "exit not known"
