@@ -211,19 +211,11 @@ func furtherAddresses(events []trace.Event) int64 {
 }
 
 // agrees demands that the model, given the requests of a job, comes to what the hook did.
-// The hook trims beside the job, and the model as if at once: so the job lets it rest after each
-// iteration, and longer where a busy machine has not let the trimmer finish.
+// The hook trims beside the job, and the model as if at once: so the job waits for the trimmer after each iteration.
 func (b *bench) agrees(memory string, p bfc.Policy, kind string, seed uint64) {
 	b.Helper()
-	var o agreement
-	for _, rest := range []string{"10", "100", "400"} {
-		b.served("run", memory, p, kind, fmt.Sprint(seed), rest)
-		o = b.replayed("run", p)
-		if p.Trim.When == bfc.TrimNever || o.agrees() {
-			break
-		}
-	}
-	if !o.agrees() {
+	b.served("run", memory, p, kind, fmt.Sprint(seed), "1")
+	if o := b.replayed("run", p); !o.agrees() {
 		b.Errorf("%s %d on %s under %v: %+v", kind, seed, memory, p, o)
 	}
 }

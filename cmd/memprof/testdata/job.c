@@ -344,6 +344,14 @@ static void pause_ms(long ms) {
   nanosleep(&span, NULL);
 }
 
+// Waits until a file is gone; ten minutes at most, so that a test that is killed leaves no process behind.
+static void wait_for(const char *file) {
+  for (int i = 0; access(file, F_OK) == 0; i++) {
+    if (i == 120000) exit(13);
+    pause_ms(5);
+  }
+}
+
 static void say_signal(int signal) {
   char line[32];
   int length = snprintf(line, sizeof line, "signal %d\n", signal);
@@ -460,7 +468,7 @@ int main(int argc, char **argv) {
     } else if (strcmp(word, "sleep") == 0) {
       pause_ms(atol(argv[++i]));
     } else if (strcmp(word, "wait") == 0) {
-      for (i++; access(argv[i], F_OK) == 0;) pause_ms(5);
+      wait_for(argv[++i]);
     } else if (strcmp(word, "raise") == 0) {
       raise(atoi(argv[++i]));
     } else if (strcmp(word, "print") == 0) {

@@ -10,12 +10,13 @@
 //   served results SEED REST   the same as random on small blocks, with contents that are written, copied,
 //                              compared and summed up
 //
-// After each iteration it waits until the hook has mapped and unmapped nothing for REST
-// milliseconds; 0: not at all. It prints how many requests were refused and, of results, the sum of
+// If REST is 1, it waits after each iteration until the hook has unmapped, and mapped ahead, what the policy wants; if 0,
+// not at all. It prints how many requests were refused and, of results, the sum of
 // all contents it has read: equal for equal seeds, whatever serves the memory. Exit 1: a block does
 // not hold what was written there.
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,7 +41,7 @@ static int (*cu_alloc_async)(uint64_t *, size_t, void *), (*cu_free_async)(uint6
 static int (*cu_set)(uint64_t, unsigned char, size_t), (*cu_copy)(uint64_t, uint64_t, size_t);
 static int (*cu_write)(uint64_t, const void *, size_t), (*cu_read)(void *, uint64_t, size_t);
 static void (*hook_iteration)(const char *);
-static void (*hook_stats)(int, struct memprof_stats *);
+static int (*hook_trimming)(void);
 static size_t (*hook_empty_cache)(int);
 static void *(*hook_malloc)(size_t, int, void *, uint64_t, uint64_t);
 static void (*hook_free)(void *, size_t, int, void *);
@@ -50,7 +51,7 @@ static void (*hook_pool_begin)(int, uint64_t, uint64_t), (*hook_pool_end)(int, u
 static void *streams[STREAMS];
 static struct block blocks[BLOCKS];
 static uint64_t refused, sum = 0xcbf29ce484222325u;
-static int rest_ms;
+static bool resting;
 
 static void find(void *library, const char *name, void *function) {
   void *symbol = dlsym(library, name);
@@ -72,7 +73,7 @@ static void start(void) {
   find(library, "cuMemsetD8_v2", &cu_set), find(library, "cuMemcpyDtoD_v2", &cu_copy);
   find(library, "cuMemcpyHtoD_v2", &cu_write), find(library, "cuMemcpyDtoH_v2", &cu_read);
   find(RTLD_DEFAULT, "memprof_iteration", &hook_iteration);
-  find(RTLD_DEFAULT, "memprof_get_stats", &hook_stats);
+  find(RTLD_DEFAULT, "memprof_trimming", &hook_trimming);
   find(RTLD_DEFAULT, "memprof_empty_cache", &hook_empty_cache);
   find(RTLD_DEFAULT, "memprof_malloc_in_pool", &hook_malloc), find(RTLD_DEFAULT, "memprof_free", &hook_free);
   find(RTLD_DEFAULT, "memprof_record_stream", &hook_use);
@@ -93,20 +94,9 @@ static uint64_t next_random(uint64_t *state) {
 
 static uint64_t below(uint64_t *state, uint64_t bound) { return next_random(state) % bound; }
 
-static void rest(void) {
-  int64_t changes = -1;
-  for (int quiet = 0; quiet < rest_ms;) {
-    struct memprof_stats now;
-    hook_stats(0, &now);
-    quiet = now.device_allocs + now.device_frees == changes ? quiet + 2 : 0;
-    changes = now.device_allocs + now.device_frees;
-    usleep(2000);
-  }
-}
-
 static void mark(void) {
   hook_iteration("");
-  if (rest_ms > 0) rest();
+  while (resting && hook_trimming()) usleep(200);
 }
 
 static void take(struct block *block, uint64_t bytes, int stream) {
@@ -282,7 +272,7 @@ static void direct(uint64_t seed) {
 int main(int argc, char **argv) {
   if (argc != 4) return 9;
   const uint64_t seed = strtoull(argv[2], NULL, 10);
-  rest_ms = atoi(argv[3]);
+  resting = atoi(argv[3]) == 1;
   start();
   if (strcmp(argv[1], "comb") == 0)
     comb(seed);

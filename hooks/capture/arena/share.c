@@ -32,7 +32,7 @@
 #include "device/captures.h"
 #include "memprof.h"
 
-enum { POSIX_FD = 1, READ_AND_WRITE = 3, ON_DEVICE = 1, SOCKET_NAME = 40, TRIES = 20 };
+enum { POSIX_FD = 1, READ_AND_WRITE = 3, ON_DEVICE = 1, SOCKET_NAME = 40, TRIES = 200 };
 
 // Seconds that each side waits for the other. A peer sends its request at once; the owner may have to
 // finish a pause before it answers.

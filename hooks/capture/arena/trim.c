@@ -27,6 +27,7 @@ enum {
 #define SLICE ((uint64_t)16 << 20)  // bytes that are mapped or unmapped while the lock is held once; bfc/uses.go has the same
 
 static _Atomic(uint32_t) wakes;
+static _Atomic(uint32_t) followed;  // the wakes after which the trimmer found nothing left to do
 static _Atomic bool running;
 static struct lock working;  // held while the trimmer calls the driver; from the exit of the process on it stays held
 
@@ -266,6 +267,7 @@ static void *trim(void *nothing) {
     }
     lock_give(&working);
     if (wait_us == 0) {
+      atomic_store(&followed, seen);
       syscall(SYS_futex, &wakes, FUTEX_WAIT | FUTEX_PRIVATE_FLAG, seen, NULL, NULL, 0);
     } else {
       usleep(wait_us < 1000000 ? (useconds_t)wait_us : 999999);
@@ -273,6 +275,8 @@ static void *trim(void *nothing) {
   }
   return nothing;
 }
+
+int memprof_trimming(void) { return atomic_load(&running) && atomic_load(&followed) != atomic_load(&wakes); }
 
 // The process exits, and the driver is about to be destroyed: waits until the trimmer is not inside it,
 // and keeps it out.

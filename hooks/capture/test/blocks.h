@@ -45,8 +45,14 @@ static inline struct memprof_stats stats(void) {
 
 static inline int64_t reserved(void) { return stats().reserved_bytes.current; }
 
-// The trimmer has come to rest when nothing has changed for a while.
-static inline void rest(void) {
+// Waits until so many bytes are reserved, a minute at most.
+static inline void await_reserved(uint64_t bytes) {
+  for (int i = 0; i < 6000 && (uint64_t)reserved() != bytes; i++) usleep(10000);
+  CHECK_EQUAL(reserved(), bytes);
+}
+
+// Waits until nothing has been mapped or unmapped for a while. Only for tests that nothing is, since a busy machine may be slow.
+static inline void rest_for_a_while(void) {
   int64_t changes = -1;
   for (int same = 0; same < 10;) {
     const struct memprof_stats now = stats();
@@ -55,6 +61,14 @@ static inline void rest(void) {
     changes = total;
     usleep(2000);
   }
+}
+
+// Waits until the trimmer has done all that the iterations so far asked for. Policies other than trim=iteration trim by the clock.
+static inline void rest(void) {
+  const char *options = getenv("MEMPROF_OPTIONS");
+  for (int i = 0; i < 600000 && memprof_trimming(); i++) usleep(200);
+  CHECK(!memprof_trimming());
+  if (options == NULL || strstr(options, "trim=iteration") == NULL) rest_for_a_while();
 }
 
 // The trail, after asking whether it agrees with the counters. It is read again where the

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include <stdint.h>
 
+#include "calls.h"
 #include "gpu.h"
 #include "memprof.h"
 #include "trail.h"
@@ -337,24 +338,6 @@ static void test_further_reservations(void) {
 }
 
 #define SMALL_CARD "MEMPROF_SIM_MEMORY", "8g"
-
-// Has the calls of the driver logged; before the first.
-static void log_calls(void) {
-  char path[600];
-  snprintf(path, sizeof path, "%s/calls", getenv("MEMPROF_SPOOL"));
-  setenv("MEMPROF_SIM_LOG", path, 1);
-}
-
-static uint64_t calls_of(const char *name) {
-  char line[512], wanted[64];
-  uint64_t count = 0;
-  FILE *log = fopen(getenv("MEMPROF_SIM_LOG"), "r");
-  CHECK(log != NULL);
-  snprintf(wanted, sizeof wanted, " %s ", name);
-  while (fgets(line, sizeof line, log) != NULL) count += strstr(line, wanted) != NULL;
-  fclose(log);
-  return count;
-}
 
 // A large map has few handles, and adjacent ones are unmapped in one call.
 static void test_few_calls(void) {

@@ -3,7 +3,7 @@
 #define _GNU_SOURCE
 #include "blocks.h"
 
-enum { MOST = 24, POSITIONS = 40, ROUNDS = 14 };
+enum { MOST = 24, POSITIONS = 40, ROUNDS = 14, IDLE_NS = 50000000 };
 
 int cuStreamBeginCapture_v2(void *stream, int mode);
 int cuStreamEndCapture(void *stream, void **graph);
@@ -154,7 +154,7 @@ static void test_plan_waits_for_the_stream(void) {
     begin(&c, 2 * MiB, stream), begin(&d, 6 * MiB, stream);
     end(&b), end(&c), end(&d);
     memprof_iteration(NULL);
-    rest();
+    rest_for_a_while();
     CHECK_EQUAL(reserved(), i == 0 ? 10 * MiB : 14 * MiB);
   }
   gpu_let_go(stream);
@@ -172,7 +172,7 @@ static void test_waits_for_the_stream(void) {
   gpu_hold(stream);
   ITERATE(stream, 4 * MiB);
   ITERATE(stream, 4 * MiB);
-  rest();
+  rest_for_a_while();
   CHECK_EQUAL(reserved(), 40 * MiB);
   gpu_let_go(stream);
   rest();
@@ -193,7 +193,7 @@ static void test_captures_and_pools(void) {
   CHECK_EQUAL(cuStreamBeginCapture_v2(stream, 2), 0);
   ITERATE(NULL, 4 * MiB);
   ITERATE(NULL, 4 * MiB);
-  rest();
+  rest_for_a_while();
   CHECK_EQUAL(reserved(), 60 * MiB);
   CHECK_EQUAL(cuStreamEndCapture(stream, &graph), 0);
   ITERATE(NULL, 4 * MiB);
@@ -207,18 +207,16 @@ static void test_idle(void) {
   struct block keep, block;
   begin(&keep, 4 * MiB, NULL), begin(&block, 60 * MiB, NULL);
   end(&block);
-  CHECK_EQUAL(reserved(), 64 * MiB);
-  for (int i = 0; i < 200 && reserved() > (int64_t)(4 * MiB); i++) usleep(10000);
-  CHECK_EQUAL(reserved(), 4 * MiB);
+  await_reserved(4 * MiB);
   begin(&block, 60 * MiB, NULL);
   end(&block), end(&keep);
-  for (int i = 0; i < 200 && reserved() > 0; i++) usleep(10000);
-  CHECK_EQUAL(reserved(), 0);
+  await_reserved(0);
   const struct trail trail = audited();
   char text[4097];
-  const struct memprof_record *why = trail_event(&trail, MEMPROF_RECLAIM, 0);
+  const struct memprof_record *freed = trail_event(&trail, MEMPROF_FREE, 0), *why = trail_event(&trail, MEMPROF_RECLAIM, 0);
   trail_text(&trail, why->context, (uint64_t)(why - trail.records), text);
   CHECK(strcmp(text, "idle") == 0);
+  CHECK(why->time_ns >= freed->time_ns + IDLE_NS);
 }
 
 // Somebody takes memory of the device below the headroom: as much as it lacks goes back.
@@ -233,8 +231,7 @@ static void test_pressure(void) {
   usleep(300000);
   CHECK_EQUAL(reserved(), 404 * MiB);  // 620 MiB are free, and 512 the headroom
   CHECK_EQUAL(take(&other, 200 * MiB), 0);
-  for (int i = 0; i < 200 && reserved() == (int64_t)(404 * MiB); i++) usleep(10000);
-  CHECK_EQUAL(reserved(), 312 * MiB);
+  await_reserved(312 * MiB);
   CHECK_EQUAL(gpu_free(), 512 * MiB);
   check_pattern(&keep);
   audited();
@@ -255,8 +252,7 @@ static struct block free_in_a_pool(void) {
 
 // What graphs replay on stays mapped where all else goes.
 static void check_only_the_pool_stays(const struct block *pooled, uint64_t others) {
-  for (int i = 0; i < 200 && reserved() > (int64_t)(20 * MiB); i++) usleep(10000);
-  CHECK_EQUAL(reserved(), 20 * MiB);
+  await_reserved(20 * MiB);
   CHECK_EQUAL(GiB - gpu_free(), 20 * MiB + others);
   check_pattern(pooled);
   audited();
@@ -319,7 +315,7 @@ static void scenario(void) {
   audited();
   for (int i = 0; i < MOST; i++) end(&blocks[i]);
   // Under trim=idle memory may be unmapped between the two readings.
-  for (int i = 0; exact && (int64_t)(GiB - gpu_free()) != reserved() && i < 1000; i++) usleep(1000);
+  for (int i = 0; exact && (int64_t)(GiB - gpu_free()) != reserved() && i < 60000; i++) usleep(1000);
   if (exact) CHECK_EQUAL(GiB - gpu_free(), reserved());
   begin(&blocks[0], 20 * MiB, NULL);
   CHECK(blocks[0].start != NULL);  // the failure is over

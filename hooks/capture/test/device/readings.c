@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "calls.h"
 #include "gpu.h"
 #include "memprof.h"
 #include "trail.h"
@@ -12,11 +13,12 @@
 int cuStreamBeginCapture_v2(void *stream, int mode);
 int cuStreamEndCapture(void *stream, void **graph);
 
-// ROUND_MS: in so many milliseconds the thread reads at least once more, however slow the machine is: it
-// sleeps 2 s at most.
-enum { NOT_INITIALIZED = 3, MOST = 64, ROUND_MS = 2300 };
+// FEW: after so many calls for the used memory, two readings of what is in use now have been taken, and a third is under way.
+enum { NOT_INITIALIZED = 3, MOST = 64, FEW = 4 };
 
 static const uint64_t CARD = (uint64_t)8 << 30, MS = 1000000;
+
+static const char *const READING = "cuMemGetInfo";
 
 static void pass(uint64_t ms) { nanosleep(&(struct timespec){.tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000 * MS)}, NULL); }
 
@@ -54,13 +56,13 @@ static uint64_t used(void) { return CARD - gpu_free(); }
 // Waits until the last reading is of what is in use, and for a few more of the same.
 static int read_all(struct reading *list) {
   int n = 0;
-  for (int i = 0; i < 200 && (n == 0 || list[n - 1].used != used()); i++) {
+  for (int i = 0; i < 3000 && (n == 0 || list[n - 1].used != used()); i++) {
     pass(20);
     n = readings(list);
   }
   CHECK(n > 0);
   CHECK_EQUAL(list[n - 1].used, used());
-  pass(ROUND_MS);
+  await_calls(READING, FEW);
   CHECK_EQUAL(count(), n);  // while a number stays nothing is written
   return n;
 }
@@ -74,6 +76,7 @@ static void test_not_unless_asked(void) {
 
 static void test_changes(void) {
   struct reading list[MOST];
+  log_calls();
   gpu_start();
   CHECK(memprof_malloc(64 * MiB, 0, NULL) != NULL);
   const int before = read_all(list);
@@ -92,10 +95,11 @@ static void test_changes(void) {
 // An unchanged number is written again, so that readers know that it stayed.
 static void test_heartbeat(void) {
   struct reading list[MOST];
+  log_calls();
   gpu_start();
   CHECK(memprof_malloc(MiB, 0, NULL) != NULL);
   const int before = read_all(list);
-  pass(10000);
+  for (int i = 0; i < 600 && count() == before; i++) pass(100);
   CHECK_EQUAL(readings(list), before + 1);
   CHECK_EQUAL(list[before].used, list[before - 1].used);
   CHECK(list[before].time >= list[before - 1].time + 10000 * MS);
@@ -122,6 +126,7 @@ static void test_no_context_is_made(void) {
   int (*state)(int, unsigned *, int *), (*reset)(int), active = 1;
   unsigned flags;
   struct reading list[MOST];
+  log_calls();
   struct memprof_watch *watch = memprof_watch_device(0, "native", no_sums);
   CHECK(watch != NULL);
   memprof_watch_map(watch, 0, GiB, 2 * MiB, NULL, 0, 0, 0);
@@ -142,6 +147,7 @@ static void test_no_context_is_made(void) {
 static void test_during_capture(void) {
   struct reading list[MOST];
   void *graph = NULL;
+  log_calls();
   gpu_start();
   void *stream = gpu_stream();
   CHECK(memprof_malloc(64 * MiB, 0, NULL) != NULL);
@@ -158,9 +164,10 @@ static void test_exit(void) {
   int status;
   const pid_t child = fork();
   if (child == 0) {
+    log_calls();
     gpu_start();
     if (memprof_malloc(MiB, 0, NULL) == NULL) _exit(1);
-    pass(2 * ROUND_MS);
+    await_calls(READING, FEW);
     exit(0);
   }
   CHECK(waitpid(child, &status, 0) == child && status == 0);
@@ -175,6 +182,7 @@ static void test_fork(void) {
   struct reading list[MOST];
   int status;
   char path[512];
+  log_calls();
   gpu_start();
   CHECK(memprof_malloc(64 * MiB, 0, NULL) != NULL);
   const int before = read_all(list);
@@ -201,6 +209,7 @@ static void test_beside_others(void) {
   struct reading list[MOST];
   pthread_t thread;
   static _Atomic(bool) done;
+  log_calls();
   gpu_start();
   CHECK(memprof_malloc(MiB, 0, NULL) != NULL);
   CHECK(pthread_create(&thread, NULL, churn, &done) == 0);
