@@ -8,8 +8,10 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/modeltest"
@@ -385,16 +387,26 @@ func TestViewInAddress(t *testing.T) {
 	b.Open(html)
 	hash := `#from=600000000&to=1700000000&fit=1&overlay=1&event=700&color=phase&group=phase&find=decoder&only=category%3Aactivations&flame=mean`
 	seen := func() string {
-		b.Eval(`new Promise((done) => setTimeout(done, 600))`) // the address follows the view at this pace
 		text, _ := b.Eval(`[location.hash, document.querySelector('.pin strong').textContent, document.querySelector('.in-view').textContent,
 			document.querySelector('select[aria-label=Overlay]').value, document.querySelector('#allocations .chips').textContent,
 			document.querySelector('#allocations input').value, document.querySelector('#space [aria-checked=true]').textContent,
 			document.querySelector('.flame-box [aria-checked=true]').textContent].join(' | ')`).(string)
 		return text
 	}
-	b.Eval(`location.hash = '` + hash + `'`)
-	want := seen()
-	for _, part := range []string{"event 700 ", "from=600000000&to=1700000000", "1.10 s of ", "| 1 | Category: activations × | decoder | Phase | Interval in view"} {
+	b.Eval(`location.hash = '` + hash + `&unknown=1'`)
+	// The address follows the view, and the view the address, a while later.
+	await := func(done func(text string) bool) string {
+		text := seen()
+		for end := time.Now().Add(time.Minute); !done(text) && time.Now().Before(end); text = seen() {
+			time.Sleep(20 * time.Millisecond)
+		}
+		return text
+	}
+	parts := []string{hash + " |", "event 700 ", "from=600000000&to=1700000000", "1.10 s of ", "| 1 | Category: activations × | decoder | Phase | Interval in view"}
+	want := await(func(text string) bool {
+		return !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(text, part) })
+	})
+	for _, part := range parts {
 		if !strings.Contains(want, part) {
 			t.Errorf("the address shows %q, want %q", want, part)
 		}
@@ -402,7 +414,7 @@ func TestViewInAddress(t *testing.T) {
 	b.Open(pageOf(t, page.Page{})) // elsewhere, so that the page is made anew
 	b.Open(html)
 	b.Eval(`location.hash = '` + strings.SplitN(want, " | ", 2)[0] + `'`)
-	if got := seen(); got != want {
+	if got := await(func(text string) bool { return text == want }); got != want {
 		t.Errorf("again it shows\n%s, want\n%s", got, want)
 	}
 	for _, bad := range []string{`#from=a&to=b&event=-4&color=x&group=__proto__&gpu=99&overlay=77&only=x:y&flame=zz`, `#event=999999999`, `#from=9e99&to=1e300`, `#%zz`, `#only=%3Cimg%20src=x%3E`} {

@@ -18,7 +18,7 @@ import (
 
 // What reading a small part may take, whatever its bytes say.
 const (
-	hostileTime  = 30 * time.Second
+	hostileTime  = 2 * time.Minute // milliseconds, unless it is for ever
 	hostileBytes = 64 << 20
 )
 

@@ -224,6 +224,7 @@ func (b *bench) agrees(memory string, p bfc.Policy, kind string, seed uint64) {
 // that come back lie behind all else, in memory of blocks that are gone, which the second iteration
 // needs where they were: 93 GiB. The end and the peak are two figures, and the hook has the model's.
 func TestModelOfAComb(t *testing.T) {
+	t.Parallel()
 	b := newServedBench(t)
 	p := bfc.Classic()
 	p.Growth, p.Split, p.Trim.When, p.Placement = bfc.Needed, bfc.SplitAlways, bfc.TrimIteration, bfc.PlacementPlanned
@@ -241,6 +242,7 @@ func TestModelOfAComb(t *testing.T) {
 // TestModelTrimsHandles: maps of 8 GiB and more are of larger handles than a page, of which a trim unmaps those
 // that lie as a whole in what an iteration did not use.
 func TestModelTrimsHandles(t *testing.T) {
+	t.Parallel()
 	p := bfc.Classic()
 	p.Trim.When, p.SmallArenas = bfc.TrimIteration, 1<<20
 	newServedBench(t).agrees("24GiB", p, "random", 129)
@@ -266,6 +268,6 @@ func TestModelAgrees(t *testing.T) {
 		case 2, 3:
 			kind, memory = "direct", []string{"140GiB", "24GiB", "12GiB", "6GiB"}[choice.IntN(4)]
 		}
-		b.agrees(memory, p, kind, seed)
+		t.Run(fmt.Sprint(kind, seed), func(t *testing.T) { b.part(t).agrees(memory, p, kind, seed) })
 	}
 }

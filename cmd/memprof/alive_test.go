@@ -27,6 +27,7 @@ func (b *bench) startAndKill(job ...string) {
 // TestRecoverBeforeFirstCall: a job that has made no CUDA call, itself or in a process that it starts late, is alive all
 // the same, and nothing that it records later is lost.
 func TestRecoverBeforeFirstCall(t *testing.T) {
+	t.Parallel()
 	for _, late := range []bool{false, true} {
 		b := newBench(t)
 		job := []string{b.job, "touch", b.path("ready"), "wait", b.path("lock"), "alloc", "a", "1M", "touch", b.path("done")}
@@ -58,6 +59,7 @@ func TestRecoverBeforeFirstCall(t *testing.T) {
 
 // TestRecoverNow: what lives on and is of no interest need not be waited for.
 func TestRecoverNow(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	b.startAndKill("sh", "-c", b.job+" alloc a 1M; "+b.job+" touch "+b.path("ready")+" wait "+b.path("lock"))
 	b.mustExit(2, "recover", "--now", "--wait", b.path("run"))
@@ -72,6 +74,7 @@ func TestRecoverNow(t *testing.T) {
 
 // TestForceInProgress: a recording that is being made is not replaced, and ends whole.
 func TestForceInProgress(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	mustWrite(t, b.path("lock"), "")
 	cmd, _, stderr := b.start("log", b.path("log"), "alloc", "a", "1M", "touch", b.path("ready"), "wait", b.path("lock"), "alloc", "b", "2M")

@@ -47,6 +47,7 @@ func (f *fitted) of(policy string) int64 {
 // TestFitHolds: a job completes on the card that fit found, and not on one that is 1 % smaller, where the simulated
 // device and the hook decide.
 func TestFitHolds(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	sample, err := filepath.Abs("../../samples/alexnet")
 	if err != nil {
@@ -97,6 +98,7 @@ func trained(batch int) (words []string) {
 // TestFitScale: the least card at a third size, from recordings at two, is within 3 % of that of a recording at that
 // size, and so is the one from three recordings, with its error.
 func TestFitScale(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	path := func(batch int) string { return b.path(fmt.Sprint("batch", batch)) }
 	for _, batch := range []int{8, 16, 24, 40} {
@@ -130,6 +132,7 @@ func TestFitScale(t *testing.T) {
 // TestFitScaleError: the error of the cards at another size has what only one of two recordings requests, which a line
 // through the cards of the recordings does not see.
 func TestFitScaleError(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	errorOf := func(firsts, seconds string) int64 {
 		for batch, module := range map[int]string{8: firsts, 16: seconds} {
@@ -153,6 +156,7 @@ func TestFitScaleError(t *testing.T) {
 
 // TestFitJobWithoutRoom: what a real job is refused, fit names.
 func TestFitJobWithoutRoom(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	b.record("run", "--", b.job, "alloc", "a", "100M", "in", "module=net.fc", "alloc", "b", "300M")
 	cmd, _ := b.memprof("fit", "--card", "350MiB", b.path("run"))

@@ -118,7 +118,7 @@ func TestFits(t *testing.T) {
 		card := cardOf(t, path)
 		t.Run(name, func(t *testing.T) {
 			t.Logf("%d MiB natively, %d with expandable segments", card.native>>20, card.expandable>>20)
-			own := &bench{T: t, job: b.job, cache: b.cache, dir: t.TempDir()}
+			own := b.part(t)
 			for _, preset := range presets {
 				t.Run(preset.Name, func(t *testing.T) {
 					own.T = t

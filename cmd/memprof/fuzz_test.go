@@ -17,11 +17,11 @@ import (
 	"github.com/memprof/memprof/trace/tracetest"
 )
 
-// The campaign: whatever a file says that memprof reads, every verb ends in 30 seconds and 2 GiB,
+// The campaign: whatever a file says that memprof reads, every verb ends in two minutes and 2 GiB,
 // with 0, 1 or 2, and prints nothing that steers a terminal or a CI. `make fuzz` goes on from what is
 // kept in testdata/fuzz, which `go test` runs.
 const (
-	fuzzTime  = 30 * time.Second
+	fuzzTime  = 2 * time.Minute
 	fuzzBytes = 2 << 30
 )
 

@@ -64,6 +64,7 @@ func TestProgramsOfOtherKinds(t *testing.T) {
 // TestStaticLauncher: what cannot be recorded itself may start what can, so that
 // --require-tensors does not refuse it.
 func TestStaticLauncher(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	program := b.compiled("launcher", "-static")
 	cmd, stderr := b.memprof("record", "--require-tensors", "--shim", b.job, "--device", "sim", "-o", b.path("run"), "--", program)
@@ -74,6 +75,7 @@ func TestStaticLauncher(t *testing.T) {
 
 // TestSanitizerPreloaded: with ASan's runtime preloaded beside the hook, a job runs and is recorded.
 func TestSanitizerPreloaded(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	out, err := exec.Command("gcc", "-print-file-name=libasan.so").Output()
 	library := strings.TrimSpace(string(out))
@@ -241,6 +243,7 @@ sys.exit(9)
 			if test.options == nil && test.env == nil { // the machine's own compiler is asked
 				needCompiler(t)
 			}
+			t.Parallel()
 			b := newBench(t)
 			toolkit := b.path("cuda/include")
 			if err := os.MkdirAll(toolkit, 0o755); err != nil {
@@ -273,6 +276,7 @@ sys.exit(9)
 // TestArgumentsUpToTheLimit: with what the recorder adds to the environment the kernel
 // would refuse a command line that fits without.
 func TestArgumentsUpToTheLimit(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	run := func(bytes int) (code int, stderr string, err error) {
 		args := []string{"record", "--device", "sim", "-o", b.path("run"), "--", "sh", "-c", "exit 7"}

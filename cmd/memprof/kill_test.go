@@ -34,6 +34,12 @@ func newBench(t *testing.T) *bench {
 	return &bench{T: t, job: buildJob(t), cache: t.TempDir(), dir: t.TempDir()}
 }
 
+// part is the bench of a subtest that runs beside others: it has the same job and cache, and a directory of its own.
+func (b *bench) part(t *testing.T) *bench {
+	t.Parallel()
+	return &bench{T: t, job: b.job, cache: b.cache, dir: t.TempDir()}
+}
+
 func (b *bench) path(name string) string { return filepath.Join(b.dir, name) }
 
 // memprof prepares a command; its stderr is collected in the buffer.
@@ -97,10 +103,10 @@ func (b *bench) recorded(dir string) []request {
 	}
 }
 
-// waitUntil polls for a condition of another process.
+// waitUntil polls for a condition of another process, for two minutes at most.
 func (b *bench) waitUntil(what string, met func() bool) {
 	b.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !met(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); !met(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			b.Fatalf("gave up waiting until %s", what)
 		}
@@ -178,6 +184,7 @@ func (b *bench) sameStart(dir, log string, more int) {
 }
 
 func TestKilledJob(t *testing.T) {
+	t.Parallel()
 	long, random := tracetest.Campaign(t)
 	seed := random.Uint64()
 	rounds := 6
@@ -212,6 +219,7 @@ func TestKilledJob(t *testing.T) {
 func TestKilledCollector(t *testing.T) {
 	for _, elsewhere := range []bool{false, true} {
 		t.Run(fmt.Sprintf("spool elsewhere %v", elsewhere), func(t *testing.T) {
+			t.Parallel()
 			b := newBench(t)
 			args := []string{"record", "--device", "sim", "-o", b.path("run")}
 			if elsewhere {

@@ -12,6 +12,7 @@ import (
 // TestCalibrate: a job sleeps in each of its steps, 20 ms and 4 ms for each sequence. The fitted timing says so,
 // and kv takes it.
 func TestCalibrate(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	words := []string{"alloc", "keys", "64M", "cache", "65536", "layout=paged%tblock=16%tnull=0%tengine=test%tname=main"}
 	const sequences = 8
@@ -67,6 +68,7 @@ func TestCalibrate(t *testing.T) {
 
 // TestTimingFlags: what cannot be said together, and names that are not known.
 func TestTimingFlags(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	base := []string{"kv", "--synthetic", "alpaca", "--rate", "1", "--duration", "1s", "--model", "opt-13b", "--memory", "1GiB"}
 	for _, test := range []struct {
@@ -88,6 +90,7 @@ func TestTimingFlags(t *testing.T) {
 // TestEnginesOnOneCard: two files are served at once. Under elastic both together hold less than under paged, where
 // each has half of the memory for itself.
 func TestEnginesOnOneCard(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	args := []string{"kv", "--requests", "../../samples/jobs/sharegpt_first_turns.csv", "--requests", "../../samples/jobs/azure_conv_2023.csv", "--longest", "2000",
 		"--rate", "2", "--duration", "30s", "--model", "llama-3-8b", "--memory", "8GiB", "--policy", "elastic,vattention:2MiB,paged:16"}
@@ -175,6 +178,7 @@ func kvJSON(t *testing.T, b *bench, stdin string, args ...string) (out struct {
 
 // TestKindsOfCaches: smaller elements and divided layers make more slots; a hybrid cache wastes less than a uniform one.
 func TestKindsOfCaches(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	base := []string{"--synthetic", "azure-conv", "--saturated", "--steps", "600", "--memory", "8GiB"}
 	with := func(args ...string) []string { return append(base[:len(base):len(base)], args...) }
@@ -213,6 +217,7 @@ func TestKindsOfCaches(t *testing.T) {
 
 // TestPrefixCacheBySize: two conversations take turns, so a cache of one of them finds nothing and one of both all.
 func TestPrefixCacheBySize(t *testing.T) {
+	t.Parallel()
 	var lines strings.Builder
 	for i := range 200 {
 		hashes := []int{}

@@ -52,7 +52,7 @@ func recordWith(t *testing.T, readable func(*recorder.Device) (nvml.Cards, strin
 func TestRecordTakesReadings(t *testing.T) {
 	job := buildJob(t)
 	cards := &nvmltest.Cards{Used: []int64{7 << 30}, Shown: []map[int]int64{{1: 1}}}
-	dir, err := recordOnCards(t, cards, job, "alloc", "a", "64M", "sleep", "400", "library", "16M", "sleep", "400")
+	dir, err := recordOnCards(t, cards, job, "alloc", "a", "64M", "sleep", "2000", "library", "16M", "sleep", "2000")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func TestRecordHasProcessesRead(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.scope, func(t *testing.T) {
 			readable := func(*recorder.Device) (nvml.Cards, string) { return nil, test.readings }
-			dir, err := recordWith(t, readable, job, "alloc", "a", "64M", "sleep", "400", "library", "16M", "sleep", "400")
+			dir, err := recordWith(t, readable, job, "alloc", "a", "64M", "sleep", "2000", "library", "16M", "sleep", "2000")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -113,7 +113,7 @@ func TestRecordGivesUpOnCards(t *testing.T) {
 	t.Cleanup(func() { close(stuck) })
 	silent := &nvmltest.Cards{Used: []int64{7 << 30}}
 	silent.Stuck.Store(&stuck)
-	dir, err := recordOnCards(t, silent, buildJob(t), "alloc", "a", "64M", "sleep", "250")
+	dir, err := recordOnCards(t, silent, buildJob(t), "alloc", "a", "64M", "sleep", "2000")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -145,6 +145,7 @@ func TestRerunSaysTheSame(t *testing.T) {
 		}, map[string]int{"kv_cache": 1, "kv_reserve": 3, "kv_append": 2, "kv_share": 1, "kv_free": 3}},
 	} {
 		t.Run(job.name, func(t *testing.T) {
+			b := b.part(t)
 			b.record(job.name, append([]string{"--", b.job}, job.words...)...)
 			want, kinds := sayings(t, b.path(job.name))
 			for kind, count := range job.kinds {
@@ -165,6 +166,7 @@ func TestRerunSaysTheSame(t *testing.T) {
 // TestRerunOfFailure wants a request that failed to fail again under the same limit: what is held
 // at it decides the categories.
 func TestRerunOfFailure(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	cmd, _ := b.memprof("record", "--device", "sim", "-q", "--limit", "64MiB", "-o", b.path("full"), "--",
 		b.job, "begin", "forward", "alloc", "a", "40M", "alloc", "b", "40M")
@@ -265,6 +267,7 @@ func TestRerunOfSamples(t *testing.T) {
 				t.Skip("one of the larger recordings")
 			}
 			again := strings.ReplaceAll(name, "/", "-")
+			b := b.part(t)
 			b.record(again, "--sim-memory", "140GiB", "--", "memprof", "rerun", filepath.Dir(file))
 			want, got := knownOf(t, filepath.Dir(file)), knownOf(t, b.path(again))
 			if want.Labels == 0 || len(want.Others) == 0 {

@@ -23,15 +23,17 @@ func TestResultsAgree(t *testing.T) {
 			choice.Shuffle(len(policies)-2, func(i, k int) { policies[i+2], policies[k+2] = policies[k+2], policies[i+2] })
 			policies = policies[:8]
 		}
-		want := ""
-		for _, p := range policies {
-			got := b.served("results", "8GiB", p, "results", fmt.Sprint(seed), "0")
-			if want == "" {
-				want = got
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			b, want := b.part(t), ""
+			for _, p := range policies {
+				got := b.served("results", "8GiB", p, "results", fmt.Sprint(seed), "0")
+				if want == "" {
+					want = got
+				}
+				if got != want || !strings.Contains(got, ": 0 refused, sum ") {
+					t.Errorf("job %d under %v:\n%sand under %v:\n%s", seed, p, got, policies[0], want)
+				}
 			}
-			if got != want || !strings.Contains(got, ": 0 refused, sum ") {
-				t.Errorf("job %d under %v:\n%sand under %v:\n%s", seed, p, got, policies[0], want)
-			}
-		}
+		})
 	}
 }

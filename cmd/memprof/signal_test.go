@@ -35,9 +35,10 @@ func (b *bench) start(words ...string) (cmd *exec.Cmd, stdout, stderr *bytes.Buf
 func TestSignalsAreForwarded(t *testing.T) {
 	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGUSR1} {
 		t.Run(signal.String(), func(t *testing.T) {
+			t.Parallel()
 			b := newBench(t)
 			// The first sleep ends early when the signal arrives.
-			cmd, stdout, stderr := b.start("catch", "alloc", "a", "1M", "touch", b.path("ready"), "sleep", "20000", "exit", "5")
+			cmd, stdout, stderr := b.start("catch", "alloc", "a", "1M", "touch", b.path("ready"), "sleep", "60000", "exit", "5")
 			if err := cmd.Process.Signal(signal); err != nil {
 				t.Fatal(err)
 			}
@@ -57,8 +58,9 @@ func TestSignalsAreForwarded(t *testing.T) {
 func TestSignalEndsJob(t *testing.T) {
 	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR2} {
 		t.Run(signal.String(), func(t *testing.T) {
+			t.Parallel()
 			b := newBench(t)
-			cmd, _, stderr := b.start("alloc", "a", "1M", "touch", b.path("ready"), "sleep", "20000")
+			cmd, _, stderr := b.start("alloc", "a", "1M", "touch", b.path("ready"), "sleep", "60000")
 			if err := cmd.Process.Signal(signal); err != nil {
 				t.Fatal(err)
 			}
@@ -72,6 +74,7 @@ func TestSignalEndsJob(t *testing.T) {
 
 // TestClosedStderr is `memprof record … 2>&1 | head -1`: the job goes on.
 func TestClosedStderr(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	cmd, _ := b.memprof("record", "--device", "sim", "-o", b.path("run"), "--", b.job, "alloc", "a", "1M", "exit", "6")
 	cmd.Stderr = nil
@@ -93,6 +96,7 @@ func TestClosedStderr(t *testing.T) {
 
 // TestPipeOfJob: a job that writes into a closed pipe is ended by it, as without memprof.
 func TestPipeOfJob(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	cmd, stderr := b.memprof("record", "--device", "sim", "-o", b.path("run"), "--", "sh", "-c", "sleep 0.1; exec yes")
 	reader, writer, err := os.Pipe()

@@ -11,6 +11,7 @@ import (
 // TestTerminal records in a terminal: a live line is drawn and cleared, and Ctrl-C reaches
 // the job once, though memprof gets it as well.
 func TestTerminal(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	keyboard, tty := screentest.OpenTerminal(t)
 	cmd, _ := b.memprof("record", "--device", "sim", "-o", b.path("run"), "--", b.job,
@@ -23,7 +24,7 @@ func TestTerminal(t *testing.T) {
 	var shown screentest.Shown
 	go shown.Watch(keyboard)
 	const live = "memprof: 4 events · requested 3 MiB · provided 4 MiB · reserved 4 MiB · peak 4 MiB"
-	b.waitUntil("the live line is drawn", func() bool { return b.exists("ready") && strings.Contains(shown.String(), "peak") })
+	b.waitUntil("the live line is drawn", func() bool { return b.exists("ready") && strings.Contains(shown.String(), live) })
 	if _, err := keyboard.WriteString("\x03"); err != nil {
 		t.Fatal(err)
 	}

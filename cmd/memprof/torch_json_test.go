@@ -26,6 +26,7 @@ const alexnetNative, alexnetExpandable = 1262 << 20, 1050 << 20
 
 // TestTuneTorchJSON: rows of both allocators say whose they are and by which setting, and those of PyTorch what it would reserve.
 func TestTuneTorchJSON(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	sample, err := filepath.Abs("../../samples/zoo/alexnet")
 	if err != nil {
@@ -78,6 +79,7 @@ func TestTuneTorchJSON(t *testing.T) {
 
 // TestFitJSON: each card of fit says the allocator, its setting or policy, its bytes, and whether it fits.
 func TestFitJSON(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	sample, err := filepath.Abs("../../samples/zoo/alexnet")
 	if err != nil {

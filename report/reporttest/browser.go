@@ -30,6 +30,9 @@ type Browser struct {
 	loaded   chan struct{}
 }
 
+// patience is how long the browser may take for anything: nobody waits for it but where it is gone.
+const patience = 3 * time.Minute
+
 type reply struct {
 	Result json.RawMessage `json:"result"`
 	Error  *struct {
@@ -83,7 +86,7 @@ func NewBrowser(t testing.TB) *Browser {
 		go func() { _ = cmd.Wait(); close(done) }()
 		select {
 		case <-done:
-		case <-time.After(10 * time.Second):
+		case <-time.After(patience):
 			_ = cmd.Process.Kill()
 			<-done
 		}
@@ -200,7 +203,7 @@ func (b *Browser) send(attached, method string, params, result any) error {
 			return json.Unmarshal(r.Result, result)
 		}
 		return nil
-	case <-time.After(60 * time.Second):
+	case <-time.After(patience):
 		return errors.New(method + " is not answered")
 	}
 }
@@ -252,11 +255,11 @@ func (b *Browser) Visit(address string) time.Duration {
 	b.Must("Page.navigate", map[string]any{"url": address}, nil)
 	select {
 	case <-b.loaded:
-	case <-time.After(60 * time.Second):
+	case <-time.After(patience):
 		b.t.Fatal("the page does not load")
 	}
 	for b.Eval(`(document.querySelector('main') || document.createElement('main')).getAttribute('aria-busy')`) != "false" {
-		if time.Since(start) > 60*time.Second {
+		if time.Since(start) > patience {
 			b.t.Fatalf("the page is not ready: %v", b.problems)
 		}
 		time.Sleep(5 * time.Millisecond)
