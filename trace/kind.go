@@ -116,7 +116,7 @@ var kinds = [KindLost + 1]kindRow{
 		context: "who unmaps, in an imported recording", form: formOrigin, fields: originFields, changes: ChangesMapped,
 	},
 	KindGrowFailed: {name: "grow_failed", requested: "refused by the device"},
-	KindReclaim:    {name: "reclaim", requested: "wanted", context: "who wants memory: framework, empty_cache", form: formText},
+	KindReclaim:    {name: "reclaim", requested: "wanted", context: "who wants memory: framework, empty_cache, request; streams: a request, when the device was not waited for", form: formText},
 	KindOOM: {
 		name: "oom", requested: "requested", provided: "free memory of the device, of an imported recording; 0: not known",
 		context: "origin", form: formOrigin, fields: originFields,

@@ -9,7 +9,7 @@
 // and resumes; torch.cuda.empty_cache. What the recorded allocator did for them (maps, unmaps,
 // refusals) is not replayed: the replayed allocator decides that. Where a request finds no memory, the
 // device is in a shortage (package bfc): slack is freed, free memory of all arenas of the device but
-// those of pools is unmapped, and the request is made again, as in the hook. A request that the recorded allocator refused is made as well; its block, if it gets
+// those of pools is unmapped, and of those of tags where others hold too little, and the request is made again, as in the hook. A request that the recorded allocator refused is made as well; its block, if it gets
 // one, is freed at once. Memory of other libraries is as recorded, as far as events show it. A block
 // that another stream used is freed at its free_done. Recordings of torch's own allocator can be
 // replayed, too: they have the same requests.

@@ -6,18 +6,51 @@ import (
 	"slices"
 )
 
+// everything is more bytes than there are.
+const everything = math.MaxInt64
+
 // reclaim unmaps free memory of a device when a request lacks memory, as the hook does: whole handles
-// of all arenas but those of pools, the newest arena first, until it is at least wanted bytes. It
+// of all arenas but those of pools, or of those that `of` chooses, the newest arena first, until it is at least wanted bytes. It
 // returns how many bytes it unmapped.
-func (p *replay) reclaim(device int32, wanted uint64) (unmapped uint64) {
+func (p *replay) reclaim(device int32, wanted uint64, of func(*heap) bool) (unmapped uint64) {
 	p.reclaiming = true
 	for _, h := range p.newestFirst() {
-		if unmapped < wanted && h.shape.device == device && !h.shape.pool && !h.paused {
+		if unmapped < wanted && h.shape.device == device && !h.shape.pool && !h.paused && of(h) {
 			unmapped += h.unmapFree(wanted - unmapped)
 		}
 	}
 	p.reclaiming = false
 	return unmapped
+}
+
+func anyHeap(*heap) bool { return true }
+
+// streamsSuffice says whether a request of a heap lacks no more than arenas hold whose work is over with that of their streams:
+// the hook then unmaps only these, and does not wait for the device. The work of all streams counts as over.
+func (p *replay) streamsSuffice(h *heap, wanted uint64) bool {
+	room := h.Free()
+	if wanted == everything || wanted <= room {
+		return false
+	}
+	held := uint64(0)
+	p.each(func(each *heap) {
+		if each.shape.device == h.shape.device && each.followsStream() && each.born > 0 {
+			held += each.reclaimable()
+		}
+	})
+	return held >= wanted-room
+}
+
+// followsStream says whether the work on a heap's free memory is over with that of its stream.
+func (h *heap) followsStream() bool { return !h.shape.pool && !h.shape.tag && !h.paused }
+
+// reclaimable returns the bytes of free whole handles.
+func (h *heap) reclaimable() (bytes uint64) {
+	for _, r := range h.bfc.Idle(nil) {
+		from, to := h.handles.within(r.Addr, r.Bytes)
+		bytes += to - from
+	}
+	return bytes
 }
 
 // shortage has the heaps of a device count pages, since it is short of memory, and frees the slack of their
@@ -81,7 +114,7 @@ func (p *replay) others(device int32, bytes uint64) {
 	p.otherUsed[device] = bytes
 	if used, most := p.used[device], p.mostOf(device); used > most {
 		p.shortage(device)
-		p.reclaim(device, used-most+p.granularity)
+		p.reclaim(device, used-most+p.granularity, anyHeap)
 	}
 }
 

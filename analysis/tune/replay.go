@@ -1,8 +1,6 @@
 package tune
 
 import (
-	"math"
-
 	"github.com/memprof/memprof/analysis/card"
 	"github.com/memprof/memprof/bfc"
 )
@@ -120,7 +118,7 @@ func (p *replay) apply(o *op) {
 	case opResume:
 		p.resume(p.arenas[o.arena].usual)
 	case opUnmapFree:
-		p.reclaim(o.arena, math.MaxInt64)
+		p.reclaim(o.arena, everything, anyHeap)
 		p.emptied(o.arena)
 	case opOthers:
 		p.others(o.arena, o.bytes)
@@ -180,7 +178,7 @@ func (p *replay) alloc(o *op) {
 }
 
 // request makes a request of a heap, and makes it again as the hook does: first when as much memory was
-// unmapped as it can need, then all that is free, and once more if the heap grew in vain.
+// unmapped as it can need, or less where that is what arenas of streams hold, then all that is free, and once more if the heap grew in vain.
 func (p *replay) request(h *heap, bytes uint64) (bfc.Block, bool) {
 	if h.born == 0 {
 		p.births++
@@ -190,13 +188,17 @@ func (p *replay) request(h *heap, bytes uint64) (bfc.Block, bool) {
 	block, ok := h.bfc.Alloc(bytes)
 	wanted := bytes + h.shape.granularity
 	for round := 0; round < 3 && !ok; round++ {
+		of := anyHeap
+		if p.streamsSuffice(h, wanted) {
+			of = (*heap).followsStream
+		}
 		changed := !p.hopeless(h, bytes) && p.shortage(h.shape.device)
-		if p.reclaim(h.shape.device, wanted) == 0 && !changed {
+		if p.reclaim(h.shape.device, wanted, of) == 0 && !changed {
 			break
 		}
 		p.took, h.paid = true, 0
 		block, ok = h.bfc.Alloc(bytes)
-		wanted = math.MaxInt64
+		wanted = everything
 	}
 	p.inRequest = false
 	if p.took {
@@ -284,7 +286,7 @@ func (p *replay) idle(now int64) {
 		return
 	}
 	for device := range p.used {
-		p.reclaim(device, math.MaxInt64)
+		p.reclaim(device, everything, anyHeap)
 	}
 }
 

@@ -14,6 +14,9 @@ import (
 // most a few hundred times, and a request maps each unmapped range of its chunk once.
 const longestAttempt = 1 << 20
 
+// perThread is the handle of each thread's own default stream, which tells nothing of another thread's.
+const perThread = 2
+
 // arena is one recorded arena and its replay.
 type arena struct {
 	id       int32
@@ -28,6 +31,7 @@ type arena struct {
 	script   script
 	shape    *shape // the range of a graph memory that it grows in, or nil
 	paused   bool
+	follows  bool // the work on its free memory is over when its stream is done
 
 	registered []addresses // that may not be unmapped; a range may be there several times
 
@@ -46,6 +50,7 @@ func parseArena(e *trace.Event, text string) (*arena, error) {
 		id: e.Arena, takes: words.of["takes"] == "1", gives: words.of["gives"] == "1",
 		stream: e.Stream, collects: options.GarbageCollection, trim: options.Trim.When,
 		script:  script{granularity: words.number("granularity"), coalesces: words.flag("coalesces")},
+		follows: words.of["pool"] == "0.0" && words.of["tag"] == "" && e.Stream != perThread,
 		streams: map[uint64]int64{}, shared: map[uint64]bool{},
 	}
 	if words.err != nil {
@@ -115,10 +120,14 @@ func (a *arena) memory(e *trace.Event) *Mismatch {
 }
 
 // unmap takes an unmap event: of an attempt under way, or of free pages for no request. In an arena with
-// garbage collection, and where the event has requested bytes, it belongs to an attempt.
-func (a *arena) unmap(e *trace.Event, reclaiming bool) *Mismatch {
+// garbage collection, and where the event has requested bytes, it belongs to an attempt. ofStreams says that the reclaim has waited
+// for streams only.
+func (a *arena) unmap(e *trace.Event, reclaiming, ofStreams bool) *Mismatch {
 	if len(a.script.events) > 0 || a.collects || e.Requested > 0 {
 		return a.memory(e)
+	}
+	if ofStreams && !a.follows {
+		return atEvent(e, "an unmap in an arena without pool and tag, as the device was not waited for", describe(e))
 	}
 	if a.trim != bfc.TrimNever && !reclaiming && !a.ofSource() {
 		if wrong := a.trimmed(e); wrong != nil {

@@ -58,7 +58,8 @@
 //
 // An unmap outside of an attempt has to be of free pages. After a reclaim it may be any of them: a
 // reclaim holds the device's lock, so that until it ends all events of our allocator on the device are
-// unmaps and ends of pending blocks. Without a reclaim only trim iteration unmaps: the pages have to be
+// unmaps and ends of pending blocks. One whose context is "streams" has waited for streams and not for the device: it unmaps
+// nothing in arenas of pools and tags. Without a reclaim only trim iteration unmaps: the pages have to be
 // in [bfc.Allocator.Excess] at that event. A map with 0 requested bytes is a trim's, too: its pages
 // have to be in [bfc.Allocator.Ahead]. Arenas without a trim, as those of pools and tags, may unmap
 // what is free, as they do when they end.

@@ -17,7 +17,7 @@ type replayer struct {
 	ours, allocs, frees int64
 	streams             map[int32]*streams // by device
 	released            int64              // growths of arenas that have ended
-	reclaiming          map[int32]bool     // devices on which a reclaim is under way
+	reclaiming          map[int32]string   // devices on which a reclaim is under way, and why
 	observed            bool               // there are arenas of an allocator that was only observed
 
 	follower       *observed.Follower // of PyTorch's own allocator; nil without one
@@ -26,7 +26,7 @@ type replayer struct {
 }
 
 func newReplayer() *replayer {
-	return &replayer{arenas: map[int32]*arena{}, stores: map[int32]*store{}, reclaiming: map[int32]bool{}, streams: map[int32]*streams{}}
+	return &replayer{arenas: map[int32]*arena{}, stores: map[int32]*store{}, reclaiming: map[int32]string{}, streams: map[int32]*streams{}}
 }
 
 // step replays one event. After a mismatch the replayer must not be used again.
@@ -109,7 +109,8 @@ func (r *replayer) step(e *trace.Event, strings *trace.Strings) *Mismatch {
 	case trace.KindOOM:
 		return a.attempt(e)
 	case trace.KindUnmap:
-		return a.unmap(e, r.reclaiming[e.Device])
+		why, reclaiming := r.reclaiming[e.Device]
+		return a.unmap(e, reclaiming, why == "streams")
 	}
 	if e.Kind == trace.KindMap && e.Requested == 0 {
 		return a.ahead(e)
@@ -189,7 +190,7 @@ func (r *replayer) releaseArena(e *trace.Event) *Mismatch {
 func (r *replayer) reclaim(e *trace.Event, why string) *Mismatch {
 	delete(r.reclaiming, e.Device)
 	if why != "framework" {
-		r.reclaiming[e.Device] = true
+		r.reclaiming[e.Device] = why
 	}
 	a, wrong := r.arena(e)
 	if a == nil {

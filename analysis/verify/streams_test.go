@@ -2,6 +2,7 @@ package verify
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/memprof/memprof/bfc"
@@ -56,6 +57,40 @@ func TestTakes(t *testing.T) {
 			}
 		}
 		two.alloc(test.grows)
+		var wrong *Mismatch
+		_, err := verifyPath(t, j.write(t, trace.Ending{}, trace.WriterOptions{}))
+		if right := err == nil; right != test.right || !right && !errors.As(err, &wrong) {
+			t.Errorf("%s: %v, want it right: %v", test.name, err, test.right)
+		}
+	}
+}
+
+// TestReclaimOfStreams: a reclaim that has waited for streams only unmaps nothing in arenas of pools, tags and default streams of threads.
+func TestReclaimOfStreams(t *testing.T) {
+	for _, test := range []struct {
+		name, why, pool, tag string
+		stream               int64
+		right                bool
+	}{
+		{"of a stream", "streams", "0.0", "", 64, true},
+		{"of the default stream", "streams", "0.0", "", 0, true},
+		{"of a pool", "streams", "0.7", "", 64, false},
+		{"of a tag", "streams", "0.0", "weights", 64, false},
+		{"of a thread's default stream", "streams", "0.0", "", 2, false},
+		{"of a tag, the device waited for", "request", "0.0", "weights", 64, true},
+	} {
+		j := newJob()
+		h := j.heap(t, bfc.Options{Limit: bfc.NoLimit, Growth: bfc.Needed}, bfc.DeviceOptions{VMM: true, Granularity: 2 * mib, Physical: gib, Reservation: gib})
+		for i := range j.texts {
+			j.texts[i] = strings.Replace(j.texts[i], "pool=0 tag= ", "pool="+test.pool+" tag="+test.tag+" ", 1)
+		}
+		addr := h.alloc(8 * mib)
+		h.free(addr)
+		j.add(trace.Event{Kind: trace.KindReclaim, Arena: trace.NoArena, Requested: 4 * mib, Context: j.text(test.why)})
+		h.add(trace.Event{Kind: trace.KindUnmap, Addr: int64(addr), Provided: 4 * mib})
+		for i := range j.events {
+			j.events[i].Stream = test.stream
+		}
 		var wrong *Mismatch
 		_, err := verifyPath(t, j.write(t, trace.Ending{}, trace.WriterOptions{}))
 		if right := err == nil; right != test.right || !right && !errors.As(err, &wrong) {

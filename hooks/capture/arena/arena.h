@@ -64,6 +64,8 @@ struct arena {
   bool takes;               // before it maps more it takes what other streams hold idle: see streams.h
   bool gives;               // other arenas take what it holds idle
   bool stream_ended;        // its stream was destroyed: it must not be asked for
+  uint64_t end_event;       // the number that `lent` gave the event recorded right before; 0: none could be
+  bool over;                // no work uses what it holds free: while memory is reclaimed, see streams_wait
   uint64_t paid;            // bytes that the request under way has unmapped, here or elsewhere, and not mapped
   struct pending pending;   // freed blocks that other streams may still use
   bool trimming;            // pages to unmap wait for trim_event
@@ -180,6 +182,9 @@ void arena_end(struct arena *arena);
 
 // Writes an event of the arena.
 void arena_event(const struct arena *arena, enum memprof_kind kind, uint64_t addr, uint64_t requested, uint64_t provided, uint32_t context);
+
+// How many bytes more an arena can map: what the limit leaves of the device's free memory.
+uint64_t arena_room(const struct arena *arena);
 
 // Adds `amount` bytes, which may be negative, to what the device's arenas have mapped.
 void gpu_mapped(struct gpu *gpu, int64_t amount);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "arena/shortage.h"
+#include "arena/streams.h"
 #include "base/array.h"
 #include "base/options.h"
 #include "device/captures.h"
@@ -46,13 +47,17 @@ static void measure(void *self, uint64_t addr, uint64_t bytes) {
   *sum += whole_handles(&arena->vmm, addr, bytes, &first, &last);
 }
 
+uint64_t reclaimable_of(const struct arena *arena) {
+  uint64_t sum = 0;
+  if (pool_pins(arena)) return 0;
+  const void *self[] = {arena, &sum};
+  bfc_free_mapped(arena->bfc, self, measure);
+  return sum;
+}
+
 static uint64_t reclaimable(const struct gpu *gpu) {
   uint64_t sum = 0;
-  for (struct arena *arena = gpu->arenas; arena != NULL; arena = arena->next) {
-    if (pool_pins(arena)) continue;
-    void *self[] = {arena, &sum};
-    bfc_free_mapped(arena->bfc, self, measure);
-  }
+  for (const struct arena *arena = gpu->arenas; arena != NULL; arena = arena->next) sum += reclaimable_of(arena);
   return sum;
 }
 
@@ -125,12 +130,32 @@ static bool wait_for(struct gpu *gpu) {
   return false;
 }
 
-static uint64_t release_free(struct gpu *gpu, uint64_t wanted) {
+// What was waited for.
+enum waited { NOTHING, STREAMS, DEVICE };
+
+// Waits for as little as a request needs for a second attempt: for streams whose arenas hold what it lacks beyond what can be
+// mapped as it is, or else for the device. Then captures are held back.
+static enum waited wait_enough(struct gpu *gpu, struct arena *arena, uint64_t wanted) {
+  if (arena != NULL && wanted != UINT64_MAX && captures_hold()) {
+    const uint64_t room = arena_room(arena);
+    if (streams_wait(gpu, arena, wanted > room ? wanted - room : 0, wanted)) return STREAMS;
+    captures_let();
+  }
+  return wait_for(gpu) ? DEVICE : NOTHING;
+}
+
+static uint64_t release_free(struct gpu *gpu, uint64_t wanted, enum waited waited) {
   uint64_t given = 0;
   for (struct arena *each = gpu->arenas; each != NULL && given < wanted; each = each->next) {
-    if (!pool_pins(each)) release_from(each, wanted, &given);
+    if (!pool_pins(each) && (waited == DEVICE || each->over)) release_from(each, wanted, &given);
   }
   return given;
+}
+
+// The device was waited for: frees pending blocks and ends pools.
+static void finish_pending(struct gpu *gpu) {
+  for (struct arena *each = gpu->arenas; each != NULL; each = each->next) pending_poll(each, true);
+  pool_sweep(gpu);
 }
 
 // Whether no amount of free memory can serve a request: it exceeds the device, its arena's limit, or what live
@@ -148,8 +173,8 @@ uint64_t reclaim(struct gpu *gpu, struct arena *arena, uint64_t requested, uint6
   *retry = shortage || anything_pending(gpu) || reclaimable(gpu) > 0 || pool_waits(gpu);
   if (!*retry) return 0;
   // This comes before the event, which announces a second attempt: without the wait there may be none.
-  const bool waited = wait_for(gpu);
-  *retry = waited || shortage;
+  const enum waited waited = wait_enough(gpu, arena, wanted);
+  *retry = waited != NOTHING || shortage;
   if (!*retry) return 0;
   spool_write(&(struct spool_event){
       .kind = MEMPROF_RECLAIM,
@@ -157,14 +182,13 @@ uint64_t reclaim(struct gpu *gpu, struct arena *arena, uint64_t requested, uint6
       .arena = arena == NULL ? MEMPROF_NO_ARENA : arena->id,
       .stream = arena == NULL ? 0 : (int64_t)(intptr_t)arena->stream,
       .requested = requested,
-      .context = spool_string(why),
+      .context = spool_string(waited == STREAMS ? "streams" : why),
   });
-  for (struct arena *each = gpu->arenas; waited && each != NULL; each = each->next) pending_poll(each, true);
-  if (waited) pool_sweep(gpu);
+  if (waited == DEVICE) finish_pending(gpu);
   if (shortage) shortage_begin(gpu);
-  if (!waited) return 0;
-  captures_let();  // what was free when the device had finished may be unmapped during a capture
-  return release_free(gpu, wanted);
+  if (waited == NOTHING) return 0;
+  captures_let();  // what was free when the device or the streams had finished may be unmapped during a capture
+  return release_free(gpu, wanted, waited);
 }
 
 uint64_t reclaim_lack(const struct gpu *gpu, uint64_t bytes) {

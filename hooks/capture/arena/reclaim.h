@@ -16,6 +16,9 @@
 // `requested` is not 0, the device is short of memory from now on (shortage.h), also if nothing can be unmapped
 // because a stream is captured. In any case the trimmer maps nothing ahead before the next iteration ends.
 // *retry: another attempt of the request may succeed.
+//
+// What the request of an arena lacks may be no more than arenas hold free whose streams are done or can be waited for. Then
+// the device is not waited for (streams_wait): handles of these arenas are released, and the reason is "streams".
 uint64_t reclaim(struct gpu *gpu, struct arena *arena, uint64_t requested, uint64_t wanted, const char *why, bool *retry);
 
 // With gpu->lock held: how many bytes to unmap so that a request of `bytes` can be mapped. That is its bytes, a
@@ -24,6 +27,9 @@ uint64_t reclaim_lack(const struct gpu *gpu, uint64_t bytes);
 
 // With gpu->lock held and the device waited for: releases all free handles of an arena.
 void reclaim_all(struct arena *arena);
+
+// With gpu->lock held: the bytes of free handles of an arena that are not registered.
+uint64_t reclaimable_of(const struct arena *arena);
 
 // With gpu->lock held: the bytes of handles that lie completely in a range and are not registered.
 uint64_t reclaimable_within(const struct arena *arena, uint64_t addr, uint64_t bytes);

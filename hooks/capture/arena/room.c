@@ -40,13 +40,17 @@ void arena_set_handle(struct arena *arena, uint64_t room, uint64_t bytes) {
   arena->vmm.handle_bytes = handle;
 }
 
+uint64_t arena_room(const struct arena *arena) {
+  return room(arena->gpu, arena->vmm.loose_bytes, arena->tag == NULL ? 0 : tag_margin());
+}
+
 bool arena_prepare(struct arena *arena, uint64_t bytes) {
   // What was lent is mapped again: nothing is taken of the device, so that the driver need not be asked what it has.
   if (!arena->fine && bytes <= arena->vmm.loose_bytes) {
     arena->vmm.handle_bytes = arena->handle;
     return true;
   }
-  const uint64_t left = room(arena->gpu, arena->vmm.loose_bytes, arena->tag == NULL ? 0 : tag_margin());
+  const uint64_t left = arena_room(arena);
   arena_set_handle(arena, left, bytes);
   return bytes <= left;
 }

@@ -4,15 +4,25 @@
 #include <stdio.h>
 
 #include "arena/graph_memory.h"
+#include "arena/reclaim.h"
 #include "base/options.h"
 #include "device/captures.h"
 #include "device/devices.h"
 #include "spool/spool.h"
 
+// The handle of each thread's own default stream.
+#define PER_THREAD ((void *)2)
+
+// Whether work on what the arena holds free is over when its stream is done. A graph uses free memory of its pool on any stream, and the
+// handle of a thread's default stream stands for other streams in other threads.
+static bool follows_stream(const struct arena *arena) {
+  return arena->home == NULL && arena->tag == NULL && arena->stream != PER_THREAD;
+}
+
 void streams_join(struct arena *arena, const struct bfc_arena_policy *policy) {
   const bool maps = source_of(arena) == NULL && (arena->home == NULL || arena->home->range == NULL);
   arena->takes = maps && options_get()->policy.growth == BFC_PAGES;
-  arena->gives = maps && arena->home == NULL && arena->tag == NULL && policy->policy.growth == BFC_PAGES;
+  arena->gives = maps && follows_stream(arena) && policy->policy.growth == BFC_PAGES;
 }
 
 static bool holds_idle(const struct arena *arena) { return arena->gives && arena->vmm.mapped > bfc_touched(arena->bfc); }
@@ -57,6 +67,43 @@ static uint64_t frees_over(struct arena *arena) {
   lent_look(arena);
   if (!arena->stream_ended && (lent->last == 0 || lent->frees[lent->last % LENT_EVENTS] < frees)) lent_record(arena);
   return lent->over_frees;
+}
+
+// Waits for what was queued on the arena's stream, until it was destroyed if it was. False: it cannot be waited for.
+static bool wait_for(struct arena *arena) {
+  return lent_wait(arena, arena->stream_ended ? arena->end_event : lent_record(arena));
+}
+
+// The same without a wait.
+static bool is_over(struct arena *arena) {
+  if (!arena->stream_ended) return idle(arena);
+  lent_look(arena);
+  return arena->end_event != 0 && arena->end_event <= arena->lent.over;
+}
+
+static uint64_t note_over(struct arena *arena, bool over) {
+  arena->over = over;
+  return over ? reclaimable_of(arena) : 0;
+}
+
+static bool left(const struct arena *arena) { return follows_stream(arena) && !arena->over && reclaimable_of(arena) > 0; }
+
+bool streams_wait(struct gpu *gpu, struct arena *first, uint64_t needed, uint64_t wanted) {
+  uint64_t all = 0, bytes = 0;
+  for (struct arena *each = gpu->arenas; each != NULL; each = each->next) {
+    each->over = false;
+    all += follows_stream(each) ? reclaimable_of(each) : 0;
+  }
+  if (needed == 0 || all < needed) return false;
+  for (struct arena *each = gpu->arenas; each != NULL && bytes < wanted; each = each->next) {
+    // Also one without a free handle: it may have some when its blocks have lost their slack.
+    if (follows_stream(each)) bytes += note_over(each, is_over(each));
+  }
+  if (bytes < needed && left(first)) bytes += note_over(first, wait_for(first));
+  for (struct arena *each = gpu->arenas; each != NULL && bytes < needed; each = each->next) {
+    if (left(each)) bytes += note_over(each, wait_for(each));
+  }
+  return bytes >= needed;
 }
 
 static void event(struct arena *arena, const struct arena *from, uint64_t bytes, uint64_t frees) {
@@ -119,10 +166,11 @@ void streams_end(void *stream) {
     if (gpu == NULL) continue;
     const bool taken = gpu_take(gpu);
     for (struct arena *arena = gpu->arenas; arena != NULL; arena = arena->next) {
-      if (arena->stream != stream || !arena->gives || arena->stream_ended) continue;
+      if (arena->stream != stream || arena->stream_ended) continue;
       arena->stream_ended = true;
+      arena->end_event = 0;
       if (!captures_hold()) continue;
-      lent_record(arena);
+      arena->end_event = lent_record(arena);
       captures_let();
     }
     gpu_give(gpu, taken);

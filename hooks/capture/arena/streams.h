@@ -7,7 +7,8 @@
 // `verify` comes to the same decision.
 //
 // Arenas of pools and tags take, too, but give nothing: a graph uses free memory of its pool without a request. With
-// other growths only requests that would be refused take (streams_reclaim).
+// other growths only requests that would be refused take. Under any growth such a request waits for streams, until they hold
+// what it lacks (streams_wait); for the device only where they hold too little (reclaim.c).
 #ifndef MEMPROF_STREAMS_H
 #define MEMPROF_STREAMS_H
 
@@ -24,6 +25,11 @@ void streams_take(struct arena *arena, uint64_t bytes);
 
 // It has mapped them.
 static inline void streams_paid(struct arena *arena, uint64_t bytes) { arena->paid -= bytes < arena->paid ? bytes : arena->paid; }
+
+// Sets `over` of arenas in which no work uses free memory any more, until those have `wanted` bytes of whole free handles: first
+// asks all streams, then waits for one after the other until the bytes are `needed`. Captures are held back. False: all that
+// can be asked have less, and nothing was waited for; or the driver refused to wait.
+bool streams_wait(struct gpu *gpu, struct arena *first, uint64_t needed, uint64_t wanted);
 
 // An iteration has ended.
 void streams_end_iteration(struct gpu *gpu);

@@ -1,0 +1,275 @@
+// reclaim.c - a request that would be refused: what other streams hold free goes first, and no more is waited for than it needs.
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "arena/streams.h"
+#include "blocks.h"
+#include "device/captures.h"
+#include "positions.h"
+
+enum { POOL = 7, BLOCKS = 24, OPERATIONS = 100, POSITIONS = 8 };
+
+// The card has 64 MiB; with the second, the device cannot be waited for.
+#define CARD "MEMPROF_SIM_MEMORY", "64m", "MEMPROF_OPTIONS", "growth=needed,headroom=0"
+#define NO_WAIT "MEMPROF_SIM_FAIL", "cuCtxSynchronize:1+=900"
+
+static bool fill(struct block *block, uint64_t bytes, void *stream) {
+  begin(block, bytes, stream);
+  return block->start != NULL;
+}
+
+// Freed without a look at what is in it: another may have it by now.
+static void leave(void *stream, uint64_t bytes) {
+  struct block block;
+  CHECK(fill(&block, bytes, stream));
+  end(&block);
+}
+
+// The reclaims so far that waited for streams, and all.
+static uint64_t reclaims(bool for_streams) {
+  const struct trail trail = audited();
+  char text[4097];
+  uint64_t number = 0;
+  for (uint64_t i = 0; i < trail.count; i++) {
+    if (trail_kind(&trail.records[i]) != MEMPROF_RECLAIM) continue;
+    trail_text(&trail, trail.records[i].context, i, text);
+    number += !for_streams || strcmp(text, "streams") == 0;
+  }
+  free(trail.records);
+  return number;
+}
+
+// Streams without work: their memory goes, and nothing is waited for.
+static void test_over(void) {
+  gpu_start();
+  void *one = gpu_stream(), *two = gpu_stream();
+  struct block block;
+  leave(one, 40 * MiB);
+  CHECK(fill(&block, 50 * MiB, two));
+  CHECK_EQUAL(reserved(), 64 * MiB - gpu_free());
+  CHECK_EQUAL(stats().syncs, 0);
+  CHECK_EQUAL(stats().ooms, 0);
+  CHECK_EQUAL(reclaims(true), 1);
+  CHECK_EQUAL(reclaims(false), 1);
+  end(&block);
+  leave(NULL, 60 * MiB);
+  CHECK_EQUAL(reclaims(true), 2);
+}
+
+// What suffices is taken of streams that are done: a third one, which never is, as one that waits for another process, has enough, too.
+static void test_busy_is_left(void) {
+  gpu_start();
+  void *never = gpu_stream(), *one = gpu_stream(), *two = gpu_stream();
+  struct block block;
+  leave(one, 24 * MiB);
+  leave(never, 24 * MiB);  // newest, which go first
+  gpu_hold(never);
+  CHECK(fill(&block, 36 * MiB, two));
+  CHECK_EQUAL(stats().syncs, 0);
+  CHECK_EQUAL(reclaims(true), 1);
+  gpu_let_go(never);
+}
+
+static void *let_go_later(void *stream) {
+  usleep(20000);
+  gpu_let_go(stream);
+  return NULL;
+}
+
+// The request's own stream is waited for, and not one that never ends.
+static void test_waits_for_its_own(void) {
+  gpu_start();
+  void *one = gpu_stream(), *never = gpu_stream();
+  struct block walls[2], free_one, block;
+  pthread_t thread;
+  CHECK(fill(&walls[0], 2 * MiB, one) && fill(&free_one, 32 * MiB, one) && fill(&walls[1], 2 * MiB, one));
+  end(&free_one);
+  leave(never, 16 * MiB);
+  gpu_hold(never), gpu_hold(one);
+  CHECK(pthread_create(&thread, NULL, let_go_later, one) == 0);
+  CHECK(fill(&block, 36 * MiB, one));
+  CHECK(pthread_join(thread, NULL) == 0);
+  CHECK_EQUAL(stats().syncs, 0);
+  CHECK_EQUAL(reclaims(true), 1);
+  gpu_let_go(never);
+  check_pattern(&walls[0]), check_pattern(&walls[1]);
+}
+
+// Another stream is waited for where its memory is needed, until what was queued is done.
+static void test_waits_for_another(void) {
+  gpu_start();
+  void *one = gpu_stream(), *two = gpu_stream();
+  struct block block;
+  pthread_t thread;
+  leave(one, 40 * MiB);
+  gpu_hold(one);
+  CHECK(pthread_create(&thread, NULL, let_go_later, one) == 0);
+  CHECK(fill(&block, 50 * MiB, two));
+  CHECK(pthread_join(thread, NULL) == 0);
+  CHECK_EQUAL(stats().syncs, 0);
+  CHECK_EQUAL(reclaims(true), 1);
+  end(&block);
+}
+
+// Streams have too little: the device is waited for, as blocks that other streams use are pending until then.
+static void test_device(void) {
+  gpu_start();
+  void *one = gpu_stream(), *two = gpu_stream();
+  struct block pending, block;
+  pthread_t thread;
+  CHECK(fill(&pending, 40 * MiB, one));
+  memprof_record_stream(pending.start, two);
+  gpu_hold(two);
+  end(&pending);
+  CHECK(pthread_create(&thread, NULL, let_go_later, two) == 0);
+  CHECK(fill(&block, 50 * MiB, two));
+  CHECK(pthread_join(thread, NULL) == 0);
+  CHECK_EQUAL(stats().syncs, 1);
+  CHECK_EQUAL(reclaims(true), 0);
+  CHECK_EQUAL(reclaims(false), 1);
+}
+
+// A graph may use free memory of its pool on any stream; that of a tag is not of one stream's order either.
+static void test_pools_and_tags(void) {
+  gpu_start();
+  void *two = gpu_stream();
+  struct block block;
+  memprof_pool_hold(0, POOL, 0);
+  void *pooled = memprof_malloc_in_pool(16 * MiB, 0, NULL, POOL, 0);
+  CHECK(pooled != NULL);
+  memprof_free(pooled, 0, 0, NULL);
+  CHECK_EQUAL(memprof_region_begin("weights", 0), MEMPROF_OK);
+  leave(NULL, 16 * MiB);
+  memprof_region_end();
+  CHECK_EQUAL(reserved(), 32 * MiB);
+  CHECK(!fill(&block, 40 * MiB, two));
+  CHECK_EQUAL(reserved(), 32 * MiB);
+}
+
+// A thread's default stream has the same handle in each thread.
+static void test_default_streams_of_threads(void) {
+  gpu_start();
+  struct block block;
+  leave((void *)2, 40 * MiB);
+  CHECK(!fill(&block, 50 * MiB, gpu_stream()));
+}
+
+// During a capture nothing is asked, waited for or unmapped.
+static void test_capture(void) {
+  gpu_start();
+  void *one = gpu_stream(), *two = gpu_stream(), *three = gpu_stream(), *graph;
+  int (*begin_capture)(void *, int), (*end_capture)(void *, void **);
+  struct block block;
+  GPU_CALL(begin_capture, "cuStreamBeginCapture_v2");
+  GPU_CALL(end_capture, "cuStreamEndCapture");
+  leave(one, 40 * MiB);
+  captures_begin();
+  CHECK(begin_capture(three, 0) == 0);
+  CHECK(!fill(&block, 50 * MiB, two));
+  CHECK_EQUAL(reclaims(true), 0);
+  CHECK(end_capture(three, &graph) == 0);
+  captures_end();
+  CHECK(fill(&block, 50 * MiB, two));
+  CHECK_EQUAL(reclaims(true), 1);
+}
+
+// A stream that was destroyed must not be asked: the event recorded before is.
+static void test_destroyed(void) {
+  gpu_start();
+  void *one = gpu_stream(), *two = gpu_stream();
+  int (*destroy)(void *);
+  struct block block;
+  GPU_CALL(destroy, "cuStreamDestroy_v2");
+  leave(one, 40 * MiB);
+  streams_end(one);
+  CHECK(destroy(one) == 0);
+  CHECK(fill(&block, 50 * MiB, two));
+  CHECK_EQUAL(reclaims(true), 1);
+  CHECK_EQUAL(stats().syncs, 0);
+}
+
+// A stream was destroyed during a capture, when no event can be recorded: nobody can say when its work is over.
+static void test_destroyed_in_a_capture(void) {
+  gpu_start();
+  void *one = gpu_stream(), *two = gpu_stream();
+  int (*destroy)(void *);
+  struct block block;
+  GPU_CALL(destroy, "cuStreamDestroy_v2");
+  leave(one, 40 * MiB);
+  captures_begin();
+  streams_end(one);
+  captures_end();
+  CHECK(destroy(one) == 0);
+  CHECK(!fill(&block, 50 * MiB, two));
+}
+
+static uint64_t random_below(uint64_t *state, uint64_t bound) {
+  *state = *state * 6364136223846793005u + 1442695040888963407u;
+  return (*state >> 33) % bound;
+}
+
+static void *busy[3];
+static _Atomic bool ended;
+
+// Whoever waits for a stream does so until the next turn.
+static void *turn(void *nothing) {
+  for (uint64_t i = 0; !ended; i++) {
+    void *stream = busy[i % 3];
+    gpu_hold(stream);
+    usleep(300);
+    gpu_let_go(stream);
+  }
+  return nothing;
+}
+
+// Random blocks of four streams, three of which are busy by turns, on a card that they fill. The driver may refuse one call.
+static void scenario(void) {
+  gpu_start();
+  const char *failing = getenv("MEMPROF_SIM_FAIL");
+  void *streams[] = {NULL, busy[0] = gpu_stream(), busy[1] = gpu_stream(), busy[2] = gpu_stream()};
+  struct block blocks[BLOCKS] = {{0}};
+  uint64_t state = 5;
+  pthread_t thread;
+  CHECK(pthread_create(&thread, NULL, turn, NULL) == 0);
+  for (int i = 0; i < OPERATIONS; i++) {
+    struct block *block = &blocks[random_below(&state, BLOCKS)];
+    void *stream = streams[random_below(&state, 4)];
+    if (block->start != NULL)
+      end(block);
+    else
+      begin(block, 1 + random_below(&state, 32 * MiB), stream);
+    if (i % 50 == 49) {
+      const struct trail trail = audited();
+      free(trail.records);
+      if (strncmp(failing, "cuMemUnmap", 10) != 0 && strncmp(failing, "cuMemRelease", 12) != 0) CHECK_EQUAL(256 * MiB - gpu_free(), reserved());
+    }
+  }
+  CHECK(reclaims(true) > 0);
+  ended = true;
+  CHECK(pthread_join(thread, NULL) == 0);
+  for (int i = 0; i < BLOCKS; i++) end(&blocks[i]);
+  leave(streams[1], 200 * MiB);  // the failure is over
+}
+
+int main(int argc, char **argv) {
+  static const char *const environment[] = {"MEMPROF_SIM_MEMORY", "256m", "MEMPROF_OPTIONS", "headroom=0", NULL};
+  static const struct test tests[] = {
+      {"over", test_over, {CARD, NO_WAIT}},
+      {"busy is left", test_busy_is_left, {CARD, NO_WAIT}},
+      {"waits for its own", test_waits_for_its_own, {"MEMPROF_SIM_MEMORY", "64m", "MEMPROF_OPTIONS", "headroom=0", NO_WAIT}},
+      {"waits for another", test_waits_for_another, {CARD, NO_WAIT}},
+      {"device", test_device, {CARD}},
+      {"pools and tags", test_pools_and_tags, {CARD, NO_WAIT}},
+      {"default streams of threads", test_default_streams_of_threads, {CARD, NO_WAIT}},
+      {"capture", test_capture, {CARD, NO_WAIT}},
+      {"destroyed", test_destroyed, {CARD, NO_WAIT}},
+      {"destroyed in a capture", test_destroyed_in_a_capture, {CARD, NO_WAIT}},
+      {"scenario", scenario, {"MEMPROF_SIM_MEMORY", "256m", "MEMPROF_OPTIONS", "headroom=0", "MEMPROF_SIM_FAIL", "none:1"}},
+  };
+  static const char *const calls[] = {"cuStreamIsCapturing", "cuStreamQuery", "cuEventCreate", "cuEventRecord", "cuEventQuery", "cuEventSynchronize",
+                                      "cuCtxSynchronize", "cuMemUnmap", "cuMemRelease", "cuMemCreate", "cuMemMap", "cuMemSetAccess"};
+  int failed = run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
+  for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) failed |= !each_position(calls[i], "", POSITIONS, true, environment);
+  return failed;
+}
