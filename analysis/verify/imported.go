@@ -47,7 +47,7 @@ func Imported(ctx context.Context, p *trace.Process, how *trace.Imported) (*Resu
 	case how.Format != "torch-snapshot":
 		result.Import.Why = "it is of another allocator"
 	case how.Opening > 0:
-		result.Import.Why = fmt.Sprintf("the snapshot's history begins with %d blocks in %d bytes of memory", how.Blocks, how.Reserved)
+		result.Import.Why = fmt.Sprintf("the snapshot's history begins with %d blocks in %.0f MiB of memory", how.Blocks, float64(how.Reserved)/(1<<20))
 	default:
 		return result, result.compare(ctx, p, how)
 	}

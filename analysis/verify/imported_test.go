@@ -19,7 +19,7 @@ import (
 func TestImportedSnapshots(t *testing.T) {
 	for name, why := range map[string]string{
 		"native": "", "expandable": "",
-		"pools-native": "private pools", "pools-native-cut": "history begins with 8 blocks",
+		"pools-native": "private pools", "pools-native-cut": "history begins with 8 blocks in 96 MiB",
 	} {
 		dir := t.TempDir()
 		if _, err := snapshot.Import(dir, []string{filepath.Join("../../samples/snapshots", name+".pickle.gz")}, "test"); err != nil {

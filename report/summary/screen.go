@@ -58,6 +58,9 @@ func partNotes(j *analysis.Job) []layout.Cell {
 // importNotes say from where on an imported recording is exact, and what was there before.
 func importNotes(i *trace.Imported) []layout.Cell {
 	text := "Imported from " + plain.Shorten(i.Format, 24) + ": exact from its first event on"
+	if i.Opening > 0 {
+		text = "Imported from " + plain.Shorten(i.Format, 24) + ": exact from event " + units.FormatCount(i.Opening) + " on"
+	}
 	if i.Exact > i.Opening {
 		text = fmt.Sprintf("Imported from %s: exact from event %s on, after %s; before, a block may be up to 1 MiB larger",
 			plain.Shorten(i.Format, 24), units.FormatCount(i.Exact), units.FormatDuration(i.ExactNS))

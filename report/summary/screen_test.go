@@ -9,6 +9,7 @@ import (
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/report/layout"
 	"github.com/memprof/memprof/report/plain"
+	"github.com/memprof/memprof/trace"
 )
 
 // texts are the texts of cells.
@@ -45,5 +46,24 @@ func TestNext(t *testing.T) {
 	d.Native = &analysis.Native{}
 	if got := next(d.Result, d.DeviceResult, nil); got != nil {
 		t.Errorf("of PyTorch's own allocator, without findings: %q, want nothing", texts(got))
+	}
+}
+
+// A snapshot whose history was cut off is exact from the first event that it has, after those that restate what was there.
+func TestImportNotes(t *testing.T) {
+	tests := []struct {
+		how  trace.Imported
+		want []string
+	}{
+		{trace.Imported{Format: "torch-snapshot"}, []string{"Imported from torch-snapshot: exact from its first event on"}},
+		{trace.Imported{Format: "torch-snapshot", Opening: 129, Exact: 129, Blocks: 7, Reserved: 84 << 20}, []string{
+			"Imported from torch-snapshot: exact from event 129 on", "Before event 129: 84 MiB reserved, with 7 blocks; earlier peaks are unknown"}},
+		{trace.Imported{Format: "torch-snapshot", Opening: 9, Exact: 40, ExactNS: 2e9}, []string{
+			"Imported from torch-snapshot: exact from event 40 on, after 2.00 s; before, a block may be up to 1 MiB larger"}},
+	}
+	for _, test := range tests {
+		if diff := cmp.Diff(test.want, texts(importNotes(&test.how))); diff != "" {
+			t.Errorf("%+v (-want +got):\n%s", test.how, diff)
+		}
 	}
 }
