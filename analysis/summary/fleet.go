@@ -58,16 +58,9 @@ func WriteAll(path string, run *trace.Run) (int, error) {
 // Each reads the tables of the runs in dirs, several at a time, and calls visit with each, in order of the directories and
 // the names of processes, from one goroutine. A process without a table is an error.
 func Each(dirs []string, visit func(dir string, t *Table) error) error {
-	type place struct{ dir, name string }
-	var places []place
-	for _, dir := range dirs {
-		names, err := Processes(dir)
-		if err != nil {
-			return err
-		}
-		for _, name := range names {
-			places = append(places, place{dir, name})
-		}
+	places, err := placesOf(dirs)
+	if err != nil {
+		return err
 	}
 	type answer struct {
 		table *Table
@@ -117,6 +110,24 @@ func Each(dirs []string, visit func(dir string, t *Table) error) error {
 		}
 	}
 	return nil
+}
+
+// place is where the table of a process lies.
+type place struct{ dir, name string }
+
+// placesOf lists the processes of the runs in dirs.
+func placesOf(dirs []string) ([]place, error) {
+	var places []place
+	for _, dir := range dirs {
+		names, err := Processes(dir)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range names {
+			places = append(places, place{dir, name})
+		}
+	}
+	return places, nil
 }
 
 // readOf reads the table of a process. Without one, the error says what writes it.

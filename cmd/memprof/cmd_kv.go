@@ -236,19 +236,9 @@ func (o *kvOptions) run(cmd *cobra.Command) error {
 			return exit.Usagef("-o %s cannot be created: %w", o.Output, err)
 		}
 	}
-	loads := o.Load.Each()
-	for i, load := range loads {
-		if err := load.Prepare(cmd.InOrStdin(), base.MaxLength, o.Steps); err != nil {
-			return err
-		}
-		if len(loads) > 1 && load.Infinite {
-			return exit.Usagef("%s has no times, and several engines need them: give --rate", load.Name())
-		}
-		if i > 0 {
-			k.Load += ", "
-		}
-		k.Load += load.Line()
-		base.Saturated = load.Infinite
+	loads, err := o.loads(cmd.InOrStdin(), k, &base)
+	if err != nil {
+		return err
 	}
 	k.Sampling = o.Sampling
 	if k.Timing, err = o.Timing.Of(model, o.Ranks); err != nil {
@@ -271,6 +261,25 @@ func (o *kvOptions) run(cmd *cobra.Command) error {
 		return err
 	}
 	return o.draw(cmd.ErrOrStderr(), k)
+}
+
+// loads prepares what is served, one load for each engine, and says in k what it is. Whether the queue is always full goes into base.
+func (o *kvOptions) loads(stdin io.Reader, k *kv.Simulation, base *kvcache.Options) ([]*kvload.Load, error) {
+	loads := o.Load.Each()
+	for i, load := range loads {
+		if err := load.Prepare(stdin, base.MaxLength, o.Steps); err != nil {
+			return nil, err
+		}
+		if len(loads) > 1 && load.Infinite {
+			return nil, exit.Usagef("%s has no times, and several engines need them: give --rate", load.Name())
+		}
+		if i > 0 {
+			k.Load += ", "
+		}
+		k.Load += load.Line()
+		base.Saturated = load.Infinite
+	}
+	return loads, nil
 }
 
 // model reads the flags about the model: its layers by what they keep on one GPU of the greatest stage, without a

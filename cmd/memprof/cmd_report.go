@@ -217,6 +217,11 @@ func (o *reportOptions) run(stdout, stderr io.Writer, paths []string) error {
 			return o.fleet(stdout, many)
 		}
 	}
+	return o.processes(stdout, stderr, paths)
+}
+
+// processes reports each process of the recordings in paths by itself.
+func (o *reportOptions) processes(stdout, stderr io.Writer, paths []string) error {
 	drawn := !o.NoPlots && (o.plotsDir() != "" || o.Format == "text" && !o.Summary)
 	runs, err := o.analyze(paths, analysis.Options{Categories: drawn})
 	if err != nil {

@@ -123,32 +123,51 @@ func (f *Fleet) spreadSection(spreads []Spread) layout.Section {
 			layout.Words("greatest of"), {Name: "x median", Number: true, Implied: true}, layout.Numbers("outliers"),
 		},
 	}
+	d := divide(spreads)
+	alike, more := f.spreadRows(&s, d.differ)
+	if len(alike) > 0 {
+		s.After = append(s.After, shortList("As a row above", alike)...)
+	}
+	if more > 0 {
+		s.After = append(s.After, layout.Note(fmt.Sprintf("%s more differ by less: --json has every metric", units.FormatCount(int64(more))))...)
+	}
+	if len(d.equal) > 0 {
+		s.After = append(s.After, shortList("Equal on all", d.equal)...)
+	}
+	if len(d.zero) > 0 {
+		s.After = append(s.After, shortList("0 on all", d.zero)...)
+	}
+	return s
+}
+
+// divided is metrics by whether ranks differ in them.
+type divided struct {
+	differ []*Spread // the greatest peaks first, the others widest first
+	equal  []string  // with their value
+	zero   []string
+}
+
+// divide leaves out shares whose bytes are there, too.
+func divide(spreads []Spread) divided {
 	names := map[string]bool{}
 	for i := range spreads {
 		names[spreads[i].Metric] = true
 	}
-	var differ, equal []*Spread
-	var zero []string
+	var d divided
 	for i := range spreads {
 		switch spread := &spreads[i]; {
 		case repeated(spread, names):
 		case spread.Equal && spread.Greatest == 0:
-			zero = append(zero, spread.Metric)
+			d.zero = append(d.zero, spread.Metric)
 		case spread.Equal:
-			equal = append(equal, spread)
+			d.equal = append(d.equal, spread.Metric+" "+spread.format(spread.Greatest))
 		default:
-			differ = append(differ, spread)
+			d.differ = append(d.differ, spread)
 		}
 	}
-	always := map[string]bool{"reserved.peak": true, "requested.peak": true}
-	slices.SortStableFunc(differ, func(a, b *Spread) int {
-		key := func(s *Spread) float64 {
-			if always[s.Metric] {
-				return 1e18
-			}
-			return s.width()
-		}
-		switch x, y := key(a), key(b); {
+	slices.SortStableFunc(d.differ, func(a, b *Spread) int {
+		x, y := a.place(), b.place()
+		switch {
 		case x > y:
 			return -1
 		case x < y:
@@ -156,8 +175,20 @@ func (f *Fleet) spreadSection(spreads []Spread) layout.Section {
 		}
 		return 0
 	})
-	var alike []string // metrics that spread as one in the table does
-	more := 0
+	return d
+}
+
+// place orders the rows of the table, the greatest first: the peaks are always there.
+func (s *Spread) place() float64 {
+	if s.Metric == "reserved.peak" || s.Metric == "requested.peak" {
+		return 1e18
+	}
+	return s.width()
+}
+
+// spreadRows adds a row for each metric, of those that spread alike for the first, up to mostSpreads. alike are the
+// names of the others, and more is how many had no place.
+func (f *Fleet) spreadRows(s *layout.Section, differ []*Spread) (alike []string, more int) {
 	seen := map[[4]float64]bool{}
 	for _, spread := range differ {
 		key := [4]float64{spread.Least, spread.Median, spread.P95, spread.Greatest}
@@ -177,23 +208,7 @@ func (f *Fleet) spreadSection(spreads []Spread) layout.Section {
 		s.Rows = append(s.Rows, layout.Row(spread.Metric, spread.format(spread.Least), spread.format(spread.Median), spread.format(spread.P95),
 			spread.format(spread.Greatest), f.name(spread.GreatestOf), times, units.FormatCount(int64(spread.Outliers))))
 	}
-	if len(alike) > 0 {
-		s.After = append(s.After, shortList("As a row above", alike)...)
-	}
-	if more > 0 {
-		s.After = append(s.After, layout.Note(fmt.Sprintf("%s more differ by less: --json has every metric", units.FormatCount(int64(more))))...)
-	}
-	if len(equal) > 0 {
-		var texts []string
-		for _, spread := range equal {
-			texts = append(texts, spread.Metric+" "+spread.format(spread.Greatest))
-		}
-		s.After = append(s.After, shortList("Equal on all", texts)...)
-	}
-	if len(zero) > 0 {
-		s.After = append(s.After, shortList("0 on all", zero)...)
-	}
-	return s
+	return alike, more
 }
 
 // shortList is a note of two lines at most.
