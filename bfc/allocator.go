@@ -51,6 +51,9 @@ type Options struct {
 	Placement Placement
 	// GarbageCollection releases idle regions before a request fails.
 	GarbageCollection bool
+	// OldPages is growth Pages as recordings have it that do not say pages=2: of chunks it takes the best fit, and
+	// where the memory refuses a request it unmaps as many pages again as it did before. Replays of them need it.
+	OldPages bool
 }
 
 // Block is what a request gets: a chunk in use.

@@ -104,6 +104,7 @@
 //	search(rounded):
 //	    best = the first free chunk in (size, address) with size >= rounded; if none: none
 //	    if no byte of any region is unmapped: return best
+//	    if growth is pages: chunk = mostReady(best, rounded); if chunk is not best and mapFor(chunk, reach(chunk)): return chunk
 //	    if mapFor(best, reach(best)): return best
 //	    for chunk in the free chunks behind best in (size, address):
 //	        if all of reach(chunk) is mapped: return chunk
@@ -211,7 +212,7 @@
 //
 // # Pages
 //
-// With growth pages placement is as ever, but a page that no block touches serves any request: it is unmapped
+// With growth pages a page that no block touches serves any request: it is unmapped
 // where it is, and as much is mapped where the request goes. The aim is that the memory maps no more pages than
 // blocks have ever touched at a time, and an allowance; refused unmaps, Remap and failed requests can lead to
 // more. Grants begin and end at pages; the allocator does not check it. The first 2^28 pages of a region have
@@ -254,14 +255,29 @@
 // All divisions are of integers, rounded down. "Pages of tail" are all that the chunk touches, none without a
 // tail.
 //
+// Best fit stays where it has all its frames. Where some of them serve other blocks, one of the next larger chunks
+// can have more of its own:
+//
+//	mostReady(best, rounded):
+//	    if rounded < page: return best
+//	    least = moves(reach(best)); chosen = best
+//	    for chunk in the first 16 free chunks behind best in (size, address), while least > 0 and chunk.size / 3 <= best.size:
+//	        if taken(chunk, rounded) <= taken(best, rounded) and moves(reach(chunk)) < least:
+//	            chosen = chunk; least = moves(reach(chunk))
+//	    return chosen
+//
+//	moves(range):                         # how many of its pages need another frame than they had last
+//	    the number of unmapped pages of range that have no back, or whose back backs a page that is touched,
+//	    registered or in range
+//
 //	mapFor(chunk, range):
 //	    if nothing of range is unmapped: return true
 //	    fresh = how many pages of range are not touched
 //	    if live + fresh > limit / page: return false
-//	    takePages(range, 0, range, fresh)
+//	    paid = takePages(range, 0, range, fresh)
 //	    if all gaps are mapped, as in Alloc's mapFor: return true
 //	    # The gaps mapped so far are unmapped again by now.
-//	    if takeOldest(how many pages of range are unmapped, range) is 0: return false
+//	    if takeOldest(how many pages of range are unmapped, less paid, but not below 0, range) is 0: return false
 //	    return whether all gaps are mapped now
 //
 //	payAndGrow(lack, tail):               # growAndSearch calls payAndGrow(rounded - credit, tail) in place of its
@@ -269,15 +285,16 @@
 //	    n = up(lack, page) / page
 //	    fresh = n + how many pages of tail are not touched
 //	    if live + fresh > limit / page: return false
-//	    takePages(nothing, n, pages of tail, fresh)
+//	    paid = takePages(nothing, n, pages of tail, fresh)
 //	    if growBy(lack): return true
-//	    if takeOldest(n, pages of tail) is 0: return false
+//	    if takeOldest(n less paid, but not below 0, pages of tail) is 0: return false
 //	    return growBy(lack)
 //
 //	takePages(range, more, keep, fresh):
 //	    # range: where pages will be mapped; more: how many will be granted; keep: pages not to be unmapped;
 //	    # fresh: how many pages, mapped or not, no block touches that the request will
-//	    if the memory does not coalesce: return
+//	    # returns how many pages it unmapped
+//	    if the memory does not coalesce: return 0
 //	    then = max(most, live + fresh)        # most, if the request is granted
 //	    mapped = reserved / page
 //	    lack = more + how many pages of range are unmapped
@@ -285,12 +302,13 @@
 //	    for each unmapped page of range, addresses ascending:
 //	        q = the page that the back of this page backs, if there is one
 //	        if q is not touched, not registered, not in keep and not in list: append it
-//	    lack -= unmapPages(list), but not below 0
+//	    back = unmapPages(list)
+//	    lack -= back, but not below 0
 //	    # mapped is from before this unmapping, room from after it.
 //	    # Where blocks are small against a page they touch more pages than they fill: then with less slack.
 //	    allowed = max(then, min(then + (then * allowance) / 400, (filled + filled / 26) / page))
 //	    add = min(max(allowed - mapped, 0), lack, room / page)
-//	    takeOldest(lack - add, keep)
+//	    return back + takeOldest(lack - add, keep)
 //
 //	takeOldest(count, keep):              # returns how many it unmapped, and adds them to moved
 //	    if the memory does not coalesce: return 0
@@ -304,6 +322,8 @@
 //	    A run starts with the next entry of the list. While the entry after it is the page directly below or
 //	    directly above the run, also in another region, the run takes it; any other entry starts the next run.
 //	    For each run: memory.TryUnmap(run), and reserved -= run.bytes; where it is refused, on with the next run.
+//
+// A recording whose arena does not say pages=2 is of an allocator without mostReady, and with paid as 0.
 //
 // A request that fails leaves moved, frames, backs and the idle list as they then are. EndIteration adds 1 to ended; then, if ended >= 2 and 500 * moved > reserved / page,
 // allowance = min(allowance + 1, 8); then moved = 0. In a shortage all of this is as outside of it. With growth

@@ -234,11 +234,11 @@ func (a *Allocator) canHold(fresh uint64) bool {
 
 // takePages unmaps free pages elsewhere for a request that is about to touch so many pages that no block
 // touches yet. gaps are the unmapped ranges in which pages will be mapped, more is how many pages will
-// be mapped at new addresses, and pages in keep stay as they are.
-func (a *Allocator) takePages(fresh uint64, gaps []byteRange, more uint64, keep byteRange) {
+// be mapped at new addresses, and pages in keep stay as they are. It returns how many it unmapped.
+func (a *Allocator) takePages(fresh uint64, gaps []byteRange, more uint64, keep byteRange) uint64 {
 	p := a.pager
 	if !a.memory.Coalesces() {
-		return
+		return 0
 	}
 	mapped := a.stats.Reserved / a.granularity
 	most := max(p.most, p.live+fresh) // a request that is refused in the end does not raise p.most
@@ -246,10 +246,24 @@ func (a *Allocator) takePages(fresh uint64, gaps []byteRange, more uint64, keep 
 	for _, gap := range gaps {
 		lack += gap.bytes() / a.granularity
 	}
-	lack -= min(lack, a.takeBack(gaps, keep))
+	back := a.takeBack(gaps, keep)
+	lack -= min(lack, back)
 	allowed := max(most, min(most+most*p.slack/slackSteps, (p.filled+p.filled/overBytes)/a.granularity))
 	add := min(allowed-min(allowed, mapped), lack, a.room()/a.granularity)
-	p.moved += a.takeOldest(lack-add, keep)
+	taken := a.takeOldest(lack-add, keep)
+	p.moved += taken
+	return back + taken
+}
+
+// takeRest unmaps what a request that was refused still lacks of so many pages, and returns whether there was any.
+// The pages that were unmapped for it before serve its next attempt.
+func (a *Allocator) takeRest(lack, paid uint64, keep byteRange) bool {
+	if a.options.OldPages {
+		paid = 0
+	}
+	taken := a.takeOldest(lack-min(lack, paid), keep)
+	a.pager.moved += taken
+	return taken > 0
 }
 
 // takeBack unmaps the free pages that pages of the gaps had last, and returns how many.
@@ -360,14 +374,8 @@ func (a *Allocator) mapPages(r byteRange) bool {
 	if !a.canHold(fresh) {
 		return false
 	}
-	a.takePages(fresh, a.missing, 0, r)
-	if a.mapRange(r) {
-		return true
-	}
-	lack := a.unmapped.within(r.from, r.to) / a.granularity
-	taken := a.takeOldest(lack, r)
-	a.pager.moved += taken
-	return taken > 0 && a.mapRange(r)
+	paid := a.takePages(fresh, a.missing, 0, r)
+	return a.mapRange(r) || a.takeRest(a.unmapped.within(r.from, r.to)/a.granularity, paid, r) && a.mapRange(r)
 }
 
 // extendByPages grows by what a request lacks behind a free tail, if there is one.
@@ -383,13 +391,8 @@ func (a *Allocator) extendByPages(lack uint64, tail int32) bool {
 	if !a.canHold(fresh) {
 		return false
 	}
-	a.takePages(fresh, nil, more, keep)
-	if a.extendBy(lack) {
-		return true
-	}
-	taken := a.takeOldest(more, keep)
-	a.pager.moved += taken
-	return taken > 0 && a.extendBy(lack)
+	paid := a.takePages(fresh, nil, more, keep)
+	return a.extendBy(lack) || a.takeRest(more, paid, keep) && a.extendBy(lack)
 }
 
 // endPages ends an iteration: where many pages moved in it, more of them may be mapped.

@@ -205,3 +205,65 @@ func TestPagesGetTheirFramesBack(t *testing.T) {
 		t.Error("no page got its frame back")
 	}
 }
+
+// TestPagesTakeWhatLacks has a device that is full below the most pages that blocks have touched at a time. A request
+// of 6 pages unmaps 4 for what it is about to map beyond them, and is refused: 2 more are enough for its second
+// attempt, with those 4. With OldPages all that is free goes.
+func TestPagesTakeWhatLacks(t *testing.T) {
+	for _, old := range []bool{false, true} {
+		full, reserved := uint64(gib), uint64(0)
+		device := NewDevice(DeviceOptions{VMM: true, Granularity: mib, RefuseGrow: func(_ int, bytes uint64) bool { return reserved+bytes > full }})
+		a := mustNew(t, Options{Limit: gib, Growth: Pages, Split: SplitAlways, OldPages: old}, &reserving{device, &reserved})
+		alloc := func(pages uint64) uint64 {
+			t.Helper()
+			block, ok := a.Alloc(pages * mib)
+			if !ok {
+				t.Fatalf("%d MiB are refused", pages)
+			}
+			return block.Addr
+		}
+		first := alloc(5)
+		alloc(1)
+		second := alloc(4)
+		alloc(1)
+		for _, addr := range []uint64{first, second} {
+			if _, err := a.Free(addr); err != nil {
+				t.Fatal(err)
+			}
+		}
+		device.Unmap(second, 2*mib)
+		if err := a.Unmap(second, 2*mib); err != nil {
+			t.Fatal(err)
+		}
+		reserved, full = 9*mib, 10*mib
+		alloc(6)
+		want := uint64(9 * mib)
+		if old {
+			want = 8 * mib
+		}
+		if got := a.Stats().Reserved; got != want || reserved != want {
+			t.Errorf("old pages %v: %d MiB are mapped, counted %d, want %d", old, reserved/mib, got/mib, want/mib)
+		}
+		checkPages(t, a)
+	}
+}
+
+// reserving counts what a device has mapped.
+type reserving struct {
+	*Device
+	bytes *uint64
+}
+
+func (r *reserving) Grow(bytes uint64) (addr, granted uint64, ok bool) {
+	addr, granted, ok = r.Device.Grow(bytes)
+	*r.bytes += granted
+	return addr, granted, ok
+}
+
+func (r *reserving) TryUnmap(addr, bytes uint64) bool {
+	ok := r.Device.TryUnmap(addr, bytes)
+	if ok {
+		*r.bytes -= bytes
+	}
+	return ok
+}

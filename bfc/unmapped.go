@@ -137,9 +137,12 @@ func (a *Allocator) freeAround(r byteRange) int32 {
 	return none
 }
 
-// searchMapped returns best, after mapping the part that a request gets of it; or, where the memory
-// refuses, the first larger chunk whose part is mapped; or none.
+// searchMapped returns best, or with growth Pages a larger chunk that moves fewer pages, after mapping the part that a
+// request gets of it; or, where the memory refuses, the first larger chunk whose part is mapped; or none.
 func (a *Allocator) searchMapped(best int32, rounded uint64) int32 {
+	if index := a.mostReady(best, rounded); index != best && a.mapFor(index, a.reach(index, rounded)) {
+		return index
+	}
 	if a.mapFor(best, a.reach(best, rounded)) {
 		return best
 	}

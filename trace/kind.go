@@ -92,7 +92,7 @@ var kinds = [KindLost + 1]kindRow{
 	KindArena: {
 		name: "arena", addr: "start of its address reservation", requested: "most that it may reserve", provided: "size of its address reservation",
 		context: "what it is for, and its policy", form: formOptions, changes: ChangesMapped,
-		fields: "growth split headroom fraction gc trim placement below granularity coalesces takes gives pool tag main uuid " +
+		fields: "growth split headroom fraction gc trim placement below granularity coalesces pages takes gives pool tag main uuid " +
 			"graph_memory store shape segments allocator provided class conf",
 	},
 	KindAlloc: {

@@ -45,7 +45,9 @@ func newHeap(p *replay, s *shape, small bool) *heap {
 	h.handles = handles{page: got.Page, size: size, fine: got.Fine}
 	h.Device = bfc.NewDevice(bfc.DeviceOptions{VMM: true, Granularity: got.Page, Reservation: reservation})
 	var err error
-	if h.bfc, err = bfc.New(got.Heap(), h); err != nil {
+	options := got.Heap()
+	options.OldPages = p.oldPages
+	if h.bfc, err = bfc.New(options, h); err != nil {
 		panic("tune: options that New does not take: " + err.Error()) // granularity and options were checked before
 	}
 	if p.shortages[s.device] {
@@ -85,7 +87,7 @@ func (h *heap) mapped(addr, bytes uint64) {
 		h.calls().mapHandles += created
 		h.calls().movedHandles += moved
 		h.calls().oldMappings += old
-		h.replay.took = h.replay.took || h.replay.inRequest && old > 0
+		h.replay.asked = h.replay.asked || h.replay.inRequest && old > 0
 	}
 	h.paid -= min(h.paid, bytes)
 	h.count(int64(bytes))
@@ -121,14 +123,19 @@ func (h *heap) Map(addr, bytes uint64) bool {
 	return true
 }
 
-// Unmap unmaps pages: to undo a Map, or whole handles.
+// Unmap unmaps pages: to undo a Map, or whole handles. What a request undoes is lent to what it maps next.
 func (h *heap) Unmap(addr, bytes uint64) {
 	h.Device.Unmap(addr, bytes)
 	h.handles.remove(addr, bytes)
+	h.paid += bytes
+	if h.loans != nil && h.replay.inRequest && !h.replay.reclaiming {
+		h.loans.lend(addr, bytes)
+		h.count(-int64(bytes))
+		return
+	}
 	if h.loans != nil {
 		h.loans.end(addr, bytes)
 	}
-	h.paid += bytes
 	h.uncount(bytes)
 }
 

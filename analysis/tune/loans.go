@@ -63,6 +63,17 @@ func (l *loans) use(addr, bytes uint64) (created, moved, unmapped int64) {
 	return created, moved, unmapped
 }
 
+// drop releases the handles that no address uses, with all their mappings, and returns how many.
+func (l *loans) drop() int64 {
+	count := int64(l.count)
+	for _, handle := range l.free {
+		l.dead[handle] = l.dead[handle] || l.isFree[handle]
+		l.isFree[handle] = false
+	}
+	l.free, l.count = l.free[:0], 0
+	return count
+}
+
 // take returns a handle that is free, or a new one.
 func (l *loans) take() (handle int32, ok bool) {
 	for len(l.free) > 0 {

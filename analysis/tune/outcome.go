@@ -30,6 +30,8 @@ type Outcome struct {
 	RemapsAhead float64       // ranges mapped again in the background
 	Unmaps      float64       // ranges unmapped
 	Waits       float64       // requests that waited for the device
+	EventWaits  float64       // requests that waited for an event behind the last use of an old mapping, if that was not over
+	Moved       float64       // handles that requests mapped at another address than before
 	Calls       Calls         // driver calls that requests waited for
 	Cost        time.Duration // driver calls that requests waited for
 	Background  time.Duration // driver calls in the background
@@ -124,6 +126,7 @@ func (p *replay) finish() Outcome {
 	o.SteadyR = int64(steady.r)
 	o.Remaps, o.RemapsAhead = mean(steady.path.remaps), mean(steady.background.remaps)
 	o.Unmaps, o.Waits = mean(steady.path.unmaps+steady.background.unmaps), mean(steady.path.waits)
+	o.EventWaits, o.Moved = mean(steady.path.eventWaits), mean(steady.path.movedHandles)
 	o.Calls = steady.path.each(float64(n))
 	o.Cost, o.Background = p.costs.of(steady.path)/time.Duration(n), p.costs.of(steady.background)/time.Duration(n)
 	o.Duration = time.Duration(duration / n)

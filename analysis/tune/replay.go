@@ -17,6 +17,8 @@ type replay struct {
 	limited bool   // limit is --limit; else the limit is what others do not use of the device
 	atOnce  bool   // as Options.AtOnce
 
+	oldPages bool // as Options.OldPages
+
 	arenas  []arena                // by number
 	blocks  []placed               // by slot
 	births  int64                  // heaps that have served a request
@@ -35,6 +37,7 @@ type replay struct {
 	inRequest  bool // a request is under way: it waits for driver calls
 	reclaiming bool // it unmaps free memory because it lacks memory
 	took       bool // it has unmapped pages, so that it waits for the device
+	asked      bool // it has unmapped old mappings, so that it waits for an event behind their last use
 
 	observe      func(seq int64, reserved uint64) // nil, or that of Options
 	current      figures                          // of the iteration under way
@@ -184,27 +187,55 @@ func (p *replay) request(h *heap, bytes uint64) (bfc.Block, bool) {
 		p.births++
 		h.born = p.births
 	}
-	p.inRequest, p.took, h.paid = true, false, 0
-	block, ok := h.bfc.Alloc(bytes)
+	p.inRequest, p.took, p.asked = true, false, false
+	block, ok := p.attempt(h, bytes)
 	wanted := bytes + h.shape.granularity
 	for round := 0; round < 3 && !ok; round++ {
-		of := anyHeap
+		of, freed := anyHeap, false
 		if p.streamsSuffice(h, wanted) {
 			of = (*heap).followsStream
+		} else {
+			freed = p.freePending(h.shape.device)
 		}
 		changed := !p.hopeless(h, bytes) && p.shortage(h.shape.device)
-		if p.reclaim(h.shape.device, wanted, of) == 0 && !changed {
+		if p.reclaim(h.shape.device, wanted, of) == 0 && !changed && !freed {
 			break
 		}
-		p.took, h.paid = true, 0
-		block, ok = h.bfc.Alloc(bytes)
+		p.took = true
+		block, ok = p.attempt(h, bytes)
 		wanted = everything
 	}
 	p.inRequest = false
 	if p.took {
 		p.current.path.waits++
 	}
+	if p.asked {
+		p.current.path.eventWaits++
+	}
 	return block, ok
+}
+
+// attempt makes a request once. What it lent and did not map is released, for which the hook waits for the device.
+func (p *replay) attempt(h *heap, bytes uint64) (bfc.Block, bool) {
+	h.paid = 0
+	block, ok := h.bfc.Alloc(bytes)
+	if h.loans != nil && h.loans.count > 0 {
+		p.took = true
+		h.calls().unmapHandles += h.loans.drop()
+	}
+	return block, ok
+}
+
+// freePending frees the blocks of a device that other streams used, as the hook does when the device was waited for. It
+// returns whether there were any. It visits all blocks, since requests that are refused are rare.
+func (p *replay) freePending(device int32) (freed bool) {
+	for i := range p.blocks {
+		if b := &p.blocks[i]; b.pending && b.heap.shape.device == device && !b.heap.paused {
+			p.free(&op{slot: int32(i)})
+			freed = true
+		}
+	}
+	return freed
 }
 
 // hopeless says whether a request exceeds the device, or the limit of a main arena.

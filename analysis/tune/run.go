@@ -35,6 +35,8 @@ type Options struct {
 	// AtOnce makes a block that another stream may still use free as soon as the job frees it, as where that stream is
 	// done with it by then. A recording has one of the moments at which it can become free.
 	AtOnce bool
+	// OldPages replays growth pages as bfc.Options.OldPages says, to compare with runs of that time.
+	OldPages bool
 	// Text gives the text of a context.
 	Text func(context int32) string
 	// Workers replay side by side; 0 is one for each core.
@@ -67,7 +69,7 @@ func Run(ctx context.Context, src Source, o Options) (*Result, error) {
 	replays := make([]*replay, len(o.Policies))
 	for i, policy := range o.Policies {
 		replays[i] = newReplay(policy, &o.Costs, o.Limit)
-		replays[i].card, replays[i].atOnce = o.Card, o.AtOnce
+		replays[i].card, replays[i].atOnce, replays[i].oldPages = o.Card, o.AtOnce, o.OldPages
 	}
 	if len(replays) > 0 {
 		replays[0].observe = o.Observe

@@ -79,6 +79,7 @@ func (w *words) options(limit uint64) bfc.Options {
 	o := policy.Heap()
 	o.Limit = limit
 	o.GarbageCollection = w.flag("gc")
+	o.OldPages = w.of["pages"] != "2"
 	if o.FragmentationFraction, err = strconv.ParseFloat(w.of["fraction"], 64); err != nil {
 		w.keep(fmt.Errorf("fraction=%q is not a number", w.of["fraction"]))
 	}

@@ -39,6 +39,7 @@ var twins = map[string]string{
 // apart are the fields that only one of two twins has, as TYPE.FIELD by the name of the type in Go, and why.
 var apart = map[string]string{
 	"Options.trim": "C has what the allocator reads of it: notes", "Options.notes": "Go has the whole trim",
+	"Options.old_pages": "replays of earlier recordings, which only Go makes",
 	"Options.placement": "C has what the allocator reads of it: planned", "Options.planned": "Go has the whole placement",
 	"Policy.idle_ns": "in Go a field of Trim",
 

@@ -260,7 +260,7 @@ static void describe(const struct arena *arena, const struct bfc_policy *policy,
   char text[700], uuid[DRIVER_UUID_TEXT], fields[256];
   driver_uuid_write(arena->gpu->vmm.uuid, uuid);
   bfc_policy_fields(policy, fields, sizeof fields);
-  snprintf(text, sizeof text, "%s fraction=0 gc=0 granularity=%llu coalesces=%d takes=%d gives=%d pool=%llx.%llx tag=%s main=%d uuid=%s", fields,
+  snprintf(text, sizeof text, "%s fraction=0 gc=0 granularity=%llu coalesces=%d pages=2 takes=%d gives=%d pool=%llx.%llx tag=%s main=%d uuid=%s", fields,
            (unsigned long long)arena->page, coalesces, arena->takes, arena->gives,
            (unsigned long long)arena->pool[0], (unsigned long long)arena->pool[1], arena->tag == NULL ? "" : arena->tag->label, arena->main, uuid);
   const size_t length = strlen(text);

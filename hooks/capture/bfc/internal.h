@@ -118,6 +118,7 @@ enum {
 };
 
 #define BFC_ANY_FREE UINT64_MAX  // a number that no free has reached
+#define BFC_NO_PAGE UINT64_MAX   // a frame backs no page
 
 // Addresses of pages to unmap: scratch.
 struct bfc_victims {
@@ -342,9 +343,14 @@ void bfc_pages_delete(struct bfc *bfc);
 void bfc_list_free(struct bfc *bfc, uint64_t count, uint64_t free, struct bfc_range keep);
 // The adjacent pages with which a list begins at *at, which is then behind them.
 struct bfc_range bfc_first_run(const struct bfc *bfc, const uint64_t *addrs, size_t count, size_t *at);
+struct bfc_page *bfc_page_at(const struct bfc *bfc, uint64_t addr);  // NULL: in no region, or not noted
 struct bfc_pages bfc_pages_from(const struct bfc *bfc, uint64_t addr, uint64_t size);  // of a range in one region, as far as they are noted
 
+// ready.c: with growth pages, of the best fit and the next larger chunks, the first that moves the fewest pages; else the best fit
+uint32_t bfc_most_ready(struct bfc *bfc, uint32_t best, uint64_t rounded);
+
 // unmapped.c
+struct bfc_range bfc_reach(const struct bfc *bfc, uint32_t chunk, uint64_t rounded);  // the range that a request would get of a free chunk, widened to whole pages
 bool bfc_map_range(struct bfc *bfc, struct bfc_range range);  // its unmapped part, all or nothing
 void bfc_unmapped_add(struct bfc *bfc, uint64_t from, uint64_t to);  // room for one range is there
 // Maps the unmapped part of a range that a request gets of a free chunk. False: it is refused, nothing is mapped.

@@ -15,9 +15,6 @@ enum {
   OVER_BYTES = 26,  // no more pages are slack than that part above the bytes of blocks, which may touch far more pages than they fill
 };
 
-// A frame backs no page.
-#define NO_PAGE UINT64_MAX
-
 static uint64_t end_of(const struct bfc_region *region) { return region->addr + region->size; }
 
 static bool counts(const struct bfc *bfc) { return bfc->options.growth == BFC_PAGES; }
@@ -52,8 +49,7 @@ static struct bfc_region *region_of(const struct bfc *bfc, uint64_t addr) {
   return at < bfc->region_count && bfc->regions[at].addr <= addr ? &bfc->regions[at] : NULL;
 }
 
-// The page of an address; NULL: it is in no region, or not noted.
-static struct bfc_page *page_at(const struct bfc *bfc, uint64_t addr) {
+struct bfc_page *bfc_page_at(const struct bfc *bfc, uint64_t addr) {
   const struct bfc_region *region = region_of(bfc, addr);
   const size_t at = region == NULL ? 0 : page_of(bfc, region, addr);
   return region != NULL && at < region->page_count ? &region->pages[at] : NULL;
@@ -119,13 +115,13 @@ static uint32_t take(struct bfc_pager *pager) {
   while (pager->spare_count > 0) {
     const uint32_t number = pager->spare[--pager->spare_count];
     pager->frames[number].spare = false;
-    if (pager->frames[number].page == NO_PAGE) return number + 1;
+    if (pager->frames[number].page == BFC_NO_PAGE) return number + 1;
   }
   const size_t count = pager->frame_count + 1;
   if (!array_reserve(&pager->frames, &pager->frame_capacity, count, sizeof *pager->frames) ||
       !array_reserve(&pager->spare, &pager->spare_capacity, count, sizeof *pager->spare))
     return 0;
-  pager->frames[pager->frame_count++] = (struct bfc_frame){.page = NO_PAGE};
+  pager->frames[pager->frame_count++] = (struct bfc_frame){.page = BFC_NO_PAGE};
   return (uint32_t)count;
 }
 
@@ -138,8 +134,8 @@ void bfc_back_again(struct bfc *bfc, struct bfc_range range) {
   if (!counts(bfc)) return;
   struct bfc_pager *pager = &bfc->pager;
   for (uint64_t addr = range.from; addr < range.to; addr += bfc->memory.granularity) {
-    const struct bfc_page *page = page_at(bfc, addr);
-    if (page != NULL && page->back > 0 && pager->frames[page->back - 1].page == NO_PAGE) pager->frames[page->back - 1].page = addr;
+    const struct bfc_page *page = bfc_page_at(bfc, addr);
+    if (page != NULL && page->back > 0 && pager->frames[page->back - 1].page == BFC_NO_PAGE) pager->frames[page->back - 1].page = addr;
   }
 }
 
@@ -147,7 +143,7 @@ void bfc_back_others(struct bfc *bfc, struct bfc_range range) {
   if (!counts(bfc)) return;
   struct bfc_pager *pager = &bfc->pager;
   for (uint64_t addr = range.from; addr < range.to; addr += bfc->memory.granularity) {
-    struct bfc_page *page = page_at(bfc, addr);
+    struct bfc_page *page = bfc_page_at(bfc, addr);
     if (page == NULL || backs(pager, page, addr)) continue;
     page->back = take(pager);
     if (page->back > 0) pager->frames[page->back - 1].page = addr;
@@ -163,10 +159,10 @@ void bfc_unbacked(struct bfc *bfc, struct bfc_range range) {
   if (!counts(bfc)) return;
   struct bfc_pager *pager = &bfc->pager;
   for (uint64_t addr = range.from; addr < range.to; addr += bfc->memory.granularity) {
-    const struct bfc_page *page = page_at(bfc, addr);
+    const struct bfc_page *page = bfc_page_at(bfc, addr);
     if (page == NULL || !backs(pager, page, addr)) continue;
     struct bfc_frame *frame = &pager->frames[page->back - 1];
-    frame->page = NO_PAGE;
+    frame->page = BFC_NO_PAGE;
     if (!frame->spare) pager->spare[pager->spare_count++] = page->back - 1;
     frame->spare = true;
   }
@@ -205,7 +201,7 @@ struct bfc_range bfc_first_run(const struct bfc *bfc, const uint64_t *addrs, siz
 static uint64_t unmap_pages(struct bfc *bfc, const uint64_t *addrs, size_t count) {
   const uint64_t unit = bfc->memory.granularity;
   uint64_t unmapped = 0;
-  for (size_t i = 0; i < count; i++) page_at(bfc, addrs[i])->listed = false;
+  for (size_t i = 0; i < count; i++) bfc_page_at(bfc, addrs[i])->listed = false;
   for (size_t i = 0; i < count && bfc_unmapped_reserve(bfc, 2);) {
     const struct bfc_range run = bfc_first_run(bfc, addrs, count, &i);
     if (!bfc->memory.try_unmap(bfc->memory.self, run.from, run.to - run.from)) continue;
@@ -231,10 +227,10 @@ static uint64_t take_back(struct bfc *bfc, struct bfc_range within, struct bfc_r
     const struct bfc_range gap = bfc->unmapped.items[i];
     const uint64_t to = bfc_least(gap.to, within.to);
     for (uint64_t addr = bfc_greatest(gap.from, within.from); addr < to; addr += bfc->memory.granularity) {
-      const struct bfc_page *page = page_at(bfc, addr);
+      const struct bfc_page *page = bfc_page_at(bfc, addr);
       if (page == NULL || page->back == 0) continue;
       const uint64_t now = pager->frames[page->back - 1].page;
-      struct bfc_page *other = now == NO_PAGE ? NULL : page_at(bfc, now);
+      struct bfc_page *other = now == BFC_NO_PAGE ? NULL : bfc_page_at(bfc, now);
       if (other == NULL || other->live || other->listed || other->registered > 0 || kept(keep, now)) continue;
       const size_t before = victims->count;
       list(victims, now);
@@ -281,20 +277,32 @@ static uint64_t take_oldest(struct bfc *bfc, uint64_t count, struct bfc_range ke
 }
 
 // Unmaps free pages elsewhere for a request that is about to touch `fresh` pages that no block touches yet:
-// the unmapped ones of `within` will be mapped, and `more` at new addresses. Pages of `keep` stay as they are.
-static void take_pages(struct bfc *bfc, uint64_t fresh, struct bfc_range within, uint64_t more, struct bfc_range keep) {
+// the unmapped ones of `within` will be mapped, and `more` at new addresses. Pages of `keep` stay as they are. Returns
+// how many it unmapped.
+static uint64_t take_pages(struct bfc *bfc, uint64_t fresh, struct bfc_range within, uint64_t more, struct bfc_range keep) {
   struct bfc_pager *pager = &bfc->pager;
-  if (!takes(bfc)) return;
+  if (!takes(bfc)) return 0;
   const uint64_t unit = bfc->memory.granularity, mapped = bfc->stats.reserved / unit;
   // A request that is refused in the end does not raise pager->most.
   const uint64_t most = bfc_greatest(pager->most, pager->live + fresh);
   uint64_t lack = more + bfc_unmapped_within(bfc, within.from, within.to) / unit;
-  lack -= bfc_least(lack, take_back(bfc, within, keep));
+  const uint64_t back = take_back(bfc, within, keep);
+  lack -= bfc_least(lack, back);
   const uint64_t bytes = pager->filled + pager->filled / OVER_BYTES;
   const uint64_t allowed = bfc_greatest(most, bfc_least(most + most * pager->slack / BFC_SLACK_STEPS, bytes / unit));
   uint64_t add = allowed > mapped ? allowed - mapped : 0;
   add = bfc_least(bfc_least(add, lack), bfc_room(bfc) / unit);
-  pager->moved += take_oldest(bfc, lack - add, keep);
+  const uint64_t taken = take_oldest(bfc, lack - add, keep);
+  pager->moved += taken;
+  return back + taken;
+}
+
+// Unmaps what a request that was refused still lacks of so many pages, and returns whether there was any. The pages
+// that were unmapped for it before serve its next attempt.
+static bool take_rest(struct bfc *bfc, uint64_t lack, uint64_t paid, struct bfc_range keep) {
+  const uint64_t taken = take_oldest(bfc, lack - bfc_least(lack, paid), keep);
+  bfc->pager.moved += taken;
+  return taken > 0;
 }
 
 bool bfc_map_pages(struct bfc *bfc, struct bfc_range range) {
@@ -302,11 +310,9 @@ bool bfc_map_pages(struct bfc *bfc, struct bfc_range range) {
   if (bfc_unmapped_within(bfc, range.from, range.to) == 0) return true;
   const uint64_t fresh = fresh_pages(bfc, range);
   if (!can_hold(bfc, fresh)) return false;
-  take_pages(bfc, fresh, range, 0, range);
+  const uint64_t paid = take_pages(bfc, fresh, range, 0, range);
   if (bfc_map_range(bfc, range)) return true;
-  const uint64_t taken = take_oldest(bfc, bfc_unmapped_within(bfc, range.from, range.to) / unit, range);
-  bfc->pager.moved += taken;
-  return taken > 0 && bfc_map_range(bfc, range);
+  return take_rest(bfc, bfc_unmapped_within(bfc, range.from, range.to) / unit, paid, range) && bfc_map_range(bfc, range);
 }
 
 bool bfc_extend_by_pages(struct bfc *bfc, uint64_t lack, uint32_t tail) {
@@ -320,11 +326,8 @@ bool bfc_extend_by_pages(struct bfc *bfc, uint64_t lack, uint32_t tail) {
     fresh += fresh_pages(bfc, (struct bfc_range){chunk->addr, end});
   }
   if (!can_hold(bfc, fresh)) return false;
-  take_pages(bfc, fresh, (struct bfc_range){0}, more, keep);
-  if (bfc_extend_by(bfc, lack)) return true;
-  const uint64_t taken = take_oldest(bfc, more, keep);
-  bfc->pager.moved += taken;
-  return taken > 0 && bfc_extend_by(bfc, lack);
+  const uint64_t paid = take_pages(bfc, fresh, (struct bfc_range){0}, more, keep);
+  return bfc_extend_by(bfc, lack) || (take_rest(bfc, more, paid, keep) && bfc_extend_by(bfc, lack));
 }
 
 void bfc_pages_end(struct bfc *bfc) {

@@ -60,8 +60,7 @@ void bfc_unmapped_remove(struct bfc *bfc, uint64_t from, uint64_t to) {
   if (end > at) replace(set, at, end, rest, count);
 }
 
-// The range that a request would get of a free chunk, widened to whole pages.
-static struct bfc_range reach(const struct bfc *bfc, uint32_t chunk, uint64_t rounded) {
+struct bfc_range bfc_reach(const struct bfc *bfc, uint32_t chunk, uint64_t rounded) {
   const struct bfc_chunk *c = &bfc->chunks[chunk];
   uint64_t granularity = bfc->memory.granularity;
   return (struct bfc_range){c->addr & ~(granularity - 1),
@@ -107,9 +106,11 @@ bool bfc_map_for(struct bfc *bfc, uint32_t chunk, struct bfc_range range) {
 }
 
 uint32_t bfc_search_mapped(struct bfc *bfc, uint32_t best, uint64_t rounded) {
-  if (bfc_map_for(bfc, best, reach(bfc, best, rounded))) return best;
+  const uint32_t most_ready = bfc_most_ready(bfc, best, rounded);
+  if (most_ready != best && bfc_map_for(bfc, most_ready, bfc_reach(bfc, most_ready, rounded))) return most_ready;
+  if (bfc_map_for(bfc, best, bfc_reach(bfc, best, rounded))) return best;
   for (uint32_t chunk = bfc_freeset_after(bfc, best); chunk != 0; chunk = bfc_freeset_after(bfc, chunk)) {
-    struct bfc_range range = reach(bfc, chunk, rounded);
+    struct bfc_range range = bfc_reach(bfc, chunk, rounded);
     if (bfc_unmapped_within(bfc, range.from, range.to) == 0) return chunk;
   }
   return 0;

@@ -1,0 +1,63 @@
+package bfc
+
+// Best fit knows nothing of pages. With growth Pages the chunk that it finds can lack pages whose frames serve
+// blocks elsewhere by now: each gets another frame, which an owner that leaves old mappings in place has to map.
+// A larger chunk that lacks fewer of them serves as well. Best fit stays where it has all its frames: a job that
+// repeats itself keeps its addresses.
+
+const (
+	// readyTries is how many chunks behind the best fit are looked at.
+	readyTries = 16
+	// readyFactor is how many times as large as the best fit they are at most: the largest chunks stay whole.
+	readyFactor = 3
+)
+
+// mostReady returns, of the best fit and the next larger chunks, the first that moves the fewest pages.
+func (a *Allocator) mostReady(best int32, rounded uint64) int32 {
+	if a.pager == nil || a.options.OldPages || rounded < a.granularity {
+		return best
+	}
+	size, index := a.chunks[best].size, best
+	taken, least := a.handedOut(size, rounded), a.moves(a.reach(best, rounded))
+	for range readyTries {
+		if index = a.free.after(index); least == 0 || index == none || a.chunks[index].size/readyFactor > size {
+			break
+		}
+		if a.handedOut(a.chunks[index].size, rounded) > taken {
+			continue
+		}
+		if moves := a.moves(a.reach(index, rounded)); moves < least {
+			best, least = index, moves
+		}
+	}
+	return best
+}
+
+// moves returns how many unmapped pages of r, a part of a free chunk, cannot get the frame that they had last: they
+// had none, or a block, a registration or another page of r keeps it where it is.
+func (a *Allocator) moves(r byteRange) uint64 {
+	count := uint64(0)
+	for i := a.unmapped.from(r.from); i < len(a.unmapped.ranges) && a.unmapped.ranges[i].from < r.to; i++ {
+		gap := a.unmapped.ranges[i]
+		for addr := max(gap.from, r.from); addr < min(gap.to, r.to); addr += a.granularity {
+			if !a.ready(addr, r) {
+				count++
+			}
+		}
+	}
+	return count
+}
+
+// ready says whether an unmapped page of r can get the frame that it had last.
+func (a *Allocator) ready(addr uint64, r byteRange) bool {
+	at := a.pageAt(addr)
+	if at == nil || at.back == 0 {
+		return false
+	}
+	now := a.pager.frames[at.back-1].page
+	if now == noPage {
+		return true
+	}
+	other := a.pageAt(now)
+	return other != nil && !other.live && other.registered == 0 && (now < r.from || now >= r.to)
+}

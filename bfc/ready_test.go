@@ -1,0 +1,60 @@
+package bfc
+
+import "testing"
+
+// TestReady has a free chunk of 4 pages whose frames serve another block, and one of 6 pages that are still mapped. A
+// request of 4 pages fits the first best, and gets the second: nothing moves. When the other block is gone the first
+// has its frames again, and the best fit stays. A chunk that would not be split is not taken, nor is any other than
+// the best fit with OldPages.
+func TestReady(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		options Options
+		second  bool // the request gets the second chunk
+	}{
+		{"split always", Options{Split: SplitAlways}, true},
+		{"split classic", Options{Split: SplitClassic}, false},
+		{"old pages", Options{Split: SplitAlways, OldPages: true}, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			test.options.Limit, test.options.Growth = gib, Pages
+			a := mustNew(t, test.options, NewDevice(DeviceOptions{VMM: true, Granularity: mib}))
+			alloc := func(pages uint64) uint64 {
+				t.Helper()
+				block, ok := a.Alloc(pages * mib)
+				if !ok {
+					t.Fatalf("%d MiB are refused", pages)
+				}
+				return block.Addr
+			}
+			free := func(addr uint64) {
+				t.Helper()
+				if _, err := a.Free(addr); err != nil {
+					t.Fatal(err)
+				}
+				checkPages(t, a)
+			}
+			first := alloc(4)
+			alloc(1)
+			second := alloc(6)
+			alloc(1)
+			free(first)
+			other := alloc(5) // behind the others, on the first chunk's frames
+			free(second)
+			want, moved := first, uint64(4)
+			if test.second {
+				want, moved = second, 0
+			}
+			a.pager.moved = 0
+			got := alloc(4)
+			if got != want || a.pager.moved != moved {
+				t.Errorf("the block is at %#x, want %#x; %d pages moved, want %d", got, want, a.pager.moved, moved)
+			}
+			free(got)
+			free(other)
+			if got := alloc(4); got != first {
+				t.Errorf("with its frames free the first chunk is not taken: the block is at %#x, want %#x", got, first)
+			}
+		})
+	}
+}
