@@ -1,6 +1,6 @@
 // unmapped.c - the ranges of free chunks that are unmapped.
 //
-// Placement does not look at them. When a range is about to be handed out, each maximal unmapped range
+// Placement does not look at them, but with growth pages (ready.c). When a range is about to be handed out, each maximal unmapped range
 // within it is mapped, addresses ascending and within the limit, all or nothing. Where that is refused,
 // the first larger chunk whose part is mapped is taken instead.
 #include "base/array.h"
