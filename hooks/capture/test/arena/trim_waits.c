@@ -119,7 +119,7 @@ static void test_nothing_is_mapped_into_an_emptied_cache(void) {
   iterate(stream, 40 * MiB), iterate(stream, 4 * MiB);
   gpu_hold(stream);
   iterate(stream, 4 * MiB), iterate(stream, 4 * MiB);
-  rest();
+  rest_for_a_while();  // the trimmer waits for the stream
   CHECK_EQUAL(reserved(), 40 * MiB);
   CHECK(pthread_create(&thread, NULL, let_go_later, stream) == 0);
   CHECK_EQUAL(memprof_empty_cache(0), 40 * MiB);  // waits for the stream, which the trimmer's event is of
