@@ -71,6 +71,7 @@ class Address {
     if (this.waiting || this.still) return;
     this.waiting = setTimeout(() => {
       this.waiting = 0;
+      if (location.hash !== this.written) return; // another was entered: hashchange is about to tell, and to read it
       const { index, view } = this.current();
       const fields = viewOf(view);
       if (index > 0) fields.set('gpu', String(index));
