@@ -60,6 +60,7 @@ func realGPUs(devices []rerun.Device) []trace.GPU {
 // real driver, if it was tried.
 func simulatedDevice(memory int64, installed *hooks.Installation, why string) (*Device, error) {
 	if memory > 0 {
+		defer restore("MEMPROF_SIM_MEMORY")()
 		if err := os.Setenv("MEMPROF_SIM_MEMORY", strconv.FormatInt(memory, 10)); err != nil {
 			return nil, err
 		}
@@ -76,6 +77,18 @@ func simulatedDevice(memory int64, installed *hooks.Installation, why string) (*
 		chosen.GPUs = append(chosen.GPUs, trace.GPU{Index: i, Name: device.Name, Memory: device.Total, Driver: "simulated, CUDA " + nvml.FormatCUDA(version)})
 	}
 	return chosen, nil
+}
+
+// restore returns what gives a variable of this process's environment back the value that it has now.
+func restore(name string) func() {
+	value, exists := os.LookupEnv(name)
+	return func() {
+		if exists {
+			os.Setenv(name, value)
+		} else {
+			os.Unsetenv(name)
+		}
+	}
 }
 
 func (d *Device) String() string {
