@@ -283,6 +283,23 @@ func TestAnyEventCanBePinned(t *testing.T) {
 	}
 }
 
+// An address that is entered while the one of the last view waits to be written is read, not overwritten.
+func TestAddressEnteredBeforeAnother(t *testing.T) {
+	b := reporttest.NewBrowser(t)
+	events, text := recordedEvents(t, "../samples/resnet50")
+	b.Open(exactPage(t, events, text))
+	waitForEvents(b)
+	b.Eval(`location.hash = '#event=201'`)
+	waitForPin(b, 201)
+	b.Mouse("canvas.timeline", "mouseWheel", 0.5, 0.5, map[string]any{"deltaX": 0, "deltaY": -120})
+	b.Eval(`(() => { const until = performance.now() + 400; while (performance.now() < until); location.hash = '#event=420'; })()`)
+	b.Eval(`new Promise((done) => setTimeout(done, 1000))`)
+	if title := b.Text(".pin strong"); !strings.Contains(title, "event 420 ") {
+		t.Errorf("pinned is %q, want event 420", title)
+	}
+	b.Quiet()
+}
+
 // growthBehind says whether the event after seq is a growth: the page stores what its request saw.
 func growthBehind(events []trace.Event, seq int64) bool {
 	return int(seq)+1 < len(events) && events[seq+1].Kind == trace.KindMap
