@@ -6,6 +6,7 @@
 #include "gpu.h"
 #include "memprof.h"
 #include "positions.h"
+#include "random.h"
 #include "trail.h"
 
 enum { BLOCKS = 24, OPERATIONS = 240, POSITIONS = 24, STRIDE = 128 << 10 };
@@ -181,11 +182,6 @@ static void test_peers(void) {
   empty(&large);
   fill(&small, 8 * MiB, NULL, 4);
   CHECK_EQUAL(access_of(small.start, 1), 3);
-}
-
-static uint64_t random_below(uint64_t *state, uint64_t bound) {
-  *state = *state * 6364136223846793005u + 1442695040888963407u;
-  return (*state >> 33) % bound;
 }
 
 // Random blocks on a card that they sometimes exceed, on two streams. The driver may refuse any one call.

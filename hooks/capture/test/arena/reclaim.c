@@ -1,12 +1,13 @@
 // reclaim.c - a request that would be refused: what other streams hold free goes first, and no more is waited for than it needs.
 #define _GNU_SOURCE
 #include <pthread.h>
-#include <stdatomic.h>
 
 #include "arena/streams.h"
 #include "blocks.h"
 #include "device/captures.h"
 #include "positions.h"
+#include "random.h"
+#include "turns.h"
 
 enum { POOL = 7, BLOCKS = 24, OPERATIONS = 100, POSITIONS = 8 };
 
@@ -174,16 +175,20 @@ static void test_capture(void) {
   CHECK_EQUAL(reclaims(true), 1);
 }
 
+static void destroy(void *stream) {
+  int (*call)(void *);
+  GPU_CALL(call, "cuStreamDestroy_v2");
+  CHECK(call(stream) == 0);
+}
+
 // A stream that was destroyed must not be asked: the event recorded before is.
 static void test_destroyed(void) {
   gpu_start();
   void *one = gpu_stream(), *two = gpu_stream();
-  int (*destroy)(void *);
   struct block block;
-  GPU_CALL(destroy, "cuStreamDestroy_v2");
   leave(one, 40 * MiB);
   streams_end(one);
-  CHECK(destroy(one) == 0);
+  destroy(one);
   CHECK(fill(&block, 50 * MiB, two));
   CHECK_EQUAL(reclaims(true), 1);
   CHECK_EQUAL(stats().syncs, 0);
@@ -193,34 +198,13 @@ static void test_destroyed(void) {
 static void test_destroyed_in_a_capture(void) {
   gpu_start();
   void *one = gpu_stream(), *two = gpu_stream();
-  int (*destroy)(void *);
   struct block block;
-  GPU_CALL(destroy, "cuStreamDestroy_v2");
   leave(one, 40 * MiB);
   captures_begin();
   streams_end(one);
   captures_end();
-  CHECK(destroy(one) == 0);
+  destroy(one);
   CHECK(!fill(&block, 50 * MiB, two));
-}
-
-static uint64_t random_below(uint64_t *state, uint64_t bound) {
-  *state = *state * 6364136223846793005u + 1442695040888963407u;
-  return (*state >> 33) % bound;
-}
-
-static void *busy[3];
-static _Atomic bool ended;
-
-// Whoever waits for a stream does so until the next turn.
-static void *turn(void *nothing) {
-  for (uint64_t i = 0; !ended; i++) {
-    void *stream = busy[i % 3];
-    gpu_hold(stream);
-    usleep(300);
-    gpu_let_go(stream);
-  }
-  return nothing;
 }
 
 // Random blocks of four streams, three of which are busy by turns, on a card that they fill. The driver may refuse one call.

@@ -1,7 +1,6 @@
 // takes.c - growth pages: what another stream holds idle is taken before more is mapped, if its last use is over.
 #define _GNU_SOURCE
 #include <pthread.h>
-#include <stdatomic.h>
 #include <unistd.h>
 
 #include "arena/registered.h"
@@ -10,7 +9,9 @@
 #include "gpu.h"
 #include "memprof.h"
 #include "positions.h"
+#include "random.h"
 #include "trail.h"
+#include "turns.h"
 
 enum { POOL = 7, BLOCKS = 24, OPERATIONS = 200, POSITIONS = 10 };
 #define PAGES "growth=pages,split=always,headroom=0"
@@ -169,25 +170,6 @@ static void test_destroyed(void) {
   take(12 * MiB, two);
   CHECK_EQUAL(reserved(), 16 * MiB);
   check_take(12 * MiB, 1);
-}
-
-static uint64_t random_below(uint64_t *state, uint64_t bound) {
-  *state = *state * 6364136223846793005u + 1442695040888963407u;
-  return (*state >> 33) % bound;
-}
-
-static void *busy[3];
-static _Atomic bool ended;
-
-// Whoever waits for a stream does so until the next turn.
-static void *turn(void *nothing) {
-  for (uint64_t i = 0; !ended; i++) {
-    void *stream = busy[i % 3];
-    gpu_hold(stream);
-    usleep(300);
-    gpu_let_go(stream);
-  }
-  return nothing;
 }
 
 // Random blocks of four streams, three of which are busy by turns. The driver may refuse one call.
