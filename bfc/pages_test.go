@@ -214,14 +214,7 @@ func TestPagesTakeWhatLacks(t *testing.T) {
 		full, reserved := uint64(gib), uint64(0)
 		device := NewDevice(DeviceOptions{VMM: true, Granularity: mib, RefuseGrow: func(_ int, bytes uint64) bool { return reserved+bytes > full }})
 		a := mustNew(t, Options{Limit: gib, Growth: Pages, Split: SplitAlways, OldPages: old}, &reserving{device, &reserved})
-		alloc := func(pages uint64) uint64 {
-			t.Helper()
-			block, ok := a.Alloc(pages * mib)
-			if !ok {
-				t.Fatalf("%d MiB are refused", pages)
-			}
-			return block.Addr
-		}
+		alloc := func(pages uint64) uint64 { return mustAlloc(t, a, pages*mib).Addr }
 		first := alloc(5)
 		alloc(1)
 		second := alloc(4)

@@ -19,14 +19,7 @@ func TestReady(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			test.options.Limit, test.options.Growth = gib, Pages
 			a := mustNew(t, test.options, NewDevice(DeviceOptions{VMM: true, Granularity: mib}))
-			alloc := func(pages uint64) uint64 {
-				t.Helper()
-				block, ok := a.Alloc(pages * mib)
-				if !ok {
-					t.Fatalf("%d MiB are refused", pages)
-				}
-				return block.Addr
-			}
+			alloc := func(pages uint64) uint64 { return mustAlloc(t, a, pages*mib).Addr }
 			free := func(addr uint64) {
 				t.Helper()
 				if _, err := a.Free(addr); err != nil {
