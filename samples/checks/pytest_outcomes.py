@@ -6,14 +6,13 @@ teardown has one more, and a test in which the process dies has only its start.
 
 $PYTEST_SHARE says which tests this process runs: "serial", those with that mark and those of ALONE, or "I/N",
 each Nth of the others from the Ith on. Tests that have a line already are left out, so that the process may be
-started again where another one died. Shares of several runs wait for each other's serial tests: no test of a
-share begins before the folder $PYTEST_GATE has $PYTEST_GATES files, and a process with serial tests holds $PYTEST_LOCK.
+started again where another one died. Once the tests are collected, the process makes the file $PYTEST_READY, and
+it begins with them when there is a file $PYTEST_GO.
 
 What a failed test leaves behind is freed before the next one, which would find its tensors otherwise, or see
 them vanish: its traceback has them, until Python collects garbage at a time of its own.
 """
 
-import fcntl
 import gc
 import json
 import os
@@ -29,7 +28,6 @@ ALONE = {
     "TestCudaMultiGPU::test_cuda_memory_leak_detection",
     "TestCudaMultiGPU::test_streams_multi_gpu_query",
 }
-held = None  # the lock's file
 
 
 def outcomes_file():
@@ -70,13 +68,11 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_collection_finish():
-    global held
-    gate, lock = os.environ.get("PYTEST_GATE"), os.environ.get("PYTEST_LOCK")
-    while gate and len(os.listdir(gate)) < int(os.environ["PYTEST_GATES"]):
+    ready, go = os.environ.get("PYTEST_READY"), os.environ.get("PYTEST_GO")
+    if ready:
+        open(ready, "w").close()
+    while go and not os.path.exists(go):
         time.sleep(0.05)
-    if lock:
-        held = open(lock, "w")
-        fcntl.flock(held, fcntl.LOCK_EX)
 
 
 def write(nodeid, kind, message=""):

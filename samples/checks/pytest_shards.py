@@ -10,17 +10,21 @@ be compared with another one only if each test has the same predecessors. pytest
 the process that is free, which is another one in every run.
 
 Tests that torch marks as serial, since they need most of the card or measure what is free on it, run first
-and in a process of their own, those of one run after those of another. The other processes import torch
-meanwhile, and wait until the serial tests of all runs are over. A process that dies is started again after the
-test in which it died.
+and in a process of their own. Collecting PyTorch's tests takes memory of the card, too: the import of a file
+makes a CUDA context. So no test of any run begins before the processes of all runs have collected theirs; then
+the process with the serial tests of one run ends before that of another one begins, and the other processes
+wait for the last of them. A process that dies is started again after the test in which it died.
 """
 
+import fcntl
 import os
 import subprocess
 import sys
 import threading
+import time
 
 ENDED = (0, 1, 5)  # pytest's exit codes: all passed, some failed, there were no tests
+SERIAL = "serial"
 
 
 def lines(path):
@@ -30,16 +34,40 @@ def lines(path):
         return sum(1 for _ in f)
 
 
-def run_share(command, base, share, **variables):
-    """Runs the tests of a share, if need be by several processes one after the other."""
-    at = base + "." + share.replace("/", "-of-")
-    env = dict(os.environ, PYTEST_OUTCOMES=at + ".jsonl", PYTEST_SHARE=share, **variables)
-    with open(at + ".log", "a") as log:
-        while True:
-            before = lines(at + ".jsonl")
-            code = subprocess.run(command, env=env, stdout=log, stderr=log).returncode
-            if code in ENDED or lines(at + ".jsonl") == before:
-                return
+def touch(path):
+    open(path, "w").close()
+
+
+class Share:
+    """The processes that run a share of a run's tests, one after the other if one dies. They begin when `go` exists."""
+
+    def __init__(self, command, base, share, go):
+        self.command = command
+        self.at = base + "." + share.replace("/", "-of-")
+        self.go = go
+        self.env = dict(os.environ, PYTEST_OUTCOMES=self.at + ".jsonl", PYTEST_SHARE=share, PYTEST_READY=self.at + ".ready", PYTEST_GO=go)
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+
+    def run(self):
+        with open(self.at + ".log", "a") as log:
+            while True:
+                before = lines(self.at + ".jsonl")
+                code = subprocess.run(self.command, env=self.env, stdout=log, stderr=log).returncode
+                if code in ENDED or lines(self.at + ".jsonl") == before:
+                    return
+
+    def wait_until_ready(self):
+        """Waits until the process has collected its tests, or has ended before."""
+        while self.thread.is_alive() and not os.path.exists(self.at + ".ready"):
+            time.sleep(0.05)
+
+
+def meet(gate, point, runs):
+    """Waits until all runs of the gate have come to a point."""
+    touch(os.path.join(gate, f"{point}-{os.getpid()}"))
+    while sum(name.startswith(point) for name in os.listdir(gate)) < runs:
+        time.sleep(0.05)
 
 
 def has_serial_tests(command):
@@ -51,16 +79,21 @@ def has_serial_tests(command):
 
 
 def main():
-    workers, base, gate, runs, command = int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4], sys.argv[5:]
-    wait = {"PYTEST_GATE": gate, "PYTEST_GATES": runs}
-    shares = [threading.Thread(target=run_share, args=(command, base, f"{i}/{workers}"), kwargs=wait) for i in range(workers)]
+    workers, base, gate, runs, command = int(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4]), sys.argv[5:]
+    shares = [Share(command, base, f"{i}/{workers}", base + ".go") for i in range(workers)]
+    serial = [Share(command, base, SERIAL, base + ".serial.go")] if has_serial_tests(command) else []
+    for share in shares + serial:
+        share.wait_until_ready()
+    meet(gate, "collected", runs)
+    for share in serial:
+        with open(gate + ".lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            touch(share.go)
+            share.thread.join()  # with the process its context is gone from the card
+    meet(gate, "serial", runs)
+    touch(base + ".go")
     for share in shares:
-        share.start()
-    if has_serial_tests(command):
-        run_share(command, base, "serial", PYTEST_LOCK=gate + ".lock")
-    open(os.path.join(gate, str(os.getpid())), "w").close()
-    for share in shares:
-        share.join()
+        share.thread.join()
 
 
 if __name__ == "__main__":

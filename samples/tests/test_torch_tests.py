@@ -239,6 +239,22 @@ class Running(unittest.TestCase):
         with open(self.path("order")) as f:
             self.assertEqual(f.read().split(), ["begin", "end"] * 3 + ["share"] * 6)
 
+    def test_no_serial_test_sees_another_process_come_or_go(self):
+        text = (
+            "import atexit, glob, os, pytest, time\nserialTest = pytest.mark.serial\n"
+            "def here(): return sorted(glob.glob('here-*'))\n"
+            "if os.environ['PYTEST_SHARE'] != 'serial': time.sleep(0.5)\n"
+            "open('here-%s-%d' % (os.environ['PYTEST_SHARE'][0], os.getpid()), 'w').close()\n"
+            "atexit.register(lambda: (time.sleep(0.3), os.remove('here-%s-%d' % (os.environ['PYTEST_SHARE'][0], os.getpid()))))\n"
+            "def test_a(): assert not glob.glob('here-s*')\ndef test_b(): assert not glob.glob('here-s*')\n"
+            "@serialTest\ndef test_c():\n    before = here()\n    time.sleep(0.6)\n    assert len(before) in (6, 5) and here() == before\n"
+        )
+        runner = self.runner(text, workers=2)
+        with mock.patch.object(torch_tests, "WORTH", 0):
+            runs = runner.beside([("without", file("test_x.py", together=2))] * 2, 600)
+        for _, _, run in runs:
+            self.assertEqual(self.kinds(run), {"test_a": "pass", "test_b": "pass", "test_c": "pass"})
+
     def test_what_a_failed_test_leaves_behind(self):
         text = (
             "import gc, unittest, weakref\nclass Tensor: pass\nleft = []\ngc.disable()\n"
