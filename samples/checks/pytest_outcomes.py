@@ -5,8 +5,8 @@ JUnit XML is written when all tests are over. A run that is cut off has its outc
 teardown has one more, and a test in which the process dies has only its start.
 
 $PYTEST_SHARE says which tests this process runs: "serial", those with that mark and those of ALONE, or "I/N",
-each Nth of the others from the Ith on. Tests that have a line already are left out, so that the process may be
-started again where another one died. Once the tests are collected, the process makes the file $PYTEST_READY, and
+each Nth of the others from the Ith on. Tests that have a line already, there or in $PYTEST_SEEN, are left out, so
+that the process may be started again where another one died, and a run continued that was cut off. Once the tests are collected, the process makes the file $PYTEST_READY, and
 it begins with them when there is a file $PYTEST_GO.
 
 What a failed test leaves behind is freed before the next one, which would find its tensors otherwise, or see
@@ -60,7 +60,7 @@ def seen(path):
 
 @pytest.hookimpl(trylast=True)  # after -k
 def pytest_collection_modifyitems(config, items):
-    kept = share(items, os.environ.get("PYTEST_SHARE"), seen(outcomes_file()))
+    kept = share(items, os.environ.get("PYTEST_SHARE"), seen(outcomes_file()) | seen(os.environ.get("PYTEST_SEEN")))
     left_out = set(items) - set(kept)
     if left_out:
         config.hook.pytest_deselected(items=list(left_out))

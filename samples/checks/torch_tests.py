@@ -13,18 +13,17 @@ others. What fails then, too, is a difference. Differences are allowed only to t
 of samples/README.md, which says why.
 
 With --limit every file gets some of the time: a run that takes too much of it is killed with all
-processes that it started, and the tests that it did not reach count as cut off, not as failed.
---keep FILE keeps the outcomes of complete runs, and --kept FILE,... counts those of earlier calls, so
-that the runs can be made in several parts; with --limit 0 nothing is run and the table is printed.
+processes that it started. Its tests that ended are compared; those that it did not reach count as
+cut off, not as failed. --keep FILE keeps the outcomes of this call's runs, and --kept FILE,... counts
+those of earlier calls and continues what was cut off, so that the runs can be made in several parts;
+with --limit 0 nothing is run and the table is printed.
 """
 
 import argparse
 import collections
 import concurrent.futures
-import glob
 import importlib.util
 import itertools
-import json
 import os
 import re
 import shutil
@@ -35,6 +34,7 @@ import time
 
 from checks.suite import HERE, PYTHON, Failed, Suite
 from checks.suite import alone as in_suite_alone
+from checks.torch_runs import Outcome, Run, add, complete, outcomes, read_kept, write_kept, write_seen
 
 MODES = {
     "classic": ("record", "-q", "--force"),
@@ -53,6 +53,8 @@ WITHOUT = "without"
 # and pytest's arguments. What follows a comma in the name tells two rows of one file apart.
 File = collections.namedtuple("File", "name runs modes gpus beside workers together arguments")
 ALL = tuple(MODES)
+# Classes of test_c10d_nccl.py that want three to eight GPUs: on two they start as many processes, only to be skipped.
+MORE_GPUS = ("NcclErrorHandlingTest", "NcclUserBufferRegistrationTest", "LargeCommTest", "ProcessGroupNCCLLargerScaleTest")
 FILES = (
     File("test_multiprocessing.py", 1, ALL, 1, True, 5, 1, ()),
     File("inductor/test_cudagraph_trees.py", 1, ALL, 1, True, 6, 1, ()),
@@ -65,45 +67,12 @@ FILES = (
     File("test_cuda_trace.py", 3, ALL, 1, False, 1, 3, ()),
     File("test_cuda_multigpu.py", 3, ALL, 1, False, 3, 5, ()),
     File("test_cuda.py, captures", 20, ("classic",), 1, False, 4, 4, ("-k", "graph")),
-    File("distributed/test_c10d_nccl.py", 1, ("classic",), 2, False, 8, 1, ()),
+    File("distributed/test_c10d_nccl.py", 1, ("classic",), 2, False, 8, 2, ("-k", "not (" + " or ".join(MORE_GPUS) + ")")),
 )
 LEAST = 25  # seconds that each file's first run in a mode is left, if there are so many
 WORTH = 10  # seconds below which no run is begun
 
-Outcome = collections.namedtuple("Outcome", "kind message")  # kind: pass, fail or skip
 Difference = collections.namedtuple("Difference", "test mode message")
-
-
-class Run(dict):
-    """The outcome of each test of a run, by "class::name"."""
-
-    def __init__(self, found=(), seconds=0.0, cut=False):
-        super().__init__(found)
-        self.seconds = seconds
-        self.cut = cut  # it was killed before it ended: the tests that it lacks may pass
-
-    def count(self):
-        return sum(o.kind == "pass" for o in self.values())
-
-    def passed(self):
-        return "%d in %.0f s%s" % (self.count(), self.seconds, ", cut off" if self.cut else "")
-
-
-def outcomes(base, cut=False):
-    """The outcomes in the files that pytest_outcomes.py wrote; nothing if the run did not get so far."""
-    found = {}
-    for path in glob.glob(glob.escape(base) + "*.jsonl"):
-        with open(path) as f:
-            lines = f.read().split("\n")[:-1]  # the last one may be incomplete
-        for test, kind, message in map(json.loads, lines):
-            if found.get(test, Outcome("pass", "")).kind != "fail":  # an error at teardown is a line of its own
-                found[test] = Outcome(kind, message)
-    died = [test for test, outcome in found.items() if outcome.kind == "start"]
-    for test in died:
-        found[test] = Outcome("fail", "the process died in it")
-        if cut:
-            del found[test]
-    return found
 
 
 def steady(runs):
@@ -178,8 +147,9 @@ class Runner:
     def left(self):
         return self.deadline - time.monotonic()
 
-    def run(self, mode, name, arguments, workers, seconds=900, gate=None, runs=1):
-        """A run of a file, or None if there is no time for it. Runs that are made at the same time have a gate in common."""
+    def run(self, mode, name, arguments, workers, seconds=900, gate=None, runs=1, begun=None):
+        """A run of a file, or the rest of one that was begun, or None if there is no time for it. Runs that are made at the
+        same time have a gate in common."""
         seconds = min(seconds, self.left())
         if seconds < WORTH:
             return None
@@ -193,7 +163,9 @@ class Runner:
             target = () if mode == "no-trace" else ("-o", at)
             command = [self.memprof, *MODES[mode], *target, "--", *command]
         search = os.pathsep.join(p for p in (self.work, self.folder, os.environ.get("PYTHONPATH")) if p)
-        env = dict(os.environ, PYTHONPATH=search, PYTEST_OUTCOMES=at + ".jsonl")
+        env = dict(os.environ, PYTHONPATH=search, PYTEST_OUTCOMES=at + ".jsonl", PYTEST_SEEN=at + ".seen")
+        begun = Run() if begun is None else begun
+        write_seen(env["PYTEST_SEEN"], begun)
         began = time.monotonic()
         cut = False
         with open(at + ".log", "w") as log:
@@ -204,7 +176,7 @@ class Runner:
                 cut = True
                 end_session(process)
         shutil.rmtree(at, ignore_errors=True)  # the recording
-        return Run(outcomes(at, cut), time.monotonic() - began, cut)
+        return Run({**begun, **outcomes(at, cut)}, begun.seconds + time.monotonic() - began, cut, begun.name)
 
     def new_gate(self):
         """A folder of pytest_shards.py."""
@@ -213,11 +185,11 @@ class Runner:
         return gate
 
     def beside(self, step, seconds):
-        """Makes the runs of a step at the same time: [(mode, file, run), ...]."""
-        gate, sharing = self.new_gate(), sum(file.workers > 1 for _, file in step)
+        """Makes the runs of a step, [(mode, file, what was begun of it or None), ...], at the same time: [(mode, file, run), ...]."""
+        gate, sharing = self.new_gate(), sum(file.workers > 1 for _, file, _ in step)
         with concurrent.futures.ThreadPoolExecutor(len(step)) as threads:
-            runs = [threads.submit(self.run, mode, file.name, file.arguments, file.workers, seconds, gate, sharing) for mode, file in step]
-            return [(mode, file, run.result()) for (mode, file), run in zip(step, runs)]
+            runs = [threads.submit(self.run, mode, file.name, file.arguments, file.workers, seconds, gate, sharing, begun) for mode, file, begun in step]
+            return [(mode, file, run.result()) for (mode, file, _), run in zip(step, runs)]
 
     def again(self, mode, file, tests):
         """Runs tests alone, each process one after the other. Returns two runs."""
@@ -275,7 +247,7 @@ def take(lacking, file, mode):
 def rounds(files, modes, runs, found):
     """What is left to run, in rounds: a first run of everything, a second one, and so on. A round is a list of
     steps, and a step a list of (mode, file), which run at the same time."""
-    lacking = {(file.name, mode): max(0, wanted_runs(file, mode, runs) - len(found[file.name].get(mode, ()))) for file in files for mode in modes}
+    lacking = {(file.name, mode): max(0, wanted_runs(file, mode, runs) - len(complete(found[file.name].get(mode, ())))) for file in files for mode in modes}
     plan = []
     while any(lacking.values()):
         plan.append([step for group in groups(files) for step in next_steps(group, modes, lacking)])
@@ -283,8 +255,15 @@ def rounds(files, modes, runs, found):
 
 
 def expected(found, step):
-    """The seconds that a step takes at least, by earlier runs of the files."""
-    return max((run.seconds for _, file in step for runs in found[file.name].values() for run in runs), default=WORTH)
+    """The seconds that a step takes at least, by earlier runs of the files; a run that was begun takes what is left for it."""
+    anew = [file for _, file, begun in step if begun is None]
+    return max((run.seconds for file in anew for runs in found[file.name].values() for run in complete(runs)), default=WORTH)
+
+
+def continued(found, step):
+    """The step with the runs that were cut off and that it continues: [(mode, file, run or None), ...]."""
+    begun = {(mode, file.name): [run for run in found[file.name].get(mode, ()) if run.cut] for mode, file in step}
+    return [(mode, file, begun[mode, file.name].pop(0) if begun[mode, file.name] else None) for mode, file in step]
 
 
 def run_steps(runner, steps, found, say):
@@ -292,12 +271,13 @@ def run_steps(runner, steps, found, say):
     for i, step in enumerate(steps):
         later = len(steps) - i - 1
         left = runner.left()
+        step = continued(found, step)
         if left < expected(found, step):
-            say("; ".join(dict.fromkeys(f"{file.name} {mode}" for mode, file in step)) + ": no time left")
+            say("; ".join(dict.fromkeys(f"{file.name} {mode}" for mode, file, _ in step)) + ": no time left")
             continue
         for mode, file, run in runner.beside(step, max(left - LEAST * later, left / (later + 1))):
             if run is not None:
-                found[file.name].setdefault(mode, []).append(run)
+                add(found[file.name].setdefault(mode, []), run)
                 say(f"{file.name} {mode}: {run.passed()}")
 
 
@@ -326,8 +306,8 @@ def looked_into(runner, found, file, mode, tests):
 
 
 def compare(runner, files, modes, runs=None, found=None, allowed=None, say=print, keep=lambda: None):
-    """Runs the files and returns (runs by file and mode, differences). Tests that are allowed to differ are not run
-    again: what a failed test leaves behind can fail the next one."""
+    """Runs the files and returns (runs by file and mode, differences). Begins with what differs in runs of earlier calls.
+    Tests that are allowed to differ are not run again: what a failed test leaves behind can fail the next one."""
     found = found if found is not None else {}
     for file in files:
         found.setdefault(file.name, {})
@@ -338,7 +318,7 @@ def compare(runner, files, modes, runs=None, found=None, allowed=None, say=print
             said.add(line)
             say(line)
 
-    for steps in [*rounds(files, modes, runs, found), []]:
+    for steps in [[], *rounds(files, modes, runs, found)]:
         run_steps(runner, steps, found, say)
         keep()
         differences = []
@@ -357,32 +337,6 @@ def differing(runner, found, file, mode, allowed, say):
     left = unexplained(seen, allowed)
     found_alone = looked_into(runner, found, file, mode, {d.test: d.message for d in left}) if left else {}
     return [d for d in seen if d not in left] + [Difference(test, mode, message) for test, message in found_alone.items()]
-
-
-def read_kept(paths):
-    """The runs of files that write_kept wrote: {name: {mode: [run, ...]}}."""
-    found = {}
-    for path in filter(os.path.exists, paths):
-        with open(path) as f:
-            for name, by in json.load(f).items():
-                for mode, runs in by.items():
-                    kept = [Run({test: Outcome(*o) for test, o in run["tests"].items()}, run["seconds"]) for run in runs]
-                    found.setdefault(name, {}).setdefault(mode, []).extend(kept)
-    return found
-
-
-def write_kept(path, found, known):
-    """Writes the complete runs of `found` that are not of `known`. One without any test is none: pytest could not load the file."""
-    old = {id(run) for by in known.values() for runs in by.values() for run in runs}
-    kept = {}
-    for name, by in found.items():
-        for mode, runs in by.items():
-            for run in runs:
-                if run and not run.cut and id(run) not in old:
-                    kept.setdefault(name, {}).setdefault(mode, []).append({"seconds": run.seconds, "tests": run})
-    with open(path + ".part", "w") as f:
-        json.dump(kept, f)
-    os.replace(path + ".part", path)
 
 
 def chosen(folder, names, gpus):
@@ -427,7 +381,7 @@ def main():
     parser.add_argument("--gpus", type=int, default=1)
     parser.add_argument("--limit", type=float, help="seconds, after which all runs are over")
     parser.add_argument("--kept", default="", help="files of earlier calls' --keep, separated by commas")
-    parser.add_argument("--keep", help="file for the outcomes of complete runs of this call")
+    parser.add_argument("--keep", help="file for the outcomes of this call's runs")
     opts = parser.parse_args()
     names = [name for name in opts.files.split(";") if name]
     kept = [path for path in opts.kept.split(",") if path]

@@ -10,9 +10,10 @@ from unittest import mock
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from checks import torch_tests
+from checks import torch_runs, torch_tests
 from checks.suite import Failed
-from checks.torch_tests import Difference, File, Outcome, Run
+from checks.torch_runs import Outcome, Run
+from checks.torch_tests import Difference, File
 
 PASS, FAIL, SKIP = Outcome("pass", ""), Outcome("fail", "wrong"), Outcome("skip", "")
 
@@ -24,7 +25,7 @@ class Outcomes(unittest.TestCase):
             for i, lines in enumerate(files):
                 with open(f"{base}.{i}.jsonl", "w") as f:
                     f.write("".join(lines))
-            return torch_tests.outcomes(base, cut)
+            return torch_runs.outcomes(base, cut)
 
     def test_kinds(self):
         found = self.read(['["T::a", "start", ""]\n', '["T::a", "pass", ""]\n', '["T::b", "fail", "one two"]\n'], ['["T::c", "skip", ""]\n', '["T::d", "pa'])
@@ -41,7 +42,7 @@ class Outcomes(unittest.TestCase):
         self.assertEqual(self.read(lines, cut=True), {"T::a": PASS})
 
     def test_a_run_that_wrote_nothing(self):
-        self.assertEqual(torch_tests.outcomes("/nonexistent"), {})
+        self.assertEqual(torch_runs.outcomes("/nonexistent"), {})
 
 
 class Suspects(unittest.TestCase):
@@ -75,7 +76,8 @@ class Pretend:
         return Run(self.answers[mode].pop(0)) if self.answers[mode] else None
 
     def beside(self, step, seconds):
-        return [(mode, file, self.run(mode)) for mode, file in step]
+        self.begun = getattr(self, "begun", []) + [begun for _, _, begun in step]
+        return [(mode, file, self.run(mode)) for mode, file, _ in step]
 
     def again(self, mode, file, tests):
         return [run for run in (self.run(mode), self.run(mode)) if run is not None]
@@ -120,6 +122,12 @@ class Compare(unittest.TestCase):
         self.assertEqual(differences, [Difference("a", "classic", "wrong")])
         self.assertEqual([len(runs) for runs in found.values()], [1, 1, 2, 2])
 
+    def test_what_differs_in_runs_of_earlier_calls_comes_first(self):
+        earlier = {"test_cuda.py": {"without": [Run({"a": PASS}), Run({"a": PASS})], "classic": [Run({"a": FAIL}, cut=True)]}}
+        found, differences = self.compare(found=earlier, without=[{"a": PASS}] * 2, classic=[{"a": FAIL}, {"a": FAIL}, {"a": PASS}])
+        self.assertEqual(differences, [Difference("a", "classic", "wrong")])
+        self.assertEqual(found["alone classic"], [{"a": FAIL}, {"a": FAIL}])
+
     def test_a_test_that_is_allowed_to_differ_is_not_run_again(self):
         runner = Pretend(without=[{"a": PASS, "b": PASS}], classic=[{"a": FAIL, "b": PASS}, {"a": PASS}])
         _, differences = torch_tests.compare(runner, [file("test_cuda.py")], ["without", "classic"], allowed={"a": (("all",), "why")}, say=lambda line: None)
@@ -154,6 +162,19 @@ class Plan(unittest.TestCase):
 
     def test_modes_that_a_file_has_not(self):
         self.assertEqual(self.names([file("a")._replace(modes=("classic",))], ["compact"]), [])
+
+    def test_a_run_that_was_cut_off_is_continued(self):
+        cut, f = Run({"t": PASS}, 300, cut=True), file("a", 2, together=2)
+        found = {"a": {"classic": [Run({"t": PASS}, 50), cut], "without": [Run({"t": PASS}, 40)]}}
+        self.assertEqual(torch_tests.rounds([f], ["without", "classic"], None, found), [[[("classic", f)]]])
+        runner = Pretend(classic=[{"t": PASS, "u": PASS}])
+        torch_tests.run_steps(runner, [[("classic", f)]], found, lambda line: None)
+        self.assertIs(runner.begun[0], cut)
+
+    def test_runs_at_the_same_time_continue_each_another_one(self):
+        f, cut = file("a", 3, together=3), [Run(cut=True), Run(cut=True)]
+        step = torch_tests.continued({"a": {"classic": [Run(), *cut]}}, [("classic", f)] * 3)
+        self.assertEqual([None if begun is None else begun.name for _, _, begun in step], [cut[0].name, cut[1].name, None])
 
     def test_no_run_is_begun_that_takes_longer_than_what_is_left(self):
         said, found = [], {"a": {"classic": [Run(seconds=101)]}, "b": {"classic": [Run(seconds=99)]}}
@@ -205,6 +226,16 @@ class Running(unittest.TestCase):
             time.sleep(0.05)
         self.assertFalse(running(child))
 
+    def test_the_rest_of_a_run(self):
+        text = "def test_a(): open('again', 'w')\ndef test_b(): pass\ndef test_c(): pass\ndef test_d(): open('again', 'w')\n"
+        begun = Run({"test_x.py::test_a": PASS, "test_x.py::test_d": FAIL}, 500, True)
+        for workers in (0, 2):
+            runner = self.runner(text, workers)
+            with mock.patch.object(torch_tests, "WORTH", 0):
+                run = runner.run("without", "test_x.py", (), workers, begun=begun)
+            self.assertEqual(self.kinds(run), {"test_a": "pass", "test_b": "pass", "test_c": "pass", "test_d": "fail"})
+            self.assertEqual((run.name, run.cut, run.seconds > 500, os.path.exists(self.path("again"))), (begun.name, False, True, False))
+
     def test_each_process_runs_the_same_tests_in_order(self):
         text = "import os\ndef note(i): open('order', 'a').write('%d %d\\n' % (os.getpid(), i))\n"
         run = self.run_tests(text + "".join(f"def test_{i}(): note({i})\n" for i in range(7)), workers=3)
@@ -233,7 +264,7 @@ class Running(unittest.TestCase):
         )
         runner = self.runner(text, workers=2)
         with mock.patch.object(torch_tests, "WORTH", 0):
-            runs = runner.beside([("without", file("test_x.py", together=3))] * 3, 60)
+            runs = runner.beside([("without", file("test_x.py", together=3), None)] * 3, 60)
         for _, _, run in runs:
             self.assertEqual(self.kinds(run), {"test_a": "pass", "test_b": "pass", "test_c": "pass"})
         with open(self.path("order")) as f:
@@ -251,7 +282,7 @@ class Running(unittest.TestCase):
         )
         runner = self.runner(text, workers=2)
         with mock.patch.object(torch_tests, "WORTH", 0):
-            runs = runner.beside([("without", file("test_x.py", together=2))] * 2, 600)
+            runs = runner.beside([("without", file("test_x.py", together=2), None)] * 2, 600)
         for _, _, run in runs:
             self.assertEqual(self.kinds(run), {"test_a": "pass", "test_b": "pass", "test_c": "pass"})
 
@@ -291,16 +322,34 @@ def running(pid):
 
 
 class Kept(unittest.TestCase):
-    def test_complete_runs_of_this_call(self):
-        with tempfile.TemporaryDirectory() as folder:
-            first, second = os.path.join(folder, "1.json"), os.path.join(folder, "2.json")
-            self.assertEqual(torch_tests.read_kept([first]), {})
-            torch_tests.write_kept(first, {"a": {"without": [Run({"t": FAIL}, 3), Run({"u": PASS}, cut=True), Run()], "alone classic": [Run({"t": PASS})]}}, {})
-            known = torch_tests.read_kept([first])
-            self.assertEqual(known, {"a": {"without": [{"t": FAIL}], "alone classic": [{"t": PASS}]}})
-            self.assertEqual(known["a"]["without"][0].seconds, 3)
-            torch_tests.write_kept(second, {"a": {"without": known["a"]["without"] + [Run({"t": PASS})]}}, known)
-            self.assertEqual(torch_tests.read_kept([first, second])["a"]["without"], [{"t": FAIL}, {"t": PASS}])
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.first, self.second = (os.path.join(folder.name, name) for name in ("1.json", "2.json"))
+
+    def test_runs_of_this_call(self):
+        self.assertEqual(torch_runs.read_kept([self.first]), {})
+        torch_runs.write_kept(self.first, {"a": {"without": [Run({"t": FAIL}, 3), Run({"u": PASS}, 4, cut=True), Run()], "alone classic": [Run({"t": PASS})]}}, {})
+        known = torch_runs.read_kept([self.first])
+        self.assertEqual(known, {"a": {"without": [{"t": FAIL}, {"u": PASS}], "alone classic": [{"t": PASS}]}})
+        self.assertEqual([(run.seconds, run.cut) for run in known["a"]["without"]], [(3, False), (4, True)])
+        torch_runs.write_kept(self.second, {"a": {"without": known["a"]["without"] + [Run({"t": PASS})]}}, known)
+        self.assertEqual(torch_runs.read_kept([self.first, self.second])["a"]["without"], [{"t": FAIL}, {"u": PASS}, {"t": PASS}])
+
+    def test_a_run_in_two_parts(self):
+        cut = Run({"t": PASS}, 3, cut=True)
+        whole = Run({"t": PASS, "u": FAIL}, 5, name=cut.name)
+        torch_runs.write_kept(self.first, {"a": {"classic": [cut]}}, {})
+        torch_runs.write_kept(self.second, {"a": {"classic": [whole]}}, {})
+        for paths in ([self.first, self.second], [self.second, self.first]):
+            (run,) = torch_runs.read_kept(paths)["a"]["classic"]
+            self.assertEqual((run, run.seconds, run.cut), (whole, 5, False))
+
+    def test_a_file_of_a_version_that_kept_complete_runs_only(self):
+        with open(self.first, "w") as f:
+            f.write('{"a": {"classic": [{"seconds": 1, "tests": {}}, {"seconds": 2, "tests": {"t": ["pass", ""]}}]}}')
+        runs = torch_runs.read_kept([self.first])["a"]["classic"]
+        self.assertEqual([(run.seconds, run.cut) for run in runs], [(1, False), (2, False)])
 
 
 class Table(unittest.TestCase):
