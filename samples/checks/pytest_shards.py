@@ -25,6 +25,8 @@ import time
 
 ENDED = (0, 1, 5)  # pytest's exit codes: all passed, some failed, there were no tests
 SERIAL = "serial"
+COLLECTED = "collected"
+POINTS = (COLLECTED, SERIAL)  # where runs wait for each other: their tests are collected, their serial tests are over
 
 
 def lines(path):
@@ -63,9 +65,15 @@ class Share:
             time.sleep(0.05)
 
 
-def meet(gate, point, runs):
+def pass_gate(gate, base, *points):
+    """Notes that a run is past some points; a run that has ended is past all."""
+    for point in points or POINTS:
+        touch(os.path.join(gate, f"{point}-{os.path.basename(base)}"))
+
+
+def meet(gate, base, point, runs):
     """Waits until all runs of the gate have come to a point."""
-    touch(os.path.join(gate, f"{point}-{os.getpid()}"))
+    pass_gate(gate, base, point)
     while sum(name.startswith(point) for name in os.listdir(gate)) < runs:
         time.sleep(0.05)
 
@@ -84,13 +92,13 @@ def main():
     serial = [Share(command, base, SERIAL, base + ".serial.go")] if has_serial_tests(command) else []
     for share in shares + serial:
         share.wait_until_ready()
-    meet(gate, "collected", runs)
+    meet(gate, base, COLLECTED, runs)
     for share in serial:
         with open(gate + ".lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             touch(share.go)
             share.thread.join()  # with the process its context is gone from the card
-    meet(gate, "serial", runs)
+    meet(gate, base, SERIAL, runs)
     touch(base + ".go")
     for share in shares:
         share.thread.join()

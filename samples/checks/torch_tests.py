@@ -32,6 +32,7 @@ import subprocess
 import sys
 import time
 
+from checks.pytest_shards import pass_gate
 from checks.suite import HERE, PYTHON, Failed, Suite
 from checks.suite import alone as in_suite_alone
 from checks.torch_runs import Outcome, Run, add, complete, outcomes, read_kept, write_kept, write_seen
@@ -176,6 +177,8 @@ class Runner:
                 cut = True
                 end_session(process)
         shutil.rmtree(at, ignore_errors=True)  # the recording
+        if workers > 1:
+            pass_gate(gate, at)  # if it did not get so far, the others would wait for it
         return Run({**begun, **outcomes(at, cut)}, begun.seconds + time.monotonic() - began, cut, begun.name)
 
     def new_gate(self):

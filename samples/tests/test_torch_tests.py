@@ -286,6 +286,13 @@ class Running(unittest.TestCase):
         for _, _, run in runs:
             self.assertEqual(self.kinds(run), {"test_a": "pass", "test_b": "pass", "test_c": "pass"})
 
+    def test_a_run_that_fails_to_start_does_not_hold_up_the_others(self):
+        runner = self.runner("def test_a(): pass\n", workers=2)
+        runner.memprof = "false"
+        with mock.patch.object(torch_tests, "WORTH", 0):
+            (_, _, run), (_, _, failed) = runner.beside([(mode, file("test_x.py", together=2), None) for mode in ("without", "classic")], 600)
+        self.assertEqual((self.kinds(run), run.cut, failed, failed.cut), ({"test_a": "pass"}, False, {}, False))
+
     def test_what_a_failed_test_leaves_behind(self):
         text = (
             "import gc, unittest, weakref\nclass Tensor: pass\nleft = []\ngc.disable()\n"
