@@ -23,6 +23,7 @@
 
 #include "arena/backup.h"
 #include "arena/counters.h"
+#include "arena/fence.h"
 #include "arena/pause.h"
 #include "arena/lent.h"
 #include "arena/pending.h"
@@ -65,7 +66,7 @@ struct arena {
   bool gives;               // other arenas take what it holds idle
   bool stream_ended;        // its stream was destroyed: it must not be asked for
   uint64_t end_event;       // the number that `lent` gave the event recorded right before; 0: none could be
-  bool over;                // no work uses what it holds free: while memory is reclaimed, see streams_wait
+  struct fence fence;       // what all streams have done
   uint64_t paid;            // bytes that the request under way has unmapped, here or elsewhere, and not mapped
   struct pending pending;   // freed blocks that other streams may still use
   bool trimming;            // pages to unmap wait for trim_event
@@ -92,6 +93,7 @@ struct gpu {
   size_t late_free_count, late_free_room;
   bool shortage;         // it has been short of memory: see shortage.h
   bool short_now;        // it is: handles are of a page
+  bool fenced;           // a fence was recorded and is not known to be over (fence.h)
   bool waited;           // the request under way has waited for the device
   bool maps_ahead;       // an iteration has ended, and nobody has lacked memory or emptied the cache since: see trim.h
   struct bfc_streams streams;  // what its arenas take of each other

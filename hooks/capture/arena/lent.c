@@ -11,17 +11,10 @@ static void destroy(driver_event *event) {
   *event = NULL;
 }
 
-// The number is among the last.
-static void note_over(struct lent *lent, uint64_t number) {
-  lent->over = number;
-  lent->over_frees = lent->frees[number % LENT_EVENTS];
-}
-
 uint64_t lent_record(struct arena *arena) {
   struct lent *lent = &arena->lent;
   struct driver_scope scope;
   driver_event *event = event_of(lent, ++lent->last);
-  lent->frees[lent->last % LENT_EVENTS] = bfc_frees(arena->bfc);
   if (!driver_enter(arena->gpu->vmm.device, &scope)) {
     *event = NULL;  // the old one is lost with the device's context
     return lent->last;
@@ -48,7 +41,7 @@ bool lent_wait(struct arena *arena, uint64_t number) {
   if (lent->last >= LENT_EVENTS && number <= lent->last - LENT_EVENTS) number = lent->last - LENT_EVENTS + 1;
   while (number <= lent->last && *event_of(lent, number) == NULL) number++;
   const bool waited = number <= lent->last && over(*event_of(lent, number));
-  if (waited) note_over(lent, number);
+  if (waited) lent->over = number;
   driver_leave(&scope);
   return waited;
 }
@@ -59,16 +52,13 @@ void lent_look(struct arena *arena) {
   if (lent->over == lent->last || !driver_enter(arena->gpu->vmm.device, &scope)) return;
   for (uint64_t number = lent->last; number > lent->over && number + LENT_EVENTS > lent->last; number--) {
     if (*event_of(lent, number) == NULL || driver_get()->event_query(*event_of(lent, number)) != DRIVER_OK) continue;
-    note_over(lent, number);
+    lent->over = number;
     break;
   }
   driver_leave(&scope);
 }
 
-void lent_waited(struct arena *arena) {
-  arena->lent.over = arena->lent.last;
-  arena->lent.over_frees = bfc_frees(arena->bfc);
-}
+void lent_waited(struct arena *arena) { arena->lent.over = arena->lent.last; }
 
 void lent_drop(struct arena *arena) {
   struct driver_scope scope;

@@ -21,8 +21,6 @@ struct lent {
   driver_event events[LENT_EVENTS];  // number n is at n % LENT_EVENTS; NULL: it could not be recorded
   uint64_t last;                     // the greatest number so far; the first is 1
   uint64_t over;                     // all numbers up to this one are over
-  uint64_t frees[LENT_EVENTS];       // of the arena when the event of that number was recorded
-  uint64_t over_frees;               // work queued before that many frees of the arena is over
 };
 
 // Records the next event and returns its number. Captures are held back.

@@ -138,7 +138,7 @@ enum waited { NOTHING, STREAMS, DEVICE };
 static enum waited wait_enough(struct gpu *gpu, struct arena *arena, uint64_t wanted) {
   if (arena != NULL && wanted != UINT64_MAX && captures_hold()) {
     const uint64_t room = arena_room(arena);
-    if (streams_wait(gpu, arena, wanted > room ? wanted - room : 0, wanted)) return STREAMS;
+    if (streams_wait(gpu, wanted > room ? wanted - room : 0)) return STREAMS;
     captures_let();
   }
   return wait_for(gpu) ? DEVICE : NOTHING;
@@ -147,7 +147,7 @@ static enum waited wait_enough(struct gpu *gpu, struct arena *arena, uint64_t wa
 static uint64_t release_free(struct gpu *gpu, uint64_t wanted, enum waited waited) {
   uint64_t given = 0;
   for (struct arena *each = gpu->arenas; each != NULL && given < wanted; each = each->next) {
-    if (!pool_pins(each) && (waited == DEVICE || each->over)) release_from(each, wanted, &given);
+    if (!pool_pins(each) && (waited == DEVICE || fence_covers(each))) release_from(each, wanted, &given);
   }
   return given;
 }

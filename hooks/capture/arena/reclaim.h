@@ -17,8 +17,8 @@
 // because a stream is captured. In any case the trimmer maps nothing ahead before the next iteration ends.
 // *retry: another attempt of the request may succeed.
 //
-// What the request of an arena lacks may be no more than arenas hold free whose streams are done or can be waited for. Then
-// the device is not waited for (streams_wait): handles of these arenas are released, and the reason is "streams".
+// What the request of an arena lacks may be no more than arenas hold free whose streams can be waited for. Then the device is
+// not waited for (streams_wait): handles of these arenas are released, and the reason is "streams".
 uint64_t reclaim(struct gpu *gpu, struct arena *arena, uint64_t requested, uint64_t wanted, const char *why, bool *retry);
 
 // With gpu->lock held: how many bytes to unmap so that a request of `bytes` can be mapped. That is its bytes, a

@@ -10,19 +10,10 @@
 #include "device/devices.h"
 #include "spool/spool.h"
 
-// The handle of each thread's own default stream.
-#define PER_THREAD ((void *)2)
-
-// Whether work on what the arena holds free is over when its stream is done. A graph uses free memory of its pool on any stream, and the
-// handle of a thread's default stream stands for other streams in other threads.
-static bool follows_stream(const struct arena *arena) {
-  return arena->home == NULL && arena->tag == NULL && arena->stream != PER_THREAD;
-}
-
 void streams_join(struct arena *arena, const struct bfc_arena_policy *policy) {
   const bool maps = source_of(arena) == NULL && (arena->home == NULL || arena->home->range == NULL);
   arena->takes = maps && options_get()->policy.growth == BFC_PAGES;
-  arena->gives = maps && follows_stream(arena) && policy->policy.growth == BFC_PAGES;
+  arena->gives = maps && fence_covers(arena) && policy->policy.growth == BFC_PAGES;
 }
 
 static bool holds_idle(const struct arena *arena) { return arena->gives && arena->vmm.mapped > bfc_touched(arena->bfc); }
@@ -45,65 +36,10 @@ static struct sums sum(const struct gpu *gpu, const struct arena *but) {
   return sums;
 }
 
-static bool idle(struct arena *arena) {
-  struct driver_scope scope;
-  if (arena->stream_ended || driver_get()->stream_query == NULL || !driver_enter(arena->gpu->vmm.device, &scope)) return false;
-  int capturing = 0;
-  const bool over = driver_get()->stream_capturing(arena->stream, &capturing) == DRIVER_OK && capturing == 0 &&
-                    driver_get()->stream_query(arena->stream) == DRIVER_OK;
-  driver_leave(&scope);
-  return over;
-}
-
-// How many frees of the arena, from the first on, are over: the work that had been queued when each was made. Captures are
-// held back. Where the stream is busy, an event is recorded, which a later request asks for.
-static uint64_t frees_over(struct arena *arena) {
-  const uint64_t frees = bfc_frees(arena->bfc);
-  struct lent *lent = &arena->lent;
-  if (idle(arena)) {
-    lent->over = lent->last;
-    return lent->over_frees = frees;
-  }
-  lent_look(arena);
-  if (!arena->stream_ended && (lent->last == 0 || lent->frees[lent->last % LENT_EVENTS] < frees)) lent_record(arena);
-  return lent->over_frees;
-}
-
-// Waits for what was queued on the arena's stream, until it was destroyed if it was. False: it cannot be waited for.
-static bool wait_for(struct arena *arena) {
-  return lent_wait(arena, arena->stream_ended ? arena->end_event : lent_record(arena));
-}
-
-// The same without a wait.
-static bool is_over(struct arena *arena) {
-  if (!arena->stream_ended) return idle(arena);
-  lent_look(arena);
-  return arena->end_event != 0 && arena->end_event <= arena->lent.over;
-}
-
-static uint64_t note_over(struct arena *arena, bool over) {
-  arena->over = over;
-  return over ? reclaimable_of(arena) : 0;
-}
-
-static bool left(const struct arena *arena) { return follows_stream(arena) && !arena->over && reclaimable_of(arena) > 0; }
-
-bool streams_wait(struct gpu *gpu, struct arena *first, uint64_t needed, uint64_t wanted) {
-  uint64_t all = 0, bytes = 0;
-  for (struct arena *each = gpu->arenas; each != NULL; each = each->next) {
-    each->over = false;
-    all += follows_stream(each) ? reclaimable_of(each) : 0;
-  }
-  if (needed == 0 || all < needed) return false;
-  for (struct arena *each = gpu->arenas; each != NULL && bytes < wanted; each = each->next) {
-    // Also one without a free handle: it may have some when its blocks have lost their slack.
-    if (follows_stream(each)) bytes += note_over(each, is_over(each));
-  }
-  if (bytes < needed && left(first)) bytes += note_over(first, wait_for(first));
-  for (struct arena *each = gpu->arenas; each != NULL && bytes < needed; each = each->next) {
-    if (left(each)) bytes += note_over(each, wait_for(each));
-  }
-  return bytes >= needed;
+bool streams_wait(struct gpu *gpu, uint64_t needed) {
+  uint64_t bytes = 0;
+  for (struct arena *each = gpu->arenas; each != NULL; each = each->next) bytes += fence_covers(each) ? reclaimable_of(each) : 0;
+  return needed > 0 && bytes >= needed && fence_wait(gpu);
 }
 
 static void event(struct arena *arena, const struct arena *from, uint64_t bytes, uint64_t frees) {
@@ -143,12 +79,12 @@ void streams_take(struct arena *arena, uint64_t bytes) {
     event(arena, NULL, want, 0);
     return;
   }
+  fence_look(arena->gpu);
   for (struct arena *from = arena->gpu->arenas; from != NULL && want > 0; from = from->next) {
     if (from == arena || !holds_idle(from)) continue;
     struct taking taking = {arena, from, 0};
-    const uint64_t over = frees_over(from);
-    event(arena, from, want, over);
-    bfc_spare(from->bfc, (want + from->page - 1) / from->page, over, &taking, take_range);
+    event(arena, from, want, from->fence.over);
+    bfc_spare(from->bfc, (want + from->page - 1) / from->page, from->fence.over, &taking, take_range);
     want -= taking.taken < want ? taking.taken : want;
     arena->paid += taking.taken;
     bfc_streams_took(&arena->gpu->streams, taking.taken);
@@ -157,7 +93,11 @@ void streams_take(struct arena *arena, uint64_t bytes) {
 }
 
 void streams_end_iteration(struct gpu *gpu) {
-  bfc_streams_end_iteration(&gpu->streams, sum(gpu, NULL).mapped);
+  const struct sums sums = sum(gpu, NULL);
+  bfc_streams_end_iteration(&gpu->streams, sums.mapped);
+  if (!sums.idle || gpu->arenas->next == NULL || !captures_hold()) return;
+  fence_look(gpu);  // the next request that lacks memory finds what the iteration left
+  captures_let();
 }
 
 void streams_end(void *stream) {

@@ -2,13 +2,13 @@
 //
 // Blocks are reused in the order of their stream only, so that each stream has arenas of its own. With growth pages, what one
 // arena holds and no block touches is taken for a request of another one where all arenas would otherwise map more than
-// their blocks have touched at a time (bfc_streams_want). The work on it has to be over, which events and streams are asked for;
+// their blocks have touched at a time (bfc_streams_want). The work on it has to be over on all streams (fence.h);
 // nothing is waited for. What is not over is left, and the request's arena maps more. The answers are `take` events, by which
 // `verify` comes to the same decision.
 //
 // Arenas of pools and tags take, too, but give nothing: a graph uses free memory of its pool without a request. With
-// other growths only requests that would be refused take. Under any growth such a request waits for streams, until they hold
-// what it lacks (streams_wait); for the device only where they hold too little (reclaim.c).
+// other growths only requests that would be refused take. Under any growth such a request waits for streams, if they hold
+// what it lacks (streams_wait), else for the device (reclaim.c): kernels of streams without an arena, as NCCL's, can wait for another process.
 #ifndef MEMPROF_STREAMS_H
 #define MEMPROF_STREAMS_H
 
@@ -26,10 +26,9 @@ void streams_take(struct arena *arena, uint64_t bytes);
 // It has mapped them.
 static inline void streams_paid(struct arena *arena, uint64_t bytes) { arena->paid -= bytes < arena->paid ? bytes : arena->paid; }
 
-// Sets `over` of arenas in which no work uses free memory any more, until those have `wanted` bytes of whole free handles: first
-// asks all streams, then waits for one after the other until the bytes are `needed`. Captures are held back. False: all that
-// can be asked have less, and nothing was waited for; or the driver refused to wait.
-bool streams_wait(struct gpu *gpu, struct arena *first, uint64_t needed, uint64_t wanted);
+// Waits until no work uses what arenas hold free whose streams can be waited for (fence_covers), if that is `needed` bytes of whole
+// handles. Captures are held back. False: it is less, and nothing was waited for; or the driver refused to wait.
+bool streams_wait(struct gpu *gpu, uint64_t needed);
 
 // An iteration has ended.
 void streams_end_iteration(struct gpu *gpu);

@@ -1,6 +1,7 @@
-// reclaim.c - a request that would be refused: what other streams hold free goes first, and no more is waited for than it needs.
+// reclaim.c - a request that would be refused: what other streams hold free goes first, and the device is not waited for where streams suffice.
 #define _GNU_SOURCE
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "arena/streams.h"
 #include "blocks.h"
@@ -58,13 +59,12 @@ static void test_over(void) {
   CHECK_EQUAL(reclaims(true), 2);
 }
 
-// What suffices is taken of streams that are done: a third one, which never is, as one that waits for another process, has enough, too.
-static void test_busy_is_left(void) {
+// A stream without an arena, as NCCL's, is not waited for: its kernel may wait for another process.
+static void test_others_are_left(void) {
   gpu_start();
   void *never = gpu_stream(), *one = gpu_stream(), *two = gpu_stream();
   struct block block;
-  leave(one, 24 * MiB);
-  leave(never, 24 * MiB);  // newest, which go first
+  leave(one, 48 * MiB);
   gpu_hold(never);
   CHECK(fill(&block, 36 * MiB, two));
   CHECK_EQUAL(stats().syncs, 0);
@@ -72,28 +72,29 @@ static void test_busy_is_left(void) {
   gpu_let_go(never);
 }
 
+static atomic_bool let_go;
+
 static void *let_go_later(void *stream) {
   usleep(20000);
+  let_go = true;
   gpu_let_go(stream);
   return NULL;
 }
 
-// The request's own stream is waited for, and not one that never ends.
+// The request's own stream is waited for.
 static void test_waits_for_its_own(void) {
   gpu_start();
-  void *one = gpu_stream(), *never = gpu_stream();
+  void *one = gpu_stream();
   struct block walls[2], free_one, block;
   pthread_t thread;
   CHECK(fill(&walls[0], 2 * MiB, one) && fill(&free_one, 32 * MiB, one) && fill(&walls[1], 2 * MiB, one));
   end(&free_one);
-  leave(never, 16 * MiB);
-  gpu_hold(never), gpu_hold(one);
+  gpu_hold(one);
   CHECK(pthread_create(&thread, NULL, let_go_later, one) == 0);
   CHECK(fill(&block, 36 * MiB, one));
   CHECK(pthread_join(thread, NULL) == 0);
   CHECK_EQUAL(stats().syncs, 0);
   CHECK_EQUAL(reclaims(true), 1);
-  gpu_let_go(never);
   check_pattern(&walls[0]), check_pattern(&walls[1]);
 }
 
@@ -111,6 +112,23 @@ static void test_waits_for_another(void) {
   CHECK_EQUAL(stats().syncs, 0);
   CHECK_EQUAL(reclaims(true), 1);
   end(&block);
+}
+
+// Another stream may still read what a program freed in an idle one without record_stream.
+static void test_freed_early(void) {
+  gpu_start();
+  void *one = gpu_stream(), *two = gpu_stream();
+  struct block early, block;
+  pthread_t thread;
+  CHECK(fill(&early, 40 * MiB, NULL));
+  leave(one, 2 * MiB);
+  gpu_hold(one);
+  end(&early);
+  CHECK(pthread_create(&thread, NULL, let_go_later, one) == 0);
+  CHECK(fill(&block, 50 * MiB, two));
+  CHECK(let_go);
+  CHECK(pthread_join(thread, NULL) == 0);
+  CHECK_EQUAL(reclaims(true), 1);
 }
 
 // Streams have too little: the device is waited for, as blocks that other streams use are pending until then.
@@ -240,9 +258,10 @@ int main(int argc, char **argv) {
   static const char *const environment[] = {"MEMPROF_SIM_MEMORY", "256m", "MEMPROF_OPTIONS", "headroom=0", NULL};
   static const struct test tests[] = {
       {"over", test_over, {CARD, NO_WAIT}},
-      {"busy is left", test_busy_is_left, {CARD, NO_WAIT}},
+      {"others are left", test_others_are_left, {CARD, NO_WAIT}},
       {"waits for its own", test_waits_for_its_own, {"MEMPROF_SIM_MEMORY", "64m", "MEMPROF_OPTIONS", "headroom=0", NO_WAIT}},
       {"waits for another", test_waits_for_another, {CARD, NO_WAIT}},
+      {"freed early", test_freed_early, {CARD, NO_WAIT}},
       {"device", test_device, {CARD}},
       {"pools and tags", test_pools_and_tags, {CARD, NO_WAIT}},
       {"default streams of threads", test_default_streams_of_threads, {CARD, NO_WAIT}},

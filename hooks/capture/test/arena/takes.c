@@ -97,6 +97,40 @@ static void test_not_over(void) {
   CHECK_EQUAL(reserved(), 28 * MiB);
 }
 
+// A program frees a block of an idle stream while another stream still reads it, and does not say so.
+static void test_freed_early(void) {
+  gpu_start();
+  void *one = gpu_stream(), *two = gpu_stream();
+  void *block = take(8 * MiB, NULL);
+  drop(take(4 * MiB, one));
+  gpu_hold(one);
+  drop(block);
+  take(8 * MiB, two);
+  CHECK_EQUAL(reserved(), 20 * MiB);
+  check_take(8 * MiB, 0);
+  gpu_let_go(one);
+  take(8 * MiB, two);
+  check_take(4 * MiB, 1);
+  CHECK_EQUAL(reserved(), 20 * MiB);
+}
+
+// At the end of an iteration a fence is recorded: what was freed before it is over without a request in between.
+static void test_fence_of_iteration(void) {
+  gpu_start();
+  void *one = gpu_stream(), *two = gpu_stream();
+  void *block = take(8 * MiB, one);
+  drop(take(4 * MiB, two));
+  gpu_hold(one);
+  drop(block);
+  memprof_iteration("step");
+  gpu_let_go(one);
+  gpu_hold(one);
+  take(8 * MiB, two);
+  check_take(4 * MiB, 1);
+  CHECK_EQUAL(reserved(), 12 * MiB);
+  gpu_let_go(one);
+}
+
 // With other growths nothing is taken.
 static void test_other_growths(void) {
   gpu_start();
@@ -214,6 +248,8 @@ int main(int argc, char **argv) {
   static const struct test tests[] = {
       {"over", test_over, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES, "MEMPROF_SIM_FAIL", "cuCtxSynchronize:1+,cuStreamSynchronize:1+"}},
       {"not over", test_not_over, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES}},
+      {"freed early", test_freed_early, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES}},
+      {"fence of an iteration", test_fence_of_iteration, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES}},
       {"other growths", test_other_growths, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", "growth=needed"}},
       {"pools and tags", test_pools_and_tags, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES}},
       {"registered", test_registered, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES}},
