@@ -343,7 +343,7 @@
 //	    allowed = most + most / 400 * slack
 //	    want = lack - min(lack, max(allowed - mapped - back, 0))      # mapped: of all allocators
 //	    for each other allocator that gives and has pages that are mapped and not touched, the newest first, while want > 0:
-//	        over = the number of a free of that allocator; the work that had been queued when it was made is over
+//	        over = the number of a free of that allocator; the work that all streams had queued when it was made is over
 //	        Spare(up(want, page) / page, over): the owner unmaps each of its ranges, as far as the device lets it
 //	        want, but not below 0, falls by the bytes unmapped; paid and moved rise by them
 //
