@@ -93,7 +93,7 @@ func Find(ctx context.Context, jobs []*Job, o Options) (*Answer, error) {
 			continue
 		}
 		row := Row{Need: *worst, Fits: worst.Bytes <= o.Card}
-		if o.Card > 0 && !row.Fits && of != nil {
+		if o.Card > 0 && o.Card < worst.Highest && of != nil {
 			refused, err := On(ctx, of, surveys[of], a, o.Card, o.Headroom)
 			if err != nil {
 				return nil, err
@@ -115,7 +115,8 @@ func (n *Need) add(m *Need) {
 		n.Without = n.atLeast() + m.atLeast()
 	}
 	n.Process += ", " + m.Process
-	n.Bytes, n.Lowest, n.Requested, n.Reserved, n.Below = n.Bytes+m.Bytes, n.Lowest+m.Lowest, n.Requested+m.Requested, n.Reserved+m.Reserved, nil
+	n.Bytes, n.Lowest, n.Highest, n.Below = n.Bytes+m.Bytes, n.Lowest+m.Lowest, n.Highest+m.Highest, nil
+	n.Requested, n.Reserved = n.Requested+m.Requested, n.Reserved+m.Reserved
 }
 
 // atLeast is the card below which the job does not complete even without workspaces.

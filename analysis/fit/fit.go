@@ -24,9 +24,13 @@
 //
 // The card is at least the greatest sum of requested bytes and others, and at most that of reserved bytes and
 // others of a replay without a limit. Fragmentation need not fall as a card grows: on a smaller card PyTorch releases
-// a cached segment that it splits on a larger one, and the job may complete on the smaller one alone. So up to 24 cards between
-// both are tried. The least card is above all that fail: bisection finds one on which the replay completes, and a
+// a cached segment that it splits on a larger one, and the job may complete on the smaller one alone. So cards between both are
+// tried, 0.5 % apart or up to 64. The least card is above all that fail: bisection finds one on which the replay completes, and a
 // smaller one by [Step] at most on which it does not. [Need.Lowest] is found likewise, below all that complete.
+//
+// A card that fails between two on which the job completes, 0.5 % apart, does not count: PyTorch's cached segments leave just too
+// little there for a library's allocation, say. The needs of two recordings of one job differ by that much, so that another
+// card fails in the other. [Need.Highest] is above these, too.
 //
 // # Another size of the job
 //
@@ -103,6 +107,8 @@ type Need struct {
 	Bytes   int64
 	// Lowest is the least card on which the job was found to complete: below Bytes where a card between them is too small.
 	Lowest int64
+	// Highest is the least card above all on which the job was found to fail, single ones as well.
+	Highest int64
 	// Requested is the greatest sum of requested bytes and others: no allocator needs less.
 	Requested int64
 	// Reserved is the greatest that the allocator reserves without a limit.

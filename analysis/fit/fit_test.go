@@ -187,6 +187,28 @@ func TestLeastAboveCardsThatFail(t *testing.T) {
 	}
 }
 
+// On a card of 250 MiB the segments of 100 and 150 leave nothing to the library; on a smaller one that of 100 is released. No other
+// card fails above 152, so that this one does not count, but where it is asked about.
+func TestLeastWithoutSingleCards(t *testing.T) {
+	j := newJob().alloc(1, 100).free(1).alloc(2, 150).library(2, "libcudnn").process("p")
+	for size, completes := range map[int64]bool{150: false, 152: true, 248: true, 250: false, 252: true} {
+		if fits := find(t, Options{Card: size * mib}, j).Rows[0]; fits.Fits != completes || fits.Fits == (fits.Why != nil) {
+			t.Errorf("on %d MiB the job completes: %v (%+v), want %v", size, fits.Fits, fits.Why, completes)
+		}
+	}
+	native := find(t, Options{}, j).Rows[0]
+	if native.Bytes != 152*mib || native.Lowest != 152*mib || native.Highest != 252*mib {
+		t.Errorf("least card %d MiB, lowest %d, highest %d; want 152, 152, 252", native.Bytes/mib, native.Lowest/mib, native.Highest/mib)
+	}
+	if s := Predict(&native.Need); s.Predicted != 152*mib || s.Greatest != 252*mib {
+		t.Errorf("predicted are %d MiB, %d at most; want 152 and 252", s.Predicted/mib, s.Greatest/mib)
+	}
+	wide := newJob().alloc(1, 100).free(1).alloc(2, 150).library(8, "libcudnn").process("p")
+	if native := find(t, Options{}, wide).Rows[0]; native.Bytes != 258*mib || native.Lowest != 158*mib || native.Highest != native.Bytes {
+		t.Errorf("four cards that fail: least card %d MiB, lowest %d, highest %d; want 258, 158, 258", native.Bytes/mib, native.Lowest/mib, native.Highest/mib)
+	}
+}
+
 // Of several processes the one that needs most decides; on one card they add up.
 func TestLeastOfProcesses(t *testing.T) {
 	small, large := newJob().alloc(1, 100).process("rank0"), newJob().alloc(1, 300).process("rank1")

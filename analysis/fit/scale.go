@@ -90,14 +90,14 @@ const runs = 0.005
 // Predict is a prediction by replay.
 func Predict(n *Need) Scaled {
 	apart := int64(runs * float64(n.Bytes))
-	s := Scaled{Predicted: n.Bytes, Least: n.Bytes - apart, Greatest: n.Bytes + apart, Error: apart}
+	s := Scaled{Predicted: n.Bytes, Least: n.Bytes - apart, Greatest: n.Bytes + apart}
 	s.Possible(n)
 	return s
 }
 
 // Possible says that the prediction may also be that of another replay.
 func (s *Scaled) Possible(n *Need) {
-	s.Least, s.Greatest = min(s.Least, n.Lowest), max(s.Greatest, n.Bytes)
+	s.Least, s.Greatest = min(s.Least, n.Lowest), max(s.Greatest, n.Highest)
 	s.Error = max(s.Predicted-s.Least, s.Greatest-s.Predicted)
 }
 

@@ -7,25 +7,26 @@ import (
 	"github.com/memprof/memprof/analysis/card"
 )
 
-// A job is replayed on mostProbes cards to find those that are too small above others that are not; on fewer where it has
-// many events, so that all replays have about mostEvents, but on leastProbes.
+// A job is replayed on cards that are [runs] apart, but on mostProbes at most: on fewer where it has many events, so that all
+// replays have about mostEvents, and on leastProbes then. A quick search has quickProbes.
 const (
-	mostProbes  = 24
-	leastProbes = 16
-	mostEvents  = 24_000_000
+	mostProbes  = 64
+	leastProbes = 24
+	quickProbes = 16
+	mostEvents  = 1_000_000
 )
 
 func least(ctx context.Context, j *Job, s *Survey, a Allocator, o *Options) (*Need, error) {
 	probes := min(max(mostEvents/max(s.Events, 1), leastProbes), mostProbes)
 	if o.Quick {
-		probes = leastProbes
+		probes = quickProbes
 	}
-	whole := search{ctx, j, a, func(bytes int64) *card.Card { return s.card(j, bytes, o.Headroom) }}
+	whole := search{ctx: ctx, job: j, of: a, on: func(bytes int64) *card.Card { return s.card(j, bytes, o.Headroom) }}
 	n, err := whole.least(probes)
 	if err != nil || o.Quick || len(s.Workspaces) == 0 || n.Below != nil && !s.isWorkspace(n.Below.Seq) {
 		return n, err
 	}
-	spared := search{ctx, j, a, func(bytes int64) *card.Card {
+	spared := search{ctx: ctx, job: j, of: a, on: func(bytes int64) *card.Card {
 		c := s.card(j, bytes, o.Headroom)
 		c.Spared = s.Workspaces
 		return c
@@ -46,6 +47,8 @@ type search struct {
 	job *Job
 	of  Allocator
 	on  func(bytes int64) *card.Card
+	// failed is the greatest card so far on which the job did not complete.
+	failed int64
 }
 
 // first is what a card refuses; nil where the job completes.
@@ -54,7 +57,26 @@ func (s *search) first(bytes int64) (*card.Refusal, error) {
 	if err != nil {
 		return nil, err
 	}
+	if out.first != nil {
+		s.failed = max(s.failed, bytes)
+	}
 	return out.first, nil
+}
+
+// fails is what a card refuses; nil where the job completes on it, or on both cards beside it: these are no farther apart than the
+// needs of two recordings of one job, so that another card may fail in each.
+func (s *search) fails(bytes int64) (*card.Refusal, error) {
+	refused, err := s.first(bytes)
+	if err != nil || refused == nil {
+		return nil, err
+	}
+	beside := max(page, int64(runs*float64(bytes))/2/page*page)
+	for _, near := range []int64{bytes + beside, bytes - beside} {
+		if other, err := s.first(near); err != nil || other != nil {
+			return refused, err
+		}
+	}
+	return nil, nil
 }
 
 // least finds the least of the cards from which on none was found to be too small.
@@ -73,7 +95,12 @@ func (s *search) least(probes int64) (*Need, error) {
 		if refused == nil {
 			break
 		}
-		tooSmall, n.Below = enough, refused
+		if refused, err = s.fails(enough); err != nil {
+			return nil, err
+		}
+		if refused != nil {
+			tooSmall, n.Below = enough, refused
+		}
 		enough += max(enough/64/page*page, page)
 		if enough > unlimited {
 			return nil, fmt.Errorf("%s: a request is refused on any card", s.of.name())
@@ -89,6 +116,7 @@ func (s *search) least(probes int64) (*Need, error) {
 	if n.Lowest = n.Bytes; first != last {
 		n.Lowest, _, err = s.between(first)
 	}
+	n.Highest = max(n.Bytes, s.failed+page)
 	return n, err
 }
 
@@ -99,16 +127,17 @@ type bracket struct {
 }
 
 // probe replays cards between two and returns the last bracket, above which all completed, and the first, below which all
-// failed. Most cards of a job that has few bytes more than it requests are near the smaller one: distances grow with the square.
+// failed.
 func (s *search) probe(b bracket, probes int64) (last, first bracket, err error) {
+	apart := max(int64(runs*float64(b.enough)), (b.enough-b.tooSmall)/(probes+1), page)
 	last = b
 	above, found := b.enough, false // of the newest probe: the card before; whether some card failed
-	for i := probes; i > 0; i-- {
-		bytes := (b.tooSmall + (b.enough-b.tooSmall)*i/(probes+1)*i/(probes+1)) / page * page
+	for next := b.enough - apart; next > b.tooSmall; next -= apart {
+		bytes := next / page * page
 		if bytes <= b.tooSmall || bytes >= above {
 			continue
 		}
-		refused, err := s.first(bytes)
+		refused, err := s.fails(bytes)
 		if err != nil {
 			return last, first, err
 		}

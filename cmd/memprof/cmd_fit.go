@@ -47,7 +47,8 @@ the allocator is added: CUDA context, kernels, other libraries, and the bytes
 that the device accounting could not explain.
 
   least card          bytes that the card must have free before the job begins:
-                      it completes on all larger cards that were tried
+                      it completes on the larger cards that were tried, but
+                      for single ones between others on which it does
   requested + others  greatest sum of requested bytes and of what others use:
                       no allocator needs less
   reserved, no limit  greatest reserved bytes on a card that is large enough
@@ -63,7 +64,8 @@ for another size: FACTOR x that of the first recording. Their sizes are the
 number in which their commands differ, or --sizes. The requests are replayed
 with the bytes that they have at that size. Where these do not follow from the
 recordings, as of workspaces that cuDNN chooses by size, the least card is
-between "at least" and "at most".`,
+between "at least" and "at most". Sizes on both sides of the one that is asked
+about tell more than two on one side.`,
 		Annotations: exitCodes(fitExits),
 		Example: `  memprof fit run --card 80GiB
   memprof fit batch16 batch32 --scale batch=4 --card H100`,

@@ -210,11 +210,16 @@ func after(r *Result) []layout.Cell {
 			notes = append(notes, layout.Note(fmt.Sprintf("%s: completes on %s too, and fails on cards between that and its least card", name(row), units.FormatSize(row.Lowest)))...)
 		}
 	}
+	for i := range r.Rows {
+		if row := &r.Rows[i]; r.Scale == nil && row.Highest > row.Bytes+row.Bytes/100 {
+			notes = append(notes, layout.Note(fmt.Sprintf("%s: fails on single cards below %s; which ones differs between two recordings of one job", name(row), units.FormatSize(row.Highest)))...)
+		}
+	}
 	for _, help := range Helps(r) {
 		notes = append(notes, layout.Cell{Text: help, Tone: layout.Strong})
 	}
 	if len(r.Rows) > 0 && r.Scale == nil {
-		notes = append(notes, layout.Cell{Text: "a card smaller by " + units.FormatSize(fit.Step(r.Rows[0].Bytes)) + " at most does not do, and all larger ones that were tried do. --card SIZE replays that card", Tone: layout.Faint})
+		notes = append(notes, layout.Cell{Text: "a card smaller by " + units.FormatSize(fit.Step(r.Rows[0].Bytes)) + " at most does not do, and larger ones that were tried do. --card SIZE replays that card", Tone: layout.Faint})
 	}
 	return notes
 }

@@ -49,7 +49,7 @@ func TestScaledVerdicts(t *testing.T) {
 	}
 }
 
-// An answer says where the job completes on smaller cards, too.
+// An answer says where the job completes on smaller cards, too, and on which larger ones it fails.
 func TestLowest(t *testing.T) {
 	row := fit.Row{Need: fit.Need{Allocator: fit.Allocator{Allocator: "memprof", Policy: "classic"}, Bytes: 4000 << 20, Lowest: 3700 << 20}}
 	for _, lowest := range []int64{3700 << 20, 3990 << 20} {
@@ -60,6 +60,17 @@ func TestLowest(t *testing.T) {
 		}
 		if said := strings.Contains(out.String(), "memprof classic: completes on "); said != (lowest == 3700<<20) {
 			t.Errorf("lowest card %d MiB, said: %v\n%s", lowest>>20, said, out.String())
+		}
+	}
+	row.Lowest = row.Bytes
+	for _, highest := range []int64{4010 << 20, 4200 << 20} {
+		row.Highest = highest
+		var out bytes.Buffer
+		if err := Text(&out, &Result{Answer: &fit.Answer{Rows: []fit.Row{row}}}, layout.Options{Width: 400}); err != nil {
+			t.Fatal(err)
+		}
+		if said := strings.Contains(out.String(), "memprof classic: fails on single cards below 4.10 GiB"); said != (highest == 4200<<20) {
+			t.Errorf("highest card %d MiB, said: %v\n%s", highest>>20, said, out.String())
 		}
 	}
 }
