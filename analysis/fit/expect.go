@@ -9,9 +9,9 @@ import (
 
 // How many bytes a request has at another size follows from two recordings where it is a tensor: as many at each size, or
 // in proportion to it or its square. Where it follows none of these laws there are three guesses: on the line through both,
-// and in proportion to each. A tensor of two parts is on the line. A workspace, which a library chose for the size, likely has
-// their median. How far the guesses are apart is also how far off all of them may be; but more bytes than at a greater
-// size, or fewer than at a smaller one, are not expected.
+// and in proportion to each. A tensor of two parts is on the line. A workspace's bytes follow from its tensors ([workspaces]).
+// How far the guesses are apart is also how far off all of them may be; but more bytes than at a greater size, or fewer than at
+// a smaller one, are not expected.
 
 // point is what a request has in one recording.
 type point struct {
@@ -46,10 +46,9 @@ func (p point) at(size float64, power int) float64 {
 	return float64(p.bytes) * math.Pow(size/p.size, float64(power))
 }
 
-// bytesAt expects the bytes of a request at a size, from one or more recordings that have it. What only one of them
+// bytesAt expects the bytes of a request at a size, from one or more recordings that have it, by size. What only one of them
 // has may not be there at all, or grows in proportion.
-func bytesAt(found []point, size float64, workspace bool) expectation {
-	slices.SortStableFunc(found, func(a, b point) int { return int(math.Copysign(1, a.size-b.size)) })
+func bytesAt(found []point, size float64) expectation {
 	for _, p := range found {
 		if p.size == size || p.bytes == 0 {
 			return certain(float64(p.bytes))
@@ -86,11 +85,7 @@ func bytesAt(found []point, size float64, workspace bool) expectation {
 			greatest = min(greatest, float64(low.bytes))
 		}
 	}
-	likely := line
-	if workspace {
-		likely = guesses[1]
-	}
-	return unsure(found, max(1, least), likely, greatest)
+	return unsure(found, max(1, least), line, greatest)
 }
 
 func certain(bytes float64) expectation {
@@ -112,6 +107,18 @@ func unsure(found []point, least, likely, greatest float64) expectation {
 	}
 	e.seed = h.Sum64()
 	return e
+}
+
+// holds takes the likely bytes from what a workspace holds. Where the bytes nearly follow a law, they are replaced only if
+// it is known what the workspace holds: a difference of less than 0.1 % decides which segment serves it.
+func (e *expectation) holds(likely int64, known bool) {
+	certain := e.least == e.greatest
+	switch {
+	case certain && known:
+		e.least, e.likely, e.greatest = likely, likely, likely
+	case !certain:
+		e.least, e.likely, e.greatest = min(e.least, likely), likely, max(e.greatest, likely)
+	}
 }
 
 // draw is one of the bytes that a request may have; requests that were equal draw the same.

@@ -7,29 +7,28 @@ func TestBytesAt(t *testing.T) {
 		name                    string
 		found                   []point // bytes in MiB
 		size                    float64
-		workspace               bool
 		least, likely, greatest int64 // MiB
 	}{
-		{"as many at each size", []point{{8, 40}, {16, 40}}, 64, false, 40, 40, 40},
-		{"in proportion", []point{{8, 40}, {16, 80}}, 64, false, 320, 320, 320},
-		{"in proportion to the square", []point{{8, 40}, {16, 160}}, 32, false, 640, 640, 640},
-		{"at a recorded size", []point{{8, 40}, {16, 50}}, 16, true, 50, 50, 50},
-		{"of two parts", []point{{8, 50}, {16, 60}}, 32, false, 60, 80, 320},
-		{"a workspace, beyond", []point{{16, 74}, {32, 107}}, 64, true, 107, 214, 419},
-		{"a workspace, between", []point{{16, 74}, {64, 205}}, 32, true, 74, 117, 193},
-		{"a workspace, below", []point{{32, 107}, {64, 205}}, 16, true, 44, 53, 64},
-		{"a workspace that shrinks", []point{{16, 34}, {32, 33}}, 64, true, 0, 66, 241},
-		{"one that only one has", []point{{16, 30}}, 64, false, 0, 120, 120},
-		{"the two next to the size", []point{{8, 10}, {64, 700}, {16, 300}}, 8, false, 10, 10, 10},
-		{"the two around the size", []point{{64, 640}, {8, 10}, {16, 160}}, 32, false, 320, 320, 320},
-		{"not there", []point{{8, 0}, {16, 0}}, 64, false, 0, 0, 0},
+		{"as many at each size", []point{{8, 40}, {16, 40}}, 64, 40, 40, 40},
+		{"in proportion", []point{{8, 40}, {16, 80}}, 64, 320, 320, 320},
+		{"in proportion to the square", []point{{8, 40}, {16, 160}}, 32, 640, 640, 640},
+		{"at a recorded size", []point{{8, 40}, {16, 50}}, 16, 50, 50, 50},
+		{"of two parts", []point{{8, 50}, {16, 60}}, 32, 60, 80, 320},
+		{"a workspace, beyond", []point{{16, 74}, {32, 107}}, 64, 107, 173, 419},
+		{"a workspace, between", []point{{16, 74}, {64, 205}}, 32, 74, 117, 193},
+		{"a workspace, below", []point{{32, 107}, {64, 205}}, 16, 44, 58, 64},
+		{"a workspace that shrinks", []point{{16, 34}, {32, 33}}, 64, 0, 31, 241},
+		{"one that only one has", []point{{16, 30}}, 64, 0, 120, 120},
+		{"the two next to the size", []point{{8, 10}, {16, 300}, {64, 700}}, 8, 10, 10, 10},
+		{"the two around the size", []point{{8, 10}, {16, 160}, {64, 640}}, 32, 320, 320, 320},
+		{"not there", []point{{8, 0}, {16, 0}}, 64, 0, 0, 0},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			for i := range test.found {
 				test.found[i].bytes *= mib
 			}
-			got := bytesAt(test.found, test.size, test.workspace)
+			got := bytesAt(test.found, test.size)
 			if got.least/mib != test.least || got.likely/mib != test.likely || got.greatest/mib != test.greatest {
 				t.Errorf("%d to %d, likely %d MiB, want %d to %d, likely %d", got.least/mib, got.greatest/mib, got.likely/mib, test.least, test.greatest, test.likely)
 			}
@@ -40,7 +39,7 @@ func TestBytesAt(t *testing.T) {
 			}
 		})
 	}
-	if small := bytesAt([]point{{8, 5000}, {16, 7000}}, 32, true); small.least != small.greatest {
+	if small := bytesAt([]point{{8, 5000}, {16, 7000}}, 32); small.least != small.greatest {
 		t.Errorf("bytes that do not matter are unsure: %+v", small)
 	}
 }

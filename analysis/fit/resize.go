@@ -1,6 +1,7 @@
 package fit
 
 import (
+	"cmp"
 	"errors"
 	"hash/maphash"
 	"io"
@@ -104,17 +105,24 @@ func expect(all []*sequence, of int, size float64) ([]expectation, error) {
 			return nil, ErrDiffer
 		}
 	}
-	expected := make([]expectation, len(all[of].requested))
-	for r := range expected {
-		var found []point
-		workspace := false
-		for i := range all {
-			if n := same[i][r]; n >= 0 {
-				workspace = workspace || all[i].workspace[n]
-				found = append(found, point{size: all[i].size, bytes: all[i].requested[n]})
+	requests := make([]request, len(all[of].requested))
+	for i := range requests {
+		r := &requests[i]
+		for recording, s := range all {
+			if n := same[recording][i]; n >= 0 {
+				r.workspace = r.workspace || s.workspace[n]
+				r.found = append(r.found, point{size: s.size, bytes: s.requested[n]})
 			}
 		}
-		expected[r] = bytesAt(found, size, workspace)
+		slices.SortStableFunc(r.found, func(a, b point) int { return cmp.Compare(a.size, b.size) })
+	}
+	workspaces := newWorkspaces(requests, size)
+	expected := make([]expectation, len(requests))
+	for i := range requests {
+		expected[i] = bytesAt(requests[i].found, size)
+		if bytes, known := workspaces.bytes(i); bytes > 0 {
+			expected[i].holds(bytes, known)
+		}
 	}
 	return expected, nil
 }
