@@ -39,7 +39,8 @@
 //	trim idle       begins at the exact time here; the hook looks at intervals.
 //	addresses       behind an arena's first reservation are adjacent to it here; in the hook the
 //	                driver chooses them. That decides between chunks of one size.
-//	pending frees   end when the recording says; a replayed request does not wait for one.
+//	pending frees   end when the recording says, or, where a recorded request has waited for the device, when
+//	                the replayed one has, else behind it.
 //	other libraries use as many bytes here as they requested.
 //	--handle        has its default here: 2 MiB with growth needed or a trim, else up to 32 MiB.
 //

@@ -19,6 +19,7 @@ const (
 	opAlloc
 	opPend // it is freed, and another stream may still use it
 	opFree
+	opEnd // a pending block is free while a request is under way, which comes next: the device was waited for
 	opMark
 	opPause
 	opResume
@@ -72,6 +73,7 @@ type feed struct {
 	card       *card.Card // nil, or that of Options
 	cardOthers *card.Others
 	cache      []op // an empty_cache under way: first the blocks become free that waited for other streams
+	requesting bool // a request is under way that had to reclaim memory; its own event comes behind those of what that freed
 
 	allocs, marks int64
 	leftOut       int64 // arenas
@@ -124,6 +126,7 @@ func (f *feed) add(e *trace.Event, out []op) ([]op, error) {
 		o.kind = opMark
 		return append(out, o), nil
 	case trace.KindReclaim:
+		f.requesting = e.Arena != trace.NoArena
 		if e.Arena == trace.NoArena && trace.ParseContext(e.Kind, f.text(e.Context)).Name() == "empty_cache" {
 			o.kind, o.arena, o.bytes = opUnmapFree, e.Device, uint64(e.Requested)
 			f.cache = append(f.cache, o)
@@ -136,7 +139,10 @@ func (f *feed) add(e *trace.Event, out []op) ([]op, error) {
 	}
 	o.arena = arena
 	switch e.Kind {
+	case trace.KindAlloc:
+		f.requesting = false
 	case trace.KindOOM:
+		f.requesting = false
 		o.kind, o.bytes = opRefused, uint64(e.Requested)
 		return append(out, o), nil
 	case trace.KindPoolRelease:
@@ -163,6 +169,9 @@ func (f *feed) add(e *trace.Event, out []op) ([]op, error) {
 		o.kind, o.slot = opPend, block.Slot
 	case trace.Freed:
 		o.kind, o.slot = opFree, block.Slot
+		if f.requesting && e.Kind == trace.KindFreeDone {
+			o.kind = opEnd
+		}
 	case trace.Paused:
 		o.kind = opPause
 	case trace.Resumed:

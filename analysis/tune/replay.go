@@ -21,6 +21,7 @@ type replay struct {
 
 	arenas  []arena                // by number
 	blocks  []placed               // by slot
+	ending  []placed               // pending blocks that the recorded allocator freed during the coming request, or the one under way
 	births  int64                  // heaps that have served a request
 	streams map[int32]*bfc.Streams // by device: what its heaps take of each other
 
@@ -104,6 +105,7 @@ func (p *replay) apply(o *op) {
 		p.begin(o)
 	case opAlloc:
 		p.alloc(o)
+		p.freeEnding()
 	case opPend:
 		if p.atOnce {
 			p.free(o)
@@ -112,6 +114,8 @@ func (p *replay) apply(o *op) {
 		}
 	case opFree:
 		p.free(o)
+	case opEnd:
+		p.end(o)
 	case opMark:
 		p.mark(o.time)
 	case opRelease:
@@ -133,6 +137,7 @@ func (p *replay) apply(o *op) {
 		p.otherUsed[o.arena] = o.bytes
 	case opRefused:
 		p.refusedThen(o)
+		p.freeEnding()
 	}
 	if p.observe != nil && (o.kind == opAlloc || o.kind == opPend || o.kind == opFree || o.kind == opRefused) {
 		p.observe(o.seq, p.r)
@@ -229,12 +234,33 @@ func (p *replay) attempt(h *heap, bytes uint64) (bfc.Block, bool) {
 // freePending frees the blocks of a device that other streams used, as the hook does when the device was waited for. It
 // returns whether there were any. It visits all blocks, since requests that are refused are rare.
 func (p *replay) freePending(device int32) (freed bool) {
+	freed = p.freeEnding()
 	for i := range p.blocks {
 		if b := &p.blocks[i]; b.pending && b.heap.shape.device == device && !b.heap.paused {
 			p.free(&op{slot: int32(i)})
 			freed = true
 		}
 	}
+	return freed
+}
+
+// end takes a pending block out of its slot, which the request under way can get, and leaves it to freeEnding.
+func (p *replay) end(o *op) {
+	p.pend(o)
+	if b := p.blocks[o.slot]; b.heap != nil {
+		p.ending = append(p.ending, b)
+	}
+	p.blocks[o.slot] = placed{}
+}
+
+// freeEnding frees the blocks that the recorded allocator freed during the request, and returns whether there were any. A request
+// that does not wait for the device comes before these frees.
+func (p *replay) freeEnding() (freed bool) {
+	for _, b := range p.ending {
+		p.freeBlock(b)
+	}
+	freed = len(p.ending) > 0
+	p.ending = p.ending[:0]
 	return freed
 }
 
@@ -280,6 +306,10 @@ func (p *replay) pend(o *op) {
 func (p *replay) free(o *op) {
 	block := p.blocks[o.slot]
 	p.blocks[o.slot] = placed{}
+	p.freeBlock(block)
+}
+
+func (p *replay) freeBlock(block placed) {
 	if block.heap == nil {
 		return
 	}

@@ -433,3 +433,18 @@ func TestSizeIsKnownBefore(t *testing.T) {
 		t.Errorf("%d bytes requested at most, %d refused; want 40 MiB and one", got[0].PeakT, got[0].Refused)
 	}
 }
+
+// TestFreesDuringARequest: a request comes before the frees that the hook did for it when it had waited for the device. The
+// first attempt does not find the block of another stream free; the block is freed behind a request that needs nothing of it.
+func TestFreesDuringARequest(t *testing.T) {
+	j := newJob().device(16*mib).alloc(0, 1, 8*mib)
+	j.event(trace.KindStreamUse, 0, trace.Event{Addr: 1, Stream: 9}).free(0, 1)
+	j.event(trace.KindReclaim, 0, trace.Event{Requested: 10 * mib}).event(trace.KindFreeDone, 0, trace.Event{Addr: 1}).alloc(0, 2, 10*mib)
+	j.free(0, 2).alloc(0, 3, 16*mib).free(0, 3).mark()
+	for limit, want := range map[uint64]float64{0: 1, 32 * mib: 0} {
+		got := j.tune(t, limit, "needed always never")[0]
+		if got.Waits != want || got.PeakT != 16*mib || got.Refused != 0 {
+			t.Errorf("limit %d: %v waits, %d bytes requested at most, %d refused; want %v, 16 MiB and none", limit, got.Waits, got.PeakT, got.Refused, want)
+		}
+	}
+}
