@@ -96,8 +96,9 @@ func (h *heap) mapped(addr, bytes uint64) {
 // Grow refuses where the device has too little free.
 func (h *heap) Grow(bytes uint64) (addr, granted uint64, ok bool) {
 	page := h.Granularity()
-	h.replay.takeElsewhere(h, (bytes+page-1)/page*page)
-	if bytes > h.Free() {
+	whole := (bytes + page - 1) / page * page
+	h.replay.takeElsewhere(h, whole)
+	if whole > h.Free() {
 		return 0, 0, false
 	}
 	if addr, granted, ok = h.Device.Grow(bytes); ok {

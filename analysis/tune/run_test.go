@@ -172,6 +172,8 @@ func TestEventsOfAJob(t *testing.T) {
 			alloc(1, 3, 34*mib).free(1, 3).alloc(1, 4, 6*mib), trace.KindReclaim, "empty_cache"), "step:2097152 classic never", 66 * gib, 40<<10 + 34, 40<<10 + 6, 1},
 		{"slack makes room", newJob().arena(0, 1<<40, mainArena).alloc(0, 1, 14*mib).free(0, 1).alloc(0, 2, 8*mib).alloc(0, 3, 4*mib), "double classic never", 14 * mib, 14, 14, 0},
 		{"the device is full", newJob().device(8*mib).alloc(0, 1, 6*mib).alloc(0, 2, 6*mib), "needed always never", 0, 6, 6, 1},
+		// 12 MiB are mapped and 2 of them free; the request lacks half a MiB, a page is 4, and the device has 1.
+		{"the device has no whole page", newJob().device(13*mib).arenaOf(7, 1, side).alloc(1, 1, 10*mib).alloc(1, 2, 5*mib/2), "pages always never", 0, 12, 12, 1},
 		{"others have most of it", newJob().device(8*mib).event(trace.KindExternalAlloc, trace.NoArena, trace.Event{Addr: 9, Requested: 6 * mib}).alloc(0, 1, 4*mib).
 			event(trace.KindExternalFree, trace.NoArena, trace.Event{Addr: 9}).alloc(0, 2, 4*mib), "needed always never", 0, 4, 4, 1},
 		{"others need what is free", newJob().device(8*mib).alloc(0, 1, 6*mib).free(0, 1).event(trace.KindExternalAlloc, trace.NoArena, trace.Event{Addr: 9, Requested: 4 * mib}),
