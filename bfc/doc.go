@@ -444,8 +444,10 @@
 //	         iteration
 //
 // Both are lists of maximal ranges, a range within one chunk, addresses ascending; with trim never both
-// are empty. The owner calls Trim after EndIteration, with trim iteration; the hook does the same in
-// slices, beside the job, and of a range in Excess unmaps the whole handles that lie in it:
+// are empty. The owner calls Trim after EndIteration, with trim iteration. The hook does the same beside the
+// job, in another order: it maps what it can of Ahead first, while the device is at work; then of each range in Excess
+// it unmaps the whole handles that lie in it, from the end on, in slices of 16 MiB; then the rest of Ahead. With growth
+// pages the order decides which frames pages get:
 //
 //	Trim:
 //	    for range in Excess: if memory.TryUnmap(range): reserved -= range.bytes

@@ -148,12 +148,30 @@ func (h *heap) unmapFree(wanted uint64) (unmapped uint64) {
 	return unmapped
 }
 
-// trim unmaps what the coming iteration is not expected to use, as far as it is whole handles, and maps what it is.
+// trimSlice is how many bytes a trim unmaps at a time. The hook has the same.
+const trimSlice = 16 << 20
+
+// trim unmaps what the coming iteration is not expected to use, as far as it is whole handles, and maps what it is: in the order of
+// the hook, which maps what it can while the device is at work. With growth pages the order decides which pages get which frames.
 func (h *heap) trim() {
+	h.bfc.MapAhead()
+	unmapped := false
 	for _, r := range h.bfc.Excess(nil) {
-		if addr, bytes := h.handles.last(r.Addr, r.Bytes, r.Bytes); bytes > 0 && h.bfc.Unmap(addr, bytes) == nil {
-			h.Unmap(addr, bytes)
+		from, to := h.handles.within(r.Addr, r.Bytes)
+		end := to
+		for to > from {
+			addr, bytes := h.handles.last(from, to-from, trimSlice)
+			if h.bfc.Unmap(addr, bytes) != nil {
+				break
+			}
+			to = addr
+		}
+		if end > to {
+			h.Unmap(to, end-to)
+			unmapped = true
 		}
 	}
-	h.bfc.MapAhead()
+	if unmapped {
+		h.bfc.MapAhead()
+	}
 }
