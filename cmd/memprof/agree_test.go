@@ -248,6 +248,26 @@ func TestModelTrimsHandles(t *testing.T) {
 	newServedBench(t).agrees("24GiB", p, "random", 129)
 }
 
+// TestModelOfPages: jobs with growth pages, where a decision of the model that differs from the hook's moves other pages.
+func TestModelOfPages(t *testing.T) {
+	for _, c := range []struct {
+		name, memory string
+		seed         uint64
+		more         bfc.Policy
+	}{
+		{"a pending block is freed during a request", "12GiB", 1018, bfc.Policy{}},
+		{"less than a page of the device is left", "6GiB", 20426, bfc.Policy{Placement: bfc.PlacementPlanned}},
+		{"frames of a trim", "24GiB", 21215, bfc.Policy{Split: 1 << 20, SmallArenas: 1 << 20, Trim: bfc.Trim{When: bfc.TrimIteration}, Placement: bfc.PlacementPlanned}},
+		{"pages that are larger than a slice of a trim", "24GiB", 2, bfc.Policy{Handle: 64 << 20, Trim: bfc.Trim{When: bfc.TrimIteration}, Placement: bfc.PlacementPlanned}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			c.more.Growth, c.more.Headroom = bfc.Pages, bfc.Classic().Headroom
+			newServedBench(t).agrees(c.memory, c.more, "direct", c.seed)
+		})
+	}
+}
+
 // TestModelAgrees records combs and random jobs under all policies, on cards that have room for them
 // and on cards that have not, so that pages wander and requests are refused. The model has as many bytes
 // reserved as the hook after each request and free, under the policy that a job was recorded with.
@@ -268,6 +288,7 @@ func TestModelAgrees(t *testing.T) {
 		case 2, 3:
 			kind, memory = "direct", []string{"140GiB", "24GiB", "12GiB", "6GiB"}[choice.IntN(4)]
 		}
+		p.Handle = []uint64{0, 0, 0, 2 << 20, 8 << 20, 64 << 20}[choice.IntN(6)]
 		t.Run(fmt.Sprint(kind, seed), func(t *testing.T) { b.part(t).agrees(memory, p, kind, seed) })
 	}
 }

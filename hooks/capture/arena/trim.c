@@ -24,7 +24,7 @@ enum {
   PRESSURE_US = 100000,  // between two readings of the device's memory
 };
 
-#define SLICE ((uint64_t)16 << 20)  // bytes that are mapped or unmapped while the lock is held once; bfc/uses.go has the same
+#define SLICE ((uint64_t)16 << 20)  // bytes that are mapped or unmapped while the lock is held once, or a page, if that is more; bfc/uses.go has the same
 
 static _Atomic(uint32_t) wakes;
 static _Atomic(uint32_t) followed;  // the wakes after which the trimmer found nothing left to do
@@ -124,7 +124,8 @@ static bool map_slice(struct arena *arena) {
   bfc_get_stats(arena->bfc, &stats);
   uint64_t bytes = (stats.peak_reserved - stats.reserved) & ~(arena->page - 1);
   if (bytes > ahead.bytes) bytes = ahead.bytes;
-  if (bytes > SLICE) bytes = SLICE;
+  const uint64_t slice = arena->page > SLICE ? arena->page : SLICE;
+  if (bytes > slice) bytes = slice;
   const bool done = bytes > 0 && bytes <= arena->gpu->most_mapped - arena->gpu->mapped && arena_map_ahead(arena, ahead.addr, bytes);
   lock_give(&arena->gpu->lock);
   return done;
