@@ -16,6 +16,9 @@ type opKind uint8
 const (
 	opArena   opKind = iota // a new arena, described by shape
 	opRelease               // the arena ends
+	opSwept                 // the same while a request is under way, which comes next: the device was waited for
+	opPin                   // of a pool: nothing of it is unmapped, since somebody holds it
+	opUnpin                 // nobody holds it any more
 	opAlloc
 	opPend // it is freed, and another stream may still use it
 	opFree
@@ -66,13 +69,15 @@ type feed struct {
 	// joined are recorded arenas that are one in a replay: torch's allocator has two for a place, and so has
 	// ours under a policy with small arenas.
 	joined map[place]int32
-	uses   map[int32]int    // how many recorded arenas a number stands for
+	uses   map[int32]int // how many recorded arenas a number stands for
+	pools  pools
 	totals map[int32]uint64 // bytes of the devices whose main arena was seen
 
 	others     otherMemory
 	card       *card.Card // nil, or that of Options
 	cardOthers *card.Others
 	cache      []op // an empty_cache under way: first the blocks become free that waited for other streams
+	reclaiming bool // the last events are of free memory that is unmapped since somebody lacks memory, or of what that begins with
 	requesting bool // a request is under way that had to reclaim memory; its own event comes behind those of what that freed
 
 	allocs, marks int64
@@ -87,7 +92,7 @@ type place struct {
 }
 
 func newFeed(text func(context int32) string) *feed {
-	return &feed{text: text, live: trace.NewLive(), arenas: map[int32]int32{}, joined: map[place]int32{}, uses: map[int32]int{}, totals: map[int32]uint64{}, others: newOtherUse()}
+	return &feed{text: text, live: trace.NewLive(), arenas: map[int32]int32{}, joined: map[place]int32{}, uses: map[int32]int{}, pools: pools{}, totals: map[int32]uint64{}, others: newOtherUse()}
 }
 
 // look notes the sizes of devices that events of a batch have. An arena of another stream may come before the main one,
@@ -114,9 +119,10 @@ func (f *feed) add(e *trace.Event, out []op) ([]op, error) {
 	}
 	outcome, block := f.live.Add(e)
 	switch e.Kind {
-	case trace.KindFreeDone, trace.KindUnmap:
+	case trace.KindFreeDone, trace.KindUnmap, trace.KindPoolRelease, trace.KindShortage, trace.KindShrink:
 	default:
 		out = f.flush(out)
+		f.reclaiming = e.Kind == trace.KindReclaim
 	}
 	switch e.Kind {
 	case trace.KindArena:
@@ -132,6 +138,8 @@ func (f *feed) add(e *trace.Event, out []op) ([]op, error) {
 			f.cache = append(f.cache, o)
 		}
 		return out, nil
+	case trace.KindPoolBegin:
+		return f.pools.begin(place{device: e.Device, pool: trace.ParseContext(e.Kind, f.text(e.Context)).Map()["pool"]}, o, out), nil
 	}
 	arena, known := f.arenas[e.Arena]
 	if !known {
@@ -152,8 +160,17 @@ func (f *feed) add(e *trace.Event, out []op) ([]op, error) {
 		}
 		delete(f.uses, arena)
 		maps.DeleteFunc(f.joined, func(_ place, number int32) bool { return number == arena })
+		delete(f.pools, arena)
 		o.kind = opRelease
+		if f.requesting {
+			o.kind = opSwept
+		}
 		return append(out, o), nil
+	case trace.KindUnmap:
+		if !f.reclaiming {
+			return out, nil
+		}
+		return f.pools.unmapped(o, out), nil
 	case trace.KindFree, trace.KindFreeDone:
 		if block == nil {
 			return out, fmt.Errorf("event %d: a free at %#x, where no block is live", e.Seq, e.Addr)
@@ -216,6 +233,9 @@ func (f *feed) begin(e *trace.Event, o op, out []op) ([]op, error) {
 	f.arenas[e.Arena], f.uses[f.count] = f.count, 1
 	if joins {
 		f.joined[at] = f.count
+	}
+	if shape.pool {
+		f.pools[f.count] = &pool{place: place{device: e.Device, pool: words["pool"]}}
 	}
 	f.count++
 	return append(out, o), nil

@@ -20,6 +20,7 @@ type heap struct {
 	unmaps   bool   // it unmaps free pages before it grows
 	paused   bool
 	shrunk   bool // its blocks have lost their slack
+	pinned   bool // it is of a pool that somebody holds: nothing of it is unmapped
 }
 
 var _ bfc.Memory = (*heap)(nil)
@@ -37,7 +38,7 @@ func newHeap(p *replay, s *shape, small bool) *heap {
 	got := policy.ForArena(bfc.Arena{
 		OtherStream: !s.main, Pool: s.pool, Tag: s.tag, Small: small, Total: bfc.NoLimit, Granularity: s.granularity,
 	})
-	h := &heap{replay: p, shape: s, trimmed: got.Trim.When != bfc.TrimNever, unmaps: got.Unmaps}
+	h := &heap{replay: p, shape: s, pinned: s.pool, trimmed: got.Trim.When != bfc.TrimNever, unmaps: got.Unmaps}
 	size := (got.Handle + got.Page - 1) / got.Page * got.Page
 	if got.Growth == bfc.Pages {
 		h.loans = newLoans(got.Page)

@@ -10,12 +10,12 @@ import (
 const everything = math.MaxInt64
 
 // reclaim unmaps free memory of a device when a request lacks memory, as the hook does: whole handles
-// of all arenas but those of pools, or of those that `of` chooses, the newest arena first, until it is at least wanted bytes. It
+// of all arenas but those of pools that somebody holds, or of those that `of` chooses, the newest arena first, until it is at least wanted bytes. It
 // returns how many bytes it unmapped.
 func (p *replay) reclaim(device int32, wanted uint64, of func(*heap) bool) (unmapped uint64) {
 	p.reclaiming = true
 	for _, h := range p.newestFirst() {
-		if unmapped < wanted && h.shape.device == device && !h.shape.pool && !h.paused && of(h) {
+		if unmapped < wanted && h.shape.device == device && !h.pinned && !h.paused && of(h) {
 			unmapped += h.unmapFree(wanted - unmapped)
 		}
 	}

@@ -22,6 +22,7 @@ type replay struct {
 	arenas  []arena                // by number
 	blocks  []placed               // by slot
 	ending  []placed               // pending blocks that the recorded allocator freed during the coming request, or the one under way
+	swept   []int32                // arenas that it ended then
 	births  int64                  // heaps that have served a request
 	streams map[int32]*bfc.Streams // by device: what its heaps take of each other
 
@@ -120,6 +121,10 @@ func (p *replay) apply(o *op) {
 		p.mark(o.time)
 	case opRelease:
 		p.release(o.arena)
+	case opSwept:
+		p.swept = append(p.swept, o.arena)
+	case opPin, opUnpin:
+		p.arenas[o.arena].usual.pinned = o.kind == opPin
 	case opPause:
 		p.pause(p.arenas[o.arena].usual)
 	case opResume:
@@ -253,14 +258,17 @@ func (p *replay) end(o *op) {
 	p.blocks[o.slot] = placed{}
 }
 
-// freeEnding frees the blocks that the recorded allocator freed during the request, and returns whether there were any. A request
-// that does not wait for the device comes before these frees.
+// freeEnding frees the blocks that the recorded allocator freed during the request, and ends the arenas of pools that it ended; it
+// returns whether there were any. A request that does not wait for the device comes before that.
 func (p *replay) freeEnding() (freed bool) {
 	for _, b := range p.ending {
 		p.freeBlock(b)
 	}
-	freed = len(p.ending) > 0
-	p.ending = p.ending[:0]
+	for _, number := range p.swept {
+		p.release(number)
+	}
+	freed = len(p.ending)+len(p.swept) > 0
+	p.ending, p.swept = p.ending[:0], p.swept[:0]
 	return freed
 }
 

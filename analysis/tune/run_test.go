@@ -450,3 +450,29 @@ func TestFreesDuringARequest(t *testing.T) {
 		}
 	}
 }
+
+// TestPoolsThatNobodyHolds: free memory of a pool is unmapped for others once the recording shows that nobody holds the pool, until
+// somebody does again; an unmap that undoes a map shows nothing. A pool that ended while a request waited made room for it.
+func TestPoolsThatNobodyHolds(t *testing.T) {
+	private := "growth=needed headroom=0 granularity=2097152 pool=0.7 tag= main=0"
+	begin := func() *job {
+		return newJob().device(8*mib).arena(1, 0, private).alloc(1, 1, 4*mib).alloc(1, 2, 2*mib).free(1, 1)
+	}
+	reclaim := func(j *job) *job { return j.event(trace.KindReclaim, 0, trace.Event{Requested: 6 * mib}) }
+	unmap := func(j *job) *job { return j.event(trace.KindUnmap, 1, trace.Event{Provided: 4 * mib}) }
+	for _, test := range []struct {
+		name    string
+		job     *job
+		refused int64
+	}{
+		{"held", begin().alloc(0, 3, 6*mib), 1},
+		{"not held", unmap(reclaim(begin())).alloc(0, 3, 6*mib), 0},
+		{"a map that is undone", unmap(begin()).alloc(0, 3, 6*mib), 1},
+		{"held again", withText(unmap(reclaim(begin())).alloc(0, 3, 4*mib).free(0, 3).alloc(1, 4, 4*mib).free(1, 4), trace.KindPoolBegin, "pool=0.7").alloc(0, 5, 6*mib), 1},
+		{"ended", reclaim(begin().free(1, 2)).event(trace.KindPoolRelease, 1, trace.Event{}).alloc(0, 3, 6*mib), 0},
+	} {
+		if got := test.job.tune(t, 0, "needed always never")[0]; got.Refused != test.refused {
+			t.Errorf("%s: %d requests refused, want %d", test.name, got.Refused, test.refused)
+		}
+	}
+}

@@ -286,7 +286,7 @@ func TestModelAgrees(t *testing.T) {
 		case 1:
 			kind, memory = "random", []string{"140GiB", "40GiB", "24GiB"}[choice.IntN(3)]
 		case 2, 3:
-			kind, memory = "direct", []string{"140GiB", "24GiB", "12GiB", "6GiB"}[choice.IntN(4)]
+			kind, memory = []string{"direct", "mixed"}[i%4-2], []string{"140GiB", "24GiB", "12GiB", "6GiB"}[choice.IntN(4)]
 		}
 		p.Handle = []uint64{0, 0, 0, 2 << 20, 8 << 20, 64 << 20}[choice.IntN(6)]
 		p.Headroom = []uint64{p.Headroom, p.Headroom, 0, 64 << 20, 5 << 30}[choice.IntN(5)]
