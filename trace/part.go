@@ -284,6 +284,28 @@ func parsePart(path string, md *metadata.FileMetaData) (*Part, error) {
 		written: m.integer(keyEvents),
 		seed:    m.sum(keySeed), sums: m.sums(keySums), end: m.sum(keyEnd),
 	}
+	m.optional(p)
+	if m.bad != "" {
+		return nil, notTrace(path, m.bad+" is missing or malformed in its metadata")
+	}
+	if !validName(p.Process.Name) {
+		return nil, &PathError{Path: path, Err: ErrDamaged, Remedy: "copy the part again",
+			Detail: fmt.Sprintf("its process is named %.200q; names consist of letters, digits, -, _ and dots", p.Process.Name)}
+	}
+	if err := checkColumns(md); err != nil {
+		return nil, notTrace(path, err.Error())
+	}
+	rows := rowsOf(md)
+	p.Events = rows - p.OpeningRows
+	if p.OpeningRows < 0 || p.Events < 0 || p.FirstSeq < 0 || p.Number < 0 || p.written < 0 {
+		return nil, &PathError{Path: path, Err: ErrDamaged, Remedy: "copy the part again",
+			Detail: fmt.Sprintf("%d rows, and %d opening rows by its metadata", rows, p.OpeningRows)}
+	}
+	return p, nil
+}
+
+// optional reads the fields that only some parts have.
+func (m *fields) optional(p *Part) {
 	if m.kv.FindValue(keyLocalWorld) != nil {
 		p.Process.LocalWorldSize = int(m.integer(keyLocalWorld))
 	}
@@ -301,26 +323,13 @@ func parsePart(path string, md *metadata.FileMetaData) (*Part, error) {
 			p.Ending.LastAlive = m.integer(keyAlive)
 		}
 	}
-	if m.bad != "" {
-		return nil, notTrace(path, m.bad+" is missing or malformed in its metadata")
-	}
-	if !validName(p.Process.Name) {
-		return nil, &PathError{Path: path, Err: ErrDamaged, Remedy: "copy the part again",
-			Detail: fmt.Sprintf("its process is named %.200q; names consist of letters, digits, -, _ and dots", p.Process.Name)}
-	}
-	if err := checkColumns(md); err != nil {
-		return nil, notTrace(path, err.Error())
-	}
-	rows := int64(0)
+}
+
+func rowsOf(md *metadata.FileMetaData) (rows int64) {
 	for i := range md.NumRowGroups() {
 		rows += md.RowGroup(i).NumRows()
 	}
-	p.Events = rows - p.OpeningRows
-	if p.OpeningRows < 0 || p.Events < 0 || p.FirstSeq < 0 || p.Number < 0 || p.written < 0 {
-		return nil, &PathError{Path: path, Err: ErrDamaged, Remedy: "copy the part again",
-			Detail: fmt.Sprintf("%d rows, and %d opening rows by its metadata", rows, p.OpeningRows)}
-	}
-	return p, nil
+	return rows
 }
 
 // validName says whether a process may have this name. Names of files begin with it, so it must not lead

@@ -48,65 +48,94 @@ type Failure struct {
 // Find answers for all processes of a job. Each is on a card of its own, unless the recording says that several were
 // on one: their cards add up.
 func Find(ctx context.Context, jobs []*Job, o Options) (*Answer, error) {
-	answer := &Answer{}
-	type place struct {
-		card      string
-		allocator Allocator
-	}
-	sums, alone := map[place]*Need{}, map[place]*Job{}
-	surveys := map[*Job]*Survey{}
-	var order []place
+	answer, all := &Answer{}, &cardNeeds{sums: map[place]*cardNeed{}}
 	for _, j := range jobs {
 		s, err := Look(j)
 		if err != nil {
 			return nil, err
 		}
-		surveys[j] = s
 		answer.Processes = append(answer.Processes, Measured{j.Name, *s})
 		needs, err := Least(ctx, j, s, o)
 		if err != nil {
 			return nil, err
 		}
 		for _, n := range needs {
-			at := place{j.Card, n.Allocator}
-			if at.card == "" {
-				at.card = "\x00" + j.Name
-			}
-			if sum := sums[at]; sum != nil {
-				sum.add(&n)
-				delete(alone, at)
-				continue
-			}
-			order = append(order, at)
-			sums[at], alone[at] = &n, j
+			all.add(j, s, n)
 		}
 	}
 	for _, a := range o.Allocators {
-		var worst *Need
-		var of *Job
-		for _, at := range order {
-			if n := sums[at]; at.allocator == a && (worst == nil || n.Bytes > worst.Bytes) {
-				worst, of = n, alone[at]
-			}
-		}
-		if worst == nil {
+		most := all.most(a)
+		if most == nil {
 			continue
 		}
-		row := Row{Need: *worst, Fits: worst.Bytes <= o.Card}
-		if o.Card > 0 && o.Card < worst.Highest && of != nil {
-			refused, err := On(ctx, of, surveys[of], a, o.Card, o.Headroom)
-			if err != nil {
-				return nil, err
-			}
-			if row.Fits = refused == nil; !row.Fits {
-				if row.Why, err = describe(of, refused); err != nil {
-					return nil, err
-				}
-			}
+		row, err := most.row(ctx, o)
+		if err != nil {
+			return nil, err
 		}
-		answer.Rows = append(answer.Rows, row)
+		answer.Rows = append(answer.Rows, *row)
 	}
 	return answer, nil
+}
+
+// place is a card of a job under one allocator.
+type place struct {
+	card      string
+	allocator Allocator
+}
+
+// cardNeed is what the processes of one card need together.
+type cardNeed struct {
+	Need
+	job    *Job // of the only process; nil where several share the card
+	survey *Survey
+}
+
+// cardNeeds are what all cards of a job need, in the order of their first processes.
+type cardNeeds struct {
+	sums  map[place]*cardNeed
+	order []place
+}
+
+// add adds what a process needs under one allocator. Without a recorded card it has one to itself.
+func (c *cardNeeds) add(j *Job, s *Survey, n Need) {
+	at := place{j.Card, n.Allocator}
+	if at.card == "" {
+		at.card = "\x00" + j.Name
+	}
+	if sum := c.sums[at]; sum != nil {
+		sum.Need.add(&n)
+		sum.job, sum.survey = nil, nil
+		return
+	}
+	c.order = append(c.order, at)
+	c.sums[at] = &cardNeed{n, j, s}
+}
+
+// most returns the card that needs most under an allocator, the first of equals; nil without one.
+func (c *cardNeeds) most(a Allocator) (most *cardNeed) {
+	for _, at := range c.order {
+		if n := c.sums[at]; at.allocator == a && (most == nil || n.Bytes > most.Bytes) {
+			most = n
+		}
+	}
+	return most
+}
+
+// row says whether the card that is asked about suffices, and which request fails if it does not.
+func (n *cardNeed) row(ctx context.Context, o Options) (*Row, error) {
+	row := &Row{Need: n.Need, Fits: n.Bytes <= o.Card}
+	if o.Card <= 0 || o.Card >= n.Highest || n.job == nil {
+		return row, nil
+	}
+	refused, err := On(ctx, n.job, n.survey, n.Allocator, o.Card, o.Headroom)
+	if err != nil {
+		return nil, err
+	}
+	if row.Fits = refused == nil; row.Fits {
+		return row, nil
+	}
+	row.Why, err = describe(n.job, refused)
+	return row, err
 }
 
 // add adds what another process needs on the same card.

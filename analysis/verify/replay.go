@@ -40,16 +40,7 @@ func (r *replayer) step(e *trace.Event, strings *trace.Strings) *Mismatch {
 	case trace.KindReclaim:
 		return r.reclaim(e, strings.Text(e.Context))
 	case trace.KindIteration:
-		clear(r.reclaiming)
-		for _, s := range r.streams {
-			s.endIteration()
-		}
-		for _, a := range r.arenas {
-			if a != nil {
-				a.heap.EndIteration()
-			}
-		}
-		return nil
+		r.endIteration()
 	case trace.KindAlias, trace.KindUnalias:
 		return r.alias(e, strings.Text(e.Context))
 	case trace.KindPoolRelease:
@@ -59,21 +50,43 @@ func (r *replayer) step(e *trace.Event, strings *trace.Strings) *Mismatch {
 		}
 		return r.releaseArena(e)
 	case trace.KindPause, trace.KindResume:
-		a, wrong := r.arena(e)
-		if a == nil {
-			return wrong
-		}
-		was := a.paused
-		if wrong = a.pause(e, strings.Text(e.Context)); a.paused != was {
-			r.paused(a, e)
-		}
-		return wrong
+		return r.pause(e, strings.Text(e.Context))
 	case trace.KindAlloc, trace.KindFree, trace.KindFreeDone, trace.KindStreamUse, trace.KindOOM, trace.KindRestore,
 		trace.KindMap, trace.KindUnmap, trace.KindGrowFailed, trace.KindMapFailed, trace.KindDeviceUsed, trace.KindShortage, trace.KindShrink,
 		trace.KindRegister, trace.KindDeregister, trace.KindTake:
-	default:
-		return nil
+		return r.operation(e, strings)
 	}
+	return nil
+}
+
+// endIteration ends the iteration in all streams and arenas, and every reclaim.
+func (r *replayer) endIteration() {
+	clear(r.reclaiming)
+	for _, s := range r.streams {
+		s.endIteration()
+	}
+	for _, a := range r.arenas {
+		if a != nil {
+			a.heap.EndIteration()
+		}
+	}
+}
+
+// pause pauses the arena of an event, or resumes it.
+func (r *replayer) pause(e *trace.Event, text string) *Mismatch {
+	a, wrong := r.arena(e)
+	if a == nil {
+		return wrong
+	}
+	was := a.paused
+	if wrong = a.pause(e, text); a.paused != was {
+		r.paused(a, e)
+	}
+	return wrong
+}
+
+// operation replays an event of blocks or of memory, in the graph memory or the arena that it names.
+func (r *replayer) operation(e *trace.Event, strings *trace.Strings) *Mismatch {
 	a, wrong := r.arena(e)
 	if s := r.stores[e.Arena]; a == nil && s != nil {
 		return s.step(e)
@@ -89,6 +102,11 @@ func (r *replayer) step(e *trace.Event, strings *trace.Strings) *Mismatch {
 	default:
 		delete(r.reclaiming, e.Device)
 	}
+	return r.apply(a, e)
+}
+
+// apply replays an operation in its arena.
+func (r *replayer) apply(a *arena, e *trace.Event) *Mismatch {
 	switch e.Kind {
 	case trace.KindAlloc:
 		return count(&r.allocs, a.attempt(e))

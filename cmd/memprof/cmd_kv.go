@@ -58,12 +58,7 @@ type kvOptions struct {
 	Output string
 }
 
-func newKVCommand() *cobra.Command {
-	opts := kvOptions{Ranks: 1, Stages: 1, KVDtype: "model", Policies: []string{"max", "pow2", "oracle", "paged:16"}}
-	cmd := &cobra.Command{
-		Use:   "kv (--requests FILE | --synthetic NAME) --model NAME",
-		Short: "Simulate KV-cache policies on a stream of requests",
-		Long: `Serves requests from a simulated KV cache, without a GPU, and prints for each
+const kvLong = `Serves requests from a simulated KV cache, without a GPU, and prints for each
 policy what its slots, of one token each, were used for. At every step these add
 up to all slots:
 
@@ -109,9 +104,9 @@ back. A request that does not fit into the empty cache is rejected.
 
 Requests are CSV with named columns (prompt and output lengths; Azure's names
 are known) or JSONL (Mooncake's). Requests without arrival times wait in a queue
-that is never empty.`,
-		Annotations: exitCodes(kvExits),
-		Example: `  memprof kv --requests trace.csv --model opt-13b --memory 12GiB -o plots
+that is never empty.`
+
+const kvExamples = `  memprof kv --requests trace.csv --model opt-13b --memory 12GiB -o plots
   memprof kv --synthetic sharegpt --rate 2 --duration 1h --sampling parallel:4 \
     --model llama-3-8b --memory 40GiB --policy paged:16
   memprof kv --requests trace.jsonl --tensor-parallel 4 --model llama-3-70b \
@@ -129,8 +124,17 @@ that is never empty.`,
   # the vLLM paper's figure 2, from ShareGPT's lengths
   memprof kv --requests samples/jobs/sharegpt_first_turns.csv --draw \
     --steps 200000 --warmup 2000 --model opt-13b --memory 12GiB \
-    --policy max,pow2,oracle,paged:16`,
-		Args: exactArgs(),
+    --policy max,pow2,oracle,paged:16`
+
+func newKVCommand() *cobra.Command {
+	opts := kvOptions{Ranks: 1, Stages: 1, KVDtype: "model", Policies: []string{"max", "pow2", "oracle", "paged:16"}}
+	cmd := &cobra.Command{
+		Use:         "kv (--requests FILE | --synthetic NAME) --model NAME",
+		Short:       "Simulate KV-cache policies on a stream of requests",
+		Long:        kvLong,
+		Annotations: exitCodes(kvExits),
+		Example:     kvExamples,
+		Args:        exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return opts.run(cmd)
 		},

@@ -89,60 +89,21 @@ type (
 )
 
 func newExact(p *pack, x *analysis.ExactEvents, r, whole *analysis.Result) *exactDevice {
-	place := placesOf(r, whole)
-	rows := slices.Clone(x.Stretches)
-	slices.SortStableFunc(rows, func(a, b analysis.Stretch) int { return cmp.Compare(a.From, b.From) })
-	base := func(arena int32) int64 { return r.Arenas[arena].Base }
-	out := &exactDevice{}
-	for i := range rows {
-		out.Unit = divisor(out.Unit, rows[i].Addr-base(rows[i].Arena))
+	w := newExactRows(x, r)
+	for i := range w.rows {
+		w.add(i)
 	}
-	out.Unit = max(1, out.Unit)
-	placing := newPlacing(rows, base)
-	index := map[sortOf]int{}
-	var sorts []sortOf
-	var last []lastOfSort
-	var sort, from, events, addr, extra []int64
-	for i := range rows {
-		s := &rows[i]
-		key := sortOf{s.Arena, kindOf(s), s.Requested, s.Origin}
-		at, known := index[key]
-		if known {
-			sort = append(sort, int64(at)+1)
-		} else {
-			at = len(sorts)
-			index[key] = at
-			sorts, last, sort = append(sorts, key), append(last, lastOfSort{}), append(sort, 0)
-		}
-		from = append(from, int64(s.From))
-		if length := int64(s.To - s.From); int(s.To) < len(x.Time) {
-			events = append(events, length)
-		} else {
-			events = append(events, 0) // to the end
-		}
-		offset, more := s.Addr-base(s.Arena), s.Bytes-roundedUp(s.Requested)
-		units := offset / out.Unit
-		predicted, bytes, ok := placing.next(i)
-		if ok && offset == predicted {
-			addr, extra = append(addr, 0), append(extra, s.Bytes-bytes)
-		} else {
-			d := units - last[at].units
-			if d >= 0 {
-				d++
-			}
-			addr, extra = append(addr, d), append(extra, more-last[at].extra)
-		}
-		last[at] = lastOfSort{units, more}
-	}
-	out.Sort, out.From, out.Events = p.plain(sort), p.column(from), p.shortest(events)
-	out.Addr, out.Extra = p.shortest(addr), p.shortest(extra)
+	out := &exactDevice{Unit: w.unit}
+	out.Sort, out.From, out.Events = p.plain(w.sort), p.column(w.from), p.shortest(w.events)
+	out.Addr, out.Extra = p.shortest(w.addr), p.shortest(w.extra)
 	of := func(value func(*sortOf) int64) packed {
-		values := make([]int64, len(sorts))
-		for i := range sorts {
-			values[i] = value(&sorts[i])
+		values := make([]int64, len(w.sorts))
+		for i := range w.sorts {
+			values[i] = value(&w.sorts[i])
 		}
 		return p.shortest(values)
 	}
+	place := placesOf(r, whole)
 	out.Arena = of(func(s *sortOf) int64 { return place[s.arena] })
 	out.Kind = of(func(s *sortOf) int64 { return s.kind })
 	out.Requested = of(func(s *sortOf) int64 { return s.requested })
@@ -150,6 +111,73 @@ func newExact(p *pack, x *analysis.ExactEvents, r, whole *analysis.Result) *exac
 	out.PausedFrom = columnOf(p, x.Paused, func(s *analysis.ExactStep) int64 { return int64(s.From) })
 	out.Paused = columnOf(p, x.Paused, func(s *analysis.ExactStep) int64 { return s.Bytes })
 	return out
+}
+
+// exactRows fills the columns of the stretches of a device.
+type exactRows struct {
+	rows    []analysis.Stretch // in order of their first event
+	total   int                // events of the spans
+	unit    int64
+	base    func(arena int32) int64
+	placing *placing
+
+	index map[sortOf]int // into sorts and last
+	sorts []sortOf
+	last  []lastOfSort
+
+	sort, from, events, addr, extra []int64
+}
+
+func newExactRows(x *analysis.ExactEvents, r *analysis.Result) *exactRows {
+	w := &exactRows{
+		rows: slices.Clone(x.Stretches), total: len(x.Time), index: map[sortOf]int{},
+		base: func(arena int32) int64 { return r.Arenas[arena].Base },
+	}
+	slices.SortStableFunc(w.rows, func(a, b analysis.Stretch) int { return cmp.Compare(a.From, b.From) })
+	for i := range w.rows {
+		w.unit = divisor(w.unit, w.rows[i].Addr-w.base(w.rows[i].Arena))
+	}
+	w.unit = max(1, w.unit)
+	w.placing = newPlacing(w.rows, w.base)
+	return w
+}
+
+// add adds a row: its sort, when it was, and where.
+func (w *exactRows) add(i int) {
+	s := &w.rows[i]
+	at := w.sortAt(s)
+	w.from = append(w.from, int64(s.From))
+	if int(s.To) < w.total {
+		w.events = append(w.events, int64(s.To-s.From))
+	} else {
+		w.events = append(w.events, 0) // to the end
+	}
+	offset, more := s.Addr-w.base(s.Arena), s.Bytes-roundedUp(s.Requested)
+	units := offset / w.unit
+	if predicted, bytes, ok := w.placing.next(i); ok && offset == predicted {
+		w.addr, w.extra = append(w.addr, 0), append(w.extra, s.Bytes-bytes)
+	} else {
+		d := units - w.last[at].units
+		if d >= 0 {
+			d++
+		}
+		w.addr, w.extra = append(w.addr, d), append(w.extra, more-w.last[at].extra)
+	}
+	w.last[at] = lastOfSort{units, more}
+}
+
+// sortAt adds the sort of a stretch to its column, and returns where that sort is.
+func (w *exactRows) sortAt(s *analysis.Stretch) int {
+	key := sortOf{s.Arena, kindOf(s), s.Requested, s.Origin}
+	at, known := w.index[key]
+	if known {
+		w.sort = append(w.sort, int64(at)+1)
+		return at
+	}
+	at = len(w.sorts)
+	w.index[key] = at
+	w.sorts, w.last, w.sort = append(w.sorts, key), append(w.last, lastOfSort{}), append(w.sort, 0)
+	return at
 }
 
 // placesOf are the places that the arenas of a result have in the result of the whole process, nil for itself.
