@@ -87,16 +87,11 @@ func (o *diffOptions) run(stdout, stderr io.Writer, args []string) error {
 		return err
 	}
 	compared := report.Compared{Diff: compare.Compare(base, with), BaseNames: o.Base, NewNames: o.New, Top: o.Top}
-	switch o.Format {
-	case "json":
-		return report.DiffJSON(stdout, compared)
-	case "markdown":
-		return report.DiffMarkdown(stdout, compared)
-	case "html":
+	if o.Format == "html" {
 		compared.BaseCourse, compared.NewCourse = report.CourseOf(base[0]), report.CourseOf(with[0])
 		return report.DiffHTML(stdout, compared)
 	}
-	return report.DiffText(stdout, compared, screen.Options(stdout))
+	return printAs(stdout, o.Format, compared, report.DiffText, report.DiffMarkdown, report.DiffJSON)
 }
 
 // validate sets Base, New and Format from the arguments and flags. An error is one of wrong usage.

@@ -17,7 +17,6 @@ import (
 	"github.com/memprof/memprof/analysis/fit"
 	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
-	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	reportfit "github.com/memprof/memprof/report/fit"
 	"github.com/memprof/memprof/report/spell"
 	"github.com/memprof/memprof/report/units"
@@ -117,23 +116,13 @@ func (o *fitOptions) run(ctx context.Context, stdout io.Writer, paths []string) 
 	if err != nil {
 		return err
 	}
-	if err := o.print(stdout, result); err != nil {
+	if err := printAs(stdout, o.Format, result, reportfit.Text, reportfit.Markdown, reportfit.JSON); err != nil {
 		return err
 	}
 	if !result.Fits() {
 		return exit.With(exit.Violated)
 	}
 	return nil
-}
-
-func (o *fitOptions) print(stdout io.Writer, result *reportfit.Result) error {
-	switch o.Format {
-	case "json":
-		return reportfit.JSON(stdout, result)
-	case "markdown":
-		return reportfit.Markdown(stdout, result)
-	}
-	return reportfit.Text(stdout, result, screen.Options(stdout))
 }
 
 // validate checks the flags and returns the parts of --scale.

@@ -261,7 +261,7 @@ func (o *kvOptions) run(cmd *cobra.Command) error {
 			screen.Complain(cmd.ErrOrStderr(), fmt.Sprintf("no blocks of %s: it ended before step %d (--at)", r.Policy, o.At))
 		}
 	}
-	if err := o.print(cmd.OutOrStdout(), k); err != nil {
+	if err := printAs(cmd.OutOrStdout(), o.Format, k, kv.Text, kv.Markdown, kv.JSON); err != nil {
 		return err
 	}
 	return o.draw(cmd.ErrOrStderr(), k)
@@ -455,16 +455,6 @@ func (o *kvOptions) policies(model *models.Model, kinds []models.LayerKind, limi
 		policies = append(policies, p)
 	}
 	return policies, nil
-}
-
-func (o *kvOptions) print(stdout io.Writer, k *kv.Simulation) error {
-	switch o.Format {
-	case "json":
-		return kv.JSON(stdout, k)
-	case "markdown":
-		return kv.Markdown(stdout, k)
-	}
-	return kv.Text(stdout, k, screen.Options(stdout))
 }
 
 func (o *kvOptions) draw(stderr io.Writer, k *kv.Simulation) error {

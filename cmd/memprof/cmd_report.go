@@ -349,13 +349,7 @@ func (o *reportOptions) at(stdout, stderr io.Writer, paths []string) error {
 	if len(moments) == 0 && missing != nil {
 		return missing
 	}
-	switch o.Format {
-	case "json":
-		return report.MomentsJSON(stdout, moments)
-	case "markdown":
-		return report.MomentsMarkdown(stdout, moments)
-	}
-	return report.MomentsText(stdout, moments, screen.Options(stdout))
+	return printAs(stdout, o.Format, moments, report.MomentsText, report.MomentsMarkdown, report.MomentsJSON)
 }
 
 func momentOf(process *trace.Process, seq int64) (*analysis.Moment, error) {

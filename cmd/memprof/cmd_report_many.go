@@ -90,13 +90,7 @@ func (o *reportOptions) writePaper(stdout, stderr io.Writer, jobs *compare.Study
 }
 
 func (o *reportOptions) printPaper(stdout io.Writer, jobs *compare.Study) error {
-	switch o.Format {
-	case "json":
-		return study.JSON(stdout, jobs)
-	case "markdown":
-		return study.Markdown(stdout, jobs)
-	}
-	return study.Text(stdout, jobs, screen.Options(stdout))
+	return printAs(stdout, o.Format, jobs, study.Text, study.Markdown, study.JSON)
 }
 
 // fleet reports on many processes by the summary tables of their recordings.
@@ -119,13 +113,7 @@ func (o *reportOptions) fleet(stdout io.Writer, paths []string) error {
 	if err != nil {
 		return exit.Input(err)
 	}
-	switch o.Format {
-	case "json":
-		return fleet.JSON(stdout, f)
-	case "markdown":
-		return fleet.Markdown(stdout, f)
-	}
-	return fleet.Text(stdout, f, screen.Options(stdout))
+	return printAs(stdout, o.Format, f, fleet.Text, fleet.Markdown, fleet.JSON)
 }
 
 // fleetOf returns the recordings of paths if they have more processes than are reported by their events, else none. Recordings in

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strconv"
@@ -12,6 +13,8 @@ import (
 
 	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/cmd/memprof/internal/screen"
+	"github.com/memprof/memprof/report/layout"
 	"github.com/memprof/memprof/report/plain"
 	"github.com/memprof/memprof/report/spell"
 	"github.com/memprof/memprof/report/units"
@@ -42,6 +45,17 @@ func (f *formatFlags) validate() error {
 		f.Format = "markdown"
 	}
 	return oneOf("format", f.Format, "text", "markdown", "json")
+}
+
+// printAs prints a result in a format of formatFlags, by the function for it.
+func printAs[T any](stdout io.Writer, format string, result T, text func(io.Writer, T, layout.Options) error, markdown, json func(io.Writer, T) error) error {
+	switch format {
+	case "json":
+		return json(stdout, result)
+	case "markdown":
+		return markdown(stdout, result)
+	}
+	return text(stdout, result, screen.Options(stdout))
 }
 
 // processFlags choose processes of recordings by name or rank; all if none is given.
