@@ -35,12 +35,27 @@ static inline void gpu_start(void) {
   CHECK(init(0) == 0 && retain(&context, 0) == 0 && set(context) == 0);
 }
 
+// Whether the test's environment makes calls fail whose name begins so.
+static inline bool gpu_fails(const char *call) {
+  const char *rule = getenv("MEMPROF_SIM_FAIL");
+  return rule != NULL && strncmp(rule, call, strlen(call)) == 0;
+}
+
 static inline uint64_t gpu_free(void) {
   int (*info)(size_t *, size_t *);
   size_t bytes = 0, total = 0;
   GPU_CALL(info, "cuMemGetInfo_v2");
   CHECK(info(&bytes, &total) == 0);
   return bytes;
+}
+
+// How a device may use the memory at an address: CU_MEM_ACCESS_FLAGS_PROT_*, -1 where nothing is mapped.
+static inline int gpu_access(const void *address, int device) {
+  int (*get)(unsigned long long *, const int *, unsigned long long);
+  unsigned long long flags = 0;
+  const int location[2] = {1, device};
+  GPU_CALL(get, "cuMemGetAccess");
+  return get(&flags, location, (uintptr_t)address) == 0 ? (int)flags : -1;
 }
 
 static inline void *gpu_stream(void) {

@@ -10,6 +10,7 @@
 
 #include "gpu.h"
 #include "memprof.h"
+#include "random.h"
 #include "trail.h"
 
 int cuStreamBeginCapture_v2(void *stream, int mode);
@@ -26,22 +27,18 @@ enum { CAPTURES = 400, STREAMS = 3, LIVE = 12, GLOBAL = 0 };
 static _Atomic bool over;
 static void *streams[STREAMS];
 
-static uint64_t next_random(uint64_t *state) {
-  *state = *state * 6364136223846793005u + 1442695040888963407u;
-  return *state >> 33;
-}
-
 // Blocks that other streams use: their frees wait for events.
 static void *allocate(void *argument) {
   uint64_t random = 1 + (uint64_t)(intptr_t)argument;
   void *blocks[LIVE] = {0};
   gpu_start();
   while (!atomic_load(&over)) {
-    void **block = &blocks[next_random(&random) % LIVE];
+    void **block = &blocks[random_below(&random, LIVE)];
     if (*block == NULL) {
-      const uint64_t bytes = 1 + next_random(&random) % (next_random(&random) % 8 == 0 ? 16 * MiB : 256 * KiB);
-      CHECK((*block = memprof_malloc(bytes, 0, streams[next_random(&random) % STREAMS])) != NULL);
-      memprof_record_stream(*block, streams[next_random(&random) % STREAMS]);
+      const uint64_t most = random_below(&random, 8) == 0 ? 16 * MiB : 256 * KiB;
+      const uint64_t bytes = 1 + random_below(&random, most);
+      CHECK((*block = memprof_malloc(bytes, 0, streams[random_below(&random, STREAMS)])) != NULL);
+      memprof_record_stream(*block, streams[random_below(&random, STREAMS)]);
     } else {
       memprof_free(*block, 0, 0, NULL);
       *block = NULL;

@@ -386,12 +386,8 @@ static void test_peers(void) {
   CHECK(memprof_enable_peer(0, 1));
   open_shape(2);
   void *after = take(2, 9 * MiB);
-  int (*get)(unsigned long long *, const int *, unsigned long long);
-  GPU_CALL(get, "cuMemGetAccess");
-  const int peer[2] = {1, 1};
-  unsigned long long flags = 0;
-  CHECK(get(&flags, peer, (uintptr_t)before) == 0 && flags == 3);
-  CHECK(get(&flags, peer, (uintptr_t)after + 8 * MiB) == 0 && flags == 3);
+  CHECK_EQUAL(gpu_access(before, 1), 3);
+  CHECK_EQUAL(gpu_access((char *)after + 8 * MiB, 1), 3);
 }
 
 #define SMALL {"MEMPROF_SIM_MEMORY", "1g"}

@@ -2,10 +2,10 @@
 #define _GNU_SOURCE
 #include <stdint.h>
 
+#include "agree.h"
 #include "calls.h"
 #include "gpu.h"
 #include "memprof.h"
-#include "trail.h"
 
 // The interposed call: this program's own symbols come before the runtime's.
 int cudaMalloc(void **ptr, size_t bytes);
@@ -27,16 +27,10 @@ static void *allocate(uint64_t bytes) {
 
 static void release(void *block) { memprof_free(block, 0, 0, NULL); }
 
-// The trail, after asking whether it agrees with the counters and the device.
+// The trail, if it agrees with the counters and the device.
 static struct trail audited(uint64_t others) {
-  struct trail trail = trail_read(getpid(), 0);
-  const struct audit audit = trail_audit(&trail);
-  const struct memprof_stats now = stats();
-  CHECK_EQUAL(audit.reserved, now.reserved_bytes.current);
-  CHECK_EQUAL(audit.live, now.allocated_bytes.current);
-  CHECK_EQUAL(audit.live + audit.pending, now.active_bytes.current);
-  CHECK_EQUAL(now.inactive_bytes.current, now.reserved_bytes.current - now.active_bytes.current);
-  CHECK_EQUAL(8 * GiB - gpu_free(), audit.reserved + others);
+  const struct trail trail = trail_agrees();
+  CHECK_EQUAL(8 * GiB - gpu_free(), stats().reserved_bytes.current + others);
   return trail;
 }
 

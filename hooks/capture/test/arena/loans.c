@@ -3,11 +3,11 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include "agree.h"
 #include "gpu.h"
 #include "memprof.h"
 #include "positions.h"
 #include "random.h"
-#include "trail.h"
 
 enum { BLOCKS = 24, OPERATIONS = 240, POSITIONS = 24, STRIDE = 128 << 10 };
 
@@ -43,10 +43,8 @@ static uint64_t reserved(void) {
 }
 
 static void agree(bool device_too) {
-  const struct trail trail = trail_read(getpid(), 0);
-  const struct audit audit = trail_audit(&trail);
-  CHECK_EQUAL(audit.reserved, reserved());
-  if (device_too) CHECK_EQUAL(GiB - gpu_free(), audit.reserved);
+  trail_agrees();
+  if (device_too) CHECK_EQUAL(GiB - gpu_free(), reserved());
 }
 
 // Two blocks in turns on the same pages at different addresses. From the second iteration on the driver
@@ -162,14 +160,6 @@ static void test_old_mappings_wait_for_their_work(void) {
   gpu_let_go(other);
 }
 
-static int access_of(const void *block, int device) {
-  int (*get)(unsigned long long *, const int *, unsigned long long);
-  unsigned long long flags = 0;
-  const int location[2] = {1, device};
-  GPU_CALL(get, "cuMemGetAccess");
-  return get(&flags, location, (uintptr_t)block) == 0 ? (int)flags : -1;
-}
-
 // A peer that gets access while pages are lent has it when they return to their old mappings.
 static void test_peers(void) {
   gpu_start();
@@ -178,10 +168,10 @@ static void test_peers(void) {
   empty(&small);
   fill(&large, 12 * MiB, NULL, 3);
   CHECK(memprof_enable_peer(0, 1));
-  CHECK_EQUAL(access_of(large.start, 1), 3);
+  CHECK_EQUAL(gpu_access(large.start, 1), 3);
   empty(&large);
   fill(&small, 8 * MiB, NULL, 4);
-  CHECK_EQUAL(access_of(small.start, 1), 3);
+  CHECK_EQUAL(gpu_access(small.start, 1), 3);
 }
 
 // Random blocks on a card that they sometimes exceed, on two streams. The driver may refuse any one call.

@@ -4,11 +4,11 @@
 #include <sched.h>
 #include <stdatomic.h>
 
+#include "agree.h"
 #include "arena/pool.h"
 #include "arena/source.h"
 #include "gpu.h"
 #include "memprof.h"
-#include "trail.h"
 
 enum { POOL = 7 };
 
@@ -26,16 +26,6 @@ static void *take(uint64_t bytes, void *stream) {
 
 static void release(void *ptr) { memprof_free(ptr, 0, 0, NULL); }
 
-// What the trace says must be what the statistics say.
-static struct trail audited(void) {
-  struct trail trail = trail_read(getpid(), 0);
-  const struct audit audit = trail_audit(&trail);
-  CHECK_EQUAL(audit.live, stats().allocated_bytes.current);
-  CHECK_EQUAL(audit.live + audit.pending, stats().active_bytes.current);
-  CHECK_EQUAL(audit.reserved, stats().reserved_bytes.current);
-  return trail;
-}
-
 static void test_held_memory_stays(void) {
   gpu_start();
   memprof_pool_begin(0, POOL, 0);
@@ -46,7 +36,7 @@ static void test_held_memory_stays(void) {
   CHECK_EQUAL(stats().reserved_bytes.current, 8 * MiB);
   CHECK(memprof_malloc(8 * MiB, 0, NULL) != ptr);  // and serves nobody else
   CHECK(take(8 * MiB, NULL) == ptr);
-  audited();
+  trail_agrees();
 }
 
 static void test_ends_with_its_last_holder(void) {
@@ -63,7 +53,7 @@ static void test_ends_with_its_last_holder(void) {
   memprof_release_pool(0, POOL, 0);
   CHECK_EQUAL(gpu_free(), before);
   CHECK_EQUAL(stats().reserved_bytes.current, 0);
-  const struct trail trail = audited();
+  const struct trail trail = trail_agrees();
   CHECK_EQUAL(trail_number(&trail, MEMPROF_POOL_RELEASE), 2);
   memprof_release_pool(0, POOL, 0);  // once too often: nothing happens
 }
@@ -82,7 +72,7 @@ static void test_waits_for_its_last_block(void) {
   CHECK_EQUAL(stats().reserved_bytes.current, 8 * MiB);  // a free does not wait for the device
   memprof_empty_cache(0);
   CHECK_EQUAL(stats().reserved_bytes.current, 0);
-  const struct trail trail = audited();
+  const struct trail trail = trail_agrees();
   CHECK_EQUAL(trail_number(&trail, MEMPROF_POOL_RELEASE), 1);
 }
 
@@ -97,7 +87,7 @@ static void test_nothing_is_given_back_unwaited(void) {
   CHECK_EQUAL(stats().reserved_bytes.current, 8 * MiB);
   CHECK(take(8 * MiB, NULL) == ptr);
   memset(ptr, 1, 8 * MiB);
-  const struct trail trail = audited();
+  const struct trail trail = trail_agrees();
   CHECK_EQUAL(trail_number(&trail, MEMPROF_UNMAP), 0);
   CHECK_EQUAL(trail_number(&trail, MEMPROF_POOL_RELEASE), 0);
 }
@@ -117,7 +107,7 @@ static void test_a_release_spoils_no_capture(void) {
   CHECK_EQUAL(cuStreamEndCapture(stream, &graph), 0);
   memprof_empty_cache(0);
   CHECK_EQUAL(stats().reserved_bytes.current, 0);
-  const struct trail trail = audited();
+  const struct trail trail = trail_agrees();
   CHECK_EQUAL(trail_number(&trail, MEMPROF_POOL_RELEASE), 1);
 }
 
@@ -129,7 +119,7 @@ static void test_spare_pool_may_be_given_back(void) {
   memprof_pool_spare(0, POOL, 0, 1);
   CHECK_EQUAL(memprof_empty_cache(0), 8 * MiB);
   CHECK(take(8 * MiB, NULL) == ptr);  // mapped again
-  audited();
+  trail_agrees();
 }
 
 // More pools than there is room for addresses, were they not returned.
@@ -200,7 +190,7 @@ static void test_restore(void) {
   CHECK(memcmp(now.blocks, then.blocks, then.count * sizeof *then.blocks) == 0);
   CHECK(take(3 * MiB, NULL) == b);  // the free chunks are those of then
   release(a), release(c), release(d);
-  const struct trail trail = audited();
+  const struct trail trail = trail_agrees();
   CHECK_EQUAL(trail_number(&trail, MEMPROF_RESTORE), 3);
   CHECK_EQUAL(trail_number(&trail, MEMPROF_CHECKPOINT), 1);
   CHECK_EQUAL(trail_number(&trail, MEMPROF_FREE_DONE), 1);
@@ -215,7 +205,7 @@ static void test_restore_refuses_what_is_not_free(void) {
   CHECK_EQUAL(memprof_restore(0, POOL, 0, then.blocks, then.count + 1, &then, count_freed), 0);
   size_t provided;
   CHECK(memprof_owns(a, &provided));
-  audited();
+  trail_agrees();
 }
 
 // A source that hands out parts of one array, one of them not at a granule's border.
@@ -264,7 +254,7 @@ static void with_source(size_t skew) {
   memprof_release_pool(0, POOL, 0);
   CHECK_EQUAL(stats().reserved_bytes.current, 0);
   CHECK_EQUAL(source.returned, source.taken);
-  const struct trail trail = audited();
+  const struct trail trail = trail_agrees();
   CHECK_EQUAL(trail_number(&trail, MEMPROF_POOL_RELEASE), 1);
   free(source.memory);
 }
@@ -302,7 +292,7 @@ static void test_source_that_unmaps(void) {
   CHECK_EQUAL(stats().reserved_bytes.current, 20 * MiB);
   CHECK_EQUAL(stats().allocated_bytes.current, 8 * MiB);
   CHECK(take(4 * MiB, NULL) == passing && take(8 * MiB, NULL) == cache);
-  struct trail trail = audited();
+  struct trail trail = trail_agrees();
   CHECK_EQUAL(trail_number(&trail, MEMPROF_PAUSE), 1);
   CHECK_EQUAL(trail_number(&trail, MEMPROF_RESUME), 1);
 
@@ -317,7 +307,7 @@ static void test_source_that_unmaps(void) {
   memprof_release_pool(0, POOL, 0);
   CHECK_EQUAL(source.returned, taken - 2);  // not what it has unmapped itself
   CHECK_EQUAL(stats().reserved_bytes.current, 0);
-  audited();
+  trail_agrees();
   free(source.memory);
 }
 
@@ -349,7 +339,7 @@ static void test_source_of_a_tag(void) {
   const char *const named[] = {"the weights"};
   CHECK_EQUAL(memprof_pause(named, 1, 0), MEMPROF_WRONG_STATE);
 
-  const struct trail trail = audited();
+  const struct trail trail = trail_agrees();
   char text[4097];
   CHECK_EQUAL(trail_number(&trail, MEMPROF_PAUSE), 3);  // the last one failed
   const struct memprof_record *first = trail_event(&trail, MEMPROF_PAUSE, 0);
@@ -375,7 +365,7 @@ static void test_usual_source(void) {
   release(a), release(b), release(c);
   memprof_release_pool(0, POOL, 0);
   CHECK_EQUAL(usual.returned, 1);
-  audited();
+  trail_agrees();
   free(usual.memory), free(own.memory);
 }
 
@@ -401,7 +391,7 @@ static void test_source_that_calls_back(void) {
   CHECK(garbage == NULL);
   CHECK_EQUAL(stats().allocated_bytes.current, 8 * MiB);
   release(a), release(nested);
-  const struct trail trail = audited();
+  const struct trail trail = trail_agrees();
   CHECK_EQUAL(trail_number(&trail, MEMPROF_FREE), 2);
   free(source.memory);
 }
@@ -467,7 +457,7 @@ static void test_last_resort(void) {
   kept = NULL;
   CHECK(memprof_malloc(40 * MiB, 0, NULL) == NULL);  // asked in vain
   CHECK_EQUAL(asked, 2);
-  const struct trail trail = audited();
+  const struct trail trail = trail_agrees();
   CHECK_EQUAL(trail_number(&trail, MEMPROF_OOM), 1);
 }
 

@@ -1,10 +1,10 @@
 // shortage.c - a device that is short of memory: pages go where they are needed, and nothing is refused
 // before the pages that blocks touch exceed the device.
 #define _GNU_SOURCE
+#include "agree.h"
 #include "gpu.h"
 #include "memprof.h"
 #include "positions.h"
-#include "trail.h"
 
 enum { BLOCKS = 12, POSITIONS = 48, STRIDE = 64 << 10 };
 
@@ -35,18 +35,6 @@ static struct memprof_stats stats(void) {
   return now;
 }
 
-// The trail, after asking whether it agrees with the counters.
-static struct trail agreed(void) {
-  const struct trail trail = trail_read(getpid(), 0);
-  const struct audit audit = trail_audit(&trail);
-  const struct memprof_stats now = stats();
-  CHECK_EQUAL(audit.reserved, now.reserved_bytes.current);
-  CHECK_EQUAL(audit.live, now.allocated_bytes.current);
-  CHECK_EQUAL(audit.live + audit.pending, now.active_bytes.current);
-  CHECK_EQUAL(now.inactive_bytes.current, now.reserved_bytes.current - now.active_bytes.current);
-  return trail;
-}
-
 // All of the card: 20 MiB in the main arena, then 44 in one arena after the other.
 static void test_pages_wander(void) {
   gpu_start();
@@ -62,7 +50,7 @@ static void test_pages_wander(void) {
   CHECK(!fill(&small, 1, NULL));
   CHECK_EQUAL(stats().ooms, 1);
   empty(&large), empty(&kept);
-  agreed();
+  trail_agrees();
 }
 
 // A page is lacking that the slack of a block has.
@@ -75,7 +63,7 @@ static void test_slack_is_freed(void) {
   CHECK_EQUAL(stats().allocated_bytes.current, 14 * MiB);
   CHECK(fill(&second, 8 * MiB, NULL));
   CHECK_EQUAL(stats().allocated_bytes.current, 16 * MiB);
-  struct trail trail = agreed();
+  struct trail trail = trail_agrees();
   CHECK_EQUAL(trail_number(&trail, MEMPROF_SHORTAGE), 1);
   CHECK_EQUAL(trail_number(&trail, MEMPROF_SHRINK), 1);
   const struct memprof_record *shrunk = trail_event(&trail, MEMPROF_SHRINK, 0);
@@ -84,10 +72,10 @@ static void test_slack_is_freed(void) {
   CHECK_EQUAL(shrunk->provided, 8 * MiB);
   empty(&first);
   CHECK(fill(&third, 8 * MiB - 256, gpu_stream()));  // a new arena learns of the shortage, too
-  trail = agreed();
+  trail = trail_agrees();
   CHECK_EQUAL(trail_number(&trail, MEMPROF_SHORTAGE), 2);
   empty(&second), empty(&third);
-  agreed();
+  trail_agrees();
 }
 
 // Unmapping needs a wait, which would end the capture: the request fails, and the capture does not.
@@ -101,12 +89,12 @@ static void test_nothing_is_unmapped_in_a_capture(void) {
   CHECK(!fill(&wanted, 30 * MiB, stream));
   CHECK(fill(&wanted, 24 * MiB, stream));  // what is free of the device
   CHECK_EQUAL(cuStreamEndCapture(stream, &graph), 0);
-  struct trail trail = agreed();
+  struct trail trail = trail_agrees();
   CHECK_EQUAL(trail_number(&trail, MEMPROF_UNMAP), 0);
   empty(&wanted);
   CHECK(fill(&wanted, 64 * MiB, stream));
   empty(&wanted);
-  agreed();
+  trail_agrees();
 }
 
 // A limit counts as the device does, also one that is below what is mapped.
@@ -121,7 +109,7 @@ static void test_limit(void) {
   CHECK_EQUAL(stats().reserved_bytes.current, 64 * MiB);
   CHECK(!fill(&small, 1, NULL));
   empty(&large), empty(&kept);
-  agreed();
+  trail_agrees();
 }
 
 // A request beyond the device is refused as ever, and begins no shortage.
@@ -130,7 +118,7 @@ static void test_beyond_the_device(void) {
   struct block block;
   CHECK(!fill(&block, 65 * MiB, NULL));
   CHECK(fill(&block, 3 * MiB, NULL));
-  const struct trail trail = agreed();
+  const struct trail trail = trail_agrees();
   CHECK_EQUAL(trail_number(&trail, MEMPROF_SHORTAGE), 0);
   CHECK_EQUAL(trail_number(&trail, MEMPROF_OOM), 1);
 }
@@ -163,7 +151,7 @@ static void test_handles_after_a_shortage(void) {
   memprof_free(small, 0, 0, NULL);
   empty_cache_of(large);
   CHECK(handles_of(&small, GiB) <= 128);
-  agreed();
+  trail_agrees();
 }
 
 // A program that allocates its whole limit, beside a block that it has, is refused at once: no page is mapped for it.
@@ -175,7 +163,7 @@ static void test_beyond_the_limit(void) {
   const int64_t before = stats().device_allocs;
   CHECK(!fill(&all, 64 * MiB, NULL));
   CHECK_EQUAL(stats().device_allocs, before);
-  const struct trail trail = agreed();
+  const struct trail trail = trail_agrees();
   CHECK_EQUAL(trail_number(&trail, MEMPROF_SHORTAGE), 0);
   CHECK(fill(&all, 60 * MiB, NULL));
   empty(&all), empty(&kept);
@@ -199,7 +187,7 @@ static void scenario(void) {
   empty(&blocks[0]);
   CHECK(fill(&blocks[0], 16 * MiB, NULL) || fill(&blocks[0], 16 * MiB, NULL));  // the call may fail only now
   empty(&blocks[0]);
-  struct trail trail = agreed();
+  struct trail trail = trail_agrees();
   CHECK(trail_number(&trail, MEMPROF_SHORTAGE) > 0);
 }
 

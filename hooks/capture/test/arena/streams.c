@@ -2,9 +2,9 @@
 #define _GNU_SOURCE
 #include <pthread.h>
 
+#include "agree.h"
 #include "gpu.h"
 #include "memprof.h"
-#include "trail.h"
 
 enum { BYTES = 1 << 20 };
 
@@ -15,17 +15,6 @@ static void *allocate(void *stream) {
 }
 
 static void release(void *block) { memprof_free(block, 0, 0, NULL); }
-
-static struct trail audited(void) {
-  struct trail trail = trail_read(getpid(), 0);
-  const struct audit audit = trail_audit(&trail);
-  struct memprof_stats stats;
-  memprof_get_stats(0, &stats);
-  CHECK_EQUAL(audit.live, stats.allocated_bytes.current);
-  CHECK_EQUAL(audit.live + audit.pending, stats.active_bytes.current);
-  CHECK_EQUAL(audit.reserved, stats.reserved_bytes.current);
-  return trail;
-}
 
 static void test_pending_until_done(void) {
   gpu_start();
@@ -38,7 +27,7 @@ static void test_pending_until_done(void) {
   size_t provided;
   CHECK(memprof_owns(block, &provided) == 0);  // pending is not live
   CHECK(allocate(NULL) != block);
-  struct trail trail = audited();
+  struct trail trail = trail_agrees();
   CHECK_EQUAL(trail_number(&trail, MEMPROF_FREE_DONE), 0);
   CHECK_EQUAL(trail_event(&trail, MEMPROF_STREAM_USE, 0)->stream, (uintptr_t)other);
   CHECK_EQUAL(trail_event(&trail, MEMPROF_STREAM_USE, 0)->addr, (uintptr_t)block);
@@ -46,7 +35,7 @@ static void test_pending_until_done(void) {
   release(block);  // a second time: refused, no event
   gpu_let_go(other);
   CHECK(allocate(NULL) == block);
-  trail = audited();
+  trail = trail_agrees();
   CHECK_EQUAL(trail_number(&trail, MEMPROF_FREE), 1);
   const struct memprof_record *done = trail_event(&trail, MEMPROF_FREE_DONE, 0);
   CHECK(done != NULL && done > trail_event(&trail, MEMPROF_FREE, 0));
@@ -60,7 +49,7 @@ static void test_own_stream_needs_no_wait(void) {
   memprof_record_stream(block, stream);
   release(block);
   CHECK(allocate(stream) == block);
-  const struct trail trail = audited();
+  const struct trail trail = trail_agrees();
   CHECK_EQUAL(trail_number(&trail, MEMPROF_STREAM_USE), 0);
   gpu_let_go(stream);
 }
@@ -78,7 +67,7 @@ static void test_all_streams_must_be_done(void) {
   CHECK(allocate(NULL) != block);
   gpu_let_go(three);
   CHECK(allocate(NULL) == block);
-  audited();
+  trail_agrees();
 }
 
 // One stream that hangs must not keep the blocks of others.
@@ -93,7 +82,7 @@ static void test_streams_do_not_wait_for_each_other(void) {
   CHECK(allocate(NULL) == second);
   gpu_let_go(slow);
   CHECK(allocate(NULL) == first);
-  audited();
+  trail_agrees();
 }
 
 // Torch's backward and data threads may never have had a context.
@@ -114,7 +103,7 @@ static void test_thread_without_context(void) {
   CHECK(blocks[1] != NULL && blocks[1] != blocks[0]);
   gpu_let_go(other);
   CHECK(allocate(NULL) == blocks[0]);
-  audited();
+  trail_agrees();
 }
 
 // A request that does not fit waits for what is pending.
@@ -136,7 +125,7 @@ static void test_waits_before_out_of_memory(void) {
   void *again = memprof_malloc(48 * MiB, 0, NULL);
   CHECK(pthread_join(thread, NULL) == 0);
   CHECK(again != NULL);
-  const struct trail trail = audited();
+  const struct trail trail = trail_agrees();
   const struct memprof_record *reclaim = trail_event(&trail, MEMPROF_RECLAIM, 0);
   CHECK(reclaim != NULL && reclaim < trail_event(&trail, MEMPROF_FREE_DONE, 0));
   CHECK_EQUAL(trail_number(&trail, MEMPROF_OOM), 0);
@@ -157,7 +146,7 @@ static void test_event_refused(void) {
   void *next = allocate(NULL);
   CHECK(next != block || query(other) == 0);
   CHECK(pthread_join(thread, NULL) == 0);
-  audited();
+  trail_agrees();
 }
 
 // The use is on a stream of another device's context.
@@ -178,7 +167,7 @@ static void test_stream_of_another_device(void) {
   CHECK(allocate(NULL) != block);
   gpu_let_go(other);
   CHECK(allocate(NULL) == block);
-  audited();
+  trail_agrees();
 }
 
 static uint64_t reused[4];

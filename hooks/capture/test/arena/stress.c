@@ -8,6 +8,7 @@
 
 #include "gpu.h"
 #include "memprof.h"
+#include "random.h"
 #include "trail.h"
 
 enum { THREADS = 8, LIVE = 16, OPERATIONS = 4000, ITERATIONS = 40, PATTERN = 64 };
@@ -22,11 +23,6 @@ static void *streams[THREADS];
 static _Atomic int working;
 static pthread_mutex_t mail = PTHREAD_MUTEX_INITIALIZER;
 static struct block mailbox;  // a block on its way to be freed by another thread
-
-static uint64_t next_random(uint64_t *state) {
-  *state = *state * 6364136223846793005u + 1442695040888963407u;
-  return *state >> 33;
-}
 
 static void end(struct block *block) {
   if (block->start == NULL) return;
@@ -61,13 +57,13 @@ static void *work(void *argument) {
   struct block blocks[LIVE] = {0};
   char name[32];
   for (int i = 0; i < OPERATIONS; i++) {
-    struct block *block = &blocks[next_random(&random) % LIVE];
+    struct block *block = &blocks[random_below(&random, LIVE)];
     if (i % 512 == 0) {
       snprintf(name, sizeof name, "thread %d step %d", self, i / 512);
       memprof_set_context(name);
     }
     if (block->start == NULL) {
-      begin(block, 1 + next_random(&random) % (i % 64 == 0 ? 8 * MiB : 64 * KiB), streams[self], (unsigned char)random);
+      begin(block, 1 + random_below(&random, i % 64 == 0 ? 8 * MiB : 64 * KiB), streams[self], (unsigned char)random);
       if (i % 7 == 0) memprof_record_stream(block->start, streams[(self + 1) % THREADS]);
     } else if (i % 16 == 0) {
       exchange(block);

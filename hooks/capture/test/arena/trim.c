@@ -2,6 +2,7 @@
 // driver refuses each call in turn.
 #define _GNU_SOURCE
 #include "blocks.h"
+#include "random.h"
 
 enum { MOST = 24, POSITIONS = 40, ROUNDS = 14, IDLE_NS = 50000000 };
 
@@ -282,28 +283,21 @@ static void test_pressure_leaves_pools(void) {
   check_only_the_pool_stays(&pooled, 800 * MiB);
 }
 
-static uint64_t next_random(uint64_t *state) {
-  *state = *state * 6364136223846793005u + 1442695040888963407u;
-  return *state >> 33;
-}
-
 // A job that nearly repeats itself, with blocks that outlive their iteration, one call of the
 // driver refused. A request may fail for it; nothing else may be wrong.
 static void scenario(void) {
   gpu_start();
-  const char *failing = getenv("MEMPROF_SIM_FAIL");
   // Where unmapping fails, the memory stays with us: the device has less than it should.
-  const bool exact = strncmp(failing, "cuMemUnmap", 10) != 0 && strncmp(failing, "cuMemRelease", 12) != 0 &&
-                     strncmp(failing, "cuMemGetInfo", 12) != 0;
+  const bool exact = !gpu_fails("cuMemUnmap") && !gpu_fails("cuMemRelease") && !gpu_fails("cuMemGetInfo");
   void *stream = gpu_stream();
   struct block blocks[MOST] = {0};
   for (int round = 0; round < ROUNDS; round++) {
     uint64_t random = 1 + (uint64_t)(round == 4 || round == 9);  // two iterations are like no other
     for (int i = 0; i < 60; i++) {
-      struct block *block = &blocks[next_random(&random) % MOST];
-      const bool large = next_random(&random) % 4 == 0;
+      struct block *block = &blocks[random_below(&random, MOST)];
+      const bool large = random_below(&random, 4) == 0;
       if (block->start == NULL)
-        begin(block, 1 + next_random(&random) % (large ? 24 * MiB : 300 * KiB), next_random(&random) % 4 == 0 ? stream : NULL);
+        begin(block, 1 + random_below(&random, large ? 24 * MiB : 300 * KiB), random_below(&random, 4) == 0 ? stream : NULL);
       else
         end(block);
     }

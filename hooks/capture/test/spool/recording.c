@@ -6,6 +6,7 @@
 #include "base/options.h"
 #include "gpu.h"
 #include "memprof.h"
+#include "random.h"
 #include "spool/segment.h"
 #include "trail.h"
 
@@ -13,22 +14,17 @@ int cudaMalloc(void **ptr, size_t bytes);
 
 enum { LIVE = 64 };
 
-static uint64_t next_random(uint64_t *state) {
-  *state = *state * 6364136223846793005u + 1442695040888963407u;
-  return *state >> 33;
-}
-
 // Random allocations and frees; each allocation that returned is written to `log`.
 static void churn(uint64_t seed, long count, int log) {
   void *blocks[LIVE] = {0};
   for (long i = 0; i < count; i++) {
-    void **block = &blocks[next_random(&seed) % LIVE];
+    void **block = &blocks[random_below(&seed, LIVE)];
     if (*block != NULL) {
       memprof_free(*block, 0, 0, NULL);
       *block = NULL;
       continue;
     }
-    const uint64_t bytes = 1 + next_random(&seed) % MiB;
+    const uint64_t bytes = 1 + random_below(&seed, MiB);
     CHECK((*block = memprof_malloc(bytes, 0, NULL)) != NULL);
     const uint64_t line[2] = {(uintptr_t)*block, bytes};
     if (log >= 0) CHECK(write(log, line, sizeof line) == sizeof line);
@@ -213,7 +209,7 @@ static void kill_at_random(uint64_t seed) {
   close(log[1]);
   // The pipe is read while the child runs, or it would stop.
   uint64_t (*returned)[2] = NULL, read_ahead[2];
-  size_t count = 0, until = 1 + next_random(&seed) % 60000;
+  size_t count = 0, until = 1 + random_below(&seed, 60000);
   while (read(log[0], read_ahead, sizeof read_ahead) == sizeof read_ahead) {
     if (count % 4096 == 0) CHECK((returned = realloc(returned, (count + 4096) * sizeof *returned)) != NULL);
     memcpy(returned[count++], read_ahead, sizeof read_ahead);
