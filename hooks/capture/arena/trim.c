@@ -108,8 +108,8 @@ void trim_iteration(void (*mark)(void *self), void *self) {
   }
   gpus_let();
   if (!wanted) return;
+  atomic_fetch_add(&wakes, 1);  // before the thread starts, which would trim twice otherwise
   start_trimmer();
-  atomic_fetch_add(&wakes, 1);
   syscall(SYS_futex, &wakes, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1, NULL, NULL, 0);
 }
 
@@ -269,7 +269,8 @@ static void *trim(void *nothing) {
     lock_give(&working);
     if (wait_us == 0) {
       atomic_store(&followed, seen);
-      syscall(SYS_futex, &wakes, FUTEX_WAIT | FUTEX_PRIVATE_FLAG, seen, NULL, NULL, 0);
+      // The wake of an iteration that it has followed may come late: one trim an iteration, as a second one maps what the first made room for.
+      while (atomic_load(&wakes) == seen) syscall(SYS_futex, &wakes, FUTEX_WAIT | FUTEX_PRIVATE_FLAG, seen, NULL, NULL, 0);
     } else {
       usleep(wait_us < 1000000 ? (useconds_t)wait_us : 999999);
     }
