@@ -46,6 +46,20 @@ func (p point) at(size float64, power int) float64 {
 	return float64(p.bytes) * math.Pow(size/p.size, float64(power))
 }
 
+// line is what bytes on the line through two points are at another size.
+func (p point) line(q point, size float64) float64 {
+	return float64(p.bytes) + float64(q.bytes-p.bytes)*(size-p.size)/(q.size-p.size)
+}
+
+// bracketOf returns two points, sorted by size, between which a size lies, or the two next to it on its side.
+func bracketOf(found []point, size float64) (low, high point) {
+	at := 1
+	for at < len(found)-1 && found[at].size < size {
+		at++
+	}
+	return found[at-1], found[at]
+}
+
 // bytesAt expects the bytes of a request at a size, from one or more recordings that have it, by size. What only one of them
 // has may not be there at all, or grows in proportion.
 func bytesAt(found []point, size float64) expectation {
@@ -58,15 +72,11 @@ func bytesAt(found []point, size float64) expectation {
 		grown := found[0].at(size, 1)
 		return unsure(found, 1, grown, grown)
 	}
-	at := 1 // the size lies between those of found[at-1] and found[at], or on their side
-	for at < len(found)-1 && found[at].size < size {
-		at++
-	}
-	low, high := found[at-1], found[at]
+	low, high := bracketOf(found, size)
 	if power, follows := law(low, high); follows {
 		return certain(high.at(size, power))
 	}
-	line := float64(low.bytes) + float64(high.bytes-low.bytes)*(size-low.size)/(high.size-low.size)
+	line := low.line(high, size)
 	guesses := []float64{line, low.at(size, 1), high.at(size, 1)}
 	slices.Sort(guesses)
 	apart := guesses[2] - guesses[0]

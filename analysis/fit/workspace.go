@@ -10,12 +10,16 @@ import (
 // tensors are requests shortly before the workspace's. So the sums of one or two of them are tried as the part that grows: the right
 // sum leaves a rest that is equal in the recordings, or that has the bytes of a request that does not grow.
 //
+// The bytes of alignment are odd and differ by kernel. Where no sum is explained, recordings that differ by a multiple of 512 bytes
+// had the same kernel, so that the line through both goes on.
+//
 // cuDNN takes a kernel by the tensors' shapes. So where the recordings have another workspace with as many bytes of copies as
 // this one has at the size that is asked about, and with the same rest, its bytes are taken, scratch memory included.
 
 const (
 	nearby  = 8    // requests before a workspace's that may be of its tensors, other workspaces not counted
 	padding = 1024 // bytes; less than that is of alignment, and differs by kernel
+	odd     = 512  // bytes; the tensors of two recordings differ by multiples of it
 )
 
 // request is one of a sequence, as the recordings have it.
@@ -116,9 +120,13 @@ func (w *workspaces) shape(i int, h *held, size float64) shape {
 // bytes returns the bytes that a workspace likely has; 0 where no tensors are found for it, or its size was recorded. known is
 // false where no recording explains the rest.
 func (w *workspaces) bytes(i int) (likely int64, known bool) {
-	h := w.held[i]
-	if h == nil || slices.ContainsFunc(w.requests[i].found, func(p point) bool { return p.size == w.size }) {
+	h, found := w.held[i], w.requests[i].found
+	if h == nil || slices.ContainsFunc(found, func(p point) bool { return p.size == w.size }) {
 		return 0, false
+	}
+	low, high := bracketOf(found, w.size)
+	if line := low.line(high, w.size); !h.known && (high.bytes-low.bytes)%odd == 0 && line >= 1 {
+		return int64(math.Round(line)), true
 	}
 	if bytes := w.recorded[w.shape(i, h, w.size)]; h.known && bytes > 0 {
 		return bytes, true

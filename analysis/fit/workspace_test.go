@@ -59,6 +59,7 @@ func TestWorkspacesOfTensors(t *testing.T) {
 		{"two tensors of different sizes, other tensors between", at(16, 64).weights(4608).tensor(784).tensor(8).tensor(1568).add(true, 43253776, 158859411), 32, 78<<20 + 147},
 		{"equal rests without a tensor of their size", large(at(16, 32)).add(true, 69468911, 120849135), 64, 223609583},
 		{"rests that differ, and no tensor has: those that differ least", at(16, 32).weights(9216).tensor(6272).add(true, 208208147, 415826291), 64, 784<<20 + 415826291 - 392<<20},
+		{"one kernel, whose tensors are elsewhere", at(32, 64).weights(9216).tensor(1).add(true, 431908831, 862218207), 16, 216754143},
 		{"a workspace of the same shape elsewhere", small(at(32, 64)).tensor(1568).tensor(1568).add(true, 112197779, 214958227), 16, 77595055},
 		{"two of the same shape that differ", small(at(32, 64)).tensor(392).tensor(392).add(true, 35127312, 85983663).tensor(1568).tensor(1568).add(true, 112197779, 214958227), 16, 58<<20 + 147},
 		{"a recorded size", large(at(16, 32)).add(true, 77595055, 112197779), 32, 0},
