@@ -336,7 +336,11 @@ func (p *replay) freeBlock(block placed) {
 func (p *replay) mark(now int64) {
 	ended := p.current
 	p.endStreams()
-	p.each(func(h *heap) { h.bfc.EndIteration() })
+	p.each(func(h *heap) {
+		if h.born > 0 { // else the hook has no arena yet, which counts only iterations that it was there for
+			h.bfc.EndIteration()
+		}
+	})
 	for _, h := range p.newestFirst() {
 		if p.policy.Trim.When == bfc.TrimIteration && h.trimmed {
 			h.trim()
