@@ -310,8 +310,8 @@ func (a *Allocator) takeOldest(count uint64, keep byteRange) uint64 {
 	return taken
 }
 
-// listFree lists, by age, up to count mapped pages of each that no block touches, nor did behind that free; the last by
-// address first.
+// listFree lists up to count pages of each age: mapped, touched by no block, and by none since the free with that number. The
+// highest address comes first.
 func (a *Allocator) listFree(count, free uint64, keep byteRange) {
 	p := a.pager
 	for age := range p.victims {

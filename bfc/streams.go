@@ -11,8 +11,8 @@ type Streams struct {
 	moved uint64 // what requests took of other arenas in this iteration
 }
 
-// Want returns how many bytes a request takes of other arenas that is about to map so many, of which its own arena has
-// unmapped paid for it. mapped and touched are sums of all arenas.
+// Want returns how many bytes a request takes of other arenas before it maps bytes. Its own arena has unmapped paid bytes for
+// it. mapped and touched are sums of all arenas.
 func (s *Streams) Want(bytes, paid, mapped, touched uint64) uint64 {
 	back := min(bytes, paid)
 	lack := bytes - back
@@ -21,10 +21,10 @@ func (s *Streams) Want(bytes, paid, mapped, touched uint64) uint64 {
 	return lack - min(lack, allowed-min(allowed, mapped+back))
 }
 
-// Took notes that a request took so much of another arena.
+// Took notes that a request took bytes of another arena.
 func (s *Streams) Took(bytes uint64) { s.moved += bytes }
 
-// EndIteration ends an iteration in which all arenas have mapped so much.
+// EndIteration ends an iteration; mapped is the sum of all arenas.
 func (s *Streams) EndIteration(mapped uint64) {
 	if s.moved > mapped/movedShare {
 		s.slack = min(s.slack+1, mostSlack)
@@ -40,8 +40,8 @@ func (a *Allocator) Touched() uint64 {
 	return a.pager.live * a.granularity
 }
 
-// Frees returns how many blocks were freed or lost their slack so far, with growth Pages: what the work of a stream
-// is over for is said in it (see Spare).
+// Frees returns how many blocks were freed or lost their slack so far, with growth Pages. Such a number says how far the work
+// of streams is over: see Spare.
 func (a *Allocator) Frees() uint64 {
 	if a.pager == nil {
 		return 0
@@ -49,9 +49,10 @@ func (a *Allocator) Frees() uint64 {
 	return a.pager.frees
 }
 
-// Spare returns which pages another arena takes that wants so many, and for which the work that had been queued at the free
-// of that number is over: pages that nobody has registered and no block touches, nor did behind that free; in the order in
-// which an own request takes them, adjacent ones as one range. It changes nothing.
+// Spare returns the pages that a request of another arena takes, so many at most. All work is over that was queued before
+// the free with the given number: so they are pages that nobody has registered, that no block touches, and that no block has
+// touched since that free. They are in the order in which a request of this arena takes them, adjacent ones as one range. It
+// changes nothing.
 func (a *Allocator) Spare(pages, free uint64) []Range {
 	var ranges []Range
 	if a.pager == nil {

@@ -7,19 +7,18 @@ import (
 	"slices"
 )
 
-// How many bytes a request has at another size follows from two recordings where it is a tensor: as many at each size, or
-// in proportion to it or its square. Where it follows none of these laws there are three guesses: on the line through both,
-// and in proportion to each. A tensor of two parts is on the line. A workspace's bytes follow from its tensors ([workspaces]).
-// How far the guesses are apart is also how far off all of them may be; but more bytes than at a greater size, or fewer than at
-// a smaller one, are not expected.
+// The bytes of a tensor at another size of the job follow from two recordings by one of three laws: they are equal, or in
+// proportion to the size, or to its square. Bytes that follow no law get three guesses: on the line through both recordings,
+// where a tensor of two parts lies, and in proportion to each. All guesses may be as far off as they are apart; but bytes are
+// never fewer than at a smaller size nor more than at a greater one. A workspace's bytes follow from its tensors ([workspaces]).
 
-// point is what a request has in one recording.
+// point is the bytes of a request in one recording.
 type point struct {
 	size  float64
 	bytes int64
 }
 
-// expectation is what a request has at another size, in bytes.
+// expectation is the bytes of a request at another size.
 type expectation struct {
 	least, likely, greatest int64
 	seed                    uint64 // equal for requests that were equal in the recordings
@@ -41,17 +40,18 @@ func law(a, b point) (power int, follows bool) {
 	return 0, false
 }
 
-// at is what bytes in proportion to a power of the size are at another one.
+// at returns the bytes at another size if they are in proportion to a power of the size.
 func (p point) at(size float64, power int) float64 {
 	return float64(p.bytes) * math.Pow(size/p.size, float64(power))
 }
 
-// line is what bytes on the line through two points are at another size.
+// line returns the bytes at another size on the line through two points.
 func (p point) line(q point, size float64) float64 {
 	return float64(p.bytes) + float64(q.bytes-p.bytes)*(size-p.size)/(q.size-p.size)
 }
 
-// bracketOf returns two points, sorted by size, between which a size lies, or the two next to it on its side.
+// bracketOf returns the two points, of two or more that are sorted by size, between which a size lies; the two nearest if it is
+// beyond all of them.
 func bracketOf(found []point, size float64) (low, high point) {
 	at := 1
 	for at < len(found)-1 && found[at].size < size {
@@ -60,8 +60,8 @@ func bracketOf(found []point, size float64) (low, high point) {
 	return found[at-1], found[at]
 }
 
-// bytesAt expects the bytes of a request at a size, from one or more recordings that have it, by size. What only one of them
-// has may not be there at all, or grows in proportion.
+// bytesAt returns the bytes to expect of a request at a size, from the recordings that have it, sorted by size. A request that
+// only one recording has may be missing at that size, or grow in proportion to it.
 func bytesAt(found []point, size float64) expectation {
 	for _, p := range found {
 		if p.size == size || p.bytes == 0 {
@@ -131,7 +131,7 @@ func (e *expectation) holds(likely int64, known bool) {
 	}
 }
 
-// draw is one of the bytes that a request may have; requests that were equal draw the same.
+// draw returns bytes between least and greatest, at random; requests that were equal draw the same.
 func (e *expectation) draw(seed uint64) int64 {
 	return e.least + int64(rand.New(rand.NewPCG(seed, e.seed)).Float64()*float64(e.greatest-e.least))
 }

@@ -13,8 +13,8 @@ const (
 // stretch is a range of steps of both sequences.
 type stretch struct{ fromA, toA, fromB, toB int }
 
-// realign matches again what surrounds gaps: likely says of a step of a and one of b with the same key that their bytes fit
-// to each other.
+// realign matches the steps around gaps again. likely says whether the bytes of a step of a and a step of b, which have the
+// same key, fit each other.
 func realign(a, b []uint64, match []int32, likely func(x, y int) bool) {
 	for _, s := range gaps(match, len(b)) {
 		if (s.toA-s.fromA+1)*(s.toB-s.fromB+1) > mostCells {

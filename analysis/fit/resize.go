@@ -31,7 +31,7 @@ type Resized struct {
 type Unsure struct {
 	Requests   int64
 	Workspaces int64 // of Requests: freed before any other request or free
-	// Least and Greatest are what the one may have whose bytes are least certain; Origin names it, "" if not known.
+	// Least and Greatest bound the bytes of the request that is least certain; Origin names it, "" if not known.
 	Least, Greatest int64
 	Origin          string
 }

@@ -80,11 +80,11 @@ type Scaled struct {
 	// Error is the standard error. With two recordings it is how far the prediction is from one of the nearest
 	// recording alone, with what grows in proportion; -1 if that is not known either.
 	Error int64
-	// Least and Greatest are what Predicted may also be, in bytes; both 0 if that is not known.
+	// Least and Greatest bound Predicted, in bytes; both 0 if the bounds are not known.
 	Least, Greatest int64
 }
 
-// runs is by how much the least cards of two recordings of one job differ, as a share of them.
+// runs is the difference of the least cards of two recordings of one job, as a share of them.
 const runs = 0.005
 
 // Predict is a prediction by replay.
@@ -101,8 +101,8 @@ func (s *Scaled) Possible(n *Need) {
 	s.Error = max(s.Predicted-s.Least, s.Greatest-s.Predicted)
 }
 
-// Widen makes the bounds those of what so many predictions were drawn from, two or more: their extremes are apart by the
-// (n-1)th part of their distance on each side, in the mean.
+// Widen turns the extremes of n predictions, two or more, into bounds for all that could be drawn. For a uniform distribution
+// the bounds are beyond the extremes by a share 1/(n-1) of their distance on each side, in the mean.
 func (s *Scaled) Widen(predictions int) {
 	more := (s.Greatest - s.Least) / int64(predictions-1)
 	s.Least, s.Greatest, s.Error = max(0, s.Least-more), s.Greatest+more, s.Error+more

@@ -51,7 +51,7 @@ type search struct {
 	failed int64
 }
 
-// first is what a card refuses; nil where the job completes.
+// first returns the first request that a card refuses; nil if the job completes.
 func (s *search) first(bytes int64) (*card.Refusal, error) {
 	out, err := replay(s.ctx, s.job, s.of, s.on(bytes), true)
 	if err != nil {
@@ -63,8 +63,8 @@ func (s *search) first(bytes int64) (*card.Refusal, error) {
 	return out.first, nil
 }
 
-// fails is what a card refuses; nil where the job completes on it, or on both cards beside it: these are no farther apart than the
-// needs of two recordings of one job, so that another card may fail in each.
+// fails returns the first request that a card refuses; nil if the job completes on it, or on the cards just below and above it.
+// The needs of two recordings of one job differ by as much as these two cards, so that a single card between them does not count.
 func (s *search) fails(bytes int64) (*card.Refusal, error) {
 	refused, err := s.first(bytes)
 	if err != nil || refused == nil {
@@ -79,7 +79,7 @@ func (s *search) fails(bytes int64) (*card.Refusal, error) {
 	return nil, nil
 }
 
-// least finds the least of the cards from which on none was found to be too small.
+// least finds the least card above all that are found to be too small.
 func (s *search) least(probes int64) (*Need, error) {
 	free, err := replay(s.ctx, s.job, s.of, s.on(unlimited), false)
 	if err != nil {

@@ -10,10 +10,10 @@ import (
 // tensors are requests shortly before the workspace's. So the sums of one or two of them are tried as the part that grows: the right
 // sum leaves a rest that is equal in the recordings, or that has the bytes of a request that does not grow.
 //
-// The bytes of alignment are odd and differ by kernel. Where no sum is explained, recordings that differ by a multiple of 512 bytes
-// had the same kernel, so that the line through both goes on.
+// Kernels align by odd numbers of bytes, which differ. So where no sum is explained, two recordings whose bytes differ by a
+// multiple of 512 had the same kernel, and the bytes at another size are on the line through both.
 //
-// cuDNN takes a kernel by the tensors' shapes. So where the recordings have another workspace with as many bytes of copies as
+// cuDNN chooses a kernel by the tensors' shapes. So where the recordings have another workspace with as many bytes of copies as
 // this one has at the size that is asked about, and with the same rest, its bytes are taken, scratch memory included.
 
 const (
@@ -50,8 +50,9 @@ type held struct {
 
 func (h *held) at(size float64) int64 { return int64(math.Round(h.perUnit*size + h.rest)) }
 
-// shape is what is seen of the shapes that cuDNN takes a kernel by: KiB of copies and of the rest, and the laws of the requests
-// before and after, which tell forward, the gradient of the input, and that of the weights from each other.
+// shape stands for the tensors' shapes, by which cuDNN chooses a kernel and which no recording has: KiB of copies and of the
+// rest, and the laws of the requests before and after. The laws distinguish forward, the gradient of the input and that of the
+// weights.
 type shape struct {
 	copies, rest  int64
 	before, after int

@@ -41,7 +41,7 @@ const (
 	Hybrid
 	// Uniform has one block table, and all layers keep all tokens.
 	Uniform
-	// Elastic takes blocks from pages that are mapped and given back as they are needed.
+	// Elastic takes blocks from pages that are mapped and unmapped as they are needed.
 	Elastic
 )
 

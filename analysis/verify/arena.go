@@ -128,7 +128,7 @@ func (a *arena) unmap(e *trace.Event, reclaiming, ofStreams bool) *Mismatch {
 		return a.memory(e)
 	}
 	if ofStreams && !a.follows {
-		return atEvent(e, "an unmap in an arena without pool and tag, as the device was not waited for", describe(e))
+		return atEvent(e, "an unmap in an arena without pool and tag: the reclaim waited for streams, not for the device", describe(e))
 	}
 	if a.trim != bfc.TrimNever && !reclaiming && !a.ofSource() {
 		if wrong := a.trimmed(e); wrong != nil {

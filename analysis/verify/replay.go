@@ -202,8 +202,7 @@ func (r *replayer) releaseArena(e *trace.Event) *Mismatch {
 
 // reclaim ends the attempt of its arena, if it has one. Unmaps of any arena of the device may follow,
 // ends of pending blocks, shortages and shrinks. The hook holds the device's lock until the reclaim ends, so that any
-// other event of ours there comes behind it. Its end is no event: a wrong trim right behind it cannot be
-// distinguished from it. A reclaim event is also written when the framework is asked to free memory; that
+// other event of our arenas there comes after it. Its end is no event: a wrong trim right after it looks like a part of it. A reclaim event is also written when the framework is asked to free memory; that
 // unmaps nothing by itself.
 func (r *replayer) reclaim(e *trace.Event, why string) *Mismatch {
 	delete(r.reclaiming, e.Device)

@@ -74,14 +74,14 @@ func (s *streams) count(a *arena, bytes int64) {
 	}
 }
 
-// pause notes that an arena was paused, or resumed.
+// paused notes that an arena was paused, or resumed.
 func (r *replayer) paused(a *arena, e *trace.Event) {
 	if s := r.streams[e.Device]; s != nil && a.takes && !a.gives {
 		s.others += map[bool]uint64{true: -a.mapped, false: a.mapped}[a.paused]
 	}
 }
 
-// stream follows what arenas have mapped, and replays takes. taken says that nothing else is to be done with the event.
+// stream follows what arenas have mapped, and replays takes. If taken, the event needs no further replay.
 func (r *replayer) stream(a *arena, e *trace.Event, strings *trace.Strings) (taken bool, wrong *Mismatch) {
 	s := r.streams[e.Device]
 	if s == nil {
@@ -109,15 +109,15 @@ func (r *replayer) stream(a *arena, e *trace.Event, strings *trace.Strings) (tak
 		page := a.script.granularity
 		wrong = s.maps(a, e, (uint64(e.Requested)+page-1)&^(page-1))
 	case len(s.takes) > 0:
-		wrong = atEvent(e, "a map, or its refusal, behind a take", describe(e))
+		wrong = atEvent(e, "the map that the take was for, or its refusal", describe(e))
 	}
 	return false, wrong
 }
 
-// take takes an event by which a request looks at the next arena with idle pages.
+// take replays a take event: a request looks at the next arena with idle pages.
 func (s *streams) take(a *arena, e *trace.Event, text string) *Mismatch {
 	if !a.takes || len(s.takes) > 0 && s.takes[0].event.Arena != e.Arena {
-		return atEvent(e, "it in an arena that takes, for one request", describe(e))
+		return atEvent(e, "a take by the request under way, in an arena whose requests take pages of others", describe(e))
 	}
 	if s.seen == nil {
 		s.seen = s.look(a)
@@ -139,7 +139,8 @@ func (s *streams) take(a *arena, e *trace.Event, text string) *Mismatch {
 	return nil
 }
 
-// taken takes an unmap that a take led to: of pages that it chose, in order; the driver may have refused others.
+// taken replays an unmap that a take led to. The unmaps are of the pages that the take chose, in its order, without those that
+// the driver refused to unmap.
 func (s *streams) taken(a *arena, e *trace.Event) *Mismatch {
 	addr, bytes := uint64(e.Addr), uint64(e.Provided)
 	for len(s.pending) > 0 {
@@ -152,7 +153,7 @@ func (s *streams) taken(a *arena, e *trace.Event) *Mismatch {
 		s.pending = s.pending[1:]
 	}
 	if len(s.pending) == 0 {
-		return atEvent(e, "an unmap of pages of arena "+fmt.Sprint(a.id)+" that no block touches, for which the work is over", describe(e))
+		return atEvent(e, fmt.Sprintf("an unmap of pages of arena %d that no block touches and no queued work uses", a.id), describe(e))
 	}
 	if wrong := a.unmapFree(e); wrong != nil {
 		return wrong

@@ -99,7 +99,7 @@ func (o *checkOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Config, "config", "", "also take gates from this `file` (default: the nearest memprof.yaml, if there is no --gate)")
 	flags.StringVar(&o.Baseline, "baseline", "", "`file` of accepted values, for limits relative to the baseline")
 	flags.BoolVar(&o.Update, "update-baseline", false, "accept the values found: write them to the baseline first")
-	flags.StringVar(&o.Aggregate, "aggregate", "", "which `value` of several recordings counts, but for ==, which each must keep: median, max or min (default median)")
+	flags.StringVar(&o.Aggregate, "aggregate", "", "`value` of several recordings that a gate judges: median, max or min (default median); == judges each recording")
 	flags.StringVar(&o.Rank, "rank", "worst", "which `ranks` count: worst, all (each by itself), mean, or the number of one")
 	o.Of.addNames(flags)
 	flags.BoolVar(&o.AllowMissing, "allow-missing-ranks", false, "judge a recording even if processes are missing from it")

@@ -82,7 +82,7 @@ Policies:
             as vmm, but pages stay mapped for the next sequence
   elastic:PAGE
             take blocks of 16 tokens from pages that are mapped with their first
-            block and given back with their last, as in kvcached (default 2MiB)
+            block and unmapped with their last, as in kvcached (default 2MiB)
 
   hybrid:B  a block table for each group of layers that keep the same tokens, in
             pages of one size, as vLLM has for models of several kinds of layers

@@ -287,13 +287,13 @@ func scaleSection(c *Scale) layout.Section {
 		line := &c.Categories[i]
 		s.Rows = append(s.Rows, layout.Row(line.Name, margin(int64(line.Fixed)), margin(int64(line.PerUnit)), units.FormatSize(line.Predicted), units.FormatKnown(line.Error)))
 	}
-	how, whole := "error: standard error of the lines through the recordings", "least cards: on lines through those of the recordings, which have too few requests in common; at least and at most by the error of these lines"
+	how, whole := "error: standard error of the lines through the recordings", "least cards: on lines through those of the recordings, which have too few requests in common to replay them; at least and at most: the error of these lines"
 	if len(c.Sizes) < 3 {
 		how = "error: difference to the nearest recording alone, with activations and inputs in proportion; a third recording gives a standard error"
 	}
 	if c.Replayed {
-		whole = "least cards: of the requests, replayed with the bytes that each has at this size. At least and at most: 0.5 %, by which two recordings " +
-			"of one job differ, or as the requests of another recording need" + unsure(c)
+		whole = "least cards: by replay of the requests with their bytes at this size. At least and at most: 0.5 %, the difference of two recordings " +
+			"of one job, or what the requests of another recording need" + unsure(c)
 	}
 	s.After = append(layout.Note(how), layout.Note(whole)...)
 	return s
@@ -313,7 +313,7 @@ func unsure(c *Scale) string {
 	if u.Origin != "" {
 		by = " by " + plain.Shorten(u.Origin, 44)
 	}
-	return fmt.Sprintf(", or with other bytes of %s, which grow neither in proportion nor not at all: the least certain%s has between %s and %s. A recording at a size nearer to %s narrows this",
+	return fmt.Sprintf(", or with other bytes of %s, which are neither constant nor in proportion: the least certain%s has between %s and %s. A recording at a size nearer to %s narrows this",
 		what, by, units.FormatSize(u.Least), units.FormatSize(u.Greatest), number(c.Size))
 }
 

@@ -8,7 +8,7 @@ import (
 )
 
 // Elastic is the store of policy Elastic, as in kvcached: blocks as under paged, in pages that are mapped when their
-// first block is taken and given back when their last is free. A row is one page in every tensor, and has as many
+// first block is taken and unmapped when their last is free. A row is one page in every tensor, and has as many
 // blocks as fit; a few free rows stay mapped, so that not each request waits for the driver. Several engines of one
 // card map from the same memory.
 //

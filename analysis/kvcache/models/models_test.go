@@ -105,7 +105,7 @@ func TestRanksThatDoNotDivide(t *testing.T) {
 		}
 	}
 	if _, err := Named("gpt-9"); err == nil || !strings.Contains(err.Error(), "llama-3-8b") {
-		t.Errorf("ModelNamed(gpt-9): %v, want the names that are known", err)
+		t.Errorf("Named(gpt-9): %v, want the names that are known", err)
 	}
 }
 

@@ -59,7 +59,7 @@ func Named(name string) (Model, error) {
 	return Model{}, fmt.Errorf("unknown model %q: known are %s", name, strings.Join(Names(), ", "))
 }
 
-// Names are the names that [ModelNamed] knows.
+// Names are the names that [Named] knows.
 func Names() []string {
 	var names []string
 	for _, m := range named {

@@ -1,6 +1,7 @@
 package recorded
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -59,7 +60,7 @@ func (r *Account) Cache(time, slots, null int64) (*Cache, error) {
 	return c, nil
 }
 
-// Reserve gives a sequence, or each, slots: blocks in a row from the first, or, in a
+// Reserve gives slots to a sequence, or to each: adjacent blocks from the first on, or, in a
 // contiguous cache, slots of which `first` are padding.
 func (c *Cache) Reserve(time, sequence, first, slots, prompt int64) error {
 	if err := c.of.Advance(time); err != nil {
@@ -70,11 +71,11 @@ func (c *Cache) Reserve(time, sequence, first, slots, prompt int64) error {
 	case slots <= 0 || first < 0 || prompt < 0 || !paged && first > slots:
 		return fmt.Errorf("a reservation of %d slots from slot %d on, for a prompt of %d tokens: want numbers that fit the cache", slots, first, prompt)
 	case paged && sequence == All:
-		return fmt.Errorf("the same blocks for each sequence")
+		return errors.New("blocks are reserved for all sequences at once: reserve them for one sequence each")
 	case slots > c.most() || first > mostSlots:
 		return fmt.Errorf("%d slots from %d on for sequence %d, of at most %d", slots, first, sequence, c.most())
 	case paged && slots%c.of.Block != 0:
-		return fmt.Errorf("%d slots are no number of blocks of %d", slots, c.of.Block)
+		return fmt.Errorf("%d slots are not a multiple of a block of %d", slots, c.of.Block)
 	}
 	if sequence == All {
 		for _, s := range c.sequences {

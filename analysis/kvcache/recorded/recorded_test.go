@@ -174,7 +174,7 @@ func TestRecordedRefusals(t *testing.T) {
 		{"sharing a contiguous cache", 0, func(c *Cache) error { return c.Share(1, 1, 0, 8, -1) }, "of a contiguous cache"},
 		{"keeping contiguous slots", 0, func(c *Cache) error { return c.Free(1, 0, 8) }, "but for 8 of its 8 slots"},
 		{"block in use", 4, func(c *Cache) error { return c.Reserve(1, 1, 1, 4, 0) }, "given block 1, which is in use"},
-		{"part of a block", 4, func(c *Cache) error { return c.Reserve(1, 1, 2, 5, 0) }, "no number of blocks of 4"},
+		{"part of a block", 4, func(c *Cache) error { return c.Reserve(1, 1, 2, 5, 0) }, "not a multiple of a block of 4"},
 		{"share of what nobody uses", 4, func(c *Cache) error { return c.Share(1, 1, 3, 4, -1) }, "block 3, which nobody uses"},
 		{"replacing what is not there", 4, func(c *Cache) error { return c.Share(1, 1, 0, 4, 2) }, "has 0 blocks, and none at 2"},
 		{"tokens beyond belief", 0, func(c *Cache) error { return c.Append(1, 0, math.MaxInt64) }, "9223372036854775807 tokens"},

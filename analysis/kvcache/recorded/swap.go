@@ -17,7 +17,7 @@ func (c *Cache) SwapOut(time, sequence, tokens int64) error {
 	s := c.sequences[sequence]
 	switch {
 	case c.of.Block == 0:
-		return fmt.Errorf("sequence %d of a contiguous cache goes to the host, which only blocks do", sequence)
+		return fmt.Errorf("sequence %d of a contiguous cache goes to the host: only blocks can", sequence)
 	case tokens < 0 || tokens > mostSlots:
 		return fmt.Errorf("sequence %d goes to the host with %d tokens", sequence, tokens)
 	case s == nil && tokens > 0 && c.hosted[sequence] == nil:

@@ -90,7 +90,7 @@ func (s *simulation) turn(ctx context.Context) (done bool, err error) {
 func check(o *kvcache.Options) error {
 	switch {
 	case o.Capacity < 1:
-		return fmt.Errorf("a memory of %d slots holds nothing", o.Capacity)
+		return fmt.Errorf("a memory of %d slots: want at least 1", o.Capacity)
 	case o.MaxLength < 0, o.StepTime < 0, o.Steps < 0, o.Warmup < 0, o.MaxPoints < 0, o.SwapBlocks < 0, o.Chunk < 0:
 		return errors.New("a length, a time or a number of steps is negative")
 	case !(o.Watermark >= 0 && o.Watermark < 1):

@@ -29,13 +29,13 @@ func newStore(o kvcache.Options, shared *mapped.Memory) (kvcache.Store, error) {
 		return newHybridStore(o)
 	case kvcache.VMM, kvcache.VAttention, kvcache.Elastic:
 		if o.Policy.Page < 1 || o.Policy.TokenSize < 1 || o.Policy.Tensors < 1 || o.Capacity > math.MaxInt64/o.Policy.TokenSize {
-			return nil, fmt.Errorf("pages of %d bytes cannot hold %d tokens of %d", o.Policy.Page, o.Capacity, o.Policy.TokenSize)
+			return nil, fmt.Errorf("pages of %d bytes cannot hold %d tokens of %d bytes", o.Policy.Page, o.Capacity, o.Policy.TokenSize)
 		}
 		if o.Policy.Kind != kvcache.Elastic {
 			return mapped.NewVMM(o), nil
 		}
 		if o.Policy.Block < 1 || o.Policy.Page/o.Policy.TokenSize < int64(o.Policy.Block) {
-			return nil, fmt.Errorf("pages of %d bytes hold no block of %d tokens of %d", o.Policy.Page, o.Policy.Block, o.Policy.TokenSize)
+			return nil, fmt.Errorf("pages of %d bytes hold no block of %d tokens of %d bytes", o.Policy.Page, o.Policy.Block, o.Policy.TokenSize)
 		}
 		return mapped.NewElastic(o, shared), nil
 	}
@@ -45,7 +45,7 @@ func newStore(o kvcache.Options, shared *mapped.Memory) (kvcache.Store, error) {
 // newHybridStore is a memory of layers of several kinds.
 func newHybridStore(o kvcache.Options) (kvcache.Store, error) {
 	if o.Policy.Block < 1 || o.Policy.Slot < 1 || len(o.Policy.Layers) == 0 || o.Capacity > math.MaxInt64/o.Policy.Slot {
-		return nil, fmt.Errorf("blocks of %d tokens of %d bytes, in %d kinds of layers", o.Policy.Block, o.Policy.Slot, len(o.Policy.Layers))
+		return nil, fmt.Errorf("blocks of %d tokens of %d bytes in %d kinds of layers: want at least 1 of each", o.Policy.Block, o.Policy.Slot, len(o.Policy.Layers))
 	}
 	for _, k := range o.Policy.Layers {
 		if k.Layers < 1 || k.Bytes < 1 || k.Window < 1 && (k.Keep == models.Sliding || k.Keep == models.Chunked || k.Keep == models.Cross) {

@@ -133,19 +133,20 @@ struct bfc_streams {
   uint64_t moved;  // what requests took of other arenas in this iteration
 };
 
-// How many bytes a request takes of other arenas that is about to map so many, of which its own arena has unmapped `paid` for
-// it. mapped and touched are sums of all arenas.
+// How many bytes a request takes of other arenas before it maps `bytes`. Its own arena has unmapped `paid` bytes for it. mapped
+// and touched are sums of all arenas.
 uint64_t bfc_streams_want(struct bfc_streams *streams, uint64_t bytes, uint64_t paid, uint64_t mapped, uint64_t touched);
 void bfc_streams_took(struct bfc_streams *streams, uint64_t bytes);
-void bfc_streams_end_iteration(struct bfc_streams *streams, uint64_t mapped);  // in which all arenas have mapped so much
+void bfc_streams_end_iteration(struct bfc_streams *streams, uint64_t mapped);  // mapped is the sum of all arenas
 
 // Bytes of the pages that blocks touch, and how many blocks were freed or lost their slack so far; 0 but with growth pages.
 uint64_t bfc_touched(const struct bfc *bfc);
 uint64_t bfc_frees(const struct bfc *bfc);
 
-// Calls visit for the pages that another arena takes that wants so many, and for which the work that had been queued at the
-// free of that number is over: pages that nobody has registered and no block touches, nor did behind that free; in the order in
-// which an own request takes them, adjacent ones as one range. `visit` may call bfc_unmap.
+// Calls visit for the pages that a request of another arena takes, so many at most. All work is over that was queued before
+// the free with the given number: so they are pages that nobody has registered, that no block touches, and that no block has
+// touched since that free. They come in the order in which a request of this arena takes them, adjacent ones as one range.
+// `visit` may call bfc_unmap.
 void bfc_spare(struct bfc *bfc, uint64_t pages, uint64_t free, void *self, void (*visit)(void *self, uint64_t addr, uint64_t bytes));
 
 // Says that the device has no more memory than is mapped, now or from time to time. From now on each page

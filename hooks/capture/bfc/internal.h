@@ -339,7 +339,8 @@ bool bfc_map_pages(struct bfc *bfc, struct bfc_range range);  // bfc_map_for wit
 bool bfc_extend_by_pages(struct bfc *bfc, uint64_t lack, uint32_t tail);  // behind a free tail, or 0
 void bfc_pages_end(struct bfc *bfc);  // of an iteration
 void bfc_pages_delete(struct bfc *bfc);
-// Lists in pager.victims, by age, up to `count` mapped pages of each that no block touches, nor did behind that free; the last by address first.
+// Lists in pager.victims up to `count` pages of each age: mapped, touched by no block, and by none since the free with that number. The highest
+// address comes first.
 void bfc_list_free(struct bfc *bfc, uint64_t count, uint64_t free, struct bfc_range keep);
 // The adjacent pages with which a list begins at *at, which is then behind them.
 struct bfc_range bfc_first_run(const struct bfc *bfc, const uint64_t *addrs, size_t count, size_t *at);
