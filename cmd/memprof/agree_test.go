@@ -96,9 +96,10 @@ type agreement struct {
 	hook, model most
 	refused     int64 // requests, by the model
 	steady, end int64 // bytes reserved in steady iterations by the model, and in the end by the hook
-	// further is the event by which an arena has used up its first addresses, -1 if there is none. Where the
-	// driver reserves more of them the model cannot know, and the order of addresses decides between free
-	// chunks of one size, and which granules are taken first.
+	// further is the event by which an arena has used up its first addresses, or a request that the hook refused got memory
+	// of the driver, -1 if there is none. Where the driver reserves more addresses the model cannot know, and the order of
+	// addresses decides between free chunks of one size, and which granules are taken first; nor can it know to how many
+	// bytes the driver rounds a request up.
 	further int64
 	// short says that the device was short of memory: what is refused then depends on that order, too.
 	short bool
@@ -192,8 +193,8 @@ func firstApart(events []trace.Event, modeled map[int64]uint64) (seq int64, how 
 	return -1, ""
 }
 
-// furtherAddresses returns the first event that maps anything outside of what its arena reserved first; -1 if
-// there is none.
+// furtherAddresses returns the first event that maps anything outside of what its arena reserved first, or by which the driver served
+// a request; -1 if there is none.
 func furtherAddresses(events []trace.Event) int64 {
 	arenas := map[int32]*trace.Event{}
 	for i := range events {
@@ -201,6 +202,8 @@ func furtherAddresses(events []trace.Event) int64 {
 		switch e.Kind {
 		case trace.KindArena:
 			arenas[e.Arena] = e
+		case trace.KindExternalAlloc:
+			return e.Seq
 		case trace.KindMap:
 			if a := arenas[e.Arena]; a != nil && (e.Addr < a.Addr || e.Addr >= a.Addr+a.Provided) {
 				return e.Seq
