@@ -40,6 +40,16 @@ func law(a, b point) (power int, follows bool) {
 	return 0, false
 }
 
+// follows returns whether bytes follow a law and are off it by less than so many.
+func (p point) follows(q point, off float64) bool {
+	for power := range 3 {
+		if math.Abs(p.at(q.size, power)-float64(q.bytes)) < off {
+			return true
+		}
+	}
+	return false
+}
+
 // at returns the bytes at another size if they are in proportion to a power of the size.
 func (p point) at(size float64, power int) float64 {
 	return float64(p.bytes) * math.Pow(size/p.size, float64(power))

@@ -118,7 +118,8 @@ func (w *workspaces) shape(i int, h *held, size float64) shape {
 	return shape{int64(math.Round(h.perUnit * size / padding)), int64(h.rest / padding), kind(i - 1), kind(i + 1)}
 }
 
-// bytes returns the bytes that a workspace likely has; 0 where no tensors are found for it, or its size was recorded. known is
+// bytes returns the bytes that a workspace likely has; 0 where no tensors are found for it, or [bytesAt] knows them: its size was
+// recorded, or they follow a law to the KiB. known is
 // false where no recording explains the rest.
 func (w *workspaces) bytes(i int) (likely int64, known bool) {
 	h, found := w.held[i], w.requests[i].found
@@ -126,6 +127,9 @@ func (w *workspaces) bytes(i int) (likely int64, known bool) {
 		return 0, false
 	}
 	low, high := bracketOf(found, w.size)
+	if low.follows(high, padding) {
+		return 0, false
+	}
 	if line := low.line(high, w.size); !h.known && (high.bytes-low.bytes)%odd == 0 && line >= 1 {
 		return int64(math.Round(line)), true
 	}

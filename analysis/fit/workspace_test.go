@@ -62,6 +62,7 @@ func TestWorkspacesOfTensors(t *testing.T) {
 		{"one kernel, whose tensors are elsewhere", at(32, 64).weights(9216).tensor(1).add(true, 431908831, 862218207), 16, 216754143},
 		{"a workspace of the same shape elsewhere", small(at(32, 64)).tensor(1568).tensor(1568).add(true, 112197779, 214958227), 16, 77595055},
 		{"two of the same shape that differ", small(at(32, 64)).tensor(392).tensor(392).add(true, 35127312, 85983663).tensor(1568).tensor(1568).add(true, 112197779, 214958227), 16, 58<<20 + 147},
+		{"in proportion", at(16, 64).weights(512).tensor(192).add(true, 7<<19, 14<<20), 32, 0},
 		{"a recorded size", large(at(16, 32)).add(true, 77595055, 112197779), 32, 0},
 		{"no tensor around", at(16, 32).weights(9216).add(true, 77595055, 112197779), 64, 0},
 		{"smaller than any tensor", at(16, 32).tensor(99999).add(true, 77595055, 112197779), 64, 0},
