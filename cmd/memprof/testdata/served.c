@@ -9,7 +9,6 @@
 //                              used on other streams, and pools and the cache released
 //   served mixed SEED REST     requests of all kinds in one job; pools that outlive rounds and are released with live
 //                              blocks, frees in any order, marks and emptied caches in between
-//   served tagged SEED REST    the same, and tags that are paused and resumed
 //   served results SEED REST   the same as random on small blocks, with contents that are written, copied,
 //                              compared and summed up
 //
@@ -50,8 +49,6 @@ static size_t (*hook_empty_cache)(int);
 static void *(*hook_malloc)(size_t, int, void *, uint64_t, uint64_t);
 static void (*hook_free)(void *, size_t, int, void *);
 static void (*hook_use)(void *, void *);
-static int (*hook_region_begin)(const char *, int), (*hook_pause)(const char *const *, size_t, int), (*hook_resume)(const char *const *, size_t, int);
-static void (*hook_region_end)(void);
 static void (*hook_pool_begin)(int, uint64_t, uint64_t), (*hook_pool_end)(int, uint64_t, uint64_t), (*hook_pool_release)(int, uint64_t, uint64_t);
 
 static void *streams[STREAMS];
@@ -85,8 +82,6 @@ static void start(void) {
   find(RTLD_DEFAULT, "memprof_record_stream", &hook_use);
   find(RTLD_DEFAULT, "memprof_pool_begin", &hook_pool_begin), find(RTLD_DEFAULT, "memprof_pool_end", &hook_pool_end);
   find(RTLD_DEFAULT, "memprof_release_pool", &hook_pool_release);
-  find(RTLD_DEFAULT, "memprof_region_begin", &hook_region_begin), find(RTLD_DEFAULT, "memprof_region_end", &hook_region_end);
-  find(RTLD_DEFAULT, "memprof_pause", &hook_pause), find(RTLD_DEFAULT, "memprof_resume", &hook_resume);
   if (init(0) != 0 || retain(&context, 0) != 0 || set(context) != 0) exit(8);
   for (int i = 1; i < STREAMS; i++)  // the first is the default one
     if (create(&streams[i], 1) != 0) exit(8);
@@ -277,13 +272,11 @@ static void direct(uint64_t seed) {
   for (int i = 0; i < BLOCKS; i++) give_direct(&blocks[i]);
 }
 
-// Pools and tags of a mixed job. A pool is held once for each request that was made in it.
-enum { POOLS = 3, TAGS = 2 };
-static const char *const tags[TAGS] = {"a", "b"};
+// Pools of a mixed job. A pool is held once for each request that was made in it.
+enum { POOLS = 3 };
 static uint64_t holds[POOLS];
-static bool paused[TAGS];
 
-static void take_mixed(struct block *block, uint64_t *random, bool tagged) {
+static void take_mixed(struct block *block, uint64_t *random) {
   const uint64_t bytes = size_of(random, 0), how = below(random, 8), stream = below(random, STREAMS), which = below(random, POOLS);
   if (how < 4) {
     take_direct(block, bytes, (int)stream, 0);
@@ -292,12 +285,8 @@ static void take_mixed(struct block *block, uint64_t *random, bool tagged) {
     holds[which]++;
   } else if (how == 5) {
     take(block, bytes, (int)stream);
-  } else if (how == 6 || !tagged) {
-    take(block, bytes, -1);
   } else {
-    hook_region_begin(tags[which % TAGS], 0);
-    take_direct(block, bytes, (int)stream, 0);
-    hook_region_end();
+    take(block, bytes, -1);
   }
 }
 
@@ -309,19 +298,16 @@ static void give_mixed(struct block *block) {
 }
 
 // What a job does now and then between two requests.
-static void occasion(uint64_t *random, bool tagged) {
-  const uint64_t kind = below(random, 60), which = below(random, POOLS), tag = which % TAGS;
+static void occasion(uint64_t *random) {
+  const uint64_t kind = below(random, 60), which = below(random, POOLS);
   if (kind == 0) mark();
   if (kind == 1) hook_empty_cache(0);
   if (kind >= 2 && kind < 5) {
     for (; holds[which] > 0; holds[which]--) hook_pool_release(0, 0, which + 1);
   }
-  if (!tagged || kind < 55) return;
-  const int error = paused[tag] ? hook_resume(&tags[tag], 1, 0) : hook_pause(&tags[tag], 1, 0);
-  if (error == 0) paused[tag] = !paused[tag];
 }
 
-static void mixed(uint64_t seed, bool tagged) {
+static void mixed(uint64_t seed) {
   uint64_t random = seed;
   for (int round = 0; round < 10; round++) {
     uint64_t changes = below(&random, 3) == 0 ? next_random(&random) : seed;
@@ -329,12 +315,12 @@ static void mixed(uint64_t seed, bool tagged) {
       struct block *block = &blocks[below(&changes, BLOCKS)];
       const uint64_t stream = below(&changes, STREAMS), kind = below(&changes, 6);
       if (block->bytes == 0)
-        take_mixed(block, &changes, tagged);
+        take_mixed(block, &changes);
       else if (kind == 0 && block->addr != 0 && block->own)
         hook_use((void *)(uintptr_t)block->addr, streams[stream]);
       else
         give_mixed(block);
-      occasion(&changes, tagged);
+      occasion(&changes);
     }
     mark();
   }
@@ -352,8 +338,8 @@ int main(int argc, char **argv) {
     run_comb(&(struct comb){.resident = 33 * GiB, .stash = 16 * GiB, .count = 11, .odd = 1, .marks = 1});
   else if (strcmp(argv[1], "direct") == 0)
     direct(seed);
-  else if (strcmp(argv[1], "mixed") == 0 || strcmp(argv[1], "tagged") == 0)
-    mixed(seed, argv[1][0] == 't');
+  else if (strcmp(argv[1], "mixed") == 0)
+    mixed(seed);
   else if (strcmp(argv[1], "random") == 0 || strcmp(argv[1], "results") == 0)
     job(seed, argv[1][1] == 'e');
   else
