@@ -118,9 +118,8 @@ func (w *workspaces) shape(i int, h *held, size float64) shape {
 	return shape{int64(math.Round(h.perUnit * size / padding)), int64(h.rest / padding), kind(i - 1), kind(i + 1)}
 }
 
-// bytes returns the bytes that a workspace likely has; 0 where no tensors are found for it, or [bytesAt] knows them: its size was
-// recorded, or they follow a law to the KiB. known is
-// false where no recording explains the rest.
+// bytes returns the bytes that a workspace likely has; 0 where no tensors are found for it, or where [bytesAt] knows them, since
+// the size was recorded or the bytes follow a law to the KiB. known is false where no recording explains the rest.
 func (w *workspaces) bytes(i int) (likely int64, known bool) {
 	h, found := w.held[i], w.requests[i].found
 	if h == nil || slices.ContainsFunc(found, func(p point) bool { return p.size == w.size }) {

@@ -16,13 +16,13 @@ type opKind uint8
 const (
 	opArena   opKind = iota // a new arena, described by shape
 	opRelease               // the arena ends
-	opSwept                 // the same while a request is under way, which comes next: the device was waited for
+	opSwept                 // the arena ends during the request that comes next, which has waited for the device
 	opPin                   // of a pool: nothing of it is unmapped, since somebody holds it
 	opUnpin                 // nobody holds it any more
 	opAlloc
 	opPend // it is freed, and another stream may still use it
 	opFree
-	opEnd // a pending block is free while a request is under way, which comes next: the device was waited for
+	opEnd // a pending block becomes free during the request that comes next, which has waited for the device
 	opMark
 	opPause
 	opResume
@@ -77,8 +77,8 @@ type feed struct {
 	card       *card.Card // nil, or that of Options
 	cardOthers *card.Others
 	cache      []op // an empty_cache under way: first the blocks become free that waited for other streams
-	reclaiming bool // the last events are of free memory that is unmapped since somebody lacks memory, or of what that begins with
-	requesting bool // a request is under way that had to reclaim memory; its own event comes behind those of what that freed
+	reclaiming bool // the last events are a reclaim and the frees and unmaps that follow it
+	requesting bool // a request has reclaimed memory, and its own event, alloc or oom, has not come yet
 
 	allocs, marks int64
 	leftOut       int64 // arenas

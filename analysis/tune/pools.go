@@ -1,8 +1,8 @@
 package tune
 
-// pools are the arenas of pools by number. While somebody holds a pool the hook unmaps nothing of it. No event says when that ends, but
-// the hook then unmaps free memory of the pool with that of other arenas: from the first time on a replay does, too. What
-// began before could not be told from a pool that has nothing free.
+// pools are the arenas of pools by number. While somebody holds a pool the hook unmaps nothing of it. No event says when the
+// last holder releases it, but from then on the hook unmaps free memory of the pool with that of other arenas. A replay does so
+// from the first time that the recording shows it. A reclaim before that shows nothing: the pool may have had nothing free.
 type pools map[int32]*pool
 
 type pool struct {
