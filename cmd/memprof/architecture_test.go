@@ -20,6 +20,9 @@ var (
 	pathLike  = regexp.MustCompile(`^[\w.*{}-]+(/[\w.*{}-]+)*/?$`)
 	source    = regexp.MustCompile(`\w\.(go|c|h|py|js|md|cpp|txt|sh)$`)
 	roomRow   = regexp.MustCompile("(?m)^\\| (`[^|]*) \\| [^|]* \\| ([^|]*) \\|$")
+	mdLink    = regexp.MustCompile(`\]\(([^)\s]*)\)`)
+	mdHeading = regexp.MustCompile("(?m)^#+ (.*)$")
+	notInSlug = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
 	onlyRooms = regexp.MustCompile("^`[^`]+`(, `[^`]+`)*(, not each other)?$")
 )
 
@@ -65,6 +68,36 @@ func TestDocumentedPaths(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestDocumentedLinks demands that each link between the pages of the tree leads to a file and, behind #, to a heading.
+func TestDocumentedLinks(t *testing.T) {
+	for _, file := range []string{"ARCHITECTURE.md", "README.md", "samples/README.md"} {
+		for _, found := range mdLink.FindAllStringSubmatch(read(t, file), -1) {
+			name, anchor, _ := strings.Cut(found[1], "#")
+			if strings.Contains(name, ":") {
+				continue // of the web
+			}
+			to := file
+			if name != "" {
+				to = path.Join(path.Dir(file), name)
+			}
+			if _, err := os.Stat(filepath.Join("../..", to)); err != nil {
+				t.Errorf("%s: (%s): there is no such file", file, found[1])
+			} else if anchor != "" && !slices.Contains(anchorsOf(read(t, to)), anchor) {
+				t.Errorf("%s: (%s): %s has no such heading", file, found[1], to)
+			}
+		}
+	}
+}
+
+// anchorsOf returns the names by which links reach the headings of a page, as GitHub makes them.
+func anchorsOf(page string) []string {
+	var anchors []string
+	for _, heading := range mdHeading.FindAllStringSubmatch(page, -1) {
+		anchors = append(anchors, strings.ReplaceAll(notInSlug.ReplaceAllString(strings.ToLower(heading[1]), ""), " ", "-"))
+	}
+	return anchors
 }
 
 // TestRooms holds the table of rooms of ARCHITECTURE.md to the imports: each package is named in the file, and one whose row
