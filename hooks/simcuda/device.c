@@ -95,6 +95,12 @@ struct CUctx_st *sim_device(int ordinal) {
   return ordinal >= 0 && ordinal < settings.devices ? &devices[ordinal] : NULL;
 }
 
+struct CUctx_st *sim_located(const CUmemLocation *location) {
+  if (location->type == CU_MEM_LOCATION_TYPE_DEVICE) return sim_device(location->id);
+  const bool domain = location->type == CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN && location->id >> 8 >= 0 && location->id >> 8 <= 1;
+  return domain ? sim_device(location->id & 0xff) : NULL;
+}
+
 struct CUctx_st *sim_current(void) { return context_count > 0 ? contexts[context_count - 1] : NULL; }
 
 SIM_API CUresult cuInit(unsigned int flags) {

@@ -62,6 +62,7 @@ void sim_wait(void);  // until sim_wake; releases the lock meanwhile
 void sim_wake(void);
 const struct sim_settings *sim_settings(void);
 struct CUctx_st *sim_device(int ordinal);  // NULL when there is none of that number
+struct CUctx_st *sim_located(const CUmemLocation *location);  // NULL unless it is on a device; each has two locality domains
 struct CUctx_st *sim_current(void);        // of the calling thread, or NULL
 
 // memory.c: plain memory, also for pools and arrays.

@@ -107,12 +107,13 @@ SIM_API CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device) 
 
 SIM_API CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props) {
   CUresult result = sim_enter("cuMemPoolCreate", true);
-  if (result == CUDA_SUCCESS && (pool == NULL || props == NULL || props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED))
+  if (result == CUDA_SUCCESS && (pool == NULL || props == NULL || props->allocType < CU_MEM_ALLOCATION_TYPE_PINNED || props->allocType > CU_MEM_ALLOCATION_TYPE_MANAGED))
     result = CUDA_ERROR_INVALID_VALUE;
-  if (result == CUDA_SUCCESS && props->location.type == CU_MEM_LOCATION_TYPE_DEVICE && sim_device(props->location.id) == NULL)
-    result = CUDA_ERROR_INVALID_DEVICE;
+  const struct CUctx_st *device = result == CUDA_SUCCESS ? sim_located(&props->location) : NULL;
+  const bool on_device = result == CUDA_SUCCESS && (props->location.type == CU_MEM_LOCATION_TYPE_DEVICE || props->location.type == CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN);
+  if (on_device && device == NULL) result = CUDA_ERROR_INVALID_DEVICE;
   if (result == CUDA_SUCCESS && (*pool = calloc(1, sizeof **pool)) == NULL) result = CUDA_ERROR_OUT_OF_MEMORY;
-  if (result == CUDA_SUCCESS) **pool = (struct CUmemPoolHandle_st){.device = props->location.id, .made = true};
+  if (result == CUDA_SUCCESS) **pool = (struct CUmemPoolHandle_st){.device = device != NULL ? device->ordinal : 0, .made = true};
   return sim_leave("cuMemPoolCreate", result, "%s", "");
 }
 

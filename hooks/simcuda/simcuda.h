@@ -72,8 +72,8 @@ enum {
   CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED = 115,
 };
 
-enum { CU_MEM_ALLOCATION_TYPE_PINNED = 1 };
-enum { CU_MEM_LOCATION_TYPE_DEVICE = 1 };
+enum { CU_MEM_ALLOCATION_TYPE_PINNED = 1, CU_MEM_ALLOCATION_TYPE_MANAGED = 2 };
+enum { CU_MEM_LOCATION_TYPE_DEVICE = 1, CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN = 6 };
 enum { CU_MEM_HANDLE_TYPE_NONE = 0, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR = 1 };
 enum {
   CU_MEM_ACCESS_FLAGS_PROT_NONE = 0,
@@ -99,7 +99,7 @@ enum { CU_LIMIT_MALLOC_HEAP_SIZE = 2 };
 
 typedef struct {
   int type;  // CUmemLocationType
-  int id;
+  int id;    // of a locality domain: the device in the lowest byte, the domain in the next
 } CUmemLocation;
 
 typedef struct {

@@ -43,9 +43,10 @@ SIM_API CUresult cuMemAddressFree(CUdeviceptr addr, size_t size) {
 
 static CUresult check_prop(const CUmemAllocationProp *prop) {
   if (prop == NULL || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED) return CUDA_ERROR_INVALID_VALUE;
-  if (prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_INVALID_VALUE;
+  const int where = prop->location.type;
+  if (where != CU_MEM_LOCATION_TYPE_DEVICE && where != CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN) return CUDA_ERROR_INVALID_VALUE;
   if ((prop->requestedHandleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0) return CUDA_ERROR_NOT_SUPPORTED;
-  return sim_device(prop->location.id) != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+  return sim_located(&prop->location) != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
 SIM_API CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
@@ -54,7 +55,7 @@ SIM_API CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, 
   struct sim_extent *extent = NULL;
   if (result == CUDA_SUCCESS && (handle == NULL || size == 0 || !aligned(size) || flags != 0)) result = CUDA_ERROR_INVALID_VALUE;
   if (result == CUDA_SUCCESS) result = check_prop(prop);
-  if (result == CUDA_SUCCESS) result = sim_extent_create(sim_device(prop->location.id), size, &extent);
+  if (result == CUDA_SUCCESS) result = sim_extent_create(sim_located(&prop->location), size, &extent);
   if (result == CUDA_SUCCESS) {
     extent->handle_types = prop->requestedHandleTypes;
     extent->gpu_direct = prop->allocFlags.gpuDirectRDMACapable != 0;

@@ -34,9 +34,17 @@ enum { DRIVER_POOL_RESERVED = 5 };  // CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT
 
 // CUmemLocation, CUmemAllocationProp, CUmemAccessDesc
 struct driver_location {
-  int type;  // 1 = device
-  int id;
+  int type;
+  int id;  // of a locality domain: the device in the lowest byte, the domain in the next
 };
+enum { DRIVER_ON_DEVICE = 1, DRIVER_IN_LOCALITY_DOMAIN = 6 };  // CUmemLocationType; the second is a part of a device, from CUDA 13.4 on
+
+// The device whose memory the location is, or -1 if it is of none.
+static inline int driver_location_device(struct driver_location location) {
+  if (location.type == DRIVER_IN_LOCALITY_DOMAIN) return location.id & 0xff;
+  return location.type == DRIVER_ON_DEVICE ? location.id : -1;
+}
+
 struct driver_properties {
   int type;                    // 1 = pinned
   int requested_handle_types;  // 1 = POSIX file descriptor

@@ -12,7 +12,7 @@ enum { MOST_POOLS = 256 };
 
 struct pool {
   void *pool;  // NULL: the place is free
-  int device;  // or DRIVER_POOL_HOST
+  int device;  // or DRIVER_POOL_HOST, DRIVER_POOL_MANAGED
   bool plain;
 };
 

@@ -8,14 +8,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { DRIVER_POOL_HOST = -1, DRIVER_POOL_UNKNOWN = -2 };
+enum { DRIVER_POOL_HOST = -1, DRIVER_POOL_MANAGED = -2, DRIVER_POOL_UNKNOWN = -3 };
 
-// The job has made a pool of `device` (DRIVER_POOL_HOST: of host memory), or has destroyed one.
-// Plain: its memory can be neither exported nor imported.
+// The job has made a pool of `device` (DRIVER_POOL_HOST: of host memory, DRIVER_POOL_MANAGED: of managed), or has destroyed one.
+// Plain: its memory is anywhere on the device, and can be neither exported nor imported.
 void driver_pool_made(void *pool, int device, bool plain);
 void driver_pool_destroyed(void *pool);
 
-// The device whose memory the pool hands out, DRIVER_POOL_HOST or DRIVER_POOL_UNKNOWN.
+// The device whose memory the pool hands out, or one of the numbers above.
 int driver_pool_device(void *pool);
 
 // Whether memory of the pool is plain memory of `device`. The device's default pool is.

@@ -82,6 +82,14 @@ EXPORT cuda_error cuMemAllocAsync_ptsz(void **ptr, size_t bytes, void *stream) {
   return allocate_async(CALL(CU_ASYNC_PTSZ), ptr, bytes, stream);
 }
 
+static enum call_memory memory_of(void *pool) {
+  switch (driver_pool_device(pool)) {
+    case DRIVER_POOL_HOST: return MEMORY_HOST;
+    case DRIVER_POOL_MANAGED: return MEMORY_MANAGED;
+    default: return MEMORY_POOL;
+  }
+}
+
 static cuda_error allocate_from_pool(struct call *call, void **ptr, size_t bytes, void *pool, void *stream) {
   cuda_error (*real)(void **, size_t, void *, void *) = call_enter(call);
   cuda_error error = CUDA_NOT_FOUND;
@@ -91,7 +99,7 @@ static cuda_error allocate_from_pool(struct call *call, void **ptr, size_t bytes
   } else if (real != NULL) {
     error = real(ptr, bytes, pool, stream);
     if (call_again(call, error, bytes)) error = real(ptr, bytes, pool, stream);
-    if (error == CUDA_OK) call_allocated(call, driver_pool_device(pool) == DRIVER_POOL_HOST ? MEMORY_HOST : MEMORY_POOL, *ptr, bytes, -1, on);
+    if (error == CUDA_OK) call_allocated(call, memory_of(pool), *ptr, bytes, -1, on);
   }
   call_leave();
   return error;

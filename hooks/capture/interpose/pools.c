@@ -9,7 +9,7 @@
 enum { CREATE, CU_CREATE, DESTROY, CU_DESTROY, ACCESS, CU_ACCESS };
 #define CALL(which) (&(struct call){.entry = &interpose_pools[which], .from = __builtin_return_address(0)})
 
-enum { ON_DEVICE = 1, READ_AND_WRITE = 3 };
+enum { MANAGED = 2, READ_AND_WRITE = 3 };
 
 // CUmemPoolProps
 struct pool_properties {
@@ -18,13 +18,17 @@ struct pool_properties {
   struct driver_location location;
 };
 
+static int device_of(const struct pool_properties *properties) {
+  const int device = driver_location_device(properties->location);
+  if (properties->type == MANAGED) return DRIVER_POOL_MANAGED;
+  return device < 0 ? DRIVER_POOL_HOST : device;
+}
+
 static cuda_error create(struct call *call, void **pool, const struct pool_properties *properties) {
   cuda_error (*real)(void **, const struct pool_properties *) = call_enter(call);
   const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(pool, properties);
-  if (error == CUDA_OK && call->outermost) {
-    const bool on_device = properties->location.type == ON_DEVICE;
-    driver_pool_made(*pool, on_device ? properties->location.id : DRIVER_POOL_HOST, on_device && properties->handle_types == 0);
-  }
+  if (error == CUDA_OK && call->outermost)
+    driver_pool_made(*pool, device_of(properties), properties->location.type == DRIVER_ON_DEVICE && properties->handle_types == 0);
   call_leave();
   return error;
 }
@@ -48,7 +52,7 @@ static void open_to(void *pool, const struct driver_access *access, size_t count
   int device = driver_pool_device(pool);
   if (device < 0 && driver_pool_is_default(pool, call_device())) device = call_device();
   for (size_t i = 0; i < count && device >= 0; i++) {
-    if (access[i].location.type == ON_DEVICE && access[i].flags == READ_AND_WRITE) memprof_enable_peer(device, access[i].location.id);
+    if (access[i].location.type == DRIVER_ON_DEVICE && access[i].flags == READ_AND_WRITE) memprof_enable_peer(device, access[i].location.id);
   }
 }
 

@@ -24,7 +24,7 @@
 enum { CREATE, RELEASE, RETAIN, MAP, UNMAP };
 #define CALL(which) (&(struct call){.entry = &interpose_vmm[which], .from = __builtin_return_address(0)})
 
-enum { BUCKETS = 4096, ON_DEVICE = 1 };
+enum { BUCKETS = 4096 };
 
 struct physical {
   driver_handle handle;
@@ -113,8 +113,9 @@ EXPORT cuda_error cuMemCreate(driver_handle *handle, size_t bytes, const struct 
   cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(handle, bytes, properties, flags);
   if (call_again(call, error, bytes)) error = real(handle, bytes, properties, flags);
   if (error == CUDA_OK && call->outermost && hook_on()) {
-    const bool host = properties->location.type != ON_DEVICE;
-    const int device = host ? call_device() : properties->location.id;
+    const int located = driver_location_device(properties->location);
+    const bool host = located < 0;
+    const int device = host ? call_device() : located;
     lock_take(&lock);
     add(*handle, host, device);
     call_allocated(call, host ? MEMORY_HOST : MEMORY_DEVICE, (void *)(uintptr_t)*handle, bytes, device, NULL);

@@ -194,6 +194,19 @@ static void pools_and_arrays(void) {
   CHECK(cuArrayDestroy(array) == CUDA_SUCCESS && free_now() == all);
 }
 
+// Each device has two locality domains, and what is in one is memory of the device.
+static void locality_domains(void) {
+  CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN, 1 << 8}};
+  CUmemGenericAllocationHandle handle;
+  const size_t all = start();
+  CHECK(cuMemCreate(&handle, 4 * MiB, &prop, 0) == CUDA_SUCCESS && free_now() == all - 4 * MiB);
+  CHECK(cuMemRelease(handle) == CUDA_SUCCESS && free_now() == all);
+  prop.location.id = 2 << 8;  // there is no third
+  CHECK(cuMemCreate(&handle, 4 * MiB, &prop, 0) == CUDA_ERROR_INVALID_DEVICE);
+  prop.location.id = 1;  // nor a second device
+  CHECK(cuMemCreate(&handle, 4 * MiB, &prop, 0) == CUDA_ERROR_INVALID_DEVICE);
+}
+
 static void attributes_of_pointers(void) {
   CUdeviceptr addr = 0, first = 0;
   CUcontext context = NULL;
@@ -228,6 +241,7 @@ int main(void) {
       {"a thread-local capture binds its thread", a_thread_local_capture_binds_its_thread, {NULL}},
       {"contexts and code take memory", contexts_and_code_take_memory, {"MEMPROF_SIM_CONTEXT", "300m", "MEMPROF_SIM_MEMORY", "1g", NULL}},
       {"pools and arrays", pools_and_arrays, {NULL}},
+      {"locality domains", locality_domains, {NULL}},
       {"attributes of pointers", attributes_of_pointers, {NULL}},
       {"the variant a version means", the_variant_a_version_means, {NULL}},
   };

@@ -311,6 +311,21 @@ static void test_vmm_of_others(void) {
   CHECK_EQUAL(allocs(), 2);
 }
 
+// A location in a locality domain names the device in its lowest byte and the domain in the next.
+static void test_locality_domain(void) {
+  static const struct allocation second_domain = {.type = 1, .location = {6, 1 | 1 << 8}};
+  unsigned long long handle = 0;
+  start();
+  CHECK(cuMemCreate(&handle, 4 * MiB, &second_domain, 0) == 0);
+  CHECK(cuMemRelease(handle) == 0);
+  const struct trail trail = so_far();
+  const struct memprof_record *made = trail_event(&trail, MEMPROF_EXTERNAL_ALLOC, 0), *ended = trail_event(&trail, MEMPROF_EXTERNAL_FREE, 0);
+  CHECK_EQUAL(made->device, 1);
+  CHECK_EQUAL(made->requested, 4 * MiB);
+  CHECK_EQUAL(ended->device, 1);
+  CHECK(strstr(context_of(&trail, made), "host=1") == NULL);
+}
+
 static void check_captures(uint64_t begins, uint64_t ends, uint64_t now) {
   const struct trail trail = so_far();
   CHECK_EQUAL(trail_number(&trail, MEMPROF_CAPTURE_BEGIN), begins);
@@ -364,6 +379,15 @@ static void test_pool_of_the_host(void) {
   CHECK(strstr(context_of(&trail, trail_event(&trail, MEMPROF_EXTERNAL_ALLOC, 0)), "\thost=1") != NULL);
 }
 
+// Managed memory is the device's or the host's, whichever uses it.
+static void test_pool_of_managed_memory(void) {
+  static const struct pool managed = {.type = 2, .location = {1, 0}};
+  void *pool = NULL, *ptr = NULL;
+  CHECK(cudaMemPoolCreate(&pool, &managed) == 0 && cudaMallocFromPoolAsync(&ptr, 4000, pool, NULL) == 0);
+  const struct trail trail = so_far();
+  CHECK(strstr(context_of(&trail, trail_event(&trail, MEMPROF_EXTERNAL_ALLOC, 0)), "\tmanaged=1") != NULL);
+}
+
 // The hook is one of many libraries in a process that never touches CUDA.
 static void test_silent_without_cuda(void) {
   char path[600];
@@ -392,8 +416,10 @@ int main(int argc, char **argv) {
       {"next is the caller's", test_next_is_the_callers, {NULL}},
       {"caller is named", test_caller_is_named, {NULL}},
       {"vmm of others", test_vmm_of_others, {NULL}},
+      {"locality domain", test_locality_domain, {"MEMPROF_SIM_DEVICES", "2"}},
       {"captures", test_captures, {NULL}},
       {"pool of the host", test_pool_of_the_host, {NULL}},
+      {"pool of managed memory", test_pool_of_managed_memory, {NULL}},
       {"silent without CUDA", test_silent_without_cuda, {NULL}},
       {"unrecorded", test_unrecorded, {"MEMPROF_SPOOL", ""}},
   };

@@ -107,7 +107,11 @@ static void test_default_stream_is_apart(void) {
 }
 
 static void test_never_served(void) {
-  static const struct pool exported = {.type = 1, .handle_types = 1, .location = {1, 0}};
+  static const struct pool kept[] = {
+      {.type = 1, .handle_types = 1, .location = {1, 0}},  // exported
+      {.type = 1, .location = {6, 1 << 8}},                // in locality domain 1 of device 0
+      {.type = 2, .location = {1, 0}},                     // managed
+  };
   static const struct allocation on_device = {.type = 1, .location = {1, 0}};
   unsigned long long handle;
   void *ptr = NULL, *pool = NULL;
@@ -119,8 +123,10 @@ static void test_never_served(void) {
   CHECK_EQUAL(count_of(MEMPROF_EXTERNAL_ALLOC), ++expected);
   CHECK(cudaMallocAsync_ptsz(&ptr, 1000, NULL) == 0 && cudaFreeAsync_ptsz(ptr, NULL) == 0);
   CHECK_EQUAL(count_of(MEMPROF_EXTERNAL_ALLOC), ++expected);
-  CHECK(cudaMemPoolCreate(&pool, &exported) == 0 && cudaMallocFromPoolAsync(&ptr, 1000, pool, NULL) == 0 && cudaFreeAsync(ptr, NULL) == 0);
-  CHECK_EQUAL(count_of(MEMPROF_EXTERNAL_ALLOC), ++expected);
+  for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
+    CHECK(cudaMemPoolCreate(&pool, &kept[i]) == 0 && cudaMallocFromPoolAsync(&ptr, 1000, pool, NULL) == 0 && cudaFreeAsync(ptr, NULL) == 0);
+    CHECK_EQUAL(count_of(MEMPROF_EXTERNAL_ALLOC), ++expected);
+  }
   CHECK(cuMemCreate(&handle, 2 * MiB, &on_device, 0) == 0 && cuMemRelease(handle) == 0);
   CHECK_EQUAL(count_of(MEMPROF_EXTERNAL_ALLOC), ++expected);
   CHECK_EQUAL(count_of(MEMPROF_EXTERNAL_FREE), expected);
