@@ -105,6 +105,32 @@ SIM_API CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device) 
   return sim_leave("cuDeviceGetDefaultMemPool", result, "device=%d", device);
 }
 
+// The driver's own pool for a place and a kind of memory. What is not a device's is taken from device 0.
+static CUmemoryPool pool_for(const CUmemLocation *location, int type) {
+  static struct CUmemPoolHandle_st managed, of_host, of_domains[SIM_MAX_DEVICES][2];
+  const struct CUctx_st *device = sim_located(location);
+  if (type == CU_MEM_ALLOCATION_TYPE_MANAGED) return &managed;
+  if (device == NULL) return &of_host;
+  CUmemoryPool pool = location->type == CU_MEM_LOCATION_TYPE_DEVICE ? &defaults[device->ordinal] : &of_domains[device->ordinal][location->id >> 8];
+  pool->device = device->ordinal;
+  return pool;
+}
+
+SIM_API CUresult cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *location, int type) {
+  CUresult result = sim_enter("cuMemGetDefaultMemPool", true);
+  if (result == CUDA_SUCCESS && (pool == NULL || location == NULL)) result = CUDA_ERROR_INVALID_VALUE;
+  if (result == CUDA_SUCCESS) *pool = pool_for(location, type);
+  return sim_leave("cuMemGetDefaultMemPool", result, "type=%d", type);
+}
+
+// No call sets another pool here.
+SIM_API CUresult cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, int type) {
+  CUresult result = sim_enter("cuMemGetMemPool", true);
+  if (result == CUDA_SUCCESS && (pool == NULL || location == NULL)) result = CUDA_ERROR_INVALID_VALUE;
+  if (result == CUDA_SUCCESS) *pool = pool_for(location, type);
+  return sim_leave("cuMemGetMemPool", result, "type=%d", type);
+}
+
 SIM_API CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props) {
   CUresult result = sim_enter("cuMemPoolCreate", true);
   if (result == CUDA_SUCCESS && (pool == NULL || props == NULL || props->allocType < CU_MEM_ALLOCATION_TYPE_PINNED || props->allocType > CU_MEM_ALLOCATION_TYPE_MANAGED))

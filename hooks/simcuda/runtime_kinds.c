@@ -34,6 +34,22 @@ SIM_API cudaError_t cudaMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *
   return sim_runtime_end("cudaMemPoolCreate", result, 0, 0);
 }
 
+SIM_API cudaError_t cudaMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *location, int type) {
+  CUresult (*get)(CUmemoryPool *, CUmemLocation *, int);
+  cudaError_t result = sim_runtime_begin("cudaMemGetDefaultMemPool");
+  sim_runtime_driver("cuMemGetDefaultMemPool", &get);
+  if (result == CUDA_SUCCESS) result = get(pool, location, type);
+  return sim_runtime_end("cudaMemGetDefaultMemPool", result, 0, 0);
+}
+
+SIM_API cudaError_t cudaMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, int type) {
+  CUresult (*get)(CUmemoryPool *, CUmemLocation *, int);
+  cudaError_t result = sim_runtime_begin("cudaMemGetMemPool");
+  sim_runtime_driver("cuMemGetMemPool", &get);
+  if (result == CUDA_SUCCESS) result = get(pool, location, type);
+  return sim_runtime_end("cudaMemGetMemPool", result, 0, 0);
+}
+
 SIM_API cudaError_t cudaMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *access, size_t count) {
   CUresult (*set)(CUmemoryPool, const CUmemAccessDesc *, size_t);
   cudaError_t result = sim_runtime_begin("cudaMemPoolSetAccess");

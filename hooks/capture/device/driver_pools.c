@@ -20,14 +20,18 @@ static struct lock lock;
 static struct pool pools[MOST_POOLS];
 static _Atomic bool used[MOST_DEVICES];
 
-// Puts a pool into the place of another; without a free place it stays unknown.
+// The place of a pool, or of none if pool is NULL: without a free place a pool stays unknown. The caller has the lock.
+static struct pool *place_of(const void *pool) {
+  for (int i = 0; i < MOST_POOLS; i++) {
+    if (pools[i].pool == pool) return &pools[i];
+  }
+  return NULL;
+}
+
 static void replace(const void *old, struct pool pool) {
   lock_take(&lock);
-  for (int i = 0; i < MOST_POOLS; i++) {
-    if (pools[i].pool != old) continue;
-    pools[i] = pool;
-    break;
-  }
+  struct pool *place = place_of(old);
+  if (place != NULL) *place = pool;
   lock_give(&lock);
 }
 
@@ -38,9 +42,8 @@ void driver_pool_destroyed(void *pool) { replace(pool, (struct pool){0}); }
 static struct pool find(const void *pool) {
   struct pool found = {.device = DRIVER_POOL_UNKNOWN};
   lock_take(&lock);
-  for (int i = 0; i < MOST_POOLS && found.pool == NULL; i++) {
-    if (pools[i].pool == pool) found = pools[i];
-  }
+  const struct pool *place = pool != NULL ? place_of(pool) : NULL;
+  if (place != NULL) found = *place;
   lock_give(&lock);
   return found;
 }
@@ -49,6 +52,14 @@ static void *default_pool(int device) {
   const struct driver *driver = driver_get();
   void *pool = NULL;
   return driver != NULL && driver->default_pool != NULL && driver->default_pool(&pool, device) == DRIVER_OK ? pool : NULL;
+}
+
+void driver_pool_given(void *pool, int device) {
+  if (device >= 0 && default_pool(device) == pool) return;
+  lock_take(&lock);
+  struct pool *place = place_of(pool) == NULL ? place_of(NULL) : NULL;
+  if (place != NULL) *place = (struct pool){pool, device, false};
+  lock_give(&lock);
 }
 
 int driver_pool_device(void *pool) { return find(pool).device; }

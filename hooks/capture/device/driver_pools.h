@@ -1,7 +1,7 @@
 // driver_pools.h - memory pools of the driver (cuMemPool), which it fills and empties itself.
 //
-// A pool cannot be asked for its properties, so each is noted when the job makes it. A pool that
-// is not known here, one imported from another process, say, is not plain.
+// A pool cannot be asked for its properties, so each is noted when the job makes it or is given it.
+// A pool that is not known here, one imported from another process, say, is not plain.
 #ifndef MEMPROF_DRIVER_POOLS_H
 #define MEMPROF_DRIVER_POOLS_H
 
@@ -14,6 +14,9 @@ enum { DRIVER_POOL_HOST = -1, DRIVER_POOL_MANAGED = -2, DRIVER_POOL_UNKNOWN = -3
 // Plain: its memory is anywhere on the device, and can be neither exported nor imported.
 void driver_pool_made(void *pool, int device, bool plain);
 void driver_pool_destroyed(void *pool);
+
+// The driver has given the job one of its own pools, perhaps not for the first time.
+void driver_pool_given(void *pool, int device);
 
 // The device whose memory the pool hands out, or one of the numbers above.
 int driver_pool_device(void *pool);

@@ -1,4 +1,4 @@
-// pools.c - the job makes, destroys and opens memory pools of the driver.
+// pools.c - the job makes, is given, destroys and opens memory pools of the driver.
 #include "base/hook.h"
 #include "base/options.h"
 #include "device/driver.h"
@@ -6,7 +6,7 @@
 #include "interpose/interpose.h"
 #include "memprof.h"
 
-enum { CREATE, CU_CREATE, DESTROY, CU_DESTROY, ACCESS, CU_ACCESS };
+enum { CREATE, CU_CREATE, DEFAULT, CU_DEFAULT, CURRENT, CU_CURRENT, DESTROY, CU_DESTROY, ACCESS, CU_ACCESS };
 #define CALL(which) (&(struct call){.entry = &interpose_pools[which], .from = __builtin_return_address(0)})
 
 enum { MANAGED = 2, READ_AND_WRITE = 3 };
@@ -18,9 +18,9 @@ struct pool_properties {
   struct driver_location location;
 };
 
-static int device_of(const struct pool_properties *properties) {
-  const int device = driver_location_device(properties->location);
-  if (properties->type == MANAGED) return DRIVER_POOL_MANAGED;
+static int device_of(struct driver_location location, int type) {
+  const int device = driver_location_device(location);
+  if (type == MANAGED) return DRIVER_POOL_MANAGED;
   return device < 0 ? DRIVER_POOL_HOST : device;
 }
 
@@ -28,13 +28,27 @@ static cuda_error create(struct call *call, void **pool, const struct pool_prope
   cuda_error (*real)(void **, const struct pool_properties *) = call_enter(call);
   const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(pool, properties);
   if (error == CUDA_OK && call->outermost)
-    driver_pool_made(*pool, device_of(properties), properties->location.type == DRIVER_ON_DEVICE && properties->handle_types == 0);
+    driver_pool_made(*pool, device_of(properties->location, properties->type), properties->location.type == DRIVER_ON_DEVICE && properties->handle_types == 0);
   call_leave();
   return error;
 }
 
 EXPORT cuda_error cudaMemPoolCreate(void **pool, const struct pool_properties *properties) { return create(CALL(CREATE), pool, properties); }
 EXPORT cuda_error cuMemPoolCreate(void **pool, const struct pool_properties *properties) { return create(CALL(CU_CREATE), pool, properties); }
+
+// The driver's own pool, or the current one, for a place and a kind of memory; since CUDA 13.0.
+static cuda_error get(struct call *call, void **pool, const struct driver_location *location, int type) {
+  cuda_error (*real)(void **, const struct driver_location *, int) = call_enter(call);
+  const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(pool, location, type);
+  if (error == CUDA_OK && call->outermost) driver_pool_given(*pool, device_of(*location, type));
+  call_leave();
+  return error;
+}
+
+EXPORT cuda_error cudaMemGetDefaultMemPool(void **pool, const struct driver_location *location, int type) { return get(CALL(DEFAULT), pool, location, type); }
+EXPORT cuda_error cuMemGetDefaultMemPool(void **pool, const struct driver_location *location, int type) { return get(CALL(CU_DEFAULT), pool, location, type); }
+EXPORT cuda_error cudaMemGetMemPool(void **pool, const struct driver_location *location, int type) { return get(CALL(CURRENT), pool, location, type); }
+EXPORT cuda_error cuMemGetMemPool(void **pool, const struct driver_location *location, int type) { return get(CALL(CU_CURRENT), pool, location, type); }
 
 static cuda_error destroy(struct call *call, void *pool) {
   cuda_error (*real)(void *) = call_enter(call);
@@ -74,6 +88,10 @@ EXPORT cuda_error cuMemPoolSetAccess(void *pool, const struct driver_access *acc
 struct entry interpose_pools[] = {
     [CREATE] = {.name = "cudaMemPoolCreate", .ours = cudaMemPoolCreate},
     [CU_CREATE] = {.name = "cuMemPoolCreate", .ours = cuMemPoolCreate, .asked = "cuMemPoolCreate", .since = 11020},
+    [DEFAULT] = {.name = "cudaMemGetDefaultMemPool", .ours = cudaMemGetDefaultMemPool},
+    [CU_DEFAULT] = {.name = "cuMemGetDefaultMemPool", .ours = cuMemGetDefaultMemPool, .asked = "cuMemGetDefaultMemPool", .since = 13000},
+    [CURRENT] = {.name = "cudaMemGetMemPool", .ours = cudaMemGetMemPool},
+    [CU_CURRENT] = {.name = "cuMemGetMemPool", .ours = cuMemGetMemPool, .asked = "cuMemGetMemPool", .since = 13000},
     [DESTROY] = {.name = "cudaMemPoolDestroy", .ours = cudaMemPoolDestroy},
     [CU_DESTROY] = {.name = "cuMemPoolDestroy", .ours = cuMemPoolDestroy, .asked = "cuMemPoolDestroy", .since = 11020},
     [ACCESS] = {.name = "cudaMemPoolSetAccess", .ours = cudaMemPoolSetAccess},

@@ -133,12 +133,10 @@ static int64_t explained(void) {
 }
 
 // What a pool keeps of what was freed is in use, too.
-static void test_idle_in_pools(void) {
-  const struct pool plain = {.type = 1, .location = {1, 0}};
+static void check_idle(void *pool) {
   const uint64_t threshold = 48 * MiB;
-  void *pool = NULL, *ptr = NULL, *next = NULL, *module;
-  start();
-  CHECK(cudaMemPoolCreate(&pool, &plain) == 0 && cuMemPoolSetAttribute(pool, 4, &threshold) == 0);
+  void *ptr = NULL, *next = NULL, *module;
+  CHECK(cuMemPoolSetAttribute(pool, 4, &threshold) == 0);
   CHECK(cudaMallocFromPoolAsync(&ptr, 64 * MiB, pool, NULL) == 0);
   CHECK_EQUAL(explained(), GiB - free_now());
   CHECK(cudaFreeAsync(ptr, NULL) == 0);
@@ -148,6 +146,24 @@ static void test_idle_in_pools(void) {
   CHECK(cudaMallocFromPoolAsync(&next, 20 * MiB, pool, NULL) == 0 && cuModuleLoadData(&module, IMAGE) == 0);
   CHECK_EQUAL(explained(), GiB - free_now());
 }
+
+static void test_idle_in_pools(void) {
+  const struct pool plain = {.type = 1, .location = {1, 0}};
+  void *pool = NULL;
+  start();
+  CHECK(cudaMemPoolCreate(&pool, &plain) == 0);
+  check_idle(pool);
+}
+
+// A pool of the driver's own is counted once, however often the job asks for it.
+static void check_idle_at(struct location location) {
+  void *pool = NULL, *again = NULL;
+  start();
+  CHECK(cuMemGetDefaultMemPool(&pool, &location, 1) == 0 && cuMemGetMemPool(&again, &location, 1) == 0 && again == pool);
+  check_idle(pool);
+}
+static void test_idle_on_the_device(void) { check_idle_at((struct location){1, 0}); }
+static void test_idle_in_a_domain(void) { check_idle_at((struct location){6, 1 << 8}); }
 
 // A reset takes everything, and nobody frees it.
 static void test_reset(void) {
@@ -213,6 +229,8 @@ int main(int argc, char **argv) {
       {"graphs", test_graphs, {CARD}},
       {"graphs at once", test_graphs_at_once, {CARD}},
       {"idle in pools", test_idle_in_pools, {CARD}},
+      {"idle on the device", test_idle_on_the_device, {CARD}},
+      {"idle in a domain", test_idle_in_a_domain, {CARD}},
       {"reset", test_reset, {CARD}},
       {"hidden memory", test_hidden_memory, {CARD}},
       {"hidden memory, served", test_hidden_memory, {CARD, "MEMPROF_OPTIONS", "serve=1,headroom=0"}},

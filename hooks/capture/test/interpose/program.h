@@ -57,6 +57,8 @@ struct access {
   int flags;
 };
 int cudaMemPoolSetAccess(void *, const struct access *, size_t);
+int cudaMemGetDefaultMemPool(void **, struct location *, int);
+int cudaMemGetMemPool(void **, struct location *, int);
 int cudaMallocFromPoolAsync(void **, size_t, void *, void *);
 int cudaMallocPitch(void **, size_t *, size_t, size_t);
 int cudaMalloc3D(struct pitched *, struct extent);
@@ -93,6 +95,8 @@ int cuMemAllocManaged(device_address *, size_t, unsigned);
 int cuMemAllocAsync(device_address *, size_t, void *);
 int cuMemFreeAsync(device_address, void *);
 int cuMemPoolCreate(void **, const struct pool *);
+int cuMemGetDefaultMemPool(void **, struct location *, int);
+int cuMemGetMemPool(void **, struct location *, int);
 int cuMemPoolSetAttribute(void *, int, const void *);
 int cuMemAllocFromPoolAsync(device_address *, size_t, void *, void *);
 int cuMemAllocPitch_v2(device_address *, size_t *, size_t, size_t, unsigned);

@@ -388,6 +388,34 @@ static void test_pool_of_managed_memory(void) {
   CHECK(strstr(context_of(&trail, trail_event(&trail, MEMPROF_EXTERNAL_ALLOC, 0)), "\tmanaged=1") != NULL);
 }
 
+// Pools that the driver made, by CUDA 13: each is asked for twice.
+static void check_made_by_the_driver(int get(void **, struct location *, int)) {
+  static const struct {
+    int type;
+    struct location location;
+    const char *kind;
+  } cases[] = {{1, {1, 0}, "\tpool=1"}, {1, {6, 1 << 8}, "\tpool=1"}, {1, {2, 0}, "\thost=1"}, {2, {1, 0}, "\tmanaged=1"}};
+  void *pool = NULL, *ptr = NULL;
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct location location = cases[i].location;
+    const uint64_t before = allocs();
+    CHECK(get(&pool, &location, cases[i].type) == 0 && get(&pool, &location, cases[i].type) == 0);
+    CHECK(cudaMallocFromPoolAsync(&ptr, 4000, pool, NULL) == 0);
+    const struct trail trail = so_far();
+    CHECK_EQUAL(trail_number(&trail, MEMPROF_EXTERNAL_ALLOC), before + 1);
+    CHECK(strstr(context_of(&trail, trail_event(&trail, MEMPROF_EXTERNAL_ALLOC, before)), cases[i].kind) != NULL);
+  }
+}
+
+static void test_pools_of_the_driver(void) {
+  void *ptr = NULL;
+  CHECK(cudaMalloc(&ptr, 100) == 0);
+  check_made_by_the_driver(cudaMemGetDefaultMemPool);
+  check_made_by_the_driver(cudaMemGetMemPool);
+  check_made_by_the_driver(cuMemGetDefaultMemPool);
+  check_made_by_the_driver(cuMemGetMemPool);
+}
+
 // The hook is one of many libraries in a process that never touches CUDA.
 static void test_silent_without_cuda(void) {
   char path[600];
@@ -420,6 +448,7 @@ int main(int argc, char **argv) {
       {"captures", test_captures, {NULL}},
       {"pool of the host", test_pool_of_the_host, {NULL}},
       {"pool of managed memory", test_pool_of_managed_memory, {NULL}},
+      {"pools of the driver", test_pools_of_the_driver, {NULL}},
       {"silent without CUDA", test_silent_without_cuda, {NULL}},
       {"unrecorded", test_unrecorded, {"MEMPROF_SPOOL", ""}},
   };
