@@ -92,7 +92,8 @@
 //
 // # What is not modeled
 //
-// Pinned memory; callbacks that free memory; pools with an allocator of their own, with no_split
-// or with use_on_oom; switching expandable segments on or off while memory is held; the private
-// pool that torch drops too early because it counts pages and growths differently.
+// Pinned memory; reservations of other sizes (expandable_segments_reserve, which came after 2.14);
+// callbacks that free memory; pools with an allocator of their own, with no_split or with
+// use_on_oom; switching expandable segments on or off while memory is held; the private pool that
+// torch drops too early because it counts pages and growths differently.
 package caching

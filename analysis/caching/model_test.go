@@ -2,6 +2,7 @@ package caching
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 
@@ -112,12 +113,45 @@ func TestRoundup(t *testing.T) {
 	}
 }
 
+func TestSettingsTaken(t *testing.T) {
+	divisors := [16]uint64{0, 4}
+	for _, c := range []struct {
+		conf string
+		v    Version
+		want func(*Settings)
+	}{
+		{"pinned_max_round_threshold_mb:64,pinned_max_cached_size_mb:512,pinned_free_catch_all:True", Torch213, func(*Settings) {}},
+		{"max_non_split_rounding_mb:20", Torch211, func(s *Settings) { s.MaxNonSplitRounding = 20 * mib }},
+		{"roundup_power2_divisions:[1:0,2:4]", Torch26, func(s *Settings) { s.Roundup = divisors }},
+	} {
+		want := DefaultSettings()
+		c.want(&want)
+		got, err := ParseSettings(c.conf, c.v)
+		if err != nil {
+			t.Errorf("%q: %v", c.conf, err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%q: %s", c.conf, diff)
+		}
+	}
+}
+
+// Known to torch, but not modeled: the error does not say that torch would refuse it.
+func TestReservesAreNotModeled(t *testing.T) {
+	for _, conf := range []string{"expandable_segments_reserve:0.5", "expandable_segments_reserve_by_class:[serving:0.25,load:40G]"} {
+		_, err := ParseSettings("expandable_segments:True,"+conf, Torch213)
+		if want := fmt.Sprintf("allocator setting %q: reservations of other sizes are not modeled", conf); err == nil || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
+
 func TestSettingsRefused(t *testing.T) {
 	for _, c := range []struct {
 		conf string
 		v    Version
 	}{
-		{"max_split_size_mb:20", Torch26}, {"max_split_size_mb:19", Torch211}, {"garbage_collection_threshold:1", Torch211},
+		{"max_split_size_mb:20", Torch26}, {"max_non_split_rounding_mb:20", Torch26}, {"roundup_power2_divisions:[0:4]", Torch211}, {"max_split_size_mb:19", Torch211}, {"garbage_collection_threshold:1", Torch211},
 		{"roundup_power2_divisions:3", Torch211}, {"roundup_power2_divisions:[1:4", Torch211}, {"expandable_segments:yes", Torch211},
 		{"large_segment_size_mb:40", Torch26}, {"large_segment_size_mb:10", Torch211}, {"no_such_key:1", Torch211},
 		{"large_segment_size_mb:64,max_split_size_mb:32", Torch211}, {"max_split_size_mb", Torch211}, {"]", Torch211},

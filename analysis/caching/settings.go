@@ -64,12 +64,9 @@ func DefaultSettings() Settings {
 	return Settings{MaxSplit: unlimited, MaxNonSplitRounding: largeSegment, LargeSegment: largeSegment}
 }
 
-// unplaced are keys of torch that have no effect on the device's memory.
+// unplaced are keys of torch that have no effect on the device's memory, as those of pinned host memory (pinned_...).
 var unplaced = map[string]bool{
 	"backend": true, "release_lock_on_cudamalloc": true, "release_lock_on_hipmalloc": true,
-	"pinned_use_cuda_host_register": true, "pinned_num_register_threads": true,
-	"pinned_use_background_threads": true, "pinned_reserve_segment_size_mb": true,
-	"pinned_use_hip_host_register": true, "pinned_max_register_threads": true,
 	"graph_capture_record_stream_reuse": true, "throw_on_cudamalloc_oom": true,
 }
 
@@ -138,7 +135,7 @@ func (s *Settings) set(key, value string, v Version) (err error) {
 		}
 	case "max_non_split_rounding_mb":
 		s.MaxNonSplitRounding, err = parseMiB(value)
-		if err == nil && s.MaxNonSplitRounding <= largeSegment {
+		if err == nil && (s.MaxNonSplitRounding < largeSegment || v == Torch26 && s.MaxNonSplitRounding == largeSegment) {
 			err = fmt.Errorf("want more than %d", largeSegment/mib)
 		}
 	case "garbage_collection_threshold":
@@ -156,8 +153,10 @@ func (s *Settings) set(key, value string, v Version) (err error) {
 		}
 	case "roundup_power2_divisions":
 		s.Roundup, err = parseDivisions(value, v)
+	case "expandable_segments_reserve", "expandable_segments_reserve_by_class":
+		err = fmt.Errorf("reservations of other sizes are not modeled")
 	default:
-		if !unplaced[key] {
+		if !unplaced[key] && !strings.HasPrefix(key, "pinned_") {
 			err = fmt.Errorf("torch knows no such setting")
 		}
 	}
@@ -204,7 +203,7 @@ func parseDivisions(value string, v Version) (table [16]uint64, err error) {
 	for _, entry := range strings.Split(strings.Trim(value, "[]"), ",") {
 		size, divisor, _ := strings.Cut(entry, ":")
 		d, err := parsePower(divisor)
-		if err != nil {
+		if err != nil && divisor != "0" {
 			return table, err
 		}
 		if size == ">" {
