@@ -126,10 +126,10 @@ static struct spool_event event_of(const struct memprof_watch *watch, const stru
   return (struct spool_event){.kind = kind, .device = watch->device, .arena = arena, .stream = place->stream};
 }
 
-// The settings that torch reads; "" where there are none, or text that a context cannot have.
+// The settings that torch reads, under the older of two names where both are set; "" where there are none, or text that a context cannot have.
 static const char *settings(void) {
-  const char *text = getenv("PYTORCH_ALLOC_CONF");
-  if (text == NULL) text = getenv("PYTORCH_CUDA_ALLOC_CONF");
+  const char *text = getenv("PYTORCH_CUDA_ALLOC_CONF");
+  if (text == NULL) text = getenv("PYTORCH_ALLOC_CONF");
   return text == NULL || strpbrk(text, "\t\n") != NULL || strlen(text) > 512 ? "" : text;
 }
 

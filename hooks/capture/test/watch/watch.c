@@ -135,6 +135,20 @@ static void test_life_of_a_segment(void) {
   CHECK_EQUAL(trail_event(&trail, MEMPROF_STATISTICS, 0)->arena, MEMPROF_NO_ARENA);
 }
 
+static void check_settings(const char *expected) {
+  char text[4097];
+  start();
+  segment(BASE, 2 * MiB, NULL, 0, 0);
+  const struct trail trail = trail_read(getpid(), 0);
+  trail_text(&trail, trail_event(&trail, MEMPROF_ARENA, 0)->context, trail.count, text);
+  const char *conf = strstr(text, "\tconf=");
+  CHECK(conf != NULL && strcmp(conf, expected) == 0);
+}
+static void test_settings(void) { check_settings("\tconf=max_split_size_mb:32"); }
+
+// Where both are set, torch reads the older name only.
+static void test_settings_by_two_names(void) { check_settings("\tconf=expandable_segments:True"); }
+
 // A free whose end does not follow at once waits for streams that nobody names.
 static void test_free_that_waits(void) {
   start();
@@ -402,6 +416,8 @@ static void test_marks_among_threads(void) {
 int main(int argc, char **argv) {
   static const struct test tests[] = {
       {"life of a segment", test_life_of_a_segment, {NULL}},
+      {"settings", test_settings, {"PYTORCH_ALLOC_CONF", "max_split_size_mb:32"}},
+      {"settings by two names", test_settings_by_two_names, {"PYTORCH_ALLOC_CONF", "max_split_size_mb:32", "PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"}},
       {"free that waits", test_free_that_waits, {NULL}},
       {"mark after a free that waits", test_mark_after_a_free_that_waits, {NULL}},
       {"mark makes no free final", test_mark_makes_no_free_final, {NULL}},
