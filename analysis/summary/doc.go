@@ -18,7 +18,7 @@
 //	seq         int64    the event after which the value was true; -1 for none
 //
 // All columns are required, zstd-compressed and dictionary-encoded or plain. Of the whole process there is every metric that
-// has a value, and further allocations, iterations, duration and the like ([Extra]). An iteration has its greatest
+// has a value, and what [Allocations] and the constants beside it name. An iteration has its greatest
 // requested, provided and reserved bytes, and what was live at its end and at its moment of most requested bytes by
 // category. Where the table would exceed [MostBytes], neighbouring iterations become one, until it does not: greatest values stay
 // greatest, counts and durations are added.

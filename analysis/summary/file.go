@@ -110,7 +110,8 @@ func (t *Table) parts() int {
 	return len(names)
 }
 
-func (t *Table) parquet() ([]byte, error) {
+// tableSchema is the schema of tableColumns.
+func tableSchema() *schema.GroupNode {
 	var fields schema.FieldList
 	for _, c := range tableColumns {
 		var logical schema.LogicalType = schema.NoLogicalType{}
@@ -119,26 +120,16 @@ func (t *Table) parquet() ([]byte, error) {
 		}
 		fields = append(fields, schema.Must(schema.NewPrimitiveNodeLogical(c.Name, parquet.Repetitions.Required, logical, c.Type, -1, -1)))
 	}
-	root := schema.MustGroup(schema.NewGroupNode("summary", parquet.Repetitions.Required, fields, -1))
+	return schema.MustGroup(schema.NewGroupNode("summary", parquet.Repetitions.Required, fields, -1))
+}
+
+func (t *Table) parquet() ([]byte, error) {
 	properties := parquet.NewWriterProperties(
 		parquet.WithCompression(compress.Codecs.Zstd), parquet.WithCompressionLevel(9), parquet.WithDictionaryDefault(true),
 		parquet.WithDataPageSize(16<<20), parquet.WithBatchSize(int64(len(t.Rows)+1)), parquet.WithStats(false), parquet.WithCreatedBy("memprof"))
 	var out bytes.Buffer
-	w := file.NewParquetWriter(&out, root, file.WithWriterProps(properties))
-	group := w.AppendRowGroup()
-	for i := range tableColumns {
-		c, err := group.NextColumn()
-		if err == nil {
-			err = t.column(i, c)
-		}
-		if err == nil {
-			err = c.Close()
-		}
-		if err != nil {
-			return nil, fmt.Errorf("column %s: %w", tableColumns[i].Name, err)
-		}
-	}
-	if err := group.Close(); err != nil {
+	w := file.NewParquetWriter(&out, tableSchema(), file.WithWriterProps(properties))
+	if err := t.rowGroup(w); err != nil {
 		return nil, err
 	}
 	for _, kv := range t.keyValues() {
@@ -150,6 +141,24 @@ func (t *Table) parquet() ([]byte, error) {
 		return nil, err
 	}
 	return out.Bytes(), nil
+}
+
+// rowGroup writes all rows as a row group.
+func (t *Table) rowGroup(w *file.Writer) error {
+	group := w.AppendRowGroup()
+	for i := range tableColumns {
+		c, err := group.NextColumn()
+		if err == nil {
+			err = t.column(i, c)
+		}
+		if err == nil {
+			err = c.Close()
+		}
+		if err != nil {
+			return fmt.Errorf("column %s: %w", tableColumns[i].Name, err)
+		}
+	}
+	return group.Close()
 }
 
 func (t *Table) column(i int, c file.ColumnChunkWriter) (err error) {

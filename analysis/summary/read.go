@@ -2,6 +2,7 @@ package summary
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"strconv"
 	"syscall"
@@ -12,13 +13,18 @@ import (
 	"github.com/memprof/memprof/trace/columns"
 )
 
-// mostFileBytes is the largest table that is read.
-const mostFileBytes = 16 << 20
+// Bounds of what is read, far above what any table has.
+const (
+	mostFileBytes = 16 << 20
+	mostTextBytes = 64 << 20 // of a column, after decompression: a row that is not in a dictionary has its own
+	mostValue     = 1 << 62  // of a row, in its unit
+)
 
 // remedy is for whatever is wrong with a table: it follows from the recording.
 const remedy = "delete it and run `memprof summarize` on the recording"
 
-// Read reads a table. Its rows are those of the file, in order. The error is a *trace.PathError, or that of the file system.
+// Read reads a table. Its rows are those of the file, in the order in which [Table.Write] writes them, and each has a finite value
+// and iterations from 0 on, if any. The error is a *trace.PathError, or that of the file system.
 func Read(path string) (t *Table, err error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -67,10 +73,11 @@ func Read(path string) (t *Table, err error) {
 	if err != nil {
 		return nil, damaged(err)
 	}
-	for i := range pq.NumRowGroups() {
-		if err := t.group(f, pq, i); err != nil {
-			return nil, damaged(err)
-		}
+	if n := pq.NumRowGroups(); n != 1 {
+		return nil, damaged(fmt.Errorf("%d row groups, not 1", n))
+	}
+	if err := t.group(f, pq); err != nil {
+		return nil, damaged(err)
 	}
 	return t, nil
 }
@@ -97,14 +104,10 @@ func (t *Table) metadata(footer *columns.Footer) error {
 	return wrong
 }
 
-// group reads the rows of a row group.
-func (t *Table) group(f *os.File, pq *file.Reader, index int) error {
-	meta := pq.MetaData().RowGroup(index)
-	n := int(meta.NumRows())
-	first := len(t.Rows)
-	t.Rows = append(t.Rows, make([]Row, n)...)
-	rows := t.Rows[first:]
-	devices := map[int32]bool{}
+// group reads the rows, which are one row group.
+func (t *Table) group(f *os.File, pq *file.Reader) error {
+	meta := pq.MetaData().RowGroup(0)
+	t.Rows = make([]Row, meta.NumRows())
 	for i := range tableColumns {
 		column, err := meta.ColumnChunk(i)
 		if err != nil {
@@ -115,15 +118,34 @@ func (t *Table) group(f *os.File, pq *file.Reader, index int) error {
 			start = min(start, column.DictionaryPageOffset())
 		}
 		chunk := columns.NewChunk(f, &tableColumns[i], start, start+column.TotalCompressedSize(), meta.NumRows())
-		if err := readColumn(i, chunk, rows); err != nil {
+		if err := readColumn(i, chunk, t.Rows); err != nil {
 			return fmt.Errorf("column %s: %w", tableColumns[i].Name, err)
 		}
 	}
-	for i := range rows {
-		if device := rows[i].Device; !devices[device] {
+	devices := map[int32]bool{}
+	for i := range t.Rows {
+		row := &t.Rows[i]
+		if err := row.check(); err != nil {
+			return fmt.Errorf("row %d: %w", i, err)
+		}
+		if i > 0 && t.Rows[i-1].compare(row) > 0 {
+			return fmt.Errorf("row %d is not in order", i)
+		}
+		if device := row.Device; !devices[device] {
 			devices[device] = true
 			t.card(pq, device)
 		}
+	}
+	return nil
+}
+
+// check fails for numbers that no recording has, which readers of tables would have to expect otherwise.
+func (r *Row) check() error {
+	switch {
+	case !(math.Abs(r.Value) <= mostValue): // NaN is not, either
+		return fmt.Errorf("%s is %v", r.Metric, r.Value)
+	case r.Iterations < 0 || r.Iterations > 0 && (r.Iteration < 0 || r.Iteration > math.MaxInt64-r.Iterations):
+		return fmt.Errorf("%d iterations from %d on", r.Iterations, r.Iteration)
 	}
 	return nil
 }
@@ -181,7 +203,11 @@ func readColumn(i int, chunk columns.Chunk, rows []Row) error {
 
 func readTexts(i int, chunk columns.Chunk, rows []Row) error {
 	var texts []string
+	bytes := 0
 	reader := columns.Texts{Chunk: chunk, Number: func(text string) (int32, error) {
+		if bytes += len(text); bytes > mostTextBytes {
+			return 0, fmt.Errorf("more than %d bytes of text", mostTextBytes)
+		}
 		texts = append(texts, text)
 		return int32(len(texts) - 1), nil
 	}}

@@ -202,11 +202,14 @@ func (t *Table) phaseIterations(d *analysis.DeviceResult) {
 
 // sort puts rows with equal texts together: so they compress best.
 func (t *Table) sort() {
-	slices.SortStableFunc(t.Rows, func(a, b Row) int {
-		whole := func(r *Row) int { return min(1, int(r.Iterations)) }
-		return cmp.Or(whole(&a)-whole(&b), cmp.Compare(a.Device, b.Device), strings.Compare(a.Phase, b.Phase), strings.Compare(a.Tag, b.Tag),
-			strings.Compare(a.Category, b.Category), strings.Compare(a.Metric, b.Metric), cmp.Compare(a.Iteration, b.Iteration))
-	})
+	slices.SortStableFunc(t.Rows, func(a, b Row) int { return a.compare(&b) })
+}
+
+// compare orders rows: those of the whole process first, and those of equal texts by iteration.
+func (r *Row) compare(b *Row) int {
+	whole := func(r *Row) int64 { return min(1, r.Iterations) }
+	return cmp.Or(cmp.Compare(whole(r), whole(b)), cmp.Compare(r.Device, b.Device), strings.Compare(r.Phase, b.Phase), strings.Compare(r.Tag, b.Tag),
+		strings.Compare(r.Category, b.Category), strings.Compare(r.Metric, b.Metric), cmp.Compare(r.Iteration, b.Iteration))
 }
 
 // join makes neighbouring iterations one, in a table that is sorted. It returns false if there is nothing to join.
