@@ -9,7 +9,7 @@
 //	device      int32    CUDA ordinal
 //	iteration   int64    number of the iteration, from 0; -1 for the whole process
 //	iterations  int64    how many iterations from there on the row is of: 1, or more in long jobs; 0 for the whole process
-//	phase       string   "" for all
+//	phase       string   "" for all; one without a name has no rows
 //	category    string   of allocations: weights, activations, …; "" for all
 //	tag         string   of memprof.region(); "" for all
 //	metric      string   as `memprof check --list` names it

@@ -23,8 +23,8 @@ const (
 // remedy is for whatever is wrong with a table: it follows from the recording.
 const remedy = "delete it and run `memprof summarize` on the recording"
 
-// Read reads a table. Its rows are those of the file, in the order in which [Table.Write] writes them, and each has a finite value
-// and iterations from 0 on, if any. The error is a *trace.PathError, or that of the file system.
+// Read reads a table. Its rows are those of the file, in the order in which [Table.Write] writes them. Each has a finite value, and
+// iterations from 0 on, if any; no two of the whole process are of the same. The error is a *trace.PathError, or that of the file system.
 func Read(path string) (t *Table, err error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -122,16 +122,12 @@ func (t *Table) group(f *os.File, pq *file.Reader) error {
 			return fmt.Errorf("column %s: %w", tableColumns[i].Name, err)
 		}
 	}
+	if err := t.check(); err != nil {
+		return err
+	}
 	devices := map[int32]bool{}
 	for i := range t.Rows {
-		row := &t.Rows[i]
-		if err := row.check(); err != nil {
-			return fmt.Errorf("row %d: %w", i, err)
-		}
-		if i > 0 && t.Rows[i-1].compare(row) > 0 {
-			return fmt.Errorf("row %d is not in order", i)
-		}
-		if device := row.Device; !devices[device] {
+		if device := t.Rows[i].Device; !devices[device] {
 			devices[device] = true
 			t.card(pq, device)
 		}
@@ -139,7 +135,26 @@ func (t *Table) group(f *os.File, pq *file.Reader) error {
 	return nil
 }
 
-// check fails for numbers that no recording has, which readers of tables would have to expect otherwise.
+// check fails for rows that no recording leads to.
+func (t *Table) check() error {
+	for i := range t.Rows {
+		row := &t.Rows[i]
+		if err := row.check(); err != nil {
+			return fmt.Errorf("row %d: %w", i, err)
+		}
+		if i == 0 {
+			continue
+		}
+		switch order := t.Rows[i-1].compare(row); {
+		case order > 0:
+			return fmt.Errorf("row %d is not in order", i)
+		case order == 0 && row.Iterations == 0: // a job may number two iterations alike
+			return fmt.Errorf("row %d is of the same as the row before", i)
+		}
+	}
+	return nil
+}
+
 func (r *Row) check() error {
 	switch {
 	case !(math.Abs(r.Value) <= mostValue): // NaN is not, either

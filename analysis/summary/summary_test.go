@@ -107,6 +107,42 @@ func noisy(iterations int) *Table {
 	return New(&trace.Process{ProcessMeta: trace.ProcessMeta{Name: "rank7", Rank: 7}, Parts: []trace.Part{{}}}, "host", &analysis.Result{Devices: []analysis.DeviceResult{d}})
 }
 
+// A phase without a name has no rows: they would be those of all phases, whose values gates are held against.
+func TestUnnamedPhase(t *testing.T) {
+	d := analysis.DeviceResult{
+		Allocs: 1, MaxT: 9 << 20,
+		Phases:          []analysis.PhaseUse{{Phase: "", Duration: 5, PeakT: 1 << 20}, {Phase: "load", Duration: 7, PeakT: 9 << 20}},
+		Iterations:      []analysis.Iteration{{Number: 0, PeakT: 9 << 20}},
+		PhaseIterations: []analysis.PhaseIteration{{Iteration: 0, Uses: []analysis.PhaseUse{{Phase: "", PeakT: 1 << 20}, {Phase: "load", PeakT: 9 << 20}}}},
+	}
+	process := &trace.Process{ProcessMeta: trace.ProcessMeta{Name: "rank0"}, Parts: []trace.Part{{}}}
+	dir := t.TempDir()
+	if err := New(process, "host", &analysis.Result{Process: "rank0", Duration: 99, Devices: []analysis.DeviceResult{d}}).Write(dir); err != nil {
+		t.Fatal(err)
+	}
+	table, err := Read(Path(dir, "rank0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	type part struct {
+		phase, metric string
+		iterations    int64
+	}
+	got := map[part][]float64{}
+	for _, r := range table.Rows {
+		if r.Metric == "requested.peak" || r.Metric == Duration && r.Iterations == 0 {
+			got[part{r.Phase, r.Metric, r.Iterations}] = append(got[part{r.Phase, r.Metric, r.Iterations}], r.Value)
+		}
+	}
+	want := map[part][]float64{
+		{"", "requested.peak", 0}: {9 << 20}, {"", Duration, 0}: {99}, {"load", "requested.peak", 0}: {9 << 20}, {"load", Duration, 0}: {7},
+		{"", "requested.peak", 1}: {9 << 20}, {"load", "requested.peak", 1}: {9 << 20},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("values (-want +got):\n%s", diff)
+	}
+}
+
 // However long a job was, its table has at most 100 KB; the peaks of joined iterations are the greatest of them, and sums
 // stay sums.
 func TestSize(t *testing.T) {
@@ -231,6 +267,7 @@ func TestHostile(t *testing.T) {
 		{[][]Row{{row(math.MaxInt64, 1, 1)}}, "row 0: 1 iterations from 9223372036854775807 on"},
 		{[][]Row{{row(1, 1, 1), row(0, 1, 1)}}, "row 1 is not in order"},
 		{[][]Row{{row(0, 1, 1), row(-1, 0, 1)}}, "row 1 is not in order"},
+		{[][]Row{{row(-1, 0, 1), row(-1, 0, 2)}}, "row 1 is of the same as the row before"},
 		{[][]Row{{row(-1, 0, 1)}, {row(-1, 0, 1)}}, "2 row groups, not 1"},
 		{nil, "0 row groups, not 1"},
 	} {

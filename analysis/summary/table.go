@@ -108,7 +108,9 @@ func (t *Table) whole(r *analysis.Result, d *analysis.DeviceResult) {
 	}
 	for i := range d.Phases {
 		of := base
-		of.Phase = d.Phases[i].Phase
+		if of.Phase = d.Phases[i].Phase; of.Phase == "" {
+			continue
+		}
 		if part, ok := d.OfPhase(of.Phase); ok {
 			metrics(of, part)
 		}
@@ -186,6 +188,9 @@ func (t *Table) phaseIterations(d *analysis.DeviceResult) {
 			continue
 		}
 		for _, use := range of.Uses {
+			if use.Phase == "" {
+				continue
+			}
 			row := Row{Device: d.Device, Iteration: number, Iterations: 1, Phase: use.Phase, Seq: -1}
 			for _, v := range []struct {
 				metric, unit string
