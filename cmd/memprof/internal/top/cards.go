@@ -1,6 +1,7 @@
 package top
 
 import (
+	"context"
 	"sync"
 	"time"
 
@@ -8,8 +9,8 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// cardWatch asks NVML what the recording's GPUs have in use, on a goroutine of its own: NVML may hang if a
-// card is in trouble.
+// cardWatch asks NVML what the recording's GPUs have in use, on one goroutine of its own: NVML may hang if a
+// card is in trouble, and each call that hangs keeps a thread.
 type cardWatch struct {
 	gpus  []trace.GPU
 	stale time.Duration // how old an answer may be
@@ -19,42 +20,45 @@ type cardWatch struct {
 	at     time.Time
 }
 
-// newCardWatch starts to ask. Simulated GPUs are not asked about.
-func newCardWatch(info *trace.Info, interval time.Duration) *cardWatch {
+// newCardWatch asks with read at each interval until ctx is done, and waits for the first answer for at most w.stale.
+// Simulated GPUs are not asked about.
+func newCardWatch(ctx context.Context, info *trace.Info, interval time.Duration, read func() (*nvml.State, error)) *cardWatch {
 	w := &cardWatch{gpus: info.GPUs, stale: 3*interval + time.Second}
 	if info.Options["device"] == "sim" || len(info.GPUs) == 0 {
 		return w
 	}
-	w.ask()
-	go func() {
-		for range time.Tick(interval) {
-			w.ask()
-		}
-	}()
-	return w
-}
-
-// ask waits for an answer for at most w.stale.
-func (w *cardWatch) ask() {
 	answered := make(chan struct{})
 	go func() {
-		defer close(answered)
-		state, err := nvml.Read()
-		if err != nil {
-			return
+		w.ask(read)
+		close(answered)
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(interval):
+				w.ask(read)
+			}
 		}
-		used := map[string]int64{}
-		for _, card := range state.GPUs {
-			used[card.UUID] = card.Used
-		}
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.byUUID, w.at = used, time.Now()
 	}()
 	select {
 	case <-answered:
 	case <-time.After(w.stale):
 	}
+	return w
+}
+
+func (w *cardWatch) ask(read func() (*nvml.State, error)) {
+	state, err := read()
+	if err != nil {
+		return
+	}
+	used := map[string]int64{}
+	for _, card := range state.GPUs {
+		used[card.UUID] = card.Used
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.byUUID, w.at = used, time.Now()
 }
 
 // used returns the recording's GPUs. An answer older than w.stale counts as unknown.

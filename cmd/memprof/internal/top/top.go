@@ -14,6 +14,7 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/hooks/nvml"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -62,7 +63,7 @@ func (o *Options) watch(ctx context.Context, screen *display, path string) error
 		return exit.Input(err)
 	}
 	defer follower.Close()
-	t := &top{follower: follower, path: path, lives: map[*trace.Followed]*liveProcess{}, cards: newCardWatch(&follower.Info, o.Interval)}
+	t := &top{follower: follower, path: path, lives: map[*trace.Followed]*liveProcess{}, cards: newCardWatch(ctx, &follower.Info, o.Interval, nvml.Read)}
 	defer screen.leave()
 	var served *endpoint
 	if o.Listen != "" {
