@@ -1,12 +1,14 @@
 // Package trigger watches the events of a job as they come, for a condition on a metric that becomes true, like
 // reserved.peak > 60GiB, and for requests that fail.
 //
-// Conditions are gates of [github.com/memprof/memprof/analysis/gate]. Where all are about greatest reserved, requested or provided
-// bytes or failed requests, sums of the events decide; other metrics take the analysis of every event.
+// Conditions are gates of [github.com/memprof/memprof/analysis/gate]. Where all are about greatest reserved
+// bytes or failed requests, sums of the events decide; other metrics take the analysis of every event: what pauses and ranges of
+// graph memory take from them, and what blocks give back, is more than sums.
 package trigger
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -22,7 +24,7 @@ type Trigger struct {
 }
 
 // sums are the metrics that follow from sums of the events.
-var sums = []string{"reserved.peak", "requested.peak", "provided.peak", "oom.count"}
+var sums = []string{"reserved.peak", "oom.count"}
 
 // Parse reads a condition in the language of gates.
 func Parse(text string) (Trigger, error) {
@@ -113,14 +115,6 @@ func (w *Watcher) Event(name string, e *trace.Event, text func(int32) string) {
 // sum keeps the sums of a device.
 func (p *process) sum(e *trace.Event) {
 	switch e.Kind {
-	case trace.KindAlloc, trace.KindRestore:
-		d := p.device(e.Device)
-		d.Final.T, d.Final.C = d.Final.T+e.Requested, d.Final.C+e.Provided
-		d.MaxT, d.MaxC = max(d.MaxT, d.Final.T), max(d.MaxC, d.Final.C)
-		d.Allocs++
-	case trace.KindFree:
-		d := p.device(e.Device)
-		d.Final.T, d.Final.C = d.Final.T-e.Requested, d.Final.C-e.Provided
 	case trace.KindMap, trace.KindUnmap, trace.KindPause, trace.KindResume:
 		p.mapped.Add(e)
 		d := p.device(e.Device)
@@ -142,7 +136,8 @@ func (p *process) device(id int32) *analysis.DeviceResult {
 // Poll evaluates the triggers, and tells what has happened since the last call.
 func (w *Watcher) Poll() {
 	failed := int64(0)
-	for name, p := range w.of {
+	for _, name := range slices.Sorted(maps.Keys(w.of)) {
+		p := w.of[name]
 		failed += p.failed
 		p.failed = 0
 		if p.dirty {
@@ -163,8 +158,8 @@ func (w *Watcher) evaluate(name string, p *process) {
 			devices = append(devices, p.live.Result(state.Devices[i].Device))
 		}
 	} else {
-		for _, d := range p.devices {
-			devices = append(devices, d)
+		for _, id := range slices.Sorted(maps.Keys(p.devices)) {
+			devices = append(devices, p.devices[id])
 		}
 	}
 	for i := range w.triggers {
