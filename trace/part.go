@@ -58,7 +58,18 @@ type ProcessMeta struct {
 	LocalWorldSize int // ranks on this host; 0 if that is unknown
 
 	Command    string
-	Frameworks string
+	Frameworks string // "torch 2.11.0+cu130; jax 0.9", in the order in which they reported themselves
+}
+
+// FrameworkNames divides Frameworks: "torch 2.11.0+cu130", "jax 0.9". It is empty without any.
+func (m *ProcessMeta) FrameworkNames() []string {
+	names := []string{}
+	for name := range strings.SplitSeq(m.Frameworks, ";") {
+		if name = strings.TrimSpace(name); name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // State says how the recording of a process ended.

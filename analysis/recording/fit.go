@@ -1,8 +1,6 @@
 package recording
 
 import (
-	"strings"
-
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/caching"
 	"github.com/memprof/memprof/analysis/fit"
@@ -60,7 +58,7 @@ func driverMemory(a *analysis.Account) (read fit.Reading, ok bool) {
 // torchOf is the version of PyTorch that a process ran with. Imported snapshots do not say theirs: the rules of 2.7 to
 // 2.12 are taken.
 func torchOf(process *trace.Process, info *trace.Info) (v caching.Version, ok bool) {
-	for _, frameworks := range [][]string{info.Frameworks, strings.Split(process.Frameworks, ", ")} {
+	for _, frameworks := range [][]string{info.Frameworks, process.FrameworkNames()} {
 		if v, ok := torchalloc.VersionOf(frameworks); ok {
 			return v, ok
 		}

@@ -3,7 +3,6 @@ package verify
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/memprof/memprof/analysis/caching"
 	"github.com/memprof/memprof/analysis/observed"
@@ -14,7 +13,7 @@ import (
 // follower returns what follows PyTorch's own allocator in a process, by the rules of its version; where the process
 // does not name one, by those of 2.7 to 2.12.
 func follower(p *trace.Process) *observed.Follower {
-	version, ok := torchalloc.VersionOf(strings.Split(p.Frameworks, ", "))
+	version, ok := torchalloc.VersionOf(p.FrameworkNames())
 	if !ok {
 		version = caching.Torch211
 	}

@@ -314,8 +314,8 @@ func (r *Recorder) say(format string, args ...any) {
 func frameworks(run *trace.Run) []string {
 	all := []string{} // not nil: run.json has a list in any case
 	for _, process := range run.Processes {
-		for _, name := range strings.Split(process.Frameworks, ";") {
-			if name = strings.TrimSpace(name); name != "" && !slices.Contains(all, name) {
+		for _, name := range process.FrameworkNames() {
+			if !slices.Contains(all, name) {
 				all = append(all, name)
 			}
 		}

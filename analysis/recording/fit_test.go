@@ -1,0 +1,31 @@
+package recording
+
+import (
+	"testing"
+
+	"github.com/memprof/memprof/analysis/caching"
+	"github.com/memprof/memprof/trace"
+)
+
+// The version of PyTorch is found among what a process reported, whether or not the recording has ended.
+func TestTorchOf(t *testing.T) {
+	for _, test := range []struct {
+		process string
+		run     []string
+		want    caching.Version
+		ok      bool
+	}{
+		{"torch 2.6.0+cu124", nil, caching.Torch26, true},
+		{"jax 0.9; torch 2.6.0+cu124", nil, caching.Torch26, true},
+		{"torch's plug-in allocator; torch 2.13.0; jax 0.9", nil, caching.Torch213, true},
+		{"", []string{"jax 0.9", "torch 2.6.0"}, caching.Torch26, true},
+		{"torch", nil, caching.Torch211, true}, // imported
+		{"jax 0.9", nil, caching.Torch211, false},
+		{"", nil, caching.Torch211, false},
+	} {
+		process := &trace.Process{ProcessMeta: trace.ProcessMeta{Frameworks: test.process}}
+		if got, ok := torchOf(process, &trace.Info{Frameworks: test.run}); got != test.want || ok != test.ok {
+			t.Errorf("%q, %q: %v, %t, want %v, %t", test.process, test.run, got, ok, test.want, test.ok)
+		}
+	}
+}
