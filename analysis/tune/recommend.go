@@ -1,12 +1,18 @@
 package tune
 
+import (
+	"slices"
+
+	"github.com/memprof/memprof/bfc"
+)
+
 // alike is the share by which two sizes may differ and still count as equal.
 const alike = 0.01
 
 // Recommend returns the index of the outcome to choose, or -1 if there is none. Candidates served all requests
 // and make a steady iteration longer by maxSlowdown at most (0.01 is 1 %). Each of these rules keeps some of
 // them: the least peak of R, and then the least R of steady iterations, both give or take 1 %; the fewest waits
-// for the device; the least cost; the least work in the background; the first in the list.
+// for the device; the least cost; the least work in the background; presets; the first in the list.
 func (r *Result) Recommend(maxSlowdown float64) int {
 	var left []int
 	for i := range r.Outcomes {
@@ -22,7 +28,18 @@ func (r *Result) Recommend(maxSlowdown float64) int {
 	if len(left) == 0 {
 		return -1
 	}
+	if preset := slices.IndexFunc(left, func(i int) bool { return isPreset(&r.Outcomes[i].Policy) }); preset >= 0 {
+		return left[preset]
+	}
 	return left[0]
+}
+
+// isPreset says whether a policy is a preset, in what tune tries.
+func isPreset(p *bfc.Policy) bool {
+	return slices.ContainsFunc(bfc.PresetNames(), func(name string) bool {
+		preset, err := bfc.PresetNamed(name)
+		return err == nil && !slices.ContainsFunc(bfc.Dimensions, func(d *bfc.Dimension) bool { return d.Tune != nil && d.Differs(p, &preset) })
+	})
 }
 
 // least keeps the outcomes whose value is the least, or greater by a share of it at most.

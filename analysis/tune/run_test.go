@@ -276,11 +276,11 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// textOf is what tune tries of a policy.
+// textOf is what tune tries of a policy without a handle.
 func textOf(p *bfc.Policy) string {
 	var words []string
 	for _, d := range bfc.Dimensions {
-		if d.Tune != nil {
+		if d.Tune != nil && d.Name != "handle" {
 			words = append(words, d.Key+"="+d.Text(p, bfc.Plain))
 		}
 	}
@@ -376,6 +376,8 @@ func TestRecommend(t *testing.T) {
 		{"the fewest waits", []Outcome{with(func(o *Outcome) { o.Waits = 1 }), with(func(o *Outcome) { o.Cost = ms })}, 1},
 		{"the least cost", []Outcome{with(func(o *Outcome) { o.Cost = ms }), base}, 1},
 		{"the first of equals", []Outcome{base, base}, 0},
+		{"of equals a preset", []Outcome{with(func(o *Outcome) { o.Policy.Growth = bfc.Needed }), base}, 1},
+		{"the least cost, whatever it is", []Outcome{with(func(o *Outcome) { o.Policy.Handle = 8 << 20 }), with(func(o *Outcome) { o.Cost = ms })}, 0},
 		{"none", []Outcome{with(func(o *Outcome) { o.Refused = 1 })}, -1},
 	} {
 		if got := (&Result{Outcomes: test.outcomes}).Recommend(0.01); got != test.want {
