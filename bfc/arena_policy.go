@@ -25,9 +25,9 @@ type ArenaPolicy struct {
 const (
 	// usualHandle is the size of a handle where nothing else is chosen: large enough to be mapped quickly, and small enough to be unmapped in part.
 	usualHandle = 32 << 20
-	// usualPage is the size of a page with growth Pages, and of its handle: a job that never repeats moves pages in
-	// each iteration, half as many as of 2 MiB, and maps hardly more (ARCHITECTURE.md).
-	usualPage = 4 << 20
+	// UsualPage is the size of a page with growth Pages where nothing else is chosen, and of its handle, in bytes: a job that
+	// never repeats moves pages in each iteration, half as many as of 2 MiB, and maps hardly more (ARCHITECTURE.md).
+	UsualPage = 4 << 20
 	// taggedHandle is the least size of a handle of a tag, whose memory is paused as a whole: that takes less
 	// time in large handles.
 	taggedHandle = 256 << 20
@@ -82,7 +82,7 @@ func (p *Policy) handle(a *Arena) uint64 {
 	case p.Handle > 0:
 		return p.Handle
 	case !a.Pool && p.Growth == Pages:
-		return max(a.Granularity, usualPage)
+		return max(a.Granularity, UsualPage)
 	case !a.Pool && (p.Growth == Needed || p.Trim.When != TrimNever):
 		return a.Granularity
 	}

@@ -207,7 +207,7 @@ var Dimensions = []*Dimension{
 		set:     func(p *Policy, v Value) { p.Limit = v.Amount },
 	},
 	{
-		Name: "handle", Key: "handle", Default: "0", Served: true,
+		Name: "handle", Key: "handle", Default: "0", Tune: []string{"0"}, Served: true,
 		Help:    "bytes per CUDA handle, the smallest unit that can be unmapped; 0: up to 32MiB, less where little is free, or the device's page with --growth needed or a trim, or 4MiB with --growth pages",
 		Choices: []Choice{{Amount: Bytes, Zero: true, Example: "32MiB", Note: "or another size"}},
 		get:     func(p *Policy) Value { return Value{Amount: p.Handle} },

@@ -154,7 +154,8 @@ func shortFlags(p *bfc.Policy) string {
 }
 
 // savings chooses outcomes to show: the recorded policy, the recommended one, presets, and then those that reserve
-// less than the recorded one with the fewest flags, the least reserved first. Each serves all requests.
+// less than the recorded one with one flag more than a preset, the least reserved first, but none that another one with as few
+// flags equals in what it reserves and in its slowdown, or betters. Each serves all requests.
 func (t *Tuned) savings(best int) []int {
 	var shown, others []int
 	base := t.baseline()
@@ -170,6 +171,7 @@ func (t *Tuned) savings(best int) []int {
 			others = append(others, i)
 		}
 	}
+	others = t.worthwhile(others, shown)
 	by := func(a, b int) int { return cmp.Compare(t.Outcomes[a].PeakR, t.Outcomes[b].PeakR) }
 	slices.SortStableFunc(others, by)
 	room := mostSaving - 2 - len(shown) // PyTorch's own has two rows
@@ -182,6 +184,23 @@ func (t *Tuned) savings(best int) []int {
 		return by(a, b)
 	})
 	return shown
+}
+
+// worthwhile leaves out those of others that some outcome equals or betters both in what it reserves and in its driver calls. Of
+// equal ones it keeps the first, those shown before all others.
+func (t *Tuned) worthwhile(others, shown []int) (kept []int) {
+	all := slices.Concat(shown, others)
+	for at := len(shown); at < len(all); at++ {
+		o := &t.Outcomes[all[at]]
+		asGood := func(i int) bool { return t.Outcomes[i].PeakR <= o.PeakR && t.Outcomes[i].Cost <= o.Cost }
+		better := func(i int) bool {
+			return asGood(i) && (t.Outcomes[i].PeakR < o.PeakR || t.Outcomes[i].Cost < o.Cost)
+		}
+		if !slices.ContainsFunc(all[:at], asGood) && !slices.ContainsFunc(all[at+1:], better) {
+			kept = append(kept, all[at])
+		}
+	}
+	return kept
 }
 
 // baseline is what the recorded policy reserves at most: by its replay, else as recorded; 0 if neither is known.
@@ -412,13 +431,14 @@ type jsonPolicy struct {
 	Growth    string `json:"growth"`
 	Split     string `json:"split"`
 	Small     uint64 `json:"small_arenas"`
+	Handle    uint64 `json:"handle"`
 	Trim      string `json:"trim"`
 	Placement string `json:"placement"`
 }
 
 func newJSONPolicy(p *bfc.Policy) jsonPolicy {
 	settings := p.Settings()
-	return jsonPolicy{settings["growth"], settings["split"], p.SmallArenas, settings["trim"], settings["placement"]}
+	return jsonPolicy{settings["growth"], settings["split"], p.SmallArenas, p.Handle, settings["trim"], settings["placement"]}
 }
 
 // jsonTorch is a setting of PyTorch's own allocator.

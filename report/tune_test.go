@@ -126,6 +126,53 @@ func TestTorchAdvice(t *testing.T) {
 	}
 }
 
+// TestTuneTradeOff: of policies with one flag more than a preset those are shown that neither a preset nor another one equals or betters both
+// in what it reserves and in its cost.
+func TestTuneTradeOff(t *testing.T) {
+	compact, err := bfc.PresetNamed("compact")
+	if err != nil {
+		t.Fatal(err)
+	}
+	job := &Tuned{Result: &tune.Result{Allocs: 1}, Process: "rank0", Costs: tune.DefaultCosts(), MaxSlowdown: 0.01}
+	for _, o := range []struct {
+		flag, value string
+		peak        int64 // GiB
+		cost        time.Duration
+	}{
+		{"growth", "double", 100, 0}, // classic, recorded
+		{"growth", "pages", 50, 20},
+		{"placement", "best-fit", 50, 20}, // equals compact
+		{"trim", "iteration", 60, 15},     // the next one is better
+		{"handle", "8388608", 60, 10},
+		{"split", "1048576", 60, 10}, // equals it
+		{"handle", "16777216", 40, 30},
+		{"handle", "33554432", 70, 12}, // costs more and reserves more than the one of 8 MiB
+		{"small-arenas", "1048576", 90, 0},
+	} {
+		policy := compact
+		if o.peak == 100 {
+			policy = bfc.Classic()
+		}
+		if err := bfc.DimensionNamed(o.flag).Set(&policy, o.value, bfc.Plain); err != nil {
+			t.Fatal(err)
+		}
+		job.Outcomes = append(job.Outcomes, tune.Outcome{Policy: policy, PeakR: o.peak * gib, Cost: o.cost * time.Millisecond, Duration: time.Second})
+	}
+	job.Recorded = &job.Outcomes[0].Policy
+	var out bytes.Buffer
+	if err := TuneText(&out, job, false, layout.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	var shown []string
+	for _, row := range regexp.MustCompile(`(?m)^│ (--.*?) +│`).FindAllStringSubmatch(out.String(), -1) {
+		shown = append(shown, row[1])
+	}
+	want := []string{"--preset classic", "--preset compact --handle 16MiB", "--preset compact", "--preset compact --handle 8MiB", "--preset compact --small-arenas 1MiB"}
+	if diff := cmp.Diff(want, shown); diff != "" {
+		t.Errorf("%s\n%s", diff, out.String())
+	}
+}
+
 // What saves most fits twenty lines, also in 80 columns, and every saving is of the recorded policy's peak.
 func TestTuneShort(t *testing.T) {
 	for _, width := range []int{0, 80, 100} {

@@ -1,12 +1,14 @@
 package recording
 
 import (
+	"strconv"
+
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/bfc"
 )
 
 // PolicyOf returns the policy under which memprof's allocator served a device; not ok where another allocator did, and
-// where no arena says it.
+// where no arena says it. Of handles it says those of growth pages, which each back a page.
 func PolicyOf(r *analysis.Result, device int32) (p bfc.Policy, ok bool) {
 	var fields map[string]string // of the main arena, and the size below which arenas are small
 	below := ""
@@ -35,5 +37,8 @@ func PolicyOf(r *analysis.Result, device int32) (p bfc.Policy, ok bool) {
 		text, ok := fields[name]
 		return text, ok
 	})
+	if page, bad := strconv.ParseUint(fields["granularity"], 10, 64); bad == nil && p.Growth == bfc.Pages && page != bfc.UsualPage {
+		p.Handle = page
+	}
 	return p, err == nil
 }

@@ -173,10 +173,15 @@ func (f *tuneFlags) add(flags *pflag.FlagSet) {
 	}
 }
 
-// policies are all combinations of the lists, or of the presets with the lists that were given.
+// policies are all combinations of the lists, or of the presets with the lists that were given, and without --handle the
+// presets that count pages with other sizes of them, too.
 func (f *tuneFlags) policies() ([]bfc.Policy, error) {
 	if !f.flags.Changed("preset") {
-		return f.combined(bfc.Classic(), func(string) bool { return true })
+		all, err := f.combined(bfc.Classic(), func(string) bool { return true })
+		if err != nil {
+			return nil, err
+		}
+		return f.withHandles(all), nil
 	}
 	var all []bfc.Policy
 	for _, name := range f.Presets {
@@ -197,7 +202,28 @@ func (f *tuneFlags) policies() ([]bfc.Policy, error) {
 	if len(all) == 0 {
 		return nil, fmt.Errorf("--preset names no preset: use %s", spell.Alternatives(bfc.PresetNames()))
 	}
-	return all, nil
+	return f.withHandles(all), nil
+}
+
+// triedHandles are sizes of a handle besides the default that growth pages is replayed with, in bytes: smaller ones leave
+// less of a page unused, larger ones need fewer driver calls where pages move.
+var triedHandles = []uint64{2 << 20, 8 << 20, 16 << 20, 32 << 20}
+
+// withHandles adds the presets with growth pages among the policies with other handles, unless --handle says which.
+func (f *tuneFlags) withHandles(policies []bfc.Policy) []bfc.Policy {
+	if f.flags.Changed("handle") {
+		return policies
+	}
+	for _, name := range bfc.PresetNames() {
+		p, err := bfc.PresetNamed(name)
+		if err != nil || p.Growth != bfc.Pages || !slices.Contains(policies, p) {
+			continue
+		}
+		for _, p.Handle = range triedHandles {
+			policies = append(policies, p)
+		}
+	}
+	return policies
 }
 
 // combined are the combinations of the lists that are taken, with base for the rest.

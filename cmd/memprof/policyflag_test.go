@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
 
@@ -70,6 +71,44 @@ func TestPresetFlags(t *testing.T) {
 			}
 		} else if err != nil || p.HookOptions() != c.want {
 			t.Errorf("%v: %s, %v, want %s", c.args, p.HookOptions(), err, c.want)
+		}
+	}
+}
+
+// tune tries the presets with growth pages under other handles, unless --handle says which.
+func TestTunedPolicies(t *testing.T) {
+	other := []uint64{0, 2 << 20, 8 << 20, 16 << 20, 32 << 20}
+	for _, c := range []struct {
+		args    []string
+		count   int
+		handles []uint64 // of the policies that are compact but for the handle
+	}{
+		{nil, 4*2*2*2*2 + 4, other},
+		{[]string{"--preset", "compact"}, 5, other},
+		{[]string{"--preset", "classic"}, 1, nil},
+		{[]string{"--growth", "double,needed"}, 2 * 2 * 2 * 2 * 2, nil},
+		{[]string{"--growth", "pages", "--handle", "4MiB,64MiB"}, 2 * 2 * 2 * 2 * 2, []uint64{4 << 20, 64 << 20}},
+		{[]string{"--preset", "compact", "--handle", "64MiB"}, 1, []uint64{64 << 20}},
+	} {
+		var f tuneFlags
+		flags := pflag.NewFlagSet("tune", pflag.ContinueOnError)
+		f.add(flags)
+		if err := flags.Parse(c.args); err != nil {
+			t.Fatal(err)
+		}
+		policies, err := f.policies()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var handles []uint64
+		for _, p := range policies {
+			like := p
+			if like.Handle = 0; like == compact {
+				handles = append(handles, p.Handle)
+			}
+		}
+		if len(policies) != c.count || !slices.Equal(handles, c.handles) {
+			t.Errorf("%v: %d policies, compact with handles %d, want %d and %d", c.args, len(policies), handles, c.count, c.handles)
 		}
 	}
 }
