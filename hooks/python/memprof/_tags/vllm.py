@@ -17,24 +17,50 @@ def install(module):
 
     @functools.wraps(pool)
     @contextmanager
-    def use_memory_pool(self, tag=None):
+    def use_memory_pool(self, tag=None, *rest, **named):
         from memprof._tags.regions import region
 
         # The allocator says itself whether the content survives, so the region has no backup.
-        with region(getattr(self, "default_tag", "default") if tag is None else tag), pool(self, tag) as value:
+        with region(getattr(self, "default_tag", "default") if tag is None else tag), pool(self, tag, *rest, **named) as value:
             yield value
 
     @functools.wraps(sleep)
-    def copying(self, offload_tags=None):
+    def copying(self, offload_tags=None, *rest, **named):
         _note_copies(self, offload_tags)
-        return sleep(self, offload_tags)
+        return sleep(self, offload_tags, *rest, **named)
 
     allocator.use_memory_pool, allocator.sleep = use_memory_pool, copying
+    if hasattr(allocator, "discard"):  # from August 2026 on
+        allocator.discard = _discarding(allocator.discard)
+
+
+def _discarding(discard):
+    @functools.wraps(discard)
+    def discarding(self, tags, *rest, **named):
+        _note_discard(self, tags)
+        return discard(self, tags, *rest, **named)
+
+    return discarding
+
+
+def _listed(tags):
+    return (tags,) if isinstance(tags, str) else tuple(tags)
+
+
+def _note_copies_of(tags, copied):
+    for tag in tags:
+        _hook.library().memprof_tag_offloaded(_hook.encoded(tag), int(tag in copied))
 
 
 @_hook.harmless
 def _note_copies(allocator, offload):
     """Says which tags the next pauses and resumes copy to the host and back: level 1 the weights, level 2 none."""
-    copied = (allocator.default_tag,) if offload is None else (offload,) if isinstance(offload, str) else tuple(offload)
-    for tag in {data.tag for data in allocator.pointer_to_data.values()}:
-        _hook.library().memprof_tag_offloaded(_hook.encoded(tag), int(tag in copied))
+    copied = _listed(allocator.default_tag if offload is None else offload)
+    _note_copies_of({data.tag for data in allocator.pointer_to_data.values()}, copied)
+
+
+@_hook.harmless
+def _note_discard(allocator, tags):
+    """Says that what is discarded is not copied, except where a copy exists: vLLM refuses to discard that."""
+    backed = {data.tag for data in allocator.pointer_to_data.values() if getattr(data, "cpu_backup_tensor", None) is not None}
+    _note_copies_of(set(_listed(tags)) - backed, ())
