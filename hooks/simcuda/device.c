@@ -17,6 +17,7 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static struct sim_settings settings;
 static struct CUctx_st devices[SIM_MAX_DEVICES];
+static struct CUctx_st made[SIM_MAX_DEVICES];  // contexts of the program's; primary NULL: the place is free
 static bool configured, initialised, forked;
 
 static _Thread_local struct CUctx_st *contexts[CONTEXT_DEPTH];
@@ -101,7 +102,12 @@ struct CUctx_st *sim_located(const CUmemLocation *location) {
   return domain ? sim_device(location->id & 0xff) : NULL;
 }
 
-struct CUctx_st *sim_current(void) { return context_count > 0 ? contexts[context_count - 1] : NULL; }
+struct CUctx_st *sim_context(void) { return context_count > 0 ? contexts[context_count - 1] : NULL; }
+
+struct CUctx_st *sim_current(void) {
+  struct CUctx_st *context = sim_context();
+  return context != NULL && context->primary != NULL ? context->primary : context;
+}
 
 SIM_API CUresult cuInit(unsigned int flags) {
   CUresult result = sim_enter("cuInit", false);
@@ -243,12 +249,12 @@ SIM_API CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags
 SIM_API CUresult cuCtxGetCurrent(CUcontext *context) {
   CUresult result = sim_enter("cuCtxGetCurrent", true);
   if (result == CUDA_SUCCESS && context == NULL) result = CUDA_ERROR_INVALID_VALUE;
-  if (result == CUDA_SUCCESS) *context = sim_current();
+  if (result == CUDA_SUCCESS) *context = sim_context();
   return sim_leave("cuCtxGetCurrent", result, "%s", "");
 }
 
 static bool is_context(CUcontext context) {
-  return context >= devices && context < devices + settings.devices;
+  return (context >= devices && context < devices + settings.devices) || (context >= made && context < made + SIM_MAX_DEVICES && context->primary != NULL);
 }
 
 SIM_API CUresult cuCtxSetCurrent(CUcontext context) {
@@ -284,12 +290,17 @@ SIM_API CUresult cuCtxPopCurrent_v2(CUcontext *context) {
 
 SIM_API CUresult cuCtxPopCurrent(CUcontext *context) { return cuCtxPopCurrent_v2(context); }
 
-// Here a context that a program creates is the device's primary context.
 SIM_API CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device) {
   CUresult result = device_call("cuCtxCreate", device, context);
-  if (result == CUDA_SUCCESS && context_count == CONTEXT_DEPTH) result = CUDA_ERROR_OUT_OF_MEMORY;
-  if (result == CUDA_SUCCESS) result = retain(sim_device(device));
-  if (result == CUDA_SUCCESS) *context = contexts[context_count++] = sim_device(device);
+  int at = 0;
+  while (at < SIM_MAX_DEVICES && made[at].primary != NULL) at++;
+  if (result == CUDA_SUCCESS && (context_count == CONTEXT_DEPTH || at == SIM_MAX_DEVICES)) result = CUDA_ERROR_OUT_OF_MEMORY;
+  if (result == CUDA_SUCCESS) result = sim_charge(sim_device(device), settings.context, &made[at].context);
+  if (result == CUDA_SUCCESS) {
+    made[at].ordinal = device;
+    made[at].primary = sim_device(device);
+    *context = contexts[context_count++] = &made[at];
+  }
   return sim_leave("cuCtxCreate", result, "device=%d flags=%u", device, flags);
 }
 
@@ -300,10 +311,11 @@ SIM_API CUresult cuCtxCreate_v4(CUcontext *context, void *parameters, unsigned i
 
 SIM_API CUresult cuCtxDestroy_v2(CUcontext context) {
   CUresult result = sim_enter("cuCtxDestroy", true);
-  if (result == CUDA_SUCCESS && (context == NULL || !is_context(context) || context->retained == 0)) result = CUDA_ERROR_INVALID_CONTEXT;
+  if (result == CUDA_SUCCESS && (context == NULL || !is_context(context) || context->primary == NULL)) result = CUDA_ERROR_INVALID_CONTEXT;
   if (result == CUDA_SUCCESS) {
-    if (sim_current() == context) context_count--;
-    let_go(context);
+    if (sim_context() == context) context_count--;
+    sim_uncharge(&context->context);
+    context->primary = NULL;
   }
   return sim_leave("cuCtxDestroy", result, "%s", "");
 }

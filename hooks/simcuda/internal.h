@@ -34,7 +34,7 @@ struct sim_extent {
   int file;
 };
 
-// One device. Its address is also its primary context.
+// One device. Its address is also its primary context. Of a context that the program has made only ordinal, primary and context are set.
 struct CUctx_st {
   int ordinal;
   int memfd;           // of sim_memfd; -1 until the first extent
@@ -45,6 +45,7 @@ struct CUctx_st {
   uint32_t retained;   // references to the primary context
   uint32_t peers;      // devices whose memory this one can access, a bit each
   struct sim_extent *context;  // memory of the context itself (MEMPROF_SIM_CONTEXT), or NULL
+  struct CUctx_st *primary;    // of a context that the program has made: its device; else NULL
 };
 
 struct sim_settings {
@@ -64,6 +65,7 @@ const struct sim_settings *sim_settings(void);
 struct CUctx_st *sim_device(int ordinal);  // NULL when there is none of that number
 struct CUctx_st *sim_located(const CUmemLocation *location);  // NULL unless it is on a device; each has two locality domains
 struct CUctx_st *sim_current(void);        // of the calling thread, or NULL
+struct CUctx_st *sim_context(void);        // the same, but where the program has made the context, that one
 
 // memory.c: plain memory, also for pools and arrays.
 CUresult sim_allocate(uint64_t size, uint64_t *addr);  // on the current device

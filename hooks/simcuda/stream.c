@@ -4,7 +4,8 @@
 // there are "not ready" until the stream is released. Each hold has one of 64 bits. A stream has
 // the bits of all holds that it waits for: its own, and those of events by cuStreamWaitEvent. An
 // event has the bits that its stream had when it was recorded. Releasing a hold clears its bit in
-// all streams and events. The legacy default stream does not wait for other streams.
+// all streams and events. The legacy default stream does not wait for other streams. A held stream that is
+// destroyed is at work until it is released, and its handle is not given out again.
 #define _GNU_SOURCE
 #include "internal.h"
 
@@ -15,7 +16,8 @@ struct CUstream_st {
   struct CUstream_st *next;
   uint64_t blocked_by;
   int hold;  // number of the bit of its own hold, or -1
-  struct CUctx_st *device;
+  bool destroyed;
+  struct CUctx_st *context;
 };
 
 struct CUevent_st {
@@ -33,12 +35,25 @@ static struct CUstream_st *streams = &per_thread;
 static struct CUevent_st *events;
 static uint64_t holds;
 
-static struct CUstream_st *stream_of(CUstream handle) {
+// Also a destroyed one that is held.
+static struct CUstream_st *any_stream(CUstream handle) {
   if ((uintptr_t)handle <= 1) return &legacy;
   if ((uintptr_t)handle == 2) return &per_thread;
   for (struct CUstream_st *stream = streams; stream != NULL; stream = stream->next)
     if (stream == handle) return stream;
   return NULL;
+}
+
+static struct CUstream_st *stream_of(CUstream handle) {
+  struct CUstream_st *stream = any_stream(handle);
+  return stream != NULL && stream->destroyed ? NULL : stream;
+}
+
+static void drop_stream(struct CUstream_st *stream) {
+  struct CUstream_st **link = &streams;
+  while (*link != stream) link = &(*link)->next;
+  *link = stream->next;
+  free(stream);
 }
 
 bool sim_is_stream(CUstream handle) { return stream_of(handle) != NULL; }
@@ -74,9 +89,10 @@ static void release_hold(struct CUstream_st *stream) {
 
 SIM_API int simcuda_release_stream(CUstream handle) {
   sim_lock();
-  struct CUstream_st *stream = stream_of(handle);
+  struct CUstream_st *stream = any_stream(handle);
   bool held = stream != NULL && stream->hold >= 0;
   if (held) release_hold(stream);
+  if (held && stream->destroyed) drop_stream(stream);
   sim_unlock();
   return held ? 0 : -1;
 }
@@ -104,7 +120,7 @@ SIM_API CUresult cuStreamCreate(CUstream *out, unsigned int flags) {
   if (result == CUDA_SUCCESS && (out == NULL || flags > CU_STREAM_NON_BLOCKING)) result = CUDA_ERROR_INVALID_VALUE;
   if (result == CUDA_SUCCESS && (stream = calloc(1, sizeof *stream)) == NULL) result = CUDA_ERROR_OUT_OF_MEMORY;
   if (result == CUDA_SUCCESS) {
-    *stream = (struct CUstream_st){.next = streams, .hold = -1, .device = sim_current()};
+    *stream = (struct CUstream_st){.next = streams, .hold = -1, .context = sim_context()};
     streams = stream;
     *out = stream;
   }
@@ -120,12 +136,11 @@ SIM_API CUresult cuStreamDestroy_v2(CUstream handle) {
   CUresult result = stream_call("cuStreamDestroy", handle);
   if (result == CUDA_SUCCESS && (uintptr_t)handle <= 2) result = CUDA_ERROR_INVALID_HANDLE;
   if (result == CUDA_SUCCESS) {
-    if (handle->hold >= 0) release_hold(handle);
     sim_forget_capture(handle);
-    struct CUstream_st **link = &streams;
-    while (*link != handle) link = &(*link)->next;
-    *link = handle->next;
-    free(handle);
+    if (handle->hold >= 0)
+      handle->destroyed = true;
+    else
+      drop_stream(handle);
   }
   return sim_leave("cuStreamDestroy", result, "stream=0x%llx", id(handle));
 }
@@ -146,16 +161,16 @@ SIM_API CUresult cuStreamSynchronize(CUstream handle) {
   return sim_leave("cuStreamSynchronize", result, "stream=0x%llx", id(handle));
 }
 
-static bool device_busy(const struct CUctx_st *device) {
+static bool context_busy(const struct CUctx_st *context) {
   for (struct CUstream_st *stream = streams; stream != NULL; stream = stream->next)
-    if (stream->blocked_by != 0 && (stream->device == NULL || stream->device == device)) return true;
+    if (stream->blocked_by != 0 && (stream->context == NULL || stream->context == context)) return true;
   return false;
 }
 
 SIM_API CUresult cuCtxSynchronize(void) {
   CUresult result = context_call("cuCtxSynchronize");
   if (result == CUDA_SUCCESS) result = sim_forbidden();
-  while (result == CUDA_SUCCESS && device_busy(sim_current())) sim_wait();
+  while (result == CUDA_SUCCESS && context_busy(sim_context())) sim_wait();
   return sim_leave("cuCtxSynchronize", result, "%s", "");
 }
 
@@ -163,8 +178,8 @@ SIM_API CUresult cuStreamGetCtx(CUstream handle, CUcontext *context) {
   CUresult result = stream_call("cuStreamGetCtx", handle);
   if (result == CUDA_SUCCESS && context == NULL) result = CUDA_ERROR_INVALID_VALUE;
   if (result == CUDA_SUCCESS) {
-    struct CUctx_st *device = stream_of(handle)->device;
-    *context = device != NULL ? device : sim_current();
+    struct CUctx_st *own = stream_of(handle)->context;
+    *context = own != NULL ? own : sim_context();
   }
   return sim_leave("cuStreamGetCtx", result, "stream=0x%llx", id(handle));
 }

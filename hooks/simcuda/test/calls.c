@@ -88,10 +88,32 @@ static void held_streams_hold_their_events(void) {
   CHECK(cuCtxSynchronize() == CUDA_SUCCESS);
   pthread_join(thread, NULL);
   CHECK(simcuda_hold_stream(one) == 0);
+  CHECK(cuEventRecord(after, one) == CUDA_SUCCESS);
   CHECK(cuStreamDestroy_v2(one) == CUDA_SUCCESS);
+  CHECK(cuStreamQuery(one) == CUDA_ERROR_INVALID_HANDLE && cuEventQuery(after) == CUDA_ERROR_NOT_READY);
+  CHECK(simcuda_release_stream(one) == 0 && cuEventQuery(after) == CUDA_SUCCESS);
+  CHECK(simcuda_hold_stream(one) == -1 && simcuda_release_stream(one) == -1);
   CHECK(cuStreamSynchronize(two) == CUDA_SUCCESS && cuStreamDestroy_v2(two) == CUDA_SUCCESS);
   CHECK(cuEventDestroy_v2(before) == CUDA_SUCCESS && cuEventDestroy_v2(after) == CUDA_SUCCESS);
   CHECK(cuEventDestroy_v2(joined) == CUDA_SUCCESS);
+}
+
+static void contexts_wait_for_their_own_streams(void) {
+  CUcontext primary, made, found;
+  CUstream one, two;
+  start();
+  CHECK(cuCtxGetCurrent(&primary) == CUDA_SUCCESS && cuStreamCreate(&one, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+  CHECK(cuCtxCreate_v2(&made, 0, 0) == CUDA_SUCCESS && made != primary);
+  CHECK(cuCtxGetCurrent(&found) == CUDA_SUCCESS && found == made);
+  CHECK(cuStreamCreate(&two, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+  CHECK(cuStreamGetCtx(one, &found) == CUDA_SUCCESS && found == primary);
+  CHECK(cuStreamGetCtx(two, &found) == CUDA_SUCCESS && found == made);
+  CHECK(simcuda_hold_stream(one) == 0 && cuCtxSynchronize() == CUDA_SUCCESS && simcuda_release_stream(one) == 0);
+  CHECK(cuCtxPushCurrent_v2(primary) == CUDA_SUCCESS && simcuda_hold_stream(two) == 0);
+  CHECK(cuCtxSynchronize() == CUDA_SUCCESS && simcuda_release_stream(two) == 0);
+  CHECK(cuCtxPopCurrent_v2(NULL) == CUDA_SUCCESS && cuCtxDestroy_v2(made) == CUDA_SUCCESS);
+  CHECK(cuCtxGetCurrent(&found) == CUDA_SUCCESS && found == primary);
+  CHECK(cuCtxPushCurrent_v2(made) == CUDA_ERROR_INVALID_CONTEXT && cuCtxDestroy_v2(primary) == CUDA_ERROR_INVALID_CONTEXT);
 }
 
 static void the_runtime_needs_no_init(void) {
@@ -167,6 +189,7 @@ int main(void) {
       {"chosen calls fail", chosen_calls_fail, {"MEMPROF_SIM_FAIL", "cuMemCreate:3,cuMemMap:2+=801,cudaMalloc:1", NULL}},
       {"the log has each call", the_log_has_each_call, {NULL}},
       {"held streams hold their events", held_streams_hold_their_events, {NULL}},
+      {"contexts wait for their own streams", contexts_wait_for_their_own_streams, {NULL}},
       {"the runtime needs no init", the_runtime_needs_no_init, {"MEMPROF_SIM_DEVICES", "2", NULL}},
       {"a forked child has no gpu", a_forked_child_has_no_gpu, {NULL}},
       {"no device is said at init", no_device_is_said_at_init, {"MEMPROF_SIM_DEVICES", "0", NULL}},
