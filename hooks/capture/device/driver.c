@@ -98,12 +98,30 @@ static void *primary_context(int device) {
   return context;
 }
 
-int driver_enter(int device, struct driver_scope *scope) {
-  scope->pushed = 0;
+// Whether the calling thread's context is of the device.
+static bool has_context(int device) {
   int current, handle;
-  if (table.context_device(&current) == DRIVER_OK && table.device_get(&handle, device) == DRIVER_OK && current == handle) return 1;
+  return table.context_device(&current) == DRIVER_OK && table.device_get(&handle, device) == DRIVER_OK && current == handle;
+}
+
+// Whether the device has its primary context: then that is where the job's default stream is.
+static bool has_primary(int device) {
+  unsigned flags;
+  int active = 0, handle;
+  return known_context(device) != NULL || (table.primary_state != NULL && table.device_get(&handle, device) == DRIVER_OK &&
+                                           table.primary_state(handle, &flags, &active) == DRIVER_OK && active);
+}
+
+int driver_enter(int device, struct driver_scope *scope) {
+  void *current = NULL;
+  scope->pushed = 0;
+  if (!device_valid(device) || table.context_get(&current) != DRIVER_OK) return 0;
+  if (current != NULL && current == known_context(device)) return 1;
+  const bool own = current != NULL && has_context(device);
+  if (own && !has_primary(device)) return 1;
   void *context = primary_context(device);
-  if (context == NULL || table.context_push(context) != DRIVER_OK) return 0;
+  if (own && context == current) return 1;
+  if (context == NULL || table.context_push(context) != DRIVER_OK) return own;
   scope->pushed = 1;
   return 1;
 }
@@ -151,5 +169,5 @@ int driver_synchronize(int device) {
   if (!driver_enter(device, &scope)) return 0;
   const int ok = table.synchronize() == DRIVER_OK;
   driver_leave(&scope);
-  return ok;
+  return ok && (!scope.pushed || !has_context(device) || table.synchronize() == DRIVER_OK);
 }

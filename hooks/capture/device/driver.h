@@ -127,8 +127,8 @@ struct driver {
 // one too old to map physical memory at reserved addresses.
 const struct driver *driver_get(void);
 
-// Between driver_enter and driver_leave a context of the device with ordinal `device` is current: the
-// one that was, if it is the device's, or else its primary context. They nest. driver_enter returns
+// Between driver_enter and driver_leave the primary context of the device with ordinal `device` is current; if it has none so
+// far, the thread's own, if that is the device's. A program may have made others, as green contexts. They nest. driver_enter returns
 // 0 if the device has no context to give; then driver_leave is not called.
 struct driver_scope {
   int pushed;  // 1: driver_leave has to pop a context
@@ -153,7 +153,8 @@ bool driver_uuid_text(int device, char text[DRIVER_UUID_TEXT]);
 // Free and total bytes of the device, whoever uses the rest. Returns 0, and sets both to 0, on error.
 int driver_memory(int device, uint64_t *free_bytes, uint64_t *total);
 
-// Waits until all work queued on the device has finished. Returns 0 if the wait failed: then work may
+// Waits until all work queued on the device has finished, in its primary context, of which green contexts are a part, and in the
+// thread's own. Returns 0 if the wait failed: then work may
 // still use any memory, and none may be unmapped.
 int driver_synchronize(int device);
 

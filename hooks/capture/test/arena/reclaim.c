@@ -225,6 +225,26 @@ static void test_destroyed_in_a_capture(void) {
   CHECK(!fill(&block, 50 * MiB, two));
 }
 
+// The thread that waits for the device has another context of it, as PyCUDA makes, or a green one: it waits for the primary context, and for its own.
+static void test_another_context(void) {
+  gpu_start();
+  void *streams[2] = {gpu_stream(), NULL}, *context;
+  int (*create)(void **, unsigned, int);
+  GPU_CALL(create, "cuCtxCreate_v2");
+  CHECK(create(&context, 0, 0) == 0);
+  streams[1] = gpu_stream();
+  for (int own = 0; own < 2; own++) {
+    pthread_t thread;
+    leave(streams[0], 40 * MiB);
+    gpu_hold(streams[own]);
+    let_go = false;
+    CHECK(pthread_create(&thread, NULL, let_go_later, streams[own]) == 0);
+    CHECK_EQUAL(memprof_empty_cache(0), 40 * MiB);
+    CHECK(let_go);
+    CHECK(pthread_join(thread, NULL) == 0);
+  }
+}
+
 // Random blocks of four streams, three of which are busy by turns, on a card that they fill. The driver may refuse one call.
 static void scenario(void) {
   gpu_start();
@@ -268,9 +288,10 @@ int main(int argc, char **argv) {
       {"capture", test_capture, {CARD, NO_WAIT}},
       {"destroyed", test_destroyed, {CARD, NO_WAIT}},
       {"destroyed in a capture", test_destroyed_in_a_capture, {CARD, NO_WAIT}},
+      {"another context", test_another_context, {CARD}},
       {"scenario", scenario, {"MEMPROF_SIM_MEMORY", "256m", "MEMPROF_OPTIONS", "headroom=0", "MEMPROF_SIM_FAIL", "none:1"}},
   };
-  static const char *const calls[] = {"cuStreamIsCapturing", "cuStreamQuery", "cuEventCreate", "cuEventRecord", "cuEventQuery", "cuEventSynchronize",
+  static const char *const calls[] = {"cuCtxGetCurrent", "cuStreamIsCapturing", "cuStreamQuery", "cuEventCreate", "cuEventRecord", "cuEventQuery", "cuEventSynchronize",
                                       "cuCtxSynchronize", "cuMemUnmap", "cuMemRelease", "cuMemCreate", "cuMemMap", "cuMemSetAccess"};
   int failed = run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
   for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) failed |= !each_position(calls[i], "", POSITIONS, true, environment);
