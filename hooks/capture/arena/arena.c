@@ -215,7 +215,10 @@ static void unmap(void *self, uint64_t addr, uint64_t bytes) {
   struct arena *arena = self;
   const size_t first = vmm_find(&arena->vmm, addr), last = vmm_find(&arena->vmm, addr + bytes);
   // What was lent for the request may still be used at its old addresses.
-  if (arena->vmm.idle == NULL || !vmm_lend(&arena->vmm, first, last)) vmm_release(&arena->vmm, first, last);
+  if (arena->vmm.idle == NULL || !vmm_lend(&arena->vmm, first, last)) {
+    if (arena->vmm.idle != NULL) policy_wait(arena);
+    vmm_release(&arena->vmm, first, last);
+  }
   arena->paid += bytes;
   arena_unmapped(arena, addr, bytes, (int64_t)(last - first));
 }
@@ -226,9 +229,11 @@ void arena_unmapped(struct arena *arena, uint64_t addr, uint64_t bytes, int64_t 
 
 bool arena_map_ahead(struct arena *arena, uint64_t addr, uint64_t bytes) {
   const int64_t handles = arena->vmm.created;
-  arena->gpu->waited = false;
   if (has_source(arena) || !arena_prepare(arena, bytes) || !bfc_remap(arena->bfc, addr, bytes)) return false;
-  if (!vmm_map(&arena->vmm, addr, bytes)) {
+  arena->ahead = true;
+  const bool mapped = vmm_map(&arena->vmm, addr, bytes);
+  arena->ahead = false;
+  if (!mapped) {
     bfc_unmap(arena->bfc, addr, bytes);
     return false;
   }
@@ -379,8 +384,9 @@ static void count_live(struct arena *arena, const struct bfc_block *block) { cou
 
 bool arena_alloc(struct arena *arena, uint64_t size, uint32_t context, struct bfc_block *out) {
   if (arena->pending.count > 0) pending_poll(arena, false);
-  arena->gpu->waited = arena->lending = arena->stream_ended = false;
+  arena->gpu->waited = arena->lending = false;
   arena->paid = 0;
+  if (arena->stream_ended) streams_begin(arena);
   const bool served = bfc_alloc(arena->bfc, size, out);
   if (arena->vmm.loose_count > 0 && policy_wait(arena)) vmm_release_lent(&arena->vmm);
   if (!served) return false;
@@ -409,6 +415,7 @@ static void count_freed(struct arena *arena, const struct bfc_block *block, bool
     else
       counters_note_inactive(&arena->gpu->stats);
   }
+  arena->gpu->frees++;
   arena_event(arena, MEMPROF_FREE, block->addr, block->requested, block->size, 0);
 }
 

@@ -66,12 +66,13 @@ struct arena {
   bool gives;               // other arenas take what it holds idle
   bool stream_ended;        // its stream was destroyed: it must not be asked for
   uint64_t end_event;       // the number that `lent` gave the event recorded right before; 0: none could be
+  bool ahead;               // what is mapped is for no request: it waits for nothing
   struct fence fence;       // what all streams have done
   uint64_t paid;            // bytes that the request under way has unmapped, here or elsewhere, and not mapped
   struct pending pending;   // freed blocks that other streams may still use
-  bool trimming;            // pages to unmap wait for trim_event
-  uint32_t trim_ended;      // iterations that had ended when trim_event was recorded
-  driver_event trim_event;
+  bool trimming;            // pages to unmap wait for the fence of that number
+  uint64_t trim_fence;
+  uint32_t trim_ended;      // iterations that had ended then
   uint64_t noted;           // chunks whose note is not 0: used on other streams, or freed and pending
   struct arena *next;       // of the device, newest first
 };
@@ -93,7 +94,11 @@ struct gpu {
   size_t late_free_count, late_free_room;
   bool shortage;         // it has been short of memory: see shortage.h
   bool short_now;        // it is: handles are of a page
-  bool fenced;           // a fence was recorded and is not known to be over (fence.h)
+  bool fenced;           // the last fence is not known to be over (fence.h)
+  uint64_t fences;       // so many were recorded; the first has number 1
+  uint64_t fences_over;  // all up to that number are over
+  uint64_t frees;        // of blocks, so far
+  uint64_t fence_frees;  // before the last fence
   bool waited;           // the request under way has waited for the device
   bool maps_ahead;       // an iteration has ended, and nobody has lacked memory or emptied the cache since: see trim.h
   struct bfc_streams streams;  // what its arenas take of each other
@@ -166,7 +171,8 @@ bool arena_add_range(struct arena *arena, uint64_t addr, uint64_t bytes);
 // writes the event.
 void arena_mapping(struct arena *arena, enum memprof_kind kind, uint64_t addr, uint64_t requested, uint64_t bytes, int64_t handles);
 
-// Maps unmapped free pages before a request needs them. False: the device or the limit has no room.
+// Maps unmapped free pages before a request needs them. False: the device or the limit has no room, or an old mapping is there
+// whose work is not over.
 bool arena_map_ahead(struct arena *arena, uint64_t addr, uint64_t bytes);
 
 // Sets the size of the handles of the next map, of `bytes`, where `room` bytes of the device can be mapped.

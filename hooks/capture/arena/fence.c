@@ -6,14 +6,29 @@
 // The handle of each thread's own default stream.
 #define PER_THREAD ((void *)2)
 
-bool fence_covers(const struct arena *arena) {
-  const bool known = !arena->stream_ended || arena->end_event != 0;
-  return arena->home == NULL && arena->tag == NULL && arena->stream != PER_THREAD && known;
+// Whether the arena's stream can be asked.
+static bool known(const struct arena *arena) { return arena->stream != PER_THREAD && (!arena->stream_ended || arena->end_event != 0); }
+
+bool fence_covers(const struct arena *arena) { return arena->home == NULL && arena->tag == NULL && known(arena); }
+
+// Whether an arena of a pool or tag needs no event of its own, since another one stands for the same stream.
+static bool repeats(const struct arena *arena) {
+  bool before = true;
+  for (const struct arena *each = arena->gpu->arenas; each != NULL; each = each->next) {
+    if (each == arena)
+      before = false;
+    else if (each->stream == arena->stream && each->stream_ended == arena->stream_ended && known(each) == known(arena) && (before || fence_covers(each)))
+      return true;
+  }
+  return false;
 }
+
+static bool asked(const struct arena *arena) { return fence_covers(arena) || !repeats(arena); }
 
 // Whether the stream of an arena has nothing queued.
 static bool idle(struct arena *arena) {
   struct driver_scope scope;
+  if (!known(arena)) return false;
   if (arena->stream_ended) {
     lent_look(arena);
     return arena->end_event <= arena->lent.over;
@@ -28,18 +43,27 @@ static bool idle(struct arena *arena) {
 
 static bool all_idle(struct gpu *gpu) {
   for (struct arena *each = gpu->arenas; each != NULL; each = each->next) {
-    if (fence_covers(each) && !idle(each)) return false;
+    if (asked(each) && !idle(each)) return false;
   }
   return true;
 }
 
-// All that was queued so far is over.
+// All that was queued so far is over: also what was to be before the next fence.
 static void all_over(struct gpu *gpu) {
   gpu->fenced = false;
+  gpu->fences_over = ++gpu->fences;
   for (struct arena *each = gpu->arenas; each != NULL; each = each->next) {
     each->fence.event = 0;
     if (fence_covers(each)) each->fence.over = bfc_frees(each->bfc);
   }
+}
+
+void fence_waited(struct gpu *gpu) {
+  for (struct arena *each = gpu->arenas; each != NULL; each = each->next) {
+    lent_waited(each);
+    if (each->stream_ended && each->end_event == 0) each->end_event = lent_none(each);
+  }
+  all_over(gpu);
 }
 
 // Whether the fence is over. If it is, so is what its arenas had freed before it.
@@ -50,6 +74,7 @@ static bool look(struct gpu *gpu) {
     if (each->lent.over < each->fence.event) return false;
   }
   gpu->fenced = false;
+  gpu->fences_over = gpu->fences;
   for (struct arena *each = gpu->arenas; each != NULL; each = each->next) {
     if (each->fence.event != 0) each->fence.over = each->fence.frees;
     each->fence.event = 0;
@@ -58,8 +83,9 @@ static bool look(struct gpu *gpu) {
 }
 
 // Records an event on the arena's stream, or takes the one that was recorded when the stream was destroyed. 0: the driver refused, or
-// the stream is captured.
+// the stream is captured or cannot be asked.
 static uint64_t record(struct arena *arena) {
+  if (!known(arena)) return 0;
   if (arena->stream_ended) return arena->end_event;
   const uint64_t number = lent_record(arena);
   return arena->lent.events[number % LENT_EVENTS] == NULL ? 0 : number;
@@ -68,23 +94,56 @@ static uint64_t record(struct arena *arena) {
 static void raise_fence(struct gpu *gpu) {
   gpu->fenced = true;
   for (struct arena *each = gpu->arenas; each != NULL; each = each->next) {
-    each->fence.event = gpu->fenced && fence_covers(each) ? record(each) : 0;
+    const bool is_asked = asked(each);
+    each->fence.event = gpu->fenced && is_asked ? record(each) : 0;
     each->fence.frees = bfc_frees(each->bfc);
-    if (fence_covers(each) && each->fence.event == 0) gpu->fenced = false;  // one stream is missing: there is no fence
+    if (is_asked && each->fence.event == 0) gpu->fenced = false;  // one stream is missing: there is no fence
   }
+  if (gpu->fenced) gpu->fences++;
+  gpu->fence_frees = gpu->frees;
 }
 
-void fence_look(struct gpu *gpu) {
-  if (all_idle(gpu))
+bool fence_look(struct gpu *gpu) {
+  if (all_idle(gpu)) {
     all_over(gpu);
-  else if (!gpu->fenced || look(gpu))
-    raise_fence(gpu);
+    return true;
+  }
+  if (gpu->fenced && !look(gpu)) return false;
+  raise_fence(gpu);
+  return gpu->fenced;
+}
+
+uint64_t fence_next(struct gpu *gpu) {
+  const bool last = fence_look(gpu) || (gpu->fenced && gpu->fence_frees == gpu->frees);
+  return gpu->fences + !last;
 }
 
 bool fence_wait(struct gpu *gpu) {
   for (struct arena *each = gpu->arenas; each != NULL; each = each->next) {
-    if (fence_covers(each) && !idle(each) && !lent_wait(each, record(each))) return false;
+    if (asked(each) && !idle(each) && !lent_wait(each, record(each))) return false;
   }
   all_over(gpu);
+  return true;
+}
+
+// Waits for the fence that is under way.
+static bool wait_for_last(struct gpu *gpu) {
+  for (struct arena *each = gpu->arenas; each != NULL; each = each->next) {
+    if (each->fence.event != 0 && !lent_wait(each, each->fence.event)) return false;
+  }
+  return look(gpu);
+}
+
+bool fence_wait_for(struct gpu *gpu, uint64_t number) {
+  if (gpu->fences_over >= number) return true;
+  fence_look(gpu);
+  if (gpu->fences_over >= number) return true;
+  return gpu->fenced && gpu->fences >= number ? wait_for_last(gpu) : fence_wait(gpu);
+}
+
+bool fence_alone(const struct arena *arena) {
+  for (const struct arena *each = arena->gpu->arenas; each != NULL; each = each->next) {
+    if (each->stream != arena->stream || each->stream_ended || !known(each)) return false;
+  }
   return true;
 }

@@ -11,19 +11,32 @@ static void destroy(driver_event *event) {
   *event = NULL;
 }
 
-uint64_t lent_record(struct arena *arena) {
+void lent_set_fence(struct arena *arena, uint64_t number, uint64_t fence) { arena->lent.fences[number % LENT_EVENTS] = fence; }
+
+// Later fences have more before them: that of an event that was replaced is at most that of the oldest one.
+uint64_t lent_fence(const struct arena *arena, uint64_t number) {
+  const struct lent *lent = &arena->lent;
+  if (lent->last >= LENT_EVENTS && number <= lent->last - LENT_EVENTS) number = lent->last - LENT_EVENTS + 1;
+  return lent->fences[number % LENT_EVENTS];
+}
+
+// Takes the next number, whose event is recorded if `recorded`.
+static uint64_t next(struct arena *arena, bool recorded) {
   struct lent *lent = &arena->lent;
   struct driver_scope scope;
   driver_event *event = event_of(lent, ++lent->last);
+  lent_set_fence(arena, lent->last, arena->gpu->fences + 1);
   if (!driver_enter(arena->gpu->vmm.device, &scope)) {
     *event = NULL;  // the old one is lost with the device's context
     return lent->last;
   }
   destroy(event);
-  if (!pending_mark(arena->stream, event)) *event = NULL;
+  if (recorded && !pending_mark(arena->stream, event)) *event = NULL;
   driver_leave(&scope);
   return lent->last;
 }
+
+uint64_t lent_record(struct arena *arena) { return next(arena, true); }
 
 static bool over(driver_event event) {
   const struct driver *driver = driver_get();
@@ -57,6 +70,13 @@ void lent_look(struct arena *arena) {
   }
   driver_leave(&scope);
 }
+
+bool lent_over(struct arena *arena, uint64_t number) {
+  if (number > arena->lent.over) lent_look(arena);
+  return number > 0 && number <= arena->lent.over;
+}
+
+uint64_t lent_none(struct arena *arena) { return arena->lent.over = next(arena, false); }
 
 void lent_waited(struct arena *arena) { arena->lent.over = arena->lent.last; }
 

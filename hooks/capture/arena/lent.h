@@ -19,6 +19,7 @@ enum { LENT_EVENTS = 64 };
 
 struct lent {
   driver_event events[LENT_EVENTS];  // number n is at n % LENT_EVENTS; NULL: it could not be recorded
+  uint64_t fences[LENT_EVENTS];      // the number of a fence that what was queued by then on other streams is before
   uint64_t last;                     // the greatest number so far; the first is 1
   uint64_t over;                     // all numbers up to this one are over
 };
@@ -30,8 +31,20 @@ uint64_t lent_record(struct arena *arena);
 // held back. False: there is no such event, or the driver cannot wait for it.
 bool lent_wait(struct arena *arena, uint64_t number);
 
+// The same without a wait.
+bool lent_over(struct arena *arena, uint64_t number);
+
+// The number of the fence that has to be over, too, for what other streams had queued when the event of that number was recorded.
+uint64_t lent_fence(const struct arena *arena, uint64_t number);
+
+// Notes that of an event that is among the last. Before, it is the next fence that is recorded.
+void lent_set_fence(struct arena *arena, uint64_t number, uint64_t fence);
+
 // Finds the last number that is over. Captures are held back. It does not wait.
 void lent_look(struct arena *arena);
+
+// A number of its own for work that is over, as all before it is: the device was waited for.
+uint64_t lent_none(struct arena *arena);
 
 // The device was waited for: all numbers so far are over.
 void lent_waited(struct arena *arena);

@@ -28,17 +28,37 @@ bool policy_wait(void *self) {
   if (!gpu->waited) {
     gpu->stats.syncs++;
     gpu->waited = driver_synchronize(gpu->vmm.device);
+    if (gpu->waited) fence_waited(gpu);
   }
-  if (gpu->waited) lent_waited(self);
   captures_let();
   return gpu->waited;
 }
 
+// Whether what was queued before loans of that number is over on the arena's stream, and on all others that have arenas.
+static bool loan_over(struct arena *arena, uint64_t number, bool wait) {
+  if (wait ? !lent_wait(arena, number) : !lent_over(arena, number)) return false;
+  if (fence_alone(arena)) return true;
+  const uint64_t fence = lent_fence(arena, number);
+  if (wait) return fence_wait_for(arena->gpu, fence);
+  fence_look(arena->gpu);
+  return arena->gpu->fences_over >= fence;
+}
+
 bool policy_wait_lent(void *self, uint64_t number) {
+  struct arena *arena = self;
   if (!captures_hold()) return false;
-  const bool over = lent_wait(self, number) || policy_wait(self);
+  const bool over = loan_over(arena, number, !arena->ahead) || (!arena->ahead && policy_wait(arena));
   captures_let();
   return over;
+}
+
+// Notes what is queued before the loans of a request. Returns its number.
+static uint64_t loans_begin(struct arena *arena) {
+  const uint64_t number = lent_record(arena);
+  if (fence_alone(arena)) return number;
+  const uint64_t fence = fence_next(arena->gpu);
+  lent_set_fence(arena, number, fence);
+  return number;
 }
 
 // Kernels may still be running on what was freed in stream order, so the device is waited for.
@@ -56,7 +76,7 @@ static bool try_unmap(void *self, uint64_t addr, uint64_t bytes) {
 static bool lend(void *self, uint64_t addr, uint64_t bytes) {
   struct arena *arena = self;
   if (reclaimable_within(arena, addr, bytes) != bytes || !captures_hold()) return false;
-  if (!arena->lending) arena->vmm.lent = lent_record(arena);
+  if (!arena->lending) arena->vmm.lent = loans_begin(arena);
   arena->lending = true;
   captures_let();
   const size_t first = vmm_find(&arena->vmm, addr), last = vmm_find(&arena->vmm, addr + bytes);

@@ -125,7 +125,10 @@ void reclaim_all(struct arena *arena) {
 static bool wait_for(struct gpu *gpu) {
   if (!captures_hold()) return false;
   gpu->stats.syncs++;
-  if (driver_synchronize(gpu->vmm.device)) return true;
+  if (driver_synchronize(gpu->vmm.device)) {
+    fence_waited(gpu);
+    return true;
+  }
   captures_let();
   return false;
 }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "arena/graph_memory.h"
+#include "arena/policy.h"
 #include "arena/reclaim.h"
 #include "base/options.h"
 #include "device/captures.h"
@@ -100,6 +101,15 @@ void streams_end_iteration(struct gpu *gpu) {
   captures_let();
 }
 
+// Where the wait is not possible, the arena has the order of the new stream alone, as under torch's own allocator.
+void streams_begin(struct arena *arena) {
+  if (captures_hold()) {
+    if (!lent_wait(arena, arena->end_event)) policy_wait(arena);
+    captures_let();
+  }
+  arena->stream_ended = false;
+}
+
 void streams_end(void *stream) {
   for (int device = 0; device < MOST_DEVICES; device++) {
     struct gpu *gpu = gpu_existing(device);
@@ -110,7 +120,8 @@ void streams_end(void *stream) {
       arena->stream_ended = true;
       arena->end_event = 0;
       if (!captures_hold()) continue;
-      arena->end_event = lent_record(arena);
+      const uint64_t number = lent_record(arena);
+      if (arena->lent.events[number % LENT_EVENTS] != NULL) arena->end_event = number;
       captures_let();
     }
     gpu_give(gpu, taken);

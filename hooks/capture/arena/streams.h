@@ -33,6 +33,9 @@ bool streams_wait(struct gpu *gpu, uint64_t needed);
 // An iteration has ended.
 void streams_end_iteration(struct gpu *gpu);
 
+// A new stream has the handle of one that was destroyed, and requests memory of its arena: waits for the old one's work.
+void streams_begin(struct arena *arena);
+
 // Without a lock: a stream is about to be destroyed.
 void streams_end(void *stream);
 

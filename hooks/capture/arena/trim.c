@@ -19,8 +19,7 @@
 #include "device/devices.h"
 
 enum {
-  DISABLE_TIMING = 2,
-  RETRY_US = 500,        // between two looks at an event
+  RETRY_US = 500,        // between two looks at a fence
   PRESSURE_US = 100000,  // between two readings of the device's memory
 };
 
@@ -58,21 +57,8 @@ static struct first excess_of(const struct arena *arena, uint32_t ended) {
   return excess.first;
 }
 
-static bool record_event(const struct arena *arena, driver_event *event) {
-  const struct driver *driver = driver_get();
-  struct driver_scope scope;
-  if (!driver_enter(arena->gpu->vmm.device, &scope)) return false;
-  bool ok = driver->event_create(event, DISABLE_TIMING) == DRIVER_OK;
-  if (ok && driver->event_record(*event, arena->stream) != DRIVER_OK) {
-    driver->event_destroy(*event);
-    ok = false;
-  }
-  driver_leave(&scope);
-  return ok;
-}
-
-// Ends an iteration in one arena, under the device's lock, and records an event if there are pages to
-// unmap: when it completes, all work on what was freed before it is done. True: the trimmer has
+// Ends an iteration in one arena, under the device's lock, and asks for a fence if there are pages to
+// unmap: when it is over, so is all work on what was freed before it. True: the trimmer has
 // something to do.
 static bool end_iteration(struct arena *arena) {
   bfc_end_iteration(arena->bfc);
@@ -81,7 +67,8 @@ static bool end_iteration(struct arena *arena) {
   bfc_ahead(arena->bfc, &ahead, note_first);
   const uint32_t ended = bfc_ended(arena->bfc);
   if (!arena->trimming && excess_of(arena, ended).bytes > 0 && captures_hold()) {
-    arena->trimming = record_event(arena, &arena->trim_event);
+    arena->trim_fence = fence_next(arena->gpu);
+    arena->trimming = arena->gpu->fenced || arena->gpu->fences_over >= arena->trim_fence;
     arena->trim_ended = ended;
     captures_let();
   }
@@ -135,40 +122,35 @@ static void map_ahead(struct arena *arena) {
   while (!capturing() && map_slice(arena)) continue;
 }
 
-// Destroys the arena's event, under the device's lock.
-static void end_trimming(struct arena *arena) {
-  driver_get()->event_destroy(arena->trim_event);
-  arena->trimming = false;
-}
-
 // Unmaps one slice of the pages that are still free and still not predicted to be used. False: none is
 // left.
 static bool unmap_slice(struct arena *arena) {
   lock_take(&arena->gpu->lock);
   const struct first excess = arena->paused ? (struct first){0} : excess_of(arena, arena->trim_ended);
   const bool done = excess.bytes > 0 && reclaim_range(arena, excess.addr, excess.bytes, SLICE) > 0;
-  if (!done) end_trimming(arena);
+  if (!done) arena->trimming = false;
   lock_give(&arena->gpu->lock);
   return done;
 }
 
-// Maps and unmaps what an arena needs. True: its event has not completed, or a capture has begun, and
+// Whether the work on what an arena unmaps is over. *waits: it is not, but will be known.
+static bool is_over(struct arena *arena, bool *waits) {
+  struct gpu *gpu = arena->gpu;
+  lock_take(&gpu->lock);
+  if (arena->trimming && gpu->fences_over < arena->trim_fence) fence_look(gpu);
+  const bool over = arena->trimming && gpu->fences_over >= arena->trim_fence;
+  if (!over && !gpu->fenced) arena->trimming = false;  // it is not known which work is done, so nothing is unmapped
+  *waits = arena->trimming && !over;
+  lock_give(&gpu->lock);
+  return over;
+}
+
+// Maps and unmaps what an arena needs. True: the work is not over, or a capture has begun, and
 // the trimmer has to come back.
 static bool trim_arena(struct arena *arena) {
+  bool waits;
   map_ahead(arena);
-  lock_take(&arena->gpu->lock);
-  const bool trimming = arena->trimming;
-  const driver_event event = arena->trim_event;
-  lock_give(&arena->gpu->lock);
-  if (!trimming) return false;
-  const driver_result result = driver_get()->event_query(event);
-  if (result == DRIVER_NOT_READY) return true;
-  if (result != DRIVER_OK) {  // it is not known which work is done, so nothing is unmapped
-    lock_take(&arena->gpu->lock);
-    end_trimming(arena);
-    lock_give(&arena->gpu->lock);
-    return false;
-  }
+  if (!is_over(arena, &waits)) return waits;
   while (!capturing()) {
     if (unmap_slice(arena)) continue;
     map_ahead(arena);

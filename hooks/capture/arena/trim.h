@@ -12,7 +12,7 @@
 // memory of graphs: arenas of pools and tags are not trimmed by iterations, and reclaim, which does
 // the rest, skips pools that are held.
 //
-// The trimmer may come late: its event has to complete, or its thread gets no core. If the program has emptied the
+// The trimmer may come late: its fence (fence.h) has to be over, or its thread gets no core. If the program has emptied the
 // cache by then, or anybody has lacked memory of the device, it maps nothing ahead before the next iteration ends:
 // it would take what was just unmapped for them.
 #ifndef MEMPROF_TRIM_H

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "agree.h"
+#include "arena/arena.h"
 #include "gpu.h"
 #include "memprof.h"
 #include "positions.h"
@@ -160,6 +161,57 @@ static void test_old_mappings_wait_for_their_work(void) {
   gpu_let_go(other);
 }
 
+// A program frees a block that another of its streams still reads: its address keeps its page until that one is through, too.
+static void test_old_mappings_wait_for_readers(void) {
+  gpu_start();
+  void *const other = gpu_stream();
+  struct block theirs, small, between, large;
+  struct request request = {NULL, {0}, false};
+  struct memprof_stats before, after;
+  pthread_t thread;
+  fill(&theirs, 4 * MiB, other, 5), fill(&small, 8 * MiB, NULL, 1), fill(&between, 4 * MiB, NULL, 2);
+  const unsigned char *read = small.start;
+  gpu_hold(other);
+  empty(&small);
+  fill(&large, 12 * MiB, NULL, 3);  // two of its pages are lent by small
+  memprof_get_stats(0, &before);
+  const uint64_t left = gpu_free();
+  CHECK(pthread_create(&thread, NULL, ask, &request) == 0);
+  while (!request.began) usleep(1000);
+  usleep(200000);
+  CHECK_EQUAL(gpu_free(), left);
+  CHECK_EQUAL(gpu_access(read, 0), 3);
+  CHECK_EQUAL(gpu_access(read + 4 * MiB, 0), 3);
+  gpu_let_go(other);
+  CHECK(pthread_join(thread, NULL) == 0);
+  CHECK(request.block.start == read);
+  CHECK_EQUAL(gpu_free(), left - 8 * MiB);
+  memprof_get_stats(0, &after);
+  CHECK_EQUAL(after.syncs - before.syncs, 0);  // of the device
+  check_pattern(&theirs), check_pattern(&large), check_pattern(&between), check_pattern(&request.block);
+  agree(true);
+}
+
+// The trimmer, which maps ahead with the device's lock, waits for nothing.
+static void test_ahead_waits_for_nothing(void) {
+  gpu_start();
+  void *const stream = gpu_stream();
+  struct block small, between, large;
+  fill(&small, 8 * MiB, stream, 1), fill(&between, 4 * MiB, stream, 2);
+  const uint64_t at = (uintptr_t)small.start;
+  gpu_hold(stream);
+  empty(&small);
+  fill(&large, 12 * MiB, stream, 3);  // two of its pages are lent by small
+  struct arena *arena = arena_of(at);
+  lock_take(&arena->gpu->lock);
+  CHECK(!arena_map_ahead(arena, at, 8 * MiB));
+  gpu_let_go(stream);
+  CHECK(arena_map_ahead(arena, at, 8 * MiB));
+  lock_give(&arena->gpu->lock);
+  CHECK_EQUAL(reserved(), 24 * MiB);
+  agree(true);
+}
+
 // A peer that gets access while pages are lent has it when they return to their old mappings.
 static void test_peers(void) {
   gpu_start();
@@ -213,6 +265,8 @@ int main(int argc, char **argv) {
                                                "cuMemCreate:8+,cuMemMap:12+,cuMemUnmap:1+,cuCtxSynchronize:1+"}},
       {"loans ask for no free memory", test_loans_ask_for_no_free_memory, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES, "MEMPROF_SIM_LOG", CALLS}},
       {"old mappings wait for their work", test_old_mappings_wait_for_their_work, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES}},
+      {"old mappings wait for readers", test_old_mappings_wait_for_readers, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES}},
+      {"ahead waits for nothing", test_ahead_waits_for_nothing, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES}},
       {"empty_cache", test_empty_cache, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES}},
       {"peers", test_peers, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES, "MEMPROF_SIM_DEVICES", "2"}},
   };

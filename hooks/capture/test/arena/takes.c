@@ -114,6 +114,28 @@ static void test_freed_early(void) {
   CHECK_EQUAL(reserved(), 20 * MiB);
 }
 
+// The stream that reads it has memory of a tag or of a pool only.
+static void test_freed_early_beside(bool tagged) {
+  gpu_start();
+  void *one = gpu_stream(), *two = gpu_stream();
+  void *block = take(8 * MiB, NULL);
+  if (tagged) CHECK_EQUAL(memprof_region_begin("weights", 0), MEMPROF_OK);
+  if (!tagged) memprof_pool_hold(0, POOL, 0);
+  CHECK(memprof_malloc_in_pool(4 * MiB, 0, one, tagged ? 0 : POOL, 0) != NULL);
+  if (tagged) memprof_region_end();
+  gpu_hold(one);
+  drop(block);
+  take(8 * MiB, two);
+  CHECK_EQUAL(reserved(), 20 * MiB);
+  check_take(8 * MiB, 0);
+  gpu_let_go(one);
+  take(8 * MiB, two);
+  check_take(8 * MiB, 1);
+  CHECK_EQUAL(reserved(), 20 * MiB);
+}
+static void test_freed_early_beside_tag(void) { test_freed_early_beside(true); }
+static void test_freed_early_beside_pool(void) { test_freed_early_beside(false); }
+
 // At the end of an iteration a fence is recorded: what was freed before it is over without a request in between.
 static void test_fence_of_iteration(void) {
   gpu_start();
@@ -206,6 +228,53 @@ static void test_destroyed(void) {
   check_take(12 * MiB, 1);
 }
 
+// It was destroyed with work on it.
+static void test_destroyed_busy(void) {
+  gpu_start();
+  void *one = gpu_stream(), *two = gpu_stream();
+  int (*destroy)(void *);
+  GPU_CALL(destroy, "cuStreamDestroy_v2");
+  drop(take(8 * MiB, one));
+  gpu_hold(one);
+  streams_end(one);
+  CHECK(destroy(one) == 0);
+  take(8 * MiB, two);
+  check_take(8 * MiB, 0);
+  CHECK_EQUAL(reserved(), 16 * MiB);
+  gpu_let_go(one);
+  take(8 * MiB, two);
+  check_take(8 * MiB, 1);
+  CHECK_EQUAL(reserved(), 16 * MiB);
+}
+
+// During a capture there is no event of what it had to do: nothing is taken of any stream before the device was waited for.
+static void test_destroyed_during_a_capture(void) {
+  gpu_start();
+  void *one = gpu_stream(), *two = gpu_stream();
+  int (*destroy)(void *);
+  GPU_CALL(destroy, "cuStreamDestroy_v2");
+  void *block = take(8 * MiB, NULL);
+  drop(take(8 * MiB, one));
+  captures_begin();
+  gpu_hold(one);
+  streams_end(one);
+  CHECK(destroy(one) == 0);
+  captures_end();
+  drop(block);  // which the work may read
+  take(8 * MiB, two);
+  check_take(8 * MiB, 0);
+  CHECK_EQUAL(reserved(), 24 * MiB);
+  gpu_let_go(one);
+  take(8 * MiB, two);
+  check_take(8 * MiB, 0);
+  CHECK_EQUAL(reserved(), 32 * MiB);
+  CHECK_EQUAL(memprof_empty_cache(0), 16 * MiB);
+  drop(take(8 * MiB, NULL));
+  take(8 * MiB, two);
+  check_take(8 * MiB, 2);
+  CHECK_EQUAL(reserved(), 24 * MiB);
+}
+
 // Random blocks of four streams, three of which are busy by turns. The driver may refuse one call.
 static void scenario(void) {
   gpu_start();
@@ -255,6 +324,10 @@ int main(int argc, char **argv) {
       {"registered", test_registered, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES}},
       {"capture", test_capture, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES}},
       {"destroyed", test_destroyed, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES}},
+      {"freed early, beside a tag", test_freed_early_beside_tag, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES}},
+      {"freed early, beside a pool", test_freed_early_beside_pool, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES}},
+      {"destroyed when busy", test_destroyed_busy, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES}},
+      {"destroyed during a capture", test_destroyed_during_a_capture, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES}},
       {"scenario", scenario, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES, "MEMPROF_SIM_FAIL", "none:1"}},
   };
   static const char *const calls[] = {"cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemUnmap", "cuMemRelease", "cuEventRecord", "cuEventCreate", "cuEventQuery", "cuStreamQuery", "cuStreamIsCapturing"};

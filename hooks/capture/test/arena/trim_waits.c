@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <pthread.h>
 
+#include "arena/streams.h"
 #include "blocks.h"
 
 // Blocks of the stream, of 2, 8, 2, 6, 2 and 2 MiB: 22 MiB.
@@ -104,8 +105,11 @@ static void iterate(void *stream, uint64_t bytes) {
   memprof_iteration(NULL);
 }
 
+static _Atomic bool let_go;
+
 static void *let_go_later(void *stream) {
   usleep(50000);
+  let_go = true;
   gpu_let_go(stream);
   return NULL;
 }
@@ -132,6 +136,62 @@ static void test_nothing_is_mapped_into_an_emptied_cache(void) {
   audited();
 }
 
+// A program frees a block that another of its streams still reads: what that block had is unmapped when both are through.
+static void test_trim_waits_for_all_streams(void) {
+  gpu_start();
+  void *other = gpu_stream();
+  struct block theirs;
+  begin(&theirs, 2 * MiB, other);
+  gpu_hold(other);
+  iterate(NULL, 40 * MiB);
+  for (int i = 0; i < 3; i++) iterate(NULL, 4 * MiB);
+  rest_for_a_while();
+  CHECK_EQUAL(reserved(), 42 * MiB);
+  gpu_let_go(other);
+  await_reserved(6 * MiB);
+  rest();
+  audited();
+}
+
+// The arena's stream is destroyed with work on it. It is not asked for any more; its work is.
+static void test_trim_of_a_destroyed_stream(void) {
+  gpu_start();
+  void *stream = gpu_stream();
+  int (*destroy)(void *);
+  GPU_CALL(destroy, "cuStreamDestroy_v2");
+  iterate(stream, 40 * MiB);
+  gpu_hold(stream);
+  streams_end(stream);
+  CHECK_EQUAL(destroy(stream), 0);
+  for (int i = 0; i < 3; i++) memprof_iteration(NULL);
+  rest_for_a_while();
+  CHECK_EQUAL(reserved(), 40 * MiB);
+  gpu_let_go(stream);
+  await_reserved(0);
+  rest();
+  audited();
+}
+
+// A new stream with the handle of one that was destroyed gets that one's memory when its work is done.
+static void test_a_handle_returns(void) {
+  gpu_start();
+  pthread_t thread;
+  struct request request = {gpu_stream(), 4 * MiB, {0}};
+  int (*destroy)(void *);
+  GPU_CALL(destroy, "cuStreamDestroy_v2");
+  iterate(request.stream, 4 * MiB);
+  gpu_hold(request.stream);
+  streams_end(request.stream);
+  CHECK_EQUAL(destroy(request.stream), 0);
+  CHECK(pthread_create(&thread, NULL, let_go_later, request.stream) == 0);
+  ask(&request);
+  CHECK(let_go);
+  CHECK(request.block.start != NULL);
+  CHECK(pthread_join(thread, NULL) == 0);
+  CHECK_EQUAL(stats().syncs, 0);
+  audited();
+}
+
 int main(int argc, char **argv) {
 #define COMPACT "MEMPROF_SIM_MEMORY", "8g", "MEMPROF_OPTIONS", "growth=needed,split=always,trim=iteration"
   static const struct test tests[] = {
@@ -139,6 +199,9 @@ int main(int argc, char **argv) {
       {"taking spoils no capture", test_taking_spoils_no_capture, {COMPACT}},
       {"taking waits for the work", test_taking_waits_for_the_work, {COMPACT}},
       {"nothing is mapped into an emptied cache", test_nothing_is_mapped_into_an_emptied_cache, {COMPACT}},
+      {"trim waits for all streams", test_trim_waits_for_all_streams, {COMPACT}},
+      {"trim of a destroyed stream", test_trim_of_a_destroyed_stream, {COMPACT}},
+      {"a handle returns", test_a_handle_returns, {COMPACT}},
   };
   return run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
 }
