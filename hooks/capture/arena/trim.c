@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -15,6 +16,7 @@
 #include "base/clock.h"
 #include "base/hook.h"
 #include "base/options.h"
+#include "base/problem.h"
 #include "device/captures.h"
 #include "device/devices.h"
 
@@ -268,19 +270,27 @@ static void stop(void) {
   if (atomic_load(&running)) lock_take(&working);
 }
 
+static void register_stop(void) { atexit(stop); }
+
+// Where the system gives no thread, nothing is trimmed before an iteration ends when it does.
 static void start_trimmer(void) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  static _Atomic bool told;
   if (atomic_exchange(&running, true)) return;
   pthread_attr_t attributes;
   pthread_t thread;
   sigset_t all, before;
-  atexit(stop);
+  pthread_once(&once, register_stop);
   pthread_attr_init(&attributes);
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
   sigfillset(&all);  // the job's threads handle the job's signals
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  pthread_create(&thread, &attributes, trim, NULL);
+  const int error = pthread_create(&thread, &attributes, trim, NULL);
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   pthread_attr_destroy(&attributes);
+  if (error == 0) return;
+  atomic_store(&running, false);
+  if (!atomic_exchange(&told, true)) problem("no thread for the trimmer: %s; free memory stays mapped", strerror(error));
 }
 
 static void trim_start(void) {

@@ -1,6 +1,7 @@
 // trim_waits.c - growth unmaps pages of free chunks that kernels may still be at work on: before one
 // is unmapped, the device has to be through with its work.
 #define _GNU_SOURCE
+#include <errno.h>
 #include <pthread.h>
 
 #include "arena/streams.h"
@@ -192,6 +193,28 @@ static void test_a_handle_returns(void) {
   audited();
 }
 
+static _Atomic bool refused;
+int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *self);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *self);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *self) {
+  return refused ? EAGAIN : __real_pthread_create(thread, attributes, run, self);
+}
+
+// The system gives the trimmer no thread: nobody waits for it. Once it does, there is one.
+static void test_no_thread(void) {
+  gpu_start();
+  refused = true;
+  iterate(NULL, 40 * MiB);
+  for (int i = 0; i < 3; i++) iterate(NULL, 4 * MiB);
+  CHECK(!memprof_trimming());
+  CHECK_EQUAL(reserved(), 40 * MiB);
+  refused = false;
+  iterate(NULL, 4 * MiB);
+  rest();
+  CHECK_EQUAL(reserved(), 4 * MiB);
+  audited();
+}
+
 int main(int argc, char **argv) {
 #define COMPACT "MEMPROF_SIM_MEMORY", "8g", "MEMPROF_OPTIONS", "growth=needed,split=always,trim=iteration"
   static const struct test tests[] = {
@@ -201,6 +224,7 @@ int main(int argc, char **argv) {
       {"nothing is mapped into an emptied cache", test_nothing_is_mapped_into_an_emptied_cache, {COMPACT}},
       {"trim waits for all streams", test_trim_waits_for_all_streams, {COMPACT}},
       {"trim of a destroyed stream", test_trim_of_a_destroyed_stream, {COMPACT}},
+      {"no thread", test_no_thread, {COMPACT}},
       {"a handle returns", test_a_handle_returns, {COMPACT}},
   };
   return run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
