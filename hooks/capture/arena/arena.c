@@ -464,7 +464,7 @@ bool arena_free_now(struct arena *arena, uint64_t addr) {
   if (note == 0) return arena_free(arena, addr);
   if (note == FREED) return false;
   count_freed(arena, &block, true);
-  free((void *)(uintptr_t)note);
+  pending_forget_uses((struct stream_uses *)(uintptr_t)note);
   bfc_set_note(arena->bfc, block.chunk, FREED);
   arena_free_done(arena, addr);
   return true;

@@ -29,12 +29,20 @@ static bool any_capturing(const struct pending_entry *entry) {
   return false;
 }
 
+// Where there was no host memory to note on which other streams a block is used: it may be used on any.
+static struct stream_uses anywhere;
+
+void pending_forget_uses(struct stream_uses *uses) {
+  if (uses != &anywhere) free(uses);
+}
+
 bool pending_use(struct arena *arena, uint64_t addr, void *stream) {
   struct bfc_block block;
   if (stream == arena->stream || !bfc_find(arena->bfc, addr, &block)) return false;
   const uint64_t note = bfc_note(arena->bfc, block.chunk);
   if (note & 1) return false;  // already freed
   struct stream_uses *uses = (struct stream_uses *)(uintptr_t)note;
+  if (uses == &anywhere) return false;
   const uint32_t count = uses == NULL ? 0 : uses->count;
   for (uint32_t i = 0; i < count; i++) {
     if (uses->streams[i] == stream) return false;
@@ -43,10 +51,14 @@ bool pending_use(struct arena *arena, uint64_t addr, void *stream) {
   if (first || count == uses->capacity) {
     const uint32_t capacity = count == 0 ? 2 : 2 * count;
     struct stream_uses *larger = realloc(uses, sizeof *larger + capacity * sizeof *larger->streams);
-    if (larger == NULL) return false;
+    if (first) arena->noted++;
+    if (larger == NULL) {
+      free(uses);
+      bfc_set_note(arena->bfc, block.chunk, (uint64_t)(uintptr_t)&anywhere);
+      return true;
+    }
     larger->count = count;
     larger->capacity = capacity;
-    if (first) arena->noted++;
     uses = larger;
     bfc_set_note(arena->bfc, block.chunk, (uint64_t)(uintptr_t)uses);
   }
@@ -103,21 +115,31 @@ static bool make_room(struct pending *pending) {
   return array_reserve(&pending->entries, &pending->room, pending->first + pending->count + 1, sizeof *pending->entries);
 }
 
+// Waits for the device instead of an entry's events. False: the block is never reused.
+static bool wait_for_block(struct arena *arena, uint64_t addr) {
+  const bool held = captures_hold();
+  arena->gpu->stats.syncs += held;
+  const bool waited = held && driver_synchronize(arena->gpu->vmm.device);
+  if (held) captures_let();
+  if (!waited) problem("block %#llx cannot be waited for; it stays reserved until the job ends", (unsigned long long)addr);
+  return waited;
+}
+
 bool pending_add(struct arena *arena, uint64_t addr, struct stream_uses *uses) {
   struct pending *pending = &arena->pending;
-  if (!make_room(pending)) {
-    free(uses);
-    arena->gpu->stats.syncs++;
-    const bool waited = driver_synchronize(arena->gpu->vmm.device);
-    if (!waited) problem("block %#llx cannot be waited for; it stays reserved until the job ends", (unsigned long long)addr);
-    return !waited;
+  if (uses == &anywhere || !make_room(pending)) {
+    pending_forget_uses(uses);
+    return !wait_for_block(arena, addr);
   }
   struct pending_entry *entry = &pending->entries[pending->first + pending->count++];
   *entry = (struct pending_entry){.addr = addr, .uses = uses};
   struct driver_scope scope;
-  if (!driver_enter(arena->gpu->vmm.device, &scope)) return true;
-  record(entry);
-  driver_leave(&scope);
+  if (!captures_hold()) return true;  // a stream whose capture begins meanwhile would have the event in its graph
+  if (driver_enter(arena->gpu->vmm.device, &scope)) {
+    record(entry);
+    driver_leave(&scope);
+  }
+  captures_let();
   return true;
 }
 

@@ -35,9 +35,12 @@ struct pending {
   size_t first, count, room;
 };
 
-// Notes that the live block at `addr` is used on `stream`. False, with nothing noted: no live block is
-// there, the stream is the arena's own or is noted already, or there is no host memory.
+// Notes that the live block at `addr` is used on `stream`; where there is no host memory for that, that it may be used on any.
+// False, with nothing noted: no live block is there, or the stream is the arena's own or is noted already.
 bool pending_use(struct arena *arena, uint64_t addr, void *stream);
+
+// Frees what was noted of a block.
+void pending_forget_uses(struct stream_uses *uses);
 
 // Adds a freed block. False: there was no host memory for an entry, the device has been waited for
 // instead, and the caller may free the chunk at once. If that wait fails too, the result is true and

@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include "agree.h"
+#include "device/captures.h"
 #include "gpu.h"
 #include "memprof.h"
 
@@ -149,6 +150,44 @@ static void test_event_refused(void) {
   trail_agrees();
 }
 
+static _Atomic bool refused;
+void *__real_realloc(void *old, size_t bytes);
+void *__wrap_realloc(void *old, size_t bytes);
+void *__wrap_realloc(void *old, size_t bytes) { return refused ? NULL : __real_realloc(old, bytes); }
+void *__real_malloc(size_t bytes);
+void *__wrap_malloc(size_t bytes);
+void *__wrap_malloc(size_t bytes) { return refused ? NULL : __real_malloc(bytes); }  // compilers make it of realloc(NULL, bytes)
+
+static void use_unnoted(void *block, void *stream) {
+  refused = true;
+  memprof_record_stream(block, stream);
+  refused = false;
+}
+
+// There is no host memory to note the stream: the free waits for the device, and during a capture the block is lost.
+static void test_no_host_memory(void) {
+  gpu_start();
+  void *other = gpu_stream(), *block = allocate(NULL), *lost = allocate(NULL);
+  use_unnoted(block, other), use_unnoted(lost, other);
+  CHECK(memprof_used_elsewhere(block));
+  gpu_hold(other);
+  pthread_t thread;
+  CHECK(pthread_create(&thread, NULL, let_go_later, other) == 0);
+  release(block);
+  int (*query)(void *);
+  GPU_CALL(query, "cuStreamQuery");
+  CHECK(query(other) == 0);
+  CHECK(pthread_join(thread, NULL) == 0);
+  captures_begin();
+  release(lost);
+  captures_end();
+  CHECK(allocate(NULL) == block);
+  CHECK(allocate(NULL) != lost);
+  const struct trail trail = trail_agrees();
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_STREAM_USE), 2);
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_FREE_DONE), 1);
+}
+
 // The use is on a stream of another device's context.
 static void test_stream_of_another_device(void) {
   int (*retain)(void **, int), (*push)(void *), (*pop)(void **);
@@ -208,6 +247,7 @@ int main(int argc, char **argv) {
       {"waits before out of memory", test_waits_before_out_of_memory, {"MEMPROF_SIM_MEMORY", "64m"}},
       {"event refused", test_event_refused, {"MEMPROF_SIM_FAIL", "cuEventRecord:1"}},
       {"stream of another device", test_stream_of_another_device, {"MEMPROF_SIM_DEVICES", "2"}},
+      {"no host memory", test_no_host_memory, {NULL}},
       {"reuse is observed", test_reuse_is_observed, {NULL}},
   };
   return run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
