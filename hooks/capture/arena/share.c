@@ -386,6 +386,7 @@ void share_sweep(void) {
 void memprof_close_shared(void *ptr, int device) {
   const uint64_t addr = (uintptr_t)ptr;
   (void)device;
+  if (!hook_on()) return;  // a forked child has neither the memory nor, maybe, the lock
   pthread_mutex_lock(&lock);
   struct opened **link = &all_opened;
   while (*link != NULL && addr - (*link)->base >= (*link)->total) link = &(*link)->next;

@@ -45,6 +45,38 @@ static void test_opened_again(void) {
   CHECK(memprof_open_shared(name, 0) != NULL);
 }
 
+#define LOG "build/asan/share.log"  // of the simulated driver
+
+static int calls(void) {
+  int lines = 0;
+  FILE *log = fopen(LOG, "r");
+  CHECK(log != NULL);
+  for (int c; (c = getc(log)) != EOF;) lines += c == '\n';
+  fclose(log);
+  return lines;
+}
+
+// A forked child has no GPU: it closes nothing.
+static void test_closed_in_a_child(void) {
+  gpu_start();
+  char name[128], *block = memprof_malloc(MiB, 0, NULL);
+  CHECK(memprof_share(block, name, sizeof name) == 1);
+  char *again = memprof_open_shared(name, 0);
+  CHECK(again != NULL);
+  const int before = calls();
+  const pid_t child = fork();
+  if (child == 0) {
+    memprof_close_shared(again, 0);
+    _exit(0);
+  }
+  int status = -1;
+  CHECK(waitpid(child, &status, 0) == child && status == 0);
+  CHECK_EQUAL(calls(), before);
+  memprof_close_shared(again, 0);
+  CHECK(calls() > before);
+  unlink(LOG);
+}
+
 struct shared {
   char name[8][128];
   uint64_t base[8], span[8];
@@ -222,6 +254,7 @@ static int fail_each_call(void) {
 int main(int argc, char **argv) {
   static const struct test tests[] = {
       {"again", test_opened_again, {NULL}},
+      {"closed in a child", test_closed_in_a_child, {"MEMPROF_SIM_LOG", LOG}},
       {"tag", test_tag, {NULL}},
       {"refused", test_refused, {NULL}},
       {"silent peer", test_silent_peer, {NULL}},
