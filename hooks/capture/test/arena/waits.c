@@ -1,0 +1,142 @@
+// waits.c - memory that leaves its use altogether: the device has to be through with its work, on whatever stream, also of no arena.
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+#include "arena/reclaim.h"
+#include "gpu.h"
+#include "memprof.h"
+
+enum { POOL = 7 };
+
+static atomic_bool over;
+
+static void *let_go_later(void *stream) {
+  usleep(30000);
+  over = true;
+  gpu_let_go(stream);
+  return NULL;
+}
+
+// Has the action happen while a stream is at work.
+static void check_waits(void (*act)(void)) {
+  void *stream = gpu_stream();
+  pthread_t thread;
+  gpu_hold(stream);
+  over = false;
+  CHECK(pthread_create(&thread, NULL, let_go_later, stream) == 0);
+  act();
+  CHECK(over);
+  CHECK(pthread_join(thread, NULL) == 0);
+}
+
+static void *take(uint64_t bytes) {
+  void *block = memprof_malloc(bytes, 0, NULL);
+  CHECK(block != NULL);
+  return block;
+}
+
+static void drop(void *block) { memprof_free(block, 0, 0, NULL); }
+
+static void *take_tagged(uint64_t bytes) {
+  CHECK_EQUAL(memprof_region_begin("weights", 0), MEMPROF_OK);
+  void *block = take(bytes);
+  memprof_region_end();
+  return block;
+}
+
+static const char *const tag[] = {"weights"};
+
+static void empty_cache(void) { CHECK_EQUAL(memprof_empty_cache(0), 64 * MiB); }
+
+static void test_empty_cache(void) {
+  gpu_start();
+  drop(take(64 * MiB));
+  check_waits(empty_cache);
+  CHECK_EQUAL(gpu_free(), GiB);
+}
+
+static void make_way(void) { CHECK(reclaim_for_other_library(0, GiB)); }
+
+static void test_other_library(void) {
+  gpu_start();
+  drop(take(64 * MiB));
+  check_waits(make_way);
+  CHECK_EQUAL(gpu_free(), GiB);
+}
+
+static void release_pool(void) { memprof_release_pool(0, POOL, 0); }
+
+static void test_pool(void) {
+  gpu_start();
+  memprof_pool_hold(0, POOL, 0);
+  drop(memprof_malloc_in_pool(64 * MiB, 0, NULL, POOL, 0));
+  check_waits(release_pool);
+  CHECK_EQUAL(gpu_free(), GiB);
+}
+
+static void pause_tag(void) { CHECK_EQUAL(memprof_pause(tag, 1, 0), MEMPROF_OK); }
+
+static void test_pause(void) {
+  gpu_start();
+  take_tagged(64 * MiB);
+  check_waits(pause_tag);
+  CHECK_EQUAL(gpu_free(), GiB);
+}
+
+static void resume_tag(void) { CHECK_EQUAL(memprof_resume(tag, 1, 0), MEMPROF_OK); }
+
+// What a paused tag's requests got elsewhere goes when the tag is resumed.
+static void test_spare(void) {
+  gpu_start();
+  take_tagged(64 * MiB);
+  pause_tag();
+  drop(take_tagged(32 * MiB));
+  check_waits(resume_tag);
+  CHECK_EQUAL(gpu_free(), GiB - 64 * MiB);
+}
+
+static void *opened;
+
+static void close_shared(void) { memprof_close_shared(opened, 0); }
+
+static void test_shared(void) {
+  char name[128];
+  gpu_start();
+  CHECK(memprof_share(take(64 * MiB), name, sizeof name) == 1);
+  opened = memprof_open_shared(name, 0);
+  CHECK(opened != NULL);
+  check_waits(close_shared);
+}
+
+static void forget_block(void *self, void *ptr) { (void)self, (void)ptr; }
+
+static void restore(void) { CHECK(memprof_restore(0, POOL, 0, NULL, 0, NULL, forget_block)); }
+
+// A checkpoint ends pending blocks, too.
+static void test_checkpoint(void) {
+  gpu_start();
+  void *stream = gpu_stream();
+  memprof_pool_hold(0, POOL, 0);
+  void *block = memprof_malloc_in_pool(64 * MiB, 0, NULL, POOL, 0);
+  gpu_hold(stream);
+  memprof_record_stream(block, stream);
+  drop(block);
+  pthread_t thread;
+  over = false;
+  CHECK(pthread_create(&thread, NULL, let_go_later, stream) == 0);
+  restore();
+  CHECK(over);
+  CHECK(pthread_join(thread, NULL) == 0);
+}
+
+int main(int argc, char **argv) {
+#define CARD {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", "growth=needed,headroom=0"}
+  static const struct test tests[] = {
+      {"empty_cache", test_empty_cache, CARD}, {"other library", test_other_library, CARD}, {"pool", test_pool, CARD},
+      {"pause", test_pause, CARD},             {"spare", test_spare, CARD},                 {"shared", test_shared, CARD},
+      {"checkpoint", test_checkpoint, CARD},
+  };
+  return run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
+}
