@@ -22,9 +22,10 @@ func Change(d *analysis.DeviceResult, o *analysis.OOM) string {
 		return "fragmentation: try --preset compact"
 	}
 	missing := Missing(d, o)
+	limit := (o.Limit + missing + page - 1) / page * page
 	switch {
-	case missing > 0 && o.Limit >= 0 && o.Used >= 0 && o.Limit+missing <= o.At.R+d.Total-o.Used:
-		return fmt.Sprintf("--limit %s: %s more than %s", units.FormatSize(o.Limit+missing), units.FormatSize(missing), units.FormatSize(o.Limit))
+	case missing > 0 && o.Limit >= 0 && o.Used >= 0 && limit <= o.At.R+d.Total-o.Used:
+		return fmt.Sprintf("--limit %s: %s more than %s", units.ExactSize(uint64(limit)), units.FormatSize(missing), units.FormatSize(o.Limit))
 	case missing <= 0:
 		return "capacity: a smaller batch, or a larger GPU"
 	}

@@ -26,7 +26,10 @@ func TestChange(t *testing.T) {
 		}, "capacity: 1 GiB more memory (replayed with --preset compact), or a batch at least 13 % smaller"},
 		{"no replay", func(*analysis.DeviceResult, *analysis.OOM) {}, "capacity: 1 GiB more memory"},
 		{"a limit", func(_ *analysis.DeviceResult, o *analysis.OOM) { o.Used, o.Limit = 9*gib, 8*gib },
-			"--limit 9 GiB: 1 GiB more than 8 GiB"},
+			"--limit 9GiB: 1 GiB more than 8 GiB"},
+		{"a limit that is no whole number of pages", func(_ *analysis.DeviceResult, o *analysis.OOM) {
+			o.Used, o.Limit, o.Request, o.At.R = 8*gib, 8*gib, gib+1, 8*gib+1000
+		}, "--limit 9218MiB: 1.00 GiB more than 8 GiB"},
 		{"free memory elsewhere", func(_ *analysis.DeviceResult, o *analysis.OOM) { o.Free = 512 * mib },
 			"capacity: 512 MiB more memory"},
 		{"a GPU of unknown use", func(_ *analysis.DeviceResult, o *analysis.OOM) { o.Used = -1 }, "capacity: a smaller batch, or a larger GPU"},

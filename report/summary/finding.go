@@ -10,8 +10,11 @@ import (
 // MostFindings is the greatest number of findings on a device.
 const MostFindings = 10
 
-// least is the size below which bytes at the peak are no finding: one page of the GPU's memory.
-const least = 2 << 20
+const (
+	page = 2 << 20 // of the GPU's memory, in bytes
+	// least is the size below which bytes at the peak are no finding.
+	least = page
+)
 
 // Device is what the rules look at.
 type Device struct {
