@@ -73,13 +73,19 @@ func worstDevice(results []*analysis.Result) (of *analysis.Result, worst *analys
 // briefRanks says how the devices differ, and which of them the rest is about.
 func briefRanks(ranks *compare.Ranks, r *analysis.Result, d *analysis.DeviceResult) string {
 	least, most, failed := ranks.Rows[0].Device.MaxR, ranks.Rows[0].Device.MaxR, int64(0)
+	processes := map[string]bool{}
 	for i := range ranks.Rows {
+		processes[ranks.Rows[i].Process] = true
 		least, most = min(least, ranks.Rows[i].Device.MaxR), max(most, ranks.Rows[i].Device.MaxR)
 		if ranks.Rows[i].Device.OOMCount > 0 {
 			failed++
 		}
 	}
-	text := fmt.Sprintf("%s reserve %s to %s", units.Counted(int64(len(ranks.Rows)), "process"), units.FormatSize(least), units.FormatSize(most))
+	text := units.Counted(int64(len(processes)), "process")
+	if n := len(ranks.Rows); n > len(processes) {
+		text = units.Counted(int64(n), "device") + " of " + text
+	}
+	text += fmt.Sprintf(" reserve %s to %s", units.FormatSize(least), units.FormatSize(most))
 	if ratio, ok := ranks.Reserved.Ratio(); ok {
 		text += fmt.Sprintf(", imbalance %.2f", ratio)
 	}

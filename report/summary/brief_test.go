@@ -47,6 +47,11 @@ func TestBrief(t *testing.T) {
 	if len(got) != BriefLines || got[3] != "2 processes reserve 1 GiB to 4 GiB, imbalance 1.60, requests failed in 1; below: rank1 · GPU 0" {
 		t.Errorf("two processes: %q", got)
 	}
+	both := other
+	both.Devices = []analysis.DeviceResult{failed, *d.DeviceResult}
+	if got := briefText([]*analysis.Result{&both}, 100); got[3] != "2 devices of 1 process reserve 1 GiB to 4 GiB, requests failed in 1; below: rank1 · GPU 0" {
+		t.Errorf("one process with two devices: %q", got)
+	}
 	if !strings.HasPrefix(got[5], "5 GiB request failed at event 9") {
 		t.Errorf("the failure is not the first finding: %q", got)
 	}
