@@ -2,14 +2,11 @@
 // JSON documents. No flag and no environment variable was renamed so far; tests of cmd/memprof hold all three
 // to the names of earlier versions.
 //
-// Whatever reads such a name, of a gate, a baseline or a question for a schema, looks here. A name whose
-// meaning changed is no alias: it is refused, saying what it meant.
+// Gates and baselines look their names up here, and the help topics list them. A name whose meaning changed is no
+// alias: it is refused, saying what it meant.
 package renames
 
-import (
-	"slices"
-	"strings"
-)
+import "slices"
 
 // Name is a name of an earlier version.
 type Name struct {
@@ -29,20 +26,4 @@ func (t Table) Lookup(old string) (Name, bool) {
 		return Name{}, false
 	}
 	return t[at], true
-}
-
-// LookupPath returns what became of a path of a JSON document, which may have been renamed itself or be
-// below a path that was. Of several such rows, that of the longest path counts.
-func (t Table) LookupPath(old string) (Name, bool) {
-	var found Name
-	for _, n := range t {
-		rest, below := strings.CutPrefix(old, n.Old)
-		if below && len(n.Old) > len(found.Old) && (rest == "" || rest[0] == '.' || rest[0] == '[') {
-			found = n
-		}
-	}
-	if found.Old == "" {
-		return Name{}, false
-	}
-	return Name{old, found.New + old[len(found.Old):], found.Changed}, true
 }

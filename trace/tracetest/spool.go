@@ -111,9 +111,6 @@ func (s *Spool) writeHeader() {
 	}
 }
 
-// SetLibraries says which libraries the process has loaded: 1 NCCL, 2 XLA.
-func (s *Spool) SetLibraries(set uint32) { s.put32("libraries", set) }
-
 // SetState sets the process's state.
 func (s *Spool) SetState(state uint32) { s.put32("state", state) }
 
