@@ -64,11 +64,11 @@ func (a *Allocator) EndIteration() {
 // Ended returns how many iterations have ended.
 func (a *Allocator) Ended() int { return int(a.ended) }
 
-// Excess appends to out the ranges of pages that are free, mapped and not expected to be used,
-// addresses ascending. Before two iterations have ended it appends none, since too few uses are noted.
-func (a *Allocator) Excess(out []Range) []Range {
+// Excess returns the ranges of pages that are free, mapped and not expected to be used, addresses
+// ascending; none before two iterations have ended, since too few uses are noted.
+func (a *Allocator) Excess() (out []Range) {
 	if !a.notes() || a.ended < 2 {
-		return out
+		return nil
 	}
 	a.eachFree(func(r *region, part byteRange, mapped bool) {
 		if mapped {
@@ -78,11 +78,11 @@ func (a *Allocator) Excess(out []Range) []Range {
 	return out
 }
 
-// Ahead appends to out the ranges of pages that are unmapped and expected to be used, addresses
-// ascending; none in the first iteration of a plan.
-func (a *Allocator) Ahead(out []Range) []Range {
+// Ahead returns the ranges of pages that are unmapped and expected to be used, addresses ascending;
+// none in the first iteration of a plan.
+func (a *Allocator) Ahead() (out []Range) {
 	if !a.notes() || a.unmapped.empty() || a.planBegins() {
-		return out
+		return nil
 	}
 	a.eachFree(func(r *region, part byteRange, mapped bool) {
 		if !mapped {
@@ -120,8 +120,8 @@ func (a *Allocator) allNoted(r byteRange, expected bool) bool {
 	return true
 }
 
-// Idle appends to out the ranges of pages that are free and mapped, addresses ascending.
-func (a *Allocator) Idle(out []Range) []Range {
+// Idle returns the ranges of pages that are free and mapped, addresses ascending.
+func (a *Allocator) Idle() (out []Range) {
 	a.eachFree(func(_ *region, part byteRange, mapped bool) {
 		if mapped {
 			out = appendRange(out, part.from, part.to)
@@ -197,7 +197,7 @@ const aheadSlice = 16 << 20
 // Trim unmaps Excess and then maps Ahead (MapAhead). It returns the bytes that it unmapped and mapped. An
 // unmap that the memory refuses is left out.
 func (a *Allocator) Trim() (unmapped, mapped uint64) {
-	for _, r := range a.Excess(nil) {
+	for _, r := range a.Excess() {
 		unmapped += a.unmapRange(r)
 	}
 	return unmapped, a.MapAhead()
@@ -206,7 +206,7 @@ func (a *Allocator) Trim() (unmapped, mapped uint64) {
 // MapAhead maps Ahead, in slices, addresses ascending, while Reserved stays within PeakReserved: mapping ahead
 // must not make a peak. It returns the bytes that it mapped. A map that the limit or the memory refuses ends it.
 func (a *Allocator) MapAhead() (mapped uint64) {
-	for _, r := range a.Ahead(nil) {
+	for _, r := range a.Ahead() {
 		for r.Bytes > 0 {
 			slice := min(r.Bytes, a.belowPeak(), max(aheadSlice, a.granularity))
 			if slice == 0 || slice > a.room() || !a.memory.Map(r.Addr, slice) || a.Remap(r.Addr, slice) != nil {
@@ -228,7 +228,7 @@ func (a *Allocator) belowPeak() uint64 {
 // that is. An owner calls it when its job is idle or others need memory.
 func (a *Allocator) UnmapFree(bytes uint64) uint64 {
 	unmapped := uint64(0)
-	for _, r := range slices.Backward(a.Idle(nil)) {
+	for _, r := range slices.Backward(a.Idle()) {
 		if unmapped >= bytes {
 			break
 		}

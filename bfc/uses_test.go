@@ -181,7 +181,7 @@ func insideAgrees(a *Allocator, regions []Region) error {
 		name   string
 		ranges []Range
 		in     func(addr, bytes uint64) bool
-	}{{"Excess", a.Excess(nil), a.InExcess}, {"Ahead", a.Ahead(nil), a.InAhead}} {
+	}{{"Excess", a.Excess(), a.InExcess}, {"Ahead", a.Ahead(), a.InAhead}} {
 		for _, r := range list.ranges {
 			if !list.in(r.Addr, r.Bytes) || list.in(r.Addr, r.Bytes+a.granularity) || list.in(r.Addr-a.granularity, r.Bytes+a.granularity) || list.in(r.Addr+1, r.Bytes) {
 				return fmt.Errorf("%d bytes at %#x are a range of %s, and not just these are said to be in it", r.Bytes, r.Addr, list.name)
@@ -205,11 +205,11 @@ func TestInsideOfNothing(t *testing.T) {
 	j := &iterations{a, memory, t}
 	j.run(4, 36)
 	j.run(4)
-	if got := j.Excess(nil); len(got) != 0 {
+	if got := j.Excess(); len(got) != 0 {
 		t.Fatalf("excess %v after two iterations that used it all", got)
 	}
 	j.EndIteration()
-	excess := j.Excess(nil)
+	excess := j.Excess()
 	if len(excess) != 1 || !j.InExcess(excess[0].Addr, excess[0].Bytes) {
 		t.Fatalf("excess %v, and it is not in it", excess)
 	}

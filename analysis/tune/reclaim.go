@@ -46,7 +46,7 @@ func (h *heap) followsStream() bool { return !h.shape.pool && !h.shape.tag && !h
 
 // reclaimable returns the bytes of free whole handles.
 func (h *heap) reclaimable() (bytes uint64) {
-	for _, r := range h.bfc.Idle(nil) {
+	for _, r := range h.bfc.Idle() {
 		from, to := h.handles.within(r.Addr, r.Bytes)
 		bytes += to - from
 	}
@@ -134,7 +134,7 @@ func (p *replay) mostOf(device int32) uint64 {
 // unmapFree unmaps free whole handles, last first, until it is at least wanted bytes, and returns how
 // many bytes.
 func (h *heap) unmapFree(wanted uint64) (unmapped uint64) {
-	for _, r := range slices.Backward(h.bfc.Idle(nil)) {
+	for _, r := range slices.Backward(h.bfc.Idle()) {
 		if unmapped >= wanted {
 			break
 		}
@@ -156,7 +156,7 @@ const trimSlice = 16 << 20
 func (h *heap) trim() {
 	h.bfc.MapAhead()
 	unmapped := false
-	for _, r := range h.bfc.Excess(nil) {
+	for _, r := range h.bfc.Excess() {
 		from, to := h.handles.within(r.Addr, r.Bytes)
 		end := to
 		for to > from {
