@@ -124,7 +124,7 @@ func (a *arena) memory(e *trace.Event) *Mismatch {
 // garbage collection, and where the event has requested bytes, it belongs to an attempt. ofStreams says that the reclaim has waited
 // for streams only.
 func (a *arena) unmap(e *trace.Event, reclaiming, ofStreams bool) *Mismatch {
-	if len(a.script.events) > 0 || a.collects || e.Requested > 0 {
+	if len(a.script.events) > 0 || a.collects || e.ForRequest() {
 		return a.memory(e)
 	}
 	if ofStreams && !a.follows {

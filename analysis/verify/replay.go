@@ -130,7 +130,7 @@ func (r *replayer) apply(a *arena, e *trace.Event) *Mismatch {
 		why, reclaiming := r.reclaiming[e.Device]
 		return a.unmap(e, reclaiming, why == "streams")
 	}
-	if e.Kind == trace.KindMap && e.Requested == 0 {
+	if e.Kind == trace.KindMap && e.AheadOfNeed() {
 		return a.ahead(e)
 	}
 	return a.memory(e)

@@ -93,11 +93,11 @@ func (r *replayer) stream(a *arena, e *trace.Event, strings *trace.Strings) (tak
 	case e.Kind == trace.KindUnmap && len(s.takes) > 0 && s.takes[len(s.takes)-1].from == a && e.Requested == 0:
 		return true, s.taken(a, e)
 	case e.Kind == trace.KindUnmap:
-		if e.Requested > 0 || len(a.script.events) > 0 {
+		if e.ForRequest() || len(a.script.events) > 0 {
 			a.paid += uint64(e.Provided)
 		}
 		s.count(a, -e.Provided)
-	case e.Kind == trace.KindMap && e.Requested == 0: // ahead of need
+	case e.Kind == trace.KindMap && e.AheadOfNeed():
 		s.count(a, e.Provided)
 	case e.Kind == trace.KindMap:
 		wrong = s.maps(a, e, uint64(e.Provided))
