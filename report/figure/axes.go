@@ -46,9 +46,15 @@ func NiceTicks(low, high float64, n int, scale float64, label func(float64, int)
 	}
 	decimals := max(0, -int(math.Floor(math.Log10(step)+1e-9)))
 	var ticks plot.ConstantTicks
-	// 1e-9 allows for rounding, so that a tick at the end is not lost.
-	for k := math.Ceil(low/scale/step-1e-9) + 0; k*step <= high/scale+step*1e-9; k++ {
-		ticks = append(ticks, plot.Tick{Value: k * step * scale, Label: label(k*step, decimals)})
+	// 1e-9 allows for rounding, so that a tick at the end is not lost. The number of a tick is added, not counted up to:
+	// far from zero, 1 more may be the same number.
+	first := math.Ceil(low/scale/step-1e-9) + 0
+	for i := range n + 1 {
+		value := (first + float64(i)) * step
+		if value > high/scale+step*1e-9 {
+			break
+		}
+		ticks = append(ticks, plot.Tick{Value: value * scale, Label: label(value, decimals)})
 	}
 	return ticks
 }

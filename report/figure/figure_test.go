@@ -152,3 +152,12 @@ func TestWriteFileRemoves(t *testing.T) {
 		t.Errorf("the half-written file is there: %v", err)
 	}
 }
+
+// Where a float64 has no number between two ticks, there are still no more of them than were asked for.
+func TestNiceTicksFarFromZero(t *testing.T) {
+	for _, low := range []float64{9e15, 9e17, 9e18} {
+		if ticks := NiceTicks(low, low+2048, 10, 1e3, Fixed); len(ticks) == 0 || len(ticks) > 11 {
+			t.Errorf("%d ticks from %v on: %v", len(ticks), low, ticks)
+		}
+	}
+}
