@@ -46,15 +46,15 @@ func (e *Engine) add(tag *Tag, bytes int64) {
 type Settings struct {
 	// MemFractionStatic is SGLang's: the weights and the KV cache, of what is free before they are allocated.
 	MemFractionStatic float64
-	// GPUMemoryUtilization is vLLM's: the weights, what a forward pass needs and the KV cache, of the whole card.
-	// The graphs are not in it: vLLM takes their memory from the rest of the card.
+	// GPUMemoryUtilization is vLLM's: the weights, what a forward pass needs, the graphs and the KV cache, of the whole
+	// card. The graphs are in it since vLLM 0.21; VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0 leaves them out.
 	GPUMemoryUtilization float64
 }
 
 // Settings returns the options with which the engine takes kv bytes on a card, of which outside bytes are used
 // outside of arenas. They are rounded down to three decimals.
 func (e *Engine) Settings(kv, card, outside int64) Settings {
-	return Settings{thousandths(e.Weights+kv, card-outside), thousandths(e.Weights+e.Other+kv, card)}
+	return Settings{thousandths(e.Weights+kv, card-outside), thousandths(e.Weights+e.Graphs+e.Other+kv, card)}
 }
 
 func thousandths(part, whole int64) float64 {

@@ -15,10 +15,10 @@ func TestEngineSettings(t *testing.T) {
 	if want := (Engine{Weights: 15 * gib, Graphs: 2 * gib, Other: 4 * gib}); !ok || engine != want {
 		t.Fatalf("engine %+v, %v, want %+v", engine, ok, want)
 	}
-	if got, want := engine.Settings(85*gib, 130*gib, 5*gib), (Settings{0.8, 0.8}); got != want { // 100 of 125, 104 of 130
+	if got, want := engine.Settings(83*gib, 130*gib, 5*gib), (Settings{0.784, 0.8}); got != want { // 98 of 125, 104 of 130
 		t.Errorf("settings %+v, want %+v", got, want)
 	}
-	if got, want := engine.Settings(85*gib-1, 130*gib, 5*gib), (Settings{0.799, 0.799}); got != want { // never more than fits
+	if got, want := engine.Settings(83*gib-1, 130*gib, 5*gib), (Settings{0.783, 0.799}); got != want { // never more than fits
 		t.Errorf("settings %+v, want %+v", got, want)
 	}
 	c.Tags[2].KV = false
