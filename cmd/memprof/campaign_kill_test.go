@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -163,7 +162,6 @@ func TestCampaignKilledRecorder(t *testing.T) {
 				prepare()
 				_, _, said := k.run(t, calls, at, env, args...)
 				where := fmt.Sprintf("killed at call %d of %s: %s", at, calls, said)
-				b.jobEnds("run")
 				if !b.exists("log") {
 					if _, err := recorder.NewPlace(b.path("run"), "", "job", true); err != nil {
 						t.Fatalf("%s: record again: %v", where, err)
@@ -189,17 +187,4 @@ func TestCampaignKilledRecorder(t *testing.T) {
 			})
 		})
 	}
-}
-
-// jobEnds waits until no process of a recording runs.
-func (b *bench) jobEnds(dir string) {
-	b.Helper()
-	time.Sleep(10 * time.Millisecond) // a recorder may be killed between the fork of its job and the exec
-	b.waitUntil("the job has gone", func() bool {
-		busy, err := trace.InProgress(b.path(dir))
-		if err != nil {
-			b.Fatal(err)
-		}
-		return busy == ""
-	})
 }

@@ -30,8 +30,8 @@ func newKiller(t *testing.T) *killer {
 	return k
 }
 
-// run starts memprof and kills it at the call with this number, from 1 on; 0 lets it run. It returns whether
-// it was killed, how many calls there were, and what it printed.
+// run starts memprof, kills it at the call with this number, from 1 on, or lets it run with 0, and waits until its job has
+// ended, too. It returns whether it was killed, how many calls there were, and what it printed.
 func (k *killer) run(t *testing.T, calls string, at int, env []string, args ...string) (killed bool, count int, said string) {
 	t.Helper()
 	cmd := exec.Command(k.program, append([]string{k.out, calls, strconv.Itoa(at), "memprof"}, args...)...)
@@ -60,6 +60,18 @@ func (k *killer) run(t *testing.T, calls string, at int, env []string, args ...s
 		t.Fatalf("%q: %v", counted, err)
 	}
 	return code != 0, count, fmt.Sprintf("%s(the last system call was number %d)", text, last)
+}
+
+// A command that was killed may have started its job just before, and the test that follows must find it gone.
+func TestKillerWaits(t *testing.T) {
+	k := newKiller(t)
+	done := k.out + ".done"
+	if out, err := exec.Command(k.program, k.out, "every", "0", "sh", "-c", "(sleep 0.2; touch "+done+") >/dev/null 2>&1 &").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if _, err := os.Stat(done); err != nil {
+		t.Errorf("a process that the command has started still runs: %v", err)
+	}
 }
 
 // each calls try with the numbers of calls at which memprof is to be killed: in the short form with each call that

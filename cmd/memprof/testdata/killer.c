@@ -3,8 +3,8 @@
 //   killer OUT changing|every N COMMAND [ARGUMENT]...
 //
 // Counted are the calls of all threads of the command, not those of processes it starts: these run
-// free, and go on after the kill. `changing` counts only calls that change files. The call at which the command is
-// killed is not made. With N = 0, or beyond the last call, the command runs to its end.
+// free, and go on after the kill, until whose end it waits. `changing` counts only calls that change files. The call at which
+// the command is killed is not made. With N = 0, or beyond the last call, the command runs to its end.
 // OUT gets "COUNT NUMBER\n": how many calls were counted and the number of the last. The exit code is
 // 137 after the kill, else the command's; 125 is an error of the killer's own.
 #define _GNU_SOURCE
@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -103,6 +104,7 @@ int main(int argc, char **argv) {
   }
   const int every = strcmp(argv[2], "every") == 0;
   const long at = atol(argv[3]);
+  if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0) die("prctl");  // what the command leaves behind becomes a child
   const pid_t child = start(argv + 4);
   long count = 0;
   unsigned long long last = 0;
@@ -111,7 +113,7 @@ int main(int argc, char **argv) {
   for (;;) {
     int status, signal = 0;
     const pid_t pid = waitpid(-1, &status, __WALL);
-    if (pid < 0) break;  // all threads have ended
+    if (pid < 0) break;  // all threads have ended, and all processes that they started
     if (WIFEXITED(status) || WIFSIGNALED(status)) {
       if (pid == child) code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
       continue;
