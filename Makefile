@@ -99,10 +99,10 @@ soak: hook
 # The simulated driver is for rerun.
 FUZZTIME ?= 10m
 fuzz: hook
-	@set -e; for package in cmd/memprof trace bfc/ops analysis/gate analysis/snapshot analysis/verify; do \
-	  for target in $$(go test ./$$package -list '^Fuzz' | grep '^Fuzz'); do \
+	@set -e; for package in $$(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n 1 dirname | sort -u); do \
+	  for target in $$(go test $$package -list '^Fuzz' | grep '^Fuzz'); do \
 	    echo "$$package $$target"; \
-	    LD_LIBRARY_PATH=$(CURDIR)/hooks/dist/sim go test ./$$package -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 20x; \
+	    LD_LIBRARY_PATH=$(CURDIR)/hooks/dist/sim go test $$package -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 20x; \
 	  done; \
 	done
 
