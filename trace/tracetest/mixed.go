@@ -34,7 +34,7 @@ func Mixed() Process {
 	m.add(trace.Event{Kind: trace.KindAlias, Arena: 5, Addr: second, Provided: 2 * mib}, "")
 	m.block(trace.KindAlloc, 4, first, 5000, "module=NAME")
 	m.block(trace.KindAlloc, 5, second, 6000, "module=NAME")
-	m.kv(trace.KindKVCache, 0, 1024, 100, "layout=paged\tblock=16\tnull=1\tengine=NAME\tname=NAME\tmodel=NAME")
+	m.kv(trace.KindKVCache, 0, 96, 100, "layout=paged\tblock=16\tnull=1\tengine=NAME\tname=NAME\tmodel=NAME")
 	for iteration := range int64(4) {
 		m.mark(trace.KindPhaseBegin, 0, 0, "forward")
 		m.mark(trace.KindPhaseBegin, 0, 0, "NAME\tuses=NAME")
@@ -71,7 +71,33 @@ func Mixed() Process {
 	m.block(trace.KindFree, 2, pool, 1000, "")
 	m.memory(trace.KindUnmap, 2, pool, 2*mib)
 	m.add(trace.Event{Kind: trace.KindPoolRelease, Arena: 2, Addr: pool}, "")
+	m.short(options)
 	return Process{Events: m.events, Texts: m.texts}
+}
+
+// short has two arenas with growth pages whose device is short of memory: one takes a page of the other.
+func (m *mixed) short(options string) {
+	const taker, source, mib = 7 << 40, 8 << 40, 1 << 20
+	options = strings.Replace(options, "double", "pages", 1) + "pool=0\ttag=\t"
+	m.arena(6, taker, options+"takes=1")
+	m.arena(7, source, options+"gives=1")
+	m.mark(trace.KindPoolBegin, 0, 0, "pool=NAME")
+	m.mark(trace.KindPoolEnd, 0, 0, "pool=NAME")
+	m.memory(trace.KindMap, 7, source, 4*mib)
+	m.block(trace.KindAlloc, 7, source, 4*mib, "module=NAME")
+	m.add(trace.Event{Kind: trace.KindRegister, Arena: 7, Addr: source, Provided: 2 * mib}, "by=NAME")
+	m.block(trace.KindFree, 7, source, 4*mib, "")
+	m.add(trace.Event{Kind: trace.KindTake, Arena: 6, Requested: 2 * mib, Provided: 1}, "arena=7")
+	m.memory(trace.KindUnmap, 7, source+2*mib, 2*mib)
+	m.memory(trace.KindMap, 6, taker, 2*mib)
+	m.add(trace.Event{Kind: trace.KindAlloc, Arena: 6, Addr: taker, Requested: mib, Provided: 2 * mib}, "module=NAME")
+	m.add(trace.Event{Kind: trace.KindShortage, Arena: 6}, "")
+	m.add(trace.Event{Kind: trace.KindShrink, Arena: 6, Addr: taker, Requested: mib, Provided: mib}, "")
+	m.add(trace.Event{Kind: trace.KindMapFailed, Arena: 6, Addr: taker + 2*mib, Requested: 2 * mib}, "")
+	m.add(trace.Event{Kind: trace.KindReclaim, Arena: 6, Requested: 2 * mib}, "request")
+	m.add(trace.Event{Kind: trace.KindDeregister, Addr: source, Provided: 2 * mib}, "")
+	m.add(trace.Event{Kind: trace.KindCheckpoint, Arena: 6, Requested: 1, Provided: mib}, "pool=NAME")
+	m.kv(trace.KindKVShare, 1, 2, 16, "position=0")
 }
 
 type mixed struct {
