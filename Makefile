@@ -86,7 +86,7 @@ campaign: hook
 	go test ./cmd/memprof -run '^TestModelAgrees$$' -served-jobs $(CAMPAIGN) -count 1 -v -timeout 6h
 	go test ./cmd/memprof -run '^TestResultsAgree$$' -served-jobs $$(($(CAMPAIGN) / 24)) -count 1 -v -timeout 6h
 	go test ./cmd/memprof -run '^TestRecord$$/^(closing|encoding|hostile)$$' -count 10 -timeout 6h
-	MEMPROF_TEST_PAIRS=$$((8 * $(CAMPAIGN))) $(MAKE) -C hooks -j$(C_TEST_JOBS) -O test
+	MEMPROF_TEST_ALL=1 MEMPROF_TEST_JOBS=$(CAMPAIGN) MEMPROF_TEST_PAIRS=$$((8 * $(CAMPAIGN))) $(MAKE) -C hooks -j$(C_TEST_JOBS) -O test
 
 fits: hook
 	go test ./cmd/memprof -run '^TestFits$$' -fits-all -count 1 -v

@@ -11,7 +11,7 @@
 
 #include "blocks.h"
 
-enum { MOST = 40, MOST_CALLS = 4096, PAIRS = 30 };
+enum { MOST = 40, MOST_CALLS = 4096, PAIRS = 40, POLICIES = 4 };
 
 static const char *const weights[] = {"weights"}, *const cache[] = {"cache"};
 
@@ -182,17 +182,18 @@ static void refuse_pair(uint64_t *random, const char *options) {
 
 int main(int argc, char **argv) {
   static const struct test tests[] = {{"job", test_job, {NULL}}};
-  static const char *const options[] = {
+  static const char *const options[POLICIES] = {
       "handle=4194304,headroom=0",
       "growth=needed,split=always,trim=iteration,placement=planned",
       "growth=step:8388608,small=1048576,split=always",
+      "growth=pages,split=always,placement=planned",
   };
   if (argc > 1) return run_tests(argc, argv, tests, 1);
   const char *given = getenv("MEMPROF_TEST_SEED");
   uint64_t seed = given != NULL ? strtoull(given, NULL, 10) : (uint64_t)time(NULL), random = seed;
   const char *more = getenv("MEMPROF_TEST_PAIRS");
   const int pairs = more != NULL ? atoi(more) : PAIRS, step = more != NULL ? 1 : 6;
-  for (int o = 0; o < 3; o++) {
+  for (int o = 0; o < POLICIES; o++) {
     if (!list_calls(options[o])) return 1;
     // Policies differ in when they call, not in what they do about a refusal: one has most calls refused.
     for (int i = (int)(seed % (uint64_t)step); i < call_count; i += o == 0 ? step : 5 * step) {
@@ -201,7 +202,7 @@ int main(int argc, char **argv) {
       refuse(rule, options[o]);
     }
     if (o == 0 || more != NULL) refuse_undoing(options[o]);
-    for (int i = 0; i < pairs / 3; i++) refuse_pair(&random, options[o]);
+    for (int i = 0; i < pairs / POLICIES; i++) refuse_pair(&random, options[o]);
     printf("%s %d jobs so far, %d calls under %s\n", failed == 0 ? "ok  " : "FAIL", passed + failed, call_count, options[o]);
   }
   printf("%s %d of %d jobs, MEMPROF_TEST_SEED=%llu MEMPROF_TEST_PAIRS=%d\n", failed == 0 ? "ok  " : "FAIL", passed, passed + failed, (unsigned long long)seed, pairs);

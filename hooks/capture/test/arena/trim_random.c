@@ -1,7 +1,7 @@
 // trim_random.c - jobs that nearly repeat themselves, made up from a seed: what they ask for, the
 // policy they run under, and which call the driver refuses them.
 //
-// The first seed is the clock's unless MEMPROF_TEST_SEED has it; each job takes the next. What
+// The first seed is the clock's unless MEMPROF_TEST_SEED has it; each job takes the next. MEMPROF_TEST_JOBS says how many. What
 // fails says its own, which is repeated by setting it, but for what the trimmer's thread does when.
 #define _GNU_SOURCE
 #include <time.h>
@@ -136,7 +136,7 @@ static void test_job(void) {
 }
 
 static void choose_policy(uint64_t *random, char *text, size_t size) {
-  static const char *const growths[] = {"needed", "needed", "step:16777216", "double"}, *const splits[] = {"always", "always", "classic", "65536"};
+  static const char *const growths[] = {"needed", "needed", "step:16777216", "double", "pages", "pages"}, *const splits[] = {"always", "always", "classic", "65536"};
   static const char *const trims[] = {"iteration", "iteration", "idle:1000000", "pressure"}, *const rooms[] = {"0", "536870912"};
   static const char *const smalls[] = {"0", "65536"}, *const placements[] = {"best-fit", "planned"}, *const handles[] = {"", ",handle=6291456"};
   const char *growth = PICK(random, growths), *split = PICK(random, splits), *trim = PICK(random, trims), *small = PICK(random, smalls);
@@ -165,8 +165,10 @@ int main(int argc, char **argv) {
   if (argc > 1) return run_tests(argc, argv, tests, 1);
   const char *given = getenv("MEMPROF_TEST_SEED");
   const uint64_t first = given != NULL ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
+  const char *more = getenv("MEMPROF_TEST_JOBS");
+  const int jobs = more != NULL ? atoi(more) : JOBS;
   int failed = 0;
-  for (uint64_t i = 0; i < JOBS; i++) failed += !succeeds(first + i);
-  printf("%s %d of %d jobs from MEMPROF_TEST_SEED=%llu on\n", failed == 0 ? "ok  " : "FAIL", JOBS - failed, JOBS, (unsigned long long)first);
+  for (int i = 0; i < jobs; i++) failed += !succeeds(first + (uint64_t)i);
+  printf("%s %d of %d jobs from MEMPROF_TEST_SEED=%llu on\n", failed == 0 ? "ok  " : "FAIL", jobs - failed, jobs, (unsigned long long)first);
   return failed != 0;
 }
