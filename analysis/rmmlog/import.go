@@ -129,9 +129,13 @@ func (l *log) write(path string) (p Process, imported trace.Imported, err error)
 	}
 	l.first = -1
 	for i := range before {
+		r := &before[i]
+		if l.overlaps(r) {
+			continue // its free will be odd
+		}
 		p.Blocks++
-		p.Bytes += int64(provided(before[i].size))
-		if err := l.begin(&before[i]); err != nil {
+		p.Bytes += int64(provided(r.size))
+		if err := l.begin(r); err != nil {
 			return p, imported, err
 		}
 	}
@@ -161,6 +165,10 @@ func (l *log) row(r *row) error {
 	}
 	switch r.action {
 	case allocate:
+		if l.overlaps(r) {
+			l.odd++
+			return nil
+		}
 		return l.begin(r)
 	case free:
 		return l.end(r)
@@ -212,28 +220,28 @@ func (l *log) arenaOf(stream uint64) (int32, error) {
 	return number, l.event(trace.Event{Kind: trace.KindArena, Arena: number, Stream: int64(stream), Context: l.w.Intern(text)}, &row{})
 }
 
-// begin writes a block, unless it overlaps another one.
-func (l *log) begin(r *row) error {
-	size := provided(r.size)
-	busy := r.addr == 0
+// overlaps says whether a row's block overlaps one that is live.
+func (l *log) overlaps(r *row) (busy bool) {
 	l.live.Descend(r.addr, func(at uint64, b block) bool {
-		busy = busy || at+provided(b.size) > r.addr
+		busy = at+provided(b.size) > r.addr
 		return false
 	})
 	l.live.Ascend(r.addr, func(at uint64, _ block) bool {
-		busy = busy || at < r.addr+size
+		busy = busy || at < r.addr+provided(r.size)
 		return false
 	})
-	if busy {
-		l.odd++
-		return nil
-	}
+	return busy
+}
+
+// begin writes a block that overlaps no other one.
+func (l *log) begin(r *row) error {
 	arena, err := l.arenaOf(r.stream)
 	if err != nil {
 		return err
 	}
 	l.live.Set(r.addr, block{r.size, r.stream, arena})
-	e := trace.Event{Kind: trace.KindMap, Arena: arena, Addr: int64(r.addr), Requested: int64(size), Provided: int64(size)}
+	size := int64(provided(r.size))
+	e := trace.Event{Kind: trace.KindMap, Arena: arena, Addr: int64(r.addr), Requested: size, Provided: size}
 	if err := l.event(e, r); err != nil {
 		return err
 	}

@@ -111,6 +111,14 @@ func TestOdd(t *testing.T) {
 	}
 }
 
+// Of two blocks that are freed, were never begun and overlap, the first one was there; only the free of the other one is odd.
+func TestOddOpening(t *testing.T) {
+	_, made := imported(t, "1,10:00:00.0,free,0x100,1024,0\n1,10:00:00.0,free,0x200,256,0\n1,10:00:00.0,allocate,0x900,8,0\n")
+	if want := (Process{Name: "gpu0", File: made[0].File, Entries: 3, Blocks: 1, Bytes: 1024, Odd: 1}); made[0] != want {
+		t.Errorf("%+v, want %+v", made[0], want)
+	}
+}
+
 func TestErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                           "no rows",
