@@ -298,6 +298,29 @@ func TestScale(t *testing.T) {
 	}
 }
 
+// All replays of a resized job have the rules of the nearest recording's PyTorch, and so the same allocators: each is
+// compared with the others by its place.
+func TestResizeWithOnePyTorch(t *testing.T) {
+	at := func(batch int64, version *caching.Version) *Job {
+		j := newJob().alloc(1, 100).alloc(2, 10*batch).free(2).alloc(3, 7*batch+1).process("p")
+		j.Torch = version
+		return j
+	}
+	old := caching.Torch26
+	for _, of := range []*caching.Version{&old, nil} {
+		newest := caching.Torch211
+		resized, err := Resize([]*Job{at(2, &newest), at(4, of)}, []float64{2, 4}, 20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, j := range append(resized.Others, resized.Likely) {
+			if j.Torch != of {
+				t.Errorf("replay %d has PyTorch %v, the nearest recording %v", i, j.Torch, of)
+			}
+		}
+	}
+}
+
 // A job is resized request by request, from recordings that have the same sequence of requests.
 func TestResize(t *testing.T) {
 	at := func(batch int64) *Job {

@@ -22,7 +22,7 @@ type Resized struct {
 	// Likely makes the requests of the recording whose size is nearest, with the bytes that they likely have.
 	Likely *Job
 	// Others are what the recordings do not rule out either: the requests of another recording, and other bytes of those
-	// that are unsure. Where none is, only the first is there.
+	// that are unsure. Where none is, only the first is there. All have the PyTorch of Likely.
 	Others []*Job
 	Unsure Unsure
 }
@@ -71,6 +71,7 @@ func Resize(jobs []*Job, sizes []float64, size float64) (*Resized, error) {
 	}
 	likely := func(e *expectation) int64 { return e.likely }
 	r := &Resized{Likely: jobs[near].with(expected, likely), Others: []*Job{jobs[next].with(others, likely)}}
+	r.Others[0].Torch = r.Likely.Torch
 	if r.Unsure = all[near].unsure(jobs[near], expected); r.Unsure.Requests == 0 {
 		if r.Unsure = all[next].unsure(jobs[next], others); r.Unsure.Requests == 0 {
 			return r, nil
