@@ -113,9 +113,9 @@ func (f *feed) look(batch *trace.Batch) {
 // add appends the operations of an event to out. It fails for an event that contradicts those before.
 func (f *feed) add(e *trace.Event, out []op) ([]op, error) {
 	o := op{time: e.Time, seq: e.Seq}
-	if kind, bytes, changed := f.otherUse(e); changed {
-		o.kind, o.arena, o.bytes = kind, e.Device, bytes
-		out = append(out, o)
+	if other, changed := f.otherUse(e); changed {
+		other.time, other.seq = e.Time, e.Seq
+		out = append(out, other)
 	}
 	outcome, block := f.live.Add(e)
 	switch e.Kind {

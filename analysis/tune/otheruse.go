@@ -14,38 +14,45 @@ func newOtherUse() otherMemory {
 	return otherMemory{library: map[int32]int64{}, rest: map[int32]int64{}}
 }
 
-// otherUse returns how many bytes others than the arenas use on the event's device; changed is false if
-// the event does not change that. kind is opOthers where another library allocates, opMeasured where
-// it frees or the device was measured. The event is not yet in f.live.
-func (f *feed) otherUse(e *trace.Event) (kind opKind, bytes uint64, changed bool) {
+// otherUse returns the operation of an event that changes what others than the arenas use of a device; changed is
+// false for other events. The device is the memory's: a thread may free what is on another one than its own. The kind is
+// opOthers where another library allocates, opDriver where the driver does, opMeasured where others free or the device was
+// measured. The event is not yet in f.live.
+func (f *feed) otherUse(e *trace.Event) (o op, changed bool) {
 	if f.card != nil {
 		change, ok := f.cardOthers.Add(e)
-		switch kind = opMeasured; {
-		case change.Grown > 0 && change.Driver:
-			kind = opDriver
-		case change.Grown > 0:
-			kind = opOthers
+		if !ok {
+			return o, false
 		}
-		return kind, f.cardOthers.Bytes(e.Device), ok
+		o = op{kind: opMeasured, arena: change.Device, bytes: f.cardOthers.Bytes(change.Device)}
+		switch {
+		case change.Grown > 0 && change.Driver:
+			o.kind = opDriver
+		case change.Grown > 0:
+			o.kind = opOthers
+		}
+		return o, true
 	}
 	b := &f.others
+	o = op{kind: opMeasured, arena: e.Device}
 	switch e.Kind {
 	case trace.KindDeviceUsed:
 		_, used := e.DeviceMemory()
 		b.rest[e.Device] = used - f.live.ReservedOn(e.Device) - b.library[e.Device]
-		return opMeasured, b.sum(e.Device), true
+		changed = true
 	case trace.KindExternalAlloc:
-		changed = f.otherFreed(e.Addr) // its free was not seen
-		if !f.onDevice(e) {
-			return opMeasured, b.sum(e.Device), changed
+		o.arena, changed = f.otherFreed(e) // its free was not seen
+		if f.onDevice(e) {
+			b.library[e.Device] += e.Requested
+			o.kind, o.arena, changed = opOthers, e.Device, true
 		}
-		b.library[e.Device] += e.Requested
-		return opOthers, b.sum(e.Device), true
 	case trace.KindExternalFree:
-		changed = f.otherFreed(e.Addr)
-		return opMeasured, b.sum(e.Device), changed
+		o.arena, changed = f.otherFreed(e)
+	default:
+		return o, false
 	}
-	return 0, 0, false
+	o.bytes = b.sum(o.arena)
+	return o, changed
 }
 
 // onDevice says whether another library's allocation is in device memory.
@@ -54,14 +61,14 @@ func (f *feed) onDevice(alloc *trace.Event) bool {
 	return !fields.Is("host") && !fields.Is("managed")
 }
 
-// otherFreed subtracts another library's allocation in device memory, if there is one at addr.
-func (f *feed) otherFreed(addr int64) bool {
-	alloc, ok := f.live.Other(addr)
+// otherFreed subtracts another library's allocation in device memory, if there is one at the event's address.
+func (f *feed) otherFreed(e *trace.Event) (device int32, ok bool) {
+	alloc, ok := f.live.Other(e.Addr)
 	if !ok || !f.onDevice(&alloc) {
-		return false
+		return e.Device, false
 	}
 	f.others.library[alloc.Device] -= alloc.Requested
-	return true
+	return alloc.Device, true
 }
 
 func (b *otherMemory) sum(device int32) uint64 {
