@@ -113,6 +113,16 @@ func cards(a *Answer) (sizes []int64) {
 	return sizes
 }
 
+// A job that --limit made fail is asked about on cards, not under that limit: the requests it was refused are made again there.
+func TestLeastWithoutRecordedLimit(t *testing.T) {
+	limited := newJob()
+	limited.events[0].Requested = 64 * mib // --limit; the device has 64 GiB
+	limited.alloc(1, 30).add(trace.KindOOM, trace.Event{Requested: 50 * mib}, "").alloc(2, 60)
+	if got, want := cards(find(t, Options{}, limited.process("p"))), []int64{90, 100, 90, 92}; !slices.Equal(got, want) {
+		t.Errorf("least cards in MiB: %v, want %v", got, want)
+	}
+}
+
 // The least cards follow from the rules of both allocators: segments of their own from 10 MiB on, pages of 20 MiB in
 // expandable segments, pages of 2 MiB in memprof's, and of 4 MiB in its preset compact.
 func TestLeast(t *testing.T) {

@@ -244,12 +244,10 @@ func (f *feed) begin(e *trace.Event, o op, out []op) ([]op, error) {
 // defaultGranularity is the page of arenas that do not have theirs: those of torch's own allocator.
 const defaultGranularity = 2 << 20
 
-// toCard moves an arena to a card of so many bytes. A limit that was the recorded device's memory becomes the card's.
+// toCard moves an arena to a card of so many bytes. The card is its limit: one that was recorded is of the recorded device, or of
+// the user who asks about another.
 func (s *shape) toCard(bytes uint64) {
-	if s.limit == 0 || s.total-min(s.total, s.limit) < s.granularity || s.limit > bytes {
-		s.limit = bytes
-	}
-	s.total = bytes
+	s.limit, s.total = bytes, bytes
 	if s.reservation > 0 && s.main {
 		s.reservation = max(s.reservation, bytes)
 	}

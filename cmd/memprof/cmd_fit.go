@@ -41,9 +41,10 @@ func newFitCommand() *cobra.Command {
 		Short: "Find the least card on which a recorded job completes",
 		Long: `Finds the least card on which a recorded job completes: under PyTorch's own
 allocator, with and without expandable segments, and under the presets of
-memprof's. The requests are replayed on cards of many sizes. Memory outside of
-the allocator is added: CUDA context, kernels, other libraries, and the bytes
-that the device accounting could not explain.
+memprof's. The requests are replayed on cards of many sizes, without the
+recorded --limit. Memory outside of the allocator is added: CUDA context,
+kernels, other libraries, and the bytes that the device accounting could not
+explain.
 
   least card          bytes that the card must have free before the job begins:
                       it completes on the larger cards that were tried, but
