@@ -12,7 +12,7 @@ const alike = 0.01
 // Recommend returns the index of the outcome to choose, or -1 if there is none. Candidates served all requests
 // and make a steady iteration longer by maxSlowdown at most (0.01 is 1 %). Each of these rules keeps some of
 // them: the least peak of R, and then the least R of steady iterations, both give or take 1 %; the fewest waits
-// for the device; the least cost; the least work in the background; presets; the first in the list.
+// for the device; the least cost; the least work in the background; presets; the least peak of R; the first in the list.
 func (r *Result) Recommend(maxSlowdown float64) int {
 	var left []int
 	for i := range r.Outcomes {
@@ -31,7 +31,7 @@ func (r *Result) Recommend(maxSlowdown float64) int {
 	if preset := slices.IndexFunc(left, func(i int) bool { return isPreset(&r.Outcomes[i].Policy) }); preset >= 0 {
 		return left[preset]
 	}
-	return left[0]
+	return r.least(left, func(o *Outcome) float64 { return float64(o.PeakR) }, 0)[0]
 }
 
 // isPreset says whether a policy is a preset, in what tune tries.

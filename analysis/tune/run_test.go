@@ -377,6 +377,10 @@ func TestRecommend(t *testing.T) {
 		{"the least cost", []Outcome{with(func(o *Outcome) { o.Cost = ms }), base}, 1},
 		{"the first of equals", []Outcome{base, base}, 0},
 		{"of equals a preset", []Outcome{with(func(o *Outcome) { o.Policy.Growth = bfc.Needed }), base}, 1},
+		{"of other equals the least peak", []Outcome{
+			with(func(o *Outcome) { o.Policy.Growth, o.PeakR = bfc.Needed, 1009 }), with(func(o *Outcome) { o.Policy.Growth, o.SteadyR = bfc.Needed, 807 }),
+			with(func(o *Outcome) { o.Policy.Growth, o.PeakR = bfc.Needed, 1004 }),
+		}, 1},
 		{"the least cost, whatever it is", []Outcome{with(func(o *Outcome) { o.Policy.Handle = 8 << 20 }), with(func(o *Outcome) { o.Cost = ms })}, 0},
 		{"none", []Outcome{with(func(o *Outcome) { o.Refused = 1 })}, -1},
 	} {

@@ -43,12 +43,13 @@ func newTuneCommand() *cobra.Command {
 		Long: `Replays the requests of a recording under every combination of growths, splits,
 small arenas, trims and placements, and preset compact with handles of 2 to
 32 MiB, too. It recommends flags for memprof record: of the policies within
---max-slowdown, the one with the least peak R, then the least later R. A PyTorch
-job is replayed under PyTorch's own allocator too, with and without
-PYTORCH_CUDA_ALLOC_CONF. It prints, in at most 20 lines, the recorded policy,
-the recommended one, and those that reserve less than any that is as fast. With
---all it prints every policy (where equal free blocks tie, the driver's
-placement decides, so other placements are shown for PyTorch's), and for each
+--max-slowdown, the one with the least peak R, then the least later R, both give
+or take 1 %, then the least cost. A PyTorch job is replayed under PyTorch's own
+allocator too, with and without PYTORCH_CUDA_ALLOC_CONF. It prints, in at most
+20 lines, the recorded policy, the recommended one, and those that reserve less
+than any that is as fast. With --all it prints every policy (where equal free
+blocks tie, the driver's placement decides, so other placements are shown for
+PyTorch's), and for each
 
   peak R      peak reserved memory
   later R     the same in the steady iterations, from iteration 4 on (iterations
