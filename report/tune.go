@@ -91,7 +91,7 @@ func savingsSection(t *Tuned) layout.Section {
 	first := &t.Outcomes[0]
 	s := layout.Section{
 		Title:   "Policies for " + plain.Shorten(t.Process, 60),
-		Before:  layout.Note(fmt.Sprintf("%s replayed, at most %s at once; %s", units.Counted(t.Allocs, "request"), units.FormatSize(first.PeakT), units.Counted(first.Iterations, "iteration"))),
+		Before:  layout.Note(fmt.Sprintf("%s replayed, at most %s at once; %s", units.Counted(t.Allocs, "request"), units.FormatSize(first.PeakT), cmp.Or(unmarked(first), units.Counted(first.Iterations, "iteration")))),
 		Columns: []layout.Column{layout.Words("policy"), layout.Numbers("peak R"), layout.Numbers("saves"), layout.Numbers("of recorded"), {Name: "later R", Number: true, Implied: true}, layout.Numbers("calls"), layout.Numbers("slowdown"), layout.Words("")},
 	}
 	base, best := t.baseline(), t.Recommend(t.MaxSlowdown)
@@ -124,6 +124,9 @@ func savingsSection(t *Tuned) layout.Section {
 		}
 		cells := tuneRow(0, o)
 		line(shortFlags(&o.Policy), o.PeakR, units.FormatSize(o.SteadyR), tenths(o.Calls.Sum()), cells[len(cells)-1].Text, mark, tone)
+		if o.Refused > 0 { // of the recorded policy alone: savings leaves out the others
+			s.Rows[len(s.Rows)-1][1].Text = failedText(o.Refused)
+		}
 	}
 	if torch, ok := t.BestTorch(); ok {
 		if def := &t.Torch[0]; def.Setting == "" && def.Refused == 0 && torch.Setting != "" {
@@ -192,7 +195,9 @@ func (t *Tuned) worthwhile(others, shown []int) (kept []int) {
 	all := slices.Concat(shown, others)
 	for at := len(shown); at < len(all); at++ {
 		o := &t.Outcomes[all[at]]
-		asGood := func(i int) bool { return t.Outcomes[i].PeakR <= o.PeakR && t.Outcomes[i].Cost <= o.Cost }
+		asGood := func(i int) bool {
+			return t.Outcomes[i].Refused == 0 && t.Outcomes[i].PeakR <= o.PeakR && t.Outcomes[i].Cost <= o.Cost
+		}
 		better := func(i int) bool {
 			return asGood(i) && (t.Outcomes[i].PeakR < o.PeakR || t.Outcomes[i].Cost < o.Cost)
 		}
@@ -218,9 +223,13 @@ func (t *Tuned) isRecorded(p *bfc.Policy) bool {
 	return t.Recorded != nil && !slices.ContainsFunc(tunedDimensions(), func(d *bfc.Dimension) bool { return d.Differs(p, t.Recorded) })
 }
 
-// noPolicy says that no policy can be recommended.
+// noPolicy says that no policy can be recommended, and whether more memory helps or more time.
 func noPolicy(t *Tuned) layout.Cell {
-	return layout.Cell{Text: fmt.Sprintf("no policy serves all requests with a slowdown of at most %s: raise --max-slowdown", units.FormatPercent(t.MaxSlowdown)), Tone: layout.Warned}
+	text := fmt.Sprintf("no policy serves all requests with a slowdown of at most %s: raise --max-slowdown", units.FormatPercent(t.MaxSlowdown))
+	if fewest := slices.MinFunc(t.Outcomes, func(a, b tune.Outcome) int { return cmp.Compare(a.Refused, b.Refused) }).Refused; fewest > 0 {
+		text = fmt.Sprintf("each policy refuses requests, %s at least: raise --limit, or see memprof fit for the least card", units.FormatCount(fewest))
+	}
+	return layout.Cell{Text: text, Tone: layout.Warned}
 }
 
 // torchSection lists the settings of PyTorch's own allocator, and says where one does nearly as well as the
@@ -236,7 +245,7 @@ func torchSection(t *Tuned) layout.Section {
 			setting = "(not set)"
 		}
 		if o.Refused > 0 {
-			peak = units.FormatCount(o.Refused) + " failed"
+			peak = failedText(o.Refused)
 		}
 		if o.Least != o.Greatest {
 			band = units.FormatSize(o.Least) + " to " + units.FormatSize(o.Greatest)
@@ -302,11 +311,22 @@ func tuneSection(t *Tuned) layout.Section {
 
 // tunedSteps says how many iterations there are, and how long a later one lasts.
 func tunedSteps(o *tune.Outcome) string {
-	if o.Iterations == 0 {
-		return "no iterations are marked: \"later\" is the end, and policies that trim by iteration or plan do nothing"
+	if text := unmarked(o); text != "" {
+		return text
 	}
 	return fmt.Sprintf("%s, later ones last %s", units.Counted(o.Iterations, "iteration"), units.FormatDuration(o.Duration.Nanoseconds()))
 }
+
+// unmarked says what a replay without iterations leaves out; "" with iterations.
+func unmarked(o *tune.Outcome) string {
+	if o.Iterations > 0 {
+		return ""
+	}
+	return "no iterations are marked: \"later\" is the end, and policies that trim by iteration or plan do nothing"
+}
+
+// failedText takes the place of the peak of a replay that refused requests.
+func failedText(requests int64) string { return units.FormatCount(requests) + " failed" }
 
 // tuneRow begins with the number of the policy, which identifies the row if the table is divided.
 func tuneRow(number int, o *tune.Outcome) []layout.Cell {
@@ -329,7 +349,7 @@ func tuneRow(number int, o *tune.Outcome) []layout.Cell {
 	cells = append(cells, layout.Row(units.FormatSize(o.PeakR), units.FormatSize(o.SteadyR), first, later,
 		tenths(o.Remaps), tenths(o.Waits), tenths(o.Calls.Sum()), units.FormatDuration(o.Cost.Nanoseconds()), slowdown)...)
 	if o.Refused > 0 {
-		cells[reserved].Text = units.FormatCount(o.Refused) + " failed"
+		cells[reserved].Text = failedText(o.Refused)
 	}
 	return cells
 }
@@ -377,145 +397,3 @@ func tuneNotes(t *Tuned, best int) []layout.Cell {
 }
 
 func short(d time.Duration) string { return units.FormatDuration(d.Nanoseconds()) }
-
-// TuneJSON writes the policies as one indented JSON object. Bytes and counts are integers, times integers
-// of nanoseconds, shares and means numbers; what does not exist is null. Policies have the form that the
-// hook reads: bytes and nanoseconds. It fails only if w does.
-func TuneJSON(w io.Writer, t *Tuned) error {
-	out := jsonTuned{
-		Process: t.Process, Requests: t.Allocs, LeftOut: t.LeftOut, MaxSlowdown: t.MaxSlowdown, Policies: []any{},
-		Costs: jsonCosts{t.Costs.Handle, t.Costs.Create.Nanoseconds(), t.Costs.Map.Nanoseconds(), t.Costs.Access.Nanoseconds(), t.Costs.Unmap.Nanoseconds(), t.Costs.Release.Nanoseconds()},
-	}
-	for i := range t.Outcomes {
-		out.Policies = append(out.Policies, newJSONOutcome(&t.Outcomes[i]))
-	}
-	for i := range t.Torch {
-		out.Policies = append(out.Policies, newJSONTorch(t, &t.Torch[i]))
-	}
-	if setting := t.torchAdvice(); setting != "" {
-		out.Setting = &setting
-	}
-	if best := t.Recommend(t.MaxSlowdown); best >= 0 {
-		recommended := newJSONPolicy(&t.Outcomes[best].Policy)
-		out.Recommended = &recommended
-	}
-	if t.Recorded != nil {
-		recorded := newJSONPolicy(t.Recorded)
-		out.Recorded = &recorded
-	}
-	return plain.WriteJSON(w, out)
-}
-
-type jsonTuned struct {
-	Recorded    *jsonPolicy `json:"recorded"` // null where another allocator was recorded
-	Process     string      `json:"process"`
-	Requests    int64       `json:"requests"`
-	LeftOut     int64       `json:"left_out_arenas"`
-	Costs       jsonCosts   `json:"costs"`
-	MaxSlowdown float64     `json:"max_slowdown"`
-	Policies    []any       `json:"policies"` // of jsonOutcome, then of jsonTorch
-	Recommended *jsonPolicy `json:"recommended"`
-	Setting     *string     `json:"recommended_setting"` // PYTORCH_CUDA_ALLOC_CONF within 2 % of the recommended policy; null if none is
-}
-
-type jsonCosts struct {
-	Handle    uint64 `json:"handle"`
-	CreateNS  int64  `json:"create_ns"`
-	MapNS     int64  `json:"map_ns"`
-	AccessNS  int64  `json:"access_ns"`
-	UnmapNS   int64  `json:"unmap_ns"`
-	ReleaseNS int64  `json:"release_ns"`
-}
-
-type jsonPolicy struct {
-	Growth    string `json:"growth"`
-	Split     string `json:"split"`
-	Small     uint64 `json:"small_arenas"`
-	Handle    uint64 `json:"handle"`
-	Trim      string `json:"trim"`
-	Placement string `json:"placement"`
-}
-
-func newJSONPolicy(p *bfc.Policy) jsonPolicy {
-	settings := p.Settings()
-	return jsonPolicy{settings["growth"], settings["split"], p.SmallArenas, p.Handle, settings["trim"], settings["placement"]}
-}
-
-// jsonTorch is a setting of PyTorch's own allocator.
-type jsonTorch struct {
-	Allocator    string   `json:"allocator"` // "torch"
-	Setting      string   `json:"setting"`   // "native", or the text of PYTORCH_CUDA_ALLOC_CONF
-	PeakReserved int64    `json:"peak_reserved"`
-	Band         jsonBand `json:"peak_reserved_band"`
-	Refused      int64    `json:"refused"`
-	Slowdown     *float64 `json:"slowdown"`
-}
-
-// jsonBand is what the placement of segments leaves open, in bytes.
-type jsonBand struct {
-	Least    int64 `json:"least"`
-	Greatest int64 `json:"greatest"`
-}
-
-func newJSONTorch(t *Tuned, o *recording.TorchOutcome) jsonTorch {
-	setting := o.Setting
-	if setting == "" {
-		setting = "native"
-	}
-	out := jsonTorch{Allocator: "torch", Setting: setting, PeakReserved: o.Reserved, Band: jsonBand{o.Least, o.Greatest}, Refused: o.Refused}
-	if t.Outcomes[0].Duration > 0 {
-		out.Slowdown = plain.Finite(t.torchSlowdown(o))
-	}
-	return out
-}
-
-type jsonOutcome struct {
-	Allocator string `json:"allocator"` // "memprof"
-	Setting   string `json:"setting"`   // "": the policy says it
-	jsonPolicy
-	PeakReserved   int64     `json:"peak_reserved"`
-	PeakProvided   int64     `json:"peak_provided"`
-	PeakRequested  int64     `json:"peak_requested"`
-	SteadyReserved int64     `json:"steady_reserved"`
-	Refused        int64     `json:"refused"`
-	Iterations     int64     `json:"iterations"`
-	FirstIdle      *float64  `json:"first_idle"`
-	LaterIdle      *float64  `json:"later_idle"`
-	Remaps         float64   `json:"remaps_per_iteration"`
-	RemapsAhead    float64   `json:"remaps_ahead_per_iteration"`
-	Unmaps         float64   `json:"unmaps_per_iteration"`
-	Waits          float64   `json:"waits_per_iteration"`
-	Calls          jsonCalls `json:"calls_per_iteration"` // that requests wait for, one for each handle
-	CostNS         int64     `json:"cost_per_iteration_ns"`
-	BackgroundNS   int64     `json:"background_per_iteration_ns"`
-	IterationNS    *int64    `json:"iteration_ns"`
-	Slowdown       *float64  `json:"slowdown"`
-	TotalCostNS    int64     `json:"total_cost_ns"`
-}
-
-type jsonCalls struct {
-	Create  float64 `json:"create"`
-	Map     float64 `json:"map"`
-	Access  float64 `json:"set_access"`
-	Unmap   float64 `json:"unmap"`
-	Release float64 `json:"release"`
-}
-
-func newJSONOutcome(o *tune.Outcome) jsonOutcome {
-	out := jsonOutcome{
-		Allocator: "memprof", jsonPolicy: newJSONPolicy(&o.Policy), PeakReserved: o.PeakR, PeakProvided: o.PeakC, PeakRequested: o.PeakT, SteadyReserved: o.SteadyR,
-		Refused: o.Refused, Iterations: o.Iterations, Remaps: o.Remaps, RemapsAhead: o.RemapsAhead, Unmaps: o.Unmaps, Waits: o.Waits, Calls: jsonCalls(o.Calls),
-		CostNS: o.Cost.Nanoseconds(), BackgroundNS: o.Background.Nanoseconds(), TotalCostNS: o.TotalCost.Nanoseconds(),
-	}
-	if o.Iterations > 0 {
-		out.FirstIdle = plain.Finite(o.FirstIdle)
-	}
-	if o.Iterations > 1 {
-		out.LaterIdle = plain.Finite(o.LaterIdle)
-	}
-	if o.Duration > 0 {
-		duration := o.Duration.Nanoseconds()
-		out.IterationNS, out.Slowdown = &duration, plain.Finite(o.Slowdown())
-	}
-	return out
-}

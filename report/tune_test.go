@@ -159,17 +159,65 @@ func TestTuneTradeOff(t *testing.T) {
 		job.Outcomes = append(job.Outcomes, tune.Outcome{Policy: policy, PeakR: o.peak * gib, Cost: o.cost * time.Millisecond, Duration: time.Second})
 	}
 	job.Recorded = &job.Outcomes[0].Policy
-	var out bytes.Buffer
-	if err := TuneText(&out, job, false, layout.Options{}); err != nil {
-		t.Fatal(err)
-	}
-	var shown []string
-	for _, row := range regexp.MustCompile(`(?m)^│ (--.*?) +│`).FindAllStringSubmatch(out.String(), -1) {
-		shown = append(shown, row[1])
-	}
 	want := []string{"--preset classic", "--preset compact --handle 16MiB", "--preset compact", "--preset compact --handle 8MiB", "--preset compact --small-arenas 1MiB"}
-	if diff := cmp.Diff(want, shown); diff != "" {
-		t.Errorf("%s\n%s", diff, out.String())
+	for _, refused := range []int64{0, 5} { // a recorded policy that refused requests betters none
+		if job.Outcomes[0].Refused = refused; refused > 0 {
+			job.Outcomes[0].PeakR = gib
+		}
+		var out bytes.Buffer
+		if err := TuneText(&out, job, false, layout.Options{}); err != nil {
+			t.Fatal(err)
+		}
+		var shown []string
+		for _, row := range regexp.MustCompile(`(?m)^│ (--.*?) +│`).FindAllStringSubmatch(out.String(), -1) {
+			shown = append(shown, row[1])
+		}
+		if diff := cmp.Diff(want, shown); diff != "" {
+			t.Errorf("%d refused: %s\n%s", refused, diff, out.String())
+		}
+	}
+}
+
+// TestTuneRefused: where no policy serves all requests more memory helps, and more time only where one does. The
+// recorded policy has no peak if it refused some, and a job without marks is not said to have no iterations.
+func TestTuneRefused(t *testing.T) {
+	refused := tuned()
+	for i := range refused.Outcomes {
+		refused.Outcomes[i].Refused = int64(7 + i)
+	}
+	slow := tuned()
+	for i := range slow.Outcomes {
+		slow.Outcomes[i].Cost = 10 * time.Millisecond
+	}
+	const more = "each policy refuses requests, 7 at least: raise --limit, or see memprof fit for the least card"
+	const time = "no policy serves all requests with a slowdown of at most 1.0%: raise --max-slowdown"
+	for _, test := range []struct {
+		name   string
+		job    *Tuned
+		want   []string
+		absent string
+	}{
+		{"no policy serves all", refused, []string{more, "│ 7 failed │"}, "raise --max-slowdown"},
+		{"each is slow", slow, []string{time, "│   16 GiB │"}, "raise --limit"},
+		{"no marks", noIterations(), []string{"1 request replayed, at most 1 B at once; no iterations are marked:"}, "0 iterations"},
+	} {
+		for _, all := range []bool{false, true} {
+			var out bytes.Buffer
+			if err := TuneText(&out, test.job, all, layout.Options{}); err != nil {
+				t.Fatal(err)
+			}
+			for _, want := range test.want {
+				if all && !strings.HasPrefix(want, "each") && !strings.HasPrefix(want, "no policy") {
+					continue
+				}
+				if !strings.Contains(out.String(), want) {
+					t.Errorf("%s, all %v: no %q in\n%s", test.name, all, want, out.String())
+				}
+			}
+			if strings.Contains(out.String(), test.absent) {
+				t.Errorf("%s, all %v: %q in\n%s", test.name, all, test.absent, out.String())
+			}
+		}
 	}
 }
 
