@@ -118,8 +118,12 @@ func TestLeastWithoutRecordedLimit(t *testing.T) {
 	limited := newJob()
 	limited.events[0].Requested = 64 * mib // --limit; the device has 64 GiB
 	limited.alloc(1, 30).add(trace.KindOOM, trace.Event{Requested: 50 * mib}, "").alloc(2, 60)
-	if got, want := cards(find(t, Options{}, limited.process("p"))), []int64{90, 100, 90, 92}; !slices.Equal(got, want) {
-		t.Errorf("least cards in MiB: %v, want %v", got, want)
+	got := find(t, Options{}, limited.process("p"))
+	if want := []int64{90, 100, 90, 92}; !slices.Equal(cards(got), want) {
+		t.Errorf("least cards in MiB: %v, want %v", cards(got), want)
+	}
+	if failed := got.Processes[0].Failed; failed != 1 {
+		t.Errorf("%d requests failed in the recording, want 1", failed)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 type Survey struct {
 	Devices map[int32]*Device
 	Events  int64
+	Failed  int64 // requests that the recorded allocator refused
 	// Workspaces are the events, in order, of requests that look like workspaces of a library: freed before any other
 	// request or free, and of more than a MiB.
 	Workspaces []int64
@@ -84,6 +85,9 @@ func (s *Survey) device(number int32) *Device {
 
 func (s *Survey) event(j *Job, e *trace.Event, others *card.Others, atReading map[int32]int64) {
 	s.Events++
+	if e.Kind == trace.KindOOM {
+		s.Failed++
+	}
 	if change, ok := others.Add(e); ok {
 		d := s.device(change.Device)
 		d.Driver, d.Libraries = max(d.Driver, others.Driver(change.Device)), max(d.Libraries, others.Libraries(change.Device))

@@ -164,6 +164,10 @@ func before(r *Result) []layout.Cell {
 			break
 		}
 		p := &r.Processes[i]
+		if p.Failed > 0 {
+			notes = append(notes, layout.Cell{Text: fmt.Sprintf("%s: %s failed in the recording: what the job would have requested after them is not in it, so that the least card may be greater",
+				plain.Shorten(p.Name, 32), units.Counted(p.Failed, "request")), Tone: layout.Warned})
+		}
 		for _, number := range devices(p) {
 			d := p.Devices[number]
 			text := fmt.Sprintf("%s, device %d: driver overhead %s", plain.Shorten(p.Name, 32), number, units.FormatSize(d.Driver))
@@ -180,8 +184,8 @@ func before(r *Result) []layout.Cell {
 	if r.Headroom > 0 {
 		notes = append(notes, layout.Note("headroom: "+units.FormatSize(r.Headroom)+" stay free")...)
 	}
-	if r.Card != "" {
-		notes = append(notes, layout.Note(fmt.Sprintf("%s: %s", plain.Shorten(r.Card, 32), units.FormatSize(r.Bytes)))...)
+	if size := units.FormatSize(r.Bytes); r.Card != "" && r.Card != strings.ReplaceAll(size, " ", "") {
+		notes = append(notes, layout.Note(plain.Shorten(r.Card, 32)+": "+size)...)
 	}
 	return notes
 }
@@ -189,7 +193,7 @@ func before(r *Result) []layout.Cell {
 // margin is how much of a card is left, with its sign.
 func margin(bytes int64) string {
 	if bytes < 0 {
-		return "−" + units.FormatSize(-bytes)
+		return "-" + units.FormatSize(-bytes)
 	}
 	return units.FormatSize(bytes)
 }
@@ -219,7 +223,11 @@ func after(r *Result) []layout.Cell {
 		notes = append(notes, layout.Cell{Text: help, Tone: layout.Strong})
 	}
 	if len(r.Rows) > 0 && r.Scale == nil {
-		notes = append(notes, layout.Cell{Text: "a card smaller by " + units.FormatSize(fit.Step(r.Rows[0].Bytes)) + " at most does not do, and larger ones that were tried do. --card SIZE replays that card", Tone: layout.Faint})
+		text := "least card: to within " + units.FormatSize(fit.Step(r.Rows[0].Bytes)) + ", and the job completes on the larger cards that were tried"
+		if r.Card == "" {
+			text += ". --card SIZE replays one"
+		}
+		notes = append(notes, layout.Cell{Text: text, Tone: layout.Faint})
 	}
 	return notes
 }

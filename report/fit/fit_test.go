@@ -74,3 +74,42 @@ func TestLowest(t *testing.T) {
 		}
 	}
 }
+
+// A recording in which requests failed ends too early for its least card, which the answer says. The card that is asked about is
+// named with its bytes unless its name is its bytes, and a margin below 0 has the minus of every other verb.
+func TestNotes(t *testing.T) {
+	row := fit.Row{Need: fit.Need{Allocator: fit.Allocator{Allocator: "memprof", Policy: "classic"}, Bytes: 4000 << 20, Lowest: 4000 << 20}}
+	text := func(failed int64, card string, bytes int64) string {
+		answer := &fit.Answer{Rows: []fit.Row{row}, Processes: []fit.Measured{{Name: "rank0", Survey: fit.Survey{Failed: failed}}}}
+		var out strings.Builder
+		if err := Text(&out, &Result{Answer: answer, Card: card, Bytes: bytes}, layout.Options{Width: 400}); err != nil {
+			t.Fatal(err)
+		}
+		return out.String()
+	}
+	const failed = "rank0: 4,312 requests failed in the recording: what the job would have requested after them is not in it, so that the least card may be greater"
+	const footer = "least card: to within 2 MiB, and the job completes on the larger cards that were tried"
+	for _, test := range []struct {
+		failed int64
+		card   string
+		bytes  int64
+		want   []string
+		absent []string
+	}{
+		{4312, "", 0, []string{failed, footer + ". --card SIZE replays one"}, nil},
+		{0, "3GiB", 3 << 30, []string{"│ -928 MiB │", footer + "\n"}, []string{"failed in the recording", "3GiB: 3 GiB"}},
+		{0, "H100", 79 << 30, []string{"H100: 79 GiB\n"}, []string{"--card"}},
+	} {
+		got := text(test.failed, test.card, test.bytes)
+		for _, want := range test.want {
+			if !strings.Contains(got, want) {
+				t.Errorf("card %q: no %q in\n%s", test.card, want, got)
+			}
+		}
+		for _, absent := range test.absent {
+			if strings.Contains(got, absent) {
+				t.Errorf("card %q: %q in\n%s", test.card, absent, got)
+			}
+		}
+	}
+}

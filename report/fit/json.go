@@ -26,7 +26,7 @@ func JSON(w io.Writer, r *Result) error {
 		p := &r.Processes[i]
 		for _, number := range devices(p) {
 			d := p.Devices[number]
-			line := jsonProcess{Process: p.Name, Device: number, Driver: d.Driver, Libraries: d.Libraries, Measured: d.Measured}
+			line := jsonProcess{Process: p.Name, Failed: p.Failed, Device: number, Driver: d.Driver, Libraries: d.Libraries, Measured: d.Measured}
 			if d.Measured {
 				line.Unexplained = &d.Unexplained
 			}
@@ -61,6 +61,7 @@ type jsonAsked struct {
 
 type jsonProcess struct {
 	Process     string `json:"process"`
+	Failed      int64  `json:"failed_requests"` // of the process, in the recording
 	Device      int32  `json:"device"`
 	Total       *int64 `json:"total_bytes"`
 	Driver      int64  `json:"driver_overhead_bytes"`
