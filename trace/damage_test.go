@@ -159,6 +159,24 @@ func TestOpenErrors(t *testing.T) {
 			}
 			return dir
 		}, trace.ErrMixedRuns, "0123456789abcdef"},
+		{"missing altogether", func(t *testing.T, dir string) string {
+			for i := range 3 {
+				os.Remove(part(dir, i))
+			}
+			if err := trace.WriteInfo(dir, &trace.Info{ID: tracetest.RunID, Processes: []string{"rank0", "rank1"}}); err != nil {
+				t.Fatal(err)
+			}
+			return dir
+		}, trace.ErrMissingPart, "run.json lists rank0, rank1, and no .parquet part is there"},
+		{"a job without a GPU", func(t *testing.T, dir string) string {
+			for i := range 3 {
+				os.Remove(part(dir, i))
+			}
+			if err := trace.WriteInfo(dir, &trace.Info{ID: tracetest.RunID}); err != nil {
+				t.Fatal(err)
+			}
+			return dir
+		}, trace.ErrEmpty, "no process of it used a GPU); `memprof doctor -- COMMAND` lists what may be missing"},
 		{"empty directory", func(t *testing.T, dir string) string { return t.TempDir() }, trace.ErrEmpty, "no .parquet part"},
 		{"unfinished", func(t *testing.T, dir string) string {
 			tracetest.NewSpool(t, filepath.Join(dir, "spool"), 4711, 0).Append(trace.Event{Kind: trace.KindAlloc}, "")

@@ -146,11 +146,7 @@ func openDir(dir string) (*Run, error) {
 			Remedy: fmt.Sprintf("run `memprof recover %s`", dir)}
 	}
 	if len(parts) == 0 {
-		detail := "no .parquet part"
-		if info != nil {
-			detail = "the run has no events: no process of it used a GPU"
-		}
-		return nil, &PathError{Path: dir, Err: ErrEmpty, Detail: detail, Remedy: "give a directory that `memprof record -o` wrote"}
+		return nil, noParts(dir, info)
 	}
 	run := &Run{Dir: dir}
 	if info != nil {
@@ -178,6 +174,22 @@ func openDir(dir string) (*Run, error) {
 	}
 	run.addReadings()
 	return run, nil
+}
+
+// noParts says why a directory has no part: it is no recording, its job used no GPU, or the parts were lost.
+func noParts(dir string, info *Info) error {
+	switch {
+	case info == nil:
+		return &PathError{Path: dir, Err: ErrEmpty, Detail: "no .parquet part", Remedy: "give a directory that `memprof record -o` wrote"}
+	case len(info.Processes) == 0:
+		return &PathError{Path: dir, Err: ErrEmpty, Detail: "the run has no events: no process of it used a GPU", Remedy: "`memprof doctor -- COMMAND` lists what may be missing"}
+	}
+	const named = 4
+	names := strings.Join(info.Processes[:min(len(info.Processes), named)], ", ")
+	if more := len(info.Processes) - named; more > 0 {
+		names += fmt.Sprintf(" and %d more", more)
+	}
+	return &PathError{Path: dir, Err: ErrMissingPart, Detail: fmt.Sprintf("%s lists %s, and no .parquet part is there", InfoName, names), Remedy: "copy the parts again"}
 }
 
 // readParts reads the metadata of the complete parts in dir for whose file names wanted returns true.

@@ -191,6 +191,24 @@ func TestRerunOfFailure(t *testing.T) {
 	}
 }
 
+// TestRecordSaysWhatFailed: the last lines of record count requests that failed, also where none succeeded.
+func TestRecordSaysWhatFailed(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	for limit, said := range map[string]string{
+		"64MiB": "memprof: reserved at most 64 MiB\nmemprof: 1 request failed\n",
+		"2MiB":  "memprof: reserved at most 0 B\nmemprof: 1 request failed\n",
+	} {
+		cmd, stderr := b.memprof("record", "--device", "sim", "--limit", limit, "-o", b.path(limit), "--", b.job, "alloc", "a", "40M", "alloc", "b", "40M")
+		if err := cmd.Run(); err == nil || cmd.ProcessState.ExitCode() != 10 {
+			t.Fatalf("the job ended with %v, want exit code 10", err)
+		}
+		if text := stderr.String(); !strings.Contains(text, said) || strings.Contains(text, "made no allocation") {
+			t.Errorf("under %s record says %q, want %q", limit, text, said)
+		}
+	}
+}
+
 // known is what a recording knows of one device, apart from times and the driver's overhead.
 type known struct {
 	Peak, Final    analysis.Instant

@@ -295,10 +295,13 @@ func (r *Recorder) report(run *trace.Run, openErr error, summary *trace.Summary)
 	}
 	totals := r.collector.Totals()
 	r.say("%s of %s in %s (%s), on %s", units.Counted(summary.Events, "event"), units.Counted(int64(len(summary.Processes)), "process"), r.Place.Shown, units.FormatSize(bytes), r.Device)
-	if totals.PeakReserved == 0 && totals.Requested == 0 {
+	if totals.PeakReserved == 0 && totals.Requested == 0 && totals.OOMs == 0 {
 		r.say("the job made no allocation through memprof (`memprof doctor` shows what may be missing)")
 	} else {
 		r.say("reserved at most %s", units.FormatSize(totals.PeakReserved))
+	}
+	if totals.OOMs > 0 {
+		r.say("%s failed", units.Counted(totals.OOMs, "request"))
 	}
 	r.say("next: %s", next)
 }
