@@ -134,6 +134,22 @@ func documents(t *testing.T) map[string][][]byte {
 		}
 		docs["report"] = append(docs["report"], text)
 	}
+	failed := failedRecording(t)
+	const imported, cut = samples + "snapshots/native.pickle.gz", samples + "snapshots/pools-expandable-cut.pickle.gz"
+	for _, path := range []string{failed, imported, cut, samples + "zoo/vgg16", samples + "irregular/ring"} {
+		add("report", exit.Fine, "report", "--json", "--no-plots", path)
+		add("verify", exit.Fine, "verify", "--json", path)
+	}
+	for _, path := range []string{failed, imported, samples + "irregular/ring"} {
+		add("tune", exit.Fine, "tune", "--json", path)
+		add("fit", exit.Fine, "fit", "--json", path)
+		add("export-json", exit.Fine, "export", "json", path)
+	}
+	for _, pair := range [][2]string{{failed, failed}, {failed, imported}, {imported, imported}, {samples + "alexnet", failed}, {samples + "irregular/ring", samples + "alexnet"}} {
+		add("diff", exit.Fine, "diff", "--json", pair[0], pair[1])
+	}
+	add("diff", exit.Fine, "diff", "--json", "--base", imported, "--base", cut, "--new", cut, "--new", imported)
+	add("kv", exit.Fine, "kv", "--json", "--synthetic", "sharegpt", "--saturated", "--steps", "50", "--model", "llama-3-8b", "--memory", "12GiB")
 	add("import", exit.Fine, "import", "--json", "-o", filepath.Join(t.TempDir(), "run"), "torch-snapshot", samples+"snapshots/native.pickle.gz")
 	add("report-at", exit.Fine, "report", "--json", "--at", "5000", samples+"gpt2")
 	docs["report-at"] = append(docs["report-at"], mustRead(t, "../../report/testdata/moments.json"))
@@ -207,6 +223,17 @@ func documents(t *testing.T) map[string][][]byte {
 	return docs
 }
 
+// failedRecording is of a job that a limit made fail, on the simulated device.
+func failedRecording(t *testing.T) string {
+	b := newBench(t)
+	cmd, stderr := b.memprof("record", "--device", "sim", "-q", "--limit", "64MiB", "-o", b.path("failed"), "--",
+		b.job, "begin", "forward", "alloc", "a", "40M", "alloc", "b", "40M")
+	if err := cmd.Run(); err == nil || cmd.ProcessState.ExitCode() != 10 {
+		t.Fatalf("the job ended with %v, want exit code 10\n%s", err, stderr)
+	}
+	return b.path("failed")
+}
+
 func mustMake(t *testing.T, dir string) string {
 	t.Helper()
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -246,6 +273,11 @@ func TestJSONSchemas(t *testing.T) {
 				t.Fatalf("%s: %v\n%s", name, err, text)
 			}
 			s.add("", value)
+		}
+		for at, p := range s.places {
+			if p.types["list"] && p.types["null"] {
+				t.Errorf("%s: %s is a list, and null in some document", name, at)
+			}
 		}
 		got := strings.Join(s.lines(), "\n") + "\n"
 		path := filepath.Join("schema", name+".txt")

@@ -22,7 +22,9 @@ const JSONVersion = 1
 //	]}
 //	]}
 func JSON(w io.Writer, r *Recording) error {
-	info, err := plain.JSON(&r.Run.Info)
+	said := r.Run.Info
+	said.Command, said.GPUs, said.Frameworks = list(said.Command), list(said.GPUs), list(said.Frameworks)
+	info, err := plain.JSON(&said)
 	if err != nil {
 		return err
 	}
@@ -38,6 +40,14 @@ func JSON(w io.Writer, r *Recording) error {
 	}
 	out.addString("\n]}\n")
 	return out.flush()
+}
+
+// list is an empty list in place of nil, which JSON would write as null.
+func list[T any](of []T) []T {
+	if of == nil {
+		return []T{}
+	}
+	return of
 }
 
 func jsonProcess(out *writer, process *trace.Process) error {
