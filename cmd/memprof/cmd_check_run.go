@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 
 	"github.com/spf13/pflag"
 
@@ -33,6 +34,11 @@ func (o *checkOptions) checkRunUsage(flags *pflag.FlagSet, paths []string, dash 
 		for _, name := range o.recordFlags {
 			if flags.Changed(name) {
 				return exit.Usagef("--%s is a flag of record: it needs --run", name)
+			}
+		}
+		if 0 <= dash && dash < len(paths) {
+			if _, err := os.Stat(paths[dash]); err != nil {
+				return exit.Usagef("%s, after --, is no recording: memprof check --run -- COMMAND records a command first", paths[dash])
 			}
 		}
 		return nil

@@ -113,7 +113,7 @@ func (o *reportOptions) validate() error {
 	}
 	switch {
 	case o.HTML && o.Format != "text":
-		return exit.Usagef("--html and %s: choose one", o.Format)
+		return exit.Usagef("--html and --%s: choose one", o.Format)
 	case o.At.given && (o.HTML || o.Table != ""):
 		return exit.Usagef("--at prints text, markdown or JSON: remove --html or --table")
 	case o.HTML && o.Table != "":
