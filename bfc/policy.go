@@ -187,7 +187,7 @@ var Dimensions = []*Dimension{
 		Help: "where an allocation goes",
 		Choices: []Choice{
 			PlacementBestFit: {Word: "best-fit", Help: "into the smallest free chunk that fits"},
-			PlacementPlanned: {Word: "planned", Help: "where an iteration repeats the one before, at a place computed from the lifetimes of all its allocations (use with --trim iteration)"},
+			PlacementPlanned: {Word: "planned", Help: "where an iteration repeats the one before, at a place computed from the lifetimes of all its allocations (as in compact, or with --trim iteration)"},
 		},
 		get: func(p *Policy) Value { return Value{Choice: int(p.Placement)} },
 		set: func(p *Policy, v Value) { p.Placement = Placement(v.Choice) },

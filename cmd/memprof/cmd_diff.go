@@ -68,7 +68,7 @@ func (o *diffOptions) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.JSON, "json", false, "print JSON, the same as --format json")
 	flags.BoolVar(&o.HTML, "html", false, "print one page, the same as --format html")
 	o.Of.add(flags)
-	flags.IntVar(&o.Top, "top", 10, "print the `N` largest changes of each table; JSON has all")
+	flags.IntVar(&o.Top, "top", 10, "print the `N` largest changes of each table but that of metrics; JSON has all")
 }
 
 func (o *diffOptions) run(stdout, stderr io.Writer, args []string) error {

@@ -32,7 +32,13 @@ func TestHelpWidth(t *testing.T) {
 				t.Errorf("%s --help: %d columns: %s", name, n, line)
 			}
 		}
+		if strings.Contains(text.String(), "(default [])") {
+			t.Errorf("%s --help: a list that is empty by default has no default to show", name)
+		}
 		if cmd.IsAdditionalHelpTopicCommand() {
+			if _, behind, has := strings.Cut(text.String(), "\nSee also: "); has && strings.Contains(behind, "\n\n") {
+				t.Errorf("%s: what is behind \"See also\" is easily overlooked", name)
+			}
 			if cmd.Short == "" || strings.HasSuffix(cmd.Short, ".") || strings.TrimSpace(text.String()) == "" {
 				t.Errorf("%s: want a first line without a full stop, an empty line and a text", name)
 			}

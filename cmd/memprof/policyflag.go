@@ -35,7 +35,7 @@ func (f *policyFlags) add(flags *pflag.FlagSet, takes func(d *bfc.Dimension) boo
 }
 
 func presetHelp() string {
-	return "policy of the allocator: " + spell.Alternatives(bfc.PresetNames()) + " (see memprof help policies); other flags override single values of it"
+	return "policy of the allocator, by `name`: " + spell.Alternatives(bfc.PresetNames()) + " (see memprof help policies); other flags override single values of it"
 }
 
 // dimensionHelp is the help of a dimension's flag: what it decides, and its choices.

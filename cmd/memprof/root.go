@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -153,7 +154,7 @@ func usage(cmd *cobra.Command) error {
 		}
 	}
 	if cmd.HasAvailableLocalFlags() {
-		b.WriteString("\n\nFlags:\n" + strings.TrimRight(cmd.LocalFlags().FlagUsagesWrapped(80), " \n"))
+		b.WriteString("\n\nFlags:\n" + usagesOf(cmd.LocalFlags()))
 	}
 	if codes := cmd.Annotations["exit"]; codes != "" {
 		b.WriteString("\n\nExit codes:\n  " + codes)
@@ -168,6 +169,13 @@ func usage(cmd *cobra.Command) error {
 	_, err := io.WriteString(cmd.OutOrStderr(), b.String())
 	return err
 }
+
+// usagesOf is a line for each flag, in 80 columns. An empty list is no default to show.
+func usagesOf(flags *pflag.FlagSet) string {
+	return strings.TrimRight(emptyDefault.ReplaceAllString(flags.FlagUsagesWrapped(80), ""), " \n")
+}
+
+var emptyDefault = regexp.MustCompile(`\s+\(default\s+\[\]\)`)
 
 // writeVerbs writes a title and a line for each verb of cmd that is listed under it.
 func writeVerbs(b *strings.Builder, title string, cmd *cobra.Command, listed func(*cobra.Command) bool) {
