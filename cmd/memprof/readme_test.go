@@ -53,7 +53,7 @@ func TestReadmeIsShort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if lines := strings.Count(string(text), "\n"); lines >= 120 {
-		t.Errorf("the README has %d lines, at most 119 are allowed: move text to a help topic", lines)
+	if lines := strings.Count(string(text), "\n"); lines > 120 {
+		t.Errorf("the README has %d lines, at most 120 are allowed: move text to a help topic", lines)
 	}
 }
