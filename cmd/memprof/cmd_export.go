@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -197,10 +198,10 @@ func (o *exportOptions) run(stdout, stderr io.Writer, f exportFormat, path strin
 	if o.Output == "" {
 		shown := &screen.PlainWriter{W: stdout}
 		if screen.Terminal(stdout) {
-			return exportError(errors.Join(write(shown), shown.Flush()))
+			return exportError(cmp.Or(write(shown), shown.Flush())) // after a failure flushing fails likewise
 		}
 		buffered := bufio.NewWriter(stdout)
-		return exportError(errors.Join(write(buffered), buffered.Flush()))
+		return exportError(cmp.Or(write(buffered), buffered.Flush()))
 	}
 	return exportError(output.Whole(o.Output, output.Private, write))
 }

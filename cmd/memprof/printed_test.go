@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"unicode"
 	"unicode/utf8"
@@ -189,6 +190,24 @@ func TestProcessNames(t *testing.T) {
 		var stdout, stderr bytes.Buffer
 		if code := run(&stdout, &stderr, []string{"report", dir}); code != exit.Usage || !strings.Contains(stderr.String(), "its process is named ") {
 			t.Errorf("%q: exit code %d\n%s", name, code, stderr.Bytes())
+		}
+	}
+}
+
+// full is standard output on a disk without room.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+
+// TestExportFailsOnce: an export that cannot be written says so once, though all that follows fails as well.
+func TestExportFailsOnce(t *testing.T) {
+	for _, format := range []string{"csv", "json", "perfetto"} {
+		var stderr bytes.Buffer
+		if code := run(full{}, &stderr, []string{"export", format, "../../samples/alexnet"}); code != exit.Failed {
+			t.Errorf("%s: exit code %d, want %d", format, code, exit.Failed)
+		}
+		if want := "memprof: no space left on device\n"; stderr.String() != want {
+			t.Errorf("%s: %q, want %q", format, stderr.String(), want)
 		}
 	}
 }
