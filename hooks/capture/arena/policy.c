@@ -34,12 +34,16 @@ bool policy_wait(void *self) {
   return gpu->waited;
 }
 
-// Whether what was queued before loans of that number is over on the arena's stream, and on all others that have arenas.
+// Whether what was queued before loans of that number is over on the arena's stream, and on all others that have arenas. Others are
+// waited for only for a while: then the order of the arena's stream has to do, as for a block that torch's own allocator reuses.
 static bool loan_over(struct arena *arena, uint64_t number, bool wait) {
   if (wait ? !lent_wait(arena, number) : !lent_over(arena, number)) return false;
   if (fence_alone(arena)) return true;
   const uint64_t fence = lent_fence(arena, number);
-  if (wait) return fence_wait_for(arena->gpu, fence);
+  if (wait) {
+    fence_wait_for(arena->gpu, fence);
+    return true;
+  }
   fence_look(arena->gpu);
   return arena->gpu->fences_over >= fence;
 }

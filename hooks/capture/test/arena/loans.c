@@ -171,6 +171,7 @@ static void test_old_mappings_wait_for_readers(void) {
   pthread_t thread;
   fill(&theirs, 4 * MiB, other, 5), fill(&small, 8 * MiB, NULL, 1), fill(&between, 4 * MiB, NULL, 2);
   const unsigned char *read = small.start;
+  fence_patience = 60000000000;
   gpu_hold(other);
   empty(&small);
   fill(&large, 12 * MiB, NULL, 3);  // two of its pages are lent by small
@@ -189,6 +190,28 @@ static void test_old_mappings_wait_for_readers(void) {
   memprof_get_stats(0, &after);
   CHECK_EQUAL(after.syncs - before.syncs, 0);  // of the device
   check_pattern(&theirs), check_pattern(&large), check_pattern(&between), check_pattern(&request.block);
+  agree(true);
+}
+
+// Another stream may wait for what this thread has yet to queue: it is waited for only for a while.
+static void test_readers_do_not_stop_the_job(void) {
+  gpu_start();
+  void *const other = gpu_stream();
+  struct block theirs, small, between, large, again;
+  struct memprof_stats before, after;
+  fill(&theirs, 4 * MiB, other, 5), fill(&small, 8 * MiB, NULL, 1), fill(&between, 4 * MiB, NULL, 2);
+  const unsigned char *read = small.start;
+  fence_patience = 20000000;
+  gpu_hold(other);
+  empty(&small);
+  fill(&large, 12 * MiB, NULL, 3);  // two of its pages are lent by small
+  memprof_get_stats(0, &before);
+  fill(&again, 8 * MiB, NULL, 4);
+  CHECK(again.start == read);
+  memprof_get_stats(0, &after);
+  CHECK_EQUAL(after.syncs - before.syncs, 0);  // of the device, which would not end
+  gpu_let_go(other);
+  check_pattern(&theirs), check_pattern(&large), check_pattern(&between), check_pattern(&again);
   agree(true);
 }
 
@@ -266,6 +289,7 @@ int main(int argc, char **argv) {
       {"loans ask for no free memory", test_loans_ask_for_no_free_memory, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES, "MEMPROF_SIM_LOG", CALLS}},
       {"old mappings wait for their work", test_old_mappings_wait_for_their_work, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES}},
       {"old mappings wait for readers", test_old_mappings_wait_for_readers, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES}},
+      {"readers do not stop the job", test_readers_do_not_stop_the_job, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES}},
       {"ahead waits for nothing", test_ahead_waits_for_nothing, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES}},
       {"empty_cache", test_empty_cache, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES}},
       {"peers", test_peers, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES, "MEMPROF_SIM_DEVICES", "2"}},
