@@ -16,6 +16,7 @@
 static struct driver table;
 static bool usable;  // the table is complete and the driver initialised
 static void *contexts[MOST_DEVICES];  // primary contexts, retained for good
+static bool alone[MOST_DEVICES];      // the job had none then: the hook's threads needed one
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static const struct driver_observer *_Atomic observers;
 
@@ -79,6 +80,13 @@ static void *known_context(int device) {
   return context;
 }
 
+// Whether the device has its primary context.
+static bool primary_active(int device) {
+  unsigned flags;
+  int active = 0, handle;
+  return table.primary_state != NULL && table.device_get(&handle, device) == DRIVER_OK && table.primary_state(handle, &flags, &active) == DRIVER_OK && active;
+}
+
 static void *primary_context(int device) {
   if (!device_valid(device)) return NULL;
   void *context = known_context(device);
@@ -88,6 +96,7 @@ static void *primary_context(int device) {
   pthread_mutex_lock(&lock);
   if (contexts[device] == NULL) {
     int handle;
+    alone[device] = !primary_active(device);
     if (table.device_get(&handle, device) != DRIVER_OK || table.primary_retain(&contexts[device], handle) != DRIVER_OK) {
       contexts[device] = NULL;
     }
@@ -104,12 +113,12 @@ static bool has_context(int device) {
   return table.context_device(&current) == DRIVER_OK && table.device_get(&handle, device) == DRIVER_OK && current == handle;
 }
 
-// Whether the device has its primary context: then that is where the job's default stream is.
+// Whether the job has the device's primary context: then that is where its default stream is.
 static bool has_primary(int device) {
-  unsigned flags;
-  int active = 0, handle;
-  return known_context(device) != NULL || (table.primary_state != NULL && table.device_get(&handle, device) == DRIVER_OK &&
-                                           table.primary_state(handle, &flags, &active) == DRIVER_OK && active);
+  pthread_mutex_lock(&lock);
+  const bool known = contexts[device] != NULL, ours = alone[device];
+  pthread_mutex_unlock(&lock);
+  return known ? !ours : primary_active(device);
 }
 
 int driver_enter(int device, struct driver_scope *scope) {

@@ -127,7 +127,7 @@ struct driver {
 // one too old to map physical memory at reserved addresses.
 const struct driver *driver_get(void);
 
-// Between driver_enter and driver_leave the primary context of the device with ordinal `device` is current; if it has none so
+// Between driver_enter and driver_leave the primary context of the device with ordinal `device` is current; if the job has none so
 // far, the thread's own, if that is the device's. A program may have made others, as green contexts. They nest. driver_enter returns
 // 0 if the device has no context to give; then driver_leave is not called.
 struct driver_scope {

@@ -245,6 +245,44 @@ static void test_another_context(void) {
   }
 }
 
+static char calls_log[64];  // of the simulated driver
+
+static int pushes(void) {
+  char line[512];
+  int count = 0;
+  FILE *log = fopen(calls_log, "r");
+  CHECK(log != NULL);
+  while (fgets(line, sizeof line, log) != NULL) count += strstr(line, "cuCtxPushCurrent") != NULL;
+  fclose(log);
+  return count;
+}
+
+static void *without_context(void *nothing) {
+  CHECK_EQUAL(memprof_empty_cache(0), 40 * MiB);
+  return nothing;
+}
+
+// The job has no primary context, but one of its own: its default stream is asked there, also after a thread without a context needed one.
+static void test_no_primary_context(void) {
+  int (*init)(unsigned), (*create)(void **, unsigned, int);
+  void *context;
+  pthread_t thread;
+  snprintf(calls_log, sizeof calls_log, "/tmp/memprof-calls-%d", (int)getpid());
+  CHECK(setenv("MEMPROF_SIM_LOG", calls_log, 1) == 0);
+  GPU_CALL(init, "cuInit");
+  GPU_CALL(create, "cuCtxCreate_v2");
+  CHECK(init(0) == 0 && create(&context, 0, 0) == 0);
+  leave(NULL, 40 * MiB);
+  CHECK_EQUAL(pushes(), 0);
+  CHECK(pthread_create(&thread, NULL, without_context, NULL) == 0 && pthread_join(thread, NULL) == 0);
+  const int before = pushes();
+  CHECK(before > 0);
+  leave(NULL, 40 * MiB);
+  CHECK_EQUAL(memprof_empty_cache(0), 40 * MiB);
+  CHECK_EQUAL(pushes(), before);
+  unlink(calls_log);
+}
+
 // Random blocks of four streams, three of which are busy by turns, on a card that they fill. The driver may refuse one call.
 static void scenario(void) {
   gpu_start();
@@ -289,6 +327,7 @@ int main(int argc, char **argv) {
       {"destroyed", test_destroyed, {CARD, NO_WAIT}},
       {"destroyed in a capture", test_destroyed_in_a_capture, {CARD, NO_WAIT}},
       {"another context", test_another_context, {CARD}},
+      {"no primary context", test_no_primary_context, {CARD}},
       {"scenario", scenario, {"MEMPROF_SIM_MEMORY", "256m", "MEMPROF_OPTIONS", "headroom=0", "MEMPROF_SIM_FAIL", "none:1"}},
   };
   static const char *const calls[] = {"cuCtxGetCurrent", "cuStreamIsCapturing", "cuStreamQuery", "cuEventCreate", "cuEventRecord", "cuEventQuery", "cuEventSynchronize",
