@@ -24,32 +24,38 @@ const fewest = 16
 // would decide over absolute squares. A coefficient that no step is about is 0: pair without prompts, say.
 //
 // The model is linear but for the greater of two terms. Which of them holds is decided by the number of tokens
-// at which they meet, so every number between two steps is tried, first coarsely and then between the best.
+// at which they meet, so the numbers of the steps are tried, first coarsely and then between the best.
 // The least squares are found by coordinate descent, which keeps every coefficient at 0 or above.
 func Fit(steps []Step) (Coefficients, float64, error) {
 	if len(steps) < fewest {
 		return Coefficients{}, 0, ErrTooFew
 	}
 	knees := kneesOf(steps)
-	best, least := Coefficients{}, math.Inf(1)
-	try := func(i int) {
-		if c, missed := fitAt(steps, knees[i]); missed < least {
-			best, least = c, missed
-		}
-	}
-	const coarse = 24
-	stride := max(1, len(knees)/coarse)
-	at := 0
-	for i := 0; i < len(knees); i += stride {
-		before := least
-		if try(i); least < before {
-			at = i
-		}
-	}
-	for i := max(0, at-stride+1); i < min(len(knees), at+stride); i++ {
-		try(i)
-	}
+	at := leastOf(len(knees), func(i int) float64 {
+		_, missed := fitAt(steps, knees[i])
+		return missed
+	})
+	best, _ := fitAt(steps, knees[at])
 	return best, deviation(best, steps), nil
+}
+
+// leastOf returns which of n costs is the least, if they fall up to it and rise from it on. It tries 24 or so of them, then as many
+// between the best one's neighbours, and so on.
+func leastOf(n int, cost func(i int) float64) (best int) {
+	const coarse = 24
+	least := math.Inf(1)
+	for low, high := 0, n; ; {
+		stride := max(1, (high-low)/coarse)
+		for i := low; i < high; i += stride {
+			if c := cost(i); c < least {
+				best, least = i, c
+			}
+		}
+		if stride == 1 {
+			return best
+		}
+		low, high = max(0, best-stride+1), min(n, best+stride)
+	}
 }
 
 // kneesOf are the numbers of tokens that steps computed, each once, and 0: for all steps arithmetic counts.

@@ -81,6 +81,24 @@ func TestFit(t *testing.T) {
 	}
 }
 
+// TestLeastOf: the least of very many costs is found with a few tries, also at the ends.
+func TestLeastOf(t *testing.T) {
+	for _, n := range []int{1, 2, 23, 24, 25, 47, 48, 600, 601, 1_000_000} {
+		for _, least := range []int{0, min(1, n-1), n / 3, max(0, n-2), n - 1} {
+			tries := 0
+			if got := leastOf(n, func(i int) float64 {
+				tries++
+				return math.Abs(float64(i - least))
+			}); got != least {
+				t.Errorf("of %d, number %d is taken for the least, want %d", n, got, least)
+			}
+			if tries > 300 {
+				t.Errorf("of %d, %d were tried", n, tries)
+			}
+		}
+	}
+}
+
 // TestFitWithout: what no step is about has no coefficient, and few steps are refused.
 func TestFitWithout(t *testing.T) {
 	var steps []Step
