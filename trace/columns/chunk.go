@@ -108,7 +108,7 @@ func (c *Chunk) next() (page, error) {
 	if err != nil {
 		return page{}, err
 	}
-	if err := c.check(h); err != nil {
+	if err := c.check(h, size); err != nil {
 		return page{}, err
 	}
 	c.packed = resized(c.packed, h.compressed)
@@ -151,7 +151,8 @@ func (c *Chunk) header() (h pageHeader, size int64, err error) {
 	return h, 0, fmt.Errorf("%w: its header is cut or malformed", errPage)
 }
 
-func (c *Chunk) check(h pageHeader) error {
+// check fails unless a page whose header has so many bytes is one of the column.
+func (c *Chunk) check(h pageHeader, size int64) error {
 	encoding := parquet.Encoding(h.encoding)
 	switch {
 	case h.typ != pageData && h.typ != pageDictionary:
@@ -162,7 +163,7 @@ func (c *Chunk) check(h pageHeader) error {
 		return fmt.Errorf("%w: %d values, of %d rows that are left", errPage, h.values, c.left)
 	case !c.column.allows(h.typ, encoding, c.dict):
 		return fmt.Errorf("%w: %s in encoding %v, which memprof does not write", errPage, c.column.Name, encoding)
-	case h.compressed < 0 || h.compressed > c.end-c.at:
+	case h.compressed < 0 || h.compressed > c.end-c.at-size:
 		return fmt.Errorf("%w: %d bytes, more than are left of the column", errPage, h.compressed)
 	case h.uncompressed < 0 || h.uncompressed > c.column.pageBytes(h.values) || h.uncompressed > h.compressed*zstdRatio:
 		return fmt.Errorf("%w: %d bytes for %d values", errPage, h.uncompressed, h.values)
