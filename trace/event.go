@@ -104,7 +104,7 @@ type Event struct {
 // PauseDuration is how long a pause or resume took.
 func (e *Event) PauseDuration() time.Duration { return time.Duration(e.Addr) }
 
-// PausedBytes is how many bytes a pause unmapped or a resume mapped; 0 if it failed.
+// PausedBytes is how many bytes a pause unmapped or a resume mapped; 0 if it failed, and where the arena had none.
 func (e *Event) PausedBytes() int64 { return e.Requested }
 
 // CopiedBytes is how many bytes a pause or resume copied to or from the host.

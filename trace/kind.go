@@ -136,12 +136,13 @@ var kinds = [KindLost + 1]kindRow{
 		context: "origin", form: formOrigin, fields: originFields, changes: ChangesLive,
 	},
 	KindPause: {
-		name: "pause", addr: "duration, ns", requested: "unmapped; 0: it failed", provided: "copied to the host",
+		name: "pause", addr: "duration, ns", requested: "unmapped; 0: it failed, or nothing was mapped", provided: "copied to the host",
 		context: "the tag, and by=source where the source of a pool did it; if it failed, why", fields: "tag by failed", changes: ChangesMapped,
 	},
 	KindResume: {
-		name: "resume", addr: "duration, ns", requested: "mapped; 0: it failed", provided: "copied from the host",
-		context: "the tag, and by=source where the source of a pool did it; if it failed, why", fields: "tag by failed", changes: ChangesMapped,
+		name: "resume", addr: "duration, ns", requested: "mapped; 0: it failed, or nothing was left", provided: "copied from the host",
+		context: "the tag, by=source where the source of a pool did it, and free=1 where pages without a block were wanted, too; if it failed, why",
+		fields:  "tag by free failed", changes: ChangesMapped,
 	},
 	KindCaptureBegin: {name: "capture_begin", requested: "number of captures under way", context: "the graph", fields: captureFields},
 	KindCaptureEnd:   {name: "capture_end", requested: "number of captures under way", context: "the graph", fields: captureFields},

@@ -235,16 +235,15 @@ func (l *Live) unmapped(e *Event) Outcome {
 	return Unmapped
 }
 
-// pause takes a pause or a resume; one of 0 bytes failed.
+// pause takes a pause or a resume. One of 0 bytes failed, unless nothing was mapped: then there was nothing to unmap or map.
 func (l *Live) pause(e *Event) Outcome {
 	before, paused := l.paused[e.Arena]
 	switch {
-	case e.PausedBytes() == 0:
-	case e.Kind == KindPause && !paused:
+	case e.Kind == KindPause && !paused && (e.PausedBytes() > 0 || !l.mapped.any(e.Arena)):
 		l.paused[e.Arena] = *e
 		l.reserve(e.Device, -e.PausedBytes())
 		return Paused
-	case e.Kind == KindResume && paused:
+	case e.Kind == KindResume && paused && (e.PausedBytes() > 0 || before.PausedBytes() == 0):
 		delete(l.paused, e.Arena)
 		l.reserve(e.Device, before.PausedBytes())
 		return Resumed

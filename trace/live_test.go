@@ -39,13 +39,10 @@ func (n *naiveLive) state() state {
 			s.Reserved++
 		}
 	}
-	for arena, bytes := range s.Mapped {
+	for _, bytes := range s.Mapped {
 		slices.Sort(bytes)
-		if n.paused[arena] { // one of which nothing is left has nothing to resume
-			s.Paused = append(s.Paused, arena)
-		}
 	}
-	slices.Sort(s.Paused)
+	s.Paused = slices.Sorted(maps.Keys(n.paused))
 	for addr, b := range n.blocks {
 		s.Blocks[addr] = b.pending
 		if !b.pending {
@@ -58,11 +55,7 @@ func (n *naiveLive) state() state {
 
 func stateOf(l *Live) state {
 	s := state{Reserved: l.totals.Reserved, Requested: l.totals.Requested, Provided: l.totals.Provided, Blocks: map[int64]bool{}, Mapped: map[int32][]int64{}, Aliased: map[int64]int64{}}
-	for _, arena := range slices.Sorted(maps.Keys(l.paused)) {
-		if p := l.paused[arena]; p.PausedBytes() > 0 {
-			s.Paused = append(s.Paused, arena)
-		}
-	}
+	s.Paused = slices.Sorted(maps.Keys(l.paused))
 	for b := range l.Blocks() {
 		s.Blocks[b.Alloc.Addr] = b.Pending
 	}
@@ -143,13 +136,18 @@ func (n *naiveLive) drawEvent(t *rapid.T, seq int64) (e Event, ok bool) {
 				e.Requested++
 			}
 		}
-		if e.Requested == 0 {
-			return e, false
+		failed := e.Requested > 0 && rapid.Bool().Draw(t, "failed")
+		if failed {
+			e.Requested = 0
 		}
 		if n.paused[arena] {
 			e.Kind = KindResume
+		}
+		switch {
+		case failed:
+		case n.paused[arena]:
 			delete(n.paused, arena)
-		} else {
+		default:
 			n.paused[arena] = true
 		}
 	case KindAlias, KindUnalias:

@@ -62,3 +62,8 @@ func (m *mappings) cut(addr, bytes int64, removed func(e *Event, bytes int64)) {
 	}
 	*m = slices.Replace(*m, first, last, rest...)
 }
+
+// any says whether anything of an arena is mapped.
+func (m mappings) any(arena int32) bool {
+	return slices.ContainsFunc(m, func(e Event) bool { return e.Arena == arena })
+}

@@ -167,7 +167,7 @@ static int pause_tags(const char *const *names, size_t count, int unchanged) {
     arena->backup.fresh = false;
     leaked += vmm_drop_detached(&arena->vmm);  // from here on the pause cannot be undone
     total += bytes;
-    pause_event(arena, MEMPROF_PAUSE, started, bytes, NULL);
+    pause_event(arena, MEMPROF_PAUSE, started, bytes, NULL, NULL);
   }
   if (result == MEMPROF_OK) check_freed(&selection, free_before, total);
   selection_end(&selection);

@@ -242,7 +242,7 @@ static int resume_tags(const char *const *names, size_t count, int flags) {
   if (result == MEMPROF_OK && (result = resume_selected(&selection, flags)) != MEMPROF_OK) pause_write_failures(&selection, MEMPROF_RESUME, started);
   for (size_t i = 0; result == MEMPROF_OK && i < selection.count; i++) {
     struct arena *arena = selection.arenas[i];
-    pause_event(arena, MEMPROF_RESUME, started, paused_bytes(arena), NULL);
+    pause_event(arena, MEMPROF_RESUME, started, paused_bytes(arena), (flags & MEMPROF_MAP_FREE) != 0 ? "free" : NULL, "1");
     arena->paused = false;
     pause_count(arena, 1);
     if ((flags & MEMPROF_KEEP_COPIES) == 0) backup_end(arena);

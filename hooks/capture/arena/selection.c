@@ -131,14 +131,18 @@ void pause_forget_ranges(struct arena *arena) {
   arena->range_count = 0;
 }
 
-void pause_event(const struct arena *arena, enum memprof_kind kind, uint64_t started, uint64_t bytes, const char *problem) {
+void pause_event(const struct arena *arena, enum memprof_kind kind, uint64_t started, uint64_t bytes, const char *field, const char *value) {
   char text[sizeof message + 128];
-  snprintf(text, sizeof text, "tag=%s%s%s", arena->tag->label, problem == NULL ? "" : "\tfailed=", problem == NULL ? "" : problem);
+  const int length = snprintf(text, sizeof text, "tag=%s", arena->tag->label);
+  if (field != NULL) snprintf(text + length, sizeof text - (size_t)length, "\t%s=%s", field, value);
   arena_event(arena, kind, clock_now() - started, bytes, arena->backup.bytes, spool_string(text));
 }
 
 void pause_write_failures(const struct selection *selection, enum memprof_kind kind, uint64_t started) {
-  for (size_t i = 0; i < selection->count; i++) pause_event(selection->arenas[i], kind, started, 0, message);
+  for (size_t i = 0; i < selection->count; i++) {
+    const struct arena *arena = selection->arenas[i];
+    if (arena->vmm.mapped > 0 || arena->range_count > 0) pause_event(arena, kind, started, 0, "failed", message);
+  }
 }
 
 // Statistics count neither paused memory nor its blocks: a pause subtracts them, a resume adds them.

@@ -31,8 +31,9 @@ __attribute__((format(printf, 1, 2))) void pause_add_message(const char *format,
 void pause_clear_message(void);
 double pause_gib(uint64_t bytes);
 
-// Writes the event of an arena's pause or resume; and for all arenas that it failed, with the message.
-void pause_event(const struct arena *arena, enum memprof_kind kind, uint64_t started, uint64_t bytes, const char *problem);
+// Writes the event of an arena's pause or resume, with a field beside the tag unless `field` is NULL; and for all arenas that have
+// something to pause or to resume that it failed, with the message. So an event of 0 bytes is a failure only where there was something.
+void pause_event(const struct arena *arena, enum memprof_kind kind, uint64_t started, uint64_t bytes, const char *field, const char *value);
 void pause_write_failures(const struct selection *selection, enum memprof_kind kind, uint64_t started);
 
 // Adds (1) all that the arena has to the statistics, or subtracts it (-1): they count neither paused memory nor
