@@ -52,7 +52,7 @@ uint64_t reclaimable_of(const struct arena *arena) {
   if (pool_pins(arena)) return 0;
   const void *self[] = {arena, &sum};
   bfc_free_mapped(arena->bfc, self, measure);
-  return sum;
+  return sum + arena->vmm.loose_bytes;
 }
 
 static uint64_t reclaimable(const struct gpu *gpu) {
@@ -147,10 +147,18 @@ static enum waited wait_enough(struct gpu *gpu, struct arena *arena, uint64_t wa
   return wait_for(gpu) ? DEVICE : NOTHING;
 }
 
+// Releases what a request lent during a capture, when nothing could be waited for, and did not map.
+static void release_lent(struct arena *arena, uint64_t *given) {
+  *given += arena->vmm.loose_bytes;
+  vmm_release_lent(&arena->vmm);
+}
+
 static uint64_t release_free(struct gpu *gpu, uint64_t wanted, enum waited waited) {
   uint64_t given = 0;
   for (struct arena *each = gpu->arenas; each != NULL && given < wanted; each = each->next) {
-    if (!pool_pins(each) && (waited == DEVICE || fence_covers(each))) release_from(each, wanted, &given);
+    if (pool_pins(each) || (waited != DEVICE && !fence_covers(each))) continue;
+    release_lent(each, &given);
+    release_from(each, wanted, &given);
   }
   return given;
 }

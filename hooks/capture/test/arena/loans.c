@@ -280,6 +280,34 @@ static void scenario(void) {
 
 #define PAGES "growth=pages,split=always,headroom=0"
 
+int cuStreamBeginCapture_v2(void *stream, int mode);
+int cuStreamEndCapture(void *stream, void **graph);
+
+// A request during a capture maps one of two gaps, finds no memory for the other one, and cannot release what it has mapped: that
+// waits for the device. A later request of another stream gets it.
+static void test_what_a_capture_left(void) {
+  gpu_start();
+  int (*take)(uint64_t *, size_t);
+  GPU_CALL(take, "cuMemAlloc_v2");
+  void *captured = gpu_stream(), *other = gpu_stream(), *graph;
+  uint64_t others;
+  struct block before, between, behind, refused, served;
+  fill(&before, 4 * MiB, NULL, 1), fill(&between, 4 * MiB, NULL, 2), fill(&behind, 8 * MiB, NULL, 3);
+  empty(&before), empty(&behind);
+  CHECK_EQUAL(memprof_empty_cache(0), 12 * MiB);
+  empty(&between);
+  CHECK_EQUAL(take(&others, gpu_free() - 4 * MiB), 0);
+  CHECK_EQUAL(cuStreamBeginCapture_v2(captured, 2), 0);
+  fill(&refused, 16 * MiB, NULL, 4);
+  CHECK(refused.start == NULL);
+  CHECK_EQUAL(gpu_free(), 0);  // the mapped gap
+  CHECK_EQUAL(cuStreamEndCapture(captured, &graph), 0);
+  fill(&served, 8 * MiB, other, 5);
+  CHECK(served.start != NULL);
+  CHECK_EQUAL(reserved(), 8 * MiB);
+  trail_agrees();
+}
+
 int main(int argc, char **argv) {
   static const char *const environment[] = {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES, NULL};
   static const struct test tests[] = {
@@ -292,6 +320,7 @@ int main(int argc, char **argv) {
       {"readers do not stop the job", test_readers_do_not_stop_the_job, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES}},
       {"ahead waits for nothing", test_ahead_waits_for_nothing, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES}},
       {"empty_cache", test_empty_cache, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES}},
+      {"what a capture left", test_what_a_capture_left, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES}},
       {"peers", test_peers, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES, "MEMPROF_SIM_DEVICES", "2"}},
   };
   static const char *const calls[] = {"cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemUnmap", "cuMemRelease", "cuCtxSynchronize", "cuEventRecord", "cuEventCreate", "cuEventQuery", "cuEventSynchronize"};
