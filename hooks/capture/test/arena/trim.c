@@ -203,6 +203,22 @@ static void test_captures_and_pools(void) {
   audited();
 }
 
+// An emptied cache unmaps nothing during a capture, and so keeps nothing from being mapped ahead behind it.
+static void test_emptied_in_a_capture(void) {
+  gpu_start();
+  void *stream = gpu_stream(), *graph;
+  ITERATE(NULL, 16 * MiB);
+  ITERATE(NULL, 16 * MiB);
+  CHECK_EQUAL(memprof_empty_cache(0), 16 * MiB);
+  CHECK_EQUAL(cuStreamBeginCapture_v2(stream, 2), 0);
+  memprof_iteration(NULL);
+  CHECK_EQUAL(memprof_empty_cache(0), 0);
+  CHECK_EQUAL(cuStreamEndCapture(stream, &graph), 0);
+  rest();
+  CHECK_EQUAL(reserved(), 16 * MiB);
+  audited();
+}
+
 static void test_idle(void) {
   gpu_start();
   struct block keep, block;
@@ -341,6 +357,7 @@ int main(int argc, char **argv) {
       {"plan waits for the stream", test_plan_waits_for_the_stream, {"MEMPROF_OPTIONS", COMPACT ",placement=planned"}},
       {"waits for the stream", test_waits_for_the_stream, {"MEMPROF_OPTIONS", COMPACT}},
       {"captures and pools", test_captures_and_pools, {"MEMPROF_OPTIONS", COMPACT}},
+      {"emptied in a capture", test_emptied_in_a_capture, {"MEMPROF_OPTIONS", COMPACT}},
       {"idle", test_idle, {"MEMPROF_OPTIONS", "growth=needed,split=always,trim=idle:50000000"}},
       {"pressure", test_pressure, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", "growth=needed,trim=pressure,headroom=536870912"}},
       {"empty cache leaves pools", test_empty_cache_leaves_pools, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", COMPACT}},
