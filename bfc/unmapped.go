@@ -82,6 +82,24 @@ func (s *rangeSet) within(from, to uint64) uint64 {
 	return bytes
 }
 
+// Mapped returns the maximal ranges of mapped bytes within a region, addresses ascending.
+func (a *Allocator) Mapped() []Range {
+	var out []Range
+	for i := range a.regions {
+		at, end := a.regions[i].addr, a.regions[i].end()
+		for _, gap := range a.unmapped.cut(nil, at, end) {
+			if at < gap.from {
+				out = append(out, Range{at, gap.from - at})
+			}
+			at = gap.to
+		}
+		if at < end {
+			out = append(out, Range{at, end - at})
+		}
+	}
+	return out
+}
+
 // Unmap notes that the caller has unmapped [addr, addr+bytes): whole pages, mapped, and within one
 // free chunk. For any other range it returns ErrNotFree, and nothing has changed. Placement does not
 // look at unmapped pages; they are mapped again before they are handed out.

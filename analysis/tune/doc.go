@@ -18,6 +18,10 @@
 // arena that is of no pool and no tag has a second one, for smaller requests. A restored block is
 // placed by the policy, not at its recorded address.
 //
+// While a stream is captured nothing is unmapped, taken or trimmed, as in the hook: a request maps what is free of the device, and
+// what it cannot release stays with its arena. A resume maps the pages that hold a block, and others only where its call
+// wanted them; where it lacks memory, free memory of all arenas is unmapped as for a request. One that failed does so, too, and maps nothing.
+//
 //	trim never      nothing is unmapped, unless a request would fail
 //	trim iteration  at each end of an iteration: free pages that the coming one will not use are
 //	                unmapped, and those that it will use are mapped, while R stays within its peak
@@ -36,7 +40,9 @@
 //	                the next iteration begins before that is done, the hook's R is greater, by at
 //	                most what is still to be unmapped. C and T are equal: no placement looks at what
 //	                is mapped.
-//	trim idle       begins at the exact time here; the hook looks at intervals.
+//	trim idle       begins at the exact time here; the hook looks at intervals, and unmaps after one to two
+//	                times what the policy says.
+//	pools           that nobody holds any more are known from the first time that the recording unmaps some of them.
 //	addresses       behind an arena's first reservation are adjacent to it here; in the hook the
 //	                driver chooses them. That decides between chunks of one size.
 //	pending frees   end when the recording says, or, where a recorded request has waited for the device, when

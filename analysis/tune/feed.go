@@ -16,16 +16,19 @@ type opKind uint8
 const (
 	opArena   opKind = iota // a new arena, described by shape
 	opRelease               // the arena ends
-	opSwept                 // the arena ends during the request that comes next, which has waited for the device
+	opSwept                 // the arena ends during the request or resume that comes next, which has waited for the device
 	opPin                   // of a pool: nothing of it is unmapped, since somebody holds it
 	opUnpin                 // nobody holds it any more
 	opAlloc
 	opPend // it is freed, and another stream may still use it
 	opFree
-	opEnd // a pending block becomes free during the request that comes next, which has waited for the device
+	opDone // a pending block becomes free
+	opEnd  // a pending block becomes free during the request or resume that comes next, which has waited for the device
 	opMark
+	opCapture // bytes is how many streams are captured now
 	opPause
-	opResume
+	opLeaveOut  // of a paused arena: unmap free pages, which a resume does not map
+	opResume    // bytes is how many arenas more the same call resumes, which come next
 	opUnmapFree // of the device: unmap free memory, as the program requested (empty_cache)
 	opOthers    // of the device: another library allocates; bytes are all that others than the arenas use
 	opMeasured  // of the device: the same bytes were measured, or became less
@@ -36,13 +39,15 @@ const (
 // op is one operation of a replay. Blocks are numbered by slots, which are reused, so that a replay finds
 // them in an array.
 type op struct {
-	kind  opKind
-	arena int32 // number of the arena in this process, from 0; of an operation on a device, the device
-	slot  int32
-	time  int64 // ns
-	seq   int64 // of the event
-	bytes uint64
-	shape *shape // of opArena
+	kind   opKind
+	arena  int32 // number of the arena in this process, from 0; of an operation on a device, the device
+	slot   int32
+	time   int64 // ns
+	seq    int64 // of the event
+	bytes  uint64
+	free   bool   // of opResume: pages without a block are to be mapped, too
+	failed bool   // of opResume: the call failed, after free pages were unmapped for it
+	shape  *shape // of opArena
 }
 
 // shape is what a replay needs to know of an arena.
@@ -76,9 +81,11 @@ type feed struct {
 	others     otherMemory
 	card       *card.Card // nil, or that of Options
 	cardOthers *card.Others
-	cache      []op // an empty_cache under way: first the blocks become free that waited for other streams
-	reclaiming bool // the last events are a reclaim and the frees and unmaps that follow it
-	requesting bool // a request has reclaimed memory, and its own event, alloc or oom, has not come yet
+	cache      []op  // an empty_cache under way: first the blocks become free that waited for other streams
+	resumes    []op  // of the call of memprof_resume that the last event is of
+	resumed    int64 // when that was written, ns
+	reclaiming bool  // the last events are a reclaim and the frees and unmaps that follow it
+	requesting bool  // a request has reclaimed memory, and its own event, alloc or oom, has not come yet
 
 	allocs, marks int64
 	leftOut       int64 // arenas
@@ -118,10 +125,13 @@ func (f *feed) add(e *trace.Event, out []op) ([]op, error) {
 		out = append(out, other)
 	}
 	outcome, block := f.live.Add(e)
+	if len(f.resumes) > 0 && (e.Kind != trace.KindResume || e.Time-e.PauseDuration().Nanoseconds() > f.resumed) {
+		out = f.flushResumes(out)
+	}
 	switch e.Kind {
 	case trace.KindFreeDone, trace.KindUnmap, trace.KindPoolRelease, trace.KindShortage, trace.KindShrink:
 	default:
-		out = f.flush(out)
+		out = f.flushCache(out)
 		f.reclaiming = e.Kind == trace.KindReclaim
 	}
 	switch e.Kind {
@@ -131,9 +141,13 @@ func (f *feed) add(e *trace.Event, out []op) ([]op, error) {
 		f.marks++
 		o.kind = opMark
 		return append(out, o), nil
+	case trace.KindCaptureBegin, trace.KindCaptureEnd:
+		o.kind, o.bytes = opCapture, uint64(e.Requested)
+		return append(out, o), nil
 	case trace.KindReclaim:
-		f.requesting = e.Arena != trace.NoArena
-		if e.Arena == trace.NoArena && trace.ParseContext(e.Kind, f.text(e.Context)).Name() == "empty_cache" {
+		name := trace.ParseContext(e.Kind, f.text(e.Context)).Name()
+		f.requesting = e.Arena != trace.NoArena || name == "resume"
+		if e.Arena == trace.NoArena && name == "empty_cache" {
 			o.kind, o.arena, o.bytes = opUnmapFree, e.Device, uint64(e.Requested)
 			f.cache = append(f.cache, o)
 		}
@@ -167,10 +181,16 @@ func (f *feed) add(e *trace.Event, out []op) ([]op, error) {
 		}
 		return append(out, o), nil
 	case trace.KindUnmap:
-		if !f.reclaiming {
+		paused := f.live.IsPaused(e.Arena)
+		if !f.reclaiming && !paused {
 			return out, nil
 		}
-		return f.pools.unmapped(o, out), nil
+		out = f.pools.unmapped(o, out)
+		if paused { // the coming resume does not map free pages; if it fails, it does not name an arena of which nothing is left
+			o.kind = opLeaveOut
+			out = append(out, o)
+		}
+		return out, nil
 	case trace.KindFree, trace.KindFreeDone:
 		if block == nil {
 			return out, fmt.Errorf("event %d: a free at %#x, where no block is live", e.Seq, e.Addr)
@@ -186,23 +206,50 @@ func (f *feed) add(e *trace.Event, out []op) ([]op, error) {
 		o.kind, o.slot = opPend, block.Slot
 	case trace.Freed:
 		o.kind, o.slot = opFree, block.Slot
-		if f.requesting && e.Kind == trace.KindFreeDone {
-			o.kind = opEnd
+		if e.Kind == trace.KindFreeDone {
+			o.kind = opDone
+			if f.requesting {
+				o.kind = opEnd
+			}
 		}
 	case trace.Paused:
 		o.kind = opPause
 	case trace.Resumed:
-		o.kind = opResume
+		f.resume(e, o, false)
+		return out, nil
 	default:
+		if e.Kind == trace.KindResume && f.live.IsPaused(e.Arena) {
+			f.resume(e, o, true)
+		}
 		return out, nil
 	}
 	return append(out, o), nil
 }
 
-// flush appends the operations that waited for the end of what the hook did for one event.
-func (f *feed) flush(out []op) []op {
+// resume adds an arena to those that a call resumes.
+func (f *feed) resume(e *trace.Event, o op, failed bool) {
+	context := trace.ParseContext(e.Kind, f.text(e.Context))
+	o.kind, o.free, o.failed = opResume, context.Is("free") || context.Get("by") == "source", failed
+	f.resumes, f.resumed, f.requesting = append(f.resumes, o), e.Time, false
+}
+
+// flush appends all operations that wait.
+func (f *feed) flush(out []op) []op { return f.flushResumes(f.flushCache(out)) }
+
+// flushCache appends the operations that waited for the end of what the hook did for one event.
+func (f *feed) flushCache(out []op) []op {
 	out = append(out, f.cache...)
 	f.cache = f.cache[:0]
+	return out
+}
+
+// flushResumes appends the resumes of one call.
+func (f *feed) flushResumes(out []op) []op {
+	for i, o := range f.resumes {
+		o.bytes = uint64(len(f.resumes) - 1 - i)
+		out = append(out, o)
+	}
+	f.resumes = f.resumes[:0]
 	return out
 }
 

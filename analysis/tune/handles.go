@@ -1,6 +1,10 @@
 package tune
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/memprof/memprof/bfc"
+)
 
 // handles are the handles that are mapped in a heap, since only whole handles can be unmapped. Those of
 // a page each are not kept.
@@ -98,4 +102,38 @@ func (h *handles) last(addr, bytes, wanted uint64) (from, size uint64) {
 		from -= min(pages, from-behind)
 	}
 	return from, end - from
+}
+
+// largestHandle is the most that a resume maps in one handle.
+const largestHandle = 8 << 30
+
+// remake replaces all handles by those that a resume maps: blocks that are larger than a handle have one each, or several of largestHandle.
+// The mapped ranges and the whole pages of blocks are by address.
+func (h *handles) remake(mapped []bfc.Range, blocks []span, shortage bool) {
+	size := h.size
+	if shortage {
+		size = h.page
+	}
+	h.large = h.large[:0]
+	blocks = slices.DeleteFunc(blocks, func(b span) bool { return b.to <= b.from+size })
+	for _, r := range mapped {
+		end := r.Addr + r.Bytes
+		for from, to := r.Addr, uint64(0); from < end; from = to {
+			for len(blocks) > 0 && blocks[0].from < from {
+				blocks = blocks[1:]
+			}
+			piece := size
+			switch {
+			case len(blocks) == 0 || blocks[0].from >= end:
+				to = end
+			case blocks[0].from > from:
+				to = blocks[0].from
+			case blocks[0].to <= end:
+				to, piece = blocks[0].to, min(blocks[0].to-from, largestHandle)
+			default:
+				to = end
+			}
+			h.add(from, to-from, piece)
+		}
+	}
 }

@@ -117,7 +117,7 @@ func (h *heap) Map(addr, bytes uint64) bool {
 		return false
 	}
 	h.replay.takeElsewhere(h, bytes)
-	if bytes > h.Free() || !h.Device.Map(addr, bytes) {
+	if bytes > h.Free() || p.captures > 0 && h.loans != nil && h.loans.replaces(addr, bytes) || !h.Device.Map(addr, bytes) {
 		return false
 	}
 	h.calls().remaps++
@@ -146,7 +146,7 @@ func (h *heap) TryUnmap(addr, bytes uint64) bool {
 	p := h.replay
 	taking := p.inRequest && !p.reclaiming
 	from, to := h.handles.within(addr, bytes)
-	if taking && !h.unmaps || from != addr || to != addr+bytes || !h.Device.TryUnmap(addr, bytes) {
+	if taking && (!h.unmaps || p.captures > 0) || from != addr || to != addr+bytes || !h.Device.TryUnmap(addr, bytes) {
 		return false
 	}
 	h.handles.remove(addr, bytes)
@@ -173,7 +173,5 @@ func (h *heap) uncount(bytes uint64) {
 
 // Free returns how many bytes of the device nobody uses.
 func (h *heap) Free() uint64 {
-	p, device := h.replay, h.shape.device
-	most := p.mostOf(device)
-	return most - min(most, p.used[device])
+	return h.replay.room(h.shape.device)
 }

@@ -63,6 +63,16 @@ func (l *loans) use(addr, bytes uint64) (created, moved, unmapped int64) {
 	return created, moved, unmapped
 }
 
+// replaces says whether an address of a range has an old mapping of a handle that it cannot have back: it would have to be unmapped first.
+func (l *loans) replaces(addr, bytes uint64) bool {
+	for at := addr; at < addr+bytes; at += l.page {
+		if handle, old := l.mapped[at]; old && !l.isFree[handle] && !l.dead[handle] {
+			return true
+		}
+	}
+	return false
+}
+
 // drop releases the handles that no address uses, with all their mappings, and returns how many.
 func (l *loans) drop() int64 {
 	count := int64(l.count)
@@ -87,4 +97,23 @@ func (l *loans) take() (handle int32, ok bool) {
 	}
 	l.isFree, l.dead = append(l.isFree, false), append(l.dead, false)
 	return int32(len(l.isFree) - 1), false
+}
+
+// keeps returns the bytes of handles of a heap that no address uses. Between requests it has some only after one that was made while a
+// stream was captured.
+func (h *heap) keeps() uint64 {
+	if h.loans == nil {
+		return 0
+	}
+	return uint64(h.loans.count) * h.loans.page
+}
+
+// releaseKept releases these handles, and returns their bytes.
+func (h *heap) releaseKept() uint64 {
+	bytes := h.keeps()
+	if bytes > 0 {
+		h.calls().unmapHandles += h.loans.drop()
+		h.replay.kept[h.shape.device] -= bytes
+	}
+	return bytes
 }

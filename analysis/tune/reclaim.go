@@ -13,10 +13,16 @@ const everything = math.MaxInt64
 // of all arenas but those of pools that somebody holds, or of those that `of` chooses, the newest arena first, until it is at least wanted bytes. It
 // returns how many bytes it unmapped.
 func (p *replay) reclaim(device int32, wanted uint64, of func(*heap) bool) (unmapped uint64) {
+	if p.captures > 0 { // unmapping waits for the device
+		return 0
+	}
 	p.reclaiming = true
 	for _, h := range p.newestFirst() {
 		if unmapped < wanted && h.shape.device == device && !h.pinned && !h.paused && of(h) {
-			unmapped += h.unmapFree(wanted - unmapped)
+			unmapped += h.releaseKept()
+			if unmapped < wanted {
+				unmapped += h.unmapFree(wanted - unmapped)
+			}
 		}
 	}
 	p.reclaiming = false
@@ -29,7 +35,7 @@ func anyHeap(*heap) bool { return true }
 // the hook then unmaps only these, and does not wait for the device. The work of all streams counts as over.
 func (p *replay) streamsSuffice(h *heap, wanted uint64) bool {
 	room := h.Free()
-	if wanted == everything || wanted <= room {
+	if wanted == everything || wanted <= room || p.captures > 0 {
 		return false
 	}
 	held := uint64(0)
@@ -50,7 +56,7 @@ func (h *heap) reclaimable() (bytes uint64) {
 		from, to := h.handles.within(r.Addr, r.Bytes)
 		bytes += to - from
 	}
-	return bytes
+	return bytes + h.keeps()
 }
 
 // shortage has the heaps of a device count pages, since it is short of memory, and frees the slack of their
@@ -74,7 +80,7 @@ func (p *replay) shortage(device int32) (changed bool) {
 // emptied ends what a shortage does to handles, as the hook does once the program had all free memory unmapped: if no
 // more is mapped than can be mapped.
 func (p *replay) emptied(device int32) {
-	if used := p.used[device]; used <= p.mostOf(device)-min(p.mostOf(device), used) {
+	if p.used[device] <= p.room(device) {
 		p.shortNow[device] = false
 	}
 }
@@ -112,7 +118,8 @@ func (p *replay) newestFirst() []*heap {
 // device.
 func (p *replay) others(device int32, bytes uint64) {
 	p.otherUsed[device] = bytes
-	if used, most := p.used[device], p.mostOf(device); used > most {
+	if used, most := p.used[device]+p.kept[device], p.mostOf(device); used > most {
+		p.noAhead[device] = true
 		p.shortage(device)
 		p.reclaim(device, used-most+p.granularity, anyHeap)
 	}
@@ -129,6 +136,12 @@ func (p *replay) mostOf(device int32) uint64 {
 		return math.MaxInt64
 	}
 	return total - min(total, p.otherUsed[device])
+}
+
+// room returns how many bytes more arenas can map on a device.
+func (p *replay) room(device int32) uint64 {
+	most := p.mostOf(device)
+	return most - min(most, p.used[device]+p.kept[device])
 }
 
 // unmapFree unmaps free whole handles, last first, until it is at least wanted bytes, and returns how

@@ -25,6 +25,7 @@ type replay struct {
 	swept   []int32                // arenas that it ended then
 	births  int64                  // heaps that have served a request
 	streams map[int32]*bfc.Streams // by device: what its heaps take of each other
+	kept    map[int32]uint64       // by device: bytes of handles that heaps keep, see keeps
 
 	// By device, in bytes: its memory, 0 if not known; what arenas have mapped; the maximum of that;
 	// what others than the arenas use.
@@ -33,8 +34,13 @@ type replay struct {
 	shortNow                      map[int32]bool // those that are: handles are of a page
 	granularity                   uint64
 
-	t, c, r  uint64 // now, of all devices
-	lastTime int64
+	t, c, r uint64 // now, of all devices
+
+	activity map[int32]activity // by device
+	captures int                // streams that are captured now
+	trimLate bool               // an iteration has ended while streams were captured: what the next one uses is mapped when they are not
+	noAhead  map[int32]bool     // devices that somebody has lacked memory of since the last iteration ended, or whose cache was emptied: nothing is mapped ahead
+	resuming []*heap            // of the call under way
 
 	inRequest  bool // a request is under way: it waits for driver calls
 	reclaiming bool // it unmaps free memory because it lacks memory
@@ -87,7 +93,8 @@ type placed struct {
 func newReplay(policy bfc.Policy, costs *Costs, limit uint64) *replay {
 	return &replay{
 		policy: policy, costs: costs, limit: limit, limited: limit > 0,
-		streams: map[int32]*bfc.Streams{}, shortages: map[int32]bool{}, shortNow: map[int32]bool{}, totals: map[int32]uint64{}, used: map[int32]uint64{}, most: map[int32]uint64{}, otherUsed: map[int32]uint64{}, lastTime: -1,
+		streams: map[int32]*bfc.Streams{}, shortages: map[int32]bool{}, shortNow: map[int32]bool{}, totals: map[int32]uint64{}, used: map[int32]uint64{}, most: map[int32]uint64{}, otherUsed: map[int32]uint64{},
+		kept: map[int32]uint64{}, activity: map[int32]activity{}, noAhead: map[int32]bool{},
 		live: map[int32]int64{}, usage: map[int32]int64{}, needs: map[int32]int64{},
 	}
 }
@@ -100,7 +107,7 @@ func (p *replay) run(ops []op) {
 }
 
 func (p *replay) apply(o *op) {
-	p.idle(o.time)
+	p.idle(o)
 	switch o.kind {
 	case opArena:
 		p.begin(o)
@@ -113,7 +120,7 @@ func (p *replay) apply(o *op) {
 		} else {
 			p.pend(o)
 		}
-	case opFree:
+	case opFree, opDone:
 		p.free(o)
 	case opEnd:
 		p.end(o)
@@ -127,9 +134,16 @@ func (p *replay) apply(o *op) {
 		p.arenas[o.arena].usual.pinned = o.kind == opPin
 	case opPause:
 		p.pause(p.arenas[o.arena].usual)
+	case opLeaveOut:
+		if h := p.arenas[o.arena].usual; h != nil && h.paused {
+			h.leaveOutFree()
+		}
 	case opResume:
-		p.resume(p.arenas[o.arena].usual)
+		p.resume(p.arenas[o.arena].usual, o)
+	case opCapture:
+		p.capture(int(o.bytes))
 	case opUnmapFree:
+		p.noAhead[o.arena] = true
 		p.reclaim(o.arena, everything, anyHeap)
 		p.emptied(o.arena)
 	case opOthers:
@@ -144,7 +158,7 @@ func (p *replay) apply(o *op) {
 		p.refusedThen(o)
 		p.freeEnding()
 	}
-	if p.observe != nil && (o.kind == opAlloc || o.kind == opPend || o.kind == opFree || o.kind == opRefused) {
+	if p.observe != nil && (o.kind == opAlloc || o.kind == opPend || o.kind == opFree || o.kind == opDone || o.kind == opRefused) {
 		p.observe(o.seq, p.r)
 	}
 }
@@ -201,10 +215,11 @@ func (p *replay) request(h *heap, bytes uint64) (bfc.Block, bool) {
 	block, ok := p.attempt(h, bytes)
 	wanted := bytes + h.shape.granularity
 	for round := 0; round < 3 && !ok; round++ {
+		p.noAhead[h.shape.device] = true
 		of, freed := anyHeap, false
 		if p.streamsSuffice(h, wanted) {
 			of = (*heap).followsStream
-		} else {
+		} else if p.captures == 0 {
 			freed = p.freePending(h.shape.device)
 		}
 		changed := !p.hopeless(h, bytes) && p.shortage(h.shape.device)
@@ -225,14 +240,17 @@ func (p *replay) request(h *heap, bytes uint64) (bfc.Block, bool) {
 	return block, ok
 }
 
-// attempt makes a request once. What it lent and did not map is released, for which the hook waits for the device.
+// attempt makes a request once. What it lent and did not map is released, for which the hook waits for the device: while a stream is
+// captured, the heap keeps it.
 func (p *replay) attempt(h *heap, bytes uint64) (bfc.Block, bool) {
 	h.paid = 0
+	p.kept[h.shape.device] -= h.keeps()
 	block, ok := h.bfc.Alloc(bytes)
-	if h.loans != nil && h.loans.count > 0 {
+	if h.keeps() > 0 && p.captures == 0 {
 		p.took = true
 		h.calls().unmapHandles += h.loans.drop()
 	}
+	p.kept[h.shape.device] += h.keeps()
 	return block, ok
 }
 
@@ -341,26 +359,11 @@ func (p *replay) mark(now int64) {
 			h.bfc.EndIteration()
 		}
 	})
-	for _, h := range p.newestFirst() {
-		if p.policy.Trim.When == bfc.TrimIteration && h.trimmed {
-			h.trim()
-		}
-	}
+	clear(p.noAhead)
+	p.trim()
 	ended.background = p.current.background
 	p.trail.add(ended, now)
 	p.current = figures{t: p.t, c: p.c, r: p.r}
-}
-
-// idle unmaps all free memory where nothing was requested or freed for as long as the policy says.
-func (p *replay) idle(now int64) {
-	last := p.lastTime
-	p.lastTime = now
-	if p.policy.Trim.When != bfc.TrimIdle || last < 0 || now-last < p.policy.Trim.Idle.Nanoseconds() {
-		return
-	}
-	for device := range p.used {
-		p.reclaim(device, everything, anyHeap)
-	}
 }
 
 // release ends an arena.
@@ -372,39 +375,4 @@ func (p *replay) release(number int32) {
 		}
 	}
 	*a = arena{}
-}
-
-// pause subtracts a heap's memory from what is mapped, and its blocks from what is live.
-func (p *replay) pause(h *heap) {
-	if h == nil || h.paused {
-		return
-	}
-	h.count(-int64(h.bfc.Stats().Reserved))
-	t, c := p.liveIn(h)
-	p.t, p.c = p.t-t, p.c-c
-	p.onCard(h.shape.device, -int64(t), false)
-	h.paused = true
-}
-
-// resume adds what is left of them.
-func (p *replay) resume(h *heap) {
-	if h == nil || !h.paused {
-		return
-	}
-	h.paused = false
-	t, c := p.liveIn(h)
-	p.t, p.c = p.t+t, p.c+c
-	p.onCard(h.shape.device, int64(t), false)
-	h.count(int64(h.bfc.Stats().Reserved))
-}
-
-// liveIn sums the live blocks of a heap. It visits all blocks, since pauses are rare.
-func (p *replay) liveIn(h *heap) (t, c uint64) {
-	for i := range p.blocks {
-		if b := &p.blocks[i]; b.heap == h && !b.pending {
-			t += b.requested
-			c += b.size
-		}
-	}
-	return t, c
 }

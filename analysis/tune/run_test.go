@@ -154,9 +154,9 @@ func TestEventsOfAJob(t *testing.T) {
 		{"not idle for long enough", newJob().arena(0, 1<<40, mainArena).alloc(0, 1, 6*mib).free(0, 1).wait(time.Second).alloc(0, 2, 2*mib), "needed always idle:5000000000", 0, 6, 6, 0},
 		{"paused", newJob().arena(0, 1<<40, mainArena).arena(1, 1<<40, kv).alloc(1, 1, 6*mib).event(trace.KindPause, 1, trace.Event{Requested: 6 * mib}).
 			alloc(0, 2, 4*mib), "needed always never", 0, 6, 4, 0},
-		{"resumed", newJob().arena(0, 1<<40, mainArena).arena(1, 1<<40, kv).alloc(1, 1, 6*mib).event(trace.KindPause, 1, trace.Event{Requested: 6 * mib}).
-			free(1, 1).alloc(0, 2, 4*mib).event(trace.KindResume, 1, trace.Event{Requested: 6 * mib}), "needed always never", 0, 10, 10, 0},
-		{"a pause that failed", newJob().arena(0, 1<<40, mainArena).alloc(0, 1, 6*mib).event(trace.KindPause, 0, trace.Event{}), "needed always never", 0, 6, 6, 0},
+		{"resumed", newJob().arena(0, 1<<40, mainArena).arena(1, 1<<40, kv).alloc(1, 1, 6*mib).alloc(1, 2, 2*mib).event(trace.KindPause, 1, trace.Event{Requested: 8 * mib}).
+			free(1, 1).alloc(0, 3, 4*mib).event(trace.KindResume, 1, trace.Event{Requested: 2 * mib}), "needed always never", 0, 8, 6, 0},
+		{"a pause that failed", newJob().arena(0, 1<<40, mainArena).event(trace.KindMap, 0, trace.Event{Addr: 1 << 40, Provided: 6 * mib}).alloc(0, 1, 6*mib).event(trace.KindPause, 0, trace.Event{}), "needed always never", 0, 6, 6, 0},
 		{"a limit", newJob().arena(0, 1<<40, mainArena).alloc(0, 1, 6*mib).alloc(0, 2, 6*mib).free(0, 2, 1), "needed always never", 8 * mib, 6, 6, 1},
 		{"the recorded limit", newJob().arena(0, 8*mib, mainArena).alloc(0, 1, 6*mib).alloc(0, 2, 6*mib), "double classic never", 0, 8, 8, 1},
 		{"what is free elsewhere makes room", newJob().arena(0, 1<<40, mainArena).arenaOf(7, 1, side).alloc(1, 1, 6*mib).free(1, 1).alloc(0, 1, 6*mib), "needed always never", 8 * mib, 6, 6, 0},

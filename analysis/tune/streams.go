@@ -26,6 +26,9 @@ func (p *replay) takeElsewhere(h *heap, bytes uint64) {
 	}
 	s := p.streamsOf(h.shape.device)
 	want := s.Want(bytes, h.paid, mapped, touched)
+	if p.captures > 0 {
+		return
+	}
 	for _, each := range others {
 		if want == 0 {
 			break

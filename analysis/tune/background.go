@@ -1,0 +1,67 @@
+package tune
+
+import "github.com/memprof/memprof/bfc"
+
+// What the hook does in a thread of its own, beside the job, is done here at once.
+
+// trim unmaps and maps in all heaps what the coming iteration wants. While a stream is captured nothing is unmapped then, and what would
+// be mapped ahead is mapped when no stream is captured any more.
+func (p *replay) trim() {
+	if p.policy.Trim.When != bfc.TrimIteration {
+		return
+	}
+	for _, h := range p.newestFirst() {
+		switch {
+		case !h.trimmed:
+		case p.captures == 0:
+			h.trim()
+		case len(h.bfc.Ahead()) > 0:
+			p.trimLate = true
+		}
+	}
+}
+
+// capture takes how many streams are captured now.
+func (p *replay) capture(count int) {
+	p.captures = count
+	if count > 0 || !p.trimLate {
+		return
+	}
+	p.trimLate = false
+	for _, h := range p.newestFirst() {
+		if h.trimmed && !p.noAhead[h.shape.device] {
+			h.bfc.MapAhead()
+		}
+	}
+}
+
+// activity is when a device had its last request or free.
+type activity struct {
+	last    int64 // ns
+	trimmed bool  // its free memory was unmapped since
+}
+
+// idle unmaps all free memory of devices where nothing was requested or freed for as long as the policy says. It waits for
+// the device, so that pending blocks are freed.
+func (p *replay) idle(o *op) {
+	if p.policy.Trim.When != bfc.TrimIdle {
+		return
+	}
+	switch o.kind {
+	case opDone, opRelease, opUnpin: // the recorded trim did it, or the request that comes next: what they say holds for this trim, too
+		return
+	}
+	for device, a := range p.activity {
+		if !a.trimmed && p.captures == 0 && o.time-a.last >= p.policy.Trim.Idle.Nanoseconds() {
+			p.activity[device] = activity{a.last, true}
+			p.freePending(device)
+			p.reclaim(device, everything, anyHeap)
+		}
+	}
+	switch o.kind {
+	case opAlloc, opPend, opFree:
+		if h := p.arenas[o.arena].usual; h != nil && !h.paused {
+			p.activity[h.shape.device] = activity{last: o.time}
+		}
+	}
+}
