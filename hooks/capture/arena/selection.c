@@ -141,7 +141,7 @@ void pause_event(const struct arena *arena, enum memprof_kind kind, uint64_t sta
 void pause_write_failures(const struct selection *selection, enum memprof_kind kind, uint64_t started) {
   for (size_t i = 0; i < selection->count; i++) {
     const struct arena *arena = selection->arenas[i];
-    if (arena->vmm.mapped > 0 || arena->range_count > 0) pause_event(arena, kind, started, 0, "failed", message);
+    if (arena->vmm.mapped > 0 || arena->range_count > 0 || arena->grant_count > 0) pause_event(arena, kind, started, 0, "failed", message);
   }
 }
 
