@@ -221,9 +221,19 @@ func (p *Followed) overtaken() bool {
 	return present[0] > p.spool.slot/segmentRecords
 }
 
-// begin reads the last complete part and opens the spool at the slot after its events. A process without
-// a spool directory has ended: its parts hold all events.
+// begin starts, twice if need be: the run may be taken away, and another one put in its place, after its parts were listed and
+// before they are opened.
 func (p *Followed) begin(begin func(int64), visit func(*Event) error) error {
+	err := p.start(begin, visit)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = p.start(begin, visit)
+	}
+	return err
+}
+
+// start reads the last complete part and opens the spool at the slot after its events. A process without
+// a spool directory has ended: its parts hold all events.
+func (p *Followed) start(begin func(int64), visit func(*Event) error) error {
 	p.closeSpool()
 	// Open the spool first: if it is removed, the parts that are found afterwards are complete.
 	spool, err := p.openSpool()

@@ -169,3 +169,31 @@ func TestFollowNothing(t *testing.T) {
 		t.Errorf("a directory without a run: %v", err)
 	}
 }
+
+// A run may be taken away after its parts were listed: the process then has no events, and is over.
+func TestFollowTakenAway(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS("../samples/resnet50")); err != nil {
+		t.Fatal(err)
+	}
+	follower, err := trace.Follow(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer follower.Close()
+	processes, err := follower.Processes()
+	if err != nil || len(processes) != 1 {
+		t.Fatalf("%d processes, %v", len(processes), err)
+	}
+	begins, events := 0, 0
+	err = processes[0].Poll(func(int64) { // it is called before the part is opened
+		if begins++; begins == 1 {
+			if err := os.Remove(filepath.Join(dir, "pid9762-0000.parquet")); err != nil {
+				t.Error(err)
+			}
+		}
+	}, func(*trace.Event) error { events++; return nil })
+	if err != nil || begins != 2 || events != 0 || !processes[0].Ended() {
+		t.Errorf("%v after %d begins and %d events, ended %v", err, begins, events, processes[0].Ended())
+	}
+}
