@@ -385,7 +385,7 @@ static void count_live(struct arena *arena, const struct bfc_block *block) { cou
 bool arena_alloc(struct arena *arena, uint64_t size, uint32_t context, struct bfc_block *out) {
   if (arena->pending.count > 0) pending_poll(arena, false);
   arena->gpu->waited = arena->lending = false;
-  arena->paid = 0;
+  arena->paid = arena->gpu->patient_until = 0;
   if (arena->stream_ended) streams_begin(arena);
   const bool served = bfc_alloc(arena->bfc, size, out);
   if (arena->vmm.loose_count > 0 && policy_wait(arena)) vmm_release_lent(&arena->vmm);

@@ -100,6 +100,7 @@ struct gpu {
   uint64_t frees;        // of blocks, so far
   uint64_t fence_frees;  // before the last fence
   bool waited;           // the request under way has waited for the device
+  uint64_t patient_until;  // when it stops waiting for other streams' work, by clock_now; 0: it has not begun to
   bool maps_ahead;       // an iteration has ended, and nobody has lacked memory or emptied the cache since: see trim.h
   struct bfc_streams streams;  // what its arenas take of each other
   struct counters stats;

@@ -134,14 +134,13 @@ bool fence_wait(struct gpu *gpu) {
   return true;
 }
 
-bool fence_wait_for(struct gpu *gpu, uint64_t number) {
-  if (gpu->fences_over >= number) return true;
-  const uint64_t end = clock_now() + fence_patience;
-  while (true) {
-    fence_look(gpu);
-    if (gpu->fences_over >= number) return true;
-    if (!gpu->fenced || clock_now() >= end) return false;
+void fence_wait_for(struct gpu *gpu, uint64_t number) {
+  if (gpu->fences_over >= number) return;
+  if (gpu->patient_until == 0) gpu->patient_until = clock_now() + fence_patience;
+  fence_look(gpu);
+  while (gpu->fences_over < number && gpu->fenced && clock_now() < gpu->patient_until) {
     usleep(LOOK_US);
+    fence_look(gpu);
   }
 }
 

@@ -41,12 +41,12 @@ bool fence_look(struct gpu *gpu);
 // The number of the first fence that all work on what was freed so far is before. It was recorded, or will be by a later fence_look.
 uint64_t fence_next(struct gpu *gpu);
 
-// How long fence_wait_for waits, in ns. Another stream may wait for what this thread has yet to queue (a ring that receives before it
+// How long one request waits in fence_wait_for, in ns, however many fences it needs. Another stream may wait for what this thread has yet to queue (a ring that receives before it
 // sends), or for the slowest of many processes: a wait without end could stop the job. Tests change it.
 extern uint64_t fence_patience;
 
-// Whether the fence of that number is over, after waiting for it for a while. False: it is not, or a stream cannot be asked.
-bool fence_wait_for(struct gpu *gpu, uint64_t number);
+// Waits until the fence of that number is over, or the request's patience is, or a stream cannot be asked.
+void fence_wait_for(struct gpu *gpu, uint64_t number);
 
 // Waits until what was queued before the call is over on all streams, and brings `over` up to date. False: a stream cannot be waited for.
 bool fence_wait(struct gpu *gpu);

@@ -5,6 +5,7 @@
 
 #include "agree.h"
 #include "arena/arena.h"
+#include "base/clock.h"
 #include "gpu.h"
 #include "memprof.h"
 #include "positions.h"
@@ -161,58 +162,69 @@ static void test_old_mappings_wait_for_their_work(void) {
   gpu_let_go(other);
 }
 
+// A block that was freed while another stream reads it, and whose pages another block has.
+struct early {
+  void *reader;
+  const unsigned char *read;
+  struct block theirs, between, large;
+};
+
+static struct early free_early(uint64_t bytes, uint64_t patience) {
+  struct early e = {.reader = gpu_stream()};
+  struct block small;
+  fill(&e.theirs, 4 * MiB, e.reader, 5), fill(&small, bytes, NULL, 1), fill(&e.between, 4 * MiB, NULL, 2);
+  e.read = small.start;
+  fence_patience = patience;
+  gpu_hold(e.reader);
+  empty(&small);
+  fill(&e.large, bytes + 4 * MiB, NULL, 3);  // all but one of its pages are lent by small
+  return e;
+}
+
+static void check_early(const struct early *e, const struct block *again, uint64_t syncs) {
+  struct memprof_stats stats;
+  memprof_get_stats(0, &stats);
+  CHECK_EQUAL(stats.syncs, syncs);  // of the device
+  CHECK(again->start == e->read);
+  check_pattern(&e->theirs), check_pattern(&e->large), check_pattern(&e->between), check_pattern(again);
+  agree(true);
+}
+
 // A program frees a block that another of its streams still reads: its address keeps its page until that one is through, too.
 static void test_old_mappings_wait_for_readers(void) {
   gpu_start();
-  void *const other = gpu_stream();
-  struct block theirs, small, between, large;
+  struct early e = free_early(8 * MiB, 60000000000);
   struct request request = {NULL, {0}, false};
-  struct memprof_stats before, after;
+  struct memprof_stats before;
   pthread_t thread;
-  fill(&theirs, 4 * MiB, other, 5), fill(&small, 8 * MiB, NULL, 1), fill(&between, 4 * MiB, NULL, 2);
-  const unsigned char *read = small.start;
-  fence_patience = 60000000000;
-  gpu_hold(other);
-  empty(&small);
-  fill(&large, 12 * MiB, NULL, 3);  // two of its pages are lent by small
   memprof_get_stats(0, &before);
   const uint64_t left = gpu_free();
   CHECK(pthread_create(&thread, NULL, ask, &request) == 0);
   while (!request.began) usleep(1000);
   usleep(200000);
   CHECK_EQUAL(gpu_free(), left);
-  CHECK_EQUAL(gpu_access(read, 0), 3);
-  CHECK_EQUAL(gpu_access(read + 4 * MiB, 0), 3);
-  gpu_let_go(other);
+  CHECK_EQUAL(gpu_access(e.read, 0), 3);
+  CHECK_EQUAL(gpu_access(e.read + 4 * MiB, 0), 3);
+  gpu_let_go(e.reader);
   CHECK(pthread_join(thread, NULL) == 0);
-  CHECK(request.block.start == read);
   CHECK_EQUAL(gpu_free(), left - 8 * MiB);
-  memprof_get_stats(0, &after);
-  CHECK_EQUAL(after.syncs - before.syncs, 0);  // of the device
-  check_pattern(&theirs), check_pattern(&large), check_pattern(&between), check_pattern(&request.block);
-  agree(true);
+  check_early(&e, &request.block, before.syncs);
 }
 
-// Another stream may wait for what this thread has yet to queue: it is waited for only for a while.
+// Another stream may wait for what this thread has yet to queue: a request waits for it only for a while, however many mappings go.
 static void test_readers_do_not_stop_the_job(void) {
+  enum { PATIENCE = 100000000, MAPPINGS = 16 };
   gpu_start();
-  void *const other = gpu_stream();
-  struct block theirs, small, between, large, again;
-  struct memprof_stats before, after;
-  fill(&theirs, 4 * MiB, other, 5), fill(&small, 8 * MiB, NULL, 1), fill(&between, 4 * MiB, NULL, 2);
-  const unsigned char *read = small.start;
-  fence_patience = 20000000;
-  gpu_hold(other);
-  empty(&small);
-  fill(&large, 12 * MiB, NULL, 3);  // two of its pages are lent by small
+  struct early e = free_early(MAPPINGS * 4 * MiB, PATIENCE);
+  struct memprof_stats before;
+  struct block again;
   memprof_get_stats(0, &before);
-  fill(&again, 8 * MiB, NULL, 4);
-  CHECK(again.start == read);
-  memprof_get_stats(0, &after);
-  CHECK_EQUAL(after.syncs - before.syncs, 0);  // of the device, which would not end
-  gpu_let_go(other);
-  check_pattern(&theirs), check_pattern(&large), check_pattern(&between), check_pattern(&again);
-  agree(true);
+  const uint64_t started = clock_now();
+  fill(&again, MAPPINGS * 4 * MiB, NULL, 4);
+  const uint64_t took = clock_now() - started;
+  CHECK(took >= PATIENCE && took < MAPPINGS / 2 * (uint64_t)PATIENCE);
+  gpu_let_go(e.reader);
+  check_early(&e, &again, before.syncs);
 }
 
 // The trimmer, which maps ahead with the device's lock, waits for nothing.
