@@ -275,7 +275,7 @@ static void register_stop(void) { atexit(stop); }
 // Where the system gives no thread, nothing is trimmed before an iteration ends when it does.
 static void start_trimmer(void) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
-  static _Atomic bool told;
+  static _Atomic bool reported;
   if (atomic_exchange(&running, true)) return;
   pthread_attr_t attributes;
   pthread_t thread;
@@ -290,7 +290,7 @@ static void start_trimmer(void) {
   pthread_attr_destroy(&attributes);
   if (error == 0) return;
   atomic_store(&running, false);
-  if (!atomic_exchange(&told, true)) problem("no thread for the trimmer: %s; free memory stays mapped", strerror(error));
+  if (!atomic_exchange(&reported, true)) problem("no thread for the trimmer: %s; free memory stays mapped", strerror(error));
 }
 
 static void trim_start(void) {

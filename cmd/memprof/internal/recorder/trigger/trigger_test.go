@@ -75,7 +75,7 @@ func TestFiresAsAnalyzed(t *testing.T) {
 	}
 }
 
-// What happened between two polls is told by the name of the process, and of its devices the first that fulfils a trigger.
+// A trigger reports a process by its name, and of its devices the first that fulfils it.
 func TestTellsInOrder(t *testing.T) {
 	crossed, err := Parse("reserved.peak > 1GiB")
 	if err != nil {
@@ -100,7 +100,7 @@ func TestTellsInOrder(t *testing.T) {
 			"reserved.peak > 1GiB, in rank0 on device 2 false", "reserved.peak > 1GiB, in rank1 on device 2 false", "a request failed for good true",
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
-			t.Fatalf("told (-want +got):\n%s", diff)
+			t.Fatalf("reported (-want +got):\n%s", diff)
 		}
 	}
 }
