@@ -337,17 +337,26 @@ func varied(p bfc.Policy, kind string, choice *rand.Rand) bfc.Policy {
 	return p
 }
 
+// randomJobs records random jobs, as many as n unless a flag says otherwise, and compares each with the model. draw gets the number of a
+// job and one of all policies, and returns the job's own, its kind and the memory of its card. The tests have different streams of choices.
+func randomJobs(t *testing.T, n int, stream uint64, draw func(i int, p bfc.Policy, choice *rand.Rand) (policy bfc.Policy, kind, memory string)) {
+	b := newServedBench(t)
+	first, jobs := firstSeed(t, n)
+	policies := allPolicies()
+	for i := range jobs {
+		seed := first + uint64(i)
+		choice := rand.New(rand.NewPCG(seed, stream))
+		p, kind, memory := draw(i, policies[choice.IntN(len(policies))], choice)
+		t.Run(fmt.Sprint(kind, seed), func(t *testing.T) { b.part(t).agrees(memory, p, kind, seed) })
+	}
+}
+
 // TestModelAgrees records combs and random jobs under all policies, on cards that have room for them
 // and on cards that have not, so that pages wander and requests are refused. The model has as many bytes
 // reserved as the hook after each request and free, under the policy that a job was recorded with.
 func TestModelAgrees(t *testing.T) {
-	b := newServedBench(t)
-	first, jobs := firstSeed(t, 16)
-	policies := allPolicies()
-	for i := range jobs {
-		seed := first + uint64(i)
-		choice := rand.New(rand.NewPCG(seed, 0))
-		p, kind, memory := policies[choice.IntN(len(policies))], "comb", "140GiB"
+	randomJobs(t, 16, 0, func(i int, p bfc.Policy, choice *rand.Rand) (bfc.Policy, string, string) {
+		kind, memory := "comb", "140GiB"
 		if i%4 == 0 {
 			p = compact
 		}
@@ -357,44 +366,30 @@ func TestModelAgrees(t *testing.T) {
 		case 2, 3:
 			kind, memory = []string{"direct", "mixed"}[i%4-2], []string{"140GiB", "24GiB", "12GiB", "6GiB"}[choice.IntN(4)]
 		}
-		p = varied(p, kind, choice)
-		t.Run(fmt.Sprint(kind, seed), func(t *testing.T) { b.part(t).agrees(memory, p, kind, seed) })
-	}
+		return varied(p, kind, choice), kind, memory
+	})
 }
 
 // TestModelAgreesApart records jobs whose tags are paused and resumed, and whose streams are captured, as TestModelAgrees does others.
 func TestModelAgreesApart(t *testing.T) {
-	b := newServedBench(t)
-	first, jobs := firstSeed(t, 6)
-	policies := allPolicies()
-	for i := range jobs {
-		seed := first + uint64(i)
-		choice := rand.New(rand.NewPCG(seed, 1))
-		p := policies[choice.IntN(len(policies))]
+	randomJobs(t, 6, 1, func(i int, p bfc.Policy, choice *rand.Rand) (bfc.Policy, string, string) {
 		if choice.IntN(4) == 0 {
 			p = compact
 		}
 		kind := []string{"tagged", "captured", "apart"}[i%3]
 		memory := []string{"140GiB", "24GiB", "12GiB", "6GiB"}[choice.IntN(4)]
-		p = varied(p, kind, choice)
-		t.Run(fmt.Sprint(kind, seed), func(t *testing.T) { b.part(t).agrees(memory, p, kind, seed) })
-	}
+		return varied(p, kind, choice), kind, memory
+	})
 }
 
 // TestModelAgreesIdle records jobs that rest now and then, under policies that unmap free memory when they do. The hook finds out at
 // intervals, and a busy machine may keep a job from running for as long as an idle job: agreement has what is compared then.
 func TestModelAgreesIdle(t *testing.T) {
-	b := newServedBench(t)
-	first, jobs := firstSeed(t, 4)
-	policies := allPolicies()
-	for i := range jobs {
-		seed := first + uint64(i)
-		choice := rand.New(rand.NewPCG(seed, 2))
-		p := policies[choice.IntN(len(policies))]
+	randomJobs(t, 4, 2, func(i int, p bfc.Policy, choice *rand.Rand) (bfc.Policy, string, string) {
 		kind := []string{"apart", "mixed", "tagged", "direct"}[i%4]
 		memory := []string{"140GiB", "24GiB", "12GiB"}[choice.IntN(3)]
 		p = varied(p, kind, choice)
 		p.Trim = bfc.Trim{When: bfc.TrimIdle, Idle: 300 * time.Millisecond}
-		t.Run(fmt.Sprint(kind, seed), func(t *testing.T) { b.part(t).agrees(memory, p, kind, seed) })
-	}
+		return p, kind, memory
+	})
 }
