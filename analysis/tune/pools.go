@@ -1,8 +1,8 @@
 package tune
 
-// pools are the arenas of pools by number. While somebody holds a pool the hook unmaps nothing of it. No event says when the
-// last holder releases it, but from then on the hook unmaps free memory of the pool with that of other arenas. A replay does so
-// from the first time that the recording shows it. A reclaim before that shows nothing: the pool may have had nothing free.
+// pools are the arenas of pools by number. While a pool is in use the hook unmaps nothing of it. Once its use count is 0, the hook
+// unmaps its free memory with that of other arenas. No event records that count, so a replay unmaps it from the first time that
+// the recording does. A reclaim before that proves nothing: the pool may have had nothing free.
 type pools map[int32]*pool
 
 type pool struct {
