@@ -248,7 +248,7 @@ static void describe(const struct arena *arena, const struct bfc_arena_policy *p
            (unsigned long long)arena->pool[0], (unsigned long long)arena->pool[1], arena->tag == NULL ? "" : arena->tag->label, arena->main, uuid);
   const size_t length = strlen(text);
   if (range != NULL) snprintf(text + length, sizeof text - length, "\tgraph_memory=%u\tshape=%s\tsegments=%d", range->memory->number, range->name, range->segments);
-  arena_event(arena, MEMPROF_ARENA, base, policy->limit, bytes, spool_string(text));
+  arena_event(arena, MEMPROF_ARENA, base, policy->options.limit, bytes, spool_string(text));
 }
 
 // A zeroed struct for a new arena: that of one that has ended, or new host memory; NULL: there is none.
@@ -290,8 +290,7 @@ static bool make_heap(struct arena *arena, const struct bfc_arena_policy *policy
       .try_unmap = policy_try_unmap(policy),
   };
   if (range_of(arena) != NULL) graph_heap(&memory);
-  const struct bfc_options options = bfc_policy_heap(policy);
-  arena->bfc = bfc_new(&options, &memory);
+  arena->bfc = bfc_new(&policy->options, &memory);
   if (arena->bfc == NULL) return false;
   if (range_of(arena) != NULL) return true;
   if (has_source(arena)) return true;

@@ -18,7 +18,7 @@ void policy_of(const struct arena *arena, struct bfc_arena_policy *out) {
   };
   bfc_policy_for_arena(&options_get()->policy, &kind, out);
   // Slack of a chunk would make a job that repeats grow once more after its first resume.
-  if (arena->tag != NULL && atomic_load(&arena->tag->exact)) out->always_split = true;
+  if (arena->tag != NULL && atomic_load(&arena->tag->exact)) out->options.always_split = true;
 }
 
 bool policy_wait(void *self) {
@@ -84,8 +84,8 @@ static bool lend(void *self, uint64_t addr, uint64_t bytes) {
 }
 
 bool (*policy_try_unmap(const struct bfc_arena_policy *policy))(void *, uint64_t, uint64_t) {
-  if (policy->growth != BFC_PAGES) return NULL;
+  if (policy->options.growth != BFC_PAGES) return NULL;
   return policy_lends(policy) ? lend : try_unmap;
 }
 
-bool policy_lends(const struct bfc_arena_policy *policy) { return policy->growth == BFC_PAGES && driver_get()->lends; }
+bool policy_lends(const struct bfc_arena_policy *policy) { return policy->options.growth == BFC_PAGES && driver_get()->lends; }

@@ -27,9 +27,7 @@ static uint64_t power_below(uint64_t x) { return (uint64_t)1 << (63 - __builtin_
 void bfc_policy_for_arena(const struct bfc_policy *policy, const struct bfc_arena *arena, struct bfc_arena_policy *out) {
   const bool apart = arena->pool || arena->tag, compact = policy->preset == BFC_COMPACT;
   *out = (struct bfc_arena_policy){
-      .growth = BFC_NEEDED,
-      .always_split = compact || arena->graphs,
-      .limit = UINT64_MAX,
+      .options = {.limit = UINT64_MAX, .growth = BFC_NEEDED, .always_split = compact || arena->graphs},
       .handle = handle_of(policy, arena),
       .page = arena->granularity,
       .reservation = OTHER_RESERVATION < arena->total ? OTHER_RESERVATION : arena->total,
@@ -38,27 +36,18 @@ void bfc_policy_for_arena(const struct bfc_policy *policy, const struct bfc_aren
   if (!apart) {
     out->trim = policy->trim;
     out->idle_ns = policy->idle_ns;
+    out->options.trims = policy->trim == BFC_TRIM_ITERATION;
   }
   if (!apart && !arena->other_stream) {
-    out->growth = BFC_DOUBLE;
-    out->headroom = policy->headroom;
-    out->limit = policy->limit > 0 ? policy->limit : arena->total;
+    out->options.growth = BFC_DOUBLE;
+    out->options.headroom = policy->headroom;
+    out->options.limit = policy->limit > 0 ? policy->limit : arena->total;
     out->reservation = arena->total;
   }
   if (apart || !compact) return;
-  out->growth = BFC_PAGES;  // each page has a handle of its own
+  out->options.growth = BFC_PAGES;  // each page has a handle of its own
   const uint64_t page = power_below(out->handle);
   if (page > out->page) out->page = page;
   out->handle = out->page;
   out->fine = false;
-}
-
-struct bfc_options bfc_policy_heap(const struct bfc_arena_policy *policy) {
-  return (struct bfc_options){
-      .limit = policy->limit,
-      .headroom = policy->headroom,
-      .growth = policy->growth,
-      .always_split = policy->always_split,
-      .trims = policy->trim == BFC_TRIM_ITERATION,
-  };
 }

@@ -95,6 +95,7 @@ void bfc_touch(struct bfc *bfc, uint32_t chunk) {
   if (!notes(bfc)) return;
   const struct bfc_pages pages = own_pages(bfc, &bfc->chunks[chunk]);
   for (size_t i = 0; i < pages.count; i++) pages.first[i].live = true;
+  if (!counts(bfc)) return;
   bfc->pager.live += pages.count;
   bfc->pager.most = bfc_greatest(bfc->pager.most, bfc->pager.live);
   bfc->pager.filled = bfc_greatest(bfc->pager.filled, bfc->stats.bytes_in_use + bfc->chunks[chunk].size);  // the block is not in use yet
@@ -103,13 +104,15 @@ void bfc_touch(struct bfc *bfc, uint32_t chunk) {
 void bfc_leave(struct bfc *bfc, uint32_t chunk) {
   if (!notes(bfc)) return;
   const struct bfc_pages pages = own_pages(bfc, &bfc->chunks[chunk]);
-  bfc->pager.frees++;
+  if (counts(bfc)) {
+    bfc->pager.frees++;
+    bfc->pager.live -= pages.count;
+  }
   for (size_t i = 0; i < pages.count; i++) {
     pages.first[i].left = bfc->pager.frees;
     pages.first[i].live = false;
     pages.first[i].used = bfc->ended + 1;
   }
-  bfc->pager.live -= pages.count;
 }
 
 // 1 + a frame that backs no page, a new one if there is none; 0: host memory is short.

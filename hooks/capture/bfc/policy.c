@@ -53,6 +53,6 @@ void bfc_policy_fields(const struct bfc_arena_policy *policy, char *text, size_t
   static const char *const trims[] = {[BFC_TRIM_NEVER] = "never", [BFC_TRIM_ITERATION] = "iteration", [BFC_TRIM_IDLE] = "idle"};
   char idle[24] = "";
   if (policy->trim == BFC_TRIM_IDLE) snprintf(idle, sizeof idle, ":%llu", (unsigned long long)policy->idle_ns);
-  snprintf(text, size, "growth=%s split=%s trim=%s%s headroom=%llu", growths[policy->growth], policy->always_split ? "always" : "classic",
-           trims[policy->trim], idle, (unsigned long long)policy->headroom);
+  snprintf(text, size, "growth=%s split=%s trim=%s%s headroom=%llu", growths[policy->options.growth], policy->options.always_split ? "always" : "classic",
+           trims[policy->trim], idle, (unsigned long long)policy->options.headroom);
 }

@@ -34,12 +34,9 @@ struct bfc_arena {
 };
 
 struct bfc_arena_policy {
-  enum bfc_growth growth;
-  bool always_split;
+  struct bfc_options options;  // of its allocator
   enum bfc_trim trim;
   uint64_t idle_ns;
-  uint64_t headroom;
-  uint64_t limit;        // UINT64_MAX for none
   uint64_t handle;       // positive
   uint64_t page;         // bytes of its page, a power of two: of the device's, or larger
   uint64_t reservation;  // bytes of addresses that the arena reserves at a time
@@ -58,8 +55,5 @@ void bfc_policy_for_arena(const struct bfc_policy *policy, const struct bfc_aren
 
 // That as it stands in an arena event: "growth=needed split=always trim=never headroom=0".
 void bfc_policy_fields(const struct bfc_arena_policy *policy, char *text, size_t size);
-
-// The options of an allocator under it.
-struct bfc_options bfc_policy_heap(const struct bfc_arena_policy *policy);
 
 #endif

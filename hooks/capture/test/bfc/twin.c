@@ -354,7 +354,7 @@ static int policies(void) {
     }
     bfc_policy_for_arena(&policy, &arena, &got);
     bfc_policy_fields(&got, text, sizeof text);
-    printf("  %s limit=%llu handle=%llu page=%llu reservation=%llu fine=%d\n", text, (unsigned long long)got.limit,
+    printf("  %s limit=%llu handle=%llu page=%llu reservation=%llu fine=%d\n", text, (unsigned long long)got.options.limit,
            (unsigned long long)got.handle, (unsigned long long)got.page, (unsigned long long)got.reservation, got.fine);
   }
   return 0;
