@@ -195,3 +195,5 @@ struct entry interpose_captures[] = {
     [CU_DESTROY_V2] = DRIVER(cuStreamDestroy_v2, cuStreamDestroy, 4000),
     {0},
 };
+
+INTERPOSED(interpose_captures);
