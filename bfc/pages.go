@@ -33,7 +33,6 @@ const noPage = ^uint64(0)
 // page is what is known of one page of a region.
 type page struct {
 	back uint32 // 1 + the number of the frame that was mapped there last; 0: none
-	used uint32 // 1 + the iteration in which a block touched it last; 0: never
 	left uint64 // pager.frees when a block last ceased to touch it; 0: never
 	// registered counts the registrations by which others know its physical memory: it is not taken.
 	registered uint32
@@ -147,7 +146,7 @@ func (a *Allocator) leave(index int32) {
 	pages := a.ownPages(index)
 	a.pager.frees++
 	for i := range pages {
-		pages[i].live, pages[i].used, pages[i].left = false, a.ended+1, a.pager.frees
+		pages[i].live, pages[i].left = false, a.pager.frees
 	}
 	a.pager.live -= uint64(len(pages))
 }
@@ -258,9 +257,6 @@ func (a *Allocator) takePages(fresh uint64, gaps []byteRange, more uint64, keep 
 // takeRest unmaps what a request that was refused still lacks of so many pages, and returns whether there was any.
 // The pages that were unmapped for it before serve its next attempt.
 func (a *Allocator) takeRest(lack, paid uint64, keep byteRange) bool {
-	if a.options.OldPages {
-		paid = 0
-	}
 	taken := a.takeOldest(lack-min(lack, paid), keep)
 	a.pager.moved += taken
 	return taken > 0
@@ -325,7 +321,7 @@ func (a *Allocator) listFree(count, free uint64, keep byteRange) {
 			if at.live || at.registered > 0 || at.left > free || !p.backs(at, addr) || keep.from <= addr && addr < keep.to {
 				continue
 			}
-			age := min(a.ended+1-at.used, ages-1)
+			age := min(a.ended+1-r.used[k], ages-1)
 			if uint64(len(p.victims[age])) < count {
 				p.victims[age] = append(p.victims[age], addr)
 			}

@@ -1,0 +1,167 @@
+package bfc
+
+import "slices"
+
+// maxNotedPages is how many pages of a region are noted, in 1 GiB of notes. With TrimIteration pages beyond
+// them stay mapped.
+const maxNotedPages = 1 << 28
+
+// notes says whether it is noted when blocks last touched a page.
+func (a *Allocator) notes() bool { return a.options.Trim.When == TrimIteration || a.pager != nil }
+
+// leavePages notes that a block that touched the pages of [addr, addr+size), which lies in a region, ends in this
+// iteration. A hand-out need not be noted: only pages of free chunks are looked at, and each
+// block that was there has been freed since.
+func (a *Allocator) leavePages(addr, size uint64) {
+	if !a.notes() {
+		return
+	}
+	at, _, _ := a.Locate(addr)
+	r := &a.regions[at]
+	first, last := a.pageOf(r, addr), a.pageOf(r, addr+size-1)
+	for i := first; i <= last && i < uint64(len(r.used)); i++ {
+		r.used[i] = a.ended + 1
+	}
+}
+
+// pageOf returns the index of the page of an address in the notes of its region.
+func (a *Allocator) pageOf(r *region, addr uint64) uint64 {
+	return (addr - r.addr&^(a.granularity-1)) / a.granularity
+}
+
+// noteRegion makes room for the notes of a region that is new or has become longer.
+func (a *Allocator) noteRegion(r *region) {
+	if a.notes() {
+		pages := min(a.pageOf(r, r.end()-1)+1, maxNotedPages)
+		r.used = slices.Grow(r.used, int(pages)-len(r.used))[:pages]
+	}
+}
+
+// EndIteration ends the iteration under way.
+func (a *Allocator) EndIteration() {
+	a.ended++
+	a.endPages()
+}
+
+// Ended returns how many iterations have ended.
+func (a *Allocator) Ended() int { return int(a.ended) }
+
+// inExcess says whether the last ended iteration has not touched a page of a free chunk.
+func (a *Allocator) inExcess(r *region, addr uint64) bool {
+	at := a.pageOf(r, addr)
+	return at < uint64(len(r.used)) && r.used[at] < a.ended
+}
+
+// Excess returns the ranges of pages that are free, mapped and not touched by the iteration that ended last,
+// addresses ascending; none without TrimIteration, and before an iteration has ended.
+func (a *Allocator) Excess() (out []Range) {
+	if a.options.Trim.When != TrimIteration {
+		return nil
+	}
+	a.eachIdle(func(r *region, part byteRange) {
+		run := part.from
+		for at := part.from; at < part.to; at += a.granularity {
+			if !a.inExcess(r, at) {
+				out = appendRange(out, run, at)
+				run = at + a.granularity
+			}
+		}
+		out = appendRange(out, run, part.to)
+	})
+	return out
+}
+
+// InExcess says whether [addr, addr+bytes) is whole pages within a range of Excess. It looks at these
+// pages only, so that verify can check each slice that an owner unmaps.
+func (a *Allocator) InExcess(addr, bytes uint64) bool {
+	r := byteRange{addr, addr + bytes}
+	if a.options.Trim.When != TrimIteration || !a.unmappable(r) {
+		return false
+	}
+	index, _, _ := a.Locate(r.from)
+	for at := r.from; at < r.to; at += a.granularity {
+		if !a.inExcess(&a.regions[index], at) {
+			return false
+		}
+	}
+	return true
+}
+
+// Idle returns the ranges of pages that are free and mapped, addresses ascending.
+func (a *Allocator) Idle() (out []Range) {
+	a.eachIdle(func(_ *region, part byteRange) { out = appendRange(out, part.from, part.to) })
+	return out
+}
+
+// Range is the bytes [Addr, Addr+Bytes).
+type Range struct{ Addr, Bytes uint64 }
+
+// eachIdle visits the whole pages of free chunks that are mapped, addresses ascending, in ranges, of which some
+// may be empty. The time is proportional to the number of unmapped ranges, not to the size of chunks.
+func (a *Allocator) eachIdle(visit func(r *region, part byteRange)) {
+	for i := range a.regions {
+		r := &a.regions[i]
+		for index := a.chunks[r.wall].next; index != r.wall; index = a.chunks[index].next {
+			c := &a.chunks[index]
+			if c.id != freeID {
+				continue
+			}
+			at, to := a.wholePages(c)
+			for next := a.unmapped.from(at); at < to; next++ {
+				gap := byteRange{to, to}
+				if next < len(a.unmapped.ranges) {
+					gap.from = min(to, max(at, a.unmapped.ranges[next].from))
+					gap.to = min(to, a.unmapped.ranges[next].to)
+				}
+				visit(r, byteRange{at, gap.from})
+				at = gap.to
+			}
+		}
+	}
+}
+
+func appendRange(out []Range, from, to uint64) []Range {
+	if to > from {
+		out = append(out, Range{from, to - from})
+	}
+	return out
+}
+
+// wholePages returns the range of the pages that lie in a chunk as a whole; where there are none, to
+// is not above from.
+func (a *Allocator) wholePages(c *chunk) (from, to uint64) {
+	return roundUp(c.addr, a.granularity), (c.addr + c.size) &^ (a.granularity - 1)
+}
+
+// Trim unmaps Excess and returns the bytes that it unmapped. An unmap that the memory refuses is left out.
+func (a *Allocator) Trim() (unmapped uint64) {
+	for _, r := range a.Excess() {
+		unmapped += a.unmapRange(r)
+	}
+	return unmapped
+}
+
+// UnmapFree unmaps free pages, last first, until it is at least bytes, and returns how many bytes
+// that is. An owner calls it when its job is idle or others need memory.
+func (a *Allocator) UnmapFree(bytes uint64) uint64 {
+	unmapped := uint64(0)
+	for _, r := range slices.Backward(a.Idle()) {
+		if unmapped >= bytes {
+			break
+		}
+		part := min(r.Bytes, roundUp(bytes-unmapped, a.granularity))
+		unmapped += a.unmapRange(Range{r.Addr + r.Bytes - part, part})
+	}
+	return unmapped
+}
+
+// unmapRange unmaps a range of free pages, and returns its bytes; 0 where the memory refuses.
+func (a *Allocator) unmapRange(r Range) uint64 {
+	if !a.memory.TryUnmap(r.Addr, r.Bytes) {
+		return 0
+	}
+	a.unmapped.add(byteRange{r.Addr, r.Addr + r.Bytes})
+	a.unbacked(byteRange{r.Addr, r.Addr + r.Bytes})
+	a.stats.Reserved -= r.Bytes
+	return r.Bytes
+}
