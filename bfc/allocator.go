@@ -75,9 +75,8 @@ const (
 // region is a range of addresses that one grant, or several adjacent ones, brought.
 type region struct {
 	addr, size uint64
-	wall       int32    // its next is the first chunk, its prev the last
-	used       []uint32 // by page, where that is noted: 1 + the iteration in which a block last left it, 0 for none
-	pages      []page   // with growth Pages
+	wall       int32  // its next is the first chunk, its prev the last
+	pages      []page // with growth Pages or TrimIteration
 }
 
 // Allocator is one allocator of the package comment. It is not safe for concurrent use.
@@ -294,7 +293,6 @@ func (a *Allocator) Free(addr uint64) (Block, error) {
 	block := Block{Addr: c.addr, Size: c.size, Requested: c.requested, ID: c.id}
 	a.stats.BytesInUse -= c.size
 	c.requested, c.id = 0, freeID
-	a.leavePages(c.addr, c.size)
 	a.leave(index)
 	a.merge(index)
 	return block, nil

@@ -226,7 +226,6 @@ func (a *Allocator) addRegion(at int, addr, bytes uint64) {
 	a.chunks[all] = chunk{addr: addr, size: bytes, id: freeID, prev: wall, next: wall}
 	a.insertFree(all)
 	a.regions = slices.Insert(a.regions, at, region{addr: addr, size: bytes, wall: wall})
-	a.noteRegion(&a.regions[at])
 	a.notePages(&a.regions[at], bytes)
 	a.lastGrown = wall
 }
@@ -240,7 +239,6 @@ func (a *Allocator) lengthen(r *region, bytes uint64) {
 	wall.prev = added
 	wall.addr += bytes
 	r.size += bytes
-	a.noteRegion(r)
 	a.notePages(r, bytes)
 	a.lastGrown = r.wall
 	a.merge(added)

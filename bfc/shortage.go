@@ -24,7 +24,6 @@ func (a *Allocator) Shrink(addr uint64) (Block, error) {
 	a.stats.BytesInUse -= slack
 	rest := a.splitBack(index, slack)
 	c := &a.chunks[index]
-	a.leavePages(c.addr+c.size, slack)
 	a.leave(rest)
 	a.merge(rest)
 	return Block{Addr: c.addr, Size: c.size, Requested: c.requested, ID: c.id}, nil

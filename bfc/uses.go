@@ -2,41 +2,6 @@ package bfc
 
 import "slices"
 
-// maxNotedPages is how many pages of a region are noted, in 1 GiB of notes. With TrimIteration pages beyond
-// them stay mapped.
-const maxNotedPages = 1 << 28
-
-// notes says whether it is noted when blocks last touched a page.
-func (a *Allocator) notes() bool { return a.options.Trim.When == TrimIteration || a.pager != nil }
-
-// leavePages notes that a block that touched the pages of [addr, addr+size), which lies in a region, ends in this
-// iteration. A hand-out need not be noted: only pages of free chunks are looked at, and each
-// block that was there has been freed since.
-func (a *Allocator) leavePages(addr, size uint64) {
-	if !a.notes() {
-		return
-	}
-	at, _, _ := a.Locate(addr)
-	r := &a.regions[at]
-	first, last := a.pageOf(r, addr), a.pageOf(r, addr+size-1)
-	for i := first; i <= last && i < uint64(len(r.used)); i++ {
-		r.used[i] = a.ended + 1
-	}
-}
-
-// pageOf returns the index of the page of an address in the notes of its region.
-func (a *Allocator) pageOf(r *region, addr uint64) uint64 {
-	return (addr - r.addr&^(a.granularity-1)) / a.granularity
-}
-
-// noteRegion makes room for the notes of a region that is new or has become longer.
-func (a *Allocator) noteRegion(r *region) {
-	if a.notes() {
-		pages := min(a.pageOf(r, r.end()-1)+1, maxNotedPages)
-		r.used = slices.Grow(r.used, int(pages)-len(r.used))[:pages]
-	}
-}
-
 // EndIteration ends the iteration under way.
 func (a *Allocator) EndIteration() {
 	a.ended++
@@ -49,7 +14,7 @@ func (a *Allocator) Ended() int { return int(a.ended) }
 // inExcess says whether the last ended iteration has not touched a page of a free chunk.
 func (a *Allocator) inExcess(r *region, addr uint64) bool {
 	at := a.pageOf(r, addr)
-	return at < uint64(len(r.used)) && r.used[at] < a.ended
+	return at < uint64(len(r.pages)) && r.pages[at].used < a.ended
 }
 
 // Excess returns the ranges of pages that are free, mapped and not touched by the iteration that ended last,
