@@ -1,9 +1,11 @@
 package verify
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/memprof/memprof/analysis/observed"
+	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -131,7 +133,7 @@ func (r *replayer) apply(a *arena, e *trace.Event) *Mismatch {
 		return a.unmap(e, reclaiming, why == "streams")
 	}
 	if e.Kind == trace.KindMap && e.AheadOfNeed() {
-		return a.ahead(e)
+		return a.remap(e)
 	}
 	return a.memory(e)
 }
@@ -166,7 +168,11 @@ func (r *replayer) begin(e *trace.Event, options string) *Mismatch {
 	}
 	a, err := parseArena(e, options)
 	if err != nil {
-		return atEvent(e, "options of an arena", fmt.Sprintf("%q: %v", options, err))
+		wrong := atEvent(e, "options of an arena", fmt.Sprintf("%q: %v", options, err))
+		if errors.Is(err, bfc.ErrGone) {
+			wrong.gone = err
+		}
+		return wrong
 	}
 	if wrong := r.graphMemory(e, options, a); wrong != nil {
 		return wrong
