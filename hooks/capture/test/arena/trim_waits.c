@@ -71,7 +71,7 @@ static void ask_while_at_work(struct request *request, const struct block *block
   const uint64_t before = gpu_free();
   gpu_hold(request->stream);
   CHECK(pthread_create(&thread, NULL, ask, request) == 0);
-  usleep(50000);
+  gpu_await_waiter();
   CHECK_EQUAL(gpu_free(), before);
   for (int i = 0; i < 6; i++) check_pattern(&blocks[i]);
   gpu_let_go(request->stream);
@@ -109,7 +109,7 @@ static void iterate(void *stream, uint64_t bytes) {
 static _Atomic bool let_go;
 
 static void *let_go_later(void *stream) {
-  usleep(50000);
+  gpu_await_waiter();
   let_go = true;
   gpu_let_go(stream);
   return NULL;
