@@ -42,11 +42,12 @@ hook:
 
 # Without Go on the machine the built bin/memprof is taken as it is, here and in gpu-check.
 demo:
-	@if command -v go >/dev/null; then $(MAKE) build; fi
-	bin/memprof record --force -o $(DEMO) -- $(DEMO_JOB)
-	bin/memprof report $(DEMO)
-	bin/memprof verify $(DEMO)
-	bin/memprof check $(DEMO) --gate 'waste.external < 5%' --gate 'reserved.peak < 40GiB'
+	@if command -v go >/dev/null; then $(MAKE) -s build; fi
+	@bin/memprof record --force -o $(DEMO) -- $(DEMO_JOB)
+	@bin/memprof report --summary $(DEMO)
+	@bin/memprof report --section split $(DEMO)
+	@bin/memprof verify $(DEMO)
+	@bin/memprof check $(DEMO) --gate 'waste.external < 5%' --gate 'reserved.peak < 40GiB'
 
 # Two parts at a time, in this order: each leaves a core idle for minutes, as its longest test runs last and alone, or waits.
 test: hook
