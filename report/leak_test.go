@@ -2,7 +2,6 @@ package report
 
 import (
 	"bytes"
-	"encoding/json"
 	"strings"
 	"testing"
 
@@ -60,46 +59,4 @@ func leaking() *analysis.Result {
 	}
 	slow := analysis.DeviceResult{Device: 1, Leak: analysis.Leak{Iterations: analysis.Trend{Valid: true, Points: 6, Slope: 1.5}}}
 	return &analysis.Result{Process: "rank0", Devices: []analysis.DeviceResult{d, slow}}
-}
-
-func TestLeakJSON(t *testing.T) {
-	leakOf := func(leak analysis.Leak) string {
-		results := []*analysis.Result{{Devices: []analysis.DeviceResult{{Allocs: 1, MaxR: 64, Leak: leak}}}}
-		var out bytes.Buffer
-		if err := JSON(&out, results); err != nil {
-			t.Fatal(err)
-		}
-		var document struct {
-			Processes []struct {
-				Devices []struct {
-					Leak json.RawMessage `json:"leak"`
-				} `json:"devices"`
-			} `json:"processes"`
-		}
-		if err := json.Unmarshal(out.Bytes(), &document); err != nil {
-			t.Fatal(err)
-		}
-		var compact bytes.Buffer
-		if err := json.Compact(&compact, document.Processes[0].Devices[0].Leak); err != nil {
-			t.Fatal(err)
-		}
-		text, _, _ := strings.Cut(compact.String(), `,"allocations"`)
-		return text
-	}
-	for want, leak := range map[string]analysis.Leak{
-		`null`: {Iterations: analysis.Trend{Points: 4}},
-		`{"slope":null,"rising":false,"points":4,"per_request":{"of":"answer","slope":10.5,"rising":true,"points":9},` +
-			`"per_second":{"slope":7,"rising":false,"points":47},"by":"request","blocks":2,"requested":30,"provided":40`: {
-			Iterations: analysis.Trend{Points: 4},
-			Requests:   analysis.Trend{Valid: true, Points: 9, Slope: 10.5, Rising: true}, Request: "answer",
-			Seconds: analysis.Trend{Valid: true, Points: 47, Slope: 7}, Blocks: 2, Requested: 30, Provided: 40,
-		},
-		`{"slope":5,"rising":true,"points":9,"per_request":null,"per_second":null,"by":"iteration","blocks":0,"requested":0,"provided":0`: {
-			Iterations: analysis.Trend{Valid: true, Points: 9, Slope: 5, Rising: true},
-		},
-	} {
-		if got := leakOf(leak); got != want {
-			t.Errorf("%s\nwant\n%s", got, want)
-		}
-	}
 }

@@ -13,7 +13,6 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/report/layout"
-	"github.com/memprof/memprof/report/reporttest"
 )
 
 // terminalWidth is what the text report must fit.
@@ -80,34 +79,6 @@ func TestJSON(t *testing.T) {
 				t.Errorf("a number is not a plain one:\n%s", out.String())
 			}
 		})
-	}
-}
-
-// The four terms of the split in the JSON add up, and bytes are exact.
-func TestJSONExact(t *testing.T) {
-	var out bytes.Buffer
-	results := []*analysis.Result{reporttest.Training(24, 20, 4)}
-	if err := JSON(&out, results); err != nil {
-		t.Fatal(err)
-	}
-	var back struct {
-		Processes []struct {
-			Devices []struct {
-				Peak struct {
-					Requested, Rounding, Slack, Pending, Stranded, Reserve, Reusable, External, Reserved int64
-				}
-			}
-		}
-	}
-	if err := json.Unmarshal(out.Bytes(), &back); err != nil {
-		t.Fatal(err)
-	}
-	got, want := back.Processes[0].Devices[0].Peak, results[0].Devices[0].Peak
-	if got.Reserved != want.R || got.Requested != want.T || got.External != want.External {
-		t.Errorf("peak %+v, want %+v", got, want)
-	}
-	if sum := got.Requested + got.Rounding + got.Slack + got.Pending + got.Stranded + got.Reserve + got.Reusable + got.External; sum != got.Reserved {
-		t.Errorf("the terms add up to %d of %d", sum, got.Reserved)
 	}
 }
 
