@@ -2,8 +2,9 @@
 #
 #   make build       bin/memprof, one file with everything in it
 #   make demo        records a job (simulated GPU where there is no real one), reports, verifies, checks
-#   make test        everything that needs no GPU
-#   make duckdb-test   the README's DuckDB commands; part of test where there is a C++ compiler
+#   make check       what one runs before a commit: form, vet, tests that record no job, quick ones of the hook; a minute on two cores
+#   make test        everything that needs no GPU; ten minutes on two cores
+#   make duckdb-test   the README's DuckDB commands; needs a C++ compiler
 #   make campaign    kills, full disks, hostile directories, refused driver calls, random jobs under all policies: about an hour
 #                    on two cores. Each test takes CAMPAIGN=240 seconds, or jobs in proportion, and prints its seed, which
 #                    MEMPROF_SEED=... or -served-seed repeats; without CAMPAIGN the same tests run in short in make test
@@ -32,7 +33,7 @@ DEMO := demo-run
 DEMO_JOB = $(shell python3 -c 'import sys, torch, torchvision; sys.exit(not torch.cuda.is_available())' >/dev/null 2>&1 \
 	&& echo python3 samples/jobs/resnet50.py --iterations 20 || echo bin/memprof rerun samples/resnet50)
 
-.PHONY: build hook demo test go-test race-test c-test python-test duckdb-test no-duckdb-test campaign fits peaks fuzz soak bench page-bench gpu-check dist dist-check clean
+.PHONY: build hook demo check test go-lint go-quick c-quick python-quick go-test race-test c-test python-test duckdb-test campaign fits peaks fuzz soak bench page-bench gpu-check dist dist-check clean
 
 build: hook
 	go build -tags $(TAGS) -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/memprof ./cmd/memprof
@@ -42,37 +43,53 @@ hook:
 
 # Without Go on the machine the built bin/memprof is taken as it is, here and in gpu-check.
 demo:
-	@if command -v go >/dev/null; then $(MAKE) build; fi
-	bin/memprof record --force -o $(DEMO) -- $(DEMO_JOB)
-	bin/memprof report $(DEMO)
-	bin/memprof verify $(DEMO)
-	bin/memprof check $(DEMO) --gate 'waste.external < 5%' --gate 'reserved.peak < 40GiB'
+	@if command -v go >/dev/null; then $(MAKE) -s build; fi
+	@bin/memprof record --force -o $(DEMO) -- $(DEMO_JOB)
+	@bin/memprof report --summary $(DEMO)
+	@bin/memprof report --section split $(DEMO)
+	@bin/memprof verify $(DEMO)
+	@bin/memprof check $(DEMO) --gate 'waste.external < 5%' --gate 'reserved.peak < 40GiB'
 
 # Two parts at a time, in this order: each leaves a core idle for minutes, as its longest test runs last and alone, or waits.
 test: hook
-	$(MAKE) -j2 go-test c-test race-test python-test $(if $(shell command -v c++),duckdb-test,no-duckdb-test)
+	$(MAKE) -j2 go-test c-test race-test python-test
 
-go-test: hook
+check: hook
+	@$(MAKE) -s -j2 go-quick c-quick python-quick
+
+go-lint:
 	@unformatted=$$(gofmt -l cmd trace bfc analysis report hooks); if [ -n "$$unformatted" ]; then echo "not gofmt'ed: $$unformatted"; exit 1; fi
 	go vet ./...
+
+go-test: hook go-lint
 	go test -timeout 20m ./...
 	go test ./.ci/dist
 
+# With -short no job is recorded but one, nothing is compiled, and no browser starts.
+go-quick: hook go-lint
+	go test -short -timeout 5m ./... | grep -v 'no test files'; exit $${PIPESTATUS[0]}
+
+# Where threads of Go meet: the collector and its readers, and the sampler. What is beside them calls the hook from one thread.
 race-test: hook
-	go test -race -short ./trace/... ./hooks/...
+	go test -race -short ./trace/... ./hooks ./hooks/nvml
 
 # Most of these tests wait more than they compute, so there are more of them at a time than cores.
 C_TEST_JOBS ?= 4
 c-test: hook
 	$(MAKE) -C hooks -j$(C_TEST_JOBS) -O test
 
+c-quick: hook
+	$(MAKE) -C hooks -O test-quick | grep -v '^ok'; exit $${PIPESTATUS[0]}
+
+# Those whose processes start no others, and share no memory with them.
+PYTHON_QUICK = test_adapters test_attribution test_calls test_contexts test_interface test_iterations test_kv test_labels test_modules test_phases test_stacks test_watch
+python-quick: hook
+	@if command -v python3 >/dev/null; then cd hooks/python/tests && PYTHONDONTWRITEBYTECODE=1 python3 -m unittest -q $(PYTHON_QUICK); fi
+
 python-test: hook
 	@if command -v python3 >/dev/null; then \
 	  export PYTHONDONTWRITEBYTECODE=1; python3 -m unittest discover -s hooks/python/tests && python3 -m unittest discover -s samples/tests; \
 	else echo "no python3 here: the tests of hooks/python and samples are left out"; fi
-
-no-duckdb-test:
-	@echo "no c++ here: duckdb-test is left out"
 
 duckdb-test:
 	cd cmd/memprof/testdata/duckdb && go test ./...
@@ -85,6 +102,7 @@ campaign: hook
 	set -o pipefail; MEMPROF_CAMPAIGN=$(CAMPAIGN) go test ./... -run '^Test(Campaign|Killed)' -count 1 -v -p 1 -timeout 6h | grep -v 'no test files\|no tests to run\|^PASS$$'
 	go test ./cmd/memprof -run '^TestModelAgrees$$' -served-jobs $(CAMPAIGN) -count 1 -v -timeout 6h
 	go test ./cmd/memprof -run '^TestResultsAgree$$' -served-jobs $$(($(CAMPAIGN) / 24)) -count 1 -v -timeout 6h
+	MEMPROF_TEST_ALL=1 go test ./cmd/memprof -run '^TestRerunOfSamples$$' -count 1 -timeout 6h
 	go test ./cmd/memprof -run '^TestRecord$$/^(closing|encoding|hostile)$$' -count 10 -timeout 6h
 	MEMPROF_TEST_ALL=1 MEMPROF_TEST_JOBS=$(CAMPAIGN) MEMPROF_TEST_PAIRS=$$((8 * $(CAMPAIGN))) $(MAKE) -C hooks -j$(C_TEST_JOBS) -O test
 

@@ -136,6 +136,9 @@ func TestInstallAnywhere(t *testing.T) {
 // TestInstallOfOthers: a cache that others can change, or could, is not loaded from, whatever it holds: the same
 // content is put where only this user can change it.
 func TestInstallOfOthers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	spoil := map[string]func(t *testing.T, dir string, installed *Installation){
 		"same size, other bytes": func(t *testing.T, _ string, installed *Installation) {
 			stat, err := os.Stat(installed.Library())

@@ -1,15 +1,9 @@
 package report
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
-	"strings"
-	"testing"
 
 	"github.com/memprof/memprof/analysis"
-	"github.com/memprof/memprof/report/layout"
-	"github.com/memprof/memprof/report/plain"
 	"github.com/memprof/memprof/report/reporttest"
 )
 
@@ -89,60 +83,5 @@ func accountingResults() []*analysis.Result {
 			End:  lacking(balance(990_000_000, 2*gib, 0, true), analysis.AllOverhead),
 		}),
 		of("pid8", &analysis.Account{Scope: analysis.ScopeProcess, Processes: []string{"pid8"}, UsedPeak: -1, Missing: "NVML: " + reporttest.HostileName}),
-	}
-}
-
-// Device accounting alone, of all these processes, in each form.
-func TestAccounting(t *testing.T) {
-	var sections []layout.Section
-	var all []*jsonDeviceAccounting
-	for _, r := range accountingResults() {
-		sections = append(sections, accountingSections(&r.Devices[0])...)
-		all = append(all, newJSONDeviceAccounting(r.Devices[0].Account))
-	}
-	goldenForms(t, "accounting", sections, all)
-}
-
-// goldenForms compares sections as text and as Markdown, and their JSON, with golden files.
-func goldenForms(t *testing.T, name string, sections []layout.Section, object any) {
-	t.Helper()
-	var text, markdown bytes.Buffer
-	if err := layout.WriteText(&text, layout.Options{}, sections...); err != nil {
-		t.Fatal(err)
-	}
-	if err := layout.WriteMarkdown(&markdown, sections...); err != nil {
-		t.Fatal(err)
-	}
-	structured, err := json.MarshalIndent(object, "", "  ")
-	if err != nil {
-		t.Fatal(err)
-	}
-	reporttest.Golden(t, name+".txt", text.Bytes())
-	reporttest.Golden(t, name+".md", markdown.Bytes())
-	reporttest.Golden(t, name+".json", append(structured, '\n'))
-}
-
-// They are in the report, once a device, in every form, and within the width of a terminal.
-func TestAccountingAreReported(t *testing.T) {
-	results := accountingResults()
-	var text, markdown, structured bytes.Buffer
-	for _, err := range []error{Text(&text, results, Scope{All: true}, layout.Options{}), Markdown(&markdown, results, Scope{All: true}), JSON(&structured, results)} {
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	for name, got := range map[string]int{
-		"text":     strings.Count(text.String(), "\nDevice accounting\n"),
-		"markdown": strings.Count(markdown.String(), "\n### Device accounting\n"),
-		"json":     strings.Count(structured.String(), `"accounting": {`),
-	} {
-		if got != len(results) {
-			t.Errorf("%s: %d accounts, want %d", name, got, len(results))
-		}
-	}
-	for _, line := range strings.Split(text.String(), "\n") {
-		if strings.HasPrefix(line, "│") && plain.Width(line) > 100 {
-			t.Errorf("%d columns: %s", plain.Width(line), line)
-		}
 	}
 }

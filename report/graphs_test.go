@@ -9,7 +9,6 @@ import (
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/report/layout"
 	"github.com/memprof/memprof/report/page"
-	"github.com/memprof/memprof/report/plain"
 	"github.com/memprof/memprof/report/reporttest"
 	"github.com/memprof/memprof/report/units"
 )
@@ -65,50 +64,6 @@ func graphsResults() []*analysis.Result {
 		native,
 		of("rank2", &analysis.Graphs{Captures: 2, Stores: []analysis.GraphStore{memory, {Pool: reporttest.HostileName}}}),
 		of("rank3", &analysis.Graphs{Captures: 2, Stores: []analysis.GraphStore{doubted}}),
-	}
-}
-
-// The sections alone, of all these processes, in each form.
-func TestGraphs(t *testing.T) {
-	var sections []layout.Section
-	var all []*jsonGraphs
-	for _, r := range graphsResults() {
-		sections = append(sections, graphSections(&r.Devices[0])...)
-		all = append(all, newJSONGraphs(r.Devices[0].Graphs))
-	}
-	all[0].Stores = all[0].Stores[:2]
-	goldenForms(t, "graphs", sections, all)
-}
-
-// They are in the report, once a device, in every form, and within the width of a terminal.
-func TestGraphsAreReported(t *testing.T) {
-	results := append(graphsResults(), reporttest.Training(3, 2, 2))
-	var text, markdown, structured bytes.Buffer
-	for _, err := range []error{Text(&text, results, Scope{All: true}, layout.Options{}), Markdown(&markdown, results, Scope{All: true}), JSON(&structured, results)} {
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	var whole bytes.Buffer
-	few := graphsResults()
-	few[0].Devices[0].Graphs.Stores = few[0].Devices[0].Graphs.Stores[:1]
-	if err := JSON(&whole, few); err != nil {
-		t.Fatal(err)
-	}
-	reporttest.Golden(t, "graphed.json", whole.Bytes())
-	for name, got := range map[string]int{
-		"text":     strings.Count(text.String(), "\nCUDA graphs\n"),
-		"markdown": strings.Count(markdown.String(), "\n### CUDA graphs\n"),
-		"json":     strings.Count(structured.String(), `"graphs": {`),
-	} {
-		if got != len(results)-1 {
-			t.Errorf("%s: %d graphs, want %d", name, got, len(results)-1)
-		}
-	}
-	for _, line := range strings.Split(text.String(), "\n") {
-		if plain.Width(line) > 100 && strings.HasPrefix(line, "│") {
-			t.Errorf("%d columns: %s", plain.Width(line), line)
-		}
 	}
 }
 

@@ -3,7 +3,6 @@ package report
 import (
 	"bytes"
 	"encoding/json"
-	"math"
 	"strings"
 	"testing"
 
@@ -14,7 +13,6 @@ import (
 	"github.com/memprof/memprof/analysis/kvcache/recorded"
 	"github.com/memprof/memprof/report/kv"
 	"github.com/memprof/memprof/report/layout"
-	"github.com/memprof/memprof/report/plain"
 	"github.com/memprof/memprof/report/reporttest"
 )
 
@@ -47,49 +45,8 @@ func recordedServer(t *testing.T) *analysis.Result {
 	return &analysis.Result{Process: "pid1", Devices: []analysis.DeviceResult{d}}
 }
 
-func TestRecordedKV(t *testing.T) {
+func TestRecordedKVFigures(t *testing.T) {
 	result := recordedServer(t)
-	var text, markdown, object bytes.Buffer
-	if err := Text(&text, []*analysis.Result{result}, Scope{All: true}, layout.Options{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := Markdown(&markdown, []*analysis.Result{result}, Scope{All: true}); err != nil {
-		t.Fatal(err)
-	}
-	if err := JSON(&object, []*analysis.Result{result}); err != nil {
-		t.Fatal(err)
-	}
-	reporttest.Golden(t, "kv-recorded.txt", text.Bytes())
-	reporttest.Golden(t, "kv-recorded.json", object.Bytes())
-	if !strings.Contains(markdown.String(), "### KV cache of decoder") {
-		t.Errorf("no section in Markdown:\n%s", &markdown)
-	}
-	for i, line := range strings.Split(text.String(), "\n") {
-		if plain.Width(line) > 100 {
-			t.Errorf("line %d is %d wide: %s", i+1, plain.Width(line), line)
-		}
-	}
-	var got struct {
-		Processes []struct {
-			Devices []struct {
-				KV []kv.JSONRecorded `json:"kv_caches"`
-			}
-		}
-	}
-	if err := json.Unmarshal(object.Bytes(), &got); err != nil {
-		t.Fatal(err)
-	}
-	kv := got.Processes[0].Devices[0].KV
-	if len(kv) != 2 || kv[0].Fault != nil || kv[1].Fault == nil || *kv[0].Block != 4 || kv[1].Block != nil || kv[0].Slots != 1<<20 || kv[0].Beams != nil || *kv[1].Beams != 4 {
-		t.Fatalf("in JSON: %+v", kv)
-	}
-	m := kv[0].Policies[0].Mean
-	if sum := m.Token + m.Reserve + m.Internal + m.External + m.Idle + m.Cached + m.Null; math.Abs(sum-1) > 1e-12 {
-		t.Errorf("the shares of what was recorded add up to %v", sum)
-	}
-	if kv[1].Policies[0].Mean != nil {
-		t.Errorf("nothing has the mean %+v", kv[1].Policies[0].Mean)
-	}
 	var names []string
 	for _, f := range Plots(result) {
 		if strings.HasPrefix(f.Name, "kv") {

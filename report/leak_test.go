@@ -2,13 +2,11 @@ package report
 
 import (
 	"bytes"
-	"encoding/json"
 	"strings"
 	"testing"
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/report/layout"
-	"github.com/memprof/memprof/report/reporttest"
 )
 
 // The leak section shows the trend that there is: over iterations, else over requests, else over time.
@@ -49,8 +47,8 @@ func TestLeakSection(t *testing.T) {
 	}
 }
 
-// A server whose tag is paused now and then leaks by its requests: what all of that is in JSON.
-func TestLeakingJSON(t *testing.T) {
+// leaking is a server whose tag is paused now and then, and which leaks by its requests.
+func leaking() *analysis.Result {
 	d := analysis.DeviceResult{
 		Allocs: 1, MaxR: 64, Iterations: []analysis.Iteration{{EndSeq: 5, PeakT: 8, PeakC: 16, PeakR: 32, EndT: 4, EndC: 4, EndPaused: 4}},
 		Leak: analysis.Leak{
@@ -60,51 +58,5 @@ func TestLeakingJSON(t *testing.T) {
 		},
 	}
 	slow := analysis.DeviceResult{Device: 1, Leak: analysis.Leak{Iterations: analysis.Trend{Valid: true, Points: 6, Slope: 1.5}}}
-	var out bytes.Buffer
-	if err := JSON(&out, []*analysis.Result{{Process: "rank0", Devices: []analysis.DeviceResult{d, slow}}}); err != nil {
-		t.Fatal(err)
-	}
-	reporttest.Golden(t, "leaking.json", out.Bytes())
-}
-
-func TestLeakJSON(t *testing.T) {
-	leakOf := func(leak analysis.Leak) string {
-		results := []*analysis.Result{{Devices: []analysis.DeviceResult{{Allocs: 1, MaxR: 64, Leak: leak}}}}
-		var out bytes.Buffer
-		if err := JSON(&out, results); err != nil {
-			t.Fatal(err)
-		}
-		var document struct {
-			Processes []struct {
-				Devices []struct {
-					Leak json.RawMessage `json:"leak"`
-				} `json:"devices"`
-			} `json:"processes"`
-		}
-		if err := json.Unmarshal(out.Bytes(), &document); err != nil {
-			t.Fatal(err)
-		}
-		var compact bytes.Buffer
-		if err := json.Compact(&compact, document.Processes[0].Devices[0].Leak); err != nil {
-			t.Fatal(err)
-		}
-		text, _, _ := strings.Cut(compact.String(), `,"allocations"`)
-		return text
-	}
-	for want, leak := range map[string]analysis.Leak{
-		`null`: {Iterations: analysis.Trend{Points: 4}},
-		`{"slope":null,"rising":false,"points":4,"per_request":{"of":"answer","slope":10.5,"rising":true,"points":9},` +
-			`"per_second":{"slope":7,"rising":false,"points":47},"by":"request","blocks":2,"requested":30,"provided":40`: {
-			Iterations: analysis.Trend{Points: 4},
-			Requests:   analysis.Trend{Valid: true, Points: 9, Slope: 10.5, Rising: true}, Request: "answer",
-			Seconds: analysis.Trend{Valid: true, Points: 47, Slope: 7}, Blocks: 2, Requested: 30, Provided: 40,
-		},
-		`{"slope":5,"rising":true,"points":9,"per_request":null,"per_second":null,"by":"iteration","blocks":0,"requested":0,"provided":0`: {
-			Iterations: analysis.Trend{Valid: true, Points: 9, Slope: 5, Rising: true},
-		},
-	} {
-		if got := leakOf(leak); got != want {
-			t.Errorf("%s\nwant\n%s", got, want)
-		}
-	}
+	return &analysis.Result{Process: "rank0", Devices: []analysis.DeviceResult{d, slow}}
 }

@@ -2,7 +2,6 @@ package report
 
 import (
 	"bytes"
-	"encoding/json"
 	"math"
 	"strings"
 	"testing"
@@ -62,112 +61,7 @@ func table(t *testing.T, text, title string) string {
 	return section
 }
 
-// What is not known is left out everywhere: no zero takes its place.
-func TestNativeText(t *testing.T) {
-	var out bytes.Buffer
-	if err := Text(&out, []*analysis.Result{nativeResult(8 << 20)}, Scope{All: true}, layout.Options{}); err != nil {
-		t.Fatal(err)
-	}
-	text := out.String()
-	for title, lines := range map[string][]string{
-		"Native allocator": {"torch's own allocator (native)", "read 4 times", "1 reading contradicted"},
-		"Reserved memory at the peak": {
-			"requested │  6 MiB │  30.0%", "internal │  2 MiB │  10.0%", "pending │  1 MiB │   5.0%", "free │ 11 MiB │  55.0%", "= reserved │ 20 MiB │ 100.0%",
-		},
-		"Peaks":                          {"requested (T)          │ 6 MiB", "provided (C)           │ 8 MiB", "1 − max C / max R       │ 60.0%", "(F − L) / F at the peak │ –"},
-		"Growths":                        {"1 MiB │ 20 MiB │ – │ – │ – │ –"},
-		"First iteration and later ones": {"T1 30.0% │ C1 – │ –", "first-iteration excess C1/C2 − 1 = – · idle in later ones 1 − C2 = –"},
-	} {
-		section := squeezed(table(t, text, title))
-		for _, line := range lines {
-			if !strings.Contains(section, squeezed(line)) {
-				t.Errorf("%s: no %q in\n%s", title, line, section)
-			}
-		}
-	}
-	for _, unknown := range []string{"│ internal: ", "│ reserve │", "│ external │"} {
-		if section := squeezed(table(t, text, "Reserved memory at the peak")); strings.Contains(section, unknown) {
-			t.Errorf("%q in\n%s", unknown, section)
-		}
-	}
-	if section := table(t, text, "Live allocations at the peak, by size"); strings.Contains(section, "provided") {
-		t.Errorf("chunks of live allocations in\n%s", section)
-	}
-	if strings.Contains(text, "NaN") || strings.Contains(text, "-1") {
-		t.Errorf("a number that does not exist in\n%s", text)
-	}
-}
-
 func squeezed(text string) string { return strings.Join(strings.Fields(text), " ") }
-
-// Where C was not read at the peak, all that is not requested is one part.
-func TestNativeTextWithoutC(t *testing.T) {
-	var out bytes.Buffer
-	if err := Text(&out, []*analysis.Result{nativeResult(-1)}, Scope{All: true}, layout.Options{}); err != nil {
-		t.Fatal(err)
-	}
-	text := out.String()
-	if section := squeezed(table(t, text, "Reserved memory at the peak")); !strings.Contains(section, "not requested │ 13 MiB │ 65.0%") {
-		t.Error(section)
-	}
-	if section := squeezed(table(t, text, "Peaks")); !strings.Contains(section, "provided (C) │ – │ – │ 1 − max C / max R │ –") {
-		t.Error(section)
-	}
-	if section := squeezed(table(t, text, "Iterations")); !strings.Contains(section, "6 MiB │ – │ 20 MiB │ 1 MiB") {
-		t.Error(section)
-	}
-	if strings.Contains(text, "NaN") || strings.Contains(text, "-1") {
-		t.Errorf("a number that does not exist in\n%s", text)
-	}
-}
-
-func TestNativeJSON(t *testing.T) {
-	var out bytes.Buffer
-	if err := JSON(&out, []*analysis.Result{nativeResult(-1)}); err != nil {
-		t.Fatal(err)
-	}
-	var got struct {
-		Processes []struct {
-			Devices []map[string]any
-		}
-	}
-	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
-		t.Fatal(err)
-	}
-	d := got.Processes[0].Devices[0]
-	at := func(path ...string) any {
-		var v any = d
-		for _, name := range path {
-			if list, ok := v.([]any); ok {
-				v = list[0]
-			}
-			v = v.(map[string]any)[name]
-		}
-		return v
-	}
-	for _, path := range [][]string{
-		{"max_provided"}, {"peak", "provided"}, {"peak", "rounding"}, {"peak", "slack"}, {"peak", "reserve"}, {"peak", "external"},
-		{"waste", "internal"}, {"waste", "reserve"}, {"waste", "external"}, {"waste", "largest_free"}, {"waste", "fragmentation"},
-		{"waste", "one_minus_max_provided_over_max_reserved"}, {"iterations", "peak_provided"}, {"iterations", "end_provided"},
-		{"growths", "free"}, {"growths", "largest_free"}, {"growths", "stranded"}, {"ooms", "free"}, {"ooms", "largest_free"},
-		{"top_sizes", "provided"}, {"paper", "c1"}, {"paper", "first_excess"},
-	} {
-		if v := at(path...); v != nil {
-			t.Errorf("%v is %v, want null", path, v)
-		}
-	}
-	for _, test := range []struct {
-		path []string
-		want float64
-	}{
-		{[]string{"peak", "requested"}, 6 << 20}, {[]string{"peak", "reserved"}, 20 << 20}, {[]string{"peak", "not_requested"}, 13 << 20},
-		{[]string{"peak", "pending"}, 1 << 20}, {[]string{"native", "samples"}, 4}, {[]string{"waste", "pending"}, 0.05},
-	} {
-		if v := at(test.path...); v != test.want {
-			t.Errorf("%v is %v, want %v", test.path, v, test.want)
-		}
-	}
-}
 
 // All four figures of such a device can be drawn, and show only what is known.
 func TestNativeFigures(t *testing.T) {

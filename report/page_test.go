@@ -79,7 +79,11 @@ func pageOf(t testing.TB, p page.Page) []byte {
 func TestPageData(t *testing.T) {
 	result := explored(t, 2, nil)
 	page := pageOf(t, page.Page{Results: []*analysis.Result{result}, Path: "runs/mine runs/yours", Paths: map[*analysis.Result]string{result: "runs/mine"}})
-	text, err := json.MarshalIndent(reporttest.Unpack(t, page), "", " ")
+	data := reporttest.Unpack(t, page).(map[string]any)
+	device := data["processes"].([]any)[0].(map[string]any)["devices"].([]any)[0].(map[string]any)
+	sections := device["sections"].([]any)
+	titlesOnly(sections[:len(sections)-1])
+	text, err := json.MarshalIndent(data, "", " ")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,6 +92,13 @@ func TestPageData(t *testing.T) {
 		return regexp.MustCompile(`\s+`).ReplaceAll(list, nil)
 	})
 	reporttest.Golden(t, "page.json", append(text, '\n'))
+}
+
+// titlesOnly leaves sections their titles: what stands in them is in the golden files of their subjects.
+func titlesOnly(sections []any) {
+	for i, s := range sections {
+		sections[i] = s.(map[string]any)["title"]
+	}
 }
 
 // The policy names the script and the style by what they are, and allows nothing else.

@@ -265,6 +265,7 @@ func TestCheckGatesAccounting(t *testing.T) {
 // The recordings of the zoo were made on shared cards: what was measured there is no number,
 // and that they have no readings is said without alarm.
 func TestSharedSamples(t *testing.T) {
+	notShort(t)
 	for _, model := range []string{"moe", "googlenet", "resnet101"} {
 		dir := filepath.Join("..", "..", "samples", "zoo", model)
 		code, out, stderr := memprof("report", "--all", "--no-plots", dir)

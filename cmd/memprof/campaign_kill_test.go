@@ -71,6 +71,7 @@ func whole(t *testing.T, dir string) string {
 // TestCampaignKilledRecover kills `memprof recover` at every system call. Another one must end what it began, whether
 // the spool lies in the recording or elsewhere, and what can be read before that must be whole.
 func TestCampaignKilledRecover(t *testing.T) {
+	notShort(t)
 	for _, elsewhere := range []bool{false, true} {
 		t.Run(fmt.Sprintf("spool elsewhere %v", elsewhere), func(t *testing.T) {
 			if long, _ := tracetest.Campaign(t); long == 0 && !elsewhere {
@@ -130,6 +131,7 @@ func TestCampaignKilledRecover(t *testing.T) {
 // before it to that of its own spool. The job goes on, recover has all that it allocated, and where it never started another
 // record can take the place.
 func TestCampaignKilledRecorder(t *testing.T) {
+	notShort(t)
 	for _, elsewhere := range []bool{false, true} {
 		t.Run(fmt.Sprintf("spool elsewhere %v", elsewhere), func(t *testing.T) {
 			if long, _ := tracetest.Campaign(t); long == 0 && !elsewhere {

@@ -100,6 +100,7 @@ func replaceWith(random *rand.Rand, path, theirs string) (what string, err error
 // TestCampaignLinks has every verb that reads or removes a recording work on hostile ones. Whatever lies in them, files elsewhere
 // stay as they are, each verb comes to an end, and says what is wrong with an exit code of its own.
 func TestCampaignLinks(t *testing.T) {
+	notShort(t)
 	long, random := tracetest.Campaign(t)
 	tracetest.Rounds(t, long, 12, func(round int) {
 		dir, theirs := filepath.Join(t.TempDir(), "run"), precious(t)

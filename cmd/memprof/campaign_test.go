@@ -64,6 +64,7 @@ func (k *killer) run(t *testing.T, calls string, at int, env []string, args ...s
 
 // A command that was killed may have started its job just before, and the test that follows must find it gone.
 func TestKillerWaits(t *testing.T) {
+	notShort(t)
 	k := newKiller(t)
 	done := k.out + ".done"
 	if out, err := exec.Command(k.program, k.out, "every", "0", "sh", "-c", "(sleep 0.2; touch "+done+") >/dev/null 2>&1 &").CombinedOutput(); err != nil {

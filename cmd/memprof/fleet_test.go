@@ -83,6 +83,7 @@ func makeFleet(t testing.TB, ranks int) (dir string) {
 
 // Of 1,024 ranks report and check read the summaries alone: the parts may be gone.
 func TestFleet(t *testing.T) {
+	notShort(t)
 	const ranks = 1024
 	dir := makeFleet(t, ranks)
 	command := func(code int, args ...string) (string, string) {

@@ -189,6 +189,7 @@ func changeEvents(events []trace.Event, texts int, data []byte) []trace.Event {
 
 // FuzzEvents: events that no hook would write, with checksums that are right.
 func FuzzEvents(f *testing.F) {
+	notShort(f)
 	eachVerb(func(number byte) {
 		f.Add([]byte{}, "NAME", number)
 		f.Add([]byte{40, 0, 0, 7, 0, 3, 13}, nasty, number)
@@ -274,6 +275,7 @@ func changePart(part, data []byte) []byte {
 
 // FuzzInfo: any run.json.
 func FuzzInfo(f *testing.F) {
+	notShort(f)
 	dir := f.TempDir()
 	tracetest.WriteRun(f, dir, tracetest.Mixed())
 	text, err := os.ReadFile(filepath.Join(dir, trace.InfoName))
@@ -298,6 +300,7 @@ func FuzzInfo(f *testing.F) {
 
 // FuzzRecover: a spool whose bytes are changed, recovered and then read.
 func FuzzRecover(f *testing.F) {
+	notShort(f)
 	eachVerb(func(number byte) { f.Add([]byte{1, 9, 0, 7}, number) })
 	f.Fuzz(tryRecover)
 }

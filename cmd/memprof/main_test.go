@@ -32,8 +32,22 @@ func buildJob(t *testing.T) string {
 	return job
 }
 
-// needHook fails with what to do when the C part is not built.
+// needHook leaves the test out of short ones, since it records jobs, and fails with what to do when the C part is not built.
 func needHook(t *testing.T) {
+	t.Helper()
+	notShort(t)
+	hookIsBuilt(t)
+}
+
+// notShort leaves a test out of short ones, which make check runs: it takes seconds.
+func notShort(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+}
+
+func hookIsBuilt(t *testing.T) {
 	t.Helper()
 	for _, file := range []string{"libmemprof.so", "sim/libcuda.so.1"} {
 		if _, err := os.Stat(filepath.Join("../../hooks/dist", file)); err != nil {
@@ -58,11 +72,15 @@ func TestInput(t *testing.T) {
 	runScripts(t, "testdata/script/input", func(*testscript.Env) error { return nil })
 }
 
-// TestRecord runs the scripts that record jobs on the simulated device.
+// TestRecord runs the scripts that record jobs on the simulated device; with -short one that has a bit of everything.
 func TestRecord(t *testing.T) {
-	needHook(t)
+	hookIsBuilt(t)
 	job, cache := buildJob(t), t.TempDir()
-	runScripts(t, "testdata/script/record", func(env *testscript.Env) error {
+	scripts := "testdata/script/record"
+	if testing.Short() {
+		scripts += "/record.txtar"
+	}
+	runScripts(t, scripts, func(env *testscript.Env) error {
 		env.Setenv("PATH", filepath.Dir(job)+string(filepath.ListSeparator)+env.Getenv("PATH"))
 		env.Setenv("MEMPROF_CACHE", cache)
 		root, err := filepath.Abs("../..")
@@ -72,9 +90,15 @@ func TestRecord(t *testing.T) {
 	})
 }
 
-func runScripts(t *testing.T, dir string, setup func(*testscript.Env) error) {
+// runScripts runs the scripts of a folder, or one script.
+func runScripts(t *testing.T, path string, setup func(*testscript.Env) error) {
+	dir, files := path, []string(nil)
+	if strings.HasSuffix(path, ".txtar") {
+		dir, files = "", []string{path}
+	}
 	testscript.Run(t, testscript.Params{
 		Dir:                 dir,
+		Files:               files,
 		UpdateScripts:       *update,
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,

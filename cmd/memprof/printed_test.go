@@ -112,6 +112,7 @@ func demandPlain(t testing.TB, what string, text []byte) {
 // TestPrintedText runs every verb over a recording whose texts are nasty, and beside it a gate file, a
 // baseline and operations that are. Whatever they print, and whatever files for a CI they write, is plain.
 func TestPrintedText(t *testing.T) {
+	notShort(t)
 	dir := t.TempDir()
 	recording, other, bad := filepath.Join(dir, "run"), filepath.Join(dir, "other"), filepath.Join(dir, "bad")
 	for path, name := range map[string]string{recording: "rank0", other: "rank0", bad: nasty} {

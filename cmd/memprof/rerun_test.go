@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -259,7 +260,7 @@ func knownOf(t *testing.T, path string) known {
 }
 
 // TestRerunOfSamples wants a rerun of each recording in samples/ to know what the recording knew.
-// With -short it takes the small ones.
+// Without MEMPROF_TEST_ALL, which make campaign sets, it takes the small ones.
 func TestRerunOfSamples(t *testing.T) {
 	b := newBench(t)
 	samples, err := filepath.Glob("../../samples/*/run.json")
@@ -274,14 +275,14 @@ func TestRerunOfSamples(t *testing.T) {
 	if len(samples) < 20 {
 		t.Fatalf("%d recordings in samples/, want 20 or more", len(samples))
 	}
-	short := []string{"gpt2", "alexnet", "zoo/alexnet"}
+	short := []string{"gpt2", "alexnet", "zoo/squeezenet1_1", "zoo/llama"}
 	for _, file := range samples {
 		name, err := filepath.Rel("../../samples", filepath.Dir(file))
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Run(name, func(t *testing.T) {
-			if testing.Short() && !slices.Contains(short, name) {
+			if os.Getenv("MEMPROF_TEST_ALL") == "" && !slices.Contains(short, name) {
 				t.Skip("one of the larger recordings")
 			}
 			again := strings.ReplaceAll(name, "/", "-")

@@ -127,13 +127,7 @@ func documents(t *testing.T) map[string][][]byte {
 		add("report", exit.Fine, "report", "--json", "--no-plots", samples+sample)
 		add("verify", exit.Fine, "verify", "--json", samples+sample)
 	}
-	for _, golden := range []string{"short", "hostile", "paused", "graphed", "kv-recorded", "leaking", "nothing", "no_allocations", "one_event", "no_devices"} {
-		text, err := os.ReadFile("../../report/testdata/" + golden + ".json")
-		if err != nil {
-			t.Fatal(err)
-		}
-		docs["report"] = append(docs["report"], text)
-	}
+	docs["report"] = append(docs["report"], goldenReports(t)...)
 	failed := failedRecording(t)
 	const imported, cut = samples + "snapshots/native.pickle.gz", samples + "snapshots/pools-expandable-cut.pickle.gz"
 	for _, path := range []string{failed, imported, cut, samples + "zoo/vgg16", samples + "irregular/ring"} {
@@ -221,6 +215,55 @@ func documents(t *testing.T) map[string][][]byte {
 	docs["snapshot"] = [][]byte{mustMarshal(t, jsonSnapshot{Processes: []jsonSnapshotProcess{{}}})} // of a job that runs
 	docs["rerun"] = [][]byte{mustMarshal(t, repeat.Result{})}                                       // what rerun prints needs CUDA
 	return docs
+}
+
+// goldenReports are the documents that golden files of package report hold, divided by subject.
+func goldenReports(t *testing.T) [][]byte {
+	t.Helper()
+	parts := map[string]map[string]any{} // of subjects, by fixture
+	files, err := filepath.Glob("../../report/testdata/json/*.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		fields := map[string]any{}
+		mustDecode(t, file, &fields)
+		parts[strings.TrimSuffix(filepath.Base(file), ".json")] = fields
+	}
+	documents := parts["processes"]
+	delete(parts, "processes")
+	var texts [][]byte
+	for fixture, document := range documents {
+		document := document.(map[string]any)
+		for at, process := range document["processes"].([]any) {
+			devices := []any{}
+			for i := 0; parts["device"][fmt.Sprintf("%s %d.%d", fixture, at, i)] != nil; i++ {
+				device := map[string]any{}
+				for _, of := range parts {
+					fields := of[fmt.Sprintf("%s %d.%d", fixture, at, i)]
+					if same, ok := fields.(string); ok {
+						fields = of[same]
+					}
+					if fields != nil {
+						maps.Copy(device, fields.(map[string]any))
+					}
+				}
+				devices = append(devices, device)
+			}
+			process.(map[string]any)["devices"] = devices
+		}
+		texts = append(texts, mustMarshal(t, document))
+	}
+	return texts
+}
+
+func mustDecode(t *testing.T, path string, into any) {
+	t.Helper()
+	decoder := json.NewDecoder(bytes.NewReader(mustRead(t, path)))
+	decoder.UseNumber()
+	if err := decoder.Decode(into); err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
 }
 
 // failedRecording is of a job that a limit made fail, on the simulated device.

@@ -13,6 +13,7 @@ import (
 
 // TestSamplesFitScreens: the report on each recording of samples/ fits one screen a GPU, and its summary eight lines.
 func TestSamplesFitScreens(t *testing.T) {
+	notShort(t)
 	var recordings []string
 	for _, file := range filesBelow(t, "../../samples") {
 		if filepath.Base(file) == "run.json" {

@@ -15,6 +15,7 @@ enum { DRIVER_VERSION = 13000, CONTEXT_DEPTH = 32 };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static int waiting;  // threads in sim_wait
 static struct sim_settings settings;
 static struct CUctx_st devices[SIM_MAX_DEVICES];
 static struct CUctx_st made[SIM_MAX_DEVICES];  // contexts of the program's; primary NULL: the place is free
@@ -68,7 +69,20 @@ static void configure(void) {
 
 void sim_lock(void) { pthread_mutex_lock(&mutex); }
 void sim_unlock(void) { pthread_mutex_unlock(&mutex); }
-void sim_wait(void) { pthread_cond_wait(&changed, &mutex); }
+
+void sim_wait(void) {
+  waiting++;
+  pthread_cond_wait(&changed, &mutex);
+  waiting--;
+}
+
+SIM_API int simcuda_waiting(void) {
+  sim_lock();
+  const int threads = waiting;
+  sim_unlock();
+  return threads;
+}
+
 void sim_wake(void) { pthread_cond_broadcast(&changed); }
 
 CUresult sim_enter(const char *name, bool needs_init) {

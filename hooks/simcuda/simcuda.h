@@ -1,5 +1,5 @@
 // simcuda.h - the part of the CUDA driver's and runtime's ABI that the simulated GPU
-// implements, and two functions for tests.
+// implements, and functions for tests.
 //
 // Values, layouts and names are those of NVIDIA's cuda.h, so programs built against the real
 // header, and programs that look symbols up at run time, work unchanged.
@@ -152,6 +152,9 @@ _Static_assert(sizeof(CUmemAccessDesc) == 12, "layout of cuda.h");
 // Holds `stream`: work queued there from now on does not finish, events recorded there are "not
 // ready", and synchronising waits. Returns 0, or -1 if 64 streams are held already.
 int simcuda_hold_stream(CUstream stream);
+
+// How many threads wait in a call for work that does not finish.
+int simcuda_waiting(void);
 
 // Releases `stream`: all work queued there finishes. Returns 0, or -1 if it was not held.
 int simcuda_release_stream(CUstream stream);

@@ -114,6 +114,9 @@ func top(t *testing.T, raw []byte, flags ...string) string {
 
 // The tool itself must come to the sums of the report.
 func TestPprofTool(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	_, raw := pprofOf(t, recorded(t), PprofOptions{At: AtPeak})
 	for flag, want := range map[string]string{
 		"-sample_index=inuse_space":    "9002700B total",
@@ -131,6 +134,9 @@ func TestPprofTool(t *testing.T) {
 }
 
 func TestPprofToolSamples(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	for _, name := range []string{"alexnet", "gpt2"} {
 		run, err := trace.Open(filepath.Join("../../samples", name))
 		if err != nil {

@@ -58,7 +58,7 @@ func CheckSafe(t *testing.T, text string) {
 			t.Fatalf("unsafe %U at %d: %q", r, i, text[max(0, i-20):min(i+20, len(text))])
 		}
 	}
-	if bad := regexp.MustCompile(`NaN|[+-]?Inf|%!|<nil>`).FindString(text); bad != "" {
+	if bad := regexp.MustCompile(`NaN|[+-]?Inf\b|%!|<nil>`).FindString(text); bad != "" {
 		t.Errorf("the text has %q", bad)
 	}
 }

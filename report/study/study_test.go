@@ -62,6 +62,9 @@ func TestStudyGolden(t *testing.T) {
 
 // Small plots draw no more slices than they have pixels: curves would leave them at the right.
 func TestCoursesStayInPlace(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	s := &compare.Study{}
 	for range coursesDrawn {
 		s.Add("model", []*analysis.Result{reporttest.Training(24, 20, 4)})

@@ -66,6 +66,14 @@ static inline void *gpu_stream(void) {
   return stream;
 }
 
+// Waits until a thread waits in a call of the driver for work that does not finish, a minute at most.
+static inline void gpu_await_waiter(void) {
+  int (*waiting)(void);
+  GPU_CALL(waiting, "simcuda_waiting");
+  for (int i = 0; i < 600000 && waiting() == 0; i++) usleep(100);
+  CHECK(waiting() > 0);
+}
+
 // Work queued on the stream from now on does not finish before gpu_let_go.
 static inline void gpu_hold(void *stream) {
   int (*hold)(void *);

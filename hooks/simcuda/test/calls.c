@@ -54,7 +54,8 @@ static void the_log_has_each_call(void) {
 }
 
 static void *release_later(void *stream) {
-  usleep(20000);
+  for (int i = 0; i < 60000 && simcuda_waiting() == 0; i++) usleep(1000);
+  CHECK(simcuda_waiting() == 1);
   CHECK(simcuda_release_stream(stream) == 0);
   return NULL;
 }

@@ -87,7 +87,7 @@ static void test_a_release_waits_for_the_work(void) {
   drop(take(1, 6 * MiB)), drop(take(2, 4 * MiB));
   gpu_hold(stream);
   CHECK(pthread_create(&thread, NULL, release_the_first, NULL) == 0);
-  usleep(50000);
+  gpu_await_waiter();
   CHECK_EQUAL(gpu_free(), GiB - 6 * MiB);
   CHECK_EQUAL(number(MEMPROF_UNALIAS), 0);
   gpu_let_go(stream);

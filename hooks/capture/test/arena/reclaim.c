@@ -76,7 +76,7 @@ static void test_others_are_left(void) {
 static atomic_bool let_go;
 
 static void *let_go_later(void *stream) {
-  usleep(20000);
+  gpu_await_waiter();
   let_go = true;
   gpu_let_go(stream);
   return NULL;

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include "asleep.h"
 #include "gpu.h"
 #include "memprof.h"
 
@@ -211,8 +212,8 @@ static void test_one_failure(void) {
     CHECK(failed <= 1);
     if (there != NULL) CHECK(read_byte(there + (a - (char *)shared.base[0])) == 1 && read_byte(there + (b - (char *)shared.base[0])) == 2);
     if (there != NULL) memprof_close_shared(there, 0);
-    if (i == 0) usleep(20000), files = open_files();
-    for (int k = 0; k < 60000 && open_files() > files; k++) usleep(1000);  // the owner's thread closes its end
+    if (i == 0) await_call(0, SYS_accept4), files = open_files();  // the owner's thread has closed its end
+    for (int k = 0; k < 60000 && open_files() > files; k++) usleep(1000);
     CHECK(open_files() <= files);
     CHECK_EQUAL(gpu_free(), before);
   }

@@ -28,7 +28,7 @@ static void iterate(void *stream, uint64_t bytes) {
 static _Atomic bool let_go;
 
 static void *let_go_later(void *stream) {
-  usleep(50000);
+  gpu_await_waiter();
   let_go = true;
   gpu_let_go(stream);
   return NULL;

@@ -131,6 +131,7 @@ int cuLibraryUnload(void *);
 int cuLaunchKernel(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
 int simcuda_hold_stream(void *);
 int simcuda_release_stream(void *);
+int simcuda_waiting(void);
 int library_malloc(void **, size_t);  // of libnccl.so.2, which calls cudaMalloc
 int library_free(void *);
 int library_range(device_address *, size_t *, device_address);

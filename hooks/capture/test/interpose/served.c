@@ -50,7 +50,8 @@ static void test_driver(void) {
 static _Atomic int let_go;
 
 static void *release_soon(void *stream) {
-  usleep(30000);
+  for (int i = 0; i < 600000 && simcuda_waiting() == 0; i++) usleep(100);
+  CHECK(simcuda_waiting() > 0);
   atomic_store(&let_go, 1);
   CHECK(simcuda_release_stream(stream) == 0);
   return NULL;

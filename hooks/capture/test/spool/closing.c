@@ -15,6 +15,7 @@
 #include <sys/syscall.h>
 #include <sys/un.h>
 
+#include "asleep.h"
 #include "gpu.h"
 #include "memprof.h"
 #include "trail.h"
@@ -258,10 +259,10 @@ __attribute__((unused)) static void test_a_peer_is_silent(void) {
   gpu_start();
   void *block = memprof_malloc(MiB, 0, NULL);
   CHECK(memprof_share(block, name, sizeof name) == 1);
-  usleep(100000);  // the listener waits by now
+  await_call(0, SYS_accept4);
   close_all(3);
   const int peer = silent_peer(name);
-  usleep(100000);
+  await_call(0, SYS_recvfrom);
   CHECK(memprof_open_shared(name, 0) != NULL);
   close(peer);
 }

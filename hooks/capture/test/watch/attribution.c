@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include "arena/trim.h"
+#include "asleep.h"
 #include "base/hook.h"
 #include "gpu.h"
 #include "memprof.h"
@@ -184,7 +185,10 @@ static void test_phase_open_at_the_first_allocation(void) {
   CHECK(strcmp(text, "forward") == 0);
 }
 
+static _Atomic pid_t second_is;
+
 static void *use_second_device(void *nothing) {
+  second_is = (pid_t)syscall(SYS_gettid);
   CHECK(memprof_malloc(1000, 1, NULL) != NULL);
   return nothing;
 }
@@ -193,7 +197,8 @@ static pthread_t second;
 
 static void mark_meanwhile(void *nothing) {
   CHECK(pthread_create(&second, NULL, use_second_device, nothing) == 0);
-  usleep(50000);
+  while (second_is == 0) usleep(100);
+  await_call(second_is, SYS_futex);
   CHECK(gpu_existing(1) == NULL);
 }
 
