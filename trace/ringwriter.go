@@ -5,7 +5,7 @@ package trace
 
 // skip takes an event that is dropped, from a spool slot: only its effect on the memory of the process is kept.
 func (w *Writer) skip(e *Event, slot int64) {
-	w.opening.add(e)
+	w.opening.Add(e)
 	w.nextSeq++
 	w.slot = slot + 1
 }

@@ -57,7 +57,7 @@ type Writer struct {
 	meta    ProcessMeta
 	opt     WriterOptions
 	strings *Strings
-	opening *opening
+	opening *Opener
 	rolling *Rolling
 	nextSeq int64
 	slot    int64 // spool slot after that of the last event; -1 if events have no slots
@@ -83,7 +83,7 @@ func NewWriter(dir string, meta ProcessMeta, opt WriterOptions) *Writer {
 	texts := NewStrings()
 	return &Writer{
 		dir: dir, meta: meta, opt: opt, slot: -1,
-		strings: texts, opening: newOpening(texts), rolling: NewRolling(),
+		strings: texts, opening: NewOpener(texts), rolling: NewRolling(),
 	}
 }
 
@@ -93,7 +93,7 @@ func resumeWriter(dir string, meta ProcessMeta, opt WriterOptions, parts []Part)
 	last := parts[len(parts)-1]
 	p := &Process{ProcessMeta: meta, Parts: []Part{last}, strings: w.strings}
 	err := p.Each(func(e *Event) error {
-		w.opening.add(e)
+		w.opening.Add(e)
 		return nil
 	})
 	if err != nil {
@@ -101,7 +101,6 @@ func resumeWriter(dir string, meta ProcessMeta, opt WriterOptions, parts []Part)
 	}
 	w.done = parts
 	w.nextSeq = last.FirstSeq + last.Events
-	w.opening.live.totals.Events = w.nextSeq
 	w.rolling = resumeRolling(last.end, w.nextSeq)
 	w.slot = last.NextSlot
 	return w, nil
@@ -111,7 +110,11 @@ func resumeWriter(dir string, meta ProcessMeta, opt WriterOptions, parts []Part)
 func (w *Writer) Intern(text string) int32 { return w.strings.Intern(text) }
 
 // Totals are the process's sums after the last event.
-func (w *Writer) Totals() Totals { return w.opening.live.Totals() }
+func (w *Writer) Totals() Totals {
+	t := w.opening.live.Totals()
+	t.Events = w.nextSeq
+	return t
+}
 
 // Parts returns the complete parts.
 func (w *Writer) Parts() []Part { return w.done }
@@ -156,7 +159,7 @@ func (w *Writer) Append(e *Event) error {
 	w.part.rows.add(e)
 	w.part.events++
 	w.nextSeq++
-	w.opening.add(e)
+	w.opening.Add(e)
 	w.rolling.add(e, w.strings.snapshot().hashes[e.Context])
 	return nil
 }
@@ -281,7 +284,7 @@ func (w *Writer) ensurePart() error {
 	part.info.FirstSeq = w.nextSeq
 	part.info.seed = w.rolling.state
 	if w.nextSeq > 0 {
-		opening := w.opening.rows()
+		opening := w.opening.Rows()
 		part.info.OpeningRows = int64(len(opening))
 		for i := range opening {
 			if part.rows.len() >= w.opt.RowGroup {
