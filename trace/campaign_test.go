@@ -23,7 +23,7 @@ func TestCampaignFullDisk(t *testing.T) {
 		fill(s, events, texts)
 		opt := trace.WriterOptions{PartEvents: 5_000 + random.IntN(n), RowGroup: 1_000 + random.IntN(20_000)}
 		disk, room := &smallDisk{}, random.IntN(40_000)
-		opt.SetCreate(disk.create)
+		opt.Create = disk.create
 		finished := false
 		for range 200 {
 			disk.room = room // what the one before has written and not completed is gone

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/outfile"
 	"github.com/memprof/memprof/trace/tracetest"
 )
 
@@ -22,7 +23,7 @@ type smallDisk struct {
 }
 
 func (d *smallDisk) create(dir *os.Root, name string) (trace.PartFile, error) {
-	f, err := trace.CreateFile(dir, name)
+	f, err := outfile.Create(dir, name)
 	return &smallFile{PartFile: f, disk: d}, err
 }
 
@@ -60,7 +61,7 @@ func TestDiskStaysFull(t *testing.T) {
 		fill(s, events, texts)
 		disk := &smallDisk{room: room}
 		opt := trace.WriterOptions{PartEvents: 30_000, RowGroup: 10_000}
-		opt.SetCreate(disk.create)
+		opt.Create = disk.create
 		c := newCollector(t, dir, opt)
 		_, err := c.Poll()
 		if !errors.Is(err, trace.ErrDiskFull) || !strings.Contains(err.Error(), "memprof recover") {
@@ -100,10 +101,10 @@ func TestBallastIsEnough(t *testing.T) {
 	disk := &smallDisk{room: 20_000}
 	ballast := filepath.Join(dir, ".ballast."+tracetest.RunID)
 	opt := trace.WriterOptions{RowGroup: 10_000}
-	opt.SetCreate(func(dir *os.Root, name string) (trace.PartFile, error) {
+	opt.Create = func(dir *os.Root, name string) (trace.PartFile, error) {
 		f, err := disk.create(dir, name)
 		return &ballastFile{PartFile: f, path: ballast, gone: func() { disk.add(8 << 20) }}, err
-	})
+	}
 	c := newCollector(t, dir, opt)
 	if _, err := c.Poll(); err != nil {
 		t.Fatal(err)

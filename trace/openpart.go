@@ -1,11 +1,9 @@
 package trace
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"syscall"
 
 	"github.com/apache/arrow-go/v18/parquet/file"
 )
@@ -16,7 +14,7 @@ type openPart struct {
 	info    Part
 	dir     *os.Root
 	temp    string // name while it is incomplete
-	file    partFile
+	file    PartFile
 	bytes   int64 // in the file
 	out     *file.Writer
 	pending []byte // encoded, not in the file yet
@@ -35,9 +33,9 @@ func createPart(dir *os.Root, meta *ProcessMeta, number int, opt *WriterOptions)
 		info: Part{Path: filepath.Join(dir.Name(), base+partSuffix), Number: number},
 		dir:  dir, temp: base + tempSuffix(meta.RunID), noSync: opt.NoSync,
 	}
-	f, err := opt.create(dir, p.temp)
+	f, err := opt.Create(dir, p.temp)
 	if err != nil {
-		return nil, diskError(p.path(), err)
+		return nil, DiskError(p.path(), err)
 	}
 	p.file = f
 	p.out = file.NewParquetWriter(p, newSchema(), file.WithWriterProps(writerProperties(opt.RowGroup)))
@@ -104,7 +102,7 @@ func (p *openPart) flush() error {
 	n, err := p.file.Write(p.pending)
 	p.bytes += int64(n)
 	p.pending = p.pending[:copy(p.pending, p.pending[n:])]
-	return diskError(p.path(), err)
+	return DiskError(p.path(), err)
 }
 
 func (p *openPart) complete(s *Strings) error {
@@ -131,7 +129,7 @@ func (p *openPart) complete(s *Strings) error {
 	}
 	if !p.noSync {
 		if err := p.file.Sync(); err != nil {
-			return diskError(p.path(), err)
+			return DiskError(p.path(), err)
 		}
 	}
 	p.info.Bytes = p.bytes
@@ -140,7 +138,7 @@ func (p *openPart) complete(s *Strings) error {
 		return nil
 	}
 	if err := p.dir.Rename(p.temp, filepath.Base(p.info.Path)); err != nil {
-		return diskError(p.info.Path, err)
+		return DiskError(p.info.Path, err)
 	}
 	return p.file.Close()
 }
@@ -154,16 +152,6 @@ func (p *openPart) remove() {
 	if _, ok := p.file.(memoryFile); !ok {
 		p.dir.Remove(p.temp)
 	}
-}
-
-func diskError(path string, err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		return &PathError{Path: path, Err: ErrDiskFull, Detail: err.Error(), Remedy: "make room there"}
-	}
-	return fmt.Errorf("write %s: %w", path, err)
 }
 
 // completion is a part that is being completed on another goroutine.

@@ -43,7 +43,7 @@ func TestOverlap(t *testing.T) {
 
 // unsynced is a file whose first Sync fails.
 type unsynced struct {
-	partFile
+	PartFile
 	failed *int
 }
 
@@ -51,13 +51,13 @@ func (f unsynced) Sync() error {
 	if *f.failed++; *f.failed == 2 { // of the second part
 		return syscall.ENOSPC
 	}
-	return f.partFile.Sync()
+	return f.PartFile.Sync()
 }
 
 // A part that could not be completed on another core is an error of a later call, and that call repeated completes it.
 func TestOverlapError(t *testing.T) {
 	dir, failed := t.TempDir(), 0
-	w := NewWriter(dir, ProcessMeta{RunID: "1", Name: "rank0"}, WriterOptions{RowGroup: 100, PartEvents: 1000, Overlap: true, create: func(dir *os.Root, name string) (partFile, error) {
+	w := NewWriter(dir, ProcessMeta{RunID: "1", Name: "rank0"}, WriterOptions{RowGroup: 100, PartEvents: 1000, Overlap: true, Create: func(dir *os.Root, name string) (PartFile, error) {
 		f, err := createFile(dir, name)
 		return unsynced{f, &failed}, err
 	}})

@@ -411,7 +411,7 @@ func (p *Part) keyValues() [][2]string {
 			[2]string{keyAlive, integer(p.Ending.LastAlive)})
 	}
 	for i := range kv {
-		kv[i][1] = validText(kv[i][1]) // paths in it may be of any bytes
+		kv[i][1] = ValidText(kv[i][1]) // paths in it may be of any bytes
 	}
 	return kv
 }

@@ -1,7 +1,6 @@
 package trace
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -16,12 +15,6 @@ const MaxPartEvents = 2 << 20
 // their dictionaries.
 const rowGroupRows = 1 << 18
 
-const partSuffix = ".parquet"
-
-// tempSuffix ends the names of incomplete parts of a run. It contains the run's ID, so that no other run removes
-// them.
-func tempSuffix(runID string) string { return "." + runID + partSuffix + ".tmp" }
-
 // WriterOptions are the sizes that a Writer uses; 0 means the constants above.
 type WriterOptions struct {
 	PartEvents int // most events in a part, 1 to MaxPartEvents
@@ -34,17 +27,18 @@ type WriterOptions struct {
 	// NoSync leaves it to the system when parts reach the disk: for what can be made again, as an import.
 	NoSync bool
 
-	create func(dir *os.Root, name string) (partFile, error) // tests put a full disk here
+	// Create makes the file of a part in the run's directory: nil for a file on disk, or [InMemory], or a test's full disk.
+	Create func(dir *os.Root, name string) (PartFile, error)
 }
 
-// partFile is the file of a part.
-type partFile interface {
+// PartFile is the file of a part.
+type PartFile interface {
 	Write(b []byte) (int, error)
 	Sync() error
 	Close() error
 }
 
-func createFile(dir *os.Root, name string) (partFile, error) { return outfile.Create(dir, name) }
+func createFile(dir *os.Root, name string) (PartFile, error) { return outfile.Create(dir, name) }
 
 // Writer writes the events of one process to parts in a run's directory. A part gets its name when it is
 // complete; until then its name ends in .RUNID.parquet.tmp.
@@ -77,8 +71,8 @@ func NewWriter(dir string, meta ProcessMeta, opt WriterOptions) *Writer {
 	if opt.RowGroup <= 0 {
 		opt.RowGroup = rowGroupRows
 	}
-	if opt.create == nil {
-		opt.create = createFile
+	if opt.Create == nil {
+		opt.Create = createFile
 	}
 	texts := NewStrings()
 	return &Writer{
@@ -87,11 +81,11 @@ func NewWriter(dir string, meta ProcessMeta, opt WriterOptions) *Writer {
 	}
 }
 
-// resumeWriter continues after the complete parts of the process that meta describes.
-func resumeWriter(dir string, meta ProcessMeta, opt WriterOptions, parts []Part) (*Writer, error) {
-	w := NewWriter(dir, meta, opt)
+// ResumeWriter continues after the complete parts of a process, one or more.
+func ResumeWriter(dir string, opt WriterOptions, parts []Part) (*Writer, error) {
 	last := parts[len(parts)-1]
-	p := &Process{ProcessMeta: meta, Parts: []Part{last}, strings: w.strings}
+	w := NewWriter(dir, last.Process, opt)
+	p := &Process{ProcessMeta: last.Process, Parts: []Part{last}, strings: w.strings}
 	err := p.Each(func(e *Event) error {
 		w.opening.Add(e)
 		return nil
@@ -164,8 +158,11 @@ func (w *Writer) Append(e *Event) error {
 	return nil
 }
 
-// appendSlot is Append of an event from a spool slot.
-func (w *Writer) appendSlot(e *Event, slot int64) error {
+// Name is the name of the process.
+func (w *Writer) Name() string { return w.meta.Name }
+
+// AppendSlot is Append of an event from a spool slot.
+func (w *Writer) AppendSlot(e *Event, slot int64) error {
 	if err := w.Append(e); err != nil {
 		return err
 	}
@@ -233,21 +230,9 @@ func (w *Writer) Abandon() {
 // RemoveTemporary removes incomplete parts of the process. Unlike Abandon, it may be called while another call
 // has not returned.
 func (w *Writer) RemoveTemporary() error {
-	dir, err := os.OpenRoot(w.dir)
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	entries, err := entriesOf(dir)
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), w.meta.Name+"-") && strings.HasSuffix(e.Name(), tempSuffix(w.meta.RunID)) {
-			err = errors.Join(err, dir.Remove(e.Name()))
-		}
-	}
-	return err
+	return removeTemporary(w.dir, func(name string) bool {
+		return strings.HasPrefix(name, w.meta.Name+"-") && strings.HasSuffix(name, tempSuffix(w.meta.RunID))
+	})
 }
 
 func (w *Writer) closeDir() {
