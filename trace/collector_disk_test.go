@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -79,14 +78,8 @@ func TestDiskStaysFull(t *testing.T) {
 		if _, err := trace.Recover(context.Background(), dir, false); err != nil {
 			t.Fatalf("room %d: recover: %v", room, err)
 		}
-		p := open(t, dir)
-		text := func(id int32) string { return texts[id] }
-		if !slices.Equal(withTexts(events, text), withTexts(readAll(t, p), p.Strings().Text)) {
-			t.Errorf("room %d: events differ", room)
-		}
-		if !slices.Equal(rolling(t, p), p.Checksums()) {
-			t.Errorf("room %d: checksums differ", room)
-		}
+		p := tracetest.One(t, dir)
+		tracetest.Same(t, p, events, texts)
 	}
 }
 
@@ -112,14 +105,11 @@ func TestBallastIsEnough(t *testing.T) {
 	if _, err := c.Finish(); err != nil {
 		t.Fatal(err)
 	}
-	p := open(t, dir)
+	p := tracetest.One(t, dir)
 	if len(p.Parts) != 2 || p.Events != n {
 		t.Errorf("%d events in %d parts, want %d in 2", p.Events, len(p.Parts), n)
 	}
-	text := func(id int32) string { return texts[id] }
-	if !slices.Equal(withTexts(events, text), withTexts(readAll(t, p), p.Strings().Text)) {
-		t.Error("events differ")
-	}
+	tracetest.Same(t, p, events, texts)
 }
 
 // ballastFile gives the room of the ballast to its disk once the ballast is removed.

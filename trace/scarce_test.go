@@ -3,7 +3,6 @@ package trace_test
 import (
 	"errors"
 	"os"
-	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -58,10 +57,10 @@ func TestOutOfDescriptors(t *testing.T) {
 		if len(summary.Problems) > 0 {
 			t.Errorf("%d descriptors: %q", more, summary.Problems)
 		}
-		p := open(t, dir)
-		text := func(id int32) string { return texts[id] }
-		if p.Name != "rank0" || !slices.Equal(withTexts(events, text), withTexts(readAll(t, p), p.Strings().Text)) {
-			t.Errorf("%d descriptors: the events of %s differ", more, p.Name)
+		p := tracetest.One(t, dir)
+		tracetest.Same(t, p, events, texts)
+		if t.Failed() || p.Name != "rank0" {
+			t.Fatalf("with %d descriptors, of %s", more, p.Name)
 		}
 	}
 }
@@ -86,7 +85,7 @@ func TestEndOutOfDescriptors(t *testing.T) {
 		if _, err := trace.Recover(t.Context(), dir, false); err != nil {
 			t.Fatalf("%d descriptors: %v", more, err)
 		}
-		if p := open(t, dir); p.Events != 100 {
+		if p := tracetest.One(t, dir); p.Events != 100 {
 			t.Errorf("%d descriptors: %d events, want 100", more, p.Events)
 		}
 	}
