@@ -4,6 +4,7 @@
 #   make demo        records a job (simulated GPU where there is no real one), reports, verifies, checks
 #   make test        everything that needs no GPU
 #   make duckdb-test   the README's DuckDB commands; part of test where there is a C++ compiler
+#   make rings       fails where files of a package or C folder are too many in a ring, or packages too many; part of test
 #   make campaign    kills, full disks, hostile directories, refused driver calls, random jobs under all policies: about an hour
 #                    on two cores. Each test takes CAMPAIGN=240 seconds, or jobs in proportion, and prints its seed, which
 #                    MEMPROF_SEED=... or -served-seed repeats; without CAMPAIGN the same tests run in short in make test
@@ -32,7 +33,7 @@ DEMO := demo-run
 DEMO_JOB = $(shell python3 -c 'import sys, torch, torchvision; sys.exit(not torch.cuda.is_available())' >/dev/null 2>&1 \
 	&& echo python3 samples/jobs/resnet50.py --iterations 20 || echo bin/memprof rerun samples/resnet50)
 
-.PHONY: build hook demo test go-test race-test c-test python-test duckdb-test no-duckdb-test campaign fits fuzz soak bench page-bench gpu-check dist dist-check clean
+.PHONY: build hook demo test go-test race-test c-test python-test duckdb-test no-duckdb-test rings campaign fits fuzz soak bench page-bench gpu-check dist dist-check clean
 
 build: hook
 	go build -tags $(TAGS) -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/memprof ./cmd/memprof
@@ -50,7 +51,7 @@ demo:
 
 # Two parts at a time, in this order: each leaves a core idle for minutes, as its longest test runs last and alone, or waits.
 test: hook
-	$(MAKE) -j2 go-test c-test race-test python-test $(if $(shell command -v c++),duckdb-test,no-duckdb-test)
+	$(MAKE) -j2 go-test c-test race-test python-test rings $(if $(shell command -v c++),duckdb-test,no-duckdb-test)
 
 go-test: hook
 	@unformatted=$$(gofmt -l cmd trace bfc analysis report hooks); if [ -n "$$unformatted" ]; then echo "not gofmt'ed: $$unformatted"; exit 1; fi
@@ -70,6 +71,10 @@ python-test: hook
 	@if command -v python3 >/dev/null; then \
 	  export PYTHONDONTWRITEBYTECODE=1; python3 -m unittest discover -s hooks/python/tests && python3 -m unittest discover -s samples/tests; \
 	else echo "no python3 here: the tests of hooks/python and samples are left out"; fi
+
+rings: hook
+	go run ./.ci/rings
+	.ci/rings-c
 
 no-duckdb-test:
 	@echo "no c++ here: duckdb-test is left out"
