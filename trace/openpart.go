@@ -22,9 +22,6 @@ type openPart struct {
 	events  int64 // rows, opening rows not counted
 	closed  bool  // the footer is encoded; no row can be added
 	noSync  bool
-
-	behind  chan error // of the encoding under way, nil if there is none; it owns pending and encoded
-	encoded rowBuffer
 }
 
 func createPart(dir *os.Root, meta *ProcessMeta, number int, opt *WriterOptions) (*openPart, error) {
@@ -50,53 +47,24 @@ func (p *openPart) Write(b []byte) (int, error) {
 
 // encode encodes the collected rows as a row group.
 func (p *openPart) encode(s *Strings) error {
-	if err := p.wait(); err != nil || p.rows.len() == 0 {
-		return err
-	}
-	return p.encodeRows(&p.rows, s)
-}
-
-// encodeBehind is encode on another goroutine, once the rows before are encoded.
-func (p *openPart) encodeBehind(s *Strings) error {
-	if err := p.wait(); err != nil {
-		return err
-	}
-	if err := p.flush(); err != nil {
-		return err
-	}
-	p.rows, p.encoded = p.encoded, p.rows
-	behind := make(chan error, 1)
-	p.behind = behind
-	go func() { behind <- p.encodeRows(&p.encoded, s) }()
-	return nil
-}
-
-// wait returns when no encoding is under way, and its error.
-func (p *openPart) wait() error {
-	if p.behind == nil {
+	if p.rows.len() == 0 {
 		return nil
 	}
-	err := <-p.behind
-	p.behind = nil
-	return err
-}
-
-func (p *openPart) encodeRows(rows *rowBuffer, s *Strings) error {
 	group := p.out.AppendRowGroup()
-	err := rows.write(group, s)
+	err := p.rows.write(group, s)
 	if err == nil {
 		err = group.Close()
 	}
 	if err != nil {
 		return fmt.Errorf("%s: encode: %w", p.path(), err)
 	}
-	rows.reset()
+	p.rows.reset()
 	return nil
 }
 
 // flush writes encoded bytes to the file and keeps those that the disk has no room for.
 func (p *openPart) flush() error {
-	if p.behind != nil || len(p.pending) == 0 {
+	if len(p.pending) == 0 {
 		return nil
 	}
 	n, err := p.file.Write(p.pending)
@@ -147,31 +115,8 @@ func (p *openPart) complete(s *Strings) error {
 func (p *openPart) path() string { return filepath.Join(p.dir.Name(), p.temp) }
 
 func (p *openPart) remove() {
-	_ = p.wait() // the part is given up
 	p.file.Close()
 	if _, ok := p.file.(memoryFile); !ok {
 		p.dir.Remove(p.temp)
 	}
-}
-
-// completion is a part that is being completed on another goroutine.
-type completion struct {
-	part *openPart
-	done chan error // nil once its error was received
-}
-
-func completeBehind(p *openPart, s *Strings) *completion {
-	done := make(chan error, 1)
-	go func() { done <- p.complete(s) }()
-	return &completion{p, done}
-}
-
-// wait returns the error of the completion, or, where that was returned before, of another attempt.
-func (c *completion) wait(s *Strings) error {
-	if c.done == nil {
-		return c.part.complete(s)
-	}
-	err := <-c.done
-	c.done = nil
-	return err
 }

@@ -266,11 +266,7 @@ func (d *decoder) damaged(err error) error {
 	if errors.Is(err, ErrUnknownEvent) {
 		return &PathError{Path: d.parts[0].Path, Err: ErrUnknownEvent, Detail: err.Error(), Remedy: "use a newer memprof to read it"}
 	}
-	return &PathError{
-		Path: d.parts[0].Path, Err: ErrDamaged,
-		Detail: fmt.Sprintf("row group %d: %v", d.group-1, err),
-		Remedy: "copy the part again",
-	}
+	return damagedPart(d.parts[0].Path, "row group %d: %v", d.group-1, err)
 }
 
 // groupReader decodes the columns of one row group, each time the same rows of all.

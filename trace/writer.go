@@ -20,10 +20,6 @@ type WriterOptions struct {
 	PartEvents int // most events in a part, 1 to MaxPartEvents
 	RowGroup   int // rows encoded at a time
 
-	// Overlap encodes rows, and completes parts, while the next rows are collected, on another core: for a writer that
-	// has many events at once. It takes the memory of three more row groups, and an error comes some rows later.
-	Overlap bool
-
 	// NoSync leaves it to the system when parts reach the disk: for what can be made again, as an import.
 	NoSync bool
 
@@ -56,10 +52,9 @@ type Writer struct {
 	nextSeq int64
 	slot    int64 // spool slot after that of the last event; -1 if events have no slots
 
-	part   *openPart
-	behind *completion // of the part before; nil if there is none
-	done   []Part
-	spare  []rowBuffer // of complete parts
+	part  *openPart
+	done  []Part
+	spare rowBuffer // of the part before
 }
 
 // NewWriter writes a process named meta.Name to the run directory dir. It creates no file before the first
@@ -139,11 +134,7 @@ func (w *Writer) Append(e *Event) error {
 		return err
 	}
 	if w.part.rows.len() >= w.opt.RowGroup {
-		encode := w.part.encode
-		if w.opt.Overlap {
-			encode = w.part.encodeBehind
-		}
-		if err := encode(w.strings); err != nil {
+		if err := w.part.encode(w.strings); err != nil {
 			return err
 		}
 	}
@@ -216,10 +207,6 @@ func (w *Writer) Finish(end Ending) error {
 
 // Abandon removes what is incomplete.
 func (w *Writer) Abandon() {
-	if err := w.completed(); err != nil {
-		w.behind.part.remove()
-		w.behind = nil
-	}
 	if w.part != nil {
 		w.part.remove()
 		w.part = nil
@@ -254,18 +241,14 @@ func (w *Writer) ensurePart() error {
 		w.root = root
 	}
 	number := 0
-	if w.behind != nil {
-		number = w.behind.part.info.Number + 1
-	} else if n := len(w.done); n > 0 {
+	if n := len(w.done); n > 0 {
 		number = w.done[n-1].Number + 1
 	}
 	part, err := createPart(w.root, &w.meta, number, &w.opt)
 	if err != nil {
 		return err
 	}
-	if n := len(w.spare); n > 1 {
-		part.rows, part.encoded, w.spare = w.spare[n-1], w.spare[n-2], w.spare[:n-2]
-	}
+	part.rows, w.spare = w.spare, rowBuffer{}
 	part.info.FirstSeq = w.nextSeq
 	part.info.seed = w.rolling.state
 	if w.nextSeq > 0 {
@@ -297,36 +280,10 @@ func (w *Writer) completePart(end *Ending) error {
 		p.info.Last, p.info.Ending = true, *end
 		p.info.sums = w.rolling.Finish()
 	}
-	if err := w.completed(); err != nil {
-		return err
-	}
-	if w.opt.Overlap && end == nil {
-		w.part, w.behind = nil, completeBehind(p, w.strings)
-		return nil
-	}
 	if err := p.complete(w.strings); err != nil {
 		return err
 	}
-	w.completedPart(p)
-	w.part = nil
-	return nil
-}
-
-func (w *Writer) completedPart(p *openPart) {
 	w.done = append(w.done, p.info)
-	w.spare = append(w.spare[:0], p.rows, p.encoded)
-}
-
-// completed returns when no part is being completed on another goroutine, and its error. After an error, the next call
-// tries again.
-func (w *Writer) completed() error {
-	if w.behind == nil {
-		return nil
-	}
-	if err := w.behind.wait(w.strings); err != nil {
-		return err
-	}
-	w.completedPart(w.behind.part)
-	w.behind = nil
+	w.spare, w.part = p.rows, nil
 	return nil
 }
