@@ -80,22 +80,22 @@ type ProcessSummary struct {
 // collector holds the spool, [ErrDiskFull] if the disk has no room for the ballast, and those
 // of [Open] for the parts that exist.
 func NewCollector(runDir string, opt CollectorOptions) (*Collector, error) {
-	spool, err := OpenSpool(runDir)
+	from, err := OpenSpool(runDir)
 	if err != nil {
 		return nil, err
 	}
-	if !spool.Present() {
-		defer spool.Close()
-		if err := spool.CheckPresent(); err != nil {
+	if !from.Present() {
+		defer from.Close()
+		if err := from.CheckPresent(); err != nil {
 			return nil, err
 		}
-		return nil, cmp.Or(spool.Remove(), fs.ErrNotExist)
+		return nil, cmp.Or(from.Remove(), fs.ErrNotExist)
 	}
 	c := &Collector{
-		dir: runDir, spool: spool, opt: opt,
+		dir: runDir, spool: from, opt: opt,
 		names: map[string]bool{}, resumable: map[string][]Part{}, ended: map[string]bool{},
 	}
-	if c.lock, err = spool.Lock(); err == nil {
+	if c.lock, err = from.Lock(); err == nil {
 		err = c.readEarlierParts()
 	}
 	if err != nil {

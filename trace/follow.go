@@ -40,12 +40,12 @@ func (f *Follower) Ended() (bool, error) {
 // Abandoned says whether the recording will not continue: it has a spool, but no collector and
 // no living process. This may also hold for a moment while a recording begins.
 func (f *Follower) Abandoned() (bool, error) {
-	spool, err := FindSpool(f.dir)
-	if err != nil || spool == nil {
+	place, err := FindSpool(f.dir)
+	if err != nil || place == nil {
 		return false, err
 	}
-	defer spool.Close()
-	worker, err := spool.Worker()
+	defer place.Close()
+	worker, err := place.Worker()
 	return err == nil && worker == "", err
 }
 
@@ -64,12 +64,12 @@ func (f *Follower) Processes() ([]*Followed, error) {
 		}
 		p.ProcessMeta = *meta // with its final name
 	}
-	spool, err := FindSpool(f.dir)
-	if err != nil || spool == nil {
+	place, err := FindSpool(f.dir)
+	if err != nil || place == nil {
 		return f.processes, err
 	}
-	defer spool.Close()
-	names, err := spool.Names()
+	defer place.Close()
+	names, err := place.Names()
 	if err != nil {
 		return f.processes, IgnoreMissing(err)
 	}
@@ -77,7 +77,7 @@ func (f *Follower) Processes() ([]*Followed, error) {
 		if f.find(&ProcessMeta{Spool: name}) != nil {
 			continue
 		}
-		p, err := spool.Readable(name)
+		p, err := place.Readable(name)
 		if err != nil {
 			return f.processes, err
 		}
@@ -180,19 +180,19 @@ func (p *Followed) begin(begin func(int64), visit func(*Event) error) error {
 func (p *Followed) start(begin func(int64), visit func(*Event) error) error {
 	p.closeSpool()
 	// Open the spool first: if it is removed, the parts that are found afterwards are complete.
-	spool, err := p.openSpool()
+	from, err := p.openSpool()
 	if err != nil {
 		return err
 	}
 	parts, err := ReadParts(p.run.dir)
 	if err != nil {
-		if spool != nil {
-			spool.Close()
+		if from != nil {
+			from.Close()
 		}
 		return err
 	}
 	parts = slices.DeleteFunc(parts, func(part Part) bool { return !p.same(&part.Process) })
-	p.spool, p.ended, p.seq = spool, spool == nil, 0
+	p.spool, p.ended, p.seq = from, from == nil, 0
 	if len(parts) == 0 {
 		p.number(NewStrings())
 		begin(0)
@@ -206,20 +206,20 @@ func (p *Followed) start(begin func(int64), visit func(*Event) error) error {
 	if p.ended {
 		return nil
 	}
-	return spool.SkipTo(max(last.NextSlot, 0))
+	return from.SkipTo(max(last.NextSlot, 0))
 }
 
 // openSpool opens the process's directory in the spool; nil without an error if it is removed.
 func (p *Followed) openSpool() (*SpoolProcess, error) {
-	spool, err := FindSpool(p.run.dir)
-	if err != nil || spool == nil {
+	place, err := FindSpool(p.run.dir)
+	if err != nil || place == nil {
 		return nil, err
 	}
-	defer spool.Close()
+	defer place.Close()
 	if p.Spool == "" {
 		return nil, nil
 	}
-	return spool.Process(p.Spool)
+	return place.Process(p.Spool)
 }
 
 // number has the texts of the events numbered by strings.

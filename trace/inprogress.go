@@ -54,17 +54,17 @@ func openLive(dir, reason string) (*Run, error) {
 	c := &Collector{dir: dir, opt: CollectorOptions{RunID: info.ID, ClockBase: info.ClockBase}, names: map[string]bool{}}
 	for _, p := range processes {
 		c.names[p.Name] = true
-		spool := spools[p.Spool]
+		from := spools[p.Spool]
 		delete(spools, p.Spool)
 		if last := &p.Parts[len(p.Parts)-1]; !last.Last {
-			if spool == nil {
+			if from == nil {
 				return nil, errMoved
 			}
-			if p, err = c.fromSpool(spool, p.Parts, reason); err != nil {
+			if p, err = c.fromSpool(from, p.Parts, reason); err != nil {
 				return nil, err
 			}
-		} else if spool != nil {
-			spool.Close()
+		} else if from != nil {
+			from.Close()
 		}
 		run.Processes = append(run.Processes, p)
 	}
@@ -99,17 +99,17 @@ func (s *liveSpool) moved() (bool, error) {
 // damaged ones, which the collector reports.
 func openSpools(dir string) (map[string]*liveSpool, error) {
 	spools := map[string]*liveSpool{}
-	spool, err := FindSpool(dir)
-	if err != nil || spool == nil {
+	place, err := FindSpool(dir)
+	if err != nil || place == nil {
 		return spools, err
 	}
-	defer spool.Close()
-	names, err := spool.Names()
+	defer place.Close()
+	names, err := place.Names()
 	if err != nil {
 		return spools, err
 	}
 	for _, name := range names {
-		p, err := spool.Readable(name)
+		p, err := place.Readable(name)
 		if err != nil {
 			return spools, err
 		}
