@@ -94,7 +94,7 @@ func (c *Collector) waitForDead(ctx context.Context, wait bool) error {
 		if !wait {
 			about := &PathError{Path: c.dir, Err: ErrAlive, Remedy: "wait for it to end, or run `memprof recover --wait`"}
 			if !alive {
-				about.Detail = waiting[0].String() + " may still begin to record"
+				about.Detail = waiting[0] + " may still begin to record"
 				about.Remedy += "; if it does not belong to the job, run `memprof recover --now`"
 			}
 			return about

@@ -34,7 +34,6 @@ var spoolMagic = [8]byte{'M', 'E', 'M', 'P', 'R', 'O', 'F', 'P'}
 // SpoolHeader has the fields of struct memprof_process that readers need.
 type SpoolHeader struct {
 	PID                  uint32
-	Start                uint64 // CLOCK_MONOTONIC, ns
 	Claimed              uint64
 	State                uint32
 	StopErrno            uint32
@@ -79,7 +78,7 @@ func parseProcess(b []byte) (h SpoolHeader, ok bool) {
 		return ValidText(string(b))
 	}
 	return SpoolHeader{
-		version: u32(b[8:]), PID: u32(b[12:]), Start: u64(b[16:]),
+		version: u32(b[8:]), PID: u32(b[12:]),
 		recordSize: u32(b[32:]), segments: u32(b[36:]),
 		Claimed: u64(b[40:]), State: u32(b[48:]), StopErrno: u32(b[52:]), StopSlot: u64(b[56:]),
 		Rank: int32(u32(b[64:])), LocalRank: int32(u32(b[68:])), WorldSize: int32(u32(b[72:])), LocalWorldSize: int32(u32(b[76:])),

@@ -12,17 +12,10 @@ import (
 // spoolVariable begins the environment entry of a process with the path of the spool; see package hooks.
 const spoolVariable = "MEMPROF_SPOOL="
 
-// Starter is a process that has not begun to record, because it has made no CUDA call, and may do so later.
-type Starter struct {
-	pid  int
-	name string // of its program
-}
-
-func (s Starter) String() string { return fmt.Sprintf("process %d (%s)", s.pid, s.name) }
-
-// Starters returns the processes on this machine that have the spool in their environment, except the caller. It does not
-// find processes of other users, nor those that overwrote their environment.
-func (p *Spool) Starters() []Starter {
+// Starters names the processes on this machine, as "process 4711 (python3)", that have the spool in their environment, except the
+// caller: those that have not begun to record, because they have made no CUDA call, may do so later. It does not find processes
+// of other users, nor those that overwrote their environment.
+func (p *Spool) Starters() []string {
 	if p.root == nil || p.Finished() {
 		return nil // no process can find the spool any more
 	}
@@ -34,7 +27,7 @@ func (p *Spool) Starters() []Starter {
 	if err != nil {
 		return nil
 	}
-	var found []Starter
+	var found []string
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
 		if err != nil || pid == os.Getpid() {
@@ -43,7 +36,7 @@ func (p *Spool) Starters() []Starter {
 		dir := filepath.Join("/proc", e.Name())
 		if path := spoolOf(dir); path != "" && leadsTo(dir, path, spool) {
 			name, _ := os.ReadFile(filepath.Join(dir, "comm"))
-			found = append(found, Starter{pid, string(bytes.TrimSpace(name))})
+			found = append(found, fmt.Sprintf("process %d (%s)", pid, bytes.TrimSpace(name)))
 		}
 	}
 	return found
