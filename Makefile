@@ -5,6 +5,7 @@
 #   make check       what one runs before a commit: form, vet, tests that record no job, quick ones of the hook; a minute on two cores
 #   make test        everything that needs no GPU; ten minutes on two cores
 #   make duckdb-test   the README's DuckDB commands; needs a C++ compiler
+#   make rings       fails where files of a package or C folder are too many in a ring, or packages too many; part of test
 #   make campaign    kills, full disks, hostile directories, refused driver calls, random jobs under all policies: about an hour
 #                    on two cores. Each test takes CAMPAIGN=240 seconds, or jobs in proportion, and prints its seed, which
 #                    MEMPROF_SEED=... or -served-seed repeats; without CAMPAIGN the same tests run in short in make test
@@ -33,7 +34,7 @@ DEMO := demo-run
 DEMO_JOB = $(shell python3 -c 'import sys, torch, torchvision; sys.exit(not torch.cuda.is_available())' >/dev/null 2>&1 \
 	&& echo python3 samples/jobs/resnet50.py --iterations 20 || echo bin/memprof rerun samples/resnet50)
 
-.PHONY: build hook demo check test go-lint go-quick c-quick python-quick go-test race-test c-test python-test duckdb-test campaign fits peaks fuzz soak bench page-bench gpu-check dist dist-check clean
+.PHONY: build hook demo check test go-lint go-quick c-quick python-quick go-test race-test c-test python-test duckdb-test rings campaign fits peaks fuzz soak bench page-bench gpu-check dist dist-check clean
 
 build: hook
 	go build -tags $(TAGS) -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/memprof ./cmd/memprof
@@ -52,7 +53,7 @@ demo:
 
 # Two parts at a time, in this order: each leaves a core idle for minutes, as its longest test runs last and alone, or waits.
 test: hook
-	$(MAKE) -j2 go-test c-test race-test python-test
+	$(MAKE) -j2 go-test c-test race-test python-test rings
 
 check: hook
 	@$(MAKE) -s -j2 go-quick c-quick python-quick
@@ -90,6 +91,10 @@ python-test: hook
 	@if command -v python3 >/dev/null; then \
 	  export PYTHONDONTWRITEBYTECODE=1; python3 -m unittest discover -s hooks/python/tests && python3 -m unittest discover -s samples/tests; \
 	else echo "no python3 here: the tests of hooks/python and samples are left out"; fi
+
+rings: hook
+	go run ./.ci/rings
+	.ci/rings-c
 
 duckdb-test:
 	cd cmd/memprof/testdata/duckdb && go test ./...

@@ -32,7 +32,7 @@ func TestLastAlive(t *testing.T) {
 	if _, err := c.Finish(); err != nil {
 		t.Fatal(err)
 	}
-	if at := open(t, dir).Ending.LastAlive; at < before-1000 || at > after-1000 { // 1000: the clock base
+	if at := tracetest.One(t, dir).Ending.LastAlive; at < before-1000 || at > after-1000 { // 1000: the clock base
 		t.Errorf("last alive at %d, want within %d and %d", at, before-1000, after-1000)
 	}
 }
@@ -43,7 +43,7 @@ func TestLastAliveOfTheDead(t *testing.T) {
 	if _, err := trace.Recover(context.Background(), dir, false); err != nil {
 		t.Fatal(err)
 	}
-	if at := open(t, dir).Ending.LastAlive; at != 0 {
+	if at := tracetest.One(t, dir).Ending.LastAlive; at != 0 {
 		t.Errorf("last alive at %d, want 0", at)
 	}
 }

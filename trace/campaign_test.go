@@ -2,7 +2,6 @@ package trace_test
 
 import (
 	"errors"
-	"slices"
 	"testing"
 
 	"github.com/memprof/memprof/trace"
@@ -14,8 +13,6 @@ import (
 func TestCampaignFullDisk(t *testing.T) {
 	const n = 70_000 // more than a segment
 	events, texts := tracetest.Training(n)
-	text := func(id int32) string { return texts[id] }
-	want := withTexts(events, text)
 	long, random := tracetest.Campaign(t)
 	tracetest.Rounds(t, long, 3, func(int) {
 		dir, spool := newRun(t)
@@ -23,7 +20,7 @@ func TestCampaignFullDisk(t *testing.T) {
 		fill(s, events, texts)
 		opt := trace.WriterOptions{PartEvents: 5_000 + random.IntN(n), RowGroup: 1_000 + random.IntN(20_000)}
 		disk, room := &smallDisk{}, random.IntN(40_000)
-		opt.SetCreate(disk.create)
+		opt.Create = disk.create
 		finished := false
 		for range 200 {
 			disk.room = room // what the one before has written and not completed is gone
@@ -49,9 +46,10 @@ func TestCampaignFullDisk(t *testing.T) {
 		if !finished {
 			t.Fatalf("%+v: the disk never had room", opt)
 		}
-		p := open(t, dir)
-		if !slices.Equal(want, withTexts(readAll(t, p), p.Strings().Text)) || !slices.Equal(rolling(t, p), p.Checksums()) {
-			t.Errorf("%+v: events differ", opt)
+		p := tracetest.One(t, dir)
+		tracetest.Same(t, p, events, texts)
+		if t.Failed() {
+			t.Logf("with %+v", opt)
 		}
 	})
 }

@@ -7,19 +7,16 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
-	"time"
 
 	"github.com/memprof/memprof/trace/outfile"
 )
 
-const (
-	ballastPrefix = ".ballast." // followed by the run's ID
-	ballastBytes  = 8 << 20     // more than any part that was seen
-)
+// ballastBytes is more than any part that was seen.
+const ballastBytes = 8 << 20
 
 // CollectorOptions describe the run that is collected.
 type CollectorOptions struct {
@@ -45,7 +42,6 @@ type CollectorOptions struct {
 // the spool and the complete parts together always hold every event.
 type Collector struct {
 	dir   string
-	place *spoolPlace
 	spool *Spool
 	opt   CollectorOptions
 	lock  *os.File // holds the lock of the spool; nil after close
@@ -84,27 +80,27 @@ type ProcessSummary struct {
 // collector holds the spool, [ErrDiskFull] if the disk has no room for the ballast, and those
 // of [Open] for the parts that exist.
 func NewCollector(runDir string, opt CollectorOptions) (*Collector, error) {
-	place, err := openPlaceOf(runDir)
+	from, err := OpenSpool(runDir)
 	if err != nil {
 		return nil, err
 	}
-	if place.root == nil {
-		defer place.close()
-		if err := place.checkPresent(); err != nil {
+	if !from.Present() {
+		defer from.Close()
+		if err := from.CheckPresent(); err != nil {
 			return nil, err
 		}
-		return nil, cmp.Or(place.remove(), fs.ErrNotExist)
+		return nil, cmp.Or(from.Remove(), fs.ErrNotExist)
 	}
 	c := &Collector{
-		dir: runDir, place: place, spool: newSpool(place), opt: opt,
+		dir: runDir, spool: from, opt: opt,
 		names: map[string]bool{}, resumable: map[string][]Part{}, ended: map[string]bool{},
 	}
-	if c.lock, err = lockSpool(place); err == nil {
+	if c.lock, err = from.Lock(); err == nil {
 		err = c.readEarlierParts()
 	}
 	if err != nil {
 		c.close()
-		return nil, err
+		return nil, c.scarce(err)
 	}
 	return c, nil
 }
@@ -115,67 +111,28 @@ func (c *Collector) close() {
 		c.lock.Close()
 		c.lock = nil
 	}
-	c.place.close()
+	c.spool.Close()
 }
 
-// [collecting] holds the lock for a moment. A collector therefore tries for 100 ms.
-const (
-	lockTries = 20
-	lockPause = 5 * time.Millisecond
-)
-
-// lockSpool takes the lock of a spool. It is held while the returned file is open.
-func lockSpool(place *spoolPlace) (*os.File, error) {
-	f, err := place.root.Open(".")
-	if err != nil {
-		return nil, err
+// scarce says what to do about an error for want of file descriptors. Nothing is lost by it.
+func (c *Collector) scarce(err error) error {
+	if !IsScarce(err) {
+		return err
 	}
-	for range lockTries {
-		if err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); !errors.Is(err, syscall.EWOULDBLOCK) {
-			break
-		}
-		time.Sleep(lockPause)
-	}
-	if err != nil {
-		f.Close()
-		return nil, &PathError{Path: place.path(), Err: ErrBusy, Detail: err.Error(), Remedy: "wait for it to end"}
-	}
-	return f, nil
-}
-
-// collecting says whether a collector holds the lock of a spool.
-func collecting(place *spoolPlace) (bool, error) {
-	f, err := place.root.Open(".")
-	if err != nil {
-		return false, err
-	}
-	defer f.Close() // releases the lock
-	err = syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB)
-	if errors.Is(err, syscall.EWOULDBLOCK) {
-		return true, nil
-	}
-	return false, err
+	return &PathError{Path: c.dir, Err: ErrScarce, Detail: err.Error(),
+		Remedy: fmt.Sprintf("nothing is lost: raise the limit of open files (`ulimit -n`) and run `memprof recover %s`", c.dir)}
 }
 
 // readEarlierParts removes the temporary files of an earlier collector and reads the parts that it completed.
 func (c *Collector) readEarlierParts() error {
-	if err := removeTemporary(c.place.run, c.opt.RunID); err != nil {
+	if err := RemoveTemporary(c.dir, c.opt.RunID); err != nil {
 		return err
 	}
-	parts, err := readParts(c.dir, func(file string) bool { return !isReadings(file) })
-	if err != nil {
-		return err
-	}
-	processes, err := groupParts(c.dir, parts, true)
+	processes, err := OpenUnfinished(c.dir, c.opt.RunID)
 	if err != nil {
 		return err
 	}
 	for _, p := range processes {
-		if p.RunID != c.opt.RunID {
-			return &PathError{Path: p.Parts[0].Path, Err: ErrMixedRuns,
-				Detail: fmt.Sprintf("it belongs to run %s, the spool to run %s", p.RunID, c.opt.RunID),
-				Remedy: "put each run into a directory of its own"}
-		}
 		c.names[p.Name] = true
 		last := p.Parts[len(p.Parts)-1].Last
 		if last {
@@ -192,36 +149,13 @@ func (c *Collector) readEarlierParts() error {
 	return c.reserveBallast()
 }
 
-// temporaryOf says whether a name is that of a temporary file of the run. Such names contain the run's
-// ID, so that no other file has them.
-func temporaryOf(runID, name string) bool {
-	return runID != "" && (strings.HasSuffix(name, tempSuffix(runID)) || name == ballastPrefix+runID || name == infoTemp(runID))
-}
-
-// removeTemporary removes the temporary files that a killed collector of the run left.
-func removeTemporary(dir *os.Root, runID string) error {
-	entries, err := entriesOf(dir)
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		if !temporaryOf(runID, e.Name()) {
-			continue
-		}
-		if err := dir.Remove(e.Name()); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // reserveBallast allocates a file of the size of a part, whose room completes a part when the disk is full.
 func (c *Collector) reserveBallast() error {
-	name := ballastPrefix + c.opt.RunID
+	name := BallastName(c.opt.RunID)
 	path := filepath.Join(c.dir, name)
-	f, err := outfile.Create(c.place.run, name)
+	f, err := outfile.Create(c.spool.Run(), name)
 	if err != nil {
-		return diskError(path, err)
+		return DiskError(path, err)
 	}
 	defer f.Close()
 	err = syscall.Fallocate(int(f.Fd()), 0, 0, ballastBytes)
@@ -229,14 +163,14 @@ func (c *Collector) reserveBallast() error {
 		_, err = f.WriteAt(make([]byte, ballastBytes), 0)
 	}
 	if err != nil {
-		c.place.run.Remove(name)
+		c.spool.Run().Remove(name)
 	}
-	return diskError(path, err)
+	return DiskError(path, err)
 }
 
 // removeBallast makes its room free; false if there was none.
 func (c *Collector) removeBallast() bool {
-	return c.place.run.Remove(ballastPrefix+c.opt.RunID) == nil
+	return c.spool.Run().Remove(BallastName(c.opt.RunID)) == nil
 }
 
 // Totals are the sums over all processes.
@@ -254,7 +188,7 @@ func (c *Collector) Totals() Totals {
 func (c *Collector) Alive() (bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.discover(); err != nil {
+	if err := errors.Join(c.discover()...); err != nil {
 		return false, err
 	}
 	for _, p := range c.processes {
@@ -268,17 +202,14 @@ func (c *Collector) Alive() (bool, error) {
 // Poll converts what all processes have written since the last call; progress is false if that
 // is nothing. A full disk is an [ErrDiskFull], reported once: the events then stay in the
 // spool until Convert or `memprof recover`. Other errors concern one process or file; Poll
-// converts the others.
+// converts the others, and tries again the next time. An error for want of file descriptors is returned by Convert only.
 func (c *Collector) Poll() (progress bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.full != nil {
 		return false, nil
 	}
-	var failed []error
-	if err := c.discover(); err != nil {
-		failed = append(failed, err)
-	}
+	failed := c.discover()
 	running := c.processes[:0]
 	for _, p := range c.processes {
 		moved, ended, err := c.follow(p)
@@ -286,52 +217,50 @@ func (c *Collector) Poll() (progress bool, err error) {
 		if err != nil {
 			failed = append(failed, err)
 		}
+		if err != nil && ended {
+			c.retry(p)
+		}
 		if !ended {
 			running = append(running, p)
 		}
 	}
 	c.processes = running
-	return progress, errors.Join(failed...)
+	return progress, errors.Join(slices.DeleteFunc(failed, IsScarce)...)
 }
 
 // discover starts to convert the processes that are new in the spool.
-func (c *Collector) discover() error {
-	found, err := c.spool.Processes()
+func (c *Collector) discover() (failed []error) {
+	found, failed := c.spool.New()
 	for _, from := range found {
-		p, startErr := c.start(from)
-		if startErr != nil {
-			err = errors.Join(err, startErr)
+		p, err := c.start(from)
+		if err != nil {
+			failed = append(failed, err)
 			from.Close()
+			c.spool.Forget(from.Name)
 			continue
 		}
 		if p != nil {
 			c.processes = append(c.processes, p)
 		}
 	}
-	return err
+	return failed
 }
 
 func (c *Collector) start(from *SpoolProcess) (*conversion, error) {
 	if c.ended[from.Name] { // an earlier collector converted it and was killed before it removed the directory
 		from.Close()
-		return nil, c.place.root.RemoveAll(from.Name)
+		return nil, c.spool.RemoveProcess(from.Name)
 	}
-	p := &conversion{from: from, ids: map[uint32]int32{}}
-	parts := c.resumable[from.Name]
-	if len(parts) == 0 {
-		p.to = NewWriter(c.dir, c.meta(from), c.opt.Writer)
-		return p, nil
+	return c.convert(from, c.resumable[from.Name], c.opt.Writer)
+}
+
+// retry has a process start again whose last part could not be completed, after the parts that it has.
+func (c *Collector) retry(p *conversion) {
+	c.resumable[p.from.Name] = p.to.Parts()
+	if len(p.to.Parts()) == 0 {
+		delete(c.names, p.to.Name())
 	}
-	last := parts[len(parts)-1]
-	w, err := resumeWriter(c.dir, last.Process, c.opt.Writer, parts)
-	if err != nil {
-		return nil, err
-	}
-	p.to = w
-	if err := from.skipTo(max(last.NextSlot, 0)); err != nil {
-		return nil, err
-	}
-	return p, nil
+	c.spool.Forget(p.from.Name)
 }
 
 // Finish is Convert and, after its success, Remove.
@@ -355,7 +284,7 @@ func (c *Collector) Convert() (*Summary, error) {
 	lines, err := c.convertAll()
 	if err == nil {
 		// From here on no process finds the spool. One that found it before is converted below.
-		err = c.place.finish()
+		err = c.spool.Finish()
 	}
 	if err == nil {
 		lines, err = c.convertAll()
@@ -365,22 +294,16 @@ func (c *Collector) Convert() (*Summary, error) {
 		c.close()
 	}
 	c.summary.Problems = append(c.summary.Problems, lines...)
-	return &c.summary, err
+	return &c.summary, c.scarce(err)
 }
 
 // convertAll completes all processes, including those that appear while it works, and returns the lines
-// of neverRecorded.
+// of NeverRecorded.
 func (c *Collector) convertAll() (lines []string, err error) {
-	var failed []error
 	for {
-		if err := c.discover(); err != nil {
-			failed = append(failed, err)
-		}
-		if len(c.processes) == 0 && len(failed) > 0 {
-			return nil, errors.Join(failed...)
-		}
-		if len(c.processes) == 0 {
-			return c.neverRecorded()
+		failed := c.discover()
+		if len(c.processes) == 0 && len(failed) == 0 {
+			return c.spool.NeverRecorded(c.ended)
 		}
 		for _, p := range c.processes {
 			if err := c.finishProcess(p); err != nil {
@@ -388,6 +311,9 @@ func (c *Collector) convertAll() (lines []string, err error) {
 			}
 		}
 		c.processes = nil
+		if len(failed) > 0 {
+			return nil, errors.Join(failed...)
+		}
 	}
 }
 
@@ -395,84 +321,20 @@ func (c *Collector) convertAll() (lines []string, err error) {
 // recover` removes the rest.
 func (c *Collector) Remove() error {
 	defer c.close()
-	return c.place.remove()
+	return c.spool.Remove()
 }
 
 func (c *Collector) finishProcess(p *conversion) error {
 	alive, err := p.from.Alive()
 	if err == nil {
-		_, err = p.from.refresh()
+		_, err = p.from.Refresh()
 	}
 	if err == nil {
 		_, err = c.drain(p, !alive)
 	}
 	if err != nil {
-		p.to.Abandon()
-		p.from.Close()
-		p.closeRing()
+		p.giveUp()
 		return err
 	}
 	return c.end(p)
-}
-
-// neverRecorded returns lines about the processes that made a directory in the spool and recorded
-// nothing. Call it when all others are converted. A directory with records and without a process
-// file is an [ErrDamaged].
-func (c *Collector) neverRecorded() (lines []string, err error) {
-	entries, err := entriesOf(c.place.root)
-	if err != nil {
-		return nil, err
-	}
-	for _, e := range entries {
-		if !e.IsDir() || c.ended[e.Name()] { // converted, and not removed by an earlier collector
-			continue
-		}
-		dir, err := c.place.root.OpenRoot(e.Name())
-		if err != nil {
-			return nil, err
-		}
-		records := hasRecords(dir)
-		lines = append(lines, whyNotRecorded(dir, e.Name())...)
-		dir.Close()
-		if records {
-			return nil, &PathError{Path: filepath.Join(c.place.path(), e.Name(), processName), Err: ErrDamaged, Detail: "missing or truncated, although there are segments with records",
-				Remedy: "delete the directory if the events of its process are not needed"}
-		}
-	}
-	return lines, nil
-}
-
-// whyNotRecorded returns the problems of a process that made its directory but no segment.
-func whyNotRecorded(dir *os.Root, name string) []string {
-	name, _, _ = strings.Cut(name, ".")
-	name = "pid" + strings.TrimPrefix(name, "p")
-	lines := problemLines(dir)
-	if len(lines) == 0 {
-		lines = []string{"it could not start to record"}
-	}
-	for i, line := range lines {
-		lines[i] = name + ": " + line
-	}
-	return lines
-}
-
-// hasRecords says whether the first slot of any segment in dir is committed.
-func hasRecords(dir *os.Root) bool {
-	present, err := listSegments(dir)
-	if err != nil {
-		return true
-	}
-	var first [recordBytes]byte
-	for _, index := range present {
-		f, err := openRegular(dir, segmentName(index))
-		if err != nil {
-			return true
-		}
-		n, _ := f.ReadAt(first[:], 0)
-		f.Close()
-		if n == recordBytes && committedPrefix(first[:]) == 1 {
-			return true
-		}
-	}
-	return false
 }

@@ -5,13 +5,13 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/outfile"
 	"github.com/memprof/memprof/trace/tracetest"
 )
 
@@ -22,7 +22,7 @@ type smallDisk struct {
 }
 
 func (d *smallDisk) create(dir *os.Root, name string) (trace.PartFile, error) {
-	f, err := trace.CreateFile(dir, name)
+	f, err := outfile.Create(dir, name)
 	return &smallFile{PartFile: f, disk: d}, err
 }
 
@@ -60,7 +60,7 @@ func TestDiskStaysFull(t *testing.T) {
 		fill(s, events, texts)
 		disk := &smallDisk{room: room}
 		opt := trace.WriterOptions{PartEvents: 30_000, RowGroup: 10_000}
-		opt.SetCreate(disk.create)
+		opt.Create = disk.create
 		c := newCollector(t, dir, opt)
 		_, err := c.Poll()
 		if !errors.Is(err, trace.ErrDiskFull) || !strings.Contains(err.Error(), "memprof recover") {
@@ -78,14 +78,8 @@ func TestDiskStaysFull(t *testing.T) {
 		if _, err := trace.Recover(context.Background(), dir, false); err != nil {
 			t.Fatalf("room %d: recover: %v", room, err)
 		}
-		p := open(t, dir)
-		text := func(id int32) string { return texts[id] }
-		if !slices.Equal(withTexts(events, text), withTexts(readAll(t, p), p.Strings().Text)) {
-			t.Errorf("room %d: events differ", room)
-		}
-		if !slices.Equal(rolling(t, p), p.Checksums()) {
-			t.Errorf("room %d: checksums differ", room)
-		}
+		p := tracetest.One(t, dir)
+		tracetest.Same(t, p, events, texts)
 	}
 }
 
@@ -100,10 +94,10 @@ func TestBallastIsEnough(t *testing.T) {
 	disk := &smallDisk{room: 20_000}
 	ballast := filepath.Join(dir, ".ballast."+tracetest.RunID)
 	opt := trace.WriterOptions{RowGroup: 10_000}
-	opt.SetCreate(func(dir *os.Root, name string) (trace.PartFile, error) {
+	opt.Create = func(dir *os.Root, name string) (trace.PartFile, error) {
 		f, err := disk.create(dir, name)
 		return &ballastFile{PartFile: f, path: ballast, gone: func() { disk.add(8 << 20) }}, err
-	})
+	}
 	c := newCollector(t, dir, opt)
 	if _, err := c.Poll(); err != nil {
 		t.Fatal(err)
@@ -111,14 +105,11 @@ func TestBallastIsEnough(t *testing.T) {
 	if _, err := c.Finish(); err != nil {
 		t.Fatal(err)
 	}
-	p := open(t, dir)
+	p := tracetest.One(t, dir)
 	if len(p.Parts) != 2 || p.Events != n {
 		t.Errorf("%d events in %d parts, want %d in 2", p.Events, len(p.Parts), n)
 	}
-	text := func(id int32) string { return texts[id] }
-	if !slices.Equal(withTexts(events, text), withTexts(readAll(t, p), p.Strings().Text)) {
-		t.Error("events differ")
-	}
+	tracetest.Same(t, p, events, texts)
 }
 
 // ballastFile gives the room of the ballast to its disk once the ballast is removed.

@@ -177,10 +177,7 @@ func TestCollect(t *testing.T) {
 	if p.Name != "rank3" || p.PID != 4711 || p.Rank != 3 || p.WorldSize != -1 || p.Command != "python3 train.py" || p.Frameworks != "torch 2.11.0" || p.Events != 1000 {
 		t.Errorf("process %+v", p.ProcessMeta)
 	}
-	text := func(id int32) string { return texts[id] }
-	if diff := cmp.Diff(withTexts(events, text), withTexts(readAll(t, p), p.Strings().Text)); diff != "" {
-		t.Errorf("events (-want +got):\n%.2000s", diff)
-	}
+	tracetest.Same(t, p, events, texts)
 	left, _ := os.ReadDir(dir)
 	if len(left) != 5 { // run.json, three parts and one
 		t.Errorf("left in the run directory: %v", left)
@@ -211,7 +208,7 @@ func TestSegmentsGoWithTheirPart(t *testing.T) {
 	if _, err := c.Finish(); err != nil {
 		t.Fatal(err)
 	}
-	if p := open(t, dir); p.Events != 140_001 || p.Ending.State != trace.StateKilled {
+	if p := tracetest.One(t, dir); p.Events != 140_001 || p.Ending.State != trace.StateKilled {
 		t.Errorf("%d events, %+v", p.Events, p.Ending)
 	}
 }
@@ -228,7 +225,7 @@ func TestRecoverEqualsCollect(t *testing.T) {
 		}
 	}
 	text := func(id int32) string { return texts[id] }
-	want := withTexts(events, text)
+	want := tracetest.WithTexts(events, text)
 	sums := trace.NewRolling()
 	for i := range events {
 		sums.Add(&events[i], text(events[i].Context))
@@ -258,12 +255,12 @@ func TestRecoverEqualsCollect(t *testing.T) {
 		if summary.Events != n+1 || len(summary.Processes) != 1 || summary.Processes[0].Ending.Lost != 1 {
 			t.Errorf("kill at %d: summary %+v", killAt, summary)
 		}
-		p := open(t, dir)
-		got := withTexts(readAll(t, p), p.Strings().Text)
+		p := tracetest.One(t, dir)
+		got := tracetest.WithTexts(tracetest.Events(t, p), p.Strings().Text)
 		if len(got) != n+1 || !slices.Equal(got[:n], want) || !strings.Contains(got[n], "Kind:lost") {
 			t.Errorf("kill at %d: events differ", killAt)
 		}
-		if blocks := n / trace.BlockEvents; !slices.Equal(p.Checksums()[:blocks], sums.Checksums()[:blocks]) || !slices.Equal(rolling(t, p), p.Checksums()) {
+		if blocks := n / trace.BlockEvents; !slices.Equal(p.Checksums()[:blocks], sums.Checksums()[:blocks]) || !slices.Equal(tracetest.Rolling(t, p), p.Checksums()) {
 			t.Errorf("kill at %d: checksums differ", killAt)
 		}
 		if info, err := trace.ReadInfo(dir); err != nil || !info.Recovered {
@@ -298,7 +295,7 @@ func TestRecoverAfterLastPart(t *testing.T) {
 	if _, err := trace.Recover(context.Background(), dir, false); err != nil {
 		t.Fatal(err)
 	}
-	if p := open(t, dir); p.Events != 500 || len(p.Parts) != 1 {
+	if p := tracetest.One(t, dir); p.Events != 500 || len(p.Parts) != 1 {
 		t.Errorf("%d events in %d parts, want 500 in 1", p.Events, len(p.Parts))
 	}
 }
@@ -339,7 +336,7 @@ func TestLiveProcess(t *testing.T) {
 	if summary := <-done; summary == nil || summary.Events != 2 {
 		t.Errorf("summary %+v, want 2 events", summary)
 	}
-	if p := open(t, dir); p.Ending.State != trace.StateKilled || p.Ending.Lost != 1 || p.Rank != 5 {
+	if p := tracetest.One(t, dir); p.Ending.State != trace.StateKilled || p.Ending.Lost != 1 || p.Rank != 5 {
 		t.Errorf("%+v", p.Ending)
 	}
 }
@@ -358,7 +355,7 @@ func TestStoppedHook(t *testing.T) {
 	if diff := cmp.Diff(want, summary.Problems); diff != "" {
 		t.Errorf("problems (-want +got):\n%s", diff)
 	}
-	if p := open(t, dir); p.Events != 1 || p.Ending.State != trace.StateStopped || p.Ending.Lost != 0 {
+	if p := tracetest.One(t, dir); p.Events != 1 || p.Ending.State != trace.StateStopped || p.Ending.Lost != 0 {
 		t.Errorf("%d events, %+v", p.Events, p.Ending)
 	}
 }
@@ -406,9 +403,6 @@ func TestCollectWhileWritten(t *testing.T) {
 	if _, err := c.Finish(); err != nil {
 		t.Fatal(err)
 	}
-	p := open(t, dir)
-	text := func(id int32) string { return texts[id] }
-	if !slices.Equal(withTexts(events, text), withTexts(readAll(t, p), p.Strings().Text)) {
-		t.Error("events differ")
-	}
+	p := tracetest.One(t, dir)
+	tracetest.Same(t, p, events, texts)
 }

@@ -12,17 +12,74 @@ import (
 
 // conversion converts one process from its spool directory to parts.
 type conversion struct {
-	from    *SpoolProcess
-	to      *Writer
-	ids     map[uint32]int32 // number of a string in the spool -> its number in the writer
-	silent  int              // number of last polls that found it dead and without new events
-	deleted int64            // segments with smaller indices are deleted
-	ring    ring             // if the collector keeps one
-	alive   int64            // CLOCK_MONOTONIC, ns, when it was last seen alive; 0 for never
+	*translation
+	to     *Writer
+	silent int   // number of last polls that found it dead and without new events
+	ring   ring  // if the collector keeps one
+	alive  int64 // CLOCK_MONOTONIC, ns, when it was last seen alive; 0 for never
+}
+
+// translation turns the events of a spool into those of a trace.
+type translation struct {
+	from   *SpoolProcess
+	base   int64                   // Info.ClockBase
+	intern func(text string) int32 // of the trace's strings
+	ids    map[uint32]int32        // number of a string in the spool -> its number in the trace
+	last   Event
+}
+
+func translate(from *SpoolProcess, base int64, intern func(string) int32) *translation {
+	return &translation{from: from, base: base, intern: intern, ids: map[uint32]int32{}}
+}
+
+// event is valid until the next call.
+func (t *translation) event(spooled *Event, seq int64) *Event {
+	t.last = *spooled
+	e := &t.last
+	e.Seq = seq
+	e.Time = (e.Time - t.base) &^ (TimeStep - 1)
+	e.Context = t.context(uint32(e.Context))
+	return e
+}
+
+func (t *translation) context(spoolID uint32) int32 {
+	if spoolID == 0 {
+		return 0
+	}
+	id, ok := t.ids[spoolID]
+	if !ok {
+		id = t.intern(t.from.Text(spoolID))
+		t.ids[spoolID] = id
+	}
+	return id
+}
+
+// convert begins to convert a process after the parts that it has.
+func (c *Collector) convert(from *SpoolProcess, parts []Part, opt WriterOptions) (p *conversion, err error) {
+	p = &conversion{}
+	if len(parts) == 0 {
+		p.to = NewWriter(c.dir, c.meta(from), opt)
+	} else {
+		if p.to, err = ResumeWriter(c.dir, opt, parts); err != nil {
+			return nil, err
+		}
+		if err := from.SkipTo(max(parts[len(parts)-1].NextSlot, 0)); err != nil {
+			return nil, err
+		}
+	}
+	p.translation = translate(from, c.opt.ClockBase, p.to.Intern)
+	return p, nil
+}
+
+// giveUp removes what is incomplete and closes all files.
+func (p *conversion) giveUp() {
+	p.to.Abandon()
+	p.from.Close()
+	p.closeRing()
 }
 
 func (c *Collector) meta(from *SpoolProcess) ProcessMeta {
-	h := &from.header
+	h := &from.Header
 	return ProcessMeta{
 		RunID: c.opt.RunID, Name: c.unusedName(h), Spool: from.Name, PID: int(h.PID),
 		Rank: int(h.Rank), LocalRank: int(h.LocalRank), WorldSize: int(h.WorldSize), LocalWorldSize: max(int(h.LocalWorldSize), 0),
@@ -30,23 +87,23 @@ func (c *Collector) meta(from *SpoolProcess) ProcessMeta {
 	}
 }
 
-// unusedName is rankN or pidN. If several processes have one rank (children of a launcher), the pid
-// follows in the names of all but the first.
-func (c *Collector) unusedName(h *processHeader) string {
-	pid := fmt.Sprintf("pid%d", h.PID)
-	name := pid
+// nameOf is rankN or pidN.
+func nameOf(h *SpoolHeader) string {
 	if h.Rank >= 0 {
-		name = fmt.Sprintf("rank%d", h.Rank)
+		return fmt.Sprintf("rank%d", h.Rank)
 	}
-	for n := 2; c.names[name]; n++ {
-		switch {
-		case h.Rank >= 0 && n == 2:
-			name = fmt.Sprintf("rank%d-%s", h.Rank, pid)
-		case h.Rank >= 0:
-			name = fmt.Sprintf("rank%d-%s-%d", h.Rank, pid, n-1)
-		default:
-			name = fmt.Sprintf("%s-%d", pid, n)
-		}
+	return fmt.Sprintf("pid%d", h.PID)
+}
+
+// unusedName is nameOf. If several processes have one rank (children of a launcher), the pid
+// follows in the names of all but the first.
+func (c *Collector) unusedName(h *SpoolHeader) string {
+	name := nameOf(h)
+	if c.names[name] && h.Rank >= 0 {
+		name = fmt.Sprintf("rank%d-pid%d", h.Rank, h.PID)
+	}
+	for base, n := name, 2; c.names[name]; n++ {
+		name = fmt.Sprintf("%s-%d", base, n)
 	}
 	c.names[name] = true
 	return name
@@ -63,7 +120,7 @@ func (c *Collector) follow(p *conversion) (progress, ended bool, err error) {
 	if alive {
 		p.alive = monotonic()
 	}
-	if _, err := p.from.refresh(); err != nil {
+	if _, err := p.from.Refresh(); err != nil {
 		return false, false, err
 	}
 	reader := p.from
@@ -78,7 +135,7 @@ func (c *Collector) follow(p *conversion) (progress, ended bool, err error) {
 	if err != nil {
 		return progress, false, err
 	}
-	if reader.stoppedAndDrained() {
+	if reader.Drained() {
 		if _, err := c.drain(p, false); err != nil {
 			return progress, false, err
 		}
@@ -100,15 +157,12 @@ func (c *Collector) follow(p *conversion) (progress, ended bool, err error) {
 
 func (c *Collector) drain(p *conversion, final bool) (progress bool, err error) {
 	var deleting error // not fatal: the events are in complete parts
-	progress, err = p.from.read(final, func(spooled *Event, slot int64) error {
-		e := *spooled
-		e.Seq = p.to.NextSeq()
-		e.Time = (e.Time - c.opt.ClockBase) &^ (TimeStep - 1)
-		e.Context = p.context(uint32(e.Context))
+	progress, err = p.from.Read(final, func(spooled *Event, slot int64) error {
+		e := p.event(spooled, p.to.NextSeq())
 		parts := len(p.to.Parts())
-		err := p.to.appendSlot(&e, slot)
+		err := p.to.AppendSlot(e, slot)
 		if errors.Is(err, ErrDiskFull) && c.removeBallast() {
-			err = c.completeEarly(p, &e, slot)
+			err = c.completeEarly(p, e, slot)
 		}
 		if err == nil && len(p.to.Parts()) != parts {
 			deleting = errors.Join(deleting, c.deleteSegments(p))
@@ -132,47 +186,18 @@ func (c *Collector) completeEarly(p *conversion, e *Event, slot int64) error {
 			return err
 		}
 	}
-	return p.to.appendSlot(e, slot)
-}
-
-func (p *conversion) context(spoolID uint32) int32 {
-	if spoolID == 0 {
-		return 0
-	}
-	id, ok := p.ids[spoolID]
-	if !ok {
-		id = p.to.Intern(p.from.strings.text(spoolID))
-		p.ids[spoolID] = id
-	}
-	return id
+	return p.to.AppendSlot(e, slot)
 }
 
 // deleteSegments deletes the segments whose events are all in complete parts.
 func (c *Collector) deleteSegments(p *conversion) error {
 	parts := p.to.Parts()
-	limit := p.from.strings.firstNeeded(max(parts[len(parts)-1].NextSlot, 0)) / segmentRecords
-	if limit <= p.deleted {
-		return nil
+	deleted, err := p.from.DeleteBefore(max(parts[len(parts)-1].NextSlot, 0))
+	if deleted {
+		// If this fails, a full disk leaves the rest to `memprof recover`; no event is lost.
+		_ = c.reserveBallast()
 	}
-	if err := p.from.strings.save(p.from.root); err != nil {
-		return nil // the segments stay, with the only copy of their strings: this costs room and no event
-	}
-	present, err := listSegments(p.from.root)
-	if err != nil {
-		return err
-	}
-	for _, index := range present {
-		if index >= limit {
-			break
-		}
-		if err := p.from.root.Remove(segmentName(index)); err != nil {
-			return err
-		}
-	}
-	p.deleted = limit
-	// If this fails, a full disk leaves the rest to `memprof recover`; no event is lost.
-	_ = c.reserveBallast()
-	return nil
+	return err
 }
 
 // diskStaysFull records that the disk is full and no ballast is left. The error says which events are converted.
@@ -189,7 +214,7 @@ func (c *Collector) diskStaysFull(p *conversion, err error) error {
 	}
 	c.full = &PathError{
 		Path: c.dir, Err: ErrDiskFull,
-		Detail: fmt.Sprintf("%s; %s: %s, the rest is in %s", what, p.to.meta.Name, valid, p.from.Dir),
+		Detail: fmt.Sprintf("%s; %s: %s, the rest is in %s", what, p.to.Name(), valid, p.from.Dir),
 		Remedy: fmt.Sprintf("make room and run `memprof recover %s`", c.dir),
 	}
 	return c.full
@@ -197,12 +222,11 @@ func (c *Collector) diskStaysFull(p *conversion, err error) error {
 
 // end completes the parts of a process whose events are all read, and removes its spool directory.
 func (c *Collector) end(p *conversion) error {
-	p.closeRing()
 	ending := p.ending()
 	if p.alive > 0 {
 		ending.LastAlive = p.alive - c.opt.ClockBase
 	}
-	p.to.SetFrameworks(p.from.header.Frameworks)
+	p.to.SetFrameworks(p.from.Header.Frameworks)
 	err := p.to.Finish(ending)
 	if errors.Is(err, ErrDiskFull) && c.removeBallast() {
 		err = p.to.Finish(ending)
@@ -211,34 +235,34 @@ func (c *Collector) end(p *conversion) error {
 		err = c.diskStaysFull(p, err)
 	}
 	if err != nil {
-		p.to.Abandon()
-		p.from.Close()
+		p.giveUp()
 		return err
 	}
 	c.summarize(p, ending)
 	p.from.Close()
+	p.closeRing()
 	c.ended[p.from.Name] = true
-	return c.place.root.RemoveAll(p.from.Name)
+	return c.spool.RemoveProcess(p.from.Name)
 }
 
 func (p *conversion) ending() Ending {
-	h := &p.from.header
-	e := Ending{State: StateKilled, Lost: p.from.lost, Problems: p.from.Problems()}
+	h := &p.from.Header
+	e := Ending{State: StateKilled, Lost: p.from.Lost, Problems: p.from.Problems()}
 	switch {
-	case p.from.damage != "":
-		e.Reason = p.from.damage
-	case h.State == stateClosed:
+	case p.from.Damage != "":
+		e.Reason = p.from.Damage
+	case h.Closed():
 		e.State = StateClosed
-	case h.State == stateStopped:
+	case h.Stopped():
 		e.State = StateStopped
 		e.Reason = h.StopReason
 		if e.Reason == "" {
 			e.Reason = syscall.Errno(h.StopErrno).Error()
 		}
-	case !p.from.ended:
+	case !p.from.Ended:
 		e.State, e.Reason = StateStopped, "the recording ended before the process did"
 	}
-	if n := p.from.strings.bad; n > 0 {
+	if n := p.from.Malformed(); n > 0 {
 		e.Problems = append(e.Problems, fmt.Sprintf("%d pieces of strings in the spool were malformed", n))
 	}
 	return e
@@ -247,13 +271,13 @@ func (p *conversion) ending() Ending {
 func (c *Collector) summarize(p *conversion, ending Ending) {
 	t := p.to.Totals()
 	c.finished.Add(t)
-	name := p.to.meta.Name
+	name := p.to.Name()
 	c.summary.Events += t.Events
 	c.summary.Processes = append(c.summary.Processes, ProcessSummary{
 		Name: name, Events: t.Events, Parts: len(p.to.Parts()), Ending: ending,
 	})
-	for i, library := range libraryNames {
-		if p.from.header.Libraries&(1<<i) != 0 && !slices.Contains(c.summary.Libraries, library) {
+	for _, library := range p.from.Header.LibraryNames() {
+		if !slices.Contains(c.summary.Libraries, library) {
 			c.summary.Libraries = append(c.summary.Libraries, library)
 		}
 	}

@@ -18,63 +18,6 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// open fails the test unless the run has exactly one process.
-func open(t testing.TB, path string) *trace.Process {
-	t.Helper()
-	run, err := trace.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(run.Processes) != 1 {
-		t.Fatalf("%d processes, want 1", len(run.Processes))
-	}
-	return run.Processes[0]
-}
-
-func readAll(t testing.TB, p *trace.Process) []trace.Event {
-	t.Helper()
-	events, err := p.ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return events
-}
-
-// withTexts is how events compare across processes: contexts by text.
-func withTexts(events []trace.Event, text func(id int32) string) []string {
-	lines := make([]string, len(events))
-	for i, e := range events {
-		s := text(e.Context)
-		e.Context = 0
-		lines[i] = fmt.Sprintf("%+v %q", e, s)
-	}
-	return lines
-}
-
-var everyKind = func() []trace.Kind {
-	var kinds []trace.Kind
-	for k := range 256 {
-		if trace.Kind(k).Valid() {
-			kinds = append(kinds, trace.Kind(k))
-		}
-	}
-	return kinds
-}()
-
-func TestKindNamesRoundTrip(t *testing.T) {
-	if len(everyKind) != 43 {
-		t.Errorf("%d kinds, want 43", len(everyKind))
-	}
-	for _, k := range everyKind {
-		if got, ok := trace.ParseKind(k.String()); !ok || got != k {
-			t.Errorf("ParseKind(%q) = %v, %v", k.String(), got, ok)
-		}
-	}
-	if _, ok := trace.ParseKind("kind(7)"); ok {
-		t.Error("a text that names no kind was parsed")
-	}
-}
-
 // TestRoundTrip: whatever is written is read, whole and in any split into parts, with the
 // checksums that the events themselves give.
 func TestRoundTrip(t *testing.T) {
@@ -83,7 +26,7 @@ func TestRoundTrip(t *testing.T) {
 		number := rapid.OneOf(rapid.Int64(), rapid.Int64Range(-1, 3), rapid.Just(int64(0x7f2c00000000)))
 		events := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) trace.Event {
 			return trace.Event{
-				Time: number.Draw(t, "time"), Kind: rapid.SampledFrom(everyKind).Draw(t, "kind"),
+				Time: number.Draw(t, "time"), Kind: rapid.SampledFrom(trace.Kinds()).Draw(t, "kind").Kind,
 				Device: rapid.Int32().Draw(t, "device"), Arena: rapid.Int32().Draw(t, "arena"),
 				Thread: rapid.Int32().Draw(t, "thread"), Stream: number.Draw(t, "stream"),
 				Addr:      rapid.Int64Range(0, 1<<47).Draw(t, "addr"),
@@ -101,15 +44,11 @@ func TestRoundTrip(t *testing.T) {
 			RowGroup:   rapid.IntRange(1, 70).Draw(rt, "group"),
 		}
 		tracetest.WriteRun(t, dir, tracetest.Process{Events: events, Texts: texts, Options: opt})
-		p := open(t, dir)
-		got := readAll(t, p)
+		p := tracetest.One(t, dir)
 		for i := range events {
 			events[i].Seq = int64(i)
 		}
-		want := withTexts(events, func(id int32) string { return texts[id] })
-		if diff := cmp.Diff(want, withTexts(got, p.Strings().Text)); diff != "" {
-			rt.Fatalf("events differ (-want +got):\n%s", diff)
-		}
+		tracetest.Same(rt, p, events, texts)
 		if p.Events != int64(len(events)) || !p.Whole {
 			rt.Fatalf("Events = %d, Whole = %v, want %d, true", p.Events, p.Whole, len(events))
 		}
@@ -130,52 +69,19 @@ func TestBatches(t *testing.T) {
 	dir := t.TempDir()
 	tracetest.WriteRun(t, dir, tracetest.Process{Events: events, Texts: texts,
 		Options: trace.WriterOptions{PartEvents: 70_000, RowGroup: 40_000}})
-	p := open(t, dir)
+	p := tracetest.One(t, dir)
 	if len(p.Parts) != 3 {
 		t.Fatalf("%d parts, want 3", len(p.Parts))
 	}
-	got := readAll(t, p)
-	text := func(id int32) string { return texts[id] }
-	if want := withTexts(events, text); !slices.Equal(want, withTexts(got, p.Strings().Text)) {
-		t.Fatal("events differ")
-	}
+	tracetest.Same(t, p, events, texts)
 	if got, want := len(p.Checksums()), 37; got != want { // 36 blocks of 4,096 and the rest
 		t.Errorf("%d checksums, want %d", got, want)
 	}
-	if sums := rolling(t, p); !slices.Equal(sums, p.Checksums()) {
-		t.Error("checksums differ")
-	}
 	// A part alone brings its own checksum seed.
-	alone := open(t, p.Parts[1].Path)
-	if sums := rolling(t, alone); !slices.Equal(sums, alone.Checksums()) {
+	alone := tracetest.One(t, p.Parts[1].Path)
+	if sums := tracetest.Rolling(t, alone); !slices.Equal(sums, alone.Checksums()) {
 		t.Errorf("checksums of the second part alone differ: %x, want %x", sums, alone.Checksums())
 	}
-}
-
-// rolling computes the checksums of the events of p.
-func rolling(t testing.TB, p *trace.Process) []uint64 {
-	t.Helper()
-	r, err := p.NewReader()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	sums := p.Rolling()
-	for {
-		b, err := r.Next()
-		if err != nil {
-			break
-		}
-		for i := range b.Seq {
-			if e := b.Event(i); e.Seq >= p.Parts[0].FirstSeq {
-				sums.Add(&e, p.Strings().Text(e.Context))
-			}
-		}
-	}
-	if p.Whole {
-		return sums.Finish()
-	}
-	return sums.Checksums()
 }
 
 // TestSize is the budget of the format on a training-like trace.
@@ -184,7 +90,7 @@ func TestSize(t *testing.T) {
 	events, texts := tracetest.Training(n)
 	dir := t.TempDir()
 	tracetest.WriteRun(t, dir, tracetest.Process{Events: events, Texts: texts})
-	if got := float64(open(t, dir).Bytes()) / n; got > 4 {
+	if got := float64(tracetest.One(t, dir).Bytes()) / n; got > 4 {
 		t.Errorf("%.2f bytes an event, want at most 4", got)
 	} else {
 		t.Logf("%.2f bytes an event", got)
@@ -197,7 +103,7 @@ func TestReadDoesNotAllocatePerEvent(t *testing.T) {
 	events, texts := tracetest.Training(n)
 	dir := t.TempDir()
 	tracetest.WriteRun(t, dir, tracetest.Process{Events: events, Texts: texts})
-	p := open(t, dir)
+	p := tracetest.One(t, dir)
 	allocs := testing.AllocsPerRun(3, func() {
 		r, err := p.NewReader()
 		if err != nil {
@@ -225,7 +131,7 @@ func TestMetadataGolden(t *testing.T) {
 		Ending: trace.Ending{State: trace.StateStopped, Reason: "disk full", Lost: 2, Problems: []string{"one", "two"}},
 	})
 	var out strings.Builder
-	for _, part := range open(t, dir).Parts {
+	for _, part := range tracetest.One(t, dir).Parts {
 		fmt.Fprintf(&out, "%s\n", filepath.Base(part.Path))
 		for _, kv := range part.KeyValues() {
 			fmt.Fprintf(&out, "  %s = %q\n", kv[0], kv[1])
@@ -289,14 +195,14 @@ func TestOpeningState(t *testing.T) {
 		Events: append(slices.Clone(first), second...), Texts: []string{"", "outer", "inner", "fc1"},
 		Options: trace.WriterOptions{PartEvents: len(first), RowGroup: 4},
 	})
-	p := open(t, filepath.Join(dir, "rank0-0001.parquet"))
+	p := tracetest.One(t, filepath.Join(dir, "rank0-0001.parquet"))
 	want := []string{
 		"0 arena 0x1000000+1073741824", "1 map 0x1000000+2097152", "1 map 0x1400000+4194304", `2 phase_begin 0x0+0 outer`,
 		"4 alloc 0x1000000+1024 fc1", "6 alloc 0x1000600+768", "9 stream_use 0x1000600+0", "13 free 0x1000600+768",
 		"19 external_alloc 0x99+4096", "21 free 0x1000000+1024",
 	}
 	var got []string
-	for _, e := range readAll(t, p) {
+	for _, e := range tracetest.Events(t, p) {
 		line := fmt.Sprintf("%d %v %#x+%d %s", e.Seq, e.Kind, e.Addr, e.Provided, p.Strings().Text(e.Context))
 		got = append(got, strings.TrimSpace(line))
 	}
@@ -306,7 +212,7 @@ func TestOpeningState(t *testing.T) {
 	if p.Parts[0].OpeningRows != 9 || p.Events != 1 || p.Whole {
 		t.Errorf("opening rows %d, events %d, whole %v; want 9, 1, false", p.Parts[0].OpeningRows, p.Events, p.Whole)
 	}
-	whole := readAll(t, open(t, dir))
+	whole := tracetest.Events(t, tracetest.One(t, dir))
 	if len(whole) != len(first)+1 {
 		t.Errorf("the whole process has %d events, want %d: opening rows must not repeat", len(whole), len(first)+1)
 	}
@@ -330,10 +236,10 @@ func TestOpeningStateOfLabels(t *testing.T) {
 		Events: append(slices.Clone(first), trace.Event{Kind: trace.KindIteration}), Texts: []string{"", "main", "weights", "inputs"},
 		Options: trace.WriterOptions{PartEvents: len(first)},
 	})
-	p := open(t, filepath.Join(dir, "rank0-0001.parquet"))
+	p := tracetest.One(t, filepath.Join(dir, "rank0-0001.parquet"))
 	want := []string{"0 arena 0", "1 map 0", "2 stack main 0", "3 alloc 0", "201 stream_use 8", "202 label inputs 0", "203 stream_use 9", "204 iteration 0"}
 	var got []string
-	for _, e := range readAll(t, p) {
+	for _, e := range tracetest.Events(t, p) {
 		got = append(got, strings.Join(strings.Fields(fmt.Sprintf("%d %v %s %d", e.Seq, e.Kind, p.Strings().Text(e.Context), e.Stream)), " "))
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -361,7 +267,7 @@ func TestOpeningStateOfPauses(t *testing.T) {
 		Options: trace.WriterOptions{PartEvents: len(first)},
 	})
 	paused := map[int32]int64{}
-	for _, e := range readAll(t, open(t, filepath.Join(dir, "rank0-0001.parquet"))) {
+	for _, e := range tracetest.Events(t, tracetest.One(t, filepath.Join(dir, "rank0-0001.parquet"))) {
 		if e.Kind == trace.KindPause || e.Kind == trace.KindResume {
 			paused[e.Arena] = e.Requested
 		}
@@ -397,7 +303,7 @@ func TestOpeningStateOfGraphMemory(t *testing.T) {
 		Options: trace.WriterOptions{PartEvents: len(first)},
 	})
 	var got []int64
-	for _, e := range readAll(t, open(t, filepath.Join(dir, "rank0-0001.parquet"))) {
+	for _, e := range tracetest.Events(t, tracetest.One(t, filepath.Join(dir, "rank0-0001.parquet"))) {
 		got = append(got, e.Seq)
 	}
 	if diff := cmp.Diff([]int64{0, 1, 2, 3, 4, 5, 6, 7, 14}, got); diff != "" {
@@ -435,7 +341,7 @@ func TestReaderAdvance(t *testing.T) {
 	dir := t.TempDir()
 	events, texts := tracetest.Training(70_000)
 	tracetest.WriteRun(t, dir, tracetest.Process{Events: events, Texts: texts})
-	p := open(t, dir)
+	p := tracetest.One(t, dir)
 	read, closed := 0, 0
 	p.Advance = func(n int) {
 		read += n

@@ -186,12 +186,34 @@ type Batch struct {
 // Len is the number of events in the batch.
 func (b *Batch) Len() int { return len(b.Seq) }
 
-// head leaves the first n rows.
-func (b *Batch) head(n int) {
-	*b = Batch{
-		Seq: b.Seq[:n], Time: b.Time[:n], Kind: b.Kind[:n], Device: b.Device[:n], Arena: b.Arena[:n], Thread: b.Thread[:n],
-		Stream: b.Stream[:n], Addr: b.Addr[:n], Requested: b.Requested[:n], Provided: b.Provided[:n], Context: b.Context[:n],
+// Slice is the rows [from, to), in the memory of b.
+func (b *Batch) Slice(from, to int) Batch {
+	return Batch{
+		Seq: b.Seq[from:to], Time: b.Time[from:to], Kind: b.Kind[from:to],
+		Device: b.Device[from:to], Arena: b.Arena[from:to], Thread: b.Thread[from:to],
+		Stream: b.Stream[from:to], Addr: b.Addr[from:to], Requested: b.Requested[from:to], Provided: b.Provided[from:to],
+		Context: b.Context[from:to],
 	}
+}
+
+// Head leaves only the first n rows.
+func (b *Batch) Head(n int) { *b = b.Slice(0, n) }
+
+// Append adds a row.
+func (b *Batch) Append(e *Event) {
+	b.Seq, b.Time, b.Kind = append(b.Seq, e.Seq), append(b.Time, e.Time), append(b.Kind, e.Kind)
+	b.Device, b.Arena, b.Thread = append(b.Device, e.Device), append(b.Arena, e.Arena), append(b.Thread, e.Thread)
+	b.Stream, b.Addr = append(b.Stream, e.Stream), append(b.Addr, e.Addr)
+	b.Requested, b.Provided, b.Context = append(b.Requested, e.Requested), append(b.Provided, e.Provided), append(b.Context, e.Context)
+}
+
+// BatchOf is a batch of events.
+func BatchOf(events []Event) *Batch {
+	b := &Batch{}
+	for i := range events {
+		b.Append(&events[i])
+	}
+	return b
 }
 
 // Read gathers row i into e: less work than Event for a caller that has one event for all rows.
@@ -203,9 +225,7 @@ func (b *Batch) Read(i int, e *Event) {
 
 // Event gathers row i.
 func (b *Batch) Event(i int) Event {
-	return Event{
-		Seq: b.Seq[i], Time: b.Time[i], Kind: b.Kind[i],
-		Device: b.Device[i], Arena: b.Arena[i], Thread: b.Thread[i], Stream: b.Stream[i],
-		Addr: b.Addr[i], Requested: b.Requested[i], Provided: b.Provided[i], Context: b.Context[i],
-	}
+	var e Event
+	b.Read(i, &e)
+	return e
 }

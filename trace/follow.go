@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 )
 
 // Follower reads a run while it is recorded: complete parts, and the spool after them. It writes
@@ -41,50 +40,18 @@ func (f *Follower) Ended() (bool, error) {
 // Abandoned says whether the recording will not continue: it has a spool, but no collector and
 // no living process. This may also hold for a moment while a recording begins.
 func (f *Follower) Abandoned() (bool, error) {
-	place, err := openPlaceOf(f.dir)
-	if err != nil {
-		return false, ignoreMissing(err)
+	place, err := FindSpool(f.dir)
+	if err != nil || place == nil {
+		return false, err
 	}
-	defer place.close()
-	if place.root == nil {
-		return false, nil
-	}
-	held, err := collecting(place)
-	if err != nil || held {
-		return false, ignoreMissing(err)
-	}
-	entries, err := entriesOf(place.root)
-	if err != nil {
-		return false, ignoreMissing(err)
-	}
-	for _, e := range entries {
-		if !e.IsDir() {
-			continue
-		}
-		spool, err := openSpoolProcess(place.root, e.Name())
-		if err != nil || spool == nil {
-			continue // unreadable; `memprof recover` reports the error
-		}
-		alive, err := spool.Alive()
-		spool.Close()
-		if err != nil || alive {
-			return false, ignoreMissing(err)
-		}
-	}
-	return true, nil
-}
-
-// ignoreMissing turns fs.ErrNotExist into nil: a collector may remove files of the spool at any time.
-func ignoreMissing(err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
+	defer place.Close()
+	worker, err := place.Worker()
+	return err == nil && worker == "", err
 }
 
 // Processes are those that have recorded so far, in order of appearance.
 func (f *Follower) Processes() ([]*Followed, error) {
-	parts, err := readParts(f.dir, func(file string) bool { return !isReadings(file) })
+	parts, err := ReadParts(f.dir)
 	if err != nil {
 		return f.processes, err
 	}
@@ -97,41 +64,33 @@ func (f *Follower) Processes() ([]*Followed, error) {
 		}
 		p.ProcessMeta = *meta // with its final name
 	}
-	place, err := openPlaceOf(f.dir)
+	place, err := FindSpool(f.dir)
+	if err != nil || place == nil {
+		return f.processes, err
+	}
+	defer place.Close()
+	names, err := place.Names()
 	if err != nil {
-		return f.processes, ignoreMissing(err)
+		return f.processes, IgnoreMissing(err)
 	}
-	defer place.close()
-	if place.root == nil {
-		return f.processes, nil
-	}
-	entries, err := entriesOf(place.root)
-	if err != nil {
-		return f.processes, ignoreMissing(err)
-	}
-	for _, e := range entries {
-		if !e.IsDir() || f.find(&ProcessMeta{Spool: e.Name()}) != nil {
+	for _, name := range names {
+		if f.find(&ProcessMeta{Spool: name}) != nil {
 			continue
 		}
-		spool, err := openSpoolProcess(place.root, e.Name())
-		if err != nil || spool == nil {
-			continue // incomplete, removed or unreadable; the collector reports the error
+		p, err := place.Readable(name)
+		if err != nil {
+			return f.processes, err
 		}
-		h := &spool.header
-		f.processes = append(f.processes, &Followed{run: f, ProcessMeta: ProcessMeta{
-			RunID: f.Info.ID, Name: liveName(h), Spool: e.Name(), PID: int(h.PID), Rank: int(h.Rank), WorldSize: int(h.WorldSize), Command: h.Command,
+		if p == nil {
+			continue // incomplete, removed or damaged; the collector reports the error
+		}
+		h := &p.Header
+		f.processes = append(f.processes, &Followed{run: f, ProcessMeta: ProcessMeta{ // its final name differs if another process has the same
+			RunID: f.Info.ID, Name: nameOf(h), Spool: name, PID: int(h.PID), Rank: int(h.Rank), WorldSize: int(h.WorldSize), Command: h.Command,
 		}})
-		spool.Close()
+		p.Close()
 	}
 	return f.processes, nil
-}
-
-// liveName is the name of a process that has no part yet. Its final name differs if another process has the same.
-func liveName(h *processHeader) string {
-	if h.Rank >= 0 {
-		return "rank" + strconv.Itoa(int(h.Rank))
-	}
-	return "pid" + strconv.Itoa(int(h.PID))
 }
 
 func (f *Follower) find(meta *ProcessMeta) *Followed {
@@ -155,8 +114,8 @@ type Followed struct {
 	run     *Follower
 	spool   *SpoolProcess // nil before the first poll, and when the process is completely converted
 	strings *Strings
-	ids     map[uint32]int32 // number of a string in the spool -> its number in strings
-	seq     int64            // of the next event
+	events  *translation // of the spool's
+	seq     int64        // of the next event
 	ended   bool
 }
 
@@ -183,42 +142,27 @@ func (p *Followed) Poll(begin func(firstSeq int64), visit func(*Event) error) er
 	if p.ended {
 		return nil
 	}
-	if p.spool == nil || p.overtaken() {
+	if p.spool == nil || p.spool.Overtaken() {
 		if err := p.begin(begin, visit); err != nil || p.ended {
 			return err
 		}
 	}
-	if _, err := p.spool.refresh(); err != nil {
+	if _, err := p.spool.Refresh(); err != nil {
 		return err
 	}
-	end := p.spool.end()
-	_, err := p.spool.read(false, func(spooled *Event, slot int64) error {
+	end := p.spool.End()
+	_, err := p.spool.Read(false, func(spooled *Event, slot int64) error {
 		if slot >= end {
 			return errEnough
 		}
-		e := *spooled
-		e.Seq = p.seq
-		e.Time = (e.Time - p.run.Info.ClockBase) &^ (TimeStep - 1)
-		e.Context = p.context(uint32(e.Context))
+		e := p.events.event(spooled, p.seq)
 		p.seq++
-		return visit(&e)
+		return visit(e)
 	})
 	if errors.Is(err, errEnough) {
 		return nil
 	}
 	return err
-}
-
-// overtaken says whether the collector has deleted the segment that is to be read next; its events are in a part.
-func (p *Followed) overtaken() bool {
-	present, err := listSegments(p.spool.root)
-	if err != nil {
-		return false
-	}
-	if len(present) == 0 {
-		return p.spool.removed()
-	}
-	return present[0] > p.spool.slot/segmentRecords
 }
 
 // begin starts, twice if need be: the run may be taken away, and another one put in its place, after its parts were listed and
@@ -236,22 +180,21 @@ func (p *Followed) begin(begin func(int64), visit func(*Event) error) error {
 func (p *Followed) start(begin func(int64), visit func(*Event) error) error {
 	p.closeSpool()
 	// Open the spool first: if it is removed, the parts that are found afterwards are complete.
-	spool, err := p.openSpool()
+	from, err := p.openSpool()
 	if err != nil {
 		return err
 	}
-	parts, err := readParts(p.run.dir, func(file string) bool { return !isReadings(file) })
+	parts, err := ReadParts(p.run.dir)
 	if err != nil {
-		if spool != nil {
-			spool.Close()
+		if from != nil {
+			from.Close()
 		}
 		return err
 	}
 	parts = slices.DeleteFunc(parts, func(part Part) bool { return !p.same(&part.Process) })
-	p.strings, p.ids, p.seq = NewStrings(), map[uint32]int32{}, 0
-	p.spool = spool
-	p.ended = spool == nil
+	p.spool, p.ended, p.seq = from, from == nil, 0
 	if len(parts) == 0 {
+		p.number(NewStrings())
 		begin(0)
 		return nil
 	}
@@ -263,43 +206,37 @@ func (p *Followed) start(begin func(int64), visit func(*Event) error) error {
 	if p.ended {
 		return nil
 	}
-	return spool.skipTo(max(last.NextSlot, 0))
+	return from.SkipTo(max(last.NextSlot, 0))
 }
 
 // openSpool opens the process's directory in the spool; nil without an error if it is removed.
 func (p *Followed) openSpool() (*SpoolProcess, error) {
-	place, err := openPlaceOf(p.run.dir)
-	if err != nil {
-		return nil, ignoreMissing(err)
+	place, err := FindSpool(p.run.dir)
+	if err != nil || place == nil {
+		return nil, err
 	}
-	defer place.close()
-	if place.root == nil || p.Spool == "" {
+	defer place.Close()
+	if p.Spool == "" {
 		return nil, nil
 	}
-	return openSpoolProcess(place.root, p.Spool)
+	return place.Process(p.Spool)
+}
+
+// number has the texts of the events numbered by strings.
+func (p *Followed) number(strings *Strings) {
+	p.strings = strings
+	p.events = translate(p.spool, p.run.Info.ClockBase, strings.Intern)
 }
 
 func (p *Followed) readPart(part *Part, begin func(int64), visit func(*Event) error) error {
-	process := newProcess([]Part{*part})
-	process.strings = p.strings
+	process := NewProcess([]Part{*part})
+	p.number(process.Strings())
 	begin(part.FirstSeq)
 	if err := process.Each(visit); err != nil {
 		return err
 	}
 	p.seq = part.FirstSeq + part.Events
 	return nil
-}
-
-func (p *Followed) context(spoolID uint32) int32 {
-	if spoolID == 0 {
-		return 0
-	}
-	id, known := p.ids[spoolID]
-	if !known {
-		id = p.strings.Intern(p.spool.strings.text(spoolID))
-		p.ids[spoolID] = id
-	}
-	return id
 }
 
 func (p *Followed) closeSpool() {

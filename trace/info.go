@@ -150,20 +150,19 @@ func ReadInfo(dir string) (*Info, error) {
 	if err != nil {
 		return nil, err
 	}
-	var version struct {
-		SchemaVersion int `json:"schema_version"`
-	}
-	if err := json.Unmarshal(text, &version); err != nil {
-		return nil, &PathError{Path: path, Err: ErrDamaged, Detail: err.Error(), Remedy: "restore it from a copy, or delete it: the parts can be read without it"}
-	}
-	if version.SchemaVersion > SchemaVersion {
-		return nil, newerSchema(path, version.SchemaVersion)
-	}
 	info := new(Info)
-	if err := json.Unmarshal(text, info); err != nil {
-		return nil, &PathError{Path: path, Err: ErrDamaged, Detail: err.Error(), Remedy: "restore it from a copy, or delete it: the parts can be read without it"}
+	err = json.Unmarshal(text, info) // has the version also if a newer one has fields of other types
+	if info.SchemaVersion > SchemaVersion {
+		return nil, newerSchema(path, info.SchemaVersion)
+	}
+	if err != nil {
+		return nil, damagedInfo(path, err.Error())
 	}
 	return info, nil
+}
+
+func damagedInfo(path, detail string) error {
+	return &PathError{Path: path, Err: ErrDamaged, Detail: detail, Remedy: "restore it from a copy, or delete it: the parts can be read without it"}
 }
 
 // infoBytes is the largest run.json that is read.
@@ -180,7 +179,7 @@ func readInfoFile(path string) ([]byte, error) {
 		return nil, err
 	}
 	if !stat.Mode().IsRegular() || stat.Size() > infoBytes {
-		return nil, &PathError{Path: path, Err: ErrDamaged, Detail: fmt.Sprintf("it is not a regular file of at most %d bytes", infoBytes), Remedy: "restore it from a copy, or delete it: the parts can be read without it"}
+		return nil, damagedInfo(path, fmt.Sprintf("it is not a regular file of at most %d bytes", infoBytes))
 	}
 	return io.ReadAll(io.LimitReader(f, infoBytes))
 }

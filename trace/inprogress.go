@@ -3,13 +3,8 @@ package trace
 import (
 	"cmp"
 	"errors"
-	"fmt"
-	"io/fs"
 	"maps"
-	"os"
 	"slices"
-
-	"golang.org/x/sys/unix"
 )
 
 // stillRecording is Ending.Reason of a process whose recording has not ended.
@@ -51,33 +46,25 @@ func openLive(dir, reason string) (*Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	parts, err := readParts(dir, func(file string) bool { return !isReadings(file) })
-	if err != nil {
-		return nil, err
-	}
-	processes, err := groupParts(dir, parts, true)
+	processes, err := OpenUnfinished(dir, info.ID)
 	if err != nil {
 		return nil, err
 	}
 	run := &Run{Dir: dir, Info: *info, Live: true}
 	c := &Collector{dir: dir, opt: CollectorOptions{RunID: info.ID, ClockBase: info.ClockBase}, names: map[string]bool{}}
 	for _, p := range processes {
-		if p.RunID != info.ID {
-			return nil, &PathError{Path: p.Parts[0].Path, Err: ErrMixedRuns,
-				Detail: fmt.Sprintf("it belongs to run %s, %s to run %s", p.RunID, InfoName, info.ID), Remedy: "put each run into a directory of its own"}
-		}
 		c.names[p.Name] = true
-		spool := spools[p.Spool]
+		from := spools[p.Spool]
 		delete(spools, p.Spool)
 		if last := &p.Parts[len(p.Parts)-1]; !last.Last {
-			if spool == nil {
+			if from == nil {
 				return nil, errMoved
 			}
-			if p, err = c.fromSpool(spool, p.Parts, reason); err != nil {
+			if p, err = c.fromSpool(from, p.Parts, reason); err != nil {
 				return nil, err
 			}
-		} else if spool != nil {
-			spool.Close()
+		} else if from != nil {
+			from.Close()
 		}
 		run.Processes = append(run.Processes, p)
 	}
@@ -91,8 +78,8 @@ func openLive(dir, reason string) (*Run, error) {
 	if len(run.Processes) == 0 {
 		return nil, &PathError{Path: dir, Err: ErrEmpty, Detail: "no process of the job has used a GPU yet", Remedy: "try again later"}
 	}
-	slices.SortFunc(run.Processes, func(a, b *Process) int { return compareProcesses(&a.ProcessMeta, &b.ProcessMeta) })
-	run.addReadings()
+	slices.SortFunc(run.Processes, func(a, b *Process) int { return CompareProcesses(&a.ProcessMeta, &b.ProcessMeta) })
+	run.AddReadings()
 	return run, nil
 }
 
@@ -104,37 +91,37 @@ type liveSpool struct {
 
 // moved says whether the collector has deleted segments since then, whose events are in a complete part.
 func (s *liveSpool) moved() (bool, error) {
-	now, err := listSegments(s.root)
+	now, err := s.Segments()
 	return len(s.segments) > 0 && (len(now) == 0 || now[0] != s.segments[0]), err
 }
 
 // openSpools opens the processes in the spool of the run in dir, by the names of their directories. It skips
-// unreadable ones, which the collector reports.
+// damaged ones, which the collector reports.
 func openSpools(dir string) (map[string]*liveSpool, error) {
 	spools := map[string]*liveSpool{}
-	place, err := openPlaceOf(dir)
-	if err != nil {
-		return spools, ignoreMissing(err)
+	place, err := FindSpool(dir)
+	if err != nil || place == nil {
+		return spools, err
 	}
-	defer place.close()
-	if place.root == nil {
-		return spools, nil
-	}
-	entries, err := entriesOf(place.root)
+	defer place.Close()
+	names, err := place.Names()
 	if err != nil {
 		return spools, err
 	}
-	for _, e := range entries {
-		p, err := openSpoolProcess(place.root, e.Name())
-		if err != nil || p == nil {
+	for _, name := range names {
+		p, err := place.Readable(name)
+		if err != nil {
+			return spools, err
+		}
+		if p == nil {
 			continue
 		}
-		segments, err := listSegments(p.root)
+		segments, err := p.Segments()
 		if err != nil {
 			p.Close()
 			return spools, err
 		}
-		spools[e.Name()] = &liveSpool{p, segments}
+		spools[name] = &liveSpool{p, segments}
 	}
 	return spools, nil
 }
@@ -147,30 +134,16 @@ func (c *Collector) fromSpool(from *liveSpool, parts []Part, reason string) (*Pr
 	if len(parts) == 0 && len(from.segments) > 0 && from.segments[0] > 0 {
 		return nil, errMoved // to a ring's part that was not found
 	}
-	opt := WriterOptions{create: createMemory}
-	p := &conversion{from: from.SpoolProcess, ids: map[uint32]int32{}}
-	if len(parts) == 0 {
-		p.to = NewWriter(c.dir, c.meta(from.SpoolProcess), opt)
-	} else {
-		var err error
-		last := &parts[len(parts)-1]
-		if p.to, err = resumeWriter(c.dir, last.Process, opt, parts); err != nil {
-			return nil, err
-		}
-		if err := from.skipTo(max(last.NextSlot, 0)); err != nil {
-			return nil, err
-		}
+	p, err := c.convert(from.SpoolProcess, parts, WriterOptions{Create: InMemory})
+	if err != nil {
+		return nil, err
 	}
-	end := from.end()
-	_, err := from.read(false, func(spooled *Event, slot int64) error {
+	end := from.End()
+	_, err = from.Read(false, func(spooled *Event, slot int64) error {
 		if slot >= end {
 			return errEnough
 		}
-		e := *spooled
-		e.Seq = p.to.NextSeq()
-		e.Time = (e.Time - c.opt.ClockBase) &^ (TimeStep - 1)
-		e.Context = p.context(uint32(e.Context))
-		return p.to.appendSlot(&e, slot)
+		return p.to.AppendSlot(p.event(spooled, p.to.NextSeq()), slot)
 	})
 	if err != nil && !errors.Is(err, errEnough) {
 		p.to.Abandon()
@@ -184,24 +157,10 @@ func (c *Collector) fromSpool(from *liveSpool, parts []Part, reason string) (*Pr
 		p.to.Abandon()
 		return nil, err
 	}
-	process := newProcess(p.to.Parts())
+	process := NewProcess(p.to.Parts())
 	process.Live = true
 	return process, nil
 }
 
 // errEnough ends the reading of a spool that grows while it is read.
 var errEnough = errors.New("read up to the slots claimed at the start")
-
-// memoryFile is a part in memory.
-type memoryFile struct{ *os.File }
-
-func createMemory(_ *os.Root, name string) (partFile, error) {
-	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
-	if err != nil {
-		return nil, &fs.PathError{Op: "memfd_create", Path: name, Err: err}
-	}
-	return memoryFile{os.NewFile(uintptr(fd), name)}, nil
-}
-
-// name is a path by which only this process can open the file.
-func (f memoryFile) name() string { return fmt.Sprintf("/proc/self/fd/%d", f.Fd()) }

@@ -2,6 +2,7 @@ package trace
 
 import (
 	"iter"
+	"maps"
 	"slices"
 )
 
@@ -34,6 +35,26 @@ type Block struct {
 	Uses    []Event // the last stream_use of each stream, the last label
 	Free    Event   // if it is pending
 	Pending bool
+}
+
+// Totals are sums over all devices of a process, after its last event. Sizes are in bytes.
+type Totals struct {
+	Events       int64
+	Requested    int64 // T: requested by live allocations
+	Provided     int64 // C: in their chunks
+	Reserved     int64 // R: mapped by arenas that are not paused
+	PeakReserved int64
+	OOMs         int64
+}
+
+// Add adds the totals of another process. PeakReserved becomes the sum of both peaks.
+func (t *Totals) Add(o Totals) {
+	t.Events += o.Events
+	t.Requested += o.Requested
+	t.Provided += o.Provided
+	t.Reserved += o.Reserved
+	t.PeakReserved += o.PeakReserved
+	t.OOMs += o.OOMs
 }
 
 // NewLive is the memory of a process before its first event.
@@ -275,6 +296,21 @@ func (l *Live) Blocks() iter.Seq[*Block] {
 			}
 		}
 	}
+}
+
+// Rows restate the memory, in no order: pauses, what is mapped, blocks with their uses and frees, and allocations of other
+// libraries.
+func (l *Live) Rows() []Event {
+	rows := slices.Concat(l.mapped, l.aliases)
+	for b := range l.Blocks() {
+		rows = append(rows, b.Alloc)
+		rows = append(rows, b.Uses...)
+		if b.Pending {
+			rows = append(rows, b.Free)
+		}
+	}
+	rows = slices.AppendSeq(rows, maps.Values(l.paused))
+	return slices.AppendSeq(rows, maps.Values(l.others))
 }
 
 // BlocksOf are the live and pending blocks of an arena, by address. It looks at all blocks.

@@ -1,11 +1,12 @@
 package trace
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 )
 
@@ -166,29 +167,29 @@ func (n *naiveLive) drawEvent(t *rapid.T, seq int64) (e Event, ok bool) {
 }
 
 // TestLiveIsWhatEachByteIs: after each event Live has what a model of single bytes has, and so has a Live
-// that only had the opening rows.
+// that only had its rows.
 func TestLiveIsWhatEachByteIs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := &naiveLive{mapped: map[int64]int32{}, paused: map[int32]bool{}, blocks: map[int64]*naiveBlock{}, aliased: map[int64]int64{}}
-		o := newOpening(NewStrings())
+		l := NewLive()
 		for seq := range rapid.Int64Range(0, 40).Draw(t, "events") {
 			e, ok := n.drawEvent(t, seq)
 			if !ok {
 				continue
 			}
-			o.add(&e)
-			if diff := cmp.Diff(n.state(), stateOf(o.live)); diff != "" {
+			l.Add(&e)
+			if diff := gocmp.Diff(n.state(), stateOf(l)); diff != "" {
 				t.Fatalf("after %v of %d bytes at %d of arena %d (-want +got):\n%s", e.Kind, e.Provided, e.Addr, e.Arena, diff)
 			}
-			if got, want := o.live.ReservedOn(0), n.state().Reserved; got != want {
+			if got, want := l.ReservedOn(0), n.state().Reserved; got != want {
 				t.Fatalf("%d bytes reserved on the device, want %d", got, want)
 			}
 		}
-		again := newOpening(NewStrings())
-		for _, e := range o.rows() {
-			again.add(&e)
+		again := NewLive()
+		for _, e := range slices.SortedFunc(slices.Values(l.Rows()), func(a, b Event) int { return cmp.Compare(a.Seq, b.Seq) }) {
+			again.Add(&e)
 		}
-		if diff := cmp.Diff(n.state(), stateOf(again.live)); diff != "" {
+		if diff := gocmp.Diff(n.state(), stateOf(again)); diff != "" {
 			t.Fatalf("restated (-want +got):\n%s", diff)
 		}
 	})
@@ -216,17 +217,17 @@ func TestSlotsOfBlocksAreUsedAgain(t *testing.T) {
 
 // TestReleaseOfARange: what is left in a range of graph memory ends with its arena, and is not restated.
 func TestReleaseOfARange(t *testing.T) {
-	o := newOpening(NewStrings())
-	o.add(&Event{Kind: KindArena, Arena: 1})
-	o.add(&Event{Kind: KindAlias, Arena: 1, Addr: 100, Provided: 10})
-	o.add(&Event{Kind: KindAlloc, Arena: 1, Addr: 100, Requested: 5, Provided: 5})
-	o.add(&Event{Kind: KindAlloc, Arena: 0, Addr: 100, Requested: 3, Provided: 3}) // of a native allocator, in the same place
-	o.add(&Event{Kind: KindPoolRelease, Arena: 1})
-	rows := o.rows()
+	l := NewLive()
+	l.Add(&Event{Kind: KindArena, Arena: 1})
+	l.Add(&Event{Kind: KindAlias, Arena: 1, Addr: 100, Provided: 10})
+	l.Add(&Event{Kind: KindAlloc, Arena: 1, Addr: 100, Requested: 5, Provided: 5})
+	l.Add(&Event{Kind: KindAlloc, Arena: 0, Addr: 100, Requested: 3, Provided: 3}) // of a native allocator, in the same place
+	l.Add(&Event{Kind: KindPoolRelease, Arena: 1})
+	rows := l.Rows()
 	if len(rows) != 1 || rows[0].Requested != 3 {
 		t.Errorf("restated: %+v", rows)
 	}
-	if got := o.live.Totals().Requested; got != 3 {
+	if got := l.Totals().Requested; got != 3 {
 		t.Errorf("%d bytes requested, want 3", got)
 	}
 }

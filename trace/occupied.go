@@ -5,7 +5,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -29,7 +28,7 @@ func Occupy(dir string) (*Occupied, error) {
 		return nil, err
 	}
 	defer run.Close()
-	entries, err := entriesOf(run)
+	entries, err := fs.ReadDir(run.FS(), ".")
 	if err != nil {
 		return nil, err
 	}
@@ -38,8 +37,8 @@ func Occupy(dir string) (*Occupied, error) {
 	for _, e := range entries {
 		ours := false
 		switch name := e.Name(); {
-		case name == SpoolName, name == finishedName:
-			ours = ourSpool(run, name)
+		case IsSpoolName(name):
+			ours = OwnSpool(run, name)
 		case name == InfoName, strings.HasSuffix(name, partSuffix):
 			var id string
 			if id, ours = runOf(dir, e); ours {
@@ -88,56 +87,6 @@ func runOf(dir string, e fs.DirEntry) (id string, ours bool) {
 	return "", errors.Is(err, ErrNewerSchema)
 }
 
-// Names in a spool: directories of processes, and in these the files that record.h describes.
-var (
-	processDirName  = regexp.MustCompile(`^p\d+\.\d+$`)
-	processFileName = regexp.MustCompile(`^(process|problems|strings|strings\.tmp|\d{6,}\.seg)$`)
-)
-
-// ourSpool says whether a spool, in the run's directory or elsewhere, belongs to the run and holds only
-// files of a spool.
-func ourSpool(run *os.Root, name string) bool {
-	place := &spoolPlace{run: run, name: name}
-	stat, err := run.Lstat(name)
-	switch {
-	case err != nil:
-		return false
-	case stat.IsDir():
-		place.root, err = run.OpenRoot(name)
-	case stat.Mode()&fs.ModeSymlink != 0:
-		err = place.followLink()
-	default:
-		return false
-	}
-	if err != nil {
-		return false
-	}
-	if place.root == nil { // the directory elsewhere has been removed
-		return true
-	}
-	defer place.root.Close()
-	entries, err := entriesOf(place.root)
-	for _, e := range entries {
-		if place.target != "" && e.Name() == ownerName {
-			continue
-		}
-		if !e.IsDir() || !processDirName.MatchString(e.Name()) || !onlyProcessFiles(place.root, e.Name()) {
-			return false
-		}
-	}
-	return err == nil
-}
-
-func onlyProcessFiles(spool *os.Root, name string) bool {
-	entries, err := fs.ReadDir(spool.FS(), name)
-	for _, e := range entries {
-		if !e.Type().IsRegular() || !processFileName.MatchString(e.Name()) {
-			return false
-		}
-	}
-	return err == nil
-}
-
 // Remove removes the files in Ours. Call it only if Foreign is empty and no process works on the run. It removes
 // run.json last, so that another call can identify what a killed one left.
 func (o *Occupied) Remove() error {
@@ -149,20 +98,20 @@ func (o *Occupied) Remove() error {
 	removeSummaries(run)
 	hasInfo := false
 	for _, name := range append(o.temporary, o.Ours...) {
-		switch name {
-		case InfoName:
+		switch {
+		case name == InfoName:
 			hasInfo = true
-		case SpoolName, finishedName:
-			err = removeSpool(run)
+		case IsSpoolName(name):
+			err = RemoveSpool(o.dir)
 		default:
-			err = ignoreMissing(run.Remove(name))
+			err = IgnoreMissing(run.Remove(name))
 		}
 		if err != nil {
 			return err
 		}
 	}
 	if hasInfo {
-		return ignoreMissing(run.Remove(InfoName))
+		return IgnoreMissing(run.Remove(InfoName))
 	}
 	return nil
 }
@@ -175,7 +124,7 @@ func removeSummaries(run *os.Root) {
 		return
 	}
 	defer dir.Close()
-	entries, err := entriesOf(dir)
+	entries, err := fs.ReadDir(dir.FS(), ".")
 	for _, e := range entries {
 		if err == nil && e.Type().IsRegular() && isSummary(dir, e.Name()) {
 			dir.Remove(e.Name())
@@ -186,7 +135,7 @@ func removeSummaries(run *os.Root) {
 
 // isSummary says whether a file is a table of package summary, by its metadata.
 func isSummary(dir *os.Root, name string) bool {
-	f, err := openRegular(dir, name)
+	f, err := OpenRegular(dir, name)
 	if err != nil {
 		return false
 	}
@@ -201,29 +150,4 @@ func isSummary(dir *os.Root, name string) bool {
 	}
 	_, ok := footer.Metadata("memprof.summary_version")
 	return ok
-}
-
-// removeSpool removes the spool of a run and its content.
-func removeSpool(run *os.Root) error {
-	place, err := openPlace(run)
-	if err != nil {
-		return ignoreMissing(err)
-	}
-	if place.root != nil {
-		defer place.root.Close()
-	}
-	if err := place.finish(); err != nil {
-		return err
-	}
-	return place.remove()
-}
-
-// RemoveSpool removes the spool of the run in dir and its content, if there is one.
-func RemoveSpool(dir string) error {
-	run, err := os.OpenRoot(dir)
-	if err != nil {
-		return err
-	}
-	defer run.Close()
-	return removeSpool(run)
 }

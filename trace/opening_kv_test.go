@@ -12,10 +12,10 @@ import (
 func TestOpeningKVIsSaidAgain(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		texts := NewStrings()
-		f := newOpening(texts)
+		f := NewOpener(texts)
 		seq := int64(0)
 		add := func(kind Kind, cache, sequence, requested, provided int64, text string) {
-			f.add(&Event{Seq: seq, Kind: kind, Stream: cache, Addr: sequence, Requested: requested, Provided: provided, Context: texts.Intern(text)})
+			f.Add(&Event{Seq: seq, Kind: kind, Stream: cache, Addr: sequence, Requested: requested, Provided: provided, Context: texts.Intern(text)})
 			seq++
 		}
 		add(KindKVCache, 1, 0, 64, 8, "layout=paged\tblock=4")
@@ -51,13 +51,13 @@ func TestOpeningKVIsSaidAgain(t *testing.T) {
 				}
 			}
 		}
-		again := newOpening(texts)
-		rows := f.rows()
+		again := NewOpener(texts)
+		rows := f.Rows()
 		for i := range rows {
 			if i > 0 && rows[i].Seq < rows[i-1].Seq {
 				t.Fatalf("row %d of seq %d comes after seq %d", i, rows[i].Seq, rows[i-1].Seq)
 			}
-			again.add(&rows[i])
+			again.Add(&rows[i])
 		}
 		compare := cmp.Options{
 			cmp.AllowUnexported(openingCache{}, openingSequence{}),

@@ -1,11 +1,9 @@
 package trace
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"syscall"
 
 	"github.com/apache/arrow-go/v18/parquet/file"
 )
@@ -16,7 +14,7 @@ type openPart struct {
 	info    Part
 	dir     *os.Root
 	temp    string // name while it is incomplete
-	file    partFile
+	file    PartFile
 	bytes   int64 // in the file
 	out     *file.Writer
 	pending []byte // encoded, not in the file yet
@@ -24,9 +22,6 @@ type openPart struct {
 	events  int64 // rows, opening rows not counted
 	closed  bool  // the footer is encoded; no row can be added
 	noSync  bool
-
-	behind  chan error // of the encoding under way, nil if there is none; it owns pending and encoded
-	encoded rowBuffer
 }
 
 func createPart(dir *os.Root, meta *ProcessMeta, number int, opt *WriterOptions) (*openPart, error) {
@@ -35,9 +30,9 @@ func createPart(dir *os.Root, meta *ProcessMeta, number int, opt *WriterOptions)
 		info: Part{Path: filepath.Join(dir.Name(), base+partSuffix), Number: number},
 		dir:  dir, temp: base + tempSuffix(meta.RunID), noSync: opt.NoSync,
 	}
-	f, err := opt.create(dir, p.temp)
+	f, err := opt.Create(dir, p.temp)
 	if err != nil {
-		return nil, diskError(p.path(), err)
+		return nil, DiskError(p.path(), err)
 	}
 	p.file = f
 	p.out = file.NewParquetWriter(p, newSchema(), file.WithWriterProps(writerProperties(opt.RowGroup)))
@@ -52,59 +47,30 @@ func (p *openPart) Write(b []byte) (int, error) {
 
 // encode encodes the collected rows as a row group.
 func (p *openPart) encode(s *Strings) error {
-	if err := p.wait(); err != nil || p.rows.len() == 0 {
-		return err
-	}
-	return p.encodeRows(&p.rows, s)
-}
-
-// encodeBehind is encode on another goroutine, once the rows before are encoded.
-func (p *openPart) encodeBehind(s *Strings) error {
-	if err := p.wait(); err != nil {
-		return err
-	}
-	if err := p.flush(); err != nil {
-		return err
-	}
-	p.rows, p.encoded = p.encoded, p.rows
-	behind := make(chan error, 1)
-	p.behind = behind
-	go func() { behind <- p.encodeRows(&p.encoded, s) }()
-	return nil
-}
-
-// wait returns when no encoding is under way, and its error.
-func (p *openPart) wait() error {
-	if p.behind == nil {
+	if p.rows.len() == 0 {
 		return nil
 	}
-	err := <-p.behind
-	p.behind = nil
-	return err
-}
-
-func (p *openPart) encodeRows(rows *rowBuffer, s *Strings) error {
 	group := p.out.AppendRowGroup()
-	err := rows.write(group, s)
+	err := p.rows.write(group, s)
 	if err == nil {
 		err = group.Close()
 	}
 	if err != nil {
 		return fmt.Errorf("%s: encode: %w", p.path(), err)
 	}
-	rows.reset()
+	p.rows.reset()
 	return nil
 }
 
 // flush writes encoded bytes to the file and keeps those that the disk has no room for.
 func (p *openPart) flush() error {
-	if p.behind != nil || len(p.pending) == 0 {
+	if len(p.pending) == 0 {
 		return nil
 	}
 	n, err := p.file.Write(p.pending)
 	p.bytes += int64(n)
 	p.pending = p.pending[:copy(p.pending, p.pending[n:])]
-	return diskError(p.path(), err)
+	return DiskError(p.path(), err)
 }
 
 func (p *openPart) complete(s *Strings) error {
@@ -131,7 +97,7 @@ func (p *openPart) complete(s *Strings) error {
 	}
 	if !p.noSync {
 		if err := p.file.Sync(); err != nil {
-			return diskError(p.path(), err)
+			return DiskError(p.path(), err)
 		}
 	}
 	p.info.Bytes = p.bytes
@@ -140,7 +106,7 @@ func (p *openPart) complete(s *Strings) error {
 		return nil
 	}
 	if err := p.dir.Rename(p.temp, filepath.Base(p.info.Path)); err != nil {
-		return diskError(p.info.Path, err)
+		return DiskError(p.info.Path, err)
 	}
 	return p.file.Close()
 }
@@ -149,41 +115,8 @@ func (p *openPart) complete(s *Strings) error {
 func (p *openPart) path() string { return filepath.Join(p.dir.Name(), p.temp) }
 
 func (p *openPart) remove() {
-	_ = p.wait() // the part is given up
 	p.file.Close()
 	if _, ok := p.file.(memoryFile); !ok {
 		p.dir.Remove(p.temp)
 	}
-}
-
-func diskError(path string, err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		return &PathError{Path: path, Err: ErrDiskFull, Detail: err.Error(), Remedy: "make room there"}
-	}
-	return fmt.Errorf("write %s: %w", path, err)
-}
-
-// completion is a part that is being completed on another goroutine.
-type completion struct {
-	part *openPart
-	done chan error // nil once its error was received
-}
-
-func completeBehind(p *openPart, s *Strings) *completion {
-	done := make(chan error, 1)
-	go func() { done <- p.complete(s) }()
-	return &completion{p, done}
-}
-
-// wait returns the error of the completion, or, where that was returned before, of another attempt.
-func (c *completion) wait(s *Strings) error {
-	if c.done == nil {
-		return c.part.complete(s)
-	}
-	err := <-c.done
-	c.done = nil
-	return err
 }

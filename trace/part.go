@@ -171,7 +171,7 @@ func openParquet(path string, f *os.File) (r *file.Reader, err error) {
 	// The library's metadata parser panics on some damaged footers.
 	defer func() {
 		if p := recover(); p != nil {
-			r, err = nil, &PathError{Path: path, Err: ErrDamaged, Detail: fmt.Sprint(p), Remedy: "copy the part again"}
+			r, err = nil, damagedPart(path, "%v", p)
 		}
 	}()
 	r, err = file.NewParquetReader(f)
@@ -215,7 +215,11 @@ func footerError(path string, err error) error {
 	case wrong.Truncated:
 		return truncatedPart(path, wrong.Detail)
 	}
-	return &PathError{Path: path, Err: ErrDamaged, Detail: wrong.Detail, Remedy: "copy the part again"}
+	return damagedPart(path, "%s", wrong.Detail)
+}
+
+func damagedPart(path, format string, args ...any) error {
+	return &PathError{Path: path, Err: ErrDamaged, Detail: fmt.Sprintf(format, args...), Remedy: "copy the part again"}
 }
 
 func notTrace(path, detail string) error {
@@ -275,12 +279,7 @@ func (m *fields) fail(key string) {
 
 func parsePart(path string, md *metadata.FileMetaData) (*Part, error) {
 	m := &fields{kv: md.KeyValueMetadata()}
-	if m.kv.FindValue(keySchema) == nil {
-		return nil, notTrace(path, "no "+keySchema+" in its metadata")
-	}
-	if version := m.integer(keySchema); m.bad == "" && version > SchemaVersion {
-		return nil, newerSchema(path, int(version))
-	}
+	m.integer(keySchema) // checkFooter knows that it is none of a newer memprof
 	p := &Part{
 		Path: path,
 		Process: ProcessMeta{
@@ -300,8 +299,7 @@ func parsePart(path string, md *metadata.FileMetaData) (*Part, error) {
 		return nil, notTrace(path, m.bad+" is missing or malformed in its metadata")
 	}
 	if !validName(p.Process.Name) {
-		return nil, &PathError{Path: path, Err: ErrDamaged, Remedy: "copy the part again",
-			Detail: fmt.Sprintf("its process is named %.200q; names consist of letters, digits, -, _ and dots", p.Process.Name)}
+		return nil, damagedPart(path, "its process is named %.200q; names consist of letters, digits, -, _ and dots", p.Process.Name)
 	}
 	if err := checkColumns(md); err != nil {
 		return nil, notTrace(path, err.Error())
@@ -309,8 +307,7 @@ func parsePart(path string, md *metadata.FileMetaData) (*Part, error) {
 	rows := rowsOf(md)
 	p.Events = rows - p.OpeningRows
 	if p.OpeningRows < 0 || p.Events < 0 || p.FirstSeq < 0 || p.Number < 0 || p.written < 0 {
-		return nil, &PathError{Path: path, Err: ErrDamaged, Remedy: "copy the part again",
-			Detail: fmt.Sprintf("%d rows, and %d opening rows by its metadata", rows, p.OpeningRows)}
+		return nil, damagedPart(path, "%d rows, and %d opening rows by its metadata", rows, p.OpeningRows)
 	}
 	return p, nil
 }
@@ -411,7 +408,7 @@ func (p *Part) keyValues() [][2]string {
 			[2]string{keyAlive, integer(p.Ending.LastAlive)})
 	}
 	for i := range kv {
-		kv[i][1] = validText(kv[i][1]) // paths in it may be of any bytes
+		kv[i][1] = ValidText(kv[i][1]) // paths in it may be of any bytes
 	}
 	return kv
 }

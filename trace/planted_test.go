@@ -47,7 +47,7 @@ func TestCollectorFollowsNoLink(t *testing.T) {
 	if _, err := trace.Recover(context.Background(), dir, false); err != nil {
 		t.Fatal(err)
 	}
-	if got := open(t, dir).Events; got != n {
+	if got := tracetest.One(t, dir).Events; got != n {
 		t.Errorf("%d events, want %d", got, n)
 	}
 	if text, err := os.ReadFile(precious); err != nil || string(text) != "precious" {

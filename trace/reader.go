@@ -34,21 +34,21 @@ type Reader struct {
 
 // batchBuffer is the memory of one Batch.
 type batchBuffer struct {
-	batch Batch // slices of the arrays below
-	err   error
-
-	seq, time, stream, addr, requested, provided []int64
-	device, arena, thread, context, scratch      []int32
-	kind                                         []Kind
+	batch   Batch // of the rows
+	rows    Batch // of batchRows
+	err     error
+	numbers []int32 // of kinds
 }
 
 func newBatchBuffer() *batchBuffer {
 	long := func() []int64 { return make([]int64, batchRows) }
 	short := func() []int32 { return make([]int32, batchRows) }
 	return &batchBuffer{
-		seq: long(), time: long(), stream: long(), addr: long(), requested: long(), provided: long(),
-		device: short(), arena: short(), thread: short(), context: short(), scratch: short(),
-		kind: make([]Kind, batchRows),
+		rows: Batch{
+			Seq: long(), Time: long(), Kind: make([]Kind, batchRows), Device: short(), Arena: short(), Thread: short(),
+			Stream: long(), Addr: long(), Requested: long(), Provided: long(), Context: short(),
+		},
+		numbers: short(),
 	}
 }
 
@@ -131,7 +131,7 @@ func (r *Reader) Next() (*Batch, error) {
 		if n == 0 {
 			return nil, r.err
 		}
-		b.batch.head(n)
+		b.batch.Head(n)
 	}
 	return &b.batch, nil
 }
@@ -234,7 +234,7 @@ func (d *decoder) fill(b *batchBuffer) (err error) {
 			skip := int(min(d.skip, int64(n)))
 			d.skip -= int64(skip)
 			if skip < n {
-				b.slice(skip, n)
+				b.batch = b.rows.Slice(skip, n)
 				return nil
 			}
 			continue
@@ -266,21 +266,7 @@ func (d *decoder) damaged(err error) error {
 	if errors.Is(err, ErrUnknownEvent) {
 		return &PathError{Path: d.parts[0].Path, Err: ErrUnknownEvent, Detail: err.Error(), Remedy: "use a newer memprof to read it"}
 	}
-	return &PathError{
-		Path: d.parts[0].Path, Err: ErrDamaged,
-		Detail: fmt.Sprintf("row group %d: %v", d.group-1, err),
-		Remedy: "copy the part again",
-	}
-}
-
-// slice sets the batch to rows [from, n) of the arrays.
-func (b *batchBuffer) slice(from, n int) {
-	b.batch = Batch{
-		Seq: b.seq[from:n], Time: b.time[from:n], Kind: b.kind[from:n],
-		Device: b.device[from:n], Arena: b.arena[from:n], Thread: b.thread[from:n],
-		Stream: b.stream[from:n], Addr: b.addr[from:n],
-		Requested: b.requested[from:n], Provided: b.provided[from:n], Context: b.context[from:n],
-	}
+	return damagedPart(d.parts[0].Path, "row group %d: %v", d.group-1, err)
 }
 
 // groupReader decodes the columns of one row group, each time the same rows of all.
@@ -345,35 +331,21 @@ func (g *groupReader) read(b *batchBuffer, n int) error {
 }
 
 func (g *groupReader) readColumn(i int, b *batchBuffer, n int) error {
-	switch i {
-	case colSeq:
-		return g.long[i].Read(b.seq[:n])
-	case colTime:
-		return g.long[i].Read(b.time[:n])
-	case colKind:
-		if err := g.kind.Read(b.scratch[:n]); err != nil {
+	switch rows := columnOf(&b.rows, i).(type) {
+	case []int64:
+		return g.long[i].Read(rows[:n])
+	case []int32:
+		if i == colContext {
+			return g.context.Read(rows[:n])
+		}
+		return g.short[i].Read(rows[:n])
+	case []Kind:
+		if err := g.kind.Read(b.numbers[:n]); err != nil {
 			return err
 		}
-		for j, k := range b.scratch[:n] {
-			b.kind[j] = Kind(k)
+		for j, k := range b.numbers[:n] {
+			rows[j] = Kind(k)
 		}
-		return nil
-	case colDevice:
-		return g.short[i].Read(b.device[:n])
-	case colArena:
-		return g.short[i].Read(b.arena[:n])
-	case colStream:
-		return g.long[i].Read(b.stream[:n])
-	case colAddr:
-		return g.long[i].Read(b.addr[:n])
-	case colRequested:
-		return g.long[i].Read(b.requested[:n])
-	case colProvided:
-		return g.long[i].Read(b.provided[:n])
-	case colContext:
-		return g.context.Read(b.context[:n])
-	case colThread:
-		return g.short[i].Read(b.thread[:n])
 	}
 	return nil
 }

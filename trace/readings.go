@@ -52,7 +52,7 @@ func openReadings(dir, runID string) (*Process, error) {
 	for i := range parts {
 		p := &parts[i]
 		if p.Process.RunID != runID {
-			return nil, &PathError{Path: p.Path, Err: ErrMixedRuns, Detail: "it belongs to run " + p.Process.RunID, Remedy: "put each run into a directory of its own"}
+			return nil, mixedRuns(p.Path, "it belongs to run "+p.Process.RunID)
 		}
 		if p.Process.Name != ReadingsName {
 			return nil, &PathError{Path: p.Path, Err: ErrNotTrace, Detail: "by its metadata it is a part of " + p.Process.Name}
@@ -62,15 +62,15 @@ func openReadings(dir, runID string) (*Process, error) {
 	if err := checkSequence(dir, parts, true); err != nil {
 		return nil, err
 	}
-	readings := newProcess(parts)
+	readings := NewProcess(parts)
 	if last := &parts[len(parts)-1]; !last.Last {
 		readings.Ending = Ending{State: StateKilled, Reason: "memprof record was killed"}
 	}
 	return readings, nil
 }
 
-// addReadings opens the readings of a run. An error of theirs becomes a warning.
-func (r *Run) addReadings() {
+// AddReadings opens the readings of a run. An error of theirs becomes a warning.
+func (r *Run) AddReadings() {
 	r.Readings, r.ReadingsErr = openReadings(r.Dir, r.Info.ID)
 	if r.ReadingsErr != nil {
 		r.Warnings = append(r.Warnings, "cannot read the readings of the devices' used memory: "+r.ReadingsErr.Error())

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
 	"slices"
 	"time"
 )
@@ -44,12 +43,12 @@ func recoverAfter(dir string, ready func(*Collector) error) (*Summary, error) {
 	}
 	c, err := NewCollector(dir, CollectorOptions{RunID: info.ID, ClockBase: info.ClockBase})
 	if errors.Is(err, fs.ErrNotExist) {
-		return &Summary{}, removeTemporaryIn(dir, info.ID)
+		return &Summary{}, RemoveTemporary(dir, info.ID)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if c.place.name == finishedName && info.Processes != nil { // written only after all is converted
+	if c.spool.Finished() && info.Processes != nil { // written only after all is converted
 		c.removeBallast()
 		return &Summary{}, c.Remove()
 	}
@@ -82,22 +81,12 @@ func recoverAfter(dir string, ready func(*Collector) error) (*Summary, error) {
 	return summary, c.Remove()
 }
 
-// removeTemporaryIn is removeTemporary of the run in dir.
-func removeTemporaryIn(dir, runID string) error {
-	run, err := os.OpenRoot(dir)
-	if err != nil {
-		return err
-	}
-	defer run.Close()
-	return removeTemporary(run, runID)
-}
-
 // waitForDead returns nil if no process of the run is alive. If one is, it returns [ErrAlive] or, with wait,
 // polls until all have ended.
 func (c *Collector) waitForDead(ctx context.Context, wait bool) error {
 	for {
 		// List these first: one of them may begin to record before c.Alive.
-		waiting := c.place.starters()
+		waiting := c.spool.Starters()
 		alive, err := c.Alive()
 		if err != nil || !alive && len(waiting) == 0 {
 			return err
@@ -105,7 +94,7 @@ func (c *Collector) waitForDead(ctx context.Context, wait bool) error {
 		if !wait {
 			about := &PathError{Path: c.dir, Err: ErrAlive, Remedy: "wait for it to end, or run `memprof recover --wait`"}
 			if !alive {
-				about.Detail = waiting[0].String() + " may still begin to record"
+				about.Detail = waiting[0] + " may still begin to record"
 				about.Remedy += "; if it does not belong to the job, run `memprof recover --now`"
 			}
 			return about
@@ -140,9 +129,7 @@ func (c *Collector) cancel() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, p := range c.processes {
-		p.to.Abandon()
-		p.from.Close()
-		p.closeRing()
+		p.giveUp()
 	}
 	c.processes = nil
 	c.removeBallast()

@@ -32,7 +32,7 @@ func TestRecoverAfterFailedEnd(t *testing.T) {
 	if _, err := trace.Recover(context.Background(), dir, false); err != nil {
 		t.Fatal(err)
 	}
-	if p := open(t, dir); p.Events != 500 {
+	if p := tracetest.One(t, dir); p.Events != 500 {
 		t.Errorf("%d events, want 500", p.Events)
 	}
 	if _, err := os.Lstat(filepath.Join(dir, "spool-finished")); !errors.Is(err, os.ErrNotExist) {
@@ -71,7 +71,7 @@ func TestSpoolElsewhereIsAway(t *testing.T) {
 	if _, err := trace.Recover(context.Background(), dir, false); err != nil {
 		t.Fatal(err)
 	}
-	if p := open(t, dir); p.Events != 500 {
+	if p := tracetest.One(t, dir); p.Events != 500 {
 		t.Errorf("%d events, want 500", p.Events)
 	}
 }

@@ -14,7 +14,7 @@ func RewritePart(path string, change func(rows []Event, s *Strings) []Event) err
 	if err != nil {
 		return err
 	}
-	p := newProcess([]Part{*part})
+	p := NewProcess([]Part{*part})
 	rows, err := p.ReadAll()
 	if err != nil {
 		return err

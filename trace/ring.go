@@ -1,7 +1,6 @@
 package trace
 
 import (
-	"encoding/binary"
 	"errors"
 	"path/filepath"
 )
@@ -13,7 +12,7 @@ import (
 // segments after it are a process that [OpenLive] and [Recover] read, from there on.
 
 // RingLeast is the smallest CollectorOptions.Ring: a few segments.
-const RingLeast = 4 * segmentRecords * recordBytes
+const RingLeast = 4 * SegmentBytes
 
 // ring is what a conversion has where the collector keeps a ring.
 type ring struct {
@@ -34,95 +33,53 @@ func (c *Collector) followRing(p *conversion) (progress bool, err error) {
 // look passes the events since the last call to CollectorOptions.Watch.
 func (c *Collector) look(p *conversion) (progress bool, err error) {
 	if p.ring.ahead == nil {
-		if p.ring.ahead, err = openSpoolProcess(c.place.root, p.from.Name); err != nil || p.ring.ahead == nil {
+		if p.ring.ahead, err = c.spool.Process(p.from.Name); err != nil || p.ring.ahead == nil {
 			return false, err
 		}
-		if err := p.ring.ahead.skipTo(max(p.from.slot, 0)); err != nil {
+		if err := p.ring.ahead.SkipTo(p.from.Slot()); err != nil {
 			return false, err
 		}
 	}
 	ahead := p.ring.ahead
-	if _, err := ahead.refresh(); err != nil {
+	if _, err := ahead.Refresh(); err != nil {
 		return false, err
 	}
 	watch := c.opt.Watch
 	if watch == nil {
 		watch = func(string, *Event, func(int32) string) {}
 	}
-	name := p.to.meta.Name
+	name := p.to.Name()
 	if c.opt.Watched != nil {
-		return ahead.glance(c.opt.Watched, func(e *Event) { watch(name, e, func(int32) string { return "" }) })
+		return ahead.Glance(c.opt.Watched, func(e *Event) { watch(name, e, func(int32) string { return "" }) })
 	}
-	text := func(context int32) string { return ahead.strings.text(uint32(context)) }
-	return ahead.read(false, func(e *Event, slot int64) error {
+	text := func(context int32) string { return ahead.Text(uint32(context)) }
+	return ahead.Read(false, func(e *Event, slot int64) error {
 		watch(name, e, text)
 		return nil
 	})
 }
 
-// glance visits the events of some kinds that were committed since the last call, and passes over the others.
-func (p *SpoolProcess) glance(kinds []Kind, visit func(*Event)) (progress bool, err error) {
-	var wanted [256]bool
-	for _, kind := range kinds {
-		wanted[kind] = true
-	}
-	for {
-		block, err := p.load(p.slot, len(p.buf)/recordBytes)
-		if err != nil {
-			return progress, err
-		}
-		n := committedPrefix(block)
-		if n == 0 {
-			return progress, nil
-		}
-		at := 0 // the first that is wanted
-		for at < n {
-			if number := binary.LittleEndian.Uint32(block[at*recordBytes:]) &^ commitMask; number < 256 && wanted[number] {
-				break
-			}
-			at++
-		}
-		p.slot += int64(at)
-		progress = true
-		if at == n {
-			continue
-		}
-		// Its other bytes may have been copied before its commit word was stored: read them again.
-		if block, err = p.load(p.slot, 1); err != nil || len(block) < recordBytes {
-			return progress, err
-		}
-		e := decodeRecord(block, Kind(binary.LittleEndian.Uint32(block)&^commitMask))
-		visit(&e)
-		p.slot++
-	}
-}
-
 // shorten drops the oldest segments of a process if there are more than the ring has room for.
 func (c *Collector) shorten(p *conversion) error {
-	const segmentBytes = segmentRecords * recordBytes
-	most := c.opt.Ring / segmentBytes
-	newest, oldest := p.ring.ahead.slot/segmentRecords, p.from.slot/segmentRecords
+	most := c.opt.Ring / SegmentBytes
+	newest, oldest := p.ring.ahead.Slot()/SegmentRecords, p.from.Slot()/SegmentRecords
 	if newest-oldest+1 > most {
-		until := (newest + 1 - most*3/4) * segmentRecords
-		_, err := p.from.read(false, func(spooled *Event, slot int64) error {
+		until := (newest + 1 - most*3/4) * SegmentRecords
+		_, err := p.from.Read(false, func(spooled *Event, slot int64) error {
 			if slot >= until {
 				return errEnough
 			}
-			e := *spooled
-			e.Seq = p.to.NextSeq()
-			e.Time = (e.Time - c.opt.ClockBase) &^ (TimeStep - 1)
-			e.Context = p.context(uint32(e.Context))
-			p.to.skip(&e, slot)
+			p.to.Skip(p.event(spooled, p.to.NextSeq()), slot)
 			return nil
 		})
 		if err != nil && !errors.Is(err, errEnough) {
 			return err
 		}
 	}
-	if p.to.skipped() == 0 {
+	if p.to.Skipped() == 0 {
 		return nil
 	}
-	superseded, err := p.to.restart()
+	superseded, err := p.to.Restart()
 	if err != nil {
 		return err
 	}
@@ -131,7 +88,7 @@ func (c *Collector) shorten(p *conversion) error {
 		return err
 	}
 	for i := range superseded {
-		if err := ignoreMissing(c.place.run.Remove(filepath.Base(superseded[i].Path))); err != nil {
+		if err := IgnoreMissing(c.spool.Run().Remove(filepath.Base(superseded[i].Path))); err != nil {
 			return err
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/parquet"
 	"github.com/apache/arrow-go/v18/parquet/file"
+
+	"github.com/memprof/memprof/trace/columns"
 )
 
 // rowBuffer collects rows by column until they are encoded.
@@ -21,64 +23,45 @@ type rowBuffer struct {
 
 func (r *rowBuffer) len() int { return len(r.batch.Seq) }
 
-func (r *rowBuffer) add(e *Event) {
-	b := &r.batch
-	b.Seq = append(b.Seq, e.Seq)
-	b.Time = append(b.Time, e.Time)
-	b.Kind = append(b.Kind, e.Kind)
-	b.Device = append(b.Device, e.Device)
-	b.Arena = append(b.Arena, e.Arena)
-	b.Stream = append(b.Stream, e.Stream)
-	b.Addr = append(b.Addr, e.Addr)
-	b.Requested = append(b.Requested, e.Requested)
-	b.Provided = append(b.Provided, e.Provided)
-	b.Context = append(b.Context, e.Context)
-	b.Thread = append(b.Thread, e.Thread)
-}
+func (r *rowBuffer) add(e *Event) { r.batch.Append(e) }
 
-func (r *rowBuffer) reset() {
-	b := &r.batch
-	b.Seq, b.Time, b.Kind, b.Context = b.Seq[:0], b.Time[:0], b.Kind[:0], b.Context[:0]
-	b.Device, b.Arena, b.Thread = b.Device[:0], b.Arena[:0], b.Thread[:0]
-	b.Stream, b.Addr, b.Requested, b.Provided = b.Stream[:0], b.Addr[:0], b.Requested[:0], b.Provided[:0]
+func (r *rowBuffer) reset() { r.batch.Head(0) }
+
+// columnOf is the column of a batch by its place in the file.
+func columnOf(b *Batch, i int) any {
+	return [numColumns]any{
+		colSeq: b.Seq, colTime: b.Time, colKind: b.Kind, colDevice: b.Device, colArena: b.Arena, colStream: b.Stream,
+		colAddr: b.Addr, colRequested: b.Requested, colProvided: b.Provided, colContext: b.Context, colThread: b.Thread,
+	}[i]
 }
 
 func (r *rowBuffer) write(group file.SerialRowGroupWriter, s *Strings) error {
-	b := &r.batch
-	for i := range schemaColumns {
+	for i, declared := range schemaColumns {
 		c, err := group.NextColumn()
 		if err != nil {
 			return err
 		}
-		switch i {
-		case colSeq:
-			err = writeInt64(c, b.Seq)
-		case colTime:
-			err = writeInt64(c, b.Time)
-		case colKind:
+		switch rows := columnOf(&r.batch, i).(type) {
+		case []int64:
+			if declared.Encoding == columns.Dictionary {
+				err = r.indexInt64(c, rows)
+			} else {
+				err = writeInt64(c, rows)
+			}
+		case []Kind:
 			err = r.writeKinds(c)
-		case colDevice:
-			err = r.indexInt32(c, b.Device)
-		case colArena:
-			err = r.indexInt32(c, b.Arena)
-		case colStream:
-			err = r.indexInt64(c, b.Stream)
-		case colAddr:
-			err = writeInt64(c, b.Addr)
-		case colRequested:
-			err = r.indexInt64(c, b.Requested)
-		case colProvided:
-			err = r.indexInt64(c, b.Provided)
-		case colContext:
-			err = r.writeContexts(c, s)
-		case colThread:
-			err = r.indexInt32(c, b.Thread)
+		case []int32:
+			if i == colContext {
+				err = r.writeContexts(c, s)
+			} else {
+				err = r.indexInt32(c, rows)
+			}
 		}
 		if err == nil {
 			err = c.Close()
 		}
 		if err != nil {
-			return fmt.Errorf("column %s: %w", schemaColumns[i].Name, err)
+			return fmt.Errorf("column %s: %w", declared.Name, err)
 		}
 	}
 	return nil
@@ -107,8 +90,8 @@ func (r *rowBuffer) writeKinds(c file.ColumnChunkWriter) error {
 		}
 		r.numbers = append(r.numbers, int32(k))
 	}
-	used, indices := r.kinds.index(r.numbers, len(kinds))
-	return writeIndexed(c, arrayOfTexts(len(used), func(i int) string { return kinds[used[i]].name }), indices)
+	used, indices := r.kinds.index(r.numbers, int(KindLost)+1)
+	return writeIndexed(c, arrayOfTexts(len(used), func(i int) string { return Kind(used[i]).String() }), indices)
 }
 
 func (r *rowBuffer) writeContexts(c file.ColumnChunkWriter, s *Strings) error {

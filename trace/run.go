@@ -125,7 +125,7 @@ func openOne(path string) (*Run, error) {
 		run.Info.ID = part.Process.RunID
 		run.Warnings = append(run.Warnings, fmt.Sprintf("%s: no %s of this run in its directory: host, devices and command are unknown", path, InfoName))
 	}
-	run.Processes = []*Process{newProcess([]Part{*part})}
+	run.Processes = []*Process{NewProcess([]Part{*part})}
 	return run, nil
 }
 
@@ -134,11 +134,16 @@ func openDir(dir string) (*Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	parts, err := readParts(dir, func(file string) bool { return !isReadings(file) })
+	parts, err := ReadParts(dir)
 	if err != nil {
 		return nil, err
 	}
-	if segments, err := spoolSegments(dir, parts); err != nil {
+	// The segments of a process whose last part exists do not count: they only have not been removed.
+	ended := map[string]bool{}
+	for i := range parts {
+		ended[parts[i].Process.Spool] = ended[parts[i].Process.Spool] || parts[i].Last
+	}
+	if segments, err := Unconverted(dir, ended); err != nil {
 		return nil, err
 	} else if segments > 0 {
 		return nil, &PathError{Path: dir, Err: ErrUnfinished,
@@ -155,24 +160,17 @@ func openDir(dir string) (*Run, error) {
 		run.Info.ID = parts[0].Process.RunID
 		run.Warnings = append(run.Warnings, fmt.Sprintf("%s: no %s: host, devices and command are unknown", dir, InfoName))
 	}
-	for i := range parts {
-		if id := parts[i].Process.RunID; id != run.Info.ID {
-			other := InfoName
-			if info == nil {
-				other = filepath.Base(parts[0].Path)
-			}
-			return nil, &PathError{Path: parts[i].Path, Err: ErrMixedRuns,
-				Detail: fmt.Sprintf("it belongs to run %s, %s to run %s", id, other, run.Info.ID),
-				Remedy: "put each run into a directory of its own"}
-		}
+	owner := InfoName
+	if info == nil {
+		owner = filepath.Base(parts[0].Path)
 	}
-	if run.Processes, err = groupParts(dir, parts, false); err != nil {
+	if run.Processes, err = groupParts(dir, parts, owner, run.Info.ID, false); err != nil {
 		return nil, err
 	}
 	for _, m := range run.Missing() {
 		run.Warnings = append(run.Warnings, dir+": "+m.String())
 	}
-	run.addReadings()
+	run.AddReadings()
 	return run, nil
 }
 
@@ -190,6 +188,11 @@ func noParts(dir string, info *Info) error {
 		names += fmt.Sprintf(" and %d more", more)
 	}
 	return &PathError{Path: dir, Err: ErrMissingPart, Detail: fmt.Sprintf("%s lists %s, and no .parquet part is there", InfoName, names), Remedy: "copy the parts again"}
+}
+
+// ReadParts reads the metadata of the complete parts in dir, except the readings'.
+func ReadParts(dir string) ([]Part, error) {
+	return readParts(dir, func(file string) bool { return !isReadings(file) })
 }
 
 // readParts reads the metadata of the complete parts in dir for whose file names wanted returns true.
@@ -215,51 +218,8 @@ func readParts(dir string, wanted func(file string) bool) ([]Part, error) {
 	return parts, nil
 }
 
-// spoolSegments counts the segments in the spool of the run in dir that are not converted; parts are the run's
-// complete parts. The segments of a process whose last part exists do not count: they only have not been removed.
-func spoolSegments(dir string, parts []Part) (int, error) {
-	place, err := openPlaceOf(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, err
-	}
-	defer place.close()
-	if place.root == nil {
-		return 0, place.checkPresent()
-	}
-	ended := map[string]bool{}
-	for i := range parts {
-		ended[parts[i].Process.Spool] = ended[parts[i].Process.Spool] || parts[i].Last
-	}
-	entries, err := entriesOf(place.root)
-	if err != nil {
-		return 0, ignoreMissing(err)
-	}
-	n := 0
-	for _, e := range entries {
-		if !e.IsDir() || ended[e.Name()] {
-			continue
-		}
-		process, err := place.root.OpenRoot(e.Name())
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return 0, err
-		}
-		found, err := listSegments(process)
-		process.Close()
-		if err != nil {
-			return 0, err
-		}
-		n += len(found)
-	}
-	return n, nil
-}
-
-func newProcess(parts []Part) *Process {
+// NewProcess is the process that consecutive parts belong to.
+func NewProcess(parts []Part) *Process {
 	last := &parts[len(parts)-1]
 	p := &Process{
 		ProcessMeta: last.Process, Parts: parts, Ending: last.Ending,
@@ -271,11 +231,25 @@ func newProcess(parts []Part) *Process {
 	return p
 }
 
-// groupParts sorts parts by process. It fails if one is missing; with more, the last ones of a process
-// may be missing.
-func groupParts(dir string, parts []Part, more bool) ([]*Process, error) {
+// OpenUnfinished opens the processes of the run in dir that have complete parts, of which the last may be missing.
+func OpenUnfinished(dir, runID string) ([]*Process, error) {
+	parts, err := ReadParts(dir)
+	if err != nil {
+		return nil, err
+	}
+	return groupParts(dir, parts, InfoName, runID, true)
+}
+
+// groupParts sorts parts by process. It fails if one is missing, or belongs to another run than owner does; with more, the
+// last ones of a process may be missing.
+func groupParts(dir string, parts []Part, owner, runID string, more bool) ([]*Process, error) {
+	for i := range parts {
+		if id := parts[i].Process.RunID; id != runID {
+			return nil, mixedRuns(parts[i].Path, fmt.Sprintf("it belongs to run %s, %s to run %s", id, owner, runID))
+		}
+	}
 	slices.SortFunc(parts, func(a, b Part) int {
-		return cmp.Or(compareProcesses(&a.Process, &b.Process), cmp.Compare(a.Number, b.Number))
+		return cmp.Or(CompareProcesses(&a.Process, &b.Process), cmp.Compare(a.Number, b.Number))
 	})
 	var processes []*Process
 	for len(parts) > 0 {
@@ -287,10 +261,14 @@ func groupParts(dir string, parts []Part, more bool) ([]*Process, error) {
 		if err := checkSequence(dir, of, more); err != nil {
 			return nil, err
 		}
-		processes = append(processes, newProcess(slices.Clone(of)))
+		processes = append(processes, NewProcess(slices.Clone(of)))
 		parts = parts[n:]
 	}
 	return processes, nil
+}
+
+func mixedRuns(path, detail string) error {
+	return &PathError{Path: path, Err: ErrMixedRuns, Detail: detail, Remedy: "put each run into a directory of its own"}
 }
 
 // fromRing leaves out parts that a later one supersedes: a ring removes them once that is complete.
@@ -312,8 +290,8 @@ func (p *Process) Dropped() int64 {
 	return p.Parts[0].Dropped
 }
 
-// compareProcesses sorts by rank; processes without a rank come last.
-func compareProcesses(a, b *ProcessMeta) int {
+// CompareProcesses sorts by rank; processes without a rank come last.
+func CompareProcesses(a, b *ProcessMeta) int {
 	return cmp.Or(cmp.Compare(uint(a.Rank), uint(b.Rank)), cmp.Compare(a.Name, b.Name))
 }
 
@@ -340,23 +318,5 @@ func checkSequence(dir string, parts []Part, more bool) error {
 	if last := &parts[len(parts)-1]; !last.Last && !more {
 		return missing(first+len(parts), filepath.Base(last.Path)+" is not the last part of its process")
 	}
-	return nil
-}
-
-// Detach opens all parts, so that the run can be read although its directory is removed. From is what the run is called
-// from then on.
-func (r *Run) Detach(from string) error {
-	for _, p := range r.Processes {
-		for i := range p.Parts {
-			part := &p.Parts[i]
-			file, err := openFile(part.Path)
-			if err != nil {
-				return err
-			}
-			held := memoryFile{file}
-			part.Path, part.held = held.name(), file
-		}
-	}
-	r.Dir, r.Detached = from, true
 	return nil
 }

@@ -27,8 +27,8 @@ func TestReadFromTheMiddle(t *testing.T) {
 	if err := w.Finish(trace.Ending{State: trace.StateClosed}); err != nil {
 		t.Fatal(err)
 	}
-	p := open(t, dir)
-	all := readAll(t, p)
+	p := tracetest.One(t, dir)
+	all := tracetest.Events(t, p)
 	if diff := cmp.Diff([]int64{0, 700, 1400, 2100}, p.PartStarts()); diff != "" {
 		t.Fatal(diff)
 	}

@@ -2,14 +2,9 @@ package trace
 
 import (
 	"errors"
-	"fmt"
-	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"time"
-
-	"github.com/memprof/memprof/trace/outfile"
 )
 
 // snapshotTaken is Ending.Reason of a process that went on when a snapshot of its run was written.
@@ -39,7 +34,7 @@ func writeSnapshot(dir string, target *os.Root, why string) (_ *Run, err error) 
 	if err != nil {
 		return nil, err
 	}
-	defer run.closeHeld()
+	defer run.Close()
 	var copied []string
 	defer func() {
 		if err != nil {
@@ -50,7 +45,7 @@ func writeSnapshot(dir string, target *os.Root, why string) (_ *Run, err error) 
 	}()
 	copyAll := func(parts []Part) error {
 		for i := range parts {
-			name, err := copyPart(target, &parts[i])
+			name, err := parts[i].CopyTo(target)
 			if err != nil {
 				return err
 			}
@@ -75,39 +70,4 @@ func writeSnapshot(dir string, target *os.Root, why string) (_ *Run, err error) 
 	}
 	// Last, as of a recording: without it the parts are those of a run whose writing was interrupted.
 	return run, WriteInfo(target.Name(), &info)
-}
-
-// copyPart copies a part to a run's directory and returns its name there, which appears when it is complete.
-func copyPart(to *os.Root, part *Part) (string, error) {
-	from, err := openFile(part.Path)
-	if err != nil {
-		return "", err
-	}
-	defer from.Close()
-	name := fmt.Sprintf("%s-%04d", part.Process.Name, part.Number)
-	temp := name + tempSuffix(part.Process.RunID)
-	path := filepath.Join(to.Name(), name+partSuffix)
-	out, err := outfile.Create(to, temp)
-	if err != nil {
-		return "", diskError(path, err)
-	}
-	_, err = io.Copy(out, from)
-	if err = errors.Join(err, out.Close()); err == nil {
-		err = to.Rename(temp, name+partSuffix)
-	}
-	if err != nil {
-		to.Remove(temp)
-	}
-	return name + partSuffix, diskError(path, err)
-}
-
-// closeHeld closes the parts that exist in memory only.
-func (r *Run) closeHeld() {
-	for _, p := range r.Processes {
-		for i := range p.Parts {
-			if held := p.Parts[i].held; held != nil {
-				held.Close()
-			}
-		}
-	}
 }

@@ -4,10 +4,10 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 )
@@ -70,59 +70,72 @@ func fileID(stat fs.FileInfo) string {
 	return "-"
 }
 
-// spoolPlace is the spool of a run: its name in the run's directory, and the directory itself.
-type spoolPlace struct {
-	run    *os.Root // the run's directory
-	name   string   // in it: SpoolName or finishedName
-	target string   // the directory elsewhere, if the spool is a link; else ""
-	root   *os.Root // the spool; nil if the directory elsewhere does not exist
+// Spool is the spool of a run: the directory into which hooks write, with a directory for each process.
+type Spool struct {
+	run    *os.Root         // the run's directory
+	name   string           // in it: SpoolName or finishedName
+	target string           // the directory elsewhere, if the spool is a link; else ""
+	root   *os.Root         // the spool; nil if the directory elsewhere does not exist
+	known  map[string]error // the processes that New returned, nil, or will not, and why
 }
 
-// openPlace opens the spool of a run, under either name. Errors: [fs.ErrNotExist] if the run has no spool,
+// OpenSpool opens the spool of the run in dir, under either name. Errors: [fs.ErrNotExist] if the run has no spool,
 // [ErrDamaged] if the spool is a link to anything but a directory of this run.
-func openPlace(run *os.Root) (*spoolPlace, error) {
-	for _, name := range []string{SpoolName, finishedName} {
-		stat, err := run.Lstat(name)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		place := &spoolPlace{run: run, name: name}
-		switch {
-		case stat.IsDir():
-			place.root, err = run.OpenRoot(name)
-		case stat.Mode()&fs.ModeSymlink != 0:
-			err = place.followLink()
-		default:
-			err = &PathError{Path: place.path(), Err: ErrDamaged, Detail: "the spool is not a directory"}
-		}
-		if err != nil {
-			return nil, err
-		}
-		return place, nil
-	}
-	return nil, &fs.PathError{Op: "open", Path: filepath.Join(run.Name(), SpoolName), Err: fs.ErrNotExist}
-}
-
-// openPlaceOf is openPlace of the run in dir.
-func openPlaceOf(dir string) (*spoolPlace, error) {
+func OpenSpool(dir string) (*Spool, error) {
 	run, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, err
 	}
-	place, err := openPlace(run)
-	if err != nil {
-		run.Close()
+	for _, name := range []string{SpoolName, finishedName} {
+		s := &Spool{run: run, name: name, known: map[string]error{}}
+		if err = s.open(); err == nil {
+			return s, nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
 	}
-	return place, err
+	run.Close()
+	return nil, err
+}
+
+// FindSpool is OpenSpool for a reader: nil without an error if the run has no spool, or its directory elsewhere does not
+// exist.
+func FindSpool(dir string) (*Spool, error) {
+	s, err := OpenSpool(dir)
+	if err != nil {
+		return nil, IgnoreMissing(err)
+	}
+	if s.root == nil {
+		s.Close()
+		return nil, nil
+	}
+	return s, nil
+}
+
+// open opens the directory under the spool's name.
+func (p *Spool) open() error {
+	stat, err := p.run.Lstat(p.name)
+	switch {
+	case err != nil:
+	case stat.IsDir():
+		p.root, err = p.run.OpenRoot(p.name)
+	case stat.Mode()&fs.ModeSymlink != 0:
+		err = p.followLink()
+	default:
+		err = &PathError{Path: p.path(), Err: ErrDamaged, Detail: "the spool is not a directory"}
+	}
+	return err
 }
 
 // path is the path of the spool, for messages.
-func (p *spoolPlace) path() string { return filepath.Join(p.run.Name(), p.name) }
+func (p *Spool) path() string { return filepath.Join(p.run.Name(), p.name) }
 
-func (p *spoolPlace) close() {
+// Run is the run's directory. It is open until Close.
+func (p *Spool) Run() *os.Root { return p.run }
+
+// Close closes the directories.
+func (p *Spool) Close() {
 	if p.root != nil {
 		p.root.Close()
 	}
@@ -130,7 +143,7 @@ func (p *spoolPlace) close() {
 }
 
 // followLink opens the directory that the spool is a link to, if it belongs to this run.
-func (p *spoolPlace) followLink() error {
+func (p *Spool) followLink() error {
 	target, err := p.run.Readlink(p.name)
 	if err != nil {
 		return err
@@ -162,7 +175,7 @@ func (p *spoolPlace) followLink() error {
 }
 
 // checkOwner fails unless the directory names this run as its owner or is empty.
-func (p *spoolPlace) checkOwner(folder *os.Root, target string) error {
+func (p *Spool) checkOwner(folder *os.Root, target string) error {
 	text, err := folder.Readlink(ownerName)
 	if errors.Is(err, fs.ErrNotExist) {
 		entries, err := entriesOf(folder)
@@ -189,24 +202,30 @@ func (p *spoolPlace) checkOwner(folder *os.Root, target string) error {
 	return p.notOurs(target, "which belongs to the recording in "+dir)
 }
 
-// checkPresent is an [ErrUnfinished] if the spool is a link to a directory that does not exist and that memprof did
+// CheckPresent is an [ErrUnfinished] if the spool is a link to a directory that does not exist and that memprof did
 // not remove (it renames the link first). The directory may be on a disk that is not mounted.
-func (p *spoolPlace) checkPresent() error {
-	if p.root != nil || p.name == finishedName {
+func (p *Spool) CheckPresent() error {
+	if p.root != nil || p.Finished() {
 		return nil
 	}
 	return &PathError{Path: p.run.Name(), Err: ErrUnfinished, Detail: "its spool is in " + p.target + ", which does not exist",
 		Remedy: "mount its disk and run `memprof recover`; if the spool is lost, delete the link " + p.path()}
 }
 
-func (p *spoolPlace) notOurs(target, why string) error {
+func (p *Spool) notOurs(target, why string) error {
 	return &PathError{Path: p.path(), Err: ErrDamaged, Detail: "it is a link to " + target + ", " + why,
 		Remedy: "if that is the recording's spool, replace the link by the directory itself"}
 }
 
-// finish renames the spool, so that no process finds it any more.
-func (p *spoolPlace) finish() error {
-	if p.name == finishedName {
+// Present says whether the directory of the spool exists.
+func (p *Spool) Present() bool { return p.root != nil }
+
+// Finished says whether the job has ended, so that no process finds the spool any more.
+func (p *Spool) Finished() bool { return p.name == finishedName }
+
+// Finish renames the spool, so that no process finds it any more.
+func (p *Spool) Finish() error {
+	if p.Finished() {
 		return nil
 	}
 	if err := p.run.Rename(p.name, finishedName); err != nil {
@@ -216,9 +235,9 @@ func (p *spoolPlace) finish() error {
 	return nil
 }
 
-// remove removes a finished spool. If it is killed, another call removes the rest. It follows no link in the
+// Remove removes a finished spool. If it is killed, another call removes the rest. It follows no link in the
 // spool, and outside the run's directory removes only a directory that belongs to the run.
-func (p *spoolPlace) remove() error {
+func (p *Spool) Remove() error {
 	if p.target == "" {
 		return p.run.RemoveAll(p.name)
 	}
@@ -246,43 +265,57 @@ func (p *spoolPlace) remove() error {
 	return p.run.Remove(p.name)
 }
 
-// entriesOf lists an open directory, sorted by name.
-func entriesOf(dir *os.Root) ([]fs.DirEntry, error) { return fs.ReadDir(dir.FS(), ".") }
+// IsSpoolName says whether a name in a run's directory is one of its spool's.
+func IsSpoolName(name string) bool { return name == SpoolName || name == finishedName }
 
-// openRegular opens a regular file for reading. It refuses a pipe, which would block, and a link, which may
-// lead out of the directory.
-func openRegular(dir *os.Root, name string) (*os.File, error) {
-	notRegular := func() error {
-		return &PathError{Path: filepath.Join(dir.Name(), name), Err: ErrDamaged, Detail: "it is not a regular file"}
-	}
-	before, err := dir.Lstat(name)
+// RemoveSpool removes the spool of the run in dir and its content, if there is one.
+func RemoveSpool(dir string) error {
+	p, err := OpenSpool(dir)
 	if err != nil {
-		return nil, err
+		return IgnoreMissing(err)
 	}
-	if !before.Mode().IsRegular() {
-		return nil, notRegular()
+	defer p.Close()
+	if err := p.Finish(); err != nil {
+		return err
 	}
-	f, err := dir.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	if stat, err := f.Stat(); err != nil || !stat.Mode().IsRegular() {
-		f.Close()
-		return nil, notRegular()
-	}
-	return f, nil
+	return p.Remove()
 }
 
-// readRegular reads a file of at most `most` bytes.
-func readRegular(dir *os.Root, name string, most int64) ([]byte, error) {
-	f, err := openRegular(dir, name)
-	if err != nil {
-		return nil, err
+// Names in a spool: directories of processes, and in these the files that record.h describes.
+var (
+	processDirName  = regexp.MustCompile(`^p\d+\.\d+$`)
+	processFileName = regexp.MustCompile(`^(process|problems|strings|strings\.tmp|\d{6,}\.seg)$`)
+)
+
+// OwnSpool says whether a spool, under its name in the run's directory, belongs to the run and holds only
+// files of a spool.
+func OwnSpool(run *os.Root, name string) bool {
+	p := &Spool{run: run, name: name}
+	if p.open() != nil {
+		return false
 	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, most+1))
-	if err == nil && int64(len(text)) > most {
-		err = &PathError{Path: filepath.Join(dir.Name(), name), Err: ErrDamaged, Detail: fmt.Sprintf("more than %d bytes", most)}
+	if p.root == nil { // the directory elsewhere has been removed
+		return true
 	}
-	return text, err
+	defer p.root.Close()
+	entries, err := entriesOf(p.root)
+	for _, e := range entries {
+		if p.target != "" && e.Name() == ownerName {
+			continue
+		}
+		if !e.IsDir() || !processDirName.MatchString(e.Name()) || !onlyProcessFiles(p.root, e.Name()) {
+			return false
+		}
+	}
+	return err == nil
+}
+
+func onlyProcessFiles(spool *os.Root, name string) bool {
+	entries, err := fs.ReadDir(spool.FS(), name)
+	for _, e := range entries {
+		if !e.Type().IsRegular() || !processFileName.MatchString(e.Name()) {
+			return false
+		}
+	}
+	return err == nil
 }

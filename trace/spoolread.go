@@ -6,37 +6,41 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
-
-	"github.com/memprof/memprof/trace/outfile"
 )
 
-// end is the first slot that a dead process did not claim, or that the hook gave up.
-func (p *SpoolProcess) end() int64 {
-	end := p.header.Claimed
-	if p.header.State == stateStopped {
-		end = min(end, p.header.StopSlot)
+// blockRecords is the most records that one read returns.
+const blockRecords = 4096
+
+// maxLostTail is the most lost events that are made for slots after the last committed one. A killed process
+// leaves one such slot for each thread that was writing; only a damaged header claims more.
+const maxLostTail = 1024
+
+// End is the first slot that a dead process did not claim, or that the hook gave up.
+func (p *SpoolProcess) End() int64 {
+	end := p.Header.Claimed
+	if p.Header.Stopped() {
+		end = min(end, p.Header.StopSlot)
 	}
 	return int64(min(end, 1<<50))
 }
 
-// stoppedAndDrained says whether the hook has stopped recording and all its records are read.
-func (p *SpoolProcess) stoppedAndDrained() bool {
-	return p.header.State == stateStopped && p.slot >= int64(min(p.header.StopSlot, 1<<50))
+// Drained says whether the hook has stopped recording and all its records are read.
+func (p *SpoolProcess) Drained() bool {
+	return p.Header.Stopped() && p.slot >= int64(min(p.Header.StopSlot, 1<<50))
 }
 
-// visitor takes one event and its slot. The event's Context is the number of a string in the spool; its Seq is
+// Visitor takes one event and its slot. The event's Context is the number of a string in the spool; its Seq is
 // not set. After an error the next read begins with the same event.
-type visitor func(e *Event, slot int64) error
+type Visitor func(e *Event, slot int64) error
 
-// read visits the events committed since the last call. With final, which is for a dead process, it visits a lost
-// event for each slot that the process claimed and did not fill, and sets p.ended after the last one.
+// Read visits the events committed since the last call. With final, which is for a dead process, it visits a lost
+// event for each slot that the process claimed and did not fill, and sets Ended after the last one.
 //
 // It trusts nothing in the files: the size of its buffer bounds each read, whatever the header or a
 // string claims.
-func (p *SpoolProcess) read(final bool, visit visitor) (progress bool, err error) {
-	for !p.ended {
+func (p *SpoolProcess) Read(final bool, visit Visitor) (progress bool, err error) {
+	for !p.Ended {
 		block, err := p.load(p.slot, len(p.buf)/recordBytes)
 		if err != nil {
 			return progress, err
@@ -65,8 +69,8 @@ func (p *SpoolProcess) read(final bool, visit visitor) (progress bool, err error
 			if err != nil {
 				return progress, err
 			}
-			if !took && p.slot >= p.end() {
-				p.ended = true
+			if !took && p.slot >= p.End() {
+				p.Ended = true
 				break
 			}
 			if !took {
@@ -82,15 +86,24 @@ func (p *SpoolProcess) read(final bool, visit visitor) (progress bool, err error
 	return progress, nil
 }
 
+// Text returns the string with a number in the spool. If a damaged spool lacks it, the text says so.
+func (p *SpoolProcess) Text(id uint32) string { return p.texts.text(id) }
+
+// Malformed is the number of pieces of strings that were malformed.
+func (p *SpoolProcess) Malformed() int { return p.texts.bad }
+
+// Slot is the next slot to read.
+func (p *SpoolProcess) Slot() int64 { return p.slot }
+
 // take takes the record at p.slot; false if it is not committed.
-func (p *SpoolProcess) take(rec []byte, visit visitor) (bool, error) {
+func (p *SpoolProcess) take(rec []byte, visit Visitor) (bool, error) {
 	commit := binary.LittleEndian.Uint32(rec)
 	if commit&commitMask != committed {
 		return false, nil
 	}
 	number := commit &^ commitMask
 	if number == kindString {
-		p.strings.add(rec, p.slot)
+		p.texts.add(rec, p.slot)
 		return true, nil
 	}
 	if number > 255 || !Kind(number).Valid() || Kind(number) == KindLost {
@@ -107,41 +120,23 @@ func (p *SpoolProcess) take(rec []byte, visit visitor) (bool, error) {
 	return true, nil
 }
 
-// decodeRecord decodes a record. Time is that of the hook's clock, Context the number of a string in the spool.
-func decodeRecord(rec []byte, kind Kind) Event {
-	u32, u64 := binary.LittleEndian.Uint32, binary.LittleEndian.Uint64
-	e := Event{
-		Kind: kind, Time: int64(u64(rec[8:])), Addr: int64(u64(rec[16:])),
-		Requested: int64(u64(rec[24:])), Provided: int64(u64(rec[32:])), Stream: int64(u64(rec[40:])),
-		Arena: int32(u32(rec[48:])), Context: int32(u32(rec[52:])), Thread: int32(u32(rec[56:])),
-		Device: int32(binary.LittleEndian.Uint16(rec[4:])),
-	}
-	if u32(rec[48:]) == noArena {
-		e.Arena = NoArena
-	}
-	if e.Device == noDevice {
-		e.Device = NoDevice
-	}
-	return e
-}
-
 // flushRun visits lost events for the first n of the p.run unfilled slots before p.slot.
-func (p *SpoolProcess) flushRun(n int64, visit visitor) error {
+func (p *SpoolProcess) flushRun(n int64, visit Visitor) error {
 	for ; n > 0; n-- {
 		e := Event{Kind: KindLost, Time: int64(p.lastNS), Device: NoDevice, Arena: NoArena}
 		if err := visit(&e, p.slot-p.run); err != nil {
 			return err
 		}
 		p.run--
-		p.lost++
+		p.Lost++
 	}
 	return nil
 }
 
 // flushTail visits lost events for the unfilled slots after the last committed one.
-func (p *SpoolProcess) flushTail(visit visitor) error {
+func (p *SpoolProcess) flushTail(visit Visitor) error {
 	if p.run > maxLostTail {
-		p.damage = fmt.Sprintf("the process file claims %d slots after the last record", p.run)
+		p.Damage = fmt.Sprintf("the process file claims %d slots after the last record", p.run)
 		p.slot -= p.run - maxLostTail
 		p.run = maxLostTail
 	}
@@ -150,52 +145,40 @@ func (p *SpoolProcess) flushTail(visit visitor) error {
 
 // pastSegment goes on after the last byte of a segment of a dead process.
 func (p *SpoolProcess) pastSegment() error {
-	end := p.end()
+	end := p.End()
 	if p.slot >= end {
-		p.ended = true
+		p.Ended = true
 		return nil
 	}
-	index := p.slot / segmentRecords
-	present, err := listSegments(p.root)
+	index := p.slot / SegmentRecords
+	present, err := p.Segments()
 	if err != nil {
 		return err
 	}
 	if len(present) == 0 || present[len(present)-1] <= index {
 		p.run += end - p.slot // claimed; the segment was never made, or is truncated
 		p.slot = end
-		p.ended = true
+		p.Ended = true
 		return nil
 	}
 	if _, err := p.root.Lstat(segmentName(index)); errors.Is(err, fs.ErrNotExist) {
-		p.damage = fmt.Sprintf("%s is missing: the events from slot %d on cannot be put in order", segmentPath(p.Dir, index), p.slot)
-		p.ended = true
+		p.Damage = fmt.Sprintf("%s is missing: the events from slot %d on cannot be put in order", filepath.Join(p.Dir, segmentName(index)), p.slot)
+		p.Ended = true
 		return nil
 	}
-	next := min((index+1)*segmentRecords, end)
+	next := min((index+1)*SegmentRecords, end)
 	p.run += next - p.slot // the segment is truncated
 	p.slot = next
 	return nil
 }
 
-func committedPrefix(block []byte) int {
-	n := len(block) / recordBytes
-	for i := range n {
-		commit := binary.LittleEndian.Uint32(block[i*recordBytes:])
-		number := commit &^ commitMask
-		if commit&commitMask != committed || (number != kindString && (number > 255 || !Kind(number).Valid())) {
-			return i
-		}
-	}
-	return n
-}
-
 // load reads up to n whole records of one segment, from slot on; none if the segment does not exist or
 // has no more.
 func (p *SpoolProcess) load(slot int64, n int) ([]byte, error) {
-	index, at := slot/segmentRecords, slot%segmentRecords
+	index, at := slot/SegmentRecords, slot%SegmentRecords
 	if p.segIndex != index {
 		p.closeSegment()
-		f, err := openRegular(p.root, segmentName(index))
+		f, err := OpenRegular(p.root, segmentName(index))
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, nil
 		}
@@ -204,7 +187,7 @@ func (p *SpoolProcess) load(slot int64, n int) ([]byte, error) {
 		}
 		p.seg, p.segIndex = f, index
 	}
-	n = int(min(int64(n), segmentRecords-at))
+	n = int(min(int64(n), SegmentRecords-at))
 	got, err := p.seg.ReadAt(p.buf[:n*recordBytes], at*recordBytes)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("read %s at %d: %w", p.seg.Name(), at*recordBytes, err)
@@ -212,15 +195,15 @@ func (p *SpoolProcess) load(slot int64, n int) ([]byte, error) {
 	return p.buf[:got/recordBytes*recordBytes], nil
 }
 
-// skipTo makes slot the next one to read. The events before it are in complete parts; of the remaining segments
+// SkipTo makes slot the next one to read. The events before it are in complete parts; of the remaining segments
 // it reads the strings, which later events may name.
-func (p *SpoolProcess) skipTo(slot int64) error {
-	present, err := listSegments(p.root)
+func (p *SpoolProcess) SkipTo(slot int64) error {
+	present, err := p.Segments()
 	if err != nil {
 		return err
 	}
 	for _, index := range present {
-		for at := index * segmentRecords; at < min(slot, (index+1)*segmentRecords); {
+		for at := index * SegmentRecords; at < min(slot, (index+1)*SegmentRecords); {
 			block, err := p.load(at, int(min(blockRecords, slot-at)))
 			if err != nil {
 				return err
@@ -230,7 +213,7 @@ func (p *SpoolProcess) skipTo(slot int64) error {
 			}
 			for ; len(block) > 0; block, at = block[recordBytes:], at+1 {
 				if binary.LittleEndian.Uint32(block) == committed|kindString {
-					p.strings.add(block[:recordBytes], at)
+					p.texts.add(block[:recordBytes], at)
 				}
 			}
 		}
@@ -239,112 +222,39 @@ func (p *SpoolProcess) skipTo(slot int64) error {
 	return nil
 }
 
-// spoolStrings assembles the strings of a process from their pieces.
-type spoolStrings struct {
-	texts   map[uint32]string
-	partial map[uint32]*partialString
-	bad     int // malformed pieces
-}
-
-type partialString struct {
-	text  []byte
-	got   int   // bytes of text that are filled
-	first int64 // slot of the first piece
-}
-
-func (s *spoolStrings) add(rec []byte, slot int64) {
-	offset := int(binary.LittleEndian.Uint16(rec[4:]))
-	length := int(binary.LittleEndian.Uint16(rec[6:]))
-	id := binary.LittleEndian.Uint32(rec[8:])
-	total := int(binary.LittleEndian.Uint32(rec[12:]))
-	if total < 1 || total > maxStringBytes || length < 1 || length > pieceBytes || offset+length > total {
-		s.bad++
-		return
+// Glance visits the events of some kinds that were committed since the last call, and passes over the others.
+func (p *SpoolProcess) Glance(kinds []Kind, visit func(*Event)) (progress bool, err error) {
+	var wanted [256]bool
+	for _, kind := range kinds {
+		wanted[kind] = true
 	}
-	if _, known := s.texts[id]; known {
-		return
-	}
-	part := s.partial[id]
-	if part == nil {
-		part = &partialString{text: make([]byte, total), first: slot}
-		s.partial[id] = part
-	}
-	if len(part.text) != total {
-		s.bad++
-		return
-	}
-	part.got += copy(part.text[offset:offset+length], rec[16:16+length])
-	if part.got >= total {
-		s.texts[id] = validText(string(part.text))
-		delete(s.partial, id)
-	}
-}
-
-// text returns the string with a number. If a damaged spool lacks it, the text says so.
-func (s *spoolStrings) text(id uint32) string {
-	if id == 0 {
-		return ""
-	}
-	if text, ok := s.texts[id]; ok {
-		return text
-	}
-	return fmt.Sprintf("<string %d is not in the spool>", id)
-}
-
-// firstNeeded is the slot of the oldest piece of an incomplete string, at most limit.
-func (s *spoolStrings) firstNeeded(limit int64) int64 {
-	for _, p := range s.partial {
-		limit = min(limit, p.first)
-	}
-	return limit
-}
-
-// save writes the complete strings to a file in the process's directory, so that the segments with them can be
-// deleted. The file has the number and the length of each string, both as varints, and its bytes.
-func (s *spoolStrings) save(dir *os.Root) error {
-	var out []byte
-	for id, text := range s.texts {
-		out = binary.AppendUvarint(out, uint64(id))
-		out = binary.AppendUvarint(out, uint64(len(text)))
-		out = append(out, text...)
-	}
-	const temp = stringsName + ".tmp"
-	path := filepath.Join(dir.Name(), stringsName)
-	f, err := outfile.Create(dir, temp)
-	if err != nil {
-		return diskError(path, err)
-	}
-	_, err = f.Write(out)
-	if err = errors.Join(err, f.Close()); err != nil {
-		return diskError(path, err)
-	}
-	return diskError(path, dir.Rename(temp, stringsName))
-}
-
-// mostStringBytes is the largest strings file that is read.
-const mostStringBytes = 1 << 30
-
-// loadStrings reads the file that save wrote. Without a file there are no strings.
-func loadStrings(dir *os.Root) (spoolStrings, error) {
-	s := spoolStrings{texts: map[uint32]string{}, partial: map[uint32]*partialString{}}
-	path := filepath.Join(dir.Name(), stringsName)
-	in, err := readRegular(dir, stringsName, mostStringBytes)
-	if errors.Is(err, fs.ErrNotExist) {
-		return s, nil
-	}
-	if err != nil {
-		return s, err
-	}
-	for at := 0; at < len(in); {
-		id, n := binary.Uvarint(in[at:]) // the text has been made valid UTF-8, which may have made it longer
-		length, m := binary.Uvarint(in[at+max(n, 0):])
-		start := at + n + m
-		if n <= 0 || m <= 0 || length > 3*maxStringBytes || start+int(length) > len(in) {
-			return s, &PathError{Path: path, Err: ErrDamaged, Detail: fmt.Sprintf("at byte %d", at),
-				Remedy: "delete it: contexts that were in deleted segments will be missing"}
+	for {
+		block, err := p.load(p.slot, len(p.buf)/recordBytes)
+		if err != nil {
+			return progress, err
 		}
-		s.texts[uint32(id)] = validText(string(in[start : start+int(length)]))
-		at = start + int(length)
+		n := committedPrefix(block)
+		if n == 0 {
+			return progress, nil
+		}
+		at := 0 // the first that is wanted
+		for at < n {
+			if number := binary.LittleEndian.Uint32(block[at*recordBytes:]) &^ commitMask; number < 256 && wanted[number] {
+				break
+			}
+			at++
+		}
+		p.slot += int64(at)
+		progress = true
+		if at == n {
+			continue
+		}
+		// Its other bytes may have been copied before its commit word was stored: read them again.
+		if block, err = p.load(p.slot, 1); err != nil || len(block) < recordBytes {
+			return progress, err
+		}
+		e := decodeRecord(block, Kind(binary.LittleEndian.Uint32(block)&^commitMask))
+		visit(&e)
+		p.slot++
 	}
-	return s, nil
 }

@@ -12,18 +12,11 @@ import (
 // spoolVariable begins the environment entry of a process with the path of the spool; see package hooks.
 const spoolVariable = "MEMPROF_SPOOL="
 
-// starter is a process that has not begun to record, because it has made no CUDA call, and may do so later.
-type starter struct {
-	pid  int
-	name string // of its program
-}
-
-func (s starter) String() string { return fmt.Sprintf("process %d (%s)", s.pid, s.name) }
-
-// starters returns the processes on this machine that have the spool in their environment, except the caller. It does not
-// find processes of other users, nor those that overwrote their environment.
-func (p *spoolPlace) starters() []starter {
-	if p.root == nil || p.name != SpoolName {
+// Starters names the processes on this machine, as "process 4711 (python3)", that have the spool in their environment, except the
+// caller: those that have not begun to record, because they have made no CUDA call, may do so later. It does not find processes
+// of other users, nor those that overwrote their environment.
+func (p *Spool) Starters() []string {
+	if p.root == nil || p.Finished() {
 		return nil // no process can find the spool any more
 	}
 	spool, err := p.root.Stat(".")
@@ -34,7 +27,7 @@ func (p *spoolPlace) starters() []starter {
 	if err != nil {
 		return nil
 	}
-	var found []starter
+	var found []string
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
 		if err != nil || pid == os.Getpid() {
@@ -43,7 +36,7 @@ func (p *spoolPlace) starters() []starter {
 		dir := filepath.Join("/proc", e.Name())
 		if path := spoolOf(dir); path != "" && leadsTo(dir, path, spool) {
 			name, _ := os.ReadFile(filepath.Join(dir, "comm"))
-			found = append(found, starter{pid, string(bytes.TrimSpace(name))})
+			found = append(found, fmt.Sprintf("process %d (%s)", pid, bytes.TrimSpace(name)))
 		}
 	}
 	return found
@@ -74,50 +67,4 @@ func leadsTo(dir, path string, spool fs.FileInfo) bool {
 		stat, err = os.Stat(path)
 	}
 	return err == nil && os.SameFile(stat, spool)
-}
-
-// InProgress names a process that still works on the recording in dir: "its recorder" or "process 4711"; "" if there is
-// none.
-func InProgress(dir string) (string, error) {
-	place, err := openPlaceOf(dir)
-	if err != nil {
-		return "", ignoreMissing(err)
-	}
-	defer place.close()
-	if place.root == nil {
-		return "", nil
-	}
-	held, err := collecting(place)
-	if err != nil {
-		return "", ignoreMissing(err)
-	}
-	if held {
-		return "its recorder", nil
-	}
-	entries, err := entriesOf(place.root)
-	if err != nil {
-		return "", ignoreMissing(err)
-	}
-	for _, e := range entries {
-		if !e.IsDir() {
-			continue
-		}
-		p, err := openSpoolProcess(place.root, e.Name())
-		if err != nil || p == nil {
-			continue // unreadable, so no process can be writing it
-		}
-		alive, err := p.Alive()
-		pid := p.header.PID
-		p.Close()
-		if err != nil {
-			return "", err
-		}
-		if alive {
-			return fmt.Sprintf("process %d", pid), nil
-		}
-	}
-	if waiting := place.starters(); len(waiting) > 0 {
-		return waiting[0].String(), nil
-	}
-	return "", nil
 }

@@ -24,7 +24,7 @@ func TestTextOfAnyEncoding(t *testing.T) {
 	if _, err := trace.Recover(context.Background(), dir, false); err != nil {
 		t.Fatal(err)
 	}
-	p := open(t, dir)
+	p := tracetest.One(t, dir)
 	want := "job caf\uFFFD " + strings.Repeat("層", 333) + "\uFFFD"
 	if p.Command != want {
 		t.Errorf("command %q, want %q", p.Command, want)
@@ -64,7 +64,7 @@ func TestValidTextsAreKept(t *testing.T) {
 	if _, err := trace.Recover(context.Background(), dir, false); err != nil {
 		t.Fatal(err)
 	}
-	p := open(t, dir)
+	p := tracetest.One(t, dir)
 	n := 0
 	err := p.Each(func(e *trace.Event) error {
 		n++

@@ -1,7 +1,6 @@
 package trace
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -16,35 +15,26 @@ const MaxPartEvents = 2 << 20
 // their dictionaries.
 const rowGroupRows = 1 << 18
 
-const partSuffix = ".parquet"
-
-// tempSuffix ends the names of incomplete parts of a run. It contains the run's ID, so that no other run removes
-// them.
-func tempSuffix(runID string) string { return "." + runID + partSuffix + ".tmp" }
-
 // WriterOptions are the sizes that a Writer uses; 0 means the constants above.
 type WriterOptions struct {
 	PartEvents int // most events in a part, 1 to MaxPartEvents
 	RowGroup   int // rows encoded at a time
 
-	// Overlap encodes rows, and completes parts, while the next rows are collected, on another core: for a writer that
-	// has many events at once. It takes the memory of three more row groups, and an error comes some rows later.
-	Overlap bool
-
 	// NoSync leaves it to the system when parts reach the disk: for what can be made again, as an import.
 	NoSync bool
 
-	create func(dir *os.Root, name string) (partFile, error) // tests put a full disk here
+	// Create makes the file of a part in the run's directory: nil for a file on disk, or [InMemory], or a test's full disk.
+	Create func(dir *os.Root, name string) (PartFile, error)
 }
 
-// partFile is the file of a part.
-type partFile interface {
+// PartFile is the file of a part.
+type PartFile interface {
 	Write(b []byte) (int, error)
 	Sync() error
 	Close() error
 }
 
-func createFile(dir *os.Root, name string) (partFile, error) { return outfile.Create(dir, name) }
+func createFile(dir *os.Root, name string) (PartFile, error) { return outfile.Create(dir, name) }
 
 // Writer writes the events of one process to parts in a run's directory. A part gets its name when it is
 // complete; until then its name ends in .RUNID.parquet.tmp.
@@ -57,15 +47,14 @@ type Writer struct {
 	meta    ProcessMeta
 	opt     WriterOptions
 	strings *Strings
-	opening *opening
+	opening *Opener
 	rolling *Rolling
 	nextSeq int64
 	slot    int64 // spool slot after that of the last event; -1 if events have no slots
 
-	part   *openPart
-	behind *completion // of the part before; nil if there is none
-	done   []Part
-	spare  []rowBuffer // of complete parts
+	part  *openPart
+	done  []Part
+	spare rowBuffer // of the part before
 }
 
 // NewWriter writes a process named meta.Name to the run directory dir. It creates no file before the first
@@ -77,23 +66,23 @@ func NewWriter(dir string, meta ProcessMeta, opt WriterOptions) *Writer {
 	if opt.RowGroup <= 0 {
 		opt.RowGroup = rowGroupRows
 	}
-	if opt.create == nil {
-		opt.create = createFile
+	if opt.Create == nil {
+		opt.Create = createFile
 	}
 	texts := NewStrings()
 	return &Writer{
 		dir: dir, meta: meta, opt: opt, slot: -1,
-		strings: texts, opening: newOpening(texts), rolling: NewRolling(),
+		strings: texts, opening: NewOpener(texts), rolling: NewRolling(),
 	}
 }
 
-// resumeWriter continues after the complete parts of the process that meta describes.
-func resumeWriter(dir string, meta ProcessMeta, opt WriterOptions, parts []Part) (*Writer, error) {
-	w := NewWriter(dir, meta, opt)
+// ResumeWriter continues after the complete parts of a process, one or more.
+func ResumeWriter(dir string, opt WriterOptions, parts []Part) (*Writer, error) {
 	last := parts[len(parts)-1]
-	p := &Process{ProcessMeta: meta, Parts: []Part{last}, strings: w.strings}
+	w := NewWriter(dir, last.Process, opt)
+	p := &Process{ProcessMeta: last.Process, Parts: []Part{last}, strings: w.strings}
 	err := p.Each(func(e *Event) error {
-		w.opening.add(e)
+		w.opening.Add(e)
 		return nil
 	})
 	if err != nil {
@@ -101,7 +90,6 @@ func resumeWriter(dir string, meta ProcessMeta, opt WriterOptions, parts []Part)
 	}
 	w.done = parts
 	w.nextSeq = last.FirstSeq + last.Events
-	w.opening.live.totals.Events = w.nextSeq
 	w.rolling = resumeRolling(last.end, w.nextSeq)
 	w.slot = last.NextSlot
 	return w, nil
@@ -111,7 +99,11 @@ func resumeWriter(dir string, meta ProcessMeta, opt WriterOptions, parts []Part)
 func (w *Writer) Intern(text string) int32 { return w.strings.Intern(text) }
 
 // Totals are the process's sums after the last event.
-func (w *Writer) Totals() Totals { return w.opening.live.Totals() }
+func (w *Writer) Totals() Totals {
+	t := w.opening.live.Totals()
+	t.Events = w.nextSeq
+	return t
+}
 
 // Parts returns the complete parts.
 func (w *Writer) Parts() []Part { return w.done }
@@ -142,11 +134,7 @@ func (w *Writer) Append(e *Event) error {
 		return err
 	}
 	if w.part.rows.len() >= w.opt.RowGroup {
-		encode := w.part.encode
-		if w.opt.Overlap {
-			encode = w.part.encodeBehind
-		}
-		if err := encode(w.strings); err != nil {
+		if err := w.part.encode(w.strings); err != nil {
 			return err
 		}
 	}
@@ -156,13 +144,16 @@ func (w *Writer) Append(e *Event) error {
 	w.part.rows.add(e)
 	w.part.events++
 	w.nextSeq++
-	w.opening.add(e)
+	w.opening.Add(e)
 	w.rolling.add(e, w.strings.snapshot().hashes[e.Context])
 	return nil
 }
 
-// appendSlot is Append of an event from a spool slot.
-func (w *Writer) appendSlot(e *Event, slot int64) error {
+// Name is the name of the process.
+func (w *Writer) Name() string { return w.meta.Name }
+
+// AppendSlot is Append of an event from a spool slot.
+func (w *Writer) AppendSlot(e *Event, slot int64) error {
 	if err := w.Append(e); err != nil {
 		return err
 	}
@@ -216,10 +207,6 @@ func (w *Writer) Finish(end Ending) error {
 
 // Abandon removes what is incomplete.
 func (w *Writer) Abandon() {
-	if err := w.completed(); err != nil {
-		w.behind.part.remove()
-		w.behind = nil
-	}
 	if w.part != nil {
 		w.part.remove()
 		w.part = nil
@@ -230,21 +217,9 @@ func (w *Writer) Abandon() {
 // RemoveTemporary removes incomplete parts of the process. Unlike Abandon, it may be called while another call
 // has not returned.
 func (w *Writer) RemoveTemporary() error {
-	dir, err := os.OpenRoot(w.dir)
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	entries, err := entriesOf(dir)
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), w.meta.Name+"-") && strings.HasSuffix(e.Name(), tempSuffix(w.meta.RunID)) {
-			err = errors.Join(err, dir.Remove(e.Name()))
-		}
-	}
-	return err
+	return removeTemporary(w.dir, func(name string) bool {
+		return strings.HasPrefix(name, w.meta.Name+"-") && strings.HasSuffix(name, tempSuffix(w.meta.RunID))
+	})
 }
 
 func (w *Writer) closeDir() {
@@ -266,22 +241,18 @@ func (w *Writer) ensurePart() error {
 		w.root = root
 	}
 	number := 0
-	if w.behind != nil {
-		number = w.behind.part.info.Number + 1
-	} else if n := len(w.done); n > 0 {
+	if n := len(w.done); n > 0 {
 		number = w.done[n-1].Number + 1
 	}
 	part, err := createPart(w.root, &w.meta, number, &w.opt)
 	if err != nil {
 		return err
 	}
-	if n := len(w.spare); n > 1 {
-		part.rows, part.encoded, w.spare = w.spare[n-1], w.spare[n-2], w.spare[:n-2]
-	}
+	part.rows, w.spare = w.spare, rowBuffer{}
 	part.info.FirstSeq = w.nextSeq
 	part.info.seed = w.rolling.state
 	if w.nextSeq > 0 {
-		opening := w.opening.rows()
+		opening := w.opening.Rows()
 		part.info.OpeningRows = int64(len(opening))
 		for i := range opening {
 			if part.rows.len() >= w.opt.RowGroup {
@@ -309,36 +280,10 @@ func (w *Writer) completePart(end *Ending) error {
 		p.info.Last, p.info.Ending = true, *end
 		p.info.sums = w.rolling.Finish()
 	}
-	if err := w.completed(); err != nil {
-		return err
-	}
-	if w.opt.Overlap && end == nil {
-		w.part, w.behind = nil, completeBehind(p, w.strings)
-		return nil
-	}
 	if err := p.complete(w.strings); err != nil {
 		return err
 	}
-	w.completedPart(p)
-	w.part = nil
-	return nil
-}
-
-func (w *Writer) completedPart(p *openPart) {
 	w.done = append(w.done, p.info)
-	w.spare = append(w.spare[:0], p.rows, p.encoded)
-}
-
-// completed returns when no part is being completed on another goroutine, and its error. After an error, the next call
-// tries again.
-func (w *Writer) completed() error {
-	if w.behind == nil {
-		return nil
-	}
-	if err := w.behind.wait(w.strings); err != nil {
-		return err
-	}
-	w.completedPart(w.behind.part)
-	w.behind = nil
+	w.spare, w.part = p.rows, nil
 	return nil
 }

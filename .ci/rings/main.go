@@ -1,15 +1,15 @@
-// Command rings prints, for each package named, how many production files its folder has and the
-// largest ring of them: files that all reach each other by the package-level names and methods they
-// use. A subject with a door is a set of files outside of any large ring.
+// Command rings fails if memprof has too many packages, or if a package has a large ring: production files that all reach each
+// other by the package-level names, methods and fields that they use, so that none of them can be understood alone.
 //
-//	go run ./.ci/rings [-v] ./analysis ./report ./cmd/memprof
-//	./analysis  files 20  largest ring 7
+//	go run ./.ci/rings [-v] [PACKAGE ...]
 //
-// With -v it names the ring's files. Packages must build, since names are resolved by type.
+// Without packages it looks at all, and counts them. With -v it prints a line for each. Packages must build, since names are
+// resolved by type.
 package main
 
 import (
-	"bytes"
+	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"go/ast"
@@ -26,64 +26,128 @@ import (
 	"strings"
 )
 
+const (
+	mostFiles    = 10 // of a ring
+	mostPackages = 60 // of memprof, those that only tests import not counted
+)
+
 func main() {
 	log.SetFlags(0)
 	log.SetPrefix("rings: ")
-	verbose := flag.Bool("v", false, "name the files of the largest ring")
+	verbose := flag.Bool("v", false, "print a line for each package")
 	flag.Parse()
-	for _, folder := range flag.Args() {
-		if err := run(os.Stdout, folder, *verbose); err != nil {
-			log.Fatalf("%s: %v", folder, err)
-		}
+	if err := run(os.Stdout, flag.Args(), *verbose); err != nil {
+		log.Fatal(err)
 	}
 }
 
-// run prints the line of one package.
-func run(stdout io.Writer, folder string, verbose bool) error {
-	uses, err := fileUses(folder)
+// run returns an error that names each ring that is too large.
+func run(stdout io.Writer, patterns []string, verbose bool) error {
+	all := len(patterns) == 0
+	if all {
+		patterns = []string{"./...", "./.ci/dist", "./.ci/rings"} // a pattern skips folders that begin with a dot
+	}
+	packages, err := list(patterns)
 	if err != nil {
 		return err
 	}
-	ring := largestRing(uses)
-	fmt.Fprintf(stdout, "%-40s files %3d  largest ring %3d\n", folder, len(uses), len(ring))
-	if verbose && len(ring) > 1 {
-		fmt.Fprintln(stdout, "   ", strings.Join(ring, " "))
+	var wrong []error
+	count := 0
+	check := newChecker(packages)
+	for _, p := range packages {
+		if p.DepOnly || len(p.GoFiles) == 0 {
+			continue
+		}
+		if !strings.HasSuffix(p.ImportPath, "test") {
+			count++
+		}
+		uses, err := check.fileUses(p)
+		if err != nil {
+			return fmt.Errorf("%s: %w", p.ImportPath, err)
+		}
+		ring := largestRing(uses)
+		if verbose {
+			fmt.Fprintf(stdout, "%-60s files %3d  largest ring %3d\n", p.ImportPath, len(uses), len(ring))
+		}
+		if len(ring) > mostFiles {
+			wrong = append(wrong, fmt.Errorf("%s has a ring of %d files, at most %d may all reach each other: %s", p.ImportPath, len(ring), mostFiles, strings.Join(ring, " ")))
+		}
 	}
-	return nil
+	if all && count > mostPackages {
+		wrong = append(wrong, fmt.Errorf("there are %d packages, at most %d may be: move what has one importer to it", count, mostPackages))
+	}
+	fmt.Fprintf(stdout, "%d packages\n", count)
+	return errors.Join(wrong...)
 }
 
-// fileUses returns, for each production file of the package, the other files whose declarations it uses.
-func fileUses(folder string) (map[string]map[string]bool, error) {
-	names, exports, err := list(folder)
+// listed is a package as the go command describes it.
+type listed struct {
+	ImportPath, Dir, Export string
+	GoFiles                 []string
+	DepOnly                 bool // it was not asked for: another one imports it
+}
+
+// list asks the go command for packages and for the export data of all that they import.
+func list(patterns []string) ([]*listed, error) {
+	c := exec.Command("go", append([]string{"list", "-deps", "-export", "-json=ImportPath,Dir,Export,GoFiles,DepOnly"}, patterns...)...)
+	c.Stderr = os.Stderr
+	out, err := c.Output()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("go list: %w", err)
 	}
+	var packages []*listed
+	for decoder := json.NewDecoder(strings.NewReader(string(out))); ; {
+		p := new(listed)
+		err := decoder.Decode(p)
+		if errors.Is(err, io.EOF) {
+			return packages, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("go list: %w", err)
+		}
+		packages = append(packages, p)
+	}
+}
+
+// checker resolves the names of packages by type.
+type checker struct {
+	files  *token.FileSet
+	config types.Config
+}
+
+func newChecker(packages []*listed) *checker {
+	exports := map[string]string{}
+	for _, p := range packages {
+		exports[p.ImportPath] = p.Export
+	}
+	open := func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) }
 	files := token.NewFileSet()
+	return &checker{files, types.Config{Importer: importer.ForCompiler(files, "gc", open)}}
+}
+
+// fileUses returns, for each production file of a package, the other files whose declarations it uses.
+func (c *checker) fileUses(p *listed) (map[string]map[string]bool, error) {
+	uses := map[string]map[string]bool{}
 	var parsed []*ast.File
-	for _, name := range names {
-		f, err := parser.ParseFile(files, filepath.Join(folder, name), nil, parser.SkipObjectResolution)
+	for _, name := range p.GoFiles {
+		f, err := parser.ParseFile(c.files, filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
 		if err != nil {
 			return nil, err
 		}
 		parsed = append(parsed, f)
+		uses[name] = map[string]bool{}
 	}
-	open := func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) }
-	config := types.Config{Importer: importer.ForCompiler(files, "gc", open)}
 	info := &types.Info{Uses: map[*ast.Ident]types.Object{}}
-	pkg, err := config.Check(folder, files, parsed, info)
+	pkg, err := c.config.Check(p.ImportPath, c.files, parsed, info)
 	if err != nil {
 		return nil, err
-	}
-	uses := map[string]map[string]bool{}
-	for _, name := range names {
-		uses[name] = map[string]bool{}
 	}
 	for use, object := range info.Uses {
 		if object.Pkg() != pkg || !isDeclaration(pkg, object) {
 			continue
 		}
-		from := filepath.Base(files.Position(use.Pos()).Filename)
-		to := filepath.Base(files.Position(object.Pos()).Filename)
+		from := filepath.Base(c.files.Position(use.Pos()).Filename)
+		to := filepath.Base(c.files.Position(object.Pos()).Filename)
 		if from != to {
 			uses[from][to] = true
 		}
@@ -102,37 +166,6 @@ func isDeclaration(pkg *types.Package, object types.Object) bool {
 	default:
 		return o.Parent() == pkg.Scope()
 	}
-}
-
-// list asks the go command for a package's production files and for the export data of all it imports.
-func list(folder string) (names []string, exports map[string]string, err error) {
-	out, err := command("list", "-f", `{{range .GoFiles}}{{.}}{{"\n"}}{{end}}`, folder)
-	if err != nil {
-		return nil, nil, err
-	}
-	names = strings.Fields(out)
-	out, err = command("list", "-deps", "-export", "-f", `{{.ImportPath}} {{.Export}}`, folder)
-	if err != nil {
-		return nil, nil, err
-	}
-	exports = map[string]string{}
-	for line := range strings.Lines(out) {
-		if path, file, ok := strings.Cut(strings.TrimSpace(line), " "); ok {
-			exports[path] = file
-		}
-	}
-	return names, exports, nil
-}
-
-func command(args ...string) (string, error) {
-	var errors bytes.Buffer
-	c := exec.Command("go", args...)
-	c.Stderr = &errors
-	out, err := c.Output()
-	if err != nil {
-		return "", fmt.Errorf("go %s: %w: %s", args[0], err, bytes.TrimSpace(errors.Bytes()))
-	}
-	return string(out), nil
 }
 
 // largestRing returns the greatest set of files that all reach each other, sorted; a single file

@@ -61,7 +61,7 @@ func Import(dir string, files []string, version string) (all []Process, err erro
 		if len(files) > 1 {
 			meta.Name, meta.Rank, meta.WorldSize = "rank"+strconv.Itoa(rank), rank, len(files)
 		}
-		l := &log{w: trace.NewWriter(dir, meta, trace.WriterOptions{Overlap: true, NoSync: true}), arenas: map[uint64]int32{}, threads: map[uint64]int32{}}
+		l := &log{w: trace.NewWriter(dir, meta, trace.WriterOptions{NoSync: true}), arenas: map[uint64]int32{}, threads: map[uint64]int32{}}
 		writers = append(writers, l.w)
 		p, imported, err := l.write(path)
 		if err != nil {

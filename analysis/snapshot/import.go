@@ -277,7 +277,7 @@ func (i *importer) begin(device int) error {
 	o := i.devices[device]
 	meta := trace.ProcessMeta{RunID: i.info.ID, Name: i.nameOf(device), Rank: i.rank, LocalRank: -1, WorldSize: i.world, Frameworks: "torch"}
 	l := &layout{
-		w: trace.NewWriter(i.dir, meta, trace.WriterOptions{Overlap: true, NoSync: true}), device: int32(device), settings: i.settings, base: i.first,
+		w: trace.NewWriter(i.dir, meta, trace.WriterOptions{NoSync: true}), device: int32(device), settings: i.settings, base: i.first,
 		arenas: map[arenaKey]int32{}, stacks: i.stacks, texts: i.texts, written: map[int64]int64{}, contexts: map[[2]uint64]int32{}, unproven: map[uint64]bool{}, left: &i.contexts, marks: newMarks(i.annotations),
 		halves: o.halves, odd: o.odd, pools: o.pools,
 	}

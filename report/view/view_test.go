@@ -427,9 +427,9 @@ func TestLargeView(t *testing.T) {
 	start := time.Now()
 	if dir == "" {
 		dir = t.TempDir()
-		write(t, dir, *viewEvents, trace.WriterOptions{Overlap: true})
+		write(t, dir, *viewEvents, trace.WriterOptions{})
 	} else if err := os.Mkdir(dir, 0o700); err == nil {
-		write(t, dir, *viewEvents, trace.WriterOptions{Overlap: true})
+		write(t, dir, *viewEvents, trace.WriterOptions{})
 	}
 	bytes := int64(0)
 	entries, err := os.ReadDir(dir)

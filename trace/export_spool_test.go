@@ -1,0 +1,26 @@
+package trace
+
+import (
+	"os"
+	"path/filepath"
+)
+
+// ReadSpool is all events of a process's directory as the collector sees them.
+func ReadSpool(dir string, final bool) (events []Event, texts []string, damage string, err error) {
+	root, err := os.OpenRoot(filepath.Dir(dir))
+	if err != nil {
+		return nil, nil, "", err
+	}
+	defer root.Close()
+	p, err := openSpoolProcess(root, filepath.Base(dir))
+	if err != nil || p == nil {
+		return nil, nil, "", err
+	}
+	defer p.Close()
+	_, err = p.Read(final, func(e *Event, slot int64) error {
+		events = append(events, *e)
+		texts = append(texts, p.Text(uint32(e.Context)))
+		return nil
+	})
+	return events, texts, p.Damage, err
+}
