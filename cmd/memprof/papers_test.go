@@ -1,35 +1,62 @@
 package main
 
 import (
-	"go/parser"
-	"go/token"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 )
 
 var (
-	quoted    = regexp.MustCompile("`([^`\n]+)`")
-	quotedDir = regexp.MustCompile("`([^`]+)/`")
-	pathLike  = regexp.MustCompile(`^[\w.*{}-]+(/[\w.*{}-]+)*/?$`)
-	source    = regexp.MustCompile(`\w\.(go|c|h|py|js|md|cpp|txt|sh)$`)
-	roomRow   = regexp.MustCompile("(?m)^\\| (`[^|]*) \\| [^|]* \\| ([^|]*) \\|$")
-	mdLink    = regexp.MustCompile(`\]\(([^)\s]*)\)`)
-	mdHeading = regexp.MustCompile("(?m)^#+ (.*)$")
-	notInSlug = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
-	onlyRooms = regexp.MustCompile("^`[^`]+`(, `[^`]+`)*(, not each other)?$")
+	quoted     = regexp.MustCompile("`([^`\n]+)`")
+	pathLike   = regexp.MustCompile(`^[\w.*{}-]+(/[\w.*{}-]+)*/?$`)
+	source     = regexp.MustCompile(`\w\.(go|c|h|py|js|md|cpp|txt|sh)$`)
+	mdLink     = regexp.MustCompile(`\]\(([^)\s]*)\)`)
+	mdHeading  = regexp.MustCompile("(?m)^#+ (.*)$")
+	namedTopic = regexp.MustCompile("memprof help ([a-z-]+)")
+	// A command ends where the job's own begins, or at a quote, a comment or the end of the line.
+	namedCommand = regexp.MustCompile("(?m)memprof ([a-z]+)([^\n`#]*?)(?: -- |`|#|$)")
+	namedFlag    = regexp.MustCompile(" --([a-z-]+)")
+	notInSlug    = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
 )
 
 // foreign are paths of libraries that ARCHITECTURE.md names, and a folder that only a find of the fuzzer makes.
 var foreign = []string{"apache/arrow-go", "arrow/compute", "gonum/plot", "net/http", "text/template", "testdata/fuzz"}
 
-// TestDocumentedPaths demands that the files, folders and verbs exist that ARCHITECTURE.md and the README name. A path may be
+// papers are the pages of the tree, and how many bytes each may have: a page that is longer is not read.
+var papers = map[string]int{
+	"README.md": 9 << 10, "ARCHITECTURE.md": 12 << 10, "samples/README.md": 12 << 10,
+	".github/CONTRIBUTING.md": 16 << 10,
+}
+
+// TestPapersAreShort: what has no room in a page belongs into a package comment, a header, a help topic or samples/results.
+func TestPapersAreShort(t *testing.T) {
+	for file, most := range papers {
+		if size := len(read(t, file)); size > most {
+			t.Errorf("%s has %d bytes, at most %d are allowed", file, size, most)
+		}
+	}
+}
+
+// results are the pages of samples/results.
+func results(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob("../../samples/results/*.md")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("samples/results has no pages: %v", err)
+	}
+	for i := range files {
+		files[i] = strings.TrimPrefix(filepath.ToSlash(files[i]), "../../")
+	}
+	return files
+}
+
+// TestDocumentedPaths demands that the files, folders, verbs and targets exist that the pages about the code name. A path may be
 // written from any folder on: what counts is that some file or folder ends so.
 func TestDocumentedPaths(t *testing.T) {
 	endings := map[string]bool{}
@@ -46,7 +73,7 @@ func TestDocumentedPaths(t *testing.T) {
 		}
 	}
 	root, targets := newRootCommand(), read(t, "Makefile")
-	for _, file := range []string{"ARCHITECTURE.md", "README.md"} {
+	for _, file := range []string{"ARCHITECTURE.md", "README.md", ".github/CONTRIBUTING.md"} {
 		for _, found := range quoted.FindAllStringSubmatch(read(t, file), -1) {
 			text := strings.TrimPrefix(found[1], "./")
 			if words := strings.Fields(text); len(words) > 1 && !strings.HasPrefix(words[1], "-") {
@@ -72,7 +99,7 @@ func TestDocumentedPaths(t *testing.T) {
 
 // TestDocumentedLinks demands that each link between the pages of the tree leads to a file and, behind #, to a heading.
 func TestDocumentedLinks(t *testing.T) {
-	for _, file := range []string{"ARCHITECTURE.md", "README.md", "samples/README.md"} {
+	for _, file := range append(results(t), slices.Collect(maps.Keys(papers))...) {
 		for _, found := range mdLink.FindAllStringSubmatch(read(t, file), -1) {
 			name, anchor, _ := strings.Cut(found[1], "#")
 			if strings.Contains(name, ":") {
@@ -91,6 +118,39 @@ func TestDocumentedLinks(t *testing.T) {
 	}
 }
 
+// TestDocumentedCommands demands that the topics, verbs and flags exist that the pages and the help topics name.
+func TestDocumentedCommands(t *testing.T) {
+	topics, err := filepath.Glob("help/*.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := append(results(t), slices.Collect(maps.Keys(papers))...)
+	for _, topic := range topics {
+		files = append(files, "cmd/memprof/"+topic)
+	}
+	for _, file := range files {
+		text := read(t, file)
+		root := newRootCommand()
+		for _, found := range namedTopic.FindAllStringSubmatch(text, -1) {
+			if topic, rest, err := root.Find(found[1:]); err != nil || topic == root || len(rest) > 0 {
+				t.Errorf("%s: %s: no such topic", file, found[0])
+			}
+		}
+		for _, found := range namedCommand.FindAllStringSubmatch(text, -1) {
+			verb, rest, err := root.Find(found[1:2])
+			if err != nil || verb == root || verb.Name() == "help" || len(rest) > 0 {
+				continue // prose: what memprof does
+			}
+			verb.InitDefaultHelpFlag()
+			for _, flag := range namedFlag.FindAllStringSubmatch(found[2], -1) {
+				if verb.Flags().Lookup(flag[1]) == nil {
+					t.Errorf("%s: memprof %s has no flag --%s", file, verb.Name(), flag[1])
+				}
+			}
+		}
+	}
+}
+
 // anchorsOf returns the names by which links reach the headings of a page, as GitHub makes them.
 func anchorsOf(page string) []string {
 	var anchors []string
@@ -98,48 +158,6 @@ func anchorsOf(page string) []string {
 		anchors = append(anchors, strings.ReplaceAll(notInSlug.ReplaceAllString(strings.ToLower(heading[1]), ""), " ", "-"))
 	}
 	return anchors
-}
-
-// TestRooms holds the table of rooms of ARCHITECTURE.md to the imports: each package is named in the file, and one whose row
-// lists what it may know imports no more of ours.
-func TestRooms(t *testing.T) {
-	text := read(t, "ARCHITECTURE.md")
-	imports := importsOf(t)
-	for _, row := range roomRow.FindAllStringSubmatch(text, -1) {
-		var rooms []string
-		for _, found := range quotedDir.FindAllStringSubmatch(row[1], -1) {
-			name := found[1]
-			if len(rooms) > 0 && imports[name] == nil { // `analysis/kvcache/paged/`, `mapped/`
-				name = path.Join(path.Dir(rooms[0]), name)
-			}
-			rooms = append(rooms, name)
-		}
-		may := []string{}
-		switch {
-		case onlyRooms.MatchString(row[2]):
-			for _, found := range quoted.FindAllStringSubmatch(row[2], -1) {
-				may = append(may, strings.TrimSuffix(found[1], "/"))
-			}
-		case row[2] != "nothing of ours":
-			continue // said in other words
-		}
-		for _, room := range rooms {
-			for _, used := range imports[room] {
-				if !slices.Contains(may, used) {
-					t.Errorf("ARCHITECTURE.md: `%s/` imports %s, which its row does not name: take the import away, or add it to the row", room, used)
-				}
-			}
-		}
-	}
-	named := func(dir string) bool {
-		return strings.Contains(text, "`"+dir+"/`") || strings.Contains(text, "`"+dir+"`")
-	}
-	for room := range imports {
-		above := path.Dir(room) // stands for its packages where it is none itself, as the folder of fonts
-		if !named(room) && !named(path.Base(room)) && (imports[above] != nil || !named(above)) {
-			t.Errorf("ARCHITECTURE.md names no package %s: give it a row, or a word in that of the room above it", room)
-		}
-	}
 }
 
 // read returns a file of the repository's root.
@@ -170,35 +188,4 @@ func treeOf(t *testing.T) []string {
 		t.Fatal(err)
 	}
 	return names
-}
-
-// importsOf returns what each package imports of ours, both as folders of the repository.
-func importsOf(t *testing.T) map[string][]string {
-	t.Helper()
-	const module = "github.com/memprof/memprof/"
-	imports := map[string][]string{}
-	for _, name := range treeOf(t) {
-		dir := path.Dir(name)
-		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") || strings.HasPrefix(name, ".") || strings.Contains(dir, "testdata") || dir == "." {
-			continue
-		}
-		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join("../..", name), nil, parser.ImportsOnly)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if file.Name.Name == "main" && dir != "cmd/memprof" {
-			continue
-		}
-		used := imports[dir]
-		if used == nil {
-			used = []string{}
-		}
-		for _, spec := range file.Imports {
-			if of, err := strconv.Unquote(spec.Path.Value); err == nil && strings.HasPrefix(of, module) && !slices.Contains(used, of[len(module):]) {
-				used = append(used, of[len(module):])
-			}
-		}
-		imports[dir] = used
-	}
-	return imports
 }
