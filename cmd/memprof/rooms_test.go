@@ -32,10 +32,8 @@ var rooms = []room{
 	{"report/units", nil},
 	{"report/spell", nil},
 	{"report/plain", nil},
-	// The ledger knows no tracker, a tracker never the pass, and a model no trace.
+	// The ledger knows no tracker.
 	{"analysis/ledger", []string{"trace"}},
-	{"analysis/caching", nil},
-	{"analysis/iterations", nil},
 	{"analysis/resumeplan", nil},
 	{"analysis/graphpool", []string{"bfc"}},
 	// Stores of KV caches do not know each other, and none of them traces.
