@@ -95,7 +95,7 @@ const (
 var kinds = [KindLost + 1]kindRow{
 	KindArena: {
 		name: "arena", says: "an arena was made",
-		addr: "start of its address reservation", requested: "most that it may reserve", provided: "size of its address reservation",
+		addr: "start of the address reservation", requested: "most that it may reserve", provided: "size of the address reservation",
 		context: "what it is for, and its policy", form: formOptions, changes: ChangesMapped,
 		fields: "growth split headroom fraction gc trim placement below granularity coalesces pages takes gives pool tag main uuid " +
 			"graph_memory store shape segments allocator provided class conf",
@@ -117,12 +117,12 @@ var kinds = [KindLost + 1]kindRow{
 	},
 	KindMap: {
 		name: "map", says: "physical memory was mapped: a growth at the end of the arena, or pages inside it again",
-		addr: "start", requested: "the request that needs it; 0: none", provided: "mapped",
+		addr: "start", requested: "size of the request that needs it; 0: none", provided: "mapped",
 		context: "who requests, in an imported recording", form: formOrigin, fields: originFields, changes: ChangesMapped,
 	},
 	KindUnmap: {
 		name: "unmap", says: "free pages were unmapped",
-		addr: "start", requested: "the request that takes the pages to map them elsewhere; 0: for no request", provided: "unmapped",
+		addr: "start", requested: "size of the request that maps as much elsewhere; 0: for no request", provided: "unmapped",
 		context: "who unmaps, in an imported recording", form: formOrigin, fields: originFields, changes: ChangesMapped,
 	},
 	KindGrowFailed: {name: "grow_failed", says: "the device refused a growth", requested: "refused by the device"},
@@ -135,12 +135,12 @@ var kinds = [KindLost + 1]kindRow{
 	KindIteration:  {name: "iteration", says: "an iteration ended", requested: "number of the iteration that ends, from 0", context: "label", form: formText},
 	KindPhaseBegin: {name: "phase_begin", says: "a phase began", context: "name, then uses=: the tags that the phase needs, with blanks between", form: formNamed, fields: "uses"},
 	KindPhaseEnd:   {name: "phase_end", says: "a phase ended", context: "that of its phase_begin", form: formNamed, fields: "uses"},
-	KindStreamUse:  {name: "stream_use", says: "another stream uses a live chunk", addr: "chunk that the event's stream uses too", changes: ChangesLive},
-	KindPoolBegin:  {name: "pool_begin", says: "requests go to a pool from now on", context: "the pool that requests now go to", fields: "pool"},
-	KindPoolEnd:    {name: "pool_end", says: "requests no longer go to a pool", context: "the pool that requests no longer go to", fields: "pool"},
+	KindStreamUse:  {name: "stream_use", says: "the stream of the event uses a live chunk of another stream", addr: "chunk", changes: ChangesLive},
+	KindPoolBegin:  {name: "pool_begin", says: "requests go to a pool from now on", context: "the pool", fields: "pool"},
+	KindPoolEnd:    {name: "pool_end", says: "requests no longer go to a pool", context: "the pool", fields: "pool"},
 	KindPoolRelease: {
-		name: "pool_release", says: "nothing uses a pool any more",
-		context: "the pool that nothing uses any more; its last event of an arena", fields: "pool", changes: ChangesLive | ChangesMapped,
+		name: "pool_release", says: "nothing uses a pool any more; the last event of the arena",
+		context: "the pool", fields: "pool", changes: ChangesLive | ChangesMapped,
 	},
 	KindCheckpoint: {name: "checkpoint", says: "the live chunks of a pool were noted", requested: "number of live chunks", provided: "in these chunks", context: "the pool", fields: "pool"},
 	KindRestore: {
@@ -167,7 +167,7 @@ var kinds = [KindLost + 1]kindRow{
 		context: "the CUDA call of another library", fields: "call library managed host pool communicator ranks",
 	},
 	KindExternalFree: {name: "external_free", says: "another library freed memory", addr: "address", context: "the CUDA call of another library", fields: "call library managed host pool communicator ranks"},
-	KindDeviceUsed:   {name: "device_used", says: "the used memory of a device was read", requested: "of the device", provided: "of it in use", context: "without an arena: by whom", fields: "all pid"},
+	KindDeviceUsed:   {name: "device_used", says: "the used memory of a device was read", requested: "all memory of the device", provided: "used", context: "without an arena: by whom", fields: "all pid"},
 	KindMapFailed:    {name: "map_failed", says: "the device refused to map pages inside an arena again", addr: "start", requested: "refused by the device"},
 	KindStack:        {name: "stack", says: "a node of the tree of call stacks", requested: "number of the node, from 1", provided: "number of its parent, 0: none", context: "the frame", form: formText},
 	KindLabel:        {name: "label", says: "what a live chunk holds", addr: "chunk", context: "what it holds", fields: "category name"},
@@ -186,15 +186,15 @@ var kinds = [KindLost + 1]kindRow{
 	KindShrink:   {name: "shrink", says: "a live chunk lost its slack", addr: "chunk", requested: "the request", provided: "size of the chunk from now on", changes: ChangesLive},
 	KindRegister: {
 		name: "register", says: "others know memory by its physical pages, which stay mapped where they are",
-		addr: "start of memory that others know by its physical pages, which stay mapped there", provided: "of it",
+		addr: "start", provided: "registered",
 		context: "the call by which they know it", fields: "by",
 	},
-	KindDeregister: {name: "deregister", says: "one registration of memory is over", addr: "start of memory of which one registration is over", provided: "of it"},
+	KindDeregister: {name: "deregister", says: "one registration of memory is over", addr: "start", provided: "registered"},
 	KindTake: {
 		name: "take", says: "a request looked for free pages of another arena",
-		requested: "that a request wants of free pages of another arena, before its own arena maps more",
-		provided:  "number of frees of that arena, from the first on, for which its stream's work is over",
-		context:   "the other arena; none: a stream is captured, so that none can be asked for", fields: "arena",
+		requested: "wanted, before the arena of the request maps more",
+		provided:  "how many frees of the other arena are over, counted from the first",
+		context:   "the other arena; none: a stream is captured, and none is asked", fields: "arena",
 	},
 	KindKVReserve: {name: "kv_reserve", says: "a sequence got slots of a KV cache", addr: "sequence", requested: "first block, or padding slots", provided: "slots", context: "tokens of the prompt; whether it comes back from the host", fields: "prompt swap"},
 	KindKVAppend:  {name: "kv_append", says: "tokens filled slots of a sequence", addr: "sequence", requested: "tokens"},

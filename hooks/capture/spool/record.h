@@ -41,9 +41,9 @@ enum { MEMPROF_RECORD_BYTES = 64, MEMPROF_SEGMENT_RECORDS = 65536 };
 //   go test ./cmd/memprof -run TestKindsOfTheHook -update
 enum memprof_kind {
   // an arena was made
-  //   addr       start of its address reservation
+  //   addr       start of the address reservation
   //   requested  most that it may reserve
-  //   provided   size of its address reservation
+  //   provided   size of the address reservation
   //   context    what it is for, and its policy
   MEMPROF_ARENA = 1,
   // a chunk was handed out
@@ -66,13 +66,13 @@ enum memprof_kind {
   MEMPROF_FREE_DONE = 4,
   // physical memory was mapped: a growth at the end of the arena, or pages inside it again
   //   addr       start
-  //   requested  the request that needs it; 0: none
+  //   requested  size of the request that needs it; 0: none
   //   provided   mapped
   //   context    who requests, in an imported recording
   MEMPROF_MAP = 5,
   // free pages were unmapped
   //   addr       start
-  //   requested  the request that takes the pages to map them elsewhere; 0: for no request
+  //   requested  size of the request that maps as much elsewhere; 0: for no request
   //   provided   unmapped
   //   context    who unmaps, in an imported recording
   MEMPROF_UNMAP = 6,
@@ -99,17 +99,17 @@ enum memprof_kind {
   // a phase ended
   //   context    that of its phase_begin
   MEMPROF_PHASE_END = 12,
-  // another stream uses a live chunk
-  //   addr       chunk that the event's stream uses too
+  // the stream of the event uses a live chunk of another stream
+  //   addr       chunk
   MEMPROF_STREAM_USE = 13,
   // requests go to a pool from now on
-  //   context    the pool that requests now go to
+  //   context    the pool
   MEMPROF_POOL_BEGIN = 14,
   // requests no longer go to a pool
-  //   context    the pool that requests no longer go to
+  //   context    the pool
   MEMPROF_POOL_END = 15,
-  // nothing uses a pool any more
-  //   context    the pool that nothing uses any more; its last event of an arena
+  // nothing uses a pool any more; the last event of the arena
+  //   context    the pool
   MEMPROF_POOL_RELEASE = 16,
   // the live chunks of a pool were noted
   //   requested  number of live chunks
@@ -154,8 +154,8 @@ enum memprof_kind {
   //   context    the CUDA call of another library
   MEMPROF_EXTERNAL_FREE = 24,
   // the used memory of a device was read
-  //   requested  of the device
-  //   provided   of it in use
+  //   requested  all memory of the device
+  //   provided   used
   //   context    without an arena: by whom
   MEMPROF_DEVICE_USED = 25,
   // the device refused to map pages inside an arena again
@@ -201,18 +201,18 @@ enum memprof_kind {
   //   provided   size of the chunk from now on
   MEMPROF_SHRINK = 34,
   // others know memory by its physical pages, which stay mapped where they are
-  //   addr       start of memory that others know by its physical pages, which stay mapped there
-  //   provided   of it
+  //   addr       start
+  //   provided   registered
   //   context    the call by which they know it
   MEMPROF_REGISTER = 35,
   // one registration of memory is over
-  //   addr       start of memory of which one registration is over
-  //   provided   of it
+  //   addr       start
+  //   provided   registered
   MEMPROF_DEREGISTER = 36,
   // a request looked for free pages of another arena
-  //   requested  that a request wants of free pages of another arena, before its own arena maps more
-  //   provided   number of frees of that arena, from the first on, for which its stream's work is over
-  //   context    the other arena; none: a stream is captured, so that none can be asked for
+  //   requested  wanted, before the arena of the request maps more
+  //   provided   how many frees of the other arena are over, counted from the first
+  //   context    the other arena; none: a stream is captured, and none is asked
   MEMPROF_TAKE = 37,
   // a sequence got slots of a KV cache
   //   addr       sequence
