@@ -91,7 +91,7 @@ func TestSize(t *testing.T) {
 	}
 	if info.Size() > 25_000_000 {
 		t.Errorf("memprof has %d bytes, more than 25 MB. `go list -deps ./cmd/memprof` names its packages; a call of text/template or of reflect's "+
-			"MethodByName keeps every method of every type. ARCHITECTURE.md says what the binary holds.", info.Size())
+			"MethodByName keeps every method of every type.", info.Size())
 	}
 }
 

@@ -45,6 +45,11 @@ func TestRecipes(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
+	for from, to := range map[string]string{"samples/alexnet": "run", "hooks/python": "hooks/python", "hooks/capture": "hooks/capture"} {
+		if err := os.CopyFS(filepath.Join(dir, to), os.DirFS(filepath.Join(root, from))); err != nil {
+			t.Fatal(err)
+		}
+	}
 	patched := patchedFiles(t)
 	overlay := map[string]string{}
 	for name, text := range patched {
@@ -60,7 +65,6 @@ func TestRecipes(t *testing.T) {
 	binary := filepath.Join(dir, "memprof")
 	runIn(t, root, "go", "build", "-overlay", filepath.Join(dir, "overlay.json"), "-o", binary, "./cmd/memprof")
 
-	runIn(t, root, "cp", "-r", "samples/alexnet", filepath.Join(dir, "run"))
 	for _, c := range []struct{ want, args string }{
 		{"A SAMPLE\n", "sample --loud"},
 		{"\n  sample ", "--help"},
@@ -75,21 +79,20 @@ func TestRecipes(t *testing.T) {
 			t.Errorf("memprof %s has no %q:\n%.1000s", c.args, c.want, out)
 		}
 	}
-	compileHook(t, root, dir, patched)
-	runIn(t, dir, "cp", "-rn", filepath.Join(root, "hooks"), dir) // what is patched stays
+	compileHook(t, dir, patched)
 	runIn(t, filepath.Join(dir, "hooks", "python"), "python3", "-B", "-m", "unittest", "tests.test_calls")
 }
 
 // compileHook compiles the C files that patches change, with the header that the kinds would be written to.
-func compileHook(t *testing.T, root, dir string, patched map[string]string) {
+func compileHook(t *testing.T, dir string, patched map[string]string) {
 	t.Helper()
 	const header = "hooks/capture/spool/record.h"
 	record := strings.Replace(read(t, header), "enum memprof_kind {\n", "enum memprof_kind {\n  MEMPROF_SAMPLE = 38,\n", 1)
 	writeFile(t, filepath.Join(dir, header), record)
 	for name := range patched {
 		if strings.HasSuffix(name, ".c") {
-			runIn(t, root, "cc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only",
-				"-I", filepath.Join(dir, "hooks", "capture"), "-I", "hooks/capture", filepath.Join(dir, name))
+			runIn(t, dir, "cc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only",
+				"-I", filepath.Join(dir, "hooks", "capture"), filepath.Join(dir, name))
 		}
 	}
 }
