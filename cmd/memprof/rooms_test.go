@@ -20,7 +20,6 @@ type room struct {
 // rooms says what each package may import of ours. A package obeys the first row that matches it, and "x/..." is x and all below it,
 // as in go build. Imports run downwards: from the command line to reports, to the analysis, to traces and the allocator.
 var rooms = []room{
-	{"bfc", nil},
 	{"bfc/...", []string{"bfc"}},
 	{"trace/columns", nil},
 	{"trace/outfile", nil},
