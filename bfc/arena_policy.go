@@ -25,7 +25,7 @@ const (
 	// usualHandle is the size of a handle where nothing else is chosen: large enough to be mapped quickly, and small enough to be unmapped in part.
 	usualHandle = 32 << 20
 	// UsualPage is the size of a page with growth Pages where nothing else is chosen, and of its handle, in bytes: a job that
-	// never repeats moves pages in each iteration, half as many as of 2 MiB, and maps hardly more (ARCHITECTURE.md).
+	// never repeats moves pages in each iteration, half as many as of 2 MiB, and maps hardly more (samples/results/compact.md).
 	UsualPage = 4 << 20
 	// taggedHandle is the least size of a handle of a tag, whose memory is paused as a whole: that takes less
 	// time in large handles.

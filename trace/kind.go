@@ -2,10 +2,13 @@ package trace
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
-// Kind says what happened. The numbers are those of hooks/capture/spool/record.h.
+// Kind says what happened. This file is the one description of the kinds: the list of them in
+// hooks/capture/spool/record.h and `memprof help events` are written from it
+// (go test ./cmd/memprof -run TestKindsOfTheHook -update).
 type Kind uint8
 
 const (
@@ -71,6 +74,7 @@ const (
 // their text has another unit; a column without a text is 0 for the kind.
 type kindRow struct {
 	name      string // in the dataset's kind column
+	says      string // what happened
 	addr      string
 	requested string
 	provided  string
@@ -90,102 +94,119 @@ const (
 // graph memory and the KV cache.
 var kinds = [KindLost + 1]kindRow{
 	KindArena: {
-		name: "arena", addr: "start of its address reservation", requested: "most that it may reserve", provided: "size of its address reservation",
+		name: "arena", says: "an arena was made",
+		addr: "start of the address reservation", requested: "most that it may reserve", provided: "size of the address reservation",
 		context: "what it is for, and its policy", form: formOptions, changes: ChangesMapped,
 		fields: "growth split headroom fraction gc trim placement below granularity coalesces pages takes gives pool tag main uuid " +
 			"graph_memory store shape segments allocator provided class conf",
 	},
 	KindAlloc: {
-		name: "alloc", addr: "chunk", requested: "requested", provided: "size of the chunk",
+		name: "alloc", says: "a chunk was handed out",
+		addr: "chunk", requested: "the request", provided: "size of the chunk",
 		context: "origin", form: formOrigin, fields: originFields, changes: ChangesLive,
 	},
 	KindFree: {
-		name: "free", addr: "chunk", requested: "requested", provided: "size of the chunk",
+		name: "free", says: "the job freed a chunk",
+		addr: "chunk", requested: "the request", provided: "size of the chunk",
 		context: "who frees, in an imported recording", form: formOrigin, fields: originFields, changes: ChangesLive,
 	},
 	KindFreeDone: {
-		name: "free_done", addr: "chunk", requested: "requested", provided: "size of the chunk",
+		name: "free_done", says: "a freed chunk that other streams used became reusable",
+		addr: "chunk", requested: "the request", provided: "size of the chunk",
 		context: "who frees, in an imported recording", form: formOrigin, fields: originFields, changes: ChangesLive,
 	},
 	KindMap: {
-		name: "map", addr: "start", requested: "the request that needs it; 0: none", provided: "mapped",
+		name: "map", says: "physical memory was mapped: a growth at the end of the arena, or pages inside it again",
+		addr: "start", requested: "size of the request that needs it; 0: none", provided: "mapped",
 		context: "who requests, in an imported recording", form: formOrigin, fields: originFields, changes: ChangesMapped,
 	},
 	KindUnmap: {
-		name: "unmap", addr: "start", requested: "the request that takes the pages to map them elsewhere; 0: for no request", provided: "unmapped",
+		name: "unmap", says: "free pages were unmapped",
+		addr: "start", requested: "size of the request that maps as much elsewhere; 0: for no request", provided: "unmapped",
 		context: "who unmaps, in an imported recording", form: formOrigin, fields: originFields, changes: ChangesMapped,
 	},
-	KindGrowFailed: {name: "grow_failed", requested: "refused by the device"},
-	KindReclaim:    {name: "reclaim", requested: "wanted", context: "who wants memory: framework, empty_cache, request; streams: a request, when the device was not waited for", form: formText},
+	KindGrowFailed: {name: "grow_failed", says: "the device refused a growth", requested: "refused by the device"},
+	KindReclaim:    {name: "reclaim", says: "an attempt failed, or, without an arena, another library needs memory: unmaps follow", requested: "wanted", context: "who wants memory: framework, empty_cache, request; streams: a request, when the device was not waited for", form: formText},
 	KindOOM: {
-		name: "oom", requested: "requested", provided: "free memory of the device, of an imported recording; 0: not known",
+		name: "oom", says: "a request failed",
+		requested: "the request", provided: "free memory of the device, of an imported recording; 0: not known",
 		context: "origin", form: formOrigin, fields: originFields,
 	},
-	KindIteration:  {name: "iteration", requested: "number of the iteration that ends, from 0", context: "label", form: formText},
-	KindPhaseBegin: {name: "phase_begin", context: "name, then uses=: the tags that the phase needs, with blanks between", form: formNamed, fields: "uses"},
-	KindPhaseEnd:   {name: "phase_end", context: "that of its phase_begin", form: formNamed, fields: "uses"},
-	KindStreamUse:  {name: "stream_use", addr: "chunk that the event's stream uses too", changes: ChangesLive},
-	KindPoolBegin:  {name: "pool_begin", context: "the pool that requests now go to", fields: "pool"},
-	KindPoolEnd:    {name: "pool_end", context: "the pool that requests no longer go to", fields: "pool"},
+	KindIteration:  {name: "iteration", says: "an iteration ended", requested: "number of the iteration that ends, from 0", context: "label", form: formText},
+	KindPhaseBegin: {name: "phase_begin", says: "a phase began", context: "name, then uses=: the tags that the phase needs, with blanks between", form: formNamed, fields: "uses"},
+	KindPhaseEnd:   {name: "phase_end", says: "a phase ended", context: "that of its phase_begin", form: formNamed, fields: "uses"},
+	KindStreamUse:  {name: "stream_use", says: "the stream of the event uses a live chunk of another stream", addr: "chunk", changes: ChangesLive},
+	KindPoolBegin:  {name: "pool_begin", says: "requests go to a pool from now on", context: "the pool", fields: "pool"},
+	KindPoolEnd:    {name: "pool_end", says: "requests no longer go to a pool", context: "the pool", fields: "pool"},
 	KindPoolRelease: {
-		name: "pool_release", context: "the pool that nothing uses any more; its last event of an arena", fields: "pool", changes: ChangesLive | ChangesMapped,
+		name: "pool_release", says: "nothing uses a pool any more; the last event of the arena",
+		context: "the pool", fields: "pool", changes: ChangesLive | ChangesMapped,
 	},
-	KindCheckpoint: {name: "checkpoint", requested: "number of live chunks", provided: "in these chunks", context: "the pool", fields: "pool"},
+	KindCheckpoint: {name: "checkpoint", says: "the live chunks of a pool were noted", requested: "number of live chunks", provided: "in these chunks", context: "the pool", fields: "pool"},
 	KindRestore: {
-		name: "restore", addr: "chunk", requested: "requested", provided: "size of the chunk",
+		name: "restore", says: "a chunk of a checkpoint is live again, at its place",
+		addr: "chunk", requested: "the request", provided: "size of the chunk",
 		context: "origin", form: formOrigin, fields: originFields, changes: ChangesLive,
 	},
 	KindPause: {
-		name: "pause", addr: "duration, ns", requested: "unmapped; 0: it failed, or nothing was mapped", provided: "copied to the host",
+		name: "pause", says: "the memory of a tag was unmapped; its addresses stay",
+		addr: "duration, ns", requested: "unmapped; 0: it failed, or nothing was mapped", provided: "copied to the host",
 		context: "the tag, and by=source where the source of a pool did it; if it failed, why", fields: "tag by failed", changes: ChangesMapped,
 	},
 	KindResume: {
-		name: "resume", addr: "duration, ns", requested: "mapped; 0: it failed, or nothing was left", provided: "copied from the host",
+		name: "resume", says: "the memory of a tag was mapped again",
+		addr: "duration, ns", requested: "mapped; 0: it failed, or nothing was left", provided: "copied from the host",
 		context: "the tag, by=source where the source of a pool did it, and free=1 where pages without a block were wanted, too; if it failed, why",
 		fields:  "tag by free failed", changes: ChangesMapped,
 	},
-	KindCaptureBegin: {name: "capture_begin", requested: "number of captures under way", context: "the graph", fields: captureFields},
-	KindCaptureEnd:   {name: "capture_end", requested: "number of captures under way", context: "the graph", fields: captureFields},
+	KindCaptureBegin: {name: "capture_begin", says: "the capture of a CUDA graph began", requested: "number of captures under way", context: "the graph", fields: captureFields},
+	KindCaptureEnd:   {name: "capture_end", says: "the capture of a CUDA graph ended", requested: "number of captures under way", context: "the graph", fields: captureFields},
 	KindExternalAlloc: {
-		name: "external_alloc", addr: "address", requested: "requested", provided: "requested",
+		name: "external_alloc", says: "another library allocated memory",
+		addr: "address", requested: "the request", provided: "the same",
 		context: "the CUDA call of another library", fields: "call library managed host pool communicator ranks",
 	},
-	KindExternalFree: {name: "external_free", addr: "address", context: "the CUDA call of another library", fields: "call library managed host pool communicator ranks"},
-	KindDeviceUsed:   {name: "device_used", requested: "of the device", provided: "of it in use", context: "without an arena: by whom", fields: "all pid"},
-	KindMapFailed:    {name: "map_failed", addr: "start", requested: "refused by the device"},
-	KindStack:        {name: "stack", requested: "number of the node, from 1", provided: "number of its parent, 0: none", context: "the frame", form: formText},
-	KindLabel:        {name: "label", addr: "chunk", context: "what it holds", fields: "category name"},
+	KindExternalFree: {name: "external_free", says: "another library freed memory", addr: "address", context: "the CUDA call of another library", fields: "call library managed host pool communicator ranks"},
+	KindDeviceUsed:   {name: "device_used", says: "the used memory of a device was read", requested: "all memory of the device", provided: "used", context: "without an arena: by whom", fields: "all pid"},
+	KindMapFailed:    {name: "map_failed", says: "the device refused to map pages inside an arena again", addr: "start", requested: "refused by the device"},
+	KindStack:        {name: "stack", says: "a node of the tree of call stacks", requested: "number of the node, from 1", provided: "number of its parent, 0: none", context: "the frame", form: formText},
+	KindLabel:        {name: "label", says: "what a live chunk holds", addr: "chunk", context: "what it holds", fields: "category name"},
 	KindStatistics: {
-		name: "statistics", addr: "greatest provided so far", requested: "reserved", provided: "provided", context: "the native allocator", form: formText,
+		name: "statistics", says: "the sums of an allocator that is observed",
+		addr: "greatest provided so far", requested: "reserved", provided: "provided", context: "the native allocator", form: formText,
 	},
 	KindOverhead: {
-		name: "overhead", provided: "growth of driver overhead, signed", context: "what was loaded, and how it was measured",
+		name: "overhead", says: "driver overhead changed",
+		provided: "growth of driver overhead, signed", context: "what was loaded, and how it was measured",
 		fields: "what name how others",
 	},
-	KindAlias:    {name: "alias", addr: "start", requested: "offset in the store", provided: "mapped there", context: "arena of the store", fields: "store", changes: ChangesMapped},
-	KindUnalias:  {name: "unalias", addr: "start", requested: "offset in the store", provided: "unmapped there", context: "arena of the store", fields: "store", changes: ChangesMapped},
-	KindShortage: {name: "shortage"},
-	KindShrink:   {name: "shrink", addr: "chunk", requested: "requested", provided: "size of the chunk from now on", changes: ChangesLive},
+	KindAlias:    {name: "alias", says: "a range of a graph memory got pages of its store", addr: "start", requested: "offset in the store", provided: "mapped there", context: "arena of the store", fields: "store", changes: ChangesMapped},
+	KindUnalias:  {name: "unalias", says: "a range of a graph memory returned pages", addr: "start", requested: "offset in the store", provided: "unmapped there", context: "arena of the store", fields: "store", changes: ChangesMapped},
+	KindShortage: {name: "shortage", says: "the device is short of memory: the allocator of the arena counts pages from now on"},
+	KindShrink:   {name: "shrink", says: "a live chunk lost its slack", addr: "chunk", requested: "the request", provided: "size of the chunk from now on", changes: ChangesLive},
 	KindRegister: {
-		name: "register", addr: "start of memory that others know by its physical pages, which stay mapped there", provided: "of it",
+		name: "register", says: "others know memory by its physical pages, which stay mapped where they are",
+		addr: "start", provided: "registered",
 		context: "the call by which they know it", fields: "by",
 	},
-	KindDeregister: {name: "deregister", addr: "start of memory of which one registration is over", provided: "of it"},
+	KindDeregister: {name: "deregister", says: "one registration of memory is over", addr: "start", provided: "registered"},
 	KindTake: {
-		name: "take", requested: "that a request wants of free pages of another arena, before its own arena maps more",
-		provided: "number of frees of that arena, from the first on, for which its stream's work is over",
-		context:  "the other arena; none: a stream is captured, so that none can be asked for", fields: "arena",
+		name: "take", says: "a request looked for free pages of another arena",
+		requested: "wanted, before the arena of the request maps more",
+		provided:  "how many frees of the other arena are over, counted from the first",
+		context:   "the other arena; none: a stream is captured, and none is asked", fields: "arena",
 	},
-	KindKVReserve: {name: "kv_reserve", addr: "sequence", requested: "first block, or padding slots", provided: "slots", context: "tokens of the prompt; whether it comes back from the host", fields: "prompt swap"},
-	KindKVAppend:  {name: "kv_append", addr: "sequence", requested: "tokens"},
-	KindKVShare:   {name: "kv_share", addr: "sequence", requested: "first block", provided: "slots", context: "its place in the block table", fields: "position prompt"},
-	KindKVFree: {name: "kv_free", addr: "sequence", requested: "slots kept, or the first block", provided: "slots",
+	KindKVReserve: {name: "kv_reserve", says: "a sequence got slots of a KV cache", addr: "sequence", requested: "first block, or padding slots", provided: "slots", context: "tokens of the prompt; whether it comes back from the host", fields: "prompt swap"},
+	KindKVAppend:  {name: "kv_append", says: "tokens filled slots of a sequence", addr: "sequence", requested: "tokens"},
+	KindKVShare:   {name: "kv_share", says: "a sequence uses blocks of other sequences, or kept ones", addr: "sequence", requested: "first block", provided: "slots", context: "its place in the block table", fields: "position prompt"},
+	KindKVFree: {name: "kv_free", says: "a sequence gave up its slots", addr: "sequence", requested: "slots kept, or the first block", provided: "slots",
 		context: "whether it goes to the host", fields: "swap"},
 	KindKVCache: {
-		name: "kv_cache", requested: "slots", provided: "bytes of a token", context: "the cache",
+		name: "kv_cache", says: "describes a KV cache",
+		requested: "slots", provided: "bytes of a token", context: "the cache",
 		fields: "layout block null engine name beams",
 	},
-	KindLost: {name: "lost"},
+	KindLost: {name: "lost", says: "a process died between claiming this slot and filling it; written by readers of a spool only"},
 }
 
 func (k Kind) row() *kindRow {
@@ -195,13 +216,23 @@ func (k Kind) row() *kindRow {
 	return &kinds[KindInvalid]
 }
 
-// KindInfo describes the events of a kind. Texts of columns are "" where the column is 0; columns are
+// KindInfo describes the events of a kind: its name, and what happened. Texts of columns are "" where the column is 0; columns are
 // in bytes unless the text has another unit.
 type KindInfo struct {
 	Kind                               Kind
+	Name, Says                         string
 	Addr, Requested, Provided, Context string
 	Fields                             []string // names that the context may have
 	Changes                            Changes  // 0: the kind only marks
+}
+
+// Column is what a column holds in the events of a kind.
+type Column struct{ Name, Holds string }
+
+// Columns are the columns that depend on the kind and are not 0 in it.
+func (k *KindInfo) Columns() []Column {
+	all := []Column{{"addr", k.Addr}, {"requested", k.Requested}, {"provided", k.Provided}, {"context", k.Context}}
+	return slices.DeleteFunc(all, func(c Column) bool { return c.Holds == "" })
 }
 
 // Kinds are all kinds, by number.
@@ -209,7 +240,7 @@ func Kinds() []KindInfo {
 	var infos []KindInfo
 	for k := range kinds {
 		if r := &kinds[k]; r.name != "" {
-			infos = append(infos, KindInfo{Kind(k), r.addr, r.requested, r.provided, r.context, strings.Fields(r.fields), r.changes})
+			infos = append(infos, KindInfo{Kind(k), r.name, r.says, r.addr, r.requested, r.provided, r.context, strings.Fields(r.fields), r.changes})
 		}
 	}
 	return infos

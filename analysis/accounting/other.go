@@ -5,6 +5,20 @@
 // A [Tracker] follows, in the one pass, the device memory that a process has outside of its arenas. After the
 // pass, [Reconcile] compares it with the readings of the run. The package knows the ledger's devices; it knows
 // no results but its own.
+//
+// # How a reading meets the events
+//
+// The pass knows nothing of readings. It keeps the memory of the process at its peak and its end, and the span in which that did
+// not change; a reading within the span counts. Only where several processes share a card that is read as a whole are times chosen
+// beforehand, at which each process's memory is kept.
+//
+// # What counts as measured
+//
+// Every term is measured by itself: a number from 0 to used, or unknown with a reason. The growth of the whole card's use is no
+// measurement, since another process may have changed it, but on the simulated card, or where the readings show that the process
+// was alone from before until after. With a reading of the whole card, other processes, unknown driver overhead and unexplained
+// bytes are one number, the rest. Used is unknown where no reading was taken before the process's memory changed again;
+// unexplained is unknown where the terms exceed used.
 package accounting
 
 import (

@@ -16,8 +16,8 @@ func settings() []caching.Settings {
 }
 
 // TestZoo: the recordings of 17 models, made under memprof's allocator, give the memory that PyTorch's own
-// reserved in other runs of the same jobs, to the MiB. The numbers are PyTorch's, of the table "What the preset was before"
-// in samples/README.md (H200, torch 2.11.0).
+// reserved in other runs of the same jobs, to the MiB. The numbers are PyTorch's, of the table "Peaks of the 17 models"
+// in samples/results/torch-model.md (H200, torch 2.11.0).
 func TestZoo(t *testing.T) {
 	const mib = 1 << 20
 	for name, want := range map[string][2]int64{

@@ -46,26 +46,26 @@ recorded --limit. Memory outside of the allocator is added: CUDA context,
 kernels, other libraries, and the bytes that the device accounting could not
 explain.
 
-  least card          bytes that the card must have free before the job begins:
-                      it completes on the larger cards that were tried, but
-                      for single ones between others on which it does
+  least card          bytes that must be free before the job begins. It also
+                      completes on the larger cards that were tried; a single
+                      one on which it does not is named
   requested + others  greatest sum of requested bytes and of what others use:
                       no allocator needs less
   reserved, no limit  greatest reserved bytes on a card that is large enough
 
-  without workspaces  least card if the job does without requests that fail and
-                      were freed at once; shown where it is 1 % smaller. cuDNN
-                      does: it takes a smaller workspace, which no recording
-                      has. The job completes on a card between the two
+  without workspaces  least card if the job does without requests that failed
+                      and were freed at once; shown where it is 1 % smaller.
+                      cuDNN falls back on smaller workspaces, which no recording
+                      has: the true least card is between the two
 
 The process that needs most decides, over all recordings of the nodes of a job.
-With --scale the recordings are of one job at different sizes, and the answer is
-for another size: FACTOR x that of the first recording. Their sizes are the
-number in which their commands differ, or --sizes. The requests are replayed
-with the bytes that they have at that size. Where these do not follow from the
-recordings, as of workspaces that cuDNN chooses by size, the least card is
-between "at least" and "at most". Sizes on both sides of the one that is asked
-about tell more than two on one side.`,
+
+With --scale the recordings are of one job at different sizes. The answer is for
+FACTOR x the size of the first recording. The sizes are the number in which the
+commands differ, or --sizes. Each request is replayed with its bytes at the new
+size. Some do not follow from the recordings, like workspaces that cuDNN chooses
+by size: then the least card is between "at least" and "at most". Recordings on
+both sides of the new size tell more than two on one side.`,
 		Annotations: exitCodes(fitExits),
 		Example: `  memprof fit run --card 80GiB
   memprof fit batch16 batch32 --scale batch=4 --card H100`,

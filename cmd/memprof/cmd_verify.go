@@ -35,14 +35,14 @@ func newVerifyCommand() *cobra.Command {
 		Long: `Checks that a recording is whole and unchanged (its processes, sequence numbers,
 checksums, and that frees match allocations), and replays it through a second
 implementation of the allocator, which must come to the same addresses, sizes
-and growths. A recording that passes has lost no event. With --allocator native
-that is a model of PyTorch's own allocator, and so it is of an imported snapshot
-whose history is whole; of other imports the frees are matched, and the result
-says why no placement was compared. What --ring kept is checked for wholeness,
-and its frees are matched from the restated blocks on; its placements depend on
-dropped events, too, and are not replayed. A recording that ends early is
-checked up to its end, which is printed. PATH is a recording or a folder of
-recordings.`,
+and growths. A recording that passes has lost no event.
+
+A recording of --allocator native, and an imported snapshot whose history is
+whole, are replayed through a model of PyTorch's own allocator. Of other imports
+frees are matched, and the result says why no placement was compared. The same
+goes for what --ring kept, whose placements depend on dropped events. A
+recording that ends early is checked up to its end, which is printed. PATH is a
+recording or a folder of recordings.`,
 		Annotations: exitCodes(verifyExits),
 		Example: `  memprof verify run
   memprof verify --rank 0 run

@@ -1,4 +1,10 @@
 // api_plugin.c - the functions of memprof.h for torch's plug-in allocator, where the shim cannot be compiled.
+//
+// Two things there are C++, and done by its ABI (api_cxx.h): a failed request throws c10::OutOfMemoryError, since torch makes a
+// tensor without memory of a null pointer; and a pool comes with a std::function that says which streams belong to it, without
+// which others would reuse the memory of graphs. What the plug-in raises for is answered by functions that
+// hooks/python/memprof/_plugin.py puts into torch._C, or kept from being asked (cudnn.benchmark, CUDA graph trees). There is no
+// memory history, and no CUDA tensor of another process.
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>

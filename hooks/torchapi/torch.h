@@ -5,6 +5,23 @@
 // functions of CUDAAllocator raise, unless a subclass overrides them: torch's plug-in allocator, the base class of the
 // shim's, overrides next to none of those that jobs depend on. Names, types and order of parameters are torch's;
 // gpu-check compiles the shim against torch's own.
+//
+// What changed in the allocator's interface, by the headers of 2.6.0, 2.11.0 and 2.14.1, and what the shim does about it:
+//
+//   2.11  entries of the history have their pool; emptyCache and snapshot name a pool; recordHistory clears and skips;
+//         the allocator is a DeviceAllocator
+//         createOrIncrefPool, which has the pool's          has both; before, the allocator is known only while the pool is
+//           allocator, for ensureExistsAndIncrefPool          active (MemPoolContext)
+//   2.14  C++20: headers do not compile as C++17            is compiled as C++20 if C++17 fails
+//         attachOomRejectionObserver                        accepts observers; it never refuses before the driver is asked
+//         markCaptureBegin, markCaptureEnd                  needs neither: the hook sees captures by the driver's calls
+//         getContextForPointer                              answers from the history
+//         supportsUserMetadata, which says no otherwise     answers yes
+//         annotateMemory, the action ANNOTATE               adds the note to the history
+//         allocateWithAddress                               lacks it: torch raises, and doctor says so
+//         SnapshotInfo: pinned memory, two more settings    takes both from torch's own allocator
+//         DeviceStats: reserved bytes of private pools      leaves them empty
+//         retain_pool of CUDAGraph                          createOrIncrefPool, as for a MemPool
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -10,7 +10,7 @@ Files that do not ask what is free on the card run side by side. A test that pas
 memprof and failed in one with it is run twice more, alone on the card, and if it fails there, twice
 without memprof, too: tests that measure time or what is free on the card fail now and then beside
 others. What fails then, too, is a difference. Differences are allowed only to the tests of a table
-of samples/README.md, which says why.
+of samples/results/torch-tests.md, which says why.
 
 With --limit every file gets some of the time: a run that takes too much of it is killed with all
 processes that it started. Its tests that ended are compared; those that it did not reach count as
@@ -43,8 +43,8 @@ MODES = {
     "native": ("record", "-q", "--force", "--allocator", "native"),
     "no-trace": ("record", "-q", "--no-trace"),
 }
-README = os.path.join(HERE, "README.md")
-HEADING = "## PyTorch's own tests"
+ALLOWED = os.path.join(HERE, "results", "torch-tests.md")
+HEADING = "# PyTorch's own tests"
 MOST_EXCEPTIONS = 6
 
 WITHOUT = "without"
@@ -96,12 +96,12 @@ def suspects(native, runs):
 
 
 def exceptions(text):
-    """The rows of the table of allowed differences in samples/README.md: {test: (modes, reason)}."""
+    """The rows of the table of allowed differences in samples/results/torch-tests.md: {test: (modes, reason)}."""
     section = text.split(HEADING + "\n", 1)[-1].split("\n## ", 1)[0] if HEADING + "\n" in text else ""
     rows = re.findall(r"^\| `([^`]+)` \| ([^|]+) \| ([^|]+) \|$", section, re.M)
     found = {test: (tuple(re.split(r",\s*", modes.strip())), reason.strip()) for test, modes, reason in rows}
     if len(found) > MOST_EXCEPTIONS:
-        raise Failed(f"{README} allows {len(found)} tests to differ, at most {MOST_EXCEPTIONS} are meant to")
+        raise Failed(f"{ALLOWED} allows {len(found)} tests to differ, at most {MOST_EXCEPTIONS} are meant to")
     return found
 
 
@@ -349,7 +349,7 @@ def chosen(folder, names, gpus):
 
 
 def check(folder, memprof, work, gpus, names=(), modes=(WITHOUT, *ALL), runs=None, limit=None, kept=(), keep=None, say=print):
-    with open(README) as f:
+    with open(ALLOWED) as f:
         allowed = exceptions(f.read())
     files = chosen(folder, names, gpus)
     if not files:

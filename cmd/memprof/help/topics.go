@@ -23,7 +23,7 @@ var topics embed.FS
 
 // Topics returns a command for each topic. Cobra lists commands that cannot be run as help topics.
 func Topics() []*cobra.Command {
-	commands := []*cobra.Command{newJSONTopic(), newRenamesTopic()}
+	commands := []*cobra.Command{newJSONTopic(), newRenamesTopic(), newEventsTopic()}
 	for _, name := range textNames(topics) {
 		commands = append(commands, newTopic(name, firstLine(topics, name), func() string {
 			_, text, _ := strings.Cut(readText(topics, name), "\n\n")

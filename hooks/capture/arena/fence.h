@@ -16,6 +16,19 @@
 //
 // Two kinds of streams cannot be asked, and there is no fence while one has an arena: one that was destroyed without an event
 // (during a capture), until the device has been waited for; and the default streams of threads, which share one handle.
+//
+// What orders one use of memory behind the last:
+//
+//   chunk, to a block of its arena                        nothing: its stream's order
+//   the same, used on other streams                       an event of each of them; where that cannot be noted, the device
+//   page, to another address of its arena                 nothing: its stream's order
+//   address, whose old mapping goes                       the event of the move, and a fence, for 50 ms at most
+//   page, to another arena; page that a trim unmaps       a fence; until it is over the page stays
+//   page, for a request that lacks memory                 all streams with arenas, or the device
+//   page, for empty_cache or another library              the device
+//   memory of a pool, of a pause, a checkpoint, another   the device
+//     process; a range of a graph memory
+//   handle of a destroyed stream, to a new stream         the work queued before
 #ifndef MEMPROF_FENCE_H
 #define MEMPROF_FENCE_H
 

@@ -4,7 +4,14 @@
 // bus addresses (ibv_reg_mr, cuMemGetHandleForAddressRange), another process maps their handles
 // (cuMemExportToShareableHandle). They go on using the pages that were there then, also while no block is. So pages with
 // a registration stay mapped where they are: no request takes them, nothing unmaps them, and a pool that has one
-// with an end does not end before. interpose/registrations.c sees the calls.
+// with an end does not end before. interpose/registrations.c sees the calls:
+//
+//   shown by                                                   kept until
+//   ncclCommRegister, ncclCommWindowRegister,                  the call that undoes each
+//     cuMulticastBindAddr, cuMulticastBindMem, ibv_reg_mr
+//   cuMemRetainAllocationHandle                                the handle is released
+//   cuMemExportToShareableHandle,                              for good, unless a registration that ends covers
+//     cuMemGetHandleForAddressRange                            the range
 #ifndef MEMPROF_REGISTERED_H
 #define MEMPROF_REGISTERED_H
 

@@ -11,6 +11,9 @@
 //
 // An engine that has tags (vLLM's) allocates inside regions of the same tags, which Python code around it
 // opens, so that each arena has one tag and the events of its pauses name it.
+//
+// A source may run Python under the device's lock: what Python's collector frees meanwhile is freed when the request is over,
+// and requests of the source itself go to CUDA.
 #ifndef MEMPROF_SOURCE_H
 #define MEMPROF_SOURCE_H
 

@@ -1,6 +1,8 @@
 // nccl.c - wrappers of NCCL's functions, so that its memory can be counted by communicator.
 //
-// They pass every call on as it is. A process without NCCL never calls them.
+// They pass every call on as it is. A process without NCCL never calls them. NCCL allocates for a communicator where that is
+// made, and where its first collective connects it, on threads of its own too: an allocation by NCCL while such a call is under
+// way has that communicator.
 #define _GNU_SOURCE
 #include "interpose/nccl.h"
 

@@ -1,4 +1,13 @@
 // table.c - finds wrapped functions by name, and the real function behind each.
+//
+// A program reaches a CUDA function in three ways: it is linked against the name, it looks the name up with dlsym, or it asks
+// cuGetProcAddress. So the hook exports wrappers under the same names, and dlsym and CUDA's lookup functions, whose answers it
+// replaces by its wrappers. Three rules keep jobs working:
+//
+//   - A call reaches the function that it would reach without the hook. Of several runtimes in a process the one that the
+//     linker uses is wrapped; calls of the others are seen where they call the driver.
+//   - Only the outermost call of a thread counts: the driver call inside a runtime call is not recorded again.
+//   - The hook's own calls are not recorded: they go through device/driver.h, or stand between own_calls_begin and own_calls_end.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <limits.h>

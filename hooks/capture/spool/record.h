@@ -35,53 +35,216 @@
 enum { MEMPROF_SPOOL_VERSION = 1 };
 enum { MEMPROF_RECORD_BYTES = 64, MEMPROF_SEGMENT_RECORDS = 65536 };
 
-// What happened. The numbers are part of the format; names are those of the
-// trace's `kind` column (trace/kind.go says what each column holds for each kind).
+// What happened. The numbers are part of the format; names are those of the trace's `kind` column.
+// From here to the closing brace the lines are written from trace/kind.go, which describes the kinds:
+//
+//   go test ./cmd/memprof -run TestKindsOfTheHook -update
 enum memprof_kind {
-  MEMPROF_ARENA = 1,         // an arena was made: addr, provided = reservation; requested = limit
-  MEMPROF_ALLOC = 2,         // a chunk was handed out
-  MEMPROF_FREE = 3,          // the job freed it
-  MEMPROF_FREE_DONE = 4,     // a freed chunk that other streams used became reusable
-  MEMPROF_MAP = 5,           // physical memory was mapped: a growth at the arena's end, or a remap inside it; requested = 0: before a request needs it
-  MEMPROF_UNMAP = 6,         // free pages were unmapped; requested > 0: for the request under way
-  MEMPROF_GROW_FAILED = 7,   // the device refused a growth of `requested` bytes
-  MEMPROF_RECLAIM = 8,       // an attempt failed (arena), or another library needs memory (no arena): unmaps follow
-  MEMPROF_OOM = 9,           // the request failed
-  MEMPROF_ITERATION = 10,    // an iteration ended; requested = its number, from 0
+  // an arena was made
+  //   addr       start of the address reservation
+  //   requested  most that it may reserve
+  //   provided   size of the address reservation
+  //   context    what it is for, and its policy
+  MEMPROF_ARENA = 1,
+  // a chunk was handed out
+  //   addr       chunk
+  //   requested  the request
+  //   provided   size of the chunk
+  //   context    origin
+  MEMPROF_ALLOC = 2,
+  // the job freed a chunk
+  //   addr       chunk
+  //   requested  the request
+  //   provided   size of the chunk
+  //   context    who frees, in an imported recording
+  MEMPROF_FREE = 3,
+  // a freed chunk that other streams used became reusable
+  //   addr       chunk
+  //   requested  the request
+  //   provided   size of the chunk
+  //   context    who frees, in an imported recording
+  MEMPROF_FREE_DONE = 4,
+  // physical memory was mapped: a growth at the end of the arena, or pages inside it again
+  //   addr       start
+  //   requested  size of the request that needs it; 0: none
+  //   provided   mapped
+  //   context    who requests, in an imported recording
+  MEMPROF_MAP = 5,
+  // free pages were unmapped
+  //   addr       start
+  //   requested  size of the request that maps as much elsewhere; 0: for no request
+  //   provided   unmapped
+  //   context    who unmaps, in an imported recording
+  MEMPROF_UNMAP = 6,
+  // the device refused a growth
+  //   requested  refused by the device
+  MEMPROF_GROW_FAILED = 7,
+  // an attempt failed, or, without an arena, another library needs memory: unmaps follow
+  //   requested  wanted
+  //   context    who wants memory: framework, empty_cache, request; streams: a request, when the device was not waited
+  //              for
+  MEMPROF_RECLAIM = 8,
+  // a request failed
+  //   requested  the request
+  //   provided   free memory of the device, of an imported recording; 0: not known
+  //   context    origin
+  MEMPROF_OOM = 9,
+  // an iteration ended
+  //   requested  number of the iteration that ends, from 0
+  //   context    label
+  MEMPROF_ITERATION = 10,
+  // a phase began
+  //   context    name, then uses=: the tags that the phase needs, with blanks between
   MEMPROF_PHASE_BEGIN = 11,
+  // a phase ended
+  //   context    that of its phase_begin
   MEMPROF_PHASE_END = 12,
-  MEMPROF_STREAM_USE = 13,   // a live chunk is also used on `stream`
+  // the stream of the event uses a live chunk of another stream
+  //   addr       chunk
+  MEMPROF_STREAM_USE = 13,
+  // requests go to a pool from now on
+  //   context    the pool
   MEMPROF_POOL_BEGIN = 14,
+  // requests no longer go to a pool
+  //   context    the pool
   MEMPROF_POOL_END = 15,
+  // nothing uses a pool any more; the last event of the arena
+  //   context    the pool
   MEMPROF_POOL_RELEASE = 16,
-  MEMPROF_CHECKPOINT = 17,   // the live chunks of a pool were noted: requested = how many
-  MEMPROF_RESTORE = 18,      // a chunk of a checkpoint is live again, at its place
+  // the live chunks of a pool were noted
+  //   requested  number of live chunks
+  //   provided   in these chunks
+  //   context    the pool
+  MEMPROF_CHECKPOINT = 17,
+  // a chunk of a checkpoint is live again, at its place
+  //   addr       chunk
+  //   requested  the request
+  //   provided   size of the chunk
+  //   context    origin
+  MEMPROF_RESTORE = 18,
+  // the memory of a tag was unmapped; its addresses stay
+  //   addr       duration, ns
+  //   requested  unmapped; 0: it failed, or nothing was mapped
+  //   provided   copied to the host
+  //   context    the tag, and by=source where the source of a pool did it; if it failed, why
   MEMPROF_PAUSE = 19,
+  // the memory of a tag was mapped again
+  //   addr       duration, ns
+  //   requested  mapped; 0: it failed, or nothing was left
+  //   provided   copied from the host
+  //   context    the tag, by=source where the source of a pool did it, and free=1 where pages without a block were
+  //              wanted, too; if it failed, why
   MEMPROF_RESUME = 20,
+  // the capture of a CUDA graph began
+  //   requested  number of captures under way
+  //   context    the graph
   MEMPROF_CAPTURE_BEGIN = 21,
+  // the capture of a CUDA graph ended
+  //   requested  number of captures under way
+  //   context    the graph
   MEMPROF_CAPTURE_END = 22,
-  MEMPROF_EXTERNAL_ALLOC = 23, // another library allocated memory; context = the call
+  // another library allocated memory
+  //   addr       address
+  //   requested  the request
+  //   provided   the same
+  //   context    the CUDA call of another library
+  MEMPROF_EXTERNAL_ALLOC = 23,
+  // another library freed memory
+  //   addr       address
+  //   context    the CUDA call of another library
   MEMPROF_EXTERNAL_FREE = 24,
-  MEMPROF_DEVICE_USED = 25,  // the device's memory: provided = used bytes, requested = total bytes, for an arena those that it may use
-  MEMPROF_MAP_FAILED = 26,   // the device refused to remap [addr, addr+requested)
-  MEMPROF_STACK = 27,        // a node of the tree of call stacks: requested = its number, provided = its parent's, context = the frame
-  MEMPROF_LABEL = 28,        // what the live chunk at addr holds; context = fields
-  MEMPROF_STATISTICS = 29,   // another allocator's own sums: provided = C, requested = R, addr = its greatest C
-  MEMPROF_OVERHEAD = 30,     // provided = bytes, signed, that the device's use grew by; context = what was loaded
-  MEMPROF_ALIAS = 31,        // an arena of a graph memory's range took `provided` bytes of its store at offset `requested`, seen at addr
-  MEMPROF_UNALIAS = 32,      // it returned them
-  MEMPROF_SHORTAGE = 33,     // from now on the arena's allocator counts pages, since the device is short of memory
-  MEMPROF_SHRINK = 34,       // the live chunk at addr lost its slack: it has `provided` bytes from now on
-  MEMPROF_REGISTER = 35,     // others know the `provided` bytes at addr by their physical memory: it stays mapped there
-  MEMPROF_DEREGISTER = 36,   // one registration of these bytes is over
-  MEMPROF_TAKE = 37,         // a request looked for free pages of the arena in the context: requested = bytes wanted, provided = frees of that arena whose work is over
-  MEMPROF_KV_RESERVE = 40,   // a sequence got slots of a KV cache
-  MEMPROF_KV_APPEND = 41,    // tokens filled slots of a sequence
-  MEMPROF_KV_SHARE = 42,     // a sequence uses blocks of other sequences, or kept ones
-  MEMPROF_KV_FREE = 43,      // a sequence gave up its slots
-  MEMPROF_KV_CACHE = 44,     // describes a KV cache
-  MEMPROF_LOST = 63,         // written by readers only: a slot claimed by a process that died
-  MEMPROF_STRING = 255,      // not an event: a piece of a string (struct memprof_string)
+  // the used memory of a device was read
+  //   requested  all memory of the device
+  //   provided   used
+  //   context    without an arena: by whom
+  MEMPROF_DEVICE_USED = 25,
+  // the device refused to map pages inside an arena again
+  //   addr       start
+  //   requested  refused by the device
+  MEMPROF_MAP_FAILED = 26,
+  // a node of the tree of call stacks
+  //   requested  number of the node, from 1
+  //   provided   number of its parent, 0: none
+  //   context    the frame
+  MEMPROF_STACK = 27,
+  // what a live chunk holds
+  //   addr       chunk
+  //   context    what it holds
+  MEMPROF_LABEL = 28,
+  // the sums of an allocator that is observed
+  //   addr       greatest provided so far
+  //   requested  reserved
+  //   provided   provided
+  //   context    the native allocator
+  MEMPROF_STATISTICS = 29,
+  // driver overhead changed
+  //   provided   growth of driver overhead, signed
+  //   context    what was loaded, and how it was measured
+  MEMPROF_OVERHEAD = 30,
+  // a range of a graph memory got pages of its store
+  //   addr       start
+  //   requested  offset in the store
+  //   provided   mapped there
+  //   context    arena of the store
+  MEMPROF_ALIAS = 31,
+  // a range of a graph memory returned pages
+  //   addr       start
+  //   requested  offset in the store
+  //   provided   unmapped there
+  //   context    arena of the store
+  MEMPROF_UNALIAS = 32,
+  // the device is short of memory: the allocator of the arena counts pages from now on
+  MEMPROF_SHORTAGE = 33,
+  // a live chunk lost its slack
+  //   addr       chunk
+  //   requested  the request
+  //   provided   size of the chunk from now on
+  MEMPROF_SHRINK = 34,
+  // others know memory by its physical pages, which stay mapped where they are
+  //   addr       start
+  //   provided   registered
+  //   context    the call by which they know it
+  MEMPROF_REGISTER = 35,
+  // one registration of memory is over
+  //   addr       start
+  //   provided   registered
+  MEMPROF_DEREGISTER = 36,
+  // a request looked for free pages of another arena
+  //   requested  wanted, before the arena of the request maps more
+  //   provided   how many frees of the other arena are over, counted from the first
+  //   context    the other arena; none: a stream is captured, and none is asked
+  MEMPROF_TAKE = 37,
+  // a sequence got slots of a KV cache
+  //   addr       sequence
+  //   requested  first block, or padding slots
+  //   provided   slots
+  //   context    tokens of the prompt; whether it comes back from the host
+  MEMPROF_KV_RESERVE = 40,
+  // tokens filled slots of a sequence
+  //   addr       sequence
+  //   requested  tokens
+  MEMPROF_KV_APPEND = 41,
+  // a sequence uses blocks of other sequences, or kept ones
+  //   addr       sequence
+  //   requested  first block
+  //   provided   slots
+  //   context    its place in the block table
+  MEMPROF_KV_SHARE = 42,
+  // a sequence gave up its slots
+  //   addr       sequence
+  //   requested  slots kept, or the first block
+  //   provided   slots
+  //   context    whether it goes to the host
+  MEMPROF_KV_FREE = 43,
+  // describes a KV cache
+  //   requested  slots
+  //   provided   bytes of a token
+  //   context    the cache
+  MEMPROF_KV_CACHE = 44,
+  // a process died between claiming this slot and filling it; written by readers of a spool only
+  MEMPROF_LOST = 63,
+  // not an event: a piece of a string (struct memprof_string)
+  MEMPROF_STRING = 255,
 };
 
 // commit = MEMPROF_COMMITTED | kind; any other value means "not committed".

@@ -32,11 +32,11 @@ func New(c Command) *cobra.Command {
 		Use:   "view PATH",
 		Short: "Show any event of a recording in the browser",
 		Long: `Serves the page of ` + "`memprof report --html`" + ` on this machine and prints its
-address. The page on disk has every event of recordings of up to a million
-events, and of longer ones the first, peak, last and worst iterations; here any
-event of any recording can be pinned, because the page asks memprof, which reads
-the recording's parts. A coarse picture is there at once, and any event can be
-pinned on it; the whole page follows when the recording was read.
+address. The page on disk has every event of a recording of up to a million, and
+of a longer one the first, peak, last and worst iterations. Here any event of
+any recording can be pinned: the page asks memprof, which reads the recording.
+A coarse picture comes at once; the whole page follows when the recording has
+been read.
 
 The address is 127.0.0.1 and has a random token, without which nothing is
 answered. On another machine, forward the port: ssh -L 8000:127.0.0.1:8000 HOST

@@ -3,6 +3,16 @@
 MEMPROF_ATTRIBUTION sets how much: `none` records iterations that end with optimizer steps;
 `phases` adds phases and the iterations of inference; `modules`, the default, adds modules
 and labels.
+
+It wraps each function that torch itself calls for a phase: a loader's next batch, a module's call, the run of autograd's engine,
+the step of an optimizer's class. The hooks that torch offers will not do: with those of modules torch.compile warns and makes other
+graphs, and those of optimizers are not called when a step raises. Three things keep torch's compiler out of the wrappers: that of
+Module.__call__ is in place before torch._dynamo is imported, which takes it for torch's own; while code is traced every wrapper
+calls torch's function alone; our code objects are marked to run uncompiled (compiler.py).
+
+The innermost module is a number in a cell of the thread, which Python writes without a call. Autograd's threads run no module, so
+allocations in backward have only a phase, and labels say which parameter a gradient is of. No tensor is kept alive: they are
+referred to weakly.
 """
 
 import atexit

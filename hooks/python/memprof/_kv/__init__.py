@@ -1,4 +1,9 @@
-"""Adapters that mark transformers' KV caches by memprof.kv, without changes to the job."""
+"""Adapters that mark transformers' KV caches by memprof.kv, without changes to the job.
+
+generate.py reads the shapes of caches where `generate` asks whether to stop, which is outside of what may be compiled; with beams each
+row of the cache is a sequence, since each has its own copy of the prompt. paged.py compares block tables with those it recorded last,
+since the calls that change them differ between versions. An error in an adapter switches it off and is a problem of the recording.
+"""
 
 
 def wait(wait_for):
