@@ -168,12 +168,13 @@ static void take_range(void *self, uint64_t addr, uint64_t bytes) {
   struct taking *taking = self;
   struct vmm *from = &taking->from->memory.vmm;
   // A handle serves another arena only where it is as large as its handles.
-  struct vmm *to = taking->to->exchange.gives && taking->to->memory.vmm.idle != NULL && taking->to->memory.page == taking->from->memory.page ? &taking->to->memory.vmm : NULL;
+  struct vmm *to = &taking->to->memory.vmm;
   const uint64_t page = taking->from->memory.page;
+  const bool serves = taking->to->exchange.gives && to->idle != NULL && taking->to->memory.page == page;
   for (uint64_t at = addr; at < addr + bytes; at += page) {
     const size_t mapping = vmm_find(from, at);
     if (mapping == from->count || from->mappings[mapping].addr != at || from->mappings[mapping].bytes != page) continue;
-    if (vmm_is_registered(from, at, page) || !vmm_pass(from, mapping, to)) continue;
+    if (vmm_is_registered(from, at, page) || !vmm_pass(from, mapping, serves ? to : NULL)) continue;
     bfc_unmap(taking->from->bfc, at, page);
     arena_unmapped(taking->from, at, page, 1);
     taking->taken += page;

@@ -1,16 +1,14 @@
 // exchange.h - pages that are free serve other addresses, and other arenas, before more are mapped: preset compact.
 //
-// What becomes of a page, and when:
+// A page has one of these states:
 //
-//                    a block of another address needs a page, and its own is free (bfc_memory.try_unmap)
-//   mapped at A ────────────────────────────────────────────────────────────────────▶ mapped at B, and still at A
-//    ▲  │                                                                               │               │
-//    │  │            A needs its page again, and B is free: no call of the driver       │               │
-//    │  └────────────────────────────────◀──────────────────────────────────────────────┘               │
-//    │               A needs a page, B has this one: A's old mapping goes, when its work is over,       ▼
-//    └───────────────and A gets another page ◀────────────────────────────────────────────────── mapped at B
-//
-//   mapped at A ── a request of another arena needs it (exchange_take), all work on it is over ──▶ of that arena
+//          B needs a page (try_unmap, map)             A needs its page again, and B is free: no call of the driver
+//   AT A ──────────────────────────────────▶ AT B, ───────────────────────────────────────────────────────────────▶ AT A, STILL AT B
+//    │     and A is free                     STILL AT A
+//    │                                           │     A needs a page, while B has this one: the old mapping at A goes, once its
+//    │                                           └───────────────────────────────────────────────────────────────▶ AT B
+//    │                                                 work is over
+//    └──▶ OF ANOTHER ARENA    A is free, a request of that arena needs a page, and all work on this one is over (exchange_take)
 //
 // Within an arena nothing is waited for as a rule, since the work of one stream runs in order, and by the time that an old
 // mapping goes the event behind its last use is over (lent.h). Where it is not, the request waits for that event, and for a
