@@ -61,9 +61,6 @@ func allocatorLine(r *analysis.Result, d *analysis.DeviceResult) string {
 		if a.Options["provided"] == "unknown" || d.Modeled != nil && a.Options["allocator"] != "" {
 			return "Allocator: PyTorch's own (" + a.Options["allocator"] + "), observed"
 		}
-		if a.Options["allocator"] == "rmm" {
-			return "Allocator: RMM's, of its log: exactly what is allocated counts as reserved"
-		}
 		if a.Options["allocator"] != "" && a.Options["provided"] == "" {
 			return "Allocator: PyTorch's own (" + a.Options["allocator"] + "), of a memory snapshot"
 		}

@@ -80,24 +80,16 @@ func exportFormats() []exportFormat {
 			passes: func(run *trace.Run) int64 {
 				return eventsOf(run) * int64(export.SnapshotPasses(1))
 			},
-			write: ofOneProcess("a snapshot", export.TorchSnapshot),
-		},
-		{
-			name: "rmm-csv", short: "A log of the RAPIDS Memory Manager (RMM)", passes: eventsOf,
-			example: "  memprof export rmm-csv run -o rmm.csv\n  memprof export rmm-csv run --process rank0 | head",
-			write:   ofOneProcess("a log of RMM", export.RMM),
+			write: writeSnapshot,
 		},
 	}
 }
 
-// ofOneProcess is a write of a format whose files hold one process.
-func ofOneProcess(file string, write func(io.Writer, *export.Recording, *trace.Process) error) func(*exportOptions, io.Writer, *export.Recording) error {
-	return func(_ *exportOptions, w io.Writer, r *export.Recording) error {
-		if n := len(r.Run.Processes); n != 1 {
-			return exit.Usagef("%s holds one process, and %s has %d: choose one with --process (%s)", file, r.Run.Dir, n, processNames(r.Run))
-		}
-		return write(w, r, r.Run.Processes[0])
+func writeSnapshot(_ *exportOptions, w io.Writer, r *export.Recording) error {
+	if n := len(r.Run.Processes); n != 1 {
+		return exit.Usagef("a snapshot holds one process, and %s has %d: choose one with --process (%s)", r.Run.Dir, n, processNames(r.Run))
 	}
+	return export.TorchSnapshot(w, r, r.Run.Processes[0])
 }
 
 func newExportCommand() *cobra.Command {

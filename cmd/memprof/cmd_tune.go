@@ -12,7 +12,6 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/recording"
-	"github.com/memprof/memprof/analysis/rmmlog"
 	"github.com/memprof/memprof/analysis/tune"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
@@ -112,11 +111,8 @@ func (o *tuneOptions) run(ctx context.Context, stdout, stderr io.Writer, path st
 		tuned.All += "--process " + plain.ShellQuote(o.Process) + " "
 	}
 	tuned.All += plain.ShellQuote(path)
-	// A log of RMM's requests does not say what RMM reserved.
-	if how := run.Info.ImportOf(process.Name); how == nil || how.Format != rmmlog.Format {
-		if err := findRecorded(tuned, process); err != nil {
-			return exit.Input(err)
-		}
+	if err := findRecorded(tuned, process); err != nil {
+		return exit.Input(err)
 	}
 	reader, err := process.NewReader()
 	if err != nil {
