@@ -6,7 +6,7 @@
 //	models ─▶ Policy, Options ─┐
 //	requests ─▶ Request ───────┼─▶ serving ─▶ Result
 //	timing ─▶ Timing ──────────┘      │
-//	                     Store: contiguous, paged, mapped, layered
+//	                     Store: contiguous, paged, layered
 //	marks of an engine ─▶ recorded ─▶ Result
 //
 // Package models describes language models, requests reads and makes what is served, timing says how long
@@ -44,10 +44,6 @@
 // counted once, however many sequences share it. Blocks of no sequence are cached if their content
 // can still be found, else free. See package paged.
 //
-// Under vmm each sequence has contiguous addresses in each layer, and pages are mapped as its tokens
-// come. The slots of its pages count like those of a block. Under vattention the pages stay mapped for the
-// next sequence; under elastic blocks of several sequences lie in a page. See package mapped.
-//
 // Under hybrid each group of layers that keep the same has a block table; under uniform all layers keep all
 // tokens. See package layered.
 //
@@ -56,7 +52,7 @@
 // Blocks are shared, with reference counts, by the samples or beams of one prompt, which copy a block
 // before they write into one that others use; and by requests whose prompts begin with the same content,
 // also after the first of them has ended, until its blocks are evicted, the least recently used first.
-// Equal blocks at equal positions of requests that begin differently are counted and not shared. Contiguous reservations and mapped pages are not shared.
+// Equal blocks at equal positions of requests that begin differently are counted and not shared. Contiguous reservations are not shared.
 //
 // # Scheduling
 //

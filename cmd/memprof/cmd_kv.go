@@ -77,20 +77,9 @@ Policies:
   pow2      reserve the prompt and the output rounded up to a power of two
   oracle    reserve exactly what will be needed
   paged:B   take blocks of B tokens as they are needed
-  vmm:PAGE  map pages behind contiguous addresses as they are needed
-  vattention:PAGE
-            as vmm, but pages stay mapped for the next sequence
-  elastic:PAGE
-            take blocks of 16 tokens from pages that are mapped with their first
-            block and unmapped with their last, as in kvcached (default 2MiB)
-
   hybrid:B  a block table for each group of layers that keep the same tokens, in
             pages of one size, as vLLM has for models of several kinds of layers
   uniform:B one table for all layers, which keep every token
-
-Several --requests are served at once, by an engine each. Under elastic they map
-from the same memory, and under other policies each has its part of it. Mapping
-takes no time here.
 
 The first three place reservations with a buddy allocator; a suffix chooses
 another, as in max/firstfit or max:2048/bestfit.
@@ -110,10 +99,7 @@ const kvExamples = `  memprof kv --requests trace.csv --model opt-13b --memory 1
   memprof kv --synthetic sharegpt --rate 2 --duration 1h --sampling parallel:4 \
     --model llama-3-8b --memory 40GiB --policy paged:16
   memprof kv --requests trace.jsonl --tensor-parallel 4 --model llama-3-70b \
-    --card 80GiB --rest 6GiB --policy paged:16,vmm:2MiB
-  # two engines on one card, that map memory as they need it
-  memprof kv --requests a.csv --requests b.csv --rate 1 --duration 1h \
-    --model llama-3-8b --memory 40GiB --policy elastic,paged:16
+    --card 80GiB --rest 6GiB --policy paged:16,oracle
   # what each kind of layer wastes
   memprof kv --synthetic sharegpt --saturated --steps 5000 --model gemma-3-27b \
     --memory 40GiB --policy uniform:16,hybrid:16
@@ -197,9 +183,9 @@ func (o *kvOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Layers, "layers", "", "`kinds` of the model's layers, as full:10,sliding/1024:52; also chunked/LENGTH:N, cross/TOKENS:N and state/BYTES:N (default: the model's)")
 	flags.StringSliceVar(&o.Policies, "policy", o.Policies, "policies to simulate, a `list` with commas")
 	flags.StringVar(&o.Sampling, "sampling", "greedy", "`sampling` of each prompt: greedy, parallel:N or beam:N (N sequences)")
-	flags.StringVar(&o.Preempt, "preempt", "recompute", "what `happens` to preempted requests: recompute drops their cache, swap copies it to the host (paged and vmm only)")
+	flags.StringVar(&o.Preempt, "preempt", "recompute", "what `happens` to preempted requests: recompute drops their cache, swap copies it to the host (paged only)")
 	flags.Var(&o.Swap, "swap-memory", "host memory for --preempt swap (default: as much as --memory)")
-	flags.Float64Var(&o.Watermark, "watermark", 0.01, "`share` of blocks or pages that stay free when requests are admitted (paged, vmm)")
+	flags.Float64Var(&o.Watermark, "watermark", 0.01, "`share` of blocks that stay free when requests are admitted (paged)")
 	flags.BoolVar(&o.NullBlock, "null-block", false, "keep one block unused, as vLLM does")
 	flags.Float64Var(&o.BeamKeep, "beam-keep", kvcache.BeamKeep, "`chance` that a beam goes on from its own text, and not from that of any other (beam)")
 	o.Timing.AddFlags(flags)
@@ -240,16 +226,16 @@ func (o *kvOptions) run(cmd *cobra.Command) error {
 			return exit.Usagef("-o %s cannot be created: %w", o.Output, err)
 		}
 	}
-	loads, err := o.loads(cmd.InOrStdin(), k, &base)
-	if err != nil {
+	if err := o.Load.Prepare(cmd.InOrStdin(), base.MaxLength, o.Steps); err != nil {
 		return err
 	}
+	k.Load, base.Saturated = o.Load.Line(), o.Load.Infinite
 	k.Sampling = o.Sampling
 	if k.Timing, err = o.Timing.Of(model, o.Ranks); err != nil {
 		return err
 	}
 	o.Timing.Set(&base, k.Timing, o.Stages)
-	served := kvserve.Runs{Loads: loads, Rates: o.Load.Rates, Options: base, Policies: policies, Swap: int64(o.Swap)}
+	served := kvserve.Runs{Load: &o.Load, Rates: o.Load.Rates, Options: base, Policies: policies, Swap: int64(o.Swap)}
 	if k.Prefix, err = served.Prefixes(cmd.Context(), k); err != nil {
 		return err
 	}
@@ -265,25 +251,6 @@ func (o *kvOptions) run(cmd *cobra.Command) error {
 		return err
 	}
 	return o.draw(cmd.ErrOrStderr(), k)
-}
-
-// loads prepares what is served, one load for each engine, and says in k what it is. Whether the queue is always full goes into base.
-func (o *kvOptions) loads(stdin io.Reader, k *kv.Simulation, base *kvcache.Options) ([]*kvload.Load, error) {
-	loads := o.Load.Each()
-	for i, load := range loads {
-		if err := load.Prepare(stdin, base.MaxLength, o.Steps); err != nil {
-			return nil, err
-		}
-		if len(loads) > 1 && load.Infinite {
-			return nil, exit.Usagef("%s has no times, and several engines need them: give --rate", load.Name())
-		}
-		if i > 0 {
-			k.Load += ", "
-		}
-		k.Load += load.Line()
-		base.Saturated = load.Infinite
-	}
-	return loads, nil
 }
 
 // model reads the flags about the model: its layers by what they keep on one GPU of the greatest stage, without a
@@ -437,14 +404,7 @@ func (o *kvOptions) policies(model *models.Model, kinds []models.LayerKind, limi
 		p, err := kvcache.ParsePolicy(text)
 		if err != nil {
 			kind, _, _ := strings.Cut(text, ":")
-			return nil, exit.Usagef("--policy: %w%s", err, spell.DidYouMean(kind, "max", "pow2", "oracle", "paged", "vmm", "vattention", "elastic", "hybrid", "uniform"))
-		}
-		if p.Page > 0 {
-			if model == nil {
-				return nil, exit.Usagef("--policy %s needs --model, since each layer has its own pages", text)
-			}
-			p.TokenSize = model.TensorTokenBytes(o.Ranks)
-			p.Tensors = int(models.SlotBytes(kinds) / p.TokenSize)
+			return nil, exit.Usagef("--policy: %w%s", err, spell.DidYouMean(kind, "max", "pow2", "oracle", "paged", "hybrid", "uniform"))
 		}
 		if p.Kind == kvcache.Hybrid || p.Kind == kvcache.Uniform {
 			if model == nil {

@@ -103,7 +103,7 @@ func barsFigure(k *Simulation) figure.Figure {
 		p.X.Tick.Length = 0
 		var names plot.ConstantTicks
 		for i, r := range k.Results {
-			names = append(names, plot.Tick{Value: float64(i), Label: fmt.Sprintf("%s\nbatch %.2f", nameOf(r), r.Batch)})
+			names = append(names, plot.Tick{Value: float64(i), Label: fmt.Sprintf("%s\nbatch %.2f", r.Policy, r.Batch)})
 		}
 		p.X.Tick.Marker = names
 		p.Y.Min, p.Y.Max = 0, 100
@@ -157,7 +157,7 @@ func (b bars) Plot(c draw.Canvas, p *plot.Plot) {
 
 // courseFigure stacks the uses of the slots over time, under one policy.
 func courseFigure(k *Simulation, r *kvcache.Result) figure.Figure {
-	f := figure.Figure{Name: nameOf(r), Title: nameOf(r) + " · " + titleOf(k)}
+	f := figure.Figure{Name: r.Policy, Title: r.Policy + " · " + titleOf(k)}
 	if len(r.Series) == 0 {
 		f.Body = figure.Message("nothing to draw: no request was served")
 		return f
@@ -166,9 +166,6 @@ func courseFigure(k *Simulation, r *kvcache.Result) figure.Figure {
 		units.FormatPercent(r.Mean.Token), units.Counted(r.Capacity, "slot"), r.Batch, r.Peak, units.Counted(r.Preemptions, "preemption"))
 	uses := usesIn(r.Series, func(u slotUse, p kvcache.Point) bool { return u.now(p.Shares) > 0 })
 	f.Legend = slotsLegend(uses)
-	if r.Held != nil {
-		f.Legend = append(f.Legend, figure.Stroke(heldStyle, "held"))
-	}
 	f.Body = func(c draw.Canvas) {
 		p := figure.NewAxes()
 		last := r.Series[len(r.Series)-1]
@@ -192,9 +189,6 @@ func courseFigure(k *Simulation, r *kvcache.Result) figure.Figure {
 		p.Y.Tick.Marker = figure.NiceTicks(0, p.Y.Max, 7, 1, figure.Fixed)
 		p.Y.Label.Text = "slots"
 		p.Add(figure.Grid{}, course{r.Series, uses, last.Time > 0})
-		if r.Held != nil {
-			p.Add(heldCourse{r.Series, last.Time > 0})
-		}
 		figure.DrawTimePlot(c, p)
 	}
 	return f
@@ -229,35 +223,5 @@ func (k course) Plot(c draw.Canvas, p *plot.Plot) {
 			edge = figure.AppendStep(edge, at(i), max(at(i), at(i+1)), y(float64(slots)))
 		}
 		figure.FillBelow(c, k.uses[n-1].clr, edge)
-	}
-}
-
-// heldStyle is the line of the memory held, above the floor of the tokens.
-var heldStyle = draw.LineStyle{Color: figure.InkColor, Width: 1.5}
-
-// heldCourse draws what is held from each point up to the next.
-type heldCourse struct {
-	points []kvcache.Point
-	timed  bool // by time, else by step
-}
-
-func (h heldCourse) Plot(c draw.Canvas, p *plot.Plot) {
-	x, y := p.Transforms(&c)
-	var line []vg.Point
-	for i, point := range h.points {
-		at := x(float64(point.Step))
-		if h.timed {
-			at = x(float64(point.Time))
-		}
-		if i > 0 {
-			line = append(line, vg.Point{X: at, Y: line[len(line)-1].Y})
-		}
-		line = append(line, vg.Point{X: at, Y: y(float64(point.Held))})
-	}
-	if len(line) > 0 {
-		line = append(line, vg.Point{X: c.Max.X, Y: line[len(line)-1].Y})
-	}
-	for _, part := range c.ClipLinesXY(line) {
-		c.StrokeLines(heldStyle, part)
 	}
 }

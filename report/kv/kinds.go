@@ -24,11 +24,11 @@ func kindsSection(k *Simulation) (layout.Section, bool) {
 			if u.Groups > 0 {
 				tables = units.FormatCount(u.Groups)
 			}
-			s.Rows = append(s.Rows, layout.Row(nameOf(r), u.Kind.String(), units.FormatCount(int64(u.Kind.Layers)), tables, units.FormatCount(u.Block),
+			s.Rows = append(s.Rows, layout.Row(r.Policy, u.Kind.String(), units.FormatCount(int64(u.Kind.Layers)), tables, units.FormatCount(u.Block),
 				units.FormatSize(int64(u.Held)), units.FormatSize(int64(u.Needed)), units.FormatPercent(u.Waste())))
 		}
 		if len(r.Kinds) > 1 && held > 0 {
-			s.Rows = append(s.Rows, layout.Row(nameOf(r), "all", "", "", "", units.FormatSize(int64(held)), units.FormatSize(int64(needed)), units.FormatPercent(1-needed/held)))
+			s.Rows = append(s.Rows, layout.Row(r.Policy, "all", "", "", "", units.FormatSize(int64(held)), units.FormatSize(int64(needed)), units.FormatPercent(1-needed/held)))
 		}
 	}
 	return s, len(s.Rows) > 0

@@ -28,18 +28,10 @@ type Simulation struct {
 	Load          string            // one line about the requests
 	Sampling      string            // greedy, parallel:4, ...; empty if not known
 	Timing        *timing.Timing    // nil: steps of constant time, or recorded ones
-	Results       []*kvcache.Result // of each policy one, or one for each rate and engine
+	Results       []*kvcache.Result // of each policy one, or one for each rate
 	Stages        int               // GPUs that the layers are divided over; 0 or 1: one
 	Prefix        []paged.Hits      // of prefix caches of several sizes; nil where content is not known
 	duration      int64             // of the whole job, ns, that a recorded course is drawn over; 0: not known
-	Together      []Together        // of several engines on one card, for each policy and rate
-}
-
-// Together is what all engines of a card held, in bytes.
-type Together struct {
-	Policy string
-	Rate   float64
-	Held   *kvcache.Held
 }
 
 // Text writes the simulation for a terminal. It fails only if w does.
@@ -86,9 +78,6 @@ func sections(k *Simulation) []layout.Section {
 		sections = append(sections, ranksSection(k))
 	}
 	if s, any := servedSection(k); any {
-		sections = append(sections, s)
-	}
-	if s, any := heldSection(k); any {
 		sections = append(sections, s)
 	}
 	k = k.busiest()
@@ -152,7 +141,7 @@ func slotsSection(k *Simulation) layout.Section {
 	}
 	for _, r := range k.Results {
 		m := meanOf(r)
-		s.Rows = append(s.Rows, layout.Row(nameOf(r), units.FormatPercent(m.Token), units.FormatPercent(m.Reserve), units.FormatPercent(m.Internal),
+		s.Rows = append(s.Rows, layout.Row(r.Policy, units.FormatPercent(m.Token), units.FormatPercent(m.Reserve), units.FormatPercent(m.Internal),
 			units.FormatPercent(external(m)), units.FormatPercent(m.Idle), units.FormatPercent(m.Cached), units.FormatPercent(m.Null),
 			strconv.FormatFloat(r.Batch, 'f', 2, 64), units.FormatCount(r.Peak)))
 	}
@@ -183,7 +172,7 @@ func externalSection(k *Simulation) layout.Section {
 	}
 	for _, r := range k.Results {
 		m := meanOf(r)
-		s.Rows = append(s.Rows, layout.Row(nameOf(r), units.FormatPercent(external(m)), units.FormatPercent(m.Rounding), units.FormatPercent(m.Fragmented)))
+		s.Rows = append(s.Rows, layout.Row(r.Policy, units.FormatPercent(external(m)), units.FormatPercent(m.Rounding), units.FormatPercent(m.Fragmented)))
 	}
 	return s
 }
@@ -195,11 +184,10 @@ func requestsSection(k *Simulation) layout.Section {
 			layout.Words("policy"), layout.Numbers("steps"), layout.Numbers("requests"), layout.Numbers("finished"), layout.Numbers("rejected"), layout.Numbers("preempted"),
 			layout.Numbers("recomputed"), layout.Numbers("swap out"), layout.Numbers("swap in"),
 		},
-		After: layout.Row("rejected: larger than the whole cache; recomputed: tokens of preempted requests;",
-			"swap: blocks moved, under vmm rows of pages"),
+		After: layout.Row("rejected: larger than the whole cache; recomputed: tokens of preempted requests;", "swap: blocks moved"),
 	}
 	for _, r := range k.Results {
-		line := layout.Row(nameOf(r), units.FormatCount(r.Steps), units.FormatCount(r.Requests), units.FormatCount(r.Finished), units.FormatCount(r.Rejected),
+		line := layout.Row(r.Policy, units.FormatCount(r.Steps), units.FormatCount(r.Requests), units.FormatCount(r.Finished), units.FormatCount(r.Rejected),
 			units.FormatCount(r.Preemptions), units.FormatCount(r.Recomputed), units.FormatCount(r.SwappedOut), units.FormatCount(r.SwappedIn))
 		if r.Rejected > 0 {
 			line[4].Tone = layout.Warned
@@ -222,7 +210,7 @@ func sharingSection(k *Simulation) (layout.Section, bool) {
 		if r.SavedBySequences == 0 && r.SavedByPrefix == 0 && r.SavedByEqual == 0 && r.Copies == 0 && r.PrefixHits == 0 {
 			continue
 		}
-		s.Rows = append(s.Rows, layout.Row(nameOf(r), units.FormatPercent(shareOfBlocks(r.SavedBySequences, r)), units.FormatPercent(shareOfBlocks(r.SavedByPrefix, r)),
+		s.Rows = append(s.Rows, layout.Row(r.Policy, units.FormatPercent(shareOfBlocks(r.SavedBySequences, r)), units.FormatPercent(shareOfBlocks(r.SavedByPrefix, r)),
 			units.FormatPercent(shareOfBlocks(r.SavedByEqual, r)), units.FormatCount(r.Copies), units.FormatCount(r.PrefixHits), units.FormatCount(r.PrefixTokens)))
 	}
 	return s, len(s.Rows) > 0

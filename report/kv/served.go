@@ -69,7 +69,7 @@ func servedSection(k *Simulation) (layout.Section, bool) {
 		if r.Rate > 0 {
 			arriving = strconv.FormatFloat(r.Rate, 'g', -1, 64)
 		}
-		s.Rows = append(s.Rows, layout.Row(nameOf(r), arriving, figures3(v.Requests), figures3(v.Tokens), seconds(v.Waiting),
+		s.Rows = append(s.Rows, layout.Row(r.Policy, arriving, figures3(v.Requests), figures3(v.Tokens), seconds(v.Waiting),
 			seconds(v.Latency.Mean), seconds(v.Latency.P90), strconv.FormatFloat(r.Batch, 'f', 2, 64), units.FormatCount(r.Preemptions)))
 	}
 	s.After = layout.Row("latency: from arrival to the last token, divided by the generated tokens, mean and 90th percentile;",
@@ -141,7 +141,7 @@ func latencyFigure(k *Simulation) figure.Figure {
 		if r.Served == nil || math.IsNaN(r.Served.Latency.Mean) {
 			continue
 		}
-		name := nameOf(r)
+		name := r.Policy
 		if lines[name] == nil {
 			policies = append(policies, name)
 			f.Legend = append(f.Legend, figure.Stroke(styleOf(len(policies)-1), name))

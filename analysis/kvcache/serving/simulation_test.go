@@ -205,7 +205,7 @@ func TestTheIdentityIsChecked(t *testing.T) {
 	for _, wrong := range []kvcache.Shares{{Token: 15}, {Token: 17}, {Token: 20, Idle: -4}} {
 		o := kvcache.Options{Policy: kvcache.Policy{Kind: kvcache.Oracle}, Capacity: 16}
 		source := kvtest.List{{Prompt: 1, Output: 1}}
-		memory, err := newStore(o, nil)
+		memory, err := newStore(o)
 		if err != nil {
 			t.Fatal(err)
 		}

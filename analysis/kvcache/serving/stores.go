@@ -7,13 +7,12 @@ import (
 	"github.com/memprof/memprof/analysis/kvcache"
 	"github.com/memprof/memprof/analysis/kvcache/contiguous"
 	"github.com/memprof/memprof/analysis/kvcache/layered"
-	"github.com/memprof/memprof/analysis/kvcache/mapped"
 	"github.com/memprof/memprof/analysis/kvcache/models"
 	"github.com/memprof/memprof/analysis/kvcache/paged"
 )
 
-// newStore makes the memory of the policy. Engines under Elastic map from the shared one, unless it is nil.
-func newStore(o kvcache.Options, shared *mapped.Memory) (kvcache.Store, error) {
+// newStore makes the memory of the policy.
+func newStore(o kvcache.Options) (kvcache.Store, error) {
 	switch o.Policy.Kind {
 	case kvcache.Max, kvcache.Pow2, kvcache.Oracle:
 		return contiguous.New(o)
@@ -27,17 +26,6 @@ func newStore(o kvcache.Options, shared *mapped.Memory) (kvcache.Store, error) {
 		return paged.New(o), nil
 	case kvcache.Hybrid, kvcache.Uniform:
 		return newHybridStore(o)
-	case kvcache.VMM, kvcache.VAttention, kvcache.Elastic:
-		if o.Policy.Page < 1 || o.Policy.TokenSize < 1 || o.Policy.Tensors < 1 || o.Capacity > math.MaxInt64/o.Policy.TokenSize {
-			return nil, fmt.Errorf("pages of %d bytes cannot hold %d tokens of %d bytes", o.Policy.Page, o.Capacity, o.Policy.TokenSize)
-		}
-		if o.Policy.Kind != kvcache.Elastic {
-			return mapped.NewVMM(o), nil
-		}
-		if o.Policy.Block < 1 || o.Policy.Page/o.Policy.TokenSize < int64(o.Policy.Block) {
-			return nil, fmt.Errorf("pages of %d bytes hold no block of %d tokens of %d bytes", o.Policy.Page, o.Policy.Block, o.Policy.TokenSize)
-		}
-		return mapped.NewElastic(o, shared), nil
 	}
 	return nil, fmt.Errorf("policy %d is not known", o.Policy.Kind)
 }

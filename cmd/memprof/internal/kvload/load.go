@@ -25,8 +25,7 @@ import (
 
 // Load is the requests that every policy serves; each reads them from the first.
 type Load struct {
-	Files     []string // of several engines on one card, one each; see Each
-	Requests  string
+	Requests  string // a file, or - for stdin
 	Synthetic string
 	Rates     []float64 // requests a second; each is a run of its own. Empty: the file's times
 	Duration  time.Duration
@@ -45,7 +44,7 @@ type Load struct {
 
 // AddFlags adds the flags that choose the requests.
 func (l *Load) AddFlags(flags *pflag.FlagSet) {
-	flags.StringArrayVar(&l.Files, "requests", nil, "`file` of requests, CSV or JSONL; - for stdin; given several times, each is served by an engine of its own on the same card")
+	flags.StringVar(&l.Requests, "requests", "", "`file` of requests, CSV or JSONL; - for stdin")
 	flags.StringVar(&l.Synthetic, "synthetic", "", "generate requests like those of a data set, by `name`: "+strings.Join(kvrequests.Names(), ", "))
 	flags.Float64SliceVar(&l.Rates, "rate", nil, "`N` requests a second, a Poisson process, in place of the file's times; several, as in 1,2,4, are served one after the other")
 	flags.DurationVar(&l.Duration, "duration", 0, "with --rate: for how long requests arrive")
@@ -56,20 +55,6 @@ func (l *Load) AddFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&l.Bounds.FirstTurns, "first-turns", false, "leave out later turns of conversations: requests whose prompt contains the prompt before")
 	flags.IntVar(&l.Prefix, "shared-prefix", 0, "put the same `N` tokens before every prompt, as examples or a system's instructions are (paged shares them)")
 	flags.Uint64Var(&l.Seed, "seed", 1, "seed of random draws")
-}
-
-// Each is the loads of the engines, one for each file; one if there is no file.
-func (l *Load) Each() []*Load {
-	var each []*Load
-	for _, file := range l.Files {
-		one := *l
-		one.Requests = file
-		each = append(each, &one)
-	}
-	if len(each) == 0 {
-		each = append(each, l)
-	}
-	return each
 }
 
 // Name is the requests in a word: the name of the file.
@@ -152,8 +137,6 @@ func (l *Load) check(steps int64) error {
 	}
 	endless := l.Draw || l.Synthetic != ""
 	switch {
-	case len(l.Files) > 1 && l.Saturated:
-		return exit.Usagef("--saturated is of one engine, and %d files are of several on one card", len(l.Files))
 	case (l.Requests == "") == (l.Synthetic == ""):
 		return exit.Usagef("kv needs either --requests or --synthetic (see `memprof kv --help`)")
 	case slices.ContainsFunc(l.Rates, func(r float64) bool { return !(r > 0) || math.IsInf(r, 0) }):
