@@ -79,7 +79,7 @@ func (o *recoverOptions) run(ctx context.Context, stdout, stderr io.Writer, dir 
 	return o.print(stdout, dir, recovered)
 }
 
-// summarizeRecovered writes the summary tables that a recording lacks: it is whole without them.
+// summarizeRecovered writes the summaries that a recording lacks: it is whole without them.
 func summarizeRecovered(stderr io.Writer, dir string) {
 	lacks, err := lacksSummary(dir)
 	if err != nil || !lacks {

@@ -61,7 +61,7 @@ which has everything, and Markdown come without, unless --plots names a
 directory. --html writes one page instead, which shows memory at any instant and
 needs no network and no other file. PATH is a recording or a folder of
 recordings; one in progress is reported up to now. Of more than 64 processes,
-the summary tables are read, and one screen compares the ranks: memprof help
+their summaries are read, and one screen compares the ranks: memprof help
 fleet.`,
 		Annotations: exitCodes(reportExits),
 		Example: `  memprof report run

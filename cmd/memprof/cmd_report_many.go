@@ -93,7 +93,7 @@ func (o *reportOptions) printPaper(stdout io.Writer, jobs *compare.Study) error 
 	return printAs(stdout, o.Format, jobs, study.Text, study.Markdown, study.JSON)
 }
 
-// fleet reports on many processes by the summary tables of their recordings.
+// fleet reports on many processes by the summaries of their recordings.
 func (o *reportOptions) fleet(stdout io.Writer, paths []string) error {
 	f := fleet.New()
 	for _, path := range paths {
