@@ -76,10 +76,10 @@ func (o *reportOptions) studyOf(stderr io.Writer, paths []string) (*paperStudy, 
 
 // writePaper prints the table, and draws the figures if a directory was named.
 func (o *reportOptions) writePaper(stdout, stderr io.Writer, jobs *compare.Study) error {
-	if err := o.printPaper(stdout, jobs); err != nil || o.NoPlots || o.plotsDir() == "" {
+	if err := o.printPaper(stdout, jobs); err != nil || o.Plots == "" {
 		return err
 	}
-	files, err := study.WritePlots(o.plotsDir(), jobs)
+	files, err := study.WritePlots(o.Plots, jobs)
 	for _, file := range files {
 		screen.Complain(stderr, "wrote "+file)
 	}
