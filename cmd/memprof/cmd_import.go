@@ -9,13 +9,11 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/analysis/snapshot"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/recorder"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
-	"github.com/memprof/memprof/report/plain"
-	"github.com/memprof/memprof/report/spell"
-	"github.com/memprof/memprof/report/units"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -75,7 +73,7 @@ func (o *importOptions) addFlags(flags *pflag.FlagSet) {
 func (o *importOptions) run(stdout io.Writer, format string, files []string) error {
 	switch {
 	case format != snapshotFormat:
-		return exit.Usagef("import format %q: want %s%s", format, snapshotFormat, spell.DidYouMean(format, snapshotFormat))
+		return exit.Usagef("import format %q: want %s%s", format, snapshotFormat, plain.DidYouMean(format, snapshotFormat))
 	case len(files) == 0:
 		return exit.Usagef("import %s needs a file", format)
 	case o.Output == "":
@@ -112,12 +110,12 @@ func importError(err error) error {
 
 func (o *importOptions) print(stdout io.Writer, made []snapshot.Process) error {
 	for _, p := range made {
-		text := fmt.Sprintf("%s: device %d of %s, %s", p.Name, p.Device, p.File, units.Counted(p.Entries, "event"))
+		text := fmt.Sprintf("%s: device %d of %s, %s", p.Name, p.Device, p.File, plain.Counted(p.Entries, "event"))
 		if p.Bytes > 0 {
-			text += fmt.Sprintf("; before the first one %s were reserved, with %s in them", units.FormatSize(p.Bytes), units.Counted(p.Blocks, "block"))
+			text += fmt.Sprintf("; before the first one %s were reserved, with %s in them", plain.FormatSize(p.Bytes), plain.Counted(p.Blocks, "block"))
 		}
 		if p.Odd > 0 {
-			text += fmt.Sprintf("; %s contradict others and were left out", units.Counted(p.Odd, "event"))
+			text += fmt.Sprintf("; %s contradict others and were left out", plain.Counted(p.Odd, "event"))
 		}
 		if err := screen.PrintLine(stdout, "%s", text); err != nil {
 			return err

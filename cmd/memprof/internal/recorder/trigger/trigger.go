@@ -14,7 +14,7 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/gate"
-	"github.com/memprof/memprof/report/spell"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -38,7 +38,7 @@ func Parse(text string) (Trigger, error) {
 	case g.Selector.String() != "":
 		return Trigger{}, fmt.Errorf("trigger %q: a selector is for check: a trigger is about each process and device", text)
 	case !slices.Contains(analysis.LiveMetrics(), g.Metric.Name):
-		return Trigger{}, fmt.Errorf("trigger %q: %s has no value while a job runs: want %s", text, g.Metric.Name, spell.Alternatives(analysis.LiveMetrics()))
+		return Trigger{}, fmt.Errorf("trigger %q: %s has no value while a job runs: want %s", text, g.Metric.Name, plain.Alternatives(analysis.LiveMetrics()))
 	}
 	return Trigger{g}, nil
 }

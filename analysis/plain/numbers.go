@@ -1,6 +1,4 @@
-// Package units writes sizes, shares, times and counts for people, and reads sizes as people write
-// them. It knows nothing else of memprof: flags, gates, errors and reports use it alike.
-package units
+package plain
 
 import (
 	"fmt"

@@ -1,5 +1,4 @@
-// Package spell finds the known word that a mistyped one is nearest to.
-package spell
+package plain
 
 import (
 	"cmp"

@@ -1,5 +1,6 @@
-// Package plain makes text of a recording, or from any other input, safe to print: on a terminal, in
-// Markdown and as JSON.
+// Package plain is how memprof writes for people and reads what they write. Numbers: sizes, shares, times and counts, and
+// sizes and durations as flags and gates take them. Texts: what comes from a recording, or from any other input, is made safe
+// for a terminal, Markdown, a shell and JSON; a mistyped word gets the known one that is nearest. It knows nothing else of memprof.
 package plain
 
 import (
