@@ -117,9 +117,6 @@ func parseAmount(text string, unit analysis.Unit) (float64, error) {
 		if percent {
 			return 0, fmt.Errorf("the metric is a size, not a share: %q", text)
 		}
-		if number := strings.TrimSpace(text); number != "0" && strings.Trim(number, "0123456789.") == "" {
-			return 0, fmt.Errorf("the metric is a size: %q needs a unit, like %sGiB or %sB", text, number, number)
-		}
 		bytes, err := plain.ParseSize(text)
 		return float64(bytes), err
 	}

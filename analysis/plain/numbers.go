@@ -168,17 +168,17 @@ func KnownRatio(part, whole int64) float64 {
 
 // sizeUnits are the suffixes ParseSize accepts, in lower case.
 var sizeUnits = map[string]int64{
-	"": 1, "b": 1,
+	"b":  1,
 	"kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12, "pb": 1e15,
 	"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40, "p": 1 << 50,
 	"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40, "pib": 1 << 50,
 }
 
-// ParseSize returns the bytes a size stands for: "2097152", "512MiB", "1.5 GiB". KiB, MiB, GiB,
+// ParseSize returns the bytes a size stands for: "257B", "512MiB", "1.5 GiB". KiB, MiB, GiB,
 // TiB, PiB and the single letters k, m, g, t, p are powers of 1024; KB, MB, GB, TB, PB are powers
 // of 1000; case does not matter and blanks may stand before the unit. A fraction that gives no
-// whole number of bytes is rounded down. Signs, exponents, other units and sizes of 8 EiB and
-// more are errors.
+// whole number of bytes is rounded down. Numbers without a unit other than 0, signs, exponents, other
+// units and sizes of 8 EiB and more are errors.
 func ParseSize(text string) (int64, error) {
 	trimmed := strings.TrimSpace(text)
 	end := strings.IndexFunc(trimmed, func(r rune) bool { return (r < '0' || r > '9') && r != '.' })
@@ -191,7 +191,13 @@ func ParseSize(text string) (int64, error) {
 		return 0, fmt.Errorf("size %q is negative: sizes are 0 or more", text)
 	}
 	if strings.Trim(number, ".") == "" || strings.Count(number, ".") > 1 {
-		return 0, fmt.Errorf("size %q does not begin with a number: write it like 10GiB, 512m or 2097152", text)
+		return 0, fmt.Errorf("size %q does not begin with a number: write it like 10GiB, 512m or 257B", text)
+	}
+	if unit == "" && strings.Trim(number, "0") == "" {
+		return 0, nil
+	}
+	if unit == "" {
+		return 0, fmt.Errorf("size %q needs a unit, like %sGiB or %sB", text, number, number)
 	}
 	scale, known := sizeUnits[unit]
 	if !known {
@@ -199,7 +205,7 @@ func ParseSize(text string) (int64, error) {
 	}
 	value, ok := new(big.Rat).SetString(strings.TrimSuffix(number, "."))
 	if !ok {
-		return 0, fmt.Errorf("size %q does not begin with a number: write it like 10GiB, 512m or 2097152", text)
+		return 0, fmt.Errorf("size %q does not begin with a number: write it like 10GiB, 512m or 257B", text)
 	}
 	value.Mul(value, new(big.Rat).SetInt64(scale))
 	whole := new(big.Int).Quo(value.Num(), value.Denom())

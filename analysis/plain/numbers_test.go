@@ -21,13 +21,13 @@ func TestParseSize(t *testing.T) {
 		text string
 		want int64
 	}{
-		{"0", 0}, {"2097152", 2097152}, {"512B", 512}, {"7 b", 7},
+		{"0", 0}, {"00", 0}, {"2097152B", 2097152}, {"512B", 512}, {"7 b", 7},
 		{"1KiB", 1024}, {"512MiB", 536870912}, {"10GiB", 10737418240}, {"2TiB", 2199023255552}, {"1PiB", 1125899906842624},
 		{"1KB", 1000}, {"512MB", 512000000}, {"10GB", 10000000000}, {"2TB", 2000000000000}, {"1PB", 1000000000000000},
 		{"10g", 10737418240}, {"10G", 10737418240}, {"64k", 65536}, {"3M", 3145728}, {"1t", 1099511627776}, {"1p", 1125899906842624},
 		{" 10 gib ", 10737418240}, {"10\tGiB", 10737418240}, {"10gIb", 10737418240},
-		{"1.5GiB", 1610612736}, {".5k", 512}, {"2.k", 2048}, {"0.1GiB", 107374182}, {"0.1", 0},
-		{"9223372036854775807", math.MaxInt64}, {"7.9999p", 9007086664750307},
+		{"1.5GiB", 1610612736}, {".5k", 512}, {"2.k", 2048}, {"0.1GiB", 107374182}, {"0.1b", 0},
+		{"9223372036854775807B", math.MaxInt64}, {"7.9999p", 9007086664750307},
 	} {
 		got, err := ParseSize(test.text)
 		if err != nil || got != test.want {
@@ -41,7 +41,7 @@ func TestParseSizeErrors(t *testing.T) {
 		{"", "does not begin with a number"}, {"GiB", "does not begin with a number"}, {".", "does not begin with a number"},
 		{"1.2.3k", "does not begin with a number"}, {"0x10", `unknown unit "x10"`}, {"1e3", `unknown unit "e3"`},
 		{"-5", "is negative"}, {"- 5", "is negative"}, {"+5", "does not begin"}, {"10 Gb it", "unknown unit"}, {"10GiBs", `unknown unit "GiBs"`}, {"10 kg", "unknown unit"},
-		{"9223372036854775808", "too large"}, {"8192p", "too large"}, {"NaN", "does not begin"}, {"1,5g", "unknown unit"}, {"٣", "does not begin"},
+		{"5", "needs a unit, like 5GiB or 5B"}, {"80 ", "needs a unit"}, {"0.5", "needs a unit"}, {"9223372036854775808B", "too large"}, {"8192p", "too large"}, {"NaN", "does not begin"}, {"1,5g", "unknown unit"}, {"٣", "does not begin"},
 	} {
 		got, err := ParseSize(test.text)
 		if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), strconv.Quote(test.text)) {

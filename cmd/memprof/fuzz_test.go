@@ -391,6 +391,6 @@ func FuzzOperations(f *testing.F) {
 			args = append(args, "--placement", "planned", "--trim", "iteration", "--gc", "--json")
 		}
 		demandEnd(t, args...)
-		demandEnd(t, "kv", "--bytes-per-token", "1024", "--memory", "1MiB", "--max-length", "1024", "--policy", "paged:16", "--steps", "100", "--requests", file)
+		demandEnd(t, "kv", "--bytes-per-token", "1KiB", "--memory", "1MiB", "--max-length", "1024", "--policy", "paged:16", "--steps", "100", "--requests", file)
 	})
 }

@@ -19,9 +19,9 @@ func TestPolicyFlags(t *testing.T) {
 	for _, c := range []struct {
 		flag, text, want string // "" for an error
 	}{
-		{"growth", "double", "double"}, {"growth", "step:8MiB", "step:8388608"}, {"growth", "step:1", "step:1"}, {"growth", "needed", "needed"},
+		{"growth", "double", "double"}, {"growth", "step:8MiB", "step:8388608"}, {"growth", "step:1B", "step:1"}, {"growth", "needed", "needed"},
 		{"growth", "step:0", ""}, {"growth", "step", ""}, {"growth", "step:-1", ""}, {"growth", "slow", ""},
-		{"split", "classic", "classic"}, {"split", "always", "always"}, {"split", "256", "always"}, {"split", "1MiB", "1048576"},
+		{"split", "classic", "classic"}, {"split", "always", "always"}, {"split", "256B", "always"}, {"split", "1MiB", "1048576"},
 		{"split", "0", ""}, {"split", "-1", ""}, {"split", "never", ""},
 		{"trim", "never", "never"}, {"trim", "iteration", "iteration"}, {"trim", "pressure", "pressure"}, {"trim", "idle:1.5s", "idle:1500000000"},
 		{"trim", "idle", ""}, {"trim", "idle:0s", ""}, {"trim", "idle:5", ""}, {"trim", "always", ""},

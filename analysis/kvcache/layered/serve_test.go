@@ -20,7 +20,7 @@ func TestHybridServes(t *testing.T) {
 	for range 60 {
 		requests = append(requests, kvcache.Request{Prompt: 1 + random.IntN(300), Output: 1 + random.IntN(200)})
 	}
-	kinds, err := models.ParseLayers("full:2,sliding/64:5,chunked/100:2,state/3000:3")
+	kinds, err := models.ParseLayers("full:2,sliding/64:5,chunked/100:2,state/3000B:3")
 	if err != nil {
 		t.Fatal(err)
 	}

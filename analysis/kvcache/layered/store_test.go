@@ -59,7 +59,7 @@ func TestUnify(t *testing.T) {
 		{"10 and 52 layers: six groups, of which the last has 2 layers", "full:10,sliding/1024:52", 100, pageLayout{page: 10 * 16 * 100, groups: []layerGroups{
 			{models.LayerKind{Keep: models.Full, Layers: 10, Bytes: 100}, 1, 16}, {models.LayerKind{Keep: models.Sliding, Layers: 52, Window: 1024, Bytes: 100}, 6, 16},
 		}}},
-		{"blocks get longer until they hold a state: 48 tokens for 4,500 bytes", "full:4,state/4500:28", 100, pageLayout{page: 4 * 48 * 100, groups: []layerGroups{
+		{"blocks get longer until they hold a state: 48 tokens for 4,500 bytes", "full:4,state/4500B:28", 100, pageLayout{page: 4 * 48 * 100, groups: []layerGroups{
 			{models.LayerKind{Keep: models.Full, Layers: 4, Bytes: 100}, 1, 48}, {models.LayerKind{Keep: models.State, Layers: 28, Bytes: 4500}, 7, 1},
 		}}},
 	} {

@@ -6,29 +6,28 @@ import (
 
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/bfc"
-	"github.com/memprof/memprof/bfc/ops"
 )
 
 // resultJSON is one operation; which of its fields are there depends on what came of it.
 type resultJSON struct {
-	Op        ops.Verb `json:"op"`
-	Name      *string  `json:"name,omitempty"`
-	OK        bool     `json:"ok"`
-	Region    *int     `json:"region,omitempty"`
-	Offset    *uint64  `json:"offset,omitempty"`
-	Requested *uint64  `json:"requested,omitempty"`
-	Provided  *uint64  `json:"provided,omitempty"`
-	Released  *uint64  `json:"released,omitempty"`
-	Mapped    *uint64  `json:"mapped,omitempty"`
+	Op        Verb    `json:"op"`
+	Name      *string `json:"name,omitempty"`
+	OK        bool    `json:"ok"`
+	Region    *int    `json:"region,omitempty"`
+	Offset    *uint64 `json:"offset,omitempty"`
+	Requested *uint64 `json:"requested,omitempty"`
+	Provided  *uint64 `json:"provided,omitempty"`
+	Released  *uint64 `json:"released,omitempty"`
+	Mapped    *uint64 `json:"mapped,omitempty"`
 }
 
-func toJSON(r *ops.Result) resultJSON {
+func toJSON(r *Result) resultJSON {
 	out := resultJSON{Op: r.Verb, OK: r.OK}
 	switch r.Verb {
-	case ops.GC:
+	case GC:
 		out.Released = &r.Released
 		return out
-	case ops.Iteration:
+	case Iteration:
 		out.Released, out.Mapped = &r.Released, &r.Mapped
 		return out
 	}
@@ -36,7 +35,7 @@ func toJSON(r *ops.Result) resultJSON {
 	if r.OK {
 		out.Region, out.Offset, out.Provided = &r.Region, &r.Offset, &r.Provided
 	}
-	if r.OK || r.Verb == ops.Alloc {
+	if r.OK || r.Verb == Alloc {
 		out.Requested = &r.Requested
 	}
 	return out
@@ -70,7 +69,7 @@ type statsJSON struct {
 // operations are never encoded as a whole.
 func JSON(w *bufio.Writer, a *bfc.Allocator, results *Results) error {
 	w.WriteString(`{"ops":[`)
-	err := results.each(func(i int, r *ops.Result) error { return writeElement(w, i, toJSON(r)) })
+	err := results.each(func(i int, r *Result) error { return writeElement(w, i, toJSON(r)) })
 	if err != nil {
 		return err
 	}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/bfc"
-	"github.com/memprof/memprof/bfc/ops"
 )
 
 // formatSize is plain.FormatSize for sizes up to 2^64-1.
@@ -23,18 +22,18 @@ const widestName = 32
 
 // Text leaves errors of writing to the Flush at the end.
 func Text(w *bufio.Writer, a *bfc.Allocator, results *Results) error {
-	names, verbs := min(max(len("NAME"), results.names), widestName), max(len(ops.Alloc), results.verbs)
+	names, verbs := min(max(len("NAME"), results.names), widestName), max(len(Alloc), results.verbs)
 	fmt.Fprintf(w, "%-*s  %-*s  %10s  %10s  WHERE\n", verbs, "OP", names, "NAME", "REQUESTED", "PROVIDED")
-	err := results.each(func(_ int, r *ops.Result) error {
+	err := results.each(func(_ int, r *Result) error {
 		requested, provided, where := "", "", fmt.Sprintf("region %d + %d", r.Region, r.Offset)
 		switch {
-		case r.Verb == ops.GC:
+		case r.Verb == GC:
 			where = "released " + formatSize(r.Released)
-		case r.Verb == ops.Iteration:
+		case r.Verb == Iteration:
 			where = fmt.Sprintf("unmapped %s, mapped %s", formatSize(r.Released), formatSize(r.Mapped))
 		case r.OK:
 			requested, provided = formatSize(r.Requested), formatSize(r.Provided)
-		case r.Verb == ops.Alloc:
+		case r.Verb == Alloc:
 			requested, where = formatSize(r.Requested), "refused"
 		default:
 			where = "nothing: its request was refused"

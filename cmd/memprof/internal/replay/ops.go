@@ -1,5 +1,5 @@
-// Package ops reads and runs hand-written sequences of allocator operations, those of
-// `memprof replay --ops`. It knows the allocator, and nothing of how results are printed.
+// Package replay is what `memprof replay --ops` does: it reads hand-written sequences of allocator operations, runs them in the
+// model of the allocator, and keeps and prints their results.
 //
 // A file is lines of UTF-8 text, ended by LF or CRLF:
 //
@@ -10,8 +10,8 @@
 //	# comment          to the end of the line; after an operation too, if a blank is before it
 //
 // Words are divided by blanks, and lines without any are skipped. A name is any word that
-// can be printed. A size is a whole number from 0 to 2^64-1, or one with K, M or G behind it for
-// 2^10, 2^20 or 2^30 bytes, which may have a fraction (2.5M). A request that is refused is a result, not an
+// can be printed. A size is a whole number from 0 to 2^64-1, or one with a unit as flags take it: K, M and G
+// are 2^10, 2^20 and 2^30 bytes, and it may have a fraction (2.5M). A request that is refused is a result, not an
 // error.
 //
 // A name is taken while its block is in use, and free again when the block was freed or
@@ -36,7 +36,7 @@
 // It refuses nothing else, but for addresses that run out at 2^64; TryUnmap it always grants. A request
 // or a gc calls the allocator once. An iteration calls EndIteration and then Trim, which does nothing with
 // trim never. Results have the index of a region, addresses ascending, at the time of the operation.
-package ops
+package replay
 
 import (
 	"bufio"
@@ -44,11 +44,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/bits"
 	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/memprof/memprof/analysis/plain"
 )
 
 // Verb is what an operation does.
@@ -200,52 +201,11 @@ func count(words []string) string {
 	return "more than 3 words"
 }
 
-// parseSize returns the bytes of a size. A fraction, like 2.5M, that gives no whole number of bytes
-// is rounded down.
+// parseSize returns the bytes of a size, which needs no unit here.
 func parseSize(text string) (uint64, error) {
-	digits, shift := text, 0
-	if unit := strings.IndexByte("kmg", lower(text[len(text)-1])); unit >= 0 {
-		digits, shift = text[:len(text)-1], 10*(unit+1)
+	if number, err := strconv.ParseUint(text, 10, 64); err == nil {
+		return number, nil
 	}
-	if whole, fraction, has := strings.Cut(digits, "."); has && shift > 0 {
-		return parseFraction(text, whole, fraction, shift)
-	}
-	number, err := strconv.ParseUint(digits, 10, 64)
-	switch {
-	case errors.Is(err, strconv.ErrRange), err == nil && number<<shift>>shift != number:
-		return 0, fmt.Errorf("size %q is above 2^64-1 bytes", text)
-	case err != nil:
-		return 0, notSize(text)
-	}
-	return number << shift, nil
+	bytes, err := plain.ParseSize(text)
+	return uint64(bytes), err
 }
-
-// parseFraction returns the bytes of WHOLE.FRACTION units of 2^shift bytes.
-func parseFraction(text, whole, fraction string, shift int) (uint64, error) {
-	const mostDigits = 19 // of a number below 2^64
-	fraction = fraction[:min(len(fraction), mostDigits)]
-	if strings.Trim(whole, "0123456789") != "" || strings.Trim(fraction, "0123456789") != "" || whole == "" || fraction == "" {
-		return 0, notSize(text)
-	}
-	units, err := parseSize(whole)
-	if err != nil || units<<shift>>shift != units {
-		return 0, fmt.Errorf("size %q is above 2^64-1 bytes", text)
-	}
-	part, err := strconv.ParseUint(fraction, 10, 64)
-	if err != nil {
-		return 0, notSize(text)
-	}
-	scale := uint64(1)
-	for range fraction {
-		scale *= 10
-	}
-	high, low := bits.Mul64(part, 1<<shift)
-	bytes, _ := bits.Div64(high, low, scale)
-	return units<<shift + bytes, nil
-}
-
-func notSize(text string) error {
-	return fmt.Errorf("size %q is not a number of bytes from 0, with K, M or G for powers of 1024", text)
-}
-
-func lower(c byte) byte { return c | 0x20 }
