@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/pause"
 	"github.com/memprof/memprof/analysis/plain"
-	"github.com/memprof/memprof/analysis/resumeplan"
 	"github.com/memprof/memprof/report/layout"
 	"github.com/memprof/memprof/report/terms"
 )
@@ -98,7 +98,7 @@ func notNeeded(pauses *analysis.Pauses, at int) string {
 // resumeVariant is a resume plan with its name.
 type resumeVariant struct {
 	name, key string // in tables and in JSON
-	plan      *resumeplan.Plan
+	plan      *pause.Plan
 }
 
 func resumeVariants(s *analysis.Pauses) []resumeVariant {
@@ -115,11 +115,11 @@ type planFit struct {
 	known, fits bool
 	largestKV   int64 // largest KV cache with which it fits, -1 if none does or there is no cache
 	fraction    float64
-	settings    *resumeplan.Settings // of an engine with the largest KV cache
+	settings    *pause.Settings // of an engine with the largest KV cache
 }
 
 // fitOf compares the peak of a plan with the memory that the GPU has for arenas.
-func fitOf(d *analysis.DeviceResult, p *resumeplan.Plan) planFit {
+func fitOf(d *analysis.DeviceResult, p *pause.Plan) planFit {
 	card := d.Pauses.Card
 	if card <= 0 {
 		return planFit{largestKV: -1}
@@ -203,7 +203,7 @@ func planRow(d *analysis.DeviceResult, v resumeVariant) []layout.Cell {
 }
 
 // orderNotes list the pauses and resumes of a plan before each stage.
-func orderNotes(c *resumeplan.Cycle, p *resumeplan.Plan) []layout.Cell {
+func orderNotes(c *pause.Cycle, p *pause.Plan) []layout.Cell {
 	var lines []layout.Cell
 	for _, step := range p.Steps {
 		switch {
@@ -218,7 +218,7 @@ func orderNotes(c *resumeplan.Cycle, p *resumeplan.Plan) []layout.Cell {
 	return lines
 }
 
-func tagNames(c *resumeplan.Cycle, tags []int) string {
+func tagNames(c *pause.Cycle, tags []int) string {
 	names := make([]string, len(tags))
 	for i, t := range tags {
 		names[i] = plain.Shorten(c.Tags[t].Name, 24)
@@ -427,7 +427,7 @@ func newJSONStage(s *analysis.Pauses, at int) jsonStage {
 		Tags: []jsonStageTag{}, Unneeded: s.Cycle.Unneeded(at),
 	}
 	for t, size := range stage.Sizes {
-		if size != resumeplan.Paused || stage.Needs[t] {
+		if size != pause.Paused || stage.Needs[t] {
 			j.Tags = append(j.Tags, jsonStageTag{s.Cycle.Tags[t].Name, plain.Known(size), stage.Needs[t]})
 		}
 	}
@@ -463,7 +463,7 @@ func newJSONPlan(d *analysis.DeviceResult, v resumeVariant) jsonPlan {
 	return j
 }
 
-func plainNames(c *resumeplan.Cycle, tags []int) []string {
+func plainNames(c *pause.Cycle, tags []int) []string {
 	names := make([]string, len(tags))
 	for i, t := range tags {
 		names[i] = c.Tags[t].Name

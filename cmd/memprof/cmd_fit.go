@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/memprof/memprof/analysis"
-	"github.com/memprof/memprof/analysis/card"
+	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/fit"
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/analysis/recording"
@@ -76,7 +76,7 @@ about tell more than two on one side.`,
 	opts.addFlags(cmd.Flags())
 	cmd.ValidArgsFunction = completeDirectories
 	completeFlags(cmd, map[string]cobra.CompletionFunc{
-		"card":   words(append(card.Names(), "80GiB\tor another size")...),
+		"card":   words(append(accounting.CardNames(), "80GiB\tor another size")...),
 		"scale":  cobra.FixedCompletions([]cobra.Completion{"batch=2"}, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace),
 		"format": words("text", "markdown", "json"),
 	})
@@ -84,7 +84,7 @@ about tell more than two on one side.`,
 }
 
 func (o *fitOptions) addFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&o.Card, "card", "", "`card` to answer yes or no for: a size, 80GiB, or a name, "+strings.Join(card.Names(), ", "))
+	flags.StringVar(&o.Card, "card", "", "`card` to answer yes or no for: a size, 80GiB, or a name, "+strings.Join(accounting.CardNames(), ", "))
 	flags.Var(&o.Headroom, "headroom", "memory that must stay free on the card")
 	flags.StringVar(&o.Scale, "scale", "", "answer for a job of another size: `NAME=FACTOR`, batch=2")
 	flags.Float64SliceVar(&o.Sizes, "sizes", nil, "with --scale: size of each recording's job, a list of `numbers`")
@@ -159,14 +159,14 @@ func (o *fitOptions) card() (name string, bytes int64, err error) {
 	if o.Card == "" {
 		return "", 0, nil
 	}
-	if bytes, ok := card.Named(o.Card); ok {
+	if bytes, ok := accounting.CardNamed(o.Card); ok {
 		return o.Card, bytes, nil
 	}
 	if bytes, err = plain.ParseSize(o.Card); err == nil && bytes <= 0 {
 		err = fmt.Errorf("want more than 0 bytes")
 	}
 	if err != nil {
-		return "", 0, exit.Usagef("--card %q: want a size like 80GiB, or %s%s", o.Card, plain.Alternatives(card.Names()), plain.DidYouMean(o.Card, card.Names()...))
+		return "", 0, exit.Usagef("--card %q: want a size like 80GiB, or %s%s", o.Card, plain.Alternatives(accounting.CardNames()), plain.DidYouMean(o.Card, accounting.CardNames()...))
 	}
 	return o.Card, bytes, nil
 }

@@ -11,8 +11,8 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
+	"github.com/memprof/memprof/analysis/kv"
 	"github.com/memprof/memprof/analysis/kvcache"
-	"github.com/memprof/memprof/analysis/kvcache/recorded"
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/figure"
 )
@@ -170,7 +170,7 @@ func courseFigure(k *Simulation, r *kvcache.Result) figure.Figure {
 		p := figure.NewAxes()
 		last := r.Series[len(r.Series)-1]
 		if last.Time > 0 {
-			if r.Policy == recorded.Policy {
+			if r.Policy == kv.Policy {
 				begin := r.Series[0].Time
 				if k.duration > 0 {
 					begin = 0

@@ -1,4 +1,4 @@
-package graphpool
+package graphs
 
 import (
 	"cmp"
@@ -18,26 +18,26 @@ type Late struct {
 	Shapes int // how many further shapes had begun by then, at least 1
 }
 
-// Shape has the requests and frees of one capture, or of several that replay together.
-type Shape struct {
+// Sequence has the requests and frees of one capture, or of several that replay together.
+type Sequence struct {
 	Ops  []Op
 	Late []Late
 }
 
 // Requested returns the maximum of live requested bytes.
-func (s *Shape) Requested() int64 {
+func (s *Sequence) Requested() int64 {
 	greatest, _ := s.live()
 	return greatest
 }
 
 // Outlives returns the requested bytes of blocks that are live when the shape ends.
-func (s *Shape) Outlives() int64 {
+func (s *Sequence) Outlives() int64 {
 	_, last := s.live()
 	return last
 }
 
 // live returns the maximum and the last value of live requested bytes.
-func (s *Shape) live() (greatest, last int64) {
+func (s *Sequence) live() (greatest, last int64) {
 	sizes := s.sizes()
 	for _, op := range s.Ops {
 		if op.Bytes == 0 {
@@ -51,7 +51,7 @@ func (s *Shape) live() (greatest, last int64) {
 }
 
 // sizes returns the requested bytes of blocks by number.
-func (s *Shape) sizes() []int64 {
+func (s *Sequence) sizes() []int64 {
 	var sizes []int64
 	for _, op := range s.Ops {
 		if op.Bytes > 0 {
@@ -62,18 +62,18 @@ func (s *Shape) sizes() []int64 {
 }
 
 // LargestFirst returns the shapes in descending order of Requested; equal ones keep their order.
-func LargestFirst(shapes []*Shape) []*Shape {
+func LargestFirst(shapes []*Sequence) []*Sequence {
 	return ordered(shapes, -1)
 }
 
 // SmallestFirst returns them in ascending order; equal ones keep their order.
-func SmallestFirst(shapes []*Shape) []*Shape {
+func SmallestFirst(shapes []*Sequence) []*Sequence {
 	return ordered(shapes, 1)
 }
 
-func ordered(shapes []*Shape, sign int) []*Shape {
+func ordered(shapes []*Sequence, sign int) []*Sequence {
 	type sized struct {
-		shape *Shape
+		shape *Sequence
 		bytes int64
 	}
 	list := make([]sized, len(shapes))
@@ -81,7 +81,7 @@ func ordered(shapes []*Shape, sign int) []*Shape {
 		list[i] = sized{s, s.Requested()}
 	}
 	slices.SortStableFunc(list, func(x, y sized) int { return sign * cmp.Compare(x.bytes, y.bytes) })
-	out := make([]*Shape, len(shapes))
+	out := make([]*Sequence, len(shapes))
 	for i, s := range list {
 		out[i] = s.shape
 	}

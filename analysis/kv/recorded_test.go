@@ -1,4 +1,4 @@
-package recorded
+package kv
 
 import (
 	"math"
@@ -25,7 +25,7 @@ func must(t *testing.T, errs ...error) {
 // TestRecordedContiguous is the memory of figure 3 of the vLLM paper in small: two reservations of
 // 8 and 4 slots in 16. The first fills 3 of its 8, the second all of its 4, of which 1 is padding.
 func TestRecordedContiguous(t *testing.T) {
-	r := New(Description{Engine: "mine", TokenBytes: 10})
+	r := NewAccount(Description{Engine: "mine", TokenBytes: 10})
 	c, err := r.Cache(0, 16, 0)
 	must(t, err,
 		c.Reserve(0, 1, 0, 8, 2), c.Append(0, 1, 2), // until 10: 2 of 8
@@ -59,7 +59,7 @@ func TestRecordedContiguous(t *testing.T) {
 
 // TestRecordedGrowing is a cache without a capacity, of two rows: the second has one slot of padding.
 func TestRecordedGrowing(t *testing.T) {
-	r := New(Description{})
+	r := NewAccount(Description{})
 	c, err := r.Cache(0, 0, 0)
 	must(t, err,
 		c.Reserve(0, 0, 0, 3, 3), c.Append(0, 0, 3), c.Reserve(0, 1, 1, 3, 2), c.Append(0, 1, 2),
@@ -80,7 +80,7 @@ func TestRecordedGrowing(t *testing.T) {
 // TestRecordedSwap: a sequence of 6 tokens in two blocks of 4 goes to the host, its blocks serve another, and it comes
 // back in two calls.
 func TestRecordedSwap(t *testing.T) {
-	r := New(Description{Block: 4})
+	r := NewAccount(Description{Block: 4})
 	c, err := r.Cache(0, 16, 0)
 	must(t, err,
 		c.Reserve(0, 1, 0, 8, 6), c.Append(0, 1, 6),
@@ -115,7 +115,7 @@ func TestRecordedSwap(t *testing.T) {
 
 // TestRecordedPaged is example 10.2 in small, and then sharing: blocks of 4, one null of 8.
 func TestRecordedPaged(t *testing.T) {
-	r := New(Description{Block: 4})
+	r := NewAccount(Description{Block: 4})
 	c, err := r.Cache(0, 32, 1)
 	must(t, err,
 		c.Reserve(0, 7, 1, 8, 5), c.Append(0, 7, 5), // blocks 1, 2
@@ -185,7 +185,7 @@ func TestRecordedRefusals(t *testing.T) {
 		{"dropping what was not kept", 4, func(c *Cache) error { return c.Drop(1, 0, 4) }, "block 0 is dropped, which was not kept"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			r := New(Description{Block: test.block})
+			r := NewAccount(Description{Block: test.block})
 			c, err := r.Cache(0, 16, 0)
 			must(t, err, c.Reserve(0, 0, 0, 8, 0), c.Append(0, 0, 2))
 			if err := test.do(c); err == nil || !strings.Contains(err.Error(), test.want) {
@@ -211,7 +211,7 @@ func TestRecordedIsTheSimulation(t *testing.T) {
 			return kvcache.Request{Prompt: rapid.IntRange(1, 40).Draw(t, "prompt"), Output: rapid.IntRange(1, 30).Draw(t, "output")}
 		}), 1, 12).Draw(t, "requests")
 		block := rapid.IntRange(1, 16).Draw(t, "block")
-		r := New(Description{Block: int64(block)})
+		r := NewAccount(Description{Block: int64(block)})
 		slots := int64(64 * block)
 		c, err := r.Cache(0, slots, 0)
 		if err != nil {

@@ -1,4 +1,4 @@
-package recorded
+package kv
 
 import (
 	"fmt"
@@ -73,8 +73,8 @@ type integral struct {
 	logical, unique                                           float64
 }
 
-// New begins an account.
-func New(d Description) *Account {
+// NewAccount begins an account.
+func NewAccount(d Description) *Account {
 	return &Account{Description: d, series: kvcache.NewSeries(0)}
 }
 

@@ -1,4 +1,4 @@
-package graphpool
+package graphs
 
 // Model creates the allocator of one stream of a pool, with nothing mapped.
 type Model func() Heap
@@ -14,7 +14,7 @@ type Heap interface {
 }
 
 // Separate returns the mapped bytes of each shape in a pool of its own.
-func Separate(model Model, shapes []*Shape) []int64 {
+func Separate(model Model, shapes []*Sequence) []int64 {
 	out := make([]int64, len(shapes))
 	for i, s := range shapes {
 		p := newPool(model)
@@ -25,7 +25,7 @@ func Separate(model Model, shapes []*Shape) []int64 {
 }
 
 // Shared returns the mapped bytes of one pool for all shapes, in the order given.
-func Shared(model Model, shapes []*Shape) int64 {
+func Shared(model Model, shapes []*Sequence) int64 {
 	p := newPool(model)
 	due := make([][]placed, len(shapes)) // blocks by the shape after which they are freed
 	for i, s := range shapes {
@@ -43,7 +43,7 @@ func Shared(model Model, shapes []*Shape) int64 {
 }
 
 // Aliased returns the mapped bytes if the ranges of all shapes share memory: those of the greatest range.
-func Aliased(model Model, shapes []*Shape) int64 {
+func Aliased(model Model, shapes []*Sequence) int64 {
 	greatest := int64(0)
 	for _, bytes := range Separate(model, shapes) {
 		greatest = max(greatest, bytes)
@@ -75,7 +75,7 @@ func (p *pool) heap(stream int32) Heap {
 }
 
 // run replays a shape and returns its blocks by number.
-func (p *pool) run(s *Shape) []placed {
+func (p *pool) run(s *Sequence) []placed {
 	var blocks []placed
 	for _, op := range s.Ops {
 		if op.Bytes > 0 {

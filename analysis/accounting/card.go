@@ -1,11 +1,11 @@
-// Package card puts a recorded job on a card of a chosen size. A replay of its requests then knows how much of the
-// card its allocator can have at each event: all but what other libraries and the driver use, as recorded.
-package card
+package accounting
+
+// This file puts a recorded job on a card of a chosen size. A replay of its requests then knows how much of the card its
+// allocator can have at each event: all but what other libraries and the driver use, as recorded.
 
 import (
 	"slices"
 
-	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -72,7 +72,7 @@ type Change struct {
 func (o *Others) Add(e *trace.Event) (c Change, ok bool) {
 	switch e.Kind {
 	case trace.KindOverhead:
-		own, ends := accounting.OwnOverhead(e, trace.ParseContext(e.Kind, o.text(e.Context)))
+		own, ends := OwnOverhead(e, trace.ParseContext(e.Kind, o.text(e.Context)))
 		grown := e.OverheadBytes()
 		switch {
 		case ends:

@@ -1,4 +1,4 @@
-package resumeplan
+package pause
 
 import (
 	"cmp"

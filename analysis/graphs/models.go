@@ -1,4 +1,4 @@
-package graphpool
+package graphs
 
 import (
 	"cmp"
@@ -19,7 +19,7 @@ func BFC(granularity int64, policy bfc.Options) Model {
 		})
 		a, err := bfc.New(policy, device)
 		if err != nil {
-			panic(fmt.Sprintf("graphpool: %v", err))
+			panic(fmt.Sprintf("graphs: %v", err))
 		}
 		return bfcHeap{a}
 	}
@@ -30,14 +30,14 @@ type bfcHeap struct{ a *bfc.Allocator }
 func (h bfcHeap) Alloc(bytes int64) uint64 {
 	b, ok := h.a.Alloc(uint64(bytes))
 	if !ok {
-		panic(fmt.Sprintf("graphpool: %d bytes were refused on an unlimited device", bytes))
+		panic(fmt.Sprintf("graphs: %d bytes were refused on an unlimited device", bytes))
 	}
 	return b.Addr
 }
 
 func (h bfcHeap) Free(place uint64) {
 	if _, err := h.a.Free(place); err != nil {
-		panic(fmt.Sprintf("graphpool: %v", err))
+		panic(fmt.Sprintf("graphs: %v", err))
 	}
 }
 

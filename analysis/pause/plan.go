@@ -1,4 +1,4 @@
-package resumeplan
+package pause
 
 // Plan says which tags are resident in each stage of a cycle.
 type Plan struct {

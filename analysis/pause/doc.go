@@ -1,5 +1,6 @@
-// Package resumeplan finds the order in which a job pauses and resumes tagged memory so that
-// the peak of what is resident is lowest.
+// # Resume plans
+//
+// A plan is an order in which a job pauses and resumes tagged memory; the best has the lowest peak of what is resident.
 //
 // A job that pauses and resumes memory runs through the same stages over and over: train, sync,
 // roll out. Each stage needs some tags; between two stages the job may pause and resume others.
@@ -24,5 +25,5 @@
 // need may stay resident: on use keeps those that save the most copying, then the most bytes
 // unmapped and mapped again.
 //
-// The package knows nothing of traces. All sizes are bytes.
-package resumeplan
+// Plans know nothing of traces. All sizes are bytes.
+package pause

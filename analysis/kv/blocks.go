@@ -1,4 +1,4 @@
-package recorded
+package kv
 
 import (
 	"cmp"

@@ -1,4 +1,4 @@
-package graphpool
+package graphs
 
 import (
 	"testing"
@@ -14,21 +14,21 @@ const mib = 1 << 20
 var needed = BFC(2<<20, bfc.Options{Growth: bfc.Needed})
 
 // alloc and free make the requests of a shape by hand.
-func (s *Shape) alloc(bytes int64) int32 {
+func (s *Sequence) alloc(bytes int64) int32 {
 	n := int32(len(s.sizes()))
 	s.Ops = append(s.Ops, Op{Bytes: bytes, Block: n})
 	return n
 }
 
-func (s *Shape) free(blocks ...int32) {
+func (s *Sequence) free(blocks ...int32) {
 	for _, b := range blocks {
 		s.Ops = append(s.Ops, Op{Block: b})
 	}
 }
 
 // work asks for an output of n bytes that stays, and two pieces of work of twice that.
-func work(n int64) *Shape {
-	s := &Shape{}
+func work(n int64) *Sequence {
+	s := &Sequence{}
 	s.alloc(n)
 	x, y := s.alloc(2*n), s.alloc(2*n)
 	s.free(x, y)
@@ -40,7 +40,7 @@ func TestSums(t *testing.T) {
 	if s.Requested() != 5*mib || s.Outlives() != mib {
 		t.Errorf("requested %d, outlives %d", s.Requested(), s.Outlives())
 	}
-	if e := (&Shape{}); e.Requested() != 0 || e.Outlives() != 0 {
+	if e := (&Sequence{}); e.Requested() != 0 || e.Outlives() != 0 {
 		t.Error("a shape that asked for nothing did")
 	}
 }
@@ -101,7 +101,7 @@ func TestTorch(t *testing.T) {
 
 // A held pool unmaps nothing for a growth, and another policy of growth or split is followed.
 func TestBFC(t *testing.T) {
-	asked := &Shape{}
+	asked := &Sequence{}
 	x := asked.alloc(4 * mib)
 	asked.alloc(mib)
 	asked.free(x)
@@ -115,14 +115,14 @@ func TestBFC(t *testing.T) {
 		{bfc.Options{Growth: bfc.Double}, 4*mib + 4*mib + 8*mib},
 		{bfc.Options{Growth: bfc.Step, Step: 16 * mib}, 16 * mib},
 	} {
-		if got := Separate(BFC(2<<20, test.policy), []*Shape{asked})[0]; got != test.want {
+		if got := Separate(BFC(2<<20, test.policy), []*Sequence{asked})[0]; got != test.want {
 			t.Errorf("%+v: %d bytes, want %d", test.policy, got, test.want)
 		}
 	}
 }
 
 func TestPolicies(t *testing.T) {
-	shapes := []*Shape{work(2 * mib), work(8 * mib), work(4 * mib)}
+	shapes := []*Sequence{work(2 * mib), work(8 * mib), work(4 * mib)}
 	model := needed
 	if diff := cmp.Diff([]int64{10 * mib, 40 * mib, 20 * mib}, Separate(model, shapes)); diff != "" {
 		t.Errorf("separate (-want +got):\n%s", diff)
@@ -142,8 +142,8 @@ func TestPolicies(t *testing.T) {
 
 // What is freed after so many further shapes is in their way, and not in that of later ones.
 func TestLate(t *testing.T) {
-	one := func(shapes int) *Shape {
-		s := &Shape{}
+	one := func(shapes int) *Sequence {
+		s := &Sequence{}
 		s.alloc(4 * mib)
 		if shapes > 0 {
 			s.Late = []Late{{0, shapes}}
@@ -151,7 +151,7 @@ func TestLate(t *testing.T) {
 		return s
 	}
 	for shapes, want := range []int64{16 * mib, 8 * mib, 12 * mib, 16 * mib, 16 * mib} {
-		four := []*Shape{one(shapes), one(shapes), one(shapes), one(shapes)}
+		four := []*Sequence{one(shapes), one(shapes), one(shapes), one(shapes)}
 		if got := Shared(needed, four); got != want {
 			t.Errorf("freed after %d shapes: %d, want %d", shapes, got, want)
 		}
@@ -160,8 +160,8 @@ func TestLate(t *testing.T) {
 
 // Streams do not use each other's memory.
 func TestStreams(t *testing.T) {
-	asked := func(other int32) []*Shape {
-		return []*Shape{{Ops: []Op{{4 * mib, 0, 0}, {0, 0, 0}, {4 * mib, 1, other}, {2 * mib, 2, 0}}}}
+	asked := func(other int32) []*Sequence {
+		return []*Sequence{{Ops: []Op{{4 * mib, 0, 0}, {0, 0, 0}, {4 * mib, 1, other}, {2 * mib, 2, 0}}}}
 	}
 	for name, want := range map[string][2]int64{"bfc": {6 * mib, 8 * mib}, "torch": {20 * mib, 40 * mib}} {
 		model := Model(Torch)
@@ -179,9 +179,9 @@ func TestStreams(t *testing.T) {
 // requests of a shape that was changed in no way take the same again.
 func TestBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var shapes []*Shape
+		var shapes []*Sequence
 		for range rapid.IntRange(1, 5).Draw(t, "shapes") {
-			s := &Shape{}
+			s := &Sequence{}
 			var live []int32
 			for range rapid.IntRange(1, 30).Draw(t, "operations") {
 				if len(live) > 0 && rapid.Bool().Draw(t, "free") {
@@ -208,7 +208,7 @@ func TestBounds(t *testing.T) {
 					t.Fatalf("%s: shape %d takes %d and requests %d", name, i, alone[i], s.Requested())
 				}
 			}
-			for _, order := range [][]*Shape{shapes, LargestFirst(shapes), SmallestFirst(shapes)} {
+			for _, order := range [][]*Sequence{shapes, LargestFirst(shapes), SmallestFirst(shapes)} {
 				if got := Aliased(model, order); got != greatest {
 					t.Fatalf("%s: aliased %d, the greatest alone %d", name, got, greatest)
 				}

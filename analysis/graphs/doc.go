@@ -1,12 +1,13 @@
-// Package graphpool replays the allocations of CUDA-graph captures under other policies than
-// the recorded one: with a pool for each capture, with one pool in another order, or with ranges of
-// addresses that share their physical memory. It runs an allocator on the recorded requests and returns
-// the bytes it mapped; nothing is estimated. It knows package bfc, and nothing of traces.
+// # Other pools
+//
+// The replays run the allocations of captures under other policies than the recorded one: with a pool for each capture,
+// with one pool in another order, or with ranges of addresses that share their physical memory. They run an allocator on the
+// recorded requests and return the bytes it mapped; nothing is estimated.
 //
 // # Shapes
 //
 // A shape is one capture, or several captures that replay together. Two shapes never replay at the same
-// time, so they may use the same memory. A [Shape] has its requests and frees in their recorded order.
+// time, so they may use the same memory. A [Sequence] has its requests and frees in their recorded order.
 //
 // A block that outlives its shape (a kept output) is freed later. [Late] gives the number of further shapes
 // after which, so that it lives as long in a replay of another order.
@@ -23,7 +24,7 @@
 //	aliased         each shape allocates from the start of its own range of addresses, and
 //	                page n of every range is the same memory: the greatest range, in any
 //	                order. A block that outlives its shape must not be in the range, since
-//	                the next shape writes there; [Shape.Outlives] gives those bytes
+//	                the next shape writes there; [Sequence.Outlives] gives those bytes
 //
 // # Models
 //
@@ -35,4 +36,4 @@
 // least 512 bytes (small) or more than 1 MiB (large); free neighbours in a segment merge, and
 // segments of a pool are kept. It models neither expandable segments nor the options of
 // PYTORCH_CUDA_ALLOC_CONF. In both models a block is used again only by its stream.
-package graphpool
+package graphs
