@@ -5,12 +5,12 @@
 //
 //	models ─▶ Policy, Options ─┐
 //	requests ─▶ Request ───────┼─▶ serving ─▶ Result
-//	timing ─▶ Timing ──────────┘      │
-//	                     Store: contiguous, paged, layered
-//	marks of an engine ─▶ recorded ─▶ Result
+//	                                  │
+//	                     Store: stores.New
+//	marks of an engine ─▶ analysis/kv ─▶ Result
 //
-// Package models describes language models, requests reads and makes what is served, timing says how long
-// steps take. Package serving drives the Store of the policy from step to step. Package recorded computes a
+// Package models describes language models, requests reads and makes what is served. Package serving drives the Store of
+// the policy from step to step, each of which takes what its Timing says. Package analysis/kv computes a
 // Result from an engine's marks. All but models import this package, and this one only models.
 //
 // # Slots
@@ -37,15 +37,15 @@
 // sequence that is: the longest possible one; the prompt plus the output rounded up to a power of two;
 // or what it will need. A buddy allocator, first fit, or the best fit of package bfc places it. A
 // sequence with c tokens so far, F in the end and R reserved has c slots of token, F-c of reserve and
-// R-F of internal; what the allocator adds to the reservation is rounding. See package contiguous.
+// R-F of internal; what the allocator adds to the reservation is rounding.
 //
 // Under paged a sequence gets blocks of B slots as its tokens come. A block with f slots filled, F of
 // which will be filled while it is in use, has f slots of token, F-f of reserve and B-F of internal,
 // counted once, however many sequences share it. Blocks of no sequence are cached if their content
-// can still be found, else free. See package paged.
+// can still be found, else free.
 //
 // Under hybrid each group of layers that keep the same has a block table; under uniform all layers keep all
-// tokens. See package layered.
+// tokens. Package stores has the memory of each.
 //
 // # Sharing
 //
@@ -69,5 +69,5 @@
 //
 // # Recordings
 //
-// Package recorded computes the same shares from the marks of an engine, without a simulation.
+// Package analysis/kv computes the same shares from the marks of an engine, without a simulation.
 package kvcache

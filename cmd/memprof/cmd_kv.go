@@ -15,7 +15,7 @@ import (
 	"github.com/memprof/memprof/analysis/kvcache"
 	"github.com/memprof/memprof/analysis/kvcache/models"
 	kvrequests "github.com/memprof/memprof/analysis/kvcache/requests"
-	"github.com/memprof/memprof/analysis/kvcache/timing"
+	"github.com/memprof/memprof/analysis/kvcache/serving"
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/cmd/memprof/internal/calibrate"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
@@ -436,7 +436,7 @@ func completedKV(cmd *cobra.Command) *cobra.Command {
 		"kv-dtype":  words("model", "fp8", "bf16", "fp32"),
 		"sampling":  words("greedy", "parallel:4\tor another number", "beam:4\tor another number"),
 		"preempt":   words("recompute", "swap"),
-		"timing":    words(timing.Names()...),
+		"timing":    words(serving.TimingNames()...),
 		"synthetic": words(kvrequests.Names()...),
 		"requests":  files("csv", "jsonl"),
 		"output":    completeDirectories,

@@ -11,8 +11,8 @@ import (
 
 	"github.com/memprof/memprof/analysis/kvcache"
 	"github.com/memprof/memprof/analysis/kvcache/models"
-	"github.com/memprof/memprof/analysis/kvcache/paged"
-	"github.com/memprof/memprof/analysis/kvcache/timing"
+	"github.com/memprof/memprof/analysis/kvcache/serving"
+	"github.com/memprof/memprof/analysis/kvcache/stores"
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/layout"
 )
@@ -26,10 +26,10 @@ type Simulation struct {
 	Card          *models.Card
 	Load          string            // one line about the requests
 	Sampling      string            // greedy, parallel:4, ...; empty if not known
-	Timing        *timing.Timing    // nil: steps of constant time, or recorded ones
+	Timing        *serving.Timing   // nil: steps of constant time, or recorded ones
 	Results       []*kvcache.Result // of each policy one, or one for each rate
 	Stages        int               // GPUs that the layers are divided over; 0 or 1: one
-	Prefix        []paged.Hits      // of prefix caches of several sizes; nil where content is not known
+	Prefix        []stores.Hits     // of prefix caches of several sizes; nil where content is not known
 	duration      int64             // of the whole job, ns, that a recorded course is drawn over; 0: not known
 }
 

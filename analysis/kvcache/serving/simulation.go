@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/memprof/memprof/analysis/kvcache"
+	"github.com/memprof/memprof/analysis/kvcache/stores"
 )
 
 // Simulate runs the requests of src through a memory of o.Capacity slots under o.Policy.
@@ -37,7 +38,7 @@ func Simulate(ctx context.Context, src kvcache.Source, o kvcache.Options) (*kvca
 	if err := check(&o); err != nil {
 		return nil, err
 	}
-	memory, err := newStore(o)
+	memory, err := stores.New(o)
 	if err != nil {
 		return nil, err
 	}

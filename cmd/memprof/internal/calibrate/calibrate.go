@@ -9,7 +9,7 @@ import (
 
 	"github.com/memprof/memprof/analysis/kv"
 	"github.com/memprof/memprof/analysis/kvcache/models"
-	"github.com/memprof/memprof/analysis/kvcache/timing"
+	"github.com/memprof/memprof/analysis/kvcache/serving"
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/output"
@@ -39,11 +39,11 @@ func Run(stdout io.Writer, run *trace.Run, o Options) error {
 	if err != nil {
 		return err
 	}
-	coefficients, deviation, err := timing.Fit(steps)
+	coefficients, deviation, err := serving.Fit(steps)
 	if err != nil {
 		return exit.Usagef("%s: %d steps of an engine: %w", process, len(steps), err)
 	}
-	t := timing.Timing{
+	t := serving.Timing{
 		Name: o.Name, Source: source(run, steps), Model: o.Model, Ranks: o.Ranks, Error: deviation, Coefficients: coefficients,
 	}
 	if o.Output != "" {
@@ -53,7 +53,7 @@ func Run(stdout io.Writer, run *trace.Run, o Options) error {
 }
 
 // stepsOf returns the steps of the process that has any.
-func stepsOf(run *trace.Run) (steps []timing.Step, of string, err error) {
+func stepsOf(run *trace.Run) (steps []serving.Step, of string, err error) {
 	for _, process := range run.Processes {
 		reader, err := process.NewReader()
 		if err != nil {
@@ -78,11 +78,11 @@ func stepsOf(run *trace.Run) (steps []timing.Step, of string, err error) {
 }
 
 // source says in a line what was fitted.
-func source(run *trace.Run, steps []timing.Step) string {
+func source(run *trace.Run, steps []serving.Step) string {
 	text := fmt.Sprintf("fitted to %d steps", len(steps))
 	if gpus := run.Info.GPUs; len(gpus) > 0 && gpus[0].Name != "" {
 		text += " on " + plain.Text(gpus[0].Name)
 	}
-	most := slices.MaxFunc(steps, func(a, b timing.Step) int { return int(a.Decode - b.Decode) }).Decode
+	most := slices.MaxFunc(steps, func(a, b serving.Step) int { return int(a.Decode - b.Decode) }).Decode
 	return text + fmt.Sprintf(", of at most %d sequences", most)
 }

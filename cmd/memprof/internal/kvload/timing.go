@@ -11,7 +11,7 @@ import (
 
 	"github.com/memprof/memprof/analysis/kvcache"
 	"github.com/memprof/memprof/analysis/kvcache/models"
-	"github.com/memprof/memprof/analysis/kvcache/timing"
+	"github.com/memprof/memprof/analysis/kvcache/serving"
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 )
@@ -34,7 +34,7 @@ func (t *Timing) AddFlags(flags *pflag.FlagSet) {
 }
 
 // Of returns the timing of a model on so many GPUs. It is nil with --step-time, and without a model.
-func (t *Timing) Of(m *models.Model, ranks int) (*timing.Timing, error) {
+func (t *Timing) Of(m *models.Model, ranks int) (*serving.Timing, error) {
 	switch {
 	case t.StepTime <= 0 && t.given():
 		return nil, exit.Usagef("--step-time %v: want more than 0", t.StepTime)
@@ -50,10 +50,10 @@ func (t *Timing) Of(m *models.Model, ranks int) (*timing.Timing, error) {
 		}
 		return nil, nil
 	case t.Name == "":
-		nearest := timing.Nearest(m, ranks)
+		nearest := serving.NearestTiming(m, ranks)
 		return &nearest, nil
 	}
-	found, err := timing.Named(t.Name)
+	found, err := serving.TimingNamed(t.Name)
 	if err != nil {
 		if found, err = readTiming(t.Name, err); err != nil {
 			return nil, err
@@ -66,18 +66,18 @@ func (t *Timing) Of(m *models.Model, ranks int) (*timing.Timing, error) {
 }
 
 // readTiming reads a file; unknown is the error of its name as a name.
-func readTiming(path string, unknown error) (timing.Timing, error) {
+func readTiming(path string, unknown error) (serving.Timing, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return timing.Timing{}, exit.Usagef("--timing: %w, and there is no such file%s", unknown, plain.DidYouMean(path, timing.Names()...))
+		return serving.Timing{}, exit.Usagef("--timing: %w, and there is no such file%s", unknown, plain.DidYouMean(path, serving.TimingNames()...))
 	}
 	if err != nil {
-		return timing.Timing{}, exit.Input(err)
+		return serving.Timing{}, exit.Input(err)
 	}
 	defer f.Close()
-	found, err := timing.Read(f)
+	found, err := serving.ReadTiming(f)
 	if err != nil {
-		return timing.Timing{}, exit.Input(fmt.Errorf("--timing %s: %w", path, err))
+		return serving.Timing{}, exit.Input(fmt.Errorf("--timing %s: %w", path, err))
 	}
 	return found, nil
 }
@@ -87,11 +87,11 @@ const unknownStep = 25 * time.Millisecond
 
 // Set sets the time of steps in the options of a simulation. timed is what Of returned; stages are GPUs that the
 // layers are divided over.
-func (t *Timing) Set(o *kvcache.Options, timed *timing.Timing, stages int) {
+func (t *Timing) Set(o *kvcache.Options, timed *serving.Timing, stages int) {
 	if timed != nil {
 		o.Timing, o.Chunk = timed, t.Chunk
 		if stages > 1 {
-			o.Timing = timing.Pipeline{Timing: timed, Stages: int64(stages)}
+			o.Timing = serving.Pipeline{Timing: timed, Stages: int64(stages)}
 		}
 		return
 	}

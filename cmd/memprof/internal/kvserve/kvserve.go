@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/memprof/memprof/analysis/kvcache"
-	"github.com/memprof/memprof/analysis/kvcache/paged"
 	"github.com/memprof/memprof/analysis/kvcache/serving"
+	"github.com/memprof/memprof/analysis/kvcache/stores"
 	"github.com/memprof/memprof/cmd/memprof/internal/kvload"
 	"github.com/memprof/memprof/report/kv"
 )
@@ -84,7 +84,7 @@ func explain(ctx context.Context, policy kvcache.Policy, load *kvload.Load, err 
 }
 
 // Prefixes says what prefix caches of several sizes find, where the content of prompts is known.
-func (r *Runs) Prefixes(ctx context.Context, k *kv.Simulation) ([]paged.Hits, error) {
+func (r *Runs) Prefixes(ctx context.Context, k *kv.Simulation) ([]stores.Hits, error) {
 	load := r.Load
 	block := int64(16)
 	if i := slices.IndexFunc(r.Policies, func(p kvcache.Policy) bool { return p.Kind == kvcache.Paged }); i >= 0 {
@@ -117,5 +117,5 @@ func (r *Runs) Prefixes(ctx context.Context, k *kv.Simulation) ([]paged.Hits, er
 		return nil, err
 	}
 	defer done()
-	return paged.HitsBySize(ctx, src, int(block), sizes, most)
+	return stores.HitsBySize(ctx, src, int(block), sizes, most)
 }
