@@ -16,7 +16,6 @@ import (
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
-	"github.com/memprof/memprof/cmd/memprof/internal/output"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/report/export"
 	"github.com/memprof/memprof/trace"
@@ -195,7 +194,7 @@ func (o *exportOptions) run(stdout, stderr io.Writer, f exportFormat, path strin
 		buffered := bufio.NewWriter(stdout)
 		return exportError(cmp.Or(write(buffered), buffered.Flush()))
 	}
-	return exportError(output.Whole(o.Output, output.Private, write))
+	return exportError(writeWhole(o.Output, privateMode, write))
 }
 
 // cut has the recording end at the instant of --at. Processes that have no such instant are left out, and stderr

@@ -17,19 +17,16 @@ import (
 	kvrequests "github.com/memprof/memprof/analysis/kvcache/requests"
 	"github.com/memprof/memprof/analysis/kvcache/serving"
 	"github.com/memprof/memprof/analysis/plain"
-	"github.com/memprof/memprof/cmd/memprof/internal/calibrate"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
-	"github.com/memprof/memprof/cmd/memprof/internal/kvload"
 	"github.com/memprof/memprof/cmd/memprof/internal/kvserve"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/report/kv"
-	"github.com/memprof/memprof/trace"
 )
 
 const kvExits = "0 simulated; 2 wrong usage, or invalid requests; 3 memprof failed"
 
 type kvOptions struct {
-	Load kvload.Load
+	Load kvserve.Load
 
 	Model         string
 	BytesPerToken sizeFlag
@@ -49,7 +46,7 @@ type kvOptions struct {
 	Watermark float64
 	NullBlock bool
 	BeamKeep  float64
-	Timing    kvload.Timing
+	Timing    kvserve.Timing
 	Steps     int64
 	Warmup    int64
 	At        int64
@@ -128,45 +125,6 @@ func newKVCommand() *cobra.Command {
 	opts.addFlags(cmd.Flags())
 	cmd.AddCommand(newCalibrateCommand())
 	return completedKV(cmd)
-}
-
-func newCalibrateCommand() *cobra.Command {
-	opts := calibrate.Options{Ranks: 1}
-	var of processFlags
-	cmd := &cobra.Command{
-		Use:   "calibrate RUN",
-		Short: "Fit the time of an engine's steps, for kv --timing",
-		Long: `Fits the time of a step to what it computes and copies, from a recording of an
-engine that marks its KV cache (memprof.kv) and the end of each step
-(memprof.iteration, when the GPU is done with it). Prints JSON for
-memprof kv --timing, with the mean deviation of the fitted steps ("error").
-The engine should run with few and many sequences, short and long.`,
-		Annotations: exitCodes("0 written; 2 wrong usage, or no steps in the recording; 3 memprof failed"),
-		Example: `  memprof kv calibrate run --model llama-3-8b -o engine.json
-  memprof kv --synthetic sharegpt --rate 1,2,4 --duration 1h \
-    --model llama-3-8b --memory 40GiB --timing engine.json`,
-		Args: exactArgs("a recording"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			run, err := openRun(args[0])
-			if err != nil {
-				return err
-			}
-			chosen, err := of.chooseOf([]*trace.Run{run})
-			if err != nil {
-				return err
-			}
-			return calibrate.Run(cmd.OutOrStdout(), chosen[0], opts)
-		},
-	}
-	cmd.Flags().StringVar(&opts.Model, "model", "", "`name` of the model that the engine served; other models are scaled from it")
-	cmd.Flags().IntVar(&opts.Ranks, "tensor-parallel", opts.Ranks, "the model was divided over `N` GPUs")
-	cmd.Flags().StringVar(&opts.Name, "name", "", "`name` of the timing, for reports")
-	cmd.Flags().StringVarP(&opts.Output, "output", "o", "", "write into this `file`")
-	of.add(cmd.Flags())
-	cmd.ValidArgsFunction = completeDirectories
-	completeFlags(cmd, map[string]cobra.CompletionFunc{"model": words(models.Names()...), "output": files("json")})
-	mustComplete(cmd, "process", completeProcesses)
-	return cmd
 }
 
 func (o *kvOptions) addFlags(flags *pflag.FlagSet) {
@@ -340,7 +298,7 @@ func (o *kvOptions) simulation(k *kv.Simulation) (kvcache.Options, error) {
 	if m, err := models.Named(k.Model); err == nil && o.MaxLength == 0 {
 		base.MaxLength = m.MaxLength
 	}
-	check := kvload.CheckCount
+	check := kvserve.CheckCount
 	if err := cmp.Or(check("max-length", int64(o.MaxLength)), check("steps", o.Steps), check("warmup", o.Warmup), check("at", o.At)); err != nil {
 		return base, err
 	}

@@ -19,7 +19,6 @@ import (
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/process"
 	"github.com/memprof/memprof/cmd/memprof/internal/recorder"
-	"github.com/memprof/memprof/cmd/memprof/internal/recorder/trigger"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/hooks"
 	"github.com/memprof/memprof/trace"
@@ -168,10 +167,10 @@ func (o *recordOptions) validateSnapshots() error {
 	return err
 }
 
-func (o *recordOptions) triggers() ([]trigger.Trigger, error) {
-	var all []trigger.Trigger
+func (o *recordOptions) triggers() ([]recorder.Trigger, error) {
+	var all []recorder.Trigger
 	for _, text := range o.Triggers {
-		t, err := trigger.Parse(text)
+		t, err := recorder.ParseTrigger(text)
 		if err != nil {
 			return nil, exit.Usagef("--%w", err)
 		}

@@ -20,7 +20,6 @@ import (
 	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
-	"github.com/memprof/memprof/cmd/memprof/internal/output"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/report"
 	"github.com/memprof/memprof/report/page"
@@ -418,11 +417,11 @@ func (o *reportOptions) page(stderr io.Writer, paths []string) error {
 	if err != nil {
 		return err
 	}
-	write := output.WholeNoFollow
+	write := writeNoFollow
 	if named {
-		write = output.Whole
+		write = writeWhole
 	}
-	if err := write(file, output.Private, func(w io.Writer) error { return report.HTML(w, p) }); err != nil {
+	if err := write(file, privateMode, func(w io.Writer) error { return report.HTML(w, p) }); err != nil {
 		return fmt.Errorf("%w (-o DIR writes it elsewhere)", err)
 	}
 	screen.Complain(stderr, "wrote "+file)

@@ -16,7 +16,6 @@ import (
 	"github.com/memprof/memprof/cmd/memprof/help"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
-	"github.com/memprof/memprof/cmd/memprof/internal/viewer"
 )
 
 // run is the whole command line without the process around it.
@@ -51,7 +50,7 @@ when memory grows. The job's code does not change.`,
 	})
 	root.SetUsageFunc(usage)
 	addGroup(root, "Record", newRecordCommand(), newTopCommand(), newSnapshotCommand(), newRecoverCommand(), newSummarizeCommand(), newImportCommand())
-	addGroup(root, "Read", newReportCommand(), viewer.New(viewer.Command{Args: exactArgs("a recording"), Open: openViewed, Page: viewPage}), newVerifyCommand(), newDiffCommand(), newCheckCommand(), newExportCommand())
+	addGroup(root, "Read", newReportCommand(), newViewCommand(), newVerifyCommand(), newDiffCommand(), newCheckCommand(), newExportCommand())
 	addGroup(root, "Try other settings", newTuneCommand(), newFitCommand(), newRerunCommand(), newReplayCommand(), newKVCommand())
 	addGroup(root, "Set up", newDoctorCommand(), newHooksCommand())
 	root.SetHelpCommandGroupID("Set up")

@@ -17,7 +17,6 @@ import (
 	"github.com/memprof/memprof/analysis/verify"
 	"github.com/memprof/memprof/cmd/memprof/help"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
-	"github.com/memprof/memprof/cmd/memprof/internal/repeat"
 	"github.com/memprof/memprof/cmd/memprof/internal/top"
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/tracetest"
@@ -219,7 +218,7 @@ func documents(t *testing.T) map[string][][]byte {
 	docs["verify"] = append(docs["verify"], mustMarshal(t, newJSONVerified(&native))) // no sample is of --allocator native
 	docs["verify"] = append(docs["verify"], mustMarshal(t, newJSONVerified(&verifiedRun{Processes: []verified{{Result: &verify.Result{Dropped: 1}}}})))
 	docs["snapshot"] = [][]byte{mustMarshal(t, jsonSnapshot{Processes: []jsonSnapshotProcess{{}}})} // of a job that runs
-	docs["rerun"] = [][]byte{mustMarshal(t, repeat.Result{})}                                       // what rerun prints needs CUDA
+	docs["rerun"] = [][]byte{mustMarshal(t, jsonRerun{})}                                           // what rerun prints needs CUDA
 	return docs
 }
 
@@ -280,7 +279,7 @@ func TestJSONSchemas(t *testing.T) {
 			}
 		}
 		got := strings.Join(s.lines(), "\n") + "\n"
-		path := filepath.Join("schema", name+".txt")
+		path := filepath.Join("help", "schema", name+".txt")
 		if *update {
 			if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
 				t.Fatal(err)

@@ -62,7 +62,7 @@ func TimingNames() []string {
 	return names
 }
 
-// NearestTiming is the timings timing of the model whose number of parameters is nearest, scaled to m on so many GPUs.
+// NearestTiming is the named timing of the model whose number of parameters is nearest, scaled to m on so many GPUs.
 func NearestTiming(m *models.Model, ranks int) Timing {
 	var best Timing
 	nearest := math.Inf(1)

@@ -1,4 +1,4 @@
-// Package kvserve serves the requests of memprof kv under each policy.
+// Package kvserve is memprof kv without its printing: it reads the requests from flags, and serves them under each policy.
 package kvserve
 
 import (
@@ -13,13 +13,12 @@ import (
 	"github.com/memprof/memprof/analysis/kvcache"
 	"github.com/memprof/memprof/analysis/kvcache/serving"
 	"github.com/memprof/memprof/analysis/kvcache/stores"
-	"github.com/memprof/memprof/cmd/memprof/internal/kvload"
 	"github.com/memprof/memprof/report/kv"
 )
 
 // Runs are simulations of the same loads.
 type Runs struct {
-	Load     *kvload.Load
+	Load     *Load
 	Rates    []float64 // requests a second; none: the times of the requests
 	Options  kvcache.Options
 	Policies []kvcache.Policy
@@ -60,7 +59,7 @@ func (r *Runs) Simulate(ctx context.Context, k *kv.Simulation) error {
 	return all.Wait()
 }
 
-func simulate(ctx context.Context, load *kvload.Load, options kvcache.Options, rate float64) (*kvcache.Result, error) {
+func simulate(ctx context.Context, load *Load, options kvcache.Options, rate float64) (*kvcache.Result, error) {
 	src, done, err := load.Open(rate)
 	if err != nil {
 		return nil, err
@@ -75,7 +74,7 @@ func simulate(ctx context.Context, load *kvload.Load, options kvcache.Options, r
 }
 
 // explain says whose an error of a simulation is: ours, the user's who stopped it, or that of the requests.
-func explain(ctx context.Context, policy kvcache.Policy, load *kvload.Load, err error) error {
+func explain(ctx context.Context, policy kvcache.Policy, load *Load, err error) error {
 	var fault *kvcache.StepError
 	if errors.As(err, &fault) || ctx.Err() != nil {
 		return fmt.Errorf("%s: %w", policy, err)

@@ -1,4 +1,4 @@
-package trigger
+package recorder
 
 import (
 	"fmt"
@@ -14,7 +14,7 @@ import (
 	"github.com/memprof/memprof/trace/tracetest"
 )
 
-// A trigger fires at the value that the analysis of the events comes to, and not above it: of a process with a pause, with ranges of
+// A trigger fires at the value that the analysis of the events comes to, and not above it: of a watched with a pause, with ranges of
 // graph memory, and with a block that gave its slack back.
 func TestFiresAsAnalyzed(t *testing.T) {
 	mixed := tracetest.Mixed()
@@ -52,14 +52,14 @@ func TestFiresAsAnalyzed(t *testing.T) {
 			at := fmt.Sprintf("%s >= %dB", metric, int64(value))
 			var triggers []Trigger
 			for _, condition := range []string{at, fmt.Sprintf("%s > %dB", metric, int64(value))} {
-				one, err := Parse(condition)
+				one, err := ParseTrigger(condition)
 				if err != nil {
 					t.Fatal(err)
 				}
 				triggers = append(triggers, one)
 			}
 			var got []string
-			w := New(triggers, func(why string, failed bool) {
+			w := NewWatcher(triggers, func(why string, failed bool) {
 				if strings.HasSuffix(why, "device 0") {
 					got = append(got, why)
 				}
@@ -75,15 +75,15 @@ func TestFiresAsAnalyzed(t *testing.T) {
 	}
 }
 
-// A trigger reports a process by its name, and of its devices the first that fulfils it.
+// A trigger reports a watched by its name, and of its devices the first that fulfils it.
 func TestTellsInOrder(t *testing.T) {
-	crossed, err := Parse("reserved.peak > 1GiB")
+	crossed, err := ParseTrigger("reserved.peak > 1GiB")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 10 {
 		var got []string
-		w := New([]Trigger{crossed}, func(why string, failed bool) { got = append(got, fmt.Sprint(why, " ", failed)) }, func(err error) { t.Error(err) })
+		w := NewWatcher([]Trigger{crossed}, func(why string, failed bool) { got = append(got, fmt.Sprint(why, " ", failed)) }, func(err error) { t.Error(err) })
 		for _, name := range []string{"rank1", "rank0"} {
 			for _, device := range []int32{7, 5, 1, 6, 2} {
 				bytes := int64(2 << 30)

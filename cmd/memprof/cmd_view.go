@@ -1,5 +1,4 @@
-// Package viewer is memprof view.
-package viewer
+package main
 
 import (
 	"context"
@@ -14,19 +13,9 @@ import (
 	"github.com/memprof/memprof/report"
 	"github.com/memprof/memprof/report/page"
 	"github.com/memprof/memprof/report/view"
-	"github.com/memprof/memprof/trace"
 )
 
-// Command is what the command line gives the verb.
-type Command struct {
-	Args cobra.PositionalArgs
-	Open func(path string) (*trace.Run, error)
-	// Page analyzes a recording; its results are of all processes of the run.
-	Page func(stderr io.Writer, path string, run *trace.Run) (page.Page, error)
-}
-
-// New returns memprof view.
-func New(c Command) *cobra.Command {
+func newViewCommand() *cobra.Command {
 	port := 0
 	cmd := &cobra.Command{
 		Use:   "view PATH",
@@ -41,26 +30,24 @@ pinned on it; the whole page follows when the recording was read.
 The address is 127.0.0.1 and has a random token, without which nothing is
 answered. On another machine, forward the port: ssh -L 8000:127.0.0.1:8000 HOST
 with --port 8000. Ctrl-C ends it.`,
-		Annotations: map[string]string{"exit": "0 ended by Ctrl-C; 2 wrong usage, or a missing or damaged recording;\n  3 memprof failed"},
+		Annotations: exitCodes("0 ended by Ctrl-C; 2 wrong usage, or a missing or damaged recording;\n  3 memprof failed"),
 		Example: `  memprof view run
   memprof view --port 8000 run`,
-		Args: c.Args,
+		Args: exactArgs("a recording"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), args[0], port)
+			return runView(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), args[0], port)
 		},
 	}
 	cmd.Flags().IntVar(&port, "port", 0, "serve on this port of 127.0.0.1; 0 takes a free one")
-	cmd.ValidArgsFunction = func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		return nil, cobra.ShellCompDirectiveFilterDirs
-	}
+	cmd.ValidArgsFunction = completeDirectories
 	return cmd
 }
 
-func (c *Command) run(ctx context.Context, stdout, stderr io.Writer, path string, port int) error {
+func runView(ctx context.Context, stdout, stderr io.Writer, path string, port int) error {
 	if port < 0 || port > 65535 {
 		return exit.Usagef("--port %d: want 0 to 65535", port)
 	}
-	run, err := c.Open(path)
+	run, err := openViewed(path)
 	if err != nil {
 		return err
 	}
@@ -71,7 +58,7 @@ func (c *Command) run(ctx context.Context, stdout, stderr io.Writer, path string
 	defer stop()
 	server, listener, address, err := view.Listen(view.Options{
 		Run: run, Path: path, Write: report.HTML,
-		Page: func() (page.Page, error) { return c.Page(stderr, path, run) },
+		Page: func() (page.Page, error) { return viewPage(stderr, path, run) },
 	}, port)
 	if err != nil {
 		return exit.Usagef("--port %d: %w", port, err)

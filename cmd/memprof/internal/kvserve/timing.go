@@ -1,4 +1,4 @@
-package kvload
+package kvserve
 
 import (
 	"errors"

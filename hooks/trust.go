@@ -1,6 +1,7 @@
-// Package trust checks whether other users can change a file. Code that is loaded into a user's processes must be
+package hooks
+
+// This file checks whether other users can change a file: code that is loaded into a user's processes must be
 // of files that only this user or root can change.
-package trust
 
 import (
 	"errors"
@@ -15,11 +16,11 @@ import (
 // ErrOthers: other users can change a file or a folder above it.
 var ErrOthers = errors.New("other users can change it")
 
-// Path checks an existing file or directory, and every directory above it. Each must belong to this user, to root or to
+// Trusted checks an existing file or directory, and every directory above it. Each must belong to this user, to root or to
 // the owner of /, and must not be writable by others, nor by its group unless that is one of groups. A directory above
 // may be sticky, like /tmp, where only owners can remove or rename. The path must have no links: see
 // [filepath.EvalSymlinks].
-func Path(path string, groups ...int) error {
+func Trusted(path string, groups ...int) error {
 	for at := path; ; at = filepath.Dir(at) {
 		stat, err := os.Lstat(at)
 		if err != nil {
@@ -34,9 +35,9 @@ func Path(path string, groups ...int) error {
 	}
 }
 
-// Tree checks a directory, every directory above it and every file below it, as [Path] does.
-func Tree(dir string) error {
-	if err := Path(dir); err != nil {
+// TrustedTree checks a directory, every directory above it and every file below it, as [Trusted] does.
+func TrustedTree(dir string) error {
+	if err := Trusted(dir); err != nil {
 		return err
 	}
 	return filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {

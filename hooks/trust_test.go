@@ -1,4 +1,4 @@
-package trust
+package hooks
 
 import (
 	"errors"
@@ -19,7 +19,7 @@ func TestPath(t *testing.T) {
 	}
 	check := func(what string, good bool, groups ...int) {
 		t.Helper()
-		for _, err := range []error{Path(file, groups...), treeOf(inner, groups)} {
+		for _, err := range []error{Trusted(file, groups...), treeOf(inner, groups)} {
 			if (err == nil) != good || err != nil && !errors.Is(err, ErrOthers) {
 				t.Errorf("%s: %v, want trusted %v", what, err, good)
 			}
@@ -57,16 +57,16 @@ func TestPath(t *testing.T) {
 	}
 }
 
-// treeOf is Tree, which trusts no group, where none is.
+// treeOf is TrustedTree, which trusts no group, where none is.
 func treeOf(dir string, groups []int) error {
 	if groups != nil {
-		return Path(filepath.Join(dir, "file"), groups...)
+		return Trusted(filepath.Join(dir, "file"), groups...)
 	}
-	return Tree(dir)
+	return TrustedTree(dir)
 }
 
 func TestMissing(t *testing.T) {
-	if err := Path(filepath.Join(t.TempDir(), "missing")); !errors.Is(err, os.ErrNotExist) {
+	if err := Trusted(filepath.Join(t.TempDir(), "missing")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a file that is not there: %v", err)
 	}
 }

@@ -1,10 +1,4 @@
-// Package trigger watches the events of a job as they come, for a condition on a metric that becomes true, like
-// reserved.peak > 60GiB, and for requests that fail.
-//
-// Conditions are gates of [github.com/memprof/memprof/analysis/gate]. Where all are about greatest reserved
-// bytes or failed requests, sums of the events decide; other metrics take the analysis of every event: what pauses and ranges of
-// graph memory take from them, and what blocks give back, is more than sums.
-package trigger
+package recorder
 
 import (
 	"fmt"
@@ -18,6 +12,13 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
+// A Watcher watches the events of a job as they come, for a condition on a metric that becomes true, like
+// reserved.peak > 60GiB, and for requests that fail.
+//
+// Conditions are gates of [github.com/memprof/memprof/analysis/gate]. Where all are about greatest reserved
+// bytes or failed requests, sums of the events decide; other metrics take the analysis of every event: what pauses and ranges of
+// graph memory take from them, and what blocks give back, is more than sums.
+
 // Trigger is a condition that a process comes to fulfil at most once.
 type Trigger struct {
 	gate gate.Gate
@@ -26,8 +27,8 @@ type Trigger struct {
 // sums are the metrics that follow from sums of the events.
 var sums = []string{"reserved.peak", "oom.count"}
 
-// Parse reads a condition in the language of gates.
-func Parse(text string) (Trigger, error) {
+// ParseTrigger reads a condition in the language of gates.
+func ParseTrigger(text string) (Trigger, error) {
 	g, err := gate.Parse(text)
 	if err != nil {
 		return Trigger{}, fmt.Errorf("trigger: %w", err)
@@ -49,21 +50,21 @@ type Watcher struct {
 	cheap    bool
 	tell     func(why string, failed bool)
 	trouble  func(error)
-	of       map[string]*process
+	of       map[string]*watched
 }
 
-// New calls tell, within Poll, with the reason when a process came to fulfil a trigger, or when requests failed since the last
+// NewWatcher calls tell, within Poll, with the reason when a process came to fulfil a trigger, or when requests failed since the last
 // Poll. It calls trouble with the error if a process can no longer be followed.
-func New(triggers []Trigger, tell func(why string, failed bool), trouble func(error)) *Watcher {
-	w := &Watcher{triggers: triggers, tell: tell, trouble: trouble, of: map[string]*process{}, cheap: true}
+func NewWatcher(triggers []Trigger, tell func(why string, failed bool), trouble func(error)) *Watcher {
+	w := &Watcher{triggers: triggers, tell: tell, trouble: trouble, of: map[string]*watched{}, cheap: true}
 	for i := range triggers {
 		w.cheap = w.cheap && slices.Contains(sums, triggers[i].gate.Metric.Name)
 	}
 	return w
 }
 
-// process is a process that is followed.
-type process struct {
+// watched is a process that is followed.
+type watched struct {
 	fired  []bool // by trigger
 	failed int64  // requests since the last Poll
 	seq    int64
@@ -75,12 +76,12 @@ type process struct {
 	broken  error          // why live does not go on
 }
 
-func (w *Watcher) process(name string, text func(int32) string) *process {
+func (w *Watcher) watched(name string, text func(int32) string) *watched {
 	p := w.of[name]
 	if p != nil {
 		return p
 	}
-	p = &process{fired: make([]bool, len(w.triggers)), mapped: trace.NewLive(), devices: map[int32]*analysis.DeviceResult{}}
+	p = &watched{fired: make([]bool, len(w.triggers)), mapped: trace.NewLive(), devices: map[int32]*analysis.DeviceResult{}}
 	if !w.cheap {
 		p.live = analysis.NewLive(analysis.Options{Process: name, Text: text})
 	}
@@ -93,7 +94,7 @@ func (w *Watcher) Event(name string, e *trace.Event, text func(int32) string) {
 	if len(w.triggers) == 0 && e.Kind != trace.KindOOM {
 		return
 	}
-	p := w.process(name, text)
+	p := w.watched(name, text)
 	p.dirty = true
 	if e.Kind == trace.KindOOM {
 		p.failed++
@@ -113,7 +114,7 @@ func (w *Watcher) Event(name string, e *trace.Event, text func(int32) string) {
 }
 
 // sum keeps the sums of a device.
-func (p *process) sum(e *trace.Event) {
+func (p *watched) sum(e *trace.Event) {
 	switch e.Kind {
 	case trace.KindMap, trace.KindUnmap, trace.KindPause, trace.KindResume:
 		p.mapped.Add(e)
@@ -124,7 +125,7 @@ func (p *process) sum(e *trace.Event) {
 	}
 }
 
-func (p *process) device(id int32) *analysis.DeviceResult {
+func (p *watched) device(id int32) *analysis.DeviceResult {
 	d := p.devices[id]
 	if d == nil {
 		d = &analysis.DeviceResult{Device: id}
@@ -150,7 +151,7 @@ func (w *Watcher) Poll() {
 	}
 }
 
-func (w *Watcher) evaluate(name string, p *process) {
+func (w *Watcher) evaluate(name string, p *watched) {
 	var devices []*analysis.DeviceResult
 	if p.live != nil {
 		state := p.live.State()

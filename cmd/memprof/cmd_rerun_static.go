@@ -1,6 +1,6 @@
 //go:build !cgo
 
-package repeat
+package main
 
 import (
 	"io"
@@ -10,7 +10,7 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// Process makes no requests.
-func Process(io.Writer, io.Writer, string, *trace.Process, Options) error {
+// repeat makes no requests: that needs cgo.
+func (*rerunOptions) repeat(io.Writer, io.Writer, string, *trace.Process) error {
 	return exit.Usagef("%w", rerun.ErrNoGlibc)
 }

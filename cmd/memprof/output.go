@@ -1,6 +1,4 @@
-// Package output writes the files that verbs make: whole or not at all, and a file whose name memprof made
-// up never through a link.
-package output
+package main
 
 import (
 	"bytes"
@@ -14,16 +12,19 @@ import (
 	"github.com/memprof/memprof/trace/outfile"
 )
 
+// This file writes the files that verbs make: whole or not at all, and a file whose name memprof made
+// up never through a link.
+
 // Modes of what memprof writes, less the umask. What is made of a recording has names of the job's
 // modules and its command line: it is the user's alone. The files of check are for a CI server.
 const (
-	Private = outfile.Private
-	Public  = outfile.Public
+	privateMode = outfile.Private
+	publicMode  = outfile.Public
 )
 
-// Whole writes a file that the user named, whole or not at all: an old file of that name stays until the new
+// writeWhole writes a file that the user named, whole or not at all: an old file of that name stays until the new
 // one is complete. Devices and pipes are written to directly.
-func Whole(path string, mode fs.FileMode, write func(io.Writer) error) error {
+func writeWhole(path string, mode fs.FileMode, write func(io.Writer) error) error {
 	if stat, err := os.Stat(path); err == nil && !stat.Mode().IsRegular() {
 		f, err := os.OpenFile(path, os.O_WRONLY, 0)
 		if err != nil {
@@ -31,12 +32,12 @@ func Whole(path string, mode fs.FileMode, write func(io.Writer) error) error {
 		}
 		return errors.Join(write(f), f.Close())
 	}
-	return WholeNoFollow(path, mode, write)
+	return writeNoFollow(path, mode, write)
 }
 
-// WholeNoFollow is Whole for a file whose name memprof chose: a link of that name is replaced, not followed. An error
+// writeNoFollow is writeWhole for a file whose name memprof chose: a link of that name is replaced, not followed. An error
 // is one of the input unless it is write's own.
-func WholeNoFollow(path string, mode fs.FileMode, write func(io.Writer) error) error {
+func writeNoFollow(path string, mode fs.FileMode, write func(io.Writer) error) error {
 	var own error
 	err := outfile.Write(path, mode, func(w io.Writer) error {
 		own = write(w)
@@ -48,25 +49,25 @@ func WholeNoFollow(path string, mode fs.FileMode, write func(io.Writer) error) e
 	return exit.Input(err)
 }
 
-// Replace writes a file with this text, whole or not at all, readable by others.
-func Replace(path string, text []byte) error {
-	return Whole(path, Public, func(w io.Writer) error {
+// replaceFile writes a file with this text, whole or not at all, readable by others.
+func replaceFile(path string, text []byte) error {
+	return writeWhole(path, publicMode, func(w io.Writer) error {
 		_, err := w.Write(text)
 		return err
 	})
 }
 
-// ReplaceWithJSON is Replace with a value as JSON.
-func ReplaceWithJSON(path string, value any) error {
+// replaceWithJSON is replaceFile with a value as JSON.
+func replaceWithJSON(path string, value any) error {
 	var text bytes.Buffer
 	if err := screen.JSON(&text, value); err != nil {
 		return err
 	}
-	return Replace(path, text.Bytes())
+	return replaceFile(path, text.Bytes())
 }
 
-func Append(path string, text []byte) error {
-	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, Public)
+func appendFile(path string, text []byte) error {
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, publicMode)
 	if err != nil {
 		return exit.Input(err)
 	}
@@ -74,8 +75,8 @@ func Append(path string, text []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// Possible fails if Whole could not even begin, so that a job is not run for a result that cannot be written.
-func Possible(path string) error {
+// writable fails if writeWhole could not even begin, so that a job is not run for a result that cannot be written.
+func writable(path string) error {
 	stat, err := os.Stat(path)
 	switch {
 	case err == nil && stat.IsDir():

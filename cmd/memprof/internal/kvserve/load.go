@@ -1,5 +1,4 @@
-// Package kvload reads the requests that memprof kv serves, from its flags.
-package kvload
+package kvserve
 
 import (
 	"bufio"

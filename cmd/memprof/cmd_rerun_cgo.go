@@ -1,6 +1,6 @@
 //go:build cgo
 
-package repeat
+package main
 
 import (
 	"fmt"
@@ -16,8 +16,8 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// Process makes the requests of a process again, and prints how they ended. path is the recording's, for errors.
-func Process(stdout, stderr io.Writer, path string, process *trace.Process, o Options) error {
+// repeat makes the requests of a process again, and prints how they ended. path is the recording's, for errors.
+func (o *rerunOptions) repeat(stdout, stderr io.Writer, path string, process *trace.Process) error {
 	runtime.LockOSThread() // CUDA contexts belong to threads
 	defer runtime.UnlockOSThread()
 	requester, err := rerun.Open()
@@ -36,16 +36,16 @@ func Process(stdout, stderr io.Writer, path string, process *trace.Process, o Op
 	if err := again.All(process); err != nil {
 		return err
 	}
-	err = conclude(stdout, requester.Through(), &again.Counts, o.JSON)
+	err = concludeRerun(stdout, requester.Through(), &again.Counts, o.JSON)
 	if requester.Hooked() {
 		requester.Exit(screen.End(stderr, err))
 	}
 	return err
 }
 
-// conclude prints the counts. A request or call that failed, and did not in the recording, is an error.
-func conclude(stdout io.Writer, through string, c *requests.Counts, asJSON bool) error {
-	if err := print(stdout, through, c, asJSON); err != nil {
+// concludeRerun prints the counts. A request or call that failed, and did not in the recording, is an error.
+func concludeRerun(stdout io.Writer, through string, c *requests.Counts, asJSON bool) error {
+	if err := printRerun(stdout, through, c, asJSON); err != nil {
 		return err
 	}
 	if c.Refused > 0 {
@@ -57,9 +57,9 @@ func conclude(stdout io.Writer, through string, c *requests.Counts, asJSON bool)
 	return nil
 }
 
-func print(stdout io.Writer, through string, c *requests.Counts, asJSON bool) error {
+func printRerun(stdout io.Writer, through string, c *requests.Counts, asJSON bool) error {
 	if asJSON {
-		return screen.JSON(stdout, Result{through, c.Allocs, c.Frees, c.Refused, c.Iterations, c.Labels, c.Others, c.Failures})
+		return screen.JSON(stdout, jsonRerun{through, c.Allocs, c.Frees, c.Refused, c.Iterations, c.Labels, c.Others, c.Failures})
 	}
 	_, err := fmt.Fprintf(stdout, "repeated through %s: %s, %s, %s\n", through, plain.Counted(c.Allocs, "allocation"), plain.Counted(c.Frees, "free"), plain.Counted(c.Iterations, "iteration"))
 	return err
