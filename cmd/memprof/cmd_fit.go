@@ -18,7 +18,7 @@ import (
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
-	reportfit "github.com/memprof/memprof/report/fit"
+	"github.com/memprof/memprof/report"
 )
 
 const fitExits = `0 found, and with --card the job fits under some allocator; 1 it fits under
@@ -92,7 +92,7 @@ func (o *fitOptions) addFlags(flags *pflag.FlagSet) {
 }
 
 func (o *fitOptions) run(ctx context.Context, stdout io.Writer, paths []string) error {
-	result := &reportfit.Result{Headroom: int64(o.Headroom)}
+	result := &report.Fit{Headroom: int64(o.Headroom)}
 	name, factor, err := o.validate(len(paths))
 	if err == nil {
 		result.Card, result.Bytes, err = o.card()
@@ -116,7 +116,7 @@ func (o *fitOptions) run(ctx context.Context, stdout io.Writer, paths []string) 
 	if err != nil {
 		return err
 	}
-	if err := printAs(stdout, o.Format, result, reportfit.Text, reportfit.Markdown, reportfit.JSON); err != nil {
+	if err := printAs(stdout, o.Format, result, report.FitText, report.FitMarkdown, report.FitJSON); err != nil {
 		return err
 	}
 	if !result.Fits() {
@@ -182,7 +182,7 @@ func (o *fitOptions) find(ctx context.Context, path string, jobs []*fit.Job, opt
 }
 
 // scaled answers for a job of another size.
-func (o *fitOptions) scaled(ctx context.Context, result *reportfit.Result, runs []recording.Recording, name string, factor float64) error {
+func (o *fitOptions) scaled(ctx context.Context, result *report.Fit, runs []recording.Recording, name string, factor float64) error {
 	sizes := o.Sizes
 	if len(sizes) == 0 {
 		var err error
@@ -191,7 +191,7 @@ func (o *fitOptions) scaled(ctx context.Context, result *reportfit.Result, runs 
 		}
 	}
 	size := factor * sizes[0]
-	result.Scale = &reportfit.Scale{Name: name, Factor: factor, Sizes: sizes, Size: size}
+	result.Scale = &report.FitScale{Name: name, Factor: factor, Sizes: sizes, Size: size}
 	resized, err := recording.Resize(runs, sizes, size)
 	switch {
 	case err == nil:
@@ -209,7 +209,7 @@ func (o *fitOptions) scaled(ctx context.Context, result *reportfit.Result, runs 
 }
 
 // onLines answers for a job whose recordings have too few requests in common, on lines through their least cards.
-func (o *fitOptions) onLines(ctx context.Context, result *reportfit.Result, runs []recording.Recording) (err error) {
+func (o *fitOptions) onLines(ctx context.Context, result *report.Fit, runs []recording.Recording) (err error) {
 	var answers []*fit.Answer
 	for i := range runs {
 		answer, err := o.find(ctx, runs[i].Path, runs[i].FitJobs(), fit.Options{})
@@ -232,7 +232,7 @@ func (o *fitOptions) onLines(ctx context.Context, result *reportfit.Result, runs
 }
 
 // replayed answers for jobs whose requests have the bytes of another size of the job.
-func (o *fitOptions) replayed(ctx context.Context, result *reportfit.Result, path string, resized *recording.Resized) (err error) {
+func (o *fitOptions) replayed(ctx context.Context, result *report.Fit, path string, resized *recording.Resized) (err error) {
 	scale := result.Scale
 	scale.Replayed, scale.Unsure = true, resized.Unsure
 	if result.Answer, err = o.find(ctx, path, resized.Likely, fit.Options{Card: result.Bytes}); err != nil {

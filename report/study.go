@@ -1,5 +1,4 @@
-// Package study reports several jobs at once: the tables and figures of the BFC paper.
-package study
+package report
 
 import (
 	"io"
@@ -11,13 +10,15 @@ import (
 	"github.com/memprof/memprof/report/layout"
 )
 
-// Text writes the tables of the BFC paper over several jobs for a terminal. It fails only if w does.
-func Text(w io.Writer, s *compare.Study, o layout.Options) error {
+// A study reports several jobs at once: the tables and figures of the BFC paper.
+
+// StudyText writes the tables of the BFC paper over several jobs for a terminal. It fails only if w does.
+func StudyText(w io.Writer, s *compare.Study, o layout.Options) error {
 	return layout.WriteText(w, o, studySections(s)...)
 }
 
-// Markdown writes what [Text] does as Markdown. It fails only if w does.
-func Markdown(w io.Writer, s *compare.Study) error {
+// StudyMarkdown writes what [StudyText] does as Markdown. It fails only if w does.
+func StudyMarkdown(w io.Writer, s *compare.Study) error {
 	return layout.WriteMarkdown(w, studySections(s)...)
 }
 

@@ -1,4 +1,4 @@
-package study
+package report
 
 import (
 	"bytes"
@@ -21,8 +21,8 @@ import (
 	"github.com/memprof/memprof/report/reporttest"
 )
 
-// study is three jobs: one of them had a native allocator and has no C, one has a name not to be trusted.
-func study() *compare.Study {
+// sampleStudy is three jobs: one of them had a native allocator and has no C, one has a name not to be trusted.
+func sampleStudy() *compare.Study {
 	s := &compare.Study{}
 	for _, job := range []struct {
 		name   string
@@ -46,11 +46,11 @@ func TestStudyGolden(t *testing.T) {
 		name  string
 		write func(io.Writer) error
 	}{
-		{"study.txt", func(w io.Writer) error { return Text(w, study(), layout.Options{}) }},
-		{"study.md", func(w io.Writer) error { return Markdown(w, study()) }},
-		{"study.json", func(w io.Writer) error { return JSON(w, study()) }},
-		{"study_nothing.json", func(w io.Writer) error { return JSON(w, &compare.Study{}) }},
-		{"study-figure3.svg", Figures(study())[1].SVG},
+		{"study.txt", func(w io.Writer) error { return StudyText(w, sampleStudy(), layout.Options{}) }},
+		{"study.md", func(w io.Writer) error { return StudyMarkdown(w, sampleStudy()) }},
+		{"study.json", func(w io.Writer) error { return StudyJSON(w, sampleStudy()) }},
+		{"study_nothing.json", func(w io.Writer) error { return StudyJSON(w, &compare.Study{}) }},
+		{"study-figure3.svg", StudyFigures(sampleStudy())[1].SVG},
 	} {
 		var out bytes.Buffer
 		if err := test.write(&out); err != nil {
@@ -66,7 +66,7 @@ func TestCoursesStayInPlace(t *testing.T) {
 	for range coursesDrawn {
 		s.Add("model", []*analysis.Result{reporttest.Training(24, 20, 4)})
 	}
-	svg := reporttest.SVG(t, Figures(s)[0])
+	svg := reporttest.SVG(t, StudyFigures(s)[0])
 	points := regexp.MustCompile(`[ML](-?[0-9.]+),`).FindAllStringSubmatch(svg, -1)
 	if len(points) < 10_000 {
 		t.Fatalf("%d points", len(points))
@@ -79,14 +79,14 @@ func TestCoursesStayInPlace(t *testing.T) {
 	}
 }
 
-// Figures of no job, of a few and of more than there is room for are drawn, the same each time.
+// StudyFigures of no job, of a few and of more than there is room for are drawn, the same each time.
 func TestStudyFigures(t *testing.T) {
 	many := &compare.Study{}
 	for i := range coursesDrawn + 6 {
 		many.Add(fmt.Sprintf("model%d", i), []*analysis.Result{reporttest.Training(2, 2, 4)})
 	}
-	for name, s := range map[string]*compare.Study{"none": {}, "few": study(), "many": many} {
-		for _, f := range Figures(s) {
+	for name, s := range map[string]*compare.Study{"none": {}, "few": sampleStudy(), "many": many} {
+		for _, f := range StudyFigures(s) {
 			svg := reporttest.SVG(t, f)
 			if again := reporttest.SVG(t, f); again != svg {
 				t.Errorf("%s, %s: drawn twice, two results", name, f.Name)
@@ -94,14 +94,14 @@ func TestStudyFigures(t *testing.T) {
 			reporttest.CheckSafe(t, strings.ReplaceAll(svg, "\t", " "))
 		}
 	}
-	if svg := reporttest.SVG(t, Figures(many)[0]); !strings.Contains(svg, "the first 24 of 30") || !strings.Contains(svg, ">model23<") || strings.Contains(svg, ">model24<") {
+	if svg := reporttest.SVG(t, StudyFigures(many)[0]); !strings.Contains(svg, "the first 24 of 30") || !strings.Contains(svg, ">model23<") || strings.Contains(svg, ">model24<") {
 		t.Error("the figure of too many jobs does not say which it draws")
 	}
 }
 
 func TestWriteStudyPlots(t *testing.T) {
 	dir := t.TempDir()
-	files, err := WritePlots(dir, study())
+	files, err := WriteStudyPlots(dir, sampleStudy())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func TestWriteStudyPlots(t *testing.T) {
 	if diff := cmp.Diff([]string{"paper-figure2.png", "paper-figure2.svg", "paper-figure3.png", "paper-figure3.svg"}, names); diff != "" {
 		t.Error(diff)
 	}
-	if _, err := WritePlots(filepath.Join(dir, "nowhere"), study()); err == nil {
+	if _, err := WriteStudyPlots(filepath.Join(dir, "nowhere"), sampleStudy()); err == nil {
 		t.Error("no error for a directory that is not there")
 	}
 }

@@ -1,5 +1,4 @@
-// Package fit reports on which cards a recorded job completes.
-package fit
+package report
 
 import (
 	"fmt"
@@ -13,17 +12,17 @@ import (
 	"github.com/memprof/memprof/report/layout"
 )
 
-// Result is the answer for a job.
-type Result struct {
+// Fit is the answer for a job.
+type Fit struct {
 	*fit.Answer
 	Card     string // as the caller named it; "" where none was asked about
 	Bytes    int64  // of Card
 	Headroom int64
-	Scale    *Scale // nil, or how the numbers follow from recordings at other sizes
+	Scale    *FitScale // nil, or how the numbers follow from recordings at other sizes
 }
 
-// Scale is the answer at another size of a job.
-type Scale struct {
+// FitScale is the answer at another size of a job.
+type FitScale struct {
 	Name       string
 	Factor     float64
 	Sizes      []float64 // of the recordings
@@ -37,7 +36,7 @@ type Scale struct {
 }
 
 // Fits says whether the job fits under some allocator; true where no card was asked about.
-func (r *Result) Fits() bool {
+func (r *Fit) Fits() bool {
 	if r.Card == "" {
 		return true
 	}
@@ -50,12 +49,12 @@ func (r *Result) Fits() bool {
 }
 
 // workspaces says whether a least card would be smaller by 1 % or more without workspaces: less is not worth showing.
-func (r *Result) workspaces() bool {
+func (r *Fit) workspaces() bool {
 	return slices.ContainsFunc(r.Rows, func(row fit.Row) bool { return row.Without > 0 && row.Without < row.Bytes-row.Bytes/100 })
 }
 
 // recorded is the smallest device that the job was recorded on, in bytes; 0 if one is not known.
-func (r *Result) recorded() (least int64) {
+func (r *Fit) recorded() (least int64) {
 	for i := range r.Processes {
 		for _, d := range r.Processes[i].Devices {
 			switch {
@@ -69,26 +68,26 @@ func (r *Result) recorded() (least int64) {
 	return least
 }
 
-// Text writes the answer for a terminal. It fails only if w does.
-func Text(w io.Writer, r *Result, o layout.Options) error {
-	return layout.WriteText(w, o, sections(r)...)
+// FitText writes the answer for a terminal. It fails only if w does.
+func FitText(w io.Writer, r *Fit, o layout.Options) error {
+	return layout.WriteText(w, o, fitSections(r)...)
 }
 
-// Markdown writes what Text does as Markdown. It fails only if w does.
-func Markdown(w io.Writer, r *Result) error {
-	return layout.WriteMarkdown(w, sections(r)...)
+// FitMarkdown writes what FitText does as Markdown. It fails only if w does.
+func FitMarkdown(w io.Writer, r *Fit) error {
+	return layout.WriteMarkdown(w, fitSections(r)...)
 }
 
-func sections(r *Result) []layout.Section {
-	all := []layout.Section{cardSection(r)}
+func fitSections(r *Fit) []layout.Section {
+	all := []layout.Section{fitCardSection(r)}
 	if r.Scale != nil {
-		all = append(all, scaleSection(r.Scale))
+		all = append(all, fitScaleSection(r.Scale))
 	}
 	return all
 }
 
-func cardSection(r *Result) layout.Section {
-	s := layout.Section{Title: "Least card", Before: before(r)}
+func fitCardSection(r *Fit) layout.Section {
+	s := layout.Section{Title: "Least card", Before: fitBefore(r)}
 	s.Columns = []layout.Column{layout.Words("allocator"), layout.Words("setting"), layout.Numbers("least card"), layout.Numbers("requested + others"), layout.Numbers("reserved, no limit")}
 	if len(r.Processes) > 1 {
 		s.Columns = append(s.Columns, layout.Words("process"))
@@ -114,7 +113,7 @@ func cardSection(r *Result) layout.Section {
 		}
 		switch {
 		case r.Scale != nil:
-			cells = append(cells, bounds(&r.Scale.Rows[i])...)
+			cells = append(cells, fitBounds(&r.Scale.Rows[i])...)
 		default:
 			cells = append(cells, layout.Row(plain.FormatSize(row.Requested), plain.FormatSize(row.Reserved))...)
 			if len(r.Processes) > 1 {
@@ -129,16 +128,16 @@ func cardSection(r *Result) layout.Section {
 			case !row.Fits:
 				verdict, tone = "does not fit", layout.Failed
 			}
-			cells = append(cells, layout.Cell{Text: verdict, Tone: tone}, layout.Cell{Text: margin(r.Bytes - row.Bytes)})
+			cells = append(cells, layout.Cell{Text: verdict, Tone: tone}, layout.Cell{Text: fitMargin(r.Bytes - row.Bytes)})
 		}
 		s.Rows = append(s.Rows, cells)
 	}
-	s.After = after(r)
+	s.After = fitAfter(r)
 	return s
 }
 
 // mayFit says that the recordings do not decide whether the job completes on the card under an allocator.
-func (r *Result) mayFit(at int) bool {
+func (r *Fit) mayFit(at int) bool {
 	row := &r.Rows[at]
 	if r.Scale != nil && r.Scale.Rows[at].Greatest > 0 && r.Scale.Rows[at].Least <= r.Bytes && r.Bytes < r.Scale.Rows[at].Greatest {
 		return true
@@ -146,16 +145,16 @@ func (r *Result) mayFit(at int) bool {
 	return !row.Fits && 0 < row.Without && row.Without <= r.Bytes
 }
 
-// bounds are what a least card at another size may also be.
-func bounds(s *fit.Scaled) []layout.Cell {
+// fitBounds are what a least card at another size may also be.
+func fitBounds(s *fit.Scaled) []layout.Cell {
 	if s.Greatest == 0 {
 		return layout.Row("not known", "not known")
 	}
 	return layout.Row(plain.FormatSize(s.Least), plain.FormatSize(s.Greatest))
 }
 
-// before says what is in the numbers.
-func before(r *Result) []layout.Cell {
+// fitBefore says what is in the numbers.
+func fitBefore(r *Fit) []layout.Cell {
 	notes := layout.Note("bytes that the card must have free before the job begins")
 	for i := range r.Processes {
 		if len(r.Processes) > 3 && i == 3 {
@@ -167,11 +166,11 @@ func before(r *Result) []layout.Cell {
 			notes = append(notes, layout.Cell{Text: fmt.Sprintf("%s: %s failed in the recording: what the job would have requested after them is not in it, so that the least card may be greater",
 				plain.Shorten(p.Name, 32), plain.Counted(p.Failed, "request")), Tone: layout.Warned})
 		}
-		for _, number := range devices(p) {
-			d := p.Devices[number]
-			text := fmt.Sprintf("%s, device %d: driver overhead %s", plain.Shorten(p.Name, 32), number, plain.FormatSize(d.Driver))
+		for _, fitNumber := range fitDevices(p) {
+			d := p.Devices[fitNumber]
+			text := fmt.Sprintf("%s, device %d: driver overhead %s", plain.Shorten(p.Name, 32), fitNumber, plain.FormatSize(d.Driver))
 			if d.Measured && d.Unexplained != 0 {
-				text += fmt.Sprintf(" (unexplained %s of it)", margin(d.Unexplained))
+				text += fmt.Sprintf(" (unexplained %s of it)", fitMargin(d.Unexplained))
 			}
 			text += ", other libraries " + plain.FormatSize(d.Libraries)
 			notes = append(notes, layout.Note(text)...)
@@ -189,20 +188,20 @@ func before(r *Result) []layout.Cell {
 	return notes
 }
 
-// margin is how much of a card is left, with its sign.
-func margin(bytes int64) string {
+// fitMargin is how much of a card is left, with its sign.
+func fitMargin(bytes int64) string {
 	if bytes < 0 {
 		return "-" + plain.FormatSize(-bytes)
 	}
 	return plain.FormatSize(bytes)
 }
 
-// after says where requests fail, and what would help.
-func after(r *Result) []layout.Cell {
+// fitAfter says where requests fail, and what would help.
+func fitAfter(r *Fit) []layout.Cell {
 	var notes []layout.Cell
 	for i := range r.Rows {
 		if why := r.Rows[i].Why; why != nil {
-			notes = append(notes, layout.Cell{Text: name(&r.Rows[i]) + ": " + failure(why), Tone: layout.Failed})
+			notes = append(notes, layout.Cell{Text: fitName(&r.Rows[i]) + ": " + fitFailure(why), Tone: layout.Failed})
 		}
 	}
 	if r.workspaces() {
@@ -210,15 +209,15 @@ func after(r *Result) []layout.Cell {
 	}
 	for i := range r.Rows {
 		if row := &r.Rows[i]; r.Scale == nil && row.Lowest < row.Bytes-row.Bytes/100 {
-			notes = append(notes, layout.Note(fmt.Sprintf("%s: completes on %s too, and fails on cards between that and its least card", name(row), plain.FormatSize(row.Lowest)))...)
+			notes = append(notes, layout.Note(fmt.Sprintf("%s: completes on %s too, and fails on cards between that and its least card", fitName(row), plain.FormatSize(row.Lowest)))...)
 		}
 	}
 	for i := range r.Rows {
 		if row := &r.Rows[i]; r.Scale == nil && row.Highest > row.Bytes+row.Bytes/100 {
-			notes = append(notes, layout.Note(fmt.Sprintf("%s: fails on single cards below %s; which ones differs between two recordings of one job", name(row), plain.FormatSize(row.Highest)))...)
+			notes = append(notes, layout.Note(fmt.Sprintf("%s: fails on single cards below %s; which ones differs between two recordings of one job", fitName(row), plain.FormatSize(row.Highest)))...)
 		}
 	}
-	for _, help := range Helps(r) {
+	for _, help := range FitHelps(r) {
 		notes = append(notes, layout.Cell{Text: help, Tone: layout.Strong})
 	}
 	if len(r.Rows) > 0 && r.Scale == nil {
@@ -231,12 +230,12 @@ func after(r *Result) []layout.Cell {
 	return notes
 }
 
-func name(row *fit.Row) string {
+func fitName(row *fit.Row) string {
 	return row.Allocator.Allocator + " " + row.Setting + row.Policy
 }
 
-// failure says which request fails.
-func failure(f *fit.Failure) string {
+// fitFailure says which request fails.
+func fitFailure(f *fit.Failure) string {
 	what := "a request of " + plain.FormatSize(f.Bytes)
 	if f.Outside {
 		what = plain.FormatSize(f.Bytes) + " outside of the allocator"
@@ -250,9 +249,9 @@ func failure(f *fit.Failure) string {
 	return fmt.Sprintf("%s fails (event %s) with %s reserved and %s used by others", what, plain.FormatCount(f.Seq), plain.FormatSize(f.Reserved), plain.FormatSize(f.Others))
 }
 
-// Helps are what would make the job fit where it does not under some allocator: settings under which it does, or
+// FitHelps are what would make the job fit where it does not under some allocator: settings under which it does, or
 // that no allocator can.
-func Helps(r *Result) []string {
+func FitHelps(r *Fit) []string {
 	if r.Card == "" {
 		return nil
 	}
@@ -283,16 +282,16 @@ func Helps(r *Result) []string {
 		plain.FormatSize(least-r.Bytes))}
 }
 
-func scaleSection(c *Scale) layout.Section {
+func fitScaleSection(c *FitScale) layout.Section {
 	s := layout.Section{
 		Title: "At the peak, by category",
-		Before: layout.Note(fmt.Sprintf("%s %s, from recordings at %s: fixed + %s x the part that grows", plain.Shorten(c.Name, 24), number(c.Size),
-			numbers(c.Sizes), plain.Shorten(c.Name, 24))),
-		Columns: []layout.Column{layout.Words("category"), layout.Numbers("fixed"), layout.Numbers("per unit"), layout.Numbers("at " + number(c.Size)), layout.Numbers("error")},
+		Before: layout.Note(fmt.Sprintf("%s %s, from recordings at %s: fixed + %s x the part that grows", plain.Shorten(c.Name, 24), fitNumber(c.Size),
+			fitNumbers(c.Sizes), plain.Shorten(c.Name, 24))),
+		Columns: []layout.Column{layout.Words("category"), layout.Numbers("fixed"), layout.Numbers("per unit"), layout.Numbers("at " + fitNumber(c.Size)), layout.Numbers("error")},
 	}
 	for i := range c.Categories {
 		line := &c.Categories[i]
-		s.Rows = append(s.Rows, layout.Row(line.Name, margin(int64(line.Fixed)), margin(int64(line.PerUnit)), plain.FormatSize(line.Predicted), plain.FormatKnown(line.Error)))
+		s.Rows = append(s.Rows, layout.Row(line.Name, fitMargin(int64(line.Fixed)), fitMargin(int64(line.PerUnit)), plain.FormatSize(line.Predicted), plain.FormatKnown(line.Error)))
 	}
 	how, whole := "error: standard error of the lines through the recordings", "least cards: on lines through those of the recordings, which have too few requests in common to replay them; at least and at most: the error of these lines"
 	if len(c.Sizes) < 3 {
@@ -300,14 +299,14 @@ func scaleSection(c *Scale) layout.Section {
 	}
 	if c.Replayed {
 		whole = "least cards: by replay of the requests with their bytes at this size. At least and at most: 0.5 %, the difference of two recordings " +
-			"of one job, or what the requests of another recording need" + unsure(c)
+			"of one job, or what the requests of another recording need" + fitUnsure(c)
 	}
 	s.After = append(layout.Note(how), layout.Note(whole)...)
 	return s
 }
 
-// unsure says which requests the recordings leave open.
-func unsure(c *Scale) string {
+// fitUnsure says which requests the recordings leave open.
+func fitUnsure(c *FitScale) string {
 	u := &c.Unsure
 	if u.Requests == 0 {
 		return ""
@@ -321,15 +320,15 @@ func unsure(c *Scale) string {
 		by = " by " + plain.Shorten(u.Origin, 44)
 	}
 	return fmt.Sprintf(", or with other bytes of %s, which are neither constant nor in proportion: the least certain%s has between %s and %s. A recording at a size nearer to %s narrows this",
-		what, by, plain.FormatSize(u.Least), plain.FormatSize(u.Greatest), number(c.Size))
+		what, by, plain.FormatSize(u.Least), plain.FormatSize(u.Greatest), fitNumber(c.Size))
 }
 
-func number(size float64) string { return strconv.FormatFloat(size, 'g', -1, 64) }
+func fitNumber(size float64) string { return strconv.FormatFloat(size, 'g', -1, 64) }
 
-func numbers(sizes []float64) string {
+func fitNumbers(sizes []float64) string {
 	var texts []string
 	for _, size := range sizes {
-		texts = append(texts, number(size))
+		texts = append(texts, fitNumber(size))
 	}
 	return strings.Join(texts, ", ")
 }

@@ -1,4 +1,4 @@
-package fit
+package report
 
 import (
 	"bytes"
@@ -15,13 +15,13 @@ func TestScaledVerdicts(t *testing.T) {
 	const gib = 1 << 30
 	text := func(card, least, greatest int64) string {
 		row := fit.Row{Need: fit.Need{Allocator: fit.Allocator{Allocator: "torch", Setting: "native"}, Bytes: 5 * gib, Lowest: 5 * gib}, Fits: 5*gib <= card}
-		r := &Result{Answer: &fit.Answer{Rows: []fit.Row{row}}, Card: "card", Bytes: card, Scale: &Scale{
+		r := &Fit{Answer: &fit.Answer{Rows: []fit.Row{row}}, Card: "card", Bytes: card, Scale: &FitScale{
 			Name: "batch", Sizes: []float64{16, 64}, Size: 32, Replayed: true,
 			Rows:   []fit.Scaled{{Predicted: 5 * gib, Least: least, Greatest: greatest}},
 			Unsure: fit.Unsure{Requests: 12, Workspaces: 8, Least: 74 << 20, Greatest: 205 << 20, Origin: "features.21"},
 		}}
 		var out bytes.Buffer
-		if err := Text(&out, r, layout.Options{Width: 400}); err != nil {
+		if err := FitText(&out, r, layout.Options{Width: 400}); err != nil {
 			t.Fatal(err)
 		}
 		return out.String()
@@ -55,7 +55,7 @@ func TestLowest(t *testing.T) {
 	for _, lowest := range []int64{3700 << 20, 3990 << 20} {
 		row.Lowest = lowest
 		var out bytes.Buffer
-		if err := Text(&out, &Result{Answer: &fit.Answer{Rows: []fit.Row{row}}}, layout.Options{Width: 400}); err != nil {
+		if err := FitText(&out, &Fit{Answer: &fit.Answer{Rows: []fit.Row{row}}}, layout.Options{Width: 400}); err != nil {
 			t.Fatal(err)
 		}
 		if said := strings.Contains(out.String(), "memprof classic: completes on "); said != (lowest == 3700<<20) {
@@ -66,7 +66,7 @@ func TestLowest(t *testing.T) {
 	for _, highest := range []int64{4010 << 20, 4200 << 20} {
 		row.Highest = highest
 		var out bytes.Buffer
-		if err := Text(&out, &Result{Answer: &fit.Answer{Rows: []fit.Row{row}}}, layout.Options{Width: 400}); err != nil {
+		if err := FitText(&out, &Fit{Answer: &fit.Answer{Rows: []fit.Row{row}}}, layout.Options{Width: 400}); err != nil {
 			t.Fatal(err)
 		}
 		if said := strings.Contains(out.String(), "memprof classic: fails on single cards below 4.10 GiB"); said != (highest == 4200<<20) {
@@ -82,7 +82,7 @@ func TestNotes(t *testing.T) {
 	text := func(failed int64, card string, bytes int64) string {
 		answer := &fit.Answer{Rows: []fit.Row{row}, Processes: []fit.Measured{{Name: "rank0", Survey: fit.Survey{Failed: failed}}}}
 		var out strings.Builder
-		if err := Text(&out, &Result{Answer: answer, Card: card, Bytes: bytes}, layout.Options{Width: 400}); err != nil {
+		if err := FitText(&out, &Fit{Answer: answer, Card: card, Bytes: bytes}, layout.Options{Width: 400}); err != nil {
 			t.Fatal(err)
 		}
 		return out.String()

@@ -1,4 +1,4 @@
-package study
+package report
 
 import (
 	"fmt"
@@ -14,18 +14,18 @@ import (
 	"github.com/memprof/memprof/report/figure"
 )
 
-// Figures are the figures of the BFC paper over several jobs: "figure2", T, C and R over time, and
+// StudyFigures are the figures of the BFC paper over several jobs: "figure2", T, C and R over time, and
 // "figure3", T1, C1, T2 and C2 of each job and their means.
-func Figures(s *compare.Study) []figure.Figure {
+func StudyFigures(s *compare.Study) []figure.Figure {
 	return []figure.Figure{coursesFigure(s), barsFigure(s)}
 }
 
-// WritePlots draws the figures as PNG and SVG into a directory, which must exist: DIR/paper-figure2.png
+// WriteStudyPlots draws the figures as PNG and SVG into a directory, which must exist: DIR/paper-figure2.png
 // and so on. It returns the paths in the order they were written, after an error those of the files that
 // are complete.
-func WritePlots(dir string, s *compare.Study) ([]string, error) {
+func WriteStudyPlots(dir string, s *compare.Study) ([]string, error) {
 	var paths []string
-	for _, f := range Figures(s) {
+	for _, f := range StudyFigures(s) {
 		written, err := f.Write(dir, "paper-"+f.Name)
 		paths = append(paths, written...)
 		if err != nil {

@@ -1,4 +1,4 @@
-package study
+package report
 
 import (
 	"io"
@@ -7,10 +7,10 @@ import (
 	"github.com/memprof/memprof/analysis/plain"
 )
 
-// JSON writes the tables of the BFC paper over several jobs as one indented JSON object. Measures are
+// StudyJSON writes the tables of the BFC paper over several jobs as one indented JSON object. Measures are
 // shares from 0 to 1, by the names of [compare.StudyMeasures]; what does not exist is null; lists are
 // never null. It fails only if w does.
-func JSON(w io.Writer, s *compare.Study) error {
+func StudyJSON(w io.Writer, s *compare.Study) error {
 	measures := compare.StudyMeasures()
 	values := func(value func(*compare.StudyMeasure) float64) map[string]*float64 {
 		out := map[string]*float64{}
