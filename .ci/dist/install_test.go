@@ -75,7 +75,7 @@ func inRoot(t *testing.T, root string, cmd *exec.Cmd) {
 	}
 }
 
-// TestSize wants at most 25 MB: it was 46.9 with arrow-go's compute kernels, text/template and all of plot's fonts.
+// TestSize wants at most 25 MB: it was 46.9 with arrow-go's compute kernels, text/template and all of gonum's fonts.
 func TestSize(t *testing.T) {
 	info, err := os.Stat(program(t, true))
 	if err != nil {
