@@ -12,7 +12,6 @@ import (
 
 	kvtracker "github.com/memprof/memprof/analysis/kv"
 	"github.com/memprof/memprof/analysis/kvcache"
-	"github.com/memprof/memprof/analysis/kvcache/recorded"
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/tracetest"
@@ -275,9 +274,9 @@ func TestBeams(t *testing.T) {
 			r.mark(trace.KindKVReserve, cache, row, 0, 3, "prompt=3")
 			r.mark(trace.KindKVAppend, cache, row, 3, 0, "")
 		}
-		r.mark(trace.KindKVReserve, cache, recorded.All, 0, 1, "")
-		r.mark(trace.KindKVAppend, cache, recorded.All, 1, 0, "")
-		r.mark(trace.KindKVFree, cache, recorded.All, 0, 0, "")
+		r.mark(trace.KindKVReserve, cache, kvtracker.All, 0, 1, "")
+		r.mark(trace.KindKVAppend, cache, kvtracker.All, 1, 0, "")
+		r.mark(trace.KindKVFree, cache, kvtracker.All, 0, 0, "")
 	}
 	result, err := Run(modeltest.Source(r.Events, 100), Options{Text: r.Strings.Text})
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/memprof/memprof/analysis/modeltest"
-	"github.com/memprof/memprof/analysis/resumeplan"
+	"github.com/memprof/memprof/analysis/pause"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -122,9 +122,9 @@ func inTurns(t *testing.T, train, sync, rollout string) *colocated {
 
 func TestPausesOfGivenPhases(t *testing.T) {
 	s := inTurns(t, "train\tuses=trainer", "sync\tuses=trainer rollout", "rollout\tuses=rollout kv_cache nobody").run().Pauses
-	want := resumeplan.Cycle{
-		Tags: []resumeplan.Tag{{Name: "trainer", Bytes: 20 * mib, Copied: true}, {Name: "rollout", Bytes: 16 * mib}, {Name: "kv_cache", Bytes: 40 * mib, KV: true}},
-		Stages: []resumeplan.Stage{
+	want := pause.Cycle{
+		Tags: []pause.Tag{{Name: "trainer", Bytes: 20 * mib, Copied: true}, {Name: "rollout", Bytes: 16 * mib}, {Name: "kv_cache", Bytes: 40 * mib, KV: true}},
+		Stages: []pause.Stage{
 			{Name: "train", Base: 10 * mib, Sizes: []int64{20 * mib, -1, -1}, Needs: []bool{true, false, false}},
 			{Name: "sync", Base: 10 * mib, Sizes: []int64{20 * mib, 16 * mib, 40 * mib}, Needs: []bool{true, true, false}},
 			{Name: "rollout", Base: 10 * mib, Sizes: []int64{-1, 16 * mib, 40 * mib}, Needs: []bool{false, true, true}},
@@ -146,7 +146,7 @@ func TestPausesOfGivenPhases(t *testing.T) {
 	}
 	type outcome struct{ Peak, Copied, KV int64 }
 	for name, test := range map[string]struct {
-		plan resumeplan.Plan
+		plan pause.Plan
 		want outcome
 	}{
 		"recorded": {s.Recorded, outcome{86 * mib, 40 * mib, 54 * mib}},

@@ -29,8 +29,6 @@ import (
 	"path/filepath"
 	"sort"
 	"strings"
-
-	"github.com/memprof/memprof/hooks/trust"
 )
 
 //go:embed all:dist torch/*.cpp torch/*.h python/*.py python/memprof/*.py python/memprof/*/*.py python/memprof/*/*/*.py capture/memprof.h
@@ -149,7 +147,7 @@ func installation(cache string, files map[string][]byte) *Installation {
 // loaded into the user's processes. It takes some milliseconds before every recording.
 func complete(dir string, files map[string][]byte) bool {
 	dropCompiled(dir, files)
-	if err := trust.Tree(dir); err != nil {
+	if err := TrustedTree(dir); err != nil {
 		return false
 	}
 	for name, data := range files {
@@ -178,7 +176,7 @@ func dropCompiled(dir string, files map[string][]byte) {
 	}
 	for folder := range folders {
 		compiled := filepath.Join(dir, folder, "__pycache__")
-		if err := trust.Tree(compiled); errors.Is(err, trust.ErrOthers) {
+		if err := TrustedTree(compiled); errors.Is(err, ErrOthers) {
 			os.RemoveAll(compiled)
 		}
 	}

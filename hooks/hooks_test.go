@@ -10,8 +10,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/memprof/memprof/hooks/trust"
 )
 
 func install(t *testing.T, cache string) *Installation {
@@ -189,7 +187,7 @@ func TestInstallOfOthers(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if err := trust.Tree(second.Dir); err != nil {
+				if err := TrustedTree(second.Dir); err != nil {
 					t.Errorf("what is loaded: %v", err)
 				}
 				if got, err := os.ReadFile(second.Library()); err != nil || !bytes.Equal(got, want) {

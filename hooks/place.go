@@ -9,7 +9,6 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/memprof/memprof/hooks/trust"
 	"github.com/memprof/memprof/trace/outfile"
 )
 
@@ -24,7 +23,7 @@ func InstallAnywhere() (*Installation, error) {
 		return installSomewhere()
 	}
 	installed, given := installGiven(dir)
-	if !errors.Is(given, trust.ErrOthers) {
+	if !errors.Is(given, ErrOthers) {
 		return installed, given
 	}
 	installed, err := installSomewhere()
@@ -72,7 +71,7 @@ func installGiven(dir string) (*Installation, error) {
 		return nil, err
 	}
 	own, err := makeOwn(dir, 0o755) // an image's, say, that another user runs
-	if errors.Is(err, trust.ErrOthers) {
+	if errors.Is(err, ErrOthers) {
 		return nil, err
 	}
 	if err == nil {
@@ -122,7 +121,7 @@ func installIn(dir string) (*Installation, error) {
 }
 
 // makeOwn creates dir with that mode if it is missing, and returns its path without links. No other user may be able to
-// change dir or a folder above it, else the error is [trust.ErrOthers]. A link on the way may belong to anybody.
+// change dir or a folder above it, else the error is [ErrOthers]. A link on the way may belong to anybody.
 func makeOwn(dir string, mode fs.FileMode) (string, error) {
 	above := dir
 	for {
@@ -137,7 +136,7 @@ func makeOwn(dir string, mode fs.FileMode) (string, error) {
 	}
 	if above != dir {
 		// A folder made there belongs to this user, as one below a sticky directory does.
-		if err := trust.Path(filepath.Join(real, ".")); err != nil && !sticky(real) {
+		if err := Trusted(filepath.Join(real, ".")); err != nil && !sticky(real) {
 			return "", notOwn(err)
 		}
 		if err := os.MkdirAll(dir, mode); err != nil {
@@ -150,7 +149,7 @@ func makeOwn(dir string, mode fs.FileMode) (string, error) {
 	if err := loadable(real); err != nil {
 		return "", err
 	}
-	if err := trust.Path(real); err != nil {
+	if err := Trusted(real); err != nil {
 		return "", notOwn(err)
 	}
 	return real, nil

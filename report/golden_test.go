@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"github.com/memprof/memprof/analysis/plain"
 	"reflect"
 	"slices"
 	"strings"
@@ -11,7 +12,6 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/report/layout"
-	"github.com/memprof/memprof/report/plain"
 	"github.com/memprof/memprof/report/reporttest"
 )
 

@@ -7,10 +7,10 @@ import (
 	"testing"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/layout"
 	"github.com/memprof/memprof/report/page"
 	"github.com/memprof/memprof/report/reporttest"
-	"github.com/memprof/memprof/report/units"
 )
 
 // graphsResults have graphs in pools of their own, in one pool, in a graph memory, of a native allocator, and
@@ -40,7 +40,7 @@ func graphsResults() []*analysis.Result {
 	}
 	var apart []analysis.GraphStore
 	for i := range int64(40) {
-		apart = append(apart, store(analysis.GraphStore{Pool: "0." + units.FormatCount(i), Shapes: []analysis.GraphShape{shape("", 2*i+2, 0, (2*i+2)*mib)}}))
+		apart = append(apart, store(analysis.GraphStore{Pool: "0." + plain.FormatCount(i), Shapes: []analysis.GraphShape{shape("", 2*i+2, 0, (2*i+2)*mib)}}))
 	}
 	apart[2].Released = true
 	observed := store(analysis.GraphStore{Pool: "0.2", Shapes: []analysis.GraphShape{shape("a", 20, 2, 22*mib), shape("", 0, 2, 2*mib)}, Saved: 2 * mib, Untouched: 20 * mib})

@@ -6,15 +6,13 @@ import (
 	"math"
 	"strconv"
 
-	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/figure"
 	"github.com/memprof/memprof/report/layout"
-	"github.com/memprof/memprof/report/plain"
-	"github.com/memprof/memprof/report/units"
 )
 
 // Rows of the table of iterations before and after the gap. The first iterations differ most, so more of
@@ -39,9 +37,9 @@ func iterationSections(d *analysis.DeviceResult) []layout.Section {
 	}
 	for _, it := range d.Iterations {
 		s.Rows = append(s.Rows, layout.Row(
-			it.Name(), units.FormatDuration(it.End-it.Start),
-			units.FormatSize(it.PeakT), units.FormatKnown(it.PeakC), units.FormatSize(it.PeakR),
-			units.FormatSize(it.EndT), units.FormatCount(it.Allocs), units.FormatSize(it.AllocBytes)))
+			it.Name(), plain.FormatDuration(it.End-it.Start),
+			plain.FormatSize(it.PeakT), plain.FormatKnown(it.PeakC), plain.FormatSize(it.PeakR),
+			plain.FormatSize(it.EndT), plain.FormatCount(it.Allocs), plain.FormatSize(it.AllocBytes)))
 	}
 	s.Elide(iterationsHead, iterationsTail)
 	s.Listed = true
@@ -62,16 +60,16 @@ func paperSection(d *analysis.DeviceResult) layout.Section {
 	s.Before = layout.Note("peaks as shares of " + paperWhole(d))
 	s.Columns = []layout.Column{layout.Words("iterations"), layout.Numbers("requested (T)"), layout.Numbers("provided (C)"), layout.Numbers("internal (C − T)")}
 	s.Rows = [][]layout.Cell{
-		layout.Row("first", "T1 "+units.FormatPercent(p.T1), "C1 "+units.FormatPercent(p.C1), units.FormatPercent(p.C1-p.T1)),
-		layout.Row("mean of "+units.Counted(d.IterationCount()-1, "later iteration"), "T2 "+units.FormatPercent(p.T2), "C2 "+units.FormatPercent(p.C2), units.FormatPercent(p.C2-p.T2)),
+		layout.Row("first", "T1 "+plain.FormatPercent(p.T1), "C1 "+plain.FormatPercent(p.C1), plain.FormatPercent(p.C1-p.T1)),
+		layout.Row("mean of "+plain.Counted(d.IterationCount()-1, "later iteration"), "T2 "+plain.FormatPercent(p.T2), "C2 "+plain.FormatPercent(p.C2), plain.FormatPercent(p.C2-p.T2)),
 	}
 	if p.Of > d.Final.R {
 		s.Rows = append(s.Rows,
-			layout.Row("first, of its own peak R", units.FormatPercent(p.OwnT1), units.FormatPercent(p.OwnC1), units.FormatPercent(p.OwnC1-p.OwnT1)),
-			layout.Row("later, each of its own peak R", units.FormatPercent(p.OwnT2), units.FormatPercent(p.OwnC2), units.FormatPercent(p.OwnC2-p.OwnT2)))
+			layout.Row("first, of its own peak R", plain.FormatPercent(p.OwnT1), plain.FormatPercent(p.OwnC1), plain.FormatPercent(p.OwnC1-p.OwnT1)),
+			layout.Row("later, each of its own peak R", plain.FormatPercent(p.OwnT2), plain.FormatPercent(p.OwnC2), plain.FormatPercent(p.OwnC2-p.OwnT2)))
 	}
 	s.After = layout.Note(fmt.Sprintf("first-iteration excess C1/C2 − 1 = %s · idle in later ones 1 − C2 = %s (lower is better)",
-		units.FormatPercent(p.FirstExcess), units.FormatPercent(p.SteadyIdle)))
+		plain.FormatPercent(p.FirstExcess), plain.FormatPercent(p.SteadyIdle)))
 	return s
 }
 
@@ -79,9 +77,9 @@ func paperSection(d *analysis.DeviceResult) layout.Section {
 // if R shrank.
 func paperWhole(d *analysis.DeviceResult) string {
 	if d.Paper.Of > d.Final.R {
-		return fmt.Sprintf("the most bytes ever reserved, %s (%s at the end)", units.FormatSize(d.Paper.Of), units.FormatSize(d.Final.R))
+		return fmt.Sprintf("the most bytes ever reserved, %s (%s at the end)", plain.FormatSize(d.Paper.Of), plain.FormatSize(d.Final.R))
 	}
-	return "the bytes reserved at the end, " + units.FormatSize(d.Paper.Of)
+	return "the bytes reserved at the end, " + plain.FormatSize(d.Paper.Of)
 }
 
 type jsonIteration struct {
@@ -156,7 +154,7 @@ func iterationsFigure(d *analysis.DeviceResult) figure.Figure {
 		f.Body = figure.Message("no iterations were marked in this recording:", "call memprof.iteration() after each training step to see peaks by iteration")
 		return f
 	}
-	f.Subtitle = units.Counted(d.IterationCount(), "iteration") + "; " + paperLine(d)
+	f.Subtitle = plain.Counted(d.IterationCount(), "iteration") + "; " + paperLine(d)
 	f.Legend = []figure.LegendEntry{
 		figure.Swatch(figure.RequestedColor, "requested (T)"),
 		figure.Swatch(figure.InternalColor, "provided (C): chunks of live allocations"),
@@ -178,7 +176,7 @@ func paperLine(d *analysis.DeviceResult) string {
 		return "two iterations are needed to compare the first with later ones"
 	}
 	return fmt.Sprintf("first-iteration excess C1/C2 − 1 = %s, idle in later ones 1 − C2 = %s",
-		units.FormatPercent(d.Paper.FirstExcess), units.FormatPercent(d.Paper.SteadyIdle))
+		plain.FormatPercent(d.Paper.FirstExcess), plain.FormatPercent(d.Paper.SteadyIdle))
 }
 
 // panelTitle writes the heading of a panel and returns the room below it.
@@ -198,28 +196,28 @@ func drawPaper(c draw.Canvas, d *analysis.DeviceResult) {
 	if d.Paper.Of > d.Final.R {
 		which = "most ever reserved"
 	}
-	c = panelTitle(c, "shares of "+units.FormatSize(d.Paper.Of)+", "+which)
+	c = panelTitle(c, "shares of "+plain.FormatSize(d.Paper.Of)+", "+which)
 	values := []float64{d.Paper.T1, d.Paper.C1, d.Paper.T2, d.Paper.C2}
 	p := figure.NewAxes()
 	p.X.Min, p.X.Max = 0, 5.5
-	p.X.LineStyle.Width, p.X.Tick.LineStyle.Width = 0, 0
-	p.X.Tick.Marker = plot.ConstantTicks{
+	p.X.Line.Width = 0
+	p.X.Ticks = []figure.Tick{
 		{Value: 1, Label: "T1"}, {Value: 2, Label: "C1"}, {Value: 3.5, Label: "T2"}, {Value: 4.5, Label: "C2"},
 	}
-	p.X.Label.Text = fmt.Sprintf("T1, C1: first iteration    T2, C2: mean of %s", units.Counted(d.IterationCount()-1, "later iteration"))
+	p.X.Label = fmt.Sprintf("T1, C1: first iteration    T2, C2: mean of %s", plain.Counted(d.IterationCount()-1, "later iteration"))
 	p.Y.Min, p.Y.Max = 0, 1.1
-	p.Y.Tick.Marker = figure.NiceTicks(0, p.Y.Max, 7, 0.01, func(v float64, decimals int) string { return figure.Fixed(v, decimals) + "%" })
-	p.Add(figure.Grid{}, bars{p.X.Tick.Marker.(plot.ConstantTicks), values})
+	p.Y.Ticks = figure.NiceTicks(0, p.Y.Max, 7, 0.01, func(v float64, decimals int) string { return figure.Fixed(v, decimals) + "%" })
+	p.Add(figure.Grid{}, bars{p.X.Ticks, values})
 	p.Draw(c)
 }
 
 // bars draws a bar at each tick with its value, and the line of 100 %.
 type bars struct {
-	at     plot.ConstantTicks
+	at     []figure.Tick
 	values []float64
 }
 
-func (b bars) Plot(c draw.Canvas, p *plot.Plot) {
+func (b bars) Plot(c draw.Canvas, p *figure.Plot) {
 	x, y := p.Transforms(&c)
 	c.StrokeLine2(draw.LineStyle{Color: figure.ReservedColor, Width: 2}, c.Min.X, y(1), c.Max.X, y(1))
 	for i, v := range b.values {
@@ -235,7 +233,7 @@ func (b bars) Plot(c draw.Canvas, p *plot.Plot) {
 		if y(v)-c.Min.Y < 24 {
 			label, at.Y = figure.Aligned(figure.BoldLetters, draw.XCenter, draw.YBottom), y(v)+3
 		}
-		c.FillText(label, at, units.FormatPercent(v))
+		c.FillText(label, at, plain.FormatPercent(v))
 	}
 }
 
@@ -249,20 +247,20 @@ func drawIterationPeaks(c draw.Canvas, d *analysis.DeviceResult) {
 		greatest = max(greatest, it.PeakT, it.PeakC, it.PeakR)
 	}
 	p.X.Min, p.X.Max = 0.4, float64(max(n, 4))+0.6
-	p.X.Tick.Marker = iterationTicks(d.Iterations)
-	p.X.Label.Text = "iteration"
+	p.X.Ticks = iterationTicks(d.Iterations)
+	p.X.Label = "iteration"
 	figure.ByteAxis(&p.Y, greatest, 1.1*float64(max(greatest, 1)))
 	p.Add(figure.Grid{}, iterationPeaks{d.Iterations})
 	p.Draw(draw.Crop(c, 0, -4, 0, 0))
 }
 
 // iterationTicks labels the first iteration, and every n-th after it, by number.
-func iterationTicks(iterations []analysis.Iteration) plot.ConstantTicks {
+func iterationTicks(iterations []analysis.Iteration) []figure.Tick {
 	step := figure.IterationStep(len(iterations), 20)
-	var ticks plot.ConstantTicks
+	var ticks []figure.Tick
 	for i, it := range iterations {
 		if i%step == 0 {
-			ticks = append(ticks, plot.Tick{Value: float64(i + 1), Label: strconv.FormatInt(it.Number, 10)})
+			ticks = append(ticks, figure.Tick{Value: float64(i + 1), Label: strconv.FormatInt(it.Number, 10)})
 		}
 	}
 	return ticks
@@ -275,7 +273,7 @@ type iterationPeaks struct{ iterations []analysis.Iteration }
 // areaSteps steps, each as tall as the tallest of its iterations.
 const barsDrawn, areaSteps = 100, 400
 
-func (b iterationPeaks) Plot(c draw.Canvas, p *plot.Plot) {
+func (b iterationPeaks) Plot(c draw.Canvas, p *figure.Plot) {
 	x, y := p.Transforms(&c)
 	n := len(b.iterations)
 	group := 1 + (n-1)/areaSteps

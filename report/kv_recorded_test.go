@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/memprof/memprof/analysis"
+	kvmarks "github.com/memprof/memprof/analysis/kv"
 	"github.com/memprof/memprof/analysis/kvcache"
-	"github.com/memprof/memprof/analysis/kvcache/recorded"
 	"github.com/memprof/memprof/report/kv"
 	"github.com/memprof/memprof/report/layout"
 	"github.com/memprof/memprof/report/reporttest"
@@ -20,12 +20,12 @@ import (
 // whose marks went wrong.
 func recordedServer(t *testing.T) *analysis.Result {
 	t.Helper()
-	r := recorded.New(recorded.Description{Engine: "mine", Name: "decoder", TokenBytes: 16 << 10, Block: 4})
+	r := kvmarks.NewAccount(kvmarks.Description{Engine: "mine", Name: "decoder", TokenBytes: 16 << 10, Block: 4})
 	c, err := r.Cache(0, 1<<20, 1)
 	for _, err := range []error{
 		err,
 		c.Reserve(0, 0, 1, 8, 5), c.Append(0, 0, 5), c.Share(1e6, 1, 1, 4, -1), c.Reserve(1e6, 1, 9, 4, 0), c.Append(1e6, 1, 6),
-		c.Append(2e6, recorded.All, 1), c.Free(3e6, 0, 4), c.Free(5e6, 1, 0), r.Advance(6e6), r.Check(),
+		c.Append(2e6, kvmarks.All, 1), c.Free(3e6, 0, 4), c.Free(5e6, 1, 0), r.Advance(6e6), r.Check(),
 	} {
 		if err != nil {
 			t.Fatal(err)
@@ -37,7 +37,7 @@ func recordedServer(t *testing.T) *analysis.Result {
 		Mean: kvcache.Shares64{Token: 0.25, Reserve: 0.25, Internal: 0.2, Rounding: 0.1, Fragmented: 0.05, Idle: 0.05, Cached: 0.05, Null: 0.05},
 	}}
 	wrong := &analysis.KVResult{
-		Description: recorded.Description{Engine: "transformers DynamicCache", Beams: 4}, Caches: 12345, Recorded: &kvcache.Result{Policy: recorded.Policy},
+		Description: kvmarks.Description{Engine: "transformers DynamicCache", Beams: 4}, Caches: 12345, Recorded: &kvcache.Result{Policy: kvmarks.Policy},
 		Fault: "event seq 1234567, kv_reserve of cache 1: sequence 1234567 is given block 1234567, which is in use, and that is long",
 	}
 	d := analysis.DeviceResult{Total: 80 << 30, KV: []*analysis.KVResult{decoder, wrong}}

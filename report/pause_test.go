@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/memprof/memprof/analysis"
-	"github.com/memprof/memprof/analysis/resumeplan"
+	"github.com/memprof/memprof/analysis/pause"
 	"github.com/memprof/memprof/report/figure"
 )
 
@@ -61,7 +61,7 @@ func TestTransitionsByCall(t *testing.T) {
 // pausedResult is the example of the article on verl and SGLang, in which all tags of the engine were
 // resumed at once: Qwen2.5-7B on an H200 of 141 GB, in tenths of a GB.
 func pausedResult() *analysis.Result {
-	const tenth, none = 100_000_000, resumeplan.Paused
+	const tenth, none = 100_000_000, pause.Paused
 	sizes := func(tenths ...int64) []int64 {
 		for i, size := range tenths {
 			if size != none {
@@ -71,13 +71,13 @@ func pausedResult() *analysis.Result {
 		return tenths
 	}
 	names := []string{"trainer_weights", "training", "rollout_weights", "kv_cache", "graphs", "buffers"}
-	cycle := resumeplan.Cycle{Stages: []resumeplan.Stage{
+	cycle := pause.Cycle{Stages: []pause.Stage{
 		{Name: "train", Sizes: sizes(154, 326, none, none, none, none), Needs: []bool{true, true, false, false, false, false}},
 		{Name: "sync", Sizes: sizes(154, none, 154, 850, 20, 50), Needs: []bool{true, false, true, false, false, false}},
 		{Name: "rollout", Sizes: sizes(none, none, 154, 850, 20, 50), Needs: []bool{false, false, true, true, true, true}},
 	}}
 	for i, bytes := range sizes(154, 326, 154, 850, 20, 50) {
-		cycle.Tags = append(cycle.Tags, resumeplan.Tag{Name: names[i], Bytes: bytes, Copied: i < 2 || i == 4, KV: i == 3})
+		cycle.Tags = append(cycle.Tags, pause.Tag{Name: names[i], Bytes: bytes, Copied: i < 2 || i == 4, KV: i == 3})
 	}
 	recorded := cycle.Together()
 	recorded.PeakStage, recorded.Steps = -1, nil

@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/bfc"
-	"github.com/memprof/memprof/report/units"
 )
 
 // PolicyFlags are the flags of `memprof record` for a policy: its preset, and its trim and handles where they are not
@@ -18,7 +18,7 @@ func PolicyFlags(p bfc.Policy) string {
 		flags += " --trim " + p.Trim.Text(time.Duration.String)
 	}
 	if p.Handle > 0 {
-		flags += " --handle " + units.ExactSize(p.Handle)
+		flags += " --handle " + plain.ExactSize(p.Handle)
 	}
 	return flags
 }
@@ -34,9 +34,6 @@ func allocatorLine(r *analysis.Result, d *analysis.DeviceResult) string {
 		if a.Options["provided"] == "unknown" || d.Modeled != nil && a.Options["allocator"] != "" {
 			return "Allocator: PyTorch's own (" + a.Options["allocator"] + "), observed"
 		}
-		if a.Options["allocator"] == "rmm" {
-			return "Allocator: RMM's, of its log: exactly what is allocated counts as reserved"
-		}
 		if a.Options["allocator"] != "" && a.Options["provided"] == "" {
 			return "Allocator: PyTorch's own (" + a.Options["allocator"] + "), of a memory snapshot"
 		}
@@ -48,7 +45,7 @@ func allocatorLine(r *analysis.Result, d *analysis.DeviceResult) string {
 	main := p.ForArena(bfc.Arena{Granularity: bfc.Granule})
 	words := fmt.Sprintf("growth %s, split %s, trim %s", main.Growth, main.Split, p.Trim.Text(time.Duration.String))
 	if p.Handle > 0 {
-		words += ", handle " + units.ExactSize(p.Handle)
+		words += ", handle " + plain.ExactSize(p.Handle)
 	}
 	return "Allocator: memprof's, not PyTorch's; preset " + p.Preset.String() + " (" + words + ")"
 }

@@ -9,12 +9,11 @@ import (
 	"strings"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/analysis/tune"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/report/layout"
-	"github.com/memprof/memprof/report/plain"
-	"github.com/memprof/memprof/report/units"
 )
 
 // Tuned is the memory that a recorded job needs under several policies.
@@ -68,7 +67,7 @@ func tuneSection(t *Tuned) layout.Section {
 	first := &t.Outcomes[0]
 	s := layout.Section{
 		Title:  "Policies for " + plain.Shorten(t.Process, 60),
-		Before: layout.Note(fmt.Sprintf("%s replayed, at most %s at once; %s", units.Counted(t.Allocs, "request"), units.FormatSize(first.PeakT), tunedSteps(first))),
+		Before: layout.Note(fmt.Sprintf("%s replayed, at most %s at once; %s", plain.Counted(t.Allocs, "request"), plain.FormatSize(first.PeakT), tunedSteps(first))),
 		Columns: []layout.Column{layout.Words("policy"), layout.Numbers("peak R"), layout.Numbers("saves"), {Name: "of recorded", Number: true, Implied: true}, {Name: "later R", Number: true, Implied: true},
 			layout.Numbers("calls"), layout.Numbers("slowdown"), layout.Words("")},
 	}
@@ -93,11 +92,11 @@ func tuneSection(t *Tuned) layout.Section {
 		if t.Recorded != nil {
 			name = shortFlags(t.Recorded)
 		}
-		s.Rows = slices.Insert(s.Rows, 0, append(savedCells(name, t.RecordedR, 0, 0), layout.Row(units.Absent, units.Absent, units.Absent, "recorded")...))
+		s.Rows = slices.Insert(s.Rows, 0, append(savedCells(name, t.RecordedR, 0, 0), layout.Row(plain.Absent, plain.Absent, plain.Absent, "recorded")...))
 	}
 	for _, o := range t.torchShown() {
 		s.Rows = append(s.Rows, append(savedCells(strings.TrimSuffix("PyTorch's own, "+o.Setting, ", "), o.Reserved, o.Refused, base),
-			layout.Row(units.Absent, units.Absent, t.torchSlowdownText(&o), "")...))
+			layout.Row(plain.Absent, plain.Absent, t.torchSlowdownText(&o), "")...))
 	}
 	s.After = tuneNotes(t, best)
 	return s
@@ -108,30 +107,30 @@ func shortFlags(p *bfc.Policy) string { return strings.TrimPrefix(PolicyFlags(*p
 
 // savedCells are the name of a row, what it reserves, and what that saves of base, unless that is 0.
 func savedCells(name string, reserved, refused, base int64) []layout.Cell {
-	peak, saves, share := units.FormatSize(reserved), units.Absent, units.Absent
+	peak, saves, share := plain.FormatSize(reserved), plain.Absent, plain.Absent
 	switch {
 	case refused > 0:
-		peak = units.FormatCount(refused) + " failed"
+		peak = plain.FormatCount(refused) + " failed"
 	case base > 0:
-		saves, share = strings.TrimPrefix(changeText(analysis.Bytes, float64(base-reserved)), "+"), units.FormatPercent(units.Ratio(base-reserved, base))
+		saves, share = strings.TrimPrefix(changeText(analysis.Bytes, float64(base-reserved)), "+"), plain.FormatPercent(plain.Ratio(base-reserved, base))
 	}
 	return layout.Row(name, peak, saves, share)
 }
 
 // laterCells are what a replay says of later iterations.
 func laterCells(o *tune.Outcome) []layout.Cell {
-	slowdown := units.Absent
+	slowdown := plain.Absent
 	if o.Duration > 0 {
 		slowdown = slowdownText(o.Slowdown())
 	}
-	return layout.Row(units.FormatSize(o.SteadyR), tenths(o.Calls.Sum()), slowdown)
+	return layout.Row(plain.FormatSize(o.SteadyR), tenths(o.Calls.Sum()), slowdown)
 }
 
 func slowdownText(share float64) string { return strconv.FormatFloat(1+share, 'f', 3, 64) + "x" }
 
 func (t *Tuned) torchSlowdownText(o *recording.TorchOutcome) string {
 	if t.Outcomes[0].Duration <= 0 {
-		return units.Absent
+		return plain.Absent
 	}
 	return slowdownText(t.torchSlowdown(o))
 }
@@ -188,9 +187,9 @@ func (t *Tuned) isRecorded(p *bfc.Policy) bool {
 
 // noPolicy says that no policy can be recommended, and whether more memory helps or more time.
 func noPolicy(t *Tuned) layout.Cell {
-	text := fmt.Sprintf("no policy serves all requests with a slowdown of at most %s: raise --max-slowdown", units.FormatPercent(t.MaxSlowdown))
+	text := fmt.Sprintf("no policy serves all requests with a slowdown of at most %s: raise --max-slowdown", plain.FormatPercent(t.MaxSlowdown))
 	if fewest := slices.MinFunc(t.Outcomes, func(a, b tune.Outcome) int { return cmp.Compare(a.Refused, b.Refused) }).Refused; fewest > 0 {
-		text = fmt.Sprintf("each policy refuses requests, %s at least: raise --limit, or see memprof fit for the least card", units.FormatCount(fewest))
+		text = fmt.Sprintf("each policy refuses requests, %s at least: raise --limit, or see memprof fit for the least card", plain.FormatCount(fewest))
 	}
 	return layout.Cell{Text: text, Tone: layout.Warned}
 }
@@ -216,9 +215,9 @@ func tunedSteps(o *tune.Outcome) string {
 	case o.Iterations == 0:
 		return "no iterations are marked: \"later\" is the end, and a trim by iteration does nothing"
 	case o.Duration <= 0:
-		return units.Counted(o.Iterations, "iteration")
+		return plain.Counted(o.Iterations, "iteration")
 	}
-	return fmt.Sprintf("%s, later ones last %s", units.Counted(o.Iterations, "iteration"), units.FormatDuration(o.Duration.Nanoseconds()))
+	return fmt.Sprintf("%s, later ones last %s", plain.Counted(o.Iterations, "iteration"), plain.FormatDuration(o.Duration.Nanoseconds()))
 }
 
 // tenths is a mean count with one decimal, or none if that is 0.
@@ -230,7 +229,7 @@ func tenths(n float64) string {
 func tuneNotes(t *Tuned, best int) []layout.Cell {
 	notes := layout.Row("R: reserved, replayed; saves: of the recorded policy's; later: iterations from 4 on; calls: of the driver, per later iteration")
 	if t.LeftOut > 0 {
-		notes = append(notes, layout.Note(units.Counted(t.LeftOut, "arena")+" of graph memory left out")...)
+		notes = append(notes, layout.Note(plain.Counted(t.LeftOut, "arena")+" of graph memory left out")...)
 	}
 	if best < 0 {
 		notes = append(notes, noPolicy(t))

@@ -51,7 +51,7 @@ type Snapshot struct {
 // Imported describes a process that `memprof import` made of a file of another tool.
 type Imported struct {
 	Process string `json:"process"`
-	Format  string `json:"format"` // "torch-snapshot", "rmm-csv"
+	Format  string `json:"format"` // "torch-snapshot"
 
 	// The first Opening events restate what was there before the first entry of the file: so many blocks, and bytes
 	// of reserved memory. From event Exact on, ExactNS after the run's start, all sizes of blocks are exact; before it
@@ -63,8 +63,7 @@ type Imported struct {
 	ExactNS  int64 `json:"exact_from_ns"`
 	Odd      int64 `json:"contradictions"` // entries and blocks that contradict others, and were left out
 
-	TimeOfDay  int64              `json:"time_of_day_ns,omitempty"` // of the first row, where the file has no dates
-	Iterations string             `json:"iterations,omitempty"`     // the annotation whose end ends an iteration
+	Iterations string             `json:"iterations,omitempty"` // the annotation whose end ends an iteration
 	Settings   *AllocatorSettings `json:"allocator_settings,omitempty"`
 }
 

@@ -2,13 +2,12 @@ package trace
 
 import (
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"github.com/memprof/memprof/trace/columns"
 )
 
 // Occupied lists what a directory holds under the names that the files of a new run will have.
@@ -116,7 +115,7 @@ func (o *Occupied) Remove() error {
 	return nil
 }
 
-// removeSummaries removes the tables of a run, and their directory if it holds nothing else. The recording is replaced without
+// removeSummaries removes the summaries of a run, and their directory if it holds nothing else. The recording is replaced without
 // them, too, so that errors do not matter: those of the new one replace them.
 func removeSummaries(run *os.Root) {
 	dir, err := run.OpenRoot(SummaryName)
@@ -133,21 +132,15 @@ func removeSummaries(run *os.Root) {
 	run.Remove(SummaryName)
 }
 
-// isSummary says whether a file is a table of package summary, by its metadata.
+// isSummary says whether a file is one of package summary, by its beginning.
 func isSummary(dir *os.Root, name string) bool {
 	f, err := OpenRegular(dir, name)
 	if err != nil {
 		return false
 	}
 	defer f.Close()
-	stat, err := f.Stat()
-	if err != nil || stat.Size() < 12 {
-		return false
-	}
-	footer, err := columns.ReadFooter(f, stat.Size())
-	if err != nil {
-		return false
-	}
-	_, ok := footer.Metadata("memprof.summary_version")
-	return ok
+	const first = `{"summary_version":`
+	head := make([]byte, len(first))
+	_, err = io.ReadFull(f, head)
+	return err == nil && string(head) == first
 }

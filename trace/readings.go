@@ -12,7 +12,7 @@ import (
 // and so on. [Open] stores them in [Run.Readings], not among [Run.Processes].
 const ReadingsName = "device"
 
-// SummaryName is the directory in a run's directory that holds a table of each process: what an analysis found. Package summary
+// SummaryName is the directory in a run's directory that holds the summary of each process: what an analysis found. Package summary
 // writes and reads them.
 const SummaryName = "summary"
 

@@ -6,7 +6,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/memprof/memprof/analysis/card"
+	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -40,7 +40,7 @@ type Row struct {
 
 // Failure is a refusal, with what the recording says of its event.
 type Failure struct {
-	card.Refusal
+	accounting.Refusal
 	Context   string // of the request; the library of another library's allocation
 	Iteration int64  // that it is in, from 0; -1 without iterations
 }
@@ -157,7 +157,7 @@ func (n *Need) atLeast() int64 {
 }
 
 // describe looks the event of a refusal up.
-func describe(j *Job, r *card.Refusal) (*Failure, error) {
+func describe(j *Job, r *accounting.Refusal) (*Failure, error) {
 	source, err := j.Open()
 	if err != nil {
 		return nil, err

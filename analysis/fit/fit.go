@@ -46,8 +46,8 @@ import (
 	"runtime"
 	"sync"
 
+	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/caching"
-	"github.com/memprof/memprof/analysis/card"
 	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/analysis/tune"
 	"github.com/memprof/memprof/bfc"
@@ -114,7 +114,7 @@ type Need struct {
 	// Reserved is the greatest that the allocator reserves without a limit.
 	Reserved int64
 	// Below is the refusal on a card smaller by a Step.
-	Below *card.Refusal
+	Below *accounting.Refusal
 	// Without is the least card if the job does without workspaces that fail; 0 where other requests fail first.
 	Without int64
 }
@@ -157,7 +157,7 @@ func Least(ctx context.Context, j *Job, s *Survey, o Options) ([]Need, error) {
 const unlimited = 1 << 50
 
 // On replays a job on a card of so many bytes. refused is nil where it completes.
-func On(ctx context.Context, j *Job, s *Survey, a Allocator, bytes, headroom int64) (refused *card.Refusal, err error) {
+func On(ctx context.Context, j *Job, s *Survey, a Allocator, bytes, headroom int64) (refused *accounting.Refusal, err error) {
 	out, err := replay(ctx, j, a, s.card(j, bytes, headroom), true)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", j.Name, err)
@@ -169,7 +169,7 @@ func On(ctx context.Context, j *Job, s *Survey, a Allocator, bytes, headroom int
 type outcome struct {
 	used, needed map[int32]int64
 	reserved     int64
-	first        *card.Refusal
+	first        *accounting.Refusal
 }
 
 func greatest(byDevice map[int32]int64) (bytes int64) {
@@ -186,7 +186,7 @@ func (a *Allocator) name() string {
 	return a.Allocator + " " + a.Policy
 }
 
-func replay(ctx context.Context, j *Job, a Allocator, on *card.Card, untilRefused bool) (*outcome, error) {
+func replay(ctx context.Context, j *Job, a Allocator, on *accounting.Card, untilRefused bool) (*outcome, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -212,7 +212,7 @@ func replay(ctx context.Context, j *Job, a Allocator, on *card.Card, untilRefuse
 	return &outcome{o.Used, o.Needed, o.PeakR, o.First}, nil
 }
 
-func replayTorch(j *Job, a Allocator, on *card.Card, source Source, untilRefused bool) (*outcome, error) {
+func replayTorch(j *Job, a Allocator, on *accounting.Card, source Source, untilRefused bool) (*outcome, error) {
 	if j.Torch == nil {
 		return nil, ErrNoTorch
 	}

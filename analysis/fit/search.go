@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/memprof/memprof/analysis/card"
+	"github.com/memprof/memprof/analysis/accounting"
 )
 
 // A job is replayed on cards that are [runs] apart, but on mostProbes at most: on fewer where it has many events, so that all
@@ -21,12 +21,12 @@ func least(ctx context.Context, j *Job, s *Survey, a Allocator, o *Options) (*Ne
 	if o.Quick {
 		probes = quickProbes
 	}
-	whole := search{ctx: ctx, job: j, of: a, on: func(bytes int64) *card.Card { return s.card(j, bytes, o.Headroom) }}
+	whole := search{ctx: ctx, job: j, of: a, on: func(bytes int64) *accounting.Card { return s.card(j, bytes, o.Headroom) }}
 	n, err := whole.least(probes)
 	if err != nil || o.Quick || len(s.Workspaces) == 0 || n.Below != nil && !s.isWorkspace(n.Below.Seq) {
 		return n, err
 	}
-	spared := search{ctx: ctx, job: j, of: a, on: func(bytes int64) *card.Card {
+	spared := search{ctx: ctx, job: j, of: a, on: func(bytes int64) *accounting.Card {
 		c := s.card(j, bytes, o.Headroom)
 		c.Spared = s.Workspaces
 		return c
@@ -46,13 +46,13 @@ type search struct {
 	ctx context.Context
 	job *Job
 	of  Allocator
-	on  func(bytes int64) *card.Card
+	on  func(bytes int64) *accounting.Card
 	// failed is the greatest card so far on which the job did not complete.
 	failed int64
 }
 
 // first returns the first request that a card refuses; nil if the job completes.
-func (s *search) first(bytes int64) (*card.Refusal, error) {
+func (s *search) first(bytes int64) (*accounting.Refusal, error) {
 	out, err := replay(s.ctx, s.job, s.of, s.on(bytes), true)
 	if err != nil {
 		return nil, err
@@ -65,7 +65,7 @@ func (s *search) first(bytes int64) (*card.Refusal, error) {
 
 // fails returns the first request that a card refuses; nil if the job completes on it, or on the cards just below and above it.
 // The needs of two recordings of one job differ by as much as these two cards, so that a single card between them does not count.
-func (s *search) fails(bytes int64) (*card.Refusal, error) {
+func (s *search) fails(bytes int64) (*accounting.Refusal, error) {
 	refused, err := s.first(bytes)
 	if err != nil || refused == nil {
 		return nil, err
@@ -123,7 +123,7 @@ func (s *search) least(probes int64) (*Need, error) {
 // bracket is two cards, of which the smaller one fails, with what it refuses.
 type bracket struct {
 	tooSmall, enough int64
-	refused          *card.Refusal
+	refused          *accounting.Refusal
 }
 
 // probe replays cards between two and returns the last bracket, above which all completed, and the first, below which all
@@ -163,7 +163,7 @@ func (s *search) probe(b bracket, probes int64) (last, first bracket, err error)
 }
 
 // between bisects a bracket until its cards differ by a Step at most.
-func (s *search) between(b bracket) (least int64, below *card.Refusal, err error) {
+func (s *search) between(b bracket) (least int64, below *accounting.Refusal, err error) {
 	tooSmall, enough, refused := b.tooSmall, b.enough, b.refused
 	for enough-tooSmall > Step(enough) {
 		middle := (tooSmall + enough) / 2 / page * page

@@ -5,7 +5,7 @@ import (
 	"io"
 	"slices"
 
-	"github.com/memprof/memprof/analysis/card"
+	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -46,7 +46,7 @@ func Look(j *Job) (*Survey, error) {
 	}
 	defer source.Close()
 	s := &Survey{Devices: map[int32]*Device{}}
-	others := card.NewOthers(&card.Card{OwnOnly: !j.WholeCard}, j.Text)
+	others := accounting.NewOthers(&accounting.Card{OwnOnly: !j.WholeCard}, j.Text)
 	atReading := map[int32]int64{}
 	newest := trace.Event{Addr: -1} // request, if nothing was freed since
 	for {
@@ -83,7 +83,7 @@ func (s *Survey) device(number int32) *Device {
 	return d
 }
 
-func (s *Survey) event(j *Job, e *trace.Event, others *card.Others, atReading map[int32]int64) {
+func (s *Survey) event(j *Job, e *trace.Event, others *accounting.Others, atReading map[int32]int64) {
 	s.Events++
 	if e.Kind == trace.KindOOM {
 		s.Failed++
@@ -116,8 +116,8 @@ func (s *Survey) finish(j *Job, atReading map[int32]int64) {
 }
 
 // card is one of so many bytes, of which some stay free.
-func (s *Survey) card(j *Job, bytes, headroom int64) *card.Card {
-	c := &card.Card{Bytes: uint64(bytes), Base: map[int32]int64{}, OwnOnly: !j.WholeCard}
+func (s *Survey) card(j *Job, bytes, headroom int64) *accounting.Card {
+	c := &accounting.Card{Bytes: uint64(bytes), Base: map[int32]int64{}, OwnOnly: !j.WholeCard}
 	for number, d := range s.Devices {
 		c.Base[number] = d.Unexplained + headroom
 	}

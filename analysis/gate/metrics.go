@@ -7,8 +7,8 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/compare"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/analysis/renames"
-	"github.com/memprof/memprof/report/spell"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -63,7 +63,7 @@ func unknownMetric(name string) error {
 	if renamed, known := renames.Metrics.Lookup(name); known {
 		return fmt.Errorf("there is no metric %q any more: it %s; use %s, and choose its limit anew", name, renamed.Changed, renamed.New)
 	}
-	return fmt.Errorf("there is no metric %q%s (memprof check --list names them)", name, spell.DidYouMean(name, metricNames()...))
+	return fmt.Errorf("there is no metric %q%s (memprof check --list names them)", name, plain.DidYouMean(name, metricNames()...))
 }
 
 // jobExit is the metric of how the recorded command ended.

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/memprof/memprof/analysis/attribution"
-	"github.com/memprof/memprof/analysis/graphpool"
 	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/trace"
 )
@@ -59,9 +58,9 @@ type storeState struct {
 	aliased int64  // bytes mapped in ranges now
 	why     string // why its requests cannot be replayed; "" if they can
 
-	log     []graphpool.Op // requests and frees of all shapes, in the order in which they were made
-	logged  int32          // number of blocks in log
-	streams []int64        // stream handles, by their number in log
+	log     []Op    // requests and frees of all shapes, in the order in which they were made
+	logged  int32   // number of blocks in log
+	streams []int64 // stream handles, by their number in log
 }
 
 // shapeState is a [Shape] that the pass has not finished.
@@ -74,7 +73,7 @@ type shapeState struct {
 	pages   map[int32]ledger.RangeSet // by index of the arena, the pages in which it was ever handed a byte
 	recent  ledger.Range              // the pages that were added last
 	within  int32                     // index of the arena of recent; -1: none
-	ops     []graphpool.Op            // its requests, and the frees during its captures
+	ops     []Op                      // its requests, and the frees during its captures
 	late    []lateFree
 	blocks  int32   // number of blocks in ops
 	streams []int64 // stream handles, by their number in ops
@@ -276,9 +275,9 @@ func (g *Tracker) Freed(ar *Arena, e *trace.Event) {
 	if b.number < 0 {
 		return
 	}
-	s.store.log = append(s.store.log, graphpool.Op{Block: b.logged, Stream: b.storeStream})
+	s.store.log = append(s.store.log, Op{Block: b.logged, Stream: b.storeStream})
 	if g.capturing(s) {
-		s.ops = append(s.ops, graphpool.Op{Block: b.number, Stream: b.stream})
+		s.ops = append(s.ops, Op{Block: b.number, Stream: b.stream})
 		return
 	}
 	s.late = append(s.late, lateFree{b.number, d.pooled - 1, b.pending})
@@ -427,8 +426,8 @@ func (d *deviceState) keep(b *blockState, ar *Arena) {
 	b.number, b.logged = s.blocks, s.store.logged
 	s.blocks++
 	s.store.logged++
-	s.ops = append(s.ops, graphpool.Op{Bytes: b.requested, Block: b.number, Stream: b.stream})
-	s.store.log = append(s.store.log, graphpool.Op{Bytes: b.requested, Block: b.logged, Stream: b.storeStream})
+	s.ops = append(s.ops, Op{Bytes: b.requested, Block: b.number, Stream: b.stream})
+	s.store.log = append(s.store.log, Op{Bytes: b.requested, Block: b.logged, Stream: b.storeStream})
 }
 
 // number returns the number of a stream in a list, and adds it if it is new. Each shape has a list of its own:

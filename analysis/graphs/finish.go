@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/memprof/memprof/analysis/graphpool"
 	"github.com/memprof/memprof/bfc"
 )
 
@@ -125,19 +124,19 @@ func whatIf(pool string, stores ...*storeState) WhatIf {
 	if w.Why != "" {
 		return w
 	}
-	var model, memory graphpool.Model
+	var model, memory Model
 	w.Model, model, memory = all[0].arena.models()
 	for _, s := range stores {
-		w.Recorded += graphpool.Shared(model, []*graphpool.Shape{{Ops: s.log}})
+		w.Recorded += Shared(model, []*Sequence{{Ops: s.log}})
 	}
 	shapes := sequences(all)
-	for _, bytes := range graphpool.Separate(model, shapes) {
+	for _, bytes := range Separate(model, shapes) {
 		w.Separate += bytes
 		w.Largest = max(w.Largest, bytes)
 	}
-	w.Descended = graphpool.Shared(model, graphpool.LargestFirst(shapes))
-	w.Ascended = graphpool.Shared(model, graphpool.SmallestFirst(shapes))
-	w.Aliased = graphpool.Aliased(memory, shapes)
+	w.Descended = Shared(model, LargestFirst(shapes))
+	w.Ascended = Shared(model, SmallestFirst(shapes))
+	w.Aliased = Aliased(memory, shapes)
 	for _, s := range shapes {
 		w.Outlive += s.Outlives()
 	}
@@ -146,9 +145,9 @@ func whatIf(pool string, stores ...*storeState) WhatIf {
 
 // models returns the name and the model of the allocator that served an arena, and the model of a graph memory in
 // its place. That splits every chunk: slack in the largest range would enlarge the memory of all ranges.
-func (ar *Arena) models() (name string, pool, memory graphpool.Model) {
+func (ar *Arena) models() (name string, pool, memory Model) {
 	if ar.Native {
-		return "torch", graphpool.Torch, graphpool.Torch
+		return "torch", Torch, Torch
 	}
 	options := bfc.Options{Growth: bfc.Needed}
 	if ar.Info.Options["growth"] != "" {
@@ -157,16 +156,16 @@ func (ar *Arena) models() (name string, pool, memory graphpool.Model) {
 		}
 	}
 	unit := ar.Granularity()
-	return "bfc", graphpool.BFC(unit, options), graphpool.BFC(unit, bfc.Options{Growth: bfc.Needed, Split: bfc.SplitAlways})
+	return "bfc", BFC(unit, options), BFC(unit, bfc.Options{Growth: bfc.Needed, Split: bfc.SplitAlways})
 }
 
-// sequences returns the requests of shapes, in the order in which the shapes began, as graphpool replays them in
+// sequences returns the requests of shapes, in the order in which the shapes began, as they are replayed in
 // any order.
-func sequences(all []*shapeState) (shapes []*graphpool.Shape) {
+func sequences(all []*shapeState) (shapes []*Sequence) {
 	slices.SortFunc(all, func(x, y *shapeState) int { return cmp.Compare(x.index, y.index) })
 	end := all[len(all)-1].index
 	for i, s := range all {
-		ops, late := s.ops, []graphpool.Late(nil)
+		ops, late := s.ops, []Late(nil)
 		for _, l := range s.late {
 			further := 0
 			for _, other := range all[i+1:] {
@@ -177,12 +176,12 @@ func sequences(all []*shapeState) (shapes []*graphpool.Shape) {
 			switch {
 			case !l.own && l.last >= end: // it outlived all of them
 			case l.own || further == 0:
-				ops = append(ops, graphpool.Op{Block: l.block})
+				ops = append(ops, Op{Block: l.block})
 			default:
-				late = append(late, graphpool.Late{Block: l.block, Shapes: further})
+				late = append(late, Late{Block: l.block, Shapes: further})
 			}
 		}
-		shapes = append(shapes, &graphpool.Shape{Ops: ops, Late: late})
+		shapes = append(shapes, &Sequence{Ops: ops, Late: late})
 	}
 	return shapes
 }

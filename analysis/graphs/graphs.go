@@ -1,6 +1,6 @@
 // Package graphs follows the memory of CUDA graphs of a process: the captures in private pools, and the ranges
 // of graph memories. At the end of the pass it replays the requests of captures
-// in other pools, by package graphpool.
+// in other pools.
 //
 // It knows the ledger, in which the store of a graph memory is an arena like any other. Blocks in ranges
 // of a graph memory share physical memory: they are kept here and not in the ledger.
@@ -93,7 +93,7 @@ type Shape struct {
 func (s *Shape) Footprint() int64 { return s.Own + s.Shared }
 
 // WhatIf is what the captures of pools would have used under other policies: their
-// requests replayed, by the allocator's own policy; see package graphpool.
+// requests replayed, by the allocator's own policy; see [Separate].
 type WhatIf struct {
 	Pool    string // of the captures; "" for those that have a pool each
 	Shapes  int

@@ -8,19 +8,18 @@ import (
 	"fmt"
 
 	"github.com/memprof/memprof/analysis/kvcache"
-	"github.com/memprof/memprof/analysis/kvcache/recorded"
 	"github.com/memprof/memprof/trace"
 )
 
 // Result is the KV cache of one engine on one device, as the engine's marks have it: all caches that
 // differ only in size, one after the other or at once.
 type Result struct {
-	recorded.Description
+	Description
 	Caches int64 // how many there were
 	// Recorded is the split as it was recorded. Its means are over the time in which there was a
-	// sequence; see [recorded.Account].
+	// sequence; see [Account].
 	Recorded *kvcache.Result
-	// Requests are those that finished, at most recorded.MostRequests of them.
+	// Requests are those that finished, at most MostRequests of them.
 	Requests []kvcache.Request
 	// Policies are simulations of these requests; see [Result.Simulate].
 	Policies []*kvcache.Result
@@ -39,12 +38,12 @@ type Tracker struct {
 
 // pool is the caches of one [Result].
 type pool struct {
-	*recorded.Account
+	*Account
 	fault string
 }
 
 type cache struct {
-	*recorded.Cache
+	*Cache
 	pool *pool
 }
 
@@ -64,7 +63,7 @@ func (k *Tracker) Event(e *trace.Event) (device int32, ended bool) {
 	}
 	c := k.caches[e.KVCache()]
 	if c == nil {
-		c = &cache{pool: k.poolOf(recorded.Description{Device: trace.NoDevice})}
+		c = &cache{pool: k.poolOf(Description{Device: trace.NoDevice})}
 		c.pool.refuse(e, errors.New("no kv_cache event describes the cache"))
 	}
 	if c.pool.fault != "" {
@@ -82,7 +81,7 @@ func (k *Tracker) Event(e *trace.Event) (device int32, ended bool) {
 		err = c.Share(time, e.KVSequence(), e.KVFirstBlock(), e.KVSlots(), given.Count("position", -1))
 	case e.Kind == trace.KindKVAppend:
 		err = c.Append(time, e.KVSequence(), e.KVTokens())
-	case e.KVSequence() != recorded.All:
+	case e.KVSequence() != All:
 		err = c.Free(time, e.KVSequence(), e.KVKept())
 		ended = err == nil
 	case e.KVSlots() > 0:
@@ -103,7 +102,7 @@ func (k *Tracker) open(e *trace.Event, time int64, given trace.Context) {
 	if k.caches[e.KVCache()] != nil {
 		return
 	}
-	p := k.poolOf(recorded.Description{
+	p := k.poolOf(Description{
 		Engine: given.Get("engine"), Name: given.Get("name"), Device: e.Device, TokenBytes: e.KVTokenBytes(), Block: given.Count("block", 0),
 		Beams: given.Count("beams", 0),
 	})
@@ -114,13 +113,13 @@ func (k *Tracker) open(e *trace.Event, time int64, given trace.Context) {
 	}
 }
 
-func (k *Tracker) poolOf(d recorded.Description) *pool {
+func (k *Tracker) poolOf(d Description) *pool {
 	for _, p := range k.pools {
 		if p.Description == d {
 			return p
 		}
 	}
-	p := &pool{Account: recorded.New(d)}
+	p := &pool{Account: NewAccount(d)}
 	p.Begin(k.at)
 	k.pools = append(k.pools, p)
 	return p

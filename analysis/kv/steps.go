@@ -4,7 +4,7 @@ import (
 	"errors"
 	"io"
 
-	"github.com/memprof/memprof/analysis/kvcache/timing"
+	"github.com/memprof/memprof/analysis/kvcache/serving"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -15,7 +15,7 @@ var ErrNoSteps = errors.New("no step of an engine was recorded: mark the KV cach
 // to a KV cache: the first mark of an iteration only begins a step. One token for a sequence that has some is
 // generated; more are of its prompt, without those that were found in shared blocks. Sequences that go to the host and
 // come back have all their blocks copied. Steps that compute nothing are left out. text is that of contexts.
-func Steps(source interface{ Next() (*trace.Batch, error) }, text func(context int32) string) ([]timing.Step, error) {
+func Steps(source interface{ Next() (*trace.Batch, error) }, text func(context int32) string) ([]serving.Step, error) {
 	f := &stepFollower{text: text, caches: map[int64]map[int64]*lengths{}, begin: -1}
 	for {
 		batch, err := source.Next()
@@ -41,8 +41,8 @@ type stepFollower struct {
 	text   func(context int32) string
 	caches map[int64]map[int64]*lengths // by cache and sequence
 	begin  int64                        // of the present step, ns; -1 before the first iteration
-	now    timing.Step
-	steps  []timing.Step
+	now    serving.Step
+	steps  []serving.Step
 }
 
 // lengths are the tokens of a sequence, slots that it shares whose tokens it has not said yet, and slots in its blocks.
@@ -55,7 +55,7 @@ func (f *stepFollower) event(e *trace.Event) {
 			f.now.Time = float64(e.Time - f.begin)
 			f.steps = append(f.steps, f.now)
 		}
-		f.begin, f.now = e.Time, timing.Step{}
+		f.begin, f.now = e.Time, serving.Step{}
 	case trace.KindKVAppend:
 		if e.KVSequence() == trace.AllSequences {
 			for _, s := range f.caches[e.KVCache()] {

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/memprof/memprof/analysis/kvcache"
-	"github.com/memprof/memprof/analysis/kvcache/timing"
+	"github.com/memprof/memprof/analysis/kvcache/serving"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -62,7 +62,7 @@ func TestSteps(t *testing.T) {
 	m.batch.Context[len(m.batch.Context)-1] = 2
 	m.add(trace.KindIteration, 105, 0, 6, 0)
 	got, err := Steps(m, texts)
-	want := []timing.Step{
+	want := []serving.Step{
 		{Work: kvcache.Work{Prefill: 4, Pairs: 4*3 + 10}, Time: 20},
 		{Work: kvcache.Work{Prefill: 2, Pairs: 2*4 + 3, Decode: 1, Context: 8}, Time: 30},
 		{Work: kvcache.Work{Decode: 2, Context: 9 + 7}, Time: 15},

@@ -5,12 +5,12 @@
 //
 //	models ─▶ Policy, Options ─┐
 //	requests ─▶ Request ───────┼─▶ serving ─▶ Result
-//	timing ─▶ Timing ──────────┘      │
-//	                     Store: contiguous, paged, mapped, layered
-//	marks of an engine ─▶ recorded ─▶ Result
+//	                                  │
+//	                     Store: stores.New
+//	marks of an engine ─▶ analysis/kv ─▶ Result
 //
-// Package models describes language models, requests reads and makes what is served, timing says how long
-// steps take. Package serving drives the Store of the policy from step to step. Package recorded computes a
+// Package models describes language models, requests reads and makes what is served. Package serving drives the Store of
+// the policy from step to step, each of which takes what its Timing says. Package analysis/kv computes a
 // Result from an engine's marks. All but models import this package, and this one only models.
 //
 // # Slots
@@ -37,26 +37,22 @@
 // sequence that is: the longest possible one; the prompt plus the output rounded up to a power of two;
 // or what it will need. A buddy allocator, first fit, or the best fit of package bfc places it. A
 // sequence with c tokens so far, F in the end and R reserved has c slots of token, F-c of reserve and
-// R-F of internal; what the allocator adds to the reservation is rounding. See package contiguous.
+// R-F of internal; what the allocator adds to the reservation is rounding.
 //
 // Under paged a sequence gets blocks of B slots as its tokens come. A block with f slots filled, F of
 // which will be filled while it is in use, has f slots of token, F-f of reserve and B-F of internal,
 // counted once, however many sequences share it. Blocks of no sequence are cached if their content
-// can still be found, else free. See package paged.
-//
-// Under vmm each sequence has contiguous addresses in each layer, and pages are mapped as its tokens
-// come. The slots of its pages count like those of a block. Under vattention the pages stay mapped for the
-// next sequence; under elastic blocks of several sequences lie in a page. See package mapped.
+// can still be found, else free.
 //
 // Under hybrid each group of layers that keep the same has a block table; under uniform all layers keep all
-// tokens. See package layered.
+// tokens. Package stores has the memory of each.
 //
 // # Sharing
 //
 // Blocks are shared, with reference counts, by the samples or beams of one prompt, which copy a block
 // before they write into one that others use; and by requests whose prompts begin with the same content,
 // also after the first of them has ended, until its blocks are evicted, the least recently used first.
-// Equal blocks at equal positions of requests that begin differently are counted and not shared. Contiguous reservations and mapped pages are not shared.
+// Equal blocks at equal positions of requests that begin differently are counted and not shared. Contiguous reservations are not shared.
 //
 // # Scheduling
 //
@@ -73,5 +69,5 @@
 //
 // # Recordings
 //
-// Package recorded computes the same shares from the marks of an engine, without a simulation.
+// Package analysis/kv computes the same shares from the marks of an engine, without a simulation.
 package kvcache

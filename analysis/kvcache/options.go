@@ -19,12 +19,11 @@ type Options struct {
 	MaxLength int
 	Sampling  Sampling
 	Preempt   Preemption
-	// Watermark is the share of blocks, or of rows of pages, that admission leaves free while
-	// something runs (paged, vmm); rounded up to whole ones.
+	// Watermark is the share of blocks that admission leaves free while something runs (paged); rounded up to whole ones.
 	Watermark float64
 	// NullBlock sets one block aside that is never handed out, as vLLM does (paged).
 	NullBlock bool
-	// SwapBlocks bounds the host's blocks, or rows of pages; 0 is as many as the device has.
+	// SwapBlocks bounds the host's blocks; 0 is as many as the device has.
 	SwapBlocks int64
 	// StepTime is how long one step of all running requests takes, ns, whatever it computes; it paces
 	// arrivals. 0 without a Timing: the queue is always full, whatever the arrivals say.

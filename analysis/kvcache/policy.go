@@ -12,10 +12,7 @@ import (
 type Policy struct {
 	Kind      PolicyKind
 	Length    int                // Max: tokens reserved for each sequence
-	Block     int                // Paged, Elastic, Hybrid and Uniform: tokens of a block
-	Page      int64              // VMM, VAttention and Elastic: bytes of a page
-	TokenSize int64              // of these: bytes of a token in one tensor
-	Tensors   int                // of these: tensors, two a layer
+	Block     int                // Paged, Hybrid and Uniform: tokens of a block
 	Allocator Allocator          // of the contiguous ones
 	Layers    []models.LayerKind // Hybrid and Uniform
 	Slot      int64              // of these: bytes of a token in all layers that keep any
@@ -33,16 +30,10 @@ const (
 	Oracle
 	// Paged takes blocks of fixed size as they are needed.
 	Paged
-	// VMM reserves addresses and maps pages as they are needed.
-	VMM
-	// VAttention is VMM whose pages stay mapped for the next sequence.
-	VAttention
 	// Hybrid has a block table for each group of layers that keep the same, in pages of one size.
 	Hybrid
 	// Uniform has one block table, and all layers keep all tokens.
 	Uniform
-	// Elastic takes blocks from pages that are mapped and unmapped as they are needed.
-	Elastic
 )
 
 // Allocator places the reservations of a contiguous policy.
@@ -58,17 +49,11 @@ const (
 )
 
 // policyForms is what ParsePolicy takes, for its errors.
-const policyForms = "max:L, pow2, oracle, paged:B, vmm:PAGE, vattention:PAGE, elastic:PAGE, hybrid:B or uniform:B"
-
-// elasticBlock is the tokens of a block under Elastic, and elasticPage the bytes of a page where none are named.
-const (
-	elasticBlock = 16
-	elasticPage  = 2 << 20
-)
+const policyForms = "max:L, pow2, oracle, paged:B, hybrid:B or uniform:B"
 
 // ParsePolicy reads a policy as it is written on a command line: max:2048, pow2 and oracle,
-// with /buddy, /firstfit or /bestfit behind them; paged:16, of tokens a block; and vmm:2MiB, of
-// bytes a page, plain or in KiB, MiB or GiB, like vattention:64KiB and elastic or elastic:2MiB. Without an allocator it is Buddy.
+// with /buddy, /firstfit or /bestfit behind them; and paged:16, hybrid:16 and
+// uniform:16, of tokens a block. Without an allocator it is Buddy.
 func ParsePolicy(text string) (Policy, error) {
 	head, allocator, placed := strings.Cut(text, "/")
 	kind, number, numbered := strings.Cut(head, ":")
@@ -91,17 +76,6 @@ func ParsePolicy(text string) (Policy, error) {
 			p.Kind = Uniform
 		}
 		p.Block, err = parseTokens(number)
-	case "vmm", "vattention":
-		p.Kind = VMM
-		if kind == "vattention" {
-			p.Kind = VAttention
-		}
-		p.Page, err = models.ParseBytes(number)
-	case "elastic":
-		p.Kind, p.Block, p.Page = Elastic, elasticBlock, elasticPage
-		if numbered {
-			p.Page, err = models.ParseBytes(number)
-		}
 	default:
 		return Policy{}, fmt.Errorf("policy %q: want %s", text, policyForms)
 	}
@@ -159,12 +133,6 @@ func (p Policy) String() string {
 		return fmt.Sprintf("hybrid:%d", p.Block)
 	case Uniform:
 		return fmt.Sprintf("uniform:%d", p.Block)
-	case VMM:
-		return "vmm:" + models.FormatBytes(p.Page)
-	case VAttention:
-		return "vattention:" + models.FormatBytes(p.Page)
-	case Elastic:
-		return "elastic:" + models.FormatBytes(p.Page)
 	}
 	return fmt.Sprintf("policy %d", p.Kind)
 }

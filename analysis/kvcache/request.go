@@ -28,7 +28,7 @@ type Sampling struct {
 	Kind  SamplingKind
 	Width int // sequences of a prompt, at least 1; 1 for Greedy
 	// Keep is the chance, from 0 to 1, that a Beam candidate goes on from the sequence in its own place; else
-	// it goes on from any, drawn uniformly. See sharing.go of package paged, and [BeamKeep].
+	// it goes on from any, drawn uniformly. See paged_sharing.go of package stores, and [BeamKeep].
 	Keep float64
 }
 

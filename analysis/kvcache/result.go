@@ -30,15 +30,13 @@ type Result struct {
 	Served   *Served // nil where steps have no time
 	Mean     Shares64
 	Kinds    []KindUse // under Hybrid and Uniform
-	Held     *Held     // nil where the memory is held as a whole
-	Engine   string    // of several on one card; else ""
 	Batch    float64   // mean running requests
 	Peak     int64     // maximum of running requests
 
 	// Requests are those that came to the head of the queue: more may wait where the steps end.
 	Requests, Finished, Rejected int64
 	Preemptions                  int64
-	SwappedOut, SwappedIn        int64 // blocks, or rows of pages
+	SwappedOut, SwappedIn        int64 // blocks
 	Recomputed                   int64 // tokens computed again
 	Copies                       int64 // copies on write, blocks
 	// LogicalBlocks are the entries of all block tables, summed over steps. Of them sharing saves
@@ -51,13 +49,6 @@ type Result struct {
 
 	Series []Point
 	Map    *BlockMap // after the step Options.At; nil where there is none
-}
-
-// Held is the memory that an engine holds, in slots, over time or steps as Mean is. Floor is what its tokens need.
-type Held struct {
-	Mean, Peak           float64
-	FloorMean, FloorPeak float64
-	Mapped, Unmapped     int64 // pages, in all tensors
 }
 
 // Served is what the requests that finished got, in the time after the warm-up.

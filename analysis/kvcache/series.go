@@ -5,7 +5,6 @@ type Point struct {
 	Step, Time int64
 	Running    int64
 	Waiting    int64 // preempted, and the head of the queue if it waits
-	Held       int64 // slots, where the memory is not held as a whole
 	Shares     Shares
 }
 

@@ -12,7 +12,7 @@ type Store interface {
 	Grow(g *Group) bool
 	// Release frees the memory of a group that has ended, or is dropped to be computed again.
 	Release(g *Group)
-	// SwapOut moves the group to the host; false: the host is full. Only Paged and VMM have it.
+	// SwapOut moves the group to the host; false: the host is full. Only Paged has it.
 	SwapOut(g *Group) bool
 	// Shares returns the current shares; head is the first waiting request, or nil.
 	Shares(head *Request) Shares
@@ -29,12 +29,6 @@ type BlockStore interface {
 	BlockMap() *BlockMap
 	// Swapped returns the slots copied between device and host so far, both ways, and in how many pieces.
 	Swapped() (slots, pieces int64)
-}
-
-// Mapper is a store that maps physical memory as the sequences grow, and unmaps it again.
-type Mapper interface {
-	// Mappings returns the slots that have memory now, and how many rows of pages were mapped and unmapped so far.
-	Mappings() (slots, maps, unmaps int64)
 }
 
 // KindStore is a store of layers of several kinds.

@@ -2,8 +2,6 @@ package pause
 
 import (
 	"slices"
-
-	"github.com/memprof/memprof/analysis/resumeplan"
 )
 
 // maxStages bounds the stages; visits of further ones are in none.
@@ -36,7 +34,7 @@ type stageSet struct {
 	// From the start of the first visit on:
 	peak       int64
 	inStage    *stage // where the peak was, or nil
-	rest, away int64  // as in resumeplan.Plan
+	rest, away int64  // as in Plan
 	copied     int64
 }
 
@@ -175,8 +173,8 @@ func (ss *stageSet) kept() []*stage {
 }
 
 // planned is the stage as the resume plan takes it.
-func (st *stage) planned(tags []resumeplan.Tag) resumeplan.Stage {
-	p := resumeplan.Stage{Name: st.name, Base: st.base}
+func (st *stage) planned(tags []Tag) Stage {
+	p := Stage{Name: st.name, Base: st.base}
 	st.sizes, st.paused = atLeast(st.sizes, len(tags)), atLeast(st.paused, len(tags))
 	for t := range tags {
 		size, needed := st.sizes[t], st.sizes[t] > 0 && !st.paused[t]
@@ -184,7 +182,7 @@ func (st *stage) planned(tags []resumeplan.Tag) resumeplan.Stage {
 			needed = slices.Contains(st.uses, tags[t].Name)
 		}
 		if size == 0 && st.paused[t] {
-			size = resumeplan.Paused
+			size = Paused
 		}
 		p.Sizes, p.Needs = append(p.Sizes, size), append(p.Needs, needed)
 	}
@@ -192,8 +190,8 @@ func (st *stage) planned(tags []resumeplan.Tag) resumeplan.Stage {
 }
 
 // recorded is the plan that the recording followed.
-func (ss *stageSet) recorded(c *resumeplan.Cycle, kept []*stage) resumeplan.Plan {
-	p := resumeplan.Plan{Peak: ss.peak, PeakStage: slices.Index(kept, ss.inStage), Rest: ss.rest, Away: ss.away}
+func (ss *stageSet) recorded(c *Cycle, kept []*stage) Plan {
+	p := Plan{Peak: ss.peak, PeakStage: slices.Index(kept, ss.inStage), Rest: ss.rest, Away: ss.away}
 	cycles := int64(1)
 	for i, st := range kept {
 		if i > 0 || len(kept) == 1 { // the first may have begun a cycle that was cut off

@@ -5,8 +5,8 @@
 // stage needs is what its phase says (uses=). Without that, a tag that was paused during one visit of
 // a stage is not needed in it, and every other tag that was resident counts as needed.
 //
-// The package knows no ledger: its [Tracker] takes numbers of arenas. The order comes from package
-// resumeplan.
+// The package knows no ledger: its [Tracker] takes numbers of arenas. The order is that of a
+// [Plan].
 package pause
 
 import (
@@ -14,7 +14,6 @@ import (
 	"strings"
 
 	"github.com/memprof/memprof/analysis/attribution"
-	"github.com/memprof/memprof/analysis/resumeplan"
 )
 
 // Result is what the tags of a device did: memory that a job paused and resumed, or could have.
@@ -22,15 +21,15 @@ type Result struct {
 	// Cycle has the stages that came again and those between them, or all stages if none came again.
 	// Its sizes are the greatest of all visits, each by itself: a stage may never have had all of
 	// them at once, so plans may overestimate.
-	Cycle  resumeplan.Cycle
+	Cycle  Cycle
 	Stages []StageUse // of the cycle, in the same order
 	// Phases: the stages are the outermost phases of the job's own. Otherwise they are the stretches
 	// between transitions in which the same tags were resident.
 	Phases bool
 	// Recorded is the cycle as it ran. Its Peak was measured from the start of the first stage on,
 	// transitions included; its PeakStage is -1 if that was in a transition. It has no Steps.
-	Recorded                     resumeplan.Plan
-	NeverPaused, Together, OnUse resumeplan.Plan
+	Recorded                     Plan
+	NeverPaused, Together, OnUse Plan
 	Series                       []Residency // at most Options.MaxPoints
 	// Card is the memory of the GPU that plans must fit into, in bytes; 0 where it is not known. The
 	// caller who has the run's description fills it in.
@@ -52,7 +51,7 @@ type StageUse struct {
 
 // KV says whether a tag of the cycle is a KV cache.
 func (s *Result) KV() bool {
-	return slices.ContainsFunc(s.Cycle.Tags, func(t resumeplan.Tag) bool { return t.KV })
+	return slices.ContainsFunc(s.Cycle.Tags, func(t Tag) bool { return t.KV })
 }
 
 // Transition is a pause or a resume of one arena of a tag.
@@ -86,7 +85,7 @@ type Options struct {
 type Tracker struct {
 	opt         Options
 	attribution *attribution.Tracker
-	tags        []resumeplan.Tag
+	tags        []Tag
 	resident    []int64 // mapped bytes, by tag
 	paused      []int64 // paused bytes, by tag
 	base        int64   // untagged mapped bytes
@@ -132,7 +131,7 @@ func (t *Tracker) tag(name string) int {
 			return i
 		}
 	}
-	t.tags = append(t.tags, resumeplan.Tag{Name: name, KV: strings.Contains(strings.ToLower(name), "kv")})
+	t.tags = append(t.tags, Tag{Name: name, KV: strings.Contains(strings.ToLower(name), "kv")})
 	t.resident, t.paused = append(t.resident, 0), append(t.paused, 0)
 	return len(t.tags) - 1
 }
@@ -255,7 +254,7 @@ func (t *Tracker) Finish(time int64) *Result {
 	}
 	r := &Result{Phases: phases, Series: t.course.points, Untagged: t.untagged, Categories: t.categories}
 	kept := set.kept()
-	r.Cycle = resumeplan.Cycle{Tags: t.tags}
+	r.Cycle = Cycle{Tags: t.tags}
 	for _, st := range kept {
 		r.Cycle.Stages = append(r.Cycle.Stages, st.planned(t.tags))
 		r.Stages = append(r.Stages, StageUse{Visits: st.visits, Duration: st.duration, Peak: st.peak, Free: st.free, Given: st.given})

@@ -1,78 +1,64 @@
 package summary
 
 import (
-	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
-
-	"github.com/apache/arrow-go/v18/parquet"
-	"github.com/apache/arrow-go/v18/parquet/compress"
-	"github.com/apache/arrow-go/v18/parquet/file"
-	"github.com/apache/arrow-go/v18/parquet/schema"
+	"syscall"
 
 	"github.com/memprof/memprof/trace"
-	"github.com/memprof/memprof/trace/columns"
 	"github.com/memprof/memprof/trace/outfile"
 )
 
 const (
-	// MostBytes is the most that the table of a process takes.
-	MostBytes = 100_000
-	// Version is the version of tables that this package writes, and the newest that it reads.
+	// MostBytes is the most that the summary of a process takes.
+	MostBytes = 200_000
+	// Version is the version of summaries that this package writes, and the newest that it reads.
 	Version = 1
+
+	mostRead  = 16 << 20 // of a file that is read
+	mostValue = 1 << 62  // of a row, in its unit
 )
 
-// The columns, in file order.
-const (
-	colProcess = iota
-	colRank
-	colDevice
-	colIteration
-	colIterations
-	colPhase
-	colCategory
-	colTag
-	colMetric
-	colUnit
-	colValue
-	colSeq
-	numColumns
-)
-
-const textPage = 4 << 20 // most bytes of a page of texts before compression
-
-func textColumn(name string) columns.Column {
-	return columns.Column{Name: name, Type: parquet.Types.ByteArray, PageBytes: func(int64) int64 { return textPage }}
+// document is the file of a process.
+type document struct {
+	Version        int         `json:"summary_version"` // stays first: trace knows the files of a summary by it
+	RunID          string      `json:"run_id"`
+	Process        string      `json:"process"`
+	PID            int         `json:"pid"`
+	Rank           int         `json:"rank"`
+	LocalRank      int         `json:"local_rank"`
+	WorldSize      int         `json:"world_size"`
+	LocalWorldSize int         `json:"local_world_size"`
+	Command        string      `json:"command"`
+	Frameworks     string      `json:"frameworks"`
+	Host           string      `json:"host"`
+	Events         int64       `json:"events"`
+	Dropped        int64       `json:"dropped"`
+	State          trace.State `json:"state"`
+	StateReason    string      `json:"state_reason"`
+	Cards          []Card      `json:"cards"`
+	Rows           []Row       `json:"rows"`
 }
 
-var tableColumns = []columns.Column{
-	colProcess:    textColumn("process"),
-	colRank:       {Name: "rank", Type: parquet.Types.Int32},
-	colDevice:     {Name: "device", Type: parquet.Types.Int32},
-	colIteration:  {Name: "iteration", Type: parquet.Types.Int64},
-	colIterations: {Name: "iterations", Type: parquet.Types.Int64},
-	colPhase:      textColumn("phase"),
-	colCategory:   textColumn("category"),
-	colTag:        textColumn("tag"),
-	colMetric:     textColumn("metric"),
-	colUnit:       textColumn("unit"),
-	colValue:      {Name: "value", Type: parquet.Types.Double},
-	colSeq:        {Name: "seq", Type: parquet.Types.Int64},
-}
-
-// Path is where the table of a process of the run in dir lies.
+// Path is where the summary of a process of the run in dir lies.
 func Path(dir, process string) string {
-	return filepath.Join(dir, trace.SummaryName, process+".parquet")
+	return filepath.Join(dir, trace.SummaryName, process+".json")
 }
 
-// Write writes the table into the run in dir, whose directory of tables it makes if there is none. It joins iterations until
-// the table has at most [MostBytes].
+// Has says whether a process of the run in dir has a summary.
+func Has(dir, process string) bool {
+	_, err := os.Stat(Path(dir, process))
+	return err == nil
+}
+
+// Write writes the table into the run in dir, whose directory of summaries it makes if there is none. It joins iterations until
+// the file has at most [MostBytes].
 func (t *Table) Write(dir string) error {
 	text, err := t.encode()
 	if err != nil {
@@ -91,7 +77,7 @@ func (t *Table) Write(dir string) error {
 func (t *Table) encode() ([]byte, error) {
 	t.sort()
 	for {
-		text, err := t.parquet()
+		text, err := t.json()
 		if err != nil || len(text) <= MostBytes {
 			return text, err
 		}
@@ -110,110 +96,97 @@ func (t *Table) parts() int {
 	return len(names)
 }
 
-// tableSchema is the schema of tableColumns.
-func tableSchema() *schema.GroupNode {
-	var fields schema.FieldList
-	for _, c := range tableColumns {
-		var logical schema.LogicalType = schema.NoLogicalType{}
-		if c.Type == parquet.Types.ByteArray {
-			logical = schema.StringLogicalType{}
-		}
-		fields = append(fields, schema.Must(schema.NewPrimitiveNodeLogical(c.Name, parquet.Repetitions.Required, logical, c.Type, -1, -1)))
-	}
-	return schema.MustGroup(schema.NewGroupNode("summary", parquet.Repetitions.Required, fields, -1))
-}
-
-func (t *Table) parquet() ([]byte, error) {
-	properties := parquet.NewWriterProperties(
-		parquet.WithCompression(compress.Codecs.Zstd), parquet.WithCompressionLevel(9), parquet.WithDictionaryDefault(true),
-		parquet.WithDataPageSize(16<<20), parquet.WithBatchSize(int64(len(t.Rows)+1)), parquet.WithStats(false), parquet.WithCreatedBy("memprof"))
-	var out bytes.Buffer
-	w := file.NewParquetWriter(&out, tableSchema(), file.WithWriterProps(properties))
-	if err := t.rowGroup(w); err != nil {
-		return nil, err
-	}
-	for _, kv := range t.keyValues() {
-		if err := w.AppendKeyValueMetadata(kv[0], strings.ToValidUTF8(kv[1], "\uFFFD")); err != nil {
-			return nil, err
-		}
-	}
-	if err := w.Close(); err != nil {
-		return nil, err
-	}
-	return out.Bytes(), nil
-}
-
-// rowGroup writes all rows as a row group.
-func (t *Table) rowGroup(w *file.Writer) error {
-	group := w.AppendRowGroup()
-	for i := range tableColumns {
-		c, err := group.NextColumn()
-		if err == nil {
-			err = t.column(i, c)
-		}
-		if err == nil {
-			err = c.Close()
-		}
-		if err != nil {
-			return fmt.Errorf("column %s: %w", tableColumns[i].Name, err)
-		}
-	}
-	return group.Close()
-}
-
-func (t *Table) column(i int, c file.ColumnChunkWriter) (err error) {
-	switch w := c.(type) {
-	case *file.ByteArrayColumnChunkWriter:
-		_, err = w.WriteBatch(each(t.Rows, func(r *Row) parquet.ByteArray {
-			return parquet.ByteArray([...]string{colProcess: t.Process.Name, colPhase: r.Phase, colCategory: r.Category, colTag: r.Tag, colMetric: r.Metric, colUnit: r.Unit}[i])
-		}), nil, nil)
-	case *file.Int32ColumnChunkWriter:
-		_, err = w.WriteBatch(each(t.Rows, func(r *Row) int32 {
-			if i == colRank {
-				return int32(t.Process.Rank)
-			}
-			return r.Device
-		}), nil, nil)
-	case *file.Int64ColumnChunkWriter:
-		_, err = w.WriteBatch(each(t.Rows, func(r *Row) int64 {
-			return [...]int64{colIteration: r.Iteration, colIterations: r.Iterations, colSeq: r.Seq}[i]
-		}), nil, nil)
-	case *file.Float64ColumnChunkWriter:
-		_, err = w.WriteBatch(each(t.Rows, func(r *Row) float64 { return r.Value }), nil, nil)
-	}
-	return err
-}
-
-func each[T any](rows []Row, of func(*Row) T) []T {
-	out := make([]T, len(rows))
-	for i := range rows {
-		out[i] = of(&rows[i])
-	}
-	return out
-}
-
-// keys of the file metadata.
-const keyVersion = "memprof.summary_version"
-
-func (t *Table) keyValues() [][2]string {
-	number := func(n int64) string { return strconv.FormatInt(n, 10) }
+func (t *Table) json() ([]byte, error) {
 	p := &t.Process
-	kv := [][2]string{
-		{keyVersion, number(Version)}, {"memprof.run_id", p.RunID}, {"memprof.process", p.Name}, {"memprof.pid", number(int64(p.PID))},
-		{"memprof.rank", number(int64(p.Rank))}, {"memprof.local_rank", number(int64(p.LocalRank))}, {"memprof.world_size", number(int64(p.WorldSize))},
-		{"memprof.local_world_size", number(int64(p.LocalWorldSize))}, {"memprof.command", p.Command}, {"memprof.frameworks", p.Frameworks},
-		{"memprof.host", t.Host}, {"memprof.events", number(t.Events)}, {"memprof.dropped", number(t.Dropped)},
-		{"memprof.state", string(t.Ending.State)}, {"memprof.state_reason", t.Ending.Reason},
-	}
-	for _, c := range t.Cards {
-		at := "." + number(int64(c.Device))
-		kv = append(kv, [2]string{"memprof.card" + at, c.Card}, [2]string{"memprof.gpu" + at, c.GPU}, [2]string{"memprof.driver" + at, c.Driver})
-	}
-	return kv
+	text, err := json.Marshal(document{
+		Version: Version, RunID: p.RunID, Process: p.Name, PID: p.PID, Rank: p.Rank, LocalRank: p.LocalRank, WorldSize: p.WorldSize,
+		LocalWorldSize: p.LocalWorldSize, Command: p.Command, Frameworks: p.Frameworks, Host: t.Host, Events: t.Events, Dropped: t.Dropped,
+		State: t.Ending.State, StateReason: t.Ending.Reason, Cards: append([]Card{}, t.Cards...), Rows: append([]Row{}, t.Rows...),
+	})
+	return append(text, '\n'), err
 }
 
-// Has says whether a process of the run in dir has a table.
-func Has(dir, process string) bool {
-	_, err := os.Stat(Path(dir, process))
-	return err == nil
+// remedy is for whatever is wrong with a summary: it follows from the recording.
+const remedy = "delete it and run `memprof summarize` on the recording"
+
+// Read reads a summary. Its rows are those of the file, in the order in which [Table.Write] writes them. Each has a finite value, and
+// iterations from 0 on, if any; no two of the whole process are of the same. The error is a *trace.PathError, or that of the file system.
+func Read(path string) (*Table, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	damaged := func(err error) error {
+		return &trace.PathError{Path: path, Err: trace.ErrDamaged, Detail: err.Error(), Remedy: remedy}
+	}
+	stat, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !stat.Mode().IsRegular() || stat.Size() > mostRead {
+		return nil, damaged(fmt.Errorf("not a regular file of at most %d bytes", mostRead))
+	}
+	text, err := io.ReadAll(io.LimitReader(f, mostRead))
+	if err != nil {
+		return nil, err
+	}
+	var d document
+	if err := json.Unmarshal(text, &d); err != nil {
+		return nil, damaged(err)
+	}
+	switch {
+	case d.Version < 1:
+		return nil, damaged(errors.New("no summary_version"))
+	case d.Version > Version:
+		return nil, &trace.PathError{Path: path, Err: trace.ErrNewerSchema, Detail: fmt.Sprintf("summary version %d, this memprof knows up to %d", d.Version, Version), Remedy: "use a newer memprof to read it"}
+	}
+	t := &Table{
+		Process: trace.ProcessMeta{
+			RunID: d.RunID, Name: d.Process, PID: d.PID, Rank: d.Rank, LocalRank: d.LocalRank, WorldSize: d.WorldSize,
+			LocalWorldSize: d.LocalWorldSize, Command: d.Command, Frameworks: d.Frameworks,
+		},
+		Host: d.Host, Events: d.Events, Dropped: d.Dropped, Ending: trace.Ending{State: d.State, Reason: d.StateReason}, Cards: d.Cards, Rows: d.Rows,
+	}
+	if err := t.check(); err != nil {
+		return nil, damaged(err)
+	}
+	return t, nil
+}
+
+// check fails for cards and rows that no recording leads to.
+func (t *Table) check() error {
+	devices := map[int32]bool{}
+	for _, c := range t.Cards {
+		if devices[c.Device] {
+			return fmt.Errorf("device %d has two cards", c.Device)
+		}
+		devices[c.Device] = true
+	}
+	for i := range t.Rows {
+		row := &t.Rows[i]
+		if err := row.check(); err != nil {
+			return fmt.Errorf("row %d: %w", i, err)
+		}
+		if i == 0 {
+			continue
+		}
+		switch order := t.Rows[i-1].compare(row); {
+		case order > 0:
+			return fmt.Errorf("row %d is not in order", i)
+		case order == 0 && row.Iterations == 0: // a job may number two iterations alike
+			return fmt.Errorf("row %d is of the same as the row before", i)
+		}
+	}
+	return nil
+}
+
+func (r *Row) check() error {
+	switch {
+	case math.Abs(r.Value) > mostValue: // JSON has neither NaN nor infinities
+		return fmt.Errorf("%s is %v", r.Metric, r.Value)
+	case r.Iterations < 0 || r.Iterations > 0 && (r.Iteration < 0 || r.Iteration > math.MaxInt64-r.Iterations):
+		return fmt.Errorf("%d iterations from %d on", r.Iterations, r.Iteration)
+	}
+	return nil
 }

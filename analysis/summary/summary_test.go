@@ -1,9 +1,7 @@
 package summary
 
 import (
-	"bytes"
 	"errors"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -11,9 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/apache/arrow-go/v18/parquet"
-	"github.com/apache/arrow-go/v18/parquet/compress"
-	"github.com/apache/arrow-go/v18/parquet/file"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/memprof/memprof/analysis"
@@ -143,7 +138,7 @@ func TestUnnamedPhase(t *testing.T) {
 	}
 }
 
-// However long a job was, its table has at most 100 KB; the peaks of joined iterations are the greatest of them, and sums
+// However long a job was, its table has at most [MostBytes]; the peaks of joined iterations are the greatest of them, and sums
 // stay sums.
 func TestSize(t *testing.T) {
 	for _, iterations := range []int{10, 1000, 30_000} {
@@ -237,78 +232,61 @@ func TestDamaged(t *testing.T) {
 		}
 	}
 	if failed < 100 {
-		t.Errorf("%d of 400 damaged tables are errors", failed)
+		t.Errorf("%d of 400 damaged summaries are errors", failed)
 	}
 }
 
-// A table with numbers, texts or an order that no recording leads to is an error that says what is wrong, so that
-// whoever reads tables need not expect them.
+// A summary with numbers or an order that no recording leads to is an error that says what is wrong, so that
+// whoever reads summaries need not expect them.
 func TestHostile(t *testing.T) {
 	row := func(iteration, iterations int64, value float64) Row {
 		return Row{Device: 1, Iteration: iteration, Iterations: iterations, Metric: "reserved.peak", Unit: "bytes", Value: value, Seq: -1}
 	}
-	long := make([]Row, 65)
-	for i := range long {
-		long[i] = row(-1, 0, 1)
-		long[i].Phase = fmt.Sprintf("%02d%s", i, strings.Repeat("x", 1<<20))
-	}
 	for _, test := range []struct {
-		groups [][]Row
-		want   string // "" for a table that is read
+		rows []Row
+		want string // "" for a summary that is read
 	}{
-		{[][]Row{{row(-1, 0, 1), row(0, 1, 1), row(1, 5, 1<<62)}}, ""},
-		{[][]Row{long[:63]}, ""},
-		{[][]Row{long}, "column phase: more than 67108864 bytes of text"},
-		{[][]Row{{row(-1, 0, math.NaN())}}, "row 0: reserved.peak is NaN"},
-		{[][]Row{{row(-1, 0, 1), row(0, 1, math.Inf(1))}}, "row 1: reserved.peak is +Inf"},
-		{[][]Row{{row(-1, 0, -1e19)}}, "row 0: reserved.peak is -1e+19"},
-		{[][]Row{{row(-1, 1, 1)}}, "row 0: 1 iterations from -1 on"},
-		{[][]Row{{row(0, -1, 1)}}, "row 0: -1 iterations from 0 on"},
-		{[][]Row{{row(math.MaxInt64, 1, 1)}}, "row 0: 1 iterations from 9223372036854775807 on"},
-		{[][]Row{{row(1, 1, 1), row(0, 1, 1)}}, "row 1 is not in order"},
-		{[][]Row{{row(0, 1, 1), row(-1, 0, 1)}}, "row 1 is not in order"},
-		{[][]Row{{row(-1, 0, 1), row(-1, 0, 2)}}, "row 1 is of the same as the row before"},
-		{[][]Row{{row(-1, 0, 1)}, {row(-1, 0, 1)}}, "2 row groups, not 1"},
-		{nil, "0 row groups, not 1"},
+		{[]Row{row(-1, 0, 1), row(0, 1, 1), row(1, 5, 1<<62)}, ""},
+		{nil, ""},
+		{[]Row{row(-1, 0, -1e19)}, "row 0: reserved.peak is -1e+19"},
+		{[]Row{row(-1, 1, 1)}, "row 0: 1 iterations from -1 on"},
+		{[]Row{row(0, -1, 1)}, "row 0: -1 iterations from 0 on"},
+		{[]Row{row(math.MaxInt64, 1, 1)}, "row 0: 1 iterations from 9223372036854775807 on"},
+		{[]Row{row(1, 1, 1), row(0, 1, 1)}, "row 1 is not in order"},
+		{[]Row{row(0, 1, 1), row(-1, 0, 1)}, "row 1 is not in order"},
+		{[]Row{row(-1, 0, 1), row(-1, 0, 2)}, "row 1 is of the same as the row before"},
 	} {
-		path := filepath.Join(t.TempDir(), "rank0.parquet")
-		writeGroups(t, path, test.groups)
-		table, err := Read(path)
-		if test.want == "" {
-			if err != nil || len(table.Rows) != len(test.groups[0]) {
-				t.Errorf("%v, want %d rows", err, len(test.groups[0]))
-			}
-			continue
+		text, err := (&Table{Process: trace.ProcessMeta{Name: "rank0"}, Rows: test.rows}).json()
+		if err != nil {
+			t.Fatal(err)
 		}
-		if err == nil || !errors.Is(err, trace.ErrDamaged) || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%v, want damage: %s", err, test.want)
-		}
+		demandRead(t, string(text), len(test.rows), test.want)
+	}
+	for text, want := range map[string]string{
+		"": "unexpected end", "[]": "cannot unmarshal array", `{"rows": []}`: "no summary_version",
+		`{"summary_version": 1, "rows": [{"value": NaN}]}`:                      "invalid character 'N'",
+		`{"summary_version": 1, "rows": [{"device": 3000000000}]}`:              "cannot unmarshal number",
+		`{"summary_version": 1, "cards": [{"device": 1}, {"device": 1}]}`:       "device 1 has two cards",
+		`{"summary_version": 1, "rows": ` + strings.Repeat("[", 1<<20) + "]]]}": "exceeded max depth",
+		strings.Repeat(" ", mostRead+1):                                         "not a regular file",
+	} {
+		demandRead(t, text, 0, want)
 	}
 }
 
-// writeGroups writes a table whose rows are in several groups and in no dictionary.
-func writeGroups(t *testing.T, path string, groups [][]Row) {
+// demandRead reads a summary of that text, which has so many rows, or is damaged.
+func demandRead(t *testing.T, text string, rows int, damage string) {
 	t.Helper()
-	var out bytes.Buffer
-	properties := parquet.NewWriterProperties(parquet.WithCompression(compress.Codecs.Zstd), parquet.WithDictionaryDefault(false), parquet.WithStats(false),
-		parquet.WithDataPageSize(1<<20), parquet.WithBatchSize(1))
-	w := file.NewParquetWriter(&out, tableSchema(), file.WithWriterProps(properties))
-	table := Table{Process: trace.ProcessMeta{Name: "rank0"}}
-	for _, table.Rows = range groups {
-		if err := table.rowGroup(w); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, kv := range table.keyValues() {
-		if err := w.AppendKeyValueMetadata(kv[0], kv[1]); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := w.Close(); err != nil {
+	path := filepath.Join(t.TempDir(), "rank0.json")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(path, out.Bytes(), 0o600); err != nil {
-		t.Fatal(err)
+	table, err := Read(path)
+	switch {
+	case damage == "" && (err != nil || len(table.Rows) != rows):
+		t.Errorf("%v, want %d rows", err, rows)
+	case damage != "" && (err == nil || !errors.Is(err, trace.ErrDamaged) || !strings.Contains(err.Error(), damage)):
+		t.Errorf("%.80s: %v, want damage: %s", text, err, damage)
 	}
 }
 

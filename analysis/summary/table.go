@@ -10,18 +10,18 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// Row is a row of a table; see the package comment.
+// Row is one number of a process; see the package comment. All fields are written, so that every file has the same columns.
 type Row struct {
-	Device     int32
-	Iteration  int64
-	Iterations int64
-	Phase      string
-	Category   string
-	Tag        string
-	Metric     string
-	Unit       string
-	Value      float64
-	Seq        int64
+	Device     int32   `json:"device"`
+	Iteration  int64   `json:"iteration"`
+	Iterations int64   `json:"iterations"`
+	Phase      string  `json:"phase"`
+	Category   string  `json:"category"`
+	Tag        string  `json:"tag"`
+	Metric     string  `json:"metric"`
+	Unit       string  `json:"unit"`
+	Value      float64 `json:"value"`
+	Seq        int64   `json:"seq"`
 }
 
 // Table is the summary of one process.
@@ -37,10 +37,10 @@ type Table struct {
 
 // Card is what is known of the GPU of a device.
 type Card struct {
-	Device int32
-	Card   string // tells it from every other one of all runs
-	GPU    string // model
-	Driver string
+	Device int32  `json:"device"`
+	Card   string `json:"card"` // tells it from every other one of all runs
+	GPU    string `json:"gpu"`  // model
+	Driver string `json:"driver"`
 }
 
 // Metrics of a whole device that are no metrics of `memprof check`.
@@ -205,7 +205,7 @@ func (t *Table) phaseIterations(d *analysis.DeviceResult) {
 	}
 }
 
-// sort puts rows with equal texts together: so they compress best.
+// sort brings rows into the order of a file, in which neighbouring iterations can be joined.
 func (t *Table) sort() {
 	slices.SortStableFunc(t.Rows, func(a, b Row) int { return a.compare(&b) })
 }

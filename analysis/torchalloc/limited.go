@@ -1,8 +1,8 @@
 package torchalloc
 
 import (
+	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/caching"
-	"github.com/memprof/memprof/analysis/card"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -48,10 +48,10 @@ func (l *limited) Unmap(addr, bytes uint64) {
 
 // outside takes memory that another library or the driver allocated. PyTorch keeps what it has cached then, so
 // that the allocation fails where the card has too little free.
-func (j *job) outside(e *trace.Event, c card.Change) {
+func (j *job) outside(e *trace.Event, c accounting.Change) {
 	j.device(c.Device)
 	if room := j.rooms[c.Device]; c.Grown > 0 && !room.fits(0) {
-		j.refuse(card.Refusal{Seq: e.Seq, Device: c.Device, Bytes: c.Grown, Outside: true})
+		j.refuse(accounting.Refusal{Seq: e.Seq, Device: c.Device, Bytes: c.Grown, Outside: true})
 	}
 	j.count(c.Device, false)
 }
@@ -70,7 +70,7 @@ func (j *job) count(device int32, spared bool) {
 	j.needed[device] = max(j.needed[device], int64(stats.Requested.Now)+others)
 }
 
-func (j *job) refuse(r card.Refusal) {
+func (j *job) refuse(r accounting.Refusal) {
 	j.refused++
 	if j.first != nil || j.card == nil {
 		return

@@ -20,8 +20,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/caching"
-	"github.com/memprof/memprof/analysis/card"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -40,7 +40,7 @@ type Options struct {
 	Placements int
 	Text       func(context int32) string
 	// Card, if set, is the size of each device, and what others than the allocator use of it.
-	Card *card.Card
+	Card *accounting.Card
 	// UntilRefused ends Run when a request was refused.
 	UntilRefused bool
 }
@@ -54,7 +54,7 @@ type Outcome struct {
 	// Used is the greatest sum of reserved bytes and those of others, by device; Needed the same with requested
 	// bytes. Both need a Card.
 	Used, Needed map[int32]int64
-	First        *card.Refusal // of Refused; nil if there is none
+	First        *accounting.Refusal // of Refused; nil if there is none
 	// Maps and Unmaps are calls of the driver, for segments or pages, in a steady iteration: the mean of those from
 	// number 4 on.
 	Maps, Unmaps float64
@@ -96,8 +96,8 @@ type Replay struct {
 	Options
 	live   *trace.Live
 	arenas map[int32]place
-	totals map[int32]uint64 // bytes of each device whose size is known
-	others *card.Others     // nil without a Card
+	totals map[int32]uint64   // bytes of each device whose size is known
+	others *accounting.Others // nil without a Card
 	jobs   []*job
 }
 
@@ -105,7 +105,7 @@ type Replay struct {
 func New(o Options) *Replay {
 	r := &Replay{Options: o, live: trace.NewLive(), arenas: map[int32]place{}, totals: map[int32]uint64{}}
 	if o.Card != nil {
-		r.others = card.NewOthers(o.Card, o.Text)
+		r.others = accounting.NewOthers(o.Card, o.Text)
 	}
 	for i, s := range o.Settings {
 		r.jobs = append(r.jobs, r.newJob(i, s, 0))
@@ -157,11 +157,11 @@ type job struct {
 	refused  int64
 	calls    calls
 
-	card         *card.Card         // the replay's
-	others       *card.Others       // the replay's
+	card         *accounting.Card   // the replay's
+	others       *accounting.Others // the replay's
 	rooms        map[int32]*limited // by device, with a card
 	used, needed map[int32]int64
-	first        *card.Refusal
+	first        *accounting.Refusal
 }
 
 func (r *Replay) newJob(of int, s caching.Settings, seed uint64) *job {
@@ -323,7 +323,7 @@ func (j *job) alloc(at place, slot int32, e *trace.Event) {
 		if spared {
 			return
 		}
-		j.refuse(card.Refusal{Seq: e.Seq, Device: at.device, Bytes: e.Requested})
+		j.refuse(accounting.Refusal{Seq: e.Seq, Device: at.device, Bytes: e.Requested})
 		return
 	}
 	j.blocks[slot] = block

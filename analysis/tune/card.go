@@ -1,6 +1,6 @@
 package tune
 
-import "github.com/memprof/memprof/analysis/card"
+import "github.com/memprof/memprof/analysis/accounting"
 
 // onCard counts requested bytes on a device of a card, and updates the greatest sums with what others use. What they
 // need does not count if they are spared.
@@ -24,11 +24,11 @@ func (p *replay) outside(o *op) {
 	}
 	p.onCard(o.arena, 0, false)
 	if p.used[o.arena]+o.bytes > p.card.Bytes {
-		p.refuse(card.Refusal{Seq: o.seq, Device: o.arena, Outside: true})
+		p.refuse(accounting.Refusal{Seq: o.seq, Device: o.arena, Outside: true})
 	}
 }
 
-func (p *replay) refuse(r card.Refusal) {
+func (p *replay) refuse(r accounting.Refusal) {
 	p.refused++
 	if p.first != nil || p.card == nil {
 		return

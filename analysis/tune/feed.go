@@ -5,7 +5,7 @@ import (
 	"maps"
 	"strconv"
 
-	"github.com/memprof/memprof/analysis/card"
+	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
 )
@@ -78,8 +78,8 @@ type feed struct {
 	totals map[int32]uint64 // bytes of the devices whose main arena was seen
 
 	others     otherMemory
-	card       *card.Card // nil, or that of Options
-	cardOthers *card.Others
+	card       *accounting.Card // nil, or that of Options
+	cardOthers *accounting.Others
 	cache      []op  // an empty_cache under way: first the blocks become free that waited for other streams
 	resumes    []op  // of the call of memprof_resume that the last event is of
 	resumed    int64 // when that was written, ns

@@ -4,7 +4,7 @@ import (
 	"context"
 	"testing"
 
-	"github.com/memprof/memprof/analysis/card"
+	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
 )
@@ -16,7 +16,7 @@ func TestLibraryFreesFromAnotherDevice(t *testing.T) {
 	j.event(trace.KindExternalAlloc, trace.NoArena, trace.Event{Device: 0, Addr: 99, Requested: 40 * mib, Provided: 40 * mib, Context: int32(len(j.texts) - 1)})
 	j.event(trace.KindExternalFree, trace.NoArena, trace.Event{Device: 1, Addr: 99})
 	j.alloc(0, 1, 50*mib)
-	for name, on := range map[string]*card.Card{"as recorded": nil, "on a card": {Bytes: 64 * mib}} {
+	for name, on := range map[string]*accounting.Card{"as recorded": nil, "on a card": {Bytes: 64 * mib}} {
 		j.at = 0
 		result, err := Run(context.Background(), &j.source, Options{Policies: []bfc.Policy{policyOf(t, "compact never")}, Text: j.text, Card: on})
 		if err != nil {

@@ -3,7 +3,7 @@ package tune
 import (
 	"time"
 
-	"github.com/memprof/memprof/analysis/card"
+	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/bfc"
 )
 
@@ -18,7 +18,7 @@ type Outcome struct {
 	// Used is the greatest sum of R and what others use, by device; Needed the same with requested bytes.
 	// Both need a card.
 	Used, Needed map[int32]int64
-	First        *card.Refusal // of Refused; nil without a card
+	First        *accounting.Refusal // of Refused; nil without a card
 
 	Iterations int64
 	SteadyR    int64   // maximum of the steady iterations; without iterations, R at the end

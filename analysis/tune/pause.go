@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/memprof/memprof/analysis/card"
+	"github.com/memprof/memprof/analysis/accounting"
 )
 
 // pause subtracts a heap's memory from what is mapped, and its blocks from what is live.
@@ -75,7 +75,7 @@ func (p *replay) resumeShort(device int32, o *op) {
 	case o.failed:
 		p.stillRefused++
 	default:
-		p.refuse(card.Refusal{Seq: o.seq, Device: device, Bytes: int64(needed)})
+		p.refuse(accounting.Refusal{Seq: o.seq, Device: device, Bytes: int64(needed)})
 	}
 }
 

@@ -1,7 +1,7 @@
 package tune
 
 import (
-	"github.com/memprof/memprof/analysis/card"
+	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/bfc"
 )
 
@@ -44,10 +44,10 @@ type replay struct {
 	refused      int64
 	stillRefused int64 // of those that the recorded allocator refused
 
-	card         *card.Card      // nil, or that of Options
-	live         map[int32]int64 // requested bytes by device, with a card
-	usage, needs map[int32]int64 // see Outcome
-	first        *card.Refusal
+	card         *accounting.Card // nil, or that of Options
+	live         map[int32]int64  // requested bytes by device, with a card
+	usage, needs map[int32]int64  // see Outcome
+	first        *accounting.Refusal
 }
 
 // each calls f for each heap.
@@ -162,7 +162,7 @@ func (p *replay) alloc(o *op) {
 		if spared {
 			return
 		}
-		p.refuse(card.Refusal{Seq: o.seq, Device: h.shape.device, Bytes: int64(o.bytes)})
+		p.refuse(accounting.Refusal{Seq: o.seq, Device: h.shape.device, Bytes: int64(o.bytes)})
 		return
 	}
 	p.blocks[o.slot] = placed{heap: h, addr: block.Addr, size: block.Size, requested: block.Requested}

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/memprof/memprof/analysis/card"
+	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
 )
@@ -28,7 +28,7 @@ type Options struct {
 	Limit uint64
 	// Card, if set, is the size of each device, and what others than the arenas use of it: Limit and what the
 	// recording says of both do not count then.
-	Card *card.Card
+	Card *accounting.Card
 	// UntilRefused ends the replay when a request was refused.
 	UntilRefused bool
 	// Text gives the text of a context.
@@ -67,7 +67,7 @@ func Run(ctx context.Context, src Source, o Options) (*Result, error) {
 	crew.untilRefused = o.UntilRefused
 	f := newFeed(o.Text)
 	if o.Card != nil {
-		f.card, f.cardOthers = o.Card, card.NewOthers(o.Card, o.Text)
+		f.card, f.cardOthers = o.Card, accounting.NewOthers(o.Card, o.Text)
 	}
 	err := crew.feed(ctx, src, f)
 	crew.wait()

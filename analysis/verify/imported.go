@@ -43,15 +43,11 @@ func Imported(ctx context.Context, p *trace.Process, how *trace.Imported) (*Resu
 		return nil, fmt.Errorf("%s: %w", p.Name, ErrNothingToVerify)
 	}
 	result.Import = &Import{Format: how.Format, Blocks: how.Blocks}
-	switch {
-	case how.Format != "torch-snapshot":
-		result.Import.Why = "it is of another allocator"
-	case how.Opening > 0:
+	if how.Opening > 0 {
 		result.Import.Why = fmt.Sprintf("the snapshot's history begins with %d blocks in %.0f MiB of memory", how.Blocks, float64(how.Reserved)/(1<<20))
-	default:
-		return result, result.compare(ctx, p, how)
+		return result, nil
 	}
-	return result, nil
+	return result, result.compare(ctx, p, how)
 }
 
 // compare follows a process with the models of all versions, until one has the same.

@@ -3,12 +3,10 @@ package verify_test
 import (
 	"context"
 	"errors"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/memprof/memprof/analysis/rmmlog"
 	"github.com/memprof/memprof/analysis/snapshot"
 	"github.com/memprof/memprof/analysis/verify"
 	"github.com/memprof/memprof/trace"
@@ -91,21 +89,5 @@ func TestImportedAndChanged(t *testing.T) {
 	var wrong *verify.Mismatch
 	if _, err := verify.Imported(context.Background(), run.Processes[0], run.Info.ImportOf("gpu0")); !errors.As(err, &wrong) || !strings.Contains(wrong.Expected, "an address that no live block has") {
 		t.Errorf("%v, want a mismatch", err)
-	}
-}
-
-// Logs of other allocators are matched, and not modeled.
-func TestImportedLog(t *testing.T) {
-	log := filepath.Join(t.TempDir(), "rmm.csv")
-	text := "Thread,Time,Action,Pointer,Size,Stream\n1,10:00:00:000001,allocate,0x7f0000000000,1024,0\n1,10:00:00:000002,free,0x7f0000000000,1024,0\n"
-	if err := os.WriteFile(log, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	if _, err := rmmlog.Import(dir, []string{log}, "test"); err != nil {
-		t.Fatal(err)
-	}
-	if r := verifyImported(t, dir); r.Allocs != 1 || r.Frees != 1 || r.Import.Why != "it is of another allocator" {
-		t.Errorf("%+v, %+v", r, r.Import)
 	}
 }

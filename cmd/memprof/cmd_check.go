@@ -17,14 +17,13 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/gate"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/analysis/summary"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
-	"github.com/memprof/memprof/cmd/memprof/internal/output"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
-	"github.com/memprof/memprof/hooks/trust"
+	"github.com/memprof/memprof/hooks"
 	"github.com/memprof/memprof/report/ci"
-	"github.com/memprof/memprof/report/plain"
 )
 
 const checkExits = `0 all gates hold; 1 a gate is violated; 2 a gate or recording that cannot be
@@ -165,7 +164,7 @@ func (o *checkOptions) prepare() ([]gate.Gate, *gate.Judge, error) {
 		if path == "" {
 			continue
 		}
-		if err := output.Possible(path); err != nil {
+		if err := writable(path); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -190,7 +189,7 @@ func (o *checkOptions) judge(stdout, stderr io.Writer, judge *gate.Judge, gates 
 		return exit.Input(err)
 	}
 	if o.Update {
-		if err := output.ReplaceWithJSON(judge.Baseline.Path, judge.Baseline.Document()); err != nil {
+		if err := replaceWithJSON(judge.Baseline.Path, judge.Baseline.Document()); err != nil {
 			return err
 		}
 	}
@@ -310,7 +309,7 @@ func (o *checkOptions) trustGateFile(path string) error {
 	if err != nil {
 		return exit.Input(err)
 	}
-	if err := trust.Path(real, os.Getegid()); err != nil {
+	if err := hooks.Trusted(real, os.Getegid()); err != nil {
 		return exit.Usagef("%s is not used: %w (--config %s uses it)", path, err, plain.ShellQuote(path))
 	}
 	return nil
@@ -327,12 +326,12 @@ func (o *checkOptions) print(stdout io.Writer, results *gate.Results) error {
 // publish writes the results to where a CI shows them.
 func (o *checkOptions) publish(stdout io.Writer, results *gate.Results) error {
 	if o.Markdown != "" {
-		if err := output.Replace(o.Markdown, ci.Markdown(results)); err != nil {
+		if err := replaceFile(o.Markdown, ci.Markdown(results)); err != nil {
 			return err
 		}
 	}
 	if path := os.Getenv("GITHUB_STEP_SUMMARY"); path != "" {
-		if err := output.Append(path, ci.Markdown(results)); err != nil {
+		if err := appendFile(path, ci.Markdown(results)); err != nil {
 			return err
 		}
 	}
@@ -341,17 +340,17 @@ func (o *checkOptions) publish(stdout io.Writer, results *gate.Results) error {
 		if err != nil {
 			return err
 		}
-		if err := output.Replace(o.JUnit, text); err != nil {
+		if err := replaceFile(o.JUnit, text); err != nil {
 			return err
 		}
 	}
 	if o.CodeQuality != "" {
-		if err := output.ReplaceWithJSON(o.CodeQuality, ci.CodeQuality(results)); err != nil {
+		if err := replaceWithJSON(o.CodeQuality, ci.CodeQuality(results)); err != nil {
 			return err
 		}
 	}
 	if o.OpenMetrics != "" {
-		if err := output.Replace(o.OpenMetrics, ci.OpenMetrics(results)); err != nil {
+		if err := replaceFile(o.OpenMetrics, ci.OpenMetrics(results)); err != nil {
 			return err
 		}
 	}

@@ -14,11 +14,10 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
-	"github.com/memprof/memprof/cmd/memprof/internal/output"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/report/export"
-	"github.com/memprof/memprof/report/spell"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -80,24 +79,16 @@ func exportFormats() []exportFormat {
 			passes: func(run *trace.Run) int64 {
 				return eventsOf(run) * int64(export.SnapshotPasses(1))
 			},
-			write: ofOneProcess("a snapshot", export.TorchSnapshot),
-		},
-		{
-			name: "rmm-csv", short: "A log of the RAPIDS Memory Manager (RMM)", passes: eventsOf,
-			example: "  memprof export rmm-csv run -o rmm.csv\n  memprof export rmm-csv run --process rank0 | head",
-			write:   ofOneProcess("a log of RMM", export.RMM),
+			write: writeSnapshot,
 		},
 	}
 }
 
-// ofOneProcess is a write of a format whose files hold one process.
-func ofOneProcess(file string, write func(io.Writer, *export.Recording, *trace.Process) error) func(*exportOptions, io.Writer, *export.Recording) error {
-	return func(_ *exportOptions, w io.Writer, r *export.Recording) error {
-		if n := len(r.Run.Processes); n != 1 {
-			return exit.Usagef("%s holds one process, and %s has %d: choose one with --process (%s)", file, r.Run.Dir, n, processNames(r.Run))
-		}
-		return write(w, r, r.Run.Processes[0])
+func writeSnapshot(_ *exportOptions, w io.Writer, r *export.Recording) error {
+	if n := len(r.Run.Processes); n != 1 {
+		return exit.Usagef("a snapshot holds one process, and %s has %d: choose one with --process (%s)", r.Run.Dir, n, processNames(r.Run))
 	}
+	return export.TorchSnapshot(w, r, r.Run.Processes[0])
 }
 
 func newExportCommand() *cobra.Command {
@@ -164,7 +155,7 @@ func (o *exportOptions) addPprofFlags(flags *pflag.FlagSet) {
 
 func (o *exportOptions) validate() error {
 	if _, err := strconv.ParseUint(o.At, 10, 63); err != nil && !slices.Contains(exportInstants, o.At) {
-		return exit.Usagef("--at %q: want peak, oom, end or the number of an event%s", o.At, spell.DidYouMean(o.At, exportInstants...))
+		return exit.Usagef("--at %q: want peak, oom, end or the number of an event%s", o.At, plain.DidYouMean(o.At, exportInstants...))
 	}
 	if o.By == "" {
 		return nil
@@ -203,7 +194,7 @@ func (o *exportOptions) run(stdout, stderr io.Writer, f exportFormat, path strin
 		buffered := bufio.NewWriter(stdout)
 		return exportError(cmp.Or(write(buffered), buffered.Flush()))
 	}
-	return exportError(output.Whole(o.Output, output.Private, write))
+	return exportError(writeWhole(o.Output, privateMode, write))
 }
 
 // cut has the recording end at the instant of --at. Processes that have no such instant are left out, and stderr

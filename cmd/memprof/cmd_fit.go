@@ -13,13 +13,12 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/memprof/memprof/analysis"
-	"github.com/memprof/memprof/analysis/card"
+	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/fit"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
-	reportfit "github.com/memprof/memprof/report/fit"
-	"github.com/memprof/memprof/report/spell"
-	"github.com/memprof/memprof/report/units"
+	"github.com/memprof/memprof/report"
 )
 
 const fitExits = `0 found, and with --card the job fits under some allocator; 1 it fits under
@@ -77,7 +76,7 @@ both sides of the new size tell more than two on one side.`,
 	opts.addFlags(cmd.Flags())
 	cmd.ValidArgsFunction = completeDirectories
 	completeFlags(cmd, map[string]cobra.CompletionFunc{
-		"card":   words(append(card.Names(), "80GiB\tor another size")...),
+		"card":   words(append(accounting.CardNames(), "80GiB\tor another size")...),
 		"scale":  cobra.FixedCompletions([]cobra.Completion{"batch=2"}, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace),
 		"format": words("text", "markdown", "json"),
 	})
@@ -85,7 +84,7 @@ both sides of the new size tell more than two on one side.`,
 }
 
 func (o *fitOptions) addFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&o.Card, "card", "", "`card` to answer yes or no for: a size, 80GiB, or a name, "+strings.Join(card.Names(), ", "))
+	flags.StringVar(&o.Card, "card", "", "`card` to answer yes or no for: a size, 80GiB, or a name, "+strings.Join(accounting.CardNames(), ", "))
 	flags.Var(&o.Headroom, "headroom", "memory that must stay free on the card")
 	flags.StringVar(&o.Scale, "scale", "", "answer for a job of another size: `NAME=FACTOR`, batch=2")
 	flags.Float64SliceVar(&o.Sizes, "sizes", nil, "with --scale: size of each recording's job, a list of `numbers`")
@@ -93,7 +92,7 @@ func (o *fitOptions) addFlags(flags *pflag.FlagSet) {
 }
 
 func (o *fitOptions) run(ctx context.Context, stdout io.Writer, paths []string) error {
-	result := &reportfit.Result{Headroom: int64(o.Headroom)}
+	result := &report.Fit{Headroom: int64(o.Headroom)}
 	name, factor, err := o.validate(len(paths))
 	if err == nil {
 		result.Card, result.Bytes, err = o.card()
@@ -117,7 +116,7 @@ func (o *fitOptions) run(ctx context.Context, stdout io.Writer, paths []string) 
 	if err != nil {
 		return err
 	}
-	if err := printAs(stdout, o.Format, result, reportfit.Text, reportfit.Markdown, reportfit.JSON); err != nil {
+	if err := printAs(stdout, o.Format, result, report.FitText, report.FitMarkdown, report.FitJSON); err != nil {
 		return err
 	}
 	if !result.Fits() {
@@ -148,7 +147,7 @@ func (o *fitOptions) validate(recordings int) (name string, factor float64, err 
 	case recordings < 2:
 		return "", 0, exit.Usagef("--scale needs recordings at two sizes or more, got %d", recordings)
 	case len(o.Sizes) > 0 && len(o.Sizes) != recordings:
-		return "", 0, exit.Usagef("--sizes has %s for %d recordings: want one for each", units.Counted(int64(len(o.Sizes)), "number"), recordings)
+		return "", 0, exit.Usagef("--sizes has %s for %d recordings: want one for each", plain.Counted(int64(len(o.Sizes)), "number"), recordings)
 	case slices.ContainsFunc(o.Sizes, func(size float64) bool { return !(size > 0) }):
 		return "", 0, exit.Usagef("--sizes: want numbers greater than 0")
 	}
@@ -160,14 +159,14 @@ func (o *fitOptions) card() (name string, bytes int64, err error) {
 	if o.Card == "" {
 		return "", 0, nil
 	}
-	if bytes, ok := card.Named(o.Card); ok {
+	if bytes, ok := accounting.CardNamed(o.Card); ok {
 		return o.Card, bytes, nil
 	}
-	if bytes, err = units.ParseSize(o.Card); err == nil && bytes <= 0 {
+	if bytes, err = plain.ParseSize(o.Card); err == nil && bytes <= 0 {
 		err = fmt.Errorf("want more than 0 bytes")
 	}
 	if err != nil {
-		return "", 0, exit.Usagef("--card %q: want a size like 80GiB, or %s%s", o.Card, spell.Alternatives(card.Names()), spell.DidYouMean(o.Card, card.Names()...))
+		return "", 0, exit.Usagef("--card %q: want a size like 80GiB, or %s%s", o.Card, plain.Alternatives(accounting.CardNames()), plain.DidYouMean(o.Card, accounting.CardNames()...))
 	}
 	return o.Card, bytes, nil
 }
@@ -183,7 +182,7 @@ func (o *fitOptions) find(ctx context.Context, path string, jobs []*fit.Job, opt
 }
 
 // scaled answers for a job of another size.
-func (o *fitOptions) scaled(ctx context.Context, result *reportfit.Result, runs []recording.Recording, name string, factor float64) error {
+func (o *fitOptions) scaled(ctx context.Context, result *report.Fit, runs []recording.Recording, name string, factor float64) error {
 	sizes := o.Sizes
 	if len(sizes) == 0 {
 		var err error
@@ -192,7 +191,7 @@ func (o *fitOptions) scaled(ctx context.Context, result *reportfit.Result, runs 
 		}
 	}
 	size := factor * sizes[0]
-	result.Scale = &reportfit.Scale{Name: name, Factor: factor, Sizes: sizes, Size: size}
+	result.Scale = &report.FitScale{Name: name, Factor: factor, Sizes: sizes, Size: size}
 	resized, err := recording.Resize(runs, sizes, size)
 	switch {
 	case err == nil:
@@ -210,7 +209,7 @@ func (o *fitOptions) scaled(ctx context.Context, result *reportfit.Result, runs 
 }
 
 // onLines answers for a job whose recordings have too few requests in common, on lines through their least cards.
-func (o *fitOptions) onLines(ctx context.Context, result *reportfit.Result, runs []recording.Recording) (err error) {
+func (o *fitOptions) onLines(ctx context.Context, result *report.Fit, runs []recording.Recording) (err error) {
 	var answers []*fit.Answer
 	for i := range runs {
 		answer, err := o.find(ctx, runs[i].Path, runs[i].FitJobs(), fit.Options{})
@@ -233,7 +232,7 @@ func (o *fitOptions) onLines(ctx context.Context, result *reportfit.Result, runs
 }
 
 // replayed answers for jobs whose requests have the bytes of another size of the job.
-func (o *fitOptions) replayed(ctx context.Context, result *reportfit.Result, path string, resized *recording.Resized) (err error) {
+func (o *fitOptions) replayed(ctx context.Context, result *report.Fit, path string, resized *recording.Resized) (err error) {
 	scale := result.Scale
 	scale.Replayed, scale.Unsure = true, resized.Unsure
 	if result.Answer, err = o.find(ctx, path, resized.Likely, fit.Options{Card: result.Bytes}); err != nil {

@@ -9,18 +9,19 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/memprof/memprof/analysis/plain"
+	"github.com/memprof/memprof/analysis/snapshot"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
-	"github.com/memprof/memprof/cmd/memprof/internal/importer"
 	"github.com/memprof/memprof/cmd/memprof/internal/recorder"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
-	"github.com/memprof/memprof/report/plain"
-	"github.com/memprof/memprof/report/spell"
-	"github.com/memprof/memprof/report/units"
 	"github.com/memprof/memprof/trace"
 )
 
 const importExits = `0 imported; 2 wrong usage, or a file that is missing, damaged or empty;
   3 memprof failed`
+
+// snapshotFormat is the kind of file that can be imported.
+const snapshotFormat = "torch-snapshot"
 
 type importOptions struct {
 	Output string
@@ -32,7 +33,7 @@ func newImportCommand() *cobra.Command {
 	var opts importOptions
 	cmd := &cobra.Command{
 		Use:   "import FORMAT FILE...",
-		Short: "Make a recording from a PyTorch snapshot or an RMM log",
+		Short: "Make a recording from a PyTorch snapshot",
 		Long: `Makes a recording from a file of another tool. report, view, check, diff, tune,
 fit and export read it as any other, and import such a file themselves where
 they are given one instead of a recording. Several files are ranks, in their
@@ -41,16 +42,13 @@ order.
 Formats:
   torch-snapshot  a file of torch.cuda.memory._dump_snapshot, gzipped or not, of
                   pickle protocol 2 to 5. No code in a file is run.
-  rmm-csv         a log of the RAPIDS Memory Manager (rmm.enable_logging): only
-                  allocations, no pools and no free memory in them.
 
 PyTorch keeps only its newest events. Memory that was allocated before the first
 of them is in the recording from its beginning; import prints how much, and the
 report from which event on all sizes are exact.`,
 		Annotations: exitCodes(importExits),
 		Example: `  memprof import torch-snapshot snapshot.pickle -o run && memprof report run
-  memprof import torch-snapshot rank0.pickle rank1.pickle -o run
-  memprof import rmm-csv rmm_log.dev0.csv -o run`,
+  memprof import torch-snapshot rank0.pickle rank1.pickle -o run`,
 		Args: someArgs("a format and a file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return opts.run(cmd.OutOrStdout(), args[0], args[1:])
@@ -59,7 +57,7 @@ report from which event on all sizes are exact.`,
 	opts.addFlags(cmd.Flags())
 	cmd.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) == 0 {
-			return formatNames(), cobra.ShellCompDirectiveNoFileComp
+			return []string{snapshotFormat}, cobra.ShellCompDirectiveNoFileComp
 		}
 		return nil, cobra.ShellCompDirectiveDefault
 	}
@@ -73,10 +71,9 @@ func (o *importOptions) addFlags(flags *pflag.FlagSet) {
 }
 
 func (o *importOptions) run(stdout io.Writer, format string, files []string) error {
-	from, known := importer.Named(format)
 	switch {
-	case !known:
-		return exit.Usagef("import format %q: want %s%s", format, spell.Alternatives(formatNames()), spell.DidYouMean(format, formatNames()...))
+	case format != snapshotFormat:
+		return exit.Usagef("import format %q: want %s%s", format, snapshotFormat, plain.DidYouMean(format, snapshotFormat))
 	case len(files) == 0:
 		return exit.Usagef("import %s needs a file", format)
 	case o.Output == "":
@@ -91,7 +88,7 @@ func (o *importOptions) run(stdout io.Writer, format string, files []string) err
 	if err != nil {
 		return err
 	}
-	made, err := from.Import(place.Dir, files, version)
+	made, err := snapshot.Import(place.Dir, files, version)
 	if err != nil {
 		place.Abandon()
 		return importError(err)
@@ -100,14 +97,6 @@ func (o *importOptions) run(stdout io.Writer, format string, files []string) err
 		return screen.JSON(stdout, imported{Run: o.Output, Processes: importedProcesses(made)})
 	}
 	return o.print(stdout, made)
-}
-
-func formatNames() []string {
-	var names []string
-	for _, f := range importer.Formats {
-		names = append(names, f.Name)
-	}
-	return names
 }
 
 // importError makes an error one of the input, except for a full disk and other failures of files.
@@ -119,14 +108,14 @@ func importError(err error) error {
 	return exit.Input(err)
 }
 
-func (o *importOptions) print(stdout io.Writer, made []importer.Process) error {
+func (o *importOptions) print(stdout io.Writer, made []snapshot.Process) error {
 	for _, p := range made {
-		text := fmt.Sprintf("%s: device %d of %s, %s", p.Name, p.Device, p.File, units.Counted(p.Entries, "event"))
+		text := fmt.Sprintf("%s: device %d of %s, %s", p.Name, p.Device, p.File, plain.Counted(p.Entries, "event"))
 		if p.Bytes > 0 {
-			text += fmt.Sprintf("; before the first one %s were reserved, with %s in them", units.FormatSize(p.Bytes), units.Counted(p.Blocks, "block"))
+			text += fmt.Sprintf("; before the first one %s were reserved, with %s in them", plain.FormatSize(p.Bytes), plain.Counted(p.Blocks, "block"))
 		}
 		if p.Odd > 0 {
-			text += fmt.Sprintf("; %s contradict others and were left out", units.Counted(p.Odd, "event"))
+			text += fmt.Sprintf("; %s contradict others and were left out", plain.Counted(p.Odd, "event"))
 		}
 		if err := screen.PrintLine(stdout, "%s", text); err != nil {
 			return err
@@ -151,7 +140,7 @@ type importedProcess struct {
 	Odd     int64  `json:"contradictions"`
 }
 
-func importedProcesses(made []importer.Process) []importedProcess {
+func importedProcesses(made []snapshot.Process) []importedProcess {
 	out := make([]importedProcess, len(made))
 	for i, p := range made {
 		out[i] = importedProcess(p)

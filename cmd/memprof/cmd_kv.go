@@ -15,21 +15,18 @@ import (
 	"github.com/memprof/memprof/analysis/kvcache"
 	"github.com/memprof/memprof/analysis/kvcache/models"
 	kvrequests "github.com/memprof/memprof/analysis/kvcache/requests"
-	"github.com/memprof/memprof/analysis/kvcache/timing"
-	"github.com/memprof/memprof/cmd/memprof/internal/calibrate"
+	"github.com/memprof/memprof/analysis/kvcache/serving"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
-	"github.com/memprof/memprof/cmd/memprof/internal/kvload"
 	"github.com/memprof/memprof/cmd/memprof/internal/kvserve"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/report/kv"
-	"github.com/memprof/memprof/report/spell"
-	"github.com/memprof/memprof/trace"
 )
 
 const kvExits = "0 simulated; 2 wrong usage, or invalid requests; 3 memprof failed"
 
 type kvOptions struct {
-	Load kvload.Load
+	Load kvserve.Load
 
 	Model         string
 	BytesPerToken sizeFlag
@@ -49,7 +46,7 @@ type kvOptions struct {
 	Watermark float64
 	NullBlock bool
 	BeamKeep  float64
-	Timing    kvload.Timing
+	Timing    kvserve.Timing
 	Steps     int64
 	Warmup    int64
 	At        int64
@@ -77,20 +74,9 @@ Policies:
   pow2      reserve the prompt and the output rounded up to a power of two
   oracle    reserve exactly what will be needed
   paged:B   take blocks of B tokens as they are needed
-  vmm:PAGE  map pages behind contiguous addresses as they are needed
-  vattention:PAGE
-            as vmm, but pages stay mapped for the next sequence
-  elastic:PAGE
-            take blocks of 16 tokens from pages that are mapped with their first
-            block and unmapped with their last, as in kvcached (default 2MiB)
-
   hybrid:B  a block table for each group of layers that keep the same tokens, in
             pages of one size, as vLLM has for models of several kinds of layers
   uniform:B one table for all layers, which keep every token
-
-Several --requests are served at once, by an engine each. Under elastic they map
-from the same memory, and under other policies each has its part of it. Mapping
-takes no time here.
 
 The first three place reservations with a buddy allocator; a suffix chooses
 another, as in max/firstfit or max:2048/bestfit.
@@ -110,10 +96,7 @@ const kvExamples = `  memprof kv --requests trace.csv --model opt-13b --memory 1
   memprof kv --synthetic sharegpt --rate 2 --duration 1h --sampling parallel:4 \
     --model llama-3-8b --memory 40GiB --policy paged:16
   memprof kv --requests trace.jsonl --tensor-parallel 4 --model llama-3-70b \
-    --card 80GiB --rest 6GiB --policy paged:16,vmm:2MiB
-  # two engines on one card, that map memory as they need it
-  memprof kv --requests a.csv --requests b.csv --rate 1 --duration 1h \
-    --model llama-3-8b --memory 40GiB --policy elastic,paged:16
+    --card 80GiB --rest 6GiB --policy paged:16,oracle
   # what each kind of layer wastes
   memprof kv --synthetic sharegpt --saturated --steps 5000 --model gemma-3-27b \
     --memory 40GiB --policy uniform:16,hybrid:16
@@ -144,45 +127,6 @@ func newKVCommand() *cobra.Command {
 	return completedKV(cmd)
 }
 
-func newCalibrateCommand() *cobra.Command {
-	opts := calibrate.Options{Ranks: 1}
-	var of processFlags
-	cmd := &cobra.Command{
-		Use:   "calibrate RUN",
-		Short: "Fit the time of an engine's steps, for kv --timing",
-		Long: `Fits the time of a step to what it computes and copies, from a recording of an
-engine that marks its KV cache (memprof.kv) and the end of each step
-(memprof.iteration, when the GPU is done with it). Prints JSON for
-memprof kv --timing, with the mean deviation of the fitted steps ("error").
-The engine should run with few and many sequences, short and long.`,
-		Annotations: exitCodes("0 written; 2 wrong usage, or no steps in the recording; 3 memprof failed"),
-		Example: `  memprof kv calibrate run --model llama-3-8b -o engine.json
-  memprof kv --synthetic sharegpt --rate 1,2,4 --duration 1h \
-    --model llama-3-8b --memory 40GiB --timing engine.json`,
-		Args: exactArgs("a recording"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			run, err := openRun(args[0])
-			if err != nil {
-				return err
-			}
-			chosen, err := of.chooseOf([]*trace.Run{run})
-			if err != nil {
-				return err
-			}
-			return calibrate.Run(cmd.OutOrStdout(), chosen[0], opts)
-		},
-	}
-	cmd.Flags().StringVar(&opts.Model, "model", "", "`name` of the model that the engine served; other models are scaled from it")
-	cmd.Flags().IntVar(&opts.Ranks, "tensor-parallel", opts.Ranks, "the model was divided over `N` GPUs")
-	cmd.Flags().StringVar(&opts.Name, "name", "", "`name` of the timing, for reports")
-	cmd.Flags().StringVarP(&opts.Output, "output", "o", "", "write into this `file`")
-	of.add(cmd.Flags())
-	cmd.ValidArgsFunction = completeDirectories
-	completeFlags(cmd, map[string]cobra.CompletionFunc{"model": words(models.Names()...), "output": files("json")})
-	mustComplete(cmd, "process", completeProcesses)
-	return cmd
-}
-
 func (o *kvOptions) addFlags(flags *pflag.FlagSet) {
 	o.Load.AddFlags(flags)
 	flags.StringVar(&o.Model, "model", "", "`name` of the model; an unknown name lists them")
@@ -194,12 +138,12 @@ func (o *kvOptions) addFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&o.Ranks, "tensor-parallel", o.Ranks, "divide the attention heads over `N` GPUs")
 	flags.IntVar(&o.Stages, "pipeline-parallel", o.Stages, "divide the layers over `N` GPUs, each --tensor-parallel wide")
 	flags.StringVar(&o.KVDtype, "kv-dtype", o.KVDtype, "`type` of the cache's elements: model, fp8, bf16 or fp32")
-	flags.StringVar(&o.Layers, "layers", "", "`kinds` of the model's layers, as full:10,sliding/1024:52; also chunked/LENGTH:N, cross/TOKENS:N and state/BYTES:N (default: the model's)")
+	flags.StringVar(&o.Layers, "layers", "", "`kinds` of the model's layers, as full:10,sliding/1024:52; also chunked/LENGTH:N, cross/TOKENS:N and state/SIZE:N (default: the model's)")
 	flags.StringSliceVar(&o.Policies, "policy", o.Policies, "policies to simulate, a `list` with commas")
 	flags.StringVar(&o.Sampling, "sampling", "greedy", "`sampling` of each prompt: greedy, parallel:N or beam:N (N sequences)")
-	flags.StringVar(&o.Preempt, "preempt", "recompute", "what `happens` to preempted requests: recompute drops their cache, swap copies it to the host (paged and vmm only)")
+	flags.StringVar(&o.Preempt, "preempt", "recompute", "what `happens` to preempted requests: recompute drops their cache, swap copies it to the host (paged only)")
 	flags.Var(&o.Swap, "swap-memory", "host memory for --preempt swap (default: as much as --memory)")
-	flags.Float64Var(&o.Watermark, "watermark", 0.01, "`share` of blocks or pages that stay free when requests are admitted (paged, vmm)")
+	flags.Float64Var(&o.Watermark, "watermark", 0.01, "`share` of blocks that stay free when requests are admitted (paged)")
 	flags.BoolVar(&o.NullBlock, "null-block", false, "keep one block unused, as vLLM does")
 	flags.Float64Var(&o.BeamKeep, "beam-keep", kvcache.BeamKeep, "`chance` that a beam goes on from its own text, and not from that of any other (beam)")
 	o.Timing.AddFlags(flags)
@@ -240,16 +184,16 @@ func (o *kvOptions) run(cmd *cobra.Command) error {
 			return exit.Usagef("-o %s cannot be created: %w", o.Output, err)
 		}
 	}
-	loads, err := o.loads(cmd.InOrStdin(), k, &base)
-	if err != nil {
+	if err := o.Load.Prepare(cmd.InOrStdin(), base.MaxLength, o.Steps); err != nil {
 		return err
 	}
+	k.Load, base.Saturated = o.Load.Line(), o.Load.Infinite
 	k.Sampling = o.Sampling
 	if k.Timing, err = o.Timing.Of(model, o.Ranks); err != nil {
 		return err
 	}
 	o.Timing.Set(&base, k.Timing, o.Stages)
-	served := kvserve.Runs{Loads: loads, Rates: o.Load.Rates, Options: base, Policies: policies, Swap: int64(o.Swap)}
+	served := kvserve.Runs{Load: &o.Load, Rates: o.Load.Rates, Options: base, Policies: policies, Swap: int64(o.Swap)}
 	if k.Prefix, err = served.Prefixes(cmd.Context(), k); err != nil {
 		return err
 	}
@@ -265,25 +209,6 @@ func (o *kvOptions) run(cmd *cobra.Command) error {
 		return err
 	}
 	return o.draw(cmd.ErrOrStderr(), k)
-}
-
-// loads prepares what is served, one load for each engine, and says in k what it is. Whether the queue is always full goes into base.
-func (o *kvOptions) loads(stdin io.Reader, k *kv.Simulation, base *kvcache.Options) ([]*kvload.Load, error) {
-	loads := o.Load.Each()
-	for i, load := range loads {
-		if err := load.Prepare(stdin, base.MaxLength, o.Steps); err != nil {
-			return nil, err
-		}
-		if len(loads) > 1 && load.Infinite {
-			return nil, exit.Usagef("%s has no times, and several engines need them: give --rate", load.Name())
-		}
-		if i > 0 {
-			k.Load += ", "
-		}
-		k.Load += load.Line()
-		base.Saturated = load.Infinite
-	}
-	return loads, nil
 }
 
 // model reads the flags about the model: its layers by what they keep on one GPU of the greatest stage, without a
@@ -311,7 +236,7 @@ func (o *kvOptions) model() (*models.Model, []models.LayerKind, error) {
 		err = m.Ranks(o.Ranks)
 	}
 	if err != nil {
-		return nil, nil, exit.Usagef("--model: %w%s", err, spell.DidYouMean(o.Model, models.Names()...))
+		return nil, nil, exit.Usagef("--model: %w%s", err, plain.DidYouMean(o.Model, models.Names()...))
 	}
 	if bytes := map[string]int{"fp8": 1, "bf16": 2, "fp32": 4}[o.KVDtype]; bytes > 0 {
 		m.KVBytes = bytes
@@ -373,7 +298,7 @@ func (o *kvOptions) simulation(k *kv.Simulation) (kvcache.Options, error) {
 	if m, err := models.Named(k.Model); err == nil && o.MaxLength == 0 {
 		base.MaxLength = m.MaxLength
 	}
-	check := kvload.CheckCount
+	check := kvserve.CheckCount
 	if err := cmp.Or(check("max-length", int64(o.MaxLength)), check("steps", o.Steps), check("warmup", o.Warmup), check("at", o.At)); err != nil {
 		return base, err
 	}
@@ -410,7 +335,7 @@ func parseSampling(text string) (kvcache.Sampling, error) {
 	case kind == "beam":
 		s.Kind = kvcache.Beam
 	default:
-		return s, exit.Usagef("--sampling %q: want greedy, parallel:N or beam:N%s", text, spell.DidYouMean(kind, "greedy", "parallel", "beam"))
+		return s, exit.Usagef("--sampling %q: want greedy, parallel:N or beam:N%s", text, plain.DidYouMean(kind, "greedy", "parallel", "beam"))
 	}
 	const most = 1024
 	width, err := strconv.Atoi(number)
@@ -437,14 +362,7 @@ func (o *kvOptions) policies(model *models.Model, kinds []models.LayerKind, limi
 		p, err := kvcache.ParsePolicy(text)
 		if err != nil {
 			kind, _, _ := strings.Cut(text, ":")
-			return nil, exit.Usagef("--policy: %w%s", err, spell.DidYouMean(kind, "max", "pow2", "oracle", "paged", "vmm", "vattention", "elastic", "hybrid", "uniform"))
-		}
-		if p.Page > 0 {
-			if model == nil {
-				return nil, exit.Usagef("--policy %s needs --model, since each layer has its own pages", text)
-			}
-			p.TokenSize = model.TensorTokenBytes(o.Ranks)
-			p.Tensors = int(models.SlotBytes(kinds) / p.TokenSize)
+			return nil, exit.Usagef("--policy: %w%s", err, plain.DidYouMean(kind, "max", "pow2", "oracle", "paged", "hybrid", "uniform"))
 		}
 		if p.Kind == kvcache.Hybrid || p.Kind == kvcache.Uniform {
 			if model == nil {
@@ -476,7 +394,7 @@ func completedKV(cmd *cobra.Command) *cobra.Command {
 		"kv-dtype":  words("model", "fp8", "bf16", "fp32"),
 		"sampling":  words("greedy", "parallel:4\tor another number", "beam:4\tor another number"),
 		"preempt":   words("recompute", "swap"),
-		"timing":    words(timing.Names()...),
+		"timing":    words(serving.TimingNames()...),
 		"synthetic": words(kvrequests.Names()...),
 		"requests":  files("csv", "jsonl"),
 		"output":    completeDirectories,

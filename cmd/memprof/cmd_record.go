@@ -13,14 +13,13 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/cmd/memprof/internal/doctor"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/process"
 	"github.com/memprof/memprof/cmd/memprof/internal/recorder"
-	"github.com/memprof/memprof/cmd/memprof/internal/recorder/trigger"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/hooks"
-	"github.com/memprof/memprof/report/units"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -152,7 +151,7 @@ func (o *recordOptions) validateSnapshots() error {
 	case len(o.Triggers) > 0 && o.Ring == 0:
 		return exit.Usagef("--trigger writes what --ring keeps: give --ring too")
 	case o.Ring != 0 && int64(o.Ring) < trace.RingLeast:
-		return exit.Usagef("--ring %s: want at least %s", units.FormatSize(int64(o.Ring)), units.FormatSize(trace.RingLeast))
+		return exit.Usagef("--ring %s: want at least %s", plain.FormatSize(int64(o.Ring)), plain.FormatSize(trace.RingLeast))
 	case o.NoTrace && (o.OnSignal != "" || o.Ring != 0):
 		return exit.Usagef("--no-trace records nothing: remove --on-signal and --ring")
 	}
@@ -160,10 +159,10 @@ func (o *recordOptions) validateSnapshots() error {
 	return err
 }
 
-func (o *recordOptions) triggers() ([]trigger.Trigger, error) {
-	var all []trigger.Trigger
+func (o *recordOptions) triggers() ([]recorder.Trigger, error) {
+	var all []recorder.Trigger
 	for _, text := range o.Triggers {
-		t, err := trigger.Parse(text)
+		t, err := recorder.ParseTrigger(text)
 		if err != nil {
 			return nil, exit.Usagef("--%w", err)
 		}

@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/memprof/memprof/bfc"
-	"github.com/memprof/memprof/bfc/ops"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/replay"
 )
@@ -171,7 +170,7 @@ func runReplay(stdout io.Writer, stdin io.Reader, o replayOptions) error {
 	results := &replay.Results{}
 	defer results.Close()
 	var kept error
-	err = ops.Run(allocator, ops.NewReader(file, name), func(r *ops.Result) error {
+	err = replay.Run(allocator, replay.NewReader(file, name), func(r *replay.Result) error {
 		kept = results.Add(r)
 		return kept
 	})

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,11 +16,10 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
-	"github.com/memprof/memprof/cmd/memprof/internal/output"
-	"github.com/memprof/memprof/cmd/memprof/internal/plots"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/report"
 	"github.com/memprof/memprof/report/page"
@@ -32,7 +30,6 @@ const reportExits = "0 reported; 2 wrong usage, or a missing or damaged recordin
 
 type reportOptions struct {
 	formatFlags
-	NoPlots bool
 	Plots   string
 	Output  string
 	Table   string
@@ -55,14 +52,12 @@ was recorded, the peak, at most ten findings with what to do about each, worst
 first, and the tables that matter most, on one screen. --all prints every table:
 live allocations by category, phase, module and stack, iterations, growths,
 leaks and more; --section prints some; --summary prints eight lines in all, of
-several processes on the one that failed or reserved most. The text comes with
-plots (PNG and SVG), written into the recording where that is possible; JSON,
-which has everything, and Markdown come without, unless --plots names a
-directory. --html writes one page instead, which shows memory at any instant and
-needs no network and no other file. PATH is a recording or a folder of
-recordings; one in progress is reported up to now. Of more than 64 processes,
-the summary tables are read, and one screen compares the ranks: memprof help
-fleet.`,
+several processes on the one that failed or reserved most. --json has
+everything. --plots DIR also draws plots (PNG and SVG). --html writes one page
+instead, which shows memory at any instant and needs no network and no other
+file. PATH is a recording or a folder of recordings; one in progress is reported
+up to now. Of more than 64 processes, their summaries are read, and one screen
+compares the ranks: memprof help fleet.`,
 		Annotations: exitCodes(reportExits),
 		Example: `  memprof report run
   memprof report --section live,growths run
@@ -93,11 +88,10 @@ fleet.`,
 
 func (o *reportOptions) addFlags(flags *pflag.FlagSet) {
 	o.formatFlags.add(flags)
-	flags.BoolVar(&o.NoPlots, "no-plots", false, "draw no plots")
 	flags.Var(&o.Card, "card", "plan pauses and resumes for a GPU of this size (default: the recorded one)")
-	flags.StringVar(&o.Plots, "plots", "", "draw plots into this `directory` (default: with text, into the recording; else none)")
-	flags.StringVarP(&o.Output, "output", "o", "", "as --plots; with --html, write the page into this `directory`, or to a file that ends in .html (default: into the recording)")
-	flags.BoolVar(&o.HTML, "html", false, "write the report as one page, report.html, instead of text and plots")
+	flags.StringVar(&o.Plots, "plots", "", "also draw plots, into this `directory`")
+	flags.StringVarP(&o.Output, "output", "o", "", "with --html: write the page into this `directory`, or to a file that ends in .html (default: into the recording)")
+	flags.BoolVar(&o.HTML, "html", false, "write the report as one page, report.html, instead of text")
 	flags.Var(&o.At, "at", "report memory as it was right after event `SEQ` of each process")
 	flags.BoolVar(&o.All, "all", false, "print every section, not only the first screen")
 	flags.StringSliceVar(&o.Section, "section", nil, "print these sections only, separated by commas; `list` names all")
@@ -128,10 +122,8 @@ func (o *reportOptions) validate() error {
 		return exit.Usagef("--all and --section: choose one")
 	case o.Plots != "" && (o.HTML || o.At.given):
 		return exit.Usagef("--plots: --html and --at draw no plots: remove one")
-	case o.Plots != "" && o.NoPlots:
-		return exit.Usagef("--plots and --no-plots: choose one")
-	case o.Plots != "" && o.Output != "":
-		return exit.Usagef("--plots and -o both say where plots go: choose one")
+	case o.Output != "" && !o.HTML:
+		return exit.Usagef("-o says where the page of --html goes: add --html, or draw plots with --plots %s", plain.ShellQuote(o.Output))
 	}
 	return nil
 }
@@ -165,17 +157,13 @@ func printSections(stdout io.Writer) error {
 	return nil
 }
 
-// plotsDir is the directory for plots that the user named, or "".
-func (o *reportOptions) plotsDir() string { return cmp.Or(o.Plots, o.Output) }
-
 // makePlotsDir creates the directory that the user named for plots.
 func (o *reportOptions) makePlotsDir() error {
-	dir := o.plotsDir()
-	if dir == "" || o.NoPlots {
+	if o.Plots == "" {
 		return nil
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return exit.Usagef("plots: directory %s cannot be created: %w", dir, err)
+	if err := os.MkdirAll(o.Plots, 0o755); err != nil {
+		return exit.Usagef("--plots: directory %s cannot be created: %w", o.Plots, err)
 	}
 	return nil
 }
@@ -222,8 +210,7 @@ func (o *reportOptions) run(stdout, stderr io.Writer, paths []string) error {
 
 // processes reports each process of the recordings in paths by itself.
 func (o *reportOptions) processes(stdout, stderr io.Writer, paths []string) error {
-	drawn := !o.NoPlots && (o.plotsDir() != "" || o.Format == "text" && !o.Summary)
-	runs, err := o.analyze(paths, analysis.Options{Categories: drawn})
+	runs, err := o.analyze(paths, analysis.Options{Categories: o.Plots != ""})
 	if err != nil {
 		return err
 	}
@@ -243,12 +230,29 @@ func (o *reportOptions) processes(stdout, stderr io.Writer, paths []string) erro
 	if err := o.print(stdout, results); err != nil {
 		return err
 	}
-	switch {
-	case !drawn:
-	case o.plotsDir() != "":
-		return plots.Into(stderr, o.plotsDir(), runs)
-	default:
-		plots.IntoRecordings(stderr, runs)
+	return o.draw(stderr, runs)
+}
+
+// draw writes the plots of every process into the directory of --plots, if there is one, and says on stderr which files those
+// are. With several recordings, file names begin with the recording's name.
+func (o *reportOptions) draw(stderr io.Writer, runs []recording.Recording) error {
+	if o.Plots == "" {
+		return nil
+	}
+	for _, run := range runs {
+		for _, result := range run.Results {
+			prefix := result.Process
+			if len(runs) > 1 {
+				prefix = filepath.Base(filepath.Clean(run.Path)) + "-" + prefix
+			}
+			files, err := report.WritePlots(o.Plots, prefix, result)
+			for _, file := range files {
+				screen.Complain(stderr, "wrote "+file)
+			}
+			if err != nil {
+				return exit.Input(fmt.Errorf("plots: %w", err))
+			}
+		}
 	}
 	return nil
 }
@@ -408,11 +412,11 @@ func (o *reportOptions) page(stderr io.Writer, paths []string) error {
 	if err != nil {
 		return err
 	}
-	write := output.WholeNoFollow
+	write := writeNoFollow
 	if named {
-		write = output.Whole
+		write = writeWhole
 	}
-	if err := write(file, output.Private, func(w io.Writer) error { return report.HTML(w, p) }); err != nil {
+	if err := write(file, privateMode, func(w io.Writer) error { return report.HTML(w, p) }); err != nil {
 		return fmt.Errorf("%w (-o DIR writes it elsewhere)", err)
 	}
 	screen.Complain(stderr, "wrote "+file)

@@ -14,8 +14,8 @@ import (
 	"github.com/memprof/memprof/analysis/summary"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
+	"github.com/memprof/memprof/report"
 	"github.com/memprof/memprof/report/fleet"
-	"github.com/memprof/memprof/report/study"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -76,10 +76,10 @@ func (o *reportOptions) studyOf(stderr io.Writer, paths []string) (*paperStudy, 
 
 // writePaper prints the table, and draws the figures if a directory was named.
 func (o *reportOptions) writePaper(stdout, stderr io.Writer, jobs *compare.Study) error {
-	if err := o.printPaper(stdout, jobs); err != nil || o.NoPlots || o.plotsDir() == "" {
+	if err := o.printPaper(stdout, jobs); err != nil || o.Plots == "" {
 		return err
 	}
-	files, err := study.WritePlots(o.plotsDir(), jobs)
+	files, err := report.WriteStudyPlots(o.Plots, jobs)
 	for _, file := range files {
 		screen.Complain(stderr, "wrote "+file)
 	}
@@ -90,10 +90,10 @@ func (o *reportOptions) writePaper(stdout, stderr io.Writer, jobs *compare.Study
 }
 
 func (o *reportOptions) printPaper(stdout io.Writer, jobs *compare.Study) error {
-	return printAs(stdout, o.Format, jobs, study.Text, study.Markdown, study.JSON)
+	return printAs(stdout, o.Format, jobs, report.StudyText, report.StudyMarkdown, report.StudyJSON)
 }
 
-// fleet reports on many processes by the summary tables of their recordings.
+// fleet reports on many processes by the summaries of their recordings.
 func (o *reportOptions) fleet(stdout io.Writer, paths []string) error {
 	f := fleet.New()
 	for _, path := range paths {

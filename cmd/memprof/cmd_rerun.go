@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
-	"github.com/memprof/memprof/cmd/memprof/internal/repeat"
 )
 
 const rerunExits = `0 all requests succeeded; 1 allocations or calls failed that succeeded in the
@@ -22,6 +21,18 @@ type rerunOptions struct {
 	Iterations int64
 	Log        string
 	JSON       bool
+}
+
+// jsonRerun is what --json prints.
+type jsonRerun struct {
+	Through    string `json:"through"`
+	Allocs     int64  `json:"allocs"`
+	Frees      int64  `json:"frees"`
+	Refused    int64  `json:"refused"`
+	Iterations int64  `json:"iterations"`
+	Labels     int64  `json:"labels"`
+	Others     int64  `json:"other_libraries"` // allocations of other libraries
+	Failed     int64  `json:"failed"`          // calls other than requests
 }
 
 func newRerunCommand() *cobra.Command {
@@ -71,7 +82,7 @@ func (o *rerunOptions) run(stdout, stderr io.Writer, path string) error {
 	if err != nil {
 		return err
 	}
-	return repeat.Process(stdout, stderr, path, process, repeat.Options{Iterations: o.Iterations, Log: o.Log, JSON: o.JSON})
+	return o.repeat(stdout, stderr, path, process)
 }
 
 // errNativeRerun refuses a rerun under record --allocator native, which sets MEMPROF_ALLOCATOR: the hook would

@@ -11,10 +11,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/analysis/summary"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
-	"github.com/memprof/memprof/report/units"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -30,13 +30,13 @@ func newSummarizeCommand() *cobra.Command {
 	var opts summarizeOptions
 	cmd := &cobra.Command{
 		Use:   "summarize PATH...",
-		Short: "Write the summary tables of recordings that have none",
-		Long: `Analyzes recordings and writes a table of each process to PATH/summary: at most
-100 KB of Parquet, with a row for each iteration, phase, category and metric. Of
-more than 64 processes, report and check read only these. memprof record and
+		Short: "Write the summaries of recordings that have none",
+		Long: `Analyzes recordings and writes a summary of each process to PATH/summary: at
+most 200 KB of JSON, with a row for each iteration, phase, category and metric.
+Of more than 64 processes, report and check read only these. memprof record and
 memprof recover write them at the end: this is for recordings of earlier
 versions, and for those that were copied without. PATH is a recording or a
-folder of recordings. memprof help fleet has the columns, and SQL for them.`,
+folder of recordings. memprof help fleet has the fields, and SQL for them.`,
 		Annotations: exitCodes(summarizeExits),
 		Example: `  memprof summarize run
   memprof summarize --missing nodes/`,
@@ -51,7 +51,7 @@ folder of recordings. memprof help fleet has the columns, and SQL for them.`,
 }
 
 func (o *summarizeOptions) addFlags(flags *pflag.FlagSet) {
-	flags.BoolVar(&o.Missing, "missing", false, "only recordings that lack a table")
+	flags.BoolVar(&o.Missing, "missing", false, "only recordings that lack a summary")
 	flags.BoolVar(&o.JSON, "json", false, "print JSON")
 }
 
@@ -92,7 +92,7 @@ func (o *summarizeOptions) run(ctx context.Context, stdout io.Writer, paths []st
 		}
 		n, err := summary.WriteAll(path, run)
 		if errors.Is(err, fs.ErrPermission) {
-			return exit.Usagef("%w (tables are written into the recording: make it writable, or copy it)", err)
+			return exit.Usagef("%w (summaries are written into the recording: make it writable, or copy it)", err)
 		}
 		if err != nil {
 			return exit.Input(err)
@@ -101,7 +101,7 @@ func (o *summarizeOptions) run(ctx context.Context, stdout io.Writer, paths []st
 		if o.JSON {
 			continue
 		}
-		if err := screen.PrintLine(stdout, "%s: %s", filepath.Join(path, trace.SummaryName), units.Counted(int64(n), "table")); err != nil {
+		if err := screen.PrintLine(stdout, "%s: %s", filepath.Join(path, trace.SummaryName), plain.Counted(int64(n), "process")); err != nil {
 			return err
 		}
 	}
@@ -111,7 +111,7 @@ func (o *summarizeOptions) run(ctx context.Context, stdout io.Writer, paths []st
 	return nil
 }
 
-// lacksSummary says whether a process of a recording has no table.
+// lacksSummary says whether a process of a recording has no summary.
 func lacksSummary(path string) (bool, error) {
 	processes, err := summary.Processes(path)
 	if err != nil {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/recording"
-	"github.com/memprof/memprof/analysis/rmmlog"
 	"github.com/memprof/memprof/analysis/tune"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
@@ -91,11 +90,8 @@ func (o *tuneOptions) run(ctx context.Context, stdout, stderr io.Writer, path st
 		screen.Complain(stderr, fmt.Sprintf("replaying %s, one of %d processes (--process NAME chooses another)", process.Name, len(run.Processes)))
 	}
 	tuned := &report.Tuned{Process: process.Name, MaxSlowdown: o.MaxSlowdown}
-	// A log of RMM's requests does not say what RMM reserved.
-	if how := run.Info.ImportOf(process.Name); how == nil || how.Format != rmmlog.Format {
-		if err := findRecorded(tuned, process); err != nil {
-			return exit.Input(err)
-		}
+	if err := findRecorded(tuned, process); err != nil {
+		return exit.Input(err)
 	}
 	reader, err := process.NewReader()
 	if err != nil {

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"testing"
+
+	"github.com/memprof/memprof/analysis/plain"
 )
 
 // fitted is what `memprof fit --json` prints, as far as tests need it.
@@ -57,9 +59,9 @@ func TestFitHolds(t *testing.T) {
 	found := b.fit(b.path("run"))
 	for _, policy := range []string{"classic", "compact"} {
 		least := found.of(policy)
-		b.record("on", "--force", "--preset", policy, "--sim-memory", fmt.Sprint(least), "--", "memprof", "rerun", sample)
+		b.record("on", "--force", "--preset", policy, "--sim-memory", plain.ExactSize(uint64(least)), "--", "memprof", "rerun", sample)
 		smaller := least / 100 * 99 &^ (2<<20 - 1)
-		cmd, stderr := b.memprof("record", "-q", "--force", "--device", "sim", "--sim-memory", fmt.Sprint(smaller), "--preset", policy, "-o", b.path("below"), "--", "memprof", "rerun", sample)
+		cmd, stderr := b.memprof("record", "-q", "--force", "--device", "sim", "--sim-memory", plain.ExactSize(uint64(smaller)), "--preset", policy, "-o", b.path("below"), "--", "memprof", "rerun", sample)
 		if code := exitOf(cmd.Run()); code != 1 {
 			t.Errorf("%s: exit code %d on %d bytes, 1 %% less than the least card of %d; want 1: some requests fail\n%s", policy, code, smaller, least, stderr)
 		}

@@ -3,12 +3,12 @@ package main
 import (
 	"errors"
 	"flag"
-	"fmt"
 	"io"
 	"path/filepath"
 	"testing"
 
 	"github.com/memprof/memprof/analysis/caching"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
@@ -90,7 +90,7 @@ func cardOf(t *testing.T, path string) (c enough) {
 // new recording verifies.
 func (b *bench) fits(path string, bytes uint64, preset string) {
 	b.Helper()
-	b.record("fits", "--force", "--sim-memory", fmt.Sprint(bytes), "--preset", preset, "--", "memprof", "rerun", path)
+	b.record("fits", "--force", "--sim-memory", plain.ExactSize(uint64(bytes)), "--preset", preset, "--", "memprof", "rerun", path)
 	b.mustExit(0, "verify", b.path("fits"))
 }
 

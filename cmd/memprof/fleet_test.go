@@ -98,7 +98,7 @@ func TestFleet(t *testing.T) {
 		t.Errorf("without summaries: %s", errors)
 	}
 	before, _ := command(0, "check", filepath.Join(dir, "node002"), "--allow-missing-ranks", "--gate", "requested.peak < 1GiB", "--gate", "requested.peak{phase=forward} < 1GiB", "--gate", "iteration.steady_idle < 100%", "--gate", "imbalance.requested < 500%", "--json")
-	if out, _ := command(0, "summarize", dir); strings.Count(out, "8 tables") != ranks/8 {
+	if out, _ := command(0, "summarize", dir); strings.Count(out, "8 processes") != ranks/8 {
 		t.Errorf("summarize: %.500s", out)
 	}
 	if out, _ := command(0, "summarize", "--missing", dir); out != "" {

@@ -70,7 +70,7 @@ func demandEnd(t *testing.T, args ...string) {
 func fuzzVerbs(dir, out string) [][]string {
 	file := func(name string) string { return filepath.Join(out, name) }
 	return [][]string{
-		{"report", "--no-plots", dir},
+		{"report", dir},
 		{"verify", dir},
 		{"check", dir, "--gate", "reserved.peak < 1", "--gate", "requested.peak{phase=forward} < 1GiB", "--annotations",
 			"--junit", file("junit"), "--markdown", file("markdown"), "--code-quality", file("quality"), "--openmetrics", file("metrics")},
@@ -83,11 +83,11 @@ func fuzzVerbs(dir, out string) [][]string {
 		{"export", "csv", "-o", file("csv"), dir},
 		{"export", "json", "-o", file("json"), dir},
 		{"report", "--html", "-o", file("page.html"), dir},
-		{"report", "--json", "--no-plots", dir},
-		{"report", "--format", "markdown", "--no-plots", dir},
-		{"report", "-o", out, dir},
+		{"report", "--json", dir},
+		{"report", "--format", "markdown", dir},
+		{"report", "--plots", out, dir},
 		{"report", "--at", "40", dir},
-		{"report", "--table", "paper", "-o", out, dir},
+		{"report", "--table", "paper", "--plots", out, dir},
 		{"diff", dir, dir},
 		{"diff", "--html", dir, dir},
 		{"top", "--once", dir},
@@ -394,6 +394,6 @@ func FuzzOperations(f *testing.F) {
 			args = append(args, "--preset", "compact", "--trim", "iteration", "--gc", "--json")
 		}
 		demandEnd(t, args...)
-		demandEnd(t, "kv", "--bytes-per-token", "1024", "--memory", "1MiB", "--max-length", "1024", "--policy", "paged:16", "--steps", "100", "--requests", file)
+		demandEnd(t, "kv", "--bytes-per-token", "1KiB", "--memory", "1MiB", "--max-length", "1024", "--policy", "paged:16", "--steps", "100", "--requests", file)
 	})
 }

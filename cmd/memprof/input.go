@@ -2,18 +2,19 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/analysis/recording"
+	"github.com/memprof/memprof/analysis/snapshot"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
-	"github.com/memprof/memprof/cmd/memprof/internal/importer"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
-	"github.com/memprof/memprof/report/plain"
-	"github.com/memprof/memprof/report/spell"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -42,9 +43,9 @@ func openViewed(path string) (*trace.Run, error) {
 
 func openAny(path string) (*trace.Run, error) {
 	if stat, err := os.Stat(path); err != nil || !stat.IsDir() {
-		if format, ok := importer.FormatOf(path); ok {
-			screen.Complain(os.Stderr, fmt.Sprintf("%s is %s: importing it (memprof import %s keeps the recording)", plain.Text(path), format.About, format.Name))
-			return format.Open(path, version)
+		if isSnapshot(path) {
+			screen.Complain(os.Stderr, fmt.Sprintf("%s is a memory snapshot of PyTorch: importing it (memprof import %s keeps the recording)", plain.Text(path), snapshotFormat))
+			return openSnapshot(path)
 		}
 		return trace.Open(path)
 	}
@@ -60,6 +61,39 @@ func openAny(path string) (*trace.Run, error) {
 		// the recording ended between the two calls
 	}
 	return trace.Open(path)
+}
+
+// isSnapshot says whether a path is a regular file that begins as a snapshot does: a pickle of protocol 2 to 5, gzipped or not.
+func isSnapshot(path string) bool {
+	if stat, err := os.Stat(path); err != nil || !stat.Mode().IsRegular() {
+		return false
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer file.Close()
+	var head [2]byte
+	if _, err := io.ReadFull(file, head[:]); err != nil {
+		return false
+	}
+	return head[0] == 0x80 && 2 <= head[1] && head[1] <= 5 || head[0] == 0x1f && head[1] == 0x8b
+}
+
+// openSnapshot imports a file and opens the recording, which has no directory: its parts exist as long as this process does.
+func openSnapshot(path string) (run *trace.Run, err error) {
+	dir, err := os.MkdirTemp("", "memprof-import-*")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if _, err := snapshot.Import(dir, []string{path}, version); err != nil {
+		return nil, err
+	}
+	if run, err = trace.Open(dir); err != nil {
+		return nil, err
+	}
+	return run, run.Detach(path)
 }
 
 // openRuns opens recordings, and those in folders of recordings.
@@ -184,7 +218,7 @@ func pickProcess(run *trace.Run, name string) (*trace.Process, error) {
 	for _, process := range run.Processes {
 		names = append(names, plain.Text(process.Name))
 	}
-	return nil, exit.Usagef("%s: no process %q: want %s%s", run.Dir, name, spell.Alternatives(names), spell.DidYouMean(name, names...))
+	return nil, exit.Usagef("%s: no process %q: want %s%s", run.Dir, name, plain.Alternatives(names), plain.DidYouMean(name, names...))
 }
 
 // existingFile returns the absolute path of a file.

@@ -95,18 +95,6 @@ var exportReaders = map[string]func(t *testing.T, file string) exported{
 		}
 		return e
 	},
-	"rmm-csv": func(t *testing.T, file string) exported {
-		e := exported{-1, 0, -1}
-		for _, row := range readRows(t, file) {
-			switch row["Action"] {
-			case "allocate":
-				e.requested += decimal(t, row["Size"])
-			case "free":
-				e.requested -= decimal(t, row["Size"])
-			}
-		}
-		return e
-	},
 	"pprof": func(t *testing.T, file string) exported {
 		p, err := profile.ParseData(readAll(t, file))
 		if err != nil {

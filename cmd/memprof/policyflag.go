@@ -2,14 +2,13 @@ package main
 
 import (
 	"fmt"
+	"github.com/memprof/memprof/analysis/plain"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/memprof/memprof/bfc"
-	"github.com/memprof/memprof/report/spell"
-	"github.com/memprof/memprof/report/units"
 )
 
 // policyFlags are the flags of a policy, those of `record`; the zero value is not a policy before add.
@@ -29,7 +28,7 @@ func (f *policyFlags) add(flags *pflag.FlagSet) {
 
 // addReplayed adds the flags that requests by hand take, too.
 func (f *policyFlags) addReplayed(flags *pflag.FlagSet) {
-	flags.Var(&f.Preset, "preset", "policy of the allocator, by `name`: "+spell.Alternatives(bfc.PresetNames())+" (see memprof help policies)")
+	flags.Var(&f.Preset, "preset", "policy of the allocator, by `name`: "+plain.Alternatives(bfc.PresetNames())+" (see memprof help policies)")
 	flags.Var(&f.Trim, "trim", "when free memory is unmapped: never, iteration (at its end, the pages that it did not touch) or idle:DURATION (all, when nothing was allocated or freed for so long)")
 }
 
@@ -44,7 +43,7 @@ func (f *presetFlag) String() string { return bfc.Preset(*f).String() }
 func (f *presetFlag) Set(text string) error {
 	p, err := bfc.ParsePreset(text)
 	if err != nil {
-		return fmt.Errorf("%w%s", err, spell.DidYouMean(text, bfc.PresetNames()...))
+		return fmt.Errorf("%w%s", err, plain.DidYouMean(text, bfc.PresetNames()...))
 	}
 	*f = presetFlag(p)
 	return nil
@@ -58,9 +57,9 @@ type trimFlag bfc.Trim
 func (f *trimFlag) String() string { return bfc.Trim(*f).Text(time.Duration.String) }
 
 func (f *trimFlag) Set(text string) error {
-	t, err := bfc.ParseTrim(text, units.ParseDuration)
+	t, err := bfc.ParseTrim(text, plain.ParseDuration)
 	if err != nil {
-		return fmt.Errorf("%w%s", err, spell.DidYouMean(text, "never", "iteration"))
+		return fmt.Errorf("%w%s", err, plain.DidYouMean(text, "never", "iteration"))
 	}
 	*f = trimFlag(t)
 	return nil

@@ -147,9 +147,9 @@ func TestPrintedText(t *testing.T) {
 	}
 	for _, command := range [][]string{
 		{"verify", recording}, {"verify", "--json", recording},
-		{"report", "-o", plots, recording}, {"report", "--format", "markdown", "--no-plots", recording}, {"report", "--json", "--no-plots", recording},
+		{"report", "--plots", plots, recording}, {"report", "--format", "markdown", recording}, {"report", "--json", recording},
 		{"report", "--html", "-o", html, recording}, {"report", "--at", "40", recording}, {"report", "--at", "40", "--format", "markdown", recording},
-		{"report", "--at", "40", "--json", recording}, {"report", "--table", "paper", "-o", plots, recording},
+		{"report", "--at", "40", "--json", recording}, {"report", "--table", "paper", "--plots", plots, recording},
 		{"diff", recording, other}, {"diff", "--format", "markdown", recording, other}, {"diff", "--json", recording, other},
 		{"check", recording, "--config", plainGates}, {"check", recording, "--config", plainGates, "--json"},
 		{"check", recording, "--config", plainGates, "--annotations", "--junit", ci("junit.xml"), "--markdown", ci("summary.md"),

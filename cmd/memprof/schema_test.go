@@ -17,7 +17,6 @@ import (
 	"github.com/memprof/memprof/analysis/verify"
 	"github.com/memprof/memprof/cmd/memprof/help"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
-	"github.com/memprof/memprof/cmd/memprof/internal/repeat"
 	"github.com/memprof/memprof/cmd/memprof/internal/top"
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/tracetest"
@@ -124,14 +123,14 @@ func documents(t *testing.T) map[string][][]byte {
 	}
 	const samples = "../../samples/"
 	for _, sample := range []string{"alexnet", "resnet50", "gpt2"} {
-		add("report", exit.Fine, "report", "--json", "--no-plots", samples+sample)
+		add("report", exit.Fine, "report", "--json", samples+sample)
 		add("verify", exit.Fine, "verify", "--json", samples+sample)
 	}
 	docs["report"] = append(docs["report"], goldenReports(t)...)
 	failed := failedRecording(t)
 	const imported, cut = samples + "snapshots/native.pickle.gz", samples + "snapshots/pools-expandable-cut.pickle.gz"
 	for _, path := range []string{failed, imported, cut, samples + "zoo/vgg16", samples + "irregular/ring"} {
-		add("report", exit.Fine, "report", "--json", "--no-plots", path)
+		add("report", exit.Fine, "report", "--json", path)
 		add("verify", exit.Fine, "verify", "--json", path)
 	}
 	for _, path := range []string{failed, imported, samples + "irregular/ring"} {
@@ -213,7 +212,7 @@ func documents(t *testing.T) map[string][][]byte {
 	docs["verify"] = append(docs["verify"], mustMarshal(t, newJSONVerified(&native))) // no sample is of --allocator native
 	docs["verify"] = append(docs["verify"], mustMarshal(t, newJSONVerified(&verifiedRun{Processes: []verified{{Result: &verify.Result{Dropped: 1}}}})))
 	docs["snapshot"] = [][]byte{mustMarshal(t, jsonSnapshot{Processes: []jsonSnapshotProcess{{}}})} // of a job that runs
-	docs["rerun"] = [][]byte{mustMarshal(t, repeat.Result{})}                                       // what rerun prints needs CUDA
+	docs["rerun"] = [][]byte{mustMarshal(t, jsonRerun{})}                                           // what rerun prints needs CUDA
 	return docs
 }
 
@@ -323,7 +322,7 @@ func TestJSONSchemas(t *testing.T) {
 			}
 		}
 		got := strings.Join(s.lines(), "\n") + "\n"
-		path := filepath.Join("schema", name+".txt")
+		path := filepath.Join("help", "schema", name+".txt")
 		if *update {
 			if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
 				t.Fatal(err)

@@ -62,14 +62,10 @@ func TestSoak(t *testing.T) {
 	t.Logf("%d events in %v (%.1f M/s), %.2f bytes each, verified in %v", process.Events, took.Round(time.Second),
 		float64(process.Events)/took.Seconds()/1e6, float64(process.Bytes())/float64(process.Events), time.Since(start).Round(time.Second))
 	for _, verb := range []string{"verify", "report"} {
-		args := []string{verb, b.path("run")}
-		if verb == "report" {
-			args = append(args, "--no-plots")
-		}
 		if *soakEvents < 100_000_000 {
 			break // what they need of memory is worth a line on long traces only
 		}
-		cmd, stderr := b.memprof(args...)
+		cmd, stderr := b.memprof(verb, b.path("run"))
 		if code := exitOf(cmd.Run()); code != 0 {
 			t.Errorf("%s: exit code %d\n%s", verb, code, stderr)
 		}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -119,24 +118,5 @@ func TestFitJSON(t *testing.T) {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}
-	}
-}
-
-// TestTuneRMM: a log of RMM's requests does not say what RMM reserved, so that no policy is said to need more than that.
-func TestTuneRMM(t *testing.T) {
-	b := newBench(t)
-	log := b.path("rmm.csv")
-	rows := "Thread,Time,Action,Pointer,Size,Stream\n0,11:19:54.819890,allocate,0x7effbc800000,4194304,0x0\n0,11:19:54.821766,allocate,0x7effb7e00000,8192,0x0\n"
-	if err := os.WriteFile(log, []byte(rows), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	b.mustExit(0, "import", "rmm-csv", log, "-o", b.path("run"))
-	cmd, stderr := b.memprof("tune", b.path("run"))
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, stderr)
-	}
-	if text := string(out); strings.Contains(text, "PyTorch's own") || strings.Contains(text, "%") || !strings.Contains(text, "recommended: memprof record") {
-		t.Errorf("the answer has a row of PyTorch's, or shares of what was recorded:\n%s", text)
 	}
 }

@@ -5,12 +5,11 @@ import (
 	"image/color"
 	"strconv"
 
-	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
 	"github.com/memprof/memprof/analysis"
-	"github.com/memprof/memprof/report/units"
+	"github.com/memprof/memprof/analysis/plain"
 )
 
 // PeakMark marks the peak: a line at its time, a dot at Height, a label above the curves.
@@ -19,15 +18,15 @@ type PeakMark struct {
 	Height float64 // bytes
 }
 
-// Plot implements plot.Plotter.
-func (m PeakMark) Plot(c draw.Canvas, p *plot.Plot) {
+// Plot implements Plotter.
+func (m PeakMark) Plot(c draw.Canvas, p *Plot) {
 	peak := m.D.Peak
 	if peak.R == 0 || peak.Time < 0 {
 		return
 	}
 	x, y := p.Transforms(&c)
 	px, py := x(float64(peak.Time)), y(m.Height)
-	label := fmt.Sprintf("peak: %s requested of %s reserved", units.FormatSize(peak.T), units.FormatSize(peak.R))
+	label := fmt.Sprintf("peak: %s requested of %s reserved", plain.FormatSize(peak.T), plain.FormatSize(peak.R))
 	if number, ok := m.D.IterationNumber(peak.Iteration); ok {
 		label += fmt.Sprintf(", iteration %d", number)
 	}
@@ -51,8 +50,8 @@ func PeakLegend() LegendEntry {
 // FailureMarks draws a cross at the reserved bytes of each request that failed.
 type FailureMarks struct{ D *analysis.DeviceResult }
 
-// Plot implements plot.Plotter.
-func (m FailureMarks) Plot(c draw.Canvas, p *plot.Plot) {
+// Plot implements Plotter.
+func (m FailureMarks) Plot(c draw.Canvas, p *Plot) {
 	x, y := p.Transforms(&c)
 	for _, o := range m.D.OOMs {
 		px, py := x(float64(o.Time)), y(float64(o.At.R))
@@ -117,8 +116,8 @@ func boundaryLine() draw.LineStyle {
 	return draw.LineStyle{Color: Tint(InkColor, 0.4), Width: 0.75, Dashes: []vg.Length{3, 3}}
 }
 
-// Plot implements plot.Plotter.
-func (m TimeMarks) Plot(c draw.Canvas, p *plot.Plot) {
+// Plot implements Plotter.
+func (m TimeMarks) Plot(c draw.Canvas, p *Plot) {
 	x, _ := p.Transforms(&c)
 	sty := Aligned(SmallLetters, draw.XCenter, draw.YBottom)
 	free := c.Min.X // right end of the last number

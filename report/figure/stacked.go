@@ -4,7 +4,6 @@ import (
 	"image/color"
 	"slices"
 
-	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
@@ -32,8 +31,8 @@ type Stacked struct {
 	Categories []attribution.Category // the lowest first
 }
 
-// Plot implements plot.Plotter.
-func (s Stacked) Plot(c draw.Canvas, p *plot.Plot) {
+// Plot implements Plotter.
+func (s Stacked) Plot(c draw.Canvas, p *Plot) {
 	x, y := p.Transforms(&c)
 	points := widestIn(s.Points, x)
 	base := make([]int64, len(points))

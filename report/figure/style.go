@@ -1,12 +1,13 @@
 package figure
 
 import (
+	_ "embed"
 	"image/color"
 	"math"
 	"sort"
 
 	xfont "golang.org/x/image/font"
-	"gonum.org/v1/plot"
+	"golang.org/x/image/font/opentype"
 	"gonum.org/v1/plot/font"
 	"gonum.org/v1/plot/text"
 	"gonum.org/v1/plot/vg"
@@ -48,13 +49,31 @@ const (
 	Margin = 18 * Pixel
 )
 
+// The two faces of the figures, Liberation Sans; fonts has their licences.
+var (
+	//go:embed fonts/LiberationSans-Regular.ttf
+	regularFace []byte
+	//go:embed fonts/LiberationSans-Bold.ttf
+	boldFace []byte
+
+	handler = text.Plain{Fonts: font.NewCache(font.Collection{faceOf(regularFace, xfont.WeightNormal), faceOf(boldFace, xfont.WeightBold)})}
+)
+
+func faceOf(file []byte, weight xfont.Weight) font.Face {
+	face, err := opentype.Parse(file)
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	return font.Face{Font: font.Font{Typeface: "Liberation", Variant: "Sans", Weight: weight}, Face: face}
+}
+
 // letters is a text style in the font of the figures.
 func letters(size vg.Length, bold bool, c color.Color) text.Style {
 	f := font.Font{Typeface: "Liberation", Variant: "Sans", Size: size}
 	if bold {
 		f.Weight = xfont.WeightBold
 	}
-	return text.Style{Font: f, Color: c, Handler: plot.DefaultTextHandler}
+	return text.Style{Font: f, Color: c, Handler: handler}
 }
 
 var (

@@ -7,14 +7,13 @@ import (
 	"path/filepath"
 	"slices"
 
-	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
+	"github.com/memprof/memprof/analysis/kv"
 	"github.com/memprof/memprof/analysis/kvcache"
-	"github.com/memprof/memprof/analysis/kvcache/recorded"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/figure"
-	"github.com/memprof/memprof/report/units"
 )
 
 // slotUse is one use of slots; the uses add up to the capacity.
@@ -100,15 +99,15 @@ func barsFigure(k *Simulation) figure.Figure {
 	f.Body = func(c draw.Canvas) {
 		p := figure.NewAxes()
 		p.X.Min, p.X.Max = -0.5, float64(len(k.Results))-0.5
-		p.X.Tick.Length = 0
-		var names plot.ConstantTicks
+		p.X.TickLength = 0
+		var names []figure.Tick
 		for i, r := range k.Results {
-			names = append(names, plot.Tick{Value: float64(i), Label: fmt.Sprintf("%s\nbatch %.2f", nameOf(r), r.Batch)})
+			names = append(names, figure.Tick{Value: float64(i), Label: fmt.Sprintf("%s\nbatch %.2f", r.Policy, r.Batch)})
 		}
-		p.X.Tick.Marker = names
+		p.X.Ticks = names
 		p.Y.Min, p.Y.Max = 0, 100
-		p.Y.Tick.Marker = figure.NiceTicks(0, 100, 10, 1, figure.Fixed)
-		p.Y.Label.Text = "share of the slots (%)"
+		p.Y.Ticks = figure.NiceTicks(0, 100, 10, 1, figure.Fixed)
+		p.Y.Label = "share of the slots (%)"
 		p.Add(figure.Grid{}, bars{k.Results, uses})
 		figure.DrawTimePlot(c, p)
 	}
@@ -129,7 +128,7 @@ type bars struct {
 	uses    []slotUse
 }
 
-func (b bars) Plot(c draw.Canvas, p *plot.Plot) {
+func (b bars) Plot(c draw.Canvas, p *figure.Plot) {
 	x, y := p.Transforms(&c)
 	for i, r := range b.results {
 		left, right := x(float64(i)-0.35), x(float64(i)+0.35)
@@ -142,7 +141,7 @@ func (b bars) Plot(c draw.Canvas, p *plot.Plot) {
 				continue
 			}
 			figure.FillRect(c, u.clr, left, low, right, high)
-			label := units.FormatPercent(share / 100)
+			label := plain.FormatPercent(share / 100)
 			if high-low > 14 && figure.BoldLetters.Width(label) < right-left {
 				sty := figure.Aligned(figure.BoldLetters, draw.XCenter, draw.YCenter)
 				if u.clr == figure.RequestedColor || u.clr == figure.ExternalColor || u.clr == figure.FaintInkColor {
@@ -157,23 +156,20 @@ func (b bars) Plot(c draw.Canvas, p *plot.Plot) {
 
 // courseFigure stacks the uses of the slots over time, under one policy.
 func courseFigure(k *Simulation, r *kvcache.Result) figure.Figure {
-	f := figure.Figure{Name: nameOf(r), Title: nameOf(r) + " · " + titleOf(k)}
+	f := figure.Figure{Name: r.Policy, Title: r.Policy + " · " + titleOf(k)}
 	if len(r.Series) == 0 {
 		f.Body = figure.Message("nothing to draw: no request was served")
 		return f
 	}
 	f.Subtitle = fmt.Sprintf("mean share of slots with a token %s, of %s · mean batch %.2f, peak %d · %s",
-		units.FormatPercent(r.Mean.Token), units.Counted(r.Capacity, "slot"), r.Batch, r.Peak, units.Counted(r.Preemptions, "preemption"))
+		plain.FormatPercent(r.Mean.Token), plain.Counted(r.Capacity, "slot"), r.Batch, r.Peak, plain.Counted(r.Preemptions, "preemption"))
 	uses := usesIn(r.Series, func(u slotUse, p kvcache.Point) bool { return u.now(p.Shares) > 0 })
 	f.Legend = slotsLegend(uses)
-	if r.Held != nil {
-		f.Legend = append(f.Legend, figure.Stroke(heldStyle, "held"))
-	}
 	f.Body = func(c draw.Canvas) {
 		p := figure.NewAxes()
 		last := r.Series[len(r.Series)-1]
 		if last.Time > 0 {
-			if r.Policy == recorded.Policy {
+			if r.Policy == kv.Policy {
 				begin := r.Series[0].Time
 				if k.duration > 0 {
 					begin = 0
@@ -181,20 +177,17 @@ func courseFigure(k *Simulation, r *kvcache.Result) figure.Figure {
 				figure.TimeAxis(&p.X, begin, max(k.duration, last.Time))
 			} else {
 				figure.TimeAxis(&p.X, 0, last.Time)
-				p.X.Label.Text = "simulated " + p.X.Label.Text
+				p.X.Label = "simulated " + p.X.Label
 			}
 		} else {
 			p.X.Min, p.X.Max = 0, float64(max(last.Step, 1))
-			p.X.Tick.Marker = figure.NiceTicks(0, p.X.Max, 10, 1, figure.Fixed)
-			p.X.Label.Text = "step"
+			p.X.Ticks = figure.NiceTicks(0, p.X.Max, 10, 1, figure.Fixed)
+			p.X.Label = "step"
 		}
 		p.Y.Min, p.Y.Max = 0, float64(r.Capacity)
-		p.Y.Tick.Marker = figure.NiceTicks(0, p.Y.Max, 7, 1, figure.Fixed)
-		p.Y.Label.Text = "slots"
+		p.Y.Ticks = figure.NiceTicks(0, p.Y.Max, 7, 1, figure.Fixed)
+		p.Y.Label = "slots"
 		p.Add(figure.Grid{}, course{r.Series, uses, last.Time > 0})
-		if r.Held != nil {
-			p.Add(heldCourse{r.Series, last.Time > 0})
-		}
 		figure.DrawTimePlot(c, p)
 	}
 	return f
@@ -208,7 +201,7 @@ type course struct {
 }
 
 // Plot draws each sum down to zero, the greatest first: overlapping areas leave no seam.
-func (k course) Plot(c draw.Canvas, p *plot.Plot) {
+func (k course) Plot(c draw.Canvas, p *figure.Plot) {
 	x, y := p.Transforms(&c)
 	at := func(i int) vg.Length {
 		switch {
@@ -229,35 +222,5 @@ func (k course) Plot(c draw.Canvas, p *plot.Plot) {
 			edge = figure.AppendStep(edge, at(i), max(at(i), at(i+1)), y(float64(slots)))
 		}
 		figure.FillBelow(c, k.uses[n-1].clr, edge)
-	}
-}
-
-// heldStyle is the line of the memory held, above the floor of the tokens.
-var heldStyle = draw.LineStyle{Color: figure.InkColor, Width: 1.5}
-
-// heldCourse draws what is held from each point up to the next.
-type heldCourse struct {
-	points []kvcache.Point
-	timed  bool // by time, else by step
-}
-
-func (h heldCourse) Plot(c draw.Canvas, p *plot.Plot) {
-	x, y := p.Transforms(&c)
-	var line []vg.Point
-	for i, point := range h.points {
-		at := x(float64(point.Step))
-		if h.timed {
-			at = x(float64(point.Time))
-		}
-		if i > 0 {
-			line = append(line, vg.Point{X: at, Y: line[len(line)-1].Y})
-		}
-		line = append(line, vg.Point{X: at, Y: y(float64(point.Held))})
-	}
-	if len(line) > 0 {
-		line = append(line, vg.Point{X: c.Max.X, Y: line[len(line)-1].Y})
-	}
-	for _, part := range c.ClipLinesXY(line) {
-		c.StrokeLines(heldStyle, part)
 	}
 }

@@ -4,7 +4,7 @@ import (
 	"io"
 
 	"github.com/memprof/memprof/analysis/kvcache"
-	"github.com/memprof/memprof/report/plain"
+	"github.com/memprof/memprof/analysis/plain"
 )
 
 // JSON writes the simulation as one indented JSON object. Shares are fractions of the capacity, from 0
@@ -18,7 +18,7 @@ func JSON(w io.Writer, k *Simulation) error {
 func newJSON(k *Simulation) jsonSimulation {
 	out := jsonSimulation{
 		Model: k.Model, Ranks: k.Ranks, Memory: k.Memory, BytesPerToken: k.BytesPerToken,
-		Load: k.Load, Policies: []jsonPolicy{}, Together: []jsonTogether{}, Prefix: []jsonHits{}, Stages: max(1, k.Stages),
+		Load: k.Load, Policies: []jsonPolicy{}, Prefix: []jsonHits{}, Stages: max(1, k.Stages),
 	}
 	if k.Sampling != "" {
 		out.Sampling = &k.Sampling
@@ -33,21 +33,10 @@ func newJSON(k *Simulation) jsonSimulation {
 		out.Timing = &jsonTiming{t.Name, t.Source, t.Model, t.Ranks, t.Error}
 	}
 	for _, r := range k.Results {
-		p := newJSONPolicy(r)
-		if r.Held != nil {
-			p.Held = newJSONHeld(heldOf(k, r))
-		}
-		out.Policies = append(out.Policies, p)
+		out.Policies = append(out.Policies, newJSONPolicy(r))
 	}
 	for _, h := range k.Prefix {
 		out.Prefix = append(out.Prefix, jsonHits{h.Blocks, h.Share})
-	}
-	for _, t := range k.Together {
-		together := jsonTogether{Policy: t.Policy, Held: newJSONHeld(*t.Held)}
-		if t.Rate > 0 {
-			together.Rate = &t.Rate
-		}
-		out.Together = append(out.Together, together)
 	}
 	return out
 }
@@ -64,8 +53,6 @@ type jsonSimulation struct {
 	Card          *jsonCard    `json:"card"`
 	Timing        *jsonTiming  `json:"timing"`
 	Policies      []jsonPolicy `json:"policies"`
-	// Together is of several engines on one card, for each policy and rate; empty if there is one.
-	Together []jsonTogether `json:"together"`
 	// Prefix is what prefix caches of several sizes find; empty where the content of prompts is not known.
 	Prefix []jsonHits `json:"prefix_cache"`
 }
@@ -85,26 +72,6 @@ type jsonKind struct {
 	Held   float64 `json:"held"`
 	Needed float64 `json:"needed"`
 	Waste  float64 `json:"waste"`
-}
-
-type jsonTogether struct {
-	Policy string    `json:"policy"`
-	Rate   *float64  `json:"rate"`
-	Held   *jsonHeld `json:"held"`
-}
-
-// jsonHeld is in bytes.
-type jsonHeld struct {
-	Mean      float64 `json:"mean"`
-	Peak      float64 `json:"peak"`
-	FloorMean float64 `json:"floor_mean"` // what tokens need
-	FloorPeak float64 `json:"floor_peak"`
-	Mapped    int64   `json:"mapped"` // pages
-	Unmapped  int64   `json:"unmapped"`
-}
-
-func newJSONHeld(h kvcache.Held) *jsonHeld {
-	return &jsonHeld{h.Mean, h.Peak, h.FloorMean, h.FloorPeak, h.Mapped, h.Unmapped}
 }
 
 type jsonCard struct {
@@ -153,7 +120,6 @@ type jsonSharing struct {
 
 type jsonPolicy struct {
 	Policy      string      `json:"policy"`
-	Engine      *string     `json:"engine"`              // of several on one card
 	Rate        *float64    `json:"rate"`                // requests a second that arrive; null where they come as the file or the engine has them
 	Seconds     float64     `json:"seconds"`             // counted; 0 where steps have no time
 	PerSecond   *float64    `json:"requests_per_second"` // finished
@@ -172,7 +138,6 @@ type jsonPolicy struct {
 	Recomputed  int64       `json:"recomputed_tokens"`
 	SwappedOut  int64       `json:"swapped_out"`
 	SwappedIn   int64       `json:"swapped_in"`
-	Held        *jsonHeld   `json:"held"`  // null where the memory is held as a whole
 	Kinds       []jsonKind  `json:"kinds"` // of layers; empty but under hybrid and uniform
 	Sharing     jsonSharing `json:"sharing"`
 	Map         *jsonMap    `json:"map"`
@@ -217,9 +182,6 @@ func newJSONPolicy(r *kvcache.Result) jsonPolicy {
 	out.Seconds = float64(r.Time) / 1e9
 	if r.Rate > 0 {
 		out.Rate = &r.Rate
-	}
-	if r.Engine != "" {
-		out.Engine = &r.Engine
 	}
 	if v := r.Served; v != nil {
 		out.PerSecond, out.Tokens, out.Waiting = plain.Finite(v.Requests), plain.Finite(v.Tokens), plain.Finite(v.Waiting)

@@ -13,9 +13,9 @@ import (
 
 	"github.com/memprof/memprof/analysis/kvcache"
 	"github.com/memprof/memprof/analysis/kvcache/models"
-	"github.com/memprof/memprof/analysis/kvcache/timing"
+	"github.com/memprof/memprof/analysis/kvcache/serving"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/layout"
-	"github.com/memprof/memprof/report/plain"
 	"github.com/memprof/memprof/report/reporttest"
 )
 
@@ -168,7 +168,7 @@ func TestKVPlotsAreWritten(t *testing.T) {
 func TestGoldenSweep(t *testing.T) {
 	k := twoPolicies()
 	k.Ranks, k.Card, k.Load, k.Sampling = 1, nil, "a.csv, 0.5 to 2 requests/s", "greedy"
-	k.Timing = &timing.Timing{Name: "a card", Source: "measured", Model: "opt-13b", Ranks: 1, Error: 0.021}
+	k.Timing = &serving.Timing{Name: "a card", Source: "measured", Model: "opt-13b", Ranks: 1, Error: 0.021}
 	base := k.Results
 	k.Results = nil
 	for i, latency := range [][]float64{{0.05, 0.31, 4}, {0.04, 0.045, 0.06}} {

@@ -8,14 +8,13 @@ import (
 	"slices"
 	"strconv"
 
-	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
 	"github.com/memprof/memprof/analysis/kvcache"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/figure"
 	"github.com/memprof/memprof/report/layout"
-	"github.com/memprof/memprof/report/units"
 )
 
 // sweeps says whether the results are of several rates.
@@ -69,8 +68,8 @@ func servedSection(k *Simulation) (layout.Section, bool) {
 		if r.Rate > 0 {
 			arriving = strconv.FormatFloat(r.Rate, 'g', -1, 64)
 		}
-		s.Rows = append(s.Rows, layout.Row(nameOf(r), arriving, figures3(v.Requests), figures3(v.Tokens), seconds(v.Waiting),
-			seconds(v.Latency.Mean), seconds(v.Latency.P90), strconv.FormatFloat(r.Batch, 'f', 2, 64), units.FormatCount(r.Preemptions)))
+		s.Rows = append(s.Rows, layout.Row(r.Policy, arriving, figures3(v.Requests), figures3(v.Tokens), seconds(v.Waiting),
+			seconds(v.Latency.Mean), seconds(v.Latency.P90), strconv.FormatFloat(r.Batch, 'f', 2, 64), plain.FormatCount(r.Preemptions)))
 	}
 	s.After = layout.Row("latency: from arrival to the last token, divided by the generated tokens, mean and 90th percentile;",
 		"waiting: mean time before a request is first admitted", timingLine(k))
@@ -89,7 +88,7 @@ func timingLine(k *Simulation) string {
 	}
 	line += t.Source
 	if t.Error > 0 {
-		line += fmt.Sprintf("; fitted steps are %s off in the mean", units.FormatPercent(t.Error))
+		line += fmt.Sprintf("; fitted steps are %s off in the mean", plain.FormatPercent(t.Error))
 	}
 	if k.Ranks > 1 {
 		line += "; what GPUs say to each other is not in it"
@@ -103,7 +102,7 @@ func figures3(v float64) string {
 		return "–"
 	}
 	if v >= 1000 {
-		return units.FormatCount(int64(math.Round(v)))
+		return plain.FormatCount(int64(math.Round(v)))
 	}
 	return strconv.FormatFloat(v, 'f', max(0, 2-int(math.Floor(math.Log10(max(v, 0.01))))), 64)
 }
@@ -141,7 +140,7 @@ func latencyFigure(k *Simulation) figure.Figure {
 		if r.Served == nil || math.IsNaN(r.Served.Latency.Mean) {
 			continue
 		}
-		name := nameOf(r)
+		name := r.Policy
 		if lines[name] == nil {
 			policies = append(policies, name)
 			f.Legend = append(f.Legend, figure.Stroke(styleOf(len(policies)-1), name))
@@ -159,11 +158,11 @@ func latencyFigure(k *Simulation) figure.Figure {
 	f.Body = func(c draw.Canvas) {
 		p := figure.NewAxes()
 		p.X.Min, p.X.Max = 0, greatest*1.02
-		p.X.Tick.Marker = figure.NiceTicks(0, p.X.Max, 8, 1, figure.Fixed)
-		p.X.Label.Text = "requests a second"
+		p.X.Ticks = figure.NiceTicks(0, p.X.Max, 8, 1, figure.Fixed)
+		p.X.Label = "requests a second"
 		p.Y.Min, p.Y.Max = 0, top
-		p.Y.Tick.Marker = figure.NiceTicks(0, top, 8, 1, figure.Fixed)
-		p.Y.Label.Text = "latency (s a token)"
+		p.Y.Ticks = figure.NiceTicks(0, top, 8, 1, figure.Fixed)
+		p.Y.Label = "latency (s a token)"
 		p.Add(figure.Grid{})
 		for i, policy := range policies {
 			p.Add(latencyLine{lines[policy], styleOf(i)})
@@ -179,7 +178,7 @@ type latencyLine struct {
 	style   draw.LineStyle
 }
 
-func (l latencyLine) Plot(c draw.Canvas, p *plot.Plot) {
+func (l latencyLine) Plot(c draw.Canvas, p *figure.Plot) {
 	x, y := p.Transforms(&c)
 	var points []vg.Point
 	sorted := slices.SortedFunc(slices.Values(l.results), func(a, b *kvcache.Result) int { return cmp.Compare(a.Rate, b.Rate) })

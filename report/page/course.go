@@ -3,7 +3,7 @@ package page
 import (
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/compare"
-	"github.com/memprof/memprof/report/plain"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/terms"
 )
 

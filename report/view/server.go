@@ -20,8 +20,8 @@ import (
 	"time"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/page"
-	"github.com/memprof/memprof/report/plain"
 	"github.com/memprof/memprof/trace"
 )
 

@@ -5,6 +5,8 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"github.com/memprof/memprof/analysis/plain"
 )
 
 // LayerKind is layers of a model that keep the same of a sequence.
@@ -43,8 +45,22 @@ func (l LayerKind) String() string {
 	return fmt.Sprintf("%s/%d", keepNames[l.Keep], l.Window)
 }
 
+// parseNumber reads what stands behind the slash: of State the bytes of a layer, else tokens.
+func (l *LayerKind) parseNumber(text string) (err error) {
+	if l.Keep != State {
+		if l.Window, err = strconv.Atoi(text); err != nil || l.Window < 1 || l.Window > math.MaxInt32 {
+			return fmt.Errorf("%q is no number of tokens", text)
+		}
+		return nil
+	}
+	if l.Bytes, err = plain.ParseSize(text); err == nil && l.Bytes < 1 {
+		err = fmt.Errorf("a state of %d bytes: want more", l.Bytes)
+	}
+	return err
+}
+
 // ParseLayers reads kinds of layers as they are written on a command line: full:10, sliding/1024:52, chunked/8192:36,
-// cross/6404:8 and state/BYTES:28, with commas between. Of State the bytes are of one layer.
+// cross/6404:8 and state/2MiB:28, with commas between. Of State the bytes are of one layer.
 func ParseLayers(text string) ([]LayerKind, error) {
 	var kinds []LayerKind
 	for _, part := range strings.Split(text, ",") {
@@ -58,18 +74,12 @@ func ParseLayers(text string) ([]LayerKind, error) {
 		}
 		n, err := strconv.Atoi(layers)
 		if k.Keep == math.MaxUint8 || !counted || err != nil || n < 1 || numbered == (k.Keep == Full) {
-			return nil, fmt.Errorf("layers %q: want full:N, sliding/WINDOW:N, chunked/LENGTH:N, cross/TOKENS:N or state/BYTES:N", part)
+			return nil, fmt.Errorf("layers %q: want full:N, sliding/WINDOW:N, chunked/LENGTH:N, cross/TOKENS:N or state/SIZE:N", part)
 		}
 		k.Layers = n
 		if numbered {
-			value, err := ParseBytes(number)
-			if err != nil || k.Keep != State && value > math.MaxInt32 {
-				return nil, fmt.Errorf("layers %q: %q is no number of tokens, or of bytes", part, number)
-			}
-			if k.Keep == State {
-				k.Bytes = value
-			} else {
-				k.Window = int(value)
+			if err := k.parseNumber(number); err != nil {
+				return nil, fmt.Errorf("layers %q: %w", part, err)
 			}
 		}
 		kinds = append(kinds, k)

@@ -24,7 +24,7 @@ func TestKept(t *testing.T) {
 
 // TestLayersRefused: what is no list of layers.
 func TestLayersRefused(t *testing.T) {
-	for _, wrong := range []string{"", "full", "full:0", "full/3:2", "sliding:3", "sliding/0:3", "window/3:2", "state/1TB:2"} {
+	for _, wrong := range []string{"", "full", "full:0", "full/3:2", "sliding:3", "sliding/0:3", "window/3:2", "state/100:2", "state/0:2", "sliding/1KiB:2"} {
 		if kinds, err := ParseLayers(wrong); err == nil {
 			t.Errorf("%q: %+v", wrong, kinds)
 		}

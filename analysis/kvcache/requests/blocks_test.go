@@ -5,13 +5,13 @@ import (
 	"testing"
 
 	"github.com/memprof/memprof/analysis/kvcache"
-	"github.com/memprof/memprof/analysis/kvcache/timing"
+	"github.com/memprof/memprof/analysis/kvcache/serving"
 )
 
 // onH200 serves a model of Llama-3-8B's shape with the kernel and the copies of samples/jobs/kv_blocks.py, and as many
 // slots as the paper's OPT-13B has.
 func onH200(t *testing.T) func(*kvcache.Options) {
-	timed, err := timing.Named("h200-llama-3-8b-blocks")
+	timed, err := serving.TimingNamed("h200-llama-3-8b-blocks")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/memprof/memprof/analysis/kvcache"
 	"github.com/memprof/memprof/analysis/kvcache/serving"
-	"github.com/memprof/memprof/analysis/kvcache/timing"
 )
 
 // shareGPT are ShareGPT's conversations' first turns with a prompt of at most 1,024 tokens and at most
@@ -101,7 +100,7 @@ type setting struct {
 // latency grows without end, which is where the curves of the paper's figures rise.
 func (s setting) saturated(t *testing.T) *kvcache.Result {
 	t.Helper()
-	timed, err := timing.Named("a100-40gb-opt-13b")
+	timed, err := serving.TimingNamed("a100-40gb-opt-13b")
 	if err != nil {
 		t.Fatal(err)
 	}

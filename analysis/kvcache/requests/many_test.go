@@ -8,7 +8,6 @@ import (
 
 	"github.com/memprof/memprof/analysis/kvcache"
 	"github.com/memprof/memprof/analysis/kvcache/serving"
-	"github.com/memprof/memprof/analysis/kvcache/timing"
 	"github.com/memprof/memprof/analysis/modeltest"
 )
 
@@ -42,7 +41,7 @@ func heap() uint64 {
 func TestManyRequests(t *testing.T) {
 	const most = 200_000
 	longest := modeltest.Limit(time.Minute)
-	timed, err := timing.Named("a100-40gb-opt-13b")
+	timed, err := serving.TimingNamed("a100-40gb-opt-13b")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,12 +21,8 @@ func (s *simulation) count(steps, duration int64) error {
 	if s.waiting != nil {
 		waiting++
 	}
-	var held int64
-	if s.mapper != nil {
-		held, _, _ = s.mapper.Mappings()
-	}
 	s.series.Add(kvcache.Point{
-		Step: first, Time: begin, Running: running, Waiting: waiting, Held: held, Shares: shares,
+		Step: first, Time: begin, Running: running, Waiting: waiting, Shares: shares,
 	})
 	if s.blocks != nil && s.options.At >= first && s.options.At <= s.step {
 		if m := s.blocks.BlockMap(); m != nil {
@@ -46,11 +42,9 @@ func (s *simulation) count(steps, duration int64) error {
 	}
 	s.means.Add(shares, weight)
 	s.batch += float64(running) * float64(weight)
-	s.heldSum += float64(held) * float64(weight)
 	if s.kinds != nil {
 		s.kinds.Weigh(weight)
 	}
-	s.heldPeak, s.floorPeak = max(s.heldPeak, held), max(s.floorPeak, shares.Token)
 	s.result.Steps += counted
 	s.result.Time += duration
 	s.result.Peak = max(s.result.Peak, running)
@@ -69,15 +63,6 @@ func (s *simulation) finish() *kvcache.Result {
 	}
 	if s.kinds != nil {
 		r.Kinds = s.kinds.Kinds()
-	}
-	if s.mapper != nil && s.means.Steps > 0 {
-		_, maps, unmaps := s.mapper.Mappings()
-		tensors := int64(s.options.Policy.Tensors)
-		r.Held = &kvcache.Held{
-			Mean: s.heldSum / float64(s.means.Steps), Peak: float64(s.heldPeak),
-			FloorMean: s.means.Token / float64(s.means.Steps), FloorPeak: float64(s.floorPeak),
-			Mapped: maps * tensors, Unmapped: unmaps * tensors,
-		}
 	}
 	if r.Time > 0 {
 		r.Served = s.latency.served(r.Time, saturated(&s.options))

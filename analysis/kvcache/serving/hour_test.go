@@ -37,13 +37,12 @@ func TestAnHourOfRequestsTakesSeconds(t *testing.T) {
 		{"max:2048", greedy}, {"pow2", greedy}, {"oracle", greedy},
 		{"max:2048/firstfit", greedy}, {"pow2/firstfit", greedy}, {"oracle/firstfit", greedy},
 		{"max:2048/bestfit", greedy}, {"pow2/bestfit", greedy}, {"oracle/bestfit", greedy},
-		{"paged:16", greedy}, {"paged:16", kvcache.Sampling{Kind: kvcache.Parallel, Width: 4}}, {"paged:16", kvcache.Sampling{Kind: kvcache.Beam, Width: 4}}, {"vmm:2MiB", greedy},
+		{"paged:16", greedy}, {"paged:16", kvcache.Sampling{Kind: kvcache.Parallel, Width: 4}}, {"paged:16", kvcache.Sampling{Kind: kvcache.Beam, Width: 4}},
 	} {
 		policy, err := kvcache.ParsePolicy(test.policy)
 		if err != nil {
 			t.Fatal(err)
 		}
-		policy.TokenSize, policy.Tensors = 10240, 80 // of OPT-13B
 		o := kvcache.Options{Policy: policy, Capacity: 15728, MaxLength: 2048, StepTime: 25e6, Watermark: 0.01, Sampling: test.sampling}
 		this := source
 		start := modeltest.ProcessorTime(t)

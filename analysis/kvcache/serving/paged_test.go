@@ -28,9 +28,6 @@ func TestPagedSimulated(t *testing.T) {
 			StepTime:   rapid.Int64Range(0, 1).Draw(t, "step time"),
 			At:         -1,
 		}
-		if rapid.Bool().Draw(t, "vmm") {
-			o.Policy = kvcache.Policy{Kind: kvcache.VMM, Page: rapid.Int64Range(1, 40).Draw(t, "page"), TokenSize: 3, Tensors: 2}
-		}
 		if o.Sampling.Kind != kvcache.Greedy {
 			o.Sampling.Width = rapid.IntRange(1, 4).Draw(t, "width")
 		}

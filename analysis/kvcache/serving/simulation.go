@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/memprof/memprof/analysis/kvcache"
+	"github.com/memprof/memprof/analysis/kvcache/stores"
 )
 
 // Simulate runs the requests of src through a memory of o.Capacity slots under o.Policy.
@@ -37,7 +38,7 @@ func Simulate(ctx context.Context, src kvcache.Source, o kvcache.Options) (*kvca
 	if err := check(&o); err != nil {
 		return nil, err
 	}
-	memory, err := newStore(o, nil)
+	memory, err := stores.New(o)
 	if err != nil {
 		return nil, err
 	}
@@ -122,9 +123,7 @@ type simulation struct {
 	source  kvcache.Source
 	memory  kvcache.Store
 	blocks  kvcache.BlockStore // memory, if it is one; else nil
-	mapper  kvcache.Mapper     // memory, if it is one; else nil
 	kinds   kvcache.KindStore  // memory, if it is one; else nil
-	shared  bool               // other engines have memory of the same card
 
 	next     *kvcache.Request // read ahead: the first that has not arrived
 	ended    bool             // nothing is behind next
@@ -147,18 +146,14 @@ type simulation struct {
 	pieces  int64        // and the pieces they were in
 	means   kvcache.Means
 	batch   float64 // sum of running requests over the counted steps, weighted as means are
-	// Of what is held: the sum, weighted as means are, and the greatest; and the greatest of tokens.
-	heldSum             float64
-	heldPeak, floorPeak int64
-	latency             latency
-	series              kvcache.Series
-	result              *kvcache.Result
+	latency latency
+	series  kvcache.Series
+	result  *kvcache.Result
 }
 
 func newSimulation(src kvcache.Source, o kvcache.Options, memory kvcache.Store) *simulation {
 	s := &simulation{options: o, source: src, memory: memory, series: kvcache.NewSeries(o.MaxPoints)}
 	s.blocks, _ = memory.(kvcache.BlockStore)
-	s.mapper, _ = memory.(kvcache.Mapper)
 	s.kinds, _ = memory.(kvcache.KindStore)
 	s.result = &kvcache.Result{Policy: o.Policy.String(), Capacity: o.Capacity}
 	return s
@@ -176,9 +171,6 @@ func (s *simulation) advance(ctx context.Context) error {
 		if err := s.admit(ctx); err != nil {
 			return err
 		}
-	}
-	if len(s.running) == 0 && s.shared {
-		return errWaits
 	}
 	if len(s.running) == 0 {
 		return fmt.Errorf("step %d: %s: an empty memory has no room for a request that it could hold", s.step+1, s.result.Policy)
@@ -255,7 +247,7 @@ func (s *simulation) grow() error {
 		}
 		for !s.memory.Grow(&g.Group) {
 			latest := s.running[len(s.running)-1]
-			if len(s.running) == 1 && g.admitted == s.step+1 && !s.shared {
+			if len(s.running) == 1 && g.admitted == s.step+1 {
 				return fmt.Errorf("step %d: %s: a request that runs alone has no room for a token", s.step+1, s.result.Policy)
 			}
 			s.preempt(latest)

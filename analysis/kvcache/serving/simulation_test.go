@@ -10,6 +10,7 @@ import (
 
 	"github.com/memprof/memprof/analysis/kvcache"
 	"github.com/memprof/memprof/analysis/kvcache/kvtest"
+	"github.com/memprof/memprof/analysis/kvcache/stores"
 )
 
 // A request of several prompts, each sampled twice, reserves one rectangle.
@@ -205,7 +206,7 @@ func TestTheIdentityIsChecked(t *testing.T) {
 	for _, wrong := range []kvcache.Shares{{Token: 15}, {Token: 17}, {Token: 20, Idle: -4}} {
 		o := kvcache.Options{Policy: kvcache.Policy{Kind: kvcache.Oracle}, Capacity: 16}
 		source := kvtest.List{{Prompt: 1, Output: 1}}
-		memory, err := newStore(o, nil)
+		memory, err := stores.New(o)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,6 +5,7 @@ import (
 	"embed"
 	"fmt"
 	"io"
+	"io/fs"
 	"slices"
 	"strings"
 
@@ -12,7 +13,6 @@ import (
 
 	"github.com/memprof/memprof/analysis/renames"
 	"github.com/memprof/memprof/bfc"
-	"github.com/memprof/memprof/cmd/memprof/schema"
 )
 
 // topics are the texts of `memprof help TOPIC`, one file a topic: a line that says what it is about, an
@@ -42,7 +42,7 @@ func newTopic(name, short string, text func() string) *cobra.Command {
 }
 
 // firstLine returns the first line of a text, without reading all of it.
-func firstLine(folder embed.FS, name string) string {
+func firstLine(folder fs.FS, name string) string {
 	file, err := folder.Open(name + ".txt")
 	if err != nil {
 		panic(err) // it is embedded
@@ -58,8 +58,8 @@ func firstLine(folder embed.FS, name string) string {
 }
 
 // textNames returns the names of the texts in an embedded folder, in order, without ".txt".
-func textNames(folder embed.FS) []string {
-	entries, err := folder.ReadDir(".")
+func textNames(folder fs.FS) []string {
+	entries, err := fs.ReadDir(folder, ".")
 	if err != nil {
 		panic(err) // it is embedded
 	}
@@ -71,8 +71,8 @@ func textNames(folder embed.FS) []string {
 	return names
 }
 
-func readText(folder embed.FS, name string) string {
-	text, err := folder.ReadFile(name + ".txt")
+func readText(folder fs.FS, name string) string {
+	text, err := fs.ReadFile(folder, name+".txt")
 	if err != nil {
 		panic(err) // it is embedded
 	}
@@ -99,7 +99,7 @@ func newJSONTopic() *cobra.Command {
 	names := Documents()
 	topic := newTopic("json", "What verbs print with --json", func() string { return fmt.Sprintf(jsonConventions, strings.Join(names, "\n  ")) })
 	for _, name := range names {
-		topic.AddCommand(newTopic(name, "The JSON of "+strings.ReplaceAll(name, "-", " --"), func() string { return readText(schema.Files, name) + renamedKeys(name) }))
+		topic.AddCommand(newTopic(name, "The JSON of "+strings.ReplaceAll(name, "-", " --"), func() string { return readText(documents, name) + renamedKeys(name) }))
 	}
 	return topic
 }
@@ -147,7 +147,7 @@ func renameLines(table renames.Table) string {
 }
 
 // Documents returns the names of the documents there are, in order.
-func Documents() []string { return textNames(schema.Files) }
+func Documents() []string { return textNames(documents) }
 
 // presetsHere is the place of help/policies.txt that the presets fill in.
 const presetsHere = "{{presets}}"

@@ -1,4 +1,4 @@
-// Package kvserve serves the requests of memprof kv under each policy.
+// Package kvserve is memprof kv without its printing: it reads the requests from flags, and serves them under each policy.
 package kvserve
 
 import (
@@ -11,45 +11,37 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/memprof/memprof/analysis/kvcache"
-	"github.com/memprof/memprof/analysis/kvcache/paged"
 	"github.com/memprof/memprof/analysis/kvcache/serving"
-	"github.com/memprof/memprof/cmd/memprof/internal/kvload"
+	"github.com/memprof/memprof/analysis/kvcache/stores"
 	"github.com/memprof/memprof/report/kv"
 )
 
 // Runs are simulations of the same loads.
 type Runs struct {
-	Loads    []*kvload.Load // of engines that share the memory
-	Rates    []float64      // requests a second; none: the times of the requests
+	Load     *Load
+	Rates    []float64 // requests a second; none: the times of the requests
 	Options  kvcache.Options
 	Policies []kvcache.Policy
 	Swap     int64 // bytes of the host; 0: as much as the cache has
 }
 
-// swapBlocks returns how many of the policy's units Swap holds: blocks, or rows of pages.
+// swapBlocks returns how many blocks of the policy Swap holds.
 func (r *Runs) swapBlocks(p kvcache.Policy, bytesPerToken int64) int64 {
 	unit := int64(p.Block) * bytesPerToken
-	if p.Page > 0 {
-		unit = p.Page * int64(p.Tensors)
-	}
 	if r.Swap == 0 || unit == 0 {
 		return 0
 	}
 	return max(1, r.Swap/unit)
 }
 
-// Simulate serves every load at every rate under every policy, as many at a time as there are cores. The results
-// are in the order of the policies, of the rates under each, and of the engines at each.
+// Simulate serves the load at every rate under every policy, as many at a time as there are cores. The results
+// are in the order of the policies, and of the rates under each.
 func (r *Runs) Simulate(ctx context.Context, k *kv.Simulation) error {
 	rates := r.Rates
 	if len(rates) == 0 {
 		rates = []float64{0}
 	}
-	n := len(r.Loads)
-	k.Results = make([]*kvcache.Result, len(r.Policies)*len(rates)*n)
-	if n > 1 {
-		k.Together = make([]kv.Together, len(r.Policies)*len(rates))
-	}
+	k.Results = make([]*kvcache.Result, len(r.Policies)*len(rates))
 	all, ctx := errgroup.WithContext(ctx)
 	all.SetLimit(runtime.GOMAXPROCS(0))
 	for i, p := range r.Policies {
@@ -59,11 +51,7 @@ func (r *Runs) Simulate(ctx context.Context, k *kv.Simulation) error {
 		for j, rate := range rates {
 			at := i*len(rates) + j
 			all.Go(func() (err error) {
-				if n > 1 {
-					k.Together[at], err = r.together(ctx, k, options, rate, k.Results[at*n:(at+1)*n])
-					return err
-				}
-				k.Results[at], err = simulate(ctx, r.Loads[0], options, rate)
+				k.Results[at], err = simulate(ctx, r.Load, options, rate)
 				return err
 			})
 		}
@@ -71,33 +59,7 @@ func (r *Runs) Simulate(ctx context.Context, k *kv.Simulation) error {
 	return all.Wait()
 }
 
-// together serves all loads at once, into results.
-func (r *Runs) together(ctx context.Context, k *kv.Simulation, options kvcache.Options, rate float64, results []*kvcache.Result) (kv.Together, error) {
-	if options.Policy.Kind != kvcache.Elastic {
-		options.Capacity /= int64(len(r.Loads))
-		options.SwapBlocks /= int64(len(r.Loads))
-	}
-	var engines []serving.Engine
-	for _, load := range r.Loads {
-		src, done, err := load.Open(rate)
-		if err != nil {
-			return kv.Together{}, err
-		}
-		defer done()
-		engines = append(engines, serving.Engine{Name: load.Name(), Source: src, Options: options, SlotBytes: k.BytesPerToken})
-	}
-	served, held, err := serving.Together(ctx, engines, k.Memory)
-	if err != nil {
-		return kv.Together{}, explain(ctx, options.Policy, r.Loads[0], err)
-	}
-	for i, result := range served {
-		result.Rate = rate
-		results[i] = result
-	}
-	return kv.Together{Policy: options.Policy.String(), Rate: rate, Held: held}, nil
-}
-
-func simulate(ctx context.Context, load *kvload.Load, options kvcache.Options, rate float64) (*kvcache.Result, error) {
+func simulate(ctx context.Context, load *Load, options kvcache.Options, rate float64) (*kvcache.Result, error) {
 	src, done, err := load.Open(rate)
 	if err != nil {
 		return nil, err
@@ -112,7 +74,7 @@ func simulate(ctx context.Context, load *kvload.Load, options kvcache.Options, r
 }
 
 // explain says whose an error of a simulation is: ours, the user's who stopped it, or that of the requests.
-func explain(ctx context.Context, policy kvcache.Policy, load *kvload.Load, err error) error {
+func explain(ctx context.Context, policy kvcache.Policy, load *Load, err error) error {
 	var fault *kvcache.StepError
 	if errors.As(err, &fault) || ctx.Err() != nil {
 		return fmt.Errorf("%s: %w", policy, err)
@@ -121,8 +83,8 @@ func explain(ctx context.Context, policy kvcache.Policy, load *kvload.Load, err 
 }
 
 // Prefixes says what prefix caches of several sizes find, where the content of prompts is known.
-func (r *Runs) Prefixes(ctx context.Context, k *kv.Simulation) ([]paged.Hits, error) {
-	load := r.Loads[0]
+func (r *Runs) Prefixes(ctx context.Context, k *kv.Simulation) ([]stores.Hits, error) {
+	load := r.Load
 	block := int64(16)
 	if i := slices.IndexFunc(r.Policies, func(p kvcache.Policy) bool { return p.Kind == kvcache.Paged }); i >= 0 {
 		block = int64(r.Policies[i].Block)
@@ -154,5 +116,5 @@ func (r *Runs) Prefixes(ctx context.Context, k *kv.Simulation) ([]paged.Hits, er
 		return nil, err
 	}
 	defer done()
-	return paged.HitsBySize(ctx, src, int(block), sizes, most)
+	return stores.HitsBySize(ctx, src, int(block), sizes, most)
 }

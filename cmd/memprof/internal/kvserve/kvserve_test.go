@@ -6,18 +6,15 @@ import (
 	"github.com/memprof/memprof/analysis/kvcache"
 )
 
-// The host's memory is counted in what is swapped: 16 tokens of 819,200 bytes, or a page of 2 MiB
-// in each of 80 tensors.
+// The host's memory is counted in what is swapped: 16 tokens of 819,200 bytes.
 func TestSwapMemoryIsCountedInBlocks(t *testing.T) {
 	paged := kvcache.Policy{Kind: kvcache.Paged, Block: 16}
-	vmm := kvcache.Policy{Kind: kvcache.VMM, Page: 2 << 20, Tensors: 80}
 	for _, test := range []struct {
 		swap   int64
 		policy kvcache.Policy
 		want   int64
 	}{
 		{0, paged, 0}, {1 << 30, paged, 81}, {1, paged, 1},
-		{0, vmm, 0}, {1 << 30, vmm, 6},
 		{1 << 30, kvcache.Policy{Kind: kvcache.Oracle}, 0},
 	} {
 		r := Runs{Swap: test.swap}

@@ -14,15 +14,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/analysis/summary"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/process"
-	"github.com/memprof/memprof/cmd/memprof/internal/recorder/trigger"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/hooks"
 	"github.com/memprof/memprof/hooks/nvml"
-	"github.com/memprof/memprof/report/plain"
-	"github.com/memprof/memprof/report/units"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -43,17 +41,17 @@ type Recorder struct {
 	// Readable opens the cards whose used memory is read: [Readable], or a test's
 	Readable func(*Device) (found nvml.Cards, readings string)
 
-	OnSignal os.Signal         // writes a snapshot, and is not passed on to the job; nil for none
-	Ring     int64             // how many bytes of each process's last events are kept; 0 keeps all
-	Triggers []trigger.Trigger // that have a ring written
+	OnSignal os.Signal // writes a snapshot, and is not passed on to the job; nil for none
+	Ring     int64     // how many bytes of each process's last events are kept; 0 keeps all
+	Triggers []Trigger // that have a ring written
 
 	info      *trace.Info
 	collector *trace.Collector
 	snapshots *snapshots
-	watcher   *trigger.Watcher // of a ring
-	sampler   *nvml.Sampler    // nil where the devices' used memory cannot be read
-	troubles  []string         // of the collector, each once
-	troubling sync.Mutex       // guards troubles
+	watcher   *Watcher      // of a ring
+	sampler   *nvml.Sampler // nil where the devices' used memory cannot be read
+	troubles  []string      // of the collector, each once
+	troubling sync.Mutex    // guards troubles
 }
 
 // Run records the job. After the job was started its exit code is the result, even if the recording fails.
@@ -130,7 +128,7 @@ func (r *Recorder) prepare(command []string, settings map[string]string) error {
 	options := trace.CollectorOptions{RunID: r.info.ID, ClockBase: r.info.ClockBase, Ring: r.Ring}
 	r.snapshots = &snapshots{dir: r.Place.Dir, say: r.say, fail: r.trouble}
 	if r.Ring > 0 {
-		r.watcher = trigger.New(r.Triggers, r.snapshots.crossed, r.trouble)
+		r.watcher = NewWatcher(r.Triggers, r.snapshots.crossed, r.trouble)
 		options.Watch = r.watcher.Event
 		if len(r.Triggers) == 0 {
 			options.Watched = []trace.Kind{trace.KindOOM}
@@ -294,14 +292,14 @@ func (r *Recorder) report(run *trace.Run, openErr error, summary *trace.Summary)
 		bytes += process.Bytes()
 	}
 	totals := r.collector.Totals()
-	r.say("%s of %s in %s (%s), on %s", units.Counted(summary.Events, "event"), units.Counted(int64(len(summary.Processes)), "process"), r.Place.Shown, units.FormatSize(bytes), r.Device)
+	r.say("%s of %s in %s (%s), on %s", plain.Counted(summary.Events, "event"), plain.Counted(int64(len(summary.Processes)), "process"), r.Place.Shown, plain.FormatSize(bytes), r.Device)
 	if totals.PeakReserved == 0 && totals.Requested == 0 && totals.OOMs == 0 {
 		r.say("the job made no allocation through memprof (`memprof doctor` shows what may be missing)")
 	} else {
-		r.say("reserved at most %s", units.FormatSize(totals.PeakReserved))
+		r.say("reserved at most %s", plain.FormatSize(totals.PeakReserved))
 	}
 	if totals.OOMs > 0 {
-		r.say("%s failed", units.Counted(totals.OOMs, "request"))
+		r.say("%s failed", plain.Counted(totals.OOMs, "request"))
 	}
 	r.say("next: %s", next)
 }

@@ -4,26 +4,25 @@ import (
 	"bufio"
 	"fmt"
 
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/bfc"
-	"github.com/memprof/memprof/bfc/ops"
-	"github.com/memprof/memprof/report/plain"
 )
 
 // resultJSON is one operation; which of its fields are there depends on what came of it.
 type resultJSON struct {
-	Op        ops.Verb `json:"op"`
-	Name      *string  `json:"name,omitempty"`
-	OK        bool     `json:"ok"`
-	Region    *int     `json:"region,omitempty"`
-	Offset    *uint64  `json:"offset,omitempty"`
-	Requested *uint64  `json:"requested,omitempty"`
-	Provided  *uint64  `json:"provided,omitempty"`
-	Released  *uint64  `json:"released,omitempty"`
+	Op        Verb    `json:"op"`
+	Name      *string `json:"name,omitempty"`
+	OK        bool    `json:"ok"`
+	Region    *int    `json:"region,omitempty"`
+	Offset    *uint64 `json:"offset,omitempty"`
+	Requested *uint64 `json:"requested,omitempty"`
+	Provided  *uint64 `json:"provided,omitempty"`
+	Released  *uint64 `json:"released,omitempty"`
 }
 
-func toJSON(r *ops.Result) resultJSON {
+func toJSON(r *Result) resultJSON {
 	out := resultJSON{Op: r.Verb, OK: r.OK}
-	if r.Verb == ops.GC || r.Verb == ops.Iteration {
+	if r.Verb == GC || r.Verb == Iteration {
 		out.Released = &r.Released
 		return out
 	}
@@ -31,7 +30,7 @@ func toJSON(r *ops.Result) resultJSON {
 	if r.OK {
 		out.Region, out.Offset, out.Provided = &r.Region, &r.Offset, &r.Provided
 	}
-	if r.OK || r.Verb == ops.Alloc {
+	if r.OK || r.Verb == Alloc {
 		out.Requested = &r.Requested
 	}
 	return out
@@ -65,7 +64,7 @@ type statsJSON struct {
 // operations are never encoded as a whole.
 func JSON(w *bufio.Writer, a *bfc.Allocator, results *Results) error {
 	w.WriteString(`{"ops":[`)
-	err := results.each(func(i int, r *ops.Result) error { return writeElement(w, i, toJSON(r)) })
+	err := results.each(func(i int, r *Result) error { return writeElement(w, i, toJSON(r)) })
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,3 @@
-// Package replay keeps and prints the results of operations that were replayed in the model of the allocator.
 package replay
 
 import (
@@ -11,8 +10,7 @@ import (
 	"os"
 	"unicode/utf8"
 
-	"github.com/memprof/memprof/bfc/ops"
-	"github.com/memprof/memprof/report/plain"
+	"github.com/memprof/memprof/analysis/plain"
 )
 
 // inMemory is how many bytes of results are kept in memory; the rest goes to a temporary file.
@@ -30,7 +28,7 @@ type Results struct {
 }
 
 // Add keeps a result.
-func (k *Results) Add(r *ops.Result) error {
+func (k *Results) Add(r *Result) error {
 	k.count++
 	k.verbs = max(k.verbs, len(r.Verb))
 	k.names = max(k.names, utf8.RuneCountInString(plain.Text(r.Name)))
@@ -78,7 +76,7 @@ func (k *Results) Close() {
 }
 
 // each visits the results in their order.
-func (k *Results) each(visit func(i int, r *ops.Result) error) error {
+func (k *Results) each(visit func(i int, r *Result) error) error {
 	in := bufio.NewReader(bytes.NewReader(k.kept))
 	if k.file != nil {
 		if err := k.spill(); err != nil {
@@ -101,7 +99,7 @@ func (k *Results) each(visit func(i int, r *ops.Result) error) error {
 	return nil
 }
 
-func readResult(in *bufio.Reader) (r ops.Result, err error) {
+func readResult(in *bufio.Reader) (r Result, err error) {
 	number := func() uint64 {
 		n, readErr := binary.ReadUvarint(in)
 		err = errors.Join(err, readErr)
@@ -113,7 +111,7 @@ func readResult(in *bufio.Reader) (r ops.Result, err error) {
 		err = errors.Join(err, readErr)
 		return string(text)
 	}
-	r.Verb = ops.Verb(text())
+	r.Verb = Verb(text())
 	r.Name = text()
 	r.OK, r.Region = number() == 1, int(number())
 	r.Offset, r.Requested, r.Provided, r.Released = number(), number(), number(), number()

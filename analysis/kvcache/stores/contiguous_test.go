@@ -1,0 +1,143 @@
+package stores
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+
+	"github.com/memprof/memprof/analysis/kvcache"
+)
+
+// Figure 3 of the vLLM paper: A reserves 2,048 slots for a prompt of 7 and has one token of three,
+// B reserves 512 for a prompt of 3 and has one of two.
+func TestSharesOfTwoReservations(t *testing.T) {
+	a, b := kvcache.Request{Prompt: 7, Output: 3}, kvcache.Request{Prompt: 3, Output: 2}
+	for _, test := range []struct {
+		kind kvcache.PolicyKind
+		want kvcache.Shares
+	}{
+		{kvcache.Max, kvcache.Shares{Token: 12, Reserve: 3, Internal: 2545, Idle: 1536}},
+		{kvcache.Oracle, kvcache.Shares{Token: 12, Reserve: 3, Rounding: 9, Idle: 4072}},
+	} {
+		c, err := newContiguous(kvcache.Options{Policy: kvcache.Policy{Kind: test.kind, Length: 2048}, Capacity: 4096})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, r := range []kvcache.Request{a, b} {
+			c.policy.Length = []int{2048, 512}[i]
+			g := &kvcache.Group{Request: r, Sequences: 1}
+			if !c.Admit(g) || !c.Grow(g) {
+				t.Fatal("no room")
+			}
+		}
+		if diff := cmp.Diff(test.want, c.Shares(nil)); diff != "" {
+			t.Errorf("kind %d (-want +got):\n%s", test.kind, diff)
+		}
+	}
+}
+
+func TestBuddy(t *testing.T) {
+	b := newBuddy(15728)
+	// The least block that serves 2,048 is the one of 2,048, at 12,288; then the one of 4,096.
+	for i, want := range []int64{12288, 8192, 10240, 0, 2048, 4096, 6144} {
+		if p, ok := b.alloc(2048); !ok || p != (piece{want, 2048}) {
+			t.Errorf("piece %d is %+v, %v; want it at %d", i, p, ok, want)
+		}
+	}
+	if b.serves(1025) || !b.serves(1024) || b.available() != 1392 {
+		t.Errorf("%d slots are left, want 1,392 that serve 1,024 and not more", b.available())
+	}
+	for start := int64(0); start < 14336; start += 2048 {
+		b.free(piece{start, 2048})
+	}
+	if diff := cmp.Diff(newBuddy(15728).blocks, b.blocks, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("not as at the start (-want +got):\n%s", diff)
+	}
+}
+
+// Whatever is asked and freed, pieces lie apart, all slots are in pieces or free, an allocator that
+// serves a size places it, and an empty memory is as good as new.
+func TestPiecesLieApart(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		capacity := rapid.Int64Range(1, 300).Draw(t, "capacity")
+		best, err := newBestFit(capacity)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := rapid.SampledFrom([]allocator{newBuddy(capacity), newFirstFit(capacity), best}).Draw(t, "allocator")
+		owner := make([]int, capacity) // of each slot; 0: none
+		live := map[int]piece{}
+		for i := range rapid.IntRange(1, 60).Draw(t, "operations") {
+			if len(live) > 0 && rapid.Bool().Draw(t, "free") {
+				k := rapid.SampledFrom(keys(live)).Draw(t, "piece")
+				a.free(live[k])
+				for s := range live[k].size {
+					owner[live[k].start+s] = 0
+				}
+				delete(live, k)
+			} else {
+				size := rapid.Int64Range(1, capacity).Draw(t, "size")
+				serves := a.serves(size)
+				p, ok := a.alloc(size)
+				if ok != serves || ok && p.size < size {
+					t.Fatalf("%d slots: %+v, %v, but serves said %v", size, p, ok, serves)
+				}
+				if _, first := a.(*firstFit); first {
+					if start := firstRun(owner, size); ok != (start >= 0) || ok && p != (piece{start, size}) {
+						t.Fatalf("%d slots: %+v, %v; want them at %d", size, p, ok, start)
+					}
+				}
+				if ok {
+					live[i+1] = p
+					for s := range p.size {
+						if owner[p.start+s] != 0 {
+							t.Fatalf("slot %d of %+v is taken", p.start+s, p)
+						}
+						owner[p.start+s] = i + 1
+					}
+				}
+			}
+			var free int64
+			for _, o := range owner {
+				if o == 0 {
+					free++
+				}
+			}
+			if free != a.available() {
+				t.Fatalf("%d slots are free, it says %d", free, a.available())
+			}
+		}
+		for _, p := range live {
+			a.free(p)
+		}
+		if a.available() != capacity || !a.serves(a.most()) || a.most() < capacity && a.serves(a.most()+1) {
+			t.Fatalf("empty, but %d of %d are free, and %d is not the most", a.available(), capacity, a.most())
+		}
+	})
+}
+
+// firstRun is where the first size free slots in a row start, or -1.
+func firstRun(owner []int, size int64) int64 {
+	var run int64
+	for i, o := range owner {
+		if run++; o != 0 {
+			run = 0
+		}
+		if run == size {
+			return int64(i) + 1 - size
+		}
+	}
+	return -1
+}
+
+func keys(m map[int]piece) []int {
+	var all []int
+	for i := range 100 {
+		if _, ok := m[i]; ok {
+			all = append(all, i)
+		}
+	}
+	return all
+}
