@@ -26,8 +26,8 @@
 SHELL := /bin/bash
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 LDFLAGS := -s -w -X main.version=$(VERSION)
-# Leaves out what memprof does not use: arrow-go's own JSON library, HTTP/2.
-TAGS := arrow_json_stdlib,nethttpomithttp2
+# Leaves out what memprof does not use: gonum/plot's PDF, EPS and TeX output, arrow-go's own JSON library, HTTP/2.
+TAGS := minimal,arrow_json_stdlib,nethttpomithttp2
 DEMO := demo-run
 
 # The demo's job: the training script where there is a GPU and torch, else its recording.

@@ -6,6 +6,7 @@ import (
 	"math"
 	"strconv"
 
+	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
@@ -200,24 +201,24 @@ func drawPaper(c draw.Canvas, d *analysis.DeviceResult) {
 	values := []float64{d.Paper.T1, d.Paper.C1, d.Paper.T2, d.Paper.C2}
 	p := figure.NewAxes()
 	p.X.Min, p.X.Max = 0, 5.5
-	p.X.Line.Width = 0
-	p.X.Ticks = []figure.Tick{
+	p.X.LineStyle.Width, p.X.Tick.LineStyle.Width = 0, 0
+	p.X.Tick.Marker = plot.ConstantTicks{
 		{Value: 1, Label: "T1"}, {Value: 2, Label: "C1"}, {Value: 3.5, Label: "T2"}, {Value: 4.5, Label: "C2"},
 	}
-	p.X.Label = fmt.Sprintf("T1, C1: first iteration    T2, C2: mean of %s", plain.Counted(d.IterationCount()-1, "later iteration"))
+	p.X.Label.Text = fmt.Sprintf("T1, C1: first iteration    T2, C2: mean of %s", plain.Counted(d.IterationCount()-1, "later iteration"))
 	p.Y.Min, p.Y.Max = 0, 1.1
-	p.Y.Ticks = figure.NiceTicks(0, p.Y.Max, 7, 0.01, func(v float64, decimals int) string { return figure.Fixed(v, decimals) + "%" })
-	p.Add(figure.Grid{}, bars{p.X.Ticks, values})
+	p.Y.Tick.Marker = figure.NiceTicks(0, p.Y.Max, 7, 0.01, func(v float64, decimals int) string { return figure.Fixed(v, decimals) + "%" })
+	p.Add(figure.Grid{}, bars{p.X.Tick.Marker.(plot.ConstantTicks), values})
 	p.Draw(c)
 }
 
 // bars draws a bar at each tick with its value, and the line of 100 %.
 type bars struct {
-	at     []figure.Tick
+	at     plot.ConstantTicks
 	values []float64
 }
 
-func (b bars) Plot(c draw.Canvas, p *figure.Plot) {
+func (b bars) Plot(c draw.Canvas, p *plot.Plot) {
 	x, y := p.Transforms(&c)
 	c.StrokeLine2(draw.LineStyle{Color: figure.ReservedColor, Width: 2}, c.Min.X, y(1), c.Max.X, y(1))
 	for i, v := range b.values {
@@ -247,20 +248,20 @@ func drawIterationPeaks(c draw.Canvas, d *analysis.DeviceResult) {
 		greatest = max(greatest, it.PeakT, it.PeakC, it.PeakR)
 	}
 	p.X.Min, p.X.Max = 0.4, float64(max(n, 4))+0.6
-	p.X.Ticks = iterationTicks(d.Iterations)
-	p.X.Label = "iteration"
+	p.X.Tick.Marker = iterationTicks(d.Iterations)
+	p.X.Label.Text = "iteration"
 	figure.ByteAxis(&p.Y, greatest, 1.1*float64(max(greatest, 1)))
 	p.Add(figure.Grid{}, iterationPeaks{d.Iterations})
 	p.Draw(draw.Crop(c, 0, -4, 0, 0))
 }
 
 // iterationTicks labels the first iteration, and every n-th after it, by number.
-func iterationTicks(iterations []analysis.Iteration) []figure.Tick {
+func iterationTicks(iterations []analysis.Iteration) plot.ConstantTicks {
 	step := figure.IterationStep(len(iterations), 20)
-	var ticks []figure.Tick
+	var ticks plot.ConstantTicks
 	for i, it := range iterations {
 		if i%step == 0 {
-			ticks = append(ticks, figure.Tick{Value: float64(i + 1), Label: strconv.FormatInt(it.Number, 10)})
+			ticks = append(ticks, plot.Tick{Value: float64(i + 1), Label: strconv.FormatInt(it.Number, 10)})
 		}
 	}
 	return ticks
@@ -273,7 +274,7 @@ type iterationPeaks struct{ iterations []analysis.Iteration }
 // areaSteps steps, each as tall as the tallest of its iterations.
 const barsDrawn, areaSteps = 100, 400
 
-func (b iterationPeaks) Plot(c draw.Canvas, p *figure.Plot) {
+func (b iterationPeaks) Plot(c draw.Canvas, p *plot.Plot) {
 	x, y := p.Transforms(&c)
 	n := len(b.iterations)
 	group := 1 + (n-1)/areaSteps

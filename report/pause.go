@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"image/color"
 
+	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
@@ -131,7 +132,7 @@ type resident struct {
 }
 
 // Plot draws each sum down to zero, the greatest first: overlapping areas leave no seam.
-func (a resident) Plot(c draw.Canvas, p *figure.Plot) {
+func (a resident) Plot(c draw.Canvas, p *plot.Plot) {
 	x, y := p.Transforms(&c)
 	for n := a.tags; n >= 0; n-- {
 		sum := func(m analysis.Mapped) vg.Length {
@@ -170,7 +171,7 @@ func planStyle() draw.LineStyle {
 	return draw.LineStyle{Color: figure.MarkColor, Width: 1.25, Dashes: []vg.Length{6, 3}}
 }
 
-func (l planLine) Plot(c draw.Canvas, p *figure.Plot) {
+func (l planLine) Plot(c draw.Canvas, p *plot.Plot) {
 	_, y := p.Transforms(&c)
 	level := y(float64(l.bytes))
 	c.StrokeLine2(planStyle(), c.Min.X, level, c.Max.X, level)

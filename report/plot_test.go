@@ -18,6 +18,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/recorder"
@@ -258,7 +259,7 @@ func silent() *analysis.DeviceResult {
 }
 
 // heights are the bytes, in whole GiB, at which each path drawn passes a time: first and last.
-func heights(t *testing.T, d *analysis.DeviceResult, nanoseconds float64, plotter figure.Plotter) [][2]int64 {
+func heights(t *testing.T, d *analysis.DeviceResult, nanoseconds float64, plotter plot.Plotter) [][2]int64 {
 	t.Helper()
 	var canvas recorder.Canvas
 	c := draw.NewCanvas(&canvas, figure.Width, figure.Height)
@@ -294,13 +295,13 @@ func heights(t *testing.T, d *analysis.DeviceResult, nanoseconds float64, plotte
 func TestSilence(t *testing.T) {
 	d := silent()
 	points := figure.DrawnCourse(d)
-	timeline := func(c figure.Curve) figure.Plotter { return figure.Envelope{Points: points, Curve: c} }
+	timeline := func(c figure.Curve) plot.Plotter { return figure.Envelope{Points: points, Curve: c} }
 	split := stacked{points, layers(&analysis.DeviceResult{}, points)}
 	const work, silence = 1_000_500_000, 1_050_000_000
 	for _, test := range []struct {
 		name    string
 		at      float64
-		plotter figure.Plotter
+		plotter plot.Plotter
 		want    [][2]int64 // of the band (upper, lower), its upper edge, its lower edge
 	}{
 		{"T at work", work, timeline(figure.CurveT), [][2]int64{{6 * gib, gib}, {6 * gib, 6 * gib}, {gib, gib}}},

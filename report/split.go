@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"image/color"
 
+	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
@@ -162,7 +163,7 @@ type stacked struct {
 }
 
 // Plot draws each sum down to zero, the greatest first: overlapping areas leave no seam.
-func (s stacked) Plot(c draw.Canvas, p *figure.Plot) {
+func (s stacked) Plot(c draw.Canvas, p *plot.Plot) {
 	x, y := p.Transforms(&c)
 	places := figure.Strips(s.points, x, c.Max.X)
 	for n := len(s.layers); n > 0; n-- {

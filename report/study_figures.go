@@ -5,6 +5,7 @@ import (
 	"image/color"
 	"math"
 
+	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
@@ -81,11 +82,11 @@ func drawCourse(c draw.Canvas, job *compare.StudyJob) {
 	}
 	p := figure.NewAxes()
 	figure.TimeAxis(&p.X, d.Series.Points[0].Start, figure.CourseEnd(d.Series.Points))
-	p.X.Ticks = []figure.Tick{}
-	p.X.Label = ""
+	p.X.Tick.Marker = plot.ConstantTicks{}
+	p.X.Label.Text = ""
 	p.Y.Min, p.Y.Max = 0, 1.06*float64(max(d.MaxR, 1))
-	p.Y.Ticks = []figure.Tick{{Value: 0, Label: "0"}, {Value: float64(d.MaxR), Label: plain.FormatSize(d.MaxR)}}
-	p.Y.Letters.Font = figure.SmallLetters.Font
+	p.Y.Tick.Marker = plot.ConstantTicks{{Value: 0, Label: "0"}, {Value: float64(d.MaxR), Label: plain.FormatSize(d.MaxR)}}
+	p.Y.Tick.Label.Font = figure.SmallLetters.Font
 	// A point is at least a pixel wide, and the labels at the left take 64.
 	points := figure.ReducePoints(d.Series.Points, max(20, int((c.Max.X-c.Min.X-64)/figure.Pixel)))
 	p.Add(figure.Grid{},
@@ -124,19 +125,19 @@ func barsFigure(s *compare.Study) figure.Figure {
 	}
 	f.Body = func(c draw.Canvas) {
 		p := figure.NewAxes()
-		var ticks []figure.Tick
+		var ticks plot.ConstantTicks
 		for i, g := range groups {
-			ticks = append(ticks, figure.Tick{Value: float64(i), Label: g.name})
+			ticks = append(ticks, plot.Tick{Value: float64(i), Label: g.name})
 		}
 		p.X.Min, p.X.Max = -0.6, float64(len(groups))-0.4
-		p.X.Line.Width = 0
-		p.X.Ticks = ticks
+		p.X.LineStyle.Width, p.X.Tick.LineStyle.Width = 0, 0
+		p.X.Tick.Marker = ticks
 		if len(groups) > namesAcross {
-			p.X.Letters.Rotation = math.Pi / 5
-			p.X.Letters.XAlign, p.X.Letters.YAlign = draw.XRight, draw.YTop
+			p.X.Tick.Label.Rotation = math.Pi / 5
+			p.X.Tick.Label.XAlign, p.X.Tick.Label.YAlign = draw.XRight, draw.YTop
 		}
 		p.Y.Min, p.Y.Max = 0, 1.06
-		p.Y.Ticks = figure.NiceTicks(0, p.Y.Max, 7, 0.01, func(v float64, decimals int) string { return figure.Fixed(v, decimals) + "%" })
+		p.Y.Tick.Marker = figure.NiceTicks(0, p.Y.Max, 7, 0.01, func(v float64, decimals int) string { return figure.Fixed(v, decimals) + "%" })
 		p.Add(figure.Grid{}, barGroups(groups))
 		p.Draw(c)
 	}
@@ -163,7 +164,7 @@ type barGroup struct {
 
 type barGroups []barGroup
 
-func (groups barGroups) Plot(c draw.Canvas, p *figure.Plot) {
+func (groups barGroups) Plot(c draw.Canvas, p *plot.Plot) {
 	const width = 0.2
 	x, y := p.Transforms(&c)
 	c.StrokeLine2(draw.LineStyle{Color: figure.ReservedColor, Width: 2}, c.Min.X, y(1), c.Max.X, y(1))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
@@ -92,8 +93,8 @@ func timelineFigure(d *analysis.DeviceResult) figure.Figure {
 // greatest reading. Between readings C is not known.
 type sampledProvided struct{ points []analysis.Point }
 
-// Plot implements figure.Plotter.
-func (s sampledProvided) Plot(c draw.Canvas, p *figure.Plot) {
+// Plot implements plot.Plotter.
+func (s sampledProvided) Plot(c draw.Canvas, p *plot.Plot) {
 	x, y := p.Transforms(&c)
 	for _, point := range s.points {
 		if point.C.Max >= 0 {

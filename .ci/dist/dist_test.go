@@ -117,7 +117,7 @@ func TestReplaced(t *testing.T) {
 		want string
 	}{
 		{nil, "pkg:golang/example.org/fonts@v1.2.3"},
-		{&debug.Module{Path: "./elsewhere/fonts", Version: "(devel)"}, "pkg:golang/example.org/fonts@v1.2.3"},
+		{&debug.Module{Path: "./report/figure/fonts", Version: "(devel)"}, "pkg:golang/example.org/fonts@v1.2.3"},
 		{&debug.Module{Path: "example.org/fork", Version: "v2.0.0"}, "pkg:golang/example.org/fork@v2.0.0"},
 	} {
 		module.Replace = test.by

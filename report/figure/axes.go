@@ -4,18 +4,37 @@ import (
 	"math"
 	"strconv"
 
+	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/vg/draw"
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/plain"
 )
 
+// NewAxes is an empty plot in the figures' style.
+func NewAxes() *plot.Plot {
+	p := plot.New()
+	p.BackgroundColor = nil
+	for _, axis := range []*plot.Axis{&p.X, &p.Y} {
+		axis.LineStyle = draw.LineStyle{Color: FaintInkColor, Width: 0.75}
+		axis.Tick.LineStyle = axis.LineStyle
+		axis.Tick.Length = 4
+		axis.Tick.Label.Font = LabelLetters.Font
+		axis.Tick.Label.Color = InkColor
+		axis.Label.TextStyle.Font = LabelLetters.Font
+		axis.Label.TextStyle.Color = InkColor
+		axis.Label.Padding = 5
+		axis.Padding = 0
+	}
+	return p
+}
+
 // NiceTicks returns at most n+1 labelled ticks in [low, high], at multiples of 1, 2 or 5 times a power of
 // ten. Scale is the length of one unit of the labels in units of the axis.
-func NiceTicks(low, high float64, n int, scale float64, label func(float64, int) string) []Tick {
+func NiceTicks(low, high float64, n int, scale float64, label func(float64, int) string) plot.ConstantTicks {
 	span := (high - low) / scale
 	if !(span > 0) || math.IsInf(span, 0) {
-		return []Tick{{Value: low, Label: label(low/scale, 0)}}
+		return plot.ConstantTicks{{Value: low, Label: label(low/scale, 0)}}
 	}
 	power := math.Floor(math.Log10(span / float64(n)))
 	step := math.Pow(10, power)
@@ -26,7 +45,7 @@ func NiceTicks(low, high float64, n int, scale float64, label func(float64, int)
 		}
 	}
 	decimals := max(0, -int(math.Floor(math.Log10(step)+1e-9)))
-	var ticks []Tick
+	var ticks plot.ConstantTicks
 	// 1e-9 allows for rounding, so that a tick at the end is not lost. The number of a tick is added, not counted up to:
 	// far from zero, 1 more may be the same number.
 	first := math.Ceil(low/scale/step-1e-9) + 0
@@ -35,7 +54,7 @@ func NiceTicks(low, high float64, n int, scale float64, label func(float64, int)
 		if value > high/scale+step*1e-9 {
 			break
 		}
-		ticks = append(ticks, Tick{Value: value * scale, Label: label(value, decimals)})
+		ticks = append(ticks, plot.Tick{Value: value * scale, Label: label(value, decimals)})
 	}
 	return ticks
 }
@@ -46,16 +65,16 @@ func Fixed(value float64, decimals int) string {
 }
 
 // ByteAxis sets a y axis to [0, top] bytes, with ticks in the unit of greatest.
-func ByteAxis(a *Axis, greatest int64, top float64) {
+func ByteAxis(a *plot.Axis, greatest int64, top float64) {
 	scale, unit := plain.Unit(greatest)
 	a.Min, a.Max = 0, max(top, 1)
-	a.Ticks = NiceTicks(0, a.Max, 7, scale, Fixed)
-	a.Label = "memory (" + unit + ")"
+	a.Tick.Marker = NiceTicks(0, a.Max, 7, scale, Fixed)
+	a.Label.Text = "memory (" + unit + ")"
 }
 
 // TimeAxis sets an x axis to [start, end] nanoseconds. It begins at 0 if start is less than a tenth of the
 // length, and is at least a millisecond long.
-func TimeAxis(a *Axis, start, end int64) {
+func TimeAxis(a *plot.Axis, start, end int64) {
 	if end <= start {
 		end = start + 1_000_000
 	}
@@ -74,16 +93,16 @@ func TimeAxis(a *Axis, start, end int64) {
 		scale, unit = 1e3, "µs"
 	}
 	a.Min, a.Max = float64(start), float64(end)
-	a.Ticks = NiceTicks(a.Min, a.Max, 10, scale, Fixed)
-	a.Label = "time since the start of the run (" + unit + ")"
+	a.Tick.Marker = NiceTicks(a.Min, a.Max, 10, scale, Fixed)
+	a.Label.Text = "time since the start of the run (" + unit + ")"
 }
 
 // Grid draws a faint line at each labelled tick of the y axis.
 type Grid struct{}
 
-func (Grid) Plot(c draw.Canvas, p *Plot) {
+func (Grid) Plot(c draw.Canvas, p *plot.Plot) {
 	_, y := p.Transforms(&c)
-	for _, tick := range p.Y.Ticks {
+	for _, tick := range p.Y.Tick.Marker.Ticks(p.Y.Min, p.Y.Max) {
 		if tick.Value > p.Y.Min {
 			c.StrokeLine2(draw.LineStyle{Color: gridColor, Width: 0.75}, c.Min.X, y(tick.Value), c.Max.X, y(tick.Value))
 		}
@@ -91,7 +110,7 @@ func (Grid) Plot(c draw.Canvas, p *Plot) {
 }
 
 // TimeAxes are the axes of the figures over time, with room for a label above the curves.
-func TimeAxes(d *analysis.DeviceResult) *Plot {
+func TimeAxes(d *analysis.DeviceResult) *plot.Plot {
 	p := NewAxes()
 	points := d.Series.Points
 	TimeAxis(&p.X, points[0].Start, CourseEnd(points))
@@ -101,6 +120,6 @@ func TimeAxes(d *analysis.DeviceResult) *Plot {
 
 // DrawTimePlot draws a plot, with a margin for the iteration numbers above it and for half a tick label at
 // its right.
-func DrawTimePlot(c draw.Canvas, p *Plot) {
+func DrawTimePlot(c draw.Canvas, p *plot.Plot) {
 	p.Draw(draw.Crop(c, 0, -8, 0, -16))
 }

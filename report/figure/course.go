@@ -3,6 +3,7 @@ package figure
 import (
 	"image/color"
 
+	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
@@ -124,8 +125,8 @@ type Envelope struct {
 	Below float64   // opacity of the area below the band, from 0 to 1
 }
 
-// Plot implements Plotter.
-func (e Envelope) Plot(c draw.Canvas, p *Plot) {
+// Plot implements plot.Plotter.
+func (e Envelope) Plot(c draw.Canvas, p *plot.Plot) {
 	x, y := p.Transforms(&c)
 	upper, lower := make([]vg.Point, 0, 4*len(e.Points)), make([]vg.Point, 0, 4*len(e.Points))
 	for _, s := range Strips(e.Points, x, c.Max.X) {

@@ -5,6 +5,7 @@ import (
 	"image/color"
 	"strconv"
 
+	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
@@ -18,8 +19,8 @@ type PeakMark struct {
 	Height float64 // bytes
 }
 
-// Plot implements Plotter.
-func (m PeakMark) Plot(c draw.Canvas, p *Plot) {
+// Plot implements plot.Plotter.
+func (m PeakMark) Plot(c draw.Canvas, p *plot.Plot) {
 	peak := m.D.Peak
 	if peak.R == 0 || peak.Time < 0 {
 		return
@@ -50,8 +51,8 @@ func PeakLegend() LegendEntry {
 // FailureMarks draws a cross at the reserved bytes of each request that failed.
 type FailureMarks struct{ D *analysis.DeviceResult }
 
-// Plot implements Plotter.
-func (m FailureMarks) Plot(c draw.Canvas, p *Plot) {
+// Plot implements plot.Plotter.
+func (m FailureMarks) Plot(c draw.Canvas, p *plot.Plot) {
 	x, y := p.Transforms(&c)
 	for _, o := range m.D.OOMs {
 		px, py := x(float64(o.Time)), y(float64(o.At.R))
@@ -116,8 +117,8 @@ func boundaryLine() draw.LineStyle {
 	return draw.LineStyle{Color: Tint(InkColor, 0.4), Width: 0.75, Dashes: []vg.Length{3, 3}}
 }
 
-// Plot implements Plotter.
-func (m TimeMarks) Plot(c draw.Canvas, p *Plot) {
+// Plot implements plot.Plotter.
+func (m TimeMarks) Plot(c draw.Canvas, p *plot.Plot) {
 	x, _ := p.Transforms(&c)
 	sty := Aligned(SmallLetters, draw.XCenter, draw.YBottom)
 	free := c.Min.X // right end of the last number

@@ -4,6 +4,7 @@ import (
 	"image/color"
 	"slices"
 
+	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
@@ -31,8 +32,8 @@ type Stacked struct {
 	Categories []attribution.Category // the lowest first
 }
 
-// Plot implements Plotter.
-func (s Stacked) Plot(c draw.Canvas, p *Plot) {
+// Plot implements plot.Plotter.
+func (s Stacked) Plot(c draw.Canvas, p *plot.Plot) {
 	x, y := p.Transforms(&c)
 	points := widestIn(s.Points, x)
 	base := make([]int64, len(points))

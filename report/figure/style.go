@@ -1,13 +1,12 @@
 package figure
 
 import (
-	_ "embed"
 	"image/color"
 	"math"
 	"sort"
 
 	xfont "golang.org/x/image/font"
-	"golang.org/x/image/font/opentype"
+	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/font"
 	"gonum.org/v1/plot/text"
 	"gonum.org/v1/plot/vg"
@@ -49,31 +48,13 @@ const (
 	Margin = 18 * Pixel
 )
 
-// The two faces of the figures, Liberation Sans; fonts has their licences.
-var (
-	//go:embed fonts/LiberationSans-Regular.ttf
-	regularFace []byte
-	//go:embed fonts/LiberationSans-Bold.ttf
-	boldFace []byte
-
-	handler = text.Plain{Fonts: font.NewCache(font.Collection{faceOf(regularFace, xfont.WeightNormal), faceOf(boldFace, xfont.WeightBold)})}
-)
-
-func faceOf(file []byte, weight xfont.Weight) font.Face {
-	face, err := opentype.Parse(file)
-	if err != nil {
-		panic(err) // it is embedded
-	}
-	return font.Face{Font: font.Font{Typeface: "Liberation", Variant: "Sans", Weight: weight}, Face: face}
-}
-
 // letters is a text style in the font of the figures.
 func letters(size vg.Length, bold bool, c color.Color) text.Style {
 	f := font.Font{Typeface: "Liberation", Variant: "Sans", Size: size}
 	if bold {
 		f.Weight = xfont.WeightBold
 	}
-	return text.Style{Font: f, Color: c, Handler: handler}
+	return text.Style{Font: f, Color: c, Handler: plot.DefaultTextHandler}
 }
 
 var (

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
@@ -99,15 +100,15 @@ func barsFigure(k *Simulation) figure.Figure {
 	f.Body = func(c draw.Canvas) {
 		p := figure.NewAxes()
 		p.X.Min, p.X.Max = -0.5, float64(len(k.Results))-0.5
-		p.X.TickLength = 0
-		var names []figure.Tick
+		p.X.Tick.Length = 0
+		var names plot.ConstantTicks
 		for i, r := range k.Results {
-			names = append(names, figure.Tick{Value: float64(i), Label: fmt.Sprintf("%s\nbatch %.2f", r.Policy, r.Batch)})
+			names = append(names, plot.Tick{Value: float64(i), Label: fmt.Sprintf("%s\nbatch %.2f", r.Policy, r.Batch)})
 		}
-		p.X.Ticks = names
+		p.X.Tick.Marker = names
 		p.Y.Min, p.Y.Max = 0, 100
-		p.Y.Ticks = figure.NiceTicks(0, 100, 10, 1, figure.Fixed)
-		p.Y.Label = "share of the slots (%)"
+		p.Y.Tick.Marker = figure.NiceTicks(0, 100, 10, 1, figure.Fixed)
+		p.Y.Label.Text = "share of the slots (%)"
 		p.Add(figure.Grid{}, bars{k.Results, uses})
 		figure.DrawTimePlot(c, p)
 	}
@@ -128,7 +129,7 @@ type bars struct {
 	uses    []slotUse
 }
 
-func (b bars) Plot(c draw.Canvas, p *figure.Plot) {
+func (b bars) Plot(c draw.Canvas, p *plot.Plot) {
 	x, y := p.Transforms(&c)
 	for i, r := range b.results {
 		left, right := x(float64(i)-0.35), x(float64(i)+0.35)
@@ -177,16 +178,16 @@ func courseFigure(k *Simulation, r *kvcache.Result) figure.Figure {
 				figure.TimeAxis(&p.X, begin, max(k.duration, last.Time))
 			} else {
 				figure.TimeAxis(&p.X, 0, last.Time)
-				p.X.Label = "simulated " + p.X.Label
+				p.X.Label.Text = "simulated " + p.X.Label.Text
 			}
 		} else {
 			p.X.Min, p.X.Max = 0, float64(max(last.Step, 1))
-			p.X.Ticks = figure.NiceTicks(0, p.X.Max, 10, 1, figure.Fixed)
-			p.X.Label = "step"
+			p.X.Tick.Marker = figure.NiceTicks(0, p.X.Max, 10, 1, figure.Fixed)
+			p.X.Label.Text = "step"
 		}
 		p.Y.Min, p.Y.Max = 0, float64(r.Capacity)
-		p.Y.Ticks = figure.NiceTicks(0, p.Y.Max, 7, 1, figure.Fixed)
-		p.Y.Label = "slots"
+		p.Y.Tick.Marker = figure.NiceTicks(0, p.Y.Max, 7, 1, figure.Fixed)
+		p.Y.Label.Text = "slots"
 		p.Add(figure.Grid{}, course{r.Series, uses, last.Time > 0})
 		figure.DrawTimePlot(c, p)
 	}
@@ -201,7 +202,7 @@ type course struct {
 }
 
 // Plot draws each sum down to zero, the greatest first: overlapping areas leave no seam.
-func (k course) Plot(c draw.Canvas, p *figure.Plot) {
+func (k course) Plot(c draw.Canvas, p *plot.Plot) {
 	x, y := p.Transforms(&c)
 	at := func(i int) vg.Length {
 		switch {

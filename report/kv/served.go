@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 
+	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
@@ -158,11 +159,11 @@ func latencyFigure(k *Simulation) figure.Figure {
 	f.Body = func(c draw.Canvas) {
 		p := figure.NewAxes()
 		p.X.Min, p.X.Max = 0, greatest*1.02
-		p.X.Ticks = figure.NiceTicks(0, p.X.Max, 8, 1, figure.Fixed)
-		p.X.Label = "requests a second"
+		p.X.Tick.Marker = figure.NiceTicks(0, p.X.Max, 8, 1, figure.Fixed)
+		p.X.Label.Text = "requests a second"
 		p.Y.Min, p.Y.Max = 0, top
-		p.Y.Ticks = figure.NiceTicks(0, top, 8, 1, figure.Fixed)
-		p.Y.Label = "latency (s a token)"
+		p.Y.Tick.Marker = figure.NiceTicks(0, top, 8, 1, figure.Fixed)
+		p.Y.Label.Text = "latency (s a token)"
 		p.Add(figure.Grid{})
 		for i, policy := range policies {
 			p.Add(latencyLine{lines[policy], styleOf(i)})
@@ -178,7 +179,7 @@ type latencyLine struct {
 	style   draw.LineStyle
 }
 
-func (l latencyLine) Plot(c draw.Canvas, p *figure.Plot) {
+func (l latencyLine) Plot(c draw.Canvas, p *plot.Plot) {
 	x, y := p.Transforms(&c)
 	var points []vg.Point
 	sorted := slices.SortedFunc(slices.Values(l.results), func(a, b *kvcache.Result) int { return cmp.Compare(a.Rate, b.Rate) })
