@@ -64,6 +64,3 @@ require (
 	golang.org/x/tools v0.45.0 // indirect
 	golang.org/x/xerrors v0.0.0-20240903120638-7835f813f4da // indirect
 )
-
-// Only the two fonts that figures use: its go.mod says why.
-replace codeberg.org/go-fonts/liberation => ./report/figure/fonts

@@ -12,7 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/memprof/memprof/analysis"
-	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/layout"
 )
 

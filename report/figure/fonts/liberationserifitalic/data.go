@@ -1,7 +1,0 @@
-// Package liberationserifitalic stands for a typeface that no figure uses.
-package liberationserifitalic
-
-import "codeberg.org/go-fonts/liberation/liberationsansregular"
-
-// TTF is the font that is there instead, as a TrueType file.
-var TTF = liberationsansregular.TTF
