@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/memprof/memprof/analysis/modeltest"
-	"github.com/memprof/memprof/analysis/renames"
 	"github.com/memprof/memprof/bfc"
 )
 
@@ -70,14 +69,6 @@ func TestMetrics(t *testing.T) {
 	for name := range want {
 		if m, ok := LookupMetric(name); !ok || m.Name != name {
 			t.Errorf("%s is not found", name)
-		}
-	}
-	for _, r := range renames.Metrics {
-		if _, ok := LookupMetric(r.New); !ok {
-			t.Errorf("%s became %s, which is no metric", r.Old, r.New)
-		}
-		if _, ok := LookupMetric(r.Old); ok && r.Old != r.New {
-			t.Errorf("%s is a metric, and became %s", r.Old, r.New)
 		}
 	}
 	if _, ok := LookupMetric("waste"); ok {
