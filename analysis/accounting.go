@@ -79,6 +79,6 @@ func (m *Member) uuid() string {
 }
 
 // ReadReadings reads all events of a run's readings; text is [trace.Strings.Text] of them.
-func ReadReadings(src Source, text func(context int32) string) (*Readings, error) {
+func ReadReadings(src trace.Source, text func(context int32) string) (*Readings, error) {
 	return accounting.ReadReadings(src, text)
 }

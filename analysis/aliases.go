@@ -10,8 +10,8 @@ import (
 	"github.com/memprof/memprof/analysis/keyframes"
 	"github.com/memprof/memprof/analysis/kv"
 	"github.com/memprof/memprof/analysis/ledger"
-	"github.com/memprof/memprof/analysis/native"
 	"github.com/memprof/memprof/analysis/pause"
+	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/analysis/trend"
 )
 
@@ -46,7 +46,7 @@ type (
 	Growth           = growth.Growth
 	OOM              = growth.OOM
 	Verdict          = growth.Verdict
-	Native           = native.Result
+	Native           = torchalloc.Observed
 	OtherLibraries   = accounting.OtherLibraries
 	LibraryUse       = accounting.LibraryUse
 	CommunicatorUse  = accounting.CommunicatorUse

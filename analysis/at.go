@@ -48,7 +48,7 @@ func (e *NoEventError) Error() string {
 
 // RunTo analyzes one process in one pass that ends at the event seq, and says what its
 // devices look like right after it. Errors are those of [Run], or a *NoEventError.
-func RunTo(src Source, opt Options, seq int64) (*Moment, error) {
+func RunTo(src trace.Source, opt Options, seq int64) (*Moment, error) {
 	opt.Explore, opt.Moments = false, nil
 	a := newAnalyzer(opt)
 	for {

@@ -8,8 +8,8 @@ import (
 	"github.com/memprof/memprof/analysis/iterations"
 	"github.com/memprof/memprof/analysis/keyframes"
 	"github.com/memprof/memprof/analysis/ledger"
-	"github.com/memprof/memprof/analysis/native"
 	"github.com/memprof/memprof/analysis/pause"
+	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/analysis/trend"
 )
 
@@ -26,7 +26,7 @@ type device struct {
 	others  *accounting.Device
 	tags    []*tagUse
 	growths *growth.Tracker
-	native  *native.Tracker // nil unless an allocator is only observed
+	native  *torchalloc.Sums // nil unless an allocator is only observed
 	byPhase attribution.DevicePhases
 	pauses  *pause.Tracker     // nil without tags
 	keys    *keyframes.Tracker // nil unless they are wanted

@@ -4,15 +4,15 @@ import (
 	"slices"
 
 	"github.com/memprof/memprof/analysis/ledger"
-	"github.com/memprof/memprof/analysis/native"
+	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/trace"
 )
 
 // observed begins the samples of a device with its first arena of an allocator that is only observed.
 func (ar *arena) observed() {
 	if d := ar.device; ar.Native && d.native == nil {
-		d.native = native.New(ar.Info.Options["allocator"], d.C, d.current.PeakC)
-		d.result.Native = &d.native.Result
+		d.native = torchalloc.NewSums(ar.Info.Options["allocator"], d.C, d.current.PeakC)
+		d.result.Native = &d.native.Observed
 	}
 }
 

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/memprof/memprof/analysis/iterations"
-	"github.com/memprof/memprof/analysis/observed"
+	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -110,7 +110,7 @@ type DeviceResult struct {
 	Native *Native
 	// Modeled is what the model of PyTorch's own allocator followed, which gave the chunks of an observed one their
 	// sizes; nil without it. NotModeled says why the chunks of Native have none; "" if nothing tried.
-	Modeled    *observed.Result
+	Modeled    *torchalloc.Followed
 	NotModeled string
 }
 

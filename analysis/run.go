@@ -21,12 +21,6 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// Source gives the events of one process in order, a batch at a time, and io.EOF at the
-// end; a batch is valid until the next call. *trace.Reader is one.
-type Source interface {
-	Next() (*trace.Batch, error)
-}
-
 // Options of Run. Zero values stand for the defaults.
 type Options struct {
 	Process string // name in the Result
@@ -83,7 +77,7 @@ func (o Options) withDefaults() Options {
 // the source's, or an *EventError that names the first event that cannot be: an alloc outside of free
 // mapped memory, a free of what is not live, a mapping on top of another, an unmapping of what is in
 // use, a state that does not add up, a device from number 1,024 on, an arena after 1,048,576 others.
-func Run(src Source, opt Options) (*Result, error) {
+func Run(src trace.Source, opt Options) (*Result, error) {
 	a := newAnalyzer(opt)
 	for {
 		b, err := src.Next()

@@ -2,7 +2,6 @@ package recording
 
 import (
 	"github.com/memprof/memprof/analysis"
-	"github.com/memprof/memprof/analysis/caching"
 	"github.com/memprof/memprof/analysis/fit"
 	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/trace"
@@ -57,11 +56,11 @@ func driverMemory(a *analysis.Account) (read fit.Reading, ok bool) {
 
 // torchOf is the version of PyTorch that a process ran with. Imported snapshots do not say theirs: the rules of 2.7 to
 // 2.12 are taken.
-func torchOf(process *trace.Process, info *trace.Info) (v caching.Version, ok bool) {
+func torchOf(process *trace.Process, info *trace.Info) (v torchalloc.Version, ok bool) {
 	for _, frameworks := range [][]string{info.Frameworks, process.FrameworkNames()} {
 		if v, ok := torchalloc.VersionOf(frameworks); ok {
 			return v, ok
 		}
 	}
-	return caching.Torch211, process.Frameworks == "torch"
+	return torchalloc.Torch211, process.Frameworks == "torch"
 }

@@ -5,8 +5,7 @@ import (
 	"io"
 
 	"github.com/memprof/memprof/analysis"
-	"github.com/memprof/memprof/analysis/caching"
-	"github.com/memprof/memprof/analysis/observed"
+	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -16,12 +15,12 @@ import (
 func modelObserved(process *trace.Process, info *trace.Info, opt analysis.Options, result *analysis.Result) (*analysis.Result, error) {
 	version, ok := torchOf(process, info)
 	if !ok { // it does not say: as verify does
-		version = caching.Torch211
+		version = torchalloc.Torch211
 	}
 	if process.Parts[0].Number != 0 || process.Parts[0].FirstSeq != 0 {
 		return result, nil
 	}
-	follower := func() *observed.Follower { return observed.New(version, process.Strings().Text) }
+	follower := func() *torchalloc.Follower { return torchalloc.NewFollower(version, process.Strings().Text) }
 	of := follower()
 	if err := drain(process, of); err != nil {
 		for i := range result.Devices {
@@ -36,7 +35,7 @@ func modelObserved(process *trace.Process, info *trace.Info, opt analysis.Option
 		return nil, err
 	}
 	defer reader.Close()
-	source := observed.NewSource(reader, follower())
+	source := torchalloc.NewSized(reader, follower())
 	opt.Text = source.Text
 	modeled, err := analysis.Run(source, opt)
 	if err != nil {
@@ -44,14 +43,14 @@ func modelObserved(process *trace.Process, info *trace.Info, opt analysis.Option
 	}
 	for i := range modeled.Devices {
 		if i < len(result.Devices) && result.Devices[i].Native != nil {
-			modeled.Devices[i].Modeled = &of.Result
+			modeled.Devices[i].Modeled = &of.Followed
 		}
 	}
 	return modeled, nil
 }
 
 // drain has all events of a process followed.
-func drain(process *trace.Process, f *observed.Follower) error {
+func drain(process *trace.Process, f *torchalloc.Follower) error {
 	reader, err := process.NewReader()
 	if err != nil {
 		return err

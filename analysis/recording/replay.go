@@ -10,7 +10,6 @@ import (
 	"sync"
 
 	"github.com/memprof/memprof/analysis"
-	"github.com/memprof/memprof/analysis/caching"
 	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/analysis/tune"
 	"github.com/memprof/memprof/bfc"
@@ -107,7 +106,7 @@ func ReplayTorch(process *trace.Process, info *trace.Info, settings []string, pl
 	}
 	o := torchalloc.Options{Version: version, Placements: placements, Text: process.Strings().Text}
 	for _, text := range settings {
-		parsed, err := caching.ParseSettings(text, version)
+		parsed, err := torchalloc.ParseSettings(text, version)
 		if err != nil {
 			return nil, err
 		}

@@ -1,15 +1,3 @@
-// Package torchalloc replays the requests of a recording under PyTorch's own allocator: what the job would
-// have reserved without memprof, with and without expandable segments. The allocator is package caching.
-//
-// A request keeps its size, stream and private pool; a free and the use by another stream happen where the
-// recording has them, and a block that waits for another stream is free again where it was in the recording.
-// empty_cache is replayed. A device has as many bytes as its main arena reserves. Not replayed are pauses of
-// tags, which PyTorch's allocator does not have, and memory limits: a request that the device's memory cannot
-// serve is counted as refused.
-//
-// Segments lie where the driver of an H200 places them ([caching.Driver]). Where equal free blocks tie,
-// the reserved bytes can depend on that, and on how far the GPU has come where blocks wait for another stream.
-// Both give a band ([Outcome.Least], [Outcome.Greatest]).
 package torchalloc
 
 import (
@@ -20,20 +8,14 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/memprof/memprof/analysis/caching"
 	"github.com/memprof/memprof/analysis/card"
 	"github.com/memprof/memprof/trace"
 )
 
-// Source gives the events of a process in order; io.EOF ends them.
-type Source interface {
-	Next() (*trace.Batch, error)
-}
-
 // Options of a replay.
 type Options struct {
-	Settings []caching.Settings // one replay for each
-	Version  caching.Version    // of the torch whose rules count
+	Settings []Settings // one replay for each
+	Version  Version    // of the torch whose rules count
 	// Placements is how many more replays under each settings without expandable segments place segments
 	// without any order. If it is not 0, two more free the blocks that wait for other streams at once, and as late as can be.
 	// All give [Outcome.Least] and [Outcome.Greatest].
@@ -65,8 +47,8 @@ type Outcome struct {
 const unknownTotal = 150_754_820_096
 
 // Run replays all events of a source. The error says which event contradicts those before.
-func Run(source Source, o Options) ([]Outcome, error) {
-	r := New(o)
+func Run(source trace.Source, o Options) ([]Outcome, error) {
+	r := NewReplay(o)
 	for {
 		batch, err := source.Next()
 		if errors.Is(err, io.EOF) {
@@ -101,8 +83,8 @@ type Replay struct {
 	jobs   []*job
 }
 
-// New is a replay before the first event.
-func New(o Options) *Replay {
+// NewReplay is a replay before the first event.
+func NewReplay(o Options) *Replay {
 	r := &Replay{Options: o, live: trace.NewLive(), arenas: map[int32]place{}, totals: map[int32]uint64{}}
 	if o.Card != nil {
 		r.others = card.NewOthers(o.Card, o.Text)
@@ -126,32 +108,32 @@ func New(o Options) *Replay {
 }
 
 // Stats returns what a device has now under one of the settings, where the driver places segments.
-func (r *Replay) Stats(setting int, device int32) caching.Stats {
+func (r *Replay) Stats(setting int, device int32) Stats {
 	for _, j := range r.jobs {
 		if j.of == setting && j.likeliest() {
 			return j.device(device).Stats()
 		}
 	}
-	return caching.Stats{}
+	return Stats{}
 }
 
 // place is where an arena's blocks are in PyTorch's allocator.
 type place struct {
 	device int32
 	stream uint64
-	pool   caching.PoolID // zero: the default one
+	pool   PoolID // zero: the default one
 }
 
 // job is the recorded job under one settings.
 type job struct {
 	of       int // its number among the settings
-	settings caching.Settings
-	version  caching.Version
+	settings Settings
+	version  Version
 	totals   map[int32]uint64 // the replay's
 	seed     uint64           // of a scatter; 0: the driver's placement
-	devices  map[int32]*caching.Allocator
-	pools    map[poolOf]bool  // private pools that are in use
-	blocks   []*caching.Block // by slot; nil where the request was refused
+	devices  map[int32]*Allocator
+	pools    map[poolOf]bool // private pools that are in use
+	blocks   []*Block        // by slot; nil where the request was refused
 	waits    waits
 	waiting  []waiting
 	refused  int64
@@ -164,16 +146,16 @@ type job struct {
 	first        *card.Refusal
 }
 
-func (r *Replay) newJob(of int, s caching.Settings, seed uint64) *job {
+func (r *Replay) newJob(of int, s Settings, seed uint64) *job {
 	return &job{
-		of: of, settings: s, version: r.Version, totals: r.totals, seed: seed, devices: map[int32]*caching.Allocator{}, pools: map[poolOf]bool{},
+		of: of, settings: s, version: r.Version, totals: r.totals, seed: seed, devices: map[int32]*Allocator{}, pools: map[poolOf]bool{},
 		card: r.Card, others: r.others, rooms: map[int32]*limited{}, used: map[int32]int64{}, needed: map[int32]int64{},
 	}
 }
 
 type poolOf struct {
 	device int32
-	id     caching.PoolID
+	id     PoolID
 }
 
 // Add replays the next event. The error says that it contradicts those before.
@@ -252,7 +234,7 @@ func (r *Replay) begin(e *trace.Event) error {
 }
 
 // parsePool reads the two numbers of a pool: "7.0", hexadecimal.
-func parsePool(text string) (id caching.PoolID, err error) {
+func parsePool(text string) (id PoolID, err error) {
 	words := strings.Split(text, ".")
 	if len(words) != len(id) {
 		return id, fmt.Errorf("pool=%q: want two numbers", text)
@@ -266,7 +248,7 @@ func parsePool(text string) (id caching.PoolID, err error) {
 }
 
 // device is the allocator of a device.
-func (j *job) device(number int32) *caching.Allocator {
+func (j *job) device(number int32) *Allocator {
 	a := j.devices[number]
 	if a == nil {
 		total, known := j.totals[number]
@@ -279,19 +261,19 @@ func (j *job) device(number int32) *caching.Allocator {
 			j.rooms[number] = &limited{Device: j.memory(endless), total: total, others: func() uint64 { return j.others.Bytes(number) }}
 			memory = j.rooms[number]
 		}
-		a = caching.New(caching.Options{Settings: j.settings, Version: j.version, Total: total}, memory)
+		a = NewAllocator(AllocatorOptions{Settings: j.settings, Version: j.version, Total: total}, memory)
 		j.devices[number] = a
 	}
 	return a
 }
 
 // memory is a device without segments. The driver's has the spans of a CUDA context.
-func (j *job) memory(total uint64) caching.Device {
+func (j *job) memory(total uint64) Device {
 	if j.seed != 0 {
 		return newScatter(total, j.seed)
 	}
 	const mib = 1 << 20
-	driver := caching.NewDriver(total)
+	driver := NewDriver(total)
 	driver.Keep(24 * mib)
 	driver.Keep(2 * mib)
 	return driver
@@ -308,7 +290,7 @@ func (j *job) alloc(at place, slot int32, e *trace.Event) {
 		return
 	}
 	a := j.device(at.device)
-	if at.pool != (caching.PoolID{}) {
+	if at.pool != (PoolID{}) {
 		pool := poolOf{at.device, at.pool}
 		if !j.pools[pool] {
 			j.pools[pool] = true
@@ -331,7 +313,7 @@ func (j *job) alloc(at place, slot int32, e *trace.Event) {
 }
 
 func (j *job) use(at place, slot int32, stream uint64) {
-	if b := j.blocks[slot]; b != nil && b.State() == caching.Allocated {
+	if b := j.blocks[slot]; b != nil && b.State() == Allocated {
 		j.device(at.device).RecordStream(b, stream)
 	}
 }
@@ -399,10 +381,10 @@ func (r *Replay) Outcomes() []Outcome {
 
 // VersionOf returns the version of torch among the frameworks of a recording, "torch 2.11.0+cu130"; ok is false
 // where torch is not among them, or its version is not known.
-func VersionOf(frameworks []string) (v caching.Version, ok bool) {
+func VersionOf(frameworks []string) (v Version, ok bool) {
 	for _, f := range frameworks {
 		if text, found := strings.CutPrefix(f, "torch "); found {
-			v, err := caching.ParseVersion(text)
+			v, err := ParseVersion(text)
 			return v, err == nil
 		}
 	}

@@ -1,4 +1,4 @@
-package caching
+package torchalloc
 
 // Device provides an Allocator with memory and addresses. All sizes are in bytes and
 // multiples of 512, those of Map and Unmap of the page.

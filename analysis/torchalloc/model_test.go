@@ -1,4 +1,4 @@
-package caching
+package torchalloc
 
 import (
 	"errors"
@@ -10,13 +10,13 @@ import (
 	"pgregory.net/rapid"
 )
 
-// card is a device of a fixed size whose segments lie in ascending order, each once.
-type card struct {
+// testCard is a device of a fixed size whose segments lie in ascending order, each once.
+type testCard struct {
 	size, used, next uint64
 	calls            []string
 }
 
-func (c *card) take(bytes uint64) bool {
+func (c *testCard) take(bytes uint64) bool {
 	if c.used+bytes > c.size {
 		return false
 	}
@@ -24,32 +24,32 @@ func (c *card) take(bytes uint64) bool {
 	return true
 }
 
-func (c *card) Alloc(bytes uint64) (uint64, bool) {
+func (c *testCard) Alloc(bytes uint64) (uint64, bool) {
 	if !c.take(bytes) {
 		return 0, false
 	}
 	return c.address(bytes), true
 }
 
-func (c *card) address(bytes uint64) uint64 {
+func (c *testCard) address(bytes uint64) uint64 {
 	c.next += 1 << 40
 	return c.next
 }
 
-func (c *card) Free(addr, bytes uint64)             { c.used -= bytes }
-func (c *card) Reserve(bytes uint64) (uint64, bool) { return c.address(bytes), true }
-func (c *card) Unreserve(addr, bytes uint64)        {}
-func (c *card) Map(addr, bytes uint64) bool         { return c.take(bytes) }
-func (c *card) Unmap(addr, bytes uint64)            { c.used -= bytes }
+func (c *testCard) Free(addr, bytes uint64)             { c.used -= bytes }
+func (c *testCard) Reserve(bytes uint64) (uint64, bool) { return c.address(bytes), true }
+func (c *testCard) Unreserve(addr, bytes uint64)        {}
+func (c *testCard) Map(addr, bytes uint64) bool         { return c.take(bytes) }
+func (c *testCard) Unmap(addr, bytes uint64)            { c.used -= bytes }
 
-func allocator(t testing.TB, conf string, v Version, total uint64) (*Allocator, *card) {
+func allocator(t testing.TB, conf string, v Version, total uint64) (*Allocator, *testCard) {
 	t.Helper()
 	settings, err := ParseSettings(conf, v)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &card{size: total}
-	return New(Options{Settings: settings, Version: v, Total: total}, c), c
+	c := &testCard{size: total}
+	return NewAllocator(AllocatorOptions{Settings: settings, Version: v, Total: total}, c), c
 }
 
 func malloc(t testing.TB, a *Allocator, n, stream uint64) *Block {
@@ -336,7 +336,7 @@ func TestGarbage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := New(Options{Settings: settings, Version: Torch211, Total: 400 * mib, Fraction: 0.5}, &card{size: 400 * mib})
+	a := NewAllocator(AllocatorOptions{Settings: settings, Version: Torch211, Total: 400 * mib, Fraction: 0.5}, &testCard{size: 400 * mib})
 	old := malloc(t, a, 60*mib, 0)
 	young := malloc(t, a, 70*mib, 0)
 	a.Free(old)
@@ -350,7 +350,7 @@ func TestGarbage(t *testing.T) {
 
 func TestFractionOfOne(t *testing.T) {
 	for v, limited := range map[Version]bool{Torch26: true, Torch211: false} {
-		a := New(Options{Settings: DefaultSettings(), Version: v, Total: 100 * mib, Fraction: 1}, &card{size: 200 * mib})
+		a := NewAllocator(AllocatorOptions{Settings: DefaultSettings(), Version: v, Total: 100 * mib, Fraction: 1}, &testCard{size: 200 * mib})
 		if _, err := a.Malloc(150*mib, 0); (err != nil) != limited {
 			t.Errorf("version %d: %v", v, err)
 		}
@@ -420,8 +420,8 @@ func TestRandomOperations(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := &card{size: 300 * mib}
-		a := New(Options{Settings: settings, Version: v, Total: c.size, Fraction: rapid.SampledFrom([]float64{0, 0.8}).Draw(t, "fraction")}, c)
+		c := &testCard{size: 300 * mib}
+		a := NewAllocator(AllocatorOptions{Settings: settings, Version: v, Total: c.size, Fraction: rapid.SampledFrom([]float64{0, 0.8}).Draw(t, "fraction")}, c)
 		var live, pending []*Block
 		scopes := 0
 		t.Repeat(map[string]func(*rapid.T){

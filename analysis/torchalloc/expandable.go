@@ -1,4 +1,4 @@
-package caching
+package torchalloc
 
 // expand returns a block of at least size by mapping pages; nil: the device refuses. What was mapped
 // before the refusal stays mapped and free.

@@ -1,4 +1,4 @@
-package caching
+package torchalloc
 
 import (
 	"slices"
@@ -16,8 +16,8 @@ func TestLargeSegment(t *testing.T) {
 		for _, expandable := range []bool{false, true} {
 			s := DefaultSettings()
 			s.LargeSegment, s.Expandable = l, expandable
-			c := &card{size: 1 << 40}
-			a := New(Options{Settings: s, Version: Torch211, Total: c.size}, c)
+			c := &testCard{size: 1 << 40}
+			a := NewAllocator(AllocatorOptions{Settings: s, Version: Torch211, Total: c.size}, c)
 			if _, err := a.Malloc(n, 0); err != nil {
 				t.Fatal(err)
 			}
@@ -91,8 +91,8 @@ func TestOversizeLoop(t *testing.T) {
 		const s = 32 * mib
 		settings := DefaultSettings()
 		settings.MaxSplit = s
-		c := &card{size: 1 << 40}
-		a := New(Options{Settings: settings, Version: Torch211, Total: c.size}, c)
+		c := &testCard{size: 1 << 40}
+		a := NewAllocator(AllocatorOptions{Settings: settings, Version: Torch211, Total: c.size}, c)
 		var sizes []uint64
 		var held []*Block
 		for _, mibs := range rapid.SliceOfN(rapid.Uint64Range(6, 60), 1, 8).Draw(t, "blocks") {
@@ -136,8 +136,8 @@ func TestGarbageRounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		settings := DefaultSettings()
 		settings.GarbageCollection = 0.25
-		c := &card{size: 1 << 40}
-		a := New(Options{Settings: settings, Version: Torch26, Total: 2000 * mib, Fraction: 1}, c)
+		c := &testCard{size: 1 << 40}
+		a := NewAllocator(AllocatorOptions{Settings: settings, Version: Torch26, Total: 2000 * mib, Fraction: 1}, c)
 		var blocks []*Block
 		for i := range rapid.IntRange(1, 12).Draw(t, "blocks") {
 			b, err := a.Malloc(uint64(20+2*i)*mib, 0)

@@ -1,10 +1,9 @@
-package observed
+package torchalloc
 
 import (
 	"fmt"
 	"slices"
 
-	"github.com/memprof/memprof/analysis/caching"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -15,7 +14,7 @@ type script struct {
 	lost  bool   // a reservation was made whose address the recording has not
 }
 
-var _ caching.Device = (*script)(nil)
+var _ Device = (*script)(nil)
 
 // blame keeps the first contradiction.
 func (s *script) blame(format string, values ...any) {

@@ -1,4 +1,4 @@
-package observed
+package torchalloc
 
 import (
 	"slices"
@@ -7,26 +7,21 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// Events gives the events of a process in order; io.EOF ends them.
-type Events interface {
-	Next() (*trace.Batch, error)
-}
-
-// Source gives the events of a process that a Follower has followed to its end, with the sizes of blocks: then the
+// Sized gives the events of a process that a Follower has followed to its end, with the sizes of blocks: then the
 // recording is as one of an allocator that was not only observed.
-type Source struct {
-	events   Events
+type Sized struct {
+	events   trace.Source
 	follower *Follower
 	replaced map[int32]string // contexts of arenas
 }
 
-// NewSource needs a Follower before the first event, and the events from the first on.
-func NewSource(events Events, f *Follower) *Source {
-	return &Source{events: events, follower: f, replaced: map[int32]string{}}
+// NewSized needs a Follower before the first event, and the events from the first on.
+func NewSized(events trace.Source, f *Follower) *Sized {
+	return &Sized{events: events, follower: f, replaced: map[int32]string{}}
 }
 
 // Text returns the text of a context.
-func (s *Source) Text(context int32) string {
+func (s *Sized) Text(context int32) string {
 	if text, ok := s.replaced[context]; ok {
 		return text
 	}
@@ -34,7 +29,7 @@ func (s *Source) Text(context int32) string {
 }
 
 // Next returns the next events. The error is the source's, or the follower's.
-func (s *Source) Next() (*trace.Batch, error) {
+func (s *Sized) Next() (*trace.Batch, error) {
 	batch, err := s.events.Next()
 	if err != nil {
 		return nil, err

@@ -1,12 +1,12 @@
-package caching
+package torchalloc
 
 import (
 	"fmt"
 	"slices"
 )
 
-// Options of an Allocator.
-type Options struct {
+// AllocatorOptions are what an Allocator is made with.
+type AllocatorOptions struct {
 	Settings
 	Version Version
 	Total   uint64 // bytes of the device; reservations and Fraction refer to it
@@ -51,8 +51,8 @@ type Allocator struct {
 	stats        Stats
 }
 
-// New makes an allocator that holds nothing.
-func New(options Options, device Device) *Allocator {
+// NewAllocator makes an allocator that holds nothing.
+func NewAllocator(options AllocatorOptions, device Device) *Allocator {
 	a := &Allocator{
 		settings: options.Settings, rules: options.Version.rules(), device: device, total: options.Total, limit: unlimited,
 		private: map[PoolID]*privatePool{}, open: map[*segment]struct{}{},

@@ -1,4 +1,4 @@
-package observed
+package torchalloc
 
 import (
 	"cmp"
@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/memprof/memprof/analysis/caching"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -24,8 +23,8 @@ func (d *Difference) Error() string {
 	return fmt.Sprintf("event %d: expected %s, found %s", d.Seq, d.Expected, d.Found)
 }
 
-// Result is what was compared, and what was taken from the trace.
-type Result struct {
+// Followed is what was compared, and what was taken from the trace.
+type Followed struct {
 	Allocs   int64 // blocks at the same address
 	Frees    int64
 	Segments int64 // segments and ranges of pages: the same sizes were mapped, at addresses of the trace
@@ -38,44 +37,41 @@ type Result struct {
 
 // Follower drives a model for each device of a process.
 type Follower struct {
-	Result
+	Followed
 	// Sized follows arenas that say the sizes of their blocks, too: those of imported snapshots. The sizes are compared.
 	Sized bool
 	// Conf is the text of PYTORCH_CUDA_ALLOC_CONF for those arenas.
 	Conf    string
-	version caching.Version
+	version Version
 	text    func(context int32) string
-	arenas  map[int32]place
-	devices map[int32]*device
+	arenas  map[int32]followedArena
+	devices map[int32]*followedDevice
 }
 
-// New is before the first event. Text gives the text of a context.
-func New(version caching.Version, text func(context int32) string) *Follower {
-	return &Follower{version: version, text: text, arenas: map[int32]place{}, devices: map[int32]*device{}}
+// NewFollower is before the first event. Text gives the text of a context.
+func NewFollower(version Version, text func(context int32) string) *Follower {
+	return &Follower{version: version, text: text, arenas: map[int32]followedArena{}, devices: map[int32]*followedDevice{}}
 }
 
-// place is where an arena's blocks are in PyTorch's allocator.
-type place struct {
+// followedArena is where an arena's blocks are in PyTorch's allocator.
+type followedArena struct {
 	device     int32
 	stream     uint64
-	pool       caching.PoolID
+	pool       PoolID
 	expandable bool
 	conf       string // text of PYTORCH_CUDA_ALLOC_CONF
 	sized      bool   // the trace has the sizes of blocks
 }
 
-// device is the model of one device.
-type device struct {
+// followedDevice is the model of one device.
+type followedDevice struct {
 	script
-	a          *caching.Allocator
+	a          *Allocator
 	expandable bool
 	partial    bool // settings under which a release need not be of everything
-	blocks     map[int64]*caching.Block
-	private    map[caching.PoolID]bool // in use
+	blocks     map[int64]*Block
+	private    map[PoolID]bool // in use
 }
-
-// endless is more memory than a device has, so that only the recording refuses.
-const endless = 1 << 50
 
 // Of says whether an event is of an arena that is followed.
 func (f *Follower) Of(e *trace.Event) bool {
@@ -137,7 +133,7 @@ func (f *Follower) arena(e *trace.Event) error {
 	if words["allocator"] != "native" || words["provided"] == "" && !f.Sized {
 		return nil
 	}
-	at := place{device: e.Device, stream: uint64(e.Stream), expandable: words["coalesces"] == "1", conf: cmp.Or(words["conf"], f.Conf), sized: words["provided"] == ""}
+	at := followedArena{device: e.Device, stream: uint64(e.Stream), expandable: words["coalesces"] == "1", conf: cmp.Or(words["conf"], f.Conf), sized: words["provided"] == ""}
 	numbers := strings.Split(words["pool"], ".")
 	for i := range at.pool {
 		if i < len(numbers) {
@@ -152,24 +148,24 @@ func (f *Follower) arena(e *trace.Event) error {
 	return nil
 }
 
-func (f *Follower) begin(at place) (*device, error) {
-	settings, err := caching.ParseSettings(at.conf, f.version)
+func (f *Follower) begin(at followedArena) (*followedDevice, error) {
+	settings, err := ParseSettings(at.conf, f.version)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", err, ErrNotModeled)
 	}
 	f.Settings = at.conf
 	settings.Expandable = at.expandable // the job may have set it itself
-	d := &device{
-		expandable: at.expandable, blocks: map[int64]*caching.Block{}, private: map[caching.PoolID]bool{},
-		partial: !at.expandable && (settings.MaxSplit != caching.DefaultSettings().MaxSplit || settings.GarbageCollection > 0),
+	d := &followedDevice{
+		expandable: at.expandable, blocks: map[int64]*Block{}, private: map[PoolID]bool{},
+		partial: !at.expandable && (settings.MaxSplit != DefaultSettings().MaxSplit || settings.GarbageCollection > 0),
 	}
-	d.a = caching.New(caching.Options{Settings: settings, Version: f.version, Total: endless}, &d.script)
+	d.a = NewAllocator(AllocatorOptions{Settings: settings, Version: f.version, Total: endless}, &d.script)
 	f.devices[at.device] = d
 	return d, nil
 }
 
 // emptyCache empties the cache where the recording has releases that no request made.
-func (f *Follower) emptyCache(d *device, seq int64) error {
+func (f *Follower) emptyCache(d *followedDevice, seq int64) error {
 	if len(d.calls) == 0 || d.calls[0].Kind != trace.KindUnmap {
 		return nil
 	}
@@ -188,20 +184,20 @@ func (f *Follower) emptyCache(d *device, seq int64) error {
 
 // emptied says whether the releases at hand are of all that an emptying of the cache would release. Under some settings
 // a request releases less.
-func (d *device) emptied() bool {
+func (d *followedDevice) emptied() bool {
 	released, whole := 0, 0
 	for released < len(d.calls) && d.calls[released].Kind == trace.KindUnmap {
 		released++
 	}
 	for _, s := range d.a.Segments() {
-		if len(s.Blocks) == 1 && s.Blocks[0].State() == caching.Free {
+		if len(s.Blocks) == 1 && s.Blocks[0].State() == Free {
 			whole++
 		}
 	}
 	return released >= whole
 }
 
-func (d *device) releasePool(id caching.PoolID) {
+func (d *followedDevice) releasePool(id PoolID) {
 	if d.private[id] {
 		delete(d.private, id)
 		_ = d.a.ReleasePool(id) // it is in use
@@ -209,7 +205,7 @@ func (d *device) releasePool(id caching.PoolID) {
 }
 
 // judge returns what the model did that the recording has not.
-func (d *device) judge(seq int64) error {
+func (d *followedDevice) judge(seq int64) error {
 	switch {
 	case d.lost:
 		return fmt.Errorf("event %d: an expandable segment without pages: %w", seq, ErrNotModeled)
@@ -231,13 +227,13 @@ func describe(e *trace.Event) string {
 }
 
 // request makes a request of the model. block is nil if it is refused.
-func (f *Follower) request(d *device, at place, e *trace.Event) (block *caching.Block, err error) {
+func (f *Follower) request(d *followedDevice, at followedArena, e *trace.Event) (block *Block, err error) {
 	if !d.partial || d.emptied() {
 		if err := f.emptyCache(d, e.Seq); err != nil {
 			return nil, err
 		}
 	}
-	if at.pool != (caching.PoolID{}) {
+	if at.pool != (PoolID{}) {
 		if !d.private[at.pool] {
 			d.private[at.pool] = true
 			d.a.UsePool(at.pool)
@@ -252,7 +248,7 @@ func (f *Follower) request(d *device, at place, e *trace.Event) (block *caching.
 	return block, d.judge(e.Seq)
 }
 
-func (f *Follower) alloc(d *device, at place, e *trace.Event) (size int64, err error) {
+func (f *Follower) alloc(d *followedDevice, at followedArena, e *trace.Event) (size int64, err error) {
 	if e.Requested <= 0 {
 		return 0, fmt.Errorf("event %d: a request of %d bytes: %w", e.Seq, e.Requested, ErrNotModeled)
 	}
@@ -280,7 +276,7 @@ func (f *Follower) alloc(d *device, at place, e *trace.Event) (size int64, err e
 }
 
 // refused makes a request of the model that was refused in the recording: then all that is free was released.
-func (f *Follower) refused(d *device, at place, e *trace.Event) error {
+func (f *Follower) refused(d *followedDevice, at followedArena, e *trace.Event) error {
 	if e.Requested <= 0 {
 		return nil
 	}
@@ -298,7 +294,7 @@ func (f *Follower) refused(d *device, at place, e *trace.Event) error {
 	return nil
 }
 
-func (f *Follower) free(d *device, e *trace.Event) (size int64, err error) {
+func (f *Follower) free(d *followedDevice, e *trace.Event) (size int64, err error) {
 	b := d.blocks[e.Addr]
 	if b == nil {
 		return 0, &Difference{e.Seq, "a block that is live", fmt.Sprintf("a free at %#x", uint64(e.Addr))}

@@ -1,8 +1,16 @@
-// Package caching is a model of PyTorch's CUDA caching allocator: fed with the requests of a
-// job, it has the same segments, blocks and reserved bytes as torch itself. It knows
-// nothing of traces, files or GPUs; a [Device] gives it addresses and memory.
+// Package torchalloc is PyTorch's own CUDA caching allocator: a model of it, and what recordings say by that model.
 //
-// What follows is the specification. It was read from the sources of torch 2.6 and 2.11 and
+//   - [Allocator] is the model. Fed with the requests of a job, it has the same segments, blocks and reserved
+//     bytes as torch itself. It knows nothing of traces, files or GPUs; a [Device] gives it addresses and memory.
+//   - [Replay] gives it the requests of any recording: what the job would have reserved without memprof, with and
+//     without expandable segments, and on a smaller card.
+//   - [Follower] leads it through a recording that only observed torch (record --allocator native): each request
+//     has to get the recorded address from the recorded segments. Then the size of each block is known, too.
+//   - [Sums] keeps what such a recording says without a model: the sums that torch reported now and then.
+//
+// # The model
+//
+// What follows is the specification of the model. It was read from the sources of torch 2.6 and 2.11 and
 // holds for both, except where a rule names a version (see [Version]).
 //
 // # Terms
@@ -96,4 +104,32 @@
 // callbacks that free memory; pools with an allocator of their own, with no_split or with
 // use_on_oom; switching expandable segments on or off while memory is held; the private pool that
 // torch drops too early because it counts pages and growths differently.
-package caching
+//
+// # Replays
+//
+// A request keeps its size, stream and private pool; a free and the use by another stream happen where the
+// recording has them, and a block that waits for another stream is free again where it was in the recording.
+// empty_cache is replayed. A device has as many bytes as its main arena reserves. Not replayed are pauses of
+// tags, which PyTorch's allocator does not have, and memory limits: a request that the device's memory cannot
+// serve is counted as refused.
+//
+// Segments lie where the driver of an H200 places them ([Driver]). Where equal free blocks tie,
+// the reserved bytes can depend on that, and on how far the GPU has come where blocks wait for another stream.
+// Both give a band ([Outcome.Least], [Outcome.Greatest]).
+//
+// # Following what was observed
+//
+//	compared  the address of each block; each segment or range of pages that a request maps: its size, and for pages
+//	          its address; each that is released: its address and size
+//	taken     the addresses of segments and of reservations, which the driver chooses; the order of releases in one
+//	          run; the moment at which a block that waits for other streams is free; that a request was refused, and
+//	          that the cache was emptied, from the releases that show it
+//
+// Two sums of the model are known beyond the trace: the size of each block, and so C. Where the recording read C of
+// PyTorch's own statistics, the two are counted as equal or not. A reading on another thread may lie
+// between two events, so one that differs proves nothing.
+//
+// Not followed are a process whose allocator switches between the two kinds of segments, an expandable segment whose
+// first pages were refused, and settings that the job makes in its own code, other than expandable segments. Such a
+// process is not judged from there on ([ErrNotModeled]), or its first difference says what the model would have done.
+package torchalloc

@@ -5,11 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/memprof/memprof/analysis/caching"
 	"github.com/memprof/memprof/trace"
 )
-
-const mib = 1 << 20
 
 // list gives events, whose contexts are indexes in texts.
 type list struct {
@@ -51,7 +48,7 @@ func (l *list) on(stream int64) { l.events[len(l.events)-1].Stream = stream }
 // reserved replays the events natively and expandable, and returns both peaks in MiB.
 func reserved(t *testing.T, l *list) (native, expandable, refused int64) {
 	t.Helper()
-	out, err := Run(l, Options{Settings: settings(), Version: caching.Torch211, Text: func(c int32) string { return l.texts[c] }})
+	out, err := Run(l, Options{Settings: settings(), Version: Torch211, Text: func(c int32) string { return l.texts[c] }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +143,7 @@ func TestByHand(t *testing.T) {
 func TestDamaged(t *testing.T) {
 	l := &list{}
 	l.add(trace.KindArena, 0, 1<<40, 0, "pool=x")
-	_, err := Run(l, Options{Settings: settings(), Version: caching.Torch211, Text: func(c int32) string { return l.texts[c] }})
+	_, err := Run(l, Options{Settings: settings(), Version: Torch211, Text: func(c int32) string { return l.texts[c] }})
 	if err == nil || !strings.Contains(err.Error(), `event 0: arena 0: pool="x"`) {
 		t.Errorf("a pool without numbers: %v", err)
 	}
@@ -154,7 +151,7 @@ func TestDamaged(t *testing.T) {
 	l.add(trace.KindArena, 0, 1<<40, 0, "")
 	l.add(trace.KindAlloc, 0, 1<<40, mib, "")
 	l.add(trace.KindAlloc, 0, 1<<40, mib, "")
-	_, err = Run(l, Options{Settings: settings(), Version: caching.Torch211, Text: func(c int32) string { return l.texts[c] }})
+	_, err = Run(l, Options{Settings: settings(), Version: Torch211, Text: func(c int32) string { return l.texts[c] }})
 	if err == nil || !strings.Contains(err.Error(), "event 2: a block at 0x10000000000, where one is live") {
 		t.Errorf("two blocks at an address: %v", err)
 	}
@@ -192,7 +189,7 @@ func TestBand(t *testing.T) {
 		return l
 	}
 	l := job()
-	out, err := Run(l, Options{Settings: settings(), Version: caching.Torch211, Placements: 8, Text: func(c int32) string { return l.texts[c] }})
+	out, err := Run(l, Options{Settings: settings(), Version: Torch211, Placements: 8, Text: func(c int32) string { return l.texts[c] }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,7 +214,7 @@ func TestBandOfWaits(t *testing.T) {
 	l.add(trace.KindIteration, trace.NoArena, 0, 0, "")
 	l.add(trace.KindFree, 0, 1<<42, 30*mib, "")
 	l.add(trace.KindAlloc, 0, 1<<43, 60*mib, "") // 30 MiB are free in each case
-	out, err := Run(l, Options{Settings: settings(), Version: caching.Torch211, Placements: 1, Text: func(c int32) string { return l.texts[c] }})
+	out, err := Run(l, Options{Settings: settings(), Version: Torch211, Placements: 1, Text: func(c int32) string { return l.texts[c] }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -225,7 +222,7 @@ func TestBandOfWaits(t *testing.T) {
 		t.Errorf("native: %d MiB, %d to %d; want 120, to 150", n.Reserved[0]/mib, n.Least[0]/mib, n.Greatest[0]/mib)
 	}
 	l.done, l.events = false, l.events[:5] // up to the end of the wait
-	if out, err = Run(l, Options{Settings: settings(), Version: caching.Torch211, Placements: 1, Text: func(c int32) string { return l.texts[c] }}); err != nil {
+	if out, err = Run(l, Options{Settings: settings(), Version: Torch211, Placements: 1, Text: func(c int32) string { return l.texts[c] }}); err != nil {
 		t.Fatal(err)
 	}
 	if n := out[0]; n.Reserved[0] != 60*mib || n.Least[0] != 30*mib || n.Greatest[0] != 60*mib || n.Refused != 0 {
@@ -235,7 +232,7 @@ func TestBandOfWaits(t *testing.T) {
 
 // TestVersionOf: the rules follow the torch of the recording.
 func TestVersionOf(t *testing.T) {
-	for text, want := range map[string]caching.Version{"torch 2.6.0": caching.Torch26, "torch 2.11.0+cu130": caching.Torch211, "torch 2.13.0": caching.Torch213} {
+	for text, want := range map[string]Version{"torch 2.6.0": Torch26, "torch 2.11.0+cu130": Torch211, "torch 2.13.0": Torch213} {
 		if v, ok := VersionOf([]string{"CUDA 13.0", text}); !ok || v != want {
 			t.Errorf("%s: %v, %v", text, v, ok)
 		}
@@ -249,8 +246,8 @@ func TestVersionOf(t *testing.T) {
 
 // Calls of the driver are counted by steady iteration, from number 4 on.
 func TestCalls(t *testing.T) {
-	j := &job{devices: map[int32]*caching.Allocator{}}
-	a := caching.New(caching.Options{Settings: caching.DefaultSettings(), Version: caching.Torch211, Total: 8 << 30}, caching.NewDriver(8<<30))
+	j := &job{devices: map[int32]*Allocator{}}
+	a := NewAllocator(AllocatorOptions{Settings: DefaultSettings(), Version: Torch211, Total: 8 << 30}, NewDriver(8<<30))
 	j.devices[0] = a
 	for range 10 {
 		for range 3 {

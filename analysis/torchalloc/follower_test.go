@@ -1,4 +1,4 @@
-package observed
+package torchalloc
 
 import (
 	"errors"
@@ -8,26 +8,22 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/memprof/memprof/analysis/caching"
-	"github.com/memprof/memprof/analysis/snapshot"
 	"github.com/memprof/memprof/trace"
 )
 
-const mib = 1 << 20
-
 // job is PyTorch's allocator with a driver, and the events that the hook would record of it.
-type job struct {
-	caching.Device
-	a       *caching.Allocator
+type hookedJob struct {
+	Device
+	a       *Allocator
 	events  []trace.Event
 	texts   []string
-	blocks  []*caching.Block // live
-	waiting []*caching.Block // for other streams
+	blocks  []*Block // live
+	waiting []*Block // for other streams
 }
 
-func newJob(settings caching.Settings, conf string, bytes uint64) *job {
-	j := &job{Device: caching.NewDriver(bytes)}
-	j.a = caching.New(caching.Options{Settings: settings, Version: caching.Torch211, Total: bytes}, j)
+func newHookedJob(settings Settings, conf string, bytes uint64) *hookedJob {
+	j := &hookedJob{Device: NewDriver(bytes)}
+	j.a = NewAllocator(AllocatorOptions{Settings: settings, Version: Torch211, Total: bytes}, j)
 	joins := 0
 	if settings.Expandable {
 		joins = 1
@@ -37,38 +33,38 @@ func newJob(settings caching.Settings, conf string, bytes uint64) *job {
 	return j
 }
 
-func (j *job) add(e trace.Event) {
+func (j *hookedJob) add(e trace.Event) {
 	e.Seq = int64(len(j.events))
 	j.events = append(j.events, e)
 }
 
-func (j *job) Alloc(bytes uint64) (uint64, bool) {
+func (j *hookedJob) Alloc(bytes uint64) (uint64, bool) {
 	addr, ok := j.Device.Alloc(bytes)
 	return addr, j.called(ok, trace.KindMap, addr, bytes)
 }
 
-func (j *job) Free(addr, bytes uint64) {
+func (j *hookedJob) Free(addr, bytes uint64) {
 	j.Device.Free(addr, bytes)
 	j.called(true, trace.KindUnmap, addr, bytes)
 }
 
-func (j *job) Map(addr, bytes uint64) bool {
+func (j *hookedJob) Map(addr, bytes uint64) bool {
 	return j.called(j.Device.Map(addr, bytes), trace.KindMap, addr, bytes)
 }
 
-func (j *job) Unmap(addr, bytes uint64) {
+func (j *hookedJob) Unmap(addr, bytes uint64) {
 	j.Device.Unmap(addr, bytes)
 	j.called(true, trace.KindUnmap, addr, bytes)
 }
 
-func (j *job) called(ok bool, kind trace.Kind, addr, bytes uint64) bool {
+func (j *hookedJob) called(ok bool, kind trace.Kind, addr, bytes uint64) bool {
 	if ok {
 		j.add(trace.Event{Kind: kind, Addr: int64(addr), Requested: int64(bytes), Provided: int64(bytes)})
 	}
 	return ok
 }
 
-func (j *job) malloc(n uint64) {
+func (j *hookedJob) malloc(n uint64) {
 	j.complete() // PyTorch looks at events first; so no release completes a block
 	b, err := j.a.Malloc(n, 0)
 	if err != nil {
@@ -81,7 +77,7 @@ func (j *job) malloc(n uint64) {
 	j.add(trace.Event{Kind: trace.KindStatistics, Arena: trace.NoArena, Requested: int64(stats.Reserved.Now), Provided: int64(stats.Allocated.Now)})
 }
 
-func (j *job) free(at int, shared bool) {
+func (j *hookedJob) free(at int, shared bool) {
 	b := j.blocks[at]
 	j.blocks = slices.Delete(j.blocks, at, at+1)
 	if shared {
@@ -94,7 +90,7 @@ func (j *job) free(at int, shared bool) {
 	}
 }
 
-func (j *job) complete() {
+func (j *hookedJob) complete() {
 	for _, b := range j.waiting {
 		j.add(trace.Event{Kind: trace.KindFreeDone, Addr: int64(b.Addr())})
 		j.a.Complete(b)
@@ -102,8 +98,8 @@ func (j *job) complete() {
 	j.waiting = nil
 }
 
-func (j *job) follow() (*Follower, error) {
-	f := New(caching.Torch211, func(context int32) string { return j.texts[context] })
+func (j *hookedJob) follow() (*Follower, error) {
+	f := NewFollower(Torch211, func(context int32) string { return j.texts[context] })
 	for i := range j.events {
 		if _, err := f.Add(&j.events[i]); err != nil {
 			return f, err
@@ -113,16 +109,16 @@ func (j *job) follow() (*Follower, error) {
 }
 
 // settings are some that change placement.
-var settings = []string{"", "expandable_segments:True", "roundup_power2_divisions:4", "max_split_size_mb:64"}
+var placing = []string{"", "expandable_segments:True", "roundup_power2_divisions:4", "max_split_size_mb:64"}
 
 // random is a job of so many operations on a card that some of them fill.
-func random(r *rapid.T) *job {
-	conf := rapid.SampledFrom(settings).Draw(r, "settings")
-	parsed, err := caching.ParseSettings(conf, caching.Torch211)
+func randomJob(r *rapid.T) *hookedJob {
+	conf := rapid.SampledFrom(placing).Draw(r, "settings")
+	parsed, err := ParseSettings(conf, Torch211)
 	if err != nil {
 		r.Fatal(err)
 	}
-	j := newJob(parsed, conf, 400*mib)
+	j := newHookedJob(parsed, conf, 400*mib)
 	for range rapid.IntRange(1, 80).Draw(r, "operations") {
 		switch kind := rapid.IntRange(0, 11).Draw(r, "kind"); {
 		case kind == 0:
@@ -142,7 +138,7 @@ func random(r *rapid.T) *job {
 // Whatever PyTorch's allocator does, the model follows it, and has the same sizes of blocks.
 func TestFollowsRandomJobs(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
-		j := random(r)
+		j := randomJob(r)
 		f, err := j.follow()
 		if errors.Is(err, ErrNotModeled) {
 			r.Skip(err)
@@ -163,12 +159,12 @@ func TestFollowsRandomJobs(t *testing.T) {
 func TestFindsChanges(t *testing.T) {
 	conf := []string{"", "expandable_segments:True"}
 	for _, text := range conf {
-		parsed, err := caching.ParseSettings(text, caching.Torch211)
+		parsed, err := ParseSettings(text, Torch211)
 		if err != nil {
 			t.Fatal(err)
 		}
-		made := func() *job {
-			j := newJob(parsed, text, 4<<30)
+		made := func() *hookedJob {
+			j := newHookedJob(parsed, text, 4<<30)
 			for i := range uint64(40) {
 				j.malloc((i%7 + 1) * 3 * mib)
 				if i%3 == 2 {
@@ -209,30 +205,6 @@ func TestFindsChanges(t *testing.T) {
 		}
 		if missed > count/5 {
 			t.Errorf("%q: %d of %d changes were missed", text, missed, count)
-		}
-	}
-}
-
-// Snapshots that PyTorch wrote on a GPU are followed: the same addresses, segments and sizes of blocks.
-func TestFollowsSnapshots(t *testing.T) {
-	for _, name := range []string{"native", "expandable"} {
-		dir := t.TempDir()
-		if _, err := snapshot.Import(dir, []string{"../../samples/snapshots/" + name + ".pickle.gz"}, "test"); err != nil {
-			t.Fatal(err)
-		}
-		run, err := trace.Open(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		process := run.Processes[0]
-		f := New(caching.Torch211, process.Strings().Text)
-		f.Sized = true
-		if err := process.Each(func(e *trace.Event) error { _, err := f.Add(e); return err }); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		t.Logf("%s: %+v", name, f.Result)
-		if f.Allocs < 20 || f.Segments == 0 {
-			t.Errorf("%s: %d allocations in %d segments were compared", name, f.Allocs, f.Segments)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package caching
+package torchalloc
 
 import (
 	"bufio"
@@ -52,7 +52,7 @@ func TestTwin(t *testing.T) {
 }
 
 // torchDevice has the addresses that torch got.
-type torchDevice struct{ card }
+type torchDevice struct{ testCard }
 
 func (d *torchDevice) Alloc(bytes uint64) (uint64, bool)   { return d.next, d.take(bytes) }
 func (d *torchDevice) Reserve(bytes uint64) (uint64, bool) { return d.next, true }
@@ -145,8 +145,8 @@ func newTwin(header string) (*twin, error) {
 			return nil, err
 		}
 	}
-	w := &twin{asked: asked, device: &torchDevice{card{size: total}}, live: map[uint64]*Block{}, held: map[uint64]bool{}, waits: map[*Block][]uint64{}, shared: map[*Block][]uint64{}}
-	w.a = New(Options{Settings: settings, Version: version, Total: total, Fraction: fraction}, w.device)
+	w := &twin{asked: asked, device: &torchDevice{testCard{size: total}}, live: map[uint64]*Block{}, held: map[uint64]bool{}, waits: map[*Block][]uint64{}, shared: map[*Block][]uint64{}}
+	w.a = NewAllocator(AllocatorOptions{Settings: settings, Version: version, Total: total, Fraction: fraction}, w.device)
 	return w, nil
 }
 

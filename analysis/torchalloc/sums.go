@@ -1,15 +1,11 @@
-// Package native follows an allocator that memprof only observes, torch's own. The trace lacks the
-// sizes of its chunks, and has sums that the allocator reports at some events.
-//
-// It knows the ledger, whose arenas of such an allocator say provided=unknown.
-package native
+package torchalloc
 
 import (
 	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/trace"
 )
 
-// Result is of a device whose tensors an allocator serves that was only observed. The trace has its
+// Observed is of a device whose tensors an allocator serves that was only observed. The trace has its
 // requests and segments exactly, so T, R and pending bytes (as requested) are as exact as ever. C is
 // known where the allocator's own sums were read: at the peaks of T, at each segment and at marks. So
 //
@@ -18,16 +14,16 @@ import (
 //   - internal waste and free memory have no parts: all of both is in Instant.NotRequested. Where C is
 //     known so are their sums, by [ledger.Instant.Internal] and [ledger.Instant.Free];
 //   - L, and how the free memory divides for a request that did not fit, are not known, -1.
-type Result struct {
+type Observed struct {
 	Allocator string // "native"
 	Samples   int64  // of the allocator's sums, those that agreed with the events
 	Odd       int64  // samples that contradict the events before: R differs, or C is not from T to R
 	Unjudged  int64  // growths without a verdict
 }
 
-// Tracker follows the sums of one device.
-type Tracker struct {
-	Result
+// Sums follows the sums of one device.
+type Sums struct {
+	Observed
 	C       int64 // now; -1 when it has not been read since the last change
 	Changed int64 // seq of the last event that changed the device
 
@@ -36,13 +32,13 @@ type Tracker struct {
 	iterationC     int64 // greatest of the iteration
 }
 
-// New is a Tracker of a device where C is c so far, and was at most iterationC in this iteration.
-func New(allocator string, c, iterationC int64) *Tracker {
-	return &Tracker{Result: Result{Allocator: allocator}, Changed: -1, C: c, peakSeq: -1, peakC: -1, maxC: -1, iterationC: iterationC}
+// NewSums is of a device where C is c so far, and was at most iterationC in this iteration.
+func NewSums(allocator string, c, iterationC int64) *Sums {
+	return &Sums{Observed: Observed{Allocator: allocator}, Changed: -1, C: c, peakSeq: -1, peakC: -1, maxC: -1, iterationC: iterationC}
 }
 
 // Change notes that the event seq changed the device: C is not known until it is read again.
-func (t *Tracker) Change(d *ledger.Device, seq int64) {
+func (t *Sums) Change(d *ledger.Device, seq int64) {
 	t.Changed, t.C = seq, -1
 	if d.Live == 0 {
 		t.C = 0
@@ -50,12 +46,12 @@ func (t *Tracker) Change(d *ledger.Device, seq int64) {
 }
 
 // Begin starts the trace after its opening rows.
-func (t *Tracker) Begin() { t.iterationC = t.C }
+func (t *Sums) Begin() { t.iterationC = t.C }
 
 // Statistics takes the sums of the allocator: C and R after the events before, and the greatest C it
 // has had. own are the terms of its arenas. The sums are read on the allocator's threads, so an event
 // may lie between; such a sample is odd and says nothing of a moment.
-func (t *Tracker) Statistics(e *trace.Event, d *ledger.Device, own ledger.Split) (agrees bool) {
+func (t *Sums) Statistics(e *trace.Event, d *ledger.Device, own ledger.Split) (agrees bool) {
 	reserved, provided, mostProvided := e.Statistics()
 	if reserved != own.R || provided < own.T || provided > own.R {
 		t.Odd++
@@ -77,17 +73,17 @@ func (t *Tracker) Statistics(e *trace.Event, d *ledger.Device, own ledger.Split)
 }
 
 // Mark ends an iteration with a greatest T: it returns its greatest C, and C at its end.
-func (t *Tracker) Mark(peakT int64) (peakC, endC int64) {
+func (t *Sums) Mark(peakT int64) (peakC, endC int64) {
 	peakC, endC = notBelow(t.iterationC, peakT), t.C
 	t.iterationC = t.C
 	return peakC, endC
 }
 
 // MaxC is the greatest C, where the greatest T is maxT; -1 if it is not known.
-func (t *Tracker) MaxC(maxT int64) int64 { return notBelow(t.maxC, maxT) }
+func (t *Sums) MaxC(maxT int64) int64 { return notBelow(t.maxC, maxT) }
 
 // PeakC is C at the peak; -1 if it is not known.
-func (t *Tracker) PeakC(peak *ledger.Instant) int64 {
+func (t *Sums) PeakC(peak *ledger.Instant) int64 {
 	switch {
 	case peak.T == 0:
 		return 0

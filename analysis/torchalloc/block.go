@@ -1,4 +1,4 @@
-package caching
+package torchalloc
 
 // Block is a range of a segment: one allocation, or free memory. Callers keep the Block that
 // Malloc returns to name the allocation; it is theirs until Free.
