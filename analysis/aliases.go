@@ -3,16 +3,13 @@ package analysis
 import (
 	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/attribution"
-	"github.com/memprof/memprof/analysis/categories"
 	"github.com/memprof/memprof/analysis/graphs"
-	"github.com/memprof/memprof/analysis/growth"
 	"github.com/memprof/memprof/analysis/iterations"
 	"github.com/memprof/memprof/analysis/keyframes"
 	"github.com/memprof/memprof/analysis/kv"
 	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/pause"
 	"github.com/memprof/memprof/analysis/torchalloc"
-	"github.com/memprof/memprof/analysis/trend"
 )
 
 // block is an allocation that breakdowns divide by.
@@ -26,7 +23,7 @@ type (
 	AllocationGroup  = attribution.AllocationGroup
 	LiveGroup        = attribution.LiveGroup
 	Category         = attribution.Category
-	CategoryPoint    = categories.Point
+	CategoryPoint    = attribution.CategoryPoint
 	Keyframes        = keyframes.Result
 	Keyframe         = keyframes.Frame
 	KeyOrigin        = keyframes.Origin
@@ -43,9 +40,6 @@ type (
 	GraphShape       = graphs.Shape
 	GraphInputs      = graphs.Inputs
 	GraphWhatIf      = graphs.WhatIf
-	Growth           = growth.Growth
-	OOM              = growth.OOM
-	Verdict          = growth.Verdict
 	Native           = torchalloc.Observed
 	OtherLibraries   = accounting.OtherLibraries
 	LibraryUse       = accounting.LibraryUse
@@ -71,7 +65,7 @@ type (
 	EventError       = ledger.EventError
 	Iteration        = iterations.Iteration
 	Paper            = iterations.Paper
-	Leak             = trend.Leak
+	Leak             = iterations.Leak
 	Pauses           = pause.Result
 	StageUse         = pause.StageUse
 	Transition       = pause.Transition
@@ -80,7 +74,7 @@ type (
 	Untagged         = pause.Untagged
 	UntaggedGroup    = pause.UntaggedGroup
 	UntaggedCategory = pause.UntaggedCategory
-	Trend            = trend.Trend
+	Trend            = iterations.Trend
 	KVResult         = kv.Result
 	PhaseUse         = attribution.PhaseUse
 	PhaseIteration   = attribution.PhaseIteration
@@ -103,7 +97,7 @@ const (
 func ParseOrigin(context string) (name string, stack int64) { return attribution.ParseOrigin(context) }
 
 // KVRequests is the name of requests that are sequences in a KV cache; see [Leak].
-const KVRequests = trend.KVRequests
+const KVRequests = iterations.KVRequests
 
 // Kinds of spans; see [SpanKind].
 const (
@@ -115,12 +109,6 @@ const (
 	SpanExternal     = ledger.SpanExternal
 	SpanNotRequested = ledger.SpanNotRequested
 	SpanUnmapped     = ledger.SpanUnmapped
-)
-
-// Verdicts; see [Verdict].
-const (
-	Fragmentation = growth.Fragmentation
-	Capacity      = growth.Capacity
 )
 
 // Whose use of a GPU was read; see [Scope].

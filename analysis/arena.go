@@ -2,7 +2,6 @@ package analysis
 
 import (
 	"github.com/memprof/memprof/analysis/graphs"
-	"github.com/memprof/memprof/analysis/growth"
 	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/pause"
 )
@@ -16,5 +15,5 @@ type arena struct {
 
 	graphs *graphs.Arena
 
-	growth growth.Arena
+	growth arenaGrowths
 }

@@ -1,8 +1,8 @@
 package analysis
 
 import (
+	"github.com/memprof/memprof/analysis/iterations"
 	"github.com/memprof/memprof/analysis/ledger"
-	"github.com/memprof/memprof/analysis/trend"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -124,7 +124,7 @@ func (a *analyzer) leak(d *device) Leak {
 }
 
 // leaked are the blocks that a trend says leak. What paused arenas hold is among them.
-func (a *analyzer) leaked(d *device, which trend.Blocks) []block {
+func (a *analyzer) leaked(d *device, which iterations.LeakedBlocks) []block {
 	blocks := which.Freed
 	for _, ar := range a.arenas {
 		if ar.device != d || ar.Over {

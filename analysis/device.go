@@ -3,14 +3,11 @@ package analysis
 import (
 	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/attribution"
-	"github.com/memprof/memprof/analysis/categories"
-	"github.com/memprof/memprof/analysis/growth"
 	"github.com/memprof/memprof/analysis/iterations"
 	"github.com/memprof/memprof/analysis/keyframes"
 	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/pause"
 	"github.com/memprof/memprof/analysis/torchalloc"
-	"github.com/memprof/memprof/analysis/trend"
 )
 
 // device is a device of the ledger, its trackers and its result in the making.
@@ -20,18 +17,18 @@ type device struct {
 	log     iterations.Log
 	current Iteration
 
-	trend   *trend.Tracker
+	trend   *iterations.LeakTracker
 	series  series
 	period  *iterations.Finder // nil once there is a mark
 	others  *accounting.Device
 	tags    []*tagUse
-	growths *growth.Tracker
+	growths *growthTracker
 	native  *torchalloc.Sums // nil unless an allocator is only observed
 	byPhase attribution.DevicePhases
 	pauses  *pause.Tracker     // nil without tags
 	keys    *keyframes.Tracker // nil unless they are wanted
 
-	categories *categories.Tracker // nil unless they are wanted
+	categories *attribution.CategoryCourse // nil unless they are wanted
 }
 
 func newDevice(id int32, opt *Options) *device {

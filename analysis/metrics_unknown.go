@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/memprof/memprof/analysis/trend"
+	"github.com/memprof/memprof/analysis/iterations"
 )
 
 // Unknown says why a device has no value for the metric, for whoever put a gate on it; "" where
@@ -93,11 +93,11 @@ func (d *DeviceResult) unknownAccounting(name string) string {
 func (d *DeviceResult) unknownLeak(name string) string {
 	switch name {
 	case "leak.per_request":
-		return fmt.Sprintf("no phase and no KV cache had %d requests or more that went on in the second half of the recording", trend.LeastPoints+1)
+		return fmt.Sprintf("no phase and no KV cache had %d requests or more that went on in the second half of the recording", iterations.LeastPoints+1)
 	case "leak.per_second":
 		if len(d.Iterations) == 0 || d.Period > 0 {
-			return fmt.Sprintf("no six iterations ended, and there were no allocations in %d of %d windows of time", trend.BusyWindows, trend.LowWindows)
+			return fmt.Sprintf("no six iterations ended, and there were no allocations in %d of %d windows of time", iterations.BusyWindows, iterations.LowWindows)
 		}
 	}
-	return fmt.Sprintf("%d iterations ended, and %d are needed", d.IterationCount(), trend.LeastPoints+1)
+	return fmt.Sprintf("%d iterations ended, and %d are needed", d.IterationCount(), iterations.LeastPoints+1)
 }

@@ -10,14 +10,11 @@ import (
 
 	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/attribution"
-	"github.com/memprof/memprof/analysis/categories"
 	"github.com/memprof/memprof/analysis/graphs"
-	"github.com/memprof/memprof/analysis/growth"
 	"github.com/memprof/memprof/analysis/iterations"
 	"github.com/memprof/memprof/analysis/keyframes"
 	"github.com/memprof/memprof/analysis/kv"
 	"github.com/memprof/memprof/analysis/ledger"
-	"github.com/memprof/memprof/analysis/trend"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -120,7 +117,7 @@ type analyzer struct {
 
 	kv          *kv.Tracker
 	attribution *attribution.Tracker
-	requests    trend.Requests
+	requests    iterations.PhaseRequests
 	history     *keyframes.History // nil unless Options.Explore
 	bands       *keyframes.Bands   // likewise
 	moment      int64              // the next of Options.Moments
@@ -129,7 +126,7 @@ type analyzer struct {
 	captures    int64 // of CUDA graphs, under way
 	graphs      *graphs.Tracker
 
-	budget   growth.Budget
+	budget   lookBudget
 	opening  bool // the event at hand restates
 	events   int64
 	unknown  int64
@@ -321,18 +318,18 @@ func (a *analyzer) deviceOf(id int32) *device {
 	}
 	d := newDevice(id, &a.opt)
 	d.series.due = &a.pointsDue
-	d.growths = growth.New(a.opt.MaxGrowths, &a.budget)
+	d.growths = newGrowthTracker(a.opt.MaxGrowths, &a.budget)
 	if a.history != nil {
 		d.keys = keyframes.New(d.Device, a.history)
 	}
 	if a.opt.Categories {
-		d.categories = categories.New()
+		d.categories = attribution.NewCategoryCourse()
 	}
 	d.log = a.marks.Clone() // those before it was used
 	d.Iteration = d.log.Count
 	d.current = a.start
 	d.byPhase.Start(a.attribution.Phases.Current, a.lastTime, d.T, d.C)
-	d.trend = trend.New(d.log.Count > 0)
+	d.trend = iterations.NewLeakTracker(d.log.Count > 0)
 	if d.log.Count > 0 {
 		d.period = nil
 	}

@@ -24,7 +24,7 @@ import (
 	"gonum.org/v1/plot/vg/recorder"
 
 	"github.com/memprof/memprof/analysis"
-	"github.com/memprof/memprof/analysis/categories"
+	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/report/figure"
 	"github.com/memprof/memprof/report/reporttest"
 )
@@ -364,7 +364,7 @@ func TestCategoryPlot(t *testing.T) {
 			t.Errorf("the plot has no %q", want)
 		}
 	}
-	for _, c := range categories.Present(r.Devices[0].ByCategory) {
+	for _, c := range attribution.PresentCategories(r.Devices[0].ByCategory) {
 		clr := figure.CategoryColors[c]
 		if !strings.Contains(strings.ToLower(svg), fmt.Sprintf("#%02x%02x%02x", clr.R, clr.G, clr.B)) {
 			t.Errorf("nothing has the colour of %s", c)

@@ -10,7 +10,7 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 
 	"github.com/memprof/memprof/analysis"
-	"github.com/memprof/memprof/analysis/categories"
+	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/report/figure"
 	"github.com/memprof/memprof/report/units"
 )
@@ -27,7 +27,7 @@ func timelineFigures(_ *analysis.Result, d *analysis.DeviceResult) []figure.Figu
 
 // categoryFigure stacks requested bytes by category, below the curve of reserved bytes.
 func categoryFigure(d *analysis.DeviceResult) figure.Figure {
-	present := categories.Present(d.ByCategory)
+	present := attribution.PresentCategories(d.ByCategory)
 	f := figure.Figure{Name: "categories", Title: "requested memory by category over time"}
 	most := slices.MaxFunc(d.ByCategory, func(a, b analysis.CategoryPoint) int { return cmp.Compare(a.Bytes.Sum(), b.Bytes.Sum()) })
 	f.Subtitle = fmt.Sprintf("maximum of requested %s, at event %s", units.FormatSize(most.Bytes.Sum()), units.FormatCount(most.Seq))

@@ -2,7 +2,7 @@ package page
 
 import (
 	"github.com/memprof/memprof/analysis"
-	"github.com/memprof/memprof/analysis/categories"
+	"github.com/memprof/memprof/analysis/attribution"
 )
 
 // categoriesData are the requested bytes by category at the moments of most requested bytes. Bytes has a column for each
@@ -26,7 +26,7 @@ func newCategories(p *pack, points []analysis.CategoryPoint) *categoriesData {
 		Time: of(func(o *analysis.CategoryPoint) int64 { return o.Time }),
 		R:    of(func(o *analysis.CategoryPoint) int64 { return o.R }),
 	}
-	for _, c := range categories.Present(points) {
+	for _, c := range attribution.PresentCategories(points) {
 		out.Names = append(out.Names, c.String())
 		out.Bytes = append(out.Bytes, of(func(o *analysis.CategoryPoint) int64 { return o.Bytes[c] }))
 	}

@@ -6,7 +6,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/memprof/memprof/analysis"
-	"github.com/memprof/memprof/analysis/growth"
 )
 
 const (
@@ -58,11 +57,11 @@ func TestRules(t *testing.T) {
 		{"less than a page", func(d Device) { d.Peak.External, d.Peak.Slack = 2*mib-1, mib }, nil},
 		{"failed request, fragmented", func(d Device) {
 			d.OOMCount = 3
-			d.OOMs = []analysis.OOM{{Seq: 422, Request: 9 * gib, Free: 10 * gib, LargestFree: gib, Verdict: growth.Fragmentation, Origin: "lm_head"}}
+			d.OOMs = []analysis.OOM{{Seq: 422, Request: 9 * gib, Free: 10 * gib, LargestFree: gib, Verdict: analysis.Fragmentation, Origin: "lm_head"}}
 		}, []Finding{{"failed-request", 9 * gib, "request failed at event 422: 10 GiB free, largest free chunk 1 GiB, for lm_head; 2 requests more failed", "fragmentation: try --preset compact", Lost}}},
 		{"failed request, full", func(d Device) {
 			d.OOMCount = 1
-			d.OOMs = []analysis.OOM{{Limit: -1, Used: -1, Seq: 7, Request: 9 * gib, Verdict: growth.Capacity}}
+			d.OOMs = []analysis.OOM{{Limit: -1, Used: -1, Seq: 7, Request: 9 * gib, Verdict: analysis.Capacity}}
 		}, []Finding{{"failed-request", 9 * gib, "request failed at event 7: 0 B free, largest free chunk 0 B", "capacity: a smaller batch, or a larger GPU", Lost}}},
 		{"leak", func(d Device) {
 			d.Leak = analysis.Leak{Iterations: analysis.Trend{Valid: true, Rising: true, Slope: float64(33 * mib)}, Requested: 330 * mib,

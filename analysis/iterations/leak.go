@@ -1,16 +1,9 @@
-// Package trend finds leaks: a lasting rise of the bytes that a device holds, at the ends of
-// iterations, at the ends of requests and over time. Held are the requested bytes of live
-// allocations, T, and those of paused tags: a pause is no release and a resume no rise.
-//
-// The package knows no ledger. Its [Tracker] takes numbers of a device after an event, and says from
-// which event until which the blocks that leak were allocated.
-package trend
+package iterations
 
 import (
 	"math"
 
 	"github.com/memprof/memprof/analysis/attribution"
-	"github.com/memprof/memprof/analysis/iterations"
 	"github.com/memprof/memprof/analysis/ledger"
 )
 
@@ -55,8 +48,8 @@ const (
 	boundMark
 )
 
-// Tracker follows the held bytes of one device.
-type Tracker struct {
+// LeakTracker follows the held bytes of one device.
+type LeakTracker struct {
 	// Bound is the seq of the last bound, -1 before the first: Freed wants the blocks allocated up to it.
 	Bound int64
 
@@ -66,9 +59,9 @@ type Tracker struct {
 	kinds   []*requestKind
 }
 
-// New is a Tracker of a device without events. marked: iterations were marked before.
-func New(marked bool) *Tracker {
-	t := &Tracker{Bound: -1, lows: lows{next: math.MinInt64}}
+// NewLeakTracker is one of a device without events. marked: iterations were marked before.
+func NewLeakTracker(marked bool) *LeakTracker {
+	t := &LeakTracker{Bound: -1, lows: lows{next: math.MinInt64}}
 	if marked {
 		t.boundBy = boundMark
 	}
@@ -76,7 +69,7 @@ func New(marked bool) *Tracker {
 }
 
 // Observe takes the bytes held after an event, and the allocs of the device so far.
-func (t *Tracker) Observe(seq, time, held, allocs int64) {
+func (t *LeakTracker) Observe(seq, time, held, allocs int64) {
 	if l := &t.lows; time < l.next && held >= l.low { // most events
 		l.held = held
 	} else if l.observe(seq, time, held, allocs) {
@@ -85,10 +78,10 @@ func (t *Tracker) Observe(seq, time, held, allocs int64) {
 }
 
 // Mark takes the end of an iteration.
-func (t *Tracker) Mark(seq int64) { t.bounded(boundMark, seq) }
+func (t *LeakTracker) Mark(seq int64) { t.bounded(boundMark, seq) }
 
 // RequestEnded takes the end of a request, with the bytes held.
-func (t *Tracker) RequestEnded(name string, seq, time, held int64) {
+func (t *LeakTracker) RequestEnded(name string, seq, time, held int64) {
 	t.bounded(boundRequest, seq)
 	if k := t.kind(name, seq); k != nil {
 		k.add(held, time)
@@ -96,17 +89,17 @@ func (t *Tracker) RequestEnded(name string, seq, time, held int64) {
 }
 
 // bounded makes the state after an event the last bound, unless the trace has bounds of a better kind.
-func (t *Tracker) bounded(by bound, seq int64) {
+func (t *LeakTracker) bounded(by bound, seq int64) {
 	if by >= t.boundBy {
 		t.boundBy, t.Bound, t.died = by, seq, t.died[:0]
 	}
 }
 
 // Freed takes a block that was live at the last bound and is freed.
-func (t *Tracker) Freed(b ledger.Block) { t.died = append(t.died, b) }
+func (t *LeakTracker) Freed(b ledger.Block) { t.died = append(t.died, b) }
 
-// Blocks bounds the blocks that leak.
-type Blocks struct {
+// LeakedBlocks bounds the blocks that leak.
+type LeakedBlocks struct {
 	Since int64 // allocated after this event
 	Until int64 // and up to this one
 	// Freed are those that were freed since. All others are still live, in paused arenas too.
@@ -115,7 +108,7 @@ type Blocks struct {
 
 // Finish returns the trends, and the blocks that leak; found is false where no trend is valid.
 // marked: the iterations come from marks. end is the time of the last event.
-func (t *Tracker) Finish(list []iterations.Iteration, marked bool, end int64) (l Leak, b Blocks, found bool) {
+func (t *LeakTracker) Finish(list []Iteration, marked bool, end int64) (l Leak, b LeakedBlocks, found bool) {
 	ends, times := endPoints(list)
 	l.Iterations = trendOf(ends)
 	var kind *requestKind
@@ -147,7 +140,7 @@ func (t *Tracker) Finish(list []iterations.Iteration, marked bool, end int64) (l
 }
 
 // endPoints are the bytes held at the ends of iterations but the first, by place and by seconds.
-func endPoints(list []iterations.Iteration) (ends, times []trendPoint) {
+func endPoints(list []Iteration) (ends, times []trendPoint) {
 	place := int64(0) // of the last iteration that an entry stands for
 	for i := 1; i < len(list); i++ {
 		it := &list[i]

@@ -1,4 +1,4 @@
-package trend
+package iterations
 
 // LowWindows is how many windows of time there are at most; at least half as many, once the trace
 // is longer than that many of the narrowest.

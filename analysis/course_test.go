@@ -9,7 +9,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/memprof/memprof/analysis/attribution"
-	"github.com/memprof/memprof/analysis/categories"
 	"github.com/memprof/memprof/analysis/keyframes"
 	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/modeltest"
@@ -34,14 +33,14 @@ func TestCategoriesOverTime(t *testing.T) {
 			most := int64(0)
 			for _, p := range d.ByCategory {
 				most = max(most, p.Bytes.Sum())
-				var want categories.Bytes
+				var want attribution.CategoryBytes
 				for _, s := range d.Keyframes.Exact.Stretches {
 					if s.Kind == keyframes.StretchLive && int64(s.From) <= p.Seq && p.Seq < int64(s.To) {
 						want[d.Keyframes.Origins[s.Origin].Category] += s.Requested
 					}
 				}
 				if captures {
-					want, p.Bytes = categories.Bytes{want.Sum()}, categories.Bytes{p.Bytes.Sum()}
+					want, p.Bytes = attribution.CategoryBytes{want.Sum()}, attribution.CategoryBytes{p.Bytes.Sum()}
 				}
 				if diff := gocmp.Diff(want, p.Bytes); diff != "" {
 					t.Fatalf("after event %d (-want +got):\n%s", p.Seq, diff)
@@ -66,7 +65,7 @@ func TestCategoryOfPendingBlock(t *testing.T) {
 	a.FreeDone(x)
 	d := run(t, r, Options{Categories: true}).Devices[0]
 	peak := slices.MaxFunc(d.ByCategory, func(a, b CategoryPoint) int { return cmp.Compare(a.Bytes.Sum(), b.Bytes.Sum()) })
-	if want := (categories.Bytes{attribution.Inputs: 1000, attribution.Other: 300}); peak.Bytes != want {
+	if want := (attribution.CategoryBytes{attribution.Inputs: 1000, attribution.Other: 300}); peak.Bytes != want {
 		t.Errorf("at the peak: %v, want %v", peak.Bytes, want)
 	}
 }
@@ -78,7 +77,7 @@ func TestCategoriesOfJoinedWindows(t *testing.T) {
 		category        attribution.Category
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		k := categories.NewLimited(4)
+		k := attribution.NewLimitedCourse(4)
 		d := new(ledger.Device)
 		var live, all []block
 		for seq := range int64(rapid.IntRange(1, 200).Draw(t, "events")) {
@@ -101,7 +100,7 @@ func TestCategoriesOfJoinedWindows(t *testing.T) {
 			k.Live(b.bytes, b.category, b.from, b.to, nil)
 		}
 		for _, p := range k.Finish() {
-			var want categories.Bytes
+			var want attribution.CategoryBytes
 			for _, b := range append(all, live...) {
 				if b.from <= p.Seq && p.Seq < b.to {
 					want[b.category] += b.bytes

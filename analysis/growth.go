@@ -1,6 +1,4 @@
-// Package growth judges the requests that found too little free memory: those that made an arena grow,
-// and those that failed. It knows the ledger, and package attribution, which divides the live blocks at a failed request.
-package growth
+package analysis
 
 import (
 	"github.com/memprof/memprof/analysis/attribution"
@@ -61,9 +59,9 @@ const (
 	mostSizes = 1 << 20
 )
 
-// Budget bounds the looks at all free chunks or segments of arenas, so that the pass stays linear in
+// lookBudget bounds the looks at all free chunks or segments of arenas, so that the pass stays linear in
 // events: in all, fixedSteps and stepsAnEvent for each event so far.
-type Budget struct {
+type lookBudget struct {
 	Events int64 // so far
 	spent  int64
 }
@@ -74,7 +72,7 @@ const (
 )
 
 // Spend says whether a look of so many steps is within the budget, and counts it if so.
-func (b *Budget) Spend(steps int) bool {
+func (b *lookBudget) Spend(steps int) bool {
 	if b.spent+int64(steps) > fixedSteps+stepsAnEvent*b.Events {
 		return false
 	}
@@ -82,29 +80,31 @@ func (b *Budget) Spend(steps int) bool {
 	return true
 }
 
-// Tracker follows the growths of one device.
-type Tracker struct {
+// growthTracker follows the growths of one device: it judges the requests that found too little free memory.
+type growthTracker struct {
 	Growths       []Growth // in the order in which their requests ended; at most `most`
 	Count         int64    // all of them
 	Fragmentation int64    // those of all whose verdict is Fragmentation
 	Unjudged      int64    // those without a verdict: an allocator that was only observed, whose free bytes were not read
 
-	budget *Budget
+	budget *lookBudget
 	most   int
 	sizes  []int64 // scratch
 }
 
-// New is a Tracker that keeps at most so many growths.
-func New(most int, budget *Budget) *Tracker { return &Tracker{most: most, budget: budget} }
+// newGrowthTracker is one that keeps at most so many growths.
+func newGrowthTracker(most int, budget *lookBudget) *growthTracker {
+	return &growthTracker{most: most, budget: budget}
+}
 
-// Arena has the growths of an arena whose request has not ended.
-type Arena struct {
-	waiting []waiting
+// arenaGrowths are the growths of an arena whose request has not ended.
+type arenaGrowths struct {
+	waiting []waitingGrowth
 	sizes   int // of free chunks, kept in them
 }
 
-// waiting is a growth before the event that ends its request.
-type waiting struct {
+// waitingGrowth is one before the event that ends its request.
+type waitingGrowth struct {
 	Growth
 	asked  int64   // bytes that were requested from the memory
 	own    int64   // F of the arena before
@@ -113,16 +113,16 @@ type waiting struct {
 }
 
 // Waiting says whether a growth waits for the end of its request.
-func (a *Arena) Waiting() bool { return len(a.waiting) > 0 }
+func (a *arenaGrowths) Waiting() bool { return len(a.waiting) > 0 }
 
 // Grew takes the map event of a growth, before the memory is mapped.
-func (t *Tracker) Grew(a *Arena, ar *ledger.Arena, e *trace.Event) {
+func (t *growthTracker) Grew(a *arenaGrowths, ar *ledger.Arena, e *trace.Event) {
 	if len(a.waiting) == mostWaiting {
 		t.CutOff(a, ar)
 	}
 	n := len(a.waiting)
 	if n == cap(a.waiting) {
-		a.waiting = append(a.waiting, waiting{})
+		a.waiting = append(a.waiting, waitingGrowth{})
 	} else {
 		a.waiting = a.waiting[:n+1] // with the sizes slice of an earlier growth
 	}
@@ -146,7 +146,7 @@ func (t *Tracker) Grew(a *Arena, ar *ledger.Arena, e *trace.Event) {
 // NativeSums takes C of the device, read by an allocator that was only observed after the event seq: it
 // says what was free before a growth by that event. The request has not been served yet, so C is what
 // it was.
-func (a *Arena) NativeSums(d *ledger.Device, seq, c int64) {
+func (a *arenaGrowths) NativeSums(d *ledger.Device, seq, c int64) {
 	if n := len(a.waiting); n > 0 && a.waiting[n-1].Seq == seq {
 		w := &a.waiting[n-1]
 		w.Free = w.Reserved - w.Grown - c - d.Pending
@@ -154,14 +154,14 @@ func (a *Arena) NativeSums(d *ledger.Device, seq, c int64) {
 }
 
 // CutOff ends the growths of a request that has no end event: it counts as failed.
-func (t *Tracker) CutOff(a *Arena, ar *ledger.Arena) {
+func (t *growthTracker) CutOff(a *arenaGrowths, ar *ledger.Arena) {
 	if len(a.waiting) > 0 {
 		t.Resolve(a, ar, a.waiting[0].asked, false)
 	}
 }
 
 // Resolve ends the growths of a request of size bytes, which was served or failed.
-func (t *Tracker) Resolve(a *Arena, ar *ledger.Arena, size int64, served bool) {
+func (t *growthTracker) Resolve(a *arenaGrowths, ar *ledger.Arena, size int64, served bool) {
 	for i := range a.waiting {
 		w := &a.waiting[i]
 		w.Request = -1
@@ -187,8 +187,8 @@ func (t *Tracker) Resolve(a *Arena, ar *ledger.Arena, size int64, served bool) {
 	}
 }
 
-func (w *waiting) judge(size int64) {
-	w.Verdict = verdict(w.Free, size)
+func (w *waitingGrowth) judge(size int64) {
+	w.Verdict = verdictOf(w.Free, size)
 	switch {
 	case w.LargestFree < size:
 		w.TooSmall = w.own
@@ -200,17 +200,17 @@ func (w *waiting) judge(size int64) {
 }
 
 // judgeSampled judges a growth of an allocator that was only observed: there are no chunks to look at.
-func (t *Tracker) judgeSampled(w *waiting, size int64) {
+func (t *growthTracker) judgeSampled(w *waitingGrowth, size int64) {
 	w.LargestFree, w.TooSmall, w.Stranded, w.Verdict = -1, -1, -1, ""
 	if w.Free < 0 {
 		t.Unjudged++
 		return
 	}
-	w.Verdict = verdict(w.Free, size)
+	w.Verdict = verdictOf(w.Free, size)
 }
 
-// verdict is why a request of size bytes did not fit into free bytes.
-func verdict(free, size int64) Verdict {
+// verdictOf is why a request of size bytes did not fit into free bytes.
+func verdictOf(free, size int64) Verdict {
 	if free >= size {
 		return Fragmentation
 	}
@@ -219,7 +219,7 @@ func verdict(free, size int64) Verdict {
 
 // Judge fills in what was free for a request of an arena that failed, and the verdict; ar is nil where
 // nothing is reserved on the device.
-func (t *Tracker) Judge(o *OOM, d *ledger.Device, ar *ledger.Arena) {
+func (t *growthTracker) Judge(o *OOM, d *ledger.Device, ar *ledger.Arena) {
 	o.Stranded = d.SeenBy(ar).Stranded
 	o.Free = o.Stranded
 	if ar != nil {
@@ -235,7 +235,7 @@ func (t *Tracker) Judge(o *OOM, d *ledger.Device, ar *ledger.Arena) {
 			o.TooSmall = -1
 		}
 	}
-	o.Verdict = verdict(o.Free, o.Request)
+	o.Verdict = verdictOf(o.Free, o.Request)
 }
 
 // JudgeSampled fills in the same on a device with an allocator that was only observed, where C is c, or
@@ -245,6 +245,6 @@ func (o *OOM) JudgeSampled(c int64) {
 	o.Free, o.LargestFree, o.TooSmall, o.Stranded, o.Verdict = -1, -1, -1, -1, ""
 	if c >= 0 {
 		o.Free = o.At.Free()
-		o.Verdict = verdict(o.Free, o.Request)
+		o.Verdict = verdictOf(o.Free, o.Request)
 	}
 }

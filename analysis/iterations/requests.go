@@ -1,4 +1,4 @@
-package trend
+package iterations
 
 import (
 	"slices"
@@ -16,8 +16,8 @@ const (
 // KVRequests is what a request is called that is a sequence in a KV cache; see [Leak].
 const KVRequests = "KV cache sequence"
 
-// Requests follows the phases of each thread of a process: the end of an outermost one ends a request.
-type Requests struct {
+// PhaseRequests follows the phases of each thread of a process: the end of an outermost one ends a request.
+type PhaseRequests struct {
 	threads map[int32]*threadPhases
 }
 
@@ -27,7 +27,7 @@ type threadPhases struct {
 }
 
 // Phase takes a phase_begin or phase_end, and says whether the outermost one of its thread ended.
-func (r *Requests) Phase(e *trace.Event) bool {
+func (r *PhaseRequests) Phase(e *trace.Event) bool {
 	t := r.threads[e.Thread]
 	switch {
 	case t == nil && len(r.threads) == maxThreads:
@@ -63,7 +63,7 @@ type requestKind struct {
 }
 
 // kind is the requests of a name; nil where there are too many kinds.
-func (t *Tracker) kind(name string, seq int64) *requestKind {
+func (t *LeakTracker) kind(name string, seq int64) *requestKind {
 	at := slices.IndexFunc(t.kinds, func(k *requestKind) bool { return k.name == name })
 	if at < 0 {
 		if len(t.kinds) == maxRequestKinds {
@@ -112,7 +112,7 @@ func (k *requestKind) trend() Trend {
 // requestTrend is that of the kind of requests that shows most of a leak: a rising one before others,
 // then the one with the greatest slope. A kind without a request in the second half of the time from
 // start to end leaks no more.
-func (t *Tracker) requestTrend(start, end int64) (best Trend, of *requestKind) {
+func (t *LeakTracker) requestTrend(start, end int64) (best Trend, of *requestKind) {
 	for _, k := range t.kinds {
 		if k.last-start < (end-start)/2 {
 			continue
