@@ -286,9 +286,9 @@ func TestAccountingMetrics(t *testing.T) {
 		Reconcile([]Member{{Result: r, Device: &r.Devices[0], PID: 71}}, test.readings, missing)
 		got, why := map[string]float64{}, map[string]string{}
 		for _, m := range accountingMetrics {
-			if value, _, ok := m.Value(&r.Devices[0]); ok {
+			if value, _, ok := m.Value(r.Devices[0].Subjects()); ok {
 				got[m.Name] = value
-			} else if text := m.Unknown(&r.Devices[0]); text != "" {
+			} else if text := m.Unknown(r.Devices[0].Subjects()); text != "" {
 				why[m.Name] = text
 			}
 		}

@@ -17,3 +17,13 @@ type arena struct {
 
 	growth arenaGrowths
 }
+
+// now is the state of the arena by itself.
+func (ar *arena) now(seq, time int64) Instant {
+	i := Instant{Seq: seq, Time: time, Iteration: ar.device.Iteration}
+	ar.Fill(&i)
+	if ar.Native {
+		i.C = -1
+	}
+	return i
+}

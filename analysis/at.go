@@ -77,7 +77,7 @@ func (a *analyzer) momentNow(e *trace.Event) (*Moment, error) {
 	m := &Moment{Process: a.opt.Process, Seq: e.Seq, Kind: e.Kind, Time: e.Time, Phase: a.attribution.Phases.Name(a.attribution.Phases.Current)}
 	for _, d := range a.devices {
 		dm := DeviceMoment{Device: d.ID, At: d.InstantSeenBy(a.viewAfter(d, e), e.Seq, e.Time)}
-		dm.At.C = d.readC()
+		dm.At.C = d.sums.Now(d.C)
 		dm.Map.At = dm.At
 		for _, ar := range a.arenas {
 			if ar.device != d || ar.Paused() {
@@ -92,12 +92,12 @@ func (a *analyzer) momentNow(e *trace.Event) (*Moment, error) {
 		}
 		live := a.ledger.Live(d.Device, e.Seq)
 		var err error
-		if dm.Held, err = a.attribute(d, live, dm.At); err != nil && d.native == nil {
+		if dm.Held, err = a.attribute(d, live, dm.At); err != nil && d.sums == nil {
 			return nil, err
 		}
 		dm.TopSizes = a.attribution.BySize(live)
 		dm.Next = d.lastUnserved()
-		if d.native != nil {
+		if d.sums != nil {
 			dm.LargestFree = -1
 		}
 		m.Devices = append(m.Devices, dm)

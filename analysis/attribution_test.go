@@ -139,7 +139,7 @@ func ofAttribution(m Metric) bool {
 func attributionValues(d *DeviceResult) map[string]float64 {
 	values := map[string]float64{}
 	for _, m := range Metrics() {
-		if value, _, ok := m.Value(d); ok && ofAttribution(m) {
+		if value, _, ok := m.Value(d.Subjects()); ok && ofAttribution(m) {
 			values[m.Name] = value
 		}
 	}

@@ -13,7 +13,7 @@ func (a *analyzer) liveNow(d *device) []block {
 
 // attribute divides blocks of a device that were live at an instant.
 func (a *analyzer) attribute(d *device, blocks []block, at Instant) (Attribution, error) {
-	held := a.attribution.Attribute(blocks, d.native != nil)
+	held := a.attribution.Attribute(blocks, d.sums != nil)
 	return held, held.Check(at.Seq, at.Live, at.T, at.C)
 }
 
@@ -63,7 +63,10 @@ func (a *analyzer) finishPeak(d *device) error {
 	}
 	r.TopContexts = a.attribution.ByOrigin(live)
 	r.TopSizes = a.attribution.BySize(live)
-	r.Map, r.LargestFree = layout, largest
+	r.Map = layout
+	if r.Chunks != nil {
+		r.Chunks.LargestFree = largest
+	}
 	return recalled
 }
 
@@ -98,8 +101,8 @@ func (a *analyzer) oom(d *device, ar *ledger.Arena, e *trace.Event) error {
 	if len(d.result.OOMs) < heldOOMs {
 		o.Held, err = a.heldNow(d, o.At)
 	}
-	if d.native != nil {
-		o.JudgeSampled(d.native.C)
+	if d.sums != nil {
+		o.JudgeSampled(d.sums.C)
 	}
 	d.result.OOMs = append(d.result.OOMs, o)
 	return err

@@ -59,8 +59,8 @@ func allocsInside(n int) []trace.Event {
 	return events
 }
 
-// failures has as many live blocks with gaps between them as failed requests.
-func failures(n int) []trace.Event {
+// failuresOf has as many live blocks with gaps between them as failed requests.
+func failuresOf(n int) []trace.Event {
 	events := allocsInside(n)
 	for range n {
 		events = append(events, trace.Event{Kind: trace.KindOOM, Requested: 1 << 40})
@@ -122,7 +122,7 @@ func TestLinear(t *testing.T) {
 		"arenas":    mapsOfArenas(30_000),
 		"unmaps":    unmapsAgain(100_000),
 		"inside":    allocsInside(100_000),
-		"failures":  failures(30_000),
+		"failures":  failuresOf(30_000),
 		"pauses":    pauses(8_000),
 		"libraries": libraries(60_000),
 	} {

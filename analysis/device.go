@@ -23,7 +23,7 @@ type device struct {
 	others  *accounting.Device
 	tags    []*tagUse
 	growths *growthTracker
-	native  *torchalloc.Sums // nil unless an allocator is only observed
+	sums    *torchalloc.Sums // nil unless an allocator is only observed
 	byPhase attribution.DevicePhases
 	pauses  *pause.Tracker     // nil without tags
 	keys    *keyframes.Tracker // nil unless they are wanted
@@ -45,7 +45,7 @@ func newDevice(id int32, opt *Options) *device {
 // now is the state after the event of seq, with the C that was read if chunks are unknown.
 func (d *device) now(seq, time int64) Instant {
 	i := d.Instant(seq, time)
-	i.C = d.readC()
+	i.C = d.sums.Now(d.C)
 	return i
 }
 
@@ -64,7 +64,7 @@ func (d *device) observe(seq, time int64) {
 		it.PeakR = r
 	}
 	d.byPhase.Observe(t, c)
-	d.series.add(d.Device, d.native != nil, seq, time)
+	d.series.add(d.Device, d.sums != nil, seq, time)
 	d.trend.Observe(seq, time, d.HeldBytes(), d.result.Allocs)
 	if d.keys != nil {
 		d.keys.Observe(seq, time, peak)
@@ -80,12 +80,4 @@ func (d *device) closePoint(moment int64) {
 	if moment > d.series.last {
 		d.series.close(d.Device)
 	}
-}
-
-// readC is C at the event at hand, or -1 where it was not read; C itself where chunks are known.
-func (d *device) readC() int64 {
-	if d.native == nil {
-		return d.C
-	}
-	return d.native.C
 }

@@ -188,8 +188,8 @@ func TestPeakIsRecovered(t *testing.T) {
 	if diff := cmp.Diff(contexts, d.TopContexts); diff != "" {
 		t.Error(diff)
 	}
-	if d.Peak.T != 801_000 || d.Peak.Pending != 300_032 || d.LargestFree != 2*mib-1_101_312 {
-		t.Errorf("peak %+v, largest free %d", d.Peak, d.LargestFree)
+	if d.Peak.T != 801_000 || d.Peak.Pending != 300_032 || d.LargestFree() != 2*mib-1_101_312 {
+		t.Errorf("peak %+v, largest free %d", d.Peak, d.LargestFree())
 	}
 }
 
@@ -203,8 +203,8 @@ func TestMapAndUnmapOnly(t *testing.T) {
 		r.Add(trace.Event{Kind: trace.KindUnmap, Addr: 0x100000, Provided: 4096})
 	}
 	d := run(t, r, Options{}).Devices[0]
-	if d.GrowthCount != 2 || d.Remaps != 0 || d.Peak.Seq != 1 || d.Peak.Reserve != 4096 || d.LargestFree != 4096 || d.Final.R != 0 {
-		t.Errorf("%d growths, %d remaps, peak %+v, largest free %d", d.GrowthCount, d.Remaps, d.Peak, d.LargestFree)
+	if d.GrowthCount != 2 || d.Remaps != 0 || d.Peak.Seq != 1 || d.Peak.Reserve != 4096 || d.LargestFree() != 4096 || d.Final.R != 0 {
+		t.Errorf("%d growths, %d remaps, peak %+v, largest free %d", d.GrowthCount, d.Remaps, d.Peak, d.LargestFree())
 	}
 }
 

@@ -439,10 +439,10 @@ func TestGraphMetrics(t *testing.T) {
 		if !ofCaptures(m) {
 			continue
 		}
-		if value, _, ok := m.Value(d); !ok || value != want[m.Name] {
+		if value, _, ok := m.Value(d.Subjects()); !ok || value != want[m.Name] {
 			t.Errorf("%s = %v (%v), want %v", m.Name, value, ok, want[m.Name])
 		}
-		if _, _, ok := m.Value(&DeviceResult{}); ok {
+		if _, _, ok := m.Value((&DeviceResult{}).Subjects()); ok {
 			t.Errorf("%s of a device without graphs", m.Name)
 		}
 		delete(want, m.Name)

@@ -128,7 +128,7 @@ func (t *growthTracker) Grew(a *arenaGrowths, ar *ledger.Arena, e *trace.Event) 
 	}
 	d, w := ar.Device, &a.waiting[n]
 	w.sizes = w.sizes[:0]
-	if w.looked = !ar.Native && a.sizes < mostSizes && t.budget.Spend(ar.Chunks()); w.looked {
+	if w.looked = a.sizes < mostSizes && t.budget.Spend(ar.Chunks()); w.looked {
 		w.sizes = ar.ChunkSizes(w.sizes)
 		a.sizes += len(w.sizes)
 	}
@@ -138,8 +138,8 @@ func (t *growthTracker) Grew(a *arenaGrowths, ar *ledger.Arena, e *trace.Event) 
 		Grown: e.Provided, Reserved: d.R + e.Provided,
 		Free: d.Split.Free(), LargestFree: ar.LargestFree(), Stranded: d.SeenBy(ar).Stranded,
 	}
-	if ar.Native {
-		w.Free = -1
+	if ar.Native { // its chunks are not known, and what is free only if it is read now
+		w.Free, w.LargestFree, w.Stranded = -1, -1, -1
 	}
 }
 
@@ -168,14 +168,13 @@ func (t *growthTracker) Resolve(a *arenaGrowths, ar *ledger.Arena, size int64, s
 		if served {
 			w.Request = size
 		}
-		if ar.Native {
-			t.judgeSampled(w, size)
-		} else {
-			w.judge(size)
-		}
+		w.judge(size)
 		t.Count++
-		if w.Verdict == Fragmentation {
+		switch w.Verdict {
+		case Fragmentation:
 			t.Fragmentation++
+		case "":
+			t.Unjudged++
 		}
 		if len(t.Growths) < t.most {
 			t.Growths = append(t.Growths, w.Growth)
@@ -190,6 +189,8 @@ func (t *growthTracker) Resolve(a *arenaGrowths, ar *ledger.Arena, size int64, s
 func (w *waitingGrowth) judge(size int64) {
 	w.Verdict = verdictOf(w.Free, size)
 	switch {
+	case w.LargestFree < 0:
+		w.TooSmall = -1
 	case w.LargestFree < size:
 		w.TooSmall = w.own
 	case w.looked:
@@ -199,19 +200,12 @@ func (w *waitingGrowth) judge(size int64) {
 	}
 }
 
-// judgeSampled judges a growth of an allocator that was only observed: there are no chunks to look at.
-func (t *growthTracker) judgeSampled(w *waitingGrowth, size int64) {
-	w.LargestFree, w.TooSmall, w.Stranded, w.Verdict = -1, -1, -1, ""
-	if w.Free < 0 {
-		t.Unjudged++
-		return
-	}
-	w.Verdict = verdictOf(w.Free, size)
-}
-
-// verdictOf is why a request of size bytes did not fit into free bytes.
+// verdictOf is why a request of size bytes did not fit into free bytes; "" where these are not known.
 func verdictOf(free, size int64) Verdict {
-	if free >= size {
+	switch {
+	case free < 0:
+		return ""
+	case free >= size:
 		return Fragmentation
 	}
 	return Capacity
@@ -242,9 +236,6 @@ func (t *growthTracker) Judge(o *OOM, d *ledger.Device, ar *ledger.Arena) {
 // -1 if it was not read.
 func (o *OOM) JudgeSampled(c int64) {
 	o.At.C = c
-	o.Free, o.LargestFree, o.TooSmall, o.Stranded, o.Verdict = -1, -1, -1, -1, ""
-	if c >= 0 {
-		o.Free = o.At.Free()
-		o.Verdict = verdictOf(o.Free, o.Request)
-	}
+	o.Free, o.LargestFree, o.TooSmall, o.Stranded = o.At.Free(), -1, -1, -1
+	o.Verdict = verdictOf(o.Free, o.Request)
 }

@@ -118,14 +118,14 @@ func TestPaperOfNothing(t *testing.T) {
 	if !math.IsNaN(p.FirstExcess) || !math.IsNaN(p.OwnC2) || !math.IsNaN(p.OwnT2) || p.SteadyIdle != 1 || p.C1 != 0.8 {
 		t.Errorf("%+v", p)
 	}
-	d := DeviceResult{Allocs: 1, MaxR: 10, Iterations: make([]Iteration, 3), Paper: p}
+	d := DeviceResult{Chunks: &Chunks{}, Allocs: 1, MaxR: 10, Iterations: make([]Iteration, 3), Paper: p}
 	for name, why := range map[string]string{
 		"iteration.first_excess": "no chunk was live in the 2 later iterations",
 		"iteration.own_idle":     "no memory was reserved in the later iterations",
 	} {
 		m, _ := LookupMetric(name)
-		if _, _, ok := m.Value(&d); ok || m.Unknown(&d) != why {
-			t.Errorf("%s: known %v, unknown since %q, want %q", name, ok, m.Unknown(&d), why)
+		if _, _, ok := m.Value(d.Subjects()); ok || m.Unknown(d.Subjects()) != why {
+			t.Errorf("%s: known %v, unknown since %q, want %q", name, ok, m.Unknown(d.Subjects()), why)
 		}
 	}
 	p = logOf([]Iteration{{PeakT: 5, PeakC: 8, PeakR: 10}, {}, {PeakT: 1, PeakC: 4, PeakR: 5}}).Paper(10)

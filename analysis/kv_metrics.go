@@ -10,28 +10,19 @@ var kvMetrics = []Metric{
 	kvShare("kv.external", "slots that no sequence can use: lost by rounding, or free in pieces too small", func(m *kvcache.Shares64) float64 { return m.Rounding + m.Fragmented }),
 	kvShare("kv.idle", "free slots that a sequence could use", func(m *kvcache.Shares64) float64 { return m.Idle }),
 	kvShare("kv.cached", "slots that keep the content of sequences that have gone", func(m *kvcache.Shares64) float64 { return m.Cached }),
-	{"kv.batch", Count, "sequences at once, in the mean over time", func(d *DeviceResult) (float64, int64, bool) {
-		if kv := greatestKV(d); kv != nil {
-			return kv.Recorded.Batch, -1, true
-		}
-		return 0, -1, false
-	}},
-	{"kv.batch.peak", Count, "sequences at once, at most", func(d *DeviceResult) (float64, int64, bool) {
-		if kv := greatestKV(d); kv != nil {
-			return float64(kv.Recorded.Peak), -1, true
-		}
-		return 0, -1, false
-	}},
+	kvCache.metric("kv.batch", Count, "sequences at once, in the mean over time", func(kv *KVResult) (float64, int64, bool) {
+		return kv.Recorded.Batch, -1, true
+	}),
+	kvCache.metric("kv.batch.peak", Count, "sequences at once, at most", func(kv *KVResult) (float64, int64, bool) {
+		return float64(kv.Recorded.Peak), -1, true
+	}),
 }
 
 func kvShare(name, help string, of func(*kvcache.Shares64) float64) Metric {
-	return Metric{name, Share, help, func(d *DeviceResult) (float64, int64, bool) {
-		if kv := greatestKV(d); kv != nil {
-			return of(&kv.Recorded.Mean), -1, true
-		}
-		return 0, -1, false
-	}}
+	return kvCache.metric(name, Share, help, func(kv *KVResult) (float64, int64, bool) { return of(&kv.Recorded.Mean), -1, true })
 }
+
+var kvCache = ofWhole(greatestKV)
 
 // greatestKV is the KV cache with the most slots of those that had a sequence,
 // or nil. Impossible marks give no metric.

@@ -125,10 +125,10 @@ func TestKVCaches(t *testing.T) {
 		if !found {
 			t.Fatalf("no metric %s", name)
 		}
-		if got, _, ok := m.Value(&DeviceResult{KV: []*KVResult{kv}}); !ok || math.Abs(got-want) > 1e-9 {
+		if got, _, ok := m.Value((&DeviceResult{KV: []*KVResult{kv}}).Subjects()); !ok || math.Abs(got-want) > 1e-9 {
 			t.Errorf("%s is %v, want %v", name, got, want)
 		}
-		if _, _, ok := m.Value(&DeviceResult{}); ok {
+		if _, _, ok := m.Value((&DeviceResult{}).Subjects()); ok {
 			t.Errorf("%s has a value without a KV cache", name)
 		}
 	}

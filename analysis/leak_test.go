@@ -201,7 +201,7 @@ func TestLeakByRequests(t *testing.T) {
 		t.Errorf("%+v by %s", trend, per)
 	}
 	m, _ := LookupMetric("leak.per_request")
-	if got, _, ok := m.Value(&d); !ok || got != 10*mib {
+	if got, _, ok := m.Value(d.Subjects()); !ok || got != 10*mib {
 		t.Errorf("%s = %v, %v", m.Name, got, ok)
 	}
 
@@ -245,7 +245,7 @@ func TestLeakByTime(t *testing.T) {
 		t.Errorf("%+v", d.Leak)
 	}
 	m, _ := LookupMetric("leak.per_second")
-	if got, _, ok := m.Value(&d); !ok || got != d.Leak.Seconds.Slope {
+	if got, _, ok := m.Value(d.Subjects()); !ok || got != d.Leak.Seconds.Slope {
 		t.Errorf("%s = %v, %v", m.Name, got, ok)
 	}
 	// What the windows that count had made and was live when the last of them ended: 16 to 62.
@@ -277,8 +277,8 @@ func TestNoLeakByTime(t *testing.T) {
 	s.Mark(0)
 	d := run(t, s.Recorder, Options{}).Devices[0]
 	m, _ := LookupMetric("leak.per_second")
-	if _, _, ok := m.Value(&d); ok || m.Unknown(&d) != "1 iterations ended, and 6 are needed" {
-		t.Errorf("%+v, unknown since %s", d.Leak.Seconds, m.Unknown(&d))
+	if _, _, ok := m.Value(d.Subjects()); ok || m.Unknown(d.Subjects()) != "1 iterations ended, and 6 are needed" {
+		t.Errorf("%+v, unknown since %s", d.Leak.Seconds, m.Unknown(d.Subjects()))
 	}
 }
 

@@ -20,10 +20,8 @@ func (a *analyzer) mark(e *trace.Event) {
 func (d *device) mark(m, next Iteration) {
 	it := d.current
 	it.Number, it.EndSeq, it.End = m.Number, m.EndSeq, m.End
-	it.EndT, it.EndC, it.EndPaused = d.T, d.C, d.PausedT
-	if d.native != nil {
-		it.PeakC, it.EndC = d.native.Mark(it.PeakT)
-	}
+	it.EndT, it.EndPaused = d.T, d.PausedT
+	it.PeakC, it.EndC = d.sums.Mark(it.PeakT, it.PeakC, d.C)
 	d.log.Add(it)
 	d.Iteration = d.log.Count
 	d.current = next

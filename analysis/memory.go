@@ -250,9 +250,7 @@ func (a *analyzer) finishEvent(ar *arena, e *trace.Event) error {
 	if err := a.ledger.EndChanges(ar.Arena); err != nil {
 		return err
 	}
-	if d.native != nil {
-		d.native.Change(d.Device, e.Seq)
-	}
+	d.sums.Change(d.Device, e.Seq)
 	ar.followFree()
 	if ar.use != nil {
 		ar.use.observe()

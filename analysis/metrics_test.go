@@ -49,7 +49,7 @@ func TestMetrics(t *testing.T) {
 		if ofAttribution(m) || ofCaptures(m) {
 			continue // TestAttributionMetrics has them
 		}
-		value, _, ok := m.Value(&d)
+		value, _, ok := m.Value(d.Subjects())
 		if strings.HasPrefix(m.Name, "leak.") {
 			if ok {
 				t.Errorf("%s of two iterations", m.Name)
@@ -98,11 +98,11 @@ func TestUnknownMetrics(t *testing.T) {
 		if ofKV(m) {
 			unknown[m.Name] = true
 		}
-		value, _, ok := m.Value(&d)
+		value, _, ok := m.Value(d.Subjects())
 		if ok == unknown[m.Name] || value != value {
 			t.Errorf("%s = %v, known %v", m.Name, value, ok)
 		}
-		if !ok && m.Unknown(&d) == "" {
+		if !ok && m.Unknown(d.Subjects()) == "" {
 			t.Errorf("%s is unknown, and nothing says why", m.Name)
 		}
 	}

@@ -7,43 +7,50 @@ import (
 	"github.com/memprof/memprof/analysis/iterations"
 )
 
-// Unknown says why a device has no value for the metric, for whoever put a gate on it; "" where
+// Unknown says why there is no value of the metric, for whoever put a gate on it; "" where
 // Help says enough.
-func (m *Metric) Unknown(d *DeviceResult) string {
+func (m *Metric) Unknown(of *Subjects) string {
 	switch {
-	case m.Of(d.Scope) && d.Stored != nil:
+	case !m.Of(of.Part):
+		return "it has no value of " + [...]string{OneTag: "a tag", OnePhase: "a phase", Running: "a process that runs"}[of.Part]
+	case of.Stored != nil:
 		return "the recording's summary has no value of it (memprof summarize writes it anew)"
-	case m.Of(d.Scope):
-	case d.Scope == OneTag:
-		return "it has no value of a tag"
-	default:
-		return "it has no value of a phase"
 	}
 	subject, _, _ := strings.Cut(m.Name, ".")
 	switch subject {
-	case "iteration":
-		return d.unknownIterations(m.Name)
-	case "leak":
-		return d.unknownLeak(m.Name)
 	case "waste", "idle", "fragmentation", "provided", "growth":
 		switch {
-		case d.Native != nil:
+		case of.Memory == nil, !of.Memory.Divided:
 			return "--allocator native only observed torch's allocator, whose chunks are unknown"
-		case d.MaxR == 0:
+		case of.Memory.MaxR == 0:
 			return "no memory was reserved"
 		}
+	}
+	if of.Whole == nil {
+		return ""
+	}
+	return of.Whole.unknown(subject, m.Name)
+}
+
+// unknown says why a metric of a subject that only whole devices have is unknown.
+func (d *DeviceResult) unknown(subject, name string) string {
+	switch subject {
+	case "iteration":
+		return d.unknownIterations(name)
+	case "leak":
+		return d.unknownLeak(name)
 	case "category", "phase":
 		switch {
 		case subject == "category" && !d.Held.Known:
 			return "the recording does not have who requested memory"
 		case subject == "category":
 			return "nothing was live at the peak"
-		case strings.HasSuffix(m.Name, ".allocated") && len(d.Iterations) == 0:
+		case strings.HasSuffix(name, ".allocated") && len(d.Iterations) == 0:
 			return "there are no iterations"
 		}
 		return "there was no such phase"
 	case "used", "accounting":
-		return d.unknownAccounting(m.Name)
+		return d.unknownAccounting(name)
 	case "pause":
 		if d.Pauses == nil {
 			return "no memory has a tag"
@@ -67,7 +74,7 @@ func (d *DeviceResult) unknownIterations(name string) string {
 		return "there is one iteration, and two are needed"
 	case d.MaxR == 0:
 		return "no memory was reserved"
-	case d.Native != nil:
+	case d.Chunks == nil:
 		return "--allocator native only observed torch's allocator, and the bytes of its chunks were not read in every iteration"
 	case name == "iteration.own_idle":
 		return "no memory was reserved in the later iterations"

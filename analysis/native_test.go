@@ -95,8 +95,8 @@ func TestSampledStep(t *testing.T) {
 	if diff := cmp.Diff(growths, d.Growths); diff != "" {
 		t.Errorf("growths (-want +got):\n%s", diff)
 	}
-	if d.MaxT != 8600 || d.MaxC != 9216 || d.MaxR != 12288 || d.LargestFree != -1 {
-		t.Errorf("greatest T %d, C %d, R %d, largest free %d", d.MaxT, d.MaxC, d.MaxR, d.LargestFree)
+	if d.MaxT != 8600 || d.MaxC != 9216 || d.MaxR != 12288 || d.LargestFree() != -1 {
+		t.Errorf("greatest T %d, C %d, R %d, largest free %d", d.MaxT, d.MaxC, d.MaxR, d.LargestFree())
 	}
 	if want := (&Native{Allocator: "native", Samples: 6}); !cmp.Equal(want, d.Native) {
 		t.Errorf("%+v, want %+v", d.Native, want)
@@ -143,13 +143,13 @@ func TestSampledWithoutSamples(t *testing.T) {
 		"provided.peak", "idle.provided", "iteration.first_excess", "iteration.steady_idle", "growth.fragmentation",
 	} {
 		metric, _ := LookupMetric(name)
-		if value, _, ok := metric.Value(&d); ok {
+		if value, _, ok := metric.Value(d.Subjects()); ok {
 			t.Errorf("%s is %v, but cannot be known", name, value)
 		}
 	}
 	for _, name := range []string{"reserved.peak", "requested.peak", "waste.total", "idle.requested", "oom.count", "growth.count"} {
 		metric, _ := LookupMetric(name)
-		if _, _, ok := metric.Value(&d); !ok {
+		if _, _, ok := metric.Value(d.Subjects()); !ok {
 			t.Errorf("%s is known", name)
 		}
 	}

@@ -2,15 +2,15 @@ package analysis
 
 // pauseMetrics are metrics of devices whose memory has tags.
 var pauseMetrics = []Metric{
-	ofPauses("pause.untagged.bytes", Bytes, "greatest sum of untagged live requests at a pause", func(d *DeviceResult) (float64, int64, bool) {
-		return float64(d.Pauses.Untagged.Bytes), d.Pauses.Untagged.Seq, d.Pauses.Untagged.Bytes > 0 || len(d.Transitions) > 0
+	paused.metric("pause.untagged.bytes", Bytes, "greatest sum of untagged live requests at a pause", func(d *DeviceResult) (float64, int64, bool) {
+		untagged := &d.Pauses.Untagged
+		return float64(untagged.Bytes), untagged.Seq, untagged.Bytes > 0 || len(d.Transitions) > 0
 	}),
-	ofPauses("pause.untagged.alike.bytes", Bytes, "untagged live requests at a pause with the category that most of a tag has", func(d *DeviceResult) (float64, int64, bool) {
-		var sum int64
+	paused.number("pause.untagged.alike.bytes", Bytes, "untagged live requests at a pause with the category that most of a tag has", func(d *DeviceResult) (sum int64) {
 		for _, s := range d.Pauses.Categories {
 			sum += s.Bytes
 		}
-		return float64(sum), -1, true
+		return sum
 	}),
 	ofCycle("pause.unneeded.bytes", Bytes, "greatest sum of tags that were resident in a stage that did not need them", func(s *Pauses) float64 {
 		var most int64
@@ -31,7 +31,7 @@ var pauseMetrics = []Metric{
 	ofCycle("pause.excess", Share, "pause.recorded.peak minus pause.on_use.peak; share of pause.on_use.peak, may exceed 100%", func(s *Pauses) float64 {
 		return share(s.Recorded.Peak-s.OnUse.Peak, s.OnUse.Peak)
 	}),
-	ofPauses("pause.failed.count", Count, "pauses and resumes of an arena that failed", func(d *DeviceResult) (float64, int64, bool) {
+	paused.metric("pause.failed.count", Count, "pauses and resumes of an arena that failed", func(d *DeviceResult) (float64, int64, bool) {
 		seq, failed := int64(-1), 0
 		for _, t := range d.Transitions {
 			if t.Failed == "" {
@@ -45,20 +45,22 @@ var pauseMetrics = []Metric{
 	}),
 }
 
-func ofPauses(name string, unit Unit, help string, of func(*DeviceResult) (float64, int64, bool)) Metric {
-	return Metric{name, unit, help, func(d *DeviceResult) (float64, int64, bool) {
-		if d.Pauses == nil {
-			return 0, -1, false
-		}
-		return of(d)
-	}}
-}
+// paused are devices whose memory has tags.
+var paused = ofWhole(func(d *DeviceResult) *DeviceResult {
+	if d.Pauses == nil {
+		return nil
+	}
+	return d
+})
+
+// cycle is what tags did in a job that has stages.
+var cycle = ofWhole(func(d *DeviceResult) *Pauses {
+	if d.Pauses == nil || len(d.Pauses.Cycle.Stages) == 0 {
+		return nil
+	}
+	return d.Pauses
+})
 
 func ofCycle(name string, unit Unit, help string, of func(*Pauses) float64) Metric {
-	return ofPauses(name, unit, help, func(d *DeviceResult) (float64, int64, bool) {
-		if len(d.Pauses.Cycle.Stages) == 0 {
-			return 0, -1, false
-		}
-		return of(d.Pauses), -1, true
-	})
+	return cycle.metric(name, unit, help, func(p *Pauses) (float64, int64, bool) { return of(p), -1, true })
 }

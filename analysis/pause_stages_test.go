@@ -350,10 +350,10 @@ func TestPauseMetrics(t *testing.T) {
 		if !ok {
 			t.Fatalf("no metric %s", name)
 		}
-		if got, _, ok := m.Value(d); !ok || got != want {
+		if got, _, ok := m.Value(d.Subjects()); !ok || got != want {
 			t.Errorf("%s is %v, %v, want %v", name, got, ok, want)
 		}
-		if _, _, ok := m.Value(&DeviceResult{}); ok {
+		if _, _, ok := m.Value((&DeviceResult{}).Subjects()); ok {
 			t.Errorf("%s without tags", name)
 		}
 	}

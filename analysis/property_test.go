@@ -143,8 +143,8 @@ func TestEveryTermIsWhatItsDefinitionCounts(t *testing.T) {
 		if d.MaxT != maxima.T || d.MaxC != maxima.C || d.MaxR != maxima.R {
 			t.Fatalf("maxima %d %d %d, want %+v", d.MaxT, d.MaxC, d.MaxR, maxima)
 		}
-		if d.LargestFree != largestFree.to-largestFree.from {
-			t.Fatalf("largest free %d, want %+v", d.LargestFree, largestFree)
+		if d.LargestFree() != largestFree.to-largestFree.from {
+			t.Fatalf("largest free %d, want %+v", d.LargestFree(), largestFree)
 		}
 		got := [2]picture{n.none(), n.none()}
 		for _, m := range d.Map.Arenas {

@@ -43,7 +43,6 @@ type Job struct {
 
 // DeviceResult holds the numbers of one GPU, all its arenas summed.
 type DeviceResult struct {
-	Scope      MetricScope // WholeDevice, unless it is of a tag or a phase: see [Result.OfTag]
 	Device     int32
 	Peak       Instant // the peak: greatest T among those at greatest R
 	Final      Instant // after the last event
@@ -57,6 +56,7 @@ type DeviceResult struct {
 	GrowthCount   int64    // all of them
 	// FragmentationGrowths are those of all growths whose verdict is Fragmentation.
 	FragmentationGrowths int64
+	UnjudgedGrowths      int64       // those without a verdict, of an allocator that was only observed
 	Remaps               int64       // mappings of what had been unmapped inside an arena; no growths
 	Iterations           []Iteration // see [DeviceResult.IterationCount]
 	// Period is 0 if iterations come from marks. Otherwise there were none, and it is
@@ -70,7 +70,7 @@ type DeviceResult struct {
 	TopSizes       []AllocationGroup
 	Transitions    []Transition // pauses and resumes in order; at most MaxGrowths are kept
 	Pauses         *Pauses      // what tags did; nil where no memory has one
-	LargestFree    int64        // L at the peak: the largest free chunk, mapped bytes
+	Chunks         *Chunks      // nil where an allocator was only observed: see Native
 	OtherLibraries OtherLibraries
 	Holdings       Holdings    // the process's memory on the device, in arenas and outside of them
 	Account        *Account    // Holdings compared with the device's used memory; nil before [Reconcile]
@@ -106,12 +106,31 @@ type DeviceResult struct {
 
 	Tags []TagUse // in order of appearance; see [Result.OfTag]
 
-	// Native is nil unless a native allocator serves tensors of the device, whose chunks are not known.
-	Native *Native
-	// Modeled is what the model of PyTorch's own allocator followed, which gave the chunks of an observed one their
-	// sizes; nil without it. NotModeled says why the chunks of Native have none; "" if nothing tried.
-	Modeled    *torchalloc.Followed
-	NotModeled string
+	// Native is of PyTorch's own allocator, where that was only observed: then chunks are known only if a model
+	// followed it. Nil of memprof's.
+	Native *torchalloc.Observed
+}
+
+// Chunks is what is known of a device by the chunks of its allocators. Where there is none, the parts of internal waste
+// and of free memory are not known, nor what single allocations were provided with.
+type Chunks struct {
+	LargestFree int64 // L at the peak: the largest free chunk, mapped bytes
+}
+
+// LargestFree is L at the peak; -1 where it is not known.
+func (d *DeviceResult) LargestFree() int64 {
+	if d.Chunks == nil {
+		return -1
+	}
+	return d.Chunks.LargestFree
+}
+
+// Known is a number that only chunks tell; -1 where they are not known.
+func (c *Chunks) Known(n int64) int64 {
+	if c == nil {
+		return -1
+	}
+	return n
 }
 
 // Replay is what a device would have reserved under another allocator or policy.

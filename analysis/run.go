@@ -225,9 +225,7 @@ func (a *analyzer) begin(e *trace.Event) {
 	for _, d := range a.devices {
 		d.current = a.start
 		d.byPhase.Start(a.attribution.Phases.Current, e.Time, d.T, d.C)
-		if d.native != nil {
-			d.native.Begin()
-		}
+		d.sums.Begin()
 		if d.R > 0 {
 			d.observe(e.Seq-1, e.Time)
 		}
@@ -381,11 +379,7 @@ func (a *analyzer) finish() (*Result, error) {
 		ar.device.growths.CutOff(&ar.growth, ar.Arena)
 		info := ar.Info
 		info.MaxR = ar.MaxR
-		info.Final = Instant{Seq: a.lastSeq, Time: a.lastTime, Iteration: ar.device.Iteration}
-		ar.Fill(&info.Final)
-		if ar.Native {
-			info.Final.C = -1
-		}
+		info.Final = ar.now(a.lastSeq, a.lastTime)
 		info.Paused = ar.Paused()
 		r.Arenas = append(r.Arenas, info)
 	}
@@ -415,17 +409,20 @@ func (a *analyzer) finishDevice(d *device) error {
 	}
 	d.detectIterations(!a.opt.Recovered && a.lost == 0 && d.result.OOMCount == 0)
 	r := &d.result
-	r.Growths, r.GrowthCount, r.FragmentationGrowths = d.growths.Growths, d.growths.Count, d.growths.Fragmentation
+	r.Growths, r.GrowthCount, r.FragmentationGrowths, r.UnjudgedGrowths = d.growths.Growths, d.growths.Count, d.growths.Fragmentation, d.growths.Unjudged
 	slices.SortFunc(r.Growths, func(x, y Growth) int { return cmp.Compare(x.Seq, y.Seq) })
 	d.result.Paper = d.log.Paper(d.MaxR)
 	d.result.Leak = a.leak(d)
 	d.result.Series.Points = d.series.finish(d.Device)
 	d.result.OtherLibraries = d.others.OtherLibraries
 	d.result.Holdings = d.others.Finish(d.result.Peak, d.result.Final)
+	if d.sums == nil {
+		r.Chunks = &Chunks{}
+	}
 	if err := a.finishPeak(d); err != nil {
 		return err
 	}
-	d.finishNative()
+	d.forgetChunks()
 	a.finishCategories(d)
 	for _, u := range d.tags {
 		d.result.Tags = append(d.result.Tags, u.TagUse)
@@ -457,7 +454,7 @@ func (a *analyzer) finishKeyframes(d *device) (err error) {
 	if d.keys == nil {
 		return nil
 	}
-	end := keyframes.End{Ledger: a.ledger, Attribution: a.attribution, Last: d.Instant(a.lastSeq, a.lastTime), Native: d.native != nil}
+	end := keyframes.End{Ledger: a.ledger, Attribution: a.attribution, Last: d.Instant(a.lastSeq, a.lastTime), Native: d.sums != nil}
 	if d.result.Period > 0 {
 		end.IterationAt = d.log.IndexAt
 	}

@@ -49,8 +49,8 @@ func addressFigures(r *analysis.Result, d *analysis.DeviceResult) []figure.Figur
 
 func mapFigure(r *analysis.Result, d *analysis.DeviceResult) figure.Figure {
 	f := figure.Figure{Name: "map", Title: "addresses at the peak"}
-	layout := d.Map
-	if d.Native != nil {
+	layout, segments := d.Map, d.Chunks == nil
+	if segments {
 		layout = closedUp(layout)
 	}
 	arenas, dropped, droppedBytes := drawnArenas(layout)
@@ -60,13 +60,13 @@ func mapFigure(r *analysis.Result, d *analysis.DeviceResult) figure.Figure {
 		return f
 	}
 	f.Subtitle = terms.Instant(d, d.Map.At) + "; colours of spans narrower than a pixel are mixed"
-	if d.Native != nil {
+	if segments {
 		f.Subtitle += "; gaps between segments are drawn short"
 	}
 	if dropped > 0 {
 		f.Subtitle += fmt.Sprintf("; %s (%s) not drawn", units.Counted(int64(dropped), "smaller arena"), units.FormatSize(droppedBytes))
 	}
-	f.Legend = mapLegend(arenas, d.Native != nil)
+	f.Legend = mapLegend(arenas, segments)
 	f.Body = func(c draw.Canvas) { drawMap(c, r, arenas) }
 	return f
 }

@@ -28,7 +28,7 @@ func attributionSections(d *analysis.DeviceResult) []layout.Section {
 	if !held.Known {
 		return nil
 	}
-	t := groupTable{d.Peak.T, "of requested", held.Native}
+	t := groupTable{d.Peak.T, "of requested", held}
 	sections := []layout.Section{t.categories(held)}
 	if len(d.Phases) > 0 {
 		sections = append(sections, t.section("Live allocations at the peak, by phase", "phase", &held.Phases, terms.Phase))
@@ -47,7 +47,7 @@ func attributionSections(d *analysis.DeviceResult) []layout.Section {
 		s.Before = layout.Note("innermost frame first")
 		sections = append(sections, s)
 	}
-	return layout.ShownAtPins(sections...)
+	return layout.ShownAtPins(layout.Known("provided", sections)...)
 }
 
 func groups(b *analysis.Breakdown) int64 { return int64(len(b.Groups)) + b.RestGroups }
@@ -59,9 +59,9 @@ func hasFrames(stacks *analysis.Breakdown) bool {
 
 // groupTable makes tables of groups of live allocations.
 type groupTable struct {
-	whole  int64  // bytes that shares are of
-	share  string // head of their column
-	native bool   // of the native allocator: provided is not known
+	whole int64  // bytes that shares are of
+	share string // head of their column
+	held  *analysis.Attribution
 }
 
 func (t groupTable) categories(held *analysis.Attribution) layout.Section {
@@ -77,20 +77,12 @@ func (t groupTable) categories(held *analysis.Attribution) layout.Section {
 
 // columns are the columns of a table of groups.
 func (t groupTable) columns(what string) []layout.Column {
-	columns := []layout.Column{layout.Words(what), layout.Numbers("allocations"), layout.Numbers("requested"), layout.Numbers(t.share)}
-	if t.native {
-		return columns
-	}
-	return append(columns, layout.Numbers("provided"))
+	return []layout.Column{layout.Words(what), layout.Numbers("allocations"), layout.Numbers("requested"), layout.Numbers(t.share), layout.Numbers("provided")}
 }
 
 // row is a group as a row of such a table.
 func (t groupTable) row(text string, g *analysis.Group) []layout.Cell {
-	line := layout.Row(text, units.FormatCount(g.Blocks), units.FormatSize(g.Requested), units.FormatPercent(units.Ratio(g.Requested, t.whole)))
-	if t.native {
-		return line
-	}
-	return append(line, layout.Cell{Text: units.FormatSize(g.Provided)})
+	return layout.Row(text, units.FormatCount(g.Blocks), units.FormatSize(g.Requested), units.FormatPercent(units.Ratio(g.Requested, t.whole)), units.FormatKnown(t.held.Provided(g)))
 }
 
 // section lists the groups of a breakdown; its rows add up to its total.
@@ -255,11 +247,7 @@ func newJSONBreakdown(held *analysis.Attribution, b *analysis.Breakdown) jsonBre
 }
 
 func newJSONGroup(held *analysis.Attribution, g *analysis.Group) jsonGroup {
-	j := jsonGroup{g.Name, g.Frames, g.Blocks, g.Requested, &g.Provided}
-	if held.Native {
-		j.Provided = nil
-	}
-	return j
+	return jsonGroup{g.Name, g.Frames, g.Blocks, g.Requested, plain.Known(held.Provided(g))}
 }
 
 // jsonAttribution is the breakdown of what was live at the peak.

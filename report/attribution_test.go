@@ -145,7 +145,7 @@ func TestHeldTablesAddUp(t *testing.T) {
 	for _, result := range []*analysis.Result{attributed(strings.Clone, false), attributed(strings.Clone, true), spoiled()} {
 		d := &result.Devices[0]
 		for _, b := range []*analysis.Breakdown{&d.Held.Categories, &d.Held.Phases, &d.Held.Modules} {
-			s := groupTable{d.Peak.T, "share of T", false}.section("", "", b, strings.Clone)
+			s := groupTable{d.Peak.T, "share of T", &analysis.Attribution{}}.section("", "", b, strings.Clone)
 			blocks := 0
 			for _, r := range s.Rows {
 				n := 0

@@ -31,7 +31,7 @@ func fixtures() []fixture {
 		{"paused", []*analysis.Result{pausedResult()}},
 		{"hostile_attributed", []*analysis.Result{spoiled()}},
 		{"one_event", []*analysis.Result{oneEvent()}},
-		{"no_allocations", []*analysis.Result{{Process: "pid7", Events: 2, Duration: 1500, Devices: []analysis.DeviceResult{{Peak: never(), Final: never()}}}}},
+		{"no_allocations", []*analysis.Result{{Process: "pid7", Events: 2, Duration: 1500, Devices: []analysis.DeviceResult{{Peak: never(), Final: never(), Chunks: &analysis.Chunks{}}}}}},
 		{"no_devices", []*analysis.Result{{Process: "pid8"}}},
 		{"nothing", nil},
 	}
@@ -59,7 +59,7 @@ func oneEvent() *analysis.Result {
 				Start: 1_500_000, End: 1_500_000, At: at, Last: at,
 				T: analysis.Range{Min: 1000, Max: 1000}, C: analysis.Range{Min: 1024, Max: 1024}, R: analysis.Range{Min: 2 * mib, Max: 2 * mib},
 			}}},
-			LargestFree: 2*mib - 1024,
+			Chunks: &analysis.Chunks{LargestFree: 2*mib - 1024},
 			Map: analysis.AddressMap{At: at, Arenas: []analysis.ArenaMap{{Base: 1 << 40, Extent: 16 * gib, Spans: []analysis.Span{
 				{Start: 0, Bytes: 1000, Kind: analysis.SpanLive}, {Start: 1000, Bytes: 24, Kind: analysis.SpanSlack},
 				{Start: 1024, Bytes: 2*mib - 1024, Kind: analysis.SpanReserve},

@@ -148,7 +148,7 @@ func graphShapeSections(d *analysis.DeviceResult, g *analysis.Graphs) []layout.S
 		}
 		s.Elide(24, 8)
 		s.After = layout.Note("own, shared: pages that this shape alone, or others too, use; took: duration of its captures")
-		if d.Native != nil {
+		if d.Chunks == nil && d.Native != nil {
 			s.After = append(s.After, layout.Note("sizes are of whole segments: chunks of "+plain.Shorten(d.Native.Allocator, 24)+" are not known")...)
 		}
 	}

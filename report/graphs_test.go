@@ -47,7 +47,10 @@ func graphsResults() []*analysis.Result {
 	observed := store(analysis.GraphStore{Pool: "0.2", Shapes: []analysis.GraphShape{shape("a", 20, 2, 22*mib), shape("", 0, 2, 2*mib)}, Saved: 2 * mib, Untouched: 20 * mib})
 	observed.Shapes[0].Provided, observed.Shapes[1].Provided = -1, -1
 	native := of("rank1", &analysis.Graphs{Captures: 2, Stores: []analysis.GraphStore{observed}, WhatIfs: []analysis.GraphWhatIf{{Pool: "0.2", Shapes: 2, Unnamed: 1, Why: "a checkpoint of the pool was restored"}}})
-	native.Devices[0].Native = &analysis.Native{Allocator: "native"}
+	native.Devices[0].Native, native.Devices[0].Chunks = &analysis.Native{Allocator: "native"}, nil
+	for _, at := range []*analysis.Instant{&native.Devices[0].Peak, &native.Devices[0].Final} {
+		*at = analysis.Instant{Seq: at.Seq, Time: at.Time, T: at.T, C: at.C, R: at.R, Pending: at.Pending, NotRequested: at.R - at.T - at.Pending, Live: at.Live, Iteration: at.Iteration}
+	}
 	memory := store(analysis.GraphStore{
 		Memory: "1", Saved: 6 * mib, Aliased: 16 * mib, Inputs: analysis.GraphInputs{Sum: 3 * mib, Max: 2 * mib},
 		Shapes: []analysis.GraphShape{shape("bs 1", 0, 6, 16*gib), shape(reporttest.HostileName, 4, 6, 16*gib)},

@@ -42,7 +42,7 @@ func recordedServer(t *testing.T) *analysis.Result {
 		Description: recorded.Description{Engine: "transformers DynamicCache", Beams: 4}, Caches: 12345, Recorded: &kvcache.Result{Policy: recorded.Policy},
 		Fault: "event seq 1234567, kv_reserve of cache 1: sequence 1234567 is given block 1234567, which is in use, and that is long",
 	}
-	d := analysis.DeviceResult{Total: 80 << 30, KV: []*analysis.KVResult{decoder, wrong}}
+	d := analysis.DeviceResult{Chunks: &analysis.Chunks{}, Total: 80 << 30, KV: []*analysis.KVResult{decoder, wrong}}
 	d.Held.Categories.Groups = []analysis.Group{{Name: analysis.Weights.String(), Blocks: 1, Requested: 20 << 30, Provided: 20 << 30}}
 	return &analysis.Result{Process: "pid1", Devices: []analysis.DeviceResult{d}}
 }

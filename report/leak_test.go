@@ -35,7 +35,7 @@ func TestLeakSection(t *testing.T) {
 		"time":      {analysis.Leak{Seconds: rising}, []string{"live bytes keep rising over time: +10 MiB per second"}},
 		"no time":   {analysis.Leak{Seconds: flat}, []string{"none: live bytes do not keep rising over time (0 B per second)"}},
 	} {
-		d := analysis.DeviceResult{Allocs: 1, MaxR: 64 * mib, Leak: test.leak}
+		d := analysis.DeviceResult{Chunks: &analysis.Chunks{}, Allocs: 1, MaxR: 64 * mib, Leak: test.leak}
 		results := []*analysis.Result{{Process: "rank0", Devices: []analysis.DeviceResult{d}}}
 		var text bytes.Buffer
 		if err := Text(&text, results, Scope{All: true}, layout.Options{Width: 200}); err != nil {
@@ -52,6 +52,7 @@ func TestLeakSection(t *testing.T) {
 // A server whose tag is paused now and then leaks by its requests: what all of that is in JSON.
 func TestLeakingJSON(t *testing.T) {
 	d := analysis.DeviceResult{
+		Chunks: &analysis.Chunks{},
 		Allocs: 1, MaxR: 64, Iterations: []analysis.Iteration{{EndSeq: 5, PeakT: 8, PeakC: 16, PeakR: 32, EndT: 4, EndC: 4, EndPaused: 4}},
 		Leak: analysis.Leak{
 			Iterations: analysis.Trend{}, Requests: analysis.Trend{Valid: true, Points: 9, Slope: 10.5, Rising: true}, Request: "answer",
@@ -59,7 +60,7 @@ func TestLeakingJSON(t *testing.T) {
 			Allocations: []analysis.AllocationGroup{{Context: "history", Blocks: 1, Requested: 30, Provided: 40}},
 		},
 	}
-	slow := analysis.DeviceResult{Device: 1, Leak: analysis.Leak{Iterations: analysis.Trend{Valid: true, Points: 6, Slope: 1.5}}}
+	slow := analysis.DeviceResult{Chunks: &analysis.Chunks{}, Device: 1, Leak: analysis.Leak{Iterations: analysis.Trend{Valid: true, Points: 6, Slope: 1.5}}}
 	var out bytes.Buffer
 	if err := JSON(&out, []*analysis.Result{{Process: "rank0", Devices: []analysis.DeviceResult{d, slow}}}); err != nil {
 		t.Fatal(err)
@@ -69,7 +70,7 @@ func TestLeakingJSON(t *testing.T) {
 
 func TestLeakJSON(t *testing.T) {
 	leakOf := func(leak analysis.Leak) string {
-		results := []*analysis.Result{{Devices: []analysis.DeviceResult{{Allocs: 1, MaxR: 64, Leak: leak}}}}
+		results := []*analysis.Result{{Devices: []analysis.DeviceResult{{Chunks: &analysis.Chunks{}, Allocs: 1, MaxR: 64, Leak: leak}}}}
 		var out bytes.Buffer
 		if err := JSON(&out, results); err != nil {
 			t.Fatal(err)

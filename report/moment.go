@@ -49,13 +49,13 @@ func momentLine(m *analysis.Moment) string {
 // momentSections are the sections about the peak, for another instant.
 func momentSections(m *analysis.Moment, dm *analysis.DeviceMoment) []layout.Section {
 	d := &analysis.DeviceResult{
-		Device: dm.Device, Peak: dm.At, Held: dm.Held, Map: dm.Map, LargestFree: dm.LargestFree, TopSizes: dm.TopSizes,
+		Device: dm.Device, Peak: dm.At, Held: dm.Held, Map: dm.Map, TopSizes: dm.TopSizes,
 	}
 	if len(dm.Held.Phases.Groups) > 1 {
 		d.Phases = make([]analysis.PhaseUse, 1) // attributionSections list phases if there is any
 	}
-	if dm.At.C < 0 || dm.At.NotRequested != 0 {
-		d.Native = &analysis.Native{}
+	if dm.At.C >= 0 && dm.At.NotRequested == 0 {
+		d.Chunks = &analysis.Chunks{LargestFree: dm.LargestFree}
 	}
 	split := splitSection(d)
 	split.Title = "Memory"
@@ -165,7 +165,7 @@ func MomentsJSON(w io.Writer, moments []*analysis.Moment) error {
 }
 
 func newJSONDeviceMoment(dm *analysis.DeviceMoment) jsonDeviceMoment {
-	d := &analysis.DeviceResult{Device: dm.Device, Peak: dm.At}
+	d := &analysis.DeviceResult{Device: dm.Device, Peak: dm.At, Chunks: &analysis.Chunks{}}
 	out := jsonDeviceMoment{
 		Iterations: dm.At.Iteration, Device: dm.Device, At: newJSONInstant(d, dm.At), LargestFree: plain.Known(dm.LargestFree), Arenas: []jsonArenaAt{},
 		Held: newJSONLive(&dm.Held), TopSizes: newJSONAllocationGroups(d, dm.TopSizes),

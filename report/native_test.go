@@ -19,7 +19,7 @@ func nativeResult(c int64) *analysis.Result {
 	const mib = 1 << 20
 	peak := analysis.Instant{Seq: 7, Time: 7000, T: 6 * mib, C: c, R: 20 * mib, Pending: mib, NotRequested: 13 * mib, Live: 3}
 	d := analysis.DeviceResult{
-		Peak: peak, Final: peak, MaxT: 6 * mib, MaxC: c, MaxR: 20 * mib, Allocs: 5, Frees: 2, LargestFree: -1,
+		Peak: peak, Final: peak, MaxT: 6 * mib, MaxC: c, MaxR: 20 * mib, Allocs: 5, Frees: 2,
 		Native: &analysis.Native{Allocator: "native", Samples: 4, Odd: 1},
 		Iterations: []analysis.Iteration{
 			{Number: 0, PeakT: 6 * mib, PeakC: c, PeakR: 20 * mib, EndT: mib, EndC: -1},

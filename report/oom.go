@@ -136,13 +136,14 @@ func whySection(d *analysis.DeviceResult, o *analysis.OOM) layout.Section {
 		}
 	}
 	line("requested", o.At.T, "by live allocations")
-	if d.Native != nil {
+	divided := o.LargestFree >= 0 // chunks are known
+	if !divided {
 		line("not requested", o.At.R-o.At.T-o.At.Pending, "PyTorch's allocator reserved it; its free blocks are not known")
 	} else {
 		line("rounding, slack", o.At.Internal(), "in chunks of live allocations")
 	}
 	line("pending", o.At.Pending, "freed; another stream may still use it")
-	if d.Native == nil {
+	if divided {
 		own := o.Free - o.Stranded
 		line("largest free chunk", o.LargestFree, largestWhy(o))
 		line("other free chunks", own-o.LargestFree, "each is smaller than the largest")

@@ -278,7 +278,7 @@ func TestPageOfRegionsThatTouch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := result.Devices[0].LargestFree; got != 2<<20 {
+	if got := result.Devices[0].LargestFree(); got != 2<<20 {
 		t.Fatalf("the largest free chunk has %d bytes", got)
 	}
 	b := reporttest.NewBrowser(t)

@@ -15,7 +15,7 @@ import (
 // A call about several arenas of a tag is one line; another call, or tag, is another.
 func TestTransitionsByCall(t *testing.T) {
 	const ms = 1_000_000
-	d := &analysis.DeviceResult{Transitions: []analysis.Transition{
+	d := &analysis.DeviceResult{Chunks: &analysis.Chunks{}, Transitions: []analysis.Transition{
 		{Time: 10 * ms, Duration: 2 * ms, Tag: "kv", Bytes: 3 << 30, Reserved: 5 << 30},
 		{Time: 11 * ms, Duration: 3 * ms, Tag: "kv", Bytes: 1 << 30, Reserved: 4 << 30},
 		{Time: 12 * ms, Duration: 4 * ms, Tag: "weights", Bytes: 8 << 20, Copied: 4 << 20},
@@ -53,7 +53,7 @@ func TestTransitionsByCall(t *testing.T) {
 	if diff := cmp.Diff([]string{"at 41.0 ms: " + whole}, below); diff != "" {
 		t.Errorf("what does not fit into the table (-want +got):\n%s", diff)
 	}
-	if append(pauseSections(&analysis.DeviceResult{}), resumeSections(&analysis.DeviceResult{})...) != nil {
+	if append(pauseSections(&analysis.DeviceResult{Chunks: &analysis.Chunks{}}), resumeSections(&analysis.DeviceResult{Chunks: &analysis.Chunks{}})...) != nil {
 		t.Error("a section where nothing was paused")
 	}
 }
@@ -112,7 +112,8 @@ func pausedResult() *analysis.Result {
 	return &analysis.Result{
 		Process: "rank0", Events: 4000, Duration: 241e9,
 		Devices: []analysis.DeviceResult{{
-			Peak: at, Final: at, MaxT: mapped, MaxC: mapped, MaxR: mapped, Allocs: 60, Total: 1410 * tenth, Pauses: s, OtherLibraries: analysis.OtherLibraries{Peak: 10 * tenth, Live: 10 * tenth, Calls: 2},
+			Chunks: &analysis.Chunks{},
+			Peak:   at, Final: at, MaxT: mapped, MaxC: mapped, MaxR: mapped, Allocs: 60, Total: 1410 * tenth, Pauses: s, OtherLibraries: analysis.OtherLibraries{Peak: 10 * tenth, Live: 10 * tenth, Calls: 2},
 			Transitions: []analysis.Transition{{Time: 31e9, Duration: 2e6, Tag: "kv_cache", Resume: true, Bytes: 850 * tenth, Reserved: mapped}},
 			Series: analysis.Series{Points: []analysis.Point{{
 				Start: 31e9, End: 31e9, At: at, Last: at,

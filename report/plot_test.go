@@ -129,7 +129,7 @@ func TestPNG(t *testing.T) {
 }
 
 func TestPNGOfLittle(t *testing.T) {
-	for _, r := range []*analysis.Result{oneEvent(), {Devices: []analysis.DeviceResult{{Peak: never()}}}} {
+	for _, r := range []*analysis.Result{oneEvent(), {Devices: []analysis.DeviceResult{{Peak: never(), Chunks: &analysis.Chunks{}}}}} {
 		for _, f := range Plots(r) {
 			if n := colorPixels(pngOf(t, f), color.NRGBA{0xff, 0xff, 0xff, 0xff}); n == 1200*700 {
 				t.Errorf("%s is blank", f.Name)
@@ -253,7 +253,7 @@ func silent() *analysis.DeviceResult {
 			At: at(high), Last: at(last),
 		}
 	}
-	d := &analysis.DeviceResult{Peak: never(), MaxR: 8 * gib, MaxC: 7 * gib, MaxT: 6 * gib}
+	d := &analysis.DeviceResult{Chunks: &analysis.Chunks{}, Peak: never(), MaxR: 8 * gib, MaxC: 7 * gib, MaxT: 6 * gib}
 	d.Series.Points = []analysis.Point{point(1_000_000_000, gib, 6*gib, 2*gib), point(1_099_000_000, gib, 4*gib, gib)}
 	return d
 }
@@ -296,7 +296,7 @@ func TestSilence(t *testing.T) {
 	d := silent()
 	points := figure.DrawnCourse(d)
 	timeline := func(c figure.Curve) plot.Plotter { return figure.Envelope{Points: points, Curve: c} }
-	split := stacked{points, layers(&analysis.DeviceResult{}, points)}
+	split := stacked{points, layers(&analysis.DeviceResult{Chunks: &analysis.Chunks{}}, points)}
 	const work, silence = 1_000_500_000, 1_050_000_000
 	for _, test := range []struct {
 		name    string

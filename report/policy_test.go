@@ -39,7 +39,7 @@ func TestAllocatorLine(t *testing.T) {
 		for _, options := range c.arenas {
 			r.Arenas = append(r.Arenas, analysis.ArenaInfo{Options: options})
 		}
-		if got := allocatorLine(r, &analysis.DeviceResult{}); got != c.want {
+		if got := allocatorLine(r, &analysis.DeviceResult{Chunks: &analysis.Chunks{}}); got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
 	}

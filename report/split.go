@@ -63,7 +63,7 @@ var parts = []part{
 // splitParts are the terms whose sum is R at the peak. Of the native allocator fewer are known.
 func splitParts(d *analysis.DeviceResult) []part {
 	switch {
-	case d.Native == nil:
+	case d.Chunks != nil:
 		return parts
 	case d.Peak.C < 0:
 		return []part{parts[0], parts[3], {"not requested", "in chunks beyond the requests, or free: not known", unrequested, layout.Warned}}
@@ -111,7 +111,7 @@ func splitFigure(d *analysis.DeviceResult) figure.Figure {
 // splitLine gives the terms at the peak as shares of reserved.
 func splitLine(d *analysis.DeviceResult) string {
 	peak := d.Peak
-	if d.Native != nil {
+	if d.Chunks == nil {
 		return fmt.Sprintf("at the peak: requested %s, pending %s, not requested %s of %s reserved",
 			units.FormatPercent(units.Ratio(peak.T, peak.R)), units.FormatPercent(units.Ratio(peak.Pending, peak.R)), units.FormatPercent(units.Ratio(unrequested(peak), peak.R)), units.FormatSize(peak.R))
 	}
@@ -132,7 +132,7 @@ type layer struct {
 // 0 all the time; the others are always there, so that figures of several runs look alike.
 func layers(d *analysis.DeviceResult, points []analysis.Point) []layer {
 	all := []layer{{"requested", figure.RequestedColor, func(i analysis.Instant) int64 { return i.T }}}
-	if d.Native == nil {
+	if d.Chunks != nil {
 		all = append(all, layer{"internal (rounding and slack)", figure.InternalColor, analysis.Instant.Internal})
 	}
 	some := func(l layer) {
@@ -144,7 +144,7 @@ func layers(d *analysis.DeviceResult, points []analysis.Point) []layer {
 		}
 	}
 	some(layer{"pending", figure.PendingColor, func(i analysis.Instant) int64 { return i.Pending }})
-	if d.Native != nil {
+	if d.Chunks == nil {
 		return append(all, layer{"not requested (in chunks, or free)", figure.ExternalColor, unrequested})
 	}
 	all = append(all, layer{"external (fragmented)", figure.ExternalColor, func(i analysis.Instant) int64 { return i.External }})

@@ -159,14 +159,14 @@ func TestJSONNotFinite(t *testing.T) {
 // (F - L)/F takes L from the analysis, and is left out without a map.
 func TestPeakFragmentation(t *testing.T) {
 	m := analysis.AddressMap{Arenas: []analysis.ArenaMap{{}}}
-	d := &analysis.DeviceResult{Map: m, LargestFree: 40, Peak: analysis.Instant{Reserve: 30, External: 94}}
+	d := &analysis.DeviceResult{Map: m, Chunks: &analysis.Chunks{LargestFree: 40}, Peak: analysis.Instant{Reserve: 30, External: 94}}
 	if got, want := peakFragmentation(d), 84.0/124; got != want {
 		t.Errorf("fragmentation %v, want %v", got, want)
 	}
-	if got := peakFragmentation(&analysis.DeviceResult{Peak: d.Peak}); !math.IsNaN(got) {
+	if got := peakFragmentation(&analysis.DeviceResult{Chunks: &analysis.Chunks{}, Peak: d.Peak}); !math.IsNaN(got) {
 		t.Errorf("fragmentation without a map %v, want NaN", got)
 	}
-	if got := peakFragmentation(&analysis.DeviceResult{}); got != 0 {
+	if got := peakFragmentation(&analysis.DeviceResult{Chunks: &analysis.Chunks{}}); got != 0 {
 		t.Errorf("fragmentation of nothing %v, want 0", got)
 	}
 }

@@ -68,7 +68,8 @@ func timelineFigure(d *analysis.DeviceResult) figure.Figure {
 		figure.Swatch(figure.RequestedColor, "requested (T)"),
 		figure.PeakLegend(),
 	}
-	if d.Native != nil {
+	sampled := d.Chunks == nil
+	if sampled {
 		curves = curves[1:]
 		f.Legend[1] = sampledLegend()
 	}
@@ -80,7 +81,7 @@ func timelineFigure(d *analysis.DeviceResult) figure.Figure {
 		for _, e := range curves {
 			p.Add(e)
 		}
-		if d.Native != nil {
+		if sampled {
 			p.Add(sampledProvided{points})
 		}
 		p.Add(figure.PeakMark{D: d, Height: float64(d.Peak.T)}, figure.FailureMarks{D: d})

@@ -144,7 +144,7 @@ func (d *Diff) metric(name string, unit analysis.Unit, base, with [][]*analysis.
 // worst returns the worst value of a metric over the devices of a run.
 func worst(run []*analysis.Result, m analysis.Metric) (value float64, ok bool) {
 	for d := range used(run) {
-		if v, _, known := m.Value(d); known && (!ok || (v > value) != (DirectionOf(m.Name) == HigherBetter)) {
+		if v, _, known := m.Value(d.Subjects()); known && (!ok || (v > value) != (DirectionOf(m.Name) == HigherBetter)) {
 			value, ok = v, true
 		}
 	}

@@ -25,7 +25,7 @@ func modelObserved(process *trace.Process, info *trace.Info, opt analysis.Option
 	if err := drain(process, of); err != nil {
 		for i := range result.Devices {
 			if d := &result.Devices[i]; d.Native != nil {
-				d.NotModeled = err.Error()
+				d.Native.NotFollowed = err.Error()
 			}
 		}
 		return result, nil
@@ -43,7 +43,8 @@ func modelObserved(process *trace.Process, info *trace.Info, opt analysis.Option
 	}
 	for i := range modeled.Devices {
 		if i < len(result.Devices) && result.Devices[i].Native != nil {
-			modeled.Devices[i].Modeled = &of.Followed
+			modeled.Devices[i].Native = result.Devices[i].Native
+			modeled.Devices[i].Native.Followed = &of.Followed
 		}
 	}
 	return modeled, nil

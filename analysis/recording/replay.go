@@ -22,7 +22,7 @@ import (
 // out, and so is an allocator that could not serve all requests.
 func (r *Recording) Replay(ctx context.Context, p bfc.Policy, flags string, most int64) error {
 	for i, result := range r.Results {
-		if len(result.Devices) != 1 || result.Events > most || result.Devices[0].Native != nil || result.Devices[0].Allocs == 0 {
+		if len(result.Devices) != 1 || result.Events > most || result.Devices[0].Chunks == nil || result.Devices[0].Allocs == 0 {
 			continue
 		}
 		d, process := &result.Devices[0], r.Run.Processes[i]

@@ -54,7 +54,7 @@ func TestSamples(t *testing.T) {
 	result := got.Result("resnet50", &run.Info)
 	source, stored := &analyzed.Results[0].Devices[0], &result.Devices[0]
 	n := 0
-	compare := func(what string, a, b *analysis.DeviceResult) {
+	compare := func(what string, a, b *analysis.Subjects) {
 		for _, m := range analysis.Metrics() {
 			x, xSeq, xOK := m.Value(a)
 			y, ySeq, yOK := m.Value(b)
@@ -66,7 +66,7 @@ func TestSamples(t *testing.T) {
 			}
 		}
 	}
-	compare("", source, stored)
+	compare("", source.Subjects(), stored.Subjects())
 	for i := range source.Phases {
 		phase := source.Phases[i].Phase
 		a, _ := source.OfPhase(phase)

@@ -81,7 +81,7 @@ func (t *Table) whole(r *analysis.Result, d *analysis.DeviceResult) {
 		row.Metric, row.Unit, row.Value = metric, unit, value
 		t.Rows = append(t.Rows, row)
 	}
-	metrics := func(row Row, of *analysis.DeviceResult) {
+	metrics := func(row Row, of *analysis.Subjects) {
 		for _, m := range analysis.Metrics() {
 			if value, seq, ok := m.Value(of); ok {
 				row.Seq = seq
@@ -89,7 +89,7 @@ func (t *Table) whole(r *analysis.Result, d *analysis.DeviceResult) {
 			}
 		}
 	}
-	metrics(base, d)
+	metrics(base, d.Subjects())
 	add(base, Allocations, "count", float64(d.Allocs))
 	add(base, Frees, "count", float64(d.Frees))
 	add(base, Iterations, "count", float64(d.IterationCount()))

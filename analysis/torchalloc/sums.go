@@ -15,13 +15,14 @@ import (
 //     known so are their sums, by [ledger.Instant.Internal] and [ledger.Instant.Free];
 //   - L, and how the free memory divides for a request that did not fit, are not known, -1.
 type Observed struct {
-	Allocator string // "native"
-	Samples   int64  // of the allocator's sums, those that agreed with the events
-	Odd       int64  // samples that contradict the events before: R differs, or C is not from T to R
-	Unjudged  int64  // growths without a verdict
+	Allocator   string    // "native"
+	Samples     int64     // of the allocator's sums, those that agreed with the events
+	Odd         int64     // samples that contradict the events before: R differs, or C is not from T to R
+	Followed    *Followed // what the model followed, which gave blocks their sizes: then nothing here is unknown; else nil
+	NotFollowed string    // why the model did not follow; "" if nothing tried
 }
 
-// Sums follows the sums of one device.
+// Sums follows the sums of one device. Of a device whose chunks are known they are nil: then C is what it is.
 type Sums struct {
 	Observed
 	C       int64 // now; -1 when it has not been read since the last change
@@ -37,8 +38,19 @@ func NewSums(allocator string, c, iterationC int64) *Sums {
 	return &Sums{Observed: Observed{Allocator: allocator}, Changed: -1, C: c, peakSeq: -1, peakC: -1, maxC: -1, iterationC: iterationC}
 }
 
+// Now is C after the event at hand, where the ledger has c; -1 if it was not read.
+func (t *Sums) Now(c int64) int64 {
+	if t == nil {
+		return c
+	}
+	return t.C
+}
+
 // Change notes that the event seq changed the device: C is not known until it is read again.
 func (t *Sums) Change(d *ledger.Device, seq int64) {
+	if t == nil {
+		return
+	}
 	t.Changed, t.C = seq, -1
 	if d.Live == 0 {
 		t.C = 0
@@ -46,7 +58,11 @@ func (t *Sums) Change(d *ledger.Device, seq int64) {
 }
 
 // Begin starts the trace after its opening rows.
-func (t *Sums) Begin() { t.iterationC = t.C }
+func (t *Sums) Begin() {
+	if t != nil {
+		t.iterationC = t.C
+	}
+}
 
 // Statistics takes the sums of the allocator: C and R after the events before, and the greatest C it
 // has had. own are the terms of its arenas. The sums are read on the allocator's threads, so an event
@@ -72,19 +88,29 @@ func (t *Sums) Statistics(e *trace.Event, d *ledger.Device, own ledger.Split) (a
 	return true
 }
 
-// Mark ends an iteration with a greatest T: it returns its greatest C, and C at its end.
-func (t *Sums) Mark(peakT int64) (peakC, endC int64) {
+// Mark ends an iteration with a greatest T, where the ledger has a greatest C and one at its end: it returns both as known.
+func (t *Sums) Mark(peakT, peakC, endC int64) (int64, int64) {
+	if t == nil {
+		return peakC, endC
+	}
 	peakC, endC = notBelow(t.iterationC, peakT), t.C
 	t.iterationC = t.C
 	return peakC, endC
 }
 
-// MaxC is the greatest C, where the greatest T is maxT; -1 if it is not known.
-func (t *Sums) MaxC(maxT int64) int64 { return notBelow(t.maxC, maxT) }
+// MaxC is the greatest C, where the greatest T is maxT and the ledger has maxC; -1 if it is not known.
+func (t *Sums) MaxC(maxT, maxC int64) int64 {
+	if t == nil {
+		return maxC
+	}
+	return notBelow(t.maxC, maxT)
+}
 
 // PeakC is C at the peak; -1 if it is not known.
 func (t *Sums) PeakC(peak *ledger.Instant) int64 {
 	switch {
+	case t == nil:
+		return peak.C
 	case peak.T == 0:
 		return 0
 	case t.peakSeq == peak.Seq:

@@ -432,7 +432,7 @@ func viewPage(stderr io.Writer, path string, run *trace.Run) (page.Page, error) 
 		return page.Page{}, exit.Input(err)
 	}
 	modeled := slices.ContainsFunc(analyzed.Results, func(r *analysis.Result) bool {
-		return slices.ContainsFunc(r.Devices, func(d analysis.DeviceResult) bool { return d.Modeled != nil })
+		return slices.ContainsFunc(r.Devices, func(d analysis.DeviceResult) bool { return d.Native != nil && d.Native.Followed != nil })
 	})
 	if modeled {
 		if analyzed, err = recording.Analyze(path, run, pageOptions(pageEvents)); err != nil {

@@ -158,7 +158,7 @@ func (b *builder) describe(p *pack) reportData {
 func (b *builder) device(p *pack, r *analysis.Result, d *analysis.DeviceResult) deviceData {
 	out := deviceData{
 		Device: d.Device, Line: terms.DeviceLine(r, d), Total: d.Total, Empty: d.Allocs == 0 && d.MaxR == 0,
-		Native: d.Native != nil, Period: d.Period, Tiles: tilesOf(d),
+		Native: d.Chunks == nil, Period: d.Period, Tiles: tilesOf(d),
 		Levels: newLevels(p, d.Series.Points), Used: newUsed(p, b.page.Used[d]),
 		Bands: newBands(p, r.Bands), Iterations: newIterations(p, d), Growths: newGrowths(p, d), Categories: newCategories(p, d.ByCategory),
 		OOMs: []oomData{}, OOMCount: d.OOMCount, Subjects: b.page.Subjects(d), Arenas: newArenas(r), Sections: []sectionData{}, First: []sectionData{},
@@ -197,7 +197,7 @@ func tilesOf(d *analysis.DeviceResult) []tile {
 		{Name: "Reserved at the peak", Value: units.FormatSize(d.Peak.R), Note: "physical memory"},
 		{Name: "Requested at the peak", Value: units.FormatSize(d.Peak.T), Note: share(d.Peak.T)},
 	}
-	if d.Native != nil {
+	if d.Chunks == nil {
 		tiles = append(tiles, tile{Name: "Not requested", Value: units.FormatSize(d.Peak.R - d.Peak.T - d.Peak.Pending), Note: "native allocator"})
 	} else {
 		tiles = append(tiles,

@@ -179,7 +179,7 @@ func (s *simulator) event() {
 	if s.r > d.Peak.R || s.r == d.Peak.R && s.t > d.Peak.T {
 		d.Peak = s.instant()
 		d.Map = s.addressMap()
-		d.LargestFree = longestFree(d.Map)
+		d.Chunks = &analysis.Chunks{LargestFree: longestFree(d.Map)}
 		d.TopContexts, d.TopSizes = s.groups()
 	}
 	s.point()

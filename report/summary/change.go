@@ -16,7 +16,7 @@ func Change(d *analysis.DeviceResult, o *analysis.OOM) string {
 		return "fragmentation: nothing is unmapped while a CUDA graph is captured, so torch.cuda.empty_cache() before the capture"
 	case r != nil && r.Setting != "":
 		return fmt.Sprintf("%s: serves every request, reserves %s (replayed)", r.Setting, units.FormatSize(r.Reserved))
-	case o.Verdict == analysis.Fragmentation && r == nil && d.Native != nil:
+	case o.Verdict == analysis.Fragmentation && r == nil && d.Chunks == nil:
 		return "fragmentation: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or memprof's allocator with --preset compact"
 	case o.Verdict == analysis.Fragmentation && r == nil:
 		return "fragmentation: try --preset compact"

@@ -35,11 +35,11 @@ func TestChange(t *testing.T) {
 		{"a capture", func(_ *analysis.DeviceResult, o *analysis.OOM) { o.Capturing, o.Verdict = true, analysis.Fragmentation },
 			"fragmentation: nothing is unmapped while a CUDA graph is captured, so torch.cuda.empty_cache() before the capture"},
 		{"PyTorch's allocator", func(d *analysis.DeviceResult, o *analysis.OOM) {
-			d.Native, o.Verdict = &analysis.Native{}, analysis.Fragmentation
+			d.Chunks, o.Verdict = nil, analysis.Fragmentation
 		}, "fragmentation: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or memprof's allocator with --preset compact"},
 	}
 	for _, test := range tests {
-		d, o := &analysis.DeviceResult{Total: 10 * gib}, full
+		d, o := &analysis.DeviceResult{Total: 10 * gib, Chunks: &analysis.Chunks{}}, full
 		test.fault(d, &o)
 		if got := Change(d, &o); got != test.want {
 			t.Errorf("%s:\n got %s\nwant %s", test.name, got, test.want)

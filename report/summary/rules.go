@@ -254,11 +254,11 @@ func arenaName(r *analysis.Result, id int32) string {
 }
 
 func externalText(d Device) string {
-	return fmt.Sprintf("external fragmentation; largest free chunk %s", units.FormatSize(d.LargestFree))
+	return fmt.Sprintf("external fragmentation; largest free chunk %s", units.FormatKnown(d.LargestFree()))
 }
 
 func slackBytes(d Device) int64 {
-	if d.Native != nil || splitsAlways(d) {
+	if splitsAlways(d) {
 		return 0
 	}
 	return some(d.Peak.Slack)
@@ -273,12 +273,7 @@ func splitsAlways(d Device) bool {
 
 func slackText(Device) string { return "slack: chunks larger than their request" }
 
-func notRequestedBytes(d Device) int64 {
-	if d.Native == nil {
-		return 0
-	}
-	return some(d.Peak.R - d.Peak.T - d.Peak.Pending)
-}
+func notRequestedBytes(d Device) int64 { return some(d.Peak.NotRequested) }
 
 // graphWaste is the replay of captures that saves most.
 func graphWaste(d Device) (saved int64, at *analysis.GraphWhatIf) {

@@ -16,7 +16,7 @@ const (
 // sound is a device of a job in which nothing is wrong: it reserves what is requested.
 func sound() Device {
 	at := analysis.Instant{Seq: 100, Time: 5e9, T: 4 * gib, C: 4 * gib, R: 4 * gib}
-	d := &analysis.DeviceResult{Peak: at, MaxR: 4 * gib, MaxT: 4 * gib, Allocs: 10}
+	d := &analysis.DeviceResult{Peak: at, MaxR: 4 * gib, MaxT: 4 * gib, Allocs: 10, Chunks: &analysis.Chunks{}}
 	d.Leak.Iterations = analysis.Trend{Valid: true, Points: 9}
 	return Device{DeviceResult: d, Result: &analysis.Result{Process: "pid1"}}
 }
@@ -102,7 +102,7 @@ func TestRules(t *testing.T) {
 			d.Result.Arenas = []analysis.ArenaInfo{{ID: 1}, {ID: 2, Stream: 0x20}, {ID: 3, Options: map[string]string{"pool": "4"}}}
 			d.Map.Arenas = []analysis.ArenaMap{{Arena: 1, At: analysis.Instant{Reserve: 9 * gib}}, {Arena: 2, At: analysis.Instant{External: gib}}, {Arena: 3, At: analysis.Instant{Reusable: 2 * gib}}}
 		}, []Finding{{"stranded", 3 * gib, "free in arenas that the request at the peak cannot use; 2 GiB in pool 4", "memprof tune", Cost}}},
-		{"external", func(d Device) { d.Peak.External, d.LargestFree = gib, 64*mib },
+		{"external", func(d Device) { d.Peak.External, d.Chunks.LargestFree = gib, 64*mib },
 			[]Finding{{"external", gib, "external fragmentation; largest free chunk 64 MiB", "memprof tune", Cost}}},
 		{"slack", func(d Device) { d.Peak.Slack = 300 * mib },
 			[]Finding{{"slack", 300 * mib, "slack: chunks larger than their request", "--split always (part of --preset compact)", Cost}}},
@@ -112,7 +112,7 @@ func TestRules(t *testing.T) {
 		}, nil},
 		{"pending", func(d Device) { d.Peak.Pending = 5 * mib },
 			[]Finding{{"pending", 5 * mib, "freed, but another stream may still use it", "use fewer streams, or end their use of tensors earlier", Cost}}},
-		{"native", func(d Device) { d.Native, d.Peak.R = &analysis.Native{}, 6*gib },
+		{"native", func(d Device) { d.Chunks, d.Peak.R, d.Peak.NotRequested = nil, 6*gib, 2*gib },
 			[]Finding{{"not-requested", 2 * gib, "reserved by PyTorch's allocator beyond what was requested", "memprof record without --allocator native shows its parts", Cost}}},
 		{"graph pools", func(d Device) {
 			d.Graphs = &analysis.Graphs{WhatIfs: []analysis.GraphWhatIf{

@@ -65,7 +65,7 @@ func storedInstant(p *trace.Process, start int64, result *analysis.Result) error
 	result.Arenas = r.Arenas
 	for i := range r.Devices {
 		d := deviceOf(result, r.Devices[i].Device)
-		d.Keyframes, d.Native = r.Devices[i].Keyframes, r.Devices[i].Native
+		d.Keyframes, d.Chunks = r.Devices[i].Keyframes, r.Devices[i].Chunks
 	}
 	return nil
 }
@@ -101,7 +101,7 @@ func deviceOf(r *analysis.Result, device int32) *analysis.DeviceResult {
 	at := slices.IndexFunc(r.Devices, func(d analysis.DeviceResult) bool { return d.Device == device })
 	if at < 0 {
 		at = len(r.Devices)
-		r.Devices = append(r.Devices, analysis.DeviceResult{Device: device, Allocs: 1})
+		r.Devices = append(r.Devices, analysis.DeviceResult{Device: device, Allocs: 1, Chunks: &analysis.Chunks{}})
 	}
 	return &r.Devices[at]
 }
