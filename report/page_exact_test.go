@@ -24,7 +24,7 @@ import (
 )
 
 // mostEventBytes is how much an exact event of a page may take, as text of the page.
-const mostEventBytes = 4.0
+const mostEventBytes = 6.0
 
 // exactPage is the page of some events, all of which it shows exactly.
 func exactPage(t testing.TB, events []trace.Event, text func(int32) string) []byte {
@@ -147,7 +147,7 @@ func decoded(t testing.TB, html []byte) (allocations []reporttest.Allocation, mi
 }
 
 // What the page stores of each event is what a replay up to it finds: addresses, chunks and requested bytes of all live
-// allocations; in at most 4 bytes an event.
+// allocations; in at most 6 bytes an event.
 func TestExactEventsOfPages(t *testing.T) {
 	mixed, churning := mixedJob(t, 3000), newJob(t, 0, churningJob(t, 500))
 	for i := range 60 {
