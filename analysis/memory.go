@@ -215,9 +215,7 @@ func (a *analyzer) mapped(e *trace.Event) error {
 	}
 	ar.device.others.Changing(e.Time)
 	region := a.ledger.Map(ar.Arena, r, e.Seq)
-	if ar.device.keys != nil {
-		ar.device.keys.Map(ar.Index, r, e.Seq, region)
-	}
+	ar.device.kept.Map(ar.Index, r, e.Seq, region)
 	a.residency(ar, e.Time)
 	ar.graphs.Grew(r.Bytes())
 	return a.finishEvent(ar, e)
@@ -236,9 +234,7 @@ func (a *analyzer) unmapped(e *trace.Event) error {
 	if err := a.ledger.Unmap(ar.Arena, r); err != nil {
 		return err
 	}
-	if ar.device.keys != nil {
-		ar.device.keys.Unmap(ar.Index, r)
-	}
+	ar.device.kept.Unmap(ar.Index, r)
 	ar.graphs.Grew(-r.Bytes())
 	a.residency(ar, e.Time)
 	return a.finishEvent(ar, e)

@@ -56,7 +56,7 @@ func (a *analyzer) resume(e *trace.Event) error {
 	if err := a.ledger.Resume(ar.Arena, e.Seq, e.Requested); err != nil {
 		return err
 	}
-	if ar.device.keys == nil { // what is no keyframe is looked at only as it was at the peak, the last bound and the end
+	if ar.device.keys == nil && !a.second { // else looked at only as it was at the peak, the last bound and the end
 		ar.ForgetPauses(ar.device.trend.Bound)
 	}
 	a.transitioned(ar, t)
