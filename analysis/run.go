@@ -196,18 +196,9 @@ func (a *analyzer) event(e *trace.Event) error {
 	}
 	var err error
 	switch e.Kind {
-	case trace.KindAlloc:
-		err = a.alloc(e)
-	case trace.KindFree:
-		err = a.free(e)
-	case trace.KindFreeDone:
-		err = a.freeDone(e)
-	case trace.KindMap:
-		err = a.mapped(e)
-	case trace.KindUnmap:
-		err = a.unmapped(e)
-	case trace.KindRestore:
-		err = a.restore(e)
+	case trace.KindAlloc, trace.KindFree, trace.KindFreeDone, trace.KindMap, trace.KindUnmap, trace.KindRestore,
+		trace.KindShrink, trace.KindPause, trace.KindResume:
+		err = a.changeMemory(e)
 	default:
 		err = a.rare(e)
 	}
@@ -251,8 +242,6 @@ func (a *analyzer) rare(e *trace.Event) error {
 		return a.arena(e)
 	case trace.KindStreamUse:
 		return a.streamUse(e)
-	case trace.KindShrink:
-		return a.shrink(e)
 	case trace.KindIteration:
 		a.mark(e)
 	case trace.KindPhaseBegin, trace.KindPhaseEnd:
@@ -272,10 +261,6 @@ func (a *analyzer) rare(e *trace.Event) error {
 		return a.graphs.Alias(ar.graphs, e)
 	case trace.KindPoolRelease:
 		return a.release(e)
-	case trace.KindPause:
-		return a.pause(e)
-	case trace.KindResume:
-		return a.resume(e)
 	case trace.KindReclaim:
 		if ar := a.lookup(e.Arena); ar != nil {
 			ar.device.growths.Resolve(&ar.growth, ar.Arena, e.Requested, false)
