@@ -6,11 +6,6 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// liveNow are the blocks of a device that are live after the last event.
-func (a *analyzer) liveNow(d *device) []block {
-	return a.ledger.Live(d.Device, a.lastSeq)
-}
-
 // attribute divides blocks of a device that were live at an instant.
 func (a *analyzer) attribute(d *device, blocks []block, at Instant) (Attribution, error) {
 	held := a.attribution.Attribute(blocks, d.sums != nil)
@@ -22,7 +17,7 @@ const heldOOMs = 8
 
 // heldNow divides the blocks that are live after the event at hand, which freed none.
 func (a *analyzer) heldNow(d *device, at Instant) (*Attribution, error) {
-	held, err := a.attribute(d, a.liveNow(d), at)
+	held, err := a.attribute(d, a.ledger.Blocks(d.Device), at)
 	return &held, err
 }
 
@@ -49,25 +44,23 @@ func (a *analyzer) label(e *trace.Event) {
 func (a *analyzer) finishPeak(d *device) error {
 	r := &d.result
 	r.Map.At = r.Peak
-	if r.Peak.Seq < 0 && r.Peak.R == 0 {
+	if a.second || r.Peak.Seq < 0 && r.Peak.R == 0 {
 		return nil
 	}
-	live, layout, largest, recalled := a.ledger.Recall(d.Device, r.Peak)
-	var err error
-	if r.Held, err = a.attribute(d, live, r.Peak); err != nil {
+	m, live, err := a.momentOf(d, r.Peak)
+	if err != nil {
 		return err
 	}
-	if a.opt.LiveGroups {
-		r.PeakLive = a.attribution.LiveGroups(live)
-		r.FinalLive = a.attribution.LiveGroups(a.liveNow(d))
+	r.Held, r.Map, r.TopSizes = m.Held, m.Map, m.TopSizes
+	if r.Chunks != nil {
+		r.Chunks.LargestFree = m.LargestFree
 	}
 	r.TopContexts = a.attribution.ByOrigin(live)
-	r.TopSizes = a.attribution.BySize(live)
-	r.Map = layout
-	if r.Chunks != nil {
-		r.Chunks.LargestFree = largest
+	if a.opt.LiveGroups {
+		r.PeakLive = a.attribution.LiveGroups(live)
+		r.FinalLive = a.attribution.LiveGroups(a.ledger.Blocks(d.Device))
 	}
-	return recalled
+	return nil
 }
 
 // oom takes a request that failed for good. One without an arena is judged as a request of the arena with the
@@ -75,7 +68,7 @@ func (a *analyzer) finishPeak(d *device) error {
 func (a *analyzer) oom(d *device, ar *ledger.Arena, e *trace.Event) error {
 	d.result.OOMCount++
 	if a.opt.LiveGroups && d.result.OOMCount == 1 {
-		d.result.OOMLive = a.attribution.LiveGroups(a.liveNow(d))
+		d.result.OOMLive = a.attribution.LiveGroups(a.ledger.Blocks(d.Device))
 	}
 	a.attribution.Phases.Cut()
 	if len(d.result.OOMs) == a.opt.MaxGrowths {

@@ -130,7 +130,11 @@ func TestLinear(t *testing.T) {
 		for _, explore := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/explore=%t", name, explore), func(t *testing.T) {
 				start := modeltest.ProcessorTime(t)
-				result, err := Run(modeltest.Source(events, 1<<15), Options{Explore: explore, Text: boundsText})
+				opt := Options{Explore: explore, Text: boundsText}
+				result, err := Run(modeltest.Source(events, 1<<15), opt)
+				if err == nil && explore {
+					err = result.Explore(modeltest.Source(events, 1<<15), opt, nil)
+				}
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -21,9 +21,7 @@ import (
 func TestCategoriesOverTime(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := attributedScenario(t)
-		result, err := Run(modeltest.Source(r.Events, 5), Options{
-			Text: r.Strings.Text, Explore: true, Categories: true, Exact: []EventSpan{{From: 0, To: 1 << 40}},
-		})
+		result, err := explored(r, Options{Text: r.Strings.Text, Categories: true}, []EventSpan{{From: 0, To: 1 << 40}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -25,8 +25,9 @@ type device struct {
 	growths *growthTracker
 	sums    *torchalloc.Sums // nil unless an allocator is only observed
 	byPhase attribution.DevicePhases
-	pauses  *pause.Tracker     // nil without tags
-	keys    *keyframes.Tracker // nil unless they are wanted
+	pauses  *pause.Tracker // nil without tags
+	kept    *keyframes.Recorder
+	keys    *keyframes.Chooser // nil unless they are wanted
 
 	categories *attribution.CategoryCourse // nil unless they are wanted
 }
@@ -51,7 +52,9 @@ func (d *device) now(seq, time int64) Instant {
 
 // observe hands the state after an event that changed it to the trackers.
 func (d *device) observe(seq, time int64) {
-	peak := d.Observe(seq, time)
+	if d.Observe(seq, time) {
+		d.kept.Peak(d.Peak)
+	}
 	t, c, r := d.T, d.C, d.R
 	it := &d.current
 	if t > it.PeakT {
@@ -67,7 +70,7 @@ func (d *device) observe(seq, time int64) {
 	d.series.add(d.Device, d.sums != nil, seq, time)
 	d.trend.Observe(seq, time, d.HeldBytes(), d.result.Allocs)
 	if d.keys != nil {
-		d.keys.Observe(seq, time, peak)
+		d.keys.Observe(seq, time)
 	}
 	if d.categories != nil {
 		d.categories.Observe(d.Device, seq, time)

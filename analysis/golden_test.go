@@ -15,12 +15,22 @@ const mib = 1 << 20
 // run analyzes events in batches of n.
 func run(t testing.TB, r *modeltest.Recorder, opt Options) *Result {
 	t.Helper()
-	opt.Text, opt.Explore = r.Strings.Text, true // keyframes are held against their instants
-	result, err := Run(modeltest.Source(r.Events, 7), opt)
+	opt.Text = r.Strings.Text
+	result, err := explored(r, opt, nil) // keyframes are held against their instants
 	if err != nil {
 		t.Fatal(err)
 	}
 	return result
+}
+
+// explored is the result of both passes over events in batches, with the keyframes and every event of some spans.
+func explored(r *modeltest.Recorder, opt Options, spans []EventSpan) (*Result, error) {
+	opt.Explore = true
+	result, err := Run(modeltest.Source(r.Events, 7), opt)
+	if err != nil {
+		return nil, err
+	}
+	return result, result.Explore(modeltest.Source(r.Events, 5), opt, spans)
 }
 
 func newArena(t testing.TB, r *modeltest.Recorder, options bfc.Options, device bfc.DeviceOptions) *modeltest.Arena {

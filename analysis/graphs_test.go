@@ -90,7 +90,7 @@ func (c *capturing) capture(stream int64, context string, do func()) {
 }
 
 func (c *capturing) run() (*DeviceResult, error) {
-	r, err := Run(modeltest.Source(c.Events, 5), Options{Text: c.Strings.Text, Explore: true})
+	r, err := explored(c.Recorder, Options{Text: c.Strings.Text}, nil)
 	if err != nil {
 		return nil, err
 	}

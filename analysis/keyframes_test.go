@@ -15,19 +15,20 @@ import (
 	"pgregory.net/rapid"
 )
 
-// explore runs with keyframes of which so many stretches are remembered at a time.
+// explore is both passes, of which the second remembers so many stretches at a time.
 func explore(t interface{ Fatal(...any) }, r *modeltest.Recorder, limit int) *Result {
-	a := newAnalyzer(Options{Text: r.Strings.Text, Explore: true})
-	a.history = keyframes.NewHistory(limit)
-	for i := range r.Events {
-		if err := a.event(&r.Events[i]); err != nil {
-			t.Fatal(err)
-		}
-	}
-	result, err := a.finish()
+	opt := Options{Text: r.Strings.Text, Explore: true}
+	result, err := Run(modeltest.Source(r.Events, 7), opt)
 	if err != nil {
 		t.Fatal(err)
 	}
+	a := newSecond(opt, nil, result)
+	a.history = keyframes.NewSecond(nil, 0, limit)
+	second, err := a.run(modeltest.Source(r.Events, 5))
+	if err != nil {
+		t.Fatal(err)
+	}
+	result.explored(second)
 	return result
 }
 
@@ -38,7 +39,7 @@ type placed struct {
 	Kind        SpanKind
 }
 
-// spansAt lays out the stretches of a frame the way RunTo lays out an instant.
+// spansAt lays out the stretches of a frame the way At lays out an instant.
 func spansAt(k *Keyframes, frame int32) (spans []placed) {
 	var mapped, within []Stretch
 	for _, s := range k.Stretches {
@@ -138,21 +139,21 @@ func spansOf(m *AddressMap) (spans []placed) {
 			spans = append(spans, placed{a.Arena, a.Base + s.Start, s.Bytes, s.Kind})
 		}
 	}
-	return spans
+	return joinedSpans(spans)
 }
 
 // Every keyframe, however many were given up, is what a pass that stops there finds.
 func TestKeyframesAreWhatAPassThatStopsThereFinds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := attributedScenario(t)
-		result := explore(t, r, rapid.SampledFrom([]int{8, 64, keyframes.DefaultHistory}).Draw(t, "limit"))
+		result := explore(t, r, rapid.SampledFrom([]int{8, 64, keyframes.MostStretches}).Draw(t, "limit"))
 		if len(result.Devices) == 0 {
 			return
 		}
 		d := &result.Devices[0]
 		for i := range d.Keyframes.Frames {
 			f := &d.Keyframes.Frames[i]
-			m, err := RunTo(modeltest.Source(r.Events, 5), Options{Text: r.Strings.Text}, f.At.Seq)
+			m, err := At(modeltest.Source(r.Events, 5), Options{Text: r.Strings.Text}, f.At.Seq)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -197,7 +198,7 @@ func TestExactEventsAreWhatAPassThatStopsThereFinds(t *testing.T) {
 			b := rapid.Int64Range(a, last+1).Draw(t, "b")
 			spans = []EventSpan{{From: b, To: b + 3}, {From: a / 2, To: a}}
 		}
-		result, err := Run(modeltest.Source(r.Events, 5), Options{Text: r.Strings.Text, Explore: true, Exact: spans})
+		result, err := explored(r, Options{Text: r.Strings.Text}, spans)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -215,7 +216,7 @@ func TestExactEventsAreWhatAPassThatStopsThereFinds(t *testing.T) {
 				if at%sparse != 0 {
 					continue
 				}
-				m, err := RunTo(modeltest.Source(r.Events, 5), Options{Text: r.Strings.Text}, seq)
+				m, err := At(modeltest.Source(r.Events, 5), Options{Text: r.Strings.Text}, seq)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -251,7 +252,7 @@ func TestExactEventsAreWhatAPassThatStopsThereFinds(t *testing.T) {
 func TestLargestAllocations(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := attributedScenario(t)
-		result, err := Run(modeltest.Source(r.Events, 5), Options{Text: r.Strings.Text, Explore: true})
+		result, err := explored(r, Options{Text: r.Strings.Text}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -310,7 +311,7 @@ func marked(t testing.TB, n int) *modeltest.Recorder {
 
 func TestKeyframesOfEachIteration(t *testing.T) {
 	r := marked(t, 3)
-	k := explore(t, r, keyframes.DefaultHistory).Devices[0].Keyframes
+	k := explore(t, r, keyframes.MostStretches).Devices[0].Keyframes
 	type frame struct {
 		Seq, T int64
 		Why    Reason
@@ -403,9 +404,9 @@ func TestKeyframesOfPausedArenas(t *testing.T) {
 	p.tagged.Free(gone, false)
 	p.tagged.Unmap(gone, 8*mib)
 	p.transition(trace.KindResume, 4*mib, "tag=kv")
-	d := explore(t, p.Recorder, keyframes.DefaultHistory).Devices[0]
+	d := explore(t, p.Recorder, keyframes.MostStretches).Devices[0]
 	for i := range d.Keyframes.Frames {
-		m, err := RunTo(modeltest.Source(p.Events, 3), Options{Text: p.Strings.Text}, d.Keyframes.Frames[i].At.Seq)
+		m, err := At(modeltest.Source(p.Events, 3), Options{Text: p.Strings.Text}, d.Keyframes.Frames[i].At.Seq)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -415,9 +416,9 @@ func TestKeyframesOfPausedArenas(t *testing.T) {
 	}
 }
 
-func TestRunTo(t *testing.T) {
+func TestAt(t *testing.T) {
 	r := marked(t, 2)
-	m, err := RunTo(modeltest.Source(r.Events, 4), Options{Text: r.Strings.Text}, 4)
+	m, err := At(modeltest.Source(r.Events, 4), Options{Text: r.Strings.Text}, 4)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -433,7 +434,7 @@ func TestRunTo(t *testing.T) {
 		t.Error(diff)
 	}
 	var missing *NoEventError
-	if _, err := RunTo(modeltest.Source(r.Events, 4), Options{}, 13); !errors.As(err, &missing) || *missing != (NoEventError{13, 0, 12}) {
+	if _, err := At(modeltest.Source(r.Events, 4), Options{}, 13); !errors.As(err, &missing) || *missing != (NoEventError{13, 0, 12}) {
 		t.Errorf("of an event that is not there: %v", err)
 	}
 }

@@ -26,41 +26,23 @@ func (a *analyzer) transition(ar *arena, e *trace.Event) *Transition {
 	return &t
 }
 
-func (a *analyzer) pause(e *trace.Event) error {
-	ar, err := a.arenaOf(e)
-	if err != nil {
-		return err
-	}
+// pauseOrResume says whether that was done: a failed one is only noted.
+func (a *analyzer) pauseOrResume(ar *arena, e *trace.Event) (done bool, err error) {
 	t := a.transition(ar, e)
 	if t.Failed != "" {
-		return nil
+		return false, nil
 	}
 	ar.device.others.Changing(e.Time)
-	if err := a.ledger.Pause(ar.Arena, e.Seq, e.Requested); err != nil {
-		return err
+	if !t.Resume {
+		err = a.ledger.Pause(ar.Arena, e.Seq, e.Requested)
+	} else if err = a.ledger.Resume(ar.Arena, e.Seq, e.Requested); err == nil && ar.device.keys == nil && !a.second {
+		ar.ForgetPauses(ar.device.trend.Bound) // else looked at only as it was at the peak, the last bound and the end
 	}
-	a.transitioned(ar, t)
-	return a.finishEvent(ar, e)
-}
-
-func (a *analyzer) resume(e *trace.Event) error {
-	ar, err := a.arenaOf(e)
 	if err != nil {
-		return err
-	}
-	t := a.transition(ar, e)
-	if t.Failed != "" {
-		return nil
-	}
-	ar.device.others.Changing(e.Time)
-	if err := a.ledger.Resume(ar.Arena, e.Seq, e.Requested); err != nil {
-		return err
-	}
-	if ar.device.keys == nil { // what is no keyframe is looked at only as it was at the peak, the last bound and the end
-		ar.ForgetPauses(ar.device.trend.Bound)
+		return false, err
 	}
 	a.transitioned(ar, t)
-	return a.finishEvent(ar, e)
+	return true, nil
 }
 
 // followTags joins a new arena to the tags of its device, which are followed from the first one on.

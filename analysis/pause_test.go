@@ -37,7 +37,7 @@ func (p *pausing) transition(kind trace.Kind, bytes int64, text string) {
 
 func (p *pausing) run(t *testing.T) (*DeviceResult, error) {
 	t.Helper()
-	r, err := Run(modeltest.Source(p.Events, 3), Options{Text: p.Strings.Text, Explore: true})
+	r, err := explored(p.Recorder, Options{Text: p.Strings.Text}, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -40,13 +40,10 @@ type Options struct {
 	Observe func(e *trace.Event, device int32, after *Instant)
 	// LiveGroups makes the pass fill in [DeviceResult.PeakLive], OOMLive and FinalLive.
 	LiveGroups bool
-	// Explore makes the pass fill in what a page needs to show any instant: Keyframes and Bands.
+	// Explore makes the pass fill in Bands and choose Keyframes, the instants that a page shows; see [Result.Explore].
 	Explore bool
-	// Exact are spans of events at each of which Keyframes have the whole address space, not only at chosen
-	// instants. What is kept grows with the events in them.
-	Exact []EventSpan
-	// ExactEvents is for package recording, which chooses Exact: all events of a recording that has at most so many,
-	// else those of the first, peak, last and worst iterations.
+	// ExactEvents is for package recording: a page has all events of a recording that has at most so many, else those
+	// of the first, peak, last and worst iterations.
 	ExactEvents int64
 	// Categories makes the pass fill in [DeviceResult.ByCategory].
 	Categories bool
@@ -74,8 +71,9 @@ func (o Options) withDefaults() Options {
 // the source's, or an *EventError that names the first event that cannot be: an alloc outside of free
 // mapped memory, a free of what is not live, a mapping on top of another, an unmapping of what is in
 // use, a state that does not add up, a device from number 1,024 on, an arena after 1,048,576 others.
-func Run(src trace.Source, opt Options) (*Result, error) {
-	a := newAnalyzer(opt)
+func Run(src trace.Source, opt Options) (*Result, error) { return newAnalyzer(opt).run(src) }
+
+func (a *analyzer) run(src trace.Source) (*Result, error) {
 	for {
 		b, err := src.Next()
 		if errors.Is(err, io.EOF) {
@@ -91,15 +89,14 @@ func Run(src trace.Source, opt Options) (*Result, error) {
 }
 
 func newAnalyzer(opt Options) *analyzer {
-	a := &analyzer{opt: opt.withDefaults(), ledger: ledger.New()}
+	a := &analyzer{opt: opt.withDefaults(), ledger: ledger.New(), history: keyframes.NewHistory()}
 	a.attribution = attribution.New(attribution.Options{Text: a.opt.Text, Top: a.opt.Top, Groups: a.opt.Groups})
 	a.kv = kv.New(a.opt.Text)
 	a.graphs = graphs.New(a.ledger, a.attribution, a.opt.Text, func(index int32, e *trace.Event) error { return a.finishEvent(a.arenas[index], e) })
 	a.others = accounting.New(a.opt.Text, a.opt.Moments)
 	a.moment = a.others.Next()
 	if a.opt.Explore {
-		a.history, a.bands = keyframes.NewHistory(keyframes.DefaultHistory), keyframes.NewBands()
-		a.history.KeepAll(a.opt.Exact)
+		a.bands = keyframes.NewBands()
 	}
 	return a
 }
@@ -118,10 +115,12 @@ type analyzer struct {
 	kv          *kv.Tracker
 	attribution *attribution.Tracker
 	requests    iterations.PhaseRequests
-	history     *keyframes.History // nil unless Options.Explore
-	bands       *keyframes.Bands   // likewise
-	moment      int64              // the next of Options.Moments
-	pointsDue   int64              // an event behind it may be behind an open point of a series
+	history     *keyframes.History
+	second      bool             // it is a second pass
+	chosen      *Result          // of the first pass, whose keyframes are wanted; may be nil
+	bands       *keyframes.Bands // nil unless Options.Explore
+	moment      int64            // the next of Options.Moments
+	pointsDue   int64            // an event behind it may be behind an open point of a series
 	others      *accounting.Tracker
 	captures    int64 // of CUDA graphs, under way
 	graphs      *graphs.Tracker
@@ -180,26 +179,17 @@ func (a *analyzer) event(e *trace.Event) error {
 		a.budget.Events = a.events
 	}
 	a.lastSeq, a.lastTime = e.Seq, e.Time
-	if a.history != nil {
-		a.passHistory(e)
+	if a.history.Now = e.Seq; a.second && !a.opening {
+		a.history.Event(e.Seq, e.Time)
 	}
 	if e.Device < trace.NoDevice || e.Device >= maxDevices {
 		return ledger.NewEventError(e, fmt.Errorf("device %d is not one of 0 to %d", e.Device, maxDevices-1))
 	}
 	var err error
 	switch e.Kind {
-	case trace.KindAlloc:
-		err = a.alloc(e)
-	case trace.KindFree:
-		err = a.free(e)
-	case trace.KindFreeDone:
-		err = a.freeDone(e)
-	case trace.KindMap:
-		err = a.mapped(e)
-	case trace.KindUnmap:
-		err = a.unmapped(e)
-	case trace.KindRestore:
-		err = a.restore(e)
+	case trace.KindAlloc, trace.KindFree, trace.KindFreeDone, trace.KindMap, trace.KindUnmap, trace.KindRestore,
+		trace.KindShrink, trace.KindPause, trace.KindResume:
+		err = a.changeMemory(e)
 	default:
 		err = a.rare(e)
 	}
@@ -207,15 +197,6 @@ func (a *analyzer) event(e *trace.Event) error {
 		return ledger.NewEventError(e, err)
 	}
 	return nil
-}
-
-// passHistory tells the keyframes of the next event. Opening events are of no time that the page has.
-func (a *analyzer) passHistory(e *trace.Event) {
-	if a.opening {
-		a.history.Now = e.Seq
-		return
-	}
-	a.history.Event(e.Seq, e.Time)
 }
 
 // begin takes the first event that does not restate: the state before it counts.
@@ -250,8 +231,6 @@ func (a *analyzer) rare(e *trace.Event) error {
 		return a.arena(e)
 	case trace.KindStreamUse:
 		return a.streamUse(e)
-	case trace.KindShrink:
-		return a.shrink(e)
 	case trace.KindIteration:
 		a.mark(e)
 	case trace.KindPhaseBegin, trace.KindPhaseEnd:
@@ -271,10 +250,6 @@ func (a *analyzer) rare(e *trace.Event) error {
 		return a.graphs.Alias(ar.graphs, e)
 	case trace.KindPoolRelease:
 		return a.release(e)
-	case trace.KindPause:
-		return a.pause(e)
-	case trace.KindResume:
-		return a.resume(e)
 	case trace.KindReclaim:
 		if ar := a.lookup(e.Arena); ar != nil {
 			ar.device.growths.Resolve(&ar.growth, ar.Arena, e.Requested, false)
@@ -317,8 +292,10 @@ func (a *analyzer) deviceOf(id int32) *device {
 	d := newDevice(id, &a.opt)
 	d.series.due = &a.pointsDue
 	d.growths = newGrowthTracker(a.opt.MaxGrowths, &a.budget)
-	if a.history != nil {
-		d.keys = keyframes.New(d.Device, a.history)
+	d.kept = keyframes.NewRecorder(d.Device, a.history)
+	d.kept.Want(a.wantedOf(id))
+	if a.opt.Explore {
+		d.keys = keyframes.NewChooser(d.Device)
 	}
 	if a.opt.Categories {
 		d.categories = attribution.NewCategoryCourse()
@@ -449,15 +426,19 @@ func (a *analyzer) finishCategories(d *device) {
 	d.result.ByCategory = d.categories.Finish()
 }
 
-// finishKeyframes fills in the keyframes of a device, if they were asked for.
+// finishKeyframes fills in the keyframes of a device: in a first pass which they are, in a second one all else.
 func (a *analyzer) finishKeyframes(d *device) (err error) {
-	if d.keys == nil {
-		return nil
+	if a.second {
+		end := keyframes.End{Ledger: a.ledger, Attribution: a.attribution, Last: a.lastSeq, Time: a.lastTime, Native: d.sums != nil}
+		d.result.Keyframes, err = d.kept.Finish(end)
+		return err
 	}
-	end := keyframes.End{Ledger: a.ledger, Attribution: a.attribution, Last: d.Instant(a.lastSeq, a.lastTime), Native: d.sums != nil}
-	if d.result.Period > 0 {
-		end.IterationAt = d.log.IndexAt
+	if d.keys != nil {
+		var at func(seq int64) int
+		if d.result.Period > 0 {
+			at = d.log.IndexAt
+		}
+		d.result.Keyframes = d.keys.Finish(d.Instant(a.lastSeq, a.lastTime), at, d.sums != nil)
 	}
-	d.result.Keyframes, err = d.keys.Finish(end)
-	return err
+	return nil
 }

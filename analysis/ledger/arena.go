@@ -49,10 +49,6 @@ type Arena struct {
 	mapped     RangeTree
 	extents    RangeTree // regions: what was ever mapped of each, until nothing of it is
 	waypoints  waypoints
-
-	// mapped at the device's peak, if it has changed since: that of the peak numbered peakOf.
-	peakMapped RangeTree
-	peakOf     int64
 }
 
 // mostArenas bounds the arenas that ever were, so that the pass stays linear in events.

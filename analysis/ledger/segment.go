@@ -47,15 +47,6 @@ func (s *Segment) End() int64 { return s.Addr + s.Size }
 // Shrunk is the seq of the shrink of a live or pending block, and the bytes that it lost; 0 for none.
 func (s *Segment) Shrunk() (seq, lost int64) { return s.shrunk, s.lost }
 
-// at is the block as it was after the event seq.
-func (s *Segment) at(seq int64) Block {
-	b := s.Block()
-	if seq < s.shrunk {
-		b.Size += s.lost
-	}
-	return b
-}
-
 // Free says whether the segment is free memory.
 func (s *Segment) Free() bool { return s.Kind >= TouchedSegment }
 
@@ -133,7 +124,6 @@ func (l *Ledger) cutSegment(ar *Arena, i int32, addr int64) int32 {
 // absorb gives the bytes of next, which lies right behind i, to i.
 func (l *Ledger) absorb(ar *Arena, i, next int32) {
 	if l.segments[next].Region {
-		ar.beforeMapping()
 		ar.mapped.JoinAt(l.segments[next].Addr)
 		if keeper := ar.Device.Keeper; keeper != nil {
 			keeper.Joined(ar.Index, l.segments[next].Addr)

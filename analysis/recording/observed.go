@@ -9,10 +9,11 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// modelObserved analyzes a process again whose allocator memprof only observed, with the sizes of blocks that the model of
-// PyTorch's own allocator gives them. Where the model does not follow the recording to its end, the result stays as
-// it is and says why.
-func modelObserved(process *trace.Process, info *trace.Info, opt analysis.Options, result *analysis.Result) (*analysis.Result, error) {
+// model analyzes a process again whose allocator memprof only observed, with the sizes of blocks that the model of
+// PyTorch's own allocator gives them, as all passes from then on have them. Where the model does not follow the recording
+// to its end, the result stays as it is and says why.
+func (in *input) model(info *trace.Info, opt analysis.Options, result *analysis.Result) (*analysis.Result, error) {
+	process := in.process
 	version, ok := torchOf(process, info)
 	if !ok { // it does not say: as verify does
 		version = torchalloc.Torch211
@@ -30,14 +31,8 @@ func modelObserved(process *trace.Process, info *trace.Info, opt analysis.Option
 		}
 		return result, nil
 	}
-	reader, err := process.NewReader()
-	if err != nil {
-		return nil, err
-	}
-	defer reader.Close()
-	source := torchalloc.NewSized(reader, follower())
-	opt.Text = source.Text
-	modeled, err := analysis.Run(source, opt)
+	in.follower = follower
+	modeled, err := in.run(opt)
 	if err != nil {
 		return nil, err
 	}

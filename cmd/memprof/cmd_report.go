@@ -358,7 +358,7 @@ func momentOf(process *trace.Process, seq int64) (*analysis.Moment, error) {
 		return nil, err
 	}
 	defer reader.Close()
-	moment, err := analysis.RunTo(reader, recording.OptionsOf(process), seq)
+	moment, err := analysis.At(reader, recording.OptionsOf(process), seq)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", process.Name, err)
 	}

@@ -18,15 +18,15 @@ type (
 		Devices []*exactDevice `json:"devices"`
 	}
 	// exactDevice are the stretches of a device in order of their first event. A sort is what allocations of one place
-	// in the job have in common; jobs repeat themselves, so that few sorts and repeated sequences of them suffice. Where
-	// an allocator places by best fit, its addresses follow from the rest: see placing.
+	// in the job have in common; jobs repeat themselves, so that few sorts and repeated sequences of them suffice. An
+	// allocator often gives them the same addresses again, so an address is stored as its distance from the last one.
 	exactDevice struct {
 		Unit   int64  `json:"unit"` // all addresses are multiples of it from their arena's base
 		Sort   packed `json:"sort"` // index + 1, 0 for the next sort that was not there before
 		From   packed `json:"from"` // position: events of the spans count from 0
 		Events packed `json:"events"`
-		Addr   packed `json:"addr"`  // 0 as predicted; else units less those of its sort's last stretch, + 1 if not negative
-		Extra  packed `json:"extra"` // bytes beyond those predicted, or, if the address is stored, beyond those of last
+		Addr   packed `json:"addr"`  // units less those of its sort's last stretch
+		Extra  packed `json:"extra"` // bytes beyond the request, rounded up to 256, less those of its sort's last stretch
 
 		Arena     packed `json:"arena"` // of a sort, as are the following
 		Kind      packed `json:"kind"`  // as in keyframesData
@@ -91,7 +91,7 @@ type (
 func newExact(p *pack, x *analysis.ExactEvents, r, whole *analysis.Result) *exactDevice {
 	w := newExactRows(x, r)
 	for i := range w.rows {
-		w.add(i)
+		w.add(&w.rows[i])
 	}
 	out := &exactDevice{Unit: w.unit}
 	out.Sort, out.From, out.Events = p.plain(w.sort), p.column(w.from), p.shortest(w.events)
@@ -115,11 +115,10 @@ func newExact(p *pack, x *analysis.ExactEvents, r, whole *analysis.Result) *exac
 
 // exactRows fills the columns of the stretches of a device.
 type exactRows struct {
-	rows    []analysis.Stretch // in order of their first event
-	total   int                // events of the spans
-	unit    int64
-	base    func(arena int32) int64
-	placing *placing
+	rows  []analysis.Stretch // in order of their first event
+	total int                // events of the spans
+	unit  int64
+	base  func(arena int32) int64
 
 	index map[sortOf]int // into sorts and last
 	sorts []sortOf
@@ -138,13 +137,11 @@ func newExactRows(x *analysis.ExactEvents, r *analysis.Result) *exactRows {
 		w.unit = divisor(w.unit, w.rows[i].Addr-w.base(w.rows[i].Arena))
 	}
 	w.unit = max(1, w.unit)
-	w.placing = newPlacing(w.rows, w.base)
 	return w
 }
 
 // add adds a row: its sort, when it was, and where.
-func (w *exactRows) add(i int) {
-	s := &w.rows[i]
+func (w *exactRows) add(s *analysis.Stretch) {
 	at := w.sortAt(s)
 	w.from = append(w.from, int64(s.From))
 	if int(s.To) < w.total {
@@ -152,17 +149,8 @@ func (w *exactRows) add(i int) {
 	} else {
 		w.events = append(w.events, 0) // to the end
 	}
-	offset, more := s.Addr-w.base(s.Arena), s.Bytes-roundedUp(s.Requested)
-	units := offset / w.unit
-	if predicted, bytes, ok := w.placing.next(i); ok && offset == predicted {
-		w.addr, w.extra = append(w.addr, 0), append(w.extra, s.Bytes-bytes)
-	} else {
-		d := units - w.last[at].units
-		if d >= 0 {
-			d++
-		}
-		w.addr, w.extra = append(w.addr, d), append(w.extra, more-w.last[at].extra)
-	}
+	units, more := (s.Addr-w.base(s.Arena))/w.unit, s.Bytes-(s.Requested+255)&^255
+	w.addr, w.extra = append(w.addr, units-w.last[at].units), append(w.extra, more-w.last[at].extra)
 	w.last[at] = lastOfSort{units, more}
 }
 

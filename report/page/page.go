@@ -93,7 +93,7 @@ const scriptBytes = 200_000
 // is loaded, and any other when a function of it is called. "parts" stands for all files in html/parts.
 var scripts = map[string][]string{
 	"report": {
-		"format", "dense", "data", "page", "table", "sections", "chart", "levels", "scene", "overview", "timeline", "space", "bestfit", "exact", "pin", "parts", "device", "address",
+		"format", "dense", "data", "page", "table", "sections", "chart", "levels", "scene", "overview", "timeline", "space", "exact", "pin", "parts", "device", "address",
 		"report",
 	},
 	"diff": {"format", "dense", "data", "page", "table", "sections", "diff"},

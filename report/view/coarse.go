@@ -51,16 +51,20 @@ func firstLook(p *trace.Process) ([]state, *analysis.Result, error) {
 
 // storedInstant has a result have the stored instants of a part's first event, so that its page can pin others.
 func storedInstant(p *trace.Process, start int64, result *analysis.Result) error {
-	src, err := newIndex(p, nil, 0).from(context.Background(), state{seq: start}, start)
-	if err != nil {
-		return err
-	}
-	defer src.reader.Close()
 	opt := recording.OptionsOf(p)
 	opt.FirstSeq, opt.Explore = start, true
-	r, err := analysis.Run(src, opt)
-	if err != nil {
-		return err
+	var r *analysis.Result
+	for _, pass := range []func(src *source) error{
+		func(src *source) (err error) { r, err = analysis.Run(src, opt); return err },
+		func(src *source) error { return r.Explore(src, opt, nil) },
+	} {
+		src, err := newIndex(p, nil, 0).from(context.Background(), state{seq: start}, start)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(pass(src), src.reader.Close()); err != nil {
+			return err
+		}
 	}
 	result.Arenas = r.Arenas
 	for i := range r.Devices {

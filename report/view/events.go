@@ -63,8 +63,8 @@ func (s *Server) events(ctx context.Context, q question) ([]byte, error) {
 	}
 	defer src.reader.Close()
 	opt := recording.OptionsOf(p)
-	opt.FirstSeq, opt.Explore, opt.Exact = start.seq, true, []analysis.EventSpan{span}
-	result, err := analysis.Run(src, opt)
+	opt.FirstSeq = start.seq
+	result, err := analysis.Revisit(src, opt, []analysis.EventSpan{span}, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -401,7 +401,7 @@ func momentOf(p *trace.Process, seq int64) (analysis.Instant, error) {
 		return analysis.Instant{}, err
 	}
 	defer reader.Close()
-	m, err := analysis.RunTo(reader, recording.OptionsOf(p), seq)
+	m, err := analysis.At(reader, recording.OptionsOf(p), seq)
 	if err != nil {
 		return analysis.Instant{}, err
 	}
