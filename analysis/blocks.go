@@ -23,11 +23,11 @@ func (a *analyzer) heldNow(d *device, at Instant) (*Attribution, error) {
 
 // label takes a label event: its context stays with the block that lives there, if one does. The course of categories
 // has a pending block since its free: its bytes move.
-func (a *analyzer) label(e *trace.Event) {
+func (a *analyzer) label(e *trace.Event) error {
 	a.attribution.Label()
 	s, ar := a.ledger.At(e.Addr)
 	if s == nil {
-		return
+		return nil
 	}
 	d := a.arenas[ar.Index].device
 	move := d.categories != nil && s.Kind == ledger.PendingSegment && !ar.Over
@@ -38,6 +38,7 @@ func (a *analyzer) label(e *trace.Event) {
 		d.categories.Live(-s.Requested, a.attribution.Category(&before), s.Seq, s.Freed, ar.Pauses())
 		d.categories.Live(s.Requested, a.attribution.Category(&after), s.Seq, s.Freed, ar.Pauses())
 	}
+	return nil
 }
 
 // finishPeak recovers the blocks that were live at the peak, their origins and their addresses.

@@ -3,9 +3,9 @@ package analysis
 import "github.com/memprof/memprof/trace"
 
 // mark ends an iteration, on all devices.
-func (a *analyzer) mark(e *trace.Event) {
+func (a *analyzer) mark(e *trace.Event) error {
 	if a.opening {
-		return
+		return nil
 	}
 	m := a.start
 	m.Number, m.EndSeq, m.End = e.IterationNumber(), e.Seq, e.Time
@@ -15,6 +15,7 @@ func (a *analyzer) mark(e *trace.Event) {
 		d.mark(m, a.start)
 		d.byPhase.EndIteration(&a.attribution.Phases, d.log.Count-1, e.Time, d.T, d.C)
 	}
+	return nil
 }
 
 func (d *device) mark(m, next Iteration) {
@@ -59,7 +60,7 @@ func (d *device) detectIterations(ended bool) {
 }
 
 // phase takes a phase_begin or phase_end.
-func (a *analyzer) phase(e *trace.Event) {
+func (a *analyzer) phase(e *trace.Event) error {
 	a.attribution.Phase(e)
 	current := a.attribution.Phases.Current
 	if a.bands != nil && !a.opening {
@@ -75,17 +76,19 @@ func (a *analyzer) phase(e *trace.Event) {
 			d.trend.RequestEnded(trace.ParseContext(e.Kind, a.opt.Text(e.Context)).Name(), e.Seq, e.Time, d.HeldBytes())
 		}
 	}
+	return nil
 }
 
 // kvEvent takes a mark of a KV cache. The end of a sequence is that of a request.
-func (a *analyzer) kvEvent(e *trace.Event) {
+func (a *analyzer) kvEvent(e *trace.Event) error {
 	id, ended := a.kv.Event(e)
 	if !ended || a.opening {
-		return
+		return nil
 	}
 	for _, d := range a.devices {
 		if d.ID == id {
 			d.trend.RequestEnded(KVRequests, e.Seq, e.Time, d.HeldBytes())
 		}
 	}
+	return nil
 }

@@ -8,62 +8,6 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// changeMemory takes an event that changes memory of an arena: each kind is handed to the ledger, and to the trackers in
-// their order before and after. Blocks of an arena that is a range of a graph memory are those of the graphs alone.
-func (a *analyzer) changeMemory(e *trace.Event) error {
-	ar, err := a.arenaOf(e)
-	if err != nil {
-		return err
-	}
-	if ar.graphs.InRange() {
-		if taken, err := a.changeRange(ar, e); taken {
-			return err
-		}
-	}
-	switch e.Kind {
-	case trace.KindAlloc:
-		err = a.alloc(ar, e)
-	case trace.KindRestore: // no request: it counts in no iteration and ends no growth
-		if err = a.handOut(ar, e); err == nil {
-			a.graphs.Restored(ar.graphs)
-		}
-	case trace.KindFree:
-		err = a.free(ar, e)
-	case trace.KindFreeDone:
-		err = a.freeDone(ar, e)
-	case trace.KindShrink:
-		err = a.ledger.Shrink(ar.Arena, e)
-	case trace.KindMap:
-		err = a.mapped(ar, e)
-	case trace.KindUnmap:
-		err = a.unmapped(ar, e)
-	case trace.KindPause, trace.KindResume:
-		var done bool
-		if done, err = a.pauseOrResume(ar, e); !done {
-			return err
-		}
-	}
-	if err != nil {
-		return err
-	}
-	return a.finishEvent(ar, e)
-}
-
-// changeRange takes an event of a range of a graph memory if it is about a block.
-func (a *analyzer) changeRange(ar *arena, e *trace.Event) (taken bool, err error) {
-	switch e.Kind {
-	case trace.KindAlloc, trace.KindRestore:
-		return true, a.graphs.RangeAlloc(ar.graphs, e)
-	case trace.KindFree:
-		return true, a.graphs.RangeFreed(ar.graphs, e)
-	case trace.KindFreeDone:
-		return true, nil
-	case trace.KindShrink:
-		return true, fmt.Errorf("arena %d is a range of a graph memory, whose blocks have no slack", e.Arena)
-	}
-	return false, nil
-}
-
 // arenaOf is the arena of an event, which must have been described.
 func (a *analyzer) arenaOf(e *trace.Event) (*arena, error) {
 	if ar := a.last; ar != nil && ar.Info.ID == e.Arena && !ar.Released { // of most events
@@ -110,6 +54,15 @@ func (d *device) unmarked(e *trace.Event) {
 	d.period.Add(iterations.Request{
 		Requested: e.Requested, Provided: e.Provided, Seq: e.Seq, Time: e.Time, T: d.T, C: d.C, R: d.R, Live: d.Live, Paused: d.PausedT,
 	})
+}
+
+// restore makes a chunk live where a checkpoint had it. It is no request, so it counts in no iteration and ends no growth.
+func (a *analyzer) restore(ar *arena, e *trace.Event) error {
+	if err := a.handOut(ar, e); err != nil {
+		return err
+	}
+	a.graphs.Restored(ar.graphs)
+	return nil
 }
 
 // handOut makes the block of an event live.
@@ -173,20 +126,6 @@ func (a *analyzer) freeDone(ar *arena, e *trace.Event) error {
 	return nil
 }
 
-// streamUse makes the coming free of a block pending, if the stream is not its own.
-func (a *analyzer) streamUse(e *trace.Event) error {
-	ar, err := a.arenaOf(e)
-	if err != nil || ar.graphs.InRange() {
-		return err
-	}
-	i, err := a.ledger.Occupied(ar.Arena, e, ledger.LiveSegment)
-	if err != nil {
-		return err
-	}
-	a.ledger.Segment(i).Use(e.Stream)
-	return nil
-}
-
 func (a *analyzer) mapped(ar *arena, e *trace.Event) error {
 	r, err := ledger.RangeOf(e)
 	if err != nil {
@@ -232,22 +171,5 @@ func (a *analyzer) unmapped(ar *arena, e *trace.Event) error {
 	ar.device.kept.Unmap(ar.Index, r)
 	ar.graphs.Grew(-r.Bytes())
 	a.residency(ar, e.Time)
-	return nil
-}
-
-// finishEvent makes the ledger check the terms, and passes the state to the trackers.
-func (a *analyzer) finishEvent(ar *arena, e *trace.Event) error {
-	d := ar.device
-	if err := a.ledger.EndChanges(ar.Arena); err != nil {
-		return err
-	}
-	d.sums.Change(d.Device, e.Seq)
-	ar.followFree()
-	if ar.use != nil {
-		ar.use.observe()
-	}
-	if !a.opening {
-		d.observe(e.Seq, e.Time)
-	}
 	return nil
 }

@@ -17,10 +17,10 @@ func (ar *arena) observed() {
 }
 
 // statistics hands on the sums of an allocator that is only observed.
-func (a *analyzer) statistics(e *trace.Event) {
+func (a *analyzer) statistics(e *trace.Event) error {
 	at := slices.IndexFunc(a.devices, func(d *device) bool { return d.ID == e.Device && d.sums != nil })
 	if at < 0 || a.opening {
-		return
+		return nil
 	}
 	d := a.devices[at]
 	var own ledger.Split
@@ -30,7 +30,7 @@ func (a *analyzer) statistics(e *trace.Event) {
 		}
 	}
 	if !d.sums.Statistics(e, d.Device, own) {
-		return
+		return nil
 	}
 	d.series.sample(d.sums.Changed, d.sums.C)
 	for _, ar := range a.arenas {
@@ -38,6 +38,7 @@ func (a *analyzer) statistics(e *trace.Event) {
 			ar.growth.NativeSums(d.Device, d.sums.Changed, d.sums.C)
 		}
 	}
+	return nil
 }
 
 // forgetChunks gives the results of a device without known chunks the C of the samples, and -1 where there was none.

@@ -1,6 +1,8 @@
 package analysis
 
 import (
+	"errors"
+
 	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/pause"
 	"github.com/memprof/memprof/trace"
@@ -26,11 +28,14 @@ func (a *analyzer) transition(ar *arena, e *trace.Event) *Transition {
 	return &t
 }
 
-// pauseOrResume says whether that was done: a failed one is only noted.
-func (a *analyzer) pauseOrResume(ar *arena, e *trace.Event) (done bool, err error) {
+// errNotDone is that of an event that changed nothing.
+var errNotDone = errors.New("nothing was changed")
+
+// pauseOrResume only notes a pause or resume that failed.
+func (a *analyzer) pauseOrResume(ar *arena, e *trace.Event) (err error) {
 	t := a.transition(ar, e)
 	if t.Failed != "" {
-		return false, nil
+		return errNotDone
 	}
 	ar.device.others.Changing(e.Time)
 	if !t.Resume {
@@ -39,10 +44,10 @@ func (a *analyzer) pauseOrResume(ar *arena, e *trace.Event) (done bool, err erro
 		ar.ForgetPauses(ar.device.trend.Bound) // else looked at only as it was at the peak, the last bound and the end
 	}
 	if err != nil {
-		return false, err
+		return err
 	}
 	a.transitioned(ar, t)
-	return true, nil
+	return nil
 }
 
 // followTags joins a new arena to the tags of its device, which are followed from the first one on.

@@ -185,15 +185,11 @@ func (a *analyzer) event(e *trace.Event) error {
 	if e.Device < trace.NoDevice || e.Device >= maxDevices {
 		return ledger.NewEventError(e, fmt.Errorf("device %d is not one of 0 to %d", e.Device, maxDevices-1))
 	}
-	var err error
-	switch e.Kind {
-	case trace.KindAlloc, trace.KindFree, trace.KindFreeDone, trace.KindMap, trace.KindUnmap, trace.KindRestore,
-		trace.KindShrink, trace.KindPause, trace.KindResume:
-		err = a.changeMemory(e)
-	default:
-		err = a.rare(e)
+	handle := handlers[e.Kind]
+	if handle == nil {
+		handle = (*analyzer).passOver
 	}
-	if err != nil {
+	if err := handle(a, e); err != nil {
 		return ledger.NewEventError(e, err)
 	}
 	return nil
@@ -213,6 +209,19 @@ func (a *analyzer) begin(e *trace.Event) {
 	}
 }
 
+// passMoments makes the accounting keep the state at the moments before time.
+func (a *analyzer) passMoments(time int64) {
+	a.others.Pass(a.lastSeq, time, func(note func(*accounting.Device)) {
+		if a.events == 0 { // the process has no memory before its first event
+			return
+		}
+		for _, d := range a.devices {
+			note(d.others)
+		}
+	})
+	a.moment = a.others.Next()
+}
+
 // closePoints closes the points of series that an event at a moment is behind, before it changes anything.
 func (a *analyzer) closePoints(moment int64) {
 	a.pointsDue = math.MaxInt64
@@ -222,58 +231,6 @@ func (a *analyzer) closePoints(moment int64) {
 			a.pointsDue = min(a.pointsDue, d.series.last)
 		}
 	}
-}
-
-// rare takes the kinds that seldom or never change memory of an arena.
-func (a *analyzer) rare(e *trace.Event) error {
-	switch e.Kind {
-	case trace.KindArena:
-		return a.arena(e)
-	case trace.KindStreamUse:
-		return a.streamUse(e)
-	case trace.KindIteration:
-		a.mark(e)
-	case trace.KindPhaseBegin, trace.KindPhaseEnd:
-		a.phase(e)
-	case trace.KindStack:
-		a.attribution.Stack(e)
-	case trace.KindLabel:
-		a.label(e)
-	case trace.KindCaptureBegin, trace.KindCaptureEnd:
-		a.captures = e.OpenCaptures()
-		return a.graphs.Capture(e)
-	case trace.KindAlias, trace.KindUnalias:
-		ar, err := a.arenaOf(e)
-		if err != nil {
-			return err
-		}
-		return a.graphs.Alias(ar.graphs, e)
-	case trace.KindPoolRelease:
-		return a.release(e)
-	case trace.KindReclaim:
-		if ar := a.lookup(e.Arena); ar != nil {
-			ar.device.growths.Resolve(&ar.growth, ar.Arena, e.Requested, false)
-		}
-	case trace.KindOOM:
-		if ar := a.lookup(e.Arena); ar != nil {
-			ar.device.growths.Resolve(&ar.growth, ar.Arena, e.Requested, false)
-			return a.oom(ar.device, ar.Arena, e)
-		}
-		return a.oom(a.deviceOf(e.Device), nil, e)
-	case trace.KindExternalAlloc, trace.KindExternalFree, trace.KindOverhead, trace.KindDeviceUsed:
-		a.otherMemory(e)
-	case trace.KindStatistics:
-		a.statistics(e)
-	case trace.KindKVCache, trace.KindKVReserve, trace.KindKVAppend, trace.KindKVShare, trace.KindKVFree:
-		a.kvEvent(e)
-	case trace.KindLost:
-		a.lost++
-	default:
-		if !e.Kind.Valid() {
-			a.unknown++
-		}
-	}
-	return nil
 }
 
 // The most that a process may have, far above what jobs have. Some events visit all of them, so these bounds keep
@@ -310,22 +267,6 @@ func (a *analyzer) deviceOf(id int32) *device {
 	}
 	a.devices = append(a.devices, d)
 	return d
-}
-
-// release takes the last event of an arena, or passes over the release of a pool that has
-// none.
-func (a *analyzer) release(e *trace.Event) error {
-	if e.Arena == trace.NoArena {
-		return nil
-	}
-	ar, err := a.arenaOf(e)
-	if err != nil {
-		return err
-	}
-	if ar.graphs.InRange() {
-		return a.graphs.RangeReleased(ar.graphs)
-	}
-	return a.ledger.Release(ar.Arena)
 }
 
 func (a *analyzer) arena(e *trace.Event) error {
