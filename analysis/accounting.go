@@ -19,7 +19,7 @@ type Member struct {
 }
 
 // Reconcile sets the Account of all devices of a run; see [accounting.Reconcile].
-func Reconcile(members []Member, readings *Readings, missing string) {
+func Reconcile(members []Member, readings *accounting.Readings, missing string) {
 	all := make([]accounting.Member, len(members))
 	for i := range members {
 		m := &members[i]
@@ -46,6 +46,6 @@ func (m *Member) uuid() string {
 }
 
 // ReadReadings reads all events of a run's readings; text is [trace.Strings.Text] of them.
-func ReadReadings(src trace.Source, text func(context int32) string) (*Readings, error) {
+func ReadReadings(src trace.Source, text func(context int32) string) (*accounting.Readings, error) {
 	return accounting.ReadReadings(src, text)
 }

@@ -61,7 +61,7 @@ func TestAccountingOfAContext(t *testing.T) {
 		readings := readingsOf(t, test.readings...)
 		r := contextJob(test.measured, test.text).analyze(t, "rank0", readings)
 		Reconcile([]Member{{Result: r, Device: &r.Devices[0], PID: 71, Alive: 950 * ms}}, readings, "")
-		for name, b := range map[string]*Balance{"peak": &r.Devices[0].Account.Peak, "end": &r.Devices[0].Account.End} {
+		for name, b := range map[string]*accounting.Balance{"peak": &r.Devices[0].Account.Peak, "end": &r.Devices[0].Account.End} {
 			got := [...]int64{inMiB(b.Context, b.UnknownWhy), b.ContextRefuted / mib, inMiB(b.Rest, b.UsedUnknown), inMiB(b.Unexplained, b.UnexplainedUnknown)}
 			if want := [...]int64{test.context, test.refuted, test.rest, test.hidden}; got != want || b.UnknownWhy != test.why {
 				t.Errorf("%s, %s: context, refuted, rest, unexplained %d, want %d, since %q: %+v", test.name, name, got, want, test.why, b)
@@ -95,7 +95,7 @@ func TestAccountingOfDriverOverheadThatGoes(t *testing.T) {
 	r := j.analyze(t, "rank0", nil)
 	Reconcile([]Member{{Result: r, Device: &r.Devices[0]}}, nil, "")
 	b := r.Devices[0].Account.End
-	if b.Context != 200*mib || b.Loads != 0 || b.Pools != 0 || b.Graphs != 0 || b.Unknown != GraphsPart || b.UnknownWhy != accounting.WhyReturned || b.Other() != 60*mib {
+	if b.Context != 200*mib || b.Loads != 0 || b.Pools != 0 || b.Graphs != 0 || b.Unknown != accounting.GraphsPart || b.UnknownWhy != accounting.WhyReturned || b.Other() != 60*mib {
 		t.Errorf("%+v", b)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/trace"
 	"pgregory.net/rapid"
@@ -50,7 +51,7 @@ func TestPropertyAccountingAddsUp(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for name, b := range map[string]*Balance{"peak": &r.Peak, "end": &r.End} {
+		for name, b := range map[string]*accounting.Balance{"peak": &r.Peak, "end": &r.End} {
 			terms := b.At.T + b.At.Rounding + b.At.Slack + b.At.Pending + b.At.Free()
 			for _, l := range b.Libraries {
 				terms += l.Bytes
@@ -67,14 +68,14 @@ func TestPropertyAccountingAddsUp(t *testing.T) {
 			if want := j.recount(b.At.Seq); b.At.Seq >= 0 && b.Unknown == 0 && terms != want {
 				t.Fatalf("%s: parts %d, a recount up to seq %d gives %d", name, terms, b.At.Seq, want)
 			}
-			if b.ContextRefuted < 0 || b.ContextRefuted > 0 && !b.Unknown.Has(ContextPart) {
+			if b.ContextRefuted < 0 || b.ContextRefuted > 0 && !b.Unknown.Has(accounting.ContextPart) {
 				t.Fatalf("%s: a context of %d is there beside %d refuted", name, b.Context, b.ContextRefuted)
 			}
 		}
 	})
 }
 
-func readAccount(j *ledgerJob, lines []string) (*Account, error) {
+func readAccount(j *ledgerJob, lines []string) (*accounting.Account, error) {
 	var t testing.T
 	readings := readingsOf(&t, lines...)
 	r, err := Run(modeltest.Source(j.events, 5), Options{Process: "p", Text: j.strings.Text})

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/memprof/memprof/analysis/accounting"
+	"github.com/memprof/memprof/analysis/ledger"
 )
 
 // The sum of processes is held against readings no less carefully than one.
@@ -31,7 +32,7 @@ func twoProcesses() (first, second *ledgerJob) {
 	return ledgerTraining(), second
 }
 
-func reconcileTwo(t *testing.T, readings *Readings) (first, second *Account) {
+func reconcileTwo(t *testing.T, readings *accounting.Readings) (first, second *accounting.Account) {
 	t.Helper()
 	one, two := twoProcesses()
 	a, b := one.analyze(t, "rank10", readings), two.analyze(t, "rank2", readings)
@@ -45,10 +46,10 @@ func TestAccountingOfTwoProcesses(t *testing.T) {
 	a, b := reconcileTwo(t, readingsOf(t,
 		"0 all=1 0 2000", "0 pid=71 350 1501", "0 pid=71 850 1501", "0 pid=71 950 1402", "0 pid=71 1600 1402",
 		"0 pid=72 450 403", "0 pid=72 850 403"))
-	if a.Scope != ScopeProcess || a.Peak.Unexplained != 1*mib || a.End.Unexplained != 2*mib {
+	if a.Scope != accounting.ScopeProcess || a.Peak.Unexplained != 1*mib || a.End.Unexplained != 2*mib {
 		t.Errorf("first: %+v", a)
 	}
-	if b.Scope != ScopeProcess || b.Peak.Unexplained != 3*mib || b.End.Unexplained != 3*mib || b.UsedPeak != 403*mib {
+	if b.Scope != accounting.ScopeProcess || b.Peak.Unexplained != 3*mib || b.End.Unexplained != 3*mib || b.UsedPeak != 403*mib {
 		t.Errorf("second: %+v", b)
 	}
 }
@@ -67,18 +68,18 @@ func TestAccountingOfTwoProcessesTogether(t *testing.T) {
 		if diff := cmp.Diff(a, b); diff != "" {
 			t.Errorf("%s: the processes have different accounts of one device:\n%s", name, diff)
 		}
-		if a.Scope != ScopeDevice || !slices.Equal(a.Processes, []string{"rank2", "rank10"}) || a.UsedPeak != 3904*mib || a.UsedBeforeJob != 2000*mib {
+		if a.Scope != accounting.ScopeDevice || !slices.Equal(a.Processes, []string{"rank2", "rank10"}) || a.UsedPeak != 3904*mib || a.UsedBeforeJob != 2000*mib {
 			t.Errorf("%s: %+v", name, a)
 		}
 		peak := a.Peak
-		want := Instant{
+		want := ledger.Instant{
 			Seq: -1, Iteration: -1, Time: 600 * ms, T: 764*mib - 100, C: 794 * mib, R: 1290 * mib, Rounding: 100,
 			Slack: 30 * mib, Reserve: 496 * mib, Live: 4,
 		}
 		if diff := cmp.Diff(want, peak.At); diff != "" {
 			t.Errorf("%s: peak (-want +got):\n%s", name, diff)
 		}
-		libraries := []LibraryUse{{Name: "libnccl.so.2", Bytes: 130 * mib}, {Name: "libcublas.so.13", Bytes: 80 * mib}}
+		libraries := []accounting.LibraryUse{{Name: "libnccl.so.2", Bytes: 130 * mib}, {Name: "libcublas.so.13", Bytes: 80 * mib}}
 		if diff := cmp.Diff(libraries, peak.Libraries); diff != "" {
 			t.Errorf("%s: libraries (-want +got):\n%s", name, diff)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/memprof/memprof/analysis/accounting"
+	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/trace"
 )
@@ -57,7 +58,7 @@ func (j *ledgerJob) loads(at, bytes int64, context string) {
 	j.add(at, trace.Event{Kind: trace.KindOverhead, Arena: trace.NoArena, Provided: bytes}, context)
 }
 
-func (j *ledgerJob) analyze(t testing.TB, name string, readings *Readings) *Result {
+func (j *ledgerJob) analyze(t testing.TB, name string, readings *accounting.Readings) *Result {
 	t.Helper()
 	r, err := Run(modeltest.Source(j.events, 3), Options{Process: name, Text: j.strings.Text, Moments: readings.Moments()})
 	if err != nil {
@@ -67,7 +68,7 @@ func (j *ledgerJob) analyze(t testing.TB, name string, readings *Readings) *Resu
 }
 
 // readingsOf reads lines "GPU WHOSE MS USED", used in MiB.
-func readingsOf(t testing.TB, lines ...string) *Readings {
+func readingsOf(t testing.TB, lines ...string) *accounting.Readings {
 	t.Helper()
 	j := newLedgerJob()
 	for _, line := range lines {
@@ -105,7 +106,7 @@ func ledgerTraining() *ledgerJob {
 	return j
 }
 
-func reconcileOne(t testing.TB, j *ledgerJob, readings *Readings) *Account {
+func reconcileOne(t testing.TB, j *ledgerJob, readings *accounting.Readings) *accounting.Account {
 	t.Helper()
 	r := j.analyze(t, "rank0", readings)
 	Reconcile([]Member{{Result: r, Device: &r.Devices[0], PID: 71, GPU: 0}}, readings, "")
@@ -119,28 +120,28 @@ func TestAccountingOfProcess(t *testing.T) {
 		"0 pid=71 850 1500", "0 pid=71 950 1405", "0 pid=71 1550 1405", "0 pid=71 1650 0")
 	got := reconcileOne(t, ledgerTraining(), readings)
 
-	peak := Instant{
+	peak := ledger.Instant{
 		Seq: 9, Time: 320 * ms, T: 700*mib - 100, C: 730 * mib, R: 1000 * mib, Rounding: 100, Slack: 30 * mib,
 		Reserve: 270 * mib, Live: 3, Iteration: 0,
 	}
-	others := OtherMemory{
-		Libraries: []LibraryUse{{Name: "libnccl.so.2", Bytes: 120 * mib}, {Name: "libcublas.so.13", Bytes: 80 * mib}},
+	others := accounting.OtherMemory{
+		Libraries: []accounting.LibraryUse{{Name: "libnccl.so.2", Bytes: 120 * mib}, {Name: "libcublas.so.13", Bytes: 80 * mib}},
 		Context:   250 * mib, Modules: 50 * mib, ContextSince: 10 * ms,
 	}
-	end := Instant{
+	end := ledger.Instant{
 		Seq: 12, Time: 1500 * ms, T: 500*mib - 100, C: 500 * mib, R: 900 * mib, Rounding: 100,
 		Reserve: 170 * mib, Reusable: 230 * mib, Live: 1, Iteration: 0,
 	}
-	want := &Account{
-		Scope: ScopeProcess, Processes: []string{"rank0"}, UsedPeak: 1500 * mib,
-		Peak: Balance{
-			Holding:     Holding{At: peak, Since: 210 * ms, Until: 910 * ms, OtherMemory: others},
-			Read:        Reading{Valid: true, Used: 1500 * mib, After: 30 * ms, Steady: true},
+	want := &accounting.Account{
+		Scope: accounting.ScopeProcess, Processes: []string{"rank0"}, UsedPeak: 1500 * mib,
+		Peak: accounting.Balance{
+			Holding:     accounting.Holding{At: peak, Since: 210 * ms, Until: 910 * ms, OtherMemory: others},
+			Read:        accounting.Reading{Valid: true, Used: 1500 * mib, After: 30 * ms, Steady: true},
 			Unexplained: 0,
 		},
-		End: Balance{
-			Holding:     Holding{At: end, Since: 910 * ms, Until: -1, OtherMemory: others},
-			Read:        Reading{Valid: true, Used: 1405 * mib, After: 0, Steady: true},
+		End: accounting.Balance{
+			Holding:     accounting.Holding{At: end, Since: 910 * ms, Until: -1, OtherMemory: others},
+			Read:        accounting.Reading{Valid: true, Used: 1405 * mib, After: 0, Steady: true},
 			Rest:        5 * mib,
 			Unexplained: 5 * mib,
 		},
@@ -159,7 +160,7 @@ func TestAccountingShowWhatIsHidden(t *testing.T) {
 			fmt.Sprintf("0 pid=71 350 %d", 1500+hidden), fmt.Sprintf("0 pid=71 850 %d", 1500+hidden),
 			fmt.Sprintf("0 pid=71 950 %d", 1400+hidden), fmt.Sprintf("0 pid=71 1600 %d", 1400+hidden)))
 		want := max(0, hidden*mib)
-		for _, b := range []Balance{got.Peak, got.End} {
+		for _, b := range []accounting.Balance{got.Peak, got.End} {
 			if b.Unexplained != want || b.Rest != want || b.UnexplainedUnknown != why || b.Unknown != 0 {
 				t.Errorf("hidden %d MiB: %+v", hidden, b)
 			}
@@ -172,11 +173,11 @@ func TestAccountingShowWhatIsHidden(t *testing.T) {
 func TestAccountingOfDevice(t *testing.T) {
 	got := reconcileOne(t, ledgerTraining(), readingsOf(t,
 		"0 all=1 0 2000", "0 all=1 90 2000", "0 all=1 350 3520", "0 all=1 850 3520", "0 all=1 950 1450", "0 all=1 1600 1450"))
-	want := Account{Scope: ScopeDevice, Processes: []string{"rank0"}, UsedBeforeJob: 2000 * mib, UsedPeak: 3520 * mib, Peak: got.Peak, End: got.End}
+	want := accounting.Account{Scope: accounting.ScopeDevice, Processes: []string{"rank0"}, UsedBeforeJob: 2000 * mib, UsedPeak: 3520 * mib, Peak: got.Peak, End: got.End}
 	if diff := cmp.Diff(want, *got); diff != "" {
 		t.Errorf("account (-want +got):\n%s", diff)
 	}
-	for rest, b := range map[int64]Balance{2020: got.Peak, 50: got.End} {
+	for rest, b := range map[int64]accounting.Balance{2020: got.Peak, 50: got.End} {
 		if b.Rest != rest*mib || b.Read.Used != b.Sum()+b.Rest || b.UnexplainedUnknown != accounting.WhyNotOurs || b.Unexplained != 0 {
 			t.Errorf("want a rest of %d MiB: %+v", rest, b)
 		}
@@ -186,7 +187,7 @@ func TestAccountingOfDevice(t *testing.T) {
 // A process that is idle from its last event to its end is held against what was read then,
 // and one that ended at once against what was read before.
 func TestAccountingOfALastChange(t *testing.T) {
-	for alive, want := range map[int64]Reading{
+	for alive, want := range map[int64]accounting.Reading{
 		0:   {Valid: true, Used: 300 * mib, After: -40 * ms},
 		150: {Valid: true, Used: 300 * mib, After: -40 * ms},
 		290: {Valid: true, Used: 903 * mib, After: 60 * ms, Steady: true},
@@ -209,14 +210,14 @@ func TestAccountingOfALastChange(t *testing.T) {
 func TestAccountingReadingsDuringChanges(t *testing.T) {
 	for name, test := range map[string]struct {
 		lines []string
-		want  Reading
+		want  accounting.Reading
 	}{
 		"a good one between": {
 			[]string{"0 pid=71 145 500", "0 pid=71 245 903", "0 pid=71 295 880", "0 pid=71 400 301"},
-			Reading{Valid: true, Used: 903 * mib, After: 105 * ms, Steady: true},
+			accounting.Reading{Valid: true, Used: 903 * mib, After: 105 * ms, Steady: true},
 		},
-		"still growing": {[]string{"0 pid=71 145 500", "0 pid=71 305 301"}, Reading{Valid: true, Used: 500 * mib, After: 5 * ms}},
-		"already going": {[]string{"0 pid=71 40 300", "0 pid=71 295 880", "0 pid=71 400 301"}, Reading{Valid: true, Used: 300 * mib, After: -100 * ms}},
+		"still growing": {[]string{"0 pid=71 145 500", "0 pid=71 305 301"}, accounting.Reading{Valid: true, Used: 500 * mib, After: 5 * ms}},
+		"already going": {[]string{"0 pid=71 40 300", "0 pid=71 295 880", "0 pid=71 400 301"}, accounting.Reading{Valid: true, Used: 300 * mib, After: -100 * ms}},
 	} {
 		j := newLedgerJob()
 		j.loads(10, 300*mib, "what=context")
@@ -260,7 +261,7 @@ func TestAccountingMetrics(t *testing.T) {
 	tests := []struct {
 		name     string
 		job      *ledgerJob
-		readings *Readings
+		readings *accounting.Readings
 		want     map[string]float64
 		why      map[string]string // of those that have no value
 	}{
@@ -322,16 +323,16 @@ func TestOtherLibrariesByKind(t *testing.T) {
 	j.loads(13, 5, "what=context\thow=device")
 
 	r := j.analyze(t, "p", nil)
-	want := OtherMemory{
-		Libraries: []LibraryUse{{Name: "c.so", Bytes: 45}}, Context: 7, Pools: 4,
-		OnCard:          CardGrowth{Context: 11, Loads: -2, Graphs: 3, Parts: ContextPart | LoadsPart | GraphsPart, First: 10 * ms, Last: 13 * ms, Total: true},
+	want := accounting.OtherMemory{
+		Libraries: []accounting.LibraryUse{{Name: "c.so", Bytes: 45}}, Context: 7, Pools: 4,
+		OnCard:          accounting.CardGrowth{Context: 11, Loads: -2, Graphs: 3, Parts: accounting.ContextPart | accounting.LoadsPart | accounting.GraphsPart, First: 10 * ms, Last: 13 * ms, Total: true},
 		ContextOfDevice: true, ContextIsAll: true, ContextSince: 13 * ms, Managed: 30, HostPinned: 20,
 	}
 	d := &r.Devices[0]
 	if diff := cmp.Diff(want, d.Holdings.Final.OtherMemory); diff != "" {
 		t.Errorf("at the end (-want +got):\n%s", diff)
 	}
-	if got, want := d.OtherLibraries, (OtherLibraries{Live: 45, Peak: 100, Calls: 7}); got != want {
+	if got, want := d.OtherLibraries, (accounting.OtherLibraries{Live: 45, Peak: 100, Calls: 7}); got != want {
 		t.Errorf("external %+v, want %+v", got, want)
 	}
 	// Without an arena the peak is that of the sum: 50 + 45 + 7 + 4.

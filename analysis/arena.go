@@ -21,8 +21,8 @@ type arena struct {
 }
 
 // now is the state of the arena by itself.
-func (ar *arena) now(seq, time int64) Instant {
-	i := Instant{Seq: seq, Time: time, Iteration: ar.device.Iteration}
+func (ar *arena) now(seq, time int64) ledger.Instant {
+	i := ledger.Instant{Seq: seq, Time: time, Iteration: ar.device.Iteration}
 	ar.Fill(&i)
 	if ar.Native {
 		i.C = -1

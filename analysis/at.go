@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 
+	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/analysis/keyframes"
 	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/trace"
@@ -25,11 +26,11 @@ type Moment struct {
 // came later, and how long blocks lived, do not count.
 type DeviceMoment struct {
 	Device      int32
-	At          Instant // C is -1 on a device with a native allocator
-	Map         AddressMap
+	At          ledger.Instant // C is -1 on a device with a native allocator
+	Map         ledger.AddressMap
 	LargestFree int64 // L, mapped bytes; -1 if chunks are unknown
-	Held        Attribution
-	TopSizes    []AllocationGroup
+	Held        attribution.Result
+	TopSizes    []attribution.AllocationGroup
 	Next        *Unserved // nil if nothing of the sort came before
 }
 
@@ -75,12 +76,12 @@ func At(src trace.Source, opt Options, seq int64) (*Moment, error) {
 // Revisit makes a second pass over a process, or over some of its events and those that restate what was before them: the
 // Keyframes of its result have every event of some spans, and those that a first pass chose. Chosen is the first pass's
 // result, nil if it chose none. Memory grows with the events of the spans.
-func Revisit(src trace.Source, opt Options, spans []EventSpan, chosen *Result) (*Result, error) {
+func Revisit(src trace.Source, opt Options, spans []keyframes.Span, chosen *Result) (*Result, error) {
 	return newSecond(opt, spans, chosen).run(src)
 }
 
 // Explore fills in the keyframes that a first pass chose, and every event of some spans, by a second pass over the process.
-func (r *Result) Explore(src trace.Source, opt Options, spans []EventSpan) error {
+func (r *Result) Explore(src trace.Source, opt Options, spans []keyframes.Span) error {
 	for i := range spans {
 		spans[i].To = min(spans[i].To, r.LastSeq+1)
 	}
@@ -102,7 +103,7 @@ func (r *Result) explored(second *Result) {
 }
 
 // newSecond is an analyzer of a second pass.
-func newSecond(opt Options, spans []EventSpan, chosen *Result) *analyzer {
+func newSecond(opt Options, spans []keyframes.Span, chosen *Result) *analyzer {
 	opt.Explore, opt.Categories, opt.LiveGroups, opt.Moments = false, false, false, nil
 	a := newAnalyzer(opt)
 	a.second, a.chosen, a.history = true, chosen, keyframes.NewSecond(spans, opt.FirstSeq, keyframes.MostStretches)
@@ -110,7 +111,7 @@ func newSecond(opt Options, spans []EventSpan, chosen *Result) *analyzer {
 }
 
 // wantedOf are the keyframes of a device that the first pass chose.
-func (a *analyzer) wantedOf(id int32) []Keyframe {
+func (a *analyzer) wantedOf(id int32) []keyframes.Frame {
 	if a.chosen == nil {
 		return nil
 	}
@@ -145,7 +146,7 @@ func (a *analyzer) momentNow(e *trace.Event) (*Moment, error) {
 }
 
 // momentOf is a device at an instant that its recorder wanted, or now, and its blocks that were live then.
-func (a *analyzer) momentOf(d *device, at Instant) (DeviceMoment, []block, error) {
+func (a *analyzer) momentOf(d *device, at ledger.Instant) (DeviceMoment, []ledger.Block, error) {
 	dm := DeviceMoment{Device: d.ID, At: at}
 	live, layout, largest, recalled := d.kept.Recall(a.ledger, at)
 	var err error

@@ -1,23 +1,26 @@
 package analysis
 
 import "slices"
+import (
+	"github.com/memprof/memprof/analysis/attribution"
+)
 
 // attributionMetrics are about the origins of live allocations. None has a value in a trace without origins, and
 // none of a phase in a trace without that phase.
 var attributionMetrics = func() []Metric {
-	help := map[Category]string{
-		Weights:     "parameters and buffers, as labelled",
-		Gradients:   "gradients, as labelled",
-		Optimizer:   "the optimizer's state, as labelled",
-		Activations: "allocated in forward and alive beyond it",
-		Inputs:      "inputs, as labelled, or allocated in the data phase and alive beyond it",
-		KVCache:     "KV caches, as labelled",
-		CUDAGraphs:  "pools of CUDA graphs",
-		Workspace:   "allocated in a phase and freed within it",
-		Other:       "no label; phase and lifetime do not decide",
+	help := map[attribution.Category]string{
+		attribution.Weights:     "parameters and buffers, as labelled",
+		attribution.Gradients:   "gradients, as labelled",
+		attribution.Optimizer:   "the optimizer's state, as labelled",
+		attribution.Activations: "allocated in forward and alive beyond it",
+		attribution.Inputs:      "inputs, as labelled, or allocated in the data phase and alive beyond it",
+		attribution.KVCache:     "KV caches, as labelled",
+		attribution.CUDAGraphs:  "pools of CUDA graphs",
+		attribution.Workspace:   "allocated in a phase and freed within it",
+		attribution.Other:       "no label; phase and lifetime do not decide",
 	}
 	var out []Metric
-	for c := Weights; c <= Other; c++ {
+	for c := attribution.Weights; c <= attribution.Other; c++ {
 		out = append(out, ofCategory(c, help[c])...)
 	}
 	for _, phase := range []string{"data", "forward", "backward", "optimizer", "other"} {
@@ -36,7 +39,7 @@ var held = ofWhole(func(d *DeviceResult) *DeviceResult {
 
 // ofCategory is what blocks of a category requested at the peak: its share of T there, and
 // its bytes.
-func ofCategory(c Category, help string) []Metric {
+func ofCategory(c attribution.Category, help string) []Metric {
 	bytes := func(d *DeviceResult) int64 {
 		g := d.Held.Categories.Of(c.String())
 		return g.Requested
@@ -54,9 +57,9 @@ func ofCategory(c Category, help string) []Metric {
 
 func ofPhase(name string) []Metric {
 	find := func(d *DeviceResult) int {
-		return slices.IndexFunc(d.Phases, func(u PhaseUse) bool { return u.Phase == name })
+		return slices.IndexFunc(d.Phases, func(u attribution.PhaseUse) bool { return u.Phase == name })
 	}
-	use := ofWhole(func(d *DeviceResult) *PhaseUse {
+	use := ofWhole(func(d *DeviceResult) *attribution.PhaseUse {
 		if at := find(d); at >= 0 {
 			return &d.Phases[at]
 		}
@@ -73,7 +76,7 @@ func ofPhase(name string) []Metric {
 		during = "outside of all phases"
 	}
 	return []Metric{
-		use.number("phase."+name+".peak", Bytes, "greatest T "+during, func(u *PhaseUse) int64 { return u.PeakT }),
+		use.number("phase."+name+".peak", Bytes, "greatest T "+during, func(u *attribution.PhaseUse) int64 { return u.PeakT }),
 		repeated.metric("phase."+name+".allocated", Bytes, "requested "+during+", an iteration", func(d *DeviceResult) (float64, int64, bool) {
 			return float64(d.Phases[find(d)].AllocBytes) / float64(d.IterationCount()), -1, true
 		}),

@@ -1,13 +1,14 @@
 package analysis
 
 import (
+	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/analysis/iterations"
 	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/trace"
 )
 
 // attribute divides blocks of a device that were live at an instant.
-func (a *analyzer) attribute(d *device, blocks []block, at Instant) (Attribution, error) {
+func (a *analyzer) attribute(d *device, blocks []ledger.Block, at ledger.Instant) (attribution.Result, error) {
 	held := a.attribution.Attribute(blocks, d.sums != nil)
 	return held, held.Check(at.Seq, at.Live, at.T, at.C)
 }
@@ -16,7 +17,7 @@ func (a *analyzer) attribute(d *device, blocks []block, at Instant) (Attribution
 const heldOOMs = 8
 
 // heldNow divides the blocks that are live after the event at hand, which freed none.
-func (a *analyzer) heldNow(d *device, at Instant) (*Attribution, error) {
+func (a *analyzer) heldNow(d *device, at ledger.Instant) (*attribution.Result, error) {
 	held, err := a.attribute(d, a.ledger.Blocks(d.Device), at)
 	return &held, err
 }
@@ -86,7 +87,7 @@ func (a *analyzer) oom(d *device, ar *ledger.Arena, e *trace.Event) error {
 	if ar != nil {
 		o.Limit = ar.Info.Limit
 	}
-	o.Origin, _ = ParseOrigin(o.Context)
+	o.Origin, _ = attribution.ParseOrigin(o.Context)
 	d.growths.Judge(&o, d.Device, ar)
 	if d.keys != nil {
 		d.keys.OOM(o.At)
@@ -103,7 +104,7 @@ func (a *analyzer) oom(d *device, ar *ledger.Arena, e *trace.Event) error {
 }
 
 // leak is the trend of held bytes, and the blocks that leak.
-func (a *analyzer) leak(d *device) Leak {
+func (a *analyzer) leak(d *device) iterations.Leak {
 	l, which, found := d.trend.Finish(d.result.Iterations, len(d.result.Iterations) > 0 && d.result.Period == 0, a.lastTime)
 	if !found {
 		return l
@@ -121,7 +122,7 @@ func (a *analyzer) leak(d *device) Leak {
 }
 
 // leaked are the blocks that a trend says leak. What paused arenas hold is among them.
-func (a *analyzer) leaked(d *device, which iterations.LeakedBlocks) []block {
+func (a *analyzer) leaked(d *device, which iterations.LeakedBlocks) []ledger.Block {
 	blocks := which.Freed
 	for _, ar := range a.arenas {
 		if ar.device != d || ar.Over {

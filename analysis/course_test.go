@@ -21,7 +21,7 @@ import (
 func TestCategoriesOverTime(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := attributedScenario(t)
-		result, err := explored(r, Options{Text: r.Strings.Text, Categories: true}, []EventSpan{{From: 0, To: 1 << 40}})
+		result, err := explored(r, Options{Text: r.Strings.Text, Categories: true}, []keyframes.Span{{From: 0, To: 1 << 40}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -62,7 +62,7 @@ func TestCategoryOfPendingBlock(t *testing.T) {
 	r.Add(trace.Event{Kind: trace.KindLabel, Addr: int64(x), Context: r.Strings.Intern("category=inputs")})
 	a.FreeDone(x)
 	d := run(t, r, Options{Categories: true}).Devices[0]
-	peak := slices.MaxFunc(d.ByCategory, func(a, b CategoryPoint) int { return cmp.Compare(a.Bytes.Sum(), b.Bytes.Sum()) })
+	peak := slices.MaxFunc(d.ByCategory, func(a, b attribution.CategoryPoint) int { return cmp.Compare(a.Bytes.Sum(), b.Bytes.Sum()) })
 	if want := (attribution.CategoryBytes{attribution.Inputs: 1000, attribution.Other: 300}); peak.Bytes != want {
 		t.Errorf("at the peak: %v, want %v", peak.Bytes, want)
 	}

@@ -15,7 +15,7 @@ type device struct {
 	*ledger.Device
 	result  DeviceResult
 	log     iterations.Log
-	current Iteration
+	current iterations.Iteration
 
 	trend   *iterations.LeakTracker
 	series  series
@@ -44,7 +44,7 @@ func newDevice(id int32, opt *Options) *device {
 }
 
 // now is the state after the event of seq, with the C that was read if chunks are unknown.
-func (d *device) now(seq, time int64) Instant {
+func (d *device) now(seq, time int64) ledger.Instant {
 	i := d.Instant(seq, time)
 	i.C = d.sums.Now(d.C)
 	return i

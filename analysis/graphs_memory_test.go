@@ -6,6 +6,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/memprof/memprof/analysis/graphs"
+	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -72,10 +74,10 @@ func TestGraphMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := &Graphs{Captures: 3, Stores: []GraphStore{{
+	want := &graphs.Result{Captures: 3, Stores: []graphs.Store{{
 		Memory: "1", Physical: 10 * mib, Final: 10 * mib,
 		Sum: 14 * mib, Max: 10 * mib, Distinct: 10 * mib, Saved: 4 * mib, Aliased: 14 * mib,
-		Shapes: []GraphShape{
+		Shapes: []graphs.Shape{
 			{Name: "bs 1", Captures: 1, Requested: 3*mib + 1000, Provided: 3*mib + 1024, Shared: 4 * mib, Address: 1 << 30, Outputs: 1000, Released: true},
 			{Name: "bs 2", Captures: 2, Requested: 9 * mib, Provided: 9 * mib, Own: 6 * mib, Shared: 4 * mib, Address: 1 << 30, Outputs: mib + 500},
 		},
@@ -84,7 +86,7 @@ func TestGraphMemory(t *testing.T) {
 		t.Errorf("graphs (-want +got):\n%s", diff)
 	}
 	// Of the store 9 MiB were handed out, in whatever range, and nothing is T of the device.
-	final := Instant{Seq: d.Final.Seq, Time: d.Final.Time, R: 10 * mib, Reserve: mib, Reusable: 9 * mib, View: 1}
+	final := ledger.Instant{Seq: d.Final.Seq, Time: d.Final.Time, R: 10 * mib, Reserve: mib, Reusable: 9 * mib, View: 1}
 	if diff := cmp.Diff(final, d.Final); diff != "" {
 		t.Errorf("in the end (-want +got):\n%s", diff)
 	}
@@ -113,7 +115,7 @@ func TestRangeOfTwoStreams(t *testing.T) {
 	of(second, trace.KindFree, 2*mib, 3*mib, 3*mib)
 	of(second, trace.KindUnalias, 2*mib, 2*mib, 4*mib)
 	of(second, trace.KindPoolRelease, 0, 0, 0)
-	want := []GraphShape{{Name: "a_shape", Captures: 1, Requested: 5 * mib, Provided: 5 * mib, Own: 6 * mib, Address: 1 << 30, Outputs: 5 * mib}}
+	want := []graphs.Shape{{Name: "a_shape", Captures: 1, Requested: 5 * mib, Provided: 5 * mib, Own: 6 * mib, Address: 1 << 30, Outputs: 5 * mib}}
 	if diff := cmp.Diff(want, c.graphs().Stores[0].Shapes, noTimes); diff != "" {
 		t.Errorf("shapes (-want +got):\n%s", diff)
 	}
@@ -209,7 +211,7 @@ func TestArenaOverRange(t *testing.T) {
 		if observed {
 			provided = 4 * mib
 		}
-		want := []GraphShape{{Name: "a_shape", Captures: 1, Requested: mib, Provided: provided, Own: 4 * mib, Address: 1 << 30, Outputs: 4 * mib}}
+		want := []graphs.Shape{{Name: "a_shape", Captures: 1, Requested: mib, Provided: provided, Own: 4 * mib, Address: 1 << 30, Outputs: 4 * mib}}
 		if diff := cmp.Diff(want, d.Graphs.Stores[0].Shapes, noTimes); diff != "" {
 			t.Errorf("observed %v: shapes (-want +got):\n%s", observed, diff)
 		}
@@ -254,7 +256,7 @@ func TestGraphMemoryThatCannotBe(t *testing.T) {
 		w := g.rangeOf("pool=0.1")
 		g.grow(w, 4*mib)
 		do(g, w)
-		var wrong *EventError
+		var wrong *ledger.EventError
 		if _, err := c.run(); !errors.As(err, &wrong) || wrong.Seq != int64(len(c.Events))-1 {
 			t.Errorf("%s: error %v, want one of the last event", name, err)
 		}

@@ -3,13 +3,14 @@ package analysis
 import (
 	"testing"
 
+	"github.com/memprof/memprof/analysis/graphs"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
 )
 
 // pieces captures two shapes in two pieces each, with a tensor of n MiB between them that lives
 // while the second works; named, in a phase around both pieces.
-func pieces(t *testing.T, named bool) GraphWhatIf {
+func pieces(t *testing.T, named bool) graphs.WhatIf {
 	c := newCapturing(t)
 	h := c.pool("0.5")
 	for i, n := range []int64{8, 4} {

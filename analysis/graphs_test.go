@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/memprof/memprof/analysis/graphs"
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
@@ -97,7 +98,7 @@ func (c *capturing) run() (*DeviceResult, error) {
 	return &r.Devices[0], nil
 }
 
-func (c *capturing) graphs() *Graphs {
+func (c *capturing) graphs() *graphs.Result {
 	c.t.Helper()
 	d, err := c.run()
 	if err != nil {
@@ -109,7 +110,7 @@ func (c *capturing) graphs() *Graphs {
 	return d.Graphs
 }
 
-var noTimes = cmpopts.IgnoreFields(GraphShape{}, "Seq", "Start", "Time")
+var noTimes = cmpopts.IgnoreFields(graphs.Shape{}, "Seq", "Start", "Time")
 
 // layers is a small model: an output of n MiB that stays, and two pieces of work of 2n MiB each
 // of which the second is made when the first is there.
@@ -129,15 +130,15 @@ func TestGraphsInPoolsOfTheirOwn(t *testing.T) {
 		c.capture(7, "", func() { layers(h, n) })
 	}
 	got := c.graphs()
-	store := func(pool string, n int64) GraphStore {
-		return GraphStore{
+	store := func(pool string, n int64) graphs.Store {
+		return graphs.Store{
 			Pool: pool, Physical: 5 * n * mib, Final: 5 * n * mib, Sum: 5 * n * mib, Max: 5 * n * mib, Distinct: 5 * n * mib,
-			Shapes: []GraphShape{{Captures: 1, Requested: 5 * n * mib, Provided: 5 * n * mib, Own: 5 * n * mib, Address: 5 * n * mib, Outputs: n * mib}},
+			Shapes: []graphs.Shape{{Captures: 1, Requested: 5 * n * mib, Provided: 5 * n * mib, Own: 5 * n * mib, Address: 5 * n * mib, Outputs: n * mib}},
 		}
 	}
-	want := &Graphs{
-		Captures: 3, Stores: []GraphStore{store("0.1", 2), store("0.2", 4), store("0.3", 8)},
-		WhatIfs: []GraphWhatIf{{
+	want := &graphs.Result{
+		Captures: 3, Stores: []graphs.Store{store("0.1", 2), store("0.2", 4), store("0.3", 8)},
+		WhatIfs: []graphs.WhatIf{{
 			Shapes: 3, Unnamed: 3, Model: "bfc", Physical: 70 * mib, Recorded: 70 * mib, Separate: 70 * mib, Largest: 40 * mib,
 			// After the largest: 8 MiB stay and 32 are free, which has room for what comes.
 			Descended: 40 * mib,
@@ -155,7 +156,7 @@ func TestGraphsInPoolsOfTheirOwn(t *testing.T) {
 // What captures report of persistent inputs is a number up to what the process ever had on the
 // device: here 6 MiB mapped, and 6 MiB of a library.
 func TestGraphsDoubtInputs(t *testing.T) {
-	for inputs, want := range map[int64]GraphInputs{
+	for inputs, want := range map[int64]graphs.Inputs{
 		12 * mib:              {Sum: 12*mib + 5, Max: 12 * mib},
 		12*mib + 1:            {Sum: -1, Max: -1, Unknown: 1},
 		0x557_0000_0000:       {Sum: -1, Max: -1, Unknown: 1}, // an address, not a size
@@ -198,20 +199,20 @@ func TestGraphsInOnePool(t *testing.T) {
 	got := c.graphs()
 	// The first: 1 at 0, 2 at 1, and 2 at 3 in the 3 to the end of the grant. The second: 2 at 1,
 	// 4 at 3 in 5, 4 at 8. Its second piece: 3 at 3.
-	want := &Graphs{
+	want := &graphs.Result{
 		Captures: 4,
-		Stores: []GraphStore{
+		Stores: []graphs.Store{
 			{
 				Pool: "0.5", Physical: 12 * mib, Final: 12 * mib, Sum: 18 * mib, Max: 12 * mib, Distinct: 12 * mib, Saved: 6 * mib,
-				Inputs: GraphInputs{Sum: 8192, Max: 8192},
-				Shapes: []GraphShape{
+				Inputs: graphs.Inputs{Sum: 8192, Max: 8192},
+				Shapes: []graphs.Shape{
 					{Name: "bs1", Captures: 1, Requested: 5 * mib, Provided: 6 * mib, Shared: 6 * mib, Address: 6 * mib, Outputs: mib},
 					{Name: "bs 2", Captures: 2, Requested: 10 * mib, Provided: 11 * mib, Own: 6 * mib, Shared: 6 * mib, Address: 12 * mib, Outputs: 2 * mib, Inputs: 8192},
 				},
 			},
-			{Pool: "0.6", Shapes: []GraphShape{{Name: "empty", Captures: 1}}},
+			{Pool: "0.6", Shapes: []graphs.Shape{{Name: "empty", Captures: 1}}},
 		},
-		WhatIfs: []GraphWhatIf{{
+		WhatIfs: []graphs.WhatIf{{
 			Pool: "0.5", Shapes: 2, Model: "bfc", Physical: 12 * mib, Recorded: 12 * mib,
 			Separate: 16 * mib, Largest: 10 * mib,
 			Descended: 10 * mib, Ascended: 12 * mib, Aliased: 10 * mib, Outlive: 3 * mib,
@@ -246,7 +247,7 @@ func TestOutputsThatAreReplaced(t *testing.T) {
 	// Largest first: x 0..16, out 16..24; x 0..8, out 8..12, and the first is freed.
 	// Smallest first: x 0..4, out 4..6; 4 of 4..6 is taken, so x 6..14 and out 0..4; then
 	// 2 of 14 are free at 4..6 and 8 at the end, x 6..22 and out 22..30.
-	want := GraphWhatIf{
+	want := graphs.WhatIf{
 		Pool: "0.5", Shapes: 3, Unnamed: 3, Model: "bfc", Physical: 24 * mib, Recorded: 24 * mib, Separate: 42 * mib, Largest: 24 * mib,
 		Descended: 24 * mib, Ascended: 30 * mib, Aliased: 24 * mib, Outlive: 14 * mib,
 	}
@@ -313,7 +314,7 @@ func TestFreesOutsideOfCaptures(t *testing.T) {
 	// In ascending order the last 4 of 12 stay, and one block of 8 fits in front of them. Nothing
 	// follows the second, so all that it has then stays: in descending order 8 are free between
 	// that, for two blocks of 4.
-	want := GraphWhatIf{
+	want := graphs.WhatIf{
 		Pool: "0.5", Shapes: 2, Unnamed: 2, Model: "bfc", Physical: 28 * mib, Recorded: 28 * mib, Separate: 36 * mib, Largest: 24 * mib,
 		Descended: 28 * mib, Ascended: 28 * mib, Aliased: 24 * mib, Outlive: 20 * mib,
 	}
@@ -395,17 +396,17 @@ func TestGraphsNative(t *testing.T) {
 		})
 	}
 	got := c.graphs()
-	want := &Graphs{
+	want := &graphs.Result{
 		Captures: 2,
-		Stores: []GraphStore{
-			{Pool: "0.1", Physical: 2 * mib, Final: 2 * mib, Sum: 2 * mib, Max: 2 * mib, Distinct: 2 * mib, Shapes: []GraphShape{
+		Stores: []graphs.Store{
+			{Pool: "0.1", Physical: 2 * mib, Final: 2 * mib, Sum: 2 * mib, Max: 2 * mib, Distinct: 2 * mib, Shapes: []graphs.Shape{
 				{Captures: 1, Requested: 601_000, Provided: -1, Own: 2 * mib, Address: 2 * mib, Outputs: 601_000},
 			}},
-			{Pool: "0.2", Physical: 22 * mib, Final: 22 * mib, Sum: 22 * mib, Max: 22 * mib, Distinct: 22 * mib, Shapes: []GraphShape{
+			{Pool: "0.2", Physical: 22 * mib, Final: 22 * mib, Sum: 22 * mib, Max: 22 * mib, Distinct: 22 * mib, Shapes: []graphs.Shape{
 				{Captures: 1, Requested: 9*mib + 1000, Provided: -1, Own: 22 * mib, Address: 22 * mib, Outputs: 6*mib + 1000},
 			}},
 		},
-		WhatIfs: []GraphWhatIf{{
+		WhatIfs: []graphs.WhatIf{{
 			Shapes: 2, Unnamed: 2, Model: "torch", Physical: 24 * mib, Recorded: 24 * mib, Separate: 24 * mib, Largest: 22 * mib,
 			Descended: 22 * mib, Ascended: 22 * mib, Aliased: 22 * mib, Outlive: 6*mib + 602_000,
 		}},

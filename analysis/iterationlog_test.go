@@ -9,7 +9,7 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-func logOf(list []Iteration) *iterations.Log {
+func logOf(list []iterations.Iteration) *iterations.Log {
 	var l iterations.Log
 	for _, it := range list {
 		l.Add(it)

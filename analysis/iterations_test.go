@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/memprof/memprof/analysis/iterations"
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
@@ -55,7 +56,7 @@ func TestIterationsAndPaper(t *testing.T) {
 	a.Free(model, false) // after the last mark
 
 	d := run(t, r, Options{}).Devices[0]
-	want := []Iteration{
+	want := []iterations.Iteration{
 		{Number: 0, StartSeq: 0, EndSeq: 5, Start: 0, End: 5000, PeakT: 501_000, PeakC: 1024 + 500_224, PeakR: 2 * mib, EndT: 1000, EndC: 1024, Allocs: 2, AllocBytes: 501_000},
 		{Number: 1, StartSeq: 6, EndSeq: 7, Start: 5000, End: 7000, PeakT: 301_000, PeakC: 1024 + 300_032, PeakR: 2 * mib, EndT: 301_000, EndC: 301_056, Allocs: 1, AllocBytes: 300_000},
 		{Number: 2, StartSeq: 8, EndSeq: 10, Start: 7000, End: 10000, PeakT: 301_000, PeakC: 301_056, PeakR: 2 * mib, EndT: 101_000, EndC: 1024 + 100_096, Allocs: 1, AllocBytes: 100_000},
@@ -67,7 +68,7 @@ func TestIterationsAndPaper(t *testing.T) {
 		t.Errorf("final in iteration %d, peak in %d, period %d; want 3, 0, 0", d.Final.Iteration, d.Peak.Iteration, d.Period)
 	}
 	rf := float64(2 * mib)
-	paper := Paper{
+	paper := iterations.Paper{
 		Valid: true, Of: 2 * mib, T1: 501_000 / rf, C1: 501_248 / rf, T2: 301_000 / rf, C2: 301_056 / rf,
 		FirstExcess: 501_248./301_056 - 1, SteadyIdle: 1 - 301_056/rf,
 		OwnT1: 501_000 / rf, OwnC1: 501_248 / rf, OwnT2: 301_000 / rf, OwnC2: 301_056 / rf,
@@ -102,7 +103,7 @@ func TestPaperWhereMemoryWasGivenBack(t *testing.T) {
 		t.Fatalf("R was at most %d and is %d at the end", d.MaxR, d.Final.R)
 	}
 	// T = C: 40 of 40 MiB; then 60 of 60; then 40 of 60, as nothing is trimmed before the pause.
-	want := Paper{
+	want := iterations.Paper{
 		Valid: true, Of: 60 * mib, T1: 40. / 60, C1: 40. / 60, T2: 50. / 60, C2: 50. / 60, FirstExcess: 40./50 - 1, SteadyIdle: 1 - 50./60,
 		OwnT1: 1, OwnC1: 1, OwnT2: (1 + 40./60) / 2, OwnC2: (1 + 40./60) / 2,
 	}
@@ -114,11 +115,11 @@ func TestPaperWhereMemoryWasGivenBack(t *testing.T) {
 // An iteration in which nothing is reserved has no share of its own, and where later ones provide
 // nothing there is no excess over them.
 func TestPaperOfNothing(t *testing.T) {
-	p := logOf([]Iteration{{PeakT: 5, PeakC: 8, PeakR: 10}, {}, {}}).Paper(10)
+	p := logOf([]iterations.Iteration{{PeakT: 5, PeakC: 8, PeakR: 10}, {}, {}}).Paper(10)
 	if !math.IsNaN(p.FirstExcess) || !math.IsNaN(p.OwnC2) || !math.IsNaN(p.OwnT2) || p.SteadyIdle != 1 || p.C1 != 0.8 {
 		t.Errorf("%+v", p)
 	}
-	d := DeviceResult{Chunks: &Chunks{}, Allocs: 1, MaxR: 10, Iterations: make([]Iteration, 3), Paper: p}
+	d := DeviceResult{Chunks: &Chunks{}, Allocs: 1, MaxR: 10, Iterations: make([]iterations.Iteration, 3), Paper: p}
 	for name, why := range map[string]string{
 		"iteration.first_excess": "no chunk was live in the 2 later iterations",
 		"iteration.own_idle":     "no memory was reserved in the later iterations",
@@ -128,7 +129,7 @@ func TestPaperOfNothing(t *testing.T) {
 			t.Errorf("%s: known %v, unknown since %q, want %q", name, ok, m.Unknown(d.Subjects()), why)
 		}
 	}
-	p = logOf([]Iteration{{PeakT: 5, PeakC: 8, PeakR: 10}, {}, {PeakT: 1, PeakC: 4, PeakR: 5}}).Paper(10)
+	p = logOf([]iterations.Iteration{{PeakT: 5, PeakC: 8, PeakR: 10}, {}, {PeakT: 1, PeakC: 4, PeakR: 5}}).Paper(10)
 	if p.C2 != 0.2 || p.OwnC2 != 0.8 || p.FirstExcess != 3 {
 		t.Errorf("%+v", p)
 	}

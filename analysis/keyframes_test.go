@@ -8,7 +8,9 @@ import (
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/analysis/keyframes"
+	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
@@ -36,12 +38,12 @@ func explore(t interface{ Fatal(...any) }, r *modeltest.Recorder, limit int) *Re
 type placed struct {
 	Arena       int32
 	Addr, Bytes int64
-	Kind        SpanKind
+	Kind        ledger.SpanKind
 }
 
 // spansAt lays out the stretches of a frame the way At lays out an instant.
-func spansAt(k *Keyframes, frame int32) (spans []placed) {
-	var mapped, within []Stretch
+func spansAt(k *keyframes.Result, frame int32) (spans []placed) {
+	var mapped, within []keyframes.Stretch
 	for _, s := range k.Stretches {
 		switch {
 		case frame < s.From || frame >= s.To:
@@ -51,10 +53,12 @@ func spansAt(k *Keyframes, frame int32) (spans []placed) {
 			within = append(within, s)
 		}
 	}
-	order := func(x, y Stretch) int { return cmp.Or(cmp.Compare(x.Arena, y.Arena), cmp.Compare(x.Addr, y.Addr)) }
+	order := func(x, y keyframes.Stretch) int {
+		return cmp.Or(cmp.Compare(x.Arena, y.Arena), cmp.Compare(x.Addr, y.Addr))
+	}
 	slices.SortFunc(mapped, order)
 	slices.SortFunc(within, order)
-	put := func(arena int32, from, to int64, kind SpanKind) {
+	put := func(arena int32, from, to int64, kind ledger.SpanKind) {
 		if from >= to {
 			return
 		}
@@ -66,25 +70,25 @@ func spansAt(k *Keyframes, frame int32) (spans []placed) {
 		if i == 0 || mapped[i-1].Arena != m.Arena {
 			at = m.Addr
 		}
-		put(m.Arena, at, m.Addr, SpanUnmapped)
+		put(m.Arena, at, m.Addr, ledger.SpanUnmapped)
 		regions[m.Addr] = m.Region
 		at = max(at, m.Addr)
 		end := m.Addr + m.Bytes
 		for ; next < len(within) && within[next].Arena == m.Arena && within[next].Addr < end; next++ {
 			w := within[next]
-			put(m.Arena, at, w.Addr, SpanExternal)
+			put(m.Arena, at, w.Addr, ledger.SpanExternal)
 			at = w.Addr + w.Bytes
 			switch w.Kind {
 			case keyframes.StretchLive:
-				put(m.Arena, w.Addr, w.Addr+w.Requested, SpanLive)
-				put(m.Arena, w.Addr+w.Requested, at, SpanSlack)
+				put(m.Arena, w.Addr, w.Addr+w.Requested, ledger.SpanLive)
+				put(m.Arena, w.Addr+w.Requested, at, ledger.SpanSlack)
 			case keyframes.StretchPending:
-				put(m.Arena, w.Addr, at, SpanPending)
+				put(m.Arena, w.Addr, at, ledger.SpanPending)
 			case keyframes.StretchUntouched:
-				put(m.Arena, w.Addr, at, SpanReserve)
+				put(m.Arena, w.Addr, at, ledger.SpanReserve)
 			}
 		}
-		put(m.Arena, at, end, SpanExternal)
+		put(m.Arena, at, end, ledger.SpanExternal)
 		at = max(at, end)
 	}
 	return joinedSpans(withReusable(spans, regions))
@@ -113,8 +117,8 @@ func withReusable(spans []placed, regions map[int64]bool) []placed {
 			}
 		}
 		for ; begin < end; begin++ {
-			if s := &spans[begin]; s.Kind == SpanExternal && s.Addr >= from && s.Addr < to {
-				s.Kind = SpanReusable
+			if s := &spans[begin]; s.Kind == ledger.SpanExternal && s.Addr >= from && s.Addr < to {
+				s.Kind = ledger.SpanReusable
 			}
 		}
 	}
@@ -133,7 +137,7 @@ func joinedSpans(spans []placed) (out []placed) {
 	return out
 }
 
-func spansOf(m *AddressMap) (spans []placed) {
+func spansOf(m *ledger.AddressMap) (spans []placed) {
 	for _, a := range m.Arenas {
 		for _, s := range a.Spans {
 			spans = append(spans, placed{a.Arena, a.Base + s.Start, s.Bytes, s.Kind})
@@ -175,7 +179,7 @@ func TestKeyframesAreWhatAPassThatStopsThereFinds(t *testing.T) {
 				continue
 			}
 			sums, wanted := heldAt(d.Keyframes, int32(i)), map[string]int64{}
-			for of, b := range map[string]*Breakdown{"owner": &d.Held.Modules, "category": &d.Held.Categories, "phase": &d.Held.Phases, "kind": &d.Held.Kinds} {
+			for of, b := range map[string]*attribution.Breakdown{"owner": &d.Held.Modules, "category": &d.Held.Categories, "phase": &d.Held.Phases, "kind": &d.Held.Kinds} {
 				for _, g := range b.Groups {
 					wanted[of+" "+g.Name] = g.Requested
 				}
@@ -192,11 +196,11 @@ func TestExactEventsAreWhatAPassThatStopsThereFinds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := attributedScenario(t)
 		last := r.Events[len(r.Events)-1].Seq
-		spans := []EventSpan{{From: 0, To: math.MaxInt64}}
+		spans := []keyframes.Span{{From: 0, To: math.MaxInt64}}
 		if rapid.Bool().Draw(t, "parts") {
 			a := rapid.Int64Range(0, last+1).Draw(t, "a")
 			b := rapid.Int64Range(a, last+1).Draw(t, "b")
-			spans = []EventSpan{{From: b, To: b + 3}, {From: a / 2, To: a}}
+			spans = []keyframes.Span{{From: b, To: b + 3}, {From: a / 2, To: a}}
 		}
 		result, err := explored(r, Options{Text: r.Strings.Text}, spans)
 		if err != nil {
@@ -228,7 +232,7 @@ func TestExactEventsAreWhatAPassThatStopsThereFinds(t *testing.T) {
 				if len(m.Devices) > 0 {
 					want, paused = spansOf(&m.Devices[0].Map), m.Devices[0].At.Paused
 				}
-				if diff := gocmp.Diff(want, spansAt(&Keyframes{Stretches: x.Stretches}, at)); diff != "" {
+				if diff := gocmp.Diff(want, spansAt(&keyframes.Result{Stretches: x.Stretches}, at)); diff != "" {
 					t.Fatalf("event %d (-stopped +kept):\n%s", seq, diff)
 				}
 				kept := int64(0)
@@ -281,7 +285,7 @@ func TestLargestAllocations(t *testing.T) {
 }
 
 // heldAt is the requested bytes of a frame by what is recorded of their origins.
-func heldAt(k *Keyframes, frame int32) map[string]int64 {
+func heldAt(k *keyframes.Result, frame int32) map[string]int64 {
 	sums := map[string]int64{}
 	for _, s := range k.Stretches {
 		if s.Kind == keyframes.StretchLive && s.From <= frame && frame < s.To {
@@ -314,7 +318,7 @@ func TestKeyframesOfEachIteration(t *testing.T) {
 	k := explore(t, r, keyframes.MostStretches).Devices[0].Keyframes
 	type frame struct {
 		Seq, T int64
-		Why    Reason
+		Why    keyframes.Reason
 		Event  int64
 	}
 	var got []frame
@@ -349,7 +353,7 @@ func TestKeyframesOfEachIteration(t *testing.T) {
 		t.Errorf("a pair for each %d iterations, %d events; each %d. growth", k.IterationsEach, k.EventsEach, k.GrowthsEach)
 	}
 	// The weights are one stretch, for as long as they live.
-	var live []Stretch
+	var live []keyframes.Stretch
 	for _, s := range k.Stretches {
 		if s.Kind == keyframes.StretchLive && s.Bytes >= mib {
 			live = append(live, s)
@@ -385,7 +389,7 @@ func TestKeyframesAreBounded(t *testing.T) {
 	}
 	// In each run of iterations is one with the greatest x.
 	for i := int64(0); i+k.IterationsEach <= 5000; i += k.IterationsEach {
-		found := slices.ContainsFunc(k.Frames, func(f Keyframe) bool {
+		found := slices.ContainsFunc(k.Frames, func(f keyframes.Frame) bool {
 			return f.Why&keyframes.IsIterationPeak != 0 && f.At.T == mib+4096+7*256 && int64(f.At.Iteration)/k.IterationsEach == i/k.IterationsEach
 		})
 		if !found {
@@ -423,7 +427,7 @@ func TestAt(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := &m.Devices[0]
-	want := Instant{Seq: 4, Time: 4000, T: mib + 4352, C: mib + 4352, R: 2 * mib, Reserve: mib - 4352, Live: 3}
+	want := ledger.Instant{Seq: 4, Time: 4000, T: mib + 4352, C: mib + 4352, R: 2 * mib, Reserve: mib - 4352, Live: 3}
 	if diff := gocmp.Diff(want, d.At); diff != "" {
 		t.Error(diff)
 	}

@@ -86,7 +86,7 @@ func serve(requests int, seed uint64) *engine {
 	return r
 }
 
-func (r *engine) analyze(t *testing.T) *KVResult {
+func (r *engine) analyze(t *testing.T) *kvtracker.Result {
 	t.Helper()
 	result, err := Run(modeltest.Source(r.Events, 100), Options{Text: r.Strings.Text})
 	if err != nil {
@@ -125,7 +125,7 @@ func TestKVCaches(t *testing.T) {
 		if !found {
 			t.Fatalf("no metric %s", name)
 		}
-		if got, _, ok := m.Value((&DeviceResult{KV: []*KVResult{kv}}).Subjects()); !ok || math.Abs(got-want) > 1e-9 {
+		if got, _, ok := m.Value((&DeviceResult{KV: []*kvtracker.Result{kv}}).Subjects()); !ok || math.Abs(got-want) > 1e-9 {
 			t.Errorf("%s is %v, want %v", name, got, want)
 		}
 		if _, _, ok := m.Value((&DeviceResult{}).Subjects()); ok {

@@ -5,6 +5,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/memprof/memprof/analysis/attribution"
+	"github.com/memprof/memprof/analysis/iterations"
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
@@ -12,25 +14,25 @@ import (
 
 func TestLeak(t *testing.T) {
 	d := run(t, job(t, 8, 12, 40_000, true), Options{}).Devices[0]
-	if got := d.Leak.Iterations; got != (Trend{Valid: true, Points: 7, Slope: 40_000, Rising: true}) {
+	if got := d.Leak.Iterations; got != (iterations.Trend{Valid: true, Points: 7, Slope: 40_000, Rising: true}) {
 		t.Errorf("leak %+v, want a slope of 40000, rising", got)
 	}
 	// Seven blocks: that of the first iteration does not count.
-	groups := []AllocationGroup{{Context: "history", Blocks: 7, Requested: 280_000, Provided: 7 * 40_192}}
+	groups := []attribution.AllocationGroup{{Context: "history", Blocks: 7, Requested: 280_000, Provided: 7 * 40_192}}
 	if diff := cmp.Diff(groups, d.Leak.Allocations); diff != "" {
 		t.Error(diff)
 	}
-	sizes := []AllocationGroup{{Size: 40_000, Blocks: 7, Requested: 280_000, Provided: 7 * 40_192}}
+	sizes := []attribution.AllocationGroup{{Size: 40_000, Blocks: 7, Requested: 280_000, Provided: 7 * 40_192}}
 	if diff := cmp.Diff(sizes, d.Leak.Sizes); diff != "" {
 		t.Error(diff)
 	}
 	if l := d.Leak; l.Blocks != 7 || l.Requested != 280_000 || l.Provided != 7*40_192 {
 		t.Errorf("%d blocks of %d in %d bytes", l.Blocks, l.Requested, l.Provided)
 	}
-	if l := run(t, job(t, 8, 12, 0, true), Options{}).Devices[0].Leak; l.Iterations != (Trend{Valid: true, Points: 7}) || len(l.Allocations) > 0 {
+	if l := run(t, job(t, 8, 12, 0, true), Options{}).Devices[0].Leak; l.Iterations != (iterations.Trend{Valid: true, Points: 7}) || len(l.Allocations) > 0 {
 		t.Errorf("leak %+v of a job that keeps nothing", l)
 	}
-	if l := run(t, job(t, 5, 12, 40_000, true), Options{}).Devices[0].Leak; l.Iterations != (Trend{Points: 4}) {
+	if l := run(t, job(t, 5, 12, 40_000, true), Options{}).Devices[0].Leak; l.Iterations != (iterations.Trend{Points: 4}) {
 		t.Errorf("leak %+v of five iterations", l)
 	}
 }
@@ -50,7 +52,7 @@ func TestLeakOutlivesCleaningUp(t *testing.T) {
 		a.Free(addr, i == 5)
 	}
 	d := run(t, r, Options{}).Devices[0]
-	want := []AllocationGroup{{Context: "list", Blocks: 5, Requested: 25_000, Provided: 5 * 5120}}
+	want := []attribution.AllocationGroup{{Context: "list", Blocks: 5, Requested: 25_000, Provided: 5 * 5120}}
 	if diff := cmp.Diff(want, d.Leak.Allocations); diff != "" {
 		t.Error(diff)
 	}
@@ -81,7 +83,7 @@ func TestPausesAreNoLeak(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := d.Leak.Iterations; got != (Trend{Valid: true, Points: 7}) {
+		if got := d.Leak.Iterations; got != (iterations.Trend{Valid: true, Points: 7}) {
 			t.Errorf("%s: %+v", name, got)
 		}
 		for i, it := range d.Iterations {
@@ -124,7 +126,7 @@ func TestLeakOfAPausedTag(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := d.Leak.Iterations; got != (Trend{Valid: true, Points: 7, Slope: 4 * mib, Rising: true}) {
+	if got := d.Leak.Iterations; got != (iterations.Trend{Valid: true, Points: 7, Slope: 4 * mib, Rising: true}) {
 		t.Errorf("%+v", got)
 	}
 	if l := d.Leak; l.Blocks != 7 || l.Requested != 28*mib {
@@ -191,7 +193,7 @@ func TestLeakByRequests(t *testing.T) {
 	if len(d.Iterations) != 0 {
 		t.Fatalf("%d iterations", len(d.Iterations))
 	}
-	if got := d.Leak.Requests; got != (Trend{Valid: true, Points: 19, Slope: 10 * mib, Rising: true}) || d.Leak.Request != "request" {
+	if got := d.Leak.Requests; got != (iterations.Trend{Valid: true, Points: 19, Slope: 10 * mib, Rising: true}) || d.Leak.Request != "request" {
 		t.Errorf("by %q: %+v", d.Leak.Request, got)
 	}
 	if h := d.Leak.Allocations; len(h) != 1 || h[0].Context != "history" || h[0].Blocks != 19 || h[0].Requested != 190*mib {
@@ -210,7 +212,7 @@ func TestLeakByRequests(t *testing.T) {
 		s.request(t, n, "request", 0)
 	}
 	d = run(t, s.Recorder, Options{}).Devices[0]
-	if got := d.Leak.Requests; got != (Trend{Valid: true, Points: 19}) || d.Leak.Seconds.Rising || len(d.Leak.Allocations) > 0 {
+	if got := d.Leak.Requests; got != (iterations.Trend{Valid: true, Points: 19}) || d.Leak.Seconds.Rising || len(d.Leak.Allocations) > 0 {
 		t.Errorf("of a server that keeps nothing: %+v", d.Leak)
 	}
 }
@@ -225,7 +227,7 @@ func TestLeakOfAWarmUp(t *testing.T) {
 		s.request(t, n, "request", 0)
 	}
 	d := run(t, s.Recorder, Options{}).Devices[0]
-	if got := d.Leak.Requests; got != (Trend{Valid: true, Points: 31}) || d.Leak.Request != "request" || d.Leak.Seconds.Rising {
+	if got := d.Leak.Requests; got != (iterations.Trend{Valid: true, Points: 31}) || d.Leak.Request != "request" || d.Leak.Seconds.Rising {
 		t.Errorf("by %q: %+v", d.Leak.Request, d.Leak)
 	}
 }
@@ -257,7 +259,7 @@ func TestLeakByTime(t *testing.T) {
 	for n := range 128 {
 		s.request(t, n, "", 0)
 	}
-	if got := run(t, s.Recorder, Options{}).Devices[0].Leak.Seconds; got != (Trend{Valid: true, Points: 47}) {
+	if got := run(t, s.Recorder, Options{}).Devices[0].Leak.Seconds; got != (iterations.Trend{Valid: true, Points: 47}) {
 		t.Errorf("of a server that keeps nothing: %+v", got)
 	}
 }
@@ -323,7 +325,7 @@ func TestLeakBySequences(t *testing.T) {
 		cache(trace.Event{Kind: trace.KindKVFree, Addr: int64(n + 1)})
 	}
 	d := run(t, s.Recorder, Options{}).Devices[0]
-	if got := d.Leak.Requests; got != (Trend{Valid: true, Points: 9, Slope: 3 * mib, Rising: true}) || d.Leak.Request != "KV cache sequence" {
+	if got := d.Leak.Requests; got != (iterations.Trend{Valid: true, Points: 9, Slope: 3 * mib, Rising: true}) || d.Leak.Request != "KV cache sequence" {
 		t.Errorf("by %q: %+v; %+v", d.Leak.Request, got, d.KV[0])
 	}
 }

@@ -3,6 +3,8 @@ package analysis
 import (
 	"slices"
 
+	"github.com/memprof/memprof/analysis/attribution"
+	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -33,7 +35,7 @@ type LiveState struct {
 // LiveDevice is a device of a process.
 type LiveDevice struct {
 	Device int32
-	Now    Instant
+	Now    ledger.Instant
 	MaxT   int64
 	MaxR   int64
 	OOMs   int64
@@ -62,8 +64,8 @@ func (l *Live) Subjects(device int32) *Subjects {
 
 // LiveArena is an arena and its state, seen by its own requests: nothing of it is stranded.
 type LiveArena struct {
-	Info ArenaInfo
-	Now  Instant // of a paused one, as it will be when it resumes
+	Info ledger.Info
+	Now  ledger.Instant // of a paused one, as it will be when it resumes
 	MaxR int64
 
 	Paused bool // its terms are in none of the device's
@@ -97,7 +99,7 @@ func (l *Live) State() LiveState {
 }
 
 // Held divides the allocations of a device that are live now: by category, module and phase. It visits all of them.
-func (l *Live) Held(device int32) (*Attribution, error) {
+func (l *Live) Held(device int32) (*attribution.Result, error) {
 	for _, d := range l.a.devices {
 		if d.ID == device {
 			return l.a.heldNow(d, d.Instant(l.a.lastSeq, l.a.lastTime))

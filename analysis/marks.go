@@ -1,6 +1,9 @@
 package analysis
 
 import "github.com/memprof/memprof/trace"
+import (
+	"github.com/memprof/memprof/analysis/iterations"
+)
 
 // mark ends an iteration, on all devices.
 func (a *analyzer) mark(e *trace.Event) error {
@@ -10,7 +13,7 @@ func (a *analyzer) mark(e *trace.Event) error {
 	m := a.start
 	m.Number, m.EndSeq, m.End = e.IterationNumber(), e.Seq, e.Time
 	a.marks.Add(m)
-	a.start = Iteration{StartSeq: e.Seq + 1, Start: e.Time}
+	a.start = iterations.Iteration{StartSeq: e.Seq + 1, Start: e.Time}
 	for _, d := range a.devices {
 		d.mark(m, a.start)
 		d.byPhase.EndIteration(&a.attribution.Phases, d.log.Count-1, e.Time, d.T, d.C)
@@ -18,7 +21,7 @@ func (a *analyzer) mark(e *trace.Event) error {
 	return nil
 }
 
-func (d *device) mark(m, next Iteration) {
+func (d *device) mark(m, next iterations.Iteration) {
 	it := d.current
 	it.Number, it.EndSeq, it.End = m.Number, m.EndSeq, m.End
 	it.EndT, it.EndPaused = d.T, d.PausedT
@@ -87,7 +90,7 @@ func (a *analyzer) kvEvent(e *trace.Event) error {
 	}
 	for _, d := range a.devices {
 		if d.ID == id {
-			d.trend.RequestEnded(KVRequests, e.Seq, e.Time, d.HeldBytes())
+			d.trend.RequestEnded(iterations.KVRequests, e.Seq, e.Time, d.HeldBytes())
 		}
 	}
 	return nil

@@ -3,6 +3,9 @@ package analysis
 import (
 	"math"
 	"slices"
+
+	"github.com/memprof/memprof/analysis/accounting"
+	"github.com/memprof/memprof/analysis/iterations"
 )
 
 // Unit is what the value of a Metric is in.
@@ -60,7 +63,7 @@ var metrics = slices.Concat(
 		demand.metric("live.peak", Count, "live allocations at the peak", func(d *Demand) (float64, int64, bool) {
 			return float64(d.Live), d.PeakSeq, true
 		}),
-		otherLibraries.number("other_libraries.peak", Bytes, "greatest sum of what other libraries took through the CUDA API", func(o *OtherLibraries) int64 { return o.Peak }),
+		otherLibraries.number("other_libraries.peak", Bytes, "greatest sum of what other libraries took through the CUDA API", func(o *accounting.OtherLibraries) int64 { return o.Peak }),
 	},
 	waste("internal", "chunks beyond requests, rounding and slack", func(m *Memory) int64 { return m.Peak.Internal() }),
 	waste("rounding", "requests rounded up to 256 bytes", func(m *Memory) int64 { return m.term(m.Peak.Rounding) }),
@@ -78,12 +81,12 @@ var metrics = slices.Concat(
 		}),
 		idle("idle.requested", "1 - max T / max R", func(m *Memory) int64 { return m.MaxT }),
 		idle("idle.provided", "1 - max C / max R", func(m *Memory) int64 { return m.MaxC }),
-		ofPaper("iteration.first_excess", "C1/C2 - 1, what the first iteration needs beyond the mean of the later ones; a ratio, which may exceed 100%", func(p *Paper) float64 { return p.FirstExcess }),
-		ofPaper("iteration.steady_idle", "1 - C2/R, what the later iterations leave of the final R, or of the greatest R where R shrank", func(p *Paper) float64 { return p.SteadyIdle }),
-		ofPaper("iteration.own_idle", "1 - C/R in the mean over the later iterations, each by its own peak R; for allocators that unmap", func(p *Paper) float64 { return 1 - p.OwnC2 }),
-		ofLeak("leak.slope", "trend of what live and paused allocations requested, at iteration ends, an iteration, without the first", func(l *Leak) (Trend, float64) { return l.Iterations, l.Iterations.Slope }),
-		ofLeak("leak.per_request", "how much that keeps rising a request, without the first: of an outermost phase, or of a sequence in a KV cache", func(l *Leak) (Trend, float64) { return l.Requests, l.Requests.Rise() }),
-		ofLeak("leak.per_second", "how much that keeps rising a second: at iteration ends, or without iterations the least in windows of time", func(l *Leak) (Trend, float64) { return l.Seconds, l.Seconds.Rise() }),
+		ofPaper("iteration.first_excess", "C1/C2 - 1, what the first iteration needs beyond the mean of the later ones; a ratio, which may exceed 100%", func(p *iterations.Paper) float64 { return p.FirstExcess }),
+		ofPaper("iteration.steady_idle", "1 - C2/R, what the later iterations leave of the final R, or of the greatest R where R shrank", func(p *iterations.Paper) float64 { return p.SteadyIdle }),
+		ofPaper("iteration.own_idle", "1 - C/R in the mean over the later iterations, each by its own peak R; for allocators that unmap", func(p *iterations.Paper) float64 { return 1 - p.OwnC2 }),
+		ofLeak("leak.slope", "trend of what live and paused allocations requested, at iteration ends, an iteration, without the first", func(l *iterations.Leak) (iterations.Trend, float64) { return l.Iterations, l.Iterations.Slope }),
+		ofLeak("leak.per_request", "how much that keeps rising a request, without the first: of an outermost phase, or of a sequence in a KV cache", func(l *iterations.Leak) (iterations.Trend, float64) { return l.Requests, l.Requests.Rise() }),
+		ofLeak("leak.per_second", "how much that keeps rising a second: at iteration ends, or without iterations the least in windows of time", func(l *iterations.Leak) (iterations.Trend, float64) { return l.Seconds, l.Seconds.Rise() }),
 		failures.metric("oom.count", Count, "requests that failed for good", func(f *Failures) (float64, int64, bool) {
 			return float64(f.Count), f.First, true
 		}),
@@ -140,15 +143,15 @@ func idle(name, help string, most func(*Memory) int64) Metric {
 	})
 }
 
-func ofLeak(name, help string, of func(*Leak) (Trend, float64)) Metric {
-	return ofWhole(func(d *DeviceResult) *Leak { return &d.Leak }).metric(name, Bytes, help, func(l *Leak) (float64, int64, bool) {
+func ofLeak(name, help string, of func(*iterations.Leak) (iterations.Trend, float64)) Metric {
+	return ofWhole(func(d *DeviceResult) *iterations.Leak { return &d.Leak }).metric(name, Bytes, help, func(l *iterations.Leak) (float64, int64, bool) {
 		t, value := of(l)
 		return value, -1, t.Valid
 	})
 }
 
-func ofPaper(name, help string, of func(*Paper) float64) Metric {
-	return ofWhole(func(d *DeviceResult) *Paper { return &d.Paper }).metric(name, Share, help, func(p *Paper) (float64, int64, bool) {
+func ofPaper(name, help string, of func(*iterations.Paper) float64) Metric {
+	return ofWhole(func(d *DeviceResult) *iterations.Paper { return &d.Paper }).metric(name, Share, help, func(p *iterations.Paper) (float64, int64, bool) {
 		value := of(p)
 		return value, -1, p.Valid && !math.IsNaN(value)
 	})

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/iterations"
 )
 
@@ -91,7 +92,7 @@ func (d *DeviceResult) unknownAccounting(name string) string {
 		return b.Missing
 	case strings.HasPrefix(name, "accounting.unexplained"):
 		return b.Peak.UnexplainedUnknown
-	case name == "accounting.driver_overhead" && b.Peak.Unknown.Has(AllOverhead):
+	case name == "accounting.driver_overhead" && b.Peak.Unknown.Has(accounting.AllOverhead):
 		return b.Peak.UnknownWhy
 	}
 	return ""

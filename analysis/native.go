@@ -79,7 +79,7 @@ func (d *device) forgetChunks() {
 }
 
 // unless is an instant with the C of another one, if they are the same.
-func unless(at, of Instant) Instant {
+func unless(at, of ledger.Instant) ledger.Instant {
 	at.C = -1
 	if at.Seq == of.Seq {
 		at.C = of.C

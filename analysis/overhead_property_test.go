@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/trace"
 )
@@ -229,7 +230,7 @@ func drawCard(t *rapid.T) (card *simCard, recorded int) {
 }
 
 // read are the readings of the card every 100 ms, with those processes that are shown.
-func (c *simCard) read(t *rapid.T, shown int) *Readings {
+func (c *simCard) read(t *rapid.T, shown int) *accounting.Readings {
 	var lines []string
 	for at := int64(0); at < 4000; at += 100 {
 		lines = append(lines, fmt.Sprintf("0 all=1 %d %d", at, c.used(-1, at)/mib))
@@ -252,7 +253,7 @@ func TestPropertyAccountingOfASharedCard(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		card, recorded := drawCard(t)
 		how := rapid.SampledFrom([]string{"process", "own context", "device", "total"}).Draw(t, "how")
-		var readings *Readings
+		var readings *accounting.Readings
 		whose := rapid.SampledFrom([]string{"processes", "processes", "card", "none"}).Draw(t, "read")
 		switch whose {
 		case "processes":
@@ -272,7 +273,7 @@ func TestPropertyAccountingOfASharedCard(t *testing.T) {
 		Reconcile(members, readings, "")
 		for i, m := range members {
 			b := m.Device.Account
-			for name, balance := range map[string]*Balance{"peak": &b.Peak, "end": &b.End} {
+			for name, balance := range map[string]*accounting.Balance{"peak": &b.Peak, "end": &b.End} {
 				checkRange(t, name, balance)
 				owners := card.procs[:recorded]
 				if balance.At.Seq >= 0 {
@@ -289,7 +290,7 @@ func TestPropertyAccountingOfASharedCard(t *testing.T) {
 	}
 }
 
-func checkRange(t *rapid.T, name string, b *Balance) {
+func checkRange(t *rapid.T, name string, b *accounting.Balance) {
 	parts := []int64{
 		b.At.T, b.At.Rounding, b.At.Slack, b.At.Pending, b.At.Reserve, b.At.External, b.Other(), b.Pools,
 		b.Context, b.Modules, b.Loads, b.Graphs, b.Overhead(), b.Rest, b.Unexplained,
@@ -309,7 +310,7 @@ func checkRange(t *rapid.T, name string, b *Balance) {
 
 // checkTruth holds the numbers of a balance against what its processes truly had, and returns
 // how many there are.
-func (c *simCard) checkTruth(t *rapid.T, name string, account *Account, b *Balance, owners []*simProcess) (numbers int) {
+func (c *simCard) checkTruth(t *rapid.T, name string, account *accounting.Account, b *accounting.Balance, owners []*simProcess) (numbers int) {
 	var truth simTruth
 	for _, p := range owners {
 		s := p.at(b)
@@ -318,7 +319,7 @@ func (c *simCard) checkTruth(t *rapid.T, name string, account *Account, b *Balan
 		}
 	}
 	for i, bytes := range []int64{b.Context, b.Modules, b.Loads, b.Graphs} {
-		if part := ContextPart << i; b.Unknown.Has(part) {
+		if part := accounting.ContextPart << i; b.Unknown.Has(part) {
 			continue
 		}
 		if numbers++; bytes != truth.overhead[i] {
@@ -336,9 +337,9 @@ func (c *simCard) checkTruth(t *rapid.T, name string, account *Account, b *Balan
 
 // wasRead says whether, while the state of a balance lasted, there was a time at which its used
 // and its unexplained memory were true.
-func (c *simCard) wasRead(account *Account, b *Balance, p *simProcess) bool {
+func (c *simCard) wasRead(account *accounting.Account, b *accounting.Balance, p *simProcess) bool {
 	number, until := p.number, b.Until
-	if account.Scope != ScopeProcess {
+	if account.Scope != accounting.ScopeProcess {
 		number = -1
 	}
 	if until < 0 {
@@ -353,7 +354,7 @@ func (c *simCard) wasRead(account *Account, b *Balance, p *simProcess) bool {
 }
 
 // at is what the process truly has at the instant of a balance.
-func (p *simProcess) at(b *Balance) simTruth {
+func (p *simProcess) at(b *accounting.Balance) simTruth {
 	if b.At.Seq >= 0 {
 		return p.truth[b.At.Seq]
 	}

@@ -9,9 +9,9 @@ import (
 )
 
 // transition notes a pause or a resume.
-func (a *analyzer) transition(ar *arena, e *trace.Event) *Transition {
+func (a *analyzer) transition(ar *arena, e *trace.Event) *pause.Transition {
 	fields := trace.ParseContext(e.Kind, a.opt.Text(e.Context))
-	t := Transition{
+	t := pause.Transition{
 		Seq: e.Seq, Time: e.Time, Duration: e.PauseDuration().Nanoseconds(), Arena: e.Arena, Tag: fields.Get("tag"),
 		Resume: e.Kind == trace.KindResume, Bytes: e.PausedBytes(), Copied: e.CopiedBytes(), Failed: fields.Get("failed"),
 	}

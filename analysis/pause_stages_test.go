@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/memprof/memprof/analysis/modeltest"
+	"github.com/memprof/memprof/analysis/pause"
 	"github.com/memprof/memprof/analysis/resumeplan"
 	"github.com/memprof/memprof/trace"
 )
@@ -133,7 +134,7 @@ func TestPausesOfGivenPhases(t *testing.T) {
 	if diff := cmp.Diff(want, s.Cycle); diff != "" {
 		t.Errorf("cycle (-want +got):\n%s", diff)
 	}
-	uses := []StageUse{
+	uses := []pause.StageUse{
 		{Visits: 2, Duration: 200e6, Peak: 30 * mib, Given: true},
 		{Visits: 2, Duration: 20e6, Peak: 86 * mib, Given: true},
 		{Visits: 2, Duration: 100e6, Peak: 66 * mib, Given: true},
@@ -289,9 +290,9 @@ func TestOutside(t *testing.T) {
 	j.pause(0, trainerArena)              // with less outside
 	j.take(outsideArena, 100, "too late") // no pause sees it
 	d := j.run()
-	want := Untagged{
+	want := pause.Untagged{
 		Seq: d.Transitions[0].Seq, Time: 2e6, Bytes: 12 * mib, Blocks: 3,
-		Groups: []UntaggedGroup{
+		Groups: []pause.UntaggedGroup{
 			{Phase: "build", Category: "kv_cache", Origin: "engine.cache", Blocks: 1, Bytes: 6 * mib, Mixed: true},
 			{Phase: "build", Origin: "engine.pages", Blocks: 1, Bytes: 4 * mib, Mixed: true},
 			{Phase: "other", Blocks: 1, Bytes: 2 * mib},
@@ -300,7 +301,7 @@ func TestOutside(t *testing.T) {
 	if diff := cmp.Diff(want, d.Pauses.Untagged); diff != "" {
 		t.Errorf("outside (-want +got):\n%s", diff)
 	}
-	untagged := []UntaggedCategory{{Category: "kv_cache", Tag: "kv_cache", Inside: 40 * mib, Blocks: 1, Bytes: 6 * mib, Origins: []string{"engine.cache"}}}
+	untagged := []pause.UntaggedCategory{{Category: "kv_cache", Tag: "kv_cache", Inside: 40 * mib, Blocks: 1, Bytes: 6 * mib, Origins: []string{"engine.cache"}}}
 	if diff := cmp.Diff(untagged, d.Pauses.Categories); diff != "" {
 		t.Errorf("untagged by category (-want +got):\n%s", diff)
 	}

@@ -7,7 +7,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/modeltest"
+	"github.com/memprof/memprof/analysis/pause"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
 )
@@ -69,14 +71,14 @@ func TestPause(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	instant := func(i Instant) [4]int64 { return [4]int64{i.T, i.R, i.Paused, i.Live} }
+	instant := func(i ledger.Instant) [4]int64 { return [4]int64{i.T, i.R, i.Paused, i.Live} }
 	if diff := cmp.Diff([4]int64{30 * mib, 30 * mib, 0, 3}, instant(d.Peak)); diff != "" {
 		t.Errorf("peak (-want +got):\n%s", diff)
 	}
 	if got := instant(d.Final); got != [4]int64{30 * mib, 30 * mib, 0, 3} {
 		t.Errorf("at the end T, R, paused, blocks are %v", got)
 	}
-	want := []Transition{
+	want := []pause.Transition{
 		{Duration: 5000, Arena: 1, Tag: "kv", Copied: 700, Reserved: 18 * mib, Failed: "no host memory"},
 		{Duration: 5000, Arena: 1, Tag: "kv", Bytes: 12 * mib, Copied: 700, Reserved: 6 * mib},
 		{Duration: 5000, Arena: 1, Tag: "kv", Resume: true, Bytes: 4 * mib, Copied: 700, Reserved: 30 * mib},
@@ -127,7 +129,7 @@ func TestPauseThatCannotBe(t *testing.T) {
 		p.take(t, p.main, mib)
 		change(p)
 		p.take(t, p.main, mib)
-		var wrong *EventError
+		var wrong *ledger.EventError
 		if _, err := p.run(t); !errors.As(err, &wrong) {
 			t.Errorf("%s: error %v, want one of an event", name, err)
 		}

@@ -40,14 +40,14 @@ func TestAccountingByOwnReadings(t *testing.T) {
 	r := ownTraining().analyze(t, "rank0", nil)
 	Reconcile([]Member{{Result: r, Device: &r.Devices[0], PID: 71}}, nil, "no library")
 	got := r.Devices[0].Account
-	want := Account{Scope: ScopeCard, Processes: []string{"rank0"}, UsedPeak: 2100 * mib, Peak: got.Peak, End: got.End}
+	want := accounting.Account{Scope: accounting.ScopeCard, Processes: []string{"rank0"}, UsedPeak: 2100 * mib, Peak: got.Peak, End: got.End}
 	if diff := gocmp.Diff(want, *got); diff != "" {
 		t.Errorf("account (-want +got):\n%s", diff)
 	}
-	if want := (Reading{Valid: true, Used: 2100 * mib, After: 30 * ms, Steady: true}); got.Peak.Read != want || got.Peak.Sum() != 1500*mib || got.Peak.Rest != 600*mib || got.Peak.UnexplainedUnknown != accounting.WhyNotOurs {
+	if want := (accounting.Reading{Valid: true, Used: 2100 * mib, After: 30 * ms, Steady: true}); got.Peak.Read != want || got.Peak.Sum() != 1500*mib || got.Peak.Rest != 600*mib || got.Peak.UnexplainedUnknown != accounting.WhyNotOurs {
 		t.Errorf("peak %+v", got.Peak)
 	}
-	if want := (Reading{Valid: true, Used: 2005 * mib, Steady: true}); got.End.Read != want || got.End.Sum() != 1400*mib || got.End.Rest != 605*mib {
+	if want := (accounting.Reading{Valid: true, Used: 2005 * mib, Steady: true}); got.End.Read != want || got.End.Sum() != 1400*mib || got.End.Rest != 605*mib {
 		t.Errorf("end %+v", got.End)
 	}
 }
@@ -61,20 +61,20 @@ func TestOwnReadingsOfSharedCards(t *testing.T) {
 		gpus     [2]int
 		uuids    [2]string
 		idle     bool // the second process has nothing on its device
-		readings *Readings
-		scope    Scope
+		readings *accounting.Readings
+		scope    accounting.Scope
 		missing  string
 	}{
-		{name: "one card by the list", missing: shared, scope: ScopeProcess},
-		{name: "two by the list", gpus: [2]int{0, 1}, scope: ScopeCard},
-		{name: "not in the list", gpus: [2]int{-1, -1}, missing: shared, scope: ScopeProcess},
-		{name: "one of them not in the list", gpus: [2]int{0, -1}, missing: shared, scope: ScopeProcess},
-		{name: "one by the driver", gpus: [2]int{0, 1}, uuids: [2]string{"GPU-07", "GPU-07"}, missing: shared, scope: ScopeProcess},
-		{name: "two by the driver", uuids: [2]string{"GPU-07", "GPU-08"}, scope: ScopeCard},
-		{name: "no names", uuids: [2]string{"GPU-00", "GPU-00-00"}, missing: shared, scope: ScopeProcess},
-		{name: "the other uses none", idle: true, scope: ScopeCard},
-		{name: "read from outside", gpus: [2]int{0, 1}, readings: readingsOf(t, "0 all=1 0 2000", "0 all=1 350 3500", "1 all=1 0 0"), scope: ScopeDevice},
-		{name: "not read from outside", gpus: [2]int{2, 2}, readings: readingsOf(t, "0 all=1 0 2000"), missing: "the device's used memory was not read", scope: ScopeProcess},
+		{name: "one card by the list", missing: shared, scope: accounting.ScopeProcess},
+		{name: "two by the list", gpus: [2]int{0, 1}, scope: accounting.ScopeCard},
+		{name: "not in the list", gpus: [2]int{-1, -1}, missing: shared, scope: accounting.ScopeProcess},
+		{name: "one of them not in the list", gpus: [2]int{0, -1}, missing: shared, scope: accounting.ScopeProcess},
+		{name: "one by the driver", gpus: [2]int{0, 1}, uuids: [2]string{"GPU-07", "GPU-07"}, missing: shared, scope: accounting.ScopeProcess},
+		{name: "two by the driver", uuids: [2]string{"GPU-07", "GPU-08"}, scope: accounting.ScopeCard},
+		{name: "no names", uuids: [2]string{"GPU-00", "GPU-00-00"}, missing: shared, scope: accounting.ScopeProcess},
+		{name: "the other uses none", idle: true, scope: accounting.ScopeCard},
+		{name: "read from outside", gpus: [2]int{0, 1}, readings: readingsOf(t, "0 all=1 0 2000", "0 all=1 350 3500", "1 all=1 0 0"), scope: accounting.ScopeDevice},
+		{name: "not read from outside", gpus: [2]int{2, 2}, readings: readingsOf(t, "0 all=1 0 2000"), missing: "the device's used memory was not read", scope: accounting.ScopeProcess},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -115,7 +115,7 @@ func TestOwnReadingsOfTwoDevices(t *testing.T) {
 	r := j.byTime().analyze(t, "rank0", nil)
 	Reconcile([]Member{{Result: r, Device: &r.Devices[0], GPU: -1}, {Result: r, Device: &r.Devices[1], GPU: -1}}, nil, "no library")
 	for _, d := range r.Devices {
-		if d.Account.Scope != ScopeCard || d.Account.Peak.Rest != 600*mib || d.Account.End.Rest != 605*mib {
+		if d.Account.Scope != accounting.ScopeCard || d.Account.Peak.Rest != 600*mib || d.Account.End.Rest != 605*mib {
 			t.Errorf("device %d: %+v", d.Device, d.Account)
 		}
 	}
@@ -134,7 +134,7 @@ func TestOwnReadingsPassedOver(t *testing.T) {
 	r := j.analyze(t, "rank0", nil)
 	Reconcile([]Member{{Result: r, Device: &r.Devices[0]}}, nil, "no library")
 	d := &r.Devices[0]
-	if len(r.Devices) != 1 || d.Holdings.Read != nil || d.Holdings.ReadPeak != 0 || d.Account.Missing != "no library" || d.Account.Scope != ScopeProcess {
+	if len(r.Devices) != 1 || d.Holdings.Read != nil || d.Holdings.ReadPeak != 0 || d.Account.Missing != "no library" || d.Account.Scope != accounting.ScopeProcess {
 		t.Errorf("%d devices, read %v, greatest %d, account %+v", len(r.Devices), d.Holdings.Read, d.Holdings.ReadPeak, d.Account)
 	}
 }
@@ -161,10 +161,10 @@ func TestOwnReadingsAreBounded(t *testing.T) {
 	}
 	Reconcile([]Member{{Result: r, Device: &r.Devices[0]}}, nil, "no library")
 	b := r.Devices[0].Account
-	if want := (Reading{Valid: true, Used: 2100 * mib, After: 30 * ms, Steady: true}); b.Peak.Read != want || b.UsedPeak != 9000*mib {
+	if want := (accounting.Reading{Valid: true, Used: 2100 * mib, After: 30 * ms, Steady: true}); b.Peak.Read != want || b.UsedPeak != 9000*mib {
 		t.Errorf("peak %+v, greatest %d", b.Peak.Read, b.UsedPeak)
 	}
-	if want := (Reading{Valid: true, Used: 2007 * mib, Steady: true}); b.End.Read != want {
+	if want := (accounting.Reading{Valid: true, Used: 2007 * mib, Steady: true}); b.End.Read != want {
 		t.Errorf("end %+v", b.End.Read)
 	}
 	for i := 1; i < len(h.Read); i++ {

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/trace"
 )
@@ -30,7 +31,7 @@ func TestRestore(t *testing.T) {
 	r.Add(event(trace.KindRestore, 0x100400, 1000, 1024))
 	r.Mark(0)
 	d := run(t, r, Options{}).Devices[0]
-	want := Instant{Seq: 7, Time: 7000, Iteration: 1, T: 1500, C: 1536, R: 4096, Rounding: 36, Reserve: 4096 - 1536, Live: 2}
+	want := ledger.Instant{Seq: 7, Time: 7000, Iteration: 1, T: 1500, C: 1536, R: 4096, Rounding: 36, Reserve: 4096 - 1536, Live: 2}
 	if diff := cmp.Diff(want, d.Final); diff != "" {
 		t.Error(diff)
 	}

@@ -37,7 +37,7 @@ type Options struct {
 
 	// Observe, if set, is called with each event, in order, opening ones too, and the state of the event's
 	// device after it. after is nil if the event has no device. Both pointers are valid only during the call.
-	Observe func(e *trace.Event, device int32, after *Instant)
+	Observe func(e *trace.Event, device int32, after *ledger.Instant)
 	// LiveGroups makes the pass fill in [DeviceResult.PeakLive], OOMLive and FinalLive.
 	LiveGroups bool
 	// Explore makes the pass fill in Bands and choose Keyframes, the instants that a page shows; see [Result.Explore].
@@ -109,8 +109,8 @@ type analyzer struct {
 	last    *arena    // of the event before that has one; nil before the first
 	devices []*device // in order of appearance
 	marks   iterations.Log
-	start   Iteration // where the current iteration started
-	runs    []int64   // scratch
+	start   iterations.Iteration // where the current iteration started
+	runs    []int64              // scratch
 
 	kv          *kv.Tracker
 	attribution *attribution.Tracker
@@ -197,7 +197,7 @@ func (a *analyzer) event(e *trace.Event) error {
 
 // begin takes the first event that does not restate: the state before it counts.
 func (a *analyzer) begin(e *trace.Event) {
-	a.start = Iteration{StartSeq: e.Seq, Start: e.Time}
+	a.start = iterations.Iteration{StartSeq: e.Seq, Start: e.Time}
 	a.kv.Begin(e.Time)
 	for _, d := range a.devices {
 		d.current = a.start

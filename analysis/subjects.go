@@ -1,6 +1,11 @@
 package analysis
 
 import "slices"
+import (
+	"github.com/memprof/memprof/analysis/accounting"
+	"github.com/memprof/memprof/analysis/attribution"
+	"github.com/memprof/memprof/analysis/ledger"
+)
 
 // Subjects are what metrics are asked of: the subjects of a device, of a tag or a phase of it, or of a process that
 // still runs. Each is nil where the part has none, and whole otherwise.
@@ -10,7 +15,7 @@ type Subjects struct {
 	Memory         *Memory
 	Growing        *Growing
 	Failures       *Failures
-	OtherLibraries *OtherLibraries
+	OtherLibraries *accounting.OtherLibraries
 	Whole          *DeviceResult          // all else that follows from a whole recording
 	Stored         map[string]StoredValue // in place of all others, by metric
 }
@@ -35,7 +40,7 @@ type Demand struct {
 // Memory is what was reserved for a demand, and what became of it.
 type Memory struct {
 	Demand
-	Peak, Final Instant
+	Peak, Final ledger.Instant
 	MaxR        int64
 	Divided     bool // the terms of Peak are known that chunks divide it by
 }
@@ -74,7 +79,7 @@ var (
 	memory         = subject[Memory]{func(s *Subjects) *Memory { return s.Memory }, []Part{OneTag, Running}}
 	growing        = subject[Growing]{func(s *Subjects) *Growing { return s.Growing }, []Part{Running}}
 	failures       = subject[Failures]{func(s *Subjects) *Failures { return s.Failures }, []Part{Running}}
-	otherLibraries = subject[OtherLibraries]{func(s *Subjects) *OtherLibraries { return s.OtherLibraries }, []Part{Running}}
+	otherLibraries = subject[accounting.OtherLibraries]{func(s *Subjects) *accounting.OtherLibraries { return s.OtherLibraries }, []Part{Running}}
 )
 
 // ofWhole is a subject of whole devices only.
@@ -147,7 +152,7 @@ func (d *DeviceResult) Subjects() *Subjects {
 	}
 }
 
-func newMemory(maxT, maxC, maxR int64, peak, final Instant, divided bool) *Memory {
+func newMemory(maxT, maxC, maxR int64, peak, final ledger.Instant, divided bool) *Memory {
 	return &Memory{Demand{maxT, maxC, peak.Seq, peak.T, peak.Live}, peak, final, maxR, divided}
 }
 
@@ -170,9 +175,9 @@ func (r *Result) OfTag(d *DeviceResult, tag string) (*Subjects, bool) {
 		return nil, false
 	}
 	use := &d.Tags[at]
-	peak := Instant{Seq: d.Peak.Seq, Time: d.Peak.Time, Iteration: d.Peak.Iteration}
-	final := Instant{Seq: d.Final.Seq, Time: d.Final.Time, Iteration: d.Final.Iteration}
-	var atEnd, atPeak []*Instant
+	peak := ledger.Instant{Seq: d.Peak.Seq, Time: d.Peak.Time, Iteration: d.Peak.Iteration}
+	final := ledger.Instant{Seq: d.Final.Seq, Time: d.Final.Time, Iteration: d.Final.Iteration}
+	var atEnd, atPeak []*ledger.Instant
 	for i := range r.Arenas {
 		a := &r.Arenas[i]
 		if a.Device != d.Device || a.Options["tag"] != tag {
@@ -204,7 +209,7 @@ func (d *DeviceResult) OfPhase(phase string) (*Subjects, bool) {
 		values, ok := d.Stored.Phases[phase]
 		return &Subjects{Part: OnePhase, Stored: values}, ok
 	}
-	at := slices.IndexFunc(d.Phases, func(u PhaseUse) bool { return u.Phase == phase })
+	at := slices.IndexFunc(d.Phases, func(u attribution.PhaseUse) bool { return u.Phase == phase })
 	if at < 0 {
 		return nil, false
 	}

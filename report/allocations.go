@@ -2,6 +2,7 @@ package report
 
 import (
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/report/layout"
 	"github.com/memprof/memprof/report/plain"
 	"github.com/memprof/memprof/report/terms"
@@ -35,7 +36,7 @@ func allocationSections(d *analysis.DeviceResult) []layout.Section {
 }
 
 // contextTable lists groups by context, with their chunks as shares of whole, in bytes.
-func contextTable(title string, chunks *analysis.Chunks, groups []analysis.AllocationGroup, whole int64) layout.Section {
+func contextTable(title string, chunks *analysis.Chunks, groups []attribution.AllocationGroup, whole int64) layout.Section {
 	s := layout.Section{
 		Title:   title,
 		Columns: []layout.Column{layout.Words("context"), layout.Numbers("allocations"), layout.Numbers("requested"), layout.Numbers("provided"), layout.Numbers("of reserved")},
@@ -47,7 +48,7 @@ func contextTable(title string, chunks *analysis.Chunks, groups []analysis.Alloc
 	return s
 }
 
-func newJSONAllocationGroups(d *analysis.DeviceResult, groups []analysis.AllocationGroup) []jsonAllocationGroup {
+func newJSONAllocationGroups(d *analysis.DeviceResult, groups []attribution.AllocationGroup) []jsonAllocationGroup {
 	out := []jsonAllocationGroup{}
 	for _, g := range groups {
 		out = append(out, jsonAllocationGroup{g.Context, g.Size, g.Blocks, g.Requested, plain.Known(d.Chunks.Known(g.Provided))})

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/iterations"
 	"github.com/memprof/memprof/report/layout"
 	"github.com/memprof/memprof/report/plain"
 	"github.com/memprof/memprof/report/units"
@@ -54,8 +55,8 @@ func leakSection(d *analysis.DeviceResult) layout.Section {
 }
 
 // leakRequest says what counts as a request.
-func leakRequest(l *analysis.Leak) string {
-	if l.Request == analysis.KVRequests {
+func leakRequest(l *iterations.Leak) string {
+	if l.Request == iterations.KVRequests {
 		return "sequences in a KV cache"
 	}
 	return "phase " + plain.Shorten(l.Request, 28)
@@ -102,7 +103,7 @@ func newJSONLeak(d *analysis.DeviceResult) *jsonLeak {
 	return j
 }
 
-func newJSONTrend(t analysis.Trend, of string) *jsonTrend {
+func newJSONTrend(t iterations.Trend, of string) *jsonTrend {
 	if !t.Valid {
 		return nil
 	}

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/attribution"
+	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/report/layout"
 	"github.com/memprof/memprof/report/plain"
 	"github.com/memprof/memprof/report/terms"
@@ -52,7 +54,7 @@ func momentSections(m *analysis.Moment, dm *analysis.DeviceMoment) []layout.Sect
 		Device: dm.Device, Peak: dm.At, Held: dm.Held, Map: dm.Map, TopSizes: dm.TopSizes,
 	}
 	if len(dm.Held.Phases.Groups) > 1 {
-		d.Phases = make([]analysis.PhaseUse, 1) // attributionSections list phases if there is any
+		d.Phases = make([]attribution.PhaseUse, 1) // attributionSections list phases if there is any
 	}
 	if dm.At.C >= 0 && dm.At.NotRequested == 0 {
 		d.Chunks = &analysis.Chunks{LargestFree: dm.LargestFree}
@@ -144,8 +146,8 @@ type jsonUnserved struct {
 
 // spanKinds are names in JSON, which never change.
 var spanKinds = [...]string{
-	analysis.SpanLive: "live", analysis.SpanSlack: "slack", analysis.SpanPending: "pending", analysis.SpanReserve: "reserve",
-	analysis.SpanReusable: "reusable", analysis.SpanExternal: "external", analysis.SpanNotRequested: "not_requested", analysis.SpanUnmapped: "unmapped",
+	ledger.SpanLive: "live", ledger.SpanSlack: "slack", ledger.SpanPending: "pending", ledger.SpanReserve: "reserve",
+	ledger.SpanReusable: "reusable", ledger.SpanExternal: "external", ledger.SpanNotRequested: "not_requested", ledger.SpanUnmapped: "unmapped",
 }
 
 // MomentsJSON writes one JSON object, {"moments": [...]}, indented, under the rules of [JSON]. It has every

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/report/layout"
 	"github.com/memprof/memprof/report/plain"
 	"github.com/memprof/memprof/report/summary"
@@ -81,10 +82,10 @@ func oomTable(d *analysis.DeviceResult, o *analysis.OOM) layout.Section {
 		Before:  append(layout.Note(units.FormatKnown(o.Request)+" requested by "+terms.Context(o.Origin, oomNameWidth)), layout.Note(terms.Instant(d, o.At))...),
 		Columns: []layout.Column{layout.Words("by"), layout.Words("name"), layout.Numbers("allocations"), layout.Numbers("requested"), layout.Numbers("share of T")},
 	}
-	line := func(by, who string, g *analysis.Group) {
+	line := func(by, who string, g *attribution.Group) {
 		s.Rows = append(s.Rows, layout.Row(by, who, units.FormatCount(g.Blocks), units.FormatSize(g.Requested), units.FormatPercent(units.Ratio(g.Requested, o.At.T))))
 	}
-	list := func(by string, b *analysis.Breakdown, shown int, text func(*analysis.Group) string) {
+	list := func(by string, b *attribution.Breakdown, shown int, text func(*attribution.Group) string) {
 		rest, more := b.Rest, b.RestGroups
 		for i := range b.Groups {
 			g := &b.Groups[i]
@@ -106,16 +107,16 @@ func oomTable(d *analysis.DeviceResult, o *analysis.OOM) layout.Section {
 	}
 	held := o.Held
 	if held.Known {
-		list("category", &held.Categories, len(held.Categories.Groups), func(g *analysis.Group) string { return g.Name })
+		list("category", &held.Categories, len(held.Categories.Groups), func(g *attribution.Group) string { return g.Name })
 	}
 	if len(d.Phases) > 0 {
-		list("phase", &held.Phases, phasesShown, func(g *analysis.Group) string { return plain.Shorten(terms.Phase(g.Name), oomNameWidth) })
+		list("phase", &held.Phases, phasesShown, func(g *attribution.Group) string { return plain.Shorten(terms.Phase(g.Name), oomNameWidth) })
 	}
 	if len(held.Kinds.Groups) > 1 || held.Kinds.Groups[0].Name != "" {
-		list("module", &held.Kinds, oomModulesShown, func(g *analysis.Group) string { return plain.Shorten(terms.Module(g.Name), oomNameWidth) })
+		list("module", &held.Kinds, oomModulesShown, func(g *attribution.Group) string { return plain.Shorten(terms.Module(g.Name), oomNameWidth) })
 	}
 	if hasFrames(&held.Stacks) {
-		list("stack", &held.Stacks, oomStacksShown, func(g *analysis.Group) string { return plain.Shorten(innermost(g), oomNameWidth) })
+		list("stack", &held.Stacks, oomStacksShown, func(g *attribution.Group) string { return plain.Shorten(innermost(g), oomNameWidth) })
 	}
 	all := held.Categories.Sum()
 	s.Total = layout.Toned(layout.Strong, layout.Row("", "= requested", units.FormatCount(all.Blocks), units.FormatSize(all.Requested), units.FormatPercent(units.Ratio(all.Requested, o.At.T))))

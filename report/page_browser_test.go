@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/accounting"
+	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/report/page"
 	"github.com/memprof/memprof/report/reporttest"
@@ -52,7 +54,7 @@ func TestPagePictures(t *testing.T) {
 // richPage has something of everything: two ranks, of which one runs out of memory, phases, stacks,
 // labels, and readings of what the device has in use.
 func richPage(t *testing.T) page.Page {
-	p := page.Page{Used: map[*analysis.DeviceResult]analysis.Course{}, Path: "runs/two ranks"}
+	p := page.Page{Used: map[*analysis.DeviceResult]accounting.Course{}, Path: "runs/two ranks"}
 	for rank := range 2 {
 		r := richResult(t, fmt.Sprintf("rank%d", rank), rank == 0)
 		p.Results = append(p.Results, r)
@@ -171,7 +173,7 @@ func TestPageInBrowser(t *testing.T) {
 			}
 			b.Mouse("canvas.arena", "mouseMoved", (float64(s.Start)+float64(s.Bytes)/2)/float64(arena.Extent), 0.3, nil)
 			b.Eval(reporttest.TwoFrames)
-			kind := map[analysis.SpanKind]string{analysis.SpanReserve: "reserve", analysis.SpanReusable: "reusable", analysis.SpanExternal: "external", analysis.SpanLive: "live", analysis.SpanSlack: "slack"}[s.Kind]
+			kind := map[ledger.SpanKind]string{ledger.SpanReserve: "reserve", ledger.SpanReusable: "reusable", ledger.SpanExternal: "external", ledger.SpanLive: "live", ledger.SpanSlack: "slack"}[s.Kind]
 			want := fmt.Sprintf("%s, %sfrom%#x", kind, units.FormatSize(s.Bytes), arena.Base+s.Start)
 			if got := b.Text(".tooltip"); !strings.HasPrefix(got, want) {
 				t.Errorf("at %d there is %q, want %q", s.Start, got, want)

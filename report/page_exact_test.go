@@ -15,6 +15,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/iterations"
+	"github.com/memprof/memprof/analysis/keyframes"
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/bfc"
@@ -327,10 +329,10 @@ func TestPageOfTooManyEvents(t *testing.T) {
 	}
 	d := &rec.Results[0].Devices[0]
 	exact := func(seq int64) bool {
-		return slices.ContainsFunc(d.Keyframes.Exact.Spans, func(s analysis.EventSpan) bool { return s.From <= seq && seq < s.To })
+		return slices.ContainsFunc(d.Keyframes.Exact.Spans, func(s keyframes.Span) bool { return s.From <= seq && seq < s.To })
 	}
-	worst := slices.MaxFunc(d.Iterations, func(a, b analysis.Iteration) int { return cmp.Compare(a.PeakT, b.PeakT) })
-	for name, it := range map[string]analysis.Iteration{"first": d.Iterations[0], "last": d.Iterations[len(d.Iterations)-1], "worst": worst} {
+	worst := slices.MaxFunc(d.Iterations, func(a, b iterations.Iteration) int { return cmp.Compare(a.PeakT, b.PeakT) })
+	for name, it := range map[string]iterations.Iteration{"first": d.Iterations[0], "last": d.Iterations[len(d.Iterations)-1], "worst": worst} {
 		if !exact(it.StartSeq) || !exact(it.EndSeq) {
 			t.Errorf("the %s iteration, events %d to %d, is not in %v", name, it.StartSeq, it.EndSeq, d.Keyframes.Exact.Spans)
 		}

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/report/layout"
 	"github.com/memprof/memprof/report/plain"
 	"github.com/memprof/memprof/report/units"
@@ -75,7 +76,7 @@ type jsonInstant struct {
 	Paused       int64  `json:"paused,omitempty"`
 }
 
-func newJSONInstant(d *analysis.DeviceResult, i analysis.Instant) jsonInstant {
+func newJSONInstant(d *analysis.DeviceResult, i ledger.Instant) jsonInstant {
 	j := jsonInstant{
 		Seq: plain.Known(i.Seq), TimeNS: plain.Known(i.Time), Iteration: jsonIterationNumber(d, i.Iteration), Live: i.Live,
 		Requested: i.T, Pending: i.Pending, Provided: plain.Known(i.C), Reserved: i.R, Paused: i.Paused,

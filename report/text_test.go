@@ -12,6 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/iterations"
+	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/report/layout"
 	"github.com/memprof/memprof/report/plain"
 	"github.com/memprof/memprof/report/reporttest"
@@ -149,8 +151,8 @@ func TestJSONExact(t *testing.T) {
 
 func TestJSONNotFinite(t *testing.T) {
 	r := oneEvent()
-	r.Devices[0].Paper = analysis.Paper{Valid: true, T1: math.NaN(), C1: math.Inf(1)}
-	r.Devices[0].Leak = analysis.Leak{Iterations: analysis.Trend{Valid: true, Slope: math.NaN()}}
+	r.Devices[0].Paper = iterations.Paper{Valid: true, T1: math.NaN(), C1: math.Inf(1)}
+	r.Devices[0].Leak = iterations.Leak{Iterations: iterations.Trend{Valid: true, Slope: math.NaN()}}
 	if err := JSON(&bytes.Buffer{}, []*analysis.Result{r}); err != nil {
 		t.Error(err)
 	}
@@ -158,8 +160,8 @@ func TestJSONNotFinite(t *testing.T) {
 
 // (F - L)/F takes L from the analysis, and is left out without a map.
 func TestPeakFragmentation(t *testing.T) {
-	m := analysis.AddressMap{Arenas: []analysis.ArenaMap{{}}}
-	d := &analysis.DeviceResult{Map: m, Chunks: &analysis.Chunks{LargestFree: 40}, Peak: analysis.Instant{Reserve: 30, External: 94}}
+	m := ledger.AddressMap{Arenas: []ledger.ArenaMap{{}}}
+	d := &analysis.DeviceResult{Map: m, Chunks: &analysis.Chunks{LargestFree: 40}, Peak: ledger.Instant{Reserve: 30, External: 94}}
 	if got, want := peakFragmentation(d), 84.0/124; got != want {
 		t.Errorf("fragmentation %v, want %v", got, want)
 	}

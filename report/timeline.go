@@ -29,7 +29,7 @@ func timelineFigures(_ *analysis.Result, d *analysis.DeviceResult) []figure.Figu
 func categoryFigure(d *analysis.DeviceResult) figure.Figure {
 	present := attribution.PresentCategories(d.ByCategory)
 	f := figure.Figure{Name: "categories", Title: "requested memory by category over time"}
-	most := slices.MaxFunc(d.ByCategory, func(a, b analysis.CategoryPoint) int { return cmp.Compare(a.Bytes.Sum(), b.Bytes.Sum()) })
+	most := slices.MaxFunc(d.ByCategory, func(a, b attribution.CategoryPoint) int { return cmp.Compare(a.Bytes.Sum(), b.Bytes.Sum()) })
 	f.Subtitle = fmt.Sprintf("maximum of requested %s, at event %s", units.FormatSize(most.Bytes.Sum()), units.FormatCount(most.Seq))
 	f.Legend = append(f.Legend, figure.Stroke(draw.LineStyle{Color: figure.ReservedColor, Width: 2.25}, "reserved (R): mapped"))
 	for _, c := range present {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/recording"
 )
 
@@ -86,7 +87,7 @@ func TestGateHolds(t *testing.T) {
 // TestJudge: the worst process and device of a run, the median of several runs.
 func TestJudge(t *testing.T) {
 	device := func(ordinal int32, reserved int64) analysis.DeviceResult {
-		return analysis.DeviceResult{Device: ordinal, Allocs: 1, MaxR: reserved, Peak: analysis.Instant{R: reserved, Seq: reserved}}
+		return analysis.DeviceResult{Device: ordinal, Allocs: 1, MaxR: reserved, Peak: ledger.Instant{R: reserved, Seq: reserved}}
 	}
 	run := func(path string, reserved ...int64) recording.Recording {
 		result := &analysis.Result{Process: "rank0"}

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/bfc"
 )
 
@@ -20,7 +21,7 @@ func TestPolicyOf(t *testing.T) {
 		if c.page != "" {
 			options["granularity"] = c.page
 		}
-		p, ok := PolicyOf(&analysis.Result{Arenas: []analysis.ArenaInfo{{Options: options}}}, 0)
+		p, ok := PolicyOf(&analysis.Result{Arenas: []ledger.Info{{Options: options}}}, 0)
 		if !ok || p.Handle != c.want || (p.Growth == bfc.Pages) != (c.growth == "pages") {
 			t.Errorf("growth %s, pages of %q bytes: handle %d, %v, want %d", c.growth, c.page, p.Handle, ok, c.want)
 		}

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/trace"
 )
@@ -18,7 +19,7 @@ type Recording struct {
 	Run     *trace.Run
 	Results []*analysis.Result // of Run.Processes
 
-	Readings *analysis.Readings // of used memory; nil without any
+	Readings *accounting.Readings // of used memory; nil without any
 }
 
 // Analyze runs over each process of run, which was opened at path. The recording itself says what of opt

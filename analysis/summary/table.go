@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/trace"
 )
@@ -99,7 +100,7 @@ func (t *Table) whole(r *analysis.Result, d *analysis.DeviceResult) {
 	}
 	if a := d.Account; a != nil && a.UsedPeak >= 0 {
 		add(base, Used, "bytes", float64(a.UsedPeak))
-		if a.Scope != analysis.ScopeProcess {
+		if a.Scope != accounting.ScopeProcess {
 			add(base, UsedByAll, "count", 1)
 		}
 	}
@@ -158,7 +159,7 @@ func (t *Table) byIteration(d *analysis.DeviceResult) {
 		add(Duration, "ns", it.End-it.Start)
 
 		// The moment of most requested bytes within the iteration, of those that are kept.
-		var most *analysis.CategoryPoint
+		var most *attribution.CategoryPoint
 		for len(points) > 0 && points[0].Seq <= it.EndSeq {
 			if p := &points[0]; p.Seq >= it.StartSeq && (most == nil || p.Bytes.Sum() > most.Bytes.Sum()) {
 				most = p

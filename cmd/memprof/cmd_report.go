@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
@@ -448,7 +449,7 @@ func viewPage(stderr io.Writer, path string, run *trace.Run) (page.Page, error) 
 
 // pageOf is what a page shows of recordings.
 func (o *reportOptions) pageOf(stderr io.Writer, path string, runs []recording.Recording) (page.Page, error) {
-	p := page.Page{Used: map[*analysis.DeviceResult]analysis.Course{}, Path: path, Paths: map[*analysis.Result]string{}}
+	p := page.Page{Used: map[*analysis.DeviceResult]accounting.Course{}, Path: path, Paths: map[*analysis.Result]string{}}
 	for i := range runs {
 		run := &runs[i]
 		warn(stderr, run.Run)

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/keyframes"
+	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/report/plain"
 	"github.com/memprof/memprof/report/terms"
 	"github.com/memprof/memprof/report/units"
@@ -52,7 +54,7 @@ func (b *builder) thin() bool {
 }
 
 // everySecond drops every second of the frames at some places that are not essential.
-func everySecond(frames []analysis.Keyframe, places []int) []int {
+func everySecond(frames []keyframes.Frame, places []int) []int {
 	var kept []int
 	spare := 0
 	for _, at := range places {
@@ -246,7 +248,7 @@ func newArenas(r *analysis.Result) []arenaData {
 }
 
 // arenaName distinguishes an arena from the others of its device.
-func arenaName(a *analysis.ArenaInfo) string {
+func arenaName(a *ledger.Info) string {
 	parts := []string{fmt.Sprintf("arena %d", a.ID)}
 	if a.Stream != 0 {
 		parts = append(parts, fmt.Sprintf("stream %#x", a.Stream))

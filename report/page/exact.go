@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/keyframes"
+	"github.com/memprof/memprof/analysis/ledger"
 )
 
 // Exact events have a pack of their own, which the page reads after it is shown. A time is in microseconds there.
@@ -65,7 +67,7 @@ func (b *builder) exactPack() []byte {
 	return p.finish(out)
 }
 
-func (e *exactProcess) times(p *pack, x *analysis.ExactEvents) {
+func (e *exactProcess) times(p *pack, x *keyframes.Exact) {
 	for _, s := range x.Spans {
 		e.Spans = append(e.Spans, [2]int64{s.From, s.To})
 	}
@@ -88,7 +90,7 @@ type (
 	lastOfSort struct{ units, extra int64 }
 )
 
-func newExact(p *pack, x *analysis.ExactEvents, r, whole *analysis.Result) *exactDevice {
+func newExact(p *pack, x *keyframes.Exact, r, whole *analysis.Result) *exactDevice {
 	w := newExactRows(x, r)
 	for i := range w.rows {
 		w.add(&w.rows[i])
@@ -108,15 +110,15 @@ func newExact(p *pack, x *analysis.ExactEvents, r, whole *analysis.Result) *exac
 	out.Kind = of(func(s *sortOf) int64 { return s.kind })
 	out.Requested = of(func(s *sortOf) int64 { return s.requested })
 	out.Origin = of(func(s *sortOf) int64 { return int64(s.origin) })
-	out.PausedFrom = columnOf(p, x.Paused, func(s *analysis.ExactStep) int64 { return int64(s.From) })
-	out.Paused = columnOf(p, x.Paused, func(s *analysis.ExactStep) int64 { return s.Bytes })
+	out.PausedFrom = columnOf(p, x.Paused, func(s *keyframes.Step) int64 { return int64(s.From) })
+	out.Paused = columnOf(p, x.Paused, func(s *keyframes.Step) int64 { return s.Bytes })
 	return out
 }
 
 // exactRows fills the columns of the stretches of a device.
 type exactRows struct {
-	rows  []analysis.Stretch // in order of their first event
-	total int                // events of the spans
+	rows  []keyframes.Stretch // in order of their first event
+	total int                 // events of the spans
 	unit  int64
 	base  func(arena int32) int64
 
@@ -127,12 +129,12 @@ type exactRows struct {
 	sort, from, events, addr, extra []int64
 }
 
-func newExactRows(x *analysis.ExactEvents, r *analysis.Result) *exactRows {
+func newExactRows(x *keyframes.Exact, r *analysis.Result) *exactRows {
 	w := &exactRows{
 		rows: slices.Clone(x.Stretches), total: len(x.Time), index: map[sortOf]int{},
 		base: func(arena int32) int64 { return r.Arenas[arena].Base },
 	}
-	slices.SortStableFunc(w.rows, func(a, b analysis.Stretch) int { return cmp.Compare(a.From, b.From) })
+	slices.SortStableFunc(w.rows, func(a, b keyframes.Stretch) int { return cmp.Compare(a.From, b.From) })
 	for i := range w.rows {
 		w.unit = divisor(w.unit, w.rows[i].Addr-w.base(w.rows[i].Arena))
 	}
@@ -141,7 +143,7 @@ func newExactRows(x *analysis.ExactEvents, r *analysis.Result) *exactRows {
 }
 
 // add adds a row: its sort, when it was, and where.
-func (w *exactRows) add(s *analysis.Stretch) {
+func (w *exactRows) add(s *keyframes.Stretch) {
 	at := w.sortAt(s)
 	w.from = append(w.from, int64(s.From))
 	if int(s.To) < w.total {
@@ -155,7 +157,7 @@ func (w *exactRows) add(s *analysis.Stretch) {
 }
 
 // sortAt adds the sort of a stretch to its column, and returns where that sort is.
-func (w *exactRows) sortAt(s *analysis.Stretch) int {
+func (w *exactRows) sortAt(s *keyframes.Stretch) int {
 	key := sortOf{s.Arena, kindOf(s), s.Requested, s.Origin}
 	at, known := w.index[key]
 	if known {
@@ -175,7 +177,7 @@ func placesOf(r, whole *analysis.Result) []int64 {
 	}
 	places := make([]int64, len(r.Arenas))
 	for i := range r.Arenas {
-		places[i] = int64(slices.IndexFunc(whole.Arenas, func(a analysis.ArenaInfo) bool { return a.ID == r.Arenas[i].ID }))
+		places[i] = int64(slices.IndexFunc(whole.Arenas, func(a ledger.Info) bool { return a.ID == r.Arenas[i].ID }))
 	}
 	return places
 }
@@ -189,7 +191,7 @@ func divisor(a, b int64) int64 {
 }
 
 // kindOf is the kind of a stretch on the page: 4 is mapped memory where a region starts.
-func kindOf(s *analysis.Stretch) int64 {
+func kindOf(s *keyframes.Stretch) int64 {
 	if s.Region {
 		return 4
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/keyframes"
 	"github.com/memprof/memprof/report/figure"
 	"github.com/memprof/memprof/trace"
 )
@@ -50,9 +51,9 @@ func Explored(t testing.TB, source func() trace.Source, opt analysis.Options, ex
 	if err != nil {
 		t.Fatal(err)
 	}
-	var spans []analysis.EventSpan
+	var spans []keyframes.Span
 	if exact {
-		spans = []analysis.EventSpan{{To: 1 << 40}}
+		spans = []keyframes.Span{{To: 1 << 40}}
 	}
 	if err := result.Explore(source(), opt, spans); err != nil {
 		t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/report/units"
 )
 
@@ -70,7 +71,7 @@ func smallerBatch(o *analysis.OOM, missing int64) int64 {
 		return 0
 	}
 	for i := range o.Held.Categories.Groups {
-		if g := &o.Held.Categories.Groups[i]; g.Name == analysis.Activations.String() && g.Requested+o.Request > missing {
+		if g := &o.Held.Categories.Groups[i]; g.Name == attribution.Activations.String() && g.Requested+o.Request > missing {
 			all := g.Requested + o.Request // which was most likely for one, too
 			return (100*missing + all - 1) / all
 		}

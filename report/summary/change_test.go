@@ -4,14 +4,16 @@ import (
 	"testing"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/attribution"
+	"github.com/memprof/memprof/analysis/ledger"
 )
 
 // TestChange: what would have let a request through is a setting that a replay names, else the memory that is missing,
 // and the batch that needs so much less.
 func TestChange(t *testing.T) {
-	activations := &analysis.Attribution{Known: true}
-	activations.Categories.Groups = []analysis.Group{{Name: analysis.Activations.String(), Requested: 7 * gib}}
-	full := analysis.OOM{Request: gib, Verdict: analysis.Capacity, Used: 10 * gib, Limit: -1, At: analysis.Instant{R: 8 * gib}}
+	activations := &attribution.Result{Known: true}
+	activations.Categories.Groups = []attribution.Group{{Name: attribution.Activations.String(), Requested: 7 * gib}}
+	full := analysis.OOM{Request: gib, Verdict: analysis.Capacity, Used: 10 * gib, Limit: -1, At: ledger.Instant{R: 8 * gib}}
 	tests := []struct {
 		name  string
 		fault func(*analysis.DeviceResult, *analysis.OOM)

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/trace"
 )
@@ -37,7 +38,7 @@ func firstLook(p *trace.Process) ([]state, *analysis.Result, error) {
 			if r > most {
 				most, highest = r, start
 			}
-			at := analysis.Instant{Seq: start - 1, Time: next, T: t, C: t, R: r, NotRequested: r - t}
+			at := ledger.Instant{Seq: start - 1, Time: next, T: t, C: t, R: r, NotRequested: r - t}
 			d.Series.Points = append(d.Series.Points, analysis.Point{
 				Start: next, End: next, T: analysis.Range{Min: t, Max: t}, C: analysis.Range{Min: t, Max: t}, R: analysis.Range{Min: r, Max: r}, At: at, Last: at,
 			})
