@@ -106,13 +106,6 @@ func boundsText(context int32) string {
 	return fmt.Sprintf("call=cudaMalloc\tlibrary=lib%d.so", context)
 }
 
-func numbered(events []trace.Event) []trace.Event {
-	for i := range events {
-		events[i].Seq, events[i].Time = int64(i), int64(i)*700
-	}
-	return events
-}
-
 // TestLinear runs the pass over traces that a few kilobytes can hold. Where the work of an event
 // grows with what came before, each takes minutes of processor time.
 func TestLinear(t *testing.T) {

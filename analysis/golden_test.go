@@ -35,23 +35,7 @@ func explored(r *modeltest.Recorder, opt Options, spans []keyframes.Span) (*Resu
 	return result, result.Explore(modeltest.Source(r.Events, 5), opt, spans)
 }
 
-func newArena(t testing.TB, r *modeltest.Recorder, options bfc.Options, device bfc.DeviceOptions) *modeltest.Arena {
-	t.Helper()
-	a, err := r.NewArena(0, options, bfc.NewDevice(device), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return a
-}
-
-func alloc(t testing.TB, a *modeltest.Arena, size uint64, context string) uint64 {
-	t.Helper()
-	addr, ok := a.Alloc(size, context)
-	if !ok {
-		t.Fatalf("no memory for %d bytes", size)
-	}
-	return addr
-}
+var newArena, alloc, numbered, job = modeltest.NewArena, modeltest.Alloc, modeltest.Numbered, modeltest.Job
 
 // The worked example of the literature: classic growth, limit 1 GiB, separate regions of
 // 2 and 4 MiB. Free memory was never handed out before (reserve) or was (external).

@@ -399,15 +399,15 @@ func TestKeyframesAreBounded(t *testing.T) {
 }
 
 func TestKeyframesOfPausedArenas(t *testing.T) {
-	p := newPausing(t)
-	p.take(t, p.main, 6*mib)
-	gone := p.take(t, p.tagged, 8*mib)
-	p.take(t, p.tagged, 4*mib)
-	p.transition(trace.KindPause, 12*mib, "tag=kv")
-	p.take(t, p.main, 20*mib)
-	p.tagged.Free(gone, false)
-	p.tagged.Unmap(gone, 8*mib)
-	p.transition(trace.KindResume, 4*mib, "tag=kv")
+	p := modeltest.NewPausing(t)
+	p.Take(t, p.Main, 6*mib)
+	gone := p.Take(t, p.Tagged, 8*mib)
+	p.Take(t, p.Tagged, 4*mib)
+	p.Transition(trace.KindPause, 12*mib, "tag=kv")
+	p.Take(t, p.Main, 20*mib)
+	p.Tagged.Free(gone, false)
+	p.Tagged.Unmap(gone, 8*mib)
+	p.Transition(trace.KindResume, 4*mib, "tag=kv")
 	d := explore(t, p.Recorder, keyframes.MostStretches).Devices[0]
 	for i := range d.Keyframes.Frames {
 		m, err := At(modeltest.Source(p.Events, 3), Options{Text: p.Strings.Text}, d.Keyframes.Frames[i].At.Seq)

@@ -76,7 +76,12 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-func ofTags(m Metric) bool { return strings.HasPrefix(m.Name, "pause.") }
+func ofTags(m Metric) bool     { return strings.HasPrefix(m.Name, "pause.") }
+func ofCaptures(m Metric) bool { return strings.HasPrefix(m.Name, "graphs.") }
+func ofKV(m Metric) bool       { return strings.HasPrefix(m.Name, "kv.") }
+func ofAccounting(m Metric) bool {
+	return strings.HasPrefix(m.Name, "accounting.") || m.Name == "used.peak"
+}
 
 // A number that is not known is not 0: a gate on it must not pass.
 func TestUnknownMetrics(t *testing.T) {

@@ -1,6 +1,7 @@
 package analysis
 
 import (
+	"github.com/memprof/memprof/analysis/iterations"
 	"math"
 	"slices"
 	"testing"
@@ -172,7 +173,11 @@ func TestSeriesIterations(t *testing.T) {
 		}
 	}
 	d := run(t, r, Options{MaxPoints: 7}).Devices[0]
-	at := logOf(d.Iterations).IndexAt
+	var log iterations.Log
+	for _, it := range d.Iterations {
+		log.Add(it)
+	}
+	at := log.IndexAt
 	spread := 0
 	for i, p := range d.Series.Points {
 		if p.At.Iteration != at(p.At.Seq) || p.Last.Iteration != at(p.Last.Seq) || p.Iteration > p.At.Iteration {

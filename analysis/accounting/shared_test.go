@@ -1,4 +1,4 @@
-package analysis
+package accounting_test
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/ledger"
 )
@@ -36,7 +37,7 @@ func reconcileTwo(t *testing.T, readings *accounting.Readings) (first, second *a
 	t.Helper()
 	one, two := twoProcesses()
 	a, b := one.analyze(t, "rank10", readings), two.analyze(t, "rank2", readings)
-	Reconcile([]Member{
+	analysis.Reconcile([]analysis.Member{
 		{Result: a, Device: &a.Devices[0], PID: 71, GPU: 0}, {Result: b, Device: &b.Devices[0], PID: 72, GPU: 0},
 	}, readings, "")
 	return a.Devices[0].Account, b.Devices[0].Account
@@ -101,7 +102,7 @@ func TestAccountingOfAnIdleProcess(t *testing.T) {
 		one, two := twoProcesses()
 		two.events = two.events[:len(two.events)-1] // the last one is at 440 ms now
 		a, b := one.analyze(t, "rank0", readings), two.analyze(t, "rank1", readings)
-		Reconcile([]Member{
+		analysis.Reconcile([]analysis.Member{
 			{Result: a, Device: &a.Devices[0], PID: 71}, {Result: b, Device: &b.Devices[0], PID: 72, Alive: alive * ms},
 		}, readings, "")
 		account := b.Devices[0].Account

@@ -1,10 +1,11 @@
-package analysis
+package iterations_test
 
 import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/analysis/iterations"
 	"github.com/memprof/memprof/analysis/modeltest"
@@ -12,8 +13,23 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
+const mib = 1 << 20
+
+var newArena, alloc, job = modeltest.NewArena, modeltest.Alloc, modeltest.Job
+
+// run analyzes what was recorded.
+func run(t testing.TB, r *modeltest.Recorder, opt analysis.Options) *analysis.Result {
+	t.Helper()
+	opt.Text = r.Strings.Text
+	result, err := analysis.Run(modeltest.Source(r.Events, 7), opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result
+}
+
 func TestLeak(t *testing.T) {
-	d := run(t, job(t, 8, 12, 40_000, true), Options{}).Devices[0]
+	d := run(t, job(t, 8, 12, 40_000, true), analysis.Options{}).Devices[0]
 	if got := d.Leak.Iterations; got != (iterations.Trend{Valid: true, Points: 7, Slope: 40_000, Rising: true}) {
 		t.Errorf("leak %+v, want a slope of 40000, rising", got)
 	}
@@ -29,10 +45,10 @@ func TestLeak(t *testing.T) {
 	if l := d.Leak; l.Blocks != 7 || l.Requested != 280_000 || l.Provided != 7*40_192 {
 		t.Errorf("%d blocks of %d in %d bytes", l.Blocks, l.Requested, l.Provided)
 	}
-	if l := run(t, job(t, 8, 12, 0, true), Options{}).Devices[0].Leak; l.Iterations != (iterations.Trend{Valid: true, Points: 7}) || len(l.Allocations) > 0 {
+	if l := run(t, job(t, 8, 12, 0, true), analysis.Options{}).Devices[0].Leak; l.Iterations != (iterations.Trend{Valid: true, Points: 7}) || len(l.Allocations) > 0 {
 		t.Errorf("leak %+v of a job that keeps nothing", l)
 	}
-	if l := run(t, job(t, 5, 12, 40_000, true), Options{}).Devices[0].Leak; l.Iterations != (iterations.Trend{Points: 4}) {
+	if l := run(t, job(t, 5, 12, 40_000, true), analysis.Options{}).Devices[0].Leak; l.Iterations != (iterations.Trend{Points: 4}) {
 		t.Errorf("leak %+v of five iterations", l)
 	}
 }
@@ -51,7 +67,7 @@ func TestLeakOutlivesCleaningUp(t *testing.T) {
 	for i, addr := range kept {
 		a.Free(addr, i == 5)
 	}
-	d := run(t, r, Options{}).Devices[0]
+	d := run(t, r, analysis.Options{}).Devices[0]
 	want := []attribution.AllocationGroup{{Context: "list", Blocks: 5, Requested: 25_000, Provided: 5 * 5120}}
 	if diff := cmp.Diff(want, d.Leak.Allocations); diff != "" {
 		t.Error(diff)
@@ -64,25 +80,22 @@ func TestPausesAreNoLeak(t *testing.T) {
 	for name, paused := range map[string]string{
 		"in turns": "-p-p-p-p", "at the start": "ppppp---", "at the end": "----pppp", "later and later": "ppp--p--",
 	} {
-		p := newPausing(t)
-		p.take(t, p.main, 6*mib)
-		p.take(t, p.tagged, 30*mib)
+		p := modeltest.NewPausing(t)
+		p.Take(t, p.Main, 6*mib)
+		p.Take(t, p.Tagged, 30*mib)
 		now := '-'
 		for i, want := range paused {
 			switch {
 			case want == now:
 			case want == 'p':
-				p.transition(trace.KindPause, 30*mib, "tag=kv")
+				p.Transition(trace.KindPause, 30*mib, "tag=kv")
 			default:
-				p.transition(trace.KindResume, 30*mib, "tag=kv")
+				p.Transition(trace.KindResume, 30*mib, "tag=kv")
 			}
 			now = want
 			p.Mark(int64(i))
 		}
-		d, err := p.run(t)
-		if err != nil {
-			t.Fatal(err)
-		}
+		d := &run(t, p.Recorder, analysis.Options{}).Devices[0]
 		if got := d.Leak.Iterations; got != (iterations.Trend{Valid: true, Points: 7}) {
 			t.Errorf("%s: %+v", name, got)
 		}
@@ -101,31 +114,28 @@ func TestPausesAreNoLeak(t *testing.T) {
 // What leaks in a tag leaks also while it is paused, and is among the live allocations; what is freed
 // meanwhile is not held any more.
 func TestLeakOfAPausedTag(t *testing.T) {
-	p := newPausing(t)
+	p := modeltest.NewPausing(t)
 	var freed uint64
-	p.take(t, p.main, 2*mib)
+	p.Take(t, p.Main, 2*mib)
 	for i := range int64(8) {
-		p.take(t, p.tagged, 4*mib)
+		p.Take(t, p.Tagged, 4*mib)
 		if i == 7 {
-			freed = p.take(t, p.tagged, 2*mib)
+			freed = p.Take(t, p.Tagged, 2*mib)
 		}
 		mapped := 4 * mib * (i + 1)
 		if i == 7 {
 			mapped += 2 * mib
 		}
-		p.transition(trace.KindPause, mapped, "tag=kv")
+		p.Transition(trace.KindPause, mapped, "tag=kv")
 		if i == 7 {
-			p.tagged.Free(freed, false)
+			p.Tagged.Free(freed, false)
 		}
 		p.Mark(i)
 		if i < 7 {
-			p.transition(trace.KindResume, mapped, "tag=kv")
+			p.Transition(trace.KindResume, mapped, "tag=kv")
 		}
 	}
-	d, err := p.run(t)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := &run(t, p.Recorder, analysis.Options{}).Devices[0]
 	if got := d.Leak.Iterations; got != (iterations.Trend{Valid: true, Points: 7, Slope: 4 * mib, Rising: true}) {
 		t.Errorf("%+v", got)
 	}
@@ -189,7 +199,7 @@ func TestLeakByRequests(t *testing.T) {
 	for n := range 20 {
 		s.request(t, n, "request", 10*mib)
 	}
-	d := run(t, s.Recorder, Options{}).Devices[0]
+	d := run(t, s.Recorder, analysis.Options{}).Devices[0]
 	if len(d.Iterations) != 0 {
 		t.Fatalf("%d iterations", len(d.Iterations))
 	}
@@ -202,7 +212,7 @@ func TestLeakByRequests(t *testing.T) {
 	if trend, per := d.Leak.Trend(); per != "request" || !trend.Rising {
 		t.Errorf("%+v by %s", trend, per)
 	}
-	m, _ := LookupMetric("leak.per_request")
+	m, _ := analysis.LookupMetric("leak.per_request")
 	if got, _, ok := m.Value(d.Subjects()); !ok || got != 10*mib {
 		t.Errorf("%s = %v, %v", m.Name, got, ok)
 	}
@@ -211,7 +221,7 @@ func TestLeakByRequests(t *testing.T) {
 	for n := range 20 {
 		s.request(t, n, "request", 0)
 	}
-	d = run(t, s.Recorder, Options{}).Devices[0]
+	d = run(t, s.Recorder, analysis.Options{}).Devices[0]
 	if got := d.Leak.Requests; got != (iterations.Trend{Valid: true, Points: 19}) || d.Leak.Seconds.Rising || len(d.Leak.Allocations) > 0 {
 		t.Errorf("of a server that keeps nothing: %+v", d.Leak)
 	}
@@ -226,7 +236,7 @@ func TestLeakOfAWarmUp(t *testing.T) {
 	for n := 8; n < 40; n++ {
 		s.request(t, n, "request", 0)
 	}
-	d := run(t, s.Recorder, Options{}).Devices[0]
+	d := run(t, s.Recorder, analysis.Options{}).Devices[0]
 	if got := d.Leak.Requests; got != (iterations.Trend{Valid: true, Points: 31}) || d.Leak.Request != "request" || d.Leak.Seconds.Rising {
 		t.Errorf("by %q: %+v", d.Leak.Request, d.Leak)
 	}
@@ -237,7 +247,7 @@ func TestLeakByTime(t *testing.T) {
 	for n := range 128 {
 		s.request(t, n, "", 10*mib)
 	}
-	d := run(t, s.Recorder, Options{}).Devices[0]
+	d := run(t, s.Recorder, analysis.Options{}).Devices[0]
 	// 64 windows of two requests each; 47 of them without the first quarter and the last.
 	const slope = 10 * mib / (requestTime / 1e9)
 	if got := d.Leak.Seconds; !got.Valid || !got.Rising || got.Points != 47 || got.Slope < 0.999*slope || got.Slope > 1.001*slope {
@@ -246,7 +256,7 @@ func TestLeakByTime(t *testing.T) {
 	if d.Leak.Requests.Valid || d.Leak.Iterations.Valid {
 		t.Errorf("%+v", d.Leak)
 	}
-	m, _ := LookupMetric("leak.per_second")
+	m, _ := analysis.LookupMetric("leak.per_second")
 	if got, _, ok := m.Value(d.Subjects()); !ok || got != d.Leak.Seconds.Slope {
 		t.Errorf("%s = %v, %v", m.Name, got, ok)
 	}
@@ -259,7 +269,7 @@ func TestLeakByTime(t *testing.T) {
 	for n := range 128 {
 		s.request(t, n, "", 0)
 	}
-	if got := run(t, s.Recorder, Options{}).Devices[0].Leak.Seconds; got != (iterations.Trend{Valid: true, Points: 47}) {
+	if got := run(t, s.Recorder, analysis.Options{}).Devices[0].Leak.Seconds; got != (iterations.Trend{Valid: true, Points: 47}) {
 		t.Errorf("of a server that keeps nothing: %+v", got)
 	}
 }
@@ -270,15 +280,15 @@ func TestNoLeakByTime(t *testing.T) {
 	for n := range 8 {
 		s.request(t, n, "", 10*mib)
 	}
-	if l := run(t, s.Recorder, Options{}).Devices[0].Leak; l.Seconds.Valid || l.Seconds.Rising {
+	if l := run(t, s.Recorder, analysis.Options{}).Devices[0].Leak; l.Seconds.Valid || l.Seconds.Rising {
 		t.Errorf("%+v", l.Seconds)
 	}
 	for n := 8; n < 100; n++ {
 		s.request(t, n, "", 10*mib)
 	}
 	s.Mark(0)
-	d := run(t, s.Recorder, Options{}).Devices[0]
-	m, _ := LookupMetric("leak.per_second")
+	d := run(t, s.Recorder, analysis.Options{}).Devices[0]
+	m, _ := analysis.LookupMetric("leak.per_second")
 	if _, _, ok := m.Value(d.Subjects()); ok || m.Unknown(d.Subjects()) != "1 iterations ended, and 6 are needed" {
 		t.Errorf("%+v, unknown since %s", d.Leak.Seconds, m.Unknown(d.Subjects()))
 	}
@@ -298,7 +308,7 @@ func TestLeakByTimeOfFewPeriods(t *testing.T) {
 			r.Events[j].Time = int64(i) * requestTime
 		}
 	}
-	d := run(t, r, Options{}).Devices[0]
+	d := run(t, r, analysis.Options{}).Devices[0]
 	if n := len(d.Iterations); d.Period != 20 || n < 2 || n > 5 {
 		t.Fatalf("%d iterations, period %d", n, d.Period)
 	}
@@ -324,7 +334,7 @@ func TestLeakBySequences(t *testing.T) {
 		alloc(t, s.a, 3*mib, "history")
 		cache(trace.Event{Kind: trace.KindKVFree, Addr: int64(n + 1)})
 	}
-	d := run(t, s.Recorder, Options{}).Devices[0]
+	d := run(t, s.Recorder, analysis.Options{}).Devices[0]
 	if got := d.Leak.Requests; got != (iterations.Trend{Valid: true, Points: 9, Slope: 3 * mib, Rising: true}) || d.Leak.Request != "KV cache sequence" {
 		t.Errorf("by %q: %+v; %+v", d.Leak.Request, got, d.KV[0])
 	}
@@ -345,7 +355,7 @@ func TestRequestsOfThreads(t *testing.T) {
 		}
 		_ = n
 	}
-	d := run(t, s.Recorder, Options{}).Devices[0]
+	d := run(t, s.Recorder, analysis.Options{}).Devices[0]
 	if got := d.Leak.Requests; got.Points != 23 || !got.Rising || got.Slope < 0.4*mib || got.Slope > 0.6*mib {
 		t.Errorf("%+v", got)
 	}

@@ -1,4 +1,4 @@
-package analysis
+package kv_test
 
 import (
 	"testing"

@@ -1,4 +1,4 @@
-package analysis
+package accounting_test
 
 import (
 	"fmt"
@@ -7,11 +7,14 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/trace"
 )
+
+const mib = 1 << 20
 
 const ms = int64(1_000_000)
 
@@ -58,9 +61,9 @@ func (j *ledgerJob) loads(at, bytes int64, context string) {
 	j.add(at, trace.Event{Kind: trace.KindOverhead, Arena: trace.NoArena, Provided: bytes}, context)
 }
 
-func (j *ledgerJob) analyze(t testing.TB, name string, readings *accounting.Readings) *Result {
+func (j *ledgerJob) analyze(t testing.TB, name string, readings *accounting.Readings) *analysis.Result {
 	t.Helper()
-	r, err := Run(modeltest.Source(j.events, 3), Options{Process: name, Text: j.strings.Text, Moments: readings.Moments()})
+	r, err := analysis.Run(modeltest.Source(j.events, 3), analysis.Options{Process: name, Text: j.strings.Text, Moments: readings.Moments()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +83,7 @@ func readingsOf(t testing.TB, lines ...string) *accounting.Readings {
 		}
 		j.add(at, trace.Event{Kind: trace.KindDeviceUsed, Device: gpu, Arena: trace.NoArena, Requested: 80 << 30, Provided: used * mib}, whose)
 	}
-	r, err := ReadReadings(modeltest.Source(j.events, 2), j.strings.Text)
+	r, err := analysis.ReadReadings(modeltest.Source(j.events, 2), j.strings.Text)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +112,7 @@ func ledgerTraining() *ledgerJob {
 func reconcileOne(t testing.TB, j *ledgerJob, readings *accounting.Readings) *accounting.Account {
 	t.Helper()
 	r := j.analyze(t, "rank0", readings)
-	Reconcile([]Member{{Result: r, Device: &r.Devices[0], PID: 71, GPU: 0}}, readings, "")
+	analysis.Reconcile([]analysis.Member{{Result: r, Device: &r.Devices[0], PID: 71, GPU: 0}}, readings, "")
 	return r.Devices[0].Account
 }
 
@@ -198,7 +201,7 @@ func TestAccountingOfALastChange(t *testing.T) {
 		j.grows(140, 0, 600*mib)
 		readings := readingsOf(t, "0 all=1 0 0", "0 all=1 100 300", "0 all=1 200 903", "0 all=1 300 903", "0 all=1 400 0")
 		r := j.analyze(t, "rank0", readings)
-		Reconcile([]Member{{Result: r, Device: &r.Devices[0], Alive: alive * ms}}, readings, "")
+		analysis.Reconcile([]analysis.Member{{Result: r, Device: &r.Devices[0], Alive: alive * ms}}, readings, "")
 		if got := r.Devices[0].Account; got.Peak.Read != want || got.End.Read != want {
 			t.Errorf("alive until %d ms: peak %+v, end %+v, want %+v", alive, got.Peak.Read, got.End.Read, want)
 		}
@@ -240,14 +243,14 @@ func TestAccountingWithoutReadings(t *testing.T) {
 		t.Errorf("another GPU's readings: %+v", other)
 	}
 	r := ledgerTraining().analyze(t, "rank0", nil)
-	Reconcile([]Member{{Result: r, Device: &r.Devices[0], GPU: -1}}, nil, "no card")
+	analysis.Reconcile([]analysis.Member{{Result: r, Device: &r.Devices[0], GPU: -1}}, nil, "no card")
 	if b := r.Devices[0].Account; b.Missing != "no card" || b.GPU != -1 {
 		t.Errorf("%+v", b)
 	}
 }
 
-func ofAccounting(m Metric) bool {
-	return slices.ContainsFunc(accountingMetrics, func(b Metric) bool { return b.Name == m.Name })
+func ofAccounting(m analysis.Metric) bool {
+	return strings.HasPrefix(m.Name, "accounting.") || m.Name == "used.peak"
 }
 
 func TestAccountingMetrics(t *testing.T) {
@@ -284,9 +287,9 @@ func TestAccountingMetrics(t *testing.T) {
 		if test.readings == nil {
 			missing = "no card"
 		}
-		Reconcile([]Member{{Result: r, Device: &r.Devices[0], PID: 71}}, test.readings, missing)
+		analysis.Reconcile([]analysis.Member{{Result: r, Device: &r.Devices[0], PID: 71}}, test.readings, missing)
 		got, why := map[string]float64{}, map[string]string{}
-		for _, m := range accountingMetrics {
+		for _, m := range slices.DeleteFunc(analysis.Metrics(), func(m analysis.Metric) bool { return !ofAccounting(m) }) {
 			if value, _, ok := m.Value(r.Devices[0].Subjects()); ok {
 				got[m.Name] = value
 			} else if text := m.Unknown(r.Devices[0].Subjects()); text != "" {
@@ -345,12 +348,12 @@ func TestReadReadingsRefusesNonsense(t *testing.T) {
 	for _, e := range []trace.Event{
 		{Kind: trace.KindDeviceUsed, Device: -1}, {Kind: trace.KindDeviceUsed, Device: accounting.MostGPUs}, {Kind: trace.KindDeviceUsed, Provided: -1},
 	} {
-		_, err := ReadReadings(modeltest.Source([]trace.Event{e}, 1), func(int32) string { return "all=1" })
+		_, err := analysis.ReadReadings(modeltest.Source([]trace.Event{e}, 1), func(int32) string { return "all=1" })
 		if err == nil || !strings.Contains(err.Error(), "reading 0") {
 			t.Errorf("%+v: %v", e, err)
 		}
 	}
-	_, err := ReadReadings(modeltest.Source([]trace.Event{{Kind: trace.KindDeviceUsed}}, 1), func(int32) string { return "pid=x" })
+	_, err := analysis.ReadReadings(modeltest.Source([]trace.Event{{Kind: trace.KindDeviceUsed}}, 1), func(int32) string { return "pid=x" })
 	if err == nil {
 		t.Error("a process named x was taken")
 	}

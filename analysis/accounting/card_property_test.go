@@ -1,4 +1,4 @@
-package analysis
+package accounting_test
 
 import (
 	"cmp"
@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/trace"
@@ -261,16 +262,16 @@ func TestPropertyAccountingOfASharedCard(t *testing.T) {
 		case "card":
 			readings = card.read(t, 0)
 		}
-		var members []Member
+		var members []analysis.Member
 		for _, p := range card.procs[:recorded] {
 			p.measure(how)
-			r, err := Run(modeltest.Source(p.events, 5), Options{Process: fmt.Sprint("p", p.number), Text: p.strings.Text, Moments: readings.Moments()})
+			r, err := analysis.Run(modeltest.Source(p.events, 5), analysis.Options{Process: fmt.Sprint("p", p.number), Text: p.strings.Text, Moments: readings.Moments()})
 			if err != nil {
 				t.Fatal(err)
 			}
-			members = append(members, Member{Result: r, Device: &r.Devices[0], PID: 71 + p.number, Alive: (p.end - 1) * ms})
+			members = append(members, analysis.Member{Result: r, Device: &r.Devices[0], PID: 71 + p.number, Alive: (p.end - 1) * ms})
 		}
-		Reconcile(members, readings, "")
+		analysis.Reconcile(members, readings, "")
 		for i, m := range members {
 			b := m.Device.Account
 			for name, balance := range map[string]*accounting.Balance{"peak": &b.Peak, "end": &b.End} {

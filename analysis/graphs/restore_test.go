@@ -1,9 +1,12 @@
-package analysis
+package graphs_test
 
 import (
+	"fmt"
+	"github.com/memprof/memprof/analysis/attribution"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/trace"
@@ -30,7 +33,7 @@ func TestRestore(t *testing.T) {
 	r.Add(event(trace.KindAlloc, 0x100000, 500, 512))
 	r.Add(event(trace.KindRestore, 0x100400, 1000, 1024))
 	r.Mark(0)
-	d := run(t, r, Options{}).Devices[0]
+	d := run(t, r, analysis.Options{}).Devices[0]
 	want := ledger.Instant{Seq: 7, Time: 7000, Iteration: 1, T: 1500, C: 1536, R: 4096, Rounding: 36, Reserve: 4096 - 1536, Live: 2}
 	if diff := cmp.Diff(want, d.Final); diff != "" {
 		t.Error(diff)
@@ -75,7 +78,7 @@ func TestPoolsEnd(t *testing.T) {
 				r.Add(e)
 			}
 			got := ""
-			if _, err := Run(modeltest.Source(r.Events, 100), Options{}); err != nil {
+			if _, err := analysis.Run(modeltest.Source(r.Events, 100), analysis.Options{}); err != nil {
 				got = err.Error()
 			}
 			if got != test.want {
@@ -101,8 +104,16 @@ func TestPoolsOfGraphs(t *testing.T) {
 			r.Add(trace.Event{Kind: kind, Arena: trace.NoArena, Requested: int64(1 - i)})
 		}
 		r.Add(event(trace.KindAlloc, 0x100400, 1000, 1024))
-		if got := groups(run(t, r, Options{}).Devices[0].Held.Categories); !cmp.Equal(got, []string{test.want}) {
+		if got := groups(run(t, r, analysis.Options{}).Devices[0].Held.Categories); !cmp.Equal(got, []string{test.want}) {
 			t.Errorf("after %v: %q, want %s", test.kinds, got, test.want)
 		}
 	}
+}
+
+// groups are the names and requested bytes of a breakdown.
+func groups(b attribution.Breakdown) (out []string) {
+	for _, g := range b.Groups {
+		out = append(out, fmt.Sprintf("%s %d", g.Name, g.Requested))
+	}
+	return out
 }

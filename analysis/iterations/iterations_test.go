@@ -1,44 +1,16 @@
-package analysis
+package iterations_test
 
 import (
 	"math"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/iterations"
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
 )
-
-// job is a training job: a model, a first iteration that makes more than the later ones (if
-// it sets up), and `kept` bytes that each iteration leaves behind.
-func job(t testing.TB, iterations, layers int, kept uint64, setsUp bool) *modeltest.Recorder {
-	r := modeltest.New()
-	a := newArena(t, r, bfc.Options{Limit: bfc.NoLimit}, bfc.DeviceOptions{VMM: true, Granularity: 2 * mib})
-	for i := range 5 {
-		alloc(t, a, uint64(100_000*(i+1)), "model")
-	}
-	for n := range iterations {
-		var live []uint64
-		for i := range layers {
-			live = append(live, alloc(t, a, uint64(50_000*(i%7+1)+1000*i), "forward"))
-		}
-		if n == 0 && setsUp {
-			workspace := alloc(t, a, 3*mib, "workspace")
-			alloc(t, a, 200_000, "optimizer")
-			a.Free(workspace, false)
-		}
-		for i := len(live) - 1; i >= 0; i-- {
-			a.Free(live[i], false)
-		}
-		if kept > 0 {
-			alloc(t, a, kept, "history")
-		}
-		r.Mark(int64(n))
-	}
-	return r
-}
 
 func TestIterationsAndPaper(t *testing.T) {
 	r := modeltest.New()
@@ -55,7 +27,7 @@ func TestIterationsAndPaper(t *testing.T) {
 	a.Free(z, false)
 	a.Free(model, false) // after the last mark
 
-	d := run(t, r, Options{}).Devices[0]
+	d := run(t, r, analysis.Options{}).Devices[0]
 	want := []iterations.Iteration{
 		{Number: 0, StartSeq: 0, EndSeq: 5, Start: 0, End: 5000, PeakT: 501_000, PeakC: 1024 + 500_224, PeakR: 2 * mib, EndT: 1000, EndC: 1024, Allocs: 2, AllocBytes: 501_000},
 		{Number: 1, StartSeq: 6, EndSeq: 7, Start: 5000, End: 7000, PeakT: 301_000, PeakC: 1024 + 300_032, PeakR: 2 * mib, EndT: 301_000, EndC: 301_056, Allocs: 1, AllocBytes: 300_000},
@@ -84,21 +56,18 @@ func TestIterationsAndPaper(t *testing.T) {
 
 // Where R shrank, the final R is less than the peaks: shares of it would exceed 1.
 func TestPaperWhereMemoryWasGivenBack(t *testing.T) {
-	p := newPausing(t)
-	p.take(t, p.tagged, 30*mib)
-	kept := p.take(t, p.main, 10*mib)
+	p := modeltest.NewPausing(t)
+	p.Take(t, p.Tagged, 30*mib)
+	kept := p.Take(t, p.Main, 10*mib)
 	p.Mark(0)
-	p.main.Free(p.take(t, p.main, 20*mib), false)
+	p.Main.Free(p.Take(t, p.Main, 20*mib), false)
 	p.Mark(1)
-	p.transition(trace.KindPause, 30*mib, "tag=kv")
-	p.main.Trim(mib * 20)
+	p.Transition(trace.KindPause, 30*mib, "tag=kv")
+	p.Main.Trim(mib * 20)
 	p.Mark(2)
-	p.main.Free(kept, false)
-	p.main.Trim(mib * 10)
-	d, err := p.run(t)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p.Main.Free(kept, false)
+	p.Main.Trim(mib * 10)
+	d := &run(t, p.Recorder, analysis.Options{}).Devices[0]
 	if d.MaxR != 60*mib || d.Final.R != 0 {
 		t.Fatalf("R was at most %d and is %d at the end", d.MaxR, d.Final.R)
 	}
@@ -119,12 +88,12 @@ func TestPaperOfNothing(t *testing.T) {
 	if !math.IsNaN(p.FirstExcess) || !math.IsNaN(p.OwnC2) || !math.IsNaN(p.OwnT2) || p.SteadyIdle != 1 || p.C1 != 0.8 {
 		t.Errorf("%+v", p)
 	}
-	d := DeviceResult{Chunks: &Chunks{}, Allocs: 1, MaxR: 10, Iterations: make([]iterations.Iteration, 3), Paper: p}
+	d := analysis.DeviceResult{Chunks: &analysis.Chunks{}, Allocs: 1, MaxR: 10, Iterations: make([]iterations.Iteration, 3), Paper: p}
 	for name, why := range map[string]string{
 		"iteration.first_excess": "no chunk was live in the 2 later iterations",
 		"iteration.own_idle":     "no memory was reserved in the later iterations",
 	} {
-		m, _ := LookupMetric(name)
+		m, _ := analysis.LookupMetric(name)
 		if _, _, ok := m.Value(d.Subjects()); ok || m.Unknown(d.Subjects()) != why {
 			t.Errorf("%s: known %v, unknown since %q, want %q", name, ok, m.Unknown(d.Subjects()), why)
 		}
@@ -153,8 +122,8 @@ func TestPeriodFindsTheMarks(t *testing.T) {
 			}
 			plain.Add(e)
 		}
-		want := run(t, marked, Options{}).Devices[0]
-		got := run(t, plain, Options{}).Devices[0]
+		want := run(t, marked, analysis.Options{}).Devices[0]
+		got := run(t, plain, analysis.Options{}).Devices[0]
 		if got.Period != int64(layers) {
 			t.Errorf("%d layers: period %d", layers, got.Period)
 			continue

@@ -1,4 +1,4 @@
-package analysis
+package graphs_test
 
 import (
 	"testing"

@@ -1,4 +1,4 @@
-package analysis
+package kv_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/memprof/memprof/analysis"
 	kvtracker "github.com/memprof/memprof/analysis/kv"
 	"github.com/memprof/memprof/analysis/kvcache"
 	"github.com/memprof/memprof/analysis/kvcache/recorded"
@@ -88,7 +89,7 @@ func serve(requests int, seed uint64) *engine {
 
 func (r *engine) analyze(t *testing.T) *kvtracker.Result {
 	t.Helper()
-	result, err := Run(modeltest.Source(r.Events, 100), Options{Text: r.Strings.Text})
+	result, err := analysis.Run(modeltest.Source(r.Events, 100), analysis.Options{Text: r.Strings.Text})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,14 +122,14 @@ func TestKVCaches(t *testing.T) {
 		"kv.token": r.Mean.Token, "kv.internal": r.Mean.Internal, "kv.reserve": r.Mean.Reserve,
 		"kv.external": 0, "kv.idle": 1 - r.Mean.Token - r.Mean.Internal - r.Mean.Reserve - 16./1024, "kv.cached": 0, "kv.batch": r.Batch, "kv.batch.peak": 8,
 	} {
-		m, found := LookupMetric(name)
+		m, found := analysis.LookupMetric(name)
 		if !found {
 			t.Fatalf("no metric %s", name)
 		}
-		if got, _, ok := m.Value((&DeviceResult{KV: []*kvtracker.Result{kv}}).Subjects()); !ok || math.Abs(got-want) > 1e-9 {
+		if got, _, ok := m.Value((&analysis.DeviceResult{KV: []*kvtracker.Result{kv}}).Subjects()); !ok || math.Abs(got-want) > 1e-9 {
 			t.Errorf("%s is %v, want %v", name, got, want)
 		}
-		if _, _, ok := m.Value((&DeviceResult{}).Subjects()); ok {
+		if _, _, ok := m.Value((&analysis.DeviceResult{}).Subjects()); ok {
 			t.Errorf("%s has a value without a KV cache", name)
 		}
 	}
@@ -147,7 +148,7 @@ func TestKVCaches(t *testing.T) {
 	}
 }
 
-func ofKV(m Metric) bool { return strings.HasPrefix(m.Name, "kv.") }
+func ofKV(m analysis.Metric) bool { return strings.HasPrefix(m.Name, "kv.") }
 
 // A policy that could serve none of the requests says so, and ends.
 func TestKVCachesThatAPolicyCannotServe(t *testing.T) {
@@ -196,7 +197,7 @@ func TestKVCachesOfAPart(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer reader.Close()
-	result, err := Run(reader, Options{Text: p.Strings().Text, FirstSeq: p.Parts[0].FirstSeq})
+	result, err := analysis.Run(reader, analysis.Options{Text: p.Strings().Text, FirstSeq: p.Parts[0].FirstSeq})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -248,7 +249,7 @@ func TestWrongMarksOfKVCaches(t *testing.T) {
 			r.mark(trace.KindKVCache, 1, 0, 64, 100, "layout=paged\tblock=16")
 			test.mark(r)
 			r.mark(trace.KindKVReserve, 1, 1, 2, 16, "") // passed over
-			result, err := Run(modeltest.Source(r.Events, 100), Options{Text: r.Strings.Text})
+			result, err := analysis.Run(modeltest.Source(r.Events, 100), analysis.Options{Text: r.Strings.Text})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -279,7 +280,7 @@ func TestBeams(t *testing.T) {
 		r.mark(trace.KindKVAppend, cache, recorded.All, 1, 0, "")
 		r.mark(trace.KindKVFree, cache, recorded.All, 0, 0, "")
 	}
-	result, err := Run(modeltest.Source(r.Events, 100), Options{Text: r.Strings.Text})
+	result, err := analysis.Run(modeltest.Source(r.Events, 100), analysis.Options{Text: r.Strings.Text})
 	if err != nil {
 		t.Fatal(err)
 	}

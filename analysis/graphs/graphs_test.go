@@ -1,4 +1,4 @@
-package analysis
+package graphs_test
 
 import (
 	"fmt"
@@ -8,11 +8,25 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/graphs"
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
 )
+
+const mib = 1 << 20
+
+// run analyzes what was recorded.
+func run(t testing.TB, r *modeltest.Recorder, opt analysis.Options) *analysis.Result {
+	t.Helper()
+	opt.Text = r.Strings.Text
+	result, err := analysis.Run(modeltest.Source(r.Events, 7), opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result
+}
 
 // capturing is a job that captures graphs.
 type capturing struct {
@@ -90,8 +104,8 @@ func (c *capturing) capture(stream int64, context string, do func()) {
 	c.Stream = 0
 }
 
-func (c *capturing) run() (*DeviceResult, error) {
-	r, err := explored(c.Recorder, Options{Text: c.Strings.Text}, nil)
+func (c *capturing) run() (*analysis.DeviceResult, error) {
+	r, err := analysis.Run(modeltest.Source(c.Events, 7), analysis.Options{Text: c.Strings.Text})
 	if err != nil {
 		return nil, err
 	}
@@ -416,7 +430,7 @@ func TestGraphsNative(t *testing.T) {
 	}
 }
 
-func ofCaptures(m Metric) bool { return strings.HasPrefix(m.Name, "graphs.") }
+func ofCaptures(m analysis.Metric) bool { return strings.HasPrefix(m.Name, "graphs.") }
 
 func TestGraphMetrics(t *testing.T) {
 	c := newCapturing(t)
@@ -436,14 +450,14 @@ func TestGraphMetrics(t *testing.T) {
 		"graphs.captures": 4, "graphs.physical": 36 * mib, "graphs.sum": 42 * mib, "graphs.max": 20 * mib, "graphs.saved": 6 * mib,
 		"graphs.untouched": 0, "graphs.avoidable": 10 * mib,
 	}
-	for _, m := range Metrics() {
+	for _, m := range analysis.Metrics() {
 		if !ofCaptures(m) {
 			continue
 		}
 		if value, _, ok := m.Value(d.Subjects()); !ok || value != want[m.Name] {
 			t.Errorf("%s = %v (%v), want %v", m.Name, value, ok, want[m.Name])
 		}
-		if _, _, ok := m.Value((&DeviceResult{}).Subjects()); ok {
+		if _, _, ok := m.Value((&analysis.DeviceResult{}).Subjects()); ok {
 			t.Errorf("%s of a device without graphs", m.Name)
 		}
 		delete(want, m.Name)

@@ -1,4 +1,4 @@
-package analysis
+package accounting_test
 
 import (
 	"cmp"
@@ -7,6 +7,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
+	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/trace"
 )
@@ -38,7 +39,7 @@ func ownTraining() *ledgerJob {
 
 func TestAccountingByOwnReadings(t *testing.T) {
 	r := ownTraining().analyze(t, "rank0", nil)
-	Reconcile([]Member{{Result: r, Device: &r.Devices[0], PID: 71}}, nil, "no library")
+	analysis.Reconcile([]analysis.Member{{Result: r, Device: &r.Devices[0], PID: 71}}, nil, "no library")
 	got := r.Devices[0].Account
 	want := accounting.Account{Scope: accounting.ScopeCard, Processes: []string{"rank0"}, UsedPeak: 2100 * mib, Peak: got.Peak, End: got.End}
 	if diff := gocmp.Diff(want, *got); diff != "" {
@@ -78,22 +79,22 @@ func TestOwnReadingsOfSharedCards(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			var members []Member
+			var members []analysis.Member
 			for i, name := range []string{"rank0", "rank1"} {
 				r := ownTraining().analyze(t, name, test.readings)
 				if test.uuids[i] != "" {
 					r.Arenas[0].Options["uuid"] = test.uuids[i]
 				}
 				if test.idle && i == 1 {
-					r.Devices[0] = DeviceResult{}
+					r.Devices[0] = analysis.DeviceResult{}
 				}
-				members = append(members, Member{Result: r, Device: &r.Devices[0], PID: 71 + i, GPU: test.gpus[i]})
+				members = append(members, analysis.Member{Result: r, Device: &r.Devices[0], PID: 71 + i, GPU: test.gpus[i]})
 			}
 			missing := none
 			if test.readings != nil {
 				missing = ""
 			}
-			Reconcile(members, test.readings, missing)
+			analysis.Reconcile(members, test.readings, missing)
 			b := members[0].Device.Account
 			if b.Scope != test.scope || b.Missing != test.missing || b.Peak.Read.Valid != (test.missing == "") {
 				t.Errorf("scope %q, missing %q, read %+v", b.Scope, b.Missing, b.Peak.Read)
@@ -113,7 +114,7 @@ func TestOwnReadingsOfTwoDevices(t *testing.T) {
 		j.events = append(j.events, e)
 	}
 	r := j.byTime().analyze(t, "rank0", nil)
-	Reconcile([]Member{{Result: r, Device: &r.Devices[0], GPU: -1}, {Result: r, Device: &r.Devices[1], GPU: -1}}, nil, "no library")
+	analysis.Reconcile([]analysis.Member{{Result: r, Device: &r.Devices[0], GPU: -1}, {Result: r, Device: &r.Devices[1], GPU: -1}}, nil, "no library")
 	for _, d := range r.Devices {
 		if d.Account.Scope != accounting.ScopeCard || d.Account.Peak.Rest != 600*mib || d.Account.End.Rest != 605*mib {
 			t.Errorf("device %d: %+v", d.Device, d.Account)
@@ -132,7 +133,7 @@ func TestOwnReadingsPassedOver(t *testing.T) {
 		j.add(1600, e, "all=1")
 	}
 	r := j.analyze(t, "rank0", nil)
-	Reconcile([]Member{{Result: r, Device: &r.Devices[0]}}, nil, "no library")
+	analysis.Reconcile([]analysis.Member{{Result: r, Device: &r.Devices[0]}}, nil, "no library")
 	d := &r.Devices[0]
 	if len(r.Devices) != 1 || d.Holdings.Read != nil || d.Holdings.ReadPeak != 0 || d.Account.Missing != "no library" || d.Account.Scope != accounting.ScopeProcess {
 		t.Errorf("%d devices, read %v, greatest %d, account %+v", len(r.Devices), d.Holdings.Read, d.Holdings.ReadPeak, d.Account)
@@ -159,7 +160,7 @@ func TestOwnReadingsAreBounded(t *testing.T) {
 	if len(h.Read) > accounting.MostOwnReadings || len(h.Read) < accounting.MostOwnReadings/4 {
 		t.Errorf("%d stretches are kept", len(h.Read))
 	}
-	Reconcile([]Member{{Result: r, Device: &r.Devices[0]}}, nil, "no library")
+	analysis.Reconcile([]analysis.Member{{Result: r, Device: &r.Devices[0]}}, nil, "no library")
 	b := r.Devices[0].Account
 	if want := (accounting.Reading{Valid: true, Used: 2100 * mib, After: 30 * ms, Steady: true}); b.Peak.Read != want || b.UsedPeak != 9000*mib {
 		t.Errorf("peak %+v, greatest %d", b.Peak.Read, b.UsedPeak)

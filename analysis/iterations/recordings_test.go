@@ -1,4 +1,4 @@
-package analysis
+package iterations_test
 
 import (
 	"errors"
@@ -6,13 +6,15 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/modeltest"
+	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
 )
 
 // recording are the events of a recorded sample, those with marks and those without.
 func recording(t *testing.T, name string) (marked, plain []trace.Event, texts *trace.Strings) {
-	run, err := trace.Open("../samples/" + name)
+	run, err := trace.Open("../../samples/" + name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +50,7 @@ type span struct {
 }
 
 // spans are the iterations of a device, and the allocations in each.
-func spans(events []trace.Event, d *DeviceResult) []span {
+func spans(events []trace.Event, d *analysis.DeviceResult) []span {
 	var out []span
 	next := 0
 	for _, it := range d.Iterations {
@@ -66,9 +68,9 @@ func spans(events []trace.Event, d *DeviceResult) []span {
 	return out
 }
 
-func analyze(t *testing.T, events []trace.Event, opt Options) *DeviceResult {
+func analyze(t *testing.T, events []trace.Event, opt analysis.Options) *analysis.DeviceResult {
 	t.Helper()
-	result, err := Run(modeltest.Source(events, 4096), opt)
+	result, err := analysis.Run(modeltest.Source(events, 4096), opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +84,7 @@ func TestPeriodOfRecordings(t *testing.T) {
 	for name, period := range map[string]int64{"alexnet": 80, "resnet50": 681, "gpt2": 1324} {
 		t.Run(name, func(t *testing.T) {
 			marked, plain, texts := recording(t, name)
-			opt := Options{Text: texts.Text}
+			opt := analysis.Options{Text: texts.Text}
 			want := analyze(t, marked, opt)
 			if len(want.Iterations) != 20 || want.Period != 0 {
 				t.Fatalf("%d iterations were marked, period %d", len(want.Iterations), want.Period)
@@ -121,7 +123,7 @@ func until(events []trace.Event, seq int64) []trace.Event {
 // drops the gradients, goes forward and backward. The first may make the optimizer's state.
 func steps(t *testing.T, parameters, layers int, state bool) *modeltest.Recorder {
 	r := modeltest.New()
-	a := vmmArena(t, r)
+	a := newArena(t, r, bfc.Options{Limit: bfc.NoLimit}, bfc.DeviceOptions{VMM: true, Granularity: 2 * mib})
 	for i := range parameters {
 		alloc(t, a, uint64(1000+i), "")
 	}
@@ -167,8 +169,8 @@ func TestPeriodEndsWithTheJob(t *testing.T) {
 				plain = append(plain, e)
 			}
 		}
-		want := spans(r.Events, analyze(t, r.Events, Options{Text: r.Strings.Text}))
-		got := analyze(t, plain, Options{Text: r.Strings.Text})
+		want := spans(r.Events, analyze(t, r.Events, analysis.Options{Text: r.Strings.Text}))
+		got := analyze(t, plain, analysis.Options{Text: r.Strings.Text})
 		if diff := cmp.Diff(want, spans(plain, got), cmp.AllowUnexported(span{})); diff != "" || len(want) != 12 {
 			t.Errorf("%d parameters, state %v: marks (-) and period (+):\n%s", parameters, state, diff)
 		}
@@ -176,7 +178,7 @@ func TestPeriodEndsWithTheJob(t *testing.T) {
 			continue
 		}
 		// Of a job that was killed the cut is where the gradients are dropped, two requests later.
-		got = analyze(t, plain, Options{Text: r.Strings.Text, Recovered: true})
+		got = analyze(t, plain, analysis.Options{Text: r.Strings.Text, Recovered: true})
 		for i, s := range spans(plain, got) {
 			if requests := int64(2*layers + 2); i > 0 && s.requests != requests || i == 0 && s.requests != int64(parameters)+requests+1+2 {
 				t.Errorf("%d parameters: iteration %d of a killed job has %d requests", parameters, i, s.requests)

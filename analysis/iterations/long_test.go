@@ -1,9 +1,10 @@
-package analysis
+package iterations_test
 
 import (
 	"math"
 	"testing"
 
+	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/iterations"
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/trace"
@@ -40,14 +41,14 @@ func stepsThatGrow(n, greatest int) []trace.Event {
 			trace.Event{Kind: trace.KindAlloc, Addr: base + int64(i)*256, Requested: 256, Provided: 256},
 			trace.Event{Kind: trace.KindIteration, Device: trace.NoDevice, Arena: trace.NoArena, Requested: int64(i)})
 	}
-	return numbered(events)
+	return modeltest.Numbered(events)
 }
 
 // TestManyIterations keeps a constant number of iterations of a long job, and what is said of all of
 // them is exact.
 func TestManyIterations(t *testing.T) {
 	const n, greatest = 3*iterations.Most + 17, 2*iterations.Most + 5
-	result, err := Run(modeltest.Source(stepsThatGrow(n, greatest), 1<<15), Options{})
+	result, err := analysis.Run(modeltest.Source(stepsThatGrow(n, greatest), 1<<15), analysis.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package analysis
+package pause_test
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/analysis/pause"
 	"github.com/memprof/memprof/analysis/resumeplan"
@@ -91,9 +92,9 @@ func (j *colocated) phase(name string, ms int64, do func()) {
 	}
 }
 
-func (j *colocated) run() *DeviceResult {
+func (j *colocated) run() *analysis.DeviceResult {
 	j.t.Helper()
-	r, err := Run(modeltest.Source(j.events, 3), Options{Text: j.strings.Text})
+	r, err := analysis.Run(modeltest.Source(j.events, 3), analysis.Options{Text: j.strings.Text})
 	if err != nil {
 		j.t.Fatal(err)
 	}
@@ -347,14 +348,14 @@ func TestPauseMetrics(t *testing.T) {
 		"pause.untagged.bytes": 10 * mib, "pause.untagged.alike.bytes": 0, "pause.unneeded.bytes": 40 * mib, "pause.recorded.peak": 86 * mib,
 		"pause.untagged.free.bytes": 0, "pause.on_use.peak": 66 * mib, "pause.excess": 20.0 / 66, "pause.failed.count": 1,
 	} {
-		m, ok := LookupMetric(name)
+		m, ok := analysis.LookupMetric(name)
 		if !ok {
 			t.Fatalf("no metric %s", name)
 		}
 		if got, _, ok := m.Value(d.Subjects()); !ok || got != want {
 			t.Errorf("%s is %v, %v, want %v", name, got, ok, want)
 		}
-		if _, _, ok := m.Value((&DeviceResult{}).Subjects()); ok {
+		if _, _, ok := m.Value((&analysis.DeviceResult{}).Subjects()); ok {
 			t.Errorf("%s without tags", name)
 		}
 	}

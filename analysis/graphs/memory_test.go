@@ -1,4 +1,4 @@
-package analysis
+package graphs_test
 
 import (
 	"errors"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/graphs"
 	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/trace"
@@ -169,7 +170,7 @@ func TestRangeRestoredAndFull(t *testing.T) {
 	if s := d.Graphs.Stores[0].Shapes[0]; s.Requested != mib+1000 || s.Provided != mib+1024 {
 		t.Errorf("shape %+v", s)
 	}
-	if len(d.OOMs) != 1 || d.OOMs[0].Request != 4*mib || d.OOMs[0].Verdict != Capacity {
+	if len(d.OOMs) != 1 || d.OOMs[0].Request != 4*mib || d.OOMs[0].Verdict != analysis.Capacity {
 		t.Errorf("failed requests %+v", d.OOMs)
 	}
 }

@@ -1,8 +1,9 @@
-package analysis
+package accounting_test
 
 import (
 	"testing"
 
+	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/accounting"
 )
 
@@ -60,7 +61,7 @@ func TestAccountingOfAContext(t *testing.T) {
 	for _, test := range tests {
 		readings := readingsOf(t, test.readings...)
 		r := contextJob(test.measured, test.text).analyze(t, "rank0", readings)
-		Reconcile([]Member{{Result: r, Device: &r.Devices[0], PID: 71, Alive: 950 * ms}}, readings, "")
+		analysis.Reconcile([]analysis.Member{{Result: r, Device: &r.Devices[0], PID: 71, Alive: 950 * ms}}, readings, "")
 		for name, b := range map[string]*accounting.Balance{"peak": &r.Devices[0].Account.Peak, "end": &r.Devices[0].Account.End} {
 			got := [...]int64{inMiB(b.Context, b.UnknownWhy), b.ContextRefuted / mib, inMiB(b.Rest, b.UsedUnknown), inMiB(b.Unexplained, b.UnexplainedUnknown)}
 			if want := [...]int64{test.context, test.refuted, test.rest, test.hidden}; got != want || b.UnknownWhy != test.why {
@@ -75,7 +76,7 @@ func TestAccountingOfAPrivateCard(t *testing.T) {
 	j := contextJob(300, "what=context\thow=total")
 	j.loads(50, 8*mib, "what=module\tname=m")
 	r := j.analyze(t, "rank0", nil)
-	Reconcile([]Member{{Result: r, Device: &r.Devices[0], Private: true}}, nil, "simulated")
+	analysis.Reconcile([]analysis.Member{{Result: r, Device: &r.Devices[0], Private: true}}, nil, "simulated")
 	if b := r.Devices[0].Account.End; b.Context != 300*mib || b.Modules != 8*mib || b.Unknown != 0 || b.UnexplainedUnknown != accounting.WhyUnread {
 		t.Errorf("%+v", b)
 	}
@@ -93,7 +94,7 @@ func TestAccountingOfDriverOverheadThatGoes(t *testing.T) {
 	j.loads(60, 200*mib, "what=context")
 	j.loads(70, -8*mib, "what=graph\thow=process")
 	r := j.analyze(t, "rank0", nil)
-	Reconcile([]Member{{Result: r, Device: &r.Devices[0]}}, nil, "")
+	analysis.Reconcile([]analysis.Member{{Result: r, Device: &r.Devices[0]}}, nil, "")
 	b := r.Devices[0].Account.End
 	if b.Context != 200*mib || b.Loads != 0 || b.Pools != 0 || b.Graphs != 0 || b.Unknown != accounting.GraphsPart || b.UnknownWhy != accounting.WhyReturned || b.Other() != 60*mib {
 		t.Errorf("%+v", b)
@@ -123,7 +124,7 @@ func TestAccountingRefuteContextsTogether(t *testing.T) {
 		first.gives(950, 7<<30)
 		second.gives(950, 7<<30)
 		a, b := first.analyze(t, "rank0", readings), second.analyze(t, "rank1", readings)
-		Reconcile([]Member{
+		analysis.Reconcile([]analysis.Member{
 			{Result: a, Device: &a.Devices[0], PID: 71}, {Result: b, Device: &b.Devices[0], PID: 72},
 		}, readings, "")
 		peak := a.Devices[0].Account.Peak
