@@ -187,7 +187,7 @@ func (t *Table) Result(path string, info *trace.Info) *analysis.Result {
 		if !known {
 			at = len(r.Devices)
 			index[row.Device] = at
-			r.Devices = append(r.Devices, analysis.DeviceResult{Device: row.Device, Stored: &analysis.Stored{
+			r.Devices = append(r.Devices, analysis.DeviceResult{Device: row.Device, Chunks: &analysis.Chunks{}, Stored: &analysis.Stored{
 				Device: map[string]analysis.StoredValue{}, Tags: map[string]map[string]analysis.StoredValue{}, Phases: map[string]map[string]analysis.StoredValue{},
 			}})
 		}
