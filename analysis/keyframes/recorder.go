@@ -258,11 +258,10 @@ func (r *Recorder) present(of *ledger.Ledger, add func(*lifetime)) {
 				for i := range lives[:n] {
 					add(&lives[i])
 				}
-			case ledger.UntouchedSegment:
-				add(&lifetime{
-					Block: ledger.Block{Addr: s.Addr, Size: s.Size, Arena: ar.Index}, from: s.Seq, to: math.MaxInt64, kind: StretchUntouched,
-				})
 			}
+		})
+		ar.EachUntouched(func(x ledger.Range, seq int64) {
+			add(&lifetime{Block: ledger.Block{Addr: x.From, Size: x.Bytes(), Arena: ar.Index}, from: seq, to: math.MaxInt64, kind: StretchUntouched})
 		})
 	}
 }
