@@ -8,9 +8,8 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/accounting"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/layout"
-	"github.com/memprof/memprof/report/plain"
-	"github.com/memprof/memprof/report/units"
 )
 
 // librariesShown is the most rows for other libraries; the last of them may stand for several.
@@ -46,10 +45,10 @@ func accountingSections(d *analysis.DeviceResult) []layout.Section {
 // usedLine says what used memory counts.
 func usedLine(b *accounting.Account) string {
 	if b.Scope == accounting.ScopeProcess {
-		return fmt.Sprintf("used: GPU %d, this process, as the driver reports it; maximum %s", b.GPU, units.FormatSize(b.UsedPeak))
+		return fmt.Sprintf("used: GPU %d, this process, as the driver reports it; maximum %s", b.GPU, plain.FormatSize(b.UsedPeak))
 	}
 	if b.Scope == accounting.ScopeCard {
-		return fmt.Sprintf("used: the whole GPU, other processes included, as this process read it (cuMemGetInfo); maximum %s", units.FormatSize(b.UsedPeak))
+		return fmt.Sprintf("used: the whole GPU, other processes included, as this process read it (cuMemGetInfo); maximum %s", plain.FormatSize(b.UsedPeak))
 	}
 	of := ""
 	if n := len(b.Processes); n > 1 {
@@ -63,7 +62,7 @@ func usedLine(b *accounting.Account) string {
 		}
 	}
 	return fmt.Sprintf("used: all of GPU %d, other processes included; maximum %s, before the job %s%s",
-		b.GPU, units.FormatSize(b.UsedPeak), units.FormatSize(b.UsedBeforeJob), of)
+		b.GPU, plain.FormatSize(b.UsedPeak), plain.FormatSize(b.UsedBeforeJob), of)
 }
 
 // accountingTerm is one term of the device accounting.
@@ -174,7 +173,7 @@ func libraryTerms(b *accounting.Account) []accountingTerm {
 	}
 	if rest := names[len(shown):]; len(rest) > 0 {
 		terms = append(terms, accountingTerm{
-			name: "… " + units.FormatCount(int64(len(rest))) + " more", meaning: "other libraries", bytes: bytesOf(rest...), tone: layout.Faint,
+			name: "… " + plain.FormatCount(int64(len(rest))) + " more", meaning: "other libraries", bytes: bytesOf(rest...), tone: layout.Faint,
 		})
 	}
 	return terms
@@ -205,7 +204,7 @@ func communicatorTerms(b *accounting.Account, library string) []accountingTerm {
 	for _, c := range found[:min(len(found), communicatorsShown)] {
 		meaning := "of it"
 		if c.Ranks > 0 {
-			meaning += ", " + units.Counted(c.Ranks, "rank")
+			meaning += ", " + plain.Counted(c.Ranks, "rank")
 		}
 		terms = append(terms, accountingTerm{name: fmt.Sprintf("· communicator %d", c.Number), meaning: meaning, bytes: ofCommunicator(library, c.Number), tone: layout.Faint})
 	}
@@ -241,15 +240,15 @@ func accountingRow(b *accounting.Account, term accountingTerm) []layout.Cell {
 	zero := true
 	for _, balance := range []*accounting.Balance{&b.Peak, &b.End} {
 		if term.unknown != nil && term.unknown(balance) {
-			line = append(line, layout.Row("unknown", units.Absent)...)
+			line = append(line, layout.Row("unknown", plain.Absent)...)
 			zero = false
 			continue
 		}
-		bytes, percent := term.bytes(balance), units.Absent
+		bytes, percent := term.bytes(balance), plain.Absent
 		if balance.UsedUnknown == "" {
-			percent = units.FormatPercent(units.Ratio(bytes, balance.Read.Used))
+			percent = plain.FormatPercent(plain.Ratio(bytes, balance.Read.Used))
 		}
-		line = append(line, layout.Row(units.FormatSize(bytes), percent)...)
+		line = append(line, layout.Row(plain.FormatSize(bytes), percent)...)
 		zero = zero && bytes == 0
 	}
 	line = append(line, layout.Row(term.meaning)...)
@@ -274,12 +273,12 @@ func accountingNotes(b *accounting.Account) []layout.Cell {
 		if !at.balance.Read.Valid {
 			continue
 		}
-		text := at.name + ", " + units.FormatDuration(at.balance.At.Time) + " after the start: used was read " + readingDistance(at.balance.Read.After)
+		text := at.name + ", " + plain.FormatDuration(at.balance.At.Time) + " after the start: used was read " + readingDistance(at.balance.Read.After)
 		if at.balance.UsedUnknown == "" {
 			notes = append(notes, layout.Note(text)...)
 		} else {
-			notes = append(notes, layout.Toned(layout.Warned, layout.Note(at.name+", "+units.FormatDuration(at.balance.At.Time)+" after the start: used is unknown: "+at.balance.UsedUnknown+
-				"; the nearest reading, "+readingDistance(at.balance.Read.After)+", is "+units.FormatSize(at.balance.Read.Used)))...)
+			notes = append(notes, layout.Toned(layout.Warned, layout.Note(at.name+", "+plain.FormatDuration(at.balance.At.Time)+" after the start: used is unknown: "+at.balance.UsedUnknown+
+				"; the nearest reading, "+readingDistance(at.balance.Read.After)+", is "+plain.FormatSize(at.balance.Read.Used)))...)
 		}
 	}
 	if p := &b.Peak; p.Overhead() != 0 || p.Unknown.Has(accounting.AllOverhead) {
@@ -287,14 +286,14 @@ func accountingNotes(b *accounting.Account) []layout.Cell {
 			if p.Unknown.Has(of) {
 				return "unknown"
 			}
-			return units.FormatSize(bytes)
+			return plain.FormatSize(bytes)
 		}
 		notes = append(notes, layout.Note(fmt.Sprintf("driver overhead at the peak: context %s, modules %s, libraries %s, graphs %s",
 			part(accounting.ContextPart, p.Context), part(accounting.ModulesPart, p.Modules), part(accounting.LoadsPart, p.Loads), part(accounting.GraphsPart, p.Graphs)))...)
 	}
 	notes = append(notes, unknownNotes(b)...)
 	if p := &b.Peak; p.Managed != 0 || p.HostPinned != 0 {
-		notes = append(notes, layout.Note(fmt.Sprintf("in no term, at the peak: managed memory %s, pinned host memory %s", units.FormatSize(p.Managed), units.FormatSize(p.HostPinned)))...)
+		notes = append(notes, layout.Note(fmt.Sprintf("in no term, at the peak: managed memory %s, pinned host memory %s", plain.FormatSize(p.Managed), plain.FormatSize(p.HostPinned)))...)
 	}
 	return notes
 }
@@ -305,7 +304,7 @@ func unknownNotes(b *accounting.Account) []layout.Cell {
 	if why := cmp.Or(b.Peak.UnknownWhy, b.End.UnknownWhy); why != "" {
 		text := "driver overhead is unknown: " + why
 		if refuted := max(b.Peak.ContextRefuted, b.End.ContextRefuted); refuted != 0 {
-			text = "driver overhead is unknown: the CUDA context measured " + units.FormatSize(refuted) + ", more than was in use: other processes are included, so it is left out"
+			text = "driver overhead is unknown: the CUDA context measured " + plain.FormatSize(refuted) + ", more than was in use: other processes are included, so it is left out"
 		}
 		notes = append(notes, layout.Toned(layout.Warned, layout.Note(text))...)
 	}
@@ -323,9 +322,9 @@ func readingDistance(after int64) string {
 	case after == 0:
 		return "at that time, or equally before and after"
 	case after < 0:
-		return units.FormatDuration(-after) + " before"
+		return plain.FormatDuration(-after) + " before"
 	}
-	return units.FormatDuration(after) + " later"
+	return plain.FormatDuration(after) + " later"
 }
 
 // jsonDeviceAccounting is the device accounting. If no reading was taken, missing says why. What is not known is
@@ -440,7 +439,7 @@ func newJSONAccountingAt(b *accounting.Balance) *jsonAccountingAt {
 		}
 		if b.UnexplainedUnknown == "" {
 			unexplained := b.Unexplained
-			j.Unexplained, j.UnexplainedShare = &unexplained, plain.Finite(units.Ratio(b.Unexplained, r.Used))
+			j.Unexplained, j.UnexplainedShare = &unexplained, plain.Finite(plain.Ratio(b.Unexplained, r.Used))
 		}
 	}
 	j.UsedUnknown, j.UnexplainedWhy = plain.NotEmpty(b.UsedUnknown), plain.NotEmpty(b.UnexplainedUnknown)

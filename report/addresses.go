@@ -10,10 +10,9 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/ledger"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/figure"
-	"github.com/memprof/memprof/report/plain"
 	"github.com/memprof/memprof/report/terms"
-	"github.com/memprof/memprof/report/units"
 )
 
 // Measures of the address map.
@@ -65,7 +64,7 @@ func mapFigure(r *analysis.Result, d *analysis.DeviceResult) figure.Figure {
 		f.Subtitle += "; gaps between segments are drawn short"
 	}
 	if dropped > 0 {
-		f.Subtitle += fmt.Sprintf("; %s (%s) not drawn", units.Counted(int64(dropped), "smaller arena"), units.FormatSize(droppedBytes))
+		f.Subtitle += fmt.Sprintf("; %s (%s) not drawn", plain.Counted(int64(dropped), "smaller arena"), plain.FormatSize(droppedBytes))
 	}
 	f.Legend = mapLegend(arenas, segments)
 	f.Body = func(c draw.Canvas) { drawMap(c, r, arenas) }
@@ -141,7 +140,7 @@ func mapLegend(arenas []ledger.ArenaMap, native bool) []figure.LegendEntry {
 			rare = true
 		}
 		if bytes > 0 || !rare {
-			name := spanNames[kind] + " " + units.FormatSize(bytes)
+			name := spanNames[kind] + " " + plain.FormatSize(bytes)
 			if native && ledger.SpanKind(kind) == ledger.SpanUnmapped {
 				name = spanNames[kind] // closed up
 			}
@@ -184,7 +183,7 @@ func drawMap(c draw.Canvas, r *analysis.Result, arenas []ledger.ArenaMap) {
 			}
 			row := mapRow{start: start, bytes: min(bytes, a.Extent-start), spans: spans}
 			row.draw(rowsRoom, y, pitch*0.8, columns, bytes)
-			c.FillText(figure.Aligned(figure.SmallLetters, draw.XRight, draw.YCenter), vg.Point{X: rowsRoom.Min.X - 6, Y: y - pitch*0.4}, "+"+units.FormatSize(start))
+			c.FillText(figure.Aligned(figure.SmallLetters, draw.XRight, draw.YCenter), vg.Point{X: rowsRoom.Min.X - 6, Y: y - pitch*0.4}, "+"+plain.FormatSize(start))
 			y -= pitch
 		}
 		y -= mapBetween
@@ -213,8 +212,8 @@ func arenaTitle(r *analysis.Result, a ledger.ArenaMap) string {
 	if sums[ledger.SpanNotRequested] > 0 {
 		rest, of = "not requested", sums[ledger.SpanNotRequested]
 	}
-	return title + fmt.Sprintf(" · base %#x · %s mapped, %s live, %s %s", uint64(a.Base), units.FormatSize(mapped),
-		units.FormatPercent(units.Ratio(sums[ledger.SpanLive], mapped)), units.FormatPercent(units.Ratio(of, mapped)), rest)
+	return title + fmt.Sprintf(" · base %#x · %s mapped, %s live, %s %s", uint64(a.Base), plain.FormatSize(mapped),
+		plain.FormatPercent(plain.Ratio(sums[ledger.SpanLive], mapped)), plain.FormatPercent(plain.Ratio(of, mapped)), rest)
 }
 
 // drawMapScale draws the byte scale below the last row.
@@ -230,10 +229,10 @@ func drawMapScale(c draw.Canvas, y vg.Length, columns int, bytes int64) {
 		if k == ticks {
 			text.XAlign = draw.XRight
 		}
-		c.FillText(text, vg.Point{X: x, Y: y - 6}, "+"+units.FormatSize(bytes*k/ticks))
+		c.FillText(text, vg.Point{X: x, Y: y - 6}, "+"+plain.FormatSize(bytes*k/ticks))
 	}
 	c.FillText(figure.Aligned(figure.SmallLetters, draw.XLeft, draw.YTop), vg.Point{X: c.Min.X, Y: y - 21},
-		fmt.Sprintf("bytes from the start of the row; a row is %s, a pixel %s", units.FormatSize(bytes), units.FormatSize(bytes/int64(columns))))
+		fmt.Sprintf("bytes from the start of the row; a row is %s, a pixel %s", plain.FormatSize(bytes), plain.FormatSize(bytes/int64(columns))))
 }
 
 // mapRow is the bytes [start, start+bytes) of an arena.

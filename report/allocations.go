@@ -3,10 +3,9 @@ package report
 import (
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/attribution"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/layout"
-	"github.com/memprof/memprof/report/plain"
 	"github.com/memprof/memprof/report/terms"
-	"github.com/memprof/memprof/report/units"
 )
 
 // groupsShown is the most groups of live allocations that a table lists.
@@ -27,7 +26,7 @@ func allocationSections(d *analysis.DeviceResult) []layout.Section {
 			Columns: []layout.Column{layout.Numbers("request"), layout.Numbers("allocations"), layout.Numbers("requested"), layout.Numbers("provided"), layout.Numbers("of reserved")},
 		}
 		for _, h := range d.TopSizes {
-			s.Rows = append(s.Rows, layout.Row(units.FormatSize(h.Size), units.FormatCount(h.Blocks), units.FormatSize(h.Requested), units.FormatKnown(d.Chunks.Known(h.Provided)), units.FormatPercent(units.Ratio(h.Provided, d.Peak.R))))
+			s.Rows = append(s.Rows, layout.Row(plain.FormatSize(h.Size), plain.FormatCount(h.Blocks), plain.FormatSize(h.Requested), plain.FormatKnown(d.Chunks.Known(h.Provided)), plain.FormatPercent(plain.Ratio(h.Provided, d.Peak.R))))
 		}
 		s.Elide(groupsShown, 0)
 		sections = append(sections, s)
@@ -42,7 +41,7 @@ func contextTable(title string, chunks *analysis.Chunks, groups []attribution.Al
 		Columns: []layout.Column{layout.Words("context"), layout.Numbers("allocations"), layout.Numbers("requested"), layout.Numbers("provided"), layout.Numbers("of reserved")},
 	}
 	for _, g := range groups {
-		s.Rows = append(s.Rows, layout.Row(terms.Context(g.Context, contextWidth), units.FormatCount(g.Blocks), units.FormatSize(g.Requested), units.FormatKnown(chunks.Known(g.Provided)), units.FormatPercent(units.Ratio(g.Provided, whole))))
+		s.Rows = append(s.Rows, layout.Row(terms.Context(g.Context, contextWidth), plain.FormatCount(g.Blocks), plain.FormatSize(g.Requested), plain.FormatKnown(chunks.Known(g.Provided)), plain.FormatPercent(plain.Ratio(g.Provided, whole))))
 	}
 	s.Elide(groupsShown, 0)
 	return s

@@ -5,10 +5,9 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/attribution"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/layout"
-	"github.com/memprof/memprof/report/plain"
 	"github.com/memprof/memprof/report/terms"
-	"github.com/memprof/memprof/report/units"
 )
 
 // Rows and columns of the tables; JSON has more.
@@ -83,7 +82,7 @@ func (t groupTable) columns(what string) []layout.Column {
 
 // row is a group as a row of such a table.
 func (t groupTable) row(text string, g *attribution.Group) []layout.Cell {
-	return layout.Row(text, units.FormatCount(g.Blocks), units.FormatSize(g.Requested), units.FormatPercent(units.Ratio(g.Requested, t.whole)), units.FormatKnown(t.held.Provided(g)))
+	return layout.Row(text, plain.FormatCount(g.Blocks), plain.FormatSize(g.Requested), plain.FormatPercent(plain.Ratio(g.Requested, t.whole)), plain.FormatKnown(t.held.Provided(g)))
 }
 
 // section lists the groups of a breakdown; its rows add up to its total.
@@ -100,7 +99,7 @@ func (t groupTable) section(title, what string, b *attribution.Breakdown, text f
 		s.Rows = append(s.Rows, t.row(text(g.Name), g))
 	}
 	if more > 0 {
-		s.Rows = append(s.Rows, layout.Toned(layout.Faint, t.row("… "+units.FormatCount(more)+" more", &rest)))
+		s.Rows = append(s.Rows, layout.Toned(layout.Faint, t.row("… "+plain.FormatCount(more)+" more", &rest)))
 	}
 	all := b.Sum()
 	s.Total = layout.Toned(layout.Strong, t.row("= requested", &all))
@@ -128,7 +127,7 @@ func (t groupTable) tree(held *attribution.Result) layout.Section {
 		for i, g := range children {
 			if left := len(children) - i; i >= childrenShown && left > 1 {
 				gap := make([]layout.Cell, len(s.Columns))
-				gap[0].Text = indent + "… " + units.FormatCount(int64(left)) + " more"
+				gap[0].Text = indent + "… " + plain.FormatCount(int64(left)) + " more"
 				s.Rows = append(s.Rows, layout.Toned(layout.Faint, gap))
 				return
 			}
@@ -168,7 +167,7 @@ func (t groupTable) stacks(title string, b *attribution.Breakdown) layout.Sectio
 		s.Rows = append(s.Rows, callers(g, framesShown, len(s.Columns))...)
 	}
 	if more > 0 {
-		s.Rows = append(s.Rows, layout.Toned(layout.Faint, t.row("… "+units.FormatCount(more)+" more", &rest)))
+		s.Rows = append(s.Rows, layout.Toned(layout.Faint, t.row("… "+plain.FormatCount(more)+" more", &rest)))
 	}
 	all := b.Sum()
 	s.Total = layout.Toned(layout.Strong, t.row("= requested", &all))
@@ -192,7 +191,7 @@ func callers(g *attribution.Group, shown, columns int) [][]layout.Cell {
 	}
 	for i := 1; i < len(g.Frames); i++ {
 		if left := len(g.Frames) - i; i >= shown && left > 1 {
-			line("… " + units.Counted(int64(left), "more frame"))
+			line("… " + plain.Counted(int64(left), "more frame"))
 			break
 		}
 		line(plain.Shorten(g.Frames[i], terms.NameWidth-2))

@@ -9,11 +9,10 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/compare"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/figure"
 	"github.com/memprof/memprof/report/layout"
 	"github.com/memprof/memprof/report/page"
-	"github.com/memprof/memprof/report/plain"
-	"github.com/memprof/memprof/report/units"
 )
 
 // Compared is two sets of runs and their names.
@@ -95,7 +94,7 @@ func sizeName(name string) string {
 	if err != nil {
 		return shortName(name)
 	}
-	return units.FormatSize(bytes)
+	return plain.FormatSize(bytes)
 }
 
 func diffHead(c Compared) layout.Section {
@@ -112,7 +111,7 @@ func diffHead(c Compared) layout.Section {
 			worse++
 		}
 	}
-	s.Before = append(s.Before, layout.Cell{Text: fmt.Sprintf("%s better, %s worse", units.Counted(better, "metric"), units.FormatCount(worse))})
+	s.Before = append(s.Before, layout.Cell{Text: fmt.Sprintf("%s better, %s worse", plain.Counted(better, "metric"), plain.FormatCount(worse))})
 	if c.Base < 2 && c.New < 2 {
 		s.After = append(s.After, layout.Cell{Text: "one run of each: noise is not known, so every difference counts as a change; add runs of each", Tone: layout.Warned})
 	}
@@ -126,7 +125,7 @@ func setLine(set string, names []string, runs int) string {
 	for _, name := range names[:min(most, len(names))] {
 		shown = append(shown, plain.Shorten(name, 24))
 	}
-	line := fmt.Sprintf("%s: %s, %s", set, units.Counted(int64(runs), "run"), strings.Join(shown, ", "))
+	line := fmt.Sprintf("%s: %s, %s", set, plain.Counted(int64(runs), "run"), strings.Join(shown, ", "))
 	if more := len(names) - most; more > 0 {
 		line += fmt.Sprintf(" and %d more", more)
 	}
@@ -154,20 +153,20 @@ func diffSection(part diffPart, top int) layout.Section {
 		s.Columns = nil
 	}
 	if left > 0 {
-		s.After = append(s.After, layout.Cell{Text: units.FormatCount(left) + " more changed less, or are known of one side only", Tone: layout.Faint})
+		s.After = append(s.After, layout.Cell{Text: plain.FormatCount(left) + " more changed less, or are known of one side only", Tone: layout.Faint})
 	}
 	if same > 0 {
-		s.After = append(s.After, layout.Cell{Text: units.FormatCount(same) + " the same", Tone: layout.Faint})
+		s.After = append(s.After, layout.Cell{Text: plain.FormatCount(same) + " the same", Tone: layout.Faint})
 	}
 	return s
 }
 
 func changeRow(name string, c *compare.Change) []layout.Cell {
-	cells := layout.Row(name, spreadText(c.Unit, c.Base), spreadText(c.Unit, c.New), units.Absent, units.Absent, units.Absent, outcomeText(c))
+	cells := layout.Row(name, spreadText(c.Unit, c.Base), spreadText(c.Unit, c.New), plain.Absent, plain.Absent, plain.Absent, outcomeText(c))
 	if delta, ok := c.Delta(); ok {
 		cells[3].Text = changeText(c.Unit, delta)
 		if c.Unit != analysis.Share && c.Base.Median != 0 {
-			cells[4].Text = signed(units.FormatPercent(delta / math.Abs(c.Base.Median)))
+			cells[4].Text = signed(plain.FormatPercent(delta / math.Abs(c.Base.Median)))
 		}
 	}
 	if noise, ok := c.Noise(); ok {
@@ -204,7 +203,7 @@ func outcomeWord(c *compare.Change) string {
 
 func spreadText(unit analysis.Unit, s compare.Spread) string {
 	if s.Runs == 0 {
-		return units.Absent
+		return plain.Absent
 	}
 	return valueText(unit, s.Median)
 }
@@ -213,11 +212,11 @@ func spreadText(unit analysis.Unit, s compare.Spread) string {
 func valueText(unit analysis.Unit, value float64) string {
 	switch unit {
 	case analysis.Share:
-		return units.FormatPercent(value)
+		return plain.FormatPercent(value)
 	case analysis.Bytes:
-		return units.FormatSize(int64(math.Round(value)))
+		return plain.FormatSize(int64(math.Round(value)))
 	}
-	return units.FormatCount(int64(math.Round(value)))
+	return plain.FormatCount(int64(math.Round(value)))
 }
 
 // changeText is a change with its sign and unit.
@@ -231,14 +230,14 @@ func changeText(unit analysis.Unit, delta float64) string {
 // distanceText is a difference with its unit. Shares, which are percentages, differ by points.
 func distanceText(unit analysis.Unit, distance float64) string {
 	if unit == analysis.Share {
-		return strings.TrimSuffix(units.FormatPercent(distance), "%") + " pt"
+		return strings.TrimSuffix(plain.FormatPercent(distance), "%") + " pt"
 	}
 	return valueText(unit, distance)
 }
 
 // signed puts "+" before a number without a sign.
 func signed(text string) string {
-	if strings.HasPrefix(text, "-") || text == units.Absent {
+	if strings.HasPrefix(text, "-") || text == plain.Absent {
 		return text
 	}
 	return "+" + text

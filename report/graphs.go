@@ -5,9 +5,8 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/graphs"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/layout"
-	"github.com/memprof/memprof/report/plain"
-	"github.com/memprof/memprof/report/units"
 )
 
 // graphSections say what memory CUDA graphs use. There are none if nothing was captured.
@@ -49,8 +48,8 @@ func (k *graphKind) add(s *graphs.Store) {
 }
 
 func (k *graphKind) row() []layout.Cell {
-	return layout.Row(k.name, units.FormatCount(k.shapes), units.FormatSize(k.sum), units.FormatSize(k.most), units.FormatSize(k.physical),
-		units.FormatSize(k.distinct), units.FormatSize(k.untouched), units.FormatSize(k.saved))
+	return layout.Row(k.name, plain.FormatCount(k.shapes), plain.FormatSize(k.sum), plain.FormatSize(k.most), plain.FormatSize(k.physical),
+		plain.FormatSize(k.distinct), plain.FormatSize(k.untouched), plain.FormatSize(k.saved))
 }
 
 // graphKinds are the rows, and their sum.
@@ -88,7 +87,7 @@ func graphStoreSection(g *graphs.Result) layout.Section {
 	kinds, total := graphKinds(g)
 	s := layout.Section{
 		Title:  "CUDA graphs",
-		Before: layout.Note(fmt.Sprintf("%s of %s", units.Counted(g.Captures, "capture"), units.Counted(total.shapes, "shape"))),
+		Before: layout.Note(fmt.Sprintf("%s of %s", plain.Counted(g.Captures, "capture"), plain.Counted(total.shapes, "shape"))),
 		Columns: []layout.Column{
 			layout.Words("store"), layout.Numbers("shapes"), layout.Numbers("Σ shapes"), layout.Numbers("max shape"), layout.Numbers("mapped"),
 			layout.Numbers("used"), layout.Numbers("unused"), layout.Numbers("saved"),
@@ -102,16 +101,16 @@ func graphStoreSection(g *graphs.Result) layout.Section {
 	}
 	s.After = layout.Row("Σ shapes = used + saved; mapped (maximum) = used + unused;", "saved: pages that several shapes use, in no term of waste")
 	if total.aliased > 0 {
-		s.After = append(s.After, layout.Note(fmt.Sprintf("address ranges of graph memories: at most %s at once", units.FormatSize(total.aliased)))...)
+		s.After = append(s.After, layout.Note(fmt.Sprintf("address ranges of graph memories: at most %s at once", plain.FormatSize(total.aliased)))...)
 	}
 	if total.outputs > 0 {
-		s.After = append(s.After, layout.Note(units.FormatSize(total.outputs)+" were live after the last capture of their shape")...)
+		s.After = append(s.After, layout.Note(plain.FormatSize(total.outputs)+" were live after the last capture of their shape")...)
 	}
 	switch in := total.inputs; {
 	case in.Unknown > 0:
-		s.After = append(s.After, layout.Toned(layout.Warned, layout.Note("persistent inputs: not known, "+units.Counted(int64(in.Unknown), "shape")+" reported more bytes than the process ever used on the device"))...)
+		s.After = append(s.After, layout.Toned(layout.Warned, layout.Note("persistent inputs: not known, "+plain.Counted(int64(in.Unknown), "shape")+" reported more bytes than the process ever used on the device"))...)
 	case in.Sum > 0:
-		s.After = append(s.After, layout.Note(fmt.Sprintf("persistent inputs: %s for the largest shape of each store, %s for all shapes", units.FormatSize(in.Max), units.FormatSize(in.Sum)))...)
+		s.After = append(s.After, layout.Note(fmt.Sprintf("persistent inputs: %s for the largest shape of each store, %s for all shapes", plain.FormatSize(in.Max), plain.FormatSize(in.Sum)))...)
 	}
 	return s
 }
@@ -162,8 +161,8 @@ func graphShapeRow(store *graphs.Store, k int, unnamed string) []layout.Cell {
 	if name == "" {
 		name = unnamed
 	}
-	line := layout.Row(plain.Shorten(name, 14), units.FormatCount(shape.Captures), units.FormatDuration(shape.Time), units.FormatSize(shape.Requested),
-		units.FormatKnown(shape.Provided), units.FormatSize(shape.Own), units.FormatSize(shape.Shared), units.FormatSize(shape.Address))
+	line := layout.Row(plain.Shorten(name, 14), plain.FormatCount(shape.Captures), plain.FormatDuration(shape.Time), plain.FormatSize(shape.Requested),
+		plain.FormatKnown(shape.Provided), plain.FormatSize(shape.Own), plain.FormatSize(shape.Shared), plain.FormatSize(shape.Address))
 	if shape.Released || store.Released {
 		return layout.Toned(layout.Faint, line)
 	}
@@ -180,27 +179,27 @@ func whatIfSection(w *graphs.WhatIf) layout.Section {
 		s.Before = layout.Toned(layout.Faint, layout.Note("not replayed: "+w.Why))
 		return s
 	}
-	s.Before = layout.Note(fmt.Sprintf("requests of %s, replayed under the policy of %s", units.Counted(int64(w.Shapes), "shape"), modelName(w.Model)))
+	s.Before = layout.Note(fmt.Sprintf("requests of %s, replayed under the policy of %s", plain.Counted(int64(w.Shapes), "shape"), modelName(w.Model)))
 	s.Columns = []layout.Column{layout.Words("policy"), layout.Numbers("physical"), layout.Numbers("saves"), layout.Words("meaning")}
 	for _, line := range []struct {
 		name, meaning string
 		bytes         int64
 		tone          layout.Tone
 	}{
-		{"as recorded", "replayed; mapped were " + units.FormatSize(w.Physical), w.Recorded, layout.Faint},
+		{"as recorded", "replayed; mapped were " + plain.FormatSize(w.Physical), w.Recorded, layout.Faint},
 		{"separate pools", "a pool for each shape", w.Separate, layout.Plain},
 		{"shared, smallest first", "one pool, ascending", w.Ascended, layout.Plain},
 		{"shared, largest first", "one pool, descending (vLLM, SGLang)", w.Descended, layout.Plain},
 		{"aliased", "memprof.GraphMemory, in any order", w.Aliased, layout.Strong},
 	} {
-		saved := layout.Row(line.name, units.FormatSize(line.bytes), units.FormatSize(w.Physical-line.bytes), line.meaning)
+		saved := layout.Row(line.name, plain.FormatSize(line.bytes), plain.FormatSize(w.Physical-line.bytes), line.meaning)
 		s.Rows = append(s.Rows, layout.Toned(line.tone, saved))
 	}
 	if w.Outlive > 0 {
-		s.After = layout.Note(fmt.Sprintf("%s outlive their shapes: with aliasing they must be declared outputs, copied, or placed outside", units.FormatSize(w.Outlive)))
+		s.After = layout.Note(fmt.Sprintf("%s outlive their shapes: with aliasing they must be declared outputs, copied, or placed outside", plain.FormatSize(w.Outlive)))
 	}
 	if w.Unnamed > 0 {
-		s.After = append(s.After, layout.Note(fmt.Sprintf("each capture without a name counts as a shape (%s here): memprof.phase(name) joins them", units.FormatCount(int64(w.Unnamed))))...)
+		s.After = append(s.After, layout.Note(fmt.Sprintf("each capture without a name counts as a shape (%s here): memprof.phase(name) joins them", plain.FormatCount(int64(w.Unnamed))))...)
 	}
 	return s
 }

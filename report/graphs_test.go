@@ -9,12 +9,11 @@ import (
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/graphs"
 	"github.com/memprof/memprof/analysis/ledger"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/report/layout"
 	"github.com/memprof/memprof/report/page"
-	"github.com/memprof/memprof/report/plain"
 	"github.com/memprof/memprof/report/reporttest"
-	"github.com/memprof/memprof/report/units"
 )
 
 // graphsResults have graphs in pools of their own, in one pool, in a graph memory, of a native allocator, and
@@ -44,7 +43,7 @@ func graphsResults() []*analysis.Result {
 	}
 	var apart []graphs.Store
 	for i := range int64(40) {
-		apart = append(apart, store(graphs.Store{Pool: "0." + units.FormatCount(i), Shapes: []graphs.Shape{shape("", 2*i+2, 0, (2*i+2)*mib)}}))
+		apart = append(apart, store(graphs.Store{Pool: "0." + plain.FormatCount(i), Shapes: []graphs.Shape{shape("", 2*i+2, 0, (2*i+2)*mib)}}))
 	}
 	apart[2].Released = true
 	observed := store(graphs.Store{Pool: "0.2", Shapes: []graphs.Shape{shape("a", 20, 2, 22*mib), shape("", 0, 2, 2*mib)}, Saved: 2 * mib, Untouched: 20 * mib})

@@ -4,10 +4,9 @@ import (
 	"fmt"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/layout"
-	"github.com/memprof/memprof/report/plain"
 	"github.com/memprof/memprof/report/terms"
-	"github.com/memprof/memprof/report/units"
 )
 
 // Rows of the table of growths before and after the gap.
@@ -31,20 +30,20 @@ func growthSections(d *analysis.DeviceResult) []layout.Section {
 		s.Columns[len(s.Columns)-2] = layout.Numbers("stranded")
 	}
 	for _, g := range d.Growths {
-		line := layout.Row(units.FormatDuration(g.Time), terms.Iteration(d, g.Iteration), units.FormatKnown(g.Request), units.FormatSize(g.Grown),
-			units.FormatKnown(g.Free), units.FormatKnown(g.LargestFree), units.FormatKnown(g.TooSmall), terms.Verdict(g.Verdict))
+		line := layout.Row(plain.FormatDuration(g.Time), terms.Iteration(d, g.Iteration), plain.FormatKnown(g.Request), plain.FormatSize(g.Grown),
+			plain.FormatKnown(g.Free), plain.FormatKnown(g.LargestFree), plain.FormatKnown(g.TooSmall), terms.Verdict(g.Verdict))
 		if g.Verdict == analysis.Fragmentation {
 			line[len(line)-1].Tone = layout.Warned
 		}
 		if arenas > 1 {
-			line[len(line)-2] = layout.Row(units.FormatKnown(g.Stranded))[0]
-			line = append(layout.Row(units.FormatCount(int64(g.Arena))), line...)
+			line[len(line)-2] = layout.Row(plain.FormatKnown(g.Stranded))[0]
+			line = append(layout.Row(plain.FormatCount(int64(g.Arena))), line...)
 		}
 		s.Rows = append(s.Rows, line)
 	}
 	s.Elide(growthHead, growthTail)
 	if dropped := d.GrowthCount - int64(len(d.Growths)); dropped > 0 {
-		s.After = append(s.After, layout.Toned(layout.Faint, layout.Note(fmt.Sprintf("%s after these are counted but not listed", units.Counted(dropped, "growth"))))...)
+		s.After = append(s.After, layout.Toned(layout.Faint, layout.Note(fmt.Sprintf("%s after these are counted but not listed", plain.Counted(dropped, "growth"))))...)
 	}
 	for _, g := range d.Growths {
 		if g.Verdict == analysis.Fragmentation {
@@ -72,10 +71,10 @@ func growthSummary(d *analysis.DeviceResult) string {
 	total := max(d.GrowthCount, int64(len(d.Growths)))
 	of := ""
 	if kept := int64(len(d.Growths)); kept < total {
-		of = "the first " + units.FormatCount(kept) + ": "
+		of = "the first " + plain.FormatCount(kept) + ": "
 	}
 	return fmt.Sprintf("%s; %s%s mapped, %s because of fragmentation",
-		units.Counted(total, "growth"), of, units.FormatSize(grown), units.FormatCount(fragmented))
+		plain.Counted(total, "growth"), of, plain.FormatSize(grown), plain.FormatCount(fragmented))
 }
 
 // growthArenas counts the arenas that grew.

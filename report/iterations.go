@@ -12,10 +12,9 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/iterations"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/figure"
 	"github.com/memprof/memprof/report/layout"
-	"github.com/memprof/memprof/report/plain"
-	"github.com/memprof/memprof/report/units"
 )
 
 // Rows of the table of iterations before and after the gap. The first iterations differ most, so more of
@@ -40,9 +39,9 @@ func iterationSections(d *analysis.DeviceResult) []layout.Section {
 	}
 	for _, it := range d.Iterations {
 		s.Rows = append(s.Rows, layout.Row(
-			it.Name(), units.FormatDuration(it.End-it.Start),
-			units.FormatSize(it.PeakT), units.FormatKnown(it.PeakC), units.FormatSize(it.PeakR),
-			units.FormatSize(it.EndT), units.FormatCount(it.Allocs), units.FormatSize(it.AllocBytes)))
+			it.Name(), plain.FormatDuration(it.End-it.Start),
+			plain.FormatSize(it.PeakT), plain.FormatKnown(it.PeakC), plain.FormatSize(it.PeakR),
+			plain.FormatSize(it.EndT), plain.FormatCount(it.Allocs), plain.FormatSize(it.AllocBytes)))
 	}
 	s.Elide(iterationsHead, iterationsTail)
 	s.Listed = true
@@ -63,16 +62,16 @@ func paperSection(d *analysis.DeviceResult) layout.Section {
 	s.Before = layout.Note("peaks as shares of " + paperWhole(d))
 	s.Columns = []layout.Column{layout.Words("iterations"), layout.Numbers("requested (T)"), layout.Numbers("provided (C)"), layout.Numbers("internal (C − T)")}
 	s.Rows = [][]layout.Cell{
-		layout.Row("first", "T1 "+units.FormatPercent(p.T1), "C1 "+units.FormatPercent(p.C1), units.FormatPercent(p.C1-p.T1)),
-		layout.Row("mean of "+units.Counted(d.IterationCount()-1, "later iteration"), "T2 "+units.FormatPercent(p.T2), "C2 "+units.FormatPercent(p.C2), units.FormatPercent(p.C2-p.T2)),
+		layout.Row("first", "T1 "+plain.FormatPercent(p.T1), "C1 "+plain.FormatPercent(p.C1), plain.FormatPercent(p.C1-p.T1)),
+		layout.Row("mean of "+plain.Counted(d.IterationCount()-1, "later iteration"), "T2 "+plain.FormatPercent(p.T2), "C2 "+plain.FormatPercent(p.C2), plain.FormatPercent(p.C2-p.T2)),
 	}
 	if p.Of > d.Final.R {
 		s.Rows = append(s.Rows,
-			layout.Row("first, of its own peak R", units.FormatPercent(p.OwnT1), units.FormatPercent(p.OwnC1), units.FormatPercent(p.OwnC1-p.OwnT1)),
-			layout.Row("later, each of its own peak R", units.FormatPercent(p.OwnT2), units.FormatPercent(p.OwnC2), units.FormatPercent(p.OwnC2-p.OwnT2)))
+			layout.Row("first, of its own peak R", plain.FormatPercent(p.OwnT1), plain.FormatPercent(p.OwnC1), plain.FormatPercent(p.OwnC1-p.OwnT1)),
+			layout.Row("later, each of its own peak R", plain.FormatPercent(p.OwnT2), plain.FormatPercent(p.OwnC2), plain.FormatPercent(p.OwnC2-p.OwnT2)))
 	}
 	s.After = layout.Note(fmt.Sprintf("first-iteration excess C1/C2 − 1 = %s · idle in later ones 1 − C2 = %s (lower is better)",
-		units.FormatPercent(p.FirstExcess), units.FormatPercent(p.SteadyIdle)))
+		plain.FormatPercent(p.FirstExcess), plain.FormatPercent(p.SteadyIdle)))
 	return s
 }
 
@@ -80,9 +79,9 @@ func paperSection(d *analysis.DeviceResult) layout.Section {
 // if R shrank.
 func paperWhole(d *analysis.DeviceResult) string {
 	if d.Paper.Of > d.Final.R {
-		return fmt.Sprintf("the most bytes ever reserved, %s (%s at the end)", units.FormatSize(d.Paper.Of), units.FormatSize(d.Final.R))
+		return fmt.Sprintf("the most bytes ever reserved, %s (%s at the end)", plain.FormatSize(d.Paper.Of), plain.FormatSize(d.Final.R))
 	}
-	return "the bytes reserved at the end, " + units.FormatSize(d.Paper.Of)
+	return "the bytes reserved at the end, " + plain.FormatSize(d.Paper.Of)
 }
 
 type jsonIteration struct {
@@ -157,7 +156,7 @@ func iterationsFigure(d *analysis.DeviceResult) figure.Figure {
 		f.Body = figure.Message("no iterations were marked in this recording:", "call memprof.iteration() after each training step to see peaks by iteration")
 		return f
 	}
-	f.Subtitle = units.Counted(d.IterationCount(), "iteration") + "; " + paperLine(d)
+	f.Subtitle = plain.Counted(d.IterationCount(), "iteration") + "; " + paperLine(d)
 	f.Legend = []figure.LegendEntry{
 		figure.Swatch(figure.RequestedColor, "requested (T)"),
 		figure.Swatch(figure.InternalColor, "provided (C): chunks of live allocations"),
@@ -179,7 +178,7 @@ func paperLine(d *analysis.DeviceResult) string {
 		return "two iterations are needed to compare the first with later ones"
 	}
 	return fmt.Sprintf("first-iteration excess C1/C2 − 1 = %s, idle in later ones 1 − C2 = %s",
-		units.FormatPercent(d.Paper.FirstExcess), units.FormatPercent(d.Paper.SteadyIdle))
+		plain.FormatPercent(d.Paper.FirstExcess), plain.FormatPercent(d.Paper.SteadyIdle))
 }
 
 // panelTitle writes the heading of a panel and returns the room below it.
@@ -199,7 +198,7 @@ func drawPaper(c draw.Canvas, d *analysis.DeviceResult) {
 	if d.Paper.Of > d.Final.R {
 		which = "most ever reserved"
 	}
-	c = panelTitle(c, "shares of "+units.FormatSize(d.Paper.Of)+", "+which)
+	c = panelTitle(c, "shares of "+plain.FormatSize(d.Paper.Of)+", "+which)
 	values := []float64{d.Paper.T1, d.Paper.C1, d.Paper.T2, d.Paper.C2}
 	p := figure.NewAxes()
 	p.X.Min, p.X.Max = 0, 5.5
@@ -207,7 +206,7 @@ func drawPaper(c draw.Canvas, d *analysis.DeviceResult) {
 	p.X.Tick.Marker = plot.ConstantTicks{
 		{Value: 1, Label: "T1"}, {Value: 2, Label: "C1"}, {Value: 3.5, Label: "T2"}, {Value: 4.5, Label: "C2"},
 	}
-	p.X.Label.Text = fmt.Sprintf("T1, C1: first iteration    T2, C2: mean of %s", units.Counted(d.IterationCount()-1, "later iteration"))
+	p.X.Label.Text = fmt.Sprintf("T1, C1: first iteration    T2, C2: mean of %s", plain.Counted(d.IterationCount()-1, "later iteration"))
 	p.Y.Min, p.Y.Max = 0, 1.1
 	p.Y.Tick.Marker = figure.NiceTicks(0, p.Y.Max, 7, 0.01, func(v float64, decimals int) string { return figure.Fixed(v, decimals) + "%" })
 	p.Add(figure.Grid{}, bars{p.X.Tick.Marker.(plot.ConstantTicks), values})
@@ -236,7 +235,7 @@ func (b bars) Plot(c draw.Canvas, p *plot.Plot) {
 		if y(v)-c.Min.Y < 24 {
 			label, at.Y = figure.Aligned(figure.BoldLetters, draw.XCenter, draw.YBottom), y(v)+3
 		}
-		c.FillText(label, at, units.FormatPercent(v))
+		c.FillText(label, at, plain.FormatPercent(v))
 	}
 }
 

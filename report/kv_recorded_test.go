@@ -14,9 +14,9 @@ import (
 	analyzed "github.com/memprof/memprof/analysis/kv"
 	"github.com/memprof/memprof/analysis/kvcache"
 	"github.com/memprof/memprof/analysis/kvcache/recorded"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/kv"
 	"github.com/memprof/memprof/report/layout"
-	"github.com/memprof/memprof/report/plain"
 	"github.com/memprof/memprof/report/reporttest"
 )
 

@@ -6,9 +6,8 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/iterations"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/layout"
-	"github.com/memprof/memprof/report/plain"
-	"github.com/memprof/memprof/report/units"
 )
 
 // leakSections say whether live bytes keep rising, and which allocations they are.
@@ -50,7 +49,7 @@ func leakSection(d *analysis.DeviceResult) layout.Section {
 		"request":   "allocations made after the first request and live at the end of the last",
 		"second":    "allocations made after the first quarter of the time and live at the end",
 	}[per]
-	s.After = append(layout.Note(after), layout.Note("shares of their chunks, "+units.FormatSize(leak.Provided))...)
+	s.After = append(layout.Note(after), layout.Note("shares of their chunks, "+plain.FormatSize(leak.Provided))...)
 	return s
 }
 
@@ -66,13 +65,13 @@ func leakRequest(l *iterations.Leak) string {
 func formatSlope(slope float64) string {
 	switch {
 	case math.IsNaN(slope) || math.IsInf(slope, 0):
-		return units.Absent
+		return plain.Absent
 	case math.Abs(slope) < 0.5:
 		return "0 B"
 	case slope > 0:
-		return "+" + units.FormatSize(int64(math.Round(slope)))
+		return "+" + plain.FormatSize(int64(math.Round(slope)))
 	}
-	return units.FormatSize(int64(math.Round(slope)))
+	return plain.FormatSize(int64(math.Round(slope)))
 }
 
 // leakStacks are the stacks of the allocations that leak.

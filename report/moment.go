@@ -8,10 +8,9 @@ import (
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/analysis/ledger"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/layout"
-	"github.com/memprof/memprof/report/plain"
 	"github.com/memprof/memprof/report/terms"
-	"github.com/memprof/memprof/report/units"
 )
 
 // MomentsText writes the state of processes right after one event, for a terminal of at least 100
@@ -45,7 +44,7 @@ func momentsSections(moments []*analysis.Moment) []layout.Section {
 }
 
 func momentLine(m *analysis.Moment) string {
-	return fmt.Sprintf("right after event %s (%s), %s after the start · phase %s", units.FormatCount(m.Seq), m.Kind, units.FormatDuration(m.Time), terms.Phase(m.Phase))
+	return fmt.Sprintf("right after event %s (%s), %s after the start · phase %s", plain.FormatCount(m.Seq), m.Kind, plain.FormatDuration(m.Time), terms.Phase(m.Phase))
 }
 
 // momentSections are the sections about the peak, for another instant.
@@ -61,7 +60,7 @@ func momentSections(m *analysis.Moment, dm *analysis.DeviceMoment) []layout.Sect
 	}
 	split := splitSection(d)
 	split.Title = "Memory"
-	split.Before = layout.Note(fmt.Sprintf("%s live, after %s", units.Counted(dm.At.Live, "allocation"), units.Counted(int64(dm.At.Iteration), "marked iteration")))
+	split.Before = layout.Note(fmt.Sprintf("%s live, after %s", plain.Counted(dm.At.Live, "allocation"), plain.Counted(int64(dm.At.Iteration), "marked iteration")))
 	sections := []layout.Section{split, arenasSection(dm)}
 	if dm.Held.Known {
 		sections = append(sections, attributionSections(d)...)
@@ -80,14 +79,14 @@ func arenasSection(dm *analysis.DeviceMoment) layout.Section {
 	}}
 	for i := range dm.Map.Arenas {
 		a := &dm.Map.Arenas[i]
-		s.Rows = append(s.Rows, layout.Row(units.FormatCount(int64(a.Arena)), units.FormatSize(a.At.R), units.FormatSize(a.At.T), units.FormatKnown(a.At.C),
-			units.FormatSize(a.At.Reserve), units.FormatSize(a.At.Reusable), units.FormatSize(a.At.External), units.FormatCount(a.At.Live)))
+		s.Rows = append(s.Rows, layout.Row(plain.FormatCount(int64(a.Arena)), plain.FormatSize(a.At.R), plain.FormatSize(a.At.T), plain.FormatKnown(a.At.C),
+			plain.FormatSize(a.At.Reserve), plain.FormatSize(a.At.Reusable), plain.FormatSize(a.At.External), plain.FormatCount(a.At.Live)))
 	}
 	if len(s.Rows) == 0 {
 		s.Columns, s.Before = nil, layout.Toned(layout.Faint, layout.Note("no memory is mapped"))
 	}
 	if dm.LargestFree >= 0 {
-		s.After = layout.Note("largest free chunk: " + units.FormatSize(dm.LargestFree))
+		s.After = layout.Note("largest free chunk: " + plain.FormatSize(dm.LargestFree))
 	}
 	if u := dm.Next; u != nil {
 		what := "the arena grew"
@@ -95,7 +94,7 @@ func arenasSection(dm *analysis.DeviceMoment) layout.Section {
 			what = "the request failed"
 		}
 		s.After = append(s.After, layout.Note(fmt.Sprintf("last request that did not fit: %s at event %s; %s (%s); free %s, largest free chunk %s",
-			units.FormatKnown(u.Request), units.FormatCount(u.Seq), what, terms.Verdict(u.Verdict), units.FormatKnown(u.Free), units.FormatKnown(u.LargestFree)))...)
+			plain.FormatKnown(u.Request), plain.FormatCount(u.Seq), what, terms.Verdict(u.Verdict), plain.FormatKnown(u.Free), plain.FormatKnown(u.LargestFree)))...)
 	}
 	return s
 }

@@ -4,9 +4,8 @@ import (
 	"fmt"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/layout"
-	"github.com/memprof/memprof/report/plain"
-	"github.com/memprof/memprof/report/units"
 )
 
 // nativeSections say which numbers are known of torch's own allocator, which memprof observes. A number
@@ -20,8 +19,8 @@ func nativeSections(d *analysis.DeviceResult) []layout.Section {
 		return []layout.Section{{
 			Title: "Native allocator",
 			Before: append(
-				layout.Note(fmt.Sprintf("memprof observed torch's own allocator: its model came to the same address in %s and the same %s", units.Counted(m.Allocs, "allocation"), units.Counted(m.Segments, "segment"))),
-				layout.Note(fmt.Sprintf("the sizes of chunks are the model's; of torch's own sums of them %s agreed, %s did not (a reading may lie between two events)", units.Counted(m.Readings, "reading"), units.FormatCount(m.Odd)))...),
+				layout.Note(fmt.Sprintf("memprof observed torch's own allocator: its model came to the same address in %s and the same %s", plain.Counted(m.Allocs, "allocation"), plain.Counted(m.Segments, "segment"))),
+				layout.Note(fmt.Sprintf("the sizes of chunks are the model's; of torch's own sums of them %s agreed, %s did not (a reading may lie between two events)", plain.Counted(m.Readings, "reading"), plain.FormatCount(m.Odd)))...),
 			After: layout.Toned(layout.Faint, layout.Note("free memory of torch's pools of small and of large blocks counts as one arena")),
 		}}
 	}
@@ -29,14 +28,14 @@ func nativeSections(d *analysis.DeviceResult) []layout.Section {
 		Title: "Native allocator",
 		Before: append(
 			layout.Note(fmt.Sprintf("memprof observed torch's own allocator (%s): requested, reserved and pending are exact", plain.Shorten(w.Allocator, 24))),
-			layout.Note("provided is the allocator's own sum, read "+units.Counted(w.Samples, "time")+": at peaks of requested, new segments and marks")...),
-		After: layout.Toned(layout.Faint, layout.Note("not known, shown as "+units.Absent+": rounding, slack, the parts of free memory, the largest free chunk, chunks of single allocations")),
+			layout.Note("provided is the allocator's own sum, read "+plain.Counted(w.Samples, "time")+": at peaks of requested, new segments and marks")...),
+		After: layout.Toned(layout.Faint, layout.Note("not known, shown as "+plain.Absent+": rounding, slack, the parts of free memory, the largest free chunk, chunks of single allocations")),
 	}
 	if w.NotFollowed != "" {
 		s.After = append(s.After, layout.Toned(layout.Warned, layout.Note("the model of torch's allocator does not follow it: "+plain.Text(w.NotFollowed)))...)
 	}
 	if w.Odd > 0 {
-		s.After = append(s.After, layout.Toned(layout.Warned, layout.Note(units.Counted(w.Odd, "reading")+" contradicted the events around it and is left out"))...)
+		s.After = append(s.After, layout.Toned(layout.Warned, layout.Note(plain.Counted(w.Odd, "reading")+" contradicted the events around it and is left out"))...)
 	}
 	return []layout.Section{s}
 }

@@ -5,11 +5,10 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/attribution"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/layout"
-	"github.com/memprof/memprof/report/plain"
 	"github.com/memprof/memprof/report/summary"
 	"github.com/memprof/memprof/report/terms"
-	"github.com/memprof/memprof/report/units"
 )
 
 // oomSections say why the first request failed and what would have served it, list the requests that failed, and
@@ -21,14 +20,14 @@ func oomSections(d *analysis.DeviceResult) []layout.Section {
 	s := layout.Section{
 		Title:  "Out of memory",
 		Listed: true,
-		Before: layout.Toned(layout.Failed, layout.Note(fmt.Sprintf("%s failed", units.Counted(int64(len(d.OOMs)), "request")))),
+		Before: layout.Toned(layout.Failed, layout.Note(fmt.Sprintf("%s failed", plain.Counted(int64(len(d.OOMs)), "request")))),
 		Columns: []layout.Column{
 			layout.Numbers("time"), layout.Numbers("request"), layout.Numbers("free"), layout.Numbers("largest free"), layout.Numbers("reserved"), layout.Words("verdict"), layout.Words("context"),
 		},
 	}
 	for _, o := range d.OOMs {
-		line := layout.Row(units.FormatDuration(o.Time), units.FormatKnown(o.Request), units.FormatKnown(o.Free), units.FormatKnown(o.LargestFree),
-			units.FormatSize(o.At.R), terms.Verdict(o.Verdict), terms.Context(o.Origin, 24))
+		line := layout.Row(plain.FormatDuration(o.Time), plain.FormatKnown(o.Request), plain.FormatKnown(o.Free), plain.FormatKnown(o.LargestFree),
+			plain.FormatSize(o.At.R), terms.Verdict(o.Verdict), terms.Context(o.Origin, 24))
 		line[5].Tone = layout.Failed
 		s.Rows = append(s.Rows, line)
 	}
@@ -78,12 +77,12 @@ func oomTables(d *analysis.DeviceResult) []layout.Section {
 // oomTable is a table of live allocations by category, phase, module and stack: each of these has all.
 func oomTable(d *analysis.DeviceResult, o *analysis.OOM) layout.Section {
 	s := layout.Section{
-		Title:   "Live allocations when the request at event " + units.FormatCount(o.Seq) + " failed",
-		Before:  append(layout.Note(units.FormatKnown(o.Request)+" requested by "+terms.Context(o.Origin, oomNameWidth)), layout.Note(terms.Instant(d, o.At))...),
+		Title:   "Live allocations when the request at event " + plain.FormatCount(o.Seq) + " failed",
+		Before:  append(layout.Note(plain.FormatKnown(o.Request)+" requested by "+terms.Context(o.Origin, oomNameWidth)), layout.Note(terms.Instant(d, o.At))...),
 		Columns: []layout.Column{layout.Words("by"), layout.Words("name"), layout.Numbers("allocations"), layout.Numbers("requested"), layout.Numbers("share of T")},
 	}
 	line := func(by, who string, g *attribution.Group) {
-		s.Rows = append(s.Rows, layout.Row(by, who, units.FormatCount(g.Blocks), units.FormatSize(g.Requested), units.FormatPercent(units.Ratio(g.Requested, o.At.T))))
+		s.Rows = append(s.Rows, layout.Row(by, who, plain.FormatCount(g.Blocks), plain.FormatSize(g.Requested), plain.FormatPercent(plain.Ratio(g.Requested, o.At.T))))
 	}
 	list := func(by string, b *attribution.Breakdown, shown int, text func(*attribution.Group) string) {
 		rest, more := b.Rest, b.RestGroups
@@ -101,7 +100,7 @@ func oomTable(d *analysis.DeviceResult, o *analysis.OOM) layout.Section {
 			by = ""
 		}
 		if more > 0 {
-			line("", "… "+units.FormatCount(more)+" more", &rest)
+			line("", "… "+plain.FormatCount(more)+" more", &rest)
 			layout.Toned(layout.Faint, s.Rows[len(s.Rows)-1])
 		}
 	}
@@ -119,7 +118,7 @@ func oomTable(d *analysis.DeviceResult, o *analysis.OOM) layout.Section {
 		list("stack", &held.Stacks, oomStacksShown, func(g *attribution.Group) string { return plain.Shorten(innermost(g), oomNameWidth) })
 	}
 	all := held.Categories.Sum()
-	s.Total = layout.Toned(layout.Strong, layout.Row("", "= requested", units.FormatCount(all.Blocks), units.FormatSize(all.Requested), units.FormatPercent(units.Ratio(all.Requested, o.At.T))))
+	s.Total = layout.Toned(layout.Strong, layout.Row("", "= requested", plain.FormatCount(all.Blocks), plain.FormatSize(all.Requested), plain.FormatPercent(plain.Ratio(all.Requested, o.At.T))))
 	return s
 }
 
@@ -127,13 +126,13 @@ func oomTable(d *analysis.DeviceResult, o *analysis.OOM) layout.Section {
 // the request. Below is the smallest change that would have let it through.
 func whySection(d *analysis.DeviceResult, o *analysis.OOM) layout.Section {
 	s := layout.Section{
-		Title:   fmt.Sprintf("Why %s failed", units.FormatKnown(o.Request)),
-		Before:  layout.Note("event " + units.FormatCount(o.Seq) + ", requested by " + terms.Context(o.Origin, oomNameWidth)),
+		Title:   fmt.Sprintf("Why %s failed", plain.FormatKnown(o.Request)),
+		Before:  layout.Note("event " + plain.FormatCount(o.Seq) + ", requested by " + terms.Context(o.Origin, oomNameWidth)),
 		Columns: []layout.Column{layout.Words("memory"), layout.Numbers("bytes"), layout.Words("why it could not serve the request")},
 	}
 	line := func(memory string, bytes int64, why string) {
 		if bytes > 0 {
-			s.Rows = append(s.Rows, layout.Row(memory, units.FormatSize(bytes), why))
+			s.Rows = append(s.Rows, layout.Row(memory, plain.FormatSize(bytes), why))
 		}
 	}
 	line("requested", o.At.T, "by live allocations")
@@ -160,19 +159,19 @@ func whySection(d *analysis.DeviceResult, o *analysis.OOM) layout.Section {
 		line("free on the GPU", d.Total-o.Used, cardWhy(d, o))
 	}
 	if d.Total > 0 && o.Used >= 0 {
-		s.Total = layout.Toned(layout.Strong, layout.Row("= memory of the GPU", units.FormatSize(d.Total), ""))
+		s.Total = layout.Toned(layout.Strong, layout.Row("= memory of the GPU", plain.FormatSize(d.Total), ""))
 	} else {
-		s.Total = layout.Toned(layout.Strong, layout.Row("= reserved", units.FormatSize(o.At.R), ""))
+		s.Total = layout.Toned(layout.Strong, layout.Row("= reserved", plain.FormatSize(o.At.R), ""))
 		if d.Total > 0 {
-			note := "GPU of " + units.FormatSize(d.Total) + "; what it had in use then was not read"
+			note := "GPU of " + plain.FormatSize(d.Total) + "; what it had in use then was not read"
 			if o.OtherLibraries > 0 {
-				note += "; other libraries had " + units.FormatSize(o.OtherLibraries)
+				note += "; other libraries had " + plain.FormatSize(o.OtherLibraries)
 			}
 			s.After = layout.Note(note)
 		}
 	}
 	if before := d.Account; before != nil && before.UsedBeforeJob > 0 {
-		s.After = append(s.After, layout.Note("in use on the GPU before the job began: "+units.FormatSize(before.UsedBeforeJob))...)
+		s.After = append(s.After, layout.Note("in use on the GPU before the job began: "+plain.FormatSize(before.UsedBeforeJob))...)
 	}
 	s.After = append(s.After, layout.Cell{Text: "Smallest change: " + summary.Change(d, o), Tone: layout.Strong})
 	return s
@@ -191,7 +190,7 @@ func cardWhy(d *analysis.DeviceResult, o *analysis.OOM) string {
 	free := d.Total - o.Used
 	switch {
 	case o.Limit >= 0 && o.Limit < d.Total && o.At.R+o.Request > o.Limit:
-		return "the arena may reserve " + units.FormatSize(o.Limit) + " (--limit)"
+		return "the arena may reserve " + plain.FormatSize(o.Limit) + " (--limit)"
 	case free < o.Request:
 		return "less than the request"
 	}

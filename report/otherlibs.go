@@ -4,8 +4,8 @@ import (
 	"fmt"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/layout"
-	"github.com/memprof/memprof/report/units"
 )
 
 // otherLibrarySections sum the CUDA memory that is not from memprof's arenas.
@@ -21,7 +21,7 @@ func otherLibrarySections(d *analysis.DeviceResult) []layout.Section {
 		return []layout.Section{s}
 	}
 	s.Before = layout.Note(fmt.Sprintf("maximum %s, at the end %s, allocated through the CUDA API (%s)",
-		units.FormatSize(e.Peak), units.FormatSize(e.Live), units.Counted(e.Calls, "call")))
+		plain.FormatSize(e.Peak), plain.FormatSize(e.Live), plain.Counted(e.Calls, "call")))
 	return []layout.Section{s}
 }
 

@@ -17,9 +17,9 @@ import (
 	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/modeltest"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/page"
 	"github.com/memprof/memprof/report/reporttest"
-	"github.com/memprof/memprof/report/units"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -113,10 +113,10 @@ func TestPageInBrowser(t *testing.T) {
 
 	t.Run("the peak is pinned", func(t *testing.T) {
 		peak := result.Devices[0].Peak
-		if got, want := b.Text(".pin strong"), "event "+units.FormatCount(peak.Seq); !strings.Contains(got, want) {
+		if got, want := b.Text(".pin strong"), "event "+plain.FormatCount(peak.Seq); !strings.Contains(got, want) {
 			t.Errorf("%q, want %q", got, want)
 		}
-		for _, want := range []string{units.FormatSize(peak.T), units.FormatSize(peak.R), units.FormatSize(peak.Reusable), units.FormatSize(peak.External)} {
+		for _, want := range []string{plain.FormatSize(peak.T), plain.FormatSize(peak.R), plain.FormatSize(peak.Reusable), plain.FormatSize(peak.External)} {
 			if got := b.Text(".split-list"); !strings.Contains(got, want) {
 				t.Errorf("the split %q has no %q", got, want)
 			}
@@ -151,14 +151,14 @@ func TestPageInBrowser(t *testing.T) {
 			b.Must("Input.dispatchKeyEvent", map[string]any{"type": "keyDown", "key": "ArrowRight", "modifiers": 8}, nil)
 			at := int(b.Eval(`Number(document.querySelector('.snap').textContent.match(/instant (\d+) of/)[1])`).(float64)) - 1
 			f := &k.Frames[at]
-			want := []string{units.FormatSize(f.At.T), units.FormatSize(f.At.R), units.FormatSize(f.At.Reusable), units.FormatSize(f.At.External)}
+			want := []string{plain.FormatSize(f.At.T), plain.FormatSize(f.At.R), plain.FormatSize(f.At.Reusable), plain.FormatSize(f.At.External)}
 			for _, size := range want {
 				if got := b.Text(".split-list"); !strings.Contains(got, size) {
 					t.Errorf("keyframe %d: %q has no %s", at, got, size)
 				}
 			}
 			blocks, _ := b.Eval(`document.querySelector('.arena-head').textContent`).(string)
-			if !strings.Contains(blocks, units.Counted(f.At.Live, "allocation")) {
+			if !strings.Contains(blocks, plain.Counted(f.At.Live, "allocation")) {
 				t.Errorf("keyframe %d: %q, want %d allocations", at, blocks, f.At.Live)
 			}
 		}
@@ -174,7 +174,7 @@ func TestPageInBrowser(t *testing.T) {
 			b.Mouse("canvas.arena", "mouseMoved", (float64(s.Start)+float64(s.Bytes)/2)/float64(arena.Extent), 0.3, nil)
 			b.Eval(reporttest.TwoFrames)
 			kind := map[ledger.SpanKind]string{ledger.SpanReserve: "reserve", ledger.SpanReusable: "reusable", ledger.SpanExternal: "external", ledger.SpanLive: "live", ledger.SpanSlack: "slack"}[s.Kind]
-			want := fmt.Sprintf("%s, %sfrom%#x", kind, units.FormatSize(s.Bytes), arena.Base+s.Start)
+			want := fmt.Sprintf("%s, %sfrom%#x", kind, plain.FormatSize(s.Bytes), arena.Base+s.Start)
 			if got := b.Text(".tooltip"); !strings.HasPrefix(got, want) {
 				t.Errorf("at %d there is %q, want %q", s.Start, got, want)
 			}
@@ -298,22 +298,22 @@ func TestPageOpensAtFailure(t *testing.T) {
 	result.Job = &analysis.Job{Path: "run", Command: []string{"python3", "train.py"}, Host: "node7", Frameworks: []string{"torch 9.9"}}
 	failed := result.Devices[0].OOMs[0]
 	b.Open(pageOf(t, page.Page{Results: []*analysis.Result{result}}))
-	if got, want := b.Text(".pin strong"), "event "+units.FormatCount(failed.Seq); !strings.Contains(got, want) {
+	if got, want := b.Text(".pin strong"), "event "+plain.FormatCount(failed.Seq); !strings.Contains(got, want) {
 		t.Errorf("pinned is %q, want %q", got, want)
 	}
 	if got := b.Text(".provenance"); !strings.Contains(got, "python3 train.py") || !strings.Contains(got, "torch 9.9 | host node7") {
 		t.Errorf("the page comes from %q", got)
 	}
-	if got := b.Text(".findings tbody tr"); !strings.Contains(got, "request failed at event "+units.FormatCount(failed.Seq)) {
+	if got := b.Text(".findings tbody tr"); !strings.Contains(got, "request failed at event "+plain.FormatCount(failed.Seq)) {
 		t.Errorf("the first finding is %q", got)
 	}
 	b.Eval(`[...document.querySelectorAll('.pin button')].find((button) => button.textContent === 'Peak').click()`)
-	peak := "event " + units.FormatCount(result.Devices[0].Peak.Seq)
+	peak := "event " + plain.FormatCount(result.Devices[0].Peak.Seq)
 	if got := b.Text(".pin strong"); !strings.Contains(got, peak) {
 		t.Errorf("Peak pins %q, want %q", got, peak)
 	}
 	b.Eval(`[...document.querySelectorAll('.pin button')].find((button) => button.textContent === 'Failure').click()`)
-	if got := b.Text(".pin strong"); !strings.Contains(got, "event "+units.FormatCount(failed.Seq)) {
+	if got := b.Text(".pin strong"); !strings.Contains(got, "event "+plain.FormatCount(failed.Seq)) {
 		t.Errorf("Failure pins %q", got)
 	}
 	b.Quiet()
@@ -455,7 +455,7 @@ func TestChartsBelowTheTimeline(t *testing.T) {
 		}
 	}
 	b.Click("canvas.stripes", 0.5, 0.85)
-	if got, want := b.Text(".pin strong"), "event "+units.FormatCount(result.Devices[0].Keyframes.Largest[0].Seq); !strings.Contains(got, want+" ") {
+	if got, want := b.Text(".pin strong"), "event "+plain.FormatCount(result.Devices[0].Keyframes.Largest[0].Seq); !strings.Contains(got, want+" ") {
 		t.Errorf("a click pins %q, want %q", got, want)
 	}
 	choose := func(name string) string {

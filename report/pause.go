@@ -10,10 +10,9 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/pause"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/figure"
 	"github.com/memprof/memprof/report/layout"
-	"github.com/memprof/memprof/report/plain"
-	"github.com/memprof/memprof/report/units"
 )
 
 // resultWidth is the most columns of a result. failuresShown longer results are listed below the table.
@@ -34,13 +33,13 @@ func pauseSections(d *analysis.DeviceResult) []layout.Section {
 		s.Rows = append(s.Rows, transitionRow(t))
 		// All tags of one call fail with the same text: show it once.
 		if t.Failed != last && plain.Width(t.Failed) > resultWidth && len(failures) < failuresShown {
-			failures = append(failures, layout.Cell{Text: "at " + units.FormatDuration(t.Time) + ": " + plain.Shorten(t.Failed, 400), Tone: layout.Failed})
+			failures = append(failures, layout.Cell{Text: "at " + plain.FormatDuration(t.Time) + ": " + plain.Shorten(t.Failed, 400), Tone: layout.Failed})
 		}
 		last = t.Failed
 	}
 	s.Elide(16, 8)
 	if d.Peak.Paused > 0 || d.Final.Paused > 0 {
-		s.Before = layout.Note(fmt.Sprintf("paused at the peak: %s; at the end: %s", units.FormatSize(d.Peak.Paused), units.FormatSize(d.Final.Paused)))
+		s.Before = layout.Note(fmt.Sprintf("paused at the peak: %s; at the end: %s", plain.FormatSize(d.Peak.Paused), plain.FormatSize(d.Final.Paused)))
 	}
 	s.After = layout.Row(
 		"memory: bytes that the call unmapped or mapped; reserved: before a pause, after a resume;",
@@ -56,12 +55,12 @@ func transitionRow(t pause.Transition) []layout.Cell {
 		what, peak = "resume", t.Reserved
 	}
 	if t.Copied > 0 && t.Duration > 0 && t.Failed == "" {
-		rate = units.FormatSize(int64(float64(t.Copied) / float64(t.Duration) * 1e9))
+		rate = plain.FormatSize(int64(float64(t.Copied) / float64(t.Duration) * 1e9))
 	}
 	if t.Failed != "" {
 		result = plain.Shorten(t.Failed, resultWidth)
 	}
-	line := layout.Row(units.FormatDuration(t.Time), what, plain.Shorten(t.Tag, 24), units.FormatSize(t.Bytes), units.FormatSize(peak), units.FormatSize(t.Copied), units.FormatDuration(t.Duration), rate, result)
+	line := layout.Row(plain.FormatDuration(t.Time), what, plain.Shorten(t.Tag, 24), plain.FormatSize(t.Bytes), plain.FormatSize(peak), plain.FormatSize(t.Copied), plain.FormatDuration(t.Duration), rate, result)
 	if t.Failed != "" {
 		line[len(line)-1].Tone = layout.Failed
 	}
@@ -102,7 +101,7 @@ func pauseFigure(d *analysis.DeviceResult) figure.Figure {
 	bands := resident{points: pauses.Series, tags: len(pauses.Cycle.Tags)}
 	f.Legend = append(f.Legend, figure.Swatch(figure.ReserveColor, "untagged"))
 	for i, t := range pauses.Cycle.Tags {
-		f.Subtitle += fmt.Sprintf(" %s %s,", t.Name, units.FormatSize(t.Bytes))
+		f.Subtitle += fmt.Sprintf(" %s %s,", t.Name, plain.FormatSize(t.Bytes))
 		f.Legend = append(f.Legend, figure.Swatch(tagColor(i), plain.Shorten(t.Name, 32)))
 	}
 	f.Subtitle = f.Subtitle[:len(f.Subtitle)-1]

@@ -5,9 +5,8 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/ledger"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/layout"
-	"github.com/memprof/memprof/report/plain"
-	"github.com/memprof/memprof/report/units"
 )
 
 // peakSections show the maxima of requested, provided and reserved, each at its own time, and the
@@ -17,9 +16,9 @@ func peakSections(d *analysis.DeviceResult) []layout.Section {
 		Title:   "Peaks",
 		Columns: []layout.Column{layout.Words("bytes"), layout.Numbers("maximum"), layout.Numbers("at the end"), layout.Words("waste (lower is better)"), layout.Numbers("value")},
 		Rows: [][]layout.Cell{
-			layout.Row("requested (T)", units.FormatSize(d.MaxT), units.FormatSize(d.Final.T), "1 − max T / max R", units.FormatPercent(1-units.Ratio(d.MaxT, d.MaxR))),
-			layout.Row("provided (C)", units.FormatKnown(d.MaxC), units.FormatKnown(d.Final.C), "1 − max C / max R", units.FormatPercent(1-units.KnownRatio(d.MaxC, d.MaxR))),
-			layout.Row("reserved (R)", units.FormatSize(d.MaxR), units.FormatSize(d.Final.R), "(F − L) / F at the peak", units.FormatPercent(peakFragmentation(d))),
+			layout.Row("requested (T)", plain.FormatSize(d.MaxT), plain.FormatSize(d.Final.T), "1 − max T / max R", plain.FormatPercent(1-plain.Ratio(d.MaxT, d.MaxR))),
+			layout.Row("provided (C)", plain.FormatKnown(d.MaxC), plain.FormatKnown(d.Final.C), "1 − max C / max R", plain.FormatPercent(1-plain.KnownRatio(d.MaxC, d.MaxR))),
+			layout.Row("reserved (R)", plain.FormatSize(d.MaxR), plain.FormatSize(d.Final.R), "(F − L) / F at the peak", plain.FormatPercent(peakFragmentation(d))),
 		},
 		After: layout.Note("each maximum at its own time; F: free bytes of the arenas; L: bytes of the largest free chunk"),
 	}}
@@ -35,7 +34,7 @@ func peakFragmentation(d *analysis.DeviceResult) float64 {
 
 // chunkShare is bytes of chunks as a share of reserved at the peak; NaN where chunks are not known.
 func chunkShare(d *analysis.DeviceResult, part int64) float64 {
-	return units.KnownRatio(d.Chunks.Known(part), d.Peak.R)
+	return plain.KnownRatio(d.Chunks.Known(part), d.Peak.R)
 }
 
 // jsonPeaks are the maxima, the instants of the peak and of the last event, and the waste at the peak.
@@ -115,10 +114,10 @@ type jsonWaste struct {
 func newJSONWaste(d *analysis.DeviceResult) jsonWaste {
 	p := d.Peak
 	return jsonWaste{
-		Internal: plain.Finite(units.KnownRatio(p.Internal(), p.R)), Pending: plain.Finite(units.Ratio(p.Pending, p.R)),
+		Internal: plain.Finite(plain.KnownRatio(p.Internal(), p.R)), Pending: plain.Finite(plain.Ratio(p.Pending, p.R)),
 		Stranded: plain.Finite(chunkShare(d, p.Stranded)), Reserve: plain.Finite(chunkShare(d, p.Reserve)),
 		Reusable: plain.Finite(chunkShare(d, p.Reusable)), External: plain.Finite(chunkShare(d, p.External)),
-		Unrequested: plain.Finite(1 - units.Ratio(d.MaxT, d.MaxR)), Unprovided: plain.Finite(1 - units.KnownRatio(d.MaxC, d.MaxR)),
+		Unrequested: plain.Finite(1 - plain.Ratio(d.MaxT, d.MaxR)), Unprovided: plain.Finite(1 - plain.KnownRatio(d.MaxC, d.MaxR)),
 		LargestFree: plain.Known(d.LargestFree()), Fragmentation: plain.Finite(peakFragmentation(d)),
 	}
 }

@@ -3,10 +3,9 @@ package report
 import (
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/attribution"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/layout"
-	"github.com/memprof/memprof/report/plain"
 	"github.com/memprof/memprof/report/terms"
-	"github.com/memprof/memprof/report/units"
 )
 
 // phaseSections give the peak and the allocated bytes of each phase in each iteration.
@@ -17,7 +16,7 @@ func phaseSections(d *analysis.DeviceResult) []layout.Section {
 	phases := d.Phases
 	var after []layout.Cell
 	if len(phases) > phasesShown {
-		after = layout.Toned(layout.Faint, layout.Note(units.Counted(int64(len(phases)-phasesShown), "more phase")+" not shown"))
+		after = layout.Toned(layout.Faint, layout.Note(plain.Counted(int64(len(phases)-phasesShown), "more phase")+" not shown"))
 		phases = phases[:phasesShown]
 	}
 	peaks := layout.Section{Title: "Peak of requested, by iteration and phase", Columns: []layout.Column{layout.Numbers("iteration")}, After: after}
@@ -44,10 +43,10 @@ func phaseSections(d *analysis.DeviceResult) []layout.Section {
 func phaseRow(first string, phases, uses []attribution.PhaseUse, of func(*attribution.PhaseUse) int64) []layout.Cell {
 	line := layout.Row(first)
 	for _, p := range phases {
-		text := units.Absent
+		text := plain.Absent
 		for i := range uses {
 			if uses[i].Phase == p.Phase {
-				text = units.FormatSize(of(&uses[i]))
+				text = plain.FormatSize(of(&uses[i]))
 			}
 		}
 		line = append(line, layout.Cell{Text: text})

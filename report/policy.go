@@ -5,24 +5,24 @@ import (
 	"time"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/bfc"
-	"github.com/memprof/memprof/report/units"
 )
 
 // PolicyUnits are the sizes and durations that people write in a policy. Sizes are not rounded.
 var PolicyUnits = &bfc.Units{
 	Bytes: "SIZE", Duration: "DURATION",
 	ParseBytes: func(text string) (uint64, error) {
-		bytes, err := units.ParseSize(text)
+		bytes, err := plain.ParseSize(text)
 		return uint64(bytes), err
 	},
-	ParseDuration: units.ParseDuration,
+	ParseDuration: plain.ParseDuration,
 	FormatBytes: func(bytes uint64) string {
 		if bytes == 0 {
 			return "0"
 		}
-		return units.ExactSize(bytes)
+		return plain.ExactSize(bytes)
 	},
 	FormatDuration: time.Duration.String,
 }

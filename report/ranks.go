@@ -6,9 +6,8 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/compare"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/layout"
-	"github.com/memprof/memprof/report/plain"
-	"github.com/memprof/memprof/report/units"
 )
 
 // ranksSection compares the devices of several processes. There is none for one device.
@@ -36,13 +35,13 @@ func ranksSection(results []*analysis.Result) (layout.Section, bool) {
 
 func rankRow(rank *compare.Rank) []layout.Cell {
 	d := rank.Device
-	left := units.Absent
+	left := plain.Absent
 	if rank.Left >= 0 {
-		left = units.FormatSize(rank.Left)
+		left = plain.FormatSize(rank.Left)
 	}
-	return layout.Row(plain.Shorten(rank.Process, 15), units.FormatCount(int64(d.Device)), units.FormatSize(d.Peak.T), units.FormatSize(d.Peak.R),
-		units.FormatPercent(units.KnownRatio(d.Peak.Internal(), d.Peak.R)), units.FormatPercent(chunkShare(d, d.Peak.Reserve)),
-		units.FormatPercent(chunkShare(d, d.Peak.External)), left, units.FormatCount(d.OOMCount))
+	return layout.Row(plain.Shorten(rank.Process, 15), plain.FormatCount(int64(d.Device)), plain.FormatSize(d.Peak.T), plain.FormatSize(d.Peak.R),
+		plain.FormatPercent(plain.KnownRatio(d.Peak.Internal(), d.Peak.R)), plain.FormatPercent(chunkShare(d, d.Peak.Reserve)),
+		plain.FormatPercent(chunkShare(d, d.Peak.External)), left, plain.FormatCount(d.OOMCount))
 }
 
 // ranksNotes give the imbalance and the device that runs out of memory first.
@@ -59,7 +58,7 @@ func ranksNotes(ranks *compare.Ranks) []layout.Cell {
 	if ranks.First >= 0 && len(ranks.Rows) > 1 {
 		first := &ranks.Rows[ranks.First]
 		notes = append(notes,
-			layout.Cell{Text: fmt.Sprintf("first to run out: %s, with %s of %s left on GPU %d", plain.Shorten(first.Process, 24), units.FormatSize(first.Left), units.FormatSize(first.Device.Total), first.Device.Device), Tone: layout.Strong},
+			layout.Cell{Text: fmt.Sprintf("first to run out: %s, with %s of %s left on GPU %d", plain.Shorten(first.Process, 24), plain.FormatSize(first.Left), plain.FormatSize(first.Device.Total), first.Device.Device), Tone: layout.Strong},
 			layout.Cell{Text: "left: GPU memory minus the most used, as the driver reports it, else reserved and other libraries"})
 	}
 	return notes
@@ -71,7 +70,7 @@ func imbalanceText(ranks *compare.Ranks, of compare.Imbalance) (string, bool) {
 	if !ok {
 		return "", false
 	}
-	return fmt.Sprintf("%.2f over %d, %s has %s", value, of.Ranks, plain.Shorten(ranks.Rows[of.Row].Process, 24), units.FormatSize(of.Most)), true
+	return fmt.Sprintf("%.2f over %d, %s has %s", value, of.Ranks, plain.Shorten(ranks.Rows[of.Row].Process, 24), plain.FormatSize(of.Most)), true
 }
 
 // jsonRanks compares all processes. Imbalances are null for fewer than two ranks, first_out if the memory

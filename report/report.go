@@ -7,10 +7,10 @@ import (
 	"strings"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/kv"
 	"github.com/memprof/memprof/report/layout"
 	"github.com/memprof/memprof/report/page"
-	"github.com/memprof/memprof/report/plain"
 	"github.com/memprof/memprof/report/summary"
 	"github.com/memprof/memprof/report/terms"
 )

@@ -8,11 +8,10 @@ import (
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/pause"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/analysis/resumeplan"
 	"github.com/memprof/memprof/report/layout"
-	"github.com/memprof/memprof/report/plain"
 	"github.com/memprof/memprof/report/terms"
-	"github.com/memprof/memprof/report/units"
 )
 
 // Rows of the tables of stages and of untagged memory.
@@ -77,8 +76,8 @@ func stageRow(pauses *pause.Result, at int) []layout.Cell {
 	}
 	vain := pauses.Cycle.Unneeded(at)
 	line := layout.Row(
-		plain.Shorten(stage.Name, 32), units.FormatCount(use.Visits), units.FormatDuration(use.Duration), units.FormatSize(use.Peak), units.FormatSize(stage.Base),
-		units.FormatSize(use.Free), units.FormatSize(needed), units.FormatSize(vain),
+		plain.Shorten(stage.Name, 32), plain.FormatCount(use.Visits), plain.FormatDuration(use.Duration), plain.FormatSize(use.Peak), plain.FormatSize(stage.Base),
+		plain.FormatSize(use.Free), plain.FormatSize(needed), plain.FormatSize(vain),
 	)
 	if vain > 0 {
 		line[7].Tone = layout.Warned
@@ -92,7 +91,7 @@ func notNeeded(pauses *pause.Result, at int) string {
 	stage := &pauses.Cycle.Stages[at]
 	for t, size := range stage.Sizes {
 		if size > 0 && !stage.Needs[t] {
-			names = append(names, plain.Shorten(pauses.Cycle.Tags[t].Name, 24)+" "+units.FormatSize(size))
+			names = append(names, plain.Shorten(pauses.Cycle.Tags[t].Name, 24)+" "+plain.FormatSize(size))
 		}
 	}
 	return strings.Join(names, ", ")
@@ -133,7 +132,7 @@ func fitOf(d *analysis.DeviceResult, p *resumeplan.Plan) planFit {
 	}
 	fit := planFit{known: true, fits: p.Peak <= available, largestKV: -1}
 	if kv, ok := p.LargestKV(available); ok {
-		fit.largestKV, fit.fraction = kv, units.Ratio(kv, card)
+		fit.largestKV, fit.fraction = kv, plain.Ratio(kv, card)
 		if engine, ok := d.Pauses.Cycle.Engine(); ok {
 			settings := engine.Settings(kv, card, outsideArenas(d))
 			fit.settings = &settings
@@ -165,12 +164,12 @@ func planSections(d *analysis.DeviceResult) []layout.Section {
 		s.Rows = append(s.Rows, planRow(d, v))
 	}
 	if pauses.Card > 0 {
-		s.Before = layout.Note(fmt.Sprintf("GPU memory %s, used outside of arenas %s", units.FormatSize(pauses.Card), units.FormatSize(outsideArenas(d))))
+		s.Before = layout.Note(fmt.Sprintf("GPU memory %s, used outside of arenas %s", plain.FormatSize(pauses.Card), plain.FormatSize(outsideArenas(d))))
 	}
 	s.After = append(layout.Row("largest KV: the largest KV cache with which the order fits the GPU"), settingsNotes(d)...)
 	s.After = append(append(s.After, layout.Note("a cycle, resumed on use; tags for which there is room stay resident:")...), orderNotes(&pauses.Cycle, &pauses.OnUse)...)
 	if saved := pauses.Recorded.Peak - pauses.OnUse.Peak; saved > 0 {
-		s.After = append(s.After, layout.Cell{Text: fmt.Sprintf("the recorded order needs %s more than resuming on use", units.FormatSize(saved)), Tone: layout.Warned})
+		s.After = append(s.After, layout.Cell{Text: fmt.Sprintf("the recorded order needs %s more than resuming on use", plain.FormatSize(saved)), Tone: layout.Warned})
 	}
 	return []layout.Section{s}
 }
@@ -187,7 +186,7 @@ func settingsNotes(d *analysis.DeviceResult) []layout.Cell {
 }
 
 func planRow(d *analysis.DeviceResult, v resumeVariant) []layout.Cell {
-	where, fits, largest, fraction := "a transition", units.Absent, units.Absent, units.Absent
+	where, fits, largest, fraction := "a transition", plain.Absent, plain.Absent, plain.Absent
 	if v.plan.PeakStage >= 0 {
 		where = plain.Shorten(d.Pauses.Cycle.Stages[v.plan.PeakStage].Name, 24)
 	}
@@ -196,9 +195,9 @@ func planRow(d *analysis.DeviceResult, v resumeVariant) []layout.Cell {
 		fits = map[bool]string{true: "yes", false: "no"}[fit.fits]
 	}
 	if fit.largestKV >= 0 {
-		largest, fraction = units.FormatSize(fit.largestKV), units.FormatPercent(fit.fraction)
+		largest, fraction = plain.FormatSize(fit.largestKV), plain.FormatPercent(fit.fraction)
 	}
-	line := layout.Row(v.name, units.FormatSize(v.plan.Peak), where, units.FormatSize(v.plan.Copied), fits, largest, fraction)
+	line := layout.Row(v.name, plain.FormatSize(v.plan.Peak), where, plain.FormatSize(v.plan.Copied), fits, largest, fraction)
 	if fit.known && !fit.fits {
 		line[4].Tone = layout.Failed
 	}
@@ -237,12 +236,12 @@ func untaggedSections(pauses *pause.Result) []layout.Section {
 	}
 	s := layout.Section{
 		Title:   "Untagged memory",
-		Before:  layout.Note(fmt.Sprintf("%s in %s stayed mapped at the pause at %s, the most of all pauses", units.FormatSize(out.Bytes), units.Counted(out.Blocks, "allocation"), units.FormatDuration(out.Time))),
+		Before:  layout.Note(fmt.Sprintf("%s in %s stayed mapped at the pause at %s, the most of all pauses", plain.FormatSize(out.Bytes), plain.Counted(out.Blocks, "allocation"), plain.FormatDuration(out.Time))),
 		Columns: []layout.Column{layout.Numbers("memory"), layout.Numbers("allocations"), layout.Words("category"), layout.Words("phase"), layout.Words("allocated by")},
 	}
 	mixed := false
 	for _, g := range out.Groups {
-		line := layout.Row(units.FormatSize(g.Bytes), units.FormatCount(g.Blocks), orDash(g.Category), terms.Phase(g.Phase), untaggedOrigin(&g))
+		line := layout.Row(plain.FormatSize(g.Bytes), plain.FormatCount(g.Blocks), orDash(g.Category), terms.Phase(g.Phase), untaggedOrigin(&g))
 		if mixed = mixed || g.Mixed; g.Mixed {
 			line = layout.Toned(layout.Warned, line)
 			line[3].Text += " *"
@@ -251,7 +250,7 @@ func untaggedSections(pauses *pause.Result) []layout.Section {
 	}
 	s.Elide(untaggedShown, 0)
 	if out.Rest > 0 {
-		s.Rows = append(s.Rows, layout.Toned(layout.Faint, layout.Row(units.FormatSize(out.Rest), "", "", "", "others")))
+		s.Rows = append(s.Rows, layout.Toned(layout.Faint, layout.Row(plain.FormatSize(out.Rest), "", "", "", "others")))
 	}
 	if mixed {
 		s.After = layout.Note("*: this phase also allocated inside memprof.region()")
@@ -264,7 +263,7 @@ func untaggedSections(pauses *pause.Result) []layout.Section {
 
 func orDash(text string) string {
 	if text == "" {
-		return units.Absent
+		return plain.Absent
 	}
 	return plain.Shorten(text, 24)
 }
@@ -276,12 +275,12 @@ func untaggedOrigin(g *pause.UntaggedGroup) string {
 	case len(g.Frames) > 0:
 		return plain.Shorten(g.Frames[0], 48)
 	}
-	return units.Absent
+	return plain.Absent
 }
 
 func sameCategoryText(s *pause.UntaggedCategory) []layout.Cell {
 	text := fmt.Sprintf("%s of %s (%s) are untagged, while tag %s has %s",
-		units.FormatSize(s.Bytes), s.Category, units.Counted(s.Blocks, "allocation"), plain.Shorten(s.Tag, 20), units.FormatSize(s.Inside))
+		plain.FormatSize(s.Bytes), s.Category, plain.Counted(s.Blocks, "allocation"), plain.Shorten(s.Tag, 20), plain.FormatSize(s.Inside))
 	cells := []layout.Cell{{Text: text, Tone: layout.Warned}}
 	if len(s.Origins) > 0 {
 		cells = append(cells, layout.Cell{Text: "  held by " + plain.Shorten(strings.Join(s.Origins, ", "), 80), Tone: layout.Warned})

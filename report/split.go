@@ -10,10 +10,10 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/ledger"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/figure"
 	"github.com/memprof/memprof/report/layout"
 	"github.com/memprof/memprof/report/terms"
-	"github.com/memprof/memprof/report/units"
 )
 
 // splitSections say what each byte that was reserved at the peak was used for.
@@ -29,7 +29,7 @@ func splitSection(d *analysis.DeviceResult) layout.Section {
 	}
 	for _, p := range splitParts(d) {
 		bytes := p.bytes(d.Peak)
-		line := layout.Row(p.name, units.FormatSize(bytes), units.FormatPercent(units.Ratio(bytes, d.Peak.R)), p.meaning)
+		line := layout.Row(p.name, plain.FormatSize(bytes), plain.FormatPercent(plain.Ratio(bytes, d.Peak.R)), p.meaning)
 		if bytes == 0 {
 			layout.Toned(layout.Faint, line)
 		} else if p.tone != layout.Plain {
@@ -37,7 +37,7 @@ func splitSection(d *analysis.DeviceResult) layout.Section {
 		}
 		s.Rows = append(s.Rows, line)
 	}
-	s.Total = layout.Toned(layout.Strong, layout.Row("= reserved", units.FormatSize(d.Peak.R), units.FormatPercent(units.Ratio(d.Peak.R, d.Peak.R)), "physical memory mapped by the arenas"))
+	s.Total = layout.Toned(layout.Strong, layout.Row("= reserved", plain.FormatSize(d.Peak.R), plain.FormatPercent(plain.Ratio(d.Peak.R, d.Peak.R)), "physical memory mapped by the arenas"))
 	return s
 }
 
@@ -114,12 +114,12 @@ func splitLine(d *analysis.DeviceResult) string {
 	peak := d.Peak
 	if d.Chunks == nil {
 		return fmt.Sprintf("at the peak: requested %s, pending %s, not requested %s of %s reserved",
-			units.FormatPercent(units.Ratio(peak.T, peak.R)), units.FormatPercent(units.Ratio(peak.Pending, peak.R)), units.FormatPercent(units.Ratio(unrequested(peak), peak.R)), units.FormatSize(peak.R))
+			plain.FormatPercent(plain.Ratio(peak.T, peak.R)), plain.FormatPercent(plain.Ratio(peak.Pending, peak.R)), plain.FormatPercent(plain.Ratio(unrequested(peak), peak.R)), plain.FormatSize(peak.R))
 	}
 	return fmt.Sprintf("at the peak: requested %s, internal %s, pending %s, external %s, stranded %s, reusable %s, reserve %s of %s reserved",
-		units.FormatPercent(units.Ratio(peak.T, peak.R)), units.FormatPercent(units.Ratio(peak.Internal(), peak.R)), units.FormatPercent(units.Ratio(peak.Pending, peak.R)),
-		units.FormatPercent(units.Ratio(peak.External, peak.R)), units.FormatPercent(units.Ratio(peak.Stranded, peak.R)), units.FormatPercent(units.Ratio(peak.Reusable, peak.R)),
-		units.FormatPercent(units.Ratio(peak.Reserve, peak.R)), units.FormatSize(peak.R))
+		plain.FormatPercent(plain.Ratio(peak.T, peak.R)), plain.FormatPercent(plain.Ratio(peak.Internal(), peak.R)), plain.FormatPercent(plain.Ratio(peak.Pending, peak.R)),
+		plain.FormatPercent(plain.Ratio(peak.External, peak.R)), plain.FormatPercent(plain.Ratio(peak.Stranded, peak.R)), plain.FormatPercent(plain.Ratio(peak.Reusable, peak.R)),
+		plain.FormatPercent(plain.Ratio(peak.Reserve, peak.R)), plain.FormatSize(peak.R))
 }
 
 // layer is one area of the stacked figure.

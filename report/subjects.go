@@ -10,13 +10,12 @@ import (
 	"time"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/figure"
 	"github.com/memprof/memprof/report/kv"
 	"github.com/memprof/memprof/report/layout"
-	"github.com/memprof/memprof/report/plain"
 	"github.com/memprof/memprof/report/summary"
 	"github.com/memprof/memprof/report/terms"
-	"github.com/memprof/memprof/report/units"
 )
 
 type jsonReport struct {
@@ -127,7 +126,7 @@ func newJSONFindings(r *analysis.Result, d *analysis.DeviceResult) []jsonFinding
 	for _, f := range summary.Find(summary.Device{DeviceResult: d, Result: r}) {
 		j := jsonFinding{Rule: f.Rule, Bytes: f.Bytes, Of: of, Text: f.Text, Action: f.Action}
 		if f.Severity == summary.Cost {
-			j.Share = plain.Finite(units.Ratio(f.Bytes, whole))
+			j.Share = plain.Finite(plain.Ratio(f.Bytes, whole))
 		}
 		out = append(out, j)
 	}

@@ -11,8 +11,8 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/attribution"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/figure"
-	"github.com/memprof/memprof/report/units"
 )
 
 // timelineFigures draw reserved, provided and requested bytes over time, figure 2 of the BFC paper; and requested bytes by
@@ -30,10 +30,10 @@ func categoryFigure(d *analysis.DeviceResult) figure.Figure {
 	present := attribution.PresentCategories(d.ByCategory)
 	f := figure.Figure{Name: "categories", Title: "requested memory by category over time"}
 	most := slices.MaxFunc(d.ByCategory, func(a, b attribution.CategoryPoint) int { return cmp.Compare(a.Bytes.Sum(), b.Bytes.Sum()) })
-	f.Subtitle = fmt.Sprintf("maximum of requested %s, at event %s", units.FormatSize(most.Bytes.Sum()), units.FormatCount(most.Seq))
+	f.Subtitle = fmt.Sprintf("maximum of requested %s, at event %s", plain.FormatSize(most.Bytes.Sum()), plain.FormatCount(most.Seq))
 	f.Legend = append(f.Legend, figure.Stroke(draw.LineStyle{Color: figure.ReservedColor, Width: 2.25}, "reserved (R): mapped"))
 	for _, c := range present {
-		f.Legend = append(f.Legend, figure.Swatch(figure.CategoryColors[c], fmt.Sprintf("%s, then %s", cmp.Or(c.String(), "(none)"), units.FormatSize(most.Bytes[c]))))
+		f.Legend = append(f.Legend, figure.Swatch(figure.CategoryColors[c], fmt.Sprintf("%s, then %s", cmp.Or(c.String(), "(none)"), plain.FormatSize(most.Bytes[c]))))
 	}
 	marks := figure.NewTimeMarks(d)
 	f.Legend = append(f.Legend, marks.Legend()...)
@@ -54,7 +54,7 @@ func timelineFigure(d *analysis.DeviceResult) figure.Figure {
 		return f
 	}
 	f.Subtitle = fmt.Sprintf("maximum of reserved %s, provided %s, requested %s; at the peak %s of reserved is not requested",
-		units.FormatSize(d.MaxR), units.FormatKnown(d.MaxC), units.FormatSize(d.MaxT), units.FormatPercent(1-units.Ratio(d.Peak.T, d.Peak.R)))
+		plain.FormatSize(d.MaxR), plain.FormatKnown(d.MaxC), plain.FormatSize(d.MaxT), plain.FormatPercent(1-plain.Ratio(d.Peak.T, d.Peak.R)))
 	points := figure.DrawnCourse(d)
 	curves := []figure.Envelope{
 		{Points: points, Curve: figure.CurveC, Clr: figure.InternalColor},

@@ -10,12 +10,11 @@ import (
 	"time"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/analysis/tune"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/report/layout"
-	"github.com/memprof/memprof/report/plain"
-	"github.com/memprof/memprof/report/units"
 )
 
 // Tuned is the memory that a recorded job needs under several policies.
@@ -91,16 +90,16 @@ func savingsSection(t *Tuned) layout.Section {
 	first := &t.Outcomes[0]
 	s := layout.Section{
 		Title:   "Policies for " + plain.Shorten(t.Process, 60),
-		Before:  layout.Note(fmt.Sprintf("%s replayed, at most %s at once; %s", units.Counted(t.Allocs, "request"), units.FormatSize(first.PeakT), cmp.Or(unmarked(first), units.Counted(first.Iterations, "iteration")))),
+		Before:  layout.Note(fmt.Sprintf("%s replayed, at most %s at once; %s", plain.Counted(t.Allocs, "request"), plain.FormatSize(first.PeakT), cmp.Or(unmarked(first), plain.Counted(first.Iterations, "iteration")))),
 		Columns: []layout.Column{layout.Words("policy"), layout.Numbers("peak R"), layout.Numbers("saves"), layout.Numbers("of recorded"), {Name: "later R", Number: true, Implied: true}, layout.Numbers("calls"), layout.Numbers("slowdown"), layout.Words("")},
 	}
 	base, best := t.baseline(), t.Recommend(t.MaxSlowdown)
 	line := func(name string, reserved int64, later, calls, slowdown, mark string, tone layout.Tone) {
-		saves, share := units.Absent, units.Absent
+		saves, share := plain.Absent, plain.Absent
 		if base > 0 && mark != "recorded" {
-			saves, share = strings.TrimPrefix(changeText(analysis.Bytes, float64(base-reserved)), "+"), units.FormatPercent(units.Ratio(base-reserved, base))
+			saves, share = strings.TrimPrefix(changeText(analysis.Bytes, float64(base-reserved)), "+"), plain.FormatPercent(plain.Ratio(base-reserved, base))
 		}
-		s.Rows = append(s.Rows, layout.Toned(tone, layout.Row(name, units.FormatSize(reserved), saves, share, later, calls, slowdown, mark)))
+		s.Rows = append(s.Rows, layout.Toned(tone, layout.Row(name, plain.FormatSize(reserved), saves, share, later, calls, slowdown, mark)))
 	}
 	shown := t.savings(best)
 	if t.RecordedR > 0 && !slices.ContainsFunc(shown, func(i int) bool { return t.isRecorded(&t.Outcomes[i].Policy) }) {
@@ -108,7 +107,7 @@ func savingsSection(t *Tuned) layout.Section {
 		if t.Recorded != nil {
 			name = shortFlags(t.Recorded)
 		}
-		line(name, t.RecordedR, units.Absent, units.Absent, units.Absent, "recorded", layout.Plain)
+		line(name, t.RecordedR, plain.Absent, plain.Absent, plain.Absent, "recorded", layout.Plain)
 	}
 	for _, i := range shown {
 		o := &t.Outcomes[i]
@@ -123,16 +122,16 @@ func savingsSection(t *Tuned) layout.Section {
 			}
 		}
 		cells := tuneRow(0, o)
-		line(shortFlags(&o.Policy), o.PeakR, units.FormatSize(o.SteadyR), tenths(o.Calls.Sum()), cells[len(cells)-1].Text, mark, tone)
+		line(shortFlags(&o.Policy), o.PeakR, plain.FormatSize(o.SteadyR), tenths(o.Calls.Sum()), cells[len(cells)-1].Text, mark, tone)
 		if o.Refused > 0 { // of the recorded policy alone: savings leaves out the others
 			s.Rows[len(s.Rows)-1][1].Text = failedText(o.Refused)
 		}
 	}
 	if torch, ok := t.BestTorch(); ok {
 		if def := &t.Torch[0]; def.Setting == "" && def.Refused == 0 && torch.Setting != "" {
-			line("PyTorch's own", def.Reserved, units.Absent, units.Absent, units.Absent, "", layout.Plain)
+			line("PyTorch's own", def.Reserved, plain.Absent, plain.Absent, plain.Absent, "", layout.Plain)
 		}
-		line(strings.TrimSuffix("PyTorch's own, "+torch.Setting, ", "), torch.Reserved, units.Absent, units.Absent, units.Absent, "", layout.Plain)
+		line(strings.TrimSuffix("PyTorch's own, "+torch.Setting, ", "), torch.Reserved, plain.Absent, plain.Absent, plain.Absent, "", layout.Plain)
 	}
 	s.After = layout.Note("R: reserved, replayed; saves: of the recorded policy's; later: iterations from 4 on; calls: of the driver, per later iteration")
 	if best < 0 {
@@ -225,9 +224,9 @@ func (t *Tuned) isRecorded(p *bfc.Policy) bool {
 
 // noPolicy says that no policy can be recommended, and whether more memory helps or more time.
 func noPolicy(t *Tuned) layout.Cell {
-	text := fmt.Sprintf("no policy serves all requests with a slowdown of at most %s: raise --max-slowdown", units.FormatPercent(t.MaxSlowdown))
+	text := fmt.Sprintf("no policy serves all requests with a slowdown of at most %s: raise --max-slowdown", plain.FormatPercent(t.MaxSlowdown))
 	if fewest := slices.MinFunc(t.Outcomes, func(a, b tune.Outcome) int { return cmp.Compare(a.Refused, b.Refused) }).Refused; fewest > 0 {
-		text = fmt.Sprintf("each policy refuses requests, %s at least: raise --limit, or see memprof fit for the least card", units.FormatCount(fewest))
+		text = fmt.Sprintf("each policy refuses requests, %s at least: raise --limit, or see memprof fit for the least card", plain.FormatCount(fewest))
 	}
 	return layout.Cell{Text: text, Tone: layout.Warned}
 }
@@ -240,7 +239,7 @@ func torchSection(t *Tuned) layout.Section {
 		Columns: []layout.Column{layout.Words("PYTORCH_CUDA_ALLOC_CONF"), layout.Numbers("peak R"), layout.Words("by placement of segments"), layout.Numbers("slowdown")},
 	}
 	for _, o := range t.Torch {
-		setting, peak, band := o.Setting, units.FormatSize(o.Reserved), units.Absent
+		setting, peak, band := o.Setting, plain.FormatSize(o.Reserved), plain.Absent
 		if setting == "" {
 			setting = "(not set)"
 		}
@@ -248,9 +247,9 @@ func torchSection(t *Tuned) layout.Section {
 			peak = failedText(o.Refused)
 		}
 		if o.Least != o.Greatest {
-			band = units.FormatSize(o.Least) + " to " + units.FormatSize(o.Greatest)
+			band = plain.FormatSize(o.Least) + " to " + plain.FormatSize(o.Greatest)
 		}
-		slowdown := units.Absent
+		slowdown := plain.Absent
 		if t.Outcomes[0].Duration > 0 {
 			slowdown = strconv.FormatFloat(1+t.torchSlowdown(&o), 'f', 3, 64) + "x"
 		}
@@ -282,7 +281,7 @@ func tuneSection(t *Tuned) layout.Section {
 	s := layout.Section{
 		Title: "Policies for " + plain.Shorten(t.Process, 60),
 		Before: layout.Note(fmt.Sprintf("%s, replayed under each policy; at most %s requested at once; %s",
-			units.Counted(t.Allocs, "request"), units.FormatSize(first.PeakT), tunedSteps(first))),
+			plain.Counted(t.Allocs, "request"), plain.FormatSize(first.PeakT), tunedSteps(first))),
 	}
 	s.Columns = append(s.Columns, layout.Numbers("#"))
 	for _, d := range tunedDimensions() {
@@ -314,7 +313,7 @@ func tunedSteps(o *tune.Outcome) string {
 	if text := unmarked(o); text != "" {
 		return text
 	}
-	return fmt.Sprintf("%s, later ones last %s", units.Counted(o.Iterations, "iteration"), units.FormatDuration(o.Duration.Nanoseconds()))
+	return fmt.Sprintf("%s, later ones last %s", plain.Counted(o.Iterations, "iteration"), plain.FormatDuration(o.Duration.Nanoseconds()))
 }
 
 // unmarked says what a replay without iterations leaves out; "" with iterations.
@@ -326,18 +325,18 @@ func unmarked(o *tune.Outcome) string {
 }
 
 // failedText takes the place of the peak of a replay that refused requests.
-func failedText(requests int64) string { return units.FormatCount(requests) + " failed" }
+func failedText(requests int64) string { return plain.FormatCount(requests) + " failed" }
 
 // tuneRow begins with the number of the policy, which identifies the row if the table is divided.
 func tuneRow(number int, o *tune.Outcome) []layout.Cell {
-	first, later := units.Absent, units.Absent
+	first, later := plain.Absent, plain.Absent
 	if o.Iterations > 0 {
-		first = units.FormatPercent(o.FirstIdle)
+		first = plain.FormatPercent(o.FirstIdle)
 	}
 	if o.Iterations > 1 {
-		later = units.FormatPercent(o.LaterIdle)
+		later = plain.FormatPercent(o.LaterIdle)
 	}
-	slowdown := units.Absent
+	slowdown := plain.Absent
 	if o.Duration > 0 {
 		slowdown = strconv.FormatFloat(1+o.Slowdown(), 'f', 3, 64) + "x"
 	}
@@ -346,8 +345,8 @@ func tuneRow(number int, o *tune.Outcome) []layout.Cell {
 		cells = append(cells, layout.Row(tunedValue(d, &o.Policy))...)
 	}
 	reserved := len(cells)
-	cells = append(cells, layout.Row(units.FormatSize(o.PeakR), units.FormatSize(o.SteadyR), first, later,
-		tenths(o.Remaps), tenths(o.Waits), tenths(o.Calls.Sum()), units.FormatDuration(o.Cost.Nanoseconds()), slowdown)...)
+	cells = append(cells, layout.Row(plain.FormatSize(o.PeakR), plain.FormatSize(o.SteadyR), first, later,
+		tenths(o.Remaps), tenths(o.Waits), tenths(o.Calls.Sum()), plain.FormatDuration(o.Cost.Nanoseconds()), slowdown)...)
 	if o.Refused > 0 {
 		cells[reserved].Text = failedText(o.Refused)
 	}
@@ -368,7 +367,7 @@ func tunedDimensions() []*bfc.Dimension {
 // tunedValue is a value as `memprof record` takes it; "–" for a size that is none.
 func tunedValue(d *bfc.Dimension, p *bfc.Policy) string {
 	if v := d.Value(p); v.Amount == 0 && d.Choices[v.Choice].Zero {
-		return units.Absent
+		return plain.Absent
 	}
 	return d.Text(p, PolicyUnits)
 }
@@ -386,9 +385,9 @@ func tuneNotes(t *Tuned, best int) []layout.Cell {
 		"per later iteration: remaps, address ranges mapped again for a request; waits, requests that wait for the device;",
 		"calls, driver calls that requests wait for, one for each handle; cost, their time; slowdown, predicted / recorded iteration time (lower is better)")
 	notes = append(notes, layout.Note(fmt.Sprintf("time of driver calls for a handle of %s: create %s, map %s, set access %s, unmap %s, release %s",
-		units.FormatSize(int64(c.Handle)), short(c.Create), short(c.Map), short(c.Access), short(c.Unmap), short(c.Release)))...)
+		plain.FormatSize(int64(c.Handle)), short(c.Create), short(c.Map), short(c.Access), short(c.Unmap), short(c.Release)))...)
 	if t.LeftOut > 0 {
-		notes = append(notes, layout.Cell{Text: units.Counted(t.LeftOut, "arena") + " of graph memory left out", Tone: layout.Faint})
+		notes = append(notes, layout.Cell{Text: plain.Counted(t.LeftOut, "arena") + " of graph memory left out", Tone: layout.Faint})
 	}
 	if best < 0 {
 		return append(notes, noPolicy(t))
@@ -396,4 +395,4 @@ func tuneNotes(t *Tuned, best int) []layout.Cell {
 	return append(notes, layout.Cell{Text: "recommended: memprof record " + PolicyFlags(t.Outcomes[best].Policy), Tone: layout.Strong})
 }
 
-func short(d time.Duration) string { return units.FormatDuration(d.Nanoseconds()) }
+func short(d time.Duration) string { return plain.FormatDuration(d.Nanoseconds()) }

@@ -3,10 +3,10 @@ package report
 import (
 	"io"
 
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/analysis/tune"
 	"github.com/memprof/memprof/bfc"
-	"github.com/memprof/memprof/report/plain"
 )
 
 // TuneJSON writes the policies as one indented JSON object. Bytes and counts are integers, times integers

@@ -151,7 +151,7 @@ def parse(output):
 
 def marked(memprof, recording):
     """Peaks of provided and reserved bytes by iteration, of the first process of the recording; or None."""
-    report = subprocess.run([memprof, "report", "--json", "--no-plots", recording], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    report = subprocess.run([memprof, "report", "--json", recording], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     if report.returncode != 0:
         return None
     iterations = json.loads(report.stdout)["processes"][0]["devices"][0]["iterations"]

@@ -111,7 +111,7 @@ func TestBareUser(t *testing.T) {
 	}
 	run := filepath.Join(runs, "run")
 	wants(t, 0, "", user("record", "-q", "--device", "sim", "-o", run, "--", "memprof", "rerun", "sample"))
-	wants(t, 0, "reserved", user("report", "--no-plots", run))
+	wants(t, 0, "reserved", user("report", run))
 	wants(t, 0, "came out the same", user("verify", run))
 	wants(t, 1, "reserved.peak", user("check", run, "--gate", "reserved.peak < 1MiB"))
 	if entries, err := os.ReadDir(home); err != nil || len(entries) > 0 {
@@ -132,7 +132,7 @@ func TestNoGlibc(t *testing.T) {
 		inRoot(t, root, cmd)
 		return cmd
 	}
-	wants(t, 0, "reserved", inside("report", "--no-plots", "sample"))
+	wants(t, 0, "reserved", inside("report", "sample"))
 	wants(t, 0, "came out the same", inside("verify", "sample"))
 	wants(t, 1, "reserved.peak", inside("check", "sample", "--gate", "reserved.peak < 1MiB"))
 	wants(t, 2, "machines without glibc", inside("record", "-o", "/tmp/run", "--", "memprof", "--version"))

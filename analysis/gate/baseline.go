@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/memprof/memprof/report/units"
+	"github.com/memprof/memprof/analysis/plain"
 )
 
 // baselineVersion is the version of the file.
@@ -108,7 +108,7 @@ func (b *Baseline) parse(text []byte) (int64, error) {
 		return 0, fmt.Errorf("want \"version\": %d", baselineVersion)
 	}
 	if n := len(file.Values); n > mostBaselineValues {
-		return 0, fmt.Errorf("%s values: want at most %s", units.FormatCount(int64(n)), units.FormatCount(mostBaselineValues))
+		return 0, fmt.Errorf("%s values: want at most %s", plain.FormatCount(int64(n)), plain.FormatCount(mostBaselineValues))
 	}
 	at := int64(0)
 	for _, raw := range file.Values {

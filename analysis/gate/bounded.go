@@ -5,7 +5,7 @@ import (
 	"io"
 	"os"
 
-	"github.com/memprof/memprof/report/units"
+	"github.com/memprof/memprof/analysis/plain"
 )
 
 // readBounded reads a regular file or a pipe of at most so many bytes. The error names the bound.
@@ -27,7 +27,7 @@ func readBounded(path string, most int64) ([]byte, error) {
 		return nil, err
 	}
 	if int64(len(text)) > most {
-		return nil, fmt.Errorf("%s: longer than %s, the limit for such a file", path, units.FormatSize(most))
+		return nil, fmt.Errorf("%s: longer than %s, the limit for such a file", path, plain.FormatSize(most))
 	}
 	return text, nil
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
 
-	"github.com/memprof/memprof/report/spell"
+	"github.com/memprof/memprof/analysis/plain"
 )
 
 // FileName is what `memprof check` looks for, from the working directory upward.
@@ -254,7 +254,7 @@ func (f *File) mapping(n ast.Node, want string, keys map[string]func(ast.Node) e
 		key := pair.Key.GetToken().Value
 		read, ok := keys[key]
 		if !ok {
-			mistakes = append(mistakes, f.errorAt(pair.Key, "unknown key %q: want %s%s", key, listed(keys), spell.DidYouMean(key, slices.Sorted(maps.Keys(keys))...)))
+			mistakes = append(mistakes, f.errorAt(pair.Key, "unknown key %q: want %s%s", key, listed(keys), plain.DidYouMean(key, slices.Sorted(maps.Keys(keys))...)))
 			continue
 		}
 		mistakes = append(mistakes, read(pair.Value))

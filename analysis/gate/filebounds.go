@@ -6,7 +6,7 @@ import (
 	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/token"
 
-	"github.com/memprof/memprof/report/units"
+	"github.com/memprof/memprof/analysis/plain"
 )
 
 // Bounds of a file of gates, far above what one needs. The parser's time grows with the square of
@@ -36,7 +36,7 @@ func checkFileBounds(path, text string) error {
 		default:
 			continue
 		}
-		return fmt.Errorf("%s:%d:%d: more than %s %s, the limit for a file of gates", path, at.Position.Line, at.Position.Column, units.FormatCount(int64(most)), what)
+		return fmt.Errorf("%s:%d:%d: more than %s %s, the limit for a file of gates", path, at.Position.Line, at.Position.Column, plain.FormatCount(int64(most)), what)
 	}
 	return nil
 }

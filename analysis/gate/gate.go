@@ -14,8 +14,7 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/compare"
-	"github.com/memprof/memprof/report/spell"
-	"github.com/memprof/memprof/report/units"
+	"github.com/memprof/memprof/analysis/plain"
 )
 
 // Gate is a condition on a metric: "waste.external < 5%".
@@ -46,7 +45,7 @@ const (
 
 func checkSeverity(text string) error {
 	if text != SeverityError && text != SeverityWarn {
-		return fmt.Errorf("severity %q: want error or warn%s", text, spell.DidYouMean(text, SeverityError, SeverityWarn))
+		return fmt.Errorf("severity %q: want error or warn%s", text, plain.DidYouMean(text, SeverityError, SeverityWarn))
 	}
 	return nil
 }
@@ -121,7 +120,7 @@ func parseAmount(text string, unit analysis.Unit) (float64, error) {
 		if number := strings.TrimSpace(text); number != "0" && strings.Trim(number, "0123456789.") == "" {
 			return 0, fmt.Errorf("the metric is a size: %q needs a unit, like %sGiB or %sB", text, number, number)
 		}
-		bytes, err := units.ParseSize(text)
+		bytes, err := plain.ParseSize(text)
 		return float64(bytes), err
 	}
 	count, err := strconv.ParseInt(text, 10, 64)

@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"github.com/memprof/memprof/analysis/compare"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/analysis/recording"
-	"github.com/memprof/memprof/report/spell"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -19,7 +19,7 @@ func ParseAggregate(text string) (string, error) {
 	case "median", "max", "min":
 		return text, nil
 	}
-	return "", fmt.Errorf("aggregate %q: want median, max or min%s", text, spell.DidYouMean(text, "median", "max", "min"))
+	return "", fmt.Errorf("aggregate %q: want median, max or min%s", text, plain.DidYouMean(text, "median", "max", "min"))
 }
 
 // Judge holds gates against jobs.
@@ -225,5 +225,5 @@ func pathsOf(jobs []recording.Job) string {
 	if more := len(jobs) - most; more > 0 {
 		return fmt.Sprintf("%s, … (%d more)", strings.Join(paths, ", "), more)
 	}
-	return spell.Alternatives(paths)
+	return plain.Alternatives(paths)
 }

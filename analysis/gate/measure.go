@@ -7,8 +7,8 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/compare"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/analysis/recording"
-	"github.com/memprof/memprof/report/units"
 )
 
 // rankName is the name that values of a process are grouped by: its rank, or its own name without one.
@@ -107,7 +107,7 @@ func mean(of []Measured) Measured {
 	for _, m := range of {
 		sum += m.Value
 	}
-	where := Location{Path: of[0].Where.Path, Process: fmt.Sprintf("mean of %s", units.Counted(int64(len(of)), "rank")), Device: -1, Seq: -1}
+	where := Location{Path: of[0].Where.Path, Process: fmt.Sprintf("mean of %s", plain.Counted(int64(len(of)), "rank")), Device: -1, Seq: -1}
 	if len(of) == 1 {
 		where = of[0].Where
 	}
@@ -141,7 +141,7 @@ func (g *Gate) compareRanks(c RankChoice, job recording.Job) (Measured, error) {
 	imbalance := g.ranks(ranks)
 	ratio, ok := imbalance.Ratio()
 	if !ok {
-		return Measured{}, g.mistake("gate %q: %s has no value for %s: it has %s", g.Text, job[0].Path, g.Metric.Name, units.Counted(int64(imbalance.Ranks), "rank"))
+		return Measured{}, g.mistake("gate %q: %s has no value for %s: it has %s", g.Text, job[0].Path, g.Metric.Name, plain.Counted(int64(imbalance.Ranks), "rank"))
 	}
 	row := ranks.Rows[imbalance.Row]
 	at := slices.IndexFunc(results, func(r *analysis.Result) bool {

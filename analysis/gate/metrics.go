@@ -7,7 +7,7 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/compare"
-	"github.com/memprof/memprof/report/spell"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -54,7 +54,7 @@ func gateOn(name string) (Gate, bool) {
 
 // unknownMetric says that there is no metric of a name, and which one was meant.
 func unknownMetric(name string) error {
-	return fmt.Errorf("there is no metric %q%s (memprof check --list names them)", name, spell.DidYouMean(name, metricNames()...))
+	return fmt.Errorf("there is no metric %q%s (memprof check --list names them)", name, plain.DidYouMean(name, metricNames()...))
 }
 
 // jobExit is the metric of how the recorded command ended.

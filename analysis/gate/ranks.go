@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"github.com/memprof/memprof/analysis/compare"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/analysis/recording"
-	"github.com/memprof/memprof/report/spell"
 )
 
 // RankChoice says which ranks a gate is judged by.
@@ -25,7 +25,7 @@ func ParseRanks(text string) (RankChoice, error) {
 	}
 	rank, err := strconv.Atoi(text)
 	if err != nil || rank < 0 {
-		return RankChoice{}, fmt.Errorf("rank %q: want worst, all, mean or the number of a rank%s", text, spell.DidYouMean(text, "worst", "all", "mean"))
+		return RankChoice{}, fmt.Errorf("rank %q: want worst, all, mean or the number of a rank%s", text, plain.DidYouMean(text, "worst", "all", "mean"))
 	}
 	return RankChoice{kind: "one", rank: rank}, nil
 }
@@ -51,5 +51,5 @@ func ranksOf(job recording.Job) string {
 	case n > 12:
 		return fmt.Sprintf("%s, …, %s (%d in all)", strings.Join(texts[:11], ", "), texts[n-1], n)
 	}
-	return spell.Alternatives(texts)
+	return plain.Alternatives(texts)
 }

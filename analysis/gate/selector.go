@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/analysis/recording"
-	"github.com/memprof/memprof/report/spell"
 )
 
 // Selector narrows what a gate is about: `reserved.peak{tag=kv} < 10GiB`. In a file of gates its keys can also
@@ -59,7 +59,7 @@ func parseSelector(text string) (Selector, error) {
 func (s *Selector) set(name, value string) error {
 	into := s.key(name)
 	if into == nil {
-		return fmt.Errorf("unknown key %q in a selector: want one of %s%s", name, strings.Join(selectorKeys, ", "), spell.DidYouMean(name, selectorKeys...))
+		return fmt.Errorf("unknown key %q in a selector: want one of %s%s", name, strings.Join(selectorKeys, ", "), plain.DidYouMean(name, selectorKeys...))
 	}
 	if *into != "" {
 		return fmt.Errorf("%s is given twice", name)
@@ -142,7 +142,7 @@ func (s *Selector) missing(job recording.Job) string {
 	case len(names) == 0:
 		return fmt.Sprintf("no %s %q, nor any other", kind, wanted)
 	}
-	return fmt.Sprintf("no %s %q: want %s%s", kind, wanted, spell.Alternatives(names), spell.DidYouMean(wanted, names...))
+	return fmt.Sprintf("no %s %q: want %s%s", kind, wanted, plain.Alternatives(names), plain.DidYouMean(wanted, names...))
 }
 
 // matches says whether a recording is of the selected job: by the name of its directory, or by its command.

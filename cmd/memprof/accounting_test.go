@@ -104,7 +104,7 @@ type accountingOf struct {
 
 func reportAccounting(t *testing.T, dir string) (found []accountingOf, stderr string) {
 	t.Helper()
-	code, out, stderr := memprof("report", "--json", "--no-plots", dir)
+	code, out, stderr := memprof("report", "--json", dir)
 	if code != 0 {
 		t.Fatalf("report ended with %d: %s", code, stderr)
 	}
@@ -267,7 +267,7 @@ func TestCheckGatesAccounting(t *testing.T) {
 func TestSharedSamples(t *testing.T) {
 	for _, model := range []string{"moe", "googlenet", "resnet101"} {
 		dir := filepath.Join("..", "..", "samples", "zoo", model)
-		code, out, stderr := memprof("report", "--all", "--no-plots", dir)
+		code, out, stderr := memprof("report", "--all", dir)
 		if code != 0 || strings.Contains(out, "missing") || !strings.Contains(out, "the recording has no device readings") || !strings.Contains(out, "libraries unknown") {
 			t.Errorf("%s: %d %s\n%s", model, code, stderr, out)
 		}

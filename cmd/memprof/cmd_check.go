@@ -17,6 +17,7 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/gate"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/analysis/summary"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
@@ -24,7 +25,6 @@ import (
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/hooks/trust"
 	"github.com/memprof/memprof/report/ci"
-	"github.com/memprof/memprof/report/plain"
 )
 
 const checkExits = `0 all gates hold; 1 a gate is violated; 2 a gate or recording that cannot be

@@ -10,11 +10,11 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/compare"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/report"
-	"github.com/memprof/memprof/report/units"
 )
 
 const diffExits = `0 compared, whatever changed; 2 wrong usage, no such recording, or nothing to
@@ -103,7 +103,7 @@ func (o *diffOptions) validate(args []string) error {
 	case flags > 0 && len(args) > 0:
 		return exit.Usagef("diff takes BASE and NEW, or --base and --new, not both: got also %q (repeat a flag for each recording: --base A --base B)", args[0])
 	case flags == 0:
-		return exit.Usagef("diff takes BASE and NEW, got %s; for repeated runs use --base and --new (see `memprof diff --help`)", units.Counted(int64(len(args)), "argument"))
+		return exit.Usagef("diff takes BASE and NEW, got %s; for repeated runs use --base and --new (see `memprof diff --help`)", plain.Counted(int64(len(args)), "argument"))
 	case len(o.New) == 0:
 		return exit.Usagef("--base needs --new: a recording to compare")
 	case len(o.Base) == 0:

@@ -14,11 +14,11 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/memprof/memprof/analysis/ledger"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/output"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/report/export"
-	"github.com/memprof/memprof/report/spell"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -164,7 +164,7 @@ func (o *exportOptions) addPprofFlags(flags *pflag.FlagSet) {
 
 func (o *exportOptions) validate() error {
 	if _, err := strconv.ParseUint(o.At, 10, 63); err != nil && !slices.Contains(exportInstants, o.At) {
-		return exit.Usagef("--at %q: want peak, oom, end or the number of an event%s", o.At, spell.DidYouMean(o.At, exportInstants...))
+		return exit.Usagef("--at %q: want peak, oom, end or the number of an event%s", o.At, plain.DidYouMean(o.At, exportInstants...))
 	}
 	if o.By == "" {
 		return nil

@@ -15,11 +15,10 @@ import (
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/card"
 	"github.com/memprof/memprof/analysis/fit"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	reportfit "github.com/memprof/memprof/report/fit"
-	"github.com/memprof/memprof/report/spell"
-	"github.com/memprof/memprof/report/units"
 )
 
 const fitExits = `0 found, and with --card the job fits under some allocator; 1 it fits under
@@ -148,7 +147,7 @@ func (o *fitOptions) validate(recordings int) (name string, factor float64, err 
 	case recordings < 2:
 		return "", 0, exit.Usagef("--scale needs recordings at two sizes or more, got %d", recordings)
 	case len(o.Sizes) > 0 && len(o.Sizes) != recordings:
-		return "", 0, exit.Usagef("--sizes has %s for %d recordings: want one for each", units.Counted(int64(len(o.Sizes)), "number"), recordings)
+		return "", 0, exit.Usagef("--sizes has %s for %d recordings: want one for each", plain.Counted(int64(len(o.Sizes)), "number"), recordings)
 	case slices.ContainsFunc(o.Sizes, func(size float64) bool { return !(size > 0) }):
 		return "", 0, exit.Usagef("--sizes: want numbers greater than 0")
 	}
@@ -163,11 +162,11 @@ func (o *fitOptions) card() (name string, bytes int64, err error) {
 	if bytes, ok := card.Named(o.Card); ok {
 		return o.Card, bytes, nil
 	}
-	if bytes, err = units.ParseSize(o.Card); err == nil && bytes <= 0 {
+	if bytes, err = plain.ParseSize(o.Card); err == nil && bytes <= 0 {
 		err = fmt.Errorf("want more than 0 bytes")
 	}
 	if err != nil {
-		return "", 0, exit.Usagef("--card %q: want a size like 80GiB, or %s%s", o.Card, spell.Alternatives(card.Names()), spell.DidYouMean(o.Card, card.Names()...))
+		return "", 0, exit.Usagef("--card %q: want a size like 80GiB, or %s%s", o.Card, plain.Alternatives(card.Names()), plain.DidYouMean(o.Card, card.Names()...))
 	}
 	return o.Card, bytes, nil
 }

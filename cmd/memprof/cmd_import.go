@@ -9,13 +9,11 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/importer"
 	"github.com/memprof/memprof/cmd/memprof/internal/recorder"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
-	"github.com/memprof/memprof/report/plain"
-	"github.com/memprof/memprof/report/spell"
-	"github.com/memprof/memprof/report/units"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -76,7 +74,7 @@ func (o *importOptions) run(stdout io.Writer, format string, files []string) err
 	from, known := importer.Named(format)
 	switch {
 	case !known:
-		return exit.Usagef("import format %q: want %s%s", format, spell.Alternatives(formatNames()), spell.DidYouMean(format, formatNames()...))
+		return exit.Usagef("import format %q: want %s%s", format, plain.Alternatives(formatNames()), plain.DidYouMean(format, formatNames()...))
 	case len(files) == 0:
 		return exit.Usagef("import %s needs a file", format)
 	case o.Output == "":
@@ -121,12 +119,12 @@ func importError(err error) error {
 
 func (o *importOptions) print(stdout io.Writer, made []importer.Process) error {
 	for _, p := range made {
-		text := fmt.Sprintf("%s: device %d of %s, %s", p.Name, p.Device, p.File, units.Counted(p.Entries, "event"))
+		text := fmt.Sprintf("%s: device %d of %s, %s", p.Name, p.Device, p.File, plain.Counted(p.Entries, "event"))
 		if p.Bytes > 0 {
-			text += fmt.Sprintf("; before the first one %s were reserved, with %s in them", units.FormatSize(p.Bytes), units.Counted(p.Blocks, "block"))
+			text += fmt.Sprintf("; before the first one %s were reserved, with %s in them", plain.FormatSize(p.Bytes), plain.Counted(p.Blocks, "block"))
 		}
 		if p.Odd > 0 {
-			text += fmt.Sprintf("; %s contradict others and were left out", units.Counted(p.Odd, "event"))
+			text += fmt.Sprintf("; %s contradict others and were left out", plain.Counted(p.Odd, "event"))
 		}
 		if err := screen.PrintLine(stdout, "%s", text); err != nil {
 			return err

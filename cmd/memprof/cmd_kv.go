@@ -16,13 +16,13 @@ import (
 	"github.com/memprof/memprof/analysis/kvcache/models"
 	kvrequests "github.com/memprof/memprof/analysis/kvcache/requests"
 	"github.com/memprof/memprof/analysis/kvcache/timing"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/cmd/memprof/internal/calibrate"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/kvload"
 	"github.com/memprof/memprof/cmd/memprof/internal/kvserve"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/report/kv"
-	"github.com/memprof/memprof/report/spell"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -311,7 +311,7 @@ func (o *kvOptions) model() (*models.Model, []models.LayerKind, error) {
 		err = m.Ranks(o.Ranks)
 	}
 	if err != nil {
-		return nil, nil, exit.Usagef("--model: %w%s", err, spell.DidYouMean(o.Model, models.Names()...))
+		return nil, nil, exit.Usagef("--model: %w%s", err, plain.DidYouMean(o.Model, models.Names()...))
 	}
 	if bytes := map[string]int{"fp8": 1, "bf16": 2, "fp32": 4}[o.KVDtype]; bytes > 0 {
 		m.KVBytes = bytes
@@ -410,7 +410,7 @@ func parseSampling(text string) (kvcache.Sampling, error) {
 	case kind == "beam":
 		s.Kind = kvcache.Beam
 	default:
-		return s, exit.Usagef("--sampling %q: want greedy, parallel:N or beam:N%s", text, spell.DidYouMean(kind, "greedy", "parallel", "beam"))
+		return s, exit.Usagef("--sampling %q: want greedy, parallel:N or beam:N%s", text, plain.DidYouMean(kind, "greedy", "parallel", "beam"))
 	}
 	const most = 1024
 	width, err := strconv.Atoi(number)
@@ -437,7 +437,7 @@ func (o *kvOptions) policies(model *models.Model, kinds []models.LayerKind, limi
 		p, err := kvcache.ParsePolicy(text)
 		if err != nil {
 			kind, _, _ := strings.Cut(text, ":")
-			return nil, exit.Usagef("--policy: %w%s", err, spell.DidYouMean(kind, "max", "pow2", "oracle", "paged", "vmm", "vattention", "elastic", "hybrid", "uniform"))
+			return nil, exit.Usagef("--policy: %w%s", err, plain.DidYouMean(kind, "max", "pow2", "oracle", "paged", "vmm", "vattention", "elastic", "hybrid", "uniform"))
 		}
 		if p.Page > 0 {
 			if model == nil {

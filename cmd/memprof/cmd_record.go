@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/cmd/memprof/internal/doctor"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
@@ -21,7 +22,6 @@ import (
 	"github.com/memprof/memprof/cmd/memprof/internal/recorder/trigger"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/hooks"
-	"github.com/memprof/memprof/report/units"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -160,7 +160,7 @@ func (o *recordOptions) validateSnapshots() error {
 	case len(o.Triggers) > 0 && o.Ring == 0:
 		return exit.Usagef("--trigger writes what --ring keeps: give --ring too")
 	case o.Ring != 0 && int64(o.Ring) < trace.RingLeast:
-		return exit.Usagef("--ring %s: want at least %s", units.FormatSize(int64(o.Ring)), units.FormatSize(trace.RingLeast))
+		return exit.Usagef("--ring %s: want at least %s", plain.FormatSize(int64(o.Ring)), plain.FormatSize(trace.RingLeast))
 	case o.NoTrace && (o.OnSignal != "" || o.Ring != 0):
 		return exit.Usagef("--no-trace records nothing: remove --on-signal and --ring")
 	}

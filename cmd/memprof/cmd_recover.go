@@ -11,11 +11,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/analysis/summary"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
-	"github.com/memprof/memprof/report/plain"
-	"github.com/memprof/memprof/report/units"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -116,7 +115,7 @@ func (o *recoverOptions) print(stdout io.Writer, dir string, recovered *trace.Su
 		return screen.PrintLine(stdout, "nothing to recover in %s", dir)
 	}
 	for _, p := range recovered.Processes {
-		line := fmt.Sprintf("%s: %s", p.Name, units.Counted(p.Events, "event"))
+		line := fmt.Sprintf("%s: %s", p.Name, plain.Counted(p.Events, "event"))
 		if p.Ending.Lost > 0 {
 			line += fmt.Sprintf(", %d lost at the end", p.Ending.Lost)
 		}

@@ -130,7 +130,7 @@ func (o *reportOptions) validate() error {
 	case o.Plots != "" && (o.HTML || o.At.given):
 		return exit.Usagef("--plots: --html and --at draw no plots: remove one")
 	case o.Plots != "" && o.NoPlots:
-		return exit.Usagef("--plots and --no-plots: choose one")
+		return exit.Usagef("--plots and: choose one")
 	case o.Plots != "" && o.Output != "":
 		return exit.Usagef("--plots and -o both say where plots go: choose one")
 	}

@@ -7,11 +7,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/recorder"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
-	"github.com/memprof/memprof/report/plain"
-	"github.com/memprof/memprof/report/units"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -79,7 +78,7 @@ func (o *snapshotOptions) run(stdout io.Writer, dir string) error {
 		return screen.JSON(stdout, out)
 	}
 	for _, p := range run.Processes {
-		if err := screen.PrintLine(stdout, "%s: %s", p.Name, units.Counted(p.Events, "event")); err != nil {
+		if err := screen.PrintLine(stdout, "%s: %s", p.Name, plain.Counted(p.Events, "event")); err != nil {
 			return err
 		}
 	}

@@ -11,10 +11,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/analysis/summary"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
-	"github.com/memprof/memprof/report/units"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -101,7 +101,7 @@ func (o *summarizeOptions) run(ctx context.Context, stdout io.Writer, paths []st
 		if o.JSON {
 			continue
 		}
-		if err := screen.PrintLine(stdout, "%s: %s", filepath.Join(path, trace.SummaryName), units.Counted(int64(n), "table")); err != nil {
+		if err := screen.PrintLine(stdout, "%s: %s", filepath.Join(path, trace.SummaryName), plain.Counted(int64(n), "table")); err != nil {
 			return err
 		}
 	}

@@ -11,11 +11,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/analysis/verify"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
-	"github.com/memprof/memprof/report/units"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -212,11 +212,11 @@ func (v *verified) lines() []string {
 		return importLines(v.Process, r)
 	}
 	lines := []string{fmt.Sprintf("ok     %s: %s, of them %s, %s and %s in %s, came out the same",
-		v.Process, units.Counted(r.Events, "event"), units.Counted(r.Allocs, "allocation"), units.Counted(r.Frees, "free"), units.Counted(r.Growths, "growth"), units.Counted(r.Arenas, "arena"))}
+		v.Process, plain.Counted(r.Events, "event"), plain.Counted(r.Allocs, "allocation"), plain.Counted(r.Frees, "free"), plain.Counted(r.Growths, "growth"), plain.Counted(r.Arenas, "arena"))}
 	if o := r.Observed; o != nil {
 		lines = append(lines, "       PyTorch's own allocator, by its model: the same addresses and segments. Taken from the trace: the addresses of",
 			fmt.Sprintf("       segments, the order in a run of releases, when blocks that wait for streams are free, that the cache was emptied (%d x)", o.Emptied),
-			fmt.Sprintf("       sums of PyTorch's statistics: %s equal, %s not (a reading may lie between two events)", units.FormatCount(o.Readings), units.FormatCount(o.Odd)))
+			fmt.Sprintf("       sums of PyTorch's statistics: %s equal, %s not (a reading may lie between two events)", plain.FormatCount(o.Readings), plain.FormatCount(o.Odd)))
 	}
 	if !r.Complete {
 		lines = append(lines, "       up to "+r.EndsAt)
@@ -227,10 +227,10 @@ func (v *verified) lines() []string {
 // importLines are the lines of an imported process.
 func importLines(process string, r *verify.Result) []string {
 	lines := []string{fmt.Sprintf("ok     %s: %s, of them %s and %s: whole, unchanged, and each free is of a live block",
-		process, units.Counted(r.Events, "event"), units.Counted(r.Allocs, "allocation"), units.Counted(r.Frees, "free"))}
+		process, plain.Counted(r.Events, "event"), plain.Counted(r.Allocs, "allocation"), plain.Counted(r.Frees, "free"))}
 	if o := r.Observed; o != nil {
 		return append(lines, fmt.Sprintf("       imported from %s: by the model of PyTorch's allocator (%s) each block has the same address and size, in the same %s",
-			r.Import.Format, r.Import.Version, units.Counted(o.Segments, "segment")))
+			r.Import.Format, r.Import.Version, plain.Counted(o.Segments, "segment")))
 	}
 	return append(lines, fmt.Sprintf("       imported from %s: not compared with the model of PyTorch's allocator to its end: %s", r.Import.Format, r.Import.Why))
 }
@@ -239,7 +239,7 @@ func importLines(process string, r *verify.Result) []string {
 func ringLines(process string, r *verify.Result) []string {
 	lines := []string{
 		fmt.Sprintf("ok     %s: %s from event %d on, of them %s and %s: whole, unchanged, and each free is of a live block",
-			process, units.Counted(r.Events, "event"), r.Dropped, units.Counted(r.Allocs, "allocation"), units.Counted(r.Frees, "free")),
+			process, plain.Counted(r.Events, "event"), r.Dropped, plain.Counted(r.Allocs, "allocation"), plain.Counted(r.Frees, "free")),
 		fmt.Sprintf("       exact from event %d on: the ring dropped those before, and restated what was live and mapped then", r.Dropped),
 		"       placements are not replayed: they depend on dropped events, too (how far the arenas had grown, unmapped pages, iterations)",
 	}
@@ -373,7 +373,7 @@ func (v *verifiedReadings) line() string {
 	if v.Mismatch != nil {
 		return "WRONG  " + v.Mismatch.Error()
 	}
-	return "ok     " + trace.ReadingsName + ": " + units.Counted(v.Events, "reading") + ", whole and unchanged"
+	return "ok     " + trace.ReadingsName + ": " + plain.Counted(v.Events, "reading") + ", whole and unchanged"
 }
 
 type jsonReadings struct {

@@ -26,7 +26,7 @@ func TestEarlierRecordings(t *testing.T) {
 			t.Errorf("%s was recorded by %s, not by %s: keep the recording of the earlier version beside a new one", want.dir, version, want.version)
 		}
 		var out, errs bytes.Buffer
-		if code := run(&out, &errs, []string{"report", "--json", "--no-plots", path}); code != exit.Fine {
+		if code := run(&out, &errs, []string{"report", "--json", path}); code != exit.Fine {
 			t.Errorf("report %s: exit %d\n%s", want.dir, code, &errs)
 			continue
 		}

@@ -11,13 +11,11 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/report/layout"
-	"github.com/memprof/memprof/report/plain"
-	"github.com/memprof/memprof/report/spell"
-	"github.com/memprof/memprof/report/units"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -93,7 +91,7 @@ func (f *processFlags) check(processes []*trace.Process) error {
 	}
 	for _, name := range f.Processes {
 		if !slices.Contains(names, plain.Text(name)) {
-			return exit.Usagef("--process %q: no such process: want %s%s", name, listed(names), spell.DidYouMean(name, names...))
+			return exit.Usagef("--process %q: no such process: want %s%s", name, listed(names), plain.DidYouMean(name, names...))
 		}
 	}
 	for _, rank := range f.Ranks {
@@ -111,7 +109,7 @@ func (f *processFlags) check(processes []*trace.Process) error {
 func listed(names []string) string {
 	const most = 12
 	if len(names) <= most {
-		return spell.Alternatives(names)
+		return plain.Alternatives(names)
 	}
 	return fmt.Sprintf("%s, …, %s (%d in all)", strings.Join(names[:most-1], ", "), names[len(names)-1], len(names))
 }
@@ -165,7 +163,7 @@ func oneOf(flag, value string, choices ...string) error {
 	if slices.Contains(choices, value) {
 		return nil
 	}
-	return exit.Usagef("--%s %q: want %s%s", flag, value, spell.Alternatives(choices), spell.DidYouMean(value, choices...))
+	return exit.Usagef("--%s %q: want %s%s", flag, value, plain.Alternatives(choices), plain.DidYouMean(value, choices...))
 }
 
 // sizeFlag is a number of bytes, given as people write sizes: 40GiB.
@@ -175,11 +173,11 @@ func (s *sizeFlag) String() string {
 	if *s == 0 {
 		return ""
 	}
-	return units.FormatSize(int64(*s))
+	return plain.FormatSize(int64(*s))
 }
 
 func (s *sizeFlag) Set(text string) error {
-	bytes, err := units.ParseSize(text)
+	bytes, err := plain.ParseSize(text)
 	*s = sizeFlag(bytes)
 	return err
 }
@@ -199,7 +197,7 @@ func knownVerb(cmd *cobra.Command, args []string) error {
 	for _, verb := range cmd.Commands() {
 		names = append(names, verb.Name())
 	}
-	return exit.Usagef("unknown command %q%s (see `%s --help`)", args[0], spell.DidYouMean(args[0], names...), cmd.CommandPath())
+	return exit.Usagef("unknown command %q%s (see `%s --help`)", args[0], plain.DidYouMean(args[0], names...), cmd.CommandPath())
 }
 
 // exactArgs is cobra.ExactArgs with exit code 2 and the names of the arguments.

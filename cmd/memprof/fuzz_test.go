@@ -70,7 +70,7 @@ func demandEnd(t *testing.T, args ...string) {
 func fuzzVerbs(dir, out string) [][]string {
 	file := func(name string) string { return filepath.Join(out, name) }
 	return [][]string{
-		{"report", "--no-plots", dir},
+		{"report", dir},
 		{"verify", dir},
 		{"check", dir, "--gate", "reserved.peak < 1", "--gate", "requested.peak{phase=forward} < 1GiB", "--annotations",
 			"--junit", file("junit"), "--markdown", file("markdown"), "--code-quality", file("quality"), "--openmetrics", file("metrics")},
@@ -83,8 +83,8 @@ func fuzzVerbs(dir, out string) [][]string {
 		{"export", "csv", "-o", file("csv"), dir},
 		{"export", "json", "-o", file("json"), dir},
 		{"report", "--html", "-o", file("page.html"), dir},
-		{"report", "--json", "--no-plots", dir},
-		{"report", "--format", "markdown", "--no-plots", dir},
+		{"report", "--json", dir},
+		{"report", "--format", "markdown", dir},
 		{"report", "-o", out, dir},
 		{"report", "--at", "40", dir},
 		{"report", "--table", "paper", "-o", out, dir},

@@ -8,12 +8,11 @@ import (
 	"strings"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/importer"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
-	"github.com/memprof/memprof/report/plain"
-	"github.com/memprof/memprof/report/spell"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -184,7 +183,7 @@ func pickProcess(run *trace.Run, name string) (*trace.Process, error) {
 	for _, process := range run.Processes {
 		names = append(names, plain.Text(process.Name))
 	}
-	return nil, exit.Usagef("%s: no process %q: want %s%s", run.Dir, name, spell.Alternatives(names), spell.DidYouMean(name, names...))
+	return nil, exit.Usagef("%s: no process %q: want %s%s", run.Dir, name, plain.Alternatives(names), plain.DidYouMean(name, names...))
 }
 
 // existingFile returns the absolute path of a file.

@@ -246,7 +246,7 @@ func TestKilledCollector(t *testing.T) {
 			b.waitUntil("the job is done without its recorder", func() bool { return b.exists("done") })
 
 			b.waitUntil("the job has gone", func() bool { // until then a report covers it up to now
-				report, _ := b.memprof("report", "--no-plots", b.path("run"))
+				report, _ := b.memprof("report", b.path("run"))
 				return report.Run() != nil
 			})
 			if message := b.mustExit(2, "report", b.path("run")); !strings.Contains(message, "memprof recover") {

@@ -9,10 +9,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/analysis/tune"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/report"
-	"github.com/memprof/memprof/report/spell"
 )
 
 // policyFlags are --preset and a flag for each dimension of a policy. A flag that is given
@@ -35,7 +35,7 @@ func (f *policyFlags) add(flags *pflag.FlagSet, takes func(d *bfc.Dimension) boo
 }
 
 func presetHelp() string {
-	return "policy of the allocator, by `name`: " + spell.Alternatives(bfc.PresetNames()) + " (see memprof help policies); other flags override single values of it"
+	return "policy of the allocator, by `name`: " + plain.Alternatives(bfc.PresetNames()) + " (see memprof help policies); other flags override single values of it"
 }
 
 // dimensionHelp is the help of a dimension's flag: what it decides, and its choices.
@@ -50,7 +50,7 @@ func dimensionHelp(d *bfc.Dimension) string {
 func (f *policyFlags) policy() (bfc.Policy, error) {
 	p, err := bfc.PresetNamed(f.Preset)
 	if err != nil {
-		return p, fmt.Errorf("--preset: %w%s", err, spell.DidYouMean(f.Preset, bfc.PresetNames()...))
+		return p, fmt.Errorf("--preset: %w%s", err, plain.DidYouMean(f.Preset, bfc.PresetNames()...))
 	}
 	for _, d := range bfc.Dimensions {
 		if from, ok := f.given[d]; ok {
@@ -106,7 +106,7 @@ func setDimension(d *bfc.Dimension, p *bfc.Policy, text string) error {
 			names = append(names, c.Word)
 		}
 	}
-	return fmt.Errorf("%w%s", err, spell.DidYouMean(text, names...))
+	return fmt.Errorf("%w%s", err, plain.DidYouMean(text, names...))
 }
 
 // replayFlag is the flag of a dimension for operations written by hand: some values need what
@@ -187,7 +187,7 @@ func (f *tuneFlags) policies() ([]bfc.Policy, error) {
 	for _, name := range f.Presets {
 		base, err := bfc.PresetNamed(name)
 		if err != nil {
-			return nil, fmt.Errorf("--preset: %w%s", err, spell.DidYouMean(name, bfc.PresetNames()...))
+			return nil, fmt.Errorf("--preset: %w%s", err, plain.DidYouMean(name, bfc.PresetNames()...))
 		}
 		more, err := f.combined(base, f.flags.Changed)
 		if err != nil {
@@ -200,7 +200,7 @@ func (f *tuneFlags) policies() ([]bfc.Policy, error) {
 		}
 	}
 	if len(all) == 0 {
-		return nil, fmt.Errorf("--preset names no preset: use %s", spell.Alternatives(bfc.PresetNames()))
+		return nil, fmt.Errorf("--preset names no preset: use %s", plain.Alternatives(bfc.PresetNames()))
 	}
 	return f.withHandles(all), nil
 }

@@ -146,7 +146,7 @@ func TestPrintedText(t *testing.T) {
 	}
 	for _, command := range [][]string{
 		{"verify", recording}, {"verify", "--json", recording},
-		{"report", "-o", plots, recording}, {"report", "--format", "markdown", "--no-plots", recording}, {"report", "--json", "--no-plots", recording},
+		{"report", "-o", plots, recording}, {"report", "--format", "markdown", recording}, {"report", "--json", recording},
 		{"report", "--html", "-o", html, recording}, {"report", "--at", "40", recording}, {"report", "--at", "40", "--format", "markdown", recording},
 		{"report", "--at", "40", "--json", recording}, {"report", "--table", "paper", "-o", plots, recording},
 		{"diff", recording, other}, {"diff", "--format", "markdown", recording, other}, {"diff", "--json", recording, other},

@@ -12,12 +12,11 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/cmd/memprof/help"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/cmd/memprof/internal/viewer"
-	"github.com/memprof/memprof/report/spell"
-	"github.com/memprof/memprof/report/units"
 )
 
 // run is the whole command line without the process around it.
@@ -79,7 +78,7 @@ func flagError(err error) error {
 	}
 	flag, value := invalid.GetFlag(), invalid.GetValue()
 	if flag.Value.Type() == "duration" {
-		if _, err := units.ParseDuration(value); err != nil {
+		if _, err := plain.ParseDuration(value); err != nil {
 			return fmt.Errorf("--%s: %w", flag.Name, err)
 		}
 	}
@@ -109,7 +108,7 @@ func flagMeant(cmd *cobra.Command, err error) string {
 	}
 	var names []string
 	cmd.Flags().VisitAll(func(flag *pflag.Flag) { names = append(names, "--"+flag.Name) })
-	return spell.DidYouMean("--"+unknown.GetSpecifiedName(), names...)
+	return plain.DidYouMean("--"+unknown.GetSpecifiedName(), names...)
 }
 
 // completeTopics makes cobra's own verbs, help and completion, refuse unknown arguments as the others do.

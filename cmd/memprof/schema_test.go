@@ -124,7 +124,7 @@ func documents(t *testing.T) map[string][][]byte {
 	}
 	const samples = "../../samples/"
 	for _, sample := range []string{"alexnet", "resnet50", "gpt2"} {
-		add("report", exit.Fine, "report", "--json", "--no-plots", samples+sample)
+		add("report", exit.Fine, "report", "--json", samples+sample)
 		add("verify", exit.Fine, "verify", "--json", samples+sample)
 	}
 	for _, golden := range []string{"short", "hostile", "paused", "graphed", "kv-recorded", "leaking", "nothing", "no_allocations", "one_event", "no_devices"} {
@@ -137,7 +137,7 @@ func documents(t *testing.T) map[string][][]byte {
 	failed := failedRecording(t)
 	const imported, cut = samples + "snapshots/native.pickle.gz", samples + "snapshots/pools-expandable-cut.pickle.gz"
 	for _, path := range []string{failed, imported, cut, samples + "zoo/vgg16", samples + "irregular/ring"} {
-		add("report", exit.Fine, "report", "--json", "--no-plots", path)
+		add("report", exit.Fine, "report", "--json", path)
 		add("verify", exit.Fine, "verify", "--json", path)
 	}
 	for _, path := range []string{failed, imported, samples + "irregular/ring"} {

@@ -23,7 +23,7 @@ func TestSamplesFitScreens(t *testing.T) {
 		t.Fatalf("%d recordings in samples/, want at least 30", len(recordings))
 	}
 	for _, recording := range recordings {
-		lines := strings.Split(strings.TrimRight(memprofIn(t, exit.Fine, "report", "--no-plots", recording), "\n"), "\n")
+		lines := strings.Split(strings.TrimRight(memprofIn(t, exit.Fine, "report", recording), "\n"), "\n")
 		if len(lines) > report.ScreenLines {
 			t.Errorf("the report on %s has %d lines, want at most %d", recording, len(lines), report.ScreenLines)
 		}

@@ -64,7 +64,7 @@ func TestSoak(t *testing.T) {
 	for _, verb := range []string{"verify", "report"} {
 		args := []string{verb, b.path("run")}
 		if verb == "report" {
-			args = append(args, "--no-plots")
+			args = append(args)
 		}
 		if *soakEvents < 100_000_000 {
 			break // what they need of memory is worth a line on long traces only

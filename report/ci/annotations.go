@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/memprof/memprof/analysis/gate"
-	"github.com/memprof/memprof/report/plain"
+	"github.com/memprof/memprof/analysis/plain"
 )
 
 // mostAnnotations is how many annotations of a kind GitHub shows for a step. It drops others silently.

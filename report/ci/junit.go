@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/memprof/memprof/analysis/gate"
-	"github.com/memprof/memprof/report/plain"
+	"github.com/memprof/memprof/analysis/plain"
 )
 
 // junitSuites has the elements that readers of JUnit XML agree on; there is no schema.

@@ -5,8 +5,7 @@ import (
 	"fmt"
 
 	"github.com/memprof/memprof/analysis/gate"
-	"github.com/memprof/memprof/report/plain"
-	"github.com/memprof/memprof/report/units"
+	"github.com/memprof/memprof/analysis/plain"
 )
 
 // mostMarkdown is the most bytes of a summary. GitHub drops one above 1 MiB silently; this leaves room for the
@@ -22,7 +21,7 @@ func Markdown(results *gate.Results) []byte {
 	for i, v := range order {
 		line := markdownRow(v)
 		if out.Len()+len(line) > mostMarkdown {
-			fmt.Fprintf(&out, "\n%s left out, none worse than the last above\n", units.Counted(int64(len(order)-i), "verdict"))
+			fmt.Fprintf(&out, "\n%s left out, none worse than the last above\n", plain.Counted(int64(len(order)-i), "verdict"))
 			break
 		}
 		out.WriteString(line)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/gate"
-	"github.com/memprof/memprof/report/plain"
+	"github.com/memprof/memprof/analysis/plain"
 )
 
 // OpenMetrics is the values found, and whether each gate holds, in OpenMetrics' text format. Labels are the

@@ -11,8 +11,8 @@ import (
 	"github.com/fatih/color"
 
 	"github.com/memprof/memprof/analysis/gate"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/layout"
-	"github.com/memprof/memprof/report/plain"
 )
 
 // Text prints a table of verdicts, then those that are not trustworthy, then the gates that were skipped.

@@ -11,8 +11,7 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/gate"
-	"github.com/memprof/memprof/report/plain"
-	"github.com/memprof/memprof/report/units"
+	"github.com/memprof/memprof/analysis/plain"
 )
 
 // word is the verdict in a word.
@@ -71,7 +70,7 @@ func distrust(v *gate.Verdict) string {
 	}
 	g := v.Gate
 	return plain.Text(fmt.Sprintf("%s: not trustworthy: %s differ by up to %s, more than the margin of %s; use more runs or another limit",
-		g.Text, units.Counted(int64(v.Runs), "run"), format(g, v.Spread), format(g, math.Abs(g.Margin(v.Found.Value)))))
+		g.Text, plain.Counted(int64(v.Runs), "run"), format(g, v.Spread), format(g, math.Abs(g.Margin(v.Found.Value)))))
 }
 
 // expected is the gate's condition: "< 40.8 GiB (baseline + 2%)".
@@ -87,9 +86,9 @@ func expected(g *gate.Gate) string {
 func format(g *gate.Gate, value float64) string {
 	switch g.Metric.Unit {
 	case analysis.Share:
-		return units.FormatPercent(value)
+		return plain.FormatPercent(value)
 	case analysis.Bytes:
-		return units.FormatSize(saturated(value))
+		return plain.FormatSize(saturated(value))
 	}
 	return strconv.FormatFloat(value, 'f', -1, 64)
 }

@@ -4,7 +4,7 @@ import (
 	"io"
 	"strconv"
 
-	"github.com/memprof/memprof/report/plain"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/trace"
 )
 

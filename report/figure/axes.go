@@ -8,7 +8,7 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 
 	"github.com/memprof/memprof/analysis"
-	"github.com/memprof/memprof/report/units"
+	"github.com/memprof/memprof/analysis/plain"
 )
 
 // NewAxes is an empty plot in the figures' style.
@@ -66,7 +66,7 @@ func Fixed(value float64, decimals int) string {
 
 // ByteAxis sets a y axis to [0, top] bytes, with ticks in the unit of greatest.
 func ByteAxis(a *plot.Axis, greatest int64, top float64) {
-	scale, unit := units.Unit(greatest)
+	scale, unit := plain.Unit(greatest)
 	a.Min, a.Max = 0, max(top, 1)
 	a.Tick.Marker = NiceTicks(0, a.Max, 7, scale, Fixed)
 	a.Label.Text = "memory (" + unit + ")"

@@ -11,7 +11,7 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/iterations"
-	"github.com/memprof/memprof/report/units"
+	"github.com/memprof/memprof/analysis/plain"
 )
 
 // PeakMark marks the peak: a line at its time, a dot at Height, a label above the curves.
@@ -28,7 +28,7 @@ func (m PeakMark) Plot(c draw.Canvas, p *plot.Plot) {
 	}
 	x, y := p.Transforms(&c)
 	px, py := x(float64(peak.Time)), y(m.Height)
-	label := fmt.Sprintf("peak: %s requested of %s reserved", units.FormatSize(peak.T), units.FormatSize(peak.R))
+	label := fmt.Sprintf("peak: %s requested of %s reserved", plain.FormatSize(peak.T), plain.FormatSize(peak.R))
 	if number, ok := m.D.IterationNumber(peak.Iteration); ok {
 		label += fmt.Sprintf(", iteration %d", number)
 	}

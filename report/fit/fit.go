@@ -9,9 +9,8 @@ import (
 	"strings"
 
 	"github.com/memprof/memprof/analysis/fit"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/layout"
-	"github.com/memprof/memprof/report/plain"
-	"github.com/memprof/memprof/report/units"
 )
 
 // Result is the answer for a job.
@@ -105,11 +104,11 @@ func cardSection(r *Result) layout.Section {
 	}
 	for i := range r.Rows {
 		row := &r.Rows[i]
-		cells := layout.Row(row.Allocator.Allocator, row.Setting+row.Policy, units.FormatSize(row.Bytes))
+		cells := layout.Row(row.Allocator.Allocator, row.Setting+row.Policy, plain.FormatSize(row.Bytes))
 		if r.workspaces() {
 			without := ""
 			if row.Without > 0 {
-				without = units.FormatSize(row.Without)
+				without = plain.FormatSize(row.Without)
 			}
 			cells = append(cells, layout.Row(without)...)
 		}
@@ -117,7 +116,7 @@ func cardSection(r *Result) layout.Section {
 		case r.Scale != nil:
 			cells = append(cells, bounds(&r.Scale.Rows[i])...)
 		default:
-			cells = append(cells, layout.Row(units.FormatSize(row.Requested), units.FormatSize(row.Reserved))...)
+			cells = append(cells, layout.Row(plain.FormatSize(row.Requested), plain.FormatSize(row.Reserved))...)
 			if len(r.Processes) > 1 {
 				cells = append(cells, layout.Row(plain.Shorten(row.Process, 32))...)
 			}
@@ -152,7 +151,7 @@ func bounds(s *fit.Scaled) []layout.Cell {
 	if s.Greatest == 0 {
 		return layout.Row("not known", "not known")
 	}
-	return layout.Row(units.FormatSize(s.Least), units.FormatSize(s.Greatest))
+	return layout.Row(plain.FormatSize(s.Least), plain.FormatSize(s.Greatest))
 }
 
 // before says what is in the numbers.
@@ -166,15 +165,15 @@ func before(r *Result) []layout.Cell {
 		p := &r.Processes[i]
 		if p.Failed > 0 {
 			notes = append(notes, layout.Cell{Text: fmt.Sprintf("%s: %s failed in the recording: what the job would have requested after them is not in it, so that the least card may be greater",
-				plain.Shorten(p.Name, 32), units.Counted(p.Failed, "request")), Tone: layout.Warned})
+				plain.Shorten(p.Name, 32), plain.Counted(p.Failed, "request")), Tone: layout.Warned})
 		}
 		for _, number := range devices(p) {
 			d := p.Devices[number]
-			text := fmt.Sprintf("%s, device %d: driver overhead %s", plain.Shorten(p.Name, 32), number, units.FormatSize(d.Driver))
+			text := fmt.Sprintf("%s, device %d: driver overhead %s", plain.Shorten(p.Name, 32), number, plain.FormatSize(d.Driver))
 			if d.Measured && d.Unexplained != 0 {
 				text += fmt.Sprintf(" (unexplained %s of it)", margin(d.Unexplained))
 			}
-			text += ", other libraries " + units.FormatSize(d.Libraries)
+			text += ", other libraries " + plain.FormatSize(d.Libraries)
 			notes = append(notes, layout.Note(text)...)
 			if !d.Measured {
 				notes = append(notes, layout.Cell{Text: "no reading of the device's used memory: driver overhead may be greater", Tone: layout.Warned})
@@ -182,9 +181,9 @@ func before(r *Result) []layout.Cell {
 		}
 	}
 	if r.Headroom > 0 {
-		notes = append(notes, layout.Note("headroom: "+units.FormatSize(r.Headroom)+" stay free")...)
+		notes = append(notes, layout.Note("headroom: "+plain.FormatSize(r.Headroom)+" stay free")...)
 	}
-	if size := units.FormatSize(r.Bytes); r.Card != "" && r.Card != strings.ReplaceAll(size, " ", "") {
+	if size := plain.FormatSize(r.Bytes); r.Card != "" && r.Card != strings.ReplaceAll(size, " ", "") {
 		notes = append(notes, layout.Note(plain.Shorten(r.Card, 32)+": "+size)...)
 	}
 	return notes
@@ -193,9 +192,9 @@ func before(r *Result) []layout.Cell {
 // margin is how much of a card is left, with its sign.
 func margin(bytes int64) string {
 	if bytes < 0 {
-		return "-" + units.FormatSize(-bytes)
+		return "-" + plain.FormatSize(-bytes)
 	}
-	return units.FormatSize(bytes)
+	return plain.FormatSize(bytes)
 }
 
 // after says where requests fail, and what would help.
@@ -211,19 +210,19 @@ func after(r *Result) []layout.Cell {
 	}
 	for i := range r.Rows {
 		if row := &r.Rows[i]; r.Scale == nil && row.Lowest < row.Bytes-row.Bytes/100 {
-			notes = append(notes, layout.Note(fmt.Sprintf("%s: completes on %s too, and fails on cards between that and its least card", name(row), units.FormatSize(row.Lowest)))...)
+			notes = append(notes, layout.Note(fmt.Sprintf("%s: completes on %s too, and fails on cards between that and its least card", name(row), plain.FormatSize(row.Lowest)))...)
 		}
 	}
 	for i := range r.Rows {
 		if row := &r.Rows[i]; r.Scale == nil && row.Highest > row.Bytes+row.Bytes/100 {
-			notes = append(notes, layout.Note(fmt.Sprintf("%s: fails on single cards below %s; which ones differs between two recordings of one job", name(row), units.FormatSize(row.Highest)))...)
+			notes = append(notes, layout.Note(fmt.Sprintf("%s: fails on single cards below %s; which ones differs between two recordings of one job", name(row), plain.FormatSize(row.Highest)))...)
 		}
 	}
 	for _, help := range Helps(r) {
 		notes = append(notes, layout.Cell{Text: help, Tone: layout.Strong})
 	}
 	if len(r.Rows) > 0 && r.Scale == nil {
-		text := "least card: to within " + units.FormatSize(fit.Step(r.Rows[0].Bytes)) + ", and the job completes on the larger cards that were tried"
+		text := "least card: to within " + plain.FormatSize(fit.Step(r.Rows[0].Bytes)) + ", and the job completes on the larger cards that were tried"
 		if r.Card == "" {
 			text += ". --card SIZE replays one"
 		}
@@ -238,9 +237,9 @@ func name(row *fit.Row) string {
 
 // failure says which request fails.
 func failure(f *fit.Failure) string {
-	what := "a request of " + units.FormatSize(f.Bytes)
+	what := "a request of " + plain.FormatSize(f.Bytes)
 	if f.Outside {
-		what = units.FormatSize(f.Bytes) + " outside of the allocator"
+		what = plain.FormatSize(f.Bytes) + " outside of the allocator"
 	}
 	if f.Context != "" {
 		what += " by " + plain.Shorten(f.Context, 44)
@@ -248,7 +247,7 @@ func failure(f *fit.Failure) string {
 	if f.Iteration >= 0 {
 		what += fmt.Sprintf(" in iteration %d", f.Iteration)
 	}
-	return fmt.Sprintf("%s fails (event %s) with %s reserved and %s used by others", what, units.FormatCount(f.Seq), units.FormatSize(f.Reserved), units.FormatSize(f.Others))
+	return fmt.Sprintf("%s fails (event %s) with %s reserved and %s used by others", what, plain.FormatCount(f.Seq), plain.FormatSize(f.Reserved), plain.FormatSize(f.Others))
 }
 
 // Helps are what would make the job fit where it does not under some allocator: settings under which it does, or
@@ -281,7 +280,7 @@ func Helps(r *Result) []string {
 		return []string{"it fits with " + strings.Join(fitting, ", or ")}
 	}
 	return []string{fmt.Sprintf("no allocator makes it fit: the job must request %s less, by a smaller batch (--scale) or by checkpointing what memprof report names first",
-		units.FormatSize(least-r.Bytes))}
+		plain.FormatSize(least-r.Bytes))}
 }
 
 func scaleSection(c *Scale) layout.Section {
@@ -293,7 +292,7 @@ func scaleSection(c *Scale) layout.Section {
 	}
 	for i := range c.Categories {
 		line := &c.Categories[i]
-		s.Rows = append(s.Rows, layout.Row(line.Name, margin(int64(line.Fixed)), margin(int64(line.PerUnit)), units.FormatSize(line.Predicted), units.FormatKnown(line.Error)))
+		s.Rows = append(s.Rows, layout.Row(line.Name, margin(int64(line.Fixed)), margin(int64(line.PerUnit)), plain.FormatSize(line.Predicted), plain.FormatKnown(line.Error)))
 	}
 	how, whole := "error: standard error of the lines through the recordings", "least cards: on lines through those of the recordings, which have too few requests in common to replay them; at least and at most: the error of these lines"
 	if len(c.Sizes) < 3 {
@@ -313,16 +312,16 @@ func unsure(c *Scale) string {
 	if u.Requests == 0 {
 		return ""
 	}
-	what := units.Counted(u.Requests, "request")
+	what := plain.Counted(u.Requests, "request")
 	if u.Workspaces > 0 {
-		what += fmt.Sprintf(" (%s freed at once, as workspaces of cuDNN are)", units.FormatCount(u.Workspaces))
+		what += fmt.Sprintf(" (%s freed at once, as workspaces of cuDNN are)", plain.FormatCount(u.Workspaces))
 	}
 	by := ""
 	if u.Origin != "" {
 		by = " by " + plain.Shorten(u.Origin, 44)
 	}
 	return fmt.Sprintf(", or with other bytes of %s, which are neither constant nor in proportion: the least certain%s has between %s and %s. A recording at a size nearer to %s narrows this",
-		what, by, units.FormatSize(u.Least), units.FormatSize(u.Greatest), number(c.Size))
+		what, by, plain.FormatSize(u.Least), plain.FormatSize(u.Greatest), number(c.Size))
 }
 
 func number(size float64) string { return strconv.FormatFloat(size, 'g', -1, 64) }

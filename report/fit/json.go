@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/memprof/memprof/analysis/fit"
-	"github.com/memprof/memprof/report/plain"
+	"github.com/memprof/memprof/analysis/plain"
 )
 
 func devices(p *fit.Measured) []int32 { return slices.Sorted(maps.Keys(p.Devices)) }

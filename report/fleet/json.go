@@ -4,7 +4,7 @@ import (
 	"io"
 	"math"
 
-	"github.com/memprof/memprof/report/plain"
+	"github.com/memprof/memprof/analysis/plain"
 )
 
 type jsonFleet struct {

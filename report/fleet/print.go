@@ -7,9 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/layout"
-	"github.com/memprof/memprof/report/plain"
-	"github.com/memprof/memprof/report/units"
 )
 
 const (
@@ -45,19 +44,19 @@ func (f *Fleet) head(spreads []Spread) layout.Section {
 	if !info.Start.IsZero() {
 		fields = append(fields, info.Start.UTC().Format("2006-01-02 15:04 UTC"))
 	}
-	fields = append(fields, units.Counted(int64(len(f.Hosts)), "host"), units.Counted(f.Events, "event"))
+	fields = append(fields, plain.Counted(int64(len(f.Hosts)), "host"), plain.Counted(f.Events, "event"))
 	var gpus []string
 	for _, name := range slices.Sorted(maps.Keys(f.GPUs)) {
 		shown := plain.Shorten(name, 40)
 		if shown == "" {
 			shown = "GPU of unknown model"
 		}
-		gpus = append(gpus, fmt.Sprintf("%s x %s", units.FormatCount(int64(f.GPUs[name])), shown))
+		gpus = append(gpus, fmt.Sprintf("%s x %s", plain.FormatCount(int64(f.GPUs[name])), shown))
 	}
-	s := layout.Section{Title: units.Counted(int64(len(f.Members)), "rank"), Before: layout.Note(strings.Join(fields, " | "))}
+	s := layout.Section{Title: plain.Counted(int64(len(f.Members)), "rank"), Before: layout.Note(strings.Join(fields, " | "))}
 	s.Before = append(s.Before, layout.Note(strings.Join(gpus, ", "))...)
 	if f.Recovers > 0 {
-		s.Before = append(s.Before, layout.Cell{Text: units.Counted(int64(f.Recovers), "process") + " did not come to their own end", Tone: layout.Warned})
+		s.Before = append(s.Before, layout.Cell{Text: plain.Counted(int64(f.Recovers), "process") + " did not come to their own end", Tone: layout.Warned})
 	}
 	for _, spread := range spreads {
 		switch {
@@ -98,15 +97,15 @@ func (s *Spread) format(value float64) string {
 	switch s.Unit {
 	case "bytes":
 		if value < 0 {
-			return "-" + units.FormatSize(int64(-value))
+			return "-" + plain.FormatSize(int64(-value))
 		}
-		return units.FormatSize(int64(value))
+		return plain.FormatSize(int64(value))
 	case "share":
-		return units.FormatPercent(value)
+		return plain.FormatPercent(value)
 	case "ns":
-		return units.FormatDuration(int64(value))
+		return plain.FormatDuration(int64(value))
 	}
-	return units.FormatCount(int64(value))
+	return plain.FormatCount(int64(value))
 }
 
 // repeated reports whether the spread is the share of a metric whose bytes the table has, too.
@@ -129,7 +128,7 @@ func (f *Fleet) spreadSection(spreads []Spread) layout.Section {
 		s.After = append(s.After, shortList("As a row above", alike)...)
 	}
 	if more > 0 {
-		s.After = append(s.After, layout.Note(fmt.Sprintf("%s more differ by less: --json has every metric", units.FormatCount(int64(more))))...)
+		s.After = append(s.After, layout.Note(fmt.Sprintf("%s more differ by less: --json has every metric", plain.FormatCount(int64(more))))...)
 	}
 	if len(d.equal) > 0 {
 		s.After = append(s.After, shortList("Equal on all", d.equal)...)
@@ -206,7 +205,7 @@ func (f *Fleet) spreadRows(s *layout.Section, differ []*Spread) (alike []string,
 			times = fmt.Sprintf("%.2f", spread.Greatest/spread.Median)
 		}
 		s.Rows = append(s.Rows, layout.Row(spread.Metric, spread.format(spread.Least), spread.format(spread.Median), spread.format(spread.P95),
-			spread.format(spread.Greatest), f.name(spread.GreatestOf), times, units.FormatCount(int64(spread.Outliers))))
+			spread.format(spread.Greatest), f.name(spread.GreatestOf), times, plain.FormatCount(int64(spread.Outliers))))
 	}
 	return alike, more
 }
@@ -293,12 +292,12 @@ func (f *Fleet) outlierSection(spreads []Spread) layout.Section {
 		if value < o.spread.Median {
 			sign = "-"
 		}
-		s.Rows = append(s.Rows, layout.Row(f.name(o.member), o.spread.Metric, o.spread.format(value), o.spread.format(o.spread.Median), sign+units.FormatSize(int64(o.by))))
+		s.Rows = append(s.Rows, layout.Row(f.name(o.member), o.spread.Metric, o.spread.format(value), o.spread.format(o.spread.Median), sign+plain.FormatSize(int64(o.by))))
 	}
 	if len(members) == 0 {
 		return layout.Section{Title: "Outliers", After: layout.Note("none: no rank lies far from the others in any metric")}
 	}
-	s.After = append(s.After, layout.Note(fmt.Sprintf("%s lie far off in some metric", units.Counted(int64(len(members)), "rank")))...)
+	s.After = append(s.After, layout.Note(fmt.Sprintf("%s lie far off in some metric", plain.Counted(int64(len(members)), "rank")))...)
 	return s
 }
 
@@ -312,10 +311,10 @@ func (f *Fleet) stageSection(over []Stage) layout.Section {
 	}
 	for i := range over {
 		stage := &over[i]
-		cells := []string{fmt.Sprintf("%d to %d", stage.First, stage.Last), units.FormatCount(int64(stage.Members))}
+		cells := []string{fmt.Sprintf("%d to %d", stage.First, stage.Last), plain.FormatCount(int64(stage.Members))}
 		for _, of := range []Imbalance{stage.Reserved, stage.Requested, stage.Duration} {
 			if of.Ratio() == 0 {
-				cells = append(cells, units.Absent, "")
+				cells = append(cells, plain.Absent, "")
 				continue
 			}
 			cells = append(cells, fmt.Sprintf("%.3f", of.Ratio()), f.Members[of.Of].Process)

@@ -13,8 +13,8 @@ import (
 
 	"github.com/memprof/memprof/analysis/kvcache"
 	"github.com/memprof/memprof/analysis/kvcache/recorded"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/figure"
-	"github.com/memprof/memprof/report/units"
 )
 
 // slotUse is one use of slots; the uses add up to the capacity.
@@ -142,7 +142,7 @@ func (b bars) Plot(c draw.Canvas, p *plot.Plot) {
 				continue
 			}
 			figure.FillRect(c, u.clr, left, low, right, high)
-			label := units.FormatPercent(share / 100)
+			label := plain.FormatPercent(share / 100)
 			if high-low > 14 && figure.BoldLetters.Width(label) < right-left {
 				sty := figure.Aligned(figure.BoldLetters, draw.XCenter, draw.YCenter)
 				if u.clr == figure.RequestedColor || u.clr == figure.ExternalColor || u.clr == figure.FaintInkColor {
@@ -163,7 +163,7 @@ func courseFigure(k *Simulation, r *kvcache.Result) figure.Figure {
 		return f
 	}
 	f.Subtitle = fmt.Sprintf("mean share of slots with a token %s, of %s · mean batch %.2f, peak %d · %s",
-		units.FormatPercent(r.Mean.Token), units.Counted(r.Capacity, "slot"), r.Batch, r.Peak, units.Counted(r.Preemptions, "preemption"))
+		plain.FormatPercent(r.Mean.Token), plain.Counted(r.Capacity, "slot"), r.Batch, r.Peak, plain.Counted(r.Preemptions, "preemption"))
 	uses := usesIn(r.Series, func(u slotUse, p kvcache.Point) bool { return u.now(p.Shares) > 0 })
 	f.Legend = slotsLegend(uses)
 	if r.Held != nil {

@@ -4,8 +4,8 @@ import (
 	"strconv"
 
 	"github.com/memprof/memprof/analysis/kvcache"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/layout"
-	"github.com/memprof/memprof/report/units"
 )
 
 // nameOf is a result's policy, and its engine where there are several.
@@ -53,8 +53,8 @@ func heldSection(k *Simulation) (layout.Section, bool) {
 		if rate > 0 {
 			arriving = strconv.FormatFloat(rate, 'g', -1, 64)
 		}
-		s.Rows = append(s.Rows, layout.Row(name, arriving, units.FormatSize(int64(h.Mean)), units.FormatSize(int64(h.Peak)), units.FormatSize(int64(h.FloorMean)),
-			units.FormatSize(int64(h.FloorPeak)), units.FormatCount(h.Mapped), units.FormatCount(h.Unmapped)))
+		s.Rows = append(s.Rows, layout.Row(name, arriving, plain.FormatSize(int64(h.Mean)), plain.FormatSize(int64(h.Peak)), plain.FormatSize(int64(h.FloorMean)),
+			plain.FormatSize(int64(h.FloorPeak)), plain.FormatCount(h.Mapped), plain.FormatCount(h.Unmapped)))
 	}
 	engines := 1
 	if n := len(k.Together); n > 0 {

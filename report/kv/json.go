@@ -4,7 +4,7 @@ import (
 	"io"
 
 	"github.com/memprof/memprof/analysis/kvcache"
-	"github.com/memprof/memprof/report/plain"
+	"github.com/memprof/memprof/analysis/plain"
 )
 
 // JSON writes the simulation as one indented JSON object. Shares are fractions of the capacity, from 0

@@ -1,8 +1,8 @@
 package kv
 
 import (
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/layout"
-	"github.com/memprof/memprof/report/units"
 )
 
 // kindsSection says what layers of each kind hold and waste. There is none but for policies that know kinds.
@@ -22,13 +22,13 @@ func kindsSection(k *Simulation) (layout.Section, bool) {
 			needed += u.Needed
 			tables := "–"
 			if u.Groups > 0 {
-				tables = units.FormatCount(u.Groups)
+				tables = plain.FormatCount(u.Groups)
 			}
-			s.Rows = append(s.Rows, layout.Row(nameOf(r), u.Kind.String(), units.FormatCount(int64(u.Kind.Layers)), tables, units.FormatCount(u.Block),
-				units.FormatSize(int64(u.Held)), units.FormatSize(int64(u.Needed)), units.FormatPercent(u.Waste())))
+			s.Rows = append(s.Rows, layout.Row(nameOf(r), u.Kind.String(), plain.FormatCount(int64(u.Kind.Layers)), tables, plain.FormatCount(u.Block),
+				plain.FormatSize(int64(u.Held)), plain.FormatSize(int64(u.Needed)), plain.FormatPercent(u.Waste())))
 		}
 		if len(r.Kinds) > 1 && held > 0 {
-			s.Rows = append(s.Rows, layout.Row(nameOf(r), "all", "", "", "", units.FormatSize(int64(held)), units.FormatSize(int64(needed)), units.FormatPercent(1-needed/held)))
+			s.Rows = append(s.Rows, layout.Row(nameOf(r), "all", "", "", "", plain.FormatSize(int64(held)), plain.FormatSize(int64(needed)), plain.FormatPercent(1-needed/held)))
 		}
 	}
 	return s, len(s.Rows) > 0
@@ -44,7 +44,7 @@ func prefixSection(k *Simulation) layout.Section {
 	}
 	slots := k.Memory / k.BytesPerToken
 	for _, h := range k.Prefix {
-		line := layout.Row(units.FormatSize(int64(float64(h.Blocks)/float64(k.Prefix[len(k.Prefix)-1].Blocks)*8*float64(slots*k.BytesPerToken))), units.FormatCount(h.Blocks), units.FormatPercent(h.Share))
+		line := layout.Row(plain.FormatSize(int64(float64(h.Blocks)/float64(k.Prefix[len(k.Prefix)-1].Blocks)*8*float64(slots*k.BytesPerToken))), plain.FormatCount(h.Blocks), plain.FormatPercent(h.Share))
 		s.Rows = append(s.Rows, line)
 	}
 	return s

@@ -13,9 +13,8 @@ import (
 	"github.com/memprof/memprof/analysis/kvcache/models"
 	"github.com/memprof/memprof/analysis/kvcache/paged"
 	"github.com/memprof/memprof/analysis/kvcache/timing"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/layout"
-	"github.com/memprof/memprof/report/plain"
-	"github.com/memprof/memprof/report/units"
 )
 
 // Simulation is the KV cache of one model and load, served under several policies.
@@ -67,7 +66,7 @@ func lineOf(k *Simulation) string {
 	if k.BytesPerToken == 0 { // not reported by the engine
 		return ""
 	}
-	line := fmt.Sprintf("%s · %s bytes per token · %s", units.FormatSize(k.Memory), units.FormatCount(k.BytesPerToken), units.Counted(k.Memory/k.BytesPerToken, "slot"))
+	line := fmt.Sprintf("%s · %s bytes per token · %s", plain.FormatSize(k.Memory), plain.FormatCount(k.BytesPerToken), plain.Counted(k.Memory/k.BytesPerToken, "slot"))
 	if n := k.Ranks * max(1, k.Stages); n > 1 {
 		line += fmt.Sprintf(" · on each of %d GPUs", n)
 	}
@@ -118,9 +117,9 @@ func cardSection(k *Simulation) layout.Section {
 		name  string
 		bytes int64
 	}{{"weights", c.Weights}, {"KV cache", c.KV}, {"rest", c.Rest}} {
-		s.Rows = append(s.Rows, layout.Row(part.name, units.FormatSize(part.bytes), units.FormatPercent(units.Ratio(part.bytes, c.Total))))
+		s.Rows = append(s.Rows, layout.Row(part.name, plain.FormatSize(part.bytes), plain.FormatPercent(plain.Ratio(part.bytes, c.Total))))
 	}
-	s.Total = layout.Row("= GPU", units.FormatSize(c.Total), units.FormatPercent(units.Ratio(c.Total, c.Total)))
+	s.Total = layout.Row("= GPU", plain.FormatSize(c.Total), plain.FormatPercent(plain.Ratio(c.Total, c.Total)))
 	return s
 }
 
@@ -132,10 +131,10 @@ func ranksSection(k *Simulation) layout.Section {
 		After:   layout.Note("all ranks use the same block table; each stores its own heads of every token"),
 	}
 	if k.Stages > 1 {
-		s.After = layout.Note(fmt.Sprintf("%d stages of %s; each rank stores its own heads of its own layers, and the largest stage bounds all", k.Stages, units.Counted(int64(k.Ranks), "GPU")))
+		s.After = layout.Note(fmt.Sprintf("%d stages of %s; each rank stores its own heads of its own layers, and the largest stage bounds all", k.Stages, plain.Counted(int64(k.Ranks), "GPU")))
 	}
 	for rank := range k.Ranks * max(1, k.Stages) {
-		s.Rows = append(s.Rows, layout.Row(strconv.Itoa(rank), units.FormatSize(k.Memory), units.FormatCount(k.BytesPerToken), units.FormatCount(k.Memory/k.BytesPerToken)))
+		s.Rows = append(s.Rows, layout.Row(strconv.Itoa(rank), plain.FormatSize(k.Memory), plain.FormatCount(k.BytesPerToken), plain.FormatCount(k.Memory/k.BytesPerToken)))
 	}
 	s.Elide(8, 4)
 	return s
@@ -152,9 +151,9 @@ func slotsSection(k *Simulation) layout.Section {
 	}
 	for _, r := range k.Results {
 		m := meanOf(r)
-		s.Rows = append(s.Rows, layout.Row(nameOf(r), units.FormatPercent(m.Token), units.FormatPercent(m.Reserve), units.FormatPercent(m.Internal),
-			units.FormatPercent(external(m)), units.FormatPercent(m.Idle), units.FormatPercent(m.Cached), units.FormatPercent(m.Null),
-			strconv.FormatFloat(r.Batch, 'f', 2, 64), units.FormatCount(r.Peak)))
+		s.Rows = append(s.Rows, layout.Row(nameOf(r), plain.FormatPercent(m.Token), plain.FormatPercent(m.Reserve), plain.FormatPercent(m.Internal),
+			plain.FormatPercent(external(m)), plain.FormatPercent(m.Idle), plain.FormatPercent(m.Cached), plain.FormatPercent(m.Null),
+			strconv.FormatFloat(r.Batch, 'f', 2, 64), plain.FormatCount(r.Peak)))
 	}
 	s.After = layout.Row(
 		"shares of all slots; token: holds a token (higher is better); reserve: reserved, filled later;",
@@ -183,7 +182,7 @@ func externalSection(k *Simulation) layout.Section {
 	}
 	for _, r := range k.Results {
 		m := meanOf(r)
-		s.Rows = append(s.Rows, layout.Row(nameOf(r), units.FormatPercent(external(m)), units.FormatPercent(m.Rounding), units.FormatPercent(m.Fragmented)))
+		s.Rows = append(s.Rows, layout.Row(nameOf(r), plain.FormatPercent(external(m)), plain.FormatPercent(m.Rounding), plain.FormatPercent(m.Fragmented)))
 	}
 	return s
 }
@@ -199,8 +198,8 @@ func requestsSection(k *Simulation) layout.Section {
 			"swap: blocks moved, under vmm rows of pages"),
 	}
 	for _, r := range k.Results {
-		line := layout.Row(nameOf(r), units.FormatCount(r.Steps), units.FormatCount(r.Requests), units.FormatCount(r.Finished), units.FormatCount(r.Rejected),
-			units.FormatCount(r.Preemptions), units.FormatCount(r.Recomputed), units.FormatCount(r.SwappedOut), units.FormatCount(r.SwappedIn))
+		line := layout.Row(nameOf(r), plain.FormatCount(r.Steps), plain.FormatCount(r.Requests), plain.FormatCount(r.Finished), plain.FormatCount(r.Rejected),
+			plain.FormatCount(r.Preemptions), plain.FormatCount(r.Recomputed), plain.FormatCount(r.SwappedOut), plain.FormatCount(r.SwappedIn))
 		if r.Rejected > 0 {
 			line[4].Tone = layout.Warned
 		}
@@ -222,8 +221,8 @@ func sharingSection(k *Simulation) (layout.Section, bool) {
 		if r.SavedBySequences == 0 && r.SavedByPrefix == 0 && r.SavedByEqual == 0 && r.Copies == 0 && r.PrefixHits == 0 {
 			continue
 		}
-		s.Rows = append(s.Rows, layout.Row(nameOf(r), units.FormatPercent(shareOfBlocks(r.SavedBySequences, r)), units.FormatPercent(shareOfBlocks(r.SavedByPrefix, r)),
-			units.FormatPercent(shareOfBlocks(r.SavedByEqual, r)), units.FormatCount(r.Copies), units.FormatCount(r.PrefixHits), units.FormatCount(r.PrefixTokens)))
+		s.Rows = append(s.Rows, layout.Row(nameOf(r), plain.FormatPercent(shareOfBlocks(r.SavedBySequences, r)), plain.FormatPercent(shareOfBlocks(r.SavedByPrefix, r)),
+			plain.FormatPercent(shareOfBlocks(r.SavedByEqual, r)), plain.FormatCount(r.Copies), plain.FormatCount(r.PrefixHits), plain.FormatCount(r.PrefixTokens)))
 	}
 	return s, len(s.Rows) > 0
 }
@@ -240,7 +239,7 @@ func shareOfBlocks(blocks float64, r *kvcache.Result) float64 {
 func blockMapSections(r *kvcache.Result) []layout.Section {
 	m := r.Map
 	tables := layout.Section{
-		Title:   fmt.Sprintf("Block tables of %s after step %s", r.Policy, units.FormatCount(m.Step)),
+		Title:   fmt.Sprintf("Block tables of %s after step %s", r.Policy, plain.FormatCount(m.Step)),
 		Columns: []layout.Column{layout.Numbers("request"), layout.Numbers("sequence"), layout.Numbers("tokens"), layout.Words("physical blocks")},
 	}
 	for _, q := range m.Sequences {
@@ -248,7 +247,7 @@ func blockMapSections(r *kvcache.Result) []layout.Section {
 		for _, b := range q.Table {
 			blocks = append(blocks, strconv.Itoa(int(b)))
 		}
-		tables.Rows = append(tables.Rows, layout.Row(units.FormatCount(q.Request), units.FormatCount(q.Sequence), units.FormatCount(int64(q.Tokens)),
+		tables.Rows = append(tables.Rows, layout.Row(plain.FormatCount(q.Request), plain.FormatCount(q.Sequence), plain.FormatCount(int64(q.Tokens)),
 			plain.Shorten(strings.Join(blocks, " "), 64)))
 	}
 	tables.Elide(12, 6)
@@ -268,7 +267,7 @@ func blockMapSections(r *kvcache.Result) []layout.Section {
 		case b.References > 1:
 			state = "shared"
 		}
-		blocks.Rows = append(blocks.Rows, layout.Row(units.FormatCount(int64(i)), units.FormatCount(int64(b.References)), fmt.Sprintf("%d/%d", b.Filled, m.BlockSize), state))
+		blocks.Rows = append(blocks.Rows, layout.Row(plain.FormatCount(int64(i)), plain.FormatCount(int64(b.References)), fmt.Sprintf("%d/%d", b.Filled, m.BlockSize), state))
 	}
 	blocks.Elide(12, 6)
 	return []layout.Section{tables, blocks}

@@ -11,8 +11,8 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 
 	"github.com/memprof/memprof/analysis/kvcache"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/figure"
-	"github.com/memprof/memprof/report/units"
 )
 
 // The most sequences, logical blocks of a sequence, and physical blocks that a figure has room for.
@@ -27,9 +27,9 @@ const blockTint = 0.55
 func blockMapFigure(k *Simulation, r *kvcache.Result) figure.Figure {
 	m := r.Map
 	f := figure.Figure{
-		Name: r.Policy + "-blocks", Title: fmt.Sprintf("%s after step %s · %s", r.Policy, units.FormatCount(m.Step), titleOf(k)),
+		Name: r.Policy + "-blocks", Title: fmt.Sprintf("%s after step %s · %s", r.Policy, plain.FormatCount(m.Step), titleOf(k)),
 		Subtitle: fmt.Sprintf("%s · %s of %d slots",
-			units.Counted(int64(len(m.Sequences)), "sequence"), units.Counted(m.Count, "physical block"), m.BlockSize),
+			plain.Counted(int64(len(m.Sequences)), "sequence"), plain.Counted(m.Count, "physical block"), m.BlockSize),
 		Legend: blockLegend(m),
 	}
 	f.Body = func(c draw.Canvas) {
@@ -135,7 +135,7 @@ func drawBlockTables(c draw.Canvas, m *kvcache.BlockMap) {
 		y -= line
 	}
 	if rest := len(m.Sequences) - len(shown); rest > 0 {
-		c.FillText(figure.Aligned(figure.SmallLetters, draw.XLeft, draw.YTop), vg.Point{X: c.Min.X, Y: y}, "… "+units.Counted(int64(rest), "more sequence"))
+		c.FillText(figure.Aligned(figure.SmallLetters, draw.XLeft, draw.YTop), vg.Point{X: c.Min.X, Y: y}, "… "+plain.Counted(int64(rest), "more sequence"))
 	}
 }
 
@@ -175,9 +175,9 @@ func drawnBlocks(m *kvcache.BlockMap) (n int, head string) {
 	switch {
 	case n > mapPhysical:
 		n = mapPhysical
-		head += fmt.Sprintf(", the first %s of %s", units.FormatCount(int64(n)), units.FormatCount(m.Count))
+		head += fmt.Sprintf(", the first %s of %s", plain.FormatCount(int64(n)), plain.FormatCount(m.Count))
 	case int64(n) < m.Count:
-		head += fmt.Sprintf(", the first %s of %s; the others are free", units.FormatCount(int64(n)), units.FormatCount(m.Count))
+		head += fmt.Sprintf(", the first %s of %s; the others are free", plain.FormatCount(int64(n)), plain.FormatCount(m.Count))
 	}
 	return n, head
 }

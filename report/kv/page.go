@@ -2,7 +2,7 @@ package kv
 
 import (
 	"github.com/memprof/memprof/analysis"
-	"github.com/memprof/memprof/report/plain"
+	"github.com/memprof/memprof/analysis/plain"
 )
 
 // pageCache is the course of a KV cache for html/parts/kv.js: slots from each time on.

@@ -6,9 +6,8 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/kv"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/layout"
-	"github.com/memprof/memprof/report/plain"
-	"github.com/memprof/memprof/report/units"
 )
 
 // Rank is a KV cache of one process and device, beside those of the others.
@@ -70,9 +69,9 @@ func RanksSection(results []*analysis.Result) (layout.Section, bool) {
 	for _, r := range ranks {
 		sum += r.Token
 		m := r.result.Recorded.Mean
-		line := layout.Row(plain.Shorten(r.Process, 15), units.FormatCount(int64(r.Device)), plain.Shorten(r.Cache, 20), units.FormatCount(r.Slots), units.FormatPercent(m.Token),
-			units.FormatPercent(m.Reserve), units.FormatPercent(m.Internal), units.FormatPercent(m.Idle), units.FormatPercent(m.Cached), strconv.FormatFloat(r.Batch, 'f', 2, 64),
-			units.FormatCount(r.result.Recorded.SwappedOut+r.result.Recorded.SwappedIn))
+		line := layout.Row(plain.Shorten(r.Process, 15), plain.FormatCount(int64(r.Device)), plain.Shorten(r.Cache, 20), plain.FormatCount(r.Slots), plain.FormatPercent(m.Token),
+			plain.FormatPercent(m.Reserve), plain.FormatPercent(m.Internal), plain.FormatPercent(m.Idle), plain.FormatPercent(m.Cached), strconv.FormatFloat(r.Batch, 'f', 2, 64),
+			plain.FormatCount(r.result.Recorded.SwappedOut+r.result.Recorded.SwappedIn))
 		if r.Worst {
 			line[4].Tone = layout.Warned
 		}
@@ -82,7 +81,7 @@ func RanksSection(results []*analysis.Result) (layout.Section, bool) {
 	for _, r := range ranks {
 		if r.Worst {
 			s.After = append(s.After, layout.Cell{Tone: layout.Strong, Text: fmt.Sprintf("worst: %s on GPU %d, %s of its slots hold a token, %s in the mean of all",
-				plain.Shorten(r.Process, 24), r.Device, units.FormatPercent(r.Token), units.FormatPercent(sum/float64(len(ranks))))})
+				plain.Shorten(r.Process, 24), r.Device, plain.FormatPercent(r.Token), plain.FormatPercent(sum/float64(len(ranks))))})
 		}
 	}
 	return s, len(ranks) > 1

@@ -10,10 +10,9 @@ import (
 	"github.com/memprof/memprof/analysis/kv"
 	"github.com/memprof/memprof/analysis/kvcache"
 	"github.com/memprof/memprof/analysis/kvcache/models"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/figure"
 	"github.com/memprof/memprof/report/layout"
-	"github.com/memprof/memprof/report/plain"
-	"github.com/memprof/memprof/report/units"
 )
 
 // simulationsOf returns the KV caches that engines reported on a device, in the form of a simulation. The
@@ -23,7 +22,7 @@ func simulationsOf(d *analysis.DeviceResult) []*Simulation {
 	for _, kv := range d.KV {
 		k := &Simulation{
 			Model: kv.Name, Ranks: 1, Memory: kv.Recorded.Capacity * kv.TokenBytes, BytesPerToken: kv.TokenBytes,
-			Load: units.Counted(kv.Recorded.Finished, "recorded sequence"), Results: append([]*kvcache.Result{kv.Recorded}, kv.Policies...),
+			Load: plain.Counted(kv.Recorded.Finished, "recorded sequence"), Results: append([]*kvcache.Result{kv.Recorded}, kv.Policies...),
 		}
 		if k.Model == "" {
 			k.Model = kv.Engine
@@ -85,19 +84,19 @@ func RecordedSections(d *analysis.DeviceResult) []layout.Section {
 
 func recordedLine(kv *kv.Result) string {
 	r := kv.Recorded
-	line := fmt.Sprintf("%s, at most %s slots", units.Counted(kv.Caches, "cache"), units.FormatCount(r.Capacity))
+	line := fmt.Sprintf("%s, at most %s slots", plain.Counted(kv.Caches, "cache"), plain.FormatCount(r.Capacity))
 	if kv.Block > 0 {
 		line += fmt.Sprintf(" in blocks of %d", kv.Block)
 	}
 	if kv.TokenBytes > 0 {
-		line += fmt.Sprintf(" · %s bytes per token, %s", units.FormatCount(kv.TokenBytes), units.FormatSize(r.Capacity*kv.TokenBytes))
+		line += fmt.Sprintf(" · %s bytes per token, %s", plain.FormatCount(kv.TokenBytes), plain.FormatSize(r.Capacity*kv.TokenBytes))
 	}
 	return line
 }
 
 func recordedBatch(kv *kv.Result) string {
 	r := kv.Recorded
-	return fmt.Sprintf("mean batch %s, peak batch %s", strconv.FormatFloat(r.Batch, 'f', 2, 64), units.Counted(r.Peak, "sequence"))
+	return fmt.Sprintf("mean batch %s, peak batch %s", strconv.FormatFloat(r.Batch, 'f', 2, 64), plain.Counted(r.Peak, "sequence"))
 }
 
 func recordedBeams(kv *kv.Result) string {

@@ -13,9 +13,9 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 
 	"github.com/memprof/memprof/analysis/kvcache"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/figure"
 	"github.com/memprof/memprof/report/layout"
-	"github.com/memprof/memprof/report/units"
 )
 
 // sweeps says whether the results are of several rates.
@@ -70,7 +70,7 @@ func servedSection(k *Simulation) (layout.Section, bool) {
 			arriving = strconv.FormatFloat(r.Rate, 'g', -1, 64)
 		}
 		s.Rows = append(s.Rows, layout.Row(nameOf(r), arriving, figures3(v.Requests), figures3(v.Tokens), seconds(v.Waiting),
-			seconds(v.Latency.Mean), seconds(v.Latency.P90), strconv.FormatFloat(r.Batch, 'f', 2, 64), units.FormatCount(r.Preemptions)))
+			seconds(v.Latency.Mean), seconds(v.Latency.P90), strconv.FormatFloat(r.Batch, 'f', 2, 64), plain.FormatCount(r.Preemptions)))
 	}
 	s.After = layout.Row("latency: from arrival to the last token, divided by the generated tokens, mean and 90th percentile;",
 		"waiting: mean time before a request is first admitted", timingLine(k))
@@ -89,7 +89,7 @@ func timingLine(k *Simulation) string {
 	}
 	line += t.Source
 	if t.Error > 0 {
-		line += fmt.Sprintf("; fitted steps are %s off in the mean", units.FormatPercent(t.Error))
+		line += fmt.Sprintf("; fitted steps are %s off in the mean", plain.FormatPercent(t.Error))
 	}
 	if k.Ranks > 1 {
 		line += "; what GPUs say to each other is not in it"
@@ -103,7 +103,7 @@ func figures3(v float64) string {
 		return "–"
 	}
 	if v >= 1000 {
-		return units.FormatCount(int64(math.Round(v)))
+		return plain.FormatCount(int64(math.Round(v)))
 	}
 	return strconv.FormatFloat(v, 'f', max(0, 2-int(math.Floor(math.Log10(max(v, 0.01))))), 64)
 }

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"io"
 
-	"github.com/memprof/memprof/report/plain"
+	"github.com/memprof/memprof/analysis/plain"
 )
 
 // WriteMarkdown writes sections as GitHub-flavoured Markdown, those below a heading one level deeper

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/memprof/memprof/report/plain"
+	"github.com/memprof/memprof/analysis/plain"
 )
 
 // narrowest is the least width that text is fitted to. Narrower terminals wrap lines.

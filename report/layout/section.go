@@ -5,7 +5,7 @@ package layout
 import (
 	"slices"
 
-	"github.com/memprof/memprof/report/units"
+	"github.com/memprof/memprof/analysis/plain"
 )
 
 // Tone is the emphasis of a cell or a note. Text shows it as a colour, Markdown partly in bold.
@@ -82,7 +82,7 @@ func (s *Section) Elide(head, tail int) {
 		return
 	}
 	gap := make([]Cell, len(s.Columns))
-	gap[max(slices.IndexFunc(s.Columns, func(c Column) bool { return !c.Number }), 0)].Text = "… " + units.FormatCount(int64(left)) + " more"
+	gap[max(slices.IndexFunc(s.Columns, func(c Column) bool { return !c.Number }), 0)].Text = "… " + plain.FormatCount(int64(left)) + " more"
 	rows := make([][]Cell, 0, head+1+tail)
 	rows = append(rows, s.Rows[:head]...)
 	rows = append(rows, Toned(Faint, gap))
@@ -94,7 +94,7 @@ func Known(name string, sections []Section) []Section {
 	for i := range sections {
 		s := &sections[i]
 		at := slices.IndexFunc(s.Columns, func(c Column) bool { return c.Name == name })
-		unknown := func(r []Cell) bool { return len(r) > at && r[at].Text == units.Absent }
+		unknown := func(r []Cell) bool { return len(r) > at && r[at].Text == plain.Absent }
 		if at < 0 || !slices.ContainsFunc(s.Rows, unknown) || slices.ContainsFunc(s.Rows, func(r []Cell) bool { return !unknown(r) && r[at].Text != "" }) {
 			continue
 		}

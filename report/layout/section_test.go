@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/memprof/memprof/report/units"
+	"github.com/memprof/memprof/analysis/plain"
 )
 
 // A table that is too wide even without its frame is divided, each part with the first column.
@@ -52,7 +52,7 @@ func TestElide(t *testing.T) {
 	} {
 		table := Section{Columns: []Column{Numbers("n"), Words("")}}
 		for i := range test.rows {
-			table.Rows = append(table.Rows, Row(units.FormatCount(int64(i)), ""))
+			table.Rows = append(table.Rows, Row(plain.FormatCount(int64(i)), ""))
 		}
 		table.Elide(test.head, test.tail)
 		var got []string

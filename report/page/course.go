@@ -6,7 +6,7 @@ import (
 	"github.com/memprof/memprof/analysis/compare"
 	"github.com/memprof/memprof/analysis/iterations"
 	"github.com/memprof/memprof/analysis/keyframes"
-	"github.com/memprof/memprof/report/plain"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/terms"
 )
 

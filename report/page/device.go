@@ -8,9 +8,8 @@ import (
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/keyframes"
 	"github.com/memprof/memprof/analysis/ledger"
-	"github.com/memprof/memprof/report/plain"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/terms"
-	"github.com/memprof/memprof/report/units"
 )
 
 // builder makes the data of a page, again with fewer keyframes if the page is too long.
@@ -193,36 +192,36 @@ const oomsShown = 64
 // tilesOf returns the numbers at the top.
 func tilesOf(d *analysis.DeviceResult) []tile {
 	share := func(bytes int64) string {
-		return units.FormatPercent(units.Ratio(bytes, d.Peak.R)) + " of reserved"
+		return plain.FormatPercent(plain.Ratio(bytes, d.Peak.R)) + " of reserved"
 	}
 	tiles := []tile{
-		{Name: "Reserved at the peak", Value: units.FormatSize(d.Peak.R), Note: "physical memory"},
-		{Name: "Requested at the peak", Value: units.FormatSize(d.Peak.T), Note: share(d.Peak.T)},
+		{Name: "Reserved at the peak", Value: plain.FormatSize(d.Peak.R), Note: "physical memory"},
+		{Name: "Requested at the peak", Value: plain.FormatSize(d.Peak.T), Note: share(d.Peak.T)},
 	}
 	if d.Chunks == nil {
-		tiles = append(tiles, tile{Name: "Not requested", Value: units.FormatSize(d.Peak.R - d.Peak.T - d.Peak.Pending), Note: "native allocator"})
+		tiles = append(tiles, tile{Name: "Not requested", Value: plain.FormatSize(d.Peak.R - d.Peak.T - d.Peak.Pending), Note: "native allocator"})
 	} else {
 		tiles = append(tiles,
-			tile{Name: "External", Value: units.FormatSize(d.Peak.External), Note: share(d.Peak.External), Tone: toneOf(units.Ratio(d.Peak.External, d.Peak.R))},
-			tile{Name: "Internal", Value: units.FormatSize(d.Peak.Internal()), Note: share(d.Peak.Internal()), Tone: toneOf(units.Ratio(d.Peak.Internal(), d.Peak.R))},
-			tile{Name: "Reusable", Value: units.FormatSize(d.Peak.Reusable), Note: share(d.Peak.Reusable)},
-			tile{Name: "Reserve", Value: units.FormatSize(d.Peak.Reserve), Note: share(d.Peak.Reserve)},
+			tile{Name: "External", Value: plain.FormatSize(d.Peak.External), Note: share(d.Peak.External), Tone: toneOf(plain.Ratio(d.Peak.External, d.Peak.R))},
+			tile{Name: "Internal", Value: plain.FormatSize(d.Peak.Internal()), Note: share(d.Peak.Internal()), Tone: toneOf(plain.Ratio(d.Peak.Internal(), d.Peak.R))},
+			tile{Name: "Reusable", Value: plain.FormatSize(d.Peak.Reusable), Note: share(d.Peak.Reusable)},
+			tile{Name: "Reserve", Value: plain.FormatSize(d.Peak.Reserve), Note: share(d.Peak.Reserve)},
 		)
 	}
 	if b := d.Account; b != nil && b.UsedPeak >= 0 {
 		note := "maximum while the job ran"
 		if d.Total > 0 {
-			note = "maximum, of " + units.FormatSize(d.Total)
+			note = "maximum, of " + plain.FormatSize(d.Total)
 		}
-		tiles = append(tiles, tile{Name: "Device used", Value: units.FormatSize(b.UsedPeak), Note: note})
+		tiles = append(tiles, tile{Name: "Device used", Value: plain.FormatSize(b.UsedPeak), Note: note})
 	}
-	growth := tile{Name: "Growths", Value: units.FormatCount(d.GrowthCount), Note: "none for fragmentation"}
+	growth := tile{Name: "Growths", Value: plain.FormatCount(d.GrowthCount), Note: "none for fragmentation"}
 	if d.FragmentationGrowths > 0 {
-		growth.Note, growth.Tone = units.FormatCount(d.FragmentationGrowths)+" for fragmentation", "warned"
+		growth.Note, growth.Tone = plain.FormatCount(d.FragmentationGrowths)+" for fragmentation", "warned"
 	}
 	tiles = append(tiles, growth)
 	if d.OOMCount > 0 {
-		tiles = append(tiles, tile{Name: "Failed requests", Value: units.FormatCount(d.OOMCount), Note: "out of memory", Tone: "failed"})
+		tiles = append(tiles, tile{Name: "Failed requests", Value: plain.FormatCount(d.OOMCount), Note: "out of memory", Tone: "failed"})
 	}
 	return tiles
 }

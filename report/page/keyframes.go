@@ -3,7 +3,7 @@ package page
 import (
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/keyframes"
-	"github.com/memprof/memprof/report/plain"
+	"github.com/memprof/memprof/analysis/plain"
 )
 
 // keyframesData are the stored instants, and the stretches of addresses at each.

@@ -9,8 +9,8 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/ledger"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/reporttest"
-	"github.com/memprof/memprof/report/units"
 )
 
 const (
@@ -53,7 +53,7 @@ func TestPageSizes(t *testing.T) {
 		t.Fatalf("%d texts of %d sizes", len(got), len(sizes))
 	}
 	for i, size := range sizes {
-		if want := units.FormatSize(size); got[i] != want {
+		if want := plain.FormatSize(size); got[i] != want {
 			t.Errorf("%d bytes are %q on the page, %q in the terminal", size, got[i], want)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/memprof/memprof/report/plain"
+	"github.com/memprof/memprof/analysis/plain"
 )
 
 // pack is the data of a page: a JSON text, followed by columns of integers that it refers to. All is

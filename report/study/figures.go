@@ -10,9 +10,8 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 
 	"github.com/memprof/memprof/analysis/compare"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/figure"
-	"github.com/memprof/memprof/report/plain"
-	"github.com/memprof/memprof/report/units"
 )
 
 // Figures are the figures of the BFC paper over several jobs: "figure2", T, C and R over time, and
@@ -41,7 +40,7 @@ const coursesDrawn = 24
 
 // coursesFigure has a small plot of the memory over time of each job.
 func coursesFigure(s *compare.Study) figure.Figure {
-	f := figure.Figure{Name: "figure2", Title: "memory over time, " + units.Counted(int64(len(s.Jobs)), "job")}
+	f := figure.Figure{Name: "figure2", Title: "memory over time, " + plain.Counted(int64(len(s.Jobs)), "job")}
 	if len(s.Jobs) == 0 {
 		f.Body = figure.Message("no job has two iterations or more")
 		return f
@@ -86,7 +85,7 @@ func drawCourse(c draw.Canvas, job *compare.StudyJob) {
 	p.X.Tick.Marker = plot.ConstantTicks{}
 	p.X.Label.Text = ""
 	p.Y.Min, p.Y.Max = 0, 1.06*float64(max(d.MaxR, 1))
-	p.Y.Tick.Marker = plot.ConstantTicks{{Value: 0, Label: "0"}, {Value: float64(d.MaxR), Label: units.FormatSize(d.MaxR)}}
+	p.Y.Tick.Marker = plot.ConstantTicks{{Value: 0, Label: "0"}, {Value: float64(d.MaxR), Label: plain.FormatSize(d.MaxR)}}
 	p.Y.Tick.Label.Font = figure.SmallLetters.Font
 	// A point is at least a pixel wide, and the labels at the left take 64.
 	points := figure.ReducePoints(d.Series.Points, max(20, int((c.Max.X-c.Min.X-64)/figure.Pixel)))
@@ -99,7 +98,7 @@ func drawCourse(c draw.Canvas, job *compare.StudyJob) {
 
 // barsFigure has four bars for each job, and the means last.
 func barsFigure(s *compare.Study) figure.Figure {
-	f := figure.Figure{Name: "figure3", Title: "peaks as shares of reserved memory, " + units.Counted(int64(len(s.Jobs)), "job")}
+	f := figure.Figure{Name: "figure3", Title: "peaks as shares of reserved memory, " + plain.Counted(int64(len(s.Jobs)), "job")}
 	if len(s.Jobs) == 0 {
 		f.Body = figure.Message("no job has two iterations or more")
 		return f
@@ -119,7 +118,7 @@ func barsFigure(s *compare.Study) figure.Figure {
 	groups = append(groups, mean)
 	first, later := studyMeasure("idle_first"), studyMeasure("idle_later")
 	f.Subtitle = fmt.Sprintf("mean idle: %s in the first iteration (1 − C1), %s in later ones (1 − C2); BFC paper: %s, %s; lower is better",
-		units.FormatPercent(s.Mean(first)), units.FormatPercent(s.Mean(later)), units.FormatPercent(first.PaperMean), units.FormatPercent(later.PaperMean))
+		plain.FormatPercent(s.Mean(first)), plain.FormatPercent(s.Mean(later)), plain.FormatPercent(first.PaperMean), plain.FormatPercent(later.PaperMean))
 	f.Legend = make([]figure.LegendEntry, len(barColors))
 	for k, label := range [...]string{"T1: requested, first iteration", "C1: provided, first iteration", "T2: requested, later ones", "C2: provided, later ones"} {
 		f.Legend[k] = figure.Swatch(barColors[k], label)

@@ -4,7 +4,7 @@ import (
 	"io"
 
 	"github.com/memprof/memprof/analysis/compare"
-	"github.com/memprof/memprof/report/plain"
+	"github.com/memprof/memprof/analysis/plain"
 )
 
 // JSON writes the tables of the BFC paper over several jobs as one indented JSON object. Measures are

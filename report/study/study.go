@@ -7,9 +7,8 @@ import (
 	"slices"
 
 	"github.com/memprof/memprof/analysis/compare"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/layout"
-	"github.com/memprof/memprof/report/plain"
-	"github.com/memprof/memprof/report/units"
 )
 
 // Text writes the tables of the BFC paper over several jobs for a terminal. It fails only if w does.
@@ -70,7 +69,7 @@ func studySection(s *compare.Study, measures []*compare.StudyMeasure, reserved b
 	line := func(t layout.Tone, name string, lead []string, value func(*compare.StudyMeasure) float64) {
 		texts := append([]string{plain.Shorten(name, 40)}, lead...)
 		for _, m := range measures {
-			texts = append(texts, units.FormatPercent(value(m)))
+			texts = append(texts, plain.FormatPercent(value(m)))
 		}
 		out.Rows = append(out.Rows, layout.Toned(t, layout.Row(texts...)))
 	}
@@ -82,7 +81,7 @@ func studySection(s *compare.Study, measures []*compare.StudyMeasure, reserved b
 		job := &s.Jobs[i]
 		var lead []string
 		if reserved {
-			lead = []string{units.FormatCount(job.Result.IterationCount()), units.FormatSize(job.Result.Paper.Of)}
+			lead = []string{plain.FormatCount(job.Result.IterationCount()), plain.FormatSize(job.Result.Paper.Of)}
 		}
 		line(layout.Plain, job.Name, lead, func(m *compare.StudyMeasure) float64 { return m.Value(&job.Result.Paper) })
 	}

@@ -6,9 +6,8 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/compare"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/layout"
-	"github.com/memprof/memprof/report/plain"
-	"github.com/memprof/memprof/report/units"
 )
 
 // BriefLines is the most lines of [Brief].
@@ -81,11 +80,11 @@ func briefRanks(ranks *compare.Ranks, r *analysis.Result, d *analysis.DeviceResu
 			failed++
 		}
 	}
-	text := units.Counted(int64(len(processes)), "process")
+	text := plain.Counted(int64(len(processes)), "process")
 	if n := len(ranks.Rows); n > len(processes) {
-		text = units.Counted(int64(n), "device") + " of " + text
+		text = plain.Counted(int64(n), "device") + " of " + text
 	}
-	text += fmt.Sprintf(" reserve %s to %s", units.FormatSize(least), units.FormatSize(most))
+	text += fmt.Sprintf(" reserve %s to %s", plain.FormatSize(least), plain.FormatSize(most))
 	if ratio, ok := ranks.Reserved.Ratio(); ok {
 		text += fmt.Sprintf(", imbalance %.2f", ratio)
 	}
@@ -99,21 +98,21 @@ func briefRanks(ranks *compare.Ranks, r *analysis.Result, d *analysis.DeviceResu
 func briefPeak(d *analysis.DeviceResult) string {
 	text := "Peak: "
 	if b := balance(d); b != nil && b.UsedUnknown == "" {
-		text += units.FormatSize(b.Read.Used) + " used, "
+		text += plain.FormatSize(b.Read.Used) + " used, "
 	}
-	text += fmt.Sprintf("%s reserved, %s requested", units.FormatSize(d.Peak.R), units.FormatSize(d.Peak.T))
+	text += fmt.Sprintf("%s reserved, %s requested", plain.FormatSize(d.Peak.R), plain.FormatSize(d.Peak.T))
 	if number, ok := d.IterationNumber(d.Peak.Iteration); ok {
-		text += ", iteration " + units.FormatCount(number)
+		text += ", iteration " + plain.FormatCount(number)
 	}
-	return text + ", event " + units.FormatCount(d.Peak.Seq)
+	return text + ", event " + plain.FormatCount(d.Peak.Seq)
 }
 
 // briefFinding is a finding in one line: its first clause, and the action without remarks.
 func briefFinding(f Finding, whole int64, of string) layout.Cell {
 	text, _, _ := strings.Cut(f.Text, ";")
-	line := units.FormatSize(f.Bytes)
+	line := plain.FormatSize(f.Bytes)
 	if f.Severity == Cost {
-		line += fmt.Sprintf(" (%s of %s)", units.FormatPercent(units.Ratio(f.Bytes, whole)), of)
+		line += fmt.Sprintf(" (%s of %s)", plain.FormatPercent(plain.Ratio(f.Bytes, whole)), of)
 	}
 	line += " " + plain.Text(text)
 	if f.Action != "none" && !strings.HasPrefix(f.Action, "none:") {

@@ -5,7 +5,7 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/attribution"
-	"github.com/memprof/memprof/report/units"
+	"github.com/memprof/memprof/analysis/plain"
 )
 
 // Change is the smallest change that would have let a request through that failed: settings that serve it by
@@ -16,7 +16,7 @@ func Change(d *analysis.DeviceResult, o *analysis.OOM) string {
 	case o.Capturing && o.Verdict == analysis.Fragmentation:
 		return "fragmentation: nothing is unmapped while a CUDA graph is captured, so torch.cuda.empty_cache() before the capture"
 	case r != nil && r.Setting != "":
-		return fmt.Sprintf("%s: serves every request, reserves %s (replayed)", r.Setting, units.FormatSize(r.Reserved))
+		return fmt.Sprintf("%s: serves every request, reserves %s (replayed)", r.Setting, plain.FormatSize(r.Reserved))
 	case o.Verdict == analysis.Fragmentation && r == nil && d.Chunks == nil:
 		return "fragmentation: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or memprof's allocator with --preset compact"
 	case o.Verdict == analysis.Fragmentation && r == nil:
@@ -26,11 +26,11 @@ func Change(d *analysis.DeviceResult, o *analysis.OOM) string {
 	limit := (o.Limit + missing + page - 1) / page * page
 	switch {
 	case missing > 0 && o.Limit >= 0 && o.Used >= 0 && limit <= o.At.R+d.Total-o.Used:
-		return fmt.Sprintf("--limit %s: %s more than %s", units.ExactSize(uint64(limit)), units.FormatSize(missing), units.FormatSize(o.Limit))
+		return fmt.Sprintf("--limit %s: %s more than %s", plain.ExactSize(uint64(limit)), plain.FormatSize(missing), plain.FormatSize(o.Limit))
 	case missing <= 0:
 		return "capacity: a smaller batch, or a larger GPU"
 	}
-	text := fmt.Sprintf("capacity: %s more memory", units.FormatSize(missing))
+	text := fmt.Sprintf("capacity: %s more memory", plain.FormatSize(missing))
 	if r != nil {
 		text += " (replayed with --preset compact)"
 	}

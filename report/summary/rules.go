@@ -11,8 +11,7 @@ import (
 	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/analysis/graphs"
 	"github.com/memprof/memprof/analysis/ledger"
-	"github.com/memprof/memprof/report/plain"
-	"github.com/memprof/memprof/report/units"
+	"github.com/memprof/memprof/analysis/plain"
 )
 
 // Rule finds one thing.
@@ -66,18 +65,18 @@ func failedBytes(d Device) int64 {
 
 func failedText(d Device) string {
 	o := &d.OOMs[0]
-	text := "request failed at event " + units.FormatCount(o.Seq)
+	text := "request failed at event " + plain.FormatCount(o.Seq)
 	if o.Free >= 0 {
-		text += ": " + units.FormatSize(o.Free) + " free"
+		text += ": " + plain.FormatSize(o.Free) + " free"
 	}
 	if o.LargestFree >= 0 {
-		text += ", largest free chunk " + units.FormatSize(o.LargestFree)
+		text += ", largest free chunk " + plain.FormatSize(o.LargestFree)
 	}
 	if o.Origin != "" {
 		text += ", for " + plain.Shorten(o.Origin, 40)
 	}
 	if more := d.OOMCount - 1; more > 0 {
-		text += fmt.Sprintf("; %s more failed", units.Counted(more, "request"))
+		text += fmt.Sprintf("; %s more failed", plain.Counted(more, "request"))
 	}
 	return text
 }
@@ -93,7 +92,7 @@ func leakBytes(d Device) int64 {
 
 func leakText(d Device) string {
 	trend, per := d.Leak.Trend()
-	text := fmt.Sprintf("leak: +%s per %s", units.FormatSize(int64(math.Round(trend.Slope))), per)
+	text := fmt.Sprintf("leak: +%s per %s", plain.FormatSize(int64(math.Round(trend.Slope))), per)
 	for i := range d.Leak.Allocations {
 		if name := d.Leak.Allocations[i].Context; name != "" {
 			text += ", most in " + plain.Shorten(name, 40)
@@ -141,7 +140,7 @@ func trainingCacheText(Device) string { return "KV cache in a job that trains" }
 
 func activationsText(d Device) string {
 	if module, bytes := largestModule(d); module != "" {
-		return fmt.Sprintf("activations; %s requested %s in all", plain.Shorten(module, 40), units.FormatSize(bytes))
+		return fmt.Sprintf("activations; %s requested %s in all", plain.Shorten(module, 40), plain.FormatSize(bytes))
 	}
 	return "activations"
 }
@@ -186,7 +185,7 @@ func aheadText(d Device) string {
 	case d.Peak.Reusable == 0:
 		text = "reserve: mapped, and never handed out"
 	case d.Peak.Reserve > 0:
-		text = fmt.Sprintf("reserve %s (never handed out), reusable %s (one free chunk)", units.FormatSize(d.Peak.Reserve), units.FormatSize(d.Peak.Reusable))
+		text = fmt.Sprintf("reserve %s (never handed out), reusable %s (one free chunk)", plain.FormatSize(d.Peak.Reserve), plain.FormatSize(d.Peak.Reusable))
 	}
 	var last *analysis.Growth
 	for i := range d.Growths {
@@ -197,14 +196,14 @@ func aheadText(d Device) string {
 	if last == nil {
 		return text
 	}
-	return fmt.Sprintf("%s; the last growth mapped %s for a request of %s", text, units.FormatSize(last.Grown), units.FormatSize(last.Request))
+	return fmt.Sprintf("%s; the last growth mapped %s for a request of %s", text, plain.FormatSize(last.Grown), plain.FormatSize(last.Request))
 }
 
 // cureAction names the policy that reserves less by replay.
 func cureAction(d Device) string {
 	if r := replayOf(d.DeviceResult, "memprof"); r != nil {
 		if saved := d.MaxR - r.Reserved; saved > d.MaxR/100 {
-			return fmt.Sprintf("%s: reserves %s, %s less (replayed)", r.Setting, units.FormatSize(r.Reserved), units.FormatSize(saved))
+			return fmt.Sprintf("%s: reserves %s, %s less (replayed)", r.Setting, plain.FormatSize(r.Reserved), plain.FormatSize(saved))
 		}
 		return "none: " + r.Setting + " reserves no less (replayed)"
 	}
@@ -235,7 +234,7 @@ func strandedText(d Device) string {
 	if greatest == 0 {
 		return "free in arenas that the request at the peak cannot use"
 	}
-	return fmt.Sprintf("free in arenas that the request at the peak cannot use; %s in %s", units.FormatSize(greatest), arenaName(d.Result, most.Arena))
+	return fmt.Sprintf("free in arenas that the request at the peak cannot use; %s in %s", plain.FormatSize(greatest), arenaName(d.Result, most.Arena))
 }
 
 // arenaName says what an arena serves.
@@ -256,7 +255,7 @@ func arenaName(r *analysis.Result, id int32) string {
 }
 
 func externalText(d Device) string {
-	return fmt.Sprintf("external fragmentation; largest free chunk %s", units.FormatKnown(d.LargestFree()))
+	return fmt.Sprintf("external fragmentation; largest free chunk %s", plain.FormatKnown(d.LargestFree()))
 }
 
 func slackBytes(d Device) int64 {
@@ -301,7 +300,7 @@ func graphPoolBytes(d Device) int64 {
 
 func graphPoolText(d Device) string {
 	_, w := graphWaste(d)
-	return fmt.Sprintf("of %s in CUDA-graph pools, for %s", units.FormatSize(w.Physical), units.Counted(int64(w.Shapes), "shape"))
+	return fmt.Sprintf("of %s in CUDA-graph pools, for %s", plain.FormatSize(w.Physical), plain.Counted(int64(w.Shapes), "shape"))
 }
 
 func graphPoolAction(d Device) string {
@@ -312,7 +311,7 @@ func graphPoolAction(d Device) string {
 	} else if least == w.Ascended {
 		how = "one pool for all shapes"
 	}
-	return fmt.Sprintf("%s: %s (replayed)", how, units.FormatSize(graphLeast(w)))
+	return fmt.Sprintf("%s: %s (replayed)", how, plain.FormatSize(graphLeast(w)))
 }
 
 func libraryBytes(d Device) int64 {
@@ -343,7 +342,7 @@ func overheadBytes(d Device) int64 {
 
 func overheadText(d Device) string {
 	b := balance(d.DeviceResult)
-	return fmt.Sprintf("driver overhead: CUDA context %s, kernels and libraries %s", units.FormatSize(b.Context), units.FormatSize(b.Modules+b.Loads))
+	return fmt.Sprintf("driver overhead: CUDA context %s, kernels and libraries %s", plain.FormatSize(b.Context), plain.FormatSize(b.Modules+b.Loads))
 }
 
 func overheadAction(d Device) string {

@@ -7,9 +7,8 @@ import (
 	"strings"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/layout"
-	"github.com/memprof/memprof/report/plain"
-	"github.com/memprof/memprof/report/units"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -17,7 +16,7 @@ import (
 // line about the device's allocator, or "".
 func Provenance(r *analysis.Result, d *analysis.DeviceResult, allocator string) []layout.Cell {
 	var lines []layout.Cell
-	events := fmt.Sprintf("%s, %s, %s", units.FormatDuration(r.Duration), units.Counted(d.IterationCount(), "iteration"), units.Counted(r.Events, "event"))
+	events := fmt.Sprintf("%s, %s, %s", plain.FormatDuration(r.Duration), plain.Counted(d.IterationCount(), "iteration"), plain.Counted(r.Events, "event"))
 	if j := r.Job; j != nil {
 		fields := []string{command(j.Command, commandColumns)}
 		if !j.Start.IsZero() {
@@ -49,7 +48,7 @@ func partNotes(j *analysis.Job) []layout.Cell {
 	}
 	if j.Dropped > 0 {
 		notes = append(notes, layout.Note(fmt.Sprintf("Ring: %s before event %s were dropped. Exact from there on; earlier peaks and iterations are unknown,",
-			units.Counted(j.Dropped, "event"), units.FormatCount(j.Dropped)))...)
+			plain.Counted(j.Dropped, "event"), plain.FormatCount(j.Dropped)))...)
 		notes = append(notes, layout.Note("and memory that was free then counts as reserve until it is handed out again")...)
 	}
 	return notes
@@ -59,19 +58,19 @@ func partNotes(j *analysis.Job) []layout.Cell {
 func importNotes(i *trace.Imported) []layout.Cell {
 	text := "Imported from " + plain.Shorten(i.Format, 24) + ": exact from its first event on"
 	if i.Opening > 0 {
-		text = "Imported from " + plain.Shorten(i.Format, 24) + ": exact from event " + units.FormatCount(i.Opening) + " on"
+		text = "Imported from " + plain.Shorten(i.Format, 24) + ": exact from event " + plain.FormatCount(i.Opening) + " on"
 	}
 	if i.Exact > i.Opening {
 		text = fmt.Sprintf("Imported from %s: exact from event %s on, after %s; before, a block may be up to 1 MiB larger",
-			plain.Shorten(i.Format, 24), units.FormatCount(i.Exact), units.FormatDuration(i.ExactNS))
+			plain.Shorten(i.Format, 24), plain.FormatCount(i.Exact), plain.FormatDuration(i.ExactNS))
 	}
 	notes := layout.Note(text)
 	if i.Reserved > 0 {
 		notes = append(notes, layout.Note(fmt.Sprintf("Before event %s: %s reserved, with %s; earlier peaks are unknown",
-			units.FormatCount(i.Opening), units.FormatSize(i.Reserved), units.Counted(i.Blocks, "block")))...)
+			plain.FormatCount(i.Opening), plain.FormatSize(i.Reserved), plain.Counted(i.Blocks, "block")))...)
 	}
 	if i.Odd > 0 {
-		notes = append(notes, layout.Note(units.Counted(i.Odd, "event")+" of the file contradict others and were left out")...)
+		notes = append(notes, layout.Note(plain.Counted(i.Odd, "event")+" of the file contradict others and were left out")...)
 	}
 	return notes
 }
@@ -158,7 +157,7 @@ func gpuText(d *analysis.DeviceResult, j *analysis.Job) string {
 		text += " " + plain.Shorten(d.GPU, 40)
 	}
 	if d.Total > 0 {
-		text += " " + units.FormatSize(d.Total)
+		text += " " + plain.FormatSize(d.Total)
 	}
 	if d.Driver != "" {
 		text += ", driver " + plain.Shorten(d.Driver, 20)
@@ -177,22 +176,22 @@ func gpuText(d *analysis.DeviceResult, j *analysis.Job) string {
 
 // Peak says what was used at the peak and what of it was reserved.
 func Peak(d *analysis.DeviceResult) string {
-	at := fmt.Sprintf("%s, event %s", units.FormatDuration(d.Peak.Time), units.FormatCount(d.Peak.Seq))
+	at := fmt.Sprintf("%s, event %s", plain.FormatDuration(d.Peak.Time), plain.FormatCount(d.Peak.Seq))
 	if number, ok := d.IterationNumber(d.Peak.Iteration); ok {
-		at += fmt.Sprintf(", iteration %s", units.FormatCount(number))
+		at += fmt.Sprintf(", iteration %s", plain.FormatCount(number))
 	}
-	reserved := fmt.Sprintf("reserved %s (requested %s)", units.FormatSize(d.Peak.R), units.FormatSize(d.Peak.T))
+	reserved := fmt.Sprintf("reserved %s (requested %s)", plain.FormatSize(d.Peak.R), plain.FormatSize(d.Peak.T))
 	b := balance(d)
 	if b == nil || b.UsedUnknown != "" {
 		return fmt.Sprintf("Peak at %s: %s", at, reserved)
 	}
-	text := fmt.Sprintf("Peak %s used, at %s: %s", units.FormatSize(b.Read.Used), at, reserved)
+	text := fmt.Sprintf("Peak %s used, at %s: %s", plain.FormatSize(b.Read.Used), at, reserved)
 	if b.Unknown == 0 {
-		text += ", driver overhead " + units.FormatSize(b.Overhead())
+		text += ", driver overhead " + plain.FormatSize(b.Overhead())
 	}
-	text += ", other libraries " + units.FormatSize(b.Other())
+	text += ", other libraries " + plain.FormatSize(b.Other())
 	if b.UnexplainedUnknown == "" {
-		text += fmt.Sprintf(", unexplained %s (%s)", units.FormatSize(b.Unexplained), units.FormatPercent(units.Ratio(b.Unexplained, b.Read.Used)))
+		text += fmt.Sprintf(", unexplained %s (%s)", plain.FormatSize(b.Unexplained), plain.FormatPercent(plain.Ratio(b.Unexplained, b.Read.Used)))
 	}
 	return text
 }
@@ -210,9 +209,9 @@ func Section(r *analysis.Result, d *analysis.DeviceResult, found []Finding, widt
 	cures := map[string]int{} // the first finding with an action
 	for i, f := range found {
 		tone := map[Severity]layout.Tone{Grows: layout.Warned, Lost: layout.Failed}[f.Severity]
-		share := units.FormatPercent(units.Ratio(f.Bytes, whole))
+		share := plain.FormatPercent(plain.Ratio(f.Bytes, whole))
 		if f.Severity != Cost {
-			share = units.Absent // not part of what was used at the peak
+			share = plain.Absent // not part of what was used at the peak
 		}
 		first, repeated := cures[f.Action]
 		if !repeated {
@@ -224,7 +223,7 @@ func Section(r *analysis.Result, d *analysis.DeviceResult, found []Finding, widt
 		for k := range max(len(text), len(action)) {
 			row := make([]layout.Cell, 5)
 			if k == 0 {
-				row = layout.Row(strconv.Itoa(i+1), units.FormatSize(f.Bytes), share, "", "")
+				row = layout.Row(strconv.Itoa(i+1), plain.FormatSize(f.Bytes), share, "", "")
 			}
 			if k < len(text) {
 				row[3] = layout.Cell{Text: text[k], Tone: tone}
@@ -273,7 +272,7 @@ func replayed(d *analysis.DeviceResult, width int) []layout.Cell {
 	if len(d.Replays) == 0 {
 		return nil
 	}
-	text := fmt.Sprintf("Reserved at most %s. Replayed:", units.FormatSize(d.MaxR))
+	text := fmt.Sprintf("Reserved at most %s. Replayed:", plain.FormatSize(d.MaxR))
 	for i, r := range d.Replays {
 		name := r.Setting
 		switch {
@@ -287,7 +286,7 @@ func replayed(d *analysis.DeviceResult, width int) []layout.Cell {
 				text = strings.TrimSuffix(text, ",") + ";"
 			}
 		}
-		text += " " + name + " " + units.FormatSize(r.Reserved)
+		text += " " + name + " " + plain.FormatSize(r.Reserved)
 	}
 	return layout.Row(broken(text+".", width)...)
 }
@@ -304,7 +303,7 @@ func absent(d *analysis.DeviceResult, found []Finding) []layout.Cell {
 	}
 	var parts []string
 	if trend, per := d.Leak.Trend(); !has(Grows) && trend.Valid {
-		parts = append(parts, fmt.Sprintf("no leak (%s per %s)", units.FormatSize(int64(trend.Slope)), per))
+		parts = append(parts, fmt.Sprintf("no leak (%s per %s)", plain.FormatSize(int64(trend.Slope)), per))
 	}
 	if !has(Lost) {
 		parts = append(parts, "no failed request")

@@ -6,8 +6,7 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/ledger"
-	"github.com/memprof/memprof/report/plain"
-	"github.com/memprof/memprof/report/units"
+	"github.com/memprof/memprof/analysis/plain"
 )
 
 // Context is the context of an allocation as a field of a table, at most width columns wide.
@@ -47,7 +46,7 @@ const FragmentationMeans = "fragmentation: enough bytes were free, but no free c
 // Verdict is the reason of a growth or a failed request as a field of a table.
 func Verdict(v analysis.Verdict) string {
 	if v == "" {
-		return units.Absent
+		return plain.Absent
 	}
 	return plain.Shorten(string(v), verdictWidth)
 }
@@ -55,7 +54,7 @@ func Verdict(v analysis.Verdict) string {
 // Instant says which event and time an instant is, and in which iteration it lies.
 func Instant(d *analysis.DeviceResult, at ledger.Instant) string {
 	line := fmt.Sprintf("event %s, %s after the start, %s live",
-		units.FormatCount(at.Seq), units.FormatDuration(at.Time), units.Counted(at.Live, "allocation"))
+		plain.FormatCount(at.Seq), plain.FormatDuration(at.Time), plain.Counted(at.Live, "allocation"))
 	if number, ok := d.IterationNumber(at.Iteration); ok {
 		line += fmt.Sprintf(", iteration %d", number)
 	}
@@ -66,9 +65,9 @@ func Instant(d *analysis.DeviceResult, at ledger.Instant) string {
 // mark belong to no iteration.
 func Iteration(d *analysis.DeviceResult, index int) string {
 	if number, ok := d.IterationNumber(index); ok {
-		return units.FormatCount(number)
+		return plain.FormatCount(number)
 	}
-	return units.Absent
+	return plain.Absent
 }
 
 // recoveredNote warns of a recording that was cut off.
@@ -78,7 +77,7 @@ const recoveredNote = "the recording ends before the process did: the report cov
 func EndNote(r *analysis.Result) string {
 	switch {
 	case r.Live:
-		return fmt.Sprintf("the recording is in progress: the report covers events up to %s, at %s", units.FormatCount(r.LastSeq), units.FormatDuration(r.Duration))
+		return fmt.Sprintf("the recording is in progress: the report covers events up to %s, at %s", plain.FormatCount(r.LastSeq), plain.FormatDuration(r.Duration))
 	case r.Recovered:
 		return recoveredNote
 	}
@@ -92,17 +91,17 @@ func DeviceTitle(r *analysis.Result, d *analysis.DeviceResult) string {
 
 // ProcessLine is the duration and the number of events of a process.
 func ProcessLine(r *analysis.Result) string {
-	return fmt.Sprintf("%s · %s", units.FormatDuration(r.Duration), units.Counted(r.Events, "event"))
+	return fmt.Sprintf("%s · %s", plain.FormatDuration(r.Duration), plain.Counted(r.Events, "event"))
 }
 
 // DeviceLine counts what happened on a device of a process.
 func DeviceLine(r *analysis.Result, d *analysis.DeviceResult) string {
-	line := fmt.Sprintf("%s · %s · %s", ProcessLine(r), units.Counted(d.Allocs, "allocation"), units.Counted(d.IterationCount(), "iteration"))
+	line := fmt.Sprintf("%s · %s · %s", ProcessLine(r), plain.Counted(d.Allocs, "allocation"), plain.Counted(d.IterationCount(), "iteration"))
 	if arenas := deviceArenas(r, d.Device); arenas > 0 {
-		line += " · " + units.Counted(arenas, "arena")
+		line += " · " + plain.Counted(arenas, "arena")
 	}
 	if len(d.OOMs) > 0 {
-		line += " · " + units.Counted(int64(len(d.OOMs)), "request") + " failed"
+		line += " · " + plain.Counted(int64(len(d.OOMs)), "request") + " failed"
 	}
 	return line
 }

@@ -208,7 +208,7 @@ def accounting_without_cuda(suite):
     done = suite.run([suite.memprof, "record", "--force", "-o", directory, "--", PYTHON, "-c", "import sys; sys.exit(3)"], expect=3)
     if "no event was recorded" not in done.stderr:
         raise Failed(done.stderr)
-    suite.run([suite.memprof, "report", "--no-plots", directory], expect=2)
+    suite.run([suite.memprof, "report", directory], expect=2)
 
 
 # Allocates 16 GiB within a second and a half, frees them, and begins again.

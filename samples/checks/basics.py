@@ -81,7 +81,7 @@ def pair_cost(suite):
     suite.figure("pair: bfc recorded / native unrecorded", f"{recorded[0] / min(native):.2f}", "0.35")
     suite.verified(directory)
     start = time.monotonic()
-    suite.run([suite.memprof, "report", "--no-plots", directory])
+    suite.run([suite.memprof, "report", directory])
     took = time.monotonic() - start
     events = sum(p["events"] for p in suite.verified(directory)["processes"])
     suite.figure("report: events a second, start to end", f"{events / took / 1e6:.1f} M ({events} in {took:.2f} s)", "8 M on two cores")

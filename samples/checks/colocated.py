@@ -127,7 +127,7 @@ def colocated_transitions(suite):
         resumed = {t["tag"] for t in transitions if t["resume"]}
         if resumed != {"rollout_weights", "kv_cache", "buffers", "graphs", "trainer_weights", "optimizer"}:
             raise Failed(f"{name}: resumed {resumed}")
-    again = suite.run([suite.memprof, "report", "--no-plots", directory]).stdout
+    again = suite.run([suite.memprof, "report", directory]).stdout
     if "Pauses and resumes" not in again:
         raise Failed("the report has no section on pauses:\n" + again[-2000:])
 

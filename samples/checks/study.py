@@ -59,7 +59,7 @@ def paper(suite, folder):
     done = suite.run([*command, folder], expect=None)
     print(done.stdout, flush=True)
     wrong = [f"report --table paper: exit {done.returncode}: {done.stderr[-2000:]}"] if done.returncode != 0 else []
-    return wrong, json.loads(suite.run([*command, "--json", "--no-plots", folder], expect=None).stdout or '{"jobs": []}')
+    return wrong, json.loads(suite.run([*command, "--json", folder], expect=None).stdout or '{"jobs": []}')
 
 
 def judge(suite, runs):

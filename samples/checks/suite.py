@@ -184,7 +184,7 @@ class Suite:
         return json.loads(self.run([self.memprof, "verify", "--json", directory]).stdout)
 
     def report(self, directory, *flags):
-        return json.loads(self.run([self.memprof, "report", "--json", "--no-plots", *flags, directory]).stdout)
+        return json.loads(self.run([self.memprof, "report", "--json", *flags, directory]).stdout)
 
 
 def losses(output):

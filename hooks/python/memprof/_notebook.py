@@ -26,7 +26,7 @@ class Recording:
     def report(self):
         """What `memprof report --json` prints, read once."""
         if self._report is None:
-            self._report = json.loads(_run("report", "--json", "--no-plots", self.path))
+            self._report = json.loads(_run("report", "--json", self.path))
         return self._report
 
     def page(self, to):
@@ -43,7 +43,7 @@ class Recording:
             return "<pre>%s</pre>" % html.escape("%r: %s" % (self, getattr(error, "stderr", None) or error))
         # Of many processes the tool prints the spread over them.
         if "processes" not in report:
-            return "<pre>%s</pre>" % html.escape(_run("report", "--no-plots", self.path))
+            return "<pre>%s</pre>" % html.escape(_run("report", self.path))
         shown = [_device(p, d) for p in report["processes"] for d in p["devices"]]
         more = len(shown) - _MOST
         return "<div>%s%s</div>" % ("".join(shown[:_MOST]), "<p>%d more devices</p>" % more if more > 0 else "")

@@ -10,10 +10,9 @@ import (
 	"github.com/memprof/memprof/analysis/kv"
 	"github.com/memprof/memprof/analysis/kvcache/models"
 	"github.com/memprof/memprof/analysis/kvcache/timing"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/output"
-	"github.com/memprof/memprof/report/plain"
-	"github.com/memprof/memprof/report/spell"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -33,7 +32,7 @@ func Run(stdout io.Writer, run *trace.Run, o Options) error {
 	}
 	if o.Model != "" {
 		if _, err := models.Named(o.Model); err != nil {
-			return exit.Usagef("--model: %w%s", err, spell.DidYouMean(o.Model, models.Names()...))
+			return exit.Usagef("--model: %w%s", err, plain.DidYouMean(o.Model, models.Names()...))
 		}
 	}
 	steps, process, err := stepsOf(run)

@@ -7,9 +7,9 @@ import (
 
 	"github.com/memprof/memprof/hooks/nvml"
 
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/hooks"
 	"github.com/memprof/memprof/hooks/rerun"
-	"github.com/memprof/memprof/report/units"
 )
 
 // checkDriver returns a finding about the driver and one for each device.
@@ -21,7 +21,7 @@ func checkDriver() []Finding {
 			Remedy: "record uses the simulated device; install the NVIDIA driver for a real one",
 		}}
 	}
-	findings := []Finding{{Check: "driver", Health: OK, Detail: fmt.Sprintf("CUDA %s, %s", nvml.FormatCUDA(version), units.Counted(int64(len(devices)), "device"))}}
+	findings := []Finding{{Check: "driver", Health: OK, Detail: fmt.Sprintf("CUDA %s, %s", nvml.FormatCUDA(version), plain.Counted(int64(len(devices)), "device"))}}
 	if len(devices) == 0 {
 		findings[0].Health = Warn
 		findings[0].Remedy = "no device is visible: check CUDA_VISIBLE_DEVICES and nvidia-smi"
@@ -34,14 +34,14 @@ func checkDriver() []Finding {
 
 func describeDevice(check string, device rerun.Device) Finding {
 	f := Finding{Check: check, Health: OK}
-	f.Detail = fmt.Sprintf("%s, %s", device.Name, units.FormatSize(device.Total))
+	f.Detail = fmt.Sprintf("%s, %s", device.Name, plain.FormatSize(device.Total))
 	if !device.VMM {
 		f.Health = Fail
 		f.Detail += ", no virtual memory management"
 		f.Remedy = "memprof's allocator needs cuMemMap: use a newer driver, or a GPU that is no vGPU without it"
 		return f
 	}
-	f.Detail += fmt.Sprintf(", granularity %s", units.FormatSize(device.Granularity))
+	f.Detail += fmt.Sprintf(", granularity %s", plain.FormatSize(device.Granularity))
 	if device.RDMA {
 		f.Detail += ", GPUDirect RDMA"
 	}
@@ -73,7 +73,7 @@ func checkNVML() []Finding {
 		f.Remedy = "the GPU's name comes from the driver, and used memory is read by the job, for the whole card"
 		return []Finding{f}
 	}
-	f.Detail = fmt.Sprintf("driver %s, %s", state.Driver, units.Counted(int64(len(state.GPUs)), "GPU"))
+	f.Detail = fmt.Sprintf("driver %s, %s", state.Driver, plain.Counted(int64(len(state.GPUs)), "GPU"))
 	findings := []Finding{f}
 	var sliced []string
 	for number, gpu := range state.GPUs {

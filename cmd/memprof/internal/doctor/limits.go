@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/memprof/memprof/report/units"
+	"github.com/memprof/memprof/analysis/plain"
 )
 
 // What recording needs of a process's limits.
@@ -34,7 +34,7 @@ func checkLimits() Finding {
 		remedies = append(remedies, "raise ulimit -n to 4096")
 	}
 	if size.Cur < smallestFile {
-		remedies = append(remedies, fmt.Sprintf("raise ulimit -f: a recording has files of up to %s, and stops at the limit", units.FormatSize(smallestFile)))
+		remedies = append(remedies, fmt.Sprintf("raise ulimit -f: a recording has files of up to %s, and stops at the limit", plain.FormatSize(smallestFile)))
 	}
 	if locked.Cur < 64<<10 {
 		remedies = append(remedies, "raise ulimit -l: NCCL over InfiniBand needs it, with or without memprof")
@@ -49,7 +49,7 @@ func limitText(limit uint64) string {
 	if limit == unix.RLIM_INFINITY {
 		return "any size"
 	}
-	return units.FormatSize(int64(limit))
+	return plain.FormatSize(int64(limit))
 }
 
 func checkMapCount() Finding {
@@ -80,10 +80,10 @@ func checkSpace(check, dir string, wanted uint64) Finding {
 		return f
 	}
 	free := stat.Bavail * uint64(stat.Bsize)
-	f.Detail = fmt.Sprintf("%s free in %s", units.FormatSize(int64(free)), dir)
+	f.Detail = fmt.Sprintf("%s free in %s", plain.FormatSize(int64(free)), dir)
 	if free < wanted {
 		f.Health = Warn
-		f.Remedy = fmt.Sprintf("less than %s: record to another file system with -o or --spool", units.FormatSize(int64(wanted)))
+		f.Remedy = fmt.Sprintf("less than %s: record to another file system with -o or --spool", plain.FormatSize(int64(wanted)))
 	}
 	return f
 }
@@ -98,7 +98,7 @@ func TooTight() error {
 		return fmt.Errorf("only %d files may be open (raise ulimit -n to 4096)", limit.Max)
 	}
 	if unix.Getrlimit(unix.RLIMIT_FSIZE, &limit) == nil && limit.Cur < smallestFile {
-		return fmt.Errorf("files may have at most %s (raise ulimit -f: a recording needs %s)", units.FormatSize(int64(limit.Cur)), units.FormatSize(smallestFile))
+		return fmt.Errorf("files may have at most %s (raise ulimit -f: a recording needs %s)", plain.FormatSize(int64(limit.Cur)), plain.FormatSize(smallestFile))
 	}
 	return nil
 }

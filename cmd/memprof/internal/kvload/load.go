@@ -19,8 +19,8 @@ import (
 
 	"github.com/memprof/memprof/analysis/kvcache"
 	kvrequests "github.com/memprof/memprof/analysis/kvcache/requests"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
-	"github.com/memprof/memprof/report/spell"
 )
 
 // Load is the requests that every policy serves; each reads them from the first.
@@ -91,7 +91,7 @@ func (l *Load) Prepare(stdin io.Reader, limit int, steps int64) error {
 	if l.Requests == "" {
 		_, err := kvrequests.Synthetic(l.Synthetic, kvrequests.Pace{})
 		if err != nil {
-			return exit.Usagef("--synthetic: %w%s", err, spell.DidYouMean(l.Synthetic, kvrequests.Names()...))
+			return exit.Usagef("--synthetic: %w%s", err, plain.DidYouMean(l.Synthetic, kvrequests.Names()...))
 		}
 		return nil
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/memprof/memprof/analysis/kvcache"
 	"github.com/memprof/memprof/analysis/kvcache/models"
 	"github.com/memprof/memprof/analysis/kvcache/timing"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
-	"github.com/memprof/memprof/report/spell"
 )
 
 // Timing is how long steps take, from flags.
@@ -69,7 +69,7 @@ func (t *Timing) Of(m *models.Model, ranks int) (*timing.Timing, error) {
 func readTiming(path string, unknown error) (timing.Timing, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return timing.Timing{}, exit.Usagef("--timing: %w, and there is no such file%s", unknown, spell.DidYouMean(path, timing.Names()...))
+		return timing.Timing{}, exit.Usagef("--timing: %w, and there is no such file%s", unknown, plain.DidYouMean(path, timing.Names()...))
 	}
 	if err != nil {
 		return timing.Timing{}, exit.Input(err)

@@ -6,11 +6,11 @@ import (
 	"os"
 	"strconv"
 
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/hooks"
 	"github.com/memprof/memprof/hooks/nvml"
 	"github.com/memprof/memprof/hooks/rerun"
-	"github.com/memprof/memprof/report/units"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -95,7 +95,7 @@ func (d *Device) String() string {
 	if len(d.GPUs) == 0 {
 		return "no device"
 	}
-	name := fmt.Sprintf("%s, %s", d.GPUs[0].Name, units.FormatSize(d.GPUs[0].Memory))
+	name := fmt.Sprintf("%s, %s", d.GPUs[0].Name, plain.FormatSize(d.GPUs[0].Memory))
 	if len(d.GPUs) > 1 {
 		name = fmt.Sprintf("%d × %s", len(d.GPUs), name)
 	}

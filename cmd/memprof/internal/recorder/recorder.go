@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/analysis/summary"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/process"
@@ -21,8 +22,6 @@ import (
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/hooks"
 	"github.com/memprof/memprof/hooks/nvml"
-	"github.com/memprof/memprof/report/plain"
-	"github.com/memprof/memprof/report/units"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -294,14 +293,14 @@ func (r *Recorder) report(run *trace.Run, openErr error, summary *trace.Summary)
 		bytes += process.Bytes()
 	}
 	totals := r.collector.Totals()
-	r.say("%s of %s in %s (%s), on %s", units.Counted(summary.Events, "event"), units.Counted(int64(len(summary.Processes)), "process"), r.Place.Shown, units.FormatSize(bytes), r.Device)
+	r.say("%s of %s in %s (%s), on %s", plain.Counted(summary.Events, "event"), plain.Counted(int64(len(summary.Processes)), "process"), r.Place.Shown, plain.FormatSize(bytes), r.Device)
 	if totals.PeakReserved == 0 && totals.Requested == 0 && totals.OOMs == 0 {
 		r.say("the job made no allocation through memprof (`memprof doctor` shows what may be missing)")
 	} else {
-		r.say("reserved at most %s", units.FormatSize(totals.PeakReserved))
+		r.say("reserved at most %s", plain.FormatSize(totals.PeakReserved))
 	}
 	if totals.OOMs > 0 {
-		r.say("%s failed", units.Counted(totals.OOMs, "request"))
+		r.say("%s failed", plain.Counted(totals.OOMs, "request"))
 	}
 	r.say("next: %s", next)
 }

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
-	"github.com/memprof/memprof/report/units"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -110,7 +110,7 @@ func (s *snapshots) write(why string) {
 	for _, p := range run.Processes {
 		events += p.Events
 	}
-	s.say("%s: wrote %s with %s", why, shorten(to), units.Counted(events, "event"))
+	s.say("%s: wrote %s with %s", why, shorten(to), plain.Counted(events, "event"))
 }
 
 // shorten is a path without the working directory in front.

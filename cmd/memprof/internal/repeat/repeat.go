@@ -8,11 +8,11 @@ import (
 	"os"
 	"runtime"
 
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/requests"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/hooks/rerun"
-	"github.com/memprof/memprof/report/units"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -52,7 +52,7 @@ func conclude(stdout io.Writer, through string, c *requests.Counts, asJSON bool)
 		return &exit.Error{Code: exit.Violated, Err: fmt.Errorf("%d of %d allocations failed", c.Refused, c.Refused+c.Allocs+c.Others)}
 	}
 	if c.Failures > 0 {
-		return &exit.Error{Code: exit.Violated, Err: fmt.Errorf("%s failed that succeeded in the recording", units.Counted(c.Failures, "call"))}
+		return &exit.Error{Code: exit.Violated, Err: fmt.Errorf("%s failed that succeeded in the recording", plain.Counted(c.Failures, "call"))}
 	}
 	return nil
 }
@@ -61,6 +61,6 @@ func print(stdout io.Writer, through string, c *requests.Counts, asJSON bool) er
 	if asJSON {
 		return screen.JSON(stdout, Result{through, c.Allocs, c.Frees, c.Refused, c.Iterations, c.Labels, c.Others, c.Failures})
 	}
-	_, err := fmt.Fprintf(stdout, "repeated through %s: %s, %s, %s\n", through, units.Counted(c.Allocs, "allocation"), units.Counted(c.Frees, "free"), units.Counted(c.Iterations, "iteration"))
+	_, err := fmt.Fprintf(stdout, "repeated through %s: %s, %s, %s\n", through, plain.Counted(c.Allocs, "allocation"), plain.Counted(c.Frees, "free"), plain.Counted(c.Iterations, "iteration"))
 	return err
 }

@@ -4,9 +4,9 @@ import (
 	"bufio"
 	"fmt"
 
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/bfc/ops"
-	"github.com/memprof/memprof/report/plain"
 )
 
 // resultJSON is one operation; which of its fields are there depends on what came of it.

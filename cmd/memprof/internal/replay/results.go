@@ -11,8 +11,8 @@ import (
 	"os"
 	"unicode/utf8"
 
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/bfc/ops"
-	"github.com/memprof/memprof/report/plain"
 )
 
 // inMemory is how many bytes of results are kept in memory; the rest goes to a temporary file.

@@ -5,18 +5,17 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/bfc/ops"
-	"github.com/memprof/memprof/report/plain"
-	"github.com/memprof/memprof/report/units"
 )
 
-// formatSize is units.FormatSize for sizes up to 2^64-1.
+// formatSize is plain.FormatSize for sizes up to 2^64-1.
 func formatSize(bytes uint64) string {
 	if bytes > math.MaxInt64 {
 		return fmt.Sprintf("%.1f EiB", math.Ldexp(float64(bytes), -60))
 	}
-	return units.FormatSize(int64(bytes))
+	return plain.FormatSize(int64(bytes))
 }
 
 // widestName is up to where names widen their column, in characters.
@@ -49,7 +48,7 @@ func Text(w *bufio.Writer, a *bfc.Allocator, results *Results) error {
 	printOccupancy(w, a)
 	s := a.Stats()
 	fmt.Fprintf(w, "\nin use         %s, peak %s; %s, the largest of %s\n", formatSize(s.BytesInUse), formatSize(s.PeakBytesInUse),
-		units.Counted(int64(s.NumAllocs), "allocation"), formatSize(s.LargestAlloc))
+		plain.Counted(int64(s.NumAllocs), "allocation"), formatSize(s.LargestAlloc))
 	fmt.Fprintf(w, "reserved       %s, peak %s; next region %s\n", formatSize(s.Reserved), formatSize(s.PeakReserved), formatSize(a.NextRegion()))
 	fmt.Fprintf(w, "free           %s, the largest chunk of %s\n", formatSize(a.FreeBytes()), formatSize(a.LargestFree()))
 	fmt.Fprintf(w, "fragmentation  %.1f%%\n", 100*a.Fragmentation())
@@ -72,7 +71,7 @@ func printOccupancy(w *bufio.Writer, a *bfc.Allocator) {
 				free++
 			}
 		}
-		fmt.Fprintf(w, "region %d: %s, %s, %d of them free\n", i, formatSize(region.Size), units.Counted(int64(len(region.Chunks)), "chunk"), free)
+		fmt.Fprintf(w, "region %d: %s, %s, %d of them free\n", i, formatSize(region.Size), plain.Counted(int64(len(region.Chunks)), "chunk"), free)
 		fmt.Fprintln(w, bfc.Picture(regions[i:i+1], cells))
 	}
 }

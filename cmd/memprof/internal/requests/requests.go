@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/hooks/rerun"
-	"github.com/memprof/memprof/report/units"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -97,7 +97,7 @@ func (r *Requests) All(process *trace.Process) error {
 
 func (r *Requests) one(event *trace.Event) error {
 	if event.Device < trace.NoDevice || event.Device >= r.devices {
-		return exit.Usagef("event %d: %s on device %d, but this machine has %s", event.Seq, event.Kind, event.Device, units.Counted(int64(r.devices), "device"))
+		return exit.Usagef("event %d: %s on device %d, but this machine has %s", event.Seq, event.Kind, event.Device, plain.Counted(int64(r.devices), "device"))
 	}
 	if event.Kind == trace.KindRestore {
 		r.restored(event)

@@ -5,7 +5,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/memprof/memprof/report/units"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -42,5 +42,5 @@ func (l *LiveLine) Clear() {
 
 func liveText(t trace.Totals) string {
 	return fmt.Sprintf("memprof: %s · requested %s · provided %s · reserved %s · peak %s",
-		units.Counted(t.Events, "event"), units.FormatSize(t.Requested), units.FormatSize(t.Provided), units.FormatSize(t.Reserved), units.FormatSize(t.PeakReserved))
+		plain.Counted(t.Events, "event"), plain.FormatSize(t.Requested), plain.FormatSize(t.Provided), plain.FormatSize(t.Reserved), plain.FormatSize(t.PeakReserved))
 }

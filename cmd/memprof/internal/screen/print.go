@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
-	"github.com/memprof/memprof/report/plain"
 )
 
 // Complain prints on stderr what is wrong, or odd, after "memprof:". The text may come from a recording,

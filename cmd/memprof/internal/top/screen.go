@@ -13,9 +13,8 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
-	"github.com/memprof/memprof/report/plain"
-	"github.com/memprof/memprof/report/units"
 )
 
 // display prints updates: on a terminal on an alternate screen, elsewhere as lines.
@@ -105,7 +104,7 @@ func plainLines(look *View) string {
 		fmt.Fprintf(&out, "%s %s", stamp, plain.Text(p.headline()))
 		for j := range p.Devices {
 			m := &p.Devices[j]
-			fmt.Fprintf(&out, ", GPU %d requested %s provided %s reserved %s", m.Device, units.FormatSize(m.Requested), orDash(m.Provided), units.FormatSize(m.Reserved))
+			fmt.Fprintf(&out, ", GPU %d requested %s provided %s reserved %s", m.Device, plain.FormatSize(m.Requested), orDash(m.Provided), plain.FormatSize(m.Reserved))
 		}
 		out.WriteString("\n")
 	}
@@ -128,9 +127,9 @@ func (l *View) abandonedNote() string {
 
 // headline is the line above a process's table: events, rate, iteration and phase.
 func (p *Process) headline() string {
-	text := fmt.Sprintf("%s: %s", p.Process, units.Counted(p.Events, "event"))
+	text := fmt.Sprintf("%s: %s", p.Process, plain.Counted(p.Events, "event"))
 	if p.Rate != nil {
-		text += fmt.Sprintf(", %s/s", units.FormatCount(int64(max(0, *p.Rate))))
+		text += fmt.Sprintf(", %s/s", plain.FormatCount(int64(max(0, *p.Rate))))
 	}
 	if p.Iteration != nil {
 		text += fmt.Sprintf(", iteration %d", *p.Iteration)
@@ -148,7 +147,7 @@ func orDash(bytes *int64) string {
 	if bytes == nil {
 		return "-"
 	}
-	return units.FormatSize(*bytes)
+	return plain.FormatSize(*bytes)
 }
 
 // table is an update as lines of at most so many columns, and at most so many rows if rows is not 0.
@@ -166,7 +165,7 @@ func table(look *View, columns, rows int) []string {
 	}
 	for _, c := range look.Cards {
 		if c.Used != nil && len(look.Processes) <= detailed {
-			lines = append(lines, fmt.Sprintf("card %d %s: %s of %s used, all programs", c.Index, c.Name, units.FormatSize(*c.Used), units.FormatSize(c.Total)))
+			lines = append(lines, fmt.Sprintf("card %d %s: %s of %s used, all programs", c.Index, c.Name, plain.FormatSize(*c.Used), plain.FormatSize(c.Total)))
 		}
 	}
 	if len(look.Processes) == 0 {
@@ -220,7 +219,7 @@ func compact(look *View) []string {
 	var used []string
 	for _, c := range look.Cards {
 		if c.Used != nil {
-			used = append(used, fmt.Sprintf("%d %s", c.Index, units.FormatSize(*c.Used)))
+			used = append(used, fmt.Sprintf("%d %s", c.Index, plain.FormatSize(*c.Used)))
 		}
 	}
 	var lines []string
@@ -249,7 +248,7 @@ func compact(look *View) []string {
 			if note := m.note(); note != "" {
 				state += ", " + note
 			}
-			lines = append(lines, fmt.Sprintf("%-14s %9s %9s %9s  %-*s  %s", name, units.FormatSize(m.Requested), units.FormatSize(m.Reserved), units.FormatSize(m.MaxReserved), courseLength, sparkline(m.Course), state))
+			lines = append(lines, fmt.Sprintf("%-14s %9s %9s %9s  %-*s  %s", name, plain.FormatSize(m.Requested), plain.FormatSize(m.Reserved), plain.FormatSize(m.MaxReserved), courseLength, sparkline(m.Course), state))
 			parts := shareTexts(m.Categories, 3)
 			if modules := shareTexts(m.Modules, 2); modules != "" {
 				parts += " | " + modules
@@ -283,7 +282,7 @@ func (m *Memory) parts() []string {
 func shareTexts(all []Share, most int) string {
 	var texts []string
 	for _, s := range all[:min(most, len(all))] {
-		texts = append(texts, screen.Cut(s.Name, 30)+" "+units.FormatSize(s.Requested))
+		texts = append(texts, screen.Cut(s.Name, 30)+" "+plain.FormatSize(s.Requested))
 	}
 	return strings.Join(texts, ", ")
 }
@@ -324,17 +323,17 @@ func shortCommand(command []string, columns int) string {
 
 func row(m *Memory, indent string) string {
 	name := screen.Cut(indent+m.name(), 24)
-	return fmt.Sprintf("%-24s %9s %9s %9s %9s %11s", name, units.FormatSize(m.Requested), orDash(m.Provided), units.FormatSize(m.Reserved), units.FormatSize(m.MaxReserved), units.FormatCount(m.Live))
+	return fmt.Sprintf("%-24s %9s %9s %9s %9s %11s", name, plain.FormatSize(m.Requested), orDash(m.Provided), plain.FormatSize(m.Reserved), plain.FormatSize(m.MaxReserved), plain.FormatCount(m.Live))
 }
 
 // note is the line below a device: paused memory and failed requests, if any.
 func (m *Memory) note() string {
 	var notes []string
 	if m.Paused > 0 {
-		notes = append(notes, units.FormatSize(m.Paused)+" paused")
+		notes = append(notes, plain.FormatSize(m.Paused)+" paused")
 	}
 	if m.OOMs != nil && *m.OOMs > 0 {
-		notes = append(notes, units.Counted(*m.OOMs, "request")+" failed")
+		notes = append(notes, plain.Counted(*m.OOMs, "request")+" failed")
 	}
 	return strings.Join(notes, ", ")
 }

@@ -14,7 +14,7 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/gate"
-	"github.com/memprof/memprof/report/spell"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -44,7 +44,7 @@ func Parse(text string) (Trigger, error) {
 	case g.Selector.String() != "":
 		return Trigger{}, fmt.Errorf("trigger %q: a selector is for check: a trigger is about each process and device", text)
 	case !g.Metric.Of(analysis.Running):
-		return Trigger{}, fmt.Errorf("trigger %q: %s has no value while a job runs: want %s", text, g.Metric.Name, spell.Alternatives(analysis.MetricsOf(analysis.Running)))
+		return Trigger{}, fmt.Errorf("trigger %q: %s has no value while a job runs: want %s", text, g.Metric.Name, plain.Alternatives(analysis.MetricsOf(analysis.Running)))
 	}
 	return Trigger{g}, nil
 }
