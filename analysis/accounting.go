@@ -7,39 +7,6 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// otherMemory passes an event of memory outside of arenas, or a reading of used memory, to the accounting.
-func (a *analyzer) otherMemory(e *trace.Event) {
-	switch e.Kind {
-	case trace.KindExternalAlloc, trace.KindExternalFree:
-		a.others.OtherLibrary(a.deviceOf(e.Device).others, e)
-	case trace.KindOverhead:
-		a.others.Overhead(a.deviceOf(e.Device).others, e)
-	case trace.KindDeviceUsed:
-		for _, d := range a.devices { // a reading makes no device
-			if _, used := e.DeviceMemory(); d.ID == e.Device && used >= 0 {
-				d.others.Saw(e.Time, used)
-			}
-		}
-		if accounting.IsOwnReading(e) {
-			_, used := e.DeviceMemory()
-			a.deviceOf(e.Device).others.Read(e.Time, used)
-		}
-	}
-}
-
-// passMoments makes the accounting keep the state at the moments before time.
-func (a *analyzer) passMoments(time int64) {
-	a.others.Pass(a.lastSeq, time, func(note func(*accounting.Device)) {
-		if a.events == 0 { // the process has no memory before its first event
-			return
-		}
-		for _, d := range a.devices {
-			note(d.others)
-		}
-	})
-	a.moment = a.others.Next()
-}
-
 // Member is one device as one process used it, for [Reconcile].
 type Member struct {
 	Result *Result
@@ -52,7 +19,7 @@ type Member struct {
 }
 
 // Reconcile sets the Account of all devices of a run; see [accounting.Reconcile].
-func Reconcile(members []Member, readings *Readings, missing string) {
+func Reconcile(members []Member, readings *accounting.Readings, missing string) {
 	all := make([]accounting.Member, len(members))
 	for i := range members {
 		m := &members[i]
@@ -79,6 +46,6 @@ func (m *Member) uuid() string {
 }
 
 // ReadReadings reads all events of a run's readings; text is [trace.Strings.Text] of them.
-func ReadReadings(src Source, text func(context int32) string) (*Readings, error) {
+func ReadReadings(src trace.Source, text func(context int32) string) (*accounting.Readings, error) {
 	return accounting.ReadReadings(src, text)
 }

@@ -1,8 +1,9 @@
 package analysis
 
 import (
+	"slices"
+
 	"github.com/memprof/memprof/analysis/graphs"
-	"github.com/memprof/memprof/analysis/growth"
 	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/pause"
 )
@@ -16,5 +17,48 @@ type arena struct {
 
 	graphs *graphs.Arena
 
-	growth growth.Arena
+	growth arenaGrowths
+}
+
+// now is the state of the arena by itself.
+func (ar *arena) now(seq, time int64) ledger.Instant {
+	i := ledger.Instant{Seq: seq, Time: time, Iteration: ar.device.Iteration}
+	ar.Fill(&i)
+	if ar.Native {
+		i.C = -1
+	}
+	return i
+}
+
+// tagUse follows the arenas of a tag.
+type tagUse struct {
+	TagUse
+	arenas []*arena
+}
+
+// tagged joins an arena to those of its tag on its device.
+func (ar *arena) tagged() {
+	tag := ar.Info.Options["tag"]
+	if tag == "" || ar.Over {
+		return
+	}
+	d := ar.device
+	at := slices.IndexFunc(d.tags, func(u *tagUse) bool { return u.Tag == tag })
+	if at < 0 {
+		at = len(d.tags)
+		d.tags = append(d.tags, &tagUse{TagUse: TagUse{Tag: tag}})
+	}
+	ar.use = d.tags[at]
+	ar.use.arenas = append(ar.use.arenas, ar)
+}
+
+// observe notes the state after an event of one of the arenas.
+func (u *tagUse) observe() {
+	var t, c, r int64
+	for _, ar := range u.arenas {
+		if !ar.Paused() {
+			t, c, r = t+ar.T, c+ar.C, r+ar.R
+		}
+	}
+	u.MaxT, u.MaxC, u.MaxR = max(u.MaxT, t), max(u.MaxC, c), max(u.MaxR, r)
 }

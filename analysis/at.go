@@ -3,10 +3,12 @@ package analysis
 import (
 	"errors"
 	"fmt"
-	"github.com/memprof/memprof/analysis/ledger"
 	"io"
 	"slices"
 
+	"github.com/memprof/memprof/analysis/attribution"
+	"github.com/memprof/memprof/analysis/keyframes"
+	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -24,11 +26,11 @@ type Moment struct {
 // came later, and how long blocks lived, do not count.
 type DeviceMoment struct {
 	Device      int32
-	At          Instant // C is -1 on a device with a native allocator
-	Map         AddressMap
+	At          ledger.Instant // C is -1 on a device with a native allocator
+	Map         ledger.AddressMap
 	LargestFree int64 // L, mapped bytes; -1 if chunks are unknown
-	Held        Attribution
-	TopSizes    []AllocationGroup
+	Held        attribution.Result
+	TopSizes    []attribution.AllocationGroup
 	Next        *Unserved // nil if nothing of the sort came before
 }
 
@@ -46,11 +48,10 @@ func (e *NoEventError) Error() string {
 	return fmt.Sprintf("no event %d: this process has %d to %d", e.Seq, e.First, e.Last)
 }
 
-// RunTo analyzes one process in one pass that ends at the event seq, and says what its
-// devices look like right after it. Errors are those of [Run], or a *NoEventError.
-func RunTo(src Source, opt Options, seq int64) (*Moment, error) {
-	opt.Explore, opt.Moments = false, nil
-	a := newAnalyzer(opt)
+// At says what the devices of a process are like right after the event seq, in a pass over it that ends there. Errors are
+// those of [Run], or a *NoEventError.
+func At(src trace.Source, opt Options, seq int64) (*Moment, error) {
+	a := newSecond(opt, nil, nil)
 	for {
 		b, err := src.Next()
 		if errors.Is(err, io.EOF) {
@@ -72,38 +73,88 @@ func RunTo(src Source, opt Options, seq int64) (*Moment, error) {
 	}
 }
 
+// Revisit makes a second pass over a process, or over some of its events and those that restate what was before them: the
+// Keyframes of its result have every event of some spans, and those that a first pass chose. Chosen is the first pass's
+// result, nil if it chose none. Memory grows with the events of the spans.
+func Revisit(src trace.Source, opt Options, spans []keyframes.Span, chosen *Result) (*Result, error) {
+	return newSecond(opt, spans, chosen).run(src)
+}
+
+// Explore fills in the keyframes that a first pass chose, and every event of some spans, by a second pass over the process.
+func (r *Result) Explore(src trace.Source, opt Options, spans []keyframes.Span) error {
+	for i := range spans {
+		spans[i].To = min(spans[i].To, r.LastSeq+1)
+	}
+	second, err := Revisit(src, opt, spans, r)
+	if err != nil {
+		return err
+	}
+	r.explored(second)
+	return nil
+}
+
+// explored takes the keyframes of a second pass.
+func (r *Result) explored(second *Result) {
+	for i := range r.Devices {
+		first, k := r.Devices[i].Keyframes, second.Devices[i].Keyframes
+		k.IterationsEach, k.EventsEach, k.GrowthsEach = first.IterationsEach, first.EventsEach, first.GrowthsEach
+		r.Devices[i].Keyframes = k
+	}
+}
+
+// newSecond is an analyzer of a second pass.
+func newSecond(opt Options, spans []keyframes.Span, chosen *Result) *analyzer {
+	opt.Explore, opt.Categories, opt.LiveGroups, opt.Moments = false, false, false, nil
+	a := newAnalyzer(opt)
+	a.second, a.chosen, a.history = true, chosen, keyframes.NewSecond(spans, opt.FirstSeq, keyframes.MostStretches)
+	return a
+}
+
+// wantedOf are the keyframes of a device that the first pass chose.
+func (a *analyzer) wantedOf(id int32) []keyframes.Frame {
+	if a.chosen == nil {
+		return nil
+	}
+	at := slices.IndexFunc(a.chosen.Devices, func(d DeviceResult) bool { return d.Device == id && d.Keyframes != nil })
+	if at < 0 {
+		return nil
+	}
+	return a.chosen.Devices[at].Keyframes.Frames
+}
+
 // momentNow is the state after the event at hand.
 func (a *analyzer) momentNow(e *trace.Event) (*Moment, error) {
 	m := &Moment{Process: a.opt.Process, Seq: e.Seq, Kind: e.Kind, Time: e.Time, Phase: a.attribution.Phases.Name(a.attribution.Phases.Current)}
 	for _, d := range a.devices {
-		dm := DeviceMoment{Device: d.ID, At: d.InstantSeenBy(a.viewAfter(d, e), e.Seq, e.Time)}
-		dm.At.C = d.readC()
-		dm.Map.At = dm.At
-		for _, ar := range a.arenas {
-			if ar.device != d || ar.Paused() {
-				continue
-			}
-			layout, largest := a.ledger.Layout(ar.Arena)
-			dm.LargestFree = max(dm.LargestFree, largest)
-			if layout.Extent > 0 {
-				layout.At.Seq, layout.At.Time, layout.At.Iteration = e.Seq, e.Time, d.Iteration
-				dm.Map.Arenas = append(dm.Map.Arenas, layout)
-			}
-		}
-		live := a.ledger.Live(d.Device, e.Seq)
-		var err error
-		if dm.Held, err = a.attribute(d, live, dm.At); err != nil && d.native == nil {
+		dm, _, err := a.momentOf(d, d.InstantSeenBy(a.viewAfter(d, e), e.Seq, e.Time))
+		if err != nil {
 			return nil, err
 		}
-		dm.TopSizes = a.attribution.BySize(live)
-		dm.Next = d.lastUnserved()
-		if d.native != nil {
+		dm.At.C = d.sums.Now(d.C)
+		dm.Map.At = dm.At
+		if d.sums != nil {
 			dm.LargestFree = -1
+			for i := range dm.Map.Arenas {
+				dm.Map.Arenas[i].At.C = -1
+			}
 		}
+		dm.Next = d.lastUnserved()
 		m.Devices = append(m.Devices, dm)
 	}
 	slices.SortFunc(m.Devices, func(x, y DeviceMoment) int { return int(x.Device) - int(y.Device) })
 	return m, nil
+}
+
+// momentOf is a device at an instant that its recorder wanted, or now, and its blocks that were live then.
+func (a *analyzer) momentOf(d *device, at ledger.Instant) (DeviceMoment, []ledger.Block, error) {
+	dm := DeviceMoment{Device: d.ID, At: at}
+	live, layout, largest, recalled := d.kept.Recall(a.ledger, at)
+	var err error
+	if dm.Held, err = a.attribute(d, live, at); err != nil {
+		return dm, nil, err
+	}
+	dm.Map, dm.LargestFree, dm.TopSizes = layout, largest, a.attribution.BySize(live)
+	return dm, live, recalled
 }
 
 // viewAfter is the arena whose requests see a device after an event: that of a request that failed,

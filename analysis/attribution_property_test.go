@@ -268,11 +268,11 @@ func (h *heldBlock) owner() contextFields {
 }
 
 // at divides what was live after the event of seq, by each of the keys.
-func (n *naiveAttribution) at(seq int64) map[string]map[string]Group {
-	out := map[string]map[string]Group{}
+func (n *naiveAttribution) at(seq int64) map[string]map[string]attribution.Group {
+	out := map[string]map[string]attribution.Group{}
 	add := func(by, key string, h *heldBlock) {
 		if out[by] == nil {
-			out[by] = map[string]Group{}
+			out[by] = map[string]attribution.Group{}
 		}
 		g := out[by][key]
 		g.Blocks, g.Requested, g.Provided = g.Blocks+1, g.Requested+h.e.Requested, g.Provided+h.provided(seq)
@@ -306,14 +306,14 @@ func (n *naiveAttribution) at(seq int64) map[string]map[string]Group {
 }
 
 // listed is an Attribution in the terms of the naive one.
-func listed(a *Attribution) map[string]map[string]Group {
-	out := map[string]map[string]Group{}
-	add := func(by string, b Breakdown) {
+func listed(a *attribution.Result) map[string]map[string]attribution.Group {
+	out := map[string]map[string]attribution.Group{}
+	add := func(by string, b attribution.Breakdown) {
 		for _, g := range b.Groups {
 			key := g.Name + strings.Join(g.Frames, "|")
 			g.Name, g.Frames = "", nil
 			if out[by] == nil {
-				out[by] = map[string]Group{}
+				out[by] = map[string]attribution.Group{}
 			}
 			out[by][key] = g
 		}
@@ -338,8 +338,8 @@ func TestAttributionIsWhatItsDefinitionCounts(t *testing.T) {
 			live: map[int64]*heldBlock{}, pending: map[int64]*heldBlock{}, shared: map[int64]bool{},
 			captured: map[int32]bool{}, pooled: map[int32]bool{},
 		}
-		phases := []map[string]PhaseUse{{}}
-		failed := map[int64]map[string]map[string]Group{}
+		phases := []map[string]attribution.PhaseUse{{}}
+		failed := map[int64]map[string]map[string]attribution.Group{}
 		begun := false
 		for _, e := range r.Events {
 			n.apply(e, r.Strings.Text(e.Context))
@@ -348,7 +348,7 @@ func TestAttributionIsWhatItsDefinitionCounts(t *testing.T) {
 				failed[e.Seq] = n.at(e.Seq)
 			}
 			if e.Kind == trace.KindIteration {
-				phases = append(phases, map[string]PhaseUse{})
+				phases = append(phases, map[string]attribution.PhaseUse{})
 			}
 			now := phases[len(phases)-1]
 			u := now[n.phase()]
@@ -389,7 +389,7 @@ func TestAttributionIsWhatItsDefinitionCounts(t *testing.T) {
 		kept := 0 // those that ended before the first phase are not
 		for _, it := range d.PhaseIterations {
 			kept = it.Iteration + 1
-			got := map[string]PhaseUse{}
+			got := map[string]attribution.PhaseUse{}
 			for _, u := range it.Uses {
 				name := u.Phase
 				u.Phase, u.Duration = "", 0

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/memprof/memprof/analysis/attribution"
+	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
@@ -35,7 +36,7 @@ func vmmArena(t testing.TB, r *modeltest.Recorder) *modeltest.Arena {
 }
 
 // groups are the names and requested bytes of a breakdown.
-func groups(b Breakdown) (out []string) {
+func groups(b attribution.Breakdown) (out []string) {
 	for _, g := range b.Groups {
 		out = append(out, fmt.Sprintf("%s %d", g.Name, g.Requested))
 	}
@@ -114,13 +115,13 @@ func TestAttributionOfAnIteration(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	stacks := Breakdown{
-		Groups: []Group{
+	stacks := attribution.Breakdown{
+		Groups: []attribution.Group{
 			{Frames: []string{"forward (model.py:7)", "step (train.py:5)", "main (train.py:9)"}, Blocks: 3, Requested: 70_000, Provided: 10_240 + 20_224 + 40_192},
 			{Frames: []string{"backward (tensor.py:1)", "step (train.py:5)", "main (train.py:9)"}, Blocks: 2, Requested: 61_001, Provided: 60_160 + 1024},
 			{Blocks: 3, Requested: 5007, Provided: 2048 + 256 + 3072}, // none, or one that no event describes
 		},
-		Rest: Group{Blocks: 2, Requested: 5000, Provided: 1024 + 4096}, RestGroups: 2,
+		Rest: attribution.Group{Blocks: 2, Requested: 5000, Provided: 1024 + 4096}, RestGroups: 2,
 	}
 	// 4000 of step and 1000 of main come behind 5007 without a stack.
 	if diff := cmp.Diff(stacks, d.Held.Stacks); diff != "" {
@@ -139,7 +140,7 @@ func ofAttribution(m Metric) bool {
 func attributionValues(d *DeviceResult) map[string]float64 {
 	values := map[string]float64{}
 	for _, m := range Metrics() {
-		if value, _, ok := m.Value(d); ok && ofAttribution(m) {
+		if value, _, ok := m.Value(d.Subjects()); ok && ofAttribution(m) {
 			values[m.Name] = value
 		}
 	}
@@ -304,7 +305,7 @@ func TestAttributionOfALaterPart(t *testing.T) {
 	if got := d.Held.Stacks.Groups; len(got) != 1 || got[0].Requested != 1500 || got[0].Frames[0] != "main" {
 		t.Errorf("stacks %+v", got)
 	}
-	want := []PhaseUse{
+	want := []attribution.PhaseUse{
 		{Phase: "forward", PeakT: 1500, PeakC: 1536, Allocs: 1, AllocBytes: 500, Duration: 3000},
 		{Phase: "other", PeakT: 1000, PeakC: 1024},
 	}
@@ -346,7 +347,7 @@ func TestLeakByStack(t *testing.T) {
 		r.Mark(n)
 	}
 	l := run(t, r, Options{}).Devices[0].Leak
-	want := Breakdown{Groups: []Group{
+	want := attribution.Breakdown{Groups: []attribution.Group{
 		{Frames: []string{"log", "main"}, Blocks: 5, Requested: 5000, Provided: 5120},
 		{Blocks: 5, Requested: 50, Provided: 1280},
 	}}
@@ -361,7 +362,7 @@ func TestBreakdownsAreChecked(t *testing.T) {
 	if err := d.Held.Check(d.Peak.Seq, d.Peak.Live, d.Peak.T, d.Peak.C); err != nil {
 		t.Fatal(err)
 	}
-	breakdowns := []*Breakdown{&d.Held.Categories, &d.Held.Phases, &d.Held.Modules, &d.Held.Kinds, &d.Held.Stacks}
+	breakdowns := []*attribution.Breakdown{&d.Held.Categories, &d.Held.Phases, &d.Held.Modules, &d.Held.Kinds, &d.Held.Stacks}
 	for i := range d.Held.Depths {
 		breakdowns = append(breakdowns, &d.Held.Depths[i])
 	}
@@ -403,14 +404,14 @@ func TestLiveGroups(t *testing.T) {
 		t.Errorf("groups at the peak (-want +got):\n%s", diff)
 	}
 	for _, at := range []struct {
-		instant Instant
-		groups  []LiveGroup
+		instant ledger.Instant
+		groups  []attribution.LiveGroup
 	}{{d.Peak, d.PeakLive}, {d.Final, d.FinalLive}} {
-		var sum Group
+		var sum attribution.Group
 		for _, o := range at.groups {
-			sum.Add(&Group{Blocks: o.Blocks, Requested: o.Requested, Provided: o.Provided})
+			sum.Add(&attribution.Group{Blocks: o.Blocks, Requested: o.Requested, Provided: o.Provided})
 		}
-		if want := (Group{Blocks: at.instant.Live, Requested: at.instant.T, Provided: at.instant.C}); !cmp.Equal(sum, want) {
+		if want := (attribution.Group{Blocks: at.instant.Live, Requested: at.instant.T, Provided: at.instant.C}); !cmp.Equal(sum, want) {
 			t.Errorf("groups at seq %d add up to %+v, want %+v", at.instant.Seq, sum, want)
 		}
 	}

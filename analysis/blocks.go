@@ -1,19 +1,15 @@
 package analysis
 
 import (
+	"github.com/memprof/memprof/analysis/attribution"
+	"github.com/memprof/memprof/analysis/iterations"
 	"github.com/memprof/memprof/analysis/ledger"
-	"github.com/memprof/memprof/analysis/trend"
 	"github.com/memprof/memprof/trace"
 )
 
-// liveNow are the blocks of a device that are live after the last event.
-func (a *analyzer) liveNow(d *device) []block {
-	return a.ledger.Live(d.Device, a.lastSeq)
-}
-
 // attribute divides blocks of a device that were live at an instant.
-func (a *analyzer) attribute(d *device, blocks []block, at Instant) (Attribution, error) {
-	held := a.attribution.Attribute(blocks, d.native != nil)
+func (a *analyzer) attribute(d *device, blocks []ledger.Block, at ledger.Instant) (attribution.Result, error) {
+	held := a.attribution.Attribute(blocks, d.sums != nil)
 	return held, held.Check(at.Seq, at.Live, at.T, at.C)
 }
 
@@ -21,18 +17,18 @@ func (a *analyzer) attribute(d *device, blocks []block, at Instant) (Attribution
 const heldOOMs = 8
 
 // heldNow divides the blocks that are live after the event at hand, which freed none.
-func (a *analyzer) heldNow(d *device, at Instant) (*Attribution, error) {
-	held, err := a.attribute(d, a.liveNow(d), at)
+func (a *analyzer) heldNow(d *device, at ledger.Instant) (*attribution.Result, error) {
+	held, err := a.attribute(d, a.ledger.Blocks(d.Device), at)
 	return &held, err
 }
 
 // label takes a label event: its context stays with the block that lives there, if one does. The course of categories
 // has a pending block since its free: its bytes move.
-func (a *analyzer) label(e *trace.Event) {
+func (a *analyzer) label(e *trace.Event) error {
 	a.attribution.Label()
 	s, ar := a.ledger.At(e.Addr)
 	if s == nil {
-		return
+		return nil
 	}
 	d := a.arenas[ar.Index].device
 	move := d.categories != nil && s.Kind == ledger.PendingSegment && !ar.Over
@@ -43,28 +39,30 @@ func (a *analyzer) label(e *trace.Event) {
 		d.categories.Live(-s.Requested, a.attribution.Category(&before), s.Seq, s.Freed, ar.Pauses())
 		d.categories.Live(s.Requested, a.attribution.Category(&after), s.Seq, s.Freed, ar.Pauses())
 	}
+	return nil
 }
 
 // finishPeak recovers the blocks that were live at the peak, their origins and their addresses.
 func (a *analyzer) finishPeak(d *device) error {
 	r := &d.result
 	r.Map.At = r.Peak
-	if r.Peak.Seq < 0 && r.Peak.R == 0 {
+	if a.second || r.Peak.Seq < 0 && r.Peak.R == 0 {
 		return nil
 	}
-	live, layout, largest, recalled := a.ledger.Recall(d.Device, r.Peak)
-	var err error
-	if r.Held, err = a.attribute(d, live, r.Peak); err != nil {
+	m, live, err := a.momentOf(d, r.Peak)
+	if err != nil {
 		return err
 	}
-	if a.opt.LiveGroups {
-		r.PeakLive = a.attribution.LiveGroups(live)
-		r.FinalLive = a.attribution.LiveGroups(a.liveNow(d))
+	r.Held, r.Map, r.TopSizes = m.Held, m.Map, m.TopSizes
+	if r.Chunks != nil {
+		r.Chunks.LargestFree = m.LargestFree
 	}
 	r.TopContexts = a.attribution.ByOrigin(live)
-	r.TopSizes = a.attribution.BySize(live)
-	r.Map, r.LargestFree = layout, largest
-	return recalled
+	if a.opt.LiveGroups {
+		r.PeakLive = a.attribution.LiveGroups(live)
+		r.FinalLive = a.attribution.LiveGroups(a.ledger.Blocks(d.Device))
+	}
+	return nil
 }
 
 // oom takes a request that failed for good. One without an arena is judged as a request of the arena with the
@@ -72,7 +70,7 @@ func (a *analyzer) finishPeak(d *device) error {
 func (a *analyzer) oom(d *device, ar *ledger.Arena, e *trace.Event) error {
 	d.result.OOMCount++
 	if a.opt.LiveGroups && d.result.OOMCount == 1 {
-		d.result.OOMLive = a.attribution.LiveGroups(a.liveNow(d))
+		d.result.OOMLive = a.attribution.LiveGroups(a.ledger.Blocks(d.Device))
 	}
 	a.attribution.Phases.Cut()
 	if len(d.result.OOMs) == a.opt.MaxGrowths {
@@ -89,7 +87,7 @@ func (a *analyzer) oom(d *device, ar *ledger.Arena, e *trace.Event) error {
 	if ar != nil {
 		o.Limit = ar.Info.Limit
 	}
-	o.Origin, _ = ParseOrigin(o.Context)
+	o.Origin, _ = attribution.ParseOrigin(o.Context)
 	d.growths.Judge(&o, d.Device, ar)
 	if d.keys != nil {
 		d.keys.OOM(o.At)
@@ -98,15 +96,15 @@ func (a *analyzer) oom(d *device, ar *ledger.Arena, e *trace.Event) error {
 	if len(d.result.OOMs) < heldOOMs {
 		o.Held, err = a.heldNow(d, o.At)
 	}
-	if d.native != nil {
-		o.JudgeSampled(d.native.C)
+	if d.sums != nil {
+		o.JudgeSampled(d.sums.C)
 	}
 	d.result.OOMs = append(d.result.OOMs, o)
 	return err
 }
 
 // leak is the trend of held bytes, and the blocks that leak.
-func (a *analyzer) leak(d *device) Leak {
+func (a *analyzer) leak(d *device) iterations.Leak {
 	l, which, found := d.trend.Finish(d.result.Iterations, len(d.result.Iterations) > 0 && d.result.Period == 0, a.lastTime)
 	if !found {
 		return l
@@ -124,7 +122,7 @@ func (a *analyzer) leak(d *device) Leak {
 }
 
 // leaked are the blocks that a trend says leak. What paused arenas hold is among them.
-func (a *analyzer) leaked(d *device, which trend.Blocks) []block {
+func (a *analyzer) leaked(d *device, which iterations.LeakedBlocks) []ledger.Block {
 	blocks := which.Freed
 	for _, ar := range a.arenas {
 		if ar.device != d || ar.Over {

@@ -59,8 +59,8 @@ func allocsInside(n int) []trace.Event {
 	return events
 }
 
-// failures has as many live blocks with gaps between them as failed requests.
-func failures(n int) []trace.Event {
+// failuresOf has as many live blocks with gaps between them as failed requests.
+func failuresOf(n int) []trace.Event {
 	events := allocsInside(n)
 	for range n {
 		events = append(events, trace.Event{Kind: trace.KindOOM, Requested: 1 << 40})
@@ -106,13 +106,6 @@ func boundsText(context int32) string {
 	return fmt.Sprintf("call=cudaMalloc\tlibrary=lib%d.so", context)
 }
 
-func numbered(events []trace.Event) []trace.Event {
-	for i := range events {
-		events[i].Seq, events[i].Time = int64(i), int64(i)*700
-	}
-	return events
-}
-
 // TestLinear runs the pass over traces that a few kilobytes can hold. Where the work of an event
 // grows with what came before, each takes minutes of processor time.
 func TestLinear(t *testing.T) {
@@ -122,7 +115,7 @@ func TestLinear(t *testing.T) {
 		"arenas":    mapsOfArenas(30_000),
 		"unmaps":    unmapsAgain(100_000),
 		"inside":    allocsInside(100_000),
-		"failures":  failures(30_000),
+		"failures":  failuresOf(30_000),
 		"pauses":    pauses(8_000),
 		"libraries": libraries(60_000),
 	} {
@@ -130,7 +123,11 @@ func TestLinear(t *testing.T) {
 		for _, explore := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/explore=%t", name, explore), func(t *testing.T) {
 				start := modeltest.ProcessorTime(t)
-				result, err := Run(modeltest.Source(events, 1<<15), Options{Explore: explore, Text: boundsText})
+				opt := Options{Explore: explore, Text: boundsText}
+				result, err := Run(modeltest.Source(events, 1<<15), opt)
+				if err == nil && explore {
+					err = result.Explore(modeltest.Source(events, 1<<15), opt, nil)
+				}
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -3,14 +3,11 @@ package analysis
 import (
 	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/attribution"
-	"github.com/memprof/memprof/analysis/categories"
-	"github.com/memprof/memprof/analysis/growth"
 	"github.com/memprof/memprof/analysis/iterations"
 	"github.com/memprof/memprof/analysis/keyframes"
 	"github.com/memprof/memprof/analysis/ledger"
-	"github.com/memprof/memprof/analysis/native"
 	"github.com/memprof/memprof/analysis/pause"
-	"github.com/memprof/memprof/analysis/trend"
+	"github.com/memprof/memprof/analysis/torchalloc"
 )
 
 // device is a device of the ledger, its trackers and its result in the making.
@@ -18,20 +15,21 @@ type device struct {
 	*ledger.Device
 	result  DeviceResult
 	log     iterations.Log
-	current Iteration
+	current iterations.Iteration
 
-	trend   *trend.Tracker
+	trend   *iterations.LeakTracker
 	series  series
 	period  *iterations.Finder // nil once there is a mark
 	others  *accounting.Device
 	tags    []*tagUse
-	growths *growth.Tracker
-	native  *native.Tracker // nil unless an allocator is only observed
+	growths *growthTracker
+	sums    *torchalloc.Sums // nil unless an allocator is only observed
 	byPhase attribution.DevicePhases
-	pauses  *pause.Tracker     // nil without tags
-	keys    *keyframes.Tracker // nil unless they are wanted
+	pauses  *pause.Tracker // nil without tags
+	kept    *keyframes.Recorder
+	keys    *keyframes.Chooser // nil unless they are wanted
 
-	categories *categories.Tracker // nil unless they are wanted
+	categories *attribution.CategoryCourse // nil unless they are wanted
 }
 
 func newDevice(id int32, opt *Options) *device {
@@ -46,15 +44,17 @@ func newDevice(id int32, opt *Options) *device {
 }
 
 // now is the state after the event of seq, with the C that was read if chunks are unknown.
-func (d *device) now(seq, time int64) Instant {
+func (d *device) now(seq, time int64) ledger.Instant {
 	i := d.Instant(seq, time)
-	i.C = d.readC()
+	i.C = d.sums.Now(d.C)
 	return i
 }
 
 // observe hands the state after an event that changed it to the trackers.
 func (d *device) observe(seq, time int64) {
-	peak := d.Observe(seq, time)
+	if d.Observe(seq, time) {
+		d.kept.Peak(d.Peak)
+	}
 	t, c, r := d.T, d.C, d.R
 	it := &d.current
 	if t > it.PeakT {
@@ -67,10 +67,10 @@ func (d *device) observe(seq, time int64) {
 		it.PeakR = r
 	}
 	d.byPhase.Observe(t, c)
-	d.series.add(d.Device, d.native != nil, seq, time)
+	d.series.add(d.Device, d.sums != nil, seq, time)
 	d.trend.Observe(seq, time, d.HeldBytes(), d.result.Allocs)
 	if d.keys != nil {
-		d.keys.Observe(seq, time, peak)
+		d.keys.Observe(seq, time)
 	}
 	if d.categories != nil {
 		d.categories.Observe(d.Device, seq, time)
@@ -83,12 +83,4 @@ func (d *device) closePoint(moment int64) {
 	if moment > d.series.last {
 		d.series.close(d.Device)
 	}
-}
-
-// readC is C at the event at hand, or -1 where it was not read; C itself where chunks are known.
-func (d *device) readC() int64 {
-	if d.native == nil {
-		return d.C
-	}
-	return d.native.C
 }

@@ -110,7 +110,7 @@
 // # Keyframes
 //
 // With Options.Explore the pass keeps the whole address space at chosen instants, [Keyframes], so that a
-// page can show any of them. Memory is then bounded by what was live at these. [RunTo] computes any
+// page can show any of them. Memory is then bounded by what was live at these. [At] computes any
 // instant exactly, by a pass that stops there.
 //
 // # Growths

@@ -1,6 +1,8 @@
 package analysis
 
 import (
+	"github.com/memprof/memprof/analysis/attribution"
+	"github.com/memprof/memprof/analysis/keyframes"
 	"github.com/memprof/memprof/analysis/ledger"
 	"testing"
 
@@ -15,41 +17,35 @@ const mib = 1 << 20
 // run analyzes events in batches of n.
 func run(t testing.TB, r *modeltest.Recorder, opt Options) *Result {
 	t.Helper()
-	opt.Text, opt.Explore = r.Strings.Text, true // keyframes are held against their instants
-	result, err := Run(modeltest.Source(r.Events, 7), opt)
+	opt.Text = r.Strings.Text
+	result, err := explored(r, opt, nil) // keyframes are held against their instants
 	if err != nil {
 		t.Fatal(err)
 	}
 	return result
 }
 
-func newArena(t testing.TB, r *modeltest.Recorder, options bfc.Options, device bfc.DeviceOptions) *modeltest.Arena {
-	t.Helper()
-	a, err := r.NewArena(0, options, bfc.NewDevice(device), nil)
+// explored is the result of both passes over events in batches, with the keyframes and every event of some spans.
+func explored(r *modeltest.Recorder, opt Options, spans []keyframes.Span) (*Result, error) {
+	opt.Explore = true
+	result, err := Run(modeltest.Source(r.Events, 7), opt)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	return a
+	return result, result.Explore(modeltest.Source(r.Events, 5), opt, spans)
 }
 
-func alloc(t testing.TB, a *modeltest.Arena, size uint64, context string) uint64 {
-	t.Helper()
-	addr, ok := a.Alloc(size, context)
-	if !ok {
-		t.Fatalf("no memory for %d bytes", size)
-	}
-	return addr
-}
+var newArena, alloc, numbered, job = modeltest.NewArena, modeltest.Alloc, modeltest.Numbered, modeltest.Job
 
 // The worked example of the literature: classic growth, limit 1 GiB, separate regions of
 // 2 and 4 MiB. Free memory was never handed out before (reserve) or was (external).
 func TestGoldenSplit(t *testing.T) {
 	r := modeltest.New()
 	a := newArena(t, r, bfc.Options{Limit: 1 << 30}, bfc.DeviceOptions{})
-	var got []Instant
+	var got []ledger.Instant
 	step := func() {
 		i := run(t, r, Options{}).Devices[0].Final
-		got = append(got, Instant{T: i.T, C: i.C, R: i.R, Rounding: i.Rounding, Slack: i.Slack, Stranded: i.Stranded, Reserve: i.Reserve, Reusable: i.Reusable, External: i.External})
+		got = append(got, ledger.Instant{T: i.T, C: i.C, R: i.R, Rounding: i.Rounding, Slack: i.Slack, Stranded: i.Stranded, Reserve: i.Reserve, Reusable: i.Reusable, External: i.External})
 	}
 	allocate := func(size uint64) uint64 {
 		addr := alloc(t, a, size, "")
@@ -69,7 +65,7 @@ func TestGoldenSplit(t *testing.T) {
 	free(c)
 	allocate(2 * mib)
 
-	want := []Instant{
+	want := []ledger.Instant{
 		{T: 1000, C: 1024, R: 2097152, Rounding: 24, Reserve: 2096128},
 		{T: 1501000, C: 2097152, R: 2097152, Rounding: 184, Slack: 595968},
 		{T: 2091000, C: 2687232, R: 6291456, Rounding: 264, Slack: 595968, Reserve: 3604224},
@@ -84,7 +80,7 @@ func TestGoldenSplit(t *testing.T) {
 	}
 
 	d := run(t, r, Options{}).Devices[0]
-	peak := Instant{Seq: 6, Time: 6000, T: 5236728, C: 6291456, R: 6291456, Rounding: 264, Slack: 1054464, Live: 4}
+	peak := ledger.Instant{Seq: 6, Time: 6000, T: 5236728, C: 6291456, R: 6291456, Rounding: 264, Slack: 1054464, Live: 4}
 	if diff := cmp.Diff(peak, d.Peak); diff != "" {
 		t.Error(diff)
 	}
@@ -170,17 +166,17 @@ func TestPeakIsRecovered(t *testing.T) {
 	alloc(t, a, 700_000, "later")
 
 	d := run(t, r, Options{}).Devices[0]
-	spans := []Span{
-		spanOf(0, 1000, SpanLive), spanOf(1000, 24, SpanSlack),
-		spanOf(1024, 300_032, SpanPending),
-		spanOf(301_056, 300_000, SpanLive), spanOf(601_056, 32, SpanSlack),
-		spanOf(601_088, 500_000, SpanLive), spanOf(1_101_088, 224, SpanSlack),
-		spanOf(1_101_312, 2*mib-1_101_312, SpanReserve),
+	spans := []ledger.Span{
+		spanOf(0, 1000, ledger.SpanLive), spanOf(1000, 24, ledger.SpanSlack),
+		spanOf(1024, 300_032, ledger.SpanPending),
+		spanOf(301_056, 300_000, ledger.SpanLive), spanOf(601_056, 32, ledger.SpanSlack),
+		spanOf(601_088, 500_000, ledger.SpanLive), spanOf(1_101_088, 224, ledger.SpanSlack),
+		spanOf(1_101_312, 2*mib-1_101_312, ledger.SpanReserve),
 	}
 	if diff := cmp.Diff(spans, d.Map.Arenas[0].Spans); diff != "" {
 		t.Error(diff)
 	}
-	contexts := []AllocationGroup{
+	contexts := []attribution.AllocationGroup{
 		{Context: "loss", Blocks: 1, Requested: 500_000, Provided: 500_224},
 		{Context: "layer", Blocks: 1, Requested: 300_000, Provided: 300_032},
 		{Context: "model", Blocks: 1, Requested: 1000, Provided: 1024},
@@ -188,8 +184,8 @@ func TestPeakIsRecovered(t *testing.T) {
 	if diff := cmp.Diff(contexts, d.TopContexts); diff != "" {
 		t.Error(diff)
 	}
-	if d.Peak.T != 801_000 || d.Peak.Pending != 300_032 || d.LargestFree != 2*mib-1_101_312 {
-		t.Errorf("peak %+v, largest free %d", d.Peak, d.LargestFree)
+	if d.Peak.T != 801_000 || d.Peak.Pending != 300_032 || d.LargestFree() != 2*mib-1_101_312 {
+		t.Errorf("peak %+v, largest free %d", d.Peak, d.LargestFree())
 	}
 }
 
@@ -203,8 +199,8 @@ func TestMapAndUnmapOnly(t *testing.T) {
 		r.Add(trace.Event{Kind: trace.KindUnmap, Addr: 0x100000, Provided: 4096})
 	}
 	d := run(t, r, Options{}).Devices[0]
-	if d.GrowthCount != 2 || d.Remaps != 0 || d.Peak.Seq != 1 || d.Peak.Reserve != 4096 || d.LargestFree != 4096 || d.Final.R != 0 {
-		t.Errorf("%d growths, %d remaps, peak %+v, largest free %d", d.GrowthCount, d.Remaps, d.Peak, d.LargestFree)
+	if d.GrowthCount != 2 || d.Remaps != 0 || d.Peak.Seq != 1 || d.Peak.Reserve != 4096 || d.LargestFree() != 4096 || d.Final.R != 0 {
+		t.Errorf("%d growths, %d remaps, peak %+v, largest free %d", d.GrowthCount, d.Remaps, d.Peak, d.LargestFree())
 	}
 }
 
@@ -287,6 +283,6 @@ func TestIdentityIsChecked(t *testing.T) {
 	}
 }
 
-func spanOf(start, bytes int64, kind SpanKind) Span {
-	return Span{Start: start, Bytes: bytes, Kind: kind}
+func spanOf(start, bytes int64, kind ledger.SpanKind) ledger.Span {
+	return ledger.Span{Start: start, Bytes: bytes, Kind: kind}
 }

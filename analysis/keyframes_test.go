@@ -8,26 +8,29 @@ import (
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/analysis/keyframes"
+	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
 	"pgregory.net/rapid"
 )
 
-// explore runs with keyframes of which so many stretches are remembered at a time.
+// explore is both passes, of which the second remembers so many stretches at a time.
 func explore(t interface{ Fatal(...any) }, r *modeltest.Recorder, limit int) *Result {
-	a := newAnalyzer(Options{Text: r.Strings.Text, Explore: true})
-	a.history = keyframes.NewHistory(limit)
-	for i := range r.Events {
-		if err := a.event(&r.Events[i]); err != nil {
-			t.Fatal(err)
-		}
-	}
-	result, err := a.finish()
+	opt := Options{Text: r.Strings.Text, Explore: true}
+	result, err := Run(modeltest.Source(r.Events, 7), opt)
 	if err != nil {
 		t.Fatal(err)
 	}
+	a := newSecond(opt, nil, result)
+	a.history = keyframes.NewSecond(nil, 0, limit)
+	second, err := a.run(modeltest.Source(r.Events, 5))
+	if err != nil {
+		t.Fatal(err)
+	}
+	result.explored(second)
 	return result
 }
 
@@ -35,12 +38,12 @@ func explore(t interface{ Fatal(...any) }, r *modeltest.Recorder, limit int) *Re
 type placed struct {
 	Arena       int32
 	Addr, Bytes int64
-	Kind        SpanKind
+	Kind        ledger.SpanKind
 }
 
-// spansAt lays out the stretches of a frame the way RunTo lays out an instant.
-func spansAt(k *Keyframes, frame int32) (spans []placed) {
-	var mapped, within []Stretch
+// spansAt lays out the stretches of a frame the way At lays out an instant.
+func spansAt(k *keyframes.Result, frame int32) (spans []placed) {
+	var mapped, within []keyframes.Stretch
 	for _, s := range k.Stretches {
 		switch {
 		case frame < s.From || frame >= s.To:
@@ -50,10 +53,12 @@ func spansAt(k *Keyframes, frame int32) (spans []placed) {
 			within = append(within, s)
 		}
 	}
-	order := func(x, y Stretch) int { return cmp.Or(cmp.Compare(x.Arena, y.Arena), cmp.Compare(x.Addr, y.Addr)) }
+	order := func(x, y keyframes.Stretch) int {
+		return cmp.Or(cmp.Compare(x.Arena, y.Arena), cmp.Compare(x.Addr, y.Addr))
+	}
 	slices.SortFunc(mapped, order)
 	slices.SortFunc(within, order)
-	put := func(arena int32, from, to int64, kind SpanKind) {
+	put := func(arena int32, from, to int64, kind ledger.SpanKind) {
 		if from >= to {
 			return
 		}
@@ -65,25 +70,25 @@ func spansAt(k *Keyframes, frame int32) (spans []placed) {
 		if i == 0 || mapped[i-1].Arena != m.Arena {
 			at = m.Addr
 		}
-		put(m.Arena, at, m.Addr, SpanUnmapped)
+		put(m.Arena, at, m.Addr, ledger.SpanUnmapped)
 		regions[m.Addr] = m.Region
 		at = max(at, m.Addr)
 		end := m.Addr + m.Bytes
 		for ; next < len(within) && within[next].Arena == m.Arena && within[next].Addr < end; next++ {
 			w := within[next]
-			put(m.Arena, at, w.Addr, SpanExternal)
+			put(m.Arena, at, w.Addr, ledger.SpanExternal)
 			at = w.Addr + w.Bytes
 			switch w.Kind {
 			case keyframes.StretchLive:
-				put(m.Arena, w.Addr, w.Addr+w.Requested, SpanLive)
-				put(m.Arena, w.Addr+w.Requested, at, SpanSlack)
+				put(m.Arena, w.Addr, w.Addr+w.Requested, ledger.SpanLive)
+				put(m.Arena, w.Addr+w.Requested, at, ledger.SpanSlack)
 			case keyframes.StretchPending:
-				put(m.Arena, w.Addr, at, SpanPending)
+				put(m.Arena, w.Addr, at, ledger.SpanPending)
 			case keyframes.StretchUntouched:
-				put(m.Arena, w.Addr, at, SpanReserve)
+				put(m.Arena, w.Addr, at, ledger.SpanReserve)
 			}
 		}
-		put(m.Arena, at, end, SpanExternal)
+		put(m.Arena, at, end, ledger.SpanExternal)
 		at = max(at, end)
 	}
 	return joinedSpans(withReusable(spans, regions))
@@ -112,8 +117,8 @@ func withReusable(spans []placed, regions map[int64]bool) []placed {
 			}
 		}
 		for ; begin < end; begin++ {
-			if s := &spans[begin]; s.Kind == SpanExternal && s.Addr >= from && s.Addr < to {
-				s.Kind = SpanReusable
+			if s := &spans[begin]; s.Kind == ledger.SpanExternal && s.Addr >= from && s.Addr < to {
+				s.Kind = ledger.SpanReusable
 			}
 		}
 	}
@@ -132,27 +137,27 @@ func joinedSpans(spans []placed) (out []placed) {
 	return out
 }
 
-func spansOf(m *AddressMap) (spans []placed) {
+func spansOf(m *ledger.AddressMap) (spans []placed) {
 	for _, a := range m.Arenas {
 		for _, s := range a.Spans {
 			spans = append(spans, placed{a.Arena, a.Base + s.Start, s.Bytes, s.Kind})
 		}
 	}
-	return spans
+	return joinedSpans(spans)
 }
 
 // Every keyframe, however many were given up, is what a pass that stops there finds.
 func TestKeyframesAreWhatAPassThatStopsThereFinds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := attributedScenario(t)
-		result := explore(t, r, rapid.SampledFrom([]int{8, 64, keyframes.DefaultHistory}).Draw(t, "limit"))
+		result := explore(t, r, rapid.SampledFrom([]int{8, 64, keyframes.MostStretches}).Draw(t, "limit"))
 		if len(result.Devices) == 0 {
 			return
 		}
 		d := &result.Devices[0]
 		for i := range d.Keyframes.Frames {
 			f := &d.Keyframes.Frames[i]
-			m, err := RunTo(modeltest.Source(r.Events, 5), Options{Text: r.Strings.Text}, f.At.Seq)
+			m, err := At(modeltest.Source(r.Events, 5), Options{Text: r.Strings.Text}, f.At.Seq)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -174,7 +179,7 @@ func TestKeyframesAreWhatAPassThatStopsThereFinds(t *testing.T) {
 				continue
 			}
 			sums, wanted := heldAt(d.Keyframes, int32(i)), map[string]int64{}
-			for of, b := range map[string]*Breakdown{"owner": &d.Held.Modules, "category": &d.Held.Categories, "phase": &d.Held.Phases, "kind": &d.Held.Kinds} {
+			for of, b := range map[string]*attribution.Breakdown{"owner": &d.Held.Modules, "category": &d.Held.Categories, "phase": &d.Held.Phases, "kind": &d.Held.Kinds} {
 				for _, g := range b.Groups {
 					wanted[of+" "+g.Name] = g.Requested
 				}
@@ -191,13 +196,13 @@ func TestExactEventsAreWhatAPassThatStopsThereFinds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := attributedScenario(t)
 		last := r.Events[len(r.Events)-1].Seq
-		spans := []EventSpan{{From: 0, To: math.MaxInt64}}
+		spans := []keyframes.Span{{From: 0, To: math.MaxInt64}}
 		if rapid.Bool().Draw(t, "parts") {
 			a := rapid.Int64Range(0, last+1).Draw(t, "a")
 			b := rapid.Int64Range(a, last+1).Draw(t, "b")
-			spans = []EventSpan{{From: b, To: b + 3}, {From: a / 2, To: a}}
+			spans = []keyframes.Span{{From: b, To: b + 3}, {From: a / 2, To: a}}
 		}
-		result, err := Run(modeltest.Source(r.Events, 5), Options{Text: r.Strings.Text, Explore: true, Exact: spans})
+		result, err := explored(r, Options{Text: r.Strings.Text}, spans)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -215,7 +220,7 @@ func TestExactEventsAreWhatAPassThatStopsThereFinds(t *testing.T) {
 				if at%sparse != 0 {
 					continue
 				}
-				m, err := RunTo(modeltest.Source(r.Events, 5), Options{Text: r.Strings.Text}, seq)
+				m, err := At(modeltest.Source(r.Events, 5), Options{Text: r.Strings.Text}, seq)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -227,7 +232,7 @@ func TestExactEventsAreWhatAPassThatStopsThereFinds(t *testing.T) {
 				if len(m.Devices) > 0 {
 					want, paused = spansOf(&m.Devices[0].Map), m.Devices[0].At.Paused
 				}
-				if diff := gocmp.Diff(want, spansAt(&Keyframes{Stretches: x.Stretches}, at)); diff != "" {
+				if diff := gocmp.Diff(want, spansAt(&keyframes.Result{Stretches: x.Stretches}, at)); diff != "" {
 					t.Fatalf("event %d (-stopped +kept):\n%s", seq, diff)
 				}
 				kept := int64(0)
@@ -251,7 +256,7 @@ func TestExactEventsAreWhatAPassThatStopsThereFinds(t *testing.T) {
 func TestLargestAllocations(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := attributedScenario(t)
-		result, err := Run(modeltest.Source(r.Events, 5), Options{Text: r.Strings.Text, Explore: true})
+		result, err := explored(r, Options{Text: r.Strings.Text}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -280,7 +285,7 @@ func TestLargestAllocations(t *testing.T) {
 }
 
 // heldAt is the requested bytes of a frame by what is recorded of their origins.
-func heldAt(k *Keyframes, frame int32) map[string]int64 {
+func heldAt(k *keyframes.Result, frame int32) map[string]int64 {
 	sums := map[string]int64{}
 	for _, s := range k.Stretches {
 		if s.Kind == keyframes.StretchLive && s.From <= frame && frame < s.To {
@@ -310,10 +315,10 @@ func marked(t testing.TB, n int) *modeltest.Recorder {
 
 func TestKeyframesOfEachIteration(t *testing.T) {
 	r := marked(t, 3)
-	k := explore(t, r, keyframes.DefaultHistory).Devices[0].Keyframes
+	k := explore(t, r, keyframes.MostStretches).Devices[0].Keyframes
 	type frame struct {
 		Seq, T int64
-		Why    Reason
+		Why    keyframes.Reason
 		Event  int64
 	}
 	var got []frame
@@ -348,7 +353,7 @@ func TestKeyframesOfEachIteration(t *testing.T) {
 		t.Errorf("a pair for each %d iterations, %d events; each %d. growth", k.IterationsEach, k.EventsEach, k.GrowthsEach)
 	}
 	// The weights are one stretch, for as long as they live.
-	var live []Stretch
+	var live []keyframes.Stretch
 	for _, s := range k.Stretches {
 		if s.Kind == keyframes.StretchLive && s.Bytes >= mib {
 			live = append(live, s)
@@ -384,7 +389,7 @@ func TestKeyframesAreBounded(t *testing.T) {
 	}
 	// In each run of iterations is one with the greatest x.
 	for i := int64(0); i+k.IterationsEach <= 5000; i += k.IterationsEach {
-		found := slices.ContainsFunc(k.Frames, func(f Keyframe) bool {
+		found := slices.ContainsFunc(k.Frames, func(f keyframes.Frame) bool {
 			return f.Why&keyframes.IsIterationPeak != 0 && f.At.T == mib+4096+7*256 && int64(f.At.Iteration)/k.IterationsEach == i/k.IterationsEach
 		})
 		if !found {
@@ -394,18 +399,18 @@ func TestKeyframesAreBounded(t *testing.T) {
 }
 
 func TestKeyframesOfPausedArenas(t *testing.T) {
-	p := newPausing(t)
-	p.take(t, p.main, 6*mib)
-	gone := p.take(t, p.tagged, 8*mib)
-	p.take(t, p.tagged, 4*mib)
-	p.transition(trace.KindPause, 12*mib, "tag=kv")
-	p.take(t, p.main, 20*mib)
-	p.tagged.Free(gone, false)
-	p.tagged.Unmap(gone, 8*mib)
-	p.transition(trace.KindResume, 4*mib, "tag=kv")
-	d := explore(t, p.Recorder, keyframes.DefaultHistory).Devices[0]
+	p := modeltest.NewPausing(t)
+	p.Take(t, p.Main, 6*mib)
+	gone := p.Take(t, p.Tagged, 8*mib)
+	p.Take(t, p.Tagged, 4*mib)
+	p.Transition(trace.KindPause, 12*mib, "tag=kv")
+	p.Take(t, p.Main, 20*mib)
+	p.Tagged.Free(gone, false)
+	p.Tagged.Unmap(gone, 8*mib)
+	p.Transition(trace.KindResume, 4*mib, "tag=kv")
+	d := explore(t, p.Recorder, keyframes.MostStretches).Devices[0]
 	for i := range d.Keyframes.Frames {
-		m, err := RunTo(modeltest.Source(p.Events, 3), Options{Text: p.Strings.Text}, d.Keyframes.Frames[i].At.Seq)
+		m, err := At(modeltest.Source(p.Events, 3), Options{Text: p.Strings.Text}, d.Keyframes.Frames[i].At.Seq)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -415,14 +420,14 @@ func TestKeyframesOfPausedArenas(t *testing.T) {
 	}
 }
 
-func TestRunTo(t *testing.T) {
+func TestAt(t *testing.T) {
 	r := marked(t, 2)
-	m, err := RunTo(modeltest.Source(r.Events, 4), Options{Text: r.Strings.Text}, 4)
+	m, err := At(modeltest.Source(r.Events, 4), Options{Text: r.Strings.Text}, 4)
 	if err != nil {
 		t.Fatal(err)
 	}
 	d := &m.Devices[0]
-	want := Instant{Seq: 4, Time: 4000, T: mib + 4352, C: mib + 4352, R: 2 * mib, Reserve: mib - 4352, Live: 3}
+	want := ledger.Instant{Seq: 4, Time: 4000, T: mib + 4352, C: mib + 4352, R: 2 * mib, Reserve: mib - 4352, Live: 3}
 	if diff := gocmp.Diff(want, d.At); diff != "" {
 		t.Error(diff)
 	}
@@ -433,7 +438,7 @@ func TestRunTo(t *testing.T) {
 		t.Error(diff)
 	}
 	var missing *NoEventError
-	if _, err := RunTo(modeltest.Source(r.Events, 4), Options{}, 13); !errors.As(err, &missing) || *missing != (NoEventError{13, 0, 12}) {
+	if _, err := At(modeltest.Source(r.Events, 4), Options{}, 13); !errors.As(err, &missing) || *missing != (NoEventError{13, 0, 12}) {
 		t.Errorf("of an event that is not there: %v", err)
 	}
 }

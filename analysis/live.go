@@ -2,8 +2,9 @@ package analysis
 
 import (
 	"slices"
-	"strings"
 
+	"github.com/memprof/memprof/analysis/attribution"
+	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -34,48 +35,37 @@ type LiveState struct {
 // LiveDevice is a device of a process.
 type LiveDevice struct {
 	Device int32
-	Now    Instant
+	Now    ledger.Instant
 	MaxT   int64
 	MaxR   int64
 	OOMs   int64
 }
 
-// Result is what the device's result would be if the process ended now, without what follows from all of it: only its peak,
-// greatest values, counts of growths and failed requests, and other libraries are set. [LiveMetrics] are the metrics of these.
-func (l *Live) Result(device int32) *DeviceResult {
+// Subjects are what a device has so far of those that need no end of the process; nil if there is no such device.
+func (l *Live) Subjects(device int32) *Subjects {
 	for _, d := range l.a.devices {
 		if d.ID != device {
 			continue
 		}
-		r := &DeviceResult{
-			Device: d.ID, Peak: d.Peak, Final: d.now(l.a.lastSeq, l.a.lastTime), MaxT: max(d.MaxT, d.T), MaxC: max(d.MaxC, d.C), MaxR: max(d.MaxR, d.R),
-			OOMCount: d.result.OOMCount, OOMs: d.result.OOMs, Allocs: d.result.Allocs, GrowthCount: d.growths.Count, FragmentationGrowths: d.growths.Fragmentation,
-			OtherLibraries: d.others.OtherLibraries,
+		first := int64(-1)
+		if len(d.result.OOMs) > 0 {
+			first = d.result.OOMs[0].Seq
 		}
-		if d.native != nil {
-			r.Native = &Native{Unjudged: r.GrowthCount}
-			r.MaxC = -1
+		peak, maxT := d.Peak, max(d.MaxT, d.T)
+		peak.C = d.sums.PeakC(&peak)
+		memory := newMemory(maxT, d.sums.MaxC(maxT, max(d.MaxC, d.C)), max(d.MaxR, d.R), peak, d.now(l.a.lastSeq, l.a.lastTime), d.sums == nil)
+		return &Subjects{
+			Part: Running, Demand: &memory.Demand, Memory: memory, Growing: &Growing{d.growths.Count, d.growths.Fragmentation, d.growths.Unjudged},
+			Failures: &Failures{d.result.OOMCount, first}, OtherLibraries: &d.others.OtherLibraries,
 		}
-		return r
 	}
 	return nil
 }
 
-// LiveMetrics are the names of the metrics that have a value while a process is recorded.
-func LiveMetrics() []string {
-	names := []string{"reserved.peak", "reserved.final", "requested.peak", "requested.at_peak", "provided.peak", "pending.at_peak", "live.peak", "other_libraries.peak"}
-	for _, m := range metrics {
-		if strings.HasPrefix(m.Name, "waste.") {
-			names = append(names, m.Name)
-		}
-	}
-	return append(names, "idle.requested", "idle.provided", "oom.count", "growth.count", "growth.fragmentation")
-}
-
 // LiveArena is an arena and its state, seen by its own requests: nothing of it is stranded.
 type LiveArena struct {
-	Info ArenaInfo
-	Now  Instant // of a paused one, as it will be when it resumes
+	Info ledger.Info
+	Now  ledger.Instant // of a paused one, as it will be when it resumes
 	MaxR int64
 
 	Paused bool // its terms are in none of the device's
@@ -102,18 +92,14 @@ func (l *Live) State() LiveState {
 		if ar.Released {
 			continue
 		}
-		now := Instant{Seq: a.lastSeq, Time: a.lastTime, Iteration: ar.device.Iteration}
-		ar.Fill(&now)
-		if ar.Native {
-			now.C = -1
-		}
+		now := ar.now(a.lastSeq, a.lastTime)
 		state.Arenas = append(state.Arenas, LiveArena{ar.Info, now, ar.MaxR, ar.Paused()})
 	}
 	return state
 }
 
 // Held divides the allocations of a device that are live now: by category, module and phase. It visits all of them.
-func (l *Live) Held(device int32) (*Attribution, error) {
+func (l *Live) Held(device int32) (*attribution.Result, error) {
 	for _, d := range l.a.devices {
 		if d.ID == device {
 			return l.a.heldNow(d, d.Instant(l.a.lastSeq, l.a.lastTime))

@@ -64,14 +64,14 @@ func TestLive(t *testing.T) {
 	if sum != d.Final.T {
 		t.Errorf("%d bytes by category, %d live", sum, d.Final.T)
 	}
-	result := live.Result(0)
-	for _, name := range LiveMetrics() {
+	result := live.Subjects(0)
+	for _, name := range MetricsOf(Running) {
 		m, ok := LookupMetric(name)
 		if !ok {
 			t.Errorf("there is no metric %s", name)
 			continue
 		}
-		x, _, xOK := m.Value(d)
+		x, _, xOK := m.Value(d.Subjects())
 		y, _, yOK := m.Value(result)
 		if x != y || xOK != yOK {
 			t.Errorf("%s is %v %t, at the end %v %t", name, y, yOK, x, xOK)

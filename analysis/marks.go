@@ -1,29 +1,31 @@
 package analysis
 
 import "github.com/memprof/memprof/trace"
+import (
+	"github.com/memprof/memprof/analysis/iterations"
+)
 
 // mark ends an iteration, on all devices.
-func (a *analyzer) mark(e *trace.Event) {
+func (a *analyzer) mark(e *trace.Event) error {
 	if a.opening {
-		return
+		return nil
 	}
 	m := a.start
 	m.Number, m.EndSeq, m.End = e.IterationNumber(), e.Seq, e.Time
 	a.marks.Add(m)
-	a.start = Iteration{StartSeq: e.Seq + 1, Start: e.Time}
+	a.start = iterations.Iteration{StartSeq: e.Seq + 1, Start: e.Time}
 	for _, d := range a.devices {
 		d.mark(m, a.start)
 		d.byPhase.EndIteration(&a.attribution.Phases, d.log.Count-1, e.Time, d.T, d.C)
 	}
+	return nil
 }
 
-func (d *device) mark(m, next Iteration) {
+func (d *device) mark(m, next iterations.Iteration) {
 	it := d.current
 	it.Number, it.EndSeq, it.End = m.Number, m.EndSeq, m.End
-	it.EndT, it.EndC, it.EndPaused = d.T, d.C, d.PausedT
-	if d.native != nil {
-		it.PeakC, it.EndC = d.native.Mark(it.PeakT)
-	}
+	it.EndT, it.EndPaused = d.T, d.PausedT
+	it.PeakC, it.EndC = d.sums.Mark(it.PeakT, it.PeakC, d.C)
 	d.log.Add(it)
 	d.Iteration = d.log.Count
 	d.current = next
@@ -61,7 +63,7 @@ func (d *device) detectIterations(ended bool) {
 }
 
 // phase takes a phase_begin or phase_end.
-func (a *analyzer) phase(e *trace.Event) {
+func (a *analyzer) phase(e *trace.Event) error {
 	a.attribution.Phase(e)
 	current := a.attribution.Phases.Current
 	if a.bands != nil && !a.opening {
@@ -77,17 +79,19 @@ func (a *analyzer) phase(e *trace.Event) {
 			d.trend.RequestEnded(trace.ParseContext(e.Kind, a.opt.Text(e.Context)).Name(), e.Seq, e.Time, d.HeldBytes())
 		}
 	}
+	return nil
 }
 
 // kvEvent takes a mark of a KV cache. The end of a sequence is that of a request.
-func (a *analyzer) kvEvent(e *trace.Event) {
+func (a *analyzer) kvEvent(e *trace.Event) error {
 	id, ended := a.kv.Event(e)
 	if !ended || a.opening {
-		return
+		return nil
 	}
 	for _, d := range a.devices {
 		if d.ID == id {
-			d.trend.RequestEnded(KVRequests, e.Seq, e.Time, d.HeldBytes())
+			d.trend.RequestEnded(iterations.KVRequests, e.Seq, e.Time, d.HeldBytes())
 		}
 	}
+	return nil
 }

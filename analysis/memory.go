@@ -8,9 +8,6 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// Each kind of event that changes memory is handed to the ledger, and to the trackers in their order
-// before and after; each ends with finishEvent.
-
 // arenaOf is the arena of an event, which must have been described.
 func (a *analyzer) arenaOf(e *trace.Event) (*arena, error) {
 	if ar := a.last; ar != nil && ar.Info.ID == e.Arena && !ar.Released { // of most events
@@ -32,14 +29,7 @@ func (a *analyzer) lookup(id int32) *arena {
 	return nil
 }
 
-func (a *analyzer) alloc(e *trace.Event) error {
-	ar, err := a.arenaOf(e)
-	if err != nil {
-		return err
-	}
-	if ar.graphs.InRange() {
-		return a.graphs.RangeAlloc(ar.graphs, e)
-	}
+func (a *analyzer) alloc(ar *arena, e *trace.Event) error {
 	if ar.growth.Waiting() {
 		ar.device.growths.Resolve(&ar.growth, ar.Arena, e.Requested, true)
 	}
@@ -56,7 +46,7 @@ func (a *analyzer) alloc(e *trace.Event) error {
 			d.unmarked(e)
 		}
 	}
-	return a.finishEvent(ar, e)
+	return nil
 }
 
 // unmarked passes an alloc of a device without marks to the finder of iterations.
@@ -66,21 +56,13 @@ func (d *device) unmarked(e *trace.Event) {
 	})
 }
 
-// restore makes a chunk live where a checkpoint had it. It is not a request, so it
-// counts in no iteration and ends no growth.
-func (a *analyzer) restore(e *trace.Event) error {
-	ar, err := a.arenaOf(e)
-	if err != nil {
-		return err
-	}
-	if ar.graphs.InRange() {
-		return a.graphs.RangeAlloc(ar.graphs, e)
-	}
+// restore makes a chunk live where a checkpoint had it. It is no request, so it counts in no iteration and ends no growth.
+func (a *analyzer) restore(ar *arena, e *trace.Event) error {
 	if err := a.handOut(ar, e); err != nil {
 		return err
 	}
 	a.graphs.Restored(ar.graphs)
-	return a.finishEvent(ar, e)
+	return nil
 }
 
 // handOut makes the block of an event live.
@@ -102,14 +84,7 @@ func (a *analyzer) handOut(ar *arena, e *trace.Event) error {
 	return nil
 }
 
-func (a *analyzer) free(e *trace.Event) error {
-	ar, err := a.arenaOf(e)
-	if err != nil {
-		return err
-	}
-	if ar.graphs.InRange() {
-		return a.graphs.RangeFreed(ar.graphs, e)
-	}
+func (a *analyzer) free(ar *arena, e *trace.Event) error {
 	i, err := a.ledger.Occupied(ar.Arena, e, ledger.LiveSegment)
 	if err != nil {
 		return err
@@ -130,7 +105,7 @@ func (a *analyzer) free(e *trace.Event) error {
 	} else {
 		a.graphs.Freed(ar.graphs, e)
 	}
-	return a.finishEvent(ar, e)
+	return nil
 }
 
 // categorize adds a block that was live up to an event to the course of its category.
@@ -141,54 +116,17 @@ func (a *analyzer) categorize(d *device, ar *ledger.Arena, s *ledger.Segment, to
 	}
 }
 
-func (a *analyzer) freeDone(e *trace.Event) error {
-	ar, err := a.arenaOf(e)
-	if err != nil || ar.graphs.InRange() {
-		return err
-	}
+func (a *analyzer) freeDone(ar *arena, e *trace.Event) error {
 	i, err := a.ledger.Occupied(ar.Arena, e, ledger.PendingSegment)
 	if err != nil {
 		return err
 	}
 	a.ledger.FreeDone(ar.Arena, i)
 	a.graphs.Freed(ar.graphs, e)
-	return a.finishEvent(ar, e)
-}
-
-// shrink takes the slack from a live block.
-func (a *analyzer) shrink(e *trace.Event) error {
-	ar, err := a.arenaOf(e)
-	if err != nil {
-		return err
-	}
-	if ar.graphs.InRange() {
-		return fmt.Errorf("arena %d is a range of a graph memory, whose blocks have no slack", e.Arena)
-	}
-	if err := a.ledger.Shrink(ar.Arena, e); err != nil {
-		return err
-	}
-	return a.finishEvent(ar, e)
-}
-
-// streamUse makes the coming free of a block pending, if the stream is not its own.
-func (a *analyzer) streamUse(e *trace.Event) error {
-	ar, err := a.arenaOf(e)
-	if err != nil || ar.graphs.InRange() {
-		return err
-	}
-	i, err := a.ledger.Occupied(ar.Arena, e, ledger.LiveSegment)
-	if err != nil {
-		return err
-	}
-	a.ledger.Segment(i).Use(e.Stream)
 	return nil
 }
 
-func (a *analyzer) mapped(e *trace.Event) error {
-	ar, err := a.arenaOf(e)
-	if err != nil {
-		return err
-	}
+func (a *analyzer) mapped(ar *arena, e *trace.Event) error {
 	r, err := ledger.RangeOf(e)
 	if err != nil {
 		return err
@@ -215,19 +153,13 @@ func (a *analyzer) mapped(e *trace.Event) error {
 	}
 	ar.device.others.Changing(e.Time)
 	region := a.ledger.Map(ar.Arena, r, e.Seq)
-	if ar.device.keys != nil {
-		ar.device.keys.Map(ar.Index, r, e.Seq, region)
-	}
+	ar.device.kept.Map(ar.Index, r, e.Seq, region)
 	a.residency(ar, e.Time)
 	ar.graphs.Grew(r.Bytes())
-	return a.finishEvent(ar, e)
+	return nil
 }
 
-func (a *analyzer) unmapped(e *trace.Event) error {
-	ar, err := a.arenaOf(e)
-	if err != nil {
-		return err
-	}
+func (a *analyzer) unmapped(ar *arena, e *trace.Event) error {
 	r, err := ledger.RangeOf(e)
 	if err != nil {
 		return err
@@ -236,29 +168,8 @@ func (a *analyzer) unmapped(e *trace.Event) error {
 	if err := a.ledger.Unmap(ar.Arena, r); err != nil {
 		return err
 	}
-	if ar.device.keys != nil {
-		ar.device.keys.Unmap(ar.Index, r)
-	}
+	ar.device.kept.Unmap(ar.Index, r)
 	ar.graphs.Grew(-r.Bytes())
 	a.residency(ar, e.Time)
-	return a.finishEvent(ar, e)
-}
-
-// finishEvent makes the ledger check the terms, and passes the state to the trackers.
-func (a *analyzer) finishEvent(ar *arena, e *trace.Event) error {
-	d := ar.device
-	if err := a.ledger.EndChanges(ar.Arena); err != nil {
-		return err
-	}
-	if d.native != nil {
-		d.native.Change(d.Device, e.Seq)
-	}
-	ar.followFree()
-	if ar.use != nil {
-		ar.use.observe()
-	}
-	if !a.opening {
-		d.observe(e.Seq, e.Time)
-	}
 	return nil
 }

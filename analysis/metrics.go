@@ -3,6 +3,9 @@ package analysis
 import (
 	"math"
 	"slices"
+
+	"github.com/memprof/memprof/analysis/accounting"
+	"github.com/memprof/memprof/analysis/iterations"
 )
 
 // Unit is what the value of a Metric is in.
@@ -24,11 +27,9 @@ type Metric struct {
 	Name string
 	Unit Unit
 	Help string // what it is, in one line
-	// Value is the number, and the seq of the event after which it was true; -1 for a
-	// number of the whole trace. It is not ok where the number does not follow from the trace:
-	// iteration.* of a trace without iterations, category.* of one without origins, shares of
-	// nothing. [Metric.Unknown] says why.
-	Value func(*DeviceResult) (value float64, seq int64, ok bool)
+
+	parts []Part // that have values, beside whole devices
+	value func(*Subjects) (value float64, seq int64, ok bool)
 }
 
 // Metrics are all there are, in order of what they are about.
@@ -43,87 +44,82 @@ func LookupMetric(name string) (Metric, bool) {
 	return metrics[at], true
 }
 
-var metrics = scoped(slices.Concat(
+var metrics = slices.Concat(
 	[]Metric{
-		{"reserved.peak", Bytes, "greatest R, mapped memory", func(d *DeviceResult) (float64, int64, bool) {
-			return float64(d.MaxR), d.Peak.Seq, true
-		}},
-		ofRun("reserved.final", Bytes, "R after the last event", func(d *DeviceResult) int64 { return d.Final.R }),
-		ofRun("requested.peak", Bytes, "greatest T, asked for by live allocations", func(d *DeviceResult) int64 { return d.MaxT }),
-		atPeak("requested.at_peak", "T at the peak", func(i *Instant) int64 { return i.T }),
-		ofC(ofRun("provided.peak", Bytes, "greatest C, chunks of live allocations", func(d *DeviceResult) int64 { return d.MaxC })),
-		atPeak("pending.at_peak", "freed and waiting for other streams at the peak", func(i *Instant) int64 { return i.Pending }),
-		{"live.peak", Count, "live allocations at the peak", func(d *DeviceResult) (float64, int64, bool) {
-			return float64(d.Peak.Live), d.Peak.Seq, true
-		}},
-		ofRun("other_libraries.peak", Bytes, "greatest sum of what other libraries took through the CUDA API", func(d *DeviceResult) int64 { return d.OtherLibraries.Peak }),
+		memory.metric("reserved.peak", Bytes, "greatest R, mapped memory", func(m *Memory) (float64, int64, bool) {
+			return float64(m.MaxR), m.Peak.Seq, true
+		}),
+		memory.number("reserved.final", Bytes, "R after the last event", func(m *Memory) int64 { return m.Final.R }),
+		demand.number("requested.peak", Bytes, "greatest T, asked for by live allocations", func(d *Demand) int64 { return d.MaxT }),
+		demand.metric("requested.at_peak", Bytes, "T at the peak", func(d *Demand) (float64, int64, bool) {
+			return float64(d.PeakT), d.PeakSeq, true
+		}),
+		demand.metric("provided.peak", Bytes, "greatest C, chunks of live allocations", func(d *Demand) (float64, int64, bool) {
+			return float64(d.MaxC), -1, d.MaxC >= 0
+		}),
+		memory.metric("pending.at_peak", Bytes, "freed and waiting for other streams at the peak", func(m *Memory) (float64, int64, bool) {
+			return float64(m.Peak.Pending), m.Peak.Seq, true
+		}),
+		demand.metric("live.peak", Count, "live allocations at the peak", func(d *Demand) (float64, int64, bool) {
+			return float64(d.Live), d.PeakSeq, true
+		}),
+		otherLibraries.number("other_libraries.peak", Bytes, "greatest sum of what other libraries took through the CUDA API", func(o *accounting.OtherLibraries) int64 { return o.Peak }),
 	},
-	waste("internal", "chunks beyond requests, rounding and slack", Instant.Internal),
-	ofChunks(waste("rounding", "requests rounded up to 256 bytes", func(i Instant) int64 { return i.Rounding })),
-	ofChunks(waste("slack", "chunks beyond rounded requests", func(i Instant) int64 { return i.Slack })),
-	ofChunks(waste("stranded", "free memory of arenas other than the one with the most reserved, whose requests cannot use it", func(i Instant) int64 { return i.Stranded })),
-	ofChunks(waste("reserve", "free memory never handed out since it was mapped", func(i Instant) int64 { return i.Reserve })),
-	ofChunks(waste("reusable", "free memory handed out before, in the largest free chunk", func(i Instant) int64 { return i.Reusable })),
-	ofChunks(waste("external", "free memory handed out before, in smaller free chunks: fragmented", func(i Instant) int64 { return i.External })),
-	waste("total", "R - T, all that is reserved and not asked for", func(i Instant) int64 { return i.R - i.T }),
+	waste("internal", "chunks beyond requests, rounding and slack", func(m *Memory) int64 { return m.Peak.Internal() }),
+	waste("rounding", "requests rounded up to 256 bytes", func(m *Memory) int64 { return m.term(m.Peak.Rounding) }),
+	waste("slack", "chunks beyond rounded requests", func(m *Memory) int64 { return m.term(m.Peak.Slack) }),
+	waste("stranded", "free memory of arenas other than the one with the most reserved, whose requests cannot use it", func(m *Memory) int64 { return m.term(m.Peak.Stranded) }),
+	waste("reserve", "free memory never handed out since it was mapped", func(m *Memory) int64 { return m.term(m.Peak.Reserve) }),
+	waste("reusable", "free memory handed out before, in the largest free chunk", func(m *Memory) int64 { return m.term(m.Peak.Reusable) }),
+	waste("external", "free memory handed out before, in smaller free chunks: fragmented", func(m *Memory) int64 { return m.term(m.Peak.External) }),
+	waste("total", "R - T, all that is reserved and not asked for", func(m *Memory) int64 { return m.Peak.R - m.Peak.T }),
 	attributionMetrics,
 	[]Metric{
-		{"fragmentation.peak", Share, "(F - L)/F at the peak, L the largest free chunk; 0 when nothing is free", fragmentationAtPeak},
-		{"idle.requested", Share, "1 - max T / max R", unused(func(d *DeviceResult) int64 { return d.MaxT })},
-		ofC(Metric{"idle.provided", Share, "1 - max C / max R", unused(func(d *DeviceResult) int64 { return d.MaxC })}),
-		{"iteration.first_excess", Share, "C1/C2 - 1, what the first iteration needs beyond the mean of the later ones; a ratio, which may exceed 100%", ofPaper(func(p *Paper) float64 { return p.FirstExcess })},
-		{"iteration.steady_idle", Share, "1 - C2/R, what the later iterations leave of the final R, or of the greatest R where R shrank", ofPaper(func(p *Paper) float64 { return p.SteadyIdle })},
-		{"iteration.own_idle", Share, "1 - C/R in the mean over the later iterations, each by its own peak R; for allocators that unmap", ofPaper(func(p *Paper) float64 { return 1 - p.OwnC2 })},
-		ofLeak("leak.slope", "trend of what live and paused allocations requested, at iteration ends, an iteration, without the first", func(l *Leak) (Trend, float64) { return l.Iterations, l.Iterations.Slope }),
-		ofLeak("leak.per_request", "how much that keeps rising a request, without the first: of an outermost phase, or of a sequence in a KV cache", func(l *Leak) (Trend, float64) { return l.Requests, l.Requests.Rise() }),
-		ofLeak("leak.per_second", "how much that keeps rising a second: at iteration ends, or without iterations the least in windows of time", func(l *Leak) (Trend, float64) { return l.Seconds, l.Seconds.Rise() }),
-		{"oom.count", Count, "requests that failed for good", func(d *DeviceResult) (float64, int64, bool) {
-			if len(d.OOMs) > 0 {
-				return float64(d.OOMCount), d.OOMs[0].Seq, true
-			}
-			return float64(d.OOMCount), -1, true
-		}},
-		ofRun("growth.count", Count, "growths of arenas", func(d *DeviceResult) int64 { return d.GrowthCount }),
-		ofGrowths(ofRun("growth.fragmentation", Count, "growths although as much was free as the request needed", func(d *DeviceResult) int64 { return d.FragmentationGrowths })),
+		ofWhole(func(d *DeviceResult) *DeviceResult { return d }).metric("fragmentation.peak", Share, "(F - L)/F at the peak, L the largest free chunk; 0 when nothing is free", func(d *DeviceResult) (float64, int64, bool) {
+			value, ok := d.Fragmentation()
+			return value, d.Peak.Seq, ok
+		}),
+		idle("idle.requested", "1 - max T / max R", func(m *Memory) int64 { return m.MaxT }),
+		idle("idle.provided", "1 - max C / max R", func(m *Memory) int64 { return m.MaxC }),
+		ofPaper("iteration.first_excess", "C1/C2 - 1, what the first iteration needs beyond the mean of the later ones; a ratio, which may exceed 100%", func(p *iterations.Paper) float64 { return p.FirstExcess }),
+		ofPaper("iteration.steady_idle", "1 - C2/R, what the later iterations leave of the final R, or of the greatest R where R shrank", func(p *iterations.Paper) float64 { return p.SteadyIdle }),
+		ofPaper("iteration.own_idle", "1 - C/R in the mean over the later iterations, each by its own peak R; for allocators that unmap", func(p *iterations.Paper) float64 { return 1 - p.OwnC2 }),
+		ofLeak("leak.slope", "trend of what live and paused allocations requested, at iteration ends, an iteration, without the first", func(l *iterations.Leak) (iterations.Trend, float64) { return l.Iterations, l.Iterations.Slope }),
+		ofLeak("leak.per_request", "how much that keeps rising a request, without the first: of an outermost phase, or of a sequence in a KV cache", func(l *iterations.Leak) (iterations.Trend, float64) { return l.Requests, l.Requests.Rise() }),
+		ofLeak("leak.per_second", "how much that keeps rising a second: at iteration ends, or without iterations the least in windows of time", func(l *iterations.Leak) (iterations.Trend, float64) { return l.Seconds, l.Seconds.Rise() }),
+		failures.metric("oom.count", Count, "requests that failed for good", func(f *Failures) (float64, int64, bool) {
+			return float64(f.Count), f.First, true
+		}),
+		growing.number("growth.count", Count, "growths of arenas", func(g *Growing) int64 { return g.Count }),
+		growing.metric("growth.fragmentation", Count, "growths although as much was free as the request needed", func(g *Growing) (float64, int64, bool) {
+			return float64(g.Fragmentation), -1, g.Unjudged == 0
+		}),
 	},
 	accountingMetrics,
 	pauseMetrics,
 	kvMetrics,
 	graphMetrics,
-))
-
-// ofRun is a number of the whole trace.
-func ofRun(name string, unit Unit, help string, of func(*DeviceResult) int64) Metric {
-	return Metric{name, unit, help, func(d *DeviceResult) (float64, int64, bool) {
-		return float64(of(d)), -1, true
-	}}
-}
-
-// atPeak is bytes at the peak.
-func atPeak(name, help string, of func(*Instant) int64) Metric {
-	return Metric{name, Bytes, help, func(d *DeviceResult) (float64, int64, bool) {
-		return float64(of(&d.Peak)), d.Peak.Seq, true
-	}}
-}
+)
 
 // waste returns the two metrics of a kind of waste at the peak: its share of R there, and its bytes.
-func waste(kind, help string, of func(Instant) int64) []Metric {
-	share := func(d *DeviceResult) (float64, int64, bool) {
-		return share(of(d.Peak), d.Peak.R), d.Peak.Seq, d.Peak.R > 0 && of(d.Peak) >= 0
-	}
-	bytes := func(d *DeviceResult) (float64, int64, bool) {
-		return float64(of(d.Peak)), d.Peak.Seq, of(d.Peak) >= 0
-	}
+func waste(kind, help string, of func(*Memory) int64) []Metric {
 	name := "waste." + kind
 	return []Metric{
-		{name, Share, help + "; share of R at the peak", share},
-		{name + ".bytes", Bytes, help + "; at the peak", bytes},
+		memory.metric(name, Share, help+"; share of R at the peak", func(m *Memory) (float64, int64, bool) {
+			return share(of(m), m.Peak.R), m.Peak.Seq, m.Peak.R > 0 && of(m) >= 0
+		}),
+		memory.metric(name+".bytes", Bytes, help+"; at the peak", func(m *Memory) (float64, int64, bool) {
+			return float64(of(m)), m.Peak.Seq, of(m) >= 0
+		}),
 	}
 }
 
-func fragmentationAtPeak(d *DeviceResult) (float64, int64, bool) {
-	value, ok := d.Fragmentation()
-	return value, d.Peak.Seq, ok
+// term is a term of the peak that chunks decide; -1 where they are not known.
+func (m *Memory) term(bytes int64) int64 {
+	if !m.Divided {
+		return -1
+	}
+	return bytes
 }
 
 // Fragmentation is the frameworks' measure (F - L)/F at the peak, from 0 to 1; 0 when nothing
@@ -131,31 +127,34 @@ func fragmentationAtPeak(d *DeviceResult) (float64, int64, bool) {
 // without the map that L is taken from.
 func (d *DeviceResult) Fragmentation() (value float64, ok bool) {
 	free := d.Peak.Free()
-	if free == 0 {
+	switch {
+	case free == 0:
 		return 0, true
+	case d.Chunks == nil:
+		return 0, false
 	}
-	return share(free-d.LargestFree, free), 0 < d.LargestFree && d.LargestFree <= free
+	return share(free-d.Chunks.LargestFree, free), 0 < d.Chunks.LargestFree && d.Chunks.LargestFree <= free
 }
 
-// unused returns 1 - most / greatest R, with most the greatest value of something else.
-func unused(of func(*DeviceResult) int64) func(*DeviceResult) (float64, int64, bool) {
-	return func(d *DeviceResult) (float64, int64, bool) {
-		return 1 - share(of(d), d.MaxR), -1, d.MaxR > 0
-	}
+// idle is 1 - most / greatest R, with most the greatest value of something else, -1 where that is not known.
+func idle(name, help string, most func(*Memory) int64) Metric {
+	return memory.metric(name, Share, help, func(m *Memory) (float64, int64, bool) {
+		return 1 - share(most(m), m.MaxR), -1, m.MaxR > 0 && most(m) >= 0
+	})
 }
 
-func ofLeak(name, help string, of func(*Leak) (Trend, float64)) Metric {
-	return Metric{name, Bytes, help, func(d *DeviceResult) (float64, int64, bool) {
-		t, value := of(&d.Leak)
+func ofLeak(name, help string, of func(*iterations.Leak) (iterations.Trend, float64)) Metric {
+	return ofWhole(func(d *DeviceResult) *iterations.Leak { return &d.Leak }).metric(name, Bytes, help, func(l *iterations.Leak) (float64, int64, bool) {
+		t, value := of(l)
 		return value, -1, t.Valid
-	}}
+	})
 }
 
-func ofPaper(of func(*Paper) float64) func(*DeviceResult) (float64, int64, bool) {
-	return func(d *DeviceResult) (float64, int64, bool) {
-		value := of(&d.Paper)
-		return value, -1, d.Paper.Valid && !math.IsNaN(value)
-	}
+func ofPaper(name, help string, of func(*iterations.Paper) float64) Metric {
+	return ofWhole(func(d *DeviceResult) *iterations.Paper { return &d.Paper }).metric(name, Share, help, func(p *iterations.Paper) (float64, int64, bool) {
+		value := of(p)
+		return value, -1, p.Valid && !math.IsNaN(value)
+	})
 }
 
 // share is part/whole, 0 where there is no whole.
@@ -164,31 +163,4 @@ func share(part, whole int64) float64 {
 		return 0
 	}
 	return float64(part) / float64(whole)
-}
-
-// ofC is a metric of the greatest C, which is unknown if a native allocator's sums were never read.
-func ofC(m Metric) Metric {
-	return onlyIf(m, func(d *DeviceResult) bool { return d.MaxC >= 0 })
-}
-
-// ofChunks are metrics of chunks, which a native allocator does not report.
-func ofChunks(metrics []Metric) []Metric {
-	for i := range metrics {
-		metrics[i] = onlyIf(metrics[i], func(d *DeviceResult) bool { return d.Native == nil })
-	}
-	return metrics
-}
-
-// ofGrowths is a metric of the verdicts of all growths.
-func ofGrowths(m Metric) Metric {
-	return onlyIf(m, func(d *DeviceResult) bool { return d.Native == nil || d.Native.Unjudged == 0 })
-}
-
-func onlyIf(m Metric, known func(*DeviceResult) bool) Metric {
-	of := m.Value
-	m.Value = func(d *DeviceResult) (float64, int64, bool) {
-		value, seq, ok := of(d)
-		return value, seq, ok && known(d)
-	}
-	return m
 }

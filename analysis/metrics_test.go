@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/memprof/memprof/analysis/modeltest"
-	"github.com/memprof/memprof/analysis/renames"
 	"github.com/memprof/memprof/bfc"
 )
 
@@ -50,7 +49,7 @@ func TestMetrics(t *testing.T) {
 		if ofAttribution(m) || ofCaptures(m) {
 			continue // TestAttributionMetrics has them
 		}
-		value, _, ok := m.Value(&d)
+		value, _, ok := m.Value(d.Subjects())
 		if strings.HasPrefix(m.Name, "leak.") {
 			if ok {
 				t.Errorf("%s of two iterations", m.Name)
@@ -72,20 +71,17 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("%s is not found", name)
 		}
 	}
-	for _, r := range renames.Metrics {
-		if _, ok := LookupMetric(r.New); !ok {
-			t.Errorf("%s became %s, which is no metric", r.Old, r.New)
-		}
-		if _, ok := LookupMetric(r.Old); ok && r.Old != r.New {
-			t.Errorf("%s is a metric, and became %s", r.Old, r.New)
-		}
-	}
 	if _, ok := LookupMetric("waste"); ok {
 		t.Error("waste is found")
 	}
 }
 
-func ofTags(m Metric) bool { return strings.HasPrefix(m.Name, "pause.") }
+func ofTags(m Metric) bool     { return strings.HasPrefix(m.Name, "pause.") }
+func ofCaptures(m Metric) bool { return strings.HasPrefix(m.Name, "graphs.") }
+func ofKV(m Metric) bool       { return strings.HasPrefix(m.Name, "kv.") }
+func ofAccounting(m Metric) bool {
+	return strings.HasPrefix(m.Name, "accounting.") || m.Name == "used.peak"
+}
 
 // A number that is not known is not 0: a gate on it must not pass.
 func TestUnknownMetrics(t *testing.T) {
@@ -107,11 +103,11 @@ func TestUnknownMetrics(t *testing.T) {
 		if ofKV(m) {
 			unknown[m.Name] = true
 		}
-		value, _, ok := m.Value(&d)
+		value, _, ok := m.Value(d.Subjects())
 		if ok == unknown[m.Name] || value != value {
 			t.Errorf("%s = %v, known %v", m.Name, value, ok)
 		}
-		if !ok && m.Unknown(&d) == "" {
+		if !ok && m.Unknown(d.Subjects()) == "" {
 			t.Errorf("%s is unknown, and nothing says why", m.Name)
 		}
 	}

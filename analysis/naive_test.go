@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/trace"
@@ -209,12 +210,12 @@ func (n *naive) tooSmall(arena int32, size int64) (bytes int64) {
 
 // picture is the kind of every granule of an arena, and its blocks.
 type picture struct {
-	Kinds     map[int64]SpanKind
+	Kinds     map[int64]ledger.SpanKind
 	Requested map[int64]int64
 }
 
 func (n *naive) picture(arena int32) picture {
-	p := picture{map[int64]SpanKind{}, map[int64]int64{}}
+	p := picture{map[int64]ledger.SpanKind{}, map[int64]int64{}}
 	most := n.largestFree(arena)
 	for at, g := range n.granules {
 		if g.arena != arena {
@@ -222,15 +223,15 @@ func (n *naive) picture(arena int32) picture {
 		}
 		switch {
 		case g.block == nil && !g.touched:
-			p.Kinds[at] = SpanReserve
+			p.Kinds[at] = ledger.SpanReserve
 		case g.block == nil && most.from <= at && at < most.to:
-			p.Kinds[at] = SpanReusable
+			p.Kinds[at] = ledger.SpanReusable
 		case g.block == nil:
-			p.Kinds[at] = SpanExternal
+			p.Kinds[at] = ledger.SpanExternal
 		case g.block.pending:
-			p.Kinds[at] = SpanPending
+			p.Kinds[at] = ledger.SpanPending
 		default:
-			p.Kinds[at] = SpanLive
+			p.Kinds[at] = ledger.SpanLive
 			p.Requested[g.block.e.Addr] = g.block.e.Requested
 		}
 	}
@@ -239,22 +240,22 @@ func (n *naive) picture(arena int32) picture {
 
 // drawn is what a map shows, in the same terms. Slack of a whole granule or more counts as
 // live; a block's request is the live span.
-func drawn(m ArenaMap) picture {
-	p := picture{map[int64]SpanKind{}, map[int64]int64{}}
+func drawn(m ledger.ArenaMap) picture {
+	p := picture{map[int64]ledger.SpanKind{}, map[int64]int64{}}
 	at := int64(0)
 	for _, s := range m.Spans {
 		if s.Start != at {
 			panic("spans do not tile")
 		}
 		at += s.Bytes
-		if s.Kind == SpanUnmapped {
+		if s.Kind == ledger.SpanUnmapped {
 			continue
 		}
 		kind := s.Kind
-		if kind == SpanSlack {
-			kind = SpanLive
+		if kind == ledger.SpanSlack {
+			kind = ledger.SpanLive
 		}
-		if s.Kind == SpanLive {
+		if s.Kind == ledger.SpanLive {
 			p.Requested[m.Base+s.Start] = s.Bytes
 		}
 		for x := (m.Base + s.Start + 255) / 256 * 256; x < m.Base+s.Start+s.Bytes; x += 256 {
@@ -267,36 +268,36 @@ func drawn(m ArenaMap) picture {
 	return p
 }
 
-func (n *naive) none() picture { return picture{map[int64]SpanKind{}, map[int64]int64{}} }
+func (n *naive) none() picture { return picture{map[int64]ledger.SpanKind{}, map[int64]int64{}} }
 
 // groups returns the live blocks by context and by size, the ten greatest of each.
-func (n *naive) groups(r *modeltest.Recorder) (contexts, sizes []AllocationGroup) {
-	byContext, bySize := map[string]*AllocationGroup{}, map[int64]*AllocationGroup{}
+func (n *naive) groups(r *modeltest.Recorder) (contexts, sizes []attribution.AllocationGroup) {
+	byContext, bySize := map[string]*attribution.AllocationGroup{}, map[int64]*attribution.AllocationGroup{}
 	for _, b := range n.blocks {
 		if b.pending {
 			continue
 		}
 		text := r.Strings.Text(b.e.Context)
 		if byContext[text] == nil {
-			byContext[text] = &AllocationGroup{Context: text}
+			byContext[text] = &attribution.AllocationGroup{Context: text}
 		}
 		if bySize[b.e.Requested] == nil {
-			bySize[b.e.Requested] = &AllocationGroup{Size: b.e.Requested}
+			bySize[b.e.Requested] = &attribution.AllocationGroup{Size: b.e.Requested}
 		}
-		for _, h := range []*AllocationGroup{byContext[text], bySize[b.e.Requested]} {
+		for _, h := range []*attribution.AllocationGroup{byContext[text], bySize[b.e.Requested]} {
 			h.Blocks++
 			h.Requested += b.e.Requested
 			h.Provided += b.e.Provided
 		}
 	}
-	top := func(all []AllocationGroup) []AllocationGroup {
-		slices.SortFunc(all, func(x, y AllocationGroup) int {
+	top := func(all []attribution.AllocationGroup) []attribution.AllocationGroup {
+		slices.SortFunc(all, func(x, y attribution.AllocationGroup) int {
 			return cmp.Or(cmp.Compare(y.Requested, x.Requested), cmp.Compare(y.Provided, x.Provided),
 				cmp.Compare(x.Context, y.Context), cmp.Compare(y.Size, x.Size))
 		})
 		return all[:min(10, len(all))]
 	}
-	for _, h := range slices.SortedFunc(maps.Values(byContext), func(x, y *AllocationGroup) int { return cmp.Compare(x.Context, y.Context) }) {
+	for _, h := range slices.SortedFunc(maps.Values(byContext), func(x, y *attribution.AllocationGroup) int { return cmp.Compare(x.Context, y.Context) }) {
 		contexts = append(contexts, *h)
 	}
 	for _, h := range bySize {

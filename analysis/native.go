@@ -4,23 +4,23 @@ import (
 	"slices"
 
 	"github.com/memprof/memprof/analysis/ledger"
-	"github.com/memprof/memprof/analysis/native"
+	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/trace"
 )
 
 // observed begins the samples of a device with its first arena of an allocator that is only observed.
 func (ar *arena) observed() {
-	if d := ar.device; ar.Native && d.native == nil {
-		d.native = native.New(ar.Info.Options["allocator"], d.C, d.current.PeakC)
-		d.result.Native = &d.native.Result
+	if d := ar.device; ar.Native && d.sums == nil {
+		d.sums = torchalloc.NewSums(ar.Info.Options["allocator"], d.C, d.current.PeakC)
+		d.result.Native = &d.sums.Observed
 	}
 }
 
 // statistics hands on the sums of an allocator that is only observed.
-func (a *analyzer) statistics(e *trace.Event) {
-	at := slices.IndexFunc(a.devices, func(d *device) bool { return d.ID == e.Device && d.native != nil })
+func (a *analyzer) statistics(e *trace.Event) error {
+	at := slices.IndexFunc(a.devices, func(d *device) bool { return d.ID == e.Device && d.sums != nil })
 	if at < 0 || a.opening {
-		return
+		return nil
 	}
 	d := a.devices[at]
 	var own ledger.Split
@@ -29,26 +29,26 @@ func (a *analyzer) statistics(e *trace.Event) {
 			own = own.Plus(ar.Split)
 		}
 	}
-	if !d.native.Statistics(e, d.Device, own) {
-		return
+	if !d.sums.Statistics(e, d.Device, own) {
+		return nil
 	}
-	d.series.sample(d.native.Changed, d.native.C)
+	d.series.sample(d.sums.Changed, d.sums.C)
 	for _, ar := range a.arenas {
 		if ar.Native && ar.device == d {
-			ar.growth.NativeSums(d.Device, d.native.Changed, d.native.C)
+			ar.growth.NativeSums(d.Device, d.sums.Changed, d.sums.C)
 		}
 	}
+	return nil
 }
 
-// finishNative gives the results of a device the C of the samples, and -1 where there was none.
-func (d *device) finishNative() {
-	if d.native == nil {
+// forgetChunks gives the results of a device without known chunks the C of the samples, and -1 where there was none.
+func (d *device) forgetChunks() {
+	if d.sums == nil {
 		return
 	}
-	d.native.Unjudged = d.growths.Unjudged
-	d.result.MaxC = d.native.MaxC(d.MaxT)
-	d.result.Final.C = d.native.C
-	d.result.Peak.C = d.native.PeakC(&d.Peak)
+	d.result.MaxC = d.sums.MaxC(d.MaxT, d.MaxC)
+	d.result.Final.C = d.sums.C
+	d.result.Peak.C = d.sums.PeakC(&d.Peak)
 	d.result.Map.At, d.result.Holdings.Peak.At = unless(d.result.Map.At, d.result.Peak), unless(d.result.Holdings.Peak.At, d.result.Peak)
 	d.result.Holdings.Final.At.C = d.result.Final.C
 	for i := range d.result.Holdings.Moments {
@@ -57,7 +57,6 @@ func (d *device) finishNative() {
 	for i := range d.result.Map.Arenas {
 		d.result.Map.Arenas[i].At.C = -1
 	}
-	d.result.LargestFree = -1
 	if d.result.Period > 0 {
 		for i := range d.result.Iterations {
 			d.result.Iterations[i].PeakC, d.result.Iterations[i].EndC = -1, -1
@@ -80,7 +79,7 @@ func (d *device) finishNative() {
 }
 
 // unless is an instant with the C of another one, if they are the same.
-func unless(at, of Instant) Instant {
+func unless(at, of ledger.Instant) ledger.Instant {
 	at.C = -1
 	if at.Seq == of.Seq {
 		at.C = of.C

@@ -7,7 +7,10 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
+	"github.com/memprof/memprof/analysis/iterations"
+	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/modeltest"
+	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
 )
@@ -70,22 +73,22 @@ func TestSampledStep(t *testing.T) {
 	result := run(t, r.Recorder, Options{})
 	d := result.Devices[0]
 
-	want := Instant{Seq: 11, Time: 11000, T: 8600, C: 9216, R: 12288, NotRequested: 12288 - 8600, Live: 2, Iteration: 1}
+	want := ledger.Instant{Seq: 11, Time: 11000, T: 8600, C: 9216, R: 12288, NotRequested: 12288 - 8600, Live: 2, Iteration: 1}
 	if diff := cmp.Diff(want, d.Peak); diff != "" {
 		t.Errorf("peak (-want +got):\n%s", diff)
 	}
 	if d.Peak.Internal() != 616 || d.Peak.Free() != 3072 {
 		t.Errorf("at the peak %d internal and %d free, want 616 and 3072", d.Peak.Internal(), d.Peak.Free())
 	}
-	final := Instant{Seq: 16, Time: 16000, T: 8000, C: 8192, R: 12288, Pending: 600, NotRequested: 12288 - 8600, Live: 1, Iteration: 2}
+	final := ledger.Instant{Seq: 16, Time: 16000, T: 8000, C: 8192, R: 12288, Pending: 600, NotRequested: 12288 - 8600, Live: 1, Iteration: 2}
 	if diff := cmp.Diff(final, d.Final); diff != "" {
 		t.Errorf("final (-want +got):\n%s", diff)
 	}
-	iterations := []Iteration{
+	list := []iterations.Iteration{
 		{Number: 0, PeakT: 1600, PeakC: 2048, PeakR: 4096, EndT: 600, EndC: 1024, Allocs: 2, AllocBytes: 1600},
 		{Number: 1, PeakT: 8600, PeakC: 9216, PeakR: 12288, EndT: 8000, EndC: 8192, Allocs: 1, AllocBytes: 8000},
 	}
-	if diff := cmp.Diff(iterations, d.Iterations, cmpopts.IgnoreFields(Iteration{}, "StartSeq", "EndSeq", "Start", "End")); diff != "" {
+	if diff := cmp.Diff(list, d.Iterations, cmpopts.IgnoreFields(iterations.Iteration{}, "StartSeq", "EndSeq", "Start", "End")); diff != "" {
 		t.Errorf("iterations (-want +got):\n%s", diff)
 	}
 	growths := []Growth{
@@ -95,15 +98,15 @@ func TestSampledStep(t *testing.T) {
 	if diff := cmp.Diff(growths, d.Growths); diff != "" {
 		t.Errorf("growths (-want +got):\n%s", diff)
 	}
-	if d.MaxT != 8600 || d.MaxC != 9216 || d.MaxR != 12288 || d.LargestFree != -1 {
-		t.Errorf("greatest T %d, C %d, R %d, largest free %d", d.MaxT, d.MaxC, d.MaxR, d.LargestFree)
+	if d.MaxT != 8600 || d.MaxC != 9216 || d.MaxR != 12288 || d.LargestFree() != -1 {
+		t.Errorf("greatest T %d, C %d, R %d, largest free %d", d.MaxT, d.MaxC, d.MaxR, d.LargestFree())
 	}
-	if want := (&Native{Allocator: "native", Samples: 6}); !cmp.Equal(want, d.Native) {
+	if want := (&torchalloc.Observed{Allocator: "native", Samples: 6}); !cmp.Equal(want, d.Native) {
 		t.Errorf("%+v, want %+v", d.Native, want)
 	}
-	spans := [][]Span{{
-		spanOf(0, 1024, SpanNotRequested), spanOf(1024, 600, SpanLive), spanOf(1624, 4096-1624, SpanNotRequested), spanOf(4096, 4096, SpanUnmapped),
-		spanOf(8192, 8000, SpanLive), spanOf(16192, 192, SpanNotRequested),
+	spans := [][]ledger.Span{{
+		spanOf(0, 1024, ledger.SpanNotRequested), spanOf(1024, 600, ledger.SpanLive), spanOf(1624, 4096-1624, ledger.SpanNotRequested), spanOf(4096, 4096, ledger.SpanUnmapped),
+		spanOf(8192, 8000, ledger.SpanLive), spanOf(16192, 192, ledger.SpanNotRequested),
 	}}
 	if diff := cmp.Diff(spans[0], d.Map.Arenas[0].Spans); diff != "" {
 		t.Errorf("map (-want +got):\n%s", diff)
@@ -143,13 +146,13 @@ func TestSampledWithoutSamples(t *testing.T) {
 		"provided.peak", "idle.provided", "iteration.first_excess", "iteration.steady_idle", "growth.fragmentation",
 	} {
 		metric, _ := LookupMetric(name)
-		if value, _, ok := metric.Value(&d); ok {
+		if value, _, ok := metric.Value(d.Subjects()); ok {
 			t.Errorf("%s is %v, but cannot be known", name, value)
 		}
 	}
 	for _, name := range []string{"reserved.peak", "requested.peak", "waste.total", "idle.requested", "oom.count", "growth.count"} {
 		metric, _ := LookupMetric(name)
-		if _, _, ok := metric.Value(&d); !ok {
+		if _, _, ok := metric.Value(d.Subjects()); !ok {
 			t.Errorf("%s is known", name)
 		}
 	}
@@ -165,7 +168,7 @@ func TestSampledOdd(t *testing.T) {
 	r.sums(512, 4096, 1024)  // less than is asked for
 	r.sums(1024, 4096, 1024)
 	d := run(t, r.Recorder, Options{}).Devices[0]
-	if want := (&Native{Allocator: "native", Samples: 2, Odd: 2}); !cmp.Equal(want, d.Native) {
+	if want := (&torchalloc.Observed{Allocator: "native", Samples: 2, Odd: 2}); !cmp.Equal(want, d.Native) {
 		t.Errorf("%+v, want %+v", d.Native, want)
 	}
 	if d.Peak.C != 1024 || d.MaxC != 1024 {
@@ -188,7 +191,7 @@ func TestNativeAndOurs(t *testing.T) {
 	r.block(trace.KindAlloc, 0, 100)
 	r.sums(512, 4096, 512)
 	d := run(t, r.Recorder, Options{}).Devices[0]
-	want := Instant{
+	want := ledger.Instant{
 		Seq: 6, Time: 6000, T: 1100, C: 2048 + 512, R: 2*mib + 4096, Rounding: 24, Slack: 1024,
 		Reserve: 2*mib - 2048, NotRequested: 4096 - 100, Live: 2, View: 1,
 	}
@@ -241,7 +244,7 @@ func TestSampledAgainstOurs(t *testing.T) {
 		if got.Native.Odd != 0 {
 			rt.Fatalf("%+v", got.Native)
 		}
-		for _, pair := range [][2]Instant{{want.Peak, got.Peak}, {want.Final, got.Final}} {
+		for _, pair := range [][2]ledger.Instant{{want.Peak, got.Peak}, {want.Final, got.Final}} {
 			w, g := pair[0], pair[1]
 			if g.Seq >= 0 && g.Seq < int64(len(at)) && at[g.Seq] != w.Seq && w.Seq != want.Final.Seq {
 				rt.Fatalf("instant at event %d, want %d", at[g.Seq], w.Seq)

@@ -1,7 +1,6 @@
 package analysis
 
 import (
-	"slices"
 	"testing"
 
 	"github.com/memprof/memprof/analysis/modeltest"
@@ -62,7 +61,7 @@ func TestOfTag(t *testing.T) {
 			t.Errorf("%s of the tag is %v, %v; want %v", name, got, ok, want)
 		}
 	}
-	for _, name := range TagMetrics() {
+	for _, name := range MetricsOf(OneTag) {
 		m, ok := LookupMetric(name)
 		if !ok || known[name] {
 			t.Errorf("%s: a metric %v, named before %v", name, ok, known[name])
@@ -90,8 +89,8 @@ func TestOfPhase(t *testing.T) {
 	if !ok {
 		t.Fatal("the phase is not found")
 	}
-	for i, want := range []float64{3*mib - 100 + 1000, 3*mib + 1024, 3*mib - 100, 1} {
-		m, _ := LookupMetric(PhaseMetrics()[i])
+	for i, want := range []float64{3*mib - 100 + 1000, 3*mib - 100, 3*mib + 1024, 1} {
+		m, _ := LookupMetric(MetricsOf(OnePhase)[i])
 		if got, _, ok := m.Value(of); !ok || got != want {
 			t.Errorf("%s of the phase is %v, %v; want %v", m.Name, got, ok, want)
 		}
@@ -101,17 +100,30 @@ func TestOfPhase(t *testing.T) {
 	}
 }
 
-// Outside of its scopes a metric has no value: a wrong name in a gate cannot read 0 and pass.
-func TestMetricsOutsideTheirScopes(t *testing.T) {
-	for scope, of := range map[MetricScope][]string{OneTag: TagMetrics(), OnePhase: PhaseMetrics()} {
+// A part has the metrics whose subjects it has, and no others: what is missing there cannot read 0 and pass a gate.
+func TestMetricsOfParts(t *testing.T) {
+	r := modeltest.New()
+	taggedJob(r)
+	live := NewLive(Options{Text: r.Strings.Text})
+	for i := range r.Events {
+		if err := live.Add(&r.Events[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	result, err := Run(modeltest.Source(r.Events, 3), Options{Text: r.Strings.Text})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &result.Devices[0]
+	tag, _ := result.OfTag(d, "kv")
+	phase, _ := d.OfPhase("prefill")
+	for _, of := range []*Subjects{tag, phase, live.Subjects(0)} {
 		for _, m := range Metrics() {
-			d := &DeviceResult{Scope: scope, MaxR: 1, Peak: Instant{R: 1, T: 1}}
-			_, _, ok := m.Value(d)
-			if named := slices.Contains(of, m.Name); ok && !named || m.Of(scope) != named {
-				t.Errorf("scope %d: %s has a value %v, named %v", scope, m.Name, ok, named)
+			if _, _, ok := m.Value(of); ok != m.Of(of.Part) {
+				t.Errorf("part %d: %s has a value %t, registered %t", of.Part, m.Name, ok, m.Of(of.Part))
 			}
-			if !m.Of(scope) && m.Unknown(d) == "" {
-				t.Errorf("scope %d: nothing says why %s has no value", scope, m.Name)
+			if !m.Of(of.Part) && m.Unknown(of) == "" {
+				t.Errorf("part %d: nothing says why %s has no value", of.Part, m.Name)
 			}
 		}
 	}

@@ -1,15 +1,17 @@
 package analysis
 
 import (
+	"errors"
+
 	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/pause"
 	"github.com/memprof/memprof/trace"
 )
 
 // transition notes a pause or a resume.
-func (a *analyzer) transition(ar *arena, e *trace.Event) *Transition {
+func (a *analyzer) transition(ar *arena, e *trace.Event) *pause.Transition {
 	fields := trace.ParseContext(e.Kind, a.opt.Text(e.Context))
-	t := Transition{
+	t := pause.Transition{
 		Seq: e.Seq, Time: e.Time, Duration: e.PauseDuration().Nanoseconds(), Arena: e.Arena, Tag: fields.Get("tag"),
 		Resume: e.Kind == trace.KindResume, Bytes: e.PausedBytes(), Copied: e.CopiedBytes(), Failed: fields.Get("failed"),
 	}
@@ -26,41 +28,26 @@ func (a *analyzer) transition(ar *arena, e *trace.Event) *Transition {
 	return &t
 }
 
-func (a *analyzer) pause(e *trace.Event) error {
-	ar, err := a.arenaOf(e)
-	if err != nil {
-		return err
-	}
-	t := a.transition(ar, e)
-	if t.Failed != "" {
-		return nil
-	}
-	ar.device.others.Changing(e.Time)
-	if err := a.ledger.Pause(ar.Arena, e.Seq, e.Requested); err != nil {
-		return err
-	}
-	a.transitioned(ar, t)
-	return a.finishEvent(ar, e)
-}
+// errNotDone is that of an event that changed nothing.
+var errNotDone = errors.New("nothing was changed")
 
-func (a *analyzer) resume(e *trace.Event) error {
-	ar, err := a.arenaOf(e)
+// pauseOrResume only notes a pause or resume that failed.
+func (a *analyzer) pauseOrResume(ar *arena, e *trace.Event) (err error) {
+	t := a.transition(ar, e)
+	if t.Failed != "" {
+		return errNotDone
+	}
+	ar.device.others.Changing(e.Time)
+	if !t.Resume {
+		err = a.ledger.Pause(ar.Arena, e.Seq, e.Requested)
+	} else if err = a.ledger.Resume(ar.Arena, e.Seq, e.Requested); err == nil && ar.device.keys == nil && !a.second {
+		ar.ForgetPauses(ar.device.trend.Bound) // else looked at only as it was at the peak, the last bound and the end
+	}
 	if err != nil {
 		return err
 	}
-	t := a.transition(ar, e)
-	if t.Failed != "" {
-		return nil
-	}
-	ar.device.others.Changing(e.Time)
-	if err := a.ledger.Resume(ar.Arena, e.Seq, e.Requested); err != nil {
-		return err
-	}
-	if ar.device.keys == nil { // what is no keyframe is looked at only as it was at the peak, the last bound and the end
-		ar.ForgetPauses(ar.device.trend.Bound)
-	}
 	a.transitioned(ar, t)
-	return a.finishEvent(ar, e)
+	return nil
 }
 
 // followTags joins a new arena to the tags of its device, which are followed from the first one on.

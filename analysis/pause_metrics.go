@@ -1,37 +1,41 @@
 package analysis
 
+import (
+	"github.com/memprof/memprof/analysis/pause"
+)
+
 // pauseMetrics are metrics of devices whose memory has tags.
 var pauseMetrics = []Metric{
-	ofPauses("pause.untagged.bytes", Bytes, "greatest sum of untagged live requests at a pause", func(d *DeviceResult) (float64, int64, bool) {
-		return float64(d.Pauses.Untagged.Bytes), d.Pauses.Untagged.Seq, d.Pauses.Untagged.Bytes > 0 || len(d.Transitions) > 0
+	paused.metric("pause.untagged.bytes", Bytes, "greatest sum of untagged live requests at a pause", func(d *DeviceResult) (float64, int64, bool) {
+		untagged := &d.Pauses.Untagged
+		return float64(untagged.Bytes), untagged.Seq, untagged.Bytes > 0 || len(d.Transitions) > 0
 	}),
-	ofPauses("pause.untagged.alike.bytes", Bytes, "untagged live requests at a pause with the category that most of a tag has", func(d *DeviceResult) (float64, int64, bool) {
-		var sum int64
+	paused.number("pause.untagged.alike.bytes", Bytes, "untagged live requests at a pause with the category that most of a tag has", func(d *DeviceResult) (sum int64) {
 		for _, s := range d.Pauses.Categories {
 			sum += s.Bytes
 		}
-		return float64(sum), -1, true
+		return sum
 	}),
-	ofCycle("pause.unneeded.bytes", Bytes, "greatest sum of tags that were resident in a stage that did not need them", func(s *Pauses) float64 {
+	ofCycle("pause.unneeded.bytes", Bytes, "greatest sum of tags that were resident in a stage that did not need them", func(s *pause.Result) float64 {
 		var most int64
 		for stage := range s.Cycle.Stages {
 			most = max(most, s.Cycle.Unneeded(stage))
 		}
 		return float64(most)
 	}),
-	ofCycle("pause.untagged.free.bytes", Bytes, "greatest untagged memory that was free during a whole visit of a stage", func(s *Pauses) float64 {
+	ofCycle("pause.untagged.free.bytes", Bytes, "greatest untagged memory that was free during a whole visit of a stage", func(s *pause.Result) float64 {
 		var most int64
 		for i := range s.Stages {
 			most = max(most, s.Stages[i].Free)
 		}
 		return float64(most)
 	}),
-	ofCycle("pause.recorded.peak", Bytes, "greatest reserved memory since the first stage began", func(s *Pauses) float64 { return float64(s.Recorded.Peak) }),
-	ofCycle("pause.on_use.peak", Bytes, "lowest peak that the stages allow: each tag is resumed when it is used", func(s *Pauses) float64 { return float64(s.OnUse.Peak) }),
-	ofCycle("pause.excess", Share, "pause.recorded.peak minus pause.on_use.peak; share of pause.on_use.peak, may exceed 100%", func(s *Pauses) float64 {
+	ofCycle("pause.recorded.peak", Bytes, "greatest reserved memory since the first stage began", func(s *pause.Result) float64 { return float64(s.Recorded.Peak) }),
+	ofCycle("pause.on_use.peak", Bytes, "lowest peak that the stages allow: each tag is resumed when it is used", func(s *pause.Result) float64 { return float64(s.OnUse.Peak) }),
+	ofCycle("pause.excess", Share, "pause.recorded.peak minus pause.on_use.peak; share of pause.on_use.peak, may exceed 100%", func(s *pause.Result) float64 {
 		return share(s.Recorded.Peak-s.OnUse.Peak, s.OnUse.Peak)
 	}),
-	ofPauses("pause.failed.count", Count, "pauses and resumes of an arena that failed", func(d *DeviceResult) (float64, int64, bool) {
+	paused.metric("pause.failed.count", Count, "pauses and resumes of an arena that failed", func(d *DeviceResult) (float64, int64, bool) {
 		seq, failed := int64(-1), 0
 		for _, t := range d.Transitions {
 			if t.Failed == "" {
@@ -45,20 +49,22 @@ var pauseMetrics = []Metric{
 	}),
 }
 
-func ofPauses(name string, unit Unit, help string, of func(*DeviceResult) (float64, int64, bool)) Metric {
-	return Metric{name, unit, help, func(d *DeviceResult) (float64, int64, bool) {
-		if d.Pauses == nil {
-			return 0, -1, false
-		}
-		return of(d)
-	}}
-}
+// paused are devices whose memory has tags.
+var paused = ofWhole(func(d *DeviceResult) *DeviceResult {
+	if d.Pauses == nil {
+		return nil
+	}
+	return d
+})
 
-func ofCycle(name string, unit Unit, help string, of func(*Pauses) float64) Metric {
-	return ofPauses(name, unit, help, func(d *DeviceResult) (float64, int64, bool) {
-		if len(d.Pauses.Cycle.Stages) == 0 {
-			return 0, -1, false
-		}
-		return of(d.Pauses), -1, true
-	})
+// cycle is what tags did in a job that has stages.
+var cycle = ofWhole(func(d *DeviceResult) *pause.Result {
+	if d.Pauses == nil || len(d.Pauses.Cycle.Stages) == 0 {
+		return nil
+	}
+	return d.Pauses
+})
+
+func ofCycle(name string, unit Unit, help string, of func(*pause.Result) float64) Metric {
+	return cycle.metric(name, unit, help, func(p *pause.Result) (float64, int64, bool) { return of(p), -1, true })
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/bfc"
@@ -101,7 +102,7 @@ func TestEveryTermIsWhatItsDefinitionCounts(t *testing.T) {
 		var peak, maxima ledger.Split
 		var peakSeq int64 = -1
 		var pictures [2]picture
-		var contexts, sizes []AllocationGroup
+		var contexts, sizes []attribution.AllocationGroup
 		var largestFree chunk
 		var free ledger.FreeTerms
 		var view int32
@@ -133,7 +134,7 @@ func TestEveryTermIsWhatItsDefinitionCounts(t *testing.T) {
 			t.Fatal(err)
 		}
 		d := &result.Devices[0]
-		want := Instant{Seq: peakSeq, Time: d.Peak.Time, Iteration: d.Peak.Iteration}
+		want := ledger.Instant{Seq: peakSeq, Time: d.Peak.Time, Iteration: d.Peak.Iteration}
 		peak.Fill(&want)
 		free.Fill(&want)
 		want.View = view
@@ -143,8 +144,8 @@ func TestEveryTermIsWhatItsDefinitionCounts(t *testing.T) {
 		if d.MaxT != maxima.T || d.MaxC != maxima.C || d.MaxR != maxima.R {
 			t.Fatalf("maxima %d %d %d, want %+v", d.MaxT, d.MaxC, d.MaxR, maxima)
 		}
-		if d.LargestFree != largestFree.to-largestFree.from {
-			t.Fatalf("largest free %d, want %+v", d.LargestFree, largestFree)
+		if d.LargestFree() != largestFree.to-largestFree.from {
+			t.Fatalf("largest free %d, want %+v", d.LargestFree(), largestFree)
 		}
 		got := [2]picture{n.none(), n.none()}
 		for _, m := range d.Map.Arenas {

@@ -3,8 +3,15 @@ package analysis
 import (
 	"time"
 
+	"github.com/memprof/memprof/analysis/accounting"
+	"github.com/memprof/memprof/analysis/attribution"
+	"github.com/memprof/memprof/analysis/graphs"
 	"github.com/memprof/memprof/analysis/iterations"
-	"github.com/memprof/memprof/analysis/observed"
+	"github.com/memprof/memprof/analysis/keyframes"
+	"github.com/memprof/memprof/analysis/kv"
+	"github.com/memprof/memprof/analysis/ledger"
+	"github.com/memprof/memprof/analysis/pause"
+	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -20,9 +27,9 @@ type Result struct {
 	// UnknownEvents are of kinds that this version does not know; they were passed over.
 	UnknownEvents int64
 	Devices       []DeviceResult
-	Arenas        []ArenaInfo // in order of creation
-	Bands         []Band      // the phases over time; nil unless Options.Explore
-	Job           *Job        // nil unless package recording analyzed the process
+	Arenas        []ledger.Info    // in order of creation
+	Bands         []keyframes.Band // the phases over time; nil unless Options.Explore
+	Job           *Job             // nil unless package recording analyzed the process
 }
 
 // Job is what the description of a recording says of the job.
@@ -43,12 +50,11 @@ type Job struct {
 
 // DeviceResult holds the numbers of one GPU, all its arenas summed.
 type DeviceResult struct {
-	Scope      MetricScope // WholeDevice, unless it is of a tag or a phase: see [Result.OfTag]
 	Device     int32
-	Peak       Instant // the peak: greatest T among those at greatest R
-	Final      Instant // after the last event
-	MaxT, MaxC int64   // greatest requested and provided bytes, each at its own moment
-	MaxR       int64   // greatest reserved bytes
+	Peak       ledger.Instant // the peak: greatest T among those at greatest R
+	Final      ledger.Instant // after the last event
+	MaxT, MaxC int64          // greatest requested and provided bytes, each at its own moment
+	MaxR       int64          // greatest reserved bytes
 
 	Allocs, Frees int64    // events
 	OOMs          []OOM    // in order; at most MaxGrowths are kept
@@ -57,33 +63,34 @@ type DeviceResult struct {
 	GrowthCount   int64    // all of them
 	// FragmentationGrowths are those of all growths whose verdict is Fragmentation.
 	FragmentationGrowths int64
-	Remaps               int64       // mappings of what had been unmapped inside an arena; no growths
-	Iterations           []Iteration // see [DeviceResult.IterationCount]
+	UnjudgedGrowths      int64                  // those without a verdict, of an allocator that was only observed
+	Remaps               int64                  // mappings of what had been unmapped inside an arena; no growths
+	Iterations           []iterations.Iteration // see [DeviceResult.IterationCount]
 	// Period is 0 if iterations come from marks. Otherwise there were none, and it is
 	// the number of allocations after which the sequence of requests repeats.
 	Period         int64
-	Paper          Paper
-	Leak           Leak
+	Paper          iterations.Paper
+	Leak           iterations.Leak
 	Series         Series
-	Map            AddressMap        // at the peak
-	TopContexts    []AllocationGroup // live at the peak, by bytes, greatest first
-	TopSizes       []AllocationGroup
-	Transitions    []Transition // pauses and resumes in order; at most MaxGrowths are kept
-	Pauses         *Pauses      // what tags did; nil where no memory has one
-	LargestFree    int64        // L at the peak: the largest free chunk, mapped bytes
-	OtherLibraries OtherLibraries
-	Holdings       Holdings    // the process's memory on the device, in arenas and outside of them
-	Account        *Account    // Holdings compared with the device's used memory; nil before [Reconcile]
-	Held           Attribution // the live allocations at the peak, by category, phase, origin and stack
+	Map            ledger.AddressMap             // at the peak
+	TopContexts    []attribution.AllocationGroup // live at the peak, by bytes, greatest first
+	TopSizes       []attribution.AllocationGroup
+	Transitions    []pause.Transition // pauses and resumes in order; at most MaxGrowths are kept
+	Pauses         *pause.Result      // what tags did; nil where no memory has one
+	Chunks         *Chunks            // nil where an allocator was only observed: see Native
+	OtherLibraries accounting.OtherLibraries
+	Holdings       accounting.Holdings // the process's memory on the device, in arenas and outside of them
+	Account        *accounting.Account // Holdings compared with the device's used memory; nil before [Reconcile]
+	Held           attribution.Result  // the live allocations at the peak, by category, phase, origin and stack
 	// PeakLive and FinalLive are the groups of all blocks that are live at the peak and after the last event, by
 	// requested bytes, greatest first; nil unless [Options.LiveGroups].
-	PeakLive, FinalLive []LiveGroup
+	PeakLive, FinalLive []attribution.LiveGroup
 	// OOMLive are the same at the first request that failed, by the labels and phases up to then; nil if none failed.
-	OOMLive []LiveGroup
+	OOMLive []attribution.LiveGroup
 	// Phases are those of the whole trace, and PhaseIterations the same by iteration, the
 	// first and the last of marked ones. Both are nil where the trace has no phases.
-	Phases          []PhaseUse
-	PhaseIterations []PhaseIteration
+	Phases          []attribution.PhaseUse
+	PhaseIterations []attribution.PhaseIteration
 
 	// Card tells the GPU from every other one of all runs, GPU and Driver name its model and driver, and
 	// Total is its memory in bytes; "" and 0 where the recording does not say. Package recording fills them in.
@@ -95,23 +102,42 @@ type DeviceResult struct {
 	Replays []Replay
 
 	// Graphs is nil unless something was captured, or there was a graph memory.
-	Graphs *Graphs
+	Graphs *graphs.Result
 	// KV are the KV caches that engines marked, in the order of their first event.
-	KV        []*KVResult
-	Keyframes *Keyframes // nil unless Options.Explore
+	KV        []*kv.Result
+	Keyframes *keyframes.Result // nil unless Options.Explore
 	// ByCategory is the course of requested bytes by category, ascending; nil unless Options.Categories.
-	ByCategory []CategoryPoint
+	ByCategory []attribution.CategoryPoint
 
 	Stored *Stored // the values of metrics, if they were stored with the recording; else nil
 
 	Tags []TagUse // in order of appearance; see [Result.OfTag]
 
-	// Native is nil unless a native allocator serves tensors of the device, whose chunks are not known.
-	Native *Native
-	// Modeled is what the model of PyTorch's own allocator followed, which gave the chunks of an observed one their
-	// sizes; nil without it. NotModeled says why the chunks of Native have none; "" if nothing tried.
-	Modeled    *observed.Result
-	NotModeled string
+	// Native is of PyTorch's own allocator, where that was only observed: then chunks are known only if a model
+	// followed it. Nil of memprof's.
+	Native *torchalloc.Observed
+}
+
+// Chunks is what is known of a device by the chunks of its allocators. Where there is none, the parts of internal waste
+// and of free memory are not known, nor what single allocations were provided with.
+type Chunks struct {
+	LargestFree int64 // L at the peak: the largest free chunk, mapped bytes
+}
+
+// LargestFree is L at the peak; -1 where it is not known.
+func (d *DeviceResult) LargestFree() int64 {
+	if d.Chunks == nil {
+		return -1
+	}
+	return d.Chunks.LargestFree
+}
+
+// Known is a number that only chunks tell; -1 where they are not known.
+func (c *Chunks) Known(n int64) int64 {
+	if c == nil {
+		return -1
+	}
+	return n
 }
 
 // Replay is what a device would have reserved under another allocator or policy.
@@ -150,8 +176,8 @@ type Point struct {
 	// The least and greatest values after any of its events; T, C and R of At and Last lie
 	// within them. What was before the first event is not in them.
 	T, C, R Range
-	At      Instant // after the event of greatest R, among those of greatest T, of them the first
-	Last    Instant // after the last event
+	At      ledger.Instant // after the event of greatest R, among those of greatest T, of them the first
+	Last    ledger.Instant // after the last event
 }
 
 // Range is the least and greatest value in an interval.

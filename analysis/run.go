@@ -10,22 +10,13 @@ import (
 
 	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/attribution"
-	"github.com/memprof/memprof/analysis/categories"
 	"github.com/memprof/memprof/analysis/graphs"
-	"github.com/memprof/memprof/analysis/growth"
 	"github.com/memprof/memprof/analysis/iterations"
 	"github.com/memprof/memprof/analysis/keyframes"
 	"github.com/memprof/memprof/analysis/kv"
 	"github.com/memprof/memprof/analysis/ledger"
-	"github.com/memprof/memprof/analysis/trend"
 	"github.com/memprof/memprof/trace"
 )
-
-// Source gives the events of one process in order, a batch at a time, and io.EOF at the
-// end; a batch is valid until the next call. *trace.Reader is one.
-type Source interface {
-	Next() (*trace.Batch, error)
-}
 
 // Options of Run. Zero values stand for the defaults.
 type Options struct {
@@ -46,16 +37,13 @@ type Options struct {
 
 	// Observe, if set, is called with each event, in order, opening ones too, and the state of the event's
 	// device after it. after is nil if the event has no device. Both pointers are valid only during the call.
-	Observe func(e *trace.Event, device int32, after *Instant)
+	Observe func(e *trace.Event, device int32, after *ledger.Instant)
 	// LiveGroups makes the pass fill in [DeviceResult.PeakLive], OOMLive and FinalLive.
 	LiveGroups bool
-	// Explore makes the pass fill in what a page needs to show any instant: Keyframes and Bands.
+	// Explore makes the pass fill in Bands and choose Keyframes, the instants that a page shows; see [Result.Explore].
 	Explore bool
-	// Exact are spans of events at each of which Keyframes have the whole address space, not only at chosen
-	// instants. What is kept grows with the events in them.
-	Exact []EventSpan
-	// ExactEvents is for package recording, which chooses Exact: all events of a recording that has at most so many,
-	// else those of the first, peak, last and worst iterations.
+	// ExactEvents is for package recording: a page has all events of a recording that has at most so many, else those
+	// of the first, peak, last and worst iterations.
 	ExactEvents int64
 	// Categories makes the pass fill in [DeviceResult.ByCategory].
 	Categories bool
@@ -83,8 +71,9 @@ func (o Options) withDefaults() Options {
 // the source's, or an *EventError that names the first event that cannot be: an alloc outside of free
 // mapped memory, a free of what is not live, a mapping on top of another, an unmapping of what is in
 // use, a state that does not add up, a device from number 1,024 on, an arena after 1,048,576 others.
-func Run(src Source, opt Options) (*Result, error) {
-	a := newAnalyzer(opt)
+func Run(src trace.Source, opt Options) (*Result, error) { return newAnalyzer(opt).run(src) }
+
+func (a *analyzer) run(src trace.Source) (*Result, error) {
 	for {
 		b, err := src.Next()
 		if errors.Is(err, io.EOF) {
@@ -100,15 +89,14 @@ func Run(src Source, opt Options) (*Result, error) {
 }
 
 func newAnalyzer(opt Options) *analyzer {
-	a := &analyzer{opt: opt.withDefaults(), ledger: ledger.New()}
+	a := &analyzer{opt: opt.withDefaults(), ledger: ledger.New(), history: keyframes.NewHistory()}
 	a.attribution = attribution.New(attribution.Options{Text: a.opt.Text, Top: a.opt.Top, Groups: a.opt.Groups})
 	a.kv = kv.New(a.opt.Text)
 	a.graphs = graphs.New(a.ledger, a.attribution, a.opt.Text, func(index int32, e *trace.Event) error { return a.finishEvent(a.arenas[index], e) })
 	a.others = accounting.New(a.opt.Text, a.opt.Moments)
 	a.moment = a.others.Next()
 	if a.opt.Explore {
-		a.history, a.bands = keyframes.NewHistory(keyframes.DefaultHistory), keyframes.NewBands()
-		a.history.KeepAll(a.opt.Exact)
+		a.bands = keyframes.NewBands()
 	}
 	return a
 }
@@ -121,21 +109,23 @@ type analyzer struct {
 	last    *arena    // of the event before that has one; nil before the first
 	devices []*device // in order of appearance
 	marks   iterations.Log
-	start   Iteration // where the current iteration started
-	runs    []int64   // scratch
+	start   iterations.Iteration // where the current iteration started
+	runs    []int64              // scratch
 
 	kv          *kv.Tracker
 	attribution *attribution.Tracker
-	requests    trend.Requests
-	history     *keyframes.History // nil unless Options.Explore
-	bands       *keyframes.Bands   // likewise
-	moment      int64              // the next of Options.Moments
-	pointsDue   int64              // an event behind it may be behind an open point of a series
+	requests    iterations.PhaseRequests
+	history     *keyframes.History
+	second      bool             // it is a second pass
+	chosen      *Result          // of the first pass, whose keyframes are wanted; may be nil
+	bands       *keyframes.Bands // nil unless Options.Explore
+	moment      int64            // the next of Options.Moments
+	pointsDue   int64            // an event behind it may be behind an open point of a series
 	others      *accounting.Tracker
 	captures    int64 // of CUDA graphs, under way
 	graphs      *graphs.Tracker
 
-	budget   growth.Budget
+	budget   lookBudget
 	opening  bool // the event at hand restates
 	events   int64
 	unknown  int64
@@ -189,58 +179,47 @@ func (a *analyzer) event(e *trace.Event) error {
 		a.budget.Events = a.events
 	}
 	a.lastSeq, a.lastTime = e.Seq, e.Time
-	if a.history != nil {
-		a.passHistory(e)
+	if a.history.Now = e.Seq; a.second && !a.opening {
+		a.history.Event(e.Seq, e.Time)
 	}
 	if e.Device < trace.NoDevice || e.Device >= maxDevices {
 		return ledger.NewEventError(e, fmt.Errorf("device %d is not one of 0 to %d", e.Device, maxDevices-1))
 	}
-	var err error
-	switch e.Kind {
-	case trace.KindAlloc:
-		err = a.alloc(e)
-	case trace.KindFree:
-		err = a.free(e)
-	case trace.KindFreeDone:
-		err = a.freeDone(e)
-	case trace.KindMap:
-		err = a.mapped(e)
-	case trace.KindUnmap:
-		err = a.unmapped(e)
-	case trace.KindRestore:
-		err = a.restore(e)
-	default:
-		err = a.rare(e)
+	handle := handlers[e.Kind]
+	if handle == nil {
+		handle = (*analyzer).passOver
 	}
-	if err != nil {
+	if err := handle(a, e); err != nil {
 		return ledger.NewEventError(e, err)
 	}
 	return nil
 }
 
-// passHistory tells the keyframes of the next event. Opening events are of no time that the page has.
-func (a *analyzer) passHistory(e *trace.Event) {
-	if a.opening {
-		a.history.Now = e.Seq
-		return
-	}
-	a.history.Event(e.Seq, e.Time)
-}
-
 // begin takes the first event that does not restate: the state before it counts.
 func (a *analyzer) begin(e *trace.Event) {
-	a.start = Iteration{StartSeq: e.Seq, Start: e.Time}
+	a.start = iterations.Iteration{StartSeq: e.Seq, Start: e.Time}
 	a.kv.Begin(e.Time)
 	for _, d := range a.devices {
 		d.current = a.start
 		d.byPhase.Start(a.attribution.Phases.Current, e.Time, d.T, d.C)
-		if d.native != nil {
-			d.native.Begin()
-		}
+		d.sums.Begin()
 		if d.R > 0 {
 			d.observe(e.Seq-1, e.Time)
 		}
 	}
+}
+
+// passMoments makes the accounting keep the state at the moments before time.
+func (a *analyzer) passMoments(time int64) {
+	a.others.Pass(a.lastSeq, time, func(note func(*accounting.Device)) {
+		if a.events == 0 { // the process has no memory before its first event
+			return
+		}
+		for _, d := range a.devices {
+			note(d.others)
+		}
+	})
+	a.moment = a.others.Next()
 }
 
 // closePoints closes the points of series that an event at a moment is behind, before it changes anything.
@@ -252,64 +231,6 @@ func (a *analyzer) closePoints(moment int64) {
 			a.pointsDue = min(a.pointsDue, d.series.last)
 		}
 	}
-}
-
-// rare takes the kinds that seldom or never change memory of an arena.
-func (a *analyzer) rare(e *trace.Event) error {
-	switch e.Kind {
-	case trace.KindArena:
-		return a.arena(e)
-	case trace.KindStreamUse:
-		return a.streamUse(e)
-	case trace.KindShrink:
-		return a.shrink(e)
-	case trace.KindIteration:
-		a.mark(e)
-	case trace.KindPhaseBegin, trace.KindPhaseEnd:
-		a.phase(e)
-	case trace.KindStack:
-		a.attribution.Stack(e)
-	case trace.KindLabel:
-		a.label(e)
-	case trace.KindCaptureBegin, trace.KindCaptureEnd:
-		a.captures = e.OpenCaptures()
-		return a.graphs.Capture(e)
-	case trace.KindAlias, trace.KindUnalias:
-		ar, err := a.arenaOf(e)
-		if err != nil {
-			return err
-		}
-		return a.graphs.Alias(ar.graphs, e)
-	case trace.KindPoolRelease:
-		return a.release(e)
-	case trace.KindPause:
-		return a.pause(e)
-	case trace.KindResume:
-		return a.resume(e)
-	case trace.KindReclaim:
-		if ar := a.lookup(e.Arena); ar != nil {
-			ar.device.growths.Resolve(&ar.growth, ar.Arena, e.Requested, false)
-		}
-	case trace.KindOOM:
-		if ar := a.lookup(e.Arena); ar != nil {
-			ar.device.growths.Resolve(&ar.growth, ar.Arena, e.Requested, false)
-			return a.oom(ar.device, ar.Arena, e)
-		}
-		return a.oom(a.deviceOf(e.Device), nil, e)
-	case trace.KindExternalAlloc, trace.KindExternalFree, trace.KindOverhead, trace.KindDeviceUsed:
-		a.otherMemory(e)
-	case trace.KindStatistics:
-		a.statistics(e)
-	case trace.KindKVCache, trace.KindKVReserve, trace.KindKVAppend, trace.KindKVShare, trace.KindKVFree:
-		a.kvEvent(e)
-	case trace.KindLost:
-		a.lost++
-	default:
-		if !e.Kind.Valid() {
-			a.unknown++
-		}
-	}
-	return nil
 }
 
 // The most that a process may have, far above what jobs have. Some events visit all of them, so these bounds keep
@@ -327,39 +248,25 @@ func (a *analyzer) deviceOf(id int32) *device {
 	}
 	d := newDevice(id, &a.opt)
 	d.series.due = &a.pointsDue
-	d.growths = growth.New(a.opt.MaxGrowths, &a.budget)
-	if a.history != nil {
-		d.keys = keyframes.New(d.Device, a.history)
+	d.growths = newGrowthTracker(a.opt.MaxGrowths, &a.budget)
+	d.kept = keyframes.NewRecorder(d.Device, a.history)
+	d.kept.Want(a.wantedOf(id))
+	if a.opt.Explore {
+		d.keys = keyframes.NewChooser(d.Device)
 	}
 	if a.opt.Categories {
-		d.categories = categories.New()
+		d.categories = attribution.NewCategoryCourse()
 	}
 	d.log = a.marks.Clone() // those before it was used
 	d.Iteration = d.log.Count
 	d.current = a.start
 	d.byPhase.Start(a.attribution.Phases.Current, a.lastTime, d.T, d.C)
-	d.trend = trend.New(d.log.Count > 0)
+	d.trend = iterations.NewLeakTracker(d.log.Count > 0)
 	if d.log.Count > 0 {
 		d.period = nil
 	}
 	a.devices = append(a.devices, d)
 	return d
-}
-
-// release takes the last event of an arena, or passes over the release of a pool that has
-// none.
-func (a *analyzer) release(e *trace.Event) error {
-	if e.Arena == trace.NoArena {
-		return nil
-	}
-	ar, err := a.arenaOf(e)
-	if err != nil {
-		return err
-	}
-	if ar.graphs.InRange() {
-		return a.graphs.RangeReleased(ar.graphs)
-	}
-	return a.ledger.Release(ar.Arena)
 }
 
 func (a *analyzer) arena(e *trace.Event) error {
@@ -390,11 +297,7 @@ func (a *analyzer) finish() (*Result, error) {
 		ar.device.growths.CutOff(&ar.growth, ar.Arena)
 		info := ar.Info
 		info.MaxR = ar.MaxR
-		info.Final = Instant{Seq: a.lastSeq, Time: a.lastTime, Iteration: ar.device.Iteration}
-		ar.Fill(&info.Final)
-		if ar.Native {
-			info.Final.C = -1
-		}
+		info.Final = ar.now(a.lastSeq, a.lastTime)
 		info.Paused = ar.Paused()
 		r.Arenas = append(r.Arenas, info)
 	}
@@ -424,17 +327,20 @@ func (a *analyzer) finishDevice(d *device) error {
 	}
 	d.detectIterations(!a.opt.Recovered && a.lost == 0 && d.result.OOMCount == 0)
 	r := &d.result
-	r.Growths, r.GrowthCount, r.FragmentationGrowths = d.growths.Growths, d.growths.Count, d.growths.Fragmentation
+	r.Growths, r.GrowthCount, r.FragmentationGrowths, r.UnjudgedGrowths = d.growths.Growths, d.growths.Count, d.growths.Fragmentation, d.growths.Unjudged
 	slices.SortFunc(r.Growths, func(x, y Growth) int { return cmp.Compare(x.Seq, y.Seq) })
 	d.result.Paper = d.log.Paper(d.MaxR)
 	d.result.Leak = a.leak(d)
 	d.result.Series.Points = d.series.finish(d.Device)
 	d.result.OtherLibraries = d.others.OtherLibraries
 	d.result.Holdings = d.others.Finish(d.result.Peak, d.result.Final)
+	if d.sums == nil {
+		r.Chunks = &Chunks{}
+	}
 	if err := a.finishPeak(d); err != nil {
 		return err
 	}
-	d.finishNative()
+	d.forgetChunks()
 	a.finishCategories(d)
 	for _, u := range d.tags {
 		d.result.Tags = append(d.result.Tags, u.TagUse)
@@ -461,15 +367,19 @@ func (a *analyzer) finishCategories(d *device) {
 	d.result.ByCategory = d.categories.Finish()
 }
 
-// finishKeyframes fills in the keyframes of a device, if they were asked for.
+// finishKeyframes fills in the keyframes of a device: in a first pass which they are, in a second one all else.
 func (a *analyzer) finishKeyframes(d *device) (err error) {
-	if d.keys == nil {
-		return nil
+	if a.second {
+		end := keyframes.End{Ledger: a.ledger, Attribution: a.attribution, Last: a.lastSeq, Time: a.lastTime, Native: d.sums != nil}
+		d.result.Keyframes, err = d.kept.Finish(end)
+		return err
 	}
-	end := keyframes.End{Ledger: a.ledger, Attribution: a.attribution, Last: d.Instant(a.lastSeq, a.lastTime), Native: d.native != nil}
-	if d.result.Period > 0 {
-		end.IterationAt = d.log.IndexAt
+	if d.keys != nil {
+		var at func(seq int64) int
+		if d.result.Period > 0 {
+			at = d.log.IndexAt
+		}
+		d.result.Keyframes = d.keys.Finish(d.Instant(a.lastSeq, a.lastTime), at, d.sums != nil)
 	}
-	d.result.Keyframes, err = d.keys.Finish(end)
-	return err
+	return nil
 }

@@ -79,7 +79,7 @@ func (s *series) next(d *ledger.Device, native bool, seq, moment int64) {
 		s.widen()
 	}
 	if !s.reaches(moment) {
-		p := Point{Start: moment, End: moment, Iteration: d.Iteration, At: Instant{R: -1}}
+		p := Point{Start: moment, End: moment, Iteration: d.Iteration, At: ledger.Instant{R: -1}}
 		p.T, p.C, p.R = Range{d.T, d.T}, Range{d.C, d.C}, Range{d.R, d.R}
 		if native {
 			p.C = Range{-1, -1}

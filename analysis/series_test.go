@@ -1,11 +1,14 @@
 package analysis
 
 import (
+	"github.com/memprof/memprof/analysis/iterations"
 	"math"
 	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/memprof/memprof/analysis/accounting"
+	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
@@ -62,10 +65,10 @@ func TestSeriesHasStatesOfEvents(t *testing.T) {
 		for i := range r.Events {
 			r.Events[i].Time = int64(i)*rapid.Int64Range(0, 900).Draw(t, "time") - rapid.Int64Range(0, 3000).Draw(t, "back")
 		}
-		seen := map[int64]Instant{}
+		seen := map[int64]ledger.Instant{}
 		result, err := Run(modeltest.Source(r.Events, 7), Options{
 			MaxPoints: rapid.IntRange(2, 40).Draw(t, "points"), Text: r.Strings.Text,
-			Observe: func(e *trace.Event, _ int32, after *Instant) {
+			Observe: func(e *trace.Event, _ int32, after *ledger.Instant) {
 				if after != nil {
 					seen[e.Seq] = *after
 				}
@@ -76,7 +79,7 @@ func TestSeriesHasStatesOfEvents(t *testing.T) {
 		}
 		for _, d := range result.Devices {
 			for _, p := range d.Series.Points {
-				for _, got := range []Instant{p.At, p.Last} {
+				for _, got := range []ledger.Instant{p.At, p.Last} {
 					want := seen[got.Seq]
 					got.Paused, got.Iteration, want.Iteration = want.Paused, 0, 0 // not theirs
 					if got != want {
@@ -91,8 +94,8 @@ func TestSeriesHasStatesOfEvents(t *testing.T) {
 // buckets divides events into points of a width, without the times of instants.
 func buckets(values, times []int64, shift uint) []Point {
 	var points []Point
-	instant := func(i int) Instant {
-		return Instant{Seq: int64(i), T: values[i], C: 2 * values[i], R: values[i] / 10, Iteration: i / 7}
+	instant := func(i int) ledger.Instant {
+		return ledger.Instant{Seq: int64(i), T: values[i], C: 2 * values[i], R: values[i] / 10, Iteration: i / 7}
 	}
 	for from := 0; from < len(values); {
 		to := from
@@ -125,11 +128,11 @@ func TestSeriesSilence(t *testing.T) {
 	}
 	burst(1<<20, 5, 70, 20, 30, 7)
 	burst(1<<20+20_000_000, 8, 60, 9)
-	at := func(seq, time, v int64) Instant {
-		return Instant{Seq: seq, Time: time, T: v, C: v + 10, R: 100, Slack: 10, Stranded: 90 - v}
+	at := func(seq, time, v int64) ledger.Instant {
+		return ledger.Instant{Seq: seq, Time: time, T: v, C: v + 10, R: 100, Slack: 10, Stranded: 90 - v}
 	}
 	const first, second = 1 << 20, 1<<20 + 20_000_000
-	point := func(start, end, low, high int64, peak, last Instant) Point {
+	point := func(start, end, low, high int64, peak, last ledger.Instant) Point {
 		return Point{Start: start, End: end, T: Range{low, high}, C: Range{low + 10, high + 10}, R: Range{100, 100}, At: peak, Last: last}
 	}
 	want := []Point{
@@ -170,7 +173,11 @@ func TestSeriesIterations(t *testing.T) {
 		}
 	}
 	d := run(t, r, Options{MaxPoints: 7}).Devices[0]
-	at := logOf(d.Iterations).IndexAt
+	var log iterations.Log
+	for _, it := range d.Iterations {
+		log.Add(it)
+	}
+	at := log.IndexAt
 	spread := 0
 	for i, p := range d.Series.Points {
 		if p.At.Iteration != at(p.At.Seq) || p.Last.Iteration != at(p.Last.Seq) || p.Iteration > p.At.Iteration {
@@ -255,7 +262,7 @@ func TestExternalMemory(t *testing.T) {
 	r.Add(trace.Event{Kind: 200}) // of a newer version
 	result := run(t, r, Options{})
 	d := result.Devices[0]
-	if d.OtherLibraries != (OtherLibraries{Live: 800, Peak: 1200, Calls: 5}) || d.MaxR != 0 || d.Peak.Seq != -1 {
+	if d.OtherLibraries != (accounting.OtherLibraries{Live: 800, Peak: 1200, Calls: 5}) || d.MaxR != 0 || d.Peak.Seq != -1 {
 		t.Errorf("other libraries %+v, R %d, peak %+v", d.OtherLibraries, d.MaxR, d.Peak)
 	}
 	if result.UnknownEvents != 1 || result.Events != 6 {

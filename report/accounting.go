@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/layout"
 )
@@ -42,11 +43,11 @@ func accountingSections(d *analysis.DeviceResult) []layout.Section {
 }
 
 // usedLine says what used memory counts.
-func usedLine(b *analysis.Account) string {
-	if b.Scope == analysis.ScopeProcess {
+func usedLine(b *accounting.Account) string {
+	if b.Scope == accounting.ScopeProcess {
 		return fmt.Sprintf("used: GPU %d, this process, as the driver reports it; maximum %s", b.GPU, plain.FormatSize(b.UsedPeak))
 	}
-	if b.Scope == analysis.ScopeCard {
+	if b.Scope == accounting.ScopeCard {
 		return fmt.Sprintf("used: the whole GPU, other processes included, as this process read it (cuMemGetInfo); maximum %s", plain.FormatSize(b.UsedPeak))
 	}
 	of := ""
@@ -67,41 +68,41 @@ func usedLine(b *analysis.Account) string {
 // accountingTerm is one term of the device accounting.
 type accountingTerm struct {
 	name, meaning string
-	bytes         func(*analysis.Balance) int64
-	unknown       func(*analysis.Balance) bool // nil: never
+	bytes         func(*accounting.Balance) int64
+	unknown       func(*accounting.Balance) bool // nil: never
 	tone          layout.Tone
 	ofChunks      bool // not known of the native allocator
 	optional      bool // left out where it is 0
 }
 
 // accountingTerms are the terms that add up to used.
-func accountingTerms(b *analysis.Account) []accountingTerm {
+func accountingTerms(b *accounting.Account) []accountingTerm {
 	terms := []accountingTerm{
-		{name: "requested", meaning: "by live allocations", bytes: func(b *analysis.Balance) int64 { return b.At.T }},
-		{name: "internal", meaning: "rounding and slack", bytes: func(b *analysis.Balance) int64 { return b.At.Rounding + b.At.Slack }, ofChunks: true},
-		{name: "pending", meaning: "freed, not reusable yet", bytes: func(b *analysis.Balance) int64 { return b.At.Pending }},
-		{name: "stranded", meaning: "free in other arenas", bytes: func(b *analysis.Balance) int64 { return b.At.Stranded }, tone: layout.Warned, ofChunks: true, optional: true},
-		{name: "reserve", meaning: "never handed out", bytes: func(b *analysis.Balance) int64 { return b.At.Reserve }, ofChunks: true},
-		{name: "reusable", meaning: "largest free chunk", bytes: func(b *analysis.Balance) int64 { return b.At.Reusable }, ofChunks: true},
-		{name: "external", meaning: "smaller free chunks", bytes: func(b *analysis.Balance) int64 { return b.At.External }, tone: layout.Warned, ofChunks: true},
+		{name: "requested", meaning: "by live allocations", bytes: func(b *accounting.Balance) int64 { return b.At.T }},
+		{name: "internal", meaning: "rounding and slack", bytes: func(b *accounting.Balance) int64 { return b.At.Rounding + b.At.Slack }, ofChunks: true},
+		{name: "pending", meaning: "freed, not reusable yet", bytes: func(b *accounting.Balance) int64 { return b.At.Pending }},
+		{name: "stranded", meaning: "free in other arenas", bytes: func(b *accounting.Balance) int64 { return b.At.Stranded }, tone: layout.Warned, ofChunks: true, optional: true},
+		{name: "reserve", meaning: "never handed out", bytes: func(b *accounting.Balance) int64 { return b.At.Reserve }, ofChunks: true},
+		{name: "reusable", meaning: "largest free chunk", bytes: func(b *accounting.Balance) int64 { return b.At.Reusable }, ofChunks: true},
+		{name: "external", meaning: "smaller free chunks", bytes: func(b *accounting.Balance) int64 { return b.At.External }, tone: layout.Warned, ofChunks: true},
 	}
 	terms = slices.DeleteFunc(terms, func(t accountingTerm) bool { return t.optional && t.bytes(&b.Peak) == 0 && t.bytes(&b.End) == 0 })
 	if b.Peak.At.NotRequested != 0 || b.End.At.NotRequested != 0 {
 		terms = slices.DeleteFunc(terms, func(t accountingTerm) bool { return t.ofChunks && t.bytes(&b.Peak) == 0 && t.bytes(&b.End) == 0 })
-		terms = append(terms, accountingTerm{name: "not requested", meaning: "internal, free", bytes: func(b *analysis.Balance) int64 { return b.At.NotRequested }, tone: layout.Warned})
+		terms = append(terms, accountingTerm{name: "not requested", meaning: "internal, free", bytes: func(b *accounting.Balance) int64 { return b.At.NotRequested }, tone: layout.Warned})
 	}
 	terms = append(terms, libraryTerms(b)...)
-	if b.Peak.Pools != 0 || b.End.Pools != 0 || (b.Peak.Unknown | b.End.Unknown).Has(analysis.PoolsPart) {
-		terms = append(terms, accountingTerm{name: "idle in pools", meaning: "kept by driver pools", bytes: func(b *analysis.Balance) int64 { return b.Pools }, unknown: lacks(analysis.PoolsPart)})
+	if b.Peak.Pools != 0 || b.End.Pools != 0 || (b.Peak.Unknown | b.End.Unknown).Has(accounting.PoolsPart) {
+		terms = append(terms, accountingTerm{name: "idle in pools", meaning: "kept by driver pools", bytes: func(b *accounting.Balance) int64 { return b.Pools }, unknown: lacks(accounting.PoolsPart)})
 	}
 	terms = append(terms, overheadTerms(b)...)
 	terms = append(terms, accountingTerm{
-		name: "unexplained", meaning: "used, in no other term", bytes: func(b *analysis.Balance) int64 { return b.Unexplained },
-		unknown: func(b *analysis.Balance) bool { return b.UnexplainedUnknown != "" },
+		name: "unexplained", meaning: "used, in no other term", bytes: func(b *accounting.Balance) int64 { return b.Unexplained },
+		unknown: func(b *accounting.Balance) bool { return b.UnexplainedUnknown != "" },
 	})
 	if b.Missing == "" && (b.Peak.UnexplainedUnknown != "" || b.End.UnexplainedUnknown != "") {
 		meaning := "sum of unknown terms"
-		if b.Scope != analysis.ScopeProcess {
+		if b.Scope != accounting.ScopeProcess {
 			meaning = "and other processes"
 		}
 		terms = append(terms, accountingTerm{name: "rest", meaning: meaning, bytes: restOf, unknown: usedUnknown})
@@ -110,44 +111,44 @@ func accountingTerms(b *analysis.Account) []accountingTerm {
 }
 
 // overheadTerms are the terms of driver overhead: one, or two if a part is not known.
-func overheadTerms(b *analysis.Account) []accountingTerm {
-	known := func(b *analysis.Balance) int64 { return b.Overhead() }
-	if !(b.Peak.Unknown | b.End.Unknown).Has(analysis.AllOverhead) {
+func overheadTerms(b *accounting.Account) []accountingTerm {
+	known := func(b *accounting.Balance) int64 { return b.Overhead() }
+	if !(b.Peak.Unknown | b.End.Unknown).Has(accounting.AllOverhead) {
 		return []accountingTerm{{name: "driver overhead", meaning: "context, code, graphs", bytes: known}}
 	}
 	var terms []accountingTerm
 	if b.Peak.Overhead() != 0 || b.End.Overhead() != 0 {
 		terms = append(terms, accountingTerm{name: "driver overhead", meaning: "known parts", bytes: known})
 	}
-	return append(terms, accountingTerm{name: "more driver overhead", meaning: "see below", bytes: func(*analysis.Balance) int64 { return 0 }, unknown: lacks(analysis.AllOverhead)})
+	return append(terms, accountingTerm{name: "more driver overhead", meaning: "see below", bytes: func(*accounting.Balance) int64 { return 0 }, unknown: lacks(accounting.AllOverhead)})
 }
 
 // lacks returns a function that reports whether one of some parts is unknown.
-func lacks(parts analysis.OverheadParts) func(*analysis.Balance) bool {
-	return func(b *analysis.Balance) bool { return b.Unknown.Has(parts) }
+func lacks(parts accounting.OverheadParts) func(*accounting.Balance) bool {
+	return func(b *accounting.Balance) bool { return b.Unknown.Has(parts) }
 }
 
 // restOf is the sum of the unknown parts, 0 if all are known.
-func restOf(b *analysis.Balance) int64 {
+func restOf(b *accounting.Balance) int64 {
 	if b.UnexplainedUnknown == "" {
 		return 0
 	}
 	return b.Rest
 }
 
-func usedUnknown(b *analysis.Balance) bool { return b.UsedUnknown != "" }
+func usedUnknown(b *accounting.Balance) bool { return b.UsedUnknown != "" }
 
-func usedTerm(b *analysis.Account) accountingTerm {
+func usedTerm(b *accounting.Account) accountingTerm {
 	if b.Missing != "" {
-		return accountingTerm{name: "= explained", meaning: "used was not read", bytes: func(b *analysis.Balance) int64 { return b.Sum() }}
+		return accountingTerm{name: "= explained", meaning: "used was not read", bytes: func(b *accounting.Balance) int64 { return b.Sum() }}
 	}
-	return accountingTerm{name: "= used", meaning: "as the driver reports", bytes: func(b *analysis.Balance) int64 { return b.Read.Used }, unknown: usedUnknown}
+	return accountingTerm{name: "= used", meaning: "as the driver reports", bytes: func(b *accounting.Balance) int64 { return b.Read.Used }, unknown: usedUnknown}
 }
 
 // libraryTerms are the other libraries at the peak or the end, those with most bytes first.
-func libraryTerms(b *analysis.Account) []accountingTerm {
+func libraryTerms(b *accounting.Account) []accountingTerm {
 	most := map[string]int64{}
-	for _, balance := range []*analysis.Balance{&b.Peak, &b.End} {
+	for _, balance := range []*accounting.Balance{&b.Peak, &b.End} {
 		for _, l := range balance.Libraries {
 			most[l.Name] = max(most[l.Name], l.Bytes)
 		}
@@ -182,11 +183,11 @@ func libraryTerms(b *analysis.Account) []accountingTerm {
 const communicatorsShown = 8
 
 // communicatorTerms are the communicators of a library, which are part of its bytes, those with most first.
-func communicatorTerms(b *analysis.Account, library string) []accountingTerm {
-	var found []analysis.CommunicatorUse
-	for _, balance := range []*analysis.Balance{&b.Peak, &b.End} {
+func communicatorTerms(b *accounting.Account, library string) []accountingTerm {
+	var found []accounting.CommunicatorUse
+	for _, balance := range []*accounting.Balance{&b.Peak, &b.End} {
 		for _, c := range balance.Communicators {
-			at := slices.IndexFunc(found, func(f analysis.CommunicatorUse) bool { return f.Number == c.Number })
+			at := slices.IndexFunc(found, func(f accounting.CommunicatorUse) bool { return f.Number == c.Number })
 			switch {
 			case c.Library != library:
 			case at < 0:
@@ -196,7 +197,7 @@ func communicatorTerms(b *analysis.Account, library string) []accountingTerm {
 			}
 		}
 	}
-	slices.SortFunc(found, func(x, y analysis.CommunicatorUse) int {
+	slices.SortFunc(found, func(x, y accounting.CommunicatorUse) int {
 		return cmp.Or(cmp.Compare(y.Bytes, x.Bytes), cmp.Compare(x.Number, y.Number))
 	})
 	var terms []accountingTerm
@@ -210,8 +211,8 @@ func communicatorTerms(b *analysis.Account, library string) []accountingTerm {
 	return terms
 }
 
-func ofCommunicator(library string, number int64) func(*analysis.Balance) int64 {
-	return func(b *analysis.Balance) int64 {
+func ofCommunicator(library string, number int64) func(*accounting.Balance) int64 {
+	return func(b *accounting.Balance) int64 {
 		for _, c := range b.Communicators {
 			if c.Library == library && c.Number == number {
 				return c.Bytes
@@ -222,8 +223,8 @@ func ofCommunicator(library string, number int64) func(*analysis.Balance) int64 
 }
 
 // bytesOf sums the bytes of some libraries.
-func bytesOf(names ...string) func(*analysis.Balance) int64 {
-	return func(b *analysis.Balance) (sum int64) {
+func bytesOf(names ...string) func(*accounting.Balance) int64 {
+	return func(b *accounting.Balance) (sum int64) {
 		for _, l := range b.Libraries {
 			if slices.Contains(names, l.Name) {
 				sum += l.Bytes
@@ -234,10 +235,10 @@ func bytesOf(names ...string) func(*analysis.Balance) int64 {
 }
 
 // accountingRow is a term at the peak and at the end, with its shares of used.
-func accountingRow(b *analysis.Account, term accountingTerm) []layout.Cell {
+func accountingRow(b *accounting.Account, term accountingTerm) []layout.Cell {
 	line := layout.Row(term.name)
 	zero := true
-	for _, balance := range []*analysis.Balance{&b.Peak, &b.End} {
+	for _, balance := range []*accounting.Balance{&b.Peak, &b.End} {
 		if term.unknown != nil && term.unknown(balance) {
 			line = append(line, layout.Row("unknown", plain.Absent)...)
 			zero = false
@@ -263,11 +264,11 @@ func accountingRow(b *analysis.Account, term accountingTerm) []layout.Cell {
 }
 
 // accountingNotes say when used was read, what driver overhead consists of, and which bytes are in no term.
-func accountingNotes(b *analysis.Account) []layout.Cell {
+func accountingNotes(b *accounting.Account) []layout.Cell {
 	var notes []layout.Cell
 	for _, at := range []struct {
 		name    string
-		balance *analysis.Balance
+		balance *accounting.Balance
 	}{{"the peak", &b.Peak}, {"the end", &b.End}} {
 		if !at.balance.Read.Valid {
 			continue
@@ -280,15 +281,15 @@ func accountingNotes(b *analysis.Account) []layout.Cell {
 				"; the nearest reading, "+readingDistance(at.balance.Read.After)+", is "+plain.FormatSize(at.balance.Read.Used)))...)
 		}
 	}
-	if p := &b.Peak; p.Overhead() != 0 || p.Unknown.Has(analysis.AllOverhead) {
-		part := func(of analysis.OverheadParts, bytes int64) string {
+	if p := &b.Peak; p.Overhead() != 0 || p.Unknown.Has(accounting.AllOverhead) {
+		part := func(of accounting.OverheadParts, bytes int64) string {
 			if p.Unknown.Has(of) {
 				return "unknown"
 			}
 			return plain.FormatSize(bytes)
 		}
 		notes = append(notes, layout.Note(fmt.Sprintf("driver overhead at the peak: context %s, modules %s, libraries %s, graphs %s",
-			part(analysis.ContextPart, p.Context), part(analysis.ModulesPart, p.Modules), part(analysis.LoadsPart, p.Loads), part(analysis.GraphsPart, p.Graphs)))...)
+			part(accounting.ContextPart, p.Context), part(accounting.ModulesPart, p.Modules), part(accounting.LoadsPart, p.Loads), part(accounting.GraphsPart, p.Graphs)))...)
 	}
 	notes = append(notes, unknownNotes(b)...)
 	if p := &b.Peak; p.Managed != 0 || p.HostPinned != 0 {
@@ -298,7 +299,7 @@ func accountingNotes(b *analysis.Account) []layout.Cell {
 }
 
 // unknownNotes say why terms are not known.
-func unknownNotes(b *analysis.Account) []layout.Cell {
+func unknownNotes(b *accounting.Account) []layout.Cell {
 	var notes []layout.Cell
 	if why := cmp.Or(b.Peak.UnknownWhy, b.End.UnknownWhy); why != "" {
 		text := "driver overhead is unknown: " + why
@@ -307,7 +308,7 @@ func unknownNotes(b *analysis.Account) []layout.Cell {
 		}
 		notes = append(notes, layout.Toned(layout.Warned, layout.Note(text))...)
 	}
-	for _, balance := range []*analysis.Balance{&b.Peak, &b.End} {
+	for _, balance := range []*accounting.Balance{&b.Peak, &b.End} {
 		if b.Missing == "" && balance.UsedUnknown == "" && balance.UnexplainedUnknown != "" {
 			return append(notes, layout.Note("unexplained is unknown: "+balance.UnexplainedUnknown)...)
 		}
@@ -389,7 +390,7 @@ type jsonCommunicator struct {
 	Bytes  int64  `json:"bytes"`
 }
 
-func newJSONDeviceAccounting(b *analysis.Account) *jsonDeviceAccounting {
+func newJSONDeviceAccounting(b *accounting.Account) *jsonDeviceAccounting {
 	if b == nil {
 		return nil
 	}
@@ -404,7 +405,7 @@ func newJSONDeviceAccounting(b *analysis.Account) *jsonDeviceAccounting {
 	return j
 }
 
-func newJSONAccountingAt(b *analysis.Balance) *jsonAccountingAt {
+func newJSONAccountingAt(b *accounting.Balance) *jsonAccountingAt {
 	known := func(bytes int64) *int64 {
 		if b.At.NotRequested != 0 && bytes == 0 { // the native allocator: chunks are not known
 			return nil
@@ -415,9 +416,9 @@ func newJSONAccountingAt(b *analysis.Balance) *jsonAccountingAt {
 		TimeNS: plain.Known(b.At.Time), Requested: b.At.T, Internal: known(b.At.Rounding + b.At.Slack), Pending: b.At.Pending, Stranded: known(b.At.Stranded), Reserve: known(b.At.Reserve), Reusable: known(b.At.Reusable), External: known(b.At.External),
 		NotRequested: b.At.NotRequested,
 		Libraries:    []jsonLibrary{}, OtherLibraries: b.Other(),
-		Context: partOf(b, analysis.ContextPart, b.Context), Modules: partOf(b, analysis.ModulesPart, b.Modules),
-		Loads: partOf(b, analysis.LoadsPart, b.Loads), Graphs: partOf(b, analysis.GraphsPart, b.Graphs),
-		DriverOverhead: partOf(b, analysis.AllOverhead, b.Overhead()), OverheadUnknown: plain.NotEmpty(b.UnknownWhy), Pools: partOf(b, analysis.PoolsPart, b.Pools),
+		Context: partOf(b, accounting.ContextPart, b.Context), Modules: partOf(b, accounting.ModulesPart, b.Modules),
+		Loads: partOf(b, accounting.LoadsPart, b.Loads), Graphs: partOf(b, accounting.GraphsPart, b.Graphs),
+		DriverOverhead: partOf(b, accounting.AllOverhead, b.Overhead()), OverheadUnknown: plain.NotEmpty(b.UnknownWhy), Pools: partOf(b, accounting.PoolsPart, b.Pools),
 		ContextOfDevice: b.ContextOfDevice, ContextIsAll: b.ContextIsAll, ContextRefuted: b.ContextRefuted,
 		Managed: b.Managed, HostPinned: b.HostPinned, Explained: b.Sum(),
 	}
@@ -446,7 +447,7 @@ func newJSONAccountingAt(b *analysis.Balance) *jsonAccountingAt {
 }
 
 // partOf is nil if one of some parts is unknown.
-func partOf(b *analysis.Balance, parts analysis.OverheadParts, bytes int64) *int64 {
+func partOf(b *accounting.Balance, parts accounting.OverheadParts, bytes int64) *int64 {
 	if b.Unknown.Has(parts) {
 		return nil
 	}

@@ -9,6 +9,7 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/figure"
 	"github.com/memprof/memprof/report/terms"
@@ -30,14 +31,14 @@ const (
 
 // spanNames are the names in the legend, by analysis.SpanKind.
 var spanNames = [...]string{
-	analysis.SpanLive:         "live (requested)",
-	analysis.SpanSlack:        "slack",
-	analysis.SpanPending:      "pending",
-	analysis.SpanReserve:      "reserve",
-	analysis.SpanReusable:     "reusable",
-	analysis.SpanExternal:     "external",
-	analysis.SpanNotRequested: "not requested",
-	analysis.SpanUnmapped:     "unmapped",
+	ledger.SpanLive:         "live (requested)",
+	ledger.SpanSlack:        "slack",
+	ledger.SpanPending:      "pending",
+	ledger.SpanReserve:      "reserve",
+	ledger.SpanReusable:     "reusable",
+	ledger.SpanExternal:     "external",
+	ledger.SpanNotRequested: "not requested",
+	ledger.SpanUnmapped:     "unmapped",
 }
 
 // addressFigures draw the addresses of each arena at the peak, to scale: every row of every arena has the
@@ -48,8 +49,8 @@ func addressFigures(r *analysis.Result, d *analysis.DeviceResult) []figure.Figur
 
 func mapFigure(r *analysis.Result, d *analysis.DeviceResult) figure.Figure {
 	f := figure.Figure{Name: "map", Title: "addresses at the peak"}
-	layout := d.Map
-	if d.Native != nil {
+	layout, segments := d.Map, d.Chunks == nil
+	if segments {
 		layout = closedUp(layout)
 	}
 	arenas, dropped, droppedBytes := drawnArenas(layout)
@@ -59,24 +60,24 @@ func mapFigure(r *analysis.Result, d *analysis.DeviceResult) figure.Figure {
 		return f
 	}
 	f.Subtitle = terms.Instant(d, d.Map.At) + "; colours of spans narrower than a pixel are mixed"
-	if d.Native != nil {
+	if segments {
 		f.Subtitle += "; gaps between segments are drawn short"
 	}
 	if dropped > 0 {
 		f.Subtitle += fmt.Sprintf("; %s (%s) not drawn", plain.Counted(int64(dropped), "smaller arena"), plain.FormatSize(droppedBytes))
 	}
-	f.Legend = mapLegend(arenas, d.Native != nil)
+	f.Legend = mapLegend(arenas, segments)
 	f.Body = func(c draw.Canvas) { drawMap(c, r, arenas) }
 	return f
 }
 
 // drawnArenas returns the arenas with mapped memory, in order, cut at their last mapped byte. If they are
 // too many for a figure, the largest stay; dropped and droppedBytes count the others.
-func drawnArenas(m analysis.AddressMap) (drawn []analysis.ArenaMap, dropped int, droppedBytes int64) {
+func drawnArenas(m ledger.AddressMap) (drawn []ledger.ArenaMap, dropped int, droppedBytes int64) {
 	for _, a := range m.Arenas {
 		a.Extent = 0
 		for _, s := range a.Spans {
-			if s.Kind != analysis.SpanUnmapped {
+			if s.Kind != ledger.SpanUnmapped {
 				a.Extent = max(a.Extent, s.Start+s.Bytes)
 			}
 		}
@@ -87,7 +88,7 @@ func drawnArenas(m analysis.AddressMap) (drawn []analysis.ArenaMap, dropped int,
 	if len(drawn) <= arenasDrawn {
 		return drawn, 0, 0
 	}
-	bySize := append([]analysis.ArenaMap(nil), drawn...)
+	bySize := append([]ledger.ArenaMap(nil), drawn...)
 	sort.SliceStable(bySize, func(i, j int) bool { return mappedBytes(bySize[i]) > mappedBytes(bySize[j]) })
 	small := make(map[int32]bool)
 	for _, a := range bySize[arenasDrawn:] {
@@ -105,26 +106,26 @@ func drawnArenas(m analysis.AddressMap) (drawn []analysis.ArenaMap, dropped int,
 }
 
 // kindBytes sums the spans of an arena by kind. Bytes in no span are unmapped.
-func kindBytes(a analysis.ArenaMap) (sums [len(spanNames)]int64) {
+func kindBytes(a ledger.ArenaMap) (sums [len(spanNames)]int64) {
 	rest := a.Extent
 	for _, s := range a.Spans {
-		if s.Kind < analysis.SpanUnmapped {
+		if s.Kind < ledger.SpanUnmapped {
 			sums[s.Kind] += s.Bytes
 			rest -= s.Bytes
 		}
 	}
-	sums[analysis.SpanUnmapped] = max(rest, 0)
+	sums[ledger.SpanUnmapped] = max(rest, 0)
 	return sums
 }
 
-func mappedBytes(a analysis.ArenaMap) int64 {
+func mappedBytes(a ledger.ArenaMap) int64 {
 	sums := kindBytes(a)
-	return a.Extent - sums[analysis.SpanUnmapped]
+	return a.Extent - sums[ledger.SpanUnmapped]
 }
 
 // mapLegend names the colours and how many bytes have them. Pending and unmapped, and for the native
 // allocator also terms that are not known, are left out if they have no bytes.
-func mapLegend(arenas []analysis.ArenaMap, native bool) []figure.LegendEntry {
+func mapLegend(arenas []ledger.ArenaMap, native bool) []figure.LegendEntry {
 	var total [len(spanNames)]int64
 	for _, a := range arenas {
 		for kind, bytes := range kindBytes(a) {
@@ -134,13 +135,13 @@ func mapLegend(arenas []analysis.ArenaMap, native bool) []figure.LegendEntry {
 	var entries []figure.LegendEntry
 	for kind, bytes := range total {
 		rare := native
-		switch analysis.SpanKind(kind) {
-		case analysis.SpanPending, analysis.SpanNotRequested, analysis.SpanUnmapped:
+		switch ledger.SpanKind(kind) {
+		case ledger.SpanPending, ledger.SpanNotRequested, ledger.SpanUnmapped:
 			rare = true
 		}
 		if bytes > 0 || !rare {
 			name := spanNames[kind] + " " + plain.FormatSize(bytes)
-			if native && analysis.SpanKind(kind) == analysis.SpanUnmapped {
+			if native && ledger.SpanKind(kind) == ledger.SpanUnmapped {
 				name = spanNames[kind] // closed up
 			}
 			entries = append(entries, figure.Swatch(spanColors[kind], name))
@@ -150,7 +151,7 @@ func mapLegend(arenas []analysis.ArenaMap, native bool) []figure.LegendEntry {
 }
 
 // rowBytes is the smallest number of bytes of a row, a power of two, for which the arenas fit a height.
-func rowBytes(arenas []analysis.ArenaMap, height vg.Length) (bytes, rows int64) {
+func rowBytes(arenas []ledger.ArenaMap, height vg.Length) (bytes, rows int64) {
 	height -= vg.Length(len(arenas)) * (mapHeading + mapBetween)
 	for bytes = mapLeastByte; ; bytes *= 2 {
 		rows = 0
@@ -163,7 +164,7 @@ func rowBytes(arenas []analysis.ArenaMap, height vg.Length) (bytes, rows int64) 
 	}
 }
 
-func drawMap(c draw.Canvas, r *analysis.Result, arenas []analysis.ArenaMap) {
+func drawMap(c draw.Canvas, r *analysis.Result, arenas []ledger.ArenaMap) {
 	rowsRoom := draw.Crop(c, mapLabels, -figure.Pixel, mapAxis, 0)
 	height := rowsRoom.Max.Y - rowsRoom.Min.Y
 	bytes, rows := rowBytes(arenas, height)
@@ -191,7 +192,7 @@ func drawMap(c draw.Canvas, r *analysis.Result, arenas []analysis.ArenaMap) {
 }
 
 // arenaTitle names an arena and gives its sums.
-func arenaTitle(r *analysis.Result, a analysis.ArenaMap) string {
+func arenaTitle(r *analysis.Result, a ledger.ArenaMap) string {
 	title := fmt.Sprintf("arena %d", a.Arena)
 	for _, info := range r.Arenas {
 		if info.ID != a.Arena {
@@ -207,12 +208,12 @@ func arenaTitle(r *analysis.Result, a analysis.ArenaMap) string {
 	}
 	mapped := mappedBytes(a)
 	sums := kindBytes(a)
-	rest, of := "external", sums[analysis.SpanExternal]
-	if sums[analysis.SpanNotRequested] > 0 {
-		rest, of = "not requested", sums[analysis.SpanNotRequested]
+	rest, of := "external", sums[ledger.SpanExternal]
+	if sums[ledger.SpanNotRequested] > 0 {
+		rest, of = "not requested", sums[ledger.SpanNotRequested]
 	}
 	return title + fmt.Sprintf(" · base %#x · %s mapped, %s live, %s %s", uint64(a.Base), plain.FormatSize(mapped),
-		plain.FormatPercent(plain.Ratio(sums[analysis.SpanLive], mapped)), plain.FormatPercent(plain.Ratio(of, mapped)), rest)
+		plain.FormatPercent(plain.Ratio(sums[ledger.SpanLive], mapped)), plain.FormatPercent(plain.Ratio(of, mapped)), rest)
 }
 
 // drawMapScale draws the byte scale below the last row.
@@ -237,7 +238,7 @@ func drawMapScale(c draw.Canvas, y vg.Length, columns int, bytes int64) {
 // mapRow is the bytes [start, start+bytes) of an arena.
 type mapRow struct {
 	start, bytes int64
-	spans        []analysis.Span // from the first that may reach into the row on
+	spans        []ledger.Span // from the first that may reach into the row on
 }
 
 // draw fills the row as runs of columns of equal colour; full is the bytes of a whole row.
@@ -263,7 +264,7 @@ func (r mapRow) colors(columns int, full int64) []color.NRGBA {
 		if s.Start >= r.start+r.bytes {
 			break
 		}
-		if s.Kind >= analysis.SpanUnmapped {
+		if s.Kind >= ledger.SpanUnmapped {
 			continue
 		}
 		from := float64(max(s.Start, r.start)-r.start) / perColumn
@@ -286,7 +287,7 @@ func mixed(weights [len(spanColors)]float64) color.NRGBA {
 	for _, w := range weights {
 		sum += w
 	}
-	weights[analysis.SpanUnmapped] += max(1-sum, 0)
+	weights[ledger.SpanUnmapped] += max(1-sum, 0)
 	sum = max(sum, 1)
 	for kind, w := range weights {
 		if w > 0.99 {
@@ -308,21 +309,21 @@ func rounded(channel float64) uint8 { return uint8(min(int(channel+4)/8*8, 0xff)
 // closedUp shortens the gaps of a map. The driver places the segments of the native allocator hundreds
 // of GiB apart: a figure to scale would show gaps alone. A gap gets at most a 64th of the bytes mapped in
 // its arena, and all gaps together a quarter.
-func closedUp(m analysis.AddressMap) analysis.AddressMap {
-	arenas := make([]analysis.ArenaMap, len(m.Arenas))
+func closedUp(m ledger.AddressMap) ledger.AddressMap {
+	arenas := make([]ledger.ArenaMap, len(m.Arenas))
 	for i, a := range m.Arenas {
 		gaps := int64(0)
 		for _, s := range a.Spans {
-			if s.Kind == analysis.SpanUnmapped {
+			if s.Kind == ledger.SpanUnmapped {
 				gaps++
 			}
 		}
 		longest := mappedBytes(a) / max(64, 4*gaps)
 		at := int64(0)
-		spans := make([]analysis.Span, len(a.Spans))
+		spans := make([]ledger.Span, len(a.Spans))
 		for k, s := range a.Spans {
 			s.Start = at
-			if s.Kind == analysis.SpanUnmapped {
+			if s.Kind == ledger.SpanUnmapped {
 				s.Bytes = min(s.Bytes, longest)
 			}
 			at += s.Bytes
@@ -337,12 +338,12 @@ func closedUp(m analysis.AddressMap) analysis.AddressMap {
 
 // spanColors are the colours, by analysis.SpanKind.
 var spanColors = [...]color.NRGBA{
-	analysis.SpanLive:         figure.RequestedColor,
-	analysis.SpanSlack:        figure.InternalColor,
-	analysis.SpanPending:      figure.PendingColor,
-	analysis.SpanReserve:      figure.ReserveColor,
-	analysis.SpanReusable:     figure.ReusableColor,
-	analysis.SpanExternal:     figure.ExternalColor,
-	analysis.SpanNotRequested: figure.ExternalColor,
-	analysis.SpanUnmapped:     figure.UnmappedColor,
+	ledger.SpanLive:         figure.RequestedColor,
+	ledger.SpanSlack:        figure.InternalColor,
+	ledger.SpanPending:      figure.PendingColor,
+	ledger.SpanReserve:      figure.ReserveColor,
+	ledger.SpanReusable:     figure.ReusableColor,
+	ledger.SpanExternal:     figure.ExternalColor,
+	ledger.SpanNotRequested: figure.ExternalColor,
+	ledger.SpanUnmapped:     figure.UnmappedColor,
 }

@@ -2,6 +2,7 @@ package report
 
 import (
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/layout"
 	"github.com/memprof/memprof/report/terms"
@@ -17,7 +18,7 @@ const contextWidth = 45
 func allocationSections(d *analysis.DeviceResult) []layout.Section {
 	var sections []layout.Section
 	if len(d.TopContexts) > 0 && len(d.Held.Depths) == 0 { // else attributionSections have a table by module
-		sections = append(sections, contextTable("Live allocations at the peak, by context", d.TopContexts, d.Peak.R))
+		sections = append(sections, contextTable("Live allocations at the peak, by context", d.Chunks, d.TopContexts, d.Peak.R))
 	}
 	if len(d.TopSizes) > 0 {
 		s := layout.Section{
@@ -25,39 +26,31 @@ func allocationSections(d *analysis.DeviceResult) []layout.Section {
 			Columns: []layout.Column{layout.Numbers("request"), layout.Numbers("allocations"), layout.Numbers("requested"), layout.Numbers("provided"), layout.Numbers("of reserved")},
 		}
 		for _, h := range d.TopSizes {
-			s.Rows = append(s.Rows, layout.Row(plain.FormatSize(h.Size), plain.FormatCount(h.Blocks), plain.FormatSize(h.Requested), plain.FormatSize(h.Provided), plain.FormatPercent(plain.Ratio(h.Provided, d.Peak.R))))
+			s.Rows = append(s.Rows, layout.Row(plain.FormatSize(h.Size), plain.FormatCount(h.Blocks), plain.FormatSize(h.Requested), plain.FormatKnown(d.Chunks.Known(h.Provided)), plain.FormatPercent(plain.Ratio(h.Provided, d.Peak.R))))
 		}
 		s.Elide(groupsShown, 0)
 		sections = append(sections, s)
 	}
-	layout.ShownAtPins(sections...)
-	if d.Native != nil {
-		sections = layout.Without("provided", sections)
-	}
-	return sections
+	return layout.ShownAtPins(layout.Known("provided", sections)...)
 }
 
 // contextTable lists groups by context, with their chunks as shares of whole, in bytes.
-func contextTable(title string, groups []analysis.AllocationGroup, whole int64) layout.Section {
+func contextTable(title string, chunks *analysis.Chunks, groups []attribution.AllocationGroup, whole int64) layout.Section {
 	s := layout.Section{
 		Title:   title,
 		Columns: []layout.Column{layout.Words("context"), layout.Numbers("allocations"), layout.Numbers("requested"), layout.Numbers("provided"), layout.Numbers("of reserved")},
 	}
 	for _, g := range groups {
-		s.Rows = append(s.Rows, layout.Row(terms.Context(g.Context, contextWidth), plain.FormatCount(g.Blocks), plain.FormatSize(g.Requested), plain.FormatSize(g.Provided), plain.FormatPercent(plain.Ratio(g.Provided, whole))))
+		s.Rows = append(s.Rows, layout.Row(terms.Context(g.Context, contextWidth), plain.FormatCount(g.Blocks), plain.FormatSize(g.Requested), plain.FormatKnown(chunks.Known(g.Provided)), plain.FormatPercent(plain.Ratio(g.Provided, whole))))
 	}
 	s.Elide(groupsShown, 0)
 	return s
 }
 
-func newJSONAllocationGroups(d *analysis.DeviceResult, groups []analysis.AllocationGroup) []jsonAllocationGroup {
+func newJSONAllocationGroups(d *analysis.DeviceResult, groups []attribution.AllocationGroup) []jsonAllocationGroup {
 	out := []jsonAllocationGroup{}
 	for _, g := range groups {
-		j := jsonAllocationGroup{g.Context, g.Size, g.Blocks, g.Requested, &g.Provided}
-		if d.Native != nil {
-			j.Provided = nil
-		}
-		out = append(out, j)
+		out = append(out, jsonAllocationGroup{g.Context, g.Size, g.Blocks, g.Requested, plain.Known(d.Chunks.Known(g.Provided))})
 	}
 	return out
 }

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/layout"
 	"github.com/memprof/memprof/report/terms"
@@ -27,7 +28,7 @@ func attributionSections(d *analysis.DeviceResult) []layout.Section {
 	if !held.Known {
 		return nil
 	}
-	t := groupTable{d.Peak.T, "of requested", held.Native}
+	t := groupTable{d.Peak.T, "of requested", held}
 	sections := []layout.Section{t.categories(held)}
 	if len(d.Phases) > 0 {
 		sections = append(sections, t.section("Live allocations at the peak, by phase", "phase", &held.Phases, terms.Phase))
@@ -46,27 +47,27 @@ func attributionSections(d *analysis.DeviceResult) []layout.Section {
 		s.Before = layout.Note("innermost frame first")
 		sections = append(sections, s)
 	}
-	return layout.ShownAtPins(sections...)
+	return layout.ShownAtPins(layout.Known("provided", sections)...)
 }
 
-func groups(b *analysis.Breakdown) int64 { return int64(len(b.Groups)) + b.RestGroups }
+func groups(b *attribution.Breakdown) int64 { return int64(len(b.Groups)) + b.RestGroups }
 
 // hasFrames reports whether any group of stacks has frames.
-func hasFrames(stacks *analysis.Breakdown) bool {
+func hasFrames(stacks *attribution.Breakdown) bool {
 	return len(stacks.Groups) > 1 || len(stacks.Groups) == 1 && len(stacks.Groups[0].Frames) > 0
 }
 
 // groupTable makes tables of groups of live allocations.
 type groupTable struct {
-	whole  int64  // bytes that shares are of
-	share  string // head of their column
-	native bool   // of the native allocator: provided is not known
+	whole int64  // bytes that shares are of
+	share string // head of their column
+	held  *attribution.Result
 }
 
-func (t groupTable) categories(held *analysis.Attribution) layout.Section {
+func (t groupTable) categories(held *attribution.Result) layout.Section {
 	s := t.section("Live allocations at the peak, by category", "category", &held.Categories, strings.Clone)
 	for i, g := range held.Categories.Groups {
-		if g.Name == analysis.Other.String() {
+		if g.Name == attribution.Other.String() {
 			layout.Toned(layout.Faint, s.Rows[i])
 			s.After = layout.Note(terms.OtherMeans)
 		}
@@ -76,24 +77,16 @@ func (t groupTable) categories(held *analysis.Attribution) layout.Section {
 
 // columns are the columns of a table of groups.
 func (t groupTable) columns(what string) []layout.Column {
-	columns := []layout.Column{layout.Words(what), layout.Numbers("allocations"), layout.Numbers("requested"), layout.Numbers(t.share)}
-	if t.native {
-		return columns
-	}
-	return append(columns, layout.Numbers("provided"))
+	return []layout.Column{layout.Words(what), layout.Numbers("allocations"), layout.Numbers("requested"), layout.Numbers(t.share), layout.Numbers("provided")}
 }
 
 // row is a group as a row of such a table.
-func (t groupTable) row(text string, g *analysis.Group) []layout.Cell {
-	line := layout.Row(text, plain.FormatCount(g.Blocks), plain.FormatSize(g.Requested), plain.FormatPercent(plain.Ratio(g.Requested, t.whole)))
-	if t.native {
-		return line
-	}
-	return append(line, layout.Cell{Text: plain.FormatSize(g.Provided)})
+func (t groupTable) row(text string, g *attribution.Group) []layout.Cell {
+	return layout.Row(text, plain.FormatCount(g.Blocks), plain.FormatSize(g.Requested), plain.FormatPercent(plain.Ratio(g.Requested, t.whole)), plain.FormatKnown(t.held.Provided(g)))
 }
 
 // section lists the groups of a breakdown; its rows add up to its total.
-func (t groupTable) section(title, what string, b *analysis.Breakdown, text func(string) string) layout.Section {
+func (t groupTable) section(title, what string, b *attribution.Breakdown, text func(string) string) layout.Section {
 	s := layout.Section{Title: title, Columns: t.columns(what)}
 	rest, more := b.Rest, b.RestGroups
 	for i := range b.Groups {
@@ -113,7 +106,7 @@ func (t groupTable) section(title, what string, b *analysis.Breakdown, text func
 	return s
 }
 
-func plus(sum analysis.Group, g *analysis.Group) analysis.Group {
+func plus(sum attribution.Group, g *attribution.Group) attribution.Group {
 	sum.Blocks += g.Blocks
 	sum.Requested += g.Requested
 	sum.Provided += g.Provided
@@ -121,7 +114,7 @@ func plus(sum analysis.Group, g *analysis.Group) analysis.Group {
 }
 
 // tree lists modules, each with the sum of its submodules.
-func (t groupTable) tree(held *analysis.Attribution) layout.Section {
+func (t groupTable) tree(held *attribution.Result) layout.Section {
 	s := layout.Section{Title: "Live allocations at the peak, by module and its submodules", Columns: t.columns("module")}
 	depths := held.Depths[:min(depthsShown, len(held.Depths))]
 	var list func(depth int, parent string)
@@ -148,8 +141,8 @@ func (t groupTable) tree(held *analysis.Attribution) layout.Section {
 }
 
 // inside returns the groups at a depth, from 0, that are submodules of a parent.
-func inside(b *analysis.Breakdown, parent string, depth int) []*analysis.Group {
-	var children []*analysis.Group
+func inside(b *attribution.Breakdown, parent string, depth int) []*attribution.Group {
+	var children []*attribution.Group
 	for i := range b.Groups {
 		g := &b.Groups[i]
 		if g.Name != "" && (depth == 0 || strings.HasPrefix(g.Name, parent+".") && strings.Count(g.Name, ".") == depth) {
@@ -160,7 +153,7 @@ func inside(b *analysis.Breakdown, parent string, depth int) []*analysis.Group {
 }
 
 // stacks lists the stacks with most requested bytes, innermost frame first.
-func (t groupTable) stacks(title string, b *analysis.Breakdown) layout.Section {
+func (t groupTable) stacks(title string, b *attribution.Breakdown) layout.Section {
 	s := layout.Section{Title: title, Columns: t.columns("stack")}
 	rest, more := b.Rest, b.RestGroups
 	for i := range b.Groups {
@@ -181,7 +174,7 @@ func (t groupTable) stacks(title string, b *analysis.Breakdown) layout.Section {
 	return s
 }
 
-func innermost(g *analysis.Group) string {
+func innermost(g *attribution.Group) string {
 	if len(g.Frames) == 0 {
 		return "(no stack)"
 	}
@@ -189,7 +182,7 @@ func innermost(g *analysis.Group) string {
 }
 
 // callers are rows for the callers of the innermost frame, in the first of the columns.
-func callers(g *analysis.Group, shown, columns int) [][]layout.Cell {
+func callers(g *attribution.Group, shown, columns int) [][]layout.Cell {
 	var rows [][]layout.Cell
 	line := func(text string) {
 		cells := make([]layout.Cell, columns)
@@ -231,7 +224,7 @@ type jsonGroup struct {
 	Provided  *int64   `json:"provided"`
 }
 
-func newJSONLive(held *analysis.Attribution) *jsonLive {
+func newJSONLive(held *attribution.Result) *jsonLive {
 	if held == nil || !held.Known {
 		return nil
 	}
@@ -245,7 +238,7 @@ func newJSONLive(held *analysis.Attribution) *jsonLive {
 	return j
 }
 
-func newJSONBreakdown(held *analysis.Attribution, b *analysis.Breakdown) jsonBreakdown {
+func newJSONBreakdown(held *attribution.Result, b *attribution.Breakdown) jsonBreakdown {
 	j := jsonBreakdown{Groups: []jsonGroup{}, RestGroups: b.RestGroups, Rest: newJSONGroup(held, &b.Rest)}
 	for i := range b.Groups {
 		j.Groups = append(j.Groups, newJSONGroup(held, &b.Groups[i]))
@@ -253,12 +246,8 @@ func newJSONBreakdown(held *analysis.Attribution, b *analysis.Breakdown) jsonBre
 	return j
 }
 
-func newJSONGroup(held *analysis.Attribution, g *analysis.Group) jsonGroup {
-	j := jsonGroup{g.Name, g.Frames, g.Blocks, g.Requested, &g.Provided}
-	if held.Native {
-		j.Provided = nil
-	}
-	return j
+func newJSONGroup(held *attribution.Result, g *attribution.Group) jsonGroup {
+	return jsonGroup{g.Name, g.Frames, g.Blocks, g.Requested, plain.Known(held.Provided(g))}
 }
 
 // jsonAttribution is the breakdown of what was live at the peak.

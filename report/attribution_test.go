@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/report/reporttest"
@@ -144,8 +145,8 @@ func spoiled() *analysis.Result {
 func TestHeldTablesAddUp(t *testing.T) {
 	for _, result := range []*analysis.Result{attributed(strings.Clone, false), attributed(strings.Clone, true), spoiled()} {
 		d := &result.Devices[0]
-		for _, b := range []*analysis.Breakdown{&d.Held.Categories, &d.Held.Phases, &d.Held.Modules} {
-			s := groupTable{d.Peak.T, "share of T", false}.section("", "", b, strings.Clone)
+		for _, b := range []*attribution.Breakdown{&d.Held.Categories, &d.Held.Phases, &d.Held.Modules} {
+			s := groupTable{d.Peak.T, "share of T", &attribution.Result{}}.section("", "", b, strings.Clone)
 			blocks := 0
 			for _, r := range s.Rows {
 				n := 0

@@ -4,6 +4,9 @@ import (
 	"strings"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/attribution"
+	"github.com/memprof/memprof/analysis/iterations"
+	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/report/reporttest"
 )
 
@@ -31,7 +34,7 @@ func fixtures() []fixture {
 		{"paused", []*analysis.Result{pausedResult()}},
 		{"hostile_attributed", []*analysis.Result{spoiled()}},
 		{"one_event", []*analysis.Result{oneEvent()}},
-		{"no_allocations", []*analysis.Result{{Process: "pid7", Events: 2, Duration: 1500, Devices: []analysis.DeviceResult{{Peak: never(), Final: never()}}}}},
+		{"no_allocations", []*analysis.Result{{Process: "pid7", Events: 2, Duration: 1500, Devices: []analysis.DeviceResult{{Peak: never(), Final: never(), Chunks: &analysis.Chunks{}}}}}},
 		{"no_devices", []*analysis.Result{{Process: "pid8"}}},
 		{"nothing", nil},
 	}
@@ -46,11 +49,11 @@ func ranked(name string, layers int, card string) *analysis.Result {
 }
 
 // never is the instant of a device on which nothing happened.
-func never() analysis.Instant { return analysis.Instant{Seq: -1, Time: -1, Iteration: -1} }
+func never() ledger.Instant { return ledger.Instant{Seq: -1, Time: -1, Iteration: -1} }
 
 // oneEvent is a process killed after its first allocation.
 func oneEvent() *analysis.Result {
-	at := analysis.Instant{Seq: 3, Time: 1_500_000, T: 1000, C: 1024, R: 2 * mib, Rounding: 24, Reserve: 2*mib - 1024, Live: 1}
+	at := ledger.Instant{Seq: 3, Time: 1_500_000, T: 1000, C: 1024, R: 2 * mib, Rounding: 24, Reserve: 2*mib - 1024, Live: 1}
 	return &analysis.Result{
 		Process: "pid99", Events: 4, Duration: 1_500_000, Recovered: true,
 		Devices: []analysis.DeviceResult{{
@@ -59,10 +62,10 @@ func oneEvent() *analysis.Result {
 				Start: 1_500_000, End: 1_500_000, At: at, Last: at,
 				T: analysis.Range{Min: 1000, Max: 1000}, C: analysis.Range{Min: 1024, Max: 1024}, R: analysis.Range{Min: 2 * mib, Max: 2 * mib},
 			}}},
-			LargestFree: 2*mib - 1024,
-			Map: analysis.AddressMap{At: at, Arenas: []analysis.ArenaMap{{Base: 1 << 40, Extent: 16 * gib, Spans: []analysis.Span{
-				{Start: 0, Bytes: 1000, Kind: analysis.SpanLive}, {Start: 1000, Bytes: 24, Kind: analysis.SpanSlack},
-				{Start: 1024, Bytes: 2*mib - 1024, Kind: analysis.SpanReserve},
+			Chunks: &analysis.Chunks{LargestFree: 2*mib - 1024},
+			Map: ledger.AddressMap{At: at, Arenas: []ledger.ArenaMap{{Base: 1 << 40, Extent: 16 * gib, Spans: []ledger.Span{
+				{Start: 0, Bytes: 1000, Kind: ledger.SpanLive}, {Start: 1000, Bytes: 24, Kind: ledger.SpanSlack},
+				{Start: 1024, Bytes: 2*mib - 1024, Kind: ledger.SpanReserve},
 			}}}},
 		}},
 	}
@@ -77,7 +80,7 @@ func troubled() *analysis.Result {
 	d.Device = 1
 	for i := range d.Series.Points {
 		p := &d.Series.Points[i]
-		for _, at := range []*analysis.Instant{&p.At, &p.Last} {
+		for _, at := range []*ledger.Instant{&p.At, &p.Last} {
 			at.Pending, at.Stranded = at.External/3, at.External/8
 			at.External -= at.Pending + at.Stranded
 		}
@@ -101,17 +104,17 @@ func troubled() *analysis.Result {
 		{Used: -1, Limit: -1, Seq: 1200, Time: last.Start / 2, Request: 3 * gib, Free: 4 * gib, LargestFree: gib, TooSmall: 3 * gib, Stranded: gib, Verdict: analysis.Fragmentation, Context: "model.head", Origin: "model.head", At: last.At},
 		{Used: -1, Limit: -1, Seq: 1300, Time: last.Start, Request: 30 * gib, Free: 4 * gib, LargestFree: gib, TooSmall: 4 * gib, Verdict: analysis.Capacity, At: last.At},
 	}
-	d.Leak = analysis.Leak{Iterations: analysis.Trend{Valid: true, Points: 5, Slope: 1.5 * float64(mib), Rising: true}, Blocks: 251, Requested: 373*mib + 512, Provided: 374*mib + 512, Allocations: []analysis.AllocationGroup{
+	d.Leak = iterations.Leak{Iterations: iterations.Trend{Valid: true, Points: 5, Slope: 1.5 * float64(mib), Rising: true}, Blocks: 251, Requested: 373*mib + 512, Provided: 374*mib + 512, Allocations: []attribution.AllocationGroup{
 		{Context: "train.history", Blocks: 249, Requested: 373 * mib, Provided: 374 * mib}, {Blocks: 2, Requested: 512, Provided: 512},
 	}}
 	for arena := int32(1); arena <= 7; arena++ {
 		base := int64(arena) * 64 * mib
-		d.Map.Arenas = append(d.Map.Arenas, analysis.ArenaMap{Arena: arena, Base: 0x7f00_0000_0000 + int64(arena)<<34, Extent: 16 * gib, Spans: []analysis.Span{
-			{Start: 0, Bytes: base / 4, Kind: analysis.SpanLive},
-			{Start: base / 4, Bytes: base / 8, Kind: analysis.SpanPending},
-			{Start: base / 2, Bytes: base / 4, Kind: analysis.SpanExternal},
+		d.Map.Arenas = append(d.Map.Arenas, ledger.ArenaMap{Arena: arena, Base: 0x7f00_0000_0000 + int64(arena)<<34, Extent: 16 * gib, Spans: []ledger.Span{
+			{Start: 0, Bytes: base / 4, Kind: ledger.SpanLive},
+			{Start: base / 4, Bytes: base / 8, Kind: ledger.SpanPending},
+			{Start: base / 2, Bytes: base / 4, Kind: ledger.SpanExternal},
 		}})
-		r.Arenas = append(r.Arenas, analysis.ArenaInfo{ID: arena, Device: 1, Stream: int64(arena) * 16, Limit: -1, Options: map[string]string{"pool": "3", "tag": "graph"}})
+		r.Arenas = append(r.Arenas, ledger.Info{ID: arena, Device: 1, Stream: int64(arena) * 16, Limit: -1, Options: map[string]string{"pool": "3", "tag": "graph"}})
 	}
 	return r
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/graphs"
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/layout"
 )
@@ -26,10 +27,10 @@ type graphKind struct {
 	name                                                              string
 	shapes                                                            int64
 	sum, most, distinct, saved, untouched, physical, aliased, outputs int64
-	inputs                                                            analysis.GraphInputs // sums of the known Sum and Max
+	inputs                                                            graphs.Inputs // sums of the known Sum and Max
 }
 
-func (k *graphKind) add(s *analysis.GraphStore) {
+func (k *graphKind) add(s *graphs.Store) {
 	k.shapes += int64(len(s.Shapes))
 	k.sum += s.Sum
 	k.most = max(k.most, s.Max)
@@ -52,7 +53,7 @@ func (k *graphKind) row() []layout.Cell {
 }
 
 // graphKinds are the rows, and their sum.
-func graphKinds(g *analysis.Graphs) (kinds []graphKind, total graphKind) {
+func graphKinds(g *graphs.Result) (kinds []graphKind, total graphKind) {
 	apart := graphKind{}
 	for i := range g.Stores {
 		s := &g.Stores[i]
@@ -75,14 +76,14 @@ func graphKinds(g *analysis.Graphs) (kinds []graphKind, total graphKind) {
 
 const singlesName = "pools of one shape"
 
-func storeName(s *analysis.GraphStore) string {
+func storeName(s *graphs.Store) string {
 	if s.Memory != "" {
 		return "graph memory " + plain.Shorten(s.Memory, 6)
 	}
 	return "pool " + plain.Shorten(s.Pool, 12)
 }
 
-func graphStoreSection(g *analysis.Graphs) layout.Section {
+func graphStoreSection(g *graphs.Result) layout.Section {
 	kinds, total := graphKinds(g)
 	s := layout.Section{
 		Title:  "CUDA graphs",
@@ -116,7 +117,7 @@ func graphStoreSection(g *analysis.Graphs) layout.Section {
 
 // graphShapeSections list the shapes: those of pools of one shape in one table, and those of each other
 // store in a table of its own.
-func graphShapeSections(d *analysis.DeviceResult, g *analysis.Graphs) []layout.Section {
+func graphShapeSections(d *analysis.DeviceResult, g *graphs.Result) []layout.Section {
 	var apart layout.Section
 	var others []layout.Section
 	for i := range g.Stores {
@@ -147,14 +148,14 @@ func graphShapeSections(d *analysis.DeviceResult, g *analysis.Graphs) []layout.S
 		}
 		s.Elide(24, 8)
 		s.After = layout.Note("own, shared: pages that this shape alone, or others too, use; took: duration of its captures")
-		if d.Native != nil {
+		if d.Chunks == nil && d.Native != nil {
 			s.After = append(s.After, layout.Note("sizes are of whole segments: chunks of "+plain.Shorten(d.Native.Allocator, 24)+" are not known")...)
 		}
 	}
 	return sections
 }
 
-func graphShapeRow(store *analysis.GraphStore, k int, unnamed string) []layout.Cell {
+func graphShapeRow(store *graphs.Store, k int, unnamed string) []layout.Cell {
 	shape := &store.Shapes[k]
 	name := shape.Name
 	if name == "" {
@@ -169,7 +170,7 @@ func graphShapeRow(store *analysis.GraphStore, k int, unnamed string) []layout.C
 }
 
 // whatIfSection replays the requests of the captures in other pools.
-func whatIfSection(w *analysis.GraphWhatIf) layout.Section {
+func whatIfSection(w *graphs.WhatIf) layout.Section {
 	s := layout.Section{Title: "CUDA graphs in other pools · " + singlesName}
 	if w.Pool != "" {
 		s.Title = "CUDA graphs in other pools · pool " + plain.Shorten(w.Pool, 12)
@@ -270,7 +271,7 @@ type jsonWhatIf struct {
 	Outlive       *int64  `json:"outlive"`
 }
 
-func newJSONGraphs(g *analysis.Graphs) *jsonGraphs {
+func newJSONGraphs(g *graphs.Result) *jsonGraphs {
 	if g == nil {
 		return nil
 	}
@@ -294,7 +295,7 @@ func newJSONGraphs(g *analysis.Graphs) *jsonGraphs {
 	return j
 }
 
-func newJSONGraphStore(s *analysis.GraphStore) jsonGraphStore {
+func newJSONGraphStore(s *graphs.Store) jsonGraphStore {
 	j := jsonGraphStore{
 		GraphMemory: plain.NotEmpty(s.Memory), Pool: plain.NotEmpty(s.Pool), Released: s.Released, Physical: s.Physical, Final: s.Final,
 		Sum: s.Sum, Max: s.Max, Distinct: s.Distinct, Saved: s.Saved, Untouched: s.Untouched, Aliased: s.Aliased,

@@ -11,6 +11,7 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/iterations"
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/figure"
 	"github.com/memprof/memprof/report/layout"
@@ -256,7 +257,7 @@ func drawIterationPeaks(c draw.Canvas, d *analysis.DeviceResult) {
 }
 
 // iterationTicks labels the first iteration, and every n-th after it, by number.
-func iterationTicks(iterations []analysis.Iteration) plot.ConstantTicks {
+func iterationTicks(iterations []iterations.Iteration) plot.ConstantTicks {
 	step := figure.IterationStep(len(iterations), 20)
 	var ticks plot.ConstantTicks
 	for i, it := range iterations {
@@ -268,7 +269,7 @@ func iterationTicks(iterations []analysis.Iteration) plot.ConstantTicks {
 }
 
 // iterationPeaks draws C and, inside it, T as bars, and R as a line over them.
-type iterationPeaks struct{ iterations []analysis.Iteration }
+type iterationPeaks struct{ iterations []iterations.Iteration }
 
 // barsDrawn is the most iterations that are drawn as bars. More of them become an area of at most
 // areaSteps steps, each as tall as the tallest of its iterations.

@@ -5,12 +5,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/iterations"
 )
 
 // Iterations are counted from 0, and so are the ones that have a number in a figure.
 func TestIterationTicks(t *testing.T) {
-	iterations := make([]analysis.Iteration, 90)
+	iterations := make([]iterations.Iteration, 90)
 	for i := range iterations {
 		iterations[i].Number = int64(i)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/attribution"
 	kvmarks "github.com/memprof/memprof/analysis/kv"
 	"github.com/memprof/memprof/analysis/kvcache"
 	"github.com/memprof/memprof/report/kv"
@@ -31,17 +32,17 @@ func recordedServer(t *testing.T) *analysis.Result {
 			t.Fatal(err)
 		}
 	}
-	decoder := &analysis.KVResult{Description: r.Description, Caches: 1, Recorded: r.Result(), Requests: r.Requests}
+	decoder := &kvmarks.Result{Description: r.Description, Caches: 1, Recorded: r.Result(), Requests: r.Requests}
 	decoder.Policies = []*kvcache.Result{{
 		Policy: "max:8", Capacity: 1 << 20, Steps: 9, Batch: 2, Peak: 2,
 		Mean: kvcache.Shares64{Token: 0.25, Reserve: 0.25, Internal: 0.2, Rounding: 0.1, Fragmented: 0.05, Idle: 0.05, Cached: 0.05, Null: 0.05},
 	}}
-	wrong := &analysis.KVResult{
+	wrong := &kvmarks.Result{
 		Description: kvmarks.Description{Engine: "transformers DynamicCache", Beams: 4}, Caches: 12345, Recorded: &kvcache.Result{Policy: kvmarks.Policy},
 		Fault: "event seq 1234567, kv_reserve of cache 1: sequence 1234567 is given block 1234567, which is in use, and that is long",
 	}
-	d := analysis.DeviceResult{Total: 80 << 30, KV: []*analysis.KVResult{decoder, wrong}}
-	d.Held.Categories.Groups = []analysis.Group{{Name: analysis.Weights.String(), Blocks: 1, Requested: 20 << 30, Provided: 20 << 30}}
+	d := analysis.DeviceResult{Chunks: &analysis.Chunks{}, Total: 80 << 30, KV: []*kvmarks.Result{decoder, wrong}}
+	d.Held.Categories.Groups = []attribution.Group{{Name: attribution.Weights.String(), Blocks: 1, Requested: 20 << 30, Provided: 20 << 30}}
 	return &analysis.Result{Process: "pid1", Devices: []analysis.DeviceResult{d}}
 }
 

@@ -5,17 +5,14 @@ import (
 	"math"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/iterations"
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/layout"
 )
 
 // leakSections say whether live bytes keep rising, and which allocations they are.
 func leakSections(d *analysis.DeviceResult) []layout.Section {
-	sections := []layout.Section{leakSection(d)}
-	if d.Native != nil {
-		sections = layout.Without("provided", sections)
-	}
-	return append(sections, leakStacks(d)...)
+	return append(layout.Known("provided", []layout.Section{leakSection(d)}), leakStacks(d)...)
 }
 
 // leakSection gives the trend, and the contexts of what leaks.
@@ -44,7 +41,7 @@ func leakSection(d *analysis.DeviceResult) layout.Section {
 	if len(leak.Allocations) == 0 {
 		return s
 	}
-	groups := contextTable("", leak.Allocations, leak.Provided)
+	groups := contextTable("", d.Chunks, leak.Allocations, leak.Provided)
 	groups.Columns[len(groups.Columns)-1].Name = "share"
 	s.Columns, s.Rows = groups.Columns, groups.Rows
 	after := map[string]string{
@@ -57,8 +54,8 @@ func leakSection(d *analysis.DeviceResult) layout.Section {
 }
 
 // leakRequest says what counts as a request.
-func leakRequest(l *analysis.Leak) string {
-	if l.Request == analysis.KVRequests {
+func leakRequest(l *iterations.Leak) string {
+	if l.Request == iterations.KVRequests {
 		return "sequences in a KV cache"
 	}
 	return "phase " + plain.Shorten(l.Request, 28)
@@ -84,7 +81,7 @@ func leakStacks(d *analysis.DeviceResult) []layout.Section {
 		return nil
 	}
 	all := stacks.Sum()
-	return []layout.Section{groupTable{all.Requested, "share", d.Held.Native}.stacks("Leaks, by stack", stacks)}
+	return layout.Known("provided", []layout.Section{groupTable{all.Requested, "share", &d.Held}.stacks("Leaks, by stack", stacks)})
 }
 
 func newJSONLeak(d *analysis.DeviceResult) *jsonLeak {
@@ -96,19 +93,16 @@ func newJSONLeak(d *analysis.DeviceResult) *jsonLeak {
 	j := &jsonLeak{
 		Rising: l.Iterations.Rising, Points: l.Iterations.Points,
 		PerRequest: newJSONTrend(l.Requests, l.Request), PerSecond: newJSONTrend(l.Seconds, ""),
-		By: by, Blocks: l.Blocks, Requested: l.Requested, Provided: &l.Provided,
+		By: by, Blocks: l.Blocks, Requested: l.Requested, Provided: plain.Known(d.Chunks.Known(l.Provided)),
 		Allocations: newJSONAllocationGroups(d, l.Allocations), Stacks: newJSONBreakdown(&d.Held, &l.Stacks),
 	}
 	if l.Iterations.Valid {
 		j.Slope = plain.Finite(l.Iterations.Slope)
 	}
-	if d.Native != nil {
-		j.Provided = nil
-	}
 	return j
 }
 
-func newJSONTrend(t analysis.Trend, of string) *jsonTrend {
+func newJSONTrend(t iterations.Trend, of string) *jsonTrend {
 	if !t.Valid {
 		return nil
 	}

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/attribution"
+	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/layout"
 	"github.com/memprof/memprof/report/terms"
@@ -48,13 +50,13 @@ func momentLine(m *analysis.Moment) string {
 // momentSections are the sections about the peak, for another instant.
 func momentSections(m *analysis.Moment, dm *analysis.DeviceMoment) []layout.Section {
 	d := &analysis.DeviceResult{
-		Device: dm.Device, Peak: dm.At, Held: dm.Held, Map: dm.Map, LargestFree: dm.LargestFree, TopSizes: dm.TopSizes,
+		Device: dm.Device, Peak: dm.At, Held: dm.Held, Map: dm.Map, TopSizes: dm.TopSizes,
 	}
 	if len(dm.Held.Phases.Groups) > 1 {
-		d.Phases = make([]analysis.PhaseUse, 1) // attributionSections list phases if there is any
+		d.Phases = make([]attribution.PhaseUse, 1) // attributionSections list phases if there is any
 	}
-	if dm.At.C < 0 || dm.At.NotRequested != 0 {
-		d.Native = &analysis.Native{}
+	if dm.At.C >= 0 && dm.At.NotRequested == 0 {
+		d.Chunks = &analysis.Chunks{LargestFree: dm.LargestFree}
 	}
 	split := splitSection(d)
 	split.Title = "Memory"
@@ -143,8 +145,8 @@ type jsonUnserved struct {
 
 // spanKinds are names in JSON, which never change.
 var spanKinds = [...]string{
-	analysis.SpanLive: "live", analysis.SpanSlack: "slack", analysis.SpanPending: "pending", analysis.SpanReserve: "reserve",
-	analysis.SpanReusable: "reusable", analysis.SpanExternal: "external", analysis.SpanNotRequested: "not_requested", analysis.SpanUnmapped: "unmapped",
+	ledger.SpanLive: "live", ledger.SpanSlack: "slack", ledger.SpanPending: "pending", ledger.SpanReserve: "reserve",
+	ledger.SpanReusable: "reusable", ledger.SpanExternal: "external", ledger.SpanNotRequested: "not_requested", ledger.SpanUnmapped: "unmapped",
 }
 
 // MomentsJSON writes one JSON object, {"moments": [...]}, indented, under the rules of [JSON]. It has every
@@ -164,7 +166,7 @@ func MomentsJSON(w io.Writer, moments []*analysis.Moment) error {
 }
 
 func newJSONDeviceMoment(dm *analysis.DeviceMoment) jsonDeviceMoment {
-	d := &analysis.DeviceResult{Device: dm.Device, Peak: dm.At}
+	d := &analysis.DeviceResult{Device: dm.Device, Peak: dm.At, Chunks: &analysis.Chunks{}}
 	out := jsonDeviceMoment{
 		Iterations: dm.At.Iteration, Device: dm.Device, At: newJSONInstant(d, dm.At), LargestFree: plain.Known(dm.LargestFree), Arenas: []jsonArenaAt{},
 		Held: newJSONLive(&dm.Held), TopSizes: newJSONAllocationGroups(d, dm.TopSizes),

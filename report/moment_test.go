@@ -19,7 +19,7 @@ func TestMomentsGolden(t *testing.T) {
 	})
 	var moments []*analysis.Moment
 	for _, seq := range []int64{0, 9, int64(len(r.Events)) - 1} {
-		m, err := analysis.RunTo(modeltest.Source(r.Events, 3), analysis.Options{Process: "rank0", Text: r.Strings.Text}, seq)
+		m, err := analysis.At(modeltest.Source(r.Events, 3), analysis.Options{Process: "rank0", Text: r.Strings.Text}, seq)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,7 +12,10 @@ import (
 // that is not known is -1 in the results and "–" in every table.
 func nativeSections(d *analysis.DeviceResult) []layout.Section {
 	w := d.Native
-	if m := d.Modeled; m != nil {
+	if w == nil {
+		return nil
+	}
+	if m := w.Followed; m != nil {
 		return []layout.Section{{
 			Title: "Native allocator",
 			Before: append(
@@ -21,9 +24,6 @@ func nativeSections(d *analysis.DeviceResult) []layout.Section {
 			After: layout.Toned(layout.Faint, layout.Note("free memory of torch's pools of small and of large blocks counts as one arena")),
 		}}
 	}
-	if w == nil {
-		return nil
-	}
 	s := layout.Section{
 		Title: "Native allocator",
 		Before: append(
@@ -31,8 +31,8 @@ func nativeSections(d *analysis.DeviceResult) []layout.Section {
 			layout.Note("provided is the allocator's own sum, read "+plain.Counted(w.Samples, "time")+": at peaks of requested, new segments and marks")...),
 		After: layout.Toned(layout.Faint, layout.Note("not known, shown as "+plain.Absent+": rounding, slack, the parts of free memory, the largest free chunk, chunks of single allocations")),
 	}
-	if d.NotModeled != "" {
-		s.After = append(s.After, layout.Toned(layout.Warned, layout.Note("the model of torch's allocator does not follow it: "+plain.Text(d.NotModeled)))...)
+	if w.NotFollowed != "" {
+		s.After = append(s.After, layout.Toned(layout.Warned, layout.Note("the model of torch's allocator does not follow it: "+plain.Text(w.NotFollowed)))...)
 	}
 	if w.Odd > 0 {
 		s.After = append(s.After, layout.Toned(layout.Warned, layout.Note(plain.Counted(w.Odd, "reading")+" contradicted the events around it and is left out"))...)
@@ -55,12 +55,12 @@ type jsonNative struct {
 }
 
 func newJSONNative(d *analysis.DeviceResult) jsonNative {
-	if m := d.Modeled; m != nil {
-		return jsonNative{&jsonNativeSums{"native", m.Readings, m.Odd, true}}
-	}
 	w := d.Native
-	if w == nil {
+	switch {
+	case w == nil:
 		return jsonNative{}
+	case w.Followed != nil:
+		return jsonNative{&jsonNativeSums{"native", w.Followed.Readings, w.Followed.Odd, true}}
 	}
 	return jsonNative{&jsonNativeSums{w.Allocator, w.Samples, w.Odd, false}}
 }

@@ -9,6 +9,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/attribution"
+	"github.com/memprof/memprof/analysis/iterations"
+	"github.com/memprof/memprof/analysis/ledger"
+	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/report/figure"
 	"github.com/memprof/memprof/report/layout"
 )
@@ -16,15 +20,15 @@ import (
 // nativeResult is a device of a native allocator, as the analysis returns it.
 func nativeResult(c int64) *analysis.Result {
 	const mib = 1 << 20
-	peak := analysis.Instant{Seq: 7, Time: 7000, T: 6 * mib, C: c, R: 20 * mib, Pending: mib, NotRequested: 13 * mib, Live: 3}
+	peak := ledger.Instant{Seq: 7, Time: 7000, T: 6 * mib, C: c, R: 20 * mib, Pending: mib, NotRequested: 13 * mib, Live: 3}
 	d := analysis.DeviceResult{
-		Peak: peak, Final: peak, MaxT: 6 * mib, MaxC: c, MaxR: 20 * mib, Allocs: 5, Frees: 2, LargestFree: -1,
-		Native: &analysis.Native{Allocator: "native", Samples: 4, Odd: 1},
-		Iterations: []analysis.Iteration{
+		Peak: peak, Final: peak, MaxT: 6 * mib, MaxC: c, MaxR: 20 * mib, Allocs: 5, Frees: 2,
+		Native: &torchalloc.Observed{Allocator: "native", Samples: 4, Odd: 1},
+		Iterations: []iterations.Iteration{
 			{Number: 0, PeakT: 6 * mib, PeakC: c, PeakR: 20 * mib, EndT: mib, EndC: -1},
 			{Number: 1, PeakT: 6 * mib, PeakC: c, PeakR: 20 * mib, EndT: mib, EndC: -1},
 		},
-		Paper: analysis.Paper{
+		Paper: iterations.Paper{
 			Valid: true, T1: 0.3, T2: 0.3, C1: math.NaN(), C2: math.NaN(), FirstExcess: math.NaN(), SteadyIdle: math.NaN(),
 		},
 		Growths: []analysis.Growth{
@@ -32,11 +36,11 @@ func nativeResult(c int64) *analysis.Result {
 		},
 		GrowthCount: 1,
 		OOMs:        []analysis.OOM{{Used: -1, Limit: -1, Seq: 8, Time: 8000, Request: 1 << 40, Free: -1, LargestFree: -1, TooSmall: -1, Stranded: -1, At: peak}},
-		TopSizes:    []analysis.AllocationGroup{{Size: 2 * mib, Blocks: 3, Requested: 6 * mib, Provided: 6 * mib}},
-		Map: analysis.AddressMap{At: peak, Arenas: []analysis.ArenaMap{{
-			Base: 1 << 40, Extent: 20 * mib, At: peak, Spans: []analysis.Span{
-				{Start: 0, Bytes: 6 * mib, Kind: analysis.SpanLive}, {Start: 6 * mib, Bytes: mib, Kind: analysis.SpanPending},
-				{Start: 7 * mib, Bytes: 13 * mib, Kind: analysis.SpanNotRequested},
+		TopSizes:    []attribution.AllocationGroup{{Size: 2 * mib, Blocks: 3, Requested: 6 * mib, Provided: 6 * mib}},
+		Map: ledger.AddressMap{At: peak, Arenas: []ledger.ArenaMap{{
+			Base: 1 << 40, Extent: 20 * mib, At: peak, Spans: []ledger.Span{
+				{Start: 0, Bytes: 6 * mib, Kind: ledger.SpanLive}, {Start: 6 * mib, Bytes: mib, Kind: ledger.SpanPending},
+				{Start: 7 * mib, Bytes: 13 * mib, Kind: ledger.SpanNotRequested},
 			},
 		}}},
 		Series: analysis.Series{Points: []analysis.Point{
@@ -46,7 +50,7 @@ func nativeResult(c int64) *analysis.Result {
 	}
 	return &analysis.Result{
 		Process: "rank0", Events: 9, Duration: 9000, Devices: []analysis.DeviceResult{d},
-		Arenas: []analysis.ArenaInfo{{Options: map[string]string{"allocator": "native", "provided": "unknown"}, Final: peak}},
+		Arenas: []ledger.Info{{Options: map[string]string{"allocator": "native", "provided": "unknown"}, Final: peak}},
 	}
 }
 
@@ -111,16 +115,16 @@ func TestNativeAccounting(t *testing.T) {
 }
 
 func TestClosedUp(t *testing.T) {
-	m := analysis.AddressMap{Arenas: []analysis.ArenaMap{{Base: 5, Extent: 1 << 40, Spans: []analysis.Span{
-		{Start: 0, Bytes: 100, Kind: analysis.SpanLive}, {Start: 100, Bytes: 60, Kind: analysis.SpanNotRequested},
-		{Start: 160, Bytes: 1 << 39, Kind: analysis.SpanUnmapped}, {Start: 1<<39 + 160, Bytes: 80, Kind: analysis.SpanLive},
-		{Start: 1<<39 + 240, Bytes: 7, Kind: analysis.SpanUnmapped}, {Start: 1<<39 + 247, Bytes: 160, Kind: analysis.SpanNotRequested},
+	m := ledger.AddressMap{Arenas: []ledger.ArenaMap{{Base: 5, Extent: 1 << 40, Spans: []ledger.Span{
+		{Start: 0, Bytes: 100, Kind: ledger.SpanLive}, {Start: 100, Bytes: 60, Kind: ledger.SpanNotRequested},
+		{Start: 160, Bytes: 1 << 39, Kind: ledger.SpanUnmapped}, {Start: 1<<39 + 160, Bytes: 80, Kind: ledger.SpanLive},
+		{Start: 1<<39 + 240, Bytes: 7, Kind: ledger.SpanUnmapped}, {Start: 1<<39 + 247, Bytes: 160, Kind: ledger.SpanNotRequested},
 	}}}}
 	// 400 are mapped: a gap has room for 6.
-	want := analysis.ArenaMap{Base: 5, Extent: 100 + 60 + 6 + 80 + 6 + 160, Spans: []analysis.Span{
-		{Start: 0, Bytes: 100, Kind: analysis.SpanLive}, {Start: 100, Bytes: 60, Kind: analysis.SpanNotRequested},
-		{Start: 160, Bytes: 6, Kind: analysis.SpanUnmapped}, {Start: 166, Bytes: 80, Kind: analysis.SpanLive},
-		{Start: 246, Bytes: 6, Kind: analysis.SpanUnmapped}, {Start: 252, Bytes: 160, Kind: analysis.SpanNotRequested},
+	want := ledger.ArenaMap{Base: 5, Extent: 100 + 60 + 6 + 80 + 6 + 160, Spans: []ledger.Span{
+		{Start: 0, Bytes: 100, Kind: ledger.SpanLive}, {Start: 100, Bytes: 60, Kind: ledger.SpanNotRequested},
+		{Start: 160, Bytes: 6, Kind: ledger.SpanUnmapped}, {Start: 166, Bytes: 80, Kind: ledger.SpanLive},
+		{Start: 246, Bytes: 6, Kind: ledger.SpanUnmapped}, {Start: 252, Bytes: 160, Kind: ledger.SpanNotRequested},
 	}}
 	before := m.Arenas[0].Extent
 	if diff := cmp.Diff(want, closedUp(m).Arenas[0]); diff != "" {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/layout"
 	"github.com/memprof/memprof/report/summary"
@@ -80,10 +81,10 @@ func oomTable(d *analysis.DeviceResult, o *analysis.OOM) layout.Section {
 		Before:  append(layout.Note(plain.FormatKnown(o.Request)+" requested by "+terms.Context(o.Origin, oomNameWidth)), layout.Note(terms.Instant(d, o.At))...),
 		Columns: []layout.Column{layout.Words("by"), layout.Words("name"), layout.Numbers("allocations"), layout.Numbers("requested"), layout.Numbers("share of T")},
 	}
-	line := func(by, who string, g *analysis.Group) {
+	line := func(by, who string, g *attribution.Group) {
 		s.Rows = append(s.Rows, layout.Row(by, who, plain.FormatCount(g.Blocks), plain.FormatSize(g.Requested), plain.FormatPercent(plain.Ratio(g.Requested, o.At.T))))
 	}
-	list := func(by string, b *analysis.Breakdown, shown int, text func(*analysis.Group) string) {
+	list := func(by string, b *attribution.Breakdown, shown int, text func(*attribution.Group) string) {
 		rest, more := b.Rest, b.RestGroups
 		for i := range b.Groups {
 			g := &b.Groups[i]
@@ -105,16 +106,16 @@ func oomTable(d *analysis.DeviceResult, o *analysis.OOM) layout.Section {
 	}
 	held := o.Held
 	if held.Known {
-		list("category", &held.Categories, len(held.Categories.Groups), func(g *analysis.Group) string { return g.Name })
+		list("category", &held.Categories, len(held.Categories.Groups), func(g *attribution.Group) string { return g.Name })
 	}
 	if len(d.Phases) > 0 {
-		list("phase", &held.Phases, phasesShown, func(g *analysis.Group) string { return plain.Shorten(terms.Phase(g.Name), oomNameWidth) })
+		list("phase", &held.Phases, phasesShown, func(g *attribution.Group) string { return plain.Shorten(terms.Phase(g.Name), oomNameWidth) })
 	}
 	if len(held.Kinds.Groups) > 1 || held.Kinds.Groups[0].Name != "" {
-		list("module", &held.Kinds, oomModulesShown, func(g *analysis.Group) string { return plain.Shorten(terms.Module(g.Name), oomNameWidth) })
+		list("module", &held.Kinds, oomModulesShown, func(g *attribution.Group) string { return plain.Shorten(terms.Module(g.Name), oomNameWidth) })
 	}
 	if hasFrames(&held.Stacks) {
-		list("stack", &held.Stacks, oomStacksShown, func(g *analysis.Group) string { return plain.Shorten(innermost(g), oomNameWidth) })
+		list("stack", &held.Stacks, oomStacksShown, func(g *attribution.Group) string { return plain.Shorten(innermost(g), oomNameWidth) })
 	}
 	all := held.Categories.Sum()
 	s.Total = layout.Toned(layout.Strong, layout.Row("", "= requested", plain.FormatCount(all.Blocks), plain.FormatSize(all.Requested), plain.FormatPercent(plain.Ratio(all.Requested, o.At.T))))
@@ -135,13 +136,14 @@ func whySection(d *analysis.DeviceResult, o *analysis.OOM) layout.Section {
 		}
 	}
 	line("requested", o.At.T, "by live allocations")
-	if d.Native != nil {
+	divided := o.LargestFree >= 0 // chunks are known
+	if !divided {
 		line("not requested", o.At.R-o.At.T-o.At.Pending, "PyTorch's allocator reserved it; its free blocks are not known")
 	} else {
 		line("rounding, slack", o.At.Internal(), "in chunks of live allocations")
 	}
 	line("pending", o.At.Pending, "freed; another stream may still use it")
-	if d.Native == nil {
+	if divided {
 		own := o.Free - o.Stranded
 		line("largest free chunk", o.LargestFree, largestWhy(o))
 		line("other free chunks", own-o.LargestFree, "each is smaller than the largest")

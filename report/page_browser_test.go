@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/accounting"
+	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/page"
@@ -52,7 +54,7 @@ func TestPagePictures(t *testing.T) {
 // richPage has something of everything: two ranks, of which one runs out of memory, phases, stacks,
 // labels, and readings of what the device has in use.
 func richPage(t *testing.T) page.Page {
-	p := page.Page{Used: map[*analysis.DeviceResult]analysis.Course{}, Path: "runs/two ranks"}
+	p := page.Page{Used: map[*analysis.DeviceResult]accounting.Course{}, Path: "runs/two ranks"}
 	for rank := range 2 {
 		r := richResult(t, fmt.Sprintf("rank%d", rank), rank == 0)
 		p.Results = append(p.Results, r)
@@ -71,27 +73,29 @@ func richPage(t *testing.T) page.Page {
 }
 
 func richResult(t *testing.T, process string, fails bool) *analysis.Result {
-	step := trainingJob(t, 24)
-	j := newJob(t, 9000, func(j *job, i int) {
-		step(j, i)
-		if i < 3 { // blocks that stay between others
-			j.take(t, 3<<20, "module=model.cache\tstack=9")
-		}
-	})
-	if fails {
-		j = newLimitedJob(t, 9000, 760<<20, func(j *job, i int) {
+	var texts *trace.Strings
+	source := func() trace.Source {
+		step := trainingJob(t, 24)
+		j := newJob(t, 9000, func(j *job, i int) {
 			step(j, i)
-			j.take(t, uint64(1<<20+i*4096), "module=train.history\tstack=3")
-			if i == 20 {
-				j.arena.Alloc(500<<20, "module=model.head\tstack=5")
+			if i < 3 { // blocks that stay between others
+				j.take(t, 3<<20, "module=model.cache\tstack=9")
 			}
 		})
+		if fails {
+			j = newLimitedJob(t, 9000, 760<<20, func(j *job, i int) {
+				step(j, i)
+				j.take(t, uint64(1<<20+i*4096), "module=train.history\tstack=3")
+				if i == 20 {
+					j.arena.Alloc(500<<20, "module=model.head\tstack=5")
+				}
+			})
+		}
+		texts = j.Strings
+		return j
 	}
-	r, err := analysis.Run(j, analysis.Options{Process: process, Text: j.Strings.Text, Explore: true, Categories: true, Exact: []analysis.EventSpan{{To: 1 << 40}}, MaxPoints: 16384})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
+	text := func(context int32) string { return texts.Text(context) }
+	return reporttest.Explored(t, source, analysis.Options{Process: process, Text: text, Categories: true, MaxPoints: 16384}, true)
 }
 
 // hostileModule would be seen to run, or to become an element, if it were taken for markup.
@@ -169,7 +173,7 @@ func TestPageInBrowser(t *testing.T) {
 			}
 			b.Mouse("canvas.arena", "mouseMoved", (float64(s.Start)+float64(s.Bytes)/2)/float64(arena.Extent), 0.3, nil)
 			b.Eval(reporttest.TwoFrames)
-			kind := map[analysis.SpanKind]string{analysis.SpanReserve: "reserve", analysis.SpanReusable: "reusable", analysis.SpanExternal: "external", analysis.SpanLive: "live", analysis.SpanSlack: "slack"}[s.Kind]
+			kind := map[ledger.SpanKind]string{ledger.SpanReserve: "reserve", ledger.SpanReusable: "reusable", ledger.SpanExternal: "external", ledger.SpanLive: "live", ledger.SpanSlack: "slack"}[s.Kind]
 			want := fmt.Sprintf("%s, %sfrom%#x", kind, plain.FormatSize(s.Bytes), arena.Base+s.Start)
 			if got := b.Text(".tooltip"); !strings.HasPrefix(got, want) {
 				t.Errorf("at %d there is %q, want %q", s.Start, got, want)
@@ -274,11 +278,9 @@ func TestPageOfRegionsThatTouch(t *testing.T) {
 	add(trace.KindMap, 1<<40, 2<<20, 2<<20, "")
 	add(trace.KindMap, 1<<40+2<<20, 2<<20, 2<<20, "")
 	add(trace.KindAlloc, 1<<40, 1<<20, 1<<20, "")
-	result, err := analysis.Run(modeltest.Source(r.Events, 8), analysis.Options{Process: "rank0", Text: r.Strings.Text, Explore: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := result.Devices[0].LargestFree; got != 2<<20 {
+	source := func() trace.Source { return modeltest.Source(r.Events, 8) }
+	result := reporttest.Explored(t, source, analysis.Options{Process: "rank0", Text: r.Strings.Text}, false)
+	if got := result.Devices[0].LargestFree(); got != 2<<20 {
 		t.Fatalf("the largest free chunk has %d bytes", got)
 	}
 	b := reporttest.NewBrowser(t)

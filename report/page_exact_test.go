@@ -15,6 +15,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/iterations"
+	"github.com/memprof/memprof/analysis/keyframes"
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/bfc"
@@ -24,17 +26,13 @@ import (
 )
 
 // mostEventBytes is how much an exact event of a page may take, as text of the page.
-const mostEventBytes = 4.0
+const mostEventBytes = 6.0
 
 // exactPage is the page of some events, all of which it shows exactly.
 func exactPage(t testing.TB, events []trace.Event, text func(int32) string) []byte {
 	t.Helper()
-	r, err := analysis.Run(modeltest.Source(events, 4096), analysis.Options{
-		Process: "rank0", Text: text, Explore: true, Categories: true, Exact: []analysis.EventSpan{{To: 1 << 40}}, MaxPoints: 16384,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	source := func() trace.Source { return modeltest.Source(events, 4096) }
+	r := reporttest.Explored(t, source, analysis.Options{Process: "rank0", Text: text, Categories: true, MaxPoints: 16384}, true)
 	return pageOf(t, page.Page{Results: []*analysis.Result{r}, Path: "run"})
 }
 
@@ -147,7 +145,7 @@ func decoded(t testing.TB, html []byte) (allocations []reporttest.Allocation, mi
 }
 
 // What the page stores of each event is what a replay up to it finds: addresses, chunks and requested bytes of all live
-// allocations; in at most 4 bytes an event.
+// allocations; in at most 6 bytes an event.
 func TestExactEventsOfPages(t *testing.T) {
 	mixed, churning := mixedJob(t, 3000), newJob(t, 0, churningJob(t, 500))
 	for i := range 60 {
@@ -247,7 +245,7 @@ func TestAnyEventCanBePinned(t *testing.T) {
 			random := rand.New(rand.NewPCG(7, 8))
 			for range 12 {
 				seq := int64(random.IntN(len(events)))
-				m, err := analysis.RunTo(modeltest.Source(events, 4096), analysis.Options{Text: text}, seq)
+				m, err := analysis.At(modeltest.Source(events, 4096), analysis.Options{Text: text}, seq)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -331,10 +329,10 @@ func TestPageOfTooManyEvents(t *testing.T) {
 	}
 	d := &rec.Results[0].Devices[0]
 	exact := func(seq int64) bool {
-		return slices.ContainsFunc(d.Keyframes.Exact.Spans, func(s analysis.EventSpan) bool { return s.From <= seq && seq < s.To })
+		return slices.ContainsFunc(d.Keyframes.Exact.Spans, func(s keyframes.Span) bool { return s.From <= seq && seq < s.To })
 	}
-	worst := slices.MaxFunc(d.Iterations, func(a, b analysis.Iteration) int { return cmp.Compare(a.PeakT, b.PeakT) })
-	for name, it := range map[string]analysis.Iteration{"first": d.Iterations[0], "last": d.Iterations[len(d.Iterations)-1], "worst": worst} {
+	worst := slices.MaxFunc(d.Iterations, func(a, b iterations.Iteration) int { return cmp.Compare(a.PeakT, b.PeakT) })
+	for name, it := range map[string]iterations.Iteration{"first": d.Iterations[0], "last": d.Iterations[len(d.Iterations)-1], "worst": worst} {
 		if !exact(it.StartSeq) || !exact(it.EndSeq) {
 			t.Errorf("the %s iteration, events %d to %d, is not in %v", name, it.StartSeq, it.EndSeq, d.Keyframes.Exact.Spans)
 		}

@@ -23,11 +23,8 @@ import (
 func explored(t testing.TB, steps int, more func(r *modeltest.Recorder, a *modeltest.Arena)) *analysis.Result {
 	t.Helper()
 	r := stepped(t, steps, more)
-	result, err := analysis.Run(modeltest.Source(r.Events, 512), analysis.Options{Process: "rank0", Text: r.Strings.Text, Explore: true, Categories: true, Exact: []analysis.EventSpan{{To: 1 << 40}}, MaxPoints: 16384})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return result
+	source := func() trace.Source { return modeltest.Source(r.Events, 512) }
+	return reporttest.Explored(t, source, analysis.Options{Process: "rank0", Text: r.Strings.Text, Categories: true, MaxPoints: 16384}, true)
 }
 
 func stepped(t testing.TB, steps int, more func(r *modeltest.Recorder, a *modeltest.Arena)) *modeltest.Recorder {

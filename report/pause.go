@@ -9,6 +9,7 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/pause"
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/figure"
 	"github.com/memprof/memprof/report/layout"
@@ -48,7 +49,7 @@ func pauseSections(d *analysis.DeviceResult) []layout.Section {
 	return []layout.Section{s}
 }
 
-func transitionRow(t analysis.Transition) []layout.Cell {
+func transitionRow(t pause.Transition) []layout.Cell {
 	what, result, rate, peak := "pause", "done", "–", t.Reserved+t.Bytes
 	if t.Resume {
 		what, peak = "resume", t.Reserved
@@ -127,7 +128,7 @@ func pauseFigure(d *analysis.DeviceResult) figure.Figure {
 
 // resident draws each span of time at its greatest sum, and up to the next one the values at its end.
 type resident struct {
-	points []analysis.Residency
+	points []pause.Residency
 	tags   int
 }
 
@@ -135,7 +136,7 @@ type resident struct {
 func (a resident) Plot(c draw.Canvas, p *plot.Plot) {
 	x, y := p.Transforms(&c)
 	for n := a.tags; n >= 0; n-- {
-		sum := func(m analysis.Mapped) vg.Length {
+		sum := func(m pause.Mapped) vg.Length {
 			bytes := m.Base
 			for _, b := range m.Tags[:min(n, len(m.Tags))] {
 				bytes += b
@@ -209,8 +210,8 @@ func newJSONPauses(d *analysis.DeviceResult) jsonPauses {
 const sameCall = 10_000
 
 // byCall joins the transitions that one call of pause or resume made in the arenas of a tag.
-func byCall(transitions []analysis.Transition) []analysis.Transition {
-	var calls []analysis.Transition
+func byCall(transitions []pause.Transition) []pause.Transition {
+	var calls []pause.Transition
 	for _, t := range transitions {
 		if n := len(calls); n > 0 {
 			last := &calls[n-1]

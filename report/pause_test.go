@@ -8,6 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/accounting"
+	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/pause"
 	"github.com/memprof/memprof/report/figure"
 )
@@ -15,7 +17,7 @@ import (
 // A call about several arenas of a tag is one line; another call, or tag, is another.
 func TestTransitionsByCall(t *testing.T) {
 	const ms = 1_000_000
-	d := &analysis.DeviceResult{Transitions: []analysis.Transition{
+	d := &analysis.DeviceResult{Chunks: &analysis.Chunks{}, Transitions: []pause.Transition{
 		{Time: 10 * ms, Duration: 2 * ms, Tag: "kv", Bytes: 3 << 30, Reserved: 5 << 30},
 		{Time: 11 * ms, Duration: 3 * ms, Tag: "kv", Bytes: 1 << 30, Reserved: 4 << 30},
 		{Time: 12 * ms, Duration: 4 * ms, Tag: "weights", Bytes: 8 << 20, Copied: 4 << 20},
@@ -44,8 +46,8 @@ func TestTransitionsByCall(t *testing.T) {
 		t.Errorf("rows (-want +got):\n%s", diff)
 	}
 	const whole = "no memory to resume on GPU 0: 0.68 GiB are needed and 0.12 GiB free; others use 0.50 GiB, requests of no tag 0.12 GiB"
-	d.Transitions = append(d.Transitions, analysis.Transition{Time: 41 * ms, Duration: ms, Tag: "kv", Resume: true, Failed: whole},
-		analysis.Transition{Time: 41 * ms, Duration: ms, Tag: "weights", Resume: true, Failed: whole})
+	d.Transitions = append(d.Transitions, pause.Transition{Time: 41 * ms, Duration: ms, Tag: "kv", Resume: true, Failed: whole},
+		pause.Transition{Time: 41 * ms, Duration: ms, Tag: "weights", Resume: true, Failed: whole})
 	var below []string
 	for _, c := range append(pauseSections(d), resumeSections(d)...)[0].After[2:] {
 		below = append(below, c.Text)
@@ -53,7 +55,7 @@ func TestTransitionsByCall(t *testing.T) {
 	if diff := cmp.Diff([]string{"at 41.0 ms: " + whole}, below); diff != "" {
 		t.Errorf("what does not fit into the table (-want +got):\n%s", diff)
 	}
-	if append(pauseSections(&analysis.DeviceResult{}), resumeSections(&analysis.DeviceResult{})...) != nil {
+	if append(pauseSections(&analysis.DeviceResult{Chunks: &analysis.Chunks{}}), resumeSections(&analysis.DeviceResult{Chunks: &analysis.Chunks{}})...) != nil {
 		t.Error("a section where nothing was paused")
 	}
 }
@@ -81,19 +83,19 @@ func pausedResult() *analysis.Result {
 	}
 	recorded := cycle.Together()
 	recorded.PeakStage, recorded.Steps = -1, nil
-	s := &analysis.Pauses{
+	s := &pause.Result{
 		Cycle: cycle, Phases: true, Card: 1410 * tenth,
-		Stages: []analysis.StageUse{
+		Stages: []pause.StageUse{
 			{Visits: 3, Duration: 90e9, Peak: 480 * tenth, Given: true},
 			{Visits: 3, Duration: 1.5e9, Peak: 1228 * tenth, Free: 3 * tenth, Given: true},
 			{Visits: 3, Duration: 150e9, Peak: 1074 * tenth},
 		},
 		Recorded: recorded, NeverPaused: cycle.NeverPaused(), Together: cycle.Together(), OnUse: cycle.OnUse(),
-		Untagged: analysis.Untagged{Seq: 40, Time: 30e9, Bytes: 107 * tenth, Blocks: 14, Rest: tenth, Groups: []analysis.UntaggedGroup{
+		Untagged: pause.Untagged{Seq: 40, Time: 30e9, Bytes: 107 * tenth, Blocks: 14, Rest: tenth, Groups: []pause.UntaggedGroup{
 			{Phase: "rollout", Category: "kv_cache", Origin: "engine.page_table", Blocks: 1, Bytes: 100 * tenth, Mixed: true},
 			{Phase: "other", Blocks: 12, Bytes: 6 * tenth, Frames: []string{"setup, engine.py:12"}},
 		}},
-		Categories: []analysis.UntaggedCategory{{Category: "kv_cache", Tag: "kv_cache", Inside: 850 * tenth, Blocks: 1, Bytes: 100 * tenth, Origins: []string{"engine.page_table"}}},
+		Categories: []pause.UntaggedCategory{{Category: "kv_cache", Tag: "kv_cache", Inside: 850 * tenth, Blocks: 1, Bytes: 100 * tenth, Origins: []string{"engine.page_table"}}},
 	}
 	var mapped int64
 	for step := range int64(3) {
@@ -102,23 +104,24 @@ func pausedResult() *analysis.Result {
 			for t, size := range cycle.Stages[i].Sizes {
 				tags[t] = max(size, 0)
 			}
-			m := analysis.Mapped{Base: 2 * tenth, Tags: tags}
+			m := pause.Mapped{Base: 2 * tenth, Tags: tags}
 			start := (step*80 + []int64{0, 30, 31}[i]) * 1e9
-			s.Series = append(s.Series, analysis.Residency{Start: start, End: start, At: m, Last: m})
+			s.Series = append(s.Series, pause.Residency{Start: start, End: start, At: m, Last: m})
 			mapped = max(mapped, m.Sum())
 		}
 	}
-	at := analysis.Instant{Seq: 90, Time: 31e9, T: mapped, C: mapped, R: mapped, Live: 60}
+	at := ledger.Instant{Seq: 90, Time: 31e9, T: mapped, C: mapped, R: mapped, Live: 60}
 	return &analysis.Result{
 		Process: "rank0", Events: 4000, Duration: 241e9,
 		Devices: []analysis.DeviceResult{{
-			Peak: at, Final: at, MaxT: mapped, MaxC: mapped, MaxR: mapped, Allocs: 60, Total: 1410 * tenth, Pauses: s, OtherLibraries: analysis.OtherLibraries{Peak: 10 * tenth, Live: 10 * tenth, Calls: 2},
-			Transitions: []analysis.Transition{{Time: 31e9, Duration: 2e6, Tag: "kv_cache", Resume: true, Bytes: 850 * tenth, Reserved: mapped}},
+			Chunks: &analysis.Chunks{},
+			Peak:   at, Final: at, MaxT: mapped, MaxC: mapped, MaxR: mapped, Allocs: 60, Total: 1410 * tenth, Pauses: s, OtherLibraries: accounting.OtherLibraries{Peak: 10 * tenth, Live: 10 * tenth, Calls: 2},
+			Transitions: []pause.Transition{{Time: 31e9, Duration: 2e6, Tag: "kv_cache", Resume: true, Bytes: 850 * tenth, Reserved: mapped}},
 			Series: analysis.Series{Points: []analysis.Point{{
 				Start: 31e9, End: 31e9, At: at, Last: at,
 				T: analysis.Range{Min: mapped, Max: mapped}, C: analysis.Range{Min: mapped, Max: mapped}, R: analysis.Range{Min: mapped, Max: mapped},
 			}}},
-			Map: analysis.AddressMap{At: at},
+			Map: ledger.AddressMap{At: at},
 		}},
 	}
 }

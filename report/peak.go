@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/layout"
 )
@@ -31,13 +32,9 @@ func peakFragmentation(d *analysis.DeviceResult) float64 {
 	return math.NaN()
 }
 
-// chunkShare is bytes of chunks as a share of reserved at the peak; NaN for the native allocator, whose
-// chunks are not known.
+// chunkShare is bytes of chunks as a share of reserved at the peak; NaN where chunks are not known.
 func chunkShare(d *analysis.DeviceResult, part int64) float64 {
-	if d.Native != nil {
-		return math.NaN()
-	}
-	return plain.Ratio(part, d.Peak.R)
+	return plain.KnownRatio(d.Chunks.Known(part), d.Peak.R)
 }
 
 // jsonPeaks are the maxima, the instants of the peak and of the last event, and the waste at the peak.
@@ -78,17 +75,17 @@ type jsonInstant struct {
 	Paused       int64  `json:"paused,omitempty"`
 }
 
-func newJSONInstant(d *analysis.DeviceResult, i analysis.Instant) jsonInstant {
+func newJSONInstant(d *analysis.DeviceResult, i ledger.Instant) jsonInstant {
 	j := jsonInstant{
 		Seq: plain.Known(i.Seq), TimeNS: plain.Known(i.Time), Iteration: jsonIterationNumber(d, i.Iteration), Live: i.Live,
 		Requested: i.T, Pending: i.Pending, Provided: plain.Known(i.C), Reserved: i.R, Paused: i.Paused,
 	}
-	if d.Native != nil {
+	if d.Chunks == nil {
 		j.NotRequested = &i.NotRequested
-		return j
 	}
-	j.Rounding, j.Slack = &i.Rounding, &i.Slack
-	j.Stranded, j.Reserve, j.Reusable, j.External = &i.Stranded, &i.Reserve, &i.Reusable, &i.External
+	known := func(bytes int64) *int64 { return plain.Known(d.Chunks.Known(bytes)) }
+	j.Rounding, j.Slack = known(i.Rounding), known(i.Slack)
+	j.Stranded, j.Reserve, j.Reusable, j.External = known(i.Stranded), known(i.Reserve), known(i.Reusable), known(i.External)
 	return j
 }
 
@@ -121,6 +118,6 @@ func newJSONWaste(d *analysis.DeviceResult) jsonWaste {
 		Stranded: plain.Finite(chunkShare(d, p.Stranded)), Reserve: plain.Finite(chunkShare(d, p.Reserve)),
 		Reusable: plain.Finite(chunkShare(d, p.Reusable)), External: plain.Finite(chunkShare(d, p.External)),
 		Unrequested: plain.Finite(1 - plain.Ratio(d.MaxT, d.MaxR)), Unprovided: plain.Finite(1 - plain.KnownRatio(d.MaxC, d.MaxR)),
-		LargestFree: plain.Known(d.LargestFree), Fragmentation: plain.Finite(peakFragmentation(d)),
+		LargestFree: plain.Known(d.LargestFree()), Fragmentation: plain.Finite(peakFragmentation(d)),
 	}
 }

@@ -2,6 +2,7 @@ package report
 
 import (
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/layout"
 	"github.com/memprof/memprof/report/terms"
@@ -28,18 +29,18 @@ func phaseSections(d *analysis.DeviceResult) []layout.Section {
 	for i := range d.PhaseIterations {
 		it := &d.PhaseIterations[i]
 		number := terms.Iteration(d, it.Iteration)
-		peaks.Rows = append(peaks.Rows, phaseRow(number, phases, it.Uses, func(u *analysis.PhaseUse) int64 { return u.PeakT }))
-		bytes.Rows = append(bytes.Rows, phaseRow(number, phases, it.Uses, func(u *analysis.PhaseUse) int64 { return u.AllocBytes }))
+		peaks.Rows = append(peaks.Rows, phaseRow(number, phases, it.Uses, func(u *attribution.PhaseUse) int64 { return u.PeakT }))
+		bytes.Rows = append(bytes.Rows, phaseRow(number, phases, it.Uses, func(u *attribution.PhaseUse) int64 { return u.AllocBytes }))
 	}
 	peaks.Elide(iterationsHead, iterationsTail)
 	bytes.Elide(iterationsHead, iterationsTail)
-	peaks.Total = layout.Toned(layout.Strong, phaseRow("maximum", phases, phases, func(u *analysis.PhaseUse) int64 { return u.PeakT }))
-	bytes.Total = layout.Toned(layout.Strong, phaseRow("sum", phases, phases, func(u *analysis.PhaseUse) int64 { return u.AllocBytes }))
+	peaks.Total = layout.Toned(layout.Strong, phaseRow("maximum", phases, phases, func(u *attribution.PhaseUse) int64 { return u.PeakT }))
+	bytes.Total = layout.Toned(layout.Strong, phaseRow("sum", phases, phases, func(u *attribution.PhaseUse) int64 { return u.AllocBytes }))
 	return []layout.Section{peaks, bytes}
 }
 
 // phaseRow has a number for each phase, "–" if the phase was not entered.
-func phaseRow(first string, phases, uses []analysis.PhaseUse, of func(*analysis.PhaseUse) int64) []layout.Cell {
+func phaseRow(first string, phases, uses []attribution.PhaseUse, of func(*attribution.PhaseUse) int64) []layout.Cell {
 	line := layout.Row(first)
 	for _, p := range phases {
 		text := plain.Absent
@@ -68,7 +69,7 @@ type jsonByPhase struct {
 	Phases    []jsonPhase `json:"phases"`
 }
 
-func newJSONPhaseUses(uses []analysis.PhaseUse) []jsonPhase {
+func newJSONPhaseUses(uses []attribution.PhaseUse) []jsonPhase {
 	out := []jsonPhase{}
 	for _, u := range uses {
 		out = append(out, jsonPhase{u.Phase, u.Duration, u.PeakT, plain.Known(u.PeakC), u.Allocs, u.AllocBytes})

@@ -24,7 +24,8 @@ import (
 	"gonum.org/v1/plot/vg/recorder"
 
 	"github.com/memprof/memprof/analysis"
-	"github.com/memprof/memprof/analysis/categories"
+	"github.com/memprof/memprof/analysis/attribution"
+	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/report/figure"
 	"github.com/memprof/memprof/report/reporttest"
 )
@@ -129,7 +130,7 @@ func TestPNG(t *testing.T) {
 }
 
 func TestPNGOfLittle(t *testing.T) {
-	for _, r := range []*analysis.Result{oneEvent(), {Devices: []analysis.DeviceResult{{Peak: never()}}}} {
+	for _, r := range []*analysis.Result{oneEvent(), {Devices: []analysis.DeviceResult{{Peak: never(), Chunks: &analysis.Chunks{}}}}} {
 		for _, f := range Plots(r) {
 			if n := colorPixels(pngOf(t, f), color.NRGBA{0xff, 0xff, 0xff, 0xff}); n == 1200*700 {
 				t.Errorf("%s is blank", f.Name)
@@ -142,9 +143,9 @@ func TestPNGOfLittle(t *testing.T) {
 func TestMapToScale(t *testing.T) {
 	const total = 16 * mib
 	r := oneEvent()
-	r.Devices[0].Map.Arenas = []analysis.ArenaMap{{Extent: total, Spans: []analysis.Span{
-		{Start: 0, Bytes: 7 * mib, Kind: analysis.SpanLive}, {Start: 7 * mib, Bytes: 2 * mib, Kind: analysis.SpanSlack},
-		{Start: 9 * mib, Bytes: 3 * mib, Kind: analysis.SpanExternal}, {Start: 13 * mib, Bytes: 3 * mib, Kind: analysis.SpanReserve},
+	r.Devices[0].Map.Arenas = []ledger.ArenaMap{{Extent: total, Spans: []ledger.Span{
+		{Start: 0, Bytes: 7 * mib, Kind: ledger.SpanLive}, {Start: 7 * mib, Bytes: 2 * mib, Kind: ledger.SpanSlack},
+		{Start: 9 * mib, Bytes: 3 * mib, Kind: ledger.SpanExternal}, {Start: 13 * mib, Bytes: 3 * mib, Kind: ledger.SpanReserve},
 	}}}
 	img := pngOf(t, Plots(r)[3])
 	unit := float64(colorPixels(img, figure.RequestedColor)) / 7 // pixels a MiB
@@ -159,12 +160,12 @@ func TestMapToScale(t *testing.T) {
 }
 
 func TestMapColumns(t *testing.T) {
-	row := mapRow{start: 100, bytes: 40, spans: []analysis.Span{
-		{Start: 90, Bytes: 20, Kind: analysis.SpanLive}, {Start: 110, Bytes: 5, Kind: analysis.SpanSlack}, {Start: 115, Bytes: 5, Kind: analysis.SpanExternal},
-		{Start: 130, Bytes: 100, Kind: analysis.SpanPending},
+	row := mapRow{start: 100, bytes: 40, spans: []ledger.Span{
+		{Start: 90, Bytes: 20, Kind: ledger.SpanLive}, {Start: 110, Bytes: 5, Kind: ledger.SpanSlack}, {Start: 115, Bytes: 5, Kind: ledger.SpanExternal},
+		{Start: 130, Bytes: 100, Kind: ledger.SpanPending},
 	}}
 	got := row.colors(10, 100) // ten bytes a column
-	want := []color.NRGBA{figure.RequestedColor, mixed([len(spanColors)]float64{analysis.SpanSlack: 0.5, analysis.SpanExternal: 0.5}), figure.UnmappedColor, figure.PendingColor}
+	want := []color.NRGBA{figure.RequestedColor, mixed([len(spanColors)]float64{ledger.SpanSlack: 0.5, ledger.SpanExternal: 0.5}), figure.UnmappedColor, figure.PendingColor}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
@@ -180,9 +181,9 @@ func TestRowBytes(t *testing.T) {
 	}{
 		{[]int64{256}, 4096, 1}, {[]int64{10 * gib}, 512 * mib, 20}, {[]int64{10 * gib, 1}, gib, 11},
 	} {
-		var arenas []analysis.ArenaMap
+		var arenas []ledger.ArenaMap
 		for _, e := range test.extents {
-			arenas = append(arenas, analysis.ArenaMap{Extent: e})
+			arenas = append(arenas, ledger.ArenaMap{Extent: e})
 		}
 		bytes, rows := rowBytes(arenas, 350)
 		if bytes != test.bytes || rows != test.rows {
@@ -216,7 +217,7 @@ func TestDrawnPeak(t *testing.T) {
 	var points []analysis.Point
 	for i := range int64(100_000) {
 		flat := analysis.Range{Min: gib, Max: gib}
-		points = append(points, analysis.Point{Start: i * 1000, End: i*1000 + 999, T: flat, C: flat, R: flat, Last: analysis.Instant{R: gib}})
+		points = append(points, analysis.Point{Start: i * 1000, End: i*1000 + 999, T: flat, C: flat, R: flat, Last: ledger.Instant{R: gib}})
 	}
 	points[70_123].R.Max = 4 * gib
 	d.Series.Points = points
@@ -244,8 +245,8 @@ func TestDrawnPeak(t *testing.T) {
 // for the next 98 with 2 GiB requested, 3 provided and 8 mapped, before the next millisecond.
 func silent() *analysis.DeviceResult {
 	point := func(start, low, high, last int64) analysis.Point {
-		at := func(t int64) analysis.Instant {
-			return analysis.Instant{T: t, C: t + gib, R: 8 * gib, Slack: gib, External: 7*gib - t}
+		at := func(t int64) ledger.Instant {
+			return ledger.Instant{T: t, C: t + gib, R: 8 * gib, Slack: gib, External: 7*gib - t}
 		}
 		return analysis.Point{
 			Start: start, End: start + 1_000_000, T: analysis.Range{Min: low, Max: high},
@@ -253,7 +254,7 @@ func silent() *analysis.DeviceResult {
 			At: at(high), Last: at(last),
 		}
 	}
-	d := &analysis.DeviceResult{Peak: never(), MaxR: 8 * gib, MaxC: 7 * gib, MaxT: 6 * gib}
+	d := &analysis.DeviceResult{Chunks: &analysis.Chunks{}, Peak: never(), MaxR: 8 * gib, MaxC: 7 * gib, MaxT: 6 * gib}
 	d.Series.Points = []analysis.Point{point(1_000_000_000, gib, 6*gib, 2*gib), point(1_099_000_000, gib, 4*gib, gib)}
 	return d
 }
@@ -296,7 +297,7 @@ func TestSilence(t *testing.T) {
 	d := silent()
 	points := figure.DrawnCourse(d)
 	timeline := func(c figure.Curve) plot.Plotter { return figure.Envelope{Points: points, Curve: c} }
-	split := stacked{points, layers(&analysis.DeviceResult{}, points)}
+	split := stacked{points, layers(&analysis.DeviceResult{Chunks: &analysis.Chunks{}}, points)}
 	const work, silence = 1_000_500_000, 1_050_000_000
 	for _, test := range []struct {
 		name    string
@@ -364,7 +365,7 @@ func TestCategoryPlot(t *testing.T) {
 			t.Errorf("the plot has no %q", want)
 		}
 	}
-	for _, c := range categories.Present(r.Devices[0].ByCategory) {
+	for _, c := range attribution.PresentCategories(r.Devices[0].ByCategory) {
 		clr := figure.CategoryColors[c]
 		if !strings.Contains(strings.ToLower(svg), fmt.Sprintf("#%02x%02x%02x", clr.R, clr.G, clr.B)) {
 			t.Errorf("nothing has the colour of %s", c)

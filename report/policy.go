@@ -31,7 +31,7 @@ func allocatorLine(r *analysis.Result, d *analysis.DeviceResult) string {
 		if a.Device != d.Device {
 			continue
 		}
-		if a.Options["provided"] == "unknown" || d.Modeled != nil && a.Options["allocator"] != "" {
+		if a.Options["provided"] == "unknown" || d.Native != nil && a.Options["allocator"] != "" {
 			return "Allocator: PyTorch's own (" + a.Options["allocator"] + "), observed"
 		}
 		if a.Options["allocator"] != "" && a.Options["provided"] == "" {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/bfc"
 )
 
@@ -31,9 +32,9 @@ func TestAllocatorLine(t *testing.T) {
 	} {
 		r := &analysis.Result{}
 		for _, options := range c.arenas {
-			r.Arenas = append(r.Arenas, analysis.ArenaInfo{Options: options})
+			r.Arenas = append(r.Arenas, ledger.Info{Options: options})
 		}
-		if got := allocatorLine(r, &analysis.DeviceResult{}); got != c.want {
+		if got := allocatorLine(r, &analysis.DeviceResult{Chunks: &analysis.Chunks{}}); got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/pause"
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/layout"
@@ -26,7 +27,7 @@ func resumeSections(d *analysis.DeviceResult) []layout.Section {
 }
 
 // stageSections list the stages, and the memory that was resident in a stage without being needed.
-func stageSections(pauses *analysis.Pauses) []layout.Section {
+func stageSections(pauses *pause.Result) []layout.Section {
 	if len(pauses.Stages) == 0 {
 		return nil
 	}
@@ -51,7 +52,7 @@ func stageSections(pauses *analysis.Pauses) []layout.Section {
 	if !pauses.Phases {
 		s.Before = layout.Note("stages: times between pauses and resumes in which the same tags were resident, as the job has no phases")
 	}
-	if slices.ContainsFunc(pauses.Stages, func(use analysis.StageUse) bool { return use.Free > 0 }) {
+	if slices.ContainsFunc(pauses.Stages, func(use pause.StageUse) bool { return use.Free > 0 }) {
 		s.After = append(s.After, layout.Note("untagged free: untagged bytes that were free all the time; torch.cuda.empty_cache() would unmap them")...)
 	}
 	if len(assumed) > 0 {
@@ -64,7 +65,7 @@ func stageSections(pauses *analysis.Pauses) []layout.Section {
 	return []layout.Section{s}
 }
 
-func stageRow(pauses *analysis.Pauses, at int) []layout.Cell {
+func stageRow(pauses *pause.Result, at int) []layout.Cell {
 	stage, use := &pauses.Cycle.Stages[at], &pauses.Stages[at]
 	var needed int64
 	for t, size := range stage.Sizes {
@@ -84,7 +85,7 @@ func stageRow(pauses *analysis.Pauses, at int) []layout.Cell {
 }
 
 // notNeeded lists the tags that were resident in a stage and not needed.
-func notNeeded(pauses *analysis.Pauses, at int) string {
+func notNeeded(pauses *pause.Result, at int) string {
 	var names []string
 	stage := &pauses.Cycle.Stages[at]
 	for t, size := range stage.Sizes {
@@ -101,7 +102,7 @@ type resumeVariant struct {
 	plan      *pause.Plan
 }
 
-func resumeVariants(s *analysis.Pauses) []resumeVariant {
+func resumeVariants(s *pause.Result) []resumeVariant {
 	return []resumeVariant{
 		{"as recorded", "recorded", &s.Recorded},
 		{"never paused", "resident", &s.NeverPaused},
@@ -125,7 +126,7 @@ func fitOf(d *analysis.DeviceResult, p *pause.Plan) planFit {
 		return planFit{largestKV: -1}
 	}
 	available := card - outsideArenas(d)
-	if d.Account != nil && d.Account.Peak.Unknown.Has(analysis.AllOverhead) { // the memory left for arenas is unknown
+	if d.Account != nil && d.Account.Peak.Unknown.Has(accounting.AllOverhead) { // the memory left for arenas is unknown
 		return planFit{largestKV: -1}
 	}
 	fit := planFit{known: true, fits: p.Peak <= available, largestKV: -1}
@@ -227,7 +228,7 @@ func tagNames(c *pause.Cycle, tags []int) string {
 }
 
 // untaggedSections list the untagged memory that stayed mapped during a pause.
-func untaggedSections(pauses *analysis.Pauses) []layout.Section {
+func untaggedSections(pauses *pause.Result) []layout.Section {
 	out := &pauses.Untagged
 	if out.Bytes == 0 {
 		return nil
@@ -266,7 +267,7 @@ func orDash(text string) string {
 	return plain.Shorten(text, 24)
 }
 
-func untaggedOrigin(g *analysis.UntaggedGroup) string {
+func untaggedOrigin(g *pause.UntaggedGroup) string {
 	switch {
 	case g.Origin != "":
 		return plain.Shorten(g.Origin, 48)
@@ -276,7 +277,7 @@ func untaggedOrigin(g *analysis.UntaggedGroup) string {
 	return plain.Absent
 }
 
-func sameCategoryText(s *analysis.UntaggedCategory) []layout.Cell {
+func sameCategoryText(s *pause.UntaggedCategory) []layout.Cell {
 	text := fmt.Sprintf("%s of %s (%s) are untagged, while tag %s has %s",
 		plain.FormatSize(s.Bytes), s.Category, plain.Counted(s.Blocks, "allocation"), plain.Shorten(s.Tag, 20), plain.FormatSize(s.Inside))
 	cells := []layout.Cell{{Text: text, Tone: layout.Warned}}
@@ -420,7 +421,7 @@ func newJSONResumePlans(d *analysis.DeviceResult) *jsonResumePlans {
 	return j
 }
 
-func newJSONStage(s *analysis.Pauses, at int) jsonStage {
+func newJSONStage(s *pause.Result, at int) jsonStage {
 	stage, use := &s.Cycle.Stages[at], &s.Stages[at]
 	j := jsonStage{
 		Name: stage.Name, Visits: use.Visits, DurationNS: use.Duration, Peak: use.Peak, Untagged: stage.Base, Free: use.Free, UsesGiven: use.Given,
@@ -471,7 +472,7 @@ func plainNames(c *pause.Cycle, tags []int) []string {
 	return names
 }
 
-func newJSONUntagged(o *analysis.Untagged) jsonUntagged {
+func newJSONUntagged(o *pause.Untagged) jsonUntagged {
 	j := jsonUntagged{Bytes: o.Bytes, Blocks: o.Blocks, Groups: []jsonUntaggedGroup{}, Rest: o.Rest}
 	if o.Bytes > 0 {
 		j.Seq, j.TimeNS = &o.Seq, &o.Time

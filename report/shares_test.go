@@ -13,6 +13,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/iterations"
+	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/report/layout"
@@ -107,7 +109,7 @@ func TestSharesStayWithinTheWhole(t *testing.T) {
 				shrunk++
 			}
 			for _, m := range analysis.Metrics() {
-				value, _, ok := m.Value(d)
+				value, _, ok := m.Value(d.Subjects())
 				if ok && m.Unit == analysis.Share && !ratios[m.Name] && !isShare(value) {
 					t.Fatalf("%s = %v", m.Name, value)
 				}
@@ -194,8 +196,9 @@ func checkTextShares(t *rapid.T, results []*analysis.Result) {
 func TestPaperOfShrunkMemory(t *testing.T) {
 	const mib = 1 << 20
 	d := analysis.DeviceResult{
-		Allocs: 1, MaxR: 64 * mib, Final: analysis.Instant{R: 16 * mib}, Iterations: make([]analysis.Iteration, 3),
-		Paper: analysis.Paper{Valid: true, Of: 64 * mib, T1: 0.5, C1: 0.75, T2: 0.25, C2: 0.375, FirstExcess: 1, SteadyIdle: 0.625, OwnT1: 0.5, OwnC1: 0.75, OwnT2: 0.8, OwnC2: 0.9},
+		Chunks: &analysis.Chunks{},
+		Allocs: 1, MaxR: 64 * mib, Final: ledger.Instant{R: 16 * mib}, Iterations: make([]iterations.Iteration, 3),
+		Paper: iterations.Paper{Valid: true, Of: 64 * mib, T1: 0.5, C1: 0.75, T2: 0.25, C2: 0.375, FirstExcess: 1, SteadyIdle: 0.625, OwnT1: 0.5, OwnC1: 0.75, OwnT2: 0.8, OwnC2: 0.9},
 	}
 	textOf := func() string {
 		var out bytes.Buffer

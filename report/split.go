@@ -9,6 +9,7 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/figure"
 	"github.com/memprof/memprof/report/layout"
@@ -44,40 +45,40 @@ func splitSection(d *analysis.DeviceResult) layout.Section {
 type part struct {
 	name    string // "internal: slack"
 	meaning string
-	bytes   func(analysis.Instant) int64
+	bytes   func(ledger.Instant) int64
 	tone    layout.Tone
 }
 
 // parts are all terms, in the order of the sum.
 var parts = []part{
-	{"requested", "bytes that live allocations asked for", func(i analysis.Instant) int64 { return i.T }, layout.Plain},
-	{"internal: rounding", "requests rounded up to 256 B", func(i analysis.Instant) int64 { return i.Rounding }, layout.Plain},
-	{"internal: slack", "chunks larger than the rounded request", func(i analysis.Instant) int64 { return i.Slack }, layout.Plain},
-	{"pending", "freed; another stream may still use it", func(i analysis.Instant) int64 { return i.Pending }, layout.Plain},
-	{"stranded", "free, in arenas the request cannot use", func(i analysis.Instant) int64 { return i.Stranded }, layout.Warned},
-	{"reserve", "free, not handed out since it was mapped", func(i analysis.Instant) int64 { return i.Reserve }, layout.Plain},
-	{"reusable", "free again, in the largest free chunk", func(i analysis.Instant) int64 { return i.Reusable }, layout.Plain},
-	{"external", "free again, in chunks smaller than the largest", func(i analysis.Instant) int64 { return i.External }, layout.Warned},
+	{"requested", "bytes that live allocations asked for", func(i ledger.Instant) int64 { return i.T }, layout.Plain},
+	{"internal: rounding", "requests rounded up to 256 B", func(i ledger.Instant) int64 { return i.Rounding }, layout.Plain},
+	{"internal: slack", "chunks larger than the rounded request", func(i ledger.Instant) int64 { return i.Slack }, layout.Plain},
+	{"pending", "freed; another stream may still use it", func(i ledger.Instant) int64 { return i.Pending }, layout.Plain},
+	{"stranded", "free, in arenas the request cannot use", func(i ledger.Instant) int64 { return i.Stranded }, layout.Warned},
+	{"reserve", "free, not handed out since it was mapped", func(i ledger.Instant) int64 { return i.Reserve }, layout.Plain},
+	{"reusable", "free again, in the largest free chunk", func(i ledger.Instant) int64 { return i.Reusable }, layout.Plain},
+	{"external", "free again, in chunks smaller than the largest", func(i ledger.Instant) int64 { return i.External }, layout.Warned},
 }
 
 // splitParts are the terms whose sum is R at the peak. Of the native allocator fewer are known.
 func splitParts(d *analysis.DeviceResult) []part {
 	switch {
-	case d.Native == nil:
+	case d.Chunks != nil:
 		return parts
 	case d.Peak.C < 0:
 		return []part{parts[0], parts[3], {"not requested", "in chunks beyond the requests, or free: not known", unrequested, layout.Warned}}
 	}
 	return []part{
 		parts[0],
-		{"internal", "rounding and slack", analysis.Instant.Internal, layout.Plain},
+		{"internal", "rounding and slack", ledger.Instant.Internal, layout.Plain},
 		parts[3],
-		{"free", "in chunks that are not known", analysis.Instant.Free, layout.Warned},
+		{"free", "in chunks that are not known", ledger.Instant.Free, layout.Warned},
 	}
 }
 
 // unrequested is what is reserved and neither requested nor pending.
-func unrequested(i analysis.Instant) int64 { return i.R - i.T - i.Pending }
+func unrequested(i ledger.Instant) int64 { return i.R - i.T - i.Pending }
 
 // splitFigures stack the terms of reserved memory over time.
 func splitFigures(_ *analysis.Result, d *analysis.DeviceResult) []figure.Figure {
@@ -111,7 +112,7 @@ func splitFigure(d *analysis.DeviceResult) figure.Figure {
 // splitLine gives the terms at the peak as shares of reserved.
 func splitLine(d *analysis.DeviceResult) string {
 	peak := d.Peak
-	if d.Native != nil {
+	if d.Chunks == nil {
 		return fmt.Sprintf("at the peak: requested %s, pending %s, not requested %s of %s reserved",
 			plain.FormatPercent(plain.Ratio(peak.T, peak.R)), plain.FormatPercent(plain.Ratio(peak.Pending, peak.R)), plain.FormatPercent(plain.Ratio(unrequested(peak), peak.R)), plain.FormatSize(peak.R))
 	}
@@ -125,15 +126,15 @@ func splitLine(d *analysis.DeviceResult) string {
 type layer struct {
 	name  string
 	clr   color.NRGBA
-	bytes func(analysis.Instant) int64
+	bytes func(ledger.Instant) int64
 }
 
 // layers are the terms of the figure, from the bottom up. Pending and stranded are left out if they are
 // 0 all the time; the others are always there, so that figures of several runs look alike.
 func layers(d *analysis.DeviceResult, points []analysis.Point) []layer {
-	all := []layer{{"requested", figure.RequestedColor, func(i analysis.Instant) int64 { return i.T }}}
-	if d.Native == nil {
-		all = append(all, layer{"internal (rounding and slack)", figure.InternalColor, analysis.Instant.Internal})
+	all := []layer{{"requested", figure.RequestedColor, func(i ledger.Instant) int64 { return i.T }}}
+	if d.Chunks != nil {
+		all = append(all, layer{"internal (rounding and slack)", figure.InternalColor, ledger.Instant.Internal})
 	}
 	some := func(l layer) {
 		for _, p := range points {
@@ -143,15 +144,15 @@ func layers(d *analysis.DeviceResult, points []analysis.Point) []layer {
 			}
 		}
 	}
-	some(layer{"pending", figure.PendingColor, func(i analysis.Instant) int64 { return i.Pending }})
-	if d.Native != nil {
+	some(layer{"pending", figure.PendingColor, func(i ledger.Instant) int64 { return i.Pending }})
+	if d.Chunks == nil {
 		return append(all, layer{"not requested (in chunks, or free)", figure.ExternalColor, unrequested})
 	}
-	all = append(all, layer{"external (fragmented)", figure.ExternalColor, func(i analysis.Instant) int64 { return i.External }})
-	some(layer{"stranded (in other arenas)", figure.StrandedColor, func(i analysis.Instant) int64 { return i.Stranded }})
+	all = append(all, layer{"external (fragmented)", figure.ExternalColor, func(i ledger.Instant) int64 { return i.External }})
+	some(layer{"stranded (in other arenas)", figure.StrandedColor, func(i ledger.Instant) int64 { return i.Stranded }})
 	return append(all,
-		layer{"reusable (largest free chunk)", figure.ReusableColor, func(i analysis.Instant) int64 { return i.Reusable }},
-		layer{"reserve (never handed out)", figure.ReserveColor, func(i analysis.Instant) int64 { return i.Reserve }},
+		layer{"reusable (largest free chunk)", figure.ReusableColor, func(i ledger.Instant) int64 { return i.Reusable }},
+		layer{"reserve (never handed out)", figure.ReserveColor, func(i ledger.Instant) int64 { return i.Reserve }},
 	)
 }
 
@@ -167,7 +168,7 @@ func (s stacked) Plot(c draw.Canvas, p *plot.Plot) {
 	x, y := p.Transforms(&c)
 	places := figure.Strips(s.points, x, c.Max.X)
 	for n := len(s.layers); n > 0; n-- {
-		sum := func(i analysis.Instant) vg.Length {
+		sum := func(i ledger.Instant) vg.Length {
 			var bytes int64
 			for _, l := range s.layers[:n] {
 				bytes += l.bytes(i)

@@ -12,6 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/iterations"
+	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/report/layout"
 )
 
@@ -84,8 +86,8 @@ func TestJSON(t *testing.T) {
 
 func TestJSONNotFinite(t *testing.T) {
 	r := oneEvent()
-	r.Devices[0].Paper = analysis.Paper{Valid: true, T1: math.NaN(), C1: math.Inf(1)}
-	r.Devices[0].Leak = analysis.Leak{Iterations: analysis.Trend{Valid: true, Slope: math.NaN()}}
+	r.Devices[0].Paper = iterations.Paper{Valid: true, T1: math.NaN(), C1: math.Inf(1)}
+	r.Devices[0].Leak = iterations.Leak{Iterations: iterations.Trend{Valid: true, Slope: math.NaN()}}
 	if err := JSON(&bytes.Buffer{}, []*analysis.Result{r}); err != nil {
 		t.Error(err)
 	}
@@ -93,15 +95,15 @@ func TestJSONNotFinite(t *testing.T) {
 
 // (F - L)/F takes L from the analysis, and is left out without a map.
 func TestPeakFragmentation(t *testing.T) {
-	m := analysis.AddressMap{Arenas: []analysis.ArenaMap{{}}}
-	d := &analysis.DeviceResult{Map: m, LargestFree: 40, Peak: analysis.Instant{Reserve: 30, External: 94}}
+	m := ledger.AddressMap{Arenas: []ledger.ArenaMap{{}}}
+	d := &analysis.DeviceResult{Map: m, Chunks: &analysis.Chunks{LargestFree: 40}, Peak: ledger.Instant{Reserve: 30, External: 94}}
 	if got, want := peakFragmentation(d), 84.0/124; got != want {
 		t.Errorf("fragmentation %v, want %v", got, want)
 	}
-	if got := peakFragmentation(&analysis.DeviceResult{Peak: d.Peak}); !math.IsNaN(got) {
+	if got := peakFragmentation(&analysis.DeviceResult{Chunks: &analysis.Chunks{}, Peak: d.Peak}); !math.IsNaN(got) {
 		t.Errorf("fragmentation without a map %v, want NaN", got)
 	}
-	if got := peakFragmentation(&analysis.DeviceResult{}); got != 0 {
+	if got := peakFragmentation(&analysis.DeviceResult{Chunks: &analysis.Chunks{}}); got != 0 {
 		t.Errorf("fragmentation of nothing %v, want 0", got)
 	}
 }

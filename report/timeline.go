@@ -10,7 +10,7 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 
 	"github.com/memprof/memprof/analysis"
-	"github.com/memprof/memprof/analysis/categories"
+	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/figure"
 )
@@ -27,9 +27,9 @@ func timelineFigures(_ *analysis.Result, d *analysis.DeviceResult) []figure.Figu
 
 // categoryFigure stacks requested bytes by category, below the curve of reserved bytes.
 func categoryFigure(d *analysis.DeviceResult) figure.Figure {
-	present := categories.Present(d.ByCategory)
+	present := attribution.PresentCategories(d.ByCategory)
 	f := figure.Figure{Name: "categories", Title: "requested memory by category over time"}
-	most := slices.MaxFunc(d.ByCategory, func(a, b analysis.CategoryPoint) int { return cmp.Compare(a.Bytes.Sum(), b.Bytes.Sum()) })
+	most := slices.MaxFunc(d.ByCategory, func(a, b attribution.CategoryPoint) int { return cmp.Compare(a.Bytes.Sum(), b.Bytes.Sum()) })
 	f.Subtitle = fmt.Sprintf("maximum of requested %s, at event %s", plain.FormatSize(most.Bytes.Sum()), plain.FormatCount(most.Seq))
 	f.Legend = append(f.Legend, figure.Stroke(draw.LineStyle{Color: figure.ReservedColor, Width: 2.25}, "reserved (R): mapped"))
 	for _, c := range present {
@@ -68,7 +68,8 @@ func timelineFigure(d *analysis.DeviceResult) figure.Figure {
 		figure.Swatch(figure.RequestedColor, "requested (T)"),
 		figure.PeakLegend(),
 	}
-	if d.Native != nil {
+	sampled := d.Chunks == nil
+	if sampled {
 		curves = curves[1:]
 		f.Legend[1] = sampledLegend()
 	}
@@ -80,7 +81,7 @@ func timelineFigure(d *analysis.DeviceResult) figure.Figure {
 		for _, e := range curves {
 			p.Add(e)
 		}
-		if d.Native != nil {
+		if sampled {
 			p.Add(sampledProvided{points})
 		}
 		p.Add(figure.PeakMark{D: d, Height: float64(d.Peak.T)}, figure.FailureMarks{D: d})

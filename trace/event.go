@@ -173,6 +173,12 @@ func (e *Event) KVKept() int64 { return e.Requested }
 // KVTokenBytes is the size of one slot of a kv_cache, in bytes.
 func (e *Event) KVTokenBytes() int64 { return e.Provided }
 
+// Source gives the events of one process in order, a batch at a time, and io.EOF at the
+// end; a batch is valid until the next call. *[Reader] is one.
+type Source interface {
+	Next() (*Batch, error)
+}
+
 // Batch is a run of consecutive events, one slice a column, all of equal length. It is
 // valid until the next call to the reader that filled it.
 type Batch struct {

@@ -44,14 +44,9 @@ type stretch struct {
 
 func (s *stretch) length() int64 { return s.Last - s.First }
 
-// Source returns the events of a run's readings, a batch at a time, and io.EOF at the end.
-type Source interface {
-	Next() (*trace.Batch, error)
-}
-
 // ReadReadings reads all events of a run's readings; text is [trace.Strings.Text] of them.
 // They fit in memory: there are few compared with the events of a process.
-func ReadReadings(src Source, text func(context int32) string) (*Readings, error) {
+func ReadReadings(src trace.Source, text func(context int32) string) (*Readings, error) {
 	r := &Readings{}
 	for {
 		b, err := src.Next()

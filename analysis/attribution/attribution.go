@@ -29,6 +29,14 @@ type Result struct {
 	Stacks Breakdown // by call stack
 }
 
+// Provided is what a group was provided with; -1 where that is not known.
+func (r *Result) Provided(g *Group) int64 {
+	if r.Native {
+		return -1
+	}
+	return g.Provided
+}
+
 // maxDepth is how deep modules are rolled up.
 const maxDepth = 8
 

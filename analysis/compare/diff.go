@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/attribution"
+	"github.com/memprof/memprof/analysis/iterations"
 )
 
 // Diff compares two sets of runs: the repetitions of a job before and after a change.
@@ -116,10 +118,10 @@ func Compare(base, with [][]*analysis.Result) *Diff {
 		of func(*analysis.DeviceResult) listing
 	}{
 		{&d.Requested, func(d *analysis.DeviceResult) listing {
-			return listIterations(d, each, func(i *analysis.Iteration) int64 { return i.PeakT })
+			return listIterations(d, each, func(i *iterations.Iteration) int64 { return i.PeakT })
 		}},
 		{&d.Reserved, func(d *analysis.DeviceResult) listing {
-			return listIterations(d, each, func(i *analysis.Iteration) int64 { return i.PeakR })
+			return listIterations(d, each, func(i *iterations.Iteration) int64 { return i.PeakR })
 		}},
 		{&d.Phases, listPhases},
 		{&d.Categories, func(d *analysis.DeviceResult) listing { return listGroups(d, &d.Held.Categories) }},
@@ -144,7 +146,7 @@ func (d *Diff) metric(name string, unit analysis.Unit, base, with [][]*analysis.
 // worst returns the worst value of a metric over the devices of a run.
 func worst(run []*analysis.Result, m analysis.Metric) (value float64, ok bool) {
 	for d := range used(run) {
-		if v, _, known := m.Value(d); known && (!ok || (v > value) != (DirectionOf(m.Name) == HigherBetter)) {
+		if v, _, known := m.Value(d.Subjects()); known && (!ok || (v > value) != (DirectionOf(m.Name) == HigherBetter)) {
 			value, ok = v, true
 		}
 	}
@@ -264,7 +266,7 @@ func changes(base, with []listing) []Change {
 // beyond is the sort key of an outcome. Grew and Shrank have the same one, so that they sort by delta.
 func beyond(c Change) Outcome { return max(c.Outcome(), Shrank) }
 
-// longestRun returns the most iterations that one [analysis.Iteration] of any device stands for, at least 1.
+// longestRun returns the most iterations that one [iterations.Iteration] of any device stands for, at least 1.
 // It is more than 1 for long jobs.
 func longestRun(runs [][]*analysis.Result) int64 {
 	each := int64(1)
@@ -280,9 +282,9 @@ func longestRun(runs [][]*analysis.Result) int64 {
 
 // listIterations lists one number of each iteration by its index, from 0. If each is more than 1, the
 // iterations after the first are listed in groups of each, by the greatest value of the group: a long job
-// has one [analysis.Iteration] for several iterations, and only groups compare with another job. The bytes
+// has one [iterations.Iteration] for several iterations, and only groups compare with another job. The bytes
 // of an iteration that a job did not have are unknown.
-func listIterations(d *analysis.DeviceResult, each int64, of func(*analysis.Iteration) int64) listing {
+func listIterations(d *analysis.DeviceResult, each int64, of func(*iterations.Iteration) int64) listing {
 	l := newListing()
 	l.bound = -1
 	place := int64(0) // index of the first iteration that d.Iterations[i] stands for
@@ -312,7 +314,7 @@ func listPhases(d *analysis.DeviceResult) listing {
 }
 
 // listGroups lists the requested bytes of each group at the peak. Only the greatest groups have an entry.
-func listGroups(d *analysis.DeviceResult, b *analysis.Breakdown) listing {
+func listGroups(d *analysis.DeviceResult, b *attribution.Breakdown) listing {
 	l := newListing()
 	if !d.Held.Known {
 		l.bound = -1
@@ -328,9 +330,9 @@ func listGroups(d *analysis.DeviceResult, b *analysis.Breakdown) listing {
 }
 
 // stackName and lineName name a call stack by all of its frames, and by the innermost; "" for none.
-func stackName(g *analysis.Group) string { return strings.Join(g.Frames, " < ") }
+func stackName(g *attribution.Group) string { return strings.Join(g.Frames, " < ") }
 
-func lineName(g *analysis.Group) string {
+func lineName(g *attribution.Group) string {
 	if len(g.Frames) == 0 {
 		return ""
 	}
@@ -339,10 +341,10 @@ func lineName(g *analysis.Group) string {
 
 // listStacks lists the requested bytes at the peak of call stacks by a name. All are unknown where no stack was
 // recorded. Only the greatest stacks have an entry.
-func listStacks(d *analysis.DeviceResult, name func(*analysis.Group) string) listing {
+func listStacks(d *analysis.DeviceResult, name func(*attribution.Group) string) listing {
 	l := newListing()
 	b := &d.Held.Stacks
-	if !slices.ContainsFunc(b.Groups, func(g analysis.Group) bool { return len(g.Frames) > 0 }) {
+	if !slices.ContainsFunc(b.Groups, func(g attribution.Group) bool { return len(g.Frames) > 0 }) {
 		l.bound = -1
 		return l
 	}

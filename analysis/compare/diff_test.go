@@ -7,7 +7,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/analysis/iterations"
+	"github.com/memprof/memprof/analysis/ledger"
 )
 
 // diffed is a run of one process; its devices have these values of max R.
@@ -106,11 +108,13 @@ func TestCompareParts(t *testing.T) {
 		}
 		return [][]*analysis.Result{{{Devices: d}}}
 	}
-	held := func(rest, restGroups int64, groups ...analysis.Group) analysis.DeviceResult {
-		b := analysis.Breakdown{Groups: groups, Rest: analysis.Group{Requested: rest}, RestGroups: restGroups}
-		return analysis.DeviceResult{Held: analysis.Attribution{Known: true, Modules: b, Categories: b}}
+	held := func(rest, restGroups int64, groups ...attribution.Group) analysis.DeviceResult {
+		b := attribution.Breakdown{Groups: groups, Rest: attribution.Group{Requested: rest}, RestGroups: restGroups}
+		return analysis.DeviceResult{Held: attribution.Result{Known: true, Modules: b, Categories: b}}
 	}
-	of := func(name string, bytes int64) analysis.Group { return analysis.Group{Name: name, Requested: bytes} }
+	of := func(name string, bytes int64) attribution.Group {
+		return attribution.Group{Name: name, Requested: bytes}
+	}
 	tests := []struct {
 		name string
 		base [][]*analysis.Result
@@ -118,16 +122,16 @@ func TestCompareParts(t *testing.T) {
 		part func(*Diff) []Change
 		want []string
 	}{
-		{"iterations", run(analysis.DeviceResult{Iterations: []analysis.Iteration{{PeakT: 5, PeakR: 10}, {PeakT: 7, PeakR: 20}}}),
-			run(analysis.DeviceResult{Iterations: []analysis.Iteration{{PeakT: 5, PeakR: 11}, {PeakT: 8, PeakR: 30}, {PeakT: 9, PeakR: 40}}}),
+		{"iterations", run(analysis.DeviceResult{Iterations: []iterations.Iteration{{PeakT: 5, PeakR: 10}, {PeakT: 7, PeakR: 20}}}),
+			run(analysis.DeviceResult{Iterations: []iterations.Iteration{{PeakT: 5, PeakR: 11}, {PeakT: 8, PeakR: 30}, {PeakT: 9, PeakR: 40}}}),
 			func(d *Diff) []Change { return d.Requested }, []string{"1 7 8 grew", "2 - 9 one-sided", "0 5 5 same"}},
-		{"iterations, reserved", run(analysis.DeviceResult{Iterations: []analysis.Iteration{{PeakR: 10}, {PeakR: 20}}}),
-			run(analysis.DeviceResult{Iterations: []analysis.Iteration{{PeakR: 11}, {PeakR: 30}}}),
+		{"iterations, reserved", run(analysis.DeviceResult{Iterations: []iterations.Iteration{{PeakR: 10}, {PeakR: 20}}}),
+			run(analysis.DeviceResult{Iterations: []iterations.Iteration{{PeakR: 11}, {PeakR: 30}}}),
 			func(d *Diff) []Change { return d.Reserved }, []string{"1 20 30 grew", "0 10 11 grew"}},
-		{"phases", run(analysis.DeviceResult{Phases: []analysis.PhaseUse{{Phase: "forward", PeakT: 10}, {Phase: "data", PeakT: 2}}}),
-			run(analysis.DeviceResult{Phases: []analysis.PhaseUse{{Phase: "forward", PeakT: 4}, {Phase: "backward", PeakT: 9}}}),
+		{"phases", run(analysis.DeviceResult{Phases: []attribution.PhaseUse{{Phase: "forward", PeakT: 10}, {Phase: "data", PeakT: 2}}}),
+			run(analysis.DeviceResult{Phases: []attribution.PhaseUse{{Phase: "forward", PeakT: 4}, {Phase: "backward", PeakT: 9}}}),
 			func(d *Diff) []Change { return d.Phases }, []string{"backward 0 9 grew", "forward 10 4 shrank", "data 2 0 shrank"}},
-		{"no phases on one side", run(analysis.DeviceResult{}), run(analysis.DeviceResult{Phases: []analysis.PhaseUse{{Phase: "forward", PeakT: 4}}}),
+		{"no phases on one side", run(analysis.DeviceResult{}), run(analysis.DeviceResult{Phases: []attribution.PhaseUse{{Phase: "forward", PeakT: 4}}}),
 			func(d *Diff) []Change { return d.Phases }, []string{"forward - 4 one-sided"}},
 		{"categories", run(held(0, 0, of("weights", 8))), run(held(0, 0, of("weights", 8), of("other", 1))),
 			func(d *Diff) []Change { return d.Categories }, []string{"other 0 1 grew", "weights 8 8 same"}},
@@ -139,11 +143,11 @@ func TestCompareParts(t *testing.T) {
 			func(d *Diff) []Change { return d.Modules }, []string{"b 0 10 grew", "a 5 - one-sided"}},
 		{"a device that lists only greater ones", run(held(30, 2, of("a", 50), of("b", 20)), held(0, 0, of("c", 25))), run(held(0, 0, of("c", 26))),
 			func(d *Diff) []Change { return d.Modules }, []string{"a 50 0 shrank", "b 20 0 shrank", "c 25 26 grew"}},
-		{"sizes", run(analysis.DeviceResult{Peak: analysis.Instant{T: 100}, TopSizes: []analysis.AllocationGroup{{Size: 64, Requested: 64}, {Size: 36, Requested: 36}}}),
-			run(analysis.DeviceResult{Peak: analysis.Instant{T: 128}, TopSizes: []analysis.AllocationGroup{{Size: 64, Requested: 128}}}),
+		{"sizes", run(analysis.DeviceResult{Peak: ledger.Instant{T: 100}, TopSizes: []attribution.AllocationGroup{{Size: 64, Requested: 64}, {Size: 36, Requested: 36}}}),
+			run(analysis.DeviceResult{Peak: ledger.Instant{T: 128}, TopSizes: []attribution.AllocationGroup{{Size: 64, Requested: 128}}}),
 			func(d *Diff) []Change { return d.Sizes }, []string{"64 64 128 grew", "36 36 0 shrank"}},
-		{"sizes below the list", run(analysis.DeviceResult{Peak: analysis.Instant{T: 100}, TopSizes: []analysis.AllocationGroup{{Size: 64, Requested: 64}}}),
-			run(analysis.DeviceResult{Peak: analysis.Instant{T: 128}, TopSizes: []analysis.AllocationGroup{{Size: 128, Requested: 128}}}),
+		{"sizes below the list", run(analysis.DeviceResult{Peak: ledger.Instant{T: 100}, TopSizes: []attribution.AllocationGroup{{Size: 64, Requested: 64}}}),
+			run(analysis.DeviceResult{Peak: ledger.Instant{T: 128}, TopSizes: []attribution.AllocationGroup{{Size: 128, Requested: 128}}}),
 			func(d *Diff) []Change { return d.Sizes }, []string{"64 64 0 shrank", "128 - 128 one-sided"}},
 	}
 	for _, test := range tests {
@@ -159,7 +163,7 @@ func TestCompareManyIterations(t *testing.T) {
 	resultOf := func(n int64, peak func(i int64) int64) [][]*analysis.Result {
 		var l iterations.Log
 		for i := range n {
-			l.Add(analysis.Iteration{Number: i, PeakT: peak(i), PeakR: peak(i)})
+			l.Add(iterations.Iteration{Number: i, PeakT: peak(i), PeakR: peak(i)})
 		}
 		return [][]*analysis.Result{{{Devices: []analysis.DeviceResult{{Allocs: 1, Iterations: l.List}}}}}
 	}

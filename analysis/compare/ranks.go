@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/accounting"
 )
 
 // Ranks compares the processes of one job.
@@ -105,7 +106,7 @@ func held(d *analysis.DeviceResult) (bytes int64, whole bool) {
 	switch b := d.Account; {
 	case b == nil || b.UsedPeak < 0:
 		return known, false
-	case b.Scope != analysis.ScopeProcess:
+	case b.Scope != accounting.ScopeProcess:
 		return max(known, b.UsedPeak), true
 	default: // readings are taken at intervals, so they may miss the peak
 		return max(known, b.UsedPeak), false

@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/accounting"
 )
 
 func TestRankOf(t *testing.T) {
@@ -41,8 +42,8 @@ func TestCompareRanks(t *testing.T) {
 	withLibraries.Devices[0].OtherLibraries.Peak = 250
 	idle := member("rank7", "d", 1000, 900)
 	idle.Devices[0].Allocs = 0
-	read := func(r *analysis.Result, scope analysis.Scope, used, baseline int64) *analysis.Result {
-		r.Devices[0].Account = &analysis.Account{Scope: scope, UsedPeak: used, UsedBeforeJob: baseline}
+	read := func(r *analysis.Result, scope accounting.Scope, used, baseline int64) *analysis.Result {
+		r.Devices[0].Account = &accounting.Account{Scope: scope, UsedPeak: used, UsedBeforeJob: baseline}
 		return r
 	}
 	type row struct {
@@ -95,25 +96,25 @@ func TestCompareRanks(t *testing.T) {
 		},
 		{
 			"the driver's reading for a process counts, driver overhead included",
-			[]*analysis.Result{read(member("rank0", "a", 1000, 300), analysis.ScopeProcess, 450, 0), read(member("rank1", "a", 1000, 100), analysis.ScopeProcess, 90, 0)},
+			[]*analysis.Result{read(member("rank0", "a", 1000, 300), accounting.ScopeProcess, 450, 0), read(member("rank1", "a", 1000, 100), accounting.ScopeProcess, 90, 0)},
 			[]row{{"rank0", 0, 550, 450, 1000}, {"rank1", 1, 550, 450, 1000}},
 			1.5, 0, Imbalance{Ranks: 2, Most: 300, Mean: 200},
 		},
 		{
 			"the driver's reading for a GPU includes all its processes",
-			[]*analysis.Result{read(member("rank0", "a", 1000, 300), analysis.ScopeDevice, 500, 50), read(member("rank1", "a", 1000, 100), analysis.ScopeDevice, 500, 50)},
+			[]*analysis.Result{read(member("rank0", "a", 1000, 300), accounting.ScopeDevice, 500, 50), read(member("rank1", "a", 1000, 100), accounting.ScopeDevice, 500, 50)},
 			[]row{{"rank0", 0, 500, 500, 1000}, {"rank1", 1, 500, 500, 1000}},
 			1.5, 0, Imbalance{Ranks: 2, Most: 300, Mean: 200},
 		},
 		{
 			"a process's own reading of the GPU includes all its processes",
-			[]*analysis.Result{read(member("rank0", "a", 1000, 300), analysis.ScopeCard, 500, 0), member("rank1", "a", 1000, 100)},
+			[]*analysis.Result{read(member("rank0", "a", 1000, 300), accounting.ScopeCard, 500, 0), member("rank1", "a", 1000, 100)},
 			[]row{{"rank0", 0, 500, 500, 1000}, {"rank1", 1, 600, 400, 1000}},
 			1.5, 1, Imbalance{Ranks: 2, Most: 300, Mean: 200},
 		},
 		{
 			"readings that are missing change nothing",
-			[]*analysis.Result{read(member("rank0", "a", 1000, 400), analysis.ScopeProcess, -1, 0)},
+			[]*analysis.Result{read(member("rank0", "a", 1000, 400), accounting.ScopeProcess, -1, 0)},
 			[]row{{"rank0", 0, 400, 600, 1000}}, 0, 0, Imbalance{Ranks: 1, Most: 400, Mean: 400},
 		},
 		{

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/iterations"
 )
 
 // Study repeats the table of the BFC paper: one row for each device of each job, with the mean and the
@@ -13,7 +14,7 @@ import (
 // The paper trained networks of TensorFlow 1.6 on V100s for 20 iterations. It compares the peaks of the
 // requested bytes T and of the provided bytes C. T1 and C1 are the peaks of the first iteration, T2 and C2
 // the means of the peaks of the later ones. All are divided by the reserved bytes R at the end of the job, or
-// by the greatest R if R shrank ([analysis.Paper]).
+// by the greatest R if R shrank ([iterations.Paper]).
 type Study struct {
 	Jobs []StudyJob
 	// LeftOut are the devices and jobs without a row, with the reason.
@@ -75,7 +76,7 @@ func unstudied(d *analysis.DeviceResult) string {
 type StudyMeasure struct {
 	Name  string // "c1"
 	Title string // "C1 − T1 (of R)"
-	Value func(*analysis.Paper) float64
+	Value func(*iterations.Paper) float64
 	// PaperMean and PaperMax are the paper's own mean and maximum, over its networks; NaN if it printed none.
 	// The paper does not say whether a difference between T and C is a share of R or of C, so both columns
 	// have the same figure.
@@ -87,20 +88,20 @@ type StudyMeasure struct {
 func StudyMeasures() []StudyMeasure {
 	none := math.NaN()
 	return []StudyMeasure{
-		{"t1", "T1", func(p *analysis.Paper) float64 { return p.T1 }, none, none},
-		{"c1", "C1", func(p *analysis.Paper) float64 { return p.C1 }, 0.687, none},
-		{"t2", "T2", func(p *analysis.Paper) float64 { return p.T2 }, none, none},
-		{"c2", "C2", func(p *analysis.Paper) float64 { return p.C2 }, none, none},
-		{"idle_first", "1 − C1", func(p *analysis.Paper) float64 { return 1 - p.C1 }, 0.313, none},
-		{"idle_later", "1 − C2", func(p *analysis.Paper) float64 { return p.SteadyIdle }, 0.454, none},
-		{"internal_first", "C1 − T1 (of R)", func(p *analysis.Paper) float64 { return p.C1 - p.T1 }, 0.075, 0.314},
-		{"internal_first_of_c", "C1 − T1 (of C1)", func(p *analysis.Paper) float64 { return part(p.C1-p.T1, p.C1) }, 0.075, 0.314},
-		{"internal_later", "C2 − T2 (of R)", func(p *analysis.Paper) float64 { return p.C2 - p.T2 }, 0.068, 0.170},
-		{"internal_later_of_c", "C2 − T2 (of C2)", func(p *analysis.Paper) float64 { return part(p.C2-p.T2, p.C2) }, 0.068, 0.170},
-		{"excess", "C1 − C2 (of R)", func(p *analysis.Paper) float64 { return p.C1 - p.C2 }, none, none},
-		{"excess_of_c", "C1/C2 − 1", func(p *analysis.Paper) float64 { return p.FirstExcess }, 0.258, 0.828},
-		{"own_idle_first", "1 − C/R, first", func(p *analysis.Paper) float64 { return 1 - p.OwnC1 }, none, none},
-		{"own_idle_later", "1 − C/R, later", func(p *analysis.Paper) float64 { return 1 - p.OwnC2 }, none, none},
+		{"t1", "T1", func(p *iterations.Paper) float64 { return p.T1 }, none, none},
+		{"c1", "C1", func(p *iterations.Paper) float64 { return p.C1 }, 0.687, none},
+		{"t2", "T2", func(p *iterations.Paper) float64 { return p.T2 }, none, none},
+		{"c2", "C2", func(p *iterations.Paper) float64 { return p.C2 }, none, none},
+		{"idle_first", "1 − C1", func(p *iterations.Paper) float64 { return 1 - p.C1 }, 0.313, none},
+		{"idle_later", "1 − C2", func(p *iterations.Paper) float64 { return p.SteadyIdle }, 0.454, none},
+		{"internal_first", "C1 − T1 (of R)", func(p *iterations.Paper) float64 { return p.C1 - p.T1 }, 0.075, 0.314},
+		{"internal_first_of_c", "C1 − T1 (of C1)", func(p *iterations.Paper) float64 { return part(p.C1-p.T1, p.C1) }, 0.075, 0.314},
+		{"internal_later", "C2 − T2 (of R)", func(p *iterations.Paper) float64 { return p.C2 - p.T2 }, 0.068, 0.170},
+		{"internal_later_of_c", "C2 − T2 (of C2)", func(p *iterations.Paper) float64 { return part(p.C2-p.T2, p.C2) }, 0.068, 0.170},
+		{"excess", "C1 − C2 (of R)", func(p *iterations.Paper) float64 { return p.C1 - p.C2 }, none, none},
+		{"excess_of_c", "C1/C2 − 1", func(p *iterations.Paper) float64 { return p.FirstExcess }, 0.258, 0.828},
+		{"own_idle_first", "1 − C/R, first", func(p *iterations.Paper) float64 { return 1 - p.OwnC1 }, none, none},
+		{"own_idle_later", "1 − C/R, later", func(p *iterations.Paper) float64 { return 1 - p.OwnC2 }, none, none},
 	}
 }
 

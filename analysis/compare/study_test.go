@@ -13,9 +13,9 @@ import (
 // studied is a result with peaks of C and T, first and later, over a final R of 1000 bytes.
 func studied(process string, t1, c1, t2, c2 int64) *analysis.Result {
 	var log iterations.Log
-	log.Add(analysis.Iteration{PeakT: t1, PeakC: c1, PeakR: 800})
+	log.Add(iterations.Iteration{PeakT: t1, PeakC: c1, PeakR: 800})
 	for range 2 {
-		log.Add(analysis.Iteration{PeakT: t2, PeakC: c2, PeakR: 1000})
+		log.Add(iterations.Iteration{PeakT: t2, PeakC: c2, PeakR: 1000})
 	}
 	return &analysis.Result{Process: process, Devices: []analysis.DeviceResult{{Allocs: 1, Iterations: log.List, Paper: log.Paper(1000)}}}
 }
@@ -82,8 +82,8 @@ func TestStudyLeavesOut(t *testing.T) {
 	var s Study
 	s.Add("nothing", []*analysis.Result{{Process: "pid1"}})
 	s.Add("idle", []*analysis.Result{{Process: "pid1", Devices: []analysis.DeviceResult{{}}}})
-	s.Add("once", []*analysis.Result{{Process: "pid1", Devices: []analysis.DeviceResult{{Allocs: 1, Iterations: make([]analysis.Iteration, 1)}}}})
-	s.Add("gone", []*analysis.Result{{Process: "pid1", Devices: []analysis.DeviceResult{{Device: 12, Allocs: 1, Iterations: make([]analysis.Iteration, 2)}, {Device: 3}}}})
+	s.Add("once", []*analysis.Result{{Process: "pid1", Devices: []analysis.DeviceResult{{Allocs: 1, Iterations: make([]iterations.Iteration, 1)}}}})
+	s.Add("gone", []*analysis.Result{{Process: "pid1", Devices: []analysis.DeviceResult{{Device: 12, Allocs: 1, Iterations: make([]iterations.Iteration, 2)}, {Device: 3}}}})
 	want := []StudyGap{
 		{"nothing", "no memory of any device was used"},
 		{"idle", "no memory was allocated"},

@@ -47,7 +47,6 @@ import (
 	"sync"
 
 	"github.com/memprof/memprof/analysis/accounting"
-	"github.com/memprof/memprof/analysis/caching"
 	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/analysis/tune"
 	"github.com/memprof/memprof/bfc"
@@ -56,7 +55,7 @@ import (
 
 // Source gives the events of a process in order; io.EOF ends them.
 type Source interface {
-	Next() (*trace.Batch, error)
+	trace.Source
 	Close() error
 }
 
@@ -66,7 +65,7 @@ type Job struct {
 	Open func() (Source, error) // from the first event; called by several goroutines
 	Text func(context int32) string
 	// Torch are the rules of the PyTorch that the job ran with; nil without PyTorch.
-	Torch *caching.Version
+	Torch *torchalloc.Version
 	Card  string // that the process ran on; "" if not known
 	// WholeCard counts driver overhead that was measured as growth of the whole card: no other process was there.
 	WholeCard bool
@@ -220,12 +219,12 @@ func replayTorch(j *Job, a Allocator, on *accounting.Card, source Source, untilR
 	if text == "native" {
 		text = ""
 	}
-	settings, err := caching.ParseSettings(text, *j.Torch)
+	settings, err := torchalloc.ParseSettings(text, *j.Torch)
 	if err != nil {
 		return nil, err
 	}
 	all, err := torchalloc.Run(source, torchalloc.Options{
-		Settings: []caching.Settings{settings}, Version: *j.Torch, Text: j.Text, Card: on, UntilRefused: untilRefused,
+		Settings: []torchalloc.Settings{settings}, Version: *j.Torch, Text: j.Text, Card: on, UntilRefused: untilRefused,
 	})
 	if err != nil {
 		return nil, err

@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/memprof/memprof/analysis/caching"
+	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -82,7 +82,7 @@ func (s *events) Next() (*trace.Batch, error) {
 func (s *events) Close() error { return nil }
 
 func (j *job) process(name string) *Job {
-	torch := caching.Torch211
+	torch := torchalloc.Torch211
 	return &Job{
 		Name: name, Open: func() (Source, error) { return &events{job: j}, nil }, Text: func(context int32) string { return j.texts[context] },
 		Torch: &torch, WholeCard: true,
@@ -315,14 +315,14 @@ func TestScale(t *testing.T) {
 // All replays of a resized job have the rules of the nearest recording's PyTorch, and so the same allocators: each is
 // compared with the others by its place.
 func TestResizeWithOnePyTorch(t *testing.T) {
-	at := func(batch int64, version *caching.Version) *Job {
+	at := func(batch int64, version *torchalloc.Version) *Job {
 		j := newJob().alloc(1, 100).alloc(2, 10*batch).free(2).alloc(3, 7*batch+1).process("p")
 		j.Torch = version
 		return j
 	}
-	old := caching.Torch26
-	for _, of := range []*caching.Version{&old, nil} {
-		newest := caching.Torch211
+	old := torchalloc.Torch26
+	for _, of := range []*torchalloc.Version{&old, nil} {
+		newest := torchalloc.Torch211
 		resized, err := Resize([]*Job{at(2, &newest), at(4, of)}, []float64{2, 4}, 20)
 		if err != nil {
 			t.Fatal(err)

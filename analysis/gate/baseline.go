@@ -12,13 +12,9 @@ import (
 	"strings"
 
 	"github.com/memprof/memprof/analysis/plain"
-	"github.com/memprof/memprof/analysis/renames"
 )
 
-// baselineVersion is the version of the file that is written, and the newest that is read.
-//
-// Version 2 has the metrics of free memory by its four names. In a file of version 1 a metric whose meaning
-// has changed since is an error, and other renamed metrics have their old names.
+// baselineVersion is the version of the file.
 const baselineVersion = 2
 
 // Baseline is the values that relative gates are compared with: `reserved.peak < baseline + 2%`. Its file is
@@ -94,9 +90,6 @@ func ReadBaseline(path string) (*Baseline, error) {
 			err = io.ErrUnexpectedEOF
 		}
 		line := 1 + bytes.Count(text[:min(at, int64(len(text)))], []byte("\n"))
-		if meaning := (*meaningError)(nil); errors.As(err, &meaning) {
-			return nil, fmt.Errorf("%s:%d: %w; remove the file and write it anew with memprof check --update-baseline RUN...", path, line, err)
-		}
 		return nil, fmt.Errorf("%s:%d: damaged baseline: %w; restore it, or remove it and run memprof check --update-baseline", path, line, err)
 	}
 	return b, nil
@@ -111,7 +104,7 @@ func (b *Baseline) parse(text []byte) (int64, error) {
 	if at, err := strictJSON(text, &file); err != nil {
 		return at, err
 	}
-	if file.Version == nil || *file.Version < 1 || *file.Version > baselineVersion {
+	if file.Version == nil || *file.Version != baselineVersion {
 		return 0, fmt.Errorf("want \"version\": %d", baselineVersion)
 	}
 	if n := len(file.Values); n > mostBaselineValues {
@@ -124,11 +117,6 @@ func (b *Baseline) parse(text []byte) (int64, error) {
 		var value Value
 		if inner, err := strictJSON(raw, &value); err != nil {
 			return start + inner, err
-		}
-		if *file.Version < baselineVersion {
-			if err := value.rename(); err != nil {
-				return start, err
-			}
 		}
 		if err := b.add(value); err != nil {
 			return start, err
@@ -160,29 +148,6 @@ func strictJSON(text []byte, into any) (int64, error) {
 		return int64(len(text) - len(rest)), fmt.Errorf("text after the end of the document")
 	}
 	return 0, nil
-}
-
-// meaningError says that the metric of a baseline's value has another meaning now.
-type meaningError struct{ metric renames.Name }
-
-func (e *meaningError) Error() string {
-	text := fmt.Sprintf("the value of %s was accepted when it %s", e.metric.Old, e.metric.Changed)
-	if e.metric.New != e.metric.Old {
-		text = fmt.Sprintf("%s is %s now: it %s", e.metric.Old, e.metric.New, e.metric.Changed)
-	}
-	return text
-}
-
-// rename replaces an old name of the metric, in a file of an earlier version.
-func (v *Value) rename() error {
-	renamed, ok := renames.Metrics.Lookup(v.Metric)
-	if ok && renamed.Changed != "" {
-		return &meaningError{renamed}
-	}
-	if ok {
-		v.Metric = renamed.New
-	}
-	return nil
 }
 
 // add checks a value that was read, and keeps it.

@@ -161,41 +161,6 @@ func TestDamagedBaseline(t *testing.T) {
 	}
 }
 
-// TestEarlierBaseline: a file of version 1 has the metrics by the names and meanings of then.
-func TestEarlierBaseline(t *testing.T) {
-	file := func(version int, metric, unit string) string {
-		return fmt.Sprintf(`{"version": %d, "values": [
-{"metric": %q, "rank": "worst", "worst": "max", "aggregate": "median", "unit": %q, "value": 5, "spread": 0, "runs": 1}]}`, version, metric, unit)
-	}
-	const rewrite = "; remove the file and write it anew with memprof check --update-baseline RUN..."
-	path := filepath.Join(t.TempDir(), "baseline.json")
-	for _, test := range []struct {
-		version            int
-		metric, unit, want string
-		fails              string
-	}{
-		{1, "reserved.peak", "bytes", "reserved.peak", ""},
-		{1, "external.peak", "bytes", "other_libraries.peak", ""},
-		{1, "books.context", "bytes", "accounting.driver_overhead", ""},
-		{1, "sleep.excess", "share", "pause.excess", ""},
-		{2, "waste.external", "share", "waste.external", ""},
-		{2, "growth.fragmentation", "count", "growth.fragmentation", ""},
-		{1, "waste.external", "share", "", ":2: the value of waste.external was accepted when it counted all free memory handed out before, also the largest free chunk, which is waste.reusable now" + rewrite},
-		{1, "growth.fragmentation", "count", "", ":2: the value of growth.fragmentation was accepted when it compared a request with the free memory of its arena, and now with that of the device" + rewrite},
-		{1, "kv.external", "share", "", ":2: the value of kv.external was accepted when it counted free slots that a sequence could use, too, which are kv.idle now" + rewrite},
-		{1, "efficiency.provided", "share", "", ":2: efficiency.provided is idle.provided now: it was named for the part in use and had the value of the part that is not" + rewrite},
-	} {
-		writeFile(t, path, file(test.version, test.metric, test.unit))
-		b, err := ReadBaseline(path)
-		switch {
-		case test.fails != "" && (err == nil || err.Error() != path+test.fails):
-			t.Errorf("%s of version %d: %v\nwant %s", test.metric, test.version, err, path+test.fails)
-		case test.fails == "" && (err != nil || b.values[0].Metric != test.want):
-			t.Errorf("%s of version %d: %+v, %v", test.metric, test.version, b, err)
-		}
-	}
-}
-
 // TestBaselineBounds: a baseline is refused by a bound that is named, before it takes memory or time, and
 // so is a number that no job can have.
 func TestBaselineBounds(t *testing.T) {
@@ -206,7 +171,7 @@ func TestBaselineBounds(t *testing.T) {
 	for i := range many {
 		many[i] = value("1", fmt.Sprint(i))
 	}
-	file := func(values ...string) string { return `{"version":1,"values":[` + strings.Join(values, ",") + `]}` }
+	file := func(values ...string) string { return `{"version":2,"values":[` + strings.Join(values, ",") + `]}` }
 	path := filepath.Join(t.TempDir(), "baseline.json")
 	for text, want := range map[string]string{
 		file(value("9223372036854775808", "worst")):       "reserved.peak is 9.223372036854776e+18 with a spread of 0: want numbers of at most 2^53",

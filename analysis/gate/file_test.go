@@ -80,8 +80,8 @@ func TestGateFileMistakes(t *testing.T) {
 		{"gates:\n  - gate: oom.count == 0\n    severity: fatal\n", `:3:15: severity "fatal": want error or warn`},
 		{"gates:\n  - gate: oom.count == 0\n    rank: best\n", `:3:11: rank "best": want worst, all, mean or the number of a rank`},
 		{"gates:\n  - gate: imbalance.reserved < 120%\n    rank: 1\n", `:2:5: gate "imbalance.reserved < 120%": imbalance.reserved compares all ranks: it has no value of one rank`},
-		{"gates:\n  - gate: oom.count == 0\n    tag: kv\n", `:2:5: oom.count has no value of a tag; these metrics have one: ` + strings.Join(analysis.TagMetrics(), ", ")},
-		{"gates:\n  - gate: reserved.peak < 1GiB\n    phase: x\n", ":2:5: reserved.peak has no value of a phase; these metrics have one: requested.peak, provided.peak, requested.at_peak, live.peak"},
+		{"gates:\n  - gate: oom.count == 0\n    tag: kv\n", `:2:5: oom.count has no value of a tag; these metrics have one: ` + strings.Join(analysis.MetricsOf(analysis.OneTag), ", ")},
+		{"gates:\n  - gate: reserved.peak < 1GiB\n    phase: x\n", ":2:5: reserved.peak has no value of a phase; these metrics have one: requested.peak, requested.at_peak, provided.peak, live.peak"},
 		{"gates:\n  - gate: requested.peak < 1GiB\n    phase: x\n    tag: y\n", ":2:5: a gate takes a tag or a phase, not both"},
 		{"gates:\n  - gate: reserved.peak{tag=kv} < 1GiB\n    tag: kv\n", ":2:5: tag is given twice"},
 		{"gates:\n  - gate: reserved.peak < 1GiB\n    job: '[a'\n", `:3:10: job "[a": syntax error in pattern`},
@@ -126,7 +126,7 @@ P:2:11: want one text, not empty
 P:4:5: gate "reserved.peak < 40": size "40" needs a unit, like 40GiB or 40B
 P:6:15: severity "warm": want error or warn, did you mean warn?
 P:5:11: gate "waste.extrenal < 5%": there is no metric "waste.extrenal", did you mean waste.external? (memprof check --list names them)
-P:9:5: reserved.peak has no value of a phase; these metrics have one: requested.peak, provided.peak, requested.at_peak, live.peak`, "P:", path+":")
+P:9:5: reserved.peak has no value of a phase; these metrics have one: requested.peak, requested.at_peak, provided.peak, live.peak`, "P:", path+":")
 	if err == nil || err.Error() != want {
 		t.Errorf("%v\nwant\n%s", err, want)
 	}

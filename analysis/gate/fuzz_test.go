@@ -52,8 +52,8 @@ func FuzzGates(f *testing.F) {
 
 // FuzzBaseline: any baseline. What is read is written so that it is read again.
 func FuzzBaseline(f *testing.F) {
-	f.Add(`{"version": 1, "values": [{"metric": "reserved.peak", "rank": "worst", "worst": "max", "aggregate": "median", "unit": "bytes", "value": 9223372036854775808, "spread": -1, "runs": 1}]}`)
-	f.Add(`{"version": 1, "values": [{"metric": "reserved.peak", "value": 1e308}, null, {}]}`)
+	f.Add(`{"version": 2, "values": [{"metric": "reserved.peak", "rank": "worst", "worst": "max", "aggregate": "median", "unit": "bytes", "value": 9223372036854775808, "spread": -1, "runs": 1}]}`)
+	f.Add(`{"version": 2, "values": [{"metric": "reserved.peak", "value": 1e308}, null, {}]}`)
 	f.Fuzz(func(t *testing.T, text string) {
 		path := filepath.Join(t.TempDir(), "baseline.json")
 		writeFile(t, path, text)

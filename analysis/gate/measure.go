@@ -61,8 +61,8 @@ func (c RankChoice) worstOfRanks(g *Gate, job recording.Job) ([]Measured, error)
 					events += device.OOMCount
 				}
 				allocs += events
-				part := g.Selector.of(result, device)
-				if part == nil {
+				part, has := g.Selector.of(result, device)
+				if !has {
 					continue
 				}
 				value, seq, ok := g.Metric.Value(part)

@@ -8,7 +8,6 @@ import (
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/compare"
 	"github.com/memprof/memprof/analysis/plain"
-	"github.com/memprof/memprof/analysis/renames"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -25,7 +24,7 @@ func Metrics() []analysis.Metric {
 	return all
 }
 
-// LookupMetric finds one of Metrics by its exact name, or by one that it had in an earlier version.
+// LookupMetric finds one of Metrics by its exact name.
 func LookupMetric(name string) (analysis.Metric, bool) {
 	g, ok := gateOn(name)
 	return g.Metric, ok
@@ -50,19 +49,11 @@ func gateOn(name string) (Gate, bool) {
 		return Gate{Metric: jobMetrics[at].Metric, job: &jobMetrics[at]}, true
 	}
 	metric, ok := analysis.LookupMetric(name)
-	if !ok { // an earlier version may have called it so
-		if renamed, known := renames.Metrics.Lookup(name); known && renamed.Changed == "" {
-			metric, ok = analysis.LookupMetric(renamed.New)
-		}
-	}
 	return Gate{Metric: metric}, ok
 }
 
 // unknownMetric says that there is no metric of a name, and which one was meant.
 func unknownMetric(name string) error {
-	if renamed, known := renames.Metrics.Lookup(name); known {
-		return fmt.Errorf("there is no metric %q any more: it %s; use %s, and choose its limit anew", name, renamed.Changed, renamed.New)
-	}
 	return fmt.Errorf("there is no metric %q%s (memprof check --list names them)", name, plain.DidYouMean(name, metricNames()...))
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/compare"
+	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/trace"
 )
@@ -25,7 +26,7 @@ func recordingOf(path string, world int, reserved map[string]int64) recording.Re
 			rank = -1
 		}
 		run.Run.Processes = append(run.Run.Processes, &trace.Process{ProcessMeta: trace.ProcessMeta{Name: name, Rank: rank, WorldSize: world}})
-		run.Results = append(run.Results, &analysis.Result{Process: name, Devices: []analysis.DeviceResult{{Allocs: 1, MaxR: bytes, MaxT: bytes, Peak: analysis.Instant{Seq: -1}}}})
+		run.Results = append(run.Results, &analysis.Result{Process: name, Devices: []analysis.DeviceResult{{Allocs: 1, MaxR: bytes, MaxT: bytes, Peak: ledger.Instant{Seq: -1}}}})
 	}
 	return run
 }

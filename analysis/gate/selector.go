@@ -94,27 +94,23 @@ func (s *Selector) suits(metric *analysis.Metric, ranks bool) error {
 		return fmt.Errorf("a gate takes a tag or a phase, not both")
 	case ranks && (s.Tag != "" || s.Phase != ""):
 		return fmt.Errorf("%s compares all ranks: it has no value of a tag or phase", metric.Name)
-	case s.Tag != "" && !slices.Contains(analysis.TagMetrics(), metric.Name):
-		return fmt.Errorf("%s has no value of a tag; these metrics have one: %s", metric.Name, strings.Join(analysis.TagMetrics(), ", "))
-	case s.Phase != "" && !slices.Contains(analysis.PhaseMetrics(), metric.Name):
-		return fmt.Errorf("%s has no value of a phase; these metrics have one: %s", metric.Name, strings.Join(analysis.PhaseMetrics(), ", "))
+	case s.Tag != "" && !metric.Of(analysis.OneTag):
+		return fmt.Errorf("%s has no value of a tag; these metrics have one: %s", metric.Name, strings.Join(analysis.MetricsOf(analysis.OneTag), ", "))
+	case s.Phase != "" && !metric.Of(analysis.OnePhase):
+		return fmt.Errorf("%s has no value of a phase; these metrics have one: %s", metric.Name, strings.Join(analysis.MetricsOf(analysis.OnePhase), ", "))
 	}
 	return nil
 }
 
-// of returns the part of a device that the gate is about, or nil if the device has no such part.
-func (s *Selector) of(result *analysis.Result, device *analysis.DeviceResult) *analysis.DeviceResult {
-	part, ok := device, true
+// of returns what the part of a device has that the gate is about; false if the device has no such part.
+func (s *Selector) of(result *analysis.Result, device *analysis.DeviceResult) (*analysis.Subjects, bool) {
 	switch {
 	case s.Tag != "":
-		part, ok = result.OfTag(device, s.Tag)
+		return result.OfTag(device, s.Tag)
 	case s.Phase != "":
-		part, ok = device.OfPhase(s.Phase)
+		return device.OfPhase(s.Phase)
 	}
-	if !ok {
-		return nil
-	}
-	return part
+	return device.Subjects(), true
 }
 
 // missing says what the job does not have, and what it has instead.

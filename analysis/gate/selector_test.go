@@ -6,6 +6,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/attribution"
+	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/trace"
 )
@@ -41,9 +43,9 @@ func TestParseSelector(t *testing.T) {
 // selected is a recording of a job with a tag and a phase on its one device.
 func selected(path string, command ...string) recording.Recording {
 	d := analysis.DeviceResult{
-		Allocs: 1, MaxR: 100, MaxT: 90, Peak: analysis.Instant{R: 100, T: 90, Seq: 7},
+		Allocs: 1, MaxR: 100, MaxT: 90, Peak: ledger.Instant{R: 100, T: 90, Seq: 7},
 		Tags:   []analysis.TagUse{{Tag: "kv", MaxT: 30, MaxC: 35, MaxR: 40}},
-		Phases: []analysis.PhaseUse{{Phase: "prefill", PeakT: 60}},
+		Phases: []attribution.PhaseUse{{Phase: "prefill", PeakT: 60}},
 	}
 	return recording.Recording{Path: path, Run: &trace.Run{Info: trace.Info{Command: command}}, Results: []*analysis.Result{{Process: "rank0", Devices: []analysis.DeviceResult{d}}}}
 }

@@ -1,7 +1,10 @@
-// Package iterations keeps the iterations of a device, in bounded memory: from marks, or from the
-// period of its requests ([Finder]).
+// Package iterations keeps the iterations of a device, in bounded memory, from marks or from the period of its
+// requests ([Finder]), and finds leaks: a lasting rise of the bytes that a device holds at the ends of iterations,
+// at the ends of requests and over time ([LeakTracker]). Held are the requested bytes of live allocations, T, and
+// those of paused tags: a pause is no release and a resume no rise.
 //
-// The package knows no events and no ledger: it takes the numbers of a device after an event.
+// It takes the numbers of a device after an event, and says from which event until which the blocks that leak were
+// allocated.
 package iterations
 
 import "strconv"

@@ -48,65 +48,65 @@ func (s *stripe) before(o *stripe) bool {
 }
 
 // stripe takes the live part of a block's life, which ends at a time.
-func (k *Tracker) stripe(l *lifetime, freed, until int64) {
+func (r *Recorder) stripe(l *lifetime, freed, until int64) {
 	if l.Requested == 0 {
 		return
 	}
-	birth := k.history.clock.at(l.from)
+	birth := r.history.clock.at(l.from)
 	s := stripe{*l, birth, until, freed, float64(l.Requested) * float64(max(1, until-birth))}
 	switch {
-	case len(k.largest) < MaxStripes:
-		heap.Push(&k.largest, s)
-	case k.largest[0].before(&s):
-		k.largest[0] = s
-		heap.Fix(&k.largest, 0)
+	case len(r.largest) < MaxStripes:
+		heap.Push(&r.largest, s)
+	case r.largest[0].before(&s):
+		r.largest[0] = s
+		heap.Fix(&r.largest, 0)
 	}
 }
 
 // mayBeLarge says whether a block that goes now could be one of the largest, without its birth's time.
-func (k *Tracker) mayBeLarge(requested int64) bool {
-	if len(k.largest) < MaxStripes {
+func (r *Recorder) mayBeLarge(requested int64) bool {
+	if len(r.largest) < MaxStripes {
 		return true
 	}
-	return float64(requested)*float64(k.history.clock.last-k.history.clock.first) > k.largest[0].score
+	return float64(requested)*float64(r.history.clock.last-r.history.clock.first) > r.largest[0].score
 }
 
 // stripeGone takes a block that becomes free. A pending one was freed before, at a time that the clock knows.
-func (k *Tracker) stripeGone(s *ledger.Segment) {
-	if !k.mayBeLarge(s.Requested) {
+func (r *Recorder) stripeGone(s *ledger.Segment) {
+	if !r.mayBeLarge(s.Requested) {
 		return
 	}
-	freed, until := k.history.Now, k.history.clock.last
+	freed, until := r.history.Now, r.history.clock.last
 	if s.Kind == ledger.PendingSegment {
-		freed, until = s.Freed, k.history.clock.at(s.Freed)
+		freed, until = s.Freed, r.history.clock.at(s.Freed)
 	}
-	k.stripe(&lifetime{Block: s.Block(), from: s.Seq, keys: k}, freed, until)
+	r.stripe(&lifetime{Block: s.Block(), from: s.Seq}, freed, until)
 }
 
 // liveStripe takes the blocks that the trace ends with.
-func (k *Tracker) liveStripe(now int64) func(s *ledger.Segment) {
+func (r *Recorder) liveStripe(now int64) func(s *ledger.Segment) {
 	return func(s *ledger.Segment) {
-		l := lifetime{Block: s.Block(), from: s.Seq, keys: k}
+		l := lifetime{Block: s.Block(), from: s.Seq}
 		switch s.Kind {
 		case ledger.LiveSegment:
-			k.stripe(&l, -1, now)
+			r.stripe(&l, -1, now)
 		case ledger.PendingSegment:
-			k.stripe(&l, s.Freed, k.history.clock.at(s.Freed))
+			r.stripe(&l, s.Freed, r.history.clock.at(s.Freed))
 		}
 	}
 }
 
 // stripesOf are the largest, in order of birth, those that live on among them.
-func (k *Tracker) stripesOf(b *builder, end *End) []Stripe {
+func (r *Recorder) stripesOf(b *builder, end *End) []Stripe {
 	for _, ar := range end.Ledger.Arenas {
-		if ar.Device != k.device || ar.Over {
+		if ar.Device != r.device || ar.Over {
 			continue
 		}
-		end.Ledger.Each(ar, k.liveStripe(end.Last.Time))
+		end.Ledger.Each(ar, r.liveStripe(end.Time))
 	}
 	var out []Stripe
-	for i := range k.largest {
-		s := &k.largest[i]
+	for i := range r.largest {
+		s := &r.largest[i]
 		out = append(out, Stripe{
 			Seq: s.Seq, Freed: s.freed, Birth: s.birth, Gone: s.gone, Arena: s.Arena, Addr: s.Addr, Requested: s.Requested, Origin: b.origin(&s.Block),
 		})

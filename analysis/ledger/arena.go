@@ -39,10 +39,9 @@ type Arena struct {
 	pauses []PauseSpan
 	rank   int32 // index in Device.ranked, or none
 
-	ledger  *Ledger
-	largest largestChunk
-	indexed bool       // chunks says which is the largest, not largest; never of a native allocator's arena
-	chunks  freeChunks // the index, if indexed
+	ledger    *Ledger
+	chunks    freeChunks // of a native allocator's arena they are not known
+	untouched untouched
 
 	head, tail int32 // segments, by address
 	segments   int   // how many
@@ -50,10 +49,6 @@ type Arena struct {
 	mapped     RangeTree
 	extents    RangeTree // regions: what was ever mapped of each, until nothing of it is
 	waypoints  waypoints
-
-	// mapped at the device's peak, if it has changed since: that of the peak numbered peakOf.
-	peakMapped RangeTree
-	peakOf     int64
 }
 
 // mostArenas bounds the arenas that ever were, so that the pass stays linear in events.
@@ -90,7 +85,7 @@ func (l *Ledger) Describe(e *trace.Event, options string, deviceOf func(id int32
 	ar := &Arena{
 		Info: info, Index: int32(len(l.Arenas)), Device: deviceOf(e.Device), Coalesces: info.Options["coalesces"] == "1",
 		Native: info.Options["provided"] == "unknown", head: none, tail: none, recent: none, rank: none,
-		ledger: l, largest: largestChunk{floor: noFloor, steps: stepsAtStart},
+		ledger: l, chunks: freeChunks{floor: noFloor},
 	}
 	ar.total = &ar.Device.Split
 	l.Arenas = append(l.Arenas, ar)
@@ -153,28 +148,28 @@ func (ar *Arena) Segments() int { return ar.segments }
 
 // Chunks is how many free chunks the arena has.
 func (ar *Arena) Chunks() int {
-	switch {
-	case ar.Native:
+	if ar.Native {
 		return 0
-	case ar.indexed:
-		return len(ar.chunks)
 	}
-	return ar.largest.chunks
+	return ar.chunks.count
 }
 
 // ChunkSizes appends the bytes of each free chunk to out.
 func (ar *Arena) ChunkSizes(out []int64) []int64 {
-	switch {
-	case ar.Native:
-	case ar.indexed:
-		for i := range ar.chunks {
-			out = append(out, ar.chunks[i].bytes)
-		}
-	default:
-		ar.ledger.eachChunk(ar, func(c freeExtent) { out = append(out, c.bytes) })
+	if ar.Native {
+		return out
 	}
+	ar.ledger.Each(ar, func(s *Segment) {
+		if s.Free() {
+			out = append(out, s.Size)
+		}
+	})
 	return out
 }
+
+// EachUntouched calls f with what was never handed out since it was mapped, in the order of addresses, and the seq of the
+// map.
+func (ar *Arena) EachUntouched(f func(r Range, seq int64)) { ar.untouched.root.each(f) }
 
 // defaultPage is the granularity of devices whose arenas do not have it, in bytes.
 const defaultPage = 2 << 20

@@ -1,10 +1,5 @@
 package ledger
 
-import (
-	"cmp"
-	"slices"
-)
-
 // Device sums up the arenas of one GPU that are not paused, and keeps what a look at its peak needs.
 type Device struct {
 	Split
@@ -15,18 +10,14 @@ type Device struct {
 
 	MaxT, MaxC, MaxR int64   // greatest of T, C and R, each at its own moment
 	Peak             Instant // the peak: of greatest T among those of greatest R
-	Keeper           Keeper  // nil unless somebody keeps more instants than the peak
+	Keeper           Keeper  // nil unless somebody keeps what goes
 
 	ranked byReserved
-
-	// What has changed since the peak, so that the peak can be recovered. Blocks handed out later are not in it,
-	// so it is never longer than what was live at the peak.
-	peaks     int64 // numbers the peaks
-	died      []Block
-	untouched []Range // untouched at the peak and not any more
+	peaks  int64 // numbers the peaks
+	kept   int64 // the Keeper wants nothing that began after this event
 }
 
-// Keeper keeps what is gone: what the device was like at other instants than the peak.
+// Keeper keeps what is gone, to know what the device was like after some events.
 type Keeper interface {
 	// Touched: r of an arena, mapped by the event seq and never handed out since, is handed out or
 	// unmapped.
@@ -39,7 +30,7 @@ type Keeper interface {
 
 // NewDevice is a device without arenas.
 func NewDevice(id int32) *Device {
-	return &Device{ID: id, Peak: Instant{Seq: -1, Time: -1}, peaks: 1}
+	return &Device{ID: id, Peak: Instant{Seq: -1, Time: -1}, peaks: 1, kept: -1}
 }
 
 // HeldBytes are requested by live allocations, those of paused tags too.
@@ -60,7 +51,6 @@ func (d *Device) Observe(seq, time int64) (peak bool) {
 	if peak = d.R > d.Peak.R || d.R == d.Peak.R && d.T > d.Peak.T; peak {
 		d.Peak = d.Instant(seq, time)
 		d.peaks++
-		d.died, d.untouched = d.died[:0], d.untouched[:0]
 	}
 	return peak
 }
@@ -68,69 +58,20 @@ func (d *Device) Observe(seq, time int64) (peak bool) {
 // AtPeak numbers the peaks so far: it differs from an earlier value if there was a new one.
 func (d *Device) AtPeak() int64 { return d.peaks }
 
+// KeepUntil has the Keeper be told of what began up to an event, and not of what began later.
+func (d *Device) KeepUntil(seq int64) { d.kept = seq }
+
 // touch notes that r of an arena, mapped by the event seq, is not untouched any more.
 func (d *Device) touch(arena int32, r Range, seq int64) {
-	if d.Keeper != nil {
+	if seq <= d.kept {
 		d.Keeper.Touched(arena, r, seq)
 	}
-	if seq > d.Peak.Seq {
-		return
-	}
-	// Requests often take neighbouring ranges one after the other. Joined, they keep the log short.
-	if n := len(d.untouched); n > 0 && d.untouched[n-1].To == r.From {
-		d.untouched[n-1].To = r.To
-		return
-	}
-	d.untouched = append(d.untouched, r)
-	if len(d.untouched) >= 1024 && len(d.untouched) == cap(d.untouched) {
-		d.untouched = joined(d.untouched)
-	}
-}
-
-// joined sorts disjoint ranges and joins those that touch, in place.
-func joined(ranges []Range) []Range {
-	slices.SortFunc(ranges, func(a, b Range) int { return cmp.Compare(a.From, b.From) })
-	out := ranges[:0]
-	for _, r := range ranges {
-		if n := len(out); n > 0 && out[n-1].To == r.From {
-			out[n-1].To = r.To
-			continue
-		}
-		out = append(out, r)
-	}
-	return out
 }
 
 // gone notes that a block, live or pending, becomes free. A block of an arena over a graph memory
 // was never the device's.
 func (ar *Arena) gone(s *Segment) {
-	d := ar.Device
-	if ar.Over {
-		return
-	}
-	if d.Keeper != nil {
+	if d := ar.Device; s.Seq <= d.kept && !ar.Over {
 		d.Keeper.Gone(s)
 	}
-	if s.Seq <= d.Peak.Seq {
-		b := s.at(d.Peak.Seq)
-		b.Pending = s.Kind == PendingSegment && s.Freed <= d.Peak.Seq
-		d.died = append(d.died, b)
-	}
-}
-
-// beforeMapping keeps what is mapped at the peak, before it changes.
-func (ar *Arena) beforeMapping() {
-	if ar.peakOf == ar.Device.peaks {
-		return
-	}
-	ar.peakOf = ar.Device.peaks
-	ar.peakMapped = ar.mapped.Snapshot()
-}
-
-// mappedAtPeak are the ranges that were mapped at the device's peak.
-func (ar *Arena) mappedAtPeak() RangeSet {
-	if ar.peakOf == ar.Device.peaks {
-		return ar.peakMapped.Ranges()
-	}
-	return ar.mapped.Ranges()
 }

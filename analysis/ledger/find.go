@@ -10,17 +10,9 @@ func (l *Ledger) find(ar *Arena, addr int64) int32 {
 	return l.containing(ar, addr)
 }
 
-// at returns the free segment that starts at addr, after cutting one that only contains
-// it. The error says what is there instead.
-func (l *Ledger) at(ar *Arena, addr int64) (int32, error) {
-	return l.startAt(ar, l.find(ar, addr), addr)
-}
-
-// startAt is at for the segment that find returned.
-func (l *Ledger) startAt(ar *Arena, i int32, addr int64) (int32, error) {
-	if i != none && l.segments[i].Addr != addr && l.segments[i].Free() {
-		return l.splitAt(ar, i, addr), nil
-	}
+// freeAt returns the free segment of an arena that has addr. The error says what is there instead.
+func (l *Ledger) freeAt(ar *Arena, addr int64) (int32, error) {
+	i := l.find(ar, addr)
 	if i == none {
 		return none, fmt.Errorf("%#x is not in mapped memory of the arena", addr)
 	}

@@ -95,8 +95,8 @@ func (d *Device) Fill(i *Instant, ar *Arena) {
 	if ar != nil {
 		i.View = ar.Info.ID
 	}
-	if ar != nil && ar.largest.known && ar.total == &d.Split { // of most events: SeenBy, in place
-		reusable := ar.largest.touched
+	if ar != nil && ar.chunks.known && !ar.Native && ar.total == &d.Split { // of most events: SeenBy, in place
+		reusable := ar.chunks.touched
 		i.Stranded, i.Reserve = d.Split.Free()-ar.Split.Free(), ar.Untouched
 		i.Reusable, i.External = reusable, ar.Touched-reusable
 		return
@@ -119,14 +119,8 @@ func (ar *Arena) LargestFree() int64 {
 
 // largestHolds says whether the largest free chunk, where it is known, is within what is free.
 func (ar *Arena) largestHolds() bool {
-	most, reusable := ar.largest.bytes, ar.largest.touched
-	if !ar.largest.known {
-		if !ar.indexed {
-			return true
-		}
-		most, reusable = ar.ledger.largestOf(ar)
-	}
-	return reusable <= ar.Touched && most-reusable <= ar.Untouched && (most > 0) == (ar.Split.Free() > 0)
+	most, reusable := ar.chunks.first.bytes, ar.chunks.touched
+	return !ar.chunks.known || ar.Native || reusable <= ar.Touched && most-reusable <= ar.Untouched && (most > 0) == (ar.Split.Free() > 0)
 }
 
 // TooSmall are the bytes of an arena's free chunks that have less than size bytes.

@@ -3,7 +3,6 @@ package ledger
 // Ledger holds the segments of all arenas of a process.
 type Ledger struct {
 	segments []Segment
-	nodes    []freeNode // of the free segments, by the same index; see freechunks.go
 	vacant   int32
 	table    addressTable // of all segments, by start
 
@@ -33,63 +32,36 @@ func (l *Ledger) mapRange(ar *Arena, r Range, seq int64, region bool) {
 		next = l.table.find(above.From)
 		joins = !l.segments[next].Region
 	}
-	i := l.insertBefore(ar, next, r, UntouchedSegment, seq)
+	i := l.insertBefore(ar, next, r, FreeSegment)
 	l.segments[i].Region = region
 	ar.mapped.Add(r, !region, joins)
-	if ar.indexed {
-		l.addFree(ar, i)
-		return
-	}
-	ar.largest.chunks++
-	if l.freeBefore(i) != none {
-		ar.largest.chunks--
-	}
-	if l.freeBehind(i) != none {
-		ar.largest.chunks--
-	}
-	l.freed(ar, i)
+	ar.untouched.add(r, seq)
+	l.merge(ar, i)
 }
 
 // unmapRange takes r, all of it mapped and free, out. It returns how many bytes of it were
 // untouched and how many touched.
 func (l *Ledger) unmapRange(ar *Arena, r Range) (untouched, touched int64, err error) {
-	i, err := l.at(ar, r.From)
+	i, err := l.freeAt(ar, r.From)
 	if err != nil {
 		return 0, 0, err
 	}
-	chunks := 1 // that r takes something from
-	if l.freeBefore(i) != none {
-		chunks--
-	}
-	for {
-		if l.segments[i].End() > r.To {
-			l.splitAt(ar, i, r.To)
-		}
-		s := &l.segments[i]
-		never, before := ar.spend(s, Range{s.Addr, s.End()})
+	for from := r.From; ; {
+		to := min(r.To, l.segments[i].End())
+		var never, before int64
+		i, never, before = l.occupyPart(ar, i, Range{from, to})
 		untouched, touched = untouched+never, touched+before
-		l.removeFree(ar, i)
-		if s.End() == r.To {
-			rest := l.freeBehind(i)
-			if rest != none {
-				chunks--
+		next := none
+		if to < r.To {
+			if next, err = l.following(i); err != nil {
+				return 0, 0, err
 			}
-			l.drop(ar, i)
-			ar.mapped.Remove(r)
-			if !ar.indexed {
-				ar.largest.chunks -= chunks
-				l.taken(ar, r, touched, rest)
-			}
-			return untouched, touched, nil
-		}
-		next, err := l.following(i)
-		if err != nil {
-			return 0, 0, err
-		}
-		if l.segments[next].Region {
-			chunks++
 		}
 		l.drop(ar, i)
-		i = next
+		if to == r.To {
+			ar.mapped.Remove(r)
+			return untouched, touched, nil
+		}
+		i, from = next, to
 	}
 }

@@ -177,7 +177,6 @@ func (l *Ledger) Map(ar *Arena, r Range, seq int64) (region bool) {
 	if !again {
 		ar.extents.Add(r, ar.Coalesces, ar.Coalesces)
 	}
-	ar.beforeMapping()
 	l.mappings.Add(r, true, true)
 	region = !ar.Coalesces && (!again || r.From == whole.From)
 	l.mapRange(ar, r, seq, region)
@@ -192,7 +191,6 @@ func (l *Ledger) Map(ar *Arena, r Range, seq int64) (region bool) {
 
 // Unmap unmaps r, all of it mapped and free.
 func (l *Ledger) Unmap(ar *Arena, r Range) error {
-	ar.beforeMapping()
 	untouched, touched, err := l.unmapRange(ar, r)
 	if err != nil {
 		return err

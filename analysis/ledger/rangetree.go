@@ -3,7 +3,7 @@ package ledger
 import "github.com/tidwall/btree"
 
 // RangeTree is a RangeSet that may have any number of ranges: every change and question takes
-// logarithmic time, and a copy none. The zero RangeTree is empty.
+// logarithmic time. The zero RangeTree is empty.
 type RangeTree struct {
 	ends btree.Map[int64, int64] // by start
 }
@@ -85,9 +85,6 @@ func (t *RangeTree) JoinAt(addr int64) {
 		t.ends.Set(low.From, to)
 	}
 }
-
-// Snapshot is the set as it is now, whatever becomes of it.
-func (t *RangeTree) Snapshot() RangeTree { return RangeTree{*t.ends.Copy()} }
 
 // Ranges are all of the set, in ascending order.
 func (t *RangeTree) Ranges() RangeSet {

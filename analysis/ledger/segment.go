@@ -1,13 +1,8 @@
 package ledger
 
-// Segment is a stretch of mapped addresses that is of one kind. The segments of an
-// arena tile its mapped ranges and form a list in the order of addresses.
-//
-// This is the allocator's view of chunks with one thing added: free memory is divided into
-// what was handed out since it was mapped (touched) and what never was (untouched), so that
-// merging chunks does not lose which bytes were touched.
-// An alloc starts where a free chunk starts in every allocator that takes the low part
-// of a chunk, which makes the table lookup enough; others cost a search.
+// Segment is a stretch of mapped addresses that is of one kind. The segments of an arena tile its mapped ranges and form
+// a list in the order of addresses. A free segment is a whole free chunk; which bytes of it were handed out since they
+// were mapped (touched) and which never were is kept apart, in the arena, so that merging chunks does not lose it.
 //
 // What a walk along the list reads comes first: 32 bytes, most often on one line of the cache.
 type Segment struct {
@@ -20,10 +15,11 @@ type Segment struct {
 	Within     bool // pending: the visit was open when it was freed
 
 	Requested int64 // live, pending
-	Seq       int64 // live, pending: of the alloc; untouched: of the map
+	Seq       int64 // live, pending: of the alloc
 	Freed     int64 // pending: seq of the free
 	shrunk    int64 // live, pending: seq of its shrink; 0 for none
 	lost      int64 // bytes that it lost by that
+	touched   int64 // free: bytes that were handed out before
 	stream    int64 // live, pending: that of the request
 	Context   int32
 	Label     int32 // live, pending: context of the last label event; 0 for none
@@ -37,8 +33,7 @@ type SegmentKind uint8
 const (
 	LiveSegment SegmentKind = iota
 	PendingSegment
-	TouchedSegment
-	UntouchedSegment
+	FreeSegment
 )
 
 // End is the address behind the segment.
@@ -47,17 +42,8 @@ func (s *Segment) End() int64 { return s.Addr + s.Size }
 // Shrunk is the seq of the shrink of a live or pending block, and the bytes that it lost; 0 for none.
 func (s *Segment) Shrunk() (seq, lost int64) { return s.shrunk, s.lost }
 
-// at is the block as it was after the event seq.
-func (s *Segment) at(seq int64) Block {
-	b := s.Block()
-	if seq < s.shrunk {
-		b.Size += s.lost
-	}
-	return b
-}
-
 // Free says whether the segment is free memory.
-func (s *Segment) Free() bool { return s.Kind >= TouchedSegment }
+func (s *Segment) Free() bool { return s.Kind == FreeSegment }
 
 // Block is the block of a live or pending segment. Pending is left to the caller, who knows the moment.
 func (s *Segment) Block() Block {
@@ -67,9 +53,8 @@ func (s *Segment) Block() Block {
 	}
 }
 
-// insertBefore puts a free segment for r into its arena's list in front of next (none: at the end).
-// Seq is that of the map for untouched memory.
-func (l *Ledger) insertBefore(ar *Arena, next int32, r Range, kind SegmentKind, seq int64) int32 {
+// insertBefore puts a segment for r into its arena's list in front of next (none: at the end).
+func (l *Ledger) insertBefore(ar *Arena, next int32, r Range, kind SegmentKind) int32 {
 	i := l.vacant
 	if i == none {
 		i = int32(len(l.segments))
@@ -79,7 +64,7 @@ func (l *Ledger) insertBefore(ar *Arena, next int32, r Range, kind SegmentKind, 
 	}
 	s := &l.segments[i]
 	*s = Segment{}
-	s.Addr, s.Size, s.Seq, s.arena, s.Kind = r.From, r.Bytes(), seq, ar.Index, kind
+	s.Addr, s.Size, s.arena, s.Kind = r.From, r.Bytes(), ar.Index, kind
 	s.next = next
 	if next == none {
 		s.prev, ar.tail = ar.tail, i
@@ -115,30 +100,10 @@ func (l *Ledger) drop(ar *Arena, i int32) {
 	s.next, l.vacant = l.vacant, i
 }
 
-// splitAt cuts a free segment; addr lies inside it. It returns the upper part.
-func (l *Ledger) splitAt(ar *Arena, i int32, addr int64) int32 {
-	at := l.cutSegment(ar, i, addr)
-	l.cutFree(ar, i, at)
-	return at
-}
-
-// cutSegment is splitAt without the chunks.
+// cutSegment cuts a segment; addr lies inside it. It returns the upper part.
 func (l *Ledger) cutSegment(ar *Arena, i int32, addr int64) int32 {
 	s := &l.segments[i]
 	upper := Range{addr, s.End()}
 	s.Size = addr - s.Addr
-	return l.insertBefore(ar, s.next, upper, s.Kind, s.Seq)
-}
-
-// absorb gives the bytes of next, which lies right behind i, to i.
-func (l *Ledger) absorb(ar *Arena, i, next int32) {
-	if l.segments[next].Region {
-		ar.beforeMapping()
-		ar.mapped.JoinAt(l.segments[next].Addr)
-		if keeper := ar.Device.Keeper; keeper != nil {
-			keeper.Joined(ar.Index, l.segments[next].Addr)
-		}
-	}
-	l.segments[i].Size += l.segments[next].Size
-	l.drop(ar, next)
+	return l.insertBefore(ar, s.next, upper, s.Kind)
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -15,7 +16,7 @@ const noReadings = "the recording has no device readings"
 
 // readReadings returns what the devices of a run had in use. Without readings, missing says why, and the
 // processes may have read for themselves. An error never keeps a run from being analyzed.
-func readReadings(path string, run *trace.Run) (readings *analysis.Readings, missing string) {
+func readReadings(path string, run *trace.Run) (readings *accounting.Readings, missing string) {
 	if stat, err := os.Stat(path); err == nil && !stat.IsDir() && !run.Detached {
 		return nil, "a part alone has no device readings: give the directory of its run"
 	}
@@ -48,7 +49,7 @@ func readReadings(path string, run *trace.Run) (readings *analysis.Readings, mis
 
 // closeAccounting closes the device accounting of a run: what its processes explain, against what the devices
 // had in use.
-func closeAccounting(run *trace.Run, results []*analysis.Result, readings *analysis.Readings, missing string) {
+func closeAccounting(run *trace.Run, results []*analysis.Result, readings *accounting.Readings, missing string) {
 	var members []analysis.Member
 	for i, result := range results {
 		process := run.Processes[i]

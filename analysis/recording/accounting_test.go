@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -14,7 +15,7 @@ func TestNameCards(t *testing.T) {
 	info := &trace.Info{ID: "run1", GPUs: []trace.GPU{{Index: 0, UUID: "GPU-a", Memory: 10}, {Index: 1, UUID: "GPU-b", Memory: 20}}}
 	result := &analysis.Result{
 		Devices: []analysis.DeviceResult{{Device: 0}, {Device: 1}, {Device: 2}},
-		Arenas: []analysis.ArenaInfo{
+		Arenas: []ledger.Info{
 			{Device: 0, Options: map[string]string{"uuid": "GPU-b"}},
 			{Device: 2, Options: map[string]string{"uuid": "MIG-c"}},
 		},
@@ -64,7 +65,7 @@ func TestCardOf(t *testing.T) {
 		if test.visible != "unset" {
 			info.Options[trace.OptionVisible] = test.visible
 		}
-		result := &analysis.Result{Arenas: []analysis.ArenaInfo{{Device: 1, Options: map[string]string{"uuid": test.uuid}}}}
+		result := &analysis.Result{Arenas: []ledger.Info{{Device: 1, Options: map[string]string{"uuid": test.uuid}}}}
 		if got := CardOf(result, test.ordinal, info); got != test.want {
 			t.Errorf("%s: %d, want %d", test.name, got, test.want)
 		}

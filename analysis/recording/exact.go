@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/keyframes"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -20,16 +21,16 @@ func exactEvents(run *trace.Run, most int64) int64 {
 	return most / int64(len(run.Processes))
 }
 
-// everyEvent is the span of all events.
-func everyEvent() []analysis.EventSpan { return []analysis.EventSpan{{From: 0, To: math.MaxInt64}} }
-
-// exactSpans are the spans of a process with too many events: of each device the first and the last iteration, that of
-// the peak, and the worst, which has the most requested bytes. Together they have at most so many events. Without
-// iterations they are the events around the peak, the first and the last ones.
-func exactSpans(result *analysis.Result, first, most int64) []analysis.EventSpan {
-	var spans []analysis.EventSpan
-	if len(result.Devices) == 0 {
+// exactSpans are the spans of a process of which a page has so many events at most: all of them, or of each device the
+// first and the last iteration, that of the peak, and the worst, which has the most requested bytes. Without iterations
+// these are the events around the peak, the first and the last ones.
+func exactSpans(result *analysis.Result, first, most int64) []keyframes.Span {
+	var spans []keyframes.Span
+	switch {
+	case len(result.Devices) == 0 || most == 0:
 		return nil
+	case result.Events <= most:
+		return []keyframes.Span{{To: math.MaxInt64}}
 	}
 	each := most / int64(4*len(result.Devices))
 	for i := range result.Devices {
@@ -39,7 +40,7 @@ func exactSpans(result *analysis.Result, first, most int64) []analysis.EventSpan
 				from = max(from, min(center-each/2, to-each))
 				to = from + each
 			}
-			spans = append(spans, analysis.EventSpan{From: from, To: to})
+			spans = append(spans, keyframes.Span{From: from, To: to})
 		}
 		if len(d.Iterations) == 0 {
 			around(first, result.LastSeq+1, first)

@@ -1,8 +1,7 @@
 package recording
 
 import (
-	"github.com/memprof/memprof/analysis"
-	"github.com/memprof/memprof/analysis/caching"
+	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/fit"
 	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/trace"
@@ -25,7 +24,7 @@ func (r *Recording) FitJobs() []*fit.Job {
 				if !simulated(&r.Run.Info) {
 					j.Card = d.Card
 				}
-				j.WholeCard = j.WholeCard && (a.Peak.Unknown|a.End.Unknown)&analysis.AllOverhead == 0
+				j.WholeCard = j.WholeCard && (a.Peak.Unknown|a.End.Unknown)&accounting.AllOverhead == 0
 				if read, ok := driverMemory(d.Account); ok {
 					j.Read[d.Device] = read
 				}
@@ -43,11 +42,11 @@ func (r *Recording) FitJobs() []*fit.Job {
 
 // driverMemory is what a process used beyond its arenas and other libraries: at its peak, or else at its end. ok is
 // false where no reading says it, or one includes other processes of the run.
-func driverMemory(a *analysis.Account) (read fit.Reading, ok bool) {
+func driverMemory(a *accounting.Account) (read fit.Reading, ok bool) {
 	if a.Missing != "" || len(a.Processes) != 1 {
 		return read, false
 	}
-	for _, b := range []*analysis.Balance{&a.Peak, &a.End} {
+	for _, b := range []*accounting.Balance{&a.Peak, &a.End} {
 		if b.UsedUnknown == "" && b.At.Seq >= 0 {
 			return fit.Reading{Seq: b.At.Seq, Bytes: b.Read.Used - b.At.R - b.Other() - a.UsedBeforeJob}, true
 		}
@@ -57,11 +56,11 @@ func driverMemory(a *analysis.Account) (read fit.Reading, ok bool) {
 
 // torchOf is the version of PyTorch that a process ran with. Imported snapshots do not say theirs: the rules of 2.7 to
 // 2.12 are taken.
-func torchOf(process *trace.Process, info *trace.Info) (v caching.Version, ok bool) {
+func torchOf(process *trace.Process, info *trace.Info) (v torchalloc.Version, ok bool) {
 	for _, frameworks := range [][]string{info.Frameworks, process.FrameworkNames()} {
 		if v, ok := torchalloc.VersionOf(frameworks); ok {
 			return v, ok
 		}
 	}
-	return caching.Torch211, process.Frameworks == "torch"
+	return torchalloc.Torch211, process.Frameworks == "torch"
 }

@@ -3,7 +3,7 @@ package recording
 import (
 	"testing"
 
-	"github.com/memprof/memprof/analysis/caching"
+	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -12,16 +12,16 @@ func TestTorchOf(t *testing.T) {
 	for _, test := range []struct {
 		process string
 		run     []string
-		want    caching.Version
+		want    torchalloc.Version
 		ok      bool
 	}{
-		{"torch 2.6.0+cu124", nil, caching.Torch26, true},
-		{"jax 0.9; torch 2.6.0+cu124", nil, caching.Torch26, true},
-		{"torch's plug-in allocator; torch 2.13.0; jax 0.9", nil, caching.Torch213, true},
-		{"", []string{"jax 0.9", "torch 2.6.0"}, caching.Torch26, true},
-		{"torch", nil, caching.Torch211, true}, // imported
-		{"jax 0.9", nil, caching.Torch211, false},
-		{"", nil, caching.Torch211, false},
+		{"torch 2.6.0+cu124", nil, torchalloc.Torch26, true},
+		{"jax 0.9; torch 2.6.0+cu124", nil, torchalloc.Torch26, true},
+		{"torch's plug-in allocator; torch 2.13.0; jax 0.9", nil, torchalloc.Torch213, true},
+		{"", []string{"jax 0.9", "torch 2.6.0"}, torchalloc.Torch26, true},
+		{"torch", nil, torchalloc.Torch211, true}, // imported
+		{"jax 0.9", nil, torchalloc.Torch211, false},
+		{"", nil, torchalloc.Torch211, false},
 	} {
 		process := &trace.Process{ProcessMeta: trace.ProcessMeta{Frameworks: test.process}}
 		if got, ok := torchOf(process, &trace.Info{Frameworks: test.run}); got != test.want || ok != test.ok {

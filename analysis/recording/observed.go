@@ -5,53 +5,48 @@ import (
 	"io"
 
 	"github.com/memprof/memprof/analysis"
-	"github.com/memprof/memprof/analysis/caching"
-	"github.com/memprof/memprof/analysis/observed"
+	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/trace"
 )
 
-// modelObserved analyzes a process again whose allocator memprof only observed, with the sizes of blocks that the model of
-// PyTorch's own allocator gives them. Where the model does not follow the recording to its end, the result stays as
-// it is and says why.
-func modelObserved(process *trace.Process, info *trace.Info, opt analysis.Options, result *analysis.Result) (*analysis.Result, error) {
+// model analyzes a process again whose allocator memprof only observed, with the sizes of blocks that the model of
+// PyTorch's own allocator gives them, as all passes from then on have them. Where the model does not follow the recording
+// to its end, the result stays as it is and says why.
+func (in *input) model(info *trace.Info, opt analysis.Options, result *analysis.Result) (*analysis.Result, error) {
+	process := in.process
 	version, ok := torchOf(process, info)
 	if !ok { // it does not say: as verify does
-		version = caching.Torch211
+		version = torchalloc.Torch211
 	}
 	if process.Parts[0].Number != 0 || process.Parts[0].FirstSeq != 0 {
 		return result, nil
 	}
-	follower := func() *observed.Follower { return observed.New(version, process.Strings().Text) }
+	follower := func() *torchalloc.Follower { return torchalloc.NewFollower(version, process.Strings().Text) }
 	of := follower()
 	if err := drain(process, of); err != nil {
 		for i := range result.Devices {
 			if d := &result.Devices[i]; d.Native != nil {
-				d.NotModeled = err.Error()
+				d.Native.NotFollowed = err.Error()
 			}
 		}
 		return result, nil
 	}
-	reader, err := process.NewReader()
-	if err != nil {
-		return nil, err
-	}
-	defer reader.Close()
-	source := observed.NewSource(reader, follower())
-	opt.Text = source.Text
-	modeled, err := analysis.Run(source, opt)
+	in.follower = follower
+	modeled, err := in.run(opt)
 	if err != nil {
 		return nil, err
 	}
 	for i := range modeled.Devices {
 		if i < len(result.Devices) && result.Devices[i].Native != nil {
-			modeled.Devices[i].Modeled = &of.Result
+			modeled.Devices[i].Native = result.Devices[i].Native
+			modeled.Devices[i].Native.Followed = &of.Followed
 		}
 	}
 	return modeled, nil
 }
 
 // drain has all events of a process followed.
-func drain(process *trace.Process, f *observed.Follower) error {
+func drain(process *trace.Process, f *torchalloc.Follower) error {
 	reader, err := process.NewReader()
 	if err != nil {
 		return err

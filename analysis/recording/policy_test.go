@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/bfc"
 )
 
@@ -24,7 +25,7 @@ func TestPolicyOf(t *testing.T) {
 		if c.page != "" {
 			options["granularity"] = c.page
 		}
-		p, ok := PolicyOf(&analysis.Result{Arenas: []analysis.ArenaInfo{{Options: options}}}, 0)
+		p, ok := PolicyOf(&analysis.Result{Arenas: []ledger.Info{{Options: options}}}, 0)
 		if want := (bfc.Policy{Preset: c.preset, Handle: c.want, Headroom: 5, Trim: bfc.Trim{When: bfc.TrimIteration}}); !ok || p != want {
 			t.Errorf("%v, pages of %q bytes: %+v, %v, want %+v", c.preset, c.page, p, ok, want)
 		}

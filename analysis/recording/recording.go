@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/accounting"
+	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -17,7 +19,7 @@ type Recording struct {
 	Run     *trace.Run
 	Results []*analysis.Result // of Run.Processes
 
-	Readings *analysis.Readings // of used memory; nil without any
+	Readings *accounting.Readings // of used memory; nil without any
 }
 
 // Analyze runs over each process of run, which was opened at path. The recording itself says what of opt
@@ -68,17 +70,15 @@ func jobOf(path string, run *trace.Run) *analysis.Job {
 func analyzeProcess(process *trace.Process, info *trace.Info, opt analysis.Options) (*analysis.Result, error) {
 	of := OptionsOf(process)
 	opt.Process, opt.Text, opt.FirstSeq, opt.Recovered, opt.Live = of.Process, of.Text, of.FirstSeq, of.Recovered, of.Live
-	exactly := opt.Explore && opt.ExactEvents > 0
-	if exactly && process.Events <= opt.ExactEvents {
-		opt.Exact, exactly = everyEvent(), false
-	}
-	result, err := runOver(process, opt)
-	if err == nil && exactly { // which iterations are kept exactly is known only now
-		opt.Exact = exactSpans(result, opt.FirstSeq, opt.ExactEvents)
-		result, err = runOver(process, opt)
-	}
+	in := input{process: process}
+	result, err := in.run(opt)
 	if err == nil && slices.ContainsFunc(result.Devices, func(d analysis.DeviceResult) bool { return d.Native != nil }) {
-		result, err = modelObserved(process, info, opt, result)
+		result, err = in.model(info, opt, result)
+	}
+	if err == nil && opt.Explore {
+		err = in.pass(opt, func(src trace.Source, opt analysis.Options) error {
+			return result.Explore(src, opt, exactSpans(result, opt.FirstSeq, opt.ExactEvents))
+		})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", process.Name, err)
@@ -86,13 +86,34 @@ func analyzeProcess(process *trace.Process, info *trace.Info, opt analysis.Optio
 	return result, nil
 }
 
-func runOver(process *trace.Process, opt analysis.Options) (*analysis.Result, error) {
-	reader, err := process.NewReader()
+// input is a process that passes are made over.
+type input struct {
+	process *trace.Process
+	// follower, unless nil, makes a model of an observed allocator, which gives the sizes of its blocks.
+	follower func() *torchalloc.Follower
+}
+
+func (in *input) run(opt analysis.Options) (result *analysis.Result, err error) {
+	err = in.pass(opt, func(src trace.Source, opt analysis.Options) (err error) {
+		result, err = analysis.Run(src, opt)
+		return err
+	})
+	return result, err
+}
+
+// pass makes a pass.
+func (in *input) pass(opt analysis.Options, make func(trace.Source, analysis.Options) error) error {
+	reader, err := in.process.NewReader()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer reader.Close()
-	return analysis.Run(reader, opt)
+	if in.follower == nil {
+		return make(reader, opt)
+	}
+	source := torchalloc.NewSized(reader, in.follower())
+	opt.Text = source.Text
+	return make(source, opt)
 }
 
 // OptionsOf are what a recording says of a process.

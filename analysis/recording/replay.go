@@ -10,7 +10,6 @@ import (
 	"sync"
 
 	"github.com/memprof/memprof/analysis"
-	"github.com/memprof/memprof/analysis/caching"
 	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/analysis/tune"
 	"github.com/memprof/memprof/bfc"
@@ -23,7 +22,7 @@ import (
 // out, and so is an allocator that could not serve all requests.
 func (r *Recording) Replay(ctx context.Context, p bfc.Policy, flags string, most int64) error {
 	for i, result := range r.Results {
-		if len(result.Devices) != 1 || result.Events > most || result.Devices[0].Native != nil || result.Devices[0].Allocs == 0 {
+		if len(result.Devices) != 1 || result.Events > most || result.Devices[0].Chunks == nil || result.Devices[0].Allocs == 0 {
 			continue
 		}
 		d, process := &result.Devices[0], r.Run.Processes[i]
@@ -107,7 +106,7 @@ func ReplayTorch(process *trace.Process, info *trace.Info, settings []string, pl
 	}
 	o := torchalloc.Options{Version: version, Placements: placements, Text: process.Strings().Text}
 	for _, text := range settings {
-		parsed, err := caching.ParseSettings(text, version)
+		parsed, err := torchalloc.ParseSettings(text, version)
 		if err != nil {
 			return nil, err
 		}

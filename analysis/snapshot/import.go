@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/memprof/memprof/analysis/caching"
+	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -88,7 +88,7 @@ type importer struct {
 	rank, world int
 	devices     [maxDevices]*opening
 	layouts     [maxDevices]*layout
-	settings    caching.Settings
+	settings    torchalloc.Settings
 	kept        *trace.AllocatorSettings // the same, for run.json
 	annotations []annotation
 	first       int64 // time of the first entry or annotation, µs
@@ -342,8 +342,8 @@ func (i *importer) finish() ([]Process, error) {
 
 // settings are those of placement that the snapshot has, torch's own where it has none; kept are the same for
 // run.json, nil where it has none.
-func (d *decoder) settings(top value) (s caching.Settings, kept *trace.AllocatorSettings) {
-	s = caching.DefaultSettings()
+func (d *decoder) settings(top value) (s torchalloc.Settings, kept *trace.AllocatorSettings) {
+	s = torchalloc.DefaultSettings()
 	found := d.dict(d.field(d.dict(top), "allocator_settings"))
 	if found == nil {
 		return s, nil

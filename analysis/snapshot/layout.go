@@ -5,7 +5,7 @@ import (
 	"math"
 	"strconv"
 
-	"github.com/memprof/memprof/analysis/caching"
+	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -14,7 +14,7 @@ type layout struct {
 	w        *trace.Writer
 	out      *appender // of the events
 	device   int32
-	settings caching.Settings
+	settings torchalloc.Settings
 	base     int64 // of the clock, µs
 	now      int64 // ns since it
 	wrote    int64 // time of the last event

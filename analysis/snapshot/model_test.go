@@ -7,17 +7,17 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/memprof/memprof/analysis/caching"
+	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/trace"
 )
 
 // torchJob is a job on one device as torch's model has it, with the trace that torch would record.
 type torchJob struct {
-	caching.Device
-	a       *caching.Allocator
+	torchalloc.Device
+	a       *torchalloc.Allocator
 	entries []any
 	calls   []any // of the operation at hand
-	live    []*caching.Block
+	live    []*torchalloc.Block
 	freed   []int64 // sizes of blocks, in the order of their frees
 }
 
@@ -65,7 +65,7 @@ func (j *torchJob) do(operation func()) {
 }
 
 func (j *torchJob) malloc(n uint64) {
-	var b *caching.Block
+	var b *torchalloc.Block
 	var err error
 	j.do(func() { b, err = j.a.Malloc(n, 0) })
 	if err != nil {
@@ -106,7 +106,7 @@ func (j *torchJob) segments(device int) []any {
 			run, size = nil, 0
 		}
 		for _, b := range s.Blocks {
-			if b.State() == caching.Unmapped {
+			if b.State() == torchalloc.Unmapped {
 				end()
 				continue
 			}
@@ -114,7 +114,7 @@ func (j *torchJob) segments(device int) []any {
 				from = int(b.Addr())
 			}
 			size += int(b.Size())
-			state := map[caching.BlockState]string{caching.Free: "inactive", caching.Allocated: "active_allocated", caching.Waiting: "active_pending_free"}[b.State()]
+			state := map[torchalloc.BlockState]string{torchalloc.Free: "inactive", torchalloc.Allocated: "active_allocated", torchalloc.Waiting: "active_pending_free"}[b.State()]
 			run = append(run, pairs{"address", int(b.Addr()), "size", int(b.Size()), "requested_size", int(b.Requested()), "state", state})
 		}
 		end()
@@ -126,7 +126,7 @@ func (j *torchJob) segments(device int) []any {
 // contradicts, and at the end every block and all memory are torch's.
 func TestRandomJobs(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
-		settings := caching.DefaultSettings()
+		settings := torchalloc.DefaultSettings()
 		settings.Expandable = rapid.Bool().Draw(r, "expandable")
 		maxSplit := -1
 		if rapid.Bool().Draw(r, "split") && !settings.Expandable {
@@ -136,8 +136,8 @@ func TestRandomJobs(t *testing.T) {
 		jobs := make([]*torchJob, 2)
 		longest := 0
 		for device := range jobs {
-			j := &torchJob{Device: caching.NewDriver(200 << 20)}
-			j.a = caching.New(caching.Options{Settings: settings, Version: caching.Torch211, Total: 200 << 20}, j)
+			j := &torchJob{Device: torchalloc.NewDriver(200 << 20)}
+			j.a = torchalloc.NewAllocator(torchalloc.AllocatorOptions{Settings: settings, Version: torchalloc.Torch211, Total: 200 << 20}, j)
 			for range rapid.IntRange(1, 60).Draw(r, "operations") {
 				switch kind := rapid.IntRange(0, 9).Draw(r, "kind"); {
 				case kind == 0:
@@ -224,11 +224,11 @@ func (j *torchJob) checkSizes(t *rapid.T, events []trace.Event, cut int) {
 func (j *torchJob) held() (memory, blocks []span) {
 	for _, s := range j.a.Segments() {
 		for _, b := range s.Blocks {
-			if b.State() != caching.Unmapped {
+			if b.State() != torchalloc.Unmapped {
 				memory = append(memory, span{addr: int64(b.Addr()), size: int64(b.Size())})
 			}
-			if state := b.State(); state == caching.Allocated || state == caching.Waiting {
-				blocks = append(blocks, span{int64(b.Addr()), int64(b.Size()), int64(b.Requested()), map[bool]int64{true: 1, false: 2}[state == caching.Allocated]})
+			if state := b.State(); state == torchalloc.Allocated || state == torchalloc.Waiting {
+				blocks = append(blocks, span{int64(b.Addr()), int64(b.Size()), int64(b.Requested()), map[bool]int64{true: 1, false: 2}[state == torchalloc.Allocated]})
 			}
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/trace"
 )
@@ -186,7 +187,7 @@ func (t *Table) Result(path string, info *trace.Info) *analysis.Result {
 		if !known {
 			at = len(r.Devices)
 			index[row.Device] = at
-			r.Devices = append(r.Devices, analysis.DeviceResult{Device: row.Device, Stored: &analysis.Stored{
+			r.Devices = append(r.Devices, analysis.DeviceResult{Device: row.Device, Chunks: &analysis.Chunks{}, Stored: &analysis.Stored{
 				Device: map[string]analysis.StoredValue{}, Tags: map[string]map[string]analysis.StoredValue{}, Phases: map[string]map[string]analysis.StoredValue{},
 			}})
 		}
@@ -227,9 +228,9 @@ func put(s *analysis.Stored, row *Row) {
 // fill sets the numbers of a device that ranks are compared by.
 func fill(r *analysis.Result, d *analysis.DeviceResult, row *Row) {
 	n := int64(row.Value)
-	account := func() *analysis.Account {
+	account := func() *accounting.Account {
 		if d.Account == nil {
-			d.Account = &analysis.Account{UsedPeak: -1, Scope: analysis.ScopeProcess}
+			d.Account = &accounting.Account{UsedPeak: -1, Scope: accounting.ScopeProcess}
 		}
 		return d.Account
 	}
@@ -253,7 +254,7 @@ func fill(r *analysis.Result, d *analysis.DeviceResult, row *Row) {
 	case Used:
 		account().UsedPeak = n
 	case UsedByAll:
-		account().Scope = analysis.ScopeDevice
+		account().Scope = accounting.ScopeDevice
 	case First:
 		d.Series.Points = []analysis.Point{{Start: n}}
 	}

@@ -12,6 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/attribution"
+	"github.com/memprof/memprof/analysis/iterations"
 	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/tracetest"
@@ -49,7 +51,7 @@ func TestSamples(t *testing.T) {
 	result := got.Result("resnet50", &run.Info)
 	source, stored := &analyzed.Results[0].Devices[0], &result.Devices[0]
 	n := 0
-	compare := func(what string, a, b *analysis.DeviceResult) {
+	compare := func(what string, a, b *analysis.Subjects) {
 		for _, m := range analysis.Metrics() {
 			x, xSeq, xOK := m.Value(a)
 			y, ySeq, yOK := m.Value(b)
@@ -61,7 +63,7 @@ func TestSamples(t *testing.T) {
 			}
 		}
 	}
-	compare("", source, stored)
+	compare("", source.Subjects(), stored.Subjects())
 	for i := range source.Phases {
 		phase := source.Phases[i].Phase
 		a, _ := source.OfPhase(phase)
@@ -92,12 +94,12 @@ func TestSamples(t *testing.T) {
 }
 
 // noisy is a table of a job whose iterations differ in every number.
-func noisy(iterations int) *Table {
+func noisy(count int) *Table {
 	random := rand.New(rand.NewPCG(1, 2))
 	d := analysis.DeviceResult{Device: 3, Allocs: 1}
-	for i := range iterations {
+	for i := range count {
 		n := func() int64 { return random.Int64N(80 << 30) }
-		d.Iterations = append(d.Iterations, analysis.Iteration{Number: int64(i), StartSeq: int64(i), EndSeq: int64(i), Start: int64(i) << 30, End: int64(i)<<30 + n(), PeakT: n(), PeakC: n(), PeakR: n(), EndT: n(), Allocs: n(), AllocBytes: n()})
+		d.Iterations = append(d.Iterations, iterations.Iteration{Number: int64(i), StartSeq: int64(i), EndSeq: int64(i), Start: int64(i) << 30, End: int64(i)<<30 + n(), PeakT: n(), PeakC: n(), PeakR: n(), EndT: n(), Allocs: n(), AllocBytes: n()})
 	}
 	return New(&trace.Process{ProcessMeta: trace.ProcessMeta{Name: "rank7", Rank: 7}, Parts: []trace.Part{{}}}, "host", &analysis.Result{Devices: []analysis.DeviceResult{d}})
 }
@@ -106,9 +108,9 @@ func noisy(iterations int) *Table {
 func TestUnnamedPhase(t *testing.T) {
 	d := analysis.DeviceResult{
 		Allocs: 1, MaxT: 9 << 20,
-		Phases:          []analysis.PhaseUse{{Phase: "", Duration: 5, PeakT: 1 << 20}, {Phase: "load", Duration: 7, PeakT: 9 << 20}},
-		Iterations:      []analysis.Iteration{{Number: 0, PeakT: 9 << 20}},
-		PhaseIterations: []analysis.PhaseIteration{{Iteration: 0, Uses: []analysis.PhaseUse{{Phase: "", PeakT: 1 << 20}, {Phase: "load", PeakT: 9 << 20}}}},
+		Phases:          []attribution.PhaseUse{{Phase: "", Duration: 5, PeakT: 1 << 20}, {Phase: "load", Duration: 7, PeakT: 9 << 20}},
+		Iterations:      []iterations.Iteration{{Number: 0, PeakT: 9 << 20}},
+		PhaseIterations: []attribution.PhaseIteration{{Iteration: 0, Uses: []attribution.PhaseUse{{Phase: "", PeakT: 1 << 20}, {Phase: "load", PeakT: 9 << 20}}}},
 	}
 	process := &trace.Process{ProcessMeta: trace.ProcessMeta{Name: "rank0"}, Parts: []trace.Part{{}}}
 	dir := t.TempDir()

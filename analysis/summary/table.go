@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/trace"
 )
@@ -81,7 +82,7 @@ func (t *Table) whole(r *analysis.Result, d *analysis.DeviceResult) {
 		row.Metric, row.Unit, row.Value = metric, unit, value
 		t.Rows = append(t.Rows, row)
 	}
-	metrics := func(row Row, of *analysis.DeviceResult) {
+	metrics := func(row Row, of *analysis.Subjects) {
 		for _, m := range analysis.Metrics() {
 			if value, seq, ok := m.Value(of); ok {
 				row.Seq = seq
@@ -89,7 +90,7 @@ func (t *Table) whole(r *analysis.Result, d *analysis.DeviceResult) {
 			}
 		}
 	}
-	metrics(base, d)
+	metrics(base, d.Subjects())
 	add(base, Allocations, "count", float64(d.Allocs))
 	add(base, Frees, "count", float64(d.Frees))
 	add(base, Iterations, "count", float64(d.IterationCount()))
@@ -99,7 +100,7 @@ func (t *Table) whole(r *analysis.Result, d *analysis.DeviceResult) {
 	}
 	if a := d.Account; a != nil && a.UsedPeak >= 0 {
 		add(base, Used, "bytes", float64(a.UsedPeak))
-		if a.Scope != analysis.ScopeProcess {
+		if a.Scope != accounting.ScopeProcess {
 			add(base, UsedByAll, "count", 1)
 		}
 	}
@@ -158,7 +159,7 @@ func (t *Table) byIteration(d *analysis.DeviceResult) {
 		add(Duration, "ns", it.End-it.Start)
 
 		// The moment of most requested bytes within the iteration, of those that are kept.
-		var most *analysis.CategoryPoint
+		var most *attribution.CategoryPoint
 		for len(points) > 0 && points[0].Seq <= it.EndSeq {
 			if p := &points[0]; p.Seq >= it.StartSeq && (most == nil || p.Bytes.Sum() > most.Bytes.Sum()) {
 				most = p

@@ -2,13 +2,12 @@ package torchalloc
 
 import (
 	"github.com/memprof/memprof/analysis/accounting"
-	"github.com/memprof/memprof/analysis/caching"
 	"github.com/memprof/memprof/trace"
 )
 
 // limited is a device of a card: it refuses what the card has not free, as the driver does.
 type limited struct {
-	caching.Device
+	Device
 	total, used uint64
 	others      func() uint64 // bytes of the card that others than the allocator use
 }

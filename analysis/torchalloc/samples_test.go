@@ -4,22 +4,20 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/memprof/memprof/analysis/caching"
 	"github.com/memprof/memprof/trace"
 )
 
 // settings are those without PYTORCH_CUDA_ALLOC_CONF, and expandable segments.
-func settings() []caching.Settings {
-	expandable := caching.DefaultSettings()
+func settings() []Settings {
+	expandable := DefaultSettings()
 	expandable.Expandable = true
-	return []caching.Settings{caching.DefaultSettings(), expandable}
+	return []Settings{DefaultSettings(), expandable}
 }
 
 // TestZoo: the recordings of 17 models, made under memprof's allocator, give the memory that PyTorch's own
 // reserved in other runs of the same jobs, to the MiB. The numbers are PyTorch's, of the table "Peaks of the 17 models"
 // in samples/results/torch-model.md (H200, torch 2.11.0).
 func TestZoo(t *testing.T) {
-	const mib = 1 << 20
 	for name, want := range map[string][2]int64{
 		"alexnet": {1262, 1050}, "vgg11": {8996, 5410}, "vgg16": {11436, 7132}, "vgg19": {9824, 8012},
 		"googlenet": {4088, 3228}, "inception_v3": {8376, 6552}, "resnet50": {6706, 5716}, "resnet101": {5044, 4518},
@@ -38,7 +36,7 @@ func TestZoo(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer reader.Close()
-			out, err := Run(reader, Options{Settings: settings(), Version: caching.Torch211, Text: process.Strings().Text})
+			out, err := Run(reader, Options{Settings: settings(), Version: Torch211, Text: process.Strings().Text})
 			if err != nil {
 				t.Fatal(err)
 			}

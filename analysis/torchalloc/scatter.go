@@ -2,14 +2,12 @@ package torchalloc
 
 import (
 	"math/bits"
-
-	"github.com/memprof/memprof/analysis/caching"
 )
 
 // scatter is a device that places segments without any order. Torch takes the lowest of equal free blocks, so
 // a replay over several scatters shows how much of its result is left to the driver.
 type scatter struct {
-	*caching.Driver
+	*Driver
 	seed, count uint64
 	room        uint64
 }
@@ -21,7 +19,7 @@ const (
 )
 
 func newScatter(total, seed uint64) *scatter {
-	return &scatter{Driver: caching.NewDriver(total), seed: seed, room: total}
+	return &scatter{Driver: NewDriver(total), seed: seed, room: total}
 }
 
 // Alloc places the nth segment in a slot that no other of the same 65,536 has: multiplying by an odd number and

@@ -1,7 +1,5 @@
 package torchalloc
 
-import "github.com/memprof/memprof/analysis/caching"
-
 // waits says when a block that was freed while another stream used it is free. That depends on how far the GPU has come when
 // the next request looks, which differs from run to run.
 type waits uint8
@@ -17,8 +15,8 @@ const longest = 1000
 
 // waiting is a block that waits so many more requests.
 type waiting struct {
-	a        *caching.Allocator
-	block    *caching.Block
+	a        *Allocator
+	block    *Block
 	requests int
 }
 
@@ -51,7 +49,7 @@ func (j *job) finishWaiting() {
 
 // end frees the block, unless the allocator had to wait for it itself.
 func (w *waiting) end() {
-	if w.block.State() == caching.Waiting {
+	if w.block.State() == Waiting {
 		w.a.Complete(w.block)
 	}
 }

@@ -14,12 +14,6 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// Source gives the events of one process in order, a batch at a time, and io.EOF at the end; a
-// batch is valid until the next call. *trace.Reader is one.
-type Source interface {
-	Next() (*trace.Batch, error)
-}
-
 // Options of Run.
 type Options struct {
 	Policies []bfc.Policy // at least one
@@ -54,7 +48,7 @@ var ErrNothing = errors.New("nothing to tune: no allocation was recorded")
 // Run replays the events of a process under each policy, in one pass. Host memory is bounded by
 // what is live, times the policies. Errors are the source's, the context's, ErrNothing, or of an
 // event that cannot be.
-func Run(ctx context.Context, src Source, o Options) (*Result, error) {
+func Run(ctx context.Context, src trace.Source, o Options) (*Result, error) {
 	replays := make([]*replay, len(o.Policies))
 	for i, policy := range o.Policies {
 		replays[i] = newReplay(policy, o.Limit)
@@ -140,7 +134,7 @@ func (c *crew) replay(replays []*replay, work chan *load) {
 }
 
 // feed reads all events and has each load replayed by all.
-func (c *crew) feed(ctx context.Context, src Source, f *feed) error {
+func (c *crew) feed(ctx context.Context, src trace.Source, f *feed) error {
 	for {
 		if err := ctx.Err(); err != nil {
 			return err

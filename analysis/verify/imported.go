@@ -5,8 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/memprof/memprof/analysis/caching"
-	"github.com/memprof/memprof/analysis/observed"
+	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -21,9 +20,9 @@ type Import struct {
 
 // imported is the versions of PyTorch whose rules differ, the likeliest first: snapshots do not say theirs.
 var imported = []struct {
-	version caching.Version
+	version torchalloc.Version
 	name    string
-}{{caching.Torch211, "2.7 to 2.12"}, {caching.Torch213, "2.13 and later"}, {caching.Torch26, "up to 2.6"}}
+}{{torchalloc.Torch211, "2.7 to 2.12"}, {torchalloc.Torch213, "2.13 and later"}, {torchalloc.Torch26, "up to 2.6"}}
 
 // Imported verifies a process that `memprof import` made. Its recording has to be whole and unchanged, and each free that of a
 // live block. A snapshot of PyTorch with its whole history is compared with the model of PyTorch's allocator as well. A
@@ -54,16 +53,16 @@ func Imported(ctx context.Context, p *trace.Process, how *trace.Imported) (*Resu
 func (r *Result) compare(ctx context.Context, p *trace.Process, how *trace.Imported) error {
 	furthest := int64(-1)
 	for _, of := range imported {
-		f := observed.New(of.version, p.Strings().Text)
+		f := torchalloc.NewFollower(of.version, p.Strings().Text)
 		f.Sized = true
 		if how.Settings != nil {
 			f.Conf = how.Settings.Text
 		}
 		err := drain(ctx, p, f)
-		var d *observed.Difference
+		var d *torchalloc.Difference
 		switch {
 		case err == nil && f.Allocs == r.Allocs:
-			r.Observed, r.Import.Version, r.Import.Why = &f.Result, of.name, ""
+			r.Observed, r.Import.Version, r.Import.Why = &f.Followed, of.name, ""
 			return nil
 		case err == nil:
 			r.Import.Why = fmt.Sprintf("%d of %d blocks are in arenas that it does not have", r.Allocs-f.Allocs, r.Allocs)
@@ -72,7 +71,7 @@ func (r *Result) compare(ctx context.Context, p *trace.Process, how *trace.Impor
 				furthest = d.Seq
 				r.Import.Why = fmt.Sprintf("by the rules of PyTorch %s it differs first at %v; private pools that were released before the snapshot, and settings in the job's code, are not in it", of.name, d)
 			}
-		case errors.Is(err, observed.ErrNotModeled):
+		case errors.Is(err, torchalloc.ErrNotModeled):
 			r.Import.Why = err.Error()
 		default:
 			return err
@@ -82,7 +81,7 @@ func (r *Result) compare(ctx context.Context, p *trace.Process, how *trace.Impor
 }
 
 // drain has all events of a process followed.
-func drain(ctx context.Context, p *trace.Process, f *observed.Follower) error {
+func drain(ctx context.Context, p *trace.Process, f *torchalloc.Follower) error {
 	last := int64(0)
 	err := p.Each(func(e *trace.Event) error {
 		last = e.Seq

@@ -4,20 +4,18 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/memprof/memprof/analysis/caching"
-	"github.com/memprof/memprof/analysis/observed"
 	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/trace"
 )
 
 // follower returns what follows PyTorch's own allocator in a process, by the rules of its version; where the process
 // does not name one, by those of 2.7 to 2.12.
-func follower(p *trace.Process) *observed.Follower {
+func follower(p *trace.Process) *torchalloc.Follower {
 	version, ok := torchalloc.VersionOf(p.FrameworkNames())
 	if !ok {
-		version = caching.Torch211
+		version = torchalloc.Torch211
 	}
-	return observed.New(version, p.Strings().Text)
+	return torchalloc.NewFollower(version, p.Strings().Text)
 }
 
 // follow hands an event to the model of PyTorch's own allocator, once there is an arena of it. What the model does not
@@ -35,7 +33,7 @@ func (r *replayer) follow(e *trace.Event) *Mismatch {
 // differs takes an error of the model. It is a function of its own since most recordings never call it, and errors.As
 // would cost follow an allocation for each event.
 func (r *replayer) differs(e *trace.Event, err error) *Mismatch {
-	var difference *observed.Difference
+	var difference *torchalloc.Difference
 	if errors.As(err, &difference) {
 		return atEvent(e, difference.Expected, difference.Found)
 	}
@@ -55,7 +53,7 @@ func (r *replayer) followed(p *trace.Process, result *Result) error {
 		}
 		return nil
 	}
-	result.Observed = &f.Result
+	result.Observed = &f.Followed
 	result.Allocs, result.Frees, result.Growths = result.Allocs+f.Allocs, result.Frees+f.Frees, result.Growths+f.Segments
 	result.Arenas += r.observedArenas
 	return nil

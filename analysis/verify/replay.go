@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/memprof/memprof/analysis/observed"
+	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
 )
@@ -22,9 +22,9 @@ type replayer struct {
 	reclaiming          map[int32]string   // devices on which a reclaim is under way, and why
 	observed            bool               // there are arenas of an allocator that was only observed
 
-	follower       *observed.Follower // of PyTorch's own allocator; nil without one
-	observedArenas int64              // that it follows
-	unmodeled      error              // what it does not have
+	follower       *torchalloc.Follower // of PyTorch's own allocator; nil without one
+	observedArenas int64                // that it follows
+	unmodeled      error                // what it does not have
 }
 
 func newReplayer() *replayer {

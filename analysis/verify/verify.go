@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/memprof/memprof/analysis/observed"
+	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -33,7 +33,7 @@ type Result struct {
 	Growths int64  // that the memory granted
 	Arenas  int64  // of our allocator, and of PyTorch's own
 	// Observed is what was compared of PyTorch's own allocator, and is in the counts above; nil if it was not observed.
-	Observed *observed.Result
+	Observed *torchalloc.Followed
 
 	// Import says how far an imported process was compared; nil if it was recorded.
 	Import *Import

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
@@ -234,7 +234,7 @@ func exportError(err error) error {
 	}
 	var coded *exit.Error
 	var place *trace.PathError
-	var event *analysis.EventError
+	var event *ledger.EventError
 	if errors.As(err, &coded) || !errors.As(err, &place) && !errors.As(err, &event) {
 		return err
 	}

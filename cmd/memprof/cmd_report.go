@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/bfc"
@@ -357,7 +358,7 @@ func momentOf(process *trace.Process, seq int64) (*analysis.Moment, error) {
 		return nil, err
 	}
 	defer reader.Close()
-	moment, err := analysis.RunTo(reader, recording.OptionsOf(process), seq)
+	moment, err := analysis.At(reader, recording.OptionsOf(process), seq)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", process.Name, err)
 	}
@@ -431,7 +432,7 @@ func viewPage(stderr io.Writer, path string, run *trace.Run) (page.Page, error) 
 		return page.Page{}, exit.Input(err)
 	}
 	modeled := slices.ContainsFunc(analyzed.Results, func(r *analysis.Result) bool {
-		return slices.ContainsFunc(r.Devices, func(d analysis.DeviceResult) bool { return d.Modeled != nil })
+		return slices.ContainsFunc(r.Devices, func(d analysis.DeviceResult) bool { return d.Native != nil && d.Native.Followed != nil })
 	})
 	if modeled {
 		if analyzed, err = recording.Analyze(path, run, pageOptions(pageEvents)); err != nil {
@@ -447,7 +448,7 @@ func viewPage(stderr io.Writer, path string, run *trace.Run) (page.Page, error) 
 
 // pageOf is what a page shows of recordings.
 func (o *reportOptions) pageOf(stderr io.Writer, path string, runs []recording.Recording) (page.Page, error) {
-	p := page.Page{Used: map[*analysis.DeviceResult]analysis.Course{}, Path: path, Paths: map[*analysis.Result]string{}}
+	p := page.Page{Used: map[*analysis.DeviceResult]accounting.Course{}, Path: path, Paths: map[*analysis.Result]string{}}
 	for i := range runs {
 		run := &runs[i]
 		warn(stderr, run.Run)

@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/memprof/memprof/analysis/observed"
 	"github.com/memprof/memprof/analysis/plain"
+	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/analysis/verify"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
@@ -293,7 +293,7 @@ func newJSONImport(i *verify.Import) *jsonImport {
 	return &jsonImport{i.Format, i.Blocks, i.Version != "", i.Version, i.Why}
 }
 
-func newJSONObserved(o *observed.Result) *jsonObserved {
+func newJSONObserved(o *torchalloc.Followed) *jsonObserved {
 	if o == nil {
 		return nil
 	}

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/memprof/memprof/analysis/caching"
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/bfc"
@@ -56,10 +55,10 @@ func cardOf(t *testing.T, path string) (c enough) {
 		t.Fatal(err)
 	}
 	defer reader.Close()
-	expandable := caching.DefaultSettings()
+	expandable := torchalloc.DefaultSettings()
 	expandable.Expandable = true
-	torch := torchalloc.New(torchalloc.Options{
-		Settings: []caching.Settings{caching.DefaultSettings(), expandable}, Version: caching.Torch211, Text: process.Strings().Text,
+	torch := torchalloc.NewReplay(torchalloc.Options{
+		Settings: []torchalloc.Settings{torchalloc.DefaultSettings(), expandable}, Version: torchalloc.Torch211, Text: process.Strings().Text,
 	})
 	others := others{bytes: map[int64]uint64{}}
 	for {

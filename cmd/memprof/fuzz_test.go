@@ -357,8 +357,8 @@ func recordedOnce(f *testing.F) string {
 // here is what check makes of it.
 func FuzzCheck(f *testing.F) {
 	dir := recordedOnce(f)
-	f.Add("reserved.peak{tag=kv} < 10GiB", "gates:\n  - waste.external < 25%\n  - gate: reserved.peak < baseline + 2%\n    rank: all\nbaseline: b.json\n", `{"version": 1, "values": []}`)
-	f.Add("oom.count == 0", "&a [*a, *a]", `{"version": 1, "values": [{"metric": "reserved.peak", "value": 1e308}, null, {}]}`)
+	f.Add("reserved.peak{tag=kv} < 10GiB", "gates:\n  - waste.external < 25%\n  - gate: reserved.peak < baseline + 2%\n    rank: all\nbaseline: b.json\n", `{"version": 2, "values": []}`)
+	f.Add("oom.count == 0", "&a [*a, *a]", `{"version": 2, "values": [{"metric": "reserved.peak", "value": 1e308}, null, {}]}`)
 	f.Fuzz(func(t *testing.T, gate, config, baseline string) {
 		if strings.ContainsRune(gate, 0) {
 			t.Skip("no command line has a NUL")

@@ -13,7 +13,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/accounting"
+	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/analysis/compare"
+	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/tracetest"
 )
@@ -212,14 +215,14 @@ func TestRecordSaysWhatFailed(t *testing.T) {
 
 // known is what a recording knows of one device, apart from times and the driver's overhead.
 type known struct {
-	Peak, Final    analysis.Instant
+	Peak, Final    ledger.Instant
 	MaxT, MaxC     int64
 	MaxR           int64
-	Held           analysis.Attribution
+	Held           attribution.Result
 	Phases         []phaseKnown
 	Requested      []int64 // greatest of each iteration
 	Reserved       []int64
-	AtPeak, AtEnd  []analysis.LibraryUse
+	AtPeak, AtEnd  []accounting.LibraryUse
 	Pinned         int64
 	Labels, Stacks int
 	Others         map[string]int64 // bytes that calls of a context took

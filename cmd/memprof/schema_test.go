@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/memprof/memprof/analysis/observed"
+	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/analysis/verify"
 	"github.com/memprof/memprof/cmd/memprof/help"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
@@ -205,7 +205,7 @@ func documents(t *testing.T) map[string][][]byte {
 	memory := top.Memory{Course: []int64{1}, Categories: []top.Share{{}}, Modules: []top.Share{{}}, Arena: &name, Stream: &one, Pool: "1", Tag: "kv", IsPaused: true, MaxRequested: &one, OOMs: &one}
 	busy := top.Process{Rate: &rate, Problem: "none", Devices: []top.Memory{memory}, Arenas: []top.Memory{memory}}
 	docs["top"] = append(docs["top"], mustMarshal(t, top.View{Command: []string{}, Processes: []top.Process{busy}, Cards: []top.Card{{Used: &one}, {}}}))
-	native := verifiedRun{Processes: []verified{{Result: &verify.Result{Complete: true, Observed: &observed.Result{}}}}}
+	native := verifiedRun{Processes: []verified{{Result: &verify.Result{Complete: true, Observed: &torchalloc.Followed{}}}}}
 	nodes := makeFleet(t, 72)
 	add("summarize", exit.Fine, "summarize", "--json", nodes)
 	add("report-many", exit.Fine, "report", "--json", nodes)

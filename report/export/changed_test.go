@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/tracetest"
 )
@@ -35,7 +35,7 @@ func TestChangedEvents(t *testing.T) {
 		}
 		for name, write := range formats {
 			err := write(&Recording{Run: run})
-			var event *analysis.EventError
+			var event *ledger.EventError
 			if err != nil && !errors.As(err, &event) {
 				t.Errorf("%s of event %d: %s: error %v, want one that names an event", what, at, name, err)
 			}

@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/attribution"
+	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -26,7 +28,7 @@ type counterTrack struct {
 var counterNames = [...]string{"requested", "provided", "reserved", "pending", "stranded", "reserve", "reusable", "external", "not requested", "paused"}
 
 // counterValues returns the values in the order of counterNames; -1 if unknown.
-func counterValues(at *analysis.Instant) [len(counterNames)]int64 {
+func counterValues(at *ledger.Instant) [len(counterNames)]int64 {
 	return [...]int64{at.T, at.C, at.R, at.Pending, at.Stranded, at.Reserve, at.Reusable, at.External, at.NotRequested, at.Paused}
 }
 
@@ -43,7 +45,7 @@ func (p *perfetto) device(id int32) *deviceTracks {
 }
 
 // observe takes an event and the state of its device after it; after is nil if the event has no device.
-func (p *perfetto) observe(e *trace.Event, device int32, after *analysis.Instant) {
+func (p *perfetto) observe(e *trace.Event, device int32, after *ledger.Instant) {
 	if p.began < 0 {
 		p.began = e.Time
 	}
@@ -70,7 +72,7 @@ func (p *perfetto) observe(e *trace.Event, device int32, after *analysis.Instant
 }
 
 // count writes the counters of a device that have changed.
-func (p *perfetto) count(device int32, after *analysis.Instant, time int64) {
+func (p *perfetto) count(device int32, after *ledger.Instant, time int64) {
 	d := p.device(device)
 	for i, value := range counterValues(after) {
 		c := &d.counters[i]
@@ -123,7 +125,7 @@ func (p *perfetto) allocated(e *trace.Event, device int32) {
 	lane := d.lane(func() uint64 { return p.track(fmt.Sprintf("GPU %d allocations", device), false) })
 	p.live[e.Addr] = slice{device, lane}
 	context := p.process.Strings().Text(e.Context)
-	name, stack := analysis.ParseOrigin(context)
+	name, stack := attribution.ParseOrigin(context)
 	event := p.event(sliceBegin, d.lanes[lane], cmp.Or(name, "(no module)"))
 	p.annotate(&event, annotationInt, "requested", e.Requested)
 	p.annotate(&event, annotationInt, "provided", e.Provided)

@@ -11,6 +11,7 @@ import (
 	"github.com/google/pprof/profile"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/attribution"
 )
 
 // The instants that [Pprof] can describe.
@@ -70,7 +71,7 @@ func Pprof(w io.Writer, r *Recording, opt PprofOptions) error {
 	return p.Write(w)
 }
 
-func groupsAt(d *analysis.DeviceResult, at string) []analysis.LiveGroup {
+func groupsAt(d *analysis.DeviceResult, at string) []attribution.LiveGroup {
 	switch at {
 	case AtPeak:
 		return d.PeakLive
@@ -137,7 +138,7 @@ func newProfile(r *Recording, opt PprofOptions) *profiler {
 	return p
 }
 
-func (p *profiler) add(process string, device int32, group *analysis.LiveGroup) {
+func (p *profiler) add(process string, device int32, group *attribution.LiveGroup) {
 	sample := &profile.Sample{
 		Value: []int64{group.Blocks, group.Requested, group.Provided},
 		Label: map[string][]string{"device": {strconv.Itoa(int(device))}}, // as text: pprof drops a numeric label of 0
@@ -156,7 +157,7 @@ func (p *profiler) add(process string, device int32, group *analysis.LiveGroup) 
 }
 
 // framesOf returns the frames of a sample, innermost first.
-func (p *profiler) framesOf(group *analysis.LiveGroup) []frame {
+func (p *profiler) framesOf(group *attribution.LiveGroup) []frame {
 	var frames []frame
 	if p.by == ByStack {
 		for _, text := range group.Frames {

@@ -16,6 +16,7 @@ import (
 	"github.com/google/pprof/profile"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -148,7 +149,7 @@ func TestPprofToolSamples(t *testing.T) {
 			t.Fatal(err)
 		}
 		d := &result.Devices[0]
-		for at, instant := range map[string]analysis.Instant{AtPeak: d.Peak, AtEnd: d.Final} {
+		for at, instant := range map[string]ledger.Instant{AtPeak: d.Peak, AtEnd: d.Final} {
 			_, raw := pprofOf(t, r, PprofOptions{At: at})
 			for index, want := range map[string]int64{"inuse_space": instant.T, "provided_space": instant.C, "inuse_objects": instant.Live} {
 				if out := top(t, raw, "-sample_index="+index); !strings.Contains(out, fmt.Sprintf(" of %dB total", want)) {

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -100,6 +101,6 @@ func (w *writer) flush() error {
 
 // originName returns the one name of an allocation, for formats that show no more.
 func originName(context string) string {
-	name, _ := analysis.ParseOrigin(context)
+	name, _ := attribution.ParseOrigin(context)
 	return cmp.Or(name, "(no module)")
 }

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -218,7 +219,7 @@ func (t *entries) entry(action string, addr, size, stream int64, from *origin) {
 			return
 		}
 		t.writeFrames(*from)
-		if name, _ := analysis.ParseOrigin(t.process.Strings().Text(from.context)); name != "" {
+		if name, _ := attribution.ParseOrigin(t.process.Strings().Text(from.context)); name != "" {
 			t.textField("user_metadata", name)
 		}
 	})

@@ -4,12 +4,12 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/trace"
 )
 
 func stackOf(context string) int64 {
-	_, stack := analysis.ParseOrigin(context)
+	_, stack := attribution.ParseOrigin(context)
 	return stack
 }
 

@@ -8,6 +8,7 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/ledger"
 )
 
 // DrawnPoints is the most points a figure draws, about one per pixel of its width.
@@ -105,14 +106,14 @@ func Strips(points []analysis.Point, x func(float64) vg.Length, right vg.Length)
 // Curve is one value of a series: its range within a point, and its value at an instant.
 type Curve struct {
 	within func(analysis.Point) analysis.Range
-	at     func(analysis.Instant) int64
+	at     func(ledger.Instant) int64
 }
 
 // The curves of requested (T), provided (C) and reserved (R).
 var (
-	CurveT = Curve{func(p analysis.Point) analysis.Range { return p.T }, func(i analysis.Instant) int64 { return i.T }}
-	CurveC = Curve{func(p analysis.Point) analysis.Range { return p.C }, func(i analysis.Instant) int64 { return i.C }}
-	CurveR = Curve{func(p analysis.Point) analysis.Range { return p.R }, func(i analysis.Instant) int64 { return i.R }}
+	CurveT = Curve{func(p analysis.Point) analysis.Range { return p.T }, func(i ledger.Instant) int64 { return i.T }}
+	CurveC = Curve{func(p analysis.Point) analysis.Range { return p.C }, func(i ledger.Instant) int64 { return i.C }}
+	CurveR = Curve{func(p analysis.Point) analysis.Range { return p.R }, func(i ledger.Instant) int64 { return i.R }}
 )
 
 // Envelope draws a value that changes many times within a pixel as the band between its minimum and

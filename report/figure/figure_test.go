@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/ledger"
 )
 
 // Whatever the course, the reduced one has the same greatest and least values, the same peak
@@ -29,8 +30,8 @@ func TestReduceKeepsPeaks(t *testing.T) {
 			least, greatest := value.Draw(t, "least"), value.Draw(t, "more")
 			r := analysis.Range{Min: least, Max: least + greatest}
 			p := analysis.Point{Start: now, End: now + rapid.Int64Range(0, 50).Draw(t, "length"), T: r, C: r, R: r}
-			p.At = analysis.Instant{Time: now, R: value.Draw(t, "R"), T: value.Draw(t, "T")}
-			p.Last = analysis.Instant{Seq: int64(len(points))}
+			p.At = ledger.Instant{Time: now, R: value.Draw(t, "R"), T: value.Draw(t, "T")}
+			p.Last = ledger.Instant{Seq: int64(len(points))}
 			points = append(points, p)
 			now = p.End + rapid.Int64Range(0, 1000).Draw(t, "gap")
 		}

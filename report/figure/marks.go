@@ -10,6 +10,7 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/iterations"
 	"github.com/memprof/memprof/analysis/plain"
 )
 
@@ -68,7 +69,7 @@ func drawCross(c draw.Canvas, x, y vg.Length) {
 
 // TimeMarks draws a dashed line at the end of each iteration and the iterations' numbers above the plot.
 type TimeMarks struct {
-	iterations []analysis.Iteration
+	iterations []iterations.Iteration
 	step       int // iterations from one line to the next
 	label      int // iterations from one number to the next
 	failures   bool

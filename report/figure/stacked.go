@@ -8,7 +8,6 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
-	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/attribution"
 )
 
@@ -28,7 +27,7 @@ var CategoryColors = map[attribution.Category]color.NRGBA{
 
 // Stacked draws requested bytes by category, one on the other. A moment holds until the next.
 type Stacked struct {
-	Points     []analysis.CategoryPoint
+	Points     []attribution.CategoryPoint
 	Categories []attribution.Category // the lowest first
 }
 
@@ -54,8 +53,8 @@ func (s Stacked) Plot(c draw.Canvas, p *plot.Plot) {
 }
 
 // widestIn leaves of the moments that fall into one pixel that of most requested bytes.
-func widestIn(points []analysis.CategoryPoint, x func(float64) vg.Length) []analysis.CategoryPoint {
-	var out []analysis.CategoryPoint
+func widestIn(points []attribution.CategoryPoint, x func(float64) vg.Length) []attribution.CategoryPoint {
+	var out []attribution.CategoryPoint
 	for _, p := range points {
 		n := len(out)
 		if n > 0 && int(x(float64(p.Time))/Pixel) == int(x(float64(out[n-1].Time))/Pixel) {

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/kv"
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/layout"
 )
@@ -18,7 +19,7 @@ type Rank struct {
 	Token   float64 `json:"token"` // share of the slots that hold a token, in the mean
 	Batch   float64 `json:"batch"`
 	Worst   bool    `json:"worst"` // the least Token of all
-	result  *analysis.KVResult
+	result  *kv.Result
 }
 
 // Ranks are the KV caches of all processes, in their order; none if there are fewer than two. Of equal ones the first

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/attribution"
+	"github.com/memprof/memprof/analysis/kv"
 	"github.com/memprof/memprof/analysis/kvcache"
 	"github.com/memprof/memprof/analysis/kvcache/models"
 	"github.com/memprof/memprof/analysis/plain"
@@ -34,7 +36,7 @@ func simulationsOf(d *analysis.DeviceResult) []*Simulation {
 // cardOf divides the GPU's memory into weights, KV cache and the rest, as the vLLM paper does. Weights
 // are what was labelled so at the peak. It is nil if the card's memory or the weights are not known.
 func cardOf(d *analysis.DeviceResult, kv int64) *models.Card {
-	weights := d.Held.Categories.Of(analysis.Weights.String()).Requested
+	weights := d.Held.Categories.Of(attribution.Weights.String()).Requested
 	if weights == 0 || kv == 0 || weights+kv > d.Total {
 		return nil
 	}
@@ -80,7 +82,7 @@ func RecordedSections(d *analysis.DeviceResult) []layout.Section {
 	return sections
 }
 
-func recordedLine(kv *analysis.KVResult) string {
+func recordedLine(kv *kv.Result) string {
 	r := kv.Recorded
 	line := fmt.Sprintf("%s, at most %s slots", plain.Counted(kv.Caches, "cache"), plain.FormatCount(r.Capacity))
 	if kv.Block > 0 {
@@ -92,12 +94,12 @@ func recordedLine(kv *analysis.KVResult) string {
 	return line
 }
 
-func recordedBatch(kv *analysis.KVResult) string {
+func recordedBatch(kv *kv.Result) string {
 	r := kv.Recorded
 	return fmt.Sprintf("mean batch %s, peak batch %s", strconv.FormatFloat(r.Batch, 'f', 2, 64), plain.Counted(r.Peak, "sequence"))
 }
 
-func recordedBeams(kv *analysis.KVResult) string {
+func recordedBeams(kv *kv.Result) string {
 	return fmt.Sprintf("%d beams share each prompt: each beam is a sequence with its own copy of the prompt", kv.Beams)
 }
 

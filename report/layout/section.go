@@ -89,19 +89,21 @@ func (s *Section) Elide(head, tail int) {
 	s.Rows = append(rows, s.Rows[len(s.Rows)-tail:]...)
 }
 
-// Without removes the column with a name from sections that have it, and returns them.
-func Without(name string, sections []Section) []Section {
+// Known removes the column with a name from sections in which no cell of it is known, and returns them.
+func Known(name string, sections []Section) []Section {
 	for i := range sections {
 		s := &sections[i]
-		for at, c := range s.Columns {
-			if c.Name != name {
-				continue
-			}
-			s.Columns = append(s.Columns[:at:at], s.Columns[at+1:]...)
-			for k, r := range s.Rows {
-				s.Rows[k] = append(r[:at:at], r[at+1:]...)
-			}
-			break
+		at := slices.IndexFunc(s.Columns, func(c Column) bool { return c.Name == name })
+		unknown := func(r []Cell) bool { return len(r) > at && r[at].Text == plain.Absent }
+		if at < 0 || !slices.ContainsFunc(s.Rows, unknown) || slices.ContainsFunc(s.Rows, func(r []Cell) bool { return !unknown(r) && r[at].Text != "" }) {
+			continue
+		}
+		s.Columns = append(s.Columns[:at:at], s.Columns[at+1:]...)
+		for k, r := range s.Rows {
+			s.Rows[k] = append(r[:at:at], r[at+1:]...)
+		}
+		if len(s.Total) > at {
+			s.Total = append(s.Total[:at:at], s.Total[at+1:]...)
 		}
 	}
 	return sections

@@ -2,7 +2,10 @@ package page
 
 import (
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/compare"
+	"github.com/memprof/memprof/analysis/iterations"
+	"github.com/memprof/memprof/analysis/keyframes"
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/terms"
 )
@@ -99,7 +102,7 @@ type usedData struct {
 	Max   packed `json:"max"`
 }
 
-func newUsed(p *pack, course analysis.Course) *usedData {
+func newUsed(p *pack, course accounting.Course) *usedData {
 	if len(course) == 0 {
 		return nil
 	}
@@ -125,12 +128,12 @@ type bandsData struct {
 	Name  packed   `json:"name"`
 }
 
-func newBands(p *pack, bands []analysis.Band) bandsData {
+func newBands(p *pack, bands []keyframes.Band) bandsData {
 	var names texts
 	return bandsData{
-		Start: columnOf(p, bands, func(b *analysis.Band) int64 { return b.Start }),
-		End:   columnOf(p, bands, func(b *analysis.Band) int64 { return b.End }),
-		Name:  columnOf(p, bands, func(b *analysis.Band) int64 { return names.of(plain.Shorten(b.Phase, 40)) }),
+		Start: columnOf(p, bands, func(b *keyframes.Band) int64 { return b.Start }),
+		End:   columnOf(p, bands, func(b *keyframes.Band) int64 { return b.End }),
+		Name:  columnOf(p, bands, func(b *keyframes.Band) int64 { return names.of(plain.Shorten(b.Phase, 40)) }),
 		Names: names.strings(),
 	}
 }
@@ -157,23 +160,23 @@ type iterationsData struct {
 
 // iterationRow is a row of the table of iterations.
 type iterationRow struct {
-	analysis.Iteration
+	iterations.Iteration
 	last, count, marks int64
 }
 
 // iterationNumbers are the values in which outliers are searched, in the order of the bits of Marks.
-var iterationNumbers = []func(*analysis.Iteration) int64{
-	func(it *analysis.Iteration) int64 { return it.End - it.Start },
-	func(it *analysis.Iteration) int64 { return it.PeakT },
-	func(it *analysis.Iteration) int64 { return it.PeakC },
-	func(it *analysis.Iteration) int64 { return it.PeakR },
-	func(it *analysis.Iteration) int64 { return it.EndT },
-	func(it *analysis.Iteration) int64 { return it.Allocs },
-	func(it *analysis.Iteration) int64 { return it.AllocBytes },
+var iterationNumbers = []func(*iterations.Iteration) int64{
+	func(it *iterations.Iteration) int64 { return it.End - it.Start },
+	func(it *iterations.Iteration) int64 { return it.PeakT },
+	func(it *iterations.Iteration) int64 { return it.PeakC },
+	func(it *iterations.Iteration) int64 { return it.PeakR },
+	func(it *iterations.Iteration) int64 { return it.EndT },
+	func(it *iterations.Iteration) int64 { return it.Allocs },
+	func(it *iterations.Iteration) int64 { return it.AllocBytes },
 }
 
 // iterationMarks returns the bits of each iteration: the values in which it is an outlier.
-func iterationMarks(iterations []analysis.Iteration) []int64 {
+func iterationMarks(iterations []iterations.Iteration) []int64 {
 	marks := make([]int64, len(iterations))
 	values := make([]int64, len(iterations))
 	for bit, of := range iterationNumbers {
@@ -190,7 +193,7 @@ func iterationMarks(iterations []analysis.Iteration) []int64 {
 }
 
 // iterationRows returns at most about twice most rows.
-func iterationRows(iterations []analysis.Iteration, most int) []iterationRow {
+func iterationRows(iterations []iterations.Iteration, most int) []iterationRow {
 	marks := iterationMarks(iterations)
 	each := int64((len(iterations) + most - 1) / most)
 	apart := 0
@@ -214,7 +217,7 @@ func iterationRows(iterations []analysis.Iteration, most int) []iterationRow {
 	return rows
 }
 
-func (r *iterationRow) join(it *analysis.Iteration, marks int64) {
+func (r *iterationRow) join(it *iterations.Iteration, marks int64) {
 	r.last, r.count, r.marks = it.Number+it.More, r.count+1+it.More, r.marks|marks
 	r.End, r.EndSeq, r.EndT, r.EndC = it.End, it.EndSeq, it.EndT, it.EndC
 	r.PeakT, r.PeakC, r.PeakR = max(r.PeakT, it.PeakT), max(r.PeakC, it.PeakC), max(r.PeakR, it.PeakR)

@@ -6,6 +6,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/iterations"
+	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/report/reporttest"
 )
 
@@ -14,15 +16,15 @@ func TestCoarser(t *testing.T) {
 	point := func(start, low, high, last, c int64) analysis.Point {
 		return analysis.Point{
 			Start: start, End: start + 5, T: analysis.Range{Min: low, Max: high}, R: analysis.Range{Min: 2 * low, Max: 2 * high},
-			C: analysis.Range{Min: c, Max: c}, Last: analysis.Instant{Seq: start + 1, T: last, C: c, R: 2 * last},
+			C: analysis.Range{Min: c, Max: c}, Last: ledger.Instant{Seq: start + 1, T: last, C: c, R: 2 * last},
 		}
 	}
 	got := coarser([]analysis.Point{point(0, 5, 9, 7, -1), point(10, 1, 8, 8, 20), point(20, 4, 30, 6, -1), point(30, 6, 7, 6, 10), point(40, 2, 3, 3, -1)})
 	want := []analysis.Point{
 		{Start: 0, End: 35, T: analysis.Range{Min: 1, Max: 30}, R: analysis.Range{Min: 2, Max: 60}, C: analysis.Range{Min: 10, Max: 20},
-			Last: analysis.Instant{Seq: 31, T: 6, C: 10, R: 12}},
+			Last: ledger.Instant{Seq: 31, T: 6, C: 10, R: 12}},
 		{Start: 40, End: 45, T: analysis.Range{Min: 2, Max: 3}, R: analysis.Range{Min: 4, Max: 6}, C: analysis.Range{Min: -1, Max: -1},
-			Last: analysis.Instant{Seq: 41, T: 3, C: -1, R: 6}},
+			Last: ledger.Instant{Seq: 41, T: 3, C: -1, R: 6}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -58,23 +60,23 @@ func TestPageLevels(t *testing.T) {
 
 // Of many iterations neighbours share a line; one that stands apart has its own.
 func TestIterationRows(t *testing.T) {
-	var iterations []analysis.Iteration
+	var list []iterations.Iteration
 	for i := range int64(100) {
-		iterations = append(iterations, analysis.Iteration{
+		list = append(list, iterations.Iteration{
 			Number: i, StartSeq: 10 * i, EndSeq: 10*i + 9, Start: 100 * i, End: 100*i + 100, PeakT: 1000 + i%2, PeakC: 2000, PeakR: 4000, EndT: 10, Allocs: 3, AllocBytes: 30,
 		})
 	}
-	iterations[50].PeakT = 5000
+	list[50].PeakT = 5000
 	type row struct{ number, last, count, peakT, allocs, marks int64 }
 	var got []row
-	for _, r := range iterationRows(iterations, 4) {
+	for _, r := range iterationRows(list, 4) {
 		got = append(got, row{r.Number, r.last, r.count, r.PeakT, r.Allocs, r.marks})
 	}
 	want := []row{{0, 24, 25, 1001, 75, 0}, {25, 49, 25, 1001, 75, 0}, {50, 50, 1, 5000, 3, 2}, {51, 75, 25, 1001, 75, 0}, {76, 99, 24, 1001, 72, 0}}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(row{})); diff != "" {
 		t.Error(diff)
 	}
-	if n := len(iterationRows(iterations, 4096)); n != 100 {
+	if n := len(iterationRows(list, 4096)); n != 100 {
 		t.Errorf("%d lines of 100 iterations", n)
 	}
 }

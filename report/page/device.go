@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/keyframes"
+	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/terms"
 )
@@ -51,7 +53,7 @@ func (b *builder) thin() bool {
 }
 
 // everySecond drops every second of the frames at some places that are not essential.
-func everySecond(frames []analysis.Keyframe, places []int) []int {
+func everySecond(frames []keyframes.Frame, places []int) []int {
 	var kept []int
 	spare := 0
 	for _, at := range places {
@@ -157,7 +159,7 @@ func (b *builder) describe(p *pack) reportData {
 func (b *builder) device(p *pack, r *analysis.Result, d *analysis.DeviceResult) deviceData {
 	out := deviceData{
 		Device: d.Device, Line: terms.DeviceLine(r, d), Total: d.Total, Empty: d.Allocs == 0 && d.MaxR == 0,
-		Native: d.Native != nil, Period: d.Period, Tiles: tilesOf(d),
+		Native: d.Chunks == nil, Period: d.Period, Tiles: tilesOf(d),
 		Levels: newLevels(p, d.Series.Points), Used: newUsed(p, b.page.Used[d]),
 		Bands: newBands(p, r.Bands), Iterations: newIterations(p, d), Growths: newGrowths(p, d), Categories: newCategories(p, d.ByCategory),
 		OOMs: []oomData{}, OOMCount: d.OOMCount, Subjects: b.page.Subjects(d), Arenas: newArenas(r), Sections: []sectionData{}, First: []sectionData{},
@@ -196,7 +198,7 @@ func tilesOf(d *analysis.DeviceResult) []tile {
 		{Name: "Reserved at the peak", Value: plain.FormatSize(d.Peak.R), Note: "physical memory"},
 		{Name: "Requested at the peak", Value: plain.FormatSize(d.Peak.T), Note: share(d.Peak.T)},
 	}
-	if d.Native != nil {
+	if d.Chunks == nil {
 		tiles = append(tiles, tile{Name: "Not requested", Value: plain.FormatSize(d.Peak.R - d.Peak.T - d.Peak.Pending), Note: "native allocator"})
 	} else {
 		tiles = append(tiles,
@@ -245,7 +247,7 @@ func newArenas(r *analysis.Result) []arenaData {
 }
 
 // arenaName distinguishes an arena from the others of its device.
-func arenaName(a *analysis.ArenaInfo) string {
+func arenaName(a *ledger.Info) string {
 	parts := []string{fmt.Sprintf("arena %d", a.ID)}
 	if a.Stream != 0 {
 		parts = append(parts, fmt.Sprintf("stream %#x", a.Stream))

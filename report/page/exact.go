@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/keyframes"
+	"github.com/memprof/memprof/analysis/ledger"
 )
 
 // Exact events have a pack of their own, which the page reads after it is shown. A time is in microseconds there.
@@ -18,15 +20,15 @@ type (
 		Devices []*exactDevice `json:"devices"`
 	}
 	// exactDevice are the stretches of a device in order of their first event. A sort is what allocations of one place
-	// in the job have in common; jobs repeat themselves, so that few sorts and repeated sequences of them suffice. Where
-	// an allocator places by best fit, its addresses follow from the rest: see placing.
+	// in the job have in common; jobs repeat themselves, so that few sorts and repeated sequences of them suffice. An
+	// allocator often gives them the same addresses again, so an address is stored as its distance from the last one.
 	exactDevice struct {
 		Unit   int64  `json:"unit"` // all addresses are multiples of it from their arena's base
 		Sort   packed `json:"sort"` // index + 1, 0 for the next sort that was not there before
 		From   packed `json:"from"` // position: events of the spans count from 0
 		Events packed `json:"events"`
-		Addr   packed `json:"addr"`  // 0 as predicted; else units less those of its sort's last stretch, + 1 if not negative
-		Extra  packed `json:"extra"` // bytes beyond those predicted, or, if the address is stored, beyond those of last
+		Addr   packed `json:"addr"`  // units less those of its sort's last stretch
+		Extra  packed `json:"extra"` // bytes beyond the request, rounded up to 256, less those of its sort's last stretch
 
 		Arena     packed `json:"arena"` // of a sort, as are the following
 		Kind      packed `json:"kind"`  // as in keyframesData
@@ -65,7 +67,7 @@ func (b *builder) exactPack() []byte {
 	return p.finish(out)
 }
 
-func (e *exactProcess) times(p *pack, x *analysis.ExactEvents) {
+func (e *exactProcess) times(p *pack, x *keyframes.Exact) {
 	for _, s := range x.Spans {
 		e.Spans = append(e.Spans, [2]int64{s.From, s.To})
 	}
@@ -88,10 +90,10 @@ type (
 	lastOfSort struct{ units, extra int64 }
 )
 
-func newExact(p *pack, x *analysis.ExactEvents, r, whole *analysis.Result) *exactDevice {
+func newExact(p *pack, x *keyframes.Exact, r, whole *analysis.Result) *exactDevice {
 	w := newExactRows(x, r)
 	for i := range w.rows {
-		w.add(i)
+		w.add(&w.rows[i])
 	}
 	out := &exactDevice{Unit: w.unit}
 	out.Sort, out.From, out.Events = p.plain(w.sort), p.column(w.from), p.shortest(w.events)
@@ -108,18 +110,17 @@ func newExact(p *pack, x *analysis.ExactEvents, r, whole *analysis.Result) *exac
 	out.Kind = of(func(s *sortOf) int64 { return s.kind })
 	out.Requested = of(func(s *sortOf) int64 { return s.requested })
 	out.Origin = of(func(s *sortOf) int64 { return int64(s.origin) })
-	out.PausedFrom = columnOf(p, x.Paused, func(s *analysis.ExactStep) int64 { return int64(s.From) })
-	out.Paused = columnOf(p, x.Paused, func(s *analysis.ExactStep) int64 { return s.Bytes })
+	out.PausedFrom = columnOf(p, x.Paused, func(s *keyframes.Step) int64 { return int64(s.From) })
+	out.Paused = columnOf(p, x.Paused, func(s *keyframes.Step) int64 { return s.Bytes })
 	return out
 }
 
 // exactRows fills the columns of the stretches of a device.
 type exactRows struct {
-	rows    []analysis.Stretch // in order of their first event
-	total   int                // events of the spans
-	unit    int64
-	base    func(arena int32) int64
-	placing *placing
+	rows  []keyframes.Stretch // in order of their first event
+	total int                 // events of the spans
+	unit  int64
+	base  func(arena int32) int64
 
 	index map[sortOf]int // into sorts and last
 	sorts []sortOf
@@ -128,23 +129,21 @@ type exactRows struct {
 	sort, from, events, addr, extra []int64
 }
 
-func newExactRows(x *analysis.ExactEvents, r *analysis.Result) *exactRows {
+func newExactRows(x *keyframes.Exact, r *analysis.Result) *exactRows {
 	w := &exactRows{
 		rows: slices.Clone(x.Stretches), total: len(x.Time), index: map[sortOf]int{},
 		base: func(arena int32) int64 { return r.Arenas[arena].Base },
 	}
-	slices.SortStableFunc(w.rows, func(a, b analysis.Stretch) int { return cmp.Compare(a.From, b.From) })
+	slices.SortStableFunc(w.rows, func(a, b keyframes.Stretch) int { return cmp.Compare(a.From, b.From) })
 	for i := range w.rows {
 		w.unit = divisor(w.unit, w.rows[i].Addr-w.base(w.rows[i].Arena))
 	}
 	w.unit = max(1, w.unit)
-	w.placing = newPlacing(w.rows, w.base)
 	return w
 }
 
 // add adds a row: its sort, when it was, and where.
-func (w *exactRows) add(i int) {
-	s := &w.rows[i]
+func (w *exactRows) add(s *keyframes.Stretch) {
 	at := w.sortAt(s)
 	w.from = append(w.from, int64(s.From))
 	if int(s.To) < w.total {
@@ -152,22 +151,13 @@ func (w *exactRows) add(i int) {
 	} else {
 		w.events = append(w.events, 0) // to the end
 	}
-	offset, more := s.Addr-w.base(s.Arena), s.Bytes-roundedUp(s.Requested)
-	units := offset / w.unit
-	if predicted, bytes, ok := w.placing.next(i); ok && offset == predicted {
-		w.addr, w.extra = append(w.addr, 0), append(w.extra, s.Bytes-bytes)
-	} else {
-		d := units - w.last[at].units
-		if d >= 0 {
-			d++
-		}
-		w.addr, w.extra = append(w.addr, d), append(w.extra, more-w.last[at].extra)
-	}
+	units, more := (s.Addr-w.base(s.Arena))/w.unit, s.Bytes-(s.Requested+255)&^255
+	w.addr, w.extra = append(w.addr, units-w.last[at].units), append(w.extra, more-w.last[at].extra)
 	w.last[at] = lastOfSort{units, more}
 }
 
 // sortAt adds the sort of a stretch to its column, and returns where that sort is.
-func (w *exactRows) sortAt(s *analysis.Stretch) int {
+func (w *exactRows) sortAt(s *keyframes.Stretch) int {
 	key := sortOf{s.Arena, kindOf(s), s.Requested, s.Origin}
 	at, known := w.index[key]
 	if known {
@@ -187,7 +177,7 @@ func placesOf(r, whole *analysis.Result) []int64 {
 	}
 	places := make([]int64, len(r.Arenas))
 	for i := range r.Arenas {
-		places[i] = int64(slices.IndexFunc(whole.Arenas, func(a analysis.ArenaInfo) bool { return a.ID == r.Arenas[i].ID }))
+		places[i] = int64(slices.IndexFunc(whole.Arenas, func(a ledger.Info) bool { return a.ID == r.Arenas[i].ID }))
 	}
 	return places
 }
@@ -201,7 +191,7 @@ func divisor(a, b int64) int64 {
 }
 
 // kindOf is the kind of a stretch on the page: 4 is mapped memory where a region starts.
-func kindOf(s *analysis.Stretch) int64 {
+func kindOf(s *keyframes.Stretch) int64 {
 	if s.Region {
 		return 4
 	}

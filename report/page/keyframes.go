@@ -2,6 +2,7 @@ package page
 
 import (
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/keyframes"
 	"github.com/memprof/memprof/analysis/plain"
 )
 
@@ -64,24 +65,24 @@ type namesData struct {
 // frameWidth is the most columns of a frame or of a module's path.
 const frameWidth = 160
 
-func newKeyframes(p *pack, k *analysis.Keyframes, r *analysis.Result, kept []int) *keyframesData {
-	frames := make([]analysis.Keyframe, len(kept))
+func newKeyframes(p *pack, k *keyframes.Result, r *analysis.Result, kept []int) *keyframesData {
+	frames := make([]keyframes.Frame, len(kept))
 	for i, at := range kept {
 		frames[i] = k.Frames[at]
 	}
-	of := func(value func(*analysis.Keyframe) int64) packed { return columnOf(p, frames, value) }
+	of := func(value func(*keyframes.Frame) int64) packed { return columnOf(p, frames, value) }
 	out := &keyframesData{
 		IterationsEach: k.IterationsEach, EventsEach: k.EventsEach, GrowthsEach: k.GrowthsEach, Of: len(k.Frames),
-		Seq:  of(func(f *analysis.Keyframe) int64 { return f.At.Seq }),
-		Time: of(func(f *analysis.Keyframe) int64 { return f.At.Time }), Why: of(func(f *analysis.Keyframe) int64 { return int64(f.Why) }),
-		Event: of(func(f *analysis.Keyframe) int64 { return f.Event }), Iteration: of(func(f *analysis.Keyframe) int64 { return int64(f.At.Iteration) }),
-		T: of(func(f *analysis.Keyframe) int64 { return f.At.T }), C: of(func(f *analysis.Keyframe) int64 { return f.At.C }),
-		R: of(func(f *analysis.Keyframe) int64 { return f.At.R }), Rounding: of(func(f *analysis.Keyframe) int64 { return f.At.Rounding }),
-		Slack: of(func(f *analysis.Keyframe) int64 { return f.At.Slack }), Pending: of(func(f *analysis.Keyframe) int64 { return f.At.Pending }),
-		Stranded: of(func(f *analysis.Keyframe) int64 { return f.At.Stranded }), Reusable: of(func(f *analysis.Keyframe) int64 { return f.At.Reusable }),
-		Reserve: of(func(f *analysis.Keyframe) int64 { return f.At.Reserve }), External: of(func(f *analysis.Keyframe) int64 { return f.At.External }),
-		NotRequested: of(func(f *analysis.Keyframe) int64 { return f.At.NotRequested }), Live: of(func(f *analysis.Keyframe) int64 { return f.At.Live }),
-		Paused: of(func(f *analysis.Keyframe) int64 { return f.At.Paused }),
+		Seq:  of(func(f *keyframes.Frame) int64 { return f.At.Seq }),
+		Time: of(func(f *keyframes.Frame) int64 { return f.At.Time }), Why: of(func(f *keyframes.Frame) int64 { return int64(f.Why) }),
+		Event: of(func(f *keyframes.Frame) int64 { return f.Event }), Iteration: of(func(f *keyframes.Frame) int64 { return int64(f.At.Iteration) }),
+		T: of(func(f *keyframes.Frame) int64 { return f.At.T }), C: of(func(f *keyframes.Frame) int64 { return f.At.C }),
+		R: of(func(f *keyframes.Frame) int64 { return f.At.R }), Rounding: of(func(f *keyframes.Frame) int64 { return f.At.Rounding }),
+		Slack: of(func(f *keyframes.Frame) int64 { return f.At.Slack }), Pending: of(func(f *keyframes.Frame) int64 { return f.At.Pending }),
+		Stranded: of(func(f *keyframes.Frame) int64 { return f.At.Stranded }), Reusable: of(func(f *keyframes.Frame) int64 { return f.At.Reusable }),
+		Reserve: of(func(f *keyframes.Frame) int64 { return f.At.Reserve }), External: of(func(f *keyframes.Frame) int64 { return f.At.External }),
+		NotRequested: of(func(f *keyframes.Frame) int64 { return f.At.NotRequested }), Live: of(func(f *keyframes.Frame) int64 { return f.At.Live }),
+		Paused: of(func(f *keyframes.Frame) int64 { return f.At.Paused }),
 	}
 	out.stretches(p, keptStretches(k, kept), r)
 	out.namesData = newNames(p, k)
@@ -89,7 +90,7 @@ func newKeyframes(p *pack, k *analysis.Keyframes, r *analysis.Result, kept []int
 }
 
 // keptStretches returns the stretches at kept frames, with their times counted in kept frames.
-func keptStretches(k *analysis.Keyframes, kept []int) []analysis.Stretch {
+func keptStretches(k *keyframes.Result, kept []int) []keyframes.Stretch {
 	before := make([]int32, len(k.Frames)+1) // kept frames before each frame
 	for _, at := range kept {
 		before[at+1] = 1
@@ -97,7 +98,7 @@ func keptStretches(k *analysis.Keyframes, kept []int) []analysis.Stretch {
 	for i := range k.Frames {
 		before[i+1] += before[i]
 	}
-	var out []analysis.Stretch
+	var out []keyframes.Stretch
 	for _, s := range k.Stretches {
 		if s.From, s.To = before[s.From], before[s.To]; s.From < s.To {
 			out = append(out, s)
@@ -107,16 +108,16 @@ func keptStretches(k *analysis.Keyframes, kept []int) []analysis.Stretch {
 }
 
 // shapeOf is a stretch without its time.
-func shapeOf(s *analysis.Stretch) analysis.Stretch {
+func shapeOf(s *keyframes.Stretch) keyframes.Stretch {
 	shape := *s
 	shape.From, shape.To = 0, 0
 	return shape
 }
 
 // stretches joins stretches of equal shape, which are in order of time.
-func (out *keyframesData) stretches(p *pack, all []analysis.Stretch, r *analysis.Result) {
-	index := map[analysis.Stretch]int{}
-	var shapes []analysis.Stretch
+func (out *keyframesData) stretches(p *pack, all []keyframes.Stretch, r *analysis.Result) {
+	index := map[keyframes.Stretch]int{}
+	var shapes []keyframes.Stretch
 	var spans [][]int64 // of each shape: from, to, from, to
 	for i := range all {
 		s := &all[i]
@@ -137,32 +138,32 @@ func (out *keyframesData) stretches(p *pack, all []analysis.Stretch, r *analysis
 			last = span[i+1]
 		}
 	}
-	of := func(value func(*analysis.Stretch) int64) packed { return columnOf(p, shapes, value) }
-	out.Arena = of(func(s *analysis.Stretch) int64 { return int64(s.Arena) })
+	of := func(value func(*keyframes.Stretch) int64) packed { return columnOf(p, shapes, value) }
+	out.Arena = of(func(s *keyframes.Stretch) int64 { return int64(s.Arena) })
 	out.Kind = of(kindOf)
-	out.Addr = of(func(s *analysis.Stretch) int64 { return s.Addr - r.Arenas[s.Arena].Base })
-	out.Bytes = of(func(s *analysis.Stretch) int64 { return s.Bytes })
-	out.Excess = of(func(s *analysis.Stretch) int64 { return s.Bytes - s.Requested })
-	out.Origin = of(func(s *analysis.Stretch) int64 { return int64(s.Origin) })
+	out.Addr = of(func(s *keyframes.Stretch) int64 { return s.Addr - r.Arenas[s.Arena].Base })
+	out.Bytes = of(func(s *keyframes.Stretch) int64 { return s.Bytes })
+	out.Excess = of(func(s *keyframes.Stretch) int64 { return s.Bytes - s.Requested })
+	out.Origin = of(func(s *keyframes.Stretch) int64 { return int64(s.Origin) })
 	out.Times, out.From, out.To = p.column(times), p.column(from), p.column(to)
 }
 
-func newNames(p *pack, k *analysis.Keyframes) (out namesData) {
+func newNames(p *pack, k *keyframes.Result) (out namesData) {
 	var names texts
-	of := func(value func(*analysis.KeyOrigin) int64) packed { return columnOf(p, k.Origins, value) }
-	out.Name = of(func(o *analysis.KeyOrigin) int64 { return names.of(plain.Shorten(o.Name, frameWidth)) })
-	out.Repeated = of(func(o *analysis.KeyOrigin) int64 { return names.of(plain.Shorten(o.Kind, frameWidth)) })
-	out.Module = of(func(o *analysis.KeyOrigin) int64 {
+	of := func(value func(*keyframes.Origin) int64) packed { return columnOf(p, k.Origins, value) }
+	out.Name = of(func(o *keyframes.Origin) int64 { return names.of(plain.Shorten(o.Name, frameWidth)) })
+	out.Repeated = of(func(o *keyframes.Origin) int64 { return names.of(plain.Shorten(o.Kind, frameWidth)) })
+	out.Module = of(func(o *keyframes.Origin) int64 {
 		if o.Module {
 			return 1
 		}
 		return 0
 	})
-	out.Category = of(func(o *analysis.KeyOrigin) int64 { return names.of(o.Category.String()) })
-	out.Phase = of(func(o *analysis.KeyOrigin) int64 { return names.of(plain.Shorten(o.Phase, 40)) })
-	out.Stack = of(func(o *analysis.KeyOrigin) int64 { return int64(o.Stack) })
-	out.Frame = columnOf(p, k.Stacks, func(f *analysis.StackFrame) int64 { return names.of(plain.Shorten(f.Frame, frameWidth)) })
-	out.Parent = columnOf(p, k.Stacks, func(f *analysis.StackFrame) int64 { return int64(f.Parent) })
+	out.Category = of(func(o *keyframes.Origin) int64 { return names.of(o.Category.String()) })
+	out.Phase = of(func(o *keyframes.Origin) int64 { return names.of(plain.Shorten(o.Phase, 40)) })
+	out.Stack = of(func(o *keyframes.Origin) int64 { return int64(o.Stack) })
+	out.Frame = columnOf(p, k.Stacks, func(f *keyframes.StackFrame) int64 { return names.of(plain.Shorten(f.Frame, frameWidth)) })
+	out.Parent = columnOf(p, k.Stacks, func(f *keyframes.StackFrame) int64 { return int64(f.Parent) })
 	out.Strings = names.strings()
 	return out
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/reporttest"
 )
@@ -78,7 +79,7 @@ func unevenCourse(random *rand.Rand, n int) []analysis.Point {
 	time := int64(1000)
 	for range n {
 		value := func(below int64) int64 { return 1 + random.Int64N(below) }
-		last := analysis.Instant{T: value(1000), Pending: value(50), Reserve: value(500)}
+		last := ledger.Instant{T: value(1000), Pending: value(50), Reserve: value(500)}
 		last.C = last.T + value(100)
 		last.R = last.C + last.Pending + last.Reserve + value(1000)
 		p := analysis.Point{Start: time, End: time + random.Int64N(20), Last: last}

@@ -2,7 +2,8 @@ package page
 
 import (
 	"github.com/memprof/memprof/analysis"
-	"github.com/memprof/memprof/analysis/categories"
+	"github.com/memprof/memprof/analysis/attribution"
+	"github.com/memprof/memprof/analysis/keyframes"
 )
 
 // categoriesData are the requested bytes by category at the moments of most requested bytes. Bytes has a column for each
@@ -15,20 +16,20 @@ type categoriesData struct {
 	Bytes []packed `json:"bytes"`
 }
 
-func newCategories(p *pack, points []analysis.CategoryPoint) *categoriesData {
+func newCategories(p *pack, points []attribution.CategoryPoint) *categoriesData {
 	if len(points) == 0 {
 		return nil
 	}
-	of := func(value func(*analysis.CategoryPoint) int64) packed { return columnOf(p, points, value) }
+	of := func(value func(*attribution.CategoryPoint) int64) packed { return columnOf(p, points, value) }
 	out := &categoriesData{
 		Names: []string{}, Bytes: []packed{},
-		Seq:  of(func(o *analysis.CategoryPoint) int64 { return o.Seq }),
-		Time: of(func(o *analysis.CategoryPoint) int64 { return o.Time }),
-		R:    of(func(o *analysis.CategoryPoint) int64 { return o.R }),
+		Seq:  of(func(o *attribution.CategoryPoint) int64 { return o.Seq }),
+		Time: of(func(o *attribution.CategoryPoint) int64 { return o.Time }),
+		R:    of(func(o *attribution.CategoryPoint) int64 { return o.R }),
 	}
-	for _, c := range categories.Present(points) {
+	for _, c := range attribution.PresentCategories(points) {
 		out.Names = append(out.Names, c.String())
-		out.Bytes = append(out.Bytes, of(func(o *analysis.CategoryPoint) int64 { return o.Bytes[c] }))
+		out.Bytes = append(out.Bytes, of(func(o *attribution.CategoryPoint) int64 { return o.Bytes[c] }))
 	}
 	return out
 }
@@ -45,13 +46,13 @@ type stripesData struct {
 	Addr      packed `json:"addr"` // from the arena's base
 }
 
-func newStripes(p *pack, all []analysis.Stripe, r *analysis.Result) *stripesData {
-	of := func(value func(*analysis.Stripe) int64) packed { return columnOf(p, all, value) }
+func newStripes(p *pack, all []keyframes.Stripe, r *analysis.Result) *stripesData {
+	of := func(value func(*keyframes.Stripe) int64) packed { return columnOf(p, all, value) }
 	return &stripesData{
-		Seq: of(func(s *analysis.Stripe) int64 { return s.Seq }), Freed: of(func(s *analysis.Stripe) int64 { return s.Freed }),
-		Birth: of(func(s *analysis.Stripe) int64 { return s.Birth }), Life: of(func(s *analysis.Stripe) int64 { return s.Gone - s.Birth }),
-		Requested: of(func(s *analysis.Stripe) int64 { return s.Requested }), Origin: of(func(s *analysis.Stripe) int64 { return int64(s.Origin) }),
-		Arena: of(func(s *analysis.Stripe) int64 { return int64(s.Arena) }),
-		Addr:  of(func(s *analysis.Stripe) int64 { return s.Addr - r.Arenas[s.Arena].Base }),
+		Seq: of(func(s *keyframes.Stripe) int64 { return s.Seq }), Freed: of(func(s *keyframes.Stripe) int64 { return s.Freed }),
+		Birth: of(func(s *keyframes.Stripe) int64 { return s.Birth }), Life: of(func(s *keyframes.Stripe) int64 { return s.Gone - s.Birth }),
+		Requested: of(func(s *keyframes.Stripe) int64 { return s.Requested }), Origin: of(func(s *keyframes.Stripe) int64 { return int64(s.Origin) }),
+		Arena: of(func(s *keyframes.Stripe) int64 { return int64(s.Arena) }),
+		Addr:  of(func(s *keyframes.Stripe) int64 { return s.Addr - r.Arenas[s.Arena].Base }),
 	}
 }

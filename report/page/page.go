@@ -23,6 +23,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/report/layout"
 )
 
@@ -35,7 +36,7 @@ type Page struct {
 	// tables of live allocations are of the peak alone.
 	Results []*analysis.Result
 	// Used are the readings of a device's used memory, of all processes.
-	Used map[*analysis.DeviceResult]analysis.Course
+	Used map[*analysis.DeviceResult]accounting.Course
 	// Path is the title of the page, and the recording in commands that the page shows, unless Paths has
 	// another for a result.
 	Path  string
@@ -93,7 +94,7 @@ const scriptBytes = 200_000
 // is loaded, and any other when a function of it is called. "parts" stands for all files in html/parts.
 var scripts = map[string][]string{
 	"report": {
-		"format", "dense", "data", "page", "table", "sections", "chart", "levels", "scene", "overview", "timeline", "space", "bestfit", "exact", "pin", "parts", "device", "address",
+		"format", "dense", "data", "page", "table", "sections", "chart", "levels", "scene", "overview", "timeline", "space", "exact", "pin", "parts", "device", "address",
 		"report",
 	},
 	"diff": {"format", "dense", "data", "page", "table", "sections", "diff"},

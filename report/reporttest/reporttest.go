@@ -12,7 +12,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/keyframes"
 	"github.com/memprof/memprof/report/figure"
+	"github.com/memprof/memprof/trace"
 )
 
 // HostileName tries to move the cursor, recolour the screen, break out of tables and markup, and
@@ -38,6 +41,24 @@ func Golden(t *testing.T, name string, got []byte) {
 	if !bytes.Equal(want, got) {
 		t.Errorf("%s differs (-want +got); go test -update rewrites it:\n%s", path, cmp.Diff(string(want), string(got)))
 	}
+}
+
+// Explored is all that a page shows of the events that each source gives again; exact says that it has every event.
+func Explored(t testing.TB, source func() trace.Source, opt analysis.Options, exact bool) *analysis.Result {
+	t.Helper()
+	opt.Explore = true
+	result, err := analysis.Run(source(), opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var spans []keyframes.Span
+	if exact {
+		spans = []keyframes.Span{{To: 1 << 40}}
+	}
+	if err := result.Explore(source(), opt, spans); err != nil {
+		t.Fatal(err)
+	}
+	return result
 }
 
 func SVG(t *testing.T, f figure.Figure) string {

@@ -5,6 +5,10 @@ import (
 	"sort"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/accounting"
+	"github.com/memprof/memprof/analysis/attribution"
+	"github.com/memprof/memprof/analysis/iterations"
+	"github.com/memprof/memprof/analysis/ledger"
 )
 
 // simGranule is what chunks of the simulator are rounded to.
@@ -28,7 +32,7 @@ type simulator struct {
 
 	width  int64 // ns to a point of the series
 	result analysis.DeviceResult
-	iter   analysis.Iteration
+	iter   iterations.Iteration
 }
 
 type simChunk struct {
@@ -38,7 +42,7 @@ type simChunk struct {
 }
 
 func newSimulator(limit, width int64) *simulator {
-	return &simulator{next: 2 * mib, limit: limit, width: width, random: 1, iter: analysis.Iteration{Number: 1}}
+	return &simulator{next: 2 * mib, limit: limit, width: width, random: 1, iter: iterations.Iteration{Number: 1}}
 }
 
 // rand is a deterministic number below n.
@@ -143,8 +147,8 @@ func (s *simulator) merge() {
 	s.chunks = out
 }
 
-func (s *simulator) instant() analysis.Instant {
-	i := analysis.Instant{
+func (s *simulator) instant() ledger.Instant {
+	i := ledger.Instant{
 		Seq: s.seq, Time: s.now, T: s.t, C: s.c, R: s.r, Rounding: s.rounds, Slack: s.c - s.t - s.rounds,
 		Live: s.live, Iteration: len(s.result.Iterations),
 	}
@@ -179,7 +183,7 @@ func (s *simulator) event() {
 	if s.r > d.Peak.R || s.r == d.Peak.R && s.t > d.Peak.T {
 		d.Peak = s.instant()
 		d.Map = s.addressMap()
-		d.LargestFree = longestFree(d.Map)
+		d.Chunks = &analysis.Chunks{LargestFree: longestFree(d.Map)}
 		d.TopContexts, d.TopSizes = s.groups()
 	}
 	s.point()
@@ -208,9 +212,9 @@ func (s *simulator) point() {
 	}
 }
 
-func (s *simulator) addressMap() analysis.AddressMap {
-	a := analysis.ArenaMap{Base: 0x7f2a_0000_0000, Extent: s.r}
-	add := func(start, bytes int64, kind analysis.SpanKind) {
+func (s *simulator) addressMap() ledger.AddressMap {
+	a := ledger.ArenaMap{Base: 0x7f2a_0000_0000, Extent: s.r}
+	add := func(start, bytes int64, kind ledger.SpanKind) {
 		if bytes == 0 {
 			return
 		}
@@ -218,39 +222,39 @@ func (s *simulator) addressMap() analysis.AddressMap {
 			a.Spans[n-1].Bytes += bytes
 			return
 		}
-		a.Spans = append(a.Spans, analysis.Span{Start: start, Bytes: bytes, Kind: kind})
+		a.Spans = append(a.Spans, ledger.Span{Start: start, Bytes: bytes, Kind: kind})
 	}
 	for _, c := range s.chunks {
 		if c.request != 0 {
-			add(c.start, c.request, analysis.SpanLive)
-			add(c.start+c.request, c.size-c.request, analysis.SpanSlack)
+			add(c.start, c.request, ledger.SpanLive)
+			add(c.start+c.request, c.size-c.request, ledger.SpanSlack)
 			continue
 		}
 		for g := c.start; g < c.start+c.size; g += simGranule {
-			kind := analysis.SpanReserve
+			kind := ledger.SpanReserve
 			if s.touched[g/simGranule] {
-				kind = analysis.SpanExternal
+				kind = ledger.SpanExternal
 			}
 			add(g, simGranule, kind)
 		}
 	}
 	markReusable(&a)
-	return analysis.AddressMap{At: s.instant(), Arenas: []analysis.ArenaMap{a}}
+	return ledger.AddressMap{At: s.instant(), Arenas: []ledger.ArenaMap{a}}
 }
 
-func (s *simulator) groups() (contexts, sizes []analysis.AllocationGroup) {
-	byContext, bySize := map[string]*analysis.AllocationGroup{}, map[int64]*analysis.AllocationGroup{}
+func (s *simulator) groups() (contexts, sizes []attribution.AllocationGroup) {
+	byContext, bySize := map[string]*attribution.AllocationGroup{}, map[int64]*attribution.AllocationGroup{}
 	for _, c := range s.chunks {
 		if c.request == 0 {
 			continue
 		}
 		if byContext[c.context] == nil {
-			byContext[c.context] = &analysis.AllocationGroup{Context: c.context}
+			byContext[c.context] = &attribution.AllocationGroup{Context: c.context}
 		}
 		if bySize[c.request] == nil {
-			bySize[c.request] = &analysis.AllocationGroup{Size: c.request}
+			bySize[c.request] = &attribution.AllocationGroup{Size: c.request}
 		}
-		for _, h := range []*analysis.AllocationGroup{byContext[c.context], bySize[c.request]} {
+		for _, h := range []*attribution.AllocationGroup{byContext[c.context], bySize[c.request]} {
 			h.Blocks++
 			h.Requested += c.request
 			h.Provided += c.size
@@ -262,7 +266,7 @@ func (s *simulator) groups() (contexts, sizes []analysis.AllocationGroup) {
 	for _, h := range bySize {
 		sizes = append(sizes, *h)
 	}
-	for _, list := range [][]analysis.AllocationGroup{contexts, sizes} {
+	for _, list := range [][]attribution.AllocationGroup{contexts, sizes} {
 		sort.Slice(list, func(i, j int) bool {
 			a, b := list[i], list[j]
 			if a.Provided != b.Provided {
@@ -279,16 +283,16 @@ func (s *simulator) mark() {
 	s.event()
 	s.iter.EndSeq, s.iter.End, s.iter.EndT, s.iter.EndC = s.seq, s.now, s.t, s.c
 	s.result.Iterations = append(s.result.Iterations, s.iter)
-	s.iter = analysis.Iteration{Number: s.iter.Number + 1, StartSeq: s.seq + 1, Start: s.now}
+	s.iter = iterations.Iteration{Number: s.iter.Number + 1, StartSeq: s.seq + 1, Start: s.now}
 }
 
 func (s *simulator) finish(process string) *analysis.Result {
 	d := &s.result
 	d.Final = s.instant()
-	var paper analysis.Paper
+	var paper iterations.Paper
 	if n := len(d.Iterations); n > 1 {
 		share := func(b int64) float64 { return float64(b) / float64(d.MaxR) }
-		paper = analysis.Paper{Valid: true, Of: d.MaxR, T1: share(d.Iterations[0].PeakT), C1: share(d.Iterations[0].PeakC)}
+		paper = iterations.Paper{Valid: true, Of: d.MaxR, T1: share(d.Iterations[0].PeakT), C1: share(d.Iterations[0].PeakC)}
 		for _, it := range d.Iterations[1:] {
 			paper.T2 += share(it.PeakT) / float64(n-1)
 			paper.C2 += share(it.PeakC) / float64(n-1)
@@ -296,11 +300,11 @@ func (s *simulator) finish(process string) *analysis.Result {
 		paper.FirstExcess, paper.SteadyIdle = paper.C1/paper.C2-1, 1-paper.C2
 	}
 	d.Paper = paper
-	d.Leak = analysis.Leak{Iterations: analysis.Trend{Valid: len(d.Iterations) >= 6, Points: max(len(d.Iterations)-1, 0)}}
-	d.OtherLibraries = analysis.OtherLibraries{Live: 384 * mib, Peak: 640*mib + 4096, Calls: 17}
+	d.Leak = iterations.Leak{Iterations: iterations.Trend{Valid: len(d.Iterations) >= 6, Points: max(len(d.Iterations)-1, 0)}}
+	d.OtherLibraries = accounting.OtherLibraries{Live: 384 * mib, Peak: 640*mib + 4096, Calls: 17}
 	return &analysis.Result{
 		Process: process, Events: s.seq, Duration: s.now, Devices: []analysis.DeviceResult{*d},
-		Arenas: []analysis.ArenaInfo{{Base: 0x7f2a_0000_0000, Reservation: 140 * gib, Limit: -1, Options: map[string]string{"growth": "double", "pool": "0", "tag": ""}}},
+		Arenas: []ledger.Info{{Base: 0x7f2a_0000_0000, Reservation: 140 * gib, Limit: -1, Options: map[string]string{"growth": "double", "pool": "0", "tag": ""}}},
 	}
 }
 
@@ -362,7 +366,7 @@ func Training(layers, iterations int, events int64) *analysis.Result {
 }
 
 // markReusable has what was handed out before of the largest free chunk of an arena be reusable.
-func markReusable(a *analysis.ArenaMap) {
+func markReusable(a *ledger.ArenaMap) {
 	var largest, run int64
 	first, from, to := 0, 0, 0
 	for i, span := range a.Spans {
@@ -375,15 +379,15 @@ func markReusable(a *analysis.ArenaMap) {
 		}
 	}
 	for i := from; i < to; i++ {
-		if a.Spans[i].Kind == analysis.SpanExternal {
-			a.Spans[i].Kind = analysis.SpanReusable
+		if a.Spans[i].Kind == ledger.SpanExternal {
+			a.Spans[i].Kind = ledger.SpanReusable
 		}
 	}
 }
 
 // longestFree is L of a map: the longest run of mapped free bytes without a gap. The map tells kinds of
 // free bytes apart inside one free chunk, so neighbours are joined.
-func longestFree(m analysis.AddressMap) int64 {
+func longestFree(m ledger.AddressMap) int64 {
 	var largest int64
 	for _, arena := range m.Arenas {
 		var run, end int64

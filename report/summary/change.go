@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/analysis/plain"
 )
 
@@ -16,7 +17,7 @@ func Change(d *analysis.DeviceResult, o *analysis.OOM) string {
 		return "fragmentation: nothing is unmapped while a CUDA graph is captured, so torch.cuda.empty_cache() before the capture"
 	case r != nil && r.Setting != "":
 		return fmt.Sprintf("%s: serves every request, reserves %s (replayed)", r.Setting, plain.FormatSize(r.Reserved))
-	case o.Verdict == analysis.Fragmentation && r == nil && d.Native != nil:
+	case o.Verdict == analysis.Fragmentation && r == nil && d.Chunks == nil:
 		return "fragmentation: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or memprof's allocator with --preset compact"
 	case o.Verdict == analysis.Fragmentation && r == nil:
 		return "fragmentation: try --preset compact"
@@ -70,7 +71,7 @@ func smallerBatch(o *analysis.OOM, missing int64) int64 {
 		return 0
 	}
 	for i := range o.Held.Categories.Groups {
-		if g := &o.Held.Categories.Groups[i]; g.Name == analysis.Activations.String() && g.Requested+o.Request > missing {
+		if g := &o.Held.Categories.Groups[i]; g.Name == attribution.Activations.String() && g.Requested+o.Request > missing {
 			all := g.Requested + o.Request // which was most likely for one, too
 			return (100*missing + all - 1) / all
 		}

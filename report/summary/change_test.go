@@ -4,15 +4,16 @@ import (
 	"testing"
 
 	"github.com/memprof/memprof/analysis"
-	"github.com/memprof/memprof/analysis/growth"
+	"github.com/memprof/memprof/analysis/attribution"
+	"github.com/memprof/memprof/analysis/ledger"
 )
 
 // TestChange: what would have let a request through is a setting that a replay names, else the memory that is missing,
 // and the batch that needs so much less.
 func TestChange(t *testing.T) {
-	activations := &analysis.Attribution{Known: true}
-	activations.Categories.Groups = []analysis.Group{{Name: analysis.Activations.String(), Requested: 7 * gib}}
-	full := analysis.OOM{Request: gib, Verdict: growth.Capacity, Used: 10 * gib, Limit: -1, At: analysis.Instant{R: 8 * gib}}
+	activations := &attribution.Result{Known: true}
+	activations.Categories.Groups = []attribution.Group{{Name: attribution.Activations.String(), Requested: 7 * gib}}
+	full := analysis.OOM{Request: gib, Verdict: analysis.Capacity, Used: 10 * gib, Limit: -1, At: ledger.Instant{R: 8 * gib}}
 	tests := []struct {
 		name  string
 		fault func(*analysis.DeviceResult, *analysis.OOM)
@@ -33,14 +34,14 @@ func TestChange(t *testing.T) {
 		{"free memory elsewhere", func(_ *analysis.DeviceResult, o *analysis.OOM) { o.Free = 512 * mib },
 			"capacity: 512 MiB more memory"},
 		{"a GPU of unknown use", func(_ *analysis.DeviceResult, o *analysis.OOM) { o.Used = -1 }, "capacity: a smaller batch, or a larger GPU"},
-		{"a capture", func(_ *analysis.DeviceResult, o *analysis.OOM) { o.Capturing, o.Verdict = true, growth.Fragmentation },
+		{"a capture", func(_ *analysis.DeviceResult, o *analysis.OOM) { o.Capturing, o.Verdict = true, analysis.Fragmentation },
 			"fragmentation: nothing is unmapped while a CUDA graph is captured, so torch.cuda.empty_cache() before the capture"},
 		{"PyTorch's allocator", func(d *analysis.DeviceResult, o *analysis.OOM) {
-			d.Native, o.Verdict = &analysis.Native{}, growth.Fragmentation
+			d.Chunks, o.Verdict = nil, analysis.Fragmentation
 		}, "fragmentation: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or memprof's allocator with --preset compact"},
 	}
 	for _, test := range tests {
-		d, o := &analysis.DeviceResult{Total: 10 * gib}, full
+		d, o := &analysis.DeviceResult{Total: 10 * gib, Chunks: &analysis.Chunks{}}, full
 		test.fault(d, &o)
 		if got := Change(d, &o); got != test.want {
 			t.Errorf("%s:\n got %s\nwant %s", test.name, got, test.want)

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/accounting"
 )
 
 // MostFindings is the greatest number of findings on a device.
@@ -65,7 +66,7 @@ func Whole(d *analysis.DeviceResult) (bytes int64, name string) {
 }
 
 // balance is the device accounting at the peak, if it is of this process alone.
-func balance(d *analysis.DeviceResult) *analysis.Balance {
+func balance(d *analysis.DeviceResult) *accounting.Balance {
 	a := d.Account
 	if a == nil || a.Missing != "" || len(a.Processes) != 1 || a.Peak.At.Time != d.Peak.Time {
 		return nil

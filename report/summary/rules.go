@@ -9,6 +9,8 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/attribution"
+	"github.com/memprof/memprof/analysis/graphs"
+	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/plain"
 )
 
@@ -31,8 +33,8 @@ var Rules = []Rule{
 	{"failed-request", Lost, failedBytes, failedText, failedAction},
 	{"leak", Grows, leakBytes, leakText, leakAction},
 	{"kv-cache-in-training", Cost, trainingCacheBytes, trainingCacheText, always("use_cache=False while training")},
-	{"activations", Cost, categoryBytes(analysis.Activations, 4), activationsText, activationsAction},
-	{"optimizer", Cost, categoryBytes(analysis.Optimizer, 4), always("optimizer state"), always("shard it over ranks, or use an 8-bit optimizer")},
+	{"activations", Cost, categoryBytes(attribution.Activations, 4), activationsText, activationsAction},
+	{"optimizer", Cost, categoryBytes(attribution.Optimizer, 4), always("optimizer state"), always("shard it over ranks, or use an 8-bit optimizer")},
 	{"growth-ahead", Cost, aheadBytes, aheadText, cureAction},
 	{"stranded", Cost, strandedBytes, strandedText, cureAction},
 	{"external", Cost, func(d Device) int64 { return some(d.Peak.External) }, externalText, cureAction},
@@ -103,7 +105,7 @@ func leakText(d Device) string {
 func leakAction(Device) string { return "free it, or detach tensors (--section leaks)" }
 
 // category returns the requested bytes of a category at the peak.
-func category(d Device, c analysis.Category) int64 {
+func category(d Device, c attribution.Category) int64 {
 	for i := range d.Held.Categories.Groups {
 		if g := &d.Held.Categories.Groups[i]; g.Name == c.String() {
 			return g.Requested
@@ -113,7 +115,7 @@ func category(d Device, c analysis.Category) int64 {
 }
 
 // categoryBytes returns the bytes of a category that has at least one nth of what was requested.
-func categoryBytes(c analysis.Category, n int64) func(Device) int64 {
+func categoryBytes(c attribution.Category, n int64) func(Device) int64 {
 	return func(d Device) int64 {
 		if bytes := category(d, c); n*bytes >= d.Peak.T {
 			return some(bytes)
@@ -124,14 +126,14 @@ func categoryBytes(c analysis.Category, n int64) func(Device) int64 {
 
 // trains says whether the job has phases of training.
 func trains(d Device) bool {
-	return slices.ContainsFunc(d.Phases, func(p analysis.PhaseUse) bool { return p.Phase == "backward" || p.Phase == "optimizer" })
+	return slices.ContainsFunc(d.Phases, func(p attribution.PhaseUse) bool { return p.Phase == "backward" || p.Phase == "optimizer" })
 }
 
 func trainingCacheBytes(d Device) int64 {
 	if !trains(d) {
 		return 0
 	}
-	return some(category(d, analysis.KVCache))
+	return some(category(d, attribution.KVCache))
 }
 
 func trainingCacheText(Device) string { return "KV cache in a job that trains" }
@@ -222,7 +224,7 @@ func strandedBytes(d Device) int64 { return some(d.Peak.Stranded) }
 
 // strandedText names the arena with the most free memory that the requests at the peak cannot use.
 func strandedText(d Device) string {
-	var most analysis.ArenaMap
+	var most ledger.ArenaMap
 	greatest := int64(0)
 	for _, a := range d.Map.Arenas {
 		if free := a.At.Reserve + a.At.Reusable + a.At.External; a.Arena != d.Peak.View && free > greatest {
@@ -253,11 +255,11 @@ func arenaName(r *analysis.Result, id int32) string {
 }
 
 func externalText(d Device) string {
-	return fmt.Sprintf("external fragmentation; largest free chunk %s", plain.FormatSize(d.LargestFree))
+	return fmt.Sprintf("external fragmentation; largest free chunk %s", plain.FormatKnown(d.LargestFree()))
 }
 
 func slackBytes(d Device) int64 {
-	if d.Native != nil || splitsAlways(d) {
+	if splitsAlways(d) {
 		return 0
 	}
 	return some(d.Peak.Slack)
@@ -265,22 +267,17 @@ func slackBytes(d Device) int64 {
 
 // splitsAlways says whether the policy of the device's arenas splits every chunk that is larger than its request.
 func splitsAlways(d Device) bool {
-	return slices.ContainsFunc(d.Result.Arenas, func(a analysis.ArenaInfo) bool {
+	return slices.ContainsFunc(d.Result.Arenas, func(a ledger.Info) bool {
 		return a.Device == d.DeviceResult.Device && a.Options["split"] == "always"
 	})
 }
 
 func slackText(Device) string { return "slack: chunks larger than their request" }
 
-func notRequestedBytes(d Device) int64 {
-	if d.Native == nil {
-		return 0
-	}
-	return some(d.Peak.R - d.Peak.T - d.Peak.Pending)
-}
+func notRequestedBytes(d Device) int64 { return some(d.Peak.NotRequested) }
 
 // graphWaste is the replay of captures that saves most.
-func graphWaste(d Device) (saved int64, at *analysis.GraphWhatIf) {
+func graphWaste(d Device) (saved int64, at *graphs.WhatIf) {
 	if d.Graphs == nil {
 		return 0, nil
 	}
@@ -294,7 +291,7 @@ func graphWaste(d Device) (saved int64, at *analysis.GraphWhatIf) {
 }
 
 // graphLeast is the least memory that the captures need by replay.
-func graphLeast(w *analysis.GraphWhatIf) int64 { return min(w.Descended, w.Ascended, w.Aliased) }
+func graphLeast(w *graphs.WhatIf) int64 { return min(w.Descended, w.Ascended, w.Aliased) }
 
 func graphPoolBytes(d Device) int64 {
 	saved, _ := graphWaste(d)

@@ -6,7 +6,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/memprof/memprof/analysis"
-	"github.com/memprof/memprof/analysis/growth"
+	"github.com/memprof/memprof/analysis/accounting"
+	"github.com/memprof/memprof/analysis/attribution"
+	"github.com/memprof/memprof/analysis/graphs"
+	"github.com/memprof/memprof/analysis/iterations"
+	"github.com/memprof/memprof/analysis/ledger"
 )
 
 const (
@@ -16,20 +20,20 @@ const (
 
 // sound is a device of a job in which nothing is wrong: it reserves what is requested.
 func sound() Device {
-	at := analysis.Instant{Seq: 100, Time: 5e9, T: 4 * gib, C: 4 * gib, R: 4 * gib}
-	d := &analysis.DeviceResult{Peak: at, MaxR: 4 * gib, MaxT: 4 * gib, Allocs: 10}
-	d.Leak.Iterations = analysis.Trend{Valid: true, Points: 9}
+	at := ledger.Instant{Seq: 100, Time: 5e9, T: 4 * gib, C: 4 * gib, R: 4 * gib}
+	d := &analysis.DeviceResult{Peak: at, MaxR: 4 * gib, MaxT: 4 * gib, Allocs: 10, Chunks: &analysis.Chunks{}}
+	d.Leak.Iterations = iterations.Trend{Valid: true, Points: 9}
 	return Device{DeviceResult: d, Result: &analysis.Result{Process: "pid1"}}
 }
 
 // withUsed gives a device a reading of its used memory at the peak.
 func withUsed(d Device, used int64, other outside) {
-	a := &analysis.Account{Processes: []string{"pid1"}}
+	a := &accounting.Account{Processes: []string{"pid1"}}
 	a.Peak.At = d.Peak
-	a.Peak.Read = analysis.Reading{Valid: true, Used: used, Steady: true}
+	a.Peak.Read = accounting.Reading{Valid: true, Used: used, Steady: true}
 	a.Peak.Context, a.Peak.Modules = other.context, other.modules
 	if other.library > 0 {
-		a.Peak.Libraries = []analysis.LibraryUse{{Name: "libcublas.so.13", Bytes: other.library}}
+		a.Peak.Libraries = []accounting.LibraryUse{{Name: "libcublas.so.13", Bytes: other.library}}
 	}
 	a.Peak.Unexplained = used - a.Peak.Sum()
 	d.Account = a
@@ -38,11 +42,11 @@ func withUsed(d Device, used int64, other outside) {
 type outside struct{ context, modules, library int64 }
 
 // held divides what is live at the peak among categories.
-func held(d Device, categories map[analysis.Category]int64) {
+func held(d Device, categories map[attribution.Category]int64) {
 	d.Held.Known = true
-	for c := analysis.Weights; c <= analysis.Other; c++ {
+	for c := attribution.Weights; c <= attribution.Other; c++ {
 		if bytes := categories[c]; bytes > 0 {
-			d.Held.Categories.Groups = append(d.Held.Categories.Groups, analysis.Group{Name: c.String(), Blocks: 1, Requested: bytes})
+			d.Held.Categories.Groups = append(d.Held.Categories.Groups, attribution.Group{Name: c.String(), Blocks: 1, Requested: bytes})
 		}
 	}
 }
@@ -58,35 +62,35 @@ func TestRules(t *testing.T) {
 		{"less than a page", func(d Device) { d.Peak.External, d.Peak.Slack = 2*mib-1, mib }, nil},
 		{"failed request, fragmented", func(d Device) {
 			d.OOMCount = 3
-			d.OOMs = []analysis.OOM{{Seq: 422, Request: 9 * gib, Free: 10 * gib, LargestFree: gib, Verdict: growth.Fragmentation, Origin: "lm_head"}}
+			d.OOMs = []analysis.OOM{{Seq: 422, Request: 9 * gib, Free: 10 * gib, LargestFree: gib, Verdict: analysis.Fragmentation, Origin: "lm_head"}}
 		}, []Finding{{"failed-request", 9 * gib, "request failed at event 422: 10 GiB free, largest free chunk 1 GiB, for lm_head; 2 requests more failed", "fragmentation: try --preset compact", Lost}}},
 		{"failed request, full", func(d Device) {
 			d.OOMCount = 1
-			d.OOMs = []analysis.OOM{{Limit: -1, Used: -1, Seq: 7, Request: 9 * gib, Verdict: growth.Capacity}}
+			d.OOMs = []analysis.OOM{{Limit: -1, Used: -1, Seq: 7, Request: 9 * gib, Verdict: analysis.Capacity}}
 		}, []Finding{{"failed-request", 9 * gib, "request failed at event 7: 0 B free, largest free chunk 0 B", "capacity: a smaller batch, or a larger GPU", Lost}}},
 		{"leak", func(d Device) {
-			d.Leak = analysis.Leak{Iterations: analysis.Trend{Valid: true, Rising: true, Slope: float64(33 * mib)}, Requested: 330 * mib,
-				Allocations: []analysis.AllocationGroup{{}, {Context: "evaluate"}}}
+			d.Leak = iterations.Leak{Iterations: iterations.Trend{Valid: true, Rising: true, Slope: float64(33 * mib)}, Requested: 330 * mib,
+				Allocations: []attribution.AllocationGroup{{}, {Context: "evaluate"}}}
 		}, []Finding{{"leak", 330 * mib, "leak: +33 MiB per iteration, most in evaluate", "free it, or detach tensors (--section leaks)", Grows}}},
 		{"not rising", func(d Device) { d.Leak.Requested = gib }, nil},
 		{"KV cache in training", func(d Device) {
-			held(d, map[analysis.Category]int64{analysis.KVCache: 144 * mib})
-			d.Phases = []analysis.PhaseUse{{Phase: "forward"}, {Phase: "backward"}}
+			held(d, map[attribution.Category]int64{attribution.KVCache: 144 * mib})
+			d.Phases = []attribution.PhaseUse{{Phase: "forward"}, {Phase: "backward"}}
 		}, []Finding{{"kv-cache-in-training", 144 * mib, "KV cache in a job that trains", "use_cache=False while training", Cost}}},
 		{"KV cache in serving", func(d Device) {
-			held(d, map[analysis.Category]int64{analysis.KVCache: 144 * mib})
-			d.Phases = []analysis.PhaseUse{{Phase: "forward"}}
+			held(d, map[attribution.Category]int64{attribution.KVCache: 144 * mib})
+			d.Phases = []attribution.PhaseUse{{Phase: "forward"}}
 		}, nil},
 		{"activations", func(d Device) {
-			held(d, map[analysis.Category]int64{analysis.Activations: 3 * gib, analysis.Weights: gib})
-			d.Phases = []analysis.PhaseUse{{Phase: "backward"}}
-			d.Held.Depths = []analysis.Breakdown{
-				{Groups: []analysis.Group{{Name: "model", Requested: 4 * gib}}},
-				{Groups: []analysis.Group{{Name: "model.head", Requested: gib}, {Name: "model.0", Requested: gib}, {Name: "model.1", Requested: gib}}},
+			held(d, map[attribution.Category]int64{attribution.Activations: 3 * gib, attribution.Weights: gib})
+			d.Phases = []attribution.PhaseUse{{Phase: "backward"}}
+			d.Held.Depths = []attribution.Breakdown{
+				{Groups: []attribution.Group{{Name: "model", Requested: 4 * gib}}},
+				{Groups: []attribution.Group{{Name: "model.head", Requested: gib}, {Name: "model.0", Requested: gib}, {Name: "model.1", Requested: gib}}},
 			}
 		}, []Finding{{"activations", 3 * gib, "activations; model.* requested 2 GiB in all", "checkpoint model.*, or a smaller batch", Cost}}},
-		{"few activations", func(d Device) { held(d, map[analysis.Category]int64{analysis.Activations: gib - mib}) }, nil},
-		{"optimizer", func(d Device) { held(d, map[analysis.Category]int64{analysis.Optimizer: 2 * gib}) },
+		{"few activations", func(d Device) { held(d, map[attribution.Category]int64{attribution.Activations: gib - mib}) }, nil},
+		{"optimizer", func(d Device) { held(d, map[attribution.Category]int64{attribution.Optimizer: 2 * gib}) },
 			[]Finding{{"optimizer", 2 * gib, "optimizer state", "shard it over ranks, or use an 8-bit optimizer", Cost}}},
 		{"growth ahead, replayed", func(d Device) {
 			d.Peak.Reserve, d.Peak.Reusable, d.MaxR = gib, 10*mib, 8*gib
@@ -100,23 +104,23 @@ func TestRules(t *testing.T) {
 		}, []Finding{{"growth-ahead", gib, "reusable: one free chunk", "none: --preset compact reserves no less (replayed)", Cost}}},
 		{"stranded", func(d Device) {
 			d.Peak.Stranded, d.Peak.View = 3*gib, 1
-			d.Result.Arenas = []analysis.ArenaInfo{{ID: 1}, {ID: 2, Stream: 0x20}, {ID: 3, Options: map[string]string{"pool": "4"}}}
-			d.Map.Arenas = []analysis.ArenaMap{{Arena: 1, At: analysis.Instant{Reserve: 9 * gib}}, {Arena: 2, At: analysis.Instant{External: gib}}, {Arena: 3, At: analysis.Instant{Reusable: 2 * gib}}}
+			d.Result.Arenas = []ledger.Info{{ID: 1}, {ID: 2, Stream: 0x20}, {ID: 3, Options: map[string]string{"pool": "4"}}}
+			d.Map.Arenas = []ledger.ArenaMap{{Arena: 1, At: ledger.Instant{Reserve: 9 * gib}}, {Arena: 2, At: ledger.Instant{External: gib}}, {Arena: 3, At: ledger.Instant{Reusable: 2 * gib}}}
 		}, []Finding{{"stranded", 3 * gib, "free in arenas that the request at the peak cannot use; 2 GiB in pool 4", "memprof tune", Cost}}},
-		{"external", func(d Device) { d.Peak.External, d.LargestFree = gib, 64*mib },
+		{"external", func(d Device) { d.Peak.External, d.Chunks.LargestFree = gib, 64*mib },
 			[]Finding{{"external", gib, "external fragmentation; largest free chunk 64 MiB", "memprof tune", Cost}}},
 		{"slack", func(d Device) { d.Peak.Slack = 300 * mib },
 			[]Finding{{"slack", 300 * mib, "slack: chunks larger than their request", "memprof tune", Cost}}},
 		{"slack of a policy that always splits", func(d Device) {
 			d.Peak.Slack = 300 * mib
-			d.Result.Arenas = []analysis.ArenaInfo{{Options: map[string]string{"split": "always"}}}
+			d.Result.Arenas = []ledger.Info{{Options: map[string]string{"split": "always"}}}
 		}, nil},
 		{"pending", func(d Device) { d.Peak.Pending = 5 * mib },
 			[]Finding{{"pending", 5 * mib, "freed, but another stream may still use it", "use fewer streams, or end their use of tensors earlier", Cost}}},
-		{"native", func(d Device) { d.Native, d.Peak.R = &analysis.Native{}, 6*gib },
+		{"native", func(d Device) { d.Chunks, d.Peak.R, d.Peak.NotRequested = nil, 6*gib, 2*gib },
 			[]Finding{{"not-requested", 2 * gib, "reserved by PyTorch's allocator beyond what was requested", "memprof record without --allocator native shows its parts", Cost}}},
 		{"graph pools", func(d Device) {
-			d.Graphs = &analysis.Graphs{WhatIfs: []analysis.GraphWhatIf{
+			d.Graphs = &graphs.Result{WhatIfs: []graphs.WhatIf{
 				{Shapes: 4, Physical: gib, Descended: 400 * mib, Ascended: 600 * mib, Aliased: 500 * mib}, {Why: "not known", Physical: 9 * gib}}}
 		}, []Finding{{"graph-pools", 624 * mib, "of 1 GiB in CUDA-graph pools, for 4 shapes", "one pool, largest shape first: 400 MiB (replayed)", Cost}}},
 		{"others", func(d Device) { withUsed(d, 5*gib, outside{500 * mib, 100 * mib, 64 * mib}) }, []Finding{
@@ -150,7 +154,7 @@ func TestRules(t *testing.T) {
 func TestOrder(t *testing.T) {
 	d := sound()
 	d.Peak.External, d.Peak.Slack, d.Peak.Pending = gib, 3*gib, 2*gib
-	d.Leak = analysis.Leak{Iterations: analysis.Trend{Valid: true, Rising: true, Slope: 1}, Requested: 1}
+	d.Leak = iterations.Leak{Iterations: iterations.Trend{Valid: true, Rising: true, Slope: 1}, Requested: 1}
 	d.OOMs, d.OOMCount = []analysis.OOM{{Request: 5}}, 1
 	var got []string
 	for _, f := range Find(d) {

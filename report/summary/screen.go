@@ -254,7 +254,7 @@ func next(r *analysis.Result, d *analysis.DeviceResult, found []Finding) []layou
 			commands = append(commands, "memprof report --section "+more.section+" "+path)
 		}
 	}
-	if d.Native == nil {
+	if d.Chunks != nil {
 		commands = append(commands, "memprof tune "+path)
 	}
 	if len(commands) == 0 {

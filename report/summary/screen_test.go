@@ -43,7 +43,7 @@ func TestNext(t *testing.T) {
 	if diff := cmp.Diff(want, texts(next(d.Result, d.DeviceResult, found))); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	d.Native = &analysis.Native{}
+	d.Chunks = nil
 	if got := next(d.Result, d.DeviceResult, nil); got != nil {
 		t.Errorf("of PyTorch's own allocator, without findings: %q, want nothing", texts(got))
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/plain"
 )
 
@@ -51,7 +52,7 @@ func Verdict(v analysis.Verdict) string {
 }
 
 // Instant says which event and time an instant is, and in which iteration it lies.
-func Instant(d *analysis.DeviceResult, at analysis.Instant) string {
+func Instant(d *analysis.DeviceResult, at ledger.Instant) string {
 	line := fmt.Sprintf("event %s, %s after the start, %s live",
 		plain.FormatCount(at.Seq), plain.FormatDuration(at.Time), plain.Counted(at.Live, "allocation"))
 	if number, ok := d.IterationNumber(at.Iteration); ok {

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/trace"
 )
@@ -37,7 +38,7 @@ func firstLook(p *trace.Process) ([]state, *analysis.Result, error) {
 			if r > most {
 				most, highest = r, start
 			}
-			at := analysis.Instant{Seq: start - 1, Time: next, T: t, C: t, R: r, NotRequested: r - t}
+			at := ledger.Instant{Seq: start - 1, Time: next, T: t, C: t, R: r, NotRequested: r - t}
 			d.Series.Points = append(d.Series.Points, analysis.Point{
 				Start: next, End: next, T: analysis.Range{Min: t, Max: t}, C: analysis.Range{Min: t, Max: t}, R: analysis.Range{Min: r, Max: r}, At: at, Last: at,
 			})
@@ -51,21 +52,25 @@ func firstLook(p *trace.Process) ([]state, *analysis.Result, error) {
 
 // storedInstant has a result have the stored instants of a part's first event, so that its page can pin others.
 func storedInstant(p *trace.Process, start int64, result *analysis.Result) error {
-	src, err := newIndex(p, nil, 0).from(context.Background(), state{seq: start}, start)
-	if err != nil {
-		return err
-	}
-	defer src.reader.Close()
 	opt := recording.OptionsOf(p)
 	opt.FirstSeq, opt.Explore = start, true
-	r, err := analysis.Run(src, opt)
-	if err != nil {
-		return err
+	var r *analysis.Result
+	for _, pass := range []func(src *source) error{
+		func(src *source) (err error) { r, err = analysis.Run(src, opt); return err },
+		func(src *source) error { return r.Explore(src, opt, nil) },
+	} {
+		src, err := newIndex(p, nil, 0).from(context.Background(), state{seq: start}, start)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(pass(src), src.reader.Close()); err != nil {
+			return err
+		}
 	}
 	result.Arenas = r.Arenas
 	for i := range r.Devices {
 		d := deviceOf(result, r.Devices[i].Device)
-		d.Keyframes, d.Native = r.Devices[i].Keyframes, r.Devices[i].Native
+		d.Keyframes, d.Chunks = r.Devices[i].Keyframes, r.Devices[i].Chunks
 	}
 	return nil
 }
@@ -101,7 +106,7 @@ func deviceOf(r *analysis.Result, device int32) *analysis.DeviceResult {
 	at := slices.IndexFunc(r.Devices, func(d analysis.DeviceResult) bool { return d.Device == device })
 	if at < 0 {
 		at = len(r.Devices)
-		r.Devices = append(r.Devices, analysis.DeviceResult{Device: device, Allocs: 1})
+		r.Devices = append(r.Devices, analysis.DeviceResult{Device: device, Allocs: 1, Chunks: &analysis.Chunks{}})
 	}
 	return &r.Devices[at]
 }

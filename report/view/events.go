@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/keyframes"
 	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/report/page"
 )
@@ -46,9 +47,9 @@ func (s *Server) events(ctx context.Context, q question) ([]byte, error) {
 	if q.event < first || q.event > last {
 		return nil, missingError(fmt.Sprintf("%s has no event %d: want %d to %d", p.Name, q.event, first, last))
 	}
-	span := analysis.EventSpan{From: max(first, q.event-around), To: min(last+1, q.event+around+1)}
+	span := keyframes.Span{From: max(first, q.event-around), To: min(last+1, q.event+around+1)}
 	if q.from >= 0 {
-		span = analysis.EventSpan{From: max(first, q.from), To: q.event + 1}
+		span = keyframes.Span{From: max(first, q.from), To: q.event + 1}
 	}
 	if n := span.To - span.From; n <= 0 || n > MostEvents {
 		return nil, missingError(fmt.Sprintf("events %d to %d are not 1 to %d", span.From, span.To-1, MostEvents))
@@ -63,8 +64,8 @@ func (s *Server) events(ctx context.Context, q question) ([]byte, error) {
 	}
 	defer src.reader.Close()
 	opt := recording.OptionsOf(p)
-	opt.FirstSeq, opt.Explore, opt.Exact = start.seq, true, []analysis.EventSpan{span}
-	result, err := analysis.Run(src, opt)
+	opt.FirstSeq = start.seq
+	result, err := analysis.Revisit(src, opt, []keyframes.Span{span}, nil)
 	if err != nil {
 		return nil, err
 	}

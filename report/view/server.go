@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/page"
 	"github.com/memprof/memprof/trace"
@@ -200,7 +201,7 @@ func (s *Server) whole(process int, result *analysis.Result) *analysis.Result {
 	}
 	known := *s.results[process]
 	for _, a := range result.Arenas {
-		if !slices.ContainsFunc(known.Arenas, func(k analysis.ArenaInfo) bool { return k.ID == a.ID }) {
+		if !slices.ContainsFunc(known.Arenas, func(k ledger.Info) bool { return k.ID == a.ID }) {
 			known.Arenas = append(slices.Clone(known.Arenas), a)
 		}
 	}

@@ -21,6 +21,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/bfc"
@@ -395,15 +396,15 @@ func pinned(t testing.TB, b *reporttest.Browser) int64 {
 	return int64(seq)
 }
 
-func momentOf(p *trace.Process, seq int64) (analysis.Instant, error) {
+func momentOf(p *trace.Process, seq int64) (ledger.Instant, error) {
 	reader, err := p.NewReader()
 	if err != nil {
-		return analysis.Instant{}, err
+		return ledger.Instant{}, err
 	}
 	defer reader.Close()
-	m, err := analysis.RunTo(reader, recording.OptionsOf(p), seq)
+	m, err := analysis.At(reader, recording.OptionsOf(p), seq)
 	if err != nil {
-		return analysis.Instant{}, err
+		return ledger.Instant{}, err
 	}
 	return m.Devices[0].At, nil
 }

@@ -1,7 +1,7 @@
 """Drives torch's own allocator with random operations and writes its answers to a file.
 
     python3 samples/jobs/allocator_twin.py --seed 1 --operations 100000 -o twin.txt
-    go test ./analysis/caching -run TestTwin -twin twin.txt
+    go test ./analysis/torchalloc -run TestTwin -twin twin.txt
 
 The settings are those of PYTORCH_CUDA_ALLOC_CONF. One line is one operation and, behind it,
 torch's reserved, active, allocated and requested bytes afterwards:

@@ -1,4 +1,4 @@
-// Package help has the topics of `memprof help`: texts, the JSON documents of the verbs, and names of earlier versions.
+// Package help has the topics of `memprof help`: texts, and the JSON documents of the verbs.
 package help
 
 import (
@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/memprof/memprof/analysis/renames"
 	"github.com/memprof/memprof/bfc"
 )
 
@@ -23,7 +22,7 @@ var topics embed.FS
 
 // Topics returns a command for each topic. Cobra lists commands that cannot be run as help topics.
 func Topics() []*cobra.Command {
-	commands := []*cobra.Command{newJSONTopic(), newRenamesTopic(), newEventsTopic()}
+	commands := []*cobra.Command{newJSONTopic(), newEventsTopic()}
 	for _, name := range textNames(topics) {
 		commands = append(commands, newTopic(name, firstLine(topics, name), func() string {
 			_, text, _ := strings.Cut(readText(topics, name), "\n\n")
@@ -84,8 +83,6 @@ there keeps its meaning. Bytes and counts are integers, times integers of
 nanoseconds ("_ns"), shares numbers from 0 to 1 (the whole). Iterations are
 counted from 0. What does not exist is null or left out; lists are never null.
 Terms are those of the report, metrics those of ` + "`memprof check --list`" + `.
-At the end of a document are the keys of earlier versions that have other names
-now: what reads them must be changed.
 
 A line of a document is a path and what can stand there: [] is each element of a
 list, * any name in an object; ? behind a path says that it may be left out.
@@ -99,51 +96,9 @@ func newJSONTopic() *cobra.Command {
 	names := Documents()
 	topic := newTopic("json", "What verbs print with --json", func() string { return fmt.Sprintf(jsonConventions, strings.Join(names, "\n  ")) })
 	for _, name := range names {
-		topic.AddCommand(newTopic(name, "The JSON of "+strings.ReplaceAll(name, "-", " --"), func() string { return readText(documents, name) + renamedKeys(name) }))
+		topic.AddCommand(newTopic(name, "The JSON of "+strings.ReplaceAll(name, "-", " --"), func() string { return readText(documents, name) }))
 	}
 	return topic
-}
-
-// newRenamesTopic is `memprof help renames`: the names of earlier versions.
-func newRenamesTopic() *cobra.Command {
-	text := func() string {
-		return `Names that earlier versions of memprof used, and the names of today. Gates and
-baselines with an earlier name of a metric are read as with today's. Where the
-meaning changed, memprof refuses the earlier name, or a baseline of an earlier
-version that has it, with exit code 2: choose the limit anew, or write the
-baseline anew with --update-baseline.
-
-Metrics:
-` + renameLines(renames.Metrics) + `
-
-Keys of JSON documents: at the end of ` + "`memprof help json VERB`" + `. Flags and
-environment variables have kept their names.`
-	}
-	return newTopic("renames", "Names of earlier versions, and what became of them", text)
-}
-
-// renamedKeys are the lines of a document's schema about its keys of earlier versions.
-func renamedKeys(document string) string {
-	if len(renames.JSON[document]) == 0 {
-		return ""
-	}
-	return "\n\nNames of earlier versions, and with them all below:\n" + renameLines(renames.JSON[document])
-}
-
-// renameLines are two lines for each name: the earlier one, and below it today's or what changed.
-func renameLines(table renames.Table) string {
-	var out []string
-	for _, n := range table {
-		now := "is " + n.New + " now"
-		if n.Changed != "" {
-			now = n.Changed
-			if n.New != n.Old {
-				now = "is " + n.New + " now: it " + n.Changed
-			}
-		}
-		out = append(out, "  "+n.Old, helpItem("", now))
-	}
-	return strings.Join(out, "\n")
 }
 
 // Documents returns the names of the documents there are, in order.

@@ -20,7 +20,6 @@ class Exact {
     const positions = exact.time.length;
     const lastAddr = new Float64Array(data.arena.length);
     const lastExtra = new Float64Array(data.arena.length);
-    const placing = new Placing(count, positions);
     let sorts = 0;
     let pause = performance.now() + SLICE;
     for (let i = 0; i < count; i++) {
@@ -31,25 +30,13 @@ class Exact {
       const sort = data.sort[i] === 0 ? sorts++ : data.sort[i] - 1;
       const requested = data.requested[sort];
       const rounded = Math.ceil(requested / 256) * 256;
-      const from = data.from[i];
-      const to = data.events[i] === 0 ? positions : from + data.events[i];
-      const free = placing.begin(data.arena[sort], from);
-      let addr;
-      let bytes;
-      if (data.addr[i] === 0) {
-        const found = free.bestFit(rounded);
-        addr = found.at;
-        bytes = found.bytes + data.extra[i];
-      } else {
-        addr = lastAddr[sort] + (data.addr[i] - (data.addr[i] > 0 ? 1 : 0)) * data.unit;
-        bytes = rounded + lastExtra[sort] + data.extra[i];
-      }
-      placing.put(i, data.arena[sort], data.kind[sort], addr, bytes, to);
+      const addr = lastAddr[sort] + data.addr[i] * data.unit;
+      const bytes = rounded + lastExtra[sort] + data.extra[i];
       lastAddr[sort] = addr;
       lastExtra[sort] = bytes - rounded;
       rows.shape[i] = i;
-      rows.from[i] = from;
-      rows.to[i] = to;
+      rows.from[i] = data.from[i];
+      rows.to[i] = data.events[i] === 0 ? positions : data.from[i] + data.events[i];
       table.kind[i] = data.kind[sort];
       table.arena[i] = data.arena[sort];
       table.origin[i] = data.origin[sort];

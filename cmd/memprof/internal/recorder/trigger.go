@@ -24,8 +24,14 @@ type Trigger struct {
 	gate gate.Gate
 }
 
-// sums are the metrics that follow from sums of the events.
-var sums = []string{"reserved.peak", "oom.count"}
+// sums of the events of a device.
+type sums struct{ reserved, failed int64 }
+
+// summed are the metrics that follow from sums.
+var summed = map[string]func(*sums) int64{
+	"reserved.peak": func(s *sums) int64 { return s.reserved },
+	"oom.count":     func(s *sums) int64 { return s.failed },
+}
 
 // ParseTrigger reads a condition in the language of gates.
 func ParseTrigger(text string) (Trigger, error) {
@@ -38,8 +44,8 @@ func ParseTrigger(text string) (Trigger, error) {
 		return Trigger{}, fmt.Errorf("trigger %q: a limit relative to a baseline is for check: give a number", text)
 	case g.Selector.String() != "":
 		return Trigger{}, fmt.Errorf("trigger %q: a selector is for check: a trigger is about each process and device", text)
-	case !slices.Contains(analysis.LiveMetrics(), g.Metric.Name):
-		return Trigger{}, fmt.Errorf("trigger %q: %s has no value while a job runs: want %s", text, g.Metric.Name, plain.Alternatives(analysis.LiveMetrics()))
+	case !g.Metric.Of(analysis.Running):
+		return Trigger{}, fmt.Errorf("trigger %q: %s has no value while a job runs: want %s", text, g.Metric.Name, plain.Alternatives(analysis.MetricsOf(analysis.Running)))
 	}
 	return Trigger{g}, nil
 }
@@ -58,7 +64,7 @@ type Watcher struct {
 func NewWatcher(triggers []Trigger, tell func(why string, failed bool), trouble func(error)) *Watcher {
 	w := &Watcher{triggers: triggers, tell: tell, trouble: trouble, of: map[string]*watched{}, cheap: true}
 	for i := range triggers {
-		w.cheap = w.cheap && slices.Contains(sums, triggers[i].gate.Metric.Name)
+		w.cheap = w.cheap && summed[triggers[i].gate.Metric.Name] != nil
 	}
 	return w
 }
@@ -71,7 +77,7 @@ type watched struct {
 	dirty  bool // there were events since the last Poll
 
 	mapped  *trace.Live // fed with what changes mapped memory only
-	devices map[int32]*analysis.DeviceResult
+	devices map[int32]*sums
 	live    *analysis.Live // in place of both where a metric needs all
 	broken  error          // why live does not go on
 }
@@ -81,7 +87,7 @@ func (w *Watcher) watched(name string, text func(int32) string) *watched {
 	if p != nil {
 		return p
 	}
-	p = &watched{fired: make([]bool, len(w.triggers)), mapped: trace.NewLive(), devices: map[int32]*analysis.DeviceResult{}}
+	p = &watched{fired: make([]bool, len(w.triggers)), mapped: trace.NewLive(), devices: map[int32]*sums{}}
 	if !w.cheap {
 		p.live = analysis.NewLive(analysis.Options{Process: name, Text: text})
 	}
@@ -119,16 +125,16 @@ func (p *watched) sum(e *trace.Event) {
 	case trace.KindMap, trace.KindUnmap, trace.KindPause, trace.KindResume:
 		p.mapped.Add(e)
 		d := p.device(e.Device)
-		d.MaxR = max(d.MaxR, p.mapped.ReservedOn(e.Device))
+		d.reserved = max(d.reserved, p.mapped.ReservedOn(e.Device))
 	case trace.KindOOM:
-		p.device(e.Device).OOMCount++
+		p.device(e.Device).failed++
 	}
 }
 
-func (p *watched) device(id int32) *analysis.DeviceResult {
+func (p *watched) device(id int32) *sums {
 	d := p.devices[id]
 	if d == nil {
-		d = &analysis.DeviceResult{Device: id}
+		d = &sums{}
 		p.devices[id] = d
 	}
 	return d
@@ -152,27 +158,34 @@ func (w *Watcher) Poll() {
 }
 
 func (w *Watcher) evaluate(name string, p *watched) {
-	var devices []*analysis.DeviceResult
+	var devices []int32
 	if p.live != nil {
 		state := p.live.State()
 		for i := range state.Devices {
-			devices = append(devices, p.live.Result(state.Devices[i].Device))
+			devices = append(devices, state.Devices[i].Device)
 		}
 	} else {
-		for _, id := range slices.Sorted(maps.Keys(p.devices)) {
-			devices = append(devices, p.devices[id])
-		}
+		devices = slices.Sorted(maps.Keys(p.devices))
 	}
 	for i := range w.triggers {
 		g := &w.triggers[i].gate
-		for _, d := range devices {
+		for _, device := range devices {
 			if p.fired[i] {
 				break
 			}
-			if value, _, ok := g.Metric.Value(d); ok && g.Holds(value) {
+			if value, ok := p.value(&g.Metric, device); ok && g.Holds(value) {
 				p.fired[i] = true
-				w.tell(fmt.Sprintf("%s, in %s on device %d", strings.TrimSpace(g.Text), name, d.Device), false)
+				w.tell(fmt.Sprintf("%s, in %s on device %d", strings.TrimSpace(g.Text), name, device), false)
 			}
 		}
 	}
+}
+
+// value is that of a metric now.
+func (p *watched) value(metric *analysis.Metric, device int32) (value float64, ok bool) {
+	if p.live == nil {
+		return float64(summed[metric.Name](p.devices[device])), true
+	}
+	value, _, ok = metric.Value(p.live.Subjects(device))
+	return value, ok
 }

@@ -48,7 +48,7 @@ func TestFiresAsAnalyzed(t *testing.T) {
 		}
 		for _, metric := range []string{"reserved.peak", "requested.peak", "provided.peak"} {
 			m, _ := analysis.LookupMetric(metric)
-			value, _, _ := m.Value(live.Result(0))
+			value, _, _ := m.Value(live.Subjects(0))
 			at := fmt.Sprintf("%s >= %dB", metric, int64(value))
 			var triggers []Trigger
 			for _, condition := range []string{at, fmt.Sprintf("%s > %dB", metric, int64(value))} {

@@ -13,6 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/attribution"
+	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/hooks/nvml"
 	"github.com/memprof/memprof/trace"
@@ -289,7 +291,7 @@ const (
 )
 
 // shares are the greatest groups that have any bytes, of allocations that say so.
-func shares(groups []analysis.Group, most int) []Share {
+func shares(groups []attribution.Group, most int) []Share {
 	var all []Share
 	for _, g := range groups {
 		if g.Requested > 0 && g.Name != "" && len(all) < most {
@@ -300,7 +302,7 @@ func shares(groups []analysis.Group, most int) []Share {
 	return all
 }
 
-func newMemory(device int32, at *analysis.Instant, maxReserved int64) Memory {
+func newMemory(device int32, at *ledger.Instant, maxReserved int64) Memory {
 	m := Memory{
 		Device: device, Requested: at.T, Reserved: at.R, Pending: at.Pending, Stranded: at.Stranded, Reserve: at.Reserve, Reusable: at.Reusable, External: at.External,
 		Paused: at.Paused, Live: at.Live, MaxReserved: maxReserved,

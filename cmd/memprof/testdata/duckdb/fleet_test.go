@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/iterations"
 	"github.com/memprof/memprof/analysis/summary"
 	"github.com/memprof/memprof/trace"
 )
@@ -45,7 +46,7 @@ func TestFleet(t *testing.T) {
 			if i == 3 && rank == 3 {
 				at = 9 << 30
 			}
-			d.Iterations = append(d.Iterations, analysis.Iteration{Number: i, PeakT: at / 2, PeakC: at / 2, PeakR: at, Start: i * 1000, End: i*1000 + 900})
+			d.Iterations = append(d.Iterations, iterations.Iteration{Number: i, PeakT: at / 2, PeakC: at / 2, PeakR: at, Start: i * 1000, End: i*1000 + 900})
 		}
 		run := filepath.Join(dir, "nodes", fmt.Sprintf("node%03d", rank/8))
 		if err := os.MkdirAll(run, 0o755); err != nil {

@@ -1,0 +1,90 @@
+package iterations
+
+// LowWindows is how many windows of time there are at most; at least half as many, once the trace
+// is longer than that many of the narrowest.
+const LowWindows = 64
+
+// narrowestWindow is 1<<12 ns.
+const narrowestWindow = 12
+
+// lows are the least bytes held in each window of time, all of one width, a power of two. When there
+// are too many, the width doubles and neighbours are joined.
+type lows struct {
+	start, next int64 // time of the first event; of the end of the last window
+	shift       uint
+	held        int64 // after the last event
+	low         int64 // of the last window
+	windows     []lowWindow
+}
+
+type lowWindow struct {
+	seq         int64 // of the last event before it
+	low, allocs int64 // the least bytes held in it; the allocs of the device before it
+}
+
+// observe takes the bytes held after an event, and the allocs of the device so far. It says whether a
+// window began. Time may step back, since threads read the clock on their own: such an event counts in
+// the last window.
+func (l *lows) observe(seq, time, held, allocs int64) (began bool) {
+	if began = time >= l.next || l.windows == nil; began {
+		l.roll(seq, time, held, allocs)
+	}
+	l.held = held
+	last := &l.windows[len(l.windows)-1]
+	last.low = min(last.low, held)
+	l.low = last.low
+	return began
+}
+
+// roll goes on to the window of a time. In the windows between, nothing changed.
+func (l *lows) roll(seq, time, held, allocs int64) {
+	if l.windows == nil {
+		l.start, l.shift, l.held = time, narrowestWindow, held
+	}
+	for (time-l.start)>>l.shift >= LowWindows {
+		l.widen()
+	}
+	for at := int((time - l.start) >> l.shift); len(l.windows) <= at; {
+		l.windows = append(l.windows, lowWindow{seq - 1, l.held, allocs})
+	}
+	l.next = l.start + int64(len(l.windows))<<l.shift
+}
+
+func (l *lows) widen() {
+	l.shift++
+	n := 0
+	for i := range l.windows {
+		if i%2 == 0 {
+			l.windows[n] = l.windows[i]
+			n++
+			continue
+		}
+		l.windows[n-1].low = min(l.windows[n-1].low, l.windows[i].low)
+	}
+	l.windows = l.windows[:n]
+}
+
+// BusyWindows is in how many windows something must have been allocated for a trend over time.
+const BusyWindows = 12
+
+// trend is that of the lows, without the first quarter of the windows, in which a job sets up, and
+// the last, in which it cleans up. since is the last event before the windows that count.
+func (l *lows) trend() (t Trend, since int64) {
+	from, to := (len(l.windows)+3)/4, len(l.windows)-1
+	if from >= to {
+		return Trend{}, 0
+	}
+	width := float64(int64(1)<<l.shift) / 1e9
+	busy := 0
+	var points []trendPoint
+	for i := from; i < to; i++ {
+		points = append(points, trendPoint{width * float64(i), l.windows[i].low})
+		if l.windows[i+1].allocs > l.windows[i].allocs {
+			busy++
+		}
+	}
+	if t = trendOf(points); busy < BusyWindows {
+		return Trend{Points: t.Points}, 0
+	}
+	return t, l.windows[from].seq
+}

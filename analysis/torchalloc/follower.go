@@ -1,0 +1,339 @@
+package torchalloc
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/memprof/memprof/trace"
+)
+
+// ErrNotModeled is the error of what the model does not have.
+var ErrNotModeled = errors.New("not followed by the model of PyTorch's allocator")
+
+// Difference is the first event that is not as the model has it. It is an error.
+type Difference struct {
+	Seq             int64
+	Expected, Found string
+}
+
+func (d *Difference) Error() string {
+	return fmt.Sprintf("event %d: expected %s, found %s", d.Seq, d.Expected, d.Found)
+}
+
+// Followed is what was compared, and what was taken from the trace.
+type Followed struct {
+	Allocs   int64 // blocks at the same address
+	Frees    int64
+	Segments int64 // segments and ranges of pages: the same sizes were mapped, at addresses of the trace
+	Releases int64 // of the same segments and pages
+	Emptied  int64 // runs of releases without a refused request: the cache was emptied
+	Readings int64 // of PyTorch's own sum of blocks, which were equal
+	Odd      int64 // of it, which were not: a reading may lie between two events
+	Settings string
+}
+
+// Follower drives a model for each device of a process.
+type Follower struct {
+	Followed
+	// Sized follows arenas that say the sizes of their blocks, too: those of imported snapshots. The sizes are compared.
+	Sized bool
+	// Conf is the text of PYTORCH_CUDA_ALLOC_CONF for those arenas.
+	Conf    string
+	version Version
+	text    func(context int32) string
+	arenas  map[int32]followedArena
+	devices map[int32]*followedDevice
+}
+
+// NewFollower is before the first event. Text gives the text of a context.
+func NewFollower(version Version, text func(context int32) string) *Follower {
+	return &Follower{version: version, text: text, arenas: map[int32]followedArena{}, devices: map[int32]*followedDevice{}}
+}
+
+// followedArena is where an arena's blocks are in PyTorch's allocator.
+type followedArena struct {
+	device     int32
+	stream     uint64
+	pool       PoolID
+	expandable bool
+	conf       string // text of PYTORCH_CUDA_ALLOC_CONF
+	sized      bool   // the trace has the sizes of blocks
+}
+
+// followedDevice is the model of one device.
+type followedDevice struct {
+	script
+	a          *Allocator
+	expandable bool
+	partial    bool // settings under which a release need not be of everything
+	blocks     map[int64]*Block
+	private    map[PoolID]bool // in use
+}
+
+// Of says whether an event is of an arena that is followed.
+func (f *Follower) Of(e *trace.Event) bool {
+	_, known := f.arenas[e.Arena]
+	return known
+}
+
+// Add takes the next event, and returns the bytes of the block that it allocates or frees. The error is a *Difference, or
+// ErrNotModeled.
+func (f *Follower) Add(e *trace.Event) (size int64, err error) {
+	switch e.Kind {
+	case trace.KindArena:
+		return 0, f.arena(e)
+	case trace.KindStatistics:
+		f.statistics(e)
+		return 0, nil
+	}
+	at, known := f.arenas[e.Arena]
+	if !known {
+		return 0, nil
+	}
+	d := f.devices[at.device]
+	if d == nil {
+		if d, err = f.begin(at); err != nil {
+			return 0, err
+		}
+	}
+	switch e.Kind {
+	case trace.KindMap, trace.KindUnmap:
+		if at.expandable != d.expandable {
+			return 0, fmt.Errorf("event %d: both kinds of segments: %w", e.Seq, ErrNotModeled)
+		}
+		d.calls = append(d.calls, *e)
+		if e.Kind == trace.KindMap {
+			f.Segments++
+		} else {
+			f.Releases++
+		}
+		return 0, nil
+	case trace.KindAlloc:
+		return f.alloc(d, at, e)
+	case trace.KindOOM:
+		return 0, f.refused(d, at, e)
+	case trace.KindStreamUse:
+		if b := d.blocks[e.Addr]; b != nil {
+			d.a.RecordStream(b, uint64(e.Stream))
+		}
+	case trace.KindFree, trace.KindFreeDone:
+		return f.free(d, e)
+	case trace.KindPoolRelease:
+		d.releasePool(at.pool)
+	}
+	return 0, nil
+}
+
+// arena notes an arena of PyTorch's own allocator.
+func (f *Follower) arena(e *trace.Event) error {
+	words := trace.ParseContext(e.Kind, f.text(e.Context)).Map()
+	if words["allocator"] != "native" || words["provided"] == "" && !f.Sized {
+		return nil
+	}
+	at := followedArena{device: e.Device, stream: uint64(e.Stream), expandable: words["coalesces"] == "1", conf: cmp.Or(words["conf"], f.Conf), sized: words["provided"] == ""}
+	numbers := strings.Split(words["pool"], ".")
+	for i := range at.pool {
+		if i < len(numbers) {
+			n, err := strconv.ParseUint(numbers[i], 16, 64)
+			if err != nil && words["pool"] != "" {
+				return fmt.Errorf("event %d: pool %q: %w", e.Seq, words["pool"], ErrNotModeled)
+			}
+			at.pool[i] = n
+		}
+	}
+	f.arenas[e.Arena] = at
+	return nil
+}
+
+func (f *Follower) begin(at followedArena) (*followedDevice, error) {
+	settings, err := ParseSettings(at.conf, f.version)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", err, ErrNotModeled)
+	}
+	f.Settings = at.conf
+	settings.Expandable = at.expandable // the job may have set it itself
+	d := &followedDevice{
+		expandable: at.expandable, blocks: map[int64]*Block{}, private: map[PoolID]bool{},
+		partial: !at.expandable && (settings.MaxSplit != DefaultSettings().MaxSplit || settings.GarbageCollection > 0),
+	}
+	d.a = NewAllocator(AllocatorOptions{Settings: settings, Version: f.version, Total: endless}, &d.script)
+	f.devices[at.device] = d
+	return d, nil
+}
+
+// emptyCache empties the cache where the recording has releases that no request made.
+func (f *Follower) emptyCache(d *followedDevice, seq int64) error {
+	if len(d.calls) == 0 || d.calls[0].Kind != trace.KindUnmap {
+		return nil
+	}
+	f.Emptied++
+	for i := range d.calls { // memory of a private pool is released when nobody uses the pool any more
+		if at := f.arenas[d.calls[i].Arena]; d.calls[i].Kind == trace.KindUnmap {
+			d.releasePool(at.pool)
+		}
+	}
+	_ = d.a.EmptyCache() // no scope is open
+	if d.wrong == "" && len(d.calls) > 0 && d.calls[0].Kind == trace.KindUnmap {
+		return &Difference{seq, "no release", describe(&d.calls[0])}
+	}
+	return d.judge(seq)
+}
+
+// emptied says whether the releases at hand are of all that an emptying of the cache would release. Under some settings
+// a request releases less.
+func (d *followedDevice) emptied() bool {
+	released, whole := 0, 0
+	for released < len(d.calls) && d.calls[released].Kind == trace.KindUnmap {
+		released++
+	}
+	for _, s := range d.a.Segments() {
+		if len(s.Blocks) == 1 && s.Blocks[0].State() == Free {
+			whole++
+		}
+	}
+	return released >= whole
+}
+
+func (d *followedDevice) releasePool(id PoolID) {
+	if d.private[id] {
+		delete(d.private, id)
+		_ = d.a.ReleasePool(id) // it is in use
+	}
+}
+
+// judge returns what the model did that the recording has not.
+func (d *followedDevice) judge(seq int64) error {
+	switch {
+	case d.lost:
+		return fmt.Errorf("event %d: an expandable segment without pages: %w", seq, ErrNotModeled)
+	case d.wrong == "":
+		return nil
+	case len(d.calls) > 0:
+		return &Difference{seq, d.wrong, describe(&d.calls[0])}
+	}
+	return &Difference{seq, d.wrong, "none"}
+}
+
+// describe says what an event of the memory is.
+func describe(e *trace.Event) string {
+	what := "a map"
+	if e.Kind == trace.KindUnmap {
+		what = "a release"
+	}
+	return fmt.Sprintf("%s of %d bytes at %#x (event %d)", what, e.Provided, uint64(e.Addr), e.Seq)
+}
+
+// request makes a request of the model. block is nil if it is refused.
+func (f *Follower) request(d *followedDevice, at followedArena, e *trace.Event) (block *Block, err error) {
+	if !d.partial || d.emptied() {
+		if err := f.emptyCache(d, e.Seq); err != nil {
+			return nil, err
+		}
+	}
+	if at.pool != (PoolID{}) {
+		if !d.private[at.pool] {
+			d.private[at.pool] = true
+			d.a.UsePool(at.pool)
+		}
+		d.a.BeginPool(at.pool, func(uint64) bool { return true })
+		defer func() { _, _ = d.a.EndPool(at.pool), d.a.ReleasePool(at.pool) }() // it exists
+	}
+	block, refused := d.a.Malloc(uint64(e.Requested), at.stream)
+	if refused != nil {
+		return nil, nil
+	}
+	return block, d.judge(e.Seq)
+}
+
+func (f *Follower) alloc(d *followedDevice, at followedArena, e *trace.Event) (size int64, err error) {
+	if e.Requested <= 0 {
+		return 0, fmt.Errorf("event %d: a request of %d bytes: %w", e.Seq, e.Requested, ErrNotModeled)
+	}
+	b, err := f.request(d, at, e)
+	if err != nil {
+		return 0, err
+	}
+	found := fmt.Sprintf("%d bytes at %#x", e.Requested, uint64(e.Addr))
+	switch {
+	case b == nil:
+		if d.wrong == "" {
+			d.blame("more memory for %d bytes", e.Requested)
+		}
+		return 0, &Difference{e.Seq, d.wrong, found + " without it"}
+	case len(d.calls) > 0:
+		return 0, &Difference{e.Seq, fmt.Sprintf("%d bytes at %#x without more memory", e.Requested, b.Addr()), describe(&d.calls[0])}
+	case b.Addr() != uint64(e.Addr):
+		return 0, &Difference{e.Seq, fmt.Sprintf("%d bytes at %#x", e.Requested, b.Addr()), found}
+	case at.sized && uint64(e.Provided) != b.Size():
+		return 0, &Difference{e.Seq, fmt.Sprintf("a block of %d bytes", b.Size()), fmt.Sprintf("one of %d", e.Provided)}
+	}
+	d.blocks[e.Addr] = b
+	f.Allocs++
+	return int64(b.Size()), nil
+}
+
+// refused makes a request of the model that was refused in the recording: then all that is free was released.
+func (f *Follower) refused(d *followedDevice, at followedArena, e *trace.Event) error {
+	if e.Requested <= 0 {
+		return nil
+	}
+	b, err := f.request(d, at, e)
+	if err != nil {
+		return err
+	}
+	d.wrong = "" // a segment was asked for, as it should be
+	if b != nil {
+		return &Difference{e.Seq, fmt.Sprintf("%d bytes at %#x", e.Requested, b.Addr()), "out of memory"}
+	}
+	if d.lost {
+		return d.judge(e.Seq)
+	}
+	return nil
+}
+
+func (f *Follower) free(d *followedDevice, e *trace.Event) (size int64, err error) {
+	b := d.blocks[e.Addr]
+	if b == nil {
+		return 0, &Difference{e.Seq, "a block that is live", fmt.Sprintf("a free at %#x", uint64(e.Addr))}
+	}
+	if err := f.emptyCache(d, e.Seq); err != nil {
+		return 0, err
+	}
+	size = int64(b.Size())
+	if e.Kind == trace.KindFreeDone {
+		d.a.Complete(b)
+		delete(d.blocks, e.Addr)
+		return size, nil
+	}
+	f.Frees++
+	if !d.a.Free(b) {
+		delete(d.blocks, e.Addr)
+	}
+	return size, nil
+}
+
+// statistics compares PyTorch's own sum of blocks with the model's.
+func (f *Follower) statistics(e *trace.Event) {
+	d := f.devices[e.Device]
+	if d == nil {
+		return
+	}
+	if _, provided, _ := e.Statistics(); uint64(provided) == d.a.Stats().Allocated.Now {
+		f.Readings++
+	} else {
+		f.Odd++
+	}
+}
+
+// End judges what is left after the last event.
+func (f *Follower) End(seq int64) error {
+	for _, d := range f.devices {
+		if err := f.emptyCache(d, seq); err != nil {
+			return err
+		}
+	}
+	return nil
+}

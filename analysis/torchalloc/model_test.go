@@ -1,0 +1,490 @@
+package torchalloc
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+// testCard is a device of a fixed size whose segments lie in ascending order, each once.
+type testCard struct {
+	size, used, next uint64
+	calls            []string
+}
+
+func (c *testCard) take(bytes uint64) bool {
+	if c.used+bytes > c.size {
+		return false
+	}
+	c.used += bytes
+	return true
+}
+
+func (c *testCard) Alloc(bytes uint64) (uint64, bool) {
+	if !c.take(bytes) {
+		return 0, false
+	}
+	return c.address(bytes), true
+}
+
+func (c *testCard) address(bytes uint64) uint64 {
+	c.next += 1 << 40
+	return c.next
+}
+
+func (c *testCard) Free(addr, bytes uint64)             { c.used -= bytes }
+func (c *testCard) Reserve(bytes uint64) (uint64, bool) { return c.address(bytes), true }
+func (c *testCard) Unreserve(addr, bytes uint64)        {}
+func (c *testCard) Map(addr, bytes uint64) bool         { return c.take(bytes) }
+func (c *testCard) Unmap(addr, bytes uint64)            { c.used -= bytes }
+
+func allocator(t testing.TB, conf string, v Version, total uint64) (*Allocator, *testCard) {
+	t.Helper()
+	settings, err := ParseSettings(conf, v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &testCard{size: total}
+	return NewAllocator(AllocatorOptions{Settings: settings, Version: v, Total: total}, c), c
+}
+
+func malloc(t testing.TB, a *Allocator, n, stream uint64) *Block {
+	t.Helper()
+	b, err := a.Malloc(n, stream)
+	if err != nil {
+		t.Fatalf("malloc %d: %v", n, err)
+	}
+	return b
+}
+
+func TestSegmentsBySize(t *testing.T) {
+	for _, c := range []struct{ n, size, reserved uint64 }{
+		{1, 512, 2 * mib},
+		{512, 512, 2 * mib},
+		{513, 1024, 2 * mib},
+		{mib, mib, 2 * mib},
+		{mib + 1, mib + 512, 20 * mib},
+		{10*mib - 512, 10*mib - 512, 20 * mib},
+		{10 * mib, 10 * mib, 10 * mib},
+		{10*mib + 1, 10*mib + 512, 12 * mib},
+		{19 * mib, 19 * mib, 20 * mib},
+		{100*mib + 1, 100*mib + 512, 102 * mib},
+	} {
+		a, _ := allocator(t, "", Torch211, 1<<40)
+		b := malloc(t, a, c.n, 0)
+		want := c.size
+		if rest := c.reserved - c.size; c.size > mib && rest <= mib {
+			want = c.reserved // no split: the rest is part of the block
+		}
+		if b.Size() != want || a.Stats().Reserved.Now != c.reserved {
+			t.Errorf("%d bytes: block %d, reserved %d; want %d, %d", c.n, b.Size(), a.Stats().Reserved.Now, want, c.reserved)
+		}
+	}
+}
+
+func TestRoundup(t *testing.T) {
+	list := "roundup_power2_divisions:[2:4,8:2,>:1]"
+	for _, c := range []struct {
+		conf    string
+		v       Version
+		n, want uint64
+	}{
+		{"roundup_power2_divisions:4", Torch211, 1200, 1536},           // not above 512 x 4
+		{"roundup_power2_divisions:4", Torch211, 2049, 2560},           // steps of 512
+		{"roundup_power2_divisions:4", Torch211, 1100 * 1024, 5 << 18}, // 1 MiB / 4
+		{"roundup_power2_divisions:4", Torch211, 4 * mib, 4 * mib},
+		{list, Torch211, 1<<20 + 1, 5 << 18}, // below the first entry: its divisor
+		{list, Torch211, 5 * mib, 5 * mib},   // unnamed between: none
+		{list, Torch211, 9 * mib, 12 * mib},  // 8 MiB / 2
+		{list, Torch26, 9 * mib, 9 * mib},    // 2.6: > takes the last entry, too
+		{list, Torch211, 33 * mib, 33 * mib}, // > is 1
+	} {
+		s, err := ParseSettings(c.conf, c.v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := s.Round(c.n); got != c.want {
+			t.Errorf("%s, version %d: round(%d) = %d, want %d", c.conf, c.v, c.n, got, c.want)
+		}
+	}
+}
+
+func TestSettingsTaken(t *testing.T) {
+	divisors := [16]uint64{0, 4}
+	for _, c := range []struct {
+		conf string
+		v    Version
+		want func(*Settings)
+	}{
+		{"pinned_max_round_threshold_mb:64,pinned_max_cached_size_mb:512,pinned_free_catch_all:True", Torch213, func(*Settings) {}},
+		{"max_non_split_rounding_mb:20", Torch211, func(s *Settings) { s.MaxNonSplitRounding = 20 * mib }},
+		{"roundup_power2_divisions:[1:0,2:4]", Torch26, func(s *Settings) { s.Roundup = divisors }},
+	} {
+		want := DefaultSettings()
+		c.want(&want)
+		got, err := ParseSettings(c.conf, c.v)
+		if err != nil {
+			t.Errorf("%q: %v", c.conf, err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%q: %s", c.conf, diff)
+		}
+	}
+}
+
+// Known to torch, but not modeled: the error does not say that torch would refuse it.
+func TestReservesAreNotModeled(t *testing.T) {
+	for _, conf := range []string{"expandable_segments_reserve:0.5", "expandable_segments_reserve_by_class:[serving:0.25,load:40G]"} {
+		_, err := ParseSettings("expandable_segments:True,"+conf, Torch213)
+		if want := fmt.Sprintf("allocator setting %q: reservations of other sizes are not modeled", conf); err == nil || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
+
+func TestSettingsRefused(t *testing.T) {
+	for _, c := range []struct {
+		conf string
+		v    Version
+	}{
+		{"max_split_size_mb:20", Torch26}, {"max_non_split_rounding_mb:20", Torch26}, {"roundup_power2_divisions:[0:4]", Torch211}, {"max_split_size_mb:19", Torch211}, {"garbage_collection_threshold:1", Torch211},
+		{"roundup_power2_divisions:3", Torch211}, {"roundup_power2_divisions:[1:4", Torch211}, {"expandable_segments:yes", Torch211},
+		{"large_segment_size_mb:40", Torch26}, {"large_segment_size_mb:10", Torch211}, {"no_such_key:1", Torch211},
+		{"large_segment_size_mb:64,max_split_size_mb:32", Torch211}, {"max_split_size_mb", Torch211}, {"]", Torch211},
+	} {
+		if s, err := ParseSettings(c.conf, c.v); err == nil {
+			t.Errorf("%q is taken: %+v", c.conf, s)
+		}
+	}
+}
+
+// Blocks of one stream are not for another, the smallest that fits serves, and neighbours merge.
+func TestSearch(t *testing.T) {
+	a, _ := allocator(t, "", Torch211, 1<<40)
+	big, small := malloc(t, a, 40*mib, 0), malloc(t, a, 30*mib, 0)
+	bigAt, smallAt := big.Addr(), small.Addr()
+	a.Free(big)
+	a.Free(small)
+	if b := malloc(t, a, 25*mib, 1); b.Addr() == smallAt || b.Addr() == bigAt {
+		t.Error("a block of stream 0 served stream 1")
+	}
+	first := malloc(t, a, 25*mib, 0)
+	if first.Addr() != smallAt || first.Size() != 25*mib {
+		t.Errorf("25 MiB at %#x, %d bytes, want the 30 MiB segment", first.Addr(), first.Size())
+	}
+	rest := malloc(t, a, 5*mib, 0)
+	if rest.Addr() != smallAt+25*mib {
+		t.Errorf("5 MiB at %#x, want the rest of the 30 MiB segment", rest.Addr())
+	}
+	a.Free(first)
+	a.Free(rest)
+	if whole := malloc(t, a, 30*mib, 0); whole.Addr() != smallAt || whole.Size() != 30*mib {
+		t.Errorf("30 MiB at %#x, %d bytes: the halves did not merge", whole.Addr(), whole.Size())
+	}
+}
+
+// A card that is full gives what is free back, and the request is not sought again.
+func TestRetry(t *testing.T) {
+	a, c := allocator(t, "", Torch211, 100*mib)
+	keep := malloc(t, a, 30*mib, 0)
+	a.Free(malloc(t, a, 60*mib, 0))
+	malloc(t, a, 70*mib, 1)
+	stats := a.Stats()
+	if stats.Retries != 1 || stats.Reserved != (Level{100 * mib, 100 * mib}) || c.used != 100*mib || stats.DeviceFrees != 1 {
+		t.Errorf("%+v, card %d", stats, c.used)
+	}
+	a.Free(keep)
+	_, err := a.Malloc(80*mib, 1)
+	var oom *OutOfMemory
+	if !errors.As(err, &oom) {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(&OutOfMemory{80 * mib, 80 * mib, 70 * mib, unlimited}, oom); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestRecordStream(t *testing.T) {
+	a, _ := allocator(t, "", Torch211, 1<<40)
+	b := malloc(t, a, 20*mib, 0)
+	at := b.Addr()
+	a.RecordStream(b, 0)
+	a.RecordStream(b, 7)
+	if !a.Free(b) || a.Stats().Allocated.Now != 0 || a.Stats().Active.Now != 20*mib {
+		t.Errorf("a block that stream 7 uses is not pending: %+v", a.Stats())
+	}
+	if again := malloc(t, a, 20*mib, 0); again.Addr() == at {
+		t.Error("a pending block served a request")
+	}
+	a.Complete(b)
+	a.Complete(b)
+	if again := malloc(t, a, 20*mib, 0); again.Addr() != at {
+		t.Error("a completed block does not serve its stream")
+	}
+}
+
+// In a scope the free of a shared block waits for the end of the scope; what was recorded in
+// it is no reason to wait any longer.
+func TestDeferredFree(t *testing.T) {
+	a, _ := allocator(t, "", Torch211, 1<<40)
+	inside, outside := malloc(t, a, 20*mib, 0), malloc(t, a, 20*mib, 0)
+	a.RecordStream(outside, 8)
+	a.BeginPool(PoolID{0, 1}, func(uint64) bool { return true })
+	a.RecordStream(inside, 7)
+	for _, b := range []*Block{inside, outside} {
+		if !a.Free(b) || b.State() != Waiting {
+			t.Error("a free in a scope is not deferred")
+		}
+	}
+	if err := a.EndPool(PoolID{0, 1}); err != nil {
+		t.Fatal(err)
+	}
+	malloc(t, a, 1, 0)
+	if inside.State() != Free || outside.State() != Waiting || !slices.Equal(a.Pending(), []*Block{outside}) {
+		t.Errorf("states %d, %d", inside.State(), outside.State())
+	}
+}
+
+func TestPrivatePool(t *testing.T) {
+	a, _ := allocator(t, "", Torch211, 1<<40)
+	free := malloc(t, a, 20*mib, 0)
+	at := free.Addr()
+	a.Free(free)
+	id := PoolID{0, 1}
+	a.BeginPool(id, func(stream uint64) bool { return stream == 3 })
+	if b := malloc(t, a, 20*mib, 0); b.Addr() != at {
+		t.Error("a scope that does not accept the stream took its request")
+	}
+	b := malloc(t, a, 20*mib, 3)
+	if a.EndPool(id) != nil {
+		t.Error("the scope was not open")
+	}
+	a.Free(b)
+	reserved := a.Stats().Reserved.Now
+	a.EmptyCache()
+	if a.Stats().Reserved.Now != reserved {
+		t.Error("a pool in use was released")
+	}
+	if a.ReleasePool(id) != nil || a.ReleasePool(id) == nil || a.EndPool(id) == nil {
+		t.Error("ends of the pool")
+	}
+	a.EmptyCache()
+	if got := a.Stats().Reserved.Now; got != reserved-20*mib {
+		t.Errorf("%d bytes are reserved, want %d", got, reserved-20*mib)
+	}
+}
+
+// An expandable segment maps pages as needed, and unmaps those that lie wholly inside of what
+// is free.
+func TestExpandable(t *testing.T) {
+	a, _ := allocator(t, "expandable_segments:True", Torch211, 1<<40)
+	first, second := malloc(t, a, 30*mib, 0), malloc(t, a, 25*mib, 0)
+	if second.Addr() != first.Addr()+30*mib || a.Stats().Reserved.Now != 60*mib {
+		t.Fatalf("second at %#x, first %#x, reserved %d", second.Addr(), first.Addr(), a.Stats().Reserved.Now)
+	}
+	a.Free(first)
+	a.EmptyCache() // 0 to 30 is free and maps 0 to 20 on its own; 55 to 60 is free within a page
+	if got := a.Stats().Reserved.Now; got != 40*mib {
+		t.Errorf("%d MiB are reserved, want 40", got/mib)
+	}
+	if third := malloc(t, a, 40*mib, 0); third.Addr() != second.Addr()+25*mib || a.Stats().Reserved.Now != 80*mib {
+		t.Errorf("third at %#x, reserved %d MiB", third.Addr(), a.Stats().Reserved.Now/mib)
+	}
+	if fourth := malloc(t, a, 25*mib, 0); fourth.Addr() != second.Addr()-30*mib {
+		t.Errorf("fourth at %#x: the unmapped front was not used", fourth.Addr())
+	}
+}
+
+func TestExpandableRefusedHalfway(t *testing.T) {
+	a, c := allocator(t, "expandable_segments:True", Torch211, 100*mib)
+	a.Free(malloc(t, a, 30*mib, 0))
+	other := malloc(t, a, 30*mib, 1)
+	if _, err := a.Malloc(100*mib, 0); err == nil {
+		t.Fatal("100 MiB beside 40 on a card of 100")
+	}
+	if c.used != 40*mib || a.Stats().Reserved.Now != 40*mib {
+		t.Errorf("card %d MiB, reserved %d MiB", c.used/mib, a.Stats().Reserved.Now/mib)
+	}
+	a.Free(other)
+	checkLayout(t, a)
+}
+
+func TestOversize(t *testing.T) {
+	a, _ := allocator(t, "max_split_size_mb:40", Torch211, 200*mib)
+	a.Free(malloc(t, a, 60*mib, 0))
+	if b := malloc(t, a, 30*mib, 0); b.Size() != 30*mib {
+		t.Error("an oversize block served a small request")
+	}
+	if b := malloc(t, a, 50*mib, 0); b.Size() != 60*mib {
+		t.Errorf("50 MiB got %d MiB, want the block of 60: less than 20 more", b.Size()/mib)
+	}
+	a, _ = allocator(t, "max_split_size_mb:40", Torch211, 190*mib)
+	a.Free(malloc(t, a, 90*mib, 0))
+	malloc(t, a, 50*mib, 0) // 40 more than asked for is too much
+	malloc(t, a, 60*mib, 0) // oversize blocks are released for it
+	if stats := a.Stats(); stats.Retries != 0 || stats.DeviceFrees != 1 || stats.Reserved.Now != 110*mib {
+		t.Errorf("%+v", stats)
+	}
+}
+
+func TestGarbage(t *testing.T) {
+	settings, err := ParseSettings("garbage_collection_threshold:0.5", Torch211)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := NewAllocator(AllocatorOptions{Settings: settings, Version: Torch211, Total: 400 * mib, Fraction: 0.5}, &testCard{size: 400 * mib})
+	old := malloc(t, a, 60*mib, 0)
+	young := malloc(t, a, 70*mib, 0)
+	a.Free(old)
+	malloc(t, a, 10*mib, 1)
+	a.Free(young)
+	malloc(t, a, 50*mib, 1) // 40 MiB above the threshold: what is older than the mean goes
+	if stats := a.Stats(); stats.Reserved.Now != 130*mib || stats.DeviceFrees != 1 {
+		t.Errorf("%+v", stats)
+	}
+}
+
+func TestFractionOfOne(t *testing.T) {
+	for v, limited := range map[Version]bool{Torch26: true, Torch211: false} {
+		a := NewAllocator(AllocatorOptions{Settings: DefaultSettings(), Version: v, Total: 100 * mib, Fraction: 1}, &testCard{size: 200 * mib})
+		if _, err := a.Malloc(150*mib, 0); (err != nil) != limited {
+			t.Errorf("version %d: %v", v, err)
+		}
+	}
+}
+
+// checkLayout demands what holds of every state: blocks tile segments, idle neighbours of one
+// kind do not exist, the orders hold exactly the idle blocks, and the sums are those of blocks.
+func checkLayout(t interface {
+	Helper()
+	Fatalf(string, ...any)
+}, a *Allocator) {
+	t.Helper()
+	var reserved, active, allocated, requested uint64
+	orders := map[*Block]bool{}
+	pools := []*pool{a.small, a.large}
+	for _, p := range a.private {
+		pools = append(pools, p.small, p.large)
+	}
+	for _, p := range pools {
+		for _, b := range append(p.free.Items(), p.unmapped.Items()...) {
+			orders[b] = true
+		}
+	}
+	for _, s := range a.Segments() {
+		at := s.Addr
+		for i, b := range s.Blocks {
+			if b.addr != at || b.size == 0 || b.size%unit != 0 {
+				t.Fatalf("block at %#x of %d bytes, where %#x comes next", b.addr, b.size, at)
+			}
+			at += b.size
+			if orders[b] != b.idle() {
+				t.Fatalf("block at %#x: idle %v, in an order %v", b.addr, b.idle(), orders[b])
+			}
+			delete(orders, b)
+			if i > 0 && b.idle() && s.Blocks[i-1].idle() && b.mapped == s.Blocks[i-1].mapped {
+				t.Fatalf("idle neighbours at %#x", b.addr)
+			}
+			if b.mapped {
+				reserved += b.size
+			}
+			switch b.State() {
+			case Allocated:
+				allocated += b.size
+				active += b.size
+				requested += b.requested
+			case Waiting:
+				active += b.size
+				requested += b.requested
+			}
+		}
+		if at != s.Addr+s.Size {
+			t.Fatalf("segment at %#x: blocks end at %#x", s.Addr, at)
+		}
+	}
+	got := [...]uint64{a.stats.Reserved.Now, a.stats.Active.Now, a.stats.Allocated.Now, a.stats.Requested.Now}
+	if want := [...]uint64{reserved, active, allocated, requested}; got != want || len(orders) > 0 {
+		t.Fatalf("sums %v, blocks say %v; %d idle blocks in no segment", got, want, len(orders))
+	}
+}
+
+func TestRandomOperations(t *testing.T) {
+	confs := []string{"", "expandable_segments:True", "max_split_size_mb:32,roundup_power2_divisions:4", "garbage_collection_threshold:0.4"}
+	rapid.Check(t, func(t *rapid.T) {
+		v := rapid.SampledFrom([]Version{Torch26, Torch211, Torch213}).Draw(t, "version")
+		settings, err := ParseSettings(rapid.SampledFrom(confs).Draw(t, "settings"), v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := &testCard{size: 300 * mib}
+		a := NewAllocator(AllocatorOptions{Settings: settings, Version: v, Total: c.size, Fraction: rapid.SampledFrom([]float64{0, 0.8}).Draw(t, "fraction")}, c)
+		var live, pending []*Block
+		scopes := 0
+		t.Repeat(map[string]func(*rapid.T){
+			"malloc": func(t *rapid.T) {
+				n := rapid.Uint64Range(1, 1<<rapid.IntRange(4, 26).Draw(t, "log")).Draw(t, "bytes")
+				if b, err := a.Malloc(n, rapid.Uint64Range(0, 2).Draw(t, "stream")); err == nil {
+					live = append(live, b)
+				}
+			},
+			"free": func(t *rapid.T) {
+				if len(live) == 0 {
+					t.Skip()
+				}
+				i := rapid.IntRange(0, len(live)-1).Draw(t, "block")
+				if rapid.Bool().Draw(t, "shared") {
+					a.RecordStream(live[i], rapid.Uint64Range(0, 2).Draw(t, "user"))
+				}
+				if a.Free(live[i]) {
+					pending = append(pending, live[i])
+				}
+				live = slices.Delete(live, i, i+1)
+			},
+			"complete": func(t *rapid.T) {
+				for _, b := range pending {
+					a.Complete(b)
+				}
+				pending = nil
+			},
+			"empty": func(t *rapid.T) {
+				if err := a.EmptyCache(); (err != nil) != (v == Torch26 && scopes > 0) {
+					t.Fatal(err)
+				}
+			},
+			"scope": func(t *rapid.T) {
+				if scopes > 0 {
+					scopes--
+					if a.EndPool(PoolID{0, 1}) != nil || a.ReleasePool(PoolID{0, 1}) != nil {
+						t.Fatal("scope")
+					}
+					return
+				}
+				scopes++
+				a.BeginPool(PoolID{0, 1}, func(stream uint64) bool { return stream == 1 })
+			},
+			"": func(t *rapid.T) {
+				checkLayout(t, a)
+				if c.used != a.stats.Reserved.Now {
+					t.Fatalf("the card has %d bytes in use, the allocator %d", c.used, a.stats.Reserved.Now)
+				}
+			},
+		})
+	})
+}
+
+// Oversize blocks that add up to exactly what is wanted suffice: nothing else is released.
+func TestOversizeExactly(t *testing.T) {
+	a, _ := allocator(t, "max_split_size_mb:40", Torch211, 120*mib)
+	small, large := malloc(t, a, 40*mib, 0), malloc(t, a, 50*mib, 0)
+	a.Free(malloc(t, a, 20*mib, 1))
+	a.Free(small)
+	a.Free(large)
+	malloc(t, a, 90*mib, 0)
+	if stats := a.Stats(); stats.Retries != 0 || stats.DeviceFrees != 2 || stats.Reserved.Now != 110*mib {
+		t.Errorf("%+v", stats)
+	}
+}

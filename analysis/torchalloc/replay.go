@@ -1,0 +1,392 @@
+package torchalloc
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/memprof/memprof/analysis/accounting"
+	"github.com/memprof/memprof/trace"
+)
+
+// Options of a replay.
+type Options struct {
+	Settings []Settings // one replay for each
+	Version  Version    // of the torch whose rules count
+	// Placements is how many more replays under each settings without expandable segments place segments
+	// without any order. If it is not 0, two more free the blocks that wait for other streams at once, and as late as can be.
+	// All give [Outcome.Least] and [Outcome.Greatest].
+	Placements int
+	Text       func(context int32) string
+	// Card, if set, is the size of each device, and what others than the allocator use of it.
+	Card *accounting.Card
+	// UntilRefused ends Run when a request was refused.
+	UntilRefused bool
+}
+
+// Outcome is what one replay took, by device.
+type Outcome struct {
+	Reserved map[int32]int64 // the greatest, in bytes
+	Refused  int64           // requests
+	// Least and Greatest are those of Reserved over all placements of segments, the driver's included, and waits.
+	Least, Greatest map[int32]int64
+	// Used is the greatest sum of reserved bytes and those of others, by device; Needed the same with requested
+	// bytes. Both need a Card.
+	Used, Needed map[int32]int64
+	First        *accounting.Refusal // of Refused; nil if there is none
+	// Maps and Unmaps are calls of the driver, for segments or pages, in a steady iteration: the mean of those from
+	// number 4 on.
+	Maps, Unmaps float64
+	Totals       map[int32]uint64 // bytes of the devices
+}
+
+// unknownTotal is the memory of a device whose size the recording does not have: an H200's.
+const unknownTotal = 150_754_820_096
+
+// Run replays all events of a source. The error says which event contradicts those before.
+func Run(source trace.Source, o Options) ([]Outcome, error) {
+	r := NewReplay(o)
+	for {
+		batch, err := source.Next()
+		if errors.Is(err, io.EOF) {
+			return r.Outcomes(), nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		for i := range batch.Len() {
+			e := batch.Event(i)
+			if err := r.Add(&e); err != nil {
+				return nil, err
+			}
+			if o.UntilRefused && r.refused() {
+				return r.Outcomes(), nil
+			}
+		}
+	}
+}
+
+func (r *Replay) refused() bool {
+	return slices.ContainsFunc(r.jobs, func(j *job) bool { return j.refused > 0 })
+}
+
+// Replay follows a recording, and drives a job for each settings and placement.
+type Replay struct {
+	Options
+	live   *trace.Live
+	arenas map[int32]place
+	totals map[int32]uint64   // bytes of each device whose size is known
+	others *accounting.Others // nil without a Card
+	jobs   []*job
+}
+
+// NewReplay is a replay before the first event.
+func NewReplay(o Options) *Replay {
+	r := &Replay{Options: o, live: trace.NewLive(), arenas: map[int32]place{}, totals: map[int32]uint64{}}
+	if o.Card != nil {
+		r.others = accounting.NewOthers(o.Card, o.Text)
+	}
+	for i, s := range o.Settings {
+		r.jobs = append(r.jobs, r.newJob(i, s, 0))
+		if o.Placements > 0 {
+			for _, w := range []waits{notAtAll, long} {
+				j := r.newJob(i, s, 0)
+				j.waits = w
+				r.jobs = append(r.jobs, j)
+			}
+		}
+		for seed := range o.Placements {
+			if !s.Expandable { // only the order of its reservations could differ, and it is kept
+				r.jobs = append(r.jobs, r.newJob(i, s, uint64(seed)+1))
+			}
+		}
+	}
+	return r
+}
+
+// Stats returns what a device has now under one of the settings, where the driver places segments.
+func (r *Replay) Stats(setting int, device int32) Stats {
+	for _, j := range r.jobs {
+		if j.of == setting && j.likeliest() {
+			return j.device(device).Stats()
+		}
+	}
+	return Stats{}
+}
+
+// place is where an arena's blocks are in PyTorch's allocator.
+type place struct {
+	device int32
+	stream uint64
+	pool   PoolID // zero: the default one
+}
+
+// job is the recorded job under one settings.
+type job struct {
+	of       int // its number among the settings
+	settings Settings
+	version  Version
+	totals   map[int32]uint64 // the replay's
+	seed     uint64           // of a scatter; 0: the driver's placement
+	devices  map[int32]*Allocator
+	pools    map[poolOf]bool // private pools that are in use
+	blocks   []*Block        // by slot; nil where the request was refused
+	waits    waits
+	waiting  []waiting
+	refused  int64
+	calls    calls
+
+	card         *accounting.Card   // the replay's
+	others       *accounting.Others // the replay's
+	rooms        map[int32]*limited // by device, with a card
+	used, needed map[int32]int64
+	first        *accounting.Refusal
+}
+
+func (r *Replay) newJob(of int, s Settings, seed uint64) *job {
+	return &job{
+		of: of, settings: s, version: r.Version, totals: r.totals, seed: seed, devices: map[int32]*Allocator{}, pools: map[poolOf]bool{},
+		card: r.Card, others: r.others, rooms: map[int32]*limited{}, used: map[int32]int64{}, needed: map[int32]int64{},
+	}
+}
+
+type poolOf struct {
+	device int32
+	id     PoolID
+}
+
+// Add replays the next event. The error says that it contradicts those before.
+func (r *Replay) Add(e *trace.Event) error {
+	if r.others != nil {
+		if change, ok := r.others.Add(e); ok {
+			for _, j := range r.jobs {
+				j.outside(e, change)
+			}
+		}
+	}
+	outcome, block := r.live.Add(e)
+	switch e.Kind {
+	case trace.KindArena:
+		return r.begin(e)
+	case trace.KindIteration:
+		for _, j := range r.jobs {
+			j.mark()
+		}
+		return nil
+	case trace.KindReclaim:
+		if e.Arena == trace.NoArena && trace.ParseContext(e.Kind, r.Text(e.Context)).Name() == "empty_cache" {
+			for _, j := range r.jobs {
+				_ = j.device(e.Device).EmptyCache() // it refuses in a capture only, as in the job
+			}
+		}
+		return nil
+	}
+	at, known := r.arenas[e.Arena]
+	if !known {
+		return nil
+	}
+	switch {
+	case outcome == trace.Replaced:
+		return fmt.Errorf("event %d: a block at %#x, where one is live", e.Seq, e.Addr)
+	case e.Kind == trace.KindPoolRelease:
+		for _, j := range r.jobs {
+			j.release(at)
+		}
+	case outcome == trace.Allocated && e.Kind == trace.KindAlloc:
+		for _, j := range r.jobs {
+			j.alloc(at, block.Slot, e)
+		}
+	case block == nil:
+	case e.Kind == trace.KindStreamUse:
+		for _, j := range r.jobs {
+			j.use(at, block.Slot, uint64(e.Stream))
+		}
+	case outcome == trace.Pended, outcome == trace.Freed:
+		for _, j := range r.jobs {
+			j.free(at, block.Slot, e.Kind == trace.KindFree, outcome == trace.Freed)
+		}
+	}
+	return nil
+}
+
+// begin adds an arena. Graph memory of memprof's has no likeness in PyTorch and is left out.
+func (r *Replay) begin(e *trace.Event) error {
+	words := trace.ParseContext(e.Kind, r.Text(e.Context)).Map()
+	if words["graph_memory"] != "" {
+		return nil
+	}
+	if words["main"] == "1" && e.Provided > 0 { // it reserves as many addresses as the device has bytes
+		r.totals[e.Device] = uint64(e.Provided)
+	}
+	at := place{device: e.Device, stream: uint64(e.Stream)}
+	if text := words["pool"]; text != "" {
+		pool, err := parsePool(text)
+		if err != nil {
+			return fmt.Errorf("event %d: arena %d: %w", e.Seq, e.Arena, err)
+		}
+		at.pool = pool
+	}
+	r.arenas[e.Arena] = at
+	return nil
+}
+
+// parsePool reads the two numbers of a pool: "7.0", hexadecimal.
+func parsePool(text string) (id PoolID, err error) {
+	words := strings.Split(text, ".")
+	if len(words) != len(id) {
+		return id, fmt.Errorf("pool=%q: want two numbers", text)
+	}
+	for i, word := range words {
+		if id[i], err = strconv.ParseUint(word, 16, 64); err != nil {
+			return id, fmt.Errorf("pool=%q: want two numbers", text)
+		}
+	}
+	return id, nil
+}
+
+// device is the allocator of a device.
+func (j *job) device(number int32) *Allocator {
+	a := j.devices[number]
+	if a == nil {
+		total, known := j.totals[number]
+		if !known {
+			total = unknownTotal
+		}
+		memory := j.memory(total)
+		if j.card != nil {
+			total = j.card.Bytes
+			j.rooms[number] = &limited{Device: j.memory(endless), total: total, others: func() uint64 { return j.others.Bytes(number) }}
+			memory = j.rooms[number]
+		}
+		a = NewAllocator(AllocatorOptions{Settings: j.settings, Version: j.version, Total: total}, memory)
+		j.devices[number] = a
+	}
+	return a
+}
+
+// memory is a device without segments. The driver's has the spans of a CUDA context.
+func (j *job) memory(total uint64) Device {
+	if j.seed != 0 {
+		return newScatter(total, j.seed)
+	}
+	const mib = 1 << 20
+	driver := NewDriver(total)
+	driver.Keep(24 * mib)
+	driver.Keep(2 * mib)
+	return driver
+}
+
+func (j *job) alloc(at place, slot int32, e *trace.Event) {
+	j.await()
+	bytes := uint64(e.Requested)
+	for len(j.blocks) <= int(slot) {
+		j.blocks = append(j.blocks, nil)
+	}
+	j.blocks[slot] = nil
+	if bytes == 0 {
+		return
+	}
+	a := j.device(at.device)
+	if at.pool != (PoolID{}) {
+		pool := poolOf{at.device, at.pool}
+		if !j.pools[pool] {
+			j.pools[pool] = true
+			a.UsePool(at.pool)
+		}
+		a.BeginPool(at.pool, func(uint64) bool { return true })
+		defer func() { _, _ = a.EndPool(at.pool), a.ReleasePool(at.pool) }() // the pool exists
+	}
+	block, err := a.Malloc(bytes, at.stream)
+	spared := j.card.Spares(e.Seq)
+	if err != nil {
+		if spared {
+			return
+		}
+		j.refuse(accounting.Refusal{Seq: e.Seq, Device: at.device, Bytes: e.Requested})
+		return
+	}
+	j.blocks[slot] = block
+	j.count(at.device, spared)
+}
+
+func (j *job) use(at place, slot int32, stream uint64) {
+	if b := j.blocks[slot]; b != nil && b.State() == Allocated {
+		j.device(at.device).RecordStream(b, stream)
+	}
+}
+
+// free takes a free, or the end of the wait for other streams. over says that the block is free now.
+func (j *job) free(at place, slot int32, first, over bool) {
+	b := j.blocks[slot]
+	if b == nil {
+		return
+	}
+	a := j.device(at.device)
+	if first {
+		a.Free(b)
+	}
+	switch {
+	case j.waits == notAtAll:
+		over = true
+	case j.waits == long && over && !first:
+		j.waiting = append(j.waiting, waiting{a, b, longest})
+		j.blocks[slot] = nil
+		return
+	}
+	if over {
+		a.Complete(b)
+		j.blocks[slot] = nil
+	}
+}
+
+// release ends the use of a private pool by its job.
+func (j *job) release(at place) {
+	pool := poolOf{at.device, at.pool}
+	if !j.pools[pool] {
+		return
+	}
+	delete(j.pools, pool)
+	_ = j.device(at.device).ReleasePool(at.pool) // the pool exists
+}
+
+// Outcomes returns what each of the settings took so far.
+func (r *Replay) Outcomes() []Outcome {
+	out := make([]Outcome, len(r.Settings))
+	for _, j := range r.jobs {
+		o := &out[j.of]
+		if j.likeliest() {
+			*o = Outcome{
+				Refused: j.refused, Reserved: map[int32]int64{}, Least: map[int32]int64{}, Greatest: map[int32]int64{},
+				Used: j.used, Needed: j.needed, First: j.first, Totals: map[int32]uint64{},
+			}
+			o.Maps, o.Unmaps = j.calls.means()
+		}
+		for number, a := range j.devices {
+			peak := int64(a.Stats().Reserved.Peak)
+			if j.likeliest() {
+				o.Reserved[number], o.Least[number], o.Greatest[number] = peak, peak, peak
+				if o.Totals[number] = j.totals[number]; o.Totals[number] == 0 {
+					o.Totals[number] = unknownTotal
+				}
+				continue
+			}
+			o.Least[number], o.Greatest[number] = min(o.Least[number], peak), max(o.Greatest[number], peak)
+		}
+	}
+	return out
+}
+
+// VersionOf returns the version of torch among the frameworks of a recording, "torch 2.11.0+cu130"; ok is false
+// where torch is not among them, or its version is not known.
+func VersionOf(frameworks []string) (v Version, ok bool) {
+	for _, f := range frameworks {
+		if text, found := strings.CutPrefix(f, "torch "); found {
+			v, err := ParseVersion(text)
+			return v, err == nil
+		}
+	}
+	return 0, false
+}

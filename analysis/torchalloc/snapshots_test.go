@@ -1,0 +1,33 @@
+package torchalloc_test
+
+import (
+	"testing"
+
+	"github.com/memprof/memprof/analysis/snapshot"
+	"github.com/memprof/memprof/analysis/torchalloc"
+	"github.com/memprof/memprof/trace"
+)
+
+// Snapshots that PyTorch wrote on a GPU are followed: the same addresses, segments and sizes of blocks.
+func TestFollowsSnapshots(t *testing.T) {
+	for _, name := range []string{"native", "expandable"} {
+		dir := t.TempDir()
+		if _, err := snapshot.Import(dir, []string{"../../samples/snapshots/" + name + ".pickle.gz"}, "test"); err != nil {
+			t.Fatal(err)
+		}
+		run, err := trace.Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		process := run.Processes[0]
+		f := torchalloc.NewFollower(torchalloc.Torch211, process.Strings().Text)
+		f.Sized = true
+		if err := process.Each(func(e *trace.Event) error { _, err := f.Add(e); return err }); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		t.Logf("%s: %+v", name, f.Followed)
+		if f.Allocs < 20 || f.Segments == 0 {
+			t.Errorf("%s: %d allocations in %d segments were compared", name, f.Allocs, f.Segments)
+		}
+	}
+}
