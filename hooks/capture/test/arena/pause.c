@@ -406,16 +406,16 @@ static int fail_each_call(void) {
 
 int main(int argc, char **argv) {
   static const struct test tests[] = {
-      {"memory", test_memory_returns, {NULL}},
-      {"large blocks", test_large_blocks_have_a_handle, {NULL}},
+      {"memory", test_memory_returns, {"MEMPROF_OPTIONS", "preset=classic"}},
+      {"large blocks", test_large_blocks_have_a_handle, {"MEMPROF_OPTIONS", "preset=classic"}},
       {"refused large handle", test_refused_large_handle, {"MEMPROF_SIM_FAIL", "cuMemCreate:9", NULL}},
-      {"content", test_content_returns, {NULL}},
+      {"content", test_content_returns, {"MEMPROF_OPTIONS", "preset=classic"}},
       {"kept", test_kept_copies, {NULL}},
       {"wrong", test_wrong_calls, {NULL}},
       {"graphs", test_graphs_need_a_backup, {NULL}},
       {"graphs' free memory", test_graphs_find_free_memory, {NULL}},
       {"while-paused", test_while_paused, {NULL}},
-      {"nesting", test_regions_nest, {NULL}},
+      {"nesting", test_regions_nest, {"MEMPROF_OPTIONS", "preset=classic"}},
       {"memory that stays", test_memory_that_stays, {NULL}},
       {"no-memory", test_no_memory_to_resume, {"MEMPROF_SIM_MEMORY", "1073741824", "MEMPROF_OPTIONS", "preset=compact,handle=2097152,headroom=0", NULL}},
       {"cycles", test_cycles, {NULL}},
