@@ -30,9 +30,13 @@ func (x freeChunk) before(y freeChunk) bool {
 	return x.bytes > y.bytes || x.bytes == y.bytes && x.addr < y.addr
 }
 
-// is makes a segment the largest chunk.
-func (c *freeChunks) is(s *Segment) {
-	c.known, c.first, c.touched = true, freeChunk{s.Size, s.Addr}, s.touched
+// isLargest makes a segment the largest chunk.
+func (ar *Arena) isLargest(s *Segment) {
+	c := &ar.chunks
+	c.known, c.first, c.touched = true, freeChunk{s.Size, s.Addr}, s.Size
+	if ar.untouched.root != nil {
+		c.touched -= ar.untouched.in(Range{s.Addr, s.End()})
+	}
 }
 
 // freed notes that segment i became a free chunk, or a larger one.
@@ -42,7 +46,7 @@ func (l *Ledger) freed(ar *Arena, i int32) {
 	chunk := freeChunk{s.Size, s.Addr}
 	if c.known && !c.first.before(chunk) {
 		old := c.first
-		c.is(s)
+		ar.isLargest(s)
 		if len(c.candidates) > 0 && c.candidates[0] == old && s.Addr <= old.addr && old.addr < s.End() { // it has grown
 			c.candidates[0] = chunk
 			return
@@ -66,7 +70,7 @@ func (l *Ledger) taken(ar *Arena, r Range, left, right int32) {
 			rest := freeChunk{s.Size, s.Addr}
 			c.candidates[0] = rest
 			if c.lower(); c.candidates[0] == rest {
-				c.is(s)
+				ar.isLargest(s)
 			}
 			larger = none
 		}
@@ -102,7 +106,7 @@ func (l *Ledger) findLargest(ar *Arena) {
 			continue
 		}
 		if s := &l.segments[i]; s.arena == ar.Index && s.Free() && s.Size == top.bytes {
-			c.is(s)
+			ar.isLargest(s)
 			return
 		}
 	}
@@ -115,11 +119,13 @@ func (l *Ledger) findLargest(ar *Arena) {
 // collect finds the largest chunk and makes every chunk of at least half its bytes a candidate, or every chunk.
 func (l *Ledger) collect(ar *Arena) {
 	c := &ar.chunks
+	var most *Segment
 	l.Each(ar, func(s *Segment) {
-		if s.Free() && s.Size > c.first.bytes {
-			c.is(s)
+		if s.Free() && (most == nil || s.Size > most.Size) {
+			most = s
 		}
 	})
+	ar.isLargest(most)
 	c.floor = 1
 	if c.steps >= ar.segments {
 		c.steps, c.floor = c.steps-ar.segments, max(1, c.first.bytes/2)

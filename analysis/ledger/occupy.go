@@ -20,44 +20,31 @@ func (l *Ledger) occupy(ar *Arena, addr, size int64) (i int32, untouched, touche
 // occupyPart occupies a part of the free segment i.
 func (l *Ledger) occupyPart(ar *Arena, i int32, r Range) (live int32, untouched, touched int64) {
 	s := &l.segments[i]
-	below, above := r.From-s.Addr, s.End()-r.To
-	left, rest := s.touched, none
-	if s.touched < s.Size {
-		untouched = ar.touch(r)
-	}
-	touched = r.Bytes() - untouched
-	left -= touched // handed out before, of what stays free
-	right := left
-	if below > 0 && above > 0 {
-		if left > 0 && left < below+above {
-			left = below - ar.untouched.in(Range{s.Addr, r.From})
-		} else {
-			left = min(left, below)
-		}
-		right -= left
-	}
-	live = i
+	below, above := s.Addr < r.From, r.To < s.End()
+	untouched = ar.touch(r)
+	live, rest := i, none
 	ar.chunks.count--
-	if below > 0 {
-		s.touched = left
+	if below {
 		live = l.cutSegment(ar, i, r.From)
 		ar.chunks.count++
 	}
-	if above > 0 {
+	if above {
 		rest = l.cutSegment(ar, live, r.To)
-		l.segments[rest].touched = right
 		ar.chunks.count++
 	}
 	l.segments[live].Kind = LiveSegment
-	if below == 0 {
+	if !below {
 		i = none
 	}
 	l.taken(ar, r, i, rest)
-	return live, untouched, touched
+	return live, untouched, r.Bytes() - untouched
 }
 
 // touch notes that r is not untouched any more, and returns how many bytes of it were.
 func (ar *Arena) touch(r Range) (bytes int64) {
+	if !ar.untouched.any(r) { // as in most events
+		return 0
+	}
 	ar.untouched.take(r, func(part Range, seq int64) {
 		ar.Device.touch(ar.Index, part, seq)
 		bytes += part.Bytes()
@@ -69,7 +56,7 @@ func (ar *Arena) touch(r Range) (bytes int64) {
 func (l *Ledger) vacate(ar *Arena, i int32) {
 	s := &l.segments[i]
 	s.Kind, s.shared, s.Within = FreeSegment, false, false
-	s.shrunk, s.lost, s.touched = 0, 0, s.Size
+	s.shrunk, s.lost = 0, 0
 	l.merge(ar, i)
 }
 
@@ -78,14 +65,12 @@ func (l *Ledger) merge(ar *Arena, i int32) {
 	s := &l.segments[i]
 	ar.chunks.count++
 	if next := l.freeBehind(i); next != none {
-		n := &l.segments[next]
-		s.Size, s.touched = s.Size+n.Size, s.touched+n.touched
+		s.Size += l.segments[next].Size
 		l.drop(ar, next)
 		ar.chunks.count--
 	}
 	if prev := l.freeBefore(i); prev != none {
-		p := &l.segments[prev]
-		p.Size, p.touched = p.Size+s.Size, p.touched+s.touched
+		l.segments[prev].Size += s.Size
 		l.drop(ar, i)
 		ar.chunks.count--
 		i = prev
@@ -103,7 +88,7 @@ func (l *Ledger) absorb(ar *Arena, i, next int32) {
 			keeper.Joined(ar.Index, n.Addr)
 		}
 	}
-	s.Size, s.touched = s.Size+n.Size, s.touched+n.touched
+	s.Size += n.Size
 	l.drop(ar, next)
 	ar.chunks.count--
 	l.freed(ar, i)

@@ -19,7 +19,6 @@ type Segment struct {
 	Freed     int64 // pending: seq of the free
 	shrunk    int64 // live, pending: seq of its shrink; 0 for none
 	lost      int64 // bytes that it lost by that
-	touched   int64 // free: bytes that were handed out before
 	stream    int64 // live, pending: that of the request
 	Context   int32
 	Label     int32 // live, pending: context of the last label event; 0 for none

@@ -42,6 +42,21 @@ func (u *untouched) take(r Range, piece func(Range, int64)) {
 	of.each(piece)
 }
 
+// any says whether something is there of r.
+func (u *untouched) any(r Range) bool {
+	for n := u.root; n != nil; {
+		switch {
+		case r.To <= n.From:
+			n = n.left
+		case n.To <= r.From:
+			n = n.right
+		default:
+			return true
+		}
+	}
+	return false
+}
+
 // in are the bytes that are there of r.
 func (u *untouched) in(r Range) int64 { return u.below(r.To) - u.below(r.From) }
 
