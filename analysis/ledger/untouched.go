@@ -82,22 +82,29 @@ func (n *untouchedRange) each(f func(Range, int64)) {
 
 // split divides a tree into what lies below addr and the rest, and a range that reaches across.
 func split(n *untouchedRange, addr int64) (below, above *untouchedRange) {
+	below, piece, above := cut(n, addr)
+	return below, join(piece, above)
+}
+
+// cut is split that leaves the upper piece of a range that reaches across to the caller: its priority is new, and may be above that of
+// nodes on the way.
+func cut(n *untouchedRange, addr int64) (below, piece, above *untouchedRange) {
 	switch {
 	case n == nil:
-		return nil, nil
+		return nil, nil, nil
 	case n.To <= addr:
-		n.right, above = split(n.right, addr)
+		n.right, piece, above = cut(n.right, addr)
 		below = n
 	case addr <= n.From:
-		below, n.left = split(n.left, addr)
+		below, piece, n.left = cut(n.left, addr)
 		above = n
 	default:
-		above = join(untouchedOf(Range{addr, n.To}, n.seq), n.right)
+		piece, above = untouchedOf(Range{addr, n.To}, n.seq), n.right
 		n.To, n.right = addr, nil
 		below = n
 	}
 	n.recount()
-	return below, above
+	return below, piece, above
 }
 
 // join makes two trees one; all of below lies before above.
