@@ -1,5 +1,5 @@
 // simcuda.h - the part of the CUDA driver's and runtime's ABI that the simulated GPU
-// implements, and two functions for tests.
+// implements, and functions for tests.
 //
 // Values, layouts and names are those of NVIDIA's cuda.h, so programs built against the real
 // header, and programs that look symbols up at run time, work unchanged.
@@ -155,5 +155,13 @@ int simcuda_hold_stream(CUstream stream);
 
 // Releases `stream`: all work queued there finishes. Returns 0, or -1 if it was not held.
 int simcuda_release_stream(CUstream stream);
+
+// Queues work on `stream` that reads, or writes, [addr, addr + bytes). If memory changes under it before it has finished, the
+// program ends: see work.c. Returns 0, or -1 if there is no such stream or memory.
+int simcuda_reads(CUstream stream, CUdeviceptr addr, uint64_t bytes);
+int simcuda_writes(CUstream stream, CUdeviceptr addr, uint64_t bytes);
+
+// How many calls so far had to wait for work of a stream.
+uint64_t simcuda_waits(void);
 
 #endif
