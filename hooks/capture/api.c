@@ -87,7 +87,7 @@ void *memprof_malloc_in_pool(size_t size, int device, void *stream, uint64_t poo
   callers_note();
   lock_take(&gpu->lock);
   gpu_apply_late(gpu);
-  struct arena *arena = arena_for(gpu, stream, pool0, pool1, tag_current(), size);
+  struct arena *arena = arena_get(gpu, stream, pool0, pool1, tag_current());
   struct bfc_block block = {0};
   bool ok = false;
   if (arena == NULL) {

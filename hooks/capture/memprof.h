@@ -346,7 +346,7 @@ void memprof_iteration(const char *label);
 void memprof_phase_begin(const char *name);
 void memprof_phase_end(const char *name);
 
-// 1 while a thread of the hook has yet to unmap, or to map ahead, what policy trim=iteration wants after the iterations so
+// 1 while a thread of the hook has yet to unmap what policy trim=iteration wants after the iterations so
 // far: work of a stream that is not done, a capture, or a busy machine may delay it. Then 0, also under other policies.
 int memprof_trimming(void);
 

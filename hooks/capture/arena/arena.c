@@ -154,10 +154,7 @@ void arena_event(const struct arena *arena, enum memprof_kind kind, uint64_t add
 
 // What the allocator asks its memory (struct bfc_memory). Each answer is an event.
 
-void gpu_mapped(struct gpu *gpu, int64_t amount) {
-  gpu->mapped += (uint64_t)amount;
-  if (gpu->mapped > gpu->most_mapped) gpu->most_mapped = gpu->mapped;
-}
+void gpu_mapped(struct gpu *gpu, int64_t amount) { gpu->mapped += (uint64_t)amount; }
 
 // Writes the event of a mapping that has been counted.
 static void write_mapping(const struct arena *arena, enum memprof_kind kind, uint64_t addr, uint64_t requested, uint64_t provided) {
@@ -227,25 +224,6 @@ void arena_unmapped(struct arena *arena, uint64_t addr, uint64_t bytes, int64_t 
   arena_mapping(arena, MEMPROF_UNMAP, addr, 0, bytes, handles);
 }
 
-bool arena_map_ahead(struct arena *arena, uint64_t addr, uint64_t bytes) {
-  const int64_t handles = arena->vmm.created;
-  if (has_source(arena) || !arena_prepare(arena, bytes) || !bfc_remap(arena->bfc, addr, bytes)) return false;
-  arena->ahead = true;
-  const bool mapped = vmm_map(&arena->vmm, addr, bytes);
-  arena->ahead = false;
-  if (!mapped) {
-    bfc_unmap(arena->bfc, addr, bytes);
-    return false;
-  }
-  arena_mapping(arena, MEMPROF_MAP, addr, 0, bytes, arena->vmm.created - handles);
-  return true;
-}
-
-// Does nothing: the hook's allocators collect no garbage; reclaim.c unmaps idle memory instead.
-static void release(void *self, uint64_t addr, uint64_t bytes) {
-  (void)self, (void)addr, (void)bytes;
-}
-
 // What nobody has of the device, or of the limit of all arenas, if that is less: a growth beyond the request that
 // exceeds the limit would be refused, and might take the request for one that nothing is left for.
 static uint64_t device_free(void *self) {
@@ -258,7 +236,7 @@ static uint64_t device_free(void *self) {
   return free_bytes;
 }
 
-static void describe(const struct arena *arena, const struct bfc_policy *policy, bool coalesces) {
+static void describe(const struct arena *arena, const struct bfc_arena_policy *policy, bool coalesces) {
   const struct graph_range *range = range_of(arena);
   const uint64_t base = range == NULL ? arena->vmm.end : range->base;
   const uint64_t bytes = range == NULL ? arena->vmm.limit - arena->vmm.end : range->memory->reservation;
@@ -270,7 +248,7 @@ static void describe(const struct arena *arena, const struct bfc_policy *policy,
            (unsigned long long)arena->pool[0], (unsigned long long)arena->pool[1], arena->tag == NULL ? "" : arena->tag->label, arena->main, uuid);
   const size_t length = strlen(text);
   if (range != NULL) snprintf(text + length, sizeof text - length, "\tgraph_memory=%u\tshape=%s\tsegments=%d", range->memory->number, range->name, range->segments);
-  arena_event(arena, MEMPROF_ARENA, base, policy->limit, bytes, spool_string(text));
+  arena_event(arena, MEMPROF_ARENA, base, policy->options.limit, bytes, spool_string(text));
 }
 
 // A zeroed struct for a new arena: that of one that has ended, or new host memory; NULL: there is none.
@@ -305,7 +283,6 @@ static bool make_heap(struct arena *arena, const struct bfc_arena_policy *policy
       .self = arena,
       .granularity = arena->page,
       .grow = grow,
-      .release = release,
       .map = map,
       .unmap = unmap,
       .device_free = device_free,
@@ -313,12 +290,11 @@ static bool make_heap(struct arena *arena, const struct bfc_arena_policy *policy
       .try_unmap = policy_try_unmap(policy),
   };
   if (range_of(arena) != NULL) graph_heap(&memory);
-  const struct bfc_options options = bfc_policy_heap(&policy->policy);
-  arena->bfc = bfc_new(&options, &memory);
+  arena->bfc = bfc_new(&policy->options, &memory);
   if (arena->bfc == NULL) return false;
   if (range_of(arena) != NULL) return true;
   if (has_source(arena)) return true;
-  if (vmm_init(&arena->vmm, &gpu->vmm, policy->reservation, arena->page, policy->policy.handle, arena, reserved)) {
+  if (vmm_init(&arena->vmm, &gpu->vmm, policy->reservation, arena->page, policy->handle, arena, reserved)) {
     if (policy_lends(policy)) arena->vmm.idle = policy_wait_lent;
     return true;
   }
@@ -326,7 +302,7 @@ static bool make_heap(struct arena *arena, const struct bfc_arena_policy *policy
   return false;
 }
 
-static struct arena *make_arena(struct gpu *gpu, void *stream, uint64_t pool0, uint64_t pool1, struct tag *tag, bool small) {
+static struct arena *make_arena(struct gpu *gpu, void *stream, uint64_t pool0, uint64_t pool1, struct tag *tag) {
   pool_sweep(gpu);
   const bool pooled = pool0 != 0 || pool1 != 0;
   // The first request in a pool that was never opened holds the pool.
@@ -335,12 +311,12 @@ static struct arena *make_arena(struct gpu *gpu, void *stream, uint64_t pool0, u
   if (arena == NULL) return NULL;
   // Graph memory is never paused: all ranges map the same pages.
   if (home != NULL && home->range != NULL) tag = NULL;
-  *arena = (struct arena){.gpu = gpu, .stream = stream, .pool = {pool0, pool1}, .home = home, .tag = tag, .small = small};
-  arena->main = stream == NULL && !pooled && tag == NULL && !small;
+  *arena = (struct arena){.gpu = gpu, .stream = stream, .pool = {pool0, pool1}, .home = home, .tag = tag};
+  arena->main = stream == NULL && !pooled && tag == NULL;
   struct bfc_arena_policy policy;
   policy_of(arena, &policy);
   arena->page = policy.page;
-  arena->handle = (policy.policy.handle + policy.page - 1) & ~(policy.page - 1);
+  arena->handle = (policy.handle + policy.page - 1) & ~(policy.page - 1);
   arena->fine = policy.fine;
   if (!make_heap(arena, &policy)) {
     give_place(gpu, arena);
@@ -350,34 +326,26 @@ static struct arena *make_arena(struct gpu *gpu, void *stream, uint64_t pool0, u
   arena->next = gpu->arenas;
   gpu->arenas = arena;
   streams_join(arena, &policy);
-  describe(arena, &policy.policy, !has_source(arena));
+  describe(arena, &policy, !has_source(arena));
   shortage_join(arena);
   return arena;
 }
 
 bool arena_whole(struct arena *arena) { return arena->paused || arena->vmm.detached == 0 || vmm_attach(&arena->vmm); }
 
-static bool serves(struct arena *arena, void *stream, uint64_t pool0, uint64_t pool1, const struct tag *tag, bool small) {
-  return arena->stream == stream && arena->pool[0] == pool0 && arena->pool[1] == pool1 && !arena->paused && arena->small == small &&
+static bool serves(struct arena *arena, void *stream, uint64_t pool0, uint64_t pool1, const struct tag *tag) {
+  return arena->stream == stream && arena->pool[0] == pool0 && arena->pool[1] == pool1 && !arena->paused &&
          (arena->tag == tag || range_of(arena) != NULL) && arena_whole(arena);
 }
 
 // Tries the last arena first: hundreds of graphs may have arenas before the one in the list that
 // serves all other requests.
-static struct arena *find_or_make(struct gpu *gpu, void *stream, uint64_t pool0, uint64_t pool1, struct tag *tag, bool small) {
-  if (gpu->last != NULL && serves(gpu->last, stream, pool0, pool1, tag, small)) return gpu->last;
-  for (struct arena *arena = gpu->arenas; arena != NULL; arena = arena->next) {
-    if (arena != gpu->last && serves(arena, stream, pool0, pool1, tag, small)) return gpu->last = arena;
-  }
-  return make_arena(gpu, stream, pool0, pool1, tag, small);
-}
-
 struct arena *arena_get(struct gpu *gpu, void *stream, uint64_t pool0, uint64_t pool1, struct tag *tag) {
-  return find_or_make(gpu, stream, pool0, pool1, tag, false);
-}
-
-struct arena *arena_for(struct gpu *gpu, void *stream, uint64_t pool0, uint64_t pool1, struct tag *tag, uint64_t size) {
-  return find_or_make(gpu, stream, pool0, pool1, tag, bfc_policy_in_small_arena(&options_get()->policy, size, pool0 != 0 || pool1 != 0, tag != NULL));
+  if (gpu->last != NULL && serves(gpu->last, stream, pool0, pool1, tag)) return gpu->last;
+  for (struct arena *arena = gpu->arenas; arena != NULL; arena = arena->next) {
+    if (arena != gpu->last && serves(arena, stream, pool0, pool1, tag)) return gpu->last = arena;
+  }
+  return make_arena(gpu, stream, pool0, pool1, tag);
 }
 
 static void count_live(struct arena *arena, const struct bfc_block *block) { counters_live(&arena->gpu->stats, block->requested, block->size); }

@@ -1,9 +1,9 @@
 // arena.h - an arena: one allocator and the device memory it hands out, for requests of one kind.
 //
-// The key of an arena is (device, stream, pool, tag, small or not). A freed block is reused at once
+// The key of an arena is (device, stream, pool, tag). A freed block is reused at once
 // only by requests with the same key: work on the same stream runs in order, so the block's last use
-// is over by then. The *main* arena of a device is that of its default stream, without pool, tag or
-// size class. It reserves as many addresses as the device has memory, and grows by the policy of the
+// is over by then. The *main* arena of a device is that of its default stream, without pool or
+// tag. It reserves as many addresses as the device has memory, and grows by the policy of the
 // options; bfc/policy.h says which part of the policy other arenas get.
 //
 // All arenas of a device share one lock, since they share its memory, its limit and its statistics;
@@ -46,7 +46,6 @@ struct arena {
   struct pool *home;  // the pool of that name, or NULL
   struct tag *tag;    // of the regions whose requests it serves, or NULL
   bool main;
-  bool small;         // it serves requests below the size of --small-arenas
   struct bfc *bfc;    // the allocator; NULL: the arena has ended
   struct vmm vmm;             // its mapped memory; unused if the pool has a source or a range
   struct source_grant *grants;  // memory of the pool's source
@@ -66,7 +65,6 @@ struct arena {
   bool gives;               // other arenas take what it holds idle
   bool stream_ended;        // its stream was destroyed: it must not be asked for
   uint64_t end_event;       // the number that `lent` gave the event recorded right before; 0: none could be
-  bool ahead;               // what is mapped is for no request: it waits for nothing
   struct fence fence;       // what all streams have done
   uint64_t paid;            // bytes that the request under way has unmapped, here or elsewhere, and not mapped
   struct pending pending;   // freed blocks that other streams may still use
@@ -89,7 +87,6 @@ struct gpu {
   uint64_t entered[2];   // the pool of a graph memory that a thread entered last; 0, 0: none
   uint64_t limit;        // bytes that all arenas together may map; 0 = no limit
   uint64_t mapped;       // bytes that all arenas have mapped
-  uint64_t most_mapped;  // the greatest `mapped` so far
   uint64_t *late_frees;  // blocks to free when the request under way is over (source.h)
   size_t late_free_count, late_free_room;
   bool shortage;         // it has been short of memory: see shortage.h
@@ -101,7 +98,6 @@ struct gpu {
   uint64_t fence_frees;  // before the last fence
   bool waited;           // the request under way has waited for the device
   uint64_t patient_until;  // when it stops waiting for other streams' work, by clock_now; 0: it has not begun to
-  bool maps_ahead;       // an iteration has ended, and nobody has lacked memory or emptied the cache since: see trim.h
   struct bfc_streams streams;  // what its arenas take of each other
   struct counters stats;
 };
@@ -137,9 +133,6 @@ static inline void gpu_apply_late(struct gpu *gpu) {
 // there is none. NULL: no address space, or no host memory.
 struct arena *arena_get(struct gpu *gpu, void *stream, uint64_t pool0, uint64_t pool1, struct tag *tag);
 
-// The same for a request of `size` bytes, which may belong to an arena of small requests.
-struct arena *arena_for(struct gpu *gpu, void *stream, uint64_t pool0, uint64_t pool1, struct tag *tag, uint64_t size);
-
 // Allocates a block and writes its events. False: neither the arena nor the device has room; the event
 // of the failure is left to the caller.
 bool arena_alloc(struct arena *arena, uint64_t size, uint32_t context, struct bfc_block *out);
@@ -171,10 +164,6 @@ bool arena_add_range(struct arena *arena, uint64_t addr, uint64_t bytes);
 // Counts `bytes` that were mapped (MEMPROF_MAP) or unmapped (MEMPROF_UNMAP) as `handles` handles, and
 // writes the event.
 void arena_mapping(struct arena *arena, enum memprof_kind kind, uint64_t addr, uint64_t requested, uint64_t bytes, int64_t handles);
-
-// Maps unmapped free pages before a request needs them. False: the device or the limit has no room, or an old mapping is there
-// whose work is not over.
-bool arena_map_ahead(struct arena *arena, uint64_t addr, uint64_t bytes);
 
 // Sets the size of the handles of the next map, of `bytes`, where `room` bytes of the device can be mapped.
 void arena_set_handle(struct arena *arena, uint64_t room, uint64_t bytes);

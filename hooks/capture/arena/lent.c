@@ -71,11 +71,6 @@ void lent_look(struct arena *arena) {
   driver_leave(&scope);
 }
 
-bool lent_over(struct arena *arena, uint64_t number) {
-  if (number > arena->lent.over) lent_look(arena);
-  return number > 0 && number <= arena->lent.over;
-}
-
 uint64_t lent_none(struct arena *arena) { return arena->lent.over = next(arena, false); }
 
 void lent_waited(struct arena *arena) { arena->lent.over = arena->lent.last; }

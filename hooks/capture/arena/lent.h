@@ -31,9 +31,6 @@ uint64_t lent_record(struct arena *arena);
 // held back. False: there is no such event, or the driver cannot wait for it.
 bool lent_wait(struct arena *arena, uint64_t number);
 
-// The same without a wait.
-bool lent_over(struct arena *arena, uint64_t number);
-
 // The number of the fence that has to be over, too, for what other streams had queued when the event of that number was recorded.
 uint64_t lent_fence(const struct arena *arena, uint64_t number);
 

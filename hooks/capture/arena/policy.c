@@ -12,14 +12,13 @@ void policy_of(const struct arena *arena, struct bfc_arena_policy *out) {
       .other_stream = arena->stream != NULL,
       .pool = arena->home != NULL,
       .tag = arena->tag != NULL,
-      .small = arena->small,
       .graphs = arena->home != NULL && arena->home->range != NULL,
       .total = arena->gpu->vmm.total,
       .granularity = arena->gpu->vmm.granularity,
   };
   bfc_policy_for_arena(&options_get()->policy, &kind, out);
   // Slack of a chunk would make a job that repeats grow once more after its first resume.
-  if (arena->tag != NULL && atomic_load(&arena->tag->exact)) out->policy.split = BFC_GRANULE;
+  if (arena->tag != NULL && atomic_load(&arena->tag->exact)) out->options.always_split = true;
 }
 
 bool policy_wait(void *self) {
@@ -34,24 +33,18 @@ bool policy_wait(void *self) {
   return gpu->waited;
 }
 
-// Whether what was queued before loans of that number is over on the arena's stream, and on all others that have arenas. Others are
+// Waits until what was queued before loans of that number is over on the arena's stream, and on all others that have arenas. Others are
 // waited for only for a while: then the order of the arena's stream has to do, as for a block that torch's own allocator reuses.
-static bool loan_over(struct arena *arena, uint64_t number, bool wait) {
-  if (wait ? !lent_wait(arena, number) : !lent_over(arena, number)) return false;
-  if (fence_alone(arena)) return true;
-  const uint64_t fence = lent_fence(arena, number);
-  if (wait) {
-    fence_wait_for(arena->gpu, fence);
-    return true;
-  }
-  fence_look(arena->gpu);
-  return arena->gpu->fences_over >= fence;
+static bool wait_loan(struct arena *arena, uint64_t number) {
+  if (!lent_wait(arena, number)) return false;
+  if (!fence_alone(arena)) fence_wait_for(arena->gpu, lent_fence(arena, number));
+  return true;
 }
 
 bool policy_wait_lent(void *self, uint64_t number) {
   struct arena *arena = self;
   if (!captures_hold()) return false;
-  const bool over = loan_over(arena, number, !arena->ahead) || (!arena->ahead && policy_wait(arena));
+  const bool over = wait_loan(arena, number) || policy_wait(arena);
   captures_let();
   return over;
 }
@@ -91,8 +84,8 @@ static bool lend(void *self, uint64_t addr, uint64_t bytes) {
 }
 
 bool (*policy_try_unmap(const struct bfc_arena_policy *policy))(void *, uint64_t, uint64_t) {
-  if (!policy->unmaps) return NULL;
+  if (policy->options.growth != BFC_PAGES) return NULL;
   return policy_lends(policy) ? lend : try_unmap;
 }
 
-bool policy_lends(const struct bfc_arena_policy *policy) { return policy->unmaps && policy->policy.growth == BFC_PAGES && driver_get()->lends; }
+bool policy_lends(const struct bfc_arena_policy *policy) { return policy->options.growth == BFC_PAGES && driver_get()->lends; }

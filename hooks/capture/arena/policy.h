@@ -11,7 +11,7 @@
 void policy_of(const struct arena *arena, struct bfc_arena_policy *out);
 
 // Waits until what used a mapping is done, whose pages were lent under that number (lent.h), on all streams that have arenas; where
-// that is not known (0), for the device. False: it cannot be waited for, or is not over, and the map under way is ahead of need.
+// that is not known (0), for the device. False: it cannot be waited for.
 bool policy_wait_lent(void *arena, uint64_t number);
 
 // Waits for the device, once a request. False: a stream is captured, or the driver refused.

@@ -179,7 +179,6 @@ static bool hopeless(const struct gpu *gpu, const struct arena *arena, uint64_t 
 }
 
 uint64_t reclaim(struct gpu *gpu, struct arena *arena, uint64_t requested, uint64_t wanted, const char *why, bool *retry) {
-  if (requested > 0 || !capturing()) gpu->maps_ahead = false;  // an emptied cache leaves all as it is during a capture
   const bool shortage = requested > 0 && !hopeless(gpu, arena, requested) && shortage_due(gpu);
   *retry = shortage || anything_pending(gpu) || reclaimable(gpu) > 0 || pool_waits(gpu);
   if (!*retry) return 0;

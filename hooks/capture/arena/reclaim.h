@@ -14,9 +14,7 @@
 // of the request that failed (NULL: none did), the `requested` bytes of that request (0: none) and the reason
 // `why`. If there is neither a handle to release nor a pending block, it does nothing and writes nothing. If
 // `requested` is not 0, the device is short of memory from now on (shortage.h), also if nothing can be unmapped
-// because a stream is captured. The trimmer maps nothing ahead before the next iteration ends, unless nobody lacks memory and a stream
-// is captured, so that nothing changes.
-// *retry: another attempt of the request may succeed.
+// because a stream is captured. // *retry: another attempt of the request may succeed.
 //
 // What the request of an arena lacks may be no more than arenas hold free whose streams can be waited for. Then the device is
 // not waited for (streams_wait): handles of these arenas are released, and the reason is "streams".

@@ -13,8 +13,8 @@
 
 void streams_join(struct arena *arena, const struct bfc_arena_policy *policy) {
   const bool maps = source_of(arena) == NULL && (arena->home == NULL || arena->home->range == NULL);
-  arena->takes = maps && options_get()->policy.growth == BFC_PAGES;
-  arena->gives = maps && fence_covers(arena) && policy->policy.growth == BFC_PAGES;
+  arena->takes = maps && options_get()->policy.preset == BFC_COMPACT;
+  arena->gives = maps && fence_covers(arena) && policy->options.growth == BFC_PAGES;
 }
 
 static bool holds_idle(const struct arena *arena) { return arena->gives && arena->vmm.mapped > bfc_touched(arena->bfc); }

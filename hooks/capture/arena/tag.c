@@ -135,7 +135,7 @@ void memprof_region_lend(int on) {
 }
 
 static bool same_key(const struct arena *a, const struct arena *b) {
-  return a->tag == b->tag && a->stream == b->stream && a->home == b->home && a->small == b->small;
+  return a->tag == b->tag && a->stream == b->stream && a->home == b->home;
 }
 
 static bool is_spare(const struct gpu *gpu, const struct arena *arena) {

@@ -20,43 +20,32 @@
 #include "device/captures.h"
 #include "device/devices.h"
 
-enum {
-  RETRY_US = 500,        // between two looks at a fence
-  PRESSURE_US = 100000,  // between two readings of the device's memory
-};
+enum { RETRY_US = 500 };  // between two looks at a fence
 
-#define SLICE ((uint64_t)16 << 20)  // bytes that are mapped or unmapped while the lock is held once, or a page, if that is more; bfc/uses.go has the same
+#define SLICE ((uint64_t)16 << 20)  // bytes that are unmapped while the lock is held once, or a page, if that is more
 
 static _Atomic(uint32_t) wakes;
 static _Atomic(uint32_t) followed;  // the wakes after which the trimmer found nothing left to do
 static _Atomic bool running;
 static struct lock working;  // held while the trimmer calls the driver; from the exit of the process on it stays held
 
-// The first range that bfc_excess or bfc_ahead finds. They are called again after each slice.
-struct first {
+// The first range that bfc_excess finds with a whole handle in it. It is called again after each slice.
+struct excess {
+  const struct arena *arena;
   uint64_t addr, bytes;
 };
 
 static void note_first(void *self, uint64_t addr, uint64_t bytes) {
-  struct first *first = self;
-  if (first->bytes == 0) *first = (struct first){addr, bytes};
-}
-
-// The first range to unmap that contains a whole handle.
-struct excess {
-  const struct arena *arena;
-  struct first first;
-};
-
-static void note_whole(void *self, uint64_t addr, uint64_t bytes) {
   struct excess *excess = self;
-  if (excess->first.bytes == 0 && reclaimable_within(excess->arena, addr, bytes) > 0) excess->first = (struct first){addr, bytes};
+  if (excess->bytes > 0 || reclaimable_within(excess->arena, addr, bytes) == 0) return;
+  excess->addr = addr;
+  excess->bytes = bytes;
 }
 
-static struct first excess_of(const struct arena *arena, uint32_t ended) {
+static struct excess excess_of(const struct arena *arena, uint32_t ended) {
   struct excess excess = {.arena = arena};
-  bfc_excess(arena->bfc, ended, &excess, note_whole);
-  return excess.first;
+  bfc_excess(arena->bfc, ended, &excess, note_first);
+  return excess;
 }
 
 // Ends an iteration in one arena, under the device's lock, and asks for a fence if there are pages to
@@ -65,8 +54,6 @@ static struct first excess_of(const struct arena *arena, uint32_t ended) {
 static bool end_iteration(struct arena *arena) {
   bfc_end_iteration(arena->bfc);
   if (options_get()->policy.trim != BFC_TRIM_ITERATION || arena->home != NULL || arena->tag != NULL) return false;
-  struct first ahead = {0};
-  bfc_ahead(arena->bfc, &ahead, note_first);
   const uint32_t ended = bfc_ended(arena->bfc);
   if (!arena->trimming && excess_of(arena, ended).bytes > 0 && captures_hold()) {
     arena->trim_fence = fence_next(arena->gpu);
@@ -74,7 +61,7 @@ static bool end_iteration(struct arena *arena) {
     arena->trim_ended = ended;
     captures_let();
   }
-  return ahead.bytes > 0 || arena->trimming;
+  return arena->trimming;
 }
 
 static void start_trimmer(void);
@@ -91,7 +78,6 @@ void trim_iteration(void (*mark)(void *self), void *self) {
   for (int device = MOST_DEVICES; device-- > 0;) {
     if (gpus[device] == NULL) continue;
     streams_end_iteration(gpus[device]);
-    gpus[device]->maps_ahead = true;
     for (struct arena *arena = gpus[device]->arenas; arena != NULL; arena = arena->next) wanted |= end_iteration(arena);
     lock_give(&gpus[device]->lock);
   }
@@ -102,33 +88,10 @@ void trim_iteration(void (*mark)(void *self), void *self) {
   syscall(SYS_futex, &wakes, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1, NULL, NULL, 0);
 }
 
-// Maps one slice of the pages that the next iteration is predicted to use. Neither the arena nor the
-// device goes beyond its peak so far, since a wrong prediction must not raise the job's peak. False:
-// nothing was mapped.
-static bool map_slice(struct arena *arena) {
-  struct first ahead = {0};
-  struct bfc_stats stats;
-  lock_take(&arena->gpu->lock);
-  if (arena->gpu->maps_ahead && !arena->paused) bfc_ahead(arena->bfc, &ahead, note_first);
-  bfc_get_stats(arena->bfc, &stats);
-  uint64_t bytes = (stats.peak_reserved - stats.reserved) & ~(arena->page - 1);
-  if (bytes > ahead.bytes) bytes = ahead.bytes;
-  const uint64_t slice = arena->page > SLICE ? arena->page : SLICE;
-  if (bytes > slice) bytes = slice;
-  const bool done = bytes > 0 && bytes <= arena->gpu->most_mapped - arena->gpu->mapped && arena_map_ahead(arena, ahead.addr, bytes);
-  lock_give(&arena->gpu->lock);
-  return done;
-}
-
-static void map_ahead(struct arena *arena) {
-  while (!capturing() && map_slice(arena)) continue;
-}
-
-// Unmaps one slice of the pages that are still free and still not predicted to be used. False: none is
-// left.
+// Unmaps one slice of the pages that are still free and were not used meanwhile. False: none is left.
 static bool unmap_slice(struct arena *arena) {
   lock_take(&arena->gpu->lock);
-  const struct first excess = arena->paused ? (struct first){0} : excess_of(arena, arena->trim_ended);
+  const struct excess excess = arena->paused ? (struct excess){0} : excess_of(arena, arena->trim_ended);
   const bool done = excess.bytes > 0 && reclaim_range(arena, excess.addr, excess.bytes, SLICE) > 0;
   if (!done) arena->trimming = false;
   lock_give(&arena->gpu->lock);
@@ -147,16 +110,13 @@ static bool is_over(struct arena *arena, bool *waits) {
   return over;
 }
 
-// Maps and unmaps what an arena needs. True: the work is not over, or a capture has begun, and
-// the trimmer has to come back.
+// Unmaps what an arena did not use. True: the work is not over, or a capture has begun, and the trimmer has
+// to come back.
 static bool trim_arena(struct arena *arena) {
   bool waits;
-  map_ahead(arena);
   if (!is_over(arena, &waits)) return waits;
   while (!capturing()) {
-    if (unmap_slice(arena)) continue;
-    map_ahead(arena);
-    return false;
+    if (!unmap_slice(arena)) return false;
   }
   return true;
 }
@@ -180,14 +140,6 @@ static bool trim_gpu(struct gpu *gpu) {
   return more;
 }
 
-static bool reclaim_some(struct gpu *gpu, uint64_t wanted, const char *why) {
-  bool retry;
-  lock_take(&gpu->lock);
-  const uint64_t given = reclaim(gpu, NULL, 0, wanted, why, &retry);
-  lock_give(&gpu->lock);
-  return given > 0;
-}
-
 // Since when a device has had no request and no free.
 struct activity {
   int64_t count;   // requests and frees so far
@@ -206,19 +158,16 @@ static int64_t activity_of(struct gpu *gpu) {
 static uint64_t trim_idle(struct gpu *gpu, struct activity *activity) {
   const uint64_t now = clock_now(), idle = options_get()->policy.idle_ns;
   const int64_t count = activity_of(gpu);
+  bool retry;
   if (activity->since == 0 || count != activity->count) *activity = (struct activity){.count = count, .since = now};
   if (activity->trimmed) return idle;
   const uint64_t passed = now - activity->since;
   if (passed < idle) return idle - passed;
-  reclaim_some(gpu, UINT64_MAX, "idle");
+  lock_take(&gpu->lock);
+  reclaim(gpu, NULL, 0, UINT64_MAX, "idle", &retry);
+  lock_give(&gpu->lock);
   activity->trimmed = true;
   return idle;
-}
-
-static void trim_pressure(struct gpu *gpu) {
-  const uint64_t headroom = options_get()->policy.headroom;
-  uint64_t free_bytes, total;
-  if (driver_memory(gpu->vmm.device, &free_bytes, &total) && free_bytes < headroom) reclaim_some(gpu, headroom - free_bytes, "pressure");
 }
 
 static struct activity activities[MOST_DEVICES];
@@ -232,11 +181,9 @@ static uint64_t trim_all(void) {
     struct gpu *gpu = gpu_existing(device);
     if (gpu == NULL) continue;
     if (trim == BFC_TRIM_ITERATION) more |= trim_gpu(gpu);
-    if (trim == BFC_TRIM_PRESSURE) trim_pressure(gpu);
     const uint64_t again = trim == BFC_TRIM_IDLE ? trim_idle(gpu, &activities[device]) : 0;
     if (again < next_ns) next_ns = again;
   }
-  if (trim == BFC_TRIM_PRESSURE) return PRESSURE_US;
   if (trim == BFC_TRIM_IDLE) return next_ns / 1000 + 1;
   return more ? RETRY_US : 0;
 }
@@ -253,7 +200,7 @@ static void *trim(void *nothing) {
     lock_give(&working);
     if (wait_us == 0) {
       atomic_store(&followed, seen);
-      // The wake of an iteration that it has followed may come late: one trim an iteration, as a second one maps what the first made room for.
+      // The wake of an iteration that it has followed may come late.
       while (atomic_load(&wakes) == seen) syscall(SYS_futex, &wakes, FUTEX_WAIT | FUTEX_PRIVATE_FLAG, seen, NULL, NULL, 0);
     } else {
       usleep(wait_us < 1000000 ? (useconds_t)wait_us : 999999);
@@ -294,8 +241,7 @@ static void start_trimmer(void) {
 }
 
 static void trim_start(void) {
-  const enum bfc_trim trim = options_get()->policy.trim;
-  if (trim == BFC_TRIM_IDLE || trim == BFC_TRIM_PRESSURE) start_trimmer();
+  if (options_get()->policy.trim == BFC_TRIM_IDLE) start_trimmer();
 }
 
 static void forget(void) {

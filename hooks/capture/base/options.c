@@ -35,7 +35,7 @@ static bool set(struct options *options, const char *key, const char *value) {
 }
 
 bool options_parse(const char *text, struct options *out, char *wrong, size_t wrong_size) {
-  *out = (struct options){.policy = bfc_policy_classic};
+  *out = (struct options){.policy = bfc_policy_default};
   bool all = true;
   while (*text != '\0') {
     const size_t length = strcspn(text, ",");

@@ -12,28 +12,16 @@
 
 enum { CACHE_LINE = 64, LEAST_CHUNKS = 256 };
 
-// The integer part of x, which is not negative; at most 2^64-1.
-static uint64_t truncate_product(double x) { return x >= 18446744073709551616.0 ? UINT64_MAX : (uint64_t)x; }
-
-static bool sensible(const struct bfc_options *options, const struct bfc_memory *memory) {
-  uint64_t granularity = memory->granularity;
-  if (granularity < BFC_GRANULE || (granularity & (granularity - 1)) != 0) return false;
-  if (options->fragmentation_fraction != options->fragmentation_fraction) return false;
-  if (options->growth == BFC_STEP && options->step == 0) return false;
-  return options->growth != BFC_NONE || options->limit != UINT64_MAX;
+static bool sensible(const struct bfc_memory *memory) {
+  return memory->granularity >= BFC_GRANULE && (memory->granularity & (memory->granularity - 1)) == 0;
 }
 
 struct bfc *bfc_new(const struct bfc_options *options, const struct bfc_memory *memory) {
-  if (!sensible(options, memory)) return NULL;
+  if (!sensible(memory)) return NULL;
   struct bfc *bfc = calloc(1, sizeof *bfc);
   if (bfc == NULL) return NULL;
   bfc->options = *options;
   bfc->memory = *memory;
-  bfc->max_slack = BFC_MAX_SLACK;
-  if (options->split != 0)
-    bfc->max_slack = options->split;
-  else if (options->fragmentation_fraction > 0)
-    bfc->max_slack = truncate_product(options->fragmentation_fraction * (double)options->limit);
   bfc->next_region = bfc_first_region(options);
   bfc->used = 1;
   bfc->snapshot.stale = true;
@@ -43,24 +31,12 @@ struct bfc *bfc_new(const struct bfc_options *options, const struct bfc_memory *
 void bfc_delete(struct bfc *bfc) {
   if (bfc == NULL) return;
   free(bfc->chunks);
-  free(bfc->waiting.items);
   free(bfc->live.slots);
   bfc_pages_delete(bfc);
-  for (size_t i = 0; i < bfc->region_count; i++) free(bfc->regions[i].uses);
   free(bfc->regions);
   free(bfc->unmapped.items);
   free(bfc->snapshot.chunks);
-  bfc_planner_delete(bfc);
   free(bfc);
-}
-
-// With plans: room for each slot in the list of those that wait to be linked.
-static bool reserve_waiting(struct bfc *bfc, uint32_t slots) {
-  if (!bfc->options.planned) return true;
-  uint32_t *grown = realloc(bfc->waiting.items, slots * sizeof *grown);
-  if (grown == NULL) return false;
-  bfc->waiting.items = grown;
-  return true;
 }
 
 // Room for the slots of one request. Not realloc, which would lose the alignment.
@@ -68,7 +44,6 @@ static bool reserve_slots(struct bfc *bfc) {
   if (bfc->recycled_count + (bfc->capacity - bfc->used) >= BFC_SLOTS_A_REQUEST && bfc->capacity != 0) return true;
   if (bfc->capacity > UINT32_MAX / 4) return false;
   uint32_t capacity = bfc->capacity == 0 ? LEAST_CHUNKS : 2 * bfc->capacity;
-  if (!reserve_waiting(bfc, capacity)) return false;
   struct bfc_chunk *grown = aligned_alloc(CACHE_LINE, capacity * sizeof *grown);
   if (grown == NULL) return false;
   if (bfc->chunks != NULL) memcpy(grown, bfc->chunks, bfc->used * sizeof *grown);
@@ -106,7 +81,7 @@ void bfc_recycle(struct bfc *bfc, uint32_t index) {
   bfc->recycled_count++;
 }
 
-// Adds the next chunk, which is linked into no order by size, to a chunk.
+// Adds the next chunk, which is not in the freeset, to a chunk.
 static void absorb_next(struct bfc *bfc, uint32_t index) {
   struct bfc_chunk *chunk = &bfc->chunks[index];
   uint32_t gone = chunk->next;
@@ -126,14 +101,11 @@ static void absorb_previous(struct bfc *bfc, uint32_t index) {
   bfc_recycle(bfc, gone);
 }
 
-// A free neighbour absorbs the chunk, and keeps its position in the order by end.
 void bfc_merge(struct bfc *bfc, uint32_t index) {
   const uint32_t previous = bfc->chunks[index].prev, next = bfc->chunks[index].next;
   const bool before = bfc->chunks[previous].state == BFC_FREE, behind = bfc->chunks[next].state == BFC_FREE;
   if (before) bfc_freeset_remove(bfc, previous);
   if (behind) bfc_freeset_remove(bfc, next);
-  if (before && behind) bfc_ends_remove(bfc, next);
-  if (!before && !behind) bfc_ends_insert(bfc, index);
   if (before) {
     index = previous;
     absorb_next(bfc, index);
@@ -147,8 +119,7 @@ void bfc_merge(struct bfc *bfc, uint32_t index) {
 
 uint64_t bfc_handed_out(const struct bfc *bfc, uint64_t size, uint64_t rounded) {
   uint64_t rest = size - rounded;
-  const bool twice = bfc->options.split == 0 && rest >= rounded;
-  return twice || bfc->shortage || rest >= bfc->max_slack ? rounded : size;
+  return rest >= rounded || rest >= BFC_MAX_SLACK || bfc->options.always_split || bfc->shortage ? rounded : size;
 }
 
 uint32_t bfc_search(struct bfc *bfc, uint64_t rounded) {
@@ -156,7 +127,7 @@ uint32_t bfc_search(struct bfc *bfc, uint64_t rounded) {
   return best == 0 || bfc->unmapped.count == 0 ? best : bfc_search_mapped(bfc, best, rounded);
 }
 
-// Makes a new chunk of the first `size` bytes of a chunk that is linked into no order by size.
+// Makes a new chunk of the first `size` bytes of a chunk that is not in the freeset.
 static uint32_t split_front(struct bfc *bfc, uint32_t index, uint64_t size) {
   const uint32_t front = bfc_take_slot(bfc);
   struct bfc_chunk *low = &bfc->chunks[front], *high = &bfc->chunks[index];
@@ -200,7 +171,6 @@ void bfc_hand_out(struct bfc *bfc, uint32_t index, uint64_t requested) {
   chunk->state = BFC_IN_USE;
   chunk->requested = requested;
   chunk->note = 0;
-  chunk->origin = (struct bfc_origin){0};
   bfc_live_insert(&bfc->live, chunk->addr, index);
   bfc_touch(bfc, index);
   bfc->snapshot.stale = true;
@@ -211,25 +181,16 @@ void bfc_hand_out(struct bfc *bfc, uint32_t index, uint64_t requested) {
   stats->largest_alloc = bfc_greatest(stats->largest_alloc, size);
 }
 
-// Where there is rest on one side only, it keeps the chunk's index, and its position in the order by
-// end.
 uint32_t bfc_carve(struct bfc *bfc, uint32_t index, uint64_t addr, uint64_t size) {
   const uint64_t low = addr - bfc->chunks[index].addr, high = bfc->chunks[index].size - low - size;
   uint32_t taken = index;
   bfc_freeset_remove(bfc, index);
-  if (low == 0 && high == 0) {
-    bfc_ends_remove(bfc, index);
-    return index;
-  }
+  if (low == 0 && high == 0) return index;
   if (low == 0) {
     taken = split_front(bfc, index, size);
   } else {
     taken = bfc_split_back(bfc, index, size + high);
-    if (high > 0) {
-      const uint32_t rest = bfc_split_back(bfc, taken, high);
-      bfc_freeset_insert(bfc, rest);
-      bfc_ends_insert(bfc, rest);
-    }
+    if (high > 0) bfc_freeset_insert(bfc, bfc_split_back(bfc, taken, high));
   }
   bfc_freeset_insert(bfc, index);
   return taken;
@@ -241,12 +202,8 @@ bool bfc_reserve(struct bfc *bfc) {
          (bfc->unmapped.count == 0 || bfc_unmapped_reserve(bfc, 1));
 }
 
-// Host memory for growth, and for the release of regions: a region in the middle of an unmapped range
-// leaves one range more.
 static bool reserve_growth(struct bfc *bfc) {
-  return array_reserve(&bfc->regions, &bfc->region_capacity, bfc->region_count + BFC_GROWTHS_A_REQUEST,
-                       sizeof *bfc->regions) &&
-         (bfc->unmapped.count == 0 || bfc_unmapped_reserve(bfc, bfc->region_count + 1));
+  return array_reserve(&bfc->regions, &bfc->region_capacity, bfc->region_count + BFC_GROWTHS_A_REQUEST, sizeof *bfc->regions);
 }
 
 uint32_t bfc_cut(struct bfc *bfc, uint32_t chunk, uint64_t rounded) {
@@ -260,30 +217,20 @@ static uint32_t extend_and_cut(struct bfc *bfc, uint64_t rounded) {
   return found == 0 ? 0 : bfc_cut(bfc, found, rounded);
 }
 
-uint32_t bfc_find_chunk(struct bfc *bfc, uint64_t rounded) {
+// The chunk for a request, by best fit or growth, cut to what it gets; 0: no memory.
+static uint32_t find_chunk(struct bfc *bfc, uint64_t rounded) {
   const uint32_t best = bfc_search(bfc, rounded);
   if (best != 0) return bfc_cut(bfc, best, rounded);
-  if (!reserve_growth(bfc)) return 0;
-  const uint32_t found = extend_and_cut(bfc, rounded);
-  if (found != 0 || !bfc->options.garbage_collection || !bfc_worth_collecting(bfc, rounded)) return found;
-  if (!reserve_growth(bfc)) return 0;  // pages unmapped for the first growth may have used it up
-  bfc_collect_garbage(bfc);
-  return extend_and_cut(bfc, rounded);
-}
-
-// The chunk for a request, handed out; 0: no memory.
-static uint32_t serve(struct bfc *bfc, uint64_t rounded, uint64_t size) {
-  if (bfc->options.planned) return reserve_growth(bfc) ? bfc_plan_place(bfc, rounded, size) : 0;
-  const uint32_t found = bfc_find_chunk(bfc, rounded);
-  if (found != 0) bfc_hand_out(bfc, found, size);
-  return found;
+  return reserve_growth(bfc) ? extend_and_cut(bfc, rounded) : 0;
 }
 
 bool bfc_alloc(struct bfc *bfc, uint64_t size, struct bfc_block *out) {
   if (size == 0 || size > BFC_MAX_SIZE || !bfc_reserve(bfc)) return false;
-  const uint32_t found = serve(bfc, (size + BFC_GRANULE - 1) & ~(uint64_t)(BFC_GRANULE - 1), size);
-  if (found != 0) bfc_describe(bfc, found, out);
-  return found != 0;
+  const uint32_t found = find_chunk(bfc, (size + BFC_GRANULE - 1) & ~(uint64_t)(BFC_GRANULE - 1));
+  if (found == 0) return false;
+  bfc_hand_out(bfc, found, size);
+  bfc_describe(bfc, found, out);
+  return true;
 }
 
 bool bfc_free(struct bfc *bfc, uint64_t addr, struct bfc_block *out) {
@@ -294,8 +241,6 @@ bool bfc_free(struct bfc *bfc, uint64_t addr, struct bfc_block *out) {
   bfc->stats.bytes_in_use -= out->size;
   bfc->chunks[index].state = BFC_FREE;
   bfc->chunks[index].requested = 0;
-  if (bfc->options.planned) bfc_planner_freed(bfc, bfc->chunks[index].origin);
-  if (bfc->options.notes) bfc_note_use(bfc, out->addr, out->size);
   bfc_leave(bfc, index);
   bfc_merge(bfc, index);
   return true;

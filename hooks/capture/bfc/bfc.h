@@ -9,10 +9,7 @@
 // asked for a region that doubles each time.
 //
 // Pages inside a free chunk can be unmapped, and are mapped again before the chunk is handed out:
-// placement does not look at what is mapped.
-//
-// With the option `planned`, the requests and frees of iterations are noted. Blocks of an iteration that
-// repeats the one before get places computed from all their lifetimes: see plan.c.
+// placement does not look at what is mapped, but with growth pages.
 //
 // The rules are written down in the package comment of bfc/ (Go); a differential
 // test drives both with the same operations and compares every placement. Not
@@ -29,23 +26,17 @@ enum { BFC_GRANULE = 256, BFC_BINS = 21 };
 #define BFC_MAX_SLACK ((uint64_t)128 << 20)
 
 enum bfc_growth {
-  BFC_DOUBLE,  // classic: 2 MiB, then doubling
-  BFC_NEEDED,  // what the request lacks beyond a free tail; free pages elsewhere are unmapped first
-  BFC_NONE,    // the whole limit at the first request
-  BFC_STEP,    // what the request lacks, rounded up to a multiple of the step
+  BFC_DOUBLE,  // 2 MiB, then doubling
+  BFC_NEEDED,  // what the request lacks beyond a free tail
   BFC_PAGES,   // what the request lacks once pages that are free anywhere are used up: see pages.c
 };
 
 struct bfc_options {
   uint64_t limit;            // most bytes mapped at a time; UINT64_MAX = no limit
   uint64_t headroom;         // bytes of the device that growth beyond the request leaves free; 0 = off
-  double fragmentation_fraction;  // > 0: max slack = fraction * limit instead of 128 MiB
   enum bfc_growth growth;
-  bool garbage_collection;   // release idle regions before a request fails
-  uint64_t step;             // of BFC_STEP, bytes
-  uint64_t split;            // split where at least this is left over; 0 = the classic rule
-  bool notes;                // note which pages each iteration uses: for bfc_excess and bfc_ahead
-  bool planned;              // place the blocks of an iteration like the one before by a plan
+  bool always_split;         // a block gets its rounded request, and never slack
+  bool trims;                // note which pages each iteration uses: for bfc_excess
 };
 
 // Where regions come from. Each call is made under the owner's lock.
@@ -55,8 +46,6 @@ struct bfc_memory {
   // Maps round_up(bytes, granularity) at *addr; false: refused. With `coalesces` the grant is right
   // behind the last one, unless the address reservation is used up.
   bool (*grow)(void *self, uint64_t bytes, uint64_t *addr, uint64_t *granted);
-  // Unmaps a whole region and ends its addresses (garbage collection).
-  void (*release)(void *self, uint64_t addr, uint64_t bytes);
   // Maps pages that were unmapped.
   bool (*map)(void *self, uint64_t addr, uint64_t bytes);
   // Undoes a map of the same request after a later one was refused.
@@ -158,19 +147,14 @@ bool bfc_in_shortage(const struct bfc *bfc);
 // short; nothing has changed.
 bool bfc_shrink(struct bfc *bfc, uint64_t addr, struct bfc_block *out);
 
-// Ends the iteration under way. A page is expected to be used if it was in the iteration under way or the
-// two before; in the first iteration no page is. Plans are made here, which takes milliseconds for a
-// thousand requests, and at most about three seconds.
+// Ends the iteration under way.
 void bfc_end_iteration(struct bfc *bfc);
 uint32_t bfc_ended(const struct bfc *bfc);  // how many have
 
-// Call visit for ranges of whole pages of free chunks, addresses ascending. bfc_excess: pages that are
-// mapped, not expected, and were last used in one of the first `ended` iterations; none before two
-// iterations have ended. bfc_ahead: pages that are unmapped and expected; none in the first iteration of
-// a plan. bfc_idle: all that are mapped. `visit` must not call back into bfc.
+// With the option `trims`: calls visit for ranges of whole pages of free chunks that are mapped, and that no block has touched
+// since the first `ended` - 1 iterations, so not in the last one that had ended then. Addresses ascend. `visit` must not call back
+// into bfc.
 void bfc_excess(const struct bfc *bfc, uint32_t ended, void *self, void (*visit)(void *self, uint64_t addr, uint64_t bytes));
-void bfc_ahead(const struct bfc *bfc, void *self, void (*visit)(void *self, uint64_t addr, uint64_t bytes));
-void bfc_idle(const struct bfc *bfc, void *self, void (*visit)(void *self, uint64_t addr, uint64_t bytes));
 
 // Calls visit for each range of free bytes that is mapped, addresses ascending (for reclaim). `visit`
 // must not call back into bfc.

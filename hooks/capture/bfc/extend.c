@@ -5,8 +5,7 @@
 #include <string.h>
 
 uint64_t bfc_first_region(const struct bfc_options *options) {
-  uint64_t limit = bfc_round_up(options->limit, BFC_GRANULE);
-  return options->growth == BFC_NONE ? limit : bfc_least(BFC_FIRST_REGION, limit);
+  return bfc_least(BFC_FIRST_REGION, bfc_round_up(options->limit, BFC_GRANULE));
 }
 
 static void double_next_region(struct bfc *bfc) {
@@ -56,11 +55,9 @@ static void add_region(struct bfc *bfc, size_t at, uint64_t addr, uint64_t bytes
   a->addr = addr, a->size = bytes, a->state = BFC_FREE, a->prev = a->next = wall;
   w->requested = a->requested = 0;
   bfc_freeset_insert(bfc, all);
-  bfc_ends_insert(bfc, all);
   memmove(bfc->regions + at + 1, bfc->regions + at, (bfc->region_count - at) * sizeof *bfc->regions);
   bfc->region_count++;
   bfc->regions[at] = (struct bfc_region){.addr = addr, .size = bytes, .wall = wall};
-  bfc_note_region(bfc, &bfc->regions[at]);
   bfc_note_pages(bfc, &bfc->regions[at], bytes);
   bfc->last_grown = wall;
 }
@@ -75,7 +72,6 @@ static void lengthen(struct bfc *bfc, struct bfc_region *region, uint64_t bytes)
   wall->prev = added;
   wall->addr += bytes;
   region->size += bytes;
-  bfc_note_region(bfc, region);
   bfc_note_pages(bfc, region, bytes);
   bfc->last_grown = region->wall;
   bfc_merge(bfc, added);
@@ -123,7 +119,7 @@ static uint64_t less_than(uint64_t bytes) {
   return less >= bytes ? bytes - BFC_GRANULE : less;
 }
 
-// Grows by the next region: growth double and none.
+// Grows by the next region: growth double.
 static bool extend(struct bfc *bfc, uint64_t rounded) {
   uint64_t available = bfc_room(bfc) & ~(uint64_t)(BFC_GRANULE - 1);
   if (rounded > available) return false;
@@ -140,27 +136,15 @@ static bool extend(struct bfc *bfc, uint64_t rounded) {
   return true;
 }
 
-// The smallest multiple of the step that is at least bytes, rounded up to a granule.
-static uint64_t steps_over(uint64_t bytes, uint64_t step) {
-  uint64_t steps = (bytes - 1) / step + 1;
-  return steps > BFC_MAX_SIZE / step ? BFC_MAX_SIZE : bfc_round_up(steps * step, BFC_GRANULE);
-}
-
-// Grows by lack bytes: growth needed and step. Step requests whole steps first, and where that is
-// refused no more than lack.
+// Grows by lack bytes: other growths.
 bool bfc_extend_by(struct bfc *bfc, uint64_t lack) {
   uint64_t available = bfc_room(bfc) & ~(uint64_t)(BFC_GRANULE - 1);
   if (lack > available) return false;
-  if (bfc->options.growth == BFC_STEP && !bfc->shortage) {
-    uint64_t bytes = keep_headroom(bfc, bfc_least(steps_over(lack, bfc->options.step), available), lack);
-    bytes = fit_padding(bfc, bytes, lack);
-    if (bytes > lack && grow(bfc, bytes)) return true;
-  }
   uint64_t bytes = fit_padding(bfc, lack, lack);
   return bytes != 0 && grow(bfc, bytes);
 }
 
-// The free chunk that a grant would join: growth needed and step; or 0. A tail that is large enough for
+// The free chunk that a grant would join, or 0. A tail that is large enough for
 // the request counts as none: the search did not use it, since the memory refused to map its unmapped
 // part.
 uint32_t bfc_free_tail(const struct bfc *bfc, uint64_t rounded) {
@@ -170,16 +154,13 @@ uint32_t bfc_free_tail(const struct bfc *bfc, uint64_t rounded) {
 }
 
 uint32_t bfc_extend_and_search(struct bfc *bfc, uint64_t rounded) {
-  if (bfc->options.growth == BFC_DOUBLE || bfc->options.growth == BFC_NONE) return extend(bfc, rounded) ? bfc_search(bfc, rounded) : 0;
+  if (bfc->options.growth == BFC_DOUBLE) return extend(bfc, rounded) ? bfc_search(bfc, rounded) : 0;
   return bfc_lengthen_and_search(bfc, rounded);
 }
 
-// Grows by what a request lacks behind a free tail, after unmapping free pages elsewhere where the growth
-// says so.
+// Grows by what a request lacks behind a free tail, or 0.
 static bool extend_for(struct bfc *bfc, uint64_t lack, uint32_t tail) {
-  if (bfc->options.growth == BFC_PAGES) return bfc_extend_by_pages(bfc, lack, tail);
-  if (bfc->options.growth == BFC_NEEDED) bfc_unmap_elsewhere(bfc, lack, tail);
-  return bfc_extend_by(bfc, lack);
+  return bfc->options.growth == BFC_PAGES ? bfc_extend_by_pages(bfc, lack, tail) : bfc_extend_by(bfc, lack);
 }
 
 uint32_t bfc_lengthen_and_search(struct bfc *bfc, uint64_t rounded) {
@@ -190,6 +171,5 @@ uint32_t bfc_lengthen_and_search(struct bfc *bfc, uint64_t rounded) {
   if (found != 0 || credit == 0) return found;
   // The grant is not adjacent to the tail, or the tail's unmapped part could not be mapped. So the
   // credit was wrong: grow by the whole request.
-  const bool grown = bfc->options.growth == BFC_PAGES ? bfc_extend_by_pages(bfc, rounded, 0) : bfc_extend_by(bfc, rounded);
-  return grown ? bfc_search(bfc, rounded) : 0;
+  return extend_for(bfc, rounded, 0) ? bfc_search(bfc, rounded) : 0;
 }

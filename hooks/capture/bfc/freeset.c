@@ -5,9 +5,6 @@
 // class of greater number holds greater sizes only. Two levels of bitmap say which classes
 // hold anything; inside a class a treap keeps the order. With the usual few chunks in a
 // class an operation costs some instructions, and it is O(log n) whatever the sizes are.
-//
-// With plans, chunks wait to be linked into this order and that of ends.c until an order is needed.
-// Requests that are served by a plan do not need one, and most chunks are gone before one is.
 #include "bfc/internal.h"
 
 // Monotone: a greater size never has a lesser class. Size is a positive multiple of the granule.
@@ -24,7 +21,7 @@ static unsigned side(const struct bfc_chunk *chunk, uint64_t size, uint64_t addr
   return (unsigned)(chunk->size < size) | ((unsigned)(chunk->size == size) & (unsigned)(chunk->addr < addr));
 }
 
-static void insert(struct bfc *bfc, uint32_t index) {
+void bfc_freeset_insert(struct bfc *bfc, uint32_t index) {
   struct bfc_chunk *chunks = bfc->chunks, *chunk = &chunks[index];
   unsigned class = class_of(chunk->size);
   uint32_t *link = &bfc->free.roots[class];
@@ -56,39 +53,8 @@ static void insert(struct bfc *bfc, uint32_t index) {
   *lesser = *greater = 0;
 }
 
-void bfc_freeset_wait(struct bfc *bfc, uint32_t index, enum bfc_order order) {
-  struct bfc_chunk *chunk = &bfc->chunks[index];
-  chunk->waits |= order;
-  if (chunk->listed) return;
-  chunk->listed = true;
-  bfc->waiting.items[bfc->waiting.count++] = index;
-}
-
-void bfc_freeset_link_waiting(struct bfc *bfc) {
-  for (uint32_t i = 0; i < bfc->waiting.count; i++) {
-    const uint32_t index = bfc->waiting.items[i];
-    struct bfc_chunk *chunk = &bfc->chunks[index];
-    if (chunk->waits & BFC_BY_SIZE) insert(bfc, index);
-    if (chunk->waits & BFC_BY_END) bfc_ends_place(bfc, index);
-    chunk->waits = 0;
-    chunk->listed = false;
-  }
-  bfc->waiting.count = 0;
-}
-
-void bfc_freeset_insert(struct bfc *bfc, uint32_t index) {
-  if (bfc->options.planned)
-    bfc_freeset_wait(bfc, index, BFC_BY_SIZE);
-  else
-    insert(bfc, index);
-}
-
 void bfc_freeset_remove(struct bfc *bfc, uint32_t index) {
   struct bfc_chunk *chunks = bfc->chunks, *chunk = &chunks[index];
-  if (chunk->waits & BFC_BY_SIZE) {
-    chunk->waits ^= BFC_BY_SIZE;
-    return;
-  }
   unsigned class = class_of(chunk->size);
   uint32_t *link = &bfc->free.roots[class];
   while (*link != index) link = &chunks[*link].child[side(&chunks[*link], chunk->size, chunk->addr)];
@@ -124,7 +90,6 @@ static uint32_t next_root(const struct bfc_freeset *free, unsigned class) {
 }
 
 uint32_t bfc_freeset_first(struct bfc *bfc, uint64_t size, uint64_t addr) {
-  bfc_freeset_link_waiting(bfc);
   const struct bfc_chunk *chunks = bfc->chunks;
   unsigned class = class_of(size);
   uint32_t found = 0;
@@ -143,7 +108,6 @@ uint32_t bfc_freeset_after(struct bfc *bfc, uint32_t chunk) {
 }
 
 uint32_t bfc_freeset_largest(struct bfc *bfc) {
-  bfc_freeset_link_waiting(bfc);
   if (bfc->free.summary == 0) return 0;
   unsigned word = 63 - (unsigned)__builtin_clzll(bfc->free.summary);
   unsigned class = word * 64 + 63 - (unsigned)__builtin_clzll(bfc->free.words[word]);

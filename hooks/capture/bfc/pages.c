@@ -19,6 +19,8 @@ static uint64_t end_of(const struct bfc_region *region) { return region->addr + 
 
 static bool counts(const struct bfc *bfc) { return bfc->options.growth == BFC_PAGES; }
 
+static bool notes(const struct bfc *bfc) { return counts(bfc) || bfc->options.trims; }
+
 static size_t page_of(const struct bfc *bfc, const struct bfc_region *region, uint64_t addr) {
   const int bits = __builtin_ctzll(bfc->memory.granularity);
   return (size_t)((addr >> bits) - (region->addr >> bits));
@@ -32,7 +34,7 @@ void bfc_pages_delete(struct bfc *bfc) {
 }
 
 void bfc_note_pages(struct bfc *bfc, struct bfc_region *region, uint64_t bytes) {
-  if (!counts(bfc)) return;
+  if (!notes(bfc)) return;
   const size_t count = page_of(bfc, region, end_of(region) - 1) + 1;
   struct bfc_page *grown = count < SIZE_MAX / sizeof *grown ? realloc(region->pages, count * sizeof *grown) : NULL;
   if (grown != NULL) {
@@ -90,24 +92,27 @@ static struct bfc_pages own_pages(const struct bfc *bfc, const struct bfc_chunk 
 }
 
 void bfc_touch(struct bfc *bfc, uint32_t chunk) {
-  if (!counts(bfc)) return;
+  if (!notes(bfc)) return;
   const struct bfc_pages pages = own_pages(bfc, &bfc->chunks[chunk]);
   for (size_t i = 0; i < pages.count; i++) pages.first[i].live = true;
+  if (!counts(bfc)) return;
   bfc->pager.live += pages.count;
   bfc->pager.most = bfc_greatest(bfc->pager.most, bfc->pager.live);
   bfc->pager.filled = bfc_greatest(bfc->pager.filled, bfc->stats.bytes_in_use + bfc->chunks[chunk].size);  // the block is not in use yet
 }
 
 void bfc_leave(struct bfc *bfc, uint32_t chunk) {
-  if (!counts(bfc)) return;
+  if (!notes(bfc)) return;
   const struct bfc_pages pages = own_pages(bfc, &bfc->chunks[chunk]);
-  bfc->pager.frees++;
+  if (counts(bfc)) {
+    bfc->pager.frees++;
+    bfc->pager.live -= pages.count;
+  }
   for (size_t i = 0; i < pages.count; i++) {
     pages.first[i].left = bfc->pager.frees;
     pages.first[i].live = false;
     pages.first[i].used = bfc->ended + 1;
   }
-  bfc->pager.live -= pages.count;
 }
 
 // 1 + a frame that backs no page, a new one if there is none; 0: host memory is short.

@@ -18,7 +18,6 @@ bool bfc_shrink(struct bfc *bfc, uint64_t addr, struct bfc_block *out) {
   if (slack == 0) return false;
   bfc->stats.bytes_in_use -= slack;
   const uint32_t rest = bfc_split_back(bfc, index, slack);
-  if (bfc->options.notes) bfc_note_use(bfc, chunk->addr + chunk->size, slack);
   bfc_leave(bfc, rest);
   bfc_merge(bfc, rest);
   bfc_describe(bfc, index, out);
@@ -65,7 +64,7 @@ static uint64_t growth_lack(const struct bfc *bfc, uint64_t rounded) {
 
 uint32_t bfc_squeeze(struct bfc *bfc, uint64_t rounded) {
   const struct place place = least_unmapped(bfc, rounded);
-  if (place.chunk != 0 && place.lack <= growth_lack(bfc, rounded) && bfc_map_for(bfc, place.chunk, pages_of(bfc, place.addr, rounded))) {
+  if (place.chunk != 0 && place.lack <= growth_lack(bfc, rounded) && bfc_map_for(bfc, pages_of(bfc, place.addr, rounded))) {
     return bfc_carve(bfc, place.chunk, place.addr, rounded);
   }
   const uint32_t found = bfc_lengthen_and_search(bfc, rounded);

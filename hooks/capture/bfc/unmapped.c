@@ -96,19 +96,14 @@ bool bfc_map_range(struct bfc *bfc, struct bfc_range range) {
   return true;
 }
 
-bool bfc_map_for(struct bfc *bfc, uint32_t chunk, struct bfc_range range) {
-  if (bfc->options.growth == BFC_PAGES) return bfc_map_pages(bfc, range);
-  if (bfc->options.growth == BFC_NEEDED && bfc->options.notes) {
-    const uint64_t lack = bfc_unmapped_within(bfc, range.from, range.to);
-    if (lack > 0) bfc_unmap_elsewhere(bfc, lack, chunk);
-  }
-  return bfc_map_range(bfc, range);
+bool bfc_map_for(struct bfc *bfc, struct bfc_range range) {
+  return bfc->options.growth == BFC_PAGES ? bfc_map_pages(bfc, range) : bfc_map_range(bfc, range);
 }
 
 uint32_t bfc_search_mapped(struct bfc *bfc, uint32_t best, uint64_t rounded) {
   const uint32_t most_ready = bfc_most_ready(bfc, best, rounded);
-  if (most_ready != best && bfc_map_for(bfc, most_ready, bfc_reach(bfc, most_ready, rounded))) return most_ready;
-  if (bfc_map_for(bfc, best, bfc_reach(bfc, best, rounded))) return best;
+  if (most_ready != best && bfc_map_for(bfc, bfc_reach(bfc, most_ready, rounded))) return most_ready;
+  if (bfc_map_for(bfc, bfc_reach(bfc, best, rounded))) return best;
   for (uint32_t chunk = bfc_freeset_after(bfc, best); chunk != 0; chunk = bfc_freeset_after(bfc, chunk)) {
     struct bfc_range range = bfc_reach(bfc, chunk, rounded);
     if (bfc_unmapped_within(bfc, range.from, range.to) == 0) return chunk;

@@ -253,7 +253,7 @@ static bool list_calls(void) {
 
 int main(int argc, char **argv) {
   static const struct test tests[] = {{"cases", test_cases, {NULL}}};
-  setenv("MEMPROF_SIM_MEMORY", "1g", 1), setenv("MEMPROF_OPTIONS", "headroom=0,growth=needed,backup_limit=134217728", 1);
+  setenv("MEMPROF_SIM_MEMORY", "1g", 1), setenv("MEMPROF_OPTIONS", "preset=compact,handle=2097152,headroom=0,backup_limit=134217728", 1);
   if (argc > 1) return run_tests(argc, argv, tests, 1);
   if (!list_calls()) {
     printf("FAIL the cases themselves, or more calls than %d\n", CALLS);

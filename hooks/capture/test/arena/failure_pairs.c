@@ -11,7 +11,7 @@
 
 #include "blocks.h"
 
-enum { MOST = 40, MOST_CALLS = 4096, PAIRS = 40, POLICIES = 4 };
+enum { MOST = 40, MOST_CALLS = 4096, PAIRS = 40, POLICIES = 3 };
 
 static const char *const weights[] = {"weights"}, *const cache[] = {"cache"};
 
@@ -184,9 +184,8 @@ int main(int argc, char **argv) {
   static const struct test tests[] = {{"job", test_job, {NULL}}};
   static const char *const options[POLICIES] = {
       "handle=4194304,headroom=0",
-      "growth=needed,split=always,trim=iteration,placement=planned",
-      "growth=step:8388608,small=1048576,split=always",
-      "growth=pages,split=always,placement=planned",
+      "trim=iteration",
+      "preset=compact,trim=iteration",
   };
   if (argc > 1) return run_tests(argc, argv, tests, 1);
   const char *given = getenv("MEMPROF_TEST_SEED");

@@ -337,7 +337,7 @@ static void test_further_reservations(void) {
 static void test_few_calls(void) {
   log_calls();
   gpu_start();
-  void *a = allocate(16 * GiB), *b = allocate(6 * MiB), *c = allocate(2 * MiB);
+  void *stream = gpu_stream(), *a = memprof_malloc(16 * GiB, 0, stream), *b = memprof_malloc(6 * MiB, 0, stream), *c = memprof_malloc(2 * MiB, 0, stream);
   CHECK_EQUAL(calls_of("cuMemCreate"), 2048 + 3 + 1);
   CHECK_EQUAL(calls_of("cuMemSetAccess"), 3);
   release(a), release(c);
@@ -375,8 +375,8 @@ int main(int argc, char **argv) {
       {"request for the rest of the limit", test_request_for_the_rest_of_the_limit, {"MEMPROF_SIM_MEMORY", "16g"}},
       {"blocks by pointer", test_blocks_by_pointer, {SMALL_CARD}},
       {"further reservations", test_further_reservations, {SMALL_CARD}},
-      {"few calls", test_few_calls, {"MEMPROF_SIM_MEMORY", "64g", "MEMPROF_OPTIONS", "growth=needed"}},
-      {"unmaps refused at once", test_unmaps_refused_at_once, {"MEMPROF_SIM_MEMORY", "64g", "MEMPROF_OPTIONS", "growth=needed", "MEMPROF_SIM_FAIL", "cuMemUnmap:1"}},
+      {"few calls", test_few_calls, {"MEMPROF_SIM_MEMORY", "64g", "MEMPROF_OPTIONS", "trim=iteration"}},
+      {"unmaps refused at once", test_unmaps_refused_at_once, {"MEMPROF_SIM_MEMORY", "64g", "MEMPROF_OPTIONS", "preset=compact,handle=2097152", "MEMPROF_SIM_FAIL", "cuMemUnmap:1"}},
   };
   return run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
 }

@@ -227,26 +227,6 @@ static void test_readers_do_not_stop_the_job(void) {
   check_early(&e, &again, before.syncs);
 }
 
-// The trimmer, which maps ahead with the device's lock, waits for nothing.
-static void test_ahead_waits_for_nothing(void) {
-  gpu_start();
-  void *const stream = gpu_stream();
-  struct block small, between, large;
-  fill(&small, 8 * MiB, stream, 1), fill(&between, 4 * MiB, stream, 2);
-  const uint64_t at = (uintptr_t)small.start;
-  gpu_hold(stream);
-  empty(&small);
-  fill(&large, 12 * MiB, stream, 3);  // two of its pages are lent by small
-  struct arena *arena = arena_of(at);
-  lock_take(&arena->gpu->lock);
-  CHECK(!arena_map_ahead(arena, at, 8 * MiB));
-  gpu_let_go(stream);
-  CHECK(arena_map_ahead(arena, at, 8 * MiB));
-  lock_give(&arena->gpu->lock);
-  CHECK_EQUAL(reserved(), 24 * MiB);
-  agree(true);
-}
-
 // A peer that gets access while pages are lent has it when they return to their old mappings.
 static void test_peers(void) {
   gpu_start();
@@ -290,7 +270,7 @@ static void scenario(void) {
   agree(exact);
 }
 
-#define PAGES "growth=pages,split=always,headroom=0"
+#define PAGES "preset=compact,headroom=0"
 
 int cuStreamBeginCapture_v2(void *stream, int mode);
 int cuStreamEndCapture(void *stream, void **graph);
@@ -330,7 +310,6 @@ int main(int argc, char **argv) {
       {"old mappings wait for their work", test_old_mappings_wait_for_their_work, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES}},
       {"old mappings wait for readers", test_old_mappings_wait_for_readers, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES}},
       {"readers do not stop the job", test_readers_do_not_stop_the_job, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES}},
-      {"ahead waits for nothing", test_ahead_waits_for_nothing, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES}},
       {"empty_cache", test_empty_cache, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES}},
       {"what a capture left", test_what_a_capture_left, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES}},
       {"peers", test_peers, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES, "MEMPROF_SIM_DEVICES", "2"}},

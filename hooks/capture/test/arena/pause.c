@@ -417,7 +417,7 @@ int main(int argc, char **argv) {
       {"while-paused", test_while_paused, {NULL}},
       {"nesting", test_regions_nest, {NULL}},
       {"memory that stays", test_memory_that_stays, {NULL}},
-      {"no-memory", test_no_memory_to_resume, {"MEMPROF_SIM_MEMORY", "1073741824", "MEMPROF_OPTIONS", "headroom=0,growth=needed", NULL}},
+      {"no-memory", test_no_memory_to_resume, {"MEMPROF_SIM_MEMORY", "1073741824", "MEMPROF_OPTIONS", "preset=compact,handle=2097152,headroom=0", NULL}},
       {"cycles", test_cycles, {NULL}},
   };
   if (argc > 1 && strcmp(argv[1], "one-failure") == 0) test_one_failure();

@@ -435,7 +435,7 @@ static void test_native(void) {
   CHECK_EQUAL(memprof_pause(NULL, 0, 0), MEMPROF_NOT_ACTIVE);
 }
 
-#define SMALL_CARD "MEMPROF_SIM_MEMORY", "1073741824", "MEMPROF_OPTIONS", "headroom=0,growth=needed"
+#define SMALL_CARD "MEMPROF_SIM_MEMORY", "1073741824", "MEMPROF_OPTIONS", "preset=compact,handle=2097152,headroom=0"
 
 int main(int argc, char **argv) {
   static const struct test tests[] = {
@@ -452,7 +452,7 @@ int main(int argc, char **argv) {
       {"the rest", test_who_has_the_rest, {SMALL_CARD, NULL}},
       {"second card", test_second_card, {SMALL_CARD, "MEMPROF_SIM_DEVICES", "2", NULL}},
       {"idle", test_idle_memory_gives_way, {SMALL_CARD, NULL}},
-      {"limit", test_limit_of_the_device, {"MEMPROF_OPTIONS", "headroom=0,growth=needed", NULL}},
+      {"limit", test_limit_of_the_device, {"MEMPROF_OPTIONS", "preset=compact,handle=2097152,headroom=0", NULL}},
       {"refused", test_driver_refuses, {"MEMPROF_SIM_FAIL", "cuMemSetAccess:2=999", NULL}},
       {"fork", test_forked_child, {NULL}},
       {"threads", test_threads, {NULL}},

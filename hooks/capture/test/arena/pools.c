@@ -479,7 +479,7 @@ int main(int argc, char **argv) {
       {"source-usual", test_usual_source, {NULL}},
       {"source-that-calls-back", test_source_that_calls_back, {NULL}},
       {"source-that-waits", test_source_that_waits_for_who_unmaps, {NULL}},
-      {"last-resort", test_last_resort, {"MEMPROF_SIM_MEMORY", "67108864", "MEMPROF_OPTIONS", "growth=needed,headroom=0", NULL}},
+      {"last-resort", test_last_resort, {"MEMPROF_SIM_MEMORY", "67108864", "MEMPROF_OPTIONS", "preset=compact,handle=2097152,headroom=0", NULL}},
   };
   return run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
 }

@@ -13,7 +13,8 @@
 enum { POOL = 7, BLOCKS = 24, OPERATIONS = 100, POSITIONS = 8 };
 
 // The card has 64 MiB; with the second, the device cannot be waited for.
-#define CARD "MEMPROF_SIM_MEMORY", "64m", "MEMPROF_OPTIONS", "growth=needed,headroom=0"
+#define CARD "MEMPROF_SIM_MEMORY", "64m", "MEMPROF_OPTIONS", "headroom=0"
+#define COMPACT_CARD "MEMPROF_SIM_MEMORY", "64m", "MEMPROF_OPTIONS", "preset=compact,handle=2097152,headroom=0"
 #define NO_WAIT "MEMPROF_SIM_FAIL", "cuCtxSynchronize:1+=900"
 
 static bool fill(struct block *block, uint64_t bytes, void *stream) {
@@ -319,7 +320,7 @@ int main(int argc, char **argv) {
       {"others are left", test_others_are_left, {CARD, NO_WAIT}},
       {"waits for its own", test_waits_for_its_own, {"MEMPROF_SIM_MEMORY", "64m", "MEMPROF_OPTIONS", "headroom=0", NO_WAIT}},
       {"waits for another", test_waits_for_another, {CARD, NO_WAIT}},
-      {"freed early", test_freed_early, {CARD, NO_WAIT}},
+      {"freed early", test_freed_early, {COMPACT_CARD, NO_WAIT}},
       {"device", test_device, {CARD}},
       {"pools and tags", test_pools_and_tags, {CARD, NO_WAIT}},
       {"default streams of threads", test_default_streams_of_threads, {CARD, NO_WAIT}},
@@ -327,7 +328,7 @@ int main(int argc, char **argv) {
       {"destroyed", test_destroyed, {CARD, NO_WAIT}},
       {"destroyed in a capture", test_destroyed_in_a_capture, {CARD, NO_WAIT}},
       {"another context", test_another_context, {CARD}},
-      {"no primary context", test_no_primary_context, {CARD}},
+      {"no primary context", test_no_primary_context, {COMPACT_CARD}},
       {"scenario", scenario, {"MEMPROF_SIM_MEMORY", "256m", "MEMPROF_OPTIONS", "headroom=0", "MEMPROF_SIM_FAIL", "none:1"}},
   };
   static const char *const calls[] = {"cuCtxGetCurrent", "cuStreamIsCapturing", "cuStreamQuery", "cuEventCreate", "cuEventRecord", "cuEventQuery", "cuEventSynchronize",

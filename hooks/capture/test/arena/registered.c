@@ -6,7 +6,7 @@
 #include "trail.h"
 
 enum { POOL = 7 };
-#define PAGES "growth=pages,split=always,headroom=0"
+#define PAGES "preset=compact,headroom=0"
 
 static const struct registration_key key = {REGISTERED_NETWORK, 1, 2}, handle = {REGISTERED_RETAINED, 3, 0};
 

@@ -349,7 +349,7 @@ int main(int argc, char **argv) {
       {"changed file", test_changed_file, {NULL}},
       {"full disk", test_full_disk, {NULL}},
       {"copies by address", test_backup_at, {NULL}},
-      {"free pages", test_free_pages, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", "headroom=0,growth=needed", NULL}},
+      {"free pages", test_free_pages, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", "preset=compact,handle=2097152,headroom=0", NULL}},
   };
   if (argc > 1 && strcmp(argv[1], "one-failure") == 0) test_one_failure();
   const int failed = run_tests(argc, argv, tests, sizeof tests / sizeof *tests);

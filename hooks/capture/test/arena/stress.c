@@ -11,7 +11,7 @@
 #include "random.h"
 #include "trail.h"
 
-enum { THREADS = 8, LIVE = 16, OPERATIONS = 4000, ITERATIONS = 40, PATTERN = 64 };
+enum { THREADS = 8, LIVE = 16, OPERATIONS = 4000, PATTERN = 64 };
 
 struct block {
   unsigned char *start;
@@ -90,40 +90,6 @@ static void *disturb(void *unused) {
   return unused;
 }
 
-static pthread_barrier_t barrier;
-
-// Best fit puts c where a was, and a plan, from the third iteration on, behind d and a. Every
-// other thread has a block, too, that another stream uses: nobody knows when that is free.
-static void *repeat(void *argument) {
-  const int self = (int)(intptr_t)argument;
-  void *stream = streams[self];
-  for (int i = 0; i < ITERATIONS; i++) {
-    struct block a, b, c, d, shared = {0};
-    begin(&a, 384 * KiB, stream, 1), begin(&b, 64 * KiB, stream, 2);
-    if (self % 2 == 1) {
-      begin(&shared, 16 * KiB, stream, 3);
-      memprof_record_stream(shared.start, streams[0]);
-    }
-    const unsigned char *first = a.start;
-    end(&a);
-    begin(&c, 128 * KiB, stream, 4), begin(&d, 384 * KiB, stream, 5);
-    if (self % 2 == 0) CHECK_EQUAL(c.start - first, i < 2 ? 0 : 384 * KiB);
-    end(&b), end(&c), end(&d), end(&shared);
-    if (pthread_barrier_wait(&barrier) == PTHREAD_BARRIER_SERIAL_THREAD) memprof_iteration("step");
-    pthread_barrier_wait(&barrier);
-  }
-  atomic_fetch_sub(&working, 1);
-  return NULL;
-}
-
-static void *give_back(void *unused) {
-  while (atomic_load(&working) > 0) {
-    memprof_empty_cache(0);
-    usleep(100);
-  }
-  return unused;
-}
-
 // One thread for each stream, and one beside them for as long as any works.
 static void run_threads(void *(*each)(void *), void *(*beside)(void *)) {
   pthread_t threads[THREADS], other;
@@ -133,20 +99,6 @@ static void run_threads(void *(*each)(void *), void *(*beside)(void *)) {
   CHECK(pthread_create(&other, NULL, beside, NULL) == 0);
   for (int i = 0; i < THREADS; i++) CHECK(pthread_join(threads[i], NULL) == 0);
   CHECK(pthread_join(other, NULL) == 0);
-}
-
-static void test_repeating_streams(void) {
-  gpu_start();
-  CHECK(pthread_barrier_init(&barrier, NULL, THREADS) == 0);
-  run_threads(repeat, give_back);
-  memprof_empty_cache(0);
-  struct memprof_stats stats;
-  memprof_get_stats(0, &stats);
-  CHECK_EQUAL(stats.active_bytes.current, 0);
-  CHECK_EQUAL(stats.reserved_bytes.current, 0);
-  const struct trail trail = trail_read(getpid(), 0);
-  const struct audit audit = trail_audit(&trail);
-  CHECK_EQUAL(audit.live + audit.pending + audit.reserved, 0);
 }
 
 static void test_eight_streams(void) {
@@ -164,18 +116,14 @@ static void test_eight_streams(void) {
   const struct audit audit = trail_audit(&trail);
   CHECK_EQUAL(audit.live + audit.pending + audit.reserved, 0);
   CHECK_EQUAL(trail_number(&trail, MEMPROF_ALLOC), stats.allocation.allocated);
-  // With small requests apart, each stream has two.
-  const char *options = getenv("MEMPROF_OPTIONS");
-  CHECK_EQUAL(trail_number(&trail, MEMPROF_ARENA), options != NULL && strstr(options, "small=") != NULL ? 2 * THREADS : THREADS);
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_ARENA), THREADS);
 }
 
 int main(int argc, char **argv) {
   static const struct test tests[] = {
       {"eight streams", test_eight_streams, {NULL}},
-      {"eight streams, trimmed", test_eight_streams, {"MEMPROF_OPTIONS", "growth=needed,split=always,small=16384,trim=iteration"}},
-      {"eight streams, planned", test_eight_streams, {"MEMPROF_OPTIONS", "growth=needed,split=always,trim=iteration,placement=planned"}},
-      {"eight streams that repeat themselves", test_repeating_streams, {"MEMPROF_OPTIONS", "growth=needed,split=always,trim=iteration,placement=planned"}},
-      {"eight streams, trimmed when idle", test_eight_streams, {"MEMPROF_OPTIONS", "growth=step:1048576,split=4096,trim=idle:200000"}},
+      {"eight streams, trimmed", test_eight_streams, {"MEMPROF_OPTIONS", "preset=compact,trim=iteration"}},
+      {"eight streams, trimmed when idle", test_eight_streams, {"MEMPROF_OPTIONS", "trim=idle:200000"}},
   };
   return run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
 }

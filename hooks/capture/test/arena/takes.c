@@ -14,7 +14,7 @@
 #include "turns.h"
 
 enum { POOL = 7, BLOCKS = 24, OPERATIONS = 200, POSITIONS = 10 };
-#define PAGES "growth=pages,split=always,headroom=0"
+#define PAGES "preset=compact,headroom=0"
 
 static uint64_t reserved(void) {
   struct memprof_stats stats;
@@ -319,7 +319,7 @@ int main(int argc, char **argv) {
       {"not over", test_not_over, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES}},
       {"freed early", test_freed_early, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES}},
       {"fence of an iteration", test_fence_of_iteration, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES}},
-      {"other growths", test_other_growths, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", "growth=needed"}},
+      {"other growths", test_other_growths, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", "preset=classic"}},
       {"pools and tags", test_pools_and_tags, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES}},
       {"registered", test_registered, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES}},
       {"capture", test_capture, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES}},

@@ -78,7 +78,6 @@ static void disturb(struct job *job) {
   GPU_CALL(give, "cuMemFree_v2");
   if (job->other_bytes > 0) CHECK_EQUAL(give(job->other), 0);
   job->other_bytes = job->other_bytes == 0 && take(&job->other, 480 * MiB) == 0 ? 480 * MiB : 0;
-  if (strstr(getenv("MEMPROF_OPTIONS"), "pressure") != NULL) usleep(120000);  // a reading of it is due
 }
 
 // Bytes of the device that nobody knows of, while the trimmer does nothing.
@@ -136,12 +135,10 @@ static void test_job(void) {
 }
 
 static void choose_policy(uint64_t *random, char *text, size_t size) {
-  static const char *const growths[] = {"needed", "needed", "step:16777216", "double", "pages", "pages"}, *const splits[] = {"always", "always", "classic", "65536"};
-  static const char *const trims[] = {"iteration", "iteration", "idle:1000000", "pressure"}, *const rooms[] = {"0", "536870912"};
-  static const char *const smalls[] = {"0", "65536"}, *const placements[] = {"best-fit", "planned"}, *const handles[] = {"", ",handle=6291456"};
-  const char *growth = PICK(random, growths), *split = PICK(random, splits), *trim = PICK(random, trims), *small = PICK(random, smalls);
-  const char *placement = PICK(random, placements), *headroom = strcmp(trim, "pressure") == 0 ? rooms[1] : PICK(random, rooms);
-  snprintf(text, size, "growth=%s,split=%s,trim=%s,small=%s,placement=%s,headroom=%s%s", growth, split, trim, small, placement, headroom, PICK(random, handles));
+  static const char *const presets[] = {"classic", "compact", "compact"}, *const trims[] = {"never", "iteration", "iteration", "idle:1000000"};
+  static const char *const rooms[] = {"0", "536870912"}, *const handles[] = {"", ",handle=2097152", ",handle=6291456"};
+  const char *preset = PICK(random, presets), *trim = PICK(random, trims), *room = PICK(random, rooms);
+  snprintf(text, size, "preset=%s,trim=%s,headroom=%s%s", preset, trim, room, PICK(random, handles));
 }
 
 static bool succeeds(uint64_t seed) {

@@ -132,7 +132,7 @@ static void test_checkpoint(void) {
 }
 
 int main(int argc, char **argv) {
-#define CARD {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", "growth=needed,headroom=0"}
+#define CARD {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", "preset=compact,handle=2097152,headroom=0"}
   static const struct test tests[] = {
       {"empty_cache", test_empty_cache, CARD}, {"other library", test_other_library, CARD}, {"pool", test_pool, CARD},
       {"pause", test_pause, CARD},             {"spare", test_spare, CARD},                 {"shared", test_shared, CARD},

@@ -20,13 +20,11 @@ enum operation_kind { OP_END, OP_ALLOC, OP_FREE, OP_FREE_ADDRESS, OP_UNMAP, OP_H
 
 enum record_kind {
   DID_ALLOC = 100, DID_FREE, DID_UNMAP, DID_CONTAINING, DID_STATS, DID_STATS_MORE, DID_CHUNK, DID_RESTORE, DID_TRIM, DID_SHRINK, DID_SPARE, DID_WANT,
-  MEMORY_GROW = 200, MEMORY_RELEASE, MEMORY_MAP, MEMORY_UNMAP, MEMORY_FREE, MEMORY_TRY_UNMAP,
+  MEMORY_GROW = 200, MEMORY_MAP = 202, MEMORY_UNMAP, MEMORY_FREE, MEMORY_TRY_UNMAP,
 };
 
 struct header {
-  uint64_t limit, headroom, growth, garbage_collection;
-  double fraction;
-  uint64_t vmm, granularity, physical, reservation, refuse_grow, refuse_map, step, split, notes, refuse_unmap, planned;
+  uint64_t limit, headroom, growth, vmm, granularity, physical, reservation, refuse_grow, refuse_map, always_split, trims, refuse_unmap;
 };
 
 struct operation {
@@ -127,13 +125,6 @@ static bool grow(void *self, uint64_t bytes, uint64_t *addr, uint64_t *granted) 
   if (!ok) *addr = *granted = 0;
   put(MEMORY_GROW, bytes, ok, *addr, *granted, 0);
   return ok;
-}
-
-static void release(void *self, uint64_t addr, uint64_t bytes) {
-  struct device *d = self;
-  d->used -= bytes - remove_unmapped(d, addr, addr + bytes);
-  if (d->h.vmm != 0 && addr + bytes == d->next) d->next = addr;
-  put(MEMORY_RELEASE, addr, bytes, d->used, 0, 0);
 }
 
 static bool map(void *self, uint64_t addr, uint64_t bytes) {
@@ -245,44 +236,27 @@ static uint64_t give_back(struct heap *heap, uint64_t addr, uint64_t bytes) {
   exit(2);
 }
 
-// How much of a range is mapped ahead at once: no more than the peak and the limit have room for.
-static uint64_t slice_ahead(const struct heap *heap, uint64_t bytes) {
-  const uint64_t granularity = heap->device.h.granularity, slice = granularity > (16 << 20) ? granularity : 16 << 20;
-  struct bfc_stats s;
-  bfc_get_stats(heap->bfc, &s);
-  const uint64_t below_peak = (s.peak_reserved - s.reserved) & ~(granularity - 1);
-  if (bytes > slice) bytes = slice;
-  if (bytes > below_peak) bytes = below_peak;
-  return s.reserved > heap->device.h.limit || bytes > heap->device.h.limit - s.reserved ? 0 : bytes;
-}
-
-static void trim(struct heap *heap) {
-  struct list excess = {0}, ahead = {0};
-  uint64_t given = 0, mapped = 0;
+static void unmap_excess(struct heap *heap) {
+  struct list excess = {0};
+  uint64_t given = 0;
   bfc_excess(heap->bfc, bfc_ended(heap->bfc), &excess, collect);
   for (size_t i = 0; i < excess.count; i++) given += give_back(heap, excess.items[i].from, excess.items[i].to - excess.items[i].from);
-  bfc_ahead(heap->bfc, &ahead, collect);
-  for (size_t i = 0; i < ahead.count; i++) {
-    uint64_t addr = ahead.items[i].from, bytes;
-    while ((bytes = slice_ahead(heap, ahead.items[i].to - addr)) > 0 && map(&heap->device, addr, bytes) && bfc_remap(heap->bfc, addr, bytes)) {
-      mapped += bytes;
-      addr += bytes;
-    }
-    if (addr < ahead.items[i].to) break;
-  }
-  put(DID_TRIM, given, mapped, 0, 0, 0);
+  put(DID_TRIM, given, 0, 0, 0, 0);
   free(excess.items);
-  free(ahead.items);
 }
 
-static void give_back_idle(struct heap *heap, uint64_t wanted) {
+// Unmaps whole pages of free chunks, the last first.
+static void unmap_free(struct heap *heap, uint64_t wanted) {
+  const uint64_t unit = heap->device.h.granularity;
   struct list idle = {0};
   uint64_t given = 0;
-  bfc_idle(heap->bfc, &idle, collect);
+  bfc_free_mapped(heap->bfc, &idle, collect);
   for (size_t i = idle.count; i-- > 0 && given < wanted;) {
-    uint64_t bytes = idle.items[i].to - idle.items[i].from, part = round_up(wanted - given, heap->device.h.granularity);
-    if (part > bytes) part = bytes;
-    given += give_back(heap, idle.items[i].to - part, part);
+    const uint64_t from = round_up(idle.items[i].from, unit), to = idle.items[i].to & ~(unit - 1);
+    if (to <= from) continue;
+    uint64_t part = round_up(wanted - given, unit);
+    if (part > to - from) part = to - from;
+    given += give_back(heap, to - part, part);
   }
   put(DID_TRIM, given, 0, 0, 0, 0);
   free(idle.items);
@@ -344,8 +318,8 @@ static void run(struct heap *heap, struct operation op) {
       bfc_end_iteration(heap->bfc);
       end_streams(heap);
       return;
-    case OP_TRIM: trim(heap); return;
-    case OP_UNMAP_FREE: give_back_idle(heap, op.a); return;
+    case OP_TRIM: unmap_excess(heap); return;
+    case OP_UNMAP_FREE: unmap_free(heap, op.a); return;
     case OP_SHORTAGE: bfc_shortage(heap->bfc); return;
     case OP_REGISTER: bfc_register(heap->bfc, op.a, op.b); return;
     case OP_SPARE: bfc_spare(heap->bfc, op.a, op.b, heap, put_spare); return;
@@ -364,12 +338,12 @@ static void run(struct heap *heap, struct operation op) {
 // Reads lines "KEY=VALUE,... KEY=VALUE ...", a policy and an arena, and prints what the arena gets.
 static int policies(void) {
   char options[512], text[512];
-  unsigned stream, pool, tag, small, graphs;
+  unsigned stream, pool, tag, graphs;
   unsigned long long total, granularity;
-  while (scanf("%511s stream=%u pool=%u tag=%u small=%u graphs=%u total=%llu granularity=%llu", options, &stream, &pool, &tag, &small, &graphs,
-               &total, &granularity) == 8) {
-    struct bfc_policy policy = bfc_policy_classic;
-    const struct bfc_arena arena = {stream != 0, pool != 0, tag != 0, small != 0, graphs != 0, total, granularity};
+  while (scanf("%511s stream=%u pool=%u tag=%u graphs=%u total=%llu granularity=%llu", options, &stream, &pool, &tag, &graphs, &total,
+               &granularity) == 7) {
+    struct bfc_policy policy = bfc_policy_default;
+    const struct bfc_arena arena = {stream != 0, pool != 0, tag != 0, graphs != 0, total, granularity};
     struct bfc_arena_policy got;
     for (char *word = strtok(options, ","); word != NULL; word = strtok(NULL, ",")) {
       char *equals = strchr(word, '=');
@@ -379,9 +353,9 @@ static int policies(void) {
       return 2;
     }
     bfc_policy_for_arena(&policy, &arena, &got);
-    bfc_policy_fields(&got.policy, text, sizeof text);
-    printf("  %s limit=%llu handle=%llu page=%llu reservation=%llu unmaps=%d fine=%d\n", text, (unsigned long long)got.policy.limit,
-           (unsigned long long)got.policy.handle, (unsigned long long)got.page, (unsigned long long)got.reservation, got.unmaps, got.fine);
+    bfc_policy_fields(&got, text, sizeof text);
+    printf("  %s limit=%llu handle=%llu page=%llu reservation=%llu fine=%d\n", text, (unsigned long long)got.options.limit,
+           (unsigned long long)got.handle, (unsigned long long)got.page, (unsigned long long)got.reservation, got.fine);
   }
   return 0;
 }
@@ -397,15 +371,11 @@ int main(int count, char **words) {
     struct bfc_options options = {
         .limit = h.limit,
         .headroom = h.headroom,
-        .fragmentation_fraction = h.fraction,
         .growth = (enum bfc_growth)h.growth,
-        .garbage_collection = h.garbage_collection != 0,
-        .step = h.step,
-        .split = h.split,
-        .notes = h.notes != 0,
-        .planned = h.planned != 0,
+        .always_split = h.always_split != 0,
+        .trims = h.trims != 0,
     };
-    struct bfc_memory memory = {&heap.device, h.granularity, grow, release, map, unmap, device_free, h.vmm != 0, try_unmap};
+    struct bfc_memory memory = {&heap.device, h.granularity, grow, map, unmap, device_free, h.vmm != 0, try_unmap};
     struct operation op;
     heap.bfc = must(bfc_new(&options, &memory));
     while (fread(&op, sizeof op, 1, stdin) == 1 && op.kind != OP_END) run(&heap, op);

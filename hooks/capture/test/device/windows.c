@@ -223,7 +223,7 @@ int main(int argc, char **argv) {
       {"no window in capture", test_no_window_in_capture, {"MEMPROF_SIM_MEMORY", "1g"}},
       {"threads", test_threads, {"MEMPROF_SIM_MEMORY", "4g"}},
       {"lock is not waited for", test_lock_is_not_waited_for, {"MEMPROF_SIM_MEMORY", "1g"}},
-      {"own calls pass unseen", test_own_calls_pass_unseen, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", "growth=needed"}},
+      {"own calls pass unseen", test_own_calls_pass_unseen, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", "preset=compact"}},
       {"other libraries", test_other_libraries, {NULL}},
   };
   return run_tests(argc, argv, tests, sizeof tests / sizeof *tests);

@@ -2,7 +2,7 @@
 // where it is: no request takes its pages, and nothing unmaps them.
 #include "program.h"
 
-#define PAGES "growth=pages,split=always,headroom=0,serve=1"
+#define PAGES "preset=compact,headroom=0,serve=1"
 
 int cuMemExportToShareableHandle(void *, unsigned long long, int, unsigned long long);
 int cuMemGetHandleForAddressRange(void *, device_address, size_t, int, unsigned long long);
@@ -42,7 +42,7 @@ static void *allocate(size_t bytes) {
   return ptr;
 }
 
-static bool pages(void) { return strstr(getenv("MEMPROF_OPTIONS"), "growth=pages") != NULL; }
+static bool pages(void) { return strstr(getenv("MEMPROF_OPTIONS"), "preset=compact") != NULL; }
 
 // Registers a block of 8 MiB, two pages, then frees it; whoever needs memory next gets other pages. After `end` (NULL:
 // nothing ends it) these two are like any others.
@@ -269,8 +269,8 @@ int main(int argc, char **argv) {
       {"ipc refused", test_ipc_refused, {"MEMPROF_OPTIONS", PAGES}},
       {"multicast address", test_multicast_address, {"MEMPROF_OPTIONS", PAGES}},
       {"multicast memory", test_multicast_memory, {"MEMPROF_OPTIONS", PAGES}},
-      {"nccl, small handles", test_nccl, {"MEMPROF_OPTIONS", "serve=1,growth=needed,split=always"}},
-      {"verbs, small handles", test_verbs, {"MEMPROF_OPTIONS", "serve=1,growth=needed,split=always"}},
+      {"nccl, small handles", test_nccl, {"MEMPROF_OPTIONS", "serve=1,handle=2097152"}},
+      {"verbs, small handles", test_verbs, {"MEMPROF_OPTIONS", "serve=1,handle=2097152"}},
   };
   return run_preloaded(argc, argv, tests, sizeof tests / sizeof *tests);
 }

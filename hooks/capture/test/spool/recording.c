@@ -241,23 +241,19 @@ static void test_options(void) {
   static const struct {
     const char *text, *wrong;
   } cases[] = {
-      {"growth=double,headroom=0,limit=1,handle=2097152,serve=1", NULL},
+      {"preset=classic,headroom=0,limit=1,handle=2097152,serve=1", NULL},
       {"", NULL},
-      {"growth=triple", "growth=triple"},
-      {"growth", "growth"},
-      {"growth=step:4194304,split=always,trim=iteration,small=1048576", NULL},
-      {"growth=needed,split=65536,trim=idle:1000000000", NULL},
-      {"split=classic,trim=pressure,placement=best-fit", NULL},
-      {"placement=planned", NULL},
-      {"placement=first-fit", "placement=first-fit"},
-      {"growth=step", "growth=step"},
-      {"growth=step:0", "growth=step:0"},
-      {"split=0", "split=0"},
-      {"split=never", "split=never"},
+      {"preset=compact,trim=iteration", NULL},
+      {"trim=never", NULL},
+      {"trim=idle:1000000000", NULL},
+      {"preset=triple", "preset=triple"},
+      {"preset", "preset"},
+      {"preset=", "preset="},
+      {"growth=pages", "growth=pages"},
       {"trim=idle", "trim=idle"},
       {"trim=idle:0", "trim=idle:0"},
       {"trim=always", "trim=always"},
-      {"small=", "small="},
+      {"trim=iteration:1", "trim=iteration:1"},
       {"headroom=-5", "headroom=-5"},
       {"headroom=", "headroom="},
       {"limit=2GiB", "limit=2GiB"},
@@ -266,7 +262,7 @@ static void test_options(void) {
       {"handle=-1", "handle=-1"},
       {"serve=2", "serve=2"},
       {"serve=", "serve="},
-      {"colour=red,growth=none", "colour=red"},
+      {"colour=red,preset=compact", "colour=red"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     struct options options;
@@ -276,8 +272,8 @@ static void test_options(void) {
   }
   struct options options;
   char wrong[128];
-  options_parse("colour=red,growth=none,limit=7,headroom=x", &options, wrong, sizeof wrong);
-  CHECK(options.policy.growth == BFC_NONE && options.policy.limit == 7);
+  options_parse("colour=red,preset=compact,limit=7,headroom=x", &options, wrong, sizeof wrong);
+  CHECK(options.policy.preset == BFC_COMPACT && options.policy.limit == 7);
   CHECK_EQUAL(options.policy.headroom, 2 * GiB);
   CHECK_EQUAL(options.policy.handle, 0);
 }
@@ -290,7 +286,7 @@ static void test_wrong_option_is_reported(void) {
   snprintf(path, sizeof path, "%s/problems", trail.directory);
   FILE *file = fopen(path, "r");
   CHECK(file != NULL && fread(text, 1, sizeof text - 1, file) > 0);
-  CHECK(strstr(text, "growth=triple") != NULL);
+  CHECK(strstr(text, "preset=triple") != NULL);
 }
 
 int main(int argc, char **argv) {
@@ -306,7 +302,7 @@ int main(int argc, char **argv) {
       {"child of idle process records", test_child_of_idle_process_records, {NULL}},
       {"killed", test_killed, {NULL}},
       {"options", test_options, {NULL}},
-      {"wrong option is reported", test_wrong_option_is_reported, {"MEMPROF_OPTIONS", "growth=triple"}},
+      {"wrong option is reported", test_wrong_option_is_reported, {"MEMPROF_OPTIONS", "preset=triple"}},
   };
   _Static_assert(SEGMENT_BYTES == 4194304, "the limits above are in segments");
   return run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
