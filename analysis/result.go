@@ -125,7 +125,7 @@ type Replay struct {
 
 // Remedy is the smallest change under which all requests of a recording are served, those too that failed.
 type Remedy struct {
-	// Setting is the flags of `memprof record` that suffice, "--split always"; "" if no setting that was tried
+	// Setting is the flags of `memprof record` that suffice, "--preset compact"; "" if no setting that was tried
 	// does, and the memory is too small.
 	Setting  string
 	Reserved int64 // the greatest under Setting, in bytes; without one, under the compact preset on a larger device

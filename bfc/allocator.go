@@ -40,20 +40,13 @@ type Options struct {
 	FragmentationFraction float64
 	// Growth says how much the memory is asked for at a time.
 	Growth Growth
-	// Step is the unit of growth Step, in bytes; positive there.
-	Step uint64
 	// Split says when a chunk is split.
 	Split Split
-	// Trim says when the owner unmaps free pages. Unless that is never, the allocator notes which
-	// pages each iteration uses.
+	// Trim says when the owner unmaps free pages. With TrimIteration the allocator notes when blocks
+	// last touched each page.
 	Trim Trim
-	// Placement says where blocks go.
-	Placement Placement
 	// GarbageCollection releases idle regions before a request fails.
 	GarbageCollection bool
-	// OldPages is growth Pages as recordings have it that do not say pages=2: of chunks it takes the best fit, and
-	// where the memory refuses a request it unmaps as many pages again as it did before. Replays of them need it.
-	OldPages bool
 }
 
 // Block is what a request gets: a chunk in use.
@@ -82,9 +75,8 @@ const (
 // region is a range of addresses that one grant, or several adjacent ones, brought.
 type region struct {
 	addr, size uint64
-	wall       int32    // its next is the first chunk, its prev the last
-	uses       []uint32 // by page, where uses are noted: 1 + the iteration of its last use, 0 for none
-	pages      []page   // with growth Pages
+	wall       int32  // its next is the first chunk, its prev the last
+	pages      []page // with growth Pages or TrimIteration
 }
 
 // Allocator is one allocator of the package comment. It is not safe for concurrent use.
@@ -103,20 +95,18 @@ type Allocator struct {
 	unmapped   rangeSet
 	missing    []byteRange // scratch of mapRange, kept between calls
 	nextRegion uint64
-	lastGrown  int32    // wall of the region that was granted or lengthened last; none once it is released
-	ended      uint32   // how many iterations have ended: the number of the one under way
-	forgotten  uint32   // uses in iterations [0, forgotten) do not make a page expected
-	planner    *planner // nil with PlacementBestFit
-	pager      *pager   // nil but with growth Pages
-	shortage   bool     // see Shortage
+	lastGrown  int32  // wall of the region that was granted or lengthened last; none once it is released
+	ended      uint32 // how many iterations have ended: the number of the one under way
+	pager      *pager // nil but with growth Pages
+	shortage   bool   // see Shortage
 
 	lastID int64
 	stats  Stats
 }
 
 // New returns an empty allocator over memory, of which it calls only Granularity. It fails for a
-// FragmentationFraction that is not a number, for growth None without a limit, for growth Step
-// without a step, and for a granularity that is not a power of two of at least Granule.
+// FragmentationFraction that is not a number, for growth Whole without a limit, and for a granularity
+// that is not a power of two of at least Granule.
 func New(options Options, memory Memory) (*Allocator, error) {
 	granularity := memory.Granularity()
 	if granularity < Granule || granularity&(granularity-1) != 0 {
@@ -125,9 +115,6 @@ func New(options Options, memory Memory) (*Allocator, error) {
 	if math.IsNaN(options.FragmentationFraction) {
 		return nil, errors.New("bfc: fragmentation fraction is not a number")
 	}
-	if options.Growth == Step && options.Step == 0 {
-		return nil, errors.New("bfc: growth step needs a step")
-	}
 	a := &Allocator{options: options, memory: memory, granularity: granularity, maxSlack: maxSlack(options)}
 	var err error
 	if a.nextRegion, err = firstRegion(options); err != nil {
@@ -135,9 +122,6 @@ func New(options Options, memory Memory) (*Allocator, error) {
 	}
 	a.chunks = make([]chunk, 1)
 	a.free.nodes = make([]freeNode, 1)
-	if options.Placement == PlacementPlanned {
-		a.planner = newPlanner()
-	}
 	if options.Growth == Pages {
 		a.pager = &pager{}
 	}
@@ -147,8 +131,8 @@ func New(options Options, memory Memory) (*Allocator, error) {
 // maxSlack is how many bytes left over make a request split a chunk, whatever its size.
 func maxSlack(options Options) uint64 {
 	switch {
-	case options.Split != SplitClassic:
-		return uint64(options.Split)
+	case options.Split == SplitAlways:
+		return Granule
 	case options.FragmentationFraction > 0:
 		return truncate(options.FragmentationFraction * float64(options.Limit))
 	}
@@ -171,9 +155,6 @@ func (a *Allocator) Alloc(size uint64) (Block, bool) {
 		return Block{}, false
 	}
 	rounded := (size + Granule - 1) &^ (Granule - 1)
-	if a.planner != nil {
-		return a.allocPlanned(rounded, size)
-	}
 	index := a.find(rounded)
 	if index == none {
 		return Block{}, false
@@ -239,14 +220,12 @@ func (a *Allocator) cut(index int32, rounded uint64) int32 {
 }
 
 // carve takes [addr, addr+size) out of a free chunk that has all of it, and returns the chunk of
-// just that range, which is in no free set. The rest on either side stays free. Where there is rest on one
-// side only, it keeps the chunk's index, and so its place in the order of ends.
+// just that range, which is in no free set. The rest on either side stays free.
 func (a *Allocator) carve(index int32, addr, size uint64) int32 {
 	c := &a.chunks[index]
 	low, high := addr-c.addr, c.addr+c.size-addr-size
 	a.free.remove(index)
 	if low == 0 && high == 0 {
-		a.removeEnd(index)
 		return index
 	}
 	taken := none
@@ -254,11 +233,8 @@ func (a *Allocator) carve(index int32, addr, size uint64) int32 {
 		taken = a.splitFront(index, size)
 	} else {
 		taken = a.splitBack(index, size+high)
-		a.moveEnd(index)
 		if high > 0 {
-			rest := a.splitBack(taken, high)
-			a.insertFree(rest)
-			a.insertEnd(rest)
+			a.insertFree(a.splitBack(taken, high))
 		}
 	}
 	a.insertFree(index)
@@ -277,9 +253,6 @@ func (a *Allocator) handOut(index int32, requested uint64) Block {
 	c.requested, c.id = requested, a.lastID
 	a.live.insert(c.addr, index)
 	a.touch(index)
-	if a.planner != nil {
-		a.planner.origins[index] = origin{}
-	}
 
 	a.stats.NumAllocs++
 	a.stats.BytesInUse += c.size
@@ -320,17 +293,13 @@ func (a *Allocator) Free(addr uint64) (Block, error) {
 	block := Block{Addr: c.addr, Size: c.size, Requested: c.requested, ID: c.id}
 	a.stats.BytesInUse -= c.size
 	c.requested, c.id = 0, freeID
-	if a.planner != nil {
-		a.planner.freed(a.planner.origins[index], a.ended)
-	}
-	a.noteUse(c.addr, c.size)
 	a.leave(index)
 	a.merge(index)
 	return block, nil
 }
 
 // merge joins a free chunk that is in no free set with its free neighbours, and puts the result into
-// the free set. A neighbour keeps its index, and so its place in the order of ends.
+// the free set.
 func (a *Allocator) merge(index int32) {
 	previous, next := a.chunks[index].prev, a.chunks[index].next
 	before, behind := a.chunks[previous].id == freeID, a.chunks[next].id == freeID
@@ -340,22 +309,12 @@ func (a *Allocator) merge(index int32) {
 	if behind {
 		a.free.remove(next)
 	}
-	switch {
-	case before && behind:
-		a.removeEnd(next)
+	if behind {
+		a.absorbNext(index)
+	}
+	if before {
 		a.absorbNext(previous)
-		a.absorbNext(previous)
-		a.moveEnd(previous)
 		index = previous
-	case before:
-		a.absorbNext(previous)
-		a.moveEnd(previous)
-		index = previous
-	case behind:
-		a.absorbPrevious(next)
-		index = next
-	default:
-		a.insertEnd(index)
 	}
 	a.insertFree(index)
 }
@@ -370,16 +329,6 @@ func (a *Allocator) absorbNext(index int32) {
 	a.recycle(gone)
 }
 
-func (a *Allocator) absorbPrevious(index int32) {
-	c := &a.chunks[index]
-	gone := c.prev
-	c.addr = a.chunks[gone].addr
-	c.size += a.chunks[gone].size
-	c.prev = a.chunks[gone].prev
-	a.chunks[c.prev].next = index
-	a.recycle(gone)
-}
-
 func (a *Allocator) takeSlot() int32 {
 	if index := a.recycled; index != none {
 		a.recycled = a.chunks[index].next
@@ -387,9 +336,6 @@ func (a *Allocator) takeSlot() int32 {
 	}
 	a.chunks = append(a.chunks, chunk{})
 	a.free.addSlot()
-	if a.planner != nil {
-		a.planner.addSlot()
-	}
 	return int32(len(a.chunks) - 1)
 }
 

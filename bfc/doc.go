@@ -25,8 +25,6 @@
 //	owner           whoever calls the allocator: the arena of the hook, or a replay.
 //	iteration       one step of the job, from 0. EndIteration ends the one under way. "Ended" is
 //	                how many have ended, and so the number of the one under way.
-//	plan's first    the iteration under way while ended is what it was when the plan was made. The
-//	iteration       Trim that is called right after that EndIteration is already in it.
 //
 // All sizes and addresses are unsigned 64-bit integers in bytes; MiB is 2^20. down(x, u) is x
 // rounded down to a multiple of u, a power of two; up(x, u) is x rounded up, and where that passes
@@ -40,22 +38,22 @@
 //
 //	limit           bytes that may be mapped at a time; 2^64-1 is no limit
 //	headroom        bytes of the device that a growth beyond the request leaves free; 0: any
-//	growth          double, needed, step (with a step in bytes, at least 1), none, or pages
-//	split           classic, or a number of bytes, at least 1; "always" is 256
+//	growth          double, needed, pages or whole
+//	split           classic or always
 //	fraction        a number; if above 0 it sets max slack for the classic split (below)
-//	trim            never, iteration, idle or pressure. The allocator notes uses of pages (see
-//	                Iterations) unless it is never; all else about it is the owner's.
-//	placement       best-fit or planned (see Plans)
+//	trim            never, iteration or idle. With iteration the allocator notes pages (see
+//	                Iterations); all else about it is the owner's.
 //	gc              whether idle regions are released before a request fails
 //
-// Making one fails for growth none with no limit, for a fraction that is not a number, and for a page or
-// a step outside its range. Which arena of a job has which values is at the end.
+// Making one fails for growth whole with no limit, for a fraction that is not a number, and for a page
+// outside its range. A fraction, gc and growth whole are of replays of requests written by hand; no arena
+// of a job has them. Which arena of a job has which values is at the end.
 //
-//	max slack       split bytes:                   that many bytes
+//	max slack       split always:                  256
 //	                split classic, fraction > 0:   fraction times limit in 64-bit floating point,
 //	                                               without its fractional part; at most 2^64-1
 //	                split classic otherwise:       128 MiB
-//	next region     (state) at first min(2 MiB, up(limit, 256)); with growth none up(limit, 256)
+//	next region     (state) at first min(2 MiB, up(limit, 256)); with growth whole up(limit, 256)
 //
 // # Memory
 //
@@ -88,8 +86,7 @@
 //	    if none: fail
 //	    hand out the first taken(chunk, rounded) bytes of chunk
 //
-// With placement planned a place of the plan is tried before the search: see Plans. A request that
-// fails leaves regions that have grown, the size of the next region, pages that were unmapped, and the
+// A request that fails leaves regions that have grown, the size of the next region, pages that were unmapped, and the
 // counts of Pages as they then are; nothing else has changed.
 //
 //	taken(chunk, rounded):                    # bytes of a free chunk that a request gets
@@ -116,9 +113,7 @@
 // where a block goes, unless mapping it is refused.
 //
 //	mapFor(chunk, range):
-//	    lack = unmapped bytes of range
 //	    if growth is pages: Pages' mapFor instead
-//	    if lack > 0, growth is needed and uses are noted: unmapElsewhere(lack, chunk)
 //	    for gap in the maximal unmapped ranges within range, addresses ascending:
 //	        if gap.bytes > room, or memory.Map(gap) refuses:
 //	            memory.Unmap the gaps mapped by this call, last first; reserved is as before them
@@ -137,7 +132,7 @@
 //
 // # Growth
 //
-//	growAndSearch(rounded), growth double or none:
+//	growAndSearch(rounded), growth double or whole:
 //	    available = down(room, 256)
 //	    if rounded > available: return none
 //	    doubled = false
@@ -168,12 +163,11 @@
 //	    less = up(integer part of float32(bytes) * float32(0.9), 256)   # product is a float32, too
 //	    return less if less < bytes, else bytes - 256
 //
-//	growAndSearch(rounded), growth needed, step or pages:
+//	growAndSearch(rounded), growth needed or pages:
 //	    tail = the last chunk of the region that was granted or lengthened last, if the memory
 //	           coalesces, that region was not released since, and the chunk is free and smaller
 //	           than rounded; else none
 //	    credit = tail.size, or 0                # bytes of the chunk, unmapped ones too
-//	    if growth is needed: unmapElsewhere(rounded - credit, tail)
 //	    if growth is pages: each growBy below is Pages' payAndGrow
 //	    if not growBy(rounded - credit): return none
 //	    chunk = search(rounded)
@@ -185,30 +179,13 @@
 //	growBy(lack):
 //	    available = down(room, 256)
 //	    if lack > available: return false
-//	    if growth is step:
-//	        steps = up(the least multiple of step that is at least lack, 256); at most 2^64-256
-//	        bytes = fitLimit(keepHeadroom(min(steps, available), lack), lack)
-//	        if that did not fail, bytes > lack, and grow(bytes): return true
 //	    bytes = fitLimit(lack, lack); return false if that fails
 //	    return grow(bytes)
 //
-// Needed, step and pages leave next region alone; needed and pages have no headroom and no back-off.
+// Needed and pages leave next region alone, and have no headroom and no back-off.
 //
 // grow(bytes) calls memory.Grow. The granted range becomes a free chunk of a new region, or of the region
 // that it lengthens, where it is joined with a free chunk before it. Reserved rises by the grant.
-//
-//	unmapElsewhere(bytes, keep):              # pages that are free elsewhere pay for a growth
-//	    if the memory does not coalesce: return
-//	    need = up(bytes, page)
-//	    for each free chunk other than keep, addresses descending, while need > 0:
-//	        for each run of pages in it, addresses descending, while need > 0:
-//	            part = the last min(run.bytes, need) bytes of run
-//	            if memory.TryUnmap(part): need -= part.bytes; reserved -= part.bytes
-//	            # where it is refused: on with the run before it
-//
-// A run is a maximal range of whole pages in one chunk that are mapped and, where uses are noted,
-// not expected (see Iterations). In the plan's first iteration runs are of all mapped pages, expected
-// or not; that is so for runs only, and Excess uses the notes as ever.
 //
 // # Pages
 //
@@ -219,8 +196,7 @@
 //
 //	touched   whether a block touches the page, whole or in part
 //	used      1 + the iteration in which the last block that touched the page was freed, or lost its slack there
-//	          (Shrink); at first 0. It is a record of its own, apart from the uses of Iterations: it is noted
-//	          whatever trim is, and nothing else sets it
+//	          (Shrink); at first 0
 //	back      the frame that backed the page last; at first none
 //	left      the number of the free by which a block last ceased to touch the page; at first 0. Each Free and Shrink that
 //	          succeeds has the next number, from 1
@@ -242,7 +218,7 @@
 // Frames cost the allocator nothing: no call of the memory names them. An owner that leaves the old mapping of a
 // page in place can keep the same account, and has nothing to map when a page gets its back.
 //
-// Where pages are mapped (by mapFor once all of its gaps are mapped, by each Map of Trim that is not refused, by a
+// Where pages are mapped (by mapFor once all of its gaps are mapped, by a
 // grant that counts, by Remap), each gets a frame, in two passes over all of them, addresses ascending. In the
 // first, a page whose back backs no page gets that one, and the list of idle frames does not change. In the second,
 // for each other page, frames are removed from the end of the list until one was removed that backs no page: the
@@ -323,11 +299,8 @@
 //	    directly above the run, also in another region, the run takes it; any other entry starts the next run.
 //	    For each run: memory.TryUnmap(run), and reserved -= run.bytes; where it is refused, on with the next run.
 //
-// A recording whose arena does not say pages=2 is of an allocator without mostReady, and with paid as 0.
-//
 // A request that fails leaves moved, frames, backs and the idle list as they then are. EndIteration adds 1 to ended; then, if ended >= 2 and 500 * moved > reserved / page,
-// allowance = min(allowance + 1, 8); then moved = 0. In a shortage all of this is as outside of it. With growth
-// pages no plan has places behind the end of the last region.
+// allowance = min(allowance + 1, 8); then moved = 0. In a shortage all of this is as outside of it.
 //
 // # Streams
 //
@@ -355,8 +328,8 @@
 // # Shortage
 //
 // Shortage() says that the device has no memory but what is mapped, now or from time to time. The
-// shortage lasts as long as the allocator. Pages count then: a request takes no slack (see Alloc), growBy
-// is as with growth needed, also where that is step; with growth pages growAndSearch calls payAndGrow; and:
+// shortage lasts as long as the allocator. Pages count then: a request takes no slack (see Alloc);
+// with growth pages growAndSearch calls payAndGrow; and:
 //
 //	growAndSearch(rounded):                   # with any growth
 //	    tail, credit = as above for growth needed
@@ -369,8 +342,7 @@
 //	    if least is not none, its pages have at most "behind the end" unmapped bytes, and
 //	       mapFor(its chunk, its pages):
 //	        hand out just [addr, addr + rounded); the rest of chunk on either side stays free
-//	    else: go on as above for growth needed; but unmapElsewhere is called only if that is the growth, and
-//	          with growth pages each growBy is payAndGrow
+//	    else: go on as above for growth needed; with growth pages each growBy is payAndGrow
 //
 // So the search, which comes first, maps what the best fit lacks. Where that is refused a block goes into
 // a chunk whose part is mapped, and else where the fewest pages are lacking. An owner that unmaps all
@@ -379,16 +351,16 @@
 // touch, with its own at the best place for it, are more than the memory has.
 //
 // Shrink(addr) frees the slack of the block that starts at addr, whether there is a shortage or not: the
-// block then has rounded bytes, and keeps its number and its place in the plan. The slack is joined with
-// the free chunk behind it, the pages that it touches are noted as used, as by a Free, and bytes in use
+// block then has rounded bytes, and keeps its number. The slack is joined with
+// the free chunk behind it, the pages that only it touches are noted as used, as by a Free, and bytes in use
 // fall by it. Without a block at addr, or without slack, it fails and changes nothing.
 //
 // # Garbage collection
 //
 // A region is idle if no chunk of it is in use. Collecting is worth it if the mapped bytes of idle
 // regions are more than 0, and rounded <= room plus these bytes. It calls memory.Release for each
-// idle region, also one without a mapped byte, addresses ascending; reserved falls by the mapped bytes. Next region stays. The notes
-// of uses go with a region: a later grant of the same addresses has none. The owner, too, can collect
+// idle region, also one without a mapped byte, addresses ascending; reserved falls by the mapped bytes. Next region stays. What
+// is noted of pages goes with a region: a later grant of the same addresses has none. The owner, too, can collect
 // garbage, at any time and whether that is worth it or not.
 //
 // # Unmap, Remap, Register and Restore by the owner
@@ -402,14 +374,13 @@
 // one, all mapped and within one free chunk. Remap says that the owner has mapped pages again: whole
 // pages, at least one, all unmapped, of no more bytes than room; they can lie in several regions that
 // touch. Reserved falls and rises by their bytes, and peak reserved with it. Otherwise each fails and
-// changes nothing. Neither calls the memory or notes a use.
+// changes nothing. Neither calls the memory.
 //
 // Restore(addr, size, requested) makes a block at a place that no policy chose, to go back to a
 // checkpoint: free all blocks, restore those of the checkpoint, and chunks are as they were, since
 // free chunks are always joined. addr and size are multiples of 256, 1 <= requested <= size, and
 // the range is mapped and within one free chunk. The rest of that chunk on either side stays free.
-// The block gets the next number and counts in the statistics like one that was handed out. It is no
-// request: it has no position (see Plans), and only its Free notes a use.
+// The block gets the next number and counts in the statistics like one that was handed out.
 //
 // # Statistics
 //
@@ -426,226 +397,80 @@
 //
 // # Iterations
 //
-// Training repeats itself: a page that was used in one iteration will be in the next. With any trim
-// but never, each Free notes the iteration under way with every page that the block touches, whole or
-// in part, before its chunk is joined with free ones. Nothing is noted when a block is handed out or
-// restored: only pages of free chunks are looked at, and each block that was there has been freed
-// since. Mapped or not, a page is expected
+// Training repeats itself: what an iteration did not touch, the next one will not touch, as a rule. With trim
+// iteration and with growth pages each Free notes the iteration under way with every page that the block touched and
+// no block touches any more ("used" of Pages). Nothing is noted when a block is handed out or restored:
+// only pages of free chunks are looked at, and each block that was there has been freed since.
 //
-//	if ended > 0, and its last noted use was in iteration ended, ended-1 or ended-2,
-//	and not before iteration "forgotten", which is 0 until a plan is made (see Plans).
+//	Excess   with trim iteration: the whole pages of free chunks that are mapped, among the first 2^28 of their
+//	         region, and have used <= ended - 1, so that the iteration that ended last has not touched
+//	         them; none before an iteration has ended
 //
-// Uses are noted for the first 2^28 pages of a region. Those beyond are always expected, also while
-// ended is 0; but for runs, in the plan's first iteration, they are like any other page.
-//
-//	Excess   the whole pages of free chunks that are mapped and not expected; none before two
-//	         iterations have ended
-//	Ahead    the whole pages of free chunks that are unmapped and expected; none in the plan's first
-//	         iteration
-//
-// Both are lists of maximal ranges, a range within one chunk, addresses ascending; with trim never both
-// are empty. The owner calls Trim after EndIteration, with trim iteration. The hook does the same beside the
-// job, in another order: it maps what it can of Ahead first, while the device is at work; then of each range in Excess
-// it unmaps the whole handles that lie in it, from the end on, in slices of 16 MiB; then the rest of Ahead. With growth
-// pages the order decides which frames pages get:
+// It is a list of maximal ranges, a range within one chunk, addresses ascending. The owner calls Trim after
+// EndIteration, with trim iteration. The hook does the same beside the job: it unmaps the whole
+// handles that lie in each range, from the end on, in slices of 16 MiB.
 //
 //	Trim:
 //	    for range in Excess: if memory.TryUnmap(range): reserved -= range.bytes
-//	    for range in Ahead:
-//	        while range is not empty:
-//	            slice = its first min(range.bytes, down(peak reserved - reserved, page),
-//	                                  max(16 MiB, page)) bytes
-//	            if slice is 0 or > room, or memory.Map(slice) refuses: return
-//	            reserved += slice
 //
-// So mapping ahead never makes a peak: only requests do. A job that repeats itself calls the driver
-// no more after the first iterations:
+// Nothing is mapped ahead: a request maps again what it needs.
 //
-//	iteration    0         1     2     3
-//	page a       used      used  used  used    stays
-//	page b       used      ·     ·   ▲         unmapped at the end of 2
-//	page c       used ▲  ▼ used  used  used    unmapped for a growth in 0, mapped ahead of 1
+//	iteration    0         1         2     3
+//	page a       used      used      used  used    stays
+//	page b       used      ·       ▲               unmapped at the end of 1
+//	page c       ·       ▲           ▼ used  used  unmapped at the end of 0, mapped by a request in 2
 //
-// With trim idle or pressure the owner calls UnmapFree(bytes) when the job does nothing, or others
-// need memory. It goes through the maximal ranges of whole, mapped pages of free chunks, a range
+// With trim idle the owner calls UnmapFree(bytes) when the job does nothing. It goes through the maximal
+// ranges of whole, mapped pages of free chunks, a range
 // within one chunk, addresses descending, until it has unmapped enough: memory.TryUnmap of the last
 // up(bytes still wanted, page) bytes of each, or of all of it if it has fewer. A refusal goes on to
 // the next range.
 //
-// # Plans
-//
-// Best fit cannot know when a block will be freed. An iteration that repeats the one before has no
-// such unknowns. Here c, placed where a was, leaves no room for d:
-//
-//	alloc a 6 MiB, alloc b 1 MiB, free a, alloc c 2 MiB, alloc d 6 MiB, free b, free c, free d
-//
-//	MiB   best fit          planned
-//	12    · · · · d d d     · · · · · · ·
-//	11    · · · · d d d     · · · · · · ·
-//	10    · · · · d d d     · · · · · · ·
-//	 9    · · · · d d d     · · · · · · ·
-//	 8    · · · · d d d     · b b b b · ·
-//	 7    · · · · d d d     · · · c c c ·
-//	 6    · b b b b · ·     · · · c c c ·
-//	 5    a a · · · · ·     a a · · d d d
-//	 4    a a · · · · ·     a a · · d d d
-//	 3    a a · · · · ·     a a · · d d d
-//	 2    a a · · · · ·     a a · · d d d
-//	 1    a a · c c c ·     a a · · d d d
-//	 0    a a · c c c ·     a a · · d d d
-//	      0 1 2 3 4 5 6     position
-//
-// Noting. With placement planned, the requests that succeed and the frees of an iteration are
-// numbered from 0 by one counter: these numbers are positions. Of each request are noted: rounded;
-// from, its position; and where its block is freed in the same iteration or in the next one: which
-// of the two, and to, the position of the free in that iteration. A block that is freed still later
-// "ends later". A request that fails takes no position, nor do Restore and Shrink; the free of any
-// block takes one. An iteration of more than 65,536 requests or 262,144 positions is incomplete.
-//
-// When. EndIteration first adds 1 to ended; all that follows sees that. A plan is tried if
-//
-//	the iteration that just ended and the one before it were both missed and are both complete,
-//	it had a request, and ended >= next try, which is 0 at first.
-//
-// An iteration is missed if it has not as many requests as the plan in force during it (0 where there
-// was none), or if a request missed (see Serving). Try number n, counted from 1, sets next try to
-// ended + 2^min(n, 16), whatever comes of it. So the first plan can be made at the end of iteration 1.
-//
-// Likes. For each request of the iteration that just ended, a like is sought in the iteration
-// before it, in two passes. In the first pass the key of a request is its rounded size, then those
-// of the up to three requests before it, the nearest first; in the second, of the up to three
-// requests behind it, the nearest first again. In each pass and for each key: the requests of the ended iteration that have
-// the key and no like yet, in order, get those of the iteration before that have the key and are
-// nobody's like yet, in order, one each. (Keys are equal if their hashes are: h = 0; for each size
-// h = (h + size) * 0x9e3779b97f4a7c15 mod 2^64.) If 8 * likes < 7 * requests, no plan is made.
-//
-// A block of the ended iteration that is still live is predicted to be freed in the next iteration,
-// at position p, if its like was freed in the next one (seen from its own) at position p. Otherwise
-// it ends later.
-//
-// Places. Let length be the number of positions of the ended iteration. Time is a circle of
-// 2*length positions, an even iteration (i = 0) and an odd one (i = 1), since a block that is
-// requested before its like of the iteration before is freed needs another place than that. A
-// request has a block in each:
-//
-//	freed in the same iteration    live at [i*length + from, i*length + to)
-//	freed in the next              live at [i*length + from, (i+1)*length + to), around the circle
-//	ends later                     has no place, and is not placed
-//
-// Obstacles, at all positions, are the addresses outside of regions, and the blocks in use, but for
-// those of the ended iteration that are predicted to be freed in the next ("leaving"). The addresses
-// beyond the end of the last region (by address) are no obstacle if it can lengthen: growth is needed,
-// the memory coalesces, and that region was granted or lengthened last. Blocks are placed in the order
-// (rounded descending, request ascending), the even one of a request before its odd one, each at the
-// lowest address at which it shares no address with an obstacle, nor with a block placed before while
-// both are live. No place lies across the start of a region, also where two regions touch. If there is
-// no such address, that place is "nowhere". So a request can lack a place for one of two reasons,
-// which differ in what is missed (see Serving): it ends later, or the place is nowhere.
-//
-// First iteration. The plan's first iteration is the coming one, in which leaving blocks are where no
-// plan put them, each with all bytes of its chunk, from position 0 up to that of its predicted free. The coming iteration has
-// first places, found on a circle of its own, on which positions [0, length) are the coming
-// iteration and [length, 2*length) the one after it:
-//
-//	for each request, in order:
-//	    now, then = its places for the coming iteration and the one after (even or odd)
-//	    if now is an address and meets no leaving block while both are live:
-//	        first place = now; put it on the circle
-//	    if then is an address: put it on the circle, up to the circle's end
-//	for each request that does not end later and has no first place, also one for which now is
-//	nowhere, in the order in which blocks are placed:
-//	    first place = the lowest address at which it meets no obstacle, nothing on the circle and
-//	                  no leaving block while both are live; if there is one: put it on the circle
-//
-// Bounds. No plan is made, and the one there is stays, if pairs + requests*obstacles/16 (integer
-// division) exceeds 2^26. Pairs: in an iteration that follows one like it, for each request that does
-// not end later, the number of blocks that do not end later and are live when it is made, summed. The
-// block of that request is not counted; those of the iteration before are, its own among them. Obstacles: one before each region, even if
-// empty; one behind all regions, even where the last can lengthen; and one for each block that is one,
-// unless it begins where the obstacle before it ends.
-//
-// Serving. Each request is matched with one of the plan: the first of the same rounded size that has
-// not been served in this iteration, among the 32 from cursor on, served ones counted. cursor is 0
-// when an iteration begins. When request k of the plan has been served, cursor becomes max(cursor,
-// k-16), and then advances while request cursor has been served.
-//
-//	place(request k, rounded):
-//	    addr = first place of k in the plan's first iteration, else its place for even or odd ended
-//	    if it ends later, or that is nowhere: not placed
-//	    if addr + rounded is beyond the end of the last region (by address), that region can lengthen
-//	       (as above), and it is free from addr on or ends at or before addr:
-//	        lack = addr + rounded - end of the region    # more than rounded if it ends before addr
-//	        unmapElsewhere(lack, the region's last chunk); growBy(lack), whatever it returns
-//	    chunk = the free chunk that has all of [addr, addr + rounded); if none: not placed
-//	    if any byte of any region is unmapped, and not
-//	       mapFor(chunk, [down(addr, page), up(addr + rounded, page))): not placed
-//	    hand out just that range; the rest of chunk on either side stays free
-//
-// A request that is matched and placed gets exactly rounded bytes. Any other is served by search
-// and growth as without a plan; if it was matched, k counts as served, too. Such a request missed,
-// unless it was matched and k ends later, or it was matched, this is the plan's first iteration, the
-// first place of k is nowhere, and its place for iterations like this one (even or odd) is not. A
-// request that fails takes no position, does not serve k, and does not miss.
-//
-// Uses. Where uses are noted, a plan says what is expected. When one is made, and at the end of
-// each of its first two iterations: forgotten = ended; then the places of all requests, even and odd
-// (and when it is made the first places), are noted as used in iteration ended, as far as they begin
-// in a region and up to its end. A plan that is replaced at such an
-// end is not noted: its successor is. So all other pages are Excess at once. In the plan's first iteration unmapElsewhere may
-// unmap any page and nothing is Ahead, since its blocks come one by one while others leave.
-//
 // # Which arena gets what
 //
-// A user chooses one Policy; an arena is an allocator and its memory, for one device and one of each of
-// these:
+// A user chooses one Policy: a preset (classic or compact), a limit, a headroom, a handle and a trim. An arena is
+// an allocator and its memory, for one device and one of each of these:
 //
 //	stream          the CUDA stream of the requests; the default stream is CUDA's stream 0
 //	pool            a private pool of torch (of CUDA graphs, or a MemPool), or none
 //	graph memory    a pool in which several CUDA graphs share physical pages
 //	tag             what memprof.region() names to pause its memory as a whole, or none
-//	size class      requests below small-arenas bytes, or all others
 //
 // Policy.ForArena says what an arena gets of the policy. The first rows are parameters of the
-// allocator, the last four of its memory. The rightmost column that fits holds; in graph memory tags
+// allocator, the last three of its memory. The rightmost column that fits holds; in graph memory tags
 // are ignored:
 //
 //	                 default stream  other stream  pool       graph memory  tag
-//	growth           chosen          needed (8)    needed     needed        needed
+//	growth, classic  double          needed        needed     needed        needed
+//	growth, compact  pages           pages         needed     needed        needed
 //	headroom         chosen          0             0          0             0
 //	limit            chosen (1)      none          none       none          none
-//	split            chosen          chosen        chosen     always        chosen
+//	split            (2)             (2)           (2)        always        (2)
 //	trim             chosen          chosen        never      never         never
-//	placement        chosen          chosen        best-fit   best-fit      best-fit
-//	unmaps           (2)             (2)           no         no            no
-//	page             (9)             (9)           device's   device's      device's
-//	handle           chosen (3)      chosen (3)    chosen (4) (5)           max(chosen, 256 MiB)
-//	addresses        device's total  16 GiB (6)    16 GiB (6) (5)           16 GiB (6)
+//	page             (3)             (3)           device's   device's      device's
+//	handle           chosen (4)      chosen (4)    chosen (5) (6)           max(chosen, 256 MiB)
+//	addresses        device's total  16 GiB (7)    16 GiB (7) (6)           16 GiB (7)
 //
 //	(1) none chosen: the device's memory
-//	(2) yes if the chosen growth is needed or pages, else no
-//	(3) the page if the chosen growth is pages; else if none is chosen: a page if the chosen growth is needed
-//	    or the chosen trim is not never, else 32 MiB; see (7)
-//	(4) none chosen: 32 MiB; see (7)
-//	(5) not used: pages and addresses are those of the graph memory
-//	(6) or the device's memory, if that is less
-//	(7) doubled while it is below 16 MiB and a map would have 4,096 handles or more; then halved while it is
+//	(2) classic with preset classic, always with compact
+//	(3) the device's; with growth pages the greatest power of two that is not above the chosen handle, or 4 MiB
+//	    where none is chosen, if that is more than the device's
+//	(4) the page with growth pages; else if none is chosen: a page if the chosen trim is not never, else
+//	    32 MiB; see (8)
+//	(5) none chosen: 32 MiB; see (8)
+//	(6) not used: pages and addresses are those of the graph memory
+//	(7) or the device's memory, if that is less
+//	(8) doubled while it is below 16 MiB and a map would have 4,096 handles or more; then halved while it is
 //	    more than a page and more than a 2,048th of what can be mapped at that moment: the device's free memory,
 //	    or what the limit of all arenas leaves, if that is less; with growth pages never
 //	    doubled nor halved
-//	(8) pages if that is chosen
-//	(9) the device's; with growth pages the greatest power of two that is not above the chosen handle, or 4 MiB
-//	    where none is chosen, if that is more than the device's
 //
-// "unmaps: no" is a memory that refuses each memory.TryUnmap of unmapElsewhere; those of Trim and
-// UnmapFree it can grant. The memory maps in CUDA handles (cuMemCreate) of at most "handle" bytes,
+// The memory maps in CUDA handles (cuMemCreate) of at most "handle" bytes,
 // rounded up to a page, or of a page each once any arena of the device is in a shortage, until UnmapFree leaves no
 // more mapped than can be mapped, and refuses a
 // memory.TryUnmap of less than whole handles. The handle is not
 // the page (Memory.Granularity), but with growth pages. "Addresses" is the bytes of each address reservation, mapped or not:
 // a grant that does not fit into the last one begins another, and a new region.
-//
-// Requests below small-arenas bytes that are in no pool and under no tag have arenas of their own,
-// one for each stream, which get the same as the others of their stream.
 //
 // # Example
 //
@@ -665,7 +490,7 @@
 // region becomes 16 MiB, the grant joins the free chunk behind c, and d gets all 17.8 MiB of it,
 // which is less than twice d. e is half of the chunk that a had.
 //
-// Growth needed, split always:
+// Preset compact (growth pages, split always):
 //
 //	alloc a   3145728  [0, 3145728)             4194304  Grow(3145728) grants [0, 4194304)
 //	alloc b   1572864  [3145728, 4718592)       6291456  Grow(524288) grants [4194304, 6291456)
@@ -679,7 +504,7 @@
 //
 // # Deviations from the reference
 //
-// The policy with growth double or none and split classic is that of TensorFlow and XLA. Not
+// The policy with growth double or whole and split classic is that of TensorFlow and XLA. Not
 // reproduced are: requests near 2^64 that wrap to nothing; a limit that padded grants can exceed; a
 // fragmentation of 0/0; a back-off that never ends. Requests have no alignment beyond the granule,
 // and frees no timestamps. That double ignores a free tail, and that next region stays large after

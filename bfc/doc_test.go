@@ -41,13 +41,10 @@ func TestDocExample(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	needed := Classic()
-	needed.Growth, needed.Split = Needed, SplitAlways
-	for _, p := range []Policy{Classic(), needed} {
-		options := p.ForArena(Arena{Total: 1 << 30, Granularity: 2 * mib})
-		options.Headroom, options.Trim = 0, Trim{}
+	for _, preset := range Presets() {
+		options := Policy{Preset: preset}.ForArena(Arena{Total: 1 << 30, Granularity: 2 * mib}).Options
 		memory := &logged{Device: NewDevice(DeviceOptions{VMM: true, Granularity: 2 * mib, Base: exampleBase, Physical: 1 << 30})}
-		a := mustNew(t, options.Heap(), memory)
+		a := mustNew(t, options, memory)
 		blocks := map[string]Block{}
 		for _, step := range []struct {
 			name string
@@ -64,37 +61,8 @@ func TestDocExample(t *testing.T) {
 			}
 			line = strings.TrimRight(fmt.Sprintf("%-40s  %9d  %s", line, a.Stats().Reserved, strings.Join(memory.calls, ", ")), " ")
 			if !strings.Contains(string(doc), "\n//\t"+line+"\n") {
-				t.Errorf("growth %d: doc.go lacks\n//\t%s", p.Growth, line)
+				t.Errorf("preset %v: doc.go lacks\n//\t%s", preset, line)
 			}
-		}
-	}
-}
-
-// TestDocPicture runs the iteration that the package comment draws, by best fit and by a plan.
-func TestDocPicture(t *testing.T) {
-	for placement, want := range map[Placement]string{
-		PlacementBestFit: "a 0 b 6 c 0 d 7",
-		PlacementPlanned: "a 0 b 8 c 6 d 0",
-	} {
-		a := mustNew(t, Options{Limit: 1 << 30, Growth: Needed, Split: SplitAlways, Placement: placement}, NewDevice(DeviceOptions{VMM: true, Granularity: mib}))
-		var got []string
-		for range 4 { // a plan is made at the end of the second
-			got = nil
-			at := map[string]uint64{}
-			for _, op := range []string{"+a", "+b", "-a", "+c", "+d", "-b", "-c", "-d"} {
-				name := op[1:]
-				if op[0] == '-' {
-					mustFree(t, a, at[name])
-					continue
-				}
-				b := mustAlloc(t, a, map[string]uint64{"a": 6, "b": 1, "c": 2, "d": 6}[name]*mib)
-				at[name] = b.Addr
-				got = append(got, fmt.Sprintf("%s %d", name, (b.Addr-exampleBase)/mib))
-			}
-			a.EndIteration()
-		}
-		if text := strings.Join(got, " "); text != want {
-			t.Errorf("%v: %s, want %s", placement, text, want)
 		}
 	}
 }

@@ -18,11 +18,11 @@ const (
 func firstRegion(options Options) (uint64, error) {
 	limit := roundUp(options.Limit, Granule)
 	switch options.Growth {
-	case Double, Needed, Step, Pages:
+	case Double, Needed, Pages:
 		return min(firstRegionSize, limit), nil
-	case None:
+	case Whole:
 		if options.Limit == NoLimit {
-			return 0, errors.New("bfc: growth none takes the whole limit at once and needs one")
+			return 0, errors.New("bfc: growth whole takes the whole limit at once and needs one")
 		}
 		return limit, nil
 	}
@@ -48,7 +48,7 @@ func (a *Allocator) room() uint64 {
 
 // extendAndSearch grows and searches again.
 func (a *Allocator) extendAndSearch(rounded uint64) int32 {
-	if a.options.Growth == Double || a.options.Growth == None {
+	if a.options.Growth == Double || a.options.Growth == Whole {
 		if !a.extend(rounded) {
 			return none
 		}
@@ -73,25 +73,21 @@ func (a *Allocator) lengthenAndSearch(rounded uint64) int32 {
 	}
 	// The grant is not adjacent to the tail, or the tail's unmapped part could not be mapped. So the
 	// credit was wrong: grow by the whole request.
-	if a.pager != nil && !a.extendByPages(rounded, none) || a.pager == nil && !a.extendBy(rounded) {
+	if !a.extendFor(rounded, none) {
 		return none
 	}
 	return a.search(rounded)
 }
 
-// extendFor grows by what a request lacks behind a free tail, after unmapping free pages elsewhere where the
-// growth says so.
+// extendFor grows by what a request lacks behind a free tail.
 func (a *Allocator) extendFor(lack uint64, tail int32) bool {
-	switch a.options.Growth {
-	case Pages:
+	if a.pager != nil {
 		return a.extendByPages(lack, tail)
-	case Needed:
-		a.unmapElsewhere(lack, tail)
 	}
 	return a.extendBy(lack)
 }
 
-// extend grows by the next region: growth Double and None.
+// extend grows by the next region: growth Double and Whole.
 func (a *Allocator) extend(rounded uint64) bool {
 	available := a.room() &^ (Granule - 1)
 	if rounded > available {
@@ -159,7 +155,7 @@ func lessThan(bytes uint64) uint64 {
 	return less
 }
 
-// freeTail returns the free chunk that a grant would join: growth Needed and Step; or none. A tail that
+// freeTail returns the free chunk that a grant would join: growth Needed and Pages; or none. A tail that
 // is large enough for the request counts as none: the search did not use it, since the memory refused
 // to map its unmapped part.
 func (a *Allocator) freeTail(rounded uint64) int32 {
@@ -173,30 +169,13 @@ func (a *Allocator) freeTail(rounded uint64) int32 {
 	return index
 }
 
-// extendBy grows by lack bytes: growth Needed and Step. Step requests whole steps first, and where
-// that is refused no more than lack.
+// extendBy grows by lack bytes: growth Needed and Pages.
 func (a *Allocator) extendBy(lack uint64) bool {
-	available := a.room() &^ (Granule - 1)
-	if lack > available {
+	if lack > a.room()&^(Granule-1) {
 		return false
-	}
-	if a.options.Growth == Step && !a.shortage {
-		bytes := a.keepHeadroom(min(stepsOver(lack, a.options.Step), available), lack)
-		if bytes, ok := a.fitPadding(bytes, lack); ok && bytes > lack && a.grow(bytes) {
-			return true
-		}
 	}
 	bytes, ok := a.fitPadding(lack, lack)
 	return ok && a.grow(bytes)
-}
-
-// stepsOver returns the smallest multiple of step that is at least bytes, rounded up to a granule.
-func stepsOver(bytes, step uint64) uint64 {
-	steps := (bytes-1)/step + 1
-	if steps > maxSize/step {
-		return maxSize
-	}
-	return roundUp(steps*step, Granule)
 }
 
 // grow requests bytes from the memory and adds the grant to the regions.
@@ -246,9 +225,7 @@ func (a *Allocator) addRegion(at int, addr, bytes uint64) {
 	a.chunks[wall] = chunk{addr: addr + bytes, id: wallID, prev: all, next: all}
 	a.chunks[all] = chunk{addr: addr, size: bytes, id: freeID, prev: wall, next: wall}
 	a.insertFree(all)
-	a.insertEnd(all)
 	a.regions = slices.Insert(a.regions, at, region{addr: addr, size: bytes, wall: wall})
-	a.noteRegion(&a.regions[at])
 	a.notePages(&a.regions[at], bytes)
 	a.lastGrown = wall
 }
@@ -262,7 +239,6 @@ func (a *Allocator) lengthen(r *region, bytes uint64) {
 	wall.prev = added
 	wall.addr += bytes
 	r.size += bytes
-	a.noteRegion(r)
 	a.notePages(r, bytes)
 	a.lastGrown = r.wall
 	a.merge(added)

@@ -43,7 +43,6 @@ func (a *Allocator) CollectGarbage() uint64 {
 func (a *Allocator) release(r *region) uint64 {
 	all := a.chunks[r.wall].next
 	a.free.remove(all)
-	a.removeEnd(all)
 	a.recycle(all)
 	a.recycle(r.wall)
 	if a.lastGrown == r.wall {

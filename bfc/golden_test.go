@@ -378,7 +378,7 @@ func TestNewRefuses(t *testing.T) {
 	device := NewDevice(DeviceOptions{})
 	for name, options := range map[string]Options{
 		"no number":         {Limit: gib, FragmentationFraction: math.NaN()},
-		"none, no limit":    {Limit: NoLimit, Growth: None},
+		"whole, no limit":   {Limit: NoLimit, Growth: Whole},
 		"unknown growth":    {Limit: gib, Growth: 7},
 		"a negative growth": {Limit: gib, Growth: -1},
 	} {

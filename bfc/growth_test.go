@@ -65,11 +65,11 @@ func TestGrowth(t *testing.T) {
 			[]int64{-64 * mib, 1}, []uint64{64 * mib, 64 * mib}, 128 * mib},
 		{"size 0", Options{Limit: gib}, DeviceOptions{}, []int64{0}, nil, 2 * mib},
 
-		{"none", Options{Limit: 100 * mib, Growth: None}, DeviceOptions{},
+		{"whole", Options{Limit: 100 * mib, Growth: Whole}, DeviceOptions{},
 			[]int64{1, 99 * mib}, []uint64{100 * mib}, 200 * mib},
-		{"none rounds the limit up", Options{Limit: 1000, Growth: None}, DeviceOptions{},
+		{"whole rounds the limit up", Options{Limit: 1000, Growth: Whole}, DeviceOptions{},
 			[]int64{1}, []uint64{768}, 2048},
-		{"none backs off", Options{Limit: 2 * mib, Growth: None}, DeviceOptions{RefuseGrow: refuse(1, 2)},
+		{"whole backs off", Options{Limit: 2 * mib, Growth: Whole}, DeviceOptions{RefuseGrow: refuse(1, 2)},
 			[]int64{1}, []uint64{2 * mib, 1887488, 1698816}, 4 * mib},
 
 		{"needed", Options{Limit: gib, Growth: Needed}, DeviceOptions{VMM: true, Granularity: 64 * kib},
@@ -141,7 +141,7 @@ func TestBackoff(t *testing.T) {
 		{141*gib + 768, 136257830912, 122632044544},
 	} {
 		memory := &asked{Device: NewDevice(DeviceOptions{RefuseGrow: refuseAll})}
-		a := mustNew(t, Options{Limit: c[0], Growth: None}, memory)
+		a := mustNew(t, Options{Limit: c[0], Growth: Whole}, memory)
 		if _, ok := a.Alloc(c[len(c)-1]); ok {
 			t.Fatalf("%d: allocated without memory", c[0])
 		}

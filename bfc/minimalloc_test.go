@@ -62,33 +62,31 @@ func TestMinimalloc(t *testing.T) {
 	}
 	for _, name := range names {
 		changes, sizes := readInstance(t, name)
-		for _, placement := range []Placement{PlacementBestFit, PlacementPlanned} {
-			a := mustNew(t, Options{Limit: NoLimit, Growth: Pages, Split: SplitAlways, Placement: placement}, NewDevice(DeviceOptions{VMM: true, Granularity: 2 * mib}))
-			for iteration := range 6 {
-				load, now, mapped := uint64(0), uint64(0), uint64(0)
-				addrs := make([]uint64, len(sizes))
-				for _, c := range changes {
-					if !c.begins {
-						now -= sizes[c.buffer]
-						if _, err := a.Free(addrs[c.buffer]); err != nil {
-							t.Fatal(err)
-						}
-						continue
+		a := mustNew(t, Options{Limit: NoLimit, Growth: Pages, Split: SplitAlways}, NewDevice(DeviceOptions{VMM: true, Granularity: 2 * mib}))
+		for iteration := range 6 {
+			load, now, mapped := uint64(0), uint64(0), uint64(0)
+			addrs := make([]uint64, len(sizes))
+			for _, c := range changes {
+				if !c.begins {
+					now -= sizes[c.buffer]
+					if _, err := a.Free(addrs[c.buffer]); err != nil {
+						t.Fatal(err)
 					}
-					b, ok := a.Alloc(sizes[c.buffer])
-					if !ok {
-						t.Fatal("a request failed")
-					}
-					addrs[c.buffer] = b.Addr
-					now += sizes[c.buffer]
-					load, mapped = max(load, now), max(mapped, a.stats.Reserved)
+					continue
 				}
-				a.EndIteration()
-				if ratio := float64(mapped) / float64(load); ratio > 1.05 {
-					t.Errorf("%s, placement %d, iteration %d: %.3f of the load is mapped", filepath.Base(name), placement, iteration, ratio)
-				} else {
-					t.Logf("%s, placement %d, iteration %d: %.3f", filepath.Base(name), placement, iteration, ratio)
+				b, ok := a.Alloc(sizes[c.buffer])
+				if !ok {
+					t.Fatal("a request failed")
 				}
+				addrs[c.buffer] = b.Addr
+				now += sizes[c.buffer]
+				load, mapped = max(load, now), max(mapped, a.stats.Reserved)
+			}
+			a.EndIteration()
+			if ratio := float64(mapped) / float64(load); ratio > 1.05 {
+				t.Errorf("%s, iteration %d: %.3f of the load is mapped", filepath.Base(name), iteration, ratio)
+			} else {
+				t.Logf("%s, iteration %d: %.3f", filepath.Base(name), iteration, ratio)
 			}
 		}
 	}

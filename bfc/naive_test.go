@@ -31,7 +31,7 @@ type span struct {
 
 func newNaive(options Options, memory Memory) *naive {
 	n := &naive{options: options, memory: memory, gone: map[uint64]bool{}, used: map[uint64]int{}, next: 2 << 20}
-	if limit := (options.Limit + 255) / 256 * 256; options.Growth == None || limit < n.next {
+	if limit := (options.Limit + 255) / 256 * 256; options.Growth == Whole || limit < n.next {
 		n.next = limit
 	}
 	return n
@@ -42,7 +42,7 @@ func (n *naive) alloc(size uint64) (Block, bool) {
 		return Block{}, false
 	}
 	rounded := (size + 255) / 256 * 256
-	byLack := n.options.Growth == Needed || n.options.Growth == Step
+	byLack := n.options.Growth == Needed
 	steps := []func() bool{
 		func() bool { return true },
 		func() bool { return n.extend(rounded, true) },
@@ -80,11 +80,8 @@ func (n *naive) part(s span, rounded uint64) uint64 {
 	if n.options.FragmentationFraction > 0 {
 		bound = uint64(n.options.FragmentationFraction * float64(n.options.Limit))
 	}
-	if n.options.Split > 0 {
-		if s.size-rounded >= uint64(n.options.Split) {
-			return rounded
-		}
-		return s.size
+	if n.options.Split == SplitAlways {
+		return rounded
 	}
 	if s.size >= 2*rounded || s.size-rounded >= bound {
 		return rounded
@@ -103,9 +100,6 @@ func (n *naive) candidate(rounded uint64) (span, bool) {
 		return cmp.Or(cmp.Compare(a.size, b.size), cmp.Compare(a.addr, b.addr))
 	})
 	for i, s := range fits {
-		if i == 0 && n.options.Growth == Needed && n.options.Trim.When != TrimNever {
-			n.take(n.lost(s.addr, s.addr+n.part(s, rounded)), s)
-		}
 		if i == 0 && n.restore(s.addr, s.addr+n.part(s, rounded)) || n.lost(s.addr, s.addr+n.part(s, rounded)) == 0 {
 			return s, true
 		}
@@ -181,21 +175,14 @@ func (n *naive) hand(s span, rounded, size uint64) Block {
 func (n *naive) extend(rounded uint64, credit bool) bool {
 	n.credit = 0
 	limit, unit := n.options.Limit, n.memory.Granularity()
-	if n.options.Growth == Needed || n.options.Growth == Step {
-		var tail span
+	if n.options.Growth == Needed {
 		for i, s := range n.spans {
 			last := i+1 == len(n.spans) || n.spans[i+1].region != s.region
 			if credit && last && s.region == n.newest && s.id == 0 && s.size < rounded && n.memory.Coalesces() {
-				n.credit, tail = s.size, s
+				n.credit = s.size
 			}
 		}
 		lack := rounded - n.credit
-		if credit && n.options.Growth == Needed {
-			n.take(lack, tail)
-		}
-		if n.growBySteps(lack) {
-			return true
-		}
 		if n.stats.Reserved+(lack+unit-1)/unit*unit > limit || !n.grow(lack) {
 			n.credit = 0 // nothing was in vain
 			return false
@@ -230,27 +217,6 @@ func (n *naive) extend(rounded uint64, credit bool) bool {
 		}
 	}
 	return false
-}
-
-// growBySteps grows by whole steps, if that is more than what lacks and within all bounds.
-func (n *naive) growBySteps(lack uint64) bool {
-	unit, left := n.memory.Granularity(), n.options.Limit-n.stats.Reserved
-	if n.options.Growth != Step || lack > left/256*256 {
-		return false
-	}
-	want := lack
-	for want < left && want%n.options.Step != 0 {
-		want += n.options.Step - want%n.options.Step
-	}
-	want = min((want+255)/256*256, left/256*256)
-	if n.options.Headroom > 0 && want > lack {
-		spare := max(0, int64(n.memory.Free())-int64(n.options.Headroom))
-		want = max(lack, min(want, uint64(spare)/unit*unit))
-	}
-	if want > left/unit*unit {
-		want = left / unit * unit
-	}
-	return want > lack && n.grow(want)
 }
 
 func (n *naive) double() {

@@ -8,6 +8,8 @@ import "slices"
 // is free again: an owner that leaves old mappings in place then has nothing to do.
 
 const (
+	// maxNotedPages is how many pages of a region are noted. With TrimIteration pages beyond them stay mapped.
+	maxNotedPages = 1 << 28
 	// mostSlack is the most steps of slack: 2 % of the pages that blocks have touched at a time.
 	mostSlack  = 8
 	slackSteps = 400 // a step is that part of the pages
@@ -30,10 +32,10 @@ type frame struct {
 // noPage is the page of a frame that backs none.
 const noPage = ^uint64(0)
 
-// page is what is known of one page of a region.
+// page is what is known of one page of a region, with growth Pages or TrimIteration.
 type page struct {
 	back uint32 // 1 + the number of the frame that was mapped there last; 0: none
-	used uint32 // 1 + the iteration in which a block touched it last; 0: never
+	used uint32 // 1 + the iteration in which the last block that touched it was freed; 0: never
 	left uint64 // pager.frees when a block last ceased to touch it; 0: never
 	// registered counts the registrations by which others know its physical memory: it is not taken.
 	registered uint32
@@ -55,10 +57,18 @@ type pager struct {
 	victims [ages][]uint64 // scratch of oldest
 }
 
+// notes says whether pages are noted.
+func (a *Allocator) notes() bool { return a.pager != nil || a.options.Trim.When == TrimIteration }
+
+// pageOf returns the index of the page of an address in its region.
+func (a *Allocator) pageOf(r *region, addr uint64) uint64 {
+	return (addr - r.addr&^(a.granularity-1)) / a.granularity
+}
+
 // notePages makes room for the pages of a region that is new or has become longer: the last bytes of it
 // are mapped.
 func (a *Allocator) notePages(r *region, bytes uint64) {
-	if a.pager == nil {
+	if !a.notes() {
 		return
 	}
 	pages := min(a.pageOf(r, r.end()-1)+1, maxNotedPages)
@@ -128,12 +138,15 @@ func (a *Allocator) ownPages(index int32) []page {
 
 // touch notes that a chunk has become a block, and leave that it no longer is, or is about to be none.
 func (a *Allocator) touch(index int32) {
-	if a.pager == nil {
+	if !a.notes() {
 		return
 	}
 	pages := a.ownPages(index)
 	for i := range pages {
 		pages[i].live = true
+	}
+	if a.pager == nil {
+		return
 	}
 	a.pager.live += uint64(len(pages))
 	a.pager.most = max(a.pager.most, a.pager.live)
@@ -141,13 +154,19 @@ func (a *Allocator) touch(index int32) {
 }
 
 func (a *Allocator) leave(index int32) {
-	if a.pager == nil {
+	if !a.notes() {
 		return
 	}
 	pages := a.ownPages(index)
+	for i := range pages {
+		pages[i].live, pages[i].used = false, a.ended+1
+	}
+	if a.pager == nil {
+		return
+	}
 	a.pager.frees++
 	for i := range pages {
-		pages[i].live, pages[i].used, pages[i].left = false, a.ended+1, a.pager.frees
+		pages[i].left = a.pager.frees
 	}
 	a.pager.live -= uint64(len(pages))
 }
@@ -258,9 +277,6 @@ func (a *Allocator) takePages(fresh uint64, gaps []byteRange, more uint64, keep 
 // takeRest unmaps what a request that was refused still lacks of so many pages, and returns whether there was any.
 // The pages that were unmapped for it before serve its next attempt.
 func (a *Allocator) takeRest(lack, paid uint64, keep byteRange) bool {
-	if a.options.OldPages {
-		paid = 0
-	}
 	taken := a.takeOldest(lack-min(lack, paid), keep)
 	a.pager.moved += taken
 	return taken > 0

@@ -58,7 +58,7 @@ func TestPagesInvariants(t *testing.T) {
 		})
 		options := Options{Limit: NoLimit, Growth: Pages, Split: SplitAlways, GarbageCollection: seed%5 == 0}
 		if seed%4 == 0 {
-			options.Placement = PlacementPlanned
+			options.Trim.When = TrimIteration
 		}
 		a := mustNew(t, options, device)
 		var blocks []uint64
@@ -67,6 +67,7 @@ func TestPagesInvariants(t *testing.T) {
 			switch k := random.IntN(100); {
 			case k < 2:
 				a.EndIteration()
+				a.Trim()
 			case k < 3 && refuses:
 				a.UnmapFree(random.Uint64N(4 * mib))
 			case k < 4 && step > 2000:
@@ -208,37 +209,31 @@ func TestPagesGetTheirFramesBack(t *testing.T) {
 
 // TestPagesTakeWhatLacks has a device that is full below the most pages that blocks have touched at a time. A request
 // of 6 pages unmaps 4 for what it is about to map beyond them, and is refused: 2 more are enough for its second
-// attempt, with those 4. With OldPages all that is free goes.
+// attempt, with those 4.
 func TestPagesTakeWhatLacks(t *testing.T) {
-	for _, old := range []bool{false, true} {
-		full, reserved := uint64(gib), uint64(0)
-		device := NewDevice(DeviceOptions{VMM: true, Granularity: mib, RefuseGrow: func(_ int, bytes uint64) bool { return reserved+bytes > full }})
-		a := mustNew(t, Options{Limit: gib, Growth: Pages, Split: SplitAlways, OldPages: old}, &reserving{device, &reserved})
-		alloc := func(pages uint64) uint64 { return mustAlloc(t, a, pages*mib).Addr }
-		first := alloc(5)
-		alloc(1)
-		second := alloc(4)
-		alloc(1)
-		for _, addr := range []uint64{first, second} {
-			if _, err := a.Free(addr); err != nil {
-				t.Fatal(err)
-			}
-		}
-		device.Unmap(second, 2*mib)
-		if err := a.Unmap(second, 2*mib); err != nil {
+	full, reserved := uint64(gib), uint64(0)
+	device := NewDevice(DeviceOptions{VMM: true, Granularity: mib, RefuseGrow: func(_ int, bytes uint64) bool { return reserved+bytes > full }})
+	a := mustNew(t, Options{Limit: gib, Growth: Pages, Split: SplitAlways}, &reserving{device, &reserved})
+	alloc := func(pages uint64) uint64 { return mustAlloc(t, a, pages*mib).Addr }
+	first := alloc(5)
+	alloc(1)
+	second := alloc(4)
+	alloc(1)
+	for _, addr := range []uint64{first, second} {
+		if _, err := a.Free(addr); err != nil {
 			t.Fatal(err)
 		}
-		reserved, full = 9*mib, 10*mib
-		alloc(6)
-		want := uint64(9 * mib)
-		if old {
-			want = 8 * mib
-		}
-		if got := a.Stats().Reserved; got != want || reserved != want {
-			t.Errorf("old pages %v: %d MiB are mapped, counted %d, want %d", old, reserved/mib, got/mib, want/mib)
-		}
-		checkPages(t, a)
 	}
+	device.Unmap(second, 2*mib)
+	if err := a.Unmap(second, 2*mib); err != nil {
+		t.Fatal(err)
+	}
+	reserved, full = 9*mib, 10*mib
+	alloc(6)
+	if got := a.Stats().Reserved; got != 9*mib || reserved != 9*mib {
+		t.Errorf("%d MiB are mapped, counted %d, want 9", reserved/mib, got/mib)
+	}
+	checkPages(t, a)
 }
 
 // reserving counts what a device has mapped.

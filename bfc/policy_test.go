@@ -1,99 +1,144 @@
 package bfc
 
 import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
+	"time"
 )
 
-// A chunk of 10 MiB is asked for less, under every split.
-func TestSplits(t *testing.T) {
-	for _, c := range []struct {
-		split   Split
-		request uint64
-		size    uint64 // of the chunk handed out
-	}{
-		{SplitClassic, 6 * mib, 10 * mib}, {SplitClassic, 5 * mib, 5 * mib},
-		{SplitAlways, 6 * mib, 6 * mib}, {SplitAlways, 10*mib - 256, 10*mib - 256}, {SplitAlways, 10*mib - 255, 10 * mib},
-		{4 * mib, 6 * mib, 6 * mib}, {4 * mib, 6*mib + 1, 10 * mib}, {4 * mib, 256, 256}, {9 * mib, 2 * mib, 10 * mib},
-	} {
-		a := mustNew(t, Options{Limit: gib, Growth: Needed, Split: c.split, FragmentationFraction: 1e-9}, NewDevice(DeviceOptions{VMM: true}))
-		if c.split == SplitClassic {
-			a = mustNew(t, Options{Limit: gib, Growth: Needed}, NewDevice(DeviceOptions{VMM: true}))
+var update = flag.Bool("update", false, "write testdata/policies.txt anew")
+
+func TestPresets(t *testing.T) {
+	for _, p := range Presets() {
+		if got, err := ParsePreset(p.String()); err != nil || got != p {
+			t.Errorf("%v is read as %v, %v", p, got, err)
 		}
-		block := mustAlloc(t, a, 10*mib)
-		mustAlloc(t, a, 256) // a wall behind it
-		mustFree(t, a, block.Addr)
-		if got := mustAlloc(t, a, c.request); got.Addr != block.Addr || got.Size != c.size {
-			t.Errorf("split %v, request %d: %+v, want %d bytes", c.split, c.request, got, c.size)
-		}
+	}
+	if got := Compact.Policy(); got != (Policy{Preset: Compact, Headroom: 2 << 30}) {
+		t.Errorf("compact is %+v", got)
+	}
+	if _, err := ParsePreset("tight"); err == nil || err.Error() != `unknown preset "tight": use classic or compact` {
+		t.Errorf("error %v", err)
 	}
 }
 
-func TestStep(t *testing.T) {
-	const refusal = 1 << 62
-	for _, c := range []struct {
-		name     string
-		options  Options
-		physical uint64
-		requests []uint64
-		asked    []uint64 // of the device
-	}{
-		{"whole steps", Options{Limit: gib, Step: 8 * mib}, 0, []uint64{mib, 6 * mib, 2 * mib, 17 * mib}, []uint64{8 * mib, 8 * mib, 16 * mib}},
-		{"a tail is credited", Options{Limit: gib, Step: 4 * mib}, 0, []uint64{3 * mib, 6 * mib}, []uint64{4 * mib, 8 * mib}},
-		{"no more than the limit", Options{Limit: 10 * mib, Step: 8 * mib}, 0, []uint64{8 * mib, mib}, []uint64{8 * mib, 2 * mib}},
-		{"a step that is no granule", Options{Limit: gib, Step: 1000}, 0, []uint64{2500}, []uint64{3072}},
-		{"the headroom", Options{Limit: gib, Step: 16 * mib, Headroom: 12 * mib}, 32 * mib, []uint64{mib, 18 * mib}, []uint64{16 * mib, 4 * mib}},
-		{"refused", Options{Limit: gib, Step: 64 * mib}, 32 * mib, []uint64{mib}, []uint64{64 * mib, mib}},
-		{"beyond 64 bits", Options{Limit: NoLimit, Step: 1 << 63}, mib, []uint64{refusal}, []uint64{1 << 63, refusal}},
-	} {
-		memory := &asked{Device: NewDevice(DeviceOptions{VMM: true, Physical: c.physical, Granularity: Granule})}
-		c.options.Growth = Step
-		a := mustNew(t, c.options, memory)
-		for _, size := range c.requests {
-			if _, ok := a.Alloc(size); !ok && size != refusal {
-				t.Errorf("%s: no %d", c.name, size)
+func TestTrimTexts(t *testing.T) {
+	for _, want := range triedTrims {
+		if got, err := ParseTrim(want.String(), ParseNanoseconds); err != nil || got != want {
+			t.Errorf("%s is read as %v, %v", want, got, err)
+		}
+	}
+	for _, text := range []string{"", "idle", "idle:", "idle:0", "idle:-5", "idle:1s", "Never", "pressure"} {
+		if _, err := ParseTrim(text, ParseNanoseconds); err == nil || !strings.Contains(err.Error(), "trim") {
+			t.Errorf("%q: error %v", text, err)
+		}
+	}
+	got, err := ParseTrim("idle:1.5s", time.ParseDuration)
+	if err != nil || got.Idle != 1500*time.Millisecond || got.Text(time.Duration.String) != "idle:1.5s" {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
+// Each policy's arenas are read as what they have, and those of policies that were removed are refused.
+func TestFields(t *testing.T) {
+	for _, preset := range Presets() {
+		for _, trim := range triedTrims {
+			p := Policy{Preset: preset, Headroom: 5, Trim: trim}
+			want := p.ForArena(Arena{Total: gib, Granularity: 2 * mib}).Options
+			want.Limit = 0
+			if got, err := parseFields("main=1 " + want.Fields()); err != nil || got != want || got.Preset() != preset {
+				t.Errorf("%s: %+v, %v", want.Fields(), got, err)
 			}
 		}
-		if diff := cmp.Diff(c.asked, memory.grows); diff != "" {
-			t.Errorf("%s: (-want +got):\n%s", c.name, diff)
-		}
 	}
-	if _, err := New(Options{Limit: gib, Growth: Step}, NewDevice(DeviceOptions{})); err == nil {
-		t.Error("growth step without a step: no error")
-	}
-}
-
-func TestTakeBeforeGrowth(t *testing.T) {
-	for _, c := range []struct {
-		name   string
-		growth Growth
-		refuse func(call int, addr, bytes uint64) bool
-		want   []mapCall
-		after  uint64 // MiB reserved
-	}{
-		{"the last first", Needed, nil, []mapCall{{"take", 26, 2}, {"take", 6, 6}}, 38},
-		{"a refusal goes on", Needed, func(call int, _, _ uint64) bool { return call == 1 }, []mapCall{{"take", 4, 8}}, 38},
-		{"all refused", Needed, refuseUnmap, nil, 46},
-		{"a step takes nothing", Step, nil, nil, 46},
+	for text, want := range map[string]Options{
+		"growth=double main=1 headroom=5":                 {Headroom: 5},
+		"growth=double main=1 placement=best-fit below=0": {},
+		"growth=needed split=always":                      {Growth: Needed, Split: SplitAlways},
 	} {
-		a, memory := newMapped(t, Options{Limit: gib, Growth: c.growth, Step: 2 * mib, Split: SplitAlways}, DeviceOptions{RefuseUnmap: c.refuse})
-		var blocks []Block
-		for _, size := range []uint64{2, 10, 13, 3, 2, 8} { // at 0, 2, 12, 25, 28, 30; ends at 38
-			blocks = append(blocks, mustAlloc(t, a, size*mib))
+		if got, err := parseFields(text); err != nil || got != want {
+			t.Errorf("%s: %+v, %v", text, got, err)
 		}
-		for _, i := range []int{1, 3, 5} { // gaps of 10 and of 3 MiB, one page in it, and the tail
-			mustFree(t, a, blocks[i].Addr)
+	}
+	for text, want := range map[string]string{
+		"growth=needed main=1":                        "growth=needed",
+		"growth=step:4096":                            "growth=step:4096",
+		"growth=none main=1":                          "growth=none",
+		"growth=double split=always main=1":           "split=always",
+		"growth=double split=4096":                    "split=4096",
+		"growth=pages split=classic main=1":           "split=classic",
+		"growth=pages split=always placement=planned": "placement=planned",
+		"growth=double below=1048576":                 "below=1048576",
+		"growth=double trim=pressure":                 "trim=pressure",
+	} {
+		want = "the recording has a policy that this version no longer has, " + want + ": record the job again"
+		if _, err := parseFields(text); err == nil || err.Error() != want {
+			t.Errorf("%s: %v", text, err)
 		}
-		memory.calls = nil
-		block := mustAlloc(t, a, 16*mib)
-		if block.Addr != blocks[5].Addr || a.Stats().Reserved != c.after*mib || memory.used != c.after*mib {
-			t.Errorf("%s: %+v, %d reserved, the device says %d", c.name, block, a.Stats().Reserved, memory.used)
-		}
-		if diff := cmp.Diff(c.want, memory.calls); diff != "" {
-			t.Errorf("%s: (-want +got):\n%s", c.name, diff)
+	}
+	for _, text := range []string{"trim=sometimes", "headroom=much"} {
+		if _, err := parseFields(text); err == nil {
+			t.Errorf("%s: no error", text)
 		}
 	}
 }
 
-func refuseUnmap(int, uint64, uint64) bool { return true }
+func parseFields(text string) (Options, error) {
+	fields := map[string]string{}
+	for _, field := range strings.Fields(text) {
+		name, value, _ := strings.Cut(field, "=")
+		fields[name] = value
+	}
+	return ParseFields(func(name string) (string, bool) { value, ok := fields[name]; return value, ok })
+}
+
+var triedTrims = []Trim{{}, {When: TrimIteration}, {TrimIdle, time.Second}}
+
+// TestPolicyGolden holds testdata/policies.txt, which the allocator in C reproduces, too
+// (hooks/twin): all kinds of arenas under both presets, and the other settings on their own.
+func TestPolicyGolden(t *testing.T) {
+	var out bytes.Buffer
+	main := Arena{Total: 80 << 30, Granularity: 2 << 20}
+	for _, preset := range Presets() {
+		for bits := range 16 {
+			a := Arena{OtherStream: bits&1 != 0, Pool: bits&2 != 0, Tag: bits&4 != 0, Graphs: bits&8 != 0, Total: main.Total, Granularity: main.Granularity}
+			writeGolden(&out, preset.Policy(), a)
+		}
+		for _, p := range []Policy{{Limit: gib}, {Handle: 2 * mib}, {Handle: 512 * mib}, {Trim: triedTrims[1]}, {Trim: triedTrims[2]}} {
+			p.Preset = preset
+			writeGolden(&out, p, main)
+		}
+	}
+	const name = "testdata/policies.txt"
+	if *update {
+		if err := os.WriteFile(name, out.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(out.Bytes(), want) {
+		t.Errorf("%s differs: run with -update, look at the difference, and change hooks/capture/bfc/policy.c likewise", name)
+	}
+}
+
+// writeGolden writes the policy and the arena, and what the arena gets, on two lines.
+func writeGolden(out *bytes.Buffer, p Policy, a Arena) {
+	got := p.ForArena(a)
+	fmt.Fprintf(out, "%s stream=%d pool=%d tag=%d graphs=%d total=%d granularity=%d\n", p.HookOptions(),
+		digit(a.OtherStream), digit(a.Pool), digit(a.Tag), digit(a.Graphs), a.Total, a.Granularity)
+	fmt.Fprintf(out, "  %s limit=%d handle=%d page=%d reservation=%d fine=%d\n", got.Fields(), got.Limit, got.Handle, got.Page, got.Reservation, digit(got.Fine))
+}
+
+func digit(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

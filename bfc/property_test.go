@@ -21,9 +21,8 @@ type pair struct {
 func drawOptions(t *rapid.T) (Options, DeviceOptions) {
 	options := Options{
 		Limit:             rapid.Uint64Range(0, 256*mib).Draw(t, "limit"),
-		Growth:            rapid.SampledFrom([]Growth{Double, Needed, None, Step}).Draw(t, "growth"),
-		Step:              rapid.Uint64Range(1, 16*mib).Draw(t, "step"),
-		Split:             rapid.SampledFrom([]Split{SplitClassic, SplitAlways, 64 << 10, mib}).Draw(t, "split"),
+		Growth:            rapid.SampledFrom([]Growth{Double, Needed, Whole}).Draw(t, "growth"),
+		Split:             rapid.SampledFrom([]Split{SplitClassic, SplitAlways}).Draw(t, "split"),
 		GarbageCollection: rapid.Bool().Draw(t, "gc"),
 	}
 	if rapid.Bool().Draw(t, "has headroom") {

@@ -14,7 +14,7 @@ const (
 
 // mostReady returns, of the best fit and the next larger chunks, the first that moves the fewest pages.
 func (a *Allocator) mostReady(best int32, rounded uint64) int32 {
-	if a.pager == nil || a.options.OldPages || rounded < a.granularity {
+	if a.pager == nil || rounded < a.granularity {
 		return best
 	}
 	size, index := a.chunks[best].size, best

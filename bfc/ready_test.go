@@ -4,8 +4,7 @@ import "testing"
 
 // TestReady has a free chunk of 4 pages whose frames serve another block, and one of 6 pages that are still mapped. A
 // request of 4 pages fits the first best, and gets the second: nothing moves. When the other block is gone the first
-// has its frames again, and the best fit stays. A chunk that would not be split is not taken, nor is any other than
-// the best fit with OldPages.
+// has its frames again, and the best fit stays. A chunk that would not be split is not taken.
 func TestReady(t *testing.T) {
 	for _, test := range []struct {
 		name    string
@@ -14,7 +13,6 @@ func TestReady(t *testing.T) {
 	}{
 		{"split always", Options{Split: SplitAlways}, true},
 		{"split classic", Options{Split: SplitClassic}, false},
-		{"old pages", Options{Split: SplitAlways, OldPages: true}, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			test.options.Limit, test.options.Growth = gib, Pages

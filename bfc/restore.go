@@ -11,8 +11,7 @@ var ErrNotRestorable = errors.New("not whole granules that are mapped and within
 
 // Restore makes [addr, addr+size) a block: a checkpoint of the allocator had it there. addr and size
 // are multiples of Granule, and requested is the bytes that it was requested with. The rest of the
-// free chunk on either side stays free. The block gets the next ID and counts in Stats; it is no
-// request, and plans note none for it. After ErrNotRestorable nothing has changed.
+// free chunk on either side stays free. The block gets the next ID and counts in Stats. After ErrNotRestorable nothing has changed.
 //
 // Since free chunks always merge, regions and blocks determine all chunks: freeing all blocks and
 // restoring those of a checkpoint gives the chunks of the checkpoint.

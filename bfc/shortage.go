@@ -24,7 +24,6 @@ func (a *Allocator) Shrink(addr uint64) (Block, error) {
 	a.stats.BytesInUse -= slack
 	rest := a.splitBack(index, slack)
 	c := &a.chunks[index]
-	a.noteUse(c.addr+c.size, slack)
 	a.leave(rest)
 	a.merge(rest)
 	return Block{Addr: c.addr, Size: c.size, Requested: c.requested, ID: c.id}, nil
@@ -35,7 +34,7 @@ func (a *Allocator) Shrink(addr uint64) (Block, error) {
 // that grew last. It returns the chunk of the block, in no free set; or none.
 func (a *Allocator) squeeze(rounded uint64) int32 {
 	index, addr, lack := a.leastUnmapped(rounded)
-	if index != none && lack <= a.growthLack(rounded) && a.mapFor(index, a.pagesOf(addr, rounded)) {
+	if index != none && lack <= a.growthLack(rounded) && a.mapFor(a.pagesOf(addr, rounded)) {
 		return a.carve(index, addr, rounded)
 	}
 	if index = a.lengthenAndSearch(rounded); index == none {

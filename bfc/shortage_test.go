@@ -24,7 +24,7 @@ func newShortDevice(t *testing.T, seed uint64) *shortDevice {
 		Reservation: shortPage * []uint64{0, 0, 8, 24}[d.random.IntN(4)],
 	})
 	options := Options{
-		Limit: NoLimit, Growth: []Growth{Double, Needed, Step}[d.random.IntN(3)], Step: 5 * shortPage,
+		Limit: NoLimit, Growth: []Growth{Double, Needed, Pages}[d.random.IntN(3)],
 		Split: []Split{SplitClassic, SplitAlways}[d.random.IntN(2)],
 	}
 	var err error

@@ -114,7 +114,7 @@ func (a *Allocator) Unmap(addr, bytes uint64) error {
 	return nil
 }
 
-// Remap notes that the caller has mapped [addr, addr+bytes) ahead of a request: whole pages, all
+// Remap notes that the caller has mapped [addr, addr+bytes) for no request: whole pages, all
 // unmapped. For any other range, and beyond the limit, it returns ErrNotUnmapped, and nothing has
 // changed.
 func (a *Allocator) Remap(addr, bytes uint64) error {
@@ -158,10 +158,10 @@ func (a *Allocator) freeAround(r byteRange) int32 {
 // searchMapped returns best, or with growth Pages a larger chunk that moves fewer pages, after mapping the part that a
 // request gets of it; or, where the memory refuses, the first larger chunk whose part is mapped; or none.
 func (a *Allocator) searchMapped(best int32, rounded uint64) int32 {
-	if index := a.mostReady(best, rounded); index != best && a.mapFor(index, a.reach(index, rounded)) {
+	if index := a.mostReady(best, rounded); index != best && a.mapFor(a.reach(index, rounded)) {
 		return index
 	}
-	if a.mapFor(best, a.reach(best, rounded)) {
+	if a.mapFor(a.reach(best, rounded)) {
 		return best
 	}
 	for index := a.free.after(best); index != none; index = a.free.after(index) {
@@ -172,14 +172,10 @@ func (a *Allocator) searchMapped(best int32, rounded uint64) int32 {
 	return none
 }
 
-// mapFor maps the unmapped part of r, which a request gets of a free chunk. Growth Needed first unmaps
-// as many bytes elsewhere, where uses are noted.
-func (a *Allocator) mapFor(index int32, r byteRange) bool {
+// mapFor maps the unmapped part of r, which a request gets of a free chunk.
+func (a *Allocator) mapFor(r byteRange) bool {
 	if a.pager != nil {
 		return a.mapPages(r)
-	}
-	if lack := a.unmapped.within(r.from, r.to); lack > 0 && a.options.Growth == Needed && a.notes() {
-		a.unmapElsewhere(lack, index)
 	}
 	return a.mapRange(r)
 }

@@ -64,7 +64,7 @@ func newMapped(t *testing.T, options Options, device DeviceOptions) (*Allocator,
 
 // Only what is handed out is mapped again, in maximal intervals, and the remainder not.
 func TestRemapWhatIsHandedOut(t *testing.T) {
-	a, memory := newMapped(t, Options{Limit: gib, Growth: None}, DeviceOptions{Physical: gib})
+	a, memory := newMapped(t, Options{Limit: gib, Growth: Whole}, DeviceOptions{Physical: gib})
 	block := mustAlloc(t, a, 64*mib)
 	base := block.Addr
 	mustFree(t, a, base)
@@ -219,7 +219,7 @@ func giveBackAll(t *testing.T, a *Allocator, d *Device, block Block) {
 }
 
 func TestUnmapRefuses(t *testing.T) {
-	a, memory := newMapped(t, Options{Limit: gib, Growth: None}, DeviceOptions{})
+	a, memory := newMapped(t, Options{Limit: gib, Growth: Whole}, DeviceOptions{})
 	used := mustAlloc(t, a, 3*mib)
 	free := used.Addr + 4*mib
 	unmapFree(t, a, memory.Device, free+4*mib, 2*mib)
@@ -247,7 +247,7 @@ func TestUnmapRefuses(t *testing.T) {
 
 // What an idle region had mapped is what its release brings.
 func TestCollectPartlyUnmapped(t *testing.T) {
-	a, memory := newMapped(t, Options{Limit: 8 * mib, GarbageCollection: true, Growth: None}, DeviceOptions{Physical: 8 * mib})
+	a, memory := newMapped(t, Options{Limit: 8 * mib, GarbageCollection: true, Growth: Whole}, DeviceOptions{Physical: 8 * mib})
 	block := mustAlloc(t, a, 8*mib)
 	mustFree(t, a, block.Addr)
 	unmapFree(t, a, memory.Device, block.Addr+2*mib, 4*mib)

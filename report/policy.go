@@ -10,48 +10,21 @@ import (
 	"github.com/memprof/memprof/report/units"
 )
 
-// PolicyUnits are the sizes and durations that people write in a policy. Sizes are not rounded.
-var PolicyUnits = &bfc.Units{
-	Bytes: "SIZE", Duration: "DURATION",
-	ParseBytes: func(text string) (uint64, error) {
-		bytes, err := units.ParseSize(text)
-		return uint64(bytes), err
-	},
-	ParseDuration: units.ParseDuration,
-	FormatBytes: func(bytes uint64) string {
-		if bytes == 0 {
-			return "0"
-		}
-		return units.ExactSize(bytes)
-	},
-	FormatDuration: time.Duration.String,
-}
-
-// PolicyFlags are the flags of `memprof record` for a policy: the preset that leaves the fewest
-// values to name, the first of two, and those values. Only dimensions that `tune` tries count.
+// PolicyFlags are the flags of `memprof record` for a policy: its preset, and its trim and handles where they are not
+// the default.
 func PolicyFlags(p bfc.Policy) string {
-	best := []string(nil)
-	for _, name := range bfc.PresetNames() {
-		preset, err := bfc.PresetNamed(name)
-		if err != nil {
-			continue
-		}
-		flags := []string{"--preset " + name}
-		for _, d := range bfc.Dimensions {
-			if d.Tune != nil && d.Differs(&p, &preset) {
-				flags = append(flags, "--"+d.Name+" "+d.Text(&p, PolicyUnits))
-			}
-		}
-		if best == nil || len(flags) < len(best) {
-			best = flags
-		}
+	flags := "--preset " + p.Preset.String()
+	if p.Trim.When != bfc.TrimNever {
+		flags += " --trim " + p.Trim.Text(time.Duration.String)
 	}
-	return strings.Join(best, " ")
+	if p.Handle > 0 {
+		flags += " --handle " + units.ExactSize(p.Handle)
+	}
+	return flags
 }
 
 // allocatorLine says which allocator served a device, and under which policy: "Allocator: memprof's,
-// not PyTorch's; preset compact (growth pages, split always, trim never, placement planned)".
-// A policy that is no preset has its values only. It is "" where no arena is known.
+// not PyTorch's; preset compact, trim iteration". It is "" where no arena is known.
 func allocatorLine(r *analysis.Result, d *analysis.DeviceResult) string {
 	for i := range r.Arenas {
 		a := &r.Arenas[i]
@@ -72,22 +45,5 @@ func allocatorLine(r *analysis.Result, d *analysis.DeviceResult) string {
 	if !ok {
 		return ""
 	}
-	return "Allocator: memprof's, not PyTorch's; " + policyWords(p)
-}
-
-// policyWords are a policy's preset, if it is one, and its growth, split, trim, and what else is
-// not the default and `tune` tries.
-func policyWords(p bfc.Policy) string {
-	var words []string
-	classic := bfc.Classic()
-	for _, d := range bfc.Dimensions {
-		if always := d.Name == "growth" || d.Name == "split" || d.Name == "trim"; always || d.Tune != nil && d.Differs(&p, &classic) {
-			words = append(words, d.Name+" "+d.Text(&p, PolicyUnits))
-		}
-	}
-	values := strings.Join(words, ", ")
-	if flags := PolicyFlags(p); strings.Count(flags, "--") == 1 {
-		return strings.TrimPrefix(flags, "--") + " (" + values + ")"
-	}
-	return values
+	return "Allocator: memprof's, not PyTorch's; " + strings.ReplaceAll(strings.TrimPrefix(PolicyFlags(p), "--"), " --", ", ")
 }

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/recording"
@@ -22,8 +21,6 @@ import (
 type Tuned struct {
 	*tune.Result
 	Process string
-	All     string // the command that prints all policies
-	Costs   tune.Costs
 	// MaxSlowdown is the most that a recommended policy may lengthen an iteration, as a share of it.
 	MaxSlowdown float64
 	// Torch is the job under PyTorch's own allocator; empty for jobs without PyTorch, and for several devices.
@@ -41,8 +38,7 @@ func (t *Tuned) torchSlowdown(o *recording.TorchOutcome) float64 {
 	if lasts <= 0 {
 		return 0
 	}
-	c := &t.Costs
-	return (o.Maps*float64(c.Create+c.Map+c.Access) + o.Unmaps*float64(c.Unmap+c.Release)) / float64(lasts)
+	return (o.Maps*float64(tune.CostCreate+tune.CostMap+tune.CostAccess) + o.Unmaps*float64(tune.CostUnmap+tune.CostRelease)) / float64(lasts)
 }
 
 // BestTorch returns the setting of PyTorch's allocator that reserves least, serves all requests and is within the
@@ -56,156 +52,123 @@ func (t *Tuned) BestTorch() (best recording.TorchOutcome, ok bool) {
 	return best, ok
 }
 
-// TuneText writes the recorded policy and those that save most for a terminal, in at most [TuneLines] lines, or with
-// all every policy; the recommended one in bold. It fails only if w does.
-func TuneText(w io.Writer, t *Tuned, all bool, o layout.Options) error {
-	return layout.WriteScreen(w, o, tuneSections(t, all)...)
+// TuneText writes the recorded policy and those that were replayed for a terminal, the recommended one in bold. It
+// fails only if w does.
+func TuneText(w io.Writer, t *Tuned, o layout.Options) error {
+	return layout.WriteScreen(w, o, tuneSection(t))
 }
 
 // TuneMarkdown writes what TuneText does as Markdown. It fails only if w does.
-func TuneMarkdown(w io.Writer, t *Tuned, all bool) error {
-	return layout.WriteMarkdown(w, tuneSections(t, all)...)
+func TuneMarkdown(w io.Writer, t *Tuned) error {
+	return layout.WriteMarkdown(w, tuneSection(t))
 }
 
-// tuneSections are the policies that save most, or PyTorch's own allocator, if there is one, and all policies.
-func tuneSections(t *Tuned, all bool) []layout.Section {
-	if !all {
-		return []layout.Section{savingsSection(t)}
-	}
-	sections := []layout.Section{tuneSection(t)}
-	if len(t.Torch) > 0 {
-		sections = append([]layout.Section{torchSection(t)}, sections...)
-	}
-	return sections
-}
-
-// TuneLines is the most lines of a screen about the policies that save most, and mostSaving its rows.
-const (
-	TuneLines  = 20
-	mostSaving = 10
-)
-
-// savingsSection compares the recorded policy with the recommended one, presets, the best policies of few flags, and
-// PyTorch's own allocator: what each saves.
-func savingsSection(t *Tuned) layout.Section {
+// tuneSection compares the recorded policy with those that were replayed, and with PyTorch's own allocator.
+func tuneSection(t *Tuned) layout.Section {
 	first := &t.Outcomes[0]
 	s := layout.Section{
-		Title:   "Policies for " + plain.Shorten(t.Process, 60),
-		Before:  layout.Note(fmt.Sprintf("%s replayed, at most %s at once; %s", units.Counted(t.Allocs, "request"), units.FormatSize(first.PeakT), cmp.Or(unmarked(first), units.Counted(first.Iterations, "iteration")))),
-		Columns: []layout.Column{layout.Words("policy"), layout.Numbers("peak R"), layout.Numbers("saves"), layout.Numbers("of recorded"), {Name: "later R", Number: true, Implied: true}, layout.Numbers("calls"), layout.Numbers("slowdown"), layout.Words("")},
+		Title:  "Policies for " + plain.Shorten(t.Process, 60),
+		Before: layout.Note(fmt.Sprintf("%s replayed, at most %s at once; %s", units.Counted(t.Allocs, "request"), units.FormatSize(first.PeakT), tunedSteps(first))),
+		Columns: []layout.Column{layout.Words("policy"), layout.Numbers("peak R"), layout.Numbers("saves"), layout.Numbers("of recorded"), {Name: "later R", Number: true, Implied: true},
+			layout.Numbers("later idle"), layout.Numbers("calls"), layout.Numbers("slowdown"), layout.Words("")},
 	}
 	base, best := t.baseline(), t.Recommend(t.MaxSlowdown)
-	line := func(name string, reserved int64, later, calls, slowdown, mark string, tone layout.Tone) {
-		saves, share := units.Absent, units.Absent
-		if base > 0 && mark != "recorded" {
-			saves, share = strings.TrimPrefix(changeText(analysis.Bytes, float64(base-reserved)), "+"), units.FormatPercent(units.Ratio(base-reserved, base))
-		}
-		s.Rows = append(s.Rows, layout.Toned(tone, layout.Row(name, units.FormatSize(reserved), saves, share, later, calls, slowdown, mark)))
-	}
-	shown := t.savings(best)
-	if t.RecordedR > 0 && !slices.ContainsFunc(shown, func(i int) bool { return t.isRecorded(&t.Outcomes[i].Policy) }) {
-		name := "PyTorch's own"
-		if t.Recorded != nil {
-			name = shortFlags(t.Recorded)
-		}
-		line(name, t.RecordedR, units.Absent, units.Absent, units.Absent, "recorded", layout.Plain)
-	}
-	for _, i := range shown {
+	replayed := false
+	for _, i := range t.shown() {
 		o := &t.Outcomes[i]
 		mark, tone := "", layout.Plain
 		if t.isRecorded(&o.Policy) {
-			mark = "recorded"
+			mark, replayed = "recorded", true
 		}
-		if i == best {
-			tone = layout.Strong
-			if mark = "recommended"; t.isRecorded(&o.Policy) {
-				mark = "recorded, recommended"
-			}
+		switch {
+		case i == best:
+			mark, tone = strings.TrimPrefix(mark+", recommended", ", "), layout.Strong
+		case o.Refused > 0:
+			tone = layout.Failed
 		}
-		cells := tuneRow(0, o)
-		line(shortFlags(&o.Policy), o.PeakR, units.FormatSize(o.SteadyR), tenths(o.Calls.Sum()), cells[len(cells)-1].Text, mark, tone)
-		if o.Refused > 0 { // of the recorded policy alone: savings leaves out the others
-			s.Rows[len(s.Rows)-1][1].Text = failedText(o.Refused)
+		s.Rows = append(s.Rows, layout.Toned(tone, append(append(savedCells(PolicyFlags(o.Policy), o.PeakR, o.Refused, base), laterCells(o)...), layout.Row(mark)...)))
+	}
+	if t.RecordedR > 0 && !replayed {
+		name := "PyTorch's own"
+		if t.Recorded != nil {
+			name = PolicyFlags(*t.Recorded)
 		}
+		s.Rows = slices.Insert(s.Rows, 0, append(savedCells(name, t.RecordedR, 0, 0), layout.Row(units.Absent, units.Absent, units.Absent, units.Absent, "recorded")...))
 	}
-	if torch, ok := t.BestTorch(); ok {
-		if def := &t.Torch[0]; def.Setting == "" && def.Refused == 0 && torch.Setting != "" {
-			line("PyTorch's own", def.Reserved, units.Absent, units.Absent, units.Absent, "", layout.Plain)
-		}
-		line(strings.TrimSuffix("PyTorch's own, "+torch.Setting, ", "), torch.Reserved, units.Absent, units.Absent, units.Absent, "", layout.Plain)
+	for _, o := range t.torchShown() {
+		s.Rows = append(s.Rows, append(savedCells(strings.TrimSuffix("PyTorch's own, "+o.Setting, ", "), o.Reserved, o.Refused, base),
+			layout.Row(units.Absent, units.Absent, units.Absent, t.torchSlowdownText(&o), "")...))
 	}
-	s.After = layout.Note("R: reserved, replayed; saves: of the recorded policy's; later: iterations from 4 on; calls: of the driver, per later iteration")
-	if best < 0 {
-		s.After = []layout.Cell{noPolicy(t)}
-	} else {
-		s.After = append(s.After, layout.Cell{Text: "recommended: memprof record " + PolicyFlags(t.Outcomes[best].Policy), Tone: layout.Strong})
-	}
-	if setting := t.torchAdvice(); setting != "" {
-		s.After = append(s.After, adviceCell(setting))
-	}
-	s.After = append(s.After, layout.Note(fmt.Sprintf("all %d policies: %s", len(t.Outcomes)+len(t.Torch), cmp.Or(t.All, "memprof tune --all")))...)
+	s.After = tuneNotes(t, best)
 	return s
 }
 
-// shortFlags are the flags of a policy without the preset that is the default, if there are others.
-func shortFlags(p *bfc.Policy) string {
-	flags := PolicyFlags(*p)
-	if strings.Count(flags, "--") > 1 {
-		return strings.TrimPrefix(flags, "--preset classic ")
+// savedCells are the name of a row, what it reserves, and what that saves of base, unless that is 0.
+func savedCells(name string, reserved, refused, base int64) []layout.Cell {
+	peak, saves, share := units.FormatSize(reserved), units.Absent, units.Absent
+	switch {
+	case refused > 0:
+		peak = units.FormatCount(refused) + " failed"
+	case base > 0:
+		saves, share = strings.TrimPrefix(changeText(analysis.Bytes, float64(base-reserved)), "+"), units.FormatPercent(units.Ratio(base-reserved, base))
 	}
-	return flags
+	return layout.Row(name, peak, saves, share)
 }
 
-// savings chooses outcomes to show: the recorded policy, the recommended one, presets, and then those that reserve
-// less than the recorded one with one flag more than a preset, the least reserved first, but none that another one with as few
-// flags equals in what it reserves and in its slowdown, or betters. Each serves all requests.
-func (t *Tuned) savings(best int) []int {
-	var shown, others []int
-	base := t.baseline()
-	for i := range t.Outcomes {
-		o := &t.Outcomes[i]
-		switch flags := strings.Count(PolicyFlags(o.Policy), "--"); {
-		case t.isRecorded(&o.Policy):
-			shown = append([]int{i}, shown...)
-		case o.Refused > 0:
-		case i == best || flags == 1:
-			shown = append(shown, i)
-		case flags == 2 && (base == 0 || o.PeakR < base):
-			others = append(others, i)
-		}
+// laterCells are what a replay says of later iterations.
+func laterCells(o *tune.Outcome) []layout.Cell {
+	later, slowdown := units.Absent, units.Absent
+	if o.Iterations > 1 {
+		later = units.FormatPercent(o.LaterIdle)
 	}
-	others = t.worthwhile(others, shown)
-	by := func(a, b int) int { return cmp.Compare(t.Outcomes[a].PeakR, t.Outcomes[b].PeakR) }
-	slices.SortStableFunc(others, by)
-	room := mostSaving - 2 - len(shown) // PyTorch's own has two rows
-	shown = append(shown, others[:max(0, min(len(others), room))]...)
-	slices.SortStableFunc(shown, func(a, b int) int {
-		x, y := t.isRecorded(&t.Outcomes[a].Policy), t.isRecorded(&t.Outcomes[b].Policy)
-		if x != y {
-			return map[bool]int{true: -1, false: 1}[x]
+	if o.Duration > 0 {
+		slowdown = slowdownText(o.Slowdown())
+	}
+	return layout.Row(units.FormatSize(o.SteadyR), later, tenths(o.Calls.Sum()), slowdown)
+}
+
+func slowdownText(share float64) string { return strconv.FormatFloat(1+share, 'f', 3, 64) + "x" }
+
+func (t *Tuned) torchSlowdownText(o *recording.TorchOutcome) string {
+	if t.Outcomes[0].Duration <= 0 {
+		return units.Absent
+	}
+	return slowdownText(t.torchSlowdown(o))
+}
+
+// shown are the outcomes in the order of the table: the recorded policy, then those that reserve least.
+func (t *Tuned) shown() []int {
+	var shown []int
+	for i := range t.Outcomes {
+		shown = append(shown, i)
+	}
+	key := func(i int) (int, int64) {
+		o := &t.Outcomes[i]
+		switch {
+		case t.isRecorded(&o.Policy):
+			return 0, 0
+		case o.Refused > 0:
+			return 2, o.Refused
 		}
-		return by(a, b)
+		return 1, o.PeakR
+	}
+	slices.SortStableFunc(shown, func(a, b int) int {
+		class, size := key(a)
+		otherClass, otherSize := key(b)
+		return cmp.Or(cmp.Compare(class, otherClass), cmp.Compare(size, otherSize))
 	})
 	return shown
 }
 
-// worthwhile leaves out those of others that some outcome equals or betters both in what it reserves and in its driver calls. Of
-// equal ones it keeps the first, those shown before all others.
-func (t *Tuned) worthwhile(others, shown []int) (kept []int) {
-	all := slices.Concat(shown, others)
-	for at := len(shown); at < len(all); at++ {
-		o := &t.Outcomes[all[at]]
-		asGood := func(i int) bool {
-			return t.Outcomes[i].Refused == 0 && t.Outcomes[i].PeakR <= o.PeakR && t.Outcomes[i].Cost <= o.Cost
-		}
-		better := func(i int) bool {
-			return asGood(i) && (t.Outcomes[i].PeakR < o.PeakR || t.Outcomes[i].Cost < o.Cost)
-		}
-		if !slices.ContainsFunc(all[:at], asGood) && !slices.ContainsFunc(all[at+1:], better) {
-			kept = append(kept, all[at])
+// torchShown are PyTorch's own allocator as it is without a setting, with expandable segments, and with its best setting.
+func (t *Tuned) torchShown() (shown []recording.TorchOutcome) {
+	best, ok := t.BestTorch()
+	for _, o := range t.Torch {
+		if o.Setting == "" || o.Setting == "expandable_segments:True" || ok && o.Setting == best.Setting {
+			shown = append(shown, o)
 		}
 	}
-	return kept
+	return shown
 }
 
 // baseline is what the recorded policy reserves at most: by its replay, else as recorded; 0 if neither is known.
@@ -220,7 +183,7 @@ func (t *Tuned) baseline() int64 {
 
 // isRecorded says whether a policy is the recorded one, in what tune tries.
 func (t *Tuned) isRecorded(p *bfc.Policy) bool {
-	return t.Recorded != nil && !slices.ContainsFunc(tunedDimensions(), func(d *bfc.Dimension) bool { return d.Differs(p, t.Recorded) })
+	return t.Recorded != nil && p.Preset == t.Recorded.Preset && p.Handle == t.Recorded.Handle && p.Trim == t.Recorded.Trim
 }
 
 // noPolicy says that no policy can be recommended, and whether more memory helps or more time.
@@ -230,36 +193,6 @@ func noPolicy(t *Tuned) layout.Cell {
 		text = fmt.Sprintf("each policy refuses requests, %s at least: raise --limit, or see memprof fit for the least card", units.FormatCount(fewest))
 	}
 	return layout.Cell{Text: text, Tone: layout.Warned}
-}
-
-// torchSection lists the settings of PyTorch's own allocator, and says where one does nearly as well as the
-// recommended policy.
-func torchSection(t *Tuned) layout.Section {
-	s := layout.Section{
-		Title:   "PyTorch's own allocator",
-		Columns: []layout.Column{layout.Words("PYTORCH_CUDA_ALLOC_CONF"), layout.Numbers("peak R"), layout.Words("by placement of segments"), layout.Numbers("slowdown")},
-	}
-	for _, o := range t.Torch {
-		setting, peak, band := o.Setting, units.FormatSize(o.Reserved), units.Absent
-		if setting == "" {
-			setting = "(not set)"
-		}
-		if o.Refused > 0 {
-			peak = failedText(o.Refused)
-		}
-		if o.Least != o.Greatest {
-			band = units.FormatSize(o.Least) + " to " + units.FormatSize(o.Greatest)
-		}
-		slowdown := units.Absent
-		if t.Outcomes[0].Duration > 0 {
-			slowdown = strconv.FormatFloat(1+t.torchSlowdown(&o), 'f', 3, 64) + "x"
-		}
-		s.Rows = append(s.Rows, layout.Row(setting, peak, band, slowdown))
-	}
-	if setting := t.torchAdvice(); setting != "" {
-		s.After = []layout.Cell{adviceCell(setting)}
-	}
-	return s
 }
 
 // torchAdvice is the setting of PyTorch's own allocator that does nearly as well as the recommended policy, or better;
@@ -277,100 +210,15 @@ func adviceCell(setting string) layout.Cell {
 	return layout.Cell{Text: "within 2 % of memprof's best, without memprof: PYTORCH_CUDA_ALLOC_CONF=" + setting, Tone: layout.Strong}
 }
 
-func tuneSection(t *Tuned) layout.Section {
-	first := &t.Outcomes[0]
-	s := layout.Section{
-		Title: "Policies for " + plain.Shorten(t.Process, 60),
-		Before: layout.Note(fmt.Sprintf("%s, replayed under each policy; at most %s requested at once; %s",
-			units.Counted(t.Allocs, "request"), units.FormatSize(first.PeakT), tunedSteps(first))),
-	}
-	s.Columns = append(s.Columns, layout.Numbers("#"))
-	for _, d := range tunedDimensions() {
-		s.Columns = append(s.Columns, layout.Words(d.Key))
-	}
-	s.Columns = append(s.Columns, layout.Numbers("peak R"), layout.Numbers("later R"), layout.Numbers("first idle"), layout.Numbers("later idle"),
-		layout.Numbers("remaps"), layout.Numbers("waits"), layout.Numbers("calls"), layout.Numbers("cost"), layout.Numbers("slowdown"))
-	best := t.Recommend(t.MaxSlowdown)
-	for i := range t.Outcomes {
-		o := &t.Outcomes[i]
-		cells := tuneRow(i+1, o)
-		if t.isRecorded(&o.Policy) {
-			s.Before = append(s.Before, layout.Note(fmt.Sprintf("%d is the recorded policy", i+1))...)
-		}
-		switch {
-		case i == best:
-			cells = layout.Toned(layout.Strong, cells)
-		case o.Refused > 0:
-			cells = layout.Toned(layout.Failed, cells)
-		}
-		s.Rows = append(s.Rows, cells)
-	}
-	s.After = tuneNotes(t, best)
-	return s
-}
-
 // tunedSteps says how many iterations there are, and how long a later one lasts.
 func tunedSteps(o *tune.Outcome) string {
-	if text := unmarked(o); text != "" {
-		return text
+	switch {
+	case o.Iterations == 0:
+		return "no iterations are marked: \"later\" is the end, and a trim by iteration does nothing"
+	case o.Duration <= 0:
+		return units.Counted(o.Iterations, "iteration")
 	}
 	return fmt.Sprintf("%s, later ones last %s", units.Counted(o.Iterations, "iteration"), units.FormatDuration(o.Duration.Nanoseconds()))
-}
-
-// unmarked says what a replay without iterations leaves out; "" with iterations.
-func unmarked(o *tune.Outcome) string {
-	if o.Iterations > 0 {
-		return ""
-	}
-	return "no iterations are marked: \"later\" is the end, and policies that trim by iteration or plan do nothing"
-}
-
-// failedText takes the place of the peak of a replay that refused requests.
-func failedText(requests int64) string { return units.FormatCount(requests) + " failed" }
-
-// tuneRow begins with the number of the policy, which identifies the row if the table is divided.
-func tuneRow(number int, o *tune.Outcome) []layout.Cell {
-	first, later := units.Absent, units.Absent
-	if o.Iterations > 0 {
-		first = units.FormatPercent(o.FirstIdle)
-	}
-	if o.Iterations > 1 {
-		later = units.FormatPercent(o.LaterIdle)
-	}
-	slowdown := units.Absent
-	if o.Duration > 0 {
-		slowdown = strconv.FormatFloat(1+o.Slowdown(), 'f', 3, 64) + "x"
-	}
-	cells := layout.Row(strconv.Itoa(number))
-	for _, d := range tunedDimensions() {
-		cells = append(cells, layout.Row(tunedValue(d, &o.Policy))...)
-	}
-	reserved := len(cells)
-	cells = append(cells, layout.Row(units.FormatSize(o.PeakR), units.FormatSize(o.SteadyR), first, later,
-		tenths(o.Remaps), tenths(o.Waits), tenths(o.Calls.Sum()), units.FormatDuration(o.Cost.Nanoseconds()), slowdown)...)
-	if o.Refused > 0 {
-		cells[reserved].Text = failedText(o.Refused)
-	}
-	return cells
-}
-
-// tunedDimensions are the dimensions that have a column.
-func tunedDimensions() []*bfc.Dimension {
-	var out []*bfc.Dimension
-	for _, d := range bfc.Dimensions {
-		if d.Tune != nil {
-			out = append(out, d)
-		}
-	}
-	return out
-}
-
-// tunedValue is a value as `memprof record` takes it; "–" for a size that is none.
-func tunedValue(d *bfc.Dimension, p *bfc.Policy) string {
-	if v := d.Value(p); v.Amount == 0 && d.Choices[v.Choice].Zero {
-		return units.Absent
-	}
-	return d.Text(p, PolicyUnits)
 }
 
 // tenths is a mean count with one decimal, or none if that is 0.
@@ -380,20 +228,18 @@ func tenths(n float64) string {
 }
 
 func tuneNotes(t *Tuned, best int) []layout.Cell {
-	c := &t.Costs
-	notes := layout.Row(
-		"R: reserved; idle: 1 − provided / reserved (lower is better); first, later: iterations",
-		"per later iteration: remaps, address ranges mapped again for a request; waits, requests that wait for the device;",
-		"calls, driver calls that requests wait for, one for each handle; cost, their time; slowdown, predicted / recorded iteration time (lower is better)")
-	notes = append(notes, layout.Note(fmt.Sprintf("time of driver calls for a handle of %s: create %s, map %s, set access %s, unmap %s, release %s",
-		units.FormatSize(int64(c.Handle)), short(c.Create), short(c.Map), short(c.Access), short(c.Unmap), short(c.Release)))...)
+	notes := layout.Row("R: reserved, replayed; saves: of the recorded policy's; later: iterations from 4 on; idle: 1 − provided / reserved;",
+		"calls: of the driver, that requests wait for, per later iteration; slowdown: predicted / recorded iteration time")
 	if t.LeftOut > 0 {
-		notes = append(notes, layout.Cell{Text: units.Counted(t.LeftOut, "arena") + " of graph memory left out", Tone: layout.Faint})
+		notes = append(notes, layout.Note(units.Counted(t.LeftOut, "arena")+" of graph memory left out")...)
 	}
 	if best < 0 {
-		return append(notes, noPolicy(t))
+		notes = append(notes, noPolicy(t))
+	} else {
+		notes = append(notes, layout.Cell{Text: "recommended: memprof record " + PolicyFlags(t.Outcomes[best].Policy), Tone: layout.Strong})
 	}
-	return append(notes, layout.Cell{Text: "recommended: memprof record " + PolicyFlags(t.Outcomes[best].Policy), Tone: layout.Strong})
+	if setting := t.torchAdvice(); setting != "" {
+		notes = append(notes, adviceCell(setting))
+	}
+	return notes
 }
-
-func short(d time.Duration) string { return units.FormatDuration(d.Nanoseconds()) }

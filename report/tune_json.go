@@ -15,7 +15,7 @@ import (
 func TuneJSON(w io.Writer, t *Tuned) error {
 	out := jsonTuned{
 		Process: t.Process, Requests: t.Allocs, LeftOut: t.LeftOut, MaxSlowdown: t.MaxSlowdown, Policies: []any{},
-		Costs: jsonCosts{t.Costs.Handle, t.Costs.Create.Nanoseconds(), t.Costs.Map.Nanoseconds(), t.Costs.Access.Nanoseconds(), t.Costs.Unmap.Nanoseconds(), t.Costs.Release.Nanoseconds()},
+		Costs: jsonCosts{tune.CostHandle, tune.CostCreate.Nanoseconds(), tune.CostMap.Nanoseconds(), tune.CostAccess.Nanoseconds(), tune.CostUnmap.Nanoseconds(), tune.CostRelease.Nanoseconds()},
 	}
 	for i := range t.Outcomes {
 		out.Policies = append(out.Policies, newJSONOutcome(&t.Outcomes[i]))
@@ -59,17 +59,13 @@ type jsonCosts struct {
 }
 
 type jsonPolicy struct {
-	Growth    string `json:"growth"`
-	Split     string `json:"split"`
-	Small     uint64 `json:"small_arenas"`
-	Handle    uint64 `json:"handle"`
-	Trim      string `json:"trim"`
-	Placement string `json:"placement"`
+	Preset string `json:"preset"`
+	Handle uint64 `json:"handle"`
+	Trim   string `json:"trim"`
 }
 
 func newJSONPolicy(p *bfc.Policy) jsonPolicy {
-	settings := p.Settings()
-	return jsonPolicy{settings["growth"], settings["split"], p.SmallArenas, p.Handle, settings["trim"], settings["placement"]}
+	return jsonPolicy{p.Preset.String(), p.Handle, p.Trim.String()}
 }
 
 // jsonTorch is a setting of PyTorch's own allocator.
@@ -113,7 +109,6 @@ type jsonOutcome struct {
 	FirstIdle      *float64  `json:"first_idle"`
 	LaterIdle      *float64  `json:"later_idle"`
 	Remaps         float64   `json:"remaps_per_iteration"`
-	RemapsAhead    float64   `json:"remaps_ahead_per_iteration"`
 	Unmaps         float64   `json:"unmaps_per_iteration"`
 	Waits          float64   `json:"waits_per_iteration"`
 	Calls          jsonCalls `json:"calls_per_iteration"` // that requests wait for, one for each handle
@@ -135,7 +130,7 @@ type jsonCalls struct {
 func newJSONOutcome(o *tune.Outcome) jsonOutcome {
 	out := jsonOutcome{
 		Allocator: "memprof", jsonPolicy: newJSONPolicy(&o.Policy), PeakReserved: o.PeakR, PeakProvided: o.PeakC, PeakRequested: o.PeakT, SteadyReserved: o.SteadyR,
-		Refused: o.Refused, Iterations: o.Iterations, Remaps: o.Remaps, RemapsAhead: o.RemapsAhead, Unmaps: o.Unmaps, Waits: o.Waits, Calls: jsonCalls(o.Calls),
+		Refused: o.Refused, Iterations: o.Iterations, Remaps: o.Remaps, Unmaps: o.Unmaps, Waits: o.Waits, Calls: jsonCalls(o.Calls),
 		CostNS: o.Cost.Nanoseconds(), BackgroundNS: o.Background.Nanoseconds(), TotalCostNS: o.TotalCost.Nanoseconds(),
 	}
 	if o.Iterations > 0 {

@@ -198,12 +198,12 @@ func replay(ctx context.Context, j *Job, a Allocator, on *card.Card, untilRefuse
 	if a.Allocator == "torch" {
 		return replayTorch(j, a, on, source, untilRefused)
 	}
-	policy, err := bfc.PresetNamed(a.Policy)
+	preset, err := bfc.ParsePreset(a.Policy)
 	if err != nil {
 		return nil, err
 	}
 	tuned, err := tune.Run(ctx, source, tune.Options{
-		Policies: []bfc.Policy{policy}, Costs: tune.DefaultCosts(), Text: j.Text, Workers: 1, Card: on, UntilRefused: untilRefused,
+		Policies: []bfc.Policy{preset.Policy()}, Text: j.Text, Workers: 1, Card: on, UntilRefused: untilRefused,
 	})
 	if err != nil {
 		return nil, err

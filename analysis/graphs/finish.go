@@ -151,11 +151,10 @@ func (ar *Arena) models() (name string, pool, memory graphpool.Model) {
 		return "torch", graphpool.Torch, graphpool.Torch
 	}
 	options := bfc.Options{Growth: bfc.Needed}
-	if policy, err := bfc.ParseFields(func(name string) (string, bool) { text, ok := ar.Info.Options[name]; return text, ok }); err == nil {
-		if policy.Growth != bfc.None && ar.Info.Options["growth"] != "" {
-			options.Growth, options.Step = policy.Growth, policy.Step
+	if ar.Info.Options["growth"] != "" {
+		if recorded, err := bfc.ParseFields(func(name string) (string, bool) { text, ok := ar.Info.Options[name]; return text, ok }); err == nil {
+			options.Growth, options.Split = recorded.Growth, recorded.Split
 		}
-		options.Split = policy.Split
 	}
 	unit := ar.Granularity()
 	return "bfc", graphpool.BFC(unit, options), graphpool.BFC(unit, bfc.Options{Growth: bfc.Needed, Split: bfc.SplitAlways})

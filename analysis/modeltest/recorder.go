@@ -58,7 +58,7 @@ func (r *Recorder) NewArena(device int32, options bfc.Options, memory *bfc.Devic
 	}
 	r.arenas++
 	text := fmt.Sprintf("%s fraction=%v gc=%d granularity=%d coalesces=%d pool=0 tag= main=1",
-		options.Policy().Fields(), options.FragmentationFraction, digit(options.GarbageCollection), memory.Granularity(), digit(memory.Coalesces()))
+		options.Fields(), options.FragmentationFraction, digit(options.GarbageCollection), memory.Granularity(), digit(memory.Coalesces()))
 	a.add(trace.Event{Kind: trace.KindArena, Requested: int64(options.Limit), Context: r.Strings.Intern(text)})
 	return a, nil
 }

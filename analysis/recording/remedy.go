@@ -63,7 +63,7 @@ type Setting struct {
 
 func findRemedy(ctx context.Context, process *trace.Process, recorded bfc.Policy, settings []Setting) (*analysis.Remedy, error) {
 	remedy := &analysis.Remedy{}
-	o := tune.Options{Costs: tune.DefaultCosts(), Text: process.Strings().Text}
+	o := tune.Options{Text: process.Strings().Text}
 	settings = append([]Setting{{Policy: recorded}}, settings...)
 	for _, s := range settings {
 		o.Policies = append(o.Policies, s.Policy)

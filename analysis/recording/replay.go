@@ -58,7 +58,7 @@ func replayPolicy(ctx context.Context, process *trace.Process, p bfc.Policy, fla
 		return nil, err
 	}
 	defer reader.Close()
-	tuned, err := tune.Run(ctx, reader, tune.Options{Policies: []bfc.Policy{p}, Costs: tune.DefaultCosts(), Text: process.Strings().Text, Workers: 1})
+	tuned, err := tune.Run(ctx, reader, tune.Options{Policies: []bfc.Policy{p}, Text: process.Strings().Text, Workers: 1})
 	if errors.Is(err, tune.ErrNothing) {
 		return nil, nil
 	}

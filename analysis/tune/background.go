@@ -4,33 +4,14 @@ import "github.com/memprof/memprof/bfc"
 
 // What the hook does in a thread of its own, beside the job, is done here at once.
 
-// trim unmaps and maps in all heaps what the coming iteration wants. While a stream is captured nothing is unmapped then, and what would
-// be mapped ahead is mapped when no stream is captured any more.
+// trim unmaps in all heaps what the iteration that ended has not touched. While a stream is captured nothing is unmapped.
 func (p *replay) trim() {
-	if p.policy.Trim.When != bfc.TrimIteration {
+	if p.policy.Trim.When != bfc.TrimIteration || p.captures > 0 {
 		return
 	}
 	for _, h := range p.newestFirst() {
-		switch {
-		case !h.trimmed:
-		case p.captures == 0:
+		if h.trimmed {
 			h.trim()
-		case len(h.bfc.Ahead()) > 0:
-			p.trimLate = true
-		}
-	}
-}
-
-// capture takes how many streams are captured now.
-func (p *replay) capture(count int) {
-	p.captures = count
-	if count > 0 || !p.trimLate {
-		return
-	}
-	p.trimLate = false
-	for _, h := range p.newestFirst() {
-		if h.trimmed && !p.noAhead[h.shape.device] {
-			h.bfc.MapAhead()
 		}
 	}
 }
@@ -60,7 +41,7 @@ func (p *replay) idle(o *op) {
 	}
 	switch o.kind {
 	case opAlloc, opPend, opFree:
-		if h := p.arenas[o.arena].usual; h != nil && !h.paused {
+		if h := p.heaps[o.arena]; h != nil && !h.paused {
 			p.activity[h.shape.device] = activity{last: o.time}
 		}
 	}

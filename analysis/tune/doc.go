@@ -14,8 +14,7 @@
 // that another stream used is freed at its free_done. Recordings of torch's own allocator can be
 // replayed, too: they have the same requests.
 //
-// Policy.ForArena of package bfc says which part of a policy an arena gets. With small arenas, each
-// arena that is of no pool and no tag has a second one, for smaller requests. A restored block is
+// Policy.ForArena of package bfc says what an arena gets of a policy. A restored block is
 // placed by the policy, not at its recorded address.
 //
 // While a stream is captured nothing is unmapped, taken or trimmed, as in the hook: a request maps what is free of the device, and
@@ -23,14 +22,8 @@
 // wanted them; where it lacks memory, free memory of all arenas is unmapped as for a request. One that failed does so, too, and maps nothing.
 //
 //	trim never      nothing is unmapped, unless a request would fail
-//	trim iteration  at each end of an iteration: free pages that the coming one will not use are
-//	                unmapped, and those that it will use are mapped, while R stays within its peak
+//	trim iteration  at each end of an iteration: free pages that it did not touch are unmapped
 //	trim idle:NS    all free pages are unmapped when nothing was requested or freed for so long
-//
-//	placement planned  blocks of iterations that repeat themselves are placed by a plan; with trim
-//	                   iteration, pages that the plan leaves free are unmapped
-//
-// Trim pressure depends on what other processes need, which a recording does not have.
 //
 // # How exact the figures are
 //
@@ -48,7 +41,7 @@
 //	pending frees   end when the recording says, or, where a recorded request has waited for the device, when
 //	                the replayed one has, else behind it.
 //	other libraries use as many bytes here as they requested.
-//	--handle        has its default here: 2 MiB with growth needed or a trim, else up to 32 MiB.
+//	--handle        has its default here: 4 MiB with preset compact, 2 MiB with a trim, else up to 32 MiB.
 //
 // # The figures
 //
@@ -63,7 +56,7 @@
 //	map n bytes    ceil(n / handle) x (create + map + access)
 //	unmap n bytes  ceil(n / handle) x (unmap + release)
 //
-// With growth pages a page that serves another address keeps its old mapping, as in the hook:
+// With preset compact a page that serves another address keeps its old mapping, as in the hook:
 //
 //	a page that has its own old handle back     nothing
 //	a page that gets another free handle        map + access, and unmap if it has an old mapping
@@ -73,7 +66,7 @@
 // The job waits for calls that a request makes: growths, maps of unmapped pages, and unmaps before a
 // growth. Calls at the end of an iteration and while the job is idle are counted apart, since the hook
 // makes them in a background thread. Unmapping for a request also waits for the device's kernels; such waits
-// are counted and cost nothing here, since their time depends on what runs. The defaults of [Costs]
-// were measured on an H200 with driver 580.159.04, on handles of 2 MiB. Making a plan costs nothing
-// here, since few are made. Everything else of an iteration takes as long as recorded.
+// are counted and cost nothing here, since their time depends on what runs. The times were measured on
+// an H200 with driver 580.159.04, on handles of 2 MiB ([CostHandle] and what follows it). Everything else of an
+// iteration takes as long as recorded.
 package tune

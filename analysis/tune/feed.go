@@ -56,7 +56,7 @@ type shape struct {
 	main        bool
 	pool        bool // of CUDA graphs or a MemPool: nothing of it is unmapped
 	tag         bool
-	apart       bool // of a pool or a tag: it has no arena for small requests
+	apart       bool // of a pool or a tag
 	granularity uint64
 	reservation uint64 // bytes of addresses reserved at a time; 0: all
 	total       uint64 // bytes of the device, as its main arena has it; 0: not known
@@ -71,8 +71,7 @@ type feed struct {
 	arenas map[int32]int32 // by the recording's number
 	count  int32           // of arenas
 
-	// joined are recorded arenas that are one in a replay: torch's allocator has two for a place, and so has
-	// ours under a policy with small arenas.
+	// joined are recorded arenas that are one in a replay: torch's allocator has two for a place.
 	joined map[place]int32
 	uses   map[int32]int // how many recorded arenas a number stands for
 	pools  pools
@@ -302,8 +301,7 @@ func (s *shape) toCard(bytes uint64) {
 
 func newShape(e *trace.Event, words map[string]string) (*shape, error) {
 	s := &shape{device: e.Device, granularity: defaultGranularity}
-	// The arena for small requests of the default stream grows like the main one.
-	s.main = words["main"] == "1" || words["below"] != "" && e.Stream == 0
+	s.main = words["main"] == "1"
 	s.pool = words["pool"] != "" && words["pool"] != "0.0"
 	s.tag = words["tag"] != ""
 	s.apart = s.pool || s.tag
@@ -324,6 +322,9 @@ func newShape(e *trace.Event, words map[string]string) (*shape, error) {
 	}
 	if _, ours := words["growth"]; !ours {
 		return s, nil
+	}
+	if _, err := bfc.ParseFields(func(name string) (string, bool) { text, said := words[name]; return text, said }); err != nil {
+		return nil, err
 	}
 	s.reservation = uint64(e.Provided)
 	if s.main {

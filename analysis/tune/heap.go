@@ -17,7 +17,6 @@ type heap struct {
 	paid     uint64 // of the request under way: bytes unmapped for it, and not mapped
 	born     int64  // number of its first request among those of all heaps, from 1; 0: it has served none
 	trimmed  bool   // its arena has the policy's trim
-	unmaps   bool   // it unmaps free pages before it grows
 	paused   bool
 	shrunk   bool // its blocks have lost their slack
 	pinned   bool // it is of a pool that somebody holds: nothing of it is unmapped
@@ -25,7 +24,7 @@ type heap struct {
 
 var _ bfc.Memory = (*heap)(nil)
 
-func newHeap(p *replay, s *shape, small bool) *heap {
+func newHeap(p *replay, s *shape) *heap {
 	policy := p.policy
 	policy.Limit, policy.Headroom = s.limit, s.headroom
 	reservation := s.reservation
@@ -36,9 +35,9 @@ func newHeap(p *replay, s *shape, small bool) *heap {
 		}
 	}
 	got := policy.ForArena(bfc.Arena{
-		OtherStream: !s.main, Pool: s.pool, Tag: s.tag, Small: small, Total: bfc.NoLimit, Granularity: s.granularity,
+		OtherStream: !s.main, Pool: s.pool, Tag: s.tag, Total: bfc.NoLimit, Granularity: s.granularity,
 	})
-	h := &heap{replay: p, shape: s, pinned: s.pool, trimmed: got.Trim.When != bfc.TrimNever, unmaps: got.Unmaps}
+	h := &heap{replay: p, shape: s, pinned: s.pool, trimmed: got.Trim.When != bfc.TrimNever}
 	size := (got.Handle + got.Page - 1) / got.Page * got.Page
 	if got.Growth == bfc.Pages {
 		h.loans = newLoans(got.Page)
@@ -46,9 +45,7 @@ func newHeap(p *replay, s *shape, small bool) *heap {
 	h.handles = handles{page: got.Page, size: size, fine: got.Fine}
 	h.Device = bfc.NewDevice(bfc.DeviceOptions{VMM: true, Granularity: got.Page, Reservation: reservation})
 	var err error
-	options := got.Heap()
-	options.OldPages = p.oldPages
-	if h.bfc, err = bfc.New(options, h); err != nil {
+	if h.bfc, err = bfc.New(got.Options, h); err != nil {
 		panic("tune: options that New does not take: " + err.Error()) // granularity and options were checked before
 	}
 	if p.shortages[s.device] {
@@ -61,9 +58,7 @@ func newHeap(p *replay, s *shape, small bool) *heap {
 func (h *heap) count(bytes int64) {
 	p := h.replay
 	h.reserved += uint64(bytes)
-	used := p.used[h.shape.device] + uint64(bytes)
-	p.used[h.shape.device] = used
-	p.most[h.shape.device] = max(p.most[h.shape.device], used)
+	p.used[h.shape.device] += uint64(bytes)
 	p.r += uint64(bytes)
 	if bytes > 0 {
 		p.peak()
@@ -82,7 +77,7 @@ func (h *heap) calls() *calls {
 func (h *heap) mapped(addr, bytes uint64) {
 	h.handles.add(addr, bytes, h.handles.next(bytes, h.Free(), h.replay.shortNow[h.shape.device]))
 	if h.loans == nil {
-		h.calls().mapHandles += h.replay.costs.handles(bytes)
+		h.calls().mapHandles += handlesOf(bytes)
 	} else {
 		created, moved, old := h.loans.use(addr, bytes)
 		h.calls().mapHandles += created
@@ -109,14 +104,10 @@ func (h *heap) Grow(bytes uint64) (addr, granted uint64, ok bool) {
 	return addr, granted, ok
 }
 
-// Map maps pages that were unmapped. Outside of a request it refuses what would make a peak of the
-// device.
+// Map maps pages that were unmapped.
 func (h *heap) Map(addr, bytes uint64) bool {
-	p, device := h.replay, h.shape.device
-	if !p.inRequest && bytes > p.most[device]-p.used[device] {
-		return false
-	}
-	h.replay.takeElsewhere(h, bytes)
+	p := h.replay
+	p.takeElsewhere(h, bytes)
 	if bytes > h.Free() || p.captures > 0 && h.loans != nil && h.loans.replaces(addr, bytes) || !h.Device.Map(addr, bytes) {
 		return false
 	}
@@ -141,12 +132,12 @@ func (h *heap) Unmap(addr, bytes uint64) {
 	h.uncount(bytes)
 }
 
-// TryUnmap unmaps whole handles; for a request only where the policy of the arena says so.
+// TryUnmap unmaps whole handles.
 func (h *heap) TryUnmap(addr, bytes uint64) bool {
 	p := h.replay
 	taking := p.inRequest && !p.reclaiming
 	from, to := h.handles.within(addr, bytes)
-	if taking && (!h.unmaps || p.captures > 0) || from != addr || to != addr+bytes || !h.Device.TryUnmap(addr, bytes) {
+	if taking && p.captures > 0 || from != addr || to != addr+bytes || !h.Device.TryUnmap(addr, bytes) {
 		return false
 	}
 	h.handles.remove(addr, bytes)
@@ -167,7 +158,7 @@ func (h *heap) TryUnmap(addr, bytes uint64) bool {
 func (h *heap) uncount(bytes uint64) {
 	c := h.calls()
 	c.unmaps++
-	c.unmapHandles += h.replay.costs.handles(bytes)
+	c.unmapHandles += handlesOf(bytes)
 	h.count(-int64(bytes))
 }
 

@@ -97,15 +97,20 @@ func (j *job) wait(d time.Duration) *job {
 	return j
 }
 
-// policyOf reads "GROWTH SPLIT TRIM", and behind that "SMALL PLACEMENT" or what it begins with.
+// policyOf reads "PRESET TRIM". Compact has pages of 2 MiB, in which sizes are simple.
 func policyOf(t *testing.T, text string) bfc.Policy {
 	t.Helper()
-	p := bfc.Classic()
-	for i, word := range strings.Fields(text) {
-		name := []string{"growth", "split", "trim", "small-arenas", "placement"}[i]
-		if err := bfc.DimensionNamed(name).Set(&p, word, bfc.Plain); err != nil {
-			t.Fatal(err)
-		}
+	name, trim, _ := strings.Cut(text, " ")
+	preset, err := bfc.ParsePreset(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := preset.Policy()
+	if p.Trim, err = bfc.ParseTrim(trim, bfc.ParseNanoseconds); err != nil {
+		t.Fatal(err)
+	}
+	if preset == bfc.Compact {
+		p.Handle = 2 * mib
 	}
 	return p
 }
@@ -118,7 +123,7 @@ func withText(j *job, kind trace.Kind, text string) *job {
 
 func (j *job) tune(t *testing.T, limit uint64, policies ...string) []Outcome {
 	t.Helper()
-	o := Options{Costs: DefaultCosts(), Limit: limit, Text: j.text, Workers: 2}
+	o := Options{Limit: limit, Text: j.text, Workers: 2}
 	for _, text := range policies {
 		o.Policies = append(o.Policies, policyOf(t, text))
 	}

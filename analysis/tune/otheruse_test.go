@@ -18,7 +18,7 @@ func TestLibraryFreesFromAnotherDevice(t *testing.T) {
 	j.alloc(0, 1, 50*mib)
 	for name, on := range map[string]*card.Card{"as recorded": nil, "on a card": {Bytes: 64 * mib}} {
 		j.at = 0
-		result, err := Run(context.Background(), &j.source, Options{Policies: []bfc.Policy{policyOf(t, "needed")}, Costs: DefaultCosts(), Text: j.text, Card: on})
+		result, err := Run(context.Background(), &j.source, Options{Policies: []bfc.Policy{policyOf(t, "compact never")}, Text: j.text, Card: on})
 		if err != nil {
 			t.Fatal(err)
 		}

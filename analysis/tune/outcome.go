@@ -26,16 +26,15 @@ type Outcome struct {
 	LaterIdle  float64 // the mean of those of the others
 
 	// Means over the steady iterations.
-	Remaps      float64       // ranges mapped again while a request waited
-	RemapsAhead float64       // ranges mapped again in the background
-	Unmaps      float64       // ranges unmapped
-	Waits       float64       // requests that waited for the device
-	EventWaits  float64       // requests that waited for an event behind the last use of an old mapping, if that was not over
-	Moved       float64       // handles that requests mapped at another address than before
-	Calls       Calls         // driver calls that requests waited for
-	Cost        time.Duration // driver calls that requests waited for
-	Background  time.Duration // driver calls in the background
-	Duration    time.Duration // of an iteration, as recorded; 0: not known
+	Remaps     float64       // ranges mapped again while a request waited
+	Unmaps     float64       // ranges unmapped
+	Waits      float64       // requests that waited for the device
+	EventWaits float64       // requests that waited for an event behind the last use of an old mapping, if that was not over
+	Moved      float64       // handles that requests mapped at another address than before
+	Calls      Calls         // driver calls that requests waited for
+	Cost       time.Duration // driver calls that requests waited for
+	Background time.Duration // driver calls in the background
+	Duration   time.Duration // of an iteration, as recorded; 0: not known
 
 	TotalCost time.Duration // driver calls that requests waited for in the whole job
 }
@@ -106,7 +105,7 @@ func (p *replay) finish() Outcome {
 	t.peak.join(p.current)
 	o := Outcome{
 		Policy: p.policy, PeakR: int64(t.peak.r), PeakC: int64(t.peak.c), PeakT: int64(t.peak.t), Refused: p.refused, StillRefused: p.stillRefused, Iterations: t.ended,
-		SteadyR: int64(p.r), FirstIdle: t.first, TotalCost: p.costs.of(t.peak.path),
+		SteadyR: int64(p.r), FirstIdle: t.first, TotalCost: timeOf(t.peak.path),
 		First: p.first,
 	}
 	if p.card != nil {
@@ -124,11 +123,11 @@ func (p *replay) finish() Outcome {
 	}
 	mean := func(count int64) float64 { return float64(count) / float64(n) }
 	o.SteadyR = int64(steady.r)
-	o.Remaps, o.RemapsAhead = mean(steady.path.remaps), mean(steady.background.remaps)
+	o.Remaps = mean(steady.path.remaps)
 	o.Unmaps, o.Waits = mean(steady.path.unmaps+steady.background.unmaps), mean(steady.path.waits)
 	o.EventWaits, o.Moved = mean(steady.path.eventWaits), mean(steady.path.movedHandles)
 	o.Calls = steady.path.each(float64(n))
-	o.Cost, o.Background = p.costs.of(steady.path)/time.Duration(n), p.costs.of(steady.background)/time.Duration(n)
+	o.Cost, o.Background = timeOf(steady.path)/time.Duration(n), timeOf(steady.background)/time.Duration(n)
 	o.Duration = time.Duration(duration / n)
 	return o
 }

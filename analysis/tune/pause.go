@@ -64,7 +64,6 @@ func (p *replay) resumeShort(device int32, o *op) {
 	}
 	needed := p.resumeNeeds()[device]
 	if room := p.room(device); needed > room {
-		p.noAhead[device] = true
 		p.freePending(device)
 		if needed <= p.totals[device] {
 			p.shortage(device)

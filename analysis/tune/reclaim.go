@@ -119,7 +119,6 @@ func (p *replay) newestFirst() []*heap {
 func (p *replay) others(device int32, bytes uint64) {
 	p.otherUsed[device] = bytes
 	if used, most := p.used[device]+p.kept[device], p.mostOf(device); used > most {
-		p.noAhead[device] = true
 		p.shortage(device)
 		p.reclaim(device, used-most+p.granularity, anyHeap)
 	}
@@ -164,11 +163,8 @@ func (h *heap) unmapFree(wanted uint64) (unmapped uint64) {
 // trimSlice is how many bytes a trim unmaps at a time. The hook has the same.
 const trimSlice = 16 << 20
 
-// trim unmaps what the coming iteration is not expected to use, as far as it is whole handles, and maps what it is: in the order of
-// the hook, which maps what it can while the device is at work. With growth pages the order decides which pages get which frames.
+// trim unmaps what the iteration that ended has not touched, as far as it is whole handles.
 func (h *heap) trim() {
-	h.bfc.MapAhead()
-	unmapped := false
 	for _, r := range h.bfc.Excess() {
 		from, to := h.handles.within(r.Addr, r.Bytes)
 		end := to
@@ -181,10 +177,6 @@ func (h *heap) trim() {
 		}
 		if end > to {
 			h.Unmap(to, end-to)
-			unmapped = true
 		}
-	}
-	if unmapped {
-		h.bfc.MapAhead()
 	}
 }

@@ -35,12 +35,7 @@ func (r *Result) Recommend(maxSlowdown float64) int {
 }
 
 // isPreset says whether a policy is a preset, in what tune tries.
-func isPreset(p *bfc.Policy) bool {
-	return slices.ContainsFunc(bfc.PresetNames(), func(name string) bool {
-		preset, err := bfc.PresetNamed(name)
-		return err == nil && !slices.ContainsFunc(bfc.Dimensions, func(d *bfc.Dimension) bool { return d.Tune != nil && d.Differs(p, &preset) })
-	})
-}
+func isPreset(p *bfc.Policy) bool { return p.Handle == 0 && p.Trim == bfc.Trim{} }
 
 // least keeps the outcomes whose value is the least, or greater by a share of it at most.
 func (r *Result) least(of []int, value func(*Outcome) float64, share float64) []int {

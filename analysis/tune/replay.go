@@ -5,21 +5,17 @@ import (
 	"github.com/memprof/memprof/bfc"
 )
 
-// steadyFrom is the first steady iteration, counted from 0: by then the optimizer's state is allocated,
-// and trim knows what an iteration uses.
+// steadyFrom is the first steady iteration, counted from 0: by then the optimizer's state is allocated.
 const steadyFrom = 4
 
 // replay is a job under one policy.
 type replay struct {
 	policy  bfc.Policy
-	costs   *Costs
 	limit   uint64 // most that may be mapped on a device, in bytes
 	limited bool   // limit is --limit; else the limit is what others do not use of the device
 	atOnce  bool   // as Options.AtOnce
 
-	oldPages bool // as Options.OldPages
-
-	arenas  []arena                // by number
+	heaps   []*heap                // by number of the arena; nil once it ended
 	blocks  []placed               // by slot
 	ending  []placed               // pending blocks that the recorded allocator freed during the coming request, or the one under way
 	swept   []int32                // arenas that it ended then
@@ -27,19 +23,16 @@ type replay struct {
 	streams map[int32]*bfc.Streams // by device: what its heaps take of each other
 	kept    map[int32]uint64       // by device: bytes of handles that heaps keep, see keeps
 
-	// By device, in bytes: its memory, 0 if not known; what arenas have mapped; the maximum of that;
-	// what others than the arenas use.
-	totals, used, most, otherUsed map[int32]uint64
-	shortages                     map[int32]bool // devices that have been short of memory
-	shortNow                      map[int32]bool // those that are: handles are of a page
-	granularity                   uint64
+	// By device, in bytes: its memory, 0 if not known; what arenas have mapped; what others than the arenas use.
+	totals, used, otherUsed map[int32]uint64
+	shortages               map[int32]bool // devices that have been short of memory
+	shortNow                map[int32]bool // those that are: handles are of a page
+	granularity             uint64
 
 	t, c, r uint64 // now, of all devices
 
 	activity map[int32]activity // by device
 	captures int                // streams that are captured now
-	trimLate bool               // an iteration has ended while streams were captured: what the next one uses is mapped when they are not
-	noAhead  map[int32]bool     // devices that somebody has lacked memory of since the last iteration ended, or whose cache was emptied: nothing is mapped ahead
 	resuming []*heap            // of the call under way
 
 	inRequest  bool // a request is under way: it waits for driver calls
@@ -59,25 +52,11 @@ type replay struct {
 	first        *card.Refusal
 }
 
-// arena is the heaps of a recorded arena: one, or two with small arenas.
-type arena struct{ usual, small *heap } // nil once it ended
-
-// heapFor returns the heap that serves a request.
-func (a *arena) heapFor(bytes uint64, p *bfc.Policy) *heap {
-	if a.small != nil && p.InSmallArena(bytes, false, false) {
-		return a.small
-	}
-	return a.usual
-}
-
 // each calls f for each heap.
 func (p *replay) each(f func(*heap)) {
-	for i := range p.arenas {
-		if a := &p.arenas[i]; a.usual != nil {
-			f(a.usual)
-			if a.small != nil {
-				f(a.small)
-			}
+	for _, h := range p.heaps {
+		if h != nil {
+			f(h)
 		}
 	}
 }
@@ -90,11 +69,11 @@ type placed struct {
 	pending         bool // it is in neither sum
 }
 
-func newReplay(policy bfc.Policy, costs *Costs, limit uint64) *replay {
+func newReplay(policy bfc.Policy, limit uint64) *replay {
 	return &replay{
-		policy: policy, costs: costs, limit: limit, limited: limit > 0,
-		streams: map[int32]*bfc.Streams{}, shortages: map[int32]bool{}, shortNow: map[int32]bool{}, totals: map[int32]uint64{}, used: map[int32]uint64{}, most: map[int32]uint64{}, otherUsed: map[int32]uint64{},
-		kept: map[int32]uint64{}, activity: map[int32]activity{}, noAhead: map[int32]bool{},
+		policy: policy, limit: limit, limited: limit > 0,
+		streams: map[int32]*bfc.Streams{}, shortages: map[int32]bool{}, shortNow: map[int32]bool{}, totals: map[int32]uint64{}, used: map[int32]uint64{}, otherUsed: map[int32]uint64{},
+		kept: map[int32]uint64{}, activity: map[int32]activity{},
 		live: map[int32]int64{}, usage: map[int32]int64{}, needs: map[int32]int64{},
 	}
 }
@@ -131,19 +110,18 @@ func (p *replay) apply(o *op) {
 	case opSwept:
 		p.swept = append(p.swept, o.arena)
 	case opPin, opUnpin:
-		p.arenas[o.arena].usual.pinned = o.kind == opPin
+		p.heaps[o.arena].pinned = o.kind == opPin
 	case opPause:
-		p.pause(p.arenas[o.arena].usual)
+		p.pause(p.heaps[o.arena])
 	case opLeaveOut:
-		if h := p.arenas[o.arena].usual; h != nil && h.paused {
+		if h := p.heaps[o.arena]; h != nil && h.paused {
 			h.leaveOutFree()
 		}
 	case opResume:
-		p.resume(p.arenas[o.arena].usual, o)
+		p.resume(p.heaps[o.arena], o)
 	case opCapture:
-		p.capture(int(o.bytes))
+		p.captures = int(o.bytes)
 	case opUnmapFree:
-		p.noAhead[o.arena] = true
 		p.reclaim(o.arena, everything, anyHeap)
 		p.emptied(o.arena)
 	case opOthers:
@@ -163,16 +141,12 @@ func (p *replay) apply(o *op) {
 	}
 }
 
-// begin makes the heaps of a new arena.
+// begin makes the heap of a new arena.
 func (p *replay) begin(o *op) {
-	for len(p.arenas) <= int(o.arena) {
-		p.arenas = append(p.arenas, arena{})
+	for len(p.heaps) <= int(o.arena) {
+		p.heaps = append(p.heaps, nil)
 	}
-	a := &p.arenas[o.arena]
-	a.usual = newHeap(p, o.shape, false)
-	if p.policy.SmallArenas > 0 && !o.shape.apart {
-		a.small = newHeap(p, o.shape, true)
-	}
+	p.heaps[o.arena] = newHeap(p, o.shape)
 	p.granularity = max(p.granularity, o.shape.granularity)
 	if total := o.shape.total; total > 0 {
 		p.totals[o.shape.device] = total
@@ -187,7 +161,7 @@ func (p *replay) alloc(o *op) {
 	if o.bytes == 0 { // no allocator serves it
 		return
 	}
-	h := p.arenas[o.arena].heapFor(o.bytes, &p.policy)
+	h := p.heaps[o.arena]
 	block, ok := p.request(h, o.bytes)
 	spared := p.card.Spares(o.seq)
 	if !ok {
@@ -215,7 +189,6 @@ func (p *replay) request(h *heap, bytes uint64) (bfc.Block, bool) {
 	block, ok := p.attempt(h, bytes)
 	wanted := bytes + h.shape.granularity
 	for round := 0; round < 3 && !ok; round++ {
-		p.noAhead[h.shape.device] = true
 		of, freed := anyHeap, false
 		if p.streamsSuffice(h, wanted) {
 			of = (*heap).followsStream
@@ -303,7 +276,7 @@ func (p *replay) refusedThen(o *op) {
 	if o.bytes == 0 {
 		return
 	}
-	h := p.arenas[o.arena].heapFor(o.bytes, &p.policy)
+	h := p.heaps[o.arena]
 	if p.totals[h.shape.device] == 0 && !p.limited && p.card == nil && h.shape.limit == 0 {
 		return
 	}
@@ -359,7 +332,6 @@ func (p *replay) mark(now int64) {
 			h.bfc.EndIteration()
 		}
 	})
-	clear(p.noAhead)
 	p.trim()
 	ended.background = p.current.background
 	p.trail.add(ended, now)
@@ -368,11 +340,8 @@ func (p *replay) mark(now int64) {
 
 // release ends an arena.
 func (p *replay) release(number int32) {
-	a := &p.arenas[number]
-	for _, h := range []*heap{a.usual, a.small} {
-		if h != nil && !h.paused {
-			h.count(-int64(h.bfc.Stats().Reserved))
-		}
+	if h := p.heaps[number]; h != nil && !h.paused {
+		h.count(-int64(h.bfc.Stats().Reserved))
 	}
-	*a = arena{}
+	p.heaps[number] = nil
 }

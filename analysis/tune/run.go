@@ -23,7 +23,6 @@ type Source interface {
 // Options of Run.
 type Options struct {
 	Policies []bfc.Policy // at least one
-	Costs    Costs
 	// Limit is the most that may be mapped on a device, in bytes; 0 is what the recording says that
 	// the device has, less what others have in use.
 	Limit uint64
@@ -35,8 +34,6 @@ type Options struct {
 	// AtOnce makes a block that another stream may still use free as soon as the job frees it, as where that stream is
 	// done with it by then. A recording has one of the moments at which it can become free.
 	AtOnce bool
-	// OldPages replays growth pages as bfc.Options.OldPages says, to compare with runs of that time.
-	OldPages bool
 	// Text gives the text of a context.
 	Text func(context int32) string
 	// Workers replay side by side; 0 is one for each core.
@@ -58,18 +55,13 @@ type Result struct {
 var ErrNothing = errors.New("nothing to tune: no allocation was recorded")
 
 // Run replays the events of a process under each policy, in one pass. Host memory is bounded by
-// what is live, times the policies. Where plans do not hold, making them again takes most of the
-// time: with the logarithm of the number of iterations, and the square of their requests, up to
-// some thousands. Errors are the source's, the context's, ErrNothing, or of an
+// what is live, times the policies. Errors are the source's, the context's, ErrNothing, or of an
 // event that cannot be.
 func Run(ctx context.Context, src Source, o Options) (*Result, error) {
-	if o.Costs.Handle == 0 {
-		return nil, errors.New("a handle of 0 bytes")
-	}
 	replays := make([]*replay, len(o.Policies))
 	for i, policy := range o.Policies {
-		replays[i] = newReplay(policy, &o.Costs, o.Limit)
-		replays[i].card, replays[i].atOnce, replays[i].oldPages = o.Card, o.AtOnce, o.OldPages
+		replays[i] = newReplay(policy, o.Limit)
+		replays[i].card, replays[i].atOnce = o.Card, o.AtOnce
 	}
 	if len(replays) > 0 {
 		replays[0].observe = o.Observe

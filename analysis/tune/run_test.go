@@ -37,8 +37,8 @@ func TestSamplesAsRecorded(t *testing.T) {
 		if reader, err = process.NewReader(); err != nil {
 			t.Fatal(err)
 		}
-		policies := []bfc.Policy{policyOf(t, "double classic never")}
-		result, err := Run(context.Background(), reader, Options{Policies: policies, Costs: DefaultCosts(), Text: process.Strings().Text})
+		policies := []bfc.Policy{policyOf(t, "classic never")}
+		result, err := Run(context.Background(), reader, Options{Policies: policies, Text: process.Strings().Text})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -54,7 +54,7 @@ func TestSamplesAsRecorded(t *testing.T) {
 				t.Errorf("%s: %s iterations idle by %v, recorded %v", name, what, pair[0], pair[1])
 			}
 		}
-		if o.Remaps+o.RemapsAhead+o.Unmaps+o.Waits != 0 || o.Cost != 0 {
+		if o.Remaps+o.Unmaps+o.Waits != 0 || o.Cost != 0 {
 			t.Errorf("%s: the classic policy remaps in steady state: %+v", name, *o)
 		}
 	}
@@ -72,14 +72,13 @@ func excessiveFirst() *job {
 
 func TestFiguresByHand(t *testing.T) {
 	step := 3 * time.Millisecond // three events each
-	got := excessiveFirst().tune(t, 0, "double classic never", "needed always never", "needed always iteration", "step:33554432 always never")
+	got := excessiveFirst().tune(t, 0, "classic never", "compact never", "compact iteration")
 	want := []Outcome{
 		// 16 MiB for the first request, then 64 for the second, and both handed out whole.
 		{PeakR: 80 * mib, SteadyR: 80 * mib, FirstIdle: 0, LaterIdle: 1 - 22./80},
 		{PeakR: 50 * mib, SteadyR: 50 * mib, FirstIdle: 0, LaterIdle: 1 - 16./50},
-		// Trim gives 34 MiB back when two iterations have not used them.
-		{PeakR: 50 * mib, SteadyR: 16 * mib, FirstIdle: 0, LaterIdle: 2 * (1 - 16./50) / 6},
-		{PeakR: 64 * mib, SteadyR: 64 * mib, FirstIdle: 1 - 50./64, LaterIdle: 1 - 16./64},
+		// The trim unmaps 34 MiB when an iteration has not touched them.
+		{PeakR: 50 * mib, SteadyR: 16 * mib, FirstIdle: 0, LaterIdle: (1 - 16./50) / 6},
 	}
 	for i := range want {
 		want[i].Iterations, want[i].Duration = 7, step
@@ -87,9 +86,8 @@ func TestFiguresByHand(t *testing.T) {
 		want[i].PeakC = 50 * mib
 	}
 	want[0].PeakC = 80 * mib
-	costs := DefaultCosts()
-	handle := costs.Create + costs.Map + costs.Access
-	want[0].TotalCost, want[1].TotalCost, want[2].TotalCost, want[3].TotalCost = 40*handle, 25*handle, 25*handle, 32*handle
+	const handle = CostCreate + CostMap + CostAccess
+	want[0].TotalCost, want[1].TotalCost, want[2].TotalCost = 40*handle, 25*handle, 25*handle
 	close := cmpopts.EquateApprox(0, 1e-12)
 	if diff := cmp.Diff(want, got, close, cmpopts.IgnoreFields(Outcome{}, "Policy")); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -106,13 +104,12 @@ func TestRemaps(t *testing.T) {
 		}
 		j.free(0, 1).mark()
 	}
-	o := j.tune(t, 0, "needed always iteration")[0]
+	o := j.tune(t, 0, "compact iteration")[0]
 	// 13 steady iterations: the fifth grows by 20 MiB, twice they are mapped again, twice unmapped.
-	costs := DefaultCosts()
 	if o.Remaps != 2./13 || o.Unmaps != 2./13 {
 		t.Errorf("remaps %v, unmaps %v an iteration; want 2 of 13 both", o.Remaps, o.Unmaps)
 	}
-	if want := 30 * (costs.Create + costs.Map + costs.Access) / 13; o.Cost != want {
+	if want := 30 * (CostCreate + CostMap + CostAccess) / 13; o.Cost != want {
 		t.Errorf("cost %v, want %v", o.Cost, want)
 	}
 	if o.PeakR != 22*mib || o.SteadyR != 22*mib {
@@ -138,59 +135,53 @@ func TestEventsOfAJob(t *testing.T) {
 	}{
 		{"frees that wait for another stream", newJob().arena(0, 1<<40, mainArena).alloc(0, 1, 2*mib).
 			event(trace.KindStreamUse, 0, trace.Event{Addr: 1, Stream: 9}).free(0, 1).alloc(0, 2, 2*mib).
-			event(trace.KindFreeDone, 0, trace.Event{Addr: 1}).alloc(0, 1, 2*mib), "needed always never", 0, 4, 4, 0},
+			event(trace.KindFreeDone, 0, trace.Event{Addr: 1}).alloc(0, 1, 2*mib), "compact never", 0, 4, 4, 0},
 		{"a use by its own stream", newJob().arena(0, 1<<40, mainArena).alloc(0, 1, 2*mib).
-			event(trace.KindStreamUse, 0, trace.Event{Addr: 1}).free(0, 1).alloc(0, 2, 2*mib), "needed always never", 0, 2, 2, 0},
-		{"another arena grows by what is needed", newJob().arena(0, 1<<40, mainArena).arenaOf(7, 1, side).alloc(0, 1, 6*mib).alloc(1, 1, 6*mib), "double classic never", 0, 8 + 6, 14, 0},
-		{"recorded small arenas are one with theirs", newJob().arena(1, 1<<40, side+" below=4096").arena(0, 1<<40, mainArena).alloc(1, 1, 100).free(1, 1).alloc(0, 1, 2*mib).
-			alloc(0, 2, 2*mib), "double classic never", 0, 6, 6, 0},
-		{"pools are not trimmed", newJob().arena(0, 1<<40, pool).alloc(0, 1, 6*mib).free(0, 1).mark().mark().mark().mark().mark().mark(), "needed always iteration", 0, 6, 6, 0},
-		{"arenas are", newJob().arena(0, 1<<40, side).alloc(0, 1, 6*mib).free(0, 1).mark().mark().mark().mark().mark().mark(), "needed always iteration", 0, 6, 0, 0},
+			event(trace.KindStreamUse, 0, trace.Event{Addr: 1}).free(0, 1).alloc(0, 2, 2*mib), "compact never", 0, 2, 2, 0},
+		{"another arena grows by what is needed", newJob().arena(0, 1<<40, mainArena).arenaOf(7, 1, side).alloc(0, 1, 6*mib).alloc(1, 1, 6*mib), "classic never", 0, 8 + 6, 14, 0},
+		{"pools are not trimmed", newJob().arena(0, 1<<40, pool).alloc(0, 1, 6*mib).free(0, 1).mark().mark().mark().mark().mark().mark(), "compact iteration", 0, 6, 6, 0},
+		{"arenas are", newJob().arena(0, 1<<40, side).alloc(0, 1, 6*mib).free(0, 1).mark().mark().mark().mark().mark().mark(), "compact iteration", 0, 6, 0, 0},
 		{"a pool's end", newJob().arena(0, 1<<40, pool).alloc(0, 1, 6*mib).free(0, 1).event(trace.KindPoolRelease, 0, trace.Event{}).
-			arena(1, 1<<40, pool).alloc(1, 1, 4*mib), "needed always never", 0, 6, 4, 0},
-		{"empty_cache", withText(newJob().arena(0, 1<<40, mainArena).alloc(0, 1, 6*mib).alloc(0, 2, 2*mib).free(0, 1), trace.KindReclaim, "empty_cache"), "needed always never", 0, 8, 2, 0},
-		{"a reclaim of the allocator's own", withText(newJob().arena(0, 1<<40, mainArena).alloc(0, 1, 6*mib).free(0, 1), trace.KindReclaim, "foreign"), "needed always never", 0, 6, 6, 0},
-		{"idle", newJob().arena(0, 1<<40, mainArena).alloc(0, 1, 6*mib).alloc(0, 2, 2*mib).free(0, 1).wait(time.Second).free(0, 2), "needed always idle:500000000", 0, 8, 2, 0},
-		{"not idle for long enough", newJob().arena(0, 1<<40, mainArena).alloc(0, 1, 6*mib).free(0, 1).wait(time.Second).alloc(0, 2, 2*mib), "needed always idle:5000000000", 0, 6, 6, 0},
+			arena(1, 1<<40, pool).alloc(1, 1, 4*mib), "compact never", 0, 6, 4, 0},
+		{"empty_cache", withText(newJob().arena(0, 1<<40, mainArena).alloc(0, 1, 6*mib).alloc(0, 2, 2*mib).free(0, 1), trace.KindReclaim, "empty_cache"), "compact never", 0, 8, 2, 0},
+		{"a reclaim of the allocator's own", withText(newJob().arena(0, 1<<40, mainArena).alloc(0, 1, 6*mib).free(0, 1), trace.KindReclaim, "foreign"), "compact never", 0, 6, 6, 0},
+		{"idle", newJob().arena(0, 1<<40, mainArena).alloc(0, 1, 6*mib).alloc(0, 2, 2*mib).free(0, 1).wait(time.Second).free(0, 2), "compact idle:500000000", 0, 8, 2, 0},
+		{"not idle for long enough", newJob().arena(0, 1<<40, mainArena).alloc(0, 1, 6*mib).free(0, 1).wait(time.Second).alloc(0, 2, 2*mib), "compact idle:5000000000", 0, 6, 6, 0},
 		{"paused", newJob().arena(0, 1<<40, mainArena).arena(1, 1<<40, kv).alloc(1, 1, 6*mib).event(trace.KindPause, 1, trace.Event{Requested: 6 * mib}).
-			alloc(0, 2, 4*mib), "needed always never", 0, 6, 4, 0},
+			alloc(0, 2, 4*mib), "compact never", 0, 6, 4, 0},
 		{"resumed", newJob().arena(0, 1<<40, mainArena).arena(1, 1<<40, kv).alloc(1, 1, 6*mib).alloc(1, 2, 2*mib).event(trace.KindPause, 1, trace.Event{Requested: 8 * mib}).
-			free(1, 1).alloc(0, 3, 4*mib).event(trace.KindResume, 1, trace.Event{Requested: 2 * mib}), "needed always never", 0, 8, 6, 0},
-		{"a pause that failed", newJob().arena(0, 1<<40, mainArena).event(trace.KindMap, 0, trace.Event{Addr: 1 << 40, Provided: 6 * mib}).alloc(0, 1, 6*mib).event(trace.KindPause, 0, trace.Event{}), "needed always never", 0, 6, 6, 0},
-		{"a limit", newJob().arena(0, 1<<40, mainArena).alloc(0, 1, 6*mib).alloc(0, 2, 6*mib).free(0, 2, 1), "needed always never", 8 * mib, 6, 6, 1},
-		{"the recorded limit", newJob().arena(0, 8*mib, mainArena).alloc(0, 1, 6*mib).alloc(0, 2, 6*mib), "double classic never", 0, 8, 8, 1},
-		{"what is free elsewhere makes room", newJob().arena(0, 1<<40, mainArena).arenaOf(7, 1, side).alloc(1, 1, 6*mib).free(1, 1).alloc(0, 1, 6*mib), "needed always never", 8 * mib, 6, 6, 0},
-		{"but not what is of a pool", newJob().arena(0, 1<<40, mainArena).arena(1, 1<<40, pool).alloc(1, 1, 6*mib).free(1, 1).alloc(0, 1, 6*mib), "needed always never", 8 * mib, 6, 6, 1},
-		{"handles are small where there is little room", newJob().arena(0, 1<<40, mainArena).arenaOf(7, 1, side).alloc(1, 1, 34*mib).free(1, 1).alloc(0, 1, 6*mib), "double classic never", 36 * mib, 34, 32, 0},
+			free(1, 1).alloc(0, 3, 4*mib).event(trace.KindResume, 1, trace.Event{Requested: 2 * mib}), "compact never", 0, 8, 6, 0},
+		{"a pause that failed", newJob().arena(0, 1<<40, mainArena).event(trace.KindMap, 0, trace.Event{Addr: 1 << 40, Provided: 6 * mib}).alloc(0, 1, 6*mib).event(trace.KindPause, 0, trace.Event{}), "compact never", 0, 6, 6, 0},
+		{"a limit", newJob().arena(0, 1<<40, mainArena).alloc(0, 1, 6*mib).alloc(0, 2, 6*mib).free(0, 2, 1), "compact never", 8 * mib, 6, 6, 1},
+		{"the recorded limit", newJob().arena(0, 8*mib, mainArena).alloc(0, 1, 6*mib).alloc(0, 2, 6*mib), "classic never", 0, 8, 8, 1},
+		{"what is free elsewhere makes room", newJob().arena(0, 1<<40, mainArena).arenaOf(7, 1, side).alloc(1, 1, 6*mib).free(1, 1).alloc(0, 1, 6*mib), "compact never", 8 * mib, 6, 6, 0},
+		{"but not what is of a pool", newJob().arena(0, 1<<40, mainArena).arena(1, 1<<40, pool).alloc(1, 1, 6*mib).free(1, 1).alloc(0, 1, 6*mib), "compact never", 8 * mib, 6, 6, 1},
+		{"handles are small where there is little room", newJob().arena(0, 1<<40, mainArena).arenaOf(7, 1, side).alloc(1, 1, 34*mib).free(1, 1).alloc(0, 1, 6*mib), "classic never", 36 * mib, 34, 32, 0},
 		// Of 34 MiB that are free the last handle, of 2 MiB, does not do; the one before has 32.
-		{"whole handles make room", newJob().arena(0, 1<<40, mainArena).arenaOf(7, 1, side).alloc(1, 1, 34*mib).free(1, 1).alloc(0, 1, int64(66*gib)-34*mib).alloc(0, 2, 6*mib),
-			"step:2097152 classic never", 66 * gib, 66 << 10, 66<<10 - 28, 0},
+		{"whole handles make room", newJob().arenaOf(7, 1, side).arenaOf(8, 2, side).alloc(1, 1, 34*mib).free(1, 1).alloc(2, 1, int64(66*gib)-34*mib).alloc(2, 2, 6*mib),
+			"classic never", 66 * gib, 66 << 10, 66<<10 - 28, 0},
 		// Of the handles of 32 and 2 MiB the second is free; handles of a page would all be but three.
-		{"handles after an emptied cache", withText(withText(newJob().arena(0, 1<<40, mainArena).alloc(0, 1, int64(40*gib)).alloc(0, 2, int64(40*gib)).free(0, 1), trace.KindReclaim, "empty_cache").
-			alloc(0, 3, 34*mib).free(0, 3).alloc(0, 4, 6*mib), trace.KindReclaim, "empty_cache"), "step:2097152 classic never", 66 * gib, 40 << 10, 32, 1},
-		{"handles while more is mapped than free", withText(withText(newJob().arena(0, 1<<40, mainArena).arenaOf(7, 1, side).alloc(0, 1, int64(40*gib)).alloc(0, 2, int64(40*gib)), trace.KindReclaim, "empty_cache").
-			alloc(1, 3, 34*mib).free(1, 3).alloc(1, 4, 6*mib), trace.KindReclaim, "empty_cache"), "step:2097152 classic never", 66 * gib, 40<<10 + 34, 40<<10 + 6, 1},
-		{"slack makes room", newJob().arena(0, 1<<40, mainArena).alloc(0, 1, 14*mib).free(0, 1).alloc(0, 2, 8*mib).alloc(0, 3, 4*mib), "double classic never", 14 * mib, 14, 14, 0},
-		{"the device is full", newJob().device(8*mib).alloc(0, 1, 6*mib).alloc(0, 2, 6*mib), "needed always never", 0, 6, 6, 1},
-		// 12 MiB are mapped and 2 of them free; the request lacks half a MiB, a page is 4, and the device has 1.
-		{"the device has no whole page", newJob().device(13*mib).arenaOf(7, 1, side).alloc(1, 1, 10*mib).alloc(1, 2, 5*mib/2), "pages always never", 0, 12, 12, 1},
+		{"handles after an emptied cache", withText(withText(newJob().arenaOf(7, 1, side).alloc(1, 1, int64(40*gib)).alloc(1, 2, int64(40*gib)).free(1, 1), trace.KindReclaim, "empty_cache").
+			alloc(1, 3, 34*mib).free(1, 3).alloc(1, 4, 6*mib), trace.KindReclaim, "empty_cache"), "classic never", 66 * gib, 40 << 10, 32, 1},
+		{"handles while more is mapped than free", withText(withText(newJob().arenaOf(7, 1, side).arenaOf(8, 2, side).alloc(2, 1, int64(40*gib)).alloc(2, 2, int64(40*gib)), trace.KindReclaim, "empty_cache").
+			alloc(1, 3, 34*mib).free(1, 3).alloc(1, 4, 6*mib), trace.KindReclaim, "empty_cache"), "classic never", 66 * gib, 40<<10 + 34, 40<<10 + 6, 1},
+		{"slack makes room", newJob().arena(0, 1<<40, mainArena).alloc(0, 1, 14*mib).free(0, 1).alloc(0, 2, 8*mib).alloc(0, 3, 4*mib), "classic never", 14 * mib, 14, 14, 0},
+		{"the device is full", newJob().device(8*mib).alloc(0, 1, 6*mib).alloc(0, 2, 6*mib), "compact never", 0, 6, 6, 1},
+		// 10 MiB are mapped and none is free; the request lacks half a MiB, a page is 2, and the device has 1.
+		{"the device has no whole page", newJob().device(11*mib).arenaOf(7, 1, side).alloc(1, 1, 10*mib).alloc(1, 2, mib/2), "compact never", 0, 10, 10, 1},
 		{"others have most of it", newJob().device(8*mib).event(trace.KindExternalAlloc, trace.NoArena, trace.Event{Addr: 9, Requested: 6 * mib}).alloc(0, 1, 4*mib).
-			event(trace.KindExternalFree, trace.NoArena, trace.Event{Addr: 9}).alloc(0, 2, 4*mib), "needed always never", 0, 4, 4, 1},
+			event(trace.KindExternalFree, trace.NoArena, trace.Event{Addr: 9}).alloc(0, 2, 4*mib), "compact never", 0, 4, 4, 1},
 		{"others need what is free", newJob().device(8*mib).alloc(0, 1, 6*mib).free(0, 1).event(trace.KindExternalAlloc, trace.NoArena, trace.Event{Addr: 9, Requested: 4 * mib}),
-			"needed always never", 0, 6, 2, 0},
-		{"what the device has in use was read", newJob().device(8*mib).event(trace.KindDeviceUsed, 0, trace.Event{Requested: 8 * mib, Provided: 6 * mib}).alloc(0, 1, 4*mib), "needed always never", 0, 0, 0, 1},
-		{"a request that was refused", newJob().arena(0, 1<<40, mainArena).alloc(0, 1, 2*mib).event(trace.KindOOM, 0, trace.Event{Requested: 6 * mib}).alloc(0, 2, 2*mib), "needed always never", 0, 8, 8, 0},
-		{"and is again", newJob().device(4*mib).alloc(0, 1, 2*mib).event(trace.KindOOM, 0, trace.Event{Requested: 6 * mib}).alloc(0, 2, 2*mib), "needed always never", 0, 4, 4, 0},
-		{"headroom", newJob().arena(0, 100*mib, strings.Replace(mainArena, "headroom=0", "headroom=83886080", 1)).alloc(0, 1, 2*mib).alloc(0, 2, 10*mib), "double classic never", 0, 18, 18, 0},
+			"compact never", 0, 6, 2, 0},
+		{"what the device has in use was read", newJob().device(8*mib).event(trace.KindDeviceUsed, 0, trace.Event{Requested: 8 * mib, Provided: 6 * mib}).alloc(0, 1, 4*mib), "compact never", 0, 0, 0, 1},
+		{"a request that was refused", newJob().arena(0, 1<<40, mainArena).alloc(0, 1, 2*mib).event(trace.KindOOM, 0, trace.Event{Requested: 6 * mib}).alloc(0, 2, 2*mib), "compact never", 0, 8, 8, 0},
+		{"and is again", newJob().device(4*mib).alloc(0, 1, 2*mib).event(trace.KindOOM, 0, trace.Event{Requested: 6 * mib}).alloc(0, 2, 2*mib), "compact never", 0, 4, 4, 0},
+		{"headroom", newJob().arena(0, 100*mib, strings.Replace(mainArena, "headroom=0", "headroom=83886080", 1)).alloc(0, 1, 2*mib).alloc(0, 2, 10*mib), "classic never", 0, 18, 18, 0},
 		{"a native allocator's two arenas are one", newJob().arena(0, 0, "allocator=native\tprovided=unknown\tcoalesces=0\tpool=0.0\tmain=1").
-			arena(1, 0, "allocator=native\tprovided=unknown\tcoalesces=1\tpool=0.0\tmain=1").alloc(0, 1, 6*mib).free(0, 1).alloc(1, 2, 6*mib), "needed always never", 0, 6, 6, 0},
-		{"requests of nothing", newJob().arena(0, 1<<40, mainArena).alloc(0, 1, 0).alloc(0, 2, 1).free(0, 1), "needed always never", 0, 2, 2, 0},
-		{"small requests apart", newJob().arena(0, 1<<40, mainArena).alloc(0, 1, 5000).alloc(0, 2, 4096).alloc(0, 3, 4095), "needed always never 4096", 0, 4, 4, 0},
-		{"but not of a pool", newJob().arena(0, 1<<40, pool).alloc(0, 1, 5000).alloc(0, 2, 4095), "needed always never 4096", 0, 2, 2, 0},
-		{"nor of a tag", newJob().arena(0, 1<<40, kv).alloc(0, 1, 5000).alloc(0, 2, 4095), "needed always never 4096", 0, 2, 2, 0},
-		{"small arenas grow as theirs do", newJob().arena(0, 1<<40, mainArena).alloc(0, 1, 8*mib).alloc(0, 2, 100), "double classic never 4096", 0, 10, 10, 0},
-		{"a restored block", newJob().arena(0, 1<<40, mainArena).event(trace.KindRestore, 0, trace.Event{Addr: 1, Requested: 6 * mib}).free(0, 1), "needed always never", gib, 6, 6, 0},
-		{"graph memory has none of its own", newJob().arena(0, 1<<40, mainArena).arena(1, 1<<40, side+"\tgraph_memory=1").alloc(0, 1, 2*mib).alloc(1, 2, 6*mib).free(1, 2), "needed always never", 0, 2, 2, 0},
+			arena(1, 0, "allocator=native\tprovided=unknown\tcoalesces=1\tpool=0.0\tmain=1").alloc(0, 1, 6*mib).free(0, 1).alloc(1, 2, 6*mib), "compact never", 0, 6, 6, 0},
+		{"requests of nothing", newJob().arena(0, 1<<40, mainArena).alloc(0, 1, 0).alloc(0, 2, 1).free(0, 1), "compact never", 0, 2, 2, 0},
+		{"a restored block", newJob().arena(0, 1<<40, mainArena).event(trace.KindRestore, 0, trace.Event{Addr: 1, Requested: 6 * mib}).free(0, 1), "compact never", gib, 6, 6, 0},
+		{"graph memory has none of its own", newJob().arena(0, 1<<40, mainArena).arena(1, 1<<40, side+"\tgraph_memory=1").alloc(0, 1, 2*mib).alloc(1, 2, 6*mib).free(1, 2), "compact never", 0, 2, 2, 0},
 	} {
 		o := test.job.tune(t, test.limit, test.policy)[0]
 		if o.PeakR != test.peak*mib || o.SteadyR != test.steady*mib || o.Refused != test.refused {
@@ -201,7 +192,7 @@ func TestEventsOfAJob(t *testing.T) {
 }
 
 func TestErrors(t *testing.T) {
-	policies := []bfc.Policy{policyOf(t, "needed always never")}
+	policies := []bfc.Policy{policyOf(t, "compact never")}
 	for name, test := range map[string]struct {
 		job  *job
 		want string
@@ -212,7 +203,7 @@ func TestErrors(t *testing.T) {
 		"no granularity": {newJob().arena(0, 1<<40, "growth=double granularity=100 main=1"), "granularity=100 is not a power of two"},
 		"no number":      {newJob().arena(0, 1<<40, "growth=double headroom=much"), `headroom="much" is not a number`},
 	} {
-		_, err := Run(context.Background(), &test.job.source, Options{Policies: policies, Costs: DefaultCosts(), Text: test.job.text})
+		_, err := Run(context.Background(), &test.job.source, Options{Policies: policies, Text: test.job.text})
 		if err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: error %v, want %q", name, err, test.want)
 		}
@@ -220,71 +211,9 @@ func TestErrors(t *testing.T) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	j := excessiveFirst()
-	if _, err := Run(ended, &j.source, Options{Policies: policies, Costs: DefaultCosts(), Text: j.text}); !errors.Is(err, context.Canceled) {
+	if _, err := Run(ended, &j.source, Options{Policies: policies, Text: j.text}); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v, want that of the context", err)
 	}
-}
-
-func TestPolicies(t *testing.T) {
-	choices := func() Choices {
-		return Choices{Values: map[string][]string{
-			"growth": {"double", "step:4096"}, "split": {"classic", "1048576"}, "small-arenas": {"0", "65536"},
-			"trim": {"never", "idle:50"}, "placement": {"best-fit", "planned"},
-		}, Units: bfc.Plain}
-	}
-	every := choices()
-	all, err := every.Policies()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var texts []string
-	for _, p := range all {
-		texts = append(texts, textOf(&p))
-	}
-	want := []string{
-		"growth=double split=classic small=0 trim=never placement=best-fit", "growth=double split=classic small=0 trim=never placement=planned",
-		"growth=double split=classic small=0 trim=idle:50 placement=best-fit", "growth=double split=classic small=0 trim=idle:50 placement=planned",
-		"growth=double split=classic small=65536 trim=never placement=best-fit", "growth=double split=classic small=65536 trim=never placement=planned",
-		"growth=double split=classic small=65536 trim=idle:50 placement=best-fit", "growth=double split=classic small=65536 trim=idle:50 placement=planned",
-		"growth=double split=1048576 small=0 trim=never placement=best-fit", "growth=double split=1048576 small=0 trim=never placement=planned",
-		"growth=double split=1048576 small=0 trim=idle:50 placement=best-fit", "growth=double split=1048576 small=0 trim=idle:50 placement=planned",
-		"growth=double split=1048576 small=65536 trim=never placement=best-fit", "growth=double split=1048576 small=65536 trim=never placement=planned",
-		"growth=double split=1048576 small=65536 trim=idle:50 placement=best-fit", "growth=double split=1048576 small=65536 trim=idle:50 placement=planned",
-		"growth=step:4096 split=classic small=0 trim=never placement=best-fit", "growth=step:4096 split=classic small=0 trim=never placement=planned",
-		"growth=step:4096 split=classic small=0 trim=idle:50 placement=best-fit", "growth=step:4096 split=classic small=0 trim=idle:50 placement=planned",
-		"growth=step:4096 split=classic small=65536 trim=never placement=best-fit", "growth=step:4096 split=classic small=65536 trim=never placement=planned",
-		"growth=step:4096 split=classic small=65536 trim=idle:50 placement=best-fit", "growth=step:4096 split=classic small=65536 trim=idle:50 placement=planned",
-		"growth=step:4096 split=1048576 small=0 trim=never placement=best-fit", "growth=step:4096 split=1048576 small=0 trim=never placement=planned",
-		"growth=step:4096 split=1048576 small=0 trim=idle:50 placement=best-fit", "growth=step:4096 split=1048576 small=0 trim=idle:50 placement=planned",
-		"growth=step:4096 split=1048576 small=65536 trim=never placement=best-fit", "growth=step:4096 split=1048576 small=65536 trim=never placement=planned",
-		"growth=step:4096 split=1048576 small=65536 trim=idle:50 placement=best-fit", "growth=step:4096 split=1048576 small=65536 trim=idle:50 placement=planned",
-	}
-	if diff := cmp.Diff(want, texts); diff != "" {
-		t.Error(diff)
-	}
-	for name, spoil := range map[string]func(values map[string][]string){
-		"growth none":          func(values map[string][]string) { values["growth"] = []string{"none"} },
-		"trim pressure":        func(values map[string][]string) { values["trim"] = []string{"pressure"} },
-		"small-arenas":         func(values map[string][]string) { values["small-arenas"] = nil },
-		"unknown split \"no\"": func(values map[string][]string) { values["split"] = []string{"no"} },
-	} {
-		wrong := choices()
-		spoil(wrong.Values)
-		if _, err := wrong.Policies(); err == nil || !strings.Contains(err.Error(), name) {
-			t.Errorf("%s: error %v", name, err)
-		}
-	}
-}
-
-// textOf is what tune tries of a policy without a handle.
-func textOf(p *bfc.Policy) string {
-	var words []string
-	for _, d := range bfc.Dimensions {
-		if d.Tune != nil && d.Name != "handle" {
-			words = append(words, d.Key+"="+d.Text(p, bfc.Plain))
-		}
-	}
-	return strings.Join(words, " ")
 }
 
 // blockKey is a block of a made-up job.
@@ -295,13 +224,11 @@ type blockKey struct {
 
 // Whatever the job and however many replay it, each policy holds all that is live.
 func TestAnyJob(t *testing.T) {
-	choices := Choices{Values: map[string][]string{
-		"growth": {"double", "needed", "step:4194304"}, "split": {"classic", "always", "1048576"}, "small-arenas": {"0", "4194304"},
-		"trim": {"never", "iteration", "idle:2000000"}, "placement": {"best-fit", "planned"},
-	}, Units: bfc.Plain}
-	policies, err := choices.Policies()
-	if err != nil {
-		t.Fatal(err)
+	policies := Compared()
+	for _, preset := range bfc.Presets() {
+		p := preset.Policy()
+		p.Trim = bfc.Trim{When: bfc.TrimIdle, Idle: 2 * time.Millisecond}
+		policies = append(policies, p)
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		j := newJob().arena(0, 1<<40, mainArena).arenaOf(7, 1, strings.Replace(mainArena, "main=1", "main=0", 1))
@@ -332,7 +259,7 @@ func TestAnyJob(t *testing.T) {
 		var results []*Result
 		for _, workers := range []int{1, 3} {
 			j.at = 0
-			result, err := Run(context.Background(), &j.source, Options{Policies: policies, Costs: DefaultCosts(), Text: j.text, Workers: workers})
+			result, err := Run(context.Background(), &j.source, Options{Policies: policies, Text: j.text, Workers: workers})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -345,7 +272,7 @@ func TestAnyJob(t *testing.T) {
 			if o.PeakT != greatest || o.PeakC < o.PeakT || o.PeakR < o.PeakC || o.PeakR%(2*mib) != 0 || o.SteadyR > o.PeakR {
 				t.Errorf("%v: T %d of %d, C %d, R %d, steady %d", o.Policy, o.PeakT, greatest, o.PeakC, o.PeakR, o.SteadyR)
 			}
-			if o.Policy.Split == bfc.SplitAlways && o.PeakC >= o.PeakT+int64(len(sizes))*bfc.Granule {
+			if o.Policy.Preset == bfc.Compact && o.PeakC >= o.PeakT+int64(len(sizes))*bfc.Granule {
 				t.Errorf("%v: C %d for T %d", o.Policy, o.PeakC, o.PeakT)
 			}
 			if o.FirstIdle < 0 || o.FirstIdle >= 1 || o.LaterIdle < 0 || o.LaterIdle > 1 || o.Refused != 0 {
@@ -376,10 +303,10 @@ func TestRecommend(t *testing.T) {
 		{"the fewest waits", []Outcome{with(func(o *Outcome) { o.Waits = 1 }), with(func(o *Outcome) { o.Cost = ms })}, 1},
 		{"the least cost", []Outcome{with(func(o *Outcome) { o.Cost = ms }), base}, 1},
 		{"the first of equals", []Outcome{base, base}, 0},
-		{"of equals a preset", []Outcome{with(func(o *Outcome) { o.Policy.Growth = bfc.Needed }), base}, 1},
+		{"of equals a preset", []Outcome{with(func(o *Outcome) { o.Policy.Trim.When = bfc.TrimIteration }), base}, 1},
 		{"of other equals the least peak", []Outcome{
-			with(func(o *Outcome) { o.Policy.Growth, o.PeakR = bfc.Needed, 1009 }), with(func(o *Outcome) { o.Policy.Growth, o.SteadyR = bfc.Needed, 807 }),
-			with(func(o *Outcome) { o.Policy.Growth, o.PeakR = bfc.Needed, 1004 }),
+			with(func(o *Outcome) { o.Policy.Handle, o.PeakR = 1, 1009 }), with(func(o *Outcome) { o.Policy.Handle, o.SteadyR = 1, 807 }),
+			with(func(o *Outcome) { o.Policy.Handle, o.PeakR = 1, 1004 }),
 		}, 1},
 		{"the least cost, whatever it is", []Outcome{with(func(o *Outcome) { o.Policy.Handle = 8 << 20 }), with(func(o *Outcome) { o.Cost = ms })}, 0},
 		{"none", []Outcome{with(func(o *Outcome) { o.Refused = 1 })}, -1},
@@ -428,7 +355,7 @@ func TestJoinedArenasEndOnce(t *testing.T) {
 	j := newJob().device(1<<40).arena(1, 0, other).alloc(0, 1, 8*mib).alloc(1, 1, 4*mib).free(1, 1)
 	j.event(trace.KindPoolRelease, 1, trace.Event{})
 	j.alloc(0, 2, 8*mib)
-	if got := j.tune(t, 0, "needed always never"); got[0].PeakT != 16*mib || got[0].Refused != 0 {
+	if got := j.tune(t, 0, "compact never"); got[0].PeakT != 16*mib || got[0].Refused != 0 {
 		t.Errorf("%d bytes requested at most, %d refused; want 16 MiB and none", got[0].PeakT, got[0].Refused)
 	}
 }
@@ -437,7 +364,7 @@ func TestJoinedArenasEndOnce(t *testing.T) {
 func TestSizeIsKnownBefore(t *testing.T) {
 	other := strings.Replace(mainArena, "main=1", "main=0", 1)
 	j := newJob().arenaOf(7, 1, other).alloc(1, 1, 100*mib).device(64*mib).free(1, 1).alloc(1, 2, 40*mib)
-	if got := j.tune(t, 0, "needed always never"); got[0].PeakT != 40*mib || got[0].Refused != 1 {
+	if got := j.tune(t, 0, "compact never"); got[0].PeakT != 40*mib || got[0].Refused != 1 {
 		t.Errorf("%d bytes requested at most, %d refused; want 40 MiB and one", got[0].PeakT, got[0].Refused)
 	}
 }
@@ -450,7 +377,7 @@ func TestFreesDuringARequest(t *testing.T) {
 	j.event(trace.KindReclaim, 0, trace.Event{Requested: 10 * mib}).event(trace.KindFreeDone, 0, trace.Event{Addr: 1}).alloc(0, 2, 10*mib)
 	j.free(0, 2).alloc(0, 3, 16*mib).free(0, 3).mark()
 	for limit, want := range map[uint64]float64{0: 1, 32 * mib: 0} {
-		got := j.tune(t, limit, "needed always never")[0]
+		got := j.tune(t, limit, "compact never")[0]
 		if got.Waits != want || got.PeakT != 16*mib || got.Refused != 0 {
 			t.Errorf("limit %d: %v waits, %d bytes requested at most, %d refused; want %v, 16 MiB and none", limit, got.Waits, got.PeakT, got.Refused, want)
 		}
@@ -477,22 +404,36 @@ func TestPoolsThatNobodyHolds(t *testing.T) {
 		{"held again", withText(unmap(reclaim(begin())).alloc(0, 3, 4*mib).free(0, 3).alloc(1, 4, 4*mib).free(1, 4), trace.KindPoolBegin, "pool=0.7").alloc(0, 5, 6*mib), 1},
 		{"ended", reclaim(begin().free(1, 2)).event(trace.KindPoolRelease, 1, trace.Event{}).alloc(0, 3, 6*mib), 0},
 	} {
-		if got := test.job.tune(t, 0, "needed always never")[0]; got.Refused != test.refused {
+		if got := test.job.tune(t, 0, "compact never")[0]; got.Refused != test.refused {
 			t.Errorf("%s: %d requests refused, want %d", test.name, got.Refused, test.refused)
 		}
 	}
 }
 
-// TestIterationsOfAnArena: an arena for small requests that begins in the second iteration has seen one end fewer than the main
-// one, so that the page of its growth that nothing uses is unmapped an iteration later.
-func TestIterationsOfAnArena(t *testing.T) {
-	for marks, want := range map[int]int64{2: 12 * mib, 3: 10 * mib} {
-		j := newJob().arena(0, 1<<40, mainArena).alloc(0, 1, 6*mib).mark().alloc(0, 2, 1).alloc(0, 3, 2*mib)
-		for range marks {
-			j.mark()
-		}
-		if got := j.tune(t, 0, "double always iteration 4194304")[0]; got.SteadyR != want {
-			t.Errorf("%d bytes reserved in iteration %d, want %d", got.SteadyR, marks, want)
-		}
+// TestLeaveOutAlike: other handles stay where they change the peak or the calls by more than 1 %, or what is refused.
+func TestLeaveOutAlike(t *testing.T) {
+	usual := Outcome{Policy: bfc.Compact.Policy(), PeakR: 1000, Calls: Calls{Map: 100}}
+	with := func(handle uint64, change func(*Outcome)) Outcome {
+		o := usual
+		o.Policy.Handle = handle
+		change(&o)
+		return o
+	}
+	r := &Result{Outcomes: []Outcome{
+		{Policy: bfc.Classic.Policy(), PeakR: 1000},
+		usual,
+		with(1, func(o *Outcome) { o.PeakR = 1005 }),
+		with(2, func(o *Outcome) { o.PeakR = 980 }),
+		with(3, func(o *Outcome) { o.Calls.Map = 98 }),
+		with(4, func(o *Outcome) { o.Calls.Map = 101 }),
+		with(5, func(o *Outcome) { o.Refused = 1 }),
+	}}
+	r.LeaveOutAlike()
+	var handles []uint64
+	for _, o := range r.Outcomes {
+		handles = append(handles, o.Policy.Handle)
+	}
+	if want := []uint64{0, 0, 2, 3, 5}; !cmp.Equal(handles, want) {
+		t.Errorf("outcomes with handles %v are left, want %v", handles, want)
 	}
 }

@@ -5,7 +5,7 @@ import "github.com/memprof/memprof/bfc"
 // takeElsewhere takes for a request what heaps of other streams hold idle, before its own heap maps so many bytes, as the hook
 // does. What they hold counts as over: when the device finished work is not in the recording of another policy.
 func (p *replay) takeElsewhere(h *heap, bytes uint64) {
-	if p.policy.Growth != bfc.Pages || !p.inRequest {
+	if p.policy.Preset != bfc.Compact || !p.inRequest {
 		return
 	}
 	var mapped, touched uint64

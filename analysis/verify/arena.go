@@ -71,15 +71,12 @@ type words struct {
 	err error
 }
 
-// options returns the options of the arena's allocator. Older recordings have no split, trim or
-// placement field: those are classic, never and best-fit.
+// options returns the options of the arena's allocator.
 func (w *words) options(limit uint64) bfc.Options {
-	policy, err := bfc.ParseFields(func(name string) (string, bool) { text, said := w.of[name]; return text, said })
+	o, err := bfc.ParseFields(func(name string) (string, bool) { text, said := w.of[name]; return text, said })
 	w.keep(err)
-	o := policy.Heap()
 	o.Limit = limit
 	o.GarbageCollection = w.flag("gc")
-	o.OldPages = w.of["pages"] != "2"
 	if o.FragmentationFraction, err = strconv.ParseFloat(w.of["fraction"], 64); err != nil {
 		w.keep(fmt.Errorf("fraction=%q is not a number", w.of["fraction"]))
 	}
@@ -143,8 +140,8 @@ func (a *arena) unmap(e *trace.Event, reclaiming, ofStreams bool) *Mismatch {
 // all of it by a pause and a resume.
 func (a *arena) ofSource() bool { return !a.script.coalesces }
 
-// trimmed checks an unmap outside of requests and reclaims. Only trim iteration unmaps so; idle and
-// pressure reclaim. The hook unmaps what was excess when an iteration ended, later and in slices, if it
+// trimmed checks an unmap outside of requests and reclaims. Only trim iteration unmaps so; idle
+// reclaims. The hook unmaps what was excess when an iteration ended, later and in slices, if it
 // is still excess then. Which iteration a slice belongs to, and whether the device had finished with the
 // pages, is in no event. So all that can be checked is that the slice is excess now.
 func (a *arena) trimmed(e *trace.Event) *Mismatch {
@@ -152,7 +149,7 @@ func (a *arena) trimmed(e *trace.Event) *Mismatch {
 	case a.trim != bfc.TrimIteration:
 		return atEvent(e, "a reclaim before it, as nothing else unmaps", describe(e))
 	case !a.heap.InExcess(uint64(e.Addr), uint64(e.Provided)):
-		return atEvent(e, "a reclaim before it, or an unmap of what is free and not expected to be used", describe(e))
+		return atEvent(e, "a reclaim before it, or an unmap of what is free and was not touched by the last iteration", describe(e))
 	}
 	return nil
 }
@@ -168,15 +165,13 @@ func (a *arena) unmapFree(e *trace.Event) *Mismatch {
 	return nil
 }
 
-// ahead takes a map event for no request: of unmapped pages that the coming iteration is expected to use,
-// or that the source of the memory has mapped again.
-func (a *arena) ahead(e *trace.Event) *Mismatch {
+// remap takes a map event for no request: of pages that the source of the memory has mapped again.
+func (a *arena) remap(e *trace.Event) *Mismatch {
 	if len(a.script.events) > 0 {
-		return atEvent(e, "a map ahead between requests", describe(e))
+		return atEvent(e, "a map for no request between requests", describe(e))
 	}
-	expected := a.trim == bfc.TrimIteration && a.heap.InAhead(uint64(e.Addr), uint64(e.Provided))
-	if !expected && !a.ofSource() || a.heap.Remap(uint64(e.Addr), uint64(e.Provided)) != nil {
-		return atEvent(e, "a map ahead of what is unmapped and expected to be used", describe(e))
+	if !a.ofSource() || a.heap.Remap(uint64(e.Addr), uint64(e.Provided)) != nil {
+		return atEvent(e, "a map for a request, or by the source of the memory", describe(e))
 	}
 	a.script.mapped += uint64(e.Provided)
 	return nil

@@ -131,7 +131,7 @@ func (r *replayer) apply(a *arena, e *trace.Event) *Mismatch {
 		return a.unmap(e, reclaiming, why == "streams")
 	}
 	if e.Kind == trace.KindMap && e.AheadOfNeed() {
-		return a.ahead(e)
+		return a.remap(e)
 	}
 	return a.memory(e)
 }

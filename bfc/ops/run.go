@@ -17,7 +17,6 @@ type Result struct {
 	Requested uint64 // of Alloc, and Free that is OK
 	Provided  uint64 // bytes of the chunk; of Alloc and Free that are OK
 	Released  uint64 // of GC and Iteration: bytes that were mapped
-	Mapped    uint64 // of Iteration: bytes mapped ahead
 }
 
 // name is the state of a name, and the line of the last operation on it.
@@ -82,7 +81,7 @@ func (h *heap) do(op Op) (Result, error) {
 	case Iteration:
 		h.EndIteration()
 		result := Result{Verb: Iteration, OK: true}
-		result.Released, result.Mapped = h.Trim()
+		result.Released = h.Trim()
 		return result, nil
 	}
 	return Result{Verb: GC, OK: true, Released: h.CollectGarbage()}, nil

@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
-	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/cmd/memprof/internal/doctor"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/process"
@@ -65,9 +64,9 @@ and other libraries' calls of the CUDA API are seen and recorded. Signals are
 passed on to the job. If memprof itself fails, the recording ends and the job
 goes on.
 
---preset, and flags that override single values of it, choose the allocator's
-policy, which decides how much memory the job takes. memprof tune recommends one
-for a recorded job; --no-trace uses it without recording.`,
+--preset, --limit, --headroom, --handle and --trim choose the allocator's policy,
+which decides how much memory the job takes. memprof tune recommends one for a
+recorded job; --no-trace uses it without recording.`,
 		Annotations: exitCodes(recordExits),
 		Example: `  memprof record -o run -- python3 train.py --iterations 20
   memprof record --device sim --sim-memory 16GiB -- ./my-cuda-program`,
@@ -88,7 +87,7 @@ func (o *recordOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Allocator, "allocator", "bfc", "`allocator` of tensors: bfc is memprof's; native is PyTorch's own, which memprof observes")
 	flags.StringVar(&o.Device, "device", "auto", "`device`: real, sim, or auto, which is real where there is a GPU and else sim")
 	flags.Var(&o.SimMemory, "sim-memory", "memory of each simulated device (default 80GiB)")
-	o.Policy.add(flags, func(*bfc.Dimension) bool { return true })
+	o.Policy.add(flags)
 	flags.Var(&o.BackupLimit, "backup-limit", "most pinned host memory for the content of paused tags (default: no limit)")
 	flags.BoolVar(&o.NoTrace, "no-trace", false, "run the job on memprof's allocator and record nothing")
 	flags.BoolVar(&o.Serve, "serve", false, "also serve cudaMalloc and other calls of the CUDA API (CuPy, JAX, CUDA programs; not NCCL, NVSHMEM, UCX)")
@@ -118,13 +117,6 @@ func (o *recordOptions) validate() error {
 	}
 	if o.Stacks == "python" && o.Allocator == "native" {
 		return exit.Usagef("--stacks python needs --allocator bfc: torch calls observers with its allocator locked, where stacks cannot be read")
-	}
-	policy, err := o.Policy.policy()
-	if err != nil {
-		return exit.Usagef("%w", err)
-	}
-	if policy.Growth == bfc.None && policy.Limit == 0 {
-		return exit.Usagef("--growth none reserves the whole limit at once: give --limit")
 	}
 	if err := o.validateNative(); err != nil {
 		return err
@@ -197,11 +189,9 @@ func (o *recordOptions) validateMemorySaver(preload string) error {
 // flagsOfNative are the flags of our allocator that have no effect with torch's own. What --serve
 // serves beside it has some of them.
 func flagsOfNative(serve bool) []string {
-	names := []string{"preset", "backup-limit"}
-	for _, d := range bfc.Dimensions {
-		if !serve || !d.Served {
-			names = append(names, d.Name)
-		}
+	names := []string{"backup-limit", "trim"}
+	if !serve {
+		names = append(names, "preset", "limit", "headroom", "handle")
 	}
 	return names
 }
@@ -335,24 +325,14 @@ func refuse(err error) error { return &exit.Error{Code: exit.Usage, Err: err} }
 
 func (o *recordOptions) hookOptions(spool string, simulate bool) hooks.Options {
 	return hooks.Options{
-		Spool: spool, Allocator: o.Allocator, Policy: o.policy().HookOptions(), BackupLimit: uint64(o.BackupLimit),
+		Spool: spool, Allocator: o.Allocator, Policy: o.Policy.policy().HookOptions(), BackupLimit: uint64(o.BackupLimit),
 		Serve: o.Serve, Attribution: o.Attribution, Stacks: o.Stacks == "python", Simulate: simulate, SimMemory: uint64(o.SimMemory), Shim: o.Shim, MemorySaver: o.MemorySaver,
 	}
 }
 
-// policy is the allocator's, which validate has accepted.
-func (o *recordOptions) policy() bfc.Policy {
-	policy, err := o.Policy.policy()
-	if err != nil {
-		panic(err)
-	}
-	return policy
-}
-
 // settings are what run.json keeps of the options.
 func (o *recordOptions) settings() map[string]string {
-	settings := o.policy().Settings()
-	settings["preset"] = o.Policy.Preset
+	settings := o.Policy.policy().Settings()
 	settings["allocator"] = o.Allocator
 	settings["device"] = o.Device
 	settings["serve"] = fmt.Sprint(o.Serve)
@@ -392,6 +372,6 @@ func completedRecord(cmd *cobra.Command) *cobra.Command {
 	for _, flag := range []string{"output", "spool"} {
 		mustComplete(cmd, flag, completeDirectories)
 	}
-	completePolicy(cmd, words, func(*bfc.Choice) bool { return false })
+	completePolicy(cmd, true)
 	return cmd
 }

@@ -2,10 +2,12 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"io"
 	"math"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -25,6 +27,7 @@ type replayOptions struct {
 	Limit       sizeFlag
 	Headroom    sizeFlag
 	Policy      policyFlags
+	Growth      growthFlag
 	GC          bool
 	Fraction    float64
 	Memory      string
@@ -32,6 +35,22 @@ type replayOptions struct {
 	Granularity sizeFlag
 	JSON        bool
 }
+
+// growthFlag is TensorFlow's allow_growth: without it the first request takes the whole limit.
+type growthFlag bool
+
+func (f *growthFlag) String() string { return strconv.FormatBool(bool(*f)) }
+
+func (f *growthFlag) Set(text string) error {
+	if text != "true" && text != "false" {
+		return errors.New("want true or false")
+	}
+	*f = text == "true"
+	return nil
+}
+
+// Type is the word that stands for the value in the help.
+func (f *growthFlag) Type() string { return "bool" }
 
 // growthWithValue gives a --growth of replay that no value follows the value true, as TensorFlow's
 // allow_growth has it. It is for whole command lines: pflag cannot have a flag whose value may be
@@ -51,7 +70,7 @@ func growthWithValue(args []string) []string {
 }
 
 func newReplayCommand() *cobra.Command {
-	opts := replayOptions{Memory: "vmm", Granularity: 2 << 20}
+	opts := replayOptions{Memory: "vmm", Granularity: 2 << 20, Growth: true}
 	cmd := &cobra.Command{
 		Use:   "replay --ops FILE --limit SIZE",
 		Short: "Run hand-written requests through the allocator's model",
@@ -61,12 +80,12 @@ and prints where each block lies. One operation a line:
   alloc NAME SIZE   request SIZE bytes, like 2.5M (K, M, G: powers of 1024)
   free NAME         free that block
   gc                release all idle regions
-  iteration         end an iteration, for --trim and --placement
+  iteration         end an iteration, for --trim
   # comment         to the end of the line
 
-The model has one arena. Arenas for small requests exist in record and tune (see
---small-arenas there). Memory grows with the blocks in use, whose names may take
-256 MiB; results are kept in a temporary file until the last operation is read.`,
+The model has one arena. Memory grows with the blocks in use, whose names may
+take 256 MiB; results are kept in a temporary file until the last operation is
+read.`,
 		Annotations: exitCodes(replayExits),
 		Example: `  memprof replay --ops requests.ops --limit 80GiB
   printf 'alloc a 3M\nfree a\n' | memprof replay --ops - --limit 1GiB --json`,
@@ -96,6 +115,7 @@ func (o *replayOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Ops, "ops", "", "`file` of operations; - for stdin")
 	flags.Var(&o.Limit, "limit", "most bytes that the allocator may reserve (required)")
 	o.Policy.addReplayed(flags)
+	flags.Var(&o.Growth, "growth", "as TensorFlow's allow_growth: false takes the whole limit at the first request")
 	flags.BoolVar(&o.GC, "gc", false, "release idle regions before a request fails")
 	flags.Float64Var(&o.Fraction, "fragmentation-fraction", 0, "split a chunk if at least this `share` of the limit would be left over (default: 128 MiB)")
 	flags.Var(&o.Headroom, "headroom", "bytes of --physical that a growth beyond the request leaves free")
@@ -120,13 +140,16 @@ func (o *replayOptions) allocator() (*bfc.Allocator, error) {
 	if math.IsNaN(o.Fraction) {
 		return nil, exit.Usagef("--fragmentation-fraction %v: want a number", o.Fraction)
 	}
-	policy, err := o.Policy.policy()
-	if err != nil {
-		return nil, exit.Usagef("%w", err)
+	policy := o.Policy.policy()
+	if policy.Trim.When == bfc.TrimIdle {
+		return nil, exit.Usagef("--trim %s: operations have no times", &o.Policy.Trim)
 	}
-	policy.Limit, policy.Headroom = uint64(o.Limit), uint64(o.Headroom)
-	options := policy.Heap()
-	options.FragmentationFraction, options.GarbageCollection = o.Fraction, o.GC
+	policy.Headroom = uint64(o.Headroom)
+	options := policy.ForArena(bfc.Arena{Total: bfc.NoLimit, Granularity: max(device.Granularity, bfc.Granule)}).Options
+	options.Limit, options.FragmentationFraction, options.GarbageCollection = uint64(o.Limit), o.Fraction, o.GC
+	if !o.Growth {
+		options.Growth = bfc.Whole
+	}
 	return bfc.New(options, bfc.NewDevice(device))
 }
 
@@ -173,6 +196,7 @@ func runReplay(stdout io.Writer, stdin io.Reader, o replayOptions) error {
 // completedReplay adds what the flags of replay can be.
 func completedReplay(cmd *cobra.Command) *cobra.Command {
 	mustComplete(cmd, "memory", words("vmm", "separate"))
-	completePolicy(cmd, words, func(c *bfc.Choice) bool { return c.NoReplay != "" })
+	mustComplete(cmd, "growth", words("true", "false"))
+	completePolicy(cmd, false)
 	return cmd
 }

@@ -268,16 +268,11 @@ const mostReplayed = 500_000
 // replayCompact sets what the processes of a recording would have reserved under the compact preset, and which
 // setting would have served requests that failed.
 func replayCompact(run *recording.Recording) error {
-	compact, err := bfc.PresetNamed("compact")
-	if err != nil {
-		return err
-	}
+	compact := bfc.Compact.Policy()
 	if err := run.Replay(context.Background(), compact, "--preset compact", mostReplayed); err != nil {
 		return err
 	}
-	split, growth := bfc.Classic(), bfc.Classic()
-	split.Split, growth.Growth = bfc.SplitAlways, bfc.Needed
-	return run.Remedies(context.Background(), []recording.Setting{{Flags: "--split always", Policy: split}, {Flags: "--growth needed", Policy: growth}, {Flags: "--preset compact", Policy: compact}}, mostReplayed)
+	return run.Remedies(context.Background(), []recording.Setting{{Flags: "--preset compact", Policy: compact}}, mostReplayed)
 }
 
 // chooseCard sets the size of the GPU that resume plans are for, and warns if there is no plan.

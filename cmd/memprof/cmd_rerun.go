@@ -41,7 +41,7 @@ A request that failed is made again, and freed at once if it succeeds. Driver
 overhead is measured anew.`,
 		Annotations: exitCodes(rerunExits),
 		Example: `  memprof record -o again --device sim -- memprof rerun run
-  memprof record -o tight --limit 4GiB --growth needed -- memprof rerun run`,
+  memprof record -o tight --limit 4GiB --preset compact -- memprof rerun run`,
 		Args: exactArgs("a recording"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return opts.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), args[0])

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -14,11 +13,9 @@ import (
 	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/analysis/rmmlog"
 	"github.com/memprof/memprof/analysis/tune"
-	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/report"
-	"github.com/memprof/memprof/report/plain"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -26,79 +23,67 @@ const tuneExits = `0 replayed, whatever it recommends; 2 wrong usage, no such re
   nothing in it to replay; 3 memprof failed`
 
 type tuneOptions struct {
-	Process       string
-	Tried         tuneFlags
-	Limit, Handle sizeFlag
-	Costs         tune.Costs
-	MaxSlowdown   float64
+	Process     string
+	Limit       sizeFlag
+	MaxSlowdown float64
 	formatFlags
-	All bool
 }
 
 func newTuneCommand() *cobra.Command {
-	opts := tuneOptions{Costs: tune.DefaultCosts()}
+	var opts tuneOptions
 	cmd := &cobra.Command{
 		Use:   "tune PATH",
 		Short: "Find the allocator policy with the lowest peak for a recorded job",
-		Long: `Replays the requests of a recording under every combination of growths, splits,
-small arenas, trims and placements, and preset compact with handles of 2 to
-32 MiB, too. It recommends flags for memprof record: of the policies within
---max-slowdown, the one with the least peak R, then the least later R, both give
-or take 1 %, then the least cost. A PyTorch job is replayed under PyTorch's own
-allocator too, with and without PYTORCH_CUDA_ALLOC_CONF. It prints, in at most
-20 lines, the recorded policy, the recommended one, and those that reserve less
-than any that is as fast. With --all it prints every policy (where equal free
-blocks tie, the driver's placement decides, so other placements are shown for
-PyTorch's), and for each
+		Long: `Replays the requests of a recording under the presets classic and compact,
+compact with --trim iteration, and compact with other handles, which are shown
+where they change the peak or the driver calls by more than 1 %. A PyTorch job is
+replayed under PyTorch's own allocator too: as it is, with expandable segments,
+and with the best of eight more settings of PYTORCH_CUDA_ALLOC_CONF. It
+recommends flags for memprof record: of the policies within --max-slowdown, the
+one with the least peak R, then the least later R, both give or take 1 %, then
+the least cost. The columns are
 
   peak R      peak reserved memory
   later R     the same in the steady iterations, from iteration 4 on (iterations
               count from 0)
-  first idle  1 - provided/reserved at the peaks of the first iteration (lower
-              is better)
-  later idle  the same, as the mean of the steady iterations
-  remaps      address ranges mapped again for requests, per steady iteration
-  waits       requests that wait for the device, per steady iteration
+  later idle  1 - provided/reserved at the peaks, as the mean of all iterations
+              but the first (lower is better)
   calls       driver calls that requests wait for, per steady iteration: create,
               map, set access, unmap and release, one for each handle
-  cost        time that requests of an iteration wait for driver calls
   slowdown    predicted / recorded iteration time (lower is better)
 
 Driver calls have the cost of a handle of 2 MiB, whatever its size. On an H200 a
 page of 8 MiB moved in 0.91 of the time of one of 2 MiB, one of 32 MiB in 1.26.`,
 		Annotations: exitCodes(tuneExits),
 		Example: `  memprof tune run
-  memprof tune --all run
-  memprof tune --growth needed,step:64MiB --trim iteration,idle:50ms --json run`,
+  memprof tune --limit 40GiB --json run`,
 		Args: exactArgs("a recording"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return opts.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), args[0])
 		},
 	}
 	opts.addFlags(cmd.Flags())
-	return completedTune(cmd)
+	cmd.ValidArgsFunction = completeDirectories
+	completeFlags(cmd, map[string]cobra.CompletionFunc{
+		"process": completeProcesses,
+		"format":  words("text", "markdown", "json"),
+	})
+	return cmd
 }
 
 func (o *tuneOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Process, "process", "", "`name` of the process to replay, as in the report (default: the first)")
-	o.Tried.add(flags)
 	flags.Var(&o.Limit, "limit", "most memory that the job may reserve on a device (default: as recorded)")
 	flags.Float64Var(&o.MaxSlowdown, "max-slowdown", 0.01, "most that the recommended policy may slow an iteration down, as a `share` of it")
-	o.Handle = sizeFlag(o.Costs.Handle)
-	flags.Var(&o.Handle, "cost-handle", "bytes per CUDA handle")
-	flags.DurationVar(&o.Costs.Create, "cost-create", o.Costs.Create, "`time` to create a handle")
-	flags.DurationVar(&o.Costs.Map, "cost-map", o.Costs.Map, "`time` to map a handle")
-	flags.DurationVar(&o.Costs.Access, "cost-access", o.Costs.Access, "`time` to set access to a mapped handle")
-	flags.DurationVar(&o.Costs.Unmap, "cost-unmap", o.Costs.Unmap, "`time` to unmap a handle")
-	flags.DurationVar(&o.Costs.Release, "cost-release", o.Costs.Release, "`time` to release a handle")
 	o.formatFlags.add(flags)
-	flags.BoolVar(&o.All, "all", false, "print every policy, with what it costs")
 }
 
 func (o *tuneOptions) run(ctx context.Context, stdout, stderr io.Writer, path string) error {
-	policies, err := o.validate()
-	if err != nil {
+	if err := o.formatFlags.validate(); err != nil {
 		return err
+	}
+	if !(o.MaxSlowdown >= 0) {
+		return exit.Usagef("--max-slowdown %v: want 0 or more", o.MaxSlowdown)
 	}
 	run, process, err := openProcess(path, o.Process)
 	if err != nil {
@@ -107,11 +92,7 @@ func (o *tuneOptions) run(ctx context.Context, stdout, stderr io.Writer, path st
 	if o.Process == "" && len(run.Processes) > 1 {
 		screen.Complain(stderr, fmt.Sprintf("replaying %s, one of %d processes (--process NAME chooses another)", process.Name, len(run.Processes)))
 	}
-	tuned := &report.Tuned{Process: process.Name, All: "memprof tune --all ", Costs: o.Costs, MaxSlowdown: o.MaxSlowdown}
-	if o.Process != "" {
-		tuned.All += "--process " + plain.ShellQuote(o.Process) + " "
-	}
-	tuned.All += plain.ShellQuote(path)
+	tuned := &report.Tuned{Process: process.Name, MaxSlowdown: o.MaxSlowdown}
 	// A log of RMM's requests does not say what RMM reserved.
 	if how := run.Info.ImportOf(process.Name); how == nil || how.Format != rmmlog.Format {
 		if err := findRecorded(tuned, process); err != nil {
@@ -123,13 +104,14 @@ func (o *tuneOptions) run(ctx context.Context, stdout, stderr io.Writer, path st
 		return exit.Input(err)
 	}
 	defer reader.Close()
-	result, err := tune.Run(ctx, reader, tune.Options{Policies: policies, Costs: o.Costs, Limit: uint64(o.Limit), Text: process.Strings().Text})
+	result, err := tune.Run(ctx, reader, tune.Options{Policies: tune.Compared(), Limit: uint64(o.Limit), Text: process.Strings().Text})
 	if errors.Is(err, tune.ErrNothing) {
 		return exit.Usagef("%s: %w", path, err)
 	}
 	if err != nil {
 		return exit.Input(err)
 	}
+	result.LeaveOutAlike()
 	tuned.Result = result
 	if o.Limit == 0 {
 		if tuned.Torch, err = replayTorch(process, &run.Info); err != nil {
@@ -140,9 +122,9 @@ func (o *tuneOptions) run(ctx context.Context, stdout, stderr io.Writer, path st
 	case "json":
 		return report.TuneJSON(stdout, tuned)
 	case "markdown":
-		return report.TuneMarkdown(stdout, tuned, o.All)
+		return report.TuneMarkdown(stdout, tuned)
 	}
-	return report.TuneText(stdout, tuned, o.All, screen.Options(stdout))
+	return report.TuneText(stdout, tuned, screen.Options(stdout))
 }
 
 // findRecorded sets the policy that a process was recorded under, and what it reserved, on the device with most.
@@ -188,38 +170,3 @@ var torchSettings = []string{
 
 // torchPlacements is how many placements of segments tune tries with each setting.
 const torchPlacements = 4
-
-// validate checks the flags and returns the policies to try.
-func (o *tuneOptions) validate() ([]bfc.Policy, error) {
-	if err := o.formatFlags.validate(); err != nil {
-		return nil, err
-	}
-	if o.Handle <= 0 {
-		return nil, exit.Usagef("--cost-handle: want more than 0 bytes")
-	}
-	o.Costs.Handle = uint64(o.Handle)
-	for name, cost := range map[string]time.Duration{"create": o.Costs.Create, "map": o.Costs.Map, "access": o.Costs.Access, "unmap": o.Costs.Unmap, "release": o.Costs.Release} {
-		if cost < 0 {
-			return nil, exit.Usagef("--cost-%s %s: want 0 or more", name, cost)
-		}
-	}
-	if !(o.MaxSlowdown >= 0) {
-		return nil, exit.Usagef("--max-slowdown %v: want 0 or more", o.MaxSlowdown)
-	}
-	policies, err := o.Tried.policies()
-	if err != nil {
-		return nil, exit.Usagef("%w", err)
-	}
-	return policies, nil
-}
-
-// completedTune adds what the flags of tune can be.
-func completedTune(cmd *cobra.Command) *cobra.Command {
-	cmd.ValidArgsFunction = completeDirectories
-	completeFlags(cmd, map[string]cobra.CompletionFunc{
-		"process": completeProcesses,
-		"format":  words("text", "markdown", "json"),
-	})
-	completePolicy(cmd, lists, func(c *bfc.Choice) bool { return c.NoTune != "" })
-	return cmd
-}

@@ -24,24 +24,19 @@ func (d *driver) maybe(value uint64) uint64 {
 // plenty is more memory than any heap here uses.
 const plenty = 1 << 62
 
-// options draws a policy, and what the memory of a heap can do.
-func (d *driver) options(planned bool) (options bfc.Options, device bfc.DeviceOptions) {
+// options draws the parameters of an allocator, and what the memory of a heap can do.
+func (d *driver) options() (options bfc.Options, device bfc.DeviceOptions) {
 	options = bfc.Options{
-		Limit:             d.logUniform([]float64{20, 20, 30}[d.random.IntN(3)], 36) + d.maybe(uint64(d.random.IntN(4096))),
-		Headroom:          d.maybe(d.logUniform(16, 33)),
-		Growth:            bfc.Growth(d.random.IntN(5)),
-		Step:              d.logUniform(0, 34),
-		Split:             []bfc.Split{bfc.SplitClassic, bfc.SplitClassic, bfc.SplitAlways, bfc.Split(d.logUniform(0, 28))}[d.random.IntN(4)],
-		GarbageCollection: d.oneIn(2),
+		Limit:    d.logUniform([]float64{20, 20, 30}[d.random.IntN(3)], 36) + d.maybe(uint64(d.random.IntN(4096))),
+		Headroom: d.maybe(d.logUniform(16, 33)),
+		Growth:   []bfc.Growth{bfc.Double, bfc.Needed, bfc.Pages}[d.random.IntN(3)],
+		Split:    bfc.Split(d.random.IntN(2)),
 	}
-	if options.Growth != bfc.None && d.oneIn(3) {
+	if d.oneIn(3) {
 		options.Limit = bfc.NoLimit
 	}
 	if d.oneIn(12) { // so little that 0.9 of it rounds up to itself
 		options.Limit = 256 + d.random.Uint64N(4096)
-	}
-	if d.oneIn(4) {
-		options.FragmentationFraction = d.random.Float64() / 100
 	}
 	device = bfc.DeviceOptions{
 		VMM:         !d.oneIn(3),
@@ -49,32 +44,26 @@ func (d *driver) options(planned bool) (options bfc.Options, device bfc.DeviceOp
 		Physical:    d.maybe(d.logUniform(24, 36)),
 		Reservation: d.maybe(d.logUniform(24, 35)),
 	}
-	if planned {
-		options.Placement = bfc.PlacementPlanned
-	}
 	if d.oneIn(2) {
 		options.Trim.When = bfc.TrimIteration
-		// Uses are noted by page: a block must not have millions.
-		device.Granularity = max(device.Granularity, 1<<20)
-		options.Limit = min(options.Limit, 1<<32)
 	}
-	if options.Growth == bfc.Pages { // pages have state: a block must not have millions
+	if options.Growth == bfc.Pages || options.Trim.When == bfc.TrimIteration { // pages have state: a block must not have millions
 		device.Granularity = max(device.Granularity, 1<<20)
 		options.Limit = min(options.Limit, 1<<32)
 	}
 	if device.Physical == 0 {
 		device.Physical = plenty
 	}
-	if planned && d.oneIn(2) { // preset compact, with memory that refuses nothing
-		options.Growth, options.Trim.When, device.VMM = []bfc.Growth{bfc.Needed, bfc.Pages}[d.random.IntN(2)], bfc.TrimIteration, true
+	if d.oneIn(4) { // preset compact, with memory that refuses nothing
+		options.Growth, options.Trim.When, device.VMM = bfc.Pages, bfc.TrimIteration, true
 		options.Limit, device.Physical, device.Reservation = 1<<32, 1<<33, 0
 		device.Granularity = max(device.Granularity, 1<<20)
 	}
 	return options, device
 }
 
-func (d *driver) newHeap(planned bool) {
-	options, device := d.options(planned)
+func (d *driver) newHeap() {
+	options, device := d.options()
 	refuseGrow, refuseMap, refuseUnmap := d.maybe(1+d.random.Uint64N(12)), d.maybe(2+d.random.Uint64N(9)), d.maybe(1+d.random.Uint64N(5))
 	m := &memory{granularity: device.Granularity, record: d.record}
 	device.RefuseGrow = func(call int, bytes uint64) bool {
@@ -98,9 +87,8 @@ func (d *driver) newHeap(planned bool) {
 	for range 6 {
 		d.palette = append(d.palette, d.logUniform(0, d.greatest))
 	}
-	d.send(options.Limit, options.Headroom, uint64(options.Growth), truth(options.GarbageCollection),
-		math.Float64bits(options.FragmentationFraction), truth(device.VMM), device.Granularity, device.Physical,
-		device.Reservation, refuseGrow, refuseMap, options.Step, uint64(options.Split), truth(options.Trim.When != bfc.TrimNever), refuseUnmap, truth(options.Placement == bfc.PlacementPlanned))
+	d.send(options.Limit, options.Headroom, uint64(options.Growth), truth(device.VMM), device.Granularity, device.Physical,
+		device.Reservation, refuseGrow, refuseMap, truth(options.Split == bfc.SplitAlways), truth(options.Trim.When == bfc.TrimIteration), refuseUnmap)
 }
 
 func (d *driver) size() uint64 {

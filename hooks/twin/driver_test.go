@@ -39,20 +39,19 @@ func (d *driver) run(operations int) {
 			n = 100_000
 		}
 		n = min(n, operations)
-		d.oneHeap(n, d.oneIn(3))
-		for range 4 { // short jobs with plans
-			d.oneHeap(d.random.IntN(20), true)
+		d.oneHeap(n)
+		for range 2 {
+			d.oneHeap(d.random.IntN(20)) // short jobs that repeat themselves
 		}
 		operations -= n
 	}
 	d.crowd(4_000)
-	d.crowd(11_600) // more pairs than are planned
 	d.ops.Flush()
 }
 
 // crowd runs iterations in each of which so many blocks are live together.
 func (d *driver) crowd(blocks int) {
-	d.newHeap(true)
+	d.newHeap()
 	for range 4 {
 		for i := range blocks {
 			d.do(opAlloc, 256*(1+uint64(i)%7), 0)
@@ -68,12 +67,12 @@ func (d *driver) crowd(blocks int) {
 }
 
 // oneHeap runs n operations in a new heap, and then iterations that repeat themselves.
-func (d *driver) oneHeap(n int, planned bool) {
-	d.newHeap(planned)
+func (d *driver) oneHeap(n int) {
+	d.newHeap()
 	for range n {
 		d.step()
 	}
-	for planned && !d.oneIn(4) || d.oneIn(5) {
+	for d.oneIn(2) {
 		d.repeat()
 	}
 	d.do(opStats, 0, 0)
@@ -146,10 +145,9 @@ func (d *driver) do(kind, a, b uint64) {
 		d.heap.EndIteration()
 		d.streams.EndIteration(d.heap.Stats().Reserved)
 	case opTrim:
-		given, mapped := d.heap.Trim()
-		d.record(didTrim, given, mapped)
+		d.record(didTrim, d.heap.Trim())
 	case opUnmapFree:
-		d.record(didTrim, d.heap.UnmapFree(a), 0)
+		d.record(didTrim, d.heap.UnmapFree(a))
 	case opShortage:
 		d.heap.Shortage()
 	case opSpare:

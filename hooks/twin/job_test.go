@@ -45,7 +45,7 @@ func (d *driver) step() {
 	default:
 		d.do(opAlloc, d.size(), 0)
 	}
-	if d.oneIn(2000) { // free all blocks in random order, then request much, so that idle regions are released
+	if d.oneIn(2000) { // free all blocks in random order, then request much
 		for len(d.live) > 0 {
 			d.do(opFree, d.random.Uint64N(uint64(len(d.live))), 0)
 		}
@@ -56,7 +56,7 @@ func (d *driver) step() {
 }
 
 // repeat runs iterations that make the same requests and free their blocks at the same positions, in the
-// same iteration or the next, sometimes with other operations between: jobs for which plans are made.
+// same iteration or the next, sometimes with other operations between.
 func (d *driver) repeat() {
 	type step struct {
 		size  uint64 // of a request; 0 for a free
@@ -65,8 +65,8 @@ func (d *driver) repeat() {
 	}
 	greatest := 8 + d.random.IntN(20) // log2 of the largest size
 	var steps []step
-	var open []int                                               // requests whose blocks this iteration frees
-	requests := []int{60, 60, 60, 60, 60, 500}[d.random.IntN(6)] // so many live together are sorted in another way
+	var open []int // requests whose blocks this iteration frees
+	requests := []int{60, 60, 60, 60, 60, 500}[d.random.IntN(6)]
 	for i := range 1 + d.random.IntN(requests) {
 		steps = append(steps, step{size: 1 + d.random.Uint64N(1<<(greatest-d.random.IntN(8)))})
 		if d.oneIn(3) {
@@ -104,7 +104,7 @@ func (d *driver) repeat() {
 				delete(of, s.of)
 			}
 		}
-		if d.oneIn(stays) { // a block that stays, an obstacle for the plan
+		if d.oneIn(stays) { // a block that stays
 			d.do(opAlloc, 1+d.random.Uint64N(1<<greatest), 0)
 		}
 		d.do(opIteration, 0, 0)

@@ -21,26 +21,24 @@ const (
 
 // goFiles are files of the allocator in Go that have no twin, and why.
 var goFiles = map[string]string{
-	"doc":         "the specification of both",
-	"device":      "a model of a device, for replays and tests",
-	"memory":      "struct bfc_memory stands in bfc.h",
-	"policy_text": "policy.c has the texts beside the table",
+	"doc":     "the specification of both",
+	"device":  "a model of a device, for replays and tests",
+	"memory":  "struct bfc_memory stands in bfc.h",
+	"garbage": "the hook releases no regions",
 }
 
 // twins are the types of both allocators that are the same, by their names in Go.
 var twins = map[string]string{
 	"Allocator": "bfc", "Options": "bfc_options", "Block": "bfc_block", "Stats": "bfc_stats",
 	"chunk": "bfc_chunk", "region": "bfc_region", "freeSet": "bfc_freeset", "liveTable": "bfc_live", "liveSlot": "bfc_live_slot",
-	"byteRange": "bfc_range", "origin": "bfc_origin", "lifetime": "bfc_lifetime", "plan": "bfc_plan", "planned": "bfc_planned",
-	"planner": "bfc_planner", "arrangement": "bfc_arrangement", "leaver": "bfc_leaver", "positions": "bfc_positions",
-	"Policy": "bfc_policy", "Streams": "bfc_streams", "Arena": "bfc_arena", "ArenaPolicy": "bfc_arena_policy",
+	"byteRange": "bfc_range", "Policy": "bfc_policy", "Streams": "bfc_streams", "Arena": "bfc_arena", "ArenaPolicy": "bfc_arena_policy",
 }
 
 // apart are the fields that only one of two twins has, as TYPE.FIELD by the name of the type in Go, and why.
 var apart = map[string]string{
-	"Options.trim": "C has what the allocator reads of it: notes", "Options.notes": "Go has the whole trim",
-	"Options.old_pages": "replays of earlier recordings, which only Go makes",
-	"Options.placement": "C has what the allocator reads of it: planned", "Options.planned": "Go has the whole placement",
+	"Options.trim": "C has what the allocator reads of it: trims", "Options.trims": "Go has the whole trim",
+	"Options.split": "in C a truth", "Options.always_split": "in Go a Split",
+	"Options.fragmentation_fraction": "of replays of requests by hand", "Options.garbage_collection": "of replays of requests by hand",
 	"Policy.idle_ns": "in Go a field of Trim",
 
 	"Allocator.granularity": "in C a field of the memory",

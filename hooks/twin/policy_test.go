@@ -39,41 +39,33 @@ func policyGolden(t *testing.T, program string) {
 // forArena compares what each kind of arena gets, for all combinations of the values of a
 // policy that it depends on.
 func forArena(t *testing.T, program string) {
-	values := map[string][]string{
-		"growth": {"double", "needed", "none", "step:4096", "pages"}, "split": {"classic", "always", "1048576"}, "small-arenas": {"0", "65536"},
-		"trim": {"never", "iteration", "idle:5000", "pressure"}, "placement": {"best-fit", "planned"},
-		"headroom": {"0", "12345"}, "limit": {"0", "1073741824"}, "handle": {"0", "65536", "5000000", "536870912"},
-	}
-	policies := []bfc.Policy{bfc.Classic()}
-	for _, d := range bfc.Dimensions {
-		var combined []bfc.Policy
-		for _, p := range policies {
-			for _, text := range values[d.Name] {
-				if err := d.Set(&p, text, bfc.Plain); err != nil {
-					t.Fatal(err)
-				}
-				combined = append(combined, p)
-			}
-		}
-		policies = combined
-	}
-	if len(policies) != 5*3*2*4*2*2*2*4 {
-		t.Fatalf("%d policies: a dimension has no values here", len(policies))
-	}
 	var in, want strings.Builder
-	for i, p := range policies {
-		for bits := range 32 {
-			a := bfc.Arena{
-				OtherStream: bits&1 != 0, Pool: bits&2 != 0, Tag: bits&4 != 0, Small: bits&8 != 0, Graphs: bits&16 != 0,
-				Total: []uint64{80 << 30, 1 << 30}[i/7%2], Granularity: []uint64{2 << 20, 64 << 20}[i/3%2],
+	number := 0
+	for _, preset := range bfc.Presets() {
+		for _, trim := range []bfc.Trim{{}, {When: bfc.TrimIteration}, {When: bfc.TrimIdle, Idle: 5000}} {
+			for _, limit := range []uint64{0, 1 << 30} {
+				for _, handle := range []uint64{0, 65536, 5_000_000, 512 << 20} {
+					p := bfc.Policy{Preset: preset, Limit: limit, Headroom: []uint64{0, 12345}[number%2], Handle: handle, Trim: trim}
+					for bits := range 16 {
+						writeArena(&in, &want, p, bfc.Arena{
+							OtherStream: bits&1 != 0, Pool: bits&2 != 0, Tag: bits&4 != 0, Graphs: bits&8 != 0,
+							Total: []uint64{80 << 30, 1 << 30}[number/7%2], Granularity: []uint64{2 << 20, 64 << 20}[number/3%2],
+						})
+					}
+					number++
+				}
 			}
-			fmt.Fprintf(&in, "%s stream=%d pool=%d tag=%d small=%d graphs=%d total=%d granularity=%d\n", p.HookOptions(),
-				truth(a.OtherStream), truth(a.Pool), truth(a.Tag), truth(a.Small), truth(a.Graphs), a.Total, a.Granularity)
-			got := p.ForArena(a)
-			fmt.Fprintf(&want, "  %s limit=%d handle=%d page=%d reservation=%d unmaps=%d fine=%d\n", got.Fields(), got.Limit, got.Handle, got.Page, got.Reservation, truth(got.Unmaps), truth(got.Fine))
 		}
 	}
 	comparePolicies(t, program, in.String(), want.String())
+}
+
+// writeArena writes a policy and an arena, and what the arena gets.
+func writeArena(in, want *strings.Builder, p bfc.Policy, a bfc.Arena) {
+	fmt.Fprintf(in, "%s stream=%d pool=%d tag=%d graphs=%d total=%d granularity=%d\n", p.HookOptions(),
+		truth(a.OtherStream), truth(a.Pool), truth(a.Tag), truth(a.Graphs), a.Total, a.Granularity)
+	got := p.ForArena(a)
+	fmt.Fprintf(want, "  %s limit=%d handle=%d page=%d reservation=%d fine=%d\n", got.Fields(), got.Limit, got.Handle, got.Page, got.Reservation, truth(got.Fine))
 }
 
 // comparePolicies compares the lines that the C twin prints with those of Go.

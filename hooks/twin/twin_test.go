@@ -63,7 +63,7 @@ const (
 
 const (
 	memoryGrow = 200 + iota
-	memoryRelease
+	_
 	memoryMap
 	memoryUnmap
 	memoryFree
@@ -117,7 +117,7 @@ func TestTwins(t *testing.T) {
 	}
 	t.Logf("seed %d: %d operations, %d records agree: %v", seed, *twinOps, compared, tally)
 	for _, what := range []string{"alloc 0", "alloc 1", "free 0", "free 1", "unmap 0", "unmap 1", "restore 0", "restore 1", "containing 0", "containing 1",
-		"memory grow 0", "memory grow 1", "memory map 0", "memory map 1", "memory try unmap 0", "memory try unmap 1", "trim", "memory release", "memory unmap", "memory free", "chunk", "shrink 0", "shrink 1", "spare", "want"} {
+		"memory grow 0", "memory grow 1", "memory map 0", "memory map 1", "memory try unmap 0", "memory try unmap 1", "trim", "memory unmap", "memory free", "chunk", "shrink 0", "shrink 1", "spare", "want"} {
 		if tally[what] == 0 && *twinOps >= 300_000 {
 			t.Errorf("-twin.seed=%d -twin.ops=%d: no %s among the operations: nothing was compared of it", seed, *twinOps, what)
 		}
@@ -171,7 +171,7 @@ func compare(in io.Reader, expected <-chan []record) (compared int, err error) {
 
 var kindNames = map[uint64]string{
 	didAlloc: "alloc", didFree: "free", didUnmap: "unmap", didRestore: "restore", didContaining: "containing", didStats: "stats",
-	didStatsMore: "more stats", didChunk: "chunk", memoryGrow: "memory grow", memoryRelease: "memory release",
+	didStatsMore: "more stats", didChunk: "chunk", memoryGrow: "memory grow",
 	memoryTryUnmap: "memory try unmap", didTrim: "trim", didShrink: "shrink", didSpare: "spare", didWant: "want",
 	memoryMap: "memory map", memoryUnmap: "memory unmap", memoryFree: "memory free",
 }
@@ -211,13 +211,6 @@ func (m *memory) Grow(bytes uint64) (addr, granted uint64, ok bool) {
 		m.used += granted
 	}
 	return addr, granted, ok
-}
-
-func (m *memory) Release(addr, bytes uint64) {
-	free := m.Device.Free()
-	m.Device.Release(addr, bytes)
-	m.used -= m.Device.Free() - free
-	m.record(memoryRelease, addr, bytes, m.used)
 }
 
 func (m *memory) Map(addr, bytes uint64) bool {

@@ -37,7 +37,7 @@ var Rules = []Rule{
 	{"growth-ahead", Cost, aheadBytes, aheadText, cureAction},
 	{"stranded", Cost, strandedBytes, strandedText, cureAction},
 	{"external", Cost, func(d Device) int64 { return some(d.Peak.External) }, externalText, cureAction},
-	{"slack", Cost, slackBytes, slackText, always("--split always (part of --preset compact)")},
+	{"slack", Cost, slackBytes, slackText, cureAction},
 	{"pending", Cost, func(d Device) int64 { return some(d.Peak.Pending) }, always("freed, but another stream may still use it"), always("use fewer streams, or end their use of tensors earlier")},
 	{"not-requested", Cost, notRequestedBytes, always("reserved by PyTorch's allocator beyond what was requested"), always("memprof record without --allocator native shows its parts")},
 	{"graph-pools", Cost, graphPoolBytes, graphPoolText, graphPoolAction},

@@ -21,7 +21,7 @@ func newBestFit(capacity int64) (*bestFit, error) {
 		return nil, fmt.Errorf("best fit holds at most %d slots, not %d", int64(most), capacity)
 	}
 	bytes := uint64(capacity) * bfc.Granule
-	heap, err := bfc.New(bfc.Options{Limit: bytes, Growth: bfc.None}, bfc.NewDevice(bfc.DeviceOptions{Physical: bytes}))
+	heap, err := bfc.New(bfc.Options{Limit: bytes, Growth: bfc.Whole}, bfc.NewDevice(bfc.DeviceOptions{Physical: bytes}))
 	if err != nil {
 		return nil, err
 	}

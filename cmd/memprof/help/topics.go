@@ -13,7 +13,6 @@ import (
 	"github.com/memprof/memprof/analysis/renames"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/cmd/memprof/schema"
-	"github.com/memprof/memprof/report"
 )
 
 // topics are the texts of `memprof help TOPIC`, one file a topic: a line that says what it is about, an
@@ -150,48 +149,16 @@ func renameLines(table renames.Table) string {
 // Documents returns the names of the documents there are, in order.
 func Documents() []string { return textNames(schema.Files) }
 
-// Places of help/policies.txt that the table of policies fills in.
-const (
-	presetsHere    = "{{presets}}"
-	dimensionsHere = "{{dimensions}}"
-)
+// presetsHere is the place of help/policies.txt that the presets fill in.
+const presetsHere = "{{presets}}"
 
-// fillPolicies puts the presets and the dimensions of a policy into a help text.
+// fillPolicies puts the presets into a help text.
 func fillPolicies(text string) string {
-	return strings.NewReplacer(presetsHere, presetLines(), dimensionsHere, dimensionLines()).Replace(text)
-}
-
-func presetLines() string {
-	var out []string
-	for _, preset := range bfc.Presets {
-		p, err := bfc.PresetNamed(preset.Name)
-		if err != nil {
-			panic(err) // it is in the table
-		}
-		var values []string
-		for _, d := range bfc.Dimensions {
-			if d.Tune != nil && d.Choices[0].Word != "" {
-				values = append(values, d.Name+" "+d.Text(&p, report.PolicyUnits))
-			}
-		}
-		out = append(out, helpItem("  "+preset.Name, strings.Join(values, ", ")+": "+preset.Help))
+	var lines []string
+	for _, p := range bfc.Presets() {
+		lines = append(lines, helpItem("  "+p.String(), p.Help()))
 	}
-	return strings.Join(out, "\n")
-}
-
-func dimensionLines() string {
-	var out []string
-	for _, d := range bfc.Dimensions {
-		if len(d.Choices) == 1 {
-			out = append(out, helpItem("--"+d.Name+" "+d.Choices[0].Pattern(report.PolicyUnits), d.Help))
-			continue
-		}
-		out = append(out, helpItem("--"+d.Name, d.Help))
-		for i := range d.Choices {
-			out = append(out, helpItem("  "+d.Choices[i].Pattern(report.PolicyUnits), d.Choices[i].Help))
-		}
-	}
-	return strings.Join(out, "\n")
+	return strings.ReplaceAll(text, presetsHere, strings.Join(lines, "\n"))
 }
 
 // helpItem is a term and what it means in a second column, in lines of at most 80 characters.

@@ -19,17 +19,12 @@ type resultJSON struct {
 	Requested *uint64  `json:"requested,omitempty"`
 	Provided  *uint64  `json:"provided,omitempty"`
 	Released  *uint64  `json:"released,omitempty"`
-	Mapped    *uint64  `json:"mapped,omitempty"`
 }
 
 func toJSON(r *ops.Result) resultJSON {
 	out := resultJSON{Op: r.Verb, OK: r.OK}
-	switch r.Verb {
-	case ops.GC:
+	if r.Verb == ops.GC || r.Verb == ops.Iteration {
 		out.Released = &r.Released
-		return out
-	case ops.Iteration:
-		out.Released, out.Mapped = &r.Released, &r.Mapped
 		return out
 	}
 	out.Name = &r.Name

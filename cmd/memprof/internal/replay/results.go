@@ -42,7 +42,7 @@ func (k *Results) Add(r *ops.Result) error {
 	if r.OK {
 		ok = 1
 	}
-	for _, n := range []uint64{ok, uint64(r.Region), r.Offset, r.Requested, r.Provided, r.Released, r.Mapped} {
+	for _, n := range []uint64{ok, uint64(r.Region), r.Offset, r.Requested, r.Provided, r.Released} {
 		line = binary.AppendUvarint(line, n)
 	}
 	k.line = line
@@ -116,6 +116,6 @@ func readResult(in *bufio.Reader) (r ops.Result, err error) {
 	r.Verb = ops.Verb(text())
 	r.Name = text()
 	r.OK, r.Region = number() == 1, int(number())
-	r.Offset, r.Requested, r.Provided, r.Released, r.Mapped = number(), number(), number(), number(), number()
+	r.Offset, r.Requested, r.Provided, r.Released = number(), number(), number(), number()
 	return r, err
 }

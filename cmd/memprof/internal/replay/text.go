@@ -32,7 +32,7 @@ func Text(w *bufio.Writer, a *bfc.Allocator, results *Results) error {
 		case r.Verb == ops.GC:
 			where = "released " + formatSize(r.Released)
 		case r.Verb == ops.Iteration:
-			where = fmt.Sprintf("unmapped %s, mapped %s", formatSize(r.Released), formatSize(r.Mapped))
+			where = "unmapped " + formatSize(r.Released)
 		case r.OK:
 			requested, provided = formatSize(r.Requested), formatSize(r.Provided)
 		case r.Verb == ops.Alloc:
