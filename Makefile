@@ -7,9 +7,9 @@
 #   make campaign    kills, full disks, hostile directories, refused driver calls, random jobs under all policies: about an hour
 #                    on two cores. Each test takes CAMPAIGN=240 seconds, or jobs in proportion, and prints its seed, which
 #                    MEMPROF_SEED=... or -served-seed repeats; without CAMPAIGN the same tests run in short in make test
-#   make fits        all samples on simulated cards that just suffice for torch's own allocator (a minute), and the least limit of each
-#                    under growth pages; make test has a few
+#   make fits        all samples on simulated cards that just suffice for torch's own allocator (a minute); make test has a few
 #   make soak        200 million events on the simulated GPU: nothing may grow (ten minutes, 2 GB)
+#   make peaks       what the recordings of samples/ reserve under both presets and PyTorch's allocator; compact against what it was
 #   make fuzz        every verb over changed files, ten minutes a target (FUZZTIME=1m for less)
 #   make bench       the benchmarks that need no GPU
 #   make page-bench  a table of what pages of one and ten million events and a served recording of a hundred million take, in
@@ -32,7 +32,7 @@ DEMO := demo-run
 DEMO_JOB = $(shell python3 -c 'import sys, torch, torchvision; sys.exit(not torch.cuda.is_available())' >/dev/null 2>&1 \
 	&& echo python3 samples/jobs/resnet50.py --iterations 20 || echo bin/memprof rerun samples/resnet50)
 
-.PHONY: build hook demo test go-test race-test c-test python-test duckdb-test no-duckdb-test campaign fits fuzz soak bench page-bench gpu-check dist dist-check clean
+.PHONY: build hook demo test go-test race-test c-test python-test duckdb-test no-duckdb-test campaign fits peaks fuzz soak bench page-bench gpu-check dist dist-check clean
 
 build: hook
 	go build -tags $(TAGS) -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/memprof ./cmd/memprof
@@ -90,7 +90,9 @@ campaign: hook
 
 fits: hook
 	go test ./cmd/memprof -run '^TestFits$$' -fits-all -count 1 -v
-	go test ./analysis/recording -run '^TestCompactOnLeastCard$$' -bisect -count 1 -v
+
+peaks:
+	go test ./analysis/recording -run '^TestPeaks$$' -count 1 -v
 
 soak: hook
 	go test ./cmd/memprof -run TestSoak -v -timeout 2h -soak-events 200000000

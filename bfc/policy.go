@@ -179,9 +179,9 @@ func (o Options) Fields() string {
 	return fmt.Sprintf("growth=%s split=%s trim=%s headroom=%d", o.Growth, o.Split, o.Trim, o.Headroom)
 }
 
-// errGone says that an arena was recorded under a policy that memprof has no longer.
+// errGone says that an arena was recorded under a policy that memprof does not have, or has no longer.
 func errGone(name, text string) error {
-	return fmt.Errorf("the recording has a policy that this version no longer has, %s=%s: record the job again", name, text)
+	return fmt.Errorf("the recording has a policy that this version does not have, %s=%s: record the job again", name, text)
 }
 
 // ParseFields reads the options of an arena's allocator from its arena event, in which main=1 says that it is a

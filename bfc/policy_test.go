@@ -75,7 +75,7 @@ func TestFields(t *testing.T) {
 		"growth=double below=1048576":                 "below=1048576",
 		"growth=double trim=pressure":                 "trim=pressure",
 	} {
-		want = "the recording has a policy that this version no longer has, " + want + ": record the job again"
+		want = "the recording has a policy that this version does not have, " + want + ": record the job again"
 		if _, err := parseFields(text); err == nil || err.Error() != want {
 			t.Errorf("%s: %v", text, err)
 		}

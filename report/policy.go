@@ -1,7 +1,7 @@
 package report
 
 import (
-	"strings"
+	"fmt"
 	"time"
 
 	"github.com/memprof/memprof/analysis"
@@ -24,7 +24,7 @@ func PolicyFlags(p bfc.Policy) string {
 }
 
 // allocatorLine says which allocator served a device, and under which policy: "Allocator: memprof's,
-// not PyTorch's; preset compact, trim iteration". It is "" where no arena is known.
+// not PyTorch's; preset compact (growth pages, split always, trim never)". It is "" where no arena is known.
 func allocatorLine(r *analysis.Result, d *analysis.DeviceResult) string {
 	for i := range r.Arenas {
 		a := &r.Arenas[i]
@@ -45,5 +45,10 @@ func allocatorLine(r *analysis.Result, d *analysis.DeviceResult) string {
 	if !ok {
 		return ""
 	}
-	return "Allocator: memprof's, not PyTorch's; " + strings.ReplaceAll(strings.TrimPrefix(PolicyFlags(p), "--"), " --", ", ")
+	main := p.ForArena(bfc.Arena{Granularity: bfc.Granule})
+	words := fmt.Sprintf("growth %s, split %s, trim %s", main.Growth, main.Split, p.Trim.Text(time.Duration.String))
+	if p.Handle > 0 {
+		words += ", handle " + units.ExactSize(p.Handle)
+	}
+	return "Allocator: memprof's, not PyTorch's; preset " + p.Preset.String() + " (" + words + ")"
 }

@@ -69,8 +69,8 @@ func tuneSection(t *Tuned) layout.Section {
 	s := layout.Section{
 		Title:  "Policies for " + plain.Shorten(t.Process, 60),
 		Before: layout.Note(fmt.Sprintf("%s replayed, at most %s at once; %s", units.Counted(t.Allocs, "request"), units.FormatSize(first.PeakT), tunedSteps(first))),
-		Columns: []layout.Column{layout.Words("policy"), layout.Numbers("peak R"), layout.Numbers("saves"), layout.Numbers("of recorded"), {Name: "later R", Number: true, Implied: true},
-			layout.Numbers("later idle"), layout.Numbers("calls"), layout.Numbers("slowdown"), layout.Words("")},
+		Columns: []layout.Column{layout.Words("policy"), layout.Numbers("peak R"), layout.Numbers("saves"), {Name: "of recorded", Number: true, Implied: true}, {Name: "later R", Number: true, Implied: true},
+			layout.Numbers("calls"), layout.Numbers("slowdown"), layout.Words("")},
 	}
 	base, best := t.baseline(), t.Recommend(t.MaxSlowdown)
 	replayed := false
@@ -86,22 +86,25 @@ func tuneSection(t *Tuned) layout.Section {
 		case o.Refused > 0:
 			tone = layout.Failed
 		}
-		s.Rows = append(s.Rows, layout.Toned(tone, append(append(savedCells(PolicyFlags(o.Policy), o.PeakR, o.Refused, base), laterCells(o)...), layout.Row(mark)...)))
+		s.Rows = append(s.Rows, layout.Toned(tone, append(append(savedCells(shortFlags(&o.Policy), o.PeakR, o.Refused, base), laterCells(o)...), layout.Row(mark)...)))
 	}
 	if t.RecordedR > 0 && !replayed {
 		name := "PyTorch's own"
 		if t.Recorded != nil {
-			name = PolicyFlags(*t.Recorded)
+			name = shortFlags(t.Recorded)
 		}
-		s.Rows = slices.Insert(s.Rows, 0, append(savedCells(name, t.RecordedR, 0, 0), layout.Row(units.Absent, units.Absent, units.Absent, units.Absent, "recorded")...))
+		s.Rows = slices.Insert(s.Rows, 0, append(savedCells(name, t.RecordedR, 0, 0), layout.Row(units.Absent, units.Absent, units.Absent, "recorded")...))
 	}
 	for _, o := range t.torchShown() {
 		s.Rows = append(s.Rows, append(savedCells(strings.TrimSuffix("PyTorch's own, "+o.Setting, ", "), o.Reserved, o.Refused, base),
-			layout.Row(units.Absent, units.Absent, units.Absent, t.torchSlowdownText(&o), "")...))
+			layout.Row(units.Absent, units.Absent, t.torchSlowdownText(&o), "")...))
 	}
 	s.After = tuneNotes(t, best)
 	return s
 }
+
+// shortFlags are the flags of a policy as rows have them.
+func shortFlags(p *bfc.Policy) string { return strings.TrimPrefix(PolicyFlags(*p), "--preset ") }
 
 // savedCells are the name of a row, what it reserves, and what that saves of base, unless that is 0.
 func savedCells(name string, reserved, refused, base int64) []layout.Cell {
@@ -117,14 +120,11 @@ func savedCells(name string, reserved, refused, base int64) []layout.Cell {
 
 // laterCells are what a replay says of later iterations.
 func laterCells(o *tune.Outcome) []layout.Cell {
-	later, slowdown := units.Absent, units.Absent
-	if o.Iterations > 1 {
-		later = units.FormatPercent(o.LaterIdle)
-	}
+	slowdown := units.Absent
 	if o.Duration > 0 {
 		slowdown = slowdownText(o.Slowdown())
 	}
-	return layout.Row(units.FormatSize(o.SteadyR), later, tenths(o.Calls.Sum()), slowdown)
+	return layout.Row(units.FormatSize(o.SteadyR), tenths(o.Calls.Sum()), slowdown)
 }
 
 func slowdownText(share float64) string { return strconv.FormatFloat(1+share, 'f', 3, 64) + "x" }
@@ -228,8 +228,7 @@ func tenths(n float64) string {
 }
 
 func tuneNotes(t *Tuned, best int) []layout.Cell {
-	notes := layout.Row("R: reserved, replayed; saves: of the recorded policy's; later: iterations from 4 on; idle: 1 − provided / reserved;",
-		"calls: of the driver, that requests wait for, per later iteration; slowdown: predicted / recorded iteration time")
+	notes := layout.Row("R: reserved, replayed; saves: of the recorded policy's; later: iterations from 4 on; calls: of the driver, per later iteration")
 	if t.LeftOut > 0 {
 		notes = append(notes, layout.Note(units.Counted(t.LeftOut, "arena")+" of graph memory left out")...)
 	}

@@ -113,7 +113,6 @@ func TestBFC(t *testing.T) {
 		{bfc.Options{Growth: bfc.Needed}, 12 * mib},
 		{bfc.Options{Growth: bfc.Needed, Split: bfc.SplitAlways}, 12 * mib},
 		{bfc.Options{Growth: bfc.Double}, 4*mib + 4*mib + 8*mib},
-		{bfc.Options{Growth: bfc.Step, Step: 16 * mib}, 16 * mib},
 	} {
 		if got := Separate(BFC(2<<20, test.policy), []*Shape{asked})[0]; got != test.want {
 			t.Errorf("%+v: %d bytes, want %d", test.policy, got, test.want)

@@ -7,22 +7,26 @@ import (
 	"github.com/memprof/memprof/bfc"
 )
 
-// TestPolicyOf: the page of growth pages is the size of a handle; that of other growths is the device's, and says nothing.
+// TestPolicyOf: the page of preset compact is the size of a handle; that of classic is the device's, and says nothing.
 func TestPolicyOf(t *testing.T) {
 	for _, c := range []struct {
-		growth, page string
-		want         uint64 // bytes of a handle; 0: the default
+		preset bfc.Preset
+		page   string
+		want   uint64 // bytes of a handle; 0: the default
 	}{
-		{"pages", "4194304", 0}, {"pages", "2097152", 2 << 20}, {"pages", "33554432", 32 << 20}, {"pages", "", 0}, {"pages", "x", 0},
-		{"needed", "2097152", 0},
+		{bfc.Compact, "4194304", 0}, {bfc.Compact, "2097152", 2 << 20}, {bfc.Compact, "33554432", 32 << 20}, {bfc.Compact, "", 0}, {bfc.Compact, "x", 0},
+		{bfc.Classic, "2097152", 0},
 	} {
-		options := map[string]string{"main": "1", "growth": c.growth, "split": "always", "trim": "never", "placement": "planned", "headroom": "0"}
+		options := map[string]string{"main": "1", "growth": "double", "split": "classic", "trim": "iteration", "headroom": "5"}
+		if c.preset == bfc.Compact {
+			options["growth"], options["split"] = "pages", "always"
+		}
 		if c.page != "" {
 			options["granularity"] = c.page
 		}
 		p, ok := PolicyOf(&analysis.Result{Arenas: []analysis.ArenaInfo{{Options: options}}}, 0)
-		if !ok || p.Handle != c.want || (p.Growth == bfc.Pages) != (c.growth == "pages") {
-			t.Errorf("growth %s, pages of %q bytes: handle %d, %v, want %d", c.growth, c.page, p.Handle, ok, c.want)
+		if want := (bfc.Policy{Preset: c.preset, Handle: c.want, Headroom: 5, Trim: bfc.Trim{When: bfc.TrimIteration}}); !ok || p != want {
+			t.Errorf("%v, pages of %q bytes: %+v, %v, want %+v", c.preset, c.page, p, ok, want)
 		}
 	}
 }

@@ -13,7 +13,6 @@ type replay struct {
 	policy  bfc.Policy
 	limit   uint64 // most that may be mapped on a device, in bytes
 	limited bool   // limit is --limit; else the limit is what others do not use of the device
-	atOnce  bool   // as Options.AtOnce
 
 	heaps   []*heap                // by number of the arena; nil once it ended
 	blocks  []placed               // by slot
@@ -94,11 +93,7 @@ func (p *replay) apply(o *op) {
 		p.alloc(o)
 		p.freeEnding()
 	case opPend:
-		if p.atOnce {
-			p.free(o)
-		} else {
-			p.pend(o)
-		}
+		p.pend(o)
 	case opFree, opDone:
 		p.free(o)
 	case opEnd:

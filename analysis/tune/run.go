@@ -31,9 +31,6 @@ type Options struct {
 	Card *card.Card
 	// UntilRefused ends the replay when a request was refused.
 	UntilRefused bool
-	// AtOnce makes a block that another stream may still use free as soon as the job frees it, as where that stream is
-	// done with it by then. A recording has one of the moments at which it can become free.
-	AtOnce bool
 	// Text gives the text of a context.
 	Text func(context int32) string
 	// Workers replay side by side; 0 is one for each core.
@@ -61,7 +58,7 @@ func Run(ctx context.Context, src Source, o Options) (*Result, error) {
 	replays := make([]*replay, len(o.Policies))
 	for i, policy := range o.Policies {
 		replays[i] = newReplay(policy, o.Limit)
-		replays[i].card, replays[i].atOnce = o.Card, o.AtOnce
+		replays[i].card = o.Card
 	}
 	if len(replays) > 0 {
 		replays[0].observe = o.Observe

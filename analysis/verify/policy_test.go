@@ -10,11 +10,11 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// trimmed is a job whose first growths unmap free pages, whose excess is unmapped at the end of the
-// third iteration, and which calls empty_cache, whose pages are mapped ahead of the fifth.
+// trimmed is a job whose first growths unmap free pages, and whose excess is unmapped at the end of the
+// second iteration.
 func trimmed(t testing.TB) *job {
 	j := newJob()
-	h := j.heap(t, bfc.Options{Limit: bfc.NoLimit, Growth: bfc.Needed, Split: bfc.SplitAlways, Trim: bfc.Trim{When: bfc.TrimIteration}},
+	h := j.heap(t, bfc.Options{Limit: bfc.NoLimit, Growth: bfc.Pages, Split: bfc.SplitAlways, Trim: bfc.Trim{When: bfc.TrimIteration}},
 		bfc.DeviceOptions{VMM: true, Granularity: 2 * mib, Physical: gib, Reservation: gib})
 	for i := range 4 {
 		first, wall := h.alloc(8*mib), h.alloc(2*mib)
@@ -38,7 +38,6 @@ func trimmed(t testing.TB) *job {
 }
 
 func isTake(e *trace.Event) bool   { return e.Kind == trace.KindUnmap && e.Requested > 0 }
-func isAhead(e *trace.Event) bool  { return e.Kind == trace.KindMap && e.Requested == 0 }
 func isExcess(e *trace.Event) bool { return e.Kind == trace.KindUnmap && e.Requested == 0 }
 
 func TestPolicies(t *testing.T) {
@@ -46,7 +45,7 @@ func TestPolicies(t *testing.T) {
 	if _, err := verifyPath(t, j.write(t, trace.Ending{}, trace.WriterOptions{})); err != nil {
 		t.Fatal(err)
 	}
-	for what, is := range map[string]func(e *trace.Event) bool{"take": isTake, "map ahead": isAhead, "excess": isExcess} {
+	for what, is := range map[string]func(e *trace.Event) bool{"take": isTake, "excess": isExcess} {
 		j.nth(t, 0, is) // fails without one
 		t.Run(what, func(t *testing.T) {
 			for change, edit := range map[string]func(j *job, at int){
@@ -108,7 +107,7 @@ func (o *owned) unmapFree(offset uint64) {
 	o.Unmap(o.base+offset, 2*mib)
 }
 
-func (o *owned) ahead(offset uint64) {
+func (o *owned) mapFree(offset uint64) {
 	o.t.Helper()
 	if err := o.a.Remap(o.base+offset, 2*mib); err != nil {
 		o.t.Fatal(err)
@@ -119,22 +118,21 @@ func (o *owned) ahead(offset uint64) {
 }
 
 // TestTrims: what is unmapped for no request is excess at that moment, or of a reclaim that has
-// not ended yet; what is mapped by none is ahead of need.
+// not ended yet. Nothing is mapped for no request.
 func TestTrims(t *testing.T) {
 	iteration := bfc.Trim{When: bfc.TrimIteration}
 	idle := bfc.Trim{When: bfc.TrimIdle, Idle: time.Second}
-	const notExcess = "a reclaim before it, or an unmap of what is free and not expected to be used"
+	const notExcess = "a reclaim before it, or an unmap of what is free and was not touched by the last iteration"
 	const noReclaim = "a reclaim before it, as nothing else unmaps"
-	const notAhead = "a map ahead of what is unmapped and expected to be used"
+	const noRequest = "a map for a request, or by the source of the memory"
 	for _, c := range []struct {
 		name string
 		trim bfc.Trim
 		do   func(o *owned) // what comes last is wrong
 		want string         // the mismatch expects, "" for none
 	}{
-		{"excess", iteration, func(o *owned) { o.iterate(); o.iterate(); o.unmapFree(6 * mib) }, ""},
+		{"excess", iteration, func(o *owned) { o.iterate(); o.unmapFree(6 * mib) }, ""},
 		{"excess in slices", iteration, func(o *owned) {
-			o.iterate()
 			o.iterate()
 			o.unmapFree(6 * mib)
 			block := o.alloc(4 * mib)
@@ -142,10 +140,8 @@ func TestTrims(t *testing.T) {
 			o.free(block)
 		}, ""},
 		{"excess of an iteration long ago", iteration, func(o *owned) { o.iterate(); o.iterate(); o.iterate(); o.iterate(); o.unmapFree(6 * mib) }, ""},
-		{"expected", iteration, func(o *owned) { o.iterate(); o.iterate(); o.unmapFree(2 * mib) }, notExcess},
-		{"expected for another iteration", iteration, func(o *owned) { o.iterate(); o.unmapFree(6 * mib) }, notExcess},
+		{"touched by the last iteration", iteration, func(o *owned) { o.iterate(); o.unmapFree(2 * mib) }, notExcess},
 		{"used since the mark", iteration, func(o *owned) {
-			o.iterate()
 			o.iterate()
 			o.free(o.alloc(6 * mib))
 			o.unmapFree(6 * mib)
@@ -169,15 +165,11 @@ func TestTrims(t *testing.T) {
 			o.free(o.alloc(4 * mib))
 			o.unmapFree(0)
 		}, notExcess},
-		{"a reclaim before a mark", iteration, func(o *owned) { o.reclaim(0, "empty_cache"); o.mark(); o.unmapFree(0) }, notExcess},
+		{"a reclaim before a mark", iteration, func(o *owned) { o.free(o.alloc(4 * mib)); o.reclaim(0, "empty_cache"); o.mark(); o.unmapFree(0) }, notExcess},
 		{"idleness that reclaims", idle, func(o *owned) { o.reclaim(0, "idle"); o.unmapFree(0) }, ""},
-		{"idleness by itself", idle, func(o *owned) { o.iterate(); o.iterate(); o.unmapFree(6 * mib) }, noReclaim},
-		{"pressure by itself", bfc.Trim{When: bfc.TrimPressure}, func(o *owned) { o.iterate(); o.iterate(); o.unmapFree(6 * mib) }, noReclaim},
+		{"idleness by itself", idle, func(o *owned) { o.iterate(); o.unmapFree(6 * mib) }, noReclaim},
 		{"no trim, as a pool that ends", bfc.Trim{}, func(o *owned) { o.unmapFree(0) }, ""},
-		{"ahead", iteration, func(o *owned) { o.reclaim(0, "empty_cache"); o.unmapFree(0); o.ahead(0) }, ""},
-		{"ahead of what is not expected", iteration, func(o *owned) { o.iterate(); o.iterate(); o.unmapFree(6 * mib); o.ahead(6 * mib) }, notAhead},
-		{"ahead with idleness", idle, func(o *owned) { o.reclaim(0, "idle"); o.unmapFree(0); o.ahead(0) }, notAhead},
-		{"ahead without a trim", bfc.Trim{}, func(o *owned) { o.unmapFree(0); o.ahead(0) }, notAhead},
+		{"a map for no request", iteration, func(o *owned) { o.reclaim(0, "empty_cache"); o.unmapFree(0); o.mapFree(0) }, noRequest},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			o := newOwned(t, c.trim)

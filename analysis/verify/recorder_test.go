@@ -67,9 +67,15 @@ func (j *job) heap(t testing.TB, options bfc.Options, device bfc.DeviceOptions) 
 	bit := map[bool]int{true: 1}
 	h.add(trace.Event{Kind: trace.KindArena, Addr: int64(device.Base), Requested: int64(options.Limit), Provided: int64(device.Reservation),
 		Context: j.text(fmt.Sprintf("%s fraction=%v gc=%d granularity=%d coalesces=%d pool=0 tag= main=%d",
-			options.Policy().Fields(), options.FragmentationFraction, bit[options.GarbageCollection],
-			h.Granularity(), bit[device.VMM], bit[h.id == 0]))})
+			options.Fields(), options.FragmentationFraction, bit[options.GarbageCollection],
+			h.Granularity(), bit[device.VMM], bit[h.id == 0 && isMain(options)]))})
 	return h
+}
+
+// isMain says whether a main arena has such options: those of a preset.
+func isMain(o bfc.Options) bool {
+	main := bfc.Policy{Preset: o.Preset()}.ForArena(bfc.Arena{Granularity: 2 * mib})
+	return o.Growth == main.Growth && o.Split == main.Split
 }
 
 func (h *heap) add(e trace.Event) {
@@ -106,7 +112,7 @@ func (h *heap) Map(addr, bytes uint64) bool {
 	if h.trimming {
 		e.Requested = 0
 	}
-	if ok || !h.trimming { // what is not to be had ahead is no event
+	if ok || !h.trimming { // what the source of the memory cannot map is no event
 		h.add(e)
 	}
 	return ok
@@ -229,7 +235,7 @@ func (j *job) iterate() {
 	}
 }
 
-// trim unmaps and maps ahead what it should now, unless the arena collects garbage.
+// trim unmaps what it should now, unless the arena collects garbage.
 func (h *heap) trim() {
 	if h.collects {
 		return

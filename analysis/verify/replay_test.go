@@ -15,7 +15,7 @@ func TestContradictions(t *testing.T) {
 		return trace.Event{Kind: trace.KindArena, Addr: base, Requested: 4 * mib, Provided: gib, Context: map[string]int32{"plain": 1, "gc": 2}[options]}
 	}
 	texts := []string{"", "growth=double headroom=0 fraction=0 gc=0 granularity=2097152 coalesces=1",
-		"growth=double headroom=0 fraction=0 gc=1 granularity=1048576 coalesces=0", "growth=thrice", "growth=none headroom=-5",
+		"growth=double headroom=0 fraction=0 gc=1 granularity=1048576 coalesces=0", "growth=thrice", "growth=double headroom=-5",
 		"growth=double headroom=0 fraction=0 gc=0 granularity=1000 coalesces=1"}
 	grow := func(addr, bytes int64) trace.Event {
 		return trace.Event{Kind: trace.KindMap, Addr: addr, Requested: bytes, Provided: bytes}
@@ -78,9 +78,9 @@ func TestContradictions(t *testing.T) {
 		{"an arena of nobody", []trace.Event{arena("plain"), {Kind: trace.KindFree, Arena: 3}},
 			"event 1 (free): expected an arena that an event before it describes, found arena 3"},
 		{"a growth of no name", []trace.Event{options(3)},
-			`event 0 (arena): expected options of an arena, found "growth=thrice": unknown growth "thrice": use double, needed, none, step:BYTES or pages`},
+			`event 0 (arena): expected options of an arena, found "growth=thrice": the recording has a policy that this version does not have, growth=thrice: record the job again`},
 		{"a headroom below zero", []trace.Event{options(4)},
-			`event 0 (arena): expected options of an arena, found "growth=none headroom=-5": headroom: "-5" is not a number of bytes`},
+			`event 0 (arena): expected options of an arena, found "growth=double headroom=-5": headroom="-5" is not a number of bytes`},
 		{"an odd granularity", []trace.Event{options(5)},
 			`event 0 (arena): expected options of an arena, found "growth=double headroom=0 fraction=0 gc=0 granularity=1000 coalesces=1": bfc: granularity 1000 is not a power of two of at least 256`},
 		{"somebody else's", []trace.Event{options(0), alloc(77, 1, 1), free(78, 2, 2), unmap(3, 3)}, ""},

@@ -28,7 +28,7 @@ func story(t testing.TB) *job {
 	})
 	needed := j.heap(t, bfc.Options{Limit: 48 * mib, Growth: bfc.Needed}, bfc.DeviceOptions{
 		VMM: true, Granularity: 2 * mib, Physical: 1 * gib, Reservation: 16 * mib})
-	none := j.heap(t, bfc.Options{Limit: 8 * mib, Growth: bfc.None, FragmentationFraction: 0.25}, bfc.DeviceOptions{
+	doubled := j.heap(t, bfc.Options{Limit: 8 * mib, FragmentationFraction: 0.25}, bfc.DeviceOptions{
 		Granularity: 256, Physical: 1 * gib})
 	collecting := j.heap(t, bfc.Options{Limit: 24 * mib, GarbageCollection: true}, bfc.DeviceOptions{
 		Granularity: 256, Physical: 1 * gib})
@@ -51,7 +51,7 @@ func story(t testing.TB) *job {
 	}
 
 	r := rand.New(rand.NewPCG(2, 3))
-	for _, h := range []*heap{needed, none, collecting, main, needed} {
+	for _, h := range []*heap{needed, doubled, collecting, main, needed} {
 		h.churn(r, 2600, 900*kib)
 	}
 	collecting.alloc(20 * mib)
@@ -136,7 +136,7 @@ func TestStory(t *testing.T) {
 		Process: "rank0", Events: n, Allocs: j.count(trace.KindAlloc), Frees: j.count(trace.KindFree),
 		Growths: j.count(trace.KindMap) - remaps, Arenas: 4, Complete: true, EndSeq: n - 1,
 	}
-	for _, options := range []trace.WriterOptions{{}, {PartEvents: 5000, RowGroup: 1700}} {
+	for _, options := range []trace.WriterOptions{{}, {PartEvents: 4992, RowGroup: 1700}} {
 		got, err := verifyPath(t, j.write(t, trace.Ending{}, options))
 		if err != nil {
 			t.Fatal(err)
@@ -337,12 +337,12 @@ func TestObserved(t *testing.T) {
 
 // TestParts: the first part alone is verified up to its end, a later one cannot be.
 func TestParts(t *testing.T) {
-	dir := story(t).write(t, trace.Ending{}, trace.WriterOptions{PartEvents: 5000})
+	dir := story(t).write(t, trace.Ending{}, trace.WriterOptions{PartEvents: 4992})
 	got, err := verifyPath(t, filepath.Join(dir, "rank0-0000.parquet"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := "event 4999, the last of the parts given"; got.Complete || got.EndsAt != want || got.EndSeq != 4999 {
+	if want := "event 4991, the last of the parts given"; got.Complete || got.EndsAt != want || got.EndSeq != 4991 {
 		t.Errorf("first part: %+v, want it to end at %q", got, want)
 	}
 	if _, err := verifyPath(t, filepath.Join(dir, "rank0-0001.parquet")); !errors.Is(err, ErrNotFromStart) {

@@ -46,8 +46,6 @@ the least cost. The columns are
   peak R      peak reserved memory
   later R     the same in the steady iterations, from iteration 4 on (iterations
               count from 0)
-  later idle  1 - provided/reserved at the peaks, as the mean of all iterations
-              but the first (lower is better)
   calls       driver calls that requests wait for, per steady iteration: create,
               map, set access, unmap and release, one for each handle
   slowdown    predicted / recorded iteration time (lower is better)

@@ -39,7 +39,8 @@ var apart = map[string]string{
 	"Options.trim": "C has what the allocator reads of it: trims", "Options.trims": "Go has the whole trim",
 	"Options.split": "in C a truth", "Options.always_split": "in Go a Split",
 	"Options.fragmentation_fraction": "of replays of requests by hand", "Options.garbage_collection": "of replays of requests by hand",
-	"Policy.idle_ns": "in Go a field of Trim",
+	"Policy.idle_ns": "in Go a field of Trim", "Allocator.max_slack": "in C a constant",
+	"ArenaPolicy.trim": "in Go in Options", "ArenaPolicy.idle_ns": "see Policy.idle_ns",
 
 	"Allocator.granularity": "in C a field of the memory",
 	"Allocator.last_id":     "C numbers no blocks: torch and the trace know them by address", "Block.id": "see Allocator.last_id",
@@ -49,16 +50,10 @@ var apart = map[string]string{
 	// Both link free chunks into treaps. In C the links stand in the chunk, one cache line; a chunk is linked
 	// when the next request needs it, not when it becomes free.
 	"freeSet.nodes": "in C in the chunks", "chunk.child": "in Go in freeSet", "chunk.priority": "in Go in freeSet",
-	"chunk.near": "in Go in planner.ends", "planner.ends": "in C in the chunks", "planner.ends_root": "in Go in planner.ends",
-	"chunk.origin": "in Go in planner", "planner.origins": "in C in the chunks",
-	"chunk.waits": "only C links late", "chunk.listed": "only C links late", "Allocator.waiting": "only C links late",
-	"planned.before": "only C keeps where it found the chunk of a place, to find it quicker",
 
 	"Allocator.missing":  "only Go: C maps the gaps as it finds them",
 	"Allocator.snapshot": "only C answers which block has an address inside of it",
 	"Allocator.used":     "in Go the length of chunks",
-	"planner.partial":    "in C a field of lifetimes, an array with its length",
-	"leaver.byte_range":  "in C a field, range", "leaver.range": "Go embeds it",
 }
 
 // length is a field that C needs beside an array, and that a slice of Go has in itself.
