@@ -62,8 +62,8 @@ var everyKind = func() []trace.Kind {
 }()
 
 func TestKindNamesRoundTrip(t *testing.T) {
-	if len(everyKind) != 43 {
-		t.Errorf("%d kinds, want 43", len(everyKind))
+	if len(everyKind) != 44 {
+		t.Errorf("%d kinds, want 44", len(everyKind))
 	}
 	for _, k := range everyKind {
 		if got, ok := trace.ParseKind(k.String()); !ok || got != k {

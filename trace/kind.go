@@ -47,6 +47,7 @@ const (
 	KindRegister      Kind = 35
 	KindDeregister    Kind = 36
 	KindTake          Kind = 37
+	KindFence         Kind = 38
 	KindKVReserve     Kind = 40
 	KindKVAppend      Kind = 41
 	KindKVShare       Kind = 42
@@ -92,7 +93,7 @@ var kinds = [KindLost + 1]kindRow{
 	KindArena: {
 		name: "arena", addr: "start of its address reservation", requested: "most that it may reserve", provided: "size of its address reservation",
 		context: "what it is for, and its policy", form: formOptions, changes: ChangesMapped,
-		fields: "growth split headroom fraction gc trim placement below granularity coalesces pages takes gives pool tag main uuid " +
+		fields: "growth split headroom fraction gc trim placement below granularity coalesces pages fences takes gives pool tag main uuid " +
 			"graph_memory store shape segments allocator provided class conf",
 	},
 	KindAlloc: {
@@ -116,7 +117,7 @@ var kinds = [KindLost + 1]kindRow{
 		context: "who unmaps, in an imported recording", form: formOrigin, fields: originFields, changes: ChangesMapped,
 	},
 	KindGrowFailed: {name: "grow_failed", requested: "refused by the device"},
-	KindReclaim:    {name: "reclaim", requested: "wanted", context: "who wants memory: framework, empty_cache, request; streams: a request, when the device was not waited for", form: formText},
+	KindReclaim:    {name: "reclaim", requested: "wanted", context: "who wants memory: framework, empty_cache, request; waited: one of these, once the device was waited for", form: formText},
 	KindOOM: {
 		name: "oom", requested: "requested", provided: "free memory of the device, of an imported recording; 0: not known",
 		context: "origin", form: formOrigin, fields: originFields,
@@ -173,8 +174,10 @@ var kinds = [KindLost + 1]kindRow{
 	KindDeregister: {name: "deregister", addr: "start of memory of which one registration is over", provided: "of it"},
 	KindTake: {
 		name: "take", requested: "that a request wants of free pages of another arena, before its own arena maps more",
-		provided: "number of frees of that arena, from the first on, for which its stream's work is over",
-		context:  "the other arena; none: a stream is captured, so that none can be asked for", fields: "arena",
+		context: "the other arena; none: a stream is captured, so that none can be asked for", fields: "arena",
+	},
+	KindFence: {
+		name: "fence", provided: "number of frees of the arena, from the first on, before which all work on all streams is over",
 	},
 	KindKVReserve: {name: "kv_reserve", addr: "sequence", requested: "first block, or padding slots", provided: "slots", context: "tokens of the prompt; whether it comes back from the host", fields: "prompt swap"},
 	KindKVAppend:  {name: "kv_append", addr: "sequence", requested: "tokens"},

@@ -74,7 +74,8 @@ enum memprof_kind {
   MEMPROF_SHRINK = 34,       // the live chunk at addr lost its slack: it has `provided` bytes from now on
   MEMPROF_REGISTER = 35,     // others know the `provided` bytes at addr by their physical memory: it stays mapped there
   MEMPROF_DEREGISTER = 36,   // one registration of these bytes is over
-  MEMPROF_TAKE = 37,         // a request looked for free pages of the arena in the context: requested = bytes wanted, provided = frees of that arena whose work is over
+  MEMPROF_TAKE = 37,         // a request looked for free pages of the arena in the context: requested = bytes wanted
+  MEMPROF_FENCE = 38,        // all work is over that was queued before the first `provided` frees of the arena
   MEMPROF_KV_RESERVE = 40,   // a sequence got slots of a KV cache
   MEMPROF_KV_APPEND = 41,    // tokens filled slots of a sequence
   MEMPROF_KV_SHARE = 42,     // a sequence uses blocks of other sequences, or kept ones
