@@ -83,7 +83,7 @@ void *memprof_malloc_in_pool(size_t size, int device, void *stream, uint64_t poo
   if (size == 0 || !hook_on()) return NULL;
   hook_start();
   struct gpu *gpu = gpu_get(device);
-  if (gpu == NULL || source_calls(gpu)) return fall_back(size, device);
+  if (gpu == NULL || gpu_held == gpu) return fall_back(size, device);
   callers_note();
   lock_take(&gpu->lock);
   gpu_apply_late(gpu);
@@ -107,7 +107,7 @@ void memprof_free(void *ptr, size_t size, int device, void *stream) {
   if (ptr == NULL || !hook_on()) return;
   struct arena *arena = arena_of((uintptr_t)ptr);
   bool ok = false;
-  if (arena != NULL && source_calls(arena->gpu)) {
+  if (arena != NULL && gpu_held == arena->gpu) {
     source_free_later(arena->gpu, (uintptr_t)ptr);
     ok = true;
   } else if (arena != NULL) {
@@ -194,7 +194,7 @@ int memprof_enable_peer(int device, int peer) {
   if (driver_get()->can_access(&can, peer, device) != DRIVER_OK || !can) return 0;
   bool ok = true;
   lock_take(&gpu->lock);
-  for (struct arena *arena = gpu->arenas; arena != NULL; arena = arena->next) ok &= vmm_allow_peer(&arena->vmm, peer);
+  for (struct arena *arena = gpu->arenas; arena != NULL; arena = arena->next) ok &= vmm_allow_peer(&arena->memory.vmm, peer);
   for (struct graph_memory *memory = gpu->graph_memories; memory != NULL; memory = memory->next) ok &= graph_memory_allow_peer(memory, peer);
   if (ok) gpu->vmm.peers |= (uint64_t)1 << peer;
   lock_give(&gpu->lock);

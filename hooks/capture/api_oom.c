@@ -35,7 +35,7 @@ static const char *size_text(char text[SIZE_TEXT], uint64_t bytes) {
 
 // Why the shape of a graph memory has no room, or nothing: its addresses are used up.
 static int shape_text(char *text, size_t room, const struct arena *arena, uint64_t size) {
-  const struct graph_range *range = arena->home == NULL ? NULL : arena->home->range;
+  const struct graph_range *range = graph_range_of(arena);
   if (range == NULL || size <= range->memory->reservation - range->extent) return 0;
   char all[SIZE_TEXT], left[SIZE_TEXT];
   return snprintf(text, room, "the shape %s of a graph memory has %s of addresses (its `reserve`), of which %s are left; ", range->name,

@@ -21,23 +21,20 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "arena/backup.h"
-#include "arena/counters.h"
-#include "arena/fence.h"
+#include "arena/exchange.h"
+#include "arena/gpu.h"
+#include "arena/memory.h"
 #include "arena/pause.h"
-#include "arena/lent.h"
 #include "arena/pending.h"
 #include "arena/pool.h"
-#include "base/lock.h"
+#include "arena/source.h"
 #include "bfc/bfc.h"
-#include "device/vmm.h"
 #include "memprof.h"
 #include "spool/record.h"
 
-struct gpu;
-struct graph_memory;
+struct trim;
 
-// Fields change under gpu->lock; the key, id, bfc and vmm.device never change while the arena lives.
+// Fields change under gpu->lock; the key, id, bfc and memory.kind never change while the arena lives.
 struct arena {
   struct gpu *gpu;
   uint32_t id;        // unique in the process, in the order of making
@@ -46,81 +43,17 @@ struct arena {
   struct pool *home;  // the pool of that name, or NULL
   struct tag *tag;    // of the regions whose requests it serves, or NULL
   bool main;
+  bool shrunk;        // blocks have lost their slack, since the device is short of memory
+  bool paused;        // nothing is mapped, and no request is served
   struct bfc *bfc;    // the allocator; NULL: the arena has ended
-  struct vmm vmm;             // its mapped memory; unused if the pool has a source or a range
-  struct source_grant *grants;  // memory of the pool's source
-  size_t grant_count, grant_room;
-  uint64_t grants_began;    // when the source began to unmap or map them
-  uint64_t page;            // bytes of a page of its allocator
-  uint64_t handle;          // bytes of a handle, at most
-  bool fine;                // handles are smaller where little of the device is free
-  bool shrunk;              // blocks have lost their slack, since the device is short of memory
-  bool paused;              // nothing is mapped, and no request is served
-  struct byte_range *ranges;   // while paused: what resume maps
-  size_t range_count;
-  struct backup backup;     // copies of the blocks: while paused, or kept by resume
-  struct lent lent;         // when pages were lent
-  bool lending;             // the request under way has lent some
-  bool takes;               // before it maps more it takes what other streams hold idle: see streams.h
-  bool gives;               // other arenas take what it holds idle
-  bool stream_ended;        // its stream was destroyed: it must not be asked for
-  uint64_t end_event;       // the number that `lent` gave the event recorded right before; 0: none could be
-  struct fence fence;       // what all streams have done
-  uint64_t paid;            // bytes that the request under way has unmapped, here or elsewhere, and not mapped
-  struct pending pending;   // freed blocks that other streams may still use
-  bool trimming;            // pages to unmap wait for the fence of that number
-  uint64_t trim_fence;
-  uint32_t trim_ended;      // iterations that had ended then
-  uint64_t noted;           // chunks whose note is not 0: used on other streams, or freed and pending
-  struct arena *next;       // of the device, newest first
+  struct memory memory;
+  struct exchange exchange;  // what it exchanges with others, and what their streams have done
+  struct pending pending;    // freed blocks that other streams may still use
+  uint64_t noted;            // chunks whose note is not 0: used on other streams, or freed and pending
+  struct pause *pause;       // of arenas with a tag; NULL for others
+  struct trim *trim;         // of arenas that trim.c trims by iterations; NULL for others
+  struct arena *next;        // of the device, newest first
 };
-
-// A device with its arenas. Made at the first use, never freed. All but `lock` is under `lock`.
-struct gpu {
-  struct lock lock;
-  struct vmm_device vmm;
-  struct arena *arenas;  // newest first
-  struct arena *last;    // the arena that served the last request, or NULL: most requests repeat it
-  struct arena *ended;   // ended arenas, for reuse; never freed, since a wrong pointer of the job's may still find one
-  struct pool *pools;
-  struct graph_memory *graph_memories;
-  uint64_t entered[2];   // the pool of a graph memory that a thread entered last; 0, 0: none
-  uint64_t limit;        // bytes that all arenas together may map; 0 = no limit
-  uint64_t mapped;       // bytes that all arenas have mapped
-  uint64_t *late_frees;  // blocks to free when the request under way is over (source.h)
-  size_t late_free_count, late_free_room;
-  bool shortage;         // it has been short of memory: see shortage.h
-  bool short_now;        // it is: handles are of a page
-  bool fenced;           // the last fence is not known to be over (fence.h)
-  uint64_t fences;       // so many were recorded; the first has number 1
-  uint64_t fences_over;  // all up to that number are over
-  uint64_t frees;        // of blocks, so far
-  uint64_t fence_frees;  // before the last fence
-  bool waited;           // the request under way has waited for the device
-  uint64_t patient_until;  // when it stops waiting for other streams' work, by clock_now; 0: it has not begun to
-  struct bfc_streams streams;  // what its arenas take of each other
-  struct counters stats;
-};
-
-// The state of the device with that ordinal, made now if this is its first use. NULL: no such device,
-// no virtual memory management, or no driver.
-struct gpu *gpu_get(int device);
-// The same, but NULL before the first use.
-struct gpu *gpu_existing(int device);
-// Between these two no device gets its first use. The caller holds no gpu->lock at gpus_hold.
-void gpus_hold(void);
-void gpus_let(void);
-
-// Takes gpu->lock, unless the calling thread has it because it is in a call of a source. What it returns
-// goes to gpu_give.
-static inline bool gpu_take(struct gpu *gpu) {
-  const bool takes = !source_calls(gpu);
-  if (takes) lock_take(&gpu->lock);
-  return takes;
-}
-static inline void gpu_give(struct gpu *gpu, bool taken) {
-  if (taken) lock_give(&gpu->lock);
-}
 
 // All below need gpu->lock.
 
@@ -158,8 +91,13 @@ bool arena_restore(struct arena *arena, uint64_t addr, uint64_t size, uint64_t r
 // served from the arena.
 bool arena_whole(struct arena *arena);
 
-// Adds addresses of the arena, so that arena_of finds it by a pointer. False: too many ranges.
+// Adds addresses of the arena, so that arena_of finds it by a pointer (addresses.c). False: too many ranges. An arena that ends
+// removes all of its.
 bool arena_add_range(struct arena *arena, uint64_t addr, uint64_t bytes);
+void arena_remove_ranges(const struct arena *arena);
+
+// Whether nothing of the arena may be unmapped: its pool is held and not spare.
+static inline bool arena_pinned(const struct arena *arena) { return arena->home != NULL && arena->home->uses > 0 && !arena->home->spare; }
 
 // Counts `bytes` that were mapped (MEMPROF_MAP) or unmapped (MEMPROF_UNMAP) as `handles` handles, and
 // writes the event.
@@ -172,6 +110,10 @@ void arena_set_handle(struct arena *arena, uint64_t room, uint64_t bytes);
 // creating handles until it refuses would be slow.
 bool arena_prepare(struct arena *arena, uint64_t bytes);
 
+// The allocator's request for `asked` bytes has got `bytes` at an address, in so many handles: counts them, and writes the event. Or not
+// (`ok` false): writes that. Returns `ok`.
+bool arena_grown(struct arena *arena, bool ok, uint64_t asked, uint64_t addr, uint64_t bytes, int64_t handles);
+
 // Counts free pages that the caller has unmapped as `handles` handles, and writes the event.
 void arena_unmapped(struct arena *arena, uint64_t addr, uint64_t bytes, int64_t handles);
 
@@ -183,15 +125,6 @@ void arena_event(const struct arena *arena, enum memprof_kind kind, uint64_t add
 
 // How many bytes more an arena can map: what the limit leaves of the device's free memory.
 uint64_t arena_room(const struct arena *arena);
-
-// Adds `amount` bytes, which may be negative, to what the device's arenas have mapped.
-void gpu_mapped(struct gpu *gpu, int64_t amount);
-
-// Whether the device's limit lets arenas map `bytes` more.
-bool gpu_allows(const struct gpu *gpu, uint64_t bytes);
-
-// How many bytes more the limit lets arenas map; UINT64_MAX without one.
-uint64_t gpu_left(const struct gpu *gpu);
 
 // With gpu->lock held, after the program had all free memory unmapped: if no more is mapped than can be mapped, the
 // device is no longer short of memory, and new handles are as large as before. A job that probes how much it

@@ -51,13 +51,13 @@ static void drop_copies(struct backup *backup) {
 }
 
 void backup_drop(struct arena *arena) {
-  host_give(&arena->backup.room);
-  drop_copies(&arena->backup);
+  host_give(&arena->pause->backup.room);
+  drop_copies(&arena->pause->backup);
 }
 
 void backup_end(struct arena *arena) {
-  if (arena->backup.room.kind == HOST_PINNED && arena->backup.room.count > 0) {
-    drop_copies(&arena->backup);
+  if (arena->pause->backup.room.kind == HOST_PINNED && arena->pause->backup.room.count > 0) {
+    drop_copies(&arena->pause->backup);
   } else {
     backup_drop(arena);
   }
@@ -66,14 +66,14 @@ void backup_end(struct arena *arena) {
 void backup_drop_unused(struct gpu *gpu) {
   for (struct arena *arena = gpu->arenas; arena != NULL; arena = arena->next) {
     struct bfc_stats bfc;
-    if (arena->tag == NULL || (arena->backup.copies == NULL && arena->backup.room.count == 0)) continue;
+    if (arena->tag == NULL || (arena->pause->backup.copies == NULL && arena->pause->backup.room.count == 0)) continue;
     bfc_get_stats(arena->bfc, &bfc);
     if (bfc.bytes_in_use == 0) backup_drop(arena);
   }
 }
 
 void *backup_at(const struct arena *arena, uint64_t addr, uint64_t bytes) {
-  const struct backup *backup = &arena->backup;
+  const struct backup *backup = &arena->pause->backup;
   uint64_t place = 0;
   if (backup->room.count == 0) return NULL;
   for (size_t i = 0; i < backup->count; place += backup->copies[i++].bytes) {
@@ -105,7 +105,7 @@ static enum backup_result with_stream(struct arena *arena, const struct byte_ran
 
 static enum backup_result copy_out(struct arena *arena, const struct byte_ranges *live, void *stream) {
   (void)live;
-  const struct backup *backup = &arena->backup;
+  const struct backup *backup = &arena->pause->backup;
   uint64_t place = 0;
   for (size_t i = 0; i < backup->count; i++) {
     if (!host_copy_out(&backup->room, place, backup->copies[i].addr, backup->copies[i].bytes, stream)) return BACKUP_FAILED;
@@ -117,7 +117,7 @@ static enum backup_result copy_out(struct arena *arena, const struct byte_ranges
 // Copies back only to live blocks. Both lists are in the order of addresses, so one pass finds the
 // parts that they share.
 static enum backup_result copy_in(struct arena *arena, const struct byte_ranges *live, void *stream) {
-  const struct backup *backup = &arena->backup;
+  const struct backup *backup = &arena->pause->backup;
   size_t at = 0;
   uint64_t place = 0;
   for (size_t i = 0; i < backup->count; i++) {
@@ -134,8 +134,8 @@ static enum backup_result copy_in(struct arena *arena, const struct byte_ranges 
   return BACKUP_OK;
 }
 
-static enum backup_result disk_out(struct arena *arena, const struct byte_ranges *live, void *stream) { return backup_disk_out(&arena->backup, live, stream); }
-static enum backup_result disk_in(struct arena *arena, const struct byte_ranges *live, void *stream) { return backup_disk_in(&arena->backup, live, stream); }
+static enum backup_result disk_out(struct arena *arena, const struct byte_ranges *live, void *stream) { return backup_disk_out(&arena->pause->backup, live, stream); }
+static enum backup_result disk_in(struct arena *arena, const struct byte_ranges *live, void *stream) { return backup_disk_in(&arena->pause->backup, live, stream); }
 
 static enum backup_result zero(struct arena *arena, const struct byte_ranges *live, void *stream) {
   (void)arena;
@@ -161,7 +161,7 @@ static bool take_room(struct backup *backup, enum host_kind kind) {
 
 // Makes the copies; the list becomes the backup's. Room of earlier copies is used again.
 static enum backup_result make(struct arena *arena, struct byte_ranges *live) {
-  struct backup *backup = &arena->backup;
+  struct backup *backup = &arena->pause->backup;
   const int mode = mode_of(arena);
   drop_copies(backup);
   backup->copies = live->list, backup->count = live->count, backup->fresh = true;
@@ -179,7 +179,7 @@ enum backup_result backup_take(struct arena *arena, bool unchanged) {
   struct byte_ranges live = {.apart = mode_of(arena) == MEMPROF_RESTORE_DISK ? DISK_APART : 0};
   bfc_walk(arena->bfc, &live, append_live);
   enum backup_result result = live.short_of_memory ? BACKUP_NO_HOST_MEMORY : BACKUP_OK;
-  if (result == BACKUP_OK && !(unchanged && same(&arena->backup, &live))) {
+  if (result == BACKUP_OK && !(unchanged && same(&arena->pause->backup, &live))) {
     if (live.count > 0) {
       result = make(arena, &live);
     } else {
@@ -193,10 +193,10 @@ enum backup_result backup_take(struct arena *arena, bool unchanged) {
 
 enum backup_result backup_restore(struct arena *arena) {
   const bool zeros = mode_of(arena) == MEMPROF_RESTORE_ZERO;
-  if (arena->backup.count == 0 && !zeros) return BACKUP_OK;
+  if (arena->pause->backup.count == 0 && !zeros) return BACKUP_OK;
   struct byte_ranges live = {0};
   bfc_walk(arena->bfc, &live, append_live);
-  worker *work = arena->backup.count == 0 ? zero : arena->backup.disk.files != NULL ? disk_in : copy_in;
+  worker *work = arena->pause->backup.count == 0 ? zero : arena->pause->backup.disk.files != NULL ? disk_in : copy_in;
   const enum backup_result result = live.short_of_memory ? BACKUP_NO_HOST_MEMORY : live.count == 0 ? BACKUP_OK : with_stream(arena, &live, work);
   free(live.list);
   return result;

@@ -22,15 +22,6 @@ struct walk {
   int32_t segments;  // so far
 };
 
-// The number of a segment: by address, but for memory of a source by the order in which it was returned.
-static int32_t number_of(const struct walk *walk, uint64_t addr) {
-  const struct arena *arena = walk->arena;
-  for (size_t i = 0; i < arena->grant_count; i++) {
-    if (arena->grants[i].addr == addr) return (int32_t)i;
-  }
-  return walk->segments;
-}
-
 static void visit(void *self, const struct bfc_chunk_info *info) {
   struct walk *walk = self;
   const struct arena *arena = walk->arena;
@@ -40,8 +31,8 @@ static void visit(void *self, const struct bfc_chunk_info *info) {
         .addr = info->addr,
         .stream = arena->stream,
         .pool = {arena->pool[0], arena->pool[1]},
-        .from_source = arena->grant_count > 0,
-        .number = number_of(walk, info->addr),
+        .from_source = source_holds_any(arena),
+        .number = source_number(arena, info->addr, walk->segments),
     };
     walk->segments++;
     visitor->segment(visitor->self, &segment);

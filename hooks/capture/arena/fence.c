@@ -15,7 +15,7 @@ enum { LOOK_US = 50 };  // between two looks at a fence
 uint64_t fence_patience = 50000000;
 
 // Whether the arena's stream can be asked.
-static bool known(const struct arena *arena) { return arena->stream != PER_THREAD && (!arena->stream_ended || arena->end_event != 0); }
+static bool known(const struct arena *arena) { return arena->stream != PER_THREAD && (!arena->exchange.stream_ended || arena->exchange.end_event != 0); }
 
 bool fence_covers(const struct arena *arena) { return arena->home == NULL && arena->tag == NULL && known(arena); }
 
@@ -25,7 +25,7 @@ static bool repeats(const struct arena *arena) {
   for (const struct arena *each = arena->gpu->arenas; each != NULL; each = each->next) {
     if (each == arena)
       before = false;
-    else if (each->stream == arena->stream && each->stream_ended == arena->stream_ended && known(each) == known(arena) && (before || fence_covers(each)))
+    else if (each->stream == arena->stream && each->exchange.stream_ended == arena->exchange.stream_ended && known(each) == known(arena) && (before || fence_covers(each)))
       return true;
   }
   return false;
@@ -37,9 +37,9 @@ static bool asked(const struct arena *arena) { return fence_covers(arena) || !re
 static bool idle(struct arena *arena) {
   struct driver_scope scope;
   if (!known(arena)) return false;
-  if (arena->stream_ended) {
+  if (arena->exchange.stream_ended) {
     lent_look(arena);
-    return arena->end_event <= arena->lent.over;
+    return arena->exchange.end_event <= arena->exchange.lent.over;
   }
   if (driver_get()->stream_query == NULL || !driver_enter(arena->gpu->vmm.device, &scope)) return false;
   int capturing = 0;
@@ -61,15 +61,15 @@ static void all_over(struct gpu *gpu) {
   gpu->fenced = false;
   gpu->fences_over = ++gpu->fences;
   for (struct arena *each = gpu->arenas; each != NULL; each = each->next) {
-    each->fence.event = 0;
-    if (fence_covers(each)) each->fence.over = bfc_frees(each->bfc);
+    each->exchange.fence.event = 0;
+    if (fence_covers(each)) each->exchange.fence.over = bfc_frees(each->bfc);
   }
 }
 
 void fence_waited(struct gpu *gpu) {
   for (struct arena *each = gpu->arenas; each != NULL; each = each->next) {
     lent_waited(each);
-    if (each->stream_ended && each->end_event == 0) each->end_event = lent_none(each);
+    if (each->exchange.stream_ended && each->exchange.end_event == 0) each->exchange.end_event = lent_none(each);
   }
   all_over(gpu);
 }
@@ -77,15 +77,15 @@ void fence_waited(struct gpu *gpu) {
 // Whether the fence is over. If it is, so is what its arenas had freed before it.
 static bool look(struct gpu *gpu) {
   for (struct arena *each = gpu->arenas; each != NULL; each = each->next) {
-    if (each->fence.event == 0) continue;
+    if (each->exchange.fence.event == 0) continue;
     lent_look(each);
-    if (each->lent.over < each->fence.event) return false;
+    if (each->exchange.lent.over < each->exchange.fence.event) return false;
   }
   gpu->fenced = false;
   gpu->fences_over = gpu->fences;
   for (struct arena *each = gpu->arenas; each != NULL; each = each->next) {
-    if (each->fence.event != 0) each->fence.over = each->fence.frees;
-    each->fence.event = 0;
+    if (each->exchange.fence.event != 0) each->exchange.fence.over = each->exchange.fence.frees;
+    each->exchange.fence.event = 0;
   }
   return true;
 }
@@ -94,18 +94,18 @@ static bool look(struct gpu *gpu) {
 // the stream is captured or cannot be asked.
 static uint64_t record(struct arena *arena) {
   if (!known(arena)) return 0;
-  if (arena->stream_ended) return arena->end_event;
+  if (arena->exchange.stream_ended) return arena->exchange.end_event;
   const uint64_t number = lent_record(arena);
-  return arena->lent.events[number % LENT_EVENTS] == NULL ? 0 : number;
+  return arena->exchange.lent.events[number % LENT_EVENTS] == NULL ? 0 : number;
 }
 
 static void raise_fence(struct gpu *gpu) {
   gpu->fenced = true;
   for (struct arena *each = gpu->arenas; each != NULL; each = each->next) {
     const bool is_asked = asked(each);
-    each->fence.event = gpu->fenced && is_asked ? record(each) : 0;
-    each->fence.frees = bfc_frees(each->bfc);
-    if (is_asked && each->fence.event == 0) gpu->fenced = false;  // one stream is missing: there is no fence
+    each->exchange.fence.event = gpu->fenced && is_asked ? record(each) : 0;
+    each->exchange.fence.frees = bfc_frees(each->bfc);
+    if (is_asked && each->exchange.fence.event == 0) gpu->fenced = false;  // one stream is missing: there is no fence
   }
   if (gpu->fenced) gpu->fences++;
   gpu->fence_frees = gpu->frees;
@@ -146,7 +146,7 @@ void fence_wait_for(struct gpu *gpu, uint64_t number) {
 
 bool fence_alone(const struct arena *arena) {
   for (const struct arena *each = arena->gpu->arenas; each != NULL; each = each->next) {
-    if (each->stream != arena->stream || each->stream_ended || !known(each)) return false;
+    if (each->stream != arena->stream || each->exchange.stream_ended || !known(each)) return false;
   }
   return true;
 }

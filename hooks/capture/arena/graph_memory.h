@@ -25,7 +25,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "bfc/bfc.h"
 #include "device/vmm.h"
 
 struct arena;
@@ -100,11 +99,8 @@ bool graph_memory_allow_peer(const struct graph_memory *memory, int peer);
 
 // Of graph_memory_heap.c.
 
-// Has an allocator grow in its arena's range.
-void graph_heap(struct bfc_memory *memory);
-
-// Returns to the range what an arena had of it; no block is left in it.
-void graph_heap_leave(struct arena *arena);
+// The range that an arena's memory is of, or NULL.
+const struct graph_range *graph_range_of(const struct arena *arena);
 
 // Closes a pool's range that no arena uses any more, after waiting for the device. False: the driver
 // refused, and the range stays.

@@ -102,20 +102,14 @@ static bool grow(void *self, uint64_t bytes, uint64_t *addr, uint64_t *granted) 
   return true;
 }
 
-// Free memory of a range is unmapped with the range only, so the allocator has nothing to remap.
+// Free memory of a range is unmapped with the range only, so the allocator has nothing to map again.
 static bool map(void *self, uint64_t addr, uint64_t bytes) {
   (void)self, (void)addr, (void)bytes;
   return false;
 }
-static void unmap(void *self, uint64_t addr, uint64_t bytes) { (void)self, (void)addr, (void)bytes; }
 
-void graph_heap(struct bfc_memory *memory) {
-  memory->grow = grow;
-  memory->map = map;
-  memory->unmap = unmap;
-}
-
-void graph_heap_leave(struct arena *arena) {
+// Returns to the range what an arena had of it.
+static void leave(struct arena *arena) {
   struct graph_range *range = arena->home->range;
   size_t kept = 0;
   for (size_t i = 0; i < range->grant_count; i++) {
@@ -129,6 +123,17 @@ void graph_heap_leave(struct arena *arena) {
   }
   range->grant_count = kept;
 }
+
+static void place(const struct arena *arena, struct memory_place *out) {
+  const struct graph_range *range = arena->home->range;
+  out->base = range->base;
+  out->bytes = range->memory->reservation;
+  snprintf(out->text, sizeof out->text, "\tgraph_memory=%u\tshape=%s\tsegments=%d", range->memory->number, range->name, range->segments);
+}
+
+const struct memory_kind memory_range = {.coalesces = true, .shared = true, .grow = grow, .map = map, .leave = leave, .place = place};
+
+const struct graph_range *graph_range_of(const struct arena *arena) { return arena->home == NULL ? NULL : arena->home->range; }
 
 bool graph_range_end(struct gpu *gpu, struct graph_range *range) {
   struct graph_memory *memory = range->memory;

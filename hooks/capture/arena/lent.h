@@ -24,6 +24,12 @@ struct lent {
   uint64_t over;                     // all numbers up to this one are over
 };
 
+// Whether a stream is captured, also by a capture that began before the hook was there to count it. The device is current.
+bool stream_captured(void *stream);
+
+// Records a new event on a stream that is not captured. The device is current. False: the driver refused.
+bool stream_record(void *stream, driver_event *event);
+
 // Records the next event and returns its number. Captures are held back.
 uint64_t lent_record(struct arena *arena);
 

@@ -28,7 +28,7 @@ static bool wait_for_device(const struct selection *selection) {
 // Drops the copies that this call has made; copies that an earlier resume has kept stay.
 static void drop_fresh(const struct selection *selection) {
   for (size_t i = 0; i < selection->count; i++) {
-    if (selection->arenas[i]->backup.fresh) backup_drop(selection->arenas[i]);
+    if (selection->arenas[i]->pause->backup.fresh) backup_drop(selection->arenas[i]);
   }
 }
 
@@ -48,7 +48,7 @@ static int no_host_memory(const struct selection *selection) {
     const struct arena *arena = selection->arenas[i];
     struct bfc_stats bfc;
     bfc_get_stats(arena->bfc, &bfc);
-    if (backup_wanted(arena) && arena->backup.count == 0) bytes += bfc.bytes_in_use;
+    if (backup_wanted(arena) && arena->pause->backup.count == 0) bytes += bfc.bytes_in_use;
   }
   host_usage(&kept, &used);
   pause_fail(MEMPROF_NO_HOST_MEMORY, "no host memory for copies of %.2f GiB: %.2f GiB are pinned, %.2f GiB of them in use, and ", pause_gib(bytes), pause_gib(kept), pause_gib(used));
@@ -59,7 +59,7 @@ static int no_host_memory(const struct selection *selection) {
 
 static bool unmap_all(const struct selection *selection, size_t *arenas) {
   for (*arenas = 0; *arenas < selection->count; ++*arenas) {
-    if (!vmm_detach(&selection->arenas[*arenas]->vmm)) return false;
+    if (!vmm_detach(&selection->arenas[*arenas]->memory.vmm)) return false;
   }
   return true;
 }
@@ -68,9 +68,9 @@ static bool unmap_all(const struct selection *selection, size_t *arenas) {
 // memory, and a failure after the unmapping could not be undone.
 static bool note_ranges(struct arena *arena) {
   struct byte_ranges ranges = {0};
-  for (size_t i = 0; i < arena->vmm.count; i++) byte_ranges_append(&ranges, arena->vmm.mappings[i].addr, arena->vmm.mappings[i].bytes);
-  arena->ranges = ranges.list;
-  arena->range_count = ranges.count;
+  for (size_t i = 0; i < arena->memory.vmm.count; i++) byte_ranges_append(&ranges, arena->memory.vmm.mappings[i].addr, arena->memory.vmm.mappings[i].bytes);
+  arena->pause->ranges = ranges.list;
+  arena->pause->range_count = ranges.count;
   return !ranges.short_of_memory;
 }
 
@@ -79,12 +79,12 @@ static int check_pausable(const struct selection *selection) {
     struct arena *arena = selection->arenas[i];
     if (backup_wanted(arena) && !arena_whole(arena)) {
       return pause_fail(MEMPROF_DEVICE_FAILED, "%.2f GiB of the tag \"%s\" are not mapped since a pause failed, and cannot be copied: nothing was paused",
-                 pause_gib(vmm_detached_bytes(&arena->vmm)), arena->tag->name);
+                 pause_gib(vmm_detached_bytes(&arena->memory.vmm)), arena->tag->name);
     }
     if (registered_ends(arena)) {
       return pause_fail(MEMPROF_WRONG_STATE, "the tag \"%s\" has memory that is registered with NCCL, a network card or a multicast group, which would go on using what was unmapped: deregister it before the pause", arena->tag->name);
     }
-    if (arena->grant_count > 0) return pause_fail(MEMPROF_WRONG_STATE, "the tag \"%s\" has memory of an allocator that is not memprof's, which cannot be paused", arena->tag->name);
+    if (source_holds_any(arena)) return pause_fail(MEMPROF_WRONG_STATE, "the tag \"%s\" has memory of an allocator that is not memprof's, which cannot be paused", arena->tag->name);
     if (arena->home != NULL && atomic_load(&arena->tag->restore) == MEMPROF_RESTORE_NONE) {
       return pause_fail(MEMPROF_NO_BACKUP, "the tag \"%s\" has memory of CUDA graphs, which would replay garbage: give it a backup, or \"discard\" if no replay reads what it has not written", arena->tag->name);
     }
@@ -101,7 +101,7 @@ static void undo_notes(const struct selection *selection) {
 static int undo_unmapping(const struct selection *selection, size_t arenas) {
   uint64_t lost = 0;
   for (size_t i = 0; i < arenas; i++) {
-    struct vmm *vmm = &selection->arenas[i]->vmm;
+    struct vmm *vmm = &selection->arenas[i]->memory.vmm;
     if (!vmm_attach(vmm)) lost += vmm_detached_bytes(vmm);
   }
   undo_notes(selection);
@@ -161,11 +161,11 @@ static int pause_tags(const char *const *names, size_t count, int unchanged) {
   uint64_t leaked = 0, total = 0;
   for (size_t i = 0; result == MEMPROF_OK && i < selection.count; i++) {
     struct arena *arena = selection.arenas[i];
-    const uint64_t bytes = arena->vmm.mapped;
+    const uint64_t bytes = arena->memory.vmm.mapped;
     pause_count(arena, -1);
     arena->paused = true;
-    arena->backup.fresh = false;
-    leaked += vmm_drop_detached(&arena->vmm);  // from here on the pause cannot be undone
+    arena->pause->backup.fresh = false;
+    leaked += vmm_drop_detached(&arena->memory.vmm);  // from here on the pause cannot be undone
     total += bytes;
     pause_event(arena, MEMPROF_PAUSE, started, bytes, NULL, NULL);
   }

@@ -18,7 +18,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "arena/backup.h"
+
 struct gpu;
+
+// What an arena with a tag has for its pauses. Under its device's lock.
+struct pause {
+  struct byte_range *ranges;  // while paused: what resume maps
+  size_t range_count;
+  struct backup backup;       // copies of the blocks: while paused, or kept by resume
+};
 
 // Made at the first region with the name and the restore mode, never freed. All tags with a name are paused and resumed
 // together.
@@ -41,9 +50,6 @@ struct tag *tag_get(const char *name, int restore);
 
 // How many regions of memprof_region_begin the calling thread is in.
 int tag_depth(void);
-
-// Bytes that requests under a tag must leave free on the device (memprof_tag_margin).
-uint64_t tag_margin(void);
 
 // Whether a region with that tag was ever begun.
 bool tag_known(const char *name);

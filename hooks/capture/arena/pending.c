@@ -10,21 +10,15 @@
 #include "device/captures.h"
 
 enum {
-  DISABLE_TIMING = 2,
   LOOK_AHEAD = 64,  // the most entries that a poll finds unfinished before it stops, so that a request does not pay for a long queue
 };
-
-static bool in_capture(void *stream) {
-  int status = 0;
-  return driver_get()->stream_capturing(stream, &status) == DRIVER_OK && status != 0;
-}
 
 // Whether a stream of an entry is being captured, also by a capture that began before the hook was there
 // to count it.
 static bool any_capturing(const struct pending_entry *entry) {
   if (capturing()) return true;
   for (uint32_t i = 0; i < entry->uses->count; i++) {
-    if (in_capture(entry->uses->streams[i])) return true;
+    if (stream_captured(entry->uses->streams[i])) return true;
   }
   return false;
 }
@@ -72,30 +66,13 @@ static void forget(struct pending_entry *entry) {
   free(entry->uses);
 }
 
-// An event of the stream's own context, which may be another device's. The three default
-// streams are those of the device that is current.
-static bool record_on(void *stream, driver_event *event) {
-  const struct driver *driver = driver_get();
-  void *context = NULL;
-  const bool pushed = (uintptr_t)stream > 2 && driver->stream_context(stream, &context) == DRIVER_OK && driver->context_push(context) == DRIVER_OK;
-  bool ok = driver->event_create(event, DISABLE_TIMING) == DRIVER_OK;
-  if (ok && driver->event_record(*event, stream) != DRIVER_OK) {
-    driver->event_destroy(*event);
-    ok = false;
-  }
-  if (pushed) driver->context_pop(&context);
-  return ok;
-}
-
-bool pending_mark(void *stream, driver_event *event) { return !in_capture(stream) && record_on(stream, event); }
-
 // Records the entry's events. False: it has to be tried again later. The device is current.
 static bool record(struct pending_entry *entry) {
   if (any_capturing(entry)) return false;
   driver_event *events = calloc(entry->uses->count, sizeof *events);
   if (events == NULL) return false;
   uint32_t made = 0;
-  while (made < entry->uses->count && record_on(entry->uses->streams[made], &events[made])) made++;
+  while (made < entry->uses->count && stream_record(entry->uses->streams[made], &events[made])) made++;
   if (made == entry->uses->count) {
     entry->events = events;
     return true;

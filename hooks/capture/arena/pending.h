@@ -47,9 +47,6 @@ void pending_forget_uses(struct stream_uses *uses);
 // the chunk is never reused.
 bool pending_add(struct arena *arena, uint64_t addr, struct stream_uses *uses);
 
-// Records a new event on a stream, whose device is current. False: the stream is captured, or the driver refused.
-bool pending_mark(void *stream, driver_event *event);
-
 // Frees the chunks whose streams are done. `waited`: the caller has just waited for the device, so all
 // are, unless a stream is captured.
 void pending_poll(struct arena *arena, bool waited);

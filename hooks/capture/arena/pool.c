@@ -7,7 +7,6 @@
 #include "arena/arena.h"
 #include "arena/capture_name.h"
 #include "arena/graph_memory.h"
-#include "arena/reclaim.h"
 #include "arena/registered.h"
 #include "base/hook.h"
 #include "base/problem.h"
@@ -34,8 +33,6 @@ struct pool *pool_get(struct gpu *gpu, uint64_t pool0, uint64_t pool1, int64_t u
   gpu->pools = pool;
   return pool;
 }
-
-bool pool_pins(const struct arena *arena) { return arena->home != NULL && arena->home->uses > 0 && !arena->home->spare; }
 
 static bool ended(struct arena *arena) {
   if (arena->home == NULL || arena->home->uses > 0 || arena->paused || registered_ends(arena)) return false;
@@ -70,7 +67,7 @@ bool pool_waits(const struct gpu *gpu) {
     if (pool->uses == 0 && pool->range != NULL && !has_arena(gpu, pool)) return true;
   }
   for (const struct arena *arena = gpu->arenas; arena != NULL; arena = arena->next) {
-    if (arena->home == NULL || arena->home->range == NULL || arena->home->uses > 0 || arena->pending.count > 0) continue;
+    if (!arena->memory.kind->shared || arena->home->uses > 0 || arena->pending.count > 0) continue;
     struct bfc_stats stats;
     bfc_get_stats(arena->bfc, &stats);
     if (stats.bytes_in_use == 0) return true;
@@ -93,12 +90,7 @@ static void sweep(struct gpu *gpu) {
       waited = true;
     }
     *link = arena->next;
-    if (source_of(arena) != NULL)
-      source_return(arena);
-    else if (arena->home->range != NULL)
-      graph_heap_leave(arena);
-    else
-      registered_drop(arena), reclaim_all(arena);
+    arena->memory.kind->leave(arena);
     arena_end(arena);
   }
   drop_pools(gpu);

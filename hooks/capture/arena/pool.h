@@ -37,9 +37,6 @@ void pool_set_usual_source(struct source source);
 // The pool of that name. If there is none, it is made, held `uses` times. NULL: no host memory.
 struct pool *pool_get(struct gpu *gpu, uint64_t pool0, uint64_t pool1, int64_t uses);
 
-// Whether nothing of the arena may be unmapped: its pool is held and not spare.
-bool pool_pins(const struct arena *arena);
-
 // Whether pool_sweep could return the range of a pool, or a closed graph memory.
 bool pool_waits(const struct gpu *gpu);
 

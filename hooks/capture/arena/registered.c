@@ -7,7 +7,6 @@
 #include <stdlib.h>
 
 #include "arena/arena.h"
-#include "arena/graph_memory.h"
 #include "base/array.h"
 #include "base/hook.h"
 #include "base/problem.h"
@@ -42,7 +41,7 @@ static struct arena *find_arena(const struct gpu *gpu, uint32_t id) {
 }
 
 // A source maps its memory itself, and ranges of a graph memory show pages that are not unmapped one by one.
-static bool maps(const struct arena *arena) { return arena->bfc != NULL && source_of(arena) == NULL && (arena->home == NULL || arena->home->range == NULL); }
+static bool maps(const struct arena *arena) { return arena->bfc != NULL && arena->memory.kind->maps; }
 
 static bool covered(const struct vmm *vmm, uint64_t addr, uint64_t bytes) {
   for (size_t i = 0; i < vmm->registered_count; i++) {
@@ -54,7 +53,7 @@ static bool covered(const struct vmm *vmm, uint64_t addr, uint64_t bytes) {
 
 // The handle at an address that another process may map does not end with the handle's own registration.
 static bool add(struct arena *arena, struct registration_key key, uint64_t addr, uint64_t bytes, const char *call) {
-  struct vmm *vmm = &arena->vmm;
+  struct vmm *vmm = &arena->memory.vmm;
   struct registration *made = malloc(sizeof *made);
   const bool ends = key.by != REGISTERED_FOR_GOOD && key.by != REGISTERED_RETAINED;
   if (made == NULL || !array_reserve(&vmm->registered, &vmm->registered_room, vmm->registered_count + 1, sizeof *vmm->registered)) {
@@ -87,8 +86,8 @@ static bool add_at(struct registration_key key, uint64_t addr, uint64_t bytes, c
   if (arena == NULL) return false;
   struct gpu *gpu = arena->gpu;
   const bool taken = gpu_take(gpu);
-  if (maps(arena) && bytes == 0) widen(&arena->vmm, &addr, &bytes);
-  const bool ok = bytes > 0 && maps(arena) && !(uncovered && covered(&arena->vmm, addr, bytes)) && add(arena, key, addr, bytes, call);
+  if (maps(arena) && bytes == 0) widen(&arena->memory.vmm, &addr, &bytes);
+  const bool ok = bytes > 0 && maps(arena) && !(uncovered && covered(&arena->memory.vmm, addr, bytes)) && add(arena, key, addr, bytes, call);
   gpu_give(gpu, taken);
   return ok;
 }
@@ -144,7 +143,7 @@ bool registered_remove(struct registration_key key) {
   const bool taken = gpu_take(gone->gpu);
   struct arena *arena = find_arena(gone->gpu, gone->arena);
   if (arena != NULL) {
-    remove_range(&arena->vmm, gone);
+    remove_range(&arena->memory.vmm, gone);
     bfc_deregister(arena->bfc, gone->addr, gone->bytes);
     event(arena, MEMPROF_DEREGISTER, gone->addr, gone->bytes, NULL);
     if (arena->home != NULL) pool_sweep(gone->gpu);  // it may have been what its pool waited for
@@ -155,8 +154,8 @@ bool registered_remove(struct registration_key key) {
 }
 
 bool registered_ends(const struct arena *arena) {
-  for (size_t i = 0; i < arena->vmm.registered_count; i++) {
-    if (arena->vmm.registered[i].ends) return true;
+  for (size_t i = 0; i < arena->memory.vmm.registered_count; i++) {
+    if (arena->memory.vmm.registered[i].ends) return true;
   }
   return false;
 }
@@ -173,7 +172,7 @@ bool registered_end_of(enum registrar by, uint64_t second) {
 }
 
 void registered_drop(struct arena *arena) {
-  struct vmm *vmm = &arena->vmm;
+  struct vmm *vmm = &arena->memory.vmm;
   while (vmm->registered_count > 0) {
     const struct vmm_registered last = vmm->registered[--vmm->registered_count];
     bfc_deregister(arena->bfc, last.addr, last.bytes);

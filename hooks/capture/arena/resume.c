@@ -33,14 +33,14 @@ static void count_one(void *self, uint64_t addr, uint64_t bytes) {
 }
 
 static void leave_out_free(struct arena *arena) {
-  if (pool_pins(arena)) return;  // replayed graphs use free memory of the pool
+  if (arena_pinned(arena)) return;  // replayed graphs use free memory of the pool
   // Room for the ranges that are left: each free range divides one of them at most.
-  struct byte_ranges left = {.room = arena->range_count};
+  struct byte_ranges left = {.room = arena->pause->range_count};
   bfc_free_mapped(arena->bfc, &left.room, count_one);
   left.list = left.room == 0 ? NULL : malloc(left.room * sizeof *left.list);
   if (left.list == NULL) return;  // all is mapped then
-  for (size_t i = 0; i < arena->range_count; i++) {
-    struct search search = {.within = arena->ranges[i], .unit = arena->gpu->vmm.granularity};
+  for (size_t i = 0; i < arena->pause->range_count; i++) {
+    struct search search = {.within = arena->pause->ranges[i], .unit = arena->gpu->vmm.granularity};
     for (;;) {
       search.found.bytes = 0;
       bfc_free_mapped(arena->bfc, &search, find_pages);
@@ -53,9 +53,9 @@ static void leave_out_free(struct arena *arena) {
     }
     if (search.within.bytes > 0) byte_ranges_append(&left, search.within.addr, search.within.bytes);
   }
-  free(arena->ranges);
-  arena->ranges = left.list;
-  arena->range_count = left.count;
+  free(arena->pause->ranges);
+  arena->pause->ranges = left.list;
+  arena->pause->range_count = left.count;
 }
 
 // The whole pages of the live blocks that are larger than a handle, in the order of addresses.
@@ -81,10 +81,10 @@ static bool map_range(struct arena *arena, const struct byte_range *range, const
     const struct byte_range *next = *at < large->blocks.count ? &large->blocks.list[*at] : NULL;
     const bool whole = next != NULL && next->addr == from && next->bytes <= end - from;
     to = whole ? from + next->bytes : next != NULL && next->addr > from && next->addr < end ? next->addr : end;
-    arena->vmm.handle_bytes = !whole ? large->handle : next->bytes < LARGEST_HANDLE ? next->bytes : LARGEST_HANDLE;
-    if (vmm_map(&arena->vmm, from, to - from)) continue;
-    arena->vmm.handle_bytes = large->handle;  // a driver may refuse one that large
-    if (!whole || !vmm_map(&arena->vmm, from, to - from)) return false;
+    arena->memory.vmm.handle_bytes = !whole ? large->handle : next->bytes < LARGEST_HANDLE ? next->bytes : LARGEST_HANDLE;
+    if (vmm_map(&arena->memory.vmm, from, to - from)) continue;
+    arena->memory.vmm.handle_bytes = large->handle;  // a driver may refuse one that large
+    if (!whole || !vmm_map(&arena->memory.vmm, from, to - from)) return false;
   }
   return true;
 }
@@ -93,23 +93,23 @@ static bool map_range(struct arena *arena, const struct byte_range *range, const
 // handle: it is unmapped as a whole anyway.
 static bool map_arena(struct arena *arena) {
   arena_set_handle(arena, UINT64_MAX, 0);
-  struct large large = {.blocks = {.apart = 1}, .unit = arena->gpu->vmm.granularity, .handle = arena->vmm.handle_bytes};
+  struct large large = {.blocks = {.apart = 1}, .unit = arena->gpu->vmm.granularity, .handle = arena->memory.vmm.handle_bytes};
   if (!arena->gpu->shortage) bfc_walk(arena->bfc, &large, append_large);
   size_t at = 0;
   bool ok = true;
-  for (size_t i = 0; ok && i < arena->range_count; i++) ok = map_range(arena, &arena->ranges[i], &large, &at);
-  arena->vmm.handle_bytes = large.handle;
+  for (size_t i = 0; ok && i < arena->pause->range_count; i++) ok = map_range(arena, &arena->pause->ranges[i], &large, &at);
+  arena->memory.vmm.handle_bytes = large.handle;
   free(large.blocks.list);
   return ok;
 }
 
 static void unmap_again(const struct selection *selection) {
-  for (size_t i = 0; i < selection->count; i++) vmm_release(&selection->arenas[i]->vmm, 0, selection->arenas[i]->vmm.count);
+  for (size_t i = 0; i < selection->count; i++) vmm_release(&selection->arenas[i]->memory.vmm, 0, selection->arenas[i]->memory.vmm.count);
 }
 
 static uint64_t paused_bytes(const struct arena *arena) {
   uint64_t bytes = 0;
-  for (size_t i = 0; i < arena->range_count; i++) bytes += arena->ranges[i].bytes;
+  for (size_t i = 0; i < arena->pause->range_count; i++) bytes += arena->pause->ranges[i].bytes;
   return bytes;
 }
 
@@ -167,7 +167,7 @@ static void add_users(const struct gpu *gpu, uint64_t used) {
     const struct arena *same = gpu->arenas;
     while (same != arena && !same_name(same->tag, arena->tag)) same = same->next;
     if (arena->tag == NULL || same != arena) continue;  // each tag once
-    for (; same != NULL; same = same->next) bytes += same_name(same->tag, arena->tag) ? same->vmm.mapped : 0;
+    for (; same != NULL; same = same->next) bytes += same_name(same->tag, arena->tag) ? same->memory.vmm.mapped : 0;
     if (bytes > 0) pause_add_message(", the tag %s %.2f GiB", arena->tag->label, pause_gib(bytes));
     tagged += bytes;
   }

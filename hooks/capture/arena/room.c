@@ -1,14 +1,11 @@
 // room.c - how much more can be mapped on a device, and in which handles.
+#include <stdatomic.h>
+
 #include "arena/arena.h"
 
-bool gpu_allows(const struct gpu *gpu, uint64_t bytes) {
-  return gpu->limit == 0 || (gpu->mapped <= gpu->limit && bytes <= gpu->limit - gpu->mapped);
-}
+static _Atomic uint64_t tag_margin;  // bytes that requests under a tag leave free on the device
 
-uint64_t gpu_left(const struct gpu *gpu) {
-  if (gpu->limit == 0) return UINT64_MAX;
-  return gpu->limit > gpu->mapped ? gpu->limit - gpu->mapped : 0;
-}
+void memprof_tag_margin(uint64_t bytes) { atomic_store(&tag_margin, bytes); }
 
 // How many bytes can be mapped: what the limit leaves of the device's free memory, without the margin, and of
 // what the request under way has lent.
@@ -33,21 +30,21 @@ enum { HANDLES_IN_MAP = 4096 };
 #define LARGEST_FOR_MAP ((uint64_t)16 << 20)
 
 void arena_set_handle(struct arena *arena, uint64_t room, uint64_t bytes) {
-  const uint64_t page = arena->page;
-  uint64_t handle = arena->gpu->short_now ? page : arena->handle;
-  while (arena->fine && !arena->gpu->short_now && handle < LARGEST_FOR_MAP && handle <= bytes / HANDLES_IN_MAP) handle *= 2;
-  while (arena->fine && handle > page && handle > room / HANDLES_IN_ROOM) handle /= 2;
-  arena->vmm.handle_bytes = handle;
+  const uint64_t page = arena->memory.page;
+  uint64_t handle = arena->gpu->short_now ? page : arena->memory.handle;
+  while (arena->memory.fine && !arena->gpu->short_now && handle < LARGEST_FOR_MAP && handle <= bytes / HANDLES_IN_MAP) handle *= 2;
+  while (arena->memory.fine && handle > page && handle > room / HANDLES_IN_ROOM) handle /= 2;
+  arena->memory.vmm.handle_bytes = handle;
 }
 
 uint64_t arena_room(const struct arena *arena) {
-  return room(arena->gpu, arena->vmm.loose_bytes, arena->tag == NULL ? 0 : tag_margin());
+  return room(arena->gpu, arena->memory.vmm.loose_bytes, arena->tag == NULL ? 0 : atomic_load_explicit(&tag_margin, memory_order_relaxed));
 }
 
 bool arena_prepare(struct arena *arena, uint64_t bytes) {
   // What was lent is mapped again: nothing is taken of the device, so that the driver need not be asked what it has.
-  if (!arena->fine && bytes <= arena->vmm.loose_bytes) {
-    arena->vmm.handle_bytes = arena->handle;
+  if (!arena->memory.fine && bytes <= arena->memory.vmm.loose_bytes) {
+    arena->memory.vmm.handle_bytes = arena->memory.handle;
     return true;
   }
   const uint64_t left = arena_room(arena);

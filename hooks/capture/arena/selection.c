@@ -64,7 +64,7 @@ static bool add(struct selection *selection, struct arena *arena) {
 }
 
 // The first address of an arena, 0 if its pool has a source.
-static uint64_t address_of(const struct arena *arena) { return arena->vmm.reservation_count == 0 ? 0 : arena->vmm.reservations[0].addr; }
+static uint64_t address_of(const struct arena *arena) { return arena->memory.vmm.reservation_count == 0 ? 0 : arena->memory.vmm.reservations[0].addr; }
 
 static int by_address(const void *left, const void *right) {
   const uint64_t a = address_of(*(struct arena *const *)left), b = address_of(*(struct arena *const *)right);
@@ -113,7 +113,7 @@ int selection_begin(struct selection *selection, const char *const *names, size_
     backup_drop_unused(gpu);
     for (struct arena *arena = gpu->arenas; arena != NULL; arena = arena->next) {
       if (arena->paused != paused || !wanted(arena->tag, names, count)) continue;
-      if (arena->grant_count > 0 && (paused || count == 0)) continue;  // its source pauses and resumes it
+      if (source_holds_any(arena) && (paused || count == 0)) continue;  // its source pauses and resumes it
       if (!add(selection, arena)) return pause_fail(MEMPROF_NO_HOST_MEMORY, "no host memory for the list of arenas");
     }
   }
@@ -126,22 +126,22 @@ int selection_begin(struct selection *selection, const char *const *names, size_
 }
 
 void pause_forget_ranges(struct arena *arena) {
-  free(arena->ranges);
-  arena->ranges = NULL;
-  arena->range_count = 0;
+  free(arena->pause->ranges);
+  arena->pause->ranges = NULL;
+  arena->pause->range_count = 0;
 }
 
 void pause_event(const struct arena *arena, enum memprof_kind kind, uint64_t started, uint64_t bytes, const char *field, const char *value) {
   char text[sizeof message + 128];
   const int length = snprintf(text, sizeof text, "tag=%s", arena->tag->label);
   if (field != NULL) snprintf(text + length, sizeof text - (size_t)length, "\t%s=%s", field, value);
-  arena_event(arena, kind, clock_now() - started, bytes, arena->backup.bytes, spool_string(text));
+  arena_event(arena, kind, clock_now() - started, bytes, arena->pause->backup.bytes, spool_string(text));
 }
 
 void pause_write_failures(const struct selection *selection, enum memprof_kind kind, uint64_t started) {
   for (size_t i = 0; i < selection->count; i++) {
     const struct arena *arena = selection->arenas[i];
-    if (arena->vmm.mapped > 0 || arena->range_count > 0 || arena->grant_count > 0) pause_event(arena, kind, started, 0, "failed", message);
+    if (arena->memory.vmm.mapped > 0 || arena->pause->range_count > 0 || source_holds_any(arena)) pause_event(arena, kind, started, 0, "failed", message);
   }
 }
 
@@ -158,7 +158,7 @@ static void add_block(void *self, const struct bfc_chunk_info *chunk) {
 
 // Adds (1) or subtracts (-1) all that the arena has.
 void pause_count(struct arena *arena, int sign) {
-  struct counters_moved sums = {.mapped = (int64_t)arena->vmm.mapped, .handles = (int64_t)arena->vmm.count};
+  struct counters_moved sums = {.mapped = (int64_t)arena->memory.vmm.mapped, .handles = (int64_t)arena->memory.vmm.count};
   bfc_walk(arena->bfc, &sums, add_block);
   counters_move(&arena->gpu->stats, &sums, sign);
   gpu_mapped(arena->gpu, sign * sums.mapped);
@@ -173,7 +173,7 @@ int memprof_backup_at(const void *ptr, size_t size, void **copy) {
     return pause_fail(MEMPROF_UNKNOWN_TAG, "%p is not memory of a tag: it has no backup", ptr);
   }
   lock_take(&arena->gpu->lock);
-  const bool copied = arena->backup.count > 0, paused = arena->paused, in_files = arena->backup.disk.files != NULL;
+  const bool copied = arena->pause->backup.count > 0, paused = arena->paused, in_files = arena->pause->backup.disk.files != NULL;
   *copy = backup_at(arena, (uintptr_t)ptr, size);
   lock_give(&arena->gpu->lock);
   if (*copy != NULL || in_files || !(copied || paused)) return MEMPROF_OK;

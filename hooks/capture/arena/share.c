@@ -114,7 +114,7 @@ static void limit_waiting(const struct own_file *socket, time_t seconds) {
 // The mappings [*first, *first + out->handles) of a block, or of all its arena.
 static bool find_handles(struct arena *arena, struct request request, struct answer *out, size_t *first) {
   struct bfc_block block = {0};
-  const struct vmm *vmm = &arena->vmm;
+  const struct vmm *vmm = &arena->memory.vmm;
   memset(out, 0, sizeof *out);
   if (arena->bfc == NULL) return false;  // it has ended since it was found
   if (arena->gpu->vmm.properties.requested_handle_types != POSIX_FD || driver_get()->export_handle == NULL) return false;
@@ -147,7 +147,7 @@ static void serve(const struct own_file *socket, struct request request) {
     struct answer again;
     lock_take(&arena->gpu->lock);
     const bool there = find_handles(arena, request, &again, &first) && again.handles == answer.handles && again.base == answer.base;
-    const struct vmm_mapping mapping = there ? arena->vmm.mappings[first + i] : (struct vmm_mapping){0};
+    const struct vmm_mapping mapping = there ? arena->memory.vmm.mappings[first + i] : (struct vmm_mapping){0};
     const bool ok = there && driver_get()->export_handle(&descriptor, mapping.handle, POSIX_FD, 0) == DRIVER_OK;
     lock_give(&arena->gpu->lock);
     const bool sent = ok && send_descriptor(socket, (struct piece){mapping.addr - answer.base, mapping.bytes}, descriptor);

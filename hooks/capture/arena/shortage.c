@@ -3,7 +3,6 @@
 
 #include <stdlib.h>
 
-#include "arena/graph_memory.h"
 #include "base/array.h"
 
 // Addresses of blocks with slack, collected before anything is changed.
@@ -34,9 +33,6 @@ static void shrink_all(struct arena *arena) {
   arena->shrunk = true;
 }
 
-// A range of a graph memory has no pages of its own, and its blocks no slack.
-static bool counts_pages(const struct arena *arena) { return arena->home == NULL || arena->home->range == NULL; }
-
 static bool shrinks(const struct arena *arena) { return arena->home == NULL && !arena->paused && !arena->shrunk; }
 
 bool shortage_due(const struct gpu *gpu) {
@@ -48,7 +44,7 @@ bool shortage_due(const struct gpu *gpu) {
 }
 
 void shortage_join(struct arena *arena) {
-  if (!arena->gpu->shortage || !counts_pages(arena) || bfc_in_shortage(arena->bfc)) return;
+  if (!arena->gpu->shortage || arena->memory.kind->shared || bfc_in_shortage(arena->bfc)) return;
   bfc_shortage(arena->bfc);
   arena_event(arena, MEMPROF_SHORTAGE, 0, 0, 0, 0);
 }

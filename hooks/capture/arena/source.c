@@ -14,21 +14,17 @@
 #include "device/own_calls.h"
 #include "spool/spool.h"
 
-const struct source *source_of(const struct arena *arena) {
-  return arena->home == NULL || arena->home->source.allocate == NULL ? NULL : &arena->home->source;
-}
-
-__thread const struct gpu *source_calling;
+static const struct source *source_of(const struct arena *arena) { return &arena->home->source; }
 
 // The source's CUDA calls serve the arena: they must be neither recorded as another library's nor wait for
 // gpu->lock, which this thread has.
 static void calls_begin(const struct gpu *gpu) {
   own_calls_begin();
-  source_calling = gpu;
+  gpu_held = gpu;
 }
 
 static void calls_end(void) {
-  source_calling = NULL;
+  gpu_held = NULL;
   own_calls_end();
 }
 
@@ -44,9 +40,11 @@ static bool take(const struct source *source, uint64_t bytes, uint64_t unit, str
   return ptr != NULL;
 }
 
-bool source_grow(struct arena *arena, uint64_t bytes, uint64_t *addr) {
-  if (!array_reserve(&arena->grants, &arena->grant_room, arena->grant_count + 1, sizeof *arena->grants)) return false;
-  struct source_grant *more = &arena->grants[arena->grant_count];
+// Memory for an arena: `bytes` at *addr, whole pages. False: the source has none.
+static bool add_grant(struct arena *arena, uint64_t bytes, uint64_t *addr) {
+  struct memory *memory = &arena->memory;
+  if (!array_reserve(&memory->grants, &memory->grant_room, memory->grant_count + 1, sizeof *memory->grants)) return false;
+  struct source_grant *more = &memory->grants[memory->grant_count];
   const struct source *source = source_of(arena);
   calls_begin(arena->gpu);
   bool ok = take(source, bytes, arena->gpu->vmm.granularity, more);
@@ -57,28 +55,58 @@ bool source_grow(struct arena *arena, uint64_t bytes, uint64_t *addr) {
   calls_end();
   if (!ok) return false;
   *addr = more->addr;
-  arena->grant_count++;
+  memory->grant_count++;
   return true;
 }
 
-void source_return(struct arena *arena) {
+static bool grow(void *self, uint64_t bytes, uint64_t *addr, uint64_t *granted) {
+  struct arena *arena = self;
+  const uint64_t unit = arena->memory.page;
+  *granted = (bytes + unit - 1) & ~(unit - 1);
+  *addr = 0;
+  const bool ok = *granted <= arena_room(arena) && add_grant(arena, *granted, addr);
+  return arena_grown(arena, ok, bytes, *addr, *granted, 1);
+}
+
+// Only the source can map its memory.
+static bool map(void *self, uint64_t addr, uint64_t bytes) {
+  arena_event(self, MEMPROF_MAP_FAILED, addr, bytes, 0, 0);
+  return false;
+}
+
+// Returns all memory of an arena without blocks to its source.
+static void leave(struct arena *arena) {
+  struct memory *memory = &arena->memory;
   const struct source *source = source_of(arena);
   calls_begin(arena->gpu);
-  for (size_t i = 0; i < arena->grant_count; i++) {
-    const struct source_grant *grant = &arena->grants[i];
+  for (size_t i = 0; i < memory->grant_count; i++) {
+    const struct source_grant *grant = &memory->grants[i];
     if (grant->left) continue;  // its source has released it
     if (bfc_unmap(arena->bfc, grant->addr, grant->bytes)) arena_unmapped(arena, grant->addr, grant->bytes, 1);
     source->release(source->self, grant->ptr);
   }
   calls_end();
-  free(arena->grants);
-  arena->grants = NULL;
-  arena->grant_count = arena->grant_room = 0;
+  free(memory->grants);
+  memory->grants = NULL;
+  memory->grant_count = memory->grant_room = 0;
+}
+
+static void place(const struct arena *arena, struct memory_place *out) { (void)arena, (void)out; }
+
+const struct memory_kind memory_source = {.foreign = true, .grow = grow, .map = map, .leave = leave, .place = place};
+
+bool source_holds_any(const struct arena *arena) { return arena->memory.grant_count > 0; }
+
+int32_t source_number(const struct arena *arena, uint64_t addr, int32_t otherwise) {
+  for (size_t i = 0; i < arena->memory.grant_count; i++) {
+    if (arena->memory.grants[i].addr == addr) return (int32_t)i;
+  }
+  return otherwise;
 }
 
 uint64_t source_bytes(const struct arena *arena) {
   uint64_t bytes = 0;
-  for (size_t i = 0; i < arena->grant_count; i++) bytes += arena->grants[i].left ? 0 : arena->grants[i].bytes;
+  for (size_t i = 0; i < arena->memory.grant_count; i++) bytes += arena->memory.grants[i].left ? 0 : arena->memory.grants[i].bytes;
   return bytes;
 }
 
@@ -96,31 +124,31 @@ static void event(const struct arena *arena, enum memprof_kind kind) {
   char text[160] = "tag=";
   if (tag != NULL) snprintf(text, sizeof text, "tag=%s\tby=source", tag->label);
   const uint64_t copied = tag != NULL && atomic_load_explicit(&tag->offloaded, memory_order_relaxed) ? bytes : 0;
-  arena_event(arena, kind, arena->grants_began != 0 ? clock_now() - arena->grants_began : 0, bytes, copied, spool_string(text));
+  arena_event(arena, kind, arena->memory.grants_began != 0 ? clock_now() - arena->memory.grants_began : 0, bytes, copied, spool_string(text));
 }
 
 // Whether all memory of the arena, or none of it, is unmapped.
 static bool all_away(const struct arena *arena) {
   size_t staying = 0;
-  for (size_t i = 0; i < arena->grant_count; i++) {
-    if (arena->grants[i].left) continue;
-    if (arena->grants[i].away < arena->grants[i].bytes) return false;
+  for (size_t i = 0; i < arena->memory.grant_count; i++) {
+    if (arena->memory.grants[i].left) continue;
+    if (arena->memory.grants[i].away < arena->memory.grants[i].bytes) return false;
     staying++;
   }
   return staying > 0;
 }
 
 static bool none_away(const struct arena *arena) {
-  for (size_t i = 0; i < arena->grant_count; i++) {
-    if (!arena->grants[i].left && arena->grants[i].away > 0) return false;
+  for (size_t i = 0; i < arena->memory.grant_count; i++) {
+    if (!arena->memory.grants[i].left && arena->memory.grants[i].away > 0) return false;
   }
   return true;
 }
 
 static void unmapped(struct arena *arena, uint64_t addr, uint64_t bytes) {
-  if (none_away(arena)) arena->grants_began = clock_now();
-  for (size_t i = 0; i < arena->grant_count; i++) {
-    struct source_grant *grant = &arena->grants[i];
+  if (none_away(arena)) arena->memory.grants_began = clock_now();
+  for (size_t i = 0; i < arena->memory.grant_count; i++) {
+    struct source_grant *grant = &arena->memory.grants[i];
     grant->away += within(grant, addr, bytes);
     if (grant->away > grant->bytes) grant->away = grant->bytes;  // the source has unmapped the same bytes twice
     if (grant->left || arena->paused || grant->away < grant->bytes || !bfc_unmap(arena->bfc, grant->addr, grant->bytes)) continue;
@@ -133,18 +161,18 @@ static void unmapped(struct arena *arena, uint64_t addr, uint64_t bytes) {
 }
 
 static void mapped(struct arena *arena, uint64_t addr, uint64_t bytes) {
-  if (all_away(arena)) arena->grants_began = clock_now();
-  for (size_t i = 0; i < arena->grant_count; i++) {
-    const uint64_t back = within(&arena->grants[i], addr, bytes);
-    arena->grants[i].away -= back < arena->grants[i].away ? back : arena->grants[i].away;
+  if (all_away(arena)) arena->memory.grants_began = clock_now();
+  for (size_t i = 0; i < arena->memory.grant_count; i++) {
+    const uint64_t back = within(&arena->memory.grants[i], addr, bytes);
+    arena->memory.grants[i].away -= back < arena->memory.grants[i].away ? back : arena->memory.grants[i].away;
   }
   if (arena->paused && none_away(arena)) {
     event(arena, MEMPROF_RESUME);
     arena->paused = false;
   }
   if (arena->paused) return;
-  for (size_t i = 0; i < arena->grant_count; i++) {
-    struct source_grant *grant = &arena->grants[i];
+  for (size_t i = 0; i < arena->memory.grant_count; i++) {
+    struct source_grant *grant = &arena->memory.grants[i];
     if (!grant->left || grant->away > 0 || !bfc_remap(arena->bfc, grant->addr, grant->bytes)) continue;
     grant->left = false;
     arena_mapping(arena, MEMPROF_MAP, grant->addr, 0, grant->bytes, 1);
@@ -152,7 +180,7 @@ static void mapped(struct arena *arena, uint64_t addr, uint64_t bytes) {
 }
 
 static void apply(struct arena *arena, uint64_t addr, uint64_t bytes, bool back) {
-  if (arena->bfc == NULL || arena->grant_count == 0) return;
+  if (arena->bfc == NULL || arena->memory.grant_count == 0) return;
   if (back)
     mapped(arena, addr, bytes);
   else

@@ -35,17 +35,14 @@ struct source_grant {
   bool left;             // it had no block when they were unmapped: the arena counts it as unmapped
 };
 
-// The source of the arena's pool, or NULL. Needs gpu->lock, as do the next three.
-const struct source *source_of(const struct arena *arena);
+// All of these need gpu->lock.
 
-// Bytes of the grants that have not left the arena.
+// Whether an arena has memory of a source, and how many bytes that have not left it.
+bool source_holds_any(const struct arena *arena);
 uint64_t source_bytes(const struct arena *arena);
 
-// Memory for an arena from its pool's source: `bytes` at *addr, whole pages. False: the source has none.
-bool source_grow(struct arena *arena, uint64_t bytes, uint64_t *addr);
-
-// Returns all memory of an arena without blocks to its source.
-void source_return(struct arena *arena);
+// The number of a segment of the arena: `otherwise`, but for memory of a source the place in the order in which it was returned.
+int32_t source_number(const struct arena *arena, uint64_t addr, int32_t otherwise);
 
 // Without gpu->lock: whether an arena's memory begins before `addr` and ends behind it.
 bool source_holds(uint64_t addr);
@@ -55,13 +52,6 @@ bool source_holds(uint64_t addr);
 // So these two wait for gpu->lock for some 20 ms, and then leave the change to source_apply_late.
 void source_unmaps(uint64_t addr, uint64_t bytes);
 void source_mapped(uint64_t addr, uint64_t bytes);
-
-// The device whose source the calling thread calls, or NULL.
-extern __thread const struct gpu *source_calling;
-
-// Whether the calling thread is inside a call of a source of this device, and so has gpu->lock. A source can
-// run any code: Python's garbage collector, for one, frees tensors in the middle of it.
-static inline bool source_calls(const struct gpu *gpu) { return source_calling == gpu; }
 
 // For a free inside a call of a source: notes the block at `addr`, which source_apply_late frees after the
 // request under way.

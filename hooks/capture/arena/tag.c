@@ -10,7 +10,7 @@
 
 #include "arena/arena.h"
 #include "arena/pause.h"
-#include "arena/reclaim.h"
+#include "arena/handles.h"
 #include "arena/saver.h"
 #include "base/hook.h"
 #include "base/lock.h"
@@ -34,7 +34,6 @@ struct lender {
 static struct lender *lenders;    // the last one to begin first
 static struct tag *_Atomic lent;  // the tag of the first; &untagged: it has none, which counts, too
 static struct tag untagged;
-static _Atomic uint64_t margin;
 
 static __thread struct tag *regions[DEEPEST];
 static __thread int depth;  // of regions; those deeper than DEEPEST have the tag of the last one that fits
@@ -94,10 +93,6 @@ struct tag *tag_current(void) {
 
 int tag_depth(void) { return depth; }
 
-uint64_t tag_margin(void) { return atomic_load_explicit(&margin, memory_order_relaxed); }
-
-void memprof_tag_margin(uint64_t bytes) { atomic_store(&margin, bytes); }
-
 int memprof_region_begin(const char *name, int restore) {
   struct tag *tag = NULL;
   if (hook_on() && name != NULL) {
@@ -156,13 +151,13 @@ static void drop_spares(struct gpu *gpu) {
       continue;
     }
     // Kernels may still use what was freed in stream order.
-    if (arena->vmm.mapped > 0 && !waited) {
+    if (arena->memory.vmm.mapped > 0 && !waited) {
       gpu->stats.syncs++;
       if (!driver_synchronize(gpu->vmm.device)) return;
       waited = true;
     }
     *link = arena->next;
-    reclaim_all(arena);
+    handles_release(arena, UINT64_MAX, &(uint64_t){0});
     arena_end(arena);
   }
 }
@@ -184,10 +179,10 @@ void memprof_tag_usage(const char *name, struct memprof_tag_usage *usage) {
       struct bfc_stats bfc;
       bfc_get_stats(arena->bfc, &bfc);
       usage->live += bfc.bytes_in_use;
-      usage->mapped += arena->vmm.mapped;
-      if (arena->grant_count > 0) *(arena->paused ? &usage->paused : &usage->mapped) += source_bytes(arena);
-      for (size_t i = 0; i < arena->range_count; i++) usage->paused += arena->ranges[i].bytes;
-      usage->copied += arena->backup.bytes;
+      usage->mapped += arena->memory.vmm.mapped;
+      if (source_holds_any(arena)) *(arena->paused ? &usage->paused : &usage->mapped) += source_bytes(arena);
+      for (size_t i = 0; i < arena->pause->range_count; i++) usage->paused += arena->pause->ranges[i].bytes;
+      usage->copied += arena->pause->backup.bytes;
     }
     lock_give(&gpu->lock);
   }
@@ -217,7 +212,7 @@ int memprof_tags_in_use(void) {
     if (gpu == NULL) continue;
     lock_take(&gpu->lock);
     for (const struct arena *arena = gpu->arenas; arena != NULL && !any; arena = arena->next) {
-      any = arena->tag != NULL && (arena->vmm.mapped > 0 || arena->range_count > 0);
+      any = arena->tag != NULL && (arena->memory.vmm.mapped > 0 || arena->pause->range_count > 0);
     }
     lock_give(&gpu->lock);
   }

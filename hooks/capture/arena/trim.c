@@ -11,8 +11,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "arena/arena.h"
+#include "arena/handles.h"
 #include "arena/reclaim.h"
-#include "arena/streams.h"
 #include "base/clock.h"
 #include "base/hook.h"
 #include "base/options.h"
@@ -37,7 +38,7 @@ struct excess {
 
 static void note_first(void *self, uint64_t addr, uint64_t bytes) {
   struct excess *excess = self;
-  if (excess->bytes > 0 || reclaimable_within(excess->arena, addr, bytes) == 0) return;
+  if (excess->bytes > 0 || handles_within(excess->arena, addr, bytes) == 0) return;
   excess->addr = addr;
   excess->bytes = bytes;
 }
@@ -53,15 +54,16 @@ static struct excess excess_of(const struct arena *arena, uint32_t ended) {
 // something to do.
 static bool end_iteration(struct arena *arena) {
   bfc_end_iteration(arena->bfc);
-  if (options_get()->policy.trim != BFC_TRIM_ITERATION || arena->home != NULL || arena->tag != NULL) return false;
+  struct trim *trim = arena->trim;
+  if (trim == NULL) return false;
   const uint32_t ended = bfc_ended(arena->bfc);
-  if (!arena->trimming && excess_of(arena, ended).bytes > 0 && captures_hold()) {
-    arena->trim_fence = fence_next(arena->gpu);
-    arena->trimming = arena->gpu->fenced || arena->gpu->fences_over >= arena->trim_fence;
-    arena->trim_ended = ended;
+  if (!trim->waits && excess_of(arena, ended).bytes > 0 && captures_hold()) {
+    trim->fence = fence_next(arena->gpu);
+    trim->waits = arena->gpu->fenced || arena->gpu->fences_over >= trim->fence;
+    trim->ended = ended;
     captures_let();
   }
-  return arena->trimming;
+  return trim->waits;
 }
 
 static void start_trimmer(void);
@@ -77,7 +79,7 @@ void trim_iteration(void (*mark)(void *self), void *self) {
   mark(self);
   for (int device = MOST_DEVICES; device-- > 0;) {
     if (gpus[device] == NULL) continue;
-    streams_end_iteration(gpus[device]);
+    exchange_end_iteration(gpus[device]);
     for (struct arena *arena = gpus[device]->arenas; arena != NULL; arena = arena->next) wanted |= end_iteration(arena);
     lock_give(&gpus[device]->lock);
   }
@@ -90,22 +92,24 @@ void trim_iteration(void (*mark)(void *self), void *self) {
 
 // Unmaps one slice of the pages that are still free and were not used meanwhile. False: none is left.
 static bool unmap_slice(struct arena *arena) {
+  struct trim *trim = arena->trim;
   lock_take(&arena->gpu->lock);
-  const struct excess excess = arena->paused ? (struct excess){0} : excess_of(arena, arena->trim_ended);
-  const bool done = excess.bytes > 0 && reclaim_range(arena, excess.addr, excess.bytes, SLICE) > 0;
-  if (!done) arena->trimming = false;
+  const struct excess excess = arena->paused ? (struct excess){0} : excess_of(arena, trim->ended);
+  const bool done = excess.bytes > 0 && handles_release_within(arena, excess.addr, excess.bytes, SLICE) > 0;
+  if (!done) trim->waits = false;
   lock_give(&arena->gpu->lock);
   return done;
 }
 
 // Whether the work on what an arena unmaps is over. *waits: it is not, but will be known.
 static bool is_over(struct arena *arena, bool *waits) {
+  struct trim *trim = arena->trim;
   struct gpu *gpu = arena->gpu;
   lock_take(&gpu->lock);
-  if (arena->trimming && gpu->fences_over < arena->trim_fence) fence_look(gpu);
-  const bool over = arena->trimming && gpu->fences_over >= arena->trim_fence;
-  if (!over && !gpu->fenced) arena->trimming = false;  // it is not known which work is done, so nothing is unmapped
-  *waits = arena->trimming && !over;
+  if (trim->waits && gpu->fences_over < trim->fence) fence_look(gpu);
+  const bool over = trim->waits && gpu->fences_over >= trim->fence;
+  if (!over && !gpu->fenced) trim->waits = false;  // it is not known which work is done, so nothing is unmapped
+  *waits = trim->waits && !over;
   lock_give(&gpu->lock);
   return over;
 }
@@ -126,7 +130,7 @@ static bool trim_arena(struct arena *arena) {
 static struct arena *next_arena(struct gpu *gpu, const struct arena *after) {
   lock_take(&gpu->lock);
   struct arena *arena = after == NULL ? gpu->arenas : after->next;
-  while (arena != NULL && (arena->home != NULL || arena->tag != NULL)) arena = arena->next;
+  while (arena != NULL && arena->trim == NULL) arena = arena->next;
   lock_give(&gpu->lock);
   return arena;
 }

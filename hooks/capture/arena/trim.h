@@ -11,7 +11,15 @@
 #ifndef MEMPROF_TRIM_H
 #define MEMPROF_TRIM_H
 
-#include "arena/arena.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+// What an arena has that is trimmed by iterations. Under its device's lock.
+struct trim {
+  bool waits;      // pages to unmap wait for a fence
+  uint64_t fence;  // the number of that
+  uint32_t ended;  // iterations that had ended then
+};
 
 // An iteration has ended. With all devices locked, so that no other event comes between: calls `mark`,
 // which writes the event, and ends the iteration in all arenas.

@@ -75,7 +75,9 @@ bool vmm_init(struct vmm *vmm, struct vmm_device *device, uint64_t reservation, 
   vmm->reservation_bytes = reservation;
   vmm->owner = owner;
   vmm->reserved = reserved;
-  return reserve(vmm, reservation);
+  if (reserve(vmm, reservation)) return true;
+  free(vmm->reservations);
+  return false;
 }
 
 size_t vmm_find(const struct vmm *vmm, uint64_t addr) {

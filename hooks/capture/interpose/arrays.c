@@ -181,3 +181,5 @@ struct entry interpose_arrays[] = {
     [CU_MIPMAPPED] = DRIVER(cuMipmappedArrayCreate, cuMipmappedArrayCreate, 5000),
     {0},
 };
+
+INTERPOSED(interpose_arrays);

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 
 #include "arena/capture_name.h"
-#include "arena/streams.h"
+#include "arena/exchange.h"
 #include "base/hook.h"
 #include "base/lock.h"
 #include "device/captures.h"
@@ -161,7 +161,7 @@ static cuda_error destroy(struct call *call, void *stream) {
   if (call->outermost && (uintptr_t)stream > STREAM_PER_THREAD) {
     serve_stream_ends(stream);
     if (capturing()) end(stream);
-    if (hook_on()) streams_end(stream);
+    if (hook_on()) exchange_stream_ends(stream);
   }
   const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(stream);
   call_leave();
@@ -195,3 +195,5 @@ struct entry interpose_captures[] = {
     [CU_DESTROY_V2] = DRIVER(cuStreamDestroy_v2, cuStreamDestroy, 4000),
     {0},
 };
+
+INTERPOSED(interpose_captures);

@@ -85,3 +85,5 @@ struct entry interpose_contexts[] = {
     [CREATE_V4] = EXACT(cuCtxCreate_v4, cuCtxCreate),
     {0},
 };
+
+INTERPOSED(interpose_contexts);

@@ -36,3 +36,5 @@ struct entry interpose_host[] = {
     [CU_FREE_HOST] = {.name = "cuMemFreeHost", .ours = cuMemFreeHost, .asked = "cuMemFreeHost", .since = 2000},
     {0},
 };
+
+INTERPOSED(interpose_host);

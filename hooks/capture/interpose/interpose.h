@@ -49,6 +49,10 @@ extern struct entry interpose_lookups[], interpose_memory[], interpose_arrays[],
     interpose_captures[], interpose_pools[], interpose_pointers[], interpose_loads[],
     interpose_launches[], interpose_contexts[], interpose_nccl[], interpose_registrations[];
 
+// Lists a file's table, behind it. The linker collects the pointers in a section, as those of HOOK_PART (base/hook.h): so they are there
+// before any code runs, and table.c, which all files need, needs none of them.
+#define INTERPOSED(table) static struct entry *const interposed __attribute__((used, section("interposed_tables"))) = table
+
 // The real function of an entry, searched at the first call; NULL: no loaded library has it.
 void *entry_real(struct entry *entry);
 

@@ -197,3 +197,5 @@ struct entry interpose_launches[] = {
     [EXEC_DESTROY] = DRIVER(cuGraphExecDestroy, cuGraphExecDestroy, 10000),
     {0},
 };
+
+INTERPOSED(interpose_launches);

@@ -206,3 +206,5 @@ struct entry interpose_loads[] = {
     [FUNCTION_LOAD] = DRIVER(cuFuncLoad, cuFuncLoad, 12040),
     {0},
 };
+
+INTERPOSED(interpose_loads);

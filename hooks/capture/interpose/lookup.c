@@ -80,3 +80,5 @@ struct entry interpose_lookups[] = {
     [RUNTIME_VERSION_PTSZ] = {.name = "cudaGetDriverEntryPointByVersion_ptsz", .ours = cudaGetDriverEntryPointByVersion_ptsz, .per_thread = true},
     {0},
 };
+
+INTERPOSED(interpose_lookups);

@@ -175,3 +175,5 @@ struct entry interpose_memory[] = {
     [CU_FREE_ASYNC_PTSZ] = PER_THREAD(cuMemFreeAsync_ptsz, "cuMemFreeAsync", 11020),
     {0},
 };
+
+INTERPOSED(interpose_memory);

@@ -270,3 +270,5 @@ struct entry interpose_nccl[] = {
     [RECEIVE] = NCCL(ncclRecv),
     {0},
 };
+
+INTERPOSED(interpose_nccl);

@@ -145,3 +145,5 @@ struct entry interpose_pointers[] = {
     [CU_PEER] = {.name = "cuCtxEnablePeerAccess", .ours = cuCtxEnablePeerAccess, .asked = "cuCtxEnablePeerAccess", .since = 4000},
     {0},
 };
+
+INTERPOSED(interpose_pointers);

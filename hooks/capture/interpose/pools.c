@@ -98,3 +98,5 @@ struct entry interpose_pools[] = {
     [CU_ACCESS] = {.name = "cuMemPoolSetAccess", .ours = cuMemPoolSetAccess, .asked = "cuMemPoolSetAccess", .since = 11020},
     {0},
 };
+
+INTERPOSED(interpose_pools);

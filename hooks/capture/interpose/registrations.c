@@ -228,3 +228,5 @@ struct entry interpose_registrations[] = {
     [VERBS_DEREGISTER] = LIBRARY(ibv_dereg_mr),
     {0},
 };
+
+INTERPOSED(interpose_registrations);

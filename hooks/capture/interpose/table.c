@@ -9,16 +9,16 @@
 
 enum { PER_THREAD_DEFAULT_STREAM = 2 };  // CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
 
-static struct entry *const tables[] = {
-    interpose_lookups,  interpose_memory, interpose_arrays,   interpose_host,  interpose_vmm,
-    interpose_captures, interpose_pools,  interpose_pointers, interpose_loads,
-    interpose_launches, interpose_contexts, interpose_nccl, interpose_registrations,
-};
-enum { TABLES = sizeof tables / sizeof *tables };
+// The bounds of the section that INTERPOSED fills, which the linker defines.
+extern struct entry *const __start_interposed_tables[] __attribute__((visibility("hidden")));
+extern struct entry *const __stop_interposed_tables[] __attribute__((visibility("hidden")));
+
+// Loops over all tables.
+#define EACH(table) (struct entry *const *table = __start_interposed_tables; table < __stop_interposed_tables; table++)
 
 static struct entry *named(const char *name) {
-  for (int i = 0; i < TABLES; i++) {
-    for (struct entry *entry = tables[i]; entry->name != NULL; entry++) {
+  for EACH(table) {
+    for (struct entry *entry = *table; entry->name != NULL; entry++) {
       if (strcmp(entry->name, name) == 0) return entry;
     }
   }
@@ -34,8 +34,8 @@ static void *in_driver(const char *name) {
 
 // The variant of `asked` that the driver exports at this address.
 static struct entry *exported_at(const char *asked, const void *function) {
-  for (int i = 0; i < TABLES; i++) {
-    for (struct entry *entry = tables[i]; entry->name != NULL; entry++) {
+  for EACH(table) {
+    for (struct entry *entry = *table; entry->name != NULL; entry++) {
       if (entry->asked != NULL && strcmp(entry->asked, asked) == 0 && in_driver(entry->name) == function) return entry;
     }
   }
@@ -45,8 +45,8 @@ static struct entry *exported_at(const char *asked, const void *function) {
 // The newest variant that a program built for CUDA `version` gets.
 static struct entry *meant(const char *asked, int version, bool per_thread) {
   struct entry *best = NULL;
-  for (int i = 0; i < TABLES; i++) {
-    for (struct entry *entry = tables[i]; entry->name != NULL; entry++) {
+  for EACH(table) {
+    for (struct entry *entry = *table; entry->name != NULL; entry++) {
       if (entry->asked == NULL || strcmp(entry->asked, asked) != 0 || entry->since > version) continue;
       if (entry->exact || (entry->per_thread && !per_thread)) continue;
       // If a function has no variant for the threads' default streams, the common one is used.
@@ -58,8 +58,8 @@ static struct entry *meant(const char *asked, int version, bool per_thread) {
 }
 
 static bool is_ours(const void *function) {
-  for (int i = 0; i < TABLES; i++) {
-    for (const struct entry *entry = tables[i]; entry->name != NULL; entry++) {
+  for EACH(table) {
+    for (const struct entry *entry = *table; entry->name != NULL; entry++) {
       if (entry->ours == function) return true;
     }
   }

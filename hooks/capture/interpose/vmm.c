@@ -202,3 +202,5 @@ struct entry interpose_vmm[] = {
     [UNMAP] = DRIVER(cuMemUnmap, 10020),
     {0},
 };
+
+INTERPOSED(interpose_vmm);

@@ -90,7 +90,7 @@ void memprof_phase_end(const char *name) {
 // Labels the live block at an address, under the lock: the event must come before the block's free.
 static void label(uint64_t addr, uint32_t context) {
   struct arena *arena = arena_of(addr);
-  const struct graph_range *range = arena == NULL || arena->home == NULL ? NULL : arena->home->range;
+  const struct graph_range *range = arena == NULL ? NULL : graph_range_of(arena);
   if (arena == NULL || (range != NULL && range->segments)) {
     watch_label(addr, context);
     return;

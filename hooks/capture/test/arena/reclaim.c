@@ -3,7 +3,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "arena/streams.h"
+#include "arena/exchange.h"
 #include "blocks.h"
 #include "device/captures.h"
 #include "positions.h"
@@ -206,7 +206,7 @@ static void test_destroyed(void) {
   void *one = gpu_stream(), *two = gpu_stream();
   struct block block;
   leave(one, 40 * MiB);
-  streams_end(one);
+  exchange_stream_ends(one);
   destroy(one);
   CHECK(fill(&block, 50 * MiB, two));
   CHECK_EQUAL(reclaims(true), 1);
@@ -220,7 +220,7 @@ static void test_destroyed_in_a_capture(void) {
   struct block block;
   leave(one, 40 * MiB);
   captures_begin();
-  streams_end(one);
+  exchange_stream_ends(one);
   captures_end();
   destroy(one);
   CHECK(!fill(&block, 50 * MiB, two));

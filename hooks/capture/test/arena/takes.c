@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "arena/registered.h"
-#include "arena/streams.h"
+#include "arena/exchange.h"
 #include "device/captures.h"
 #include "gpu.h"
 #include "memprof.h"
@@ -221,7 +221,7 @@ static void test_destroyed(void) {
   int (*destroy)(void *);
   GPU_CALL(destroy, "cuStreamDestroy_v2");
   drop(take(16 * MiB, one));
-  streams_end(one);
+  exchange_stream_ends(one);
   CHECK(destroy(one) == 0);
   take(12 * MiB, two);
   CHECK_EQUAL(reserved(), 16 * MiB);
@@ -236,7 +236,7 @@ static void test_destroyed_busy(void) {
   GPU_CALL(destroy, "cuStreamDestroy_v2");
   drop(take(8 * MiB, one));
   gpu_hold(one);
-  streams_end(one);
+  exchange_stream_ends(one);
   CHECK(destroy(one) == 0);
   take(8 * MiB, two);
   check_take(8 * MiB, 0);
@@ -257,7 +257,7 @@ static void test_destroyed_during_a_capture(void) {
   drop(take(8 * MiB, one));
   captures_begin();
   gpu_hold(one);
-  streams_end(one);
+  exchange_stream_ends(one);
   CHECK(destroy(one) == 0);
   captures_end();
   drop(block);  // which the work may read

@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <pthread.h>
 
-#include "arena/streams.h"
+#include "arena/exchange.h"
 #include "blocks.h"
 
 struct request {
@@ -59,7 +59,7 @@ static void test_trim_of_a_destroyed_stream(void) {
   GPU_CALL(destroy, "cuStreamDestroy_v2");
   iterate(stream, 40 * MiB);
   gpu_hold(stream);
-  streams_end(stream);
+  exchange_stream_ends(stream);
   CHECK_EQUAL(destroy(stream), 0);
   for (int i = 0; i < 3; i++) memprof_iteration(NULL);
   rest_for_a_while();
@@ -79,7 +79,7 @@ static void test_a_handle_returns(void) {
   GPU_CALL(destroy, "cuStreamDestroy_v2");
   iterate(request.stream, 4 * MiB);
   gpu_hold(request.stream);
-  streams_end(request.stream);
+  exchange_stream_ends(request.stream);
   CHECK_EQUAL(destroy(request.stream), 0);
   CHECK(pthread_create(&thread, NULL, let_go_later, request.stream) == 0);
   ask(&request);

@@ -1,0 +1,83 @@
+// gpu.h - a device: its lock, its limit, what is mapped on it, and the arenas and pools that it has.
+//
+// All arenas of a device share one lock, since they share its memory, its limit and its statistics;
+// torch's own allocator has one lock a device, too.
+#ifndef MEMPROF_GPU_H
+#define MEMPROF_GPU_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "arena/counters.h"
+#include "base/lock.h"
+#include "bfc/bfc.h"
+#include "device/vmm.h"
+
+struct arena;
+struct graph_memory;
+struct pool;
+
+// Made at the first use, never freed. All but `lock` is under `lock`.
+struct gpu {
+  struct lock lock;
+  struct vmm_device vmm;
+  struct arena *arenas;  // newest first
+  struct arena *last;    // the arena that served the last request, or NULL: most requests repeat it
+  struct arena *ended;   // ended arenas, for reuse; never freed, since a wrong pointer of the job's may still find one
+  struct pool *pools;
+  struct graph_memory *graph_memories;
+  uint64_t entered[2];   // the pool of a graph memory that a thread entered last; 0, 0: none
+  uint64_t limit;        // bytes that all arenas together may map; 0 = no limit
+  uint64_t mapped;       // bytes that all arenas have mapped
+  uint64_t *late_frees;  // blocks to free when the request under way is over (source.h)
+  size_t late_free_count, late_free_room;
+  bool shortage;         // it has been short of memory: see shortage.h
+  bool short_now;        // it is: handles are of a page
+  bool fenced;           // the last fence is not known to be over (fence.h)
+  uint64_t fences;       // so many were recorded; the first has number 1
+  uint64_t fences_over;  // all up to that number are over
+  uint64_t frees;        // of blocks, so far
+  uint64_t fence_frees;  // before the last fence
+  bool waited;           // the request under way has waited for the device
+  uint64_t patient_until;  // when it stops waiting for other streams' work, by clock_now; 0: it has not begun to
+  struct bfc_streams streams;  // what its arenas take of each other
+  struct counters stats;
+};
+
+// The state of the device with that ordinal, made now if this is its first use. NULL: no such device,
+// no virtual memory management, or no driver.
+struct gpu *gpu_get(int device);
+// The same, but NULL before the first use.
+struct gpu *gpu_existing(int device);
+// Between these two no device gets its first use. The caller holds no gpu->lock at gpus_hold.
+void gpus_hold(void);
+void gpus_let(void);
+
+// The device whose lock the calling thread has because it is in a call of a source (source.h), or NULL. Such a call can
+// run any code: Python's garbage collector, for one, frees tensors in the middle of it.
+extern __thread const struct gpu *gpu_held;
+
+// Takes gpu->lock, unless the calling thread has it because it is in a call of a source. What it returns
+// goes to gpu_give.
+static inline bool gpu_take(struct gpu *gpu) {
+  const bool takes = gpu_held != gpu;
+  if (takes) lock_take(&gpu->lock);
+  return takes;
+}
+static inline void gpu_give(struct gpu *gpu, bool taken) {
+  if (taken) lock_give(&gpu->lock);
+}
+
+// All below need gpu->lock.
+
+// Adds `amount` bytes, which may be negative, to what the device's arenas have mapped.
+void gpu_mapped(struct gpu *gpu, int64_t amount);
+
+// Whether the device's limit lets arenas map `bytes` more.
+bool gpu_allows(const struct gpu *gpu, uint64_t bytes);
+
+// How many bytes more the limit lets arenas map; UINT64_MAX without one.
+uint64_t gpu_left(const struct gpu *gpu);
+
+#endif
