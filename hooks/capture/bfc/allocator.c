@@ -227,6 +227,7 @@ static uint32_t find_chunk(struct bfc *bfc, uint64_t rounded) {
 }
 
 bool bfc_alloc(struct bfc *bfc, uint64_t size, struct bfc_block *out) {
+  bfc->looked = false;
   if (size == 0 || size > BFC_MAX_SIZE || !bfc_reserve(bfc)) return false;
   const uint32_t found = find_chunk(bfc, (size + BFC_GRANULE - 1) & ~(uint64_t)(BFC_GRANULE - 1));
   if (found == 0) return false;

@@ -60,6 +60,8 @@ struct bfc_memory {
   // Unmaps pages of a free chunk, since a request maps as many elsewhere. false: refused, nothing has
   // changed. Called only where grants coalesce.
   bool (*try_unmap)(void *self, uint64_t addr, uint64_t bytes);
+  // Brings bfc_over up to date, without a wait: a request has found a page that is not clear. Called once a request; NULL: not at all.
+  void (*look)(void *self);
 };
 
 struct bfc;  // opaque

@@ -148,7 +148,7 @@ bool bfc_extend_by(struct bfc *bfc, uint64_t lack) {
 // The free chunk that a grant would join, or 0. A tail that is large enough for
 // the request counts as none: the search did not use it, since the memory refused to map its unmapped
 // part. So does one with a retired address.
-uint32_t bfc_free_tail(const struct bfc *bfc, uint64_t rounded) {
+uint32_t bfc_free_tail(struct bfc *bfc, uint64_t rounded) {
   if (bfc->last_grown == 0 || !bfc->memory.coalesces) return 0;
   const uint32_t tail = bfc->chunks[bfc->last_grown].prev;
   const struct bfc_chunk *chunk = &bfc->chunks[tail];

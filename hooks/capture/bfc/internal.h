@@ -174,6 +174,7 @@ struct bfc {
   uint32_t ended;       // how many iterations have ended: the number of the one under way
   uint64_t frees;       // blocks that were freed or lost their slack
   uint64_t over;        // work that was queued before so many of these is over
+  bool looked;          // the request under way has called memory.look
   bool shortage;        // the device is short of memory: see shortage.c
   struct bfc_pager pager;
 
@@ -224,7 +225,7 @@ uint32_t bfc_live_remove(struct bfc *bfc, uint64_t addr);  // the chunk, 0: not 
 uint64_t bfc_first_region(const struct bfc_options *options);
 uint32_t bfc_extend_and_cut(struct bfc *bfc, uint64_t rounded);
 uint32_t bfc_lengthen_and_cut(struct bfc *bfc, uint64_t rounded);  // grows by what the request lacks behind a free tail
-uint32_t bfc_free_tail(const struct bfc *bfc, uint64_t rounded);        // that a growth by what is lacking joins; 0: none
+uint32_t bfc_free_tail(struct bfc *bfc, uint64_t rounded);        // that a growth by what is lacking joins; 0: none
 bool bfc_extend_by(struct bfc *bfc, uint64_t lack);
 size_t bfc_region_at(const struct bfc *bfc, uint64_t addr);  // first region that ends after addr
 
@@ -254,7 +255,7 @@ struct bfc_pages bfc_pages_from(const struct bfc *bfc, uint64_t addr, uint64_t s
 // ready.c: with growth pages, of the best fit and the next larger chunks, the first that moves the fewest pages, and 0 if all have retired
 // addresses; else the best fit
 uint32_t bfc_most_ready(struct bfc *bfc, uint32_t best, uint64_t rounded);
-bool bfc_has_retired(const struct bfc *bfc, struct bfc_range range);  // of a free chunk, widened to whole pages
+bool bfc_has_retired(struct bfc *bfc, struct bfc_range range);  // of a free chunk, widened to whole pages
 
 // unmapped.c
 struct bfc_range bfc_reach(const struct bfc *bfc, uint32_t chunk, uint64_t rounded);  // the range that a request would get of a free chunk, widened to whole pages

@@ -28,24 +28,34 @@ static bool ready(const struct bfc *bfc, uint64_t addr, struct bfc_range range) 
   return other != NULL && !other->live && other->registered == 0 && (now < range.from || now >= range.to);
 }
 
+// Whether a page is clear. What was found clear before a look is so after it, and what was not has led to it: so a request decides as if it
+// had looked first.
+static bool clear_by_now(struct bfc *bfc, uint64_t addr) {
+  if (bfc_is_clear(bfc, addr, 1)) return true;
+  if (bfc->looked || bfc->memory.look == NULL) return false;
+  bfc->looked = true;
+  bfc->memory.look(bfc->memory.self);
+  return bfc_is_clear(bfc, addr, 1);
+}
+
 enum { RETIRED = -1 };  // more than any number of pages, as it is unsigned
 
 // How many unmapped pages of a range, a part of a free chunk, are not ready; RETIRED if one of them is retired.
-static uint64_t moves(const struct bfc *bfc, struct bfc_range range) {
+static uint64_t moves(struct bfc *bfc, struct bfc_range range) {
   uint64_t count = 0;
   for (size_t i = bfc_unmapped_from(bfc, range.from); i < bfc->unmapped.count && bfc->unmapped.items[i].from < range.to; i++) {
     const struct bfc_range gap = bfc->unmapped.items[i];
     const uint64_t to = bfc_least(gap.to, range.to);
     for (uint64_t addr = bfc_greatest(gap.from, range.from); addr < to; addr += bfc->memory.granularity) {
       if (ready(bfc, addr, range)) continue;
-      if (!bfc_is_clear(bfc, addr, 1)) return RETIRED;
+      if (!clear_by_now(bfc, addr)) return RETIRED;
       count++;
     }
   }
   return count;
 }
 
-bool bfc_has_retired(const struct bfc *bfc, struct bfc_range range) {
+bool bfc_has_retired(struct bfc *bfc, struct bfc_range range) {
   return bfc->options.growth == BFC_PAGES && bfc->unmapped.count > 0 && moves(bfc, range) == (uint64_t)RETIRED;
 }
 

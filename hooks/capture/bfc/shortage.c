@@ -37,7 +37,7 @@ static struct bfc_range pages_of(const struct bfc *bfc, uint64_t addr, uint64_t 
   return (struct bfc_range){addr & ~(granularity - 1), bfc_round_up(addr + bytes, granularity)};
 }
 
-static void compare(const struct bfc *bfc, struct place *best, uint32_t chunk, uint64_t addr, uint64_t rounded) {
+static void compare(struct bfc *bfc, struct place *best, uint32_t chunk, uint64_t addr, uint64_t rounded) {
   const struct bfc_range pages = pages_of(bfc, addr, rounded);
   if (bfc_has_retired(bfc, pages)) return;
   const uint64_t lack = bfc_unmapped_within(bfc, pages.from, pages.to);
@@ -57,7 +57,7 @@ static struct place least_unmapped(struct bfc *bfc, uint64_t rounded) {
 }
 
 // How many bytes a growth for a request has to map, with those of a free tail.
-static uint64_t growth_lack(const struct bfc *bfc, uint64_t rounded) {
+static uint64_t growth_lack(struct bfc *bfc, uint64_t rounded) {
   const uint32_t tail = bfc_free_tail(bfc, rounded);
   if (tail == 0) return bfc_round_up(rounded, bfc->memory.granularity);
   const struct bfc_chunk *chunk = &bfc->chunks[tail];

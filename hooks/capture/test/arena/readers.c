@@ -197,6 +197,7 @@ static void busy_streams_cost_no_wait(void) {
       if (*slot != NULL) drop(*slot);
       *slot = get((1 + (seed >> 12) % 60) * MiB, NULL);
       gpu_writes(NULL, *slot, 1 * MiB);
+      gpu_order(NULL, others[k % 3]);
       gpu_reads(others[k % 3], *slot, 1 * MiB);
       gpu_order(others[k % 3], NULL);
     }
