@@ -199,7 +199,6 @@ size_t memprof_empty_cache(int device) {
     return 0;
   }
   bool retry;
-  share_sweep();
   lock_take(&gpu->lock);
   const int64_t syncs = gpu->stats.syncs;
   backup_drop_unused(gpu);
@@ -207,6 +206,7 @@ size_t memprof_empty_cache(int device) {
   if (retry) gpu_emptied(gpu);
   gpu->stats.syncs = syncs + 1;  // torch counts a call, whether it has to wait or not
   lock_give(&gpu->lock);
+  share_sweep();
   return given;
 }
 

@@ -94,13 +94,24 @@ static bool is_over(struct fence_slot *slot) {
   return slot->count > 0;
 }
 
+// The last fence that is over. One without events is when a later one is.
+static uint64_t last_over(struct gpu *gpu) {
+  uint64_t over = gpu->fences.over;
+  for (uint64_t number = over + 1; number <= gpu->fences.recorded; number++) {
+    struct fence_slot *slot = slot_of(gpu, number);
+    if (is_over(slot)) over = number;
+    if (over < number && slot->count > 0) break;
+  }
+  return over;
+}
+
 bool fence_over(struct gpu *gpu, uint64_t number) {
   struct fences *fences = &gpu->fences;
   uint64_t over = fences->over;
   struct driver_scope scope;
   if (over == fences->recorded || !captures_hold()) return over >= number;
   if (driver_enter(gpu->vmm.device, &scope)) {
-    while (over < fences->recorded && is_over(slot_of(gpu, over + 1))) over++;
+    over = last_over(gpu);
     driver_leave(&scope);
   }
   captures_let();

@@ -151,13 +151,23 @@ static bool may_be_busy(driver_result result) {
   return result == DRIVER_NOT_READY || (result >= DRIVER_CAPTURE_FIRST && result <= DRIVER_CAPTURE_LAST);
 }
 
+// Gives an entry a fence in place of events. False: none can be recorded by now.
+static bool fence(struct gpu *gpu, struct pending_entry *entry) {
+  if (any_capturing(entry)) return false;
+  entry->fence = fence_record(gpu);  // behind its free
+  if (entry->fence == 0) entry->fence = fence_force(gpu);
+  return entry->fence != 0;
+}
+
+// Whether an entry has what tells its end. The driver refuses events of a stream that was destroyed before the free.
+static bool has_end(struct gpu *gpu, struct pending_entry *entry) {
+  return entry->events != NULL || entry->fence != 0 || (entry->uses != &anywhere && record(entry)) || fence(gpu, entry);
+}
+
 // Whether all streams of an entry are done. The device is current.
 static bool complete(struct gpu *gpu, struct pending_entry *entry, struct busy *busy) {
-  if (entry->uses == &anywhere) {
-    if (entry->fence == 0) entry->fence = fence_force(gpu);
-    return entry->fence != 0 && fence_over(gpu, entry->fence);
-  }
-  if (entry->events == NULL && !record(entry)) return false;
+  if (!has_end(gpu, entry)) return false;
+  if (entry->fence != 0) return fence_over(gpu, entry->fence);
   for (uint32_t i = 0; i < entry->uses->count; i++) {
     void *stream = entry->uses->streams[i];
     if (is_busy(busy, stream)) return false;

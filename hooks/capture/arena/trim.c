@@ -55,8 +55,8 @@ static bool end_iteration(struct arena *arena, uint64_t fence) {
   bfc_end_iteration(arena->bfc);
   struct trim *trim = arena->trim;
   if (trim == NULL) return false;
-  if (!trim->waits && fence != 0) *trim = (struct trim){true, fence, bfc_ended(arena->bfc)};
-  return trim->waits;
+  if (fence != 0) *(trim->now.fence == 0 ? &trim->now : &trim->next) = (struct trim_mark){fence, bfc_ended(arena->bfc)};
+  return trim->now.fence != 0;
 }
 
 static void start_trimmer(void);
@@ -84,23 +84,23 @@ void trim_iteration(void (*mark)(void *self), void *self) {
   syscall(SYS_futex, &wakes, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1, NULL, NULL, 0);
 }
 
-// Unmaps one slice of the pages that are still free and were not used meanwhile. False: none is left.
+// Unmaps one slice of the pages that are still free and were not used meanwhile. False: none is left, and the next mark's turn has come.
 static bool unmap_slice(struct arena *arena) {
   struct trim *trim = arena->trim;
   lock_take(&arena->gpu->lock);
-  const struct excess excess = arena->paused ? (struct excess){0} : excess_of(arena, trim->ended);
+  const struct excess excess = arena->paused ? (struct excess){0} : excess_of(arena, trim->now.ended);
   const bool done = excess.bytes > 0 && handles_release_within(arena, excess.addr, excess.bytes, SLICE) > 0;
-  if (!done) trim->waits = false;
+  if (!done) *trim = (struct trim){.now = trim->next};
   lock_give(&arena->gpu->lock);
   return done;
 }
 
 // Whether the work on what an arena unmaps is over. *waits: it is not.
 static bool is_over(struct arena *arena, bool *waits) {
-  const struct trim *trim = arena->trim;
   lock_take(&arena->gpu->lock);
-  const bool over = trim->waits && fence_over(arena->gpu, trim->fence);
-  *waits = trim->waits && !over;
+  const uint64_t fence = arena->trim->now.fence;
+  const bool over = fence != 0 && fence_over(arena->gpu, fence);
+  *waits = fence != 0 && !over;
   lock_give(&arena->gpu->lock);
   return over;
 }
@@ -109,11 +109,12 @@ static bool is_over(struct arena *arena, bool *waits) {
 // to come back.
 static bool trim_arena(struct arena *arena) {
   bool waits;
-  if (!is_over(arena, &waits)) return waits;
-  while (!capturing()) {
-    if (!unmap_slice(arena)) return false;
+  while (is_over(arena, &waits)) {
+    do {
+      if (capturing()) return true;
+    } while (unmap_slice(arena));
   }
-  return true;
+  return waits;
 }
 
 // The next arena to trim, after one or from the first. Arenas without a pool never end, so `after` is

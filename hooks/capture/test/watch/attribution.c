@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include <pthread.h>
 
+#include "arena/gpu.h"
 #include "arena/trim.h"
 #include "base/hook.h"
 #include "gpu.h"
