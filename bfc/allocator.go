@@ -63,6 +63,7 @@ type Block struct {
 type chunk struct {
 	addr, size uint64
 	requested  uint64 // 0 while free
+	left       uint64 // while free: the number of the last free that is a part of it; 0: none is
 	id         int64  // of the block while in use; freeID, or wallID
 	prev, next int32  // indices of the neighbours; of an unused slot, next is the next unused one
 }
@@ -97,6 +98,8 @@ type Allocator struct {
 	nextRegion uint64
 	lastGrown  int32  // wall of the region that was granted or lengthened last; none once it is released
 	ended      uint32 // how many iterations have ended: the number of the one under way
+	frees      uint64 // blocks that were freed or lost their slack
+	over       uint64 // work that was queued before so many of these is over; see Over
 	pager      *pager // nil but with growth Pages
 	shortage   bool   // see Shortage
 
@@ -115,7 +118,7 @@ func New(options Options, memory Memory) (*Allocator, error) {
 	if math.IsNaN(options.FragmentationFraction) {
 		return nil, errors.New("bfc: fragmentation fraction is not a number")
 	}
-	a := &Allocator{options: options, memory: memory, granularity: granularity, maxSlack: maxSlack(options)}
+	a := &Allocator{options: options, memory: memory, granularity: granularity, maxSlack: maxSlack(options), over: allOver}
 	var err error
 	if a.nextRegion, err = firstRegion(options); err != nil {
 		return nil, err
@@ -164,10 +167,18 @@ func (a *Allocator) Alloc(size uint64) (Block, bool) {
 
 // find returns the chunk of a request's block, in no free set, by best fit or else by growth; or none.
 func (a *Allocator) find(rounded uint64) int32 {
-	if index := a.search(rounded); index != none {
-		return a.cut(index, rounded)
+	if index := a.searchAndCut(rounded); index != none {
+		return index
 	}
 	return a.makeRoom(rounded)
+}
+
+func (a *Allocator) searchAndCut(rounded uint64) int32 {
+	index := a.search(rounded)
+	if index == none {
+		return none
+	}
+	return a.cut(index, rounded)
 }
 
 // search returns the free chunk that a request gets, after mapping the part that is handed out; or
@@ -197,11 +208,7 @@ func (a *Allocator) extendAndCut(rounded uint64) int32 {
 	if a.shortage {
 		return a.squeeze(rounded)
 	}
-	index := a.extendAndSearch(rounded)
-	if index == none {
-		return none
-	}
-	return a.cut(index, rounded)
+	return a.extend(rounded)
 }
 
 // handedOut returns how many bytes of a free chunk of size bytes a request gets.
@@ -265,7 +272,7 @@ func (a *Allocator) handOut(index int32, requested uint64) Block {
 func (a *Allocator) splitFront(index int32, size uint64) int32 {
 	front := a.takeSlot()
 	low, high := &a.chunks[front], &a.chunks[index]
-	*low = chunk{addr: high.addr, size: size, id: freeID, prev: high.prev, next: index}
+	*low = chunk{addr: high.addr, size: size, left: high.left, id: freeID, prev: high.prev, next: index}
 	a.chunks[low.prev].next = front
 	high.addr, high.size, high.prev = high.addr+size, high.size-size, front
 	return front
@@ -275,7 +282,7 @@ func (a *Allocator) splitFront(index int32, size uint64) int32 {
 func (a *Allocator) splitBack(index int32, size uint64) int32 {
 	back := a.takeSlot()
 	low, high := &a.chunks[index], &a.chunks[back]
-	*high = chunk{addr: low.addr + low.size - size, size: size, id: freeID, prev: index, next: low.next}
+	*high = chunk{addr: low.addr + low.size - size, size: size, left: low.left, id: freeID, prev: index, next: low.next}
 	a.chunks[high.next].prev = back
 	low.size, low.next = low.size-size, back
 	return back
@@ -292,7 +299,8 @@ func (a *Allocator) Free(addr uint64) (Block, error) {
 	c := &a.chunks[index]
 	block := Block{Addr: c.addr, Size: c.size, Requested: c.requested, ID: c.id}
 	a.stats.BytesInUse -= c.size
-	c.requested, c.id = 0, freeID
+	a.frees++
+	c.requested, c.id, c.left = 0, freeID, a.frees
 	a.leave(index)
 	a.merge(index)
 	return block, nil
@@ -323,6 +331,7 @@ func (a *Allocator) merge(index int32) {
 func (a *Allocator) absorbNext(index int32) {
 	c := &a.chunks[index]
 	gone := c.next
+	c.left = max(c.left, a.chunks[gone].left)
 	c.size += a.chunks[gone].size
 	c.next = a.chunks[gone].next
 	a.chunks[c.next].prev = index

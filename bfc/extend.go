@@ -46,37 +46,50 @@ func (a *Allocator) room() uint64 {
 	return a.options.Limit - a.stats.Reserved
 }
 
-// extendAndSearch grows and searches again.
-func (a *Allocator) extendAndSearch(rounded uint64) int32 {
+// extend grows for a request, and returns the chunk of its block, in no free set; or none.
+func (a *Allocator) extend(rounded uint64) int32 {
 	if a.options.Growth == Double || a.options.Growth == Whole {
-		if !a.extend(rounded) {
+		if !a.extendByRegion(rounded) {
 			return none
 		}
-		return a.search(rounded)
+		return a.searchAndCut(rounded)
 	}
-	return a.lengthenAndSearch(rounded)
+	return a.lengthen(rounded)
 }
 
-// lengthenAndSearch grows by what a request lacks behind a free tail, and searches again.
-func (a *Allocator) lengthenAndSearch(rounded uint64) int32 {
-	credit := uint64(0)
+// lengthen grows by what a request lacks behind a free tail.
+func (a *Allocator) lengthen(rounded uint64) int32 {
 	tail := a.freeTail(rounded)
-	if tail != none {
-		credit = a.chunks[tail].size
+	if tail == none {
+		return a.lengthenWhole(rounded)
 	}
-	if !a.extendFor(rounded-credit, tail) {
+	if !a.extendFor(rounded-a.chunks[tail].size, tail) {
 		return none
 	}
-	index := a.search(rounded)
-	if index != none || credit == 0 {
+	if index := a.searchAndCut(rounded); index != none {
 		return index
 	}
-	// The grant is not adjacent to the tail, or the tail's unmapped part could not be mapped. So the
-	// credit was wrong: grow by the whole request.
+	// The grant is not adjacent to the tail, or the tail's unmapped part could not be mapped.
+	return a.lengthenWhole(rounded)
+}
+
+// lengthenWhole grows by a whole request. With growth Pages the block is at the start of the grant, which may have joined a free
+// chunk that did not serve: it would be found again.
+func (a *Allocator) lengthenWhole(rounded uint64) int32 {
+	before, end := a.lastGrown, a.chunks[a.lastGrown].addr
 	if !a.extendFor(rounded, none) {
 		return none
 	}
-	return a.search(rounded)
+	if a.pager == nil {
+		return a.searchAndCut(rounded)
+	}
+	last := a.chunks[a.lastGrown].prev
+	c := &a.chunks[last]
+	addr := c.addr
+	if a.lastGrown == before {
+		addr = end
+	}
+	return a.carve(last, addr, a.handedOut(c.addr+c.size-addr, rounded))
 }
 
 // extendFor grows by what a request lacks behind a free tail.
@@ -87,8 +100,8 @@ func (a *Allocator) extendFor(lack uint64, tail int32) bool {
 	return a.extendBy(lack)
 }
 
-// extend grows by the next region: growth Double and Whole.
-func (a *Allocator) extend(rounded uint64) bool {
+// extendByRegion grows by the next region: growth Double and Whole.
+func (a *Allocator) extendByRegion(rounded uint64) bool {
 	available := a.room() &^ (Granule - 1)
 	if rounded > available {
 		return false
@@ -157,13 +170,14 @@ func lessThan(bytes uint64) uint64 {
 
 // freeTail returns the free chunk that a grant would join: growth Needed and Pages; or none. A tail that
 // is large enough for the request counts as none: the search did not use it, since the memory refused
-// to map its unmapped part.
+// to map its unmapped part. So does one with a retired address.
 func (a *Allocator) freeTail(rounded uint64) int32 {
 	if a.lastGrown == none || !a.memory.Coalesces() {
 		return none
 	}
 	index := a.chunks[a.lastGrown].prev
-	if tail := &a.chunks[index]; tail.id != freeID || tail.size >= rounded {
+	tail := &a.chunks[index]
+	if tail.id != freeID || tail.size >= rounded || a.hasRetired(a.pagesOf(tail.addr, tail.size)) {
 		return none
 	}
 	return index
@@ -196,7 +210,7 @@ func (a *Allocator) grow(bytes uint64) bool {
 	a.stats.Reserved += granted
 	a.stats.PeakReserved = max(a.stats.PeakReserved, a.stats.Reserved)
 	if at > 0 && a.memory.Coalesces() && a.regions[at-1].end() == addr {
-		a.lengthen(&a.regions[at-1], granted)
+		a.join(&a.regions[at-1], granted)
 		return true
 	}
 	a.addRegion(at, addr, granted)
@@ -230,8 +244,8 @@ func (a *Allocator) addRegion(at int, addr, bytes uint64) {
 	a.lastGrown = wall
 }
 
-// lengthen adds a grant to the end of a region.
-func (a *Allocator) lengthen(r *region, bytes uint64) {
+// join adds a grant to the end of a region.
+func (a *Allocator) join(r *region, bytes uint64) {
 	added := a.takeSlot()
 	wall := &a.chunks[r.wall]
 	a.chunks[added] = chunk{addr: r.end(), size: bytes, id: freeID, prev: wall.prev, next: r.wall}

@@ -36,7 +36,7 @@ const noPage = ^uint64(0)
 type page struct {
 	back uint32 // 1 + the number of the frame that was mapped there last; 0: none
 	used uint32 // 1 + the iteration in which the last block that touched it was freed; 0: never
-	left uint64 // pager.frees when a block last ceased to touch it; 0: never
+	left uint64 // the number of the free after which no block touched it any more; 0: none has
 	// registered counts the registrations by which others know its physical memory: it is not taken.
 	registered uint32
 	live       bool // a block touches it
@@ -52,7 +52,6 @@ type pager struct {
 	filled uint64   // the most bytes of blocks so far
 	slack  uint64   // steps of it
 	moved  uint64   // pages that were taken from other addresses in this iteration
-	frees  uint64   // blocks that were freed or lost their slack
 
 	victims [ages][]uint64 // scratch of oldest
 }
@@ -159,16 +158,11 @@ func (a *Allocator) leave(index int32) {
 	}
 	pages := a.ownPages(index)
 	for i := range pages {
-		pages[i].live, pages[i].used = false, a.ended+1
+		pages[i].live, pages[i].used, pages[i].left = false, a.ended+1, a.frees
 	}
-	if a.pager == nil {
-		return
+	if a.pager != nil {
+		a.pager.live -= uint64(len(pages))
 	}
-	a.pager.frees++
-	for i := range pages {
-		pages[i].left = a.pager.frees
-	}
-	a.pager.live -= uint64(len(pages))
 }
 
 // backed notes that ranges were mapped by one request. Each page whose last frame backs none gets that; then
@@ -317,7 +311,7 @@ func (a *Allocator) takeOldest(count uint64, keep byteRange) uint64 {
 	if count == 0 || !a.memory.Coalesces() {
 		return 0
 	}
-	a.listFree(count, anyFree, keep)
+	a.listFree(count, a.frees, keep)
 	taken := uint64(0)
 	for age := ages - 1; age >= 0 && taken < count; age-- {
 		list := a.pager.victims[age]
@@ -326,8 +320,8 @@ func (a *Allocator) takeOldest(count uint64, keep byteRange) uint64 {
 	return taken
 }
 
-// listFree lists up to count pages of each age: mapped, touched by no block, and by none since the free with that number. The
-// highest address comes first.
+// listFree lists up to count pages of each age: mapped, touched by no block, and left by the free with that number or an earlier
+// one. The highest address comes first.
 func (a *Allocator) listFree(count, free uint64, keep byteRange) {
 	p := a.pager
 	for age := range p.victims {

@@ -24,6 +24,8 @@ func (a *Allocator) Shrink(addr uint64) (Block, error) {
 	a.stats.BytesInUse -= slack
 	rest := a.splitBack(index, slack)
 	c := &a.chunks[index]
+	a.frees++
+	a.chunks[rest].left = a.frees
 	a.leave(rest)
 	a.merge(rest)
 	return Block{Addr: c.addr, Size: c.size, Requested: c.requested, ID: c.id}, nil
@@ -37,10 +39,7 @@ func (a *Allocator) squeeze(rounded uint64) int32 {
 	if index != none && lack <= a.growthLack(rounded) && a.mapFor(a.pagesOf(addr, rounded)) {
 		return a.carve(index, addr, rounded)
 	}
-	if index = a.lengthenAndSearch(rounded); index == none {
-		return none
-	}
-	return a.cut(index, rounded)
+	return a.lengthen(rounded)
 }
 
 // leastUnmapped returns the place for a request, at the start or the end of a free chunk, with the fewest
@@ -51,6 +50,9 @@ func (a *Allocator) leastUnmapped(rounded uint64) (best int32, addr, lack uint64
 		c := &a.chunks[index]
 		for _, at := range [2]uint64{c.addr, c.addr + c.size - rounded} {
 			r := a.pagesOf(at, rounded)
+			if a.hasRetired(r) {
+				continue
+			}
 			if bytes := a.unmapped.within(r.from, r.to); best == none || bytes < lack {
 				best, addr, lack = index, at, bytes
 			}

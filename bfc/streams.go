@@ -1,7 +1,5 @@
 package bfc
 
-import "math"
-
 // Streams decides, for the arenas of a device with growth Pages, how much of what others hold idle a request takes before its
 // arena maps more: so much that all together map no more than their blocks have touched at a time, and a little slack. The
 // zero value is that of a device without arenas. Counts are in bytes.
@@ -40,25 +38,15 @@ func (a *Allocator) Touched() uint64 {
 	return a.pager.live * a.granularity
 }
 
-// Frees returns how many blocks were freed or lost their slack so far, with growth Pages. Such a number says how far the work
-// of streams is over: see Spare.
-func (a *Allocator) Frees() uint64 {
-	if a.pager == nil {
-		return 0
-	}
-	return a.pager.frees
-}
-
-// Spare returns the pages that a request of another arena takes, so many at most. All work is over that was queued before
-// the free with the given number: so they are pages that nobody has registered, that no block touches, and that no block has
-// touched since that free. They are in the order in which a request of this arena takes them, adjacent ones as one range. It
-// changes nothing.
-func (a *Allocator) Spare(pages, free uint64) []Range {
+// Spare returns the pages that a request of another arena takes, so many at most: pages that nobody has registered, that no
+// block touches, and that are clear. They are in the order in which a request of this arena takes them, adjacent ones as one
+// range. It changes nothing.
+func (a *Allocator) Spare(pages uint64) []Range {
 	var ranges []Range
 	if a.pager == nil {
 		return nil
 	}
-	a.listFree(pages, free, byteRange{})
+	a.listFree(pages, a.over, byteRange{})
 	for age := ages - 1; age >= 0 && pages > 0; age-- {
 		list := a.pager.victims[age]
 		list = list[:min(pages, uint64(len(list)))]
@@ -71,6 +59,3 @@ func (a *Allocator) Spare(pages, free uint64) []Range {
 	}
 	return ranges
 }
-
-// anyFree is a number that no free has reached.
-const anyFree = math.MaxUint64

@@ -156,12 +156,13 @@ func (a *Allocator) freeAround(r byteRange) int32 {
 }
 
 // searchMapped returns best, or with growth Pages a larger chunk that moves fewer pages, after mapping the part that a
-// request gets of it; or, where the memory refuses, the first larger chunk whose part is mapped; or none.
+// request gets of it; or, where the memory refuses or addresses are retired, the first larger chunk whose part is mapped; or none.
 func (a *Allocator) searchMapped(best int32, rounded uint64) int32 {
-	if index := a.mostReady(best, rounded); index != best && a.mapFor(a.reach(index, rounded)) {
+	index := a.mostReady(best, rounded)
+	if index != none && a.mapFor(a.reach(index, rounded)) {
 		return index
 	}
-	if a.mapFor(a.reach(best, rounded)) {
+	if r := a.reach(best, rounded); index != best && !a.hasRetired(r) && a.mapFor(r) {
 		return best
 	}
 	for index := a.free.after(best); index != none; index = a.free.after(index) {

@@ -8,13 +8,13 @@ func (a *Allocator) EndIteration() {
 	a.endPages()
 }
 
-// inExcess says whether the last ended iteration has not touched a page of a free chunk.
+// inExcess says whether the last ended iteration has not touched a page of a free chunk, which is clear.
 func (a *Allocator) inExcess(r *region, addr uint64) bool {
 	at := a.pageOf(r, addr)
-	return at < uint64(len(r.pages)) && r.pages[at].used < a.ended
+	return at < uint64(len(r.pages)) && r.pages[at].used < a.ended && r.pages[at].left <= a.over
 }
 
-// Excess returns the ranges of pages that are free, mapped and not touched by the iteration that ended last,
+// Excess returns the ranges of pages that are free, mapped, clear and not touched by the iteration that ended last,
 // addresses ascending; none without TrimIteration, and before an iteration has ended.
 func (a *Allocator) Excess() (out []Range) {
 	if a.options.Trim.When != TrimIteration {

@@ -134,7 +134,7 @@ func (e *Event) OverheadBytes() int64 { return e.Provided }
 // StoreOffset is where in the store the bytes of an alias or unalias lie.
 func (e *Event) StoreOffset() int64 { return e.Requested }
 
-// FreesOver is how many frees of the arena that a take looks at, from the first on, were over.
+// FreesOver is before how many frees of the arena of a fence, from the first on, all work is over.
 func (e *Event) FreesOver() int64 { return e.Provided }
 
 // AheadOfNeed says whether a map was made between requests, for blocks that are expected.

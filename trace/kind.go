@@ -50,6 +50,7 @@ const (
 	KindRegister      Kind = 35
 	KindDeregister    Kind = 36
 	KindTake          Kind = 37
+	KindFence         Kind = 38
 	KindKVReserve     Kind = 40
 	KindKVAppend      Kind = 41
 	KindKVShare       Kind = 42
@@ -97,7 +98,7 @@ var kinds = [KindLost + 1]kindRow{
 		name: "arena", says: "an arena was made",
 		addr: "start of the address reservation", requested: "most that it may reserve", provided: "size of the address reservation",
 		context: "what it is for, and its policy", form: formOptions, changes: ChangesMapped,
-		fields: "growth split headroom fraction gc trim placement below granularity coalesces pages takes gives pool tag main uuid " +
+		fields: "growth split headroom fraction gc trim placement below granularity coalesces pages fences takes gives pool tag main uuid " +
 			"graph_memory store shape segments allocator provided class conf",
 	},
 	KindAlloc: {
@@ -126,7 +127,7 @@ var kinds = [KindLost + 1]kindRow{
 		context: "who unmaps, in an imported recording", form: formOrigin, fields: originFields, changes: ChangesMapped,
 	},
 	KindGrowFailed: {name: "grow_failed", says: "the device refused a growth", requested: "refused by the device"},
-	KindReclaim:    {name: "reclaim", says: "an attempt failed, or, without an arena, another library needs memory: unmaps follow", requested: "wanted", context: "who wants memory: framework, empty_cache, request; streams: a request, when the device was not waited for", form: formText},
+	KindReclaim:    {name: "reclaim", says: "an attempt failed, or, without an arena, another library needs memory: unmaps follow", requested: "wanted", context: "who wants memory: framework, empty_cache, request; waited: one of these, once the device was waited for", form: formText},
 	KindOOM: {
 		name: "oom", says: "a request failed",
 		requested: "the request", provided: "free memory of the device, of an imported recording; 0: not known",
@@ -193,8 +194,11 @@ var kinds = [KindLost + 1]kindRow{
 	KindTake: {
 		name: "take", says: "a request looked for free pages of another arena",
 		requested: "wanted, before the arena of the request maps more",
-		provided:  "how many frees of the other arena are over, counted from the first",
-		context:   "the other arena; none: a stream is captured, and none is asked", fields: "arena",
+		context:   "the other arena", fields: "arena",
+	},
+	KindFence: {
+		name: "fence", says: "all work on all streams is over that was queued before frees of the arena",
+		provided: "how many of its frees, counted from the first",
 	},
 	KindKVReserve: {name: "kv_reserve", says: "a sequence got slots of a KV cache", addr: "sequence", requested: "first block, or padding slots", provided: "slots", context: "tokens of the prompt; whether it comes back from the host", fields: "prompt swap"},
 	KindKVAppend:  {name: "kv_append", says: "tokens filled slots of a sequence", addr: "sequence", requested: "tokens"},

@@ -54,7 +54,7 @@ func (p *replay) streamsOf(device int32) *bfc.Streams {
 // where they are as large as its own.
 func (h *heap) give(to *heap, wanted uint64) (bytes uint64) {
 	page := h.loans.page
-	for _, r := range h.bfc.Spare((wanted+page-1)/page, h.bfc.Frees()) {
+	for _, r := range h.bfc.Spare((wanted + page - 1) / page) {
 		if h.bfc.Unmap(r.Addr, r.Bytes) != nil {
 			continue
 		}

@@ -14,9 +14,6 @@ import (
 // most a few hundred times, and a request maps each unmapped range of its chunk once.
 const longestAttempt = 1 << 20
 
-// perThread is the handle of each thread's own default stream, which tells nothing of another thread's.
-const perThread = 2
-
 // arena is one recorded arena and its replay.
 type arena struct {
 	id       int32
@@ -24,6 +21,7 @@ type arena struct {
 	gives    bool   // they take its own
 	mapped   uint64 // bytes, by the events so far
 	paid     uint64 // of the attempt under way: bytes unmapped for it, and not mapped
+	over     uint64 // frees before which all work is over, by the last fence event
 	stream   int64  // of the arena, and of its blocks that are not in streams
 	collects bool   // it has garbage collection
 	trim     bfc.TrimWhen
@@ -31,7 +29,7 @@ type arena struct {
 	script   script
 	shape    *shape // the range of a graph memory that it grows in, or nil
 	paused   bool
-	follows  bool // the work on its free memory is over when its stream is done
+	fences   bool // its fence events say which work is over: what may still be read stays as it is
 
 	registered []addresses // that may not be unmapped; a range may be there several times
 
@@ -50,7 +48,7 @@ func parseArena(e *trace.Event, text string) (*arena, error) {
 		id: e.Arena, takes: words.of["takes"] == "1", gives: words.of["gives"] == "1",
 		stream: e.Stream, collects: options.GarbageCollection, trim: options.Trim.When,
 		script:  script{granularity: words.number("granularity"), coalesces: words.flag("coalesces")},
-		follows: words.of["pool"] == "0.0" && words.of["tag"] == "" && e.Stream != perThread,
+		fences:  words.of["fences"] == "1",
 		streams: map[uint64]int64{}, shared: map[uint64]bool{},
 	}
 	if words.err != nil {
@@ -61,8 +59,21 @@ func parseArena(e *trace.Event, text string) (*arena, error) {
 		a.script.room = reservation{next: base, end: base + size, known: true}
 	}
 	var err error
-	a.heap, err = bfc.New(options, &a.script)
+	if a.heap, err = bfc.New(options, &a.script); err == nil && a.fences {
+		a.heap.Over(0)
+	}
 	return a, err
+}
+
+// fence takes a fence event. It may come within a request, before what depends on it.
+func (a *arena) fence(e *trace.Event) *Mismatch {
+	over := uint64(e.FreesOver())
+	if !a.fences || over > a.heap.Frees() || over < a.over {
+		return atEvent(e, fmt.Sprintf("from %d to %d frees, in an arena with fences", a.over, a.heap.Frees()), describe(e))
+	}
+	a.over = over
+	a.heap.Over(over)
+	return nil
 }
 
 // words are the fields of an arena event, and the first error in those that were read.
@@ -118,14 +129,10 @@ func (a *arena) memory(e *trace.Event) *Mismatch {
 }
 
 // unmap takes an unmap event: of an attempt under way, or of free pages for no request. In an arena with
-// garbage collection, and where the event has requested bytes, it belongs to an attempt. ofStreams says that the reclaim has waited
-// for streams only.
-func (a *arena) unmap(e *trace.Event, reclaiming, ofStreams bool) *Mismatch {
+// garbage collection, and where the event has requested bytes, it belongs to an attempt.
+func (a *arena) unmap(e *trace.Event, reclaiming bool) *Mismatch {
 	if len(a.script.events) > 0 || a.collects || e.ForRequest() {
 		return a.memory(e)
-	}
-	if ofStreams && !a.follows {
-		return atEvent(e, "an unmap in an arena without pool and tag: the reclaim waited for streams, not for the device", describe(e))
 	}
 	if a.trim != bfc.TrimNever && !reclaiming && !a.ofSource() {
 		if wrong := a.trimmed(e); wrong != nil {
@@ -158,6 +165,9 @@ func (a *arena) unmapFree(e *trace.Event) *Mismatch {
 	if wrong := a.keeps(e); wrong != nil {
 		return wrong
 	}
+	if a.fences && !a.heap.IsClear(uint64(e.Addr), uint64(e.Provided)) {
+		return atEvent(e, "an unmap of pages that no queued work can read: a fence before it", describe(e))
+	}
 	if err := a.heap.Unmap(uint64(e.Addr), uint64(e.Provided)); err != nil {
 		return atEvent(e, "an unmap of pages that are mapped and within one free chunk", describe(e))
 	}
@@ -165,12 +175,13 @@ func (a *arena) unmapFree(e *trace.Event) *Mismatch {
 	return nil
 }
 
-// remap takes a map event for no request: of pages that the source of the memory has mapped again.
+// remap takes a map event for no request: of pages that the source of the memory has mapped again, or that a request unmapped to
+// map them elsewhere, and did not.
 func (a *arena) remap(e *trace.Event) *Mismatch {
 	if len(a.script.events) > 0 {
 		return atEvent(e, "a map for no request between requests", describe(e))
 	}
-	if !a.ofSource() || a.heap.Remap(uint64(e.Addr), uint64(e.Provided)) != nil {
+	if !a.ofSource() && !a.fences || a.heap.Remap(uint64(e.Addr), uint64(e.Provided)) != nil {
 		return atEvent(e, "a map for a request, or by the source of the memory", describe(e))
 	}
 	a.script.mapped += uint64(e.Provided)

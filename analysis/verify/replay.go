@@ -19,7 +19,7 @@ type replayer struct {
 	ours, allocs, frees int64
 	streams             map[int32]*streams // by device
 	released            int64              // growths of arenas that have ended
-	reclaiming          map[int32]string   // devices on which a reclaim is under way, and why
+	reclaiming          map[int32]bool     // devices on which a reclaim is under way
 	observed            bool               // there are arenas of an allocator that was only observed
 
 	follower       *torchalloc.Follower // of PyTorch's own allocator; nil without one
@@ -28,7 +28,7 @@ type replayer struct {
 }
 
 func newReplayer() *replayer {
-	return &replayer{arenas: map[int32]*arena{}, stores: map[int32]*store{}, reclaiming: map[int32]string{}, streams: map[int32]*streams{}}
+	return &replayer{arenas: map[int32]*arena{}, stores: map[int32]*store{}, reclaiming: map[int32]bool{}, streams: map[int32]*streams{}}
 }
 
 // step replays one event. After a mismatch the replayer must not be used again.
@@ -55,7 +55,7 @@ func (r *replayer) step(e *trace.Event, strings *trace.Strings) *Mismatch {
 		return r.pause(e, strings.Text(e.Context))
 	case trace.KindAlloc, trace.KindFree, trace.KindFreeDone, trace.KindStreamUse, trace.KindOOM, trace.KindRestore,
 		trace.KindMap, trace.KindUnmap, trace.KindGrowFailed, trace.KindMapFailed, trace.KindDeviceUsed, trace.KindShortage, trace.KindShrink,
-		trace.KindRegister, trace.KindDeregister, trace.KindTake:
+		trace.KindRegister, trace.KindDeregister, trace.KindTake, trace.KindFence:
 		return r.operation(e, strings)
 	}
 	return nil
@@ -100,7 +100,7 @@ func (r *replayer) operation(e *trace.Event, strings *trace.Strings) *Mismatch {
 		return wrong
 	}
 	switch e.Kind {
-	case trace.KindUnmap, trace.KindFreeDone, trace.KindShortage, trace.KindShrink, trace.KindDeregister: // of a reclaim
+	case trace.KindUnmap, trace.KindFreeDone, trace.KindShortage, trace.KindShrink, trace.KindDeregister, trace.KindFence: // of a reclaim
 	default:
 		delete(r.reclaiming, e.Device)
 	}
@@ -128,9 +128,10 @@ func (r *replayer) apply(a *arena, e *trace.Event) *Mismatch {
 		return a.shrink(e)
 	case trace.KindOOM:
 		return a.attempt(e)
+	case trace.KindFence:
+		return a.fence(e)
 	case trace.KindUnmap:
-		why, reclaiming := r.reclaiming[e.Device]
-		return a.unmap(e, reclaiming, why == "streams")
+		return a.unmap(e, r.reclaiming[e.Device])
 	}
 	if e.Kind == trace.KindMap && e.AheadOfNeed() {
 		return a.remap(e)
@@ -213,7 +214,7 @@ func (r *replayer) releaseArena(e *trace.Event) *Mismatch {
 func (r *replayer) reclaim(e *trace.Event, why string) *Mismatch {
 	delete(r.reclaiming, e.Device)
 	if why != "framework" {
-		r.reclaiming[e.Device] = why
+		r.reclaiming[e.Device] = true
 	}
 	a, wrong := r.arena(e)
 	if a == nil {

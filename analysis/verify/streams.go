@@ -108,6 +108,7 @@ func (r *replayer) stream(a *arena, e *trace.Event, strings *trace.Strings) (tak
 	case e.Kind == trace.KindGrowFailed:
 		page := a.script.granularity
 		wrong = s.maps(a, e, (uint64(e.Requested)+page-1)&^(page-1))
+	case e.Kind == trace.KindFence:
 	case len(s.takes) > 0:
 		wrong = atEvent(e, "the map that the take was for, or its refusal", describe(e))
 	}
@@ -129,11 +130,8 @@ func (s *streams) take(a *arena, e *trace.Event, text string) *Mismatch {
 			return atEvent(e, "a take of the next arena that holds idle pages, the newest first", "arena="+text)
 		}
 		t.from = s.seen.idle[len(s.takes)]
-		if uint64(e.FreesOver()) > t.from.heap.Frees() {
-			return atEvent(e, fmt.Sprintf("at most the %d frees of arena %d", t.from.heap.Frees(), id), fmt.Sprint(e.FreesOver()))
-		}
 		page := t.from.script.granularity
-		s.pending = t.from.heap.Spare((uint64(e.Requested)+page-1)/page, uint64(e.FreesOver()))
+		s.pending = t.from.heap.Spare((uint64(e.Requested) + page - 1) / page)
 	}
 	s.takes = append(s.takes, t)
 	return nil

@@ -2,7 +2,6 @@ package verify
 
 import (
 	"errors"
-	"strings"
 	"testing"
 
 	"github.com/memprof/memprof/bfc"
@@ -41,13 +40,16 @@ func TestTakes(t *testing.T) {
 		one, two := j.heap(t, options, device), j.heap(t, options, device)
 		for i := range j.texts {
 			if i > 0 {
-				j.texts[i] += " takes=1 gives=1"
+				j.texts[i] += " fences=1 takes=1 gives=1"
 			}
 		}
 		addr := one.alloc(16 * mib)
 		one.free(addr)
 		for _, s := range test.steps {
-			e := trace.Event{Kind: trace.KindTake, Requested: s.wanted, Provided: s.over, Context: j.text("arena=0")}
+			if s.over > 0 {
+				one.add(trace.Event{Kind: trace.KindFence, Provided: s.over})
+			}
+			e := trace.Event{Kind: trace.KindTake, Requested: s.wanted, Context: j.text("arena=0")}
 			if s.none {
 				e.Context = 0
 			}
@@ -65,36 +67,50 @@ func TestTakes(t *testing.T) {
 	}
 }
 
-// TestReclaimOfStreams: a reclaim that has waited for streams only unmaps nothing in arenas of pools, tags and default streams of threads.
-func TestReclaimOfStreams(t *testing.T) {
+// TestFences: what queued work may still read is not unmapped, with pages and without.
+func TestFences(t *testing.T) {
+	const fence, unmap, free = -1, -2, -3
 	for _, test := range []struct {
-		name, why, pool, tag string
-		stream               int64
-		right                bool
+		name  string
+		steps []int64 // fence, followed by its frees; unmap, of the first block; free, of the next block
+		right bool
 	}{
-		{"of a stream", "streams", "0.0", "", 64, true},
-		{"of the default stream", "streams", "0.0", "", 0, true},
-		{"of a pool", "streams", "0.7", "", 64, false},
-		{"of a tag", "streams", "0.0", "weights", 64, false},
-		{"of a thread's default stream", "streams", "0.0", "", 2, false},
-		{"of a tag, the device waited for", "request", "0.0", "weights", 64, true},
+		{"no fence", []int64{free, unmap}, false},
+		{"a fence", []int64{free, fence, 1, unmap}, true},
+		{"a fence before the free", []int64{fence, 0, free, unmap}, false},
+		{"a neighbour's free is later", []int64{free, fence, 1, free, fence, 2, unmap}, true},
+		{"a fence twice", []int64{free, fence, 1, fence, 1, unmap}, true},
+		{"a fence of the future", []int64{free, fence, 2}, false},
+		{"a fence of the past", []int64{free, free, fence, 2, fence, 1}, false},
 	} {
-		j := newJob()
-		h := j.heap(t, bfc.Options{Limit: bfc.NoLimit, Growth: bfc.Needed}, bfc.DeviceOptions{VMM: true, Granularity: 2 * mib, Physical: gib, Reservation: gib})
-		for i := range j.texts {
-			j.texts[i] = strings.Replace(j.texts[i], "pool=0 tag= ", "pool="+test.pool+" tag="+test.tag+" ", 1)
-		}
-		addr := h.alloc(8 * mib)
-		h.free(addr)
-		j.add(trace.Event{Kind: trace.KindReclaim, Arena: trace.NoArena, Requested: 4 * mib, Context: j.text(test.why)})
-		h.add(trace.Event{Kind: trace.KindUnmap, Addr: int64(addr), Provided: 4 * mib})
-		for i := range j.events {
-			j.events[i].Stream = test.stream
-		}
-		var wrong *Mismatch
-		_, err := verifyPath(t, j.write(t, trace.Ending{}, trace.WriterOptions{}))
-		if right := err == nil; right != test.right || !right && !errors.As(err, &wrong) {
-			t.Errorf("%s: %v, want it right: %v", test.name, err, test.right)
+		for _, growth := range []bfc.Growth{bfc.Double, bfc.Needed, bfc.Pages} {
+			j := newJob()
+			h := j.heap(t, bfc.Options{Limit: bfc.NoLimit, Growth: growth}, bfc.DeviceOptions{VMM: true, Granularity: 2 * mib, Physical: gib, Reservation: gib})
+			for i := range j.texts {
+				if i > 0 {
+					j.texts[i] += " fences=1"
+				}
+			}
+			blocks := []uint64{h.alloc(8 * mib), h.alloc(8 * mib)}
+			first := blocks[0]
+			for i := 0; i < len(test.steps); i++ {
+				switch test.steps[i] {
+				case free:
+					h.free(blocks[0])
+					blocks = blocks[1:]
+				case unmap:
+					j.add(trace.Event{Kind: trace.KindReclaim, Arena: trace.NoArena, Requested: 4 * mib, Context: j.text("request")})
+					h.add(trace.Event{Kind: trace.KindUnmap, Addr: int64(first), Provided: 4 * mib})
+				default:
+					i++
+					h.add(trace.Event{Kind: trace.KindFence, Provided: test.steps[i]})
+				}
+			}
+			var wrong *Mismatch
+			_, err := verifyPath(t, j.write(t, trace.Ending{}, trace.WriterOptions{}))
+			if right := err == nil; right != test.right || !right && !errors.As(err, &wrong) {
+				t.Errorf("%s, growth %d: %v, want it right: %v", test.name, growth, err, test.right)
+			}
 		}
 	}
 }

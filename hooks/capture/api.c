@@ -41,41 +41,71 @@ static int (*_Atomic last_resort)(void);
 
 void memprof_set_last_resort(int (*give_up)(void)) { atomic_store(&last_resort, give_up); }
 
+// A request. Its arena may end while no lock is held, so that it is looked up again.
+struct request {
+  struct gpu *gpu;
+  void *stream;
+  uint64_t pool[2];
+  struct tag *tag;
+  size_t size;
+  uint32_t context;
+};
+
+// NULL: no address space.
+static struct arena *arena_of_request(const struct request *request) {
+  return arena_get(request->gpu, request->stream, request->pool[0], request->pool[1], request->tag);
+}
+
+static bool attempt(const struct request *request, struct bfc_block *block) {
+  struct arena *arena = arena_of_request(request);
+  return arena != NULL && arena_alloc(arena, request->size, request->context, block);
+}
+
 // Calls the framework's function that frees memory which it keeps without need (memprof_set_last_resort). The
 // lock is released meanwhile, since the framework frees by memprof_free. Writes an event, since readers expect
 // one between two attempts of a request. False: there is no such function, or a stream is captured.
-static bool ask_framework(struct arena *arena, uint64_t size) {
+static bool ask_framework(const struct request *request) {
   int (*give_up)(void) = atomic_load(&last_resort);
-  if (give_up == NULL || capturing()) return false;
-  arena_event(arena, MEMPROF_RECLAIM, 0, size, 0, spool_string("framework"));
-  lock_give(&arena->gpu->lock);
+  struct arena *arena = give_up == NULL || capturing() ? NULL : arena_of_request(request);
+  if (arena == NULL) return false;
+  arena_event(arena, MEMPROF_RECLAIM, 0, request->size, 0, spool_string("framework"));
+  exchange_end(arena);
+  lock_give(&request->gpu->lock);
   give_up();
-  lock_take(&arena->gpu->lock);
+  lock_take(&request->gpu->lock);
   return true;
 }
 
 // Allocates again after a failure, as long as memory can be reclaimed for it: first as much as the request can
 // need, then all that is free, and once more if the arena grew in vain.
-static bool allocate_reclaiming(struct arena *arena, uint64_t size, uint32_t context, struct bfc_block *block) {
+static bool allocate_reclaiming(const struct request *request, struct bfc_block *block) {
   bool retry = true;
   for (int round = 0; retry && round < 3; round++) {
-    const uint64_t wanted = round == 0 ? reclaim_lack(arena->gpu, size) : UINT64_MAX;
-    reclaim(arena->gpu, arena, size, wanted, "request", &retry);
-    if (retry && arena_alloc(arena, size, context, block)) return true;
+    const uint64_t wanted = round == 0 ? reclaim_lack(request->gpu, request->size) : UINT64_MAX;
+    struct arena *arena = arena_of_request(request);
+    if (arena == NULL) return false;
+    reclaim(request->gpu, arena, request->size, wanted, "request", &retry);
+    if (retry && attempt(request, block)) return true;
   }
   return false;
 }
 
 // Allocates; after a failure again when memory was reclaimed, and again after the framework freed some.
-static bool allocate(struct arena *arena, uint64_t size, struct bfc_block *block) {
-  const uint32_t context = context_get();
-  if (arena_alloc(arena, size, context, block)) return true;
-  arena->gpu->stats.retries++;
-  if (allocate_reclaiming(arena, size, context, block)) return true;
-  if (ask_framework(arena, size) && (arena_alloc(arena, size, context, block) || allocate_reclaiming(arena, size, context, block))) return true;
-  arena->gpu->stats.ooms++;
-  arena_event(arena, MEMPROF_OOM, 0, size, 0, context);
-  oom_explain(arena, size);
+static bool allocate(const struct request *request, struct bfc_block *block) {
+  struct arena *arena = arena_of_request(request);
+  if (arena == NULL) {
+    oom_text(request->gpu->vmm.device, "no address space for another arena");
+    return false;
+  }
+  if (arena_alloc(arena, request->size, request->context, block)) return true;
+  request->gpu->stats.retries++;
+  if (allocate_reclaiming(request, block)) return true;
+  if (ask_framework(request) && (attempt(request, block) || allocate_reclaiming(request, block))) return true;
+  request->gpu->stats.ooms++;
+  if ((arena = arena_of_request(request)) == NULL) return false;
+  arena_event(arena, MEMPROF_OOM, 0, request->size, 0, request->context);
+  exchange_end(arena);
+  oom_explain(arena, request->size);
   return false;
 }
 
@@ -87,14 +117,9 @@ void *memprof_malloc_in_pool(size_t size, int device, void *stream, uint64_t poo
   callers_note();
   lock_take(&gpu->lock);
   gpu_apply_late(gpu);
-  struct arena *arena = arena_get(gpu, stream, pool0, pool1, tag_current());
+  const struct request request = {gpu, stream, {pool0, pool1}, tag_current(), size, context_get()};
   struct bfc_block block = {0};
-  bool ok = false;
-  if (arena == NULL) {
-    oom_text(device, "no address space for another arena");
-  } else {
-    ok = allocate(arena, size, &block);
-  }
+  const bool ok = allocate(&request, &block);
   gpu_apply_late(gpu);
   lock_give(&gpu->lock);
   return ok ? (void *)(uintptr_t)block.addr : NULL;
@@ -174,7 +199,6 @@ size_t memprof_empty_cache(int device) {
     return 0;
   }
   bool retry;
-  share_sweep();
   lock_take(&gpu->lock);
   const int64_t syncs = gpu->stats.syncs;
   backup_drop_unused(gpu);
@@ -182,6 +206,7 @@ size_t memprof_empty_cache(int device) {
   if (retry) gpu_emptied(gpu);
   gpu->stats.syncs = syncs + 1;  // torch counts a call, whether it has to wait or not
   lock_give(&gpu->lock);
+  share_sweep();
   return given;
 }
 

@@ -71,6 +71,16 @@ CUresult sim_forbidden_event(uint64_t id) {
   return CUDA_ERROR_CAPTURED_EVENT;
 }
 
+CUresult sim_forbidden_record(const struct CUctx_st *context) {
+  CUresult result = CUDA_SUCCESS;
+  for (int i = 0; i < capture_count; i++) {
+    if (!sim_is_of(captures[i].stream, context)) continue;
+    captures[i].spoiled = true;
+    result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  }
+  return result;
+}
+
 bool sim_in_capture(CUstream stream) { return capture_of(stream) != NULL; }
 
 void sim_forget_capture(CUstream stream) {

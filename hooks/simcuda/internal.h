@@ -74,6 +74,25 @@ bool sim_plain(uint64_t addr);                         // whether addr is the st
 
 // stream.c
 bool sim_is_stream(CUstream stream);
+bool sim_is_of(CUstream stream, const struct CUctx_st *context);                    // default streams are of every context
+void sim_work(CUstream stream, uint64_t addr, uint64_t bytes, bool writes);  // queues work; nothing while the stream is captured
+
+// work.c: what comes before the next work of a stream, or before an event: by a stream's number, how much of its work.
+struct sim_past {
+  uint64_t *upto;
+  size_t count;
+};
+struct sim_queue {
+  struct sim_past past;
+  size_t number;  // of the stream, if it has one: from its first unfinished work on
+  bool numbered;
+};
+void sim_past_add(struct sim_past *to, const struct sim_past *from);
+void sim_past_set(struct sim_past *to, const struct sim_past *from);
+void sim_past_drop(struct sim_past *past);
+void sim_work_queue(struct sim_queue *queue, uint64_t blocked_by, uint64_t addr, uint64_t bytes, bool writes);
+void sim_work_release(uint64_t hold);                 // the bit of a hold: work that waited for it alone has finished
+void sim_work_unmaps(uint64_t addr, uint64_t bytes);  // the host is about to unmap the range
 
 // pool.c
 CUresult sim_allocate_pooled(uint64_t size, uint64_t *addr);  // from the current device's default pool
@@ -86,6 +105,7 @@ void sim_forget_capture(CUstream stream);
 uint64_t sim_capture_of(CUstream stream);               // the id of the stream's capture, or 0
 void sim_join_capture(CUstream stream, uint64_t id);    // the stream waits for an event of the capture; 0 is none
 CUresult sim_forbidden_event(uint64_t id);              // the result of asking for an event of the capture; invalidates it
+CUresult sim_forbidden_record(const struct CUctx_st *context);  // the result of recording an event of all of a context's work; invalidates its captures
 
 // module.c: device memory of contexts and code.
 CUresult sim_charge(struct CUctx_st *device, uint64_t bytes, struct sim_extent **extent);

@@ -198,60 +198,64 @@ static bool usable(uint64_t addr, size_t size, enum side side, bool write) {
   return sim_accessible(addr, size, write);
 }
 
-static CUresult copy(const char *name, uint64_t to, enum side to_side, uint64_t from, enum side from_side, size_t size) {
+// A copy or fill that the host waits for is in no stream's order: SYNCHRONOUS stands for its stream.
+#define SYNCHRONOUS ((CUstream)UINTPTR_MAX)
+
+static void tell(CUstream stream, uint64_t addr, size_t size, bool writes) {
+  if (stream != SYNCHRONOUS && sim_reserved(addr)) sim_work(stream, addr, size, writes);
+}
+
+static CUresult copy(const char *name, uint64_t to, enum side to_side, uint64_t from, enum side from_side, size_t size, CUstream stream) {
   CUresult result = sim_enter(name, true);
   if (result == CUDA_SUCCESS && sim_current() == NULL) result = CUDA_ERROR_INVALID_CONTEXT;
   if (result == CUDA_SUCCESS && !(usable(to, size, to_side, true) && usable(from, size, from_side, false)))
     result = CUDA_ERROR_INVALID_VALUE;
   // The lock is held during the copy: another thread's unmap waits for it, as it would for the device.
+  if (result == CUDA_SUCCESS) tell(stream, from, size, false), tell(stream, to, size, true);
   if (result == CUDA_SUCCESS && size > 0) memmove((void *)(uintptr_t)to, (const void *)(uintptr_t)from, size);
   return sim_leave(name, result, "to=0x%llx from=0x%llx size=%zu", (unsigned long long)to, (unsigned long long)from, size);
 }
 
 SIM_API CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t size) {
-  return copy("cuMemcpyHtoD", to, DEVICE, (uint64_t)(uintptr_t)from, HOST, size);
+  return copy("cuMemcpyHtoD", to, DEVICE, (uint64_t)(uintptr_t)from, HOST, size, SYNCHRONOUS);
 }
 SIM_API CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t size) {
-  return copy("cuMemcpyDtoH", (uint64_t)(uintptr_t)to, HOST, from, DEVICE, size);
+  return copy("cuMemcpyDtoH", (uint64_t)(uintptr_t)to, HOST, from, DEVICE, size, SYNCHRONOUS);
 }
 SIM_API CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t size) {
-  return copy("cuMemcpyDtoD", to, DEVICE, from, DEVICE, size);
+  return copy("cuMemcpyDtoD", to, DEVICE, from, DEVICE, size, SYNCHRONOUS);
 }
 SIM_API CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, size_t size) {
-  return copy("cuMemcpy", to, EITHER, from, EITHER, size);
+  return copy("cuMemcpy", to, EITHER, from, EITHER, size, SYNCHRONOUS);
 }
 SIM_API CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t size, CUstream stream) {
-  (void)stream;
-  return copy("cuMemcpyHtoDAsync", to, DEVICE, (uint64_t)(uintptr_t)from, HOST, size);
+  return copy("cuMemcpyHtoDAsync", to, DEVICE, (uint64_t)(uintptr_t)from, HOST, size, stream);
 }
 SIM_API CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t size, CUstream stream) {
-  (void)stream;
-  return copy("cuMemcpyDtoHAsync", (uint64_t)(uintptr_t)to, HOST, from, DEVICE, size);
+  return copy("cuMemcpyDtoHAsync", (uint64_t)(uintptr_t)to, HOST, from, DEVICE, size, stream);
 }
 SIM_API CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream) {
-  (void)stream;
-  return copy("cuMemcpyDtoDAsync", to, DEVICE, from, DEVICE, size);
+  return copy("cuMemcpyDtoDAsync", to, DEVICE, from, DEVICE, size, stream);
 }
 SIM_API CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream) {
-  (void)stream;
-  return copy("cuMemcpyAsync", to, EITHER, from, EITHER, size);
+  return copy("cuMemcpyAsync", to, EITHER, from, EITHER, size, stream);
 }
 
-static CUresult fill(const char *name, CUdeviceptr addr, unsigned char value, size_t size) {
+static CUresult fill(const char *name, CUdeviceptr addr, unsigned char value, size_t size, CUstream stream) {
   CUresult result = sim_enter(name, true);
   if (result == CUDA_SUCCESS && sim_current() == NULL) result = CUDA_ERROR_INVALID_CONTEXT;
   if (result == CUDA_SUCCESS && !sim_accessible(addr, size, true)) result = CUDA_ERROR_INVALID_VALUE;
+  if (result == CUDA_SUCCESS) tell(stream, addr, size, true);
   if (result == CUDA_SUCCESS && size > 0) memset((void *)(uintptr_t)addr, value, size);
   return sim_leave(name, result, "addr=0x%llx value=%d size=%zu", addr, value, size);
 }
 
 SIM_API CUresult cuMemsetD8_v2(CUdeviceptr addr, unsigned char value, size_t size) {
-  return fill("cuMemsetD8", addr, value, size);
+  return fill("cuMemsetD8", addr, value, size, SYNCHRONOUS);
 }
 SIM_API CUresult cuMemsetD8(CUdeviceptr addr, unsigned char value, size_t size) {
-  return fill("cuMemsetD8", addr, value, size);
+  return fill("cuMemsetD8", addr, value, size, SYNCHRONOUS);
 }
 SIM_API CUresult cuMemsetD8Async(CUdeviceptr addr, unsigned char value, size_t size, CUstream stream) {
-  (void)stream;
-  return fill("cuMemsetD8Async", addr, value, size);
+  return fill("cuMemsetD8Async", addr, value, size, stream);
 }

@@ -159,4 +159,12 @@ int simcuda_waiting(void);
 // Releases `stream`: all work queued there finishes. Returns 0, or -1 if it was not held.
 int simcuda_release_stream(CUstream stream);
 
+// Queues work on `stream` that reads, or writes, [addr, addr + bytes). If memory changes under it before it has finished, the
+// program ends: see work.c. Returns 0, or -1 if there is no such stream or memory.
+int simcuda_reads(CUstream stream, CUdeviceptr addr, uint64_t bytes);
+int simcuda_writes(CUstream stream, CUdeviceptr addr, uint64_t bytes);
+
+// How many calls so far had to wait for work of a stream.
+uint64_t simcuda_waits(void);
+
 #endif

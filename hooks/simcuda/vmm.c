@@ -95,6 +95,7 @@ SIM_API CUresult cuMemMap(CUdeviceptr addr, size_t size, size_t offset, CUmemGen
 SIM_API CUresult cuMemUnmap(CUdeviceptr addr, size_t size) {
   CUresult result = sim_enter("cuMemUnmap", true);
   if (result == CUDA_SUCCESS && (size == 0 || !aligned(addr) || !aligned(size))) result = CUDA_ERROR_INVALID_VALUE;
+  if (result == CUDA_SUCCESS) sim_work_unmaps(addr, size);
   if (result == CUDA_SUCCESS) result = sim_unmap(addr, size);
   return sim_leave("cuMemUnmap", result, "addr=0x%llx size=%zu", addr, size);
 }

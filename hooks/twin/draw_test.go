@@ -89,6 +89,12 @@ func (d *driver) newHeap() {
 	}
 	d.send(options.Limit, options.Headroom, uint64(options.Growth), truth(device.VMM), device.Granularity, device.Physical,
 		device.Reservation, refuseGrow, refuseMap, truth(options.Split == bfc.SplitAlways), truth(options.Trim.When == bfc.TrimIteration), refuseUnmap)
+	d.lags, d.over = d.oneIn(2), 0
+	if d.lags {
+		d.do(opOver, 0, 0)
+	} else {
+		d.do(opOver, math.MaxUint64, 0)
+	}
 }
 
 func (d *driver) size() uint64 {

@@ -23,6 +23,8 @@ type driver struct {
 	streams  bfc.Streams
 	memory   *memory
 	live     []uint64
+	lags     bool   // work goes on after frees; else it is over at once
+	over     uint64 // so far it is known to be over
 	many     int // blocks to keep alive
 	palette  []uint64
 	greatest float64 // log2 of the largest size
@@ -151,7 +153,7 @@ func (d *driver) do(kind, a, b uint64) {
 	case opShortage:
 		d.heap.Shortage()
 	case opSpare:
-		for _, r := range d.heap.Spare(a, b) {
+		for _, r := range d.heap.Spare(a) {
 			d.record(didSpare, r.Addr, r.Bytes, d.heap.Frees(), d.heap.Touched())
 			if err := d.heap.Unmap(r.Addr, r.Bytes); err != nil {
 				panic(err)
@@ -160,6 +162,8 @@ func (d *driver) do(kind, a, b uint64) {
 		}
 	case opWant:
 		d.want(a, b)
+	case opOver:
+		d.heap.Over(a)
 	case opRegister:
 		d.heap.Register(a, b)
 	case opDeregister:
@@ -215,6 +219,15 @@ func (d *driver) stats() {
 	s := d.heap.Stats()
 	d.record(didStats, s.NumAllocs, s.BytesInUse, s.PeakBytesInUse, s.LargestAlloc, s.Reserved)
 	d.record(didStatsMore, s.PeakReserved, d.heap.LargestFree(), d.heap.NextRegion(), s.Reserved-s.BytesInUse, uint64(len(d.live)))
+	clear := uint64(0)
+	for _, r := range d.heap.Idle() {
+		for at := r.Addr; at < r.Addr+r.Bytes; at += d.memory.granularity {
+			if d.heap.IsClear(at, d.memory.granularity) {
+				clear += d.memory.granularity
+			}
+		}
+	}
+	d.record(didClear, clear, d.heap.Frees())
 }
 
 func (d *driver) walk() {

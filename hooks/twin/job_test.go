@@ -33,7 +33,10 @@ func (d *driver) step() {
 	case d.oneIn(1000):
 		d.shrinkAll()
 	case d.oneIn(400):
-		d.do(opSpare, d.random.Uint64N(64), d.heap.Frees()-min(d.heap.Frees(), d.maybe(d.random.Uint64N(40))))
+		d.do(opSpare, d.random.Uint64N(64), 0)
+	case d.lags && d.oneIn(20):
+		d.over = max(d.over, d.heap.Frees()-min(d.heap.Frees(), d.random.Uint64N(40)))
+		d.do(opOver, d.over, 0)
 	case d.oneIn(400):
 		d.do(opWant, d.logUniform(20, 34), d.maybe(d.logUniform(20, 34)))
 	case d.oneIn(400):

@@ -44,6 +44,7 @@ const (
 	opDeregister
 	opSpare
 	opWant
+	opOver
 )
 
 const (
@@ -59,6 +60,7 @@ const (
 	didShrink
 	didSpare
 	didWant
+	didClear
 )
 
 const (
@@ -172,7 +174,7 @@ func compare(in io.Reader, expected <-chan []record) (compared int, err error) {
 var kindNames = map[uint64]string{
 	didAlloc: "alloc", didFree: "free", didUnmap: "unmap", didRestore: "restore", didContaining: "containing", didStats: "stats",
 	didStatsMore: "more stats", didChunk: "chunk", memoryGrow: "memory grow",
-	memoryTryUnmap: "memory try unmap", didTrim: "trim", didShrink: "shrink", didSpare: "spare", didWant: "want",
+	memoryTryUnmap: "memory try unmap", didTrim: "trim", didShrink: "shrink", didSpare: "spare", didWant: "want", didClear: "clear",
 	memoryMap: "memory map", memoryUnmap: "memory unmap", memoryFree: "memory free",
 }
 

@@ -26,6 +26,8 @@ static uint64_t device_free(void *self) {
   return free_bytes;
 }
 
+static void look(void *self) { fence_look(((struct arena *)self)->gpu); }
+
 static void describe(const struct arena *arena, const struct bfc_arena_policy *policy) {
   const struct memory *memory = &arena->memory;
   struct memory_place place = {0};
@@ -33,7 +35,7 @@ static void describe(const struct arena *arena, const struct bfc_arena_policy *p
   memory->kind->place(arena, &place);
   driver_uuid_write(arena->gpu->vmm.uuid, uuid);
   bfc_policy_fields(policy, fields, sizeof fields);
-  snprintf(text, sizeof text, "%s fraction=0 gc=0 granularity=%llu coalesces=%d pages=2 takes=%d gives=%d pool=%llx.%llx tag=%s main=%d uuid=%s%s", fields,
+  snprintf(text, sizeof text, "%s fraction=0 gc=0 granularity=%llu coalesces=%d pages=2 fences=1 takes=%d gives=%d pool=%llx.%llx tag=%s main=%d uuid=%s%s", fields,
            (unsigned long long)memory->page, memory->kind->coalesces, arena->exchange.takes, arena->exchange.gives,
            (unsigned long long)arena->pool[0], (unsigned long long)arena->pool[1], arena->tag == NULL ? "" : arena->tag->label, arena->main, uuid, place.text);
   arena_event(arena, MEMPROF_ARENA, place.base, policy->options.limit, place.bytes, spool_string(text));
@@ -60,7 +62,6 @@ static void drop(struct arena *arena) {
   free(arena->pause);
   free(arena->trim);
   free(arena->pending.entries);
-  lent_drop(arena);
   give_place(arena->gpu, arena);
 }
 
@@ -102,6 +103,7 @@ static bool make_parts(struct arena *arena, const struct bfc_arena_policy *polic
       .device_free = device_free,
       .coalesces = kind->coalesces,
       .try_unmap = exchange_try_unmap(policy),
+      .look = look,
   };
   arena->bfc = bfc_new(&policy->options, &memory);
   if (arena->tag != NULL) arena->pause = calloc(1, sizeof *arena->pause);

@@ -47,7 +47,8 @@ struct arena {
   bool paused;        // nothing is mapped, and no request is served
   struct bfc *bfc;    // the allocator; NULL: the arena has ended
   struct memory memory;
-  struct exchange exchange;  // what it exchanges with others, and what their streams have done
+  struct exchange exchange;  // what it exchanges with others
+  struct fence_part fence;   // what of its free memory nobody can read any more
   struct pending pending;    // freed blocks that other streams may still use
   uint64_t noted;            // chunks whose note is not 0: used on other streams, or freed and pending
   struct pause *pause;       // of arenas with a tag; NULL for others

@@ -18,11 +18,10 @@ bool arena_whole(struct arena *arena) {
 bool arena_alloc(struct arena *arena, uint64_t size, uint32_t context, struct bfc_block *out) {
   if (arena->pending.count > 0) pending_poll(arena, false);
   exchange_begin(arena);
-  const bool served = bfc_alloc(arena->bfc, size, out);
-  exchange_end(arena);
-  if (!served) return false;
+  if (!bfc_alloc(arena->bfc, size, out)) return false;
   count_live(arena, out);
   arena_event(arena, MEMPROF_ALLOC, out->addr, out->requested, out->size, context);
+  exchange_end(arena);
   return true;
 }
 
@@ -84,7 +83,7 @@ bool arena_free(struct arena *arena, uint64_t addr) {
   if (note == 0) return bfc_free(arena->bfc, addr, &block);
   bfc_set_note(arena->bfc, block.chunk, FREED);
   struct stream_uses *uses = (struct stream_uses *)(uintptr_t)note;
-  if (!pending_add(arena, addr, uses)) arena_free_done(arena, addr);
+  pending_add(arena, addr, uses);
   return true;
 }
 
@@ -105,6 +104,7 @@ void arena_free_done(struct arena *arena, uint64_t addr) {
   struct bfc_block block;
   if (!bfc_free(arena->bfc, addr, &block)) return;
   arena->noted--;
+  arena->gpu->frees++;
   count_done(arena, &block);
   arena_event(arena, MEMPROF_FREE_DONE, addr, block.requested, block.size, 0);
   observe_reusable(arena, addr);

@@ -87,10 +87,7 @@ static void note_used(void *self, const struct bfc_chunk_info *chunk) {
 // pending on work that could not be waited for.
 static bool clear(struct arena *arena, void *self, void (*freed)(void *self, void *ptr)) {
   struct addresses used = {0};
-  if (arena->pending.count > 0 && captures_hold()) {
-    pending_poll(arena, driver_synchronize(arena->gpu->vmm.device));
-    captures_let();
-  }
+  if (arena->pending.count > 0) pending_poll(arena, true);
   bfc_walk(arena->bfc, &used, note_used);
   bool ok = !used.short_of_memory && arena->pending.count == 0;
   for (size_t i = 0; ok && i < used.count; i++) {
@@ -112,8 +109,10 @@ int memprof_restore(int device, uint64_t pool0, uint64_t pool1, const struct mem
                     void (*freed)(void *self, void *ptr)) {
   struct gpu *gpu = hook_on() ? gpu_existing(device) : NULL;
   if (gpu == NULL) return 0;
-  bool ok = true;
+  bool ok = true, waits = false;
   lock_take(&gpu->lock);
+  for (struct arena *arena = gpu->arenas; arena != NULL; arena = arena->next) waits |= arena->pool[0] == pool0 && arena->pool[1] == pool1 && arena->pending.count > 0;
+  if (waits) fence_wait(gpu);
   for (struct arena *arena = gpu->arenas; ok && arena != NULL; arena = arena->next) {
     if (arena->pool[0] == pool0 && arena->pool[1] == pool1) ok = clear(arena, self, freed);
   }

@@ -6,70 +6,34 @@
 #include "arena/arena.h"
 #include "arena/handles.h"
 #include "base/options.h"
-#include "device/captures.h"
-#include "device/devices.h"
 #include "spool/spool.h"
-
-// Waits for the device, once a request. False: a stream is captured, or the driver refused.
-static bool wait_for_device(struct arena *arena) {
-  struct gpu *gpu = arena->gpu;
-  if (!captures_hold()) return false;
-  if (!gpu->waited) {
-    gpu->stats.syncs++;
-    gpu->waited = driver_synchronize(gpu->vmm.device);
-    if (gpu->waited) fence_waited(gpu);
-  }
-  captures_let();
-  return gpu->waited;
-}
 
 // Second addresses.
 
-// Waits until what was queued is over, before pages got second addresses under that number, on the arena's stream, and on all others
-// that have arenas. Others are waited for only for a while: then the order of the arena's stream has to do, as for a block that torch's
-// own allocator reuses.
-static bool wait_for_streams(struct arena *arena, uint64_t number) {
-  if (!lent_wait(arena, number)) return false;
-  if (!fence_alone(arena)) fence_wait_for(arena->gpu, lent_fence(arena, number));
-  return true;
+// vmm.idle: whether an old mapping may go.
+static bool old_mapping_goes(void *self, uint64_t addr, uint64_t bytes) {
+  const struct arena *arena = self;
+  return bfc_is_clear(arena->bfc, addr, bytes);
 }
 
-// vmm.idle: an old mapping goes. Where it is not known whether its work is over, the device is waited for.
-static bool old_mapping_goes(void *self, uint64_t number) {
-  struct arena *arena = self;
-  if (!captures_hold()) return false;
-  const bool over = wait_for_streams(arena, number) || wait_for_device(arena);
-  captures_let();
-  return over;
-}
-
-// Notes what is queued before the request under way maps pages at second addresses. Returns its number.
-static uint64_t note_queued(struct arena *arena) {
-  const uint64_t number = lent_record(arena);
-  if (!fence_alone(arena)) lent_set_fence(arena, number, fence_next(arena->gpu));
-  return number;
-}
-
-// The pages' mappings stay, so that nothing is waited for.
+// The pages' mappings stay.
 static bool move_pages(void *self, uint64_t addr, uint64_t bytes) {
   struct arena *arena = self;
   struct vmm *vmm = &arena->memory.vmm;
-  if (handles_within(arena, addr, bytes) != bytes || !captures_hold()) return false;
-  if (!arena->exchange.moving) vmm->lent = note_queued(arena);
-  arena->exchange.moving = true;
-  captures_let();
+  if (handles_within(arena, addr, bytes) != bytes) return false;
   const size_t first = vmm_find(vmm, addr), last = vmm_find(vmm, addr + bytes);
   if (!vmm_lend(vmm, first, last)) return false;
+  arena->exchange.moved = true;
   arena->exchange.paid += bytes;
   arena_mapping(arena, MEMPROF_UNMAP, addr, bytes, bytes, (int64_t)(last - first));
   return true;
 }
 
-// Where the driver maps no page twice: kernels may still be running on what was freed in stream order, so the device is waited for.
+// Where the driver maps no page twice.
 static bool unmap_pages(void *self, uint64_t addr, uint64_t bytes) {
   struct arena *arena = self;
   struct vmm *vmm = &arena->memory.vmm;
-  if (handles_within(arena, addr, bytes) != bytes || !wait_for_device(arena)) return false;
+  if (handles_within(arena, addr, bytes) != bytes || !bfc_is_clear(arena->bfc, addr, bytes)) return false;
   const size_t first = vmm_find(vmm, addr), last = vmm_find(vmm, addr + bytes);
   vmm_release(vmm, first, last);
   arena->exchange.paid += bytes;
@@ -83,21 +47,20 @@ bool (*exchange_try_unmap(const struct bfc_arena_policy *policy))(void *, uint64
 }
 
 void exchange_begin(struct arena *arena) {
-  struct exchange *exchange = &arena->exchange;
-  arena->gpu->waited = exchange->moving = false;
-  exchange->paid = arena->gpu->patient_until = 0;
-  if (!exchange->stream_ended) return;
-  // A new stream has the handle of one that was destroyed: its memory may still be in use. Where the wait is not possible, the arena
-  // has the order of the new stream alone, as under torch's own allocator.
-  if (captures_hold()) {
-    if (!lent_wait(arena, exchange->end_event)) wait_for_device(arena);
-    captures_let();
-  }
-  exchange->stream_ended = false;
+  arena->gpu->fences.looked = arena->exchange.moved = false;
+  arena->exchange.paid = 0;
 }
 
+// What has a mapping of its own is mapped there again, without a call of the driver; what came from another arena is clear.
 void exchange_end(struct arena *arena) {
-  if (arena->memory.vmm.loose_count > 0 && wait_for_device(arena)) vmm_release_lent(&arena->memory.vmm);
+  struct vmm *vmm = &arena->memory.vmm;
+  uint64_t addr, bytes;
+  while (vmm_put_back(vmm, &addr, &bytes)) {
+    if (bfc_remap(arena->bfc, addr, bytes)) arena_mapping(arena, MEMPROF_MAP, addr, 0, bytes, 1);
+  }
+  vmm_release_loose(vmm);
+  if (arena->exchange.moved) fence_record(arena->gpu);  // so that retired addresses become clear
+  arena->exchange.moved = false;
 }
 
 void exchange_mapped(struct arena *arena, uint64_t bytes) {
@@ -105,14 +68,10 @@ void exchange_mapped(struct arena *arena, uint64_t bytes) {
   *paid -= bytes < *paid ? bytes : *paid;
 }
 
-// What the request has moved may still be used at its old addresses.
 int64_t exchange_undo(struct arena *arena, uint64_t addr, uint64_t bytes) {
   struct vmm *vmm = &arena->memory.vmm;
   const size_t first = vmm_find(vmm, addr), last = vmm_find(vmm, addr + bytes);
-  if (vmm->idle == NULL || !vmm_lend(vmm, first, last)) {
-    if (vmm->idle != NULL) wait_for_device(arena);
-    vmm_release(vmm, first, last);
-  }
+  vmm_undo(vmm, first, last);
   arena->exchange.paid += bytes;
   return (int64_t)(last - first);
 }
@@ -122,7 +81,7 @@ int64_t exchange_undo(struct arena *arena, uint64_t addr, uint64_t bytes) {
 void exchange_join(struct arena *arena, const struct bfc_arena_policy *policy) {
   const bool maps = arena->memory.kind->maps, pages = policy->options.growth == BFC_PAGES;
   arena->exchange.takes = maps && options_get()->policy.preset == BFC_COMPACT;
-  arena->exchange.gives = maps && fence_covers(arena) && pages;
+  arena->exchange.gives = maps && pages && arena->home == NULL && arena->tag == NULL;
   if (maps && pages && driver_get()->lends) arena->memory.vmm.idle = old_mapping_goes;
 }
 
@@ -146,16 +105,10 @@ static struct sums sum(const struct gpu *gpu, const struct arena *but) {
   return sums;
 }
 
-bool exchange_wait(struct gpu *gpu, uint64_t needed) {
-  uint64_t bytes = 0;
-  for (struct arena *each = gpu->arenas; each != NULL; each = each->next) bytes += fence_covers(each) ? handles_free(each) : 0;
-  return needed > 0 && bytes >= needed && fence_wait(gpu);
-}
-
-static void event(struct arena *arena, const struct arena *from, uint64_t bytes, uint64_t frees) {
+static void event(struct arena *arena, const struct arena *from, uint64_t bytes) {
   char text[32] = "";
   if (from != NULL) snprintf(text, sizeof text, "arena=%u", from->id);
-  arena_event(arena, MEMPROF_TAKE, 0, bytes, frees, from == NULL ? 0 : spool_string(text));
+  arena_event(arena, MEMPROF_TAKE, 0, bytes, 0, from == NULL ? 0 : spool_string(text));
 }
 
 struct taking {
@@ -186,45 +139,20 @@ void exchange_take(struct arena *arena, uint64_t bytes) {
   const struct sums sums = sum(arena->gpu, arena);
   uint64_t want = bfc_streams_want(&arena->gpu->streams, bytes, arena->exchange.paid, sums.mapped, sums.touched);
   if (want == 0 || !sums.idle) return;
-  if (!captures_hold()) {
-    event(arena, NULL, want, 0);
-    return;
-  }
   fence_look(arena->gpu);
   for (struct arena *from = arena->gpu->arenas; from != NULL && want > 0; from = from->next) {
     if (from == arena || !holds_idle(from)) continue;
     struct taking taking = {arena, from, 0};
-    event(arena, from, want, from->exchange.fence.over);
-    bfc_spare(from->bfc, (want + from->memory.page - 1) / from->memory.page, from->exchange.fence.over, &taking, take_range);
+    event(arena, from, want);
+    bfc_spare(from->bfc, (want + from->memory.page - 1) / from->memory.page, &taking, take_range);
     want -= taking.taken < want ? taking.taken : want;
     arena->exchange.paid += taking.taken;
     bfc_streams_took(&arena->gpu->streams, taking.taken);
   }
-  captures_let();
 }
 
 void exchange_end_iteration(struct gpu *gpu) {
   const struct sums sums = sum(gpu, NULL);
   bfc_streams_end_iteration(&gpu->streams, sums.mapped);
-  if (!sums.idle || gpu->arenas->next == NULL || !captures_hold()) return;
-  fence_look(gpu);  // the next request that lacks memory finds what the iteration left
-  captures_let();
-}
-
-void exchange_stream_ends(void *stream) {
-  for (int device = 0; device < MOST_DEVICES; device++) {
-    struct gpu *gpu = gpu_existing(device);
-    if (gpu == NULL) continue;
-    const bool taken = gpu_take(gpu);
-    for (struct arena *arena = gpu->arenas; arena != NULL; arena = arena->next) {
-      if (arena->stream != stream || arena->exchange.stream_ended) continue;
-      arena->exchange.stream_ended = true;
-      arena->exchange.end_event = 0;
-      if (!captures_hold()) continue;
-      const uint64_t number = lent_record(arena);
-      if (arena->exchange.lent.events[number % LENT_EVENTS] != NULL) arena->exchange.end_event = number;
-      captures_let();
-    }
-    gpu_give(gpu, taken);
-  }
+  if (sums.idle) fence_record(gpu);  // the next request that lacks memory finds what the iteration left
 }

@@ -1,78 +1,101 @@
-// fence.h - when all streams have done what they had queued.
+// fence.h - when all work that was queued so far is over, on all streams.
 //
-// A program may free a tensor of one stream while another stream still reads it, and say nothing (record_stream): with
-// torch's own allocator that is harmless, since the free block serves its own stream alone, and goes back to the device only
-// after that has been waited for. PyTorch's tests do so. So before an address of an arena loses its page, for another arena, another
-// address or the device, the hook asks not only the stream of the arena, but all streams that have arenas. A fence is an
-// event on each of them, recorded at one time; when all are over, so is the work that was queued before it, on whatever of these streams:
+// Memory that the program frees may still be read by work that it has queued, on whatever stream: with torch's own allocator that is harmless, since a
+// free block serves its own stream alone, and goes back to the device only after that was waited for. Reuse within an arena has the order of
+// its stream, as there. But to unmap a page, or to put another one at its address, is an act of the host, in no stream's order. So the
+// hook does either only when all work is over that was queued before the free. Until then a request gets other addresses (bfc/ready.c).
 //
-//   arena  stream   frees so far   event   over before the fence
-//   0      default  12             #3      pages left by the first 12 frees
-//   1      0x5e..   40             #9      pages left by the first 40 frees
+// A fence is an event behind all work that was queued before it, in every context of the device and of its peers: cuCtxRecordEvent, one call a context, which
+// sees streams of all libraries, destroyed ones, and those of threads. Fences have numbers, and end in their order:
 //
-// Streams that are idle need no event. Of streams without an arena nothing is known, as torch's own allocator knows nothing
-// of streams that record_stream did not name. One fence is under way at a time. Fences have numbers: whoever will need that
-// what is queued now is over asks for the number of a fence that it is before.
+//   arena   frees   fence #3 is recorded   frees   #3 is over: pages left by the first 12 and 40 frees are clear (bfc_over)
+//   0       12                             15
+//   1       40                             47
 //
-// Two kinds of streams cannot be asked, and there is no fence while one has an arena: one that was destroyed without an event
-// (during a capture), until the device has been waited for; and the default streams of threads, which share one handle.
+// Nothing waits for a fence but fence_wait, which holds no lock. What a fence's end tells is a `fence` event of each arena, by which verify comes to the same decisions.
+//
+// While a stream is captured no fence can be recorded, and none is asked for. A driver without cuCtxRecordEvent (CUDA before 12.5, HIP) has
+// fence_wait alone, which waits for the device: there pages change hands only at a limit.
 //
 // What orders one use of memory behind the last:
 //
 //   chunk, to a block of its arena                        nothing: its stream's order
-//   the same, used on other streams                       an event of each of them; where that cannot be noted, the device
+//   the same, used on other streams                       an event of each of them; where that cannot be noted, a fence
 //   page, to another address of its arena                 nothing: its stream's order
-//   address, whose old mapping goes                       the event of the move, and a fence, for 50 ms at most
+//   address, whose old mapping goes                       a fence; until it is over no request gets the address
 //   page, to another arena; page that a trim unmaps       a fence; until it is over the page stays
-//   page, for a request that lacks memory                 all streams with arenas, or the device
-//   page, for empty_cache or another library              the device
-//   memory of a pool, of a pause, a checkpoint, another   the device
-//     process; a range of a graph memory
-//   handle of a destroyed stream, to a new stream         the work queued before
+//   page, for a request that lacks memory                 a fence, which is waited for without a lock
+//   page, for empty_cache, another library, a resume      the same
+//   memory of a pool; a range of a graph memory           a fence; until it is over they end later
+//   memory of a pause, a checkpoint                       a fence, which is waited for before a lock is taken
 #ifndef MEMPROF_FENCE_H
 #define MEMPROF_FENCE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+
+#include "device/driver.h"
 
 struct arena;
 struct gpu;
 
-// An arena's part of the fences of its device.
-struct fence {
-  uint64_t event;  // the number of its event (lent.h) in the fence that is not over yet; 0: it has none there
-  uint64_t frees;  // of the arena when that fence was recorded
-  uint64_t over;   // work queued before so many frees of the arena is over, on all streams
+enum { FENCES = 8 };  // that may be under way at a time
+
+// An event of a fence; `event` is made at the first use, and is of the context.
+struct fence_event {
+  void *context;
+  driver_event event;
+  bool over;
 };
 
-// All need gpu->lock, with captures held back.
+struct fence_slot {
+  struct fence_event events[DRIVER_CONTEXTS];
+  size_t count;  // of them in the last fence; 0: fence_wait alone can tell
+};
 
-// Brings `over` of all arenas up to date without a wait. Where streams are busy, and the last fence is over, the next one is recorded.
-// True: all that is queued is before the last fence.
-bool fence_look(struct gpu *gpu);
+// The fences of a device. Under its lock.
+struct fences {
+  uint64_t recorded, over;  // so many, so far; the first has number 1
+  uint64_t frees;           // blocks of the device that were freed before the last fence
+  bool looked;              // the request under way has looked
+  struct fence_slot slots[FENCES];  // number n is at n % FENCES
+};
 
-// The number of the first fence that all work on what was freed so far is before. It was recorded, or will be by a later fence_look.
-uint64_t fence_next(struct gpu *gpu);
+// An arena's part.
+struct fence_part {
+  uint64_t frees[FENCES];  // of the arena, when the fence was recorded
+  uint64_t over;           // all work is over that was queued before so many
+};
 
-// How long one request waits in fence_wait_for, in ns, however many fences it needs. Another stream may wait for what this thread has yet to queue (a ring that receives before it
-// sends), or for the slowest of many processes: a wait without end could stop the job. Tests change it.
-extern uint64_t fence_patience;
+// All below need gpu->lock.
 
-// Waits until the fence of that number is over, or the request's patience is, or a stream cannot be asked.
-void fence_wait_for(struct gpu *gpu, uint64_t number);
+// Records a fence, unless the last one is behind all frees. Returns the number of the fence that is; 0: a stream is captured, or the
+// driver cannot.
+uint64_t fence_record(struct gpu *gpu);
 
-// Waits until what was queued before the call is over on all streams, and brings `over` up to date. False: a stream cannot be waited for.
+// Records a fence behind all work so far, also behind what was queued since the last free. A driver without fences gives it a number, too: fence_wait
+// ends it. 0: a stream is captured, or too many are under way.
+uint64_t fence_force(struct gpu *gpu);
+
+// Finds out which fences are over. Returns whether the one with that number is.
+bool fence_over(struct gpu *gpu, uint64_t number);
+
+// Both, once a request: what a request decides must not depend on when it asks.
+void fence_look(struct gpu *gpu);
+
+// Whether all work is over that was queued before the arena's last free.
+bool fence_clear(const struct arena *arena);
+
+// Waits until all work is over that was queued so far. The lock is released meanwhile: other threads may change all that it guards. False: a
+// stream is captured, or the driver refused.
 bool fence_wait(struct gpu *gpu);
 
-// The device was waited for: all is over.
-void fence_waited(struct gpu *gpu);
+// The same without gpu->lock, for all devices.
+bool fence_wait_for_all(void);
 
-// Whether no other stream has an arena, so that the events of this one tell all.
-bool fence_alone(const struct arena *arena);
-
-// Whether the arena's memory is free for others when its stream, and all others, are done. A graph uses free memory of its
-// pool on any stream, the handle of a thread's default stream stands for other streams in other threads, and of a stream
-// that was destroyed without an event nothing is known.
-bool fence_covers(const struct arena *arena);
+// Without the lock: a context is about to be destroyed; a device was reset. Their work has ended.
+void fence_context_gone(void *context);
+void fence_device_reset(int device);
 
 #endif

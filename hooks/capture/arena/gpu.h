@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "arena/counters.h"
+#include "arena/fence.h"
 #include "base/lock.h"
 #include "bfc/bfc.h"
 #include "device/vmm.h"
@@ -34,13 +35,8 @@ struct gpu {
   size_t late_free_count, late_free_room;
   bool shortage;         // it has been short of memory: see shortage.h
   bool short_now;        // it is: handles are of a page
-  bool fenced;           // the last fence is not known to be over (fence.h)
-  uint64_t fences;       // so many were recorded; the first has number 1
-  uint64_t fences_over;  // all up to that number are over
-  uint64_t frees;        // of blocks, so far
-  uint64_t fence_frees;  // before the last fence
-  bool waited;           // the request under way has waited for the device
-  uint64_t patient_until;  // when it stops waiting for other streams' work, by clock_now; 0: it has not begun to
+  uint64_t frees;        // of blocks and of chunks, so far: greater after each
+  struct fences fences;
   struct bfc_streams streams;  // what its arenas take of each other
   struct counters stats;
 };

@@ -137,8 +137,8 @@ const struct graph_range *graph_range_of(const struct arena *arena) { return are
 
 bool graph_range_end(struct gpu *gpu, struct graph_range *range) {
   struct graph_memory *memory = range->memory;
-  gpu->stats.syncs++;
-  if (!driver_synchronize(gpu->vmm.device) || !graph_range_close(range)) return false;
+  if (range->fence == 0) range->fence = fence_force(gpu);  // kernels may still use any of the store's pages
+  if (range->fence == 0 || !fence_over(gpu, range->fence) || !graph_range_close(range)) return false;
   shrink(gpu, memory);
   return true;
 }

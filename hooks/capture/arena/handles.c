@@ -80,7 +80,7 @@ static void release_in(struct arena *arena, uint64_t addr, uint64_t bytes, uint6
 
 void handles_release(struct arena *arena, uint64_t wanted, uint64_t *given) {
   struct ranges ranges = {0};
-  bfc_free_mapped(arena->bfc, &ranges, collect);
+  bfc_clear_mapped(arena->bfc, &ranges, collect);
   for (size_t i = ranges.count; i > 0 && *given < wanted; i--) {
     release_in(arena, ranges.list[i - 1].addr, ranges.list[i - 1].bytes, wanted, given);
   }

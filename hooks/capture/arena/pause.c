@@ -16,15 +16,6 @@
 #include "device/captures.h"
 #include "memprof.h"
 
-static bool wait_for_device(const struct selection *selection) {
-  for (int i = 0; i < selection->gpu_count; i++) {
-    selection->gpus[i]->stats.syncs++;
-    if (!driver_synchronize(selection->gpus[i]->vmm.device)) return false;
-  }
-  for (size_t i = 0; i < selection->count; i++) pending_poll(selection->arenas[i], true);
-  return true;
-}
-
 // Drops the copies that this call has made; copies that an earlier resume has kept stay.
 static void drop_fresh(const struct selection *selection) {
   for (size_t i = 0; i < selection->count; i++) {
@@ -111,10 +102,11 @@ static int undo_unmapping(const struct selection *selection, size_t arenas) {
   return MEMPROF_DEVICE_FAILED;
 }
 
-static int pause_selected(const struct selection *selection, bool unchanged) {
+static int pause_selected(const struct selection *selection, bool unchanged, bool waited) {
   int result = check_pausable(selection);
   if (result != MEMPROF_OK) return result;
-  if (!wait_for_device(selection)) return pause_fail(MEMPROF_DEVICE_FAILED, "the device could not be waited for: nothing was paused");
+  if (!waited) return pause_fail(MEMPROF_DEVICE_FAILED, "the device could not be waited for: nothing was paused");
+  for (size_t i = 0; i < selection->count; i++) pending_poll(selection->arenas[i], true);
   switch (back_up_all(selection, unchanged)) {
     case BACKUP_NO_HOST_MEMORY: return no_host_memory(selection);
     case BACKUP_NO_DISK: return pause_fail(MEMPROF_NO_DISK, "%s: nothing was paused", disk_message());
@@ -151,12 +143,12 @@ static void check_freed(const struct selection *selection, uint64_t free_before,
   problem("%s", memprof_pause_message());
 }
 
-static int pause_tags(const char *const *names, size_t count, int unchanged) {
+static int pause_tags(const char *const *names, size_t count, int unchanged, bool waited) {
   struct selection selection;
   const uint64_t started = clock_now();
   pause_clear_message();
   int result = selection_begin(&selection, names, count, false);
-  if (result == MEMPROF_OK && (result = pause_selected(&selection, unchanged != 0)) != MEMPROF_OK) pause_write_failures(&selection, MEMPROF_PAUSE, started);
+  if (result == MEMPROF_OK && (result = pause_selected(&selection, unchanged != 0, waited)) != MEMPROF_OK) pause_write_failures(&selection, MEMPROF_PAUSE, started);
   const uint64_t free_before = result == MEMPROF_OK ? free_memory(&selection) : 0;
   uint64_t leaked = 0, total = 0;
   for (size_t i = 0; result == MEMPROF_OK && i < selection.count; i++) {
@@ -178,8 +170,9 @@ static int pause_tags(const char *const *names, size_t count, int unchanged) {
 
 int memprof_pause(const char *const *names, size_t count, int unchanged) {
   if (!hook_on()) return pause_fail(MEMPROF_NOT_ACTIVE, "memprof's allocator does not serve this process: run it under `memprof record`");
+  const bool waited = fence_wait_for_all();  // before any lock is held, and captures are
   if (!captures_hold()) return pause_fail(MEMPROF_IN_CAPTURE, "a CUDA graph is being captured");
-  const int result = pause_tags(names, count, unchanged);
+  const int result = pause_tags(names, count, unchanged, waited);
   captures_let();
   return result;
 }

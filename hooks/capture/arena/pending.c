@@ -10,8 +10,29 @@
 #include "device/captures.h"
 
 enum {
+  DISABLE_TIMING = 2,
   LOOK_AHEAD = 64,  // the most entries that a poll finds unfinished before it stops, so that a request does not pay for a long queue
 };
+
+static bool stream_captured(void *stream) {
+  int status = 0;
+  return driver_get()->stream_capturing(stream, &status) == DRIVER_OK && status != 0;
+}
+
+// Records a new event in the stream's own context, which may be another device's. The three default
+// streams are those of the device that is current. False: the driver refused.
+static bool stream_record(void *stream, driver_event *event) {
+  const struct driver *driver = driver_get();
+  void *context = NULL;
+  const bool pushed = (uintptr_t)stream > 2 && driver->stream_context(stream, &context) == DRIVER_OK && driver->context_push(context) == DRIVER_OK;
+  bool ok = driver->event_create(event, DISABLE_TIMING) == DRIVER_OK;
+  if (ok && driver->event_record(*event, stream) != DRIVER_OK) {
+    driver->event_destroy(*event);
+    ok = false;
+  }
+  if (pushed) driver->context_pop(&context);
+  return ok;
+}
 
 // Whether a stream of an entry is being captured, also by a capture that began before the hook was there
 // to count it.
@@ -63,7 +84,7 @@ bool pending_use(struct arena *arena, uint64_t addr, void *stream) {
 static void forget(struct pending_entry *entry) {
   for (uint32_t i = 0; entry->events != NULL && i < entry->uses->count; i++) driver_get()->event_destroy(entry->events[i]);
   free(entry->events);
-  free(entry->uses);
+  pending_forget_uses(entry->uses);
 }
 
 // Records the entry's events. False: it has to be tried again later. The device is current.
@@ -92,32 +113,22 @@ static bool make_room(struct pending *pending) {
   return array_reserve(&pending->entries, &pending->room, pending->first + pending->count + 1, sizeof *pending->entries);
 }
 
-// Waits for the device instead of an entry's events. False: the block is never reused.
-static bool wait_for_block(struct arena *arena, uint64_t addr) {
-  const bool held = captures_hold();
-  arena->gpu->stats.syncs += held;
-  const bool waited = held && driver_synchronize(arena->gpu->vmm.device);
-  if (held) captures_let();
-  if (!waited) problem("block %#llx cannot be waited for; it stays reserved until the job ends", (unsigned long long)addr);
-  return waited;
-}
-
-bool pending_add(struct arena *arena, uint64_t addr, struct stream_uses *uses) {
+void pending_add(struct arena *arena, uint64_t addr, struct stream_uses *uses) {
   struct pending *pending = &arena->pending;
-  if (uses == &anywhere || !make_room(pending)) {
+  if (!make_room(pending)) {
     pending_forget_uses(uses);
-    return !wait_for_block(arena, addr);
+    problem("no host memory to note that block %#llx is in use; it stays reserved until the job ends", (unsigned long long)addr);
+    return;
   }
   struct pending_entry *entry = &pending->entries[pending->first + pending->count++];
   *entry = (struct pending_entry){.addr = addr, .uses = uses};
   struct driver_scope scope;
-  if (!captures_hold()) return true;  // a stream whose capture begins meanwhile would have the event in its graph
+  if (uses == &anywhere || !captures_hold()) return;  // a stream whose capture begins meanwhile would have the event in its graph
   if (driver_enter(arena->gpu->vmm.device, &scope)) {
     record(entry);
     driver_leave(&scope);
   }
   captures_let();
-  return true;
 }
 
 // Streams that one poll has found to be still working, so that each is queried once.
@@ -140,9 +151,23 @@ static bool may_be_busy(driver_result result) {
   return result == DRIVER_NOT_READY || (result >= DRIVER_CAPTURE_FIRST && result <= DRIVER_CAPTURE_LAST);
 }
 
+// Gives an entry a fence in place of events. False: none can be recorded by now.
+static bool fence(struct gpu *gpu, struct pending_entry *entry) {
+  if (any_capturing(entry)) return false;
+  entry->fence = fence_record(gpu);  // behind its free
+  if (entry->fence == 0) entry->fence = fence_force(gpu);
+  return entry->fence != 0;
+}
+
+// Whether an entry has what tells its end. The driver refuses events of a stream that was destroyed before the free.
+static bool has_end(struct gpu *gpu, struct pending_entry *entry) {
+  return entry->events != NULL || entry->fence != 0 || (entry->uses != &anywhere && record(entry)) || fence(gpu, entry);
+}
+
 // Whether all streams of an entry are done. The device is current.
-static bool complete(struct pending_entry *entry, struct busy *busy, bool waited) {
-  if (entry->events == NULL && !record(entry)) return waited && !any_capturing(entry);
+static bool complete(struct gpu *gpu, struct pending_entry *entry, struct busy *busy) {
+  if (!has_end(gpu, entry)) return false;
+  if (entry->fence != 0) return fence_over(gpu, entry->fence);
   for (uint32_t i = 0; i < entry->uses->count; i++) {
     void *stream = entry->uses->streams[i];
     if (is_busy(busy, stream)) return false;
@@ -165,7 +190,7 @@ static void finish(struct arena *arena, size_t at) {
   arena_free_done(arena, entry.addr);
 }
 
-void pending_poll(struct arena *arena, bool waited) {
+void pending_poll(struct arena *arena, bool all) {
   struct driver_scope scope;
   if (arena->pending.count == 0 || !captures_hold()) return;
   if (!driver_enter(arena->gpu->vmm.device, &scope)) {
@@ -173,8 +198,8 @@ void pending_poll(struct arena *arena, bool waited) {
     return;
   }
   struct busy busy = {0};
-  for (size_t stay = 0; stay < arena->pending.count && (waited || stay < LOOK_AHEAD);) {
-    if (complete(&arena->pending.entries[arena->pending.first + stay], &busy, waited))
+  for (size_t stay = 0; stay < arena->pending.count && (all || stay < LOOK_AHEAD);) {
+    if (complete(arena->gpu, &arena->pending.entries[arena->pending.first + stay], &busy))
       finish(arena, stay);
     else
       stay++;

@@ -76,18 +76,19 @@ bool pool_waits(const struct gpu *gpu) {
 }
 
 static void sweep(struct gpu *gpu) {
-  bool waited = false;
+  bool looked = false;
   for (struct arena **link = &gpu->arenas; *link != NULL;) {
     struct arena *arena = *link;
     if (!ended(arena)) {
       link = &arena->next;
       continue;
     }
-    // Kernels may still be running on what was freed in stream order.
-    if (!waited) {
-      gpu->stats.syncs++;
-      if (!driver_synchronize(gpu->vmm.device)) return;
-      waited = true;
+    // Somebody may still read what was freed: then it ends later.
+    if (!looked && !fence_clear(arena)) fence_over(gpu, fence_record(gpu));
+    looked = true;
+    if (!fence_clear(arena)) {
+      link = &arena->next;
+      continue;
     }
     *link = arena->next;
     arena->memory.kind->leave(arena);
@@ -140,7 +141,10 @@ void memprof_release_pool(int device, uint64_t pool0, uint64_t pool1) {
   if (gpu == NULL) return;
   lock_take(&gpu->lock);
   struct pool *pool = find(gpu, pool0, pool1);
-  if (pool != NULL && pool->uses > 0 && --pool->uses == 0) pool_sweep(gpu);
+  if (pool != NULL && pool->uses > 0 && --pool->uses == 0) {
+    if (driver_get()->context_record == NULL) fence_wait(gpu);
+    pool_sweep(gpu);
+  }
   source_apply_late(gpu);
   lock_give(&gpu->lock);
 }

@@ -5,7 +5,6 @@
 #include "arena/handles.h"
 #include "arena/shortage.h"
 #include "base/options.h"
-#include "device/captures.h"
 #include "spool/spool.h"
 
 static uint64_t reclaimable(const struct gpu *gpu) {
@@ -21,45 +20,10 @@ static bool anything_pending(const struct gpu *gpu) {
   return false;
 }
 
-// Waits for the device, since kernels may still use what was freed in stream order, and holds captures back.
-// False: it cannot be waited for, so that nothing can be unmapped; then captures are not held.
-static bool wait_for(struct gpu *gpu) {
-  if (!captures_hold()) return false;
-  gpu->stats.syncs++;
-  if (driver_synchronize(gpu->vmm.device)) {
-    fence_waited(gpu);
-    return true;
-  }
-  captures_let();
-  return false;
-}
-
-// What was waited for.
-enum waited { NOTHING, STREAMS, DEVICE };
-
-// Waits for as little as a request needs for a second attempt: for streams whose arenas hold what it lacks beyond what can be
-// mapped as it is, or else for the device. Then captures are held back.
-static enum waited wait_enough(struct gpu *gpu, struct arena *arena, uint64_t wanted) {
-  if (arena != NULL && wanted != UINT64_MAX && captures_hold()) {
-    const uint64_t room = arena_room(arena);
-    if (exchange_wait(gpu, wanted > room ? wanted - room : 0)) return STREAMS;
-    captures_let();
-  }
-  return wait_for(gpu) ? DEVICE : NOTHING;
-}
-
-// Releases what a request lent during a capture, when nothing could be waited for, and did not map.
-static void release_lent(struct arena *arena, uint64_t *given) {
-  *given += arena->memory.vmm.loose_bytes;
-  vmm_release_lent(&arena->memory.vmm);
-}
-
-static uint64_t release_free(struct gpu *gpu, uint64_t wanted, enum waited waited) {
+static uint64_t release_clear(struct gpu *gpu, uint64_t wanted) {
   uint64_t given = 0;
   for (struct arena *each = gpu->arenas; each != NULL && given < wanted; each = each->next) {
-    if (arena_pinned(each) || (waited != DEVICE && !fence_covers(each))) continue;
-    release_lent(each, &given);
-    handles_release(each, wanted, &given);
+    if (!arena_pinned(each)) handles_release(each, wanted, &given);
   }
   return given;
 }
@@ -67,6 +31,7 @@ static uint64_t release_free(struct gpu *gpu, uint64_t wanted, enum waited waite
 // The device was waited for: frees pending blocks and ends pools.
 static void finish_pending(struct gpu *gpu) {
   for (struct arena *each = gpu->arenas; each != NULL; each = each->next) pending_poll(each, true);
+  fence_over(gpu, fence_record(gpu));  // what was pending is free by now
   pool_sweep(gpu);
 }
 
@@ -79,27 +44,40 @@ static bool hopeless(const struct gpu *gpu, const struct arena *arena, uint64_t 
   return requested > gpu->vmm.total || (limited && limit != 0 && requested > limit) || (gpu->limit != 0 && live + requested > gpu->limit);
 }
 
-uint64_t reclaim(struct gpu *gpu, struct arena *arena, uint64_t requested, uint64_t wanted, const char *why, bool *retry) {
-  const bool shortage = requested > 0 && !hopeless(gpu, arena, requested) && shortage_due(gpu);
-  *retry = shortage || anything_pending(gpu) || reclaimable(gpu) > 0 || pool_waits(gpu);
-  if (!*retry) return 0;
-  // This comes before the event, which announces a second attempt: without the wait there may be none.
-  const enum waited waited = wait_enough(gpu, arena, wanted);
-  *retry = waited != NOTHING || shortage;
-  if (!*retry) return 0;
+static void event(const struct gpu *gpu, const struct arena *arena, uint64_t requested, const char *why) {
   spool_write(&(struct spool_event){
       .kind = MEMPROF_RECLAIM,
       .device = gpu->vmm.device,
       .arena = arena == NULL ? MEMPROF_NO_ARENA : arena->id,
       .stream = arena == NULL ? 0 : (int64_t)(intptr_t)arena->stream,
       .requested = requested,
-      .context = spool_string(waited == STREAMS ? "streams" : why),
+      .context = spool_string(why),
   });
-  if (waited == DEVICE) finish_pending(gpu);
+}
+
+bool reclaim_can(const struct gpu *gpu) { return anything_pending(gpu) || reclaimable(gpu) > 0 || pool_waits(gpu); }
+
+uint64_t reclaim_clear(struct gpu *gpu, uint64_t wanted, const char *why) {
+  event(gpu, NULL, 0, why);
+  fence_over(gpu, fence_record(gpu));
+  return release_clear(gpu, wanted);
+}
+
+uint64_t reclaim(struct gpu *gpu, struct arena *arena, uint64_t requested, uint64_t wanted, const char *why, bool *retry) {
+  const bool shortage = requested > 0 && !hopeless(gpu, arena, requested) && shortage_due(gpu);
+  *retry = shortage || reclaim_can(gpu);
+  if (!*retry) return 0;
+  event(gpu, arena, requested, why);
+  if (arena != NULL) exchange_end(arena);
+  fence_over(gpu, gpu->fences.recorded);
+  uint64_t given = release_clear(gpu, wanted);
+  if (given < wanted && fence_wait(gpu)) {
+    event(gpu, NULL, requested, "waited");  // what unmaps after other threads' events is still of a reclaim
+    finish_pending(gpu);
+    given += release_clear(gpu, wanted - given);
+  }
   if (shortage) shortage_begin(gpu);
-  if (waited == NOTHING) return 0;
-  captures_let();  // what was free when the device or the streams had finished may be unmapped during a capture
-  return release_free(gpu, wanted, waited);
+  return given;
 }
 
 uint64_t reclaim_lack(const struct gpu *gpu, uint64_t bytes) {

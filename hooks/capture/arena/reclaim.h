@@ -7,17 +7,19 @@
 
 #include "arena/arena.h"
 
-// With gpu->lock held: waits for the device, then releases free handles of all arenas until they make `wanted`
-// bytes (UINT64_MAX: all), and returns the bytes unmapped. First it writes a `reclaim` event with the `arena`
+// With gpu->lock held: releases free handles of all arenas until they make `wanted`
+// bytes (UINT64_MAX: all), and returns the bytes unmapped: first those that nobody can read any more, and if they do not suffice, once more after a wait
+// for the device. The lock is released for the wait: `arena` may have ended since. First it writes a `reclaim` event with the `arena`
 // of the request that failed (NULL: none did), the `requested` bytes of that request (0: none) and the reason
 // `why`. If there is neither a handle to release nor a pending block, it does nothing and writes nothing. If
 // `requested` is not 0, the device is short of memory from now on (shortage.h), also if nothing can be unmapped
 // because a stream is captured.
-// *retry: another attempt of the request may succeed.
-//
-// What the request of an arena lacks may be no more than arenas hold free whose streams can be waited for. Then the device is
-// not waited for (exchange_wait): handles of these arenas are released, and the reason is "streams".
+// *retry: the event was written, and another attempt of the request has to follow.
 uint64_t reclaim(struct gpu *gpu, struct arena *arena, uint64_t requested, uint64_t wanted, const char *why, bool *retry);
+
+// With gpu->lock held: whether there is anything that reclaim could free; and reclaim without the wait, of what nobody can read any more.
+bool reclaim_can(const struct gpu *gpu);
+uint64_t reclaim_clear(struct gpu *gpu, uint64_t wanted, const char *why);
 
 // With gpu->lock held: how many bytes to unmap so that a request of `bytes` can be mapped. That is its bytes, a
 // page for the one that it shares with another block, and the mapped bytes above the limit.

@@ -149,10 +149,8 @@ static bool make_way(const struct selection *selection, struct gpu *gpu) {
   uint64_t free_bytes, total, lack = 0;
   if (driver_memory(gpu->vmm.device, &free_bytes, &total) && free_bytes < needed) lack = needed - free_bytes + gpu->vmm.granularity;
   const uint64_t above = gpu_allows(gpu, needed) ? 0 : gpu->mapped + needed - gpu->limit;
-  bool retry = false;
   if (above > lack) lack = above;
-  if (lack > 0) reclaim(gpu, NULL, needed, lack, "resume", &retry);
-  return retry;
+  return lack > 0 && reclaim_can(gpu) && reclaim_clear(gpu, lack, "resume") > 0;
 }
 
 // Two tags may have one name, with different restore modes.
@@ -234,12 +232,16 @@ static int resume_selected(const struct selection *selection, int flags) {
   return not_restored(result);
 }
 
-static int resume_tags(const char *const *names, size_t count, int flags) {
+// `last`: a failure for want of memory is told, as no other attempt follows.
+static int resume_tags(const char *const *names, size_t count, int flags, bool last) {
   struct selection selection;
   const uint64_t started = clock_now();
   pause_clear_message();
   int result = selection_begin(&selection, names, count, true);
-  if (result == MEMPROF_OK && (result = resume_selected(&selection, flags)) != MEMPROF_OK) pause_write_failures(&selection, MEMPROF_RESUME, started);
+  if (result == MEMPROF_OK) {
+    result = resume_selected(&selection, flags);
+    if (result != MEMPROF_OK && (last || result != MEMPROF_NO_MEMORY)) pause_write_failures(&selection, MEMPROF_RESUME, started);
+  }
   for (size_t i = 0; result == MEMPROF_OK && i < selection.count; i++) {
     struct arena *arena = selection.arenas[i];
     pause_event(arena, MEMPROF_RESUME, started, paused_bytes(arena), (flags & MEMPROF_MAP_FREE) != 0 ? "free" : NULL, "1");
@@ -256,7 +258,13 @@ static int resume_tags(const char *const *names, size_t count, int flags) {
 int memprof_resume(const char *const *names, size_t count, int flags) {
   if (!hook_on()) return pause_fail(MEMPROF_NOT_ACTIVE, "memprof's allocator is not at work in this process");
   if (!captures_hold()) return pause_fail(MEMPROF_IN_CAPTURE, "a CUDA graph is being captured");
-  const int result = resume_tags(names, count, flags);
+  int result = resume_tags(names, count, flags, false);
+  captures_let();
+  if (result != MEMPROF_NO_MEMORY) return result;
+  // What others have freed may make way once nobody can read it any more: the device is waited for, without a lock.
+  fence_wait_for_all();
+  if (!captures_hold()) return pause_fail(MEMPROF_IN_CAPTURE, "a CUDA graph is being captured");
+  result = resume_tags(names, count, flags, true);
   captures_let();
   return result;
 }

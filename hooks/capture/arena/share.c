@@ -273,6 +273,7 @@ int memprof_share_tag(const char *tag, int device, void *self, void (*each)(void
 struct opened {
   uint64_t base, total;
   int device;
+  uint64_t fence;  // behind all that may use it, once it is closed
   struct opened *next;
 };
 static struct opened *all_opened;          // under `lock`
@@ -335,7 +336,7 @@ static bool remember(uint64_t base, uint64_t total, int device) {
   struct opened *opened = malloc(sizeof *opened);
   if (opened == NULL) return false;
   pthread_mutex_lock(&lock);
-  *opened = (struct opened){base, total, device, all_opened};
+  *opened = (struct opened){.base = base, .total = total, .device = device, .next = all_opened};
   all_opened = opened;
   pthread_mutex_unlock(&lock);
   return true;
@@ -360,15 +361,29 @@ void *memprof_open_shared(const char *text, int device) {
   return ok ? (void *)(uintptr_t)(base + answer.offset) : NULL;
 }
 
-// Unmaps memory of another process. Kernels may still read it: if the device cannot be waited for, the
-// mapping stays.
 static void unmap_opened(const struct opened *opened) {
   const struct driver *driver = driver_get();
-  if (driver_synchronize(opened->device) && driver->unmap(opened->base, opened->total) == DRIVER_OK) {
+  if (driver->unmap(opened->base, opened->total) == DRIVER_OK) {
     driver->unreserve(opened->base, opened->total);
   } else {
     problem("%.2f GiB of another process's memory could not be unmapped, and stay on GPU %d", (double)opened->total / (1 << 30), opened->device);
   }
+}
+
+// Whether all work is over that was queued before it was closed.
+static bool is_over(struct opened *opened) {
+  struct gpu *gpu = gpu_get(opened->device);
+  if (gpu == NULL) return false;
+  const bool taken = gpu_take(gpu);
+  if (opened->fence == 0) opened->fence = fence_force(gpu);
+  const bool over = opened->fence != 0 && fence_over(gpu, opened->fence);
+  gpu_give(gpu, taken);
+  return over;
+}
+
+static void note_closed(struct opened *opened) {
+  opened->next = atomic_load(&all_closed);
+  while (!atomic_compare_exchange_weak(&all_closed, &opened->next, opened)) continue;
 }
 
 void share_sweep(void) {
@@ -376,8 +391,12 @@ void share_sweep(void) {
   struct opened *opened = atomic_exchange(&all_closed, NULL);
   while (opened != NULL) {
     struct opened *next = opened->next;
-    unmap_opened(opened);
-    free(opened);
+    if (is_over(opened)) {
+      unmap_opened(opened);
+      free(opened);
+    } else {
+      note_closed(opened);
+    }
     opened = next;
   }
   captures_let();
@@ -394,8 +413,7 @@ void memprof_close_shared(void *ptr, int device) {
   if (opened != NULL) *link = opened->next;
   pthread_mutex_unlock(&lock);
   if (opened == NULL) return;
-  opened->next = atomic_load(&all_closed);
-  while (!atomic_compare_exchange_weak(&all_closed, &opened->next, opened)) continue;
+  note_closed(opened);
   share_sweep();
 }
 

@@ -21,6 +21,7 @@ static void collect(void *self, const struct bfc_chunk_info *chunk) {
 static void shrink(struct arena *arena, uint64_t addr) {
   struct bfc_block before, after;
   if (!bfc_find(arena->bfc, addr, &before) || !arena_live(arena, &before) || !bfc_shrink(arena->bfc, addr, &after)) return;
+  arena->gpu->frees++;
   counters_shrunk(&arena->gpu->stats, before.size - after.size);
   arena_event(arena, MEMPROF_SHRINK, addr, after.requested, after.size, 0);
 }

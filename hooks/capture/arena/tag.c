@@ -143,18 +143,12 @@ static bool is_spare(const struct gpu *gpu, const struct arena *arena) {
 }
 
 static void drop_spares(struct gpu *gpu) {
-  bool waited = false;
+  fence_over(gpu, fence_record(gpu));
   for (struct arena **link = &gpu->arenas; *link != NULL;) {
     struct arena *arena = *link;
-    if (!is_spare(gpu, arena)) {
+    if (!is_spare(gpu, arena) || !fence_clear(arena)) {  // if somebody may still read what was freed it ends later
       link = &arena->next;
       continue;
-    }
-    // Kernels may still use what was freed in stream order.
-    if (arena->memory.vmm.mapped > 0 && !waited) {
-      gpu->stats.syncs++;
-      if (!driver_synchronize(gpu->vmm.device)) return;
-      waited = true;
     }
     *link = arena->next;
     handles_release(arena, UINT64_MAX, &(uint64_t){0});

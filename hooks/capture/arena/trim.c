@@ -49,21 +49,14 @@ static struct excess excess_of(const struct arena *arena, uint32_t ended) {
   return excess;
 }
 
-// Ends an iteration in one arena, under the device's lock, and asks for a fence if there are pages to
-// unmap: when it is over, so is all work on what was freed before it. True: the trimmer has
-// something to do.
-static bool end_iteration(struct arena *arena) {
+// Ends an iteration in one arena, under the device's lock. When the fence is over, so is all work on what was freed before. True: the
+// trimmer has something to do.
+static bool end_iteration(struct arena *arena, uint64_t fence) {
   bfc_end_iteration(arena->bfc);
   struct trim *trim = arena->trim;
   if (trim == NULL) return false;
-  const uint32_t ended = bfc_ended(arena->bfc);
-  if (!trim->waits && excess_of(arena, ended).bytes > 0 && captures_hold()) {
-    trim->fence = fence_next(arena->gpu);
-    trim->waits = arena->gpu->fenced || arena->gpu->fences_over >= trim->fence;
-    trim->ended = ended;
-    captures_let();
-  }
-  return trim->waits;
+  if (fence != 0) *(trim->now.fence == 0 ? &trim->now : &trim->next) = (struct trim_mark){fence, bfc_ended(arena->bfc)};
+  return trim->now.fence != 0;
 }
 
 static void start_trimmer(void);
@@ -80,7 +73,8 @@ void trim_iteration(void (*mark)(void *self), void *self) {
   for (int device = MOST_DEVICES; device-- > 0;) {
     if (gpus[device] == NULL) continue;
     exchange_end_iteration(gpus[device]);
-    for (struct arena *arena = gpus[device]->arenas; arena != NULL; arena = arena->next) wanted |= end_iteration(arena);
+    const uint64_t fence = options_get()->policy.trim == BFC_TRIM_ITERATION ? fence_record(gpus[device]) : 0;
+    for (struct arena *arena = gpus[device]->arenas; arena != NULL; arena = arena->next) wanted |= end_iteration(arena, fence);
     lock_give(&gpus[device]->lock);
   }
   gpus_let();
@@ -90,27 +84,24 @@ void trim_iteration(void (*mark)(void *self), void *self) {
   syscall(SYS_futex, &wakes, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1, NULL, NULL, 0);
 }
 
-// Unmaps one slice of the pages that are still free and were not used meanwhile. False: none is left.
+// Unmaps one slice of the pages that are still free and were not used meanwhile. False: none is left, and the next mark's turn has come.
 static bool unmap_slice(struct arena *arena) {
   struct trim *trim = arena->trim;
   lock_take(&arena->gpu->lock);
-  const struct excess excess = arena->paused ? (struct excess){0} : excess_of(arena, trim->ended);
+  const struct excess excess = arena->paused ? (struct excess){0} : excess_of(arena, trim->now.ended);
   const bool done = excess.bytes > 0 && handles_release_within(arena, excess.addr, excess.bytes, SLICE) > 0;
-  if (!done) trim->waits = false;
+  if (!done) *trim = (struct trim){.now = trim->next};
   lock_give(&arena->gpu->lock);
   return done;
 }
 
-// Whether the work on what an arena unmaps is over. *waits: it is not, but will be known.
+// Whether the work on what an arena unmaps is over. *waits: it is not.
 static bool is_over(struct arena *arena, bool *waits) {
-  struct trim *trim = arena->trim;
-  struct gpu *gpu = arena->gpu;
-  lock_take(&gpu->lock);
-  if (trim->waits && gpu->fences_over < trim->fence) fence_look(gpu);
-  const bool over = trim->waits && gpu->fences_over >= trim->fence;
-  if (!over && !gpu->fenced) trim->waits = false;  // it is not known which work is done, so nothing is unmapped
-  *waits = trim->waits && !over;
-  lock_give(&gpu->lock);
+  lock_take(&arena->gpu->lock);
+  const uint64_t fence = arena->trim->now.fence;
+  const bool over = fence != 0 && fence_over(arena->gpu, fence);
+  *waits = fence != 0 && !over;
+  lock_give(&arena->gpu->lock);
   return over;
 }
 
@@ -118,11 +109,12 @@ static bool is_over(struct arena *arena, bool *waits) {
 // to come back.
 static bool trim_arena(struct arena *arena) {
   bool waits;
-  if (!is_over(arena, &waits)) return waits;
-  while (!capturing()) {
-    if (!unmap_slice(arena)) return false;
+  while (is_over(arena, &waits)) {
+    do {
+      if (capturing()) return true;
+    } while (unmap_slice(arena));
   }
-  return true;
+  return waits;
 }
 
 // The next arena to trim, after one or from the first. Arenas without a pool never end, so `after` is
@@ -148,6 +140,7 @@ static bool trim_gpu(struct gpu *gpu) {
 struct activity {
   int64_t count;   // requests and frees so far
   uint64_t since;  // when the count last changed, in nanoseconds of clock_now; 0: not known
+  uint64_t fence;  // recorded when it was idle for long enough; 0: it was not so far
   bool trimmed;    // the free memory was unmapped since
 };
 
@@ -158,20 +151,20 @@ static int64_t activity_of(struct gpu *gpu) {
   return count;
 }
 
-// Unmaps all free memory of a device that is idle. Returns the nanoseconds after which to look again.
+// Unmaps all free memory of a device that is idle, once nobody can read it any more. Returns the nanoseconds after which to look again.
 static uint64_t trim_idle(struct gpu *gpu, struct activity *activity) {
   const uint64_t now = clock_now(), idle = options_get()->policy.idle_ns;
   const int64_t count = activity_of(gpu);
-  bool retry;
   if (activity->since == 0 || count != activity->count) *activity = (struct activity){.count = count, .since = now};
   if (activity->trimmed) return idle;
   const uint64_t passed = now - activity->since;
   if (passed < idle) return idle - passed;
   lock_take(&gpu->lock);
-  reclaim(gpu, NULL, 0, UINT64_MAX, "idle", &retry);
+  if (activity->fence == 0) activity->fence = fence_record(gpu);
+  activity->trimmed = activity->fence != 0 && fence_over(gpu, activity->fence);
+  if (activity->trimmed && reclaim_can(gpu)) reclaim_clear(gpu, UINT64_MAX, "idle");
   lock_give(&gpu->lock);
-  activity->trimmed = true;
-  return idle;
+  return activity->trimmed ? idle : RETRY_US * 1000;
 }
 
 static struct activity activities[MOST_DEVICES];

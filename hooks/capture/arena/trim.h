@@ -14,11 +14,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+// The end of an iteration.
+struct trim_mark {
+  uint64_t fence;  // behind what was freed before; 0: there is no mark
+  uint32_t ended;  // iterations that had ended then
+};
+
 // What an arena has that is trimmed by iterations. Under its device's lock.
 struct trim {
-  bool waits;      // pages to unmap wait for a fence
-  uint64_t fence;  // the number of that
-  uint32_t ended;  // iterations that had ended then
+  struct trim_mark now;   // whose pages are unmapped when its fence is over
+  struct trim_mark next;  // the last one since
 };
 
 // An iteration has ended. With all devices locked, so that no other event comes between: calls `mark`,

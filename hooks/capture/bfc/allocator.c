@@ -85,6 +85,7 @@ static void recycle(struct bfc *bfc, uint32_t index) {
 static void absorb_next(struct bfc *bfc, uint32_t index) {
   struct bfc_chunk *chunk = &bfc->chunks[index];
   uint32_t gone = chunk->next;
+  chunk->left = bfc_greatest(chunk->left, bfc->chunks[gone].left);
   chunk->size += bfc->chunks[gone].size;
   chunk->next = bfc->chunks[gone].next;
   bfc->chunks[chunk->next].prev = index;
@@ -94,6 +95,7 @@ static void absorb_next(struct bfc *bfc, uint32_t index) {
 static void absorb_previous(struct bfc *bfc, uint32_t index) {
   struct bfc_chunk *chunk = &bfc->chunks[index];
   uint32_t gone = chunk->prev;
+  chunk->left = bfc_greatest(chunk->left, bfc->chunks[gone].left);
   chunk->addr = bfc->chunks[gone].addr;
   chunk->size += bfc->chunks[gone].size;
   chunk->prev = bfc->chunks[gone].prev;
@@ -133,6 +135,7 @@ static uint32_t split_front(struct bfc *bfc, uint32_t index, uint64_t size) {
   struct bfc_chunk *low = &bfc->chunks[front], *high = &bfc->chunks[index];
   low->addr = high->addr;
   low->size = size;
+  low->left = high->left;
   low->requested = 0;
   low->state = BFC_FREE;
   low->prev = high->prev;
@@ -151,6 +154,7 @@ uint32_t bfc_split_back(struct bfc *bfc, uint32_t index, uint64_t size) {
   low->size -= size;
   high->addr = low->addr + low->size;
   high->size = size;
+  high->left = low->left;
   high->requested = 0;
   high->state = BFC_FREE;
   high->prev = index;
@@ -212,9 +216,7 @@ uint32_t bfc_cut(struct bfc *bfc, uint32_t chunk, uint64_t rounded) {
 }
 
 static uint32_t extend_and_cut(struct bfc *bfc, uint64_t rounded) {
-  if (bfc->shortage) return bfc_squeeze(bfc, rounded);
-  const uint32_t found = bfc_extend_and_search(bfc, rounded);
-  return found == 0 ? 0 : bfc_cut(bfc, found, rounded);
+  return bfc->shortage ? bfc_squeeze(bfc, rounded) : bfc_extend_and_cut(bfc, rounded);
 }
 
 // The chunk for a request, by best fit or growth, cut to what it gets; 0: no memory.
@@ -225,6 +227,7 @@ static uint32_t find_chunk(struct bfc *bfc, uint64_t rounded) {
 }
 
 bool bfc_alloc(struct bfc *bfc, uint64_t size, struct bfc_block *out) {
+  bfc->looked = false;
   if (size == 0 || size > BFC_MAX_SIZE || !bfc_reserve(bfc)) return false;
   const uint32_t found = find_chunk(bfc, (size + BFC_GRANULE - 1) & ~(uint64_t)(BFC_GRANULE - 1));
   if (found == 0) return false;
@@ -241,6 +244,7 @@ bool bfc_free(struct bfc *bfc, uint64_t addr, struct bfc_block *out) {
   bfc->stats.bytes_in_use -= out->size;
   bfc->chunks[index].state = BFC_FREE;
   bfc->chunks[index].requested = 0;
+  bfc->chunks[index].left = ++bfc->frees;
   bfc_leave(bfc, index);
   bfc_merge(bfc, index);
   return true;

@@ -11,6 +11,10 @@
 // Pages inside a free chunk can be unmapped, and are mapped again before the chunk is handed out:
 // placement does not look at what is mapped, but with growth pages.
 //
+// Work that was queued before a free may still read the freed bytes. Frees have numbers, from 1 on, and the owner says how
+// far that work is over (bfc_over). A free page is *clear* once it is over for the last free of a block that touched it: only then may the page be unmapped for
+// others, or its address get another page. An address whose page serves another one, and that is not clear yet, is *retired*: no request gets it but with that same page.
+//
 // The rules are written down in the package comment of bfc/ (Go); a differential
 // test drives both with the same operations and compares every placement. Not
 // thread-safe: the owner (arena.c) holds its lock.
@@ -56,6 +60,8 @@ struct bfc_memory {
   // Unmaps pages of a free chunk, since a request maps as many elsewhere. false: refused, nothing has
   // changed. Called only where grants coalesce.
   bool (*try_unmap)(void *self, uint64_t addr, uint64_t bytes);
+  // Brings bfc_over up to date, without a wait: a request has found a page that is not clear. Called once a request; NULL: not at all.
+  void (*look)(void *self);
 };
 
 struct bfc;  // opaque
@@ -128,15 +134,22 @@ uint64_t bfc_streams_want(struct bfc_streams *streams, uint64_t bytes, uint64_t 
 void bfc_streams_took(struct bfc_streams *streams, uint64_t bytes);
 void bfc_streams_end_iteration(struct bfc_streams *streams, uint64_t mapped);  // mapped is the sum of all arenas
 
-// Bytes of the pages that blocks touch, and how many blocks were freed or lost their slack so far; 0 but with growth pages.
+// Bytes of the pages that blocks touch; 0 but with growth pages.
 uint64_t bfc_touched(const struct bfc *bfc);
+
+// How many blocks were freed or lost their slack so far: the number of the last free.
 uint64_t bfc_frees(const struct bfc *bfc);
 
-// Calls visit for the pages that a request of another arena takes, so many at most. All work is over that was queued before
-// the free with the given number: so they are pages that nobody has registered, that no block touches, and that no block has
-// touched since that free. They come in the order in which a request of this arena takes them, adjacent ones as one range.
+// Says that all work that was queued before the free with that number, on whatever stream, is over; 0: of no free that is known.
+void bfc_over(struct bfc *bfc, uint64_t frees);
+
+// Whether all pages of a range are clear, as far as they are noted: with growth pages or trims.
+bool bfc_is_clear(const struct bfc *bfc, uint64_t addr, uint64_t bytes);
+
+// Calls visit for the pages that a request of another arena takes, so many at most: pages that nobody has registered, that no block touches,
+// and that are clear. They come in the order in which a request of this arena takes them, adjacent ones as one range.
 // `visit` may call bfc_unmap.
-void bfc_spare(struct bfc *bfc, uint64_t pages, uint64_t free, void *self, void (*visit)(void *self, uint64_t addr, uint64_t bytes));
+void bfc_spare(struct bfc *bfc, uint64_t pages, void *self, void (*visit)(void *self, uint64_t addr, uint64_t bytes));
 
 // Says that the device has no more memory than is mapped, now or from time to time. From now on each page
 // counts: see shortage.c.
@@ -151,13 +164,16 @@ bool bfc_shrink(struct bfc *bfc, uint64_t addr, struct bfc_block *out);
 void bfc_end_iteration(struct bfc *bfc);
 uint32_t bfc_ended(const struct bfc *bfc);  // how many have
 
-// With the option `trims`: calls visit for ranges of whole pages of free chunks that are mapped, and that no block has touched
+// With the option `trims`: calls visit for ranges of whole pages of free chunks that are mapped and clear, and that no block has touched
 // since the first `ended` - 1 iterations, so not in the last one that had ended then. Addresses ascend. `visit` must not call back
 // into bfc.
 void bfc_excess(const struct bfc *bfc, uint32_t ended, void *self, void (*visit)(void *self, uint64_t addr, uint64_t bytes));
 
-// Calls visit for each range of free bytes that is mapped, addresses ascending (for reclaim). `visit`
-// must not call back into bfc.
+// Calls visit for each range of free bytes that is mapped and clear, addresses ascending (for reclaim). Where pages are not noted, a free chunk is
+// clear as a whole: once the last free that is a part of it is over. `visit` must not call back into bfc.
+void bfc_clear_mapped(const struct bfc *bfc, void *self, void (*visit)(void *self, uint64_t addr, uint64_t bytes));
+
+// The same, clear or not.
 void bfc_free_mapped(const struct bfc *bfc, void *self, void (*visit)(void *self, uint64_t addr, uint64_t bytes));
 
 void bfc_get_stats(const struct bfc *bfc, struct bfc_stats *out);
@@ -168,6 +184,7 @@ uint64_t bfc_next_region(const struct bfc *bfc);
 // Every chunk, in address order; region_start marks the first of a region.
 struct bfc_chunk_info {
   uint64_t addr, size, requested;
+  uint64_t left;  // of a free chunk: the number of the last free that is a part of it
   bool free, region_start;
 };
 void bfc_walk(const struct bfc *bfc, void *self, void (*visit)(void *self, const struct bfc_chunk_info *chunk));

@@ -54,6 +54,7 @@ static void add_region(struct bfc *bfc, size_t at, uint64_t addr, uint64_t bytes
   w->addr = addr + bytes, w->size = 0, w->state = BFC_WALL, w->prev = w->next = all;
   a->addr = addr, a->size = bytes, a->state = BFC_FREE, a->prev = a->next = wall;
   w->requested = a->requested = 0;
+  a->left = 0;
   bfc_freeset_insert(bfc, all);
   memmove(bfc->regions + at + 1, bfc->regions + at, (bfc->region_count - at) * sizeof *bfc->regions);
   bfc->region_count++;
@@ -66,7 +67,7 @@ static void add_region(struct bfc *bfc, size_t at, uint64_t addr, uint64_t bytes
 static void lengthen(struct bfc *bfc, struct bfc_region *region, uint64_t bytes) {
   uint32_t added = bfc_take_slot(bfc);
   struct bfc_chunk *wall = &bfc->chunks[region->wall], *a = &bfc->chunks[added];
-  a->addr = end_of(region), a->size = bytes, a->state = BFC_FREE, a->requested = 0;
+  a->addr = end_of(region), a->size = bytes, a->state = BFC_FREE, a->requested = 0, a->left = 0;
   a->prev = wall->prev, a->next = region->wall;
   bfc->chunks[wall->prev].next = added;
   wall->prev = added;
@@ -146,16 +147,24 @@ bool bfc_extend_by(struct bfc *bfc, uint64_t lack) {
 
 // The free chunk that a grant would join, or 0. A tail that is large enough for
 // the request counts as none: the search did not use it, since the memory refused to map its unmapped
-// part.
-uint32_t bfc_free_tail(const struct bfc *bfc, uint64_t rounded) {
+// part. So does one with a retired address.
+uint32_t bfc_free_tail(struct bfc *bfc, uint64_t rounded) {
   if (bfc->last_grown == 0 || !bfc->memory.coalesces) return 0;
-  uint32_t tail = bfc->chunks[bfc->last_grown].prev;
-  return bfc->chunks[tail].state == BFC_FREE && bfc->chunks[tail].size < rounded ? tail : 0;
+  const uint32_t tail = bfc->chunks[bfc->last_grown].prev;
+  const struct bfc_chunk *chunk = &bfc->chunks[tail];
+  if (chunk->state != BFC_FREE || chunk->size >= rounded) return 0;
+  const uint64_t unit = bfc->memory.granularity;
+  return bfc_has_retired(bfc, (struct bfc_range){chunk->addr & ~(unit - 1), bfc_round_up(chunk->addr + chunk->size, unit)}) ? 0 : tail;
 }
 
-uint32_t bfc_extend_and_search(struct bfc *bfc, uint64_t rounded) {
-  if (bfc->options.growth == BFC_DOUBLE) return extend(bfc, rounded) ? bfc_search(bfc, rounded) : 0;
-  return bfc_lengthen_and_search(bfc, rounded);
+static uint32_t search_and_cut(struct bfc *bfc, uint64_t rounded) {
+  const uint32_t found = bfc_search(bfc, rounded);
+  return found == 0 ? 0 : bfc_cut(bfc, found, rounded);
+}
+
+uint32_t bfc_extend_and_cut(struct bfc *bfc, uint64_t rounded) {
+  if (bfc->options.growth == BFC_DOUBLE) return extend(bfc, rounded) ? search_and_cut(bfc, rounded) : 0;
+  return bfc_lengthen_and_cut(bfc, rounded);
 }
 
 // Grows by what a request lacks behind a free tail, or 0.
@@ -163,13 +172,23 @@ static bool extend_for(struct bfc *bfc, uint64_t lack, uint32_t tail) {
   return bfc->options.growth == BFC_PAGES ? bfc_extend_by_pages(bfc, lack, tail) : bfc_extend_by(bfc, lack);
 }
 
-uint32_t bfc_lengthen_and_search(struct bfc *bfc, uint64_t rounded) {
-  uint32_t tail = bfc_free_tail(bfc, rounded);
-  uint64_t credit = tail == 0 ? 0 : bfc->chunks[tail].size;
-  if (!extend_for(bfc, rounded - credit, tail)) return 0;
-  uint32_t found = bfc_search(bfc, rounded);
-  if (found != 0 || credit == 0) return found;
-  // The grant is not adjacent to the tail, or the tail's unmapped part could not be mapped. So the
-  // credit was wrong: grow by the whole request.
-  return extend_for(bfc, rounded, 0) ? bfc_search(bfc, rounded) : 0;
+// Grows by a whole request. With growth pages the block is at the start of the grant, which may have joined a free chunk that did not
+// serve: it would be found again.
+static uint32_t extend_whole(struct bfc *bfc, uint64_t rounded) {
+  const uint32_t before = bfc->last_grown;
+  const uint64_t end = bfc->chunks[before].addr;
+  if (!extend_for(bfc, rounded, 0)) return 0;
+  if (bfc->options.growth != BFC_PAGES) return search_and_cut(bfc, rounded);
+  const uint32_t last = bfc->chunks[bfc->last_grown].prev;
+  const uint64_t addr = bfc->last_grown == before ? end : bfc->chunks[last].addr;
+  return bfc_carve(bfc, last, addr, bfc_handed_out(bfc, bfc->chunks[last].addr + bfc->chunks[last].size - addr, rounded));
+}
+
+uint32_t bfc_lengthen_and_cut(struct bfc *bfc, uint64_t rounded) {
+  const uint32_t tail = bfc_free_tail(bfc, rounded);
+  if (tail == 0) return extend_whole(bfc, rounded);
+  if (!extend_for(bfc, rounded - bfc->chunks[tail].size, tail)) return 0;
+  const uint32_t found = search_and_cut(bfc, rounded);
+  // Else the grant is not adjacent to the tail, or the tail's unmapped part could not be mapped.
+  return found != 0 ? found : extend_whole(bfc, rounded);
 }

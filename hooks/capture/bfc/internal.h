@@ -7,6 +7,7 @@
 //   unmapped.c   ranges of free chunks that are unmapped
 //   uses.c       iterations, and which pages no block has used in one
 //   pages.c      growth pages: free pages anywhere serve a request before more are mapped
+//   clear.c      free memory that nobody can read any more
 //   registered.c pages whose physical memory others know, which stay mapped
 //   streams.c    how much a request takes of what other arenas hold idle, and which pages
 //   restore.c    blocks of a checkpoint
@@ -47,6 +48,7 @@ struct bfc_chunk {
   uint64_t size;
   uint64_t requested;  // 0 while free
   uint64_t note;       // the owner's, while in use
+  uint64_t left;       // while free: the number of the last free that is a part of it; 0: none is
   uint32_t prev, next;  // indices of the neighbours; of an unused slot, next is the next unused one
   uint32_t child[2];    // while free: children in the treap of its class, with lesser and greater keys
   uint32_t priority;    // no child has a greater one; fixed for the life of the slot
@@ -67,7 +69,7 @@ struct bfc_region {
 struct bfc_page {
   uint32_t back;  // 1 + the number of the frame that was mapped there last; 0: none
   uint32_t used;  // 1 + the iteration in which a block touched it last; 0: never
-  uint64_t left;  // pager.frees when a block last ceased to touch it; 0: never
+  uint64_t left;  // the number of the free after which no block touched it any more; 0: none has
   uint32_t registered;  // registrations by which others know its physical memory: it is not taken
   bool live;      // a block touches it
   bool listed;    // it is about to be unmapped
@@ -95,7 +97,6 @@ enum {
   BFC_MOVED_SHARE = 500,  // that part of the pages may move in an iteration before slack becomes greater
 };
 
-#define BFC_ANY_FREE UINT64_MAX  // a number that no free has reached
 #define BFC_NO_PAGE UINT64_MAX   // a frame backs no page
 
 // Addresses of pages to unmap: scratch.
@@ -115,7 +116,6 @@ struct bfc_pager {
   uint64_t filled;  // the most bytes of blocks so far
   uint64_t slack;  // steps of it
   uint64_t moved;  // pages that were taken from other addresses in this iteration
-  uint64_t frees;  // blocks that were freed or lost their slack
   struct bfc_victims victims[BFC_AGES];
 };
 
@@ -172,6 +172,9 @@ struct bfc {
   uint64_t next_region;
   uint32_t last_grown;  // wall of the region that was granted or lengthened last; 0: there is none
   uint32_t ended;       // how many iterations have ended: the number of the one under way
+  uint64_t frees;       // blocks that were freed or lost their slack
+  uint64_t over;        // work that was queued before so many of these is over
+  bool looked;          // the request under way has called memory.look
   bool shortage;        // the device is short of memory: see shortage.c
   struct bfc_pager pager;
 
@@ -219,9 +222,9 @@ uint32_t bfc_live_remove(struct bfc *bfc, uint64_t addr);  // the chunk, 0: not 
 
 // extend.c
 uint64_t bfc_first_region(const struct bfc_options *options);
-uint32_t bfc_extend_and_search(struct bfc *bfc, uint64_t rounded);
-uint32_t bfc_lengthen_and_search(struct bfc *bfc, uint64_t rounded);  // grows by what the request lacks behind a free tail
-uint32_t bfc_free_tail(const struct bfc *bfc, uint64_t rounded);        // that a growth by what is lacking joins; 0: none
+uint32_t bfc_extend_and_cut(struct bfc *bfc, uint64_t rounded);
+uint32_t bfc_lengthen_and_cut(struct bfc *bfc, uint64_t rounded);  // grows by what the request lacks behind a free tail
+uint32_t bfc_free_tail(struct bfc *bfc, uint64_t rounded);        // that a growth by what is lacking joins; 0: none
 bool bfc_extend_by(struct bfc *bfc, uint64_t lack);
 size_t bfc_region_at(const struct bfc *bfc, uint64_t addr);  // first region that ends after addr
 
@@ -240,7 +243,7 @@ bool bfc_map_pages(struct bfc *bfc, struct bfc_range range);  // bfc_map_for wit
 bool bfc_extend_by_pages(struct bfc *bfc, uint64_t lack, uint32_t tail);  // behind a free tail, or 0
 void bfc_pages_end(struct bfc *bfc);  // of an iteration
 void bfc_pages_delete(struct bfc *bfc);
-// Lists in pager.victims up to `count` pages of each age: mapped, touched by no block, and by none since the free with that number. The highest
+// Lists in pager.victims up to `count` pages of each age: mapped, touched by no block, and left by the free with that number or an earlier one. The highest
 // address comes first.
 void bfc_list_free(struct bfc *bfc, uint64_t count, uint64_t free, struct bfc_range keep);
 // The adjacent pages with which a list begins at *at, which is then behind them.
@@ -248,8 +251,10 @@ struct bfc_range bfc_first_run(const struct bfc *bfc, const uint64_t *addrs, siz
 struct bfc_page *bfc_page_at(const struct bfc *bfc, uint64_t addr);  // NULL: in no region, or not noted
 struct bfc_pages bfc_pages_from(const struct bfc *bfc, uint64_t addr, uint64_t size);  // of a range in one region, as far as they are noted
 
-// ready.c: with growth pages, of the best fit and the next larger chunks, the first that moves the fewest pages; else the best fit
+// ready.c: with growth pages, of the best fit and the next larger chunks, the first that moves the fewest pages, and 0 if all have retired
+// addresses; else the best fit
 uint32_t bfc_most_ready(struct bfc *bfc, uint32_t best, uint64_t rounded);
+bool bfc_has_retired(struct bfc *bfc, struct bfc_range range);  // of a free chunk, widened to whole pages
 
 // unmapped.c
 struct bfc_range bfc_reach(const struct bfc *bfc, uint32_t chunk, uint64_t rounded);  // the range that a request would get of a free chunk, widened to whole pages

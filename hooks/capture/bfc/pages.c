@@ -104,12 +104,9 @@ void bfc_touch(struct bfc *bfc, uint32_t chunk) {
 void bfc_leave(struct bfc *bfc, uint32_t chunk) {
   if (!notes(bfc)) return;
   const struct bfc_pages pages = own_pages(bfc, &bfc->chunks[chunk]);
-  if (counts(bfc)) {
-    bfc->pager.frees++;
-    bfc->pager.live -= pages.count;
-  }
+  if (counts(bfc)) bfc->pager.live -= pages.count;
   for (size_t i = 0; i < pages.count; i++) {
-    pages.first[i].left = bfc->pager.frees;
+    pages.first[i].left = bfc->frees;
     pages.first[i].live = false;
     pages.first[i].used = bfc->ended + 1;
   }
@@ -272,7 +269,7 @@ void bfc_list_free(struct bfc *bfc, uint64_t count, uint64_t free, struct bfc_ra
 static uint64_t take_oldest(struct bfc *bfc, uint64_t count, struct bfc_range keep) {
   struct bfc_pager *pager = &bfc->pager;
   if (count == 0 || !takes(bfc)) return 0;
-  bfc_list_free(bfc, count, BFC_ANY_FREE, keep);
+  bfc_list_free(bfc, count, bfc->frees, keep);
   uint64_t taken = 0;
   for (int age = BFC_AGES; age-- > 0 && taken < count;) {
     const struct bfc_victims *victims = &pager->victims[age];

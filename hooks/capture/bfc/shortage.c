@@ -18,6 +18,7 @@ bool bfc_shrink(struct bfc *bfc, uint64_t addr, struct bfc_block *out) {
   if (slack == 0) return false;
   bfc->stats.bytes_in_use -= slack;
   const uint32_t rest = bfc_split_back(bfc, index, slack);
+  bfc->chunks[rest].left = ++bfc->frees;
   bfc_leave(bfc, rest);
   bfc_merge(bfc, rest);
   bfc_describe(bfc, index, out);
@@ -36,8 +37,9 @@ static struct bfc_range pages_of(const struct bfc *bfc, uint64_t addr, uint64_t 
   return (struct bfc_range){addr & ~(granularity - 1), bfc_round_up(addr + bytes, granularity)};
 }
 
-static void compare(const struct bfc *bfc, struct place *best, uint32_t chunk, uint64_t addr, uint64_t rounded) {
+static void compare(struct bfc *bfc, struct place *best, uint32_t chunk, uint64_t addr, uint64_t rounded) {
   const struct bfc_range pages = pages_of(bfc, addr, rounded);
+  if (bfc_has_retired(bfc, pages)) return;
   const uint64_t lack = bfc_unmapped_within(bfc, pages.from, pages.to);
   if (best->chunk == 0 || lack < best->lack) *best = (struct place){chunk, addr, lack};
 }
@@ -55,7 +57,7 @@ static struct place least_unmapped(struct bfc *bfc, uint64_t rounded) {
 }
 
 // How many bytes a growth for a request has to map, with those of a free tail.
-static uint64_t growth_lack(const struct bfc *bfc, uint64_t rounded) {
+static uint64_t growth_lack(struct bfc *bfc, uint64_t rounded) {
   const uint32_t tail = bfc_free_tail(bfc, rounded);
   if (tail == 0) return bfc_round_up(rounded, bfc->memory.granularity);
   const struct bfc_chunk *chunk = &bfc->chunks[tail];
@@ -67,6 +69,5 @@ uint32_t bfc_squeeze(struct bfc *bfc, uint64_t rounded) {
   if (place.chunk != 0 && place.lack <= growth_lack(bfc, rounded) && bfc_map_for(bfc, pages_of(bfc, place.addr, rounded))) {
     return bfc_carve(bfc, place.chunk, place.addr, rounded);
   }
-  const uint32_t found = bfc_lengthen_and_search(bfc, rounded);
-  return found == 0 ? 0 : bfc_cut(bfc, found, rounded);
+  return bfc_lengthen_and_cut(bfc, rounded);
 }

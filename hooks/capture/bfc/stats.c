@@ -23,7 +23,7 @@ void bfc_walk(const struct bfc *bfc, void *self, void (*visit)(void *self, const
     uint32_t wall = bfc->regions[i].wall;
     for (uint32_t at = bfc->chunks[wall].next; at != wall; at = bfc->chunks[at].next) {
       const struct bfc_chunk *chunk = &bfc->chunks[at];
-      struct bfc_chunk_info info = {chunk->addr, chunk->size, chunk->requested, chunk->state == BFC_FREE,
+      struct bfc_chunk_info info = {chunk->addr, chunk->size, chunk->requested, chunk->left, chunk->state == BFC_FREE,
                                     chunk->addr == bfc->regions[i].addr};
       visit(self, &info);
     }
@@ -37,7 +37,7 @@ struct mapped_visit {
 };
 
 static void visit_piece(const struct mapped_visit *to, const struct bfc_chunk_info *chunk, uint64_t from, uint64_t end) {
-  struct bfc_chunk_info piece = {from, end - from, chunk->requested, chunk->free, chunk->region_start && from == chunk->addr};
+  struct bfc_chunk_info piece = {from, end - from, chunk->requested, chunk->left, chunk->free, chunk->region_start && from == chunk->addr};
   if (from < end) to->visit(to->self, &piece);
 }
 

@@ -17,10 +17,8 @@ void bfc_streams_end_iteration(struct bfc_streams *streams, uint64_t mapped) {
 
 uint64_t bfc_touched(const struct bfc *bfc) { return bfc->pager.live * bfc->memory.granularity; }
 
-uint64_t bfc_frees(const struct bfc *bfc) { return bfc->pager.frees; }
-
-void bfc_spare(struct bfc *bfc, uint64_t pages, uint64_t free, void *self, void (*visit)(void *self, uint64_t addr, uint64_t bytes)) {
-  bfc_list_free(bfc, pages, free, (struct bfc_range){0});
+void bfc_spare(struct bfc *bfc, uint64_t pages, void *self, void (*visit)(void *self, uint64_t addr, uint64_t bytes)) {
+  bfc_list_free(bfc, pages, bfc->over, (struct bfc_range){0});
   for (int age = BFC_AGES; age-- > 0 && pages > 0;) {
     const struct bfc_victims *victims = &bfc->pager.victims[age];
     const size_t count = bfc_least(pages, victims->count);

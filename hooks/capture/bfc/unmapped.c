@@ -102,8 +102,8 @@ bool bfc_map_for(struct bfc *bfc, struct bfc_range range) {
 
 uint32_t bfc_search_mapped(struct bfc *bfc, uint32_t best, uint64_t rounded) {
   const uint32_t most_ready = bfc_most_ready(bfc, best, rounded);
-  if (most_ready != best && bfc_map_for(bfc, bfc_reach(bfc, most_ready, rounded))) return most_ready;
-  if (bfc_map_for(bfc, bfc_reach(bfc, best, rounded))) return best;
+  if (most_ready != 0 && bfc_map_for(bfc, bfc_reach(bfc, most_ready, rounded))) return most_ready;
+  if (most_ready != best && !bfc_has_retired(bfc, bfc_reach(bfc, best, rounded)) && bfc_map_for(bfc, bfc_reach(bfc, best, rounded))) return best;
   for (uint32_t chunk = bfc_freeset_after(bfc, best); chunk != 0; chunk = bfc_freeset_after(bfc, chunk)) {
     struct bfc_range range = bfc_reach(bfc, chunk, rounded);
     if (bfc_unmapped_within(bfc, range.from, range.to) == 0) return chunk;

@@ -28,7 +28,7 @@ static void visit_unused(void *context, uint64_t addr, uint64_t bytes) {
   const struct bfc_pages pages = bfc_pages_from(search->bfc, from, end - from);
   for (size_t first = 0, next; first < pages.count; first = next + 1) {
     next = first;
-    while (next < pages.count && pages.first[next].used < search->ended) next++;
+    while (next < pages.count && pages.first[next].used < search->ended && pages.first[next].left <= search->bfc->over) next++;
     if (next > first) search->visit(search->self, from + first * unit, (next - first) * unit);
   }
 }

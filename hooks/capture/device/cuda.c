@@ -49,6 +49,8 @@ static const struct vendor_symbol optional[] = {
     VENDOR_SYMBOL("cuStreamQuery", stream_query),
     VENDOR_SYMBOL("cuStreamDestroy_v2", stream_destroy),
     VENDOR_SYMBOL("cuEventSynchronize", event_synchronize),
+    VENDOR_SYMBOL("cuCtxRecordEvent", context_record),
+    VENDOR_SYMBOL("cuThreadExchangeStreamCaptureMode", capture_mode),
     VENDOR_SYMBOL("cuDeviceGetDefaultMemPool", default_pool),
     VENDOR_SYMBOL("cuMemPoolGetAttribute", pool_attribute),
     {0},

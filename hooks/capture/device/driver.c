@@ -140,6 +140,56 @@ void driver_leave(const struct driver_scope *scope) {
   if (scope->pushed) table.context_pop(&context);
 }
 
+static struct made {
+  void *context;
+  int device;
+} made[DRIVER_CONTEXTS];  // by the program; under `lock`
+static size_t made_count;  // how many it has made that it did not destroy: more than there is room for are not known
+
+void driver_context_made(int device, void *context) {
+  pthread_mutex_lock(&lock);
+  if (made_count < DRIVER_CONTEXTS) made[made_count] = (struct made){context, device};
+  made_count++;
+  pthread_mutex_unlock(&lock);
+}
+
+void driver_context_gone(void *context) {
+  pthread_mutex_lock(&lock);
+  for (size_t i = 0; i < made_count && i < DRIVER_CONTEXTS; i++) {
+    if (made[i].context != context) continue;
+    made[i] = made[made_count <= DRIVER_CONTEXTS ? made_count - 1 : i];
+    made_count--;
+    break;
+  }
+  pthread_mutex_unlock(&lock);
+}
+
+size_t driver_contexts(int device, void **out, size_t most) {
+  size_t count = 0;
+  void *primary = known_context(device);
+  if (primary == NULL && primary_active(device)) primary = primary_context(device);
+  if (primary != NULL && count < most) out[count++] = primary;
+  pthread_mutex_lock(&lock);
+  for (size_t i = 0; i < made_count && i < DRIVER_CONTEXTS; i++) {
+    if (made[i].device == device && count++ < most) out[count - 1] = made[i].context;
+  }
+  if (made_count > DRIVER_CONTEXTS) count = most + 1;
+  pthread_mutex_unlock(&lock);
+  return count;
+}
+
+enum { RELAXED = 2 };  // CU_STREAM_CAPTURE_MODE_RELAXED
+
+int driver_relax(void) {
+  int mode = RELAXED;
+  if (table.capture_mode != NULL) table.capture_mode(&mode);
+  return mode;
+}
+
+void driver_restrict(int mode) {
+  if (table.capture_mode != NULL) table.capture_mode(&mode);
+}
+
 void driver_uuid_write(const unsigned char uuid[16], char text[DRIVER_UUID_TEXT]) {
   int length = snprintf(text, DRIVER_UUID_TEXT, "GPU-");
   for (int i = 0; i < 16; i++) {

@@ -114,6 +114,11 @@ struct driver {
 
   driver_result (*event_synchronize)(driver_event event);
 
+  // Records an event behind all work of a context, its green contexts included (CUDA 12.5). It fails, and invalidates the capture, where one of
+  // the context's streams is captured. And the calling thread's mode in captures of others: CUstreamCaptureMode.
+  driver_result (*context_record)(void *context, driver_event event);
+  driver_result (*capture_mode)(int *mode);
+
   // The driver's own memory pools.
   driver_result (*default_pool)(void **pool, int device);
   driver_result (*pool_attribute)(void *pool, int attribute, void *value);
@@ -152,6 +157,19 @@ bool driver_uuid_text(int device, char text[DRIVER_UUID_TEXT]);
 
 // Free and total bytes of the device, whoever uses the rest. Returns 0, and sets both to 0, on error.
 int driver_memory(int device, uint64_t *free_bytes, uint64_t *total);
+
+// The contexts of a device in which work may be queued: its primary one, and those that the program has made and not destroyed. Returns how
+// many; more than `most`, or 0: not all are known.
+enum { DRIVER_CONTEXTS = 8 };
+size_t driver_contexts(int device, void **out, size_t most);
+
+// The program has made a context of a device, or destroyed one, with all work in it.
+void driver_context_made(int device, void *context);
+void driver_context_gone(void *context);
+
+// Between these two the calling thread may wait for work while other threads capture: it is in no capture itself.
+int driver_relax(void);
+void driver_restrict(int mode);
 
 // Waits until all work queued on the device has finished, in its primary context, of which green contexts are a part, and in the
 // thread's own. Returns 0 if the wait failed: then work may

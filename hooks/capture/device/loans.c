@@ -62,7 +62,6 @@ bool vmm_lend(struct vmm *vmm, size_t first, size_t last) {
       !array_reserve(&vmm->loose, &vmm->loose_room, vmm->loose_count + count, sizeof *vmm->loose))
     return false;
   for (size_t i = first; i < last; i++) {
-    vmm->mappings[i].lent = vmm->lent;
     add_old(vmm, vmm->mappings[i]);
     add_loose(vmm, vmm->mappings[i]);
     vmm->mapped -= vmm->mappings[i].bytes;
@@ -122,7 +121,7 @@ void vmm_give_loose(struct vmm *vmm, const struct vmm_mapping *piece, bool kept)
 bool vmm_clear_old(struct vmm *vmm, uint64_t addr, uint64_t bytes) {
   size_t at = find_old(vmm, addr);
   while (at < vmm->old_count && vmm->old[at].addr < addr + bytes) {
-    if (!vmm->idle(vmm->owner, vmm->old[at].lent) || driver_get()->unmap(vmm->old[at].addr, vmm->old[at].bytes) != DRIVER_OK) return false;
+    if (!vmm->idle(vmm->owner, vmm->old[at].addr, vmm->old[at].bytes) || driver_get()->unmap(vmm->old[at].addr, vmm->old[at].bytes) != DRIVER_OK) return false;
     remove_old(vmm, at);
   }
   return true;
@@ -141,18 +140,54 @@ bool vmm_forget_handle(struct vmm *vmm, driver_handle handle) {
   return all;
 }
 
-void vmm_release_lent(struct vmm *vmm) {
-  while (vmm->loose_count > 0) {
-    const struct vmm_mapping loose = vmm->loose[--vmm->loose_count];
-    const bool unmapped = vmm_forget_handle(vmm, loose.handle);
-    if (driver_get()->release(loose.handle) != DRIVER_OK || !unmapped)
-      problem("GPU %d: the driver did not take back %llu bytes, which are lost to the job", vmm->device->device, (unsigned long long)loose.bytes);
+// The index of an old mapping of a handle; old_count: it has none.
+static size_t old_of(const struct vmm *vmm, driver_handle handle) {
+  size_t at = 0;
+  while (at < vmm->old_count && vmm->old[at].handle != handle) at++;
+  return at;
+}
+
+bool vmm_put_back(struct vmm *vmm, uint64_t *addr, uint64_t *bytes) {
+  for (size_t i = vmm->loose_count; i-- > 0;) {
+    struct vmm_mapping piece = vmm->loose[i];
+    const size_t old = old_of(vmm, piece.handle);
+    if (old == vmm->old_count) continue;
+    piece.addr = vmm->old[old].addr;
+    const size_t at = vmm_find(vmm, piece.addr);
+    if (!array_reserve(&vmm->mappings, &vmm->room, vmm->count + 1, sizeof *vmm->mappings)) return false;
+    vmm->loose_bytes -= piece.bytes;
+    remove_old(vmm, old);
+    take_loose(vmm, i, &piece.handle);
+    memmove(vmm->mappings + at + 1, vmm->mappings + at, (vmm->count - at) * sizeof *vmm->mappings);
+    vmm->mappings[at] = piece;
+    vmm->count++;
+    vmm->created++;
+    vmm->mapped += piece.bytes;
+    *addr = piece.addr;
+    *bytes = piece.bytes;
+    return true;
   }
-  vmm->loose_bytes = 0;
+  return false;
+}
+
+static void release_loose(struct vmm *vmm, size_t at) {
+  driver_handle handle;
+  const uint64_t bytes = vmm->loose[at].bytes;
+  take_loose(vmm, at, &handle);
+  vmm->loose_bytes -= bytes;
+  const bool unmapped = vmm_forget_handle(vmm, handle);
+  if (driver_get()->release(handle) != DRIVER_OK || !unmapped)
+    problem("GPU %d: the driver did not take back %llu bytes, which are lost to the job", vmm->device->device, (unsigned long long)bytes);
+}
+
+void vmm_release_loose(struct vmm *vmm) {
+  for (size_t i = vmm->loose_count; i-- > 0;) {
+    if (old_of(vmm, vmm->loose[i].handle) == vmm->old_count) release_loose(vmm, i);
+  }
 }
 
 void vmm_forget_old(struct vmm *vmm) {
-  vmm_release_lent(vmm);
+  while (vmm->loose_count > 0) release_loose(vmm, vmm->loose_count - 1);
   while (vmm->old_count > 0) {
     const struct vmm_mapping old = vmm->old[--vmm->old_count];
     if (driver_get()->unmap(old.addr, old.bytes) != DRIVER_OK) vmm_note_stuck(vmm, &old);

@@ -213,6 +213,14 @@ static void undo(struct vmm *vmm, const struct vmm_mapping *pieces, size_t count
   }
 }
 
+void vmm_undo(struct vmm *vmm, size_t first, size_t last) {
+  for (size_t i = first; i < last; i++) vmm->mapped -= vmm->mappings[i].bytes;
+  undo(vmm, vmm->mappings + first, last - first);
+  vmm->released += (int64_t)(last - first);
+  memmove(vmm->mappings + first, vmm->mappings + last, (vmm->count - last) * sizeof *vmm->mappings);
+  vmm->count -= last - first;
+}
+
 // Sets the access of the pieces that are newly mapped: adjacent ones at once.
 static bool allow(const struct vmm *vmm, const struct vmm_mapping *pieces, size_t count) {
   for (size_t from = 0, to; from < count; from = to + (to == from)) {

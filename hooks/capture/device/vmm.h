@@ -10,7 +10,7 @@
 //                                               unmapped          ^ next growth
 //
 // When the reservation is used up, a further one is made, which is a new region to the allocator.
-// The caller holds the device's lock. Before it unmaps, it has waited for the device: unmapping
+// The caller holds the device's lock. It unmaps only what nobody can read any more (arena/fence.h): unmapping
 // does not wait for kernels.
 #ifndef MEMPROF_VMM_H
 #define MEMPROF_VMM_H
@@ -29,7 +29,6 @@ struct vmm_mapping {
   uint64_t addr, bytes;
   driver_handle handle;
   enum vmm_origin origin;
-  uint64_t lent;  // of an old mapping: the number of the loan that ended its use
 };
 
 struct vmm_reservation {
@@ -72,9 +71,8 @@ struct vmm {
   struct vmm_mapping *loose;  // handles that were lent and serve no address yet
   size_t loose_count, loose_room;
   uint64_t loose_bytes;
-  uint64_t lent;  // the owner's number of what was queued before the loans of the request under way; 0: none
-  // With loans: waits for what was queued before loans of that number; false: it cannot be waited for.
-  bool (*idle)(void *owner, uint64_t lent);
+  // Whether an old mapping may go, since nobody can read memory there any more; NULL: no mapping becomes old.
+  bool (*idle)(void *owner, uint64_t addr, uint64_t bytes);
   size_t detached;  // mappings [0, detached) are not mapped at the moment; their handles are kept
   uint64_t mapped;  // bytes of all mappings
   int64_t created, released;  // handles so far, for statistics
@@ -112,15 +110,21 @@ void vmm_release(struct vmm *vmm, size_t first, size_t last);
 
 // Lends the handles of the mappings with indices [first, last) to what is mapped next: a vmm_map of an address
 // that has an old mapping of one of them needs no call of the driver, and others map one of them instead of
-// a new handle. The caller calls vmm_release_lent when the request is over. False: no host memory, nothing has changed.
+// a new handle. When the request is over the caller calls vmm_put_back and vmm_release_loose. False: no host memory, nothing has changed.
 bool vmm_lend(struct vmm *vmm, size_t first, size_t last);
 
 // Takes a mapping away from one arena, for another: the handle is lent to what `to` maps next, or released where `to` is NULL or
 // host memory is short. What used it is over. False: the driver refused to unmap it, nothing has changed.
 bool vmm_pass(struct vmm *from, size_t at, struct vmm *to);
 
-// Releases the handles that were lent and serve no address. The device was waited for.
-void vmm_release_lent(struct vmm *vmm);
+// Maps a handle that was lent and serves no address where it was before, and returns where. False: none has its old mapping.
+bool vmm_put_back(struct vmm *vmm, uint64_t *addr, uint64_t *bytes);
+
+// Releases the handles that serve no address and have no old mapping.
+void vmm_release_loose(struct vmm *vmm);
+
+// Undoes a map that the request under way has made: of the mappings with indices [first, last). Handles that were lent serve no address again.
+void vmm_undo(struct vmm *vmm, size_t first, size_t last);
 
 // Of vmm.c, for what loans.c does for it. A piece has its address and bytes.
 bool vmm_take_kept(struct vmm *vmm, struct vmm_mapping *piece);   // the loose handle that is still mapped there

@@ -6,7 +6,6 @@
 #include <stdbool.h>
 
 #include "arena/capture_name.h"
-#include "arena/exchange.h"
 #include "base/hook.h"
 #include "base/lock.h"
 #include "device/captures.h"
@@ -161,7 +160,6 @@ static cuda_error destroy(struct call *call, void *stream) {
   if (call->outermost && (uintptr_t)stream > STREAM_PER_THREAD) {
     serve_stream_ends(stream);
     if (capturing()) end(stream);
-    if (hook_on()) exchange_stream_ends(stream);
   }
   const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(stream);
   call_leave();

@@ -3,13 +3,15 @@
 // A context takes memory of the device, which overhead.c measures. Runtimes make the primary context; few
 // programs make others. A reset frees all memory of the device without a call for each block. The release
 // of the last reference would do so, too, but programs do that only when they exit.
+#include "arena/fence.h"
 #include "base/hook.h"
+#include "device/driver.h"
 #include "device/otherlib.h"
 #include "device/overhead.h"
 #include "interpose/interpose.h"
 #include "watch/code.h"
 
-enum { RETAIN, RESET, RESET_V2, CREATE_V2, CREATE_V3, CREATE_V4 };
+enum { RETAIN, RESET, RESET_V2, CREATE_V2, CREATE_V3, CREATE_V4, DESTROY_V2 };
 #define CALL(which) (&(struct call){.entry = &interpose_contexts[which], .from = __builtin_return_address(0)})
 
 EXPORT cuda_error cuDevicePrimaryCtxRetain(void **context, int device) {
@@ -21,13 +23,19 @@ EXPORT cuda_error cuDevicePrimaryCtxRetain(void **context, int device) {
   return error;
 }
 
+// A context that the job makes: its work counts, too, before memory changes hands (arena/fence.h).
+static cuda_error made(void **context, int device, cuda_error error) {
+  if (error == CUDA_OK && hook_on()) driver_context_made(device, *context);
+  return error;
+}
+
 EXPORT cuda_error cuCtxCreate_v2(void **context, unsigned flags, int device) {
   struct overhead_context making;
   cuda_error (*real)(void **, unsigned, int) = entry_real(&interpose_contexts[CREATE_V2]);
   overhead_context_begin(&making, device, false);
   const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(context, flags, device);
   overhead_context_end(&making, error == CUDA_OK);
-  return error;
+  return made(context, device, error);
 }
 
 EXPORT cuda_error cuCtxCreate_v3(void **context, void *affinity, int count, unsigned flags, int device) {
@@ -36,7 +44,7 @@ EXPORT cuda_error cuCtxCreate_v3(void **context, void *affinity, int count, unsi
   overhead_context_begin(&making, device, false);
   const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(context, affinity, count, flags, device);
   overhead_context_end(&making, error == CUDA_OK);
-  return error;
+  return made(context, device, error);
 }
 
 EXPORT cuda_error cuCtxCreate_v4(void **context, void *parameters, unsigned flags, int device) {
@@ -45,7 +53,13 @@ EXPORT cuda_error cuCtxCreate_v4(void **context, void *parameters, unsigned flag
   overhead_context_begin(&making, device, false);
   const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(context, parameters, flags, device);
   overhead_context_end(&making, error == CUDA_OK);
-  return error;
+  return made(context, device, error);
+}
+
+EXPORT cuda_error cuCtxDestroy_v2(void *context) {
+  cuda_error (*real)(void *) = entry_real(&interpose_contexts[DESTROY_V2]);
+  if (hook_on()) fence_context_gone(context);
+  return real == NULL ? CUDA_NOT_FOUND : real(context);
 }
 
 static bool active(int device) {
@@ -63,6 +77,7 @@ static cuda_error reset(struct call *call, int device) {
   const bool before = hook_on() && active(device);
   const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(device);
   if (before && error == CUDA_OK && !active(device)) {
+    fence_device_reset(device);
     otherlib_end_all(device, call, ended);
     overhead_gone(device);
     code_lost();
@@ -83,6 +98,7 @@ struct entry interpose_contexts[] = {
     [CREATE_V2] = EXACT(cuCtxCreate_v2, cuCtxCreate),
     [CREATE_V3] = EXACT(cuCtxCreate_v3, cuCtxCreate),
     [CREATE_V4] = EXACT(cuCtxCreate_v4, cuCtxCreate),
+    [DESTROY_V2] = DRIVER(cuCtxDestroy_v2, cuCtxDestroy, 4000),
     {0},
 };
 

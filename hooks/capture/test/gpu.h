@@ -87,4 +87,35 @@ static inline void gpu_let_go(void *stream) {
   CHECK(release(stream) == 0);
 }
 
+// Queues work on the stream that reads, or writes, memory: if that changes before the work has finished, the test fails.
+static inline void gpu_reads(void *stream, const void *start, uint64_t bytes) {
+  int (*reads)(void *, unsigned long long, uint64_t);
+  GPU_CALL(reads, "simcuda_reads");
+  CHECK(reads(stream, (uintptr_t)start, bytes) == 0);
+}
+
+static inline void gpu_writes(void *stream, const void *start, uint64_t bytes) {
+  int (*writes)(void *, unsigned long long, uint64_t);
+  GPU_CALL(writes, "simcuda_writes");
+  CHECK(writes(stream, (uintptr_t)start, bytes) == 0);
+}
+
+// How many calls of the driver had to wait for work so far.
+static inline uint64_t gpu_waits(void) {
+  uint64_t (*waits)(void);
+  GPU_CALL(waits, "simcuda_waits");
+  return waits();
+}
+
+// What a stream has queued so far comes before what another one queues next.
+static inline void gpu_order(void *first, void *then) {
+  int (*create)(void **, unsigned), (*record)(void *, void *), (*wait)(void *, void *, unsigned), (*destroy)(void *);
+  void *event;
+  GPU_CALL(create, "cuEventCreate");
+  GPU_CALL(record, "cuEventRecord");
+  GPU_CALL(wait, "cuStreamWaitEvent");
+  GPU_CALL(destroy, "cuEventDestroy_v2");
+  CHECK(create(&event, 2) == 0 && record(event, first) == 0 && wait(then, event, 0) == 0 && destroy(event) == 0);
+}
+
 #endif

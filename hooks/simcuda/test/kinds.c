@@ -7,8 +7,6 @@
 
 CUresult cuGetProcAddress(const char *symbol, void **out, int version, uint64_t flags);
 CUresult cuGetProcAddress_v2(const char *symbol, void **out, int version, uint64_t flags, int *status);
-CUresult cuStreamBeginCapture_v2(CUstream stream, int mode);
-CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph);
 CUresult cuStreamIsCapturing(CUstream stream, int *status);
 CUresult cuThreadExchangeStreamCaptureMode(int *mode);
 CUresult cuGraphDestroy(CUgraph graph);

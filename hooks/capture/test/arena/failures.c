@@ -69,7 +69,7 @@ static void test_plain_handles(void) {
   agree(true);
 }
 
-// Unmapping does not wait for kernels: without a synchronisation nothing may be unmapped.
+// Unmapping does not wait for kernels: nothing may be unmapped where neither a fence nor a synchronisation tells that they are over.
 static void test_no_unmap_without_synchronisation(void) {
   gpu_start();
   void *block = memprof_malloc(64 * MiB, 0, NULL);
@@ -149,7 +149,7 @@ int main(int argc, char **argv) {
       {"scenario", scenario, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_FAIL", "none:1"}},
       {"plain handles, after 801", test_plain_handles, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_FAIL", "cuMemCreate:1=801"}},
       {"plain handles, after 800 twice", test_plain_handles, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_FAIL", "cuMemCreate:1=800,cuMemCreate:2=800"}},
-      {"no unmap without synchronisation", test_no_unmap_without_synchronisation, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_FAIL", "cuCtxSynchronize:1+=900"}},
+      {"no unmap without synchronisation", test_no_unmap_without_synchronisation, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_FAIL", "cuCtxRecordEvent:1+=900,cuCtxSynchronize:1+=900"}},
       {"refused unmapping", test_refused_unmapping, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", "handle=33554432,headroom=0", "MEMPROF_SIM_FAIL", "cuMemUnmap:1,cuMemUnmap:3"}},
       {"refused unmapping of a pool", test_refused_unmapping_of_a_pool, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_FAIL", "cuMemUnmap:1"}},
       {"without vmm", test_without_vmm, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_FAIL", "cuDeviceGetAttribute:1+=1"}},

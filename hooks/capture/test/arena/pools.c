@@ -466,7 +466,7 @@ int main(int argc, char **argv) {
       {"held", test_held_memory_stays, {NULL}},
       {"ends", test_ends_with_its_last_holder, {NULL}},
       {"last-block", test_waits_for_its_last_block, {NULL}},
-      {"unwaited", test_nothing_is_given_back_unwaited, {"MEMPROF_SIM_FAIL", "cuCtxSynchronize:1+=999"}},
+      {"unwaited", test_nothing_is_given_back_unwaited, {"MEMPROF_SIM_FAIL", "cuCtxRecordEvent:1+=999,cuCtxSynchronize:1+=999"}},
       {"captured", test_a_release_spoils_no_capture, {NULL}},
       {"spare", test_spare_pool_may_be_given_back, {NULL}},
       {"addresses", test_addresses_return, {NULL}},

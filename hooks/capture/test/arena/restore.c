@@ -329,7 +329,7 @@ static int fail_each_call(void) {
       {"cuMemSetAccess", false, true},
       {"cuMemUnmap", true, false},
       {"cuMemRelease", false, false},
-      {"cuCtxSynchronize", true, false},
+      {"cuEventSynchronize", true, false},
       {"cuMemHostAlloc", true, false},
       {"cuMemcpyDtoHAsync", true, false},
       {"cuMemcpyHtoDAsync", false, true},

@@ -1,4 +1,5 @@
-// waits.c - memory that leaves its use altogether: the device has to be through with its work, on whatever stream, also of no arena.
+// waits.c - memory that leaves its use altogether: the device has to be through with its work, on whatever stream, also of no arena. What a
+// program asks for at once waits for that; all else stays until it is.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdatomic.h>
@@ -29,6 +30,17 @@ static void check_waits(void (*act)(void)) {
   act();
   CHECK(over);
   CHECK(pthread_join(thread, NULL) == 0);
+}
+
+// Has the action happen while a stream is at work. It does not wait.
+static void check_leaves(void (*act)(void)) {
+  void *stream = gpu_stream();
+  gpu_hold(stream);
+  const uint64_t before = gpu_free();
+  act();
+  CHECK(gpu_free() <= before);
+  CHECK_EQUAL(gpu_waits(), 0);
+  gpu_let_go(stream);
 }
 
 static void *take(uint64_t bytes) {
@@ -72,8 +84,10 @@ static void test_pool(void) {
   gpu_start();
   memprof_pool_hold(0, POOL, 0);
   drop(memprof_malloc_in_pool(64 * MiB, 0, NULL, POOL, 0));
-  check_waits(release_pool);
-  CHECK_EQUAL(gpu_free(), GiB);
+  check_leaves(release_pool);
+  CHECK_EQUAL(gpu_free(), GiB - 64 * MiB);
+  memprof_free(memprof_malloc_in_pool(MiB, 0, NULL, POOL + 1, 0), 0, 0, NULL);  // another one's first request looks
+  CHECK_EQUAL(gpu_free(), GiB - 2 * MiB);
 }
 
 static void pause_tag(void) { CHECK_EQUAL(memprof_pause(tag, 1, 0), MEMPROF_OK); }
@@ -93,7 +107,9 @@ static void test_spare(void) {
   take_tagged(64 * MiB);
   pause_tag();
   drop(take_tagged(32 * MiB));
-  check_waits(resume_tag);
+  check_leaves(resume_tag);
+  CHECK_EQUAL(gpu_free(), GiB - 96 * MiB);
+  pause_tag(), resume_tag();
   CHECK_EQUAL(gpu_free(), GiB - 64 * MiB);
 }
 
@@ -107,7 +123,10 @@ static void test_shared(void) {
   CHECK(memprof_share(take(64 * MiB), name, sizeof name) == 1);
   opened = memprof_open_shared(name, 0);
   CHECK(opened != NULL);
-  check_waits(close_shared);
+  check_leaves(close_shared);
+  CHECK_EQUAL(gpu_access(opened, 0), 3);
+  memprof_empty_cache(0);
+  CHECK_EQUAL(gpu_access(opened, 0), -1);
 }
 
 static void forget_block(void *self, void *ptr) { (void)self, (void)ptr; }

@@ -16,10 +16,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum operation_kind { OP_END, OP_ALLOC, OP_FREE, OP_FREE_ADDRESS, OP_UNMAP, OP_HELD, OP_CONTAINING, OP_STATS, OP_WALK, OP_CLEAR, OP_RESTORE, OP_ITERATION, OP_TRIM, OP_UNMAP_FREE, OP_SHORTAGE, OP_SHRINK, OP_REGISTER, OP_DEREGISTER, OP_SPARE, OP_WANT };
+enum operation_kind { OP_END, OP_ALLOC, OP_FREE, OP_FREE_ADDRESS, OP_UNMAP, OP_HELD, OP_CONTAINING, OP_STATS, OP_WALK, OP_CLEAR, OP_RESTORE, OP_ITERATION, OP_TRIM, OP_UNMAP_FREE, OP_SHORTAGE, OP_SHRINK, OP_REGISTER, OP_DEREGISTER, OP_SPARE, OP_WANT, OP_OVER };
 
 enum record_kind {
-  DID_ALLOC = 100, DID_FREE, DID_UNMAP, DID_CONTAINING, DID_STATS, DID_STATS_MORE, DID_CHUNK, DID_RESTORE, DID_TRIM, DID_SHRINK, DID_SPARE, DID_WANT,
+  DID_ALLOC = 100, DID_FREE, DID_UNMAP, DID_CONTAINING, DID_STATS, DID_STATS_MORE, DID_CHUNK, DID_RESTORE, DID_TRIM, DID_SHRINK, DID_SPARE, DID_WANT, DID_CLEAR,
   MEMORY_GROW = 200, MEMORY_MAP = 202, MEMORY_UNMAP, MEMORY_FREE, MEMORY_TRY_UNMAP,
 };
 
@@ -200,13 +200,21 @@ static void add_bytes(void *self, uint64_t addr, uint64_t bytes) {
   *(uint64_t *)self += bytes;
 }
 
+static void add_pages(void *self, uint64_t addr, uint64_t bytes) {
+  const struct heap *heap = ((void **)self)[0];
+  const uint64_t unit = heap->device.h.granularity, from = round_up(addr, unit), to = (addr + bytes) & ~(unit - 1);
+  if (to > from) *(uint64_t *)((void **)self)[1] += to - from;
+}
+
 static void put_stats(struct heap *heap) {
   struct bfc_stats s;
-  uint64_t mapped = 0;
+  uint64_t mapped = 0, clear = 0;
   bfc_get_stats(heap->bfc, &s);
   bfc_free_mapped(heap->bfc, &mapped, add_bytes);
+  bfc_clear_mapped(heap->bfc, &(void *[]){heap, &clear}, add_pages);
   put(DID_STATS, s.num_allocs, s.bytes_in_use, s.peak_bytes_in_use, s.largest_alloc, s.reserved);
   put(DID_STATS_MORE, s.peak_reserved, bfc_largest_free(heap->bfc), bfc_next_region(heap->bfc), mapped, heap->count);
+  put(DID_CLEAR, clear, bfc_frees(heap->bfc), 0, 0, 0);
 }
 
 static void put_chunk(void *self, const struct bfc_chunk_info *chunk) {
@@ -322,7 +330,8 @@ static void run(struct heap *heap, struct operation op) {
     case OP_UNMAP_FREE: unmap_free(heap, op.a); return;
     case OP_SHORTAGE: bfc_shortage(heap->bfc); return;
     case OP_REGISTER: bfc_register(heap->bfc, op.a, op.b); return;
-    case OP_SPARE: bfc_spare(heap->bfc, op.a, op.b, heap, put_spare); return;
+    case OP_SPARE: bfc_spare(heap->bfc, op.a, heap, put_spare); return;
+    case OP_OVER: bfc_over(heap->bfc, op.a); return;
     case OP_WANT: put_want(heap, op.a, op.b); return;
     case OP_DEREGISTER: bfc_deregister(heap->bfc, op.a, op.b); return;
     case OP_SHRINK:

@@ -1,0 +1,231 @@
+// readers.c - memory that is freed while another stream still reads it, as programs free it that wait before they write, not before they free.
+//
+// The simulated GPU ends a test whose reader loses its page, or has it written. Each row also looks at the bytes, and at who waited.
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+#include "arena/arena.h"
+#include "base/clock.h"
+#include "device/captures.h"
+#include "gpu.h"
+#include "memprof.h"
+
+static void *get(uint64_t bytes, void *stream) {
+  void *start = memprof_malloc(bytes, 0, stream);
+  CHECK(start != NULL);
+  return start;
+}
+
+static void drop(void *start) { memprof_free(start, 0, 0, NULL); }
+
+// A block full of sevens that a held stream reads, and that is freed meanwhile.
+struct read_block {
+  unsigned char *start;
+  uint64_t bytes;
+  void *reader;
+};
+
+static struct read_block free_under_reader(void *reader, uint64_t bytes, void *stream) {
+  struct read_block block = {get(bytes, stream), bytes, reader};
+  get(4 * MiB, stream);  // so that what follows is no part of the same free chunk
+  memset(block.start, 7, bytes);
+  gpu_hold(reader);
+  gpu_reads(reader, block.start, bytes);
+  drop(block.start);
+  return block;
+}
+
+// The reader sees what it was to see, and nobody waited for it.
+static void end_of_read(const struct read_block *block) {
+  CHECK_EQUAL(gpu_waits(), 0);
+  for (uint64_t at = 0; at < block->bytes; at += 2 * MiB) {
+    CHECK_EQUAL(gpu_access(block->start + at, 0), 3);
+    CHECK_EQUAL(block->start[at], 7);
+  }
+  gpu_let_go(block->reader);
+}
+
+// The block's stream alone allocates: a larger block, then one of the same size, and writes both behind the reader.
+static void same_stream_reuses(void *reader) {
+  const struct read_block read = free_under_reader(reader, 64 * MiB, NULL);
+  unsigned char *larger = get(96 * MiB, NULL), *same = get(64 * MiB, NULL);
+  end_of_read(&read);
+  gpu_order(reader, NULL);
+  gpu_writes(NULL, larger, 96 * MiB);
+  gpu_writes(NULL, same, 64 * MiB);
+  memset(larger, 1, 96 * MiB);
+  memset(same, 2, 64 * MiB);
+  CHECK(larger[0] == 1 && larger[96 * MiB - 1] == 1 && same[0] == 2 && same[64 * MiB - 1] == 2);
+}
+
+static void reader_with_an_arena(void) {
+  gpu_start();
+  void *reader = gpu_stream();
+  get(4 * MiB, reader);
+  same_stream_reuses(reader);
+}
+
+static void reader_without_an_arena(void) {
+  gpu_start();
+  same_stream_reuses(gpu_stream());
+}
+
+// Nothing but the reader is busy, and it is of a stream that no longer exists.
+static void reader_of_a_destroyed_stream(void) {
+  int (*destroy)(void *);
+  GPU_CALL(destroy, "cuStreamDestroy_v2");
+  gpu_start();
+  void *reader = gpu_stream();
+  const struct read_block read = free_under_reader(reader, 64 * MiB, NULL);
+  CHECK_EQUAL(destroy(reader), 0);
+  get(96 * MiB, NULL);
+  get(64 * MiB, NULL);
+  end_of_read(&read);
+}
+
+// A third stream has no page of its own, and would take those of the freed block.
+static void another_stream_allocates(void) {
+  gpu_start();
+  void *reader = gpu_stream(), *third = gpu_stream();
+  get(4 * MiB, third);
+  const struct read_block read = free_under_reader(reader, 64 * MiB, NULL);
+  get(64 * MiB, third);
+  end_of_read(&read);
+}
+
+// The next iterations do the same: once the reader has finished, addresses and pages serve again, so that memory does not grow without end.
+static void addresses_serve_again(void) {
+  gpu_start();
+  void *reader = gpu_stream();
+  struct memprof_stats early, late;
+  for (int i = 0; i < 40; i++) {
+    const struct read_block read = free_under_reader(reader, 64 * MiB, NULL);
+    unsigned char *larger = get(96 * MiB, NULL), *same = get(64 * MiB, NULL);
+    end_of_read(&read);
+    drop(larger);
+    drop(same);
+    if (i == 5) memprof_get_stats(0, &early);
+  }
+  memprof_get_stats(0, &late);
+  CHECK(late.reserved_bytes.peak <= early.reserved_bytes.peak + 40 * 4 * (int64_t)MiB);  // 40 blocks of 4 MiB stay
+  CHECK_EQUAL(gpu_waits(), 0);
+}
+
+struct release {
+  void *stream;
+  _Atomic bool served;  // the request has returned
+};
+
+static uint64_t elapsed_ms(uint64_t since) { return (clock_now() - since) / 1000000; }
+
+// While the request waits for the device, other threads allocate, free and begin captures.
+static void *works_meanwhile(void *self) {
+  struct release *release = self;
+  gpu_start();
+  void *other = gpu_stream();
+  while (gpu_waits() == 0 && !atomic_load(&release->served)) usleep(1000);
+  const uint64_t began = clock_now();
+  drop(get(1 * MiB, other));
+  captures_begin();
+  captures_end();
+  CHECK(elapsed_ms(began) < 5000);
+  gpu_let_go(release->stream);
+  return NULL;
+}
+
+// At its limit a request waits for the device, as cudaFree does, and holds up nobody else. Preset compact maps the freed pages at another
+// address instead, and need not wait.
+static void a_request_at_the_limit(void) {
+  gpu_start();
+  pthread_t thread;
+  struct release release = {.stream = gpu_stream()};
+  memprof_set_limit(0, 256 * MiB);
+  unsigned char *block = get(128 * MiB, NULL);
+  get(4 * MiB, NULL);
+  memset(block, 7, 128 * MiB);
+  gpu_hold(release.stream);
+  gpu_reads(release.stream, block, 128 * MiB);
+  drop(block);
+  CHECK_EQUAL(pthread_create(&thread, NULL, works_meanwhile, &release), 0);
+  unsigned char *larger = get(200 * MiB, NULL);
+  atomic_store(&release.served, true);
+  pthread_join(thread, NULL);
+  CHECK_EQUAL(gpu_waits(), strstr(getenv("MEMPROF_OPTIONS"), "compact") == NULL);
+  memset(larger, 1, 200 * MiB);
+}
+
+// The block's own stream is busy, say with a receive: a request on it does not wait, nor does anybody else.
+static void own_stream_is_busy(void) {
+  gpu_start();
+  void *third = gpu_stream(), *other = get(4 * MiB, third);
+  unsigned char *block = get(64 * MiB, NULL);
+  get(4 * MiB, NULL);
+  gpu_hold(NULL);
+  drop(block);
+  get(96 * MiB, NULL);
+  get(64 * MiB, NULL);
+  drop(other);
+  captures_begin();
+  captures_end();
+  CHECK_EQUAL(gpu_waits(), 0);
+  gpu_let_go(NULL);
+}
+
+// A stream waits for the host, which is quiet for long enough to be idle: the trimmer polls, and a request finds the lock free.
+static void idle_while_a_stream_waits(void) {
+  gpu_start();
+  void *reader = gpu_stream();
+  const struct read_block read = free_under_reader(reader, 64 * MiB, NULL);
+  usleep(300000);  // 15 times as long as the job has to be quiet
+  get(1 * MiB, NULL);
+  end_of_read(&read);
+}
+
+// Three streams are busy in every iteration of a job that frees and allocates sizes that do not repeat.
+static void busy_streams_cost_no_wait(void) {
+  gpu_start();
+  unsigned seed = 1;
+  void *others[3], *live[8] = {NULL};
+  for (int i = 0; i < 3; i++) get(4 * MiB, others[i] = gpu_stream());
+  for (int step = 0; step < 20; step++) {
+    for (int i = 0; i < 3; i++) gpu_hold(others[i]);
+    for (int k = 0; k < 40; k++) {
+      seed = seed * 1103515245U + 12345U;
+      void **slot = &live[seed >> 8 & 7];
+      if (*slot != NULL) drop(*slot);
+      *slot = get((1 + (seed >> 12) % 60) * MiB, NULL);
+      gpu_writes(NULL, *slot, 1 * MiB);
+      gpu_order(NULL, others[k % 3]);
+      gpu_reads(others[k % 3], *slot, 1 * MiB);
+      gpu_order(others[k % 3], NULL);
+    }
+    for (int i = 0; i < 3; i++) gpu_let_go(others[i]);
+    memprof_iteration("step");
+  }
+  CHECK_EQUAL(gpu_waits(), 0);
+}
+
+#define COMPACT "MEMPROF_OPTIONS", "preset=compact", "MEMPROF_SIM_MEMORY", "2g", NULL
+#define TRIMMED "MEMPROF_OPTIONS", "preset=compact,trim=iteration", "MEMPROF_SIM_MEMORY", "2g", NULL
+#define CLASSIC "MEMPROF_OPTIONS", "preset=classic", "MEMPROF_SIM_MEMORY", "2g", NULL
+
+int main(int argc, char **argv) {
+  static const struct test tests[] = {
+      {"reader_with_an_arena", reader_with_an_arena, {COMPACT}},
+      {"reader_without_an_arena", reader_without_an_arena, {COMPACT}},
+      {"reader_of_a_destroyed_stream", reader_of_a_destroyed_stream, {COMPACT}},
+      {"another_stream_allocates", another_stream_allocates, {COMPACT}},
+      {"addresses_serve_again", addresses_serve_again, {COMPACT}},
+      {"a_request_at_the_limit", a_request_at_the_limit, {CLASSIC}},
+      {"a_request_at_the_limit_compact", a_request_at_the_limit, {COMPACT}},
+      {"own_stream_is_busy", own_stream_is_busy, {COMPACT}},
+      {"idle_while_a_stream_waits", idle_while_a_stream_waits, {"MEMPROF_OPTIONS", "preset=classic,trim=idle:20000000", "MEMPROF_SIM_MEMORY", "2g", NULL}},
+      {"idle_while_a_stream_waits_compact", idle_while_a_stream_waits, {"MEMPROF_OPTIONS", "preset=compact,trim=idle:20000000", "MEMPROF_SIM_MEMORY", "2g", NULL}},
+      {"busy_streams_cost_no_wait", busy_streams_cost_no_wait, {COMPACT}},
+      {"busy_streams_cost_no_wait_trimmed", busy_streams_cost_no_wait, {TRIMMED}},
+      {"busy_streams_cost_no_wait_classic", busy_streams_cost_no_wait, {CLASSIC}},
+  };
+  return run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
+}
