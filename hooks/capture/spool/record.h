@@ -81,7 +81,7 @@ enum memprof_kind {
   MEMPROF_GROW_FAILED = 7,
   // an attempt failed, or, without an arena, another library needs memory: unmaps follow
   //   requested  wanted
-  //   context    who wants memory: framework, empty_cache, request; streams: a request, when the device was not waited
+  //   context    who wants memory: framework, empty_cache, request; waited: one of these, once the device was waited
   //              for
   MEMPROF_RECLAIM = 8,
   // a request failed
@@ -211,9 +211,11 @@ enum memprof_kind {
   MEMPROF_DEREGISTER = 36,
   // a request looked for free pages of another arena
   //   requested  wanted, before the arena of the request maps more
-  //   provided   how many frees of the other arena are over, counted from the first
-  //   context    the other arena; none: a stream is captured, and none is asked
+  //   context    the other arena
   MEMPROF_TAKE = 37,
+  // all work on all streams is over that was queued before frees of the arena
+  //   provided   how many of its frees, counted from the first
+  MEMPROF_FENCE = 38,
   // a sequence got slots of a KV cache
   //   addr       sequence
   //   requested  first block, or padding slots
