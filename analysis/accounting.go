@@ -45,7 +45,7 @@ func (m *Member) uuid() string {
 	return ""
 }
 
-// ReadReadings reads all events of a run's readings; text is [trace.Strings.Text] of them.
+// ReadReadings reads all events of a run's readings; text is [dataset.Strings.Text] of them.
 func ReadReadings(src trace.Source, text func(context int32) string) (*accounting.Readings, error) {
 	return accounting.ReadReadings(src, text)
 }

@@ -6,12 +6,13 @@ import (
 	"testing"
 
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/tracetest"
 )
 
 const benchEvents = 2 << 20
 
-// columns are events as batches of the size a trace.Reader gives.
+// columns are events as batches of the size a dataset.Reader gives.
 type columns struct {
 	batches []trace.Batch
 	next    int
@@ -104,7 +105,7 @@ func BenchmarkTrace(b *testing.B) {
 
 // benchmarkTrace analyzes the one process of a run.
 func benchmarkTrace(b *testing.B, dir string, events int) {
-	opened, err := trace.Open(dir)
+	opened, err := dataset.Open(dir)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // pattern makes the n-th of events that each leave something behind.
@@ -134,7 +135,7 @@ func TestPassIsLinear(t *testing.T) {
 	for _, p := range patterns() {
 		t.Run(p.name, func(t *testing.T) {
 			took := func(steps int64) (time.Duration, error) {
-				texts := trace.NewStrings()
+				texts := dataset.NewStrings()
 				var events []trace.Event
 				for i := range steps {
 					for _, e := range p.step(i, texts.Intern) {

@@ -12,7 +12,7 @@ import (
 	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/pause"
 	"github.com/memprof/memprof/analysis/torchalloc"
-	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // Result is everything one pass over one process's events found out. Sizes are bytes,
@@ -43,9 +43,9 @@ type Job struct {
 	Frameworks []string  // "torch 2.11.0+cu130"
 	Version    string    // of the memprof that recorded
 
-	Imported *trace.Imported // how the process was imported; nil if it was recorded
-	Snapshot *trace.Snapshot // when and why the recording was written while its job ran; nil if it ran to its end
-	Dropped  int64           // events before the first, which a ring dropped
+	Imported *dataset.Imported // how the process was imported; nil if it was recorded
+	Snapshot *dataset.Snapshot // when and why the recording was written while its job ran; nil if it ran to its end
+	Dropped  int64             // events before the first, which a ring dropped
 }
 
 // DeviceResult holds the numbers of one GPU, all its arenas summed.

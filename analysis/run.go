@@ -22,7 +22,7 @@ import (
 type Options struct {
 	Process string // name in the Result
 	// Text gives the text of a context; none gives "" for all. The Strings of a
-	// trace.Process have such a method.
+	// dataset.Process have such a method.
 	Text func(context int32) string
 	// FirstSeq is the first event of the trace; those before it restate what was in
 	// force and are in no count, peak or series.

@@ -21,6 +21,7 @@ import (
 	"github.com/memprof/memprof/report/page"
 	"github.com/memprof/memprof/report/reporttest"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 var (
@@ -73,7 +74,7 @@ func richPage(t *testing.T) page.Page {
 }
 
 func richResult(t *testing.T, process string, fails bool) *analysis.Result {
-	var texts *trace.Strings
+	var texts *dataset.Strings
 	source := func() trace.Source {
 		step := trainingJob(t, 24)
 		j := newJob(t, 9000, func(j *job, i int) {

@@ -23,6 +23,7 @@ import (
 	"github.com/memprof/memprof/report/page"
 	"github.com/memprof/memprof/report/reporttest"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // mostEventBytes is how much an exact event of a page may take, as text of the page.
@@ -115,7 +116,7 @@ func nativeJob(steps int) *modeltest.Recorder {
 // recordedEvents are the events of a sample's first process.
 func recordedEvents(t testing.TB, path string) ([]trace.Event, func(int32) string) {
 	t.Helper()
-	run, err := trace.Open(path)
+	run, err := dataset.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -319,7 +320,7 @@ func waitForPin(b *reporttest.Browser, seq int64) {
 // Of a recording with more events than a page takes, the first, peak, last and worst iterations are exact, and the page
 // says which events these are.
 func TestPageOfTooManyEvents(t *testing.T) {
-	run, err := trace.Open("../samples/resnet50")
+	run, err := dataset.Open("../samples/resnet50")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/memprof/memprof/report/page"
 	"github.com/memprof/memprof/report/reporttest"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 var pageEvents = flag.Int64("page-events", 200_000, "events of the recordings whose pages are measured; 10000000 for what is promised")
@@ -160,7 +161,7 @@ func TestLargePages(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			start := time.Now()
-			var texts *trace.Strings
+			var texts *dataset.Strings
 			source := func() trace.Source {
 				j := newJob(t, *pageEvents, c.step())
 				j.random = rand.New(rand.NewPCG(5, 6))

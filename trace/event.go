@@ -174,7 +174,7 @@ func (e *Event) KVKept() int64 { return e.Requested }
 func (e *Event) KVTokenBytes() int64 { return e.Provided }
 
 // Source gives the events of one process in order, a batch at a time, and io.EOF at the
-// end; a batch is valid until the next call. *[Reader] is one.
+// end; a batch is valid until the next call. *[dataset.Reader] is one.
 type Source interface {
 	Next() (*Batch, error)
 }

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // Driver overhead is memory that no program requests: the driver allocates it while it creates a
@@ -232,7 +233,7 @@ func (g *GPUReadings) alone(pid int) (from, until int64) {
 func (c Course) inRound(time int64) (used int64) {
 	for i := range c {
 		s := &c[i]
-		if s.First > time && s.First-time >= trace.ReadingInterval.Nanoseconds() {
+		if s.First > time && s.First-time >= dataset.ReadingInterval.Nanoseconds() {
 			break
 		}
 		used = s.Used

@@ -12,6 +12,7 @@ import (
 	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 const mib = 1 << 20
@@ -21,10 +22,10 @@ const ms = int64(1_000_000)
 // ledgerJob writes events at chosen times.
 type ledgerJob struct {
 	events  []trace.Event
-	strings *trace.Strings
+	strings *dataset.Strings
 }
 
-func newLedgerJob() *ledgerJob { return &ledgerJob{strings: trace.NewStrings()} }
+func newLedgerJob() *ledgerJob { return &ledgerJob{strings: dataset.NewStrings()} }
 
 func (j *ledgerJob) add(at int64, e trace.Event, context string) {
 	e.Seq, e.Time, e.Context = int64(len(j.events)), at*ms, j.strings.Intern(context)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // changeSpan is how long before and after an event a reading may or may not include its change: memory is in
@@ -44,7 +45,7 @@ type stretch struct {
 
 func (s *stretch) length() int64 { return s.Last - s.First }
 
-// ReadReadings reads all events of a run's readings; text is [trace.Strings.Text] of them.
+// ReadReadings reads all events of a run's readings; text is [dataset.Strings.Text] of them.
 // They fit in memory: there are few compared with the events of a process.
 func ReadReadings(src trace.Source, text func(context int32) string) (*Readings, error) {
 	r := &Readings{}
@@ -177,7 +178,7 @@ func (c Course) at(instant, since, until, end int64) Reading {
 // last, or one between them if the overlap is at least two intervals long.
 func (s *stretch) readWithin(since, until int64) bool {
 	return s.First >= since && s.First <= until || s.Last >= since && s.Last <= until ||
-		min(s.Last, until)-max(s.First, since) >= 2*trace.ReadingInterval.Nanoseconds()
+		min(s.Last, until)-max(s.First, since) >= 2*dataset.ReadingInterval.Nanoseconds()
 }
 
 // nearest returns the reading nearest to an instant, even if memory changed in between.

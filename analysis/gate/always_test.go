@@ -9,26 +9,27 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/recording"
-	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
+	"github.com/memprof/memprof/trace/spool"
 )
 
 func TestExitStatusOf(t *testing.T) {
 	spooling := t.TempDir()
-	if err := os.Mkdir(filepath.Join(spooling, trace.SpoolName), 0o700); err != nil {
+	if err := os.Mkdir(filepath.Join(spooling, spool.Name), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	ten, command := 10, []string{"job"}
 	for name, test := range map[string]struct {
-		run     trace.Run
+		run     dataset.Run
 		value   float64
 		unknown string
 	}{
-		"ended":         {trace.Run{Info: trace.Info{Command: command, ExitStatus: &ten}}, 10, ""},
-		"recovered":     {trace.Run{Info: trace.Info{Command: command, Recovered: true}}, 0, "the recording was recovered: the job's exit status is not known"},
-		"running":       {trace.Run{Dir: spooling, Info: trace.Info{Command: command}}, 0, "the recording has not ended"},
-		"not there":     {trace.Run{Dir: t.TempDir(), Info: trace.Info{Command: command}}, 0, "run.json has no exit status"},
-		"no run.json":   {trace.Run{Info: trace.Info{ID: "1"}}, 0, "there is no run.json with the job's exit status"},
-		"recovered, it": {trace.Run{Info: trace.Info{Recovered: true, ExitStatus: &ten}}, 10, ""},
+		"ended":         {dataset.Run{Info: dataset.Info{Command: command, ExitStatus: &ten}}, 10, ""},
+		"recovered":     {dataset.Run{Info: dataset.Info{Command: command, Recovered: true}}, 0, "the recording was recovered: the job's exit status is not known"},
+		"running":       {dataset.Run{Dir: spooling, Info: dataset.Info{Command: command}}, 0, "the recording has not ended"},
+		"not there":     {dataset.Run{Dir: t.TempDir(), Info: dataset.Info{Command: command}}, 0, "run.json has no exit status"},
+		"no run.json":   {dataset.Run{Info: dataset.Info{ID: "1"}}, 0, "there is no run.json with the job's exit status"},
+		"recovered, it": {dataset.Run{Info: dataset.Info{Recovered: true, ExitStatus: &ten}}, 10, ""},
 	} {
 		if value, unknown := exitStatusOf(&test.run); value != test.value || unknown != test.unknown {
 			t.Errorf("%s: %v, %q; want %v, %q", name, value, unknown, test.value, test.unknown)
@@ -77,7 +78,7 @@ func TestAlways(t *testing.T) {
 // named, and leaves the others of the runs to be judged.
 func TestJobExitOfNodes(t *testing.T) {
 	node := func(path string, status int, rank int) recording.Recording {
-		run := &trace.Run{Info: trace.Info{Command: []string{"job"}}, Processes: []*trace.Process{{ProcessMeta: trace.ProcessMeta{Rank: rank, WorldSize: 2}}}}
+		run := &dataset.Run{Info: dataset.Info{Command: []string{"job"}}, Processes: []*dataset.Process{{ProcessMeta: dataset.ProcessMeta{Rank: rank, WorldSize: 2}}}}
 		if status >= 0 {
 			run.Info.ExitStatus = &status
 		}

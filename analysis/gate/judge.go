@@ -10,7 +10,7 @@ import (
 	"github.com/memprof/memprof/analysis/compare"
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/analysis/recording"
-	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // ParseAggregate fails for what is none of median, max and min.
@@ -52,7 +52,7 @@ func (j *Judge) Precheck(gates []Gate) error {
 
 // PrecheckJob fails where a gate is about other jobs than the one with this directory and command.
 func PrecheckJob(gates []Gate, dir string, command []string) error {
-	r := recording.Recording{Path: dir, Run: &trace.Run{Info: trace.Info{Command: command}}}
+	r := recording.Recording{Path: dir, Run: &dataset.Run{Info: dataset.Info{Command: command}}}
 	for i := range gates {
 		if g := &gates[i]; !g.Selector.matches(&r) {
 			return g.mistake("gate %q: the command is not like %q", g.Text, g.Selector.Job)

@@ -8,7 +8,8 @@ import (
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/compare"
 	"github.com/memprof/memprof/analysis/plain"
-	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
+	"github.com/memprof/memprof/trace/spool"
 )
 
 // Metrics returns all that a gate can be on: the metrics of a device, of the recorded command, and of all
@@ -63,18 +64,18 @@ const jobExit = "job.exit"
 // jobMetric is a metric of the recorded command. Its Metric has no Value.
 type jobMetric struct {
 	analysis.Metric
-	of func(*trace.Run) (value float64, unknown string) // unknown says why there is no value; else ""
+	of func(*dataset.Run) (value float64, unknown string) // unknown says why there is no value; else ""
 }
 
 var jobMetrics = []jobMetric{{
 	analysis.Metric{Name: jobExit, Unit: analysis.Count, Help: "exit status of the recorded command; 128 + n for signal n"}, exitStatusOf,
 }}
 
-func exitStatusOf(run *trace.Run) (float64, string) {
+func exitStatusOf(run *dataset.Run) (float64, string) {
 	if status := run.Info.ExitStatus; status != nil {
 		return float64(*status), ""
 	}
-	switch spooling, err := exists(filepath.Join(run.Dir, trace.SpoolName)); {
+	switch spooling, err := exists(filepath.Join(run.Dir, spool.Name)); {
 	case run.Info.Version == "" && len(run.Info.Command) == 0:
 		return 0, "there is no run.json with the job's exit status"
 	case run.Info.Recovered:

@@ -10,12 +10,12 @@ import (
 	"github.com/memprof/memprof/analysis/compare"
 	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/recording"
-	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // recordingOf has a process for each name, with one device that reserved so much.
 func recordingOf(path string, world int, reserved map[string]int64) recording.Recording {
-	run := recording.Recording{Path: path, Run: &trace.Run{}}
+	run := recording.Recording{Path: path, Run: &dataset.Run{}}
 	for _, name := range []string{"rank0", "rank1", "rank1-pid9", "rank2", "rank3", "pid5", "pid6", "pid7", "pid8"} {
 		bytes, ok := reserved[name]
 		if !ok {
@@ -25,7 +25,7 @@ func recordingOf(path string, world int, reserved map[string]int64) recording.Re
 		if !ranked {
 			rank = -1
 		}
-		run.Run.Processes = append(run.Run.Processes, &trace.Process{ProcessMeta: trace.ProcessMeta{Name: name, Rank: rank, WorldSize: world}})
+		run.Run.Processes = append(run.Run.Processes, &dataset.Process{ProcessMeta: dataset.ProcessMeta{Name: name, Rank: rank, WorldSize: world}})
 		run.Results = append(run.Results, &analysis.Result{Process: name, Devices: []analysis.DeviceResult{{Allocs: 1, MaxR: bytes, MaxT: bytes, Peak: ledger.Instant{Seq: -1}}}})
 	}
 	return run

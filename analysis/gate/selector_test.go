@@ -9,7 +9,7 @@ import (
 	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/recording"
-	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 func TestParseSelector(t *testing.T) {
@@ -47,7 +47,7 @@ func selected(path string, command ...string) recording.Recording {
 		Tags:   []analysis.TagUse{{Tag: "kv", MaxT: 30, MaxC: 35, MaxR: 40}},
 		Phases: []attribution.PhaseUse{{Phase: "prefill", PeakT: 60}},
 	}
-	return recording.Recording{Path: path, Run: &trace.Run{Info: trace.Info{Command: command}}, Results: []*analysis.Result{{Process: "rank0", Devices: []analysis.DeviceResult{d}}}}
+	return recording.Recording{Path: path, Run: &dataset.Run{Info: dataset.Info{Command: command}}, Results: []*analysis.Result{{Process: "rank0", Devices: []analysis.DeviceResult{d}}}}
 }
 
 // A gate with a selector is about what that finds, and one that finds nothing is a mistake.

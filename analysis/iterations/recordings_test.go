@@ -10,11 +10,12 @@ import (
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // recording are the events of a recorded sample, those with marks and those without.
-func recording(t *testing.T, name string) (marked, plain []trace.Event, texts *trace.Strings) {
-	run, err := trace.Open("../../samples/" + name)
+func recording(t *testing.T, name string) (marked, plain []trace.Event, texts *dataset.Strings) {
+	run, err := dataset.Open("../../samples/" + name)
 	if err != nil {
 		t.Fatal(err)
 	}

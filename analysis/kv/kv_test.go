@@ -15,6 +15,7 @@ import (
 	"github.com/memprof/memprof/analysis/kvcache"
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/tracetest"
 )
 
@@ -177,8 +178,8 @@ func TestKVCachesOfAPart(t *testing.T) {
 		texts = append(texts, r.Strings.Text(id))
 	}
 	dir := t.TempDir()
-	tracetest.WriteRun(t, dir, tracetest.Process{Events: r.Events, Texts: texts, Options: trace.WriterOptions{PartEvents: 700}})
-	run, err := trace.Open(dir)
+	tracetest.WriteRun(t, dir, tracetest.Process{Events: r.Events, Texts: texts, Options: dataset.WriterOptions{PartEvents: 700}})
+	run, err := dataset.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +187,7 @@ func TestKVCachesOfAPart(t *testing.T) {
 	if len(parts) < 2 {
 		t.Fatalf("%d parts, want several", len(parts))
 	}
-	part, err := trace.Open(parts[1].Path)
+	part, err := dataset.Open(parts[1].Path)
 	if err != nil {
 		t.Fatal(err)
 	}

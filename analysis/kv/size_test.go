@@ -3,7 +3,7 @@ package kv_test
 import (
 	"testing"
 
-	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/tracetest"
 )
 
@@ -16,7 +16,7 @@ func TestKVMarksAreSmall(t *testing.T) {
 	}
 	dir := t.TempDir()
 	tracetest.WriteRun(t, dir, tracetest.Process{Events: r.Events, Texts: texts})
-	run, err := trace.Open(dir)
+	run, err := dataset.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

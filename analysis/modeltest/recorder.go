@@ -8,18 +8,19 @@ import (
 
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // Recorder is the recording of a simulated process.
 type Recorder struct {
 	Events  []trace.Event
-	Strings *trace.Strings
+	Strings *dataset.Strings
 	Stream  int64 // of the events to come
 	arenas  int32
 }
 
 // New returns a Recorder without events.
-func New() *Recorder { return &Recorder{Strings: trace.NewStrings()} }
+func New() *Recorder { return &Recorder{Strings: dataset.NewStrings()} }
 
 // Add records an event and sets its seq, time, thread and stream.
 func (r *Recorder) Add(e trace.Event) {
@@ -247,7 +248,7 @@ func (m *memoryOf) Free() uint64 {
 	return free
 }
 
-// Source returns events in batches of n, as trace.Reader does.
+// Source returns events in batches of n, as dataset.Reader does.
 func Source(events []trace.Event, n int) *Batches { return &Batches{events: events, n: n} }
 
 // Batches is a source of events.

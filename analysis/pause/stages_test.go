@@ -11,13 +11,14 @@ import (
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/analysis/pause"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // colocated is a job made by hand: a trainer, an engine's weights and its cache in regions, and
 // memory outside of any, each all of one arena. Sizes are MiB, times ms.
 type colocated struct {
 	t       *testing.T
-	strings *trace.Strings
+	strings *dataset.Strings
 	events  []trace.Event
 	time    int64
 	paused  map[int32]int64
@@ -32,7 +33,7 @@ const (
 )
 
 func newColocated(t *testing.T) *colocated {
-	j := &colocated{t: t, strings: trace.NewStrings(), paused: map[int32]int64{}, mapped: map[int32]int64{}}
+	j := &colocated{t: t, strings: dataset.NewStrings(), paused: map[int32]int64{}, mapped: map[int32]int64{}}
 	for id, tag := range []string{"", "trainer", "rollout", "kv_cache"} {
 		text := fmt.Sprintf("growth=needed headroom=0 fraction=0 gc=0 granularity=%d coalesces=1 pool=0.0 tag=%s main=0", 2*mib, tag)
 		j.add(trace.Event{Kind: trace.KindArena, Arena: int32(id), Addr: startOf(int32(id)), Provided: 1 << 40, Context: j.strings.Intern(text)})

@@ -8,7 +8,7 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/accounting"
-	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // noReadings is why the accounting of a recording without device readings is missing.
@@ -16,7 +16,7 @@ const noReadings = "the recording has no device readings"
 
 // readReadings returns what the devices of a run had in use. Without readings, missing says why, and the
 // processes may have read for themselves. An error never keeps a run from being analyzed.
-func readReadings(path string, run *trace.Run) (readings *accounting.Readings, missing string) {
+func readReadings(path string, run *dataset.Run) (readings *accounting.Readings, missing string) {
 	if stat, err := os.Stat(path); err == nil && !stat.IsDir() && !run.Detached {
 		return nil, "a part alone has no device readings: give the directory of its run"
 	}
@@ -24,15 +24,15 @@ func readReadings(path string, run *trace.Run) (readings *accounting.Readings, m
 		return nil, "the device readings are damaged: " + run.ReadingsErr.Error()
 	}
 	if run.Readings == nil {
-		switch option := run.Info.Options[trace.OptionReadings]; {
-		case run.Live && option == trace.ReadingsOfNVML:
+		switch option := run.Info.Options[dataset.OptionReadings]; {
+		case run.Live && option == dataset.ReadingsOfNVML:
 			return nil, "while a recording goes on its readings are not complete"
 		case option == "":
 			return nil, noReadings
-		case option == trace.ReadingsOfNVML: // they were left out; nothing says that they were damaged
-			return nil, noReadings + " (no " + trace.ReadingsName + "-0000.parquet with its parts)"
+		case option == dataset.ReadingsOfNVML: // they were left out; nothing says that they were damaged
+			return nil, noReadings + " (no " + dataset.ReadingsName + "-0000.parquet with its parts)"
 		default:
-			return nil, strings.TrimPrefix(strings.TrimPrefix(option, "none: "), trace.ReadingsOfDriver)
+			return nil, strings.TrimPrefix(strings.TrimPrefix(option, "none: "), dataset.ReadingsOfDriver)
 		}
 	}
 	reader, err := run.Readings.NewReader()
@@ -49,7 +49,7 @@ func readReadings(path string, run *trace.Run) (readings *accounting.Readings, m
 
 // closeAccounting closes the device accounting of a run: what its processes explain, against what the devices
 // had in use.
-func closeAccounting(run *trace.Run, results []*analysis.Result, readings *accounting.Readings, missing string) {
+func closeAccounting(run *dataset.Run, results []*analysis.Result, readings *accounting.Readings, missing string) {
 	var members []analysis.Member
 	for i, result := range results {
 		process := run.Processes[i]
@@ -67,9 +67,9 @@ func closeAccounting(run *trace.Run, results []*analysis.Result, readings *accou
 // CardOf returns the index in run.json's list of the GPU that a process knows by an ordinal, or -1. Arenas
 // name the GPU by its UUID where the driver does; a slice of a GPU has a UUID that is not in the list, and a
 // simulated GPU may have none. Then the ordinal counts the GPUs that CUDA_VISIBLE_DEVICES left visible.
-func CardOf(result *analysis.Result, ordinal int32, info *trace.Info) int {
+func CardOf(result *analysis.Result, ordinal int32, info *dataset.Info) int {
 	named := func(uuid string) int {
-		return slices.IndexFunc(info.GPUs, func(gpu trace.GPU) bool {
+		return slices.IndexFunc(info.GPUs, func(gpu dataset.GPU) bool {
 			return uuid != "" && strings.HasPrefix(strings.ToLower(gpu.UUID), strings.ToLower(uuid))
 		})
 	}
@@ -79,7 +79,7 @@ func CardOf(result *analysis.Result, ordinal int32, info *trace.Info) int {
 		}
 	}
 	index := int(ordinal)
-	if visible, set := info.Options[trace.OptionVisible]; set {
+	if visible, set := info.Options[dataset.OptionVisible]; set {
 		list := strings.Split(visible, ",")
 		if index < 0 || index >= len(list) {
 			return -1
@@ -98,6 +98,6 @@ func CardOf(result *analysis.Result, ordinal int32, info *trace.Info) int {
 }
 
 // simulated says whether a job ran on the simulated device, whose memory belongs to each process alone.
-func simulated(info *trace.Info) bool {
+func simulated(info *dataset.Info) bool {
 	return info.Options["device"] == "sim"
 }

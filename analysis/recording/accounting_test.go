@@ -7,12 +7,12 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/ledger"
-	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // TestNameCards: a hidden card moves the process's numbers.
 func TestNameCards(t *testing.T) {
-	info := &trace.Info{ID: "run1", GPUs: []trace.GPU{{Index: 0, UUID: "GPU-a", Memory: 10}, {Index: 1, UUID: "GPU-b", Memory: 20}}}
+	info := &dataset.Info{ID: "run1", GPUs: []dataset.GPU{{Index: 0, UUID: "GPU-a", Memory: 10}, {Index: 1, UUID: "GPU-b", Memory: 20}}}
 	result := &analysis.Result{
 		Devices: []analysis.DeviceResult{{Device: 0}, {Device: 1}, {Device: 2}},
 		Arenas: []ledger.Info{
@@ -33,14 +33,14 @@ func TestNameCards(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	simulated := &analysis.Result{Devices: []analysis.DeviceResult{{Device: 0}}}
-	nameCards(simulated, &trace.Info{ID: "run1", GPUs: []trace.GPU{{Index: 0, Memory: 10}}})
+	nameCards(simulated, &dataset.Info{ID: "run1", GPUs: []dataset.GPU{{Index: 0, Memory: 10}}})
 	if d := simulated.Devices[0]; d.Card != "" || d.Total != 10 {
 		t.Errorf("simulated: card %q of %d, want none of 10", d.Card, d.Total)
 	}
 }
 
 func TestCardOf(t *testing.T) {
-	gpus := []trace.GPU{{UUID: "GPU-aaaa-1"}, {UUID: "GPU-bbbb-2"}, {UUID: "GPU-cccc-3"}}
+	gpus := []dataset.GPU{{UUID: "GPU-aaaa-1"}, {UUID: "GPU-bbbb-2"}, {UUID: "GPU-cccc-3"}}
 	tests := []struct {
 		name    string
 		uuid    string // of the arena on device 1
@@ -61,9 +61,9 @@ func TestCardOf(t *testing.T) {
 		{"a name that is not there", "MIG-dddd", "unset", 1, 1},
 	}
 	for _, test := range tests {
-		info := &trace.Info{GPUs: gpus, Options: map[string]string{}}
+		info := &dataset.Info{GPUs: gpus, Options: map[string]string{}}
 		if test.visible != "unset" {
-			info.Options[trace.OptionVisible] = test.visible
+			info.Options[dataset.OptionVisible] = test.visible
 		}
 		result := &analysis.Result{Arenas: []ledger.Info{{Device: 1, Options: map[string]string{"uuid": test.uuid}}}}
 		if got := CardOf(result, test.ordinal, info); got != test.want {

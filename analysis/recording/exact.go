@@ -5,12 +5,12 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/keyframes"
-	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // exactEvents is how many events of a process are kept exactly, where a recording may have so many: all of a recording
 // that has no more, else each process has the same share.
-func exactEvents(run *trace.Run, most int64) int64 {
+func exactEvents(run *dataset.Run, most int64) int64 {
 	total := int64(0)
 	for _, p := range run.Processes {
 		total += p.Events

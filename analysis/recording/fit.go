@@ -4,7 +4,7 @@ import (
 	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/fit"
 	"github.com/memprof/memprof/analysis/torchalloc"
-	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // FitJobs are the processes of a recording that allocated, as package fit takes them.
@@ -56,7 +56,7 @@ func driverMemory(a *accounting.Account) (read fit.Reading, ok bool) {
 
 // torchOf is the version of PyTorch that a process ran with. Imported snapshots do not say theirs: the rules of 2.7 to
 // 2.12 are taken.
-func torchOf(process *trace.Process, info *trace.Info) (v torchalloc.Version, ok bool) {
+func torchOf(process *dataset.Process, info *dataset.Info) (v torchalloc.Version, ok bool) {
 	for _, frameworks := range [][]string{info.Frameworks, process.FrameworkNames()} {
 		if v, ok := torchalloc.VersionOf(frameworks); ok {
 			return v, ok

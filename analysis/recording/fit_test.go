@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/memprof/memprof/analysis/torchalloc"
-	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // The version of PyTorch is found among what a process reported, whether or not the recording has ended.
@@ -23,8 +23,8 @@ func TestTorchOf(t *testing.T) {
 		{"jax 0.9", nil, torchalloc.Torch211, false},
 		{"", nil, torchalloc.Torch211, false},
 	} {
-		process := &trace.Process{ProcessMeta: trace.ProcessMeta{Frameworks: test.process}}
-		if got, ok := torchOf(process, &trace.Info{Frameworks: test.run}); got != test.want || ok != test.ok {
+		process := &dataset.Process{ProcessMeta: dataset.ProcessMeta{Frameworks: test.process}}
+		if got, ok := torchOf(process, &dataset.Info{Frameworks: test.run}); got != test.want || ok != test.ok {
 			t.Errorf("%q, %q: %v, %t, want %v, %t", test.process, test.run, got, ok, test.want, test.ok)
 		}
 	}

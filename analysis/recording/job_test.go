@@ -5,14 +5,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // node is the recording of processes with these ranks, -1 for a process without one.
 func node(path string, world int, ranks ...int) Recording {
-	run := &trace.Run{}
+	run := &dataset.Run{}
 	for _, rank := range ranks {
-		run.Processes = append(run.Processes, &trace.Process{ProcessMeta: trace.ProcessMeta{Rank: rank, WorldSize: world}})
+		run.Processes = append(run.Processes, &dataset.Process{ProcessMeta: dataset.ProcessMeta{Rank: rank, WorldSize: world}})
 	}
 	return Recording{Path: path, Run: run}
 }

@@ -6,13 +6,13 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/torchalloc"
-	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // model analyzes a process again whose allocator memprof only observed, with the sizes of blocks that the model of
 // PyTorch's own allocator gives them, as all passes from then on have them. Where the model does not follow the recording
 // to its end, the result stays as it is and says why.
-func (in *input) model(info *trace.Info, opt analysis.Options, result *analysis.Result) (*analysis.Result, error) {
+func (in *input) model(info *dataset.Info, opt analysis.Options, result *analysis.Result) (*analysis.Result, error) {
 	process := in.process
 	version, ok := torchOf(process, info)
 	if !ok { // it does not say: as verify does
@@ -46,7 +46,7 @@ func (in *input) model(info *trace.Info, opt analysis.Options, result *analysis.
 }
 
 // drain has all events of a process followed.
-func drain(process *trace.Process, f *torchalloc.Follower) error {
+func drain(process *dataset.Process, f *torchalloc.Follower) error {
 	reader, err := process.NewReader()
 	if err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 
 	"github.com/memprof/memprof/analysis/tune"
 	"github.com/memprof/memprof/bfc"
-	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // readPeaks reads testdata/peaks.txt: names of recordings and bytes.
@@ -40,7 +40,7 @@ func readPeaks(t *testing.T) (names []string, peaks map[string]int64) {
 // peaksOf replays a recording of samples/ under policies of memprof's, with a limit in bytes or 0 for none.
 func peaksOf(t *testing.T, name string, limit uint64, policies ...bfc.Policy) []tune.Outcome {
 	t.Helper()
-	run, err := trace.Open(filepath.Join("../../samples", name))
+	run, err := dataset.Open(filepath.Join("../../samples", name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func peaksOf(t *testing.T, name string, limit uint64, policies ...bfc.Policy) []
 // torchPeaks replays a recording under PyTorch's own allocator, as it is and with expandable segments.
 func torchPeaks(t *testing.T, name string) (native, expandable int64) {
 	t.Helper()
-	run, err := trace.Open(filepath.Join("../../samples", name))
+	run, err := dataset.Open(filepath.Join("../../samples", name))
 	if err != nil {
 		t.Fatal(err)
 	}

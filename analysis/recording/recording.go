@@ -11,12 +11,13 @@ import (
 	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // Recording is a recording and what one pass over each of its processes found.
 type Recording struct {
 	Path    string // as the user named it
-	Run     *trace.Run
+	Run     *dataset.Run
 	Results []*analysis.Result // of Run.Processes
 
 	Readings *accounting.Readings // of used memory; nil without any
@@ -24,7 +25,7 @@ type Recording struct {
 
 // Analyze runs over each process of run, which was opened at path. The recording itself says what of opt
 // is about a process.
-func Analyze(path string, run *trace.Run, opt analysis.Options) (Recording, error) {
+func Analyze(path string, run *dataset.Run, opt analysis.Options) (Recording, error) {
 	r := Recording{Path: path, Run: run}
 	readings, missing := readReadings(path, run)
 	r.Readings, opt.Moments = readings, readings.Moments()
@@ -47,7 +48,7 @@ func Analyze(path string, run *trace.Run, opt analysis.Options) (Recording, erro
 
 // Choose leaves out the processes that wanted returns false for. Their memory stays in the accounting of the
 // devices.
-func (r *Recording) Choose(wanted func(*trace.Process) bool) {
+func (r *Recording) Choose(wanted func(*dataset.Process) bool) {
 	var results []*analysis.Result
 	for i, process := range r.Run.Processes {
 		if wanted(process) {
@@ -58,7 +59,7 @@ func (r *Recording) Choose(wanted func(*trace.Process) bool) {
 	r.Run.Choose(wanted)
 }
 
-func jobOf(path string, run *trace.Run) *analysis.Job {
+func jobOf(path string, run *dataset.Run) *analysis.Job {
 	info := &run.Info
 	return &analysis.Job{
 		Path: path, Command: info.Command, Host: info.Host, Start: info.Start, Exit: info.ExitStatus,
@@ -67,7 +68,7 @@ func jobOf(path string, run *trace.Run) *analysis.Job {
 	}
 }
 
-func analyzeProcess(process *trace.Process, info *trace.Info, opt analysis.Options) (*analysis.Result, error) {
+func analyzeProcess(process *dataset.Process, info *dataset.Info, opt analysis.Options) (*analysis.Result, error) {
 	of := OptionsOf(process)
 	opt.Process, opt.Text, opt.FirstSeq, opt.Recovered, opt.Live = of.Process, of.Text, of.FirstSeq, of.Recovered, of.Live
 	in := input{process: process}
@@ -88,7 +89,7 @@ func analyzeProcess(process *trace.Process, info *trace.Info, opt analysis.Optio
 
 // input is a process that passes are made over.
 type input struct {
-	process *trace.Process
+	process *dataset.Process
 	// follower, unless nil, makes a model of an observed allocator, which gives the sizes of its blocks.
 	follower func() *torchalloc.Follower
 }
@@ -117,12 +118,12 @@ func (in *input) pass(opt analysis.Options, make func(trace.Source, analysis.Opt
 }
 
 // OptionsOf are what a recording says of a process.
-func OptionsOf(process *trace.Process) analysis.Options {
+func OptionsOf(process *dataset.Process) analysis.Options {
 	return analysis.Options{
 		Process:   process.Name,
 		Text:      process.Strings().Text,
 		FirstSeq:  process.Parts[0].FirstSeq,
-		Recovered: process.Ending.State != trace.StateClosed,
+		Recovered: process.Ending.State != dataset.StateClosed,
 		Live:      process.Live,
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/tune"
 	"github.com/memprof/memprof/bfc"
-	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // unlimited is more memory than a device has, in bytes.
@@ -61,7 +61,7 @@ type Setting struct {
 	Policy bfc.Policy
 }
 
-func findRemedy(ctx context.Context, process *trace.Process, recorded bfc.Policy, settings []Setting) (*analysis.Remedy, error) {
+func findRemedy(ctx context.Context, process *dataset.Process, recorded bfc.Policy, settings []Setting) (*analysis.Remedy, error) {
 	remedy := &analysis.Remedy{}
 	o := tune.Options{Text: process.Strings().Text}
 	settings = append([]Setting{{Policy: recorded}}, settings...)
@@ -93,7 +93,7 @@ func findRemedy(ctx context.Context, process *trace.Process, recorded bfc.Policy
 }
 
 // replayAll replays a process; without a request to replay it returns nil.
-func replayAll(ctx context.Context, process *trace.Process, o tune.Options) (*tune.Result, error) {
+func replayAll(ctx context.Context, process *dataset.Process, o tune.Options) (*tune.Result, error) {
 	reader, err := process.NewReader()
 	if err != nil {
 		return nil, err

@@ -13,7 +13,7 @@ import (
 	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/analysis/tune"
 	"github.com/memprof/memprof/bfc"
-	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // Replay sets what each process would have reserved under PyTorch's own allocator, with and without expandable
@@ -41,7 +41,7 @@ func (r *Recording) Replay(ctx context.Context, p bfc.Policy, flags string, most
 }
 
 // replaySettings replays a process under PyTorch's own allocator, with and without expandable segments.
-func replaySettings(process *trace.Process, info *trace.Info) (replays []analysis.Replay, err error) {
+func replaySettings(process *dataset.Process, info *dataset.Info) (replays []analysis.Replay, err error) {
 	outcomes, err := ReplayTorch(process, info, []string{"", "expandable_segments:True"}, 0)
 	for _, o := range outcomes {
 		if o.Refused == 0 && o.Reserved > 0 {
@@ -51,7 +51,7 @@ func replaySettings(process *trace.Process, info *trace.Info) (replays []analysi
 	return replays, err
 }
 
-func replayPolicy(ctx context.Context, process *trace.Process, p bfc.Policy, flags string) ([]analysis.Replay, error) {
+func replayPolicy(ctx context.Context, process *dataset.Process, p bfc.Policy, flags string) ([]analysis.Replay, error) {
 	reader, err := process.NewReader()
 	if err != nil {
 		return nil, err
@@ -99,7 +99,7 @@ func GarbageSettings(native TorchOutcome, thresholds ...string) (settings []stri
 // ReplayTorch replays a process under PyTorch's own allocator with each of some settings, which are texts of
 // PYTORCH_CUDA_ALLOC_CONF, and with so many further placements of segments. Nothing is returned for a job
 // without PyTorch and for a process of several devices.
-func ReplayTorch(process *trace.Process, info *trace.Info, settings []string, placements int) ([]TorchOutcome, error) {
+func ReplayTorch(process *dataset.Process, info *dataset.Info, settings []string, placements int) ([]TorchOutcome, error) {
 	version, ok := torchOf(process, info)
 	if !ok {
 		return nil, nil

@@ -4,12 +4,13 @@ import (
 	"sync/atomic"
 
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // appender hands the events of a device to its writer on another goroutine: following the device's memory takes as
 // long as writing the events.
 type appender struct {
-	w      *trace.Writer
+	w      *dataset.Writer
 	next   int64 // seq of the next event
 	batch  []trace.Event
 	full   chan []trace.Event
@@ -19,7 +20,7 @@ type appender struct {
 	err    error // of the writer; read it once ended is closed
 }
 
-func newAppender(w *trace.Writer) *appender {
+func newAppender(w *dataset.Writer) *appender {
 	a := &appender{w: w, next: w.NextSeq(), full: make(chan []trace.Event, 3), empty: make(chan []trace.Event, 3), ended: make(chan struct{})}
 	for range cap(a.empty) {
 		a.empty <- make([]trace.Event, 0, batchEntries)

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/memprof/memprof/analysis/torchalloc"
-	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // Process describes the process that Import wrote for one device of one file.
@@ -33,8 +33,8 @@ var ErrEmpty = errors.New("the snapshot is empty: call torch.cuda.memory._record
 // in their order. Errors name the file, and the byte where they are about its content; no part is
 // left after one.
 func Import(dir string, files []string, version string) (all []Process, err error) {
-	info := &trace.Info{
-		ID: trace.NewRunID(), Version: version, Options: map[string]string{"import": "torch-snapshot", "allocator": "native"},
+	info := &dataset.Info{
+		ID: dataset.NewRunID(), Version: version, Options: map[string]string{"import": "torch-snapshot", "allocator": "native"},
 		Command: append([]string{"memprof", "import", "torch-snapshot"}, files...),
 	}
 	var ranks []*importer
@@ -75,7 +75,7 @@ func Import(dir string, files []string, version string) (all []Process, err erro
 		}
 		all = append(all, made...)
 	}
-	return all, trace.WriteInfo(dir, info)
+	return all, dataset.WriteInfo(dir, info)
 }
 
 func startOf(first int64) time.Time { return time.UnixMicro(first).UTC() }
@@ -83,13 +83,13 @@ func startOf(first int64) time.Time { return time.UnixMicro(first).UTC() }
 // importer is the import of one file.
 type importer struct {
 	dir         string
-	info        *trace.Info
+	info        *dataset.Info
 	file        *file
 	rank, world int
 	devices     [maxDevices]*opening
 	layouts     [maxDevices]*layout
 	settings    torchalloc.Settings
-	kept        *trace.AllocatorSettings // the same, for run.json
+	kept        *dataset.AllocatorSettings // the same, for run.json
 	annotations []annotation
 	first       int64 // time of the first entry or annotation, µs
 	stacks      *stacks
@@ -275,9 +275,9 @@ func (i *importer) nameOf(device int) string {
 // begin starts a device's process with its opening.
 func (i *importer) begin(device int) error {
 	o := i.devices[device]
-	meta := trace.ProcessMeta{RunID: i.info.ID, Name: i.nameOf(device), Rank: i.rank, LocalRank: -1, WorldSize: i.world, Frameworks: "torch"}
+	meta := dataset.ProcessMeta{RunID: i.info.ID, Name: i.nameOf(device), Rank: i.rank, LocalRank: -1, WorldSize: i.world, Frameworks: "torch"}
 	l := &layout{
-		w: trace.NewWriter(i.dir, meta, trace.WriterOptions{NoSync: true}), device: int32(device), settings: i.settings, base: i.first,
+		w: dataset.NewWriter(i.dir, meta, dataset.WriterOptions{NoSync: true}), device: int32(device), settings: i.settings, base: i.first,
 		arenas: map[arenaKey]int32{}, stacks: i.stacks, texts: i.texts, written: map[int64]int64{}, contexts: map[[2]uint64]int32{}, unproven: map[uint64]bool{}, left: &i.contexts, marks: newMarks(i.annotations),
 		halves: o.halves, odd: o.odd, pools: o.pools,
 	}
@@ -328,10 +328,10 @@ func (i *importer) finish() ([]Process, error) {
 		if err := l.out.end(); err != nil {
 			return nil, err
 		}
-		if err := l.w.Finish(trace.Ending{State: trace.StateClosed}); err != nil {
+		if err := l.w.Finish(dataset.Ending{State: dataset.StateClosed}); err != nil {
 			return nil, err
 		}
-		i.info.Imported = append(i.info.Imported, trace.Imported{
+		i.info.Imported = append(i.info.Imported, dataset.Imported{
 			Process: p.Name, Format: "torch-snapshot", Opening: l.opening, Blocks: p.Blocks, Reserved: p.Bytes,
 			Exact: l.exact, ExactNS: l.exactTime, Odd: p.Odd, Iterations: l.marks.iteration, Settings: i.kept,
 		})
@@ -342,7 +342,7 @@ func (i *importer) finish() ([]Process, error) {
 
 // settings are those of placement that the snapshot has, torch's own where it has none; kept are the same for
 // run.json, nil where it has none.
-func (d *decoder) settings(top value) (s torchalloc.Settings, kept *trace.AllocatorSettings) {
+func (d *decoder) settings(top value) (s torchalloc.Settings, kept *dataset.AllocatorSettings) {
 	s = torchalloc.DefaultSettings()
 	found := d.dict(d.field(d.dict(top), "allocator_settings"))
 	if found == nil {
@@ -356,7 +356,7 @@ func (d *decoder) settings(top value) (s torchalloc.Settings, kept *trace.Alloca
 	for at := range s.Roundup {
 		s.Roundup[at] = d.field(divisions, strconv.Itoa(1<<at)).n
 	}
-	kept = &trace.AllocatorSettings{
+	kept = &dataset.AllocatorSettings{
 		Text: clean(d.textOf(d.field(found, "PYTORCH_CUDA_ALLOC_CONF"))), Expandable: s.Expandable, MaxSplit: -1, Roundup: s.Roundup[:],
 	}
 	if s.MaxSplit <= math.MaxInt64 {

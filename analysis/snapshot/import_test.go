@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // The files of testdata were made by torch 2.11.0+cu130 on an H200: a few steps of a small
@@ -30,21 +31,21 @@ func pathOf(name string) string {
 }
 
 // imported is a file's recording.
-func imported(t *testing.T, files ...string) (*trace.Run, []Process) {
+func imported(t *testing.T, files ...string) (*dataset.Run, []Process) {
 	t.Helper()
 	dir := t.TempDir()
 	made, err := Import(dir, files, "test")
 	if err != nil {
 		t.Fatal(err)
 	}
-	run, err := trace.Open(dir)
+	run, err := dataset.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return run, made
 }
 
-func eventsOf(t *testing.T, run *trace.Run, process int) []trace.Event {
+func eventsOf(t *testing.T, run *dataset.Run, process int) []trace.Event {
 	t.Helper()
 	events, err := run.Processes[process].ReadAll()
 	if err != nil {
@@ -317,10 +318,10 @@ func TestCutRings(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := trace.WriteInfo(i.dir, i.info); err != nil {
+			if err := dataset.WriteInfo(i.dir, i.info); err != nil {
 				t.Fatal(err)
 			}
-			run, err := trace.Open(i.dir)
+			run, err := dataset.Open(i.dir)
 			if err != nil {
 				t.Fatal(err)
 			}

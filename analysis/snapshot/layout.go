@@ -7,11 +7,12 @@ import (
 
 	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // layout follows the mapped memory and the blocks of a device and writes them as events.
 type layout struct {
-	w        *trace.Writer
+	w        *dataset.Writer
 	out      *appender // of the events
 	device   int32
 	settings torchalloc.Settings

@@ -9,6 +9,7 @@ import (
 
 	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // torchJob is a job on one device as torch's model has it, with the trace that torch would record.
@@ -173,10 +174,10 @@ func TestRandomJobs(t *testing.T) {
 		if err != nil {
 			r.Fatal(err)
 		}
-		if err := trace.WriteInfo(i.dir, i.info); err != nil {
+		if err := dataset.WriteInfo(i.dir, i.info); err != nil {
 			r.Fatal(err)
 		}
-		run, err := trace.Open(i.dir)
+		run, err := dataset.Open(i.dir)
 		if err != nil {
 			r.Fatal(err)
 		}
@@ -236,5 +237,5 @@ func (j *torchJob) held() (memory, blocks []span) {
 }
 
 func newTestImporter(dir, path string, skip int64) *importer {
-	return &importer{dir: dir, info: &trace.Info{ID: trace.NewRunID()}, file: &file{path, skip}, rank: -1, world: -1, first: 1 << 62, stacks: newStacks(), contexts: mostContexts}
+	return &importer{dir: dir, info: &dataset.Info{ID: dataset.NewRunID()}, file: &file{path, skip}, rank: -1, world: -1, first: 1 << 62, stacks: newStacks(), contexts: mostContexts}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/memprof/memprof/report/export"
-	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // content is what a snapshot says: its entries, and what is held at its end, as text.
@@ -94,10 +94,10 @@ func TestRoundTrip(t *testing.T) {
 			if i.first > 0 {
 				i.info.Start = startOf(i.first)
 			}
-			if err := trace.WriteInfo(i.dir, i.info); err != nil {
+			if err := dataset.WriteInfo(i.dir, i.info); err != nil {
 				t.Fatal(err)
 			}
-			run, err := trace.Open(i.dir)
+			run, err := dataset.Open(i.dir)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/outfile"
 )
 
@@ -27,28 +28,28 @@ const (
 
 // document is the file of a process.
 type document struct {
-	Version        int         `json:"summary_version"` // stays first: trace knows the files of a summary by it
-	RunID          string      `json:"run_id"`
-	Process        string      `json:"process"`
-	PID            int         `json:"pid"`
-	Rank           int         `json:"rank"`
-	LocalRank      int         `json:"local_rank"`
-	WorldSize      int         `json:"world_size"`
-	LocalWorldSize int         `json:"local_world_size"`
-	Command        string      `json:"command"`
-	Frameworks     string      `json:"frameworks"`
-	Host           string      `json:"host"`
-	Events         int64       `json:"events"`
-	Dropped        int64       `json:"dropped"`
-	State          trace.State `json:"state"`
-	StateReason    string      `json:"state_reason"`
-	Cards          []Card      `json:"cards"`
-	Rows           []Row       `json:"rows"`
+	Version        int           `json:"summary_version"` // stays first: trace knows the files of a summary by it
+	RunID          string        `json:"run_id"`
+	Process        string        `json:"process"`
+	PID            int           `json:"pid"`
+	Rank           int           `json:"rank"`
+	LocalRank      int           `json:"local_rank"`
+	WorldSize      int           `json:"world_size"`
+	LocalWorldSize int           `json:"local_world_size"`
+	Command        string        `json:"command"`
+	Frameworks     string        `json:"frameworks"`
+	Host           string        `json:"host"`
+	Events         int64         `json:"events"`
+	Dropped        int64         `json:"dropped"`
+	State          dataset.State `json:"state"`
+	StateReason    string        `json:"state_reason"`
+	Cards          []Card        `json:"cards"`
+	Rows           []Row         `json:"rows"`
 }
 
 // Path is where the summary of a process of the run in dir lies.
 func Path(dir, process string) string {
-	return filepath.Join(dir, trace.SummaryName, process+".json")
+	return filepath.Join(dir, dataset.SummaryName, process+".json")
 }
 
 // Has says whether a process of the run in dir has a summary.
@@ -64,7 +65,7 @@ func (t *Table) Write(dir string) error {
 	if err != nil {
 		return err
 	}
-	into := filepath.Join(dir, trace.SummaryName)
+	into := filepath.Join(dir, dataset.SummaryName)
 	if err := os.Mkdir(into, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
@@ -142,11 +143,11 @@ func Read(path string) (*Table, error) {
 		return nil, &trace.PathError{Path: path, Err: trace.ErrNewerSchema, Detail: fmt.Sprintf("summary version %d, this memprof knows up to %d", d.Version, Version), Remedy: "use a newer memprof to read it"}
 	}
 	t := &Table{
-		Process: trace.ProcessMeta{
+		Process: dataset.ProcessMeta{
 			RunID: d.RunID, Name: d.Process, PID: d.PID, Rank: d.Rank, LocalRank: d.LocalRank, WorldSize: d.WorldSize,
 			LocalWorldSize: d.LocalWorldSize, Command: d.Command, Frameworks: d.Frameworks,
 		},
-		Host: d.Host, Events: d.Events, Dropped: d.Dropped, Ending: trace.Ending{State: d.State, Reason: d.StateReason}, Cards: d.Cards, Rows: d.Rows,
+		Host: d.Host, Events: d.Events, Dropped: d.Dropped, Ending: dataset.Ending{State: d.State, Reason: d.StateReason}, Cards: d.Cards, Rows: d.Rows,
 	}
 	if err := t.check(); err != nil {
 		return nil, damaged(err)

@@ -15,6 +15,7 @@ import (
 	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // Most is how many processes are reported and checked by their events; of more, by their tables.
@@ -25,7 +26,7 @@ var partName = regexp.MustCompile(`^(.+)-\d{4,}\.parquet$`)
 // Processes returns the names of the processes of the run in dir, without reading a part: from run.json, or from the names
 // of files.
 func Processes(dir string) ([]string, error) {
-	if info, err := trace.ReadInfo(dir); err == nil && len(info.Processes) > 0 {
+	if info, err := dataset.ReadInfo(dir); err == nil && len(info.Processes) > 0 {
 		return info.Processes, nil
 	}
 	entries, err := os.ReadDir(dir)
@@ -34,7 +35,7 @@ func Processes(dir string) ([]string, error) {
 	}
 	var names []string
 	for _, e := range entries {
-		if m := partName.FindStringSubmatch(e.Name()); m != nil && m[1] != trace.ReadingsName {
+		if m := partName.FindStringSubmatch(e.Name()); m != nil && m[1] != dataset.ReadingsName {
 			names = append(names, m[1])
 		}
 	}
@@ -43,7 +44,7 @@ func Processes(dir string) ([]string, error) {
 }
 
 // WriteAll analyzes a run, which was opened at path, and writes the table of each of its processes. It returns how many.
-func WriteAll(path string, run *trace.Run) (int, error) {
+func WriteAll(path string, run *dataset.Run) (int, error) {
 	analyzed, err := recording.Analyze(path, run, analysis.Options{Categories: true})
 	if err != nil {
 		return 0, err
@@ -150,8 +151,8 @@ func Recordings(dirs []string) ([]recording.Recording, error) {
 		if _, again := at[dir]; again {
 			continue
 		}
-		run := &trace.Run{Dir: dir}
-		info, err := trace.ReadInfo(dir)
+		run := &dataset.Run{Dir: dir}
+		info, err := dataset.ReadInfo(dir)
 		switch {
 		case err == nil:
 			run.Info = *info
@@ -166,7 +167,7 @@ func Recordings(dirs []string) ([]recording.Recording, error) {
 		if id := r.Run.Info.ID; id != "" && id != t.Process.RunID {
 			return &trace.PathError{Path: Path(dir, t.Process.Name), Err: trace.ErrMixedRuns, Detail: "it belongs to run " + t.Process.RunID, Remedy: remedy}
 		}
-		r.Run.Processes = append(r.Run.Processes, &trace.Process{ProcessMeta: t.Process, Events: t.Events, Ending: t.Ending})
+		r.Run.Processes = append(r.Run.Processes, &dataset.Process{ProcessMeta: t.Process, Events: t.Events, Ending: t.Ending})
 		r.Results = append(r.Results, t.Result(dir, &r.Run.Info))
 		return nil
 	})
@@ -174,8 +175,8 @@ func Recordings(dirs []string) ([]recording.Recording, error) {
 }
 
 // Result is what the table says, as the result of an analysis has it.
-func (t *Table) Result(path string, info *trace.Info) *analysis.Result {
-	r := &analysis.Result{Process: t.Process.Name, Events: t.Events, Recovered: t.Ending.State != trace.StateClosed}
+func (t *Table) Result(path string, info *dataset.Info) *analysis.Result {
+	r := &analysis.Result{Process: t.Process.Name, Events: t.Events, Recovered: t.Ending.State != dataset.StateClosed}
 	r.Job = &analysis.Job{Path: path, Command: info.Command, Host: t.Host, Start: info.Start, Exit: info.ExitStatus, Frameworks: info.Frameworks, Version: info.Version, Dropped: t.Dropped}
 	index := map[int32]int{}
 	for i := range t.Rows {

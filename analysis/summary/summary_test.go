@@ -16,12 +16,13 @@ import (
 	"github.com/memprof/memprof/analysis/iterations"
 	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/tracetest"
 )
 
 // A table read is the table written, and its result has the value of each metric that the analysis has.
 func TestSamples(t *testing.T) {
-	run, err := trace.Open("../../samples/resnet50")
+	run, err := dataset.Open("../../samples/resnet50")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +102,7 @@ func noisy(count int) *Table {
 		n := func() int64 { return random.Int64N(80 << 30) }
 		d.Iterations = append(d.Iterations, iterations.Iteration{Number: int64(i), StartSeq: int64(i), EndSeq: int64(i), Start: int64(i) << 30, End: int64(i)<<30 + n(), PeakT: n(), PeakC: n(), PeakR: n(), EndT: n(), Allocs: n(), AllocBytes: n()})
 	}
-	return New(&trace.Process{ProcessMeta: trace.ProcessMeta{Name: "rank7", Rank: 7}, Parts: []trace.Part{{}}}, "host", &analysis.Result{Devices: []analysis.DeviceResult{d}})
+	return New(&dataset.Process{ProcessMeta: dataset.ProcessMeta{Name: "rank7", Rank: 7}, Parts: []dataset.Part{{}}}, "host", &analysis.Result{Devices: []analysis.DeviceResult{d}})
 }
 
 // A phase without a name has no rows: they would be those of all phases, whose values gates are held against.
@@ -112,7 +113,7 @@ func TestUnnamedPhase(t *testing.T) {
 		Iterations:      []iterations.Iteration{{Number: 0, PeakT: 9 << 20}},
 		PhaseIterations: []attribution.PhaseIteration{{Iteration: 0, Uses: []attribution.PhaseUse{{Phase: "", PeakT: 1 << 20}, {Phase: "load", PeakT: 9 << 20}}}},
 	}
-	process := &trace.Process{ProcessMeta: trace.ProcessMeta{Name: "rank0"}, Parts: []trace.Part{{}}}
+	process := &dataset.Process{ProcessMeta: dataset.ProcessMeta{Name: "rank0"}, Parts: []dataset.Part{{}}}
 	dir := t.TempDir()
 	if err := New(process, "host", &analysis.Result{Process: "rank0", Duration: 99, Devices: []analysis.DeviceResult{d}}).Write(dir); err != nil {
 		t.Fatal(err)
@@ -258,7 +259,7 @@ func TestHostile(t *testing.T) {
 		{[]Row{row(0, 1, 1), row(-1, 0, 1)}, "row 1 is not in order"},
 		{[]Row{row(-1, 0, 1), row(-1, 0, 2)}, "row 1 is of the same as the row before"},
 	} {
-		text, err := (&Table{Process: trace.ProcessMeta{Name: "rank0"}, Rows: test.rows}).json()
+		text, err := (&Table{Process: dataset.ProcessMeta{Name: "rank0"}, Rows: test.rows}).json()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -295,7 +296,7 @@ func demandRead(t *testing.T, text string, rows int, damage string) {
 // The processes of a run are known without its parts.
 func TestProcesses(t *testing.T) {
 	dir := t.TempDir()
-	tracetest.WriteRun(t, dir, tracetest.Process{Meta: trace.ProcessMeta{Name: "rank0"}}, tracetest.Process{Meta: trace.ProcessMeta{Name: "rank1"}})
+	tracetest.WriteRun(t, dir, tracetest.Process{Meta: dataset.ProcessMeta{Name: "rank0"}}, tracetest.Process{Meta: dataset.ProcessMeta{Name: "rank1"}})
 	names, err := Processes(dir)
 	if diff := cmp.Diff([]string{"rank0", "rank1"}, names); diff != "" || err != nil {
 		t.Errorf("%v %s", err, diff)

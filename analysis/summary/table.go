@@ -8,7 +8,7 @@ import (
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/attribution"
-	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // Row is one number of a process; see the package comment. All fields are written, so that every file has the same columns.
@@ -27,11 +27,11 @@ type Row struct {
 
 // Table is the summary of one process.
 type Table struct {
-	Process trace.ProcessMeta
+	Process dataset.ProcessMeta
 	Host    string
 	Events  int64
 	Dropped int64 // events before the first, by a ring
-	Ending  trace.Ending
+	Ending  dataset.Ending
 	Cards   []Card // of its devices
 	Rows    []Row
 }
@@ -64,7 +64,7 @@ const (
 )
 
 // New makes the table of a process from its result.
-func New(p *trace.Process, host string, r *analysis.Result) *Table {
+func New(p *dataset.Process, host string, r *analysis.Result) *Table {
 	t := &Table{Process: p.ProcessMeta, Host: host, Events: r.Events, Dropped: p.Dropped(), Ending: p.Ending}
 	for i := range r.Devices {
 		d := &r.Devices[i]

@@ -4,7 +4,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // settings are those without PYTORCH_CUDA_ALLOC_CONF, and expandable segments.
@@ -26,7 +26,7 @@ func TestZoo(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			run, err := trace.Open(filepath.Join("../../samples/zoo", name))
+			run, err := dataset.Open(filepath.Join("../../samples/zoo", name))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -6,6 +6,7 @@ import (
 	"github.com/memprof/memprof/analysis/snapshot"
 	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // Snapshots that PyTorch wrote on a GPU are followed: the same addresses, segments and sizes of blocks.
@@ -15,7 +16,7 @@ func TestFollowsSnapshots(t *testing.T) {
 		if _, err := snapshot.Import(dir, []string{"../../samples/snapshots/" + name + ".pickle.gz"}, "test"); err != nil {
 			t.Fatal(err)
 		}
-		run, err := trace.Open(dir)
+		run, err := dataset.Open(dir)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,13 +15,14 @@ import (
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // The classic policy takes what the samples were recorded with, to the byte, and its shares are
 // those of analysis.
 func TestSamplesAsRecorded(t *testing.T) {
 	for name, want := range map[string]int64{"alexnet": 2162163712, "resnet50": 8587837440, "gpt2": 17179869184} {
-		run, err := trace.Open("../../samples/" + name)
+		run, err := dataset.Open("../../samples/" + name)
 		if err != nil {
 			t.Fatal(err)
 		}

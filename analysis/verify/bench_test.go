@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/memprof/memprof/bfc"
-	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // BenchmarkProcess is a recording of random sizes, read, summed and replayed.
@@ -22,7 +22,7 @@ func BenchmarkProcess(b *testing.B) {
 		}
 		live[i] = h.alloc(1 + r.Uint64N(4*mib))
 	}
-	dir := j.write(b, trace.Ending{}, trace.WriterOptions{})
+	dir := j.write(b, dataset.Ending{}, dataset.WriterOptions{})
 	for b.Loop() {
 		if _, err := verifyPath(b, dir); err != nil {
 			b.Fatal(err)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // Import says how far the allocator's decisions in an imported process were compared.
@@ -28,7 +29,7 @@ var imported = []struct {
 // live block. A snapshot of PyTorch with its whole history is compared with the model of PyTorch's allocator as well. A
 // difference there is no mismatch: private pools that were released before the snapshot, and settings that the job
 // made in its code, are not in it.
-func Imported(ctx context.Context, p *trace.Process, how *trace.Imported) (*Result, error) {
+func Imported(ctx context.Context, p *dataset.Process, how *dataset.Imported) (*Result, error) {
 	if len(p.Parts) == 0 || p.Parts[0].Number != 0 || p.Parts[0].FirstSeq != 0 {
 		return nil, fmt.Errorf("%s: %w", p.Name, ErrNotFromStart)
 	}
@@ -50,7 +51,7 @@ func Imported(ctx context.Context, p *trace.Process, how *trace.Imported) (*Resu
 }
 
 // compare follows a process with the models of all versions, until one has the same.
-func (r *Result) compare(ctx context.Context, p *trace.Process, how *trace.Imported) error {
+func (r *Result) compare(ctx context.Context, p *dataset.Process, how *dataset.Imported) error {
 	furthest := int64(-1)
 	for _, of := range imported {
 		f := torchalloc.NewFollower(of.version, p.Strings().Text)
@@ -81,7 +82,7 @@ func (r *Result) compare(ctx context.Context, p *trace.Process, how *trace.Impor
 }
 
 // drain has all events of a process followed.
-func drain(ctx context.Context, p *trace.Process, f *torchalloc.Follower) error {
+func drain(ctx context.Context, p *dataset.Process, f *torchalloc.Follower) error {
 	last := int64(0)
 	err := p.Each(func(e *trace.Event) error {
 		last = e.Seq

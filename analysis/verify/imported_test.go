@@ -10,6 +10,7 @@ import (
 	"github.com/memprof/memprof/analysis/snapshot"
 	"github.com/memprof/memprof/analysis/verify"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // Of snapshots that PyTorch wrote with their whole history each block is where the model puts it; of others the result says
@@ -38,7 +39,7 @@ func TestImportedSnapshots(t *testing.T) {
 
 func verifyImported(t *testing.T, dir string) *verify.Result {
 	t.Helper()
-	run, err := trace.Open(dir)
+	run, err := dataset.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +56,7 @@ func TestImportedAndChanged(t *testing.T) {
 	if _, err := snapshot.Import(dir, []string{"../../samples/snapshots/native.pickle.gz"}, "test"); err != nil {
 		t.Fatal(err)
 	}
-	run, err := trace.Open(dir)
+	run, err := dataset.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +66,7 @@ func TestImportedAndChanged(t *testing.T) {
 		t.Fatal(err)
 	}
 	changed := t.TempDir()
-	w := trace.NewWriter(changed, process.ProcessMeta, trace.WriterOptions{})
+	w := dataset.NewWriter(changed, process.ProcessMeta, dataset.WriterOptions{})
 	skipped := false
 	for _, e := range events {
 		if e.Kind == trace.KindFree && !skipped { // then the next block there begins where one is live
@@ -77,13 +78,13 @@ func TestImportedAndChanged(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := w.Finish(trace.Ending{State: trace.StateClosed}); err != nil {
+	if err := w.Finish(dataset.Ending{State: dataset.StateClosed}); err != nil {
 		t.Fatal(err)
 	}
-	if err := trace.WriteInfo(changed, &run.Info); err != nil {
+	if err := dataset.WriteInfo(changed, &run.Info); err != nil {
 		t.Fatal(err)
 	}
-	if run, err = trace.Open(changed); err != nil {
+	if run, err = dataset.Open(changed); err != nil {
 		t.Fatal(err)
 	}
 	var wrong *verify.Mismatch

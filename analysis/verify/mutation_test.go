@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/tracetest"
 )
 
@@ -18,8 +19,8 @@ type named struct{ Seq, First, Last int64 }
 
 // block is the block of an event in a recording of n events.
 func block(seq, n int64) named {
-	first := seq / trace.BlockEvents * trace.BlockEvents
-	return named{seq, first, min(first+trace.BlockEvents, n) - 1}
+	first := seq / dataset.BlockEvents * dataset.BlockEvents
+	return named{seq, first, min(first+dataset.BlockEvents, n) - 1}
 }
 
 func (n named) withoutEvent() named {
@@ -159,7 +160,7 @@ func TestMutationsOfRecording(t *testing.T) {
 	n := int64(len(j.events))
 	for _, m := range mutations(t, j) {
 		t.Run(m.name, func(t *testing.T) {
-			dir := j.write(t, trace.Ending{}, trace.WriterOptions{})
+			dir := j.write(t, dataset.Ending{}, dataset.WriterOptions{})
 			tracetest.Rewrite(t, filepath.Join(dir, "rank0-0000.parquet"), func(rows []trace.Event) []trace.Event {
 				return m.edit(rows, m.at)
 			})
@@ -197,7 +198,7 @@ func TestMutationsOfReplay(t *testing.T) {
 	for _, m := range mutations(t, whole) {
 		t.Run(m.name, func(t *testing.T) {
 			j := &job{texts: whole.texts, events: renumber(m.edit(slices.Clone(whole.events), m.at))}
-			_, err := verifyPath(t, j.write(t, trace.Ending{}, trace.WriterOptions{}))
+			_, err := verifyPath(t, j.write(t, dataset.Ending{}, dataset.WriterOptions{}))
 			if m.replay == -1 {
 				if err != nil {
 					t.Errorf("error %v for a change that decides nothing", err)
@@ -223,8 +224,8 @@ func TestMutationsOfReplay(t *testing.T) {
 func TestCutEnd(t *testing.T) {
 	j := story(t)
 	n := int64(len(j.events))
-	for _, left := range []int64{n - 1, n - 100, 2 * trace.BlockEvents, 2*trace.BlockEvents + 1} {
-		dir := j.write(t, trace.Ending{}, trace.WriterOptions{})
+	for _, left := range []int64{n - 1, n - 100, 2 * dataset.BlockEvents, 2*dataset.BlockEvents + 1} {
+		dir := j.write(t, dataset.Ending{}, dataset.WriterOptions{})
 		tracetest.Rewrite(t, filepath.Join(dir, "rank0-0000.parquet"), func(rows []trace.Event) []trace.Event { return rows[:left] })
 		_, err := verifyPath(t, dir)
 		want := block(left, n)
@@ -236,7 +237,7 @@ func TestCutEnd(t *testing.T) {
 
 // TestCutPart: rows missing at the end of a part that is given alone.
 func TestCutPart(t *testing.T) {
-	dir := story(t).write(t, trace.Ending{}, trace.WriterOptions{PartEvents: 5000})
+	dir := story(t).write(t, dataset.Ending{}, dataset.WriterOptions{PartEvents: 5000})
 	part := filepath.Join(dir, "rank0-0000.parquet")
 	tracetest.Rewrite(t, part, func(rows []trace.Event) []trace.Event { return rows[:4990] })
 	_, err := verifyPath(t, part)
@@ -249,7 +250,7 @@ func TestCutPart(t *testing.T) {
 // TestCutMiddle: rows missing at the end of a part that is not the last.
 func TestCutMiddle(t *testing.T) {
 	j := story(t)
-	dir := j.write(t, trace.Ending{}, trace.WriterOptions{PartEvents: 5000})
+	dir := j.write(t, dataset.Ending{}, dataset.WriterOptions{PartEvents: 5000})
 	tracetest.Rewrite(t, filepath.Join(dir, "rank0-0001.parquet"), func(rows []trace.Event) []trace.Event { return rows[:len(rows)-7] })
 	_, err := verifyPath(t, dir)
 	var wrong *Mismatch

@@ -6,11 +6,12 @@ import (
 
 	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // follower returns what follows PyTorch's own allocator in a process, by the rules of its version; where the process
 // does not name one, by those of 2.7 to 2.12.
-func follower(p *trace.Process) *torchalloc.Follower {
+func follower(p *dataset.Process) *torchalloc.Follower {
 	version, ok := torchalloc.VersionOf(p.FrameworkNames())
 	if !ok {
 		version = torchalloc.Torch211
@@ -42,7 +43,7 @@ func (r *replayer) differs(e *trace.Event, err error) *Mismatch {
 }
 
 // followed adds what the model compared to a result. The error is ErrObserved where it compared nothing.
-func (r *replayer) followed(p *trace.Process, result *Result) error {
+func (r *replayer) followed(p *dataset.Process, result *Result) error {
 	if r.unmodeled != nil {
 		return fmt.Errorf("%s: %w: %w", p.Name, ErrObserved, r.unmodeled)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // trimmed is a job whose first growths unmap free pages, and whose excess is unmapped at the end of the
@@ -42,7 +43,7 @@ func isExcess(e *trace.Event) bool { return e.Kind == trace.KindUnmap && e.Reque
 
 func TestPolicies(t *testing.T) {
 	j := trimmed(t)
-	if _, err := verifyPath(t, j.write(t, trace.Ending{}, trace.WriterOptions{})); err != nil {
+	if _, err := verifyPath(t, j.write(t, dataset.Ending{}, dataset.WriterOptions{})); err != nil {
 		t.Fatal(err)
 	}
 	for what, is := range map[string]func(e *trace.Event) bool{"take": isTake, "excess": isExcess} {
@@ -56,7 +57,7 @@ func TestPolicies(t *testing.T) {
 			} {
 				j := trimmed(t)
 				edit(j, int(j.nth(t, 0, is)))
-				_, err := verifyPath(t, j.write(t, trace.Ending{}, trace.WriterOptions{}))
+				_, err := verifyPath(t, j.write(t, dataset.Ending{}, dataset.WriterOptions{}))
 				var wrong *Mismatch
 				if !errors.As(err, &wrong) || wrong.Seq < 0 {
 					t.Errorf("%s: error %v, want a mismatch at an event", change, err)
@@ -198,7 +199,7 @@ func TestRemovedPolicies(t *testing.T) {
 	h := j.heap(t, bfc.Options{Limit: bfc.NoLimit}, bfc.DeviceOptions{VMM: true, Granularity: 2 * mib, Physical: gib, Reservation: gib})
 	h.free(h.alloc(mib))
 	j.events[0].Context = j.text(j.texts[j.events[0].Context] + " placement=planned")
-	_, err := verifyPath(t, j.write(t, trace.Ending{}, trace.WriterOptions{}))
+	_, err := verifyPath(t, j.write(t, dataset.Ending{}, dataset.WriterOptions{}))
 	var wrong *Mismatch
 	if want := "rank0: the recording has a policy that this version no longer has, placement=planned: record the job again"; !errors.Is(err, bfc.ErrGone) || errors.As(err, &wrong) || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)

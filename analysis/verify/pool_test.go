@@ -7,6 +7,7 @@ import (
 
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // restore makes a block live at its place again, in the heap and in the trace.
@@ -63,7 +64,7 @@ func pooled(t testing.TB) *job {
 
 func TestPool(t *testing.T) {
 	j := pooled(t)
-	got, err := verifyPath(t, j.write(t, trace.Ending{}, trace.WriterOptions{}))
+	got, err := verifyPath(t, j.write(t, dataset.Ending{}, dataset.WriterOptions{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +96,7 @@ func TestPoolMutations(t *testing.T) {
 	} {
 		j := pooled(t)
 		change(j)
-		_, err := verifyPath(t, j.write(t, trace.Ending{}, trace.WriterOptions{}))
+		_, err := verifyPath(t, j.write(t, dataset.Ending{}, dataset.WriterOptions{}))
 		var wrong *Mismatch
 		if !errors.As(err, &wrong) || wrong.Seq < 0 {
 			t.Errorf("%s: error %v, want a mismatch at an event", name, err)
@@ -110,7 +111,7 @@ func TestPauseThatFailed(t *testing.T) {
 	failed := j.events[at]
 	failed.Requested, failed.Context = 0, j.text("tag=graphs\tfailed=no pinned host memory")
 	j.events = renumber(append(j.events[:at:at], append([]trace.Event{failed}, j.events[at:]...)...))
-	if _, err := verifyPath(t, j.write(t, trace.Ending{}, trace.WriterOptions{})); err != nil {
+	if _, err := verifyPath(t, j.write(t, dataset.Ending{}, dataset.WriterOptions{})); err != nil {
 		t.Error(err)
 	}
 }
@@ -121,7 +122,7 @@ func TestEventsOfAnEndedArena(t *testing.T) {
 	e := j.events[j.nth(t, 1, kind(trace.KindAlloc))]
 	e.Seq = int64(len(j.events))
 	j.events = append(j.events, e)
-	_, err := verifyPath(t, j.write(t, trace.Ending{}, trace.WriterOptions{}))
+	_, err := verifyPath(t, j.write(t, dataset.Ending{}, dataset.WriterOptions{}))
 	if err == nil || !strings.Contains(err.Error(), "an arena that an event before it describes") {
 		t.Errorf("error %v", err)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // drawJob is a job of up to three arenas of any policy, on devices that refuse at random.
@@ -62,7 +63,7 @@ func drawJob(t *rapid.T, tb testing.TB) *job {
 
 // replayAll is the first mismatch of a list of events, with no file and no checksums.
 func replayAll(events []trace.Event, texts []string) (*replayer, *Mismatch) {
-	strings := trace.NewStrings()
+	strings := dataset.NewStrings()
 	ids := make([]int32, len(texts))
 	for i, text := range texts {
 		ids[i] = strings.Intern(text)

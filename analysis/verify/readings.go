@@ -5,12 +5,13 @@ import (
 	"fmt"
 
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // Readings verifies the readings of a run's devices: that they are whole and unchanged by
 // their numbers and checksums. There is nothing to replay. It returns how many events they
 // are; the error is that of [Process].
-func Readings(ctx context.Context, p *trace.Process) (events int64, err error) {
+func Readings(ctx context.Context, p *dataset.Process) (events int64, err error) {
 	if len(p.Parts) == 0 || p.Parts[0].Number != 0 || p.Parts[0].FirstSeq != 0 {
 		return 0, fmt.Errorf("%s: %w", p.Name, ErrNotFromStart)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/memprof/memprof/analysis/verify"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/tracetest"
 )
 
@@ -24,10 +25,10 @@ func TestReadings(t *testing.T) {
 		{name: "a byte more", change: func(rows []trace.Event) []trace.Event {
 			rows[5000].Provided++
 			return rows
-		}, wrong: true, seq: -1, first: trace.BlockEvents},
+		}, wrong: true, seq: -1, first: dataset.BlockEvents},
 		{name: "one left out", change: func(rows []trace.Event) []trace.Event {
 			return append(rows[:9000], rows[9001:]...)
-		}, wrong: true, seq: 9000, first: 2 * trace.BlockEvents},
+		}, wrong: true, seq: 9000, first: 2 * dataset.BlockEvents},
 		{name: "none of ours", change: func(rows []trace.Event) []trace.Event {
 			rows[7].Kind = trace.KindAlloc
 			return rows
@@ -42,12 +43,12 @@ func TestReadings(t *testing.T) {
 				readings[i] = trace.Event{Kind: trace.KindDeviceUsed, Time: int64(i) << 20, Arena: trace.NoArena, Requested: 80 << 30, Provided: int64(i % 7), Context: 1}
 			}
 			tracetest.WriteRun(t, dir, tracetest.Process{Events: job, Texts: texts}, tracetest.Process{
-				Meta: trace.ProcessMeta{Name: trace.ReadingsName}, Events: readings, Texts: []string{"", "all=1"},
+				Meta: dataset.ProcessMeta{Name: dataset.ReadingsName}, Events: readings, Texts: []string{"", "all=1"},
 			})
 			if test.change != nil {
 				tracetest.Rewrite(t, filepath.Join(dir, "device-0000.parquet"), test.change)
 			}
-			run, err := trace.Open(dir)
+			run, err := dataset.Open(dir)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -56,7 +57,7 @@ func TestReadings(t *testing.T) {
 			if errors.As(err, &mismatch) != test.wrong || !test.wrong && (err != nil || n != events) {
 				t.Fatalf("%d events, error %v", n, err)
 			}
-			if test.wrong && (mismatch.Process != trace.ReadingsName || mismatch.Seq != test.seq || mismatch.FirstSeq != test.first) {
+			if test.wrong && (mismatch.Process != dataset.ReadingsName || mismatch.Seq != test.seq || mismatch.FirstSeq != test.first) {
 				t.Errorf("mismatch %+v, want seq %d in the block from %d", mismatch, test.seq, test.first)
 			}
 		})

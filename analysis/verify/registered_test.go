@@ -6,6 +6,7 @@ import (
 
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // TestRegistered wants pages that others know by their physical memory to be left where they are: by requests, which take
@@ -31,19 +32,19 @@ func TestRegistered(t *testing.T) {
 		return j
 	}
 	for _, deregister := range []bool{false, true} {
-		if _, err := verifyPath(t, registering(t, true, deregister).write(t, trace.Ending{}, trace.WriterOptions{})); err != nil {
+		if _, err := verifyPath(t, registering(t, true, deregister).write(t, dataset.Ending{}, dataset.WriterOptions{})); err != nil {
 			t.Errorf("deregistered %v: %v", deregister, err)
 		}
 	}
 	var wrong *Mismatch
-	if _, err := verifyPath(t, registering(t, false, false).write(t, trace.Ending{}, trace.WriterOptions{})); !errors.As(err, &wrong) {
+	if _, err := verifyPath(t, registering(t, false, false).write(t, dataset.Ending{}, dataset.WriterOptions{})); !errors.As(err, &wrong) {
 		t.Errorf("registered pages were taken: %v, want a mismatch", err)
 	}
 	j := newJob()
 	h := j.heap(t, bfc.Options{Limit: bfc.NoLimit}, device)
 	h.alloc(mib)
 	h.add(trace.Event{Kind: trace.KindDeregister, Addr: 4096, Provided: mib})
-	if _, err := verifyPath(t, j.write(t, trace.Ending{}, trace.WriterOptions{})); !errors.As(err, &wrong) {
+	if _, err := verifyPath(t, j.write(t, dataset.Ending{}, dataset.WriterOptions{})); !errors.As(err, &wrong) {
 		t.Errorf("a deregister without a register: %v, want a mismatch", err)
 	}
 }

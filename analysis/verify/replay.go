@@ -7,6 +7,7 @@ import (
 	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // replayer replays the events of one process, arena by arena.
@@ -32,7 +33,7 @@ func newReplayer() *replayer {
 }
 
 // step replays one event. After a mismatch the replayer must not be used again.
-func (r *replayer) step(e *trace.Event, strings *trace.Strings) *Mismatch {
+func (r *replayer) step(e *trace.Event, strings *dataset.Strings) *Mismatch {
 	if wrong := r.follow(e); wrong != nil {
 		return wrong
 	}
@@ -88,7 +89,7 @@ func (r *replayer) pause(e *trace.Event, text string) *Mismatch {
 }
 
 // operation replays an event of blocks or of memory, in the graph memory or the arena that it names.
-func (r *replayer) operation(e *trace.Event, strings *trace.Strings) *Mismatch {
+func (r *replayer) operation(e *trace.Event, strings *dataset.Strings) *Mismatch {
 	a, wrong := r.arena(e)
 	if s := r.stores[e.Arena]; a == nil && s != nil {
 		return s.step(e)

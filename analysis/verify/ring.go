@@ -5,13 +5,14 @@ import (
 	"fmt"
 
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // fromRing verifies a process whose first events a ring dropped. The ring restates what was live and mapped. What else decides where
 // a block lies follows from the events since the start: how much the next growth takes, how far an arena reaches whose last pages are
 // unmapped, and which pages earlier iterations used. So no placement is replayed. Verified are the sequence, the checksums, and that
 // each free ends a live block of the same size, from the restated blocks on.
-func fromRing(ctx context.Context, p *trace.Process) (*Result, error) {
+func fromRing(ctx context.Context, p *dataset.Process) (*Result, error) {
 	j := newJudge(p)
 	j.replay = nil
 	j.matched = newMatched(p.Dropped())

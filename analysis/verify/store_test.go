@@ -8,6 +8,7 @@ import (
 
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // graphs is a graph memory of a job: a store, and ranges that grow out of it.
@@ -115,7 +116,7 @@ func captured(t testing.TB) *job {
 
 func TestGraphMemory(t *testing.T) {
 	j := captured(t)
-	got, err := verifyPath(t, j.write(t, trace.Ending{}, trace.WriterOptions{}))
+	got, err := verifyPath(t, j.write(t, dataset.Ending{}, dataset.WriterOptions{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +153,7 @@ func TestGraphMemoryMutations(t *testing.T) {
 	} {
 		j := captured(t)
 		c.change(j)
-		_, err := verifyPath(t, j.write(t, trace.Ending{}, trace.WriterOptions{}))
+		_, err := verifyPath(t, j.write(t, dataset.Ending{}, dataset.WriterOptions{}))
 		var wrong *Mismatch
 		if !errors.As(err, &wrong) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: error %v, want %q", name, err, c.want)
@@ -173,7 +174,7 @@ func TestArenasOfOneRange(t *testing.T) {
 	two.alloc(2 * mib)
 	one.extent = two.extent
 	one.alloc(6 * mib)
-	if _, err := verifyPath(t, j.write(t, trace.Ending{}, trace.WriterOptions{})); err != nil {
+	if _, err := verifyPath(t, j.write(t, dataset.Ending{}, dataset.WriterOptions{})); err != nil {
 		t.Error(err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // streams replays, for a device, what requests take of other arenas before theirs map more. Which work was over is recorded;
@@ -82,7 +83,7 @@ func (r *replayer) paused(a *arena, e *trace.Event) {
 }
 
 // stream follows what arenas have mapped, and replays takes. If taken, the event needs no further replay.
-func (r *replayer) stream(a *arena, e *trace.Event, strings *trace.Strings) (taken bool, wrong *Mismatch) {
+func (r *replayer) stream(a *arena, e *trace.Event, strings *dataset.Strings) (taken bool, wrong *Mismatch) {
 	s := r.streams[e.Device]
 	if s == nil {
 		s = &streams{}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // TestTakes wants a request to look at what another arena holds idle before its own maps more, and to take of it what the
@@ -60,7 +61,7 @@ func TestTakes(t *testing.T) {
 		}
 		two.alloc(test.grows)
 		var wrong *Mismatch
-		_, err := verifyPath(t, j.write(t, trace.Ending{}, trace.WriterOptions{}))
+		_, err := verifyPath(t, j.write(t, dataset.Ending{}, dataset.WriterOptions{}))
 		if right := err == nil; right != test.right || !right && !errors.As(err, &wrong) {
 			t.Errorf("%s: %v, want it right: %v", test.name, err, test.right)
 		}
@@ -107,7 +108,7 @@ func TestFences(t *testing.T) {
 				}
 			}
 			var wrong *Mismatch
-			_, err := verifyPath(t, j.write(t, trace.Ending{}, trace.WriterOptions{}))
+			_, err := verifyPath(t, j.write(t, dataset.Ending{}, dataset.WriterOptions{}))
 			if right := err == nil; right != test.right || !right && !errors.As(err, &wrong) {
 				t.Errorf("%s, growth %d: %v, want it right: %v", test.name, growth, err, test.right)
 			}

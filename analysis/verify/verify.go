@@ -8,6 +8,7 @@ import (
 
 	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // LostTail is how many events behind the first lost one a contradiction may be and still count as an effect
@@ -53,7 +54,7 @@ type Result struct {
 // Process verifies all events of a process in one pass. The error is a *[Mismatch] if the
 // trace is not what the allocator did; [ErrNothingToVerify], [ErrObserved] or [ErrNotFromStart] if it
 // cannot be verified; else of reading the trace.
-func Process(ctx context.Context, p *trace.Process) (*Result, error) {
+func Process(ctx context.Context, p *dataset.Process) (*Result, error) {
 	if p.Dropped() > 0 {
 		return fromRing(ctx, p)
 	}
@@ -104,7 +105,7 @@ func (j *judge) all(ctx context.Context) error {
 }
 
 // of is the error of a process: a policy that memprof no longer has is no mismatch, if the event is as it was recorded.
-func (m *Mismatch) of(p *trace.Process) error {
+func (m *Mismatch) of(p *dataset.Process) error {
 	if m.Process = p.Name; m.gone != nil && m.FirstSeq < 0 {
 		return fmt.Errorf("%s: %w", p.Name, m.gone)
 	}
@@ -114,8 +115,8 @@ func (m *Mismatch) of(p *trace.Process) error {
 // judge compares checksums and replays in one pass. A wrong event is reported when the checksum of its
 // block is known, since the block may have been changed at an event before it.
 type judge struct {
-	process *trace.Process
-	sums    *trace.Rolling
+	process *dataset.Process
+	sums    *dataset.Rolling
 	want    []uint64  // the recorded checksums
 	agreed  int       // how many blocks, from the first, have the recorded checksum
 	replay  *replayer // nil for readings of devices, and of a ring
@@ -128,7 +129,7 @@ type judge struct {
 	afterLost int64       // events behind it that are not lost
 }
 
-func newJudge(p *trace.Process) *judge {
+func newJudge(p *dataset.Process) *judge {
 	return &judge{process: p, sums: p.Rolling(), want: p.Checksums(), replay: newReplayer(), next: p.Dropped(), firstLost: -1}
 }
 
@@ -157,7 +158,7 @@ func (j *judge) batch(b *trace.Batch) *Mismatch {
 }
 
 // event checks one event. A wrong seq is never excused by lost events.
-func (j *judge) event(e *trace.Event, strings *trace.Strings) *Mismatch {
+func (j *judge) event(e *trace.Event, strings *dataset.Strings) *Mismatch {
 	var wrong *Mismatch
 	switch {
 	case e.Seq != j.next:
@@ -203,7 +204,7 @@ func (j *judge) compare(sums []uint64) *Mismatch {
 
 // block is the seq of the first event of a checksum's block, by its index. Blocks are counted from the start of the process.
 func (j *judge) block(index int) int64 {
-	return (j.process.Dropped()/trace.BlockEvents + int64(index)) * trace.BlockEvents
+	return (j.process.Dropped()/dataset.BlockEvents + int64(index)) * dataset.BlockEvents
 }
 
 // changed returns the mismatch of the first block whose checksum is wrong, unless an event before it is
@@ -268,9 +269,9 @@ func (j *judge) result() *Result {
 		r.EndsAt = fmt.Sprintf("event %d (%v), with which a request begins that has no end", open.Seq, open.Kind)
 	case !j.process.Whole:
 		r.EndsAt = fmt.Sprintf("event %d, the last of the parts given", r.EndSeq)
-	case ending.State == trace.StateKilled:
+	case ending.State == dataset.StateKilled:
 		r.EndsAt = fmt.Sprintf("event %d, the last before the process was killed", r.EndSeq)
-	case ending.State == trace.StateStopped:
+	case ending.State == dataset.StateStopped:
 		r.EndsAt = fmt.Sprintf("event %d, where the recording stopped: %s", r.EndSeq, ending.Reason)
 	default:
 		r.Complete = true

@@ -14,6 +14,7 @@ import (
 
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/tracetest"
 )
 
@@ -58,7 +59,7 @@ func story(t testing.TB) *job {
 	return j
 }
 
-func (j *job) write(t testing.TB, ending trace.Ending, options trace.WriterOptions) string {
+func (j *job) write(t testing.TB, ending dataset.Ending, options dataset.WriterOptions) string {
 	t.Helper()
 	dir := t.TempDir()
 	tracetest.WriteRun(t, dir, tracetest.Process{Events: j.events, Texts: j.texts, Ending: ending, Options: options})
@@ -67,7 +68,7 @@ func (j *job) write(t testing.TB, ending trace.Ending, options trace.WriterOptio
 
 func verifyPath(t testing.TB, path string) (*Result, error) {
 	t.Helper()
-	run, err := trace.Open(path)
+	run, err := dataset.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +113,7 @@ func TestStory(t *testing.T) {
 		}
 	}
 	n := int64(len(j.events))
-	if n < 3*trace.BlockEvents {
+	if n < 3*dataset.BlockEvents {
 		t.Fatalf("%d events are less than three blocks", n)
 	}
 	remaps := int64(0)
@@ -136,8 +137,8 @@ func TestStory(t *testing.T) {
 		Process: "rank0", Events: n, Allocs: j.count(trace.KindAlloc), Frees: j.count(trace.KindFree),
 		Growths: j.count(trace.KindMap) - remaps, Arenas: 4, Complete: true, EndSeq: n - 1,
 	}
-	for _, options := range []trace.WriterOptions{{}, {PartEvents: 4992, RowGroup: 1700}} {
-		got, err := verifyPath(t, j.write(t, trace.Ending{}, options))
+	for _, options := range []dataset.WriterOptions{{}, {PartEvents: 4992, RowGroup: 1700}} {
+		got, err := verifyPath(t, j.write(t, dataset.Ending{}, options))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -151,7 +152,7 @@ func TestStory(t *testing.T) {
 // request, and is no decision that could be wrong.
 func TestReadingsAmongEvents(t *testing.T) {
 	j := story(t)
-	want, err := verifyPath(t, j.write(t, trace.Ending{}, trace.WriterOptions{}))
+	want, err := verifyPath(t, j.write(t, dataset.Ending{}, dataset.WriterOptions{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +168,7 @@ func TestReadingsAmongEvents(t *testing.T) {
 		events[i].Seq = int64(i)
 	}
 	j.events = events
-	got, err := verifyPath(t, j.write(t, trace.Ending{}, trace.WriterOptions{}))
+	got, err := verifyPath(t, j.write(t, dataset.Ending{}, dataset.WriterOptions{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,18 +185,18 @@ func TestEnding(t *testing.T) {
 		return trace.Event{Seq: int64(at), Kind: trace.KindLost, Device: trace.NoDevice, Arena: arena}
 	}
 	n := len(whole.events)
-	killed := trace.Ending{State: trace.StateKilled}
+	killed := dataset.Ending{State: dataset.StateKilled}
 	tests := []struct {
 		name   string
-		ending trace.Ending
+		ending dataset.Ending
 		edit   func(events []trace.Event) []trace.Event
 		endsAt string
 		seq    int
 	}{
 		{"killed", killed, nil, "event N, the last before the process was killed", n - 1},
-		{"stopped", trace.Ending{State: trace.StateStopped, Reason: "no space left on device"}, nil,
+		{"stopped", dataset.Ending{State: dataset.StateStopped, Reason: "no space left on device"}, nil,
 			"event N, where the recording stopped: no space left on device", n - 1},
-		{"in a request", trace.Ending{}, func(e []trace.Event) []trace.Event {
+		{"in a request", dataset.Ending{}, func(e []trace.Event) []trace.Event {
 			return append(e, trace.Event{Kind: trace.KindMap, Addr: 5 << 42, Requested: 2 * mib, Provided: 2 * mib})
 		}, "event N (map), with which a request begins that has no end", n},
 		{"lost", killed, func(e []trace.Event) []trace.Event {
@@ -208,7 +209,7 @@ func TestEnding(t *testing.T) {
 			if test.edit != nil {
 				j.events = test.edit(j.events)
 			}
-			got, err := verifyPath(t, j.write(t, test.ending, trace.WriterOptions{}))
+			got, err := verifyPath(t, j.write(t, test.ending, dataset.WriterOptions{}))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -243,7 +244,7 @@ func TestLost(t *testing.T) {
 			j.add(trace.Event{Kind: trace.KindIteration, Arena: trace.NoArena})
 		}
 		j.events[at] = trace.Event{Kind: trace.KindLost, Device: trace.NoDevice, Arena: trace.NoArena}
-		got, err := verifyPath(t, j.write(t, trace.Ending{State: trace.StateKilled, Lost: 1}, trace.WriterOptions{}))
+		got, err := verifyPath(t, j.write(t, dataset.Ending{State: dataset.StateKilled, Lost: 1}, dataset.WriterOptions{}))
 		if !test.ok {
 			want := &Mismatch{Process: "rank0", Seq: int64(at + 1), Kind: trace.KindFree, FirstSeq: -1, LastSeq: -1,
 				Expected: "the address of a block in use in its arena", Found: "0x40000000400"}
@@ -299,7 +300,7 @@ func TestNothingToVerify(t *testing.T) {
 		{"of another allocator", &job{events: native, texts: []string{"", "kind=other"}}, ErrNothingToVerify},
 		{"no request", empty, ErrNothingToVerify},
 	} {
-		if _, err := verifyPath(t, test.job.write(t, trace.Ending{}, trace.WriterOptions{})); !errors.Is(err, test.want) {
+		if _, err := verifyPath(t, test.job.write(t, dataset.Ending{}, dataset.WriterOptions{})); !errors.Is(err, test.want) {
 			t.Errorf("%s: error %v, want %v", test.name, err, test.want)
 		}
 	}
@@ -317,7 +318,7 @@ func TestObserved(t *testing.T) {
 			{Kind: trace.KindAlloc, Addr: 2 << 20, Requested: 600, Provided: 600},
 		}}
 	}
-	got, err := verifyPath(t, made().write(t, trace.Ending{}, trace.WriterOptions{}))
+	got, err := verifyPath(t, made().write(t, dataset.Ending{}, dataset.WriterOptions{}))
 	if err != nil || got.Allocs != 3 || got.Frees != 1 || got.Growths != 1 || got.Observed == nil {
 		t.Fatalf("%+v, error %v; want 3 allocations, a free and a growth", got, err)
 	}
@@ -329,7 +330,7 @@ func TestObserved(t *testing.T) {
 		j := made()
 		change(&j.events[at])
 		var wrong *Mismatch
-		if _, err := verifyPath(t, j.write(t, trace.Ending{}, trace.WriterOptions{})); !errors.As(err, &wrong) || wrong.Seq < int64(at) || wrong.Seq > int64(at)+1 {
+		if _, err := verifyPath(t, j.write(t, dataset.Ending{}, dataset.WriterOptions{})); !errors.As(err, &wrong) || wrong.Seq < int64(at) || wrong.Seq > int64(at)+1 {
 			t.Errorf("event %d was changed: %v, want a mismatch there", at, err)
 		}
 	}
@@ -337,7 +338,7 @@ func TestObserved(t *testing.T) {
 
 // TestParts: the first part alone is verified up to its end, a later one cannot be.
 func TestParts(t *testing.T) {
-	dir := story(t).write(t, trace.Ending{}, trace.WriterOptions{PartEvents: 4992})
+	dir := story(t).write(t, dataset.Ending{}, dataset.WriterOptions{PartEvents: 4992})
 	got, err := verifyPath(t, filepath.Join(dir, "rank0-0000.parquet"))
 	if err != nil {
 		t.Fatal(err)
@@ -351,7 +352,7 @@ func TestParts(t *testing.T) {
 }
 
 func TestCancelled(t *testing.T) {
-	run, err := trace.Open(story(t).write(t, trace.Ending{}, trace.WriterOptions{}))
+	run, err := dataset.Open(story(t).write(t, dataset.Ending{}, dataset.WriterOptions{}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/tracetest"
 )
 
@@ -27,7 +28,7 @@ func reservingProcess(pid int, name string) tracetest.Process {
 		return trace.Event{Time: ms * milli, Kind: kind, Addr: addr, Requested: requested, Provided: provided, Context: context}
 	}
 	return tracetest.Process{
-		Meta:  trace.ProcessMeta{Name: name, PID: pid, Rank: -1, LocalRank: -1, WorldSize: -1},
+		Meta:  dataset.ProcessMeta{Name: name, PID: pid, Rank: -1, LocalRank: -1, WorldSize: -1},
 		Texts: []string{"", "growth=double coalesces=1 uuid=GPU-22222222", "what=context", "call=cudaMalloc\tlibrary=libnccl.so.2"},
 		Events: []trace.Event{
 			event(10, trace.KindOverhead, 0, 0, 300*mebi, 2),
@@ -52,7 +53,7 @@ func usedReadings(used int64, byProcess map[int]int64) tracetest.Process {
 		texts = append(texts, "pid="+strings.TrimSpace(jsonText(pid)))
 		events = append(events, read(60, bytes, int32(len(texts)-1)), read(1060, bytes, int32(len(texts)-1)))
 	}
-	return tracetest.Process{Meta: trace.ProcessMeta{Name: trace.ReadingsName, Rank: -1}, Events: events, Texts: texts}
+	return tracetest.Process{Meta: dataset.ProcessMeta{Name: dataset.ReadingsName, Rank: -1}, Events: events, Texts: texts}
 }
 
 func jsonText(value any) string {
@@ -65,9 +66,9 @@ func writeAccounting(t *testing.T, processes ...tracetest.Process) (dir string) 
 	t.Helper()
 	dir = t.TempDir()
 	tracetest.WriteRun(t, dir, processes...)
-	err := trace.WriteInfo(dir, &trace.Info{
-		ID: tracetest.RunID, Command: []string{"job"}, Options: map[string]string{trace.OptionReadings: trace.ReadingsOfNVML},
-		GPUs: []trace.GPU{{Index: 0, UUID: "GPU-11111111", Memory: 80 << 30}, {Index: 1, UUID: "GPU-22222222", Memory: 80 << 30}},
+	err := dataset.WriteInfo(dir, &dataset.Info{
+		ID: tracetest.RunID, Command: []string{"job"}, Options: map[string]string{dataset.OptionReadings: dataset.ReadingsOfNVML},
+		GPUs: []dataset.GPU{{Index: 0, UUID: "GPU-11111111", Memory: 80 << 30}, {Index: 1, UUID: "GPU-22222222", Memory: 80 << 30}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -189,12 +190,12 @@ func TestAccountingWithoutGoodReadings(t *testing.T) {
 			return nil
 		}, "-5 bytes used on device 1", exit.Violated},
 		{"no library", func(_ *testing.T, dir string) error {
-			info, err := trace.ReadInfo(dir)
+			info, err := dataset.ReadInfo(dir)
 			if err != nil {
 				return err
 			}
-			info.Options[trace.OptionReadings] = "none: libnvidia-ml.so.1 is not on this machine"
-			if err := trace.WriteInfo(dir, info); err != nil {
+			info.Options[dataset.OptionReadings] = "none: libnvidia-ml.so.1 is not on this machine"
+			if err := dataset.WriteInfo(dir, info); err != nil {
 				return err
 			}
 			return os.Remove(part(dir))

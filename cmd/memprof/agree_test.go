@@ -17,6 +17,7 @@ import (
 	"github.com/memprof/memprof/analysis/verify"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // Jobs of testdata/served are made up from seeds: a campaign runs more of them, from another one.
@@ -129,7 +130,7 @@ func (o *agreement) agrees() bool {
 // replayed verifies a recording and replays it under the policy that it was recorded with.
 func (b *bench) replayed(dir string, p bfc.Policy) (o agreement) {
 	b.Helper()
-	run, err := trace.Open(b.path(dir))
+	run, err := dataset.Open(b.path(dir))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -137,7 +138,7 @@ func (b *bench) replayed(dir string, p bfc.Policy) (o agreement) {
 	if result, err := verify.Process(context.Background(), process); err != nil || !result.Complete {
 		b.Fatalf("%v: %+v, %v", p, result, err)
 	}
-	reader := func() *trace.Reader {
+	reader := func() *dataset.Reader {
 		reader, err := process.NewReader()
 		if err != nil {
 			b.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // synchronised is a line of the simulated driver's log in which somebody waits for the device.
@@ -27,7 +28,7 @@ func atRest(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	from, err := strconv.Atoi(args[1])
 	ts.Check(err)
-	run, err := trace.Open(ts.MkAbs(args[0]))
+	run, err := dataset.Open(ts.MkAbs(args[0]))
 	ts.Check(err)
 	events, err := run.Processes[0].ReadAll()
 	ts.Check(err)

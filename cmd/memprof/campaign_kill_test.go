@@ -15,6 +15,9 @@ import (
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/recorder"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/collect"
+	"github.com/memprof/memprof/trace/dataset"
+	"github.com/memprof/memprof/trace/spool"
 	"github.com/memprof/memprof/trace/tracetest"
 )
 
@@ -23,16 +26,16 @@ import (
 func unfinished(t *testing.T, dir, spools string) {
 	t.Helper()
 	mustMake(t, dir)
-	if err := trace.WriteInfo(dir, &trace.Info{ID: tracetest.RunID}); err != nil {
+	if err := dataset.WriteInfo(dir, &dataset.Info{ID: tracetest.RunID}); err != nil {
 		t.Fatal(err)
 	}
-	if err := trace.MakeSpool(dir, spools); err != nil {
+	if err := spool.Make(dir, spools); err != nil {
 		t.Fatal(err)
 	}
-	spool := filepath.Join(dir, trace.SpoolName)
+	spoolDir := filepath.Join(dir, spool.Name)
 	events, texts := tracetest.Training(300)
 	for pid := range 3 {
-		s := tracetest.NewSpool(t, spool, 4711+pid, pid)
+		s := tracetest.NewSpool(t, spoolDir, 4711+pid, pid)
 		for _, e := range events {
 			s.Append(e, texts[e.Context])
 		}
@@ -44,7 +47,7 @@ func unfinished(t *testing.T, dir, spools string) {
 		}
 		s.Close()
 	}
-	never := mustMake(t, filepath.Join(spool, "p4714.100"))
+	never := mustMake(t, filepath.Join(spoolDir, "p4714.100"))
 	mustWrite(t, filepath.Join(never, "problems"), "cannot record: no room\n")
 	mustWrite(t, filepath.Join(dir, ".ballast."+tracetest.RunID), "")
 }
@@ -52,11 +55,11 @@ func unfinished(t *testing.T, dir, spools string) {
 // whole is what there is to know of a recording: its files, and the events and endings of its processes.
 func whole(t *testing.T, dir string) string {
 	t.Helper()
-	run, err := trace.Open(dir)
+	run, err := dataset.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	names := slices.DeleteFunc(namesIn(t, dir), func(name string) bool { return name == trace.SummaryName }) // written after all else
+	names := slices.DeleteFunc(namesIn(t, dir), func(name string) bool { return name == dataset.SummaryName }) // written after all else
 	out := fmt.Sprintln(names, run.Info.Recovered, run.Info.Problems, run.Info.Processes)
 	for _, p := range run.Processes {
 		events, err := p.ReadAll()
@@ -90,7 +93,7 @@ func TestCampaignKilledRecover(t *testing.T) {
 				}
 			}
 			prepare()
-			if _, err := trace.Recover(context.Background(), dir, false); err != nil {
+			if _, err := collect.Recover(context.Background(), dir, false); err != nil {
 				t.Fatal(err)
 			}
 			want := whole(t, dir)
@@ -108,12 +111,12 @@ func TestCampaignKilledRecover(t *testing.T) {
 				prepare()
 				_, _, said := k.run(t, calls, at, nil, "recover", dir)
 				where := fmt.Sprintf("killed at call %d of %s: %s", at, calls, said)
-				if run, err := trace.Open(dir); err == nil && len(run.Processes) != 3 {
+				if run, err := dataset.Open(dir); err == nil && len(run.Processes) != 3 {
 					t.Errorf("%s: a recording that is not whole can be read: %d processes", where, len(run.Processes))
 				} else if err != nil && !errors.Is(err, trace.ErrUnfinished) {
 					t.Errorf("%s: it cannot be read: %v", where, err)
 				}
-				if _, err := trace.Recover(context.Background(), dir, false); err != nil {
+				if _, err := collect.Recover(context.Background(), dir, false); err != nil {
 					t.Fatalf("%s: recover: %v", where, err)
 				}
 				if diff := cmp.Diff(want, whole(t, dir)); diff != "" {
@@ -168,21 +171,21 @@ func TestCampaignKilledRecorder(t *testing.T) {
 					if _, err := recorder.NewPlace(b.path("run"), "", "job", true); err != nil {
 						t.Fatalf("%s: record again: %v", where, err)
 					}
-					if err := trace.RemoveSpool(b.path("run")); err != nil {
+					if err := spool.Remove(b.path("run")); err != nil {
 						t.Fatal(err)
 					}
 				} else {
 					if !b.exists("done") {
 						t.Fatalf("%s: the job has not come to its end", where)
 					}
-					if _, err := trace.Recover(context.Background(), b.path("run"), false); err != nil {
+					if _, err := collect.Recover(context.Background(), b.path("run"), false); err != nil {
 						t.Fatalf("%s: recover: %v", where, err)
 					}
 					b.sameStart("run", "log", 0)
 					memprofIn(t, exit.Fine, "verify", b.path("run"))
 				}
 				for _, name := range append(namesIn(t, b.path("run")), namesIn(t, spools)...) {
-					if name != "run.json" && name != trace.SummaryName && !strings.HasSuffix(name, ".parquet") && !strings.HasPrefix(name, ".run.json.") {
+					if name != "run.json" && name != dataset.SummaryName && !strings.HasSuffix(name, ".parquet") && !strings.HasPrefix(name, ".run.json.") {
 						t.Errorf("%s: %s is left", where, name)
 					}
 				}

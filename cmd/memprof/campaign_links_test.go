@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/memprof/memprof/cmd/memprof/internal/recorder"
-	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/collect"
 	"github.com/memprof/memprof/trace/tracetest"
 )
 
@@ -106,7 +106,7 @@ func TestCampaignLinks(t *testing.T) {
 		dir, theirs := filepath.Join(t.TempDir(), "run"), precious(t)
 		unfinished(t, dir, "")
 		if random.IntN(2) == 0 {
-			if _, err := trace.RecoverNow(dir); err != nil {
+			if _, err := collect.RecoverNow(dir); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/memprof/memprof/analysis/kvcache/serving"
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
-	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // calibrateOptions are those of kv calibrate.
@@ -45,7 +45,7 @@ The engine should run with few and many sequences, short and long.`,
 			if err != nil {
 				return err
 			}
-			chosen, err := of.chooseOf([]*trace.Run{run})
+			chosen, err := of.chooseOf([]*dataset.Run{run})
 			if err != nil {
 				return err
 			}
@@ -65,7 +65,7 @@ The engine should run with few and many sequences, short and long.`,
 
 // calibrate fits the steps of the recording's processes, of which one at most has any, and writes the timing as JSON
 // for --timing.
-func calibrate(stdout io.Writer, run *trace.Run, o calibrateOptions) error {
+func calibrate(stdout io.Writer, run *dataset.Run, o calibrateOptions) error {
 	if o.Ranks < 1 {
 		return exit.Usagef("--tensor-parallel %d: want at least 1", o.Ranks)
 	}
@@ -92,7 +92,7 @@ func calibrate(stdout io.Writer, run *trace.Run, o calibrateOptions) error {
 }
 
 // timedSteps returns the steps of the process that has any.
-func timedSteps(run *trace.Run) (steps []serving.Step, of string, err error) {
+func timedSteps(run *dataset.Run) (steps []serving.Step, of string, err error) {
 	for _, process := range run.Processes {
 		reader, err := process.NewReader()
 		if err != nil {
@@ -117,7 +117,7 @@ func timedSteps(run *trace.Run) (steps []serving.Step, of string, err error) {
 }
 
 // sourceOf says in a line what was fitted.
-func sourceOf(run *trace.Run, steps []serving.Step) string {
+func sourceOf(run *dataset.Run, steps []serving.Step) string {
 	text := fmt.Sprintf("fitted to %d steps", len(steps))
 	if gpus := run.Info.GPUs; len(gpus) > 0 && gpus[0].Name != "" {
 		text += " on " + plain.Text(gpus[0].Name)

@@ -19,6 +19,7 @@ import (
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/report/export"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 const exportExits = "0 written; 2 wrong usage, or a missing or damaged recording; 3 memprof failed"
@@ -36,7 +37,7 @@ type exportFormat struct {
 	name, short, example string
 	binary               bool // not for a terminal
 	flags                func(*exportOptions, *pflag.FlagSet)
-	passes               func(*trace.Run) int64 // events that are read, over all passes
+	passes               func(*dataset.Run) int64 // events that are read, over all passes
 	write                func(*exportOptions, io.Writer, *export.Recording) error
 }
 
@@ -76,7 +77,7 @@ func exportFormats() []exportFormat {
 		{
 			name: "torch-snapshot", short: "A PyTorch snapshot, for pytorch.org/memory_viz and mosaic", binary: true,
 			example: "  memprof export torch-snapshot run -o run.pickle\n  memprof export torch-snapshot run --process rank3 -o rank3.pickle",
-			passes: func(run *trace.Run) int64 {
+			passes: func(run *dataset.Run) int64 {
 				return eventsOf(run) * int64(export.SnapshotPasses(1))
 			},
 			write: writeSnapshot,
@@ -174,7 +175,7 @@ func (o *exportOptions) run(stdout, stderr io.Writer, f exportFormat, path strin
 	if err != nil {
 		return err
 	}
-	if _, err := o.Of.chooseOf([]*trace.Run{run}); err != nil {
+	if _, err := o.Of.chooseOf([]*dataset.Run{run}); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	for _, warning := range run.Warnings {
@@ -205,7 +206,7 @@ func (o *exportOptions) cut(stderr io.Writer, f exportFormat, path string, r *ex
 		return nil
 	}
 	var without []string
-	cut := map[*trace.Process]bool{}
+	cut := map[*dataset.Process]bool{}
 	for _, process := range r.Run.Processes {
 		ok, err := r.CutAt(process, o.At)
 		if err != nil {
@@ -222,7 +223,7 @@ func (o *exportOptions) cut(stderr io.Writer, f exportFormat, path string, r *ex
 		return exit.Usagef("--at %s: %s has no such event", o.At, path)
 	case len(without) > 0:
 		screen.Remark(stderr, "warning", fmt.Sprintf("left out, since nothing has --at %s there: %s", o.At, strings.Join(without, ", ")))
-		r.Run.Choose(func(p *trace.Process) bool { return cut[p] })
+		r.Run.Choose(func(p *dataset.Process) bool { return cut[p] })
 	}
 	return nil
 }

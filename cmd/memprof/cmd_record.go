@@ -20,7 +20,7 @@ import (
 	"github.com/memprof/memprof/cmd/memprof/internal/recorder"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/hooks"
-	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/collect"
 )
 
 const recordExits = `the job's own code; 128+n if signal n ended it; 126 not executable;
@@ -150,8 +150,8 @@ func (o *recordOptions) validateSnapshots() error {
 		return exit.Usagef("--on-signal %q: want USR1, USR2 or HUP", o.OnSignal)
 	case len(o.Triggers) > 0 && o.Ring == 0:
 		return exit.Usagef("--trigger writes what --ring keeps: give --ring too")
-	case o.Ring != 0 && int64(o.Ring) < trace.RingLeast:
-		return exit.Usagef("--ring %s: want at least %s", plain.FormatSize(int64(o.Ring)), plain.FormatSize(trace.RingLeast))
+	case o.Ring != 0 && int64(o.Ring) < collect.RingLeast:
+		return exit.Usagef("--ring %s: want at least %s", plain.FormatSize(int64(o.Ring)), plain.FormatSize(collect.RingLeast))
 	case o.NoTrace && (o.OnSignal != "" || o.Ring != 0):
 		return exit.Usagef("--no-trace records nothing: remove --on-signal and --ring")
 	}

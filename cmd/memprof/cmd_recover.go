@@ -16,6 +16,8 @@ import (
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/collect"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 const recoverExits = "0 recovered, or nothing left to do; 2 no recording there; 3 memprof failed"
@@ -59,9 +61,9 @@ func (o *recoverOptions) run(ctx context.Context, stdout, stderr io.Writer, dir 
 	if o.Wait && o.Now {
 		return exit.Usagef("--wait and --now: choose one")
 	}
-	recover := func() (*trace.Summary, error) { return trace.Recover(ctx, dir, o.Wait) }
+	recover := func() (*collect.Summary, error) { return collect.Recover(ctx, dir, o.Wait) }
 	if o.Now {
-		recover = func() (*trace.Summary, error) { return trace.RecoverNow(dir) }
+		recover = func() (*collect.Summary, error) { return collect.RecoverNow(dir) }
 	}
 	recovered, err := recover()
 	var about *trace.PathError
@@ -84,7 +86,7 @@ func summarizeRecovered(stderr io.Writer, dir string) {
 	if err != nil || !lacks {
 		return
 	}
-	run, err := trace.Open(dir)
+	run, err := dataset.Open(dir)
 	if errors.Is(err, trace.ErrEmpty) {
 		return // no process of it used a GPU
 	}
@@ -96,7 +98,7 @@ func summarizeRecovered(stderr io.Writer, dir string) {
 	}
 }
 
-func (o *recoverOptions) print(stdout io.Writer, dir string, recovered *trace.Summary) error {
+func (o *recoverOptions) print(stdout io.Writer, dir string, recovered *collect.Summary) error {
 	if o.JSON {
 		type process struct {
 			Name   string `json:"name"`

@@ -24,7 +24,7 @@ import (
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/report"
 	"github.com/memprof/memprof/report/page"
-	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 const reportExits = "0 reported; 2 wrong usage, or a missing or damaged recording; 3 memprof failed"
@@ -300,7 +300,7 @@ func (o *reportOptions) chooseCard(stderr io.Writer, results []*analysis.Result)
 }
 
 // warn prints the warnings about a recording, and the problems while it was recorded.
-func warn(stderr io.Writer, run *trace.Run) {
+func warn(stderr io.Writer, run *dataset.Run) {
 	for _, warning := range run.Warnings {
 		screen.Remark(stderr, "warning", warning)
 	}
@@ -352,7 +352,7 @@ func (o *reportOptions) at(stdout, stderr io.Writer, paths []string) error {
 	return printAs(stdout, o.Format, moments, report.MomentsText, report.MomentsMarkdown, report.MomentsJSON)
 }
 
-func momentOf(process *trace.Process, seq int64) (*analysis.Moment, error) {
+func momentOf(process *dataset.Process, seq int64) (*analysis.Moment, error) {
 	reader, err := process.NewReader()
 	if err != nil {
 		return nil, err
@@ -426,7 +426,7 @@ func (o *reportOptions) page(stderr io.Writer, paths []string) error {
 
 // viewPage analyzes a recording for memprof view. Where a model gave the chunks of an observed allocator, which it can only
 // do from the first event on, the page has the exact events itself and asks no server.
-func viewPage(stderr io.Writer, path string, run *trace.Run) (page.Page, error) {
+func viewPage(stderr io.Writer, path string, run *dataset.Run) (page.Page, error) {
 	analyzed, err := recording.Analyze(path, run, pageOptions(0))
 	if err != nil {
 		return page.Page{}, exit.Input(err)

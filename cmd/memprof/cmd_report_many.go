@@ -17,6 +17,8 @@ import (
 	"github.com/memprof/memprof/report"
 	"github.com/memprof/memprof/report/fleet"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
+	"github.com/memprof/memprof/trace/spool"
 )
 
 // paper prints the BFC paper's table over all recordings, and draws its figures if a directory was named.
@@ -39,7 +41,7 @@ func (o *reportOptions) paper(stdout, stderr io.Writer, paths []string) error {
 // paperStudy is a study, and the processes of its recordings, from which some may have been chosen.
 type paperStudy struct {
 	compare.Study
-	processes []*trace.Process
+	processes []*dataset.Process
 }
 
 // studyOf analyzes recordings, and takes the chosen processes of them. The error joins those of all that could not be read.
@@ -97,7 +99,7 @@ func (o *reportOptions) printPaper(stdout io.Writer, jobs *compare.Study) error 
 func (o *reportOptions) fleet(stdout io.Writer, paths []string) error {
 	f := fleet.New()
 	for _, path := range paths {
-		info, err := trace.ReadInfo(path)
+		info, err := dataset.ReadInfo(path)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return exit.Input(err)
 		}
@@ -138,7 +140,7 @@ func fleetOf(paths []string) ([]string, error) {
 		return nil, nil
 	}
 	for _, path := range paths {
-		if busy, err := trace.InProgress(path); busy != "" || err != nil {
+		if busy, err := spool.InProgress(path); busy != "" || err != nil {
 			return nil, exit.Input(err)
 		}
 	}

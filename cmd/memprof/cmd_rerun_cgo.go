@@ -13,11 +13,11 @@ import (
 	"github.com/memprof/memprof/cmd/memprof/internal/requests"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/hooks/rerun"
-	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // repeat makes the requests of a process again, and prints how they ended. path is the recording's, for errors.
-func (o *rerunOptions) repeat(stdout, stderr io.Writer, path string, process *trace.Process) error {
+func (o *rerunOptions) repeat(stdout, stderr io.Writer, path string, process *dataset.Process) error {
 	runtime.LockOSThread() // CUDA contexts belong to threads
 	defer runtime.UnlockOSThread()
 	requester, err := rerun.Open()

@@ -7,10 +7,10 @@ import (
 
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/hooks/rerun"
-	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // repeat makes no requests: that needs cgo.
-func (*rerunOptions) repeat(io.Writer, io.Writer, string, *trace.Process) error {
+func (*rerunOptions) repeat(io.Writer, io.Writer, string, *dataset.Process) error {
 	return exit.Usagef("%w", rerun.ErrNoGlibc)
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/memprof/memprof/cmd/memprof/internal/recorder"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
+	"github.com/memprof/memprof/trace/spool"
 )
 
 const snapshotExits = "0 written; 2 wrong usage, or no recording in progress there; 3 memprof failed"
@@ -52,12 +54,12 @@ func (o *snapshotOptions) addFlags(flags *pflag.FlagSet) {
 }
 
 func (o *snapshotOptions) run(stdout io.Writer, dir string) error {
-	busy, err := trace.InProgress(dir)
+	busy, err := spool.InProgress(dir)
 	if err != nil {
 		return exit.Input(err)
 	}
 	if busy == "" {
-		if _, err := trace.Open(dir); err != nil {
+		if _, err := dataset.Open(dir); err != nil {
 			return exit.Input(err)
 		}
 		return exit.Usagef("%s is not being recorded any more: it is complete as it is", dir)

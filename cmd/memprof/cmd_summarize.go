@@ -15,7 +15,7 @@ import (
 	"github.com/memprof/memprof/analysis/summary"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
-	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 const summarizeExits = `0 written; 2 wrong usage, or a missing, damaged or unfinished recording;
@@ -101,7 +101,7 @@ func (o *summarizeOptions) run(ctx context.Context, stdout io.Writer, paths []st
 		if o.JSON {
 			continue
 		}
-		if err := screen.PrintLine(stdout, "%s: %s", filepath.Join(path, trace.SummaryName), plain.Counted(int64(n), "process")); err != nil {
+		if err := screen.PrintLine(stdout, "%s: %s", filepath.Join(path, dataset.SummaryName), plain.Counted(int64(n), "process")); err != nil {
 			return err
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/report"
-	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 const tuneExits = `0 replayed, whatever it recommends; 2 wrong usage, no such recording, or
@@ -122,7 +122,7 @@ func (o *tuneOptions) run(ctx context.Context, stdout, stderr io.Writer, path st
 }
 
 // findRecorded sets the policy that a process was recorded under, and what it reserved, on the device with most.
-func findRecorded(tuned *report.Tuned, process *trace.Process) error {
+func findRecorded(tuned *report.Tuned, process *dataset.Process) error {
 	reader, err := process.NewReader()
 	if err != nil {
 		return err
@@ -146,7 +146,7 @@ func findRecorded(tuned *report.Tuned, process *trace.Process) error {
 }
 
 // replayTorch replays a process under PyTorch's own allocator with all settings that tune tries.
-func replayTorch(process *trace.Process, info *trace.Info) ([]recording.TorchOutcome, error) {
+func replayTorch(process *dataset.Process, info *dataset.Info) ([]recording.TorchOutcome, error) {
 	all, err := recording.ReplayTorch(process, info, torchSettings, torchPlacements)
 	if err != nil || len(all) == 0 {
 		return nil, err

@@ -16,7 +16,7 @@ import (
 	"github.com/memprof/memprof/analysis/verify"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
-	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 const verifyExits = `0 verified (a recovered recording: up to its end); 1 not; 2 no recording, or
@@ -63,7 +63,7 @@ recording or a folder of recordings.`,
 type verifiedRun struct {
 	Path      string
 	Processes []verified
-	Missing   []trace.Missing
+	Missing   []dataset.Missing
 	Readings  *verifiedReadings
 }
 
@@ -116,7 +116,7 @@ func (o *verifyOptions) run(ctx context.Context, stdout, stderr io.Writer, paths
 	return &exit.Error{Code: exit.Violated, Err: fmt.Errorf("%d of %d recordings do not verify: %s", len(wrong), len(runs), strings.Join(wrong, ", "))}
 }
 
-func verifyRun(ctx context.Context, run *trace.Run) (verifiedRun, error) {
+func verifyRun(ctx context.Context, run *dataset.Run) (verifiedRun, error) {
 	processes, err := verifyAll(ctx, run)
 	if err != nil {
 		return verifiedRun{}, err
@@ -133,7 +133,7 @@ func (v *verifiedRun) ok() bool {
 
 // verifyAll verifies every process. A process without allocations, such as a launcher that only queried the
 // GPU, is skipped; if every process is, that is an error.
-func verifyAll(ctx context.Context, run *trace.Run) ([]verified, error) {
+func verifyAll(ctx context.Context, run *dataset.Run) ([]verified, error) {
 	var judged []verified
 	var nothing error
 	for _, process := range run.Processes {
@@ -158,7 +158,7 @@ func verifyAll(ctx context.Context, run *trace.Run) ([]verified, error) {
 	return judged, nil
 }
 
-func verifyProcess(ctx context.Context, run *trace.Run, process *trace.Process) (*verify.Result, error) {
+func verifyProcess(ctx context.Context, run *dataset.Run, process *dataset.Process) (*verify.Result, error) {
 	if how := run.Info.ImportOf(process.Name); how != nil {
 		return verify.Imported(ctx, process, how)
 	}
@@ -354,7 +354,7 @@ type verifiedReadings struct {
 
 // verifyReadings verifies the readings of a run; nil if it has none. Reports do without readings that cannot be
 // opened; here that is an error, since they are a part of the recording.
-func verifyReadings(ctx context.Context, run *trace.Run) (*verifiedReadings, error) {
+func verifyReadings(ctx context.Context, run *dataset.Run) (*verifiedReadings, error) {
 	if run.ReadingsErr != nil {
 		return nil, exit.Input(run.ReadingsErr)
 	}
@@ -373,7 +373,7 @@ func (v *verifiedReadings) line() string {
 	if v.Mismatch != nil {
 		return "WRONG  " + v.Mismatch.Error()
 	}
-	return "ok     " + trace.ReadingsName + ": " + plain.Counted(v.Events, "reading") + ", whole and unchanged"
+	return "ok     " + dataset.ReadingsName + ": " + plain.Counted(v.Events, "reading") + ", whole and unchanged"
 }
 
 type jsonReadings struct {

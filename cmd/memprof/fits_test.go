@@ -11,6 +11,7 @@ import (
 	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 var fitsAll = flag.Bool("fits-all", false, "TestFits runs all recordings of samples/ under every preset, not only the quick ones under the default")
@@ -45,7 +46,7 @@ func (o *others) add(e *trace.Event, context string) {
 // cardOf is what the job of a recording needs under torch's own allocator.
 func cardOf(t *testing.T, path string) (c enough) {
 	t.Helper()
-	run, err := trace.Open(path)
+	run, err := dataset.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/report/layout"
-	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // formatFlags are the flags of verbs that print text, Markdown or JSON.
@@ -76,12 +76,12 @@ func (f *processFlags) addNames(flags *pflag.FlagSet) {
 func (f *processFlags) given() bool { return len(f.Processes)+len(f.Ranks) > 0 }
 
 // wants says whether a process is chosen.
-func (f *processFlags) wants(p *trace.Process) bool {
+func (f *processFlags) wants(p *dataset.Process) bool {
 	return !f.given() || slices.Contains(f.Processes, p.Name) || p.Rank >= 0 && slices.Contains(f.Ranks, p.Rank)
 }
 
 // check fails if a name or rank is that of no process, and lists what there is.
-func (f *processFlags) check(processes []*trace.Process) error {
+func (f *processFlags) check(processes []*dataset.Process) error {
 	var names, ranks []string
 	for _, p := range processes {
 		names = append(names, plain.Text(p.Name))
@@ -120,7 +120,7 @@ func (f *processFlags) choose(recordings []recording.Recording) ([]recording.Rec
 	if !f.given() {
 		return recordings, nil
 	}
-	var all []*trace.Process
+	var all []*dataset.Process
 	for i := range recordings {
 		all = append(all, recordings[i].Run.Processes...)
 	}
@@ -137,18 +137,18 @@ func (f *processFlags) choose(recordings []recording.Recording) ([]recording.Rec
 }
 
 // chooseOf does what choose does for recordings that are only opened.
-func (f *processFlags) chooseOf(runs []*trace.Run) ([]*trace.Run, error) {
+func (f *processFlags) chooseOf(runs []*dataset.Run) ([]*dataset.Run, error) {
 	if !f.given() {
 		return runs, nil
 	}
-	var all []*trace.Process
+	var all []*dataset.Process
 	for _, run := range runs {
 		all = append(all, run.Processes...)
 	}
 	if err := f.check(all); err != nil {
 		return nil, err
 	}
-	var chosen []*trace.Run
+	var chosen []*dataset.Run
 	for _, run := range runs {
 		if run.Choose(f.wants); len(run.Processes) > 0 {
 			chosen = append(chosen, run)
@@ -278,7 +278,7 @@ func completeProcesses(_ *cobra.Command, args []string, begun string) ([]cobra.C
 	if len(args) == 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	run, err := trace.Open(args[0])
+	run, err := dataset.Open(args[0])
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

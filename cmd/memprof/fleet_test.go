@@ -12,6 +12,7 @@ import (
 
 	"github.com/memprof/memprof/analysis/summary"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/tracetest"
 )
 
@@ -20,7 +21,7 @@ import (
 func rankOf(rank, world int) tracetest.Process {
 	const base = int64(0x7f0000000000)
 	texts := []string{"", "growth=double split=classic headroom=0 fraction=0 gc=0 granularity=2097152 coalesces=1 pool=0 tag= main=1", "forward", "backward", "forward/model.layer"}
-	p := tracetest.Process{Texts: texts, Meta: trace.ProcessMeta{Name: fmt.Sprintf("rank%d", rank), PID: 1000 + rank, Rank: rank, LocalRank: rank % 8, WorldSize: world, LocalWorldSize: 8}}
+	p := tracetest.Process{Texts: texts, Meta: dataset.ProcessMeta{Name: fmt.Sprintf("rank%d", rank), PID: 1000 + rank, Rank: rank, LocalRank: rank % 8, WorldSize: world, LocalWorldSize: 8}}
 	clock := int64(1_000_000)
 	add := func(e trace.Event) {
 		clock += 2560
@@ -68,13 +69,13 @@ func makeFleet(t testing.TB, ranks int) (dir string) {
 			t.Fatal(err)
 		}
 		var processes []tracetest.Process
-		info := &trace.Info{ID: tracetest.RunID, Command: []string{"python3", "train.py"}, Host: fmt.Sprintf("host%d", node), Start: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), ExitStatus: new(int)}
+		info := &dataset.Info{ID: tracetest.RunID, Command: []string{"python3", "train.py"}, Host: fmt.Sprintf("host%d", node), Start: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), ExitStatus: new(int)}
 		for rank := 8 * node; rank < 8*node+8; rank++ {
 			processes = append(processes, rankOf(rank, ranks))
 			info.Processes = append(info.Processes, fmt.Sprintf("rank%d", rank))
 		}
 		tracetest.WriteRun(t, run, processes...)
-		if err := trace.WriteInfo(run, info); err != nil {
+		if err := dataset.WriteInfo(run, info); err != nil {
 			t.Fatal(err)
 		}
 	}

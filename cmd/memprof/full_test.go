@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/tracetest"
 )
 
@@ -107,11 +107,11 @@ func TestCampaignSpoolLimit(t *testing.T) {
 			t.Fatalf("%d segments: exit code %d, want the job's 5\n%s", segments, code, stderr)
 		}
 		got, want := b.firstOf(run, log)
-		opened, err := trace.Open(b.path(run))
+		opened, err := dataset.Open(b.path(run))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if p := opened.Processes[0]; got == 0 || got >= want || p.Ending.State != trace.StateStopped || p.Events > int64(segments)*65536 {
+		if p := opened.Processes[0]; got == 0 || got >= want || p.Ending.State != dataset.StateStopped || p.Events > int64(segments)*65536 {
 			t.Errorf("%d segments: %d of %d allocations in %d events, %+v", segments, got, want, p.Events, p.Ending)
 		}
 		for _, name := range []string{run, log} {

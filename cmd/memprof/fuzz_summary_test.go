@@ -9,7 +9,7 @@ import (
 
 	"github.com/memprof/memprof/analysis/summary"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
-	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/tracetest"
 )
 
@@ -56,7 +56,7 @@ func summarized(f *testing.F) (dir string, whole []byte) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	info, err := trace.ReadInfo(dir)
+	info, err := dataset.ReadInfo(dir)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func summarized(f *testing.F) (dir string, whole []byte) {
 			f.Fatal(err)
 		}
 	}
-	if err := trace.WriteInfo(dir, info); err != nil {
+	if err := dataset.WriteInfo(dir, info); err != nil {
 		f.Fatal(err)
 	}
 	return dir, whole

@@ -14,6 +14,8 @@ import (
 
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
+	"github.com/memprof/memprof/trace/spool"
 	"github.com/memprof/memprof/trace/tracetest"
 )
 
@@ -278,7 +280,7 @@ func FuzzInfo(f *testing.F) {
 	notShort(f)
 	dir := f.TempDir()
 	tracetest.WriteRun(f, dir, tracetest.Mixed())
-	text, err := os.ReadFile(filepath.Join(dir, trace.InfoName))
+	text, err := os.ReadFile(filepath.Join(dir, dataset.InfoName))
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -287,11 +289,11 @@ func FuzzInfo(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte, number byte) {
 		dir := t.TempDir()
 		tracetest.WriteRun(t, dir, tracetest.Mixed(), tracetest.Process{
-			Meta:   trace.ProcessMeta{Name: trace.ReadingsName, Rank: -1, LocalRank: -1, WorldSize: -1},
+			Meta:   dataset.ProcessMeta{Name: dataset.ReadingsName, Rank: -1, LocalRank: -1, WorldSize: -1},
 			Events: []trace.Event{{Kind: trace.KindDeviceUsed, Time: 512_000, Requested: 80 << 30, Provided: 20 << 20, Arena: trace.NoArena, Context: 1}},
 			Texts:  []string{"", "all=1"},
 		})
-		if err := os.WriteFile(filepath.Join(dir, trace.InfoName), text, 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, dataset.InfoName), text, 0o644); err != nil {
 			t.Fatal(err)
 		}
 		verb(t, number, dir)
@@ -307,17 +309,17 @@ func FuzzRecover(f *testing.F) {
 
 func tryRecover(t *testing.T, data []byte, number byte) {
 	dir := t.TempDir()
-	if err := trace.WriteInfo(dir, &trace.Info{ID: tracetest.RunID, Command: []string{"job"}}); err != nil {
+	if err := dataset.WriteInfo(dir, &dataset.Info{ID: tracetest.RunID, Command: []string{"job"}}); err != nil {
 		t.Fatal(err)
 	}
-	spool := tracetest.NewSpool(t, filepath.Join(dir, trace.SpoolName), 4711, 0)
+	hook := tracetest.NewSpool(t, filepath.Join(dir, spool.Name), 4711, 0)
 	mixed := tracetest.Mixed()
 	for _, e := range mixed.Events {
-		spool.Append(e, mixed.Texts[e.Context])
+		hook.Append(e, mixed.Texts[e.Context])
 	}
-	spool.Close()
+	hook.Close()
 	n := &numbers{data}
-	files, err := filepath.Glob(filepath.Join(spool.Dir, "*"))
+	files, err := filepath.Glob(filepath.Join(hook.Dir, "*"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no files in the spool, error %v", err)
 	}

@@ -15,7 +15,9 @@ import (
 	"github.com/memprof/memprof/analysis/snapshot"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
-	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/collect"
+	"github.com/memprof/memprof/trace/dataset"
+	"github.com/memprof/memprof/trace/spool"
 )
 
 // version is set by the linker (make build). Recordings say which version made them, also those that are imported.
@@ -23,7 +25,7 @@ var version = "devel"
 
 // openRun opens the recording at path: a directory, one of its parts, or a file that is imported. Reading it shows a progress bar on a
 // terminal after a second. A recording in progress is opened as it is now, and stderr says so.
-func openRun(path string) (*trace.Run, error) {
+func openRun(path string) (*dataset.Run, error) {
 	run, err := openAny(path)
 	if err != nil {
 		return nil, exit.Input(err)
@@ -36,31 +38,31 @@ func openRun(path string) (*trace.Run, error) {
 }
 
 // openViewed opens a recording that is read several times: a progress bar would count each.
-func openViewed(path string) (*trace.Run, error) {
+func openViewed(path string) (*dataset.Run, error) {
 	run, err := openAny(path)
 	return run, exit.Input(err)
 }
 
-func openAny(path string) (*trace.Run, error) {
+func openAny(path string) (*dataset.Run, error) {
 	if stat, err := os.Stat(path); err != nil || !stat.IsDir() {
 		if isSnapshot(path) {
 			screen.Complain(os.Stderr, fmt.Sprintf("%s is a memory snapshot of PyTorch: importing it (memprof import %s keeps the recording)", plain.Text(path), snapshotFormat))
 			return openSnapshot(path)
 		}
-		return trace.Open(path)
+		return dataset.Open(path)
 	}
-	busy, err := trace.InProgress(path)
+	busy, err := spool.InProgress(path)
 	if err != nil {
 		return nil, err
 	}
 	if busy != "" {
-		run, err := trace.OpenLive(path)
-		if still, _ := trace.InProgress(path); err == nil || still != "" {
+		run, err := collect.OpenLive(path)
+		if still, _ := spool.InProgress(path); err == nil || still != "" {
 			return run, err
 		}
 		// the recording ended between the two calls
 	}
-	return trace.Open(path)
+	return dataset.Open(path)
 }
 
 // isSnapshot says whether a path is a regular file that begins as a snapshot does: a pickle of protocol 2 to 5, gzipped or not.
@@ -81,7 +83,7 @@ func isSnapshot(path string) bool {
 }
 
 // openSnapshot imports a file and opens the recording, which has no directory: its parts exist as long as this process does.
-func openSnapshot(path string) (run *trace.Run, err error) {
+func openSnapshot(path string) (run *dataset.Run, err error) {
 	dir, err := os.MkdirTemp("", "memprof-import-*")
 	if err != nil {
 		return nil, err
@@ -90,19 +92,19 @@ func openSnapshot(path string) (run *trace.Run, err error) {
 	if _, err := snapshot.Import(dir, []string{path}, version); err != nil {
 		return nil, err
 	}
-	if run, err = trace.Open(dir); err != nil {
+	if run, err = dataset.Open(dir); err != nil {
 		return nil, err
 	}
 	return run, run.Detach(path)
 }
 
 // openRuns opens recordings, and those in folders of recordings.
-func openRuns(paths []string) ([]*trace.Run, error) {
+func openRuns(paths []string) ([]*dataset.Run, error) {
 	paths, err := recordingsIn(paths)
 	if err != nil {
 		return nil, err
 	}
-	var runs []*trace.Run
+	var runs []*dataset.Run
 	for _, path := range paths {
 		run, err := openRun(path)
 		if err != nil {
@@ -169,17 +171,17 @@ func recordingsIn(paths []string) ([]string, error) {
 
 // isRecording says whether a directory holds a recording, complete or not.
 func isRecording(dir string) bool {
-	if _, err := os.Stat(filepath.Join(dir, trace.InfoName)); err == nil {
+	if _, err := os.Stat(filepath.Join(dir, dataset.InfoName)); err == nil {
 		return true
 	}
 	if parts, err := filepath.Glob(filepath.Join(dir, "*.parquet")); err == nil && len(parts) > 0 {
 		return true
 	}
-	busy, err := trace.InProgress(dir)
+	busy, err := spool.InProgress(dir)
 	return err == nil && busy != ""
 }
 
-func eventsOf(run *trace.Run) int64 {
+func eventsOf(run *dataset.Run) int64 {
 	events := int64(0)
 	for _, process := range run.Processes {
 		events += process.Events
@@ -187,7 +189,7 @@ func eventsOf(run *trace.Run) int64 {
 	return events
 }
 
-func processNames(run *trace.Run) string {
+func processNames(run *dataset.Run) string {
 	var names []string
 	for _, process := range run.Processes {
 		names = append(names, process.Name)
@@ -196,7 +198,7 @@ func processNames(run *trace.Run) string {
 }
 
 // openProcess opens a recording and picks a process of it, the first if name is "".
-func openProcess(path, name string) (*trace.Run, *trace.Process, error) {
+func openProcess(path, name string) (*dataset.Run, *dataset.Process, error) {
 	run, err := openRun(path)
 	if err != nil {
 		return nil, nil, err
@@ -205,7 +207,7 @@ func openProcess(path, name string) (*trace.Run, *trace.Process, error) {
 	return run, process, err
 }
 
-func pickProcess(run *trace.Run, name string) (*trace.Process, error) {
+func pickProcess(run *dataset.Run, name string) (*dataset.Process, error) {
 	for _, process := range run.Processes {
 		if name == "" || process.Name == name {
 			return process, nil

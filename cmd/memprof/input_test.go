@@ -9,6 +9,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/tracetest"
 )
 
@@ -20,8 +21,8 @@ func makeTrace(ts *testscript.TestScript, _ bool, args []string) {
 	}
 	dir, events, part := ts.MkAbs(args[0]), number(ts, args[2]), number(ts, args[3])
 	ts.Check(os.MkdirAll(dir, 0o700))
-	ts.Check(trace.WriteInfo(dir, &trace.Info{ID: args[1], Command: []string{"job"}}))
-	w := trace.NewWriter(dir, trace.ProcessMeta{RunID: args[1], Name: "pid" + args[1], PID: 1, Rank: -1}, trace.WriterOptions{PartEvents: part})
+	ts.Check(dataset.WriteInfo(dir, &dataset.Info{ID: args[1], Command: []string{"job"}}))
+	w := dataset.NewWriter(dir, dataset.ProcessMeta{RunID: args[1], Name: "pid" + args[1], PID: 1, Rank: -1}, dataset.WriterOptions{PartEvents: part})
 	made, texts := tracetest.Training(events)
 	ids := make([]int32, len(texts))
 	for i, text := range texts {
@@ -31,7 +32,7 @@ func makeTrace(ts *testscript.TestScript, _ bool, args []string) {
 		made[i].Seq, made[i].Context = int64(i), ids[made[i].Context]
 		ts.Check(w.Append(&made[i]))
 	}
-	ts.Check(w.Finish(trace.Ending{State: trace.StateClosed}))
+	ts.Check(w.Finish(dataset.Ending{State: dataset.StateClosed}))
 }
 
 func number(ts *testscript.TestScript, text string) int {
@@ -74,7 +75,7 @@ func tamper(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Fatalf("usage: tamper PART remove|byte|swap SEQ")
 	}
 	at := number(ts, args[2])
-	ts.Check(trace.RewritePart(ts.MkAbs(args[0]), func(rows []trace.Event, _ *trace.Strings) []trace.Event {
+	ts.Check(dataset.RewritePart(ts.MkAbs(args[0]), func(rows []trace.Event, _ *dataset.Strings) []trace.Event {
 		switch args[1] {
 		case "remove":
 			rows = slices.Delete(rows, at, at+1)

@@ -19,6 +19,7 @@ import (
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/tracetest"
 )
 
@@ -183,7 +184,7 @@ func TestExportInstants(t *testing.T) {
 	}
 	whole := t.TempDir()
 	write := func(dir string, events []trace.Event) {
-		tracetest.WriteRun(t, dir, tracetest.Process{Meta: trace.ProcessMeta{Name: "pid7", PID: 7, Rank: -1}, Events: events, Texts: texts})
+		tracetest.WriteRun(t, dir, tracetest.Process{Meta: dataset.ProcessMeta{Name: "pid7", PID: 7, Rank: -1}, Events: events, Texts: texts})
 	}
 	write(whole, r.Events)
 	// What each instant has, by the events themselves.

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/tracetest"
 )
 
@@ -74,7 +75,7 @@ func (b *bench) logged(file string) []request {
 // recorded are the allocations in the trace.
 func (b *bench) recorded(dir string) []request {
 	b.Helper()
-	run, err := trace.Open(b.path(dir))
+	run, err := dataset.Open(b.path(dir))
 	if err != nil {
 		b.Fatal(err)
 	}

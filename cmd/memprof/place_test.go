@@ -10,6 +10,8 @@ import (
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/recorder"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
+	"github.com/memprof/memprof/trace/spool"
 	"github.com/memprof/memprof/trace/tracetest"
 )
 
@@ -19,7 +21,7 @@ func newRecording(t *testing.T) (dir string) {
 	dir = filepath.Join(t.TempDir(), "odd [name]*")
 	mustMake(t, dir)
 	tracetest.WriteRun(t, dir, tracetest.Process{
-		Meta: trace.ProcessMeta{Name: "pid1", Rank: -1}, Events: []trace.Event{{Kind: trace.KindAlloc, Requested: 1}}, Texts: []string{""},
+		Meta: dataset.ProcessMeta{Name: "pid1", Rank: -1}, Events: []trace.Event{{Kind: trace.KindAlloc, Requested: 1}}, Texts: []string{""},
 	})
 	return dir
 }
@@ -118,7 +120,7 @@ func TestPlaceOfOthers(t *testing.T) {
 func TestForeignSpoolLink(t *testing.T) {
 	victim := mustMake(t, filepath.Join(t.TempDir(), "victim"))
 	spools := mustMake(t, filepath.Join(t.TempDir(), "spools"))
-	if err := trace.MakeSpool(victim, spools); err != nil {
+	if err := spool.Make(victim, spools); err != nil {
 		t.Fatal(err)
 	}
 	theirs, err := os.Readlink(filepath.Join(victim, "spool"))

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
-	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/tracetest"
 )
 
@@ -47,7 +47,7 @@ func memprofIn(t *testing.T, code int, args ...string) string {
 func TestReportFollowsNoLink(t *testing.T) {
 	dir := t.TempDir()
 	events, texts := tracetest.Training(500)
-	tracetest.WriteRun(t, dir, tracetest.Process{Meta: trace.ProcessMeta{Name: "pid7", Rank: -1}, Events: events, Texts: texts})
+	tracetest.WriteRun(t, dir, tracetest.Process{Meta: dataset.ProcessMeta{Name: "pid7", Rank: -1}, Events: events, Texts: texts})
 	planted := []string{"pid7-gpu0-timeline.png", "pid7-gpu0-map.svg", "report.html"}
 	for _, name := range planted {
 		plant(t, dir, name)

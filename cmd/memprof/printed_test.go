@@ -14,7 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
-	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/tracetest"
 )
 
@@ -26,22 +26,22 @@ const nasty = "\x1b[31m\x1b]0;t\x07\x1b]52;c;cm0gLXJm\x07\u009b2J\u202egnp\u2028
 func nastyRun(t testing.TB, dir, process string) {
 	t.Helper()
 	exit := 0
-	info := &trace.Info{
+	info := &dataset.Info{
 		ID: nasty, Version: nasty, Command: []string{nasty, nasty}, Host: nasty, OS: nasty, Kernel: nasty,
-		GPUs:       []trace.GPU{{Name: nasty, UUID: nasty, Memory: 80 << 30, Driver: nasty}},
+		GPUs:       []dataset.GPU{{Name: nasty, UUID: nasty, Memory: 80 << 30, Driver: nasty}},
 		Frameworks: []string{nasty}, Options: map[string]string{nasty: nasty, "readings": nasty}, ExitStatus: &exit, Problems: []string{nasty},
 	}
-	if err := trace.WriteInfo(dir, info); err != nil {
+	if err := dataset.WriteInfo(dir, info); err != nil {
 		t.Fatal(err)
 	}
 	// What JSON gives back has no bytes that are not UTF-8.
-	info, err := trace.ReadInfo(dir)
+	info, err := dataset.ReadInfo(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := trace.NewWriter(dir, trace.ProcessMeta{
+	w := dataset.NewWriter(dir, dataset.ProcessMeta{
 		RunID: info.ID, Name: "rank0", Spool: info.ID, PID: 7, Rank: 0, LocalRank: 0, WorldSize: 1, Command: info.ID, Frameworks: info.ID,
-	}, trace.WriterOptions{})
+	}, dataset.WriterOptions{})
 	mixed := tracetest.Mixed()
 	ids := make([]int32, len(mixed.Texts))
 	for i, text := range mixed.Texts {
@@ -53,7 +53,7 @@ func nastyRun(t testing.TB, dir, process string) {
 			t.Fatal(err)
 		}
 	}
-	if err := w.Finish(trace.Ending{State: trace.StateKilled, Reason: info.ID, Lost: 1, Problems: []string{"one", "two"}}); err != nil {
+	if err := w.Finish(dataset.Ending{State: dataset.StateKilled, Reason: info.ID, Lost: 1, Problems: []string{"one", "two"}}); err != nil {
 		t.Fatal(err)
 	}
 	if process != "rank0" {

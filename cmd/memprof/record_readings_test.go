@@ -12,13 +12,13 @@ import (
 	"github.com/memprof/memprof/cmd/memprof/internal/recorder"
 	"github.com/memprof/memprof/hooks/nvml"
 	"github.com/memprof/memprof/hooks/nvml/nvmltest"
-	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // recordOnCards records a job on the simulated device of a machine with made-up cards.
 func recordOnCards(t *testing.T, fake *nvmltest.Cards, command ...string) (dir string, err error) {
 	t.Helper()
-	return recordWith(t, func(*recorder.Device) (nvml.Cards, string) { return fake, trace.ReadingsOfNVML }, command...)
+	return recordWith(t, func(*recorder.Device) (nvml.Cards, string) { return fake, dataset.ReadingsOfNVML }, command...)
 }
 
 // recordWith records a job on the simulated device, as if that were a real one.
@@ -81,7 +81,7 @@ func TestRecordHasProcessesRead(t *testing.T) {
 	tests := []struct {
 		readings, scope, missing string
 	}{
-		{trace.ReadingsOfDriver + why, "card", ""},
+		{dataset.ReadingsOfDriver + why, "card", ""},
 		{"none: " + why, "process", why},
 	}
 	for _, test := range tests {
@@ -121,11 +121,11 @@ func TestRecordGivesUpOnCards(t *testing.T) {
 	if b := found[0].Account; b.Scope != "card" || b.Missing != "" {
 		t.Errorf("accounting %s", jsonText(found))
 	}
-	info, err := trace.ReadInfo(dir)
+	info, err := dataset.ReadInfo(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := info.Options[trace.OptionReadings], trace.ReadingsOfDriver+nvml.ErrNoAnswer.Error(); got != want {
+	if got, want := info.Options[dataset.OptionReadings], dataset.ReadingsOfDriver+nvml.ErrNoAnswer.Error(); got != want {
 		t.Errorf("run.json has readings %q, want %q", got, want)
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // TestRerunOnMissingDevice: a recording may name devices that are not here, which is no fault of
@@ -26,11 +27,11 @@ func TestRerunOnMissingDevice(t *testing.T) {
 			if err := cmd.Run(); err != nil {
 				t.Fatalf("%v\n%s", err, stderr)
 			}
-			run, err := trace.Open(b.path("run"))
+			run, err := dataset.Open(b.path("run"))
 			if err != nil {
 				t.Fatal(err)
 			}
-			err = trace.RewritePart(run.Processes[0].Parts[0].Path, func(rows []trace.Event, _ *trace.Strings) []trace.Event {
+			err = dataset.RewritePart(run.Processes[0].Parts[0].Path, func(rows []trace.Event, _ *dataset.Strings) []trace.Event {
 				for i := range rows {
 					if rows[i].Kind == test.kind {
 						rows[i].Device = 9

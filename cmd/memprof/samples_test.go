@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // builtAt are paths that say where a recording was made: folders of a build machine and temporary ones.
@@ -38,7 +38,7 @@ func TestSamplesNameNoBuildFolder(t *testing.T) {
 			look(path, string(mustRead(t, path)))
 		case ".parquet":
 			look(path, string(mustRead(t, path)))
-			if !strings.HasPrefix(entry.Name(), trace.ReadingsName) {
+			if !strings.HasPrefix(entry.Name(), dataset.ReadingsName) {
 				for _, text := range textsOf(t, path) {
 					look(path, text)
 				}
@@ -75,7 +75,7 @@ func unzipped(t *testing.T, path string) string {
 // textsOf are the texts of a part of a recording.
 func textsOf(t *testing.T, path string) []string {
 	t.Helper()
-	run, err := trace.Open(path)
+	run, err := dataset.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}

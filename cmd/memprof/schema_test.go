@@ -19,6 +19,8 @@ import (
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/top"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
+	"github.com/memprof/memprof/trace/spool"
 	"github.com/memprof/memprof/trace/tracetest"
 )
 
@@ -112,7 +114,7 @@ func documents(t *testing.T) map[string][][]byte {
 	docs := map[string][][]byte{}
 	dir := t.TempDir()
 	events, texts := tracetest.Training(4000)
-	tracetest.WriteRun(t, dir, tracetest.Process{Events: events, Texts: texts, Meta: trace.ProcessMeta{Name: "rank0", PID: 1, WorldSize: 1}})
+	tracetest.WriteRun(t, dir, tracetest.Process{Events: events, Texts: texts, Meta: dataset.ProcessMeta{Name: "rank0", PID: 1, WorldSize: 1}})
 	add := func(name string, code int, args ...string) {
 		t.Helper()
 		var stdout, stderr bytes.Buffer
@@ -148,12 +150,12 @@ func documents(t *testing.T) map[string][][]byte {
 	docs["report-at"] = append(docs["report-at"], mustRead(t, "../../report/testdata/moments.json"))
 	add("check", exit.Violated, "check", "--json", samples+"alexnet", samples+"resnet50", "--gate", "waste.internal < 1%", "--gate", "reserved.peak < 1TiB", "--gate", "oom.count == 0")
 	unended := t.TempDir()
-	tracetest.WriteRun(t, unended, tracetest.Process{Events: events, Texts: texts, Meta: trace.ProcessMeta{Name: "rank0", PID: 1, WorldSize: 1}})
-	if err := trace.WriteInfo(unended, &trace.Info{ID: tracetest.RunID, Command: []string{"job"}}); err != nil {
+	tracetest.WriteRun(t, unended, tracetest.Process{Events: events, Texts: texts, Meta: dataset.ProcessMeta{Name: "rank0", PID: 1, WorldSize: 1}})
+	if err := dataset.WriteInfo(unended, &dataset.Info{ID: tracetest.RunID, Command: []string{"job"}}); err != nil {
 		t.Fatal(err)
 	}
 	add("check", exit.Fine, "check", "--json", unended)
-	if err := trace.WriteInfo(unended, &trace.Info{ID: tracetest.RunID, Command: []string{"job"}, Snapshot: &trace.Snapshot{Why: "SIGUSR1"}}); err != nil {
+	if err := dataset.WriteInfo(unended, &dataset.Info{ID: tracetest.RunID, Command: []string{"job"}, Snapshot: &dataset.Snapshot{Why: "SIGUSR1"}}); err != nil {
 		t.Fatal(err)
 	}
 	add("report", exit.Fine, "report", "--json", unended)
@@ -177,27 +179,27 @@ func documents(t *testing.T) map[string][][]byte {
 	mustWrite(t, script, "alloc a 3M\nalloc b 1G\nfree a\ngc\n")
 	add("replay", exit.Fine, "replay", "--ops", script, "--limit", "16M", "--json")
 	bad := filepath.Join(dir, "bad")
-	tracetest.WriteRun(t, mustMake(t, bad), tracetest.Process{Events: events, Texts: texts, Meta: trace.ProcessMeta{Name: "rank0", PID: 1, WorldSize: 1}})
+	tracetest.WriteRun(t, mustMake(t, bad), tracetest.Process{Events: events, Texts: texts, Meta: dataset.ProcessMeta{Name: "rank0", PID: 1, WorldSize: 1}})
 	tracetest.Rewrite(t, filepath.Join(bad, "rank0-0000.parquet"), func(rows []trace.Event) []trace.Event {
 		rows[10].Requested++
 		return rows
 	})
 	add("verify", exit.Violated, "verify", "--json", bad)
 	gone := mustMake(t, filepath.Join(dir, "gone"))
-	tracetest.WriteRun(t, gone, tracetest.Process{Events: events, Texts: texts, Meta: trace.ProcessMeta{Name: "rank0", PID: 1, WorldSize: 2}})
-	if err := trace.WriteInfo(gone, &trace.Info{ID: tracetest.RunID, Processes: []string{"rank0", "rank1"}}); err != nil {
+	tracetest.WriteRun(t, gone, tracetest.Process{Events: events, Texts: texts, Meta: dataset.ProcessMeta{Name: "rank0", PID: 1, WorldSize: 2}})
+	if err := dataset.WriteInfo(gone, &dataset.Info{ID: tracetest.RunID, Processes: []string{"rank0", "rank1"}}); err != nil {
 		t.Fatal(err)
 	}
 	add("verify", exit.Violated, "verify", "--json", gone)
 	killed := mustMake(t, filepath.Join(dir, "killed"))
-	if err := trace.WriteInfo(killed, &trace.Info{ID: tracetest.RunID}); err != nil {
+	if err := dataset.WriteInfo(killed, &dataset.Info{ID: tracetest.RunID}); err != nil {
 		t.Fatal(err)
 	}
-	spool := tracetest.NewSpool(t, mustMake(t, filepath.Join(killed, trace.SpoolName)), 4711, 0)
+	hook := tracetest.NewSpool(t, mustMake(t, filepath.Join(killed, spool.Name)), 4711, 0)
 	for i := range events[:100] {
-		spool.Append(events[i], "")
+		hook.Append(events[i], "")
 	}
-	spool.Close()
+	hook.Close()
 	add("recover", exit.Fine, "recover", "--json", killed)
 
 	one, name := int64(1), int32(1)

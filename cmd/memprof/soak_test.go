@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 var soakEvents = flag.Int64("soak-events", 4_000_000, "allocations and frees of the soak test; make soak makes 200 million")
@@ -49,7 +49,7 @@ func TestSoak(t *testing.T) {
 	checkFlat(t, "the job", resident, mappedSegments*4<<10, 0)
 	checkFlat(t, "the recorder", <-recorder, 128<<10, 0.25) // its heap may double between two collections
 
-	run, err := trace.Open(b.path("run"))
+	run, err := dataset.Open(b.path("run"))
 	if err != nil {
 		t.Fatal(err)
 	}

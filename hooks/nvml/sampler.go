@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 const (
@@ -32,7 +33,7 @@ type Sampler struct {
 	cards Cards
 	dir   string
 	now   func() int64 // nanoseconds since the run's clock base
-	to    *trace.Writer
+	to    *dataset.Writer
 	gpus  []readGPU
 	job   *family // nil before the job was started
 
@@ -64,10 +65,10 @@ type course struct {
 
 // NewSampler takes the readings before the job. It fails with ErrNoAnswer if the cards do not answer within
 // patience, so that the job need not wait.
-func NewSampler(dir string, info *trace.Info, cards Cards, patience time.Duration) (*Sampler, error) {
-	meta := trace.ProcessMeta{RunID: info.ID, Name: trace.ReadingsName, Rank: -1, LocalRank: -1, WorldSize: -1}
+func NewSampler(dir string, info *dataset.Info, cards Cards, patience time.Duration) (*Sampler, error) {
+	meta := dataset.ProcessMeta{RunID: info.ID, Name: dataset.ReadingsName, Rank: -1, LocalRank: -1, WorldSize: -1}
 	s := &Sampler{
-		cards: cards, dir: dir, to: trace.NewWriter(dir, meta, trace.WriterOptions{}),
+		cards: cards, dir: dir, to: dataset.NewWriter(dir, meta, dataset.WriterOptions{}),
 		now: func() int64 { return monotonic() - info.ClockBase }, patience: patience,
 		end: make(chan struct{}), done: make(chan struct{}),
 	}
@@ -114,7 +115,7 @@ func (s *Sampler) Follow(pid int) {
 		for {
 			start := time.Now()
 			s.round()
-			rest := max(trace.ReadingInterval, min(busyShare*time.Since(start), longestRest))
+			rest := max(dataset.ReadingInterval, min(busyShare*time.Since(start), longestRest))
 			select {
 			case <-s.end:
 				s.round()
@@ -139,7 +140,7 @@ func (s *Sampler) Stop() []string {
 		}
 	}
 	if s.err == nil {
-		s.err = s.to.Finish(trace.Ending{State: trace.StateClosed})
+		s.err = s.to.Finish(dataset.Ending{State: dataset.StateClosed})
 	}
 	if s.err != nil {
 		s.to.Abandon()
@@ -250,7 +251,7 @@ func (s *Sampler) write(gpu int, c *course, time, used int64) {
 	}
 	c.used, c.written = used, time
 	s.err = s.to.Append(&trace.Event{
-		Seq: s.to.NextSeq(), Time: time &^ (trace.TimeStep - 1), Kind: trace.KindDeviceUsed,
+		Seq: s.to.NextSeq(), Time: time &^ (dataset.TimeStep - 1), Kind: trace.KindDeviceUsed,
 		Device: int32(gpu), Arena: trace.NoArena, Requested: s.gpus[gpu].total, Provided: used, Context: c.context,
 	})
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/memprof/memprof/hooks/nvml/nvmltest"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/tracetest"
 )
 
@@ -26,7 +27,7 @@ type script struct {
 // startSampler starts one whose cards answer in time, however busy the machine is.
 func startSampler(t *testing.T, dir string, cards Cards) *Sampler {
 	t.Helper()
-	s, err := NewSampler(dir, &trace.Info{ID: tracetest.RunID, ClockBase: monotonic()}, cards, 2*time.Minute)
+	s, err := NewSampler(dir, &dataset.Info{ID: tracetest.RunID, ClockBase: monotonic()}, cards, 2*time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +41,7 @@ func newScript(t *testing.T, cards *nvmltest.Cards) *script {
 	tracetest.WriteRun(t, s.dir, tracetest.Process{Events: events, Texts: texts})
 	s.Sampler = startSampler(t, s.dir, cards)
 	s.to.Abandon() // what it read by the real clock
-	s.to = trace.NewWriter(s.dir, trace.ProcessMeta{RunID: tracetest.RunID, Name: trace.ReadingsName, Rank: -1}, trace.WriterOptions{})
+	s.to = dataset.NewWriter(s.dir, dataset.ProcessMeta{RunID: tracetest.RunID, Name: dataset.ReadingsName, Rank: -1}, dataset.WriterOptions{})
 	s.to.Intern("all=1")
 	s.now, s.completed = func() int64 { return s.clock }, 0
 	for i := range s.gpus {
@@ -85,7 +86,7 @@ func (s *script) finish(t *testing.T) []string {
 	if troubles := s.Stop(); len(troubles) != 0 {
 		t.Fatalf("troubles: %q", troubles)
 	}
-	run, err := trace.Open(s.dir)
+	run, err := dataset.Open(s.dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,7 +219,7 @@ func TestSamplerOutlivesAFailingCard(t *testing.T) {
 	if got, want := s.Stop(), []string{"the GPU fell off the bus"}; !cmp.Equal(got, want) {
 		t.Errorf("troubles %q, want %q", got, want)
 	}
-	run, err := trace.Open(s.dir)
+	run, err := dataset.Open(s.dir)
 	if err != nil || run.Readings == nil || run.Readings.Events != 1 {
 		t.Errorf("the readings before are lost: %v, %+v", err, run)
 	}
@@ -269,7 +270,7 @@ func TestSamplerFollows(t *testing.T) {
 	if troubles := s.Stop(); len(troubles) != 0 {
 		t.Fatalf("troubles: %q", troubles)
 	}
-	run, err := trace.Open(dir)
+	run, err := dataset.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -290,7 +291,7 @@ func TestSamplerOutlivesASilentDriver(t *testing.T) {
 	dir := t.TempDir()
 	silent := &nvmltest.Cards{Used: []int64{5}}
 	silent.Stuck.Store(&stuck)
-	if _, err := NewSampler(dir, &trace.Info{ID: tracetest.RunID}, silent, 10*time.Millisecond); err != ErrNoAnswer {
+	if _, err := NewSampler(dir, &dataset.Info{ID: tracetest.RunID}, silent, 10*time.Millisecond); err != ErrNoAnswer {
 		t.Errorf("before the job: error %v", err)
 	}
 	cards := &nvmltest.Cards{Used: []int64{5}}

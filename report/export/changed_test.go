@@ -8,6 +8,7 @@ import (
 
 	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/tracetest"
 )
 
@@ -29,7 +30,7 @@ func TestChangedEvents(t *testing.T) {
 	dir := t.TempDir()
 	try := func(events []trace.Event, what string, at int) {
 		tracetest.WriteRun(t, dir, tracetest.Process{Events: events, Texts: whole.texts})
-		run, err := trace.Open(dir)
+		run, err := dataset.Open(dir)
 		if err != nil {
 			t.Fatal(err)
 		}

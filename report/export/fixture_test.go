@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/tracetest"
 )
 
@@ -101,14 +102,14 @@ func recorded(t *testing.T) *Recording {
 	other.block(trace.KindMap, 0, base, 100, 2*mib)
 	other.alloc(0, base, 100, 256, "module=net.fc")
 	tracetest.WriteRun(t, dir,
-		tracetest.Process{Meta: trace.ProcessMeta{Name: "rank0", PID: 4711, Rank: 0, WorldSize: 2}, Events: j.events, Texts: j.texts},
-		tracetest.Process{Meta: trace.ProcessMeta{Name: "rank1", PID: 4712, Rank: 1, WorldSize: 2}, Events: other.events, Texts: other.texts},
+		tracetest.Process{Meta: dataset.ProcessMeta{Name: "rank0", PID: 4711, Rank: 0, WorldSize: 2}, Events: j.events, Texts: j.texts},
+		tracetest.Process{Meta: dataset.ProcessMeta{Name: "rank1", PID: 4712, Rank: 1, WorldSize: 2}, Events: other.events, Texts: other.texts},
 		tracetest.Process{
-			Meta:   trace.ProcessMeta{Name: trace.ReadingsName, Rank: -1, LocalRank: -1, WorldSize: -1},
+			Meta:   dataset.ProcessMeta{Name: dataset.ReadingsName, Rank: -1, LocalRank: -1, WorldSize: -1},
 			Events: []trace.Event{{Kind: trace.KindDeviceUsed, Time: 512_000, Requested: 80 * mib, Provided: 20 * mib, Arena: trace.NoArena, Context: 1}},
 			Texts:  []string{"", "all=1"},
 		})
-	run, err := trace.Open(dir)
+	run, err := dataset.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

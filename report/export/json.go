@@ -6,6 +6,7 @@ import (
 
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // JSONVersion is the version of [JSON]'s format. Keys may be added without raising it; existing keys keep their
@@ -50,7 +51,7 @@ func list[T any](of []T) []T {
 	return of
 }
 
-func jsonProcess(out *writer, process *trace.Process) error {
+func jsonProcess(out *writer, process *dataset.Process) error {
 	head, err := plain.JSON(process.Name)
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // PerfettoOptions select what is written.
@@ -100,7 +101,7 @@ func Perfetto(w io.Writer, r *Recording, opt PerfettoOptions) error {
 // perfetto writes one process as one sequence of packets. Interned names belong to a sequence.
 type perfetto struct {
 	out     *writer
-	process *trace.Process
+	process *dataset.Process
 	opt     PerfettoOptions
 	number  uint64 // of the process, from 1; also the ID of its sequence
 	started bool   // the first packet of the sequence is written
@@ -134,7 +135,7 @@ type slice struct {
 	lane   int
 }
 
-func newPerfetto(out *writer, number uint64, process *trace.Process, opt PerfettoOptions) *perfetto {
+func newPerfetto(out *writer, number uint64, process *dataset.Process, opt PerfettoOptions) *perfetto {
 	p := &perfetto{
 		out: out, process: process, opt: opt, number: number, began: -1,
 		devices: map[int32]*deviceTracks{}, threads: map[int32]*threadTrack{},

@@ -18,6 +18,7 @@ import (
 
 	"github.com/memprof/memprof/report/reporttest"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/tracetest"
 )
 
@@ -296,7 +297,7 @@ func TestPerfettoLanes(t *testing.T) {
 	dir := t.TempDir()
 	events, texts := tracetest.Training(20_000)
 	tracetest.WriteRun(t, dir, tracetest.Process{Events: events, Texts: texts})
-	run, err := trace.Open(dir)
+	run, err := dataset.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/ledger"
-	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 func pprofOf(t *testing.T, r *Recording, opt PprofOptions) (*profile.Profile, []byte) {
@@ -139,7 +139,7 @@ func TestPprofToolSamples(t *testing.T) {
 		t.Skip("takes seconds")
 	}
 	for _, name := range []string{"alexnet", "gpt2"} {
-		run, err := trace.Open(filepath.Join("../../samples", name))
+		run, err := dataset.Open(filepath.Join("../../samples", name))
 		if err != nil {
 			t.Fatal(err)
 		}

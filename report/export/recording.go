@@ -8,16 +8,16 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/attribution"
-	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // Recording is a run to export. Some formats read its events several times.
 type Recording struct {
-	Run *trace.Run
+	Run *dataset.Run
 }
 
 // analyze runs package analysis over the events of a process. It fails if they are inconsistent.
-func (r *Recording) analyze(process *trace.Process, opt analysis.Options) (*analysis.Result, error) {
+func (r *Recording) analyze(process *dataset.Process, opt analysis.Options) (*analysis.Result, error) {
 	reader, err := process.NewReader()
 	if err != nil {
 		return nil, err
@@ -26,7 +26,7 @@ func (r *Recording) analyze(process *trace.Process, opt analysis.Options) (*anal
 	opt.Process, opt.Text = process.Name, process.Strings().Text
 	opt.FirstSeq = process.Parts[0].FirstSeq
 	opt.Live = process.Live
-	opt.Recovered = process.Ending.State != trace.StateClosed
+	opt.Recovered = process.Ending.State != dataset.StateClosed
 	result, err := analysis.Run(reader, opt)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", process.Name, err)
@@ -36,7 +36,7 @@ func (r *Recording) analyze(process *trace.Process, opt analysis.Options) (*anal
 
 // CutAt makes all formats write a process up to an instant: AtPeak, AtOOM or the number of an event. ok is false if
 // the process has no such instant. The peak is that of the device with most reserved.
-func (r *Recording) CutAt(process *trace.Process, at string) (ok bool, err error) {
+func (r *Recording) CutAt(process *dataset.Process, at string) (ok bool, err error) {
 	result, err := r.analyze(process, analysis.Options{})
 	if err != nil {
 		return false, err

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/memprof/memprof/report/reporttest"
-	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // readCSV makes events of what CSV wrote, with contexts as texts.
@@ -106,7 +106,7 @@ func TestJSON(t *testing.T) {
 	}
 	var doc struct {
 		Version   int
-		Run       trace.Info
+		Run       dataset.Info
 		Processes []struct {
 			Process   string
 			PID, Rank int

@@ -10,6 +10,7 @@ import (
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // TorchSnapshot writes one process as a pickled snapshot of torch's allocator; see the package
@@ -17,7 +18,7 @@ import (
 //
 // A phase or an iteration becomes an external annotation with a START and an END. A pause frees and unmaps the
 // blocks of its tag, and a resume maps and allocates them again.
-func TorchSnapshot(w io.Writer, r *Recording, process *trace.Process) error {
+func TorchSnapshot(w io.Writer, r *Recording, process *dataset.Process) error {
 	out := &writer{to: w}
 	s := &snapshot{pickler: newPickler(out), process: process, frames: map[origin]uint32{}}
 	s.stacks.text = process.Strings().Text
@@ -48,11 +49,11 @@ func SnapshotPasses(devices int) int { return 1 + devices }
 // snapshot is the state of TorchSnapshot.
 type snapshot struct {
 	*pickler
-	process *trace.Process
+	process *dataset.Process
 	epoch   int64 // of the clock base, in microseconds since 1970; 0 if unknown
 
-	imported *trace.Imported // nil if the process was recorded
-	err      error           // of the first pass that failed
+	imported *dataset.Imported // nil if the process was recorded
+	err      error             // of the first pass that failed
 
 	devices  []int32 // with arenas, ascending
 	memories []*memory

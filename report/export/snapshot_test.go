@@ -15,6 +15,7 @@ import (
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/report/reporttest"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/tracetest"
 )
 
@@ -36,7 +37,7 @@ func python3(t *testing.T, program string, pickle []byte) []byte {
 	return out
 }
 
-func snapshotOf(t *testing.T, r *Recording, process *trace.Process) []byte {
+func snapshotOf(t *testing.T, r *Recording, process *dataset.Process) []byte {
 	t.Helper()
 	var out bytes.Buffer
 	if err := TorchSnapshot(&out, r, process); err != nil {
@@ -56,7 +57,7 @@ func TestTorchSnapshot(t *testing.T) {
 // are those of the report.
 func TestTorchSnapshotSamples(t *testing.T) {
 	for _, name := range []string{"alexnet", "resnet50", "gpt2"} {
-		run, err := trace.Open(filepath.Join("../../samples", name))
+		run, err := dataset.Open(filepath.Join("../../samples", name))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -133,7 +134,7 @@ func TestTorchSnapshotAlias(t *testing.T) {
 	s.add(trace.Event{Kind: trace.KindUnalias, Arena: 1, Addr: island + 2*mib, Provided: 2 * mib}, "store=0")
 	dir := t.TempDir()
 	tracetest.WriteRun(t, dir, tracetest.Process{Events: s.events, Texts: s.texts})
-	run, err := trace.Open(dir)
+	run, err := dataset.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,13 +11,13 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/summary"
-	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // Fleet gathers the tables of a job's processes.
 type Fleet struct {
-	Info     trace.Info // of the first recording
-	Paths    int        // recordings
+	Info     dataset.Info // of the first recording
+	Paths    int          // recordings
 	Events   int64
 	Hosts    map[string]bool
 	GPUs     map[string]int // devices by model
@@ -55,7 +55,7 @@ func New() *Fleet {
 func (f *Fleet) Add(path string, t *summary.Table) {
 	f.Events += t.Events
 	f.Hosts[t.Host] = true
-	if t.Ending.State != trace.StateClosed {
+	if t.Ending.State != dataset.StateClosed {
 		f.Recovers++
 	}
 	index := map[int32]int{}

@@ -9,7 +9,7 @@ import (
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/layout"
-	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // Provenance is where a result comes from: the lines that the report on a device begins with. allocator is the
@@ -55,7 +55,7 @@ func partNotes(j *analysis.Job) []layout.Cell {
 }
 
 // importNotes say from where on an imported recording is exact, and what was there before.
-func importNotes(i *trace.Imported) []layout.Cell {
+func importNotes(i *dataset.Imported) []layout.Cell {
 	text := "Imported from " + plain.Shorten(i.Format, 24) + ": exact from its first event on"
 	if i.Opening > 0 {
 		text = "Imported from " + plain.Shorten(i.Format, 24) + ": exact from event " + plain.FormatCount(i.Opening) + " on"

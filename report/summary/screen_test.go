@@ -9,7 +9,7 @@ import (
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/layout"
-	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // texts are the texts of cells.
@@ -52,13 +52,13 @@ func TestNext(t *testing.T) {
 // A snapshot whose history was cut off is exact from the first event that it has, after those that restate what was there.
 func TestImportNotes(t *testing.T) {
 	tests := []struct {
-		how  trace.Imported
+		how  dataset.Imported
 		want []string
 	}{
-		{trace.Imported{Format: "torch-snapshot"}, []string{"Imported from torch-snapshot: exact from its first event on"}},
-		{trace.Imported{Format: "torch-snapshot", Opening: 129, Exact: 129, Blocks: 7, Reserved: 84 << 20}, []string{
+		{dataset.Imported{Format: "torch-snapshot"}, []string{"Imported from torch-snapshot: exact from its first event on"}},
+		{dataset.Imported{Format: "torch-snapshot", Opening: 129, Exact: 129, Blocks: 7, Reserved: 84 << 20}, []string{
 			"Imported from torch-snapshot: exact from event 129 on", "Before event 129: 84 MiB reserved, with 7 blocks; earlier peaks are unknown"}},
-		{trace.Imported{Format: "torch-snapshot", Opening: 9, Exact: 40, ExactNS: 2e9}, []string{
+		{dataset.Imported{Format: "torch-snapshot", Opening: 9, Exact: 40, ExactNS: 2e9}, []string{
 			"Imported from torch-snapshot: exact from event 40 on, after 2.00 s; before, a block may be up to 1 MiB larger"}},
 	}
 	for _, test := range tests {

@@ -10,11 +10,12 @@ import (
 	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // firstLook reads what the parts of a process open with: where they begin, and what each device had there. It takes a
 // few milliseconds a part, whatever the parts' length. The result has one stored instant, where most was reserved.
-func firstLook(p *trace.Process) ([]state, *analysis.Result, error) {
+func firstLook(p *dataset.Process) ([]state, *analysis.Result, error) {
 	result := &analysis.Result{Process: p.Name, Events: p.Events}
 	var parts []state
 	var most int64
@@ -51,7 +52,7 @@ func firstLook(p *trace.Process) ([]state, *analysis.Result, error) {
 }
 
 // storedInstant has a result have the stored instants of a part's first event, so that its page can pin others.
-func storedInstant(p *trace.Process, start int64, result *analysis.Result) error {
+func storedInstant(p *dataset.Process, start int64, result *analysis.Result) error {
 	opt := recording.OptionsOf(p)
 	opt.FirstSeq, opt.Explore = start, true
 	var r *analysis.Result
@@ -76,7 +77,7 @@ func storedInstant(p *trace.Process, start int64, result *analysis.Result) error
 }
 
 // opensWith is the memory before the first event of a part, and when that event was.
-func opensWith(p *trace.Process, start int64) (*trace.Live, int64, error) {
+func opensWith(p *dataset.Process, start int64) (*trace.Live, int64, error) {
 	reader, err := p.NewReaderOfPart(start)
 	if err != nil {
 		return nil, 0, err

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 const (
@@ -18,7 +19,7 @@ const (
 // index has the state of a process before events that lie close enough to each other. In the beginning it has those
 // that the parts open with.
 type index struct {
-	process *trace.Process
+	process *dataset.Process
 
 	mutex  sync.Mutex
 	states []state // by seq
@@ -34,7 +35,7 @@ type state struct {
 }
 
 // newIndex is the index of a process whose parts begin at these events and times, with a state after each so many events.
-func newIndex(p *trace.Process, parts []state, each int64) *index {
+func newIndex(p *dataset.Process, parts []state, each int64) *index {
 	return &index{process: p, states: parts, each: each}
 }
 
@@ -68,7 +69,7 @@ func (x *index) pass(ctx context.Context, from state, until int64, progress func
 		return err
 	}
 	defer src.reader.Close()
-	follower := trace.NewOpener(x.process.Strings())
+	follower := dataset.NewOpener(x.process.Strings())
 	next, e := from.seq+x.interval(), new(trace.Event)
 	for {
 		b, err := src.Next()
@@ -192,7 +193,7 @@ func (x *index) eventAt(ctx context.Context, time int64) (int64, error) {
 type source struct {
 	ctx    context.Context
 	rows   []trace.Event
-	reader *trace.Reader
+	reader *dataset.Reader
 	until  int64 // the last event
 	ended  bool
 }

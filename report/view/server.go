@@ -23,12 +23,12 @@ import (
 	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/page"
-	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // Options of a Server.
 type Options struct {
-	Run  *trace.Run
+	Run  *dataset.Run
 	Path string // as the user named the recording
 	// Page analyzes the recording: what the page shows when all was read. Its results are of Run.Processes.
 	Page func() (page.Page, error)

@@ -29,6 +29,7 @@ import (
 	"github.com/memprof/memprof/report/page"
 	"github.com/memprof/memprof/report/reporttest"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 var viewEvents = flag.Int64("view-events", 0, "write a recording of so many events, and measure memprof view on it: 100000000 for what is promised")
@@ -36,7 +37,7 @@ var viewEvents = flag.Int64("view-events", 0, "write a recording of so many even
 var viewRun = flag.String("view-run", "", "keep that recording here, and take it from there the next time")
 
 // write writes a recording of a training job: a model's weights, then the same step again and again, at intervals that vary.
-func write(t testing.TB, dir string, events int64, opt trace.WriterOptions) {
+func write(t testing.TB, dir string, events int64, opt dataset.WriterOptions) {
 	t.Helper()
 	r := modeltest.New()
 	a, err := r.NewArena(0, bfc.Options{Limit: 1 << 36}, bfc.NewDevice(bfc.DeviceOptions{VMM: true, Granularity: 2 << 20, Base: 1 << 44}), nil)
@@ -82,7 +83,7 @@ func write(t testing.TB, dir string, events int64, opt trace.WriterOptions) {
 	step(1)
 	begin := len(r.Events)
 	step(2)
-	w := trace.NewWriter(dir, trace.ProcessMeta{RunID: "1", Name: "rank0", Rank: -1, LocalRank: -1, WorldSize: -1}, opt)
+	w := dataset.NewWriter(dir, dataset.ProcessMeta{RunID: "1", Name: "rank0", Rank: -1, LocalRank: -1, WorldSize: -1}, opt)
 	contexts := map[int32]int32{}
 	random := rand.New(rand.NewPCG(1, 2))
 	var seq, now int64
@@ -110,24 +111,24 @@ func write(t testing.TB, dir string, events int64, opt trace.WriterOptions) {
 			put(e)
 		}
 	}
-	if err := w.Finish(trace.Ending{State: trace.StateClosed}); err != nil {
+	if err := w.Finish(dataset.Ending{State: dataset.StateClosed}); err != nil {
 		t.Fatal(err)
 	}
-	if err := trace.WriteInfo(dir, &trace.Info{ID: "1", Command: []string{"train"}}); err != nil {
+	if err := dataset.WriteInfo(dir, &dataset.Info{ID: "1", Command: []string{"train"}}); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // served is a server of a recording and its address.
-func served(t testing.TB, dir string, each int64) (s *Server, address string, run *trace.Run) {
+func served(t testing.TB, dir string, each int64) (s *Server, address string, run *dataset.Run) {
 	t.Helper()
 	return servedAfter(t, dir, each, nil)
 }
 
 // servedAfter is one that reads all of it only after a channel was closed, if there is one.
-func servedAfter(t testing.TB, dir string, each int64, begin <-chan struct{}) (s *Server, address string, run *trace.Run) {
+func servedAfter(t testing.TB, dir string, each int64, begin <-chan struct{}) (s *Server, address string, run *dataset.Run) {
 	t.Helper()
-	run, err := trace.Open(dir)
+	run, err := dataset.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +198,7 @@ func wait(t testing.TB, address string) time.Duration {
 // event is what a replay from the first event finds.
 func TestServedEventsAreExact(t *testing.T) {
 	dir := t.TempDir()
-	write(t, dir, 30_000, trace.WriterOptions{PartEvents: 7000, RowGroup: 900})
+	write(t, dir, 30_000, dataset.WriterOptions{PartEvents: 7000, RowGroup: 900})
 	s, address, run := served(t, dir, 1300)
 	base := int64(-1)
 	ask := func(query string, want int64) {
@@ -264,7 +265,7 @@ func TestServedEventsAreExact(t *testing.T) {
 // Requests that do not know the token, come by another name or ask for what is not there get nothing.
 func TestHostileRequestsAreRefused(t *testing.T) {
 	dir := t.TempDir()
-	write(t, dir, 3000, trace.WriterOptions{})
+	write(t, dir, 3000, dataset.WriterOptions{})
 	_, address, _ := served(t, dir, stateEvents)
 	wait(t, address)
 	token := strings.Split(address, "/")[3]
@@ -339,7 +340,7 @@ func TestHostileRequestsAreRefused(t *testing.T) {
 func TestServedPageInBrowser(t *testing.T) {
 	b := reporttest.NewBrowser(t)
 	dir := t.TempDir()
-	write(t, dir, 30_000, trace.WriterOptions{PartEvents: 7000, RowGroup: 900})
+	write(t, dir, 30_000, dataset.WriterOptions{PartEvents: 7000, RowGroup: 900})
 	_, address, run := served(t, dir, 1300)
 	wait(t, address)
 	b.Visit(address)
@@ -359,7 +360,7 @@ func TestServedPageInBrowser(t *testing.T) {
 func TestServedPageBeforeAllWasRead(t *testing.T) {
 	b := reporttest.NewBrowser(t)
 	dir := t.TempDir()
-	write(t, dir, 30_000, trace.WriterOptions{PartEvents: 7000, RowGroup: 900})
+	write(t, dir, 30_000, dataset.WriterOptions{PartEvents: 7000, RowGroup: 900})
 	begin := make(chan struct{})
 	_, address, run := servedAfter(t, dir, 1300, begin)
 	t.Cleanup(func() { close(begin) })
@@ -372,7 +373,7 @@ func TestServedPageBeforeAllWasRead(t *testing.T) {
 }
 
 // checkClick clicks where a share x of the timeline's width is: what was requested at the event that is pinned is shown.
-func checkClick(t *testing.T, b *reporttest.Browser, run *trace.Run, x float64) {
+func checkClick(t *testing.T, b *reporttest.Browser, run *dataset.Run, x float64) {
 	t.Helper()
 	b.Click("canvas.timeline", x, 0.5)
 	b.Eval(`new Promise((done) => { const look = () => /last event before/.test(document.querySelector('.snap').textContent) ? done('') : setTimeout(look, 10); look(); })`)
@@ -396,7 +397,7 @@ func pinned(t testing.TB, b *reporttest.Browser) int64 {
 	return int64(seq)
 }
 
-func momentOf(p *trace.Process, seq int64) (ledger.Instant, error) {
+func momentOf(p *dataset.Process, seq int64) (ledger.Instant, error) {
 	reader, err := p.NewReader()
 	if err != nil {
 		return ledger.Instant{}, err
@@ -428,9 +429,9 @@ func TestLargeView(t *testing.T) {
 	start := time.Now()
 	if dir == "" {
 		dir = t.TempDir()
-		write(t, dir, *viewEvents, trace.WriterOptions{})
+		write(t, dir, *viewEvents, dataset.WriterOptions{})
 	} else if err := os.Mkdir(dir, 0o700); err == nil {
-		write(t, dir, *viewEvents, trace.WriterOptions{})
+		write(t, dir, *viewEvents, dataset.WriterOptions{})
 	}
 	bytes := int64(0)
 	entries, err := os.ReadDir(dir)

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // Tester is what tests and properties have in common.
@@ -17,9 +18,9 @@ type Tester interface {
 }
 
 // One is the process of a run that has exactly one.
-func One(t Tester, path string) *trace.Process {
+func One(t Tester, path string) *dataset.Process {
 	t.Helper()
-	run, err := trace.Open(path)
+	run, err := dataset.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +31,7 @@ func One(t Tester, path string) *trace.Process {
 }
 
 // Events are those of a process, the opening rows of its first part included.
-func Events(t Tester, p *trace.Process) []trace.Event {
+func Events(t Tester, p *dataset.Process) []trace.Event {
 	t.Helper()
 	events, err := p.ReadAll()
 	if err != nil {
@@ -51,7 +52,7 @@ func WithTexts(events []trace.Event, text func(id int32) string) []string {
 }
 
 // Same fails the test unless a process has these events, whose contexts index texts, and the checksums of what it has.
-func Same(t Tester, p *trace.Process, events []trace.Event, texts []string) {
+func Same(t Tester, p *dataset.Process, events []trace.Event, texts []string) {
 	t.Helper()
 	want := WithTexts(events, func(id int32) string { return texts[id] })
 	got := WithTexts(Events(t, p), p.Strings().Text)
@@ -70,7 +71,7 @@ func Same(t Tester, p *trace.Process, events []trace.Event, texts []string) {
 }
 
 // Rolling computes the checksums of the events of a process.
-func Rolling(t Tester, p *trace.Process) []uint64 {
+func Rolling(t Tester, p *dataset.Process) []uint64 {
 	t.Helper()
 	sums := p.Rolling()
 	for _, e := range Events(t, p) {

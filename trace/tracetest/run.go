@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // RunID is the ID of the runs that WriteRun writes.
@@ -13,19 +14,19 @@ const RunID = "0123456789abcdef"
 
 // Process is what WriteRun writes as one process.
 type Process struct {
-	Meta    trace.ProcessMeta // RunID is filled in; an empty Name becomes "rank0"
-	Events  []trace.Event     // Seq is filled in; Context indexes Texts
-	Texts   []string          // Texts[0] is ""
-	Options trace.WriterOptions
-	Ending  trace.Ending // the zero one becomes StateClosed
+	Meta    dataset.ProcessMeta // RunID is filled in; an empty Name becomes "rank0"
+	Events  []trace.Event       // Seq is filled in; Context indexes Texts
+	Texts   []string            // Texts[0] is ""
+	Options dataset.WriterOptions
+	Ending  dataset.Ending // the zero one becomes StateClosed
 }
 
 // WriteRun writes a run with the given processes and a run.json into dir.
 func WriteRun(t testing.TB, dir string, processes ...Process) {
 	t.Helper()
 	exit := 0
-	info := &trace.Info{ID: RunID, Command: []string{"job"}, ExitStatus: &exit}
-	if err := trace.WriteInfo(dir, info); err != nil {
+	info := &dataset.Info{ID: RunID, Command: []string{"job"}, ExitStatus: &exit}
+	if err := dataset.WriteInfo(dir, info); err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range processes {
@@ -40,9 +41,9 @@ func writeProcess(t testing.TB, dir string, p Process) {
 		p.Meta.Name = "rank0"
 	}
 	if p.Ending.State == "" {
-		p.Ending.State = trace.StateClosed
+		p.Ending.State = dataset.StateClosed
 	}
-	w := trace.NewWriter(dir, p.Meta, p.Options)
+	w := dataset.NewWriter(dir, p.Meta, p.Options)
 	ids := make([]int32, max(len(p.Texts), 1))
 	for i, text := range p.Texts {
 		ids[i] = w.Intern(text)
@@ -63,7 +64,7 @@ func writeProcess(t testing.TB, dir string, p Process) {
 // manipulation of a trace does.
 func Rewrite(t testing.TB, part string, change func(rows []trace.Event) []trace.Event) {
 	t.Helper()
-	err := trace.RewritePart(part, func(rows []trace.Event, _ *trace.Strings) []trace.Event { return change(rows) })
+	err := dataset.RewritePart(part, func(rows []trace.Event, _ *dataset.Strings) []trace.Event { return change(rows) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +91,7 @@ func Training(n int) (events []trace.Event, texts []string) {
 		if random>>60 == 0 {
 			clock += int64(random >> 40 % 60_000)
 		}
-		e.Time, e.Thread = clock&^(trace.TimeStep-1), 4711
+		e.Time, e.Thread = clock&^(dataset.TimeStep-1), 4711
 		events = append(events, e)
 	}
 	add(trace.Event{Kind: trace.KindArena, Addr: base, Provided: 80 << 30, Requested: -1, Context: 1})

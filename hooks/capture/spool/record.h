@@ -26,7 +26,7 @@
 // file is unlocked, no further slot will be committed.
 //
 // All numbers are little-endian. This header is the only description of the
-// format in C; trace/spool.go is its only other reader, and a test compares both.
+// format in C; trace/spool/record.go is its only other reader, and a test compares both.
 #ifndef MEMPROF_RECORD_H
 #define MEMPROF_RECORD_H
 

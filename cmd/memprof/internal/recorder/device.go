@@ -11,14 +11,14 @@ import (
 	"github.com/memprof/memprof/hooks"
 	"github.com/memprof/memprof/hooks/nvml"
 	"github.com/memprof/memprof/hooks/rerun"
-	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // Device is where a job will run.
 type Device struct {
 	Simulated bool
 	Why       string // for an automatic choice of the simulator: what is wrong with the real driver
-	GPUs      []trace.GPU
+	GPUs      []dataset.GPU
 }
 
 // ChooseDevice takes the value of --device: real, sim or auto. auto is the real driver if it has a device.
@@ -42,16 +42,16 @@ func ChooseDevice(wanted string, simMemory int64, installed *hooks.Installation)
 }
 
 // realGPUs describes the GPUs by NVML, or by the driver where there is no NVML.
-func realGPUs(devices []rerun.Device) []trace.GPU {
-	var gpus []trace.GPU
+func realGPUs(devices []rerun.Device) []dataset.GPU {
+	var gpus []dataset.GPU
 	if state, err := nvml.Read(); err == nil {
 		for i, card := range state.GPUs {
-			gpus = append(gpus, trace.GPU{Index: i, Name: card.Name, UUID: card.UUID, Memory: card.Total, Driver: state.Driver})
+			gpus = append(gpus, dataset.GPU{Index: i, Name: card.Name, UUID: card.UUID, Memory: card.Total, Driver: state.Driver})
 		}
 		return gpus
 	}
 	for i, device := range devices {
-		gpus = append(gpus, trace.GPU{Index: i, Name: device.Name, Memory: device.Total})
+		gpus = append(gpus, dataset.GPU{Index: i, Name: device.Name, Memory: device.Total})
 	}
 	return gpus
 }
@@ -74,7 +74,7 @@ func simulatedDevice(memory int64, installed *hooks.Installation, why string) (*
 	}
 	chosen := &Device{Simulated: true, Why: why}
 	for i, device := range devices {
-		chosen.GPUs = append(chosen.GPUs, trace.GPU{Index: i, Name: device.Name, Memory: device.Total, Driver: "simulated, CUDA " + nvml.FormatCUDA(version)})
+		chosen.GPUs = append(chosen.GPUs, dataset.GPU{Index: i, Name: device.Name, Memory: device.Total, Driver: "simulated, CUDA " + nvml.FormatCUDA(version)})
 	}
 	return chosen, nil
 }
@@ -111,7 +111,7 @@ func Readable(device *Device) (found nvml.Cards, readings string) {
 	}
 	c, err := nvml.Open()
 	if err != nil {
-		return nil, trace.ReadingsOfDriver + err.Error()
+		return nil, dataset.ReadingsOfDriver + err.Error()
 	}
-	return c, trace.ReadingsOfNVML
+	return c, dataset.ReadingsOfNVML
 }

@@ -11,8 +11,9 @@ import (
 	"time"
 
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
-	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/outfile"
+	"github.com/memprof/memprof/trace/spool"
 )
 
 // Place is the directory of a recording. Its paths are absolute, and memprof can write there.
@@ -85,7 +86,7 @@ func MakePlace(output string, force bool) (*Place, error) {
 	if err != nil {
 		return nil, exit.Usagef("-o %s: %w", output, err)
 	}
-	p := &Place{Shown: output, Dir: dir, Spool: filepath.Join(dir, trace.SpoolName)}
+	p := &Place{Shown: output, Dir: dir, Spool: filepath.Join(dir, spool.Name)}
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 		p.created = true
 	}
@@ -114,14 +115,14 @@ func placeError(cause error, format string, args ...any) error {
 // of this one. With force it removes an old recording by the names of its files, if each of them says that it
 // is memprof's and nobody is recording there.
 func (p *Place) clear(output string, force bool) error {
-	busy, err := trace.InProgress(p.Dir)
+	busy, err := spool.InProgress(p.Dir)
 	if err != nil {
 		return exit.Usagef("-o %s: %w", output, err)
 	}
 	if busy != "" {
 		return exit.Usagef("-o %s is being recorded (%s is still at work): choose another directory, or wait until it ends", output, busy)
 	}
-	old, err := trace.Occupy(p.Dir)
+	old, err := dataset.Occupy(p.Dir)
 	switch {
 	case err != nil:
 		return exit.Usagef("-o %s: %w", output, err)
@@ -152,7 +153,7 @@ func writableDir(dir string) error {
 // links to, so that `memprof recover` finds it in both cases.
 func (p *Place) makeSpool(elsewhere string) error {
 	if elsewhere == "" {
-		if err := trace.MakeSpool(p.Dir, ""); err != nil {
+		if err := spool.Make(p.Dir, ""); err != nil {
 			return placeError(err, "the spool: %w", err)
 		}
 		return nil
@@ -164,7 +165,7 @@ func (p *Place) makeSpool(elsewhere string) error {
 	if err := os.MkdirAll(parent, 0o700); err != nil {
 		return placeError(err, "--spool %s cannot be created: %w", elsewhere, err)
 	}
-	if err := trace.MakeSpool(p.Dir, parent); err != nil {
+	if err := spool.Make(p.Dir, parent); err != nil {
 		return placeError(err, "--spool %s cannot be written: %w", elsewhere, err)
 	}
 	return nil
@@ -172,8 +173,8 @@ func (p *Place) makeSpool(elsewhere string) error {
 
 // Abandon removes what was created for a job that was not started.
 func (p *Place) Abandon() {
-	trace.RemoveSpool(p.Dir)
-	os.Remove(filepath.Join(p.Dir, trace.InfoName))
+	spool.Remove(p.Dir)
+	os.Remove(filepath.Join(p.Dir, dataset.InfoName))
 	if p.created {
 		os.Remove(p.Dir)
 	}

@@ -22,6 +22,8 @@ import (
 	"github.com/memprof/memprof/hooks"
 	"github.com/memprof/memprof/hooks/nvml"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/collect"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 const (
@@ -45,8 +47,8 @@ type Recorder struct {
 	Ring     int64     // how many bytes of each process's last events are kept; 0 keeps all
 	Triggers []Trigger // that have a ring written
 
-	info      *trace.Info
-	collector *trace.Collector
+	info      *dataset.Info
+	collector *collect.Collector
 	snapshots *snapshots
 	watcher   *Watcher      // of a ring
 	sampler   *nvml.Sampler // nil where the devices' used memory cannot be read
@@ -67,7 +69,7 @@ func (r *Recorder) Run(program string, command []string, settings map[string]str
 		r.say("no GPU here (%s): the job runs on the simulated device", r.Device.Why)
 	}
 	started := time.Now()
-	job, err := process.Start(program, command, environment(os.Environ(), strings.HasPrefix(settings[trace.OptionReadings], trace.ReadingsOfDriver)), r.taken)
+	job, err := process.Start(program, command, environment(os.Environ(), strings.HasPrefix(settings[dataset.OptionReadings], dataset.ReadingsOfDriver)), r.taken)
 	if err != nil {
 		if r.sampler != nil {
 			r.sampler.Abandon()
@@ -105,8 +107,8 @@ func (r *Recorder) prepare(command []string, settings map[string]string) error {
 		return err
 	}
 	host, _ := os.Hostname() // its name is a convenience
-	r.info = &trace.Info{
-		ID: trace.NewRunID(), Version: r.Version, Command: command, Host: host, OS: osName(), Kernel: kernelName(),
+	r.info = &dataset.Info{
+		ID: dataset.NewRunID(), Version: r.Version, Command: command, Host: host, OS: osName(), Kernel: kernelName(),
 		GPUs: r.Device.GPUs, Frameworks: []string{}, Options: settings, Start: time.Now(), ClockBase: now.Nano(),
 	}
 	if r.Device.Simulated {
@@ -115,17 +117,17 @@ func (r *Recorder) prepare(command []string, settings map[string]string) error {
 		settings["device"] = "real"
 	}
 	found, readings := r.Readable(r.Device)
-	settings[trace.OptionReadings] = readings
+	settings[dataset.OptionReadings] = readings
 	for _, s := range r.Set {
-		r.info.Environment = append(r.info.Environment, trace.Variable{Name: s.Name, Value: s.Value, Why: s.Why})
+		r.info.Environment = append(r.info.Environment, dataset.Variable{Name: s.Name, Value: s.Value, Why: s.Why})
 	}
 	if visible, set := os.LookupEnv("CUDA_VISIBLE_DEVICES"); set {
-		settings[trace.OptionVisible] = visible
+		settings[dataset.OptionVisible] = visible
 	}
-	if err := trace.WriteInfo(r.Place.Dir, r.info); err != nil {
+	if err := dataset.WriteInfo(r.Place.Dir, r.info); err != nil {
 		return err
 	}
-	options := trace.CollectorOptions{RunID: r.info.ID, ClockBase: r.info.ClockBase, Ring: r.Ring}
+	options := collect.Options{RunID: r.info.ID, ClockBase: r.info.ClockBase, Ring: r.Ring}
 	r.snapshots = &snapshots{dir: r.Place.Dir, say: r.say, fail: r.trouble}
 	if r.Ring > 0 {
 		r.watcher = NewWatcher(r.Triggers, r.snapshots.crossed, r.trouble)
@@ -134,7 +136,7 @@ func (r *Recorder) prepare(command []string, settings map[string]string) error {
 			options.Watched = []trace.Kind{trace.KindOOM}
 		}
 	}
-	collector, err := trace.NewCollector(r.Place.Dir, options)
+	collector, err := collect.New(r.Place.Dir, options)
 	if err != nil {
 		return err
 	}
@@ -143,7 +145,7 @@ func (r *Recorder) prepare(command []string, settings map[string]string) error {
 		return nil
 	}
 	if r.sampler, err = nvml.NewSampler(r.Place.Dir, r.info, found, nvml.AnswersWithin); err != nil {
-		settings[trace.OptionReadings] = trace.ReadingsOfDriver + err.Error() // run.json is written again at the end
+		settings[dataset.OptionReadings] = dataset.ReadingsOfDriver + err.Error() // run.json is written again at the end
 	}
 	return nil
 }
@@ -201,7 +203,7 @@ func (r *Recorder) trouble(err error) {
 
 // convert waits a little for processes that outlive the job, and completes the parts. whole says that nothing
 // is left in the spool.
-func (r *Recorder) convert() (summary *trace.Summary, whole bool) {
+func (r *Recorder) convert() (summary *collect.Summary, whole bool) {
 	for deadline := time.Now().Add(lingers); time.Now().Before(deadline); time.Sleep(pollEvery) {
 		if alive, err := r.collector.Alive(); !alive || err != nil {
 			break
@@ -228,14 +230,14 @@ func (r *Recorder) conclude(ended process.Outcome) {
 	if r.sampler != nil { // as late as its processes are waited for
 		r.info.Problems = append(r.info.Problems, r.sampler.Stop()...)
 	}
-	run, err := trace.Open(r.Place.Dir)
+	run, err := dataset.Open(r.Place.Dir)
 	if err == nil {
 		r.info.Frameworks = frameworks(run)
 		for _, process := range run.Processes {
 			r.info.Processes = append(r.info.Processes, process.Name)
 		}
 	}
-	if err := trace.WriteInfo(r.Place.Dir, r.info); err != nil {
+	if err := dataset.WriteInfo(r.Place.Dir, r.info); err != nil {
 		r.trouble(err)
 		r.info.Problems = append(r.info.Problems, err.Error())
 	}
@@ -255,7 +257,7 @@ func (r *Recorder) conclude(ended process.Outcome) {
 
 // summarize writes the summary tables of the recording. The recording is whole without them.
 func (r *Recorder) summarize() {
-	run, err := trace.Open(r.Place.Dir)
+	run, err := dataset.Open(r.Place.Dir)
 	if err == nil {
 		_, err = summary.WriteAll(r.Place.Shown, run)
 	}
@@ -274,7 +276,7 @@ func (r *Recorder) saySettings(loaded []string) {
 }
 
 // report prints what was recorded, and the next command.
-func (r *Recorder) report(run *trace.Run, openErr error, summary *trace.Summary) {
+func (r *Recorder) report(run *dataset.Run, openErr error, summary *collect.Summary) {
 	next := "memprof report " + plain.ShellQuote(r.Place.Shown)
 	switch {
 	case errors.Is(openErr, trace.ErrUnfinished):
@@ -312,7 +314,7 @@ func (r *Recorder) say(format string, args ...any) {
 }
 
 // frameworks returns the names of frameworks that the processes reported, each once.
-func frameworks(run *trace.Run) []string {
+func frameworks(run *dataset.Run) []string {
 	all := []string{} // not nil: run.json has a list in any case
 	for _, process := range run.Processes {
 		for _, name := range process.FrameworkNames() {

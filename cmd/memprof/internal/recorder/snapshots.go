@@ -8,12 +8,13 @@ import (
 
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
-	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/collect"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // WriteSnapshot writes a recording in progress, up to now, to a new directory, and returns its run. Without a name the directory
 // is called after the recording.
-func WriteSnapshot(dir, output, why string, force bool) (to string, run *trace.Run, err error) {
+func WriteSnapshot(dir, output, why string, force bool) (to string, run *dataset.Run, err error) {
 	var place *Place
 	if output == "" {
 		if to, err = freshDir(dir + "-snapshot"); err != nil {
@@ -25,7 +26,7 @@ func WriteSnapshot(dir, output, why string, force bool) (to string, run *trace.R
 	} else {
 		to = output
 	}
-	if run, err = trace.WriteSnapshot(dir, place.Dir, why); err != nil {
+	if run, err = collect.WriteSnapshot(dir, place.Dir, why); err != nil {
 		place.Abandon()
 	}
 	return to, run, err

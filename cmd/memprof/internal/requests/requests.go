@@ -11,6 +11,7 @@ import (
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/hooks/rerun"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // Counts are how many requests were made, and how they ended.
@@ -57,7 +58,7 @@ type Requests struct {
 }
 
 // New prepares the requests of a process; of iterations, if not 0, it stops after that many.
-func New(requester *rerun.Requester, process *trace.Process, stderr io.Writer, iterations int64) *Requests {
+func New(requester *rerun.Requester, process *dataset.Process, stderr io.Writer, iterations int64) *Requests {
 	return &Requests{
 		requester: requester, devices: int32(requester.Devices()), stderr: stderr, iterations: iterations,
 		texts: texts{requester: requester, of: func(context int32) string { return process.Strings().Text(context) }, numbers: map[int32]rerun.Context{}, nodes: map[int64]uint32{}},
@@ -68,7 +69,7 @@ func New(requester *rerun.Requester, process *trace.Process, stderr io.Writer, i
 }
 
 // All makes the requests of a process, up to the last iteration that is wanted.
-func (r *Requests) All(process *trace.Process) error {
+func (r *Requests) All(process *dataset.Process) error {
 	reader, err := process.NewReader()
 	if err != nil {
 		return exit.Input(err)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/schollz/progressbar/v3"
 
-	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // progressAfter is how long reading takes before a bar is shown.
@@ -35,7 +35,7 @@ func NewProgress(w io.Writer, what string, total int64) *Progress {
 }
 
 // Follow makes the readers of a run's processes move the bar.
-func (p *Progress) Follow(run *trace.Run) {
+func (p *Progress) Follow(run *dataset.Run) {
 	for _, process := range run.Processes {
 		process.Advance = p.advance
 	}

@@ -6,13 +6,13 @@ import (
 	"time"
 
 	"github.com/memprof/memprof/hooks/nvml"
-	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // cardWatch asks NVML what the recording's GPUs have in use, on one goroutine of its own: NVML may hang if a
 // card is in trouble, and each call that hangs keeps a thread.
 type cardWatch struct {
-	gpus  []trace.GPU
+	gpus  []dataset.GPU
 	stale time.Duration // how old an answer may be
 
 	mu     sync.Mutex
@@ -22,7 +22,7 @@ type cardWatch struct {
 
 // newCardWatch asks with read at each interval until ctx is done, and waits for the first answer for at most w.stale.
 // Simulated GPUs are not asked about.
-func newCardWatch(ctx context.Context, info *trace.Info, interval time.Duration, read func() (*nvml.State, error)) *cardWatch {
+func newCardWatch(ctx context.Context, info *dataset.Info, interval time.Duration, read func() (*nvml.State, error)) *cardWatch {
 	w := &cardWatch{gpus: info.GPUs, stale: 3*interval + time.Second}
 	if info.Options["device"] == "sim" || len(info.GPUs) == 0 {
 		return w

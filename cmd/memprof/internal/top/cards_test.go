@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/memprof/memprof/hooks/nvml"
-	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // While NVML hangs, it is not asked again, and what it answered last is unknown once it is old.
@@ -25,7 +25,7 @@ func TestCardWatchHangs(t *testing.T) {
 			}
 			return &nvml.State{GPUs: []nvml.GPU{{UUID: "GPU-1", Used: 100 + asked.Load()}}}, nil
 		}
-		w := newCardWatch(ctx, &trace.Info{GPUs: []trace.GPU{{Index: 4, Name: "H200", UUID: "GPU-1", Memory: 1000}, {Index: 5, Name: "H200", UUID: "GPU-2", Memory: 1000}}}, time.Second, read)
+		w := newCardWatch(ctx, &dataset.Info{GPUs: []dataset.GPU{{Index: 4, Name: "H200", UUID: "GPU-1", Memory: 1000}, {Index: 5, Name: "H200", UUID: "GPU-2", Memory: 1000}}}, time.Second, read)
 		number := func(n int64) *int64 { return &n }
 		want := func(used *int64, times int64) {
 			t.Helper()
@@ -57,7 +57,7 @@ func TestCardWatchBegins(t *testing.T) {
 		defer stop()
 		hangs, begun := make(chan struct{}), time.Now()
 		defer close(hangs)
-		w := newCardWatch(ctx, &trace.Info{GPUs: []trace.GPU{{UUID: "GPU-1"}}}, time.Second, func() (*nvml.State, error) {
+		w := newCardWatch(ctx, &dataset.Info{GPUs: []dataset.GPU{{UUID: "GPU-1"}}}, time.Second, func() (*nvml.State, error) {
 			<-hangs
 			return &nvml.State{}, nil
 		})

@@ -18,6 +18,7 @@ import (
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/hooks/nvml"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/collect"
 )
 
 // Options are how top shows a recording.
@@ -60,12 +61,12 @@ func Run(ctx context.Context, stdout io.Writer, path string, o Options) error {
 
 // watch prints an update at each interval until the recording ends, or ctx is done.
 func (o *Options) watch(ctx context.Context, screen *display, path string) error {
-	follower, err := trace.Follow(path)
+	follower, err := collect.Follow(path)
 	if err != nil {
 		return exit.Input(err)
 	}
 	defer follower.Close()
-	t := &top{follower: follower, path: path, lives: map[*trace.Followed]*liveProcess{}, cards: newCardWatch(ctx, &follower.Info, o.Interval, nvml.Read)}
+	t := &top{follower: follower, path: path, lives: map[*collect.Followed]*liveProcess{}, cards: newCardWatch(ctx, &follower.Info, o.Interval, nvml.Read)}
 	defer screen.leave()
 	var served *endpoint
 	if o.Listen != "" {
@@ -97,9 +98,9 @@ func (o *Options) watch(ctx context.Context, screen *display, path string) error
 
 // top is the state between two updates.
 type top struct {
-	follower *trace.Follower
+	follower *collect.Follower
 	path     string
-	lives    map[*trace.Followed]*liveProcess
+	lives    map[*collect.Followed]*liveProcess
 	cards    *cardWatch
 	before   time.Time // of the last look; zero before the first
 
@@ -236,7 +237,7 @@ func (t *top) look() (View, error) {
 }
 
 // follow reads the events since the last update.
-func (l *liveProcess) follow(p *trace.Followed) error {
+func (l *liveProcess) follow(p *collect.Followed) error {
 	begin := func(firstSeq int64) {
 		l.live = analysis.NewLive(analysis.Options{Process: p.Name, Text: p.Strings().Text, FirstSeq: firstSeq})
 	}
@@ -249,7 +250,7 @@ func (l *liveProcess) follow(p *trace.Followed) error {
 	return err
 }
 
-func (l *liveProcess) see(p *trace.Followed) Process {
+func (l *liveProcess) see(p *collect.Followed) Process {
 	state := l.live.State()
 	seen := Process{
 		Process: p.Name, PID: p.PID, Ended: p.Ended(), Events: state.Seq + 1, TimeNS: state.Time, Phase: state.Phase,

@@ -12,7 +12,7 @@ import (
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/iterations"
 	"github.com/memprof/memprof/analysis/summary"
-	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 // views are the statements of the help topic, each whole.
@@ -52,7 +52,7 @@ func TestFleet(t *testing.T) {
 		if err := os.MkdirAll(run, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		process := &trace.Process{ProcessMeta: trace.ProcessMeta{Name: name, Rank: rank, WorldSize: ranks}, Parts: []trace.Part{{}}}
+		process := &dataset.Process{ProcessMeta: dataset.ProcessMeta{Name: name, Rank: rank, WorldSize: ranks}, Parts: []dataset.Part{{}}}
 		if err := summary.New(process, "host", &analysis.Result{Process: name, Devices: []analysis.DeviceResult{d}}).Write(run); err != nil {
 			t.Fatal(err)
 		}

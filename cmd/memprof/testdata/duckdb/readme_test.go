@@ -12,6 +12,7 @@ import (
 	_ "github.com/duckdb/duckdb-go/v2"
 
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/tracetest"
 )
 
@@ -67,7 +68,7 @@ func TestReadme(t *testing.T) {
 	dir := t.TempDir()
 	all, texts := tracetest.Training(events)
 	tracetest.WriteRun(t, dir, tracetest.Process{
-		Meta: trace.ProcessMeta{Name: "pid4711", Rank: -1, WorldSize: -1}, Events: all, Texts: texts, Options: trace.WriterOptions{PartEvents: 2000},
+		Meta: dataset.ProcessMeta{Name: "pid4711", Rank: -1, WorldSize: -1}, Events: all, Texts: texts, Options: dataset.WriterOptions{PartEvents: 2000},
 	})
 	requested, allocs := map[string]int64{}, int64(0)
 	for _, e := range all {

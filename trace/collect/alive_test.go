@@ -1,0 +1,60 @@
+package collect_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/collect"
+	"github.com/memprof/memprof/trace/dataset"
+	"github.com/memprof/memprof/trace/tracetest"
+)
+
+// A process lives on after its last event, and holds memory; when it was last seen is kept.
+func TestLastAlive(t *testing.T) {
+	dir, spool := newRun(t)
+	end := startLive(t, spool)
+	c := newCollector(t, dir, dataset.WriterOptions{})
+	poll := func() {
+		t.Helper()
+		if _, err := c.Poll(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	poll()
+	time.Sleep(20 * time.Millisecond)
+	before := clock(t)
+	poll()
+	after := clock(t)
+	end()
+	poll()
+	if _, err := c.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	if at := tracetest.One(t, dir).Ending.LastAlive; at < before-1000 || at > after-1000 { // 1000: the clock base
+		t.Errorf("last alive at %d, want within %d and %d", at, before-1000, after-1000)
+	}
+}
+
+func TestLastAliveOfTheDead(t *testing.T) {
+	dir, spool := newRun(t)
+	tracetest.NewSpool(t, spool, 4711, 0).Append(trace.Event{Kind: trace.KindAlloc}, "")
+	if _, err := collect.Recover(context.Background(), dir, false); err != nil {
+		t.Fatal(err)
+	}
+	if at := tracetest.One(t, dir).Ending.LastAlive; at != 0 {
+		t.Errorf("last alive at %d, want 0", at)
+	}
+}
+
+func clock(t *testing.T) int64 {
+	t.Helper()
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		t.Fatal(err)
+	}
+	return now.Nano()
+}

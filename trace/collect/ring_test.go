@@ -1,0 +1,252 @@
+package collect_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/collect"
+	"github.com/memprof/memprof/trace/dataset"
+	"github.com/memprof/memprof/trace/tracetest"
+)
+
+// ringRun is a recording that keeps the last events only.
+func ringRun(t *testing.T, watch func(string, *trace.Event, func(int32) string)) *recordedLive {
+	t.Helper()
+	r := newRecordedLive(t)
+	r.collector.Kill()
+	r.collect(t, watch)
+	return r
+}
+
+func (r *recordedLive) collect(t *testing.T, watch func(string, *trace.Event, func(int32) string)) {
+	t.Helper()
+	var err error
+	r.collector, err = collect.New(r.dir, collect.Options{RunID: r.info.ID, ClockBase: r.info.ClockBase, Ring: collect.RingLeast, Watch: watch})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// checkRing compares what a ring kept with all events of the process, and what it states of those before with what
+// was live after them.
+func checkRing(t *testing.T, p *dataset.Process, events []trace.Event, texts []string) {
+	t.Helper()
+	first := p.Parts[0].FirstSeq
+	if p.Dropped() != first || p.Events != int64(len(events))-first {
+		t.Fatalf("%d events from %d on, %d dropped; want all of %d", p.Events, first, p.Dropped(), len(events))
+	}
+	live := trace.NewLive()
+	for i := range events[:first] {
+		live.Add(&events[i])
+	}
+	restated := trace.NewLive()
+	got, contexts := rows(t, p)
+	at := slices.IndexFunc(got, func(e trace.Event) bool { return e.Seq >= first })
+	for i := range got[:at] {
+		restated.Add(&got[i])
+	}
+	if a, b := live.Totals(), restated.Totals(); a.Requested != b.Requested || a.Provided != b.Provided || a.Reserved != b.Reserved {
+		t.Errorf("before event %d %+v, restated %+v", first, a, b)
+	}
+	for i, e := range got[at:] {
+		want := events[first+int64(i)]
+		want.Seq, want.Time, want.Context = first+int64(i), want.Time&^(dataset.TimeStep-1), 0
+		if e != want || contexts[at+i] != texts[events[want.Seq].Context] {
+			t.Fatalf("event %d is %+v %q, want %+v", want.Seq, e, contexts[at+i], want)
+		}
+	}
+	sums := p.Rolling()
+	for i := range got[at:] {
+		sums.Add(&got[at+i], contexts[at+i])
+	}
+	if !slices.Equal(sums.Finish(), p.Checksums()) {
+		t.Errorf("the checksums are not those of the events")
+	}
+}
+
+// A ring keeps the last events and what was live before them, at any time and after every end, in a bounded number
+// of segments.
+func TestRing(t *testing.T) {
+	seen := 0
+	r := ringRun(t, func(process string, e *trace.Event, text func(int32) string) {
+		if e.Kind == trace.KindArena && text(e.Context) == "" {
+			t.Errorf("an arena without options")
+		}
+		if process != "rank0" {
+			t.Errorf("an event of %s", process)
+		}
+		seen++
+	})
+	events, texts := tracetest.Training(700_000)
+	most := 0
+	for at := 0; at < 600_000; at += 25_000 {
+		r.put(events[at:at+25_000], texts)
+		if _, err := r.collector.PollLive(); err != nil {
+			t.Fatal(err)
+		}
+		most = max(most, segments(t, r.spool))
+		if at%150_000 > 0 {
+			continue
+		}
+		run, err := collect.OpenLive(r.dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkRing(t, run.Processes[0], events[:at+25_000], texts)
+	}
+	if most > collect.RingLeast>>22+2 { // segments have 4 MiB; one is being filled, one is next
+		t.Errorf("%d segments at a time", most)
+	}
+	if seen < 600_000 {
+		t.Errorf("%d of 600,000 events seen", seen)
+	}
+
+	// A snapshot is a run of its own, which stays as it is.
+	to := t.TempDir()
+	if _, err := collect.WriteSnapshot(r.dir, to, "a test"); err != nil {
+		t.Fatal(err)
+	}
+	// Held, the ring drops nothing.
+	release := r.collector.Hold()
+	r.put(events[600_000:], texts)
+	if _, err := r.collector.PollLive(); err != nil {
+		t.Fatal(err)
+	}
+	held := segments(t, r.spool)
+	release()
+	if _, err := r.collector.PollLive(); err != nil || segments(t, r.spool) > held {
+		t.Fatalf("%v, %d segments held, %d then", err, held, segments(t, r.spool))
+	}
+	snapshot, err := dataset.Open(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkRing(t, snapshot.Processes[0], events[:600_000], texts)
+	if s := snapshot.Info.Snapshot; s == nil || s.Why != "a test" || snapshot.Processes[0].Ending.State != dataset.StateStopped {
+		t.Errorf("snapshot %+v, ending %+v", s, snapshot.Processes[0].Ending)
+	}
+
+	// Killed, it is recovered from the last part and the segments.
+	r.collector.Kill()
+	r.spool.SetState(tracetest.Closed)
+	r.spool.Close()
+	if _, err := collect.Recover(context.Background(), r.dir, false); err != nil {
+		t.Fatal(err)
+	}
+	run, err := dataset.Open(r.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := run.Processes[0]
+	checkRing(t, p, events, texts)
+	if !p.Whole || p.Ending.State != dataset.StateClosed {
+		t.Errorf("whole %t, %+v", p.Whole, p.Ending)
+	}
+}
+
+// A collector that ends converts what its ring holds; a short process is whole.
+func TestRingEnds(t *testing.T) {
+	for _, n := range []int{10, 400_000} {
+		r := ringRun(t, nil)
+		events, texts := tracetest.Training(n)
+		for at := 0; at < n; at += 50_000 {
+			r.put(events[at:min(at+50_000, n)], texts)
+			if _, err := r.collector.PollLive(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.spool.SetState(tracetest.Closed)
+		r.spool.Close()
+		if _, err := r.collector.Finish(); err != nil {
+			t.Fatal(err)
+		}
+		run, err := dataset.Open(r.dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := run.Processes[0]
+		if dropped := p.Dropped() > 0; dropped != (n > 262_144) || !p.Whole {
+			t.Errorf("%d events: %d dropped, whole %t", n, p.Dropped(), p.Whole)
+		}
+		checkRing(t, p, events, texts)
+	}
+}
+
+// If a ring was killed before it removed what a part supersedes, the process begins with that part.
+func TestRingSuperseded(t *testing.T) {
+	r := ringRun(t, nil)
+	events, texts := tracetest.Training(600_000)
+	var kept []byte
+	for at := 0; at < len(events); at += 50_000 {
+		r.put(events[at:at+50_000], texts)
+		if _, err := r.collector.PollLive(); err != nil {
+			t.Fatal(err)
+		}
+		if text, err := os.ReadFile(filepath.Join(r.dir, "rank0-0000.parquet")); err == nil {
+			kept = text
+		} else if !errors.Is(err, os.ErrNotExist) {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(r.dir, "rank0-0000.parquet"), kept, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run, err := collect.OpenLive(r.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkRing(t, run.Processes[0], events, texts)
+	if diff := cmp.Diff(1, len(run.Processes)); diff != "" {
+		t.Error(diff)
+	}
+	r.collector.Kill()
+}
+
+// Of the events of a ring only those of the kinds watched are passed on, each once.
+func TestRingWatched(t *testing.T) {
+	r := newRecordedLive(t)
+	r.collector.Kill()
+	var got []int64
+	var err error
+	r.collector, err = collect.New(r.dir, collect.Options{
+		RunID: r.info.ID, ClockBase: r.info.ClockBase, Ring: collect.RingLeast, Watched: []trace.Kind{trace.KindIteration},
+		Watch: func(_ string, e *trace.Event, _ func(int32) string) {
+			if e.Kind != trace.KindIteration {
+				t.Errorf("a %v event", e.Kind)
+			}
+			got = append(got, e.Requested)
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	events, texts := tracetest.Training(300_000)
+	var want []int64
+	for at := 0; at < len(events); at += 7_000 {
+		r.put(events[at:min(at+7_000, len(events))], texts)
+		if _, err := r.collector.PollLive(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range events {
+		if events[i].Kind == trace.KindIteration {
+			want = append(want, events[i].Requested)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("iterations (-written +seen):\n%s", diff)
+	}
+	run, err := collect.OpenLive(r.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkRing(t, run.Processes[0], events, texts)
+	r.collector.Kill()
+}

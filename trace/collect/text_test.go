@@ -1,0 +1,81 @@
+package collect_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/collect"
+	"github.com/memprof/memprof/trace/dataset"
+	"github.com/memprof/memprof/trace/tracetest"
+)
+
+// Text that is not UTF-8 keeps nothing from being recovered, and is UTF-8 in the trace.
+func TestTextOfAnyEncoding(t *testing.T) {
+	dir, spool := newRun(t)
+	s := tracetest.NewSpool(t, spool, 4711, 0)
+	s.Text("command", "job caf\xe9 "+strings.Repeat("層", 400)[:1000]) // cut inside a character
+	s.Text("frameworks", "torch \xff")
+	s.Problem("n\xe3o")
+	long := strings.Repeat("a\xff", 2048)
+	s.Append(trace.Event{Kind: trace.KindAlloc, Addr: 256, Requested: 1, Provided: 256}, "layer\xe9\xe8")
+	s.Append(trace.Event{Kind: trace.KindAlloc, Addr: 512, Requested: 1, Provided: 256}, long)
+	if _, err := collect.Recover(context.Background(), dir, false); err != nil {
+		t.Fatal(err)
+	}
+	p := tracetest.One(t, dir)
+	want := "job caf\uFFFD " + strings.Repeat("層", 333) + "\uFFFD"
+	if p.Command != want {
+		t.Errorf("command %q, want %q", p.Command, want)
+	}
+	if p.Frameworks != "torch \uFFFD" || fmt.Sprint(p.Ending.Problems) != "[n\uFFFDo]" {
+		t.Errorf("frameworks %q, problems %q", p.Frameworks, p.Ending.Problems)
+	}
+	var contexts []string
+	err := p.Each(func(e *trace.Event) error {
+		contexts = append(contexts, p.Strings().Text(e.Context))
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(contexts) != 2 || contexts[0] != "layer\uFFFD" || contexts[1] != strings.Repeat("a\uFFFD", 2048) {
+		t.Errorf("contexts %q", contexts)
+	}
+}
+
+// The strings of deleted segments are kept, even if they became longer than the hook could make them.
+func TestValidTextsAreKept(t *testing.T) {
+	dir, spool := newRun(t)
+	s := tracetest.NewSpool(t, spool, 4711, 0)
+	long := strings.Repeat("a\xff", 2048)
+	c := newCollector(t, dir, dataset.WriterOptions{PartEvents: tracetest.SegmentRecords})
+	for range tracetest.SegmentRecords + 10 {
+		s.Append(trace.Event{Kind: trace.KindIteration, Device: trace.NoDevice, Arena: trace.NoArena}, long)
+	}
+	for range 3 {
+		if _, err := c.PollLive(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.Kill()
+	s.Append(trace.Event{Kind: trace.KindIteration, Device: trace.NoDevice, Arena: trace.NoArena}, long)
+	if _, err := collect.Recover(context.Background(), dir, false); err != nil {
+		t.Fatal(err)
+	}
+	p := tracetest.One(t, dir)
+	n := 0
+	err := p.Each(func(e *trace.Event) error {
+		n++
+		if text := p.Strings().Text(e.Context); !utf8.ValidString(text) || len(text) != 4*2048 {
+			return fmt.Errorf("event %d: %d bytes", n, len(text))
+		}
+		return nil
+	})
+	if err != nil || n != tracetest.SegmentRecords+11 {
+		t.Errorf("%d events, %v", n, err)
+	}
+}
