@@ -1,37 +1,15 @@
-// trim_waits.c - the trimmer waits for all streams before it unmaps, and nobody waits for the trimmer.
+// trim_waits.c - the trimmer unmaps nothing before the work of all streams is over, and nobody waits for the trimmer.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
 
-#include "arena/exchange.h"
 #include "blocks.h"
-
-struct request {
-  void *stream;
-  uint64_t bytes;
-  struct block block;
-};
-
-static void *ask(void *self) {
-  struct request *request = self;
-  begin(&request->block, request->bytes, request->stream);
-  return NULL;
-}
 
 static void iterate(void *stream, uint64_t bytes) {
   struct block block;
   begin(&block, bytes, stream);
   end(&block);
   memprof_iteration(NULL);
-}
-
-static _Atomic bool let_go;
-
-static void *let_go_later(void *stream) {
-  gpu_await_waiter();
-  let_go = true;
-  gpu_let_go(stream);
-  return NULL;
 }
 
 // A program frees a block that another of its streams still reads: what that block had is unmapped when both are through.
@@ -51,15 +29,14 @@ static void test_trim_waits_for_all_streams(void) {
   audited();
 }
 
-// The arena's stream is destroyed with work on it. It is not asked for any more; its work is.
+// The arena's stream is destroyed with work on it. The work counts.
 static void test_trim_of_a_destroyed_stream(void) {
   gpu_start();
   void *stream = gpu_stream();
   int (*destroy)(void *);
   GPU_CALL(destroy, "cuStreamDestroy_v2");
-  iterate(stream, 40 * MiB);
   gpu_hold(stream);
-  exchange_stream_ends(stream);
+  iterate(stream, 40 * MiB);
   CHECK_EQUAL(destroy(stream), 0);
   for (int i = 0; i < 3; i++) memprof_iteration(NULL);
   rest_for_a_while();
@@ -67,26 +44,6 @@ static void test_trim_of_a_destroyed_stream(void) {
   gpu_let_go(stream);
   await_reserved(0);
   rest();
-  audited();
-}
-
-// A new stream with the handle of one that was destroyed gets that one's memory when its work is done.
-static void test_a_handle_returns(void) {
-  gpu_start();
-  pthread_t thread;
-  struct request request = {gpu_stream(), 4 * MiB, {0}};
-  int (*destroy)(void *);
-  GPU_CALL(destroy, "cuStreamDestroy_v2");
-  iterate(request.stream, 4 * MiB);
-  gpu_hold(request.stream);
-  exchange_stream_ends(request.stream);
-  CHECK_EQUAL(destroy(request.stream), 0);
-  CHECK(pthread_create(&thread, NULL, let_go_later, request.stream) == 0);
-  ask(&request);
-  CHECK(let_go);
-  CHECK(request.block.start != NULL);
-  CHECK(pthread_join(thread, NULL) == 0);
-  CHECK_EQUAL(stats().syncs, 0);
   audited();
 }
 
@@ -118,7 +75,6 @@ int main(int argc, char **argv) {
       {"trim waits for all streams", test_trim_waits_for_all_streams, {COMPACT}},
       {"trim of a destroyed stream", test_trim_of_a_destroyed_stream, {COMPACT}},
       {"no thread", test_no_thread, {COMPACT}},
-      {"a handle returns", test_a_handle_returns, {COMPACT}},
   };
   return run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
 }
