@@ -34,7 +34,7 @@ func (x freeChunk) before(y freeChunk) bool {
 func (ar *Arena) isLargest(s *Segment) {
 	c := &ar.chunks
 	c.known, c.first, c.touched = true, freeChunk{s.Size, s.Addr}, s.Size
-	if ar.untouched.root != nil {
+	if s.Kind == FreshSegment {
 		c.touched -= ar.untouched.in(Range{s.Addr, s.End()})
 	}
 }

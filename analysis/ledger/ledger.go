@@ -32,7 +32,7 @@ func (l *Ledger) mapRange(ar *Arena, r Range, seq int64, region bool) {
 		next = l.table.find(above.From)
 		joins = !l.segments[next].Region
 	}
-	i := l.insertBefore(ar, next, r, FreeSegment)
+	i := l.insertBefore(ar, next, r, FreshSegment)
 	l.segments[i].Region = region
 	ar.mapped.Add(r, !region, joins)
 	ar.untouched.add(r, seq)

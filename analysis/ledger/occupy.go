@@ -21,7 +21,9 @@ func (l *Ledger) occupy(ar *Arena, addr, size int64) (i int32, untouched, touche
 func (l *Ledger) occupyPart(ar *Arena, i int32, r Range) (live int32, untouched, touched int64) {
 	s := &l.segments[i]
 	below, above := s.Addr < r.From, r.To < s.End()
-	untouched = ar.touch(r)
+	if s.Kind == FreshSegment {
+		untouched = ar.touch(r)
+	}
 	live, rest := i, none
 	ar.chunks.count--
 	if below {
@@ -65,12 +67,13 @@ func (l *Ledger) merge(ar *Arena, i int32) {
 	s := &l.segments[i]
 	ar.chunks.count++
 	if next := l.freeBehind(i); next != none {
-		s.Size += l.segments[next].Size
+		s.Size, s.Kind = s.Size+l.segments[next].Size, max(s.Kind, l.segments[next].Kind)
 		l.drop(ar, next)
 		ar.chunks.count--
 	}
 	if prev := l.freeBefore(i); prev != none {
-		l.segments[prev].Size += s.Size
+		p := &l.segments[prev]
+		p.Size, p.Kind = p.Size+s.Size, max(p.Kind, s.Kind)
 		l.drop(ar, i)
 		ar.chunks.count--
 		i = prev
@@ -88,7 +91,7 @@ func (l *Ledger) absorb(ar *Arena, i, next int32) {
 			keeper.Joined(ar.Index, n.Addr)
 		}
 	}
-	s.Size += n.Size
+	s.Size, s.Kind = s.Size+n.Size, max(s.Kind, n.Kind)
 	l.drop(ar, next)
 	ar.chunks.count--
 	l.freed(ar, i)

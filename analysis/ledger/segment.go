@@ -32,7 +32,8 @@ type SegmentKind uint8
 const (
 	LiveSegment SegmentKind = iota
 	PendingSegment
-	FreeSegment
+	FreeSegment  // all of it was handed out since it was mapped
+	FreshSegment // free, and some of it may never have been handed out
 )
 
 // End is the address behind the segment.
@@ -42,7 +43,7 @@ func (s *Segment) End() int64 { return s.Addr + s.Size }
 func (s *Segment) Shrunk() (seq, lost int64) { return s.shrunk, s.lost }
 
 // Free says whether the segment is free memory.
-func (s *Segment) Free() bool { return s.Kind == FreeSegment }
+func (s *Segment) Free() bool { return s.Kind >= FreeSegment }
 
 // Block is the block of a live or pending segment. Pending is left to the caller, who knows the moment.
 func (s *Segment) Block() Block {

@@ -27,19 +27,44 @@ func (n *untouchedRange) recount() { n.sum = n.left.bytes() + n.Bytes() + n.righ
 // add adds r, of which nothing is there, mapped by the event seq.
 func (u *untouched) add(r Range, seq int64) {
 	below, above := split(u.root, r.From)
-	u.root = join(join(below, untouchedOf(r, seq)), above)
-}
-
-func untouchedOf(r Range, seq int64) *untouchedRange {
-	return &untouchedRange{Range: r, seq: seq, sum: r.Bytes(), priority: rand.Uint32()}
+	u.root = join(join(below, &untouchedRange{Range: r, seq: seq, sum: r.Bytes(), priority: rand.Uint32()}), above)
 }
 
 // take takes out what is there of r, and passes on each piece.
 func (u *untouched) take(r Range, piece func(Range, int64)) {
+	u.cut(r.From)
+	u.cut(r.To)
 	below, rest := split(u.root, r.From)
 	of, above := split(rest, r.To)
 	u.root = join(below, above)
 	of.each(piece)
+}
+
+// cut makes the range that addr lies inside of two.
+func (u *untouched) cut(addr int64) {
+	n := u.root
+	for n != nil && (addr <= n.From || n.To <= addr) {
+		n = n.next(addr)
+	}
+	if n == nil {
+		return
+	}
+	upper := Range{addr, n.To}
+	for above := u.root; ; above = above.next(addr) {
+		if above.sum -= upper.Bytes(); above == n {
+			break
+		}
+	}
+	n.To = addr
+	u.add(upper, n.seq)
+}
+
+// next is where addr, which is not inside of n, is looked for.
+func (n *untouchedRange) next(addr int64) *untouchedRange {
+	if addr <= n.From {
+		return n.left
+	}
+	return n.right
 }
 
 // any says whether something is there of r.
@@ -80,31 +105,20 @@ func (n *untouchedRange) each(f func(Range, int64)) {
 	}
 }
 
-// split divides a tree into what lies below addr and the rest, and a range that reaches across.
+// split divides a tree into what lies below addr and the rest. No range reaches across.
 func split(n *untouchedRange, addr int64) (below, above *untouchedRange) {
-	below, piece, above := cut(n, addr)
-	return below, join(piece, above)
-}
-
-// cut is split that leaves the upper piece of a range that reaches across to the caller: its priority is new, and may be above that of
-// nodes on the way.
-func cut(n *untouchedRange, addr int64) (below, piece, above *untouchedRange) {
 	switch {
 	case n == nil:
-		return nil, nil, nil
+		return nil, nil
 	case n.To <= addr:
-		n.right, piece, above = cut(n.right, addr)
+		n.right, above = split(n.right, addr)
 		below = n
-	case addr <= n.From:
-		below, piece, n.left = cut(n.left, addr)
-		above = n
 	default:
-		piece, above = untouchedOf(Range{addr, n.To}, n.seq), n.right
-		n.To, n.right = addr, nil
-		below = n
+		below, n.left = split(n.left, addr)
+		above = n
 	}
 	n.recount()
-	return below, piece, above
+	return below, above
 }
 
 // join makes two trees one; all of below lies before above.
