@@ -2,6 +2,7 @@ package bfc
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -179,9 +180,21 @@ func (o Options) Fields() string {
 	return fmt.Sprintf("growth=%s split=%s trim=%s headroom=%d", o.Growth, o.Split, o.Trim, o.Headroom)
 }
 
-// errGone says that an arena was recorded under a policy that memprof does not have, or has no longer.
+// ErrGone is of arenas that were recorded under a policy that memprof no longer has.
+var ErrGone = errors.New("the recording has a policy that this version no longer has")
+
 func errGone(name, text string) error {
-	return fmt.Errorf("the recording has a policy that this version does not have, %s=%s: record the job again", name, text)
+	return fmt.Errorf("%w, %s=%s: record the job again", ErrGone, name, text)
+}
+
+// wrongField says that an event has a value that no arena has, or none has any longer.
+func wrongField(name, text string) error {
+	word, _, _ := strings.Cut(text, ":")
+	_, notNumber := strconv.ParseUint(text, 10, 64)
+	if slices.Contains([]string{"none", "step", "planned", "pressure"}, word) || notNumber == nil {
+		return errGone(name, text)
+	}
+	return fmt.Errorf("unknown %s %q", name, text)
 }
 
 // ParseFields reads the options of an arena's allocator from its arena event, in which main=1 says that it is a
@@ -201,7 +214,7 @@ func ParseFields(field func(name string) (value string, ok bool)) (Options, erro
 		text := get(name, absent)
 		at := slices.Index(of, text)
 		if at < 0 {
-			fail(errGone(name, text))
+			fail(wrongField(name, text))
 		}
 		return at
 	}
@@ -211,7 +224,7 @@ func ParseFields(field func(name string) (value string, ok bool)) (Options, erro
 	choice("below", "0", []string{"0"})
 	var err error
 	if text := get("trim", "never"); text == "pressure" {
-		fail(errGone("trim", text))
+		fail(wrongField("trim", text))
 	} else if o.Trim, err = ParseTrim(text, ParseNanoseconds); err != nil {
 		fail(err)
 	}

@@ -2,6 +2,7 @@ package bfc
 
 import (
 	"bytes"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -75,14 +76,14 @@ func TestFields(t *testing.T) {
 		"growth=double below=1048576":                 "below=1048576",
 		"growth=double trim=pressure":                 "trim=pressure",
 	} {
-		want = "the recording has a policy that this version does not have, " + want + ": record the job again"
-		if _, err := parseFields(text); err == nil || err.Error() != want {
+		want = "the recording has a policy that this version no longer has, " + want + ": record the job again"
+		if _, err := parseFields(text); !errors.Is(err, ErrGone) || err.Error() != want {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
-	for _, text := range []string{"trim=sometimes", "headroom=much"} {
-		if _, err := parseFields(text); err == nil {
-			t.Errorf("%s: no error", text)
+	for _, text := range []string{"trim=sometimes", "headroom=much", "growth=thrice", "placement=anywhere"} {
+		if _, err := parseFields(text); err == nil || errors.Is(err, ErrGone) {
+			t.Errorf("%s: %v", text, err)
 		}
 	}
 }

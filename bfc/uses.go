@@ -8,9 +8,6 @@ func (a *Allocator) EndIteration() {
 	a.endPages()
 }
 
-// Ended returns how many iterations have ended.
-func (a *Allocator) Ended() int { return int(a.ended) }
-
 // inExcess says whether the last ended iteration has not touched a page of a free chunk, which is clear.
 func (a *Allocator) inExcess(r *region, addr uint64) bool {
 	at := a.pageOf(r, addr)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -80,6 +81,9 @@ func (l *Ledger) Describe(e *trace.Event, options string, deviceOf func(id int32
 		}
 		return nil, nil
 	}
+	if err := served(info.Options); err != nil {
+		return nil, err
+	}
 	if len(l.Arenas) == mostArenas {
 		return nil, fmt.Errorf("there are more than %d arenas", mostArenas)
 	}
@@ -92,6 +96,15 @@ func (l *Ledger) Describe(e *trace.Event, options string, deviceOf func(id int32
 	l.Arenas = append(l.Arenas, ar)
 	l.byID[e.Arena] = ar
 	return ar, nil
+}
+
+// served refuses a main arena that was recorded under a policy that memprof no longer has.
+func served(options map[string]string) error {
+	if options["main"] != "1" || options["growth"] == "" {
+		return nil
+	}
+	_, err := bfc.ParseFields(func(name string) (string, bool) { text, said := options[name]; return text, said })
+	return err
 }
 
 // Lookup is the arena with an ID, released ones too, or nil.

@@ -57,8 +57,10 @@ func (r *Recorder) NewArena(device int32, options bfc.Options, memory *bfc.Devic
 		return nil, err
 	}
 	r.arenas++
-	text := fmt.Sprintf("%s fraction=%v gc=%d granularity=%d coalesces=%d pool=0 tag= main=1",
-		options.Fields(), options.FragmentationFraction, digit(options.GarbageCollection), memory.Granularity(), digit(memory.Coalesces()))
+	main := bfc.Policy{Preset: options.Preset()}.ForArena(bfc.Arena{Granularity: memory.Granularity()}) // other arenas than main ones can be drawn, too
+	text := fmt.Sprintf("%s fraction=%v gc=%d granularity=%d coalesces=%d pool=0 tag= main=%d",
+		options.Fields(), options.FragmentationFraction, digit(options.GarbageCollection), memory.Granularity(), digit(memory.Coalesces()),
+		digit(options.Growth == main.Growth && options.Split == main.Split))
 	a.add(trace.Event{Kind: trace.KindArena, Requested: int64(options.Limit), Context: r.Strings.Intern(text)})
 	return a, nil
 }

@@ -19,7 +19,6 @@ type calls struct {
 	movedHandles             int64 // handles that were mapped at another address, their old mapping staying
 	oldMappings              int64 // old mappings that were unmapped, since the address got another handle
 	waits                    int64 // requests that waited for the device
-	eventWaits               int64 // requests that waited for an event, if it was not over
 }
 
 func (c *calls) add(d calls) {
@@ -31,7 +30,6 @@ func (c *calls) add(d calls) {
 	c.movedHandles += d.movedHandles
 	c.oldMappings += d.oldMappings
 	c.waits += d.waits
-	c.eventWaits += d.eventWaits
 }
 
 // Calls are driver calls, one for each handle: means over iterations.

@@ -83,7 +83,6 @@ func (h *heap) mapped(addr, bytes uint64) {
 		h.calls().mapHandles += created
 		h.calls().movedHandles += moved
 		h.calls().oldMappings += old
-		h.replay.asked = h.replay.asked || h.replay.inRequest && old > 0
 	}
 	h.paid -= min(h.paid, bytes)
 	h.count(int64(bytes))

@@ -29,8 +29,6 @@ type Outcome struct {
 	Remaps     float64       // ranges mapped again while a request waited
 	Unmaps     float64       // ranges unmapped
 	Waits      float64       // requests that waited for the device
-	EventWaits float64       // requests that waited for an event behind the last use of an old mapping, if that was not over
-	Moved      float64       // handles that requests mapped at another address than before
 	Calls      Calls         // driver calls that requests waited for
 	Cost       time.Duration // driver calls that requests waited for
 	Background time.Duration // driver calls in the background
@@ -125,7 +123,6 @@ func (p *replay) finish() Outcome {
 	o.SteadyR = int64(steady.r)
 	o.Remaps = mean(steady.path.remaps)
 	o.Unmaps, o.Waits = mean(steady.path.unmaps+steady.background.unmaps), mean(steady.path.waits)
-	o.EventWaits, o.Moved = mean(steady.path.eventWaits), mean(steady.path.movedHandles)
 	o.Calls = steady.path.each(float64(n))
 	o.Cost, o.Background = timeOf(steady.path)/time.Duration(n), timeOf(steady.background)/time.Duration(n)
 	o.Duration = time.Duration(duration / n)

@@ -37,7 +37,6 @@ type replay struct {
 	inRequest  bool // a request is under way: it waits for driver calls
 	reclaiming bool // it unmaps free memory because it lacks memory
 	took       bool // it has unmapped pages, so that it waits for the device
-	asked      bool // it has unmapped old mappings, so that it waits for an event behind their last use
 
 	observe      func(seq int64, reserved uint64) // nil, or that of Options
 	current      figures                          // of the iteration under way
@@ -180,7 +179,7 @@ func (p *replay) request(h *heap, bytes uint64) (bfc.Block, bool) {
 		p.births++
 		h.born = p.births
 	}
-	p.inRequest, p.took, p.asked = true, false, false
+	p.inRequest, p.took = true, false
 	block, ok := p.attempt(h, bytes)
 	wanted := bytes + h.shape.granularity
 	for round := 0; round < 3 && !ok; round++ {
@@ -201,9 +200,6 @@ func (p *replay) request(h *heap, bytes uint64) (bfc.Block, bool) {
 	p.inRequest = false
 	if p.took {
 		p.current.path.waits++
-	}
-	if p.asked {
-		p.current.path.eventWaits++
 	}
 	return block, ok
 }

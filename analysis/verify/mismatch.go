@@ -25,6 +25,7 @@ type Mismatch struct {
 	Recorded, Present int64
 
 	position int64 // of the event among those of the process
+	gone     error // the event is of an arena whose policy memprof no longer has
 }
 
 // Error says in words what is wrong, the first wrong event or block first.

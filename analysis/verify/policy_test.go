@@ -191,3 +191,16 @@ func TestTrims(t *testing.T) {
 		})
 	}
 }
+
+// A recording of a policy that was removed is refused, which is no mismatch.
+func TestRemovedPolicies(t *testing.T) {
+	j := newJob()
+	h := j.heap(t, bfc.Options{Limit: bfc.NoLimit}, bfc.DeviceOptions{VMM: true, Granularity: 2 * mib, Physical: gib, Reservation: gib})
+	h.free(h.alloc(mib))
+	j.events[0].Context = j.text(j.texts[j.events[0].Context] + " placement=planned")
+	_, err := verifyPath(t, j.write(t, trace.Ending{}, trace.WriterOptions{}))
+	var wrong *Mismatch
+	if want := "rank0: the recording has a policy that this version no longer has, placement=planned: record the job again"; !errors.Is(err, bfc.ErrGone) || errors.As(err, &wrong) || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
+}

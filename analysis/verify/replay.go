@@ -1,9 +1,11 @@
 package verify
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/memprof/memprof/analysis/observed"
+	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -167,7 +169,11 @@ func (r *replayer) begin(e *trace.Event, options string) *Mismatch {
 	}
 	a, err := parseArena(e, options)
 	if err != nil {
-		return atEvent(e, "options of an arena", fmt.Sprintf("%q: %v", options, err))
+		wrong := atEvent(e, "options of an arena", fmt.Sprintf("%q: %v", options, err))
+		if errors.Is(err, bfc.ErrGone) {
+			wrong.gone = err
+		}
+		return wrong
 	}
 	if wrong := r.graphMemory(e, options, a); wrong != nil {
 		return wrong

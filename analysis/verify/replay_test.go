@@ -78,7 +78,7 @@ func TestContradictions(t *testing.T) {
 		{"an arena of nobody", []trace.Event{arena("plain"), {Kind: trace.KindFree, Arena: 3}},
 			"event 1 (free): expected an arena that an event before it describes, found arena 3"},
 		{"a growth of no name", []trace.Event{options(3)},
-			`event 0 (arena): expected options of an arena, found "growth=thrice": the recording has a policy that this version does not have, growth=thrice: record the job again`},
+			`event 0 (arena): expected options of an arena, found "growth=thrice": unknown growth "thrice"`},
 		{"a headroom below zero", []trace.Event{options(4)},
 			`event 0 (arena): expected options of an arena, found "growth=double headroom=-5": headroom="-5" is not a number of bytes`},
 		{"an odd granularity", []trace.Event{options(5)},

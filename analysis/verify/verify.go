@@ -103,8 +103,11 @@ func (j *judge) all(ctx context.Context) error {
 	return nil
 }
 
-func (m *Mismatch) of(p *trace.Process) *Mismatch {
-	m.Process = p.Name
+// of is the error of a process: a policy that memprof no longer has is no mismatch, if the event is as it was recorded.
+func (m *Mismatch) of(p *trace.Process) error {
+	if m.Process = p.Name; m.gone != nil && m.FirstSeq < 0 {
+		return fmt.Errorf("%s: %w", p.Name, m.gone)
+	}
 	return m
 }
 

@@ -64,7 +64,7 @@ and other libraries' calls of the CUDA API are seen and recorded. Signals are
 passed on to the job. If memprof itself fails, the recording ends and the job
 goes on.
 
---preset, --limit, --headroom, --handle and --trim choose the allocator's policy,
+--preset, --limit, --headroom, --handle and --trim are the allocator's policy,
 which decides how much memory the job takes. memprof tune recommends one for a
 recorded job; --no-trace uses it without recording.`,
 		Annotations: exitCodes(recordExits),

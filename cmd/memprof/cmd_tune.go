@@ -36,12 +36,12 @@ func newTuneCommand() *cobra.Command {
 		Short: "Find the allocator policy with the lowest peak for a recorded job",
 		Long: `Replays the requests of a recording under the presets classic and compact,
 compact with --trim iteration, and compact with other handles, which are shown
-where they change the peak or the driver calls by more than 1 %. A PyTorch job is
-replayed under PyTorch's own allocator too: as it is, with expandable segments,
-and with the best of eight more settings of PYTORCH_CUDA_ALLOC_CONF. It
-recommends flags for memprof record: of the policies within --max-slowdown, the
-one with the least peak R, then the least later R, both give or take 1 %, then
-the least cost. The columns are
+where they change the peak or the driver calls by more than 1 %. A PyTorch job
+is replayed under PyTorch's own allocator too: as it is, with expandable
+segments, and with the best of eight more settings of PYTORCH_CUDA_ALLOC_CONF.
+It recommends flags for memprof record: of the policies within --max-slowdown,
+the one with the least peak R, then the least later R, both give or take 1 %,
+then the least cost. The columns are
 
   peak R      peak reserved memory
   later R     the same in the steady iterations, from iteration 4 on (iterations

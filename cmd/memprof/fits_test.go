@@ -97,9 +97,9 @@ func (b *bench) fits(path string, bytes uint64, preset string) {
 // TestFits reruns recordings on cards that are just large enough for torch's own allocator, with and
 // without expandable segments: what fits without memprof fits with it.
 func TestFits(t *testing.T) {
-	names, presets := []string{"alexnet", "gpt2", "zoo/googlenet", "zoo/squeezenet1_1"}, bfc.Presets[:1]
+	names, presets := []string{"alexnet", "gpt2", "zoo/googlenet", "zoo/squeezenet1_1"}, bfc.Presets()[:1]
 	if *fitsAll {
-		presets = bfc.Presets
+		presets = bfc.Presets()
 		names = []string{"alexnet", "resnet50", "gpt2"}
 		zoo, _ := filepath.Glob("../../samples/zoo/*")
 		for _, path := range zoo {
@@ -120,10 +120,10 @@ func TestFits(t *testing.T) {
 			t.Logf("%d MiB natively, %d with expandable segments", card.native>>20, card.expandable>>20)
 			own := b.part(t)
 			for _, preset := range presets {
-				t.Run(preset.Name, func(t *testing.T) {
+				t.Run(preset.String(), func(t *testing.T) {
 					own.T = t
-					own.fits(path, card.native, preset.Name)
-					own.fits(path, card.expandable, preset.Name)
+					own.fits(path, card.native, preset.String())
+					own.fits(path, card.expandable, preset.String())
 				})
 			}
 		})

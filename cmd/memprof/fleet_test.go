@@ -19,7 +19,7 @@ import (
 // rank 40 more with every iteration.
 func rankOf(rank, world int) tracetest.Process {
 	const base = int64(0x7f0000000000)
-	texts := []string{"", "growth=needed split=classic headroom=0 fraction=0 gc=0 granularity=2097152 coalesces=1 pool=0 tag= main=1", "forward", "backward", "forward/model.layer"}
+	texts := []string{"", "growth=double split=classic headroom=0 fraction=0 gc=0 granularity=2097152 coalesces=1 pool=0 tag= main=1", "forward", "backward", "forward/model.layer"}
 	p := tracetest.Process{Texts: texts, Meta: trace.ProcessMeta{Name: fmt.Sprintf("rank%d", rank), PID: 1000 + rank, Rank: rank, LocalRank: rank % 8, WorldSize: world, LocalWorldSize: 8}}
 	clock := int64(1_000_000)
 	add := func(e trace.Event) {

@@ -75,7 +75,7 @@ func fuzzVerbs(dir, out string) [][]string {
 		{"check", dir, "--gate", "reserved.peak < 1", "--gate", "requested.peak{phase=forward} < 1GiB", "--annotations",
 			"--junit", file("junit"), "--markdown", file("markdown"), "--code-quality", file("quality"), "--openmetrics", file("metrics")},
 		{"fit", "--card", "1GiB", dir},
-		{"tune", "--growth", "needed,double", "--split", "always", "--small-arenas", "0", "--trim", "never,iteration", "--placement", "planned", dir},
+		{"tune", dir},
 		{"export", "torch-snapshot", "-o", file("snapshot"), dir},
 		{"export", "perfetto", "-o", file("perfetto"), dir},
 		{"export", "pprof", "-o", file("pprof"), dir},
@@ -381,14 +381,14 @@ func FuzzOperations(f *testing.F) {
 	f.Add("alloc a 3M\nfree a\nalloc b 18446744073709551615\ngc\niteration\n", true)
 	f.Add("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,374,44\n", false)
 	f.Add("alloc a 1\n", false)
-	f.Fuzz(func(t *testing.T, text string, planned bool) {
+	f.Fuzz(func(t *testing.T, text string, compact bool) {
 		file := filepath.Join(t.TempDir(), "text")
 		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		args := []string{"replay", "--ops", file, "--limit", "1GiB", "--growth=needed"}
-		if planned {
-			args = append(args, "--placement", "planned", "--trim", "iteration", "--gc", "--json")
+		args := []string{"replay", "--ops", file, "--limit", "1GiB"}
+		if compact {
+			args = append(args, "--preset", "compact", "--trim", "iteration", "--gc", "--json")
 		}
 		demandEnd(t, args...)
 		demandEnd(t, "kv", "--bytes-per-token", "1024", "--memory", "1MiB", "--max-length", "1024", "--policy", "paged:16", "--steps", "100", "--requests", file)

@@ -39,7 +39,7 @@ func recordWith(t *testing.T, readable func(*recorder.Device) (nvml.Cards, strin
 	if err != nil {
 		t.Fatal(err)
 	}
-	opts := recordOptions{Policy: policyFlags{Preset: "classic"}, Device: "sim", SimMemory: 1 << 30, Quiet: true}
+	opts := recordOptions{Device: "sim", SimMemory: 1 << 30, Quiet: true}
 	rec := &recorder.Recorder{Place: place, Device: device, Stderr: io.Discard, Quiet: true, Readable: readable}
 	environment := func(base []string, readings bool) []string {
 		options := opts.hookOptions(place.Spool, true)

@@ -2,26 +2,25 @@ package main
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/memprof/memprof/bfc"
 )
 
 // TestResultsAgree runs jobs that write, copy and compare the contents of their blocks, on several
-// streams, under all policies: what they compute must not depend on where a policy puts them. A
-// campaign tries each policy on each job; the short form a few.
+// streams, under all policies: what they compute must not depend on where a policy puts them.
 func TestResultsAgree(t *testing.T) {
 	b := newServedBench(t)
 	first, jobs := firstSeed(t, 2)
 	for i := range jobs {
 		seed := first + uint64(i)
-		policies := append([]bfc.Policy{bfc.Classic(), compact}, allPolicies()...)
-		if *servedJobs == 0 {
-			choice := rand.New(rand.NewPCG(seed, 1))
-			choice.Shuffle(len(policies)-2, func(i, k int) { policies[i+2], policies[k+2] = policies[k+2], policies[i+2] })
-			policies = policies[:8]
+		policies := allPolicies()
+		for _, preset := range bfc.Presets() {
+			p := preset.Policy()
+			p.Trim = bfc.Trim{When: bfc.TrimIdle, Idle: 20 * time.Millisecond}
+			policies = append(policies, p)
 		}
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			b, want := b.part(t), ""

@@ -37,7 +37,7 @@ func TestTuneTorchJSON(t *testing.T) {
 		Policies []struct {
 			Allocator string
 			Setting   *string
-			Growth    string
+			Preset    string
 			Peak      int64                            `json:"peak_reserved"`
 			Band      *struct{ Least, Greatest int64 } `json:"peak_reserved_band"`
 			Slowdown  *float64
@@ -50,12 +50,12 @@ func TestTuneTorchJSON(t *testing.T) {
 		case p.Setting == nil:
 			t.Fatalf("row %d has no setting", i)
 		case p.Allocator == "memprof":
-			if *p.Setting != "" || p.Growth == "" || p.Band != nil {
-				t.Errorf("row %d of memprof: setting %q, growth %q, band %v", i, *p.Setting, p.Growth, p.Band)
+			if *p.Setting != "" || p.Preset == "" || p.Band != nil {
+				t.Errorf("row %d of memprof: setting %q, preset %q, band %v", i, *p.Setting, p.Preset, p.Band)
 			}
 		case p.Allocator == "torch":
-			if settings[*p.Setting] = p.Peak; p.Band == nil || p.Peak < p.Band.Least || p.Peak > p.Band.Greatest || p.Growth != "" {
-				t.Errorf("row %d, %s: %d bytes, band %v, growth %q", i, *p.Setting, p.Peak, p.Band, p.Growth)
+			if settings[*p.Setting] = p.Peak; p.Band == nil || p.Peak < p.Band.Least || p.Peak > p.Band.Greatest || p.Preset != "" {
+				t.Errorf("row %d, %s: %d bytes, band %v, preset %q", i, *p.Setting, p.Peak, p.Band, p.Preset)
 			}
 		default:
 			t.Errorf("row %d is of the allocator %q", i, p.Allocator)

@@ -82,7 +82,6 @@ size_t memprof_empty_cache(int device);
 
 // The most bytes that all arenas of a device may map together; 0 = no limit.
 void memprof_set_limit(int device, uint64_t bytes);
-uint64_t memprof_limit(int device);
 
 // Bytes of the largest free chunk of any arena of the device.
 uint64_t memprof_largest_free(int device);

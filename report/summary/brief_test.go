@@ -31,7 +31,7 @@ func TestBrief(t *testing.T) {
 	want := []string{
 		"train | exit not known | 0 ns, 0 iterations, 0 events", "GPU 0", "Allocator: ours",
 		"Peak: 4 GiB reserved, 4 GiB requested, event 100",
-		"3 GiB (75.0% of reserved) slack: chunks larger than their request; action: --split always (part of --preset compact)",
+		"3 GiB (75.0% of reserved) slack: chunks larger than their request; action: memprof tune",
 		"2 GiB (50.0% of reserved) freed, but another stream may still use it; action: use fewer streams, or end their use of tensors earlier",
 		"1 GiB (25.0% of reserved) external fragmentation; action: memprof tune",
 		"No leak (0 B per iteration), no failed request. More: memprof report run",

@@ -106,7 +106,7 @@ func TestRules(t *testing.T) {
 		{"external", func(d Device) { d.Peak.External, d.LargestFree = gib, 64*mib },
 			[]Finding{{"external", gib, "external fragmentation; largest free chunk 64 MiB", "memprof tune", Cost}}},
 		{"slack", func(d Device) { d.Peak.Slack = 300 * mib },
-			[]Finding{{"slack", 300 * mib, "slack: chunks larger than their request", "--split always (part of --preset compact)", Cost}}},
+			[]Finding{{"slack", 300 * mib, "slack: chunks larger than their request", "memprof tune", Cost}}},
 		{"slack of a policy that always splits", func(d Device) {
 			d.Peak.Slack = 300 * mib
 			d.Result.Arenas = []analysis.ArenaInfo{{Options: map[string]string{"split": "always"}}}

@@ -6,19 +6,13 @@ import statistics
 from checks.suite import JOBS, Failed, alone, case, first_process, losses, number
 
 COMPACT = ("--preset", "compact")
-# The same with best fit in place of plans, and small requests in arenas of their own.
-FITTED = ("--growth", "needed", "--split", "always", "--small-arenas", "1MiB", "--trim", "iteration")
 
 POLICIES = {
-    "needed": ("--growth", "needed"),
-    "step": ("--growth", "step:64MiB", "--split", "1MiB"),
-    "small apart": ("--growth", "needed", "--split", "always", "--small-arenas", "1MiB"),
     "compact": COMPACT,
-    "fitted": FITTED,
-    "fitted, large handles": (*FITTED, "--handle", "32MiB"),
-    "idle": ("--growth", "needed", "--split", "always", "--trim", "idle:5ms"),
-    # No card has so much headroom, so the device always counts as short of memory.
-    "pressure": ("--growth", "double", "--trim", "pressure", "--headroom", "900GiB"),
+    "compact, trimmed": (*COMPACT, "--trim", "iteration"),
+    "compact, large handles": (*COMPACT, "--handle", "32MiB"),
+    "classic, trimmed": ("--trim", "iteration"),
+    "idle": (*COMPACT, "--trim", "idle:5ms"),
 }
 
 
@@ -104,7 +98,6 @@ def compare_presets(suite, name, bound):
 
 @alone
 def compact_alexnet(suite):
-    # Its plan has 1,080 MiB, of which at most 1,020 are in use, around weights that best fit placed before.
     compare_presets(suite, "alexnet", 0.06)
 
 
@@ -115,13 +108,12 @@ def compact_resnet50(suite):
 
 @alone
 def compact_gpt2(suite):
-    # As with AlexNet: long-lived blocks lie where best fit placed them before there was a plan.
     compare_presets(suite, "gpt2", 0.045)
 
 
 @alone
 def trims_without_marks(suite):
-    """8 GiB that are free are unmapped: when the job is idle, and when the card is short of memory."""
+    """8 GiB that are free are unmapped when the job is idle."""
     job = suite.script(
         "trims",
         """
@@ -143,12 +135,10 @@ assert bool((keep == 7).all())
 print("done")
 """,
     )
-    for policy in ("idle", "pressure"):
-        flags = ("--trim", "idle:200ms") if policy == "idle" else POLICIES["pressure"]
-        directory, done = suite.record(f"trims-{policy}", job, *flags)
-        if "done" not in done.stdout:
-            raise Failed(f"{policy}: {done.stdout}")
-        suite.verified(directory)
+    directory, done = suite.record("trims-idle", job, "--trim", "idle:200ms")
+    if "done" not in done.stdout:
+        raise Failed(f"idle: {done.stdout}")
+    suite.verified(directory)
 
 
 @alone
@@ -186,5 +176,5 @@ for i in range(12):
         graph.replay()
         print("result graph", i, k, out.double().sum().item().hex())
 """,
-        *COMPACT,
+        *COMPACT, "--trim", "iteration",
     )

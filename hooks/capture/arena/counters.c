@@ -17,15 +17,6 @@ void memprof_set_limit(int device, uint64_t bytes) {
   lock_give(&gpu->lock);
 }
 
-uint64_t memprof_limit(int device) {
-  struct gpu *gpu = hook_on() ? gpu_existing(device) : NULL;
-  if (gpu == NULL) return 0;
-  const bool taken = gpu_take(gpu);
-  const uint64_t limit = gpu->limit;
-  gpu_give(gpu, taken);
-  return limit;
-}
-
 uint64_t memprof_largest_free(int device) {
   struct gpu *gpu = hook_on() ? gpu_existing(device) : NULL;
   if (gpu == NULL) return 0;

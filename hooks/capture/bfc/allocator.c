@@ -73,7 +73,7 @@ uint32_t bfc_take_slot(struct bfc *bfc) {
   return index;
 }
 
-void bfc_recycle(struct bfc *bfc, uint32_t index) {
+static void recycle(struct bfc *bfc, uint32_t index) {
   struct bfc_chunk *chunk = &bfc->chunks[index];
   chunk->state = BFC_UNUSED;
   chunk->next = bfc->recycled;
@@ -89,7 +89,7 @@ static void absorb_next(struct bfc *bfc, uint32_t index) {
   chunk->size += bfc->chunks[gone].size;
   chunk->next = bfc->chunks[gone].next;
   bfc->chunks[chunk->next].prev = index;
-  bfc_recycle(bfc, gone);
+  recycle(bfc, gone);
 }
 
 static void absorb_previous(struct bfc *bfc, uint32_t index) {
@@ -100,7 +100,7 @@ static void absorb_previous(struct bfc *bfc, uint32_t index) {
   chunk->size += bfc->chunks[gone].size;
   chunk->prev = bfc->chunks[gone].prev;
   bfc->chunks[chunk->prev].next = index;
-  bfc_recycle(bfc, gone);
+  recycle(bfc, gone);
 }
 
 void bfc_merge(struct bfc *bfc, uint32_t index) {

@@ -198,7 +198,6 @@ static inline uint64_t bfc_room(const struct bfc *bfc) {
 bool bfc_reserve(struct bfc *bfc);  // host memory for one request or restore; false: there is none
 void bfc_describe(const struct bfc *bfc, uint32_t chunk, struct bfc_block *out);
 uint32_t bfc_take_slot(struct bfc *bfc);  // bfc_reserve has made sure that there is one
-void bfc_recycle(struct bfc *bfc, uint32_t chunk);
 void bfc_merge(struct bfc *bfc, uint32_t chunk);      // a free chunk that is not in the freeset
 // Takes [addr, addr+size) out of a free chunk that has all of it. Returns the chunk of just that range, not in the freeset.
 uint32_t bfc_carve(struct bfc *bfc, uint32_t chunk, uint64_t addr, uint64_t size);
@@ -265,7 +264,6 @@ void bfc_unmapped_add(struct bfc *bfc, uint64_t from, uint64_t to);  // room for
 bool bfc_map_for(struct bfc *bfc, struct bfc_range range);
 uint32_t bfc_search_mapped(struct bfc *bfc, uint32_t best, uint64_t rounded);
 uint64_t bfc_unmapped_within(const struct bfc *bfc, uint64_t from, uint64_t to);
-void bfc_unmapped_remove(struct bfc *bfc, uint64_t from, uint64_t to);  // may leave one range more
 bool bfc_unmapped_reserve(struct bfc *bfc, size_t more);  // room for more ranges; false: no host memory
 size_t bfc_unmapped_from(const struct bfc *bfc, uint64_t addr);        // first range ending after addr
 

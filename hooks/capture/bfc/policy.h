@@ -1,6 +1,6 @@
 // policy.h - what a user chooses of the allocator, and which part of it an arena gets.
 //
-// The twin of bfc/policy.go, policy_text.go and arena_policy.go: the same presets, and the same rule.
+// The twin of bfc/policy.go and arena_policy.go: the same presets, and the same rule.
 // bfc/testdata/policies.txt has the texts that both produce.
 #ifndef MEMPROF_BFC_POLICY_H
 #define MEMPROF_BFC_POLICY_H

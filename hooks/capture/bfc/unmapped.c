@@ -49,7 +49,7 @@ void bfc_unmapped_add(struct bfc *bfc, uint64_t from, uint64_t to) {
   replace(set, at, end, &range, 1);
 }
 
-void bfc_unmapped_remove(struct bfc *bfc, uint64_t from, uint64_t to) {
+static void remove_range(struct bfc *bfc, uint64_t from, uint64_t to) {
   struct bfc_ranges *set = &bfc->unmapped;
   size_t at = bfc_unmapped_from(bfc, from), end = at, count = 0;
   struct bfc_range rest[2];
@@ -91,7 +91,7 @@ bool bfc_map_range(struct bfc *bfc, struct bfc_range range) {
   }
   for (size_t k = first; k < i; k++) bfc_back_again(bfc, missing(bfc, k, range));
   for (size_t k = first; k < i; k++) bfc_back_others(bfc, missing(bfc, k, range));
-  bfc_unmapped_remove(bfc, range.from, range.to);
+  remove_range(bfc, range.from, range.to);
   bfc->stats.peak_reserved = bfc_greatest(bfc->stats.peak_reserved, bfc->stats.reserved);
   return true;
 }
@@ -115,7 +115,7 @@ bool bfc_remap(struct bfc *bfc, uint64_t addr, uint64_t bytes) {
   const uint64_t end = addr + bytes;
   if (end <= addr || ((addr | bytes) & (bfc->memory.granularity - 1)) != 0) return false;
   if (bfc_unmapped_within(bfc, addr, end) != bytes || bytes > bfc_room(bfc) || !bfc_unmapped_reserve(bfc, 1)) return false;
-  bfc_unmapped_remove(bfc, addr, end);
+  remove_range(bfc, addr, end);
   bfc_backed(bfc, (struct bfc_range){addr, end});
   bfc->stats.reserved += bytes;
   bfc->stats.peak_reserved = bfc_greatest(bfc->stats.peak_reserved, bfc->stats.reserved);

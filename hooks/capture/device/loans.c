@@ -12,7 +12,7 @@
 //
 // The work of one stream runs in order, so that what a block of one address left is over before a block of
 // another address begins: an arena lends to itself alone. What it passes to another one is unmapped, with all old
-// mappings, and the work on it is over before (arena/streams.c).
+// mappings, and the work on it is over before (arena/exchange.c).
 #include <stdlib.h>
 #include <string.h>
 

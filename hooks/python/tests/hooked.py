@@ -55,7 +55,7 @@ class HookedTest(unittest.TestCase):
                 os.symlink(SIMULATION, os.path.join(folder, "sim", "libcuda.so.1"))
                 for name in copies:
                     shutil.copy(SIMULATION, os.path.join(folder, "sim", name))
-                env.update(LD_PRELOAD=LIBRARY, LD_LIBRARY_PATH=os.path.join(folder, "sim"), MEMPROF_SPOOL=folder, MEMPROF_OPTIONS="headroom=0,growth=needed", **more)
+                env.update(LD_PRELOAD=LIBRARY, LD_LIBRARY_PATH=os.path.join(folder, "sim"), MEMPROF_SPOOL=folder, MEMPROF_OPTIONS="headroom=0,preset=compact,handle=2097152", **more)
             text = (START if hooked else "import memprof\n") + textwrap.dedent(script)
             done = subprocess.run([sys.executable, "-c", text], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             self.assertEqual(done.stderr, "", text)

@@ -27,7 +27,7 @@ class GraphMemoryTest(unittest.TestCase):
                 links = os.path.join(folder, "sim")
                 os.mkdir(links)
                 os.symlink(SIMULATION, os.path.join(links, "libcuda.so.1"))
-                env.update(LD_PRELOAD=LIBRARY, LD_LIBRARY_PATH=links, MEMPROF_SPOOL=folder, MEMPROF_OPTIONS="headroom=0,growth=needed")
+                env.update(LD_PRELOAD=LIBRARY, LD_LIBRARY_PATH=links, MEMPROF_SPOOL=folder, MEMPROF_OPTIONS="headroom=0,preset=compact,handle=2097152")
             text = "BACKEND, HOOKED = %r, %r\n" % (backend, hooked) + pretend_graphs.TORCH + textwrap.dedent(script)
             done = subprocess.run([sys.executable, "-c", text], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             self.assertEqual(done.stderr, "")

@@ -416,7 +416,7 @@ class MarksTest(unittest.TestCase):
             os.mkdir(events)
             os.symlink(hooked.SIMULATION, os.path.join(links, "libcuda.so.1"))
             env = dict(os.environ, PYTHONPATH=os.path.dirname(HERE), LD_PRELOAD=hooked.LIBRARY, LD_LIBRARY_PATH=links, MEMPROF_SPOOL=events)
-            env["MEMPROF_OPTIONS"] = "headroom=0,growth=needed"
+            env["MEMPROF_OPTIONS"] = "headroom=0,preset=compact,handle=2097152"
             text = hooked.START + textwrap.dedent(script)
             done = subprocess.run([sys.executable, "-c", text], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             self.assertEqual((done.stderr, done.stdout), ("", ""))

@@ -166,7 +166,7 @@ class PluginTest(unittest.TestCase):
         env = dict(os.environ, LD_PRELOAD=LIBRARY, LD_LIBRARY_PATH=os.path.dirname(DRIVER), MEMPROF_SPOOL=spooled)
         for name in ("CXX", "MEMPROF_SHIM", "MEMPROF_HOOKS", "MEMPROF_ALLOCATOR"):
             env.pop(name, None)
-        env.update(MEMPROF_OPTIONS="headroom=0,growth=needed", MEMPROF_SIM_MEMORY=str(1 << 30), PATH=self.tools, EXCEPTION=self.complete)
+        env.update(MEMPROF_OPTIONS="headroom=0,preset=compact,handle=2097152", MEMPROF_SIM_MEMORY=str(1 << 30), PATH=self.tools, EXCEPTION=self.complete)
         env.update(PYTHONPATH=os.pathsep.join([os.path.dirname(HERE), os.path.join(self.folder, "site")]), MEMPROF_ATTRIBUTION="none")
         env.update(MEMPROF_SHIM_CACHE=os.path.join(self.folder, "cache"))
         env.update(environment)

@@ -1,0 +1,26 @@
+package ledger
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/memprof/memprof/bfc"
+	"github.com/memprof/memprof/trace"
+)
+
+// A main arena of a policy that was removed is refused; what other arenas and allocators say is read.
+func TestRemovedPolicies(t *testing.T) {
+	for options, gone := range map[string]bool{
+		"growth=pages split=always placement=planned main=1": true,
+		"growth=needed main=1":                               true,
+		"growth=needed main=0":                               false,
+		"growth=double placement=best-fit main=1":            false,
+		"allocator=native main=1":                            false,
+	} {
+		l := New()
+		_, err := l.Describe(&trace.Event{Kind: trace.KindArena}, options, func(int32) *Device { return &Device{} })
+		if errors.Is(err, bfc.ErrGone) != gone || !gone && err != nil {
+			t.Errorf("%s: %v", options, err)
+		}
+	}
+}
