@@ -316,14 +316,13 @@
 //	    allowed = most + most / 400 * slack
 //	    want = lack - min(lack, max(allowed - mapped - back, 0))      # mapped: of all allocators
 //	    for each other allocator that gives and has pages that are mapped and not touched, the newest first, while want > 0:
-//	        over = the number of a free of that allocator; the work that all streams had queued when it was made is over
-//	        Spare(up(want, page) / page, over): the owner unmaps each of its ranges, as far as the device lets it
+//	        Spare(up(want, page) / page): the owner unmaps each of its ranges, as far as the device lets it
 //	        want, but not below 0, falls by the bytes unmapped; paid and moved rise by them
 //
-// Spare(pages, over) lists the pages that takeOldest would unmap for so many, without a keep, of those with left <= over; a list of an
+// Spare(pages) lists the pages that takeOldest would unmap for so many, without a keep, of those that are clear; a list of an
 // age is cut into runs as unmapPages does it. With a stream captured nothing is taken. When an iteration ends: if moved >
 // mapped / 500, slack = min(slack + 1, 8); then moved = 0. Allocators of pools and tags take, and do not give: what they have
-// mapped counts as touched. Whether work is over is no decision of an allocator: a recording has it in its take events.
+// mapped counts as touched. Whether work is over is no decision of an allocator: a recording has it in its fence events.
 //
 // # Shortage
 //

@@ -100,12 +100,19 @@ func (r *replayer) operation(e *trace.Event, strings *dataset.Strings) *Mismatch
 	if taken, wrong := r.stream(a, e, strings); taken || wrong != nil {
 		return wrong
 	}
-	switch e.Kind {
-	case trace.KindUnmap, trace.KindFreeDone, trace.KindShortage, trace.KindShrink, trace.KindDeregister, trace.KindFence: // of a reclaim
-	default:
+	if !ofReclaim(e) {
 		delete(r.reclaiming, e.Device)
 	}
 	return r.apply(a, e)
+}
+
+// ofReclaim says whether an event may be part of a reclaim. It begins with maps of what the refused request had unmapped.
+func ofReclaim(e *trace.Event) bool {
+	switch e.Kind {
+	case trace.KindUnmap, trace.KindFreeDone, trace.KindShortage, trace.KindShrink, trace.KindDeregister, trace.KindFence:
+		return true
+	}
+	return e.Kind == trace.KindMap && e.AheadOfNeed()
 }
 
 // apply replays an operation in its arena.

@@ -25,7 +25,7 @@ type driver struct {
 	live     []uint64
 	lags     bool   // work goes on after frees; else it is over at once
 	over     uint64 // so far it is known to be over
-	many     int // blocks to keep alive
+	many     int    // blocks to keep alive
 	palette  []uint64
 	greatest float64 // log2 of the largest size
 }

@@ -69,7 +69,7 @@ uint64_t reclaim(struct gpu *gpu, struct arena *arena, uint64_t requested, uint6
   if (!*retry) return 0;
   event(gpu, arena, requested, why);
   if (arena != NULL) exchange_end(arena);
-  fence_over(gpu, gpu->fences.recorded);
+  fence_over(gpu, fence_record(gpu));
   uint64_t given = release_clear(gpu, wanted);
   if (given < wanted && fence_wait(gpu)) {
     event(gpu, NULL, requested, "waited");  // what unmaps after other threads' events is still of a reclaim
