@@ -52,7 +52,7 @@ func TestReportFollowsNoLink(t *testing.T) {
 	for _, name := range planted {
 		plant(t, dir, name)
 	}
-	memprofIn(t, exit.Fine, "report", dir)
+	memprofIn(t, exit.Fine, "report", "--plots", dir, dir)
 	memprofIn(t, exit.Fine, "report", "--html", dir)
 	for _, name := range planted {
 		stat, err := os.Lstat(filepath.Join(dir, name))

@@ -24,23 +24,16 @@ var rooms = []room{
 	{"trace/columns", nil},
 	{"trace/outfile", nil},
 	{"trace/...", []string{"trace/..."}},
-	{"hooks/trust", nil},
 	{"hooks/rerun", nil},
 	{"hooks/...", []string{"hooks/...", "trace/..."}},
-	// Words and numbers as people read them, below the analysis.
-	{"report/units", nil},
-	{"report/spell", nil},
-	{"report/plain", nil},
+	// Words and numbers as people read them.
+	{"analysis/plain", nil},
 	// The ledger knows no tracker.
-	{"analysis/ledger", []string{"trace"}},
-	{"analysis/resumeplan", nil},
-	{"analysis/graphpool", []string{"bfc"}},
-	// Stores of KV caches do not know each other, and none of them traces.
-	{"analysis/kvcache/contiguous", []string{"analysis/kvcache", "bfc"}},
-	{"analysis/kvcache/paged", []string{"analysis/kvcache"}},
-	{"analysis/kvcache/layered", []string{"analysis/kvcache", "analysis/kvcache/models"}},
-	{"analysis/kvcache/...", []string{"analysis/kvcache/..."}},
-	{"analysis/...", []string{"analysis/...", "bfc", "trace/...", "report/units", "report/spell", "report/plain"}},
+	{"analysis/ledger", []string{"trace", "bfc"}},
+	{"analysis/snapshot/pickle", nil},
+	// KV caches are simulated: nothing there traces.
+	{"analysis/kvcache/...", []string{"analysis/kvcache/...", "analysis/plain", "bfc"}},
+	{"analysis/...", []string{"analysis/...", "bfc", "trace/..."}},
 	{"report/...", []string{"report/...", "analysis/...", "bfc", "trace/..."}},
 	{"cmd/memprof/...", []string{"cmd/memprof/...", "report/...", "analysis/...", "bfc/...", "trace/...", "hooks/..."}},
 }
