@@ -52,6 +52,7 @@ var apart = map[string]string{
 	"freeSet.nodes": "in C in the chunks", "chunk.child": "in Go in freeSet", "chunk.priority": "in Go in freeSet",
 
 	"Allocator.missing":  "only Go: C maps the gaps as it finds them",
+	"Allocator.looked":   "only C asks the memory what is over: a replay is told by the trace",
 	"Allocator.snapshot": "only C answers which block has an address inside of it",
 	"Allocator.used":     "in Go the length of chunks",
 }
