@@ -25,6 +25,8 @@ var goFiles = map[string]string{
 	"device":  "a model of a device, for replays and tests",
 	"memory":  "struct bfc_memory stands in bfc.h",
 	"garbage": "the hook releases no regions",
+	"chunk":   "struct bfc_chunk, bfc_region and bfc_page stand in internal.h",
+	"ranges":  "in C a part of unmapped: nothing else there keeps ranges",
 }
 
 // twins are the types of both allocators that are the same, by their names in Go.
