@@ -384,7 +384,7 @@ int main(int count, char **words) {
         .always_split = h.always_split != 0,
         .trims = h.trims != 0,
     };
-    struct bfc_memory memory = {&heap.device, h.granularity, grow, map, unmap, device_free, h.vmm != 0, try_unmap};
+    struct bfc_memory memory = {&heap.device, h.granularity, grow, map, unmap, device_free, h.vmm != 0, try_unmap, NULL};
     struct operation op;
     heap.bfc = must(bfc_new(&options, &memory));
     while (fread(&op, sizeof op, 1, stdin) == 1 && op.kind != OP_END) run(&heap, op);
