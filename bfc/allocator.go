@@ -7,13 +7,9 @@ import (
 )
 
 const (
-	// Granule is the unit of chunks and of rounding, in bytes.
-	Granule = 1 << granuleBits
-	// NoLimit is the Options.Limit of an allocator without a limit.
-	NoLimit = math.MaxUint64
-
-	granuleBits     = 8
 	defaultMaxSlack = 128 << 20
+	// allOver is a number of frees that is never reached.
+	allOver = math.MaxUint64
 	// maxSize is the largest multiple of the granule below 2^64.
 	maxSize = math.MaxUint64 &^ (Granule - 1)
 )
@@ -27,28 +23,6 @@ var (
 	ErrNotUnmapped = errors.New("not aligned, unmapped bytes, or beyond the limit")
 )
 
-// Options are the parameters of the policy. The zero value has a limit of 0, under which
-// every request fails.
-type Options struct {
-	// Limit is the most bytes that may be mapped at a time; NoLimit: any.
-	Limit uint64
-	// Headroom is how many bytes of the device a growth beyond the request leaves free. With 0
-	// the memory is never asked what is free.
-	Headroom uint64
-	// FragmentationFraction, if positive and with SplitClassic, makes the slack from which a
-	// chunk is split this share of Limit instead of 128 MiB.
-	FragmentationFraction float64
-	// Growth says how much the memory is asked for at a time.
-	Growth Growth
-	// Split says when a chunk is split.
-	Split Split
-	// Trim says when the owner unmaps free pages. With TrimIteration the allocator notes when blocks
-	// last touched each page.
-	Trim Trim
-	// GarbageCollection releases idle regions before a request fails.
-	GarbageCollection bool
-}
-
 // Block is what a request gets: a chunk in use.
 type Block struct {
 	Addr      uint64 // a multiple of Granule
@@ -57,27 +31,14 @@ type Block struct {
 	ID        int64  // counts successful requests from 1
 }
 
-// chunk is a part of a region. The chunks of a region and its wall form a ring in the order of
-// addresses. The wall is a chunk of 0 bytes at the region's end that counts as in use, so that each
-// chunk has neighbours and a merge ends there.
-type chunk struct {
-	addr, size uint64
-	requested  uint64 // 0 while free
-	left       uint64 // while free: the number of the last free that is a part of it; 0: none is
-	id         int64  // of the block while in use; freeID, or wallID
-	prev, next int32  // indices of the neighbours; of an unused slot, next is the next unused one
-}
-
-const (
-	freeID int64 = -1
-	wallID int64 = 0
-)
-
-// region is a range of addresses that one grant, or several adjacent ones, brought.
-type region struct {
-	addr, size uint64
-	wall       int32  // its next is the first chunk, its prev the last
-	pages      []page // with growth Pages or TrimIteration
+// Stats are counters. Sizes are bytes of chunks, not of requests.
+type Stats struct {
+	NumAllocs      uint64 // successful requests
+	BytesInUse     uint64
+	PeakBytesInUse uint64
+	LargestAlloc   uint64
+	Reserved       uint64 // mapped
+	PeakReserved   uint64
 }
 
 // Allocator is one allocator of the package comment. It is not safe for concurrent use.

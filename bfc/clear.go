@@ -1,13 +1,8 @@
 package bfc
 
-import "math"
-
 // Work that was queued before a free may still read the freed bytes, on any stream. Within an allocator the order of its
 // stream makes reuse right. But a page that is unmapped, or gets another frame, changes under such a reader, whatever its
 // order. So frees have numbers, and the owner says how far the work before them is over.
-
-// allOver is a number of frees that is never reached.
-const allOver = math.MaxUint64
 
 // Over says that all work that was queued before so many frees, on whatever stream, is over. Until the first call all
 // work counts as over as soon as it is queued.
@@ -24,7 +19,7 @@ func (a *Allocator) IsClear(addr, bytes uint64) bool {
 		return index != none && a.chunks[index].left <= a.over
 	}
 	for at := addr &^ (a.granularity - 1); at < addr+bytes; at += a.granularity {
-		if page := a.pageAt(at); page == nil || page.left > a.over {
+		if !a.pageAt(at).isClear(a.over) {
 			return false
 		}
 	}

@@ -29,15 +29,6 @@ func firstRegion(options Options) (uint64, error) {
 	return 0, fmt.Errorf("bfc: unknown growth %d", int(options.Growth))
 }
 
-// roundUp returns x rounded up to a multiple of unit, a power of two; where that passes 2^64, the last
-// multiple below it.
-func roundUp(x, unit uint64) uint64 {
-	if x > -unit {
-		return -unit
-	}
-	return (x + unit - 1) &^ (unit - 1)
-}
-
 // room returns how many bytes may still be mapped under the limit.
 func (a *Allocator) room() uint64 {
 	if a.stats.Reserved >= a.options.Limit {
@@ -231,8 +222,6 @@ func (a *Allocator) validGrant(addr, granted, asked uint64, at int) bool {
 	return granted <= a.room()
 }
 
-func (r *region) end() uint64 { return r.addr + r.size }
-
 // addRegion makes a grant the region at index at: one free chunk and the wall.
 func (a *Allocator) addRegion(at int, addr, bytes uint64) {
 	wall, all := a.takeSlot(), a.takeSlot()
@@ -260,3 +249,21 @@ func (a *Allocator) join(r *region, bytes uint64) {
 
 // NextRegion returns the size of the next region in bytes, for a request that is no larger.
 func (a *Allocator) NextRegion() uint64 { return a.nextRegion }
+
+// Locate returns the index, addresses ascending, of the region that has addr, and the offset in it. ok
+// is false if there is none.
+func (a *Allocator) Locate(addr uint64) (index int, offset uint64, ok bool) {
+	at, found := slices.BinarySearchFunc(a.regions, addr, func(r region, addr uint64) int {
+		switch {
+		case r.end() <= addr:
+			return -1
+		case r.addr > addr:
+			return 1
+		}
+		return 0
+	})
+	if !found {
+		return 0, 0, false
+	}
+	return at, addr - a.regions[at].addr, true
+}

@@ -13,9 +13,6 @@ const (
 	classWords = (classCount + 63) / 64
 )
 
-// none is the index of no chunk.
-const none int32 = 0
-
 // freeNode is the place of a free chunk in its class; undefined while the chunk is in use.
 type freeNode struct {
 	size, addr uint64

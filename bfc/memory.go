@@ -1,5 +1,12 @@
 package bfc
 
+const (
+	// Granule is the unit of chunks and of rounding, in bytes.
+	Granule = 1 << granuleBits
+
+	granuleBits = 8
+)
+
 // Memory is where an Allocator's regions come from: a device, a model of one, or the
 // script of a recording. The calls mirror struct bfc_memory of hooks/capture/bfc/bfc.h.
 type Memory interface {

@@ -32,17 +32,6 @@ type frame struct {
 // noPage is the page of a frame that backs none.
 const noPage = ^uint64(0)
 
-// page is what is known of one page of a region, with growth Pages or TrimIteration.
-type page struct {
-	back uint32 // 1 + the number of the frame that was mapped there last; 0: none
-	used uint32 // 1 + the iteration in which the last block that touched it was freed; 0: never
-	left uint64 // the number of the free after which no block touched it any more; 0: none has
-	// registered counts the registrations by which others know its physical memory: it is not taken.
-	registered uint32
-	live       bool // a block touches it
-	listed     bool // it is about to be unmapped
-}
-
 // pager is the state of growth Pages. Counts are of pages.
 type pager struct {
 	frames []frame

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -173,6 +174,31 @@ func (p Policy) Settings() map[string]string {
 // HookOptions is the policy as the hook reads it in MEMPROF_OPTIONS: KEY=VALUE with commas between.
 func (p Policy) HookOptions() string {
 	return fmt.Sprintf("preset=%s,limit=%d,headroom=%d,handle=%d,trim=%s", p.Preset, p.Limit, p.Headroom, p.Handle, p.Trim)
+}
+
+// NoLimit is the Options.Limit of an allocator without a limit.
+const NoLimit = math.MaxUint64
+
+// Options are the parameters of the policy. The zero value has a limit of 0, under which
+// every request fails.
+type Options struct {
+	// Limit is the most bytes that may be mapped at a time; NoLimit: any.
+	Limit uint64
+	// Headroom is how many bytes of the device a growth beyond the request leaves free. With 0
+	// the memory is never asked what is free.
+	Headroom uint64
+	// FragmentationFraction, if positive and with SplitClassic, makes the slack from which a
+	// chunk is split this share of Limit instead of 128 MiB.
+	FragmentationFraction float64
+	// Growth says how much the memory is asked for at a time.
+	Growth Growth
+	// Split says when a chunk is split.
+	Split Split
+	// Trim says when the owner unmaps free pages. With TrimIteration the allocator notes when blocks
+	// last touched each page.
+	Trim Trim
+	// GarbageCollection releases idle regions before a request fails.
+	GarbageCollection bool
 }
 
 // Fields are the options of an arena's allocator as they stand in its arena event: FIELD=VALUE with blanks between.

@@ -62,7 +62,7 @@ func (a *Allocator) moves(r byteRange) uint64 {
 			if a.ready(addr, r) {
 				continue
 			}
-			if !a.IsClear(addr, 1) {
+			if !a.pageAt(addr).isClear(a.over) {
 				return retired
 			}
 			count++

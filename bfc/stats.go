@@ -3,21 +3,10 @@ package bfc
 import (
 	"bytes"
 	"math/bits"
-	"slices"
 )
 
 // Bins is how many bins chunks are counted in, by size.
 const Bins = 21
-
-// Stats are counters. Sizes are bytes of chunks, not of requests.
-type Stats struct {
-	NumAllocs      uint64 // successful requests
-	BytesInUse     uint64
-	PeakBytesInUse uint64
-	LargestAlloc   uint64
-	Reserved       uint64 // mapped
-	PeakReserved   uint64
-}
 
 // Stats returns the counters since New or ClearPeaks.
 func (a *Allocator) Stats() Stats { return a.stats }
@@ -83,24 +72,6 @@ func (a *Allocator) Regions() []Region {
 		}
 	}
 	return out
-}
-
-// Locate returns the index, addresses ascending, of the region that has addr, and the offset in it. ok
-// is false if there is none.
-func (a *Allocator) Locate(addr uint64) (index int, offset uint64, ok bool) {
-	at, found := slices.BinarySearchFunc(a.regions, addr, func(r region, addr uint64) int {
-		switch {
-		case r.end() <= addr:
-			return -1
-		case r.addr > addr:
-			return 1
-		}
-		return 0
-	})
-	if !found {
-		return 0, 0, false
-	}
-	return at, addr - a.regions[at].addr, true
 }
 
 // Bin counts the chunks of one bin, free and in use. Sizes are in bytes.

@@ -5,83 +5,6 @@ import (
 	"slices"
 )
 
-// byteRange is the bytes [from, to).
-type byteRange struct{ from, to uint64 }
-
-func (r byteRange) bytes() uint64 { return r.to - r.from }
-
-// rangeSet is a set of bytes, kept as its maximal ranges, addresses ascending. The zero value is
-// empty.
-type rangeSet struct {
-	ranges []byteRange
-	bytes  uint64 // in all of them
-}
-
-func (s *rangeSet) empty() bool { return len(s.ranges) == 0 }
-
-// from returns the index of the first range that ends behind addr.
-func (s *rangeSet) from(addr uint64) int {
-	at, _ := slices.BinarySearchFunc(s.ranges, addr, func(r byteRange, addr uint64) int {
-		if r.to <= addr {
-			return -1
-		}
-		return 1
-	})
-	return at
-}
-
-// add adds a range, no byte of which is in the set.
-func (s *rangeSet) add(r byteRange) {
-	s.bytes += r.bytes()
-	at := s.from(r.from)
-	end := at
-	if at > 0 && s.ranges[at-1].to == r.from {
-		at--
-		r.from = s.ranges[at].from
-	}
-	if end < len(s.ranges) && s.ranges[end].from == r.to {
-		r.to = s.ranges[end].to
-		end++
-	}
-	s.ranges = slices.Replace(s.ranges, at, end, r)
-}
-
-// remove removes the bytes of a range that are in the set.
-func (s *rangeSet) remove(r byteRange) {
-	at := s.from(r.from)
-	end := at
-	var kept [2]byteRange
-	rest := kept[:0]
-	for ; end < len(s.ranges) && s.ranges[end].from < r.to; end++ {
-		old := s.ranges[end]
-		s.bytes -= min(old.to, r.to) - max(old.from, r.from)
-		if old.from < r.from {
-			rest = append(rest, byteRange{old.from, r.from})
-		}
-		if old.to > r.to {
-			rest = append(rest, byteRange{r.to, old.to})
-		}
-	}
-	s.ranges = slices.Replace(s.ranges, at, end, rest...)
-}
-
-// cut appends to out the parts of the set's ranges that lie in [from, to).
-func (s *rangeSet) cut(out []byteRange, from, to uint64) []byteRange {
-	for at := s.from(from); at < len(s.ranges) && s.ranges[at].from < to; at++ {
-		out = append(out, byteRange{max(from, s.ranges[at].from), min(to, s.ranges[at].to)})
-	}
-	return out
-}
-
-// within returns how many bytes of [from, to) are in the set.
-func (s *rangeSet) within(from, to uint64) uint64 {
-	bytes := uint64(0)
-	for at := s.from(from); at < len(s.ranges) && s.ranges[at].from < to; at++ {
-		bytes += min(to, s.ranges[at].to) - max(from, s.ranges[at].from)
-	}
-	return bytes
-}
-
 // Mapped returns the maximal ranges of mapped bytes within a region, addresses ascending.
 func (a *Allocator) Mapped() []Range {
 	var out []Range
@@ -210,4 +133,15 @@ func (a *Allocator) mapRange(r byteRange) bool {
 	a.backed(a.missing...)
 	a.stats.PeakReserved = max(a.stats.PeakReserved, a.stats.Reserved)
 	return true
+}
+
+// unmapRange unmaps a range of free pages, and returns its bytes; 0 where the memory refuses.
+func (a *Allocator) unmapRange(r Range) uint64 {
+	if !a.memory.TryUnmap(r.Addr, r.Bytes) {
+		return 0
+	}
+	a.unmapped.add(byteRange{r.Addr, r.Addr + r.Bytes})
+	a.unbacked(byteRange{r.Addr, r.Addr + r.Bytes})
+	a.stats.Reserved -= r.Bytes
+	return r.Bytes
 }

@@ -55,9 +55,6 @@ func (a *Allocator) Idle() (out []Range) {
 	return out
 }
 
-// Range is the bytes [Addr, Addr+Bytes).
-type Range struct{ Addr, Bytes uint64 }
-
 // eachIdle visits the whole pages of free chunks that are mapped, addresses ascending, in ranges, of which some
 // may be empty. The time is proportional to the number of unmapped ranges, not to the size of chunks.
 func (a *Allocator) eachIdle(visit func(r *region, part byteRange)) {
@@ -115,15 +112,4 @@ func (a *Allocator) UnmapFree(bytes uint64) uint64 {
 		unmapped += a.unmapRange(Range{r.Addr + r.Bytes - part, part})
 	}
 	return unmapped
-}
-
-// unmapRange unmaps a range of free pages, and returns its bytes; 0 where the memory refuses.
-func (a *Allocator) unmapRange(r Range) uint64 {
-	if !a.memory.TryUnmap(r.Addr, r.Bytes) {
-		return 0
-	}
-	a.unmapped.add(byteRange{r.Addr, r.Addr + r.Bytes})
-	a.unbacked(byteRange{r.Addr, r.Addr + r.Bytes})
-	a.stats.Reserved -= r.Bytes
-	return r.Bytes
 }

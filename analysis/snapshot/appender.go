@@ -7,6 +7,9 @@ import (
 	"github.com/memprof/memprof/trace/dataset"
 )
 
+// batchEntries is how many entries, and how many events, one goroutine hands to the next at a time.
+const batchEntries = 1 << 10
+
 // appender hands the events of a device to its writer on another goroutine: following the device's memory takes as
 // long as writing the events.
 type appender struct {

@@ -46,6 +46,6 @@
 //
 // The file is decoded once, to find what was there. The decoding keeps what is alive, the texts, the
 // stacks and a few numbers for each entry, and at most [Budget] bytes: an entry goes to a file of its own as
-// soon as it is complete, of which the events are written afterwards. No opcode that imports or calls
-// anything is followed.
+// soon as it is complete, of which the events are written afterwards. Package pickle refuses all opcodes that import or call
+// anything.
 package snapshot

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/memprof/memprof/analysis/snapshot/pickle"
 	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/trace/dataset"
 )
@@ -148,7 +149,7 @@ func (i *importer) survey() error {
 	if err != nil {
 		return err
 	}
-	i.texts = d.texts
+	i.texts = d.Texts()
 	segments, err := d.segments(top)
 	if err != nil {
 		return fmt.Errorf("%s: %w", i.file.path, err)
@@ -157,7 +158,7 @@ func (i *importer) survey() error {
 	for _, s := range segments {
 		i.deviceOf(s.device)
 		for at := range s.blocks {
-			if s.blocks[at].stack, err = i.stacks.number(d, s.blocks[at].frames); err != nil {
+			if s.blocks[at].stack, err = i.stacks.number(d.Decoder, s.blocks[at].frames); err != nil {
 				return fmt.Errorf("%s: %w", i.file.path, err)
 			}
 		}
@@ -181,13 +182,10 @@ func (i *importer) survey() error {
 	return nil
 }
 
-// batchEntries is how many entries the decoder hands over at a time.
-const batchEntries = 1 << 10
-
 // decode decodes the file, and notes its entries on another goroutine meanwhile.
-func (i *importer) decode() (d *decoder, top value, err error) {
+func (i *importer) decode() (d *decoder, top pickle.Value, err error) {
 	if i.spill, err = newSpill(i.dir); err != nil {
-		return nil, value{}, err
+		return nil, pickle.Value{}, err
 	}
 	full, empty := make(chan []entry, 4), make(chan []entry, 4)
 	for range cap(empty) {
@@ -342,22 +340,22 @@ func (i *importer) finish() ([]Process, error) {
 
 // settings are those of placement that the snapshot has, torch's own where it has none; kept are the same for
 // run.json, nil where it has none.
-func (d *decoder) settings(top value) (s torchalloc.Settings, kept *dataset.AllocatorSettings) {
+func (d *decoder) settings(top pickle.Value) (s torchalloc.Settings, kept *dataset.AllocatorSettings) {
 	s = torchalloc.DefaultSettings()
-	found := d.dict(d.field(d.dict(top), "allocator_settings"))
+	found := d.Dict(d.Field(d.Dict(top), "allocator_settings"))
 	if found == nil {
 		return s, nil
 	}
-	s.Expandable = d.field(found, "expandable_segments").n == 1
-	if v := d.field(found, "max_split_size"); v.kind == kindInt && v.integer() > 0 {
-		s.MaxSplit = v.n
+	s.Expandable = d.Field(found, "expandable_segments").N == 1
+	if v := d.Field(found, "max_split_size"); v.Kind == pickle.KindInt && v.Integer() > 0 {
+		s.MaxSplit = v.N
 	}
-	divisions := d.dict(d.field(found, "roundup_power2_divisions"))
+	divisions := d.Dict(d.Field(found, "roundup_power2_divisions"))
 	for at := range s.Roundup {
-		s.Roundup[at] = d.field(divisions, strconv.Itoa(1<<at)).n
+		s.Roundup[at] = d.Field(divisions, strconv.Itoa(1<<at)).N
 	}
 	kept = &dataset.AllocatorSettings{
-		Text: clean(d.textOf(d.field(found, "PYTORCH_CUDA_ALLOC_CONF"))), Expandable: s.Expandable, MaxSplit: -1, Roundup: s.Roundup[:],
+		Text: clean(d.Text(d.Field(found, "PYTORCH_CUDA_ALLOC_CONF"))), Expandable: s.Expandable, MaxSplit: -1, Roundup: s.Roundup[:],
 	}
 	if s.MaxSplit <= math.MaxInt64 {
 		kept.MaxSplit = int64(s.MaxSplit)

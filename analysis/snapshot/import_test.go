@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/memprof/memprof/analysis/snapshot/pickle"
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/dataset"
 )
@@ -399,7 +400,7 @@ func TestHostile(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
-		if errors.Is(err, errCode) != strings.Contains(c.want, "code") {
+		if errors.Is(err, pickle.ErrCode) != strings.Contains(c.want, "code") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -423,16 +424,16 @@ func FuzzImport(f *testing.F) {
 		f.Add(text)
 		f.Add(bytes.Replace(text, []byte("free_requested"), []byte("segment_alloc_"), 1))
 	}
-	f.Fuzz(func(t *testing.T, pickle []byte) {
+	f.Fuzz(func(t *testing.T, text []byte) {
 		path := filepath.Join(t.TempDir(), "snapshot.pickle")
-		if err := os.WriteFile(path, pickle, 0o600); err != nil {
+		if err := os.WriteFile(path, text, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		Import(t.TempDir(), []string{path}, "test")
 	})
 }
 
-// FuzzPickle: no bytes do worse to the decoder than an error, and none make it keep more than it may.
+// FuzzPickle: no bytes do worse than an error, and none make the stacks keep more than they may.
 func FuzzPickle(f *testing.F) {
 	for _, seed := range []string{
 		"\x80\x04}.", "\x80\x02}(X\x06\x00\x00\x00actionK\x01u.", "\x80\x04](K\x01K\x02\x86\x94e.", "\x80\x04\x8a\x09\xff\xff\xff\xff\xff\xff\xff\xff\x00.",
@@ -440,16 +441,16 @@ func FuzzPickle(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
-	f.Fuzz(func(t *testing.T, pickle []byte) {
-		d := newDecoder(bytes.NewReader(pickle), 1<<20)
+	f.Fuzz(func(t *testing.T, text []byte) {
+		d := &decoder{Decoder: pickle.NewDecoder(bytes.NewReader(text), 1<<20, wellKnown[:])}
 		known, e := newStacks(), entry{}
-		d.entry = func(d *decoder, items []value, _ int) error { return d.readEntry(items, &e, known) }
-		if top, err := d.decode(); err == nil {
+		d.Entry = func(items []pickle.Value, _ int) error { return d.readEntry(items, &e, known) }
+		if top, err := d.Decode(); err == nil {
 			d.segments(top)
 			d.annotations(top)
 			d.settings(top)
 		}
-		if kept := len(d.memo.pages)*numbersPage*8 + len(d.texts) + len(d.tuples)*32 + len(known.nodes.nodes)*16; kept > 8<<20 {
+		if kept := len(d.Texts()) + len(known.nodes.nodes)*16; kept > 8<<20 {
 			t.Errorf("%d bytes are kept, of a budget of 1 MiB", kept)
 		}
 	})

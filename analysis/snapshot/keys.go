@@ -1,7 +1,7 @@
 package snapshot
 
 // The keys of entries and frames are the first texts of each decoder, so that they are compared
-// as numbers.
+// as numbers. A dictionary with the first of them is an entry to the decoder.
 const (
 	keyAction = iota
 	keyAddr

@@ -403,3 +403,22 @@ func (l *layout) context(stack int64, metadata uint64) (int32, error) {
 	l.contexts[key] = number
 	return number, nil
 }
+
+// stack writes the stack events that a stack needs and that were not written for the device, and
+// returns the stack's number there.
+func (l *layout) stack(number int64) (int64, error) {
+	if number == 0 {
+		return 0, nil
+	}
+	if own, known := l.written[number]; known {
+		return own, nil
+	}
+	node := l.stacks.nodes.of(number)
+	parent, err := l.stack(node.parent)
+	if err != nil {
+		return 0, err
+	}
+	own := int64(len(l.written) + 1)
+	l.written[number] = own
+	return own, l.mark(trace.Event{Kind: trace.KindStack, Requested: own, Provided: parent, Context: l.w.Intern(l.stacks.texts[node.frame-1])})
+}

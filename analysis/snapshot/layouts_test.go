@@ -102,7 +102,7 @@ func kept(t *testing.T, path string) (bytes int64, entries [maxDevices]int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Budget - d.budget, entries
+	return Budget - d.Budget, entries
 }
 
 // What a trace's entries take goes again, whoever wrote the pickle, with the pool and the frames

@@ -5,9 +5,6 @@ import (
 	"slices"
 )
 
-// maxDevices is how many devices a snapshot may name.
-const maxDevices = 64
-
 // opening is the memory and the blocks of a device before the first entry of its trace. Torch keeps the newest
 // entries only, so opening is inferred from the entries and the final segments: what ends, or is live at the
 // end, without a begin existed before.

@@ -8,10 +8,21 @@ import (
 	"io"
 	"os"
 	"strings"
+
+	"github.com/memprof/memprof/analysis/snapshot/pickle"
 )
+
+// maxDevices is how many devices a snapshot may name.
+const maxDevices = 64
 
 // Budget is how many bytes of memory reading a snapshot may take.
 const Budget = 1 << 30
+
+// decoder reads what torch put into a pickle.
+type decoder struct {
+	*pickle.Decoder
+	scopes []annotation // of entries, see readScope
+}
 
 // entry is one action of a device's trace, as torch recorded it.
 type entry struct {
@@ -43,7 +54,7 @@ const keptSegment, keptBlock, keptScope = 128, 160, 80
 type block struct {
 	addr, size, requested uint64
 	live, pending         bool
-	frames                value // of the decoder
+	frames                pickle.Value
 	stack                 int64 // the same, numbered
 }
 
@@ -84,17 +95,17 @@ func (f *file) open() (io.ReadCloser, error) {
 }
 
 // decode runs the pickle, numbers the stacks and gives each entry of a trace to visit. It returns the top of it.
-func (f *file) decode(known *stacks, visit func(e *entry, device int) error) (d *decoder, top value, err error) {
+func (f *file) decode(known *stacks, visit func(e *entry, device int) error) (d *decoder, top pickle.Value, err error) {
 	in, err := f.open()
 	if err != nil {
-		return nil, value{}, err
+		return nil, pickle.Value{}, err
 	}
 	defer in.Close()
-	d = newDecoder(in, Budget)
+	d = &decoder{Decoder: pickle.NewDecoder(in, Budget, wellKnown[:])}
 	var e entry
 	var passed [maxDevices]int64
 	var scopesOf int
-	d.entry = func(d *decoder, items []value, device int) error {
+	d.Entry = func(items []pickle.Value, device int) error {
 		if err := d.readEntry(items, &e, known); err != nil {
 			return err
 		}
@@ -112,43 +123,43 @@ func (f *file) decode(known *stacks, visit func(e *entry, device int) error) (d 
 		}
 		return visit(&e, device)
 	}
-	top, err = d.decode()
+	top, err = d.Decode()
 	if err != nil {
-		return nil, value{}, fmt.Errorf("%s: %w", f.path, err)
+		return nil, pickle.Value{}, fmt.Errorf("%s: %w", f.path, err)
 	}
-	if top.kind != kindList && d.dict(top) == nil {
-		return nil, value{}, fmt.Errorf("%s is not a torch snapshot: the pickle's outermost value is neither a dictionary nor a list", f.path)
+	if top.Kind != pickle.KindList && d.Dict(top) == nil {
+		return nil, pickle.Value{}, fmt.Errorf("%s is not a torch snapshot: the pickle's outermost value is neither a dictionary nor a list", f.path)
 	}
 	return d, top, nil
 }
 
-func (d *decoder) readEntry(items []value, e *entry, known *stacks) (err error) {
+func (d *decoder) readEntry(items []pickle.Value, e *entry, known *stacks) (err error) {
 	*e = entry{}
 	for i := 0; i+1 < len(items); i += 2 {
 		v := items[i+1]
-		if items[i].kind != kindText {
+		if items[i].Kind != pickle.KindText {
 			continue
 		}
-		switch items[i].n {
+		switch items[i].N {
 		case keyAction:
-			if e.action = actionOther; v.kind == kindText {
-				e.action = actionOf(v.n)
+			if e.action = actionOther; v.Kind == pickle.KindText {
+				e.action = actionOf(v.N)
 			}
 		case keyAddr, keyDeviceFree:
-			e.addr = v.n
+			e.addr = v.N
 		case keySize:
-			e.size = v.n
+			e.size = v.N
 		case keyStream:
-			e.stream = v.n
+			e.stream = v.N
 		case keyTime:
-			e.timeUS = v.integer()
+			e.timeUS = v.Integer()
 		case keyFrames:
-			if e.stack, err = known.number(d, v); err != nil {
+			if e.stack, err = known.number(d.Decoder, v); err != nil {
 				return err
 			}
 		case keyMetadata:
-			if d.textOf(v) != "" {
-				e.metadata = v.n + 1
+			if d.Text(v) != "" {
+				e.metadata = v.N + 1
 			}
 		case keyPool, keySegmentPool:
 			e.pool = d.poolOf(v)
@@ -173,45 +184,45 @@ func (d *decoder) readScope(e *entry, known *stacks) error {
 		return nil
 	}
 	d.scopes = append(d.scopes, annotation{name, stage == "START", e.timeUS})
-	return d.keep(keptScope)
+	return d.Keep(keptScope)
 }
 
-func (d *decoder) poolOf(v value) (pool [2]uint64) {
-	if items := d.itemsOf(v); len(items) == 2 {
-		pool = [2]uint64{items[0].n, items[1].n}
+func (d *decoder) poolOf(v pickle.Value) (pool [2]uint64) {
+	if items := d.Items(v); len(items) == 2 {
+		pool = [2]uint64{items[0].N, items[1].N}
 	}
 	return pool
 }
 
 // segments are those of the snapshot, as they were when it was taken. Torch 1.13 writes them alone, and so does
 // torch.cuda.memory_snapshot.
-func (d *decoder) segments(top value) ([]segment, error) {
+func (d *decoder) segments(top pickle.Value) ([]segment, error) {
 	var all []segment
 	listed := top
-	if top.kind == kindDict {
-		listed = d.field(d.dict(top), "segments")
+	if top.Kind == pickle.KindDict {
+		listed = d.Field(d.Dict(top), "segments")
 	}
-	for _, v := range d.itemsOf(listed) {
-		found := d.dict(v)
+	for _, v := range d.Items(listed) {
+		found := d.Dict(v)
 		if found == nil {
 			return nil, errors.New("a segment that is no dictionary")
 		}
 		s := segment{
-			device:     int(d.field(found, "device").n),
-			addr:       d.field(found, "address").n,
-			size:       d.field(found, "total_size").n,
-			stream:     d.field(found, "stream").n,
-			small:      d.textOf(d.field(found, "segment_type")) == "small",
-			expandable: d.field(found, "is_expandable").n == 1,
+			device:     int(d.Field(found, "device").N),
+			addr:       d.Field(found, "address").N,
+			size:       d.Field(found, "total_size").N,
+			stream:     d.Field(found, "stream").N,
+			small:      d.Text(d.Field(found, "segment_type")) == "small",
+			expandable: d.Field(found, "is_expandable").N == 1,
 		}
-		s.pool = d.poolOf(d.field(found, "segment_pool_id"))
+		s.pool = d.poolOf(d.Field(found, "segment_pool_id"))
 		if s.device < 0 || s.device >= maxDevices || s.size == 0 || s.size > 1<<60 || s.addr > 1<<62 {
 			return nil, fmt.Errorf("a segment of %d bytes at %#x of device %d", s.size, s.addr, s.device)
 		}
-		if err := d.keep(keptSegment); err != nil {
+		if err := d.Keep(keptSegment); err != nil {
 			return nil, err
 		}
-		if err := d.blocks(&s, d.field(found, "blocks")); err != nil {
+		if err := d.blocks(&s, d.Field(found, "blocks")); err != nil {
 			return nil, err
 		}
 		all = append(all, s)
@@ -220,23 +231,23 @@ func (d *decoder) segments(top value) ([]segment, error) {
 }
 
 // blocks reads those of a segment. Torch before 2.0 leaves out their addresses: they tile it.
-func (d *decoder) blocks(s *segment, v value) error {
+func (d *decoder) blocks(s *segment, v pickle.Value) error {
 	at := s.addr
-	for _, v := range d.itemsOf(v) {
-		found := d.dict(v)
-		b := block{addr: at, size: d.field(found, "size").n, requested: d.field(found, "requested_size").n, frames: d.field(found, "frames")}
-		if addr := d.field(found, "address"); addr.kind == kindInt {
-			b.addr = addr.n
+	for _, v := range d.Items(v) {
+		found := d.Dict(v)
+		b := block{addr: at, size: d.Field(found, "size").N, requested: d.Field(found, "requested_size").N, frames: d.Field(found, "frames")}
+		if addr := d.Field(found, "address"); addr.Kind == pickle.KindInt {
+			b.addr = addr.N
 		}
-		state := d.textOf(d.field(found, "state"))
+		state := d.Text(d.Field(found, "state"))
 		b.live, b.pending = state == "active_allocated", state == "active_pending_free" || state == "active_awaiting_free"
-		if history := d.itemsOf(d.field(found, "history")); len(history) > 0 {
-			last := d.dict(history[0])
+		if history := d.Items(d.Field(found, "history")); len(history) > 0 {
+			last := d.Dict(history[0])
 			if b.requested == 0 {
-				b.requested = d.field(last, "real_size").n
+				b.requested = d.Field(last, "real_size").N
 			}
-			if b.frames.kind == kindNone {
-				b.frames = d.field(last, "frames")
+			if b.frames.Kind == pickle.KindNone {
+				b.frames = d.Field(last, "frames")
 			}
 		}
 		if b.addr < at || b.size == 0 || b.size > s.addr+s.size-b.addr || b.addr > s.addr+s.size {
@@ -245,7 +256,7 @@ func (d *decoder) blocks(s *segment, v value) error {
 		if b.requested == 0 || b.requested > b.size {
 			b.requested = b.size
 		}
-		if err := d.keep(keptBlock); err != nil {
+		if err := d.Keep(keptBlock); err != nil {
 			return err
 		}
 		at = b.addr + b.size
@@ -255,13 +266,13 @@ func (d *decoder) blocks(s *segment, v value) error {
 }
 
 // annotations are those of the job, in their order.
-func (d *decoder) annotations(top value) []annotation {
+func (d *decoder) annotations(top pickle.Value) []annotation {
 	all := d.scopes
-	for _, v := range d.itemsOf(d.field(d.dict(top), "external_annotations")) {
-		found := d.dict(v)
-		stage := d.textOf(d.field(found, "stage"))
+	for _, v := range d.Items(d.Field(d.Dict(top), "external_annotations")) {
+		found := d.Dict(v)
+		stage := d.Text(d.Field(found, "stage"))
 		if stage == "START" || stage == "END" {
-			all = append(all, annotation{d.textOf(d.field(found, "name")), stage == "START", d.field(found, "time_us").integer()})
+			all = append(all, annotation{d.Text(d.Field(found, "name")), stage == "START", d.Field(found, "time_us").Integer()})
 		}
 	}
 	return all

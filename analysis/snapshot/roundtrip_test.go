@@ -58,7 +58,7 @@ func contentOf(t *testing.T, path string, skip int64) content {
 		c.Segments = append(c.Segments, fmt.Sprintf("%d %#x %d stream %d small %v expandable %v pool %v", s.device, s.addr, s.size, s.stream, s.small, s.expandable, s.pool))
 		for _, b := range s.blocks {
 			if b.live || b.pending {
-				stack, err := known.number(d, b.frames)
+				stack, err := known.number(d.Decoder, b.frames)
 				if err != nil {
 					t.Fatal(err)
 				}

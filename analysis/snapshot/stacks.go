@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/analysis/snapshot/pickle"
 )
 
 // stacks numbers lists of frames as a tree that begins at the outermost ones.
@@ -19,15 +19,14 @@ func newStacks() *stacks { return &stacks{nodes: newStackTree(), frames: map[str
 
 // number is that of a list of frames, innermost first; 0 of an empty one. The decoder forgets the
 // frames of a list that has a number: there are as many lists as requests.
-func (s *stacks) number(d *decoder, frames value) (int64, error) {
-	if frames.kind != kindList {
+func (s *stacks) number(d *pickle.Decoder, frames pickle.Value) (int64, error) {
+	if frames.Kind != pickle.KindList {
 		return 0, nil
 	}
-	word := *d.lists.at(frames.n)
-	if word&listOpen == 0 {
-		return int64(word), nil
+	items, number, open := d.List(frames)
+	if !open {
+		return number, nil
 	}
-	items := d.open[word&^listOpen]
 	node, last := int64(0), s.last
 	s.last = s.last[:0]
 	shared := true // with the last list, from the outermost frame on
@@ -44,7 +43,7 @@ func (s *stacks) number(d *decoder, frames value) (int64, error) {
 		}
 		next, slot := s.nodes.find(key)
 		if next == 0 {
-			if err := d.keep(64); err != nil {
+			if err := d.Keep(64); err != nil {
 				return 0, err
 			}
 			next = s.nodes.add(key, slot)
@@ -52,24 +51,23 @@ func (s *stacks) number(d *decoder, frames value) (int64, error) {
 		node = next
 		s.last = append(s.last, node)
 	}
-	d.budget += 16 * int64(len(items))
-	d.closeList(frames.n, node)
+	d.Replace(frames, node)
 	return node, nil
 }
 
 // frame is the number of a frame's text.
-func (s *stacks) frame(d *decoder, v value) (int32, error) {
-	found := d.dict(v)
-	if found != nil && found.frame != 0 {
-		return found.frame, nil
+func (s *stacks) frame(d *pickle.Decoder, v pickle.Value) (int32, error) {
+	found := d.Dict(v)
+	if found != nil && found.Note != 0 {
+		return found.Note, nil
 	}
-	text, file := clean(d.textOf(found.valueOf(keyName))), clean(d.textOf(found.valueOf(keyFile)))
+	text, file := clean(d.Text(found.Value(keyName))), clean(d.Text(found.Value(keyFile)))
 	if file != "" {
-		text = fmt.Sprintf("%s (%s:%d)", text, file, max(found.valueOf(keyLine).integer(), 0))
+		text = fmt.Sprintf("%s (%s:%d)", text, file, max(found.Value(keyLine).Integer(), 0))
 	}
 	number, known := s.frames[text]
 	if !known {
-		if err := d.keep(2*int64(len(text)) + 64); err != nil {
+		if err := d.Keep(2*int64(len(text)) + 64); err != nil {
 			return 0, err
 		}
 		s.texts = append(s.texts, text)
@@ -77,28 +75,9 @@ func (s *stacks) frame(d *decoder, v value) (int32, error) {
 		s.frames[text] = number
 	}
 	if found != nil {
-		found.frame = number
+		found.Note = number
 	}
 	return number, nil
-}
-
-// stack writes the stack events that a stack needs and that were not written for the device, and
-// returns the stack's number there.
-func (l *layout) stack(number int64) (int64, error) {
-	if number == 0 {
-		return 0, nil
-	}
-	if own, known := l.written[number]; known {
-		return own, nil
-	}
-	node := l.stacks.nodes.of(number)
-	parent, err := l.stack(node.parent)
-	if err != nil {
-		return 0, err
-	}
-	own := int64(len(l.written) + 1)
-	l.written[number] = own
-	return own, l.mark(trace.Event{Kind: trace.KindStack, Requested: own, Provided: parent, Context: l.w.Intern(l.stacks.texts[node.frame-1])})
 }
 
 // longestName bounds the bytes of a name that are kept.

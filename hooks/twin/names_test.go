@@ -25,6 +25,8 @@ var goFiles = map[string]string{
 	"device":  "a model of a device, for replays and tests",
 	"memory":  "struct bfc_memory stands in bfc.h",
 	"garbage": "the hook releases no regions",
+	"chunk":   "struct bfc_chunk, bfc_region and bfc_page stand in internal.h",
+	"ranges":  "in C a part of unmapped: nothing else there keeps ranges",
 }
 
 // twins are the types of both allocators that are the same, by their names in Go.
@@ -52,7 +54,7 @@ var apart = map[string]string{
 	"freeSet.nodes": "in C in the chunks", "chunk.child": "in Go in freeSet", "chunk.priority": "in Go in freeSet",
 
 	"Allocator.missing":  "only Go: C maps the gaps as it finds them",
-	"Allocator.looked":   "only C asks the owner, once a request, what is over by now; Go is told before the request",
+	"Allocator.looked":   "only C asks the memory what is over: a replay is told by the trace",
 	"Allocator.snapshot": "only C answers which block has an address inside of it",
 	"Allocator.used":     "in Go the length of chunks",
 }

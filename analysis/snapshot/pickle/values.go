@@ -1,4 +1,4 @@
-package snapshot
+package pickle
 
 import (
 	"encoding/binary"
@@ -7,12 +7,12 @@ import (
 )
 
 // number pushes what is no text and no container.
-func (d *decoder) number(op byte) error {
+func (d *Decoder) number(op byte) error {
 	switch op {
 	case 'N':
-		return d.push(kindNone, 0)
+		return d.push(KindNone, 0)
 	case 0x88, 0x89:
-		return d.push(kindBool, uint64(0x89-op))
+		return d.push(KindBool, uint64(0x89-op))
 	case 0x8a, 0x8b:
 		return d.long(op)
 	}
@@ -22,17 +22,17 @@ func (d *decoder) number(op byte) error {
 	}
 	switch op {
 	case 'K':
-		return d.push(kindInt, uint64(b[0]))
+		return d.push(KindInt, uint64(b[0]))
 	case 'M':
-		return d.push(kindInt, uint64(binary.LittleEndian.Uint16(b)))
+		return d.push(KindInt, uint64(binary.LittleEndian.Uint16(b)))
 	case 'J':
-		return d.push(kindInt, uint64(int64(int32(binary.LittleEndian.Uint32(b)))))
+		return d.push(KindInt, uint64(int64(int32(binary.LittleEndian.Uint32(b)))))
 	}
-	return d.push(kindFloat, binary.BigEndian.Uint64(b))
+	return d.push(KindFloat, binary.BigEndian.Uint64(b))
 }
 
 // long pushes an integer of up to 8 bytes, or of 9 where the last only keeps it positive.
-func (d *decoder) long(op byte) error {
+func (d *Decoder) long(op byte) error {
 	count, err := d.next(1 + 3*int(op-0x8a))
 	if err != nil {
 		return err
@@ -53,10 +53,10 @@ func (d *decoder) long(op byte) error {
 		return d.fail("an integer of %d bytes", n)
 	}
 	copy(word[:], b)
-	return d.push(kindInt, binary.LittleEndian.Uint64(word[:]))
+	return d.push(KindInt, binary.LittleEndian.Uint64(word[:]))
 }
 
-func (d *decoder) text(op byte) error {
+func (d *Decoder) pushText(op byte) error {
 	b, err := d.next(int(widths[op]))
 	if err != nil {
 		return err
@@ -70,11 +70,11 @@ func (d *decoder) text(op byte) error {
 	}
 	recent := &d.recent[n%uint64(len(d.recent))]
 	if d.texts[*recent] == string(b) {
-		return d.push(kindText, *recent)
+		return d.push(KindText, *recent)
 	}
 	at, known := d.known[string(b)]
 	if !known {
-		if err := d.keep(int64(n) + 64); err != nil {
+		if err := d.Keep(int64(n) + 64); err != nil {
 			return err
 		}
 		at = uint64(len(d.texts))
@@ -83,11 +83,11 @@ func (d *decoder) text(op byte) error {
 		d.known[text] = at
 	}
 	*recent = at
-	return d.push(kindText, at)
+	return d.push(KindText, at)
 }
 
-// openList returns the items of a list, for more of them. A list that became a stack begins anew.
-func (d *decoder) openList(number uint64) *[]value {
+// openList returns the items of a list, for more of them. A list whose items were replaced begins anew.
+func (d *Decoder) openList(number uint64) *[]Value {
 	word := d.lists.at(number)
 	if *word&listOpen != 0 {
 		return &d.open[*word&^listOpen]
@@ -97,53 +97,64 @@ func (d *decoder) openList(number uint64) *[]value {
 		slot, d.closed = d.closed[n-1], d.closed[:n-1]
 	} else {
 		d.open = append(d.open, nil)
-		d.budget -= 32
+		d.Budget -= 32
 	}
 	*word = listOpen | slot
 	return &d.open[slot]
 }
 
-// closeList forgets the items of a list and keeps the number of its stack.
-func (d *decoder) closeList(number uint64, stack int64) {
-	slot := *d.lists.at(number) &^ listOpen
+// List returns the items of a list; where open is false the number that replaced them, or 0 of a list that never had any.
+func (d *Decoder) List(v Value) (items []Value, number int64, open bool) {
+	word := *d.lists.at(v.N)
+	if word&listOpen == 0 {
+		return nil, int64(word), false
+	}
+	return d.open[word&^listOpen], 0, true
+}
+
+// Replace forgets the items that a list has, and keeps a number of the caller's in their place, which is not negative.
+func (d *Decoder) Replace(list Value, number int64) {
+	word := d.lists.at(list.N)
+	slot := *word &^ listOpen
+	d.Budget += 16 * int64(len(d.open[slot]))
 	if cap(d.open[slot]) <= mostSpare {
 		d.open[slot] = d.open[slot][:0]
 	} else {
 		d.open[slot] = nil
 	}
 	d.closed = append(d.closed, slot)
-	*d.lists.at(number) = uint64(stack)
+	*word = uint64(number)
 }
 
 // mostSpare bounds the items of a list that is used again.
 const mostSpare = 256
 
-func (d *decoder) newDict() error {
+func (d *Decoder) newDict() error {
 	if n := len(d.spare); n > 0 {
 		slot := d.spare[n-1]
 		d.spare = d.spare[:n-1]
-		return d.push(kindDict, slot|uint64(d.dicts[slot].generation)<<32)
+		return d.push(KindDict, slot|uint64(d.dicts[slot].generation)<<32)
 	}
-	if err := d.keep(40); err != nil {
+	if err := d.Keep(40); err != nil {
 		return err
 	}
-	d.dicts = append(d.dicts, dict{})
-	return d.push(kindDict, uint64(len(d.dicts)-1))
+	d.dicts = append(d.dicts, Dict{})
+	return d.push(KindDict, uint64(len(d.dicts)-1))
 }
 
-// dict is the dictionary of a value; nil of one that was handed over, or of no dictionary.
-func (d *decoder) dict(v value) *dict {
-	if v.kind != kindDict {
+// Dict is the dictionary of a value; nil of one that was handed over, or of no dictionary.
+func (d *Decoder) Dict(v Value) *Dict {
+	if v.Kind != KindDict {
 		return nil
 	}
-	found := &d.dicts[uint32(v.n)]
-	if uint64(found.generation) != v.n>>32 {
+	found := &d.dicts[uint32(v.N)]
+	if uint64(found.generation) != v.N>>32 {
 		return nil
 	}
 	return found
 }
 
-func (d *decoder) tuple(op byte) error {
+func (d *Decoder) tuple(op byte) error {
 	n := 0
 	switch op {
 	case 't':
@@ -164,25 +175,25 @@ func (d *decoder) tuple(op byte) error {
 		return err
 	}
 	d.stack = d.stack[:at]
-	return d.push(kindTuple, number)
+	return d.push(KindTuple, number)
 }
 
 // tupleOf is the number of a tuple. Equal pairs of integers, as each entry may have for its pool,
 // are kept once.
-func (d *decoder) tupleOf(items []value) (uint64, error) {
-	isPair := len(items) == 2 && items[0].kind == kindInt && items[1].kind == kindInt
+func (d *Decoder) tupleOf(items []Value) (uint64, error) {
+	isPair := len(items) == 2 && items[0].Kind == KindInt && items[1].Kind == KindInt
 	if isPair {
-		if number, known := d.pairs[[2]value(items)]; known {
+		if number, known := d.pairs[[2]Value(items)]; known {
 			return number, nil
 		}
 	}
-	if err := d.keep(100 + 16*int64(len(items))); err != nil {
+	if err := d.Keep(100 + 16*int64(len(items))); err != nil {
 		return 0, err
 	}
 	number := uint64(len(d.tuples))
 	d.tuples = append(d.tuples, slices.Clone(items))
 	if isPair {
-		d.pairs[[2]value(items)] = number
+		d.pairs[[2]Value(items)] = number
 	}
 	return number, nil
 }

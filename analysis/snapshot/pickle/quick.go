@@ -1,4 +1,4 @@
-package snapshot
+package pickle
 
 import "encoding/binary"
 
@@ -7,11 +7,11 @@ const quickBytes = 9
 
 // quick runs the opcodes that most of a trace consists of, until one comes that is none of them, or
 // that may fail or grow anything.
-func (d *decoder) quick() {
+func (d *Decoder) quick() {
 	at, stack, bottom := d.start, d.stack, len(d.stack)-d.height()
 	for at+quickBytes <= len(d.buffer) && len(stack) < cap(stack) {
 		b := d.buffer[at : at+quickBytes]
-		v, n, kept := value{kind: kindInt}, 0, true
+		v, n, kept := Value{Kind: KindInt}, 0, true
 		switch b[0] {
 		case 'h':
 			v, kept = d.memo.get(uint64(b[1]))
@@ -25,16 +25,16 @@ func (d *decoder) quick() {
 				continue
 			}
 		case 'K':
-			v.n, n = uint64(b[1]), 2
+			v.N, n = uint64(b[1]), 2
 		case 'M':
-			v.n, n = uint64(binary.LittleEndian.Uint16(b[1:])), 3
+			v.N, n = uint64(binary.LittleEndian.Uint16(b[1:])), 3
 		case 'J':
-			v.n, n = uint64(int64(int32(binary.LittleEndian.Uint32(b[1:])))), 5
+			v.N, n = uint64(int64(int32(binary.LittleEndian.Uint32(b[1:])))), 5
 		case 0x8a:
 			if width := int(b[1]); 0 < width && width <= quickBytes-2 {
 				shift := 64 - 8*uint(width)
 				word := uint64(binary.LittleEndian.Uint32(b[1:]))>>8 | uint64(binary.LittleEndian.Uint32(b[5:]))<<24
-				v.n, n = uint64(int64(word<<shift)>>shift), 2+width
+				v.N, n = uint64(int64(word<<shift)>>shift), 2+width
 			}
 		}
 		if n == 0 || !kept {
@@ -47,12 +47,12 @@ func (d *decoder) quick() {
 }
 
 // memorize keeps a value under the next number, if that grows nothing.
-func (d *decoder) memorize(v value) bool {
+func (d *Decoder) memorize(v Value) bool {
 	word, ok := packed(v)
-	if !ok || d.memo.full() || d.budget < 8 {
+	if !ok || d.memo.full() || d.Budget < 8 {
 		return false
 	}
-	d.budget -= 8
+	d.Budget -= 8
 	*d.memo.at(d.memo.count) = word
 	d.memo.count++
 	return true

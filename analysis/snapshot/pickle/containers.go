@@ -1,7 +1,7 @@
-package snapshot
+package pickle
 
 // mark ends the newest mark and returns the height that it was set at.
-func (d *decoder) mark() (int, error) {
+func (d *Decoder) mark() (int, error) {
 	if len(d.marks) == 0 {
 		return 0, d.fail("no mark is set")
 	}
@@ -11,21 +11,21 @@ func (d *decoder) mark() (int, error) {
 }
 
 // height is how many values lie above the newest mark.
-func (d *decoder) height() int {
+func (d *Decoder) height() int {
 	if len(d.marks) == 0 {
 		return len(d.stack)
 	}
 	return len(d.stack) - d.marks[len(d.marks)-1]
 }
 
-func (d *decoder) top() (value, error) {
+func (d *Decoder) top() (Value, error) {
 	if d.height() == 0 {
-		return value{}, d.fail("nothing is on the stack")
+		return Value{}, d.fail("nothing is on the stack")
 	}
 	return d.stack[len(d.stack)-1], nil
 }
 
-func (d *decoder) pop() (value, error) {
+func (d *Decoder) pop() (Value, error) {
 	top, err := d.top()
 	if err == nil {
 		d.stack = d.stack[:len(d.stack)-1]
@@ -34,7 +34,7 @@ func (d *decoder) pop() (value, error) {
 }
 
 // content is where the values for a container begin, the container being right below.
-func (d *decoder) content(many bool, single int) (from int, err error) {
+func (d *Decoder) content(many bool, single int) (from int, err error) {
 	if many {
 		if from, err = d.mark(); err != nil {
 			return 0, err
@@ -48,27 +48,27 @@ func (d *decoder) content(many bool, single int) (from int, err error) {
 	return from, nil
 }
 
-func (d *decoder) append(op byte) error {
+func (d *Decoder) append(op byte) error {
 	from, err := d.content(op == 'e', 1)
 	if err != nil {
 		return err
 	}
-	if d.stack[from-1].kind != kindList {
+	if d.stack[from-1].Kind != KindList {
 		return d.fail("values for a list, and no list")
 	}
-	at := d.stack[from-1].n
+	at := d.stack[from-1].N
 	for _, v := range d.stack[from:] {
-		found := d.dict(v)
-		if found == nil && v.kind == kindDict {
+		found := d.Dict(v)
+		if found == nil && v.Kind == KindDict {
 			continue // handed over
 		}
-		if found != nil && found.action && d.entry != nil {
+		if found != nil && found.entry && d.Entry != nil {
 			if err := d.handOver(v, found, d.place(from-1, d.marks)); err != nil {
 				return err
 			}
 			continue
 		}
-		if err := d.keep(16); err != nil {
+		if err := d.Keep(16); err != nil {
 			return err
 		}
 		items := d.openList(at)
@@ -79,27 +79,27 @@ func (d *decoder) append(op byte) error {
 }
 
 // handOver passes an entry on and forgets it.
-func (d *decoder) handOver(v value, found *dict, device int) error {
-	if device != noList {
-		if err := d.entry(d, found.items, device); err != nil {
+func (d *Decoder) handOver(v Value, found *Dict, list int) error {
+	if list != noList {
+		if err := d.Entry(found.items, list); err != nil {
 			return d.fail("%w", err)
 		}
 	}
-	*found = dict{items: found.items[:0], generation: found.generation + 1}
+	*found = Dict{items: found.items[:0], generation: found.generation + 1}
 	if found.generation < mostGenerations {
-		d.spare = append(d.spare, uint64(uint32(v.n)))
+		d.spare = append(d.spare, uint64(uint32(v.N)))
 	}
 	return nil
 }
 
 // inList says whether the value at a height of the stack waits there, with others, to be added
 // to a list, and the height of that list. Torch's own pickles add all entries of a trace at once.
-func (d *decoder) inList(at int) (list int, ok bool) {
+func (d *Decoder) inList(at int) (list int, ok bool) {
 	if len(d.marks) == 0 {
 		return 0, false
 	}
 	from := d.marks[len(d.marks)-1]
-	return from - 1, 0 < from && from <= at && d.stack[from-1].kind == kindList
+	return from - 1, 0 < from && from <= at && d.stack[from-1].Kind == KindList
 }
 
 // noList is the place of a list that is in no list.
@@ -107,26 +107,26 @@ const noList = -1
 
 // place is which element of the list around it the list at a height of the stack will be, given
 // the marks below it; noList if there is no list around it.
-func (d *decoder) place(at int, marks []int) int {
+func (d *Decoder) place(at int, marks []int) int {
 	from := 0
 	if n := len(marks); n > 0 {
 		from = marks[n-1]
 	}
-	if from > 0 && d.stack[from-1].kind == kindList {
-		return len(d.itemsOf(d.stack[from-1])) + at - from
+	if from > 0 && d.stack[from-1].Kind == KindList {
+		return len(d.Items(d.stack[from-1])) + at - from
 	}
-	if at > 0 && d.stack[at-1].kind == kindList {
-		return len(d.itemsOf(d.stack[at-1]))
+	if at > 0 && d.stack[at-1].Kind == KindList {
+		return len(d.Items(d.stack[at-1]))
 	}
 	return noList
 }
 
-func (d *decoder) setItems(op byte) error {
+func (d *Decoder) setItems(op byte) error {
 	from, err := d.content(op == 'u', 2)
 	if err != nil {
 		return err
 	}
-	found := d.dict(d.stack[from-1])
+	found := d.Dict(d.stack[from-1])
 	if found == nil || (len(d.stack)-from)%2 != 0 {
 		return d.fail("pairs for a dictionary, and no dictionary")
 	}
@@ -138,17 +138,17 @@ func (d *decoder) setItems(op byte) error {
 		return d.fail("a dictionary of %d keys", grown/2)
 	}
 	if grown > cap(found.items) {
-		if err := d.keep(16 * int64(grown)); err != nil {
+		if err := d.Keep(16 * int64(grown)); err != nil {
 			return err
 		}
 	}
 	found.items = append(found.items, d.stack[from:]...)
-	found.frame = 0
+	found.Note = 0
 	for i := from; i < len(d.stack); i += 2 {
-		found.action = found.action || d.stack[i] == value{kindText, keyAction} && d.stack[i+1].kind == kindText
+		found.entry = found.entry || d.stack[i] == Value{KindText, entryKey} && d.stack[i+1].Kind == KindText
 	}
 	d.stack = d.stack[:from]
-	if at, in := d.inList(from - 1); in && found.action && d.entry != nil {
+	if at, in := d.inList(from - 1); in && found.entry && d.Entry != nil {
 		return d.handOver(d.stack[from-1], found, d.place(at, d.marks[:len(d.marks)-1]))
 	}
 	return nil
@@ -156,8 +156,8 @@ func (d *decoder) setItems(op byte) error {
 
 // handPairs hands an entry over whose pairs are all on the stack, and which waits there for its list: so
 // torch and Python write them.
-func (d *decoder) handPairs(from int, found *dict) (handed bool, err error) {
-	if len(found.items) > 0 || len(d.stack)-from < 2 || d.stack[from] != (value{kindText, keyAction}) || d.stack[from+1].kind != kindText || d.entry == nil {
+func (d *Decoder) handPairs(from int, found *Dict) (handed bool, err error) {
+	if len(found.items) > 0 || len(d.stack)-from < 2 || d.stack[from] != (Value{KindText, entryKey}) || d.stack[from+1].Kind != KindText || d.Entry == nil {
 		return false, nil
 	}
 	at, in := d.inList(from - 1)
@@ -174,7 +174,7 @@ func (d *decoder) handPairs(from int, found *dict) (handed bool, err error) {
 	return true, err
 }
 
-func (d *decoder) remember(op byte) error {
+func (d *Decoder) remember(op byte) error {
 	b, err := d.next(int(widths[op]))
 	if err != nil {
 		return err
@@ -185,7 +185,7 @@ func (d *decoder) remember(op byte) error {
 		if !kept {
 			return d.fail("value %d was not kept", n)
 		}
-		return d.push(v.kind, v.n)
+		return d.push(v.Kind, v.N)
 	}
 	if op == 0x94 {
 		n = d.memo.count
@@ -195,13 +195,13 @@ func (d *decoder) remember(op byte) error {
 		return err
 	}
 	if grown := int64(n) - int64(d.memo.count) + 1; grown > 0 {
-		if err := d.keep(8 * grown); err != nil {
+		if err := d.Keep(8 * grown); err != nil {
 			return err
 		}
 		d.memo.grow(n+1, memoAbsent)
 	}
 	if _, ok := packed(top); !ok {
-		if err := d.keep(32); err != nil {
+		if err := d.Keep(32); err != nil {
 			return err
 		}
 	}
@@ -209,44 +209,42 @@ func (d *decoder) remember(op byte) error {
 	return nil
 }
 
-// field is the value of a key, none where there is no such key.
-func (d *decoder) field(found *dict, key string) value {
+// Field is the value of a key, none where there is no such key.
+func (d *Decoder) Field(found *Dict, key string) Value {
 	for i := 0; found != nil && i+1 < len(found.items); i += 2 {
-		if k := found.items[i]; k.kind == kindText && d.texts[k.n] == key {
+		if k := found.items[i]; k.Kind == KindText && d.texts[k.N] == key {
 			return found.items[i+1]
 		}
 	}
-	return value{}
+	return Value{}
 }
 
-// valueOf is the value of a well-known key, none where there is no such key.
-func (found *dict) valueOf(key uint64) value {
+// Value is the value of a known key, by its number; none where there is no such key.
+func (found *Dict) Value(key uint64) Value {
 	for i := 0; found != nil && i+1 < len(found.items); i += 2 {
-		if found.items[i] == (value{kindText, key}) {
+		if found.items[i] == (Value{KindText, key}) {
 			return found.items[i+1]
 		}
 	}
-	return value{}
+	return Value{}
 }
 
-// textOf is a text, or "".
-func (d *decoder) textOf(v value) string {
-	if v.kind != kindText {
+// Text is a text, or "" of another value.
+func (d *Decoder) Text(v Value) string {
+	if v.Kind != KindText {
 		return ""
 	}
-	return d.texts[v.n]
+	return d.texts[v.N]
 }
 
-// itemsOf are the items of a list or a tuple.
-func (d *decoder) itemsOf(v value) []value {
-	switch v.kind {
-	case kindList:
-		if word := *d.lists.at(v.n); word&listOpen != 0 {
-			return d.open[word&^listOpen]
-		}
-		return nil
-	case kindTuple:
-		return d.tuples[v.n]
+// Items are those of a list or a tuple.
+func (d *Decoder) Items(v Value) []Value {
+	switch v.Kind {
+	case KindList:
+		items, _, _ := d.List(v)
+		return items
+	case KindTuple:
+		return d.tuples[v.N]
 	}
 	return nil
 }

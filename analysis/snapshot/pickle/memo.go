@@ -1,4 +1,4 @@
-package snapshot
+package pickle
 
 // numbers is a list of integers in pages, so that growing copies nothing.
 type numbers struct {
@@ -31,37 +31,37 @@ func (p *numbers) at(number uint64) *uint64 {
 // two or three for each entry: a value takes 8 bytes here, its kind in the highest bits.
 type memo struct {
 	numbers
-	boxed []value // values that do not fit
+	boxed []Value // values that do not fit
 }
 
 const (
 	memoKind   = 61
 	memoLimit  = 1<<memoKind - 1
-	memoAbsent = 1 // of kindNone: nothing is kept there
-	memoBoxed  = 2 // of kindNone, and above: boxed
+	memoAbsent = 1 // of KindNone: nothing is kept there
+	memoBoxed  = 2 // of KindNone, and above: boxed
 )
 
-func (m *memo) get(number uint64) (v value, ok bool) {
+func (m *memo) get(number uint64) (v Value, ok bool) {
 	if number >= m.count {
-		return value{}, false
+		return Value{}, false
 	}
 	packed := *m.at(number)
-	v = value{valueKind(packed >> memoKind), packed & memoLimit}
+	v = Value{Kind(packed >> memoKind), packed & memoLimit}
 	switch {
-	case v.kind != kindNone || v.n == 0:
+	case v.Kind != KindNone || v.N == 0:
 		return v, true
-	case v.n == memoAbsent:
-		return value{}, false
+	case v.N == memoAbsent:
+		return Value{}, false
 	}
-	return m.boxed[v.n-memoBoxed], true
+	return m.boxed[v.N-memoBoxed], true
 }
 
 // packed returns a value in 8 bytes; ok is false if it needs more.
-func packed(v value) (word uint64, ok bool) {
-	return uint64(v.kind)<<memoKind | v.n, v.n <= memoLimit && (v.kind != kindNone || v.n == 0)
+func packed(v Value) (word uint64, ok bool) {
+	return uint64(v.Kind)<<memoKind | v.N, v.N <= memoLimit && (v.Kind != KindNone || v.N == 0)
 }
 
-func (m *memo) set(number uint64, v value) {
+func (m *memo) set(number uint64, v Value) {
 	word, ok := packed(v)
 	if !ok {
 		word = memoBoxed + uint64(len(m.boxed))
