@@ -36,7 +36,7 @@ func (p *replay) idle(o *op) {
 		if !a.trimmed && p.captures == 0 && o.time-a.last >= p.policy.Trim.Idle.Nanoseconds() {
 			p.activity[device] = activity{a.last, true}
 			p.freePending(device)
-			p.reclaim(device, everything, anyHeap)
+			p.reclaim(device, everything)
 		}
 	}
 	switch o.kind {

@@ -116,6 +116,11 @@ func (f *feed) look(batch *trace.Batch) {
 	}
 }
 
+// waited says whether an event only says that a reclaim has waited for the device.
+func (f *feed) waited(e *trace.Event) bool {
+	return e.Kind == trace.KindReclaim && e.Arena == trace.NoArena && f.reclaiming && trace.ParseContext(e.Kind, f.text(e.Context)).Name() == "waited"
+}
+
 // add appends the operations of an event to out. It fails for an event that contradicts those before.
 func (f *feed) add(e *trace.Event, out []op) ([]op, error) {
 	o := op{time: e.Time, seq: e.Seq}
@@ -128,8 +133,11 @@ func (f *feed) add(e *trace.Event, out []op) ([]op, error) {
 		out = f.flushResumes(out)
 	}
 	switch e.Kind {
-	case trace.KindFreeDone, trace.KindUnmap, trace.KindPoolRelease, trace.KindShortage, trace.KindShrink:
+	case trace.KindFreeDone, trace.KindUnmap, trace.KindPoolRelease, trace.KindShortage, trace.KindShrink, trace.KindFence:
 	default:
+		if f.waited(e) { // the reclaim goes on
+			return out, nil
+		}
 		out = f.flushCache(out)
 		f.reclaiming = e.Kind == trace.KindReclaim
 	}

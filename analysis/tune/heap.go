@@ -136,7 +136,7 @@ func (h *heap) TryUnmap(addr, bytes uint64) bool {
 	p := h.replay
 	taking := p.inRequest && !p.reclaiming
 	from, to := h.handles.within(addr, bytes)
-	if taking && p.captures > 0 || from != addr || to != addr+bytes || !h.Device.TryUnmap(addr, bytes) {
+	if from != addr || to != addr+bytes || !h.Device.TryUnmap(addr, bytes) {
 		return false
 	}
 	h.handles.remove(addr, bytes)

@@ -73,15 +73,25 @@ func (l *loans) replaces(addr, bytes uint64) bool {
 	return false
 }
 
-// drop releases the handles that no address uses, with all their mappings, and returns how many.
-func (l *loans) drop() int64 {
-	count := int64(l.count)
-	for _, handle := range l.free {
-		l.dead[handle] = l.dead[handle] || l.isFree[handle]
-		l.isFree[handle] = false
+// putBack takes a handle that no address uses, and returns the lowest address that still has a mapping of it; ok is false if there is no
+// such handle. One without a mapping is released.
+func (l *loans) putBack() (addr uint64, ok bool) {
+	for len(l.free) > 0 {
+		handle, taken := l.take()
+		if !taken {
+			break
+		}
+		for at, has := range l.mapped {
+			if has == handle && (!ok || at < addr) {
+				addr, ok = at, true
+			}
+		}
+		if ok {
+			return addr, true
+		}
+		l.dead[handle] = true
 	}
-	l.free, l.count = l.free[:0], 0
-	return count
+	return 0, false
 }
 
 // take returns a handle that is free, or a new one.
@@ -99,21 +109,15 @@ func (l *loans) take() (handle int32, ok bool) {
 	return int32(len(l.isFree) - 1), false
 }
 
-// keeps returns the bytes of handles of a heap that no address uses. Between requests it has some only after one that was made while a
-// stream was captured.
-func (h *heap) keeps() uint64 {
-	if h.loans == nil {
-		return 0
+// putBack maps what a request lent and did not map where it was, as the hook does: no driver call is needed.
+func (p *replay) putBack(h *heap) {
+	if h.loans == nil || h.loans.count == 0 {
+		return
 	}
-	return uint64(h.loans.count) * h.loans.page
-}
-
-// releaseKept releases these handles, and returns their bytes.
-func (h *heap) releaseKept() uint64 {
-	bytes := h.keeps()
-	if bytes > 0 {
-		h.calls().unmapHandles += h.loans.drop()
-		h.replay.kept[h.shape.device] -= bytes
+	for addr, ok := h.loans.putBack(); ok; addr, ok = h.loans.putBack() {
+		if h.bfc.Remap(addr, h.loans.page) == nil && h.Device.Map(addr, h.loans.page) {
+			h.handles.add(addr, h.loans.page, h.loans.page)
+			h.count(int64(h.loans.page))
+		}
 	}
-	return bytes
 }

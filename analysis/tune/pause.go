@@ -68,7 +68,7 @@ func (p *replay) resumeShort(device int32, o *op) {
 		if needed <= p.totals[device] {
 			p.shortage(device)
 		}
-		p.reclaim(device, needed-room+p.granularity, anyHeap)
+		p.reclaim(device, needed-room+p.granularity)
 	}
 	switch {
 	case needed <= p.room(device):

@@ -10,53 +10,20 @@ import (
 const everything = math.MaxInt64
 
 // reclaim unmaps free memory of a device when a request lacks memory, as the hook does: whole handles
-// of all arenas but those of pools that somebody holds, or of those that `of` chooses, the newest arena first, until it is at least wanted bytes. It
+// of all arenas but those of pools that somebody holds, the newest arena first, until it is at least wanted bytes. It
 // returns how many bytes it unmapped.
-func (p *replay) reclaim(device int32, wanted uint64, of func(*heap) bool) (unmapped uint64) {
-	if p.captures > 0 { // unmapping waits for the device
+func (p *replay) reclaim(device int32, wanted uint64) (unmapped uint64) {
+	if p.captures > 0 { // what is over by then is not known
 		return 0
 	}
 	p.reclaiming = true
 	for _, h := range p.newestFirst() {
-		if unmapped < wanted && h.shape.device == device && !h.pinned && !h.paused && of(h) {
-			unmapped += h.releaseKept()
-			if unmapped < wanted {
-				unmapped += h.unmapFree(wanted - unmapped)
-			}
+		if unmapped < wanted && h.shape.device == device && !h.pinned && !h.paused {
+			unmapped += h.unmapFree(wanted - unmapped)
 		}
 	}
 	p.reclaiming = false
 	return unmapped
-}
-
-func anyHeap(*heap) bool { return true }
-
-// streamsSuffice says whether a request of a heap lacks no more than arenas hold whose work is over with that of their streams:
-// the hook then unmaps only these, and does not wait for the device. The work of all streams counts as over.
-func (p *replay) streamsSuffice(h *heap, wanted uint64) bool {
-	room := h.Free()
-	if wanted == everything || wanted <= room || p.captures > 0 {
-		return false
-	}
-	held := uint64(0)
-	p.each(func(each *heap) {
-		if each.shape.device == h.shape.device && each.followsStream() && each.born > 0 {
-			held += each.reclaimable()
-		}
-	})
-	return held >= wanted-room
-}
-
-// followsStream says whether the work on a heap's free memory is over with that of its stream.
-func (h *heap) followsStream() bool { return !h.shape.pool && !h.shape.tag && !h.paused }
-
-// reclaimable returns the bytes of free whole handles.
-func (h *heap) reclaimable() (bytes uint64) {
-	for _, r := range h.bfc.Idle() {
-		from, to := h.handles.within(r.Addr, r.Bytes)
-		bytes += to - from
-	}
-	return bytes + h.keeps()
 }
 
 // shortage has the heaps of a device count pages, since it is short of memory, and frees the slack of their
@@ -118,9 +85,9 @@ func (p *replay) newestFirst() []*heap {
 // device.
 func (p *replay) others(device int32, bytes uint64) {
 	p.otherUsed[device] = bytes
-	if used, most := p.used[device]+p.kept[device], p.mostOf(device); used > most {
+	if used, most := p.used[device], p.mostOf(device); used > most {
 		p.shortage(device)
-		p.reclaim(device, used-most+p.granularity, anyHeap)
+		p.reclaim(device, used-most+p.granularity)
 	}
 }
 
@@ -140,7 +107,7 @@ func (p *replay) mostOf(device int32) uint64 {
 // room returns how many bytes more arenas can map on a device.
 func (p *replay) room(device int32) uint64 {
 	most := p.mostOf(device)
-	return most - min(most, p.used[device]+p.kept[device])
+	return most - min(most, p.used[device])
 }
 
 // unmapFree unmaps free whole handles, last first, until it is at least wanted bytes, and returns how

@@ -20,7 +20,7 @@ type replay struct {
 	swept   []int32                // arenas that it ended then
 	births  int64                  // heaps that have served a request
 	streams map[int32]*bfc.Streams // by device: what its heaps take of each other
-	kept    map[int32]uint64       // by device: bytes of handles that heaps keep, see keeps
+	lender  *heap                  // the heap of the last request, which lent more than it mapped; nil: it did not
 
 	// By device, in bytes: its memory, 0 if not known; what arenas have mapped; what others than the arenas use.
 	totals, used, otherUsed map[int32]uint64
@@ -71,8 +71,8 @@ func newReplay(policy bfc.Policy, limit uint64) *replay {
 	return &replay{
 		policy: policy, limit: limit, limited: limit > 0,
 		streams: map[int32]*bfc.Streams{}, shortages: map[int32]bool{}, shortNow: map[int32]bool{}, totals: map[int32]uint64{}, used: map[int32]uint64{}, otherUsed: map[int32]uint64{},
-		kept: map[int32]uint64{}, activity: map[int32]activity{},
-		live: map[int32]int64{}, usage: map[int32]int64{}, needs: map[int32]int64{},
+		activity: map[int32]activity{},
+		live:     map[int32]int64{}, usage: map[int32]int64{}, needs: map[int32]int64{},
 	}
 }
 
@@ -84,6 +84,10 @@ func (p *replay) run(ops []op) {
 }
 
 func (p *replay) apply(o *op) {
+	if p.lender != nil {
+		p.putBack(p.lender)
+		p.lender = nil
+	}
 	p.idle(o)
 	switch o.kind {
 	case opArena:
@@ -116,7 +120,7 @@ func (p *replay) apply(o *op) {
 	case opCapture:
 		p.captures = int(o.bytes)
 	case opUnmapFree:
-		p.reclaim(o.arena, everything, anyHeap)
+		p.reclaim(o.arena, everything)
 		p.emptied(o.arena)
 	case opOthers:
 		p.others(o.arena, o.bytes)
@@ -173,7 +177,8 @@ func (p *replay) alloc(o *op) {
 }
 
 // request makes a request of a heap, and makes it again as the hook does: first when as much memory was
-// unmapped as it can need, or less where that is what arenas of streams hold, then all that is free, and once more if the heap grew in vain.
+// unmapped as it can need, then all that is free, and once more if the heap grew in vain. Each time the hook waits for the device
+// if what nobody reads any more does not suffice.
 func (p *replay) request(h *heap, bytes uint64) (bfc.Block, bool) {
 	if h.born == 0 {
 		p.births++
@@ -183,14 +188,14 @@ func (p *replay) request(h *heap, bytes uint64) (bfc.Block, bool) {
 	block, ok := p.attempt(h, bytes)
 	wanted := bytes + h.shape.granularity
 	for round := 0; round < 3 && !ok; round++ {
-		of, freed := anyHeap, false
-		if p.streamsSuffice(h, wanted) {
-			of = (*heap).followsStream
-		} else if p.captures == 0 {
-			freed = p.freePending(h.shape.device)
-		}
+		p.putBack(h)
 		changed := !p.hopeless(h, bytes) && p.shortage(h.shape.device)
-		if p.reclaim(h.shape.device, wanted, of) == 0 && !changed && !freed {
+		unmapped, freed := p.reclaim(h.shape.device, wanted), false
+		if unmapped < wanted && p.captures == 0 {
+			freed = p.freePending(h.shape.device)
+			unmapped += p.reclaim(h.shape.device, wanted-unmapped)
+		}
+		if unmapped == 0 && !changed && !freed {
 			break
 		}
 		p.took = true
@@ -198,24 +203,19 @@ func (p *replay) request(h *heap, bytes uint64) (bfc.Block, bool) {
 		wanted = everything
 	}
 	p.inRequest = false
+	if h.loans != nil && h.loans.count > 0 {
+		p.lender = h
+	}
 	if p.took {
 		p.current.path.waits++
 	}
 	return block, ok
 }
 
-// attempt makes a request once. What it lent and did not map is released, for which the hook waits for the device: while a stream is
-// captured, the heap keeps it.
+// attempt makes a request once.
 func (p *replay) attempt(h *heap, bytes uint64) (bfc.Block, bool) {
 	h.paid = 0
-	p.kept[h.shape.device] -= h.keeps()
-	block, ok := h.bfc.Alloc(bytes)
-	if h.keeps() > 0 && p.captures == 0 {
-		p.took = true
-		h.calls().unmapHandles += h.loans.drop()
-	}
-	p.kept[h.shape.device] += h.keeps()
-	return block, ok
+	return h.bfc.Alloc(bytes)
 }
 
 // freePending frees the blocks of a device that other streams used, as the hook does when the device was waited for. It

@@ -165,7 +165,7 @@ func (a *arena) unmapFree(e *trace.Event) *Mismatch {
 	if wrong := a.keeps(e); wrong != nil {
 		return wrong
 	}
-	if a.fences && !a.heap.IsClear(uint64(e.Addr), uint64(e.Provided)) {
+	if a.fences && !a.ofSource() && !a.heap.IsClear(uint64(e.Addr), uint64(e.Provided)) {
 		return atEvent(e, "an unmap of pages that no queued work can read: a fence before it", describe(e))
 	}
 	if err := a.heap.Unmap(uint64(e.Addr), uint64(e.Provided)); err != nil {

@@ -96,10 +96,14 @@ type agreement struct {
 	// further is the event by which an arena has used up its first addresses, or a request that the hook refused got memory
 	// of the driver, -1 if there is none. Where the driver reserves more addresses the model cannot know, and the order of
 	// addresses decides between free chunks of one size, and which granules are taken first; nor can it know to how many
-	// bytes the driver rounds a request up.
+	// bytes the driver rounds a request up. Under preset compact it does not know, either, to which of its addresses a page returns that a refused
+	// request had moved, nor what is over while a stream is captured.
 	further int64
 	// short says that the device was short of memory: what is refused then depends on that order, too.
 	short bool
+	// captured says that a stream was captured under preset compact: the hook cannot ask then what the device is done with,
+	// and no event says when it could again.
+	captured bool
 	// late is the first request or free behind a time in which the job did nothing for so long that trim idle unmaps free memory,
 	// but not for so long that the hook, which looks at intervals, must have done so; -1 if there is none, or trim is another.
 	late int64
@@ -120,7 +124,7 @@ func (o *agreement) agrees() bool {
 		return o.hook == o.model && o.refused == 0 && o.apart < 0
 	case o.apart >= 0 && o.apart < o.further:
 		return false
-	case o.short:
+	case o.short || o.captured:
 		return true
 	}
 	gap := o.hook.reserved - o.model.reserved
@@ -164,9 +168,10 @@ func (b *bench) replayed(dir string, p bfc.Policy) (o agreement) {
 	}
 	o = agreement{
 		hook: most{d.MaxT, d.MaxC, d.MaxR}, model: most{m.PeakT, m.PeakC, m.PeakR},
-		refused: m.Refused, steady: m.SteadyR, end: d.Final.R, further: furtherAddresses(events),
-		late:  lateTrim(events, p.Trim, process.Strings().Text),
-		short: slices.ContainsFunc(events, func(e trace.Event) bool { return e.Kind == trace.KindShortage }),
+		refused: m.Refused, steady: m.SteadyR, end: d.Final.R, further: furtherAddresses(events, p.Preset),
+		late:     lateTrim(events, p.Trim, process.Strings().Text),
+		short:    slices.ContainsFunc(events, func(e trace.Event) bool { return e.Kind == trace.KindShortage }),
+		captured: p.Preset == bfc.Compact && slices.ContainsFunc(events, func(e trace.Event) bool { return e.Kind == trace.KindCaptureBegin }),
 	}
 	o.apart, o.how = firstApart(events, modeled)
 	return o
@@ -229,9 +234,9 @@ func lateTrim(events []trace.Event, trim bfc.Trim, text func(int32) string) int6
 // restFor is how long a job rests for a trim when idle: the hook has looked by then even on a machine that is busy.
 func restFor(trim bfc.Trim) time.Duration { return 4 * trim.Idle }
 
-// furtherAddresses returns the first event that maps anything outside of what its arena reserved first, or by which the driver served
-// a request; -1 if there is none.
-func furtherAddresses(events []trace.Event) int64 {
+// furtherAddresses returns the first event that maps anything outside of what its arena reserved first, by which the driver served
+// a request, or behind which the model of compact is not exact; -1 if there is none.
+func furtherAddresses(events []trace.Event, preset bfc.Preset) int64 {
 	arenas := map[int32]*trace.Event{}
 	for i := range events {
 		e := &events[i]
@@ -240,7 +245,14 @@ func furtherAddresses(events []trace.Event) int64 {
 			arenas[e.Arena] = e
 		case trace.KindExternalAlloc:
 			return e.Seq
+		case trace.KindCaptureBegin:
+			if preset == bfc.Compact {
+				return e.Seq
+			}
 		case trace.KindMap:
+			if preset == bfc.Compact && e.AheadOfNeed() {
+				return e.Seq
+			}
 			if a := arenas[e.Arena]; a != nil && (e.Addr < a.Addr || e.Addr >= a.Addr+a.Provided) {
 				return e.Seq
 			}

@@ -6,6 +6,7 @@
 #include "arena/arena.h"
 #include "arena/handles.h"
 #include "base/options.h"
+#include "device/captures.h"
 #include "spool/spool.h"
 
 // Second addresses.
@@ -13,6 +14,7 @@
 // vmm.idle: whether an old mapping may go.
 static bool old_mapping_goes(void *self, uint64_t addr, uint64_t bytes) {
   const struct arena *arena = self;
+  if (!bfc_is_clear(arena->bfc, addr, bytes)) fence_look(arena->gpu);
   return bfc_is_clear(arena->bfc, addr, bytes);
 }
 
@@ -139,6 +141,10 @@ void exchange_take(struct arena *arena, uint64_t bytes) {
   const struct sums sums = sum(arena->gpu, arena);
   uint64_t want = bfc_streams_want(&arena->gpu->streams, bytes, arena->exchange.paid, sums.mapped, sums.touched);
   if (want == 0 || !sums.idle) return;
+  if (capturing()) {  // what is over cannot be asked for
+    event(arena, NULL, want);
+    return;
+  }
   fence_look(arena->gpu);
   for (struct arena *from = arena->gpu->arenas; from != NULL && want > 0; from = from->next) {
     if (from == arena || !holds_idle(from)) continue;

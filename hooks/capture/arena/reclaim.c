@@ -69,6 +69,7 @@ uint64_t reclaim(struct gpu *gpu, struct arena *arena, uint64_t requested, uint6
   if (!*retry) return 0;
   event(gpu, arena, requested, why);
   if (arena != NULL) exchange_end(arena);
+  if (shortage) shortage_begin(gpu);
   fence_over(gpu, fence_record(gpu));
   uint64_t given = release_clear(gpu, wanted);
   if (given < wanted && fence_wait(gpu)) {
@@ -76,7 +77,6 @@ uint64_t reclaim(struct gpu *gpu, struct arena *arena, uint64_t requested, uint6
     finish_pending(gpu);
     given += release_clear(gpu, wanted - given);
   }
-  if (shortage) shortage_begin(gpu);
   return given;
 }
 
