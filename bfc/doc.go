@@ -198,8 +198,8 @@
 //	used      1 + the iteration in which the last block that touched the page was freed, or lost its slack there
 //	          (Shrink); at first 0
 //	back      the frame that backed the page last; at first none
-//	left      the number of the free by which a block last ceased to touch the page; at first 0. Each Free and Shrink that
-//	          succeeds has the next number, from 1
+//	left      the number of the free by which a block last ceased to touch the page, or of the last free before the page got a
+//	          frame that was not its back; at first 0. Each Free and Shrink that succeeds has the next number, from 1
 //	registered
 //	          how many times Register was called for a range that touches the page, and Deregister was not; at first
 //	          0, and never below

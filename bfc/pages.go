@@ -173,6 +173,7 @@ func (a *Allocator) backed(ranges ...byteRange) {
 			if at := a.pageAt(addr); at != nil && !p.backs(at, addr) {
 				at.back = 1 + p.take()
 				p.frames[at.back-1].page = addr
+				at.left = a.frees // a block may have left the frame elsewhere just now
 			}
 		}
 	}

@@ -144,9 +144,8 @@ static bool is_busy(const struct busy *busy, void *stream) {
   return false;
 }
 
-// Whether the driver's answer about an event leaves it open that the work is under way: it is not finished, or a
-// capture that the hook does not know of forbids the question. Any other error means that there is nothing to
-// wait for: the stream was destroyed after its work was done, for example.
+// Whether the driver's answer about an event may become another: the work is under way, or a capture that the hook does not know of
+// forbids the question. With any other error it does not know the event any more.
 static bool may_be_busy(driver_result result) {
   return result == DRIVER_NOT_READY || (result >= DRIVER_CAPTURE_FIRST && result <= DRIVER_CAPTURE_LAST);
 }
@@ -171,7 +170,9 @@ static bool complete(struct gpu *gpu, struct pending_entry *entry, struct busy *
   for (uint32_t i = 0; i < entry->uses->count; i++) {
     void *stream = entry->uses->streams[i];
     if (is_busy(busy, stream)) return false;
-    if (!may_be_busy(driver_get()->event_query(entry->events[i]))) continue;
+    const driver_result result = driver_get()->event_query(entry->events[i]);
+    if (result == DRIVER_OK) continue;
+    if (!may_be_busy(result)) return fence(gpu, entry) && fence_over(gpu, entry->fence);
     if (busy->count < LOOK_AHEAD) busy->streams[busy->count++] = stream;
     return false;
   }

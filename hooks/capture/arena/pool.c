@@ -42,6 +42,12 @@ static bool ended(struct arena *arena) {
   return arena->pending.count == 0 && stats.bytes_in_use == 0;
 }
 
+bool pool_quiet(struct gpu *gpu, struct pool *pool) {
+  if (pool->uses > 0) return false;
+  if (pool->fence == 0) pool->fence = fence_force(gpu);
+  return pool->fence != 0 && fence_over(gpu, pool->fence);
+}
+
 static bool has_arena(const struct gpu *gpu, const struct pool *pool) {
   const struct arena *arena = gpu->arenas;
   while (arena != NULL && arena->home != pool) arena = arena->next;
@@ -86,7 +92,7 @@ static void sweep(struct gpu *gpu) {
     // Somebody may still read what was freed: then it ends later.
     if (!looked && !fence_clear(arena)) fence_over(gpu, fence_record(gpu));
     looked = true;
-    if (!fence_clear(arena)) {
+    if (!fence_clear(arena) || !pool_quiet(gpu, arena->home)) {
       link = &arena->next;
       continue;
     }
@@ -119,7 +125,7 @@ void memprof_pool_hold(int device, uint64_t pool0, uint64_t pool1) {
   lock_take(&gpu->lock);
   struct pool *pool = pool_get(gpu, pool0, pool1, 0);
   if (pool != NULL && pool->uses == 0 && pool->range == NULL && !has_arena(gpu, pool)) pool->source = usual;
-  if (pool != NULL) pool->uses++;
+  if (pool != NULL) pool->uses++, pool->fence = 0;
   lock_give(&gpu->lock);
 }
 
@@ -142,6 +148,7 @@ void memprof_release_pool(int device, uint64_t pool0, uint64_t pool1) {
   lock_take(&gpu->lock);
   struct pool *pool = find(gpu, pool0, pool1);
   if (pool != NULL && pool->uses > 0 && --pool->uses == 0) {
+    pool->fence = fence_force(gpu);
     if (driver_get()->context_record == NULL) fence_wait(gpu);
     pool_sweep(gpu);
   }

@@ -24,6 +24,7 @@ struct pool {
   uint64_t id[2];             // not 0, 0
   int64_t uses;               // how many hold it; at 0 it ends when it is empty
   bool spare;                 // its free memory may be unmapped while it is held
+  uint64_t fence;             // behind all replays, since nobody holds it; 0: not recorded yet
   struct source source;       // its functions are NULL if the pool has none
   struct graph_range *range;  // the range of a graph memory that its arenas grow in, or NULL
   struct pool *next;          // of the device
@@ -40,8 +41,12 @@ struct pool *pool_get(struct gpu *gpu, uint64_t pool0, uint64_t pool1, int64_t u
 // Whether pool_sweep could return the range of a pool, or a closed graph memory.
 bool pool_waits(const struct gpu *gpu);
 
-// Ends arenas without blocks of pools that nobody holds, and then such pools. Waits for the device
-// before it unmaps. Does nothing while a stream is captured.
+// Whether no work uses the free memory of a pool: nobody holds it, and no replay of before is under way. A graph uses what was free
+// when it was replayed, so that the frees of its arenas do not tell.
+bool pool_quiet(struct gpu *gpu, struct pool *pool);
+
+// Ends arenas without blocks of pools that nobody holds, and then such pools, if all work on them is over. Does nothing while a
+// stream is captured.
 void pool_sweep(struct gpu *gpu);
 
 #endif

@@ -20,10 +20,15 @@ static bool anything_pending(const struct gpu *gpu) {
   return false;
 }
 
+static bool releases(struct gpu *gpu, const struct arena *arena) {
+  if (arena_pinned(arena)) return false;
+  return arena->home == NULL || arena->home->uses > 0 || pool_quiet(gpu, arena->home);
+}
+
 static uint64_t release_clear(struct gpu *gpu, uint64_t wanted) {
   uint64_t given = 0;
   for (struct arena *each = gpu->arenas; each != NULL && given < wanted; each = each->next) {
-    if (!arena_pinned(each)) handles_release(each, wanted, &given);
+    if (releases(gpu, each)) handles_release(each, wanted, &given);
   }
   return given;
 }

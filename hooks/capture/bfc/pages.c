@@ -148,6 +148,7 @@ void bfc_back_others(struct bfc *bfc, struct bfc_range range) {
     struct bfc_page *page = bfc_page_at(bfc, addr);
     if (page == NULL || backs(pager, page, addr)) continue;
     page->back = take(pager);
+    page->left = bfc->frees;  // a block may have left the frame elsewhere just now
     if (page->back > 0) pager->frames[page->back - 1].page = addr;
   }
 }

@@ -49,8 +49,9 @@ static void remove_old(struct vmm *vmm, size_t at) {
 
 static void add_loose(struct vmm *vmm, struct vmm_mapping mapping) { vmm->loose[vmm->loose_count++] = mapping; }
 
-static bool take_loose(struct vmm *vmm, size_t at, driver_handle *handle) {
-  *handle = vmm->loose[at].handle;
+static bool take_loose(struct vmm *vmm, size_t at, struct vmm_mapping *piece) {
+  piece->handle = vmm->loose[at].handle;
+  piece->from = vmm->loose[at].addr;
   vmm->loose_count--;
   memmove(vmm->loose + at, vmm->loose + at + 1, (vmm->loose_count - at) * sizeof *vmm->loose);
   return true;
@@ -97,7 +98,7 @@ bool vmm_take_kept(struct vmm *vmm, struct vmm_mapping *piece) {
     if (vmm->loose[i].handle != vmm->old[at].handle) continue;
     vmm->loose_bytes -= piece->bytes;
     remove_old(vmm, at);
-    return take_loose(vmm, i, &piece->handle);
+    return take_loose(vmm, i, piece);
   }
   return false;
 }
@@ -107,14 +108,16 @@ bool vmm_take_loose(struct vmm *vmm, struct vmm_mapping *piece) {
   for (size_t i = vmm->loose_count; i-- > 0;) {
     if (vmm->loose[i].bytes != piece->bytes) continue;
     vmm->loose_bytes -= piece->bytes;
-    return take_loose(vmm, i, &piece->handle);
+    return take_loose(vmm, i, piece);
   }
   return false;
 }
 
 void vmm_give_loose(struct vmm *vmm, const struct vmm_mapping *piece, bool kept) {
+  struct vmm_mapping loose = *piece;
+  loose.addr = piece->from;
   if (kept) add_old(vmm, *piece);
-  add_loose(vmm, *piece);
+  add_loose(vmm, loose);
   vmm->loose_bytes += piece->bytes;
 }
 
@@ -140,24 +143,26 @@ bool vmm_forget_handle(struct vmm *vmm, driver_handle handle) {
   return all;
 }
 
-// The index of an old mapping of a handle; old_count: it has none.
-static size_t old_of(const struct vmm *vmm, driver_handle handle) {
-  size_t at = 0;
-  while (at < vmm->old_count && vmm->old[at].handle != handle) at++;
+// The index of the old mapping of a loose handle where it was last, or, if that is gone, any; old_count: it has none. Where it was last its
+// memory was free last: when that address is clear, all others of the handle are.
+static size_t old_of(const struct vmm *vmm, const struct vmm_mapping *loose) {
+  size_t at = find_old(vmm, loose->addr);
+  if (at < vmm->old_count && vmm->old[at].addr == loose->addr && vmm->old[at].handle == loose->handle) return at;
+  for (at = 0; at < vmm->old_count && vmm->old[at].handle != loose->handle;) at++;
   return at;
 }
 
 bool vmm_put_back(struct vmm *vmm, uint64_t *addr, uint64_t *bytes) {
   for (size_t i = vmm->loose_count; i-- > 0;) {
     struct vmm_mapping piece = vmm->loose[i];
-    const size_t old = old_of(vmm, piece.handle);
+    const size_t old = old_of(vmm, &piece);
     if (old == vmm->old_count) continue;
     piece.addr = vmm->old[old].addr;
     const size_t at = vmm_find(vmm, piece.addr);
     if (!array_reserve(&vmm->mappings, &vmm->room, vmm->count + 1, sizeof *vmm->mappings)) return false;
     vmm->loose_bytes -= piece.bytes;
     remove_old(vmm, old);
-    take_loose(vmm, i, &piece.handle);
+    take_loose(vmm, i, &piece);
     memmove(vmm->mappings + at + 1, vmm->mappings + at, (vmm->count - at) * sizeof *vmm->mappings);
     vmm->mappings[at] = piece;
     vmm->count++;
@@ -171,18 +176,18 @@ bool vmm_put_back(struct vmm *vmm, uint64_t *addr, uint64_t *bytes) {
 }
 
 static void release_loose(struct vmm *vmm, size_t at) {
-  driver_handle handle;
+  struct vmm_mapping piece;
   const uint64_t bytes = vmm->loose[at].bytes;
-  take_loose(vmm, at, &handle);
+  take_loose(vmm, at, &piece);
   vmm->loose_bytes -= bytes;
-  const bool unmapped = vmm_forget_handle(vmm, handle);
-  if (driver_get()->release(handle) != DRIVER_OK || !unmapped)
+  const bool unmapped = vmm_forget_handle(vmm, piece.handle);
+  if (driver_get()->release(piece.handle) != DRIVER_OK || !unmapped)
     problem("GPU %d: the driver did not take back %llu bytes, which are lost to the job", vmm->device->device, (unsigned long long)bytes);
 }
 
 void vmm_release_loose(struct vmm *vmm) {
   for (size_t i = vmm->loose_count; i-- > 0;) {
-    if (old_of(vmm, vmm->loose[i].handle) == vmm->old_count) release_loose(vmm, i);
+    if (old_of(vmm, &vmm->loose[i]) == vmm->old_count) release_loose(vmm, i);
   }
 }
 

@@ -288,6 +288,7 @@ static void release_detached(struct vmm *vmm, size_t first, size_t last) {
 }
 
 void vmm_release(struct vmm *vmm, size_t first, size_t last) {
+  if (first == last) return;
   const size_t mapped = vmm->detached < first ? first : vmm->detached < last ? vmm->detached : last;
   for (size_t i = first; i < last; i++) vmm->mapped -= vmm->mappings[i].bytes;
   if (mapped > first) release_detached(vmm, first, mapped);

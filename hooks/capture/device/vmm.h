@@ -29,6 +29,7 @@ struct vmm_mapping {
   uint64_t addr, bytes;
   driver_handle handle;
   enum vmm_origin origin;
+  uint64_t from;  // where the handle was before, if the request under way has moved it here
 };
 
 struct vmm_reservation {
