@@ -45,7 +45,7 @@ struct graph {
 // A thread's program.
 struct program {
   uint64_t random;
-  void *streams[STREAMS];
+  void *_Atomic streams[STREAMS];
   bool held[STREAMS];
   unsigned owes_readers[STREAMS], owes_writers[STREAMS];  // streams whose work a stream has to wait for before its next
   struct block blocks[BLOCKS];
@@ -147,10 +147,10 @@ static void put_off(struct program *p, const struct block *block) {
 static void release(struct program *p, struct block *block) {
   if (block->start == NULL || captures(p, block->stream)) return;
   const unsigned users = (block->readers | block->writers);
-  const uint64_t way = below(p, 3);
+  const uint64_t drawn = below(p, 3), way = block->stream >= 0 ? drawn : 2;  // a new stream may have the handle of one that is gone
   if (!(block->tagged && p->paused)) check_marks(block);
-  if (block->stream >= 0 && way == 0) wait_for(p, users, block->stream);
-  if (block->stream >= 0 && way == 1) put_off(p, block);
+  if (way == 0) wait_for(p, users, block->stream);
+  if (way == 1) put_off(p, block);
   for (int i = 0; way == 2 && i < STREAMS; i++) {
     if (users >> i & 1) memprof_record_stream(block->start, p->streams[i]);
   }
