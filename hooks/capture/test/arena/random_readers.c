@@ -254,8 +254,9 @@ static void step_of_graph(struct program *p) {
 
 // What the program asks for at once may wait.
 static void empty_cache(struct program *p) {
+  if (!p->alone) return;
   const uint64_t waits = gpu_waits();
-  if (p->alone) memprof_empty_cache(0);
+  memprof_empty_cache(0);
   allowed += gpu_waits() - waits;
 }
 
