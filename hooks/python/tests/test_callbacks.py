@@ -112,7 +112,7 @@ print(logged)
         with tempfile.TemporaryDirectory() as folder:
             tool = os.path.join(folder, "memprof")
             with open(tool, "w") as f:
-                f.write("#!/bin/sh\ntest \"$4\" = run || { echo \"memprof: <$4>: no trace\" >&2; exit 2; }\n"
+                f.write("#!/bin/sh\ntest \"$3\" = run || { echo \"memprof: <$3>: no trace\" >&2; exit 2; }\n"
                         "echo '{\"processes\": [{\"process\": \"rank0\", \"job\": {\"command\": [\"a\", \"<b>\"]}, \"devices\": [{\"device\": 1, \"gpu\": \"H\", "
                         "\"peak\": {\"reserved\": 2147483648, \"requested\": 1024}, \"findings\": [{\"rule\": \"slack\", \"bytes\": 3145728, \"finding\": \"x < y\", \"action\": \"none\"}]}]}]}'\n")
             os.chmod(tool, os.stat(tool).st_mode | stat.S_IXUSR)
