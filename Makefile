@@ -6,8 +6,8 @@
 #   make test        everything that needs no GPU; ten minutes on two cores
 #   make duckdb-test   the README's DuckDB commands; needs a C++ compiler
 #   make rings       fails where files of a package or C folder are too many in a ring, or packages too many; part of test
-#   make campaign    kills, full disks, hostile directories, refused driver calls, random jobs under all policies: about an hour
-#                    on two cores. Each test takes CAMPAIGN=240 seconds, or jobs in proportion, and prints its seed, which
+#   make campaign    kills, full disks, hostile directories, refused driver calls, random jobs under all policies, late readers: about
+#                    two hours on two cores. Each test takes CAMPAIGN=240 seconds, or jobs in proportion, and prints its seed, which
 #                    MEMPROF_SEED=... or -served-seed repeats; without CAMPAIGN the same tests run in short in make test
 #   make fits        all samples on simulated cards that just suffice for torch's own allocator (a minute); make test has a few
 #   make soak        200 million events on the simulated GPU: nothing may grow (ten minutes, 2 GB)
@@ -16,8 +16,8 @@
 #   make bench       the benchmarks that need no GPU
 #   make page-bench  a table of what pages of one and ten million events and a served recording of a hundred million take, in
 #                    headless Chromium: how soon they are there, a frame while panning, an answer, bytes an event (300 MB)
-#   make gpu-check   the acceptance suite, on a machine with a CUDA GPU and torch (needs no Go there);
-#                    with TORCH_TESTS=DIR, PyTorch's own tests in that folder
+#   make gpu-check   the acceptance suite, on a machine with a CUDA GPU and torch (needs no Go there): PART=1 runs a part,
+#                    at most eight minutes (samples/gpu_check.py --list names them); TORCH_TESTS=DIR, PyTorch's own tests there
 #   make dist        tarballs, .deb, wheel, sums and module lists for x86-64 and arm64, into dist/ (root, Debian; 20 minutes)
 #   make dist-check  tries what dist/ has: old glibc, musl, arm64, no compiler, read-only home, a wheel in a venv, the blocks
 #                    of memprof help install; DIST_CHECKS=PATTERN runs those whose name matches
@@ -32,9 +32,9 @@ DEMO := demo-run
 
 # The demo's job: the training script where there is a GPU and torch, else its recording.
 DEMO_JOB = $(shell python3 -c 'import sys, torch, torchvision; sys.exit(not torch.cuda.is_available())' >/dev/null 2>&1 \
-	&& echo python3 samples/jobs/resnet50.py --iterations 20 || echo bin/memprof rerun samples/resnet50)
+	&& echo python3 samples/jobs/resnet50.py --iterations 20 || echo bin/memprof lab rerun samples/resnet50)
 
-.PHONY: build hook demo check test go-lint go-quick c-quick python-quick go-test race-test c-test python-test duckdb-test rings campaign fits peaks fuzz soak bench page-bench gpu-check dist dist-check clean
+.PHONY: build hook demo check test go-lint go-quick c-quick python-quick go-test race-test c-test python-test torch-test torch-there duckdb-test rings campaign fits peaks fuzz soak bench page-bench gpu-check dist dist-check clean
 
 build: hook
 	go build -tags $(TAGS) -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/memprof ./cmd/memprof
@@ -46,14 +46,13 @@ hook:
 demo:
 	@if command -v go >/dev/null; then $(MAKE) -s build; fi
 	@bin/memprof record --force -o $(DEMO) -- $(DEMO_JOB)
-	@bin/memprof report --summary $(DEMO)
-	@bin/memprof report --section split $(DEMO)
+	@bin/memprof report $(DEMO)
 	@bin/memprof verify $(DEMO)
 	@bin/memprof check $(DEMO) --gate 'waste.external < 5%' --gate 'reserved.peak < 40GiB'
 
 # Two parts at a time, in this order: each leaves a core idle for minutes, as its longest test runs last and alone, or waits.
 test: hook
-	$(MAKE) -j2 go-test c-test race-test python-test rings
+	$(MAKE) -j2 go-test c-test torch-there race-test python-test rings
 
 check: hook
 	@$(MAKE) -s -j2 go-quick c-quick python-quick
@@ -62,7 +61,9 @@ go-lint:
 	@unformatted=$$(gofmt -l cmd trace bfc analysis report hooks); if [ -n "$$unformatted" ]; then echo "not gofmt'ed: $$unformatted"; exit 1; fi
 	go vet ./...
 
-go-test: hook go-lint
+# Without a prerequisite that another target must end for: else make starts it last.
+go-test: hook
+	@$(MAKE) -s go-lint
 	go test -timeout 20m ./...
 	go test ./.ci/dist
 
@@ -70,9 +71,11 @@ go-test: hook go-lint
 go-quick: hook go-lint
 	go test -short -timeout 5m $$(go list ./... | grep -v hooks/twin) | grep -v 'no test files'; exit $${PIPESTATUS[0]}
 
-# Where threads of Go meet: the collector and its readers, and the sampler. What is beside them calls the hook from one thread.
+# Where threads of Go meet: the collector and its readers, readers of parts, and the sampler. What is beside them calls the hook
+# from one thread.
 race-test: hook
-	go test -race -short ./trace/... ./hooks ./hooks/nvml
+	go test -race -short ./trace/collect ./trace/spool ./hooks ./hooks/nvml
+	go test -race -short ./trace/dataset -run 'Reader|Readings|Read'
 
 # Most of these tests wait more than they compute, so there are more of them at a time than cores.
 C_TEST_JOBS ?= 4
@@ -92,6 +95,13 @@ python-test: hook
 	  export PYTHONDONTWRITEBYTECODE=1; python3 -m unittest discover -s hooks/python/tests && python3 -m unittest discover -s samples/tests; \
 	else echo "no python3 here: the tests of hooks/python and samples are left out"; fi
 
+# Jobs that run without a GPU need a real torch. Where there is none, root makes a root of Debian with one.
+torch-test: build
+	.ci/torch-test
+
+torch-there: build
+	.ci/torch-test --if-there
+
 rings: hook
 	go run ./.ci/rings
 	.ci/rings-c
@@ -101,15 +111,17 @@ duckdb-test:
 
 # Packages one after the other: those of the campaign wait for processes more than they compute. Then jobs of
 # random seeds under every policy, which must compute the same and take what the model says; jobs that close their
-# descriptors and have odd command lines; and every driver call refused, singly and in pairs.
+# descriptors and have odd command lines; every driver call refused, singly and in pairs; and 100,800 programs whose
+# readers are late.
 CAMPAIGN ?= 240
 campaign: hook
 	set -o pipefail; MEMPROF_CAMPAIGN=$(CAMPAIGN) go test ./... -run '^Test(Campaign|Killed)' -count 1 -v -p 1 -timeout 6h | grep -v 'no test files\|no tests to run\|^PASS$$'
 	go test ./cmd/memprof -run '^TestModelAgrees$$' -served-jobs $(CAMPAIGN) -count 1 -v -timeout 6h
 	go test ./cmd/memprof -run '^TestResultsAgree$$' -served-jobs $$(($(CAMPAIGN) / 24)) -count 1 -v -timeout 6h
-	MEMPROF_TEST_ALL=1 go test ./cmd/memprof -run '^TestRerunOfSamples$$' -count 1 -timeout 6h
+	MEMPROF_TEST_ALL=1 go test ./cmd/memprof ./trace/dataset -run '^Test(RerunOfSamples|PageNumbers|FlippedBits)$$' -count 1 -timeout 6h
 	go test ./cmd/memprof -run '^TestRecord$$/^(closing|encoding|hostile)$$' -count 10 -timeout 6h
 	MEMPROF_TEST_ALL=1 MEMPROF_TEST_JOBS=$(CAMPAIGN) MEMPROF_TEST_PAIRS=$$((8 * $(CAMPAIGN))) $(MAKE) -C hooks -j$(C_TEST_JOBS) -O test
+	MEMPROF_TEST_JOBS=$$((420 * $(CAMPAIGN))) MEMPROF_TEST_SEED=$${MEMPROF_SEED:-$$(date +%s)} $(MAKE) -C hooks run/asan/capture/arena/random_readers
 
 fits: hook
 	go test ./cmd/memprof -run '^TestFits$$' -fits-all -count 1 -v
@@ -145,7 +157,7 @@ page-bench:
 # With TORCH_TESTS=DIR only PyTorch's own tests in that folder: samples/checks/torch_tests.py says how.
 gpu-check:
 	@if command -v go >/dev/null; then $(MAKE) build; fi
-	TORCH_TESTS='$(TORCH_TESTS)' python3 samples/gpu_check.py --memprof bin/memprof $(if $(TORCH_TESTS),torch_tests)
+	TORCH_TESTS='$(TORCH_TESTS)' python3 samples/gpu_check.py --memprof bin/memprof $(if $(TORCH_TESTS),torch_tests) $(if $(PART),--part $(PART))
 
 dist:
 	TAGS=$(TAGS) .ci/dist/build

@@ -6,6 +6,7 @@ import (
 	"github.com/memprof/memprof/analysis/graphs"
 	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/pause"
+	"github.com/memprof/memprof/trace"
 )
 
 // arena is an arena of the ledger, and what the trackers keep of it.
@@ -20,13 +21,31 @@ type arena struct {
 	growth arenaGrowths
 }
 
+// arenaOf is the arena of an event, which must have been described.
+func (a *analyzer) arenaOf(e *trace.Event) (*arena, error) {
+	if ar := a.last; ar != nil && ar.Info.ID == e.Arena && !ar.Released { // of most events
+		return ar, nil
+	}
+	of, err := a.ledger.ArenaOf(e)
+	if err != nil {
+		return nil, err
+	}
+	a.last = a.arenas[of.Index]
+	return a.last, nil
+}
+
+// lookup is the arena with an ID, released ones too, or nil.
+func (a *analyzer) lookup(id int32) *arena {
+	if ar := a.ledger.Lookup(id); ar != nil {
+		return a.arenas[ar.Index]
+	}
+	return nil
+}
+
 // now is the state of the arena by itself.
 func (ar *arena) now(seq, time int64) ledger.Instant {
 	i := ledger.Instant{Seq: seq, Time: time, Iteration: ar.device.Iteration}
 	ar.Fill(&i)
-	if ar.Native {
-		i.C = -1
-	}
 	return i
 }
 

@@ -1,9 +1,7 @@
 package analysis
 
 import (
-	"errors"
 	"fmt"
-	"io"
 	"slices"
 
 	"github.com/memprof/memprof/analysis/attribution"
@@ -25,20 +23,17 @@ type Moment struct {
 // DeviceMoment is a device at that moment. Categories of blocks follow from what was known then: labels that
 // came later, and how long blocks lived, do not count.
 type DeviceMoment struct {
-	Device      int32
-	At          ledger.Instant // C is -1 on a device with a native allocator
-	Map         ledger.AddressMap
-	LargestFree int64 // L, mapped bytes; -1 if chunks are unknown
-	Held        attribution.Result
-	TopSizes    []attribution.AllocationGroup
-	Next        *Unserved // nil if nothing of the sort came before
+	Device   int32
+	At       ledger.Instant // C is -1 where it is not known
+	Map      ledger.AddressMap
+	Chunks   *Chunks // nil where they are not known
+	Held     attribution.Result
+	TopSizes []attribution.AllocationGroup
 }
 
-// Unserved is the request that last met too little free memory, up to the moment.
-type Unserved struct {
-	Seq, Request, Free, LargestFree int64 // as in Growth and OOM
-	Failed                          bool  // out of memory; otherwise the arena grew
-	Verdict                         Verdict
+// AtPeak is the device at its peak. Categories follow from the whole trace.
+func (d *DeviceResult) AtPeak() *DeviceMoment {
+	return &DeviceMoment{Device: d.Device, At: d.Peak, Map: d.Map, Chunks: d.Chunks, Held: d.Held, TopSizes: d.TopSizes}
 }
 
 // NoEventError says that a process has no event of a seq.
@@ -48,29 +43,22 @@ func (e *NoEventError) Error() string {
 	return fmt.Sprintf("no event %d: this process has %d to %d", e.Seq, e.First, e.Last)
 }
 
-// At says what the devices of a process are like right after the event seq, in a pass over it that ends there. Errors are
-// those of [Run], or a *NoEventError.
+// At says what the devices of a process are like right after the event seq, in a pass over it, or over the events from a part
+// on, that ends there. Errors are those of [Run], or a *NoEventError.
 func At(src trace.Source, opt Options, seq int64) (*Moment, error) {
 	a := newSecond(opt, nil, nil)
-	for {
-		b, err := src.Next()
-		if errors.Is(err, io.EOF) {
-			return nil, &NoEventError{seq, opt.FirstSeq, a.lastSeq}
+	for e, err := range trace.Events(src) {
+		if err == nil {
+			err = a.event(e)
 		}
-		if err != nil {
+		switch {
+		case err != nil:
 			return nil, err
-		}
-		e := new(trace.Event)
-		for i := range b.Seq {
-			*e = b.Event(i)
-			if err := a.event(e); err != nil {
-				return nil, err
-			}
-			if e.Seq == seq && !a.opening {
-				return a.momentNow(e)
-			}
+		case e.Seq == seq && !a.opening:
+			return a.momentNow(e)
 		}
 	}
+	return nil, &NoEventError{seq, opt.FirstSeq, a.lastSeq}
 }
 
 // Revisit makes a second pass over a process, or over some of its events and those that restate what was before them: the
@@ -126,19 +114,14 @@ func (a *analyzer) wantedOf(id int32) []keyframes.Frame {
 func (a *analyzer) momentNow(e *trace.Event) (*Moment, error) {
 	m := &Moment{Process: a.opt.Process, Seq: e.Seq, Kind: e.Kind, Time: e.Time, Phase: a.attribution.Phases.Name(a.attribution.Phases.Current)}
 	for _, d := range a.devices {
-		dm, _, err := a.momentOf(d, d.InstantSeenBy(a.viewAfter(d, e), e.Seq, e.Time))
+		at := d.InstantSeenBy(a.viewAfter(d, e), e.Seq, e.Time)
+		at.Iteration += a.opt.Marks
+		dm, _, err := a.momentOf(d, at)
 		if err != nil {
 			return nil, err
 		}
-		dm.At.C = d.sums.Now(d.C)
+		d.sums.Fill(&dm.At)
 		dm.Map.At = dm.At
-		if d.sums != nil {
-			dm.LargestFree = -1
-			for i := range dm.Map.Arenas {
-				dm.Map.Arenas[i].At.C = -1
-			}
-		}
-		dm.Next = d.lastUnserved()
 		m.Devices = append(m.Devices, dm)
 	}
 	slices.SortFunc(m.Devices, func(x, y DeviceMoment) int { return int(x.Device) - int(y.Device) })
@@ -153,7 +136,7 @@ func (a *analyzer) momentOf(d *device, at ledger.Instant) (DeviceMoment, []ledge
 	if dm.Held, err = a.attribute(d, live, at); err != nil {
 		return dm, nil, err
 	}
-	dm.Map, dm.LargestFree, dm.TopSizes = layout, largest, a.attribution.BySize(live)
+	dm.Map, dm.Chunks, dm.TopSizes = layout, d.result.Chunks.at(largest), a.attribution.BySize(live)
 	return dm, live, recalled
 }
 
@@ -164,20 +147,4 @@ func (a *analyzer) viewAfter(d *device, e *trace.Event) *ledger.Arena {
 		return ar
 	}
 	return d.View()
-}
-
-// lastUnserved is the last growth or failed request so far.
-func (d *device) lastUnserved() *Unserved {
-	var last *Unserved
-	for i := range d.growths.Growths {
-		g := &d.growths.Growths[i]
-		if last == nil || g.Seq > last.Seq {
-			last = &Unserved{g.Seq, g.Request, g.Free, g.LargestFree, false, g.Verdict}
-		}
-	}
-	if n := len(d.result.OOMs); n > 0 && (last == nil || d.result.OOMs[n-1].Seq > last.Seq) {
-		o := &d.result.OOMs[n-1]
-		last = &Unserved{o.Seq, o.Request, o.Free, o.LargestFree, true, o.Verdict}
-	}
-	return last
 }

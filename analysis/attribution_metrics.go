@@ -8,20 +8,9 @@ import (
 // attributionMetrics are about the origins of live allocations. None has a value in a trace without origins, and
 // none of a phase in a trace without that phase.
 var attributionMetrics = func() []Metric {
-	help := map[attribution.Category]string{
-		attribution.Weights:     "parameters and buffers, as labelled",
-		attribution.Gradients:   "gradients, as labelled",
-		attribution.Optimizer:   "the optimizer's state, as labelled",
-		attribution.Activations: "allocated in forward and alive beyond it",
-		attribution.Inputs:      "inputs, as labelled, or allocated in the data phase and alive beyond it",
-		attribution.KVCache:     "KV caches, as labelled",
-		attribution.CUDAGraphs:  "pools of CUDA graphs",
-		attribution.Workspace:   "allocated in a phase and freed within it",
-		attribution.Other:       "no label; phase and lifetime do not decide",
-	}
 	var out []Metric
 	for c := attribution.Weights; c <= attribution.Other; c++ {
-		out = append(out, ofCategory(c, help[c])...)
+		out = append(out, ofCategory(c, c.Rule())...)
 	}
 	for _, phase := range []string{"data", "forward", "backward", "optimizer", "other"} {
 		out = append(out, ofPhase(phase)...)

@@ -10,6 +10,7 @@ import (
 	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 	"pgregory.net/rapid"
 )
 
@@ -237,24 +238,6 @@ func (n *naiveAttribution) apply(e trace.Event, text string) {
 	}
 }
 
-func (n *naiveAttribution) category(h *heldBlock) string {
-	switch {
-	case h.label.category != "":
-		return h.label.category
-	case n.pooled[h.e.Arena] && (n.captured[h.e.Arena] || !n.any):
-		return "cuda_graphs"
-	case h.phase == "other":
-		return "other"
-	case h.within:
-		return "workspace"
-	case h.phase == "forward":
-		return "activations"
-	case h.phase == "data":
-		return "inputs"
-	}
-	return "other"
-}
-
 // owner is the origin of the context, or of the label if the context has none.
 func (h *heldBlock) owner() contextFields {
 	o := h.context
@@ -288,7 +271,6 @@ func (n *naiveAttribution) at(seq int64) map[string]map[string]attribution.Group
 		if h.e.Seq > seq || h.freed <= seq {
 			continue
 		}
-		add("category", n.category(h), h)
 		add("phase", h.phase, h)
 		o := h.owner()
 		add("module", o.name, h)
@@ -318,7 +300,6 @@ func listed(a *attribution.Result) map[string]map[string]attribution.Group {
 			out[by][key] = g
 		}
 	}
-	add("category", a.Categories)
 	add("phase", a.Phases)
 	add("module", a.Modules)
 	add("kind", a.Kinds)
@@ -330,7 +311,7 @@ func listed(a *attribution.Result) map[string]map[string]attribution.Group {
 }
 
 // Who held what is what the definition counts, at the peak (which labels and frees follow) and at
-// every failed request; so is what each phase did in each iteration.
+// every failed request; so is what each phase did.
 func TestAttributionIsWhatItsDefinitionCounts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := attributedScenario(t)
@@ -338,20 +319,16 @@ func TestAttributionIsWhatItsDefinitionCounts(t *testing.T) {
 			live: map[int64]*heldBlock{}, pending: map[int64]*heldBlock{}, shared: map[int64]bool{},
 			captured: map[int32]bool{}, pooled: map[int32]bool{},
 		}
-		phases := []map[string]attribution.PhaseUse{{}}
+		phases := map[string]attribution.PhaseUse{}
 		failed := map[int64]map[string]map[string]attribution.Group{}
 		begun := false
 		for _, e := range r.Events {
 			n.apply(e, r.Strings.Text(e.Context))
-			begun = begun || e.Kind == trace.KindPhaseBegin || e.Kind == trace.KindPhaseEnd
+			begun = begun || e.Kind == trace.KindPhaseBegin
 			if e.Kind == trace.KindOOM {
 				failed[e.Seq] = n.at(e.Seq)
 			}
-			if e.Kind == trace.KindIteration {
-				phases = append(phases, map[string]attribution.PhaseUse{})
-			}
-			now := phases[len(phases)-1]
-			u := now[n.phase()]
+			u := phases[n.phase()]
 			var liveT, liveC int64
 			for _, h := range n.live {
 				liveT += h.e.Requested
@@ -362,12 +339,10 @@ func TestAttributionIsWhatItsDefinitionCounts(t *testing.T) {
 				u.Allocs++
 				u.AllocBytes += e.Requested
 			}
-			now[n.phase()] = u
+			phases[n.phase()] = u
 		}
 		result, err := Run(modeltest.Source(r.Events, 7), Options{Text: r.Strings.Text, Top: 1000})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		d := &result.Devices[0]
 		if diff := gocmp.Diff(n.at(d.Peak.Seq), listed(&d.Held)); diff != "" {
 			t.Fatalf("at the peak, seq %d:\n%s", d.Peak.Seq, diff)
@@ -386,21 +361,14 @@ func TestAttributionIsWhatItsDefinitionCounts(t *testing.T) {
 		if !begun {
 			return
 		}
-		kept := 0 // those that ended before the first phase are not
-		for _, it := range d.PhaseIterations {
-			kept = it.Iteration + 1
-			got := map[string]attribution.PhaseUse{}
-			for _, u := range it.Uses {
-				name := u.Phase
-				u.Phase, u.Duration = "", 0
-				got[name] = u
-			}
-			if diff := gocmp.Diff(phases[it.Iteration], got); diff != "" {
-				t.Fatalf("iteration %d by phase:\n%s", it.Iteration, diff)
-			}
+		got := map[string]attribution.PhaseUse{}
+		for _, u := range d.Phases {
+			name := u.Phase
+			u.Phase, u.Duration = "", 0
+			got[name] = u
 		}
-		if n := len(d.Iterations); len(d.PhaseIterations) > 0 && kept != n {
-			t.Fatalf("iterations by phase up to %d, of %d", kept, n)
+		if diff := gocmp.Diff(phases, got); diff != "" {
+			t.Fatalf("by phase:\n%s", diff)
 		}
 	})
 }

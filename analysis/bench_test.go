@@ -8,6 +8,7 @@ import (
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/tracetest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 const benchEvents = 2 << 20
@@ -106,19 +107,13 @@ func BenchmarkTrace(b *testing.B) {
 // benchmarkTrace analyzes the one process of a run.
 func benchmarkTrace(b *testing.B, dir string, events int) {
 	opened, err := dataset.Open(dir)
-	if err != nil {
-		b.Fatal(err)
-	}
+	assert.NoError(b, err)
 	process := opened.Processes[0]
 	for b.Loop() {
 		reader, err := process.NewReader()
-		if err != nil {
-			b.Fatal(err)
-		}
+		assert.NoError(b, err)
 		_, err = Run(reader, Options{Text: process.Strings().Text})
-		if err := errors.Join(err, reader.Close()); err != nil {
-			b.Fatal(err)
-		}
+		assert.NoError(b, errors.Join(err, reader.Close()))
 	}
 	b.ReportMetric(float64(events)*float64(b.N)/b.Elapsed().Seconds()/1e6, "Mevents/s")
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // mapsApart maps n stretches that do not touch, of an arena that does not coalesce, and nothing else.
@@ -128,9 +129,7 @@ func TestLinear(t *testing.T) {
 				if err == nil && explore {
 					err = result.Explore(modeltest.Source(events, 1<<15), opt, nil)
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
+				assert.NoError(t, err)
 				if took := modeltest.ProcessorTime(t) - start; took > most {
 					t.Errorf("%d events took %s, want at most %s", result.Events, took, most)
 				} else {

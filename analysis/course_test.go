@@ -14,6 +14,7 @@ import (
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // The bytes of each category at each moment are those of the allocations that are live there. Which pools are of CUDA
@@ -22,9 +23,7 @@ func TestCategoriesOverTime(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := attributedScenario(t)
 		result, err := explored(r, Options{Text: r.Strings.Text, Categories: true}, []keyframes.Span{{From: 0, To: 1 << 40}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		captures := slices.ContainsFunc(r.Events, func(e trace.Event) bool { return e.Kind == trace.KindCaptureBegin })
 		for i := range result.Devices {
 			d := &result.Devices[i]
@@ -40,13 +39,10 @@ func TestCategoriesOverTime(t *testing.T) {
 				if captures {
 					want, p.Bytes = attribution.CategoryBytes{want.Sum()}, attribution.CategoryBytes{p.Bytes.Sum()}
 				}
-				if diff := gocmp.Diff(want, p.Bytes); diff != "" {
-					t.Fatalf("after event %d (-want +got):\n%s", p.Seq, diff)
-				}
+				diff := gocmp.Diff(want, p.Bytes)
+				assert.Must(t, diff == "", "after event %d (-want +got):\n%s", p.Seq, diff)
 			}
-			if most != d.MaxT {
-				t.Fatalf("the most is %d, want %d", most, d.MaxT)
-			}
+			assert.Must(t, most == d.MaxT, "the most is %d, want %d", most, d.MaxT)
 		}
 	})
 }
@@ -63,9 +59,7 @@ func TestCategoryOfPendingBlock(t *testing.T) {
 	a.FreeDone(x)
 	d := run(t, r, Options{Categories: true}).Devices[0]
 	peak := slices.MaxFunc(d.ByCategory, func(a, b attribution.CategoryPoint) int { return cmp.Compare(a.Bytes.Sum(), b.Bytes.Sum()) })
-	if want := (attribution.CategoryBytes{attribution.Inputs: 1000, attribution.Other: 300}); peak.Bytes != want {
-		t.Errorf("at the peak: %v, want %v", peak.Bytes, want)
-	}
+	assert.Equal(t, peak.Bytes, (attribution.CategoryBytes{attribution.Inputs: 1000, attribution.Other: 300}), "at the peak")
 }
 
 // Windows that are joined keep the sums at the moments that stay.
@@ -104,9 +98,8 @@ func TestCategoriesOfJoinedWindows(t *testing.T) {
 					want[b.category] += b.bytes
 				}
 			}
-			if diff := gocmp.Diff(want, p.Bytes); diff != "" {
-				t.Fatalf("after event %d (-want +got):\n%s", p.Seq, diff)
-			}
+			diff := gocmp.Diff(want, p.Bytes)
+			assert.Must(t, diff == "", "after event %d (-want +got):\n%s", p.Seq, diff)
 		}
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/pause"
 	"github.com/memprof/memprof/analysis/torchalloc"
+	"github.com/memprof/memprof/trace"
 )
 
 // device is a device of the ledger, its trackers and its result in the making.
@@ -23,13 +24,16 @@ type device struct {
 	others  *accounting.Device
 	tags    []*tagUse
 	growths *growthTracker
-	sums    *torchalloc.Sums // nil unless an allocator is only observed
+	sums    torchalloc.Sums
+	native  []*arena // those of an allocator that is only observed
 	byPhase attribution.DevicePhases
+	newest  newestRequest
 	pauses  *pause.Tracker // nil without tags
 	kept    *keyframes.Recorder
 	keys    *keyframes.Chooser // nil unless they are wanted
 
 	categories *attribution.CategoryCourse // nil unless they are wanted
+	lives      *attribution.Lives          // likewise
 }
 
 func newDevice(id int32, opt *Options) *device {
@@ -37,44 +41,37 @@ func newDevice(id int32, opt *Options) *device {
 	return &device{
 		Device: of,
 		others: accounting.NewDevice(of),
-		result: DeviceResult{Device: id},
+		result: DeviceResult{Device: id, Memory: Memory{Chunks: &Chunks{}}},
 		series: series{limit: opt.MaxPoints, due: new(int64)},
 		period: &iterations.Finder{},
+		sums:   torchalloc.NewSums(),
 	}
+}
+
+// newestRequest is the last request of a device, if nothing was freed since.
+type newestRequest struct {
+	seq           int64 // -1 for none
+	bytes, before int64 // requested, and by the request before it
+}
+
+func (n *newestRequest) requested(e *trace.Event) { *n = newestRequest{e.Seq, e.Requested, n.bytes} }
+
+// libraryWorkspace is the least size of a library's workspace that is told from a temporary, in bytes.
+const libraryWorkspace = 1 << 20
+
+// freedAlone says whether a block that is freed now was the newest request, and looks like a library's workspace: an
+// operator's result is most often as large as that of the operator before.
+func (n *newestRequest) freedAlone(s *ledger.Segment) bool {
+	alone := s.Seq == n.seq && s.Requested >= libraryWorkspace && n.bytes != n.before
+	n.seq = -1
+	return alone
 }
 
 // now is the state after the event of seq, with the C that was read if chunks are unknown.
 func (d *device) now(seq, time int64) ledger.Instant {
 	i := d.Instant(seq, time)
-	i.C = d.sums.Now(d.C)
+	d.sums.Fill(&i)
 	return i
-}
-
-// observe hands the state after an event that changed it to the trackers.
-func (d *device) observe(seq, time int64) {
-	if d.Observe(seq, time) {
-		d.kept.Peak(d.Peak)
-	}
-	t, c, r := d.T, d.C, d.R
-	it := &d.current
-	if t > it.PeakT {
-		it.PeakT = t
-	}
-	if c > it.PeakC {
-		it.PeakC = c
-	}
-	if r > it.PeakR {
-		it.PeakR = r
-	}
-	d.byPhase.Observe(t, c)
-	d.series.add(d.Device, d.sums != nil, seq, time)
-	d.trend.Observe(seq, time, d.HeldBytes(), d.result.Allocs)
-	if d.keys != nil {
-		d.keys.Observe(seq, time)
-	}
-	if d.categories != nil {
-		d.categories.Observe(d.Device, seq, time)
-	}
 }
 
 // closePoint closes the last point of the series, if an event at a moment, which nothing was changed by yet, is
@@ -82,5 +79,29 @@ func (d *device) observe(seq, time int64) {
 func (d *device) closePoint(moment int64) {
 	if moment > d.series.last {
 		d.series.close(d.Device)
+	}
+}
+
+// detectIterations fills in the iterations of a device without marks, from the period of
+// its requests, and says of everything seen in which one it was. ended says that the job came to
+// its own end.
+func (d *device) detectIterations(ended bool) {
+	if d.period == nil {
+		return
+	}
+	d.log, d.result.Period = d.period.Finish(d.result.Final.Seq, d.result.Final.Time, d.result.Final.T, d.result.Final.C, d.PausedT, ended)
+	d.result.Iterations, d.period = d.log.List, nil
+	at := d.log.IndexAt
+	d.result.Peak.Iteration = at(d.Peak.Seq)
+	d.result.Final.Iteration = at(d.result.Final.Seq)
+	for i := range d.result.Growths {
+		d.result.Growths[i].Iteration = at(d.result.Growths[i].Seq)
+	}
+	for i := range d.result.OOMs {
+		d.result.OOMs[i].At.Iteration = at(d.result.OOMs[i].Seq)
+	}
+	for i := range d.series.points {
+		p := &d.series.points[i]
+		p.Iteration, p.At.Iteration, p.Last.Iteration = at(p.seq), at(p.At.Seq), at(p.Last.Seq)
 	}
 }

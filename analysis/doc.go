@@ -10,9 +10,8 @@
 // arena (Arena), takes a change of memory (Alloc, Freed, Mapped, Observe, ...), takes a mark (Phase, Mark,
 // Transition, ...), and ends with Finish, which returns its Result. What it keeps of an arena is a value that
 // the pass stores next to the arena of the ledger. The ledger knows package trace only, trackers know the
-// ledger, and this package alone knows the trackers: it calls them directly, in memory.go, marks.go and
-// pause.go, because a slice of interfaces would cost more for each event. Their results have names here
-// too (aliases.go), so that readers of a [Result] need no other package.
+// ledger, and this package alone knows the trackers: it calls them directly, in handlers.go, because a slice of interfaces would cost more for each event. Their results are parts of a
+// [DeviceResult], each nil where a device has nothing of its subject.
 //
 // # Terms
 //
@@ -148,7 +147,7 @@
 // # Native allocators
 //
 // memprof only observes a native allocator, so its chunks are not known. C is known where the allocator's own
-// sums were read, and free memory cannot be divided. See [Native].
+// sums were read, and free memory cannot be divided: see [torchalloc.Observed] and [ledger.Split.Known].
 //
 // # CUDA graphs
 //
@@ -162,31 +161,20 @@
 //
 // # Leaks
 //
-// A leak is a lasting rise of the bytes held: T, and what the allocations of paused tags requested. A
-// pause frees nothing, and a resume allocates nothing. There are three trends, each over its own
-// points ([Leak]):
+// A leak is a lasting rise of what live allocations requested, those of paused tags too: a pause frees nothing, and a resume allocates
+// nothing. There is one verdict ([iterations.Leak]), which the report, gates and metrics share. It compares like points: the ends of
+// iterations, marked or found by their period; without those, the ends of requests (an outermost phase of a thread, or a sequence of a KV
+// cache, of the kind that is most frequent); without those, the least bytes in windows of time. The first point does not count. Of each kind
+// there must be 8, or the recording must take 10 s; else the verdict is "too short".
 //
-//	leak.slope        bytes per iteration: held at the ends of iterations, without the first
-//	leak.per_request  bytes per request: held at the ends of requests, without the first. A request
-//	                  is an instance of a phase that is the outermost of its thread, or a sequence
-//	                  of a KV cache. Of several kinds that occur in the second half of the trace, the
-//	                  one with the steepest rise counts. Beyond 2,048 requests, neighbours
-//	                  become one point: the least of them.
-//	leak.per_second   bytes per second: the points of leak.slope by their times. Where no iterations
-//	                  are marked and fewer than six are found by their period, the points are the least
-//	                  bytes held in each of 33 to 64 time windows of one width, without the
-//	                  first quarter of the windows and the last. In at least 12 of them something must
-//	                  have been allocated.
+// What leaks is a group of blocks that one place requested: a module, a stack, another library. Its floor at a point is the least that it holds
+// there or later. It leaks if the floor rises in the last third of the points as in the middle one, in steps, and to the end: see
+// [iterations.Points.Rises]. Parameters, their gradients and optimizer states and memory of CUDA graphs are left out, in the
+// numbers in which they appear once for each parameter.
 //
-// The slope is the median of the slopes between all pairs of points (Theil and Sen), which outliers such as
-// an occasional evaluation do not move. A trend needs five points, so six iterations or requests;
-// otherwise the slope is unknown. A trend is rising, and called a leak, if the slope is positive,
-// also over the later half of the points, and more pairs of points rise than by chance (Mann and
-// Kendall, one-sided, 2 %). leak.per_request and leak.per_second are 0 if theirs is not rising. The
-// report uses iterations; with too few of them requests; with too few of both, time. A job that keeps
-// loading rises over time as well. The report lists the blocks that were allocated after the
-// first point and are live at the last one: the last mark (without marks the end of the trace), the
-// end of the last request, or the end of the last window.
+//	leak.slope        bytes per iteration: the rise of the floors of all groups that leak, 0 if none does
+//	leak.per_request  the same per request, in a job without iterations
+//	leak.per_second   the same per second
 //
 // # Comparisons
 //

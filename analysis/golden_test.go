@@ -10,6 +10,7 @@ import (
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 const mib = 1 << 20
@@ -19,9 +20,7 @@ func run(t testing.TB, r *modeltest.Recorder, opt Options) *Result {
 	t.Helper()
 	opt.Text = r.Strings.Text
 	result, err := explored(r, opt, nil) // keyframes are held against their instants
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return result
 }
 
@@ -113,20 +112,14 @@ func TestTouchedBytesAreKept(t *testing.T) {
 		}
 	}
 	check(2*mib, 4*mib, 6*mib)
-	if !a.Unmap(x, 2*mib) {
-		t.Fatal("unmap failed")
-	}
+	assert.Must(t, a.Unmap(x, 2*mib), "unmap failed")
 	check(2*mib, 2*mib, 4*mib)
 	z := alloc(t, a, 100, "") // maps the granule again
-	if z != x {
-		t.Fatalf("placed at %#x, not %#x", z, x)
-	}
+	assert.Must(t, z == x, "placed at %#x, not %#x", z, x)
 	a.Free(z, false)
 	check(2*mib+2*mib-256, 2*mib+256, 6*mib)
 	d := run(t, r, Options{}).Devices[0]
-	if d.Remaps != 1 || d.GrowthCount != 2 {
-		t.Errorf("%d remaps, %d growths; want 1 and 2", d.Remaps, d.GrowthCount)
-	}
+	assert.That(t, d.Remaps == 1 && d.GrowthCount == 2, "%d remaps, %d growths; want 1 and 2", d.Remaps, d.GrowthCount)
 }
 
 func TestPending(t *testing.T) {
@@ -139,14 +132,10 @@ func TestPending(t *testing.T) {
 	a.Free(x, true)
 	a.Free(y, false)
 	f := run(t, r, Options{}).Devices[0].Final
-	if f.Pending != 1024 || f.Reusable != 1024 || f.T != 0 || f.C != 0 || f.Live != 0 {
-		t.Errorf("while pending: %+v", f)
-	}
+	assert.That(t, f.Pending == 1024 && f.Reusable == 1024 && f.T == 0 && f.C == 0 && f.Live == 0, "while pending: %+v", f)
 	a.FreeDone(x)
 	f = run(t, r, Options{}).Devices[0].Final
-	if f.Pending != 0 || f.Reusable != 2048 || f.Reserve != 2*mib-2048 {
-		t.Errorf("when done: %+v", f)
-	}
+	assert.That(t, f.Pending == 0 && f.Reusable == 2048 && f.Reserve == 2*mib-2048, "when done: %+v", f)
 }
 
 // The map and live allocations of the peak are recovered after the blocks have gone.
@@ -184,8 +173,8 @@ func TestPeakIsRecovered(t *testing.T) {
 	if diff := cmp.Diff(contexts, d.TopContexts); diff != "" {
 		t.Error(diff)
 	}
-	if d.Peak.T != 801_000 || d.Peak.Pending != 300_032 || d.LargestFree() != 2*mib-1_101_312 {
-		t.Errorf("peak %+v, largest free %d", d.Peak, d.LargestFree())
+	if d.Peak.T != 801_000 || d.Peak.Pending != 300_032 || d.Chunks.Largest() != 2*mib-1_101_312 {
+		t.Errorf("peak %+v, largest free %d", d.Peak, d.Chunks.Largest())
 	}
 }
 
@@ -199,8 +188,8 @@ func TestMapAndUnmapOnly(t *testing.T) {
 		r.Add(trace.Event{Kind: trace.KindUnmap, Addr: 0x100000, Provided: 4096})
 	}
 	d := run(t, r, Options{}).Devices[0]
-	if d.GrowthCount != 2 || d.Remaps != 0 || d.Peak.Seq != 1 || d.Peak.Reserve != 4096 || d.LargestFree() != 4096 || d.Final.R != 0 {
-		t.Errorf("%d growths, %d remaps, peak %+v, largest free %d", d.GrowthCount, d.Remaps, d.Peak, d.LargestFree())
+	if d.GrowthCount != 2 || d.Remaps != 0 || d.Peak.Seq != 1 || d.Peak.Reserve != 4096 || d.Chunks.Largest() != 4096 || d.Final.R != 0 {
+		t.Errorf("%d growths, %d remaps, peak %+v, largest free %d", d.GrowthCount, d.Remaps, d.Peak, d.Chunks.Largest())
 	}
 }
 
@@ -247,9 +236,7 @@ func TestErrorsNameTheEvent(t *testing.T) {
 				r.Add(e)
 			}
 			_, err := Run(modeltest.Source(r.Events, 100), Options{})
-			if err == nil || err.Error() != test.want {
-				t.Errorf("error %v\nwant  %s", err, test.want)
-			}
+			assert.That(t, err != nil && err.Error() == test.want, "error %v\nwant  %s", err, test.want)
 		})
 	}
 }
@@ -270,15 +257,12 @@ func TestIdentityIsChecked(t *testing.T) {
 			x := alloc(t, model, 1000, "")
 			a := newAnalyzer(Options{Text: r.Strings.Text})
 			for i := range r.Events {
-				if err := a.event(&r.Events[i]); err != nil {
-					t.Fatal(err)
-				}
+				assert.NoError(t, a.event(&r.Events[i]))
 			}
 			spoil(&a.arenas[0].Split)
 			model.Free(x, false)
-			if err := a.event(&r.Events[len(r.Events)-1]); err == nil {
-				t.Error("a spoilt state passed")
-			}
+			err := a.event(&r.Events[len(r.Events)-1])
+			assert.That(t, err != nil, "a spoilt state passed")
 		})
 	}
 }

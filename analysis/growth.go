@@ -82,10 +82,7 @@ func (b *lookBudget) Spend(steps int) bool {
 
 // growthTracker follows the growths of one device: it judges the requests that found too little free memory.
 type growthTracker struct {
-	Growths       []Growth // in the order in which their requests ended; at most `most`
-	Count         int64    // all of them
-	Fragmentation int64    // those of all whose verdict is Fragmentation
-	Unjudged      int64    // those without a verdict: an allocator that was only observed, whose free bytes were not read
+	Growing // so far, in the order in which their requests ended
 
 	budget *lookBudget
 	most   int
@@ -136,17 +133,14 @@ func (t *growthTracker) Grew(a *arenaGrowths, ar *ledger.Arena, e *trace.Event) 
 	w.Growth = Growth{
 		Seq: e.Seq, Time: e.Time, Arena: ar.Info.ID, Iteration: d.Iteration,
 		Grown: e.Provided, Reserved: d.R + e.Provided,
-		Free: d.Split.Free(), LargestFree: ar.LargestFree(), Stranded: d.SeenBy(ar).Stranded,
-	}
-	if ar.Native { // its chunks are not known, and what is free only if it is read now
-		w.Free, w.LargestFree, w.Stranded = -1, -1, -1
+		Free: d.Known(d.Split.Free()), LargestFree: d.Known(ar.LargestFree()), Stranded: d.Known(d.SeenBy(ar).Stranded),
 	}
 }
 
-// NativeSums takes C of the device, read by an allocator that was only observed after the event seq: it
+// Read takes C of the device, read by an allocator that was only observed after the event seq: it
 // says what was free before a growth by that event. The request has not been served yet, so C is what
 // it was.
-func (a *arenaGrowths) NativeSums(d *ledger.Device, seq, c int64) {
+func (a *arenaGrowths) Read(d *ledger.Device, seq, c int64) {
 	if n := len(a.waiting); n > 0 && a.waiting[n-1].Seq == seq {
 		w := &a.waiting[n-1]
 		w.Free = w.Reserved - w.Grown - c - d.Pending
@@ -169,12 +163,12 @@ func (t *growthTracker) Resolve(a *arenaGrowths, ar *ledger.Arena, size int64, s
 			w.Request = size
 		}
 		w.judge(size)
-		t.Count++
+		t.GrowthCount++
 		switch w.Verdict {
 		case Fragmentation:
-			t.Fragmentation++
+			t.FragmentationGrowths++
 		case "":
-			t.Unjudged++
+			t.UnjudgedGrowths++
 		}
 		if len(t.Growths) < t.most {
 			t.Growths = append(t.Growths, w.Growth)
@@ -214,28 +208,22 @@ func verdictOf(free, size int64) Verdict {
 // Judge fills in what was free for a request of an arena that failed, and the verdict; ar is nil where
 // nothing is reserved on the device.
 func (t *growthTracker) Judge(o *OOM, d *ledger.Device, ar *ledger.Arena) {
-	o.Stranded = d.SeenBy(ar).Stranded
-	o.Free = o.Stranded
+	o.Free, o.Stranded = o.At.Free(), d.Known(d.SeenBy(ar).Stranded)
+	o.LargestFree = d.Known(0)
 	if ar != nil {
-		o.Free += ar.Split.Free()
-		o.LargestFree = ar.LargestFree()
-		switch {
-		case o.LargestFree < o.Request:
-			o.TooSmall = ar.Split.Free()
-		case t.budget.Spend(ar.Chunks()):
-			t.sizes = ar.ChunkSizes(t.sizes[:0])
-			o.TooSmall = ledger.TooSmall(t.sizes, o.Request)
-		default:
-			o.TooSmall = -1
-		}
+		o.LargestFree = d.Known(ar.LargestFree())
 	}
-	o.Verdict = verdictOf(o.Free, o.Request)
-}
-
-// JudgeSampled fills in the same on a device with an allocator that was only observed, where C is c, or
-// -1 if it was not read.
-func (o *OOM) JudgeSampled(c int64) {
-	o.At.C = c
-	o.Free, o.LargestFree, o.TooSmall, o.Stranded = o.At.Free(), -1, -1, -1
+	switch {
+	case o.LargestFree < 0:
+		o.TooSmall = -1
+	case ar == nil:
+	case o.LargestFree < o.Request:
+		o.TooSmall = ar.Split.Free()
+	case t.budget.Spend(ar.Chunks()):
+		t.sizes = ar.ChunkSizes(t.sizes[:0])
+		o.TooSmall = ledger.TooSmall(t.sizes, o.Request)
+	default:
+		o.TooSmall = -1
+	}
 	o.Verdict = verdictOf(o.Free, o.Request)
 }

@@ -1,9 +1,10 @@
 package analysis
 
 import (
-	"fmt"
+	"slices"
 
 	"github.com/memprof/memprof/analysis/accounting"
+	"github.com/memprof/memprof/analysis/iterations"
 	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/trace"
 )
@@ -12,15 +13,15 @@ import (
 // to the trackers; kinds without a handler are passed over.
 var handlers = [256]func(*analyzer, *trace.Event) error{
 	trace.KindArena:        (*analyzer).arena,
-	trace.KindAlloc:        (*analyzer).change,
-	trace.KindFree:         (*analyzer).change,
-	trace.KindFreeDone:     (*analyzer).change,
-	trace.KindShrink:       (*analyzer).change,
-	trace.KindRestore:      (*analyzer).change,
-	trace.KindMap:          (*analyzer).change,
-	trace.KindUnmap:        (*analyzer).change,
-	trace.KindPause:        (*analyzer).change,
-	trace.KindResume:       (*analyzer).change,
+	trace.KindAlloc:        ofMemory((*analyzer).alloc),
+	trace.KindRestore:      ofMemory((*analyzer).restore),
+	trace.KindFree:         ofMemory((*analyzer).free),
+	trace.KindFreeDone:     ofMemory((*analyzer).freeDone),
+	trace.KindShrink:       ofMemory(func(a *analyzer, ar *arena, e *trace.Event) error { return a.ledger.Shrink(ar.Arena, e) }),
+	trace.KindMap:          ofMemory((*analyzer).mapped),
+	trace.KindUnmap:        ofMemory((*analyzer).unmapped),
+	trace.KindPause:        ofArena((*analyzer).pauseOrResume),
+	trace.KindResume:       ofArena((*analyzer).pauseOrResume),
 	trace.KindStreamUse:    ofArena((*analyzer).streamUse),
 	trace.KindPoolRelease:  (*analyzer).release,
 	trace.KindIteration:    (*analyzer).mark,
@@ -39,59 +40,44 @@ var handlers = [256]func(*analyzer, *trace.Event) error{
 		}
 		return a.oom(a.deviceOf(e.Device), nil, e)
 	},
-	trace.KindExternalAlloc: func(a *analyzer, e *trace.Event) error {
-		a.others.OtherLibrary(a.deviceOf(e.Device).others, e)
-		return nil
-	},
-	trace.KindExternalFree: func(a *analyzer, e *trace.Event) error {
-		a.others.OtherLibrary(a.deviceOf(e.Device).others, e)
-		return nil
-	},
-	trace.KindOverhead:   func(a *analyzer, e *trace.Event) error { a.others.Overhead(a.deviceOf(e.Device).others, e); return nil },
-	trace.KindDeviceUsed: (*analyzer).used,
-	trace.KindStatistics: (*analyzer).statistics,
-	trace.KindKVCache:    (*analyzer).kvEvent,
-	trace.KindKVReserve:  (*analyzer).kvEvent,
-	trace.KindKVAppend:   (*analyzer).kvEvent,
-	trace.KindKVShare:    (*analyzer).kvEvent,
-	trace.KindKVFree:     (*analyzer).kvEvent,
-	trace.KindLost:       func(a *analyzer, _ *trace.Event) error { a.lost++; return nil },
+	trace.KindExternalAlloc: (*analyzer).otherLibrary,
+	trace.KindExternalFree:  (*analyzer).otherLibrary,
+	trace.KindOverhead:      func(a *analyzer, e *trace.Event) error { a.others.Overhead(a.deviceOf(e.Device).others, e); return nil },
+	trace.KindDeviceUsed:    (*analyzer).used,
+	trace.KindStatistics:    (*analyzer).statistics,
+	trace.KindKVCache:       (*analyzer).kvEvent,
+	trace.KindKVReserve:     (*analyzer).kvEvent,
+	trace.KindKVAppend:      (*analyzer).kvEvent,
+	trace.KindKVShare:       (*analyzer).kvEvent,
+	trace.KindKVFree:        (*analyzer).kvEvent,
+	trace.KindTotals:        func(a *analyzer, e *trace.Event) error { a.calls.Add(e, a.opt.Text(e.Context)); return nil },
+	trace.KindLost:          func(a *analyzer, _ *trace.Event) error { a.lost++; return nil },
 }
 
-// changes has what an event does to the memory of its arena. Each is handed to the ledger, and to the trackers in their
-// order before and after.
-var changes = [256]func(*analyzer, *arena, *trace.Event) error{
-	trace.KindAlloc:    (*analyzer).alloc,
-	trace.KindRestore:  (*analyzer).restore,
-	trace.KindFree:     (*analyzer).free,
-	trace.KindFreeDone: (*analyzer).freeDone,
-	trace.KindShrink:   func(a *analyzer, ar *arena, e *trace.Event) error { return a.ledger.Shrink(ar.Arena, e) },
-	trace.KindMap:      (*analyzer).mapped,
-	trace.KindUnmap:    (*analyzer).unmapped,
-	trace.KindPause:    (*analyzer).pauseOrResume,
-	trace.KindResume:   (*analyzer).pauseOrResume,
-}
-
-// inRange has what an event does to blocks of an arena that is a range of a graph memory: they are those of the graphs alone.
-var inRange = [256]func(*analyzer, *arena, *trace.Event) error{
-	trace.KindAlloc:    func(a *analyzer, ar *arena, e *trace.Event) error { return a.graphs.RangeAlloc(ar.graphs, e) },
-	trace.KindRestore:  func(a *analyzer, ar *arena, e *trace.Event) error { return a.graphs.RangeAlloc(ar.graphs, e) },
-	trace.KindFree:     func(a *analyzer, ar *arena, e *trace.Event) error { return a.graphs.RangeFreed(ar.graphs, e) },
-	trace.KindFreeDone: func(*analyzer, *arena, *trace.Event) error { return nil },
-	trace.KindShrink: func(_ *analyzer, _ *arena, e *trace.Event) error {
-		return fmt.Errorf("arena %d is a range of a graph memory, whose blocks have no slack", e.Arena)
-	},
-}
-
-// ofArena is a handler of the arena of an event.
+// ofArena is a handler of the arena of an event. Of an arena that is a range of a graph memory, the graphs have most events.
 func ofArena(handle func(*analyzer, *arena, *trace.Event) error) func(*analyzer, *trace.Event) error {
 	return func(a *analyzer, e *trace.Event) error {
 		ar, err := a.arenaOf(e)
 		if err != nil {
 			return err
 		}
+		if ar.graphs.InRange() {
+			if taken, err := a.graphs.RangeEvent(ar.graphs, e); taken {
+				return err
+			}
+		}
 		return handle(a, ar, e)
 	}
+}
+
+// ofMemory is a handler of an event that changes memory of its arena.
+func ofMemory(change func(*analyzer, *arena, *trace.Event) error) func(*analyzer, *trace.Event) error {
+	return ofArena(func(a *analyzer, ar *arena, e *trace.Event) error {
+		if err := change(a, ar, e); err != nil {
+			return err
+		}
+		return a.finishEvent(ar, e)
+	})
 }
 
 // passOver counts the kinds that this version does not know.
@@ -102,21 +88,169 @@ func (a *analyzer) passOver(e *trace.Event) error {
 	return nil
 }
 
-// change takes an event that changes memory of an arena.
-func (a *analyzer) change(e *trace.Event) error {
-	ar, err := a.arenaOf(e)
+func (a *analyzer) alloc(ar *arena, e *trace.Event) error {
+	if ar.growth.Waiting() {
+		ar.device.growths.Resolve(&ar.growth, ar.Arena, e.Requested, true)
+	}
+	if err := a.handOut(ar, e); err != nil {
+		return err
+	}
+	a.graphs.Allocated(ar.graphs, e)
+	if d := ar.device; !a.opening {
+		d.result.Allocs++
+		d.current.Allocs++
+		d.current.AllocBytes += e.Requested
+		d.byPhase.Alloc(e.Requested)
+		if d.period != nil {
+			d.unmarked(e)
+		}
+	}
+	return nil
+}
+
+// unmarked passes an alloc of a device without marks to the finder of iterations.
+func (d *device) unmarked(e *trace.Event) {
+	d.period.Add(iterations.Request{
+		Requested: e.Requested, Provided: e.Provided, Seq: e.Seq, Time: e.Time, T: d.T, C: d.Known(d.C), R: d.R, Live: d.Live, Paused: d.PausedT,
+	})
+}
+
+// restore makes a chunk live where a checkpoint had it. It is no request, so it counts in no iteration and ends no growth.
+func (a *analyzer) restore(ar *arena, e *trace.Event) error {
+	if err := a.handOut(ar, e); err != nil {
+		return err
+	}
+	a.graphs.Restored(ar.graphs)
+	return nil
+}
+
+// handOut makes the block of an event live.
+func (a *analyzer) handOut(ar *arena, e *trace.Event) error {
+	s, err := a.ledger.Alloc(ar.Arena, e)
 	if err != nil {
 		return err
 	}
-	if ar.graphs.InRange() && inRange[e.Kind] != nil {
-		return inRange[e.Kind](a, ar, e)
+	a.attribution.Allocated(s, e, ar.Index)
+	ar.device.newest.requested(e)
+	if !ar.Over {
+		ar.device.trend.Allocated(e.Context, e.Requested)
 	}
-	switch err := changes[e.Kind](a, ar, e); {
-	case err == errNotDone:
-		return nil
-	case err != nil:
+	if ar.tag != nil {
+		ar.device.pauses.Allocated(ar.tag)
+	}
+	return nil
+}
+
+func (a *analyzer) free(ar *arena, e *trace.Event) error {
+	i, err := a.ledger.Occupied(ar.Arena, e, ledger.LiveSegment)
+	if err != nil {
+		if r, bad := ledger.RangeOf(e); a.opening && bad == nil { // restated: it was handed out before
+			return a.ledger.Spend(ar.Arena, r)
+		}
 		return err
 	}
+	d, s := ar.device, a.ledger.Segment(i)
+	if !a.opening {
+		d.result.Frees++
+	}
+	s.Fate = uint8(a.attribution.FateOf(s, e.Seq, d.newest.freedAlone(s)))
+	if !ar.Over {
+		d.trend.Freed(s)
+	}
+	if d.categories != nil && d.categories.Counts(s.Seq) {
+		a.categorize(d, ar.Arena, s, e.Seq)
+	}
+	if d.lives != nil {
+		b := s.Block()
+		d.lives.Add(s.Seq, a.attribution.Category(&b))
+	}
+	if a.ledger.Free(ar.Arena, i, e.Seq) {
+		a.graphs.Waits(ar.graphs, e)
+	} else {
+		a.graphs.Freed(ar.graphs, e)
+	}
+	return nil
+}
+
+// categorize adds a block that was live up to an event to the course of its category.
+func (a *analyzer) categorize(d *device, ar *ledger.Arena, s *ledger.Segment, to int64) {
+	if !ar.Over {
+		b := s.Block()
+		d.categories.Live(b.Requested, a.attribution.Category(&b), b.Seq, to, ar.Pauses())
+	}
+}
+
+func (a *analyzer) freeDone(ar *arena, e *trace.Event) error {
+	i, err := a.ledger.Occupied(ar.Arena, e, ledger.PendingSegment)
+	if err != nil {
+		return err
+	}
+	a.ledger.FreeDone(ar.Arena, i)
+	a.graphs.Freed(ar.graphs, e)
+	return nil
+}
+
+func (a *analyzer) mapped(ar *arena, e *trace.Event) error {
+	r, err := ledger.RangeOf(e)
+	if err != nil {
+		return err
+	}
+	if err := a.ledger.CanMap(ar.Arena, r); err != nil {
+		return err
+	}
+	if err := a.graphs.Mapping(ar.graphs, r, e); err != nil {
+		return err
+	}
+	_, again := ar.Extent(r)
+	switch {
+	case a.opening, ar.Over, ar.graphs.Backs():
+	case again:
+		ar.device.result.Remaps++
+	default:
+		if k := ar.device.keys; k != nil {
+			k.Growth(ar.Arena, e.Seq, e.Time)
+		}
+		ar.device.growths.Grew(&ar.growth, ar.Arena, e)
+	}
+	ar.device.others.Changing(e.Time)
+	region := a.ledger.Map(ar.Arena, r, e.Seq)
+	ar.device.kept.Map(ar.Index, r, e.Seq, region)
+	a.residency(ar, e.Time)
+	ar.graphs.Grew(r.Bytes())
+	return nil
+}
+
+func (a *analyzer) unmapped(ar *arena, e *trace.Event) error {
+	r, err := ledger.RangeOf(e)
+	if err != nil {
+		return err
+	}
+	ar.device.others.Changing(e.Time)
+	if err := a.ledger.Unmap(ar.Arena, r); err != nil {
+		return err
+	}
+	ar.device.kept.Unmap(ar.Index, r)
+	ar.graphs.Grew(-r.Bytes())
+	a.residency(ar, e.Time)
+	return nil
+}
+
+// pauseOrResume only notes a pause or resume that failed.
+func (a *analyzer) pauseOrResume(ar *arena, e *trace.Event) (err error) {
+	t := a.transition(ar, e)
+	if t.Failed != "" {
+		return nil
+	}
+	ar.device.others.Changing(e.Time)
+	if !t.Resume {
+		err = a.ledger.Pause(ar.Arena, e.Seq, e.Requested)
+	} else if err = a.ledger.Resume(ar.Arena, e.Seq, e.Requested); err == nil && ar.device.keys == nil && !a.second {
+		ar.ForgetPauses(ar.device.trend.Bound) // else looked at only as it was at the peak, the last bound and the end
+	}
+	if err != nil {
+		return err
+	}
+	a.transitioned(ar, t)
 	return a.finishEvent(ar, e)
 }
 
@@ -137,11 +271,33 @@ func (a *analyzer) finishEvent(ar *arena, e *trace.Event) error {
 	return nil
 }
 
+// observe hands the state after an event that changed it to the trackers.
+func (d *device) observe(seq, time int64) {
+	if d.Observe(seq, time) {
+		d.kept.Peak(d.Peak)
+	}
+	t, r := d.T, d.R
+	it := &d.current
+	if t > it.PeakT {
+		it.PeakT = t
+	}
+	if r > it.PeakR {
+		it.PeakR = r
+	}
+	d.sums.Observe()
+	d.byPhase.Observe(t, d.Known(d.C))
+	d.series.add(d.Device, seq, time)
+	d.trend.Observe(seq, time, d.T+d.PausedT, d.result.Allocs)
+	if d.keys != nil {
+		d.keys.Observe(seq, time)
+	}
+	if d.categories != nil {
+		d.categories.Observe(d.Device, seq, time)
+	}
+}
+
 // streamUse makes the coming free of a block pending, if the stream is not its own.
 func (a *analyzer) streamUse(ar *arena, e *trace.Event) error {
-	if ar.graphs.InRange() {
-		return nil
-	}
 	i, err := a.ledger.Occupied(ar.Arena, e, ledger.LiveSegment)
 	if err != nil {
 		return err
@@ -156,15 +312,10 @@ func (a *analyzer) release(e *trace.Event) error {
 	if e.Arena == trace.NoArena {
 		return nil
 	}
-	ar, err := a.arenaOf(e)
-	if err != nil {
-		return err
-	}
-	if ar.graphs.InRange() {
-		return a.graphs.RangeReleased(ar.graphs)
-	}
-	return a.ledger.Release(ar.Arena)
+	return releaseArena(a, e)
 }
+
+var releaseArena = ofArena(func(a *analyzer, ar *arena, _ *trace.Event) error { return a.ledger.Release(ar.Arena) })
 
 func (a *analyzer) capture(e *trace.Event) error {
 	a.captures = e.OpenCaptures()
@@ -180,6 +331,11 @@ func (a *analyzer) unserved(e *trace.Event) *arena {
 	return ar
 }
 
+func (a *analyzer) otherLibrary(e *trace.Event) error {
+	a.others.OtherLibrary(a.deviceOf(e.Device).others, e)
+	return nil
+}
+
 // used takes a reading of used memory. It makes no device, unless it is the process's own.
 func (a *analyzer) used(e *trace.Event) error {
 	_, used := e.DeviceMemory()
@@ -190,6 +346,115 @@ func (a *analyzer) used(e *trace.Event) error {
 	}
 	if accounting.IsOwnReading(e) {
 		a.deviceOf(e.Device).others.Read(e.Time, used)
+	}
+	return nil
+}
+
+// mark ends an iteration, on all devices.
+func (a *analyzer) mark(e *trace.Event) error {
+	if a.opening {
+		return nil
+	}
+	m := a.start
+	m.Number, m.EndSeq, m.End = e.IterationNumber(), e.Seq, e.Time
+	a.marks.Add(m)
+	a.calls.Mark()
+	a.attribution.Mark(e.Seq)
+	a.start = iterations.Iteration{StartSeq: e.Seq + 1, Start: e.Time}
+	for _, d := range a.devices {
+		d.mark(m, a.start)
+	}
+	return nil
+}
+
+func (d *device) mark(m, next iterations.Iteration) {
+	it := d.current
+	it.Number, it.EndSeq, it.End = m.Number, m.EndSeq, m.End
+	it.EndT, it.EndPaused = d.T, d.PausedT
+	it.PeakC, it.EndC = d.sums.Mark(it.PeakT)
+	d.log.Add(it)
+	d.Iteration = d.log.Count
+	d.current = next
+	// What is live when an iteration begins is live in it.
+	d.current.PeakT, d.current.PeakR = d.T, d.R
+	d.trend.Mark(m.EndSeq, m.End, d.others.LibraryBytes())
+	d.period = nil
+	if d.keys != nil {
+		d.keys.Mark(m.EndSeq, m.End)
+	}
+}
+
+// phase takes a phase_begin or phase_end.
+func (a *analyzer) phase(e *trace.Event) error {
+	a.attribution.Phase(e)
+	current := a.attribution.Phases.Current
+	if a.bands != nil && !a.opening {
+		a.bands.Enter(a.attribution.Phases.Name(current), e.Time)
+	}
+	ended := a.requests.Phase(e) && !a.opening
+	for _, d := range a.devices {
+		d.byPhase.Enter(current, e.Time, d.T, d.Known(d.C))
+		if d.pauses != nil {
+			d.pauses.Phase(e.Time)
+		}
+		if ended {
+			d.trend.RequestEnded(trace.ParseContext(e.Kind, a.opt.Text(e.Context)).Name(), e.Seq, e.Time, d.others.LibraryBytes())
+		}
+	}
+	return nil
+}
+
+// kvEvent takes a mark of a KV cache. The end of a sequence is that of a request.
+func (a *analyzer) kvEvent(e *trace.Event) error {
+	id, ended := a.kv.Event(e)
+	if !ended || a.opening {
+		return nil
+	}
+	for _, d := range a.devices {
+		if d.ID == id {
+			d.trend.RequestEnded(iterations.KVRequests, e.Seq, e.Time, d.others.LibraryBytes())
+		}
+	}
+	return nil
+}
+
+// label takes a label event: its context stays with the block that lives there, if one does. The course of categories
+// has a pending block since its free: its bytes move.
+func (a *analyzer) label(e *trace.Event) error {
+	s, ar := a.ledger.At(e.Addr)
+	a.attribution.Label(e.Context, s)
+	if s == nil {
+		return nil
+	}
+	d := a.arenas[ar.Index].device
+	move := d.categories != nil && s.Kind == ledger.PendingSegment && !ar.Over
+	before := s.Block()
+	s.Label = e.Context
+	if move {
+		after := s.Block()
+		d.categories.Live(-s.Requested, a.attribution.Category(&before), s.Seq, s.Freed, ar.Pauses())
+		d.categories.Live(s.Requested, a.attribution.Category(&after), s.Seq, s.Freed, ar.Pauses())
+	}
+	return nil
+}
+
+// statistics hands on the sums of an allocator that is only observed.
+func (a *analyzer) statistics(e *trace.Event) error {
+	at := slices.IndexFunc(a.devices, func(d *device) bool { return d.ID == e.Device })
+	if at < 0 || a.opening {
+		return nil
+	}
+	d := a.devices[at]
+	var own ledger.Split
+	for _, ar := range d.native {
+		own = own.Plus(ar.Split)
+	}
+	if !d.sums.Statistics(e, d.Device, own) {
+		return nil
+	}
+	d.series.sample(d.Device, d.sums.Changed, d.sums.C)
+	for _, ar := range d.native {
+		ar.growth.Read(d.Device, d.sums.Changed, d.sums.C)
 	}
 	return nil
 }

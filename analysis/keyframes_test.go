@@ -2,9 +2,12 @@ package analysis
 
 import (
 	"cmp"
-	"errors"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
@@ -14,22 +17,25 @@ import (
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
+	"github.com/memprof/memprof/trace/tracetest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 	"pgregory.net/rapid"
 )
 
 // explore is both passes, of which the second remembers so many stretches at a time.
-func explore(t interface{ Fatal(...any) }, r *modeltest.Recorder, limit int) *Result {
+func explore(t interface {
+	Helper()
+	Fatal(...any)
+}, r *modeltest.Recorder, limit int,
+) *Result {
 	opt := Options{Text: r.Strings.Text, Explore: true}
 	result, err := Run(modeltest.Source(r.Events, 7), opt)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	a := newSecond(opt, nil, result)
 	a.history = keyframes.NewSecond(nil, 0, limit)
 	second, err := a.run(modeltest.Source(r.Events, 5))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	result.explored(second)
 	return result
 }
@@ -158,23 +164,16 @@ func TestKeyframesAreWhatAPassThatStopsThereFinds(t *testing.T) {
 		for i := range d.Keyframes.Frames {
 			f := &d.Keyframes.Frames[i]
 			m, err := At(modeltest.Source(r.Events, 5), Options{Text: r.Strings.Text}, f.At.Seq)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			want := m.Devices[0].At
 			want.Time, want.Iteration = f.At.Time, f.At.Iteration
 			if (f.Why&keyframes.IsGrowth != 0 || m.Kind == trace.KindOOM) && f.At.View != want.View { // as seen by that request
-				if f.At.Free() != want.Free() {
-					t.Fatalf("keyframe %d is %+v\nwant %+v", i, f.At, want)
-				}
+				assert.Must(t, f.At.Free() == want.Free(), "keyframe %d is %+v\nwant %+v", i, f.At, want)
 				want.Stranded, want.Reserve, want.Reusable, want.External, want.View = f.At.Stranded, f.At.Reserve, f.At.Reusable, f.At.External, f.At.View
 			}
-			if f.At != want {
-				t.Fatalf("keyframe %d is %+v\nwant %+v", i, f.At, want)
-			}
-			if diff := gocmp.Diff(spansOf(&m.Devices[0].Map), spansAt(d.Keyframes, int32(i))); diff != "" {
-				t.Fatalf("keyframe %d, seq %d (-stopped +kept):\n%s", i, f.At.Seq, diff)
-			}
+			assert.Must(t, f.At == want, "keyframe %d is %+v\nwant %+v", i, f.At, want)
+			diff := gocmp.Diff(spansOf(&m.Devices[0].Map), spansAt(d.Keyframes, int32(i)))
+			assert.Must(t, diff == "", "keyframe %d, seq %d (-stopped +kept):\n%s", i, f.At.Seq, diff)
 			if f.Why&keyframes.IsPeak == 0 {
 				continue
 			}
@@ -203,9 +202,7 @@ func TestExactEventsAreWhatAPassThatStopsThereFinds(t *testing.T) {
 			spans = []keyframes.Span{{From: b, To: b + 3}, {From: a / 2, To: a}}
 		}
 		result, err := explored(r, Options{Text: r.Strings.Text}, spans)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		if len(result.Devices) == 0 {
 			return
 		}
@@ -221,34 +218,25 @@ func TestExactEventsAreWhatAPassThatStopsThereFinds(t *testing.T) {
 					continue
 				}
 				m, err := At(modeltest.Source(r.Events, 5), Options{Text: r.Strings.Text}, seq)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if x.Time[at] != m.Time {
-					t.Fatalf("event %d was at %d, want %d", seq, x.Time[at], m.Time)
-				}
+				assert.NoError(t, err)
+				assert.Must(t, x.Time[at] == m.Time, "event %d was at %d, want %d", seq, x.Time[at], m.Time)
 				var want []placed
 				var paused int64
 				if len(m.Devices) > 0 {
 					want, paused = spansOf(&m.Devices[0].Map), m.Devices[0].At.Paused
 				}
-				if diff := gocmp.Diff(want, spansAt(&keyframes.Result{Stretches: x.Stretches}, at)); diff != "" {
-					t.Fatalf("event %d (-stopped +kept):\n%s", seq, diff)
-				}
+				diff := gocmp.Diff(want, spansAt(&keyframes.Result{Stretches: x.Stretches}, at))
+				assert.Must(t, diff == "", "event %d (-stopped +kept):\n%s", seq, diff)
 				kept := int64(0)
 				for _, p := range x.Paused {
 					if p.From <= at {
 						kept = p.Bytes
 					}
 				}
-				if kept != paused {
-					t.Fatalf("event %d: %d bytes are paused, want %d", seq, kept, paused)
-				}
+				assert.Must(t, kept == paused, "event %d: %d bytes are paused, want %d", seq, kept, paused)
 			}
 		}
-		if int(at) != len(x.Time) {
-			t.Fatalf("%d times of %d events", len(x.Time), at)
-		}
+		assert.Must(t, int(at) == len(x.Time), "%d times of %d events", len(x.Time), at)
 	})
 }
 
@@ -257,9 +245,7 @@ func TestLargestAllocations(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := attributedScenario(t)
 		result, err := explored(r, Options{Text: r.Strings.Text}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		if len(result.Devices) == 0 {
 			return
 		}
@@ -271,15 +257,12 @@ func TestLargestAllocations(t *testing.T) {
 		}
 		for _, s := range result.Devices[0].Keyframes.Largest {
 			e := allocs[s.Seq]
-			if e == nil || e.Requested != s.Requested || e.Addr != s.Addr || e.Time != s.Birth {
-				t.Fatalf("%+v is not the allocation %+v", s, e)
-			}
+			assert.Must(t, e != nil && e.Requested == s.Requested && e.Addr == s.Addr && e.Time == s.Birth, "%+v is not the allocation %+v", s, e)
 			if s.Freed < 0 {
 				continue
 			}
-			if f := &r.Events[s.Freed]; s.Gone != f.Time || f.Kind == trace.KindFree && f.Addr != s.Addr {
-				t.Fatalf("%+v ended by %+v", s, f)
-			}
+			f := &r.Events[s.Freed]
+			assert.Must(t, s.Gone == f.Time && (f.Kind != trace.KindFree || f.Addr == s.Addr), "%+v ended by %+v", s, f)
 		}
 	})
 }
@@ -371,12 +354,9 @@ func TestKeyframesAreBounded(t *testing.T) {
 	result := explore(t, r, 3000)
 	d := &result.Devices[0]
 	k := d.Keyframes
-	if k.IterationsEach < 8 || k.EventsEach < 32 {
-		t.Errorf("a pair for each %d iterations, %d events", k.IterationsEach, k.EventsEach)
-	}
-	if n := len(k.Frames); n < 200 || n > 4*keyframes.MaxWindows+keyframes.MaxGrowths {
-		t.Errorf("%d keyframes", n)
-	}
+	assert.That(t, k.IterationsEach >= 8 && k.EventsEach >= 32, "a pair for each %d iterations, %d events", k.IterationsEach, k.EventsEach)
+	n := len(k.Frames)
+	assert.That(t, n >= 200 && n <= 4*keyframes.MaxWindows+keyframes.MaxGrowths, "%d keyframes", n)
 	most, least := int64(0), int64(1)<<40
 	for _, f := range k.Frames {
 		most = max(most, f.At.T)
@@ -384,17 +364,13 @@ func TestKeyframesAreBounded(t *testing.T) {
 			least = min(least, f.At.T)
 		}
 	}
-	if most != mib+4096+7*256 || least != mib {
-		t.Errorf("from %d to %d requested at keyframes, want %d to %d", least, most, mib, mib+4096+7*256)
-	}
+	assert.That(t, most == mib+4096+7*256 && least == mib, "from %d to %d requested at keyframes, want %d to %d", least, most, mib, mib+4096+7*256)
 	// In each run of iterations is one with the greatest x.
 	for i := int64(0); i+k.IterationsEach <= 5000; i += k.IterationsEach {
 		found := slices.ContainsFunc(k.Frames, func(f keyframes.Frame) bool {
 			return f.Why&keyframes.IsIterationPeak != 0 && f.At.T == mib+4096+7*256 && int64(f.At.Iteration)/k.IterationsEach == i/k.IterationsEach
 		})
-		if !found {
-			t.Fatalf("iterations from %d on have no peak", i)
-		}
+		assert.Must(t, found, "iterations from %d on have no peak", i)
 	}
 }
 
@@ -411,38 +387,50 @@ func TestKeyframesOfPausedArenas(t *testing.T) {
 	d := explore(t, p.Recorder, keyframes.MostStretches).Devices[0]
 	for i := range d.Keyframes.Frames {
 		m, err := At(modeltest.Source(p.Events, 3), Options{Text: p.Strings.Text}, d.Keyframes.Frames[i].At.Seq)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := gocmp.Diff(spansOf(&m.Devices[0].Map), spansAt(d.Keyframes, int32(i))); diff != "" {
-			t.Errorf("keyframe %d (-stopped +kept):\n%s", i, diff)
-		}
+		assert.NoError(t, err)
+		assert.Diff(t, spansOf(&m.Devices[0].Map), spansAt(d.Keyframes, int32(i)), "keyframe %d (-stopped +kept)", i)
 	}
 }
 
-func TestAt(t *testing.T) {
-	r := marked(t, 2)
-	m, err := At(modeltest.Source(r.Events, 4), Options{Text: r.Strings.Text}, 4)
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := &m.Devices[0]
-	want := ledger.Instant{Seq: 4, Time: 4000, T: mib + 4352, C: mib + 4352, R: 2 * mib, Reserve: mib - 4352, Live: 3}
-	if diff := gocmp.Diff(want, d.At); diff != "" {
-		t.Error(diff)
-	}
-	if d.LargestFree != mib-4352 || m.Kind != trace.KindAlloc || m.Phase != "other" {
-		t.Errorf("L %d after %s in %q", d.LargestFree, m.Kind, m.Phase)
-	}
-	if diff := gocmp.Diff(&Unserved{Seq: 1, Request: mib, Verdict: Capacity}, d.Next); diff != "" {
-		t.Error(diff)
-	}
-	var missing *NoEventError
-	if _, err := At(modeltest.Source(r.Events, 4), Options{}, 13); !errors.As(err, &missing) || *missing != (NoEventError{13, 0, 12}) {
-		t.Errorf("of an event that is not there: %v", err)
-	}
+// What a part says of a moment is what a pass from the first event finds: all terms and all addresses.
+func TestAtFromAPart(t *testing.T) {
+	dir := t.TempDir()
+	runs := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		r := attributedScenario(rt)
+		separate := func(e trace.Event) bool {
+			return e.Kind == trace.KindArena && !strings.Contains(r.Strings.Text(e.Context), "coalesces=1")
+		}
+		if slices.ContainsFunc(r.Events, separate) && slices.ContainsFunc(r.Events, func(e trace.Event) bool { return e.Kind == trace.KindUnmap }) {
+			return // no part restates where a region began whose start was mapped again
+		}
+		n := rapid.IntRange(1, len(r.Events)).Draw(rt, "events of a part")
+		runs++
+		run := filepath.Join(dir, strconv.Itoa(runs))
+		assert.NoError(rt, os.Mkdir(run, 0o700))
+		for i := range r.Events {
+			r.Events[i].Time &^= dataset.TimeStep - 1
+		}
+		var texts []string
+		for i := range r.Strings.Len() {
+			texts = append(texts, r.Strings.Text(int32(i)))
+		}
+		tracetest.WriteRun(t, run, tracetest.Process{Events: r.Events, Texts: texts, Options: dataset.WriterOptions{PartEvents: n, NoSync: true}})
+		p := tracetest.One(t, run)
+		seq := rapid.Int64Range(0, int64(len(r.Events))-1).Draw(rt, "event")
+		want, err := At(modeltest.Source(r.Events, 5), Options{Text: r.Strings.Text}, seq)
+		assert.NoError(rt, err)
+		reader, part, err := p.NewReaderBetween(seq, seq)
+		assert.NoError(rt, err)
+		defer reader.Close()
+		got, err := At(reader, Options{Text: p.Strings().Text, FirstSeq: part.FirstSeq, Marks: int(part.Marks)}, seq)
+		assert.NoError(rt, err)
+		for _, m := range []*Moment{want, got} {
+			for i := range m.Devices {
+				m.Devices[i].Held = attribution.Result{} // by what came before, too
+			}
+		}
+		diff := gocmp.Diff(want, got)
+		assert.Must(rt, diff == "", "event %d, %d events in a part (-whole +part):\n%s", seq, n, diff)
+	})
 }
-
-// Each window has the first greatest and the first least T of its units, however often neighbours
-
-// were joined.

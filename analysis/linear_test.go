@@ -9,6 +9,7 @@ import (
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/dataset"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // pattern makes the n-th of events that each leave something behind.
@@ -149,20 +150,14 @@ func TestPassIsLinear(t *testing.T) {
 			}
 			few, err := took(5_000)
 			if p.refused != "" {
-				if err == nil || err.Error() != p.refused {
-					t.Errorf("error %v, want %s", err, p.refused)
-				}
+				assert.That(t, err != nil && err.Error() == p.refused, "error %v, want %s", err, p.refused)
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			// The garbage collector runs when it likes: what counts is a factor, not a share.
 			for range 3 {
 				many, err := took(80_000)
-				if err != nil {
-					t.Fatal(err)
-				}
+				assert.NoError(t, err)
 				if many < 64*few+time.Second {
 					return
 				}

@@ -41,27 +41,6 @@ type LiveDevice struct {
 	OOMs   int64
 }
 
-// Subjects are what a device has so far of those that need no end of the process; nil if there is no such device.
-func (l *Live) Subjects(device int32) *Subjects {
-	for _, d := range l.a.devices {
-		if d.ID != device {
-			continue
-		}
-		first := int64(-1)
-		if len(d.result.OOMs) > 0 {
-			first = d.result.OOMs[0].Seq
-		}
-		peak, maxT := d.Peak, max(d.MaxT, d.T)
-		peak.C = d.sums.PeakC(&peak)
-		memory := newMemory(maxT, d.sums.MaxC(maxT, max(d.MaxC, d.C)), max(d.MaxR, d.R), peak, d.now(l.a.lastSeq, l.a.lastTime), d.sums == nil)
-		return &Subjects{
-			Part: Running, Demand: &memory.Demand, Memory: memory, Growing: &Growing{d.growths.Count, d.growths.Fragmentation, d.growths.Unjudged},
-			Failures: &Failures{d.result.OOMCount, first}, OtherLibraries: &d.others.OtherLibraries,
-		}
-	}
-	return nil
-}
-
 // LiveArena is an arena and its state, seen by its own requests: nothing of it is stranded.
 type LiveArena struct {
 	Info ledger.Info

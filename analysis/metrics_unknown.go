@@ -2,6 +2,7 @@ package analysis
 
 import (
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/memprof/memprof/analysis/accounting"
@@ -13,24 +14,32 @@ import (
 func (m *Metric) Unknown(of *Subjects) string {
 	switch {
 	case !m.Of(of.Part):
-		return "it has no value of " + [...]string{OneTag: "a tag", OnePhase: "a phase", Running: "a process that runs"}[of.Part]
+		return "it has no value of " + [...]string{OneTag: "a tag", OnePhase: "a phase"}[of.Part]
 	case of.Stored != nil:
-		return "the recording's summary has no value of it (memprof summarize writes it anew)"
+		return "the recording's summary has no value of it (memprof record --finish writes it anew)"
 	}
 	subject, _, _ := strings.Cut(m.Name, ".")
 	switch subject {
 	case "waste", "idle", "fragmentation", "provided", "growth":
-		switch {
-		case of.Memory == nil, !of.Memory.Divided:
-			return "--allocator native only observed torch's allocator, whose chunks are unknown"
-		case of.Memory.MaxR == 0:
-			return "no memory was reserved"
+		if why := of.Memory.unknown(); why != "" {
+			return why
 		}
 	}
 	if of.Whole == nil {
 		return ""
 	}
 	return of.Whole.unknown(subject, m.Name)
+}
+
+// unknown says why what chunks decide is unknown, or a share of reserved; "" where they are not.
+func (m *Memory) unknown() string {
+	switch {
+	case m == nil, m.Chunks == nil:
+		return "--allocator native only observed torch's allocator, whose chunks are unknown"
+	case m.MaxR == 0:
+		return "no memory was reserved"
+	}
+	return ""
 }
 
 // unknown says why a metric of a subject that only whole devices have is unknown.
@@ -73,10 +82,8 @@ func (d *DeviceResult) unknownIterations(name string) string {
 		return "there are no iterations: none was marked, and the requests have no period"
 	case n == 1:
 		return "there is one iteration, and two are needed"
-	case d.MaxR == 0:
-		return "no memory was reserved"
-	case d.Chunks == nil:
-		return "--allocator native only observed torch's allocator, and the bytes of its chunks were not read in every iteration"
+	case d.MaxR == 0 || math.IsNaN(d.Paper.C2):
+		return d.Subjects().Memory.unknown()
 	case name == "iteration.own_idle":
 		return "no memory was reserved in the later iterations"
 	}
@@ -99,13 +106,8 @@ func (d *DeviceResult) unknownAccounting(name string) string {
 }
 
 func (d *DeviceResult) unknownLeak(name string) string {
-	switch name {
-	case "leak.per_request":
-		return fmt.Sprintf("no phase and no KV cache had %d requests or more that went on in the second half of the recording", iterations.LeastPoints+1)
-	case "leak.per_second":
-		if len(d.Iterations) == 0 || d.Period > 0 {
-			return fmt.Sprintf("no six iterations ended, and there were no allocations in %d of %d windows of time", iterations.BusyWindows, iterations.LowWindows)
-		}
+	if d.Leak.Verdict != iterations.TooShort && d.Leak.Verdict != "" {
+		return "the verdict goes by what is held after each " + d.Leak.Per
 	}
-	return fmt.Sprintf("%d iterations ended, and %d are needed", d.IterationCount(), iterations.LeastPoints+1)
+	return fmt.Sprintf("too short: %d iterations ended, and %d are needed, or requests, or %.0f s", d.IterationCount(), iterations.LeastIterations, iterations.LeastTime/1e9)
 }

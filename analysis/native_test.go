@@ -13,6 +13,7 @@ import (
 	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // recorder records events of a native allocator with one arena on device 0.
@@ -74,32 +75,24 @@ func TestSampledStep(t *testing.T) {
 	d := result.Devices[0]
 
 	want := ledger.Instant{Seq: 11, Time: 11000, T: 8600, C: 9216, R: 12288, NotRequested: 12288 - 8600, Live: 2, Iteration: 1}
-	if diff := cmp.Diff(want, d.Peak); diff != "" {
-		t.Errorf("peak (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, want, d.Peak, "peak")
 	if d.Peak.Internal() != 616 || d.Peak.Free() != 3072 {
 		t.Errorf("at the peak %d internal and %d free, want 616 and 3072", d.Peak.Internal(), d.Peak.Free())
 	}
 	final := ledger.Instant{Seq: 16, Time: 16000, T: 8000, C: 8192, R: 12288, Pending: 600, NotRequested: 12288 - 8600, Live: 1, Iteration: 2}
-	if diff := cmp.Diff(final, d.Final); diff != "" {
-		t.Errorf("final (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, final, d.Final, "final")
 	list := []iterations.Iteration{
 		{Number: 0, PeakT: 1600, PeakC: 2048, PeakR: 4096, EndT: 600, EndC: 1024, Allocs: 2, AllocBytes: 1600},
 		{Number: 1, PeakT: 8600, PeakC: 9216, PeakR: 12288, EndT: 8000, EndC: 8192, Allocs: 1, AllocBytes: 8000},
 	}
-	if diff := cmp.Diff(list, d.Iterations, cmpopts.IgnoreFields(iterations.Iteration{}, "StartSeq", "EndSeq", "Start", "End")); diff != "" {
-		t.Errorf("iterations (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, list, d.Iterations, cmpopts.IgnoreFields(iterations.Iteration{}, "StartSeq", "EndSeq", "Start", "End"), "iterations")
 	growths := []Growth{
 		{Seq: 1, Time: 1000, Request: 1000, Grown: 4096, Reserved: 4096, Free: 0, LargestFree: -1, TooSmall: -1, Stranded: -1, Verdict: Capacity},
 		{Seq: 9, Time: 9000, Iteration: 1, Request: 8000, Grown: 8192, Reserved: 12288, Free: 3072, LargestFree: -1, TooSmall: -1, Stranded: -1, Verdict: Capacity},
 	}
-	if diff := cmp.Diff(growths, d.Growths); diff != "" {
-		t.Errorf("growths (-want +got):\n%s", diff)
-	}
-	if d.MaxT != 8600 || d.MaxC != 9216 || d.MaxR != 12288 || d.LargestFree() != -1 {
-		t.Errorf("greatest T %d, C %d, R %d, largest free %d", d.MaxT, d.MaxC, d.MaxR, d.LargestFree())
+	assert.Diff(t, growths, d.Growths, "growths")
+	if d.MaxT != 8600 || d.MaxC != 9216 || d.MaxR != 12288 || d.Chunks.Largest() != -1 {
+		t.Errorf("greatest T %d, C %d, R %d, largest free %d", d.MaxT, d.MaxC, d.MaxR, d.Chunks.Largest())
 	}
 	if want := (&torchalloc.Observed{Allocator: "native", Samples: 6}); !cmp.Equal(want, d.Native) {
 		t.Errorf("%+v, want %+v", d.Native, want)
@@ -108,12 +101,8 @@ func TestSampledStep(t *testing.T) {
 		spanOf(0, 1024, ledger.SpanNotRequested), spanOf(1024, 600, ledger.SpanLive), spanOf(1624, 4096-1624, ledger.SpanNotRequested), spanOf(4096, 4096, ledger.SpanUnmapped),
 		spanOf(8192, 8000, ledger.SpanLive), spanOf(16192, 192, ledger.SpanNotRequested),
 	}}
-	if diff := cmp.Diff(spans[0], d.Map.Arenas[0].Spans); diff != "" {
-		t.Errorf("map (-want +got):\n%s", diff)
-	}
-	if !d.Paper.Valid || d.Paper.C1 != 2048.0/12288 || d.Paper.C2 != 9216.0/12288 {
-		t.Errorf("the paper's table: %+v", d.Paper)
-	}
+	assert.Diff(t, spans[0], d.Map.Arenas[0].Spans, "map")
+	assert.That(t, d.Paper.Valid && d.Paper.C1 == 2048.0/12288 && d.Paper.C2 == 9216.0/12288, "the paper's table: %+v", d.Paper)
 }
 
 // Without a sample at the right moment C is not known, and no zero stands for it.
@@ -131,30 +120,24 @@ func TestSampledWithoutSamples(t *testing.T) {
 		t.Errorf("peak %+v, final %+v, greatest C %d", d.Peak, d.Final, d.MaxC)
 	}
 	for _, it := range d.Iterations {
-		if it.PeakC != -1 || it.EndC != -1 {
-			t.Errorf("iteration %+v", it)
-		}
+		assert.That(t, it.PeakC == -1 && it.EndC == -1, "iteration %+v", it)
 	}
-	if g := d.Growths[0]; g.Free != -1 || g.Verdict != "" {
-		t.Errorf("growth %+v", g)
-	}
-	if o := d.OOMs[0]; o.Free != -1 || o.LargestFree != -1 || o.Verdict != "" || o.At.C != -1 {
-		t.Errorf("failed request %+v", o)
-	}
+	g := d.Growths[0]
+	assert.That(t, g.Free == -1 && g.Verdict == "", "growth %+v", g)
+	o := d.OOMs[0]
+	assert.That(t, o.Free == -1 && o.LargestFree == -1 && o.Verdict == "" && o.At.C == -1, "failed request %+v", o)
 	for _, name := range []string{
 		"waste.internal", "waste.rounding", "waste.slack", "waste.stranded", "waste.reserve", "waste.reusable", "waste.external", "waste.external.bytes", "fragmentation.peak",
 		"provided.peak", "idle.provided", "iteration.first_excess", "iteration.steady_idle", "growth.fragmentation",
 	} {
 		metric, _ := LookupMetric(name)
-		if value, _, ok := metric.Value(d.Subjects()); ok {
-			t.Errorf("%s is %v, but cannot be known", name, value)
-		}
+		value, _, ok := metric.Value(d.Subjects())
+		assert.That(t, !ok, "%s is %v, but cannot be known", name, value)
 	}
 	for _, name := range []string{"reserved.peak", "requested.peak", "waste.total", "idle.requested", "oom.count", "growth.count"} {
 		metric, _ := LookupMetric(name)
-		if _, _, ok := metric.Value(d.Subjects()); !ok {
-			t.Errorf("%s is known", name)
-		}
+		_, _, ok := metric.Value(d.Subjects())
+		assert.That(t, ok, "%s is known", name)
 	}
 }
 
@@ -168,12 +151,9 @@ func TestSampledOdd(t *testing.T) {
 	r.sums(512, 4096, 1024)  // less than is asked for
 	r.sums(1024, 4096, 1024)
 	d := run(t, r.Recorder, Options{}).Devices[0]
-	if want := (&torchalloc.Observed{Allocator: "native", Samples: 2, Odd: 2}); !cmp.Equal(want, d.Native) {
-		t.Errorf("%+v, want %+v", d.Native, want)
-	}
-	if d.Peak.C != 1024 || d.MaxC != 1024 {
-		t.Errorf("C at the peak %d, at most %d", d.Peak.C, d.MaxC)
-	}
+	want := (&torchalloc.Observed{Allocator: "native", Samples: 2, Odd: 2})
+	assert.That(t, cmp.Equal(want, d.Native), "%+v, want %+v", d.Native, want)
+	assert.That(t, d.Peak.C == 1024 && d.MaxC == 1024, "C at the peak %d, at most %d", d.Peak.C, d.MaxC)
 }
 
 // A native allocator and memprof's may serve the same device.
@@ -195,9 +175,7 @@ func TestNativeAndOurs(t *testing.T) {
 		Seq: 6, Time: 6000, T: 1100, C: 2048 + 512, R: 2*mib + 4096, Rounding: 24, Slack: 1024,
 		Reserve: 2*mib - 2048, NotRequested: 4096 - 100, Live: 2, View: 1,
 	}
-	if diff := cmp.Diff(want, d.Peak); diff != "" {
-		t.Errorf("peak (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, want, d.Peak, "peak")
 }
 
 // A recording of memprof's allocator, as a native allocator would have reported it, has the same T, R and
@@ -206,9 +184,7 @@ func TestSampledAgainstOurs(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		ours := modeltest.New()
 		a, err := ours.NewArena(0, bfc.Options{Limit: 1 << 30}, bfc.NewDevice(bfc.DeviceOptions{}), nil)
-		if err != nil {
-			rt.Fatal(err)
-		}
+		assert.NoError(rt, err)
 		var live, pending []uint64
 		take := func(list *[]uint64, label string) uint64 {
 			i := rapid.IntRange(0, len(*list)-1).Draw(rt, label)

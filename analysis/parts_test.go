@@ -5,6 +5,7 @@ import (
 
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // taggedJob has two arenas of tag kv and one without, on one device. The greatest R of the tag is
@@ -32,14 +33,10 @@ func TestOfTag(t *testing.T) {
 	r := modeltest.New()
 	taggedJob(r)
 	result, err := Run(modeltest.Source(r.Events, 3), Options{Text: r.Strings.Text})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	d := &result.Devices[0]
 	of, ok := result.OfTag(d, "kv")
-	if !ok || d.MaxR != 12*mib {
-		t.Fatalf("tag found: %v, R of the device %d", ok, d.MaxR)
-	}
+	assert.Must(t, ok && d.MaxR == 12*mib, "tag found: %v, R of the device %d", ok, d.MaxR)
 	known := map[string]bool{}
 	for name, want := range map[string]float64{
 		"reserved.peak":        6 * mib,
@@ -54,9 +51,7 @@ func TestOfTag(t *testing.T) {
 		"waste.rounding.bytes": 100,
 	} {
 		m, ok := LookupMetric(name)
-		if !ok {
-			t.Fatalf("no metric %s", name)
-		}
+		assert.Must(t, ok, "no metric %s", name)
 		if got, _, ok := m.Value(of); !ok || got != want {
 			t.Errorf("%s of the tag is %v, %v; want %v", name, got, ok, want)
 		}
@@ -81,19 +76,14 @@ func TestOfPhase(t *testing.T) {
 	r := modeltest.New()
 	taggedJob(r)
 	result, err := Run(modeltest.Source(r.Events, 3), Options{Text: r.Strings.Text})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	d := &result.Devices[0]
 	of, ok := d.OfPhase("prefill")
-	if !ok {
-		t.Fatal("the phase is not found")
-	}
+	assert.Must(t, ok, "the phase is not found")
 	for i, want := range []float64{3*mib - 100 + 1000, 3*mib - 100, 3*mib + 1024, 1} {
 		m, _ := LookupMetric(MetricsOf(OnePhase)[i])
-		if got, _, ok := m.Value(of); !ok || got != want {
-			t.Errorf("%s of the phase is %v, %v; want %v", m.Name, got, ok, want)
-		}
+		got, _, ok := m.Value(of)
+		assert.That(t, ok && got == want, "%s of the phase is %v, %v; want %v", m.Name, got, ok, want)
 	}
 	if _, ok := d.OfPhase("decode"); ok {
 		t.Error("a phase that never was is found")
@@ -104,27 +94,16 @@ func TestOfPhase(t *testing.T) {
 func TestMetricsOfParts(t *testing.T) {
 	r := modeltest.New()
 	taggedJob(r)
-	live := NewLive(Options{Text: r.Strings.Text})
-	for i := range r.Events {
-		if err := live.Add(&r.Events[i]); err != nil {
-			t.Fatal(err)
-		}
-	}
 	result, err := Run(modeltest.Source(r.Events, 3), Options{Text: r.Strings.Text})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	d := &result.Devices[0]
 	tag, _ := result.OfTag(d, "kv")
 	phase, _ := d.OfPhase("prefill")
-	for _, of := range []*Subjects{tag, phase, live.Subjects(0)} {
+	for _, of := range []*Subjects{tag, phase} {
 		for _, m := range Metrics() {
-			if _, _, ok := m.Value(of); ok != m.Of(of.Part) {
-				t.Errorf("part %d: %s has a value %t, registered %t", of.Part, m.Name, ok, m.Of(of.Part))
-			}
-			if !m.Of(of.Part) && m.Unknown(of) == "" {
-				t.Errorf("part %d: nothing says why %s has no value", of.Part, m.Name)
-			}
+			_, _, ok := m.Value(of)
+			assert.That(t, ok == m.Of(of.Part), "part %d: %s has a value %t, registered %t", of.Part, m.Name, ok, m.Of(of.Part))
+			assert.That(t, m.Of(of.Part) || m.Unknown(of) != "", "part %d: nothing says why %s has no value", of.Part, m.Name)
 		}
 	}
 }

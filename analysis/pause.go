@@ -1,8 +1,6 @@
 package analysis
 
 import (
-	"errors"
-
 	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/pause"
 	"github.com/memprof/memprof/trace"
@@ -26,28 +24,6 @@ func (a *analyzer) transition(ar *arena, e *trace.Event) *pause.Transition {
 		d.result.Transitions = append(d.result.Transitions, t)
 	}
 	return &t
-}
-
-// errNotDone is that of an event that changed nothing.
-var errNotDone = errors.New("nothing was changed")
-
-// pauseOrResume only notes a pause or resume that failed.
-func (a *analyzer) pauseOrResume(ar *arena, e *trace.Event) (err error) {
-	t := a.transition(ar, e)
-	if t.Failed != "" {
-		return errNotDone
-	}
-	ar.device.others.Changing(e.Time)
-	if !t.Resume {
-		err = a.ledger.Pause(ar.Arena, e.Seq, e.Requested)
-	} else if err = a.ledger.Resume(ar.Arena, e.Seq, e.Requested); err == nil && ar.device.keys == nil && !a.second {
-		ar.ForgetPauses(ar.device.trend.Bound) // else looked at only as it was at the peak, the last bound and the end
-	}
-	if err != nil {
-		return err
-	}
-	a.transitioned(ar, t)
-	return nil
 }
 
 // followTags joins a new arena to the tags of its device, which are followed from the first one on.

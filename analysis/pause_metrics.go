@@ -10,12 +10,6 @@ var pauseMetrics = []Metric{
 		untagged := &d.Pauses.Untagged
 		return float64(untagged.Bytes), untagged.Seq, untagged.Bytes > 0 || len(d.Transitions) > 0
 	}),
-	paused.number("pause.untagged.alike.bytes", Bytes, "untagged live requests at a pause with the category that most of a tag has", func(d *DeviceResult) (sum int64) {
-		for _, s := range d.Pauses.Categories {
-			sum += s.Bytes
-		}
-		return sum
-	}),
 	ofCycle("pause.unneeded.bytes", Bytes, "greatest sum of tags that were resident in a stage that did not need them", func(s *pause.Result) float64 {
 		var most int64
 		for stage := range s.Cycle.Stages {

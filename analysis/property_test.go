@@ -10,6 +10,7 @@ import (
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 	"pgregory.net/rapid"
 )
 
@@ -36,9 +37,7 @@ func scenario(t *rapid.T) *modeltest.Recorder {
 			tries++
 			return tries%8 != 0 && a.Trim(size) > 0 && size < 2048
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		arenas = append(arenas, a)
 	}
 	type held struct {
@@ -108,9 +107,7 @@ func TestEveryTermIsWhatItsDefinitionCounts(t *testing.T) {
 		var view int32
 		for i := range r.Events {
 			e := &r.Events[i]
-			if err := a.event(e); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, a.event(e))
 			n.apply(*e)
 			all := n.count(-1)
 			if len(a.devices) > 0 {
@@ -130,9 +127,7 @@ func TestEveryTermIsWhatItsDefinitionCounts(t *testing.T) {
 			}
 		}
 		result, err := a.finish()
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		d := &result.Devices[0]
 		want := ledger.Instant{Seq: peakSeq, Time: d.Peak.Time, Iteration: d.Peak.Iteration}
 		peak.Fill(&want)
@@ -144,8 +139,8 @@ func TestEveryTermIsWhatItsDefinitionCounts(t *testing.T) {
 		if d.MaxT != maxima.T || d.MaxC != maxima.C || d.MaxR != maxima.R {
 			t.Fatalf("maxima %d %d %d, want %+v", d.MaxT, d.MaxC, d.MaxR, maxima)
 		}
-		if d.LargestFree() != largestFree.to-largestFree.from {
-			t.Fatalf("largest free %d, want %+v", d.LargestFree(), largestFree)
+		if d.Chunks.Largest() != largestFree.to-largestFree.from {
+			t.Fatalf("largest free %d, want %+v", d.Chunks.Largest(), largestFree)
 		}
 		got := [2]picture{n.none(), n.none()}
 		for _, m := range d.Map.Arenas {

@@ -27,9 +27,10 @@ type Result struct {
 	// UnknownEvents are of kinds that this version does not know; they were passed over.
 	UnknownEvents int64
 	Devices       []DeviceResult
-	Arenas        []ledger.Info    // in order of creation
-	Bands         []keyframes.Band // the phases over time; nil unless Options.Explore
-	Job           *Job             // nil unless package recording analyzed the process
+	Arenas        []ledger.Info      // in order of creation
+	Bands         []keyframes.Band   // the phases over time; nil unless Options.Explore
+	Calls         iterations.CallLog // of the driver, by memprof's allocator
+	Job           *Job               // nil unless package recording analyzed the process
 }
 
 // Job is what the description of a recording says of the job.
@@ -43,29 +44,24 @@ type Job struct {
 	Frameworks []string  // "torch 2.11.0+cu130"
 	Version    string    // of the memprof that recorded
 
+	DryRun      bool     // it ran without a GPU
+	Assumptions []string // of a dry run, one line each
+
 	Imported *dataset.Imported // how the process was imported; nil if it was recorded
 	Snapshot *dataset.Snapshot // when and why the recording was written while its job ran; nil if it ran to its end
 	Dropped  int64             // events before the first, which a ring dropped
 }
 
-// DeviceResult holds the numbers of one GPU, all its arenas summed.
+// DeviceResult has what each subject found out about one GPU, all its arenas summed. A subject that is a pointer or a list is
+// nil where the device has nothing of it. Metrics ask the subjects: see [Subjects].
 type DeviceResult struct {
-	Device     int32
-	Peak       ledger.Instant // the peak: greatest T among those at greatest R
-	Final      ledger.Instant // after the last event
-	MaxT, MaxC int64          // greatest requested and provided bytes, each at its own moment
-	MaxR       int64          // greatest reserved bytes
-
-	Allocs, Frees int64    // events
-	OOMs          []OOM    // in order; at most MaxGrowths are kept
-	OOMCount      int64    // all of them
-	Growths       []Growth // in order; at most MaxGrowths are kept
-	GrowthCount   int64    // all of them
-	// FragmentationGrowths are those of all growths whose verdict is Fragmentation.
-	FragmentationGrowths int64
-	UnjudgedGrowths      int64                  // those without a verdict, of an allocator that was only observed
-	Remaps               int64                  // mappings of what had been unmapped inside an arena; no growths
-	Iterations           []iterations.Iteration // see [DeviceResult.IterationCount]
+	Device        int32
+	Allocs, Frees int64 // events
+	Memory
+	Failures
+	Growing
+	Remaps     int64                  // mappings of what had been unmapped inside an arena; no growths
+	Iterations []iterations.Iteration // see [DeviceResult.IterationCount]
 	// Period is 0 if iterations come from marks. Otherwise there were none, and it is
 	// the number of allocations after which the sequence of requests repeats.
 	Period         int64
@@ -77,7 +73,6 @@ type DeviceResult struct {
 	TopSizes       []attribution.AllocationGroup
 	Transitions    []pause.Transition // pauses and resumes in order; at most MaxGrowths are kept
 	Pauses         *pause.Result      // what tags did; nil where no memory has one
-	Chunks         *Chunks            // nil where an allocator was only observed: see Native
 	OtherLibraries accounting.OtherLibraries
 	Holdings       accounting.Holdings // the process's memory on the device, in arenas and outside of them
 	Account        *accounting.Account // Holdings compared with the device's used memory; nil before [Reconcile]
@@ -87,10 +82,7 @@ type DeviceResult struct {
 	PeakLive, FinalLive []attribution.LiveGroup
 	// OOMLive are the same at the first request that failed, by the labels and phases up to then; nil if none failed.
 	OOMLive []attribution.LiveGroup
-	// Phases are those of the whole trace, and PhaseIterations the same by iteration, the
-	// first and the last of marked ones. Both are nil where the trace has no phases.
-	Phases          []attribution.PhaseUse
-	PhaseIterations []attribution.PhaseIteration
+	Phases  []attribution.PhaseUse // of the whole trace; nil where it has none
 
 	// Card tells the GPU from every other one of all runs, GPU and Driver name its model and driver, and
 	// Total is its memory in bytes; "" and 0 where the recording does not say. Package recording fills them in.
@@ -98,8 +90,11 @@ type DeviceResult struct {
 	Total             int64
 	// Remedy is what would have served the requests that failed, by replays; nil where that was not tried.
 	Remedy *Remedy
-	// Replays are the device's memory under other allocators and policies, by replays; nil where there were none.
+	// Replays are the allocators that a user can choose, by replays; nil before [recording.Recording.Replay].
 	Replays []Replay
+
+	// Savings are changes that need less memory, by replays, the greatest first.
+	Savings []Saving
 
 	// Graphs is nil unless something was captured, or there was a graph memory.
 	Graphs *graphs.Result
@@ -108,6 +103,7 @@ type DeviceResult struct {
 	Keyframes *keyframes.Result // nil unless Options.Explore
 	// ByCategory is the course of requested bytes by category, ascending; nil unless Options.Categories.
 	ByCategory []attribution.CategoryPoint
+	Lives      *attribution.Lives // the category of each allocation; nil unless Options.Lives
 
 	Stored *Stored // the values of metrics, if they were stored with the recording; else nil
 
@@ -121,15 +117,23 @@ type DeviceResult struct {
 // Chunks is what is known of a device by the chunks of its allocators. Where there is none, the parts of internal waste
 // and of free memory are not known, nor what single allocations were provided with.
 type Chunks struct {
-	LargestFree int64 // L at the peak: the largest free chunk, mapped bytes
+	LargestFree int64 // L at the peak, or at another moment: the largest free chunk, mapped bytes
 }
 
-// LargestFree is L at the peak; -1 where it is not known.
-func (d *DeviceResult) LargestFree() int64 {
-	if d.Chunks == nil {
+// at is what is known at a moment, with its largest free chunk.
+func (c *Chunks) at(largest int64) *Chunks {
+	if c == nil {
+		return nil
+	}
+	return &Chunks{largest}
+}
+
+// Largest is LargestFree; -1 where chunks are not known.
+func (c *Chunks) Largest() int64 {
+	if c == nil {
 		return -1
 	}
-	return d.Chunks.LargestFree
+	return c.LargestFree
 }
 
 // Known is a number that only chunks tell; -1 where they are not known.
@@ -140,13 +144,30 @@ func (c *Chunks) Known(n int64) int64 {
 	return n
 }
 
-// Replay is what a device would have reserved under another allocator or policy.
+// Replay is what it takes to hold a device's memory under one allocator, by replays of the recording.
 type Replay struct {
 	Allocator string // "memprof" or "torch"
 	// Setting is the flags of `memprof record` for memprof's, "--preset compact"; for torch's "native", or
-	// the text of PYTORCH_CUDA_ALLOC_CONF.
-	Setting  string
-	Reserved int64 // the greatest, in bytes
+	// the text of PYTORCH_ALLOC_CONF.
+	Setting   string
+	Reserved  int64   // the greatest, in bytes
+	LeastCard int64   // bytes that a card must have free before the job begins
+	Step      float64 // predicted time of an iteration divided by the recorded one; 0: not known
+	Refused   int64   // requests
+	Recorded  bool    // the job ran under it
+	// LeftOut is why it was not replayed; then the numbers are 0.
+	LeftOut string
+}
+
+// Saving is a change of the job or of its allocator, and what a replay of the recording with it needs less. Sizes are bytes.
+type Saving struct {
+	ID        string // "checkpoint"
+	Text      string // what to do, and where
+	Bytes     int64  // requested at the peak, that the change is about
+	Reserved  int64  // less
+	LeastCard int64  // less
+	// Allocator and Setting are those of a [Replay] that the change is; "" of a change of the job's code.
+	Allocator, Setting string
 }
 
 // Remedy is the smallest change under which all requests of a recording are served, those too that failed.
@@ -180,7 +201,7 @@ type Point struct {
 	Last    ledger.Instant // after the last event
 }
 
-// Range is the least and greatest value in an interval.
+// Range is the least and greatest value in an interval; -1 and -1 where none is known.
 type Range struct{ Min, Max int64 }
 
 // IterationCount is how many iterations there were: more than are in Iterations where those stand

@@ -27,6 +27,8 @@ type Options struct {
 	// FirstSeq is the first event of the trace; those before it restate what was in
 	// force and are in no count, peak or series.
 	FirstSeq int64
+	// Marks are the iterations before FirstSeq, which [At] counts, too.
+	Marks int
 	// Recovered says that the process did not come to its own end.
 	Recovered bool
 	// Live says that the process is still recorded.
@@ -47,6 +49,10 @@ type Options struct {
 	ExactEvents int64
 	// Categories makes the pass fill in [DeviceResult.ByCategory].
 	Categories bool
+	// Lives makes the pass fill in [DeviceResult.Lives], which takes 16 bytes for each allocation.
+	Lives bool
+
+	AllFrames bool // stacks have all their frames; see package attribution
 
 	MaxPoints  int // of a Series; default 4096, at least 2
 	MaxGrowths int // kept of each device, and OOMs likewise; default 10,000
@@ -90,7 +96,7 @@ func (a *analyzer) run(src trace.Source) (*Result, error) {
 
 func newAnalyzer(opt Options) *analyzer {
 	a := &analyzer{opt: opt.withDefaults(), ledger: ledger.New(), history: keyframes.NewHistory()}
-	a.attribution = attribution.New(attribution.Options{Text: a.opt.Text, Top: a.opt.Top, Groups: a.opt.Groups})
+	a.attribution = attribution.New(attribution.Options{Text: a.opt.Text, Top: a.opt.Top, Groups: a.opt.Groups, AllFrames: a.opt.AllFrames})
 	a.kv = kv.New(a.opt.Text)
 	a.graphs = graphs.New(a.ledger, a.attribution, a.opt.Text, func(index int32, e *trace.Event) error { return a.finishEvent(a.arenas[index], e) })
 	a.others = accounting.New(a.opt.Text, a.opt.Moments)
@@ -110,7 +116,7 @@ type analyzer struct {
 	devices []*device // in order of appearance
 	marks   iterations.Log
 	start   iterations.Iteration // where the current iteration started
-	runs    []int64              // scratch
+	calls   iterations.CallLog
 
 	kv          *kv.Tracker
 	attribution *attribution.Tracker
@@ -201,7 +207,7 @@ func (a *analyzer) begin(e *trace.Event) {
 	a.kv.Begin(e.Time)
 	for _, d := range a.devices {
 		d.current = a.start
-		d.byPhase.Start(a.attribution.Phases.Current, e.Time, d.T, d.C)
+		d.byPhase.Start(a.attribution.Phases.Current, e.Time, d.T, d.Known(d.C))
 		d.sums.Begin()
 		if d.R > 0 {
 			d.observe(e.Seq-1, e.Time)
@@ -257,6 +263,9 @@ func (a *analyzer) deviceOf(id int32) *device {
 	if a.opt.Categories {
 		d.categories = attribution.NewCategoryCourse()
 	}
+	if a.opt.Lives {
+		d.lives = &attribution.Lives{}
+	}
 	d.log = a.marks.Clone() // those before it was used
 	d.Iteration = d.log.Count
 	d.current = a.start
@@ -291,8 +300,9 @@ func (a *analyzer) arena(e *trace.Event) error {
 func (a *analyzer) finish() (*Result, error) {
 	r := &Result{
 		Process: a.opt.Process, Events: a.events, Duration: a.lastTime, UnknownEvents: a.unknown,
-		Recovered: a.opt.Recovered || a.lost > 0, Live: a.opt.Live, LastSeq: a.lastSeq,
+		Recovered: a.opt.Recovered || a.lost > 0, Live: a.opt.Live, LastSeq: a.lastSeq, Calls: a.calls,
 	}
+	a.attribution.Finish(r.Recovered || slices.ContainsFunc(a.devices, func(d *device) bool { return d.result.OOMCount > 0 }))
 	for _, ar := range a.arenas {
 		ar.device.growths.CutOff(&ar.growth, ar.Arena)
 		info := ar.Info
@@ -318,30 +328,33 @@ func (a *analyzer) finish() (*Result, error) {
 }
 
 func (a *analyzer) finishDevice(d *device) error {
-	d.result.Peak, d.result.MaxT, d.result.MaxC, d.result.MaxR = d.Peak, d.MaxT, d.MaxC, d.MaxR
+	d.result.Peak, d.result.MaxT, d.result.MaxC, d.result.MaxR = d.Peak, d.MaxT, d.sums.MaxC(d.MaxT), d.MaxR
 	d.result.Final = d.Instant(a.lastSeq, a.lastTime)
 	d.result.Iterations = d.log.List
-	d.result.Phases, d.result.PhaseIterations = d.byPhase.Finish(&a.attribution.Phases, a.lastTime, d.T, d.C)
+	d.result.Phases = d.byPhase.Finish(&a.attribution.Phases, a.lastTime, d.T, d.Known(d.C))
 	if d.pauses != nil {
 		d.result.Pauses = d.pauses.Finish(a.lastTime)
 	}
 	d.detectIterations(!a.opt.Recovered && a.lost == 0 && d.result.OOMCount == 0)
 	r := &d.result
-	r.Growths, r.GrowthCount, r.FragmentationGrowths, r.UnjudgedGrowths = d.growths.Growths, d.growths.Count, d.growths.Fragmentation, d.growths.Unjudged
+	r.Growing = d.growths.Growing
 	slices.SortFunc(r.Growths, func(x, y Growth) int { return cmp.Compare(x.Seq, y.Seq) })
 	d.result.Paper = d.log.Paper(d.MaxR)
-	d.result.Leak = a.leak(d)
+	r.Leak = iterations.Leak{Verdict: iterations.TooShort}
+	if points, ok := d.trend.Finish(r.Iterations, len(r.Iterations) > 0 && r.Period == 0, a.lastTime); ok {
+		r.Leak = leak(&points, a.liveAt(d, &points), a.attribution, d.others)
+	}
 	d.result.Series.Points = d.series.finish(d.Device)
 	d.result.OtherLibraries = d.others.OtherLibraries
-	d.result.Holdings = d.others.Finish(d.result.Peak, d.result.Final)
-	if d.sums == nil {
-		r.Chunks = &Chunks{}
-	}
 	if err := a.finishPeak(d); err != nil {
 		return err
 	}
-	d.forgetChunks()
+	d.sums.Fill(&r.Final)
+	d.sums.FillPeak(&r.Peak)
+	r.Map.At = r.Peak
+	d.result.Holdings = d.others.Finish(d.result.Peak, d.result.Final)
 	a.finishCategories(d)
+	a.finishLives(d)
 	for _, u := range d.tags {
 		d.result.Tags = append(d.result.Tags, u.TagUse)
 	}
@@ -354,23 +367,40 @@ func (a *analyzer) finishCategories(d *device) {
 	if d.categories == nil {
 		return
 	}
+	a.eachLive(d, func(ar *ledger.Arena, s *ledger.Segment) { a.categorize(d, ar, s, math.MaxInt64) })
+	d.result.ByCategory = d.categories.Finish()
+}
+
+// finishLives adds the blocks that live on.
+func (a *analyzer) finishLives(d *device) {
+	if d.lives == nil {
+		return
+	}
+	a.eachLive(d, func(_ *ledger.Arena, s *ledger.Segment) {
+		b := s.Block()
+		d.lives.Add(s.Seq, a.attribution.Category(&b))
+	})
+	d.result.Lives = d.lives
+}
+
+// eachLive calls f with each live block of a device, arena by arena.
+func (a *analyzer) eachLive(d *device, f func(ar *ledger.Arena, s *ledger.Segment)) {
 	for _, ar := range a.ledger.Arenas {
 		if ar.Device != d.Device {
 			continue
 		}
 		a.ledger.Each(ar, func(s *ledger.Segment) {
 			if s.Kind == ledger.LiveSegment {
-				a.categorize(d, ar, s, math.MaxInt64)
+				f(ar, s)
 			}
 		})
 	}
-	d.result.ByCategory = d.categories.Finish()
 }
 
 // finishKeyframes fills in the keyframes of a device: in a first pass which they are, in a second one all else.
 func (a *analyzer) finishKeyframes(d *device) (err error) {
 	if a.second {
-		end := keyframes.End{Ledger: a.ledger, Attribution: a.attribution, Last: a.lastSeq, Time: a.lastTime, Native: d.sums != nil}
+		end := keyframes.End{Ledger: a.ledger, Attribution: a.attribution, Last: a.lastSeq, Time: a.lastTime}
 		d.result.Keyframes, err = d.kept.Finish(end)
 		return err
 	}
@@ -379,7 +409,7 @@ func (a *analyzer) finishKeyframes(d *device) (err error) {
 		if d.result.Period > 0 {
 			at = d.log.IndexAt
 		}
-		d.result.Keyframes = d.keys.Finish(d.Instant(a.lastSeq, a.lastTime), at, d.sums != nil)
+		d.result.Keyframes = d.keys.Finish(d.Instant(a.lastSeq, a.lastTime), at)
 	}
 	return nil
 }

@@ -32,18 +32,16 @@ type seriesPoint struct {
 	seq int64 // of the first event
 }
 
-// add takes the state after an event; with native, C is not known. A time may lie before that of the event in front, as
+// add takes the state after an event. A time may lie before that of the event in front, as
 // threads read the clock on their own; such an event counts at the end of the last point.
-func (s *series) add(d *ledger.Device, native bool, seq, time int64) {
+func (s *series) add(d *ledger.Device, seq, time int64) {
 	if len(s.points) == 0 || time > s.last {
-		s.next(d, native, seq, time)
+		s.next(d, seq, time)
 	}
 	p := &s.points[len(s.points)-1]
 	p.End = max(p.End, time)
 	p.T.include(d.T)
-	if !native {
-		p.C.include(d.C)
-	}
+	p.C.include(d.Known(d.C))
 	p.R.include(d.R)
 	p.Last.Seq, p.Last.Time, p.Last.Iteration = seq, time, d.Iteration
 	s.open = true
@@ -51,13 +49,6 @@ func (s *series) add(d *ledger.Device, native bool, seq, time int64) {
 	if d.R > p.At.R || d.R == p.At.R && d.T > p.At.T {
 		s.close(d)
 		p.At = p.Last
-	}
-	if native {
-		s.close(d)
-		p.Last.C = -1
-		if p.At.Seq == seq {
-			p.At.C = -1
-		}
 	}
 }
 
@@ -71,7 +62,7 @@ func (s *series) close(d *ledger.Device) {
 
 // next goes on to the bucket of a moment behind the last point; add fills in the rest of a new point,
 // At among it: any R is greater.
-func (s *series) next(d *ledger.Device, native bool, seq, moment int64) {
+func (s *series) next(d *ledger.Device, seq, moment int64) {
 	if len(s.points) == 0 {
 		s.shift = firstShift
 	}
@@ -80,10 +71,8 @@ func (s *series) next(d *ledger.Device, native bool, seq, moment int64) {
 	}
 	if !s.reaches(moment) {
 		p := Point{Start: moment, End: moment, Iteration: d.Iteration, At: ledger.Instant{R: -1}}
-		p.T, p.C, p.R = Range{d.T, d.T}, Range{d.C, d.C}, Range{d.R, d.R}
-		if native {
-			p.C = Range{-1, -1}
-		}
+		c := d.Known(d.C)
+		p.T, p.C, p.R = Range{d.T, d.T}, Range{c, c}, Range{d.R, d.R}
 		if len(s.points) == cap(s.points) { // points are large: they are not copied time and again
 			s.points = slices.Grow(s.points, min(8*len(s.points)+64, s.limit)-len(s.points))
 		}
@@ -131,11 +120,7 @@ func (s *series) widen() {
 func (p *seriesPoint) join(o *seriesPoint) {
 	p.End = o.End
 	p.T.join(o.T)
-	if p.C.Max < 0 {
-		p.C = o.C
-	} else if o.C.Max >= 0 {
-		p.C.join(o.C)
-	}
+	p.C.join(o.C)
 	p.R.join(o.R)
 	if o.At.R > p.At.R || o.At.R == p.At.R && o.At.T > p.At.T {
 		p.At = o.At
@@ -144,29 +129,30 @@ func (p *seriesPoint) join(o *seriesPoint) {
 }
 
 func (r *Range) include(v int64) {
-	if v < r.Min {
-		r.Min = v
-	}
-	if v > r.Max {
-		r.Max = v
+	if v < r.Min || v > r.Max {
+		r.join(Range{v, v})
 	}
 }
 
+// join takes the values of another one, if any is known.
 func (r *Range) join(o Range) {
-	r.Min = min(r.Min, o.Min)
-	r.Max = max(r.Max, o.Max)
+	switch {
+	case o.Max < 0:
+	case r.Max < 0:
+		*r = o
+	default:
+		r.Min, r.Max = min(r.Min, o.Min), max(r.Max, o.Max)
+	}
 }
 
 // sample gives the last point the C after its last event.
-func (s *series) sample(seq, c int64) {
+func (s *series) sample(d *ledger.Device, seq, c int64) {
 	n := len(s.points)
 	if n == 0 || s.points[n-1].Last.Seq != seq {
 		return
 	}
+	s.close(d)
 	p := &s.points[n-1]
-	if p.C.Max < 0 {
-		p.C = Range{c, c}
-	}
 	p.C.include(c)
 	p.Last.C = c
 	if p.At.Seq == seq {

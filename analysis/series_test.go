@@ -12,6 +12,7 @@ import (
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 	"pgregory.net/rapid"
 )
 
@@ -30,7 +31,7 @@ func TestSeriesLosesNoPeak(t *testing.T) {
 			d.closePoint(own)
 			d.T, d.C, d.R = v, 2*v, v/10
 			d.Iteration = i / 7
-			d.series.add(d.Device, false, int64(i), own)
+			d.series.add(d.Device, int64(i), own)
 			now = max(now, own)
 			if i == 0 {
 				now = own
@@ -45,15 +46,12 @@ func TestSeriesLosesNoPeak(t *testing.T) {
 		var got []Point
 		d.series.close(d.Device)
 		for _, p := range d.series.points {
-			if p.seq != p.At.Seq && values[p.seq]/10 > p.At.R {
-				t.Fatalf("the point of event %d has its peak at %+v", p.seq, p.At)
-			}
+			assert.Must(t, p.seq == p.At.Seq || values[p.seq]/10 <= p.At.R, "the point of event %d has its peak at %+v", p.seq, p.At)
 			p.At.Time, p.Last.Time = 0, 0 // the events' own: they may go back
 			got = append(got, p.Point)
 		}
-		if diff := cmp.Diff(want, got); diff != "" || d.series.shift != shift {
-			t.Fatalf("width 1<<%d, want 1<<%d: %s", d.series.shift, shift, diff)
-		}
+		diff := cmp.Diff(want, got)
+		assert.Must(t, diff == "" && d.series.shift == shift, "width 1<<%d, want 1<<%d: %s", d.series.shift, shift, diff)
 	})
 }
 
@@ -74,17 +72,13 @@ func TestSeriesHasStatesOfEvents(t *testing.T) {
 				}
 			},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		for _, d := range result.Devices {
 			for _, p := range d.Series.Points {
 				for _, got := range []ledger.Instant{p.At, p.Last} {
 					want := seen[got.Seq]
 					got.Paused, got.Iteration, want.Iteration = want.Paused, 0, 0 // not theirs
-					if got != want {
-						t.Fatalf("%+v, want %+v", got, want)
-					}
+					assert.Must(t, got == want, "%+v, want %+v", got, want)
 				}
 			}
 		}
@@ -122,7 +116,7 @@ func TestSeriesSilence(t *testing.T) {
 		for i, v := range values {
 			d.closePoint(start + int64(i)*250)
 			d.T, d.C, d.R, d.Slack, d.Touched = v, v+10, 100, 10, 90-v
-			d.series.add(d.Device, false, seq, start+int64(i)*250)
+			d.series.add(d.Device, seq, start+int64(i)*250)
 			seq++
 		}
 	}
@@ -144,9 +138,8 @@ func TestSeriesSilence(t *testing.T) {
 	for _, p := range d.series.points {
 		got = append(got, p.Point)
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("width 1<<%d: %s", d.series.shift, diff)
-	}
+	diff := cmp.Diff(want, got)
+	assert.That(t, diff == "", "width 1<<%d: %s", d.series.shift, diff)
 }
 
 // Far apart events make the width double in vain, but only so often.
@@ -154,7 +147,7 @@ func TestSeriesWidensBoundedly(t *testing.T) {
 	d := newDevice(0, &Options{MaxPoints: 2})
 	for i, time := range []int64{math.MinInt64, -1, 0, 1, math.MaxInt64 - 1, math.MaxInt64} {
 		d.T = int64(i)
-		d.series.add(d.Device, false, int64(i), time)
+		d.series.add(d.Device, int64(i), time)
 	}
 	points := d.series.points
 	if len(points) != 2 || d.series.shift != 63 || points[0].T != (Range{0, 1}) || points[1].T != (Range{2, 5}) {
@@ -180,14 +173,10 @@ func TestSeriesIterations(t *testing.T) {
 	at := log.IndexAt
 	spread := 0
 	for i, p := range d.Series.Points {
-		if p.At.Iteration != at(p.At.Seq) || p.Last.Iteration != at(p.Last.Seq) || p.Iteration > p.At.Iteration {
-			t.Errorf("point %d: %+v", i, p)
-		}
+		assert.That(t, p.At.Iteration == at(p.At.Seq) && p.Last.Iteration == at(p.Last.Seq) && p.Iteration <= p.At.Iteration, "point %d: %+v", i, p)
 		spread += p.Last.Iteration - p.Iteration
 	}
-	if len(d.Iterations) < 10 || spread < 3 {
-		t.Errorf("%d iterations, %d ends of them inside of points: this tests nothing", len(d.Iterations), spread)
-	}
+	assert.That(t, len(d.Iterations) >= 10 && spread >= 3, "%d iterations, %d ends of them inside of points: this tests nothing", len(d.Iterations), spread)
 }
 
 func TestGrowthVerdicts(t *testing.T) {
@@ -216,9 +205,7 @@ func TestGrowthVerdicts(t *testing.T) {
 		t.Errorf("%d growths, %d by fragmentation, first %v", d.GrowthCount, d.FragmentationGrowths, d.Growths[0])
 	}
 	d = run(t, r, Options{MaxGrowths: 2}).Devices[0]
-	if len(d.Growths) != 2 || d.GrowthCount != 7 {
-		t.Errorf("%d of %d growths kept, want 2 of 7", len(d.Growths), d.GrowthCount)
-	}
+	assert.That(t, len(d.Growths) == 2 && d.GrowthCount == 7, "%d of %d growths kept, want 2 of 7", len(d.Growths), d.GrowthCount)
 }
 
 func TestOOM(t *testing.T) {
@@ -231,21 +218,16 @@ func TestOOM(t *testing.T) {
 	a.Free(blocks[0], false)
 	a.Free(blocks[2], false)
 	for _, size := range []uint64{2 * mib, 3 * mib} {
-		if _, ok := a.Alloc(size, "loss"); ok {
-			t.Fatal("there was memory")
-		}
+		_, ok := a.Alloc(size, "loss")
+		assert.Must(t, !ok, "there was memory")
 	}
 	d := run(t, r, Options{}).Devices[0]
-	if d.OOMCount != 2 || len(d.OOMs) != 2 {
-		t.Fatalf("%d OOMs, want 2", d.OOMCount)
-	}
+	assert.Must(t, d.OOMCount == 2 && len(d.OOMs) == 2, "%d OOMs, want 2", d.OOMCount)
 	first, second := d.OOMs[0], d.OOMs[1]
 	if first.Verdict != Fragmentation || first.Free != 2*mib || first.LargestFree != mib || first.Request != 2*mib || first.Context != "loss" {
 		t.Errorf("%+v", first)
 	}
-	if second.Verdict != Capacity || second.At.T != 2*mib || second.At.R != 4*mib {
-		t.Errorf("%+v", second)
-	}
+	assert.That(t, second.Verdict == Capacity && second.At.T == 2*mib && second.At.R == 4*mib, "%+v", second)
 }
 
 // What others take is no memory of ours.
@@ -265,9 +247,7 @@ func TestExternalMemory(t *testing.T) {
 	if d.OtherLibraries != (accounting.OtherLibraries{Live: 800, Peak: 1200, Calls: 5}) || d.MaxR != 0 || d.Peak.Seq != -1 {
 		t.Errorf("other libraries %+v, R %d, peak %+v", d.OtherLibraries, d.MaxR, d.Peak)
 	}
-	if result.UnknownEvents != 1 || result.Events != 6 {
-		t.Errorf("%d of %d events unknown, want 1 of 6", result.UnknownEvents, result.Events)
-	}
+	assert.That(t, result.UnknownEvents == 1 && result.Events == 6, "%d of %d events unknown, want 1 of 6", result.UnknownEvents, result.Events)
 }
 
 // Two devices and arenas beside each other: sums are exact and each device has its peak.
@@ -277,9 +257,7 @@ func TestDevicesAreApart(t *testing.T) {
 	for i := range 3 {
 		a, err := r.NewArena(int32(i/2), bfc.Options{Limit: bfc.NoLimit},
 			bfc.NewDevice(bfc.DeviceOptions{VMM: true, Granularity: 2 * mib, Base: uint64(i+1) << 40}), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		arenas = append(arenas, a)
 	}
 	for i, a := range arenas {
@@ -293,11 +271,9 @@ func TestDevicesAreApart(t *testing.T) {
 		t.Errorf("R %v", got)
 	}
 	for i, want := range []int64{1000, 2000, 3000} {
-		if got := result.Arenas[i]; got.Final.T != want || got.MaxR != 2*mib {
-			t.Errorf("arena %d: %+v", i, got)
-		}
+		got := result.Arenas[i]
+		assert.That(t, got.Final.T == want && got.MaxR == 2*mib, "arena %d: %+v", i, got)
 	}
-	if n := len(result.Devices[0].Map.Arenas); n != 2 || result.Devices[0].Map.Arenas[1].At.T != 2000 {
-		t.Errorf("%d arenas in the map of device 0", n)
-	}
+	n := len(result.Devices[0].Map.Arenas)
+	assert.That(t, n == 2 && result.Devices[0].Map.Arenas[1].At.T == 2000, "%d arenas in the map of device 0", n)
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/memprof/memprof/analysis/ledger"
 )
 
-// Subjects are what metrics are asked of: the subjects of a device, of a tag or a phase of it, or of a process that
-// still runs. Each is nil where the part has none, and whole otherwise.
+// Subjects are what metrics are asked of: the subjects of a device, of a tag or a phase of it.
+// Each is nil where the part has none, and whole otherwise.
 type Subjects struct {
 	Part           Part
 	Demand         *Demand
@@ -27,33 +27,38 @@ const (
 	WholeDevice Part = iota // every metric is of it
 	OneTag                  // the arenas of a tag; see [Result.OfTag]
 	OnePhase                // what was allocated in a phase; see [DeviceResult.OfPhase]
-	Running                 // a process so far; see [Live.Subjects]
 )
 
 // Demand is what was requested. PeakT and Live are at the peak, the event of PeakSeq.
 type Demand struct {
-	MaxT, MaxC  int64 // greatest requested and provided bytes, each at its own moment; MaxC is -1 where it is not known
+	MaxT, MaxC  int64 // as in Memory
 	PeakSeq     int64
 	PeakT, Live int64
 }
 
-// Memory is what was reserved for a demand, and what became of it.
+// Memory is what was requested and reserved, and what became of it.
 type Memory struct {
-	Demand
-	Peak, Final ledger.Instant
-	MaxR        int64
-	Divided     bool // the terms of Peak are known that chunks divide it by
+	Peak             ledger.Instant // greatest T among those at greatest R
+	Final            ledger.Instant // after the last event
+	MaxT, MaxC, MaxR int64          // greatest bytes, each at its own moment; MaxC is -1 where it is not known
+	Chunks           *Chunks        // nil where they are not known, of an allocator that was only observed
 }
 
-// Growing is how often arenas grew.
+func (m *Memory) demand() *Demand { return &Demand{m.MaxT, m.MaxC, m.Peak.Seq, m.Peak.T, m.Peak.Live} }
+
+// Growing is how arenas grew.
 type Growing struct {
-	Count         int64
-	Fragmentation int64 // those whose verdict is Fragmentation
-	Unjudged      int64 // those without a verdict
+	Growths              []Growth // in order; at most MaxGrowths are kept
+	GrowthCount          int64    // all of them
+	FragmentationGrowths int64    // those of all whose verdict is Fragmentation
+	UnjudgedGrowths      int64    // those without a verdict: an allocator that was only observed, whose free bytes were not read
 }
 
-// Failures are the requests that failed for good; First is the event of the first, -1 without one.
-type Failures struct{ Count, First int64 }
+// Failures are the requests that failed for good.
+type Failures struct {
+	OOMs     []OOM // in order; at most MaxGrowths are kept
+	OOMCount int64 // all of them
+}
 
 // Stored are the values of a device's metrics where they were stored with the recording and its events were not read: see
 // package summary. All other numbers of such a device are 0, except for those that ranks are compared by.
@@ -75,11 +80,11 @@ type subject[S any] struct {
 }
 
 var (
-	demand         = subject[Demand]{func(s *Subjects) *Demand { return s.Demand }, []Part{OneTag, OnePhase, Running}}
-	memory         = subject[Memory]{func(s *Subjects) *Memory { return s.Memory }, []Part{OneTag, Running}}
-	growing        = subject[Growing]{func(s *Subjects) *Growing { return s.Growing }, []Part{Running}}
-	failures       = subject[Failures]{func(s *Subjects) *Failures { return s.Failures }, []Part{Running}}
-	otherLibraries = subject[accounting.OtherLibraries]{func(s *Subjects) *accounting.OtherLibraries { return s.OtherLibraries }, []Part{Running}}
+	demand         = subject[Demand]{func(s *Subjects) *Demand { return s.Demand }, []Part{OneTag, OnePhase}}
+	memory         = subject[Memory]{func(s *Subjects) *Memory { return s.Memory }, []Part{OneTag}}
+	growing        = subject[Growing]{of: func(s *Subjects) *Growing { return s.Growing }}
+	failures       = subject[Failures]{of: func(s *Subjects) *Failures { return s.Failures }}
+	otherLibraries = subject[accounting.OtherLibraries]{of: func(s *Subjects) *accounting.OtherLibraries { return s.OtherLibraries }}
 )
 
 // ofWhole is a subject of whole devices only.
@@ -141,19 +146,9 @@ func (d *DeviceResult) Subjects() *Subjects {
 	if d.Stored != nil {
 		return &Subjects{Stored: d.Stored.Device}
 	}
-	first := int64(-1)
-	if len(d.OOMs) > 0 {
-		first = d.OOMs[0].Seq
-	}
-	memory := newMemory(d.MaxT, d.MaxC, d.MaxR, d.Peak, d.Final, d.Chunks != nil)
 	return &Subjects{
-		Demand: &memory.Demand, Memory: memory, Growing: &Growing{d.GrowthCount, d.FragmentationGrowths, d.UnjudgedGrowths},
-		Failures: &Failures{d.OOMCount, first}, OtherLibraries: &d.OtherLibraries, Whole: d,
+		Demand: d.Memory.demand(), Memory: &d.Memory, Growing: &d.Growing, Failures: &d.Failures, OtherLibraries: &d.OtherLibraries, Whole: d,
 	}
-}
-
-func newMemory(maxT, maxC, maxR int64, peak, final ledger.Instant, divided bool) *Memory {
-	return &Memory{Demand{maxT, maxC, peak.Seq, peak.T, peak.Live}, peak, final, maxR, divided}
 }
 
 // TagUse is the greatest values of a tag, over all its arenas of a device: each at its own moment.
@@ -194,12 +189,9 @@ func (r *Result) OfTag(d *DeviceResult, tag string) (*Subjects, bool) {
 	}
 	final.Sum(atEnd)
 	peak.Sum(atPeak)
-	maxC := use.MaxC
-	if d.Chunks == nil {
-		maxC, peak.C, final.C = -1, -1, -1
-	}
-	memory := newMemory(use.MaxT, maxC, use.MaxR, peak, final, d.Chunks != nil)
-	return &Subjects{Part: OneTag, Demand: &memory.Demand, Memory: memory}, true
+	peak.C, final.C = d.Chunks.Known(peak.C), d.Chunks.Known(final.C)
+	memory := &Memory{peak, final, use.MaxT, d.Chunks.Known(use.MaxC), use.MaxR, d.Chunks}
+	return &Subjects{Part: OneTag, Demand: memory.demand(), Memory: memory}, true
 }
 
 // OfPhase is what a device has of a phase; false if the phase never was. The greatest T and C are those while it is

@@ -33,7 +33,15 @@ const (
 	// otherReservation is the size of a reservation of addresses, but for arenas of the default stream
 	// outside of pools and tags.
 	otherReservation = 16 << 30
+	// mainReservations is how many times the device's memory the others reserve: a page whose address somebody may still read serves
+	// another address.
+	mainReservations = 2
 )
+
+// MainReservation is the bytes of addresses that a main arena reserves at a time, on a device with total bytes of memory.
+func MainReservation(total uint64) uint64 {
+	return mainReservations * min(total, NoLimit/mainReservations)
+}
 
 // ForArena is what an arena gets of the policy. Only the arenas of the default stream, outside of pools and
 // tags, have its headroom and limit, and double under preset classic; the others grow by what is
@@ -45,7 +53,7 @@ func (p Policy) ForArena(a Arena) ArenaPolicy {
 	out := ArenaPolicy{Reservation: min(otherReservation, a.Total), Page: a.Granularity, Handle: p.handle(&a), Fine: p.Handle == 0 && !a.Tag}
 	out.Limit, out.Growth = NoLimit, Needed
 	if !apart && !a.OtherStream {
-		out.Reservation, out.Headroom, out.Limit, out.Growth = a.Total, p.Headroom, p.Limit, Double
+		out.Reservation, out.Headroom, out.Limit, out.Growth = MainReservation(a.Total), p.Headroom, p.Limit, Double
 		if p.Limit == 0 {
 			out.Limit = a.Total
 		}

@@ -4,6 +4,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // BenchmarkAllocFree keeps 1,000 blocks alive; each step frees a random one and asks for
@@ -31,9 +33,7 @@ func benchmarkAllocFree(b *testing.B, size func(*rand.Rand) uint64) {
 		slots[i] = uint16(random.IntN(live))
 	}
 	a, err := New(Options{Limit: NoLimit}, NewDevice(DeviceOptions{VMM: true, Granularity: 2 << 20}))
-	if err != nil {
-		b.Fatal(err)
-	}
+	assert.NoError(b, err)
 	var addrs [live]uint64
 	for i := range addrs {
 		block, _ := a.Alloc(sizes[i])

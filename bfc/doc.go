@@ -151,8 +151,8 @@
 //	keepHeadroom(bytes, wanted):
 //	    if headroom is 0 or bytes <= wanted: return bytes       # without a call of memory.Free
 //	    free = memory.Free()                  # one call
-//	    spare = down(free - headroom, page), or 0 if headroom >= free
-//	    return max(wanted, min(bytes, spare))
+//	    left = down(free - headroom, page), or 0 if headroom >= free
+//	    return max(wanted, min(bytes, left))
 //
 //	fitLimit(bytes, wanted):                  # the memory rounds up to pages: stay in the limit
 //	    fits = down(room, page)
@@ -250,10 +250,10 @@
 //	    if nothing of range is unmapped: return true
 //	    fresh = how many pages of range are not touched
 //	    if live + fresh > limit / page: return false
-//	    paid = takePages(range, 0, range, fresh)
+//	    released = takePages(range, 0, range, fresh)
 //	    if all gaps are mapped, as in Alloc's mapFor: return true
 //	    # The gaps mapped so far are unmapped again by now.
-//	    if takeOldest(how many pages of range are unmapped, less paid, but not below 0, range) is 0: return false
+//	    if takeOldest(how many pages of range are unmapped, less released, but not below 0, range) is 0: return false
 //	    return whether all gaps are mapped now
 //
 //	payAndGrow(lack, tail):               # growAndSearch calls payAndGrow(rounded - credit, tail) in place of its
@@ -261,9 +261,9 @@
 //	    n = up(lack, page) / page
 //	    fresh = n + how many pages of tail are not touched
 //	    if live + fresh > limit / page: return false
-//	    paid = takePages(nothing, n, pages of tail, fresh)
+//	    released = takePages(nothing, n, pages of tail, fresh)
 //	    if growBy(lack): return true
-//	    if takeOldest(n less paid, but not below 0, pages of tail) is 0: return false
+//	    if takeOldest(n less released, but not below 0, pages of tail) is 0: return false
 //	    return growBy(lack)
 //
 //	takePages(range, more, keep, fresh):
@@ -310,16 +310,16 @@
 // memory.Grow, rounded up to pages, and each memory.Map, whether it is granted or not):
 //
 //	takeElsewhere(bytes):
-//	    back = min(bytes, paid)               # paid: bytes that the allocator has unmapped or taken in this attempt, not yet mapped
+//	    back = min(bytes, released)           # released: bytes that the allocator has unmapped or taken in this attempt, not yet mapped
 //	    lack = bytes - back
 //	    most = max(most, touched + lack)      # touched: bytes of pages that blocks of any allocator touch
 //	    allowed = most + most / 400 * slack
 //	    want = lack - min(lack, max(allowed - mapped - back, 0))      # mapped: of all allocators
 //	    for each other allocator that gives and has pages that are mapped and not touched, the newest first, while want > 0:
-//	        Spare(up(want, page) / page): the owner unmaps each of its ranges, as far as the device lets it
-//	        want, but not below 0, falls by the bytes unmapped; paid and moved rise by them
+//	        Movable(up(want, page) / page): the owner unmaps each of its ranges, as far as the device lets it
+//	        want, but not below 0, falls by the bytes unmapped; released and moved rise by them
 //
-// Spare(pages) lists the pages that takeOldest would unmap for so many, without a keep, of those that are clear; a list of an
+// Movable(pages) lists the pages that takeOldest would unmap for so many, without a keep, of those that are clear; a list of an
 // age is cut into runs as unmapPages does it. With a stream captured nothing is taken. When an iteration ends: if moved >
 // mapped / 500, slack = min(slack + 1, 8); then moved = 0. Allocators of pools and tags take, and do not give: what they have
 // mapped counts as touched. Whether work is over is no decision of an allocator: a recording has it in its fence events.

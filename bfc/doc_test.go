@@ -5,6 +5,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // logged is a device that logs what an allocator asks of it.
@@ -38,9 +40,7 @@ const exampleBase = 1 << 40
 // TestDocExample runs the worked example of the package comment, whose lines it has to be.
 func TestDocExample(t *testing.T) {
 	doc, err := os.ReadFile("doc.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	for _, preset := range Presets() {
 		options := Policy{Preset: preset}.ForArena(Arena{Total: 1 << 30, Granularity: 2 * mib}).Options
 		memory := &logged{Device: NewDevice(DeviceOptions{VMM: true, Granularity: 2 * mib, Base: exampleBase, Physical: 1 << 30})}
@@ -60,9 +60,7 @@ func TestDocExample(t *testing.T) {
 				mustFree(t, a, blocks[step.name].Addr)
 			}
 			line = strings.TrimRight(fmt.Sprintf("%-40s  %9d  %s", line, a.Stats().Reserved, strings.Join(memory.calls, ", ")), " ")
-			if !strings.Contains(string(doc), "\n//\t"+line+"\n") {
-				t.Errorf("preset %v: doc.go lacks\n//\t%s", preset, line)
-			}
+			assert.That(t, strings.Contains(string(doc), "\n//\t"+line+"\n"), "preset %v: doc.go lacks\n//\t%s", preset, line)
 		}
 	}
 }

@@ -132,11 +132,11 @@ func (a *Allocator) keepHeadroom(bytes, rounded uint64) uint64 {
 	if a.options.Headroom == 0 || bytes <= rounded {
 		return bytes
 	}
-	spare := uint64(0)
+	left := uint64(0)
 	if free := a.memory.Free(); free > a.options.Headroom {
-		spare = (free - a.options.Headroom) &^ (a.granularity - 1)
+		left = (free - a.options.Headroom) &^ (a.granularity - 1)
 	}
-	return max(rounded, min(bytes, spare))
+	return max(rounded, min(bytes, left))
 }
 
 // fitPadding returns bytes, cut so that they stay within the limit when the memory rounds them up to

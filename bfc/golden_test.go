@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 const (
@@ -18,27 +18,21 @@ const (
 func mustNew(t *testing.T, options Options, memory Memory) *Allocator {
 	t.Helper()
 	a, err := New(options, memory)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return a
 }
 
 func mustAlloc(t *testing.T, a *Allocator, size uint64) Block {
 	t.Helper()
 	block, ok := a.Alloc(size)
-	if !ok {
-		t.Fatalf("Alloc(%d) failed", size)
-	}
+	assert.Must(t, ok, "Alloc(%d) failed", size)
 	return block
 }
 
 func mustFree(t *testing.T, a *Allocator, addr uint64) Block {
 	t.Helper()
 	block, err := a.Free(addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return block
 }
 
@@ -61,9 +55,7 @@ func shape(a *Allocator) [][]int64 {
 
 func wantShape(t *testing.T, a *Allocator, want [][]int64) {
 	t.Helper()
-	if diff := cmp.Diff(want, shape(a)); diff != "" {
-		t.Errorf("chunks by region, free ones negative (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, want, shape(a), "chunks by region, free ones negative")
 }
 
 // The worked example: every byte of R is accounted for after every step, with 2 MiB as
@@ -111,42 +103,10 @@ func TestWorkedExample(t *testing.T) {
 					}
 				}
 			}
-			if diff := cmp.Diff(step.want, got); diff != "" {
-				t.Errorf("vmm %v, after %s %d (-want +got):\n%s", vmm, step.name, step.size, diff)
-			}
-			if sum := got.T + got.Rounding + got.Slack + got.Fits + got.Stranded; sum != got.R {
-				t.Errorf("vmm %v, after %s %d: parts add up to %d, not %d", vmm, step.name, step.size, sum, got.R)
-			}
+			assert.Diff(t, step.want, got, "vmm %v, after %s %d", vmm, step.name, step.size)
+			sum := got.T + got.Rounding + got.Slack + got.Fits + got.Stranded
+			assert.That(t, sum == got.R, "vmm %v, after %s %d: parts add up to %d, not %d", vmm, step.name, step.size, sum, got.R)
 		}
-	}
-}
-
-func TestBins(t *testing.T) {
-	for _, c := range []struct {
-		size uint64
-		want int
-	}{
-		{256, 0}, {511, 0}, {512, 1}, {1023, 1}, {4 * kib, 4}, {64 * kib, 8}, {mib, 12}, {2 * mib, 13}, {4 * mib, 14},
-		{8 * mib, 15}, {16 * mib, 16}, {32 * mib, 17}, {64 * mib, 18}, {128 * mib, 19}, {256*mib - 256, 19},
-		{256 * mib, 20}, {512 * mib, 20}, {maxSize, 20},
-	} {
-		if got := BinOf(c.size); got != c.want {
-			t.Errorf("BinOf(%d) = %d, want %d", c.size, got, c.want)
-		}
-	}
-	bins := BinSummary(nil)
-	if len(bins) != 21 || bins[0].LowerBound != 256 || bins[20].LowerBound != 268_435_456 {
-		t.Errorf("21 bins from 256 to 268435456: got %d from %d to %d", len(bins), bins[0].LowerBound, bins[20].LowerBound)
-	}
-
-	a := mustNew(t, Options{Limit: gib}, NewDevice(DeviceOptions{}))
-	mustAlloc(t, a, 1000)
-	got := BinSummary(a.Regions())
-	if want := (Bin{LowerBound: 1024, Chunks: 1, ChunksInUse: 1, Bytes: 1024, BytesInUse: 1024, RequestedInUse: 1000}); got[2] != want {
-		t.Errorf("bin 2 is %+v, want %+v", got[2], want)
-	}
-	if want := (Bin{LowerBound: mib, Chunks: 1, Bytes: 2*mib - 1024}); got[12] != want {
-		t.Errorf("bin 12 is %+v, want %+v", got[12], want)
 	}
 }
 
@@ -154,9 +114,7 @@ func TestClassesAreMonotone(t *testing.T) {
 	last := uint(0)
 	check := func(size uint64) {
 		class := classOf(size)
-		if class < last || class >= classCount {
-			t.Fatalf("class %d of %d after %d", class, size, last)
-		}
+		assert.Must(t, class >= last && class < classCount, "class %d of %d after %d", class, size, last)
 		last = class
 	}
 	for size := uint64(Granule); size < mib; size += Granule {
@@ -167,9 +125,7 @@ func TestClassesAreMonotone(t *testing.T) {
 			check(1<<shift + part<<(shift-5))
 		}
 	}
-	if classOf(maxSize) != classCount-1 {
-		t.Errorf("the last class is %d, of %d", classOf(maxSize), classCount)
-	}
+	assert.That(t, classOf(maxSize) == classCount-1, "the last class is %d, of %d", classOf(maxSize), classCount)
 }
 
 // A chunk is split from twice the request, or from 128 MiB more than it.
@@ -193,9 +149,8 @@ func TestSplitRule(t *testing.T) {
 	} {
 		a := mustNew(t, Options{Limit: gib, FragmentationFraction: c.fraction, Growth: Needed}, NewDevice(DeviceOptions{}))
 		mustFree(t, a, mustAlloc(t, a, c.chunk).Addr)
-		if block := mustAlloc(t, a, c.request); block.Size != c.handout {
-			t.Errorf("%s: %d of a chunk of %d got %d, want %d", c.name, c.request, c.chunk, block.Size, c.handout)
-		}
+		block := mustAlloc(t, a, c.request)
+		assert.That(t, block.Size == c.handout, "%s: %d of a chunk of %d got %d, want %d", c.name, c.request, c.chunk, block.Size, c.handout)
 	}
 }
 
@@ -215,9 +170,8 @@ func TestBestFitIsLeastSizeThenLeastAddress(t *testing.T) {
 		order = append(order, slices.IndexFunc(gaps, func(h Block) bool { return h.Addr == block.Addr }))
 	}
 	// 5120 is split into 2048 and 3072, and the rest is a best fit after the gaps of 3072 and before 4096.
-	if want := []int{2, 4, 1, 3, 0, -1}; !slices.Equal(order, want) {
-		t.Errorf("gaps were taken in the order %v, want %v", order, want)
-	}
+	want := []int{2, 4, 1, 3, 0, -1}
+	assert.That(t, slices.Equal(order, want), "gaps were taken in the order %v, want %v", order, want)
 }
 
 func TestFreeMergesBothWays(t *testing.T) {
@@ -230,9 +184,7 @@ func TestFreeMergesBothWays(t *testing.T) {
 	mustFree(t, a, blocks[1].Addr)
 	mustFree(t, a, blocks[3].Addr)
 	wantShape(t, a, [][]int64{{1024, -1024, 1024, -1024, 1024, -rest}})
-	if got := mustFree(t, a, blocks[2].Addr); got != blocks[2] {
-		t.Errorf("Free returned %+v, want %+v", got, blocks[2])
-	}
+	assert.Equal(t, mustFree(t, a, blocks[2].Addr), blocks[2], "Free returned")
 	wantShape(t, a, [][]int64{{1024, -3072, 1024, -rest}})
 	mustFree(t, a, blocks[4].Addr)
 	mustFree(t, a, blocks[0].Addr)
@@ -249,49 +201,39 @@ func TestFreeAndFindOfWhatIsNotInUse(t *testing.T) {
 		t.Errorf("Find = %+v %v, want %+v", got, ok, block)
 	}
 	for _, addr := range []uint64{0, block.Addr + 1, block.Addr + 256, block.Addr + 1024, math.MaxUint64} {
-		if _, err := a.Free(addr); !errors.Is(err, ErrNotInUse) {
-			t.Errorf("free of block+%d: %v", int64(addr-block.Addr), err)
-		}
-		if _, ok := a.Find(addr); ok {
-			t.Errorf("found something at block+%d", int64(addr-block.Addr))
-		}
+		_, err := a.Free(addr)
+		assert.That(t, errors.Is(err, ErrNotInUse), "free of block+%d: %v", int64(addr-block.Addr), err)
+		_, ok := a.Find(addr)
+		assert.That(t, !ok, "found something at block+%d", int64(addr-block.Addr))
 	}
 	mustFree(t, a, block.Addr)
-	if _, err := a.Free(block.Addr); !errors.Is(err, ErrNotInUse) {
-		t.Errorf("second free: %v", err)
-	}
-	if got := a.Stats().BytesInUse; got != 0 {
-		t.Errorf("%d bytes in use", got)
-	}
+	_, err := a.Free(block.Addr)
+	assert.That(t, errors.Is(err, ErrNotInUse), "second free: %v", err)
+	got := a.Stats().BytesInUse
+	assert.That(t, got == 0, "%d bytes in use", got)
 }
 
 func TestStats(t *testing.T) {
 	a := mustNew(t, Options{Limit: 4 * mib}, NewDevice(DeviceOptions{VMM: true}))
 	first := mustAlloc(t, a, 1000)
 	second := mustAlloc(t, a, 3000)
-	if _, ok := a.Alloc(gib); ok {
-		t.Fatal("a request above the limit succeeded")
-	}
+	_, ok := a.Alloc(gib)
+	assert.Must(t, !ok, "a request above the limit succeeded")
 	mustFree(t, a, second.Addr)
 	if third := mustAlloc(t, a, 100); first.ID != 1 || second.ID != 2 || third.ID != 3 {
 		t.Errorf("ids %d %d %d: failures take none and none is used again", first.ID, second.ID, third.ID)
 	}
 	want := Stats{NumAllocs: 3, BytesInUse: 1280, PeakBytesInUse: 4096, LargestAlloc: 3072, Reserved: 2 * mib, PeakReserved: 2 * mib}
-	if diff := cmp.Diff(want, a.Stats()); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	assert.Diff(t, want, a.Stats())
 	a.ClearPeaks()
 	want.NumAllocs, want.PeakBytesInUse, want.LargestAlloc = 0, 1280, 0
-	if diff := cmp.Diff(want, a.Stats()); diff != "" {
-		t.Errorf("cleared (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, want, a.Stats(), "cleared")
 }
 
 func TestFragmentation(t *testing.T) {
 	a := mustNew(t, Options{Limit: 2 * mib}, NewDevice(DeviceOptions{}))
-	if got := a.Fragmentation(); got != 0 || a.LargestFree() != 0 {
-		t.Errorf("empty: fragmentation %v, largest free %d", got, a.LargestFree())
-	}
+	got := a.Fragmentation()
+	assert.That(t, got == 0 && a.LargestFree() == 0, "empty: fragmentation %v, largest free %d", got, a.LargestFree())
 	quarter := mustAlloc(t, a, mib/2)
 	rest := mustAlloc(t, a, 3*mib/2)
 	if got := a.Fragmentation(); got != 0 || a.FreeBytes() != 0 {
@@ -313,9 +255,8 @@ func TestPicture(t *testing.T) {
 	mustFree(t, a, keep.Addr)
 	mustAlloc(t, a, 4*kib+256)
 	// 4.25 KiB asked for in a chunk of 8, then 4 KiB in one of 4.
-	if got, want := Picture(a.Regions(), 12), "*****xxx****"; got != want {
-		t.Errorf("picture %q, want %q", got, want)
-	}
+	got, want := Picture(a.Regions(), 12), "*****xxx****"
+	assert.That(t, got == want, "picture %q, want %q", got, want)
 	mustFree(t, a, keep.Addr)
 	if got, want := Picture(a.Regions(), 12), "________****"; got != want {
 		t.Errorf("picture %q, want %q", got, want)
@@ -324,9 +265,7 @@ func TestPicture(t *testing.T) {
 	if got, want := Picture(a.Regions(), 1), "*"; got != want {
 		t.Errorf("picture %q, want %q", got, want)
 	}
-	if got := Picture(nil, 12); got != "" {
-		t.Errorf("picture of nothing %q", got)
-	}
+	assert.Equal(t, Picture(nil, 12), "", "picture of nothing")
 }
 
 func TestLocate(t *testing.T) {
@@ -360,18 +299,15 @@ func TestHotPathDoesNotAllocate(t *testing.T) {
 			}
 		}
 		block, ok := a.Alloc(uint64(step*7919%300_000 + 1))
-		if !ok {
-			t.Fatal("out of memory")
-		}
+		assert.Must(t, ok, "out of memory")
 		addrs[slot] = block.Addr
 		step++
 	}
 	for range 5000 {
 		work()
 	}
-	if got := testing.AllocsPerRun(5000, work); got != 0 {
-		t.Errorf("%v host allocations for a free and an alloc", got)
-	}
+	got := testing.AllocsPerRun(5000, work)
+	assert.That(t, got == 0, "%v host allocations for a free and an alloc", got)
 }
 
 func TestNewRefuses(t *testing.T) {
@@ -382,13 +318,11 @@ func TestNewRefuses(t *testing.T) {
 		"unknown growth":    {Limit: gib, Growth: 7},
 		"a negative growth": {Limit: gib, Growth: -1},
 	} {
-		if _, err := New(options, device); err == nil {
-			t.Errorf("%s: no error", name)
-		}
+		_, err := New(options, device)
+		assert.That(t, err != nil, "%s: no error", name)
 	}
 	for _, granularity := range []uint64{300, 768} {
-		if _, err := New(Options{Limit: gib}, NewDevice(DeviceOptions{Granularity: granularity})); err == nil {
-			t.Errorf("granularity %d: no error", granularity)
-		}
+		_, err := New(Options{Limit: gib}, NewDevice(DeviceOptions{Granularity: granularity}))
+		assert.That(t, err != nil, "granularity %d: no error", granularity)
 	}
 }

@@ -4,7 +4,7 @@ import (
 	"math"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // asked is a Memory that notes what it is asked for.
@@ -98,19 +98,13 @@ func TestGrowth(t *testing.T) {
 			a := mustNew(t, c.options, memory)
 			for i, size := range c.allocs {
 				_, ok := a.Alloc(uint64(max(size, -size)))
-				if want := size > 0; ok != want {
-					t.Errorf("alloc %d of %d: ok %v", i, size, ok)
-				}
+				want := size > 0
+				assert.That(t, ok == want, "alloc %d of %d: ok %v", i, size, ok)
 			}
-			if diff := cmp.Diff(c.grows, memory.grows); diff != "" {
-				t.Errorf("asked for (-want +got):\n%s", diff)
-			}
-			if a.NextRegion() != c.next {
-				t.Errorf("next region %d, want %d", a.NextRegion(), c.next)
-			}
-			if got := a.Stats().Reserved; got > c.options.Limit || got != memory.used {
-				t.Errorf("reserved %d, limit %d, device says %d", got, c.options.Limit, memory.used)
-			}
+			assert.Diff(t, c.grows, memory.grows, "asked for")
+			assert.Equal(t, a.NextRegion(), c.next, "next region")
+			got := a.Stats().Reserved
+			assert.That(t, got <= c.options.Limit && got == memory.used, "reserved %d, limit %d, device says %d", got, c.options.Limit, memory.used)
 		})
 	}
 }
@@ -120,13 +114,9 @@ func TestHeadroomAsksOnlyWhenItMatters(t *testing.T) {
 	memory := &asked{Device: NewDevice(DeviceOptions{Physical: gib})}
 	a := mustNew(t, Options{Limit: gib, Headroom: mib}, memory)
 	mustAlloc(t, a, 2*mib)
-	if memory.frees != 0 {
-		t.Errorf("asked %d times for a region of the request's size", memory.frees)
-	}
+	assert.That(t, memory.frees == 0, "asked %d times for a region of the request's size", memory.frees)
 	mustAlloc(t, a, 2*mib)
-	if memory.frees != 1 {
-		t.Errorf("asked %d times for one larger region", memory.frees)
-	}
+	assert.That(t, memory.frees == 1, "asked %d times for one larger region", memory.frees)
 }
 
 // The products are float32: exact arithmetic differs from 2^32 on.
@@ -142,12 +132,9 @@ func TestBackoff(t *testing.T) {
 	} {
 		memory := &asked{Device: NewDevice(DeviceOptions{RefuseGrow: refuseAll})}
 		a := mustNew(t, Options{Limit: c[0], Growth: Whole}, memory)
-		if _, ok := a.Alloc(c[len(c)-1]); ok {
-			t.Fatalf("%d: allocated without memory", c[0])
-		}
-		if diff := cmp.Diff(c, memory.grows); diff != "" {
-			t.Errorf("backing off from %d (-want +got):\n%s", c[0], diff)
-		}
+		_, ok := a.Alloc(c[len(c)-1])
+		assert.Must(t, !ok, "%d: allocated without memory", c[0])
+		assert.Diff(t, c, memory.grows, "backing off from %d", c[0])
 	}
 }
 
@@ -155,22 +142,16 @@ func TestRequestsNear64Bits(t *testing.T) {
 	memory := &asked{Device: NewDevice(DeviceOptions{Physical: gib})}
 	a := mustNew(t, Options{Limit: NoLimit}, memory)
 	for _, size := range []uint64{math.MaxUint64, math.MaxUint64 - 1, maxSize + 1} {
-		if _, ok := a.Alloc(size); ok {
-			t.Errorf("Alloc(%d) succeeded", size)
-		}
+		_, ok := a.Alloc(size)
+		assert.That(t, !ok, "Alloc(%d) succeeded", size)
 	}
 	if memory.grows != nil || a.NextRegion() != 2*mib {
 		t.Errorf("sizes that cannot be rounded asked for %v, next region %d", memory.grows, a.NextRegion())
 	}
-	if _, ok := a.Alloc(maxSize); ok {
-		t.Error("2^64-256 succeeded")
-	}
-	if a.NextRegion() != maxSize {
-		t.Errorf("next region %d does not saturate", a.NextRegion())
-	}
-	if memory.grows[0] != maxSize {
-		t.Errorf("asked for %d, want 2^64-256", memory.grows[0])
-	}
+	_, ok := a.Alloc(maxSize)
+	assert.That(t, !ok, "2^64-256 succeeded")
+	assert.That(t, a.NextRegion() == maxSize, "next region %d does not saturate", a.NextRegion())
+	assert.Equal(t, memory.grows[0], maxSize, "asked for")
 	// One huge failure has made all later growth start huge, and it backs off to what there is.
 	block := mustAlloc(t, a, 1000)
 	if block.Size != 1024 || a.Stats().Reserved > gib || a.Stats().Reserved < gib*9/10 {
@@ -217,9 +198,7 @@ func TestNeededCreditInVain(t *testing.T) {
 	mustAlloc(t, a, mib)
 	mustFree(t, a, mustAlloc(t, a, 512*kib).Addr)
 	mustAlloc(t, a, 2*mib)
-	if diff := cmp.Diff([]uint64{mib, 512 * kib, 1536 * kib, 2 * mib}, memory.grows); diff != "" {
-		t.Errorf("asked for (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, []uint64{mib, 512 * kib, 1536 * kib, 2 * mib}, memory.grows, "asked for")
 	wantShape(t, a, [][]int64{{mib, -512 * kib}, {-1536 * kib}, {2 * mib}})
 }
 
@@ -230,21 +209,17 @@ func TestGarbageCollection(t *testing.T) {
 	second := mustAlloc(t, a, 4*mib)
 	mustFree(t, a, first.Addr)
 	mustFree(t, a, second.Addr)
-	if _, ok := a.Alloc(8*mib + 1); ok || len(a.Regions()) != 2 {
-		t.Errorf("a request above the limit: ok %v, %d regions left", ok, len(a.Regions()))
-	}
+	_, ok := a.Alloc(8*mib + 1)
+	assert.That(t, !ok && len(a.Regions()) == 2, "a request above the limit: ok %v, %d regions left", ok, len(a.Regions()))
 	keep := mustAlloc(t, a, mib)
 	if _, ok := a.Alloc(7 * mib); ok || len(a.Regions()) != 2 {
 		t.Errorf("what idle regions cannot give: ok %v, %d regions left", ok, len(a.Regions()))
 	}
 	mustAlloc(t, a, 6*mib) // releases the idle region of 4 MiB
 	wantShape(t, a, [][]int64{{mib, -mib}, {6 * mib}})
-	if got := a.Stats(); got.Reserved != 8*mib || got.PeakReserved != 8*mib || memory.used != 8*mib {
-		t.Errorf("%+v, device says %d", got, memory.used)
-	}
-	if a.NextRegion() != 16*mib {
-		t.Errorf("next region %d was reset", a.NextRegion())
-	}
+	got := a.Stats()
+	assert.That(t, got.Reserved == 8*mib && got.PeakReserved == 8*mib && memory.used == 8*mib, "%+v, device says %d", got, memory.used)
+	assert.That(t, a.NextRegion() == 16*mib, "next region %d was reset", a.NextRegion())
 	mustFree(t, a, keep.Addr)
 	if got := a.CollectGarbage(); got != 2*mib || memory.used != 6*mib {
 		t.Errorf("collected %d, device keeps %d", got, memory.used)
@@ -257,9 +232,8 @@ func TestGarbageCollection(t *testing.T) {
 func TestGarbageIsKeptWithoutTheOption(t *testing.T) {
 	a := mustNew(t, Options{Limit: 6 * mib}, NewDevice(DeviceOptions{}))
 	mustFree(t, a, mustAlloc(t, a, 2*mib).Addr)
-	if _, ok := a.Alloc(5 * mib); ok {
-		t.Error("collected without the option")
-	}
+	_, ok := a.Alloc(5 * mib)
+	assert.That(t, !ok, "collected without the option")
 }
 
 // With coalescing memory the addresses of a released region are used again.
@@ -269,9 +243,8 @@ func TestCollectedRegionStartsAgain(t *testing.T) {
 		first := mustAlloc(t, a, 2*mib)
 		mustFree(t, a, first.Addr)
 		a.CollectGarbage()
-		if again := mustAlloc(t, a, 1000); again.Addr != first.Addr || again.ID != 2 {
-			t.Errorf("%v: %+v after %+v", growth, again, first)
-		}
+		again := mustAlloc(t, a, 1000)
+		assert.That(t, again.Addr == first.Addr && again.ID == 2, "%v: %+v after %+v", growth, again, first)
 	}
 }
 
@@ -289,9 +262,8 @@ func TestUnsoundGrants(t *testing.T) {
 		memory := &scripted{grants: []script{{scriptBase, 2 * mib}, grant}}
 		a := mustNew(t, Options{Limit: 32 * mib, Growth: Needed}, memory)
 		mustAlloc(t, a, 2*mib)
-		if _, ok := a.Alloc(2 * mib); ok {
-			t.Errorf("%s: taken", name)
-		}
+		_, ok := a.Alloc(2 * mib)
+		assert.That(t, !ok, "%s: taken", name)
 		wantShape(t, a, [][]int64{{2 * mib}})
 	}
 }
@@ -345,9 +317,7 @@ func TestNeededCreditsTheRegionGrownLast(t *testing.T) {
 	for _, size := range []uint64{mib, mib, mib, 1536 * kib} {
 		mustAlloc(t, a, size)
 	}
-	if diff := cmp.Diff([]uint64{mib, mib, mib, 512 * kib}, memory.asked); diff != "" {
-		t.Errorf("asked for (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, []uint64{mib, mib, mib, 512 * kib}, memory.asked, "asked for")
 	wantShape(t, a, [][]int64{{mib, mib, 1536 * kib}, {mib}})
 }
 
@@ -360,14 +330,11 @@ func TestNeededCreditsNoReleasedRegion(t *testing.T) {
 	wide := mustAlloc(t, a, 3*mib)
 	mustFree(t, a, mustAlloc(t, a, mib).Addr)
 	mustFree(t, a, wide.Addr)
-	if got := a.CollectGarbage(); got != mib {
-		t.Fatalf("collected %d", got)
-	}
+	got := a.CollectGarbage()
+	assert.Must(t, got == mib, "collected %d", got)
 	middle := mustAlloc(t, a, mib)
 	mustAlloc(t, a, 2*mib)
 	mustFree(t, a, middle.Addr)
 	mustAlloc(t, a, 5*mib)
-	if diff := cmp.Diff([]uint64{mib, 3 * mib, mib, 5 * mib}, memory.grows); diff != "" {
-		t.Errorf("asked for (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, []uint64{mib, 3 * mib, mib, 5 * mib}, memory.grows, "asked for")
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // change is the begin or the end of a buffer's life.
@@ -20,19 +22,13 @@ type change struct {
 // which a unit is 8 KiB.
 func readInstance(t *testing.T, name string) (changes []change, sizes []uint64) {
 	file, err := os.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer file.Close()
 	rows, err := csv.NewReader(file).ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	number := func(text string) int64 {
 		n, err := strconv.ParseInt(text, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		return n
 	}
 	for i, row := range rows[1:] {
@@ -57,9 +53,7 @@ func readInstance(t *testing.T, name string) (changes []change, sizes []uint64) 
 // more than 1.05 times the load is mapped.
 func TestMinimalloc(t *testing.T) {
 	names, err := filepath.Glob("testdata/minimalloc/*.csv")
-	if err != nil || len(names) != 11 {
-		t.Fatalf("%d instances, %v", len(names), err)
-	}
+	assert.Must(t, err == nil && len(names) == 11, "%d instances, %v", len(names), err)
 	for _, name := range names {
 		changes, sizes := readInstance(t, name)
 		a := mustNew(t, Options{Limit: NoLimit, Growth: Pages, Split: SplitAlways}, NewDevice(DeviceOptions{VMM: true, Granularity: 2 * mib}))
@@ -75,9 +69,7 @@ func TestMinimalloc(t *testing.T) {
 					continue
 				}
 				b, ok := a.Alloc(sizes[c.buffer])
-				if !ok {
-					t.Fatal("a request failed")
-				}
+				assert.Must(t, ok, "a request failed")
 				addrs[c.buffer] = b.Addr
 				now += sizes[c.buffer]
 				load, mapped = max(load, now), max(mapped, a.stats.Reserved)

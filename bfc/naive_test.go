@@ -199,11 +199,11 @@ func (n *naive) extend(rounded uint64, credit bool) bool {
 	}
 	want := min(n.next, available)
 	if n.options.Headroom > 0 && want > rounded {
-		spare := int64(n.memory.Free()) - int64(n.options.Headroom)
-		if spare < 0 {
-			spare = 0
+		left := int64(n.memory.Free()) - int64(n.options.Headroom)
+		if left < 0 {
+			left = 0
 		}
-		want = max(rounded, min(want, uint64(spare)/unit*unit))
+		want = max(rounded, min(want, uint64(left)/unit*unit))
 	}
 	if n.stats.Reserved+(want+unit-1)/unit*unit > limit {
 		want = (limit - n.stats.Reserved) / unit * unit

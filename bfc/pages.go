@@ -25,8 +25,8 @@ const (
 
 // frame is a physical page.
 type frame struct {
-	page  uint64 // address of the page that it backs, or noPage
-	spare bool   // it is in pager.spare
+	page   uint64 // address of the page that it backs, or noPage
+	unused bool   // it is in pager.unused
 }
 
 // noPage is the page of a frame that backs none.
@@ -35,7 +35,7 @@ const noPage = ^uint64(0)
 // pager is the state of growth Pages. Counts are of pages.
 type pager struct {
 	frames []frame
-	spare  []uint32 // frames that backed no page when they came here; some may by now
+	unused []uint32 // frames that backed no page when they came here; some may by now
 	live   uint64   // pages that blocks touch
 	most   uint64   // the most of them so far
 	filled uint64   // the most bytes of blocks so far
@@ -181,10 +181,10 @@ func (a *Allocator) backed(ranges ...byteRange) {
 
 // take returns a frame that backs no page, a new one if there is none.
 func (p *pager) take() uint32 {
-	for len(p.spare) > 0 {
-		number := p.spare[len(p.spare)-1]
-		p.spare = p.spare[:len(p.spare)-1]
-		p.frames[number].spare = false
+	for len(p.unused) > 0 {
+		number := p.unused[len(p.unused)-1]
+		p.unused = p.unused[:len(p.unused)-1]
+		p.frames[number].unused = false
 		if p.frames[number].page == noPage {
 			return number
 		}
@@ -206,9 +206,9 @@ func (a *Allocator) unbacked(r byteRange) {
 		}
 		f := &p.frames[at.back-1]
 		f.page = noPage
-		if !f.spare {
-			f.spare = true
-			p.spare = append(p.spare, at.back-1)
+		if !f.unused {
+			f.unused = true
+			p.unused = append(p.unused, at.back-1)
 		}
 	}
 }
@@ -260,8 +260,8 @@ func (a *Allocator) takePages(fresh uint64, gaps []byteRange, more uint64, keep 
 
 // takeRest unmaps what a request that was refused still lacks of so many pages, and returns whether there was any.
 // The pages that were unmapped for it before serve its next attempt.
-func (a *Allocator) takeRest(lack, paid uint64, keep byteRange) bool {
-	taken := a.takeOldest(lack-min(lack, paid), keep)
+func (a *Allocator) takeRest(lack, released uint64, keep byteRange) bool {
+	taken := a.takeOldest(lack-min(lack, released), keep)
 	a.pager.moved += taken
 	return taken > 0
 }
@@ -374,8 +374,8 @@ func (a *Allocator) mapPages(r byteRange) bool {
 	if !a.canHold(fresh) {
 		return false
 	}
-	paid := a.takePages(fresh, a.missing, 0, r)
-	return a.mapRange(r) || a.takeRest(a.unmapped.within(r.from, r.to)/a.granularity, paid, r) && a.mapRange(r)
+	released := a.takePages(fresh, a.missing, 0, r)
+	return a.mapRange(r) || a.takeRest(a.unmapped.within(r.from, r.to)/a.granularity, released, r) && a.mapRange(r)
 }
 
 // extendByPages grows by what a request lacks behind a free tail, if there is one.
@@ -391,8 +391,8 @@ func (a *Allocator) extendByPages(lack uint64, tail int32) bool {
 	if !a.canHold(fresh) {
 		return false
 	}
-	paid := a.takePages(fresh, nil, more, keep)
-	return a.extendBy(lack) || a.takeRest(more, paid, keep) && a.extendBy(lack)
+	released := a.takePages(fresh, nil, more, keep)
+	return a.extendBy(lack) || a.takeRest(more, released, keep) && a.extendBy(lack)
 }
 
 // endPages ends an iteration: where many pages moved in it, more of them may be mapped.

@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // checkPages compares what growth Pages keeps with what follows from the blocks: which pages they touch, and
@@ -88,9 +90,8 @@ func TestPagesInvariants(t *testing.T) {
 			if step%16 == 0 {
 				checkPages(t, a)
 			}
-			if mapped := a.stats.Reserved / a.granularity; !refuses && mapped > most+most/50 {
-				t.Fatalf("seed %d, step %d: %d pages are mapped, blocks touched %d at most", seed, step, mapped, most)
-			}
+			mapped := a.stats.Reserved / a.granularity
+			assert.Must(t, refuses || mapped <= most+most/50, "seed %d, step %d: %d pages are mapped, blocks touched %d at most", seed, step, mapped, most)
 		}
 	}
 }
@@ -101,9 +102,7 @@ func TestPagesMoveBack(t *testing.T) {
 	a := mustNew(t, Options{Limit: gib, Growth: Pages, Split: SplitAlways}, NewDevice(DeviceOptions{VMM: true, Granularity: mib}))
 	hold := func(size uint64) uint64 {
 		b, ok := a.Alloc(size)
-		if !ok {
-			t.Fatal("a request failed")
-		}
+		assert.Must(t, ok, "a request failed")
 		return b.Addr
 	}
 	free := func(addr uint64) {
@@ -116,9 +115,8 @@ func TestPagesMoveBack(t *testing.T) {
 		barrier := hold(1 * mib)
 		free(small)
 		large := hold(6 * mib) // behind the barrier: takes the four pages of small
-		if got := a.Stats().Reserved; got != 7*mib {
-			t.Errorf("%d bytes are mapped, want 7 MiB", got)
-		}
+		got := a.Stats().Reserved
+		assert.That(t, got == 7*mib, "%d bytes are mapped, want 7 MiB", got)
 		free(large)
 		free(barrier)
 		a.EndIteration()
@@ -134,20 +132,15 @@ func TestPagesRefusesWhatCannotBe(t *testing.T) {
 	small, barrier := mustAlloc(t, a, 4*mib), mustAlloc(t, a, mib)
 	mustFree(t, a, small.Addr)
 	for _, size := range []uint64{33 * mib, 32 * mib, gib} {
-		if _, ok := a.Alloc(size); ok {
-			t.Fatalf("%d MiB of 32 with 1 in use were granted", size/mib)
-		}
-		if device.unmaps != 0 {
-			t.Fatalf("%d MiB: pages were unmapped for a request above the limit", size/mib)
-		}
+		_, ok := a.Alloc(size)
+		assert.Must(t, !ok, "%d MiB of 32 with 1 in use were granted", size/mib)
+		assert.Must(t, device.unmaps == 0, "%d MiB: pages were unmapped for a request above the limit", size/mib)
 	}
-	if _, ok := a.Alloc(30 * mib); ok {
-		t.Fatal("30 MiB of a device of 24 were granted")
-	}
+	_, ok := a.Alloc(30 * mib)
+	assert.Must(t, !ok, "30 MiB of a device of 24 were granted")
 	large := mustAlloc(t, a, 6*mib) // takes the four pages of small
-	if got := a.Stats().Reserved; got != 7*mib || a.pager.most != 7 {
-		t.Errorf("%d MiB are mapped, want 7; the most in use are %d pages", got/mib, a.pager.most)
-	}
+	got := a.Stats().Reserved
+	assert.That(t, got == 7*mib && a.pager.most == 7, "%d MiB are mapped, want 7; the most in use are %d pages", got/mib, a.pager.most)
 	mustFree(t, a, large.Addr)
 	mustFree(t, a, barrier.Addr)
 	checkPages(t, a)
@@ -202,9 +195,7 @@ func TestPagesGetTheirFramesBack(t *testing.T) {
 			}
 		}
 	}
-	if again == 0 {
-		t.Error("no page got its frame back")
-	}
+	assert.That(t, again != 0, "no page got its frame back")
 }
 
 // TestPagesTakeWhatLacks has a device that is full below the most pages that blocks have touched at a time. A request
@@ -225,14 +216,11 @@ func TestPagesTakeWhatLacks(t *testing.T) {
 		}
 	}
 	device.Unmap(second, 2*mib)
-	if err := a.Unmap(second, 2*mib); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, a.Unmap(second, 2*mib))
 	reserved, full = 9*mib, 10*mib
 	alloc(6)
-	if got := a.Stats().Reserved; got != 9*mib || reserved != 9*mib {
-		t.Errorf("%d MiB are mapped, counted %d, want 9", reserved/mib, got/mib)
-	}
+	got := a.Stats().Reserved
+	assert.That(t, got == 9*mib && reserved == 9*mib, "%d MiB are mapped, counted %d, want 9", reserved/mib, got/mib)
 	checkPages(t, a)
 }
 

@@ -9,39 +9,33 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 var update = flag.Bool("update", false, "write testdata/policies.txt anew")
 
 func TestPresets(t *testing.T) {
 	for _, p := range Presets() {
-		if got, err := ParsePreset(p.String()); err != nil || got != p {
-			t.Errorf("%v is read as %v, %v", p, got, err)
-		}
+		got, err := ParsePreset(p.String())
+		assert.That(t, err == nil && got == p, "%v is read as %v, %v", p, got, err)
 	}
-	if got := Compact.Policy(); got != (Policy{Preset: Compact, Headroom: 2 << 30}) {
-		t.Errorf("compact is %+v", got)
-	}
-	if _, err := ParsePreset("tight"); err == nil || err.Error() != `unknown preset "tight": use classic or compact` {
-		t.Errorf("error %v", err)
-	}
+	assert.Equal(t, Compact.Policy(), Policy{Preset: Compact, Headroom: 2 << 30}, "compact")
+	_, err := ParsePreset("tight")
+	assert.That(t, err != nil && err.Error() == `unknown preset "tight": use classic or compact`, "error %v", err)
 }
 
 func TestTrimTexts(t *testing.T) {
 	for _, want := range triedTrims {
-		if got, err := ParseTrim(want.String(), ParseNanoseconds); err != nil || got != want {
-			t.Errorf("%s is read as %v, %v", want, got, err)
-		}
+		got, err := ParseTrim(want.String(), ParseNanoseconds)
+		assert.That(t, err == nil && got == want, "%s is read as %v, %v", want, got, err)
 	}
 	for _, text := range []string{"", "idle", "idle:", "idle:0", "idle:-5", "idle:1s", "Never", "pressure"} {
-		if _, err := ParseTrim(text, ParseNanoseconds); err == nil || !strings.Contains(err.Error(), "trim") {
-			t.Errorf("%q: error %v", text, err)
-		}
+		_, err := ParseTrim(text, ParseNanoseconds)
+		assert.That(t, err != nil && strings.Contains(err.Error(), "trim"), "%q: error %v", text, err)
 	}
 	got, err := ParseTrim("idle:1.5s", time.ParseDuration)
-	if err != nil || got.Idle != 1500*time.Millisecond || got.Text(time.Duration.String) != "idle:1.5s" {
-		t.Errorf("%v, %v", got, err)
-	}
+	assert.That(t, err == nil && got.Idle == 1500*time.Millisecond && got.Text(time.Duration.String) == "idle:1.5s", "%v, %v", got, err)
 }
 
 // Each policy's arenas are read as what they have, and those of policies that were removed are refused.
@@ -51,9 +45,8 @@ func TestFields(t *testing.T) {
 			p := Policy{Preset: preset, Headroom: 5, Trim: trim}
 			want := p.ForArena(Arena{Total: gib, Granularity: 2 * mib}).Options
 			want.Limit = 0
-			if got, err := parseFields("main=1 " + want.Fields()); err != nil || got != want || got.Preset() != preset {
-				t.Errorf("%s: %+v, %v", want.Fields(), got, err)
-			}
+			got, err := parseFields("main=1 " + want.Fields())
+			assert.That(t, err == nil && got == want && got.Preset() == preset, "%s: %+v, %v", want.Fields(), got, err)
 		}
 	}
 	for text, want := range map[string]Options{
@@ -61,9 +54,8 @@ func TestFields(t *testing.T) {
 		"growth=double main=1 placement=best-fit below=0": {},
 		"growth=needed split=always":                      {Growth: Needed, Split: SplitAlways},
 	} {
-		if got, err := parseFields(text); err != nil || got != want {
-			t.Errorf("%s: %+v, %v", text, got, err)
-		}
+		got, err := parseFields(text)
+		assert.That(t, err == nil && got == want, "%s: %+v, %v", text, got, err)
 	}
 	for text, want := range map[string]string{
 		"growth=needed main=1":                        "growth=needed",
@@ -77,14 +69,12 @@ func TestFields(t *testing.T) {
 		"growth=double trim=pressure":                 "trim=pressure",
 	} {
 		want = "the recording has a policy that this version no longer has, " + want + ": record the job again"
-		if _, err := parseFields(text); !errors.Is(err, ErrGone) || err.Error() != want {
-			t.Errorf("%s: %v", text, err)
-		}
+		_, err := parseFields(text)
+		assert.That(t, errors.Is(err, ErrGone) && err.Error() == want, "%s: %v", text, err)
 	}
 	for _, text := range []string{"trim=sometimes", "headroom=much", "growth=thrice", "placement=anywhere"} {
-		if _, err := parseFields(text); err == nil || errors.Is(err, ErrGone) {
-			t.Errorf("%s: %v", text, err)
-		}
+		_, err := parseFields(text)
+		assert.That(t, err != nil && !errors.Is(err, ErrGone), "%s: %v", text, err)
 	}
 }
 
@@ -116,14 +106,10 @@ func TestPolicyGolden(t *testing.T) {
 	}
 	const name = "testdata/policies.txt"
 	if *update {
-		if err := os.WriteFile(name, out.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, os.WriteFile(name, out.Bytes(), 0o644))
 	}
 	want, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	if !bytes.Equal(out.Bytes(), want) {
 		t.Errorf("%s differs: run with -update, look at the difference, and change hooks/capture/bfc/policy.c likewise", name)
 	}

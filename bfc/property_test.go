@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // pair is the Allocator and the naive one, each on a device of its own that refuses the
@@ -59,9 +61,7 @@ func drawPair(t *rapid.T) *pair {
 	options, device := drawOptions(t)
 	p := &pair{aDevice: NewDevice(device), device: NewDevice(device)}
 	a, err := New(options, p.aDevice)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	p.a, p.n = a, newNaive(options, p.device)
 	return p
 }
@@ -182,9 +182,7 @@ func (p *pair) check(t *rapid.T) {
 	if got := p.a.Stats().Reserved; got != p.aDevice.used || got > p.a.options.Limit {
 		t.Fatalf("reserved %d, device says %d, limit %d", got, p.aDevice.used, p.a.options.Limit)
 	}
-	if err := invariants(p.a, regions); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, invariants(p.a, regions))
 }
 
 // invariants are those of the package comment and those of the inner structures.

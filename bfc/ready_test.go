@@ -1,6 +1,10 @@
 package bfc
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/memprof/memprof/trace/tracetest/assert"
+)
 
 // TestReady has a free chunk of 4 pages whose frames serve another block, and one of 6 pages that are still mapped. A
 // request of 4 pages fits the first best, and gets the second: nothing moves. When the other block is gone the first
@@ -38,14 +42,10 @@ func TestReady(t *testing.T) {
 			}
 			a.pager.moved = 0
 			got := alloc(4)
-			if got != want || a.pager.moved != moved {
-				t.Errorf("the block is at %#x, want %#x; %d pages moved, want %d", got, want, a.pager.moved, moved)
-			}
+			assert.That(t, got == want && a.pager.moved == moved, "the block is at %#x, want %#x; %d pages moved, want %d", got, want, a.pager.moved, moved)
 			free(got)
 			free(other)
-			if got := alloc(4); got != first {
-				t.Errorf("with its frames free the first chunk is not taken: the block is at %#x, want %#x", got, first)
-			}
+			assert.Equal(t, alloc(4), first, "with its frames free the first chunk is not taken: the block is at")
 		})
 	}
 }

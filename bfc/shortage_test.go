@@ -4,6 +4,8 @@ import (
 	"errors"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // shortDevice is a small device, and an allocator on it.
@@ -141,7 +143,5 @@ func TestShortageToThePage(t *testing.T) {
 	for seed := range uint64(6000) {
 		newShortDevice(t, seed).run(seed, &served, &refused)
 	}
-	if served < 1000 || refused < 1000 {
-		t.Errorf("%d requests were served after a failure, and %d refused; want many of both", served, refused)
-	}
+	assert.That(t, served >= 1000 && refused >= 1000, "%d requests were served after a failure, and %d refused; want many of both", served, refused)
 }

@@ -5,9 +5,6 @@ import (
 	"math/bits"
 )
 
-// Bins is how many bins chunks are counted in, by size.
-const Bins = 21
-
 // Stats returns the counters since New or ClearPeaks.
 func (a *Allocator) Stats() Stats { return a.stats }
 
@@ -72,44 +69,6 @@ func (a *Allocator) Regions() []Region {
 		}
 	}
 	return out
-}
-
-// Bin counts the chunks of one bin, free and in use. Sizes are in bytes.
-type Bin struct {
-	LowerBound     uint64 // smallest size of the bin
-	Chunks         int
-	ChunksInUse    int
-	Bytes          uint64
-	BytesInUse     uint64
-	RequestedInUse uint64
-}
-
-// BinOf returns the bin of a chunk of size bytes. Bin k has the sizes from 256·2^k to below twice that,
-// and the last bin all above.
-func BinOf(size uint64) int {
-	return min(Bins-1, bits.Len64(max(size, Granule)>>granuleBits)-1)
-}
-
-// BinSummary counts the chunks of regions by bin.
-func BinSummary(regions []Region) [Bins]Bin {
-	var bins [Bins]Bin
-	for k := range bins {
-		bins[k].LowerBound = Granule << k
-	}
-	for _, r := range regions {
-		for _, c := range r.Chunks {
-			bin := &bins[BinOf(c.Size)]
-			bin.Chunks++
-			bin.Bytes += c.Size
-			if c.Free() {
-				continue
-			}
-			bin.ChunksInUse++
-			bin.BytesInUse += c.Size
-			bin.RequestedInUse += c.Requested
-		}
-	}
-	return bins
 }
 
 // Picture draws the chunks of regions, one region behind the other, in width characters: '*' where a

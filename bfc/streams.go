@@ -9,10 +9,10 @@ type Streams struct {
 	moved uint64 // what requests took of other arenas in this iteration
 }
 
-// Want returns how many bytes a request takes of other arenas before it maps bytes. Its own arena has unmapped paid bytes for
+// Want returns how many bytes a request takes of other arenas before it maps bytes. Its own arena has unmapped released bytes for
 // it. mapped and touched are sums of all arenas.
-func (s *Streams) Want(bytes, paid, mapped, touched uint64) uint64 {
-	back := min(bytes, paid)
+func (s *Streams) Want(bytes, released, mapped, touched uint64) uint64 {
+	back := min(bytes, released)
 	lack := bytes - back
 	s.most = max(s.most, touched+lack)
 	allowed := s.most + s.most/slackSteps*s.slack
@@ -38,10 +38,10 @@ func (a *Allocator) Touched() uint64 {
 	return a.pager.live * a.granularity
 }
 
-// Spare returns the pages that a request of another arena takes, so many at most: pages that nobody has registered, that no
+// Movable returns the pages that a request of another arena takes, so many at most: pages that nobody has registered, that no
 // block touches, and that are clear. They are in the order in which a request of this arena takes them, adjacent ones as one
 // range. It changes nothing.
-func (a *Allocator) Spare(pages uint64) []Range {
+func (a *Allocator) Movable(pages uint64) []Range {
 	var ranges []Range
 	if a.pager == nil {
 		return nil

@@ -6,15 +6,13 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // unmapFree unmaps on the device and tells the allocator, as the owner of both does.
 func unmapFree(t *testing.T, a *Allocator, d *Device, addr, bytes uint64) {
 	t.Helper()
-	if err := a.Unmap(addr, bytes); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, a.Unmap(addr, bytes))
 	d.Unmap(addr, bytes)
 }
 
@@ -77,9 +75,7 @@ func TestRemapWhatIsHandedOut(t *testing.T) {
 	}
 	mustAlloc(t, a, 21*mib+1) // ends in the page from 20 to 22
 	want := []mapCall{{"map", 2, 8}, {"map", 20, 2}}
-	if diff := cmp.Diff(want, memory.calls); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	assert.Diff(t, want, memory.calls)
 	if got, want := a.Stats().Reserved, uint64(gib-18*mib); got != want || memory.used != want {
 		t.Errorf("reserved %d, device says %d, want %d", got, memory.used, want)
 	}
@@ -112,13 +108,10 @@ func TestRefusedRemapFallsToWhollyMapped(t *testing.T) {
 	})
 	_, large := gapped(t, a, memory)
 	before := a.Stats()
-	if got := mustAlloc(t, a, 10*mib); got.Addr != large.Addr || got.Size != 12*mib {
-		t.Errorf("got %+v, want the chunk at %#x", got, large.Addr)
-	}
+	got := mustAlloc(t, a, 10*mib)
+	assert.That(t, got.Addr == large.Addr && got.Size == 12*mib, "got %+v, want the chunk at %#x", got, large.Addr)
 	want := []mapCall{{"map", 2, 2}, {"map", 6, 2}, {"refused", 10, 2}, {"unmap", 6, 2}, {"unmap", 2, 2}}
-	if diff := cmp.Diff(want, memory.calls); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	assert.Diff(t, want, memory.calls)
 	if got := a.Stats(); got.Reserved != before.Reserved || got.PeakReserved != before.PeakReserved {
 		t.Errorf("what was mapped and undone counts: %+v, before %+v", got, before)
 	}
@@ -132,9 +125,8 @@ func TestWhollyMappedIsWhatIsHandedOut(t *testing.T) {
 	})
 	small, large := gapped(t, a, memory)
 	unmapFree(t, a, memory.Device, large.Addr+6*mib, 2*mib)
-	if got := mustAlloc(t, a, 4*mib); got.Addr != large.Addr || got.Size != 4*mib {
-		t.Errorf("got %+v, want 4 MiB at %#x", got, large.Addr)
-	}
+	got := mustAlloc(t, a, 4*mib)
+	assert.That(t, got.Addr == large.Addr && got.Size == 4*mib, "got %+v, want 4 MiB at %#x", got, large.Addr)
 	if got := mustAlloc(t, a, 5*mib+256); got.Addr == small.Addr || got.Addr == large.Addr+4*mib {
 		t.Errorf("got %+v, which is not mapped", got)
 	}
@@ -163,15 +155,9 @@ func TestRefusedRemapGrows(t *testing.T) {
 		memory.calls = nil
 		before := a.Stats()
 		block, ok := a.Alloc(4 * mib)
-		if ok != c.ok || ok && block.Addr != keep.Addr+2*mib {
-			t.Errorf("%+v %v", block, ok)
-		}
-		if !ok && a.Stats() != before {
-			t.Errorf("failure left %+v, before %+v", a.Stats(), before)
-		}
-		if diff := cmp.Diff(c.calls, memory.calls); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		assert.That(t, ok == c.ok && (!ok || block.Addr == keep.Addr+2*mib), "%+v %v", block, ok)
+		assert.That(t, ok || a.Stats() == before, "failure left %+v, before %+v", a.Stats(), before)
+		assert.Diff(t, c.calls, memory.calls)
 	}
 }
 
@@ -184,9 +170,8 @@ func TestUnmappableTailIsNoCredit(t *testing.T) {
 	mustFree(t, a, first.Addr)
 	unmapFree(t, a, memory.Device, first.Addr, 2*mib)
 	// The grant merges with the tail, and the joined chunk starts with what is missing.
-	if block, ok := a.Alloc(4 * mib); ok {
-		t.Errorf("got %+v", block)
-	}
+	block, ok := a.Alloc(4 * mib)
+	assert.That(t, !ok, "got %+v", block)
 	wantShape(t, a, [][]int64{{-8 * mib}})
 }
 
@@ -199,13 +184,10 @@ func TestRemapWithinTheLimit(t *testing.T) {
 	unmapFree(t, a, memory.Device, first.Addr, 4*mib)
 	mustAlloc(t, a, 2*mib) // of the freed chunk
 	tail := mustAlloc(t, a, 4*mib)
-	if a.Stats().Reserved != 10*mib || a.unmapped.bytes != 2*mib {
-		t.Fatalf("%d reserved, %d unmapped", a.Stats().Reserved, a.unmapped.bytes)
-	}
+	assert.Must(t, a.Stats().Reserved == 10*mib && a.unmapped.bytes == 2*mib, "%d reserved, %d unmapped", a.Stats().Reserved, a.unmapped.bytes)
 	memory.calls = nil
-	if block, ok := a.Alloc(2 * mib); ok || len(memory.calls) > 0 {
-		t.Errorf("got %+v beyond the limit, after %v", block, memory.calls)
-	}
+	block, ok := a.Alloc(2 * mib)
+	assert.That(t, !ok && len(memory.calls) <= 0, "got %+v beyond the limit, after %v", block, memory.calls)
 	giveBackAll(t, a, memory.Device, tail)
 	if block := mustAlloc(t, a, 2*mib); block.Addr != first.Addr+2*mib || a.Stats().Reserved != 8*mib {
 		t.Errorf("%+v of %d reserved", block, a.Stats().Reserved)
@@ -236,13 +218,10 @@ func TestUnmapRefuses(t *testing.T) {
 		"past the end":          {free, gib},
 		"past the last address": {math.MaxUint64 &^ (2*mib - 1), 2 * mib},
 	} {
-		if err := a.Unmap(r[0], r[1]); !errors.Is(err, ErrNotFree) {
-			t.Errorf("%s: %v", name, err)
-		}
+		err := a.Unmap(r[0], r[1])
+		assert.That(t, errors.Is(err, ErrNotFree), "%s: %v", name, err)
 	}
-	if a.Stats() != before {
-		t.Errorf("%+v, before %+v", a.Stats(), before)
-	}
+	assert.That(t, a.Stats() == before, "%+v, before %+v", a.Stats(), before)
 }
 
 // What an idle region had mapped is what its release brings.
@@ -254,9 +233,8 @@ func TestCollectPartlyUnmapped(t *testing.T) {
 	if got := a.CollectGarbage(); got != 4*mib || a.Stats().Reserved != 0 || memory.used != 0 {
 		t.Errorf("collected %d, reserved %d, device says %d", got, a.Stats().Reserved, memory.used)
 	}
-	if again := mustAlloc(t, a, 8*mib); again.Addr != block.Addr || len(memory.calls) != 0 {
-		t.Errorf("%+v after %v", again, memory.calls)
-	}
+	again := mustAlloc(t, a, 8*mib)
+	assert.That(t, again.Addr == block.Addr && len(memory.calls) == 0, "%+v after %v", again, memory.calls)
 }
 
 func TestRangeSet(t *testing.T) {
@@ -264,12 +242,10 @@ func TestRangeSet(t *testing.T) {
 	for _, r := range []byteRange{{10, 20}, {40, 50}, {20, 30}, {35, 40}, {30, 35}, {60, 70}} {
 		s.add(r)
 	}
-	if want := []byteRange{{10, 50}, {60, 70}}; !slices.Equal(s.ranges, want) || s.bytes != 50 {
-		t.Fatalf("%v of %d bytes, want %v", s.ranges, s.bytes, want)
-	}
-	if got := s.within(45, 65); got != 10 {
-		t.Errorf("%d bytes within 45..65, want 10", got)
-	}
+	want := []byteRange{{10, 50}, {60, 70}}
+	assert.Must(t, slices.Equal(s.ranges, want) && s.bytes == 50, "%v of %d bytes, want %v", s.ranges, s.bytes, want)
+	got := s.within(45, 65)
+	assert.That(t, got == 10, "%d bytes within 45..65, want 10", got)
 	if got, want := s.cut(nil, 45, 65), []byteRange{{45, 50}, {60, 65}}; !slices.Equal(got, want) {
 		t.Errorf("cut to %v, want %v", got, want)
 	}
@@ -280,9 +256,7 @@ func TestRangeSet(t *testing.T) {
 		t.Errorf("%v of %d bytes, want %v", s.ranges, s.bytes, want)
 	}
 	s.remove(byteRange{0, 100})
-	if !s.empty() || s.bytes != 0 {
-		t.Errorf("%v of %d bytes are left", s.ranges, s.bytes)
-	}
+	assert.That(t, s.empty() && s.bytes == 0, "%v of %d bytes are left", s.ranges, s.bytes)
 }
 
 // An idle region of which everything was unmapped already brings nothing, and is kept.
@@ -292,7 +266,6 @@ func TestNothingToCollect(t *testing.T) {
 		RefuseMap:  func(int, uint64, uint64) bool { return true },
 	})
 	giveBackAll(t, a, memory.Device, mustAlloc(t, a, 4*mib))
-	if block, ok := a.Alloc(2 * mib); ok || len(a.Regions()) != 1 {
-		t.Errorf("%+v %v, %d regions left", block, ok, len(a.Regions()))
-	}
+	block, ok := a.Alloc(2 * mib)
+	assert.That(t, !ok && len(a.Regions()) == 1, "%+v %v, %d regions left", block, ok, len(a.Regions()))
 }

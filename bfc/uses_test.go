@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // iterations is a job that repeats itself: in each it takes and frees blocks of its own.
@@ -54,13 +56,10 @@ func TestTrim(t *testing.T) {
 		{[]uint64{4, 8}, []mapCall{{"map", 6, 6}}},
 		{nil, []mapCall{{"take", 0, 12}}},
 	} {
-		if diff := cmp.Diff(c.want, j.run(c.sizes...)); diff != "" {
-			t.Errorf("iteration %d (-want +got):\n%s", i, diff)
-		}
+		assert.Diff(t, c.want, j.run(c.sizes...), "iteration %d", i)
 	}
-	if got := j.Stats(); got.Reserved != 0 || got.PeakReserved != 40*mib {
-		t.Errorf("%+v", got)
-	}
+	got := j.Stats()
+	assert.That(t, got.Reserved == 0 && got.PeakReserved == 40*mib, "%+v", got)
 }
 
 // What was never used goes at the end of the first iteration: the growth of classic recordings.
@@ -83,9 +82,7 @@ func TestTrimKeepsWhatWasFreed(t *testing.T) {
 	mustFree(t, j.Allocator, old.Addr)
 	// The block of 2 MiB moves to where the old one began, so that its own page is left, too.
 	for i, want := range [][]mapCall{{{"take", 4, 2}}, {{"take", 2, 2}}} {
-		if diff := cmp.Diff(want, j.run(2)); diff != "" {
-			t.Errorf("iteration %d after its free (-want +got):\n%s", i, diff)
-		}
+		assert.Diff(t, want, j.run(2), "iteration %d after its free", i)
 	}
 }
 
@@ -106,13 +103,11 @@ func TestRemapRefuses(t *testing.T) {
 		"past the end":   {tail, 1 << 63},
 		"around the end": {1<<64 - 2*mib, 4 * mib},
 	} {
-		if err := a.Remap(r[0], r[1]); !errors.Is(err, ErrNotUnmapped) || a.Stats() != before {
-			t.Errorf("%s: %v", name, err)
-		}
+		err := a.Remap(r[0], r[1])
+		assert.That(t, errors.Is(err, ErrNotUnmapped) && a.Stats() == before, "%s: %v", name, err)
 	}
-	if err := a.Remap(tail, 8*mib); err != nil || a.Stats().Reserved != 12*mib {
-		t.Errorf("%v, %d reserved", err, a.Stats().Reserved)
-	}
+	err := a.Remap(tail, 8*mib)
+	assert.That(t, err == nil && a.Stats().Reserved == 12*mib, "%v, %d reserved", err, a.Stats().Reserved)
 	a.options.Limit = 14 * mib
 	if err := a.Remap(block.Addr, 4*mib); !errors.Is(err, ErrNotUnmapped) {
 		t.Errorf("beyond the limit: %v", err)
@@ -146,17 +141,12 @@ func TestInsideOfNothing(t *testing.T) {
 	a, memory := newMapped(t, Options{Limit: gib, Growth: Needed, Trim: Trim{When: TrimIteration}}, DeviceOptions{})
 	j := &iterations{a, memory, t}
 	j.run(4, 36)
-	if got := j.Excess(); len(got) != 0 {
-		t.Fatalf("excess %v after an iteration that used it all", got)
-	}
+	got := j.Excess()
+	assert.Must(t, len(got) == 0, "excess %v after an iteration that used it all", got)
 	j.EndIteration()
 	excess := j.Excess()
-	if len(excess) != 1 || !j.InExcess(excess[0].Addr, excess[0].Bytes) {
-		t.Fatalf("excess %v, and it is not in it", excess)
-	}
+	assert.Must(t, len(excess) == 1 && j.InExcess(excess[0].Addr, excess[0].Bytes), "excess %v, and it is not in it", excess)
 	for _, r := range []Range{{excess[0].Addr, 0}, {excess[0].Addr, 1 << 63}, {1<<64 - 2*mib, 4 * mib}, {0, 2 * mib}} {
-		if j.InExcess(r.Addr, r.Bytes) {
-			t.Errorf("%d bytes at %#x are in excess", r.Bytes, r.Addr)
-		}
+		assert.That(t, !j.InExcess(r.Addr, r.Bytes), "%d bytes at %#x are in excess", r.Bytes, r.Addr)
 	}
 }

@@ -3,6 +3,8 @@ package hooks
 import (
 	"slices"
 	"testing"
+
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 func TestEnvironmentOfAllocators(t *testing.T) {
@@ -19,11 +21,7 @@ func TestEnvironmentOfAllocators(t *testing.T) {
 		// The environment of a recording inside another one is its own.
 		env := installation.Environment([]string{"MEMPROF_ALLOCATOR=outer"}, Options{Spool: "/s", Allocator: test.allocator})
 		value, ok := lookup(env, "MEMPROF_ALLOCATOR")
-		if ok != test.native || ok && value != "native" {
-			t.Errorf("allocator %q: MEMPROF_ALLOCATOR is %q, %v", test.allocator, value, ok)
-		}
-		if registered := !slices.Contains(env, "NCCL_GRAPH_REGISTER=0"); registered != test.registered {
-			t.Errorf("allocator %q: NCCL may register: %v", test.allocator, registered)
-		}
+		assert.That(t, ok == test.native && (!ok || value == "native"), "allocator %q: MEMPROF_ALLOCATOR is %q, %v", test.allocator, value, ok)
+		assert.Equal(t, !slices.Contains(env, "NCCL_GRAPH_REGISTER=0"), test.registered, "allocator %q: NCCL may register", test.allocator)
 	}
 }

@@ -31,7 +31,7 @@ import (
 	"strings"
 )
 
-//go:embed all:dist torch/*.cpp torch/*.h python/*.py python/memprof/*.py python/memprof/*/*.py python/memprof/*/*/*.py capture/memprof.h
+//go:embed all:dist torch/*.cpp torch/*.h python/*.py python/memprof/*.py python/memprof/*/*.py python/memprof/*/*.txt python/memprof/*/*/*.py capture/memprof.h
 var embedded embed.FS
 
 // ErrNotBuilt: this binary was compiled without `make -C hooks dist` before. It can read traces,

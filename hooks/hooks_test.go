@@ -9,18 +9,14 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 func install(t *testing.T, cache string) *Installation {
 	t.Helper()
 	installed, err := Install(cache)
-	if errors.Is(err, ErrNotBuilt) {
-		t.Fatal("hooks/dist/libmemprof.so is missing: run `make -C hooks dist` first")
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, !errors.Is(err, ErrNotBuilt), "hooks/dist/libmemprof.so is missing: run `make -C hooks dist` first")
+	assert.NoError(t, err)
 	return installed
 }
 
@@ -28,21 +24,14 @@ func TestInstallAgain(t *testing.T) {
 	cache := t.TempDir()
 	first := install(t, cache)
 	before, err := os.Stat(first.Library())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	second := install(t, cache)
 	after, err := os.Stat(second.Library())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if first.Dir != second.Dir || !os.SameFile(before, after) {
-		t.Errorf("a complete installation was written again: %s, then %s", first.Dir, second.Dir)
-	}
+	assert.NoError(t, err)
+	assert.That(t, first.Dir == second.Dir && os.SameFile(before, after), "a complete installation was written again: %s, then %s", first.Dir, second.Dir)
 	for _, name := range []string{"torch/shim.cpp", "capture/memprof.h", "python/sitecustomize.py", "python/memprof/__init__.py", "python/memprof/_attribution/__init__.py", "sim/libcuda.so.1", "sim/libcudart.so.12"} {
-		if _, err := os.Stat(filepath.Join(first.Dir, name)); err != nil {
-			t.Errorf("not installed: %v", err)
-		}
+		_, err := os.Stat(filepath.Join(first.Dir, name))
+		assert.That(t, err == nil, "not installed: %v", err)
 	}
 }
 
@@ -50,24 +39,14 @@ func TestInstallRepairs(t *testing.T) {
 	cache := t.TempDir()
 	installed := install(t, cache)
 	want, err := os.ReadFile(installed.Library())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Truncate(installed.Library(), 100); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(filepath.Join(installed.SimDir(), "libcudart.so.13")); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
+	assert.NoError(t, os.Truncate(installed.Library(), 100))
+	assert.NoError(t, os.Remove(filepath.Join(installed.SimDir(), "libcudart.so.13")))
 	install(t, cache)
 	got, err := os.ReadFile(installed.Library())
-	if err != nil || string(got) != string(want) {
-		t.Errorf("a truncated library was not put back: %d bytes, %v, want %d bytes", len(got), err, len(want))
-	}
+	assert.That(t, err == nil && string(got) == string(want), "a truncated library was not put back: %d bytes, %v, want %d bytes", len(got), err, len(want))
 	entries, err := os.ReadDir(cache)
-	if err != nil || len(entries) != 1 {
-		t.Errorf("the cache holds %v, %v; want the installation alone", entries, err)
-	}
+	assert.That(t, err == nil && len(entries) == 1, "the cache holds %v, %v; want the installation alone", entries, err)
 }
 
 func TestInstallAtOnce(t *testing.T) {
@@ -90,9 +69,7 @@ func TestInstallAtOnce(t *testing.T) {
 
 func TestInstallAnywhere(t *testing.T) {
 	blocker := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(blocker, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(blocker, nil, 0o600))
 	tmp := t.TempDir()
 	t.Setenv("MEMPROF_CACHE", "")
 	t.Setenv("TMPDIR", tmp)
@@ -101,12 +78,8 @@ func TestInstallAnywhere(t *testing.T) {
 		t.Setenv("XDG_CACHE_HOME", home)
 		t.Setenv("HOME", "")
 		installed, err := InstallAnywhere()
-		if err != nil || filepath.Dir(filepath.Dir(installed.Dir)) != tmp {
-			t.Fatalf("home %q: %+v, %v; want a folder in %s", home, installed, err, tmp)
-		}
-		if err := os.RemoveAll(filepath.Dir(installed.Dir)); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err == nil && filepath.Dir(filepath.Dir(installed.Dir)) == tmp, "home %q: %+v, %v; want a folder in %s", home, installed, err, tmp)
+		assert.NoError(t, os.RemoveAll(filepath.Dir(installed.Dir)))
 	}
 	t.Chdir(filepath.Dir(tmp))
 	t.Setenv("TMPDIR", filepath.Base(tmp))
@@ -119,15 +92,13 @@ func TestInstallAnywhere(t *testing.T) {
 		t.Errorf("MEMPROF_CACHE=%s: %+v, %v", cache, installed, err)
 	}
 	for dir := cache; dir != tmp; dir = filepath.Dir(dir) { // root makes it in an image, and another user runs the job
-		if stat, err := os.Stat(dir); err != nil || stat.Mode().Perm() != 0o755 {
-			t.Errorf("%s: %v, %v; want a folder that others can read and not change", dir, stat, err)
-		}
+		stat, err := os.Stat(dir)
+		assert.That(t, err == nil && stat.Mode().Perm() == 0o755, "%s: %v, %v; want a folder that others can read and not change", dir, stat, err)
 	}
 	for _, dir := range []string{filepath.Join(blocker, "x"), filepath.Join(tmp, "a b"), filepath.Join(tmp, "a:b")} {
 		t.Setenv("MEMPROF_CACHE", dir)
-		if installed, err := InstallAnywhere(); err == nil {
-			t.Errorf("MEMPROF_CACHE=%s was accepted: %+v", dir, installed)
-		}
+		installed, err := InstallAnywhere()
+		assert.That(t, err != nil, "MEMPROF_CACHE=%s was accepted: %+v", dir, installed)
 	}
 }
 
@@ -140,12 +111,8 @@ func TestInstallOfOthers(t *testing.T) {
 	spoil := map[string]func(t *testing.T, dir string, installed *Installation){
 		"same size, other bytes": func(t *testing.T, _ string, installed *Installation) {
 			stat, err := os.Stat(installed.Library())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(installed.Library(), make([]byte, stat.Size()), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
+			assert.NoError(t, os.WriteFile(installed.Library(), make([]byte, stat.Size()), 0o644))
 		},
 		"library that all can write": func(t *testing.T, _ string, installed *Installation) { chmod(t, installed.Library(), 0o666) },
 		"folder that all can write":  func(t *testing.T, _ string, installed *Installation) { chmod(t, installed.PythonDir(), 0o777) },
@@ -155,9 +122,7 @@ func TestInstallOfOthers(t *testing.T) {
 		},
 		"link to another library": func(t *testing.T, _ string, installed *Installation) {
 			link := filepath.Join(installed.SimDir(), "libcudart.so.12")
-			if err := errors.Join(os.Remove(link), os.Symlink(installed.Library(), link)); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, errors.Join(os.Remove(link), os.Symlink(installed.Library(), link)))
 		},
 		"library of another user": func(t *testing.T, _ string, installed *Installation) { give(t, installed.Library()) },
 		"cache of another user":   func(t *testing.T, dir string, _ *Installation) { give(t, dir) },
@@ -175,18 +140,12 @@ func TestInstallOfOthers(t *testing.T) {
 					t.Setenv(variable, cache)
 				}
 				first, err := InstallAnywhere()
-				if err != nil || filepath.Dir(first.Dir) != cache {
-					t.Fatalf("%+v, %v, want one in %s", first, err, cache)
-				}
+				assert.Must(t, err == nil && filepath.Dir(first.Dir) == cache, "%+v, %v, want one in %s", first, err, cache)
 				want, err := os.ReadFile(first.Library())
-				if err != nil {
-					t.Fatal(err)
-				}
+				assert.NoError(t, err)
 				spoil(t, cache, first)
 				second, err := InstallAnywhere()
-				if err != nil {
-					t.Fatal(err)
-				}
+				assert.NoError(t, err)
 				if err := TrustedTree(second.Dir); err != nil {
 					t.Errorf("what is loaded: %v", err)
 				}
@@ -194,9 +153,8 @@ func TestInstallOfOthers(t *testing.T) {
 					t.Errorf("the library is not the one that was installed: %d bytes, %v", len(got), err)
 				}
 				moved := filepath.Dir(second.Dir) != cache
-				if wantMoved := strings.HasPrefix(name, "cache") || strings.HasPrefix(name, "parent") || strings.HasPrefix(name, "home"); moved != wantMoved {
-					t.Errorf("installed in %s, the first time in %s", second.Dir, first.Dir)
-				}
+				wantMoved := strings.HasPrefix(name, "cache") || strings.HasPrefix(name, "parent") || strings.HasPrefix(name, "home")
+				assert.That(t, moved == wantMoved, "installed in %s, the first time in %s", second.Dir, first.Dir)
 				if moved != strings.HasPrefix(second.Dir, tmp) || (second.PassedOver != "") != (moved && variable == "MEMPROF_CACHE") {
 					t.Errorf("installed in %s, passed over %q", second.Dir, second.PassedOver)
 				}
@@ -207,9 +165,7 @@ func TestInstallOfOthers(t *testing.T) {
 
 func chmod(t *testing.T, path string, mode os.FileMode) {
 	t.Helper()
-	if err := os.Chmod(path, mode); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.Chmod(path, mode))
 }
 
 // give gives a file to another user, which only root can.
@@ -218,9 +174,7 @@ func give(t *testing.T, path string) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can give files away")
 	}
-	if err := os.Chown(path, 65534, -1); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.Chown(path, 65534, -1))
 }
 
 // TestCompiledByOthers: what Python has compiled is removed where others could have put it there, and nothing else of the installation
@@ -229,23 +183,17 @@ func TestCompiledByOthers(t *testing.T) {
 	cache := t.TempDir()
 	installed := install(t, cache)
 	before, err := os.Stat(installed.Dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	compiled := filepath.Join(installed.PythonDir(), "memprof", "_attribution", "__pycache__")
 	for _, test := range []struct {
 		mode os.FileMode
 		kept bool
 	}{{0o755, true}, {0o775, false}} {
-		if err := os.MkdirAll(compiled, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, os.MkdirAll(compiled, 0o755))
 		chmod(t, compiled, test.mode)
 		again := install(t, cache)
 		after, err := os.Stat(again.Dir)
-		if err != nil || !os.SameFile(before, after) {
-			t.Errorf("mode %v: it was installed again", test.mode)
-		}
+		assert.That(t, err == nil && os.SameFile(before, after), "mode %v: it was installed again", test.mode)
 		if _, err := os.Stat(compiled); (err == nil) != test.kept {
 			t.Errorf("mode %v: %v, want it kept %v", test.mode, err, test.kept)
 		}
@@ -255,19 +203,12 @@ func TestCompiledByOthers(t *testing.T) {
 // A cache that was filled before it became read-only is used as it is.
 func TestExisting(t *testing.T) {
 	cache := t.TempDir()
-	if installed := existing(cache); installed != nil {
-		t.Errorf("found %+v in an empty cache", installed)
-	}
+	installed := existing(cache)
+	assert.That(t, installed == nil, "found %+v in an empty cache", installed)
 	want, err := Install(cache)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(want, existing(cache)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	if err := os.Truncate(want.Library(), 10); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
+	assert.Diff(t, want, existing(cache))
+	assert.NoError(t, os.Truncate(want.Library(), 10))
 	if installed := existing(cache); installed != nil {
 		t.Errorf("a damaged installation was taken: %+v", installed)
 	}
@@ -347,9 +288,7 @@ func TestEnvironment(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, installation.Environment(test.base, test.options)); diff != "" {
-				t.Errorf("environment (-want +got):\n%s", diff)
-			}
+			assert.Diff(t, test.want, installation.Environment(test.base, test.options), "environment")
 		})
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io/fs"
 	"testing"
+
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // Each program below a recorded job loads the library. What that costs is mostly the lookup of
@@ -15,9 +17,7 @@ func TestLibraryLoadsQuickly(t *testing.T) {
 	if errors.Is(err, fs.ErrNotExist) {
 		t.Skip("not built")
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer file.Close()
 	segments := 0
 	for _, p := range file.Progs {
@@ -25,22 +25,16 @@ func TestLibraryLoadsQuickly(t *testing.T) {
 			segments++
 		}
 	}
-	if segments > 2 {
-		t.Errorf("%d segments, want 2", segments)
-	}
+	assert.That(t, segments <= 2, "%d segments, want 2", segments)
 	relocations, err := file.Section(".rela.dyn").Data()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	lookups := 0
 	for ; len(relocations) >= 24; relocations = relocations[24:] { // Elf64_Rela
 		if file.ByteOrder.Uint64(relocations[8:])>>32 != 0 { // the symbol
 			lookups++
 		}
 	}
-	if lookups > 12 {
-		t.Errorf("%d symbols are looked up when it is loaded, want at most 12", lookups)
-	}
+	assert.That(t, lookups <= 12, "%d symbols are looked up when it is loaded, want at most 12", lookups)
 	if flags, err := file.DynValue(elf.DT_FLAGS); err != nil || len(flags) > 0 && flags[0]&uint64(elf.DF_BIND_NOW) != 0 {
 		t.Errorf("flags %v, %v: all functions are looked up when it is loaded", flags, err)
 	}

@@ -6,13 +6,22 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 )
 
 // BuildShim has the Python package compile the shim, unless the cache has it, and returns its path.
 // The package has printed errors to stderr.
 func (i *Installation) BuildShim(python string, stderr io.Writer) (string, error) {
-	build := exec.Command(python, "-m", "memprof._shim")
+	program, err := exec.LookPath(python)
+	if err == nil {
+		program, err = filepath.Abs(program)
+	}
+	if err != nil {
+		return "", fmt.Errorf("no torch shim: %w", err)
+	}
+	build := exec.Command(program, "-m", "memprof._shim")
+	build.Dir = i.PythonDir() // Python imports from where it starts first: a folder memprof may lie where the user calls this from
 	build.Env = i.ShimEnvironment(os.Environ())
 	build.Stderr = stderr
 	out, err := build.Output()

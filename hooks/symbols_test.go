@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"slices"
 	"testing"
+
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // movedSymbols are older than their version says: glibc 2.32 to 2.34 moved them from libpthread and libdl into libc, or made
@@ -23,13 +25,9 @@ var newSymbol = regexp.MustCompile(`\(?GLIBC_2\.(?:29|[3-9][0-9])\)?\s+(\S+)`)
 func TestOldSymbols(t *testing.T) {
 	for _, file := range []string{library, simLibrary} {
 		out, err := exec.Command("objdump", "-T", filepath.Join("dist", file)).CombinedOutput()
-		if err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
+		assert.Must(t, err == nil, "%v: %s", err, out)
 		for _, found := range newSymbol.FindAllStringSubmatch(string(out), -1) {
-			if !slices.Contains(movedSymbols, found[1]) {
-				t.Errorf("%s: %s is not in glibc 2.28", file, found[0])
-			}
+			assert.That(t, slices.Contains(movedSymbols, found[1]), "%s: %s is not in glibc 2.28", file, found[0])
 		}
 	}
 }

@@ -5,31 +5,25 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 func TestPath(t *testing.T) {
 	dir := t.TempDir()
 	inner := filepath.Join(dir, "inner")
 	file := filepath.Join(inner, "file")
-	if err := os.Mkdir(inner, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.Mkdir(inner, 0o755))
+	assert.NoError(t, os.WriteFile(file, nil, 0o644))
 	check := func(what string, good bool, groups ...int) {
 		t.Helper()
 		for _, err := range []error{Trusted(file, groups...), treeOf(inner, groups)} {
-			if (err == nil) != good || err != nil && !errors.Is(err, ErrOthers) {
-				t.Errorf("%s: %v, want trusted %v", what, err, good)
-			}
+			assert.That(t, (err == nil) == good && (err == nil || errors.Is(err, ErrOthers)), "%s: %v, want trusted %v", what, err, good)
 		}
 	}
 	chmod := func(path string, mode os.FileMode) {
 		t.Helper()
-		if err := os.Chmod(path, mode); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, os.Chmod(path, mode))
 	}
 	check("mine alone", true)
 	chmod(file, 0o664)
@@ -47,13 +41,9 @@ func TestPath(t *testing.T) {
 		t.Skip("only root can give files away")
 	}
 	for _, path := range []string{file, inner, dir} {
-		if err := os.Chown(path, 65534, -1); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, os.Chown(path, 65534, -1))
 		check(path+" belongs to somebody else", false)
-		if err := os.Chown(path, 0, -1); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, os.Chown(path, 0, -1))
 	}
 }
 
@@ -66,7 +56,6 @@ func treeOf(dir string, groups []int) error {
 }
 
 func TestMissing(t *testing.T) {
-	if err := Trusted(filepath.Join(t.TempDir(), "missing")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a file that is not there: %v", err)
-	}
+	err := Trusted(filepath.Join(t.TempDir(), "missing"))
+	assert.That(t, errors.Is(err, os.ErrNotExist), "a file that is not there: %v", err)
 }

@@ -71,9 +71,12 @@ type accountingTerm struct {
 	bytes         func(*accounting.Balance) int64
 	unknown       func(*accounting.Balance) bool // nil: never
 	tone          layout.Tone
-	ofChunks      bool // not known of the native allocator
+	ofChunks      bool // not known where bytes are not divided: those that are not requested
 	optional      bool // left out where it is 0
 }
+
+// undivided says whether a term that chunks decide is not known: its bytes are among those that are not requested.
+func undivided(b *accounting.Balance, bytes int64) bool { return b.At.NotRequested != 0 && bytes == 0 }
 
 // accountingTerms are the terms that add up to used.
 func accountingTerms(b *accounting.Account) []accountingTerm {
@@ -85,12 +88,13 @@ func accountingTerms(b *accounting.Account) []accountingTerm {
 		{name: "reserve", meaning: "never handed out", bytes: func(b *accounting.Balance) int64 { return b.At.Reserve }, ofChunks: true},
 		{name: "reusable", meaning: "largest free chunk", bytes: func(b *accounting.Balance) int64 { return b.At.Reusable }, ofChunks: true},
 		{name: "external", meaning: "smaller free chunks", bytes: func(b *accounting.Balance) int64 { return b.At.External }, tone: layout.Warned, ofChunks: true},
+		{name: "not requested", meaning: "internal, free", bytes: func(b *accounting.Balance) int64 { return b.At.NotRequested }, tone: layout.Warned, optional: true},
 	}
-	terms = slices.DeleteFunc(terms, func(t accountingTerm) bool { return t.optional && t.bytes(&b.Peak) == 0 && t.bytes(&b.End) == 0 })
-	if b.Peak.At.NotRequested != 0 || b.End.At.NotRequested != 0 {
-		terms = slices.DeleteFunc(terms, func(t accountingTerm) bool { return t.ofChunks && t.bytes(&b.Peak) == 0 && t.bytes(&b.End) == 0 })
-		terms = append(terms, accountingTerm{name: "not requested", meaning: "internal, free", bytes: func(b *accounting.Balance) int64 { return b.At.NotRequested }, tone: layout.Warned})
-	}
+	terms = slices.DeleteFunc(terms, func(t accountingTerm) bool {
+		peak, end := t.bytes(&b.Peak), t.bytes(&b.End)
+		unknown := t.ofChunks && (undivided(&b.Peak, peak) || undivided(&b.End, end))
+		return (t.optional || unknown) && peak == 0 && end == 0
+	})
 	terms = append(terms, libraryTerms(b)...)
 	if b.Peak.Pools != 0 || b.End.Pools != 0 || (b.Peak.Unknown | b.End.Unknown).Has(accounting.PoolsPart) {
 		terms = append(terms, accountingTerm{name: "idle in pools", meaning: "kept by driver pools", bytes: func(b *accounting.Balance) int64 { return b.Pools }, unknown: lacks(accounting.PoolsPart)})
@@ -407,7 +411,7 @@ func newJSONDeviceAccounting(b *accounting.Account) *jsonDeviceAccounting {
 
 func newJSONAccountingAt(b *accounting.Balance) *jsonAccountingAt {
 	known := func(bytes int64) *int64 {
-		if b.At.NotRequested != 0 && bytes == 0 { // the native allocator: chunks are not known
+		if undivided(b, bytes) {
 			return nil
 		}
 		return &bytes

@@ -16,22 +16,27 @@ const contextWidth = 45
 
 // allocationSections list the live allocations at the peak, by context and by size of the request.
 func allocationSections(d *analysis.DeviceResult) []layout.Section {
-	var sections []layout.Section
+	sections := sizeSections(d.AtPeak())
 	if len(d.TopContexts) > 0 && len(d.Held.Depths) == 0 { // else attributionSections have a table by module
-		sections = append(sections, contextTable("Live allocations at the peak, by context", d.Chunks, d.TopContexts, d.Peak.R))
-	}
-	if len(d.TopSizes) > 0 {
-		s := layout.Section{
-			Title:   "Live allocations at the peak, by size",
-			Columns: []layout.Column{layout.Numbers("request"), layout.Numbers("allocations"), layout.Numbers("requested"), layout.Numbers("provided"), layout.Numbers("of reserved")},
-		}
-		for _, h := range d.TopSizes {
-			s.Rows = append(s.Rows, layout.Row(plain.FormatSize(h.Size), plain.FormatCount(h.Blocks), plain.FormatSize(h.Requested), plain.FormatKnown(d.Chunks.Known(h.Provided)), plain.FormatPercent(plain.Ratio(h.Provided, d.Peak.R))))
-		}
-		s.Elide(groupsShown, 0)
-		sections = append(sections, s)
+		sections = append([]layout.Section{contextTable("Live allocations at the peak, by context", d.Chunks, d.TopContexts, d.Peak.R)}, sections...)
 	}
 	return layout.ShownAtPins(layout.Known("provided", sections)...)
+}
+
+// sizeSections list the live allocations of a moment by size of the request.
+func sizeSections(m *analysis.DeviceMoment) []layout.Section {
+	if len(m.TopSizes) == 0 {
+		return nil
+	}
+	s := layout.Section{
+		Title:   "Live allocations at the peak, by size",
+		Columns: []layout.Column{layout.Numbers("request"), layout.Numbers("allocations"), layout.Numbers("requested"), layout.Numbers("provided"), layout.Numbers("of reserved")},
+	}
+	for _, h := range m.TopSizes {
+		s.Rows = append(s.Rows, layout.Row(plain.FormatSize(h.Size), plain.FormatCount(h.Blocks), plain.FormatSize(h.Requested), plain.FormatKnown(m.Chunks.Known(h.Provided)), plain.FormatPercent(plain.Ratio(h.Provided, m.At.R))))
+	}
+	s.Elide(groupsShown, 0)
+	return layout.Known("provided", []layout.Section{s})
 }
 
 // contextTable lists groups by context, with their chunks as shares of whole, in bytes.
@@ -47,10 +52,10 @@ func contextTable(title string, chunks *analysis.Chunks, groups []attribution.Al
 	return s
 }
 
-func newJSONAllocationGroups(d *analysis.DeviceResult, groups []attribution.AllocationGroup) []jsonAllocationGroup {
+func newJSONAllocationGroups(chunks *analysis.Chunks, groups []attribution.AllocationGroup) []jsonAllocationGroup {
 	out := []jsonAllocationGroup{}
 	for _, g := range groups {
-		out = append(out, jsonAllocationGroup{g.Context, g.Size, g.Blocks, g.Requested, plain.Known(d.Chunks.Known(g.Provided))})
+		out = append(out, jsonAllocationGroup{g.Context, g.Size, g.Blocks, g.Requested, plain.Known(chunks.Known(g.Provided))})
 	}
 	return out
 }
@@ -71,5 +76,5 @@ type jsonAllocations struct {
 }
 
 func newJSONAllocations(d *analysis.DeviceResult) jsonAllocations {
-	return jsonAllocations{newJSONAllocationGroups(d, d.TopContexts), newJSONAllocationGroups(d, d.TopSizes)}
+	return jsonAllocations{newJSONAllocationGroups(d.Chunks, d.TopContexts), newJSONAllocationGroups(d.Chunks, d.TopSizes)}
 }

@@ -24,13 +24,18 @@ const (
 // attributionSections divide the live allocations at the peak by category, phase, module and stack, if the
 // recording has these.
 func attributionSections(d *analysis.DeviceResult) []layout.Section {
-	held := &d.Held
+	return layout.ShownAtPins(heldSections(d.AtPeak(), len(d.Phases) > 0)...)
+}
+
+// heldSections divide the live allocations of a moment.
+func heldSections(m *analysis.DeviceMoment, byPhase bool) []layout.Section {
+	held := &m.Held
 	if !held.Known {
 		return nil
 	}
-	t := groupTable{d.Peak.T, "of requested", held}
+	t := groupTable{m.At.T, "of requested", m.Chunks}
 	sections := []layout.Section{t.categories(held)}
-	if len(d.Phases) > 0 {
+	if byPhase {
 		sections = append(sections, t.section("Live allocations at the peak, by phase", "phase", &held.Phases, terms.Phase))
 	}
 	if len(held.Depths) > 0 {
@@ -47,7 +52,7 @@ func attributionSections(d *analysis.DeviceResult) []layout.Section {
 		s.Before = layout.Note("innermost frame first")
 		sections = append(sections, s)
 	}
-	return layout.ShownAtPins(layout.Known("provided", sections)...)
+	return layout.Known("provided", sections)
 }
 
 func groups(b *attribution.Breakdown) int64 { return int64(len(b.Groups)) + b.RestGroups }
@@ -59,9 +64,9 @@ func hasFrames(stacks *attribution.Breakdown) bool {
 
 // groupTable makes tables of groups of live allocations.
 type groupTable struct {
-	whole int64  // bytes that shares are of
-	share string // head of their column
-	held  *attribution.Result
+	whole  int64  // bytes that shares are of
+	share  string // head of their column
+	chunks *analysis.Chunks
 }
 
 func (t groupTable) categories(held *attribution.Result) layout.Section {
@@ -82,7 +87,7 @@ func (t groupTable) columns(what string) []layout.Column {
 
 // row is a group as a row of such a table.
 func (t groupTable) row(text string, g *attribution.Group) []layout.Cell {
-	return layout.Row(text, plain.FormatCount(g.Blocks), plain.FormatSize(g.Requested), plain.FormatPercent(plain.Ratio(g.Requested, t.whole)), plain.FormatKnown(t.held.Provided(g)))
+	return layout.Row(text, plain.FormatCount(g.Blocks), plain.FormatSize(g.Requested), plain.FormatPercent(plain.Ratio(g.Requested, t.whole)), plain.FormatKnown(t.chunks.Known(g.Provided)))
 }
 
 // section lists the groups of a breakdown; its rows add up to its total.
@@ -224,30 +229,30 @@ type jsonGroup struct {
 	Provided  *int64   `json:"provided"`
 }
 
-func newJSONLive(held *attribution.Result) *jsonLive {
+func newJSONLive(chunks *analysis.Chunks, held *attribution.Result) *jsonLive {
 	if held == nil || !held.Known {
 		return nil
 	}
 	j := &jsonLive{
-		Categories: newJSONBreakdown(held, &held.Categories), Phases: newJSONBreakdown(held, &held.Phases),
-		Modules: newJSONBreakdown(held, &held.Modules), Kinds: newJSONBreakdown(held, &held.Kinds), Depths: []jsonBreakdown{}, Stacks: newJSONBreakdown(held, &held.Stacks),
+		Categories: newJSONBreakdown(chunks, &held.Categories), Phases: newJSONBreakdown(chunks, &held.Phases),
+		Modules: newJSONBreakdown(chunks, &held.Modules), Kinds: newJSONBreakdown(chunks, &held.Kinds), Depths: []jsonBreakdown{}, Stacks: newJSONBreakdown(chunks, &held.Stacks),
 	}
 	for i := range held.Depths {
-		j.Depths = append(j.Depths, newJSONBreakdown(held, &held.Depths[i]))
+		j.Depths = append(j.Depths, newJSONBreakdown(chunks, &held.Depths[i]))
 	}
 	return j
 }
 
-func newJSONBreakdown(held *attribution.Result, b *attribution.Breakdown) jsonBreakdown {
-	j := jsonBreakdown{Groups: []jsonGroup{}, RestGroups: b.RestGroups, Rest: newJSONGroup(held, &b.Rest)}
+func newJSONBreakdown(chunks *analysis.Chunks, b *attribution.Breakdown) jsonBreakdown {
+	j := jsonBreakdown{Groups: []jsonGroup{}, RestGroups: b.RestGroups, Rest: newJSONGroup(chunks, &b.Rest)}
 	for i := range b.Groups {
-		j.Groups = append(j.Groups, newJSONGroup(held, &b.Groups[i]))
+		j.Groups = append(j.Groups, newJSONGroup(chunks, &b.Groups[i]))
 	}
 	return j
 }
 
-func newJSONGroup(held *attribution.Result, g *attribution.Group) jsonGroup {
-	return jsonGroup{g.Name, g.Frames, g.Blocks, g.Requested, plain.Known(held.Provided(g))}
+func newJSONGroup(chunks *analysis.Chunks, g *attribution.Group) jsonGroup {
+	return jsonGroup{g.Name, g.Frames, g.Blocks, g.Requested, plain.Known(chunks.Known(g.Provided))}
 }
 
 // jsonAttribution is the breakdown of what was live at the peak.
@@ -256,5 +261,5 @@ type jsonAttribution struct {
 }
 
 func newJSONAttribution(d *analysis.DeviceResult) jsonAttribution {
-	return jsonAttribution{newJSONLive(&d.Held)}
+	return jsonAttribution{newJSONLive(d.Chunks, &d.Held)}
 }

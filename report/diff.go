@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -58,7 +59,9 @@ type diffPart struct {
 
 func diffParts(d *compare.Diff) []diffPart {
 	return []diffPart{
-		{"Metrics", "metric", d.Metrics, strings.Clone, true},
+		{"Metrics that are better", "metric", metricsOf(d, "better"), strings.Clone, true},
+		{"Metrics that are worse", "metric", metricsOf(d, "worse"), strings.Clone, true},
+		{"Metrics that changed, neither better nor worse", "metric", metricsOf(d, ""), strings.Clone, true},
 		{"Requested at the peak, by module", "module", d.Modules, moduleName, false},
 		{"Requested at the peak, by source line", "line", d.Lines, stackText, false},
 		{"Requested at the peak, by call stack", "stack", d.Stacks, stackText, false},
@@ -68,6 +71,73 @@ func diffParts(d *compare.Diff) []diffPart {
 		{"Peak of requested, by iteration", "iteration", d.Requested, shortName, false},
 		{"Peak of reserved, by iteration", "iteration", d.Reserved, shortName, false},
 	}
+}
+
+// metricsOf are the metrics with a verdict. Those without a direction are changes all the same.
+func metricsOf(d *compare.Diff, verdict string) []compare.Change {
+	var of []compare.Change
+	for _, c := range d.Metrics {
+		switch c.Outcome() {
+		case compare.Grew, compare.Shrank:
+			if c.Verdict() == verdict {
+				of = append(of, c)
+			}
+		case compare.OneSided:
+			if verdict == "" {
+				of = append(of, c)
+			}
+		}
+	}
+	return of
+}
+
+// headline says in words what matters most: "reserved 8.00 -> 6.20 GiB, -22 %; requested unchanged".
+func headline(d *compare.Diff) string {
+	var parts []string
+	for _, of := range [][2]string{{"reserved.peak", "reserved"}, {"requested.peak", "requested"}} {
+		for i := range d.Metrics {
+			if c := &d.Metrics[i]; c.Name == of[0] {
+				parts = append(parts, of[1]+" "+changeWords(c))
+			}
+		}
+	}
+	counts := map[string]int64{}
+	for i := range d.Metrics {
+		c := &d.Metrics[i]
+		counts[cmp.Or(c.Verdict(), c.Outcome().String())]++
+	}
+	text := strings.Join(parts, "; ")
+	if text != "" {
+		text += ". "
+	}
+	return text + fmt.Sprintf("%s better, %s worse, %s within noise, %s unchanged", plain.Counted(counts["better"], "metric"), plain.FormatCount(counts["worse"]),
+		plain.FormatCount(counts["within noise"]), plain.FormatCount(counts["same"]+counts["too small"]))
+}
+
+// changeWords is a change of bytes in words.
+func changeWords(c *compare.Change) string {
+	switch c.Outcome() {
+	case compare.Same, compare.TooSmall:
+		return "unchanged"
+	case compare.OneSided:
+		return outcomeText(c)
+	}
+	delta, _ := c.Delta()
+	unit, name := 1., "B"
+	for _, larger := range []string{"KiB", "MiB", "GiB", "TiB"} {
+		if max(c.Base.Median, c.New.Median) < 1024*unit {
+			break
+		}
+		unit, name = 1024*unit, larger
+	}
+	text := fmt.Sprintf("%.2f -> %.2f %s", c.Base.Median/unit, c.New.Median/unit, name)
+	if c.Base.Median > 0 {
+		text += fmt.Sprintf(", %+.3g %%", 100*delta/c.Base.Median)
+	}
+	if c.Outcome() == compare.WithinNoise {
+		text += " (within noise)"
+	}
+	return text
 }
 
 func shortName(name string) string { return plain.Shorten(name, 28) }
@@ -102,18 +172,9 @@ func diffHead(c Compared) layout.Section {
 		{Text: setLine("base", c.BaseNames, c.Base)},
 		{Text: setLine("new", c.NewNames, c.New)},
 	}}
-	better, worse := int64(0), int64(0)
-	for i := range c.Metrics {
-		switch c.Metrics[i].Verdict() {
-		case "better":
-			better++
-		case "worse":
-			worse++
-		}
-	}
-	s.Before = append(s.Before, layout.Cell{Text: fmt.Sprintf("%s better, %s worse", plain.Counted(better, "metric"), plain.FormatCount(worse))})
+	s.Before = append(s.Before, layout.Cell{Text: headline(c.Diff), Tone: layout.Strong})
 	if c.Base < 2 && c.New < 2 {
-		s.After = append(s.After, layout.Cell{Text: "one run of each: noise is not known, so every difference counts as a change; add runs of each", Tone: layout.Warned})
+		s.After = append(s.After, layout.Cell{Text: "one run each: no noise known, so every difference counts as a change; add runs of each", Tone: layout.Warned})
 	}
 	return s
 }
@@ -166,7 +227,7 @@ func changeRow(name string, c *compare.Change) []layout.Cell {
 	if delta, ok := c.Delta(); ok {
 		cells[3].Text = changeText(c.Unit, delta)
 		if c.Unit != analysis.Share && c.Base.Median != 0 {
-			cells[4].Text = signed(plain.FormatPercent(delta / math.Abs(c.Base.Median)))
+			cells[4].Text = relativeText(delta / math.Abs(c.Base.Median))
 		}
 	}
 	if noise, ok := c.Noise(); ok {
@@ -179,6 +240,14 @@ func changeRow(name string, c *compare.Change) []layout.Cell {
 		return layout.Toned(layout.Faint, cells)
 	}
 	return cells
+}
+
+// relativeText is a relative change. One that rounds to nothing is no zero.
+func relativeText(change float64) string {
+	if change != 0 && math.Abs(change) < 0.0005 {
+		return "<0.1%"
+	}
+	return signed(plain.FormatPercent(change))
 }
 
 // outcomeText names the side on which a value is not known: it does not record the value, or lists only
@@ -286,6 +355,7 @@ type jsonChange struct {
 	Verdict *string     `json:"verdict"` // "better" or "worse"; null where neither is
 	Change  any         `json:"change"`
 	Noise   any         `json:"noise"`
+	Effect  *float64    `json:"effect"` // from -1 to 1; null where one set lacks the number
 	Base    *jsonSpread `json:"base"`
 	New     *jsonSpread `json:"new"`
 }
@@ -305,7 +375,7 @@ func newJSONChanges(changes []compare.Change) []jsonChange {
 		c := &changes[i]
 		j := jsonChange{Name: c.Name, Unit: c.Unit.String(), Outcome: c.Outcome().String(), Verdict: plain.NotEmpty(c.Verdict()), Base: newJSONSpread(c.Unit, c.Base), New: newJSONSpread(c.Unit, c.New)}
 		if delta, ok := c.Delta(); ok {
-			j.Change = jsonNumber(c.Unit, delta)
+			j.Change, j.Effect = jsonNumber(c.Unit, delta), &c.Effect
 		}
 		if noise, ok := c.Noise(); ok {
 			j.Noise = jsonNumber(c.Unit, noise)
@@ -371,12 +441,18 @@ func pageParts(c Compared) []page.Part {
 			continue
 		}
 		p := page.Part{Section: diffSection(part, c.Top)}
+		greatest := 0.
+		for i := range part.changes {
+			if delta, ok := part.changes[i].Delta(); ok && part.changes[i].Unit == analysis.Bytes {
+				greatest = max(greatest, math.Abs(delta))
+			}
+		}
 		for i := range part.changes {
 			change := &part.changes[i]
 			if change.Outcome() == compare.Same || len(p.Changes) == len(p.Section.Rows) {
 				continue
 			}
-			p.Changes = append(p.Changes, changeShare(change))
+			p.Changes = append(p.Changes, changeBar(change, greatest))
 			p.Outcomes = append(p.Outcomes, outcomeWord(change))
 		}
 		parts = append(parts, p)
@@ -384,16 +460,11 @@ func pageParts(c Compared) []page.Part {
 	return parts
 }
 
-// changeShare is a change relative to the greater value: -1 if the value is gone, 1 if it is new, 0 if it
-// is not known of one side.
-func changeShare(c *compare.Change) float64 {
+// changeBar is the length of a change's bar: its bytes, as a share of the greatest change of bytes in its table. Other units have no bar.
+func changeBar(c *compare.Change, greatest float64) float64 {
 	delta, ok := c.Delta()
-	greater := max(c.Base.Median, c.New.Median, -c.Base.Median, -c.New.Median)
-	switch {
-	case !ok || greater == 0:
+	if !ok || c.Unit != analysis.Bytes || greatest == 0 {
 		return 0
-	case c.Unit == analysis.Share:
-		return max(-1, min(1, delta))
 	}
-	return delta / greater
+	return delta / greatest
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/layout"
 	"github.com/memprof/memprof/report/reporttest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // compared is two sets of three runs with every outcome, and names that are not trusted.
@@ -21,7 +23,11 @@ func compared() Compared {
 		return compare.Spread{Runs: 3, Min: median - noise, Median: median, Max: median}
 	}
 	change := func(name string, unit analysis.Unit, base, with compare.Spread) compare.Change {
-		return compare.Change{Name: name, Unit: unit, Base: base, New: with}
+		c := compare.Change{Name: name, Unit: unit, Base: base, New: with, Effect: 1}
+		delta, ok := c.Delta()
+		noise, _ := c.Noise()
+		c.Beyond = ok && math.Abs(delta) > noise
+		return c
 	}
 	d := &compare.Diff{Base: 3, New: 3, Metrics: []compare.Change{
 		change("reserved.peak", analysis.Bytes, spread(40*gib, 100*mib), spread(42*gib, 60*mib)),
@@ -55,9 +61,7 @@ func TestDiffGolden(t *testing.T) {
 		{"diff_nothing.json", func(w io.Writer) error { return DiffJSON(w, Compared{Diff: &compare.Diff{}, Top: 1}) }},
 	} {
 		var out bytes.Buffer
-		if err := test.write(&out); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, test.write(&out))
 		reporttest.Golden(t, test.name, out.Bytes())
 	}
 }
@@ -66,13 +70,10 @@ func TestDiffGolden(t *testing.T) {
 // an escape sequence.
 func TestDiffFits(t *testing.T) {
 	var out bytes.Buffer
-	if err := DiffText(&out, compared(), layout.Options{}); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, DiffText(&out, compared(), layout.Options{}))
 	for line := range strings.Lines(out.String()) {
-		if width := plain.Width(strings.TrimSuffix(line, "\n")); width > 100 || strings.Contains(line, "\x1b") {
-			t.Errorf("%d columns: %q", width, line)
-		}
+		width := plain.Width(strings.TrimSuffix(line, "\n"))
+		assert.That(t, width <= 100 && !strings.Contains(line, "\x1b"), "%d columns: %q", width, line)
 	}
 }
 
@@ -86,26 +87,19 @@ func TestDiffNarrow(t *testing.T) {
 		}
 		value := map[analysis.Unit]float64{analysis.Share: 0.195, analysis.Bytes: 8.05 * (1 << 30), analysis.Count: 12}[m.Unit]
 		d.Metrics = append(d.Metrics, compare.Change{
-			Name: m.Name, Unit: m.Unit, Base: compare.Spread{Runs: 3, Min: 0, Median: value, Max: value}, New: compare.Spread{Runs: 3, Median: value / 2, Max: value},
+			Name: m.Name, Unit: m.Unit, Base: compare.Spread{Runs: 3, Min: 0, Median: value, Max: value}, New: compare.Spread{Runs: 3, Median: value / 2, Max: value}, Beyond: true,
 		})
 	}
 	var out bytes.Buffer
-	if err := DiffText(&out, Compared{Diff: d, Top: 10, BaseNames: []string{"a"}, NewNames: []string{"b"}}, layout.Options{Width: 80}); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, DiffText(&out, Compared{Diff: d, Top: 10, BaseNames: []string{"a"}, NewNames: []string{"b"}}, layout.Options{Width: 80}))
 	for line := range strings.Lines(out.String()) {
-		if width := plain.Width(strings.TrimSuffix(line, "\n")); width > 80 {
-			t.Errorf("%d columns: %q", width, line)
-		}
+		width := plain.Width(strings.TrimSuffix(line, "\n"))
+		assert.That(t, width <= 80, "%d columns: %q", width, line)
 	}
 	for _, m := range d.Metrics {
-		if strings.Count(out.String(), "\n"+m.Name+" ") != 1 {
-			t.Errorf("%s is not the name of one line", m.Name)
-		}
+		assert.That(t, strings.Count(out.String(), "\n"+m.Name+" ") == 1, "%s is not the name of one line", m.Name)
 	}
-	if !strings.Contains(out.String(), "within noise") {
-		t.Error("no outcome is shown")
-	}
+	assert.That(t, strings.Contains(out.String(), "within noise"), "no outcome is shown")
 }
 
 // A change too small for its unit's digits is no zero.
@@ -118,9 +112,7 @@ func TestSmallChanges(t *testing.T) {
 		{analysis.Share, 0.125, "+12.5 pt"}, {analysis.Share, -0.001, "-0.1 pt"}, {analysis.Share, 0.0001, "+<0.1 pt"}, {analysis.Share, -0.0001, "-<0.1 pt"},
 		{analysis.Share, 0, "+0.0 pt"}, {analysis.Bytes, -1536, "-1.50 KiB"}, {analysis.Bytes, 2048, "+2 KiB"}, {analysis.Count, 1200, "+1,200"}, {analysis.Count, -3, "-3"},
 	} {
-		if got := changeText(test.unit, test.delta); got != test.want {
-			t.Errorf("%v of %v: %q, want %q", test.delta, test.unit, got, test.want)
-		}
+		assert.Equal(t, changeText(test.unit, test.delta), test.want, "%v of %v", test.delta, test.unit)
 	}
 }
 
@@ -130,11 +122,7 @@ func TestDiffOneRunEach(t *testing.T) {
 		warned    bool
 	}{{1, 1, true}, {2, 1, false}, {1, 2, false}} {
 		var out bytes.Buffer
-		if err := DiffText(&out, Compared{Diff: &compare.Diff{Base: test.base, New: test.new}, Top: 1}, layout.Options{}); err != nil {
-			t.Fatal(err)
-		}
-		if got := strings.Contains(out.String(), "noise is not known"); got != test.warned {
-			t.Errorf("%d and %d runs: warned %v, want %v", test.base, test.new, got, test.warned)
-		}
+		assert.NoError(t, DiffText(&out, Compared{Diff: &compare.Diff{Base: test.base, New: test.new}, Top: 1}, layout.Options{}))
+		assert.Equal(t, strings.Contains(out.String(), "no noise known"), test.warned, "%d and %d runs: warned", test.base, test.new)
 	}
 }

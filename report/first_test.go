@@ -2,19 +2,16 @@ package report
 
 import (
 	"bytes"
-	"cmp"
-	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/layout"
-	"github.com/memprof/memprof/report/reporttest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
-// TestFirstScreen: the default report on a device fits one screen, begins with the findings, and says where
-// the rest is.
+// TestFirstScreen: the default report on a device fits one screen, begins with the categories, and says where the rest is.
 func TestFirstScreen(t *testing.T) {
 	for _, f := range fixtures() {
 		for _, r := range f.results {
@@ -22,9 +19,7 @@ func TestFirstScreen(t *testing.T) {
 				one := *r
 				one.Devices = r.Devices[i : i+1]
 				var out bytes.Buffer
-				if err := Text(&out, []*analysis.Result{&one}, Scope{}, layout.Options{Width: ScreenColumns}); err != nil {
-					t.Fatal(err)
-				}
+				assert.NoError(t, Text(&out, []*analysis.Result{&one}, Scope{}, layout.Options{Width: ScreenColumns}))
 				text := out.String()
 				for line := range strings.Lines(text) {
 					if n := plain.Width(strings.TrimSuffix(line, "\n")); n > ScreenColumns && !strings.Contains(line, "memprof ") {
@@ -34,24 +29,12 @@ func TestFirstScreen(t *testing.T) {
 				if n := strings.Count(text, "\n"); n > ScreenLines {
 					t.Errorf("%s: %d lines, want at most %d:\n%s", f.name, n, ScreenLines, text)
 				}
-				if !empty(&r.Devices[i]) && (!strings.Contains(text, "\nFindings\nPeak") || !strings.Contains(text, "--section list")) {
-					t.Errorf("%s: no findings, or no way to the rest:\n%s", f.name, text)
+				if !empty(&r.Devices[i]) && (!strings.Contains(text, "\nWhere the memory went at the peak") || !strings.Contains(text, "\nNext: memprof report ")) {
+					t.Errorf("%s: no categories, or no way to the rest:\n%s", f.name, text)
 				}
 			}
 		}
 	}
-}
-
-// What a first screen has: the titles of its sections, as there is room for them.
-func TestFirstScreenChooses(t *testing.T) {
-	var out bytes.Buffer
-	for _, f := range fixtures() {
-		fmt.Fprintf(&out, "== %s ==\n", f.name)
-		for _, s := range reportSections(f.results, Scope{}, ScreenColumns) {
-			fmt.Fprintln(&out, cmp.Or(plain.Text(s.Title), "…"))
-		}
-	}
-	reporttest.Golden(t, "first.txt", out.Bytes())
 }
 
 // TestSections: --section prints those sections of a device and no other.
@@ -61,11 +44,9 @@ func TestSections(t *testing.T) {
 	if err := Text(&out, results, Scope{Sections: []string{"peaks"}}, layout.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	if text := out.String(); !strings.Contains(text, "\nPeaks\n") || strings.Contains(text, "Findings") || strings.Contains(text, "Leaks") {
+	if text := out.String(); !strings.Contains(text, "\nPeaks\n") || strings.Contains(text, "Where the memory") || strings.Contains(text, "Leaks") {
 		t.Errorf("--section peaks prints\n%s", text)
 	}
 	names, about := SectionNames()
-	if len(names) != len(about) || len(names) < 10 {
-		t.Errorf("%d sections with %d descriptions", len(names), len(about))
-	}
+	assert.That(t, len(names) == len(about) && len(names) >= 10, "%d sections with %d descriptions", len(names), len(about))
 }

@@ -12,40 +12,17 @@ import (
 	"github.com/memprof/memprof/report/layout"
 )
 
-// Fit is the answer for a job.
+// Fit is what a job needs under each allocator. The rows of both parts are of the same allocators.
 type Fit struct {
 	*fit.Answer
-	Card     string // as the caller named it; "" where none was asked about
-	Bytes    int64  // of Card
-	Headroom int64
-	Scale    *FitScale // nil, or how the numbers follow from recordings at other sizes
-}
-
-// FitScale is the answer at another size of a job.
-type FitScale struct {
-	Name       string
-	Factor     float64
-	Sizes      []float64 // of the recordings
-	Size       float64   // of the answer
-	Categories []fit.Scaled
-	Rows       []fit.Scaled // of each row of the answer
-	// Replayed says that the requests of all recordings come in the same order, so that they were replayed with the
-	// bytes that they have at Size. Otherwise the answer is on the lines of Rows.
-	Replayed bool
-	Unsure   fit.Unsure // of the requests that were replayed
+	Compared *fit.Comparison // of the process that reserves most
+	Card     string          // as the caller named it; "" where none was asked about
+	Bytes    int64           // of Card
 }
 
 // Fits says whether the job fits under some allocator; true where no card was asked about.
 func (r *Fit) Fits() bool {
-	if r.Card == "" {
-		return true
-	}
-	for i := range r.Rows {
-		if r.Rows[i].Fits {
-			return true
-		}
-	}
-	return false
+	return r.Card == "" || slices.ContainsFunc(r.Rows, func(row fit.Row) bool { return row.Fits })
 }
 
 // workspaces says whether a least card would be smaller by 1 % or more without workspaces: less is not worth showing.
@@ -70,40 +47,59 @@ func (r *Fit) recorded() (least int64) {
 
 // FitText writes the answer for a terminal. It fails only if w does.
 func FitText(w io.Writer, r *Fit, o layout.Options) error {
-	return layout.WriteText(w, o, fitSections(r)...)
+	return layout.WriteScreen(w, o, fitSection(r))
 }
 
 // FitMarkdown writes what FitText does as Markdown. It fails only if w does.
 func FitMarkdown(w io.Writer, r *Fit) error {
-	return layout.WriteMarkdown(w, fitSections(r)...)
+	return layout.WriteMarkdown(w, fitSection(r))
 }
 
-func fitSections(r *Fit) []layout.Section {
-	all := []layout.Section{fitCardSection(r)}
-	if r.Scale != nil {
-		all = append(all, fitScaleSection(r.Scale))
+// fitSetting is what a row is told by besides its allocator: flags of memprof's, or the text of PyTorch's setting.
+func fitSetting(a *fit.Allocator) string {
+	if a.Allocator == "torch" {
+		return a.Setting
 	}
-	return all
+	return strings.TrimPrefix(PolicyFlags(a.Policy), "--preset ")
 }
 
-func fitCardSection(r *Fit) layout.Section {
-	s := layout.Section{Title: "Least card", Before: fitBefore(r)}
-	s.Columns = []layout.Column{layout.Words("allocator"), layout.Words("setting"), layout.Numbers("least card"), layout.Numbers("requested + others"), layout.Numbers("reserved, no limit")}
-	if len(r.Processes) > 1 {
-		s.Columns = append(s.Columns, layout.Words("process"))
+// fitCommand is what to type for an allocator; "" for PyTorch's own without settings.
+func fitCommand(a *fit.Allocator) string {
+	switch {
+	case a.Allocator == "memprof":
+		return "memprof record " + PolicyFlags(a.Policy)
+	case a.Setting == "native":
+		return ""
 	}
-	if r.Scale != nil {
-		s.Columns = append(s.Columns[:3], layout.Numbers("at least"), layout.Numbers("at most"))
-	}
+	return "PYTORCH_CUDA_ALLOC_CONF=" + a.Setting
+}
+
+func fitSection(r *Fit) layout.Section {
+	c := r.Compared
+	s := layout.Section{Title: "What the job needs", Before: fitBefore(r)}
+	s.Columns = []layout.Column{layout.Words("allocator"), layout.Words("setting"), layout.Numbers("reserved"), {Name: "band", Number: true, Implied: true}, layout.Numbers("least card")}
 	if r.workspaces() {
-		s.Columns = slices.Insert(s.Columns, 3, layout.Numbers("without workspaces"))
+		s.Columns = append(s.Columns, layout.Numbers("without workspaces"))
 	}
+	s.Columns = append(s.Columns, layout.Numbers("slowdown"), layout.Numbers("calls"))
 	if r.Card != "" {
 		s.Columns = append(s.Columns, layout.Words("on "+plain.Shorten(r.Card, 24)), layout.Numbers("margin"))
 	}
+	s.Columns = append(s.Columns, layout.Words(""))
+	best := c.Recommend(r.Rows)
 	for i := range r.Rows {
-		row := &r.Rows[i]
-		cells := layout.Row(row.Allocator.Allocator, row.Setting+row.Policy, plain.FormatSize(row.Bytes))
+		row, replayed := &r.Rows[i], &c.Rows[i]
+		peak, band, slowdown := plain.FormatSize(replayed.Reserved), "", plain.Absent
+		if replayed.Refused > 0 {
+			peak = plain.FormatCount(replayed.Refused) + " failed"
+		}
+		if replayed.Least < replayed.Greatest {
+			band = plain.FormatSize(replayed.Least) + " to " + plain.FormatSize(replayed.Greatest)
+		}
+		if share := c.Slowdown(i); share >= 0 {
+			slowdown = strconv.FormatFloat(1+share, 'f', 3, 64) + "x"
+		}
+		cells := layout.Row(row.Allocator.Allocator, fitSetting(&row.Allocator), peak, band, plain.FormatSize(row.Bytes))
 		if r.workspaces() {
 			without := ""
 			if row.Without > 0 {
@@ -111,15 +107,7 @@ func fitCardSection(r *Fit) layout.Section {
 			}
 			cells = append(cells, layout.Row(without)...)
 		}
-		switch {
-		case r.Scale != nil:
-			cells = append(cells, fitBounds(&r.Scale.Rows[i])...)
-		default:
-			cells = append(cells, layout.Row(plain.FormatSize(row.Requested), plain.FormatSize(row.Reserved))...)
-			if len(r.Processes) > 1 {
-				cells = append(cells, layout.Row(plain.Shorten(row.Process, 32))...)
-			}
-		}
+		cells = append(cells, layout.Row(slowdown, strings.TrimSuffix(strconv.FormatFloat(replayed.Calls, 'f', 1, 64), ".0"))...)
 		if r.Card != "" {
 			verdict, tone := "fits", layout.Strong
 			switch {
@@ -130,32 +118,31 @@ func fitCardSection(r *Fit) layout.Section {
 			}
 			cells = append(cells, layout.Cell{Text: verdict, Tone: tone}, layout.Cell{Text: fitMargin(r.Bytes - row.Bytes)})
 		}
-		s.Rows = append(s.Rows, cells)
+		mark := ""
+		if replayed.Recorded {
+			mark = "recorded"
+		}
+		if i == best {
+			mark = strings.TrimPrefix(mark+", recommended", ", ")
+			layout.Toned(layout.Strong, cells[:5])
+		} else if replayed.Refused > 0 {
+			layout.Toned(layout.Failed, cells[:5])
+		}
+		s.Rows = append(s.Rows, append(cells, layout.Row(mark)...))
 	}
-	s.After = fitAfter(r)
+	s.After = fitAfter(r, best)
 	return s
 }
 
 // mayFit says that the recordings do not decide whether the job completes on the card under an allocator.
 func (r *Fit) mayFit(at int) bool {
 	row := &r.Rows[at]
-	if r.Scale != nil && r.Scale.Rows[at].Greatest > 0 && r.Scale.Rows[at].Least <= r.Bytes && r.Bytes < r.Scale.Rows[at].Greatest {
-		return true
-	}
 	return !row.Fits && 0 < row.Without && row.Without <= r.Bytes
-}
-
-// fitBounds are what a least card at another size may also be.
-func fitBounds(s *fit.Scaled) []layout.Cell {
-	if s.Greatest == 0 {
-		return layout.Row("not known", "not known")
-	}
-	return layout.Row(plain.FormatSize(s.Least), plain.FormatSize(s.Greatest))
 }
 
 // fitBefore says what is in the numbers.
 func fitBefore(r *Fit) []layout.Cell {
-	notes := layout.Note("bytes that the card must have free before the job begins")
+	var notes []layout.Cell
 	for i := range r.Processes {
 		if len(r.Processes) > 3 && i == 3 {
 			notes = append(notes, layout.Note(fmt.Sprintf("… %d processes more", len(r.Processes)-3))...)
@@ -179,9 +166,21 @@ func fitBefore(r *Fit) []layout.Cell {
 			}
 		}
 	}
-	if r.Headroom > 0 {
-		notes = append(notes, layout.Note("headroom: "+plain.FormatSize(r.Headroom)+" stay free")...)
+	c := r.Compared
+	replayed := fmt.Sprintf("%s, %s requested at once", plain.Counted(c.Requests, "request"), plain.FormatSize(c.Requested))
+	if c.Iterations > 0 {
+		replayed += ", " + plain.Counted(c.Iterations, "iteration")
 	}
+	if c.Duration > 0 {
+		replayed += ", later ones last " + plain.FormatDuration(c.Duration.Nanoseconds())
+	}
+	if c.LeftOut > 0 {
+		replayed += "; " + plain.Counted(c.LeftOut, "arena") + " of graph memory left out"
+	}
+	if len(r.Processes) > 1 {
+		replayed = plain.Shorten(c.Process, 32) + ", which decides reserved, slowdown and calls: " + replayed
+	}
+	notes = append(notes, layout.Note(replayed)...)
 	if size := plain.FormatSize(r.Bytes); r.Card != "" && r.Card != strings.ReplaceAll(size, " ", "") {
 		notes = append(notes, layout.Note(plain.Shorten(r.Card, 32)+": "+size)...)
 	}
@@ -196,11 +195,11 @@ func fitMargin(bytes int64) string {
 	return plain.FormatSize(bytes)
 }
 
-// fitAfter says where requests fail, and what would help.
-func fitAfter(r *Fit) []layout.Cell {
+// fitAfter says where requests fail under the first allocators, and what would help.
+func fitAfter(r *Fit, best int) []layout.Cell {
 	var notes []layout.Cell
 	for i := range r.Rows {
-		if why := r.Rows[i].Why; why != nil {
+		if why := r.Rows[i].Why; why != nil && len(notes) < 4 {
 			notes = append(notes, layout.Cell{Text: fitName(&r.Rows[i]) + ": " + fitFailure(why), Tone: layout.Failed})
 		}
 	}
@@ -208,20 +207,29 @@ func fitAfter(r *Fit) []layout.Cell {
 		notes = append(notes, layout.Note("without workspaces: what fails first below the least card was freed at once, as cuDNN's workspaces are; cuDNN takes a smaller one then")...)
 	}
 	for i := range r.Rows {
-		if row := &r.Rows[i]; r.Scale == nil && row.Lowest < row.Bytes-row.Bytes/100 {
+		if row := &r.Rows[i]; row.Lowest < row.Bytes-row.Bytes/100 {
 			notes = append(notes, layout.Note(fmt.Sprintf("%s: completes on %s too, and fails on cards between that and its least card", fitName(row), plain.FormatSize(row.Lowest)))...)
 		}
 	}
 	for i := range r.Rows {
-		if row := &r.Rows[i]; r.Scale == nil && row.Highest > row.Bytes+row.Bytes/100 {
+		if row := &r.Rows[i]; row.Highest > row.Bytes+row.Bytes/100 {
 			notes = append(notes, layout.Note(fmt.Sprintf("%s: fails on single cards below %s; which ones differs between two recordings of one job", fitName(row), plain.FormatSize(row.Highest)))...)
 		}
 	}
 	for _, help := range FitHelps(r) {
 		notes = append(notes, layout.Cell{Text: help, Tone: layout.Strong})
 	}
-	if len(r.Rows) > 0 && r.Scale == nil {
-		text := "least card: to within " + plain.FormatSize(fit.Step(r.Rows[0].Bytes)) + ", and the job completes on the larger cards that were tried"
+	if best >= 0 {
+		text := "recommended: " + fitCommand(&r.Rows[best].Allocator)
+		if r.Compared.Rows[best].Recorded {
+			text = "recommended: as recorded, no other row needs a card smaller by more than 1 %"
+		} else if r.Rows[best].Setting == "native" {
+			text = "recommended: PyTorch's own allocator, without settings"
+		}
+		notes = append(notes, layout.Cell{Text: text, Tone: layout.Strong})
+	}
+	if len(r.Rows) > 0 {
+		text := "least card: bytes that it must have free before the job begins, to within " + plain.FormatSize(fit.Step(r.Rows[0].Bytes)) + ", and the job completes on the larger cards that were tried"
 		if r.Card == "" {
 			text += ". --card SIZE replays one"
 		}
@@ -231,7 +239,7 @@ func fitAfter(r *Fit) []layout.Cell {
 }
 
 func fitName(row *fit.Row) string {
-	return row.Allocator.Allocator + " " + row.Setting + row.Policy
+	return row.Allocator.Allocator + " " + fitSetting(&row.Allocator)
 }
 
 // fitFailure says which request fails.
@@ -266,10 +274,8 @@ func FitHelps(r *Fit) []string {
 		case !row.Fits:
 			failing = true
 		case r.mayFit(i):
-		case row.Allocator.Allocator == "memprof":
-			fitting = append(fitting, "memprof record --no-trace --preset "+row.Policy)
 		case row.Setting != "native":
-			fitting = append(fitting, "PYTORCH_CUDA_ALLOC_CONF="+row.Setting)
+			fitting = append(fitting, fitCommand(&row.Allocator))
 		}
 	}
 	switch {
@@ -278,57 +284,6 @@ func FitHelps(r *Fit) []string {
 	case len(fitting) > 0:
 		return []string{"it fits with " + strings.Join(fitting, ", or ")}
 	}
-	return []string{fmt.Sprintf("no allocator makes it fit: the job must request %s less, by a smaller batch (--scale) or by checkpointing what memprof report names first",
+	return []string{fmt.Sprintf("no allocator makes it fit: the job must request %s less, by a smaller batch or by checkpointing what memprof report names first",
 		plain.FormatSize(least-r.Bytes))}
-}
-
-func fitScaleSection(c *FitScale) layout.Section {
-	s := layout.Section{
-		Title: "At the peak, by category",
-		Before: layout.Note(fmt.Sprintf("%s %s, from recordings at %s: fixed + %s x the part that grows", plain.Shorten(c.Name, 24), fitNumber(c.Size),
-			fitNumbers(c.Sizes), plain.Shorten(c.Name, 24))),
-		Columns: []layout.Column{layout.Words("category"), layout.Numbers("fixed"), layout.Numbers("per unit"), layout.Numbers("at " + fitNumber(c.Size)), layout.Numbers("error")},
-	}
-	for i := range c.Categories {
-		line := &c.Categories[i]
-		s.Rows = append(s.Rows, layout.Row(line.Name, fitMargin(int64(line.Fixed)), fitMargin(int64(line.PerUnit)), plain.FormatSize(line.Predicted), plain.FormatKnown(line.Error)))
-	}
-	how, whole := "error: standard error of the lines through the recordings", "least cards: on lines through those of the recordings, which have too few requests in common to replay them; at least and at most: the error of these lines"
-	if len(c.Sizes) < 3 {
-		how = "error: difference to the nearest recording alone, with activations and inputs in proportion; a third recording gives a standard error"
-	}
-	if c.Replayed {
-		whole = "least cards: by replay of the requests with their bytes at this size. At least and at most: 0.5 %, the difference of two recordings " +
-			"of one job, or what the requests of another recording need" + fitUnsure(c)
-	}
-	s.After = append(layout.Note(how), layout.Note(whole)...)
-	return s
-}
-
-// fitUnsure says which requests the recordings leave open.
-func fitUnsure(c *FitScale) string {
-	u := &c.Unsure
-	if u.Requests == 0 {
-		return ""
-	}
-	what := plain.Counted(u.Requests, "request")
-	if u.Workspaces > 0 {
-		what += fmt.Sprintf(" (%s freed at once, as workspaces of cuDNN are)", plain.FormatCount(u.Workspaces))
-	}
-	by := ""
-	if u.Origin != "" {
-		by = " by " + plain.Shorten(u.Origin, 44)
-	}
-	return fmt.Sprintf(", or with other bytes of %s, which are neither constant nor in proportion: the least certain%s has between %s and %s. A recording at a size nearer to %s narrows this",
-		what, by, plain.FormatSize(u.Least), plain.FormatSize(u.Greatest), fitNumber(c.Size))
-}
-
-func fitNumber(size float64) string { return strconv.FormatFloat(size, 'g', -1, 64) }
-
-func fitNumbers(sizes []float64) string {
-	var texts []string
-	for _, size := range sizes {
-		texts = append(texts, fitNumber(size))
-	}
-	return strings.Join(texts, ", ")
 }

@@ -13,14 +13,16 @@ func fitDevices(p *fit.Measured) []int32 { return slices.Sorted(maps.Keys(p.Devi
 
 // FitJSON writes the answer as one indented JSON object. It fails only if w does.
 func FitJSON(w io.Writer, r *Fit) error {
-	out := jsonFit{Headroom: r.Headroom, Processes: []jsonFitProcess{}, Cards: []jsonFitCard{}, Helps: FitHelps(r)}
+	c := r.Compared
+	out := jsonFit{
+		Card: r.asked(), Processes: []jsonFitProcess{}, Rows: []jsonFitRow{}, Helps: FitHelps(r),
+		Compared: jsonFitCompared{c.Process, c.Requests, c.Requested, c.Iterations, nil, c.LeftOut},
+	}
+	if ns := c.Duration.Nanoseconds(); ns > 0 {
+		out.Compared.Duration = &ns
+	}
 	if out.Helps == nil {
 		out.Helps = []string{}
-	}
-	if recorded := r.recorded(); r.Card != "" {
-		out.Card = &jsonFitAsked{r.Card, r.Bytes}
-	} else if recorded > 0 {
-		out.Card = &jsonFitAsked{"recorded", recorded}
 	}
 	for i := range r.Processes {
 		p := &r.Processes[i]
@@ -37,21 +39,37 @@ func FitJSON(w io.Writer, r *Fit) error {
 		}
 	}
 	for i := range r.Rows {
-		out.Cards = append(out.Cards, newJSONFitCard(r, i))
-	}
-	if r.Scale != nil {
-		out.Scale = newJSONFitScale(r.Scale)
+		out.Rows = append(out.Rows, newJSONFitRow(r, i))
 	}
 	return plain.WriteJSON(w, out)
 }
 
 type jsonFit struct {
 	Card      *jsonFitAsked    `json:"card"` // that was asked about, or the recorded one; null if not known
-	Headroom  int64            `json:"headroom_bytes"`
 	Processes []jsonFitProcess `json:"processes"`
-	Cards     []jsonFitCard    `json:"cards"`
+	Compared  jsonFitCompared  `json:"compared"` // the process whose requests were replayed for what the rows reserve and cost
+	Rows      []jsonFitRow     `json:"rows"`
 	Helps     []string         `json:"helps"`
-	Scale     *jsonFitScale    `json:"scale"`
+}
+
+type jsonFitCompared struct {
+	Process    string `json:"process"`
+	Requests   int64  `json:"requests"`
+	Requested  int64  `json:"peak_requested"`
+	Iterations int64  `json:"iterations"`
+	Duration   *int64 `json:"iteration_ns"`
+	LeftOut    int64  `json:"left_out_arenas"`
+}
+
+// asked is the card that fits is about; nil if none is known.
+func (r *Fit) asked() *jsonFitAsked {
+	if r.Card != "" {
+		return &jsonFitAsked{r.Card, r.Bytes}
+	}
+	if recorded := r.recorded(); recorded > 0 {
+		return &jsonFitAsked{"recorded", recorded}
+	}
+	return nil
 }
 
 type jsonFitAsked struct {
@@ -70,22 +88,35 @@ type jsonFitProcess struct {
 	Measured    bool   `json:"measured"`
 }
 
-// jsonFitCard is the least card under one allocator.
-type jsonFitCard struct {
-	Allocator string          `json:"allocator"` // "torch" or "memprof"
-	Setting   string          `json:"setting"`   // of torch: "native", or the text of PYTORCH_CUDA_ALLOC_CONF
-	Policy    string          `json:"policy"`    // of memprof: a preset
-	Process   string          `json:"process"`   // that needs most
-	Least     int64           `json:"least_bytes"`
-	Error     *int64          `json:"least_error_bytes"`              // with --scale
-	From      *int64          `json:"least_from_bytes"`               // least that it is found to complete on; with --scale, that the recordings do not rule out
-	To        *int64          `json:"least_to_bytes"`                 // likewise the greatest; null without --scale
-	Without   *int64          `json:"least_without_workspaces_bytes"` // if it does without workspaces that fail; null where others fail first
-	Requested *int64          `json:"requested_and_others"`           // null with --scale
-	Reserved  *int64          `json:"reserved_without_a_limit"`       // null with --scale
-	Fits      *bool           `json:"fits"`                           // on the card that was asked about, or the recorded one; null if not known
-	Margin    *int64          `json:"margin_bytes"`                   // below 0: lacking
-	Failing   *jsonFitFailing `json:"failing_request"`
+// jsonFitRow is a job under one allocator.
+type jsonFitRow struct {
+	Allocator   string          `json:"allocator"` // "torch" or "memprof"
+	Setting     string          `json:"setting"`   // of torch: "native", or the text of PYTORCH_CUDA_ALLOC_CONF
+	Preset      string          `json:"preset"`    // of memprof, and so are handle and trim
+	Handle      uint64          `json:"handle"`    // 0: the preset's
+	Trim        string          `json:"trim"`
+	Peak        int64           `json:"peak_reserved"` // of the process that was compared, on the recorded device
+	Band        jsonFitBand     `json:"peak_reserved_band"`
+	Refused     int64           `json:"refused"`
+	Process     string          `json:"process"` // that needs the largest card
+	Least       int64           `json:"least_card"`
+	From        int64           `json:"least_card_from"`               // least that it is found to complete on
+	Without     *int64          `json:"least_card_without_workspaces"` // if it does without workspaces that fail; null where others fail first
+	Requested   int64           `json:"requested_and_others"`
+	Slowdown    *float64        `json:"slowdown"` // share of an iteration; null where its time is not known
+	Calls       float64         `json:"calls"`    // of the driver that requests wait for, in a steady iteration
+	Recorded    bool            `json:"recorded"`
+	Recommended bool            `json:"recommended"`
+	Fits        *bool           `json:"fits"`         // on the card that was asked about, or the recorded one; null if not known
+	Margin      *int64          `json:"margin_bytes"` // below 0: lacking
+	Failing     *jsonFitFailing `json:"failing_request"`
+	Command     string          `json:"command"` // "": nothing to type
+}
+
+// jsonFitBand is what the placement of segments leaves open, in bytes.
+type jsonFitBand struct {
+	Least    int64 `json:"least"`
+	Greatest int64 `json:"greatest"`
 }
 
 type jsonFitFailing struct {
@@ -99,71 +130,32 @@ type jsonFitFailing struct {
 	Others    int64  `json:"others_bytes"`
 }
 
-func newJSONFitCard(r *Fit, at int) jsonFitCard {
-	row := &r.Rows[at]
-	out := jsonFitCard{Allocator: row.Allocator.Allocator, Setting: row.Setting, Policy: row.Policy, Process: row.Process, Least: row.Bytes}
-	if r.Scale != nil {
-		line := &r.Scale.Rows[at]
-		out.Error = plain.Known(line.Error)
-		if line.Greatest > 0 {
-			out.From, out.To = &line.Least, &line.Greatest
-		}
-	} else {
-		out.From = &row.Lowest
-		out.Requested, out.Reserved = &row.Requested, &row.Reserved
+func newJSONFitRow(r *Fit, at int) jsonFitRow {
+	row, replayed := &r.Rows[at], &r.Compared.Rows[at]
+	out := jsonFitRow{
+		Allocator: row.Allocator.Allocator, Setting: row.Setting, Peak: replayed.Reserved, Band: jsonFitBand{replayed.Least, replayed.Greatest}, Refused: replayed.Refused,
+		Process: row.Process, Least: row.Bytes, From: row.Lowest, Requested: row.Requested, Calls: replayed.Calls, Recorded: replayed.Recorded,
+		Recommended: at == r.Compared.Recommend(r.Rows), Command: fitCommand(&row.Allocator),
+	}
+	if row.Allocator.Allocator == "memprof" {
+		out.Preset, out.Handle, out.Trim = row.Policy.Preset.String(), row.Policy.Handle, row.Policy.Trim.String()
 	}
 	if row.Without > 0 {
 		out.Without = &row.Without
 	}
-	switch recorded := r.recorded(); {
-	case r.Card != "":
-		left := r.Bytes - row.Bytes
-		out.Fits, out.Margin = &row.Fits, &left
-	case recorded > 0:
-		left := recorded - row.Bytes
+	if share := r.Compared.Slowdown(at); share >= 0 {
+		out.Slowdown = plain.Finite(share)
+	}
+	if card := r.asked(); card != nil {
+		left := card.Bytes - row.Bytes
 		fits := left >= 0
+		if r.Card != "" {
+			fits = row.Fits
+		}
 		out.Fits, out.Margin = &fits, &left
 	}
 	if why := row.Why; why != nil {
 		out.Failing = &jsonFitFailing{why.Seq, why.Device, why.Bytes, why.Outside, why.Context, plain.Known(why.Iteration), why.Reserved, why.Others}
-	}
-	return out
-}
-
-type jsonFitScale struct {
-	Name       string          `json:"name"`
-	Factor     float64         `json:"factor"`
-	Sizes      []float64       `json:"sizes"`
-	Size       float64         `json:"size"`
-	Replayed   bool            `json:"replayed"` // the requests; otherwise the answer is on lines through those of the recordings
-	Unsure     jsonFitUnsure   `json:"unsure"`
-	Categories []jsonFitScaled `json:"categories"`
-}
-
-// jsonFitUnsure is of requests whose bytes at the size do not follow from the recordings.
-type jsonFitUnsure struct {
-	Requests   int64  `json:"requests"`
-	Workspaces int64  `json:"workspaces"`        // of them: freed at once
-	Least      int64  `json:"widest_from_bytes"` // of the one whose bytes are least certain
-	Greatest   int64  `json:"widest_to_bytes"`
-	Origin     string `json:"widest_context"`
-}
-
-// jsonFitScaled is a category of live memory at the peak: fixed + per_unit x size.
-type jsonFitScaled struct {
-	Category  string  `json:"category"`
-	Bytes     []int64 `json:"bytes"` // by recording
-	Fixed     float64 `json:"fixed_bytes"`
-	PerUnit   float64 `json:"bytes_per_unit"`
-	Predicted int64   `json:"predicted_bytes"`
-	Error     *int64  `json:"error_bytes"`
-}
-
-func newJSONFitScale(s *FitScale) *jsonFitScale {
-	out := &jsonFitScale{Name: s.Name, Factor: s.Factor, Sizes: s.Sizes, Size: s.Size, Replayed: s.Replayed, Unsure: jsonFitUnsure(s.Unsure), Categories: []jsonFitScaled{}}
-	for i := range s.Categories {
-		c := &s.Categories[i]
-		out.Categories = append(out.Categories, jsonFitScaled{c.Name, c.Bytes, c.Fixed, c.PerUnit, c.Predicted, plain.Known(c.Error)})
 	}
 	return out
 }

@@ -25,7 +25,7 @@ type fixture struct {
 func fixtures() []fixture {
 	return []fixture{
 		{"training", []*analysis.Result{reporttest.Training(24, 20, 4)}},
-		{"short", []*analysis.Result{reporttest.Training(4, 1, 4)}},
+		{"short", []*analysis.Result{screened(reporttest.Training(4, 1, 4), strings.Clone, "")}},
 		{"troubled", []*analysis.Result{troubled()}},
 		{"hostile", []*analysis.Result{hostile()}},
 		{"ranks", []*analysis.Result{ranked("rank0", 4, "GPU-a"), troubled(), ranked("rank12-pid4194304", 12, "GPU-b")}},
@@ -34,7 +34,7 @@ func fixtures() []fixture {
 		{"paused", []*analysis.Result{pausedResult()}},
 		{"hostile_attributed", []*analysis.Result{spoiled()}},
 		{"one_event", []*analysis.Result{oneEvent()}},
-		{"no_allocations", []*analysis.Result{{Process: "pid7", Events: 2, Duration: 1500, Devices: []analysis.DeviceResult{{Peak: never(), Final: never(), Chunks: &analysis.Chunks{}}}}}},
+		{"no_allocations", []*analysis.Result{{Process: "pid7", Events: 2, Duration: 1500, Devices: []analysis.DeviceResult{{Memory: analysis.Memory{Peak: never(), Final: never(), Chunks: &analysis.Chunks{}}}}}}},
 		{"no_devices", []*analysis.Result{{Process: "pid8"}}},
 		{"nothing", nil},
 	}
@@ -57,12 +57,12 @@ func oneEvent() *analysis.Result {
 	return &analysis.Result{
 		Process: "pid99", Events: 4, Duration: 1_500_000, Recovered: true,
 		Devices: []analysis.DeviceResult{{
-			Device: 1, Peak: at, Final: at, MaxT: 1000, MaxC: 1024, MaxR: 2 * mib, Allocs: 1,
+			Device: 1, Allocs: 1,
+			Memory: analysis.Memory{Peak: at, Final: at, MaxT: 1000, MaxC: 1024, MaxR: 2 * mib, Chunks: &analysis.Chunks{LargestFree: 2*mib - 1024}},
 			Series: analysis.Series{Points: []analysis.Point{{
 				Start: 1_500_000, End: 1_500_000, At: at, Last: at,
 				T: analysis.Range{Min: 1000, Max: 1000}, C: analysis.Range{Min: 1024, Max: 1024}, R: analysis.Range{Min: 2 * mib, Max: 2 * mib},
 			}}},
-			Chunks: &analysis.Chunks{LargestFree: 2*mib - 1024},
 			Map: ledger.AddressMap{At: at, Arenas: []ledger.ArenaMap{{Base: 1 << 40, Extent: 16 * gib, Spans: []ledger.Span{
 				{Start: 0, Bytes: 1000, Kind: ledger.SpanLive}, {Start: 1000, Bytes: 24, Kind: ledger.SpanSlack},
 				{Start: 1024, Bytes: 2*mib - 1024, Kind: ledger.SpanReserve},
@@ -104,7 +104,7 @@ func troubled() *analysis.Result {
 		{Used: -1, Limit: -1, Seq: 1200, Time: last.Start / 2, Request: 3 * gib, Free: 4 * gib, LargestFree: gib, TooSmall: 3 * gib, Stranded: gib, Verdict: analysis.Fragmentation, Context: "model.head", Origin: "model.head", At: last.At},
 		{Used: -1, Limit: -1, Seq: 1300, Time: last.Start, Request: 30 * gib, Free: 4 * gib, LargestFree: gib, TooSmall: 4 * gib, Verdict: analysis.Capacity, At: last.At},
 	}
-	d.Leak = iterations.Leak{Iterations: iterations.Trend{Valid: true, Points: 5, Slope: 1.5 * float64(mib), Rising: true}, Blocks: 251, Requested: 373*mib + 512, Provided: 374*mib + 512, Allocations: []attribution.AllocationGroup{
+	d.Leak = iterations.Leak{Verdict: iterations.Leaks, Per: "iteration", Points: 8, Slope: 1.5 * float64(mib), Module: "train.history", Blocks: 251, Requested: 373*mib + 512, Provided: 374*mib + 512, Allocations: []attribution.AllocationGroup{
 		{Context: "train.history", Blocks: 249, Requested: 373 * mib, Provided: 374 * mib}, {Blocks: 2, Requested: 512, Provided: 512},
 	}}
 	for arena := int32(1); arena <= 7; arena++ {
@@ -132,5 +132,33 @@ func hostile() *analysis.Result {
 	d.OOMs[1].Used, d.OOMs[1].Limit = 3*gib, gib
 	d.Growths[0].Verdict = analysis.Verdict(reporttest.HostileName)
 	r.Arenas[0].Options["tag"] = reporttest.HostileName
+	return screened(r, func(name string) string { return reporttest.HostileName + name }, "the recording has 2,000,000 events")
+}
+
+// screened gives a device what a first screen shows of attribution and replays, with names that are spelled so.
+func screened(r *analysis.Result, spell func(string) string, leftOut string) *analysis.Result {
+	d := &r.Devices[0]
+	rest := d.Peak.T - 300*mib - 77
+	d.Leak.Module = spell("train.history")
+	d.Held.Uses = []attribution.CategoryUse{
+		{Category: attribution.Activations, Requested: rest, Module: spell("resnet.layer*.conv"), ModuleBytes: rest / 2, Phase: spell("forward")},
+		{Category: attribution.Weights, Requested: 300 * mib, Line: spell("train.py:9"), LineBytes: 300 * mib},
+		{Category: attribution.Temporaries, Requested: 77, Phase: spell("backward")},
+	}
+	for i, setting := range []string{"native", spell("expandable_segments:True"), "--preset classic", "--preset compact"} {
+		p := analysis.Replay{Allocator: "torch", Setting: setting, LeftOut: leftOut}
+		if i >= 2 {
+			p.Allocator = "memprof"
+		}
+		if leftOut == "" {
+			p.Reserved, p.LeastCard, p.Step = d.MaxR-int64(i)*100*mib, d.MaxR-int64(i)*50*mib, 1+float64(i)/100
+		}
+		p.Recorded = i == 2
+		d.Replays = append(d.Replays, p)
+	}
+	d.Savings = []analysis.Saving{
+		{ID: "checkpoint", Text: "checkpoint " + spell("resnet.layer*"), Bytes: rest, Reserved: rest / 2, LeastCard: rest / 3},
+		{ID: "allocator", Text: "memprof compact", Bytes: 100 * mib, Reserved: -mib, Allocator: "memprof", Setting: "--preset compact"},
+	}
 	return r
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/report/layout"
 	"github.com/memprof/memprof/report/reporttest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // goldenFixtures are the fixtures, and one for each subject that these lack.
@@ -55,18 +56,14 @@ func (g *goldens) compare(t *testing.T) {
 func sectionText(t *testing.T, width int, sections ...layout.Section) string {
 	t.Helper()
 	var out bytes.Buffer
-	if err := layout.WriteText(&out, layout.Options{Width: width}, sections...); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, layout.WriteText(&out, layout.Options{Width: width}, sections...))
 	return out.String()
 }
 
 func sectionMarkdown(t *testing.T, sections ...layout.Section) string {
 	t.Helper()
 	var out bytes.Buffer
-	if err := layout.WriteMarkdown(&out, sections...); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, layout.WriteMarkdown(&out, sections...))
 	return out.String()
 }
 
@@ -77,9 +74,9 @@ type portion struct {
 }
 
 func partsOf(r *analysis.Result, d *analysis.DeviceResult) []portion {
-	parts := []portion{{"findings", []layout.Section{findingsOf(r, d, ScreenColumns)}}}
+	parts := []portion{{"screen", screenOf(r, d, ScreenColumns)}}
 	if empty(d) {
-		parts = []portion{{"findings", namedSections(d, func(string) bool { return false })}}
+		parts = []portion{{"screen", namedSections(d, func(string) bool { return false })}}
 	}
 	for _, s := range subjects {
 		if s.sections != nil && (s.unused || !empty(d)) {
@@ -106,9 +103,7 @@ func TestSubjectGoldens(t *testing.T) {
 					file := p.name + ".txt"
 					text := sectionText(t, 0, p.sections...)
 					_, after, found := strings.Cut(rest, text)
-					if !found {
-						t.Fatalf("%s: the report lacks, after what comes before it,\n%s", f.name, text)
-					}
+					assert.Must(t, found, "%s: the report lacks, after what comes before it,\n%s", f.name, text)
 					rest = after
 					first := g.files[file] == nil
 					g.add(file, f.name, text)
@@ -171,9 +166,7 @@ func TestJSONGoldens(t *testing.T) {
 func marshalled(t *testing.T, value any) []byte {
 	t.Helper()
 	text, err := json.MarshalIndent(value, "", " ")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return append(text, '\n')
 }
 
@@ -181,15 +174,11 @@ func marshalled(t *testing.T, value any) []byte {
 func jsonOf(t *testing.T, results []*analysis.Result) map[string]any {
 	t.Helper()
 	var out bytes.Buffer
-	if err := JSON(&out, results); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, JSON(&out, results, Scope{}))
 	var document map[string]any
 	decoder := json.NewDecoder(&out)
 	decoder.UseNumber()
-	if err := decoder.Decode(&document); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, decoder.Decode(&document))
 	return document
 }
 
@@ -222,22 +211,17 @@ func TestReportsAreSafe(t *testing.T) {
 	for _, f := range goldenFixtures(t) {
 		text := renderText(t, f.results, layout.Options{})
 		var markdown bytes.Buffer
-		if err := Markdown(&markdown, f.results, Scope{All: true}); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, Markdown(&markdown, f.results, Scope{All: true}))
 		reporttest.CheckSafe(t, text)
 		reporttest.CheckSafe(t, markdown.String())
 		for number, line := range strings.Split(text, "\n") {
-			if width := plain.Width(line); width > terminalWidth && strings.HasPrefix(line, "│") {
-				t.Errorf("%s: line %d has %d columns:\n%s", f.name, number+1, width, line)
-			}
+			width := plain.Width(line)
+			assert.That(t, width <= terminalWidth || !strings.HasPrefix(line, "│"), "%s: line %d has %d columns:\n%s", f.name, number+1, width, line)
 		}
 		if strings.Contains(markdown.String(), "<script") || strings.Contains(markdown.String(), "@all") {
 			t.Errorf("%s: markup of the job got through", f.name)
 		}
 		checkColumns(t, markdown.String())
-		if f.name == "native" && strings.Contains(text, "-1") {
-			t.Errorf("a number that does not exist in\n%s", text)
-		}
+		assert.That(t, f.name != "native" || !strings.Contains(text, "-1"), "a number that does not exist in\n%s", text)
 	}
 }

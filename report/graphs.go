@@ -147,10 +147,7 @@ func graphShapeSections(d *analysis.DeviceResult, g *graphs.Result) []layout.Sec
 			layout.Numbers("own"), layout.Numbers("shared"), layout.Numbers("addresses"),
 		}
 		s.Elide(24, 8)
-		s.After = layout.Note("own, shared: pages that this shape alone, or others too, use; took: duration of its captures")
-		if d.Chunks == nil && d.Native != nil {
-			s.After = append(s.After, layout.Note("sizes are of whole segments: chunks of "+plain.Shorten(d.Native.Allocator, 24)+" are not known")...)
-		}
+		s.After = layout.Note("own, shared: pages, of PyTorch's own allocator whole segments, that this shape alone, or others too, use; took: duration of its captures")
 	}
 	return sections
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/memprof/memprof/report/layout"
 	"github.com/memprof/memprof/report/page"
 	"github.com/memprof/memprof/report/reporttest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // graphsResults have graphs in pools of their own, in one pool, in a graph memory, of a native allocator, and
@@ -80,14 +81,10 @@ func TestUnnamedCapturesAreReported(t *testing.T) {
 		results[0].Devices[0].Graphs.WhatIfs[0].Unnamed = unnamed
 		var text, markdown bytes.Buffer
 		for _, err := range []error{Text(&text, results, Scope{All: true}, layout.Options{}), Markdown(&markdown, results, Scope{All: true})} {
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 		}
 		page, err := json.Marshal(reporttest.Unpack(t, pageOf(t, page.Page{Results: results})))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		return map[string]string{"text": text.String(), "markdown": markdown.String(), "page": string(page)}
 	}
 	reported := func(forms map[string]string, form string) bool {
@@ -100,7 +97,6 @@ func TestUnnamedCapturesAreReported(t *testing.T) {
 		}
 	}
 	why := graphsResults()[1].Devices[0].Graphs.WhatIfs[0]
-	if s := whatIfSection(&why); len(s.After) != 0 {
-		t.Errorf("where nothing was replayed: %v", s.After)
-	}
+	s := whatIfSection(&why)
+	assert.That(t, len(s.After) == 0, "where nothing was replayed: %v", s.After)
 }

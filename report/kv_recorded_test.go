@@ -6,15 +6,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/attribution"
 	kvmarks "github.com/memprof/memprof/analysis/kv"
 	"github.com/memprof/memprof/analysis/kvcache"
 	"github.com/memprof/memprof/report/kv"
 	"github.com/memprof/memprof/report/layout"
-	"github.com/memprof/memprof/report/reporttest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // recordedServer is a device with two engines: one in blocks, with a policy beside it, and one
@@ -28,9 +26,7 @@ func recordedServer(t *testing.T) *analysis.Result {
 		c.Reserve(0, 0, 1, 8, 5), c.Append(0, 0, 5), c.Share(1e6, 1, 1, 4, -1), c.Reserve(1e6, 1, 9, 4, 0), c.Append(1e6, 1, 6),
 		c.Append(2e6, kvmarks.All, 1), c.Free(3e6, 0, 4), c.Free(5e6, 1, 0), r.Advance(6e6), r.Check(),
 	} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 	}
 	decoder := &kvmarks.Result{Description: r.Description, Caches: 1, Recorded: r.Result(), Requests: r.Requests}
 	decoder.Policies = []*kvcache.Result{{
@@ -41,23 +37,9 @@ func recordedServer(t *testing.T) *analysis.Result {
 		Description: kvmarks.Description{Engine: "transformers DynamicCache", Beams: 4}, Caches: 12345, Recorded: &kvcache.Result{Policy: kvmarks.Policy},
 		Fault: "event seq 1234567, kv_reserve of cache 1: sequence 1234567 is given block 1234567, which is in use, and that is long",
 	}
-	d := analysis.DeviceResult{Chunks: &analysis.Chunks{}, Total: 80 << 30, KV: []*kvmarks.Result{decoder, wrong}}
+	d := analysis.DeviceResult{Memory: analysis.Memory{Chunks: &analysis.Chunks{}}, Total: 80 << 30, KV: []*kvmarks.Result{decoder, wrong}}
 	d.Held.Categories.Groups = []attribution.Group{{Name: attribution.Weights.String(), Blocks: 1, Requested: 20 << 30, Provided: 20 << 30}}
 	return &analysis.Result{Process: "pid1", Devices: []analysis.DeviceResult{d}}
-}
-
-func TestRecordedKVFigures(t *testing.T) {
-	result := recordedServer(t)
-	var names []string
-	for _, f := range Plots(result) {
-		if strings.HasPrefix(f.Name, "kv") {
-			names = append(names, f.Name)
-			reporttest.SVG(t, f)
-		}
-	}
-	if diff := cmp.Diff([]string{"kv-policies", "kv-course", "kv-blocks", "kv2-policies", "kv2-course"}, names); diff != "" {
-		t.Errorf("figures (-want +got):\n%s", diff)
-	}
 }
 
 // TestKVRanks: the caches of two processes are side by side, the worse one is named, and a page has their courses.
@@ -70,23 +52,16 @@ func TestKVRanks(t *testing.T) {
 	bad.Devices[0].KV[0].Recorded = &worse
 	results := []*analysis.Result{good, bad}
 	s, several := kv.RanksSection(results)
-	if !several || len(s.Rows) != 2 || s.Rows[1][10].Text != "7" {
-		t.Fatalf("%v, %+v", several, s.Rows)
-	}
-	if last := s.After[len(s.After)-1].Text; !strings.HasPrefix(last, "worst: rank1 on GPU 0, ") {
-		t.Errorf("%q", last)
-	}
+	assert.Must(t, several && len(s.Rows) == 2 && s.Rows[1][10].Text == "7", "%v, %+v", several, s.Rows)
+	last := s.After[len(s.After)-1].Text
+	assert.That(t, strings.HasPrefix(last, "worst: rank1 on GPU 0, "), "%q", last)
 	ranks := kv.Ranks(results)
-	if len(ranks) != 2 || ranks[0].Worst || !ranks[1].Worst || ranks[1].Cache != "decoder" {
-		t.Errorf("%+v", ranks)
-	}
+	assert.That(t, len(ranks) == 2 && !ranks[0].Worst && ranks[1].Worst && ranks[1].Cache == "decoder", "%+v", ranks)
 	if _, several := kv.RanksSection(results[:1]); several || len(kv.Ranks(results[:1])) != 0 {
 		t.Error("one cache is compared")
 	}
 	text, err := json.Marshal(kv.PageData(&good.Devices[0]))
-	if err != nil || !strings.Contains(string(text), `"name":"decoder"`) || !strings.Contains(string(text), `"token":[`) {
-		t.Errorf("%v: %.200s", err, text)
-	}
+	assert.That(t, err == nil && strings.Contains(string(text), `"name":"decoder"`) && strings.Contains(string(text), `"token":[`), "%v: %.200s", err, text)
 	var page bytes.Buffer
 	if err := Text(&page, results, Scope{}, layout.Options{}); err != nil || !strings.Contains(page.String(), "KV caches side by side") {
 		t.Errorf("%v: %.300s", err, &page)

@@ -15,48 +15,59 @@ func leakSections(d *analysis.DeviceResult) []layout.Section {
 	return append(layout.Known("provided", []layout.Section{leakSection(d)}), leakStacks(d)...)
 }
 
-// leakSection gives the trend, and the contexts of what leaks.
+// leakSection gives the verdict, and the contexts of what leaks.
 func leakSection(d *analysis.DeviceResult) layout.Section {
 	s := layout.Section{Title: "Leaks"}
 	leak := &d.Leak
-	trend, per := leak.Trend()
-	if !trend.Valid {
-		s.Before = layout.Toned(layout.Faint, layout.Note("not known: a trend needs six iterations, six requests, or a longer recording"))
+	s.Before = layout.Note(LeakLine(leak))
+	switch leak.Verdict {
+	case iterations.Leaks:
+		s.Before = layout.Toned(layout.Warned, s.Before)
+	case iterations.NoLeak:
+		return s
+	default:
+		s.Before = layout.Toned(layout.Faint, s.Before)
 		return s
 	}
-	at := map[string]string{
-		"iteration": "at iteration ends",
-		"request":   "at the ends of requests (" + leakRequest(leak) + ")",
-		"second":    "over time",
-	}[per]
-	slope := formatSlope(trend.Slope) + " per " + per
-	if per == "request" && leak.Seconds.Valid {
-		slope += ", " + formatSlope(leak.Seconds.Slope) + " per second"
-	}
-	if !trend.Rising {
-		s.Before = layout.Note(fmt.Sprintf("none: live bytes do not keep rising %s (%s)", at, slope))
-		return s
-	}
-	s.Before = layout.Toned(layout.Warned, layout.Note(fmt.Sprintf("live bytes keep rising %s: %s", at, slope)))
 	if len(leak.Allocations) == 0 {
 		return s
 	}
 	groups := contextTable("", d.Chunks, leak.Allocations, leak.Provided)
 	groups.Columns[len(groups.Columns)-1].Name = "share"
 	s.Columns, s.Rows = groups.Columns, groups.Rows
-	after := map[string]string{
-		"iteration": "allocations made after the first iteration and live at the end of the last",
-		"request":   "allocations made after the first request and live at the end of the last",
-		"second":    "allocations made after the first quarter of the time and live at the end",
-	}[per]
-	s.After = append(layout.Note(after), layout.Note("shares of their chunks, "+plain.FormatSize(leak.Provided))...)
+	s.After = append(layout.Note("allocations of what rises, made after the first third and live at the end"),
+		layout.Note("shares of their chunks, "+plain.FormatSize(leak.Provided))...)
 	return s
 }
 
-// leakRequest says what counts as a request.
-func leakRequest(l *iterations.Leak) string {
-	if l.Request == iterations.KVRequests {
-		return "sequences in a KV cache"
+// LeakLine is the verdict on leaks in one line.
+func LeakLine(leak *iterations.Leak) string {
+	switch leak.Verdict {
+	case iterations.NoLeak:
+		return fmt.Sprintf("none: what is held after each %s does not keep rising (%s)", leak.Per, plain.Counted(int64(leak.Points), leakUnit(leak)))
+	case iterations.Leaks:
+		text := fmt.Sprintf("%s per %s keep rising", formatSlope(leak.Slope), leakUnit(leak))
+		if leak.Per != "second" && leak.PerSecond > 0 {
+			text = fmt.Sprintf("%s per %s, %s per second keep rising", formatSlope(leak.Slope), leakUnit(leak), formatSlope(leak.PerSecond))
+		}
+		if leak.Line != "" {
+			text += ", most from " + plain.Shorten(leak.Line, 60)
+		}
+		if leak.Module != "" {
+			text += " in " + plain.Shorten(leak.Module, 40)
+		}
+		return text
+	}
+	return fmt.Sprintf("too short for a verdict: it needs %d iterations, %d requests, or %.0f s", iterations.LeastIterations, iterations.LeastIterations, iterations.LeastTime/1e9)
+}
+
+// leakUnit says what lies between two points.
+func leakUnit(l *iterations.Leak) string {
+	switch {
+	case l.Per != "request":
+		return l.Per
+	case l.Request == iterations.KVRequests:
+		return l.Request
 	}
 	return "phase " + plain.Shorten(l.Request, 28)
 }
@@ -77,47 +88,38 @@ func formatSlope(slope float64) string {
 // leakStacks are the stacks of the allocations that leak.
 func leakStacks(d *analysis.DeviceResult) []layout.Section {
 	stacks := &d.Leak.Stacks
-	if trend, _ := d.Leak.Trend(); !trend.Rising || !hasFrames(stacks) {
+	if d.Leak.Verdict != iterations.Leaks || !hasFrames(stacks) {
 		return nil
 	}
 	all := stacks.Sum()
-	return layout.Known("provided", []layout.Section{groupTable{all.Requested, "share", &d.Held}.stacks("Leaks, by stack", stacks)})
+	return layout.Known("provided", []layout.Section{groupTable{all.Requested, "share", d.Chunks}.stacks("Leaks, by stack", stacks)})
 }
 
 func newJSONLeak(d *analysis.DeviceResult) *jsonLeak {
 	l := &d.Leak
-	trend, by := l.Trend()
-	if !trend.Valid {
-		return nil
-	}
 	j := &jsonLeak{
-		Rising: l.Iterations.Rising, Points: l.Iterations.Points,
-		PerRequest: newJSONTrend(l.Requests, l.Request), PerSecond: newJSONTrend(l.Seconds, ""),
-		By: by, Blocks: l.Blocks, Requested: l.Requested, Provided: plain.Known(d.Chunks.Known(l.Provided)),
-		Allocations: newJSONAllocationGroups(d, l.Allocations), Stacks: newJSONBreakdown(&d.Held, &l.Stacks),
+		Verdict: string(l.Verdict), Per: l.Per, Request: l.Request, Points: l.Points, Module: l.Module, Line: l.Line,
+		Allocations: newJSONAllocationGroups(d.Chunks, l.Allocations), Stacks: newJSONBreakdown(d.Chunks, &l.Stacks),
 	}
-	if l.Iterations.Valid {
-		j.Slope = plain.Finite(l.Iterations.Slope)
+	if l.Verdict == iterations.TooShort || l.Verdict == "" {
+		j.Verdict = string(iterations.TooShort)
+		return j
 	}
+	j.Slope, j.PerSecond = plain.Finite(l.Slope), plain.Finite(l.PerSecond)
+	j.Blocks, j.Requested, j.Provided = l.Blocks, l.Requested, plain.Known(d.Chunks.Known(l.Provided))
 	return j
 }
 
-func newJSONTrend(t iterations.Trend, of string) *jsonTrend {
-	if !t.Valid {
-		return nil
-	}
-	return &jsonTrend{of, plain.Finite(t.Slope), t.Rising, t.Points}
-}
-
-// jsonLeak has the trend by iterations in its own fields. It is there if any trend is known.
 type jsonLeak struct {
-	Slope      *float64   `json:"slope"` // bytes per iteration
-	Rising     bool       `json:"rising"`
-	Points     int        `json:"points"`
-	PerRequest *jsonTrend `json:"per_request"`
-	PerSecond  *jsonTrend `json:"per_second"`
-	// The allocations of the trend that By names: made after its first point and live at its last.
-	By          string                `json:"by"` // "iteration", "request" or "second"
+	Verdict   string   `json:"verdict"`           // "none", "leak" or "too short"
+	Per       string   `json:"per,omitempty"`     // "iteration", "request" or "second"
+	Request   string   `json:"request,omitempty"` // what counts as a request
+	Points    int      `json:"points"`
+	Slope     *float64 `json:"slope"` // bytes per iteration, request or second that leak; null if too short
+	PerSecond *float64 `json:"per_second"`
+	Module    string   `json:"module"`
+	Line      string   `json:"line"`
+	// The allocations that leak: made after the first third of the points and live at the last.
 	Blocks      int64                 `json:"blocks"`
 	Requested   int64                 `json:"requested"`
 	Provided    *int64                `json:"provided"`
@@ -125,15 +127,6 @@ type jsonLeak struct {
 	Stacks      jsonBreakdown         `json:"stacks"`
 }
 
-// jsonTrend has its slope in bytes per request or per second.
-type jsonTrend struct {
-	Of     string   `json:"of,omitempty"` // what counts as a request
-	Slope  *float64 `json:"slope"`
-	Rising bool     `json:"rising"`
-	Points int      `json:"points"`
-}
-
-// jsonLeaks is null if there are too few points for a trend.
 type jsonLeaks struct {
 	Leak *jsonLeak `json:"leak"`
 }

@@ -9,42 +9,36 @@ import (
 	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/analysis/iterations"
 	"github.com/memprof/memprof/report/layout"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
-// The leak section shows the trend that there is: over iterations, else over requests, else over time.
+// The leak section shows the verdict, by what it goes.
 func TestLeakSection(t *testing.T) {
 	const mib = 1 << 20
-	flat := iterations.Trend{Valid: true, Points: 30}
-	rising := iterations.Trend{Valid: true, Points: 30, Slope: 10 * mib, Rising: true}
 	groups := []attribution.AllocationGroup{{Context: "history", Blocks: 3, Requested: 30 * mib, Provided: 30 * mib}}
 	for name, test := range map[string]struct {
 		leak  iterations.Leak
 		wants []string
 	}{
-		"nothing":       {iterations.Leak{Iterations: iterations.Trend{Points: 4}}, []string{"not known: a trend needs"}},
-		"no iterations": {iterations.Leak{Iterations: flat, Requests: rising}, []string{"none: live bytes do not keep rising at iteration ends (0 B per iteration)"}},
-		"iterations":    {iterations.Leak{Iterations: rising}, []string{"live bytes keep rising at iteration ends: +10 MiB per iteration"}},
-		"requests": {
-			iterations.Leak{Requests: rising, Request: "answer", Seconds: flat, Allocations: groups, Provided: 40 * mib},
+		"nothing": {iterations.Leak{Verdict: iterations.TooShort}, []string{"too short for a verdict: it needs 8 iterations, 8 requests, or 10 s"}},
+		"none":    {iterations.Leak{Verdict: iterations.NoLeak, Per: "iteration", Points: 30}, []string{"none: what is held after each iteration does not keep rising (30 iterations)"}},
+		"iterations": {
+			iterations.Leak{Verdict: iterations.Leaks, Per: "iteration", Points: 30, Slope: 10 * mib, PerSecond: 5 * mib, Line: "train.py:9", Module: "history", Allocations: groups, Provided: 40 * mib},
 			[]string{
-				"live bytes keep rising at the ends of requests (phase answer): +10 MiB per request, 0 B per second", "75.0%",
-				"allocations made after the first request and live at the end of the last\nshares of their chunks, 40 MiB",
+				"+10 MiB per iteration, +5 MiB per second keep rising, most from train.py:9 in history", "75.0%",
+				"allocations of what rises, made after the first third and live at the end\nshares of their chunks, 40 MiB",
 			},
 		},
-		"sequences": {iterations.Leak{Requests: rising, Request: iterations.KVRequests}, []string{"at the ends of requests (sequences in a KV cache): +10 MiB per request"}},
-		"time":      {iterations.Leak{Seconds: rising}, []string{"live bytes keep rising over time: +10 MiB per second"}},
-		"no time":   {iterations.Leak{Seconds: flat}, []string{"none: live bytes do not keep rising over time (0 B per second)"}},
+		"requests":  {iterations.Leak{Verdict: iterations.Leaks, Per: "request", Request: "answer", Slope: 10 * mib}, []string{"+10 MiB per phase answer keep rising"}},
+		"sequences": {iterations.Leak{Verdict: iterations.Leaks, Per: "request", Request: iterations.KVRequests, Slope: 10 * mib}, []string{"+10 MiB per KV cache sequence keep rising"}},
+		"time":      {iterations.Leak{Verdict: iterations.Leaks, Per: "second", Slope: 10 * mib, PerSecond: 10 * mib}, []string{"+10 MiB per second keep rising"}},
 	} {
-		d := analysis.DeviceResult{Chunks: &analysis.Chunks{}, Allocs: 1, MaxR: 64 * mib, Leak: test.leak}
+		d := analysis.DeviceResult{Memory: analysis.Memory{Chunks: &analysis.Chunks{}, MaxR: 64 * mib}, Allocs: 1, Leak: test.leak}
 		results := []*analysis.Result{{Process: "rank0", Devices: []analysis.DeviceResult{d}}}
 		var text bytes.Buffer
-		if err := Text(&text, results, Scope{All: true}, layout.Options{Width: 200}); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, Text(&text, results, Scope{All: true}, layout.Options{Width: 200}))
 		for _, want := range test.wants {
-			if !strings.Contains(text.String(), want) {
-				t.Errorf("%s: %q is missing in\n%s", name, want, text.String())
-			}
+			assert.That(t, strings.Contains(text.String(), want), "%s: %q is missing in\n%s", name, want, text.String())
 		}
 	}
 }
@@ -52,14 +46,14 @@ func TestLeakSection(t *testing.T) {
 // leaking is a server whose tag is paused now and then, and which leaks by its requests.
 func leaking() *analysis.Result {
 	d := analysis.DeviceResult{
-		Chunks: &analysis.Chunks{},
-		Allocs: 1, MaxR: 64, Iterations: []iterations.Iteration{{EndSeq: 5, PeakT: 8, PeakC: 16, PeakR: 32, EndT: 4, EndC: 4, EndPaused: 4}},
+		Memory: analysis.Memory{MaxR: 64, Chunks: &analysis.Chunks{}},
+		Allocs: 1, Iterations: []iterations.Iteration{{EndSeq: 5, PeakT: 8, PeakC: 16, PeakR: 32, EndT: 4, EndC: 4, EndPaused: 4}},
 		Leak: iterations.Leak{
-			Iterations: iterations.Trend{}, Requests: iterations.Trend{Valid: true, Points: 9, Slope: 10.5, Rising: true}, Request: "answer",
-			Seconds: iterations.Trend{Valid: true, Points: 47, Slope: 7.25, Rising: true}, Blocks: 1, Requested: 30, Provided: 40,
+			Verdict: iterations.Leaks, Per: "request", Request: "answer", Points: 9, Slope: 10.5, PerSecond: 7.25, Line: "serve.py:7",
+			Blocks: 1, Requested: 30, Provided: 40,
 			Allocations: []attribution.AllocationGroup{{Context: "history", Blocks: 1, Requested: 30, Provided: 40}},
 		},
 	}
-	slow := analysis.DeviceResult{Chunks: &analysis.Chunks{}, Device: 1, Leak: iterations.Leak{Iterations: iterations.Trend{Valid: true, Points: 6, Slope: 1.5}}}
+	slow := analysis.DeviceResult{Device: 1, Memory: analysis.Memory{Chunks: &analysis.Chunks{}}, Leak: iterations.Leak{Verdict: iterations.NoLeak, Per: "iteration", Points: 8}}
 	return &analysis.Result{Process: "rank0", Devices: []analysis.DeviceResult{d, slow}}
 }

@@ -3,10 +3,10 @@ package report
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/memprof/memprof/analysis"
-	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/layout"
@@ -49,30 +49,17 @@ func momentLine(m *analysis.Moment) string {
 
 // momentSections are the sections about the peak, for another instant.
 func momentSections(m *analysis.Moment, dm *analysis.DeviceMoment) []layout.Section {
-	d := &analysis.DeviceResult{
-		Device: dm.Device, Peak: dm.At, Held: dm.Held, Map: dm.Map, TopSizes: dm.TopSizes,
-	}
-	if len(dm.Held.Phases.Groups) > 1 {
-		d.Phases = make([]attribution.PhaseUse, 1) // attributionSections list phases if there is any
-	}
-	if dm.At.C >= 0 && dm.At.NotRequested == 0 {
-		d.Chunks = &analysis.Chunks{LargestFree: dm.LargestFree}
-	}
-	split := splitSection(d)
+	split := splitSection(dm)
 	split.Title = "Memory"
 	split.Before = layout.Note(fmt.Sprintf("%s live, after %s", plain.Counted(dm.At.Live, "allocation"), plain.Counted(int64(dm.At.Iteration), "marked iteration")))
-	sections := []layout.Section{split, arenasSection(dm)}
-	if dm.Held.Known {
-		sections = append(sections, attributionSections(d)...)
-	}
-	sections = append(sections, allocationSections(d)...)
+	sections := slices.Concat([]layout.Section{split, arenasSection(dm)}, heldSections(dm, len(dm.Held.Phases.Groups) > 1), sizeSections(dm))
 	for i := range sections {
 		sections[i].Title = strings.Replace(sections[i].Title, "at the peak", "then", 1)
 	}
 	return sections
 }
 
-// arenasSection says how each arena is divided, and which earlier request did not fit its free memory.
+// arenasSection says how each arena is divided.
 func arenasSection(dm *analysis.DeviceMoment) layout.Section {
 	s := layout.Section{Title: "Arenas", Columns: []layout.Column{
 		layout.Numbers("arena"), layout.Numbers("reserved"), layout.Numbers("requested"), layout.Numbers("provided"), layout.Numbers("reserve"), layout.Numbers("reusable"), layout.Numbers("external"), layout.Numbers("allocations"),
@@ -85,16 +72,8 @@ func arenasSection(dm *analysis.DeviceMoment) layout.Section {
 	if len(s.Rows) == 0 {
 		s.Columns, s.Before = nil, layout.Toned(layout.Faint, layout.Note("no memory is mapped"))
 	}
-	if dm.LargestFree >= 0 {
-		s.After = layout.Note("largest free chunk: " + plain.FormatSize(dm.LargestFree))
-	}
-	if u := dm.Next; u != nil {
-		what := "the arena grew"
-		if u.Failed {
-			what = "the request failed"
-		}
-		s.After = append(s.After, layout.Note(fmt.Sprintf("last request that did not fit: %s at event %s; %s (%s); free %s, largest free chunk %s",
-			plain.FormatKnown(u.Request), plain.FormatCount(u.Seq), what, terms.Verdict(u.Verdict), plain.FormatKnown(u.Free), plain.FormatKnown(u.LargestFree)))...)
+	if largest := dm.Chunks.Largest(); largest >= 0 {
+		s.After = layout.Note("largest free chunk: " + plain.FormatSize(largest))
 	}
 	return s
 }
@@ -116,7 +95,6 @@ type jsonDeviceMoment struct {
 	Arenas      []jsonArenaAt         `json:"arenas"`
 	Held        *jsonLive             `json:"held"`
 	TopSizes    []jsonAllocationGroup `json:"top_sizes"`
-	Unserved    *jsonUnserved         `json:"last_unserved"` // null if no request met too little yet
 }
 
 type jsonArenaAt struct {
@@ -132,15 +110,6 @@ type jsonSpan struct {
 	Start int64  `json:"start"`
 	Bytes int64  `json:"bytes"`
 	Kind  string `json:"kind"`
-}
-
-type jsonUnserved struct {
-	Seq         int64  `json:"seq"`
-	Request     *int64 `json:"request"`
-	Free        *int64 `json:"free"`
-	LargestFree *int64 `json:"largest_free"`
-	Failed      bool   `json:"failed"`
-	Verdict     string `json:"verdict"`
 }
 
 // spanKinds are names in JSON, which never change.
@@ -166,21 +135,17 @@ func MomentsJSON(w io.Writer, moments []*analysis.Moment) error {
 }
 
 func newJSONDeviceMoment(dm *analysis.DeviceMoment) jsonDeviceMoment {
-	d := &analysis.DeviceResult{Device: dm.Device, Peak: dm.At, Chunks: &analysis.Chunks{}}
 	out := jsonDeviceMoment{
-		Iterations: dm.At.Iteration, Device: dm.Device, At: newJSONInstant(d, dm.At), LargestFree: plain.Known(dm.LargestFree), Arenas: []jsonArenaAt{},
-		Held: newJSONLive(&dm.Held), TopSizes: newJSONAllocationGroups(d, dm.TopSizes),
+		Iterations: dm.At.Iteration, Device: dm.Device, At: newJSONInstant(dm.Chunks, dm.At, nil), LargestFree: plain.Known(dm.Chunks.Largest()), Arenas: []jsonArenaAt{},
+		Held: newJSONLive(dm.Chunks, &dm.Held), TopSizes: newJSONAllocationGroups(dm.Chunks, dm.TopSizes),
 	}
 	for i := range dm.Map.Arenas {
 		a := &dm.Map.Arenas[i]
-		ja := jsonArenaAt{a.Arena, newJSONInstant(d, a.At), a.Base, a.Extent, []jsonSpan{}}
+		ja := jsonArenaAt{a.Arena, newJSONInstant(dm.Chunks, a.At, nil), a.Base, a.Extent, []jsonSpan{}}
 		for _, s := range a.Spans {
 			ja.Spans = append(ja.Spans, jsonSpan{s.Start, s.Bytes, spanKinds[s.Kind]})
 		}
 		out.Arenas = append(out.Arenas, ja)
-	}
-	if u := dm.Next; u != nil {
-		out.Unserved = &jsonUnserved{u.Seq, plain.Known(u.Request), plain.Known(u.Free), plain.Known(u.LargestFree), u.Failed, string(u.Verdict)}
 	}
 	return out
 }

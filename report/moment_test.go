@@ -8,6 +8,7 @@ import (
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/report/layout"
 	"github.com/memprof/memprof/report/reporttest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // Before anything is used, amid a step, and after a request that failed.
@@ -20,9 +21,7 @@ func TestMomentsGolden(t *testing.T) {
 	var moments []*analysis.Moment
 	for _, seq := range []int64{0, 9, int64(len(r.Events)) - 1} {
 		m, err := analysis.At(modeltest.Source(r.Events, 3), analysis.Options{Process: "rank0", Text: r.Strings.Text}, seq)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		moments = append(moments, m)
 	}
 	for name, write := range map[string]func(*bytes.Buffer) error{
@@ -31,9 +30,7 @@ func TestMomentsGolden(t *testing.T) {
 		"moments.json": func(w *bytes.Buffer) error { return MomentsJSON(w, moments) },
 	} {
 		var out bytes.Buffer
-		if err := write(&out); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, write(&out))
 		reporttest.Golden(t, name, out.Bytes())
 	}
 }

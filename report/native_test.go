@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/analysis/iterations"
@@ -15,6 +13,7 @@ import (
 	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/report/figure"
 	"github.com/memprof/memprof/report/layout"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // nativeResult is a device of a native allocator, as the analysis returns it.
@@ -22,7 +21,7 @@ func nativeResult(c int64) *analysis.Result {
 	const mib = 1 << 20
 	peak := ledger.Instant{Seq: 7, Time: 7000, T: 6 * mib, C: c, R: 20 * mib, Pending: mib, NotRequested: 13 * mib, Live: 3}
 	d := analysis.DeviceResult{
-		Peak: peak, Final: peak, MaxT: 6 * mib, MaxC: c, MaxR: 20 * mib, Allocs: 5, Frees: 2,
+		Memory: analysis.Memory{Peak: peak, Final: peak, MaxT: 6 * mib, MaxC: c, MaxR: 20 * mib}, Allocs: 5, Frees: 2,
 		Native: &torchalloc.Observed{Allocator: "native", Samples: 4, Odd: 1},
 		Iterations: []iterations.Iteration{
 			{Number: 0, PeakT: 6 * mib, PeakC: c, PeakR: 20 * mib, EndT: mib, EndC: -1},
@@ -31,12 +30,11 @@ func nativeResult(c int64) *analysis.Result {
 		Paper: iterations.Paper{
 			Valid: true, T1: 0.3, T2: 0.3, C1: math.NaN(), C2: math.NaN(), FirstExcess: math.NaN(), SteadyIdle: math.NaN(),
 		},
-		Growths: []analysis.Growth{
+		Growing: analysis.Growing{GrowthCount: 1, Growths: []analysis.Growth{
 			{Seq: 1, Time: 1000, Request: mib, Grown: 20 * mib, Reserved: 20 * mib, Free: -1, LargestFree: -1, TooSmall: -1, Stranded: -1},
-		},
-		GrowthCount: 1,
-		OOMs:        []analysis.OOM{{Used: -1, Limit: -1, Seq: 8, Time: 8000, Request: 1 << 40, Free: -1, LargestFree: -1, TooSmall: -1, Stranded: -1, At: peak}},
-		TopSizes:    []attribution.AllocationGroup{{Size: 2 * mib, Blocks: 3, Requested: 6 * mib, Provided: 6 * mib}},
+		}},
+		Failures: analysis.Failures{OOMs: []analysis.OOM{{Used: -1, Limit: -1, Seq: 8, Time: 8000, Request: 1 << 40, Free: -1, LargestFree: -1, TooSmall: -1, Stranded: -1, At: peak}}},
+		TopSizes: []attribution.AllocationGroup{{Size: 2 * mib, Blocks: 3, Requested: 6 * mib, Provided: 6 * mib}},
 		Map: ledger.AddressMap{At: peak, Arenas: []ledger.ArenaMap{{
 			Base: 1 << 40, Extent: 20 * mib, At: peak, Spans: []ledger.Span{
 				{Start: 0, Bytes: 6 * mib, Kind: ledger.SpanLive}, {Start: 6 * mib, Bytes: mib, Kind: ledger.SpanPending},
@@ -58,9 +56,7 @@ func nativeResult(c int64) *analysis.Result {
 func table(t *testing.T, text, title string) string {
 	t.Helper()
 	_, rest, found := strings.Cut(text, "\n"+title+"\n")
-	if !found {
-		t.Fatalf("no section %q in\n%s", title, text)
-	}
+	assert.Must(t, found, "no section %q in\n%s", title, text)
 	section, _, _ := strings.Cut(rest, "\n\n")
 	return section
 }
@@ -77,13 +73,10 @@ func TestNativeFigures(t *testing.T) {
 				if colorPixels(img, figure.ExternalColor) == 0 || colorPixels(img, figure.RequestedColor) == 0 {
 					t.Errorf("%s without what is requested or what is not", f.Name)
 				}
-				if n := colorPixels(img, figure.InternalColor); n > 0 {
-					t.Errorf("%s has %d pixels of slack", f.Name, n)
-				}
+				n := colorPixels(img, figure.InternalColor)
+				assert.That(t, n <= 0, "%s has %d pixels of slack", f.Name, n)
 			}
-			if strings.Contains(f.Subtitle, "-1") || strings.Contains(f.Subtitle, "NaN") {
-				t.Errorf("%s: %s", f.Name, f.Subtitle)
-			}
+			assert.That(t, !strings.Contains(f.Subtitle, "-1") && !strings.Contains(f.Subtitle, "NaN"), "%s: %s", f.Name, f.Subtitle)
 		}
 	}
 }
@@ -96,41 +89,16 @@ func TestNativeAccounting(t *testing.T) {
 	analysis.Reconcile([]analysis.Member{{Result: r, Device: d, GPU: -1}}, nil, "")
 	d.Account.Peak.Context, d.Account.End.Context = 1<<20, 1<<20
 	var out bytes.Buffer
-	if err := Text(&out, []*analysis.Result{r}, Scope{All: true}, layout.Options{}); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, Text(&out, []*analysis.Result{r}, Scope{All: true}, layout.Options{}))
 	section := squeezed(table(t, out.String(), "Device accounting"))
 	if !strings.Contains(section, "│ not requested │ 13 MiB │") || !strings.Contains(section, "│ requested │ 6 MiB │") {
 		t.Error(section)
 	}
 	for _, name := range []string{"│ internal │", "│ reserve │", "│ external │"} {
-		if strings.Contains(section, name) {
-			t.Errorf("%s in %s", name, section)
-		}
+		assert.That(t, !strings.Contains(section, name), "%s in %s", name, section)
 	}
 	balance := newJSONDeviceAccounting(d.Account).Peak
 	if balance.Internal != nil || balance.Stranded != nil || balance.Reserve != nil || balance.Reusable != nil || balance.External != nil || balance.NotRequested != 13<<20 {
 		t.Errorf("%+v", balance)
-	}
-}
-
-func TestClosedUp(t *testing.T) {
-	m := ledger.AddressMap{Arenas: []ledger.ArenaMap{{Base: 5, Extent: 1 << 40, Spans: []ledger.Span{
-		{Start: 0, Bytes: 100, Kind: ledger.SpanLive}, {Start: 100, Bytes: 60, Kind: ledger.SpanNotRequested},
-		{Start: 160, Bytes: 1 << 39, Kind: ledger.SpanUnmapped}, {Start: 1<<39 + 160, Bytes: 80, Kind: ledger.SpanLive},
-		{Start: 1<<39 + 240, Bytes: 7, Kind: ledger.SpanUnmapped}, {Start: 1<<39 + 247, Bytes: 160, Kind: ledger.SpanNotRequested},
-	}}}}
-	// 400 are mapped: a gap has room for 6.
-	want := ledger.ArenaMap{Base: 5, Extent: 100 + 60 + 6 + 80 + 6 + 160, Spans: []ledger.Span{
-		{Start: 0, Bytes: 100, Kind: ledger.SpanLive}, {Start: 100, Bytes: 60, Kind: ledger.SpanNotRequested},
-		{Start: 160, Bytes: 6, Kind: ledger.SpanUnmapped}, {Start: 166, Bytes: 80, Kind: ledger.SpanLive},
-		{Start: 246, Bytes: 6, Kind: ledger.SpanUnmapped}, {Start: 252, Bytes: 160, Kind: ledger.SpanNotRequested},
-	}}
-	before := m.Arenas[0].Extent
-	if diff := cmp.Diff(want, closedUp(m).Arenas[0]); diff != "" {
-		t.Error(diff)
-	}
-	if m.Arenas[0].Extent != before || m.Arenas[0].Spans[2].Bytes != 1<<39 {
-		t.Error("the result of the analysis was changed")
 	}
 }

@@ -239,7 +239,7 @@ func newJSONOOMs(d *analysis.DeviceResult) jsonOOMs {
 			Seq: o.Seq, TimeNS: o.Time, Arena: o.Arena, Request: o.Request, Free: plain.Known(o.Free), LargestFree: plain.Known(o.LargestFree),
 			TooSmall: plain.Known(o.TooSmall), Stranded: plain.Known(o.Stranded),
 			Limit: plain.Known(o.Limit), DeviceUsed: plain.Known(o.Used), Libraries: o.OtherLibraries,
-			Verdict: string(o.Verdict), Context: o.Context, At: newJSONInstant(d, o.At), Held: newJSONLive(o.Held),
+			Verdict: string(o.Verdict), Context: o.Context, At: newJSONInstant(d.Chunks, o.At, jsonIterationNumber(d, o.At.Iteration)), Held: newJSONLive(d.Chunks, o.Held),
 		})
 	}
 	return j

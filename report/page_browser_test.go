@@ -22,7 +22,10 @@ import (
 	"github.com/memprof/memprof/report/reporttest"
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/dataset"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
+
+func TestMain(m *testing.M) { reporttest.Main(m) }
 
 var (
 	pagePath     = flag.String("page", "", "draw this page, made by memprof report --html, instead of those of the tests")
@@ -39,9 +42,7 @@ func TestPagePictures(t *testing.T) {
 	if *pagePath == "" {
 		page, err = pageOf(t, richPage(t)), nil
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	t.Logf("ready after %v", b.Open(page))
 	name := strings.TrimSuffix(filepath.Base(cmp.Or(*pagePath, "rich.html")), ".html")
 	if !strings.HasPrefix(name, "diff") {
@@ -65,9 +66,7 @@ func richPage(t *testing.T) page.Page {
 			used.Events[i].Time = 90_000_000 + i*100_000_000
 		}
 		readings, err := analysis.ReadReadings(modeltest.Source(used.Events, 8), used.Strings.Text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		p.Used[&r.Devices[0]] = readings.GPUs[0].All
 	}
 	return p
@@ -118,26 +117,23 @@ func TestPageInBrowser(t *testing.T) {
 			t.Errorf("%q, want %q", got, want)
 		}
 		for _, want := range []string{plain.FormatSize(peak.T), plain.FormatSize(peak.R), plain.FormatSize(peak.Reusable), plain.FormatSize(peak.External)} {
-			if got := b.Text(".split-list"); !strings.Contains(got, want) {
-				t.Errorf("the split %q has no %q", got, want)
-			}
+			got := b.Text(".split-list")
+			assert.That(t, strings.Contains(got, want), "the split %q has no %q", got, want)
 		}
 	})
 	t.Run("hover shows the numbers", func(t *testing.T) {
 		b.Mouse("canvas.timeline", "mouseMoved", 0.5, 0.5, nil)
 		b.Eval(reporttest.TwoFrames)
 		for _, want := range []string{"reserved8 MiB", "iteration1", "requested", "event"} {
-			if got := b.Text(".tooltip"); !strings.Contains(got, want) {
-				t.Errorf("%q has no %q", got, want)
-			}
+			got := b.Text(".tooltip")
+			assert.That(t, strings.Contains(got, want), "%q has no %q", got, want)
 		}
 	})
 	t.Run("click pins the last event before", func(t *testing.T) {
 		before := b.Text(".pin strong")
 		b.Click("canvas.timeline", 0.25, 0.5)
-		if after := b.Text(".pin strong"); after == before {
-			t.Errorf("still %q", after)
-		}
+		after := b.Text(".pin strong")
+		assert.That(t, after != before, "still %q", after)
 		if got := b.Text(".snap"); !regexp.MustCompile(`^You clicked at \S+ m?s: this is the last event before, .* earlier\.$`).MatchString(got) {
 			t.Errorf("the snap says %q", got)
 		}
@@ -154,14 +150,11 @@ func TestPageInBrowser(t *testing.T) {
 			f := &k.Frames[at]
 			want := []string{plain.FormatSize(f.At.T), plain.FormatSize(f.At.R), plain.FormatSize(f.At.Reusable), plain.FormatSize(f.At.External)}
 			for _, size := range want {
-				if got := b.Text(".split-list"); !strings.Contains(got, size) {
-					t.Errorf("keyframe %d: %q has no %s", at, got, size)
-				}
+				got := b.Text(".split-list")
+				assert.That(t, strings.Contains(got, size), "keyframe %d: %q has no %s", at, got, size)
 			}
 			blocks, _ := b.Eval(`document.querySelector('.arena-head').textContent`).(string)
-			if !strings.Contains(blocks, plain.Counted(f.At.Live, "allocation")) {
-				t.Errorf("keyframe %d: %q, want %d allocations", at, blocks, f.At.Live)
-			}
+			assert.That(t, strings.Contains(blocks, plain.Counted(f.At.Live, "allocation")), "keyframe %d: %q, want %d allocations", at, blocks, f.At.Live)
 		}
 	})
 	t.Run("the address space is that of the instant", func(t *testing.T) {
@@ -176,18 +169,15 @@ func TestPageInBrowser(t *testing.T) {
 			b.Eval(reporttest.TwoFrames)
 			kind := map[ledger.SpanKind]string{ledger.SpanReserve: "reserve", ledger.SpanReusable: "reusable", ledger.SpanExternal: "external", ledger.SpanLive: "live", ledger.SpanSlack: "slack"}[s.Kind]
 			want := fmt.Sprintf("%s, %sfrom%#x", kind, plain.FormatSize(s.Bytes), arena.Base+s.Start)
-			if got := b.Text(".tooltip"); !strings.HasPrefix(got, want) {
-				t.Errorf("at %d there is %q, want %q", s.Start, got, want)
-			}
+			got := b.Text(".tooltip")
+			assert.That(t, strings.HasPrefix(got, want), "at %d there is %q, want %q", s.Start, got, want)
 		}
 	})
 	t.Run("the wheel zooms and a drag pans", func(t *testing.T) {
 		b.Mouse("canvas.timeline", "mouseWheel", 0.5, 0.5, map[string]any{"deltaX": 0, "deltaY": -400})
 		b.Eval(reporttest.TwoFrames)
 		zoomed := b.Text(".in-view")
-		if !strings.Contains(zoomed, " in view") {
-			t.Fatalf("after a turn of the wheel %q is in view", zoomed)
-		}
+		assert.Must(t, strings.Contains(zoomed, " in view"), "after a turn of the wheel %q is in view", zoomed)
 		pinned := b.Text(".pin strong")
 		picture := func() any { return b.Eval(`document.querySelector('canvas.overview').toDataURL()`) }
 		before := picture()
@@ -197,29 +187,20 @@ func TestPageInBrowser(t *testing.T) {
 		}
 		b.Mouse("canvas.timeline", "mouseReleased", 0.35, 0.5, map[string]any{"button": "left", "buttons": 0, "clickCount": 1})
 		b.Eval(reporttest.TwoFrames)
-		if picture() == before {
-			t.Error("the drag moved nothing")
-		}
-		if got := b.Text(".in-view"); got != zoomed {
-			t.Errorf("the drag changed %q to %q", zoomed, got)
-		}
-		if got := b.Text(".pin strong"); got != pinned {
-			t.Errorf("the drag pinned %q", got)
-		}
+		assert.That(t, picture() != before, "the drag moved nothing")
+		assert.Equal(t, b.Text(".in-view"), zoomed, "the drag changed %q to", zoomed)
+		assert.Equal(t, b.Text(".pin strong"), pinned, "the drag pinned")
 		b.Eval(`[...document.querySelectorAll('#timeline button')].find((button) => button.textContent === 'All').click()`)
 		b.Eval(reporttest.TwoFrames)
-		if got := b.Text(".in-view"); got != "" {
-			t.Errorf("all is in view, and it says %q", got)
-		}
+		assert.Equal(t, b.Text(".in-view"), "", "all is in view, and it says")
 	})
 	t.Run("search and filter", func(t *testing.T) {
 		// What it made lives on to the peak.
 		b.Eval(`[...document.querySelectorAll('#pin button')].find((button) => button.textContent === 'Peak').click()`)
 		b.Eval(`(() => { const input = document.querySelector('#allocations input'); input.value = 'onerror'; input.dispatchEvent(new Event('input')); })()`)
 		b.Eval(reporttest.TwoFrames)
-		if got := b.Text("#allocations .long-space"); !strings.Contains(got, hostileModule) {
-			t.Errorf("the table is %q", got)
-		}
+		got := b.Text("#allocations .long-space")
+		assert.That(t, strings.Contains(got, hostileModule), "the table is %q", got)
 		b.Click("#allocations .long-row", 0.1, 0.5)
 		if got := b.Text("#allocations .chips"); !strings.Contains(got, "Module: <img src=x") {
 			t.Errorf("the filters are %q", got)
@@ -231,12 +212,9 @@ func TestPageInBrowser(t *testing.T) {
 		}
 	})
 	t.Run("names are text", func(t *testing.T) {
-		if n := b.Eval(`document.querySelectorAll('img, iframe, object, embed').length`); n != 0.0 {
-			t.Errorf("%v elements came from names", n)
-		}
-		if title := b.Eval(`document.title`); title != "memprof report" {
-			t.Errorf("the title is %q", title)
-		}
+		n := b.Eval(`document.querySelectorAll('img, iframe, object, embed').length`)
+		assert.That(t, n == 0.0, "%v elements came from names", n)
+		assert.Equal(t, b.Eval(`document.title`), "memprof report", "the title")
 	})
 	t.Run("the policy holds", func(t *testing.T) {
 		if got := b.Eval(`new Promise((done) => {
@@ -281,9 +259,8 @@ func TestPageOfRegionsThatTouch(t *testing.T) {
 	add(trace.KindAlloc, 1<<40, 1<<20, 1<<20, "")
 	source := func() trace.Source { return modeltest.Source(r.Events, 8) }
 	result := reporttest.Explored(t, source, analysis.Options{Process: "rank0", Text: r.Strings.Text}, false)
-	if got := result.Devices[0].LargestFree(); got != 2<<20 {
-		t.Fatalf("the largest free chunk has %d bytes", got)
-	}
+	got := result.Devices[0].Chunks.Largest()
+	assert.Must(t, got == 2<<20, "the largest free chunk has %d bytes", got)
 	b := reporttest.NewBrowser(t)
 	b.Open(pageOf(t, page.Page{Results: []*analysis.Result{result}}))
 	if got := b.Text(".arena-head"); !strings.Contains(got, "free 3 MiBlargest free chunk 2 MiB") {
@@ -299,14 +276,10 @@ func TestPageOpensAtFailure(t *testing.T) {
 	result.Job = &analysis.Job{Path: "run", Command: []string{"python3", "train.py"}, Host: "node7", Frameworks: []string{"torch 9.9"}}
 	failed := result.Devices[0].OOMs[0]
 	b.Open(pageOf(t, page.Page{Results: []*analysis.Result{result}}))
-	if got, want := b.Text(".pin strong"), "event "+plain.FormatCount(failed.Seq); !strings.Contains(got, want) {
-		t.Errorf("pinned is %q, want %q", got, want)
-	}
+	got, want := b.Text(".pin strong"), "event "+plain.FormatCount(failed.Seq)
+	assert.That(t, strings.Contains(got, want), "pinned is %q, want %q", got, want)
 	if got := b.Text(".provenance"); !strings.Contains(got, "python3 train.py") || !strings.Contains(got, "torch 9.9 | host node7") {
 		t.Errorf("the page comes from %q", got)
-	}
-	if got := b.Text(".findings tbody tr"); !strings.Contains(got, "request failed at event "+plain.FormatCount(failed.Seq)) {
-		t.Errorf("the first finding is %q", got)
 	}
 	b.Eval(`[...document.querySelectorAll('.pin button')].find((button) => button.textContent === 'Peak').click()`)
 	peak := "event " + plain.FormatCount(result.Devices[0].Peak.Seq)
@@ -326,34 +299,27 @@ func TestDiffOverlay(t *testing.T) {
 	var out bytes.Buffer
 	c := compared()
 	c.BaseCourse, c.NewCourse = CourseOf([]*analysis.Result{reporttest.Training(5, 3, 4)}), CourseOf([]*analysis.Result{reporttest.Training(7, 3, 4)})
-	if err := DiffHTML(&out, c); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, DiffHTML(&out, c))
 	b.Open(out.Bytes())
-	if got := b.Eval(`[...document.querySelectorAll('.overlay path')].map((path) => path.getAttribute('class') + (path.getAttribute('d').includes('NaN') ? ' NaN' : '') + (path.getTotalLength() > 100 ? '' : ' short')).join(', ')`); got != "base requested, base reserved, new requested, new reserved" {
-		t.Errorf("the curves are %v", got)
-	}
+	got := b.Eval(`[...document.querySelectorAll('.overlay path')].map((path) => path.getAttribute('class') + (path.getAttribute('d').includes('NaN') ? ' NaN' : '') + (path.getTotalLength() > 100 ? '' : ' short')).join(', ')`)
+	assert.That(t, got == "base requested, base reserved, new requested, new reserved", "the curves are %v", got)
 	b.Quiet()
 }
 
 func TestDiffPageInBrowser(t *testing.T) {
 	b := reporttest.NewBrowser(t)
 	var out bytes.Buffer
-	if err := DiffHTML(&out, compared()); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, DiffHTML(&out, compared()))
 	b.Open(out.Bytes())
-	if n := b.Eval(`document.querySelectorAll('script:not([type])').length`); n != 1.0 {
-		t.Errorf("%v scripts, want that of the page alone", n)
-	}
+	n := b.Eval(`document.querySelectorAll('script:not([type])').length`)
+	assert.That(t, n == 1.0, "%v scripts, want that of the page alone", n)
 	shown := func() any {
 		return b.Eval(`[...document.querySelectorAll('tbody tr')].filter((row) => !row.hidden && row.dataset.outcome === 'better').length + ' of ' +
 			[...document.querySelectorAll('tbody tr')].filter((row) => !row.hidden).length`)
 	}
 	b.Eval(`document.querySelector('.choice button[data-value=better]').click()`)
-	if got := shown(); got != "1 of 1" {
-		t.Errorf("shown are %v that are better", got)
-	}
+	got := shown()
+	assert.That(t, got == "1 of 1", "shown are %v that are better", got)
 	b.Quiet()
 }
 
@@ -362,23 +328,18 @@ func TestNarrowPages(t *testing.T) {
 	b := reporttest.NewBrowser(t)
 	b.Must("Emulation.setDeviceMetricsOverride", map[string]any{"width": 800, "height": 900, "deviceScaleFactor": 1, "mobile": false}, nil)
 	var diff bytes.Buffer
-	if err := DiffHTML(&diff, compared()); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, DiffHTML(&diff, compared()))
 	for name, page := range map[string][]byte{"report": pageOf(t, richPage(t)), "diff": diff.Bytes()} {
 		b.Open(page)
 		b.Eval(reporttest.TwoFrames)
 		hidden := b.Eval(`[...document.querySelectorAll('.long, .scroll, main')].filter((box) => box.scrollWidth > box.clientWidth)
 			.map((box) => box.scrollWidth - box.clientWidth + ' pixels of ' + box.textContent.slice(0, 60)).join('; ')`)
-		if hidden != "" {
-			t.Errorf("%s: out of sight are %v", name, hidden)
-		}
+		assert.That(t, hidden == "", "%s: out of sight are %v", name, hidden)
 		if name == "report" { // of long recordings
 			b.Eval(`document.querySelector('#growths .long-row').firstChild.textContent = '10,000,000'`)
 		}
-		if cut := b.Eval(`[...document.querySelectorAll('.long-row > .number')].filter((cell) => cell.scrollWidth > cell.clientWidth).map((cell) => cell.textContent).join('; ')`); cut != "" {
-			t.Errorf("%s: cut are %v", name, cut)
-		}
+		cut := b.Eval(`[...document.querySelectorAll('.long-row > .number')].filter((cell) => cell.scrollWidth > cell.clientWidth).map((cell) => cell.textContent).join('; ')`)
+		assert.That(t, cut == "", "%s: cut are %v", name, cut)
 		b.Quiet()
 	}
 }
@@ -410,22 +371,17 @@ func TestViewInAddress(t *testing.T) {
 		return !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(text, part) })
 	})
 	for _, part := range parts {
-		if !strings.Contains(want, part) {
-			t.Errorf("the address shows %q, want %q", want, part)
-		}
+		assert.That(t, strings.Contains(want, part), "the address shows %q, want %q", want, part)
 	}
 	b.Open(pageOf(t, page.Page{})) // elsewhere, so that the page is made anew
 	b.Open(html)
 	b.Eval(`location.hash = '` + strings.SplitN(want, " | ", 2)[0] + `'`)
-	if got := await(func(text string) bool { return text == want }); got != want {
-		t.Errorf("again it shows\n%s, want\n%s", got, want)
-	}
+	assert.Equal(t, await(func(text string) bool { return text == want }), want, "again it shows")
 	for _, bad := range []string{`#from=a&to=b&event=-4&color=x&group=__proto__&gpu=99&overlay=77&only=x:y&flame=zz`, `#event=999999999`, `#from=9e99&to=1e300`, `#%zz`, `#only=%3Cimg%20src=x%3E`} {
 		b.Eval(`location.hash = '` + bad + `'`)
 		b.Eval(reporttest.TwoFrames)
-		if got := b.Text(".pin strong"); !strings.Contains(got, "Pinned: event ") {
-			t.Errorf("%s: %q", bad, got)
-		}
+		got := b.Text(".pin strong")
+		assert.That(t, strings.Contains(got, "Pinned: event "), "%s: %q", bad, got)
 	}
 	b.Quiet()
 }
@@ -436,29 +392,23 @@ func TestChartsBelowTheTimeline(t *testing.T) {
 	result := explored(t, 30, nil)
 	b.Open(pageOf(t, page.Page{Results: []*analysis.Result{result}, Path: "run"}))
 	waitForEvents(b)
-	if got := b.Text("#categories .in-view"); got != "every event" {
-		t.Errorf("the chart shows %q", got)
-	}
+	assert.Equal(t, b.Text("#categories .in-view"), "every event", "the chart shows")
 	shown := ""
 	for x := 0.4; x < 0.5; x += 0.01 {
 		b.Mouse("canvas.categories", "mouseMoved", x, 0.5, nil)
 		b.Eval(reporttest.TwoFrames)
 		shown += b.Text(".tooltip")
 	}
-	if !strings.Contains(shown, "weights3 MiB") || !strings.Contains(shown, "activations") {
-		t.Errorf("the categories are %q", shown)
-	}
+	assert.That(t, strings.Contains(shown, "weights3 MiB") && strings.Contains(shown, "activations"), "the categories are %q", shown)
 	b.Mouse("canvas.stripes", "mouseMoved", 0.5, 0.85, nil)
 	b.Eval(reporttest.TwoFrames)
 	for _, want := range []string{"3 MiB requested", "modulemodel.layer1", "categoryweights", "born", "diedlives at the end"} {
-		if got := b.Text(".tooltip"); !strings.Contains(got, want) {
-			t.Errorf("the stripe %q has no %q", got, want)
-		}
+		got := b.Text(".tooltip")
+		assert.That(t, strings.Contains(got, want), "the stripe %q has no %q", got, want)
 	}
 	b.Click("canvas.stripes", 0.5, 0.85)
-	if got, want := b.Text(".pin strong"), "event "+plain.FormatCount(result.Devices[0].Keyframes.Largest[0].Seq); !strings.Contains(got, want+" ") {
-		t.Errorf("a click pins %q, want %q", got, want)
-	}
+	got, want := b.Text(".pin strong"), "event "+plain.FormatCount(result.Devices[0].Keyframes.Largest[0].Seq)
+	assert.That(t, strings.Contains(got, want+" "), "a click pins %q, want %q", got, want)
 	choose := func(name string) string {
 		b.Eval(`[...document.querySelectorAll('.flame-box [role=radio]')].find((button) => button.textContent === '` + name + `').click()`)
 		b.Eval(reporttest.TwoFrames)

@@ -24,6 +24,7 @@ import (
 	"github.com/memprof/memprof/report/reporttest"
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/dataset"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // mostEventBytes is how much an exact event of a page may take, as text of the page.
@@ -51,9 +52,7 @@ func mixedJob(t testing.TB, steps int) *modeltest.Recorder {
 	var arenas []*modeltest.Arena
 	for i := range 3 {
 		a, err := r.NewArena(0, bfc.Options{Limit: 1 << 30}, bfc.NewDevice(bfc.DeviceOptions{VMM: true, Granularity: 2 << 20, Base: uint64(1+i) << 42}), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		arenas = append(arenas, a)
 	}
 	live, pending := make([][]uint64, 3), make([][]uint64, 3)
@@ -117,9 +116,7 @@ func nativeJob(steps int) *modeltest.Recorder {
 func recordedEvents(t testing.TB, path string) ([]trace.Event, func(int32) string) {
 	t.Helper()
 	run, err := dataset.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	var events []trace.Event
 	if err := run.Processes[0].Each(func(e *trace.Event) error { events = append(events, *e); return nil }); err != nil {
 		t.Fatal(err)
@@ -137,9 +134,7 @@ func decoded(t testing.TB, html []byte) (allocations []reporttest.Allocation, mi
 	var bases []int64
 	for _, arena := range arenas {
 		base, err := strconv.ParseInt(arena.(map[string]any)["base"].(string), 0, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		bases = append(bases, base)
 	}
 	return reporttest.Allocations(device, len(micros), bases), micros
@@ -167,9 +162,7 @@ func TestExactEventsOfPages(t *testing.T) {
 			html := exactPage(t, events, text)
 			stored := float64(eventBytes(t, html)) / float64(len(events))
 			t.Logf("%d events, %.2f bytes each in a page of %d bytes", len(events), stored, len(html))
-			if stored > c.most {
-				t.Errorf("%.2f bytes an event, want at most %v", stored, c.most)
-			}
+			assert.That(t, stored <= c.most, "%.2f bytes an event, want at most %v", stored, c.most)
 			stretches, micros := decoded(t, html)
 			random := rand.New(rand.NewPCG(5, 6))
 			picks := map[int]bool{0: true, len(events) - 1: true}
@@ -182,9 +175,7 @@ func TestExactEventsOfPages(t *testing.T) {
 				if !picks[i] {
 					continue
 				}
-				if micros[i] != events[i].Time/1000 {
-					t.Errorf("event %d is at %d µs, want %d ns", i, micros[i], events[i].Time)
-				}
+				assert.That(t, micros[i] == events[i].Time/1000, "event %d is at %d µs, want %d ns", i, micros[i], events[i].Time)
 				var want, got [][3]int64
 				for b := range live.Blocks() {
 					if !b.Pending {
@@ -199,9 +190,8 @@ func TestExactEventsOfPages(t *testing.T) {
 				for _, blocks := range [][][3]int64{want, got} {
 					slices.SortFunc(blocks, func(a, b [3]int64) int { return cmp.Compare(a[0], b[0]) })
 				}
-				if diff := gocmp.Diff(want, got); diff != "" {
-					t.Fatalf("live after event %d (-replayed +page):\n%s", i, diff)
-				}
+				diff := gocmp.Diff(want, got)
+				assert.Must(t, diff == "", "live after event %d (-replayed +page):\n%s", i, diff)
 			}
 		})
 	}
@@ -247,9 +237,7 @@ func TestAnyEventCanBePinned(t *testing.T) {
 			for range 12 {
 				seq := int64(random.IntN(len(events)))
 				m, err := analysis.At(modeltest.Source(events, 4096), analysis.Options{Text: text}, seq)
-				if err != nil {
-					t.Fatal(err)
-				}
+				assert.NoError(t, err)
 				if len(m.Devices) == 0 || m.Kind == trace.KindOOM || growthBehind(events, seq) { // seen by a request, as stored
 					continue
 				}
@@ -267,15 +255,12 @@ func TestAnyEventCanBePinned(t *testing.T) {
 				waitForPin(b, seq)
 				shown, _ := b.Eval(shownTerms).(string)
 				var got map[string]int64
-				if err := json.Unmarshal([]byte(shown), &got); err != nil {
-					t.Fatal(err)
-				}
+				assert.NoError(t, json.Unmarshal([]byte(shown), &got))
 				if title := b.Text(".pin strong"); !strings.Contains(strings.ReplaceAll(title, ",", ""), fmt.Sprintf("event %d ", seq)) {
 					t.Fatalf("pinned is %q, want event %d", title, seq)
 				}
-				if diff := gocmp.Diff(want, got); diff != "" {
-					t.Fatalf("after event %d (-replayed +page):\n%s", seq, diff)
-				}
+				diff := gocmp.Diff(want, got)
+				assert.Must(t, diff == "", "after event %d (-replayed +page):\n%s", seq, diff)
 			}
 			b.Quiet()
 		})
@@ -293,9 +278,8 @@ func TestAddressEnteredBeforeAnother(t *testing.T) {
 	b.Mouse("canvas.timeline", "mouseWheel", 0.5, 0.5, map[string]any{"deltaX": 0, "deltaY": -120})
 	b.Eval(`(() => { const until = performance.now() + 400; while (performance.now() < until); location.hash = '#event=420'; })()`)
 	b.Eval(`new Promise((done) => setTimeout(done, 1000))`)
-	if title := b.Text(".pin strong"); !strings.Contains(title, "event 420 ") {
-		t.Errorf("pinned is %q, want event 420", title)
-	}
+	title := b.Text(".pin strong")
+	assert.That(t, strings.Contains(title, "event 420 "), "pinned is %q, want event 420", title)
 	b.Quiet()
 }
 
@@ -321,13 +305,9 @@ func waitForPin(b *reporttest.Browser, seq int64) {
 // says which events these are.
 func TestPageOfTooManyEvents(t *testing.T) {
 	run, err := dataset.Open("../samples/resnet50")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	rec, err := recording.Analyze("run", run, analysis.Options{Explore: true, Categories: true, ExactEvents: 20_000, MaxPoints: 4096})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	d := &rec.Results[0].Devices[0]
 	exact := func(seq int64) bool {
 		return slices.ContainsFunc(d.Keyframes.Exact.Spans, func(s keyframes.Span) bool { return s.From <= seq && seq < s.To })
@@ -338,16 +318,13 @@ func TestPageOfTooManyEvents(t *testing.T) {
 			t.Errorf("the %s iteration, events %d to %d, is not in %v", name, it.StartSeq, it.EndSeq, d.Keyframes.Exact.Spans)
 		}
 	}
-	if !exact(d.Peak.Seq) {
-		t.Errorf("the peak, event %d, is not in %v", d.Peak.Seq, d.Keyframes.Exact.Spans)
-	}
-	if n := len(d.Keyframes.Exact.Time); n > 20_000 {
-		t.Errorf("%d events are exact", n)
-	}
+	assert.That(t, exact(d.Peak.Seq), "the peak, event %d, is not in %v", d.Peak.Seq, d.Keyframes.Exact.Spans)
+	n := len(d.Keyframes.Exact.Time)
+	assert.That(t, n <= 20_000, "%d events are exact", n)
 	b := reporttest.NewBrowser(t)
 	b.Open(pageOf(t, page.Page{Results: rec.Results, Path: "run"}))
 	waitForEvents(b)
-	if got := b.Text(".reach"); !regexp.MustCompile(`^Exact here: events 0–[\d,]+.*\(the first, peak, last and worst iterations\) and [\d,]+ stored instants.*memprof view run`).MatchString(got) {
+	if got := b.Text(".reach"); !regexp.MustCompile(`^Exact here: events 0–[\d,]+.*\(the first, peak, last and worst iterations\) and [\d,]+ stored instants.*memprof report --open run`).MatchString(got) {
 		t.Errorf("the page says %q", got)
 	}
 	b.Quiet()

@@ -8,6 +8,7 @@ import (
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/report/page"
 	"github.com/memprof/memprof/report/reporttest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // What a page may take on a quiet machine: to open, and to draw a frame while the view moves. Both are times, so that only
@@ -45,9 +46,7 @@ func checkStrokes(t *testing.T, b *reporttest.Browser) {
 	t.Helper()
 	drawn, _ := b.Eval(strokes).(float64)
 	t.Logf("a frame of panning draws %.0f lines, rectangles and texts", drawn)
-	if drawn < 1 || drawn > mostStrokes {
-		t.Errorf("a frame of panning draws %.0f lines, rectangles and texts, want 1 to %d", drawn, mostStrokes)
-	}
+	assert.That(t, drawn >= 1 && drawn <= mostStrokes, "a frame of panning draws %.0f lines, rectangles and texts, want 1 to %d", drawn, mostStrokes)
 }
 
 // strokes is how many lines, rectangles and texts are drawn in a frame while the view moves: the most of 10 frames.

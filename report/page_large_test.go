@@ -18,6 +18,7 @@ import (
 	"github.com/memprof/memprof/report/reporttest"
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/dataset"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 var pageEvents = flag.Int64("page-events", 200_000, "events of the recordings whose pages are measured; 10000000 for what is promised")
@@ -45,9 +46,7 @@ func newLimitedJob(t testing.TB, most int64, limit uint64, step func(*job, int))
 	j := &job{Recorder: modeltest.New(), step: step, most: most, batches: modeltest.Source(nil, 1)}
 	var err error
 	j.arena, err = j.NewArena(0, bfc.Options{Limit: limit}, bfc.NewDevice(bfc.DeviceOptions{VMM: true, Granularity: 2 << 20, Base: 1 << 44}), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return j
 }
 
@@ -80,9 +79,7 @@ func (j *job) Next() (*trace.Batch, error) {
 
 func (j *job) take(t testing.TB, size uint64, context string) uint64 {
 	addr, ok := j.arena.Alloc(size, context)
-	if !ok {
-		t.Fatalf("no memory for %d bytes", size)
-	}
+	assert.Must(t, ok, "no memory for %d bytes", size)
 	return addr
 }
 
@@ -185,20 +182,13 @@ func TestLargePages(t *testing.T) {
 			}
 			row("the page without exact events", fmt.Sprintf("%.2f MB", float64(len(page)-exact)/1e6), "at most 3")
 			t.Logf("%d bytes of exact events, %.2f each", exact, stored)
-			if len(page)-exact > mostPageBytes {
-				t.Errorf("%d bytes, want at most %d", len(page)-exact, mostPageBytes)
-			}
-			if stored > mostEventBytes {
-				t.Errorf("%.2f bytes of exact events, want at most %v each", stored, mostEventBytes)
-			}
+			assert.That(t, len(page)-exact <= mostPageBytes, "%d bytes, want at most %d", len(page)-exact, mostPageBytes)
+			assert.That(t, stored <= mostEventBytes, "%.2f bytes of exact events, want at most %v each", stored, mostEventBytes)
 			device := reporttest.Unpack(t, page).(map[string]any)["processes"].([]any)[0].(map[string]any)["devices"].([]any)[0].(map[string]any)
-			if n := len(device["keyframes"].(map[string]any)["seq"].([]int64)); n < c.most {
-				t.Errorf("%d keyframes are on the page, want at least %d", n, c.most)
-			}
+			n := len(device["keyframes"].(map[string]any)["seq"].([]int64))
+			assert.That(t, n >= c.most, "%d keyframes are on the page, want at least %d", n, c.most)
 			if *pagePictures != "" {
-				if err := os.WriteFile(filepath.Join(*pagePictures, c.name+".html"), page, 0o644); err != nil {
-					t.Fatal(err)
-				}
+				assert.NoError(t, os.WriteFile(filepath.Join(*pagePictures, c.name+".html"), page, 0o644))
 			}
 			b := reporttest.NewBrowser(t)
 			start = time.Now()

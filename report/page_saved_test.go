@@ -9,6 +9,7 @@ import (
 	"github.com/memprof/memprof/report/layout"
 	"github.com/memprof/memprof/report/page"
 	"github.com/memprof/memprof/report/reporttest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // A page shows the same after a browser saved it, or a program ended its lines with \r\n; and one that a program took for
@@ -29,12 +30,10 @@ func TestPageSavedAndAltered(t *testing.T) {
 		waitForEvents(b)
 		b.Eval(`location.hash = '#event=300'`)
 		waitForPin(b, 300)
-		if got := b.Text(".pin strong"); !strings.Contains(got, "event 300 ") {
-			t.Errorf("%s: pinned is %q, want event 300", name, got)
-		}
-		if n, _ := b.Eval(`document.querySelectorAll('header.top').length`).(float64); n != 1 {
-			t.Errorf("%s: %v headers, want 1", name, n)
-		}
+		got := b.Text(".pin strong")
+		assert.That(t, strings.Contains(got, "event 300 "), "%s: pinned is %q, want event 300", name, got)
+		n, _ := b.Eval(`document.querySelectorAll('header.top').length`).(float64)
+		assert.That(t, n == 1, "%s: %v headers, want 1", name, n)
 		if name != "saved by a browser" { // whose style attributes, which the script replaces, the page's policy refuses
 			b.Quiet()
 		}
@@ -45,9 +44,7 @@ func TestPageSavedAndAltered(t *testing.T) {
 	}
 	cut := bytes.LastIndex(html, []byte("</script>\n<script>"))
 	var diff bytes.Buffer
-	if err := page.WriteDiff(&diff, layout.Section{Title: "Compared"}, nil, nil); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, page.WriteDiff(&diff, layout.Section{Title: "Compared"}, nil, nil))
 	at := bytes.Index(diff.Bytes(), []byte(`data-bytes="`)) + len(`data-bytes="1">`)
 	for name, c := range map[string]struct {
 		html []byte
@@ -60,8 +57,7 @@ func TestPageSavedAndAltered(t *testing.T) {
 	} {
 		b.Open(c.html)
 		b.Eval(`new Promise((done) => { const look = () => document.querySelector('.banner[role=alert]') ? done('') : setTimeout(look, 10); look(); })`)
-		if got := b.Text(".banner[role=alert]"); !strings.Contains(got, c.says) {
-			t.Errorf("%s: the page says %q, want %q", name, got, c.says)
-		}
+		got := b.Text(".banner[role=alert]")
+		assert.That(t, strings.Contains(got, c.says), "%s: the page says %q, want %q", name, got, c.says)
 	}
 }

@@ -2,16 +2,10 @@ package report
 
 import (
 	"fmt"
-	"image/color"
-
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/pause"
 	"github.com/memprof/memprof/analysis/plain"
-	"github.com/memprof/memprof/report/figure"
 	"github.com/memprof/memprof/report/layout"
 )
 
@@ -65,117 +59,6 @@ func transitionRow(t pause.Transition) []layout.Cell {
 		line[len(line)-1].Tone = layout.Failed
 	}
 	return line
-}
-
-// tagColors are the colours of the first tags. Untagged memory is grey; further tags are greys, each
-// darker than the one before.
-var tagColors = []color.NRGBA{
-	figure.RequestedColor, figure.InternalColor, {0x00, 0x9e, 0x73, 0xff}, figure.ExternalColor, figure.PendingColor, {0x56, 0xb4, 0xe9, 0xff}, {0xf0, 0xe4, 0x42, 0xff},
-}
-
-func tagColor(tag int) color.NRGBA {
-	if tag < len(tagColors) {
-		return tagColors[tag]
-	}
-	level := uint8(0xa0 - 0x10*((tag-len(tagColors))%6))
-	return color.NRGBA{level, level, level, 0xff}
-}
-
-// pauseFigures stack the mapped memory of each tag over time.
-func pauseFigures(_ *analysis.Result, d *analysis.DeviceResult) []figure.Figure {
-	if d.Pauses == nil {
-		return nil
-	}
-	return []figure.Figure{pauseFigure(d)}
-}
-
-func pauseFigure(d *analysis.DeviceResult) figure.Figure {
-	f := figure.Figure{Name: "pause", Title: "mapped memory by tag"}
-	pauses := d.Pauses
-	if len(pauses.Series) == 0 || d.MaxR == 0 {
-		f.Subtitle = "no memory was mapped on this device"
-		f.Body = figure.Message("nothing to draw: no memory was mapped on this device")
-		return f
-	}
-	f.Subtitle = "maximum of each tag:"
-	bands := resident{points: pauses.Series, tags: len(pauses.Cycle.Tags)}
-	f.Legend = append(f.Legend, figure.Swatch(figure.ReserveColor, "untagged"))
-	for i, t := range pauses.Cycle.Tags {
-		f.Subtitle += fmt.Sprintf(" %s %s,", t.Name, plain.FormatSize(t.Bytes))
-		f.Legend = append(f.Legend, figure.Swatch(tagColor(i), plain.Shorten(t.Name, 32)))
-	}
-	f.Subtitle = f.Subtitle[:len(f.Subtitle)-1]
-	f.Legend = append(f.Legend, figure.Stroke(draw.LineStyle{Color: figure.ReservedColor, Width: 2.25}, "reserved"))
-	var plans []planLine
-	if len(pauses.Stages) > 0 && pauses.OnUse.Peak < pauses.Recorded.Peak {
-		plans = append(plans, planLine{pauses.OnUse.Peak})
-		f.Legend = append(f.Legend, figure.Stroke(planStyle(), "peak if resumed on use"))
-	}
-	marks := figure.NewTimeMarks(d)
-	f.Legend = append(f.Legend, marks.Legend()...)
-	f.Body = func(c draw.Canvas) {
-		p := figure.NewAxes()
-		figure.TimeAxis(&p.X, pauses.Series[0].Start, max(pauses.Series[len(pauses.Series)-1].End, figure.CourseEnd(d.Series.Points)))
-		figure.ByteAxis(&p.Y, d.MaxR, 1.16*float64(d.MaxR))
-		p.Add(figure.Grid{}, bands, marks)
-		for _, line := range plans {
-			p.Add(line)
-		}
-		figure.DrawTimePlot(c, p)
-	}
-	return f
-}
-
-// resident draws each span of time at its greatest sum, and up to the next one the values at its end.
-type resident struct {
-	points []pause.Residency
-	tags   int
-}
-
-// Plot draws each sum down to zero, the greatest first: overlapping areas leave no seam.
-func (a resident) Plot(c draw.Canvas, p *plot.Plot) {
-	x, y := p.Transforms(&c)
-	for n := a.tags; n >= 0; n-- {
-		sum := func(m pause.Mapped) vg.Length {
-			bytes := m.Base
-			for _, b := range m.Tags[:min(n, len(m.Tags))] {
-				bytes += b
-			}
-			return y(float64(bytes))
-		}
-		var edge []vg.Point
-		for i, r := range a.points {
-			from := x(float64(r.Start))
-			to, next := max(x(float64(r.End)), from+figure.Pixel), c.Max.X
-			if i+1 < len(a.points) {
-				next = x(float64(a.points[i+1].Start))
-			}
-			to = min(to, next)
-			edge = figure.AppendStep(edge, from, to, sum(r.At))
-			edge = figure.AppendStep(edge, to, next, sum(r.Last))
-		}
-		clr := figure.ReserveColor
-		if n > 0 {
-			clr = tagColor(n - 1)
-		}
-		figure.FillBelow(c, clr, edge)
-		if n == a.tags {
-			c.StrokeLines(draw.LineStyle{Color: figure.ReservedColor, Width: 2}, edge)
-		}
-	}
-}
-
-// planLine draws the peak of a resume plan, in bytes.
-type planLine struct{ bytes int64 }
-
-func planStyle() draw.LineStyle {
-	return draw.LineStyle{Color: figure.MarkColor, Width: 1.25, Dashes: []vg.Length{6, 3}}
-}
-
-func (l planLine) Plot(c draw.Canvas, p *plot.Plot) {
-	_, y := p.Transforms(&c)
-	level := y(float64(l.bytes))
-	c.StrokeLine2(planStyle(), c.Min.X, level, c.Max.X, level)
 }
 
 // jsonTransition is a pause or a resume of one arena.

@@ -1,23 +1,19 @@
 package report
 
 import (
-	"image/color"
-	"slices"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/pause"
-	"github.com/memprof/memprof/report/figure"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // A call about several arenas of a tag is one line; another call, or tag, is another.
 func TestTransitionsByCall(t *testing.T) {
 	const ms = 1_000_000
-	d := &analysis.DeviceResult{Chunks: &analysis.Chunks{}, Transitions: []pause.Transition{
+	d := &analysis.DeviceResult{Memory: analysis.Memory{Chunks: &analysis.Chunks{}}, Transitions: []pause.Transition{
 		{Time: 10 * ms, Duration: 2 * ms, Tag: "kv", Bytes: 3 << 30, Reserved: 5 << 30},
 		{Time: 11 * ms, Duration: 3 * ms, Tag: "kv", Bytes: 1 << 30, Reserved: 4 << 30},
 		{Time: 12 * ms, Duration: 4 * ms, Tag: "weights", Bytes: 8 << 20, Copied: 4 << 20},
@@ -25,9 +21,7 @@ func TestTransitionsByCall(t *testing.T) {
 		{Time: 30 * ms, Duration: 4 * ms, Tag: "weights", Resume: true, Bytes: 8 << 20, Copied: 4 << 20, Reserved: 6 << 30},
 	}}
 	sections := append(pauseSections(d), resumeSections(d)...)
-	if len(sections) != 1 {
-		t.Fatalf("%d sections", len(sections))
-	}
+	assert.Must(t, len(sections) == 1, "%d sections", len(sections))
 	var got [][]string
 	for _, line := range sections[0].Rows {
 		var texts []string
@@ -42,9 +36,7 @@ func TestTransitionsByCall(t *testing.T) {
 		{"20.0 ms", "resume", "kv", "0 B", "2 GiB", "0 B", "1.00 ms", "–", "no memory to resume on GPU 0"},
 		{"30.0 ms", "resume", "weights", "8 MiB", "6 GiB", "4 MiB", "4.00 ms", "1000 MiB", "done"},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("rows (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, want, got, "rows")
 	const whole = "no memory to resume on GPU 0: 0.68 GiB are needed and 0.12 GiB free; others use 0.50 GiB, requests of no tag 0.12 GiB"
 	d.Transitions = append(d.Transitions, pause.Transition{Time: 41 * ms, Duration: ms, Tag: "kv", Resume: true, Failed: whole},
 		pause.Transition{Time: 41 * ms, Duration: ms, Tag: "weights", Resume: true, Failed: whole})
@@ -52,10 +44,8 @@ func TestTransitionsByCall(t *testing.T) {
 	for _, c := range append(pauseSections(d), resumeSections(d)...)[0].After[2:] {
 		below = append(below, c.Text)
 	}
-	if diff := cmp.Diff([]string{"at 41.0 ms: " + whole}, below); diff != "" {
-		t.Errorf("what does not fit into the table (-want +got):\n%s", diff)
-	}
-	if append(pauseSections(&analysis.DeviceResult{Chunks: &analysis.Chunks{}}), resumeSections(&analysis.DeviceResult{Chunks: &analysis.Chunks{}})...) != nil {
+	assert.Diff(t, []string{"at 41.0 ms: " + whole}, below, "what does not fit into the table")
+	if append(pauseSections(&analysis.DeviceResult{Memory: analysis.Memory{Chunks: &analysis.Chunks{}}}), resumeSections(&analysis.DeviceResult{Memory: analysis.Memory{Chunks: &analysis.Chunks{}}})...) != nil {
 		t.Error("a section where nothing was paused")
 	}
 }
@@ -95,7 +85,6 @@ func pausedResult() *analysis.Result {
 			{Phase: "rollout", Category: "kv_cache", Origin: "engine.page_table", Blocks: 1, Bytes: 100 * tenth, Mixed: true},
 			{Phase: "other", Blocks: 12, Bytes: 6 * tenth, Frames: []string{"setup, engine.py:12"}},
 		}},
-		Categories: []pause.UntaggedCategory{{Category: "kv_cache", Tag: "kv_cache", Inside: 850 * tenth, Blocks: 1, Bytes: 100 * tenth, Origins: []string{"engine.page_table"}}},
 	}
 	var mapped int64
 	for step := range int64(3) {
@@ -114,8 +103,8 @@ func pausedResult() *analysis.Result {
 	return &analysis.Result{
 		Process: "rank0", Events: 4000, Duration: 241e9,
 		Devices: []analysis.DeviceResult{{
-			Chunks: &analysis.Chunks{},
-			Peak:   at, Final: at, MaxT: mapped, MaxC: mapped, MaxR: mapped, Allocs: 60, Total: 1410 * tenth, Pauses: s, OtherLibraries: accounting.OtherLibraries{Peak: 10 * tenth, Live: 10 * tenth, Calls: 2},
+			Memory: analysis.Memory{Peak: at, Final: at, MaxT: mapped, MaxC: mapped, MaxR: mapped, Chunks: &analysis.Chunks{}},
+			Allocs: 60, Total: 1410 * tenth, Pauses: s, OtherLibraries: accounting.OtherLibraries{Peak: 10 * tenth, Live: 10 * tenth, Calls: 2},
 			Transitions: []pause.Transition{{Time: 31e9, Duration: 2e6, Tag: "kv_cache", Resume: true, Bytes: 850 * tenth, Reserved: mapped}},
 			Series: analysis.Series{Points: []analysis.Point{{
 				Start: 31e9, End: 31e9, At: at, Last: at,
@@ -130,35 +119,13 @@ func pausedResult() *analysis.Result {
 func TestFit(t *testing.T) {
 	d := &pausedResult().Devices[0]
 	fit := fitOf(d, &d.Pauses.OnUse)
-	if want := int64(141e9 - 1e9 - 22.4e9); !fit.fits || fit.largestKV != want || fit.fraction != float64(want)/141e9 {
-		t.Errorf("staged: %+v, want %d bytes of KV", fit, want)
-	}
+	want := int64(141e9 - 1e9 - 22.4e9)
+	assert.That(t, fit.fits && fit.largestKV == want && fit.fraction == float64(want)/141e9, "staged: %+v, want %d bytes of KV", fit, want)
 	if fit := fitOf(d, &d.Pauses.NeverPaused); fit.fits || fit.largestKV != int64(141e9-1e9-70.4e9) {
 		t.Errorf("resident: %+v", fit)
 	}
 	d.Pauses.Card = 0
 	if fit := fitOf(d, &d.Pauses.OnUse); fit.known || fit.largestKV != -1 {
 		t.Errorf("without a card: %+v", fit)
-	}
-}
-
-func TestPauseFigure(t *testing.T) {
-	r := pausedResult()
-	figures := Plots(r)
-	at := slices.IndexFunc(figures, func(f figure.Figure) bool { return f.Name == "pause" })
-	if at < 0 {
-		t.Fatal("no figure of what was paused")
-	}
-	img := pngOf(t, figures[at])
-	seen := map[color.Color]int{}
-	bounds := img.Bounds()
-	for y := bounds.Min.Y + 120; y < bounds.Max.Y; y++ { // below the legend
-		for x := bounds.Min.X; x < bounds.Max.X; x++ {
-			seen[color.NRGBAModel.Convert(img.At(x, y))]++
-		}
-	}
-	// KV caches take by far the most of it, graphs the least.
-	if kv, graphs := seen[tagColor(3)], seen[tagColor(4)]; kv < 100_000 || graphs < 1000 || kv < 10*graphs {
-		t.Errorf("%d pixels of the cache, %d of graphs", kv, graphs)
 	}
 }

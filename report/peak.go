@@ -49,7 +49,7 @@ type jsonPeaks struct {
 
 func newJSONPeaks(d *analysis.DeviceResult) jsonPeaks {
 	return jsonPeaks{
-		Peak: newJSONInstant(d, d.Peak), Final: newJSONInstant(d, d.Final),
+		Peak: newJSONInstant(d.Chunks, d.Peak, jsonIterationNumber(d, d.Peak.Iteration)), Final: newJSONInstant(d.Chunks, d.Final, jsonIterationNumber(d, d.Final.Iteration)),
 		MaxRequested: d.MaxT, MaxProvided: plain.Known(d.MaxC), MaxReserved: d.MaxR, Waste: newJSONWaste(d),
 	}
 }
@@ -75,17 +75,17 @@ type jsonInstant struct {
 	Paused       int64  `json:"paused,omitempty"`
 }
 
-func newJSONInstant(d *analysis.DeviceResult, i ledger.Instant) jsonInstant {
+func newJSONInstant(chunks *analysis.Chunks, i ledger.Instant, iteration *int64) jsonInstant {
 	j := jsonInstant{
-		Seq: plain.Known(i.Seq), TimeNS: plain.Known(i.Time), Iteration: jsonIterationNumber(d, i.Iteration), Live: i.Live,
+		Seq: plain.Known(i.Seq), TimeNS: plain.Known(i.Time), Iteration: iteration, Live: i.Live,
 		Requested: i.T, Pending: i.Pending, Provided: plain.Known(i.C), Reserved: i.R, Paused: i.Paused,
 	}
-	if d.Chunks == nil {
-		j.NotRequested = &i.NotRequested
-	}
-	known := func(bytes int64) *int64 { return plain.Known(d.Chunks.Known(bytes)) }
+	known := func(bytes int64) *int64 { return plain.Known(chunks.Known(bytes)) }
 	j.Rounding, j.Slack = known(i.Rounding), known(i.Slack)
 	j.Stranded, j.Reserve, j.Reusable, j.External = known(i.Stranded), known(i.Reserve), known(i.Reusable), known(i.External)
+	if j.Rounding == nil {
+		j.NotRequested = &i.NotRequested
+	}
 	return j
 }
 
@@ -118,6 +118,6 @@ func newJSONWaste(d *analysis.DeviceResult) jsonWaste {
 		Stranded: plain.Finite(chunkShare(d, p.Stranded)), Reserve: plain.Finite(chunkShare(d, p.Reserve)),
 		Reusable: plain.Finite(chunkShare(d, p.Reusable)), External: plain.Finite(chunkShare(d, p.External)),
 		Unrequested: plain.Finite(1 - plain.Ratio(d.MaxT, d.MaxR)), Unprovided: plain.Finite(1 - plain.KnownRatio(d.MaxC, d.MaxR)),
-		LargestFree: plain.Known(d.LargestFree()), Fragmentation: plain.Finite(peakFragmentation(d)),
+		LargestFree: plain.Known(d.Chunks.Largest()), Fragmentation: plain.Finite(peakFragmentation(d)),
 	}
 }

@@ -28,6 +28,7 @@ import (
 	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/report/figure"
 	"github.com/memprof/memprof/report/reporttest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 func TestGoldenSVG(t *testing.T) {
@@ -44,12 +45,9 @@ func TestPlotFooter(t *testing.T) {
 	r.Devices[0].GPU, r.Devices[0].Total = "NVIDIA H200", 140<<30
 	for i, f := range Plots(r) {
 		svg := reporttest.SVG(t, f)
-		if want := "train &lt;b&gt; | GPU 0 NVIDIA H200 140 GiB, torch 9.9 | memprof 1.2"; !strings.Contains(svg, want) {
-			t.Errorf("%s has no %q", f.Name, want)
-		}
-		if strings.Contains(reporttest.SVG(t, plain[i]), "memprof 1.2") {
-			t.Errorf("%s of an unknown job names one", f.Name)
-		}
+		want := "train &lt;b&gt; | GPU 0 NVIDIA H200 140 GiB, torch 9.9 | memprof 1.2"
+		assert.That(t, strings.Contains(svg, want), "%s has no %q", f.Name, want)
+		assert.That(t, !strings.Contains(reporttest.SVG(t, plain[i]), "memprof 1.2"), "%s of an unknown job names one", f.Name)
 	}
 }
 
@@ -61,26 +59,18 @@ func TestSVG(t *testing.T) {
 			for _, f := range Plots(r) {
 				svg := reporttest.SVG(t, f)
 				name := fixture.name + "/" + f.Name
-				if again := reporttest.SVG(t, f); again != svg {
-					t.Errorf("%s: drawn twice, two results", name)
-				}
+				assert.Equal(t, reporttest.SVG(t, f), svg, "%s: drawn twice, two results", name)
 				decoder := xml.NewDecoder(strings.NewReader(svg))
 				for {
 					_, err := decoder.Token()
 					if err == io.EOF {
 						break
 					}
-					if err != nil {
-						t.Fatalf("%s: %v", name, err)
-					}
+					assert.Must(t, err == nil, "%s: %v", name, err)
 				}
 				reporttest.CheckSafe(t, strings.ReplaceAll(svg, "\t", " "))
-				if strings.Contains(svg, "<script") {
-					t.Errorf("%s: markup of the job got through", name)
-				}
-				if len(svg) > 600<<10 {
-					t.Errorf("%s: %d KiB", name, len(svg)>>10)
-				}
+				assert.That(t, !strings.Contains(svg, "<script"), "%s: markup of the job got through", name)
+				assert.That(t, len(svg) <= 600<<10, "%s: %d KiB", name, len(svg)>>10)
 			}
 		}
 	}
@@ -89,16 +79,10 @@ func TestSVG(t *testing.T) {
 func pngOf(t *testing.T, f figure.Figure) image.Image {
 	t.Helper()
 	var out bytes.Buffer
-	if err := f.PNG(&out); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, f.PNG(&out))
 	img, err := png.Decode(&out)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if size := img.Bounds().Size(); size != (image.Point{X: 1200, Y: 700}) {
-		t.Errorf("%s: %v, want 1200 × 700", f.Name, size)
-	}
+	assert.NoError(t, err)
+	assert.Equal(t, img.Bounds().Size(), image.Point{X: 1200, Y: 700}, "%s", f.Name)
 	return img
 }
 
@@ -118,95 +102,21 @@ func TestPNG(t *testing.T) {
 	for _, f := range Plots(reporttest.Training(24, 20, 4)) {
 		img := pngOf(t, f)
 		white := colorPixels(img, color.NRGBA{0xff, 0xff, 0xff, 0xff})
-		if all := 1200 * 700; white < all/10 || white > all*9/10 {
-			t.Errorf("%s: %d white pixels", f.Name, white)
-		}
+		all := 1200 * 700
+		assert.That(t, white >= all/10 && white <= all*9/10, "%s: %d white pixels", f.Name, white)
 		for _, c := range []color.NRGBA{figure.RequestedColor, figure.InternalColor} {
-			if n := colorPixels(img, c); n < 500 {
-				t.Errorf("%s: %d pixels of %v", f.Name, n, c)
-			}
+			n := colorPixels(img, c)
+			assert.That(t, n >= 500, "%s: %d pixels of %v", f.Name, n, c)
 		}
 	}
 }
 
 func TestPNGOfLittle(t *testing.T) {
-	for _, r := range []*analysis.Result{oneEvent(), {Devices: []analysis.DeviceResult{{Peak: never(), Chunks: &analysis.Chunks{}}}}} {
+	for _, r := range []*analysis.Result{oneEvent(), {Devices: []analysis.DeviceResult{{Memory: analysis.Memory{Peak: never(), Chunks: &analysis.Chunks{}}}}}} {
 		for _, f := range Plots(r) {
-			if n := colorPixels(pngOf(t, f), color.NRGBA{0xff, 0xff, 0xff, 0xff}); n == 1200*700 {
-				t.Errorf("%s is blank", f.Name)
-			}
+			n := colorPixels(pngOf(t, f), color.NRGBA{0xff, 0xff, 0xff, 0xff})
+			assert.That(t, n != 1200*700, "%s is blank", f.Name)
 		}
-	}
-}
-
-// In the map at the peak every colour has the area of its bytes.
-func TestMapToScale(t *testing.T) {
-	const total = 16 * mib
-	r := oneEvent()
-	r.Devices[0].Map.Arenas = []ledger.ArenaMap{{Extent: total, Spans: []ledger.Span{
-		{Start: 0, Bytes: 7 * mib, Kind: ledger.SpanLive}, {Start: 7 * mib, Bytes: 2 * mib, Kind: ledger.SpanSlack},
-		{Start: 9 * mib, Bytes: 3 * mib, Kind: ledger.SpanExternal}, {Start: 13 * mib, Bytes: 3 * mib, Kind: ledger.SpanReserve},
-	}}}
-	img := pngOf(t, Plots(r)[3])
-	unit := float64(colorPixels(img, figure.RequestedColor)) / 7 // pixels a MiB
-	for _, test := range []struct {
-		c   color.NRGBA
-		mib float64
-	}{{figure.InternalColor, 2}, {figure.ExternalColor, 3}, {figure.ReserveColor, 3}, {figure.UnmappedColor, 1}} {
-		if got := float64(colorPixels(img, test.c)) / unit; got < test.mib*0.97 || got > test.mib*1.03 {
-			t.Errorf("%v has the area of %.3f MiB, want %v", test.c, got, test.mib)
-		}
-	}
-}
-
-func TestMapColumns(t *testing.T) {
-	row := mapRow{start: 100, bytes: 40, spans: []ledger.Span{
-		{Start: 90, Bytes: 20, Kind: ledger.SpanLive}, {Start: 110, Bytes: 5, Kind: ledger.SpanSlack}, {Start: 115, Bytes: 5, Kind: ledger.SpanExternal},
-		{Start: 130, Bytes: 100, Kind: ledger.SpanPending},
-	}}
-	got := row.colors(10, 100) // ten bytes a column
-	want := []color.NRGBA{figure.RequestedColor, mixed([len(spanColors)]float64{ledger.SpanSlack: 0.5, ledger.SpanExternal: 0.5}), figure.UnmappedColor, figure.PendingColor}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
-	if want[1] != (color.NRGBA{0xd0, 0x78, 0x08, 0xff}) {
-		t.Errorf("half orange, half vermillion is %v", want[1])
-	}
-}
-
-func TestRowBytes(t *testing.T) {
-	for _, test := range []struct {
-		extents     []int64
-		bytes, rows int64
-	}{
-		{[]int64{256}, 4096, 1}, {[]int64{10 * gib}, 512 * mib, 20}, {[]int64{10 * gib, 1}, gib, 11},
-	} {
-		var arenas []ledger.ArenaMap
-		for _, e := range test.extents {
-			arenas = append(arenas, ledger.ArenaMap{Extent: e})
-		}
-		bytes, rows := rowBytes(arenas, 350)
-		if bytes != test.bytes || rows != test.rows {
-			t.Errorf("%v: %d rows of %d, want %d of %d", test.extents, rows, bytes, test.rows, test.bytes)
-		}
-	}
-}
-
-func TestDrawnArenas(t *testing.T) {
-	d := &troubled().Devices[0]
-	drawn, dropped, bytes := drawnArenas(d.Map)
-	var ids []int32
-	for _, a := range drawn {
-		ids = append(ids, a.Arena)
-	}
-	if diff := cmp.Diff([]int32{0, 3, 4, 5, 6, 7}, ids); diff != "" || dropped != 2 {
-		t.Errorf("%d dropped, kept %s", dropped, diff)
-	}
-	if want := (64 + 128) * mib * 5 / 8; bytes != want {
-		t.Errorf("dropped %d bytes, want %d", bytes, want)
-	}
-	if drawn[1].Extent != 192*mib*3/4 {
-		t.Errorf("the gap at the end is drawn: extent %d", drawn[1].Extent)
 	}
 }
 
@@ -236,9 +146,8 @@ func TestDrawnPeak(t *testing.T) {
 			}
 		}
 	}
-	if want := y(float64(4 * gib)); highest != want {
-		t.Errorf("the highest point drawn is at %v, the peak at %v", highest, want)
-	}
+	want := y(float64(4 * gib))
+	assert.That(t, highest == want, "the highest point drawn is at %v, the peak at %v", highest, want)
 }
 
 // silent is a device whose allocator works for a millisecond, between 1 and 6 GiB, and is silent
@@ -254,7 +163,7 @@ func silent() *analysis.DeviceResult {
 			At: at(high), Last: at(last),
 		}
 	}
-	d := &analysis.DeviceResult{Chunks: &analysis.Chunks{}, Peak: never(), MaxR: 8 * gib, MaxC: 7 * gib, MaxT: 6 * gib}
+	d := &analysis.DeviceResult{Memory: analysis.Memory{Chunks: &analysis.Chunks{}, Peak: never(), MaxR: 8 * gib, MaxC: 7 * gib, MaxT: 6 * gib}}
 	d.Series.Points = []analysis.Point{point(1_000_000_000, gib, 6*gib, 2*gib), point(1_099_000_000, gib, 4*gib, gib)}
 	return d
 }
@@ -297,7 +206,6 @@ func TestSilence(t *testing.T) {
 	d := silent()
 	points := figure.DrawnCourse(d)
 	timeline := func(c figure.Curve) plot.Plotter { return figure.Envelope{Points: points, Curve: c} }
-	split := stacked{points, layers(&analysis.DeviceResult{Chunks: &analysis.Chunks{}}, points)}
 	const work, silence = 1_000_500_000, 1_050_000_000
 	for _, test := range []struct {
 		name    string
@@ -309,13 +217,9 @@ func TestSilence(t *testing.T) {
 		{"T in silence", silence, timeline(figure.CurveT), [][2]int64{{2 * gib, 2 * gib}, {2 * gib, 2 * gib}, {2 * gib, 2 * gib}}},
 		{"C in silence", silence, timeline(figure.CurveC), [][2]int64{{3 * gib, 3 * gib}, {3 * gib, 3 * gib}, {3 * gib, 3 * gib}}},
 		{"R in silence", silence, timeline(figure.CurveR), [][2]int64{{8 * gib, 8 * gib}, {8 * gib, 8 * gib}, {8 * gib, 8 * gib}}},
-		// From the top: reserve, the line of R, reusable, external, internal, requested; of areas the upper edge.
-		{"split at work", work, split, [][2]int64{{8 * gib, 8 * gib}, {8 * gib, 8 * gib}, {8 * gib, 8 * gib}, {8 * gib, 8 * gib}, {7 * gib, 7 * gib}, {6 * gib, 6 * gib}}},
-		{"split in silence", silence, split, [][2]int64{{8 * gib, 8 * gib}, {8 * gib, 8 * gib}, {8 * gib, 8 * gib}, {8 * gib, 8 * gib}, {3 * gib, 3 * gib}, {2 * gib, 2 * gib}}},
 	} {
-		if diff := cmp.Diff(test.want, heights(t, d, test.at, test.plotter)); diff != "" {
-			t.Errorf("%s: %s", test.name, diff)
-		}
+		diff := cmp.Diff(test.want, heights(t, d, test.at, test.plotter))
+		assert.That(t, diff == "", "%s: %s", test.name, diff)
 	}
 }
 
@@ -324,11 +228,9 @@ func TestWritePlots(t *testing.T) {
 	r := oneEvent()
 	r.Process = "../a b"
 	paths, err := WritePlots(dir, "", r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	var want []string
-	for _, name := range []string{"timeline", "split", "iterations", "map"} {
+	for _, name := range []string{"timeline"} {
 		for _, suffix := range []string{".png", ".svg"} {
 			want = append(want, filepath.Join(dir, "_a_b-gpu1-"+name+suffix))
 		}
@@ -337,9 +239,8 @@ func TestWritePlots(t *testing.T) {
 		t.Error(diff)
 	}
 	for _, path := range paths {
-		if info, err := os.Stat(path); err != nil || info.Size() < 1000 {
-			t.Errorf("%s: %v, %v", path, info, err)
-		}
+		info, err := os.Stat(path)
+		assert.That(t, err == nil && info.Size() >= 1000, "%s: %v, %v", path, info, err)
 	}
 }
 
@@ -355,26 +256,18 @@ func TestWritePlotsError(t *testing.T) {
 func TestCategoryPlot(t *testing.T) {
 	r := explored(t, 40, nil)
 	at := slices.IndexFunc(Plots(r), func(f figure.Figure) bool { return f.Name == "categories" })
-	if at < 0 {
-		t.Fatal("no plot of categories")
-	}
+	assert.Must(t, at >= 0, "no plot of categories")
 	f := Plots(r)[at]
 	svg := reporttest.SVG(t, f)
 	for _, want := range []string{"weights, then 3 MiB", "activations, then", "maximum of requested"} {
-		if !strings.Contains(svg, want) {
-			t.Errorf("the plot has no %q", want)
-		}
+		assert.That(t, strings.Contains(svg, want), "the plot has no %q", want)
 	}
 	for _, c := range attribution.PresentCategories(r.Devices[0].ByCategory) {
 		clr := figure.CategoryColors[c]
-		if !strings.Contains(strings.ToLower(svg), fmt.Sprintf("#%02x%02x%02x", clr.R, clr.G, clr.B)) {
-			t.Errorf("nothing has the colour of %s", c)
-		}
+		assert.That(t, strings.Contains(strings.ToLower(svg), fmt.Sprintf("#%02x%02x%02x", clr.R, clr.G, clr.B)), "nothing has the colour of %s", c)
 	}
 	var out bytes.Buffer
-	if err := f.PNG(&out); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, f.PNG(&out))
 	if _, err := png.Decode(&out); err != nil {
 		t.Error(err)
 	}

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/memprof/memprof/analysis"
@@ -23,6 +24,22 @@ func PolicyFlags(p bfc.Policy) string {
 	return flags
 }
 
+// settingsOfImport are the settings that an imported snapshot had, in brackets; "" where it does not say.
+func settingsOfImport(r *analysis.Result) string {
+	if r.Job == nil || r.Job.Imported == nil || r.Job.Imported.Settings == nil {
+		return ""
+	}
+	switch s := r.Job.Imported.Settings; {
+	case s.Text != "":
+		return " (" + s.Text + ")"
+	case s.Expandable:
+		return " (expandable_segments:True)"
+	case s.MaxSplit < 0 && !slices.ContainsFunc(s.Roundup, func(divisions uint64) bool { return divisions > 1 }):
+		return " (default settings)"
+	}
+	return ""
+}
+
 // allocatorLine says which allocator served a device, and under which policy: "Allocator: memprof's,
 // not PyTorch's; preset compact (growth pages, split always, trim never)". It is "" where no arena is known.
 func allocatorLine(r *analysis.Result, d *analysis.DeviceResult) string {
@@ -31,11 +48,10 @@ func allocatorLine(r *analysis.Result, d *analysis.DeviceResult) string {
 		if a.Device != d.Device {
 			continue
 		}
-		if a.Options["provided"] == "unknown" || d.Native != nil && a.Options["allocator"] != "" {
-			return "Allocator: PyTorch's own (" + a.Options["allocator"] + "), observed"
-		}
-		if a.Options["allocator"] != "" && a.Options["provided"] == "" {
-			return "Allocator: PyTorch's own (" + a.Options["allocator"] + "), of a memory snapshot"
+		if allocator := a.Options["allocator"]; allocator != "" && d.Native != nil {
+			return "Allocator: PyTorch's own (" + allocator + "), observed"
+		} else if allocator != "" {
+			return "Allocator: PyTorch's own" + settingsOfImport(r) + ", of a memory snapshot"
 		}
 	}
 	p, ok := recording.PolicyOf(r, d.Device)

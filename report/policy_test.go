@@ -6,7 +6,9 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/ledger"
+	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/bfc"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 func TestAllocatorLine(t *testing.T) {
@@ -34,9 +36,11 @@ func TestAllocatorLine(t *testing.T) {
 		for _, options := range c.arenas {
 			r.Arenas = append(r.Arenas, ledger.Info{Options: options})
 		}
-		if got := allocatorLine(r, &analysis.DeviceResult{Chunks: &analysis.Chunks{}}); got != c.want {
-			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		d := &analysis.DeviceResult{Memory: analysis.Memory{Chunks: &analysis.Chunks{}}}
+		if c.name == "native" {
+			d.Native = &torchalloc.Observed{}
 		}
+		assert.Equal(t, allocatorLine(r, d), c.want, "%s", c.name)
 	}
 }
 
@@ -46,8 +50,6 @@ func TestPolicyFlags(t *testing.T) {
 		"--preset compact --trim iteration --handle 8MiB": {Preset: bfc.Compact, Trim: bfc.Trim{When: bfc.TrimIteration}, Handle: 8 << 20, Limit: 5},
 		"--preset classic --trim idle:50ms":               {Trim: bfc.Trim{When: bfc.TrimIdle, Idle: 50 * time.Millisecond}},
 	} {
-		if got := PolicyFlags(p); got != want {
-			t.Errorf("%+v: %s, want %s", p, got, want)
-		}
+		assert.Equal(t, PolicyFlags(p), want, "%+v", p)
 	}
 }

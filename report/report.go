@@ -1,10 +1,8 @@
 package report
 
 import (
-	"bytes"
 	"io"
 	"slices"
-	"strings"
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/plain"
@@ -15,25 +13,23 @@ import (
 	"github.com/memprof/memprof/report/terms"
 )
 
-// Scope says which sections a report has. The zero Scope is the first screen: findings, and as many summary
-// tables as fit in [ScreenLines] lines.
+// Scope says which sections a report has. The zero Scope is the first screen, of [ScreenLines] lines at most.
 type Scope struct {
 	All      bool     // every section
 	Sections []string // these sections only; see [SectionNames]
-	Summary  bool     // each recording in [summary.BriefLines] lines instead
+	// Unrelated: the results are of jobs that have nothing to do with each other, so that none is a rank. Without All and Sections a
+	// table has a row for each recording.
+	Unrelated bool
 }
 
 // ScreenLines is the most lines that the first screen on a device has at [ScreenColumns] columns.
 const (
-	ScreenLines   = 60
+	ScreenLines   = 45
 	ScreenColumns = 100
 )
 
 // Markdown writes what [Text] does as GitHub-flavoured Markdown, for a pull request or the summary of a CI job. It fails only if w does.
 func Markdown(w io.Writer, results []*analysis.Result, scope Scope) error {
-	if scope.Summary {
-		return layout.WriteMarkdownList(w, briefs(results, 0)...)
-	}
 	return layout.WriteMarkdown(w, reportSections(results, scope, 0)...)
 }
 
@@ -41,8 +37,11 @@ func Markdown(w io.Writer, results []*analysis.Result, scope Scope) error {
 // counts are integers, times integers of nanoseconds ("_ns"), shares numbers from 0 to 1; what is not known
 // or does not exist is null; lists are never null. Names of contexts are as recorded. The series over time
 // and the spans of the address map, which plots show, are left out. It fails only if w does.
-func JSON(w io.Writer, results []*analysis.Result) error {
-	out := jsonReport{Processes: []jsonProcess{}, Ranks: newJSONRanks(results), KVRanks: kv.Ranks(results)}
+func JSON(w io.Writer, results []*analysis.Result, scope Scope) error {
+	out := jsonReport{Processes: []jsonProcess{}, KVRanks: []kv.Rank{}}
+	if !scope.Unrelated {
+		out.Ranks, out.KVRanks = newJSONRanks(results), kv.Ranks(results)
+	}
 	for _, r := range results {
 		out.Processes = append(out.Processes, newJSONProcess(r))
 	}
@@ -56,25 +55,7 @@ func Text(w io.Writer, results []*analysis.Result, scope Scope, o layout.Options
 	if width <= 0 {
 		width = ScreenColumns
 	}
-	if scope.Summary {
-		return layout.WriteScreen(w, o, briefs(results, o.Width)...)
-	}
 	return layout.WriteText(w, o, reportSections(results, scope, width)...)
-}
-
-// briefs are the summaries of the recordings that results come from. A line is cut to so many columns; 0 means any
-// number.
-func briefs(results []*analysis.Result, width int) []layout.Section {
-	var sections []layout.Section
-	for len(results) > 0 {
-		n := 1
-		for n < len(results) && results[0].Job != nil && results[n].Job != nil && results[n].Job.Path == results[0].Job.Path {
-			n++
-		}
-		sections = append(sections, layout.Section{Before: summary.Brief(results[:n], allocatorLine, width)})
-		results = results[n:]
-	}
-	return sections
 }
 
 // reportSections compare the ranks, if there are several devices, and have a heading and its sections for
@@ -82,11 +63,18 @@ func briefs(results []*analysis.Result, width int) []layout.Section {
 // number.
 func reportSections(results []*analysis.Result, scope Scope, width int) []layout.Section {
 	var sections []layout.Section
-	if s, several := ranksSection(results); several {
-		sections = append(sections, s)
-	}
-	if s, several := kv.RanksSection(results); several {
-		sections = append(sections, s)
+	if scope.Unrelated {
+		sections = append(sections, recordingsSection(results))
+		if !scope.All && len(scope.Sections) == 0 {
+			return sections
+		}
+	} else {
+		if s, several := ranksSection(results); several {
+			sections = append(sections, s)
+		}
+		if s, several := kv.RanksSection(results); several {
+			sections = append(sections, s)
+		}
 	}
 	for _, r := range results {
 		var warning []layout.Cell
@@ -103,7 +91,7 @@ func reportSections(results []*analysis.Result, scope Scope, width int) []layout
 			heading := headingOf(r, d, width)
 			heading.After = warning
 			sections = append(sections, heading)
-			sections = append(sections, scopedSections(r, d, scope, width, lines(heading))...)
+			sections = append(sections, scopedSections(r, d, scope, width)...)
 		}
 	}
 	return sections
@@ -115,74 +103,31 @@ func headingOf(r *analysis.Result, d *analysis.DeviceResult, width int) layout.S
 	return layout.Section{Title: terms.DeviceTitle(r, d), Before: summary.Folded(summary.Provenance(r, d, allocatorLine(r, d)), width), Heading: true}
 }
 
-// findingsOf are the findings on a device, broken into lines for a terminal of so many columns; 0 means any number.
-func findingsOf(r *analysis.Result, d *analysis.DeviceResult, width int) layout.Section {
-	return summary.Section(r, d, summary.Find(summary.Device{DeviceResult: d, Result: r}), width)
+// screenOf are the sections of the first screen on a device, for a terminal of so many columns; 0 means any number.
+func screenOf(r *analysis.Result, d *analysis.DeviceResult, width int) []layout.Section {
+	return summary.Of(r, d).Sections(width)
 }
 
-// firstSections are what a page has first: where the recording comes from, and the findings.
+// firstSections are what a page has first: where the recording comes from, and the first screen.
 func firstSections(r *analysis.Result, d *analysis.DeviceResult) []layout.Section {
 	sections := []layout.Section{headingOf(r, d, 0)}
 	if !empty(d) {
-		sections = append(sections, findingsOf(r, d, 0))
+		sections = append(sections, screenOf(r, d, 0)...)
 	}
 	return sections
 }
 
-// scopedSections are the sections on a device that are wanted, below a heading of so many lines.
-func scopedSections(r *analysis.Result, d *analysis.DeviceResult, scope Scope, width, headed int) []layout.Section {
-	if len(scope.Sections) > 0 {
+// scopedSections are the sections on a device that are wanted.
+func scopedSections(r *analysis.Result, d *analysis.DeviceResult, scope Scope, width int) []layout.Section {
+	switch {
+	case len(scope.Sections) > 0:
 		return namedSections(d, func(name string) bool { return slices.Contains(scope.Sections, name) })
-	}
-	if empty(d) {
+	case empty(d):
 		return deviceSections(d)
+	case scope.All:
+		return append(screenOf(r, d, width), deviceSections(d)...)
 	}
-	findings := findingsOf(r, d, width)
-	if scope.All {
-		return append([]layout.Section{findings}, deviceSections(d)...)
-	}
-	return append([]layout.Section{findings}, summarySections(d, findings, width, ScreenLines-headed)...)
-}
-
-// summarySections are the first sections of subjects that fit in so many lines with the findings, those that
-// matter most chosen first; then where the rest is. Notes are broken for a terminal of so many columns; 0 means any number.
-func summarySections(d *analysis.DeviceResult, findings layout.Section, width, left int) []layout.Section {
-	rest := layout.Section{Before: layout.Note("More: memprof report --all, or --section NAME (--section list names them)")}
-	left -= lines(findings) + lines(rest)
-	chosen := make([]*layout.Section, len(subjects))
-	for order := 1; order <= len(subjects); order++ {
-		at := slices.IndexFunc(subjects, func(s subject) bool { return s.first == order })
-		if at < 0 {
-			break
-		}
-		all := subjects[at].sections(d)
-		if len(all) == 0 {
-			continue
-		}
-		s := all[0]
-		s.Before, s.After = summary.Folded(s.Before, width), summary.Folded(s.After, width)
-		if n := lines(s); n <= left {
-			chosen[at] = &s
-			left -= n
-		}
-	}
-	var sections []layout.Section
-	for _, s := range chosen {
-		if s != nil {
-			sections = append(sections, *s)
-		}
-	}
-	return append(sections, rest)
-}
-
-// lines returns how many lines a section has on a screen, where a longer one takes several.
-func lines(s layout.Section) (n int) {
-	var out bytes.Buffer
-	_ = layout.WriteText(&out, layout.Options{Width: ScreenColumns}, s) // a buffer does not fail
-	for line := range strings.Lines(out.String()) {
-		n += max(1, (plain.Width(strings.TrimSuffix(line, "\n"))+ScreenColumns-1)/ScreenColumns)
-	}
-	return n
+	return screenOf(r, d, width)
 }
 
 // HTML writes one page that loads nothing: it shows a recording at any stored instant. It fails only if w does.

@@ -254,9 +254,6 @@ func untaggedSections(pauses *pause.Result) []layout.Section {
 	if mixed {
 		s.After = layout.Note("*: this phase also allocated inside memprof.region()")
 	}
-	for _, c := range pauses.Categories {
-		s.After = append(s.After, sameCategoryText(&c)...)
-	}
 	return []layout.Section{s}
 }
 
@@ -277,28 +274,17 @@ func untaggedOrigin(g *pause.UntaggedGroup) string {
 	return plain.Absent
 }
 
-func sameCategoryText(s *pause.UntaggedCategory) []layout.Cell {
-	text := fmt.Sprintf("%s of %s (%s) are untagged, while tag %s has %s",
-		plain.FormatSize(s.Bytes), s.Category, plain.Counted(s.Blocks, "allocation"), plain.Shorten(s.Tag, 20), plain.FormatSize(s.Inside))
-	cells := []layout.Cell{{Text: text, Tone: layout.Warned}}
-	if len(s.Origins) > 0 {
-		cells = append(cells, layout.Cell{Text: "  held by " + plain.Shorten(strings.Join(s.Origins, ", "), 80), Tone: layout.Warned})
-	}
-	return cells
-}
-
 // jsonResumePlans has the stages, the resume plans and the untagged memory. It is there only if memory has tags.
 type jsonResumePlans struct {
 	// StagesAre says what stages are: "phases" of the job, or times between "transitions".
-	StagesAre      string             `json:"stages_are"`
-	Tags           []jsonTag          `json:"tags"`
-	Stages         []jsonStage        `json:"stages"`
-	Card           *int64             `json:"card"`
-	OtherLibraries int64              `json:"other_libraries"`
-	Plans          []jsonPlan         `json:"plans"`
-	Untagged       jsonUntagged       `json:"untagged"`
-	SameCategory   []jsonSameCategory `json:"same_category"`
-	Resident       []jsonResidency    `json:"resident"`
+	StagesAre      string          `json:"stages_are"`
+	Tags           []jsonTag       `json:"tags"`
+	Stages         []jsonStage     `json:"stages"`
+	Card           *int64          `json:"card"`
+	OtherLibraries int64           `json:"other_libraries"`
+	Plans          []jsonPlan      `json:"plans"`
+	Untagged       jsonUntagged    `json:"untagged"`
+	Resident       []jsonResidency `json:"resident"`
 }
 
 type jsonTag struct {
@@ -366,15 +352,6 @@ type jsonUntaggedGroup struct {
 	Mixed    bool     `json:"mixed"`
 }
 
-type jsonSameCategory struct {
-	Category string   `json:"category"`
-	Tag      string   `json:"tag"`
-	Inside   int64    `json:"inside"`
-	Bytes    int64    `json:"bytes"`
-	Blocks   int64    `json:"blocks"`
-	Origins  []string `json:"origins,omitempty"`
-}
-
 // jsonResidency is the memory that was mapped when a span of time had most: of each tag, in the order of
 // "tags", and untagged ("outside").
 type jsonResidency struct {
@@ -391,7 +368,7 @@ func newJSONResumePlans(d *analysis.DeviceResult) *jsonResumePlans {
 	}
 	j := &jsonResumePlans{
 		StagesAre: "transitions", Tags: []jsonTag{}, Stages: []jsonStage{}, OtherLibraries: outsideArenas(d), Plans: []jsonPlan{},
-		Untagged: newJSONUntagged(&s.Untagged), SameCategory: []jsonSameCategory{}, Resident: []jsonResidency{},
+		Untagged: newJSONUntagged(&s.Untagged), Resident: []jsonResidency{},
 	}
 	if s.Phases {
 		j.StagesAre = "phases"
@@ -409,9 +386,6 @@ func newJSONResumePlans(d *analysis.DeviceResult) *jsonResumePlans {
 		if len(s.Stages) > 0 {
 			j.Plans = append(j.Plans, newJSONPlan(d, v))
 		}
-	}
-	for _, c := range s.Categories {
-		j.SameCategory = append(j.SameCategory, jsonSameCategory{c.Category, c.Tag, c.Inside, c.Bytes, c.Blocks, c.Origins})
 	}
 	for _, r := range s.Series {
 		tags := make([]int64, len(s.Cycle.Tags))

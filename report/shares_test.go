@@ -19,6 +19,7 @@ import (
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/report/layout"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // giving is a random job of two arenas that unmap memory in every way: by trims, by reclaims
@@ -34,9 +35,7 @@ func giving(t *rapid.T) *modeltest.Recorder {
 		}
 		device := bfc.NewDevice(bfc.DeviceOptions{VMM: true, Granularity: unit, Base: uint64(i+1) << 30})
 		a, err := r.NewArena(0, options, device, func(uint64) bool { return i == 1 && arenas[0].Trim(16<<10) > 0 })
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		arenas[i] = a
 	}
 	var live [2][]uint64
@@ -99,9 +98,7 @@ func TestSharesStayWithinTheWhole(t *testing.T) {
 			return
 		}
 		result, err := analysis.Run(modeltest.Source(recorded.Events, 7), analysis.Options{Text: recorded.Strings.Text, Process: "rank0"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		results := []*analysis.Result{result}
 		for i := range result.Devices {
 			d := &result.Devices[i]
@@ -110,17 +107,14 @@ func TestSharesStayWithinTheWhole(t *testing.T) {
 			}
 			for _, m := range analysis.Metrics() {
 				value, _, ok := m.Value(d.Subjects())
-				if ok && m.Unit == analysis.Share && !ratios[m.Name] && !isShare(value) {
-					t.Fatalf("%s = %v", m.Name, value)
-				}
-				if ok && (math.IsNaN(value) || math.IsInf(value, 0)) {
-					t.Fatalf("%s is known, and %v", m.Name, value)
-				}
+				assert.Must(t, !ok || m.Unit != analysis.Share || ratios[m.Name] || isShare(value), "%s = %v", m.Name, value)
+				assert.Must(t, !ok || !math.IsNaN(value) && !math.IsInf(value, 0), "%s is known, and %v", m.Name, value)
 			}
 			paper := reflect.ValueOf(d.Paper)
 			for i := range paper.NumField() {
 				name := paper.Type().Field(i).Name
-				if v := paper.Field(i); v.Kind() == reflect.Float64 && !ratios[name] && !math.IsNaN(v.Float()) && !isShare(v.Float()) {
+				v := paper.Field(i)
+				if v.Kind() == reflect.Float64 && !ratios[name] && !math.IsNaN(v.Float()) && !isShare(v.Float()) {
 					t.Fatalf("Paper.%s = %v", name, v.Float())
 				}
 			}
@@ -128,21 +122,15 @@ func TestSharesStayWithinTheWhole(t *testing.T) {
 		checkJSONShares(t, results)
 		checkTextShares(t, results)
 	})
-	if shrunk == 0 {
-		t.Error("memory shrank in no trace with iterations")
-	}
+	assert.That(t, shrunk != 0, "memory shrank in no trace with iterations")
 }
 
 // checkJSONShares looks at the objects of the report's JSON that hold shares.
 func checkJSONShares(t *rapid.T, results []*analysis.Result) {
 	var out bytes.Buffer
-	if err := JSON(&out, results); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, JSON(&out, results, Scope{}))
 	var document any
-	if err := json.Unmarshal(out.Bytes(), &document); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, json.Unmarshal(out.Bytes(), &document))
 	notShares := map[string]bool{"largest_free": true, "reserved": true}
 	found := 0
 	var walk func(at string, node any)
@@ -166,9 +154,7 @@ func checkJSONShares(t *rapid.T, results []*analysis.Result) {
 		}
 	}
 	walk("", document)
-	if len(results[0].Devices) > 0 && results[0].Devices[0].MaxR > 0 && found < 6 {
-		t.Fatalf("%d shares in the JSON", found)
-	}
+	assert.Must(t, len(results[0].Devices) <= 0 || results[0].Devices[0].MaxR <= 0 || found >= 6, "%d shares in the JSON", found)
 }
 
 var percentage = regexp.MustCompile(`[-−]?[0-9][0-9.,]*%`)
@@ -176,18 +162,14 @@ var percentage = regexp.MustCompile(`[-−]?[0-9][0-9.,]*%`)
 // checkTextShares looks at each percentage of the report, but for the excess of the first iteration.
 func checkTextShares(t *rapid.T, results []*analysis.Result) {
 	var out bytes.Buffer
-	if err := Text(&out, results, Scope{All: true}, layout.Options{}); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, Text(&out, results, Scope{All: true}, layout.Options{}))
 	for line := range strings.Lines(out.String()) {
 		if _, after, ok := strings.Cut(line, "first-iteration excess"); ok {
 			_, line, _ = strings.Cut(after, "·")
 		}
 		for _, text := range percentage.FindAllString(line, -1) {
 			value, err := strconv.ParseFloat(strings.TrimSuffix(text, "%"), 64)
-			if err != nil || value < 0 || value > 100 {
-				t.Fatalf("%q in %q", text, line)
-			}
+			assert.Must(t, err == nil && value >= 0 && value <= 100, "%q in %q", text, line)
 		}
 	}
 }
@@ -196,15 +178,13 @@ func checkTextShares(t *rapid.T, results []*analysis.Result) {
 func TestPaperOfShrunkMemory(t *testing.T) {
 	const mib = 1 << 20
 	d := analysis.DeviceResult{
-		Chunks: &analysis.Chunks{},
-		Allocs: 1, MaxR: 64 * mib, Final: ledger.Instant{R: 16 * mib}, Iterations: make([]iterations.Iteration, 3),
+		Memory: analysis.Memory{MaxR: 64 * mib, Final: ledger.Instant{R: 16 * mib}, Chunks: &analysis.Chunks{}},
+		Allocs: 1, Iterations: make([]iterations.Iteration, 3),
 		Paper: iterations.Paper{Valid: true, Of: 64 * mib, T1: 0.5, C1: 0.75, T2: 0.25, C2: 0.375, FirstExcess: 1, SteadyIdle: 0.625, OwnT1: 0.5, OwnC1: 0.75, OwnT2: 0.8, OwnC2: 0.9},
 	}
 	textOf := func() string {
 		var out bytes.Buffer
-		if err := Text(&out, []*analysis.Result{{Process: "rank0", Devices: []analysis.DeviceResult{d}}}, Scope{All: true}, layout.Options{}); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, Text(&out, []*analysis.Result{{Process: "rank0", Devices: []analysis.DeviceResult{d}}}, Scope{All: true}, layout.Options{}))
 		return out.String()
 	}
 	text := textOf()
@@ -214,9 +194,7 @@ func TestPaperOfShrunkMemory(t *testing.T) {
 		"later, each of its own peak R", "80.0%", "90.0%",
 		"first-iteration excess C1/C2 − 1 = 100.0% · idle in later ones 1 − C2 = 62.5% (lower is better)",
 	} {
-		if !strings.Contains(text, want) {
-			t.Errorf("%q is missing in\n%s", want, text)
-		}
+		assert.That(t, strings.Contains(text, want), "%q is missing in\n%s", want, text)
 	}
 	d.Final.R = 64 * mib
 	if text := textOf(); !strings.Contains(text, "peaks as shares of the bytes reserved at the end, 64 MiB\n") || strings.Contains(text, "own peak R") {

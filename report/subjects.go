@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/iterations"
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/figure"
 	"github.com/memprof/memprof/report/kv"
@@ -30,22 +31,42 @@ type jsonProcess struct {
 	Events     int64        `json:"events"`
 	DurationNS int64        `json:"duration_ns"`
 	Recovered  bool         `json:"recovered"`
-	InProgress bool         `json:"in_progress"` // there will be more events
+	InProgress bool         `json:"in_progress"`  // there will be more events
+	Calls      *jsonCalls   `json:"driver_calls"` // of memprof's allocator; null where they were not counted
 	Devices    []jsonDevice `json:"devices"`
 	Arenas     []jsonArena  `json:"arenas"`
 }
 
+// jsonCalls are driver calls of the steady iterations: those from number 4 on, or the last one. Without marked iterations they are those of the whole process,
+// and "iterations" is 0. Time that was waited for the GPU is not in their time.
+type jsonCalls struct {
+	Iterations int64 `json:"iterations"`
+	Calls      int64 `json:"calls"`
+	TimeNS     int64 `json:"time_ns"`
+	WaitedNS   int64 `json:"waited_ns"`
+}
+
+func newJSONCalls(log *iterations.CallLog) *jsonCalls {
+	if !log.Known {
+		return nil
+	}
+	calls, n := log.Steady()
+	if n == 0 {
+		calls = log.Total
+	}
+	return &jsonCalls{n, calls.Count, int64(calls.Time), int64(calls.Waited)}
+}
+
 // jsonDevice has the fields of all subjects: JSON shows those of an embedded struct as its own.
 type jsonDevice struct {
-	Device   int32         `json:"device"`
-	GPU      *string       `json:"gpu"`
-	Driver   *string       `json:"driver"`
-	Alloc    *string       `json:"allocator"` // whose, and its policy in words; null where it is not known
-	Total    int64         `json:"memory"`    // bytes; 0 where it is not known
-	Allocs   int64         `json:"allocs"`
-	Frees    int64         `json:"frees"`
-	Findings []jsonFinding `json:"findings"`
-	Replays  []jsonReplay  `json:"replays"`
+	Device  int32           `json:"device"`
+	GPU     *string         `json:"gpu"`
+	Driver  *string         `json:"driver"`
+	Alloc   *string         `json:"allocator"` // whose, and its policy in words; null where it is not known
+	Total   int64           `json:"memory"`    // bytes; 0 where it is not known
+	Allocs  int64           `json:"allocs"`
+	Frees   int64           `json:"frees"`
+	Summary *summary.Screen `json:"summary"`
 	jsonPeaks
 	jsonIterations
 	jsonPhases
@@ -95,48 +116,10 @@ func newJSONJob(j *analysis.Job) *jsonJob {
 	return out
 }
 
-// jsonFinding is a finding; share is of the device's used memory, or where that is not known of reserved.
-type jsonFinding struct {
-	Rule   string   `json:"rule"`
-	Bytes  int64    `json:"bytes"`
-	Share  *float64 `json:"share"`
-	Of     string   `json:"of"`
-	Text   string   `json:"finding"`
-	Action string   `json:"action"`
-}
-
-// jsonReplay is what another allocator or policy would have reserved at most, in bytes.
-type jsonReplay struct {
-	Allocator string `json:"allocator"` // "memprof" or "torch"
-	Setting   string `json:"setting"`   // flags, "native", or the text of PYTORCH_CUDA_ALLOC_CONF
-	Reserved  int64  `json:"peak_reserved"`
-}
-
-func newJSONReplays(d *analysis.DeviceResult) []jsonReplay {
-	out := []jsonReplay{}
-	for _, r := range d.Replays {
-		out = append(out, jsonReplay{r.Allocator, r.Setting, r.Reserved})
-	}
-	return out
-}
-
-func newJSONFindings(r *analysis.Result, d *analysis.DeviceResult) []jsonFinding {
-	whole, of := summary.Whole(d)
-	out := []jsonFinding{}
-	for _, f := range summary.Find(summary.Device{DeviceResult: d, Result: r}) {
-		j := jsonFinding{Rule: f.Rule, Bytes: f.Bytes, Of: of, Text: f.Text, Action: f.Action}
-		if f.Severity == summary.Cost {
-			j.Share = plain.Finite(plain.Ratio(f.Bytes, whole))
-		}
-		out = append(out, j)
-	}
-	return out
-}
-
 // newJSONDevice asks each subject for its fields.
 func newJSONDevice(r *analysis.Result, d *analysis.DeviceResult) jsonDevice {
 	return jsonDevice{
-		Device: d.Device, GPU: plain.NotEmpty(d.GPU), Driver: plain.NotEmpty(d.Driver), Alloc: plain.NotEmpty(strings.TrimPrefix(allocatorLine(r, d), "Allocator: ")), Total: d.Total, Allocs: d.Allocs, Frees: d.Frees, Findings: newJSONFindings(r, d), Replays: newJSONReplays(d),
+		Device: d.Device, GPU: plain.NotEmpty(d.GPU), Driver: plain.NotEmpty(d.Driver), Alloc: plain.NotEmpty(strings.TrimPrefix(allocatorLine(r, d), "Allocator: ")), Total: d.Total, Allocs: d.Allocs, Frees: d.Frees, Summary: summary.Of(r, d),
 		jsonPeaks: newJSONPeaks(d), jsonIterations: newJSONIterations(d), jsonPhases: newJSONPhases(d),
 		jsonAttribution: newJSONAttribution(d), jsonGrowths: newJSONGrowths(d), jsonAllocations: newJSONAllocations(d),
 		jsonLeaks: newJSONLeaks(d), jsonOOMs: newJSONOOMs(d), jsonOtherLibraries: newJSONOtherLibraries(d),
@@ -208,7 +191,7 @@ func WritePlots(dir, prefix string, r *analysis.Result) ([]string, error) {
 
 func newJSONProcess(r *analysis.Result) jsonProcess {
 	p := jsonProcess{
-		Process: r.Process, Job: newJSONJob(r.Job), Events: r.Events, DurationNS: r.Duration, Recovered: r.Recovered, InProgress: r.Live,
+		Process: r.Process, Job: newJSONJob(r.Job), Events: r.Events, DurationNS: r.Duration, Recovered: r.Recovered, InProgress: r.Live, Calls: newJSONCalls(&r.Calls),
 		Devices: []jsonDevice{}, Arenas: []jsonArena{},
 	}
 	for i := range r.Devices {
@@ -232,32 +215,29 @@ type subject struct {
 	sections func(*analysis.DeviceResult) []layout.Section // nil for one that is only drawn
 	figures  func(*analysis.Result, *analysis.DeviceResult) []figure.Figure
 	unused   bool // has sections also for a device on which nothing was allocated
-	// first is when the subject's first section gets its place on a first screen, from 1; 0: never.
-	first int
 
 	page func(*analysis.DeviceResult) any // data for the scripts of a page; nil if the sections are enough
 }
 
 // subjects are all, in reading order.
 var subjects = []subject{
-	{name: "failures", about: "requests that failed", sections: oomSections, unused: true, first: 1},
-	{name: "native", about: "PyTorch's own allocator, observed", sections: nativeSections, first: 7},
+	{name: "failures", about: "requests that failed", sections: oomSections, unused: true},
+	{name: "native", about: "PyTorch's own allocator, observed", sections: nativeSections},
 	{name: "timeline", figures: timelineFigures},
-	{name: "split", about: "what each reserved byte was used for at the peak", sections: splitSections, figures: splitFigures, first: 2},
+	{name: "split", about: "what each reserved byte was used for at the peak", sections: splitSections},
 	{name: "peaks", about: "greatest requested, provided and reserved bytes", sections: peakSections},
-	{name: "accounting", about: "the device's used memory, term by term", sections: accountingSections, unused: true, first: 8},
-	{name: "live", about: "live allocations at the peak by category, phase, module and stack", sections: attributionSections, first: 6},
-	{name: "iterations", about: "memory of each iteration", sections: iterationSections, figures: iterationFigures},
+	{name: "accounting", about: "the device's used memory, term by term", sections: accountingSections, unused: true},
+	{name: "live", about: "live allocations at the peak by category, phase, module and stack", sections: attributionSections},
+	{name: "iterations", about: "memory of each iteration", sections: iterationSections},
 	{name: "phases", about: "memory of each phase", sections: phaseSections},
-	{name: "pauses", about: "pauses and resumes of tagged memory", sections: pauseSections, figures: pauseFigures, page: pagePauses, first: 3},
+	{name: "pauses", about: "pauses and resumes of tagged memory", sections: pauseSections, page: pagePauses},
 	{name: "resume", about: "the order in which to resume tagged memory", sections: resumeSections},
-	{name: "graphs", about: "memory of CUDA graphs", sections: graphSections, first: 4},
+	{name: "graphs", about: "memory of CUDA graphs", sections: graphSections},
 	{name: "growths", about: "requests that made an arena grow", sections: growthSections},
 	{name: "allocations", about: "largest live allocations at the peak", sections: allocationSections},
 	{name: "leaks", about: "live bytes that keep rising", sections: leakSections},
 	{name: "libraries", about: "memory that other libraries allocated", sections: otherLibrarySections, unused: true},
-	{name: "map", figures: addressFigures},
-	{name: "kv", about: "KV caches", sections: kv.RecordedSections, figures: kv.RecordedFigures, page: kv.PageData, unused: true, first: 5},
+	{name: "kv", about: "KV caches", sections: kv.RecordedSections, page: kv.PageData, unused: true},
 }
 
 // SectionNames returns the names of all sections with what they show, in reading order.

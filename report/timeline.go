@@ -68,7 +68,7 @@ func timelineFigure(d *analysis.DeviceResult) figure.Figure {
 		figure.Swatch(figure.RequestedColor, "requested (T)"),
 		figure.PeakLegend(),
 	}
-	sampled := d.Chunks == nil
+	sampled := slices.ContainsFunc(points, func(p analysis.Point) bool { return p.C.Max < 0 })
 	if sampled {
 		curves = curves[1:]
 		f.Legend[1] = sampledLegend()

@@ -4,8 +4,8 @@
     python3 samples/predicted_peaks.py --zoo-run DIR    of what zoo_run.py left in DIR, and no job is run
 
 Each job runs three times: recorded under memprof's allocator, and unrecorded under PyTorch's own, with and
-without expandable segments. `memprof tune` predicts the peaks of the latter two from the recording alone.
-A prediction is right within 0.1 %, or where PyTorch's peak lies in the band that `tune` names: there equal
+without expandable segments. `memprof fit` predicts the peaks of the latter two from the recording alone.
+A prediction is right within 0.1 %, or where PyTorch's peak lies in the band that `fit` names: there equal
 free blocks tie, or wait for other streams, and addresses or the card's speed decide. DIR gets the recordings,
 logs and results.json. Several jobs share the card; one that fails is tried again with the card to itself.
 Exit 1: a prediction is wrong, or a job failed.
@@ -72,15 +72,15 @@ def run(opts, job, mode):
 
 
 def predictions(opts, path):
-    """The rows of `memprof tune` for PyTorch's allocator, by setting."""
-    done = subprocess.run([opts.memprof, "tune", "--json", path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    """The rows of `memprof fit` for PyTorch's allocator, by setting."""
+    done = subprocess.run([opts.memprof, "fit", "--json", path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if done.returncode:
         return {"why": done.stderr[-300:]}
-    return {p["setting"]: p for p in json.loads(done.stdout)["policies"] if p["allocator"] == "torch"}
+    return {p["setting"]: p for p in json.loads(done.stdout)["rows"] if p["allocator"] == "torch"}
 
 
 def verdict(real, predicted):
-    """(text, whether it is right) of a peak and a row of `tune`."""
+    """(text, whether it is right) of a peak and a row of `fit`."""
     off = predicted["peak_reserved"] / real - 1
     band = predicted["peak_reserved_band"]
     if predicted["peak_reserved"] == real:
@@ -103,7 +103,7 @@ def table(opts, results, rows):
     print("|---|---|---|---|---|---|")
     for job in opts.jobs:
         if "why" in rows.get(job, {}):
-            wrong.append(f"{job}: memprof tune: {rows[job]['why']}")
+            wrong.append(f"{job}: memprof fit: {rows[job]['why']}")
             continue
         for mode in MODES[1:]:
             found, predicted = real.get((job, mode), {}).get("reserved"), rows.get(job, {}).get(mode)

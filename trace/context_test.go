@@ -6,11 +6,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/tracetest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // knownContext is a context of testdata/contexts.json, and how it has to be read.
@@ -22,13 +22,9 @@ type knownContext struct {
 func knownContexts(t testing.TB) []knownContext {
 	t.Helper()
 	data, err := os.ReadFile("testdata/contexts.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	var known []knownContext
-	if err := json.Unmarshal(data, &known); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, json.Unmarshal(data, &known))
 	return known
 }
 
@@ -36,13 +32,9 @@ func knownContexts(t testing.TB) []knownContext {
 func TestKnownContexts(t *testing.T) {
 	for _, known := range knownContexts(t) {
 		kind, ok := trace.ParseKind(known.Kind)
-		if !ok {
-			t.Fatalf("%s: no kind %q", known.Writer, known.Kind)
-		}
+		assert.Must(t, ok, "%s: no kind %q", known.Writer, known.Kind)
 		c := trace.ParseContext(kind, known.Context)
-		if c.Name() != known.Name {
-			t.Errorf("%s: name %q, want %q", known.Writer, c.Name(), known.Name)
-		}
+		assert.Equal(t, c.Name(), known.Name, "%s: name", known.Writer)
 		if known.Writer != "a damaged trace" && known.Writer != "job: label of a request" {
 			tracetest.CheckContext(t, kind, known.Context)
 		}
@@ -54,16 +46,11 @@ func TestKnownContexts(t *testing.T) {
 				first[name] = value
 			}
 		}
-		if diff := cmp.Diff(known.Fields, fields); diff != "" {
-			t.Errorf("%s: fields (-want +got):\n%s", known.Writer, diff)
-		}
-		if diff := cmp.Diff(first, c.Map()); diff != "" {
-			t.Errorf("%s: map (-want +got):\n%s", known.Writer, diff)
-		}
+		assert.Diff(t, known.Fields, fields, "%s: fields", known.Writer)
+		assert.Diff(t, first, c.Map(), "%s: map", known.Writer)
 		for name, value := range first {
-			if got, ok := c.Lookup(name); !ok || got != value {
-				t.Errorf("%s: Lookup(%q) = %q, %v, want %q", known.Writer, name, got, ok, value)
-			}
+			got, ok := c.Lookup(name)
+			assert.That(t, ok && got == value, "%s: Lookup(%q) = %q, %v, want %q", known.Writer, name, got, ok, value)
 		}
 	}
 }
@@ -87,9 +74,7 @@ func TestContextOfFormattedFields(t *testing.T) {
 			}
 			read++
 		}
-		if read != len(written) {
-			t.Fatalf("%d fields, want %d", read, len(written))
-		}
+		assert.Must(t, read == len(written), "%d fields, want %d", read, len(written))
 		if read == 0 {
 			return
 		}
@@ -99,9 +84,8 @@ func TestContextOfFormattedFields(t *testing.T) {
 			if name == written[at].Name {
 				value = "new value"
 			}
-			if got := changed.Get(name); got != value {
-				t.Fatalf("%q is %q, want %q", name, got, value)
-			}
+			got := changed.Get(name)
+			assert.Must(t, got == value, "%q is %q, want %q", name, got, value)
 		}
 	})
 }
@@ -114,15 +98,9 @@ func TestNumbersOfContexts(t *testing.T) {
 		int, count int64
 		is         bool
 	}{{"a", 12, 12, false}, {"b", -3, 7, false}, {"c", 7, 7, false}, {"d", 7, 7, false}, {"e", 7, 7, false}, {"f", 7, 7, false}, {"g", 1, 1, true}, {"h", 7, 7, false}} {
-		if got := c.Int(test.name, 7); got != test.int {
-			t.Errorf("Int(%q) = %d, want %d", test.name, got, test.int)
-		}
-		if got := c.Count(test.name, 7); got != test.count {
-			t.Errorf("Count(%q) = %d, want %d", test.name, got, test.count)
-		}
-		if got := c.Is(test.name); got != test.is {
-			t.Errorf("Is(%q) = %v", test.name, got)
-		}
+		assert.Equal(t, c.Int(test.name, 7), test.int, "Int(%q)", test.name)
+		assert.Equal(t, c.Count(test.name, 7), test.count, "Count(%q)", test.name)
+		assert.Equal(t, c.Is(test.name), test.is, "Is(%q)", test.name)
 	}
 }
 
@@ -134,16 +112,10 @@ func FuzzContext(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, kind uint8, text string) {
 		c := trace.ParseContext(trace.Kind(kind), text)
-		if !strings.Contains(text, c.Name()) {
-			t.Errorf("name %q is not in %q", c.Name(), text)
-		}
+		assert.That(t, strings.Contains(text, c.Name()), "name %q is not in %q", c.Name(), text)
 		for name, value := range c.Fields() {
-			if !strings.Contains(text, name+"="+value) {
-				t.Errorf("field %q=%q is not in %q", name, value, text)
-			}
-			if strings.Contains(value, "\t") {
-				t.Errorf("the value of %q has a tab: %q", name, value)
-			}
+			assert.That(t, strings.Contains(text, name+"="+value), "field %q=%q is not in %q", name, value, text)
+			assert.That(t, !strings.Contains(value, "\t"), "the value of %q has a tab: %q", name, value)
 		}
 	})
 }
@@ -151,12 +123,8 @@ func FuzzContext(f *testing.F) {
 // TestKindsSayWhatTheyAre: each kind has a name, and each field that a row names is one by the grammar.
 func TestKindsSayWhatTheyAre(t *testing.T) {
 	for _, info := range trace.Kinds() {
-		if !info.Kind.Valid() {
-			t.Errorf("%v has a row and is not valid", info.Kind)
-		}
-		if len(info.Fields) > 0 && info.Context == "" {
-			t.Errorf("%v has fields %v in no context", info.Kind, info.Fields)
-		}
+		assert.That(t, info.Kind.Valid(), "%v has a row and is not valid", info.Kind)
+		assert.That(t, len(info.Fields) <= 0 || info.Context != "", "%v has fields %v in no context", info.Kind, info.Fields)
 		for _, name := range info.Fields {
 			trace.FormatContext(trace.Field{Name: name}) // panics if it is none
 		}
@@ -165,11 +133,9 @@ func TestKindsSayWhatTheyAre(t *testing.T) {
 
 func TestKindNamesRoundTrip(t *testing.T) {
 	for _, info := range trace.Kinds() {
-		if got, ok := trace.ParseKind(info.Kind.String()); !ok || got != info.Kind {
-			t.Errorf("ParseKind(%q) = %v, %v", info.Kind.String(), got, ok)
-		}
+		got, ok := trace.ParseKind(info.Kind.String())
+		assert.That(t, ok && got == info.Kind, "ParseKind(%q) = %v, %v", info.Kind.String(), got, ok)
 	}
-	if _, ok := trace.ParseKind("kind(7)"); ok {
-		t.Error("a text that names no kind was parsed")
-	}
+	_, ok := trace.ParseKind("kind(7)")
+	assert.That(t, !ok, "a text that names no kind was parsed")
 }

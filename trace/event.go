@@ -1,6 +1,13 @@
 package trace
 
-import "time"
+import (
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"strconv"
+	"time"
+)
 
 // NoArena and NoDevice stand in Event.Arena and Event.Device of events that belong to none.
 const (
@@ -117,6 +124,19 @@ func (e *Event) IterationNumber() int64 { return e.Requested }
 // in all are less where the limit of all arenas (torch's memory fraction) leaves less than the device has.
 func (e *Event) DeviceMemory() (total, used int64) { return e.Requested, e.Provided }
 
+// CardMemory is the memory of the device of a main arena's event, in bytes. The text is that of the field total; "": the arena is of a recorder that reserved
+// as many addresses as the device has bytes.
+func (e *Event) CardMemory(total string) (uint64, error) {
+	if total == "" {
+		return uint64(e.Provided), nil
+	}
+	bytes, err := strconv.ParseUint(total, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("event %d: arena %d: total=%q is not a number of bytes", e.Seq, e.Arena, total)
+	}
+	return bytes, nil
+}
+
 // OpenCaptures is the number of graph captures under way after a capture_begin or capture_end.
 func (e *Event) OpenCaptures() int64 { return e.Requested }
 
@@ -143,6 +163,9 @@ func (e *Event) AheadOfNeed() bool { return e.Requested == 0 }
 // ForRequest says whether an unmap took pages of free chunks, to map them elsewhere for the request
 // under way.
 func (e *Event) ForRequest() bool { return e.Requested > 0 }
+
+// Totals of totals events: how many of what they count, their bytes or nanoseconds, and the nanoseconds that the GPU was waited for.
+func (e *Event) Totals() (count, sum, waited int64) { return e.Addr, e.Requested, e.Provided }
 
 // KVCache is the number of the cache that a kv_ event is about.
 func (e *Event) KVCache() int64 { return e.Stream }
@@ -179,6 +202,27 @@ type Source interface {
 	Next() (*Batch, error)
 }
 
+// Events are the events of a source, each valid until the next one. An error other than io.EOF ends them.
+func Events(source Source) iter.Seq2[*Event, error] {
+	return func(yield func(*Event, error) bool) {
+		e := new(Event)
+		for {
+			b, err := source.Next()
+			if err != nil {
+				if !errors.Is(err, io.EOF) {
+					yield(nil, err)
+				}
+				return
+			}
+			for i := range b.Seq {
+				if b.Read(i, e); !yield(e, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // Batch is a run of consecutive events, one slice a column, all of equal length. It is
 // valid until the next call to the reader that filled it.
 type Batch struct {
@@ -211,15 +255,6 @@ func (b *Batch) Append(e *Event) {
 	b.Device, b.Arena, b.Thread = append(b.Device, e.Device), append(b.Arena, e.Arena), append(b.Thread, e.Thread)
 	b.Stream, b.Addr = append(b.Stream, e.Stream), append(b.Addr, e.Addr)
 	b.Requested, b.Provided, b.Context = append(b.Requested, e.Requested), append(b.Provided, e.Provided), append(b.Context, e.Context)
-}
-
-// BatchOf is a batch of events.
-func BatchOf(events []Event) *Batch {
-	b := &Batch{}
-	for i := range events {
-		b.Append(&events[i])
-	}
-	return b
 }
 
 // Read gathers row i into e: less work than Event for a caller that has one event for all rows.

@@ -56,6 +56,7 @@ const (
 	KindKVShare       Kind = 42
 	KindKVFree        Kind = 43
 	KindKVCache       Kind = 44
+	KindTotals        Kind = 45
 	// KindLost is written by readers of a spool only: a slot that a dying process
 	// had claimed and not filled.
 	KindLost Kind = 63
@@ -98,7 +99,7 @@ var kinds = [KindLost + 1]kindRow{
 		name: "arena", says: "an arena was made",
 		addr: "start of the address reservation", requested: "most that it may reserve", provided: "size of the address reservation",
 		context: "what it is for, and its policy", form: formOptions, changes: ChangesMapped,
-		fields: "growth split headroom fraction gc trim placement below granularity coalesces pages fences takes gives pool tag main uuid " +
+		fields: "growth split headroom fraction gc trim placement below granularity coalesces pages fences takes gives pool tag main total uuid " +
 			"graph_memory store shape segments allocator provided class conf",
 	},
 	KindAlloc: {
@@ -209,6 +210,13 @@ var kinds = [KindLost + 1]kindRow{
 		name: "kv_cache", says: "describes a KV cache",
 		requested: "slots", provided: "bytes of a token", context: "the cache",
 		fields: "layout block null engine name beams",
+	},
+	KindTotals: {
+		name: "totals", says: "what the process, or memprof's allocator on a device, has counted so far",
+		addr:      "events before this one, requests, frees, or driver calls",
+		requested: "of the requests, or of the frees; calls: their duration, ns; events: 1 for the last of the process",
+		provided:  "calls: how long the GPU was waited for, ns",
+		context:   "what is counted: events, requests, frees, calls", fields: "of",
 	},
 	KindLost: {name: "lost", says: "a process died between claiming this slot and filling it; written by readers of a spool only"},
 }

@@ -19,9 +19,11 @@ type Live struct {
 	inRanges map[int64]int32 // likewise for arenas in ranges of graph memory: the chunks of a native allocator may lie at the same addresses
 	ranges   map[int32]bool  // these arenas
 	slots    []Block
-	vacant   []int32 // slots without a chunk; the last is used next
+	vacant   []int32         // slots without a chunk; the last is used next
+	frees    map[int32]Event // of pending blocks, by slot
 
 	mapped   mappings        // maps, those of paused arenas included
+	reserve  mappings        // of them, what was never handed out since
 	aliases  mappings        // what ranges of graph memory show of their store
 	paused   map[int32]Event // the pause of each arena that has not resumed; requested is what a resume would map
 	reserved map[int32]int64 // bytes by device: mapped and not paused
@@ -33,7 +35,6 @@ type Block struct {
 	Slot    int32   // small and unique among the blocks that are live or pending; used again later
 	Alloc   Event   // an alloc or a restore
 	Uses    []Event // the last stream_use of each stream, the last label
-	Free    Event   // if it is pending
 	Pending bool
 }
 
@@ -61,7 +62,7 @@ func (t *Totals) Add(o Totals) {
 func NewLive() *Live {
 	return &Live{
 		blocks: map[int64]int32{}, inRanges: map[int64]int32{}, ranges: map[int32]bool{},
-		paused: map[int32]Event{}, reserved: map[int32]int64{}, others: map[int64]Event{},
+		paused: map[int32]Event{}, reserved: map[int32]int64{}, others: map[int64]Event{}, frees: map[int32]Event{},
 	}
 }
 
@@ -110,7 +111,8 @@ func (l *Live) change(e *Event) (Outcome, *Block) {
 	case KindMap:
 		l.unmap(e.Addr, e.Provided)
 		if l.mapped.insert(e) {
-			l.reserve(e.Device, e.Provided)
+			l.reserve.insert(e)
+			l.addReserved(e.Device, e.Provided)
 		}
 		return Mapped, nil
 	case KindUnmap:
@@ -147,6 +149,7 @@ func (l *Live) chunks(arena int32) map[int64]int32 {
 }
 
 func (l *Live) alloc(e *Event) (Outcome, *Block) {
+	l.reserve.cut(e.Addr, e.Provided, nil)
 	outcome := Allocated
 	if _, old := l.drop(e.Arena, e.Addr); old != nil {
 		outcome = Replaced
@@ -197,6 +200,7 @@ func (b *Block) shared() bool {
 func (l *Live) free(e *Event) (Outcome, *Block) {
 	i, ok := l.chunks(e.Arena)[e.Addr]
 	if !ok {
+		l.reserve.cut(e.Addr, e.Provided, nil) // Rows has such a free
 		return Unchanged, nil
 	}
 	b := &l.slots[i]
@@ -206,7 +210,7 @@ func (l *Live) free(e *Event) (Outcome, *Block) {
 	if !b.shared() {
 		return l.drop(e.Arena, e.Addr)
 	}
-	b.Pending, b.Free = true, *e
+	b.Pending, l.frees[i] = true, *e
 	l.totals.Requested -= b.Alloc.Requested
 	l.totals.Provided -= b.Alloc.Provided
 	return Pended, b
@@ -223,14 +227,16 @@ func (l *Live) drop(arena int32, addr int64) (Outcome, *Block) {
 	if !b.Pending {
 		l.totals.Requested -= b.Alloc.Requested
 		l.totals.Provided -= b.Alloc.Provided
+	} else {
+		delete(l.frees, i)
 	}
 	delete(chunks, addr)
 	l.vacant = append(l.vacant, i)
 	return Freed, b
 }
 
-// reserve adds to what a device has mapped.
-func (l *Live) reserve(device int32, bytes int64) {
+// addReserved adds to what a device has mapped.
+func (l *Live) addReserved(device int32, bytes int64) {
 	l.totals.Reserved += bytes
 	l.reserved[device] += bytes
 }
@@ -238,13 +244,14 @@ func (l *Live) reserve(device int32, bytes int64) {
 // unmap forgets what is mapped in a range. A paused arena's memory left at the pause; what is cut from
 // it will not come back.
 func (l *Live) unmap(addr, bytes int64) {
+	l.reserve.cut(addr, bytes, nil)
 	l.mapped.cut(addr, bytes, func(m *Event, bytes int64) {
 		if p, paused := l.paused[m.Arena]; paused {
 			p.Requested -= bytes
 			l.paused[m.Arena] = p
 			return
 		}
-		l.reserve(m.Device, -bytes)
+		l.addReserved(m.Device, -bytes)
 	})
 }
 
@@ -262,11 +269,11 @@ func (l *Live) pause(e *Event) Outcome {
 	switch {
 	case e.Kind == KindPause && !paused && (e.PausedBytes() > 0 || !l.mapped.any(e.Arena)):
 		l.paused[e.Arena] = *e
-		l.reserve(e.Device, -e.PausedBytes())
+		l.addReserved(e.Device, -e.PausedBytes())
 		return Paused
 	case e.Kind == KindResume && paused && (e.PausedBytes() > 0 || before.PausedBytes() == 0):
 		delete(l.paused, e.Arena)
-		l.reserve(e.Device, before.PausedBytes())
+		l.addReserved(e.Device, before.PausedBytes())
 		return Resumed
 	}
 	return Unchanged
@@ -298,6 +305,19 @@ func (l *Live) Blocks() iter.Seq[*Block] {
 	}
 }
 
+// HandedOut are the parts of what is mapped that were handed out since: each is a free with the seq of its map.
+func (l *Live) HandedOut() []Event {
+	used := slices.Clone(l.mapped)
+	for i := range l.reserve {
+		used.cut(l.reserve[i].Addr, l.reserve[i].Provided, nil)
+	}
+	for i := range used {
+		u := &used[i]
+		u.Kind, u.Requested, u.Context = KindFree, 0, 0
+	}
+	return used
+}
+
 // Rows restate the memory, in no order: pauses, what is mapped, blocks with their uses and frees, and allocations of other
 // libraries.
 func (l *Live) Rows() []Event {
@@ -306,7 +326,7 @@ func (l *Live) Rows() []Event {
 		rows = append(rows, b.Alloc)
 		rows = append(rows, b.Uses...)
 		if b.Pending {
-			rows = append(rows, b.Free)
+			rows = append(rows, l.frees[b.Slot])
 		}
 	}
 	rows = slices.AppendSeq(rows, maps.Values(l.paused))

@@ -8,6 +8,8 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // naiveLive has what Live has byte by byte and block by block.
@@ -178,20 +180,17 @@ func TestLiveIsWhatEachByteIs(t *testing.T) {
 				continue
 			}
 			l.Add(&e)
-			if diff := gocmp.Diff(n.state(), stateOf(l)); diff != "" {
-				t.Fatalf("after %v of %d bytes at %d of arena %d (-want +got):\n%s", e.Kind, e.Provided, e.Addr, e.Arena, diff)
-			}
-			if got, want := l.ReservedOn(0), n.state().Reserved; got != want {
-				t.Fatalf("%d bytes reserved on the device, want %d", got, want)
-			}
+			diff := gocmp.Diff(n.state(), stateOf(l))
+			assert.Must(t, diff == "", "after %v of %d bytes at %d of arena %d (-want +got):\n%s", e.Kind, e.Provided, e.Addr, e.Arena, diff)
+			got, want := l.ReservedOn(0), n.state().Reserved
+			assert.Must(t, got == want, "%d bytes reserved on the device, want %d", got, want)
 		}
 		again := NewLive()
 		for _, e := range slices.SortedFunc(slices.Values(l.Rows()), func(a, b Event) int { return cmp.Compare(a.Seq, b.Seq) }) {
 			again.Add(&e)
 		}
-		if diff := gocmp.Diff(n.state(), stateOf(again)); diff != "" {
-			t.Fatalf("restated (-want +got):\n%s", diff)
-		}
+		diff := gocmp.Diff(n.state(), stateOf(again))
+		assert.Must(t, diff == "", "restated (-want +got):\n%s", diff)
 	})
 }
 
@@ -200,16 +199,13 @@ func TestSlotsOfBlocksAreUsedAgain(t *testing.T) {
 	l := NewLive()
 	for i := range int64(1000) {
 		outcome, b := l.Add(&Event{Kind: KindAlloc, Addr: i, Requested: 1, Provided: 1})
-		if outcome != Allocated || b.Slot > 3 {
-			t.Fatalf("alloc %d: outcome %d, slot %d", i, outcome, b.Slot)
-		}
+		assert.Must(t, outcome == Allocated && b.Slot <= 3, "alloc %d: outcome %d, slot %d", i, outcome, b.Slot)
 		if outcome, freed := l.Add(&Event{Kind: KindFree, Addr: i - 3}); i >= 3 && (outcome != Freed || freed.Alloc.Addr != i-3) {
 			t.Fatalf("free %d: outcome %d, %+v", i-3, outcome, freed)
 		}
 	}
-	if outcome, b := l.Add(&Event{Kind: KindAlloc, Addr: 999}); outcome != Replaced || b.Alloc.Requested != 0 {
-		t.Errorf("alloc over a live block: outcome %d, %+v", outcome, b)
-	}
+	outcome, b := l.Add(&Event{Kind: KindAlloc, Addr: 999})
+	assert.That(t, outcome == Replaced && b.Alloc.Requested == 0, "alloc over a live block: outcome %d, %+v", outcome, b)
 	if outcome, b := l.Add(&Event{Kind: KindFree, Addr: 5}); outcome != Unchanged || b != nil {
 		t.Errorf("free of no block: outcome %d, %+v", outcome, b)
 	}
@@ -224,10 +220,7 @@ func TestReleaseOfARange(t *testing.T) {
 	l.Add(&Event{Kind: KindAlloc, Arena: 0, Addr: 100, Requested: 3, Provided: 3}) // of a native allocator, in the same place
 	l.Add(&Event{Kind: KindPoolRelease, Arena: 1})
 	rows := l.Rows()
-	if len(rows) != 1 || rows[0].Requested != 3 {
-		t.Errorf("restated: %+v", rows)
-	}
-	if got := l.Totals().Requested; got != 3 {
-		t.Errorf("%d bytes requested, want 3", got)
-	}
+	assert.That(t, len(rows) == 1 && rows[0].Requested == 3, "restated: %+v", rows)
+	got := l.Totals().Requested
+	assert.That(t, got == 3, "%d bytes requested, want 3", got)
 }

@@ -20,14 +20,34 @@ import (
 
 // TestMain runs the tests where the command runs.
 func TestMain(m *testing.M) {
-	if err := os.Chdir("../.."); err != nil {
+	err := os.Chdir("../..")
+	if err == nil {
+		builds, err = os.MkdirTemp("", "memprof-builds-")
+	}
+	if err != nil {
 		panic(err)
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	os.RemoveAll(builds)
+	os.Exit(code)
 }
 
-// packed runs the command on this test's binary, which stands for memprof's, and returns what it wrote by name.
-func packed(t *testing.T, version string) map[string][]byte {
+// version is that of the packages, between releases.
+const version = "v1.2-3-gabcdef0"
+
+var once map[string][]byte
+
+// packed is what pack wrote the first time.
+func packed(t *testing.T) map[string][]byte {
+	t.Helper()
+	if once == nil {
+		once = pack(t)
+	}
+	return once
+}
+
+// pack runs the command on this test's binary, which stands for memprof's, and returns what it wrote by name.
+func pack(t *testing.T) map[string][]byte {
 	t.Helper()
 	dir, out := t.TempDir(), t.TempDir()
 	for _, a := range architectures {
@@ -63,7 +83,7 @@ func packed(t *testing.T, version string) map[string][]byte {
 
 // TestPack wants all packages, the same ones each time, and sums that fit them.
 func TestPack(t *testing.T) {
-	first, again := packed(t, "v1.2-3-gabcdef0"), packed(t, "v1.2-3-gabcdef0")
+	first, again := packed(t), pack(t)
 	want := []string{
 		"RELEASE_NOTES.md", "SHA256SUMS",
 		"memprof-1.2-3-gabcdef0-linux-aarch64-static.tar.gz", "memprof-1.2-3-gabcdef0-linux-aarch64.cdx.json", "memprof-1.2-3-gabcdef0-linux-aarch64.tar.gz",
@@ -91,7 +111,7 @@ func TestPack(t *testing.T) {
 
 // TestBill wants the modules that go version -m lists.
 func TestBill(t *testing.T) {
-	bill := packed(t, "v1.2")["memprof-1.2-linux-x86_64.cdx.json"]
+	bill := packed(t)["memprof-1.2-3-gabcdef0-linux-x86_64.cdx.json"]
 	var parsed struct {
 		BOMFormat  string
 		Components []struct{ Name, Version, PURL string }
@@ -132,13 +152,13 @@ func TestDeb(t *testing.T) {
 	if _, err := exec.LookPath("dpkg-deb"); err != nil {
 		t.Skip("dpkg-deb, which reads the package back, is on Debian and Ubuntu only")
 	}
-	deb := packed(t, "4ac1f9e")["memprof_0+4ac1f9e_amd64.deb"]
+	deb := packed(t)["memprof_1.2+3+gabcdef0_amd64.deb"]
 	path := filepath.Join(t.TempDir(), "memprof.deb")
 	if err := os.WriteFile(path, deb, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	fields, err := exec.Command("dpkg-deb", "--field", path, "Package", "Version", "Architecture", "Depends").CombinedOutput()
-	if want := "Package: memprof\nVersion: 0+4ac1f9e\nArchitecture: amd64\nDepends: libc6 (>= 2.28)\n"; err != nil || string(fields) != want {
+	if want := "Package: memprof\nVersion: 1.2+3+gabcdef0\nArchitecture: amd64\nDepends: libc6 (>= 2.28)\n"; err != nil || string(fields) != want {
 		t.Errorf("%v: %s", err, fields)
 	}
 	content, err := exec.Command("dpkg-deb", "--contents", path).CombinedOutput()
@@ -149,7 +169,8 @@ func TestDeb(t *testing.T) {
 
 // TestWheel wants a wheel whose RECORD has each file with its digest, the binary as a script, and the Python package.
 func TestWheel(t *testing.T) {
-	wheel := packed(t, "v1.2")["memprof-1.2-py3-none-manylinux_2_28_x86_64.whl"]
+	const name = "memprof-1.2.post3+gabcdef0"
+	wheel := packed(t)[name+"-py3-none-manylinux_2_28_x86_64.whl"]
 	r, err := zip.NewReader(bytes.NewReader(wheel), int64(len(wheel)))
 	if err != nil {
 		t.Fatal(err)
@@ -165,31 +186,31 @@ func TestWheel(t *testing.T) {
 			t.Fatal(err)
 		}
 		content[f.Name] = string(data)
-		if f.Name == "memprof-1.2.data/scripts/memprof" && f.Mode().Perm() != 0o755 {
+		if f.Name == name+".data/scripts/memprof" && f.Mode().Perm() != 0o755 {
 			t.Errorf("the binary has mode %v", f.Mode())
 		}
 	}
-	record := content["memprof-1.2.dist-info/RECORD"]
-	for name, data := range content {
+	record := content[name+".dist-info/RECORD"]
+	for file, data := range content {
 		sum := sha256.Sum256([]byte(data))
-		line := name + ",sha256=" + base64.RawURLEncoding.EncodeToString(sum[:]) + ","
-		if name == "memprof-1.2.dist-info/RECORD" {
-			line = name + ",,"
+		line := file + ",sha256=" + base64.RawURLEncoding.EncodeToString(sum[:]) + ","
+		if file == name+".dist-info/RECORD" {
+			line = file + ",,"
 		}
 		if !strings.Contains(record, line) {
 			t.Errorf("RECORD lacks %s", line)
 		}
 	}
-	for _, name := range []string{"memprof/__init__.py", "memprof/kv.py", "memprof-1.2.data/scripts/memprof"} {
-		if content[name] == "" {
-			t.Errorf("the wheel lacks %s", name)
+	for _, file := range []string{"memprof/__init__.py", "memprof/kv.py", name + ".data/scripts/memprof"} {
+		if content[file] == "" {
+			t.Errorf("the wheel lacks %s", file)
 		}
 	}
-	if content["memprof-1.2.data/scripts/memprof"] == "static for x86_64" {
+	if content[name+".data/scripts/memprof"] == "static for x86_64" {
 		t.Error("the wheel for glibc has the static binary")
 	}
-	if !strings.Contains(content["memprof-1.2.dist-info/WHEEL"], "Tag: py3-none-manylinux_2_28_x86_64\n") {
-		t.Errorf("WHEEL: %s", content["memprof-1.2.dist-info/WHEEL"])
+	if !strings.Contains(content[name+".dist-info/WHEEL"], "Tag: py3-none-manylinux_2_28_x86_64\n") {
+		t.Errorf("WHEEL: %s", content[name+".dist-info/WHEEL"])
 	}
 }
 

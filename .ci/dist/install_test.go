@@ -15,33 +15,36 @@ import (
 // These tests install what a build of the present sources gives, and try it where people would. They take a minute; dist-check
 // tries the packages of dist/ in whole roots.
 
-// program builds memprof as `make build` does, or without cgo, as for machines without glibc.
-func program(t *testing.T, cgo bool) string {
+// builds has a folder for what program builds, which TestMain removes.
+var builds string
+
+// program is memprof as `make build` builds it, or without cgo, as for machines without glibc, in a folder of its own.
+func program(t *testing.T, cgo string) string {
 	t.Helper()
-	makefile, err := os.ReadFile("Makefile")
-	if err != nil {
-		t.Fatal(err)
-	}
-	tags := regexp.MustCompile(`(?m)^TAGS := (\S+)$`).FindSubmatch(makefile)
-	if tags == nil {
-		t.Fatal("the Makefile has no TAGS")
+	built := filepath.Join(builds, "cgo"+cgo)
+	if _, err := os.Stat(built); err != nil {
+		makefile, err := os.ReadFile("Makefile")
+		if err != nil {
+			t.Fatal(err)
+		}
+		tags := regexp.MustCompile(`(?m)^TAGS := (\S+)$`).FindSubmatch(makefile)
+		if tags == nil {
+			t.Fatal("the Makefile has no TAGS")
+		}
+		build := exec.Command("go", "build", "-tags", string(tags[1]), "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", built, "./cmd/memprof")
+		build.Env = append(os.Environ(), "CGO_ENABLED="+cgo)
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
 	}
 	dir, err := os.MkdirTemp("", "memprof-dist-") // of which other users can read the parents, which is not so of t.TempDir
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
 	binary := filepath.Join(dir, "memprof")
-	build := exec.Command("go", "build", "-tags", string(tags[1]), "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", binary, "./cmd/memprof")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if cgo {
-		build.Env = append(os.Environ(), "CGO_ENABLED=1")
-	}
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+	if err := errors.Join(os.Chmod(dir, 0o755), os.Link(built, binary)); err != nil {
+		t.Fatal(err)
 	}
 	return binary
 }
@@ -84,7 +87,7 @@ func inRoot(t *testing.T, root string, cmd *exec.Cmd) {
 //	0.4  HTTP/2: -tags nethttpomithttp2
 //	     debugging information: -s -w
 func TestSize(t *testing.T) {
-	info, err := os.Stat(program(t, true))
+	info, err := os.Stat(program(t, "1"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +99,7 @@ func TestSize(t *testing.T) {
 
 // TestBareUser records and reads as a user without rights, in a home that cannot be written, with neither compiler nor Python.
 func TestBareUser(t *testing.T) {
-	binary := program(t, true)
+	binary := program(t, "1")
 	dir := filepath.Dir(binary)
 	home, runs := filepath.Join(dir, "home"), filepath.Join(dir, "runs")
 	if err := errors.Join(os.Mkdir(home, 0o555), os.Mkdir(runs, 0o755), os.CopyFS(filepath.Join(dir, "sample"), os.DirFS("samples/resnet50"))); err != nil {
@@ -117,7 +120,7 @@ func TestBareUser(t *testing.T) {
 		}
 	}
 	run := filepath.Join(runs, "run")
-	wants(t, 0, "", user("record", "-q", "--device", "sim", "-o", run, "--", "memprof", "rerun", "sample"))
+	wants(t, 0, "", user("record", "-q", "--device", "sim", "-o", run, "--", "memprof", "lab", "rerun", "sample"))
 	wants(t, 0, "reserved", user("report", run))
 	wants(t, 0, "came out the same", user("verify", run))
 	wants(t, 1, "reserved.peak", user("check", run, "--gate", "reserved.peak < 1MiB"))
@@ -128,7 +131,7 @@ func TestBareUser(t *testing.T) {
 
 // TestNoGlibc reads a recording in a root that has nothing but the static binary, as on Alpine, and wants a sentence from verbs that need glibc.
 func TestNoGlibc(t *testing.T) {
-	binary := program(t, false)
+	binary := program(t, "0")
 	root := filepath.Dir(binary)
 	if err := errors.Join(os.Mkdir(filepath.Join(root, "tmp"), 0o755), os.CopyFS(filepath.Join(root, "sample"), os.DirFS("samples/resnet50"))); err != nil {
 		t.Fatal(err)
@@ -143,7 +146,7 @@ func TestNoGlibc(t *testing.T) {
 	wants(t, 0, "came out the same", inside("verify", "sample"))
 	wants(t, 1, "reserved.peak", inside("check", "sample", "--gate", "reserved.peak < 1MiB"))
 	wants(t, 2, "machines without glibc", inside("record", "-o", "/tmp/run", "--", "memprof", "--version"))
-	wants(t, 2, "machines without glibc", inside("rerun", "sample"))
+	wants(t, 2, "machines without glibc", inside("lab", "rerun", "sample"))
 }
 
 // TestWheelInstalled installs the wheel with pip, without an index, and then has another package named memprof in its place, which doctor and
@@ -152,13 +155,15 @@ func TestWheelInstalled(t *testing.T) {
 	if err := exec.Command("python3", "-c", "import ensurepip, venv").Run(); err != nil {
 		t.Skip("no python3 with venv and ensurepip here")
 	}
-	binary := program(t, true)
+	binary := program(t, "1")
 	dir := t.TempDir()
-	for _, a := range architectures {
-		for _, below := range []string{"", "static"} {
-			if err := errors.Join(os.MkdirAll(filepath.Join(dir, a.machine, below), 0o755), os.Symlink(binary, filepath.Join(dir, a.machine, below, "memprof"))); err != nil {
-				t.Fatal(err)
-			}
+	for _, a := range architectures { // the other packages have what is small
+		name, of := filepath.Join(dir, a.machine, "memprof"), os.Args[0]
+		if a.machine == "x86_64" {
+			of = binary
+		}
+		if err := errors.Join(os.MkdirAll(filepath.Join(dir, a.machine, "static"), 0o755), os.Symlink(of, name), os.WriteFile(filepath.Join(dir, a.machine, "static", "memprof"), nil, 0o755)); err != nil {
+			t.Fatal(err)
 		}
 	}
 	if err := run("1.2", 1_700_000_000, dir, "", dir); err != nil {

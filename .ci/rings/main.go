@@ -58,7 +58,7 @@ func run(stdout io.Writer, patterns []string, verbose bool) error {
 		if p.DepOnly || len(p.GoFiles) == 0 {
 			continue
 		}
-		if !strings.HasSuffix(p.ImportPath, "test") {
+		if !strings.HasSuffix(p.ImportPath, "test") && !strings.Contains(p.ImportPath, "test/") {
 			count++
 		}
 		uses, err := check.fileUses(p)

@@ -345,16 +345,7 @@ func joinAt(group []*Member, moment moment) joint {
 
 // plus adds the memory of another process on the same device.
 func (h *Holding) plus(o *Holding) {
-	a, b := &h.At, &o.At
-	a.T, a.R, a.NotRequested = a.T+b.T, a.R+b.R, a.NotRequested+b.NotRequested
-	if a.C < 0 || b.C < 0 { // of the native allocator, whose C was not read
-		a.C = -1
-	} else {
-		a.C += b.C
-	}
-	a.Rounding, a.Slack, a.Pending = a.Rounding+b.Rounding, a.Slack+b.Slack, a.Pending+b.Pending
-	a.Stranded, a.Reserve, a.Reusable, a.External = a.Stranded+b.Stranded, a.Reserve+b.Reserve, a.Reusable+b.Reusable, a.External+b.External
-	a.Live += b.Live
+	h.At.Add(&o.At)
 	h.Context, h.Modules, h.Loads, h.Graphs = h.Context+o.Context, h.Modules+o.Modules, h.Loads+o.Loads, h.Graphs+o.Graphs
 	h.ContextOfDevice, h.ContextIsAll = h.ContextOfDevice || o.ContextOfDevice, h.ContextIsAll || o.ContextIsAll
 	h.Pools, h.ContextSince = h.Pools+o.Pools, max(h.ContextSince, o.ContextSince)

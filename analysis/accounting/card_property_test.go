@@ -12,6 +12,7 @@ import (
 	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // simCard is a card that several processes use, some of them recorded. Nothing is stepped
@@ -266,9 +267,7 @@ func TestPropertyAccountingOfASharedCard(t *testing.T) {
 		for _, p := range card.procs[:recorded] {
 			p.measure(how)
 			r, err := analysis.Run(modeltest.Source(p.events, 5), analysis.Options{Process: fmt.Sprint("p", p.number), Text: p.strings.Text, Moments: readings.Moments()})
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			members = append(members, analysis.Member{Result: r, Device: &r.Devices[0], PID: 71 + p.number, Alive: (p.end - 1) * ms})
 		}
 		analysis.Reconcile(members, readings, "")

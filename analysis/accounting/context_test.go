@@ -5,6 +5,7 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/accounting"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // contextJob is a process with a context, 60 MiB of a library and nothing else.
@@ -77,9 +78,8 @@ func TestAccountingOfAPrivateCard(t *testing.T) {
 	j.loads(50, 8*mib, "what=module\tname=m")
 	r := j.analyze(t, "rank0", nil)
 	analysis.Reconcile([]analysis.Member{{Result: r, Device: &r.Devices[0], Private: true}}, nil, "simulated")
-	if b := r.Devices[0].Account.End; b.Context != 300*mib || b.Modules != 8*mib || b.Unknown != 0 || b.UnexplainedUnknown != accounting.WhyUnread {
-		t.Errorf("%+v", b)
-	}
+	b := r.Devices[0].Account.End
+	assert.That(t, b.Context == 300*mib && b.Modules == 8*mib && b.Unknown == 0 && b.UnexplainedUnknown == accounting.WhyUnread, "%+v", b)
 }
 
 // With the last context goes all driver overhead, whatever it was measured by, and what is

@@ -7,6 +7,7 @@ import (
 
 	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // Processes with more libraries than are listed, on one device: the bytes of each that is listed
@@ -21,18 +22,14 @@ func TestFurtherLibraries(t *testing.T) {
 		h.plus(&o)
 		sortLibraries(h.Libraries) // as each process's are
 	}
-	if len(h.Libraries) != mostLibraries {
-		t.Errorf("%d libraries", len(h.Libraries))
-	}
+	assert.That(t, len(h.Libraries) == mostLibraries, "%d libraries", len(h.Libraries))
 	for _, l := range h.Libraries {
 		var process, i int
-		if _, err := fmt.Sscanf(l.Name, "lib%d-%d.so", &process, &i); err == nil && l.Bytes != int64(1000-i) {
-			t.Errorf("%s has %d bytes, want %d", l.Name, l.Bytes, 1000-i)
-		}
+		_, err := fmt.Sscanf(l.Name, "lib%d-%d.so", &process, &i)
+		assert.That(t, err != nil || l.Bytes == int64(1000-i), "%s has %d bytes, want %d", l.Name, l.Bytes, 1000-i)
 	}
-	if want := int64(3 * (40*1000 - 39*40/2)); h.Other() != want {
-		t.Errorf("%d bytes in all, want %d", h.Other(), want)
-	}
+	want := int64(3 * (40*1000 - 39*40/2))
+	assert.That(t, h.Other() == want, "%d bytes in all, want %d", h.Other(), want)
 }
 
 // A communicator's memory is a part of its library's, and frees are of the communicator that allocated.
@@ -52,9 +49,8 @@ func TestCommunicators(t *testing.T) {
 		tracker.OtherLibrary(device, &e)
 	}
 	held := device.holding(ledger.Instant{}, -1)
-	if want := []LibraryUse{{"libnccl.so.2", 70}}; !slices.Equal(held.Libraries, want) {
-		t.Errorf("libraries %v, want %v", held.Libraries, want)
-	}
+	want := []LibraryUse{{"libnccl.so.2", 70}}
+	assert.That(t, slices.Equal(held.Libraries, want), "libraries %v, want %v", held.Libraries, want)
 	if want := []CommunicatorUse{{"libnccl.so.2", 1, 8, 30}}; !slices.Equal(held.Communicators, want) {
 		t.Errorf("communicators %v, want %v", held.Communicators, want)
 	}

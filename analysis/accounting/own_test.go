@@ -5,11 +5,10 @@ import (
 	"slices"
 	"testing"
 
-	gocmp "github.com/google/go-cmp/cmp"
-
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // reads adds what the process read of the card at a time, used in MiB.
@@ -42,9 +41,7 @@ func TestAccountingByOwnReadings(t *testing.T) {
 	analysis.Reconcile([]analysis.Member{{Result: r, Device: &r.Devices[0], PID: 71}}, nil, "no library")
 	got := r.Devices[0].Account
 	want := accounting.Account{Scope: accounting.ScopeCard, Processes: []string{"rank0"}, UsedPeak: 2100 * mib, Peak: got.Peak, End: got.End}
-	if diff := gocmp.Diff(want, *got); diff != "" {
-		t.Errorf("account (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, want, *got, "account")
 	if want := (accounting.Reading{Valid: true, Used: 2100 * mib, After: 30 * ms, Steady: true}); got.Peak.Read != want || got.Peak.Sum() != 1500*mib || got.Peak.Rest != 600*mib || got.Peak.UnexplainedUnknown != accounting.WhyNotOurs {
 		t.Errorf("peak %+v", got.Peak)
 	}
@@ -157,20 +154,15 @@ func TestOwnReadingsAreBounded(t *testing.T) {
 	j.reads(2000+100*after, 2007)
 	r := j.byTime().analyze(t, "rank0", nil)
 	h := &r.Devices[0].Holdings
-	if len(h.Read) > accounting.MostOwnReadings || len(h.Read) < accounting.MostOwnReadings/4 {
-		t.Errorf("%d stretches are kept", len(h.Read))
-	}
+	assert.That(t, len(h.Read) <= accounting.MostOwnReadings && len(h.Read) >= accounting.MostOwnReadings/4, "%d stretches are kept", len(h.Read))
 	analysis.Reconcile([]analysis.Member{{Result: r, Device: &r.Devices[0]}}, nil, "no library")
 	b := r.Devices[0].Account
-	if want := (accounting.Reading{Valid: true, Used: 2100 * mib, After: 30 * ms, Steady: true}); b.Peak.Read != want || b.UsedPeak != 9000*mib {
-		t.Errorf("peak %+v, greatest %d", b.Peak.Read, b.UsedPeak)
-	}
+	want := accounting.Reading{Valid: true, Used: 2100 * mib, After: 30 * ms, Steady: true}
+	assert.That(t, b.Peak.Read == want && b.UsedPeak == 9000*mib, "peak %+v, greatest %d", b.Peak.Read, b.UsedPeak)
 	if want := (accounting.Reading{Valid: true, Used: 2007 * mib, Steady: true}); b.End.Read != want {
 		t.Errorf("end %+v", b.End.Read)
 	}
 	for i := 1; i < len(h.Read); i++ {
-		if h.Read[i].First <= h.Read[i-1].Last {
-			t.Fatalf("stretch %d begins at %d, the one before ends at %d", i, h.Read[i].First, h.Read[i-1].Last)
-		}
+		assert.Must(t, h.Read[i].First > h.Read[i-1].Last, "stretch %d begins at %d, the one before ends at %d", i, h.Read[i].First, h.Read[i-1].Last)
 	}
 }

@@ -6,13 +6,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/dataset"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 const mib = 1 << 20
@@ -65,9 +65,7 @@ func (j *ledgerJob) loads(at, bytes int64, context string) {
 func (j *ledgerJob) analyze(t testing.TB, name string, readings *accounting.Readings) *analysis.Result {
 	t.Helper()
 	r, err := analysis.Run(modeltest.Source(j.events, 3), analysis.Options{Process: name, Text: j.strings.Text, Moments: readings.Moments()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return r
 }
 
@@ -79,15 +77,12 @@ func readingsOf(t testing.TB, lines ...string) *accounting.Readings {
 		var gpu int32
 		var whose string
 		var at, used int64
-		if _, err := fmt.Sscan(line, &gpu, &whose, &at, &used); err != nil {
-			t.Fatalf("%q: %v", line, err)
-		}
+		_, err := fmt.Sscan(line, &gpu, &whose, &at, &used)
+		assert.Must(t, err == nil, "%q: %v", line, err)
 		j.add(at, trace.Event{Kind: trace.KindDeviceUsed, Device: gpu, Arena: trace.NoArena, Requested: 80 << 30, Provided: used * mib}, whose)
 	}
 	r, err := analysis.ReadReadings(modeltest.Source(j.events, 2), j.strings.Text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return r
 }
 
@@ -150,9 +145,7 @@ func TestAccountingOfProcess(t *testing.T) {
 			Unexplained: 5 * mib,
 		},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("account (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, want, got, "account")
 }
 
 // What is used and in no event is unexplained, to the byte; less than the events have there is
@@ -165,9 +158,7 @@ func TestAccountingShowWhatIsHidden(t *testing.T) {
 			fmt.Sprintf("0 pid=71 950 %d", 1400+hidden), fmt.Sprintf("0 pid=71 1600 %d", 1400+hidden)))
 		want := max(0, hidden*mib)
 		for _, b := range []accounting.Balance{got.Peak, got.End} {
-			if b.Unexplained != want || b.Rest != want || b.UnexplainedUnknown != why || b.Unknown != 0 {
-				t.Errorf("hidden %d MiB: %+v", hidden, b)
-			}
+			assert.That(t, b.Unexplained == want && b.Rest == want && b.UnexplainedUnknown == why && b.Unknown == 0, "hidden %d MiB: %+v", hidden, b)
 		}
 	}
 }
@@ -178,9 +169,7 @@ func TestAccountingOfDevice(t *testing.T) {
 	got := reconcileOne(t, ledgerTraining(), readingsOf(t,
 		"0 all=1 0 2000", "0 all=1 90 2000", "0 all=1 350 3520", "0 all=1 850 3520", "0 all=1 950 1450", "0 all=1 1600 1450"))
 	want := accounting.Account{Scope: accounting.ScopeDevice, Processes: []string{"rank0"}, UsedBeforeJob: 2000 * mib, UsedPeak: 3520 * mib, Peak: got.Peak, End: got.End}
-	if diff := cmp.Diff(want, *got); diff != "" {
-		t.Errorf("account (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, want, *got, "account")
 	for rest, b := range map[int64]accounting.Balance{2020: got.Peak, 50: got.End} {
 		if b.Rest != rest*mib || b.Read.Used != b.Sum()+b.Rest || b.UnexplainedUnknown != accounting.WhyNotOurs || b.Unexplained != 0 {
 			t.Errorf("want a rest of %d MiB: %+v", rest, b)
@@ -228,26 +217,20 @@ func TestAccountingReadingsDuringChanges(t *testing.T) {
 		j.grows(140, 0, 600*mib)
 		j.add(300, trace.Event{Kind: trace.KindUnmap, Addr: base, Provided: 600 * mib}, "")
 		j.loads(500, 0, "what=context")
-		if got := reconcileOne(t, j, readingsOf(t, append([]string{"0 all=1 0 0"}, test.lines...)...)); got.Peak.Read != test.want {
-			t.Errorf("%s: %+v, want %+v", name, got.Peak.Read, test.want)
-		}
+		got := reconcileOne(t, j, readingsOf(t, append([]string{"0 all=1 0 0"}, test.lines...)...))
+		assert.That(t, got.Peak.Read == test.want, "%s: %+v, want %+v", name, got.Peak.Read, test.want)
 	}
 }
 
 func TestAccountingWithoutReadings(t *testing.T) {
 	got := reconcileOne(t, ledgerTraining(), nil)
-	if got.Peak.Sum() != 1500*mib || got.Peak.Read.Valid || got.Peak.Unexplained != 0 || got.UsedPeak != -1 {
-		t.Errorf("without a library: %+v", got)
-	}
+	assert.That(t, got.Peak.Sum() == 1500*mib && !got.Peak.Read.Valid && got.Peak.Unexplained == 0 && got.UsedPeak == -1, "without a library: %+v", got)
 	other := reconcileOne(t, ledgerTraining(), readingsOf(t, "1 all=1 0 2000"))
-	if other.Missing != "the device's used memory was not read" || other.Peak.Read.Valid {
-		t.Errorf("another GPU's readings: %+v", other)
-	}
+	assert.That(t, other.Missing == "the device's used memory was not read" && !other.Peak.Read.Valid, "another GPU's readings: %+v", other)
 	r := ledgerTraining().analyze(t, "rank0", nil)
 	analysis.Reconcile([]analysis.Member{{Result: r, Device: &r.Devices[0], GPU: -1}}, nil, "no card")
-	if b := r.Devices[0].Account; b.Missing != "no card" || b.GPU != -1 {
-		t.Errorf("%+v", b)
-	}
+	b := r.Devices[0].Account
+	assert.That(t, b.Missing == "no card" && b.GPU == -1, "%+v", b)
 }
 
 func ofAccounting(m analysis.Metric) bool {
@@ -297,12 +280,8 @@ func TestAccountingMetrics(t *testing.T) {
 				why[m.Name] = text
 			}
 		}
-		if diff := cmp.Diff(test.why, why); diff != "" {
-			t.Errorf("%s: why (-want +got):\n%s", test.name, diff)
-		}
-		if diff := cmp.Diff(test.want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", test.name, diff)
-		}
+		assert.Diff(t, test.why, why, "%s: why", test.name)
+		assert.Diff(t, test.want, got, "%s", test.name)
 	}
 }
 
@@ -333,16 +312,13 @@ func TestOtherLibrariesByKind(t *testing.T) {
 		ContextOfDevice: true, ContextIsAll: true, ContextSince: 13 * ms, Managed: 30, HostPinned: 20,
 	}
 	d := &r.Devices[0]
-	if diff := cmp.Diff(want, d.Holdings.Final.OtherMemory); diff != "" {
-		t.Errorf("at the end (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, want, d.Holdings.Final.OtherMemory, "at the end")
 	if got, want := d.OtherLibraries, (accounting.OtherLibraries{Live: 45, Peak: 100, Calls: 7}); got != want {
 		t.Errorf("external %+v, want %+v", got, want)
 	}
 	// Without an arena the peak is that of the sum: 50 + 45 + 7 + 4.
-	if peak := d.Holdings.Peak; peak.Sum() != 106 || peak.At.Time != 10*ms || peak.Until != 11*ms {
-		t.Errorf("peak %+v", peak)
-	}
+	peak := d.Holdings.Peak
+	assert.That(t, peak.Sum() == 106 && peak.At.Time == 10*ms && peak.Until == 11*ms, "peak %+v", peak)
 }
 
 func TestReadReadingsRefusesNonsense(t *testing.T) {
@@ -350,12 +326,8 @@ func TestReadReadingsRefusesNonsense(t *testing.T) {
 		{Kind: trace.KindDeviceUsed, Device: -1}, {Kind: trace.KindDeviceUsed, Device: accounting.MostGPUs}, {Kind: trace.KindDeviceUsed, Provided: -1},
 	} {
 		_, err := analysis.ReadReadings(modeltest.Source([]trace.Event{e}, 1), func(int32) string { return "all=1" })
-		if err == nil || !strings.Contains(err.Error(), "reading 0") {
-			t.Errorf("%+v: %v", e, err)
-		}
+		assert.That(t, err != nil && strings.Contains(err.Error(), "reading 0"), "%+v: %v", e, err)
 	}
 	_, err := analysis.ReadReadings(modeltest.Source([]trace.Event{{Kind: trace.KindDeviceUsed}}, 1), func(int32) string { return "pid=x" })
-	if err == nil {
-		t.Error("a process named x was taken")
-	}
+	assert.That(t, err != nil, "a process named x was taken")
 }

@@ -2,9 +2,7 @@ package accounting
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
-	"io"
 	"math"
 	"slices"
 	"strconv"
@@ -49,21 +47,15 @@ func (s *stretch) length() int64 { return s.Last - s.First }
 // They fit in memory: there are few compared with the events of a process.
 func ReadReadings(src trace.Source, text func(context int32) string) (*Readings, error) {
 	r := &Readings{}
-	for {
-		b, err := src.Next()
-		if errors.Is(err, io.EOF) {
-			return r, nil
-		}
+	for e, err := range trace.Events(src) {
 		if err != nil {
 			return nil, err
 		}
-		for i := range b.Seq {
-			e := b.Event(i)
-			if err := r.add(&e, text(e.Context)); err != nil {
-				return nil, fmt.Errorf("reading %d: %w", e.Seq, err)
-			}
+		if err := r.add(e, text(e.Context)); err != nil {
+			return nil, fmt.Errorf("reading %d: %w", e.Seq, err)
 		}
 	}
+	return r, nil
 }
 
 // MostGPUs is more GPUs than a machine has. It bounds the memory that a damaged device number can cost.

@@ -1,6 +1,10 @@
 package accounting
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/memprof/memprof/trace/tracetest/assert"
+)
 
 const ms = 1_000_000
 
@@ -25,11 +29,8 @@ func TestReadingForAnInstant(t *testing.T) {
 	}
 	for _, test := range tests {
 		got := course.at(test.instant*ms, test.since*ms, test.until*ms, test.ended*ms)
-		if got != test.want {
-			t.Errorf("%s: %+v, want %+v", test.name, got, test.want)
-		}
+		assert.Equal(t, got, test.want, "%s", test.name)
 	}
-	if got := (Course)(nil).at(5, 0, 9, 9); got.Valid {
-		t.Errorf("a reading from nothing: %+v", got)
-	}
+	got := (Course)(nil).at(5, 0, 9, 9)
+	assert.That(t, !got.Valid, "a reading from nothing: %+v", got)
 }

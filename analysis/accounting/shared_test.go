@@ -5,20 +5,17 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/ledger"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // The sum of processes is held against readings no less carefully than one.
 func TestAccountingTogetherAreSteadyOrSaySo(t *testing.T) {
 	for at, steady := range map[int64]bool{500: true, 435: false} { // the second took 10 MiB at 430
 		a, _ := reconcileTwo(t, readingsOf(t, "0 all=1 0 2000", "0 all=1 50 2000", fmt.Sprintf("0 all=1 %d 3904", at), "0 all=1 950 3400"))
-		if a.Peak.Read.Used != 3904*mib || a.Peak.Read.Steady != steady {
-			t.Errorf("read at %d ms: %+v", at, a.Peak.Read)
-		}
+		assert.That(t, a.Peak.Read.Used == 3904*mib && a.Peak.Read.Steady == steady, "read at %d ms: %+v", at, a.Peak.Read)
 	}
 }
 
@@ -47,9 +44,7 @@ func TestAccountingOfTwoProcesses(t *testing.T) {
 	a, b := reconcileTwo(t, readingsOf(t,
 		"0 all=1 0 2000", "0 pid=71 350 1501", "0 pid=71 850 1501", "0 pid=71 950 1402", "0 pid=71 1600 1402",
 		"0 pid=72 450 403", "0 pid=72 850 403"))
-	if a.Scope != accounting.ScopeProcess || a.Peak.Unexplained != 1*mib || a.End.Unexplained != 2*mib {
-		t.Errorf("first: %+v", a)
-	}
+	assert.That(t, a.Scope == accounting.ScopeProcess && a.Peak.Unexplained == 1*mib && a.End.Unexplained == 2*mib, "first: %+v", a)
 	if b.Scope != accounting.ScopeProcess || b.Peak.Unexplained != 3*mib || b.End.Unexplained != 3*mib || b.UsedPeak != 403*mib {
 		t.Errorf("second: %+v", b)
 	}
@@ -66,9 +61,7 @@ func TestAccountingOfTwoProcessesTogether(t *testing.T) {
 		"strange id": {"0 pid=4 350 1500"},
 	} {
 		a, b := reconcileTwo(t, readingsOf(t, append(lines, more...)...))
-		if diff := cmp.Diff(a, b); diff != "" {
-			t.Errorf("%s: the processes have different accounts of one device:\n%s", name, diff)
-		}
+		assert.Diff(t, a, b, "%s: the processes have different accounts of one device", name)
 		if a.Scope != accounting.ScopeDevice || !slices.Equal(a.Processes, []string{"rank2", "rank10"}) || a.UsedPeak != 3904*mib || a.UsedBeforeJob != 2000*mib {
 			t.Errorf("%s: %+v", name, a)
 		}
@@ -77,19 +70,14 @@ func TestAccountingOfTwoProcessesTogether(t *testing.T) {
 			Seq: -1, Iteration: -1, Time: 600 * ms, T: 764*mib - 100, C: 794 * mib, R: 1290 * mib, Rounding: 100,
 			Slack: 30 * mib, Reserve: 496 * mib, Live: 4,
 		}
-		if diff := cmp.Diff(want, peak.At); diff != "" {
-			t.Errorf("%s: peak (-want +got):\n%s", name, diff)
-		}
+		assert.Diff(t, want, peak.At, "%s: peak", name)
 		libraries := []accounting.LibraryUse{{Name: "libnccl.so.2", Bytes: 130 * mib}, {Name: "libcublas.so.13", Bytes: 80 * mib}}
-		if diff := cmp.Diff(libraries, peak.Libraries); diff != "" {
-			t.Errorf("%s: libraries (-want +got):\n%s", name, diff)
-		}
+		assert.Diff(t, libraries, peak.Libraries, "%s: libraries", name)
 		if peak.Overhead() != 400*mib || !peak.Read.Steady || peak.Rest != 2004*mib || peak.UnexplainedUnknown != accounting.WhyNotOurs {
 			t.Errorf("%s: peak %+v", name, peak)
 		}
-		if end := a.End; end.At.Time != 600*ms || end.Rest != 2004*mib {
-			t.Errorf("%s: the end is not where both were recorded last: %+v", name, end)
-		}
+		end := a.End
+		assert.That(t, end.At.Time == 600*ms && end.Rest == 2004*mib, "%s: the end is not where both were recorded last: %+v", name, end)
 	}
 }
 

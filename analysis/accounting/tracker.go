@@ -81,6 +81,8 @@ type Device struct {
 	now     OtherMemory // Libraries in order of first use, including those with 0 bytes now
 	changed int64       // when R or now last changed
 
+	libraryBytes []int64 // what LibraryBytes returned
+
 	// peak is the state at the peak numbered peakOf, if it has changed since.
 	peak   Holding
 	peakOf int64
@@ -104,6 +106,18 @@ type Device struct {
 func NewDevice(of *ledger.Device) *Device {
 	return &Device{of: of, seen: -1, greatest: Holding{At: ledger.Instant{Seq: -1, Time: -1}}}
 }
+
+// LibraryBytes is what each other library has on the device now, in order of first use; valid until the next call.
+func (d *Device) LibraryBytes() []int64 {
+	d.libraryBytes = d.libraryBytes[:0]
+	for i := range d.now.Libraries {
+		d.libraryBytes = append(d.libraryBytes, d.now.Libraries[i].Bytes)
+	}
+	return d.libraryBytes
+}
+
+// LibraryName is the name of the library with an index in LibraryBytes.
+func (d *Device) LibraryName(i int) string { return d.now.Libraries[i].Name }
 
 // seenFor is how long a reading says what the device has in use, but for what the process itself changes.
 const seenFor = 200_000_000 // ns

@@ -11,10 +11,7 @@ import (
 type Result struct {
 	// Known: the trace has a module, a stack, a phase, a label or a pool of CUDA graphs. Otherwise
 	// everything is "other" and without a name.
-	Known bool
-	// Native: some blocks come from an allocator that was only observed. The trace does not have
-	// the sizes of its chunks, so Provided is Requested.
-	Native     bool
+	Known      bool
 	Categories Breakdown // all that occur; "other" is what neither a label nor the phase decides
 	Phases     Breakdown // in which the blocks were allocated; "other" is outside of all
 	// Modules are the origins of the blocks: the dotted path of the module that requested it, or
@@ -27,32 +24,27 @@ type Result struct {
 	// path. The last one has the longest paths, or depth maxDepth.
 	Depths []Breakdown
 	Stacks Breakdown // by call stack
-}
-
-// Provided is what a group was provided with; -1 where that is not known.
-func (r *Result) Provided(g *Group) int64 {
-	if r.Native {
-		return -1
-	}
-	return g.Provided
+	// Uses are the categories again, with the module and line that most of each comes from.
+	Uses []CategoryUse
 }
 
 // maxDepth is how deep modules are rolled up.
 const maxDepth = 8
 
-// Attribute divides live blocks of a device. native: a native allocator serves
-// the device.
-func (t *Tracker) Attribute(blocks []ledger.Block, native bool) Result {
-	result := Result{Known: t.known, Native: native}
-	categories, phases, contexts := NewGrouping[Category](), NewGrouping[uint8](), NewGrouping[[2]int32]()
+// Attribute divides live blocks of a device.
+func (t *Tracker) Attribute(blocks []ledger.Block) Result {
+	result := Result{Known: t.known}
+	categories, phases, contexts, uses := NewGrouping[Category](), NewGrouping[uint8](), NewGrouping[[2]int32](), NewGrouping[useKey]()
 	for i := range blocks {
 		b := &blocks[i]
 		category := t.Category(b)
-		result.Known = result.Known || category != Other
+		result.Known = result.Known || category == CUDAGraphs
 		categories.Add(category, b)
 		phases.Add(b.Phase, b)
 		contexts.Add([2]int32{b.Context, b.Label}, b)
+		uses.Add(useKey{category, b.Phase, b.Context, b.Label}, b)
 	}
+	result.Uses = t.categoryUses(uses)
 	result.Categories = categories.Breakdown(len(categoryNames), func(c Category) Group { return Named(c.String()) })
 	result.Phases = phases.Breakdown(MaxPhases, func(p uint8) Group { return Named(t.Phases.Name(p)) })
 
@@ -62,7 +54,7 @@ func (t *Tracker) Attribute(blocks []ledger.Block, native bool) Result {
 		origins.Merge(t.OriginOf(by[0], by[1]), sums)
 		stack := t.parsed(by[0]).stack
 		result.Known = result.Known || stack != 0
-		stacks.Merge(t.stacks.canonical(stack), sums)
+		stacks.Merge(t.stackOf(stack), sums)
 	}
 	result.Stacks = stacks.Breakdown(t.opt.Top, t.stackGroup)
 	result.divide(origins, t.opt.Groups)
@@ -104,14 +96,14 @@ func (t *Tracker) ByStack(blocks []ledger.Block) Breakdown {
 
 func (t *Tracker) stackGroup(node int64) Group { return Group{Frames: t.Frames(node)} }
 
-// Check returns an error unless every breakdown has all blocks: so many, with these bytes, at seq.
-func (r *Result) Check(seq, blocks, requested, provided int64) error {
+// Check returns an error unless every breakdown has all blocks of an instant.
+func (r *Result) Check(at ledger.Instant) error {
 	all := append([]Breakdown{r.Categories, r.Phases, r.Modules, r.Kinds, r.Stacks}, r.Depths...)
 	for i := range all {
 		sum := all[i].Sum()
-		if sum.Blocks != blocks || sum.Requested != requested || sum.Provided != provided {
+		if sum.Blocks != at.Live || sum.Requested != at.T || at.C >= 0 && sum.Provided != at.C {
 			return fmt.Errorf("the live allocations at seq %d do not add up: a breakdown has %d blocks, %d bytes in %d, of %d, %d in %d",
-				seq, sum.Blocks, sum.Requested, sum.Provided, blocks, requested, provided)
+				at.Seq, sum.Blocks, sum.Requested, sum.Provided, at.Live, at.T, at.C)
 		}
 	}
 	return nil

@@ -11,57 +11,116 @@ type Category uint8
 
 const (
 	NoCategory Category = iota // not known
-	Weights                    // labelled: parameters and buffers of modules
-	Gradients                  // labelled
-	Optimizer                  // labelled: the optimizer's state
+	Weights
+	Gradients
+	Optimizer
+	Copies
 	Activations
+	Temporaries
+	Loss
 	Inputs
-	KVCache // labelled
-	CUDAGraphs
 	Workspace
+	KVCache
+	CUDAGraphs
+	Communication
 	Other
 )
 
 // categoryNames are stable: metrics and JSON have them.
-var categoryNames = [...]string{"", "weights", "gradients", "optimizer", "activations", "inputs", "kv_cache", "cuda_graphs", "workspace", "other"}
+var categoryNames = [...]string{"", "weights", "gradients", "optimizer", "copies", "activations", "temporaries", "loss", "inputs",
+	"workspace", "kv_cache", "cuda_graphs", "communication", "other"}
 
 func (c Category) String() string { return categoryNames[c] }
+
+// categoryRules say what each category has: the one rule that [Tracker.Category] goes by. Help prints them.
+var categoryRules = [...]string{"",
+	"labelled: parameters and buffers of modules. Where nothing is labelled, all that persists",
+	"labelled, or allocated in backward and alive beyond it",
+	"labelled, or allocated in the optimizer's step and alive beyond it, or persistent, as large as a parameter and made after a backward",
+	"persistent and no parameter: alive beyond the next iteration, or made outside of passes and alive beyond its own. EMA, caches, kept outputs",
+	"allocated in forward and alive beyond it: saved for backward, which frees it",
+	"allocated and freed within one pass",
+	"the output of forward, and what is made of it before backward: logits, log-probabilities",
+	"labelled, or allocated in the data phase and alive beyond it, or made between iterations and gone after them",
+	"of cuBLAS, as large as its workspaces are and never freed; of cuDNN, freed before anything else is allocated or freed",
+	"labelled, or made by a module and an argument of later calls in a job without backward",
+	"in pools of CUDA graphs",
+	"labelled",
+	"none of these rules decides",
+}
+
+// Rule says what a category has, for help.
+func (c Category) Rule() string { return categoryRules[c] }
 
 // parseCategory is the category of a name, NoCategory for a name that is none.
 func parseCategory(name string) Category {
 	return Category(max(0, slices.Index(categoryNames[:], name)))
 }
 
-// Category is what a block is for. Its last label decides; without one, the arena and phase that it
-// was allocated in, and whether it was freed before the phase ended:
-//
-//	in a pool of CUDA graphs    cuda_graphs
-//	freed within its phase      workspace
-//	beyond it, from forward     activations
-//	beyond it, from data        inputs
-//	all else                    other
-//
-// The end of the trace and a failed request end all open phases: blocks that are live there have
-// outlived their phase, since an exception or an exit frees blocks that are still in use.
+// Category is what a block is for: its last label decides, then its arena, then when it was allocated and how it
+// ended; see [Category.Rule]. The end of the trace and a failed request end all open phases: blocks that are live
+// there have outlived their phase, since an exception or an exit frees blocks that are still in use.
 func (t *Tracker) Category(b *ledger.Block) Category {
 	if b.Label != 0 {
-		if c := t.parsed(b.Label).category; c != NoCategory {
-			return c
+		label := t.parsed(b.Label).category
+		switch {
+		case label == Inputs && (Fate(b.Fate) == replaced || Fate(b.Fate) == alive && b.Born&bornInModule != 0 && !t.trains()):
+			return KVCache
+		case label != NoCategory:
+			return label
 		}
 	}
 	if t.graphs(b) {
 		return CUDAGraphs
 	}
+	fate := Fate(b.Fate)
+	if fate == alive && t.lasts(b.Seq) {
+		fate = t.keptAs(b.Born, b.Requested)
+	}
 	switch {
-	case b.Phase == OtherPhase:
-		return Other
-	case b.Within:
+	case fate == atOnce:
+		return Workspace
+	case fate == within:
+		return Temporaries
+	case fate == output:
+		return Loss
+	case Fate(b.Fate) == alive && (fate != alive || t.over) && slices.Contains(cublasSizes, b.Requested):
 		return Workspace
 	}
 	switch t.Phases.Name(b.Phase) {
 	case "forward":
+		if fate == kept || fate == keptState {
+			return Copies
+		}
 		return Activations
+	case "backward":
+		return Gradients
+	case "optimizer":
+		return Optimizer
 	case "data":
+		return Inputs
+	}
+	return t.outside(b, fate)
+}
+
+// cublasSizes are the workspaces, in bytes, that PyTorch gives cuBLAS for a handle and stream: on Hopper and later, and
+// before; and cuBLASLt. A CUBLAS_WORKSPACE_CONFIG of another size is not known.
+var cublasSizes = []int64{32 << 20, 4096<<10*2 + 16<<10*8, 1 << 20}
+
+// outside is the category of a block that was allocated outside of the phases of training.
+func (t *Tracker) outside(b *ledger.Block, fate Fate) Category {
+	switch {
+	case fate == keptState:
+		return Optimizer
+	case fate == keptAll:
+		return Weights
+	case fate == kept, fate == crossed, fate == alive && b.Born&bornInPass == 0 && t.over && t.Phases.Any():
+		return Copies
+	case fate == inBackward:
+		return Activations
+	case fate == alive && b.Born&bornAfterForward != 0 && t.trains():
+		return Loss
+	case fate == goneLater:
 		return Inputs
 	}
 	return Other

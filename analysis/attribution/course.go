@@ -37,7 +37,7 @@ type courseWindow struct {
 // CategoryCourse follows how many bytes each category of allocations has on one device over time, in one pass and in
 // bounded memory.
 //
-// A category may be known only when a block is freed (a workspace is what its phase frees), so that a block counts
+// A category may be known only when a block is freed (a temporary is what its phase frees), so that a block counts
 // backwards: at its free it is added to all instants in its life. The instants are the moments of most requested bytes in
 // windows of events, so that no peak is lost.
 type CategoryCourse struct {
@@ -198,8 +198,8 @@ func (k *CategoryCourse) Finish() []CategoryPoint {
 func PresentCategories(points []CategoryPoint) []Category {
 	var out []Category
 	for _, c := range []Category{
-		Weights, Optimizer, KVCache, CUDAGraphs, Gradients, Activations,
-		Inputs, Workspace, Other, NoCategory,
+		Weights, Optimizer, Copies, KVCache, CUDAGraphs, Gradients, Activations,
+		Inputs, Loss, Temporaries, Communication, Workspace, Other, NoCategory,
 	} {
 		if slices.ContainsFunc(points, func(p CategoryPoint) bool { return p.Bytes[c] > 0 }) {
 			out = append(out, c)

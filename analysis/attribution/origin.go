@@ -122,3 +122,11 @@ func parseContext(text string) parsed {
 	}
 	return r
 }
+
+// ModuleOf is the dotted path of the module in the context of an alloc; "" for none.
+func ModuleOf(context string) string {
+	if o := parseContext(context).origin; o.Module {
+		return o.Name
+	}
+	return ""
+}

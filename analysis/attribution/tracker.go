@@ -10,19 +10,23 @@ type Options struct {
 	Text   func(context int32) string // the text of a context
 	Top    int                        // stacks in a Breakdown
 	Groups int                        // modules in a Breakdown
+
+	AllFrames bool // stacks have all their frames, not only those of the job's own code
 }
 
 // Tracker follows the events of a process that say where requests come from: contexts, labels, stacks, phases.
 type Tracker struct {
 	Phases Phases
 
-	opt       Options
-	stacks    stacks
-	contexts  map[int32]*parsed // by context, those parsed so far
-	arenas    []arenaUse        // by index
-	known     bool              // an event about origins came
-	capturing bool              // a CUDA graph is being captured
-	captured  bool              // one was
+	opt      Options
+	stacks   stacks
+	contexts map[int32]*parsed // by context, those parsed so far
+	arenas   []arenaUse        // by index
+	passes
+	parameterSizes map[int64]bool // requested bytes of blocks that were labelled as weights
+	known          bool           // an event about origins came
+	capturing      bool           // a CUDA graph is being captured
+	captured       bool           // one was
 }
 
 // arenaUse is what attribution needs of an arena.
@@ -55,15 +59,33 @@ func (t *Tracker) Stack(e *trace.Event) {
 // Phase takes a phase_begin or phase_end.
 func (t *Tracker) Phase(e *trace.Event) {
 	t.known = true
+	name := trace.ParseContext(e.Kind, t.opt.Text(e.Context)).Name()
 	if e.Kind == trace.KindPhaseBegin {
-		t.Phases.begin(e.Context, trace.ParseContext(e.Kind, t.opt.Text(e.Context)).Name())
+		t.step(name, true, e.Seq)
+		t.Phases.begin(e.Context, name)
 	} else {
 		t.Phases.end(e.Context)
+		t.step(name, false, e.Seq)
 	}
 }
 
-// Label takes a label event. The caller keeps its context with the block.
-func (t *Tracker) Label() { t.known = true }
+// step follows training. What is recomputed in backward is no forward.
+func (t *Tracker) step(name string, begins bool, seq int64) {
+	if name == "backward" || !t.inBackward() {
+		t.changed(name, begins, seq)
+	}
+}
+
+// Label takes a label event of a block, nil for none. The caller keeps its context with the block.
+func (t *Tracker) Label(context int32, of *ledger.Segment) {
+	t.known = true
+	if of != nil && t.LabelCategory(context) == Weights {
+		if t.parameterSizes == nil {
+			t.parameterSizes = map[int64]bool{}
+		}
+		t.parameterSizes[of.Requested] = true
+	}
+}
 
 // Capture takes the number of CUDA graphs that are being captured from now on.
 func (t *Tracker) Capture(open int64) {
@@ -73,9 +95,6 @@ func (t *Tracker) Capture(open int64) {
 
 // Capturing says whether a CUDA graph is being captured.
 func (t *Tracker) Capturing() bool { return t.capturing }
-
-// InCapture notes that something was allocated in an arena during a capture.
-func (t *Tracker) InCapture(arena int32) { t.arenas[arena].captured = true }
 
 // graphs says whether a block is memory of CUDA graphs: all blocks in the arenas of a pool are,
 // unless the trace has captures and nothing was allocated in the arena during one.

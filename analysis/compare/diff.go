@@ -19,12 +19,9 @@ import (
 // A run has one value for each number: that of its worst process and device, each at its own peak. It is the greatest,
 // or of a number of which more is better the least.
 //
-// A set is represented by its median. With an even number of values, the greater of the two in the
-// middle is taken, so that the median is a value of some run.
-//
-// The noise is the greatest value minus the least, in the set where that is more. A change that is no
-// greater is within noise: the job varies as much without a change. The noise is unknown if each set has
-// one run.
+// A set is represented by its median. A change is within noise if both sets may be of one job: by a rank test and
+// its effect size, or where the sets are too small for that, by their ranges and means. The noise is unknown if each
+// set has one run; then every difference counts. A change of less than 0.1 % is too small to matter, however sure.
 type Diff struct {
 	Base, New int      // runs of each
 	Metrics   []Change // [analysis.Metrics] and [RankMetrics] that any run has, in their order
@@ -46,6 +43,10 @@ type Change struct {
 	Unit      analysis.Unit
 	Base, New Spread
 	Direction Direction
+	// Effect is the effect size, from -1 to 1: of all pairs of a run of each set, in how many more the new one is greater. Beyond says
+	// that the sets differ by more than noise.
+	Effect float64
+	Beyond bool
 }
 
 // Spread is the least, median and greatest value of one number in a set of runs.
@@ -61,13 +62,14 @@ const (
 	Grew Outcome = iota
 	Shrank
 	WithinNoise
+	TooSmall // surely changed, by less than matters
 	OneSided // only one of the sets has the number
 	Same
 )
 
-// String is "grew", "shrank", "within noise", "one-sided" or "same".
+// String is "grew", "shrank", "within noise", "too small", "one-sided" or "same".
 func (o Outcome) String() string {
-	return [...]string{"grew", "shrank", "within noise", "one-sided", "same"}[o]
+	return [...]string{"grew", "shrank", "within noise", "too small", "one-sided", "same"}[o]
 }
 
 // Delta returns the new median minus the base median; ok is false if only one set has the number.
@@ -84,21 +86,37 @@ func (c *Change) Noise() (noise float64, ok bool) {
 	return max(c.Base.Max-c.Base.Min, c.New.Max-c.New.Min), max(c.Base.Runs, c.New.Runs) > 1
 }
 
-// Outcome compares the delta with the noise.
+// Outcome says what the change is.
 func (c *Change) Outcome() Outcome {
 	delta, ok := c.Delta()
-	noise, _ := c.Noise()
 	switch {
 	case !ok:
 		return OneSided
 	case delta == 0:
 		return Same
-	case math.Abs(delta) <= noise:
+	case !c.Beyond:
 		return WithinNoise
+	case math.Abs(delta) < c.least():
+		return TooSmall
 	case delta > 0:
 		return Grew
 	}
 	return Shrank
+}
+
+// least is the least delta that matters.
+func (c *Change) least() float64 {
+	if c.Unit == analysis.Share {
+		return leastShare
+	}
+	return leastShare * max(math.Abs(c.Base.Median), math.Abs(c.New.Median))
+}
+
+// newChange compares one number of the runs that have it.
+func newChange(name string, unit analysis.Unit, base, with []float64) Change {
+	c := Change{Name: name, Unit: unit, Base: spread(base), New: spread(with)}
+	c.Effect, c.Beyond = differ(base, with)
+	return c
 }
 
 // Compare compares two sets of runs. A run is the results of all its processes.
@@ -137,7 +155,8 @@ func Compare(base, with [][]*analysis.Result) *Diff {
 
 // metric appends the change of one metric to d.Metrics, unless no run has the metric.
 func (d *Diff) metric(name string, unit analysis.Unit, base, with [][]*analysis.Result, of func([]*analysis.Result) (float64, bool)) {
-	c := Change{Name: name, Unit: unit, Base: spread(base, of), New: spread(with, of), Direction: DirectionOf(name)}
+	c := newChange(name, unit, values(base, of), values(with, of))
+	c.Direction = DirectionOf(name)
 	if c.Base.Runs+c.New.Runs > 0 {
 		d.Metrics = append(d.Metrics, c)
 	}
@@ -166,19 +185,24 @@ func used(run []*analysis.Result) iter.Seq[*analysis.DeviceResult] {
 	}
 }
 
-// spread returns the spread of a number over the runs that have it.
-func spread[R any](runs []R, of func(R) (float64, bool)) Spread {
-	var values []float64
+// values returns a number of the runs that have it, in ascending order.
+func values[R any](runs []R, of func(R) (float64, bool)) []float64 {
+	var all []float64
 	for _, run := range runs {
 		if v, ok := of(run); ok {
-			values = append(values, v)
+			all = append(all, v)
 		}
 	}
+	slices.Sort(all)
+	return all
+}
+
+// spread is that of values in ascending order.
+func spread(values []float64) Spread {
 	if len(values) == 0 {
 		return Spread{}
 	}
-	slices.Sort(values)
-	return Spread{Runs: len(values), Min: values[0], Median: values[len(values)/2], Max: values[len(values)-1]}
+	return Spread{Runs: len(values), Min: values[0], Median: median(values), Max: values[len(values)-1]}
 }
 
 // listing is bytes by name, of a device or of a run. It may be only the head of a longer list.
@@ -251,7 +275,7 @@ func changes(base, with []listing) []Change {
 				}
 				seen[name] = true
 				of := func(l listing) (float64, bool) { return l.value(name) }
-				out = append(out, Change{Name: name, Unit: analysis.Bytes, Base: spread(base, of), New: spread(with, of)})
+				out = append(out, newChange(name, analysis.Bytes, values(base, of), values(with, of)))
 			}
 		}
 	}

@@ -4,19 +4,18 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/analysis/iterations"
 	"github.com/memprof/memprof/analysis/ledger"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // diffed is a run of one process; its devices have these values of max R.
 func diffed(reserved ...int64) []*analysis.Result {
 	r := &analysis.Result{Process: "rank0"}
 	for i, bytes := range reserved {
-		r.Devices = append(r.Devices, analysis.DeviceResult{Device: int32(i), Allocs: 1, MaxR: bytes})
+		r.Devices = append(r.Devices, analysis.DeviceResult{Device: int32(i), Memory: analysis.Memory{MaxR: bytes}, Allocs: 1})
 	}
 	return []*analysis.Result{r}
 }
@@ -42,23 +41,20 @@ func TestCompareMetrics(t *testing.T) {
 		{"the worst device", [][]*analysis.Result{diffed(100, 300, 200)}, [][]*analysis.Result{diffed(250, 90)}, "300 250 -50 0 false shrank"},
 		{"the same", [][]*analysis.Result{diffed(100)}, [][]*analysis.Result{diffed(100)}, "100 100 0 0 false same"},
 		{"within the base's spread", [][]*analysis.Result{diffed(90), diffed(130), diffed(100)}, [][]*analysis.Result{diffed(140)}, "100 140 40 40 true within noise"},
-		{"beyond it by a byte", [][]*analysis.Result{diffed(90), diffed(130), diffed(100)}, [][]*analysis.Result{diffed(141)}, "100 141 41 40 true grew"},
+		{"far beyond it", [][]*analysis.Result{diffed(90), diffed(130), diffed(100)}, [][]*analysis.Result{diffed(260)}, "100 260 160 40 true grew"},
+		{"too small", [][]*analysis.Result{diffed(17179869184)}, [][]*analysis.Result{diffed(17179611136)}, "1.7179869184e+10 1.7179611136e+10 -258048 0 false too small"},
 		{"within the new set's", [][]*analysis.Result{diffed(100)}, [][]*analysis.Result{diffed(40), diffed(90), diffed(95)}, "100 90 -10 55 true within noise"},
 		{"exact repetitions", [][]*analysis.Result{diffed(100), diffed(100)}, [][]*analysis.Result{diffed(99), diffed(99)}, "100 99 -1 0 true shrank"},
-		{"an even number", [][]*analysis.Result{diffed(10), diffed(40), diffed(20), diffed(30)}, [][]*analysis.Result{diffed(100)}, "30 100 70 30 true grew"},
+		{"an even number", [][]*analysis.Result{diffed(10), diffed(40), diffed(20), diffed(30)}, [][]*analysis.Result{diffed(100)}, "25 100 75 30 true grew"},
 	}
 	for _, test := range tests {
 		d := Compare(test.base, test.new)
-		if d.Base != len(test.base) || d.New != len(test.new) {
-			t.Errorf("%s: %d and %d runs", test.name, d.Base, d.New)
-		}
+		assert.That(t, d.Base == len(test.base) && d.New == len(test.new), "%s: %d and %d runs", test.name, d.Base, d.New)
 		c := changeOf(t, d.Metrics, "reserved.peak")
 		delta, _ := c.Delta()
 		noise, known := c.Noise()
 		got := fmt.Sprint(c.Base.Median, " ", c.New.Median, " ", delta, " ", noise, " ", known, " ", c.Outcome())
-		if got != test.want {
-			t.Errorf("%s: %s, want %s", test.name, got, test.want)
-		}
+		assert.That(t, got == test.want, "%s: %s, want %s", test.name, got, test.want)
 	}
 }
 
@@ -66,23 +62,19 @@ func TestCompareMetrics(t *testing.T) {
 func TestCompareIdle(t *testing.T) {
 	idle := diffed(100, 900)
 	idle[0].Devices[1].Allocs = 0
-	if c := changeOf(t, Compare([][]*analysis.Result{idle}, [][]*analysis.Result{diffed(100, 900)}).Metrics, "reserved.peak"); c.Base.Median != 100 || c.New.Median != 900 {
-		t.Errorf("%v and %v, want 100 and 900", c.Base.Median, c.New.Median)
-	}
+	c := changeOf(t, Compare([][]*analysis.Result{idle}, [][]*analysis.Result{diffed(100, 900)}).Metrics, "reserved.peak")
+	assert.That(t, c.Base.Median == 100 && c.New.Median == 900, "%v and %v, want 100 and 900", c.Base.Median, c.New.Median)
 }
 
 // TestCompareRankMetrics checks that a metric of only one set is one-sided, and that one of no set is left out.
 func TestCompareRankMetrics(t *testing.T) {
 	alone := [][]*analysis.Result{diffed(100)}
-	two := [][]*analysis.Result{append(diffed(100), &analysis.Result{Process: "rank1", Devices: []analysis.DeviceResult{{Allocs: 1, MaxR: 300}}})}
+	two := [][]*analysis.Result{append(diffed(100), &analysis.Result{Process: "rank1", Devices: []analysis.DeviceResult{{Memory: analysis.Memory{MaxR: 300}, Allocs: 1}}})}
 	c := changeOf(t, Compare(alone, two).Metrics, "imbalance.reserved")
-	if want := (Change{Name: "imbalance.reserved", Unit: analysis.Share, New: Spread{1, 1.5, 1.5, 1.5}}); c != want || c.Outcome() != OneSided {
-		t.Errorf("%+v, %v; want %+v", c, c.Outcome(), want)
-	}
+	want := Change{Name: "imbalance.reserved", Unit: analysis.Share, New: Spread{1, 1.5, 1.5, 1.5}}
+	assert.That(t, c == want && c.Outcome() == OneSided, "%+v, %v; want %+v", c, c.Outcome(), want)
 	for _, c := range Compare(alone, alone).Metrics {
-		if c.Name == "imbalance.reserved" {
-			t.Errorf("a metric that no run has: %+v", c)
-		}
+		assert.That(t, c.Name != "imbalance.reserved", "a metric that no run has: %+v", c)
 	}
 }
 
@@ -143,17 +135,15 @@ func TestCompareParts(t *testing.T) {
 			func(d *Diff) []Change { return d.Modules }, []string{"b 0 10 grew", "a 5 - one-sided"}},
 		{"a device that lists only greater ones", run(held(30, 2, of("a", 50), of("b", 20)), held(0, 0, of("c", 25))), run(held(0, 0, of("c", 26))),
 			func(d *Diff) []Change { return d.Modules }, []string{"a 50 0 shrank", "b 20 0 shrank", "c 25 26 grew"}},
-		{"sizes", run(analysis.DeviceResult{Peak: ledger.Instant{T: 100}, TopSizes: []attribution.AllocationGroup{{Size: 64, Requested: 64}, {Size: 36, Requested: 36}}}),
-			run(analysis.DeviceResult{Peak: ledger.Instant{T: 128}, TopSizes: []attribution.AllocationGroup{{Size: 64, Requested: 128}}}),
+		{"sizes", run(analysis.DeviceResult{Memory: analysis.Memory{Peak: ledger.Instant{T: 100}}, TopSizes: []attribution.AllocationGroup{{Size: 64, Requested: 64}, {Size: 36, Requested: 36}}}),
+			run(analysis.DeviceResult{Memory: analysis.Memory{Peak: ledger.Instant{T: 128}}, TopSizes: []attribution.AllocationGroup{{Size: 64, Requested: 128}}}),
 			func(d *Diff) []Change { return d.Sizes }, []string{"64 64 128 grew", "36 36 0 shrank"}},
-		{"sizes below the list", run(analysis.DeviceResult{Peak: ledger.Instant{T: 100}, TopSizes: []attribution.AllocationGroup{{Size: 64, Requested: 64}}}),
-			run(analysis.DeviceResult{Peak: ledger.Instant{T: 128}, TopSizes: []attribution.AllocationGroup{{Size: 128, Requested: 128}}}),
+		{"sizes below the list", run(analysis.DeviceResult{Memory: analysis.Memory{Peak: ledger.Instant{T: 100}}, TopSizes: []attribution.AllocationGroup{{Size: 64, Requested: 64}}}),
+			run(analysis.DeviceResult{Memory: analysis.Memory{Peak: ledger.Instant{T: 128}}, TopSizes: []attribution.AllocationGroup{{Size: 128, Requested: 128}}}),
 			func(d *Diff) []Change { return d.Sizes }, []string{"64 64 0 shrank", "128 - 128 one-sided"}},
 	}
 	for _, test := range tests {
-		if diff := cmp.Diff(test.want, lines(test.part(Compare(test.base, test.new)))); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", test.name, diff)
-		}
+		assert.Diff(t, test.want, lines(test.part(Compare(test.base, test.new))), "%s", test.name)
 	}
 }
 
@@ -180,7 +170,5 @@ func TestCompareManyIterations(t *testing.T) {
 			changed[c.Name] = delta
 		}
 	}
-	if len(changed) != 1 || changed["9–12"] != 5000-1005 {
-		t.Errorf("changed: %v, want that of 9–12 by 3995", changed)
-	}
+	assert.That(t, len(changed) == 1 && changed["9–12"] == 5000-1005, "changed: %v, want that of 9–12 by 3995", changed)
 }

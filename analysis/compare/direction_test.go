@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // TestVerdict: what is better is so by the direction of the metric, and nothing within noise is.
@@ -14,6 +15,7 @@ func TestVerdict(t *testing.T) {
 		if runs == 1 {
 			c.Base.Min, c.Base.Max = base, base
 		}
+		c.Beyond = runs == 1 || with > base+2
 		return c.Verdict()
 	}
 	for _, test := range []struct {
@@ -27,17 +29,14 @@ func TestVerdict(t *testing.T) {
 		{"kv.token", 0.4, 0.6, 1, "better"}, {"kv.token", 0.6, 0.4, 1, "worse"},
 		{"category.weights", 0.4, 0.6, 1, ""}, {"category.weights.bytes", 4, 6, 1, "worse"},
 	} {
-		if got := change(test.metric, test.base, test.with, test.runs); got != test.want {
-			t.Errorf("%s from %v to %v over %d runs: %q, want %q", test.metric, test.base, test.with, test.runs, got, test.want)
-		}
+		got := change(test.metric, test.base, test.with, test.runs)
+		assert.That(t, got == test.want, "%s from %v to %v over %d runs: %q, want %q", test.metric, test.base, test.with, test.runs, got, test.want)
 	}
 	var names []string
 	for _, m := range analysis.Metrics() {
 		names = append(names, m.Name)
 	}
 	for _, name := range slices.Concat(higher, neither) {
-		if !slices.Contains(names, name) {
-			t.Errorf("there is no metric %s", name)
-		}
+		assert.That(t, slices.Contains(names, name), "there is no metric %s", name)
 	}
 }

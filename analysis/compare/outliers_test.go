@@ -3,7 +3,7 @@ package compare
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 func TestOutliers(t *testing.T) {
@@ -28,8 +28,6 @@ func TestOutliers(t *testing.T) {
 				got = append(got, i)
 			}
 		}
-		if diff := cmp.Diff(c.want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", c.name, diff)
-		}
+		assert.Diff(t, c.want, got, "%s", c.name)
 	}
 }

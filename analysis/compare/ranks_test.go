@@ -3,10 +3,9 @@ package compare
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/accounting"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 func TestRankOf(t *testing.T) {
@@ -22,16 +21,14 @@ func TestRankOf(t *testing.T) {
 		if !ok {
 			rank = 0
 		}
-		if got := (answer{rank, ok}); got != want {
-			t.Errorf("RankOf(%q) = %v, want %v", process, got, want)
-		}
+		assert.Equal(t, (answer{rank, ok}), want, "RankOf(%q)", process)
 	}
 }
 
 // member is a result of one device; its max R and max T are both reserved bytes.
 func member(process, card string, total, reserved int64) *analysis.Result {
 	return &analysis.Result{Process: process, Duration: 100, Devices: []analysis.DeviceResult{{
-		Allocs: 1, MaxT: reserved, MaxR: reserved, Card: card, Total: total, Series: analysis.Series{Points: []analysis.Point{{Start: 10}}},
+		Memory: analysis.Memory{MaxT: reserved, MaxR: reserved}, Allocs: 1, Card: card, Total: total, Series: analysis.Series{Points: []analysis.Point{{Start: 10}}},
 	}}}
 }
 
@@ -129,18 +126,11 @@ func TestCompareRanks(t *testing.T) {
 		for _, r := range ranks.Rows {
 			rows = append(rows, row{r.Process, r.Number, r.Used, r.Left, r.Device.Total})
 		}
-		if diff := cmp.Diff(test.rows, rows); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", test.name, diff)
-		}
-		if diff := cmp.Diff(test.imbalance, ranks.Reserved); diff != "" {
-			t.Errorf("%s: imbalance (-want +got):\n%s", test.name, diff)
-		}
-		if ratio, ok := ranks.Reserved.Ratio(); ratio != test.ratio || ok != (test.ratio != 0) {
-			t.Errorf("%s: ratio %v, %v, want %v", test.name, ratio, ok, test.ratio)
-		}
-		if ranks.First != test.first {
-			t.Errorf("%s: row %d would run out first, want %d", test.name, ranks.First, test.first)
-		}
+		assert.Diff(t, test.rows, rows, "%s", test.name)
+		assert.Diff(t, test.imbalance, ranks.Reserved, "%s: imbalance", test.name)
+		ratio, ok := ranks.Reserved.Ratio()
+		assert.That(t, ratio == test.ratio && ok == (test.ratio != 0), "%s: ratio %v, %v, want %v", test.name, ratio, ok, test.ratio)
+		assert.That(t, ranks.First == test.first, "%s: row %d would run out first, want %d", test.name, ranks.First, test.first)
 	}
 }
 
@@ -152,7 +142,5 @@ func TestRankMetrics(t *testing.T) {
 	for _, m := range RankMetrics() {
 		got[m.Name], _ = m.Of(ranks).Ratio()
 	}
-	if diff := cmp.Diff(map[string]float64{"imbalance.reserved": 1.5, "imbalance.requested": 1.8}, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	assert.Diff(t, map[string]float64{"imbalance.reserved": 1.5, "imbalance.requested": 1.8}, got)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/iterations"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // studied is a result with peaks of C and T, first and later, over a final R of 1000 bytes.
@@ -46,33 +47,26 @@ func TestStudyMeasures(t *testing.T) {
 		"internal_first": 0.2, "internal_first_of_c": 0.25, "internal_later": 0.1, "internal_later_of_c": 0.25,
 		"excess": 0.4, "excess_of_c": 1, "own_idle_first": 0, "own_idle_later": 0.6,
 	}
-	if diff := cmp.Diff(want, valuesOf(func(m *StudyMeasure) float64 { return m.Value(&s.Jobs[0].Result.Paper) })); diff != "" {
-		t.Errorf("alexnet (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, want, valuesOf(func(m *StudyMeasure) float64 { return m.Value(&s.Jobs[0].Result.Paper) }), "alexnet")
 	want = map[string]float64{
 		"t1": 0.4, "c1": 0.5, "t2": 0.4, "c2": 0.5333, "idle_first": 0.5, "idle_later": 0.4667,
 		"internal_first": 0.1, "internal_first_of_c": 0.15, "internal_later": 0.1333, "internal_later_of_c": 0.1833,
 		"excess": -0.0333, "excess_of_c": 0.1667, "own_idle_first": 0.375, "own_idle_later": 0.4667,
 	}
-	if diff := cmp.Diff(want, valuesOf(s.Mean)); diff != "" {
-		t.Errorf("mean (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, want, valuesOf(s.Mean), "mean")
 	want = map[string]float64{
 		"t1": 0.6, "c1": 0.8, "t2": 0.7, "c2": 1, "idle_first": 0.8, "idle_later": 0.8,
 		"internal_first": 0.2, "internal_first_of_c": 0.25, "internal_later": 0.3, "internal_later_of_c": 0.3,
 		"excess": 0.4, "excess_of_c": 1, "own_idle_first": 0.75, "own_idle_later": 0.8,
 	}
-	if diff := cmp.Diff(want, valuesOf(s.Max)); diff != "" {
-		t.Errorf("maximum (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, want, valuesOf(s.Max), "maximum")
 }
 
 // TestPaperFiguresAgree checks that the paper's figures agree with each other as the measures read them.
 func TestPaperFiguresAgree(t *testing.T) {
 	figures := valuesOf(func(m *StudyMeasure) float64 { return m.PaperMean })
-	if got := 1 - figures["c1"]; math.Abs(got-figures["idle_first"]) > 1e-9 {
-		t.Errorf("1 - C1 is %v, printed as %v", got, figures["idle_first"])
-	}
+	got := 1 - figures["c1"]
+	assert.That(t, math.Abs(got-figures["idle_first"]) <= 1e-9, "1 - C1 is %v, printed as %v", got, figures["idle_first"])
 	if got := 1 - figures["c1"]/(1+figures["excess_of_c"]); math.Abs(got-figures["idle_later"]) > 0.0005 {
 		t.Errorf("1 - C2 is %v, printed as %v", got, figures["idle_later"])
 	}
@@ -109,7 +103,6 @@ func TestStudyWithoutC(t *testing.T) {
 		t.Error(diff)
 	}
 	s.Add("served", []*analysis.Result{studied("pid1", 500, 500, 500, 500)})
-	if got := valuesOf(s.Mean)["c1"]; got != 0.5 {
-		t.Errorf("mean C1 %v, want that of the job that has one", got)
-	}
+	got := valuesOf(s.Mean)["c1"]
+	assert.That(t, got == 0.5, "mean C1 %v, want that of the job that has one", got)
 }

@@ -2,8 +2,6 @@ package fit
 
 import (
 	"context"
-	"errors"
-	"io"
 	"strings"
 
 	"github.com/memprof/memprof/analysis/accounting"
@@ -15,7 +13,7 @@ type Options struct {
 	Allocators []Allocator
 	Card       int64 // bytes of the card that is asked about; 0: none
 	Headroom   int64 // bytes of each device that stay free
-	// Quick tries fewer cards, and none without workspaces.
+	// Quick bisects, as if each card larger than one that serves did so too, and tries none without workspaces.
 	Quick bool
 }
 
@@ -165,33 +163,27 @@ func describe(j *Job, r *accounting.Refusal) (*Failure, error) {
 	defer source.Close()
 	f := &Failure{Refusal: *r, Iteration: -1}
 	marks, found := int64(0), false
-	for {
-		batch, err := source.Next()
-		if errors.Is(err, io.EOF) {
-			return f, nil
-		}
+	for e, err := range trace.Events(source) {
 		if err != nil {
 			return nil, err
 		}
-		for i := range batch.Len() {
-			e := batch.Event(i)
-			switch {
-			case e.Kind == trace.KindIteration && found:
+		switch {
+		case e.Kind == trace.KindIteration && found:
+			f.Iteration = marks
+			return f, nil
+		case e.Kind == trace.KindIteration:
+			marks++
+		case e.Seq == r.Seq && !found:
+			found, f.Context = true, originOf(e, j.Text(e.Context))
+			if e.Kind != trace.KindAlloc && e.Kind != trace.KindRestore {
+				f.Bytes = max(e.Requested, e.Provided)
+			}
+			if marks > 0 {
 				f.Iteration = marks
-				return f, nil
-			case e.Kind == trace.KindIteration:
-				marks++
-			case e.Seq == r.Seq && !found:
-				found, f.Context = true, originOf(&e, j.Text(e.Context))
-				if e.Kind != trace.KindAlloc && e.Kind != trace.KindRestore {
-					f.Bytes = max(e.Requested, e.Provided)
-				}
-				if marks > 0 {
-					f.Iteration = marks
-				}
 			}
 		}
 	}
+	return f, nil
 }
 
 // originOf names the origin of an event: a module, a phase, a library.

@@ -32,11 +32,34 @@
 // little there for a library's allocation, say. The needs of two recordings of one job differ by that much, so that another
 // card fails in the other. [Need.Highest] is above these, too.
 //
-// # Another size of the job
+// # Other code
 //
-// [Resize] matches the requests of recordings at different sizes, and says how many bytes each has at another. The job
-// is then replayed with these. Where the bytes do not follow from the recordings, it is replayed with several that are
-// possible, and the least card is between those of the replays ([Scaled]).
+// A recording is also replayed as if the job's code were another: with a module checkpointed, its loss computed in chunks, its
+// gradients freed before the next forward.
+//
+// A [History] is a process's events with the life of each allocation. A change edits it: it cuts lives short, makes blocks
+// anew before they are needed again, leaves blocks out, or gives them other sizes. The edited history is a source of events like any
+// other, so that it is replayed and asked for its least card like any other.
+//
+// Only blocks with a plain life are edited, from an alloc to a free: none that other streams use, of CUDA graphs, or in paused
+// arenas.
+//
+//	use-cache      no KV cache in a job that trains
+//	attention      the matrices of attention scores are never there: an attention module saves two of them, at least twice as
+//	               large as its output, and no other module has a block of that size
+//	chunked-loss   the loss's blocks, and those made of them at their size or twice, four times, half or a quarter, have an eighth of it
+//	zero-grad      gradients that are alive in the next forward are freed at the end of the optimizer's step. Those that stay for
+//	               good are made again in each backward
+//	no-grad        in a forward of which a backward frees nothing, of a job that trains, what modules make lives until the next two
+//	               of their blocks
+//	foreach        of the optimizer's temporaries one is live at a time
+//	checkpoint     what a module saves for backward is freed at the end of its forward, but for its output. Before its first
+//	               use in backward, behind the last free of what later modules saved, the module's forward is repeated
+//	batch          activations, loss, inputs and temporaries of forward and backward have seven eighths of their size, where no
+//	               module is worth a checkpoint
+//
+// A change is proposed if the greatest sum of requested bytes falls by it, and of those that are about the same bytes the one that
+// costs no time, then the one that saves most.
 package fit
 
 import (
@@ -61,9 +84,11 @@ type Source interface {
 
 // Job is a process of a recorded job.
 type Job struct {
-	Name string
-	Open func() (Source, error) // from the first event; called by several goroutines
-	Text func(context int32) string
+	Name     string
+	Open     func() (Source, error) // from the first event; called by several goroutines
+	Text     func(context int32) string
+	Reserved int64     // as recorded, the greatest on a device
+	Recorded Allocator // that it ran under; of memprof's, what Compare tries of its policy
 	// Torch are the rules of the PyTorch that the job ran with; nil without PyTorch.
 	Torch *torchalloc.Version
 	Card  string // that the process ran on; "" if not known
@@ -82,21 +107,12 @@ type Reading struct {
 
 // Allocator is what a job is put under.
 type Allocator struct {
-	Allocator string // "torch" or "memprof"
-	Setting   string // of torch: "native", or the text of PYTORCH_CUDA_ALLOC_CONF
-	Policy    string // of memprof: a preset
+	Allocator string     // "torch" or "memprof"
+	Setting   string     // of torch: "native", or the text of PYTORCH_CUDA_ALLOC_CONF
+	Policy    bfc.Policy // of memprof
 }
 
-// Allocators are all that Least and On know. Those of PyTorch need a job that has it.
-func Allocators() []Allocator {
-	all := []Allocator{{Allocator: "torch", Setting: "native"}, {Allocator: "torch", Setting: expandable}}
-	for _, name := range bfc.PresetNames() {
-		all = append(all, Allocator{Allocator: "memprof", Policy: name})
-	}
-	return all
-}
-
-const expandable = "expandable_segments:True"
+const native, expandable = "native", "expandable_segments:True"
 
 // Need is the least card of a job under an allocator. Bytes of parts are those when the replay on this card used
 // most of the card.
@@ -130,7 +146,7 @@ var ErrNoTorch = errors.New("the job has no PyTorch")
 func Least(ctx context.Context, j *Job, s *Survey, o Options) ([]Need, error) {
 	found, failed := make([]*Need, len(o.Allocators)), make([]error, len(o.Allocators))
 	var wait sync.WaitGroup
-	room := make(chan struct{}, runtime.GOMAXPROCS(0))
+	room := make(chan struct{}, min(runtime.GOMAXPROCS(0), s.together()))
 	for i, a := range o.Allocators {
 		wait.Go(func() {
 			room <- struct{}{}
@@ -182,7 +198,7 @@ func (a *Allocator) name() string {
 	if a.Allocator == "torch" {
 		return "torch " + a.Setting
 	}
-	return a.Allocator + " " + a.Policy
+	return a.Allocator + " " + a.Policy.Preset.String()
 }
 
 func replay(ctx context.Context, j *Job, a Allocator, on *accounting.Card, untilRefused bool) (*outcome, error) {
@@ -197,12 +213,8 @@ func replay(ctx context.Context, j *Job, a Allocator, on *accounting.Card, until
 	if a.Allocator == "torch" {
 		return replayTorch(j, a, on, source, untilRefused)
 	}
-	preset, err := bfc.ParsePreset(a.Policy)
-	if err != nil {
-		return nil, err
-	}
 	tuned, err := tune.Run(ctx, source, tune.Options{
-		Policies: []bfc.Policy{preset.Policy()}, Text: j.Text, Workers: 1, Card: on, UntilRefused: untilRefused,
+		Policies: []bfc.Policy{a.Policy}, Text: j.Text, Workers: 1, Card: on, UntilRefused: untilRefused,
 	})
 	if err != nil {
 		return nil, err
@@ -215,11 +227,7 @@ func replayTorch(j *Job, a Allocator, on *accounting.Card, source Source, untilR
 	if j.Torch == nil {
 		return nil, ErrNoTorch
 	}
-	text := a.Setting
-	if text == "native" {
-		text = ""
-	}
-	settings, err := torchalloc.ParseSettings(text, *j.Torch)
+	settings, err := parseSetting(a.Setting, *j.Torch)
 	if err != nil {
 		return nil, err
 	}

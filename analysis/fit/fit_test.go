@@ -2,16 +2,16 @@ package fit
 
 import (
 	"context"
-	"errors"
 	"io"
-	"math"
 	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/memprof/memprof/analysis/torchalloc"
+	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 const mib = 1 << 20
@@ -92,16 +92,14 @@ func (j *job) process(name string) *Job {
 // tried are the allocators of these tests, whatever further presets there are.
 var tried = []Allocator{
 	{Allocator: "torch", Setting: "native"}, {Allocator: "torch", Setting: "expandable_segments:True"},
-	{Allocator: "memprof", Policy: "classic"}, {Allocator: "memprof", Policy: "compact"},
+	{Allocator: "memprof", Policy: bfc.Classic.Policy()}, {Allocator: "memprof", Policy: bfc.Compact.Policy()},
 }
 
 func find(t *testing.T, o Options, jobs ...*Job) *Answer {
 	t.Helper()
 	o.Allocators = tried
 	answer, err := Find(context.Background(), jobs, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return answer
 }
 
@@ -119,12 +117,10 @@ func TestLeastWithoutRecordedLimit(t *testing.T) {
 	limited.events[0].Requested = 64 * mib // --limit; the device has 64 GiB
 	limited.alloc(1, 30).add(trace.KindOOM, trace.Event{Requested: 50 * mib}, "").alloc(2, 60)
 	got := find(t, Options{}, limited.process("p"))
-	if want := []int64{90, 100, 90, 92}; !slices.Equal(cards(got), want) {
-		t.Errorf("least cards in MiB: %v, want %v", cards(got), want)
-	}
-	if failed := got.Processes[0].Failed; failed != 1 {
-		t.Errorf("%d requests failed in the recording, want 1", failed)
-	}
+	want := []int64{90, 100, 90, 92}
+	assert.That(t, slices.Equal(cards(got), want), "least cards in MiB: %v, want %v", cards(got), want)
+	failed := got.Processes[0].Failed
+	assert.That(t, failed == 1, "%d requests failed in the recording, want 1", failed)
 }
 
 // The least cards follow from the rules of both allocators: segments of their own from 10 MiB on, pages of 20 MiB in
@@ -147,9 +143,7 @@ func TestLeast(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			got := find(t, Options{}, test.job.process("p"))
 			for i, size := range cards(got) {
-				if size != test.want[i] {
-					t.Errorf("%s: %d MiB, want %d (all: %v)", got.Rows[i].name(), size, test.want[i], cards(got))
-				}
+				assert.That(t, size == test.want[i], "%s: %d MiB, want %d (all: %v)", got.Rows[i].name(), size, test.want[i], cards(got))
 			}
 		})
 	}
@@ -190,14 +184,13 @@ func TestWorkspaces(t *testing.T) {
 func TestLeastAboveCardsThatFail(t *testing.T) {
 	j := newJob().alloc(1, 100).free(1).alloc(2, 150).alloc(3, 40).free(2).alloc(4, 206).process("p")
 	for size, completes := range map[int64]bool{244: false, 246: true, 248: true, 250: false, 304: false, 306: true} {
-		if fits := find(t, Options{Card: size * mib}, j).Rows[0].Why == nil; fits != completes {
-			t.Errorf("on %d MiB the job completes: %v, want %v", size, fits, completes)
-		}
+		assert.Equal(t, find(t, Options{Card: size * mib}, j).Rows[0].Why == nil, completes, "on %d MiB the job completes", size)
 	}
-	for _, quick := range []bool{false, true} {
-		if native := find(t, Options{Quick: quick}, j).Rows[0]; native.Bytes != 306*mib || native.Lowest != 246*mib || native.Below == nil || native.Below.Bytes != 206*mib {
-			t.Errorf("quick %v: least card %d MiB, lowest %d, below it %+v; want 306, 246 and the request of 206", quick, native.Bytes/mib, native.Lowest/mib, native.Below)
-		}
+	if native := find(t, Options{}, j).Rows[0]; native.Bytes != 306*mib || native.Lowest != 246*mib || native.Below == nil || native.Below.Bytes != 206*mib {
+		t.Errorf("least card %d MiB, lowest %d, below it %+v; want 306, 246 and the request of 206", native.Bytes/mib, native.Lowest/mib, native.Below)
+	}
+	if native := find(t, Options{Quick: true}, j).Rows[0]; native.Bytes != 306*mib || native.Below == nil || native.Below.Bytes != 206*mib {
+		t.Errorf("quick: least card %d MiB, below it %+v; want 306, and the request of 206", native.Bytes/mib, native.Below)
 	}
 }
 
@@ -214,9 +207,6 @@ func TestLeastWithoutSingleCards(t *testing.T) {
 	if native.Bytes != 152*mib || native.Lowest != 152*mib || native.Highest != 252*mib {
 		t.Errorf("least card %d MiB, lowest %d, highest %d; want 152, 152, 252", native.Bytes/mib, native.Lowest/mib, native.Highest/mib)
 	}
-	if s := Predict(&native.Need); s.Predicted != 152*mib || s.Greatest != 252*mib {
-		t.Errorf("predicted are %d MiB, %d at most; want 152 and 252", s.Predicted/mib, s.Greatest/mib)
-	}
 	wide := newJob().alloc(1, 100).free(1).alloc(2, 150).library(8, "libcudnn").process("p")
 	if native := find(t, Options{}, wide).Rows[0]; native.Bytes != 258*mib || native.Lowest != 158*mib || native.Highest != native.Bytes {
 		t.Errorf("four cards that fail: least card %d MiB, lowest %d, highest %d; want 258, 158, 258", native.Bytes/mib, native.Lowest/mib, native.Highest/mib)
@@ -227,9 +217,8 @@ func TestLeastWithoutSingleCards(t *testing.T) {
 func TestLeastOfProcesses(t *testing.T) {
 	small, large := newJob().alloc(1, 100).process("rank0"), newJob().alloc(1, 300).process("rank1")
 	got := find(t, Options{}, small, large)
-	if diff := cmp.Diff([]int64{300, 300, 300, 300}, cards(got)); diff != "" || got.Rows[0].Process != "rank1" {
-		t.Errorf("of %s (-want +got):\n%s", got.Rows[0].Process, diff)
-	}
+	diff := cmp.Diff([]int64{300, 300, 300, 300}, cards(got))
+	assert.That(t, diff == "" && got.Rows[0].Process == "rank1", "of %s (-want +got):\n%s", got.Rows[0].Process, diff)
 	small.Card, large.Card = "run/GPU-a", "run/GPU-a"
 	got = find(t, Options{}, small, large)
 	if diff := cmp.Diff([]int64{400, 400, 400, 400}, cards(got)); diff != "" || got.Rows[0].Process != "rank0, rank1" {
@@ -250,9 +239,8 @@ func TestLeastWithReadings(t *testing.T) {
 	}
 	j.Read = map[int32]Reading{0: {Seq: 5, Bytes: 520 * mib}}
 	got := find(t, Options{Headroom: 10 * mib}, j)
-	if sizes := cards(got); sizes[0] != 630 {
-		t.Errorf("with a reading of 520 MiB and a headroom of 10: %d MiB, want 630", sizes[0])
-	}
+	sizes := cards(got)
+	assert.That(t, sizes[0] == 630, "with a reading of 520 MiB and a headroom of 10: %d MiB, want 630", sizes[0])
 	if d := got.Processes[0].Devices[0]; !d.Measured || d.Unexplained != 20*mib || d.Driver != 520*mib || d.Total != 64<<30 {
 		t.Errorf("the device is %+v, want 520 MiB of driver overhead, 20 of them unexplained, of 64 GiB", *d)
 	}
@@ -280,94 +268,6 @@ func TestFailingRequest(t *testing.T) {
 func TestWithoutTorch(t *testing.T) {
 	j := newJob().alloc(1, 100).process("p")
 	j.Torch = nil
-	if got := find(t, Options{}, j); len(got.Rows) != 2 || got.Rows[0].Allocator.Allocator != "memprof" {
-		t.Errorf("%d rows, want classic and compact alone", len(got.Rows))
-	}
-}
-
-func TestScale(t *testing.T) {
-	exact, err := Scale("activations", []float64{8, 16}, []int64{1800, 2600}, []int64{800, 1600}, 32)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if exact.Fixed != 1000 || exact.PerUnit != 100 || exact.Predicted != 4200 || exact.Error != 0 {
-		t.Errorf("two sizes: %+v, want 1000 + 100 x size, 4200 +- 0", exact)
-	}
-	if unknown, _ := Scale("", []float64{8, 16}, []int64{1800, 2600}, nil, 32); unknown.Error != -1 {
-		t.Errorf("two sizes, and nothing known of what grows: error %d, want -1", unknown.Error)
-	}
-	// Through (1, 1), (2, 2), (3, 6): slope 2.5, at the mean 3; residuals 0.5, -1, 0.5.
-	rough, err := Scale("", []float64{1, 2, 3}, []int64{1000, 2000, 6000}, nil, 4)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := math.Sqrt(1.5e6 * (1 + 1./3 + 4./2))
-	if rough.Predicted != 8000 || math.Abs(float64(rough.Error)-want) > 1 {
-		t.Errorf("three sizes: %+v, want 8000 +- %.0f", rough, want)
-	}
-	for _, sizes := range [][]float64{{8}, {8, 8}} {
-		if _, err := Scale("", sizes, make([]int64, len(sizes)), nil, 4); err == nil {
-			t.Errorf("sizes %v make a line", sizes)
-		}
-	}
-}
-
-// All replays of a resized job have the rules of the nearest recording's PyTorch, and so the same allocators: each is
-// compared with the others by its place.
-func TestResizeWithOnePyTorch(t *testing.T) {
-	at := func(batch int64, version *torchalloc.Version) *Job {
-		j := newJob().alloc(1, 100).alloc(2, 10*batch).free(2).alloc(3, 7*batch+1).process("p")
-		j.Torch = version
-		return j
-	}
-	old := torchalloc.Torch26
-	for _, of := range []*torchalloc.Version{&old, nil} {
-		newest := torchalloc.Torch211
-		resized, err := Resize([]*Job{at(2, &newest), at(4, of)}, []float64{2, 4}, 20)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i, j := range append(resized.Others, resized.Likely) {
-			if j.Torch != of {
-				t.Errorf("replay %d has PyTorch %v, the nearest recording %v", i, j.Torch, of)
-			}
-		}
-	}
-}
-
-// A job is resized request by request, from recordings that have the same sequence of requests.
-func TestResize(t *testing.T) {
-	at := func(batch int64) *Job {
-		return newJob().alloc(1, 100).alloc(2, 10*batch).free(2).alloc(3, 7*batch+1).process("p")
-	}
-	resized, err := Resize([]*Job{at(2), at(4)}, []float64{2, 4}, 20)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := sequenceOf(resized.Likely)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]int64{100 * mib, 200 * mib, 141 * mib}, got.requested); diff != "" {
-		t.Errorf("requests at 20 (-want +got):\n%s", diff)
-	}
-	if sizes := cards(find(t, Options{}, resized.Likely)); sizes[0] != 300 {
-		t.Errorf("the least card at 20 has %d MiB, want 300", sizes[0])
-	}
-	same, err := Resize([]*Job{at(2), at(4)}, []float64{2, 4}, 2)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, j := range append(same.Others, same.Likely) {
-		if got, err = sequenceOf(j); err != nil || !slices.Equal(got.requested, []int64{100 * mib, 20 * mib, 15 * mib}) {
-			t.Errorf("requests at 2, as recorded, number %d: %v, %v", i, got.requested, err)
-		}
-	}
-	other := newJob().alloc(1, 100).alloc(2, 40).alloc(3, 29).free(2).process("p")
-	if _, err := Resize([]*Job{at(2), other}, []float64{2, 4}, 20); !errors.Is(err, ErrDiffer) {
-		t.Errorf("another order of requests: %v, want ErrDiffer", err)
-	}
-	if _, err := Resize([]*Job{at(2), at(4)}, []float64{2, 2}, 20); !errors.Is(err, ErrSizes) {
-		t.Errorf("one size: %v, want ErrSizes", err)
-	}
+	got := find(t, Options{}, j)
+	assert.That(t, len(got.Rows) == 2 && got.Rows[0].Allocator.Allocator == "memprof", "%d rows, want classic and compact alone", len(got.Rows))
 }

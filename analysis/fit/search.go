@@ -8,18 +8,20 @@ import (
 )
 
 // A job is replayed on cards that are [runs] apart, but on mostProbes at most: on fewer where it has many events, so that all
-// replays have about mostEvents, and on leastProbes then. A quick search has quickProbes.
+// replays have about mostEvents, and on leastProbes then. A quick search has none: it bisects.
 const (
 	mostProbes  = 64
 	leastProbes = 24
-	quickProbes = 16
 	mostEvents  = 1_000_000
 )
+
+// runs is the difference of the least cards of two recordings of one job, as a share of them.
+const runs = 0.005
 
 func least(ctx context.Context, j *Job, s *Survey, a Allocator, o *Options) (*Need, error) {
 	probes := min(max(mostEvents/max(s.Events, 1), leastProbes), mostProbes)
 	if o.Quick {
-		probes = quickProbes
+		probes = 0
 	}
 	whole := search{ctx: ctx, job: j, of: a, on: func(bytes int64) *accounting.Card { return s.card(j, bytes, o.Headroom) }}
 	n, err := whole.least(probes)
@@ -87,26 +89,17 @@ func (s *search) least(probes int64) (*Need, error) {
 	}
 	n := &Need{Allocator: s.of, Process: s.job.Name, Requested: greatest(free.needed), Reserved: free.reserved}
 	tooSmall, enough := n.Requested-1, (greatest(free.used)+page-1)/page*page
-	for { // a policy that looks at the free memory may want more than it reserved
-		refused, err := s.first(enough)
-		if err != nil {
-			return nil, err
-		}
-		if refused == nil {
-			break
-		}
-		if refused, err = s.fails(enough); err != nil {
-			return nil, err
-		}
-		if refused != nil {
-			tooSmall, n.Below = enough, refused
-		}
-		enough += max(enough/64/page*page, page)
-		if enough > unlimited {
-			return nil, fmt.Errorf("%s: a request is refused on any card", s.of.name())
+	found := bracket{tooSmall, enough, nil}
+	if probes == 0 { // a card that suffices is likely to be found below
+		if n.Bytes, n.Below, err = s.between(found); err != nil || n.Bytes < enough {
+			n.Lowest, n.Highest = n.Bytes, n.Bytes
+			return n, err
 		}
 	}
-	last, first, err := s.probe(bracket{tooSmall, enough, n.Below}, probes)
+	if found, err = s.suffices(found); err != nil {
+		return nil, err
+	}
+	last, first, err := s.probe(found, probes)
 	if err != nil {
 		return nil, err
 	}
@@ -118,6 +111,26 @@ func (s *search) least(probes int64) (*Need, error) {
 	}
 	n.Highest = max(n.Bytes, s.failed+page)
 	return n, err
+}
+
+// suffices raises the larger card of a bracket until the job completes on it: a policy that looks at the free memory may want more than
+// it reserved.
+func (s *search) suffices(b bracket) (bracket, error) {
+	for {
+		refused, err := s.first(b.enough)
+		if err != nil || refused == nil {
+			return b, err
+		}
+		if refused, err = s.fails(b.enough); err != nil {
+			return b, err
+		}
+		if refused != nil {
+			b.tooSmall, b.refused = b.enough, refused
+		}
+		if b.enough += max(b.enough/64/page*page, page); b.enough > unlimited {
+			return b, fmt.Errorf("%s: a request is refused on any card", s.of.name())
+		}
+	}
 }
 
 // bracket is two cards, of which the smaller one fails, with what it refuses.

@@ -1,8 +1,6 @@
 package fit
 
 import (
-	"errors"
-	"io"
 	"slices"
 
 	"github.com/memprof/memprof/analysis/accounting"
@@ -13,11 +11,19 @@ import (
 type Survey struct {
 	Devices map[int32]*Device
 	Events  int64
+	Blocks  int64 // the most that were live at a time
 	Failed  int64 // requests that the recorded allocator refused
 	// Workspaces are the events, in order, of requests that look like workspaces of a library: freed before any other
 	// request or free, and of more than a MiB.
 	Workspaces []int64
 }
+
+// mostBlocks is how many blocks all replays that run at a time have. With some 150 bytes each, and as many for what the recording
+// has live, they stay below 1 GiB.
+const mostBlocks = 1_000_000
+
+// together is how many replays may run at a time: each has a copy of all that is live.
+func (s *Survey) together() int { return int(max(1, mostBlocks/max(s.Blocks, 1))) }
 
 func (s *Survey) isWorkspace(seq int64) bool {
 	_, found := slices.BinarySearch(s.Workspaces, seq)
@@ -48,30 +54,28 @@ func Look(j *Job) (*Survey, error) {
 	s := &Survey{Devices: map[int32]*Device{}}
 	others := accounting.NewOthers(&accounting.Card{OwnOnly: !j.WholeCard}, j.Text)
 	atReading := map[int32]int64{}
+	var live int64
 	newest := trace.Event{Addr: -1} // request, if nothing was freed since
-	for {
-		batch, err := source.Next()
-		if errors.Is(err, io.EOF) {
-			s.finish(j, atReading)
-			return s, nil
-		}
+	for e, err := range trace.Events(source) {
 		if err != nil {
 			return nil, err
 		}
-		for i := range batch.Len() {
-			e := batch.Event(i)
-			s.event(j, &e, others, atReading)
-			switch e.Kind {
-			case trace.KindAlloc:
-				newest = e
-			case trace.KindFree:
-				if e.Addr == newest.Addr && newest.Requested > leastWorkspace {
-					s.Workspaces = append(s.Workspaces, newest.Seq)
-				}
-				newest.Addr = -1
+		s.event(j, e, others, atReading)
+		switch e.Kind {
+		case trace.KindAlloc:
+			newest = *e
+			live++
+			s.Blocks = max(s.Blocks, live)
+		case trace.KindFree:
+			live--
+			if e.Addr == newest.Addr && newest.Requested > leastWorkspace {
+				s.Workspaces = append(s.Workspaces, newest.Seq)
 			}
+			newest.Addr = -1
 		}
 	}
+	s.finish(j, atReading)
+	return s, nil
 }
 
 func (s *Survey) device(number int32) *Device {
@@ -95,7 +99,9 @@ func (s *Survey) event(j *Job, e *trace.Event, others *accounting.Others, atRead
 	if e.Kind == trace.KindArena && e.Device >= 0 {
 		d := s.device(e.Device)
 		if words := trace.ParseContext(e.Kind, j.Text(e.Context)); words.Is("main") && words.Get("growth") != "" {
-			d.Total = e.Provided
+			if total, err := e.CardMemory(words.Get("total")); err == nil { // a damaged event is refused by the replay
+				d.Total = int64(total)
+			}
 		}
 	}
 	if r, read := j.Read[e.Device]; read && e.Seq <= r.Seq {

@@ -11,13 +11,12 @@ import (
 	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/spool"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 func TestExitStatusOf(t *testing.T) {
 	spooling := t.TempDir()
-	if err := os.Mkdir(filepath.Join(spooling, spool.Name), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.Mkdir(filepath.Join(spooling, spool.Name), 0o700))
 	ten, command := 10, []string{"job"}
 	for name, test := range map[string]struct {
 		run     dataset.Run
@@ -31,9 +30,8 @@ func TestExitStatusOf(t *testing.T) {
 		"no run.json":   {dataset.Run{Info: dataset.Info{ID: "1"}}, 0, "there is no run.json with the job's exit status"},
 		"recovered, it": {dataset.Run{Info: dataset.Info{Recovered: true, ExitStatus: &ten}}, 10, ""},
 	} {
-		if value, unknown := exitStatusOf(&test.run); value != test.value || unknown != test.unknown {
-			t.Errorf("%s: %v, %q; want %v, %q", name, value, unknown, test.value, test.unknown)
-		}
+		value, unknown := exitStatusOf(&test.run)
+		assert.That(t, value == test.value && unknown == test.unknown, "%s: %v, %q; want %v, %q", name, value, unknown, test.value, test.unknown)
 	}
 }
 
@@ -51,21 +49,15 @@ func TestAlways(t *testing.T) {
 		var gates []Gate
 		for _, text := range test.gates {
 			g, err := Parse(text)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			gates = append(gates, g)
 		}
 		all, err := WithAlways(gates, test.without)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		more := all[len(gates):]
 		var texts []string
 		for i := range more {
-			if !more[i].Always || more[i].Severity != SeverityError {
-				t.Errorf("%+v", more[i])
-			}
+			assert.That(t, more[i].Always && more[i].Severity == SeverityError, "%+v", more[i])
 			texts = append(texts, more[i].Text)
 		}
 		if diff := cmp.Diff(test.want, texts); diff != "" {
@@ -85,26 +77,18 @@ func TestJobExitOfNodes(t *testing.T) {
 		return recording.Recording{Path: path, Run: run, Results: []*analysis.Result{{Devices: []analysis.DeviceResult{{Allocs: 1}}}}}
 	}
 	g, err := Parse("job.exit == 0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	g.Always = true
 	court := Judge{Ranks: RankChoice{kind: "all"}, Aggregate: "min"}
 	verdicts, skips, err := court.one(&g, recording.Jobs([]recording.Recording{node("a", 0, 0), node("b", 137, 1), node("c", 0, 0), node("d", -1, 1)}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	if len(verdicts) != 1 || verdicts[0].Found.Value != 137 || verdicts[0].Found.Where.String() != "b" || verdicts[0].Holds || verdicts[0].Runs != 1 {
 		t.Errorf("%+v", verdicts)
 	}
-	if len(skips) != 1 || skips[0].String() != "job.exit == 0: skipped: d: run.json has no exit status" {
-		t.Errorf("%+v", skips)
-	}
+	assert.That(t, len(skips) == 1 && skips[0].String() == "job.exit == 0: skipped: d: run.json has no exit status", "%+v", skips)
 	// A node that failed is no better for another one whose end is unknown.
 	verdicts, skips, err = court.one(&g, recording.Jobs([]recording.Recording{node("e", -1, 0), node("f", 1, 1)}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	if len(skips) != 0 || len(verdicts) != 1 || verdicts[0].Found.Value != 1 || verdicts[0].Found.Where.String() != "f" || !verdicts[0].Violated() {
 		t.Errorf("%+v, skipped %+v", verdicts, skips)
 	}

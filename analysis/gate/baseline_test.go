@@ -8,9 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/memprof/memprof/analysis/recording"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 func TestRelativeLimits(t *testing.T) {
@@ -35,9 +34,7 @@ func TestRelativeLimits(t *testing.T) {
 			t.Errorf("%s: %v, relative %v", test.gate, err, g.Relative)
 			continue
 		}
-		if got := g.Relative.of(test.value); got != test.want {
-			t.Errorf("%s of %v is %v, want %v", test.gate, test.value, got, test.want)
-		}
+		assert.Equal(t, g.Relative.of(test.value), test.want, "%s of %v", test.gate, test.value)
 	}
 	for text, want := range map[string]string{
 		"reserved.peak == baseline + 2%":    "needs one of < <= > >=",
@@ -50,9 +47,7 @@ func TestRelativeLimits(t *testing.T) {
 		"oom.count < baseline + 1MiB":       "not a whole number",
 	} {
 		_, err := Parse(text)
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v; want %q", text, err, want)
-		}
+		assert.That(t, err != nil && strings.Contains(err.Error(), want), "%s: %v; want %q", text, err, want)
 	}
 }
 
@@ -68,17 +63,11 @@ func TestBaselineOfGates(t *testing.T) {
 	judge := func(runs []recording.Recording, rank, text string, update bool) ([]Verdict, error) {
 		t.Helper()
 		choice, err := ParseRanks(rank)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		g, err := Parse(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		base, err := OpenBaseline(path, []Gate{g}, update)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		court := Judge{Ranks: choice, Aggregate: "median", Baseline: base, Update: update}
 		verdicts, _, err := court.one(&g, recording.Jobs(runs))
 		if err == nil && update {
@@ -96,16 +85,12 @@ func TestBaselineOfGates(t *testing.T) {
 		}
 	}
 	base, err := ReadBaseline(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	value := func(rank, worst string, value, spread float64) Value {
 		return Value{"reserved.peak", rank, worst, "median", "bytes", value, spread, 3, ""}
 	}
 	want := []Value{value("rank0", "max", 110, 20), value("rank1", "max", 310, 50), value("worst", "max", 310, 50), value("worst", "min", 110, 20)}
-	if diff := cmp.Diff(want, base.values); diff != "" {
-		t.Errorf("values (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, want, base.values, "values")
 	later := []recording.Recording{recordingOf("d", 2, map[string]int64{"rank0": 121, "rank1": 340})}
 	verdicts, err := judge(later, "all", "reserved.peak < baseline + 10%", false)
 	if err != nil || len(verdicts) != 2 || verdicts[0].Holds || !verdicts[1].Holds || verdicts[0].Gate.Limit != 121 || verdicts[1].Gate.Limit != 341 {
@@ -149,16 +134,11 @@ func TestDamagedBaseline(t *testing.T) {
 	for _, test := range tests {
 		writeFile(t, path, strings.Replace(good, test.old, test.new, 1))
 		_, err := ReadBaseline(path)
-		if err == nil || !strings.HasPrefix(err.Error(), path+test.want) {
-			t.Errorf("%s for %s: %v\nwant %s", test.new, test.old, err, path+test.want)
-		}
+		assert.That(t, err != nil && strings.HasPrefix(err.Error(), path+test.want), "%s for %s: %v\nwant %s", test.new, test.old, err, path+test.want)
 	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := ReadBaseline(path); err == nil || !strings.HasSuffix(err.Error(), "write it with memprof check --update-baseline") {
-		t.Errorf("a missing one: %v", err)
-	}
+	assert.NoError(t, os.Remove(path))
+	_, err := ReadBaseline(path)
+	assert.That(t, err != nil && strings.HasSuffix(err.Error(), "write it with memprof check --update-baseline"), "a missing one: %v", err)
 }
 
 // TestBaselineBounds: a baseline is refused by a bound that is named, before it takes memory or time, and
@@ -189,17 +169,14 @@ func TestBaselineBounds(t *testing.T) {
 		}
 	}
 	for _, device := range []string{"/dev/zero", "/dev/null"} {
-		if _, err := ReadBaseline(device); err == nil || err.Error() != device+": want a regular file or a pipe, not a device" {
-			t.Errorf("%s: %v", device, err)
-		}
+		_, err := ReadBaseline(device)
+		assert.That(t, err != nil && err.Error() == device+": want a regular file or a pipe, not a device", "%s: %v", device, err)
 	}
 }
 
 func writeBaseline(t *testing.T, b *Baseline) {
 	t.Helper()
 	text, err := json.MarshalIndent(b.Document(), "", "  ")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	writeFile(t, b.Path, string(text))
 }

@@ -8,20 +8,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/modeltest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 func writeFile(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+	assert.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
 func TestReadGateFile(t *testing.T) {
@@ -37,9 +32,7 @@ gates:
   - {gate: "oom.count == 0", rank: 3}
 `)
 	file, err := ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	type row struct {
 		Text, Severity, Rank string
 		Number, Line         int
@@ -58,9 +51,7 @@ gates:
 		{Text: "reserved.peak < 40GiB", Severity: "warn", Rank: "all", Line: 6, Limit: 40 << 30},
 		{Text: "oom.count == 0", Severity: "error", Rank: "one", Number: 3, Line: 9},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("gates (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, want, got, "gates")
 	if want := filepath.Join(filepath.Dir(path), "limits/base.json"); file.Aggregate != "max" || file.Baseline != want {
 		t.Errorf("aggregate %q, baseline %q; want max, %q", file.Aggregate, file.Baseline, want)
 	}
@@ -101,9 +92,7 @@ func TestGateFileMistakes(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "memprof.yaml")
 		writeFile(t, path, test.text)
 		_, err := ReadFile(path)
-		if err == nil || err.Error() != path+test.want {
-			t.Errorf("%q: %v\nwant %s", test.text, err, path+test.want)
-		}
+		assert.That(t, err != nil && err.Error() == path+test.want, "%q: %v\nwant %s", test.text, err, path+test.want)
 	}
 }
 
@@ -127,12 +116,11 @@ P:4:5: gate "reserved.peak < 40": size "40" needs a unit, like 40GiB or 40B
 P:6:15: severity "warm": want error or warn, did you mean warn?
 P:5:11: gate "waste.extrenal < 5%": there is no metric "waste.extrenal", did you mean waste.external? (memprof check --list names them)
 P:9:5: reserved.peak has no value of a phase; these metrics have one: requested.peak, requested.at_peak, provided.peak, live.peak`, "P:", path+":")
-	if err == nil || err.Error() != want {
-		t.Errorf("%v\nwant\n%s", err, want)
-	}
+	assert.That(t, err != nil && err.Error() == want, "%v\nwant\n%s", err, want)
 }
 
-// TestGateFileBounds: a file that would take the parser minutes is refused by its length, and the worst that is short enough is not.
+// TestGateFileBounds: a file that would take the parser minutes or gigabytes is refused by its length or nesting, and the worst that
+// is left is not.
 func TestGateFileBounds(t *testing.T) {
 	var keys strings.Builder
 	for i := 0; keys.Len() < mostFileBytes-10; i++ {
@@ -140,7 +128,12 @@ func TestGateFileBounds(t *testing.T) {
 	}
 	gates := "gates:\n" + strings.Repeat("  - oom.count == 0\n", 3_000)
 	tests := []struct{ text, want string }{
-		{strings.Repeat("{a: ", mostFileBytes/4), ":1:"},
+		{strings.Repeat("{a: ", mostFileBytes/4), ":1:257: more than 64 brackets"},
+		{"gates:\n" + strings.Repeat("[", 1000), ":2:65: more than 64 brackets"},
+		{strings.Repeat("- ", 65), ":1:129: more than 64 brackets or lists"},
+		{strings.Repeat("? ", 1000), ":1:129: more than 64 brackets or lists"},
+		{strings.Repeat("[", 64), ":1:64: sequence end"},
+		{"gates:\n" + strings.Repeat("  - requested.peak{phase=forward} < 1GiB # [a - b]\n", 1000), ""},
 		{keys.String(), ":1:1: "},
 		{strings.Repeat("# x\n", mostFileBytes/4) + "#", "longer than 64 KiB"},
 		{gates, ""},
@@ -152,21 +145,14 @@ func TestGateFileBounds(t *testing.T) {
 		_, err := ReadFile(path)
 		took := modeltest.ProcessorTime(t) - began
 		if test.want == "" {
-			if err != nil {
-				t.Errorf("%.20q: %v", test.text, err)
-			}
+			assert.That(t, err == nil, "%.20q: %v", test.text, err)
 			continue
 		}
-		if err == nil || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%.20q: %.200v; want %q", test.text, err, test.want)
-		}
-		if took > modeltest.Limit(time.Minute) {
-			t.Errorf("%.20q: %v", test.text, took)
-		}
+		assert.That(t, err != nil && strings.Contains(err.Error(), test.want), "%.20q: %.200v; want %q", test.text, err, test.want)
+		assert.That(t, took <= modeltest.Limit(time.Minute), "%.20q: %v", test.text, took)
 	}
-	if _, err := ReadFile("/dev/zero"); err == nil || err.Error() != "/dev/zero: want a regular file or a pipe, not a device" {
-		t.Errorf("/dev/zero: %v", err)
-	}
+	_, err := ReadFile("/dev/zero")
+	assert.That(t, err != nil && err.Error() == "/dev/zero: want a regular file or a pipe, not a device", "/dev/zero: %v", err)
 }
 
 // TestFindGateFile: the nearest one upward, and none from above the repository.
@@ -189,9 +175,7 @@ func TestFindGateFile(t *testing.T) {
 		if want != "" {
 			want = filepath.Join(top, want)
 		}
-		if err != nil || got != want {
-			t.Errorf("from %q: %q, %v; want %q", test.dir, got, err, want)
-		}
+		assert.That(t, err == nil && got == want, "from %q: %q, %v; want %q", test.dir, got, err, want)
 	}
 }
 
@@ -221,9 +205,7 @@ func TestAggregate(t *testing.T) {
 	}
 	for _, test := range tests {
 		g, err := Parse(test.gate)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		var values []Measured
 		for _, value := range test.runs {
 			values = append(values, Measured{Value: value})

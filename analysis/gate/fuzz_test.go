@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/memprof/memprof/analysis/recording"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // judgeFuzzed judges gates by a recording of two ranks. Errors are fine; what it may not do is panic, or
@@ -39,9 +40,7 @@ func FuzzGates(f *testing.F) {
 		writeFile(t, path, text)
 		if file, err := ReadFile(path); err == nil {
 			gates, err := WithAlways(file.Gates, file.Without)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			judgeFuzzed(t, gates, &Baseline{})
 		}
 		if g, err := Parse(one); err == nil {
@@ -64,19 +63,13 @@ func FuzzBaseline(f *testing.F) {
 		var gates []Gate
 		for _, text := range []string{"reserved.peak < baseline + 2%", "waste.external < baseline + 1%"} {
 			g, err := Parse(text)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			gates = append(gates, g)
 		}
 		judgeFuzzed(t, gates, baseline)
 		again, err := json.Marshal(baseline.Document())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, again, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
+		assert.NoError(t, os.WriteFile(path, again, 0o600))
 		if _, err := ReadBaseline(path); err != nil {
 			t.Errorf("%v in\n%s", err, again)
 		}

@@ -162,9 +162,6 @@ func (g *Gate) holds(value float64) bool {
 	return value == g.Limit
 }
 
-// Holds says whether a value keeps the gate, whose limit is absolute.
-func (g *Gate) Holds(value float64) bool { return g.holds(value) }
-
 // Margin returns how far a value is from the limit, negative on the bad side. For == it is never positive.
 func (g *Gate) Margin(value float64) float64 {
 	switch g.Op {

@@ -7,6 +7,7 @@ import (
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/recording"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 func TestParseGate(t *testing.T) {
@@ -51,9 +52,7 @@ func TestParseGateRefuses(t *testing.T) {
 	}
 	for _, test := range tests {
 		_, err := Parse(test.text)
-		if err == nil || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("parseGate(%q): %v; want %q", test.text, err, test.want)
-		}
+		assert.That(t, err != nil && strings.Contains(err.Error(), test.want), "parseGate(%q): %v; want %q", test.text, err, test.want)
 	}
 }
 
@@ -87,7 +86,7 @@ func TestGateHolds(t *testing.T) {
 // TestJudge: the worst process and device of a run, the median of several runs.
 func TestJudge(t *testing.T) {
 	device := func(ordinal int32, reserved int64) analysis.DeviceResult {
-		return analysis.DeviceResult{Device: ordinal, Allocs: 1, MaxR: reserved, Peak: ledger.Instant{R: reserved, Seq: reserved}}
+		return analysis.DeviceResult{Device: ordinal, Memory: analysis.Memory{MaxR: reserved, Peak: ledger.Instant{R: reserved, Seq: reserved}}, Allocs: 1}
 	}
 	run := func(path string, reserved ...int64) recording.Recording {
 		result := &analysis.Result{Process: "rank0"}
@@ -112,26 +111,20 @@ func TestJudge(t *testing.T) {
 	}
 	for _, test := range tests {
 		g, err := Parse(test.gate)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		var jobs []recording.Job
 		for _, run := range test.runs {
 			jobs = append(jobs, recording.Job{run})
 		}
 		verdicts, _, err := (&Judge{Ranks: RankChoice{kind: "worst"}, Aggregate: "median"}).one(&g, jobs)
-		if err != nil || len(verdicts) != 1 {
-			t.Fatalf("%s: %v, %v", test.gate, verdicts, err)
-		}
+		assert.Must(t, err == nil && len(verdicts) == 1, "%s: %v, %v", test.gate, verdicts, err)
 		got := verdicts[0]
 		if got.Found.Value != test.value || got.Found.Where.Path != test.path || got.Found.Where.Device != test.device || got.Holds != test.holds {
 			t.Errorf("%s: %+v, holds %v; want %v in %s on device %d, holds %v", test.gate, got.Found, got.Holds, test.value, test.path, test.device, test.holds)
 		}
 	}
 	g, err := Parse("reserved.peak < 100B")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	if _, _, err := (&Judge{Ranks: RankChoice{kind: "worst"}, Aggregate: "median"}).one(&g, []recording.Job{{{Path: "idle", Results: []*analysis.Result{{Devices: []analysis.DeviceResult{{}}}}}}}); err == nil {
 		t.Error("a run without allocations was judged")
 	}

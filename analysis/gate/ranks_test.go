@@ -4,13 +4,12 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/compare"
 	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/trace/dataset"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // recordingOf has a process for each name, with one device that reserved so much.
@@ -26,7 +25,7 @@ func recordingOf(path string, world int, reserved map[string]int64) recording.Re
 			rank = -1
 		}
 		run.Run.Processes = append(run.Run.Processes, &dataset.Process{ProcessMeta: dataset.ProcessMeta{Name: name, Rank: rank, WorldSize: world}})
-		run.Results = append(run.Results, &analysis.Result{Process: name, Devices: []analysis.DeviceResult{{Allocs: 1, MaxR: bytes, MaxT: bytes, Peak: ledger.Instant{Seq: -1}}}})
+		run.Results = append(run.Results, &analysis.Result{Process: name, Devices: []analysis.DeviceResult{{Memory: analysis.Memory{MaxR: bytes, MaxT: bytes, Peak: ledger.Instant{Seq: -1}}, Allocs: 1}}})
 	}
 	return run
 }
@@ -35,13 +34,9 @@ func recordingOf(path string, world int, reserved map[string]int64) recording.Re
 func judged(t *testing.T, ranks, text string, recordings []recording.Recording) ([]Verdict, error) {
 	t.Helper()
 	choice, err := ParseRanks(ranks)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	g, err := Parse(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	verdicts, _, err := (&Judge{Ranks: choice, Aggregate: "median"}).one(&g, recording.Jobs(recordings))
 	return verdicts, err
 }
@@ -91,9 +86,7 @@ func TestCheckRanks(t *testing.T) {
 			text := fmt.Sprint(v.Found.Value, " ", v.Found.Where, " ", v.Holds)
 			got = append(got, text)
 		}
-		if diff := cmp.Diff(test.want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", test.name, diff)
-		}
+		assert.Diff(t, test.want, got, "%s", test.name)
 	}
 }
 
@@ -111,13 +104,11 @@ func TestCheckRanksWithoutValue(t *testing.T) {
 		{"1", "imbalance.reserved < 110%", world, `gate "imbalance.reserved < 110%": imbalance.reserved compares all ranks: it has no value with --rank 1`},
 	}
 	for _, test := range tests {
-		if _, err := judged(t, test.rank, test.gate, test.runs); err == nil || err.Error() != test.want {
-			t.Errorf("%s --rank %s: %v\nwant: %s", test.gate, test.rank, err, test.want)
-		}
+		_, err := judged(t, test.rank, test.gate, test.runs)
+		assert.That(t, err != nil && err.Error() == test.want, "%s --rank %s: %v\nwant: %s", test.gate, test.rank, err, test.want)
 	}
 	for _, text := range []string{"", "-1", "best", "1.5"} {
-		if _, err := ParseRanks(text); err == nil {
-			t.Errorf("--rank %q was taken", text)
-		}
+		_, err := ParseRanks(text)
+		assert.That(t, err != nil, "--rank %q was taken", text)
 	}
 }

@@ -3,13 +3,12 @@ package gate
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/trace/dataset"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 func TestParseSelector(t *testing.T) {
@@ -29,21 +28,17 @@ func TestParseSelector(t *testing.T) {
 	for _, test := range tests {
 		got, err := parseSelector(test.text)
 		if test.err != "" {
-			if err == nil || err.Error() != test.err {
-				t.Errorf("%q: %v, want %s", test.text, err, test.err)
-			}
+			assert.That(t, err != nil && err.Error() == test.err, "%q: %v, want %s", test.text, err, test.err)
 			continue
 		}
-		if err != nil || got != test.want {
-			t.Errorf("%q: %+v, %v; want %+v", test.text, got, err, test.want)
-		}
+		assert.That(t, err == nil && got == test.want, "%q: %+v, %v; want %+v", test.text, got, err, test.want)
 	}
 }
 
 // selected is a recording of a job with a tag and a phase on its one device.
 func selected(path string, command ...string) recording.Recording {
 	d := analysis.DeviceResult{
-		Allocs: 1, MaxR: 100, MaxT: 90, Peak: ledger.Instant{R: 100, T: 90, Seq: 7},
+		Memory: analysis.Memory{MaxR: 100, MaxT: 90, Peak: ledger.Instant{R: 100, T: 90, Seq: 7}}, Allocs: 1,
 		Tags:   []analysis.TagUse{{Tag: "kv", MaxT: 30, MaxC: 35, MaxR: 40}},
 		Phases: []attribution.PhaseUse{{Phase: "prefill", PeakT: 60}},
 	}
@@ -74,14 +69,10 @@ func TestJudgeSelected(t *testing.T) {
 	}
 	for _, test := range tests {
 		g, err := Parse(test.gate)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		verdicts, _, err := (&Judge{Ranks: RankChoice{kind: "worst"}, Aggregate: "median"}).one(&g, jobs)
 		if test.err != "" {
-			if err == nil || err.Error() != test.err {
-				t.Errorf("%s: %v, want %s", test.gate, err, test.err)
-			}
+			assert.That(t, err != nil && err.Error() == test.err, "%s: %v, want %s", test.gate, err, test.err)
 			continue
 		}
 		if err != nil || len(verdicts) != 1 || verdicts[0].Found.Value != test.want || verdicts[0].Runs != test.runs {
@@ -96,22 +87,16 @@ func TestBaselineSelector(t *testing.T) {
 	jobs := []recording.Job{{selected("run")}}
 	for _, text := range []string{"reserved.peak < baseline", "reserved.peak{tag=kv} < baseline"} {
 		g, err := Parse(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		if _, _, err := (&Judge{Ranks: RankChoice{kind: "worst"}, Aggregate: "median", Baseline: base, Update: true}).one(&g, jobs); err != nil {
 			t.Fatal(err)
 		}
 	}
 	writeBaseline(t, base)
 	again, err := ReadBaseline(base.Path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	value := func(selector string, bytes float64) Value {
 		return Value{Metric: "reserved.peak", Selector: selector, Rank: "worst", Worst: "max", Aggregate: "median", Unit: "bytes", Value: bytes, Runs: 1}
 	}
-	if diff := cmp.Diff([]Value{value("", 100), value("{tag=kv}", 40)}, again.values); diff != "" {
-		t.Errorf("values (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, []Value{value("", 100), value("{tag=kv}", 40)}, again.values, "values")
 }

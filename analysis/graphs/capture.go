@@ -242,7 +242,7 @@ func (g *Tracker) Allocated(ar *Arena, e *trace.Event) {
 	store.addArena(ar)
 	s := d.shapeIn(store, c)
 	s.addPages(ar, ledger.Range{From: e.Addr, To: e.Addr + e.Provided})
-	s.addBlock(e.Requested, e.Provided, ar.Native)
+	s.addBlock(ar, e)
 	b := blockState{
 		shape: s, requested: e.Requested, provided: e.Provided, number: -1,
 		stream: number(&s.streams, e.Stream), storeStream: number(&store.streams, e.Stream),
@@ -369,15 +369,12 @@ func (d *deviceState) newShape(store *storeState, name string, seq, time int64) 
 	return s
 }
 
-// addBlock counts a block. native: an observed allocator made it, whose chunks are not known.
-func (s *shapeState) addBlock(requested, provided int64, native bool) {
-	s.t += requested
-	s.c += provided
+// addBlock counts a block of an arena.
+func (s *shapeState) addBlock(ar *Arena, e *trace.Event) {
+	s.t += e.Requested
+	s.c += e.Provided
 	s.Requested = max(s.Requested, s.t)
-	s.Provided = max(s.Provided, s.c)
-	if native {
-		s.Provided = -1
-	}
+	s.Provided = ar.Known(max(s.Provided, s.c))
 }
 
 // addPages notes that the shape was handed r, and so the pages in which r lies.
@@ -402,7 +399,7 @@ func (ar *Arena) pagesOf(r ledger.Range) ledger.Range {
 		return pages
 	}
 	first, _ := ar.Mapped().After(r.From)
-	if ar.Native && !ar.Coalesces {
+	if !ar.Coalesces {
 		return ledger.Range{From: first.From, To: last.To}
 	}
 	return ledger.Range{From: max(pages.From, first.From), To: min(pages.To, last.To)}

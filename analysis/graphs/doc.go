@@ -29,11 +29,6 @@
 // # Models
 //
 // A [Model] is the allocator of a pool. BFC is memprof's for private pools: by
-// default it grows by what a request needs, in pages of the device's granularity. Torch is the part of torch's
-// caching allocator that determines the memory of a private pool: requests rounded up to 512
-// bytes; those of up to 1 MiB served from segments of 2 MiB, those below 10 MiB from segments
-// of 20 MiB, others from their own, rounded up to 2 MiB; the best fit, split where the rest is at
-// least 512 bytes (small) or more than 1 MiB (large); free neighbours in a segment merge, and
-// segments of a pool are kept. It models neither expandable segments nor the options of
-// PYTORCH_CUDA_ALLOC_CONF. In both models a block is used again only by its stream.
+// default it grows by what a request needs, in pages of the device's granularity. Torch is PyTorch's caching
+// allocator without expandable segments, as package torchalloc has it. In both models a block is used again only by its stream.
 package graphs

@@ -118,14 +118,13 @@ func whatIf(pool string, stores ...*storeState) WhatIf {
 	if len(all) < 2 {
 		w.Why = cmp.Or(w.Why, "fewer than two shapes asked for memory")
 	}
-	if w.Why == "" && all[0].arena.Native && all[0].arena.Coalesces {
-		w.Why = "torch's expandable segments are not modelled"
+	var model, memory Model
+	if w.Why == "" {
+		w.Model, model, memory, w.Why = all[0].arena.models()
 	}
 	if w.Why != "" {
 		return w
 	}
-	var model, memory Model
-	w.Model, model, memory = all[0].arena.models()
 	for _, s := range stores {
 		w.Recorded += Shared(model, []*Sequence{{Ops: s.log}})
 	}
@@ -144,10 +143,14 @@ func whatIf(pool string, stores ...*storeState) WhatIf {
 }
 
 // models returns the name and the model of the allocator that served an arena, and the model of a graph memory in
-// its place. That splits every chunk: slack in the largest range would enlarge the memory of all ranges.
-func (ar *Arena) models() (name string, pool, memory Model) {
-	if ar.Native {
-		return "torch", Torch, Torch
+// its place. That splits every chunk: slack in the largest range would enlarge the memory of all ranges. Why there is
+// none is last.
+func (ar *Arena) models() (name string, pool, memory Model, why string) {
+	switch {
+	case ar.Unknown && ar.Coalesces:
+		return "", nil, nil, "torch's expandable segments are not modelled"
+	case ar.Unknown:
+		return "torch", Torch, Torch, ""
 	}
 	options := bfc.Options{Growth: bfc.Needed}
 	if ar.Info.Options["growth"] != "" {
@@ -156,7 +159,7 @@ func (ar *Arena) models() (name string, pool, memory Model) {
 		}
 	}
 	unit := ar.Granularity()
-	return "bfc", BFC(unit, options), BFC(unit, bfc.Options{Growth: bfc.Needed, Split: bfc.SplitAlways})
+	return "bfc", BFC(unit, options), BFC(unit, bfc.Options{Growth: bfc.Needed, Split: bfc.SplitAlways}), ""
 }
 
 // sequences returns the requests of shapes, in the order in which the shapes began, as they are replayed in

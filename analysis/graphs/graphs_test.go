@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/memprof/memprof/analysis"
@@ -13,6 +12,7 @@ import (
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 const mib = 1 << 20
@@ -22,9 +22,7 @@ func run(t testing.TB, r *modeltest.Recorder, opt analysis.Options) *analysis.Re
 	t.Helper()
 	opt.Text = r.Strings.Text
 	result, err := analysis.Run(modeltest.Source(r.Events, 7), opt)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return result
 }
 
@@ -162,9 +160,7 @@ func TestGraphsInPoolsOfTheirOwn(t *testing.T) {
 			Aliased:  40 * mib, Outlive: 14 * mib,
 		}},
 	}
-	if diff := cmp.Diff(want, got, noTimes); diff != "" {
-		t.Errorf("graphs (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, want, got, noTimes, "graphs")
 }
 
 // What captures report of persistent inputs is a number up to what the process ever had on the
@@ -232,9 +228,7 @@ func TestGraphsInOnePool(t *testing.T) {
 			Descended: 10 * mib, Ascended: 12 * mib, Aliased: 10 * mib, Outlive: 3 * mib,
 		}},
 	}
-	if diff := cmp.Diff(want, got, noTimes); diff != "" {
-		t.Errorf("graphs (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, want, got, noTimes, "graphs")
 	if s := got.Stores[0].Shapes; s[1].Time != 8_000+3_000 || s[0].Seq != 3 || s[0].Start != 3_000 {
 		t.Errorf("captures took %d and %d ns, the first shape is of seq %d", s[0].Time, s[1].Time, s[0].Seq)
 	}
@@ -265,9 +259,7 @@ func TestOutputsThatAreReplaced(t *testing.T) {
 		Pool: "0.5", Shapes: 3, Unnamed: 3, Model: "bfc", Physical: 24 * mib, Recorded: 24 * mib, Separate: 42 * mib, Largest: 24 * mib,
 		Descended: 24 * mib, Ascended: 30 * mib, Aliased: 24 * mib, Outlive: 14 * mib,
 	}
-	if diff := cmp.Diff(want, w); diff != "" {
-		t.Errorf("what if (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, want, w, "what if")
 }
 
 // Whose an allocation is: that of the pool, of the stream where the pool is not known, or the
@@ -293,9 +285,7 @@ func TestWhoseAllocation(t *testing.T) {
 			got = append(got, fmt.Sprint(s.Pool, " ", shape.Name, " ", shape.Requested))
 		}
 	}
-	if diff := cmp.Diff([]string{"0.1 a 4000", "0.2 b 6000"}, got); diff != "" {
-		t.Errorf("shapes (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, []string{"0.1 a 4000", "0.2 b 6000"}, got, "shapes")
 }
 
 // What is freed between two captures is in nobody's way; what a shape lets go of while another
@@ -332,9 +322,7 @@ func TestFreesOutsideOfCaptures(t *testing.T) {
 		Pool: "0.5", Shapes: 2, Unnamed: 2, Model: "bfc", Physical: 28 * mib, Recorded: 28 * mib, Separate: 36 * mib, Largest: 24 * mib,
 		Descended: 28 * mib, Ascended: 28 * mib, Aliased: 24 * mib, Outlive: 20 * mib,
 	}
-	if diff := cmp.Diff(want, c.graphs().WhatIfs[0]); diff != "" {
-		t.Errorf("what if (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, want, c.graphs().WhatIfs[0], "what if")
 }
 
 // What a shape has let go of is not in the way of those that follow, however long it waits.
@@ -355,9 +343,8 @@ func TestFreesThatWaitLong(t *testing.T) {
 	for _, b := range waits {
 		c.Add(trace.Event{Kind: trace.KindFreeDone, Arena: h.id, Addr: int64(b.Addr)})
 	}
-	if w := c.graphs().WhatIfs[0]; w.Physical != 12*mib || w.Recorded != 12*mib || w.Descended != 4*mib || w.Outlive != 0 {
-		t.Errorf("what if %+v", w)
-	}
+	w := c.graphs().WhatIfs[0]
+	assert.That(t, w.Physical == 12*mib && w.Recorded == 12*mib && w.Descended == 4*mib && w.Outlive == 0, "what if %+v", w)
 }
 
 // A graph memory splits wherever anything is left over, pools by their own policy.
@@ -368,9 +355,8 @@ func TestAliasedSplits(t *testing.T) {
 		// In a pool 5 is given all 6 of the first growth, and 11 all 12 of the second.
 		c.capture(7, "", func() { x, y := h.alloc(5*mib), h.alloc(11*mib); h.free(x, y) })
 	}
-	if w := c.graphs().WhatIfs[0]; w.Recorded != 36*mib || w.Largest != 18*mib || w.Descended != 18*mib || w.Aliased != 16*mib {
-		t.Errorf("what if %+v", w)
-	}
+	w := c.graphs().WhatIfs[0]
+	assert.That(t, w.Recorded == 36*mib && w.Largest == 18*mib && w.Descended == 18*mib && w.Aliased == 16*mib, "what if %+v", w)
 }
 
 // Requests of blocks that a checkpoint brought back were not made: nothing is replayed.
@@ -381,9 +367,8 @@ func TestRestoredPoolsAreNotReplayed(t *testing.T) {
 	c.Add(trace.Event{Kind: trace.KindRestore, Arena: h.id, Addr: int64(h.id) << 40, Requested: 1000, Provided: 1024})
 	c.capture(7, "", func() {})
 	c.capture(7, "pool=0.5", func() {})
-	if w := c.graphs().WhatIfs[0]; w.Why == "" || w.Aliased != 0 {
-		t.Errorf("replayed: %+v", w)
-	}
+	w := c.graphs().WhatIfs[0]
+	assert.That(t, w.Why != "" && w.Aliased == 0, "replayed: %+v", w)
 }
 
 // A native allocator's pages are its segments, and its own policy is replayed.
@@ -425,9 +410,7 @@ func TestGraphsNative(t *testing.T) {
 			Descended: 22 * mib, Ascended: 22 * mib, Aliased: 22 * mib, Outlive: 6*mib + 602_000,
 		}},
 	}
-	if diff := cmp.Diff(want, got, noTimes); diff != "" {
-		t.Errorf("graphs (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, want, got, noTimes, "graphs")
 }
 
 func ofCaptures(m analysis.Metric) bool { return strings.HasPrefix(m.Name, "graphs.") }
@@ -443,9 +426,7 @@ func TestGraphMetrics(t *testing.T) {
 		c.capture(7, "", func() { h := layers(shared, 1); shared.free(h) })
 	}
 	d, err := c.run()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	want := map[string]float64{
 		"graphs.captures": 4, "graphs.physical": 36 * mib, "graphs.sum": 42 * mib, "graphs.max": 20 * mib, "graphs.saved": 6 * mib,
 		"graphs.untouched": 0, "graphs.avoidable": 10 * mib,
@@ -454,17 +435,14 @@ func TestGraphMetrics(t *testing.T) {
 		if !ofCaptures(m) {
 			continue
 		}
-		if value, _, ok := m.Value(d.Subjects()); !ok || value != want[m.Name] {
-			t.Errorf("%s = %v (%v), want %v", m.Name, value, ok, want[m.Name])
-		}
+		value, _, ok := m.Value(d.Subjects())
+		assert.That(t, ok && value == want[m.Name], "%s = %v (%v), want %v", m.Name, value, ok, want[m.Name])
 		if _, _, ok := m.Value((&analysis.DeviceResult{}).Subjects()); ok {
 			t.Errorf("%s of a device without graphs", m.Name)
 		}
 		delete(want, m.Name)
 	}
-	if len(want) > 0 {
-		t.Errorf("no metrics %v", want)
-	}
+	assert.That(t, len(want) <= 0, "no metrics %v", want)
 }
 
 // A trace of more bytes than there are addresses is not replayed, and does no harm.
@@ -477,9 +455,8 @@ func TestGraphsOfTooManyBytes(t *testing.T) {
 			c.Add(trace.Event{Kind: trace.KindAlloc, Arena: id, Addr: i << 60, Requested: 1 << 55, Provided: 1 << 59})
 		})
 	}
-	if w := c.graphs().WhatIfs[0]; w.Why == "" || w.Aliased != 0 {
-		t.Errorf("replayed: %+v", w)
-	}
+	w := c.graphs().WhatIfs[0]
+	assert.That(t, w.Why != "" && w.Aliased == 0, "replayed: %+v", w)
 }
 
 // Where nothing can be replayed it says why.
@@ -498,8 +475,7 @@ func TestWhyNothingIsReplayed(t *testing.T) {
 				c.Add(trace.Event{Kind: trace.KindAlloc, Arena: id, Addr: (i + 1) << 40, Requested: 1000, Provided: 1000})
 			})
 		}
-		if w := c.graphs().WhatIfs[0]; w.Why != want || (w.Aliased > 0) != (want == "") {
-			t.Errorf("%s: %+v", options, w)
-		}
+		w := c.graphs().WhatIfs[0]
+		assert.That(t, w.Why == want && (w.Aliased > 0) == (want == ""), "%s: %+v", options, w)
 	}
 }

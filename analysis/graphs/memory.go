@@ -30,7 +30,6 @@ type memoryRange struct {
 	// their maxima.
 	over                       bool // an arena lay over it
 	overT, overC, mostT, mostC int64
-	native                     bool // such an arena is a native allocator's, whose chunks are not known
 }
 
 // alias is a part of a range, and the offset in the store, in bytes, of the memory that it shows.
@@ -165,8 +164,28 @@ func (mr *memoryRange) unalias(r ledger.Range) error {
 	return nil
 }
 
-// RangeAlloc takes an alloc of an arena in a range.
-func (g *Tracker) RangeAlloc(ar *Arena, e *trace.Event) error {
+// RangeEvent takes an event of an arena in a range, if it is about blocks or pages: they are those of the graphs alone.
+func (g *Tracker) RangeEvent(ar *Arena, e *trace.Event) (taken bool, err error) {
+	switch e.Kind {
+	case trace.KindAlloc, trace.KindRestore:
+		err = g.rangeAlloc(ar, e)
+	case trace.KindFree:
+		err = g.rangeFreed(ar, e)
+	case trace.KindFreeDone, trace.KindStreamUse: // a block ends with its free, also where another stream may still use it
+	case trace.KindShrink:
+		err = fmt.Errorf("arena %d is a range of a graph memory, whose blocks have no slack", e.Arena)
+	case trace.KindMap:
+		err = fmt.Errorf("arena %d is a range of a graph memory, which maps nothing", e.Arena)
+	case trace.KindPoolRelease:
+		err = g.rangeReleased(ar)
+	default:
+		return false, nil
+	}
+	return true, err
+}
+
+// rangeAlloc takes an alloc of an arena in a range.
+func (g *Tracker) rangeAlloc(ar *Arena, e *trace.Event) error {
 	mr := ar.graphRange
 	if e.Requested < 0 || e.Provided <= 0 || e.Requested > e.Provided || e.Addr < mr.base || e.Addr > mr.to-e.Provided {
 		return fmt.Errorf("%d bytes asked for, %d provided", e.Requested, e.Provided)
@@ -175,19 +194,15 @@ func (g *Tracker) RangeAlloc(ar *Arena, e *trace.Event) error {
 		return fmt.Errorf("a block of %d bytes there is live", old.provided)
 	}
 	mr.blocks[e.Addr] = blockState{shape: mr.shape, requested: e.Requested, provided: e.Provided, number: -1}
-	mr.shape.addBlock(e.Requested, e.Provided, false)
+	mr.shape.addBlock(ar, e)
 	g.joinCapture(mr)
 	return g.handedOut(mr, ledger.Range{From: e.Addr, To: e.Addr + e.Provided}, e)
 }
 
-// RangeFreed takes a free or a free_done of an arena in a range. A block ends with its free, also where another
-// stream may still use it.
-func (g *Tracker) RangeFreed(ar *Arena, e *trace.Event) error {
+// rangeFreed takes a free of an arena in a range.
+func (g *Tracker) rangeFreed(ar *Arena, e *trace.Event) error {
 	mr := ar.graphRange
 	b, ok := mr.blocks[e.Addr]
-	if e.Kind == trace.KindFreeDone {
-		return nil
-	}
 	if !ok {
 		return fmt.Errorf("no block that starts there is live")
 	}
@@ -275,8 +290,7 @@ func (g *Tracker) Mapping(ar *Arena, r ledger.Range, e *trace.Event) error {
 func (d *deviceState) allocOver(mr *memoryRange, ar *Arena, e *trace.Event) {
 	mr.overT += e.Requested
 	mr.overC += e.Provided
-	mr.mostT, mr.mostC = max(mr.mostT, mr.overT), max(mr.mostC, mr.overC)
-	mr.native = mr.native || ar.Native
+	mr.mostT, mr.mostC = max(mr.mostT, mr.overT), ar.Known(max(mr.mostC, mr.overC))
 	d.blocks[e.Addr] = blockState{shape: mr.shape, requested: e.Requested, provided: e.Provided, number: -1}
 }
 
@@ -292,8 +306,8 @@ func (d *deviceState) freeOver(addr int64) {
 	mr.overC -= b.provided
 }
 
-// RangeReleased ends an arena of a range, and the range with the last one.
-func (g *Tracker) RangeReleased(ar *Arena) error {
+// rangeReleased ends an arena of a range, and the range with the last one.
+func (g *Tracker) rangeReleased(ar *Arena) error {
 	if err := g.ledger.Release(ar.Arena); err != nil {
 		return err
 	}
@@ -317,7 +331,7 @@ func (mr *memoryRange) sumRequested() {
 		return
 	}
 	mr.shape.Requested = mr.mostT
-	if !mr.native {
+	if mr.mostC >= 0 {
 		mr.shape.Provided = mr.mostC
 	}
 	mr.over = false

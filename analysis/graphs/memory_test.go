@@ -4,12 +4,11 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/graphs"
 	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // graphMemory is a graph memory of a job: a store, and ranges over it.
@@ -72,9 +71,7 @@ func TestGraphMemory(t *testing.T) {
 	g.add(trace.KindUnalias, small, 0, 0, 4*mib)
 	g.add(trace.KindPoolRelease, small, 0, 0, 0)
 	d, err := c.run()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	want := &graphs.Result{Captures: 3, Stores: []graphs.Store{{
 		Memory: "1", Physical: 10 * mib, Final: 10 * mib,
 		Sum: 14 * mib, Max: 10 * mib, Distinct: 10 * mib, Saved: 4 * mib, Aliased: 14 * mib,
@@ -83,17 +80,11 @@ func TestGraphMemory(t *testing.T) {
 			{Name: "bs 2", Captures: 2, Requested: 9 * mib, Provided: 9 * mib, Own: 6 * mib, Shared: 4 * mib, Address: 1 << 30, Outputs: mib + 500},
 		},
 	}}}
-	if diff := cmp.Diff(want, d.Graphs, noTimes); diff != "" {
-		t.Errorf("graphs (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, want, d.Graphs, noTimes, "graphs")
 	// Of the store 9 MiB were handed out, in whatever range, and nothing is T of the device.
 	final := ledger.Instant{Seq: d.Final.Seq, Time: d.Final.Time, R: 10 * mib, Reserve: mib, Reusable: 9 * mib, View: 1}
-	if diff := cmp.Diff(final, d.Final); diff != "" {
-		t.Errorf("in the end (-want +got):\n%s", diff)
-	}
-	if d.GrowthCount != 0 {
-		t.Errorf("%d growths of a heap", d.GrowthCount)
-	}
+	assert.Diff(t, final, d.Final, "in the end")
+	assert.That(t, d.GrowthCount == 0, "%d growths of a heap", d.GrowthCount)
 }
 
 // A range has an arena for each stream: one shape, which goes with the last of them.
@@ -117,13 +108,10 @@ func TestRangeOfTwoStreams(t *testing.T) {
 	of(second, trace.KindUnalias, 2*mib, 2*mib, 4*mib)
 	of(second, trace.KindPoolRelease, 0, 0, 0)
 	want := []graphs.Shape{{Name: "a_shape", Captures: 1, Requested: 5 * mib, Provided: 5 * mib, Own: 6 * mib, Address: 1 << 30, Outputs: 5 * mib}}
-	if diff := cmp.Diff(want, c.graphs().Stores[0].Shapes, noTimes); diff != "" {
-		t.Errorf("shapes (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, want, c.graphs().Stores[0].Shapes, noTimes, "shapes")
 	g.add(trace.KindPoolRelease, first, 0, 0, 0)
-	if s := c.graphs().Stores[0].Shapes; len(s) != 1 || !s[0].Released {
-		t.Errorf("shapes %+v", s)
-	}
+	s := c.graphs().Stores[0].Shapes
+	assert.That(t, len(s) == 1 && s[0].Released, "shapes %+v", s)
 }
 
 // A store that shrinks and grows again: what is mapped anew was never handed out.
@@ -139,16 +127,10 @@ func TestGraphMemoryShrinks(t *testing.T) {
 	g.used, g.extent[w] = 4*mib, 4*mib
 	g.grow(w, 2*mib)
 	d, err := c.run()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	s := d.Graphs.Stores[0]
-	if s.Physical != 8*mib || s.Final != 6*mib || s.Distinct != 8*mib || s.Aliased != 8*mib {
-		t.Errorf("store %+v", s)
-	}
-	if d.Final.R != 6*mib || d.Final.Reusable != 4*mib || d.Final.Reserve != 2*mib {
-		t.Errorf("in the end %+v", d.Final)
-	}
+	assert.That(t, s.Physical == 8*mib && s.Final == 6*mib && s.Distinct == 8*mib && s.Aliased == 8*mib, "store %+v", s)
+	assert.That(t, d.Final.R == 6*mib && d.Final.Reusable == 4*mib && d.Final.Reserve == 2*mib, "in the end %+v", d.Final)
 }
 
 // A checkpoint brings blocks of a range back, and a request that fails there is one.
@@ -164,15 +146,10 @@ func TestRangeRestoredAndFull(t *testing.T) {
 	g.add(trace.KindGrowFailed, w, 0, 4*mib, 0)
 	g.add(trace.KindOOM, w, 0, 4*mib, 0)
 	d, err := c.run()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if s := d.Graphs.Stores[0].Shapes[0]; s.Requested != mib+1000 || s.Provided != mib+1024 {
-		t.Errorf("shape %+v", s)
-	}
-	if len(d.OOMs) != 1 || d.OOMs[0].Request != 4*mib || d.OOMs[0].Verdict != analysis.Capacity {
-		t.Errorf("failed requests %+v", d.OOMs)
-	}
+	assert.NoError(t, err)
+	s := d.Graphs.Stores[0].Shapes[0]
+	assert.That(t, s.Requested == mib+1000 && s.Provided == mib+1024, "shape %+v", s)
+	assert.That(t, len(d.OOMs) == 1 && d.OOMs[0].Request == 4*mib && d.OOMs[0].Verdict == analysis.Capacity, "failed requests %+v", d.OOMs)
 }
 
 // A framework's allocator takes segments from a range: the device's memory does not count them twice, and
@@ -206,17 +183,14 @@ func TestArenaOverRange(t *testing.T) {
 		}
 		c.Mark(0)
 		d, err := c.run()
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		if observed {
 			provided = 4 * mib
 		}
 		want := []graphs.Shape{{Name: "a_shape", Captures: 1, Requested: mib, Provided: provided, Own: 4 * mib, Address: 1 << 30, Outputs: 4 * mib}}
-		if diff := cmp.Diff(want, d.Graphs.Stores[0].Shapes, noTimes); diff != "" {
-			t.Errorf("observed %v: shapes (-want +got):\n%s", observed, diff)
-		}
-		if s := d.Native; observed && (s.Samples != 1 || s.Odd != 0) {
+		assert.Diff(t, want, d.Graphs.Stores[0].Shapes, noTimes, "observed %v: shapes", observed)
+		s := d.Native
+		if observed && (s.Samples != 1 || s.Odd != 0) {
 			t.Errorf("%d samples, %d odd", s.Samples, s.Odd)
 		}
 		if d.MaxR != 4*mib || d.Final.T != 0 || d.Final.R != 4*mib || len(d.Graphs.Stores) != 1 {
@@ -258,8 +232,7 @@ func TestGraphMemoryThatCannotBe(t *testing.T) {
 		g.grow(w, 4*mib)
 		do(g, w)
 		var wrong *ledger.EventError
-		if _, err := c.run(); !errors.As(err, &wrong) || wrong.Seq != int64(len(c.Events))-1 {
-			t.Errorf("%s: error %v, want one of the last event", name, err)
-		}
+		_, err := c.run()
+		assert.That(t, errors.As(err, &wrong) && wrong.Seq == int64(len(c.Events))-1, "%s: error %v, want one of the last event", name, err)
 	}
 }

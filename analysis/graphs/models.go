@@ -1,10 +1,9 @@
 package graphs
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 
+	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/bfc"
 )
 
@@ -43,126 +42,31 @@ func (h bfcHeap) Free(place uint64) {
 
 func (h bfcHeap) Mapped() int64 { return int64(h.a.Stats().Reserved) }
 
-// Sizes of torch's caching allocator, in bytes.
-const (
-	torchRounding   = 512
-	torchSmall      = 1 << 20  // the greatest request of the small pool
-	torchSmallBlock = 2 << 20  // its segments
-	torchLargeBlock = 20 << 20 // segments of the large pool
-	torchLarge      = 10 << 20 // the least request with a segment of its own
-	torchRoundLarge = 2 << 20  // unit to which such a request is rounded up
-)
+// Torch is the model of PyTorch's caching allocator (package torchalloc), without settings, on a device that refuses nothing: then a private
+// pool keeps its segments as the default one does.
+func Torch() Heap {
+	const memory = 1 << 46
+	a := torchalloc.NewAllocator(torchalloc.AllocatorOptions{Settings: torchalloc.DefaultSettings(), Version: torchalloc.Torch211, Total: memory}, torchalloc.NewDriver(memory))
+	return &torchHeap{a, map[uint64]*torchalloc.Block{}}
+}
 
-// Torch is torch's caching allocator for private pools.
-func Torch() Heap { return &torchHeap{live: map[uint64]*torchBlock{}} }
-
-// torchHeap has the free blocks of the small and the large pool, each ordered by size, then address. New segments
-// get ascending addresses.
 type torchHeap struct {
-	free   [2][]*torchBlock
-	live   map[uint64]*torchBlock
-	end    uint64 // of the last segment
-	mapped int64
-}
-
-// torchBlock is a block of a segment; prev and next are its neighbours there.
-type torchBlock struct {
-	addr, size uint64
-	prev, next *torchBlock
-	free       bool
-	large      int // 1 in the large pool
-}
-
-func bySize(x, y *torchBlock) int {
-	return cmp.Or(cmp.Compare(x.size, y.size), cmp.Compare(x.addr, y.addr))
+	a    *torchalloc.Allocator
+	live map[uint64]*torchalloc.Block
 }
 
 func (h *torchHeap) Alloc(bytes int64) uint64 {
-	size := roundUp(uint64(bytes), torchRounding)
-	large := 0
-	if size > torchSmall {
-		large = 1
+	b, err := h.a.Malloc(uint64(bytes), 0)
+	if err != nil {
+		panic(fmt.Sprintf("graphs: %v", err))
 	}
-	free := h.free[large]
-	at, _ := slices.BinarySearchFunc(free, &torchBlock{size: size}, bySize)
-	var b *torchBlock
-	if at < len(free) {
-		b = free[at]
-		h.free[large] = slices.Delete(free, at, at+1)
-	} else {
-		b = h.segment(size, large)
-	}
-	b.free = false
-	h.split(b, size)
-	h.live[b.addr] = b
-	return b.addr
-}
-
-// segment maps a new segment for size bytes and returns it as one block.
-func (h *torchHeap) segment(size uint64, large int) *torchBlock {
-	switch {
-	case size <= torchSmall:
-		size = torchSmallBlock
-	case size < torchLarge:
-		size = torchLargeBlock
-	default:
-		size = roundUp(size, torchRoundLarge)
-	}
-	b := &torchBlock{addr: h.end, size: size, large: large}
-	h.end += size
-	h.mapped += int64(size)
-	return b
-}
-
-// split cuts a block after size bytes if the rest is large enough for a block.
-func (h *torchHeap) split(b *torchBlock, size uint64) {
-	rest := b.size - size
-	if b.large == 1 && rest <= torchSmall || rest < torchRounding {
-		return
-	}
-	upper := &torchBlock{addr: b.addr + size, size: rest, prev: b, next: b.next, large: b.large}
-	if b.next != nil {
-		b.next.prev = upper
-	}
-	b.size, b.next = size, upper
-	h.put(upper)
-}
-
-func (h *torchHeap) put(b *torchBlock) {
-	b.free = true
-	at, _ := slices.BinarySearchFunc(h.free[b.large], b, bySize)
-	h.free[b.large] = slices.Insert(h.free[b.large], at, b)
-}
-
-func (h *torchHeap) take(b *torchBlock) {
-	at, _ := slices.BinarySearchFunc(h.free[b.large], b, bySize)
-	h.free[b.large] = slices.Delete(h.free[b.large], at, at+1)
+	h.live[b.Addr()] = b
+	return b.Addr()
 }
 
 func (h *torchHeap) Free(place uint64) {
-	b := h.live[place]
+	h.a.Free(h.live[place])
 	delete(h.live, place)
-	if next := b.next; next != nil && next.free {
-		h.take(next)
-		b.join(next)
-	}
-	if prev := b.prev; prev != nil && prev.free {
-		h.take(prev)
-		prev.join(b)
-		b = prev
-	}
-	h.put(b)
 }
 
-// join adds the next block to b.
-func (b *torchBlock) join(next *torchBlock) {
-	b.size += next.size
-	b.next = next.next
-	if b.next != nil {
-		b.next.prev = b
-	}
-}
-
-func (h *torchHeap) Mapped() int64 { return h.mapped }
-
-func roundUp(n, unit uint64) uint64 { return (n + unit - 1) / unit * unit }
+func (h *torchHeap) Mapped() int64 { return int64(h.a.Stats().Reserved.Now) }

@@ -6,6 +6,7 @@ import (
 	"github.com/memprof/memprof/analysis/graphs"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // pieces captures two shapes in two pieces each, with a tensor of n MiB between them that lives
@@ -31,9 +32,8 @@ func pieces(t *testing.T, named bool) graphs.WhatIf {
 // Without a name each piece is a shape of its own, which aliasing lays over the others, though
 // they live at one time: their number is reported.
 func TestPiecesWithoutAName(t *testing.T) {
-	if w := pieces(t, false); w.Shapes != 4 || w.Unnamed != 4 || w.Aliased != 16*mib {
-		t.Errorf("without names: %+v", w)
-	}
+	w := pieces(t, false)
+	assert.That(t, w.Shapes == 4 && w.Unnamed == 4 && w.Aliased == 16*mib, "without names: %+v", w)
 	if w := pieces(t, true); w.Shapes != 2 || w.Unnamed != 0 || w.Aliased != 24*mib {
 		t.Errorf("in phases: %+v", w)
 	}

@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/memprof/memprof/bfc"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // Whatever is captured into whatever pools, the terms are what a count of pages one by one says,
@@ -60,9 +61,7 @@ func TestGraphSums(t *testing.T) {
 			}
 		}
 		d, err := c.run()
-		if err != nil {
-			rt.Fatal(err)
-		}
+		assert.NoError(rt, err)
 		if len(used) == 0 {
 			return
 		}

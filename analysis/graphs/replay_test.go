@@ -3,10 +3,10 @@ package graphs
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"github.com/memprof/memprof/bfc"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 const mib = 1 << 20
@@ -37,15 +37,12 @@ func work(n int64) *Sequence {
 
 func TestSums(t *testing.T) {
 	s := work(mib)
-	if s.Requested() != 5*mib || s.Outlives() != mib {
-		t.Errorf("requested %d, outlives %d", s.Requested(), s.Outlives())
-	}
-	if e := (&Sequence{}); e.Requested() != 0 || e.Outlives() != 0 {
-		t.Error("a shape that asked for nothing did")
-	}
+	assert.That(t, s.Requested() == 5*mib && s.Outlives() == mib, "requested %d, outlives %d", s.Requested(), s.Outlives())
+	e := (&Sequence{})
+	assert.That(t, e.Requested() == 0 && e.Outlives() == 0, "a shape that asked for nothing did")
 }
 
-// Torch's segments and where it splits, worked out by hand from its rules.
+// Torch's segments, worked out by hand from its rules; package torchalloc tests the others.
 func TestTorch(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -53,15 +50,7 @@ func TestTorch(t *testing.T) {
 		want int64
 	}{
 		{"nothing", func(*torchHeap) {}, 0},
-		{"one byte has a segment", func(h *torchHeap) { h.Alloc(1) }, 2 * mib},
-		{"two of 1 MiB share it", func(h *torchHeap) { h.Alloc(mib); h.Alloc(mib) }, 2 * mib},
-		{"a third does not", func(h *torchHeap) { h.Alloc(mib); h.Alloc(mib); h.Alloc(1) }, 4 * mib},
-		{"beyond 1 MiB: 20", func(h *torchHeap) { h.Alloc(mib + 1) }, 20 * mib},
 		{"small and large are apart", func(h *torchHeap) { h.Alloc(mib + 1); h.Alloc(1) }, 22 * mib},
-		{"two below 10 MiB share one", func(h *torchHeap) { h.Alloc(10*mib - 512); h.Alloc(10 * mib) }, 20 * mib},
-		{"10 MiB has its own", func(h *torchHeap) { h.Alloc(10 * mib); h.Alloc(10 * mib) }, 20 * mib},
-		{"rounded up to 2 MiB", func(h *torchHeap) { h.Alloc(11*mib + 1) }, 12 * mib},
-		{"a rest of 1 MiB is no block of the large pool", func(h *torchHeap) { h.Alloc(11 * mib); h.Alloc(mib + 1) }, 32 * mib},
 		{"a rest of 512 bytes is one of the small", func(h *torchHeap) { h.Alloc(mib); h.Alloc(mib - 512); h.Alloc(512) }, 2 * mib},
 		{"free neighbours merge", func(h *torchHeap) {
 			a, b, c := h.Alloc(6*mib), h.Alloc(6*mib), h.Alloc(8*mib)
@@ -70,32 +59,10 @@ func TestTorch(t *testing.T) {
 			h.Free(b)
 			h.Alloc(20 * mib)
 		}, 20 * mib},
-		{"what is between two free chunks keeps them apart", func(h *torchHeap) {
-			a, _, c := h.Alloc(6*mib), h.Alloc(6*mib), h.Alloc(8*mib)
-			h.Free(a)
-			h.Free(c)
-			h.Alloc(9 * mib)
-		}, 40 * mib},
-		{"segments do not merge", func(h *torchHeap) {
-			a, b := h.Alloc(10*mib), h.Alloc(10*mib)
-			h.Free(a)
-			h.Free(b)
-			h.Alloc(20 * mib)
-		}, 40 * mib},
-		{"the best fit, not the first", func(h *torchHeap) {
-			a := h.Alloc(16 * mib)
-			b := h.Alloc(12 * mib)
-			h.Free(a)
-			h.Free(b)
-			h.Alloc(12 * mib) // in b
-			h.Alloc(16 * mib) // in a
-		}, 28 * mib},
 	} {
 		h := Torch().(*torchHeap)
 		test.do(h)
-		if h.Mapped() != test.want {
-			t.Errorf("%s: %d bytes, want %d", test.name, h.Mapped(), test.want)
-		}
+		assert.That(t, h.Mapped() == test.want, "%s: %d bytes, want %d", test.name, h.Mapped(), test.want)
 	}
 }
 
@@ -114,29 +81,19 @@ func TestBFC(t *testing.T) {
 		{bfc.Options{Growth: bfc.Needed, Split: bfc.SplitAlways}, 12 * mib},
 		{bfc.Options{Growth: bfc.Double}, 4*mib + 4*mib + 8*mib},
 	} {
-		if got := Separate(BFC(2<<20, test.policy), []*Sequence{asked})[0]; got != test.want {
-			t.Errorf("%+v: %d bytes, want %d", test.policy, got, test.want)
-		}
+		assert.Equal(t, Separate(BFC(2<<20, test.policy), []*Sequence{asked})[0], test.want, "%+v", test.policy)
 	}
 }
 
 func TestPolicies(t *testing.T) {
 	shapes := []*Sequence{work(2 * mib), work(8 * mib), work(4 * mib)}
 	model := needed
-	if diff := cmp.Diff([]int64{10 * mib, 40 * mib, 20 * mib}, Separate(model, shapes)); diff != "" {
-		t.Errorf("separate (-want +got):\n%s", diff)
-	}
-	if got := Shared(model, LargestFirst(shapes)); got != 40*mib {
-		t.Errorf("largest first %d", got)
-	}
+	assert.Diff(t, []int64{10 * mib, 40 * mib, 20 * mib}, Separate(model, shapes), "separate")
+	assert.Equal(t, Shared(model, LargestFirst(shapes)), 40*mib, "largest first")
 	// 8 of 10 are free after the first; the second lacks 4 and 8; the third, of whose 16 free
 	// bytes 8 are at the end, lacks 8 and 16.
-	if got := Shared(model, SmallestFirst(shapes)); got != 46*mib {
-		t.Errorf("smallest first %d", got)
-	}
-	if got := Aliased(model, shapes); got != 40*mib {
-		t.Errorf("aliased %d", got)
-	}
+	assert.Equal(t, Shared(model, SmallestFirst(shapes)), 46*mib, "smallest first")
+	assert.Equal(t, Aliased(model, shapes), 40*mib, "aliased")
 }
 
 // What is freed after so many further shapes is in their way, and not in that of later ones.
@@ -151,9 +108,7 @@ func TestLate(t *testing.T) {
 	}
 	for shapes, want := range []int64{16 * mib, 8 * mib, 12 * mib, 16 * mib, 16 * mib} {
 		four := []*Sequence{one(shapes), one(shapes), one(shapes), one(shapes)}
-		if got := Shared(needed, four); got != want {
-			t.Errorf("freed after %d shapes: %d, want %d", shapes, got, want)
-		}
+		assert.Equal(t, Shared(needed, four), want, "freed after %d shapes", shapes)
 	}
 }
 
@@ -167,9 +122,7 @@ func TestStreams(t *testing.T) {
 		if name == "bfc" {
 			model = needed
 		}
-		if got := [2]int64{Separate(model, asked(0))[0], Separate(model, asked(1))[0]}; got != want {
-			t.Errorf("%s: on one stream and on two %d, want %d", name, got, want)
-		}
+		assert.Equal(t, [2]int64{Separate(model, asked(0))[0], Separate(model, asked(1))[0]}, want, "%s: on one stream and on two", name)
 	}
 }
 
@@ -208,16 +161,11 @@ func TestBounds(t *testing.T) {
 				}
 			}
 			for _, order := range [][]*Sequence{shapes, LargestFirst(shapes), SmallestFirst(shapes)} {
-				if got := Aliased(model, order); got != greatest {
-					t.Fatalf("%s: aliased %d, the greatest alone %d", name, got, greatest)
-				}
+				got := Aliased(model, order)
+				assert.Must(t, got == greatest, "%s: aliased %d, the greatest alone %d", name, got, greatest)
 				first, again := Shared(model, order), Shared(model, order)
-				if first != again {
-					t.Fatalf("%s: %d, and then %d", name, first, again)
-				}
-				if first < order[0].Requested() {
-					t.Fatalf("%s: shared %d, the first requests %d", name, first, order[0].Requested())
-				}
+				assert.Must(t, first == again, "%s: %d, and then %d", name, first, again)
+				assert.Must(t, first >= order[0].Requested(), "%s: shared %d, the first requests %d", name, first, order[0].Requested())
 			}
 		}
 	})

@@ -10,6 +10,7 @@ import (
 	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // pool is an arena of a pool of CUDA graphs, with 4096 bytes mapped.
@@ -41,9 +42,8 @@ func TestRestore(t *testing.T) {
 	if d.Allocs != 2 || d.Frees != 1 || d.Iterations[0].Allocs != 2 || d.Iterations[0].AllocBytes != 1500 || d.Peak.T != 1500 {
 		t.Errorf("%d allocs, %d frees, iteration %+v, peak %+v", d.Allocs, d.Frees, d.Iterations[0], d.Peak)
 	}
-	if got := groups(d.Held.Categories); !cmp.Equal(got, []string{"cuda_graphs 1500"}) || !d.Held.Known {
-		t.Errorf("categories %q, known %v", got, d.Held.Known)
-	}
+	got := groups(d.Held.Categories)
+	assert.That(t, cmp.Equal(got, []string{"cuda_graphs 1500"}) && d.Held.Known, "categories %q, known %v", got, d.Held.Known)
 }
 
 func TestPoolsEnd(t *testing.T) {
@@ -81,9 +81,7 @@ func TestPoolsEnd(t *testing.T) {
 			if _, err := analysis.Run(modeltest.Source(r.Events, 100), analysis.Options{}); err != nil {
 				got = err.Error()
 			}
-			if got != test.want {
-				t.Errorf("error %q\nwant  %q", got, test.want)
-			}
+			assert.That(t, got == test.want, "error %q\nwant  %q", got, test.want)
 		})
 	}
 }
@@ -104,9 +102,8 @@ func TestPoolsOfGraphs(t *testing.T) {
 			r.Add(trace.Event{Kind: kind, Arena: trace.NoArena, Requested: int64(1 - i)})
 		}
 		r.Add(event(trace.KindAlloc, 0x100400, 1000, 1024))
-		if got := groups(run(t, r, analysis.Options{}).Devices[0].Held.Categories); !cmp.Equal(got, []string{test.want}) {
-			t.Errorf("after %v: %q, want %s", test.kinds, got, test.want)
-		}
+		got := groups(run(t, r, analysis.Options{}).Devices[0].Held.Categories)
+		assert.That(t, cmp.Equal(got, []string{test.want}), "after %v: %q, want %s", test.kinds, got, test.want)
 	}
 }
 

@@ -1,5 +1,7 @@
 package iterations
 
+import "github.com/memprof/memprof/analysis/ledger"
+
 // follower cuts a sequence of a known period into iterations.
 type follower struct {
 	period     int
@@ -102,7 +104,8 @@ func (f *follower) complete() bool {
 func (f *follower) end(seq, time, t, c, paused int64) {
 	f.current.Number = int64(f.iterations.Count)
 	f.current.EndSeq, f.current.End = seq, time
-	f.current.EndT, f.current.EndC, f.current.EndPaused = t, c, paused
+	f.current.EndT, f.current.EndC, f.current.EndPaused = t, ledger.KnownC(c, t), paused
+	f.current.PeakC = ledger.KnownC(f.current.PeakC, f.current.PeakT)
 	f.iterations.Add(f.current)
 	f.current = Iteration{StartSeq: seq + 1, Start: time, PeakT: t, PeakC: c}
 	f.next += f.period

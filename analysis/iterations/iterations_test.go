@@ -10,6 +10,7 @@ import (
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 func TestIterationsAndPaper(t *testing.T) {
@@ -49,9 +50,7 @@ func TestIterationsAndPaper(t *testing.T) {
 	if diff := cmp.Diff(paper, d.Paper, close); diff != "" {
 		t.Error(diff)
 	}
-	if d.Leak.Iterations.Valid {
-		t.Error("three iterations have a trend")
-	}
+	assert.That(t, d.Leak.Verdict == iterations.TooShort, "three iterations have a verdict")
 }
 
 // Where R shrank, the final R is less than the peaks: shares of it would exceed 1.
@@ -68,9 +67,7 @@ func TestPaperWhereMemoryWasGivenBack(t *testing.T) {
 	p.Main.Free(kept, false)
 	p.Main.Trim(mib * 10)
 	d := &run(t, p.Recorder, analysis.Options{}).Devices[0]
-	if d.MaxR != 60*mib || d.Final.R != 0 {
-		t.Fatalf("R was at most %d and is %d at the end", d.MaxR, d.Final.R)
-	}
+	assert.Must(t, d.MaxR == 60*mib && d.Final.R == 0, "R was at most %d and is %d at the end", d.MaxR, d.Final.R)
 	// T = C: 40 of 40 MiB; then 60 of 60; then 40 of 60, as nothing is trimmed before the pause.
 	want := iterations.Paper{
 		Valid: true, Of: 60 * mib, T1: 40. / 60, C1: 40. / 60, T2: 50. / 60, C2: 50. / 60, FirstExcess: 40./50 - 1, SteadyIdle: 1 - 50./60,
@@ -85,23 +82,18 @@ func TestPaperWhereMemoryWasGivenBack(t *testing.T) {
 // nothing there is no excess over them.
 func TestPaperOfNothing(t *testing.T) {
 	p := logOf([]iterations.Iteration{{PeakT: 5, PeakC: 8, PeakR: 10}, {}, {}}).Paper(10)
-	if !math.IsNaN(p.FirstExcess) || !math.IsNaN(p.OwnC2) || !math.IsNaN(p.OwnT2) || p.SteadyIdle != 1 || p.C1 != 0.8 {
-		t.Errorf("%+v", p)
-	}
-	d := analysis.DeviceResult{Chunks: &analysis.Chunks{}, Allocs: 1, MaxR: 10, Iterations: make([]iterations.Iteration, 3), Paper: p}
+	assert.That(t, math.IsNaN(p.FirstExcess) && math.IsNaN(p.OwnC2) && math.IsNaN(p.OwnT2) && p.SteadyIdle == 1 && p.C1 == 0.8, "%+v", p)
+	d := analysis.DeviceResult{Memory: analysis.Memory{Chunks: &analysis.Chunks{}, MaxR: 10}, Allocs: 1, Iterations: make([]iterations.Iteration, 3), Paper: p}
 	for name, why := range map[string]string{
 		"iteration.first_excess": "no chunk was live in the 2 later iterations",
 		"iteration.own_idle":     "no memory was reserved in the later iterations",
 	} {
 		m, _ := analysis.LookupMetric(name)
-		if _, _, ok := m.Value(d.Subjects()); ok || m.Unknown(d.Subjects()) != why {
-			t.Errorf("%s: known %v, unknown since %q, want %q", name, ok, m.Unknown(d.Subjects()), why)
-		}
+		_, _, ok := m.Value(d.Subjects())
+		assert.That(t, !ok && m.Unknown(d.Subjects()) == why, "%s: known %v, unknown since %q, want %q", name, ok, m.Unknown(d.Subjects()), why)
 	}
 	p = logOf([]iterations.Iteration{{PeakT: 5, PeakC: 8, PeakR: 10}, {}, {PeakT: 1, PeakC: 4, PeakR: 5}}).Paper(10)
-	if p.C2 != 0.2 || p.OwnC2 != 0.8 || p.FirstExcess != 3 {
-		t.Errorf("%+v", p)
-	}
+	assert.That(t, p.C2 == 0.2 && p.OwnC2 == 0.8 && p.FirstExcess == 3, "%+v", p)
 }
 
 // Without marks, the iterations are the marked ones, shifted by a constant.

@@ -7,35 +7,37 @@ import (
 	"github.com/memprof/memprof/analysis/ledger"
 )
 
-// Leak says whether held bytes keep rising.
+// Verdict says whether a device leaks.
+type Verdict string
+
+const (
+	NoLeak   Verdict = "none"
+	Leaks    Verdict = "leak"
+	TooShort Verdict = "too short" // fewer than [LeastIterations], and less than [LeastTime]
+)
+
+// LeastIterations and LeastTime are what a recording must have of one of for a verdict.
+const (
+	LeastIterations = 8
+	LeastTime       = 10e9 // ns
+)
+
+// Leak says whether held bytes keep rising: the one verdict that the report, gates and metrics have.
 type Leak struct {
-	Iterations Trend // at the ends of iterations, without the first; bytes an iteration
-	// Requests is at the ends of requests, without the first; bytes a request. Request is the kind of
+	Verdict Verdict
+	// Per is what lies between two points: "iteration", "request" or "second"; "" if the verdict is TooShort. Request is the kind of
 	// request: a phase by its name, or KVRequests.
-	Requests Trend
-	Request  string
-	// Seconds is over time, bytes a second: at the ends of iterations where those have a trend, else
-	// the least bytes in windows of time.
-	Seconds Trend
-	// The blocks that were allocated after the first point and are live at the last one, of the trend
-	// that [Leak.Trend] returns: their count, requested and provided bytes, and the greatest groups by
-	// origin, requested size and stack. 0 and nil where no trend is valid.
+	Per, Request string
+	Points       int
+	// Slope is in bytes per iteration, request or second, and PerSecond in bytes per second; 0 unless the verdict is Leaks.
+	Slope, PerSecond float64
+	// Module and Line are the origin with most of what leaks; "" where no origin, no stack is known.
+	Module, Line string
+	// The blocks that leak: allocated after the points began to count and live at the last one, in groups that rise. Their count,
+	// requested and provided bytes, and the greatest groups by origin, requested size and stack. 0 and nil unless the verdict is Leaks.
 	Blocks, Requested, Provided int64
 	Allocations                 []attribution.AllocationGroup
-	Sizes                       []attribution.AllocationGroup
 	Stacks                      attribution.Breakdown
-}
-
-// Trend is the one that decides whether there is a leak: over iterations, else over requests, else
-// over time. per is the unit of x: "iteration", "request" or "second".
-func (l *Leak) Trend() (t Trend, per string) {
-	switch {
-	case l.Iterations.Valid:
-		return l.Iterations, "iteration"
-	case l.Requests.Valid:
-		return l.Requests, "request"
-	}
-	return l.Seconds, "second"
 }
 
 // bound is a kind of event at whose end the tracker remembers the live blocks: those that leak are
@@ -56,6 +58,8 @@ type LeakTracker struct {
 	boundBy bound
 	died    []ledger.Block // freed since the last bound, and live at it
 	lows    lows
+	held    holdings
+	marks   course
 	kinds   []*requestKind
 }
 
@@ -68,6 +72,20 @@ func NewLeakTracker(marked bool) *LeakTracker {
 	return t
 }
 
+// Allocated takes a block that became live, by the context of its alloc event.
+func (t *LeakTracker) Allocated(context int32, requested int64) {
+	t.held.add(context, 1, requested)
+	t.held.work += requested
+}
+
+// Freed takes a block that is freed.
+func (t *LeakTracker) Freed(s *ledger.Segment) {
+	t.held.add(s.Context, -1, -s.Requested)
+	if s.Seq <= t.Bound {
+		t.died = append(t.died, s.Block())
+	}
+}
+
 // Observe takes the bytes held after an event, and the allocs of the device so far.
 func (t *LeakTracker) Observe(seq, time, held, allocs int64) {
 	if l := &t.lows; time < l.next && held >= l.low { // most events
@@ -77,14 +95,20 @@ func (t *LeakTracker) Observe(seq, time, held, allocs int64) {
 	}
 }
 
-// Mark takes the end of an iteration.
-func (t *LeakTracker) Mark(seq int64) { t.bounded(boundMark, seq) }
+// Mark takes the end of an iteration, with the bytes that each other library holds, in order of first use.
+func (t *LeakTracker) Mark(seq, time int64, others []int64) {
+	t.bounded(boundMark, seq)
+	t.marks.add(seq, time, others, &t.held)
+}
 
-// RequestEnded takes the end of a request, with the bytes held.
-func (t *LeakTracker) RequestEnded(name string, seq, time, held int64) {
+// RequestEnded takes the end of a request, with the bytes that each other library holds, in order of first use.
+func (t *LeakTracker) RequestEnded(name string, seq, time int64, others []int64) {
+	if t.boundBy == boundMark {
+		return // iterations decide
+	}
 	t.bounded(boundRequest, seq)
-	if k := t.kind(name, seq); k != nil {
-		k.add(held, time)
+	if k := t.kind(name); k != nil {
+		k.add(seq, time, others, &t.held)
 	}
 }
 
@@ -95,60 +119,56 @@ func (t *LeakTracker) bounded(by bound, seq int64) {
 	}
 }
 
-// Freed takes a block that was live at the last bound and is freed.
-func (t *LeakTracker) Freed(b ledger.Block) { t.died = append(t.died, b) }
-
-// LeakedBlocks bounds the blocks that leak.
-type LeakedBlocks struct {
-	Since int64 // allocated after this event
-	Until int64 // and up to this one
-	// Freed are those that were freed since. All others are still live, in paused arenas too.
+// Points are the like points of a trace that a verdict goes by, and what was held at each.
+type Points struct {
+	Per, Request string
+	Count        int64 // of the points, of which neighbours may be joined
+	// Until is the last event whose blocks count; Freed are those that were freed since. All others are still live, in paused arenas too.
+	Until int64
 	Freed []ledger.Block
+
+	points []point
 }
 
-// Finish returns the trends, and the blocks that leak; found is false where no trend is valid.
-// marked: the iterations come from marks. end is the time of the last event.
-func (t *LeakTracker) Finish(list []Iteration, marked bool, end int64) (l Leak, b LeakedBlocks, found bool) {
-	ends, times := endPoints(list)
-	l.Iterations = trendOf(ends)
-	var kind *requestKind
-	if l.Requests, kind = t.requestTrend(t.lows.start, end); kind != nil {
-		l.Request = kind.name
-	}
-	if l.Seconds = trendOf(times); !marked && !l.Iterations.Valid {
-		l.Seconds, b.Since = t.lows.trend()
-	}
+// Finish chooses the points. ok is false where there are too few of each kind: the verdict is TooShort. marked: the iterations of list
+// come from marks. end is the time of the last event.
+func (t *LeakTracker) Finish(list []Iteration, marked bool, end int64) (p Points, ok bool) {
 	by := boundWindow
+	kind := t.requestKind(t.lows.start, end)
 	switch {
-	case l.Iterations.Valid:
-		b.Since, by = list[0].EndSeq, boundMark
-	case l.Requests.Valid:
-		b.Since, by = kind.first, boundRequest
-	case !l.Seconds.Valid:
-		return l, b, false
-	}
-	b.Until = math.MaxInt64
-	if t.boundBy == by && t.Bound >= 0 {
-		b.Until = t.Bound
-		for _, died := range t.died {
-			if died.Seq > b.Since {
-				b.Freed = append(b.Freed, died)
-			}
+	case marked && t.marks.count >= LeastIterations:
+		p, by = Points{Per: "iteration", Count: t.marks.count, points: t.marks.points}, boundMark
+	case !marked && Count(list) >= LeastIterations:
+		p, by = Points{Per: "iteration", Count: Count(list), points: pointsOf(list)}, 0
+	case !marked && kind != nil:
+		p, by = Points{Per: "request", Request: kind.name, Count: kind.count, points: kind.points}, boundRequest
+	case end-t.lows.start >= LeastTime:
+		if p.points = t.lows.points(); len(p.points) == 0 {
+			return p, false
 		}
+		p.Per, p.Count = "second", int64(len(p.points))
+	default:
+		return p, false
 	}
-	return l, b, true
+	p.Until = math.MaxInt64
+	if t.boundBy == by && t.Bound >= 0 {
+		p.Until, p.Freed = t.Bound, t.died
+	}
+	return p, true
 }
 
-// endPoints are the bytes held at the ends of iterations but the first, by place and by seconds.
-func endPoints(list []Iteration) (ends, times []trendPoint) {
-	place := int64(0) // of the last iteration that an entry stands for
-	for i := 1; i < len(list); i++ {
+// pointsOf are the ends of iterations that were found by their period, but the first.
+func pointsOf(list []Iteration) []point {
+	var points []point
+	at, work := int64(0), int64(0)
+	for i := range list {
 		it := &list[i]
-		place += 1 + it.More
-		ends = append(ends, trendPoint{float64(place), it.EndT + it.EndPaused})
-		if at := float64(it.End) / 1e9; len(times) == 0 || at > times[len(times)-1].x {
-			times = append(times, trendPoint{at, it.EndT + it.EndPaused})
+		work += it.AllocBytes
+		if i == 0 {
+			continue
 		}
+		at += 1 + it.More
+		points = append(points, point{x: float64(at), seq: it.EndSeq, time: it.End, work: work, held: []holding{{everything, 0, it.EndT + it.EndPaused}}})
 	}
-	return ends, times
+	return points
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 const mib = 1 << 20
@@ -22,34 +23,41 @@ func run(t testing.TB, r *modeltest.Recorder, opt analysis.Options) *analysis.Re
 	t.Helper()
 	opt.Text = r.Strings.Text
 	result, err := analysis.Run(modeltest.Source(r.Events, 7), opt)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return result
+}
+
+// verdict is what a test expects of a leak, without its blocks.
+type verdict struct {
+	Verdict      iterations.Verdict
+	Per, Request string
+	Points       int
+	Slope        float64
+}
+
+func verdictOf(l *iterations.Leak) verdict {
+	return verdict{l.Verdict, l.Per, l.Request, l.Points, l.Slope}
 }
 
 func TestLeak(t *testing.T) {
 	d := run(t, job(t, 8, 12, 40_000, true), analysis.Options{}).Devices[0]
-	if got := d.Leak.Iterations; got != (iterations.Trend{Valid: true, Points: 7, Slope: 40_000, Rising: true}) {
-		t.Errorf("leak %+v, want a slope of 40000, rising", got)
+	if got := verdictOf(&d.Leak); got != (verdict{iterations.Leaks, "iteration", "", 8, 40_000}) || d.Leak.Module != "history" || d.Leak.Line != "" {
+		t.Errorf("%+v in %s", got, d.Leak.Module)
 	}
-	// Seven blocks: that of the first iteration does not count.
-	groups := []attribution.AllocationGroup{{Context: "history", Blocks: 7, Requested: 280_000, Provided: 7 * 40_192}}
+	// Of the points, the ends of iterations 1 to 7, the first third does not count.
+	groups := []attribution.AllocationGroup{{Context: "history", Blocks: 5, Requested: 200_000, Provided: 5 * 40_192}}
 	if diff := cmp.Diff(groups, d.Leak.Allocations); diff != "" {
 		t.Error(diff)
 	}
-	sizes := []attribution.AllocationGroup{{Size: 40_000, Blocks: 7, Requested: 280_000, Provided: 7 * 40_192}}
-	if diff := cmp.Diff(sizes, d.Leak.Sizes); diff != "" {
-		t.Error(diff)
-	}
-	if l := d.Leak; l.Blocks != 7 || l.Requested != 280_000 || l.Provided != 7*40_192 {
+	if l := d.Leak; l.Blocks != 5 || l.Requested != 200_000 || l.Provided != 5*40_192 {
 		t.Errorf("%d blocks of %d in %d bytes", l.Blocks, l.Requested, l.Provided)
 	}
-	if l := run(t, job(t, 8, 12, 0, true), analysis.Options{}).Devices[0].Leak; l.Iterations != (iterations.Trend{Valid: true, Points: 7}) || len(l.Allocations) > 0 {
-		t.Errorf("leak %+v of a job that keeps nothing", l)
+	l := run(t, job(t, 8, 12, 0, true), analysis.Options{}).Devices[0].Leak
+	if got := verdictOf(&l); got != (verdict{iterations.NoLeak, "iteration", "", 8, 0}) || len(l.Allocations) > 0 {
+		t.Errorf("%+v of a job that keeps nothing", l)
 	}
-	if l := run(t, job(t, 5, 12, 40_000, true), analysis.Options{}).Devices[0].Leak; l.Iterations != (iterations.Trend{Points: 4}) {
-		t.Errorf("leak %+v of five iterations", l)
+	if l := run(t, job(t, 7, 12, 40_000, true), analysis.Options{}).Devices[0].Leak; verdictOf(&l) != (verdict{Verdict: iterations.TooShort}) {
+		t.Errorf("%+v of seven iterations", l)
 	}
 }
 
@@ -59,13 +67,13 @@ func TestLeakOutlivesCleaningUp(t *testing.T) {
 	r := modeltest.New()
 	a := newArena(t, r, bfc.Options{Limit: bfc.NoLimit}, bfc.DeviceOptions{VMM: true, Granularity: 2 * mib})
 	var kept []uint64
-	for n := range 6 {
+	for n := range 9 {
 		kept = append(kept, alloc(t, a, 5000, "list"))
 		r.Mark(int64(n))
 	}
-	a.Use(kept[5], 7)
+	a.Use(kept[8], 7)
 	for i, addr := range kept {
-		a.Free(addr, i == 5)
+		a.Free(addr, i == 8)
 	}
 	d := run(t, r, analysis.Options{}).Devices[0]
 	want := []attribution.AllocationGroup{{Context: "list", Blocks: 5, Requested: 25_000, Provided: 5 * 5120}}
@@ -96,17 +104,13 @@ func TestPausesAreNoLeak(t *testing.T) {
 			p.Mark(int64(i))
 		}
 		d := &run(t, p.Recorder, analysis.Options{}).Devices[0]
-		if got := d.Leak.Iterations; got != (iterations.Trend{Valid: true, Points: 7}) {
-			t.Errorf("%s: %+v", name, got)
-		}
+		assert.Equal(t, verdictOf(&d.Leak), (verdict{iterations.NoLeak, "iteration", "", len(paused), 0}), "%s", name)
 		for i, it := range d.Iterations {
 			want := [2]int64{36 * mib, 0}
 			if paused[i] == 'p' {
 				want = [2]int64{6 * mib, 30 * mib}
 			}
-			if got := [2]int64{it.EndT, it.EndPaused}; got != want {
-				t.Errorf("%s, iteration %d: live and paused %v, want %v", name, i, got, want)
-			}
+			assert.Equal(t, [2]int64{it.EndT, it.EndPaused}, want, "%s, iteration %d: live and paused", name, i)
 		}
 	}
 }
@@ -136,25 +140,21 @@ func TestLeakOfAPausedTag(t *testing.T) {
 		}
 	}
 	d := &run(t, p.Recorder, analysis.Options{}).Devices[0]
-	if got := d.Leak.Iterations; got != (iterations.Trend{Valid: true, Points: 7, Slope: 4 * mib, Rising: true}) {
-		t.Errorf("%+v", got)
-	}
-	if l := d.Leak; l.Blocks != 7 || l.Requested != 28*mib {
-		t.Errorf("%d blocks of %d bytes, want 7 of %d", l.Blocks, l.Requested, 28*mib)
-	}
-	if last := d.Iterations[7]; last.EndPaused != 32*mib {
-		t.Errorf("%d paused at the end, want %d", last.EndPaused, 32*mib)
-	}
+	assert.Equal(t, verdictOf(&d.Leak), verdict{iterations.Leaks, "iteration", "", 8, 4 * mib})
+	l := d.Leak
+	assert.That(t, l.Blocks == 5 && l.Requested == 20*mib, "%d blocks of %d bytes, want 5 of %d", l.Blocks, l.Requested, 20*mib)
+	last := d.Iterations[7]
+	assert.That(t, last.EndPaused == 32*mib, "%d paused at the end, want %d", last.EndPaused, 32*mib)
 }
 
 // server is one without iterations: each request takes and frees some memory of its own size, and
-// keeps so much. It takes 1<<22 ns.
+// keeps so much. It takes 1<<27 ns.
 type server struct {
 	*modeltest.Recorder
 	a *modeltest.Arena
 }
 
-const requestTime = 1 << 22
+const requestTime = 1 << 27
 
 func newServer(t *testing.T) *server {
 	r := modeltest.New()
@@ -200,29 +200,20 @@ func TestLeakByRequests(t *testing.T) {
 		s.request(t, n, "request", 10*mib)
 	}
 	d := run(t, s.Recorder, analysis.Options{}).Devices[0]
-	if len(d.Iterations) != 0 {
-		t.Fatalf("%d iterations", len(d.Iterations))
-	}
-	if got := d.Leak.Requests; got != (iterations.Trend{Valid: true, Points: 19, Slope: 10 * mib, Rising: true}) || d.Leak.Request != "request" {
-		t.Errorf("by %q: %+v", d.Leak.Request, got)
-	}
-	if h := d.Leak.Allocations; len(h) != 1 || h[0].Context != "history" || h[0].Blocks != 19 || h[0].Requested != 190*mib {
-		t.Errorf("allocations %+v", h)
-	}
-	if trend, per := d.Leak.Trend(); per != "request" || !trend.Rising {
-		t.Errorf("%+v by %s", trend, per)
-	}
+	assert.Must(t, len(d.Iterations) == 0, "%d iterations", len(d.Iterations))
+	assert.Equal(t, verdictOf(&d.Leak), verdict{iterations.Leaks, "request", "request", 20, 10 * mib})
+	h := d.Leak.Allocations
+	assert.That(t, len(h) == 1 && h[0].Context == "history" && h[0].Blocks == 13 && h[0].Requested == 130*mib, "allocations %+v", h)
 	m, _ := analysis.LookupMetric("leak.per_request")
-	if got, _, ok := m.Value(d.Subjects()); !ok || got != 10*mib {
-		t.Errorf("%s = %v, %v", m.Name, got, ok)
-	}
+	got, _, ok := m.Value(d.Subjects())
+	assert.That(t, ok && got == 10*mib, "%s = %v, %v", m.Name, got, ok)
 
 	s = newServer(t)
 	for n := range 20 {
 		s.request(t, n, "request", 0)
 	}
 	d = run(t, s.Recorder, analysis.Options{}).Devices[0]
-	if got := d.Leak.Requests; got != (iterations.Trend{Valid: true, Points: 19}) || d.Leak.Seconds.Rising || len(d.Leak.Allocations) > 0 {
+	if got := verdictOf(&d.Leak); got != (verdict{iterations.NoLeak, "request", "request", 20, 0}) || len(d.Leak.Allocations) > 0 {
 		t.Errorf("of a server that keeps nothing: %+v", d.Leak)
 	}
 }
@@ -237,9 +228,7 @@ func TestLeakOfAWarmUp(t *testing.T) {
 		s.request(t, n, "request", 0)
 	}
 	d := run(t, s.Recorder, analysis.Options{}).Devices[0]
-	if got := d.Leak.Requests; got != (iterations.Trend{Valid: true, Points: 31}) || d.Leak.Request != "request" || d.Leak.Seconds.Rising {
-		t.Errorf("by %q: %+v", d.Leak.Request, d.Leak)
-	}
+	assert.Equal(t, verdictOf(&d.Leak), verdict{iterations.NoLeak, "request", "request", 32, 0}, "by %q: %+v", d.Leak.Request, d.Leak)
 }
 
 func TestLeakByTime(t *testing.T) {
@@ -248,76 +237,62 @@ func TestLeakByTime(t *testing.T) {
 		s.request(t, n, "", 10*mib)
 	}
 	d := run(t, s.Recorder, analysis.Options{}).Devices[0]
-	// 64 windows of two requests each; 47 of them without the first quarter and the last.
+	// 64 windows of two requests each; 62 of them without the first and the last.
 	const slope = 10 * mib / (requestTime / 1e9)
-	if got := d.Leak.Seconds; !got.Valid || !got.Rising || got.Points != 47 || got.Slope < 0.999*slope || got.Slope > 1.001*slope {
-		t.Errorf("%+v, want a slope of %v", got, slope)
-	}
-	if d.Leak.Requests.Valid || d.Leak.Iterations.Valid {
-		t.Errorf("%+v", d.Leak)
+	if got := d.Leak; got.Verdict != iterations.Leaks || got.Per != "second" || got.Points != 62 || got.Slope < 0.99*slope || got.Slope > 1.01*slope {
+		t.Errorf("%+v, want a slope of %v", verdictOf(&got), slope)
 	}
 	m, _ := analysis.LookupMetric("leak.per_second")
-	if got, _, ok := m.Value(d.Subjects()); !ok || got != d.Leak.Seconds.Slope {
+	if got, _, ok := m.Value(d.Subjects()); !ok || got != d.Leak.PerSecond || got < 0.99*slope || got > 1.01*slope {
 		t.Errorf("%s = %v, %v", m.Name, got, ok)
 	}
-	// What the windows that count had made and was live when the last of them ended: 16 to 62.
-	if h := d.Leak.Allocations; h[0].Context != "history" || h[0].Blocks != 94 || h[0].Requested != 940*mib {
-		t.Errorf("allocations %+v", h)
-	}
+	// What was made after the first third of the windows that count.
+	h := d.Leak.Allocations
+	assert.That(t, h[0].Context == "history" && h[0].Blocks == 86 && h[0].Requested == 860*mib, "allocations %+v", h)
 
 	s = newServer(t)
 	for n := range 128 {
 		s.request(t, n, "", 0)
 	}
-	if got := run(t, s.Recorder, analysis.Options{}).Devices[0].Leak.Seconds; got != (iterations.Trend{Valid: true, Points: 47}) {
+	if got := run(t, s.Recorder, analysis.Options{}).Devices[0].Leak; verdictOf(&got) != (verdict{iterations.NoLeak, "second", "", 62, 0}) {
 		t.Errorf("of a server that keeps nothing: %+v", got)
 	}
 }
 
-// A short job has no trend over time; nor does one with iterations that are too few.
-func TestNoLeakByTime(t *testing.T) {
+// A job of less than ten seconds has no verdict by time; marks that are too few do not hide it in a longer one.
+func TestTooShort(t *testing.T) {
 	s := newServer(t)
-	for n := range 8 {
+	for n := range 74 {
 		s.request(t, n, "", 10*mib)
 	}
-	if l := run(t, s.Recorder, analysis.Options{}).Devices[0].Leak; l.Seconds.Valid || l.Seconds.Rising {
-		t.Errorf("%+v", l.Seconds)
+	d := run(t, s.Recorder, analysis.Options{}).Devices[0]
+	m, _ := analysis.LookupMetric("leak.per_second")
+	if _, _, ok := m.Value(d.Subjects()); ok || d.Leak.Verdict != iterations.TooShort || m.Unknown(d.Subjects()) != "too short: 0 iterations ended, and 8 are needed, or requests, or 10 s" {
+		t.Errorf("%v %+v, unknown since %s", ok, d.Leak.Verdict, m.Unknown(d.Subjects()))
 	}
-	for n := 8; n < 100; n++ {
+	for n := 74; n < 128; n++ {
 		s.request(t, n, "", 10*mib)
 	}
 	s.Mark(0)
-	d := run(t, s.Recorder, analysis.Options{}).Devices[0]
-	m, _ := analysis.LookupMetric("leak.per_second")
-	if _, _, ok := m.Value(d.Subjects()); ok || m.Unknown(d.Subjects()) != "1 iterations ended, and 6 are needed" {
-		t.Errorf("%+v, unknown since %s", d.Leak.Seconds, m.Unknown(d.Subjects()))
+	s.Events[len(s.Events)-1].Time = 128 * requestTime
+	if d := run(t, s.Recorder, analysis.Options{}).Devices[0]; d.Leak.Verdict != iterations.Leaks || d.Leak.Per != "second" {
+		t.Errorf("%+v", d.Leak)
 	}
 }
 
-// Requests that repeat themselves are iterations, by their period; too few of those show no trend, and
-// the trend over time decides.
-func TestLeakByTimeOfFewPeriods(t *testing.T) {
+// Requests that repeat themselves are iterations, by their period.
+func TestLeakOfPeriods(t *testing.T) {
 	r := modeltest.New()
 	a := newArena(t, r, bfc.Options{Limit: bfc.NoLimit}, bfc.DeviceOptions{VMM: true, Granularity: 2 * mib})
-	for i := range 40 {
-		from := len(r.Events)
+	for i := range 120 {
 		x := alloc(t, a, uint64(i%10+1)*mib, "activations")
 		alloc(t, a, 10*mib, "history")
 		a.Free(x, false)
-		for j := from; j < len(r.Events); j++ {
-			r.Events[j].Time = int64(i) * requestTime
-		}
 	}
 	d := run(t, r, analysis.Options{}).Devices[0]
-	if n := len(d.Iterations); d.Period != 20 || n < 2 || n > 5 {
-		t.Fatalf("%d iterations, period %d", n, d.Period)
-	}
-	if got := d.Leak.Seconds; !got.Rising || got.Slope != 10*mib/(requestTime/1e9) {
-		t.Errorf("%+v", got)
-	}
-	if h := d.Leak.Allocations; len(h) == 0 || h[0].Context != "history" {
-		t.Errorf("%+v", h)
-	}
+	assert.Must(t, d.Period == 20, "period %d", d.Period)
+	got := d.Leak
+	assert.That(t, got.Verdict == iterations.Leaks && got.Per == "iteration" && got.Slope == 100*mib && got.Module == "history", "%+v", verdictOf(&got))
 }
 
 // The ends of sequences in a KV cache are requests, too.
@@ -335,9 +310,8 @@ func TestLeakBySequences(t *testing.T) {
 		cache(trace.Event{Kind: trace.KindKVFree, Addr: int64(n + 1)})
 	}
 	d := run(t, s.Recorder, analysis.Options{}).Devices[0]
-	if got := d.Leak.Requests; got != (iterations.Trend{Valid: true, Points: 9, Slope: 3 * mib, Rising: true}) || d.Leak.Request != "KV cache sequence" {
-		t.Errorf("by %q: %+v; %+v", d.Leak.Request, got, d.KV[0])
-	}
+	got := verdictOf(&d.Leak)
+	assert.That(t, got == (verdict{iterations.Leaks, "request", "KV cache sequence", 10, 3 * mib}), "%+v; %+v", got, d.KV[0])
 }
 
 // Overlapping requests of several threads are distinguished by thread.
@@ -356,7 +330,6 @@ func TestRequestsOfThreads(t *testing.T) {
 		_ = n
 	}
 	d := run(t, s.Recorder, analysis.Options{}).Devices[0]
-	if got := d.Leak.Requests; got.Points != 23 || !got.Rising || got.Slope < 0.4*mib || got.Slope > 0.6*mib {
-		t.Errorf("%+v", got)
-	}
+	got := d.Leak
+	assert.That(t, got.Verdict == iterations.Leaks && got.Points == 24 && got.Slope >= 0.4*mib && got.Slope <= 0.6*mib, "%+v", verdictOf(&got))
 }

@@ -10,6 +10,7 @@ type Log struct {
 	each  int
 	Count int // of all
 	later laterSums
+	lacks bool // PeakC of some
 }
 
 // laterSums are sums over the iterations after the first.
@@ -48,6 +49,7 @@ func (s *laterSums) meanOwn() (t, c float64) {
 func (l *Log) Add(it Iteration) {
 	l.Count++
 	l.each = max(l.each, 1)
+	l.lacks = l.lacks || it.PeakC < 0
 	if l.Count > 1 {
 		l.later.add(&it)
 	}

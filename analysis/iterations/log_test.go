@@ -1,6 +1,10 @@
 package iterations
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/memprof/memprof/trace/tracetest/assert"
+)
 
 // TestIterationLog holds the log, past its bound, against a list of all.
 func TestIterationLog(t *testing.T) {
@@ -8,18 +12,14 @@ func TestIterationLog(t *testing.T) {
 	for i := range 5*Most/2 + 3 {
 		seq := int64(i) * 10
 		l.Add(Iteration{Number: int64(i), StartSeq: seq, EndSeq: seq + 9, PeakC: int64(i % 7)})
-		if last, ok := l.Last(); !ok || last != int64(i) || l.Count != i+1 {
-			t.Fatalf("after %d the last is %d of %d", i, last, l.Count)
-		}
+		last, ok := l.Last()
+		assert.Must(t, ok && last == int64(i) && l.Count == i+1, "after %d the last is %d of %d", i, last, l.Count)
 	}
 	for _, i := range []int{0, 1, 5, 4096, Most + 1} {
-		if at := l.IndexAt(int64(i)*10 + 3); at > i || at <= i-l.each {
-			t.Errorf("event %d is in iteration %d, want %d or the first of its run of %d", i*10+3, at, i, l.each)
-		}
+		at := l.IndexAt(int64(i)*10 + 3)
+		assert.That(t, at <= i && at > i-l.each, "event %d is in iteration %d, want %d or the first of its run of %d", i*10+3, at, i, l.each)
 	}
-	if at := l.IndexAt(1 << 40); at != l.Count {
-		t.Errorf("behind the last is %d, want %d", at, l.Count)
-	}
+	assert.Equal(t, l.IndexAt(1<<40), l.Count, "behind the last")
 }
 
 // TestPaperOfManyIterations has the paper's table of joined iterations as of all of them.
@@ -45,7 +45,6 @@ func TestPaperOfManyIterations(t *testing.T) {
 		Valid: true, Of: greatest, T1: 0.5, C1: 0.5, T2: t2 / wholes, C2: c2 / wholes, FirstExcess: 0.5/(c2/wholes) - 1, SteadyIdle: 1 - c2/wholes,
 		OwnT1: 0.5, OwnC1: 0.5, OwnT2: ownT / own, OwnC2: ownC / own,
 	}
-	if got := l.Paper(greatest); len(l.List) > Most || got != want {
-		t.Errorf("of %d kept: %+v, want %+v", len(l.List), got, want)
-	}
+	got := l.Paper(greatest)
+	assert.That(t, len(l.List) <= Most && got == want, "of %d kept: %+v, want %+v", len(l.List), got, want)
 }

@@ -1,13 +1,13 @@
 package iterations_test
 
 import (
-	"math"
 	"testing"
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/iterations"
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 func logOf(list []iterations.Iteration) *iterations.Log {
@@ -49,46 +49,31 @@ func stepsThatGrow(n, greatest int) []trace.Event {
 func TestManyIterations(t *testing.T) {
 	const n, greatest = 3*iterations.Most + 17, 2*iterations.Most + 5
 	result, err := analysis.Run(modeltest.Source(stepsThatGrow(n, greatest), 1<<15), analysis.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	d := &result.Devices[0]
 	if len(d.Iterations) > iterations.Most || len(d.Iterations) < iterations.Most/2 || d.IterationCount() != n {
 		t.Fatalf("%d iterations are kept for %d, want %d to %d for %d", len(d.Iterations), d.IterationCount(), iterations.Most/2, iterations.Most, n)
 	}
 	first, end := &d.Iterations[0], &d.Iterations[len(d.Iterations)-1]
-	if first.More != 0 || first.PeakT != 4<<20 || end.Number+end.More != n-1 || end.EndT != n*256 {
-		t.Errorf("the first is %+v, the last %+v", first, end)
-	}
+	assert.That(t, first.More == 0 && first.PeakT == 4<<20 && end.Number+end.More == n-1 && end.EndT == n*256, "the first is %+v, the last %+v", first, end)
 	seen, allocs := int64(0), int64(0)
 	for _, it := range d.Iterations {
-		if it.Number != seen {
-			t.Fatalf("iteration %d comes after %d others", it.Number, seen)
-		}
+		assert.Must(t, it.Number == seen, "iteration %d comes after %d others", it.Number, seen)
 		seen += 1 + it.More
 		allocs += it.Allocs
 		holds := it.Number <= greatest && greatest <= it.Number+it.More
-		if holds != (it.PeakT > 100<<20 && it.Number > 0) {
-			t.Errorf("iteration %d and %d more have a peak of %d", it.Number, it.More, it.PeakT)
-		}
+		assert.That(t, holds == (it.PeakT > 100<<20 && it.Number > 0), "iteration %d and %d more have a peak of %d", it.Number, it.More, it.PeakT)
 	}
-	if second := d.Iterations[1].Name(); first.Name() != "0" || second != "1–4" {
-		t.Errorf("the first are called %s and %s, want 0 and 1–4", first.Name(), second)
-	}
-	if allocs != 2*n {
-		t.Errorf("%d allocations in iterations, want %d", allocs, 2*n)
-	}
+	second := d.Iterations[1].Name()
+	assert.That(t, first.Name() == "0" && second == "1–4", "the first are called %s and %s, want 0 and 1–4", first.Name(), second)
+	assert.That(t, allocs == 2*n, "%d allocations in iterations, want %d", allocs, 2*n)
 	for _, index := range []int{0, 1, 2, 3, 1000, greatest, n - 1} {
-		if number, ok := d.IterationNumber(index); !ok || number != int64(index) {
-			t.Errorf("IterationNumber(%d) = %d, %t", index, number, ok)
-		}
+		number, ok := d.IterationNumber(index)
+		assert.That(t, ok && number == int64(index), "IterationNumber(%d) = %d, %t", index, number, ok)
 	}
-	if _, ok := d.IterationNumber(n); ok {
-		t.Errorf("there is an iteration number %d", n)
-	}
-	if d.Peak.Iteration != greatest {
-		t.Errorf("the peak is in iteration %d, want %d", d.Peak.Iteration, greatest)
-	}
+	_, ok := d.IterationNumber(n)
+	assert.That(t, !ok, "there is an iteration number %d", n)
+	assert.That(t, d.Peak.Iteration == greatest, "the peak is in iteration %d, want %d", d.Peak.Iteration, greatest)
 	sum := 0.0 // greatest T of the later iterations
 	for i := 1; i < n; i++ {
 		peak := int64(1<<20 + 256*i)
@@ -97,10 +82,7 @@ func TestManyIterations(t *testing.T) {
 		}
 		sum += float64(peak)
 	}
-	if want := sum / (n - 1) / float64(1<<30); d.Paper.T2 != want {
-		t.Errorf("T2 = %v, want %v", d.Paper.T2, want)
-	}
-	if math.Abs(d.Leak.Iterations.Slope-256) > 0.1 || !d.Leak.Iterations.Rising {
-		t.Errorf("a leak of %v an iteration, want 256", d.Leak.Iterations.Slope)
-	}
+	want := sum / (n - 1) / float64(1<<30)
+	assert.That(t, d.Paper.T2 == want, "T2 = %v, want %v", d.Paper.T2, want)
+	assert.That(t, d.Leak.Slope == 256, "a leak of %v an iteration, want 256", d.Leak.Slope)
 }

@@ -64,27 +64,23 @@ func (l *lows) widen() {
 	l.windows = l.windows[:n]
 }
 
-// BusyWindows is in how many windows something must have been allocated for a trend over time.
+// BusyWindows is in how many windows something must have been allocated for a verdict over time.
 const BusyWindows = 12
 
-// trend is that of the lows, without the first quarter of the windows, in which a job sets up, and
-// the last, in which it cleans up. since is the last event before the windows that count.
-func (l *lows) trend() (t Trend, since int64) {
-	from, to := (len(l.windows)+3)/4, len(l.windows)-1
-	if from >= to {
-		return Trend{}, 0
-	}
-	width := float64(int64(1)<<l.shift) / 1e9
+// points are the lows without the first, in which a job sets up, and the last, in which it cleans up; none where too little happened.
+func (l *lows) points() []point {
+	var points []point
 	busy := 0
-	var points []trendPoint
-	for i := from; i < to; i++ {
-		points = append(points, trendPoint{width * float64(i), l.windows[i].low})
-		if l.windows[i+1].allocs > l.windows[i].allocs {
+	for i := 1; i < len(l.windows)-1; i++ {
+		w, next := &l.windows[i], &l.windows[i+1]
+		at := l.start + int64(i)<<l.shift
+		points = append(points, point{x: float64(at-l.start) / 1e9, seq: next.seq, time: at, work: w.allocs, held: []holding{{everything, 0, w.low}}})
+		if next.allocs > w.allocs {
 			busy++
 		}
 	}
-	if t = trendOf(points); busy < BusyWindows {
-		return Trend{Points: t.Points}, 0
+	if busy < BusyWindows {
+		return nil
 	}
-	return t, l.windows[from].seq
+	return points
 }

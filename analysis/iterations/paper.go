@@ -40,6 +40,9 @@ func (l *Log) Paper(greatest int64) Paper {
 	}
 	p.OwnT1, p.OwnC1 = ownShares(first)
 	p.OwnT2, p.OwnC2 = l.later.meanOwn()
+	if l.lacks {
+		p.ForgetC()
+	}
 	return p
 }
 

@@ -11,27 +11,22 @@ import (
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/dataset"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // recording are the events of a recorded sample, those with marks and those without.
 func recording(t *testing.T, name string) (marked, plain []trace.Event, texts *dataset.Strings) {
 	run, err := dataset.Open("../../samples/" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	reader, err := run.Processes[0].NewReader()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer reader.Close()
 	for {
 		b, err := reader.Next()
 		if errors.Is(err, io.EOF) {
 			return marked, plain, run.Processes[0].Strings()
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		for i := range b.Seq {
 			e := b.Event(i)
 			marked = append(marked, e)
@@ -72,9 +67,7 @@ func spans(events []trace.Event, d *analysis.DeviceResult) []span {
 func analyze(t *testing.T, events []trace.Event, opt analysis.Options) *analysis.DeviceResult {
 	t.Helper()
 	result, err := analysis.Run(modeltest.Source(events, 4096), opt)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return &result.Devices[0]
 }
 
@@ -87,24 +80,17 @@ func TestPeriodOfRecordings(t *testing.T) {
 			marked, plain, texts := recording(t, name)
 			opt := analysis.Options{Text: texts.Text}
 			want := analyze(t, marked, opt)
-			if len(want.Iterations) != 20 || want.Period != 0 {
-				t.Fatalf("%d iterations were marked, period %d", len(want.Iterations), want.Period)
-			}
+			assert.Must(t, len(want.Iterations) == 20 && want.Period == 0, "%d iterations were marked, period %d", len(want.Iterations), want.Period)
 			got := analyze(t, plain, opt)
-			if got.Period != period {
-				t.Errorf("period %d, want %d", got.Period, period)
-			}
-			if diff := cmp.Diff(spans(marked, want), spans(plain, got), cmp.AllowUnexported(span{})); diff != "" {
-				t.Errorf("marks (-) and period (+):\n%s", diff)
-			}
+			assert.That(t, got.Period == period, "period %d, want %d", got.Period, period)
+			assert.Diff(t, spans(marked, want), spans(plain, got), cmp.AllowUnexported(span{}), "marks (-) and period (+)")
 			for _, at := range []int{1, 3, 4, 6, 7} { // eighths of an iteration, where the recording ends
 				cut := want.Iterations[17].EndSeq + period*2*int64(at)/8
 				opt.Recovered = true
 				want := analyze(t, until(marked, cut), opt)
 				got := analyze(t, until(plain, cut), opt)
-				if diff := cmp.Diff(spans(marked, want), spans(plain, got), cmp.AllowUnexported(span{})); diff != "" || len(got.Iterations) != 18 {
-					t.Errorf("cut off at seq %d, marks (-) and period (+):\n%s", cut, diff)
-				}
+				diff := cmp.Diff(spans(marked, want), spans(plain, got), cmp.AllowUnexported(span{}))
+				assert.That(t, diff == "" && len(got.Iterations) == 18, "cut off at seq %d, marks (-) and period (+):\n%s", cut, diff)
 			}
 		})
 	}
@@ -172,9 +158,8 @@ func TestPeriodEndsWithTheJob(t *testing.T) {
 		}
 		want := spans(r.Events, analyze(t, r.Events, analysis.Options{Text: r.Strings.Text}))
 		got := analyze(t, plain, analysis.Options{Text: r.Strings.Text})
-		if diff := cmp.Diff(want, spans(plain, got), cmp.AllowUnexported(span{})); diff != "" || len(want) != 12 {
-			t.Errorf("%d parameters, state %v: marks (-) and period (+):\n%s", parameters, state, diff)
-		}
+		diff := cmp.Diff(want, spans(plain, got), cmp.AllowUnexported(span{}))
+		assert.That(t, diff == "" && len(want) == 12, "%d parameters, state %v: marks (-) and period (+):\n%s", parameters, state, diff)
 		if !state {
 			continue
 		}

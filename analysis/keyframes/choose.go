@@ -145,7 +145,7 @@ func (k *Chooser) OOM(at ledger.Instant) {
 }
 
 // Finish are the keyframes. IterationAt, unless nil, gives the iteration of a seq: iterations were found at the end only.
-func (k *Chooser) Finish(last ledger.Instant, iterationAt func(seq int64) int, native bool) *Result {
+func (k *Chooser) Finish(last ledger.Instant, iterationAt func(seq int64) int) *Result {
 	out := &Result{IterationsEach: k.iterations.size, EventsEach: k.events.size, GrowthsEach: k.each, Frames: k.frames()}
 	if n := len(out.Frames); n > 0 && last.Seq >= out.Frames[n-1].At.Seq {
 		out.Frames = mergeFrames(append(out.Frames, Frame{last, IsLast, -1}))
@@ -154,9 +154,6 @@ func (k *Chooser) Finish(last ledger.Instant, iterationAt func(seq int64) int, n
 		f := &out.Frames[i].At
 		if iterationAt != nil {
 			f.Iteration = iterationAt(f.Seq)
-		}
-		if native {
-			f.C = -1
 		}
 	}
 	return out

@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/memprof/memprof/analysis/ledger"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 func TestBands(t *testing.T) {
@@ -23,19 +24,13 @@ func TestBands(t *testing.T) {
 	if diff := gocmp.Diff(want, got[:2]); diff != "" {
 		t.Error(diff)
 	}
-	if last := got[len(got)-1]; last != (Band{500_000, 600_000, "data"}) {
-		t.Errorf("the last is %+v", last)
-	}
+	assert.Equal(t, got[len(got)-1], Band{500_000, 600_000, "data"}, "the last")
 	several := false
 	for i, band := range got[1:] {
-		if band.Start != got[i].End {
-			t.Errorf("a gap before %+v", band)
-		}
+		assert.That(t, band.Start == got[i].End, "a gap before %+v", band)
 		several = several || band.Phase == ""
 	}
-	if len(got) >= 8 || !several {
-		t.Errorf("%d bands, %+v", len(got), got)
-	}
+	assert.That(t, len(got) < 8 && several, "%d bands, %+v", len(got), got)
 }
 
 func TestWindowsKeepExtremes(t *testing.T) {
@@ -56,9 +51,7 @@ func TestWindowsKeepExtremes(t *testing.T) {
 				w.halve()
 			}
 		}
-		if len(w.all) > MaxWindows {
-			t.Fatalf("%d windows", len(w.all))
-		}
+		assert.Must(t, len(w.all) <= MaxWindows, "%d windows", len(w.all))
 		for i := range w.all {
 			from, to := units[int64(i)*w.size], len(states)
 			if next := int64(i+1) * w.size; next < int64(len(units)) {

@@ -121,7 +121,7 @@ func EverySecond(frames []Frame) (kept []Frame) {
 
 // Gone remembers a block, live or pending, that becomes free.
 func (r *Recorder) Gone(s *ledger.Segment) {
-	if r.history.second {
+	if r.history.second && len(r.frames) > 0 { // stripes are shown with keyframes
 		r.stripeGone(s)
 	}
 	now := r.history.Now

@@ -14,7 +14,6 @@ type End struct {
 	Ledger      *ledger.Ledger
 	Attribution *attribution.Tracker
 	Last, Time  int64 // of the last event
-	Native      bool  // an allocator that was only observed serves the device
 }
 
 // Finish says what the address space of the device was after the wanted events. An error is one that does not add up to
@@ -26,7 +25,7 @@ func (r *Recorder) Finish(end End) (*Result, error) {
 	out.Stretches = r.stretches(&b, &end, r.gone)
 	out.Exact = r.exactly(&b, &end)
 	out.Largest = r.stripesOf(&b, &end)
-	return out, out.check(end.Ledger.Arenas, end.Native)
+	return out, out.check(end.Ledger.Arenas)
 }
 
 // after is the first frame whose seq is at least seq.
@@ -141,7 +140,8 @@ type keySums struct {
 }
 
 // part is what a stretch is of the sums.
-func (s *Stretch) part() (part ledger.Split) {
+func (s *Stretch) part(ar *ledger.Arena) ledger.Split {
+	part := ledger.Split{Unknown: ar.Unknown}
 	switch s.Kind {
 	case StretchMapped:
 		part.R, part.Touched = s.Bytes, s.Bytes
@@ -154,12 +154,13 @@ func (s *Stretch) part() (part ledger.Split) {
 		part.Rounding = ledger.RoundingOf(s.Requested, s.Bytes)
 		part.Slack = s.Bytes - s.Requested - part.Rounding
 	}
+	part.Undivided()
 	return part
 }
 
 // check holds the sums of the stretches of each frame against its instant. The largest free chunk,
 // which divides what was touched, is not looked for.
-func (k *Result) check(arenas []*ledger.Arena, native bool) error {
+func (k *Result) check(arenas []*ledger.Arena) error {
 	begin, end := make([][]int32, len(k.Frames)+1), make([][]int32, len(k.Frames)+1)
 	for i := range k.Stretches {
 		s := &k.Stretches[i]
@@ -173,20 +174,19 @@ func (k *Result) check(arenas []*ledger.Arena, native bool) error {
 	for i := range k.Frames {
 		for _, at := range end[i] {
 			s := &k.Stretches[at]
-			now.all, now.arenas[s.Arena] = now.all.Minus(s.part()), now.arenas[s.Arena].Minus(s.part())
+			part := s.part(arenas[s.Arena])
+			now.all, now.arenas[s.Arena] = now.all.Minus(part), now.arenas[s.Arena].Minus(part)
 		}
 		for _, at := range begin[i] {
 			s := &k.Stretches[at]
-			now.all, now.arenas[s.Arena] = now.all.Plus(s.part()), now.arenas[s.Arena].Plus(s.part())
+			part := s.part(arenas[s.Arena])
+			now.all, now.arenas[s.Arena] = now.all.Plus(part), now.arenas[s.Arena].Plus(part)
 		}
 		at, found := k.Frames[i].At, k.Frames[i].At
+		now.all.Unknown = at.C < 0
 		now.all.Fill(&found)
 		view := now.arenas[index[at.View]]
 		ledger.FreeTermsOf(&view, at.Reusable, now.all.Free()).Fill(&found)
-		if native { // C and the parts of what is free are not those of chunks
-			found.C, found.Slack, found.Rounding, found.NotRequested = at.C, at.Slack, at.Rounding, at.NotRequested
-			found.Stranded, found.Reserve, found.Reusable, found.External = at.Stranded, at.Reserve, at.Reusable, at.External
-		}
 		if found != at {
 			return fmt.Errorf("keyframe %d does not add up: %+v, stretches %+v", i, at, found)
 		}

@@ -45,8 +45,6 @@ type Account struct {
 
 	hits     int64 // blocks shared, and the slots in them
 	hitSlots int64
-	mapped   *kvcache.BlockMap
-	mapAt    int64 // tokens in it
 }
 
 // Policy is in the place of a policy's name in the Result of an Account.
@@ -85,7 +83,7 @@ func (r *Account) Begin(time int64) {
 	r.sum, r.series, r.instants, r.steps = integral{}, kvcache.NewSeries(0), 0, 0
 	r.peak, r.capacity, r.started, r.hits, r.hitSlots = 0, 0, r.now.running, 0, 0
 	r.swappedOut, r.swappedIn = 0, 0
-	r.Requests, r.Sessions, r.mapped, r.mapAt = nil, 0, nil, 0
+	r.Requests, r.Sessions = nil, 0
 }
 
 // Advance counts the present state up to a moment. Threads read the clock on their own, so a
@@ -165,7 +163,7 @@ func (r *Account) Result() *kvcache.Result {
 	out := &kvcache.Result{
 		Policy: Policy, Capacity: r.capacity, Steps: r.steps, Peak: r.peak, Requests: r.started, Finished: r.Sessions,
 		LogicalBlocks: r.sum.logical, SavedByPrefix: r.sum.logical - r.sum.unique, PrefixHits: r.hits, PrefixTokens: r.hitSlots,
-		SwappedOut: r.swappedOut, SwappedIn: r.swappedIn, Series: r.series.Points(), Map: r.mapped,
+		SwappedOut: r.swappedOut, SwappedIn: r.swappedIn, Series: r.series.Points(),
 	}
 	if i := &r.sum; i.capacity > 0 {
 		c := i.capacity

@@ -1,11 +1,7 @@
 package kv
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
-
-	"github.com/memprof/memprof/analysis/kvcache"
 )
 
 type blockState struct {
@@ -147,48 +143,3 @@ func (c *Cache) Drop(time, first, slots int64) error {
 	}
 	return nil
 }
-
-// drawBefore keeps the block map before a sequence ends, if the cache has at least 2 % more tokens than
-// in the map kept last.
-func (c *Cache) drawBefore() {
-	r := c.of
-	if r.Block == 0 || r.now.token == 0 || r.now.token <= r.mapAt+r.mapAt/50 {
-		return
-	}
-	r.mapAt = r.now.token
-	r.mapped = c.blockMap()
-}
-
-func (c *Cache) blockMap() *kvcache.BlockMap {
-	m := &kvcache.BlockMap{Step: c.of.steps, BlockSize: int(c.of.Block), Sequences: []kvcache.SequenceMap{}}
-	last := int64(-1)
-	for number := range c.blocks {
-		last = max(last, number)
-	}
-	for number := range c.kept {
-		last = max(last, number)
-	}
-	if last >= mostDrawn {
-		return nil
-	}
-	m.Blocks = make([]kvcache.BlockState, last+1)
-	m.Count = max(c.slots/c.of.Block, last+1)
-	for number, b := range c.blocks {
-		m.Blocks[number] = kvcache.BlockState{References: int32(b.references), Filled: int32(b.filled)}
-	}
-	for number, filled := range c.kept {
-		m.Blocks[number] = kvcache.BlockState{Filled: int32(filled), Cached: true}
-	}
-	for _, s := range c.sequences {
-		q := kvcache.SequenceMap{Request: s.number, Tokens: int(s.tokens)}
-		for _, b := range s.table {
-			q.Table = append(q.Table, int32(b.number))
-		}
-		m.Sequences = append(m.Sequences, q)
-	}
-	slices.SortFunc(m.Sequences, func(a, b kvcache.SequenceMap) int { return cmp.Compare(a.Request, b.Request) })
-	return m
-}
-
-// mostDrawn bounds the numbers of blocks in a map.
-const mostDrawn = 1 << 20

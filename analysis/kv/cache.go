@@ -231,7 +231,6 @@ func (c *Cache) end(s *sequenceState) {
 	if s.ended {
 		return
 	}
-	c.drawBefore()
 	s.ended = true
 	now := &c.of.now
 	now.running--

@@ -32,8 +32,9 @@ type Result struct {
 type Tracker struct {
 	text   func(context int32) string
 	pools  []*pool
-	caches map[int64]*cache // by number, those that have not ended
-	at     int64            // where the trace begins, ns
+	byName map[Description]*pool // the same
+	caches map[int64]*cache      // by number, those that have not ended
+	at     int64                 // where the trace begins, ns
 }
 
 // pool is the caches of one [Result].
@@ -49,7 +50,7 @@ type cache struct {
 
 // New is a Tracker of a process without marks; text gives the text of a context.
 func New(text func(context int32) string) *Tracker {
-	return &Tracker{text: text, caches: map[int64]*cache{}}
+	return &Tracker{text: text, byName: map[Description]*pool{}, caches: map[int64]*cache{}}
 }
 
 // Event takes a mark. ended: a sequence of a cache on the device ended. An impossible mark is no
@@ -114,14 +115,12 @@ func (k *Tracker) open(e *trace.Event, time int64, given trace.Context) {
 }
 
 func (k *Tracker) poolOf(d Description) *pool {
-	for _, p := range k.pools {
-		if p.Description == d {
-			return p
-		}
+	if p := k.byName[d]; p != nil {
+		return p
 	}
 	p := &pool{Account: NewAccount(d)}
 	p.Begin(k.at)
-	k.pools = append(k.pools, p)
+	k.pools, k.byName[d] = append(k.pools, p), p
 	return p
 }
 

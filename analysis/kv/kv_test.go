@@ -17,6 +17,7 @@ import (
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/tracetest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // engine records marks of KV caches, each a microsecond after the last.
@@ -90,12 +91,8 @@ func serve(requests int, seed uint64) *engine {
 func (r *engine) analyze(t *testing.T) *kvtracker.Result {
 	t.Helper()
 	result, err := analysis.Run(modeltest.Source(r.Events, 100), analysis.Options{Text: r.Strings.Text})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(result.Devices) != 1 || len(result.Devices[0].KV) != 1 {
-		t.Fatalf("devices %+v, want one with one KV cache", result.Devices)
-	}
+	assert.NoError(t, err)
+	assert.Must(t, len(result.Devices) == 1 && len(result.Devices[0].KV) == 1, "devices %+v, want one with one KV cache", result.Devices)
 	return result.Devices[0].KV[0]
 }
 
@@ -109,46 +106,31 @@ func TestKVCaches(t *testing.T) {
 		t.Errorf("requests %d, finished %d, peak %d, capacity %d, engine %q", r.Requests, r.Finished, r.Peak, r.Capacity, kv.Engine)
 	}
 	for _, p := range r.Series {
-		if p.Shares.Sum() != 1024 || p.Shares.Null != 16 {
-			t.Fatalf("at %d ns the shares are %+v", p.Time, p.Shares)
-		}
+		assert.Must(t, p.Shares.Sum() == 1024 && p.Shares.Null == 16, "at %d ns the shares are %+v", p.Time, p.Shares)
 	}
 	for _, q := range kv.Requests {
-		if q.Prompt != 30 || q.Output < 1 || q.Output > 60 {
-			t.Errorf("request %+v", q)
-		}
+		assert.That(t, q.Prompt == 30 && q.Output >= 1 && q.Output <= 60, "request %+v", q)
 	}
 	for name, want := range map[string]float64{
 		"kv.token": r.Mean.Token, "kv.internal": r.Mean.Internal, "kv.reserve": r.Mean.Reserve,
 		"kv.external": 0, "kv.idle": 1 - r.Mean.Token - r.Mean.Internal - r.Mean.Reserve - 16./1024, "kv.cached": 0, "kv.batch": r.Batch, "kv.batch.peak": 8,
 	} {
 		m, found := analysis.LookupMetric(name)
-		if !found {
-			t.Fatalf("no metric %s", name)
-		}
-		if got, _, ok := m.Value((&analysis.DeviceResult{KV: []*kvtracker.Result{kv}}).Subjects()); !ok || math.Abs(got-want) > 1e-9 {
-			t.Errorf("%s is %v, want %v", name, got, want)
-		}
+		assert.Must(t, found, "no metric %s", name)
+		got, _, ok := m.Value((&analysis.DeviceResult{KV: []*kvtracker.Result{kv}}).Subjects())
+		assert.That(t, ok && math.Abs(got-want) <= 1e-9, "%s is %v, want %v", name, got, want)
 		if _, _, ok := m.Value((&analysis.DeviceResult{}).Subjects()); ok {
 			t.Errorf("%s has a value without a KV cache", name)
 		}
 	}
-	if err := kv.Simulate(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, kv.Simulate(context.Background()))
 	var names []string
 	for _, p := range kv.Policies {
 		names = append(names, p.Policy)
-		if p.Finished < 500 || p.Steps != 18_000 {
-			t.Errorf("%s served %d requests in %d steps", p.Policy, p.Finished, p.Steps)
-		}
+		assert.That(t, p.Finished >= 500 && p.Steps == 18_000, "%s served %d requests in %d steps", p.Policy, p.Finished, p.Steps)
 	}
-	if diff := cmp.Diff([]string{"max:128", "pow2", "oracle", "paged:16"}, names); diff != "" {
-		t.Errorf("policies (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, []string{"max:128", "pow2", "oracle", "paged:16"}, names, "policies")
 }
-
-func ofKV(m analysis.Metric) bool { return strings.HasPrefix(m.Name, "kv.") }
 
 // A policy that could serve none of the requests says so, and ends.
 func TestKVCachesThatAPolicyCannotServe(t *testing.T) {
@@ -158,9 +140,7 @@ func TestKVCachesThatAPolicyCannotServe(t *testing.T) {
 	r.mark(trace.KindKVAppend, 1, 0, 33, 0, "")
 	r.mark(trace.KindKVFree, 1, 0, 0, 0, "")
 	kv := r.analyze(t)
-	if err := kv.Simulate(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, kv.Simulate(context.Background()))
 	if p := kv.Policies[0]; p.Policy != "max:64" || p.Rejected != kvtracker.MostServed || p.Finished != 0 || p.Steps != 0 {
 		t.Errorf("%s: %d rejected, %d finished in %d steps", p.Policy, p.Rejected, p.Finished, p.Steps)
 	}
@@ -180,27 +160,17 @@ func TestKVCachesOfAPart(t *testing.T) {
 	dir := t.TempDir()
 	tracetest.WriteRun(t, dir, tracetest.Process{Events: r.Events, Texts: texts, Options: dataset.WriterOptions{PartEvents: 700}})
 	run, err := dataset.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	parts := run.Processes[0].Parts
-	if len(parts) < 2 {
-		t.Fatalf("%d parts, want several", len(parts))
-	}
+	assert.Must(t, len(parts) >= 2, "%d parts, want several", len(parts))
 	part, err := dataset.Open(parts[1].Path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	p := part.Processes[0]
 	reader, err := p.NewReader()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer reader.Close()
 	result, err := analysis.Run(reader, analysis.Options{Text: p.Strings().Text, FirstSeq: p.Parts[0].FirstSeq})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	got := result.Devices[0].KV[0]
 	if got.Fault != "" {
 		t.Fatal(got.Fault)
@@ -218,13 +188,10 @@ func TestKVCachesOfAPart(t *testing.T) {
 			continue
 		}
 		same++
-		if diff := cmp.Diff(w, point.Shares, cmpopts.IgnoreFields(kvcache.Shares{}, "Reserve", "Internal")); diff != "" {
-			t.Fatalf("at %d ns (-whole +part):\n%s", point.Time, diff)
-		}
+		diff := cmp.Diff(w, point.Shares, cmpopts.IgnoreFields(kvcache.Shares{}, "Reserve", "Internal"))
+		assert.Must(t, diff == "", "at %d ns (-whole +part):\n%s", point.Time, diff)
 	}
-	if same < 100 {
-		t.Errorf("only %d moments are in both", same)
-	}
+	assert.That(t, same >= 100, "only %d moments are in both", same)
 }
 
 // TestWrongMarksOfKVCaches: the analysis of a KV cache ends at a mark that contradicts those before, and that
@@ -250,18 +217,14 @@ func TestWrongMarksOfKVCaches(t *testing.T) {
 			test.mark(r)
 			r.mark(trace.KindKVReserve, 1, 1, 2, 16, "") // passed over
 			result, err := analysis.Run(modeltest.Source(r.Events, 100), analysis.Options{Text: r.Strings.Text})
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			var faults []string
 			for _, kv := range result.Devices[0].KV {
 				if kv.Fault != "" {
 					faults = append(faults, kv.Fault)
 				}
 			}
-			if len(faults) != 1 || !strings.Contains(faults[0], test.want) {
-				t.Errorf("faults %q, want one with %q", faults, test.want)
-			}
+			assert.That(t, len(faults) == 1 && strings.Contains(faults[0], test.want), "faults %q, want one with %q", faults, test.want)
 		})
 	}
 }
@@ -281,9 +244,7 @@ func TestBeams(t *testing.T) {
 		r.mark(trace.KindKVFree, cache, kvtracker.All, 0, 0, "")
 	}
 	result, err := analysis.Run(modeltest.Source(r.Events, 100), analysis.Options{Text: r.Strings.Text})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	got := map[int64]int64{}
 	for _, kv := range result.Devices[0].KV {
 		if kv.Fault != "" || kv.Caches != 1 || kv.Recorded.Finished != 4 || kv.Recorded.Peak != 4 || kv.Recorded.Capacity != 16 {
@@ -292,7 +253,5 @@ func TestBeams(t *testing.T) {
 		}
 		got[kv.Beams]++
 	}
-	if diff := cmp.Diff(map[int64]int64{0: 1, 2: 1}, got); diff != "" {
-		t.Errorf("caches by beams (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, map[int64]int64{0: 1, 2: 1}, got, "caches by beams")
 }

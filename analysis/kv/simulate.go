@@ -35,7 +35,7 @@ func (k *Result) Simulate(ctx context.Context) error {
 			continue
 		}
 		result, err := serving.Simulate(ctx, &endless{requests: k.Requests}, kvcache.Options{
-			Policy: p, Capacity: k.Recorded.Capacity, Watermark: 0.01, Steps: simulatedSteps, Warmup: simulatedSteps / 10, At: -1,
+			Policy: p, Capacity: k.Recorded.Capacity, Watermark: 0.01, Steps: simulatedSteps, Warmup: simulatedSteps / 10,
 		})
 		if err != nil {
 			return fmt.Errorf("%s with the requests of the recording: %w", p, err)

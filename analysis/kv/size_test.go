@@ -5,6 +5,7 @@ import (
 
 	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/tracetest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // TestKVMarksAreSmall: marks of KV caches are within the budget of the format.
@@ -17,9 +18,7 @@ func TestKVMarksAreSmall(t *testing.T) {
 	dir := t.TempDir()
 	tracetest.WriteRun(t, dir, tracetest.Process{Events: r.Events, Texts: texts})
 	run, err := dataset.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	if got := float64(run.Processes[0].Bytes()) / float64(len(r.Events)); got > 4 {
 		t.Errorf("%.2f bytes an event of %d, want at most 4", got, len(r.Events))
 	} else {

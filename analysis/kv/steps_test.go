@@ -10,6 +10,7 @@ import (
 	"github.com/memprof/memprof/analysis/kvcache"
 	"github.com/memprof/memprof/analysis/kvcache/serving"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // marks gives events in one batch.
@@ -69,9 +70,8 @@ func TestSteps(t *testing.T) {
 		{Work: kvcache.Work{Decode: 1, Context: 8}, Time: 10},
 		{Work: kvcache.Work{Prefill: 20, Pairs: 20 * 21 / 2, Swapped: 64}, Time: 10},
 	}
-	if diff := cmp.Diff(want, got); err != nil || diff != "" {
-		t.Errorf("%v (-want +got):\n%s", err, diff)
-	}
+	diff := cmp.Diff(want, got)
+	assert.That(t, err == nil && diff == "", "%v (-want +got):\n%s", err, diff)
 	if _, err := Steps(&marks{}, texts); !errors.Is(err, ErrNoSteps) {
 		t.Errorf("no mark: %v", err)
 	}

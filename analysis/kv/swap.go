@@ -28,7 +28,6 @@ func (c *Cache) SwapOut(time, sequence, tokens int64) error {
 	case s.ended:
 		return fmt.Errorf("sequence %d goes to the host, and has ended", sequence)
 	}
-	c.drawBefore()
 	h := &hostedSequence{*s, s.tokens}
 	h.table, h.held, h.tokens = nil, 0, 0
 	delete(c.sequences, sequence)

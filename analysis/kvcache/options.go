@@ -41,6 +41,4 @@ type Options struct {
 	Seed          uint64 // for beam's candidates only
 	// MaxPoints bounds the series; default 2,048.
 	MaxPoints int
-	// At is the step after which the block map is kept (paged); negative: none.
-	At int64
 }

@@ -36,6 +36,9 @@ const (
 	Uniform
 )
 
+// MostBlocks is more than any memory has; larger numbers are errors.
+const MostBlocks = 1 << 24
+
 // Allocator places the reservations of a contiguous policy.
 type Allocator uint8
 
@@ -44,15 +47,13 @@ const (
 	Buddy Allocator = iota
 	// FirstFit takes the first free piece that is large enough.
 	FirstFit
-	// BestFit is package bfc with a granule of one slot.
-	BestFit
 )
 
 // policyForms is what ParsePolicy takes, for its errors.
 const policyForms = "max:L, pow2, oracle, paged:B, hybrid:B or uniform:B"
 
 // ParsePolicy reads a policy as it is written on a command line: max:2048, pow2 and oracle,
-// with /buddy, /firstfit or /bestfit behind them; and paged:16, hybrid:16 and
+// with /buddy or /firstfit behind them; and paged:16, hybrid:16 and
 // uniform:16, of tokens a block. Without an allocator it is Buddy.
 func ParsePolicy(text string) (Policy, error) {
 	head, allocator, placed := strings.Cut(text, "/")
@@ -112,10 +113,8 @@ func parseAllocator(name string) (Allocator, error) {
 		return Buddy, nil
 	case "firstfit":
 		return FirstFit, nil
-	case "bestfit":
-		return BestFit, nil
 	}
-	return 0, fmt.Errorf("allocator %q: want buddy, firstfit, bestfit", name)
+	return 0, fmt.Errorf("allocator %q: want buddy or firstfit", name)
 }
 
 // String is the policy as ParsePolicy reads it, without the default allocator.
@@ -144,8 +143,6 @@ func (a Allocator) suffix() string {
 		return ""
 	case FirstFit:
 		return "/firstfit"
-	case BestFit:
-		return "/bestfit"
 	}
 	return fmt.Sprintf("/allocator %d", a)
 }

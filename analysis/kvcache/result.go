@@ -48,7 +48,6 @@ type Result struct {
 	PrefixHits, PrefixTokens int64
 
 	Series []Point
-	Map    *BlockMap // after the step Options.At; nil where there is none
 }
 
 // Served is what the requests that finished got, in the time after the warm-up.

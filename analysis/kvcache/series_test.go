@@ -1,6 +1,8 @@
 package kvcache
 
-import "testing"
+import (
+	"testing"
+)
 
 func TestSeriesKeepThePeaks(t *testing.T) {
 	s := NewSeries(8)

@@ -25,8 +25,6 @@ type BlockStore interface {
 	AddSharing(r *Result, steps int64)
 	// AddCounters adds what was counted since the start to r: copies, swaps, hits.
 	AddCounters(r *Result)
-	// BlockMap draws the present state, without the step; nil where there are no blocks.
-	BlockMap() *BlockMap
 	// Swapped returns the slots copied between device and host so far, both ways, and in how many pieces.
 	Swapped() (slots, pieces int64)
 }

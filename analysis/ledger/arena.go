@@ -29,7 +29,6 @@ type Arena struct {
 	Index     int32 // in Ledger.Arenas
 	Device    *Device
 	Coalesces bool  // adjacent grants become one region
-	Native    bool  // served by a native allocator: its free memory is in NotRequested
 	Over      bool  // it lies over a range of a graph memory: its terms are no device's
 	Released  bool  // no event of it may follow
 	MaxR      int64 // greatest reserved bytes
@@ -40,7 +39,7 @@ type Arena struct {
 	rank   int32 // index in Device.ranked, or none
 
 	ledger    *Ledger
-	chunks    freeChunks // of a native allocator's arena they are not known
+	chunks    freeChunks
 	untouched untouched
 
 	head, tail int32 // segments, by address
@@ -84,9 +83,11 @@ func (l *Ledger) Describe(e *trace.Event, options string, deviceOf func(id int32
 	}
 	ar := &Arena{
 		Info: info, Index: int32(len(l.Arenas)), Device: deviceOf(e.Device), Coalesces: info.Options["coalesces"] == "1",
-		Native: info.Options["provided"] == "unknown", head: none, tail: none, recent: none, rank: none,
+		head: none, tail: none, recent: none, rank: none,
 		ledger: l, chunks: freeChunks{floor: noFloor},
 	}
+	ar.Unknown = info.Options["provided"] == "unknown"
+	ar.Device.Unknown = ar.Device.Unknown || ar.Unknown
 	ar.total = &ar.Device.Split
 	l.Arenas = append(l.Arenas, ar)
 	l.byID[e.Arena] = ar
@@ -148,17 +149,11 @@ func (ar *Arena) Segments() int { return ar.segments }
 
 // Chunks is how many free chunks the arena has.
 func (ar *Arena) Chunks() int {
-	if ar.Native {
-		return 0
-	}
 	return ar.chunks.count
 }
 
 // ChunkSizes appends the bytes of each free chunk to out.
 func (ar *Arena) ChunkSizes(out []int64) []int64 {
-	if ar.Native {
-		return out
-	}
 	ar.ledger.Each(ar, func(s *Segment) {
 		if s.Free() {
 			out = append(out, s.Size)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // A main arena of a policy that was removed is refused; what other arenas and allocators say is read.
@@ -19,8 +20,6 @@ func TestRemovedPolicies(t *testing.T) {
 	} {
 		l := New()
 		_, err := l.Describe(&trace.Event{Kind: trace.KindArena}, options, func(int32) *Device { return &Device{} })
-		if errors.Is(err, bfc.ErrGone) != gone || !gone && err != nil {
-			t.Errorf("%s: %v", options, err)
-		}
+		assert.That(t, errors.Is(err, bfc.ErrGone) == gone && (gone || err == nil), "%s: %v", options, err)
 	}
 }

@@ -10,6 +10,6 @@ type Block struct {
 	Context    int32 // of its alloc event
 	Label      int32 // context of its last label event; 0 for none
 	Phase      uint8 // number of the phase that was the innermost when it was allocated
-	Within     bool  // it was freed before that phase ended
+	Born, Fate uint8 // when in its process it was allocated, and how its life ended; see package attribution
 	Pending    bool  // it is freed and waits for other streams
 }

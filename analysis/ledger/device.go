@@ -8,9 +8,9 @@ type Device struct {
 	PausedT   int64 // requested by live allocations in paused arenas
 	Iteration int   // marks so far
 
-	MaxT, MaxC, MaxR int64   // greatest of T, C and R, each at its own moment
-	Peak             Instant // the peak: of greatest T among those of greatest R
-	Keeper           Keeper  // nil unless somebody keeps what goes
+	MaxT, MaxR int64   // greatest of T and R, each at its own moment
+	Peak       Instant // the peak: of greatest T among those of greatest R
+	Keeper     Keeper  // nil unless somebody keeps what goes
 
 	ranked byReserved
 	peaks  int64 // numbers the peaks
@@ -33,17 +33,11 @@ func NewDevice(id int32) *Device {
 	return &Device{ID: id, Peak: Instant{Seq: -1, Time: -1}, peaks: 1, kept: -1}
 }
 
-// HeldBytes are requested by live allocations, those of paused tags too.
-func (d *Device) HeldBytes() int64 { return d.T + d.PausedT }
-
 // Observe notes the state after an event that changed it. It says whether that is the peak
 // instant so far.
 func (d *Device) Observe(seq, time int64) (peak bool) {
 	if d.T > d.MaxT {
 		d.MaxT = d.T
-	}
-	if d.C > d.MaxC {
-		d.MaxC = d.C
 	}
 	if d.R > d.MaxR {
 		d.MaxR = d.R

@@ -7,7 +7,7 @@ import "container/heap"
 type Instant struct {
 	Seq, Time int64
 	T         int64 // requested by live allocations
-	C         int64 // chunks of live allocations; -1 where it is not known, see Native
+	C         int64 // chunks of live allocations; -1 where it is not known
 	R         int64 // physically mapped
 	Rounding  int64 // internal: request rounded up to 256
 	Slack     int64 // internal: chunk larger than the rounded request
@@ -17,7 +17,7 @@ type Instant struct {
 	Reserve      int64 // never handed out since it was mapped
 	Reusable     int64 // handed out before, in the arena's largest free chunk
 	External     int64 // handed out before, in a smaller free chunk: fragmented
-	NotRequested int64 // internal and free together, if chunks are unknown: see Native
+	NotRequested int64 // internal and free together, where chunks are not known
 	Live         int64 // live allocations
 	// View is the ID of the arena whose requests the free memory is seen by; 0 where none has memory.
 	View      int32
@@ -25,26 +25,31 @@ type Instant struct {
 	Iteration int   // index of the iteration it falls in, among all; see [DeviceResult.IterationNumber]
 }
 
+// KnownC is a greatest C, or -1 where it is not known: where it is less than the greatest T, it was not read at the peak.
+func KnownC(c, t int64) int64 {
+	switch {
+	case t == 0:
+		return max(c, 0)
+	case c < t:
+		return -1
+	}
+	return c
+}
+
 // Internal is C - T; -1 where C is not known.
 func (i Instant) Internal() int64 {
-	switch {
-	case i.C < 0:
+	if i.C < 0 {
 		return -1
-	case i.NotRequested != 0:
-		return i.C - i.T
 	}
-	return i.Rounding + i.Slack
+	return i.C - i.T
 }
 
 // Free is F = R - C - pending; -1 where C is not known.
 func (i Instant) Free() int64 {
-	switch {
-	case i.C < 0:
+	if i.C < 0 {
 		return -1
-	case i.NotRequested != 0:
-		return i.R - i.C - i.Pending
 	}
-	return i.Stranded + i.Reserve + i.Reusable + i.External
+	return i.R - i.C - i.Pending
 }
 
 // The terms of free memory depend on the arena of a request: it can use free memory of that arena only, and the
@@ -95,7 +100,7 @@ func (d *Device) Fill(i *Instant, ar *Arena) {
 	if ar != nil {
 		i.View = ar.Info.ID
 	}
-	if ar != nil && ar.chunks.known && !ar.Native && ar.total == &d.Split { // of most events: SeenBy, in place
+	if ar != nil && ar.chunks.known && ar.total == &d.Split { // of most events: SeenBy, in place
 		reusable := ar.chunks.touched
 		i.Stranded, i.Reserve = d.Split.Free()-ar.Split.Free(), ar.Untouched
 		i.Reusable, i.External = reusable, ar.Touched-reusable
@@ -104,8 +109,7 @@ func (d *Device) Fill(i *Instant, ar *Arena) {
 	d.SeenBy(ar).Fill(i)
 }
 
-// reusable returns the bytes of the largest free chunk that were handed out before; 0 in an arena of a
-// native allocator, where they are not known.
+// reusable returns the bytes of the largest free chunk that were handed out before; 0 where chunks are not known.
 func (ar *Arena) reusable() int64 {
 	_, touched := ar.ledger.largestOf(ar)
 	return touched
@@ -120,7 +124,7 @@ func (ar *Arena) LargestFree() int64 {
 // largestHolds says whether the largest free chunk, where it is known, is within what is free.
 func (ar *Arena) largestHolds() bool {
 	most, reusable := ar.chunks.first.bytes, ar.chunks.touched
-	return !ar.chunks.known || ar.Native || reusable <= ar.Touched && most-reusable <= ar.Untouched && (most > 0) == (ar.Split.Free() > 0)
+	return !ar.chunks.known || reusable <= ar.Touched && most-reusable <= ar.Untouched && (most > 0) == (ar.Split.Free() > 0)
 }
 
 // TooSmall are the bytes of an arena's free chunks that have less than size bytes.
@@ -200,16 +204,23 @@ func (d *Device) InstantSeenBy(ar *Arena, seq, time int64) Instant {
 func (i *Instant) Sum(arenas []*Instant) {
 	var view *Instant
 	for _, o := range arenas {
-		i.T, i.C, i.R = i.T+o.T, i.C+o.C, i.R+o.R
-		i.Rounding, i.Slack, i.Pending = i.Rounding+o.Rounding, i.Slack+o.Slack, i.Pending+o.Pending
-		i.NotRequested, i.Live = i.NotRequested+o.NotRequested, i.Live+o.Live
-		i.Stranded += o.Reserve + o.Reusable + o.External
+		i.Add(o)
 		if view == nil || o.R > view.R {
 			view = o
 		}
 	}
 	if view != nil {
+		i.Stranded = i.Reserve + i.Reusable + i.External - view.Reserve - view.Reusable - view.External
 		i.Reserve, i.Reusable, i.External, i.View = view.Reserve, view.Reusable, view.External, view.View
-		i.Stranded -= view.Reserve + view.Reusable + view.External
 	}
+}
+
+// Add adds the terms of another one. C of both is known only if it is of each.
+func (i *Instant) Add(o *Instant) {
+	i.T, i.R, i.Live = i.T+o.T, i.R+o.R, i.Live+o.Live
+	if i.C += o.C; min(i.C-o.C, o.C) < 0 {
+		i.C = -1
+	}
+	i.Rounding, i.Slack, i.Pending, i.NotRequested = i.Rounding+o.Rounding, i.Slack+o.Slack, i.Pending+o.Pending, i.NotRequested+o.NotRequested
+	i.Stranded, i.Reserve, i.Reusable, i.External = i.Stranded+o.Stranded, i.Reserve+o.Reserve, i.Reusable+o.Reusable, i.External+o.External
 }

@@ -83,11 +83,10 @@ func (l *Ledger) taken(ar *Arena, r Range, left, right int32) {
 	}
 }
 
-// largestOf is the largest free chunk of an arena, of equal ones the first; of a native allocator's arena
-// it is not known.
+// largestOf is the largest free chunk of an arena, of equal ones the first; none where chunks are not known.
 func (l *Ledger) largestOf(ar *Arena) (bytes, touched int64) {
 	c := &ar.chunks
-	if ar.Native {
+	if ar.Unknown {
 		return 0, 0
 	}
 	if !c.known {

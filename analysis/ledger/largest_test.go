@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // TestLargestFree: whenever it is asked, the largest free chunk is that of the list of segments, and so
@@ -17,9 +18,7 @@ func TestLargestFree(t *testing.T) {
 		l, d := New(), NewDevice(0)
 		options := fmt.Sprintf("coalesces=%d", rapid.IntRange(0, 1).Draw(t, "coalesces"))
 		ar, err := l.Describe(&trace.Event{Kind: trace.KindArena, Addr: base, Provided: cells * cell}, options, func(int32) *Device { return d })
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		ar.chunks.steps = rapid.SampledFrom([]int{-5000, -1000, 0, 1 << 30}).Draw(t, "steps")
 		var blocks [cells]int64
 		for seq := range rapid.Int64Range(20, 300).Draw(t, "events") {
@@ -29,26 +28,20 @@ func TestLargestFree(t *testing.T) {
 			switch {
 			case blocks[at] > 0:
 				i, err := l.Occupied(ar, &trace.Event{Addr: r.From}, LiveSegment)
-				if err != nil {
-					t.Fatal(err)
-				}
+				assert.NoError(t, err)
 				l.Free(ar, i, seq)
 				blocks[at] = 0
 			case !mapped && l.CanMap(ar, r) == nil:
 				l.Map(ar, r, seq)
 			case free && rapid.IntRange(0, 5).Draw(t, "unmap") == 0:
-				if err := l.Unmap(ar, r); err != nil {
-					t.Fatal(err)
-				}
+				assert.NoError(t, l.Unmap(ar, r))
 			case free:
 				if _, err := l.Alloc(ar, &trace.Event{Seq: seq, Addr: r.From, Requested: r.Bytes(), Provided: r.Bytes()}); err != nil {
 					t.Fatal(err)
 				}
 				blocks[at] = r.Bytes()
 			}
-			if err := l.EndChanges(ar); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, l.EndChanges(ar))
 			if rapid.IntRange(0, 3).Draw(t, "ask") == 0 {
 				l.checkLargest(t, ar)
 			}
@@ -81,9 +74,7 @@ func (l *Ledger) checkLargest(t *rapid.T, ar *Arena) {
 	sizes := map[int64]int{}
 	last := &Segment{}
 	l.Each(ar, func(s *Segment) {
-		if s.Free() && last.Free() && last.End() == s.Addr && !s.Region {
-			t.Fatalf("the chunk at %#x is two segments", last.Addr)
-		}
+		assert.Must(t, !s.Free() || !last.Free() || last.End() != s.Addr || s.Region, "the chunk at %#x is two segments", last.Addr)
 		last = s
 		if !s.Free() {
 			return
@@ -94,18 +85,13 @@ func (l *Ledger) checkLargest(t *rapid.T, ar *Arena) {
 			most, touched = s.Size, s.Size-ar.untouched.in(Range{s.Addr, s.End()})
 		}
 	})
-	if bytes, of := l.largestOf(ar); bytes != most || of != touched {
-		t.Fatalf("largest %d, touched %d, want %d, %d", bytes, of, most, touched)
-	}
+	bytes, of := l.largestOf(ar)
+	assert.Must(t, bytes == most && of == touched, "largest %d, touched %d, want %d, %d", bytes, of, most, touched)
 	for _, size := range ar.ChunkSizes(nil) {
 		sizes[size]--
 	}
 	for size, left := range sizes {
-		if left != 0 {
-			t.Fatalf("%d chunks of %d bytes are missing", left, size)
-		}
+		assert.Must(t, left == 0, "%d chunks of %d bytes are missing", left, size)
 	}
-	if ar.Chunks() != n {
-		t.Fatalf("%d chunks, want %d", ar.Chunks(), n)
-	}
+	assert.Must(t, ar.Chunks() == n, "%d chunks, want %d", ar.Chunks(), n)
 }

@@ -24,7 +24,7 @@ const (
 	SpanReserve      // free, never handed out since it was mapped
 	SpanReusable     // free, handed out before, in the largest free chunk of the arena
 	SpanExternal     // free, handed out before, in a smaller free chunk
-	SpanNotRequested // free, or what a chunk has beyond its request: see Native
+	SpanNotRequested // free, or what a chunk has beyond its request, where chunks are not known
 	SpanUnmapped
 )
 

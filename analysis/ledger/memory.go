@@ -266,17 +266,12 @@ func (ar *Arena) ForgetPauses(after int64) {
 }
 
 // EndChanges ends the changes of an event: it returns an error if the terms of the arena, or of its device,
-// do not add up. In an arena of a native allocator, free memory and what chunks have beyond their requests
-// are not known apart: both are in NotRequested.
+// do not add up.
 func (l *Ledger) EndChanges(ar *Arena) error {
-	if ar.Native {
-		free := ar.Split.Free()
-		ar.total.Untouched -= ar.Untouched
-		ar.total.Touched -= ar.Touched
-		ar.total.NotRequested += free
-		ar.NotRequested += free
-		ar.Untouched, ar.Touched = 0, 0
-	}
+	untouched, touched := ar.Split.Undivided()
+	ar.total.Untouched -= untouched
+	ar.total.Touched -= touched
+	ar.total.NotRequested += untouched + touched
 	d := ar.Device
 	if !ar.Split.holds() {
 		return fmt.Errorf("the arena does not add up: %s", ar.Split.text())

@@ -57,7 +57,7 @@ func (ar *Arena) touch(r Range) (bytes int64) {
 // vacate makes a segment free and merges it with the free ones beside it, within its region.
 func (l *Ledger) vacate(ar *Arena, i int32) {
 	s := &l.segments[i]
-	s.Kind, s.shared, s.Within = FreeSegment, false, false
+	s.Kind, s.shared, s.Born, s.Fate = FreeSegment, false, 0, 0
 	s.shrunk, s.lost = 0, 0
 	l.merge(ar, i)
 }

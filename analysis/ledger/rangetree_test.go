@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // TestRangeTree holds the tree against the slice, under random changes.
@@ -33,13 +35,11 @@ func TestRangeTree(t *testing.T) {
 				t.Fatalf("the tree has %v, the slice %v", got, set)
 			}
 			gotRange, got := tree.Overlapping(r)
-			if wantRange, want := set.Overlapping(r); got != want || gotRange != wantRange {
-				t.Fatalf("overlapping %v: %v, want %v", r, gotRange, wantRange)
-			}
+			wantRange, want := set.Overlapping(r)
+			assert.Must(t, got == want && gotRange == wantRange, "overlapping %v: %v, want %v", r, gotRange, wantRange)
 			at := set.After(r.From)
-			if after, ok := tree.After(r.From); ok != (at < len(set)) || ok && after != set[at] {
-				t.Fatalf("after %d: %v, %v; want number %d of %v", r.From, after, ok, at, set)
-			}
+			after, ok := tree.After(r.From)
+			assert.Must(t, ok == (at < len(set)) && (!ok || after == set[at]), "after %d: %v, %v; want number %d of %v", r.From, after, ok, at, set)
 		}
 	})
 }

@@ -49,8 +49,10 @@ func (l *Ledger) Draw(d *Device, at Instant, arenas []Contents) (m AddressMap, l
 		drawn.Arena = ar.Info.ID
 		largest = max(largest, draw.largest.bytes)
 		s := draw.s
-		if ar.Native {
-			s, draw.reusable = drawn.notRequestedOnly(s), 0
+		s.Unknown = ar.Unknown
+		if s.Undivided(); s.NotRequested > 0 {
+			drawn.notRequestedOnly()
+			draw.reusable = 0
 		}
 		drawn.At.Seq, drawn.At.Time, drawn.At.Iteration = at.Seq, at.Time, at.Iteration
 		s.Fill(&drawn.At)
@@ -63,6 +65,7 @@ func (l *Ledger) Draw(d *Device, at Instant, arenas []Contents) (m AddressMap, l
 		}
 	}
 	found := at
+	sum.Unknown = at.C < 0
 	sum.Fill(&found)
 	FreeTermsOf(&view, reusable, sum.Free()).Fill(&found)
 	if found != at {
@@ -119,18 +122,14 @@ func joined(ranges []Range) []Range {
 	return out
 }
 
-// notRequestedOnly draws free memory of a native allocator's arena as what is known of it: not requested. s
-// is what was drawn.
-func (m *ArenaMap) notRequestedOnly(s Split) Split {
+// notRequestedOnly draws free memory of an arena whose chunks are not known as what is known of it: not requested.
+func (m *ArenaMap) notRequestedOnly() {
 	for i := range m.Spans {
 		if m.Spans[i].Kind.Free() {
 			m.Spans[i].Kind = SpanNotRequested
 		}
 	}
 	m.join()
-	s.NotRequested += s.Free()
-	s.Untouched, s.Touched = 0, 0
-	return s
 }
 
 // join makes spans of one free kind that touch one span.

@@ -10,9 +10,10 @@ type Segment struct {
 	prev, next int32 // neighbours in the arena, none at the ends; next links vacant slots
 	arena      int32 // index into Ledger.Arenas
 	Kind       SegmentKind
-	Region     bool // starts a region that does not coalesce with what is before it
-	shared     bool // live: used by another stream, so its free will be pending
-	Within     bool // pending: the visit was open when it was freed
+	Region     bool  // starts a region that does not coalesce with what is before it
+	shared     bool  // live: used by another stream, so its free will be pending
+	Born       uint8 // live, pending: what had begun and ended when it was allocated; package attribution says it
+	Fate       uint8 // pending: how its life ended, likewise
 
 	Requested int64 // live, pending
 	Seq       int64 // live, pending: of the alloc
@@ -49,7 +50,7 @@ func (s *Segment) Free() bool { return s.Kind >= FreeSegment }
 func (s *Segment) Block() Block {
 	return Block{
 		Addr: s.Addr, Size: s.Size, Requested: s.Requested, Seq: s.Seq, Arena: s.arena, Context: s.Context,
-		Label: s.Label, Phase: s.Phase, Within: s.Within,
+		Label: s.Label, Phase: s.Phase, Born: s.Born, Fate: s.Fate,
 	}
 }
 

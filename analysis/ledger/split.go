@@ -18,11 +18,31 @@ type Split struct {
 	Pending         int64
 	Untouched       int64 // free, never handed out since it was mapped
 	Touched         int64 // free, handed out before
-	NotRequested    int64
+	NotRequested    int64 // free, where chunks are not known
 	Live            int64 // live allocations, a count
+	Unknown         bool  // an allocator that was only observed serves it, or a part of it: its chunks are not known
 }
 
-// Free is F, in bytes. Free memory of a native allocator is in NotRequested instead.
+// Known is a number that chunks decide; -1 where they are not known.
+func (s *Split) Known(n int64) int64 {
+	if s.Unknown {
+		return -1
+	}
+	return n
+}
+
+// Undivided moves free memory to NotRequested where chunks are not known: what a chunk has beyond its request is not known
+// apart from it. It returns what it moved.
+func (s *Split) Undivided() (untouched, touched int64) {
+	if s.Unknown {
+		untouched, touched = s.Untouched, s.Touched
+		s.NotRequested += s.Free()
+		s.Untouched, s.Touched = 0, 0
+	}
+	return untouched, touched
+}
+
+// Free is F, in bytes, where chunks are known.
 func (s *Split) Free() int64 { return s.Untouched + s.Touched }
 
 // holds is the identity, and that internal waste is what chunks have beyond requests.
@@ -59,7 +79,7 @@ func (s Split) Plus(o Split) Split {
 		T: s.T + o.T, C: s.C + o.C, R: s.R + o.R,
 		Rounding: s.Rounding + o.Rounding, Slack: s.Slack + o.Slack,
 		Pending: s.Pending + o.Pending, Untouched: s.Untouched + o.Untouched, Touched: s.Touched + o.Touched,
-		NotRequested: s.NotRequested + o.NotRequested, Live: s.Live + o.Live,
+		NotRequested: s.NotRequested + o.NotRequested, Live: s.Live + o.Live, Unknown: s.Unknown || o.Unknown,
 	}
 }
 
@@ -69,13 +89,13 @@ func (s Split) Minus(o Split) Split {
 		T: s.T - o.T, C: s.C - o.C, R: s.R - o.R,
 		Rounding: s.Rounding - o.Rounding, Slack: s.Slack - o.Slack,
 		Pending: s.Pending - o.Pending, Untouched: s.Untouched - o.Untouched, Touched: s.Touched - o.Touched,
-		NotRequested: s.NotRequested - o.NotRequested, Live: s.Live - o.Live,
+		NotRequested: s.NotRequested - o.NotRequested, Live: s.Live - o.Live, Unknown: s.Unknown || o.Unknown,
 	}
 }
 
 // Fill writes the terms into an Instant, all but those of free memory.
 func (s *Split) Fill(i *Instant) {
-	i.T, i.C, i.R = s.T, s.C, s.R
+	i.T, i.C, i.R = s.T, s.Known(s.C), s.R
 	i.Rounding, i.Slack, i.Pending = s.Rounding, s.Slack, s.Pending
 	i.NotRequested, i.Live = s.NotRequested, s.Live
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // The table holds what a map holds, also when it is crowded and entries move.
@@ -26,18 +28,13 @@ func TestAddressTable(t *testing.T) {
 			if i%3 > 0 {
 				table.remove(addr)
 				delete(want, addr)
-				if table.find(addr) != none {
-					t.Fatalf("%#x was removed and is there", addr)
-				}
+				assert.Must(t, table.find(addr) == none, "%#x was removed and is there", addr)
 			}
 		}
 		for addr, value := range want {
-			if got := table.find(addr); got != value {
-				t.Fatalf("%#x is %d, want %d", addr, got, value)
-			}
+			got := table.find(addr)
+			assert.Must(t, got == value, "%#x is %d, want %d", addr, got, value)
 		}
-		if table.used != len(want) {
-			t.Fatalf("%d used, want %d", table.used, len(want))
-		}
+		assert.Must(t, table.used == len(want), "%d used, want %d", table.used, len(want))
 	})
 }

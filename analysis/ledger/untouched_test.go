@@ -5,24 +5,24 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
-// TestUntouched holds the treap against a set of cells, under random changes; it stays a treap.
+// TestUntouched holds the tree against a set of cells, under random changes; it stays a B-tree.
 func TestUntouched(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var cells [64]int64 // seq + 1 of the map
+		var cells [512]int64 // seq + 1 of the map
 		var u untouched
-		for seq := range rapid.Int64Range(1, 80).Draw(t, "changes") {
-			from := rapid.Int64Range(0, 60).Draw(t, "from")
-			r := Range{from, rapid.Int64Range(from+1, 64).Draw(t, "to")}
+		for seq := range rapid.Int64Range(1, 400).Draw(t, "changes") {
+			from := rapid.Int64Range(0, 508).Draw(t, "from")
+			r := Range{from, rapid.Int64Range(from+1, min(from+6, 512)).Draw(t, "to")}
 			within := cells[r.From:r.To]
 			there := int64(0)
 			for _, cell := range within {
 				there += min(cell, 1)
 			}
-			if u.in(r) != there || u.any(r) != (there > 0) {
-				t.Fatalf("%d of %v, %t, want %d", u.in(r), r, u.any(r), there)
-			}
+			assert.Must(t, u.in(r) == there && u.any(r) == (there > 0), "%d of %v, %t, want %d", u.in(r), r, u.any(r), there)
 			if there == 0 && rapid.Bool().Draw(t, "add") {
 				u.add(r, seq)
 				for i := range within {
@@ -32,31 +32,29 @@ func TestUntouched(t *testing.T) {
 			}
 			u.take(r, func(part Range, of int64) {
 				for at := part.From; at < part.To; at++ {
-					if cells[at] != of+1 {
-						t.Fatalf("%v has %d from %d, want %d", part, at, of, cells[at]-1)
-					}
+					assert.Must(t, cells[at] == of+1, "%v has %d from %d, want %d", part, at, of, cells[at]-1)
 					cells[at] = 0
 				}
 			})
-			if slices.Max(within) > 0 {
-				t.Fatalf("%v was not taken wholly", r)
-			}
+			assert.Must(t, slices.Max(within) <= 0, "%v was not taken wholly", r)
 		}
 		u.root.check(t)
 	})
 }
 
-func (n *untouchedRange) check(t *rapid.T) {
-	if n == nil {
-		return
-	}
-	for _, child := range []*untouchedRange{n.left, n.right} {
-		if child != nil && child.priority > n.priority {
-			t.Fatalf("%v is below %v", child.Range, n.Range)
+// check holds each entry to the node below it, and returns the depth.
+func (n *untouchedNode) check(t *rapid.T) (depth int) {
+	assert.Must(t, len(*n) <= mostEntries, "%d entries", len(*n))
+	for i, e := range *n {
+		assert.Must(t, i == 0 || (*n)[i-1].from < e.from, "%+v lies below the entry before", e)
+		if e.below == nil {
+			continue
 		}
-		child.check(t)
+		below := e.below.check(t) + 1
+		assert.Must(t, i == 0 || below == depth, "the depth is %d and %d", depth, below)
+		depth = below
+		assert.Must(t, len(*e.below) > 0 && e.from == (*e.below)[0].from && e.bytes == e.below.entry().bytes, "%+v", e)
+		assert.Must(t, i+1 == len(*n) || (*e.below)[len(*e.below)-1].from < (*n)[i+1].from, "%+v reaches into the next", e)
 	}
-	if n.sum != n.left.bytes()+n.Bytes()+n.right.bytes() {
-		t.Fatalf("%v has a sum of %d", n.Range, n.sum)
-	}
+	return depth
 }

@@ -5,15 +5,14 @@ import (
 
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // NewArena makes an arena of the first device.
 func NewArena(t testing.TB, r *Recorder, options bfc.Options, device bfc.DeviceOptions) *Arena {
 	t.Helper()
 	a, err := r.NewArena(0, options, bfc.NewDevice(device), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return a
 }
 
@@ -21,9 +20,7 @@ func NewArena(t testing.TB, r *Recorder, options bfc.Options, device bfc.DeviceO
 func Alloc(t testing.TB, a *Arena, size uint64, context string) uint64 {
 	t.Helper()
 	addr, ok := a.Alloc(size, context)
-	if !ok {
-		t.Fatalf("no memory for %d bytes", size)
-	}
+	assert.Must(t, ok, "no memory for %d bytes", size)
 	return addr
 }
 
@@ -75,9 +72,7 @@ func NewPausing(t testing.TB) *Pausing {
 	arena := func(base uint64) *Arena {
 		device := bfc.NewDevice(bfc.DeviceOptions{Base: base, VMM: true, Granularity: 2 << 20, Physical: 1 << 30, Reservation: 1 << 30})
 		a, err := r.NewArena(0, bfc.Options{Limit: bfc.NoLimit, Growth: bfc.Needed}, device, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		return a
 	}
 	return &Pausing{r, arena(1 << 40), arena(1 << 41)}
@@ -92,8 +87,6 @@ func (p *Pausing) Transition(kind trace.Kind, bytes int64, text string) {
 func (p *Pausing) Take(t testing.TB, a *Arena, size uint64) uint64 {
 	t.Helper()
 	addr, ok := a.Alloc(size, "")
-	if !ok {
-		t.Fatalf("no memory for %d bytes", size)
-	}
+	assert.Must(t, ok, "no memory for %d bytes", size)
 	return addr
 }

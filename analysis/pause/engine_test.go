@@ -1,6 +1,10 @@
 package pause
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/memprof/memprof/trace/tracetest/assert"
+)
 
 func TestEngineSettings(t *testing.T) {
 	const gib = 1 << 30
@@ -12,9 +16,8 @@ func TestEngineSettings(t *testing.T) {
 		},
 	}
 	engine, ok := c.Engine()
-	if want := (Engine{Weights: 15 * gib, Graphs: 2 * gib, Other: 4 * gib}); !ok || engine != want {
-		t.Fatalf("engine %+v, %v, want %+v", engine, ok, want)
-	}
+	want := Engine{Weights: 15 * gib, Graphs: 2 * gib, Other: 4 * gib}
+	assert.Must(t, ok && engine == want, "engine %+v, %v, want %+v", engine, ok, want)
 	if got, want := engine.Settings(83*gib, 130*gib, 5*gib), (Settings{0.784, 0.8}); got != want { // 98 of 125, 104 of 130
 		t.Errorf("settings %+v, want %+v", got, want)
 	}

@@ -5,13 +5,12 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/analysis/pause"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 const mib = 1 << 20
@@ -43,16 +42,10 @@ func TestPause(t *testing.T) {
 	p.Tagged.Unmap(gone, 8*mib)
 	p.Transition(trace.KindResume, 4*mib, "tag=kv")
 	d, err := p.run(t)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	instant := func(i ledger.Instant) [4]int64 { return [4]int64{i.T, i.R, i.Paused, i.Live} }
-	if diff := cmp.Diff([4]int64{30 * mib, 30 * mib, 0, 3}, instant(d.Peak)); diff != "" {
-		t.Errorf("peak (-want +got):\n%s", diff)
-	}
-	if got := instant(d.Final); got != [4]int64{30 * mib, 30 * mib, 0, 3} {
-		t.Errorf("at the end T, R, paused, blocks are %v", got)
-	}
+	assert.Diff(t, [4]int64{30 * mib, 30 * mib, 0, 3}, instant(d.Peak), "peak")
+	assert.Equal(t, instant(d.Final), [4]int64{30 * mib, 30 * mib, 0, 3}, "at the end T, R, paused, blocks")
 	want := []pause.Transition{
 		{Duration: 5000, Arena: 1, Tag: "kv", Copied: 700, Reserved: 18 * mib, Failed: "no host memory"},
 		{Duration: 5000, Arena: 1, Tag: "kv", Bytes: 12 * mib, Copied: 700, Reserved: 6 * mib},
@@ -62,9 +55,7 @@ func TestPause(t *testing.T) {
 	for i := range got {
 		got[i].Seq, got[i].Time = 0, 0
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("transitions (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, want, got, "transitions")
 }
 
 // At the peak a tag is paused: nothing of it is in the picture, though its blocks are live.
@@ -76,9 +67,7 @@ func TestPeakWhilePaused(t *testing.T) {
 	p.Take(t, p.Main, 64*mib)
 	p.Tagged.Free(block, false)
 	d, err := p.run(t)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	if d.Peak.T != 64*mib || d.Peak.R != 64*mib || d.Peak.Paused != 10*mib || len(d.Map.Arenas) != 1 {
 		t.Errorf("the peak is %+v in %d arenas", d.Peak, len(d.Map.Arenas))
 	}
@@ -105,8 +94,7 @@ func TestPauseThatCannotBe(t *testing.T) {
 		change(p)
 		p.Take(t, p.Main, mib)
 		var wrong *ledger.EventError
-		if _, err := p.run(t); !errors.As(err, &wrong) {
-			t.Errorf("%s: error %v, want one of an event", name, err)
-		}
+		_, err := p.run(t)
+		assert.That(t, errors.As(err, &wrong), "%s: error %v, want one of an event", name, err)
 	}
 }

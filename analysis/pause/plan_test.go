@@ -5,6 +5,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 const tenth = 100_000_000 // of a GB
@@ -59,9 +61,7 @@ func TestArticle(t *testing.T) {
 	} {
 		kv, fits := test.plan.LargestKV(1410 * tenth)
 		got := outcome{test.plan.Peak / tenth, c.Stages[test.plan.PeakStage].Name, kv / tenth, fits, test.plan.Copied / tenth}
-		if diff := cmp.Diff(test.want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", test.name, diff)
-		}
+		assert.Diff(t, test.want, got, "%s", test.name)
 	}
 }
 
@@ -75,12 +75,8 @@ func TestOrder(t *testing.T) {
 		{Pause: []int{0}}, {Resume: []int{3, 4, 5}}, {Stage: 2},
 	}
 	plan := c.OnUse()
-	if diff := cmp.Diff(want, plan.Steps); diff != "" {
-		t.Errorf("steps (-want +got):\n%s", diff)
-	}
-	if plan.Peak != 1074*tenth {
-		t.Errorf("the peak is %d", plan.Peak)
-	}
+	assert.Diff(t, want, plan.Steps, "steps")
+	assert.That(t, plan.Peak == 1074*tenth, "the peak is %d", plan.Peak)
 }
 
 // Two smaller tags that stay resident save more copying than the greatest one.
@@ -93,18 +89,15 @@ func TestKeptResident(t *testing.T) {
 		},
 	}
 	plan := c.OnUse()
-	if diff := cmp.Diff([][]bool{{true, true, true, false}, {false, true, true, true}}, plan.Resident); diff != "" || plan.Copied != 14 || plan.Peak != 17 {
-		t.Errorf("copied %d, peak %d, resident (-want +got):\n%s", plan.Copied, plan.Peak, diff)
-	}
+	diff := cmp.Diff([][]bool{{true, true, true, false}, {false, true, true, true}}, plan.Resident)
+	assert.That(t, diff == "" && plan.Copied == 14 && plan.Peak == 17, "copied %d, peak %d, resident (-want +got):\n%s", plan.Copied, plan.Peak, diff)
 }
 
 func TestUnneeded(t *testing.T) {
 	c := article()
 	c.Stages[1].Sizes[3] = 850 * tenth // resident for the sync already
 	for stage, want := range []int64{0, 850 * tenth, 0} {
-		if got := c.Unneeded(stage); got != want {
-			t.Errorf("%s holds %d in vain, want %d", c.Stages[stage].Name, got, want)
-		}
+		assert.Equal(t, c.Unneeded(stage), want, "%s holds", c.Stages[stage].Name)
 	}
 }
 
@@ -120,9 +113,8 @@ func TestLargestKV(t *testing.T) {
 		"alone":         {Plan{Rest: 0}, 100, true},
 		"exactly":       {Plan{Rest: 10, Away: 100}, 90, true},
 	} {
-		if got, ok := test.plan.LargestKV(100); got != test.want || ok != test.ok {
-			t.Errorf("%s: %d, %v, want %d, %v", name, got, ok, test.want, test.ok)
-		}
+		got, ok := test.plan.LargestKV(100)
+		assert.That(t, got == test.want && ok == test.ok, "%s: %d, %v, want %d, %v", name, got, ok, test.want, test.ok)
 	}
 }
 
@@ -154,14 +146,10 @@ func TestPlans(t *testing.T) {
 		for name, p := range map[string]Plan{"never paused": c.NeverPaused(), "together": c.Together(), "on use": onUse} {
 			for s := range c.Stages {
 				for tag, needed := range c.Stages[s].Needs {
-					if needed && !p.Resident[s][tag] {
-						t.Fatalf("%s: tag %d is paused in stage %d, which needs it", name, tag, s)
-					}
+					assert.Must(t, !needed || p.Resident[s][tag], "%s: tag %d is paused in stage %d, which needs it", name, tag, s)
 				}
 			}
-			if p.Peak < onUse.Peak {
-				t.Fatalf("%s has a peak of %d, onUse %d", name, p.Peak, onUse.Peak)
-			}
+			assert.Must(t, p.Peak >= onUse.Peak, "%s has a peak of %d, onUse %d", name, p.Peak, onUse.Peak)
 			follow(t, c, p)
 		}
 		if len(c.gaps()) <= maxGaps {
@@ -183,9 +171,8 @@ func follow(t *rapid.T, c *Cycle, p Plan) {
 				resident[tag] = true
 			}
 		default:
-			if diff := cmp.Diff(p.Resident[step.Stage], resident); diff != "" {
-				t.Fatalf("after the steps to stage %d (-plan +steps):\n%s", step.Stage, diff)
-			}
+			diff := cmp.Diff(p.Resident[step.Stage], resident)
+			assert.Must(t, diff == "", "after the steps to stage %d (-plan +steps):\n%s", step.Stage, diff)
 		}
 	}
 }
@@ -201,8 +188,7 @@ func demandLeast(t *rapid.T, c *Cycle, onUse Plan) {
 				resident[s][g.tag] = resident[s][g.tag] || choice>>i&1 == 1
 			}
 		}
-		if p := c.plan(resident); p.Peak <= onUse.Peak && p.Copied < onUse.Copied {
-			t.Fatalf("on use copies %d, and %v only %d", onUse.Copied, resident, p.Copied)
-		}
+		p := c.plan(resident)
+		assert.Must(t, p.Peak > onUse.Peak || p.Copied >= onUse.Copied, "on use copies %d, and %v only %d", onUse.Copied, resident, p.Copied)
 	}
 }

@@ -1,6 +1,10 @@
 package pause
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/memprof/memprof/trace/tracetest/assert"
+)
 
 // However many changes there are, the greatest sum and the last state are kept.
 func TestResidenciesAreBounded(t *testing.T) {
@@ -8,9 +12,7 @@ func TestResidenciesAreBounded(t *testing.T) {
 	for i := range int64(1000) {
 		rs.add(i*1000, i%7, []int64{i * 1103 % 509})
 	}
-	if len(rs.points) > 8 || len(rs.points) < 4 {
-		t.Fatalf("%d points", len(rs.points))
-	}
+	assert.Must(t, len(rs.points) <= 8 && len(rs.points) >= 4, "%d points", len(rs.points))
 	var greatest int64
 	for i, p := range rs.points {
 		greatest = max(greatest, p.At.Sum())
@@ -23,7 +25,5 @@ func TestResidenciesAreBounded(t *testing.T) {
 		want = max(want, i%7+i*1103%509)
 	}
 	last := rs.points[len(rs.points)-1].Last
-	if greatest != want || last.Sum() != 999%7+999*1103%509 {
-		t.Errorf("greatest %d, want %d; the last is %+v", greatest, want, last)
-	}
+	assert.That(t, greatest == want && last.Sum() == 999%7+999*1103%509, "greatest %d, want %d; the last is %+v", greatest, want, last)
 }

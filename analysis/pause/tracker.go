@@ -33,9 +33,8 @@ type Result struct {
 	Series                       []Residency // at most Options.MaxPoints
 	// Card is the memory of the GPU that plans must fit into, in bytes; 0 where it is not known. The
 	// caller who has the run's description fills it in.
-	Card       int64
-	Untagged   Untagged
-	Categories []UntaggedCategory
+	Card     int64
+	Untagged Untagged
 }
 
 // StageUse is a stage of a cycle as it was recorded.
@@ -96,7 +95,6 @@ type Tracker struct {
 	longest     int64    // transition, ns
 	course      residencies
 	untagged    Untagged
-	categories  []UntaggedCategory
 }
 
 // Arena is what the tracker keeps of an arena.
@@ -252,7 +250,7 @@ func (t *Tracker) Finish(time int64) *Result {
 	if len(set.stages) < 2 {
 		set, phases = &t.spans, false
 	}
-	r := &Result{Phases: phases, Series: t.course.points, Untagged: t.untagged, Categories: t.categories}
+	r := &Result{Phases: phases, Series: t.course.points, Untagged: t.untagged}
 	kept := set.kept()
 	r.Cycle = Cycle{Tags: t.tags}
 	for _, st := range kept {

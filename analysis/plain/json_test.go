@@ -10,6 +10,8 @@ import (
 	"unicode/utf8"
 
 	"pgregory.net/rapid"
+
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // What a string may do to the terminal, the CI or the parser that reads it, and what becomes of it.
@@ -27,15 +29,10 @@ func TestWriteJSONHostile(t *testing.T) {
 		"</script><!--":                       `"</script><!--"`,
 	} {
 		var out bytes.Buffer
-		if err := WriteJSON(&out, in); err != nil {
-			t.Fatal(err)
-		}
-		if out.String() != want+"\n" {
-			t.Errorf("%q is written as %q, want %q and a line break", in, out.String(), want)
-		}
-		if line, err := JSON(in); err != nil || string(line) != want {
-			t.Errorf("%q is %q on one line (%v), want %q", in, line, err, want)
-		}
+		assert.NoError(t, WriteJSON(&out, in))
+		assert.That(t, out.String() == want+"\n", "%q is written as %q, want %q and a line break", in, out.String(), want)
+		line, err := JSON(in)
+		assert.That(t, err == nil && string(line) == want, "%q is %q on one line (%v), want %q", in, line, err, want)
 	}
 }
 
@@ -46,13 +43,9 @@ func TestPropertyJSON(t *testing.T) {
 		text := string(rapid.SliceOf(rapid.Byte()).Draw(t, "text"))
 		want := strings.ToValidUTF8(text, "\ufffd")
 		line, err := JSON(map[string]string{text: text})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		for _, r := range string(line) {
-			if !unicode.IsPrint(r) && r != utf8.RuneError {
-				t.Fatalf("%q has %U", line, r)
-			}
+			assert.Must(t, unicode.IsPrint(r) || r == utf8.RuneError, "%q has %U", line, r)
 		}
 		var got map[string]string
 		if err := json.Unmarshal(line, &got); err != nil {
@@ -68,13 +61,8 @@ func TestPropertyJSON(t *testing.T) {
 
 func TestWriteJSONIndents(t *testing.T) {
 	var out bytes.Buffer
-	if err := WriteJSON(&out, map[string]any{"b": []int{1}, "a": nil}); err != nil {
-		t.Fatal(err)
-	}
-	if want := "{\n  \"a\": null,\n  \"b\": [\n    1\n  ]\n}\n"; out.String() != want {
-		t.Errorf("%q, want %q", out.String(), want)
-	}
-	if err := WriteJSON(&out, math.NaN()); err == nil {
-		t.Error("NaN is written")
-	}
+	assert.NoError(t, WriteJSON(&out, map[string]any{"b": []int{1}, "a": nil}))
+	assert.Equal(t, out.String(), "{\n  \"a\": null,\n  \"b\": [\n    1\n  ]\n}\n")
+	err := WriteJSON(&out, math.NaN())
+	assert.That(t, err != nil, "NaN is written")
 }

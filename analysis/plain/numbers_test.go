@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 const (
@@ -30,9 +32,7 @@ func TestParseSize(t *testing.T) {
 		{"9223372036854775807B", math.MaxInt64}, {"7.9999p", 9007086664750307},
 	} {
 		got, err := ParseSize(test.text)
-		if err != nil || got != test.want {
-			t.Errorf("ParseSize(%q) = %d, %v; want %d", test.text, got, err, test.want)
-		}
+		assert.That(t, err == nil && got == test.want, "ParseSize(%q) = %d, %v; want %d", test.text, got, err, test.want)
 	}
 }
 
@@ -72,9 +72,7 @@ func TestFormatSize(t *testing.T) {
 		{9_990 * gib / 1000, "9.99 GiB"}, {9_996 * gib / 1000, "10.0 GiB"}, {99_960 * gib / 1000, "100 GiB"},
 		{-1536, "-1.50 KiB"}, {math.MaxInt64, "8.00 EiB"}, {math.MinInt64, "-8 EiB"},
 	} {
-		if got := FormatSize(test.bytes); got != test.want {
-			t.Errorf("FormatSize(%d) = %q, want %q", test.bytes, got, test.want)
-		}
+		assert.Equal(t, FormatSize(test.bytes), test.want, "FormatSize(%d)", test.bytes)
 	}
 }
 
@@ -85,15 +83,10 @@ func TestFormatSizeReadsBack(t *testing.T) {
 		bytes := rapid.Int64Range(0, 1<<52).Draw(t, "bytes")
 		text := FormatSize(bytes)
 		back, err := ParseSize(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if off := math.Abs(float64(back - bytes)); off > 0.00501*float64(bytes) {
-			t.Fatalf("%d is printed %q, which is %d", bytes, text, back)
-		}
-		if len(text) > len("1023.9 KiB") {
-			t.Fatalf("%q is too wide for the tables", text)
-		}
+		assert.NoError(t, err)
+		off := math.Abs(float64(back - bytes))
+		assert.Must(t, off <= 0.00501*float64(bytes), "%d is printed %q, which is %d", bytes, text, back)
+		assert.Must(t, len(text) <= len("1023.9 KiB"), "%q is too wide for the tables", text)
 	})
 }
 
@@ -105,9 +98,7 @@ func TestFormatPercent(t *testing.T) {
 		{0, "0.0%"}, {1, "100.0%"}, {0.1234, "12.3%"}, {0.0004, "<0.1%"}, {0.0005, "0.1%"}, {-0.0001, "0.0%"}, {-0.25, "-25.0%"}, {1.5, "150.0%"},
 		{math.NaN(), "–"}, {math.Inf(1), "–"}, {math.Inf(-1), "–"},
 	} {
-		if got := FormatPercent(test.share); got != test.want {
-			t.Errorf("FormatPercent(%v) = %q, want %q", test.share, got, test.want)
-		}
+		assert.Equal(t, FormatPercent(test.share), test.want, "FormatPercent(%v)", test.share)
 	}
 }
 
@@ -120,17 +111,13 @@ func TestFormatDuration(t *testing.T) {
 		{4_560_000, "4.56 ms"}, {999_600_000, "1.00 s"}, {12_300_000_000, "12.3 s"}, {99_960_000_000, "1m40s"}, {123_000_000_000, "2m03s"},
 		{3_599_500_000_000, "1h00m"}, {3_720_000_000_000, "1h02m"}, {math.MaxInt64, "2562047h47m"},
 	} {
-		if got := FormatDuration(test.ns); got != test.want {
-			t.Errorf("FormatDuration(%d) = %q, want %q", test.ns, got, test.want)
-		}
+		assert.Equal(t, FormatDuration(test.ns), test.want, "FormatDuration(%d)", test.ns)
 	}
 }
 
 func TestFormatCount(t *testing.T) {
 	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567", -1234: "-1,234", math.MinInt64: "-9,223,372,036,854,775,808"} {
-		if got := FormatCount(n); got != want {
-			t.Errorf("FormatCount(%d) = %q, want %q", n, got, want)
-		}
+		assert.Equal(t, FormatCount(n), want, "FormatCount(%d)", n)
 	}
 }
 
@@ -140,9 +127,8 @@ func TestExactSize(t *testing.T) {
 		0: "0B", 1: "1B", 257: "257B", 1 << 10: "1KiB", 1500 << 10: "1500KiB", 32 << 20: "32MiB", 32<<20 + 1: "33554433B", 1536 << 20: "1536MiB", 3 << 40: "3TiB",
 	} {
 		got := ExactSize(bytes)
-		if back, err := ParseSize(got); got != want || err != nil || uint64(back) != bytes {
-			t.Errorf("ExactSize(%d) = %q, want %q; read back %d, %v", bytes, got, want, back, err)
-		}
+		back, err := ParseSize(got)
+		assert.That(t, got == want && err == nil && uint64(back) == bytes, "ExactSize(%d) = %q, want %q; read back %d, %v", bytes, got, want, back, err)
 	}
 }
 
@@ -156,8 +142,6 @@ func TestCounted(t *testing.T) {
 		{1234567, "event", "1,234,567 events"}, {1, "process", "1 process"}, {2, "process", "2 processes"},
 	}
 	for _, test := range tests {
-		if got := Counted(test.n, test.noun); got != test.want {
-			t.Errorf("Counted(%d, %q) = %q, want %q", test.n, test.noun, got, test.want)
-		}
+		assert.Equal(t, Counted(test.n, test.noun), test.want, "Counted(%d, %q)", test.n, test.noun)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // TestShellQuote: bash reads the word that was quoted, and a terminal shows the quoted word as it is.
@@ -13,24 +15,16 @@ func TestShellQuote(t *testing.T) {
 	if err != nil {
 		t.Skip("no bash on this machine")
 	}
-	check := func(t interface {
-		Fatalf(string, ...any)
-	}, word string) {
+	check := func(t rapid.TB, word string) {
 		quoted := ShellQuote(word)
-		if Text(quoted) != quoted {
-			t.Fatalf("%q is quoted as %q, which a terminal does not show as it is", word, quoted)
-		}
+		assert.Must(t, Text(quoted) == quoted, "%q is quoted as %q, which a terminal does not show as it is", word, quoted)
 		out, err := exec.Command(bash, "-c", "printf %s "+quoted).Output()
-		if err != nil || string(out) != word {
-			t.Fatalf("bash reads %q, %v of %s, want %q", out, err, quoted, word)
-		}
+		assert.Must(t, err == nil && string(out) == word, "bash reads %q, %v of %s, want %q", out, err, quoted, word)
 	}
 	for word, want := range map[string]string{
 		"run-1/x.parquet": "run-1/x.parquet", "a b": "'a b'", "": "''", "it's": `'it'\''s'`, "*": "'*'", "a\x1bb": `$'a\x1bb'`, "層": "'層'",
 	} {
-		if got := ShellQuote(word); got != want {
-			t.Errorf("ShellQuote(%q) = %s, want %s", word, got, want)
-		}
+		assert.Equal(t, ShellQuote(word), want, "ShellQuote(%q)", word)
 	}
 	for _, word := range []string{"", "run", "my run", "it's", "a\x1b[31mb", "run\n::error::x", "::error::x", "##[error]", "$(id)", "層/run", "\xff", `a\b'c`, "-", "~", "\x07f", "\u202ex"} {
 		check(t, word)

@@ -3,6 +3,8 @@ package plain
 import (
 	"strings"
 	"testing"
+
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // TestDidYouMean: one edit in four letters is near, of either case; nothing is said of what is far, or
@@ -20,16 +22,12 @@ func TestDidYouMean(t *testing.T) {
 		strings.Repeat("x", 1<<20):        "",
 		"oom.coun" + string([]byte{0xff}): ", did you mean oom.count?",
 	} {
-		if got := DidYouMean(word, choices...); got != want {
-			t.Errorf("%.40q: %q, want %q", word, got, want)
-		}
+		assert.Equal(t, DidYouMean(word, choices...), want, "%.40q", word)
 	}
 	for _, test := range []struct {
 		a, b string
 		want int
 	}{{"", "", 0}, {"", "abc", 3}, {"abc", "", 3}, {"abc", "acb", 1}, {"kitten", "sitting", 3}, {"ca", "abc", 3}, {"same", "same", 0}} {
-		if got := edits(test.a, test.b); got != test.want {
-			t.Errorf("%q to %q: %d edits, want %d", test.a, test.b, got, test.want)
-		}
+		assert.Equal(t, edits(test.a, test.b), test.want, "%q to %q", test.a, test.b)
 	}
 }

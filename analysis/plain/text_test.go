@@ -3,6 +3,8 @@ package plain
 import (
 	"strings"
 	"testing"
+
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 func TestClean(t *testing.T) {
@@ -12,9 +14,7 @@ func TestClean(t *testing.T) {
 		"\u202egnp": `\u202egnp`, "\u2028": `\u2028`, "\u200b": `\u200b`, "\U000e0001": `\U000e0001`, "\ufeff": `\ufeff`,
 		"\xff\xc3": `\xff\xc3`, "\ufffd": "\ufffd",
 	} {
-		if got := Text(in); got != want {
-			t.Errorf("clean(%q) = %q, want %q", in, got, want)
-		}
+		assert.Equal(t, Text(in), want, "clean(%q)", in)
 	}
 }
 
@@ -27,11 +27,8 @@ func TestShorten(t *testing.T) {
 		{"short", 5, "short"}, {"abcdefgh", 5, "ab…gh"}, {"abcdefgh", 6, "ab…fgh"}, {"abcdefgh", 8, "abcdefgh"},
 		{"層層層層", 5, "層…層"}, {"\x1b\x1b\x1b", 7, `\x1…x1b`},
 	} {
-		if got := Shorten(test.in, test.width); got != test.want {
-			t.Errorf("shorten(%q, %d) = %q, want %q", test.in, test.width, got, test.want)
-		}
+		assert.Equal(t, Shorten(test.in, test.width), test.want, "shorten(%q, %d)", test.in, test.width)
 	}
-	if got := Shorten(strings.Repeat("長", 1<<20), 20); Width(got) > 20 || !strings.Contains(got, "…") {
-		t.Errorf("a megabyte became %q", got)
-	}
+	got := Shorten(strings.Repeat("長", 1<<20), 20)
+	assert.That(t, Width(got) <= 20 && strings.Contains(got, "…"), "a megabyte became %q", got)
 }

@@ -3,11 +3,10 @@ package recording
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/trace/dataset"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // TestNameCards: a hidden card moves the process's numbers.
@@ -29,14 +28,11 @@ func TestNameCards(t *testing.T) {
 	for _, d := range result.Devices {
 		got = append(got, card{d.Card, d.Total})
 	}
-	if diff := cmp.Diff([]card{{"run1/GPU-b", 20}, {"run1/GPU-b", 20}, {}}, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	assert.Diff(t, []card{{"run1/GPU-b", 20}, {"run1/GPU-b", 20}, {}}, got)
 	simulated := &analysis.Result{Devices: []analysis.DeviceResult{{Device: 0}}}
 	nameCards(simulated, &dataset.Info{ID: "run1", GPUs: []dataset.GPU{{Index: 0, Memory: 10}}})
-	if d := simulated.Devices[0]; d.Card != "" || d.Total != 10 {
-		t.Errorf("simulated: card %q of %d, want none of 10", d.Card, d.Total)
-	}
+	d := simulated.Devices[0]
+	assert.That(t, d.Card == "" && d.Total == 10, "simulated: card %q of %d, want none of 10", d.Card, d.Total)
 }
 
 func TestCardOf(t *testing.T) {
@@ -66,8 +62,6 @@ func TestCardOf(t *testing.T) {
 			info.Options[dataset.OptionVisible] = test.visible
 		}
 		result := &analysis.Result{Arenas: []ledger.Info{{Device: 1, Options: map[string]string{"uuid": test.uuid}}}}
-		if got := CardOf(result, test.ordinal, info); got != test.want {
-			t.Errorf("%s: %d, want %d", test.name, got, test.want)
-		}
+		assert.Equal(t, CardOf(result, test.ordinal, info), test.want, "%s", test.name)
 	}
 }

@@ -11,14 +11,19 @@ import (
 // exactEvents is how many events of a process are kept exactly, where a recording may have so many: all of a recording
 // that has no more, else each process has the same share.
 func exactEvents(run *dataset.Run, most int64) int64 {
-	total := int64(0)
-	for _, p := range run.Processes {
-		total += p.Events
-	}
+	total := eventsOf(run)
 	if total <= most || len(run.Processes) == 0 {
 		return most
 	}
 	return most / int64(len(run.Processes))
+}
+
+// eventsOf is how many events a recording has.
+func eventsOf(run *dataset.Run) (total int64) {
+	for _, p := range run.Processes {
+		total += p.Events
+	}
+	return total
 }
 
 // exactSpans are the spans of a process of which a page has so many events at most: all of them, or of each device the

@@ -5,6 +5,7 @@ import (
 
 	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/trace/dataset"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // The version of PyTorch is found among what a process reported, whether or not the recording has ended.
@@ -24,8 +25,7 @@ func TestTorchOf(t *testing.T) {
 		{"", nil, torchalloc.Torch211, false},
 	} {
 		process := &dataset.Process{ProcessMeta: dataset.ProcessMeta{Frameworks: test.process}}
-		if got, ok := torchOf(process, &dataset.Info{Frameworks: test.run}); got != test.want || ok != test.ok {
-			t.Errorf("%q, %q: %v, %t, want %v, %t", test.process, test.run, got, ok, test.want, test.ok)
-		}
+		got, ok := torchOf(process, &dataset.Info{Frameworks: test.run})
+		assert.That(t, got == test.want && ok == test.ok, "%q, %q: %v, %t, want %v, %t", test.process, test.run, got, ok, test.want, test.ok)
 	}
 }

@@ -3,9 +3,8 @@ package recording
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/memprof/memprof/trace/dataset"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // node is the recording of processes with these ranks, -1 for a process without one.
@@ -40,8 +39,6 @@ func TestJobs(t *testing.T) {
 			}
 			got = append(got, paths[1:])
 		}
-		if diff := cmp.Diff(test.want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", test.name, diff)
-		}
+		assert.Diff(t, test.want, got, "%s", test.name)
 	}
 }

@@ -1,33 +1,35 @@
 package recording
 
 import (
-	"errors"
-	"io"
-
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/torchalloc"
+	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/dataset"
 )
 
-// model analyzes a process again whose allocator memprof only observed, with the sizes of blocks that the model of
+// model analyzes a process again if memprof only observed its allocator, with the sizes of blocks that the model of
 // PyTorch's own allocator gives them, as all passes from then on have them. Where the model does not follow the recording
 // to its end, the result stays as it is and says why.
 func (in *input) model(info *dataset.Info, opt analysis.Options, result *analysis.Result) (*analysis.Result, error) {
+	var observed []*torchalloc.Observed
+	for i := range result.Devices {
+		if of := result.Devices[i].Native; of != nil {
+			observed = append(observed, of)
+		}
+	}
 	process := in.process
 	version, ok := torchOf(process, info)
 	if !ok { // it does not say: as verify does
 		version = torchalloc.Torch211
 	}
-	if process.Parts[0].Number != 0 || process.Parts[0].FirstSeq != 0 {
+	if observed == nil || process.Parts[0].Number != 0 || process.Parts[0].FirstSeq != 0 {
 		return result, nil
 	}
 	follower := func() *torchalloc.Follower { return torchalloc.NewFollower(version, process.Strings().Text) }
-	of := follower()
-	if err := drain(process, of); err != nil {
-		for i := range result.Devices {
-			if d := &result.Devices[i]; d.Native != nil {
-				d.Native.NotFollowed = err.Error()
-			}
+	model := follower()
+	if err := drain(process, model); err != nil {
+		for _, of := range observed {
+			of.NotFollowed = err.Error()
 		}
 		return result, nil
 	}
@@ -36,37 +38,25 @@ func (in *input) model(info *dataset.Info, opt analysis.Options, result *analysi
 	if err != nil {
 		return nil, err
 	}
-	for i := range modeled.Devices {
-		if i < len(result.Devices) && result.Devices[i].Native != nil {
-			modeled.Devices[i].Native = result.Devices[i].Native
-			modeled.Devices[i].Native.Followed = &of.Followed
-		}
+	for _, of := range observed {
+		of.Followed = &model.Followed
+	}
+	for i := range result.Devices {
+		modeled.Devices[i].Native = result.Devices[i].Native
 	}
 	return modeled, nil
 }
 
 // drain has all events of a process followed.
 func drain(process *dataset.Process, f *torchalloc.Follower) error {
-	reader, err := process.NewReader()
+	last := int64(0)
+	err := process.Each(func(e *trace.Event) error {
+		last = e.Seq
+		_, err := f.Add(e)
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	defer reader.Close()
-	last := int64(0)
-	for {
-		batch, err := reader.Next()
-		if errors.Is(err, io.EOF) {
-			return f.End(last)
-		}
-		if err != nil {
-			return err
-		}
-		for i := range batch.Len() {
-			e := batch.Event(i)
-			last = e.Seq
-			if _, err := f.Add(&e); err != nil {
-				return err
-			}
-		}
-	}
+	return f.End(last)
 }

@@ -10,17 +10,17 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/analysis/tune"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace/dataset"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // readPeaks reads testdata/peaks.txt: names of recordings and bytes.
 func readPeaks(t *testing.T) (names []string, peaks map[string]int64) {
 	file, err := os.Open("testdata/peaks.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer file.Close()
 	peaks = map[string]int64{}
 	for lines := bufio.NewScanner(file); lines.Scan(); {
@@ -29,9 +29,8 @@ func readPeaks(t *testing.T) (names []string, peaks map[string]int64) {
 		}
 		var name string
 		var bytes int64
-		if _, err := fmt.Sscanf(lines.Text(), "%s %d", &name, &bytes); err != nil {
-			t.Fatalf("%q: %v", lines.Text(), err)
-		}
+		_, err := fmt.Sscanf(lines.Text(), "%s %d", &name, &bytes)
+		assert.Must(t, err == nil, "%q: %v", lines.Text(), err)
 		names, peaks[name] = append(names, name), bytes
 	}
 	return names, peaks
@@ -41,18 +40,12 @@ func readPeaks(t *testing.T) (names []string, peaks map[string]int64) {
 func peaksOf(t *testing.T, name string, limit uint64, policies ...bfc.Policy) []tune.Outcome {
 	t.Helper()
 	run, err := dataset.Open(filepath.Join("../../samples", name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	reader, err := run.Processes[0].NewReader()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer reader.Close()
 	result, err := tune.Run(context.Background(), reader, tune.Options{Policies: policies, Limit: limit, Text: run.Processes[0].Strings().Text})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return result.Outcomes
 }
 
@@ -63,11 +56,32 @@ func torchPeaks(t *testing.T, name string) (native, expandable int64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	torch, err := ReplayTorch(run.Processes[0], &run.Info, []string{"", "expandable_segments:True"}, 0)
+	version, ok := torchOf(run.Processes[0], &run.Info)
+	if !ok {
+		t.Fatalf("%s: no PyTorch", name)
+	}
+	reader, err := run.Processes[0].NewReader()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	torch, err := torchalloc.Run(reader, torchalloc.Options{
+		Settings: []torchalloc.Settings{torchSettings(t, "", version), torchSettings(t, "expandable_segments:True", version)},
+		Version:  version, Text: run.Processes[0].Strings().Text,
+	})
 	if err != nil || len(torch) != 2 {
 		t.Fatalf("%s: %d replays under PyTorch's allocator, %v", name, len(torch), err)
 	}
-	return torch[0].Reserved, torch[1].Reserved
+	return torch[0].Reserved[0], torch[1].Reserved[0]
+}
+
+func torchSettings(t *testing.T, text string, version torchalloc.Version) torchalloc.Settings {
+	t.Helper()
+	s, err := torchalloc.ParseSettings(text, version)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
 }
 
 // TestPeaks prints, for each recording of samples/, what it requested at most and what allocators reserve for it. Preset

@@ -16,7 +16,7 @@ func PolicyOf(r *analysis.Result, device int32) (p bfc.Policy, ok bool) {
 		if a.Device != device {
 			continue
 		}
-		if a.Options["provided"] == "unknown" {
+		if a.Options["allocator"] != "" {
 			return p, false
 		}
 		if a.Options["growth"] != "" && (fields == nil || a.Options["main"] == "1") {

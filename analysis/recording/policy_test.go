@@ -6,6 +6,7 @@ import (
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/bfc"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // TestPolicyOf: the page of preset compact is the size of a handle; that of classic is the device's, and says nothing.
@@ -26,8 +27,7 @@ func TestPolicyOf(t *testing.T) {
 			options["granularity"] = c.page
 		}
 		p, ok := PolicyOf(&analysis.Result{Arenas: []ledger.Info{{Options: options}}}, 0)
-		if want := (bfc.Policy{Preset: c.preset, Handle: c.want, Headroom: 5, Trim: bfc.Trim{When: bfc.TrimIteration}}); !ok || p != want {
-			t.Errorf("%v, pages of %q bytes: %+v, %v, want %+v", c.preset, c.page, p, ok, want)
-		}
+		want := bfc.Policy{Preset: c.preset, Handle: c.want, Headroom: 5, Trim: bfc.Trim{When: bfc.TrimIteration}}
+		assert.That(t, ok && p == want, "%v, pages of %q bytes: %+v, %v, want %+v", c.preset, c.page, p, ok, want)
 	}
 }

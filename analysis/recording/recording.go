@@ -5,7 +5,6 @@ package recording
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/accounting"
@@ -30,6 +29,7 @@ func Analyze(path string, run *dataset.Run, opt analysis.Options) (Recording, er
 	readings, missing := readReadings(path, run)
 	r.Readings, opt.Moments = readings, readings.Moments()
 	opt.ExactEvents = exactEvents(run, opt.ExactEvents)
+	opt.Lives = opt.Lives && eventsOf(run) <= MostReplayed
 	for _, process := range run.Processes {
 		result, err := analyzeProcess(process, &run.Info, opt)
 		if err != nil {
@@ -64,6 +64,7 @@ func jobOf(path string, run *dataset.Run) *analysis.Job {
 	return &analysis.Job{
 		Path: path, Command: info.Command, Host: info.Host, Start: info.Start, Exit: info.ExitStatus,
 		Frameworks: info.Frameworks, Version: info.Version,
+		DryRun: info.Source == dataset.DryRun, Assumptions: info.Assumptions,
 		Running: info.ExitStatus == nil && (run.Live || info.Snapshot != nil),
 	}
 }
@@ -73,7 +74,7 @@ func analyzeProcess(process *dataset.Process, info *dataset.Info, opt analysis.O
 	opt.Process, opt.Text, opt.FirstSeq, opt.Recovered, opt.Live = of.Process, of.Text, of.FirstSeq, of.Recovered, of.Live
 	in := input{process: process}
 	result, err := in.run(opt)
-	if err == nil && slices.ContainsFunc(result.Devices, func(d analysis.DeviceResult) bool { return d.Native != nil }) {
+	if err == nil {
 		result, err = in.model(info, opt, result)
 	}
 	if err == nil && opt.Explore {

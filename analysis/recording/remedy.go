@@ -39,7 +39,7 @@ func (r *Recording) failureReadings() {
 // one while a CUDA graph was captured, say, replays know nothing.
 func (r *Recording) Remedies(ctx context.Context, settings []Setting, most int64) error {
 	for i, result := range r.Results {
-		if len(result.Devices) != 1 || result.Events > most || result.Devices[0].Chunks == nil || result.Devices[0].OOMCount == 0 {
+		if len(result.Devices) != 1 || result.Events > most || result.Devices[0].OOMCount == 0 {
 			continue
 		}
 		recorded, ok := PolicyOf(result, result.Devices[0].Device)

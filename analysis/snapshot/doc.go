@@ -8,7 +8,7 @@
 //	a device with entries or segments      a process, gpuN; of several files rankN
 //	stream, pool, small or large, pages    an arena each
 //	segment_alloc, segment_map             map
-//	segment_free, segment_unmap            unmap
+//	segment_free, segment_unmap            unmap; before those that no request made: reclaim, an emptied cache
 //	alloc                                  alloc; provided is the block that torch used
 //	free_requested, then free_completed    free
 //	free_requested …… free_completed       stream_use, free, …… free_done
@@ -26,7 +26,8 @@
 // Addresses are followed, never simulated. An entry has the bytes that were asked for; the
 // bytes of the block follow from torch's rules (package caching): the rounded size in small
 // and in expandable segments, and otherwise that and what was too small behind it to be split
-// off. Of blocks that are alive at the end the snapshot says the size itself.
+// off. Of blocks that are alive at the end the snapshot says the size itself, and a file of `memprof export` says that
+// of each block (block_size), whose arenas serve requests of all sizes.
 //
 // # Where the trace begins
 //

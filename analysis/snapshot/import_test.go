@@ -17,6 +17,7 @@ import (
 	"github.com/memprof/memprof/analysis/snapshot/pickle"
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/dataset"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // The files of testdata were made by torch 2.11.0+cu130 on an H200: a few steps of a small
@@ -36,22 +37,16 @@ func imported(t *testing.T, files ...string) (*dataset.Run, []Process) {
 	t.Helper()
 	dir := t.TempDir()
 	made, err := Import(dir, files, "test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	run, err := dataset.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return run, made
 }
 
 func eventsOf(t *testing.T, run *dataset.Run, process int) []trace.Event {
 	t.Helper()
 	events, err := run.Processes[process].ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return events
 }
 
@@ -80,9 +75,8 @@ func heldAtEnd(t *testing.T, events []trace.Event) (memory, blocks []span) {
 				}
 			}
 		case trace.KindAlloc:
-			if _, ok := live[e.Addr]; ok {
-				t.Fatalf("event %d: a block at %#x, where one is live", e.Seq, e.Addr)
-			}
+			_, ok := live[e.Addr]
+			assert.Must(t, !ok, "event %d: a block at %#x, where one is live", e.Seq, e.Addr)
 			live[e.Addr] = span{e.Addr, e.Provided, e.Requested, 1}
 		case trace.KindStreamUse:
 			b := live[e.Addr]
@@ -126,13 +120,9 @@ func joined(spans []span) []span {
 func heldBySnapshot(t *testing.T, path string) (memory, blocks []span) {
 	t.Helper()
 	d, top, err := (&file{path: path}).decode(newStacks(), func(*entry, int) error { return nil })
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	segments, err := d.segments(top)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	for _, s := range segments {
 		memory = append(memory, span{addr: int64(s.addr), size: int64(s.size)})
 		for _, b := range s.blocks {
@@ -192,12 +182,8 @@ func TestEndIsTorchs(t *testing.T) {
 		run, made := imported(t, path)
 		memory, blocks := heldAtEnd(t, eventsOf(t, run, 0))
 		wantMemory, wantBlocks := heldBySnapshot(t, path)
-		if diff := cmp.Diff(wantMemory, memory, cmp.AllowUnexported(span{})); diff != "" {
-			t.Errorf("%s: memory:\n%s", name, diff)
-		}
-		if diff := cmp.Diff(wantBlocks, blocks, cmp.AllowUnexported(span{})); diff != "" {
-			t.Errorf("%s: blocks:\n%s", name, diff)
-		}
+		assert.Diff(t, wantMemory, memory, cmp.AllowUnexported(span{}), "%s: memory", name)
+		assert.Diff(t, wantBlocks, blocks, cmp.AllowUnexported(span{}), "%s: blocks", name)
 		if len(wantBlocks) != 19 || made[0].Odd != 0 || made[0].Blocks != 0 || made[0].Bytes != 0 {
 			t.Errorf("%s: %d blocks, %+v", name, len(wantBlocks), made[0])
 		}
@@ -206,7 +192,7 @@ func TestEndIsTorchs(t *testing.T) {
 
 func TestKinds(t *testing.T) {
 	for name, want := range map[string]map[string]int{
-		"native": {"arena": 3, "map": 9, "unmap": 1, "alloc": 160, "free": 141, "free_done": 6, "stream_use": 6, "iteration": 6, "phase_begin": 12, "phase_end": 12},
+		"native": {"arena": 3, "map": 9, "reclaim": 1, "unmap": 1, "alloc": 160, "free": 141, "free_done": 6, "stream_use": 6, "iteration": 6, "phase_begin": 12, "phase_end": 12},
 	} {
 		run, _ := imported(t, pathOf(name))
 		got := map[string]int{}
@@ -215,9 +201,8 @@ func TestKinds(t *testing.T) {
 		}
 		stacks := got["stack"]
 		delete(got, "stack")
-		if diff := cmp.Diff(want, got); diff != "" || stacks == 0 {
-			t.Errorf("%s: %d stack events\n%s", name, stacks, diff)
-		}
+		diff := cmp.Diff(want, got)
+		assert.That(t, diff == "" && stacks != 0, "%s: %d stack events\n%s", name, stacks, diff)
 	}
 }
 
@@ -249,6 +234,7 @@ func TestMade(t *testing.T) {
 		fmt.Sprintf("free_done 5 %#x %d %d ", b, 3*mib+1, 3*mib+512),
 		fmt.Sprintf("alloc 5 %#x %d %d ", b, 19*mib+100, 20*mib),
 		fmt.Sprintf("oom 5 0x0 %d 12345 ", 1<<40),
+		"reclaim 0 0x0 0 0 empty_cache",
 		fmt.Sprintf("unmap 0 %#x 0 %d ", a+32*mib, 2*mib),
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -275,9 +261,7 @@ func TestStacks(t *testing.T) {
 			frames[e.Requested] = e
 		}
 		if e.Kind == trace.KindAlloc {
-			if text(e.Context) != "stack="+lastStack(frames) {
-				t.Fatalf("the first request's context is %q", text(e.Context))
-			}
+			assert.Must(t, text(e.Context) == "stack="+lastStack(frames), "the first request's context is %q", text(e.Context))
 			break
 		}
 	}
@@ -286,12 +270,10 @@ func TestStacks(t *testing.T) {
 	for ; node > 0; node = frames[node].Provided {
 		chain = append(chain, text(frames[node].Context))
 	}
-	if want := "<lambda> (/home/user/.venv/lib/python3.12/site-packages/torch/nn/modules/module.py:1097)"; chain[0] != want {
-		t.Errorf("innermost %q, want %q", chain[0], want)
-	}
-	if outermost := chain[len(chain)-1]; !strings.HasPrefix(outermost, "<module> (") {
-		t.Errorf("outermost %q", outermost)
-	}
+	want := "<lambda> (/home/user/.venv/lib/python3.12/site-packages/torch/nn/modules/module.py:1097)"
+	assert.That(t, chain[0] == want, "innermost %q, want %q", chain[0], want)
+	outermost := chain[len(chain)-1]
+	assert.That(t, strings.HasPrefix(outermost, "<module> ("), "outermost %q", outermost)
 }
 
 func lastStack(frames map[int64]trace.Event) string {
@@ -312,31 +294,20 @@ func TestCutRings(t *testing.T) {
 		all := eventsOf(t, whole, 0)
 		for cut := 1; cut < 450; cut += 7 {
 			i := newTestImporter(t.TempDir(), path, int64(cut))
-			if err := i.survey(); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, i.survey())
 			made, err := i.write()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := dataset.WriteInfo(i.dir, i.info); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
+			assert.NoError(t, dataset.WriteInfo(i.dir, i.info))
 			run, err := dataset.Open(i.dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			events := eventsOf(t, run, 0)
 			memory, blocks := heldAtEnd(t, events)
-			if diff := cmp.Diff(wantMemory, memory, cmp.AllowUnexported(span{})); diff != "" {
-				t.Fatalf("%s, %d cut off: memory:\n%s", name, cut, diff)
-			}
+			diff := cmp.Diff(wantMemory, memory, cmp.AllowUnexported(span{}))
+			assert.Must(t, diff == "", "%s, %d cut off: memory:\n%s", name, cut, diff)
 			if diff := cmp.Diff(wantBlocks, blocks, cmp.AllowUnexported(span{})); diff != "" {
 				t.Fatalf("%s, %d cut off: blocks:\n%s", name, cut, diff)
 			}
-			if made[0].Odd != 0 {
-				t.Errorf("%s, %d cut off: %d entries are odd", name, cut, made[0].Odd)
-			}
+			assert.That(t, made[0].Odd == 0, "%s, %d cut off: %d entries are odd", name, cut, made[0].Odd)
 			compareTails(t, all, events, 452-cut-20)
 		}
 	}
@@ -354,9 +325,8 @@ func compareTails(t *testing.T, a, b []trace.Event, count int) {
 		}
 		return all[len(all)-min(max(count/2, 0), len(all)):]
 	}
-	if diff := cmp.Diff(of(a), of(b), cmp.AllowUnexported(span{})); diff != "" {
-		t.Fatalf("the last %d differ:\n%s", count/2, diff)
-	}
+	diff := cmp.Diff(of(a), of(b), cmp.AllowUnexported(span{}))
+	assert.Must(t, diff == "", "the last %d differ:\n%s", count/2, diff)
 }
 
 func TestRanks(t *testing.T) {
@@ -393,16 +363,10 @@ func TestHostile(t *testing.T) {
 		"huge integer":    {"\x80\x04\x8a\x20" + strings.Repeat("\xff", 32) + ".", "an integer of 32 bytes"},
 	} {
 		path := filepath.Join(t.TempDir(), "hostile.pickle")
-		if err := os.WriteFile(path, []byte(c.pickle), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, os.WriteFile(path, []byte(c.pickle), 0o600))
 		_, err := Import(t.TempDir(), []string{path}, "test")
-		if err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v, want %q", name, err, c.want)
-		}
-		if errors.Is(err, pickle.ErrCode) != strings.Contains(c.want, "code") {
-			t.Errorf("%s: %v", name, err)
-		}
+		assert.That(t, err != nil && strings.Contains(err.Error(), c.want), "%s: %v, want %q", name, err, c.want)
+		assert.That(t, errors.Is(err, pickle.ErrCode) == strings.Contains(c.want, "code"), "%s: %v", name, err)
 	}
 }
 
@@ -410,25 +374,17 @@ func TestHostile(t *testing.T) {
 func FuzzImport(f *testing.F) {
 	for _, name := range []string{"native", "native-protocol2"} {
 		in, err := os.Open(pathOf(name))
-		if err != nil {
-			f.Fatal(err)
-		}
+		assert.NoError(f, err)
 		unpacked, err := gzip.NewReader(in)
-		if err != nil {
-			f.Fatal(err)
-		}
+		assert.NoError(f, err)
 		text, err := io.ReadAll(unpacked)
-		if err != nil {
-			f.Fatal(err)
-		}
+		assert.NoError(f, err)
 		f.Add(text)
 		f.Add(bytes.Replace(text, []byte("free_requested"), []byte("segment_alloc_"), 1))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		path := filepath.Join(t.TempDir(), "snapshot.pickle")
-		if err := os.WriteFile(path, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, os.WriteFile(path, text, 0o600))
 		Import(t.TempDir(), []string{path}, "test")
 	})
 }
@@ -450,8 +406,7 @@ func FuzzPickle(f *testing.F) {
 			d.annotations(top)
 			d.settings(top)
 		}
-		if kept := len(d.Texts()) + len(known.nodes.nodes)*16; kept > 8<<20 {
-			t.Errorf("%d bytes are kept, of a budget of 1 MiB", kept)
-		}
+		kept := len(d.Texts()) + len(known.nodes.nodes)*16
+		assert.That(t, kept <= 8<<20, "%d bytes are kept, of a budget of 1 MiB", kept)
 	})
 }

@@ -13,6 +13,7 @@ const (
 	keyMetadata
 	keyPool
 	keySegmentPool
+	keyBlock
 	keyName
 	keyFile
 	keyLine
@@ -38,7 +39,7 @@ const (
 
 var wellKnown = [...]string{
 	"action", "addr", "device_free", "size", "stream", "time_us", "frames", "user_metadata", "pool_id",
-	"segment_pool_id", "name", "filename", "line",
+	"segment_pool_id", "block_size", "name", "filename", "line",
 	"alloc", "free_requested", "free_completed", "free", "segment_alloc", "segment_free", "segment_map", "segment_unmap", "oom",
 	"user_defined",
 }

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 var (
@@ -223,22 +225,16 @@ func TestLarge(t *testing.T) {
 	}
 	path := filepath.Join(t.TempDir(), "large.pickle")
 	out, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	m := &snapshotMaker{to: bufio.NewWriterSize(out, 1<<20), texts: map[string]uint32{}}
 	m.jobOf(size, *largeFrames)
 	// Reading it shall not compete with writing it to the disk.
-	if err := errors.Join(out.Sync(), out.Close()); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, errors.Join(out.Sync(), out.Close()))
 	*m = snapshotMaker{}
 	user, system := processorTime(t)
 	begun := time.Now()
 	made, err := Import(t.TempDir(), []string{path}, "test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	took := time.Since(begun)
 	userAfter, systemAfter := processorTime(t)
 	status, _ := os.ReadFile("/proc/self/status")
@@ -248,8 +244,6 @@ func TestLarge(t *testing.T) {
 
 func processorTime(t *testing.T) (user, system time.Duration) {
 	var used syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, syscall.Getrusage(syscall.RUSAGE_SELF, &used))
 	return time.Duration(used.Utime.Nano()), time.Duration(used.Stime.Nano())
 }

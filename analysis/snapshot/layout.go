@@ -41,6 +41,8 @@ type layout struct {
 	halves    bool // a free is both a request and its completion
 	entries   int64
 	pools     map[int64][2]uint64 // see opening
+	emptied   map[int64]bool      // see opening
+	sized     bool                // see opening
 	odd       int64
 }
 
@@ -75,6 +77,7 @@ func (l *layout) write(e trace.Event) error {
 
 // arenaOf returns the arena of a stream and class, and creates it if needed.
 func (l *layout) arenaOf(key arenaKey) (int32, error) {
+	key.class.small = key.class.small && !l.sized // memprof's arenas serve requests of all sizes
 	if number, known := l.arenas[key]; known {
 		return number, nil
 	}
@@ -126,6 +129,7 @@ func (l *layout) give(from, to uint64, stack int64) error {
 	if err != nil {
 		return err
 	}
+	var unmapped trace.Event
 	for _, start := range l.between(from, to) {
 		m := *l.memory.get(start)
 		cut, end := max(start, from), min(m.to, to)
@@ -136,11 +140,25 @@ func (l *layout) give(from, to uint64, stack int64) error {
 		if m.to > end {
 			l.memory.set(end, held{m.to, m.arena, m.class})
 		}
-		if err := l.write(trace.Event{Kind: trace.KindUnmap, Arena: m.arena, Addr: int64(cut), Provided: int64(end - cut), Context: context}); err != nil {
+		// Torch unmaps at once what it mapped in several steps.
+		if unmapped.Provided > 0 && unmapped.Arena == m.arena && unmapped.Addr+unmapped.Provided == int64(cut) {
+			unmapped.Provided += int64(end - cut)
+			continue
+		}
+		if err := l.writeUnmap(unmapped); err != nil {
 			return err
 		}
+		unmapped = trace.Event{Kind: trace.KindUnmap, Arena: m.arena, Addr: int64(cut), Provided: int64(end - cut), Context: context}
 	}
-	return nil
+	return l.writeUnmap(unmapped)
+}
+
+// writeUnmap writes an unmap, if there is one.
+func (l *layout) writeUnmap(e trace.Event) error {
+	if e.Provided == 0 {
+		return nil
+	}
+	return l.write(e)
 }
 
 // between are the starts of what is mapped between two addresses.
@@ -331,9 +349,14 @@ func (l *layout) entry(e *entry) error {
 		}
 		return l.take(e.addr, e.addr+e.size, e.stream, classOf(e.action, e.size, pool), e.stack)
 	case actionSegmentFree, actionSegmentUnmap:
+		if l.emptied[l.entries] {
+			if err := l.write(trace.Event{Kind: trace.KindReclaim, Arena: trace.NoArena, Context: l.w.Intern("empty_cache")}); err != nil {
+				return err
+			}
+		}
 		return l.give(e.addr, e.addr+e.size, e.stack)
 	case actionAlloc:
-		return l.begin(e.addr, 0, e.size, e.stream, e.stack, e.metadata)
+		return l.begin(e.addr, e.block, e.size, e.stream, e.stack, e.metadata)
 	case actionFreeRequested:
 		b := l.blocks.get(e.addr)
 		if b == nil || b.pending {

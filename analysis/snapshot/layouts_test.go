@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // pickler writes pickles as torch's C++ does: protocol 2, texts kept by number, and all items of a
@@ -17,6 +19,7 @@ type pickler struct {
 	out   []byte
 	texts map[string]int
 	kept  int
+	one   bool // a list of one item gets it without a mark, as Python writes it
 }
 
 func (p *pickler) put() {
@@ -44,6 +47,13 @@ func (p *pickler) value(v any) {
 		p.out = append(p.out, v...)
 		p.put()
 	case []any:
+		if p.one && len(v) == 1 {
+			p.out = append(p.out, ']')
+			p.value(v[0])
+			p.out = append(p.out, 'a')
+			p.put()
+			return
+		}
 		p.out = append(p.out, ']', '(')
 		for _, item := range v {
 			p.value(item)
@@ -70,12 +80,15 @@ type pairs []any
 
 func written(t *testing.T, top any) string {
 	t.Helper()
-	p := pickler{out: []byte{0x80, 2}, texts: map[string]int{}}
+	return writtenBy(t, pickler{}, top)
+}
+
+func writtenBy(t *testing.T, p pickler, top any) string {
+	t.Helper()
+	p.out, p.texts = []byte{0x80, 2}, map[string]int{}
 	p.value(top)
 	path := filepath.Join(t.TempDir(), "made.pickle")
-	if err := os.WriteFile(path, append(p.out, '.'), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(path, append(p.out, '.'), 0o600))
 	return path
 }
 
@@ -99,9 +112,7 @@ func kept(t *testing.T, path string) (bytes int64, entries [maxDevices]int) {
 		entries[device]++
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return Budget - d.Budget, entries
 }
 
@@ -122,11 +133,25 @@ func TestEntriesAreForgotten(t *testing.T) {
 		traces = append(traces, entries)
 	}
 	bytes, entries := kept(t, written(t, pairs{"segments", []any{}, "device_traces", traces}))
-	if entries[0] != count || entries[1] != 2*count || entries[2] != 3*count {
-		t.Errorf("entries by device: %v", entries[:3])
-	}
-	if most := int64(6 * count * 150); bytes > most {
-		t.Errorf("%d bytes are kept, want at most %d", bytes, most)
+	assert.That(t, entries[0] == count && entries[1] == 2*count && entries[2] == 3*count, "entries by device: %v", entries[:3])
+	most := int64(6 * count * 150)
+	assert.That(t, bytes <= most, "%d bytes are kept, want at most %d", bytes, most)
+}
+
+// A trace of one entry is its device's, beside other devices and alone.
+func TestTracesOfOneEntry(t *testing.T) {
+	one := act("alloc", testAddr, 512)
+	for _, counts := range [][]int{{1}, {1, 1}, {1, 2}, {2, 1}, {0, 1}, {1, 0}, {1, 0, 1, 3}} {
+		var traces []any
+		want := [maxDevices]int{}
+		for device, n := range counts {
+			traces = append(traces, slices.Repeat([]any{one}, n))
+			want[device] = n
+		}
+		for _, python := range []bool{false, true} {
+			_, entries := kept(t, writtenBy(t, pickler{one: python}, pairs{"segments", []any{}, "device_traces", traces}))
+			assert.That(t, entries == want, "%d entries by device, written by Python %t: %v", counts, python, entries[:len(counts)])
+		}
 	}
 }
 
@@ -147,9 +172,7 @@ func TestLongNames(t *testing.T) {
 	}
 	p.out = append(p.out, "eueeu."...)
 	path := filepath.Join(t.TempDir(), "made.pickle")
-	if err := os.WriteFile(path, p.out, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(path, p.out, 0o600))
 	known := newStacks()
 	if _, _, err := (&file{path: path}).decode(known, func(*entry, int) error { return nil }); err != nil {
 		t.Fatal(err)
@@ -182,9 +205,7 @@ func TestHalvesOfFrees(t *testing.T) {
 		free := []any{pairs{"address", testAddr, "size", 20 * testMiB, "state", "inactive"}}
 		run, made := imported(t, written(t, pairs{"segments", []any{testSegment(0, testAddr, 20*testMiB, free)}, "device_traces", []any{entries}}))
 		got := kinds(eventsOf(t, run, 0))
-		if made[0].Odd != 0 || made[0].Blocks != 1 || got != want {
-			t.Errorf("%s: %+v, %s", action, made[0], got)
-		}
+		assert.That(t, made[0].Odd == 0 && made[0].Blocks == 1 && got == want, "%s: %+v, %s", action, made[0], got)
 	}
 }
 
@@ -196,9 +217,8 @@ func TestPendingAtTheEnd(t *testing.T) {
 		pairs{"address", testAddr + 512, "size", 2*testMiB - 512, "state", "inactive"},
 	}
 	run, made := imported(t, written(t, pairs{"segments", []any{testSegment(0, testAddr, 2*testMiB, blocks)}, "device_traces", []any{entries}}))
-	if got := kinds(eventsOf(t, run, 0)); got != "map alloc stream_use free" || made[0].Odd != 0 {
-		t.Errorf("%+v, %s", made[0], got)
-	}
+	got := kinds(eventsOf(t, run, 0))
+	assert.That(t, got == "map alloc stream_use free" && made[0].Odd == 0, "%+v, %s", made[0], got)
 }
 
 // Torch 1.13 and 2.0 write blocks without addresses, with a history, and entries without times.
@@ -225,9 +245,7 @@ func TestOldLayout(t *testing.T) {
 	}
 	entries := []any{act("segment_alloc", testAddr, 2*testMiB), act("alloc", testAddr, 512)}
 	run, _ = imported(t, written(t, pairs{"segments", []any{}, "device_traces", []any{entries}}))
-	if !run.Info.Start.IsZero() {
-		t.Errorf("a trace without times began on %v", run.Info.Start)
-	}
+	assert.That(t, run.Info.Start.IsZero(), "a trace without times began on %v", run.Info.Start)
 }
 
 // Entries of torch 2.11 have no pool: what is there at the end is of its segment's.
@@ -252,9 +270,7 @@ func TestPrivatePools(t *testing.T) {
 			got = append(got, pools[e.Arena][:3])
 		}
 	}
-	if strings.Join(got, " ") != "0.0 0.7 0.0" || made[0].Odd != 0 {
-		t.Errorf("pools %v, %+v", got, made[0])
-	}
+	assert.That(t, strings.Join(got, " ") == "0.0 0.7 0.0" && made[0].Odd == 0, "pools %v, %+v", got, made[0])
 }
 
 // Pages that were unmapped in the trace may seem to be of large requests: a block that begins
@@ -266,9 +282,7 @@ func TestPagesOfTwoClasses(t *testing.T) {
 	segment := append(testSegment(0, at, 2*testMiB, free), "is_expandable", true)
 	segment[9] = "small"
 	_, made := imported(t, written(t, pairs{"segments", []any{segment}, "device_traces", []any{entries}}))
-	if made[0].Odd != 0 || made[0].Blocks != 1 {
-		t.Errorf("%+v", made[0])
-	}
+	assert.That(t, made[0].Odd == 0 && made[0].Blocks == 1, "%+v", made[0])
 }
 
 // Segments that overlap, and one that is listed often, are contradictions and not memory.
@@ -276,9 +290,7 @@ func TestOverlappingSegments(t *testing.T) {
 	segment := testSegment(0, testAddr, 20*testMiB, nil)
 	overlapping := testSegment(0, testAddr+2*testMiB, 20*testMiB, nil)
 	_, made := imported(t, written(t, pairs{"segments", []any{segment, overlapping, segment}, "device_traces", []any{}}))
-	if made[0].Odd != 2 || made[0].Bytes != 20*testMiB {
-		t.Errorf("%+v", made[0])
-	}
+	assert.That(t, made[0].Odd == 2 && made[0].Bytes == 20*testMiB, "%+v", made[0])
 }
 
 // Ranks have one clock: the first entry of a rank is as late as its time says.
@@ -289,13 +301,10 @@ func TestRanksHaveOneClock(t *testing.T) {
 	run, _ := imported(t, of(5_000_000), of(3_000_000))
 	for process, want := range []int64{2_000_000_000, 0} {
 		events := eventsOf(t, run, process)
-		if last := events[len(events)-1]; last.Time != want {
-			t.Errorf("process %d: the map is at %d ns, want %d", process, last.Time, want)
-		}
+		last := events[len(events)-1]
+		assert.That(t, last.Time == want, "process %d: the map is at %d ns, want %d", process, last.Time, want)
 	}
-	if run.Info.Start.UnixMicro() != 3_000_000 {
-		t.Errorf("start %v", run.Info.Start)
-	}
+	assert.That(t, run.Info.Start.UnixMicro() == 3_000_000, "start %v", run.Info.Start)
 }
 
 // The size of a large block that was there follows from what lies behind it: a block that is there
@@ -324,4 +333,15 @@ func TestSizesOfOpeningBlocks(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Memory at address 0 is memory as any other.
+func TestMemoryAtAddressZero(t *testing.T) {
+	path := written(t, pairs{"segments", []any{}, "device_traces", []any{[]any{act("segment_alloc", 0, 2*testMiB), act("segment_free", 0, 2*testMiB)}}})
+	run, _ := imported(t, path)
+	var kinds []string
+	for _, e := range eventsOf(t, run, 0) {
+		kinds = append(kinds, e.Kind.String())
+	}
+	assert.Diff(t, []string{"arena", "map", "reclaim", "unmap"}, kinds, "events")
 }

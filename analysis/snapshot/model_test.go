@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -10,6 +11,7 @@ import (
 	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/dataset"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // torchJob is a job on one device as torch's model has it, with the trace that torch would record.
@@ -142,7 +144,11 @@ func TestRandomJobs(t *testing.T) {
 			for range rapid.IntRange(1, 60).Draw(r, "operations") {
 				switch kind := rapid.IntRange(0, 9).Draw(r, "kind"); {
 				case kind == 0:
+					begin := len(j.entries)
 					j.do(func() { j.a.EmptyCache() })
+					for at := begin; at < len(j.entries); at++ {
+						j.entries[at] = append(j.entries[at].(pairs), "frames", []any{pairs{"name", "empty_cache", "filename", "a.py", "line", 3}})
+					}
 				case kind == 1:
 					j.do(func() {
 						for _, b := range j.a.Pending() {
@@ -171,19 +177,17 @@ func TestRandomJobs(t *testing.T) {
 			return
 		}
 		made, err := i.write()
-		if err != nil {
-			r.Fatal(err)
-		}
-		if err := dataset.WriteInfo(i.dir, i.info); err != nil {
-			r.Fatal(err)
-		}
+		assert.NoError(r, err)
+		assert.NoError(r, dataset.WriteInfo(i.dir, i.info))
 		run, err := dataset.Open(i.dir)
-		if err != nil {
-			r.Fatal(err)
-		}
+		assert.NoError(r, err)
 		for at, p := range made {
 			events := eventsOf(t, run, at)
 			jobs[p.Device].checkSizes(r, events, int(i.file.skip))
+			if i.file.skip == 0 {
+				recorded, replayed := ownPeaks(r, run, at, settings)
+				assert.Equal(r, replayed, recorded)
+			}
 			memory, blocks := heldAtEnd(t, events)
 			wantMemory, wantBlocks := jobs[p.Device].held()
 			if diff := cmp.Diff(wantMemory, memory, cmp.AllowUnexported(span{})); diff != "" || p.Odd != 0 {
@@ -194,6 +198,44 @@ func TestRandomJobs(t *testing.T) {
 			}
 		}
 	})
+}
+
+// ownPeaks is the greatest reserved memory of a process, as recorded and by a replay under the settings that it had.
+func ownPeaks(t rapid.TB, run *dataset.Run, process int, settings torchalloc.Settings) (recorded, replayed int64) {
+	p := run.Processes[process]
+	events, err := p.ReadAll()
+	assert.NoError(t, err)
+	r := torchalloc.NewReplay(torchalloc.Options{Settings: []torchalloc.Settings{settings}, Version: torchalloc.Torch211, Text: p.Strings().Text})
+	now := int64(0)
+	for i := range events {
+		assert.NoError(t, r.Add(&events[i]))
+		switch e := &events[i]; e.Kind {
+		case trace.KindMap:
+			now += e.Provided
+		case trace.KindUnmap:
+			now -= e.Provided
+		}
+		recorded = max(recorded, now)
+	}
+	for _, reserved := range r.Outcomes()[0].Reserved {
+		replayed = max(replayed, reserved)
+	}
+	return recorded, replayed
+}
+
+// A replay under a snapshot's own settings takes what was recorded, also where the snapshot has emptied caches, released
+// pools, or lacks its beginning.
+func TestOwnSettings(t *testing.T) {
+	for name, want := range map[string]int64{
+		"native": 140 << 20, "expandable": 146 << 20, "pools-native": 118 << 20, "pools-expandable": 108 << 20,
+		"pools-native-cut": 120 << 20, "pools-expandable-cut": 130 << 20,
+	} {
+		run, _ := imported(t, pathOf(name))
+		settings := torchalloc.DefaultSettings()
+		settings.Expandable = strings.Contains(name, "expandable")
+		recorded, replayed := ownPeaks(t, run, 0, settings)
+		assert.That(t, recorded == want && replayed == want, "%s: %d recorded, %d replayed, want %d", name, recorded, replayed, want)
+	}
 }
 
 // checkSizes compares the sizes of blocks that were freed. Of those that were there before a cut
@@ -212,13 +254,10 @@ func (j *torchJob) checkSizes(t *rapid.T, events []trace.Event, cut int) {
 		frees--
 		want := j.freed[len(j.freed)-1]
 		j.freed = j.freed[:len(j.freed)-1]
-		if lacks := want - e.Provided; lacks != 0 && (cut == 0 || lacks < 0 || lacks > smallRequest) {
-			t.Fatalf("event %d: a free of %d bytes, want %d", e.Seq, e.Provided, want)
-		}
+		lacks := want - e.Provided
+		assert.Must(t, lacks == 0 || cut != 0 && lacks >= 0 && lacks <= smallRequest, "event %d: a free of %d bytes, want %d", e.Seq, e.Provided, want)
 	}
-	if frees > 0 {
-		t.Fatalf("%d frees are missing", frees)
-	}
+	assert.Must(t, frees <= 0, "%d frees are missing", frees)
 }
 
 // held is what the job holds at its end, as heldAtEnd says it.

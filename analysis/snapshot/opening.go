@@ -22,6 +22,13 @@ type opening struct {
 	reused                int64 // allocs where the block before them was pending
 	freers                bool  // frees have stacks of their own, not those of the requests
 	halves                bool  // the trace has only one of the two entries of a free
+	sized                 bool  // entries say the sizes of blocks: memprof's export
+
+	// emptied are the numbers of the entries with which an emptying of the cache begins: the first of a run of
+	// releases that no request made.
+	emptied  map[int64]bool
+	released int64 // number of the first entry of the run at hand; 0: the last entry is no release
+	releaser int64 // stack of that run
 
 	// pools are those of memory that is there at the end, by the number of the entry that took
 	// it, where entries do not say. Only private pools.
@@ -68,7 +75,7 @@ const (
 )
 
 func newOpening() *opening {
-	return &opening{live: map[uint64]tracked{}, pools: map[int64][2]uint64{}}
+	return &opening{live: map[uint64]tracked{}, emptied: map[int64]bool{}, pools: map[int64][2]uint64{}}
 }
 
 // classOf returns the class of memory that an entry maps or unmaps.
@@ -89,6 +96,7 @@ const (
 // entry takes an entry of the trace.
 func (o *opening) entry(e *entry) {
 	o.entries++
+	o.release(e)
 	before := o.live[e.addr]
 	state := before.state
 	if state == stateLive && e.action == actionFreeRequested && e.stack != before.stack {
@@ -96,6 +104,7 @@ func (o *opening) entry(e *entry) {
 	}
 	switch e.action {
 	case actionAlloc:
+		o.sized = o.sized || e.block > 0
 		switch state {
 		case stateLive:
 			o.odd++
@@ -109,13 +118,13 @@ func (o *opening) entry(e *entry) {
 	case actionFreeRequested:
 		o.requests++
 		if state == 0 {
-			o.blocks = append(o.blocks, opened{addr: e.addr, requested: e.size, stream: e.stream, stack: e.stack, behind: o.behind(e)})
+			o.blocks = append(o.blocks, opened{addr: e.addr, size: e.block, requested: e.size, stream: e.stream, stack: e.stack, behind: o.behind(e)})
 		}
 		o.live[e.addr] = tracked{statePending, e.stack}
 	case actionFreeCompleted, actionFree:
 		o.completions++
 		if state == 0 {
-			o.blocks = append(o.blocks, opened{addr: e.addr, requested: e.size, stream: e.stream, stack: e.stack, behind: o.behind(e), pending: true})
+			o.blocks = append(o.blocks, opened{addr: e.addr, size: e.block, requested: e.size, stream: e.stream, stack: e.stack, behind: o.behind(e), pending: true})
 		}
 		delete(o.live, e.addr)
 	case actionSegmentAlloc, actionSegmentMap:
@@ -125,12 +134,29 @@ func (o *opening) entry(e *entry) {
 	}
 }
 
+// release follows the runs of releases. Those of a request have its stack, and a map or a refusal of that request is behind them.
+// Where entries have no stacks, releases before a map count as the request's.
+func (o *opening) release(e *entry) {
+	releases := e.action == actionSegmentFree || e.action == actionSegmentUnmap
+	requests := e.action == actionSegmentAlloc || e.action == actionSegmentMap || e.action == actionOOM
+	if o.released > 0 && (e.stack != o.releaser || !releases && !requests) {
+		o.emptied[o.released] = true
+		o.released = 0
+	}
+	switch {
+	case !releases:
+		o.released = 0
+	case o.released == 0:
+		o.released, o.releaser = o.entries, e.stack
+	}
+}
+
 // mostHeld bounds held over what any job has: it takes some 300 MB.
 const mostHeld = 4 << 20
 
 // held is how many blocks, mappings and addresses are kept.
 func (o *opening) held() int {
-	return len(o.live) + len(o.blocks) + len(o.memory) + o.mapped.len() + o.starts.len()
+	return len(o.live) + len(o.blocks) + len(o.memory) + o.mapped.len() + o.starts.len() + len(o.emptied)
 }
 
 // behind is where the first block behind a large request began that entries made: without a free
@@ -186,6 +212,9 @@ func (o *opening) overlapping(from, to uint64) []extent {
 // finish adds the memory and blocks of the final segments that no entry created, and sorts both by address. It
 // skips segments that overlap earlier ones.
 func (o *opening) finish(segments []segment) {
+	if o.released > 0 { // the last entries
+		o.emptied[o.released] = true
+	}
 	slices.SortStableFunc(segments, func(a, b segment) int { return cmp.Compare(a.addr, b.addr) })
 	if o.freers {
 		for at := range o.blocks {

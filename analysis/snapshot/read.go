@@ -30,6 +30,7 @@ type entry struct {
 	device   int32
 	addr     uint64
 	size     uint64
+	block    uint64 // bytes of the block, where the file says them: memprof's export does; 0: they follow from torch's rules
 	stream   uint64
 	timeUS   int64
 	stack    int64  // its number; 0 without one
@@ -149,6 +150,8 @@ func (d *decoder) readEntry(items []pickle.Value, e *entry, known *stacks) (err 
 			e.addr = v.N
 		case keySize:
 			e.size = v.N
+		case keyBlock:
+			e.block = v.N
 		case keyStream:
 			e.stream = v.N
 		case keyTime:
@@ -165,7 +168,7 @@ func (d *decoder) readEntry(items []pickle.Value, e *entry, known *stacks) (err 
 			e.pool = d.poolOf(v)
 		}
 	}
-	if e.size > 1<<60 || e.addr > 1<<62 {
+	if e.size > 1<<60 || e.block > 1<<60 || e.addr > 1<<62 {
 		return fmt.Errorf("an entry of %d bytes at %#x", e.size, e.addr)
 	}
 	return nil

@@ -7,10 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/memprof/memprof/report/export"
+	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/dataset"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // content is what a snapshot says: its entries, and what is held at its end, as text.
@@ -47,21 +47,15 @@ func contentOf(t *testing.T, path string, skip int64) content {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	segments, err := d.segments(top)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	for _, s := range segments {
 		c.Segments = append(c.Segments, fmt.Sprintf("%d %#x %d stream %d small %v expandable %v pool %v", s.device, s.addr, s.size, s.stream, s.small, s.expandable, s.pool))
 		for _, b := range s.blocks {
 			if b.live || b.pending {
 				stack, err := known.number(d.Decoder, b.frames)
-				if err != nil {
-					t.Fatal(err)
-				}
+				assert.NoError(t, err)
 				c.Segments = append(c.Segments, fmt.Sprintf("  %#x %d %d live %v: %s", b.addr, b.size, b.requested, b.live, chain(stack)))
 			}
 		}
@@ -84,46 +78,54 @@ func TestRoundTrip(t *testing.T) {
 				continue
 			}
 			i := newTestImporter(t.TempDir(), path, cut)
-			if err := i.survey(); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, i.survey())
 			made, err := i.write()
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			if i.first > 0 {
 				i.info.Start = startOf(i.first)
 			}
-			if err := dataset.WriteInfo(i.dir, i.info); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, dataset.WriteInfo(i.dir, i.info))
 			run, err := dataset.Open(i.dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			var got content
 			for at := range run.Processes {
 				again := filepath.Join(t.TempDir(), "again.pickle")
 				out, err := os.Create(again)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := export.TorchSnapshot(out, &export.Recording{Run: run}, run.Processes[at]); err != nil {
-					t.Fatal(err)
-				}
-				if err := out.Close(); err != nil {
-					t.Fatal(err)
-				}
+				assert.NoError(t, err)
+				assert.NoError(t, export.TorchSnapshot(out, &export.Recording{Run: run}, run.Processes[at]))
+				assert.NoError(t, out.Close())
 				c := contentOf(t, again, 0)
 				got.Entries, got.Segments, got.Annotations = append(got.Entries, c.Entries...), append(got.Segments, c.Segments...), c.Annotations
 			}
 			want := contentOf(t, path, cut)
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("%s, %d entries cut off, %+v:\n%s", path, cut, made, diff)
-			}
-			if len(want.Entries) == 0 || len(want.Segments) == 0 {
-				t.Errorf("%s is empty", path)
+			assert.Diff(t, want, got, "%s, %d entries cut off, %+v", path, cut, made)
+			assert.That(t, len(want.Entries) != 0 && len(want.Segments) != 0, "%s is empty", path)
+		}
+	}
+}
+
+// A recording under memprof's own allocator, exported and imported, has the same blocks at the same events.
+func TestRoundTripOfRecordings(t *testing.T) {
+	changes := func(run *dataset.Run) (all []string) {
+		for _, e := range eventsOf(t, run, 0) {
+			switch e.Kind {
+			case trace.KindAlloc, trace.KindFree, trace.KindMap, trace.KindUnmap:
+				all = append(all, fmt.Sprint(e.Kind, e.Stream, e.Addr, e.Requested, e.Provided))
 			}
 		}
+		return all
+	}
+	for _, name := range []string{"zoo/squeezenet1_1", "irregular/graphs"} {
+		run, err := dataset.Open(filepath.Join("../../samples", name))
+		assert.NoError(t, err)
+		path := filepath.Join(t.TempDir(), "exported.pickle")
+		out, err := os.Create(path)
+		assert.NoError(t, err)
+		assert.NoError(t, export.TorchSnapshot(out, &export.Recording{Run: run}, run.Processes[0]))
+		assert.NoError(t, out.Close())
+		again, made := imported(t, path)
+		want := changes(run)
+		assert.Diff(t, want, changes(again), "%s: %+v", name, made)
+		assert.That(t, len(want) > 4000 && made[0].Odd == 0, "%s: %d changes, %+v", name, len(want), made)
 	}
 }

@@ -21,17 +21,18 @@ type spill struct {
 const (
 	spillStream = 1 << (4 + iota) // another stream
 	spillStack                    // there is a stack
-	spillOther                    // another device or pool, or there is metadata: a second byte of flags
+	spillOther                    // another device or pool, or there is metadata or the size of a block: a second byte of flags
 )
 
 const (
 	spillDevice = 1 << iota
 	spillPool
 	spillMetadata
+	spillBlock
 )
 
-// mostSpilled is the most bytes of an entry: two of flags and nine numbers.
-const mostSpilled = 2 + 9*binary.MaxVarintLen64
+// mostSpilled is the most bytes of an entry: two of flags and ten numbers.
+const mostSpilled = 2 + 10*binary.MaxVarintLen64
 
 // newSpill makes a spill in a directory.
 func newSpill(dir string) (*spill, error) {
@@ -62,6 +63,9 @@ func (s *spill) add(e *entry) error {
 	if e.metadata != 0 {
 		other |= spillMetadata
 	}
+	if e.block != 0 {
+		other |= spillBlock
+	}
 	if other != 0 {
 		flags |= spillOther
 	}
@@ -86,6 +90,9 @@ func (s *spill) add(e *entry) error {
 	}
 	if other&spillMetadata != 0 {
 		b = binary.AppendUvarint(b, e.metadata)
+	}
+	if other&spillBlock != 0 {
+		b = binary.AppendUvarint(b, e.block)
 	}
 	s.last = *e
 	_, err := s.out.Write(b)
@@ -144,7 +151,7 @@ func (e *entry) read(b []byte) (n int) {
 	if flags&spillStream != 0 {
 		e.stream = number()
 	}
-	e.stack, e.metadata = 0, 0
+	e.stack, e.metadata, e.block = 0, 0, 0
 	if flags&spillStack != 0 {
 		e.stack = int64(number())
 	}
@@ -156,6 +163,9 @@ func (e *entry) read(b []byte) (n int) {
 	}
 	if other&spillMetadata != 0 {
 		e.metadata = number()
+	}
+	if other&spillBlock != 0 {
+		e.block = number()
 	}
 	return n
 }

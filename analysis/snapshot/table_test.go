@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // A table answers as a sorted list does, of few addresses and of many, whichever place it found last.
@@ -17,9 +19,7 @@ func TestTable(t *testing.T) {
 		address := rapid.Uint64Range(0, many)
 		check := func(what string, at uint64, v *uint64, i int) {
 			if i < 0 || i >= len(want) {
-				if v != nil {
-					t.Fatalf("%s: %d, want none", what, at)
-				}
+				assert.Must(t, v == nil, "%s: %d, want none", what, at)
 			} else if v == nil || at != want[i] || *v != values[at] {
 				t.Fatalf("%s: %d, want %d", what, at, want[i])
 			}

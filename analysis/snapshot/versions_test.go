@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // version is how a range of torch versions writes a snapshot, by its sources: torch/csrc/cuda/memory_snapshot.cpp and
@@ -169,12 +170,9 @@ func TestVersions(t *testing.T) {
 			if v.scopes == "entries" {
 				devices = 2 // with marks alone
 			}
-			if len(made) != devices || made[0].Odd != 0 {
-				t.Errorf("%+v, want %d devices", made, devices)
-			}
-			if kept := run.Info.Imported[0].Settings; (kept != nil) != v.settings || kept != nil && kept.MaxSplit != 64*testMiB {
-				t.Errorf("settings %+v", kept)
-			}
+			assert.That(t, len(made) == devices && made[0].Odd == 0, "%+v, want %d devices", made, devices)
+			kept := run.Info.Imported[0].Settings
+			assert.That(t, (kept != nil) == v.settings && (kept == nil || kept.MaxSplit == 64*testMiB), "settings %+v", kept)
 		})
 	}
 }
@@ -214,8 +212,7 @@ func TestNoMaxSplit(t *testing.T) {
 		top := v.snapshot().(pairs)
 		top[5].(pairs)[3] = number
 		run, _ := imported(t, written(t, top))
-		if kept := run.Info.Imported[0].Settings; kept == nil || kept.MaxSplit != -1 {
-			t.Errorf("%s: settings %+v", name, kept)
-		}
+		kept := run.Info.Imported[0].Settings
+		assert.That(t, kept != nil && kept.MaxSplit == -1, "%s: settings %+v", name, kept)
 	}
 }

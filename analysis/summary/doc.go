@@ -6,19 +6,14 @@
 // local_world_size, command, frameworks, host, events, dropped, state, state_reason), its "cards" (device, card, gpu, driver), and
 // "rows", each of which is one number:
 //
-//	device      CUDA ordinal
-//	iteration   number of the iteration, from 0; -1 for the whole process
-//	iterations  how many iterations from there on the row is of: 1, or more in long jobs; 0 for the whole process
-//	phase       "" for all; one without a name has no rows
-//	category    of allocations: weights, activations, …; "" for all
-//	tag         of memprof.region(); "" for all
-//	metric      as `memprof check --list` names it
-//	unit        bytes, share, count or ns
-//	value       a number
-//	seq         the event after which the value was true; -1 for none
+//	device    CUDA ordinal
+//	phase     "" for all; one without a name has no rows
+//	category  of allocations: weights, activations, …; "" for all
+//	tag       of memprof.region(); "" for all
+//	metric    as `memprof check --list` names it
+//	unit      bytes, share, count or ns
+//	value     a number
+//	seq       the event after which the value was true; -1 for none
 //
-// Of the whole process there is every metric that has a value, and what [Allocations] and the constants beside it name. An
-// iteration has its greatest requested, provided and reserved bytes, and what was live at its end and at its moment of most
-// requested bytes by category. Where the file would exceed [MostBytes], neighbouring iterations become one, until it does not:
-// greatest values stay greatest, counts and durations are added.
+// There is every metric that has a value, and what [Allocations] and the constants beside it name.
 package summary

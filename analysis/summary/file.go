@@ -9,7 +9,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"syscall"
+	"slices"
 
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/dataset"
@@ -19,8 +19,8 @@ import (
 const (
 	// MostBytes is the most that the summary of a process takes.
 	MostBytes = 200_000
-	// Version is the version of summaries that this package writes, and the newest that it reads.
-	Version = 1
+	// Version is the version of summaries that this package writes and reads. Those of version 1 have rows of iterations.
+	Version = 2
 
 	mostRead  = 16 << 20 // of a file that is read
 	mostValue = 1 << 62  // of a row, in its unit
@@ -52,40 +52,63 @@ func Path(dir, process string) string {
 	return filepath.Join(dir, dataset.SummaryName, process+".json")
 }
 
-// Has says whether a process of the run in dir has a summary.
-func Has(dir, process string) bool {
-	_, err := os.Stat(Path(dir, process))
-	return err == nil
+// open opens the summary of a process. A recording may be somebody else's: no link leads out of it.
+func open(dir, process string) (*os.File, error) {
+	run, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer run.Close()
+	return trace.OpenRegular(run, filepath.Join(dataset.SummaryName, process+".json"))
 }
 
-// Write writes the table into the run in dir, whose directory of summaries it makes if there is none. It joins iterations until
-// the file has at most [MostBytes].
+// Has says whether a process of the run in dir has a summary.
+func Has(dir, process string) bool {
+	f, err := open(dir, process)
+	if err != nil {
+		return false
+	}
+	f.Close()
+	return true
+}
+
+// Write writes the table into the run in dir, whose directory of summaries it makes if there is none.
 func (t *Table) Write(dir string) error {
 	text, err := t.encode()
 	if err != nil {
 		return err
 	}
-	into := filepath.Join(dir, dataset.SummaryName)
-	if err := os.Mkdir(into, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+	run, err := os.OpenRoot(dir)
+	if err != nil {
 		return err
 	}
-	return outfile.Write(Path(dir, t.Process.Name), 0o644, func(w io.Writer) error {
+	defer run.Close()
+	if err := run.Mkdir(dataset.SummaryName, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	if stat, err := run.Lstat(dataset.SummaryName); err != nil {
+		return err
+	} else if !stat.IsDir() {
+		return &trace.PathError{Path: filepath.Join(dir, dataset.SummaryName), Err: trace.ErrDamaged, Detail: "it is not a directory", Remedy: "delete it"}
+	}
+	into, err := run.OpenRoot(dataset.SummaryName)
+	if err != nil {
+		return err
+	}
+	defer into.Close()
+	return outfile.WriteIn(into, t.Process.Name+".json", 0o644, func(w io.Writer) error {
 		_, err := w.Write(text)
 		return err
 	})
 }
 
 func (t *Table) encode() ([]byte, error) {
-	t.sort()
-	for {
-		text, err := t.json()
-		if err != nil || len(text) <= MostBytes {
-			return text, err
-		}
-		if !t.join() {
-			return nil, fmt.Errorf("the summary of %s takes %d bytes, more than %d: it has %d phases and tags", t.Process.Name, len(text), MostBytes, t.parts())
-		}
+	slices.SortStableFunc(t.Rows, func(a, b Row) int { return a.compare(&b) })
+	text, err := t.json()
+	if err == nil && len(text) > MostBytes {
+		return nil, fmt.Errorf("the summary of %s takes %d bytes, more than %d: it has %d phases and tags", t.Process.Name, len(text), MostBytes, t.parts())
 	}
+	return text, err
 }
 
 // parts counts phases and tags.
@@ -108,12 +131,13 @@ func (t *Table) json() ([]byte, error) {
 }
 
 // remedy is for whatever is wrong with a summary: it follows from the recording.
-const remedy = "delete it and run `memprof summarize` on the recording"
+const remedy = "delete it and run `memprof record --finish` on the recording"
 
-// Read reads a summary. Its rows are those of the file, in the order in which [Table.Write] writes them. Each has a finite value, and
-// iterations from 0 on, if any; no two of the whole process are of the same. The error is a *trace.PathError, or that of the file system.
-func Read(path string) (*Table, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+// Read reads the summary of a process of the run in dir. Its rows are those of the file, in the order in which [Table.Write] writes them. Each has a finite value, and no
+// two are of the same. The error is a *trace.PathError, or that of the file system.
+func Read(dir, process string) (*Table, error) {
+	path := Path(dir, process)
+	f, err := open(dir, process)
 	if err != nil {
 		return nil, err
 	}
@@ -125,8 +149,8 @@ func Read(path string) (*Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !stat.Mode().IsRegular() || stat.Size() > mostRead {
-		return nil, damaged(fmt.Errorf("not a regular file of at most %d bytes", mostRead))
+	if stat.Size() > mostRead {
+		return nil, damaged(fmt.Errorf("more than %d bytes", mostRead))
 	}
 	text, err := io.ReadAll(io.LimitReader(f, mostRead))
 	if err != nil {
@@ -139,6 +163,8 @@ func Read(path string) (*Table, error) {
 	switch {
 	case d.Version < 1:
 		return nil, damaged(errors.New("no summary_version"))
+	case d.Version < Version:
+		return nil, damaged(fmt.Errorf("summary version %d, this memprof reads %d", d.Version, Version))
 	case d.Version > Version:
 		return nil, &trace.PathError{Path: path, Err: trace.ErrNewerSchema, Detail: fmt.Sprintf("summary version %d, this memprof knows up to %d", d.Version, Version), Remedy: "use a newer memprof to read it"}
 	}
@@ -166,8 +192,8 @@ func (t *Table) check() error {
 	}
 	for i := range t.Rows {
 		row := &t.Rows[i]
-		if err := row.check(); err != nil {
-			return fmt.Errorf("row %d: %w", i, err)
+		if math.Abs(row.Value) > mostValue { // JSON has neither NaN nor infinities
+			return fmt.Errorf("row %d: %s is %v", i, row.Metric, row.Value)
 		}
 		if i == 0 {
 			continue
@@ -175,19 +201,9 @@ func (t *Table) check() error {
 		switch order := t.Rows[i-1].compare(row); {
 		case order > 0:
 			return fmt.Errorf("row %d is not in order", i)
-		case order == 0 && row.Iterations == 0: // a job may number two iterations alike
+		case order == 0:
 			return fmt.Errorf("row %d is of the same as the row before", i)
 		}
-	}
-	return nil
-}
-
-func (r *Row) check() error {
-	switch {
-	case math.Abs(r.Value) > mostValue: // JSON has neither NaN nor infinities
-		return fmt.Errorf("%s is %v", r.Metric, r.Value)
-	case r.Iterations < 0 || r.Iterations > 0 && (r.Iteration < 0 || r.Iteration > math.MaxInt64-r.Iterations):
-		return fmt.Errorf("%d iterations from %d on", r.Iterations, r.Iteration)
 	}
 	return nil
 }

@@ -7,9 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"slices"
-	"sync"
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/accounting"
@@ -45,7 +43,7 @@ func Processes(dir string) ([]string, error) {
 
 // WriteAll analyzes a run, which was opened at path, and writes the table of each of its processes. It returns how many.
 func WriteAll(path string, run *dataset.Run) (int, error) {
-	analyzed, err := recording.Analyze(path, run, analysis.Options{Categories: true})
+	analyzed, err := recording.Analyze(path, run, analysis.Options{})
 	if err != nil {
 		return 0, err
 	}
@@ -57,87 +55,33 @@ func WriteAll(path string, run *dataset.Run) (int, error) {
 	return len(analyzed.Results), nil
 }
 
-// Each reads the tables of the runs in dirs, several at a time, and calls visit with each, in order of the directories and
-// the names of processes, from one goroutine. A process without a table is an error.
+// Each reads the tables of the runs in dirs and calls visit with each, in order of the directories and the names of processes. A
+// process without a table is an error.
 func Each(dirs []string, visit func(dir string, t *Table) error) error {
-	places, err := placesOf(dirs)
-	if err != nil {
-		return err
-	}
-	type answer struct {
-		table *Table
-		err   error
-	}
-	answers := make([]chan answer, len(places))
-	for i := range answers {
-		answers[i] = make(chan answer, 1)
-	}
-	var readers sync.WaitGroup
-	defer readers.Wait()
-	stop := make(chan struct{})
-	defer close(stop)
-	ahead := make(chan struct{}, 4*runtime.GOMAXPROCS(0)) // tables that are begun and not visited, always the first ones
-	next := make(chan int)
-	readers.Go(func() {
-		defer close(next)
-		for i := range places {
-			select {
-			case ahead <- struct{}{}:
-			case <-stop:
-				return
-			}
-			select {
-			case next <- i:
-			case <-stop:
-				return
-			}
-		}
-	})
-	for range runtime.GOMAXPROCS(0) {
-		readers.Go(func() {
-			for i := range next {
-				t, err := readOf(places[i].dir, places[i].name)
-				answers[i] <- answer{t, err}
-			}
-		})
-	}
-	for i := range places {
-		a := <-answers[i]
-		<-ahead
-		if a.err != nil {
-			return a.err
-		}
-		if err := visit(places[i].dir, a.table); err != nil {
+	for _, dir := range dirs {
+		names, err := Processes(dir)
+		if err != nil {
 			return err
+		}
+		for _, name := range names {
+			t, err := readOf(dir, name)
+			if err != nil {
+				return err
+			}
+			if err := visit(dir, t); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-// place is where the table of a process lies.
-type place struct{ dir, name string }
-
-// placesOf lists the processes of the runs in dirs.
-func placesOf(dirs []string) ([]place, error) {
-	var places []place
-	for _, dir := range dirs {
-		names, err := Processes(dir)
-		if err != nil {
-			return nil, err
-		}
-		for _, name := range names {
-			places = append(places, place{dir, name})
-		}
-	}
-	return places, nil
-}
-
 // readOf reads the table of a process. Without one, the error says what writes it.
 func readOf(dir, process string) (*Table, error) {
-	t, err := Read(Path(dir, process))
+	t, err := Read(dir, process)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, &trace.PathError{Path: Path(dir, process), Err: trace.ErrMissingPart,
-			Detail: fmt.Sprintf("more than %d processes are read by their summaries", Most), Remedy: fmt.Sprintf("run `memprof summarize %s`", dir)}
+			Detail: fmt.Sprintf("more than %d processes are read by their summaries", Most), Remedy: fmt.Sprintf("run `memprof record --finish %s`", dir)}
 	}
 	return t, err
 }
@@ -181,14 +125,14 @@ func (t *Table) Result(path string, info *dataset.Info) *analysis.Result {
 	index := map[int32]int{}
 	for i := range t.Rows {
 		row := &t.Rows[i]
-		if row.Iterations > 0 || row.Category != "" {
+		if row.Category != "" {
 			continue
 		}
 		at, known := index[row.Device]
 		if !known {
 			at = len(r.Devices)
 			index[row.Device] = at
-			r.Devices = append(r.Devices, analysis.DeviceResult{Device: row.Device, Chunks: &analysis.Chunks{}, Stored: &analysis.Stored{
+			r.Devices = append(r.Devices, analysis.DeviceResult{Device: row.Device, Memory: analysis.Memory{Chunks: &analysis.Chunks{}}, Stored: &analysis.Stored{
 				Device: map[string]analysis.StoredValue{}, Tags: map[string]map[string]analysis.StoredValue{}, Phases: map[string]map[string]analysis.StoredValue{},
 			}})
 		}
@@ -208,7 +152,7 @@ func (t *Table) Result(path string, info *dataset.Info) *analysis.Result {
 	return r
 }
 
-// put stores the value of a row of the whole process.
+// put stores the value of a row.
 func put(s *analysis.Stored, row *Row) {
 	into := s.Device
 	for _, part := range []struct {

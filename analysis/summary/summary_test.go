@@ -1,8 +1,10 @@
 package summary
 
 import (
+	"bytes"
 	"errors"
-	"math"
+	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -13,40 +15,28 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/attribution"
-	"github.com/memprof/memprof/analysis/iterations"
 	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/tracetest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // A table read is the table written, and its result has the value of each metric that the analysis has.
 func TestSamples(t *testing.T) {
 	run, err := dataset.Open("../../samples/resnet50")
-	if err != nil {
-		t.Fatal(err)
-	}
-	analyzed, err := recording.Analyze("resnet50", run, analysis.Options{Categories: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
+	analyzed, err := recording.Analyze("resnet50", run, analysis.Options{})
+	assert.NoError(t, err)
 	dir := t.TempDir()
 	want := New(run.Processes[0], run.Info.Host, analyzed.Results[0])
-	if err := want.Write(dir); err != nil {
-		t.Fatal(err)
-	}
-	got, err := Read(Path(dir, want.Process.Name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, want.Write(dir))
+	got, err := Read(dir, want.Process.Name)
+	assert.NoError(t, err)
 	want.Process.Spool, want.Ending.LastAlive, want.Ending.Problems, want.Ending.Lost = "", 0, nil, 0 // not in the table
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("table (-written +read):\n%s", diff)
-	}
+	assert.Diff(t, want, got, "table (-written +read)")
 	stat, err := os.Stat(Path(dir, want.Process.Name))
-	if err != nil || stat.Size() > MostBytes {
-		t.Errorf("%d bytes, %v", stat.Size(), err)
-	}
+	assert.That(t, err == nil && stat.Size() <= MostBytes, "%d bytes, %v", stat.Size(), err)
 	t.Logf("%d rows, %d bytes", len(got.Rows), stat.Size())
 
 	result := got.Result("resnet50", &run.Info)
@@ -75,32 +65,14 @@ func TestSamples(t *testing.T) {
 		}
 		compare(phase+" ", a, b)
 	}
-	if n < 60 {
-		t.Errorf("%d values", n)
-	}
-	iterations, categories := 0, 0
-	for i := range got.Rows {
-		if r := &got.Rows[i]; r.Iterations > 0 && r.Metric == "reserved.peak" {
-			if want := source.Iterations[iterations]; int64(r.Value) != want.PeakR || r.Iteration != want.Number {
-				t.Errorf("iteration %+v, want %+v", r, want)
-			}
-			iterations++
-		} else if r.Iterations > 0 && r.Category == "weights" {
-			categories++
-		}
-	}
-	if iterations != len(source.Iterations) || categories < iterations/2 {
-		t.Errorf("%d iterations of %d, %d with weights", iterations, len(source.Iterations), categories)
-	}
+	assert.That(t, n >= 60, "%d values", n)
 }
 
-// noisy is a table of a job whose iterations differ in every number.
-func noisy(count int) *Table {
-	random := rand.New(rand.NewPCG(1, 2))
+// phased is the table of a job with so many phases.
+func phased(count int) *Table {
 	d := analysis.DeviceResult{Device: 3, Allocs: 1}
 	for i := range count {
-		n := func() int64 { return random.Int64N(80 << 30) }
-		d.Iterations = append(d.Iterations, iterations.Iteration{Number: int64(i), StartSeq: int64(i), EndSeq: int64(i), Start: int64(i) << 30, End: int64(i)<<30 + n(), PeakT: n(), PeakC: n(), PeakR: n(), EndT: n(), Allocs: n(), AllocBytes: n()})
+		d.Phases = append(d.Phases, attribution.PhaseUse{Phase: fmt.Sprint("phase", i), Duration: int64(i) << 30, PeakT: int64(i)})
 	}
 	return New(&dataset.Process{ProcessMeta: dataset.ProcessMeta{Name: "rank7", Rank: 7}, Parts: []dataset.Part{{}}}, "host", &analysis.Result{Devices: []analysis.DeviceResult{d}})
 }
@@ -108,112 +80,37 @@ func noisy(count int) *Table {
 // A phase without a name has no rows: they would be those of all phases, whose values gates are held against.
 func TestUnnamedPhase(t *testing.T) {
 	d := analysis.DeviceResult{
-		Allocs: 1, MaxT: 9 << 20,
-		Phases:          []attribution.PhaseUse{{Phase: "", Duration: 5, PeakT: 1 << 20}, {Phase: "load", Duration: 7, PeakT: 9 << 20}},
-		Iterations:      []iterations.Iteration{{Number: 0, PeakT: 9 << 20}},
-		PhaseIterations: []attribution.PhaseIteration{{Iteration: 0, Uses: []attribution.PhaseUse{{Phase: "", PeakT: 1 << 20}, {Phase: "load", PeakT: 9 << 20}}}},
+		Memory: analysis.Memory{MaxT: 9 << 20}, Allocs: 1,
+		Phases: []attribution.PhaseUse{{Phase: "", Duration: 5, PeakT: 1 << 20}, {Phase: "load", Duration: 7, PeakT: 9 << 20}},
 	}
 	process := &dataset.Process{ProcessMeta: dataset.ProcessMeta{Name: "rank0"}, Parts: []dataset.Part{{}}}
 	dir := t.TempDir()
-	if err := New(process, "host", &analysis.Result{Process: "rank0", Duration: 99, Devices: []analysis.DeviceResult{d}}).Write(dir); err != nil {
-		t.Fatal(err)
-	}
-	table, err := Read(Path(dir, "rank0"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	type part struct {
-		phase, metric string
-		iterations    int64
-	}
-	got := map[part][]float64{}
+	assert.NoError(t, New(process, "host", &analysis.Result{Process: "rank0", Duration: 99, Devices: []analysis.DeviceResult{d}}).Write(dir))
+	table, err := Read(dir, "rank0")
+	assert.NoError(t, err)
+	got := map[[2]string]float64{}
 	for _, r := range table.Rows {
-		if r.Metric == "requested.peak" || r.Metric == Duration && r.Iterations == 0 {
-			got[part{r.Phase, r.Metric, r.Iterations}] = append(got[part{r.Phase, r.Metric, r.Iterations}], r.Value)
+		if r.Metric == "requested.peak" || r.Metric == Duration {
+			got[[2]string{r.Phase, r.Metric}] += r.Value
 		}
 	}
-	want := map[part][]float64{
-		{"", "requested.peak", 0}: {9 << 20}, {"", Duration, 0}: {99}, {"load", "requested.peak", 0}: {9 << 20}, {"load", Duration, 0}: {7},
-		{"", "requested.peak", 1}: {9 << 20}, {"load", "requested.peak", 1}: {9 << 20},
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("values (-want +got):\n%s", diff)
-	}
+	want := map[[2]string]float64{{"", "requested.peak"}: 9 << 20, {"", Duration}: 99, {"load", "requested.peak"}: 9 << 20, {"load", Duration}: 7}
+	assert.Diff(t, want, got, "values")
 }
 
-// However long a job was, its table has at most [MostBytes]; the peaks of joined iterations are the greatest of them, and sums
-// stay sums.
+// A table has at most [MostBytes], or is refused with how many phases and tags are too many.
 func TestSize(t *testing.T) {
-	for _, iterations := range []int{10, 1000, 30_000} {
-		table := noisy(iterations)
-		most := map[string]float64{}
-		for i := range table.Rows {
-			if r := &table.Rows[i]; r.Iterations > 0 {
-				switch r.Metric {
-				case Duration, AllocatedBytes, AllocatedCount:
-					most[r.Metric] += r.Value
-				case RequestedEnd:
-					most[r.Metric] = r.Value
-				default:
-					most[r.Metric] = max(most[r.Metric], r.Value)
-				}
-			}
-		}
-		text, err := table.encode()
-		if err != nil || len(text) > MostBytes {
-			t.Fatalf("%d iterations: %d bytes, %v", iterations, len(text), err)
-		}
-		dir := t.TempDir()
-		if err := table.Write(dir); err != nil {
-			t.Fatal(err)
-		}
-		read, err := Read(Path(dir, "rank7"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		covered, got := int64(0), map[string]float64{}
-		for i := range read.Rows {
-			r := &read.Rows[i]
-			if r.Iterations == 0 {
-				continue
-			}
-			switch r.Metric {
-			case Duration, AllocatedBytes, AllocatedCount:
-				got[r.Metric] += r.Value
-			case RequestedEnd:
-				got[r.Metric] = r.Value
-			default:
-				got[r.Metric] = max(got[r.Metric], r.Value)
-			}
-			if r.Metric == "reserved.peak" {
-				if r.Iteration != covered {
-					t.Fatalf("%d iterations: row %+v after %d", iterations, r, covered)
-				}
-				covered += r.Iterations
-			}
-		}
-		if covered != int64(iterations) {
-			t.Errorf("%d of %d iterations", covered, iterations)
-		}
-		for metric, value := range most {
-			if diff := got[metric] - value; diff > 1e-6*value || diff < -1e-6*value {
-				t.Errorf("%d iterations: %s %v, want %v", iterations, metric, got[metric], value)
-			}
-		}
-	}
+	assert.NoError(t, phased(100).Write(t.TempDir()))
+	err := phased(3000).Write(t.TempDir())
+	assert.That(t, err != nil && strings.Contains(err.Error(), "more than 200000: it has 3001 phases and tags"), "%v", err)
 }
 
 // A damaged table is an error that says so, never a panic.
 func TestDamaged(t *testing.T) {
 	dir := t.TempDir()
-	if err := noisy(50).Write(dir); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, phased(50).Write(dir))
 	whole, err := os.ReadFile(Path(dir, "rank7"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(dir, "damaged")
+	assert.NoError(t, err)
 	random := rand.New(rand.NewPCG(3, 4))
 	failed := 0
 	for i := range 400 {
@@ -223,55 +120,43 @@ func TestDamaged(t *testing.T) {
 		} else {
 			text[random.IntN(len(text))] ^= byte(1 + random.IntN(255))
 		}
-		if err := os.WriteFile(path, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := Read(path); err != nil {
+		assert.NoError(t, os.WriteFile(Path(dir, "rank7"), text, 0o600))
+		if _, err := Read(dir, "rank7"); err != nil {
 			failed++
 			var about *trace.PathError
-			if !errors.As(err, &about) {
-				t.Fatalf("%v is no error of the file", err)
-			}
+			assert.Must(t, errors.As(err, &about), "%v is no error of the file", err)
 		}
 	}
-	if failed < 100 {
-		t.Errorf("%d of 400 damaged summaries are errors", failed)
-	}
+	assert.That(t, failed >= 100, "%d of 400 damaged summaries are errors", failed)
 }
 
 // A summary with numbers or an order that no recording leads to is an error that says what is wrong, so that
 // whoever reads summaries need not expect them.
 func TestHostile(t *testing.T) {
-	row := func(iteration, iterations int64, value float64) Row {
-		return Row{Device: 1, Iteration: iteration, Iterations: iterations, Metric: "reserved.peak", Unit: "bytes", Value: value, Seq: -1}
+	row := func(device int32, value float64) Row {
+		return Row{Device: device, Metric: "reserved.peak", Unit: "bytes", Value: value, Seq: -1}
 	}
 	for _, test := range []struct {
 		rows []Row
 		want string // "" for a summary that is read
 	}{
-		{[]Row{row(-1, 0, 1), row(0, 1, 1), row(1, 5, 1<<62)}, ""},
+		{[]Row{row(0, 1), row(1, 1<<62)}, ""},
 		{nil, ""},
-		{[]Row{row(-1, 0, -1e19)}, "row 0: reserved.peak is -1e+19"},
-		{[]Row{row(-1, 1, 1)}, "row 0: 1 iterations from -1 on"},
-		{[]Row{row(0, -1, 1)}, "row 0: -1 iterations from 0 on"},
-		{[]Row{row(math.MaxInt64, 1, 1)}, "row 0: 1 iterations from 9223372036854775807 on"},
-		{[]Row{row(1, 1, 1), row(0, 1, 1)}, "row 1 is not in order"},
-		{[]Row{row(0, 1, 1), row(-1, 0, 1)}, "row 1 is not in order"},
-		{[]Row{row(-1, 0, 1), row(-1, 0, 2)}, "row 1 is of the same as the row before"},
+		{[]Row{row(0, -1e19)}, "row 0: reserved.peak is -1e+19"},
+		{[]Row{row(1, 1), row(0, 1)}, "row 1 is not in order"},
+		{[]Row{row(1, 1), row(1, 2)}, "row 1 is of the same as the row before"},
 	} {
 		text, err := (&Table{Process: dataset.ProcessMeta{Name: "rank0"}, Rows: test.rows}).json()
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		demandRead(t, string(text), len(test.rows), test.want)
 	}
 	for text, want := range map[string]string{
-		"": "unexpected end", "[]": "cannot unmarshal array", `{"rows": []}`: "no summary_version",
-		`{"summary_version": 1, "rows": [{"value": NaN}]}`:                      "invalid character 'N'",
-		`{"summary_version": 1, "rows": [{"device": 3000000000}]}`:              "cannot unmarshal number",
-		`{"summary_version": 1, "cards": [{"device": 1}, {"device": 1}]}`:       "device 1 has two cards",
-		`{"summary_version": 1, "rows": ` + strings.Repeat("[", 1<<20) + "]]]}": "exceeded max depth",
-		strings.Repeat(" ", mostRead+1):                                         "not a regular file",
+		"": "unexpected end", "[]": "cannot unmarshal array", `{"rows": []}`: "no summary_version", `{"summary_version": 1}`: "summary version 1, this memprof reads 2",
+		`{"summary_version": 2, "rows": [{"value": NaN}]}`:                      "invalid character 'N'",
+		`{"summary_version": 2, "rows": [{"device": 3000000000}]}`:              "cannot unmarshal number",
+		`{"summary_version": 2, "cards": [{"device": 1}, {"device": 1}]}`:       "device 1 has two cards",
+		`{"summary_version": 2, "rows": ` + strings.Repeat("[", 1<<20) + "]]]}": "exceeded max depth",
+		strings.Repeat(" ", mostRead+1):                                         "more than 16777216 bytes",
 	} {
 		demandRead(t, text, 0, want)
 	}
@@ -280,11 +165,9 @@ func TestHostile(t *testing.T) {
 // demandRead reads a summary of that text, which has so many rows, or is damaged.
 func demandRead(t *testing.T, text string, rows int, damage string) {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "rank0.json")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	table, err := Read(path)
+	dir := t.TempDir()
+	assert.NoError(t, errors.Join(os.Mkdir(filepath.Join(dir, dataset.SummaryName), 0o755), os.WriteFile(Path(dir, "rank0"), []byte(text), 0o600)))
+	table, err := Read(dir, "rank0")
 	switch {
 	case damage == "" && (err != nil || len(table.Rows) != rows):
 		t.Errorf("%v, want %d rows", err, rows)
@@ -293,12 +176,42 @@ func demandRead(t *testing.T, text string, rows int, damage string) {
 	}
 }
 
+// No link in a recording of somebody else's leads to a file that is not the recording's, to write or to read it.
+func TestLinks(t *testing.T) {
+	mine := t.TempDir()
+	for _, of := range []string{"summary", "rank7.json"} {
+		dir, theirs := t.TempDir(), filepath.Join(mine, of)
+		whole := phased(1)
+		if err := whole.Write(theirs + "-run"); !errors.Is(err, fs.ErrNotExist) {
+			t.Fatalf("%v without a directory", err)
+		}
+		assert.NoError(t, errors.Join(os.Mkdir(theirs+"-run", 0o755), whole.Write(theirs+"-run")))
+		target := Path(theirs+"-run", "rank7")
+		before, err := os.ReadFile(target)
+		assert.NoError(t, err)
+		if of == "summary" {
+			err = os.Symlink(filepath.Dir(target), filepath.Join(dir, dataset.SummaryName))
+		} else {
+			err = errors.Join(os.Mkdir(filepath.Join(dir, dataset.SummaryName), 0o755), os.Symlink(target, Path(dir, "rank7")))
+		}
+		assert.NoError(t, err)
+		if _, err := Read(dir, "rank7"); err == nil || Has(dir, "rank7") {
+			t.Errorf("%s: a linked summary is read", of)
+		}
+		if err := phased(2).Write(dir); (err != nil) != (of == "summary") {
+			t.Errorf("%s: %v", of, err)
+		}
+		if after, err := os.ReadFile(target); err != nil || !bytes.Equal(before, after) {
+			t.Errorf("%s: the file that the link leads to was replaced: %v", of, err)
+		}
+	}
+}
+
 // The processes of a run are known without its parts.
 func TestProcesses(t *testing.T) {
 	dir := t.TempDir()
 	tracetest.WriteRun(t, dir, tracetest.Process{Meta: dataset.ProcessMeta{Name: "rank0"}}, tracetest.Process{Meta: dataset.ProcessMeta{Name: "rank1"}})
 	names, err := Processes(dir)
-	if diff := cmp.Diff([]string{"rank0", "rank1"}, names); diff != "" || err != nil {
-		t.Errorf("%v %s", err, diff)
-	}
+	diff := cmp.Diff([]string{"rank0", "rank1"}, names)
+	assert.That(t, diff == "" && err == nil, "%v %s", err, diff)
 }

@@ -2,7 +2,6 @@ package summary
 
 import (
 	"cmp"
-	"slices"
 	"strings"
 
 	"github.com/memprof/memprof/analysis"
@@ -13,16 +12,14 @@ import (
 
 // Row is one number of a process; see the package comment. All fields are written, so that every file has the same columns.
 type Row struct {
-	Device     int32   `json:"device"`
-	Iteration  int64   `json:"iteration"`
-	Iterations int64   `json:"iterations"`
-	Phase      string  `json:"phase"`
-	Category   string  `json:"category"`
-	Tag        string  `json:"tag"`
-	Metric     string  `json:"metric"`
-	Unit       string  `json:"unit"`
-	Value      float64 `json:"value"`
-	Seq        int64   `json:"seq"`
+	Device   int32   `json:"device"`
+	Phase    string  `json:"phase"`
+	Category string  `json:"category"`
+	Tag      string  `json:"tag"`
+	Metric   string  `json:"metric"`
+	Unit     string  `json:"unit"`
+	Value    float64 `json:"value"`
+	Seq      int64   `json:"seq"`
 }
 
 // Table is the summary of one process.
@@ -56,9 +53,8 @@ const (
 	First       = "first_use"    // ns, when the process first held memory of the device
 )
 
-// Metrics of an iteration that are no metrics of `memprof check`.
+// Metrics of a phase that are no metrics of `memprof check`.
 const (
-	RequestedEnd   = "requested.end"   // bytes live at its end
 	AllocatedBytes = "allocated.bytes" // bytes requested in it
 	AllocatedCount = "allocated.count" // requests in it
 )
@@ -69,15 +65,14 @@ func New(p *dataset.Process, host string, r *analysis.Result) *Table {
 	for i := range r.Devices {
 		d := &r.Devices[i]
 		t.Cards = append(t.Cards, Card{d.Device, d.Card, d.GPU, d.Driver})
-		t.whole(r, d)
-		t.byIteration(d)
+		t.add(r, d)
 	}
 	return t
 }
 
-// whole adds the rows of a whole device, its phases, tags and categories.
-func (t *Table) whole(r *analysis.Result, d *analysis.DeviceResult) {
-	base := Row{Device: d.Device, Iteration: -1, Seq: -1}
+// add adds the rows of a device, its phases, tags and categories.
+func (t *Table) add(r *analysis.Result, d *analysis.DeviceResult) {
+	base := Row{Device: d.Device, Seq: -1}
 	add := func(row Row, metric, unit string, value float64) {
 		row.Metric, row.Unit, row.Value = metric, unit, value
 		t.Rows = append(t.Rows, row)
@@ -115,7 +110,7 @@ func (t *Table) whole(r *analysis.Result, d *analysis.DeviceResult) {
 		if part, ok := d.OfPhase(of.Phase); ok {
 			metrics(of, part)
 		}
-		add(of, "duration", "ns", float64(d.Phases[i].Duration))
+		add(of, Duration, "ns", float64(d.Phases[i].Duration))
 		add(of, AllocatedBytes, "bytes", float64(d.Phases[i].AllocBytes))
 		add(of, AllocatedCount, "count", float64(d.Phases[i].Allocs))
 	}
@@ -138,122 +133,7 @@ func (t *Table) whole(r *analysis.Result, d *analysis.DeviceResult) {
 	}
 }
 
-// byIteration adds the rows of each iteration.
-func (t *Table) byIteration(d *analysis.DeviceResult) {
-	points := d.ByCategory
-	for i := range d.Iterations {
-		it := &d.Iterations[i]
-		row := Row{Device: d.Device, Iteration: it.Number, Iterations: 1 + it.More, Seq: it.EndSeq}
-		add := func(metric, unit string, value int64) {
-			if value >= 0 {
-				row.Metric, row.Unit, row.Value = metric, unit, float64(value)
-				t.Rows = append(t.Rows, row)
-			}
-		}
-		add("requested.peak", "bytes", it.PeakT)
-		add("provided.peak", "bytes", it.PeakC)
-		add("reserved.peak", "bytes", it.PeakR)
-		add(RequestedEnd, "bytes", it.EndT)
-		add(AllocatedBytes, "bytes", it.AllocBytes)
-		add(AllocatedCount, "count", it.Allocs)
-		add(Duration, "ns", it.End-it.Start)
-
-		// The moment of most requested bytes within the iteration, of those that are kept.
-		var most *attribution.CategoryPoint
-		for len(points) > 0 && points[0].Seq <= it.EndSeq {
-			if p := &points[0]; p.Seq >= it.StartSeq && (most == nil || p.Bytes.Sum() > most.Bytes.Sum()) {
-				most = p
-			}
-			points = points[1:]
-		}
-		if most == nil {
-			continue
-		}
-		row.Seq = most.Seq
-		for c, bytes := range most.Bytes {
-			if bytes != 0 {
-				row.Category = attribution.Category(c).String()
-				add("requested.peak", "bytes", bytes)
-			}
-		}
-	}
-	t.phaseIterations(d)
-}
-
-// phaseIterations adds the phases of the iterations that have them, the first and the last.
-func (t *Table) phaseIterations(d *analysis.DeviceResult) {
-	for i := range d.PhaseIterations {
-		of := &d.PhaseIterations[i]
-		number, ok := d.IterationNumber(of.Iteration)
-		if !ok {
-			continue
-		}
-		for _, use := range of.Uses {
-			if use.Phase == "" {
-				continue
-			}
-			row := Row{Device: d.Device, Iteration: number, Iterations: 1, Phase: use.Phase, Seq: -1}
-			for _, v := range []struct {
-				metric, unit string
-				value        int64
-			}{{"requested.peak", "bytes", use.PeakT}, {"provided.peak", "bytes", use.PeakC}, {AllocatedBytes, "bytes", use.AllocBytes}, {Duration, "ns", use.Duration}} {
-				if v.value >= 0 {
-					row.Metric, row.Unit, row.Value = v.metric, v.unit, float64(v.value)
-					t.Rows = append(t.Rows, row)
-				}
-			}
-		}
-	}
-}
-
-// sort brings rows into the order of a file, in which neighbouring iterations can be joined.
-func (t *Table) sort() {
-	slices.SortStableFunc(t.Rows, func(a, b Row) int { return a.compare(&b) })
-}
-
-// compare orders rows: those of the whole process first, and those of equal texts by iteration.
+// compare orders rows by device, phase, tag, category and metric.
 func (r *Row) compare(b *Row) int {
-	whole := func(r *Row) int64 { return min(1, r.Iterations) }
-	return cmp.Or(cmp.Compare(whole(r), whole(b)), cmp.Compare(r.Device, b.Device), strings.Compare(r.Phase, b.Phase), strings.Compare(r.Tag, b.Tag),
-		strings.Compare(r.Category, b.Category), strings.Compare(r.Metric, b.Metric), cmp.Compare(r.Iteration, b.Iteration))
-}
-
-// join makes neighbouring iterations one, in a table that is sorted. It returns false if there is nothing to join.
-func (t *Table) join() bool {
-	rows := t.Rows[:0:0]
-	joined := false
-	odd := false // the row before is the first of a pair
-	for i := range t.Rows {
-		row := t.Rows[i]
-		last := len(rows) - 1
-		if odd && row.follows(&rows[last]) {
-			rows[last].merge(&row)
-			odd, joined = false, true
-			continue
-		}
-		rows = append(rows, row)
-		odd = row.Iterations > 0
-	}
-	t.Rows = rows
-	return joined
-}
-
-// follows says whether the row is of the iterations right behind those of another one, and of the same thing.
-func (r *Row) follows(b *Row) bool {
-	return r.Iterations > 0 && r.Device == b.Device && r.Phase == b.Phase && r.Tag == b.Tag && r.Category == b.Category && r.Metric == b.Metric && r.Iteration == b.Iteration+b.Iterations
-}
-
-// merge adds the row of the iterations that follow.
-func (r *Row) merge(next *Row) {
-	r.Iterations = next.Iteration + next.Iterations - r.Iteration
-	switch r.Metric {
-	case RequestedEnd:
-		r.Value, r.Seq = next.Value, next.Seq
-	case AllocatedBytes, AllocatedCount, Duration:
-		r.Value, r.Seq = r.Value+next.Value, next.Seq
-	default:
-		if next.Value > r.Value {
-			r.Value, r.Seq = next.Value, next.Seq
-		}
-	}
+	return cmp.Or(cmp.Compare(r.Device, b.Device), strings.Compare(r.Phase, b.Phase), strings.Compare(r.Tag, b.Tag), strings.Compare(r.Category, b.Category), strings.Compare(r.Metric, b.Metric))
 }

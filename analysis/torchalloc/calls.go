@@ -10,15 +10,18 @@ type calls struct {
 	mapsFrom, unmapsFrom uint64 // when the first steady one began
 }
 
-// mark ends an iteration.
-func (j *job) mark() {
+// mark ends an iteration. quiet says that nothing came since the last one: a recording may have millions of those.
+func (j *job) mark(quiet bool) {
+	quiet = quiet && len(j.waiting) == 0
 	j.finishWaiting()
 	c := &j.calls
 	c.ended++
-	c.maps, c.unmaps = 0, 0
-	for _, a := range j.devices {
-		s := a.Stats()
-		c.maps, c.unmaps = c.maps+s.DeviceAllocs+s.PagesMapped, c.unmaps+s.DeviceFrees+s.PagesUnmapped
+	if !quiet {
+		c.maps, c.unmaps = 0, 0
+		for _, a := range j.devices {
+			s := a.Stats()
+			c.maps, c.unmaps = c.maps+s.DeviceAllocs+s.PagesMapped, c.unmaps+s.DeviceFrees+s.PagesUnmapped
+		}
 	}
 	if c.ended <= steadyFrom {
 		c.mapsFrom, c.unmapsFrom = c.maps, c.unmaps

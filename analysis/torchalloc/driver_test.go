@@ -6,20 +6,18 @@ import (
 	"fmt"
 	"os"
 	"testing"
+
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // TestDriver gives the driver the requests that cudaMalloc got on an H200 and demands its
 // addresses, but for the place of the whole.
 func TestDriver(t *testing.T) {
 	f, err := os.Open("testdata/addresses.txt.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer f.Close()
 	in, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	// Two rests of the context's own memory served segments, and lay above all spans.
 	const spans, rest24, rest2 = 0x7faab2000000, 0x7faad0800000, 0x7faacbe00000
 	d := NewDriver(1 << 40)
@@ -41,14 +39,10 @@ func TestDriver(t *testing.T) {
 			continue
 		}
 		got, ok := d.Alloc(bytes)
-		if !ok || got+shift != addr {
-			t.Fatalf("segment %d of %d MiB: %#x, want %#x", placed, bytes/mib, got+shift, addr)
-		}
+		assert.Must(t, ok && got+shift == addr, "segment %d of %d MiB: %#x, want %#x", placed, bytes/mib, got+shift, addr)
 		placed++
 	}
-	if placed != 3074 || d.room == 1<<40 {
-		t.Errorf("%d segments were compared", placed)
-	}
+	assert.That(t, placed == 3074 && d.room != 1<<40, "%d segments were compared", placed)
 }
 
 // However many bytes a device has, addresses do not wrap around, and segments do not overlap.

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // job is PyTorch's allocator with a driver, and the events that the hook would record of it.
@@ -115,17 +116,13 @@ var placing = []string{"", "expandable_segments:True", "roundup_power2_divisions
 func randomJob(r *rapid.T) *hookedJob {
 	conf := rapid.SampledFrom(placing).Draw(r, "settings")
 	parsed, err := ParseSettings(conf, Torch211)
-	if err != nil {
-		r.Fatal(err)
-	}
+	assert.NoError(r, err)
 	j := newHookedJob(parsed, conf, 400*mib)
 	for range rapid.IntRange(1, 80).Draw(r, "operations") {
 		switch kind := rapid.IntRange(0, 11).Draw(r, "kind"); {
 		case kind == 0:
 			j.complete()
-			if err := j.a.EmptyCache(); err != nil {
-				r.Fatal(err)
-			}
+			assert.NoError(r, j.a.EmptyCache())
 		case kind < 5 && len(j.blocks) > 0:
 			j.free(rapid.IntRange(0, len(j.blocks)-1).Draw(r, "block"), rapid.IntRange(0, 5).Draw(r, "shared") == 0)
 		default:
@@ -160,9 +157,7 @@ func TestFindsChanges(t *testing.T) {
 	conf := []string{"", "expandable_segments:True"}
 	for _, text := range conf {
 		parsed, err := ParseSettings(text, Torch211)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		made := func() *hookedJob {
 			j := newHookedJob(parsed, text, 4<<30)
 			for i := range uint64(40) {
@@ -203,8 +198,6 @@ func TestFindsChanges(t *testing.T) {
 				}
 			}
 		}
-		if missed > count/5 {
-			t.Errorf("%q: %d of %d changes were missed", text, missed, count)
-		}
+		assert.That(t, missed <= count/5, "%q: %d of %d changes were missed", text, missed, count)
 	}
 }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // testCard is a device of a fixed size whose segments lie in ascending order, each once.
@@ -45,9 +47,7 @@ func (c *testCard) Unmap(addr, bytes uint64)            { c.used -= bytes }
 func allocator(t testing.TB, conf string, v Version, total uint64) (*Allocator, *testCard) {
 	t.Helper()
 	settings, err := ParseSettings(conf, v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	c := &testCard{size: total}
 	return NewAllocator(AllocatorOptions{Settings: settings, Version: v, Total: total}, c), c
 }
@@ -55,9 +55,7 @@ func allocator(t testing.TB, conf string, v Version, total uint64) (*Allocator, 
 func malloc(t testing.TB, a *Allocator, n, stream uint64) *Block {
 	t.Helper()
 	b, err := a.Malloc(n, stream)
-	if err != nil {
-		t.Fatalf("malloc %d: %v", n, err)
-	}
+	assert.Must(t, err == nil, "malloc %d: %v", n, err)
 	return b
 }
 
@@ -104,12 +102,8 @@ func TestRoundup(t *testing.T) {
 		{list, Torch211, 33 * mib, 33 * mib}, // > is 1
 	} {
 		s, err := ParseSettings(c.conf, c.v)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := s.Round(c.n); got != c.want {
-			t.Errorf("%s, version %d: round(%d) = %d, want %d", c.conf, c.v, c.n, got, c.want)
-		}
+		assert.NoError(t, err)
+		assert.Equal(t, s.Round(c.n), c.want, "%s, version %d: round(%d)", c.conf, c.v, c.n)
 	}
 }
 
@@ -127,12 +121,9 @@ func TestSettingsTaken(t *testing.T) {
 		want := DefaultSettings()
 		c.want(&want)
 		got, err := ParseSettings(c.conf, c.v)
-		if err != nil {
-			t.Errorf("%q: %v", c.conf, err)
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%q: %s", c.conf, diff)
-		}
+		assert.That(t, err == nil, "%q: %v", c.conf, err)
+		diff := cmp.Diff(want, got)
+		assert.That(t, diff == "", "%q: %s", c.conf, diff)
 	}
 }
 
@@ -140,9 +131,8 @@ func TestSettingsTaken(t *testing.T) {
 func TestReservesAreNotModeled(t *testing.T) {
 	for _, conf := range []string{"expandable_segments_reserve:0.5", "expandable_segments_reserve_by_class:[serving:0.25,load:40G]"} {
 		_, err := ParseSettings("expandable_segments:True,"+conf, Torch213)
-		if want := fmt.Sprintf("allocator setting %q: reservations of other sizes are not modeled", conf); err == nil || err.Error() != want {
-			t.Errorf("%v, want %s", err, want)
-		}
+		want := fmt.Sprintf("allocator setting %q: reservations of other sizes are not modeled", conf)
+		assert.That(t, err != nil && err.Error() == want, "%v, want %s", err, want)
 	}
 }
 
@@ -156,9 +146,8 @@ func TestSettingsRefused(t *testing.T) {
 		{"large_segment_size_mb:40", Torch26}, {"large_segment_size_mb:10", Torch211}, {"no_such_key:1", Torch211},
 		{"large_segment_size_mb:64,max_split_size_mb:32", Torch211}, {"max_split_size_mb", Torch211}, {"]", Torch211},
 	} {
-		if s, err := ParseSettings(c.conf, c.v); err == nil {
-			t.Errorf("%q is taken: %+v", c.conf, s)
-		}
+		s, err := ParseSettings(c.conf, c.v)
+		assert.That(t, err != nil, "%q is taken: %+v", c.conf, s)
 	}
 }
 
@@ -169,22 +158,16 @@ func TestSearch(t *testing.T) {
 	bigAt, smallAt := big.Addr(), small.Addr()
 	a.Free(big)
 	a.Free(small)
-	if b := malloc(t, a, 25*mib, 1); b.Addr() == smallAt || b.Addr() == bigAt {
-		t.Error("a block of stream 0 served stream 1")
-	}
+	b := malloc(t, a, 25*mib, 1)
+	assert.That(t, b.Addr() != smallAt && b.Addr() != bigAt, "a block of stream 0 served stream 1")
 	first := malloc(t, a, 25*mib, 0)
-	if first.Addr() != smallAt || first.Size() != 25*mib {
-		t.Errorf("25 MiB at %#x, %d bytes, want the 30 MiB segment", first.Addr(), first.Size())
-	}
+	assert.That(t, first.Addr() == smallAt && first.Size() == 25*mib, "25 MiB at %#x, %d bytes, want the 30 MiB segment", first.Addr(), first.Size())
 	rest := malloc(t, a, 5*mib, 0)
-	if rest.Addr() != smallAt+25*mib {
-		t.Errorf("5 MiB at %#x, want the rest of the 30 MiB segment", rest.Addr())
-	}
+	assert.Equal(t, rest.Addr(), smallAt+25*mib, "5 MiB at")
 	a.Free(first)
 	a.Free(rest)
-	if whole := malloc(t, a, 30*mib, 0); whole.Addr() != smallAt || whole.Size() != 30*mib {
-		t.Errorf("30 MiB at %#x, %d bytes: the halves did not merge", whole.Addr(), whole.Size())
-	}
+	whole := malloc(t, a, 30*mib, 0)
+	assert.That(t, whole.Addr() == smallAt && whole.Size() == 30*mib, "30 MiB at %#x, %d bytes: the halves did not merge", whole.Addr(), whole.Size())
 }
 
 // A card that is full gives what is free back, and the request is not sought again.
@@ -214,12 +197,9 @@ func TestRecordStream(t *testing.T) {
 	at := b.Addr()
 	a.RecordStream(b, 0)
 	a.RecordStream(b, 7)
-	if !a.Free(b) || a.Stats().Allocated.Now != 0 || a.Stats().Active.Now != 20*mib {
-		t.Errorf("a block that stream 7 uses is not pending: %+v", a.Stats())
-	}
-	if again := malloc(t, a, 20*mib, 0); again.Addr() == at {
-		t.Error("a pending block served a request")
-	}
+	assert.That(t, a.Free(b) && a.Stats().Allocated.Now == 0 && a.Stats().Active.Now == 20*mib, "a block that stream 7 uses is not pending: %+v", a.Stats())
+	again := malloc(t, a, 20*mib, 0)
+	assert.That(t, again.Addr() != at, "a pending block served a request")
 	a.Complete(b)
 	a.Complete(b)
 	if again := malloc(t, a, 20*mib, 0); again.Addr() != at {
@@ -236,13 +216,9 @@ func TestDeferredFree(t *testing.T) {
 	a.BeginPool(PoolID{0, 1}, func(uint64) bool { return true })
 	a.RecordStream(inside, 7)
 	for _, b := range []*Block{inside, outside} {
-		if !a.Free(b) || b.State() != Waiting {
-			t.Error("a free in a scope is not deferred")
-		}
+		assert.That(t, a.Free(b) && b.State() == Waiting, "a free in a scope is not deferred")
 	}
-	if err := a.EndPool(PoolID{0, 1}); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, a.EndPool(PoolID{0, 1}))
 	malloc(t, a, 1, 0)
 	if inside.State() != Free || outside.State() != Waiting || !slices.Equal(a.Pending(), []*Block{outside}) {
 		t.Errorf("states %d, %d", inside.State(), outside.State())
@@ -260,22 +236,14 @@ func TestPrivatePool(t *testing.T) {
 		t.Error("a scope that does not accept the stream took its request")
 	}
 	b := malloc(t, a, 20*mib, 3)
-	if a.EndPool(id) != nil {
-		t.Error("the scope was not open")
-	}
+	assert.That(t, a.EndPool(id) == nil, "the scope was not open")
 	a.Free(b)
 	reserved := a.Stats().Reserved.Now
 	a.EmptyCache()
-	if a.Stats().Reserved.Now != reserved {
-		t.Error("a pool in use was released")
-	}
-	if a.ReleasePool(id) != nil || a.ReleasePool(id) == nil || a.EndPool(id) == nil {
-		t.Error("ends of the pool")
-	}
+	assert.That(t, a.Stats().Reserved.Now == reserved, "a pool in use was released")
+	assert.That(t, a.ReleasePool(id) == nil && a.ReleasePool(id) != nil && a.EndPool(id) != nil, "ends of the pool")
 	a.EmptyCache()
-	if got := a.Stats().Reserved.Now; got != reserved-20*mib {
-		t.Errorf("%d bytes are reserved, want %d", got, reserved-20*mib)
-	}
+	assert.Equal(t, a.Stats().Reserved.Now, reserved-20*mib)
 }
 
 // An expandable segment maps pages as needed, and unmaps those that lie wholly inside of what
@@ -288,27 +256,22 @@ func TestExpandable(t *testing.T) {
 	}
 	a.Free(first)
 	a.EmptyCache() // 0 to 30 is free and maps 0 to 20 on its own; 55 to 60 is free within a page
-	if got := a.Stats().Reserved.Now; got != 40*mib {
-		t.Errorf("%d MiB are reserved, want 40", got/mib)
-	}
+	got := a.Stats().Reserved.Now
+	assert.That(t, got == 40*mib, "%d MiB are reserved, want 40", got/mib)
 	if third := malloc(t, a, 40*mib, 0); third.Addr() != second.Addr()+25*mib || a.Stats().Reserved.Now != 80*mib {
 		t.Errorf("third at %#x, reserved %d MiB", third.Addr(), a.Stats().Reserved.Now/mib)
 	}
-	if fourth := malloc(t, a, 25*mib, 0); fourth.Addr() != second.Addr()-30*mib {
-		t.Errorf("fourth at %#x: the unmapped front was not used", fourth.Addr())
-	}
+	fourth := malloc(t, a, 25*mib, 0)
+	assert.That(t, fourth.Addr() == second.Addr()-30*mib, "fourth at %#x: the unmapped front was not used", fourth.Addr())
 }
 
 func TestExpandableRefusedHalfway(t *testing.T) {
 	a, c := allocator(t, "expandable_segments:True", Torch211, 100*mib)
 	a.Free(malloc(t, a, 30*mib, 0))
 	other := malloc(t, a, 30*mib, 1)
-	if _, err := a.Malloc(100*mib, 0); err == nil {
-		t.Fatal("100 MiB beside 40 on a card of 100")
-	}
-	if c.used != 40*mib || a.Stats().Reserved.Now != 40*mib {
-		t.Errorf("card %d MiB, reserved %d MiB", c.used/mib, a.Stats().Reserved.Now/mib)
-	}
+	_, err := a.Malloc(100*mib, 0)
+	assert.Must(t, err != nil, "100 MiB beside 40 on a card of 100")
+	assert.That(t, c.used == 40*mib && a.Stats().Reserved.Now == 40*mib, "card %d MiB, reserved %d MiB", c.used/mib, a.Stats().Reserved.Now/mib)
 	a.Free(other)
 	checkLayout(t, a)
 }
@@ -316,9 +279,8 @@ func TestExpandableRefusedHalfway(t *testing.T) {
 func TestOversize(t *testing.T) {
 	a, _ := allocator(t, "max_split_size_mb:40", Torch211, 200*mib)
 	a.Free(malloc(t, a, 60*mib, 0))
-	if b := malloc(t, a, 30*mib, 0); b.Size() != 30*mib {
-		t.Error("an oversize block served a small request")
-	}
+	b := malloc(t, a, 30*mib, 0)
+	assert.That(t, b.Size() == 30*mib, "an oversize block served a small request")
 	if b := malloc(t, a, 50*mib, 0); b.Size() != 60*mib {
 		t.Errorf("50 MiB got %d MiB, want the block of 60: less than 20 more", b.Size()/mib)
 	}
@@ -326,16 +288,13 @@ func TestOversize(t *testing.T) {
 	a.Free(malloc(t, a, 90*mib, 0))
 	malloc(t, a, 50*mib, 0) // 40 more than asked for is too much
 	malloc(t, a, 60*mib, 0) // oversize blocks are released for it
-	if stats := a.Stats(); stats.Retries != 0 || stats.DeviceFrees != 1 || stats.Reserved.Now != 110*mib {
-		t.Errorf("%+v", stats)
-	}
+	stats := a.Stats()
+	assert.That(t, stats.Retries == 0 && stats.DeviceFrees == 1 && stats.Reserved.Now == 110*mib, "%+v", stats)
 }
 
 func TestGarbage(t *testing.T) {
 	settings, err := ParseSettings("garbage_collection_threshold:0.5", Torch211)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	a := NewAllocator(AllocatorOptions{Settings: settings, Version: Torch211, Total: 400 * mib, Fraction: 0.5}, &testCard{size: 400 * mib})
 	old := malloc(t, a, 60*mib, 0)
 	young := malloc(t, a, 70*mib, 0)
@@ -343,17 +302,15 @@ func TestGarbage(t *testing.T) {
 	malloc(t, a, 10*mib, 1)
 	a.Free(young)
 	malloc(t, a, 50*mib, 1) // 40 MiB above the threshold: what is older than the mean goes
-	if stats := a.Stats(); stats.Reserved.Now != 130*mib || stats.DeviceFrees != 1 {
-		t.Errorf("%+v", stats)
-	}
+	stats := a.Stats()
+	assert.That(t, stats.Reserved.Now == 130*mib && stats.DeviceFrees == 1, "%+v", stats)
 }
 
 func TestFractionOfOne(t *testing.T) {
 	for v, limited := range map[Version]bool{Torch26: true, Torch211: false} {
 		a := NewAllocator(AllocatorOptions{Settings: DefaultSettings(), Version: v, Total: 100 * mib, Fraction: 1}, &testCard{size: 200 * mib})
-		if _, err := a.Malloc(150*mib, 0); (err != nil) != limited {
-			t.Errorf("version %d: %v", v, err)
-		}
+		_, err := a.Malloc(150*mib, 0)
+		assert.That(t, (err != nil) == limited, "version %d: %v", v, err)
 	}
 }
 
@@ -378,17 +335,11 @@ func checkLayout(t interface {
 	for _, s := range a.Segments() {
 		at := s.Addr
 		for i, b := range s.Blocks {
-			if b.addr != at || b.size == 0 || b.size%unit != 0 {
-				t.Fatalf("block at %#x of %d bytes, where %#x comes next", b.addr, b.size, at)
-			}
+			assert.Must(t, b.addr == at && b.size != 0 && b.size%unit == 0, "block at %#x of %d bytes, where %#x comes next", b.addr, b.size, at)
 			at += b.size
-			if orders[b] != b.idle() {
-				t.Fatalf("block at %#x: idle %v, in an order %v", b.addr, b.idle(), orders[b])
-			}
+			assert.Must(t, orders[b] == b.idle(), "block at %#x: idle %v, in an order %v", b.addr, b.idle(), orders[b])
 			delete(orders, b)
-			if i > 0 && b.idle() && s.Blocks[i-1].idle() && b.mapped == s.Blocks[i-1].mapped {
-				t.Fatalf("idle neighbours at %#x", b.addr)
-			}
+			assert.Must(t, i <= 0 || !b.idle() || !s.Blocks[i-1].idle() || b.mapped != s.Blocks[i-1].mapped, "idle neighbours at %#x", b.addr)
 			if b.mapped {
 				reserved += b.size
 			}
@@ -402,14 +353,11 @@ func checkLayout(t interface {
 				requested += b.requested
 			}
 		}
-		if at != s.Addr+s.Size {
-			t.Fatalf("segment at %#x: blocks end at %#x", s.Addr, at)
-		}
+		assert.Must(t, at == s.Addr+s.Size, "segment at %#x: blocks end at %#x", s.Addr, at)
 	}
 	got := [...]uint64{a.stats.Reserved.Now, a.stats.Active.Now, a.stats.Allocated.Now, a.stats.Requested.Now}
-	if want := [...]uint64{reserved, active, allocated, requested}; got != want || len(orders) > 0 {
-		t.Fatalf("sums %v, blocks say %v; %d idle blocks in no segment", got, want, len(orders))
-	}
+	want := [...]uint64{reserved, active, allocated, requested}
+	assert.Must(t, got == want && len(orders) <= 0, "sums %v, blocks say %v; %d idle blocks in no segment", got, want, len(orders))
 }
 
 func TestRandomOperations(t *testing.T) {
@@ -417,9 +365,7 @@ func TestRandomOperations(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v := rapid.SampledFrom([]Version{Torch26, Torch211, Torch213}).Draw(t, "version")
 		settings, err := ParseSettings(rapid.SampledFrom(confs).Draw(t, "settings"), v)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		c := &testCard{size: 300 * mib}
 		a := NewAllocator(AllocatorOptions{Settings: settings, Version: v, Total: c.size, Fraction: rapid.SampledFrom([]float64{0, 0.8}).Draw(t, "fraction")}, c)
 		var live, pending []*Block
@@ -458,9 +404,7 @@ func TestRandomOperations(t *testing.T) {
 			"scope": func(t *rapid.T) {
 				if scopes > 0 {
 					scopes--
-					if a.EndPool(PoolID{0, 1}) != nil || a.ReleasePool(PoolID{0, 1}) != nil {
-						t.Fatal("scope")
-					}
+					assert.Must(t, a.EndPool(PoolID{0, 1}) == nil && a.ReleasePool(PoolID{0, 1}) == nil, "scope")
 					return
 				}
 				scopes++
@@ -468,9 +412,7 @@ func TestRandomOperations(t *testing.T) {
 			},
 			"": func(t *rapid.T) {
 				checkLayout(t, a)
-				if c.used != a.stats.Reserved.Now {
-					t.Fatalf("the card has %d bytes in use, the allocator %d", c.used, a.stats.Reserved.Now)
-				}
+				assert.Must(t, c.used == a.stats.Reserved.Now, "the card has %d bytes in use, the allocator %d", c.used, a.stats.Reserved.Now)
 			},
 		})
 	})
@@ -484,7 +426,6 @@ func TestOversizeExactly(t *testing.T) {
 	a.Free(small)
 	a.Free(large)
 	malloc(t, a, 90*mib, 0)
-	if stats := a.Stats(); stats.Retries != 0 || stats.DeviceFrees != 2 || stats.Reserved.Now != 110*mib {
-		t.Errorf("%+v", stats)
-	}
+	stats := a.Stats()
+	assert.That(t, stats.Retries == 0 && stats.DeviceFrees == 2 && stats.Reserved.Now == 110*mib, "%+v", stats)
 }

@@ -49,24 +49,49 @@ const unknownTotal = 150_754_820_096
 // Run replays all events of a source. The error says which event contradicts those before.
 func Run(source trace.Source, o Options) ([]Outcome, error) {
 	r := NewReplay(o)
-	for {
-		batch, err := source.Next()
-		if errors.Is(err, io.EOF) {
-			return r.Outcomes(), nil
-		}
+	if err := r.run(source); err != nil {
+		return nil, err
+	}
+	return r.Outcomes(), nil
+}
+
+// RunParts is [Run] in several passes over a source that open opens, with at most `together` replays in each: every replay
+// has a copy of what is live.
+func RunParts[S interface {
+	trace.Source
+	io.Closer
+}](open func() (S, error), o Options, together int) ([]Outcome, error) {
+	out := make([]Outcome, len(o.Settings))
+	for rest := NewReplay(o).jobs; len(rest) > 0; {
+		r := NewReplay(o)
+		n := min(together, len(rest))
+		r.jobs = r.jobs[len(r.jobs)-len(rest):][:n]
+		rest = rest[n:]
+		source, err := open()
 		if err != nil {
 			return nil, err
 		}
-		for i := range batch.Len() {
-			e := batch.Event(i)
-			if err := r.Add(&e); err != nil {
-				return nil, err
-			}
-			if o.UntilRefused && r.refused() {
-				return r.Outcomes(), nil
-			}
+		if err := errors.Join(r.run(source), source.Close()); err != nil {
+			return nil, err
+		}
+		r.addTo(out)
+	}
+	return out, nil
+}
+
+func (r *Replay) run(source trace.Source) error {
+	for e, err := range trace.Events(source) {
+		if err != nil {
+			return err
+		}
+		if err := r.Add(e); err != nil {
+			return err
+		}
+		if r.UntilRefused && r.refused() {
+			return nil
 		}
 	}
+	return nil
 }
 
 func (r *Replay) refused() bool {
@@ -81,6 +106,7 @@ type Replay struct {
 	totals map[int32]uint64   // bytes of each device whose size is known
 	others *accounting.Others // nil without a Card
 	jobs   []*job
+	marked bool // the last event was the end of an iteration
 }
 
 // NewReplay is a replay before the first event.
@@ -168,12 +194,14 @@ func (r *Replay) Add(e *trace.Event) error {
 		}
 	}
 	outcome, block := r.live.Add(e)
+	quiet := r.marked
+	r.marked = e.Kind == trace.KindIteration
 	switch e.Kind {
 	case trace.KindArena:
 		return r.begin(e)
 	case trace.KindIteration:
 		for _, j := range r.jobs {
-			j.mark()
+			j.mark(quiet)
 		}
 		return nil
 	case trace.KindReclaim:
@@ -218,8 +246,14 @@ func (r *Replay) begin(e *trace.Event) error {
 	if words["graph_memory"] != "" {
 		return nil
 	}
-	if words["main"] == "1" && e.Provided > 0 { // it reserves as many addresses as the device has bytes
-		r.totals[e.Device] = uint64(e.Provided)
+	if words["main"] == "1" {
+		total, err := e.CardMemory(words["total"])
+		if err != nil {
+			return err
+		}
+		if total > 0 {
+			r.totals[e.Device] = total
+		}
 	}
 	at := place{device: e.Device, stream: uint64(e.Stream)}
 	if text := words["pool"]; text != "" {
@@ -355,6 +389,12 @@ func (j *job) release(at place) {
 // Outcomes returns what each of the settings took so far.
 func (r *Replay) Outcomes() []Outcome {
 	out := make([]Outcome, len(r.Settings))
+	r.addTo(out)
+	return out
+}
+
+// addTo adds the replays to what each of the settings took. The likeliest of each comes first.
+func (r *Replay) addTo(out []Outcome) {
 	for _, j := range r.jobs {
 		o := &out[j.of]
 		if j.likeliest() {
@@ -376,7 +416,6 @@ func (r *Replay) Outcomes() []Outcome {
 			o.Least[number], o.Greatest[number] = min(o.Least[number], peak), max(o.Greatest[number], peak)
 		}
 	}
-	return out
 }
 
 // VersionOf returns the version of torch among the frameworks of a recording, "torch 2.11.0+cu130"; ok is false

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // list gives events, whose contexts are indexes in texts.
@@ -49,9 +50,7 @@ func (l *list) on(stream int64) { l.events[len(l.events)-1].Stream = stream }
 func reserved(t *testing.T, l *list) (native, expandable, refused int64) {
 	t.Helper()
 	out, err := Run(l, Options{Settings: settings(), Version: Torch211, Text: func(c int32) string { return l.texts[c] }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return out[0].Reserved[0] / mib, out[1].Reserved[0] / mib, out[0].Refused
 }
 
@@ -144,17 +143,13 @@ func TestDamaged(t *testing.T) {
 	l := &list{}
 	l.add(trace.KindArena, 0, 1<<40, 0, "pool=x")
 	_, err := Run(l, Options{Settings: settings(), Version: Torch211, Text: func(c int32) string { return l.texts[c] }})
-	if err == nil || !strings.Contains(err.Error(), `event 0: arena 0: pool="x"`) {
-		t.Errorf("a pool without numbers: %v", err)
-	}
+	assert.That(t, err != nil && strings.Contains(err.Error(), `event 0: arena 0: pool="x"`), "a pool without numbers: %v", err)
 	l = &list{}
 	l.add(trace.KindArena, 0, 1<<40, 0, "")
 	l.add(trace.KindAlloc, 0, 1<<40, mib, "")
 	l.add(trace.KindAlloc, 0, 1<<40, mib, "")
 	_, err = Run(l, Options{Settings: settings(), Version: Torch211, Text: func(c int32) string { return l.texts[c] }})
-	if err == nil || !strings.Contains(err.Error(), "event 2: a block at 0x10000000000, where one is live") {
-		t.Errorf("two blocks at an address: %v", err)
-	}
+	assert.That(t, err != nil && strings.Contains(err.Error(), "event 2: a block at 0x10000000000, where one is live"), "two blocks at an address: %v", err)
 }
 
 // TestScatter: the slots of a scatter are all different, for each seed.
@@ -164,9 +159,7 @@ func TestScatter(t *testing.T) {
 		used := map[uint64]bool{}
 		for range 1<<slotBits + 100 {
 			addr, ok := s.Alloc(2 * mib)
-			if !ok || addr == 0 || used[addr] {
-				t.Fatalf("seed %d: %#x after %d segments: %v", seed+1, addr, len(used), ok)
-			}
+			assert.Must(t, ok && addr != 0 && !used[addr], "seed %d: %#x after %d segments: %v", seed+1, addr, len(used), ok)
 			used[addr] = true
 		}
 	}
@@ -190,9 +183,7 @@ func TestBand(t *testing.T) {
 	}
 	l := job()
 	out, err := Run(l, Options{Settings: settings(), Version: Torch211, Placements: 8, Text: func(c int32) string { return l.texts[c] }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	if n := out[0]; n.Least[0] != 100*mib || n.Greatest[0] != 120*mib || n.Reserved[0] < n.Least[0] || n.Reserved[0] > n.Greatest[0] {
 		t.Errorf("native: %d MiB, %d to %d; want from 100 to 120", n.Reserved[0]/mib, n.Least[0]/mib, n.Greatest[0]/mib)
 	}
@@ -215,9 +206,7 @@ func TestBandOfWaits(t *testing.T) {
 	l.add(trace.KindFree, 0, 1<<42, 30*mib, "")
 	l.add(trace.KindAlloc, 0, 1<<43, 60*mib, "") // 30 MiB are free in each case
 	out, err := Run(l, Options{Settings: settings(), Version: Torch211, Placements: 1, Text: func(c int32) string { return l.texts[c] }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	if n := out[0]; n.Reserved[0] != 120*mib || n.Least[0] != 120*mib || n.Greatest[0] != 150*mib {
 		t.Errorf("native: %d MiB, %d to %d; want 120, to 150", n.Reserved[0]/mib, n.Least[0]/mib, n.Greatest[0]/mib)
 	}
@@ -233,14 +222,12 @@ func TestBandOfWaits(t *testing.T) {
 // TestVersionOf: the rules follow the torch of the recording.
 func TestVersionOf(t *testing.T) {
 	for text, want := range map[string]Version{"torch 2.6.0": Torch26, "torch 2.11.0+cu130": Torch211, "torch 2.13.0": Torch213} {
-		if v, ok := VersionOf([]string{"CUDA 13.0", text}); !ok || v != want {
-			t.Errorf("%s: %v, %v", text, v, ok)
-		}
+		v, ok := VersionOf([]string{"CUDA 13.0", text})
+		assert.That(t, ok && v == want, "%s: %v, %v", text, v, ok)
 	}
 	for _, text := range []string{"jax 0.11", "torch unknown"} {
-		if v, ok := VersionOf([]string{text}); ok {
-			t.Errorf("%s: %v", text, v)
-		}
+		v, ok := VersionOf([]string{text})
+		assert.That(t, !ok, "%s: %v", text, v)
 	}
 }
 
@@ -252,19 +239,14 @@ func TestCalls(t *testing.T) {
 	for range 10 {
 		for range 3 {
 			b, err := a.Malloc(30<<20, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			a.Free(b)
-			if err := a.EmptyCache(); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, a.EmptyCache())
 		}
-		j.mark()
+		j.mark(false)
 	}
-	if maps, unmaps := j.calls.means(); maps != 3 || unmaps != 3 {
-		t.Errorf("%v maps and %v unmaps an iteration, want 3 of each", maps, unmaps)
-	}
+	maps, unmaps := j.calls.means()
+	assert.That(t, maps == 3 && unmaps == 3, "%v maps and %v unmaps an iteration, want 3 of each", maps, unmaps)
 	j.calls.ended = steadyFrom
 	if maps, _ := j.calls.means(); maps != 0 {
 		t.Errorf("%v maps without a steady iteration, want 0", maps)

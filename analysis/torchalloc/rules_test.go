@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // With large_segment_size_mb L is the segment below 10 MiB, the page of large expandable
@@ -33,9 +35,8 @@ func TestLargeSegment(t *testing.T) {
 			default:
 				want = (size + 2*mib - 1) / (2 * mib) * 2 * mib
 			}
-			if got := a.Stats().Reserved.Now; got != want {
-				t.Fatalf("%d bytes, L %d, expandable %v: %d reserved, want %d", n, l, expandable, got, want)
-			}
+			got := a.Stats().Reserved.Now
+			assert.Must(t, got == want, "%d bytes, L %d, expandable %v: %d reserved, want %d", n, l, expandable, got, want)
 		}
 	})
 }
@@ -51,9 +52,8 @@ func TestNestedScopes(t *testing.T) {
 		a.BeginPool(PoolID{0, 2}, all)
 		a.BeginPool(PoolID{0, 8}, func(uint64) bool { return false })
 		b := malloc(t, a, 1, 0)
-		if got := b.pool.owner.id; got != (PoolID{0, want}) {
-			t.Errorf("version %d: pool %v, want 0.%d", v, got, want)
-		}
+		got := b.pool.owner.id
+		assert.That(t, got == (PoolID{0, want}), "version %d: pool %v, want 0.%d", v, got, want)
 	}
 }
 
@@ -65,22 +65,17 @@ func TestReleaseInScope(t *testing.T) {
 		for id, bytes := range map[PoolID]uint64{{0, 1}: 50 * mib, {0, 2}: 70 * mib} {
 			a.BeginPool(id, func(uint64) bool { return true })
 			a.Free(malloc(t, a, bytes, 0))
-			if err := a.EndPool(id); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, a.EndPool(id))
 		}
-		if err := a.ReleasePool(PoolID{0, 1}); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, a.ReleasePool(PoolID{0, 1}))
 		a.BeginPool(PoolID{0, 3}, func(uint64) bool { return true })
 		err := a.EmptyCache()
 		want := uint64(100 * mib) // the default pool, and the pool in use
 		if v == Torch26 {
 			want = 150 * mib
 		}
-		if got := a.Stats().Reserved.Now; got != want || (err != nil) != (v == Torch26) {
-			t.Errorf("version %d: %d MiB reserved, want %d; %v", v, got/mib, want/mib, err)
-		}
+		got := a.Stats().Reserved.Now
+		assert.That(t, got == want && (err != nil) == (v == Torch26), "version %d: %d MiB reserved, want %d; %v", v, got/mib, want/mib, err)
 	}
 }
 
@@ -98,9 +93,7 @@ func TestOversizeLoop(t *testing.T) {
 		for _, mibs := range rapid.SliceOfN(rapid.Uint64Range(6, 60), 1, 8).Draw(t, "blocks") {
 			stream := rapid.Uint64Range(0, 1).Draw(t, "stream")
 			b, err := a.Malloc(2*mibs*mib, stream)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			if held = append(held, b); stream == 0 && b.Size() >= s {
 				sizes = append(sizes, b.Size())
 			}
@@ -121,9 +114,8 @@ func TestOversizeLoop(t *testing.T) {
 				}
 			}
 		}
-		if got := a.releaseOversize(a.large, size, 0); got != (sum >= want) {
-			t.Fatalf("of %v for %d: %v", sizes, want, got)
-		}
+		got := a.releaseOversize(a.large, size, 0)
+		assert.Must(t, got == (sum >= want), "of %v for %d: %v", sizes, want, got)
 		if got := reserved - a.Stats().Reserved.Now; got != sum {
 			t.Fatalf("of %v for %d: %d bytes released, want %d", sizes, want, got, sum)
 		}
@@ -141,9 +133,7 @@ func TestGarbageRounds(t *testing.T) {
 		var blocks []*Block
 		for i := range rapid.IntRange(1, 12).Draw(t, "blocks") {
 			b, err := a.Malloc(uint64(20+2*i)*mib, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			blocks = append(blocks, b)
 		}
 		ages := map[*Block]uint64{}
@@ -177,8 +167,7 @@ func TestGarbageRounds(t *testing.T) {
 			want += b.size
 		}
 		a.collectGarbage()
-		if got := a.Stats().Reserved.Now; got != want {
-			t.Fatalf("%d of %d bytes are left, want %d", got, reserved, want)
-		}
+		got := a.Stats().Reserved.Now
+		assert.Must(t, got == want, "%d of %d bytes are left, want %d", got, reserved, want)
 	})
 }

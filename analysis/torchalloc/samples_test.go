@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/memprof/memprof/trace/dataset"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // settings are those without PYTORCH_CUDA_ALLOC_CONF, and expandable segments.
@@ -27,19 +28,13 @@ func TestZoo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			run, err := dataset.Open(filepath.Join("../../samples/zoo", name))
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			process := run.Processes[0]
 			reader, err := process.NewReader()
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			defer reader.Close()
 			out, err := Run(reader, Options{Settings: settings(), Version: Torch211, Text: process.Strings().Text})
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			got := [2]int64{out[0].Reserved[0] / mib, out[1].Reserved[0] / mib}
 			if got != want || out[0].Refused != 0 || out[1].Refused != 0 {
 				t.Errorf("%d MiB native and expandable, %d and %d refused; PyTorch reserved %d", got, out[0].Refused, out[1].Refused, want)

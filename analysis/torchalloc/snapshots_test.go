@@ -7,6 +7,7 @@ import (
 	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/dataset"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // Snapshots that PyTorch wrote on a GPU are followed: the same addresses, segments and sizes of blocks.
@@ -17,9 +18,7 @@ func TestFollowsSnapshots(t *testing.T) {
 			t.Fatal(err)
 		}
 		run, err := dataset.Open(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		process := run.Processes[0]
 		f := torchalloc.NewFollower(torchalloc.Torch211, process.Strings().Text)
 		f.Sized = true
@@ -27,8 +26,6 @@ func TestFollowsSnapshots(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		t.Logf("%s: %+v", name, f.Followed)
-		if f.Allocs < 20 || f.Segments == 0 {
-			t.Errorf("%s: %d allocations in %d segments were compared", name, f.Allocs, f.Segments)
-		}
+		assert.That(t, f.Allocs >= 20 && f.Segments != 0, "%s: %d allocations in %d segments were compared", name, f.Allocs, f.Segments)
 	}
 }

@@ -22,47 +22,40 @@ type Observed struct {
 	NotFollowed string    // why the model did not follow; "" if nothing tried
 }
 
-// Sums follows the sums of one device. Of a device whose chunks are known they are nil: then C is what it is.
+// Sums follows C of one device: the ledger's where chunks are known, else what the allocator's own sums say.
 type Sums struct {
 	Observed
 	C       int64 // now; -1 when it has not been read since the last change
 	Changed int64 // seq of the last event that changed the device
 
-	peakSeq, peakC int64 // C at the peak of that seq
+	peakSeq, peakC int64 // C read at the peak of that seq
 	maxC           int64
 	iterationC     int64 // greatest of the iteration
 }
 
-// NewSums is of a device where C is c so far, and was at most iterationC in this iteration.
-func NewSums(allocator string, c, iterationC int64) *Sums {
-	return &Sums{Observed: Observed{Allocator: allocator}, Changed: -1, C: c, peakSeq: -1, peakC: -1, maxC: -1, iterationC: iterationC}
-}
+// NewSums is of a device where nothing happened.
+func NewSums() Sums { return Sums{Changed: -1, peakSeq: -1, peakC: -1, maxC: -1} }
 
-// Now is C after the event at hand, where the ledger has c; -1 if it was not read.
-func (t *Sums) Now(c int64) int64 {
-	if t == nil {
-		return c
-	}
-	return t.C
-}
-
-// Change notes that the event seq changed the device: C is not known until it is read again.
+// Change notes that the event seq changed the device.
 func (t *Sums) Change(d *ledger.Device, seq int64) {
-	if t == nil {
-		return
-	}
-	t.Changed, t.C = seq, -1
+	t.Changed, t.C = seq, d.Known(d.C)
 	if d.Live == 0 {
 		t.C = 0
 	}
 }
 
-// Begin starts the trace after its opening rows.
-func (t *Sums) Begin() {
-	if t != nil {
+// Observe counts the state after the last change among the greatest.
+func (t *Sums) Observe() {
+	if t.C > t.maxC {
+		t.maxC = t.C
+	}
+	if t.C > t.iterationC {
 		t.iterationC = t.C
 	}
 }
+
+// Begin starts the trace after its opening rows.
+func (t *Sums) Begin() { t.iterationC = t.C }
 
 // Statistics takes the sums of the allocator: C and R after the events before, and the greatest C it
 // has had. own are the terms of its arenas. The sums are read on the allocator's threads, so an event
@@ -88,44 +81,30 @@ func (t *Sums) Statistics(e *trace.Event, d *ledger.Device, own ledger.Split) (a
 	return true
 }
 
-// Mark ends an iteration with a greatest T, where the ledger has a greatest C and one at its end: it returns both as known.
-func (t *Sums) Mark(peakT, peakC, endC int64) (int64, int64) {
-	if t == nil {
-		return peakC, endC
-	}
-	peakC, endC = notBelow(t.iterationC, peakT), t.C
+// Mark ends an iteration with a greatest T. It returns the greatest C and the one at its end, -1 where they are not known.
+func (t *Sums) Mark(peakT int64) (peakC, endC int64) {
+	peakC, endC = ledger.KnownC(t.iterationC, peakT), t.C
 	t.iterationC = t.C
 	return peakC, endC
 }
 
-// MaxC is the greatest C, where the greatest T is maxT and the ledger has maxC; -1 if it is not known.
-func (t *Sums) MaxC(maxT, maxC int64) int64 {
-	if t == nil {
-		return maxC
+// MaxC is the greatest C, where the greatest T is maxT; -1 if it is not known.
+func (t *Sums) MaxC(maxT int64) int64 { return ledger.KnownC(t.maxC, maxT) }
+
+// Fill gives the instant after the last change the C that was read, if it has none.
+func (t *Sums) Fill(now *ledger.Instant) {
+	if now.C < 0 {
+		now.C = t.C
 	}
-	return notBelow(t.maxC, maxT)
 }
 
-// PeakC is C at the peak; -1 if it is not known.
-func (t *Sums) PeakC(peak *ledger.Instant) int64 {
+// FillPeak does so with the peak.
+func (t *Sums) FillPeak(peak *ledger.Instant) {
 	switch {
-	case t == nil:
-		return peak.C
+	case peak.C >= 0:
 	case peak.T == 0:
-		return 0
-	case t.peakSeq == peak.Seq:
-		return t.peakC
+		peak.C = 0
+	case peak.Seq == t.peakSeq:
+		peak.C = t.peakC
 	}
-	return -1
-}
-
-// notBelow is a greatest C, or -1: one that is less than the greatest T has missed the peak.
-func notBelow(c, t int64) int64 {
-	switch {
-	case t == 0:
-		return max(c, 0)
-	case c < t:
-		return -1
-	}
-	return c
 }

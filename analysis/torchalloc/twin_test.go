@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 var twinFile = flag.String("twin", "", "a file of samples/jobs/allocator_twin.py to hold the model against")
@@ -20,21 +22,15 @@ var twinFile = flag.String("twin", "", "a file of samples/jobs/allocator_twin.py
 // demands its address for every block and its sums behind every operation.
 func TestTwin(t *testing.T) {
 	files, err := filepath.Glob("testdata/twin-*.txt.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	if *twinFile != "" {
 		files = []string{*twinFile}
 	}
-	if len(files) == 0 {
-		t.Fatal("no files of torch's answers")
-	}
+	assert.Must(t, len(files) != 0, "no files of torch's answers")
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			f, err := os.Open(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			defer f.Close()
 			var in io.Reader = f
 			if strings.HasSuffix(file, ".gz") {
@@ -43,9 +39,7 @@ func TestTwin(t *testing.T) {
 				}
 			}
 			count, err := followTwin(in)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			t.Logf("%d operations agree", count)
 		})
 	}
@@ -110,9 +104,8 @@ func followTwin(in io.Reader) (count int, err error) {
 func TestTwinCounts(t *testing.T) {
 	const head, free, allocated = "torch=2.11.0 total=1073741824 fraction=0 ", "f 0 2097152 0 0 0\n", "a 0 1000 0 4096 2097152 1024 1024 1000\n"
 	for fields, fails := range map[string]bool{"conf=": false, "operations=2 conf=": false, "operations=3 conf=": true, "operations=1 conf=": true} {
-		if count, err := followTwin(strings.NewReader(head + fields + "\n" + allocated + free)); (err != nil) != fails || !fails && count != 2 {
-			t.Errorf("%q: %d operations, %v; want an error: %v", fields, count, err, fails)
-		}
+		count, err := followTwin(strings.NewReader(head + fields + "\n" + allocated + free))
+		assert.That(t, (err != nil) == fails && (fails || count == 2), "%q: %d operations, %v; want an error: %v", fields, count, err, fails)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/memprof/memprof/analysis/accounting"
+	"github.com/memprof/memprof/analysis/iterations"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
 )
@@ -87,6 +88,7 @@ type feed struct {
 	requesting bool  // a request has reclaimed memory, and its own event, alloc or oom, has not come yet
 
 	allocs, marks int64
+	calls         iterations.CallLog
 	leftOut       int64 // arenas
 }
 
@@ -146,11 +148,15 @@ func (f *feed) add(e *trace.Event, out []op) ([]op, error) {
 		return f.begin(e, o, out)
 	case trace.KindIteration:
 		f.marks++
+		f.calls.Mark()
 		o.kind = opMark
 		return append(out, o), nil
 	case trace.KindCaptureBegin, trace.KindCaptureEnd:
 		o.kind, o.bytes = opCapture, uint64(e.Requested)
 		return append(out, o), nil
+	case trace.KindTotals:
+		f.calls.Add(e, f.text(e.Context))
+		return out, nil
 	case trace.KindReclaim:
 		name := trace.ParseContext(e.Kind, f.text(e.Context)).Name()
 		f.requesting = e.Arena != trace.NoArena || name == "resume"
@@ -303,7 +309,7 @@ const defaultGranularity = 2 << 20
 func (s *shape) toCard(bytes uint64) {
 	s.limit, s.total = bytes, bytes
 	if s.reservation > 0 && s.main {
-		s.reservation = max(s.reservation, bytes)
+		s.reservation = max(s.reservation, bfc.MainReservation(bytes))
 	}
 }
 
@@ -336,7 +342,12 @@ func newShape(e *trace.Event, words map[string]string) (*shape, error) {
 	}
 	s.reservation = uint64(e.Provided)
 	if s.main {
-		s.limit, s.total = uint64(e.Requested), s.reservation // a main arena reserves what the device has
+		total, err := e.CardMemory(words["total"])
+		if err != nil {
+			return nil, err
+		}
+		s.limit, s.total = uint64(e.Requested), total
+		s.reservation = max(s.reservation, bfc.MainReservation(total))
 	}
 	return s, nil
 }

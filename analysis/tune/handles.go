@@ -16,11 +16,13 @@ type handles struct {
 }
 
 // inRoom is how many of the handles that are mapped next there is room for, at least; inMap, how many handles a
-// map has, at most, unless they would be of more than largestForMap bytes. The hook has the same.
+// map has, at most, unless they would be of more than largestForMap bytes. A map of largeMap bytes has none that are smaller than that. The
+// hook has the same.
 const (
 	inRoom        = 2048
 	inMap         = 4096
 	largestForMap = 16 << 20
+	largeMap      = 1 << 30
 )
 
 // next returns the bytes of the handles of a map of so many bytes, where room bytes can be mapped.
@@ -34,6 +36,9 @@ func (h *handles) next(bytes, room uint64, shortage bool) uint64 {
 	}
 	for h.fine && size > h.page && size > room/inRoom {
 		size /= 2
+	}
+	if h.fine && bytes >= largeMap {
+		size = max(size, largestForMap)
 	}
 	return size
 }

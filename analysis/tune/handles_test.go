@@ -3,6 +3,8 @@ package tune
 import (
 	"math/rand/v2"
 	"testing"
+
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // TestHandles: whole handles of a range are found as by looking at each page.
@@ -43,7 +45,7 @@ func TestHandles(t *testing.T) {
 	}
 }
 
-// TestHandleSize: a map has fewer than 4,096 handles unless memory is short or they are of 16 MiB, and a 2,048th of the room is not exceeded.
+// TestHandleSize: a map of 1 GiB has handles of 16 MiB, also where memory is short; others are no larger than a 2,048th of the room.
 func TestHandleSize(t *testing.T) {
 	const page = 2 << 20
 	for _, test := range []struct {
@@ -51,18 +53,16 @@ func TestHandleSize(t *testing.T) {
 		fine, shortage    bool
 		want              uint64
 	}{
-		{page, 4 << 30, 1 << 40, true, false, page},
-		{page, 8 << 30, 1 << 40, true, false, 2 * page},
+		{page, 1<<30 - page, 1 << 40, true, false, page},
+		{page, 1 << 30, 1 << 40, true, false, 8 * page},
 		{page, 70 << 30, 139 << 30, true, false, 8 * page},
-		{page, 70 << 30, 139 << 30, true, true, page},
+		{page, 70 << 30, 139 << 30, true, true, 8 * page},
 		{page, 70 << 30, 139 << 30, false, false, page},
 		{16 * page, 20 << 20, 8 << 30, true, false, 2 * page},
 		{16 * page, 70 << 30, 139 << 30, true, false, 16 * page},
-		{page, 16 << 30, 16 << 30, true, false, 4 * page},
+		{page, 16 << 30, 16 << 30, true, false, 8 * page},
 	} {
 		h := handles{page: page, size: test.size, fine: test.fine}
-		if got := h.next(test.bytes, test.room, test.shortage); got != test.want {
-			t.Errorf("%+v: got %d", test, got)
-		}
+		assert.Equal(t, h.next(test.bytes, test.room, test.shortage), test.want, "%+v", test)
 	}
 }

@@ -12,11 +12,11 @@ type heap struct {
 	replay   *replay
 	shape    *shape
 	handles  handles
-	loans    *loans // nil but with growth pages
-	reserved uint64 // bytes that it has mapped
-	paid     uint64 // of the request under way: bytes unmapped for it, and not mapped
-	born     int64  // number of its first request among those of all heaps, from 1; 0: it has served none
-	trimmed  bool   // its arena has the policy's trim
+	unplaced *unplaced // nil but with growth pages
+	reserved uint64    // bytes that it has mapped
+	released uint64    // of the request under way: bytes unmapped for it, and not mapped
+	born     int64     // number of its first request among those of all heaps, from 1; 0: it has served none
+	trimmed  bool      // its arena has the policy's trim
 	paused   bool
 	shrunk   bool // its blocks have lost their slack
 	pinned   bool // it is of a pool that somebody holds: nothing of it is unmapped
@@ -29,7 +29,7 @@ func newHeap(p *replay, s *shape) *heap {
 	policy.Limit, policy.Headroom = s.limit, s.headroom
 	reservation := s.reservation
 	if p.limited && p.limit > s.limit { // a larger device than the recorded one
-		reservation = max(reservation, p.limit)
+		reservation = max(reservation, bfc.MainReservation(p.limit))
 		if s.limit > 0 {
 			policy.Limit = p.limit
 		}
@@ -40,7 +40,7 @@ func newHeap(p *replay, s *shape) *heap {
 	h := &heap{replay: p, shape: s, pinned: s.pool, trimmed: got.Trim.When != bfc.TrimNever}
 	size := (got.Handle + got.Page - 1) / got.Page * got.Page
 	if got.Growth == bfc.Pages {
-		h.loans = newLoans(got.Page)
+		h.unplaced = newUnplaced(got.Page)
 	}
 	h.handles = handles{page: got.Page, size: size, fine: got.Fine}
 	h.Device = bfc.NewDevice(bfc.DeviceOptions{VMM: true, Granularity: got.Page, Reservation: reservation})
@@ -76,15 +76,15 @@ func (h *heap) calls() *calls {
 // mapped counts a range that was mapped, which is free of the device no longer.
 func (h *heap) mapped(addr, bytes uint64) {
 	h.handles.add(addr, bytes, h.handles.next(bytes, h.Free(), h.replay.shortNow[h.shape.device]))
-	if h.loans == nil {
+	if h.unplaced == nil {
 		h.calls().mapHandles += handlesOf(bytes)
 	} else {
-		created, moved, old := h.loans.use(addr, bytes)
+		created, moved, old := h.unplaced.use(addr, bytes)
 		h.calls().mapHandles += created
 		h.calls().movedHandles += moved
 		h.calls().oldMappings += old
 	}
-	h.paid -= min(h.paid, bytes)
+	h.released -= min(h.released, bytes)
 	h.count(int64(bytes))
 }
 
@@ -107,7 +107,7 @@ func (h *heap) Grow(bytes uint64) (addr, granted uint64, ok bool) {
 func (h *heap) Map(addr, bytes uint64) bool {
 	p := h.replay
 	p.takeElsewhere(h, bytes)
-	if bytes > h.Free() || p.captures > 0 && h.loans != nil && h.loans.replaces(addr, bytes) || !h.Device.Map(addr, bytes) {
+	if bytes > h.Free() || p.captures > 0 && h.unplaced != nil && h.unplaced.replaces(addr, bytes) || !h.Device.Map(addr, bytes) {
 		return false
 	}
 	h.calls().remaps++
@@ -115,18 +115,18 @@ func (h *heap) Map(addr, bytes uint64) bool {
 	return true
 }
 
-// Unmap unmaps pages: to undo a Map, or whole handles. What a request undoes is lent to what it maps next.
+// Unmap unmaps pages: to undo a Map, or whole handles. What a request undoes is unplaced to what it maps next.
 func (h *heap) Unmap(addr, bytes uint64) {
 	h.Device.Unmap(addr, bytes)
 	h.handles.remove(addr, bytes)
-	h.paid += bytes
-	if h.loans != nil && h.replay.inRequest && !h.replay.reclaiming {
-		h.loans.lend(addr, bytes)
+	h.released += bytes
+	if h.unplaced != nil && h.replay.inRequest && !h.replay.reclaiming {
+		h.unplaced.unplace(addr, bytes)
 		h.count(-int64(bytes))
 		return
 	}
-	if h.loans != nil {
-		h.loans.end(addr, bytes)
+	if h.unplaced != nil {
+		h.unplaced.end(addr, bytes)
 	}
 	h.uncount(bytes)
 }
@@ -140,14 +140,14 @@ func (h *heap) TryUnmap(addr, bytes uint64) bool {
 		return false
 	}
 	h.handles.remove(addr, bytes)
-	h.paid += bytes
-	if h.loans != nil && taking {
-		h.loans.lend(addr, bytes)
+	h.released += bytes
+	if h.unplaced != nil && taking {
+		h.unplaced.unplace(addr, bytes)
 		h.count(-int64(bytes))
 		return true
 	}
-	if h.loans != nil {
-		h.loans.end(addr, bytes)
+	if h.unplaced != nil {
+		h.unplaced.end(addr, bytes)
 	}
 	p.took = p.took || p.inRequest
 	h.uncount(bytes)

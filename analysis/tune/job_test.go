@@ -9,6 +9,7 @@ import (
 
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 const mib = 1 << 20
@@ -102,9 +103,7 @@ func policyOf(t *testing.T, text string) bfc.Policy {
 	t.Helper()
 	name, trim, _ := strings.Cut(text, " ")
 	preset, err := bfc.ParsePreset(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	p := preset.Policy()
 	if p.Trim, err = bfc.ParseTrim(trim, bfc.ParseNanoseconds); err != nil {
 		t.Fatal(err)
@@ -129,8 +128,6 @@ func (j *job) tune(t *testing.T, limit uint64, policies ...string) []Outcome {
 	}
 	j.at = 0
 	result, err := Run(context.Background(), &j.source, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return result.Outcomes
 }

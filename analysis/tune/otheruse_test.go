@@ -7,6 +7,7 @@ import (
 	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // A library's memory may be freed by a thread whose device is another one: it is free on the device that it was on.
@@ -19,9 +20,7 @@ func TestLibraryFreesFromAnotherDevice(t *testing.T) {
 	for name, on := range map[string]*accounting.Card{"as recorded": nil, "on a card": {Bytes: 64 * mib}} {
 		j.at = 0
 		result, err := Run(context.Background(), &j.source, Options{Policies: []bfc.Policy{policyOf(t, "compact never")}, Text: j.text, Card: on})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		if o := &result.Outcomes[0]; o.Refused != 0 || o.PeakR != 50*mib {
 			t.Errorf("%s: %d requests were refused, and %d bytes reserved, want 0 and 50 MiB", name, o.Refused, o.PeakR)
 		}

@@ -21,20 +21,16 @@ type Outcome struct {
 	First        *accounting.Refusal // of Refused; nil without a card
 
 	Iterations int64
-	SteadyR    int64   // maximum of the steady iterations; without iterations, R at the end
-	FirstIdle  float64 // 1 - C/R of the first iteration, by its own peaks
-	LaterIdle  float64 // the mean of those of the others
+	SteadyR    int64 // maximum of the steady iterations; without iterations, R at the end
 
 	// Means over the steady iterations.
-	Remaps     float64       // ranges mapped again while a request waited
-	Unmaps     float64       // ranges unmapped
-	Waits      float64       // requests that waited for the device
-	Calls      Calls         // driver calls that requests waited for
-	Cost       time.Duration // driver calls that requests waited for
-	Background time.Duration // driver calls in the background
-	Duration   time.Duration // of an iteration, as recorded; 0: not known
-
-	TotalCost time.Duration // driver calls that requests waited for in the whole job
+	Remaps   float64       // ranges mapped again while a request waited
+	Unmaps   float64       // ranges unmapped
+	Waits    float64       // requests that waited for the device
+	Calls    Calls         // driver calls that requests waited for
+	Cost     time.Duration // driver calls that requests waited for
+	Whole    time.Duration // all driver calls of the job
+	Duration time.Duration // of an iteration, as recorded; 0: not known
 }
 
 // Slowdown returns by which share of its recorded time a steady iteration is longer: 0.01 is 1 %; 0
@@ -52,20 +48,10 @@ type figures struct {
 	path, background calls
 }
 
-// idle returns 1 - C/R.
-func (f *figures) idle() float64 {
-	if f.r == 0 {
-		return 0
-	}
-	return 1 - float64(f.c)/float64(f.r)
-}
-
 // trail sums figures of iterations as they end.
 type trail struct {
 	ended      int64
 	peak       figures // of all: greatest values, sums of calls
-	first      float64 // idle share
-	later      float64 // sum of idle shares of all but the first
 	last       figures
 	lastTime   int64 // its duration, ns; -1 without a mark before it
 	steady     figures
@@ -83,10 +69,7 @@ func (f *figures) join(g figures) {
 func (t *trail) add(f figures, now int64) {
 	t.peak.join(f)
 	t.last, t.lastTime = f, -1
-	if t.ended == 0 {
-		t.first = f.idle()
-	} else {
-		t.later += f.idle()
+	if t.ended > 0 {
 		t.lastTime = now - t.lastMark
 	}
 	if t.ended >= steadyFrom {
@@ -103,17 +86,15 @@ func (p *replay) finish() Outcome {
 	t.peak.join(p.current)
 	o := Outcome{
 		Policy: p.policy, PeakR: int64(t.peak.r), PeakC: int64(t.peak.c), PeakT: int64(t.peak.t), Refused: p.refused, StillRefused: p.stillRefused, Iterations: t.ended,
-		SteadyR: int64(p.r), FirstIdle: t.first, TotalCost: timeOf(t.peak.path),
-		First: p.first,
+		SteadyR: int64(p.r),
+		First:   p.first,
+		Whole:   timeOf(t.peak.path) + timeOf(t.peak.background),
 	}
 	if p.card != nil {
 		o.Used, o.Needed = p.usage, p.needs
 	}
 	if t.ended == 0 {
 		return o
-	}
-	if t.ended > 1 {
-		o.LaterIdle = t.later / float64(t.ended-1)
 	}
 	steady, duration, n := t.steady, t.steadyTime, t.ended-steadyFrom
 	if n <= 0 {
@@ -124,7 +105,7 @@ func (p *replay) finish() Outcome {
 	o.Remaps = mean(steady.path.remaps)
 	o.Unmaps, o.Waits = mean(steady.path.unmaps+steady.background.unmaps), mean(steady.path.waits)
 	o.Calls = steady.path.each(float64(n))
-	o.Cost, o.Background = timeOf(steady.path)/time.Duration(n), timeOf(steady.background)/time.Duration(n)
+	o.Cost = timeOf(steady.path) / time.Duration(n)
 	o.Duration = time.Duration(duration / n)
 	return o
 }

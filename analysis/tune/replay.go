@@ -2,11 +2,12 @@ package tune
 
 import (
 	"github.com/memprof/memprof/analysis/accounting"
+	"github.com/memprof/memprof/analysis/iterations"
 	"github.com/memprof/memprof/bfc"
 )
 
 // steadyFrom is the first steady iteration, counted from 0: by then the optimizer's state is allocated.
-const steadyFrom = 4
+const steadyFrom = iterations.SteadyFrom
 
 // replay is a job under one policy.
 type replay struct {
@@ -14,13 +15,13 @@ type replay struct {
 	limit   uint64 // most that may be mapped on a device, in bytes
 	limited bool   // limit is --limit; else the limit is what others do not use of the device
 
-	heaps   []*heap                // by number of the arena; nil once it ended
-	blocks  []placed               // by slot
-	ending  []placed               // pending blocks that the recorded allocator freed during the coming request, or the one under way
-	swept   []int32                // arenas that it ended then
-	births  int64                  // heaps that have served a request
-	streams map[int32]*bfc.Streams // by device: what its heaps take of each other
-	lender  *heap                  // the heap of the last request, which lent more than it mapped; nil: it did not
+	heaps    []*heap                // by number of the arena; nil once it ended
+	blocks   []placed               // by slot
+	ending   []placed               // pending blocks that the recorded allocator freed during the coming request, or the one under way
+	swept    []int32                // arenas that it ended then
+	births   int64                  // heaps that have served a request
+	streams  map[int32]*bfc.Streams // by device: what its heaps take of each other
+	unplacer *heap                  // the heap of the last request, which unplaced more than it mapped; nil: it did not
 
 	// By device, in bytes: its memory, 0 if not known; what arenas have mapped; what others than the arenas use.
 	totals, used, otherUsed map[int32]uint64
@@ -84,9 +85,9 @@ func (p *replay) run(ops []op) {
 }
 
 func (p *replay) apply(o *op) {
-	if p.lender != nil {
-		p.putBack(p.lender)
-		p.lender = nil
+	if p.unplacer != nil {
+		p.putBack(p.unplacer)
+		p.unplacer = nil
 	}
 	p.idle(o)
 	switch o.kind {
@@ -203,8 +204,8 @@ func (p *replay) request(h *heap, bytes uint64) (bfc.Block, bool) {
 		wanted = everything
 	}
 	p.inRequest = false
-	if h.loans != nil && h.loans.count > 0 {
-		p.lender = h
+	if h.unplaced != nil && h.unplaced.count > 0 {
+		p.unplacer = h
 	}
 	if p.took {
 		p.current.path.waits++
@@ -214,7 +215,7 @@ func (p *replay) request(h *heap, bytes uint64) (bfc.Block, bool) {
 
 // attempt makes a request once.
 func (p *replay) attempt(h *heap, bytes uint64) (bfc.Block, bool) {
-	h.paid = 0
+	h.released = 0
 	return h.bfc.Alloc(bytes)
 }
 

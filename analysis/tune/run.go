@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/memprof/memprof/analysis/accounting"
+	"github.com/memprof/memprof/analysis/iterations"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
 )
@@ -40,10 +41,12 @@ type Result struct {
 	Allocs   int64     // requests replayed under each
 	// LeftOut are arenas of graph memory, which are not replayed.
 	LeftOut int64
+	// Measured are the driver calls of the recorded allocator, by its own count.
+	Measured iterations.CallLog
 }
 
 // ErrNothing is of a trace without any request.
-var ErrNothing = errors.New("nothing to tune: no allocation was recorded")
+var ErrNothing = errors.New("nothing to replay: no allocation was recorded")
 
 // Run replays the events of a process under each policy, in one pass. Host memory is bounded by
 // what is live, times the policies. Errors are the source's, the context's, ErrNothing, or of an
@@ -71,7 +74,7 @@ func Run(ctx context.Context, src trace.Source, o Options) (*Result, error) {
 	if f.allocs == 0 {
 		return nil, ErrNothing
 	}
-	result := &Result{Allocs: f.allocs, LeftOut: f.leftOut}
+	result := &Result{Allocs: f.allocs, LeftOut: f.leftOut, Measured: f.calls}
 	for _, replay := range replays {
 		result.Outcomes = append(result.Outcomes, replay.finish())
 	}

@@ -3,7 +3,6 @@ package tune
 import (
 	"context"
 	"errors"
-	"math"
 	"strings"
 	"testing"
 	"time"
@@ -13,9 +12,11 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/iterations"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/dataset"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // The classic policy takes what the samples were recorded with, to the byte, and its shares are
@@ -23,41 +24,24 @@ import (
 func TestSamplesAsRecorded(t *testing.T) {
 	for name, want := range map[string]int64{"alexnet": 2162163712, "resnet50": 8587837440, "gpt2": 17179869184} {
 		run, err := dataset.Open("../../samples/" + name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		process := run.Processes[0]
 		reader, err := process.NewReader()
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		recorded, err := analysis.Run(reader, analysis.Options{Text: process.Strings().Text})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		if reader, err = process.NewReader(); err != nil {
 			t.Fatal(err)
 		}
 		policies := []bfc.Policy{policyOf(t, "classic never")}
 		result, err := Run(context.Background(), reader, Options{Policies: policies, Text: process.Strings().Text})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		o, d := &result.Outcomes[0], &recorded.Devices[0]
-		if want > 0 && o.PeakR != want {
-			t.Errorf("%s: R %d, want %d", name, o.PeakR, want)
-		}
+		assert.That(t, want <= 0 || o.PeakR == want, "%s: R %d, want %d", name, o.PeakR, want)
 		if got := []int64{o.PeakR, o.PeakC, o.PeakT, result.Allocs, o.Iterations}; !cmp.Equal(got, []int64{d.MaxR, d.MaxC, d.MaxT, d.Allocs, 20}) {
 			t.Errorf("%s: R, C, T, requests, iterations %v, recorded %v", name, got, []int64{d.MaxR, d.MaxC, d.MaxT, d.Allocs, 20})
 		}
-		for what, pair := range map[string][2]float64{"first": {o.FirstIdle, 1 - d.Paper.OwnC1}, "later": {o.LaterIdle, 1 - d.Paper.OwnC2}} {
-			if math.Abs(pair[0]-pair[1]) > 1e-12 {
-				t.Errorf("%s: %s iterations idle by %v, recorded %v", name, what, pair[0], pair[1])
-			}
-		}
-		if o.Remaps+o.Unmaps+o.Waits != 0 || o.Cost != 0 {
-			t.Errorf("%s: the classic policy remaps in steady state: %+v", name, *o)
-		}
+		assert.That(t, o.Remaps+o.Unmaps+o.Waits == 0 && o.Cost == 0, "%s: the classic policy remaps in steady state: %+v", name, *o)
 	}
 }
 
@@ -76,10 +60,10 @@ func TestFiguresByHand(t *testing.T) {
 	got := excessiveFirst().tune(t, 0, "classic never", "compact never", "compact iteration")
 	want := []Outcome{
 		// 16 MiB for the first request, then 64 for the second, and both handed out whole.
-		{PeakR: 80 * mib, SteadyR: 80 * mib, FirstIdle: 0, LaterIdle: 1 - 22./80},
-		{PeakR: 50 * mib, SteadyR: 50 * mib, FirstIdle: 0, LaterIdle: 1 - 16./50},
+		{PeakR: 80 * mib, SteadyR: 80 * mib},
+		{PeakR: 50 * mib, SteadyR: 50 * mib},
 		// The trim unmaps 34 MiB when an iteration has not touched them.
-		{PeakR: 50 * mib, SteadyR: 16 * mib, FirstIdle: 0, LaterIdle: (1 - 16./50) / 6},
+		{PeakR: 50 * mib, SteadyR: 16 * mib},
 	}
 	for i := range want {
 		want[i].Iterations, want[i].Duration = 7, step
@@ -87,12 +71,9 @@ func TestFiguresByHand(t *testing.T) {
 		want[i].PeakC = 50 * mib
 	}
 	want[0].PeakC = 80 * mib
-	const handle = CostCreate + CostMap + CostAccess
-	want[0].TotalCost, want[1].TotalCost, want[2].TotalCost = 40*handle, 25*handle, 25*handle
-	close := cmpopts.EquateApprox(0, 1e-12)
-	if diff := cmp.Diff(want, got, close, cmpopts.IgnoreFields(Outcome{}, "Policy")); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	const mapped, unmapped = CostCreate + CostMap + CostAccess, CostUnmap + CostRelease // of a handle
+	want[0].Whole, want[1].Whole, want[2].Whole = 40*mapped, 25*mapped, 25*mapped+17*unmapped
+	assert.Diff(t, want, got, cmpopts.IgnoreFields(Outcome{}, "Policy"))
 }
 
 // An iteration of every third uses unmapped pages: they are mapped again, which has a cost.
@@ -107,18 +88,11 @@ func TestRemaps(t *testing.T) {
 	}
 	o := j.tune(t, 0, "compact iteration")[0]
 	// 13 steady iterations: the fifth grows by 20 MiB, twice they are mapped again, twice unmapped.
-	if o.Remaps != 2./13 || o.Unmaps != 2./13 {
-		t.Errorf("remaps %v, unmaps %v an iteration; want 2 of 13 both", o.Remaps, o.Unmaps)
-	}
-	if want := 30 * (CostCreate + CostMap + CostAccess) / 13; o.Cost != want {
-		t.Errorf("cost %v, want %v", o.Cost, want)
-	}
-	if o.PeakR != 22*mib || o.SteadyR != 22*mib {
-		t.Errorf("R %d, steady %d", o.PeakR, o.SteadyR)
-	}
-	if o.Slowdown() != float64(o.Cost)/float64(o.Duration) || o.Slowdown() == 0 {
-		t.Errorf("slowdown %v of %v in %v", o.Slowdown(), o.Cost, o.Duration)
-	}
+	assert.That(t, o.Remaps == 2./13 && o.Unmaps == 2./13, "remaps %v, unmaps %v an iteration; want 2 of 13 both", o.Remaps, o.Unmaps)
+	want := 30 * (CostCreate + CostMap + CostAccess) / 13
+	assert.That(t, o.Cost == want, "cost %v, want %v", o.Cost, want)
+	assert.That(t, o.PeakR == 22*mib && o.SteadyR == 22*mib, "R %d, steady %d", o.PeakR, o.SteadyR)
+	assert.That(t, o.Slowdown() == float64(o.Cost)/float64(o.Duration) && o.Slowdown() != 0, "slowdown %v of %v in %v", o.Slowdown(), o.Cost, o.Duration)
 }
 
 func TestEventsOfAJob(t *testing.T) {
@@ -205,16 +179,13 @@ func TestErrors(t *testing.T) {
 		"no number":      {newJob().arena(0, 1<<40, "growth=double headroom=much"), `headroom="much" is not a number`},
 	} {
 		_, err := Run(context.Background(), &test.job.source, Options{Policies: policies, Text: test.job.text})
-		if err == nil || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%s: error %v, want %q", name, err, test.want)
-		}
+		assert.That(t, err != nil && strings.Contains(err.Error(), test.want), "%s: error %v, want %q", name, err, test.want)
 	}
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	j := excessiveFirst()
-	if _, err := Run(ended, &j.source, Options{Policies: policies, Text: j.text}); !errors.Is(err, context.Canceled) {
-		t.Errorf("error %v, want that of the context", err)
-	}
+	_, err := Run(ended, &j.source, Options{Policies: policies, Text: j.text})
+	assert.That(t, errors.Is(err, context.Canceled), "error %v, want that of the context", err)
 }
 
 // blockKey is a block of a made-up job.
@@ -261,14 +232,11 @@ func TestAnyJob(t *testing.T) {
 		for _, workers := range []int{1, 3} {
 			j.at = 0
 			result, err := Run(context.Background(), &j.source, Options{Policies: policies, Text: j.text, Workers: workers})
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			results = append(results, result)
 		}
-		if diff := cmp.Diff(results[0], results[1]); diff != "" {
-			t.Fatalf("one worker and three (-one +three):\n%s", diff)
-		}
+		diff := cmp.Diff(results[0], results[1], cmp.AllowUnexported(iterations.CallLog{}))
+		assert.Must(t, diff == "", "one worker and three (-one +three):\n%s", diff)
 		for _, o := range results[0].Outcomes {
 			if o.PeakT != greatest || o.PeakC < o.PeakT || o.PeakR < o.PeakC || o.PeakR%(2*mib) != 0 || o.SteadyR > o.PeakR {
 				t.Errorf("%v: T %d of %d, C %d, R %d, steady %d", o.Policy, o.PeakT, greatest, o.PeakC, o.PeakR, o.SteadyR)
@@ -276,46 +244,9 @@ func TestAnyJob(t *testing.T) {
 			if o.Policy.Preset == bfc.Compact && o.PeakC >= o.PeakT+int64(len(sizes))*bfc.Granule {
 				t.Errorf("%v: C %d for T %d", o.Policy, o.PeakC, o.PeakT)
 			}
-			if o.FirstIdle < 0 || o.FirstIdle >= 1 || o.LaterIdle < 0 || o.LaterIdle > 1 || o.Refused != 0 {
-				t.Errorf("%v: idle %v, %v, refused %d", o.Policy, o.FirstIdle, o.LaterIdle, o.Refused)
-			}
+			assert.That(t, o.Refused == 0, "%v: %d requests refused", o.Policy, o.Refused)
 		}
 	})
-}
-
-func TestRecommend(t *testing.T) {
-	ms := time.Millisecond
-	base := Outcome{PeakR: 1000, SteadyR: 800, Duration: 100 * ms}
-	with := func(change func(*Outcome)) Outcome {
-		o := base
-		change(&o)
-		return o
-	}
-	for _, test := range []struct {
-		name     string
-		outcomes []Outcome
-		want     int
-	}{
-		{"the least peak", []Outcome{base, with(func(o *Outcome) { o.PeakR = 900 })}, 1},
-		{"not where requests are refused", []Outcome{base, with(func(o *Outcome) { o.PeakR, o.Refused = 900, 1 })}, 0},
-		{"not where it costs too much", []Outcome{base, with(func(o *Outcome) { o.PeakR, o.Cost = 900, 2*ms })}, 0},
-		{"within a hundredth the steady one", []Outcome{base, with(func(o *Outcome) { o.PeakR, o.SteadyR = 1009, 700 })}, 1},
-		{"beyond a hundredth not", []Outcome{base, with(func(o *Outcome) { o.PeakR, o.SteadyR = 1011, 700 })}, 0},
-		{"the fewest waits", []Outcome{with(func(o *Outcome) { o.Waits = 1 }), with(func(o *Outcome) { o.Cost = ms })}, 1},
-		{"the least cost", []Outcome{with(func(o *Outcome) { o.Cost = ms }), base}, 1},
-		{"the first of equals", []Outcome{base, base}, 0},
-		{"of equals a preset", []Outcome{with(func(o *Outcome) { o.Policy.Trim.When = bfc.TrimIteration }), base}, 1},
-		{"of other equals the least peak", []Outcome{
-			with(func(o *Outcome) { o.Policy.Handle, o.PeakR = 1, 1009 }), with(func(o *Outcome) { o.Policy.Handle, o.SteadyR = 1, 807 }),
-			with(func(o *Outcome) { o.Policy.Handle, o.PeakR = 1, 1004 }),
-		}, 1},
-		{"the least cost, whatever it is", []Outcome{with(func(o *Outcome) { o.Policy.Handle = 8 << 20 }), with(func(o *Outcome) { o.Cost = ms })}, 0},
-		{"none", []Outcome{with(func(o *Outcome) { o.Refused = 1 })}, -1},
-	} {
-		if got := (&Result{Outcomes: test.outcomes}).Recommend(0.01); got != test.want {
-			t.Errorf("%s: %d, want %d", test.name, got, test.want)
-		}
-	}
 }
 
 // Steps are of the blocks that are live, however many there were.
@@ -331,9 +262,7 @@ func TestSlotsAreUsedAgain(t *testing.T) {
 	slots := map[int32]bool{}
 	for i := range j.events {
 		ops, err := f.add(&j.events[i], nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		for _, o := range ops {
 			if o.kind == opAlloc {
 				slots[o.slot] = true
@@ -405,36 +334,7 @@ func TestPoolsThatNobodyHolds(t *testing.T) {
 		{"held again", withText(unmap(reclaim(begin())).alloc(0, 3, 4*mib).free(0, 3).alloc(1, 4, 4*mib).free(1, 4), trace.KindPoolBegin, "pool=0.7").alloc(0, 5, 6*mib), 1},
 		{"ended", reclaim(begin().free(1, 2)).event(trace.KindPoolRelease, 1, trace.Event{}).alloc(0, 3, 6*mib), 0},
 	} {
-		if got := test.job.tune(t, 0, "compact never")[0]; got.Refused != test.refused {
-			t.Errorf("%s: %d requests refused, want %d", test.name, got.Refused, test.refused)
-		}
-	}
-}
-
-// TestLeaveOutAlike: other handles stay where they change the peak or the calls by more than 1 %, or what is refused.
-func TestLeaveOutAlike(t *testing.T) {
-	usual := Outcome{Policy: bfc.Compact.Policy(), PeakR: 1000, Calls: Calls{Map: 100}}
-	with := func(handle uint64, change func(*Outcome)) Outcome {
-		o := usual
-		o.Policy.Handle = handle
-		change(&o)
-		return o
-	}
-	r := &Result{Outcomes: []Outcome{
-		{Policy: bfc.Classic.Policy(), PeakR: 1000},
-		usual,
-		with(1, func(o *Outcome) { o.PeakR = 1005 }),
-		with(2, func(o *Outcome) { o.PeakR = 980 }),
-		with(3, func(o *Outcome) { o.Calls.Map = 98 }),
-		with(4, func(o *Outcome) { o.Calls.Map = 101 }),
-		with(5, func(o *Outcome) { o.Refused = 1 }),
-	}}
-	r.LeaveOutAlike()
-	var handles []uint64
-	for _, o := range r.Outcomes {
-		handles = append(handles, o.Policy.Handle)
-	}
-	if want := []uint64{0, 0, 2, 3, 5}; !cmp.Equal(handles, want) {
-		t.Errorf("outcomes with handles %v are left, want %v", handles, want)
+		got := test.job.tune(t, 0, "compact never")[0]
+		assert.That(t, got.Refused == test.refused, "%s: %d requests refused, want %d", test.name, got.Refused, test.refused)
 	}
 }

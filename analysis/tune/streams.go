@@ -25,7 +25,7 @@ func (p *replay) takeElsewhere(h *heap, bytes uint64) {
 		mapped, touched = mapped+reserved, touched+inUse
 	}
 	s := p.streamsOf(h.shape.device)
-	want := s.Want(bytes, h.paid, mapped, touched)
+	want := s.Want(bytes, h.released, mapped, touched)
 	if p.captures > 0 {
 		return
 	}
@@ -35,13 +35,13 @@ func (p *replay) takeElsewhere(h *heap, bytes uint64) {
 		}
 		taken := each.give(h, want)
 		s.Took(taken)
-		h.paid += taken
+		h.released += taken
 		want -= min(want, taken)
 	}
 }
 
 // gives says whether other heaps take its idle pages.
-func (h *heap) gives() bool { return h.loans != nil }
+func (h *heap) gives() bool { return h.unplaced != nil }
 
 func (p *replay) streamsOf(device int32) *bfc.Streams {
 	if p.streams[device] == nil {
@@ -53,17 +53,17 @@ func (p *replay) streamsOf(device int32) *bfc.Streams {
 // give unmaps idle pages, at least as many bytes as another heap wants if there are so many. Their handles serve it
 // where they are as large as its own.
 func (h *heap) give(to *heap, wanted uint64) (bytes uint64) {
-	page := h.loans.page
-	for _, r := range h.bfc.Spare((wanted + page - 1) / page) {
+	page := h.unplaced.page
+	for _, r := range h.bfc.Movable((wanted + page - 1) / page) {
 		if h.bfc.Unmap(r.Addr, r.Bytes) != nil {
 			continue
 		}
 		h.Device.Unmap(r.Addr, r.Bytes)
 		h.handles.remove(r.Addr, r.Bytes)
-		h.loans.end(r.Addr, r.Bytes)
+		h.unplaced.end(r.Addr, r.Bytes)
 		h.calls().oldMappings += int64(r.Bytes / page)
-		if to.loans != nil && to.loans.page == page {
-			to.loans.receive(int(r.Bytes / page))
+		if to.unplaced != nil && to.unplaced.page == page {
+			to.unplaced.receive(int(r.Bytes / page))
 		}
 		h.count(-int64(r.Bytes))
 		bytes += r.Bytes
@@ -72,7 +72,7 @@ func (h *heap) give(to *heap, wanted uint64) (bytes uint64) {
 }
 
 // receive adds handles that another heap gave, which no address uses.
-func (l *loans) receive(count int) {
+func (l *unplaced) receive(count int) {
 	for range count {
 		l.isFree, l.dead = append(l.isFree, true), append(l.dead, false)
 		l.free = append(l.free, int32(len(l.isFree)-1))

@@ -20,21 +20,21 @@ type arena struct {
 	takes    bool   // it takes pages of other arenas before it maps more
 	gives    bool   // they take its own
 	mapped   uint64 // bytes, by the events so far
-	paid     uint64 // of the attempt under way: bytes unmapped for it, and not mapped
+	released uint64 // of the attempt under way: bytes unmapped for it, and not mapped
 	over     uint64 // frees before which all work is over, by the last fence event
-	stream   int64  // of the arena, and of its blocks that are not in streams
+	stream   int64  // of the arena and its blocks
 	collects bool   // it has garbage collection
 	trim     bfc.TrimWhen
 	heap     *bfc.Allocator
 	script   script
+	sums     *sums  // of its device
 	shape    *shape // the range of a graph memory that it grows in, or nil
 	paused   bool
 	fences   bool // its fence events say which work is over: what may still be read stays as it is
 
 	registered []addresses // that may not be unmapped; a range may be there several times
 
-	streams map[uint64]int64 // by address: the stream of a block, where it is not the arena's
-	shared  map[uint64]bool  // by address: a block that another stream used; true once it was freed
+	shared map[uint64]bool // by address: a block that another stream used; true once it was freed
 }
 
 // parseArena makes an arena of an arena event; nil for one of another allocator.
@@ -47,9 +47,9 @@ func parseArena(e *trace.Event, text string) (*arena, error) {
 	a := &arena{
 		id: e.Arena, takes: words.of["takes"] == "1", gives: words.of["gives"] == "1",
 		stream: e.Stream, collects: options.GarbageCollection, trim: options.Trim.When,
-		script:  script{granularity: words.number("granularity"), coalesces: words.flag("coalesces")},
-		fences:  words.of["fences"] == "1",
-		streams: map[uint64]int64{}, shared: map[uint64]bool{},
+		script: script{granularity: words.number("granularity"), coalesces: words.flag("coalesces")},
+		fences: words.of["fences"] == "1",
+		shared: map[uint64]bool{},
 	}
 	if words.err != nil {
 		return nil, words.err
@@ -194,7 +194,7 @@ func (a *arena) attempt(e *trace.Event) *Mismatch {
 		return atEvent(e, "no request in an arena that is paused", describe(e))
 	}
 	s := &a.script
-	s.at, s.end, a.paid = 0, e, 0
+	s.at, s.end, a.released = 0, e, 0
 	block, ok := a.heap.Alloc(uint64(e.Requested))
 	if s.wrong != nil {
 		return s.wrong
@@ -211,9 +211,6 @@ func (a *arena) attempt(e *trace.Event) *Mismatch {
 			return atEvent(e, fmt.Sprintf("%d bytes mapped after it", reserved), fmt.Sprintf("maps and unmaps that leave %d", s.mapped))
 		}
 		s.events = s.events[:0]
-	}
-	if ok && e.Stream != a.stream {
-		a.streams[block.Addr] = e.Stream
 	}
 	return nil
 }
@@ -245,12 +242,8 @@ func (a *arena) restore(e *trace.Event) *Mismatch {
 	if len(a.script.events) > 0 {
 		return atEvent(e, "the end of the request under way", "a restore")
 	}
-	block, err := a.heap.Restore(uint64(e.Addr), uint64(e.Provided), uint64(e.Requested))
-	if err != nil {
+	if _, err := a.heap.Restore(uint64(e.Addr), uint64(e.Provided), uint64(e.Requested)); err != nil {
 		return atEvent(e, "a place that is mapped and within one free chunk", place(uint64(e.Provided), uint64(e.Addr)))
-	}
-	if e.Stream != a.stream {
-		a.streams[block.Addr] = e.Stream
 	}
 	return nil
 }
@@ -285,11 +278,7 @@ func (a *arena) use(e *trace.Event) *Mismatch {
 	if _, live := a.heap.Find(addr); !live || a.shared[addr] {
 		return atEvent(e, "the address of a block in use", fmt.Sprintf("%#x", addr))
 	}
-	own, elsewhere := a.streams[addr]
-	if !elsewhere {
-		own = a.stream
-	}
-	if e.Stream != own {
+	if e.Stream != a.stream {
 		a.shared[addr] = false
 	}
 	return nil
@@ -324,9 +313,6 @@ func (a *arena) release(e *trace.Event) *Mismatch {
 	block, err := a.heap.Free(uint64(e.Addr))
 	if err != nil {
 		return atEvent(e, "the address of a block in use in its arena", fmt.Sprintf("%#x", uint64(e.Addr)))
-	}
-	if len(a.streams) > 0 {
-		delete(a.streams, block.Addr)
 	}
 	return agree(e, block)
 }

@@ -4,14 +4,20 @@
 //
 // # What is checked
 //
-//   - Numbers: seq counts from 0 without gaps.
+//   - Numbers: seq counts from 0 without gaps; so do iterations.
 //   - Bytes: the rolling checksum of each block of 4,096 events is the one that the collector wrote.
 //   - Pairs: a free names a block in use in its arena, with the requested and provided bytes of the
 //     block's alloc; a free_done names a block whose free is pending.
 //   - Decisions: each arena is replayed by an allocator of its own. It has to call its memory in the
 //     same order with the same values, and to place each block at the same address with the same size.
+//   - Totals: at iteration marks and at the end of a process, so many events, and on each device so many requests and frees of so
+//     many bytes, as the hook itself has counted. A process that exited in order ends with them.
+//   - Marks: a phase that ends has begun; an event's stream is its arena's; times do not fall, but by what clocks differ.
 //
-// A recording that passes has lost no event of the allocator.
+// A recording with totals that passes has lost no event: placements alone do not prove it, since one of three or four blocks can be
+// left out with all its events, and all others still come out the same. [Result.Counted] says whether there are totals. Somebody who
+// makes the checksums right again can change unseen: texts (origins, labels, names), threads, times that stay in order, sizes within
+// a chunk whose sum stays, and bytes of events that are of no arena (other libraries, readings).
 //
 // # How a request is replayed
 //

@@ -11,6 +11,7 @@ import (
 	"github.com/memprof/memprof/analysis/verify"
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/dataset"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // Of snapshots that PyTorch wrote with their whole history each block is where the model puts it; of others the result says
@@ -26,9 +27,7 @@ func TestImportedSnapshots(t *testing.T) {
 		}
 		r := verifyImported(t, dir)
 		if why != "" {
-			if r.Observed != nil || r.Import.Version != "" || !strings.Contains(r.Import.Why, why) {
-				t.Errorf("%s: %+v, want %q", name, r.Import, why)
-			}
+			assert.That(t, r.Observed == nil && r.Import.Version == "" && strings.Contains(r.Import.Why, why), "%s: %+v, want %q", name, r.Import, why)
 			continue
 		}
 		if r.Observed == nil || r.Observed.Allocs != r.Allocs || r.Allocs != 160 || r.Import.Version != "2.7 to 2.12" || r.Import.Why != "" || !r.Complete {
@@ -40,13 +39,9 @@ func TestImportedSnapshots(t *testing.T) {
 func verifyImported(t *testing.T, dir string) *verify.Result {
 	t.Helper()
 	run, err := dataset.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	r, err := verify.Imported(context.Background(), run.Processes[0], run.Info.ImportOf(run.Processes[0].Name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return r
 }
 
@@ -57,14 +52,10 @@ func TestImportedAndChanged(t *testing.T) {
 		t.Fatal(err)
 	}
 	run, err := dataset.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	process := run.Processes[0]
 	events, err := process.ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	changed := t.TempDir()
 	w := dataset.NewWriter(changed, process.ProcessMeta, dataset.WriterOptions{})
 	skipped := false
@@ -74,16 +65,10 @@ func TestImportedAndChanged(t *testing.T) {
 			continue
 		}
 		e.Seq, e.Context = w.NextSeq(), w.Intern(process.Strings().Text(e.Context))
-		if err := w.Append(&e); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, w.Append(&e))
 	}
-	if err := w.Finish(dataset.Ending{State: dataset.StateClosed}); err != nil {
-		t.Fatal(err)
-	}
-	if err := dataset.WriteInfo(changed, &run.Info); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, w.Finish(dataset.Ending{State: dataset.StateClosed}))
+	assert.NoError(t, dataset.WriteInfo(changed, &run.Info))
 	if run, err = dataset.Open(changed); err != nil {
 		t.Fatal(err)
 	}

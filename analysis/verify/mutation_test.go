@@ -7,11 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/tracetest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // named is what a Mismatch names: Seq, and the first and last event of the block.
@@ -50,9 +49,7 @@ func change(f func(e *trace.Event)) func([]trace.Event, int64) []trace.Event {
 func mutations(t testing.TB, j *job) []mutation {
 	n := len(j.events)
 	small := j.nth(t, 3000, kind(trace.KindAlloc)) // deep inside
-	if j.events[small].Requested%256 == 0 {
-		t.Fatal("the story's 3000th request has no room for a byte more")
-	}
+	assert.Must(t, j.events[small].Requested%256 != 0, "the story's 3000th request has no room for a byte more")
 	// The end of the block that begins at an event.
 	end := func(seq int64) int64 {
 		addr := j.events[seq].Addr
@@ -133,8 +130,8 @@ func mutations(t testing.TB, j *job) []mutation {
 		{"time: one nanosecond", small, change(func(e *trace.Event) { e.Time++ }), -1, -1},
 		{"thread", small, change(func(e *trace.Event) { e.Thread++ }), -1, -1},
 		{"context", small, change(func(e *trace.Event) { e.Context++ }), -1, -1},
-		{"iteration: another number", iteration, change(func(e *trace.Event) { e.Requested++ }), -1, -1},
-		{"iteration removed", iteration, remove, -1, iteration},
+		{"iteration: another number", iteration, change(func(e *trace.Event) { e.Requested++ }), iteration, iteration},
+		{"iteration removed", iteration, remove, -2, iteration},
 		{"two swapped", twin, func(e []trace.Event, at int64) []trace.Event {
 			e[at], e[at+1] = e[at+1], e[at]
 			return e
@@ -166,9 +163,7 @@ func TestMutationsOfRecording(t *testing.T) {
 			})
 			_, err := verifyPath(t, dir)
 			var wrong *Mismatch
-			if !errors.As(err, &wrong) {
-				t.Fatalf("error is %v, want a Mismatch", err)
-			}
+			assert.Must(t, errors.As(err, &wrong), "error is %v, want a Mismatch", err)
 			want := block(m.at, n)
 			switch {
 			case m.recorded == -2: // whichever event of the block, if any, comes out differently
@@ -178,15 +173,9 @@ func TestMutationsOfRecording(t *testing.T) {
 			default:
 				want.Seq = m.recorded
 			}
-			if diff := cmp.Diff(want, named{wrong.Seq, wrong.FirstSeq, wrong.LastSeq}); diff != "" {
-				t.Errorf("%v\nnames the wrong place (-want +got):\n%s", wrong, diff)
-			}
-			if m.recorded == -2 && wrong.Seq >= 0 && wrong.Seq < m.at {
-				t.Errorf("%v\nnames an event before the change at %d", wrong, m.at)
-			}
-			if !strings.HasPrefix(wrong.Error(), "rank0: events ") {
-				t.Errorf("%q does not begin with the block", wrong)
-			}
+			assert.Diff(t, want, named{wrong.Seq, wrong.FirstSeq, wrong.LastSeq}, "%v\nnames the wrong place", wrong)
+			assert.That(t, m.recorded != -2 || wrong.Seq < 0 || wrong.Seq >= m.at, "%v\nnames an event before the change at %d", wrong, m.at)
+			assert.That(t, strings.HasPrefix(wrong.Error(), "rank0: events "), "%q does not begin with the block", wrong)
 		})
 	}
 }
@@ -200,22 +189,16 @@ func TestMutationsOfReplay(t *testing.T) {
 			j := &job{texts: whole.texts, events: renumber(m.edit(slices.Clone(whole.events), m.at))}
 			_, err := verifyPath(t, j.write(t, dataset.Ending{}, dataset.WriterOptions{}))
 			if m.replay == -1 {
-				if err != nil {
-					t.Errorf("error %v for a change that decides nothing", err)
-				}
+				assert.That(t, err == nil, "error %v for a change that decides nothing", err)
 				return
 			}
 			var wrong *Mismatch
-			if !errors.As(err, &wrong) {
-				t.Fatalf("error is %v, want a Mismatch", err)
-			}
+			assert.Must(t, errors.As(err, &wrong), "error is %v, want a Mismatch", err)
 			want := named{m.replay, -1, -1}
 			if m.replay == -2 {
 				want.Seq = max(m.at, wrong.Seq) // not before the change
 			}
-			if diff := cmp.Diff(want, named{wrong.Seq, wrong.FirstSeq, wrong.LastSeq}); diff != "" {
-				t.Errorf("%v\nnames the wrong place (-want +got):\n%s", wrong, diff)
-			}
+			assert.Diff(t, want, named{wrong.Seq, wrong.FirstSeq, wrong.LastSeq}, "%v\nnames the wrong place", wrong)
 		})
 	}
 }
@@ -229,9 +212,8 @@ func TestCutEnd(t *testing.T) {
 		tracetest.Rewrite(t, filepath.Join(dir, "rank0-0000.parquet"), func(rows []trace.Event) []trace.Event { return rows[:left] })
 		_, err := verifyPath(t, dir)
 		want := block(left, n)
-		if diff := diffMismatch(&Mismatch{Process: "rank0", Seq: -1, FirstSeq: want.First, LastSeq: want.Last, Recorded: n, Present: left}, err); diff != "" {
-			t.Errorf("%d events left (-want +got):\n%s", left, diff)
-		}
+		diff := diffMismatch(&Mismatch{Process: "rank0", Seq: -1, FirstSeq: want.First, LastSeq: want.Last, Recorded: n, Present: left}, err)
+		assert.That(t, diff == "", "%d events left (-want +got):\n%s", left, diff)
 	}
 }
 
@@ -242,9 +224,7 @@ func TestCutPart(t *testing.T) {
 	tracetest.Rewrite(t, part, func(rows []trace.Event) []trace.Event { return rows[:4990] })
 	_, err := verifyPath(t, part)
 	want := &Mismatch{Process: "rank0", Seq: -1, FirstSeq: 4096, LastSeq: 4999, Recorded: 5000, Present: 4990}
-	if diff := diffMismatch(want, err); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	assert.Equal(t, diffMismatch(want, err), "", "(-want +got)")
 }
 
 // TestCutMiddle: rows missing at the end of a part that is not the last.
@@ -254,13 +234,9 @@ func TestCutMiddle(t *testing.T) {
 	tracetest.Rewrite(t, filepath.Join(dir, "rank0-0001.parquet"), func(rows []trace.Event) []trace.Event { return rows[:len(rows)-7] })
 	_, err := verifyPath(t, dir)
 	var wrong *Mismatch
-	if !errors.As(err, &wrong) {
-		t.Fatalf("error is %v, want a Mismatch", err)
-	}
+	assert.Must(t, errors.As(err, &wrong), "error is %v, want a Mismatch", err)
 	want := block(10000-7, int64(len(j.events)))
-	if diff := cmp.Diff(want, named{wrong.Seq, wrong.FirstSeq, wrong.LastSeq}); diff != "" {
-		t.Errorf("%v\nnames the wrong place (-want +got):\n%s", wrong, diff)
-	}
+	assert.Diff(t, want, named{wrong.Seq, wrong.FirstSeq, wrong.LastSeq}, "%v\nnames the wrong place", wrong)
 }
 
 // TestMismatchWords: what a user reads.
@@ -279,8 +255,6 @@ func TestMismatchWords(t *testing.T) {
 			"and 9000 events were recorded where 4090 are left"},
 	} {
 		test.edit()
-		if diff := cmp.Diff(test.want, m.Error()); diff != "" {
-			t.Errorf("words differ (-want +got):\n%s", diff)
-		}
+		assert.Diff(t, test.want, m.Error(), "words differ")
 	}
 }

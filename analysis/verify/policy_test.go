@@ -9,6 +9,7 @@ import (
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/dataset"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // trimmed is a job whose first growths unmap free pages, and whose excess is unmapped at the end of the
@@ -59,9 +60,7 @@ func TestPolicies(t *testing.T) {
 				edit(j, int(j.nth(t, 0, is)))
 				_, err := verifyPath(t, j.write(t, dataset.Ending{}, dataset.WriterOptions{}))
 				var wrong *Mismatch
-				if !errors.As(err, &wrong) || wrong.Seq < 0 {
-					t.Errorf("%s: error %v, want a mismatch at an event", change, err)
-				}
+				assert.That(t, errors.As(err, &wrong) && wrong.Seq >= 0, "%s: error %v, want a mismatch at an event", change, err)
 			}
 		})
 	}
@@ -91,7 +90,8 @@ func (o *owned) iterate() {
 }
 
 func (o *owned) mark() {
-	o.job.add(trace.Event{Kind: trace.KindIteration, Arena: trace.NoArena, Device: trace.NoDevice})
+	o.job.add(trace.Event{Kind: trace.KindIteration, Arena: trace.NoArena, Device: trace.NoDevice, Requested: o.job.ended})
+	o.job.ended++
 	o.a.EndIteration()
 }
 
@@ -186,9 +186,7 @@ func TestTrims(t *testing.T) {
 			if c.want != "" {
 				want = fmt.Sprintf("event %d (%v): expected %s, found %s", last.Seq, last.Kind, c.want, describe(&last))
 			}
-			if got != want {
-				t.Errorf("%q, want %q", got, want)
-			}
+			assert.Equal(t, got, want)
 		})
 	}
 }
@@ -201,7 +199,6 @@ func TestRemovedPolicies(t *testing.T) {
 	j.events[0].Context = j.text(j.texts[j.events[0].Context] + " placement=planned")
 	_, err := verifyPath(t, j.write(t, dataset.Ending{}, dataset.WriterOptions{}))
 	var wrong *Mismatch
-	if want := "rank0: the recording has a policy that this version no longer has, placement=planned: record the job again"; !errors.Is(err, bfc.ErrGone) || errors.As(err, &wrong) || err.Error() != want {
-		t.Errorf("error %v, want %s", err, want)
-	}
+	want := "rank0: the recording has a policy that this version no longer has, placement=planned: record the job again"
+	assert.That(t, errors.Is(err, bfc.ErrGone) && !errors.As(err, &wrong) && err.Error() == want, "error %v, want %s", err, want)
 }

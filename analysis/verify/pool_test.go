@@ -8,6 +8,7 @@ import (
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/dataset"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // restore makes a block live at its place again, in the heap and in the trace.
@@ -41,9 +42,8 @@ func pooled(t testing.TB) *job {
 	for _, block := range then {
 		pool.restore(t, block)
 	}
-	if again := pool.alloc(3 * mib); again != b {
-		t.Fatalf("%#x in place of %#x: the heap is not that of the checkpoint", again, b)
-	}
+	again := pool.alloc(3 * mib)
+	assert.Must(t, again == b, "%#x in place of %#x: the heap is not that of the checkpoint", again, b)
 	pool.free(b)
 	mapped := int64(pool.a.Stats().Reserved)
 	pool.add(trace.Event{Kind: trace.KindPause, Requested: mapped, Context: j.text("tag=graphs")})
@@ -52,9 +52,7 @@ func pooled(t testing.TB) *job {
 	pool.free(pool.alloc(100))
 	pool.free(a)
 	for _, r := range pool.a.Regions() {
-		if err := pool.a.Unmap(r.Addr, r.Size); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, pool.a.Unmap(r.Addr, r.Size))
 		pool.Unmap(r.Addr, r.Size)
 	}
 	pool.add(trace.Event{Kind: trace.KindPoolRelease})
@@ -65,9 +63,7 @@ func pooled(t testing.TB) *job {
 func TestPool(t *testing.T) {
 	j := pooled(t)
 	got, err := verifyPath(t, j.write(t, dataset.Ending{}, dataset.WriterOptions{}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	if want := j.count(trace.KindAlloc, trace.KindRestore); got.Allocs != want || got.Growths != j.count(trace.KindMap) || !got.Complete {
 		t.Errorf("%+v, want %d blocks and %d growths", got, want, j.count(trace.KindMap))
 	}
@@ -98,9 +94,7 @@ func TestPoolMutations(t *testing.T) {
 		change(j)
 		_, err := verifyPath(t, j.write(t, dataset.Ending{}, dataset.WriterOptions{}))
 		var wrong *Mismatch
-		if !errors.As(err, &wrong) || wrong.Seq < 0 {
-			t.Errorf("%s: error %v, want a mismatch at an event", name, err)
-		}
+		assert.That(t, errors.As(err, &wrong) && wrong.Seq >= 0, "%s: error %v, want a mismatch at an event", name, err)
 	}
 }
 
@@ -123,7 +117,5 @@ func TestEventsOfAnEndedArena(t *testing.T) {
 	e.Seq = int64(len(j.events))
 	j.events = append(j.events, e)
 	_, err := verifyPath(t, j.write(t, dataset.Ending{}, dataset.WriterOptions{}))
-	if err == nil || !strings.Contains(err.Error(), "an arena that an event before it describes") {
-		t.Errorf("error %v", err)
-	}
+	assert.That(t, err != nil && strings.Contains(err.Error(), "an arena that an event before it describes"), "error %v", err)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/tracetest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 func TestReadings(t *testing.T) {
@@ -49,14 +50,10 @@ func TestReadings(t *testing.T) {
 				tracetest.Rewrite(t, filepath.Join(dir, "device-0000.parquet"), test.change)
 			}
 			run, err := dataset.Open(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			n, err := verify.Readings(context.Background(), run.Readings)
 			var mismatch *verify.Mismatch
-			if errors.As(err, &mismatch) != test.wrong || !test.wrong && (err != nil || n != events) {
-				t.Fatalf("%d events, error %v", n, err)
-			}
+			assert.Must(t, errors.As(err, &mismatch) == test.wrong && (test.wrong || err == nil && n == events), "%d events, error %v", n, err)
 			if test.wrong && (mismatch.Process != dataset.ReadingsName || mismatch.Seq != test.seq || mismatch.FirstSeq != test.first) {
 				t.Errorf("mismatch %+v, want seq %d in the block from %d", mismatch, test.seq, test.first)
 			}

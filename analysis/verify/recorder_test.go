@@ -9,6 +9,7 @@ import (
 
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 const (
@@ -22,7 +23,8 @@ type job struct {
 	events []trace.Event
 	texts  []string
 	heaps  []*heap
-	counts bool // pages, once a request has failed
+	ended  int64 // iterations
+	counts bool  // pages, once a request has failed
 }
 
 func newJob() *job { return &job{texts: []string{""}} }
@@ -59,9 +61,7 @@ func (j *job) heap(t testing.TB, options bfc.Options, device bfc.DeviceOptions) 
 	h := &heap{Device: bfc.NewDevice(device), job: j, id: int32(len(j.heaps)), stream: int64(7 * len(j.heaps)),
 		physical: device.Physical, collects: options.GarbageCollection, trims: options.Trim.When != bfc.TrimNever, missing: map[uint64]bool{}, pending: map[uint64]bool{}}
 	a, err := bfc.New(options, h)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	h.a = a
 	j.heaps = append(j.heaps, h)
 	bit := map[bool]int{true: 1}
@@ -228,7 +228,8 @@ func (h *heap) unmapFree(n int) {
 
 // iterate ends an iteration of all heaps, and trims them.
 func (j *job) iterate() {
-	j.add(trace.Event{Kind: trace.KindIteration, Arena: trace.NoArena, Device: trace.NoDevice})
+	j.add(trace.Event{Kind: trace.KindIteration, Arena: trace.NoArena, Device: trace.NoDevice, Requested: j.ended})
+	j.ended++
 	for _, h := range j.heaps {
 		h.a.EndIteration()
 		h.trim()

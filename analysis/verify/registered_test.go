@@ -7,6 +7,7 @@ import (
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/dataset"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // TestRegistered wants pages that others know by their physical memory to be left where they are: by requests, which take
@@ -32,14 +33,12 @@ func TestRegistered(t *testing.T) {
 		return j
 	}
 	for _, deregister := range []bool{false, true} {
-		if _, err := verifyPath(t, registering(t, true, deregister).write(t, dataset.Ending{}, dataset.WriterOptions{})); err != nil {
-			t.Errorf("deregistered %v: %v", deregister, err)
-		}
+		_, err := verifyPath(t, registering(t, true, deregister).write(t, dataset.Ending{}, dataset.WriterOptions{}))
+		assert.That(t, err == nil, "deregistered %v: %v", deregister, err)
 	}
 	var wrong *Mismatch
-	if _, err := verifyPath(t, registering(t, false, false).write(t, dataset.Ending{}, dataset.WriterOptions{})); !errors.As(err, &wrong) {
-		t.Errorf("registered pages were taken: %v, want a mismatch", err)
-	}
+	_, err := verifyPath(t, registering(t, false, false).write(t, dataset.Ending{}, dataset.WriterOptions{}))
+	assert.That(t, errors.As(err, &wrong), "registered pages were taken: %v, want a mismatch", err)
 	j := newJob()
 	h := j.heap(t, bfc.Options{Limit: bfc.NoLimit}, device)
 	h.alloc(mib)

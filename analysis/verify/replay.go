@@ -22,6 +22,8 @@ type replayer struct {
 	released            int64              // growths of arenas that have ended
 	reclaiming          map[int32]bool     // devices on which a reclaim is under way
 	observed            bool               // there are arenas of an allocator that was only observed
+	totals              *totals
+	marks               marks
 
 	follower       *torchalloc.Follower // of PyTorch's own allocator; nil without one
 	observedArenas int64                // that it follows
@@ -29,12 +31,16 @@ type replayer struct {
 }
 
 func newReplayer() *replayer {
-	return &replayer{arenas: map[int32]*arena{}, stores: map[int32]*store{}, reclaiming: map[int32]bool{}, streams: map[int32]*streams{}}
+	return &replayer{arenas: map[int32]*arena{}, stores: map[int32]*store{}, reclaiming: map[int32]bool{}, streams: map[int32]*streams{},
+		totals: &totals{seq: -1, devices: map[int32]*sums{}}, marks: marks{phases: map[int32]int{}}}
 }
 
 // step replays one event. After a mismatch the replayer must not be used again.
 func (r *replayer) step(e *trace.Event, strings *dataset.Strings) *Mismatch {
 	if wrong := r.follow(e); wrong != nil {
+		return wrong
+	}
+	if wrong := r.marks.inOrder(e); wrong != nil {
 		return wrong
 	}
 	switch e.Kind {
@@ -44,6 +50,9 @@ func (r *replayer) step(e *trace.Event, strings *dataset.Strings) *Mismatch {
 		return r.reclaim(e, strings.Text(e.Context))
 	case trace.KindIteration:
 		r.endIteration()
+		return r.marks.iteration(e)
+	case trace.KindPhaseBegin, trace.KindPhaseEnd:
+		return r.marks.phase(e, strings.Text(e.Context))
 	case trace.KindAlias, trace.KindUnalias:
 		return r.alias(e, strings.Text(e.Context))
 	case trace.KindPoolRelease:
@@ -97,6 +106,12 @@ func (r *replayer) operation(e *trace.Event, strings *dataset.Strings) *Mismatch
 	if a == nil {
 		return wrong
 	}
+	if e.Stream != a.stream && e.Kind != trace.KindStreamUse {
+		return atEvent(e, fmt.Sprintf("the stream of its arena, %d", a.stream), fmt.Sprintf("stream %d", e.Stream))
+	}
+	if wrong := a.sums.inOrder(e); wrong != nil {
+		return wrong
+	}
 	if taken, wrong := r.stream(a, e, strings); taken || wrong != nil {
 		return wrong
 	}
@@ -119,14 +134,17 @@ func ofReclaim(e *trace.Event) bool {
 func (r *replayer) apply(a *arena, e *trace.Event) *Mismatch {
 	switch e.Kind {
 	case trace.KindAlloc:
+		a.sums.request(e)
 		return count(&r.allocs, a.attempt(e))
 	case trace.KindFree:
+		a.sums.free(e)
 		return count(&r.frees, a.free(e))
 	case trace.KindFreeDone:
 		return a.freeDone(e)
 	case trace.KindStreamUse:
 		return a.use(e)
 	case trace.KindRestore:
+		a.sums.request(e)
 		return count(&r.allocs, a.restore(e))
 	case trace.KindShortage:
 		return a.shortage(e)
@@ -189,6 +207,7 @@ func (r *replayer) begin(e *trace.Event, options string) *Mismatch {
 	r.arenas[e.Arena] = a
 	if a != nil {
 		r.ours++
+		a.sums = r.totals.of(e.Device)
 		r.join(a, e)
 	}
 	if r.follower != nil && r.follower.Of(e) {

@@ -3,9 +3,8 @@ package verify
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // TestContradictions: short recordings that could not have been, each wrong in one thing.
@@ -36,6 +35,10 @@ func TestContradictions(t *testing.T) {
 		e.Stream = stream
 		return e
 	}
+	at := func(time int64, e trace.Event) trace.Event {
+		e.Time = time
+		return e
+	}
 	options := func(context int32) trace.Event { return trace.Event{Kind: trace.KindArena, Context: context} }
 
 	tests := []struct {
@@ -60,13 +63,16 @@ func TestContradictions(t *testing.T) {
 			"event 6 (alloc): expected 4194304 bytes mapped after it, found maps and unmaps that leave 5242880"},
 		{"a give-back of what is in use", []trace.Event{arena("plain"), grow(base, 2*mib), alloc(base, 1000, 1024), unmap(base, 2*mib)},
 			"event 3 (unmap): expected an unmap of pages that are mapped and within one free chunk, found an unmap of 2097152 bytes at 0x40000000000"},
-		{"used on the stream it was made for", []trace.Event{arena("plain"), grow(base, 2*mib), onStream(5, alloc(base, 1000, 1024)),
-			use(base, 5), free(base, 1000, 1024), onStream(5, alloc(base, 2000, 2048))}, ""},
-		{"used on the arena's stream, which is not its own", []trace.Event{arena("plain"), grow(base, 2*mib), onStream(5, alloc(base, 1000, 1024)),
-			use(base, 0), free(base, 1000, 1024), alloc(base, 2000, 2048)},
-			"event 5 (alloc): expected 2048 bytes at 0x40000000400, found 2048 bytes at 0x40000000000 for a request of 2000"},
-		{"a stream of an earlier block", []trace.Event{arena("plain"), grow(base, 2*mib), onStream(5, alloc(base, 1000, 1024)), free(base, 1000, 1024),
-			alloc(base, 1000, 1024), use(base, 0), free(base, 1000, 1024), alloc(base, 1000, 1024)}, ""},
+		{"on a stream that is not its arena's", []trace.Event{arena("plain"), grow(base, 2*mib), onStream(5, alloc(base, 1000, 1024))},
+			"event 2 (alloc): expected the stream of its arena, 0, found stream 5"},
+		{"used on its arena's stream", []trace.Event{arena("plain"), grow(base, 2*mib), alloc(base, 1000, 1024), use(base, 0), free(base, 1000, 1024),
+			alloc(base, 1000, 1024)}, ""},
+		{"a time before the last", []trace.Event{arena("plain"), at(7e6, grow(base, 2*mib)), at(6e6, alloc(base, 1000, 1024)), at(5e6, free(base, 1000, 1024))},
+			"event 3 (free): expected a time of 7000000 ns or later, that of event 1, found 5000000 ns; one of both was changed"},
+		{"an iteration twice", []trace.Event{arena("plain"), {Kind: trace.KindIteration}, {Kind: trace.KindIteration}},
+			"event 2 (iteration): expected the end of iteration 1, found that of iteration 0"},
+		{"a phase that ends twice", []trace.Event{{Kind: trace.KindPhaseBegin}, {Kind: trace.KindPhaseEnd}, {Kind: trace.KindPhaseEnd}},
+			`event 2 (phase_end): expected the end of a phase that has begun, found that of ""`},
 		{"freed twice while pending", []trace.Event{arena("plain"), grow(base, 2*mib), alloc(base, 1000, 1024), use(base, 1), free(base, 1000, 1024), free(base, 1000, 1024)},
 			"event 5 (free): expected no second free of a block whose free_done is pending, found a free of 0x40000000000"},
 		{"used while pending", []trace.Event{arena("plain"), grow(base, 2*mib), alloc(base, 1000, 1024), use(base, 1), free(base, 1000, 1024), use(base, 2)},
@@ -91,9 +97,7 @@ func TestContradictions(t *testing.T) {
 			if _, wrong := replayAll(renumber(test.events), texts); wrong != nil {
 				got = wrong.Error()
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("mismatch differs (-want +got):\n%s", diff)
-			}
+			assert.Diff(t, test.want, got, "mismatch differs")
 		})
 	}
 }
@@ -122,8 +126,7 @@ func TestReservation(t *testing.T) {
 		for _, e := range test.events {
 			s.Grow(uint64(e.Requested))
 		}
-		if ok := s.wrong == nil; ok != test.ok {
-			t.Errorf("%s: mismatch %v, want one: %v", test.name, s.wrong, !test.ok)
-		}
+		ok := s.wrong == nil
+		assert.That(t, ok == test.ok, "%s: mismatch %v, want one: %v", test.name, s.wrong, !test.ok)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/dataset"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // graphs is a graph memory of a job: a store, and ranges that grow out of it.
@@ -51,9 +52,7 @@ func (g *graphs) open(t testing.TB, name string) *ranged {
 	r.add(trace.Event{Kind: trace.KindArena, Addr: int64(r.base), Requested: -1, Provided: gib,
 		Context: j.text(fmt.Sprintf("growth=needed headroom=0 fraction=0 gc=0 granularity=%d coalesces=1 pool=0.9 tag= main=0\tgraph_memory=1\tshape=%s", 2*mib, name))})
 	a, err := bfc.New(bfc.Options{Limit: bfc.NoLimit, Growth: bfc.Needed}, r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	r.a = a
 	j.heaps = append(j.heaps, r.heap)
 	g.ranges = append(g.ranges, r)
@@ -77,9 +76,7 @@ func (r *ranged) Grow(bytes uint64) (addr, granted uint64, ok bool) {
 
 func (r *ranged) close(t testing.TB) {
 	t.Helper()
-	if err := r.a.Unmap(r.base, r.extent); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, r.a.Unmap(r.base, r.extent))
 	r.add(trace.Event{Kind: trace.KindUnalias, Addr: int64(r.base), Provided: int64(r.extent), Context: r.store()})
 	r.add(trace.Event{Kind: trace.KindPoolRelease})
 	r.extent = 0
@@ -117,9 +114,7 @@ func captured(t testing.TB) *job {
 func TestGraphMemory(t *testing.T) {
 	j := captured(t)
 	got, err := verifyPath(t, j.write(t, dataset.Ending{}, dataset.WriterOptions{}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	if got.Allocs != 5 || got.Arenas != 3 || got.Growths != j.count(trace.KindAlias) || !got.Complete {
 		t.Errorf("%+v, want 5 blocks in 3 arenas and %d growths", got, j.count(trace.KindAlias))
 	}
@@ -155,9 +150,7 @@ func TestGraphMemoryMutations(t *testing.T) {
 		c.change(j)
 		_, err := verifyPath(t, j.write(t, dataset.Ending{}, dataset.WriterOptions{}))
 		var wrong *Mismatch
-		if !errors.As(err, &wrong) || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: error %v, want %q", name, err, c.want)
-		}
+		assert.That(t, errors.As(err, &wrong) && strings.Contains(err.Error(), c.want), "%s: error %v, want %q", name, err, c.want)
 	}
 }
 

@@ -95,14 +95,14 @@ func (r *replayer) stream(a *arena, e *trace.Event, strings *dataset.Strings) (t
 		return true, s.taken(a, e)
 	case e.Kind == trace.KindUnmap:
 		if e.ForRequest() || len(a.script.events) > 0 {
-			a.paid += uint64(e.Provided)
+			a.released += uint64(e.Provided)
 		}
 		s.count(a, -e.Provided)
 	case e.Kind == trace.KindMap && e.AheadOfNeed():
 		s.count(a, e.Provided)
 	case e.Kind == trace.KindMap:
 		wrong = s.maps(a, e, uint64(e.Provided))
-		a.paid -= min(a.paid, uint64(e.Provided))
+		a.released -= min(a.released, uint64(e.Provided))
 		s.count(a, e.Provided)
 	case e.Kind == trace.KindMapFailed:
 		wrong = s.maps(a, e, uint64(e.Requested))
@@ -132,7 +132,7 @@ func (s *streams) take(a *arena, e *trace.Event, text string) *Mismatch {
 		}
 		t.from = s.seen.idle[len(s.takes)]
 		page := t.from.script.granularity
-		s.pending = t.from.heap.Spare((uint64(e.Requested) + page - 1) / page)
+		s.pending = t.from.heap.Movable((uint64(e.Requested) + page - 1) / page)
 	}
 	s.takes = append(s.takes, t)
 	return nil
@@ -173,7 +173,7 @@ func (s *streams) maps(a *arena, e *trace.Event, bytes uint64) *Mismatch {
 		seen = s.look(a)
 	}
 	s.seen, s.takes, s.pending = nil, s.takes[:0], nil
-	want := s.Want(bytes, a.paid, seen.mapped, seen.touched)
+	want := s.Want(bytes, a.released, seen.mapped, seen.touched)
 	next := 0
 	for ; want > 0 && next < len(seen.idle); next++ {
 		if next == len(takes) {
@@ -188,7 +188,7 @@ func (s *streams) maps(a *arena, e *trace.Event, bytes uint64) *Mismatch {
 			break
 		}
 		want -= min(want, t.taken)
-		a.paid += t.taken
+		a.released += t.taken
 		s.Took(t.taken)
 	}
 	if next < len(takes) {

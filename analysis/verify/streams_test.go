@@ -7,6 +7,7 @@ import (
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/dataset"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // TestTakes wants a request to look at what another arena holds idle before its own maps more, and to take of it what the
@@ -62,9 +63,8 @@ func TestTakes(t *testing.T) {
 		two.alloc(test.grows)
 		var wrong *Mismatch
 		_, err := verifyPath(t, j.write(t, dataset.Ending{}, dataset.WriterOptions{}))
-		if right := err == nil; right != test.right || !right && !errors.As(err, &wrong) {
-			t.Errorf("%s: %v, want it right: %v", test.name, err, test.right)
-		}
+		right := err == nil
+		assert.That(t, right == test.right && (right || errors.As(err, &wrong)), "%s: %v, want it right: %v", test.name, err, test.right)
 	}
 }
 

@@ -49,6 +49,9 @@ type Result struct {
 	EndsAt string
 	// EndSeq is the last event that was verified, -1 for none.
 	EndSeq int64
+	// Counted is how many events, from the first, are as many as the hook itself counted, with their requests and frees; 0 where the
+	// recording has no totals.
+	Counted int64
 }
 
 // Process verifies all events of a process in one pass. The error is a *[Mismatch] if the
@@ -121,6 +124,7 @@ type judge struct {
 	agreed  int       // how many blocks, from the first, have the recorded checksum
 	replay  *replayer // nil for readings of devices, and of a ring
 	matched *matched  // of a ring: in place of the replay
+	totals  *totals
 
 	current   trace.Event // here, so that no event is allocated
 	next      int64       // position of the next event
@@ -130,7 +134,8 @@ type judge struct {
 }
 
 func newJudge(p *dataset.Process) *judge {
-	return &judge{process: p, sums: p.Rolling(), want: p.Checksums(), replay: newReplayer(), next: p.Dropped(), firstLost: -1}
+	replay := newReplayer()
+	return &judge{process: p, sums: p.Rolling(), want: p.Checksums(), replay: replay, totals: replay.totals, next: p.Dropped(), firstLost: -1}
 }
 
 func (j *judge) batch(b *trace.Batch) *Mismatch {
@@ -173,11 +178,14 @@ func (j *judge) event(e *trace.Event, strings *dataset.Strings) *Mismatch {
 		if j.firstLost >= 0 {
 			j.afterLost++
 		}
-		if j.matched != nil {
-			wrong = j.matched.step(e)
-		} else if j.replay == nil {
+		switch {
+		case j.replay == nil && j.matched == nil:
 			wrong = notReading(e)
-		} else {
+		case e.Kind == trace.KindTotals:
+			wrong = j.totals.step(e, strings.Text(e.Context), j.matched == nil)
+		case j.matched != nil:
+			wrong = j.matched.step(e)
+		default:
 			wrong = j.replay.step(e, strings)
 		}
 	}
@@ -185,6 +193,15 @@ func (j *judge) event(e *trace.Event, strings *dataset.Strings) *Mismatch {
 		wrong.position = wrong.Seq
 	}
 	return wrong
+}
+
+// cut says that a process which exited in order lacks its last totals.
+func (j *judge) cut() *Mismatch {
+	t := j.totals
+	if t.seq < 0 || t.ended || !j.process.Whole || j.process.Ending.State != dataset.StateClosed {
+		return nil
+	}
+	return atEvent(&j.current, "the totals with which a process ends behind it", fmt.Sprintf("nothing behind it, and the last totals at event %d", t.seq))
 }
 
 // excused says whether a contradiction may be an effect of lost events.
@@ -244,7 +261,7 @@ func (j *judge) end() *Mismatch {
 	if j.wrong != nil && !j.excused() {
 		return j.wrong
 	}
-	return nil
+	return j.cut()
 }
 
 func (j *judge) result() *Result {
@@ -256,6 +273,7 @@ func (j *judge) result() *Result {
 		r.Allocs, r.Frees, r.Growths, r.Arenas = j.replay.allocs, j.replay.frees, j.replay.growths(), j.replay.ours
 		open = j.replay.unfinished()
 	}
+	r.Counted = j.totals.seq + 1
 	ending := &j.process.Ending
 	switch {
 	case j.firstLost >= 0:

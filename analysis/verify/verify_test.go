@@ -16,6 +16,7 @@ import (
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/tracetest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // story is a job of 4 arenas in which everything happens that the replay knows, and of
@@ -69,9 +70,7 @@ func (j *job) write(t testing.TB, ending dataset.Ending, options dataset.WriterO
 func verifyPath(t testing.TB, path string) (*Result, error) {
 	t.Helper()
 	run, err := dataset.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return Process(context.Background(), run.Processes[0])
 }
 
@@ -108,14 +107,10 @@ func TestStory(t *testing.T) {
 	j := story(t)
 	for _, k := range []trace.Kind{trace.KindGrowFailed, trace.KindMapFailed, trace.KindDeviceUsed, trace.KindUnmap,
 		trace.KindReclaim, trace.KindOOM, trace.KindFreeDone, trace.KindStreamUse, trace.KindIteration} {
-		if j.count(k) == 0 {
-			t.Errorf("the story has no %v", k)
-		}
+		assert.That(t, j.count(k) != 0, "the story has no %v", k)
 	}
 	n := int64(len(j.events))
-	if n < 3*dataset.BlockEvents {
-		t.Fatalf("%d events are less than three blocks", n)
-	}
+	assert.Must(t, n >= 3*dataset.BlockEvents, "%d events are less than three blocks", n)
 	remaps := int64(0)
 	for i, h := range j.heaps {
 		mapped := map[int64]bool{}
@@ -130,21 +125,15 @@ func TestStory(t *testing.T) {
 			}
 		}
 	}
-	if remaps == 0 {
-		t.Error("the story has no remap")
-	}
+	assert.That(t, remaps != 0, "the story has no remap")
 	want := &Result{
 		Process: "rank0", Events: n, Allocs: j.count(trace.KindAlloc), Frees: j.count(trace.KindFree),
 		Growths: j.count(trace.KindMap) - remaps, Arenas: 4, Complete: true, EndSeq: n - 1,
 	}
 	for _, options := range []dataset.WriterOptions{{}, {PartEvents: 4992, RowGroup: 1700}} {
 		got, err := verifyPath(t, j.write(t, dataset.Ending{}, options))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("parts of %d: result differs (-want +got):\n%s", options.PartEvents, diff)
-		}
+		assert.NoError(t, err)
+		assert.Diff(t, want, got, "parts of %d: result differs", options.PartEvents)
 	}
 }
 
@@ -153,9 +142,7 @@ func TestStory(t *testing.T) {
 func TestReadingsAmongEvents(t *testing.T) {
 	j := story(t)
 	want, err := verifyPath(t, j.write(t, dataset.Ending{}, dataset.WriterOptions{}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	var events []trace.Event
 	for i, e := range j.events {
 		if within := i > 0 && j.events[i-1].Kind == trace.KindDeviceUsed; within || i%101 == 0 {
@@ -169,13 +156,10 @@ func TestReadingsAmongEvents(t *testing.T) {
 	}
 	j.events = events
 	got, err := verifyPath(t, j.write(t, dataset.Ending{}, dataset.WriterOptions{}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	want.Events, want.EndSeq = want.Events+added, want.EndSeq+added
-	if diff := cmp.Diff(want, got); diff != "" || added < 100 {
-		t.Errorf("%d readings added: result differs (-want +got):\n%s", added, diff)
-	}
+	diff := cmp.Diff(want, got)
+	assert.That(t, diff == "" && added >= 100, "%d readings added: result differs (-want +got):\n%s", added, diff)
 }
 
 // TestEnding: what the proof ends with when the process did not end in order.
@@ -197,10 +181,10 @@ func TestEnding(t *testing.T) {
 		{"stopped", dataset.Ending{State: dataset.StateStopped, Reason: "no space left on device"}, nil,
 			"event N, where the recording stopped: no space left on device", n - 1},
 		{"in a request", dataset.Ending{}, func(e []trace.Event) []trace.Event {
-			return append(e, trace.Event{Kind: trace.KindMap, Addr: 5 << 42, Requested: 2 * mib, Provided: 2 * mib})
+			return append(e, trace.Event{Kind: trace.KindMap, Time: e[n-1].Time, Addr: 5 << 42, Requested: 2 * mib, Provided: 2 * mib})
 		}, "event N (map), with which a request begins that has no end", n},
 		{"lost", killed, func(e []trace.Event) []trace.Event {
-			return append(e, lost(n, trace.NoArena), trace.Event{Kind: trace.KindIteration, Arena: trace.NoArena})
+			return append(e, lost(n, trace.NoArena), trace.Event{Kind: trace.KindIteration, Arena: trace.NoArena, Requested: whole.ended})
 		}, "event N, which was lost when the process died", n},
 	}
 	for _, test := range tests {
@@ -210,9 +194,7 @@ func TestEnding(t *testing.T) {
 				j.events = test.edit(j.events)
 			}
 			got, err := verifyPath(t, j.write(t, test.ending, dataset.WriterOptions{}))
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			endsAt := strings.ReplaceAll(got.EndsAt, fmt.Sprintf("event %d", test.seq), "event N")
 			if got.Complete || !strings.HasPrefix(endsAt, test.endsAt) {
 				t.Errorf("Complete %v, EndsAt %q, want it to begin with %q", got.Complete, endsAt, test.endsAt)
@@ -241,26 +223,20 @@ func TestLost(t *testing.T) {
 		at := len(j.events) - 1
 		h.free(addr) // contradicts the loss of its alloc
 		for len(j.events)-1-at < test.between {
-			j.add(trace.Event{Kind: trace.KindIteration, Arena: trace.NoArena})
+			j.iterate()
 		}
 		j.events[at] = trace.Event{Kind: trace.KindLost, Device: trace.NoDevice, Arena: trace.NoArena}
 		got, err := verifyPath(t, j.write(t, dataset.Ending{State: dataset.StateKilled, Lost: 1}, dataset.WriterOptions{}))
 		if !test.ok {
 			want := &Mismatch{Process: "rank0", Seq: int64(at + 1), Kind: trace.KindFree, FirstSeq: -1, LastSeq: -1,
 				Expected: "the address of a block in use in its arena", Found: "0x40000000400"}
-			if diff := diffMismatch(want, err); diff != "" {
-				t.Errorf("%d events after the lost one (-want +got):\n%s", test.between, diff)
-			}
+			assert.Equal(t, diffMismatch(want, err), "", "%d events after the lost one (-want +got)", test.between)
 			continue
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		want := &Result{Process: "rank0", Events: int64(len(j.events)), Allocs: 1, Frees: 0, Growths: 1, Arenas: 1, EndSeq: int64(at - 1),
 			EndsAt: "event 3, which was lost when the process died; event 4 (free) depends on it"}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%d events after the lost one (-want +got):\n%s", test.between, diff)
-		}
+		assert.Diff(t, want, got, "%d events after the lost one", test.between)
 	}
 }
 
@@ -300,9 +276,8 @@ func TestNothingToVerify(t *testing.T) {
 		{"of another allocator", &job{events: native, texts: []string{"", "kind=other"}}, ErrNothingToVerify},
 		{"no request", empty, ErrNothingToVerify},
 	} {
-		if _, err := verifyPath(t, test.job.write(t, dataset.Ending{}, dataset.WriterOptions{})); !errors.Is(err, test.want) {
-			t.Errorf("%s: error %v, want %v", test.name, err, test.want)
-		}
+		_, err := verifyPath(t, test.job.write(t, dataset.Ending{}, dataset.WriterOptions{}))
+		assert.That(t, errors.Is(err, test.want), "%s: error %v, want %v", test.name, err, test.want)
 	}
 }
 
@@ -340,12 +315,9 @@ func TestObserved(t *testing.T) {
 func TestParts(t *testing.T) {
 	dir := story(t).write(t, dataset.Ending{}, dataset.WriterOptions{PartEvents: 4992})
 	got, err := verifyPath(t, filepath.Join(dir, "rank0-0000.parquet"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := "event 4991, the last of the parts given"; got.Complete || got.EndsAt != want || got.EndSeq != 4991 {
-		t.Errorf("first part: %+v, want it to end at %q", got, want)
-	}
+	assert.NoError(t, err)
+	want := "event 4991, the last of the parts given"
+	assert.That(t, !got.Complete && got.EndsAt == want && got.EndSeq == 4991, "first part: %+v, want it to end at %q", got, want)
 	if _, err := verifyPath(t, filepath.Join(dir, "rank0-0001.parquet")); !errors.Is(err, ErrNotFromStart) {
 		t.Errorf("second part: error %v, want ErrNotFromStart", err)
 	}
@@ -353,9 +325,7 @@ func TestParts(t *testing.T) {
 
 func TestCancelled(t *testing.T) {
 	run, err := dataset.Open(story(t).write(t, dataset.Ending{}, dataset.WriterOptions{}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if _, err := Process(ctx, run.Processes[0]); !errors.Is(err, context.Canceled) {

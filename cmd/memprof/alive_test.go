@@ -5,6 +5,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // startAndKill begins a recording with a job that waits before its first CUDA call, and kills the recorder there. The
@@ -14,13 +16,9 @@ func (b *bench) startAndKill(job ...string) {
 	mustWrite(b.T, b.path("lock"), "")
 	cmd, _ := b.memprof(append([]string{"record", "--device", "sim", "-o", b.path("run"), "--"}, job...)...)
 	cmd.Stderr = nil // a pipe would be held open by the job
-	if err := cmd.Start(); err != nil {
-		b.Fatal(err)
-	}
+	assert.NoError(b, cmd.Start())
 	b.waitUntil("the job waits", func() bool { return b.exists("ready") })
-	if err := cmd.Process.Kill(); err != nil {
-		b.Fatal(err)
-	}
+	assert.NoError(b, cmd.Process.Kill())
 	cmd.Wait() // killed: an error is its usual end
 }
 
@@ -37,23 +35,40 @@ func TestRecoverBeforeFirstCall(t *testing.T) {
 			job, name = []string{"sh", "-c", script}, "(sh)"
 		}
 		b.startAndKill(job...)
-		if message := b.mustExit(2, "recover", b.path("run")); !strings.Contains(message, "a recorded process is still running (process ") || !strings.Contains(message, name+" may still begin to record)") {
+		if message := b.mustExit(2, "record", "--finish", b.path("run")); !strings.Contains(message, "a recorded process is still running (process ") || !strings.Contains(message, name+" may still begin to record)") {
 			t.Errorf("recover says %q", message)
 		}
 		if message := b.mustExit(2, "record", "--device", "sim", "--force", "-o", b.path("run"), "--", "true"); !strings.Contains(message, name+" is still at work): choose another directory") {
 			t.Errorf("record --force says %q", message)
 		}
-		if err := os.Remove(b.path("lock")); err != nil {
-			t.Fatal(err)
-		}
-		b.mustExit(0, "recover", "--wait", b.path("run"))
-		if !b.exists("done") {
-			t.Error("recover --wait did not wait for the job")
-		}
-		if got := len(b.recorded("run")); got != 1 {
-			t.Errorf("late %v: %d allocations recorded, want 1", late, got)
-		}
+		assert.NoError(t, os.Remove(b.path("lock")))
+		b.mustExit(0, "record", "--finish", b.path("run"), "--wait")
+		assert.That(t, b.exists("done"), "recover --wait did not wait for the job")
+		got := len(b.recorded("run"))
+		assert.That(t, got == 1, "late %v: %d allocations recorded, want 1", late, got)
 		b.mustExit(0, "verify", b.path("run"))
+	}
+}
+
+// TestOutlived: a process that the command leaves behind, and that has made no CUDA call yet, is not recorded from then on. The
+// recording says so, and does not of one whose events it has.
+func TestOutlived(t *testing.T) {
+	t.Parallel()
+	for _, before := range []bool{false, true} {
+		b := newBench(t)
+		mustWrite(t, b.path("lock"), "")
+		uses := ""
+		if before {
+			uses = " alloc a 1M"
+		}
+		cmd, stderr := b.memprof("record", "--device", "sim", "-o", b.path("run"), "--", "sh", "-c",
+			b.job+uses+" touch "+b.path("ready")+" wait "+b.path("lock")+" alloc b 1M </dev/null >/dev/null 2>&1 & until test -e "+b.path("ready")+"; do sleep 0.01; done")
+		err := cmd.Run()
+		assert.Must(t, err == nil, "%v: %s", err, stderr)
+		const want = "(job) outlived the command and had not used the GPU: what it allocates from now on is not recorded"
+		got := strings.Contains(stderr.String(), want)
+		assert.That(t, got != before, "used the GPU before: %t, and the end says %q", before, stderr)
+		assert.NoError(t, os.Remove(b.path("lock")))
 	}
 }
 
@@ -62,14 +77,11 @@ func TestRecoverNow(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.startAndKill("sh", "-c", b.job+" alloc a 1M; "+b.job+" touch "+b.path("ready")+" wait "+b.path("lock"))
-	b.mustExit(2, "recover", "--now", "--wait", b.path("run"))
-	b.mustExit(0, "recover", "--now", b.path("run"))
-	if got := len(b.recorded("run")); got != 1 || b.exists("run/spool") {
-		t.Errorf("%d allocations recorded, want 1; the spool is there: %v", got, b.exists("run/spool"))
-	}
-	if err := os.Remove(b.path("lock")); err != nil {
-		t.Fatal(err)
-	}
+	b.mustExit(2, "record", "--finish", b.path("run"), "--now", "--wait")
+	b.mustExit(0, "record", "--finish", b.path("run"), "--now")
+	got := len(b.recorded("run"))
+	assert.That(t, got == 1 && !b.exists("run/spool"), "%d allocations recorded, want 1; the spool is there: %v", got, b.exists("run/spool"))
+	assert.NoError(t, os.Remove(b.path("lock")))
 }
 
 // TestForceInProgress: a recording that is being made is not replaced, and ends whole.
@@ -80,22 +92,16 @@ func TestForceInProgress(t *testing.T) {
 	cmd, _, stderr := b.start("log", b.path("log"), "alloc", "a", "1M", "touch", b.path("ready"), "wait", b.path("lock"), "alloc", "b", "2M")
 	for _, force := range [][]string{nil, {"--force"}} {
 		args := append(append([]string{"record", "--device", "sim"}, force...), "-o", b.path("run"), "--", "touch", b.path("started"))
-		if message := b.mustExit(2, args...); !strings.Contains(message, "is being recorded (its recorder is still at work)") {
-			t.Errorf("record %v says %q", force, message)
-		}
+		message := b.mustExit(2, args...)
+		assert.That(t, strings.Contains(message, "is being recorded (its recorder is still at work)"), "record %v says %q", force, message)
 	}
-	if err := os.Remove(b.path("lock")); err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Wait(); err != nil {
-		t.Fatalf("%v\n%s", err, stderr)
-	}
-	if b.exists("started") {
-		t.Error("the job of the second recorder was started")
-	}
+	assert.NoError(t, os.Remove(b.path("lock")))
+	err := cmd.Wait()
+	assert.Must(t, err == nil, "%v\n%s", err, stderr)
+	assert.That(t, !b.exists("started"), "the job of the second recorder was started")
 	b.sameStart("run", "log", 0)
 	b.mustExit(0, "verify", b.path("run"))
-	if err := exec.Command("memprof", "recover", b.path("run")).Run(); err != nil {
+	if err := exec.Command("memprof", "record", "--finish", b.path("run")).Run(); err != nil {
 		t.Error(err)
 	}
 }

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/recorder"
 	"github.com/memprof/memprof/trace"
@@ -19,6 +17,7 @@ import (
 	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/spool"
 	"github.com/memprof/memprof/trace/tracetest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // unfinished makes the recording in dir what a killed recorder leaves: a process that is converted and not removed,
@@ -26,12 +25,8 @@ import (
 func unfinished(t *testing.T, dir, spools string) {
 	t.Helper()
 	mustMake(t, dir)
-	if err := dataset.WriteInfo(dir, &dataset.Info{ID: tracetest.RunID}); err != nil {
-		t.Fatal(err)
-	}
-	if err := spool.Make(dir, spools); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, dataset.WriteInfo(dir, &dataset.Info{ID: tracetest.RunID}))
+	assert.NoError(t, spool.Make(dir, spools))
 	spoolDir := filepath.Join(dir, spool.Name)
 	events, texts := tracetest.Training(300)
 	for pid := range 3 {
@@ -56,22 +51,18 @@ func unfinished(t *testing.T, dir, spools string) {
 func whole(t *testing.T, dir string) string {
 	t.Helper()
 	run, err := dataset.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	names := slices.DeleteFunc(namesIn(t, dir), func(name string) bool { return name == dataset.SummaryName }) // written after all else
 	out := fmt.Sprintln(names, run.Info.Recovered, run.Info.Problems, run.Info.Processes)
 	for _, p := range run.Processes {
 		events, err := p.ReadAll()
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		out += fmt.Sprintln(p.Name, p.Events, len(events), p.Checksums(), p.Ending)
 	}
 	return out
 }
 
-// TestCampaignKilledRecover kills `memprof recover` at every system call. Another one must end what it began, whether
+// TestCampaignKilledRecover kills `memprof record --finish` at every system call. Another one must end what it began, whether
 // the spool lies in the recording or elsewhere, and what can be read before that must be whole.
 func TestCampaignKilledRecover(t *testing.T) {
 	notShort(t)
@@ -83,9 +74,7 @@ func TestCampaignKilledRecover(t *testing.T) {
 			k := newKiller(t)
 			dir, spools := filepath.Join(t.TempDir(), "run"), mustMake(t, filepath.Join(t.TempDir(), "spools"))
 			prepare := func() {
-				if err := os.RemoveAll(dir); err != nil {
-					t.Fatal(err)
-				}
+				assert.NoError(t, os.RemoveAll(dir))
 				if elsewhere {
 					unfinished(t, dir, spools)
 				} else {
@@ -98,33 +87,27 @@ func TestCampaignKilledRecover(t *testing.T) {
 			}
 			want := whole(t, dir)
 			for _, says := range []string{"rank2", "pid4714: cannot record: no room", "rank1: problem of rank 1", "[rank0 rank1 rank2] "} {
-				if !strings.Contains(strings.ReplaceAll(want, "]\n", "] \n"), says) {
-					t.Fatalf("without a kill there is no %q in\n%s", says, want)
-				}
+				assert.Must(t, strings.Contains(strings.ReplaceAll(want, "]\n", "] \n"), says), "without a kill there is no %q in\n%s", says, want)
 			}
 			count := func(calls string) int {
 				prepare()
-				_, n, _ := k.run(t, calls, 0, nil, "recover", dir)
+				_, n, _ := k.run(t, calls, 0, nil, "record", "--finish", dir)
 				return n
 			}
 			k.each(t, count, func(calls string, at int) {
 				prepare()
-				_, _, said := k.run(t, calls, at, nil, "recover", dir)
+				_, _, said := k.run(t, calls, at, nil, "record", "--finish", dir)
 				where := fmt.Sprintf("killed at call %d of %s: %s", at, calls, said)
 				if run, err := dataset.Open(dir); err == nil && len(run.Processes) != 3 {
 					t.Errorf("%s: a recording that is not whole can be read: %d processes", where, len(run.Processes))
 				} else if err != nil && !errors.Is(err, trace.ErrUnfinished) {
 					t.Errorf("%s: it cannot be read: %v", where, err)
 				}
-				if _, err := collect.Recover(context.Background(), dir, false); err != nil {
-					t.Fatalf("%s: recover: %v", where, err)
-				}
-				if diff := cmp.Diff(want, whole(t, dir)); diff != "" {
-					t.Errorf("%s: recovered again (-want +got):\n%s", where, diff)
-				}
-				if left := namesIn(t, spools); len(left) > 0 {
-					t.Errorf("%s: left behind: %v", where, left)
-				}
+				_, err := collect.Recover(context.Background(), dir, false)
+				assert.Must(t, err == nil, "%s: recover: %v", where, err)
+				assert.Diff(t, want, whole(t, dir), "%s: recovered again", where)
+				left := namesIn(t, spools)
+				assert.That(t, len(left) <= 0, "%s: left behind: %v", where, left)
 			})
 		})
 	}
@@ -150,9 +133,7 @@ func TestCampaignKilledRecorder(t *testing.T) {
 			env := []string{"MEMPROF_CACHE=" + b.cache}
 			prepare := func() {
 				for _, name := range []string{"run", "log", "done"} {
-					if err := os.RemoveAll(b.path(name)); err != nil {
-						t.Fatal(err)
-					}
+					assert.NoError(t, os.RemoveAll(b.path(name)))
 				}
 				unfinished(t, b.path("run"), "")
 			}
@@ -168,19 +149,13 @@ func TestCampaignKilledRecorder(t *testing.T) {
 				_, _, said := k.run(t, calls, at, env, args...)
 				where := fmt.Sprintf("killed at call %d of %s: %s", at, calls, said)
 				if !b.exists("log") {
-					if _, err := recorder.NewPlace(b.path("run"), "", "job", true); err != nil {
-						t.Fatalf("%s: record again: %v", where, err)
-					}
-					if err := spool.Remove(b.path("run")); err != nil {
-						t.Fatal(err)
-					}
+					_, err := recorder.NewPlace(b.path("run"), "", "job", true)
+					assert.Must(t, err == nil, "%s: record again: %v", where, err)
+					assert.NoError(t, spool.Remove(b.path("run")))
 				} else {
-					if !b.exists("done") {
-						t.Fatalf("%s: the job has not come to its end", where)
-					}
-					if _, err := collect.Recover(context.Background(), b.path("run"), false); err != nil {
-						t.Fatalf("%s: recover: %v", where, err)
-					}
+					assert.Must(t, b.exists("done"), "%s: the job has not come to its end", where)
+					_, err := collect.Recover(context.Background(), b.path("run"), false)
+					assert.Must(t, err == nil, "%s: recover: %v", where, err)
 					b.sameStart("run", "log", 0)
 					memprofIn(t, exit.Fine, "verify", b.path("run"))
 				}

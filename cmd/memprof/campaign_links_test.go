@@ -14,6 +14,7 @@ import (
 	"github.com/memprof/memprof/cmd/memprof/internal/recorder"
 	"github.com/memprof/memprof/trace/collect"
 	"github.com/memprof/memprof/trace/tracetest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // planted are names in an unfinished recording under which somebody may have put something else.
@@ -24,6 +25,7 @@ var planted = []string{
 	"spool", "spool-finished", "spool/owner", "spool/p4711.88123456789", "spool/p4712.88123456789", "spool/p9.9", "spool/p4714.100/problems",
 	"spool/p4711.88123456789/process", "spool/p4711.88123456789/strings", "spool/p4711.88123456789/strings.tmp",
 	"spool/p4711.88123456789/problems", "spool/p4711.88123456789/000000.seg", "spool/p4711.88123456789/000001.seg",
+	"summary", "summary/rank0.json", "summary/rank1.json", "summary/rank2.json",
 }
 
 // precious is a directory of somebody else's, with a spool of another recording's in it, and what it holds as text.
@@ -31,6 +33,10 @@ func precious(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	mustWrite(t, filepath.Join(dir, "file"), "precious")
+	mustMake(t, filepath.Join(dir, "summary"))
+	for rank := range 3 {
+		mustWrite(t, filepath.Join(dir, "summary", fmt.Sprintf("rank%d.json", rank)), `{"summary_version":1}`)
+	}
 	mustMake(t, filepath.Join(dir, "p4711.88123456789"))
 	mustMake(t, filepath.Join(dir, "memprof-spool-1"))
 	mustWrite(t, filepath.Join(dir, "memprof-spool-1", "file"), "precious")
@@ -57,9 +63,7 @@ func contentOf(t *testing.T, dir string) string {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return out.String()
 }
 
@@ -72,7 +76,7 @@ func replaceWith(random *rand.Rand, path, theirs string) (what string, err error
 		return "", err
 	}
 	targets := []string{
-		"file", "p4711.88123456789", "memprof-spool-1", "memprof-spool-2", "not-there", "memprof-spool-3",
+		"file", "p4711.88123456789", "memprof-spool-1", "memprof-spool-2", "not-there", "memprof-spool-3", "summary", "summary/rank0.json",
 		"memprof-spool-2/p4711.88123456789", "memprof-spool-2/p4711.88123456789/000000.seg",
 	}
 	switch n := random.IntN(len(targets) + 4); n {
@@ -127,7 +131,7 @@ func TestCampaignLinks(t *testing.T) {
 		}
 		before := contentOf(t, theirs)
 		for _, args := range [][]string{
-			{"verify", dir}, {"report", dir}, {"report", "--html", dir}, {"top", "--once", dir}, {"recover", dir}, {"recover", dir},
+			{"verify", dir}, {"report", dir}, {"report", "--html", dir}, {"top", "--once", dir}, {"record", "--finish", dir}, {"record", "--finish", dir},
 			{"check", "--gate", "reserved.peak < 1GiB", dir}, {"export", "csv", dir},
 			{"record", "--force", "--device", "sim", "-o", dir, "--", "true"},
 		} {
@@ -149,9 +153,8 @@ func TestCampaignLinks(t *testing.T) {
 			case <-time.After(2 * time.Minute):
 				t.Fatalf("round %d, %q: memprof %q does not end", round, did, args)
 			}
-			if after := contentOf(t, theirs); after != before {
-				t.Fatalf("round %d, %q: memprof %q changed\n%s\nto\n%s", round, did, args, before, after)
-			}
+			after := contentOf(t, theirs)
+			assert.Must(t, after == before, "round %d, %q: memprof %q changed\n%s\nto\n%s", round, did, args, before, after)
 		}
 	})
 }

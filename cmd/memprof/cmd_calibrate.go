@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -20,8 +21,16 @@ import (
 type calibrateOptions struct {
 	Model  string // that the engine served; "" if it is not one of those known
 	Ranks  int    // GPUs that the model was divided over
-	Name   string // of the timing
 	Output string // file; "" prints
+}
+
+// name is the file's without its ending.
+func (o *calibrateOptions) name() string {
+	base := filepath.Base(o.Output)
+	if o.Output == "" {
+		return ""
+	}
+	return base[:len(base)-len(filepath.Ext(base))]
 }
 
 func newCalibrateCommand() *cobra.Command {
@@ -54,7 +63,6 @@ The engine should run with few and many sequences, short and long.`,
 	}
 	cmd.Flags().StringVar(&opts.Model, "model", "", "`name` of the model that the engine served; other models are scaled from it")
 	cmd.Flags().IntVar(&opts.Ranks, "tensor-parallel", opts.Ranks, "the model was divided over `N` GPUs")
-	cmd.Flags().StringVar(&opts.Name, "name", "", "`name` of the timing, for reports")
 	cmd.Flags().StringVarP(&opts.Output, "output", "o", "", "write into this `file`")
 	of.add(cmd.Flags())
 	cmd.ValidArgsFunction = completeDirectories
@@ -83,7 +91,7 @@ func calibrate(stdout io.Writer, run *dataset.Run, o calibrateOptions) error {
 		return exit.Usagef("%s: %d steps of an engine: %w", process, len(steps), err)
 	}
 	t := serving.Timing{
-		Name: o.Name, Source: sourceOf(run, steps), Model: o.Model, Ranks: o.Ranks, Error: deviation, Coefficients: coefficients,
+		Name: o.name(), Source: sourceOf(run, steps), Model: o.Model, Ranks: o.Ranks, Error: deviation, Coefficients: coefficients,
 	}
 	if o.Output != "" {
 		return replaceWithJSON(o.Output, t)

@@ -39,12 +39,8 @@ type checkOptions struct {
 	Aggregate string
 	Of        processFlags
 
-	AllowMissing bool
-
 	Markdown    string
 	JUnit       string
-	CodeQuality string
-	OpenMetrics string
 	Annotations bool
 	List        bool
 	JSON        bool
@@ -94,18 +90,15 @@ job fails, its exit code is the result, after the gates.`,
 
 func (o *checkOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringArrayVarP(&o.Gates, "gate", "g", nil, "check that `'METRIC OP LIMIT'` holds; may be given several times")
-	flags.StringSliceVar(&o.Without, "without", nil, "leave out the gate job.exit == 0 or oom.count == 0, by the `name` of its metric")
+	flags.StringSliceVar(&o.Without, "without", nil, "leave out the gate job.exit == 0 or oom.count == 0, by the `name` of its metric; or, with ranks, the demand that no process is missing")
 	flags.StringVar(&o.Config, "config", "", "also take gates from this `file` (default: the nearest memprof.yaml, if there is no --gate)")
 	flags.StringVar(&o.Baseline, "baseline", "", "`file` of accepted values, for limits relative to the baseline")
 	flags.BoolVar(&o.Update, "update-baseline", false, "accept the values found: write them to the baseline first")
 	flags.StringVar(&o.Aggregate, "aggregate", "", "`value` of several recordings that a gate judges: median, max or min (default median); == judges each recording")
 	flags.StringVar(&o.Rank, "rank", "worst", "which `ranks` count: worst, all (each by itself), mean, or the number of one")
-	o.Of.addNames(flags)
-	flags.BoolVar(&o.AllowMissing, "allow-missing-ranks", false, "judge a recording even if processes are missing from it")
+	o.Of.add(flags)
 	flags.StringVar(&o.Markdown, "markdown", "", "write a summary as Markdown to this `file`; where $GITHUB_STEP_SUMMARY is set, the summary is also added to that file")
 	flags.StringVar(&o.JUnit, "junit", "", "write JUnit XML to this `file`, a test case for each gate")
-	flags.StringVar(&o.CodeQuality, "code-quality", "", "write the gates that do not hold to this `file`, as code-quality JSON for GitLab")
-	flags.StringVar(&o.OpenMetrics, "openmetrics", "", "write the values found to this `file`, as OpenMetrics text for GitLab's metrics reports")
 	flags.BoolVar(&o.Annotations, "annotations", false, "print annotations for GitHub Actions, at most 10, worst first")
 	flags.BoolVar(&o.List, "list", false, "print all metrics: name, unit and meaning")
 	flags.BoolVar(&o.JSON, "json", false, "print JSON")
@@ -156,7 +149,7 @@ func (o *checkOptions) prepare() ([]gate.Gate, *gate.Judge, error) {
 	if err := judge.Precheck(gates); err != nil {
 		return nil, nil, exit.Input(err)
 	}
-	paths := []string{o.Markdown, o.JUnit, o.CodeQuality, o.OpenMetrics}
+	paths := []string{o.Markdown, o.JUnit}
 	if o.Update {
 		paths = append(paths, judge.Baseline.Path)
 	}
@@ -219,13 +212,13 @@ func recordingsOf(paths []string) ([]recording.Recording, error) {
 }
 
 // missing fails where processes are missing from a recording, since the worst of them would not be judged;
-// with --allow-missing-ranks it only warns. It also warns of ranks that are in none of the recordings.
+// with --without ranks it only warns. It also warns of ranks that are in none of the recordings.
 func (o *checkOptions) missing(stderr io.Writer, jobs []recording.Job) error {
 	for _, job := range jobs {
 		for i := range job {
 			for _, m := range job[i].Run.Missing() {
-				if !o.AllowMissing {
-					return exit.Usagef("%s: %s (--allow-missing-ranks judges without it)", job[i].Path, m)
+				if !slices.Contains(o.Without, missingRanks) {
+					return exit.Usagef("%s: %s (--without ranks judges without it)", job[i].Path, m)
 				}
 				screen.Remark(stderr, "warning", fmt.Sprintf("%s: %s", job[i].Path, m))
 			}
@@ -236,6 +229,9 @@ func (o *checkOptions) missing(stderr io.Writer, jobs []recording.Job) error {
 	}
 	return nil
 }
+
+// missingRanks is what --without calls the demand that no process is missing from a recording.
+const missingRanks = "ranks"
 
 // gates returns those of the flags, those of the file, and those that are judged in every check. The file is
 // empty where there is none.
@@ -252,12 +248,17 @@ func (o *checkOptions) gates() ([]gate.Gate, *gate.File, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	var without []string
 	for _, name := range o.Without {
+		if name == missingRanks {
+			continue
+		}
+		without = append(without, name)
 		if err := gate.CheckWithout(name); err != nil {
 			return nil, nil, exit.Input(err)
 		}
 	}
-	gates, err = gate.WithAlways(append(gates, file.Gates...), slices.Concat(o.Without, file.Without))
+	gates, err = gate.WithAlways(append(gates, file.Gates...), slices.Concat(without, file.Without))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -341,16 +342,6 @@ func (o *checkOptions) publish(stdout io.Writer, results *gate.Results) error {
 			return err
 		}
 		if err := replaceFile(o.JUnit, text); err != nil {
-			return err
-		}
-	}
-	if o.CodeQuality != "" {
-		if err := replaceWithJSON(o.CodeQuality, ci.CodeQuality(results)); err != nil {
-			return err
-		}
-	}
-	if o.OpenMetrics != "" {
-		if err := replaceFile(o.OpenMetrics, ci.OpenMetrics(results)); err != nil {
 			return err
 		}
 	}

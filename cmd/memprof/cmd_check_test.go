@@ -7,9 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/memprof/memprof/analysis/gate"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // TestGateFileOfOthers: a job is not run by gates that another user may have put above the working directory.
@@ -36,13 +35,9 @@ func TestGateFileOfOthers(t *testing.T) {
 		{"anybody's, in CI", checkOptions{Run: true}, 0o777, "true", true},
 	} {
 		t.Setenv("CI", test.ci)
-		if err := os.Chmod(dir, test.mode); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, os.Chmod(dir, test.mode))
 		found, err := test.options.gateFile()
-		if (err == nil) != test.ok || err == nil && len(found.Gates) != 1 {
-			t.Errorf("%s: %+v, %v, want it taken %v", test.what, found, err, test.ok)
-		}
+		assert.That(t, (err == nil) == test.ok && (err != nil || len(found.Gates) == 1), "%s: %+v, %v, want it taken %v", test.what, found, err, test.ok)
 		if err != nil && !strings.Contains(err.Error(), dir+" has mode 0777: other users can change it (--config "+file+" uses it)") {
 			t.Errorf("%s: %v", test.what, err)
 		}
@@ -61,11 +56,7 @@ live.peak      count  word word word word word word word word word word word wor
 `
 	for columns, want := range map[int]string{0: wide, 40: narrow, 80: narrow, 200: wide} {
 		var out bytes.Buffer
-		if err := printMetrics(&out, metrics, columns); err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(want, out.String()); diff != "" {
-			t.Errorf("at %d (-want +got):\n%s", columns, diff)
-		}
+		assert.NoError(t, printMetrics(&out, metrics, columns))
+		assert.Diff(t, want, out.String(), "at %d", columns)
 	}
 }

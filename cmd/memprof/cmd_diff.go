@@ -22,11 +22,11 @@ const diffExits = `0 compared, whatever changed; 2 wrong usage, no such recordin
 
 type diffOptions struct {
 	Base, New []string
-	Format    string
-	JSON      bool
-	HTML      bool
-	Top       int
-	Of        processFlags
+	formatFlags
+	HTML   bool
+	Output string
+	Top    int
+	Of     processFlags
 }
 
 func newDiffCommand() *cobra.Command {
@@ -45,15 +45,14 @@ run.`,
 		Annotations: exitCodes(diffExits),
 		Example: `  memprof diff before after
   memprof diff --base main1 --base main2 --base main3 --new mine1 --new mine2
-  memprof diff --format markdown before after > diff.md
-  memprof diff --html before after > diff.html`,
+  memprof diff --markdown before after > diff.md
+  memprof diff --html -o diff.html before after`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return opts.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), args)
 		},
 	}
 	opts.addFlags(cmd.Flags())
 	cmd.ValidArgsFunction = completeDirectories
-	mustComplete(cmd, "format", words("text", "markdown", "json", "html"))
 	mustComplete(cmd, "process", completeProcesses)
 	for _, flag := range []string{"base", "new"} {
 		mustComplete(cmd, flag, completeDirectories)
@@ -64,9 +63,9 @@ run.`,
 func (o *diffOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&o.Base, "base", nil, "`recording` to compare with; may be given several times")
 	flags.StringArrayVar(&o.New, "new", nil, "`recording` to compare; may be given several times")
-	flags.StringVar(&o.Format, "format", "text", "`format`: text, markdown, json or html")
-	flags.BoolVar(&o.JSON, "json", false, "print JSON, the same as --format json")
-	flags.BoolVar(&o.HTML, "html", false, "print one page, the same as --format html")
+	o.formatFlags.add(flags)
+	flags.BoolVar(&o.HTML, "html", false, "write one page instead")
+	flags.StringVarP(&o.Output, "output", "o", "", "with --html: write the page to this `file` (default: standard output)")
 	o.Of.add(flags)
 	flags.IntVar(&o.Top, "top", 10, "print the `N` largest changes of each table but that of metrics; JSON has all")
 }
@@ -75,8 +74,8 @@ func (o *diffOptions) run(stdout, stderr io.Writer, args []string) error {
 	if err := o.validate(args); err != nil {
 		return err
 	}
-	if o.Format == "html" && screen.Terminal(stdout) {
-		return exit.Usagef("--html prints a page, not for a terminal: send it to a file, as in > diff.html")
+	if o.HTML && o.Output == "" && screen.Terminal(stdout) {
+		return exit.Usagef("--html prints a page, not for a terminal: write it to a file, as in -o diff.html")
 	}
 	base, err := o.analyzeSet(stderr, o.Base)
 	if err != nil {
@@ -87,11 +86,19 @@ func (o *diffOptions) run(stdout, stderr io.Writer, args []string) error {
 		return err
 	}
 	compared := report.Compared{Diff: compare.Compare(base, with), BaseNames: o.Base, NewNames: o.New, Top: o.Top}
-	if o.Format == "html" {
+	if o.HTML {
 		compared.BaseCourse, compared.NewCourse = report.CourseOf(base[0]), report.CourseOf(with[0])
-		return report.DiffHTML(stdout, compared)
+		return o.writePage(stdout, compared)
 	}
 	return printAs(stdout, o.Format, compared, report.DiffText, report.DiffMarkdown, report.DiffJSON)
+}
+
+// writePage writes the page to the file of -o, or else prints it.
+func (o *diffOptions) writePage(stdout io.Writer, compared report.Compared) error {
+	if o.Output == "" {
+		return report.DiffHTML(stdout, compared)
+	}
+	return exit.Input(writeWhole(o.Output, privateMode, func(w io.Writer) error { return report.DiffHTML(w, compared) }))
 }
 
 // validate sets Base, New and Format from the arguments and flags. An error is one of wrong usage.
@@ -109,16 +116,14 @@ func (o *diffOptions) validate(args []string) error {
 	case len(o.Base) == 0:
 		return exit.Usagef("--new needs --base: a recording to compare with")
 	}
-	switch {
-	case o.JSON && o.HTML:
-		return exit.Usagef("--json and --html: choose one")
-	case o.JSON:
-		o.Format = "json"
-	case o.HTML:
-		o.Format = "html"
-	}
-	if err := oneOf("format", o.Format, "text", "markdown", "json", "html"); err != nil {
+	if err := o.formatFlags.validate(); err != nil {
 		return err
+	}
+	switch {
+	case o.HTML && o.Format != "text":
+		return exit.Usagef("--html and --%s: choose one", o.Format)
+	case o.Output != "" && !o.HTML:
+		return exit.Usagef("-o says where the page of --html goes: add --html")
 	}
 	if o.Top < 1 {
 		return exit.Usagef("--top %d: want 1 or more", o.Top)
@@ -128,7 +133,7 @@ func (o *diffOptions) validate(args []string) error {
 
 // analyzeSet returns the results of each run of a set. A run without allocations is an error.
 func (o *diffOptions) analyzeSet(stderr io.Writer, paths []string) ([][]*analysis.Result, error) {
-	recordings, err := analyzeAll(paths)
+	recordings, err := analyzeWith(paths, analysis.Options{})
 	if err != nil {
 		return nil, err
 	}

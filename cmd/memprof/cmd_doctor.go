@@ -39,6 +39,7 @@ torch, its options, and whether the loader can put the hook into it.`,
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.AddCommand(newHooksCommand())
 	return cmd
 }
 

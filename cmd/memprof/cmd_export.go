@@ -25,11 +25,11 @@ import (
 const exportExits = "0 written; 2 wrong usage, or a missing or damaged recording; 3 memprof failed"
 
 type exportOptions struct {
-	Output  string
-	Of      processFlags
-	At      string
-	By      string
-	MinSize sizeFlag
+	Output string
+	Of     processFlags
+	Frames framesFlag
+	At     string
+	By     string
 }
 
 // exportFormat is a verb below export.
@@ -44,35 +44,17 @@ type exportFormat struct {
 func exportFormats() []exportFormat {
 	return []exportFormat{
 		{
-			name: "perfetto", short: "A trace for ui.perfetto.dev: counters, phases, allocations", binary: true,
-			example: "  memprof export perfetto run -o run.pftrace\n  memprof export perfetto run --min-size 1MiB -o run.pftrace",
-			flags: func(o *exportOptions, flags *pflag.FlagSet) {
-				flags.Var(&o.MinSize, "min-size", "leave out slices of allocations below this size; counters include all")
-			},
-			passes: eventsOf,
-			write: func(o *exportOptions, w io.Writer, r *export.Recording) error {
-				return export.Perfetto(w, r, export.PerfettoOptions{MinBytes: int64(o.MinSize)})
-			},
-		},
-		{
 			name: "pprof", short: "A profile for `go tool pprof`: memory by stack or module", binary: true,
 			example: "  memprof export pprof run -o run.pb.gz && go tool pprof -top run.pb.gz\n  memprof export pprof run --at end --by module -o end.pb.gz",
 			flags:   (*exportOptions).addPprofFlags, passes: eventsOf,
 			write: func(o *exportOptions, w io.Writer, r *export.Recording) error {
-				return export.Pprof(w, r, export.PprofOptions{At: o.At, By: o.By})
+				return export.Pprof(w, r, export.PprofOptions{At: o.At, By: o.By, AllFrames: o.Frames.all()})
 			},
 		},
 		{
 			name: "csv", short: "All events as comma-separated values", passes: eventsOf,
 			example: "  memprof export csv run -o run.csv\n  memprof export csv run --process rank0 | head",
 			write:   func(_ *exportOptions, w io.Writer, r *export.Recording) error { return export.CSV(w, r) },
-		},
-		{
-			name: "json", short: "All events as one JSON document, one event a line", passes: eventsOf,
-			example: "  memprof export json run -o run.json\n  memprof export json run | jq '.processes[0].events | length'",
-			write: func(_ *exportOptions, w io.Writer, r *export.Recording) error {
-				return export.JSON(w, r)
-			},
 		},
 		{
 			name: "torch-snapshot", short: "A PyTorch snapshot, for pytorch.org/memory_viz and mosaic", binary: true,
@@ -93,6 +75,7 @@ func writeSnapshot(_ *exportOptions, w io.Writer, r *export.Recording) error {
 }
 
 func newExportCommand() *cobra.Command {
+	var opts exportOptions
 	cmd := &cobra.Command{
 		Use:   "export",
 		Short: "Write a recording in the format of another tool",
@@ -100,22 +83,21 @@ func newExportCommand() *cobra.Command {
 memory is bounded by what was live on the device. The recording itself is
 Parquet, which DuckDB, pandas and Polars read without any export.`,
 		Annotations: exitCodes(exportExits),
-		Example: `  memprof export perfetto run -o run.pftrace
+		Example: `  memprof export torch-snapshot run -o run.pickle
   memprof export pprof run --at end -o end.pb.gz`,
 		Args: knownVerb,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	for _, format := range exportFormats() {
-		cmd.AddCommand(format.command())
+		cmd.AddCommand(format.command(&opts))
 	}
+	opts.addFlags(cmd.PersistentFlags())
+	mustComplete(cmd, "process", completeProcesses)
+	mustComplete(cmd, "at", words(exportInstants...))
 	return cmd
 }
 
-func (f exportFormat) command() *cobra.Command {
-	opts := exportOptions{At: export.AtEnd}
-	if f.name == "pprof" {
-		opts.At = export.AtPeak
-	}
+func (f exportFormat) command(opts *exportOptions) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: f.name + " PATH", Short: f.short, Long: f.short + ".",
 		Annotations: exitCodes(exportExits), Example: f.example,
@@ -124,15 +106,13 @@ func (f exportFormat) command() *cobra.Command {
 			return opts.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), f, args[0])
 		},
 	}
-	opts.addFlags(cmd.Flags())
 	if f.flags != nil {
-		f.flags(&opts, cmd.Flags())
+		f.flags(opts, cmd.Flags())
 	}
 	cmd.ValidArgsFunction = completeDirectories
-	mustComplete(cmd, "process", completeProcesses)
-	mustComplete(cmd, "at", words(exportInstants...))
 	if cmd.Flags().Lookup("by") != nil {
 		mustComplete(cmd, "by", words(export.ByStack, export.ByModule))
+		mustComplete(cmd, "frames", words(frameChoices...))
 	}
 	return cmd
 }
@@ -140,11 +120,7 @@ func (f exportFormat) command() *cobra.Command {
 func (o *exportOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVarP(&o.Output, "output", "o", "", "write to this `file` (default: standard output)")
 	o.Of.add(flags)
-	help := "export up to this `instant`: the end, the peak, the first failed request (oom), or the number of an event"
-	if o.At == export.AtPeak {
-		help = "`instant` of each device: its peak, its first failed request (oom), the end, or the number of an event"
-	}
-	flags.StringVar(&o.At, "at", o.At, help)
+	flags.StringVar(&o.At, "at", "", "export up to this `instant`: end, peak, oom (the first failed request), or the number of an event (default: end; of pprof, whose profile is of that instant, peak)")
 }
 
 // exportInstants are instants that --at takes by name.
@@ -152,19 +128,26 @@ var exportInstants = []string{export.AtPeak, export.AtOOM, export.AtEnd}
 
 func (o *exportOptions) addPprofFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.By, "by", "", "`frames`: stack or module (default: stack, if stacks were recorded)")
+	o.Frames.add(flags)
 }
 
 func (o *exportOptions) validate() error {
 	if _, err := strconv.ParseUint(o.At, 10, 63); err != nil && !slices.Contains(exportInstants, o.At) {
 		return exit.Usagef("--at %q: want peak, oom, end or the number of an event%s", o.At, plain.DidYouMean(o.At, exportInstants...))
 	}
-	if o.By == "" {
-		return nil
+	if err := o.Frames.validate(); err != nil || o.By == "" {
+		return err
 	}
 	return oneOf("by", o.By, export.ByStack, export.ByModule)
 }
 
 func (o *exportOptions) run(stdout, stderr io.Writer, f exportFormat, path string) error {
+	if o.At == "" {
+		o.At = export.AtEnd
+		if f.name == "pprof" {
+			o.At = export.AtPeak
+		}
+	}
 	if err := o.validate(); err != nil {
 		return err
 	}

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"runtime/debug"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -16,9 +18,9 @@ import (
 	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/fit"
 	"github.com/memprof/memprof/analysis/plain"
-	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/report"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 const fitExits = `0 found, and with --card the job fits under some allocator; 1 it fits under
@@ -26,10 +28,9 @@ const fitExits = `0 found, and with --card the job fits under some allocator; 1 
   3 memprof failed`
 
 type fitOptions struct {
-	Card     string
-	Headroom sizeFlag
-	Scale    string
-	Sizes    []float64
+	Card string
+	All  bool
+	processFlags
 	formatFlags
 }
 
@@ -37,37 +38,35 @@ func newFitCommand() *cobra.Command {
 	var opts fitOptions
 	cmd := &cobra.Command{
 		Use:   "fit PATH...",
-		Short: "Find the least card on which a recorded job completes",
-		Long: `Finds the least card on which a recorded job completes: under PyTorch's own
-allocator, with and without expandable segments, and under the presets of
-memprof's. The requests are replayed on cards of many sizes, without the
-recorded --limit. Memory outside of the allocator is added: CUDA context,
-kernels, other libraries, and the bytes that the device accounting could not
-explain.
+		Short: "Find the settings and the card that a recorded job needs",
+		Long: `Replays the requests of a recording under PyTorch's own allocator (as it is,
+with expandable segments, and with the best of six more settings of
+PYTORCH_CUDA_ALLOC_CONF) and under memprof's: the presets classic and compact,
+compact with --trim iteration, and compact with other handles where they change
+the reserved memory or the driver calls by more than 1 %. --all prints the rows
+that are left out. The columns are
 
-  least card          bytes that must be free before the job begins. It also
-                      completes on the larger cards that were tried; a single
-                      one on which it does not is named
-  requested + others  greatest sum of requested bytes and of what others use:
-                      no allocator needs less
-  reserved, no limit  greatest reserved bytes on a card that is large enough
+  reserved    peak reserved memory on the recorded device
+  band        the same over all placements of segments that were tried: where
+              the driver places them is not recorded
+  least card  bytes that must be free before the job begins. It also completes
+              on the larger cards that were tried; a single one on which it does
+              not is named. CUDA context, kernels, other libraries, and bytes
+              that the device accounting could not explain are in it
+  without     least card if the job does without requests that failed and were
+  workspaces  freed at once, if 1 % smaller. cuDNN falls back on smaller
+              workspaces, which no recording has: the true least card is between
+  slowdown    predicted / recorded iteration time (lower is better)
+  calls       driver calls that requests wait for, per steady iteration (from
+              number 4 on), one for each handle of 2 MiB, whatever its size
 
-  without workspaces  least card if the job does without requests that failed
-                      and were freed at once; shown where it is 1 % smaller.
-                      cuDNN falls back on smaller workspaces, which no recording
-                      has: the true least card is between the two
-
-The process that needs most decides, over all recordings of the nodes of a job.
-
-With --scale the recordings are of one job at different sizes. The answer is for
-FACTOR x the size of the first recording. The sizes are the number in which the
-commands differ, or --sizes. Each request is replayed with its bytes at the new
-size. Some do not follow from the recordings, like workspaces that cuDNN chooses
-by size: then the least card is between "at least" and "at most". Recordings on
-both sides of the new size tell more than two on one side.`,
+It recommends the allocator with the least card that makes an iteration at most
+1 % longer. Of a job with several processes, over all recordings of its nodes,
+the one that needs most decides the least card, and the one that reserves most
+is compared.`,
 		Annotations: exitCodes(fitExits),
-		Example: `  memprof fit run --card 80GiB
-  memprof fit batch16 batch32 --scale batch=4 --card H100`,
+		Example: `  memprof fit run
+  memprof fit run --card 80GiB`,
 		Args: someArgs("a recording"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return opts.run(cmd.Context(), cmd.OutOrStdout(), args)
@@ -76,24 +75,26 @@ both sides of the new size tell more than two on one side.`,
 	opts.addFlags(cmd.Flags())
 	cmd.ValidArgsFunction = completeDirectories
 	completeFlags(cmd, map[string]cobra.CompletionFunc{
-		"card":   words(append(accounting.CardNames(), "80GiB\tor another size")...),
-		"scale":  cobra.FixedCompletions([]cobra.Completion{"batch=2"}, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace),
-		"format": words("text", "markdown", "json"),
+		"card":    words(append(accounting.CardNames(), "80GiB\tor another size")...),
+		"process": completeProcesses,
 	})
 	return cmd
 }
 
 func (o *fitOptions) addFlags(flags *pflag.FlagSet) {
+	flags.BoolVar(&o.All, "all", false, "print all settings and handles that were tried")
 	flags.StringVar(&o.Card, "card", "", "`card` to answer yes or no for: a size, 80GiB, or a name, "+strings.Join(accounting.CardNames(), ", "))
-	flags.Var(&o.Headroom, "headroom", "memory that must stay free on the card")
-	flags.StringVar(&o.Scale, "scale", "", "answer for a job of another size: `NAME=FACTOR`, batch=2")
-	flags.Float64SliceVar(&o.Sizes, "sizes", nil, "with --scale: size of each recording's job, a list of `numbers`")
+	o.processFlags.add(flags)
 	o.formatFlags.add(flags)
 }
 
 func (o *fitOptions) run(ctx context.Context, stdout io.Writer, paths []string) error {
-	result := &report.Fit{Headroom: int64(o.Headroom)}
-	name, factor, err := o.validate(len(paths))
+	if os.Getenv("GOMEMLIMIT") == "" {
+		// Replays leave as much garbage as they have live blocks: collected in time, a million blocks need less than 1 GiB.
+		defer debug.SetMemoryLimit(debug.SetMemoryLimit(768 << 20))
+	}
+	result := &report.Fit{}
+	err := o.formatFlags.validate()
 	if err == nil {
 		result.Card, result.Bytes, err = o.card()
 	}
@@ -104,17 +105,31 @@ func (o *fitOptions) run(ctx context.Context, stdout io.Writer, paths []string) 
 	if err != nil {
 		return err
 	}
-	if name != "" {
-		err = o.scaled(ctx, result, runs, name, factor)
-	} else {
-		var jobs []*fit.Job
-		for i := range runs {
-			jobs = append(jobs, runs[i].FitJobs()...)
-		}
-		result.Answer, err = o.find(ctx, strings.Join(paths, ", "), jobs, fit.Options{Card: result.Bytes})
-	}
-	if err != nil {
+	if runs, err = o.processFlags.choose(runs); err != nil {
 		return err
+	}
+	for i := range runs {
+		if err := wholePlan(&runs[i].Run.Info); err != nil {
+			return exit.Usagef("%s: %w", runs[i].Path, err)
+		}
+	}
+	var jobs []*fit.Job
+	for i := range runs {
+		jobs = append(jobs, runs[i].FitJobs()...)
+	}
+	if len(jobs) == 0 {
+		return exit.Usagef("%s: nothing to replay: no allocation was recorded", strings.Join(paths, ", "))
+	}
+	most := slices.MaxFunc(jobs, func(a, b *fit.Job) int { return cmp.Compare(a.Reserved, b.Reserved) })
+	if result.Compared, err = fit.Compare(ctx, most, o.All); err != nil {
+		return exit.Input(err)
+	}
+	options := fit.Options{Card: result.Bytes}
+	for i := range result.Compared.Rows {
+		options.Allocators = append(options.Allocators, result.Compared.Rows[i].Allocator)
+	}
+	if result.Answer, err = fit.Find(ctx, jobs, options); err != nil {
+		return exit.Input(err)
 	}
 	if err := printAs(stdout, o.Format, result, report.FitText, report.FitMarkdown, report.FitJSON); err != nil {
 		return err
@@ -125,33 +140,15 @@ func (o *fitOptions) run(ctx context.Context, stdout io.Writer, paths []string) 
 	return nil
 }
 
-// validate checks the flags and returns the parts of --scale.
-func (o *fitOptions) validate(recordings int) (name string, factor float64, err error) {
-	if err := o.formatFlags.validate(); err != nil {
-		return "", 0, err
-	}
-	if o.Headroom < 0 {
-		return "", 0, exit.Usagef("--headroom: want 0 bytes or more")
-	}
-	if o.Scale == "" {
-		if len(o.Sizes) > 0 {
-			return "", 0, exit.Usagef("--sizes has no effect without --scale: remove it")
-		}
-		return "", 0, nil
-	}
-	name, text, found := strings.Cut(o.Scale, "=")
-	factor, wrong := strconv.ParseFloat(text, 64)
+// wholePlan refuses a dry run that ended early: what it lacks may need more.
+func wholePlan(info *dataset.Info) error {
 	switch {
-	case !found || name == "" || wrong != nil || !(factor > 0 && factor < 1e9):
-		return "", 0, exit.Usagef("--scale %q: want a name and a factor, like batch=2", o.Scale)
-	case recordings < 2:
-		return "", 0, exit.Usagef("--scale needs recordings at two sizes or more, got %d", recordings)
-	case len(o.Sizes) > 0 && len(o.Sizes) != recordings:
-		return "", 0, exit.Usagef("--sizes has %s for %d recordings: want one for each", plain.Counted(int64(len(o.Sizes)), "number"), recordings)
-	case slices.ContainsFunc(o.Sizes, func(size float64) bool { return !(size > 0) }):
-		return "", 0, exit.Usagef("--sizes: want numbers greater than 0")
+	case info.Source != dataset.DryRun || info.ExitStatus != nil && *info.ExitStatus == 0:
+		return nil
+	case info.ExitStatus == nil:
+		return errors.New("the dry run ended early: its plan is partial")
 	}
-	return name, factor, nil
+	return fmt.Errorf("the dry run ended early, with exit code %d: its plan is partial", *info.ExitStatus)
 }
 
 // card returns the card of --card, and its bytes.
@@ -159,8 +156,8 @@ func (o *fitOptions) card() (name string, bytes int64, err error) {
 	if o.Card == "" {
 		return "", 0, nil
 	}
-	if bytes, ok := accounting.CardNamed(o.Card); ok {
-		return o.Card, bytes, nil
+	if card, ok := accounting.CardNamed(o.Card); ok {
+		return o.Card, card.Memory, nil
 	}
 	if bytes, err = plain.ParseSize(o.Card); err == nil && bytes <= 0 {
 		err = fmt.Errorf("want more than 0 bytes")
@@ -169,91 +166,4 @@ func (o *fitOptions) card() (name string, bytes int64, err error) {
 		return "", 0, exit.Usagef("--card %q: want a size like 80GiB, or %s%s", o.Card, plain.Alternatives(accounting.CardNames()), plain.DidYouMean(o.Card, accounting.CardNames()...))
 	}
 	return o.Card, bytes, nil
-}
-
-// find answers for the processes of a job, which were recorded at a path.
-func (o *fitOptions) find(ctx context.Context, path string, jobs []*fit.Job, options fit.Options) (*fit.Answer, error) {
-	if len(jobs) == 0 {
-		return nil, exit.Usagef("%s: nothing to replay: no allocation was recorded", path)
-	}
-	options.Allocators, options.Headroom = fit.Allocators(), int64(o.Headroom)
-	answer, err := fit.Find(ctx, jobs, options)
-	return answer, exit.Input(err)
-}
-
-// scaled answers for a job of another size.
-func (o *fitOptions) scaled(ctx context.Context, result *report.Fit, runs []recording.Recording, name string, factor float64) error {
-	sizes := o.Sizes
-	if len(sizes) == 0 {
-		var err error
-		if sizes, err = recording.SizesOf(runs, name); err != nil {
-			return exit.Usagef("%w: give --sizes, one number for each", err)
-		}
-	}
-	size := factor * sizes[0]
-	result.Scale = &report.FitScale{Name: name, Factor: factor, Sizes: sizes, Size: size}
-	resized, err := recording.Resize(runs, sizes, size)
-	switch {
-	case err == nil:
-		err = o.replayed(ctx, result, runs[0].Path, resized)
-	case errors.Is(err, fit.ErrDiffer):
-		err = o.onLines(ctx, result, runs)
-	case errors.Is(err, fit.ErrSizes):
-		err = exit.Usagef("--scale: %w", err)
-	}
-	if err != nil {
-		return exit.Input(err)
-	}
-	result.Scale.Categories, err = recording.ScaleCategories(runs, sizes, size)
-	return exit.Input(err)
-}
-
-// onLines answers for a job whose recordings have too few requests in common, on lines through their least cards.
-func (o *fitOptions) onLines(ctx context.Context, result *report.Fit, runs []recording.Recording) (err error) {
-	var answers []*fit.Answer
-	for i := range runs {
-		answer, err := o.find(ctx, runs[i].Path, runs[i].FitJobs(), fit.Options{})
-		if err != nil {
-			return err
-		}
-		answers = append(answers, answer)
-	}
-	scale := result.Scale
-	if scale.Rows, err = recording.Scale(runs, answers, scale.Sizes, scale.Size); err != nil {
-		return err
-	}
-	result.Answer = answers[0]
-	for i := range result.Rows {
-		row := &result.Rows[i]
-		row.Bytes, row.Without = scale.Rows[i].Predicted, 0
-		row.Fits = row.Bytes <= result.Bytes
-	}
-	return nil
-}
-
-// replayed answers for jobs whose requests have the bytes of another size of the job.
-func (o *fitOptions) replayed(ctx context.Context, result *report.Fit, path string, resized *recording.Resized) (err error) {
-	scale := result.Scale
-	scale.Replayed, scale.Unsure = true, resized.Unsure
-	if result.Answer, err = o.find(ctx, path, resized.Likely, fit.Options{Card: result.Bytes}); err != nil {
-		return err
-	}
-	for i := range result.Rows {
-		scale.Rows = append(scale.Rows, fit.Predict(&result.Rows[i].Need))
-	}
-	for _, jobs := range resized.Others {
-		other, err := o.find(ctx, path, jobs, fit.Options{Quick: true})
-		if err != nil {
-			return err
-		}
-		for i := range scale.Rows {
-			scale.Rows[i].Possible(&other.Rows[i].Need)
-		}
-	}
-	if resized.Unsure.Requests > 0 {
-		for i := range scale.Rows {
-			scale.Rows[i].Widen(len(resized.Others) + 1)
-		}
-	}
-	return nil
 }

@@ -20,7 +20,7 @@ import (
 const importExits = `0 imported; 2 wrong usage, or a file that is missing, damaged or empty;
   3 memprof failed`
 
-// snapshotFormat is the kind of file that can be imported.
+// snapshotFormat is what the recording calls the kind of file that can be imported.
 const snapshotFormat = "torch-snapshot"
 
 type importOptions struct {
@@ -32,35 +32,27 @@ type importOptions struct {
 func newImportCommand() *cobra.Command {
 	var opts importOptions
 	cmd := &cobra.Command{
-		Use:   "import FORMAT FILE...",
+		Use:   "import FILE...",
 		Short: "Make a recording from a PyTorch snapshot",
-		Long: `Makes a recording from a file of another tool. report, view, check, diff, tune,
-fit and export read it as any other, and import such a file themselves where
+		Long: `Makes a recording from a file of another tool, whose format is found by what
+it begins with: a file of torch.cuda.memory._dump_snapshot, gzipped or not, of
+pickle protocol 2 to 5. No code in a file is run. report, check, diff, fit and
+export read the recording as any other, and import such a file themselves where
 they are given one instead of a recording. Several files are ranks, in their
 order.
-
-Formats:
-  torch-snapshot  a file of torch.cuda.memory._dump_snapshot, gzipped or not, of
-                  pickle protocol 2 to 5. No code in a file is run.
 
 PyTorch keeps only its newest events. Memory that was allocated before the first
 of them is in the recording from its beginning; import prints how much, and the
 report from which event on all sizes are exact.`,
 		Annotations: exitCodes(importExits),
-		Example: `  memprof import torch-snapshot snapshot.pickle -o run && memprof report run
-  memprof import torch-snapshot rank0.pickle rank1.pickle -o run`,
-		Args: someArgs("a format and a file"),
+		Example: `  memprof import snapshot.pickle -o run && memprof report run
+  memprof import rank0.pickle rank1.pickle -o run`,
+		Args: someArgs("a file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return opts.run(cmd.OutOrStdout(), args[0], args[1:])
+			return opts.run(cmd.OutOrStdout(), args)
 		},
 	}
 	opts.addFlags(cmd.Flags())
-	cmd.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		if len(args) == 0 {
-			return []string{snapshotFormat}, cobra.ShellCompDirectiveNoFileComp
-		}
-		return nil, cobra.ShellCompDirectiveDefault
-	}
 	return cmd
 }
 
@@ -70,12 +62,13 @@ func (o *importOptions) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.JSON, "json", false, "print JSON")
 }
 
-func (o *importOptions) run(stdout io.Writer, format string, files []string) error {
+func (o *importOptions) run(stdout io.Writer, files []string) error {
+	if files[0] == snapshotFormat { // as earlier versions had it
+		files = files[1:]
+	}
 	switch {
-	case format != snapshotFormat:
-		return exit.Usagef("import format %q: want %s%s", format, snapshotFormat, plain.DidYouMean(format, snapshotFormat))
 	case len(files) == 0:
-		return exit.Usagef("import %s needs a file", format)
+		return exit.Usagef("import needs a file")
 	case o.Output == "":
 		return exit.Usagef("import needs -o DIRECTORY, for the recording")
 	}

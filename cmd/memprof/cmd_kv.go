@@ -3,9 +3,6 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"io"
-	"os"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -19,7 +16,6 @@ import (
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/kvserve"
-	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/report/kv"
 )
 
@@ -42,17 +38,12 @@ type kvOptions struct {
 	Policies  []string
 	Sampling  string
 	Preempt   string
-	Swap      sizeFlag
 	Watermark float64
-	NullBlock bool
-	BeamKeep  float64
 	Timing    kvserve.Timing
 	Steps     int64
 	Warmup    int64
-	At        int64
 
 	formatFlags
-	Output string
 }
 
 const kvLong = `Serves requests from a simulated KV cache, without a GPU, and prints for each
@@ -66,7 +57,6 @@ up to all slots:
             pieces too small for the first waiting request
   idle      free, and no request waits for them
   cached    of prompts that have ended, kept until the block is needed (paged)
-  null      the block of --null-block (paged)
 
 Policies:
 
@@ -79,7 +69,7 @@ Policies:
   uniform:B one table for all layers, which keep every token
 
 The first three place reservations with a buddy allocator; a suffix chooses
-another, as in max/firstfit or max:2048/bestfit.
+first fit, as in max/firstfit or max:2048/firstfit.
 
 In a step every running request gets a token, once its prompt is computed. How
 long a step takes follows from what it computes and copies (--timing). Requests
@@ -92,18 +82,18 @@ Requests are CSV with named columns (prompt and output lengths; Azure's names
 are known) or JSONL (Mooncake's). Requests without arrival times wait in a queue
 that is never empty.`
 
-const kvExamples = `  memprof kv --requests trace.csv --model opt-13b --memory 12GiB -o plots
+const kvExamples = `  memprof kv --requests trace.csv --model opt-13b --memory 12GiB
   memprof kv --synthetic sharegpt --rate 2 --duration 1h --sampling parallel:4 \
     --model llama-3-8b --memory 40GiB --policy paged:16
   memprof kv --requests trace.jsonl --tensor-parallel 4 --model llama-3-70b \
     --card 80GiB --rest 6GiB --policy paged:16,oracle
   # what each kind of layer wastes
-  memprof kv --synthetic sharegpt --saturated --steps 5000 --model gemma-3-27b \
+  memprof kv --synthetic sharegpt --rate inf --steps 5000 --model gemma-3-27b \
     --memory 40GiB --policy uniform:16,hybrid:16
   # the vLLM paper's figure 12: latency over the rate
   memprof kv --requests samples/jobs/sharegpt_first_turns.csv --draw \
     --rate 0.5,1,1.5,2,2.5 --duration 1h --model opt-13b --memory 12GiB \
-    --timing a100-40gb-opt-13b -o plots
+    --timing a100-40gb-opt-13b
   # the vLLM paper's figure 2, from ShareGPT's lengths
   memprof kv --requests samples/jobs/sharegpt_first_turns.csv --draw \
     --steps 200000 --warmup 2000 --model opt-13b --memory 12GiB \
@@ -141,17 +131,12 @@ func (o *kvOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Layers, "layers", "", "`kinds` of the model's layers, as full:10,sliding/1024:52; also chunked/LENGTH:N, cross/TOKENS:N and state/SIZE:N (default: the model's)")
 	flags.StringSliceVar(&o.Policies, "policy", o.Policies, "policies to simulate, a `list` with commas")
 	flags.StringVar(&o.Sampling, "sampling", "greedy", "`sampling` of each prompt: greedy, parallel:N or beam:N (N sequences)")
-	flags.StringVar(&o.Preempt, "preempt", "recompute", "what `happens` to preempted requests: recompute drops their cache, swap copies it to the host (paged only)")
-	flags.Var(&o.Swap, "swap-memory", "host memory for --preempt swap (default: as much as --memory)")
+	flags.StringVar(&o.Preempt, "preempt", "recompute", "what `happens` to preempted requests: recompute drops their cache, swap copies it to the host, which has as much for it as the GPU (paged only)")
 	flags.Float64Var(&o.Watermark, "watermark", 0.01, "`share` of blocks that stay free when requests are admitted (paged)")
-	flags.BoolVar(&o.NullBlock, "null-block", false, "keep one block unused, as vLLM does")
-	flags.Float64Var(&o.BeamKeep, "beam-keep", kvcache.BeamKeep, "`chance` that a beam goes on from its own text, and not from that of any other (beam)")
 	o.Timing.AddFlags(flags)
 	flags.Int64Var(&o.Steps, "steps", 0, "end after `N` steps (default: when all requests are done)")
 	flags.Int64Var(&o.Warmup, "warmup", 0, "leave the first `N` steps out of the means")
-	flags.Int64Var(&o.At, "at", 0, "print block tables and blocks after step `N` (paged); with -o, also draw them")
 	o.formatFlags.add(flags)
-	flags.StringVarP(&o.Output, "output", "o", "", "draw plots into this `directory`")
 }
 
 // run simulates every policy before it prints anything.
@@ -175,15 +160,6 @@ func (o *kvOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	paged := func(p kvcache.Policy) bool { return p.Kind == kvcache.Paged }
-	if o.At > 0 && !slices.ContainsFunc(policies, paged) {
-		return exit.Usagef("--at prints blocks, and no policy here has any: add paged:B to --policy")
-	}
-	if o.Output != "" {
-		if err := os.MkdirAll(o.Output, 0o755); err != nil {
-			return exit.Usagef("-o %s cannot be created: %w", o.Output, err)
-		}
-	}
 	if err := o.Load.Prepare(cmd.InOrStdin(), base.MaxLength, o.Steps); err != nil {
 		return err
 	}
@@ -193,22 +169,11 @@ func (o *kvOptions) run(cmd *cobra.Command) error {
 		return err
 	}
 	o.Timing.Set(&base, k.Timing, o.Stages)
-	served := kvserve.Runs{Load: &o.Load, Rates: o.Load.Rates, Options: base, Policies: policies, Swap: int64(o.Swap)}
-	if k.Prefix, err = served.Prefixes(cmd.Context(), k); err != nil {
-		return err
-	}
+	served := kvserve.Runs{Load: &o.Load, Rates: o.Load.Rates, Options: base, Policies: policies}
 	if err := served.Simulate(cmd.Context(), k); err != nil {
 		return err
 	}
-	for _, r := range k.Results {
-		if o.At > 0 && strings.HasPrefix(r.Policy, "paged") && r.Map == nil {
-			screen.Complain(cmd.ErrOrStderr(), fmt.Sprintf("no blocks of %s: it ended before step %d (--at)", r.Policy, o.At))
-		}
-	}
-	if err := printAs(cmd.OutOrStdout(), o.Format, k, kv.Text, kv.Markdown, kv.JSON); err != nil {
-		return err
-	}
-	return o.draw(cmd.ErrOrStderr(), k)
+	return printAs(cmd.OutOrStdout(), o.Format, k, kv.Text, kv.Markdown, kv.JSON)
 }
 
 // model reads the flags about the model: its layers by what they keep on one GPU of the greatest stage, without a
@@ -289,24 +254,17 @@ func (o *kvOptions) memory(model *models.Model, kinds []models.LayerKind) (*kv.S
 // simulation returns the options that all policies share.
 func (o *kvOptions) simulation(k *kv.Simulation) (kvcache.Options, error) {
 	base := kvcache.Options{
-		Capacity: k.Memory / k.BytesPerToken, MaxLength: o.MaxLength, Watermark: o.Watermark, NullBlock: o.NullBlock,
-		Steps: o.Steps, Warmup: o.Warmup, Seed: o.Load.Seed, At: o.At,
-	}
-	if base.At == 0 {
-		base.At = -1
+		Capacity: k.Memory / k.BytesPerToken, MaxLength: o.MaxLength, Watermark: o.Watermark,
+		Steps: o.Steps, Warmup: o.Warmup, Seed: o.Load.Seed,
 	}
 	if m, err := models.Named(k.Model); err == nil && o.MaxLength == 0 {
 		base.MaxLength = m.MaxLength
 	}
 	check := kvserve.CheckCount
-	if err := cmp.Or(check("max-length", int64(o.MaxLength)), check("steps", o.Steps), check("warmup", o.Warmup), check("at", o.At)); err != nil {
+	if err := cmp.Or(check("max-length", int64(o.MaxLength)), check("steps", o.Steps), check("warmup", o.Warmup)); err != nil {
 		return base, err
 	}
 	switch {
-	case o.Swap > 0 && o.Preempt != "swap":
-		return base, exit.Usagef("--swap-memory needs --preempt swap")
-	case !(o.BeamKeep >= 0 && o.BeamKeep <= 1):
-		return base, exit.Usagef("--beam-keep %v: want a chance from 0 to 1", o.BeamKeep)
 	case !(o.Watermark >= 0 && o.Watermark < 1):
 		return base, exit.Usagef("--watermark %v: want a share from 0, less than 1", o.Watermark)
 	}
@@ -319,7 +277,7 @@ func (o *kvOptions) simulation(k *kv.Simulation) (kvcache.Options, error) {
 	var err error
 	base.Sampling, err = parseSampling(o.Sampling)
 	if base.Sampling.Kind == kvcache.Beam {
-		base.Sampling.Keep = o.BeamKeep
+		base.Sampling.Keep = kvcache.BeamKeep
 	}
 	return base, err
 }
@@ -375,30 +333,17 @@ func (o *kvOptions) policies(model *models.Model, kinds []models.LayerKind, limi
 	return policies, nil
 }
 
-func (o *kvOptions) draw(stderr io.Writer, k *kv.Simulation) error {
-	if o.Output == "" {
-		return nil
-	}
-	files, err := kv.WritePlots(o.Output, k)
-	for _, file := range files {
-		screen.Complain(stderr, "wrote "+file)
-	}
-	return err
-}
-
 // completedKV adds what the flags of kv can be.
 func completedKV(cmd *cobra.Command) *cobra.Command {
 	completeFlags(cmd, map[string]cobra.CompletionFunc{
 		"model":     words(models.Names()...),
-		"policy":    lists("max", "pow2", "oracle", "paged:16\tor another number of tokens", "vmm:2MiB\tor another page", "vattention:2MiB\tor another page", "elastic:2MiB\tor another page", "hybrid:16", "uniform:16"),
+		"policy":    lists("max", "pow2", "oracle", "paged:16\tor another number of tokens", "hybrid:16", "uniform:16"),
 		"kv-dtype":  words("model", "fp8", "bf16", "fp32"),
 		"sampling":  words("greedy", "parallel:4\tor another number", "beam:4\tor another number"),
 		"preempt":   words("recompute", "swap"),
 		"timing":    words(serving.TimingNames()...),
 		"synthetic": words(kvrequests.Names()...),
 		"requests":  files("csv", "jsonl"),
-		"output":    completeDirectories,
-		"format":    words("text", "markdown", "json"),
 	})
 	return cmd
 }

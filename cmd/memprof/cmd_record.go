@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
+	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/cmd/memprof/internal/doctor"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
@@ -32,6 +33,7 @@ type recordOptions struct {
 	Allocator      string
 	Device         string
 	SimMemory      sizeFlag
+	Dry            dryRunOptions
 	Policy         policyFlags
 	BackupLimit    sizeFlag
 	NoTrace        bool
@@ -44,8 +46,8 @@ type recordOptions struct {
 	Spool          string
 	OnSignal       string
 	Ring           sizeFlag
-	Triggers       []string
 	Quiet          bool
+	Finish         finishOptions
 
 	flags  *pflag.FlagSet // that these options were read from
 	placed string         // the directory of the recording as it is shown, once the job is about to start
@@ -64,13 +66,20 @@ passed on to the job. If memprof itself fails, the recording ends and the job
 goes on.
 
 --preset, --limit, --headroom, --handle and --trim are the allocator's policy,
-which decides how much memory the job takes. memprof tune recommends one for a
-recorded job; --no-trace uses it without recording.`,
+which decides how much memory the job takes. memprof fit recommends one for a
+recorded job; --no-trace uses it without recording.
+
+memprof report completes a recording that a crash or a full disk left; --finish
+RUN does so without reporting, as in a cluster's epilog.`,
 		Annotations: exitCodes(recordExits),
 		Example: `  memprof record -o run -- python3 train.py --iterations 20
-  memprof record --device sim --sim-memory 16GiB -- ./my-cuda-program`,
-		Args: someArgs("a command after --"),
+  memprof record --device sim --sim-memory 16GiB -- ./my-cuda-program
+  memprof record --dry-run --card H100-80GB -o plan -- python3 train.py`,
+		Args: func(_ *cobra.Command, args []string) error { return opts.Finish.validate(args) },
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if opts.Finish.Dir != "" {
+				return opts.Finish.finish(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+			}
 			return opts.run(cmd.ErrOrStderr(), args)
 		},
 	}
@@ -86,6 +95,7 @@ func (o *recordOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Allocator, "allocator", "bfc", "`allocator` of tensors: bfc is memprof's; native is PyTorch's own, which memprof observes")
 	flags.StringVar(&o.Device, "device", "auto", "`device`: real, sim, or auto, which is real where there is a GPU and else sim")
 	flags.Var(&o.SimMemory, "sim-memory", "memory of each simulated device (default 80GiB)")
+	o.Dry.add(flags)
 	o.Policy.add(flags)
 	flags.Var(&o.BackupLimit, "backup-limit", "most pinned host memory for the content of paused tags (default: no limit)")
 	flags.BoolVar(&o.NoTrace, "no-trace", false, "run the job on memprof's allocator and record nothing")
@@ -93,13 +103,13 @@ func (o *recordOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Attribution, "attribution", "modules", "`what` to record about each allocation: modules (with phases and labels), phases, or none")
 	flags.StringVar(&o.Stacks, "stacks", "none", "call `stacks` to record with each allocation: python or none")
 	flags.BoolVar(&o.RequireTensors, "require-tensors", false, "do not start the job if the torch shim cannot be built")
-	flags.StringVar(&o.Shim, "shim", "", "use the torch shim in this `file`, built by memprof hooks build")
+	flags.StringVar(&o.Shim, "shim", "", "use the torch shim in this `file`, built by memprof doctor hooks build")
 	flags.StringVar(&o.MemorySaver, "memory-saver", "auto", "what import torch_memory_saver gives: memprof (memprof's own), installed (the library), or auto: `which` is installed, else memprof's")
 	flags.StringVar(&o.Spool, "spool", "", "keep events that are not yet in the recording in this `directory` (default: in the recording)")
 	flags.StringVar(&o.OnSignal, "on-signal", "", "write a snapshot, beside the recording, when memprof gets this `signal` (USR1, USR2 or HUP), which is then not passed on to the job")
 	flags.Var(&o.Ring, "ring", "keep only the last events of each process, in a spool of this size, and write a snapshot when a request fails")
-	flags.StringArrayVar(&o.Triggers, "trigger", nil, "also write the ring when `'METRIC OP LIMIT'` comes to hold, like 'reserved.peak > 60GiB'; may be given several times")
 	flags.BoolVarP(&o.Quiet, "quiet", "q", false, "print problems only")
+	o.Finish.addFlags(flags)
 }
 
 func (o *recordOptions) validate() error {
@@ -110,6 +120,7 @@ func (o *recordOptions) validate() error {
 		oneOf("device", o.Device, "auto", "real", "sim"),
 		oneOf("memory-saver", o.MemorySaver, "auto", "memprof", "installed"),
 		o.validateMemorySaver(os.Getenv("LD_PRELOAD")),
+		o.validateBackend(os.Getenv),
 	)
 	if err != nil {
 		return err
@@ -117,7 +128,7 @@ func (o *recordOptions) validate() error {
 	if o.Stacks == "python" && o.Allocator == "native" {
 		return exit.Usagef("--stacks python needs --allocator bfc: torch calls observers with its allocator locked, where stacks cannot be read")
 	}
-	if err := o.validateNative(); err != nil {
+	if err := cmp.Or(o.validateNative(), o.validateDryRun()); err != nil {
 		return err
 	}
 	if err := o.validateSnapshots(); err != nil {
@@ -148,27 +159,12 @@ func (o *recordOptions) validateSnapshots() error {
 	switch {
 	case o.OnSignal != "" && o.signal() == nil:
 		return exit.Usagef("--on-signal %q: want USR1, USR2 or HUP", o.OnSignal)
-	case len(o.Triggers) > 0 && o.Ring == 0:
-		return exit.Usagef("--trigger writes what --ring keeps: give --ring too")
 	case o.Ring != 0 && int64(o.Ring) < collect.RingLeast:
 		return exit.Usagef("--ring %s: want at least %s", plain.FormatSize(int64(o.Ring)), plain.FormatSize(collect.RingLeast))
 	case o.NoTrace && (o.OnSignal != "" || o.Ring != 0):
 		return exit.Usagef("--no-trace records nothing: remove --on-signal and --ring")
 	}
-	_, err := o.triggers()
-	return err
-}
-
-func (o *recordOptions) triggers() ([]recorder.Trigger, error) {
-	var all []recorder.Trigger
-	for _, text := range o.Triggers {
-		t, err := recorder.ParseTrigger(text)
-		if err != nil {
-			return nil, exit.Usagef("--%w", err)
-		}
-		all = append(all, t)
-	}
-	return all, nil
+	return nil
 }
 
 // validateMemorySaver refuses memprof's torch_memory_saver where it could not pause anything, or would serve the same
@@ -181,6 +177,17 @@ func (o *recordOptions) validateMemorySaver(preload string) error {
 		return exit.Usagef("--memory-saver memprof pauses memory of memprof's allocator, which --allocator native does not use: remove one")
 	case strings.Contains(preload, "torch_memory_saver"):
 		return exit.Usagef("LD_PRELOAD has the library torch_memory_saver (%s), and both would serve the job's regions: take it out, or remove --memory-saver memprof", preload)
+	}
+	return nil
+}
+
+// validateBackend refuses memprof's allocator for a job whose environment chooses another one of PyTorch's, which PyTorch lets nobody replace.
+func (o *recordOptions) validateBackend(getenv func(string) string) error {
+	const backend = "backend:cudaMallocAsync"
+	for _, name := range []string{"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"} {
+		if o.Allocator != "native" && strings.Contains(strings.ReplaceAll(getenv(name), " ", ""), backend) {
+			return exit.Usagef("%s has %s, which memprof's allocator cannot replace: remove it, or give --allocator native, which records its calls of CUDA", name, backend)
+		}
 	}
 	return nil
 }
@@ -255,7 +262,7 @@ func (o *recordOptions) record(stderr io.Writer, program string, command []strin
 	if installed.PassedOver != "" && !o.Quiet {
 		fmt.Fprintf(stderr, "memprof: warning: MEMPROF_CACHE is not used: %s\n", installed.PassedOver)
 	}
-	device, err := recorder.ChooseDevice(o.Device, int64(o.SimMemory), installed)
+	device, err := o.chooseDevice(installed)
 	if err != nil {
 		return refuse(err)
 	}
@@ -273,12 +280,8 @@ func (o *recordOptions) record(stderr io.Writer, program string, command []strin
 	}
 	o.placed = place.Shown
 	options := o.hookOptions(place.Spool, device.Simulated)
-	triggers, err := o.triggers()
-	if err != nil {
-		return err
-	}
-	rec := &recorder.Recorder{Place: place, Device: device, Stderr: stderr, Quiet: o.Quiet, Version: version, Missed: missed, Readable: recorder.Readable,
-		Set: hooks.FrameworkSettings(os.Environ(), options), OnSignal: o.signal(), Ring: int64(o.Ring), Triggers: triggers}
+	rec := &recorder.Recorder{Place: place, Device: device, Stderr: stderr, Quiet: o.Quiet, Version: version, Missed: missed, Readable: recorder.Readable, DryRun: o.Dry.On,
+		Set: hooks.FrameworkSettings(os.Environ(), options), OnSignal: o.signal(), Ring: int64(o.Ring)}
 	environment := func(base []string, readings bool) []string {
 		options.Readings = readings
 		return installed.Environment(base, options)
@@ -324,7 +327,7 @@ func refuse(err error) error { return &exit.Error{Code: exit.Usage, Err: err} }
 
 func (o *recordOptions) hookOptions(spool string, simulate bool) hooks.Options {
 	return hooks.Options{
-		Spool: spool, Allocator: o.Allocator, Policy: o.Policy.policy().HookOptions(), BackupLimit: uint64(o.BackupLimit),
+		DryRun: o.Dry.options(), Spool: spool, Allocator: o.Allocator, Policy: o.Policy.policy().HookOptions(), BackupLimit: uint64(o.BackupLimit),
 		Serve: o.Serve, Attribution: o.Attribution, Stacks: o.Stacks == "python", Simulate: simulate, SimMemory: uint64(o.SimMemory), Shim: o.Shim, MemorySaver: o.MemorySaver,
 	}
 }
@@ -346,6 +349,7 @@ func (o *recordOptions) settings() map[string]string {
 	if o.Shim != "" {
 		settings["shim"] = o.Shim
 	}
+	o.Dry.addSettings(settings)
 	return settings
 }
 
@@ -362,10 +366,10 @@ func completedRecord(cmd *cobra.Command) *cobra.Command {
 	completeFlags(cmd, map[string]cobra.CompletionFunc{
 		"allocator":    words("bfc\tmemprof's allocator", "native\tPyTorch's own, observed"),
 		"device":       words("auto", "real", "sim"),
+		"card":         words(accounting.CardNames()...),
 		"attribution":  words("modules", "phases", "none"),
 		"stacks":       words("python", "none"),
 		"on-signal":    words("USR1", "USR2", "HUP"),
-		"trigger":      completeGate,
 		"memory-saver": words("auto\tthe library if it is installed", "memprof\tmemprof's own", "installed\tthe library"),
 	})
 	for _, flag := range []string{"output", "spool"} {

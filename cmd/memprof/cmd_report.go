@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,51 +37,72 @@ type reportOptions struct {
 	Table   string
 	Card    sizeFlag
 	HTML    bool
+	Open    openFlag
 	At      eventFlag
 	All     bool
 	Section []string
-	Summary bool
 	Of      processFlags
+	Frames  framesFlag
+
+	unrelated bool // the recordings come from a folder, and are of several jobs
 }
 
 func newReportCommand() *cobra.Command {
 	var opts reportOptions
 	cmd := &cobra.Command{
-		Use:   "report PATH...",
+		Use:   "report [PATH...]",
 		Short: "Print where the memory of a recording went",
-		Long: `Prints, for each process and device of a recording, where its memory went: what
-was recorded, the peak, at most ten findings with what to do about each, worst
-first, and the tables that matter most, on one screen. --all prints every table:
-live allocations by category, phase, module and stack, iterations, growths,
-leaks and more; --section prints some; --summary prints eight lines in all, of
-several processes on the one that failed or reserved most. --json has
-everything. --plots DIR also draws plots (PNG and SVG). --html writes one page
-instead, which shows memory at any instant and needs no network and no other
-file. PATH is a recording or a folder of recordings; one in progress is reported
-up to now. Of more than 64 processes, their summaries are read, and one screen
-compares the ranks: memprof help fleet.`,
+		Long: `Prints, for each process and device of a recording, where its memory went at the
+peak, by category; what it takes to hold that, under PyTorch's own allocator and
+memprof's, by replays of the recording (reserved memory, and the least card:
+bytes that must be free before the job begins); at most six changes that need
+less by a replay, those that save most first; and whether it leaks or requests
+failed. A recording of more than a million events is not replayed here: that is
+what memprof fit does. --all prints every table: live allocations by category,
+phase, module and stack, iterations, growths, leaks and more; --section prints
+some. --json has everything. --plots DIR also draws plots (PNG and SVG). --html
+writes one page instead, which shows memory at any instant and needs no network
+and no other file. --open serves the page. PATH is a recording or a folder of
+recordings, by default the newest recording here; one in progress is reported up
+to now, and one that a crash left is completed first. Of more than 64 processes,
+their summaries are read, and one screen compares the ranks: memprof help fleet.`,
 		Annotations: exitCodes(reportExits),
 		Example: `  memprof report run
   memprof report --section live,growths run
-  memprof report --summary --markdown run > summary.md
-  memprof report --rank 3 run
+  memprof report --markdown run > summary.md
+  memprof report --process rank3 run
   memprof report --html run
+  memprof report --open run
   memprof report --at 48213 run
   memprof report --table paper zoo/*`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if slices.Contains(opts.Section, "list") {
-				return nil // of what every recording has
+			if opts.Open.given && len(args) > 1 {
+				return exit.Usagef("--open serves the page of one recording, got %d", len(args))
 			}
-			return someArgs("a recording")(cmd, args)
+			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 && !slices.Contains(opts.Section, "list") {
+				newest, err := newestRecording(".")
+				if err != nil {
+					return err
+				}
+				screen.Complain(cmd.ErrOrStderr(), "the newest recording here: "+plain.Text(newest))
+				args = []string{newest}
+			}
+			for _, path := range args {
+				completeIfLeft(cmd.Context(), cmd.ErrOrStderr(), path)
+			}
+			if opts.Open.given {
+				return opts.serve(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), args[0])
+			}
 			return opts.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), args)
 		},
 	}
 	opts.addFlags(cmd.Flags())
 	cmd.ValidArgsFunction = completeDirectories
-	mustComplete(cmd, "format", words("text", "markdown", "json"))
 	mustComplete(cmd, "table", words("paper"))
+	mustComplete(cmd, "frames", words(frameChoices...))
 	mustComplete(cmd, "section", words(sectionNames()...))
 	mustComplete(cmd, "plots", completeDirectories)
 	mustComplete(cmd, "process", completeProcesses)
@@ -90,23 +112,27 @@ compares the ranks: memprof help fleet.`,
 func (o *reportOptions) addFlags(flags *pflag.FlagSet) {
 	o.formatFlags.add(flags)
 	flags.Var(&o.Card, "card", "plan pauses and resumes for a GPU of this size (default: the recorded one)")
-	flags.StringVar(&o.Plots, "plots", "", "also draw plots, into this `directory`")
+	flags.StringVar(&o.Plots, "plots", "", "also draw the memory over time, by use and by category, into this `directory`")
 	flags.StringVarP(&o.Output, "output", "o", "", "with --html: write the page into this `directory`, or to a file that ends in .html (default: into the recording)")
 	flags.BoolVar(&o.HTML, "html", false, "write the report as one page, report.html, instead of text")
+	flags.Var(&o.Open, "open", "serve that page on this machine and print its address: any event of any recording can be pinned; --open=PORT takes that `port` of 127.0.0.1")
+	flags.Lookup("open").NoOptDefVal = "0"
 	flags.Var(&o.At, "at", "report memory as it was right after event `SEQ` of each process")
 	flags.BoolVar(&o.All, "all", false, "print every section, not only the first screen")
 	flags.StringSliceVar(&o.Section, "section", nil, "print these sections only, separated by commas; `list` names all")
-	flags.BoolVar(&o.Summary, "summary", false, "print the result of each recording in eight lines, for a pull request or a chat")
 	o.Of.add(flags)
+	o.Frames.add(flags)
 	flags.StringVar(&o.Table, "table", "", "print one table over all recordings instead: `paper` is the BFC paper's")
 }
 
 // validate sets the format and refuses flags that contradict each other.
 func (o *reportOptions) validate() error {
-	if err := o.formatFlags.validate(); err != nil {
+	if err := cmp.Or(o.formatFlags.validate(), o.Frames.validate()); err != nil {
 		return err
 	}
 	switch {
+	case o.Open.given && (o.HTML || o.At.given || o.Table != "" || o.Format != "text" || o.All || len(o.Section) > 0 || o.Plots != "" || o.Of.given()):
+		return exit.Usagef("--open serves the whole page: remove all flags but it")
 	case o.HTML && o.Format != "text":
 		return exit.Usagef("--html and --%s: choose one", o.Format)
 	case o.At.given && (o.HTML || o.Table != ""):
@@ -117,12 +143,10 @@ func (o *reportOptions) validate() error {
 		return exit.Usagef("--card: --at and --table print no resume plan: remove one")
 	case (o.All || len(o.Section) > 0) && (o.HTML || o.At.given || o.Table != "" || o.Format == "json"):
 		return exit.Usagef("--all and --section choose sections of text or markdown: remove --html, --at, --table or --json")
-	case o.Summary && (o.All || len(o.Section) > 0 || o.HTML || o.At.given || o.Table != "" || o.Format == "json"):
-		return exit.Usagef("--summary prints eight lines of text or markdown: remove --all, --section, --html, --at, --table or --json")
 	case o.All && len(o.Section) > 0:
 		return exit.Usagef("--all and --section: choose one")
-	case o.Plots != "" && (o.HTML || o.At.given):
-		return exit.Usagef("--plots: --html and --at draw no plots: remove one")
+	case o.Plots != "" && (o.HTML || o.At.given || o.Table != ""):
+		return exit.Usagef("--plots: --html, --at and --table draw no plots: remove one")
 	case o.Output != "" && !o.HTML:
 		return exit.Usagef("-o says where the page of --html goes: add --html, or draw plots with --plots %s", plain.ShellQuote(o.Output))
 	}
@@ -203,7 +227,7 @@ func (o *reportOptions) run(stdout, stderr io.Writer, paths []string) error {
 		if many, err := fleetOf(paths); err != nil {
 			return err
 		} else if many != nil {
-			return o.fleet(stdout, many)
+			return o.fleet(stdout, stderr, many)
 		}
 	}
 	return o.processes(stdout, stderr, paths)
@@ -211,7 +235,7 @@ func (o *reportOptions) run(stdout, stderr io.Writer, paths []string) error {
 
 // processes reports each process of the recordings in paths by itself.
 func (o *reportOptions) processes(stdout, stderr io.Writer, paths []string) error {
-	runs, err := o.analyze(paths, analysis.Options{Categories: o.Plots != ""})
+	runs, err := o.analyze(paths, analysis.Options{Categories: o.Plots != "", Lives: true})
 	if err != nil {
 		return err
 	}
@@ -219,11 +243,12 @@ func (o *reportOptions) processes(stdout, stderr io.Writer, paths []string) erro
 	for i := range runs {
 		run := &runs[i]
 		warn(stderr, run.Run)
-		if err := replayCompact(run); err != nil {
+		if err := replayRun(run); err != nil {
 			return exit.Input(err)
 		}
 		results = append(results, run.Results...)
 	}
+	o.unrelated = len(runs) > len(paths) && len(recording.Jobs(runs)) > 1
 	o.chooseCard(stderr, results)
 	if err := simulateKV(results); err != nil {
 		return err
@@ -260,6 +285,7 @@ func (o *reportOptions) draw(stderr io.Writer, runs []recording.Recording) error
 
 // analyze analyzes recordings and returns the chosen processes.
 func (o *reportOptions) analyze(paths []string, opt analysis.Options) ([]recording.Recording, error) {
+	opt.AllFrames = o.Frames.all()
 	runs, err := analyzeWith(paths, opt)
 	if err != nil {
 		return nil, err
@@ -267,17 +293,14 @@ func (o *reportOptions) analyze(paths []string, opt analysis.Options) ([]recordi
 	return o.Of.choose(runs)
 }
 
-// mostReplayed is the number of events up to which a report replays a process: half a second on two cores.
-const mostReplayed = 500_000
-
-// replayCompact sets what the processes of a recording would have reserved under the compact preset, and which
-// setting would have served requests that failed.
-func replayCompact(run *recording.Recording) error {
-	compact := bfc.Compact.Policy()
-	if err := run.Replay(context.Background(), compact, "--preset compact", mostReplayed); err != nil {
+// replayRun sets what it takes to hold the memory of a recording's processes, and which setting would have served requests that
+// failed.
+func replayRun(run *recording.Recording) error {
+	if err := run.Replay(context.Background(), report.PolicyFlags); err != nil {
 		return err
 	}
-	return run.Remedies(context.Background(), []recording.Setting{{Flags: "--preset compact", Policy: compact}}, mostReplayed)
+	compact := bfc.Compact.Policy()
+	return run.Remedies(context.Background(), []recording.Setting{{Flags: "--preset compact", Policy: compact}}, recording.MostReplayed)
 }
 
 // chooseCard sets the size of the GPU that resume plans are for, and warns if there is no plan.
@@ -310,10 +333,10 @@ func warn(stderr io.Writer, run *dataset.Run) {
 }
 
 func (o *reportOptions) print(stdout io.Writer, results []*analysis.Result) error {
-	scope := report.Scope{All: o.All, Sections: o.Section, Summary: o.Summary}
+	scope := report.Scope{All: o.All, Sections: o.Section, Unrelated: o.unrelated}
 	switch o.Format {
 	case "json":
-		return report.JSON(stdout, results)
+		return report.JSON(stdout, results, scope)
 	case "markdown":
 		return report.Markdown(stdout, results, scope)
 	}
@@ -334,7 +357,7 @@ func (o *reportOptions) at(stdout, stderr io.Writer, paths []string) error {
 	for _, run := range runs {
 		warn(stderr, run)
 		for _, process := range run.Processes {
-			moment, err := momentOf(process, o.At.seq)
+			moment, err := recording.At(process, o.At.seq)
 			var none *analysis.NoEventError
 			if errors.As(err, &none) {
 				missing = exit.Usagef("--at: %w", err)
@@ -350,19 +373,6 @@ func (o *reportOptions) at(stdout, stderr io.Writer, paths []string) error {
 		return missing
 	}
 	return printAs(stdout, o.Format, moments, report.MomentsText, report.MomentsMarkdown, report.MomentsJSON)
-}
-
-func momentOf(process *dataset.Process, seq int64) (*analysis.Moment, error) {
-	reader, err := process.NewReader()
-	if err != nil {
-		return nil, err
-	}
-	defer reader.Close()
-	moment, err := analysis.At(reader, recording.OptionsOf(process), seq)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", process.Name, err)
-	}
-	return moment, nil
 }
 
 // eventFlag is the number of an event, from 0, if one is given.
@@ -396,7 +406,7 @@ const (
 
 // pageOptions are those of the pass for a page, which may have so many events exactly.
 func pageOptions(events int64) analysis.Options {
-	return analysis.Options{Explore: true, Categories: true, ExactEvents: events, MaxPoints: pagePoints, Top: 64}
+	return analysis.Options{Explore: true, Categories: true, Lives: true, ExactEvents: events, MaxPoints: pagePoints, Top: 64}
 }
 
 // page writes the page of one or several recordings and prints its name.
@@ -424,7 +434,7 @@ func (o *reportOptions) page(stderr io.Writer, paths []string) error {
 	return nil
 }
 
-// viewPage analyzes a recording for memprof view. Where a model gave the chunks of an observed allocator, which it can only
+// viewPage analyzes a recording for memprof report --open. Where a model gave the chunks of an observed allocator, which it can only
 // do from the first event on, the page has the exact events itself and asks no server.
 func viewPage(stderr io.Writer, path string, run *dataset.Run) (page.Page, error) {
 	analyzed, err := recording.Analyze(path, run, pageOptions(0))
@@ -452,7 +462,7 @@ func (o *reportOptions) pageOf(stderr io.Writer, path string, runs []recording.R
 	for i := range runs {
 		run := &runs[i]
 		warn(stderr, run.Run)
-		if err := replayCompact(run); err != nil {
+		if err := replayRun(run); err != nil {
 			return p, exit.Input(err)
 		}
 		p.Results = append(p.Results, run.Results...)

@@ -21,7 +21,7 @@ import (
 	"github.com/memprof/memprof/trace/spool"
 )
 
-// paper prints the BFC paper's table over all recordings, and draws its figures if a directory was named.
+// paper prints the BFC paper's table over all recordings.
 // Recordings that cannot be read are left out of the table, and their errors are returned at the end.
 func (o *reportOptions) paper(stdout, stderr io.Writer, paths []string) error {
 	paths, err := recordingsIn(paths)
@@ -35,7 +35,7 @@ func (o *reportOptions) paper(stdout, stderr io.Writer, paths []string) error {
 	if len(study.Jobs) == 0 {
 		return cmp.Or(unread, exit.Usagef("no job for the table: %s: %s", study.LeftOut[0].Name, study.LeftOut[0].Why))
 	}
-	return cmp.Or(o.writePaper(stdout, stderr, &study.Study), unread)
+	return cmp.Or(printAs(stdout, o.Format, &study.Study, report.StudyText, report.StudyMarkdown, report.StudyJSON), unread)
 }
 
 // paperStudy is a study, and the processes of its recordings, from which some may have been chosen.
@@ -76,27 +76,11 @@ func (o *reportOptions) studyOf(stderr io.Writer, paths []string) (*paperStudy, 
 	return study, exit.Input(errors.Join(unread...))
 }
 
-// writePaper prints the table, and draws the figures if a directory was named.
-func (o *reportOptions) writePaper(stdout, stderr io.Writer, jobs *compare.Study) error {
-	if err := o.printPaper(stdout, jobs); err != nil || o.Plots == "" {
-		return err
-	}
-	files, err := report.WriteStudyPlots(o.Plots, jobs)
-	for _, file := range files {
-		screen.Complain(stderr, "wrote "+file)
-	}
-	if err != nil {
-		return exit.Input(fmt.Errorf("plots: %w", err))
-	}
-	return nil
-}
-
-func (o *reportOptions) printPaper(stdout io.Writer, jobs *compare.Study) error {
-	return printAs(stdout, o.Format, jobs, report.StudyText, report.StudyMarkdown, report.StudyJSON)
-}
-
 // fleet reports on many processes by the summaries of their recordings.
-func (o *reportOptions) fleet(stdout io.Writer, paths []string) error {
+func (o *reportOptions) fleet(stdout, stderr io.Writer, paths []string) error {
+	for _, path := range paths {
+		summarizeMissing(stderr, path)
+	}
 	f := fleet.New()
 	for _, path := range paths {
 		info, err := dataset.ReadInfo(path)

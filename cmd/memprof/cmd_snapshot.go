@@ -32,7 +32,7 @@ func newSnapshotCommand() *cobra.Command {
 		Long: `Writes the events that a running job has recorded so far to a directory of their
 own: a recording that every verb reads. The job and its recording go on
 undisturbed. memprof record writes snapshots itself: with --on-signal when it
-gets a signal, with --ring when a request fails or a --trigger comes to hold.`,
+gets a signal, and with --ring when a request fails.`,
 		Annotations: exitCodes(snapshotExits),
 		Example: `  memprof snapshot run
   memprof snapshot run -o before-eval && memprof report before-eval`,

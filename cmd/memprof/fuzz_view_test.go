@@ -16,9 +16,10 @@ import (
 	"github.com/memprof/memprof/report/page"
 	"github.com/memprof/memprof/report/view"
 	"github.com/memprof/memprof/trace/tracetest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
-// FuzzView: what memprof view serves of a recording with changed events, or with a changed part, while it is read and afterwards.
+// FuzzView: what memprof report --open serves of a recording with changed events, or with a changed part, while it is read and afterwards.
 func FuzzView(f *testing.F) {
 	for _, part := range []bool{false, true} {
 		f.Add([]byte{}, part, uint16(60))
@@ -38,12 +39,8 @@ func tryView(t *testing.T, data []byte, part bool, event uint16) {
 	if part {
 		file := filepath.Join(dir, "rank0-0000.parquet")
 		whole, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, changePart(whole, data), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
+		assert.NoError(t, os.WriteFile(file, changePart(whole, data), 0o600))
 	}
 	run, err := openViewed(dir)
 	if err != nil {
@@ -58,9 +55,7 @@ func tryView(t *testing.T, data []byte, part bool, event uint16) {
 			return page.Page{Results: analyzed.Results, Server: &page.Server{}}, err
 		},
 	}, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(ctx, listener) }()

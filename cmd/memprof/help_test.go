@@ -7,6 +7,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // TestHelpWidth demands that every help fits into 80 columns. That of a verb ends with exit codes and
@@ -24,32 +26,23 @@ func TestHelpWidth(t *testing.T) {
 		var text bytes.Buffer
 		cmd.SetOut(&text)
 		cmd.InitDefaultHelpFlag()
-		if err := cmd.Help(); err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
+		err := cmd.Help()
+		assert.Must(t, err == nil, "%s: %v", name, err)
 		for line := range strings.Lines(text.String()) {
-			if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > 80 {
-				t.Errorf("%s --help: %d columns: %s", name, n, line)
-			}
+			n := utf8.RuneCountInString(strings.TrimRight(line, "\n"))
+			assert.That(t, n <= 80, "%s --help: %d columns: %s", name, n, line)
 		}
-		if strings.Contains(text.String(), "(default [])") {
-			t.Errorf("%s --help: a list that is empty by default has no default to show", name)
-		}
+		assert.That(t, !strings.Contains(text.String(), "(default [])"), "%s --help: a list that is empty by default has no default to show", name)
 		if cmd.IsAdditionalHelpTopicCommand() {
-			if _, behind, has := strings.Cut(text.String(), "\nSee also: "); has && strings.Contains(behind, "\n\n") {
-				t.Errorf("%s: what is behind \"See also\" is easily overlooked", name)
-			}
+			_, behind, has := strings.Cut(text.String(), "\nSee also: ")
+			assert.That(t, !has || !strings.Contains(behind, "\n\n"), "%s: what is behind \"See also\" is easily overlooked", name)
 			if cmd.Short == "" || strings.HasSuffix(cmd.Short, ".") || strings.TrimSpace(text.String()) == "" {
 				t.Errorf("%s: want a first line without a full stop, an empty line and a text", name)
 			}
 			return
 		}
-		if cmd.Annotations["exit"] == "" && cmd.HasParent() {
-			t.Errorf("%s --help has no exit codes", name)
-		}
-		if cmd.Example == "" {
-			t.Errorf("%s --help has no examples", name)
-		}
+		assert.That(t, cmd.Annotations["exit"] != "" || !cmd.HasParent(), "%s --help has no exit codes", name)
+		assert.That(t, cmd.Example != "", "%s --help has no examples", name)
 	}
 	walk(newRootCommand())
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // What testdata/script/record/hostile.txtar cannot set up: programs to be compiled, other
@@ -21,9 +22,7 @@ func (b *bench) compiled(name string, flags ...string) string {
 	b.Helper()
 	source := b.path(name + ".c")
 	const text = "#include <stdlib.h>\nint main(void) { char *volatile p = malloc(100); free(p); return 7; }\n"
-	if err := os.WriteFile(source, []byte(text), 0o644); err != nil {
-		b.Fatal(err)
-	}
+	assert.NoError(b, os.WriteFile(source, []byte(text), 0o644))
 	out, err := exec.Command("gcc", append(flags, source, "-o", b.path(name))...).CombinedOutput()
 	if err != nil {
 		b.Skipf("gcc %s: %v\n%s", strings.Join(flags, " "), err, out)
@@ -51,12 +50,9 @@ func TestProgramsOfOtherKinds(t *testing.T) {
 				t.Skipf("it ends with %d without memprof", code)
 			}
 			cmd, stderr := b.memprof("record", "--device", "sim", "-o", b.path("run"), "--", program)
-			if code := exitOf(cmd.Run()); code != 7 {
-				t.Errorf("exit code %d, want the job's 7\n%s", code, stderr)
-			}
-			if !strings.Contains(stderr.String(), test.says) {
-				t.Errorf("stderr does not say %q:\n%s", test.says, stderr)
-			}
+			code := exitOf(cmd.Run())
+			assert.That(t, code == 7, "exit code %d, want the job's 7\n%s", code, stderr)
+			assert.That(t, strings.Contains(stderr.String(), test.says), "stderr does not say %q:\n%s", test.says, stderr)
 		})
 	}
 }
@@ -68,9 +64,8 @@ func TestStaticLauncher(t *testing.T) {
 	b := newBench(t)
 	program := b.compiled("launcher", "-static")
 	cmd, stderr := b.memprof("record", "--require-tensors", "--shim", b.job, "--device", "sim", "-o", b.path("run"), "--", program)
-	if code := exitOf(cmd.Run()); code != 7 {
-		t.Errorf("exit code %d, want the job's 7\n%s", code, stderr)
-	}
+	code := exitOf(cmd.Run())
+	assert.That(t, code == 7, "exit code %d, want the job's 7\n%s", code, stderr)
 }
 
 // TestSanitizerPreloaded: with ASan's runtime preloaded beside the hook, a job runs and is recorded.
@@ -85,12 +80,10 @@ func TestSanitizerPreloaded(t *testing.T) {
 	cmd, stderr := b.memprof("record", "--device", "sim", "-o", b.path("run"), "--",
 		"env", "ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0", b.job, "alloc", "a", "1M", "exit", "5")
 	cmd.Env = append(cmd.Env, "LD_PRELOAD="+library, "ASAN_OPTIONS=verify_asan_link_order=0:detect_leaks=0")
-	if code := exitOf(cmd.Run()); code != 5 {
-		t.Fatalf("exit code %d, want the job's 5\n%s", code, stderr)
-	}
-	if got := len(b.recorded("run")); got != 1 {
-		t.Errorf("%d allocations recorded, want 1", got)
-	}
+	code := exitOf(cmd.Run())
+	assert.Must(t, code == 5, "exit code %d, want the job's 5\n%s", code, stderr)
+	got := len(b.recorded("run"))
+	assert.That(t, got == 1, "%d allocations recorded, want 1", got)
 }
 
 // TestProgramOfAnotherUser: the loader takes no preloads in a program with more rights.
@@ -99,34 +92,24 @@ func TestProgramOfAnotherUser(t *testing.T) {
 		t.Skip("only root can make a program with more rights")
 	}
 	b := newBench(t)
+	b.cache = t.TempDir()
 	const nobody = 65534
 	program := b.compiled("lifted")
 	for _, err := range []error{os.Chmod(program, 0o755|os.ModeSetuid), os.Chmod(b.dir, 0o777), os.Chown(b.cache, nobody, nobody), openUp(b.dir), openUp(b.cache)} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 	}
 	binary, err := exec.LookPath("memprof")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	text, err := os.ReadFile(binary)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	memprof := b.path("memprof")
-	if err := os.WriteFile(memprof, text, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(memprof, text, 0o755))
 	cmd, stderr := b.memprof("record", "--device", "sim", "-o", b.path("run"), "--", program)
 	cmd.Path = memprof
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
-	if code := exitOf(cmd.Run()); code != 7 {
-		t.Errorf("exit code %d, want the job's 7\n%s", code, stderr)
-	}
-	if !strings.Contains(stderr.String(), "lifted has more rights than its user") {
-		t.Errorf("stderr does not say why nothing is recorded:\n%s", stderr)
-	}
+	code := exitOf(cmd.Run())
+	assert.That(t, code == 7, "exit code %d, want the job's 7\n%s", code, stderr)
+	assert.That(t, strings.Contains(stderr.String(), "lifted has more rights than its user"), "stderr does not say why nothing is recorded:\n%s", stderr)
 }
 
 // openUp lets everybody into the directories above one of the test's.
@@ -143,9 +126,7 @@ func openUp(dir string) error {
 func (b *bench) tmpfs(name, size string) string {
 	b.Helper()
 	disk := b.path(name)
-	if err := os.Mkdir(disk, 0o700); err != nil {
-		b.Fatal(err)
-	}
+	assert.NoError(b, os.Mkdir(disk, 0o700))
 	if err := syscall.Mount("none", disk, "tmpfs", 0, "size="+size); err != nil {
 		b.Skipf("no tmpfs may be mounted here: %v", err)
 	}
@@ -164,9 +145,7 @@ func TestNoRoomToStart(t *testing.T) {
 	if code := exitOf(cmd.Run()); code != 7 || !strings.Contains(stderr.String(), "the job runs unrecorded: -o "+disk+"/run cannot be written: ") {
 		t.Errorf("exit code %d, want the job's 7 and why it is not recorded\n%s", code, stderr)
 	}
-	if b.exists("disk/run") {
-		t.Error("the directory of a recording that never was is still there")
-	}
+	assert.That(t, !b.exists("disk/run"), "the directory of a recording that never was is still there")
 	cmd, stderr = b.memprof("record", "--device", "sim", "--require-tensors", "-o", filepath.Join(disk, "run"), "--", "touch", b.path("started"))
 	if code := exitOf(cmd.Run()); code != exit.Usage || b.exists("started") {
 		t.Errorf("--require-tensors: exit code %d, job started: %v\n%s", code, b.exists("started"), stderr)
@@ -184,12 +163,10 @@ func TestFullTemporaryDirectory(t *testing.T) {
 	t.Cleanup(func() { os.RemoveAll(fallback) })
 	cmd, stderr := b.memprof("record", "--device", "sim", "-o", b.path("run"), "--", b.job, "alloc", "a", "1M", "exit", "5")
 	cmd.Env = append(cmd.Env, "MEMPROF_CACHE=", "XDG_CACHE_HOME="+filepath.Join(b.job, "none"), "TMPDIR="+disk)
-	if code := exitOf(cmd.Run()); code != 5 {
-		t.Fatalf("exit code %d, want the job's 5\n%s", code, stderr)
-	}
-	if got := len(b.recorded("run")); got != 1 {
-		t.Errorf("%d allocations recorded, want 1\n%s", got, stderr)
-	}
+	code := exitOf(cmd.Run())
+	assert.Must(t, code == 5, "exit code %d, want the job's 5\n%s", code, stderr)
+	got := len(b.recorded("run"))
+	assert.That(t, got == 1, "%d allocations recorded, want 1\n%s", got, stderr)
 }
 
 // oldTorch stands for one whose headers the shim cannot be compiled against.
@@ -246,29 +223,20 @@ sys.exit(9)
 			t.Parallel()
 			b := newBench(t)
 			toolkit := b.path("cuda/include")
-			if err := os.MkdirAll(toolkit, 0o755); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, os.MkdirAll(toolkit, 0o755))
 			for file, content := range map[string]string{b.path("torch.py"): oldTorch, filepath.Join(toolkit, "cuda_runtime_api.h"): ""} {
-				if err := os.WriteFile(file, []byte(content), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				assert.NoError(t, os.WriteFile(file, []byte(content), 0o644))
 			}
 			// The module is found whatever options the interpreter has.
 			script := "import sys; sys.path.insert(0, " + fmt.Sprintf("%q", b.dir) + ")\n" + allocate
-			if err := os.WriteFile(b.path("train.py"), []byte(script), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, os.WriteFile(b.path("train.py"), []byte(script), 0o644))
 			args := append([]string{"record", "--device", "sim", "-o", b.path("run"), "--", python}, test.options...)
 			cmd, stderr := b.memprof(append(args, b.path("train.py"))...)
 			cmd.Env = append(append(cmd.Env, "PYTHONDONTWRITEBYTECODE=1", "CUDA_HOME="+b.path("cuda")), test.env...)
 			out, err := cmd.Output()
-			if code := exitOf(err); code != 9 || string(out) != "torch 1.4.0\n" {
-				t.Errorf("exit code %d, stdout %q, want the job's 9\n%s", code, out, stderr)
-			}
-			if !strings.Contains(stderr.String(), test.says) {
-				t.Errorf("stderr does not say %q:\n%s", test.says, stderr)
-			}
+			code := exitOf(err)
+			assert.That(t, code == 9 && string(out) == "torch 1.4.0\n", "exit code %d, stdout %q, want the job's 9\n%s", code, out, stderr)
+			assert.That(t, strings.Contains(stderr.String(), test.says), "stderr does not say %q:\n%s", test.says, stderr)
 		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // TestImportError: a disk that fills up is no fault of the file that is imported.
@@ -16,8 +17,6 @@ func TestImportError(t *testing.T) {
 		&trace.PathError{Path: "run", Err: trace.ErrDiskFull}: exit.Failed,
 		errors.New("snapshot.pickle: at byte 0"):              exit.Usage,
 	} {
-		if code := screen.End(io.Discard, importError(err)); code != want {
-			t.Errorf("%v: exit code %d, want %d", err, code, want)
-		}
+		assert.Equal(t, screen.End(io.Discard, importError(err)), want, "%v: exit code", err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/plain"
@@ -46,7 +47,7 @@ func openViewed(path string) (*dataset.Run, error) {
 func openAny(path string) (*dataset.Run, error) {
 	if stat, err := os.Stat(path); err != nil || !stat.IsDir() {
 		if isSnapshot(path) {
-			screen.Complain(os.Stderr, fmt.Sprintf("%s is a memory snapshot of PyTorch: importing it (memprof import %s keeps the recording)", plain.Text(path), snapshotFormat))
+			screen.Complain(os.Stderr, fmt.Sprintf("%s is a memory snapshot of PyTorch: importing it (memprof import keeps the recording)", plain.Text(path)))
 			return openSnapshot(path)
 		}
 		return dataset.Open(path)
@@ -167,6 +168,28 @@ func recordingsIn(paths []string) ([]string, error) {
 		}
 	}
 	return all, nil
+}
+
+// newestRecording is the recording in a folder that was written to last, or the folder itself if it is one.
+func newestRecording(folder string) (string, error) {
+	if isRecording(folder) {
+		return folder, nil
+	}
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return "", exit.Input(err)
+	}
+	newest, at := "", time.Time{}
+	for _, entry := range entries {
+		path := filepath.Join(folder, entry.Name())
+		if stat, err := os.Stat(path); err == nil && stat.IsDir() && isRecording(path) && (newest == "" || stat.ModTime().After(at)) {
+			newest, at = path, stat.ModTime()
+		}
+	}
+	if newest == "" {
+		return "", exit.Usagef("no recording here: name one, or make one with memprof record -o run -- COMMAND")
+	}
+	return newest, nil
 }
 
 // isRecording says whether a directory holds a recording, complete or not.

@@ -21,6 +21,7 @@ import (
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/tracetest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // failingJob is a job on a device of 1 GiB: its peak comes first, then a request fails, and it goes on with less.
@@ -28,9 +29,7 @@ func failingJob(t *testing.T) *modeltest.Recorder {
 	t.Helper()
 	r := modeltest.New()
 	a, err := r.NewArena(0, bfc.Options{Limit: 1 << 30}, bfc.NewDevice(bfc.DeviceOptions{VMM: true, Granularity: 2 << 20, Base: 1 << 44}), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	random := rand.New(rand.NewPCG(1, 2))
 	var live []uint64
 	alloc := func(size uint64, of string) (ok bool) {
@@ -48,14 +47,10 @@ func failingJob(t *testing.T) *modeltest.Recorder {
 		}
 	}
 	for i := range 80 {
-		if !alloc(8<<20+random.Uint64N(4<<20), fmt.Sprint("layer.", i%8)) {
-			t.Fatal("no memory for the peak")
-		}
+		assert.Must(t, alloc(8<<20+random.Uint64N(4<<20), fmt.Sprint("layer.", i%8)), "no memory for the peak")
 	}
 	free(20)
-	if alloc(1<<30, "head") {
-		t.Fatal("a request of 1 GiB did not fail")
-	}
+	assert.Must(t, !alloc(1<<30, "head"), "a request of 1 GiB did not fail")
 	free(30)
 	for range 10 {
 		alloc(1<<20, "tail")
@@ -86,9 +81,7 @@ var exportReaders = map[string]func(t *testing.T, file string) exported{
 				}
 			}
 		}
-		if err := json.Unmarshal(readAll(t, file), &document); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, json.Unmarshal(readAll(t, file), &document))
 		live, e := map[string]int64{}, exported{}
 		for _, event := range document.Processes[0].Events {
 			e.last = event.Seq
@@ -98,9 +91,7 @@ var exportReaders = map[string]func(t *testing.T, file string) exported{
 	},
 	"pprof": func(t *testing.T, file string) exported {
 		p, err := profile.ParseData(readAll(t, file))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		e := exported{-1, 0, -1}
 		for _, s := range p.Sample {
 			e.requested += s.Value[1]
@@ -112,16 +103,13 @@ var exportReaders = map[string]func(t *testing.T, file string) exported{
 segments = pickle.load(open(sys.argv[1], 'rb'))['segments']
 print(sum(b['requested_size'] for s in segments for b in s['blocks'] if b['state'] == 'active_allocated'), sum(s['total_size'] for s in segments))`
 		out, err := exec.Command("python3", "-c", program, file).CombinedOutput()
-		if err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
+		assert.Must(t, err == nil, "%v: %s", err, out)
 		e := exported{last: -1}
 		if _, err := fmt.Sscan(string(out), &e.requested, &e.reserved); err != nil {
 			t.Fatal(err)
 		}
 		return e
 	},
-	"perfetto": func(*testing.T, string) exported { return exported{-1, -1, -1} }, // compared with a shorter recording below
 }
 
 // event counts an event of a format that has all.
@@ -140,18 +128,14 @@ func (e *exported) event(live map[string]int64, kind, addr string, requested, pr
 func readAll(t *testing.T, file string) []byte {
 	t.Helper()
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return text
 }
 
 func readRows(t *testing.T, file string) (rows []map[string]string) {
 	t.Helper()
 	lines, err := csv.NewReader(bytes.NewReader(readAll(t, file))).ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	for _, line := range lines[1:] {
 		row := map[string]string{}
 		for i, name := range lines[0] {
@@ -165,9 +149,7 @@ func readRows(t *testing.T, file string) (rows []map[string]string) {
 func decimal(t *testing.T, text string) int64 {
 	t.Helper()
 	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return n
 }
 
@@ -222,18 +204,12 @@ func TestExportInstants(t *testing.T) {
 				if got.reserved < 0 {
 					want.reserved = -1
 				}
-				if got != want {
-					t.Errorf("last event, requested and reserved bytes %v, want %v", got, want)
-				}
+				assert.Equal(t, got, want, "last event, requested and reserved bytes")
 				if format.name == "pprof" { // whose comments name the instant
 					p, err := profile.ParseData(readAll(t, file))
-					if err != nil {
-						t.Fatal(err)
-					}
+					assert.NoError(t, err)
 					says := map[string]string{"oom": "at the first request of each device that failed", "peak": "at the peak of each device", "end": "after the last event", "40": "after event 40"}[instant]
-					if !strings.Contains(p.Comments[0], says) {
-						t.Errorf("the profile is of %q, want %q", p.Comments[0], says)
-					}
+					assert.That(t, strings.Contains(p.Comments[0], says), "the profile is of %q, want %q", p.Comments[0], says)
 				} else if !bytes.Equal(readAll(t, file), readAll(t, same)) {
 					t.Errorf("is not the export of a recording that ends after event %d", at[instant].last)
 				}
@@ -245,9 +221,8 @@ func TestExportInstants(t *testing.T) {
 		write(dir, r.Events[:41])
 		for _, format := range exportFormats() {
 			memprofIn(t, exit.Usage, "export", format.name, dir, "--at", instant, "-o", filepath.Join(dir, "none"))
-			if _, err := os.Stat(filepath.Join(dir, "none")); err == nil {
-				t.Errorf("%s wrote a file at %s, where nothing is", format.name, instant)
-			}
+			_, err := os.Stat(filepath.Join(dir, "none"))
+			assert.That(t, err != nil, "%s wrote a file at %s, where nothing is", format.name, instant)
 		}
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/tracetest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // request is an allocation that succeeded: where, and how much was asked for.
@@ -32,7 +33,7 @@ type bench struct {
 
 func newBench(t *testing.T) *bench {
 	needHook(t)
-	return &bench{T: t, job: buildJob(t), cache: t.TempDir(), dir: t.TempDir()}
+	return &bench{T: t, job: buildJob(t), cache: cache, dir: t.TempDir()}
 }
 
 // part is the bench of a subtest that runs beside others: it has the same job and cache, and a directory of its own.
@@ -56,9 +57,7 @@ func (b *bench) memprof(args ...string) (*exec.Cmd, *bytes.Buffer) {
 func (b *bench) logged(file string) []request {
 	b.Helper()
 	text, err := os.ReadFile(b.path(file))
-	if err != nil {
-		b.Fatal(err)
-	}
+	assert.NoError(b, err)
 	// A line across two pages may have been cut by the kill; those before it are whole.
 	text = text[:bytes.LastIndexByte(text, '\n')+1]
 	var requests []request
@@ -76,16 +75,12 @@ func (b *bench) logged(file string) []request {
 func (b *bench) recorded(dir string) []request {
 	b.Helper()
 	run, err := dataset.Open(b.path(dir))
-	if err != nil {
-		b.Fatal(err)
-	}
+	assert.NoError(b, err)
 	if len(run.Processes) != 1 {
 		b.Fatalf("%d processes recorded, want 1", len(run.Processes))
 	}
 	reader, err := run.Processes[0].NewReader()
-	if err != nil {
-		b.Fatal(err)
-	}
+	assert.NoError(b, err)
 	defer reader.Close()
 	var requests []request
 	for {
@@ -93,9 +88,7 @@ func (b *bench) recorded(dir string) []request {
 		if errors.Is(err, io.EOF) {
 			return requests
 		}
-		if err != nil {
-			b.Fatal(err)
-		}
+		assert.NoError(b, err)
 		for i := range batch.Len() {
 			if e := batch.Event(i); e.Kind == trace.KindAlloc {
 				requests = append(requests, request{e.Addr, e.Requested})
@@ -128,9 +121,7 @@ func (b *bench) grown(name string) bool {
 func (b *bench) childOf(memprof *exec.Cmd) int {
 	b.Helper()
 	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", memprof.Process.Pid))
-	if err != nil {
-		b.Fatal(err)
-	}
+	assert.NoError(b, err)
 	for _, task := range tasks {
 		text, err := os.ReadFile(task)
 		if err != nil {
@@ -138,9 +129,7 @@ func (b *bench) childOf(memprof *exec.Cmd) int {
 		}
 		if fields := strings.Fields(string(text)); len(fields) > 0 {
 			pid, err := strconv.Atoi(fields[0])
-			if err != nil {
-				b.Fatal(err)
-			}
+			assert.NoError(b, err)
 			return pid
 		}
 	}
@@ -196,23 +185,16 @@ func TestKilledJob(t *testing.T) {
 	tracetest.Rounds(t, long, rounds, func(round int) {
 		dir, log := fmt.Sprintf("run%d", round), fmt.Sprintf("log%d", round)
 		cmd, stderr := b.memprof("record", "--device", "sim", "-o", b.path(dir), "--", b.job, "log", b.path(log), "churn", fmt.Sprint(seed), "1000000000")
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, cmd.Start())
 		b.waitUntil("the job has allocated", func() bool { return b.grown(log) })
 		time.Sleep(time.Duration(random.IntN(200_000)) * time.Microsecond)
-		if err := syscall.Kill(b.childOf(cmd), syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
-		if code := exitOf(cmd.Wait()); code != 128+9 {
-			t.Fatalf("record of a killed job: exit code %d, want 137\n%s", code, stderr)
-		}
+		assert.NoError(t, syscall.Kill(b.childOf(cmd), syscall.SIGKILL))
+		code := exitOf(cmd.Wait())
+		assert.Must(t, code == 128+9, "record of a killed job: exit code %d, want 137\n%s", code, stderr)
 		b.sameStart(dir, log, 1)
 		b.mustExit(0, "verify", b.path(dir))
 		for _, name := range []string{dir, log} { // a campaign has many
-			if err := os.RemoveAll(b.path(name)); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, os.RemoveAll(b.path(name)))
 		}
 	})
 }
@@ -228,40 +210,30 @@ func TestKilledCollector(t *testing.T) {
 			}
 			// More than one segment of 65,536 records, so that some are in a part already.
 			args = append(args, "--", b.job, "log", b.path("log"), "churn", "7", "90000", "touch", b.path("half"), "wait", b.path("lock"), "churn", "8", "90000", "touch", b.path("done"))
-			if err := os.WriteFile(b.path("lock"), nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, os.WriteFile(b.path("lock"), nil, 0o600))
 			cmd, _ := b.memprof(args...)
 			cmd.Stderr = nil // a pipe would be held open by the job
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, cmd.Start())
 			b.waitUntil("the job is half done", func() bool { return b.exists("half") })
-			if err := cmd.Process.Kill(); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, cmd.Process.Kill())
 			cmd.Wait() // killed: an error is its usual end
-			if err := os.Remove(b.path("lock")); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, os.Remove(b.path("lock")))
 			b.waitUntil("the job is done without its recorder", func() bool { return b.exists("done") })
 
 			b.waitUntil("the job has gone", func() bool { // until then a report covers it up to now
-				report, _ := b.memprof("report", b.path("run"))
-				return report.Run() != nil
+				verify, _ := b.memprof("verify", b.path("run")) // report would complete it
+				return verify.Run() != nil
 			})
-			if message := b.mustExit(2, "report", b.path("run")); !strings.Contains(message, "memprof recover") {
-				t.Errorf("report of an unfinished recording does not name recover: %s", message)
-			}
+			message := b.mustExit(2, "verify", b.path("run"))
+			assert.That(t, strings.Contains(message, "memprof record --finish"), "verify of an unfinished recording does not name recover: %s", message)
 			b.waitUntil("it is recovered", func() bool {
-				recover, _ := b.memprof("recover", b.path("run"))
+				recover, _ := b.memprof("record", "--finish", b.path("run"))
 				return recover.Run() == nil
 			})
 			b.sameStart("run", "log", 0)
 			b.mustExit(0, "verify", b.path("run"))
-			if left, _ := filepath.Glob(b.path("spools/*")); len(left) > 0 {
-				t.Errorf("recover left %v", left)
-			}
+			left, _ := filepath.Glob(b.path("spools/*"))
+			assert.That(t, len(left) <= 0, "recover left %v", left)
 		})
 	}
 }

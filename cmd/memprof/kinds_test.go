@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // kindsBlock is the list of kinds in the header of the hook.
@@ -20,21 +21,15 @@ func TestKindsOfTheHook(t *testing.T) {
 	const header = "../../hooks/capture/spool/record.h"
 	text := read(t, "hooks/capture/spool/record.h")
 	found := kindsBlock.FindStringSubmatch(text)
-	if found == nil {
-		t.Fatalf("%s has no enum memprof_kind", header)
-	}
+	assert.Must(t, found != nil, "%s has no enum memprof_kind", header)
 	want := strings.Join(kindLines(), "\n")
 	if found[2] == want {
 		return
 	}
-	if !*update {
-		t.Fatalf("record.h is not what trace/kind.go says; write it anew with -update (-record.h +kind.go):\n%s", cmp.Diff(found[2], want))
-	}
+	assert.Must(t, *update, "record.h is not what trace/kind.go says; write it anew with -update (-record.h +kind.go):\n%s", cmp.Diff(found[2], want))
 	begin := strings.Index(text, found[0])
 	text = text[:begin] + found[1] + want + "\n};\n" + text[begin+len(found[0]):]
-	if err := os.WriteFile(header, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(header, []byte(text), 0o644))
 }
 
 // kindLines are the kinds as an enum of C, each behind a comment.

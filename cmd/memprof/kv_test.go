@@ -7,6 +7,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // TestCalibrate: a job sleeps in each of its steps, 20 ms and 4 ms for each sequence. The fitted timing says so,
@@ -28,11 +30,9 @@ func TestCalibrate(t *testing.T) {
 		words = append(words, "sleep", fmt.Sprint(20+4*running), "iteration")
 	}
 	b.record("engine", append([]string{"--", b.job}, words...)...)
-	b.mustExit(0, "kv", "calibrate", b.path("engine"), "--model", "llama-3-8b", "--name", "sleeper", "-o", b.path("engine.json"))
+	b.mustExit(0, "kv", "calibrate", b.path("engine"), "--model", "llama-3-8b", "-o", b.path("engine.json"))
 	text, err := os.ReadFile(b.path("engine.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	var got struct {
 		Name, Source, Model string
 		Error               float64
@@ -42,9 +42,7 @@ func TestCalibrate(t *testing.T) {
 		Sequence            float64 `json:"sequence_ns"`
 		Context             float64 `json:"context_ns"`
 	}
-	if err := json.Unmarshal(text, &got); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, json.Unmarshal(text, &got))
 	step := func(n float64) float64 {
 		return got.Overhead + max(got.Weights, got.Token*n) + got.Sequence*n + got.Context*n*(10+20)
 	}
@@ -54,16 +52,15 @@ func TestCalibrate(t *testing.T) {
 			t.Errorf("a step of %v sequences takes %.1f ms by the fit, want %.0f or a little more: %s", n, step(n)/1e6, want/1e6, text)
 		}
 	}
-	if got.Name != "sleeper" || got.Model != "llama-3-8b" || !strings.HasPrefix(got.Source, "fitted to 40 steps") || math.IsNaN(got.Error) {
+	if got.Name != "engine" || got.Model != "llama-3-8b" || !strings.HasPrefix(got.Source, "fitted to 40 steps") || math.IsNaN(got.Error) {
 		t.Errorf("%s", text)
 	}
 	cmd, _ := b.memprof("kv", "--synthetic", "alpaca", "--rate", "1,2", "--duration", "1m", "--model", "llama-3-8b", "--memory", "1GiB", "--policy", "paged:16", "--timing", b.path("engine.json"))
-	if out, err := cmd.Output(); err != nil || !strings.Contains(string(out), "time of steps: sleeper, fitted to 40 steps") {
+	if out, err := cmd.Output(); err != nil || !strings.Contains(string(out), "time of steps: engine, fitted to 40 steps") {
 		t.Errorf("%v: %s", err, out)
 	}
-	if out := b.mustExit(2, "kv", "calibrate", "../../samples/resnet50"); !strings.Contains(out, "memprof.kv") {
-		t.Errorf("no steps: %s", out)
-	}
+	out := b.mustExit(2, "kv", "calibrate", "../../samples/resnet50")
+	assert.That(t, strings.Contains(out, "memprof.kv"), "no steps: %s", out)
 }
 
 // TestTimingFlags: what cannot be said together, and names that are not known.
@@ -75,14 +72,12 @@ func TestTimingFlags(t *testing.T) {
 		flags []string
 		want  string
 	}{
-		{[]string{"--step-time", "1ms", "--chunk", "5"}, "--step-time is the same for every step"},
+		{[]string{"--timing", "1ms", "--chunk", "5"}, "--timing 1ms is the same for every step"},
 		{[]string{"--timing", "a100-40gb-opt-13"}, "did you mean a100-40gb-opt-13b"},
 		{[]string{"--rate", "0"}, "want requests a second, above 0"},
-		{[]string{"--beam-keep", "2"}, "want a chance from 0 to 1"},
 		{[]string{"--timing", "kv_test.go"}, "not a timing"},
 	} {
-		if out := b.mustExit(2, append(base[:len(base):len(base)], test.flags...)...); !strings.Contains(out, test.want) {
-			t.Errorf("%v: %s", test.flags, out)
-		}
+		out := b.mustExit(2, append(base[:len(base):len(base)], test.flags...)...)
+		assert.That(t, strings.Contains(out, test.want), "%v: %s", test.flags, out)
 	}
 }

@@ -8,29 +8,60 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden output in the scripts")
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){
+	testscript.Main(sharing{m}, map[string]func(){
 		"memprof": func() { os.Exit(run(os.Stdout, os.Stderr, os.Args[1:])) },
 	})
 }
 
-// buildJob compiles testdata/job.c, the job that tests record.
-func buildJob(t *testing.T) string {
-	t.Helper()
-	job := filepath.Join(t.TempDir(), "job")
-	out, err := exec.Command("gcc", "-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "testdata/job.c", "-o", job, "-ldl").CombinedOutput()
-	if err != nil {
-		t.Fatalf("compiling testdata/job.c: %v\n%s", err, out)
+// shared is a folder for what tests compile, and cache one in it for what memprof compiles for torch.
+var shared, cache string
+
+// sharing are the tests with that folder.
+type sharing struct{ *testing.M }
+
+func (s sharing) Run() int {
+	var err error
+	if shared, err = os.MkdirTemp("", "memprof-tests-"); err != nil {
+		panic(err)
 	}
-	return job
+	defer os.RemoveAll(shared)
+	cache = filepath.Join(shared, "cache")
+	if err := errors.Join(os.Chmod(shared, 0o755), os.Mkdir(cache, 0o700)); err != nil {
+		panic(err)
+	}
+	return s.M.Run()
 }
+
+var compiling sync.Mutex
+
+// compile builds a program or library of C, once for all tests, and returns its path.
+func compile(t testing.TB, name string, args ...string) string {
+	t.Helper()
+	compiling.Lock()
+	defer compiling.Unlock()
+	path := filepath.Join(shared, name)
+	if _, err := os.Stat(path); err == nil {
+		return path
+	}
+	args = append([]string{"-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-o", path}, append(args, "-ldl")...)
+	out, err := exec.Command("gcc", args...).CombinedOutput()
+	assert.Must(t, err == nil, "compiling %s: %v\n%s", name, err, out)
+	return path
+}
+
+// buildJob compiles testdata/job.c, the job that tests record.
+func buildJob(t testing.TB) string { return compile(t, "job", "testdata/job.c") }
 
 // needHook leaves the test out of short ones, since it records jobs, and fails with what to do when the C part is not built.
 func needHook(t *testing.T) {
@@ -50,9 +81,8 @@ func notShort(t testing.TB) {
 func hookIsBuilt(t *testing.T) {
 	t.Helper()
 	for _, file := range []string{"libmemprof.so", "sim/libcuda.so.1"} {
-		if _, err := os.Stat(filepath.Join("../../hooks/dist", file)); err != nil {
-			t.Fatalf("hooks/dist/%s is missing: run `make -C hooks dist` first", file)
-		}
+		_, err := os.Stat(filepath.Join("../../hooks/dist", file))
+		assert.Must(t, err == nil, "hooks/dist/%s is missing: run `make -C hooks dist` first", file)
 	}
 }
 
@@ -75,7 +105,7 @@ func TestInput(t *testing.T) {
 // TestRecord runs the scripts that record jobs on the simulated device; with -short one that has a bit of everything.
 func TestRecord(t *testing.T) {
 	hookIsBuilt(t)
-	job, cache := buildJob(t), t.TempDir()
+	job := buildJob(t)
 	scripts := "testdata/script/record"
 	if testing.Short() {
 		scripts += "/record.txtar"

@@ -13,6 +13,7 @@ import (
 	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/spool"
 	"github.com/memprof/memprof/trace/tracetest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // newRecording makes a small recording of one process in a directory with an odd name.
@@ -28,17 +29,13 @@ func newRecording(t *testing.T) (dir string) {
 
 func mustWrite(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
 func namesIn(t *testing.T, dir string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	var names []string
 	for _, e := range entries {
 		names = append(names, e.Name())
@@ -61,9 +58,8 @@ func TestPlaceForce(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{".ballast", "notes.txt", "report.html", "spool", "theirs.parquet.tmp"}
-	if got := namesIn(t, dir); !slices.Equal(got, want) {
-		t.Errorf("after --force: %q, want %q", got, want)
-	}
+	got := namesIn(t, dir)
+	assert.That(t, slices.Equal(got, want), "after --force: %q, want %q", got, want)
 }
 
 // TestPlaceOfOthers: nothing is removed where a file that is in the way does not say that it is of a recording, and
@@ -85,11 +81,12 @@ func TestPlaceOfOthers(t *testing.T) {
 			mustMake(t, filepath.Join(dir, "spool", "p1.2"))
 			mustWrite(t, filepath.Join(dir, "spool", "p1.2", "thesis"), "")
 		}},
+		{"summary", func(t *testing.T, dir string) {
+			assert.NoError(t, os.Symlink(t.TempDir(), filepath.Join(dir, "summary")))
+		}},
 		{"link.parquet", func(t *testing.T, dir string) {
 			part := filepath.Join(newRecording(t), "pid1-0000.parquet")
-			if err := os.Symlink(part, filepath.Join(dir, "link.parquet")); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, os.Symlink(part, filepath.Join(dir, "link.parquet")))
 		}},
 	}
 	for _, test := range tests {
@@ -108,9 +105,8 @@ func TestPlaceOfOthers(t *testing.T) {
 					t.Errorf("%s, beside a recording %v, --force %v: %v", test.name, beside, force, err)
 				}
 			}
-			if after := namesIn(t, dir); !slices.Equal(before, after) {
-				t.Errorf("%s, beside a recording %v: %q became %q", test.name, beside, before, after)
-			}
+			after := namesIn(t, dir)
+			assert.That(t, slices.Equal(before, after), "%s, beside a recording %v: %q became %q", test.name, beside, before, after)
 		}
 	}
 }
@@ -120,27 +116,18 @@ func TestPlaceOfOthers(t *testing.T) {
 func TestForeignSpoolLink(t *testing.T) {
 	victim := mustMake(t, filepath.Join(t.TempDir(), "victim"))
 	spools := mustMake(t, filepath.Join(t.TempDir(), "spools"))
-	if err := spool.Make(victim, spools); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, spool.Make(victim, spools))
 	theirs, err := os.Readlink(filepath.Join(victim, "spool"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	unmarked := mustMake(t, filepath.Join(t.TempDir(), "memprof-spool-1"))
 	for _, target := range []string{t.TempDir(), theirs, unmarked} {
 		mustWrite(t, filepath.Join(target, "thesis"), "")
 		dir := newRecording(t)
-		if err := os.Symlink(target, filepath.Join(dir, "spool")); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := recorder.NewPlace(dir, "", "job", true); err == nil {
-			t.Errorf("record --force took a spool that is a link to %s", target)
-		}
-		message := memprofIn(t, exit.Usage, "recover", dir)
-		if !strings.Contains(message, "it is a link to "+target) {
-			t.Errorf("recover says %q", message)
-		}
+		assert.NoError(t, os.Symlink(target, filepath.Join(dir, "spool")))
+		_, err := recorder.NewPlace(dir, "", "job", true)
+		assert.That(t, err != nil, "record --force took a spool that is a link to %s", target)
+		message := memprofIn(t, exit.Usage, "record", "--finish", dir)
+		assert.That(t, strings.Contains(message, "it is a link to "+target), "recover says %q", message)
 		if _, err := os.Stat(filepath.Join(target, "thesis")); err != nil {
 			t.Errorf("what the spool is a link to was removed: %v", err)
 		}
@@ -148,24 +135,19 @@ func TestForeignSpoolLink(t *testing.T) {
 	if _, err := recorder.NewPlace(victim, "", "job", true); err == nil {
 		t.Error("a spool elsewhere with a file that is none of memprof's was removed")
 	}
-	if err := os.Remove(filepath.Join(theirs, "thesis")); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.Remove(filepath.Join(theirs, "thesis")))
 	if _, err := recorder.NewPlace(victim, "", "job", true); err != nil {
 		t.Error(err)
 	}
-	if left := namesIn(t, spools); len(left) > 0 {
-		t.Errorf("the recording's own spool is still there: %q", left)
-	}
+	left := namesIn(t, spools)
+	assert.That(t, len(left) <= 0, "the recording's own spool is still there: %q", left)
 }
 
 func TestAbandonLeavesNothing(t *testing.T) {
 	parent := t.TempDir()
 	spools := filepath.Join(parent, "spools")
 	p, err := recorder.NewPlace(filepath.Join(parent, "run"), spools, "job", false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	if target, err := os.Readlink(p.Spool); err != nil || filepath.Dir(target) != spools {
 		t.Fatalf("the spool is a link to %q, %v, want a folder in %s", target, err, spools)
 	}
@@ -173,7 +155,6 @@ func TestAbandonLeavesNothing(t *testing.T) {
 	if _, err := os.Stat(p.Dir); err == nil {
 		t.Error("the directory made for a job that was not started is still there")
 	}
-	if left, _ := filepath.Glob(filepath.Join(spools, "*")); len(left) > 0 {
-		t.Errorf("the spool is still there: %v", left)
-	}
+	left, _ := filepath.Glob(filepath.Join(spools, "*"))
+	assert.That(t, len(left) <= 0, "the spool is still there: %v", left)
 }

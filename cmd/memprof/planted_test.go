@@ -9,6 +9,7 @@ import (
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/tracetest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // plant makes name in a recording a link to a new file elsewhere, and checks at the test's end that the
@@ -16,19 +17,12 @@ import (
 func plant(t *testing.T, dir, name string) {
 	t.Helper()
 	precious := filepath.Join(t.TempDir(), "precious")
-	if err := os.WriteFile(precious, []byte("precious"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(precious, filepath.Join(dir, name)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(precious, []byte("precious"), 0o600))
+	assert.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
+	assert.NoError(t, os.Symlink(precious, filepath.Join(dir, name)))
 	t.Cleanup(func() {
-		if text, err := os.ReadFile(precious); err != nil || string(text) != "precious" {
-			t.Errorf("the file that %s leads to: %.60q, %v, want it unchanged", name, text, err)
-		}
+		text, err := os.ReadFile(precious)
+		assert.That(t, err == nil && string(text) == "precious", "the file that %s leads to: %.60q, %v, want it unchanged", name, text, err)
 	})
 }
 
@@ -36,9 +30,8 @@ func plant(t *testing.T, dir, name string) {
 func memprofIn(t *testing.T, code int, args ...string) string {
 	t.Helper()
 	var stdout, stderr strings.Builder
-	if got := run(&stdout, &stderr, args); got != code {
-		t.Fatalf("memprof %s: exit code %d, want %d\n%s%s", strings.Join(args, " "), got, code, &stdout, &stderr)
-	}
+	got := run(&stdout, &stderr, args)
+	assert.Must(t, got == code, "memprof %s: exit code %d, want %d\n%s%s", strings.Join(args, " "), got, code, &stdout, &stderr)
 	return stdout.String() + stderr.String()
 }
 
@@ -48,7 +41,7 @@ func TestReportFollowsNoLink(t *testing.T) {
 	dir := t.TempDir()
 	events, texts := tracetest.Training(500)
 	tracetest.WriteRun(t, dir, tracetest.Process{Meta: dataset.ProcessMeta{Name: "pid7", Rank: -1}, Events: events, Texts: texts})
-	planted := []string{"pid7-gpu0-timeline.png", "pid7-gpu0-map.svg", "report.html"}
+	planted := []string{"pid7-gpu0-timeline.png", "pid7-gpu0-timeline.svg", "report.html"}
 	for _, name := range planted {
 		plant(t, dir, name)
 	}

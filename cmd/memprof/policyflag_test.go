@@ -43,7 +43,6 @@ func TestFlagErrors(t *testing.T) {
 		{"report --card x run", `--card: size "x" does not begin with a number:`},
 		{"report --at x run", `--at "x": want the number of an event, 0 or more`},
 		{"kv --tensor-parallel x", `--tensor-parallel "x": want a whole number`},
-		{"kv --step-time x", `--step-time: duration "x" is not a number with a unit:`},
 	} {
 		var stdout, stderr bytes.Buffer
 		if code := run(&stdout, &stderr, strings.Fields(test.args)); code != exit.Usage || !strings.HasPrefix(stderr.String(), "memprof: "+test.want) {

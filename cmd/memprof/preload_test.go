@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/memprof/memprof/hooks"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // mostPreloadCost is what the hook may add to a process that never touches CUDA, alone and beside
@@ -48,9 +49,7 @@ type pairOfRuns struct{ without, with []string }
 func preloaded(t testing.TB, beside string) pairOfRuns {
 	t.Helper()
 	installed, err := hooks.Install(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	base := slices.DeleteFunc(os.Environ(), func(entry string) bool {
 		return strings.HasPrefix(entry, "LD_PRELOAD=") || strings.HasPrefix(entry, "ASAN_OPTIONS=")
 	})
@@ -66,9 +65,8 @@ func timeBash(t testing.TB, env []string) time.Duration {
 	t.Helper()
 	cmd := exec.Command("/bin/bash", "-c", "true")
 	cmd.Env = env
-	if err := cmd.Run(); err != nil {
-		t.Fatalf("bash -c true: %v", err)
-	}
+	err := cmd.Run()
+	assert.Must(t, err == nil, "bash -c true: %v", err)
 	return cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 }
 

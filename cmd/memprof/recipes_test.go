@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 const recipes = ".github/CONTRIBUTING.md"
@@ -28,9 +30,7 @@ func TestRecipePlaces(t *testing.T) {
 			t.Errorf("%s: the step %q names no place", recipes, step[1])
 		}
 		for _, place := range places {
-			if !regexp.MustCompile(`\b` + place[2] + `\b`).MatchString(read(t, place[1])) {
-				t.Errorf("%s: %s has no %s", recipes, place[1], place[2])
-			}
+			assert.That(t, regexp.MustCompile(`\b`+place[2]+`\b`).MatchString(read(t, place[1])), "%s: %s has no %s", recipes, place[1], place[2])
 		}
 	}
 }
@@ -41,14 +41,10 @@ func TestRecipes(t *testing.T) {
 		t.Skip("builds memprof")
 	}
 	root, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	dir := t.TempDir()
 	for from, to := range map[string]string{"samples/alexnet": "run", "hooks/python": "hooks/python", "hooks/capture": "hooks/capture"} {
-		if err := os.CopyFS(filepath.Join(dir, to), os.DirFS(filepath.Join(root, from))); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, os.CopyFS(filepath.Join(dir, to), os.DirFS(filepath.Join(root, from))))
 	}
 	patched := patchedFiles(t)
 	overlay := map[string]string{}
@@ -58,9 +54,7 @@ func TestRecipes(t *testing.T) {
 		overlay[filepath.Join(root, filepath.FromSlash(name))] = file
 	}
 	data, err := json.Marshal(map[string]any{"Replace": overlay})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	writeFile(t, filepath.Join(dir, "overlay.json"), string(data))
 	binary := filepath.Join(dir, "memprof")
 	runIn(t, root, "go", "build", "-overlay", filepath.Join(dir, "overlay.json"), "-o", binary, "./cmd/memprof")
@@ -75,9 +69,8 @@ func TestRecipes(t *testing.T) {
 		{"A topic explains", "help sample2"},
 		{"the job called memprof_sample\n  requested     its number\n", "help events"},
 	} {
-		if out := runIn(t, dir, binary, strings.Fields(c.args)...); !strings.Contains(out, c.want) {
-			t.Errorf("memprof %s has no %q:\n%.1000s", c.args, c.want, out)
-		}
+		out := runIn(t, dir, binary, strings.Fields(c.args)...)
+		assert.That(t, strings.Contains(out, c.want), "memprof %s has no %q:\n%.1000s", c.args, c.want, out)
 	}
 	compileHook(t, dir, patched)
 	runIn(t, filepath.Join(dir, "hooks", "python"), "python3", "-B", "-m", "unittest", "tests.test_calls")
@@ -104,16 +97,12 @@ func patchedFiles(t *testing.T) map[string]string {
 	for _, found := range recipePatch.FindAllStringSubmatch(read(t, recipes), -1) {
 		patch, isNew := strings.CutPrefix(found[1], "--- /dev/null\n")
 		name, patch, ok := strings.Cut(strings.TrimPrefix(patch, "+++ "), "\n")
-		if !ok {
-			t.Fatalf("%s: a patch without a file: %q", recipes, found[1])
-		}
+		assert.Must(t, ok, "%s: a patch without a file: %q", recipes, found[1])
 		if files[name] == "" && !isNew {
 			files[name] = read(t, name)
 		}
 		text, err := apply(files[name], patch)
-		if err != nil {
-			t.Fatalf("%s: the patch of %s: %v", recipes, name, err)
-		}
+		assert.Must(t, err == nil, "%s: the patch of %s: %v", recipes, name, err)
 		files[name] = text
 	}
 	return files
@@ -162,12 +151,8 @@ func apply(text, patch string) (string, error) {
 
 func writeFile(t *testing.T, name, text string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.MkdirAll(filepath.Dir(name), 0o755))
+	assert.NoError(t, os.WriteFile(name, []byte(text), 0o644))
 }
 
 // runIn runs a command in a folder and returns what it printed.
@@ -176,8 +161,6 @@ func runIn(t *testing.T, dir, name string, args ...string) string {
 	cmd := exec.Command(name, args...)
 	cmd.Dir = dir
 	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s: %v\n%s", cmd, err, out)
-	}
+	assert.Must(t, err == nil, "%s: %v\n%s", cmd, err, out)
 	return string(out)
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/dataset"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // TestRerunOnMissingDevice: a recording may name devices that are not here, which is no fault of
@@ -28,9 +29,7 @@ func TestRerunOnMissingDevice(t *testing.T) {
 				t.Fatalf("%v\n%s", err, stderr)
 			}
 			run, err := dataset.Open(b.path("run"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			err = dataset.RewritePart(run.Processes[0].Parts[0].Path, func(rows []trace.Event, _ *dataset.Strings) []trace.Event {
 				for i := range rows {
 					if rows[i].Kind == test.kind {
@@ -39,16 +38,11 @@ func TestRerunOnMissingDevice(t *testing.T) {
 				}
 				return rows
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			cmd, stderr = b.memprof("record", "--device", "sim", "-o", b.path("again"), "--", "memprof", "rerun", b.path("run"))
-			if code := exitOf(cmd.Run()); code != exit.Usage {
-				t.Errorf("exit code %d, want %d\n%s", code, exit.Usage, stderr)
-			}
-			if !strings.Contains(stderr.String(), test.says) {
-				t.Errorf("stderr does not say %q:\n%s", test.says, stderr)
-			}
+			assert.NoError(t, err)
+			cmd, stderr = b.memprof("record", "--device", "sim", "-o", b.path("again"), "--", "memprof", "lab", "rerun", b.path("run"))
+			code := exitOf(cmd.Run())
+			assert.That(t, code == exit.Usage, "exit code %d, want %d\n%s", code, exit.Usage, stderr)
+			assert.That(t, strings.Contains(stderr.String(), test.says), "stderr does not say %q:\n%s", test.says, stderr)
 		})
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // room is a package, or a package and all below it, and what it may import of ours.
@@ -32,7 +34,7 @@ var rooms = []room{
 	{"analysis/ledger", []string{"trace", "bfc"}},
 	{"analysis/snapshot/pickle", nil},
 	// KV caches are simulated: nothing there traces.
-	{"analysis/kvcache/...", []string{"analysis/kvcache/...", "analysis/plain", "bfc"}},
+	{"analysis/kvcache/...", []string{"analysis/kvcache/...", "analysis/plain", "bfc", "trace/tracetest/assert"}},
 	{"analysis/...", []string{"analysis/...", "bfc", "trace/..."}},
 	{"report/...", []string{"report/...", "analysis/...", "bfc", "trace/..."}},
 	{"cmd/memprof/...", []string{"cmd/memprof/...", "report/...", "analysis/...", "bfc/...", "trace/...", "hooks/..."}},
@@ -62,17 +64,11 @@ func TestRooms(t *testing.T) {
 		}
 	}
 	for _, row := range rooms {
-		if !obeyed[row.name] {
-			t.Errorf("no package is in the room %s: take its row away", row.name)
-		}
+		assert.That(t, obeyed[row.name], "no package is in the room %s: take its row away", row.name)
 	}
 	for _, pair := range strangers {
-		if imports[pair[0]] == nil || imports[pair[1]] == nil {
-			t.Errorf("%s or %s is no package", pair[0], pair[1])
-		}
-		if slices.Contains(imports[pair[0]], pair[1]) {
-			t.Errorf("%s imports %s, of which it must be independent", pair[0], pair[1])
-		}
+		assert.That(t, imports[pair[0]] != nil && imports[pair[1]] != nil, "%s or %s is no package", pair[0], pair[1])
+		assert.That(t, !slices.Contains(imports[pair[0]], pair[1]), "%s imports %s, of which it must be independent", pair[0], pair[1])
 	}
 }
 
@@ -93,9 +89,7 @@ func importsOf(t *testing.T) map[string][]string {
 			continue
 		}
 		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join("../..", name), nil, parser.ImportsOnly)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		if file.Name.Name == "main" && dir != "cmd/memprof" {
 			continue
 		}

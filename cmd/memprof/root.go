@@ -42,22 +42,41 @@ when memory grows. The job's code does not change.`,
 		Version:       version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          knownVerb,
+		Args:          rootArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return exit.Usagef("%w%s (see `%s --help`)", flagError(err), flagMeant(cmd, err), cmd.CommandPath())
 	})
 	root.SetUsageFunc(usage)
-	addGroup(root, "Record", newRecordCommand(), newTopCommand(), newSnapshotCommand(), newRecoverCommand(), newSummarizeCommand(), newImportCommand())
-	addGroup(root, "Read", newReportCommand(), newViewCommand(), newVerifyCommand(), newDiffCommand(), newCheckCommand(), newExportCommand())
-	addGroup(root, "Try other settings", newTuneCommand(), newFitCommand(), newRerunCommand(), newReplayCommand(), newKVCommand())
-	addGroup(root, "Set up", newDoctorCommand(), newHooksCommand())
+	addGroup(root, "Record", newRecordCommand(), newTopCommand(), newSnapshotCommand(), newImportCommand())
+	addGroup(root, "Read", newReportCommand(), newVerifyCommand(), newDiffCommand(), newCheckCommand(), newExportCommand(), newExplainCommand())
+	addGroup(root, "Try other settings", newFitCommand(), newKVCommand(), newLabCommand())
+	addGroup(root, "Set up", newDoctorCommand())
 	root.SetHelpCommandGroupID("Set up")
 	root.SetCompletionCommandGroupID("Set up")
 	root.AddCommand(help.Topics()...)
 	completeTopics(root)
 	return root
+}
+
+// renamed are verbs of earlier versions, with what does their work now.
+var renamed = map[string]string{
+	"tune":      "memprof fit",
+	"view":      "memprof report --open",
+	"recover":   "memprof report, which completes a recording, or memprof record --finish",
+	"summarize": "memprof report, which writes summaries, or memprof record --finish",
+	"hooks":     "memprof doctor hooks",
+	"replay":    "memprof lab replay",
+	"rerun":     "memprof lab rerun",
+}
+
+// rootArgs refuses a verb that there is not, and names the one that replaced it.
+func rootArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 && renamed[args[0]] != "" {
+		return exit.Usagef("memprof %s is now %s", args[0], renamed[args[0]])
+	}
+	return knownVerb(cmd, args)
 }
 
 // addGroup adds verbs that the help lists under a title.
@@ -99,6 +118,14 @@ func flagError(err error) error {
 	return fmt.Errorf("--%s %q: want a whole number", flag.Name, value)
 }
 
+// renamedFlags are flags of earlier versions, with what does their work now.
+var renamedFlags = map[string]string{
+	"format":    "--json or --markdown",
+	"rank":      "--process rankN",
+	"saturated": "--rate inf",
+	"step-time": "--timing",
+}
+
 // flagMeant suggests the nearest flag if err is about one that does not exist.
 func flagMeant(cmd *cobra.Command, err error) string {
 	var unknown *pflag.NotExistError
@@ -107,6 +134,9 @@ func flagMeant(cmd *cobra.Command, err error) string {
 	}
 	var names []string
 	cmd.Flags().VisitAll(func(flag *pflag.Flag) { names = append(names, "--"+flag.Name) })
+	if now := renamedFlags[unknown.GetSpecifiedName()]; now != "" {
+		return ": use " + now
+	}
 	return plain.DidYouMean("--"+unknown.GetSpecifiedName(), names...)
 }
 

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/memprof/memprof/trace/dataset"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // builtAt are paths that say where a recording was made: folders of a build machine and temporary ones.
@@ -23,9 +24,7 @@ func TestSamplesNameNoBuildFolder(t *testing.T) {
 	texts := 0
 	look := func(path, text string) {
 		texts++
-		if found := builtAt.FindString(text); found != "" {
-			t.Errorf("%s names %s", path, found)
-		}
+		assert.Equal(t, builtAt.FindString(text), "", "%s names", path)
 	}
 	err := filepath.WalkDir("../../samples", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -46,25 +45,17 @@ func TestSamplesNameNoBuildFolder(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if texts < 1000 {
-		t.Errorf("looked at %d texts only", texts)
-	}
+	assert.NoError(t, err)
+	assert.That(t, texts >= 1000, "looked at %d texts only", texts)
 }
 
 func unzipped(t *testing.T, path string) string {
 	t.Helper()
 	file, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer file.Close()
 	stream, err := gzip.NewReader(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	var text bytes.Buffer
 	if _, err := io.Copy(&text, stream); err != nil {
 		t.Fatal(err)
@@ -76,15 +67,11 @@ func unzipped(t *testing.T, path string) string {
 func textsOf(t *testing.T, path string) []string {
 	t.Helper()
 	run, err := dataset.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	var texts []string
 	for _, p := range run.Processes {
 		reader, err := p.NewReader()
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		for err == nil {
 			_, err = reader.Next()
 		}

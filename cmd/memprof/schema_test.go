@@ -11,8 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/analysis/verify"
 	"github.com/memprof/memprof/cmd/memprof/help"
@@ -22,6 +20,7 @@ import (
 	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/spool"
 	"github.com/memprof/memprof/trace/tracetest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // anyName are the objects whose names are the recording's: names of options, arenas, processes.
@@ -118,66 +117,58 @@ func documents(t *testing.T) map[string][][]byte {
 	add := func(name string, code int, args ...string) {
 		t.Helper()
 		var stdout, stderr bytes.Buffer
-		if got := run(&stdout, &stderr, args); got != code {
-			t.Fatalf("memprof %s: exit code %d\n%s", strings.Join(args, " "), got, stderr.String())
-		}
+		got := run(&stdout, &stderr, args)
+		assert.Must(t, got == code, "memprof %s: exit code %d\n%s", strings.Join(args, " "), got, stderr.String())
 		docs[name] = append(docs[name], stdout.Bytes())
 	}
 	const samples = "../../samples/"
-	for _, sample := range []string{"alexnet", "resnet50", "gpt2"} {
+	for _, sample := range []string{"alexnet", "resnet50"} {
 		add("report", exit.Fine, "report", "--json", samples+sample)
 		add("verify", exit.Fine, "verify", "--json", samples+sample)
 	}
 	docs["report"] = append(docs["report"], goldenReports(t)...)
 	failed := failedRecording(t)
 	const imported, cut = samples + "snapshots/native.pickle.gz", samples + "snapshots/pools-expandable-cut.pickle.gz"
-	for _, path := range []string{failed, imported, cut, samples + "zoo/vgg16", samples + "irregular/ring"} {
+	for _, path := range []string{failed, imported, cut, samples + "irregular/ring"} {
 		add("report", exit.Fine, "report", "--json", path)
 		add("verify", exit.Fine, "verify", "--json", path)
 	}
-	for _, path := range []string{failed, imported, samples + "irregular/ring"} {
-		add("tune", exit.Fine, "tune", "--json", path)
+	for _, path := range []string{failed, imported} {
 		add("fit", exit.Fine, "fit", "--json", path)
-		add("export-json", exit.Fine, "export", "json", path)
 	}
 	for _, pair := range [][2]string{{failed, failed}, {failed, imported}, {imported, imported}, {samples + "alexnet", failed}, {samples + "irregular/ring", samples + "alexnet"}} {
 		add("diff", exit.Fine, "diff", "--json", pair[0], pair[1])
 	}
 	add("diff", exit.Fine, "diff", "--json", "--base", imported, "--base", cut, "--new", cut, "--new", imported)
-	add("kv", exit.Fine, "kv", "--json", "--synthetic", "sharegpt", "--saturated", "--steps", "50", "--model", "llama-3-8b", "--memory", "12GiB")
-	add("import", exit.Fine, "import", "--json", "-o", filepath.Join(t.TempDir(), "run"), "torch-snapshot", samples+"snapshots/native.pickle.gz")
+	add("kv", exit.Fine, "kv", "--json", "--synthetic", "sharegpt", "--rate", "inf", "--steps", "50", "--model", "llama-3-8b", "--memory", "12GiB")
+	add("import", exit.Fine, "import", "--json", "-o", filepath.Join(t.TempDir(), "run"), samples+"snapshots/native.pickle.gz")
 	add("report-at", exit.Fine, "report", "--json", "--at", "5000", samples+"gpt2")
 	docs["report-at"] = append(docs["report-at"], mustRead(t, "../../report/testdata/moments.json"))
 	add("check", exit.Violated, "check", "--json", samples+"alexnet", samples+"resnet50", "--gate", "waste.internal < 1%", "--gate", "reserved.peak < 1TiB", "--gate", "oom.count == 0")
 	unended := t.TempDir()
 	tracetest.WriteRun(t, unended, tracetest.Process{Events: events, Texts: texts, Meta: dataset.ProcessMeta{Name: "rank0", PID: 1, WorldSize: 1}})
-	if err := dataset.WriteInfo(unended, &dataset.Info{ID: tracetest.RunID, Command: []string{"job"}}); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, dataset.WriteInfo(unended, &dataset.Info{ID: tracetest.RunID, Command: []string{"job"}}))
 	add("check", exit.Fine, "check", "--json", unended)
-	if err := dataset.WriteInfo(unended, &dataset.Info{ID: tracetest.RunID, Command: []string{"job"}, Snapshot: &dataset.Snapshot{Why: "SIGUSR1"}}); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, dataset.WriteInfo(unended, &dataset.Info{ID: tracetest.RunID, Command: []string{"job"}, Snapshot: &dataset.Snapshot{Why: "SIGUSR1"}}))
 	add("report", exit.Fine, "report", "--json", unended)
 	add("check-list", exit.Fine, "check", "--list", "--json")
 	add("diff", exit.Fine, "diff", "--json", samples+"alexnet", samples+"resnet50")
 	docs["diff"] = append(docs["diff"], mustRead(t, "../../report/testdata/diff.json"), mustRead(t, "../../report/testdata/diff_nothing.json"))
-	add("tune", exit.Fine, "tune", "--json", dir)
-	docs["tune"] = append(docs["tune"], mustRead(t, "../../report/testdata/tune.json"), mustRead(t, "../../report/testdata/tune_no_iterations.json"))
 	add("fit", exit.Fine, "fit", "--json", samples+"alexnet")
 	add("fit", exit.Violated, "fit", "--json", "--card", "1GiB", samples+"alexnet")
-	add("fit", exit.Fine, "fit", "--json", "--scale", "layers=1.25", "--sizes", "11.5,16.25,19", samples+"alexnet", samples+"alexnet", samples+"alexnet")
 	add("fit", exit.Fine, "fit", "--json", dir)
 	for _, golden := range []string{"kv", "kv-sweep"} {
 		docs["kv"] = append(docs["kv"], mustRead(t, "../../report/kv/testdata/"+golden+".json"))
 	}
-	add("export-json", exit.Fine, "export", "json", dir)
 	add("top", exit.Fine, "top", "--once", "--json", dir)
+	const ranOut = "../../analysis/oomtext/testdata/texts/"
+	for _, text := range []string{"torch29-other-ranks", "vllm-no-blocks", "tensorflow-dump-whole", "host-worker-killed", "torch-reserved-fragmentation"} {
+		add("explain", exit.Fine, "explain", "--json", ranOut+text+".txt")
+	}
 	add("doctor", exit.Fine, "doctor", "--json")
-	add("recover", exit.Fine, "recover", "--json", dir)
 	script := filepath.Join(dir, "script")
 	mustWrite(t, script, "alloc a 3M\nalloc b 1G\nfree a\ngc\n")
-	add("replay", exit.Fine, "replay", "--ops", script, "--limit", "16M", "--json")
+	add("replay", exit.Fine, "lab", "replay", "--ops", script, "--limit", "16M", "--json")
 	bad := filepath.Join(dir, "bad")
 	tracetest.WriteRun(t, mustMake(t, bad), tracetest.Process{Events: events, Texts: texts, Meta: dataset.ProcessMeta{Name: "rank0", PID: 1, WorldSize: 1}})
 	tracetest.Rewrite(t, filepath.Join(bad, "rank0-0000.parquet"), func(rows []trace.Event) []trace.Event {
@@ -187,20 +178,15 @@ func documents(t *testing.T) map[string][][]byte {
 	add("verify", exit.Violated, "verify", "--json", bad)
 	gone := mustMake(t, filepath.Join(dir, "gone"))
 	tracetest.WriteRun(t, gone, tracetest.Process{Events: events, Texts: texts, Meta: dataset.ProcessMeta{Name: "rank0", PID: 1, WorldSize: 2}})
-	if err := dataset.WriteInfo(gone, &dataset.Info{ID: tracetest.RunID, Processes: []string{"rank0", "rank1"}}); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, dataset.WriteInfo(gone, &dataset.Info{ID: tracetest.RunID, Processes: []string{"rank0", "rank1"}}))
 	add("verify", exit.Violated, "verify", "--json", gone)
 	killed := mustMake(t, filepath.Join(dir, "killed"))
-	if err := dataset.WriteInfo(killed, &dataset.Info{ID: tracetest.RunID}); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, dataset.WriteInfo(killed, &dataset.Info{ID: tracetest.RunID}))
 	hook := tracetest.NewSpool(t, mustMake(t, filepath.Join(killed, spool.Name)), 4711, 0)
 	for i := range events[:100] {
 		hook.Append(events[i], "")
 	}
 	hook.Close()
-	add("recover", exit.Fine, "recover", "--json", killed)
 
 	one, name := int64(1), int32(1)
 	rate := 0.5
@@ -209,7 +195,6 @@ func documents(t *testing.T) map[string][][]byte {
 	docs["top"] = append(docs["top"], mustMarshal(t, top.View{Command: []string{}, Processes: []top.Process{busy}, Cards: []top.Card{{Used: &one}, {}}}))
 	native := verifiedRun{Processes: []verified{{Result: &verify.Result{Complete: true, Observed: &torchalloc.Followed{}}}}}
 	nodes := makeFleet(t, 72)
-	add("summarize", exit.Fine, "summarize", "--json", nodes)
 	add("report-many", exit.Fine, "report", "--json", nodes)
 	docs["verify"] = append(docs["verify"], mustMarshal(t, newJSONVerified(&native))) // no sample is of --allocator native
 	docs["verify"] = append(docs["verify"], mustMarshal(t, newJSONVerified(&verifiedRun{Processes: []verified{{Result: &verify.Result{Dropped: 1}}}})))
@@ -223,9 +208,7 @@ func goldenReports(t *testing.T) [][]byte {
 	t.Helper()
 	parts := map[string]map[string]any{} // of subjects, by fixture
 	files, err := filepath.Glob("../../report/testdata/json/*.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	for _, file := range files {
 		fields := map[string]any{}
 		mustDecode(t, file, &fields)
@@ -262,9 +245,8 @@ func mustDecode(t *testing.T, path string, into any) {
 	t.Helper()
 	decoder := json.NewDecoder(bytes.NewReader(mustRead(t, path)))
 	decoder.UseNumber()
-	if err := decoder.Decode(into); err != nil {
-		t.Fatalf("%s: %v", path, err)
-	}
+	err := decoder.Decode(into)
+	assert.Must(t, err == nil, "%s: %v", path, err)
 }
 
 // failedRecording is of a job that a limit made fail, on the simulated device.
@@ -272,35 +254,28 @@ func failedRecording(t *testing.T) string {
 	b := newBench(t)
 	cmd, stderr := b.memprof("record", "--device", "sim", "-q", "--limit", "64MiB", "-o", b.path("failed"), "--",
 		b.job, "begin", "forward", "alloc", "a", "40M", "alloc", "b", "40M")
-	if err := cmd.Run(); err == nil || cmd.ProcessState.ExitCode() != 10 {
-		t.Fatalf("the job ended with %v, want exit code 10\n%s", err, stderr)
-	}
+	err := cmd.Run()
+	assert.Must(t, err != nil && cmd.ProcessState.ExitCode() == 10, "the job ended with %v, want exit code 10\n%s", err, stderr)
 	return b.path("failed")
 }
 
 func mustMake(t *testing.T, dir string) string {
 	t.Helper()
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.MkdirAll(dir, 0o700))
 	return dir
 }
 
 func mustMarshal(t *testing.T, value any) []byte {
 	t.Helper()
 	text, err := json.Marshal(value)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return text
 }
 
 func mustRead(t *testing.T, path string) []byte {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return text
 }
 
@@ -313,32 +288,23 @@ func TestJSONSchemas(t *testing.T) {
 			decoder := json.NewDecoder(bytes.NewReader(text))
 			decoder.UseNumber()
 			var value any
-			if err := decoder.Decode(&value); err != nil {
-				t.Fatalf("%s: %v\n%s", name, err, text)
-			}
+			err := decoder.Decode(&value)
+			assert.Must(t, err == nil, "%s: %v\n%s", name, err, text)
 			s.add("", value)
 		}
 		for at, p := range s.places {
-			if p.types["list"] && p.types["null"] {
-				t.Errorf("%s: %s is a list, and null in some document", name, at)
-			}
+			assert.That(t, !p.types["list"] || !p.types["null"], "%s: %s is a list, and null in some document", name, at)
 		}
 		got := strings.Join(s.lines(), "\n") + "\n"
 		path := filepath.Join("help", "schema", name+".txt")
 		if *update {
-			if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, os.WriteFile(path, []byte(got), 0o644))
 			continue
 		}
-		if diff := cmp.Diff(string(mustRead(t, path)), got); diff != "" {
-			t.Errorf("%s (-documented +printed):\n%s", path, diff)
-		}
+		assert.Diff(t, string(mustRead(t, path)), got, "%s (-documented +printed)", path)
 	}
 	for _, name := range help.Documents() {
-		if docs[name] == nil {
-			t.Errorf("schema/%s.txt is of no document", name)
-		}
+		assert.That(t, docs[name] != nil, "schema/%s.txt is of no document", name)
 	}
 }
 
@@ -348,8 +314,6 @@ func TestJSONSchemaOfEachVerb(t *testing.T) {
 		if verb.Flags().Lookup("json") == nil {
 			continue
 		}
-		if !slices.Contains(help.Documents(), verb.Name()) {
-			t.Errorf("memprof %s prints JSON, and schema/%s.txt is missing", verb.Name(), verb.Name())
-		}
+		assert.That(t, slices.Contains(help.Documents(), verb.Name()), "memprof %s prints JSON, and schema/%s.txt is missing", verb.Name(), verb.Name())
 	}
 }

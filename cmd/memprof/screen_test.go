@@ -1,17 +1,21 @@
 package main
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/report"
-	"github.com/memprof/memprof/report/summary"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
-// TestSamplesFitScreens: the report on each recording of samples/ fits one screen a GPU, and its summary eight lines.
+// TestSamplesFitScreens: the report on each recording of samples/ fits one screen a GPU and is as its golden file says, and its
+// summary has eight lines.
 func TestSamplesFitScreens(t *testing.T) {
 	notShort(t)
 	var recordings []string
@@ -20,21 +24,29 @@ func TestSamplesFitScreens(t *testing.T) {
 			recordings = append(recordings, filepath.Dir(file))
 		}
 	}
-	if len(recordings) < 30 {
-		t.Fatalf("%d recordings in samples/, want at least 30", len(recordings))
-	}
+	assert.Must(t, len(recordings) >= 30, "%d recordings in samples/, want at least 30", len(recordings))
 	for _, recording := range recordings {
-		lines := strings.Split(strings.TrimRight(memprofIn(t, exit.Fine, "report", recording), "\n"), "\n")
-		if len(lines) > report.ScreenLines {
-			t.Errorf("the report on %s has %d lines, want at most %d", recording, len(lines), report.ScreenLines)
-		}
+		text := memprofIn(t, exit.Fine, "report", recording)
+		compareScreen(t, strings.ReplaceAll(strings.TrimPrefix(filepath.ToSlash(recording), "../../samples/"), "/", "-"), text)
+		lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
+		assert.That(t, len(lines) <= report.ScreenLines, "the report on %s has %d lines, want at most %d", recording, len(lines), report.ScreenLines)
 		for _, line := range lines {
 			if n := utf8.RuneCountInString(line); n > report.ScreenColumns {
 				t.Errorf("the report on %s has a line of %d columns, want at most %d: %s", recording, n, report.ScreenColumns, line)
 			}
 		}
-		if n := strings.Count(memprofIn(t, exit.Fine, "report", "--summary", recording), "\n"); n > summary.BriefLines {
-			t.Errorf("the summary of %s has %d lines, want at most %d", recording, n, summary.BriefLines)
-		}
+	}
+}
+
+// compareScreen compares a first screen with its golden file.
+func compareScreen(t *testing.T, name, text string) {
+	t.Helper()
+	file := filepath.Join("testdata", "screens", name+".txt")
+	if *update {
+		assert.NoError(t, os.WriteFile(file, []byte(text), 0o644))
+		return
+	}
+	if diff := cmp.Diff(string(mustRead(t, file)), text); diff != "" {
+		t.Errorf("the report on %s (-want +got; -update writes it anew):\n%s", name, diff)
 	}
 }

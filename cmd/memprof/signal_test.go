@@ -8,6 +8,8 @@ import (
 	"os/signal"
 	"syscall"
 	"testing"
+
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // start begins a recording and returns when the job has done what stands before `touch
@@ -25,9 +27,7 @@ func (b *bench) start(words ...string) (cmd *exec.Cmd, stdout, stderr *bytes.Buf
 	b.Cleanup(func() { signal.Stop(caught) })
 	// Away from the terminal: without a terminal every signal is forwarded.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := cmd.Start(); err != nil {
-		b.Fatal(err)
-	}
+	assert.NoError(b, cmd.Start())
 	b.waitUntil("the job is ready", func() bool { return b.exists("ready") })
 	return cmd, stdout, stderr
 }
@@ -39,18 +39,13 @@ func TestSignalsAreForwarded(t *testing.T) {
 			b := newBench(t)
 			// The first sleep ends early when the signal arrives.
 			cmd, stdout, stderr := b.start("catch", "alloc", "a", "1M", "touch", b.path("ready"), "sleep", "60000", "exit", "5")
-			if err := cmd.Process.Signal(signal); err != nil {
-				t.Fatal(err)
-			}
-			if code := exitOf(cmd.Wait()); code != 5 {
-				t.Errorf("exit code %d, want the job's 5\n%s", code, stderr)
-			}
-			if want := fmt.Sprintf("signal %d\n", signal); stdout.String() != want {
-				t.Errorf("the job printed %q, want %q", stdout, want)
-			}
-			if got := b.recorded("run"); len(got) != 1 {
-				t.Errorf("%d allocations recorded, want 1", len(got))
-			}
+			assert.NoError(t, cmd.Process.Signal(signal))
+			code := exitOf(cmd.Wait())
+			assert.That(t, code == 5, "exit code %d, want the job's 5\n%s", code, stderr)
+			want := fmt.Sprintf("signal %d\n", signal)
+			assert.That(t, stdout.String() == want, "the job printed %q, want %q", stdout, want)
+			got := b.recorded("run")
+			assert.That(t, len(got) == 1, "%d allocations recorded, want 1", len(got))
 		})
 	}
 }
@@ -61,12 +56,9 @@ func TestSignalEndsJob(t *testing.T) {
 			t.Parallel()
 			b := newBench(t)
 			cmd, _, stderr := b.start("alloc", "a", "1M", "touch", b.path("ready"), "sleep", "60000")
-			if err := cmd.Process.Signal(signal); err != nil {
-				t.Fatal(err)
-			}
-			if code := exitOf(cmd.Wait()); code != 128+int(signal) {
-				t.Errorf("exit code %d, want %d\n%s", code, 128+int(signal), stderr)
-			}
+			assert.NoError(t, cmd.Process.Signal(signal))
+			code := exitOf(cmd.Wait())
+			assert.That(t, code == 128+int(signal), "exit code %d, want %d\n%s", code, 128+int(signal), stderr)
 			b.mustExit(0, "verify", b.path("run"))
 		})
 	}
@@ -79,19 +71,12 @@ func TestClosedStderr(t *testing.T) {
 	cmd, _ := b.memprof("record", "--device", "sim", "-o", b.path("run"), "--", b.job, "alloc", "a", "1M", "exit", "6")
 	cmd.Stderr = nil
 	pipe, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
+	assert.NoError(t, cmd.Start())
 	pipe.Close()
-	if code := exitOf(cmd.Wait()); code != 6 {
-		t.Errorf("exit code %d, want the job's 6", code)
-	}
-	if got := b.recorded("run"); len(got) != 1 {
-		t.Errorf("%d allocations recorded, want 1", len(got))
-	}
+	assert.Equal(t, exitOf(cmd.Wait()), 6, "exit code")
+	got := b.recorded("run")
+	assert.That(t, len(got) == 1, "%d allocations recorded, want 1", len(got))
 }
 
 // TestPipeOfJob: a job that writes into a closed pipe is ended by it, as without memprof.
@@ -100,14 +85,11 @@ func TestPipeOfJob(t *testing.T) {
 	b := newBench(t)
 	cmd, stderr := b.memprof("record", "--device", "sim", "-o", b.path("run"), "--", "sh", "-c", "sleep 0.1; exec yes")
 	reader, writer, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	cmd.Stdout = writer
 	reader.Close()
 	err = cmd.Run()
 	writer.Close()
-	if code := exitOf(err); code != 128+int(syscall.SIGPIPE) {
-		t.Errorf("exit code %d, want that of SIGPIPE\n%s", code, stderr)
-	}
+	code := exitOf(err)
+	assert.That(t, code == 128+int(syscall.SIGPIPE), "exit code %d, want that of SIGPIPE\n%s", code, stderr)
 }

@@ -5,13 +5,13 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/memprof/memprof/trace/dataset"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 var soakEvents = flag.Int64("soak-events", 4_000_000, "allocations and frees of the soak test; make soak makes 200 million")
@@ -27,36 +27,25 @@ func TestSoak(t *testing.T) {
 		t.Skip("makes millions of events")
 	}
 	b := newBench(t)
-	soak := b.path("soak")
-	if out, err := exec.Command("gcc", "-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "testdata/soak.c", "-o", soak, "-ldl").CombinedOutput(); err != nil {
-		t.Fatalf("compiling testdata/soak.c: %v\n%s", err, out)
-	}
+	soak := compile(t, "soak", "-O2", "testdata/soak.c")
 	cmd, stderr := b.memprof("record", "--device", "sim", "--sim-memory", "80GiB", "-o", b.path("run"), "--", soak, fmt.Sprint(*soakEvents), b.path("log"))
 	start := time.Now()
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, cmd.Start())
 	recorder := watchMemory(cmd.Process.Pid)
 	if code := exitOf(cmd.Wait()); code != 0 {
 		t.Fatalf("exit code %d\n%s", code, stderr)
 	}
 	took := time.Since(start)
-	if strings.Contains(stderr.String(), "problem") {
-		t.Errorf("record reports problems:\n%s", stderr)
-	}
+	assert.That(t, !strings.Contains(stderr.String(), "problem"), "record reports problems:\n%s", stderr)
 	resident, anonymous := b.soakLog("log")
 	checkFlat(t, "the job, without segments", anonymous, 512, 0.02)
 	checkFlat(t, "the job", resident, mappedSegments*4<<10, 0)
 	checkFlat(t, "the recorder", <-recorder, 128<<10, 0.25) // its heap may double between two collections
 
 	run, err := dataset.Open(b.path("run"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	process := run.Processes[0]
-	if process.Events < *soakEvents {
-		t.Errorf("%d events recorded, want at least %d", process.Events, *soakEvents)
-	}
+	assert.That(t, process.Events >= *soakEvents, "%d events recorded, want at least %d", process.Events, *soakEvents)
 	start = time.Now()
 	b.mustExit(0, "verify", b.path("run"))
 	t.Logf("%d events in %v (%.1f M/s), %.2f bytes each, verified in %v", process.Events, took.Round(time.Second),
@@ -66,9 +55,8 @@ func TestSoak(t *testing.T) {
 			break // what they need of memory is worth a line on long traces only
 		}
 		cmd, stderr := b.memprof(verb, b.path("run"))
-		if code := exitOf(cmd.Run()); code != 0 {
-			t.Errorf("%s: exit code %d\n%s", verb, code, stderr)
-		}
+		code := exitOf(cmd.Run())
+		assert.That(t, code == 0, "%s: exit code %d\n%s", verb, code, stderr)
 		usage := cmd.ProcessState.SysUsage().(*syscall.Rusage)
 		t.Logf("%s: %d MiB at most, %v of processor time", verb, usage.Maxrss>>10, cmd.ProcessState.UserTime().Round(time.Second))
 	}
@@ -79,9 +67,7 @@ func TestSoak(t *testing.T) {
 // share, whichever is more.
 func checkFlat(t *testing.T, who string, resident []int64, slack int64, share float64) {
 	t.Helper()
-	if len(resident) < 20 {
-		t.Fatalf("%s: %d readings of its memory are too few", who, len(resident))
-	}
+	assert.Must(t, len(resident) >= 20, "%s: %d readings of its memory are too few", who, len(resident))
 	n := len(resident)
 	before, after := greatest(resident[n/4:n/2]), greatest(resident[n/2:])
 	t.Logf("%s: %.1f MiB resident after a twentieth, at most %.1f MiB in the second quarter, %.1f MiB in the last half, %.1f MiB at the end", who,
@@ -103,9 +89,7 @@ func greatest(values []int64) int64 {
 func (b *bench) soakLog(name string) (resident, anonymous []int64) {
 	b.Helper()
 	file, err := os.Open(b.path(name))
-	if err != nil {
-		b.Fatal(err)
-	}
+	assert.NoError(b, err)
 	defer file.Close()
 	for lines := bufio.NewScanner(file); lines.Scan(); {
 		var events, all, own int64

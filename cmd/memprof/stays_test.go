@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"runtime"
 	"testing"
+
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // The fuzz targets run memprof in their own process, a hundred thousand times: nothing of a run may stay.
@@ -17,15 +19,13 @@ func TestNothingStaysOfARun(t *testing.T) {
 	again := func(times int) {
 		for range times {
 			var out, errs bytes.Buffer
-			if code := run(&out, &errs, []string{"recover", "--help"}); code != 0 {
-				t.Fatalf("exit %d: %s", code, errs.String())
-			}
+			code := run(&out, &errs, []string{"snapshot", "--help"})
+			assert.Must(t, code == 0, "exit %d: %s", code, errs.String())
 		}
 	}
 	again(20)
 	before := live()
 	again(200)
-	if after := live(); after > before+1<<20 {
-		t.Errorf("200 runs leave %d bytes", after-before)
-	}
+	after := live()
+	assert.That(t, after <= before+1<<20, "200 runs leave %d bytes", after-before)
 }

@@ -7,24 +7,20 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // TestStudy runs the scripts about the recordings in samples/: $SAMPLES. They leave no file there.
 func TestStudy(t *testing.T) {
 	needHook(t)
 	samples, err := filepath.Abs("../../samples")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	before := filesBelow(t, samples)
 	t.Cleanup(func() { // after the scripts, which run side by side
-		if diff := cmp.Diff(before, filesBelow(t, samples)); diff != "" {
-			t.Errorf("files in samples/ (-before +after):\n%s", diff)
-		}
+		assert.Diff(t, before, filesBelow(t, samples), "files in samples/ (-before +after)")
 	})
-	cache := t.TempDir()
 	runScripts(t, "testdata/script/study", func(env *testscript.Env) error {
 		env.Setenv("SAMPLES", samples)
 		env.Setenv("MEMPROF_CACHE", cache)
@@ -41,9 +37,7 @@ func filesBelow(t *testing.T, folder string) (files []string) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return files
 }
 

@@ -92,20 +92,23 @@ static bool allocate_reclaiming(const struct request *request, struct bfc_block 
 
 // Allocates; after a failure again when memory was reclaimed, and again after the framework freed some.
 static bool allocate(const struct request *request, struct bfc_block *block) {
+  struct gpu *gpu = request->gpu;
+  gpu->vmm.fault = DRIVER_OK;
   struct arena *arena = arena_of_request(request);
   if (arena == NULL) {
-    oom_text(request->gpu->vmm.device, "no address space for another arena");
+    oom_explain(gpu, NULL, request->size);
     return false;
   }
   if (arena_alloc(arena, request->size, request->context, block)) return true;
-  request->gpu->stats.retries++;
+  gpu->stats.retries++;
   if (allocate_reclaiming(request, block)) return true;
   if (ask_framework(request) && (attempt(request, block) || allocate_reclaiming(request, block))) return true;
-  request->gpu->stats.ooms++;
-  if ((arena = arena_of_request(request)) == NULL) return false;
-  arena_event(arena, MEMPROF_OOM, 0, request->size, 0, request->context);
-  exchange_end(arena);
-  oom_explain(arena, request->size);
+  arena = arena_of_request(request);
+  if (arena != NULL) {
+    arena_event(arena, MEMPROF_OOM, 0, request->size, 0, request->context);
+    exchange_end(arena);
+  }
+  if (oom_explain(gpu, arena, request->size)) gpu->stats.ooms++;
   return false;
 }
 

@@ -21,9 +21,11 @@ void api_set_fallback(const struct api_fallback *fallback);
 // Whether torch's plug-in allocator has been given the hook's functions (api_plugin.c).
 bool plugin_prepared(void);
 
-// Sets the text that memprof_oom_message returns on this thread: of a request of `size` bytes that an arena
-// cannot serve, whose device's lock is held; or of any other reason.
-void oom_explain(const struct arena *arena, uint64_t size);
+struct gpu;
+
+// Sets what memprof_oom_message and memprof_oom_error return on this thread: of a request of `size` bytes that the arena
+// cannot serve (NULL: no address space for one), with the device's lock held; or of any other reason. False: memory is not what the request lacks.
+bool oom_explain(const struct gpu *gpu, const struct arena *arena, uint64_t size);
 void oom_text(int device, const char *why);
 
 #endif

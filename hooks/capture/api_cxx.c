@@ -38,7 +38,7 @@ union string {
   char bytes[64];
 };
 
-// Members are addresses of functions that the libraries export. `type` is the exception's typeinfo.
+// Members are addresses of functions that the libraries export, and of the exceptions' typeinfo.
 static struct {
   void *(*allocate)(size_t bytes);
   void (*raise)(void *object, void *type, void (*destroy)(void *));
@@ -46,7 +46,7 @@ static struct {
   void (*end_string)(void *self);
   void (*make_error)(void *self, struct source_location where, void *text);
   void (*end_error)(void *self);
-  void *type;
+  void *out_of_memory, *any_error;
 } cxx;
 
 // The names of the functions on std::string, which has two ABIs.
@@ -73,25 +73,25 @@ static bool find_string(void *library, const struct string_names *names) {
 bool cxx_find_exception(const char *path) {
   void *library = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
   if (library == NULL) return false;
-  cxx.type = NULL;
+  cxx.out_of_memory = NULL;
   const bool strings = find_string(library, &string_abis[0]) || find_string(library, &string_abis[1]);
   const bool raises = find(library, "__cxa_allocate_exception", &cxx.allocate) && find(library, "__cxa_throw", &cxx.raise);
   find(library, "_ZN3c105ErrorD1Ev", &cxx.end_error);  // without it the text of the exception leaks
-  void *type = NULL;
-  const bool typed = find(library, "_ZTIN3c1016OutOfMemoryErrorE", &type);
-  if (strings && raises && typed) cxx.type = type;
+  void *out_of_memory = NULL;
+  const bool typed = find(library, "_ZTIN3c1016OutOfMemoryErrorE", &out_of_memory) && find(library, "_ZTIN3c105ErrorE", &cxx.any_error);
+  if (strings && raises && typed) cxx.out_of_memory = out_of_memory;
   dlclose(library);
-  return cxx.type != NULL;
+  return cxx.out_of_memory != NULL;
 }
 
 // c10::OutOfMemoryError adds nothing to c10::Error but its type, which is what handlers are found by.
-void cxx_throw_out_of_memory(const char *text) {
-  if (cxx.type == NULL) return;
+void cxx_throw(const char *text, bool out_of_memory) {
+  if (cxx.out_of_memory == NULL) return;
   void *object = cxx.allocate(ERROR_BYTES);
   union string string;
   memset(object, 0, ERROR_BYTES);
   cxx.make_string(&string, text, "");  // the allocator has no members
   cxx.make_error(object, (struct source_location){"memprof_plugin_malloc", "memprof", 0}, &string);
   cxx.end_string(&string);
-  cxx.raise(object, cxx.type, cxx.end_error);
+  cxx.raise(object, out_of_memory ? cxx.out_of_memory : cxx.any_error, cxx.end_error);
 }

@@ -25,8 +25,8 @@ bool cxx_filter_accepts(const struct cxx_filter *filter, void *stream);
 // Looks up what a throw needs in a library of torch's and all that it is linked with. False: it is not there.
 bool cxx_find_exception(const char *library);
 
-// Throws c10::OutOfMemoryError with that text through the caller's frames, which must hold nothing. Returns
-// only if cxx_find_exception has not succeeded.
-void cxx_throw_out_of_memory(const char *text);
+// Throws c10::OutOfMemoryError, or c10::Error where memory is not what lacks, with that text through the caller's frames, which must hold nothing.
+// Returns only if cxx_find_exception has not succeeded.
+void cxx_throw(const char *text, bool out_of_memory);
 
 #endif

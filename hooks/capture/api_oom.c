@@ -3,21 +3,28 @@
 // Programs look for torch's words in it: "CUDA out of memory", the size after "Tried to allocate", the
 // device's total and free memory, and how much is allocated and unallocated. So the text begins with them,
 // in torch's order and units, and what memprof knows besides follows after "memprof:".
+//
+// Once work on the GPU has failed, as by an illegal address, the driver refuses all calls with that error. Such a request does not lack memory, and a
+// trainer that halves its batch would go on for ever: its text has the driver's error, and none of torch's words.
 #include <inttypes.h>
 #include <stdio.h>
 
 #include "api.h"
 #include "arena/arena.h"
 #include "arena/graph_memory.h"
+#include "base/problem.h"
 #include "memprof.h"
 
 enum { SIZE_TEXT = 32 };
 
 static __thread char message[1024];
+static __thread driver_result error;  // of the request that the message is about; 0: it lacks memory
 
 const char *memprof_oom_message(void) {
   return message[0] != '\0' ? message : "CUDA out of memory: the device could not be reached";
 }
+
+int memprof_oom_error(void) { return error; }
 
 // A size as torch writes it: two decimals of the largest unit that it exceeds.
 static const char *size_text(char text[SIZE_TEXT], uint64_t bytes) {
@@ -42,18 +49,16 @@ static int shape_text(char *text, size_t room, const struct arena *arena, uint64
                   size_text(all, range->memory->reservation), size_text(left, range->memory->reservation - range->extent));
 }
 
-void oom_explain(const struct arena *arena, uint64_t size) {
+static void explain_lack(const struct arena *arena, uint64_t size) {
   const struct gpu *gpu = arena->gpu;
-  struct bfc_stats bfc;
   uint64_t free_bytes, total;
   char asked[SIZE_TEXT], all[SIZE_TEXT], left[SIZE_TEXT], tensors[SIZE_TEXT], unused[SIZE_TEXT], allowed[SIZE_TEXT + 10] = "", shape[256] = "";
   if (size >= (uint64_t)1 << 60) {
     snprintf(message, sizeof message, "CUDA out of memory. Tried to allocate more than 1EB memory.");
     return;
   }
-  bfc_get_stats(arena->bfc, &bfc);
   driver_memory(gpu->vmm.device, &free_bytes, &total);
-  const uint64_t idle = bfc.reserved > bfc.bytes_in_use ? bfc.reserved - bfc.bytes_in_use : 0;
+  const uint64_t mapped = bfc_reserved(arena->bfc), in_use = bfc_in_use(arena->bfc), idle = mapped > in_use ? mapped - in_use : 0;
   const uint64_t chunk = bfc_largest_free(arena->bfc), largest = chunk < idle ? chunk : idle;  // a chunk's pages may be unmapped
   const uint64_t live = (uint64_t)gpu->stats.torch_bytes.current, others = total - free_bytes > gpu->mapped ? total - free_bytes - gpu->mapped : 0;
   if (gpu->limit != 0) snprintf(allowed, sizeof allowed, "%s allowed; ", size_text(asked, gpu->limit));
@@ -67,4 +72,26 @@ void oom_explain(const struct arena *arena, uint64_t size) {
            size_text(unused, idle), size_text(left, largest), idle >= size ? "fragmentation" : "capacity", size_text(all, others));
 }
 
-void oom_text(int device, const char *why) { snprintf(message, sizeof message, "CUDA out of memory on GPU %d: %s", device, why); }
+void oom_text(int device, const char *why) {
+  error = DRIVER_OK;
+  snprintf(message, sizeof message, "CUDA out of memory on GPU %d: %s", device, why);
+}
+
+// What the driver refuses, where that is not memory. False: it is.
+static bool explain_fault(const struct gpu *gpu, uint64_t size) {
+  char asked[SIZE_TEXT];
+  error = gpu->vmm.fault != DRIVER_OK ? gpu->vmm.fault : driver_fault(gpu->vmm.device);
+  if (error == DRIVER_OK) return false;
+  snprintf(message, sizeof message, "GPU %d: CUDA error %d for a request of %s; the request does not lack memory", gpu->vmm.device, error, size_text(asked, size));
+  problem("%s", message);
+  return true;
+}
+
+bool oom_explain(const struct gpu *gpu, const struct arena *arena, uint64_t size) {
+  if (explain_fault(gpu, size)) return false;
+  if (arena == NULL)
+    oom_text(gpu->vmm.device, "no address space for another arena");
+  else
+    explain_lack(arena, size);
+  return true;
+}

@@ -1,6 +1,6 @@
 // api_plugin.c - the functions of memprof.h for torch's plug-in allocator, where the shim cannot be compiled.
 //
-// Two things there are C++, and done by its ABI (api_cxx.h): a failed request throws c10::OutOfMemoryError, since torch makes a
+// Two things there are C++, and done by its ABI (api_cxx.h): a failed request throws c10::OutOfMemoryError or c10::Error, since torch makes a
 // tensor without memory of a null pointer; and a pool comes with a std::function that says which streams belong to it, without
 // which others would reuse the memory of graphs. What the plug-in raises for is answered by functions that
 // hooks/python/memprof/_plugin.py puts into torch._C, or kept from being asked (cudnn.benchmark, CUDA graph trees). There is no
@@ -85,7 +85,7 @@ void *memprof_plugin_malloc(size_t size, int device, void *stream) {
   uint64_t pool[2];
   find_pool(device, stream, pool);
   void *ptr = memprof_malloc_in_pool(size, device, stream, pool[0], pool[1]);
-  if (ptr == NULL && size > 0) cxx_throw_out_of_memory(memprof_oom_message());
+  if (ptr == NULL && size > 0) cxx_throw(memprof_oom_message(), memprof_oom_error() == 0);
   return ptr;
 }
 

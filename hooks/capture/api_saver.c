@@ -4,6 +4,7 @@
 // library ends the process, these return an error, which is also a line of the problems file. If it is loaded itself,
 // each leads to its own function.
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,24 +43,19 @@ static bool foreign(const char *name, void *function) {
   return symbol != NULL;
 }
 
-static void change(void (*set)(struct saver_settings *, bool), bool on) {
+// Changes the switch of the settings that lies `at` so many bytes.
+static void change(size_t at, bool on) {
   struct saver_settings settings = *saver_get();
-  set(&settings, on);
+  memcpy((char *)&settings + at, &on, sizeof on);
   saver_set(&settings, tag_depth());
 }
 
-static void set_interesting(struct saver_settings *settings, bool on) { settings->interesting = on; }
-static void set_cpu_backup(struct saver_settings *settings, bool on) { settings->cpu_backup = on; }
-static void set_disk_backup(struct saver_settings *settings, bool on) { settings->disk_backup = on; }
-static void set_mmap(struct saver_settings *settings, bool on) { settings->mmap = on; }
-static void set_discard(struct saver_settings *settings, bool on) { settings->discard = on; }
-
-static void switch_to(const char *name, void (*set)(struct saver_settings *, bool), bool on) {
+static void switch_to(const char *name, size_t at, bool on) {
   void (*theirs)(bool);
   if (foreign(name, &theirs)) {
     theirs(on);
   } else {
-    change(set, on);
+    change(at, on);
   }
 }
 
@@ -69,14 +65,14 @@ static bool value_of(const char *name, bool ours) {
   return foreign(name, &theirs) ? theirs() : ours;
 }
 
-void tms_set_interesting_region(bool on) { switch_to("tms_set_interesting_region", set_interesting, on); }
-bool tms_get_interesting_region(void) { return value_of("tms_get_interesting_region", saver_get()->interesting); }
-void tms_set_enable_cpu_backup(bool on) { switch_to("tms_set_enable_cpu_backup", set_cpu_backup, on); }
-bool tms_get_enable_cpu_backup(void) { return value_of("tms_get_enable_cpu_backup", saver_get()->cpu_backup); }
-void tms_set_enable_disk_backup(bool on) { switch_to("tms_set_enable_disk_backup", set_disk_backup, on); }
-bool tms_get_enable_disk_backup(void) { return value_of("tms_get_enable_disk_backup", saver_get()->disk_backup); }
+#define SWITCH(name, member)                                                                                   \
+  void tms_set_##name(bool on) { switch_to("tms_set_" #name, offsetof(struct saver_settings, member), on); }   \
+  bool tms_get_##name(void) { return value_of("tms_get_" #name, saver_get()->member); }
+SWITCH(interesting_region, interesting)
+SWITCH(enable_cpu_backup, cpu_backup)
+SWITCH(enable_disk_backup, disk_backup)
 
-void memprof_saver_discard(int on) { change(set_discard, on != 0); }
+void memprof_saver_discard(int on) { change(offsetof(struct saver_settings, discard), on != 0); }
 
 void tms_set_current_tag(const char *tag) {
   void (*theirs)(const char *);
@@ -102,7 +98,7 @@ void tms_set_cpu_backup_backend(const char *backend) {
   if (foreign("tms_set_cpu_backup_backend", &theirs)) {
     theirs(backend);
   } else if (plain || strcmp(backend, "mmap") == 0) {
-    change(set_mmap, !plain);
+    change(offsetof(struct saver_settings, mmap), !plain);
   } else {
     problem("tms_set_cpu_backup_backend(\"%s\"): want pinned or mmap; it stays as it was", backend);
   }
@@ -143,12 +139,15 @@ static bool retained(void) {
   return atomic_load(&retain) == 1;
 }
 
-static void set_retained(struct saver_settings *settings, bool on) {
-  (void)settings;
-  atomic_store(&retain, on);
+void tms_set_retain_cpu_backup(bool on) {
+  void (*theirs)(bool);
+  if (foreign("tms_set_retain_cpu_backup", &theirs)) {
+    theirs(on);
+  } else {
+    atomic_store(&retain, on);
+  }
 }
 
-void tms_set_retain_cpu_backup(bool on) { switch_to("tms_set_retain_cpu_backup", set_retained, on); }
 bool tms_get_retain_cpu_backup(void) { return value_of("tms_get_retain_cpu_backup", retained()); }
 
 // As in that library, a tag without memory is no error.

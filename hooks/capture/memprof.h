@@ -1,5 +1,5 @@
 // memprof.h - the functions of the capture hook for code inside the profiled process: the torch shim,
-// the Python package, `memprof rerun`, and any plug-in.
+// the Python package, `memprof lab rerun`, and any plug-in.
 //
 // Every function may be called from any thread. None ends the process, prints, or fails the job for an
 // error of the hook. Sizes are bytes; a device is an ordinal; a stream is the driver's handle, NULL the
@@ -16,7 +16,7 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
-enum { MEMPROF_ABI = 3 };
+enum { MEMPROF_ABI = 4 };
 
 // The MEMPROF_ABI that the loaded hook was built with; the shim refuses a hook with another one.
 int memprof_abi(void);
@@ -48,7 +48,7 @@ void memprof_pool_end(int device, uint64_t pool0, uint64_t pool1);
 
 // Free memory of the pool may (1) or may not (0) be unmapped while the pool is held, when other requests
 // run out of memory. 1 is for pools without graphs.
-void memprof_pool_spare(int device, uint64_t pool0, uint64_t pool1, int spare);
+void memprof_pool_may_unmap(int device, uint64_t pool0, uint64_t pool1, int may_unmap);
 
 // From now on the pool takes its memory from an allocator of the caller. Returns 0, with no effect, if the
 // pool is not held or has an arena already. `allocate` returns NULL if it has no memory; `release` frees
@@ -129,28 +129,24 @@ enum memprof_restore {
   MEMPROF_RESTORE_HOST = 1,      // its content, copied to pinned slabs that are kept for later copies of any tag
   MEMPROF_RESTORE_PINNED = 2,    // its content, copied to one pinned piece, which the next copy uses again
   MEMPROF_RESTORE_PAGEABLE = 3,  // its content, copied to host memory that is not pinned and is freed at the resume
-  MEMPROF_RESTORE_DISK = 4,      // its content, copied to files (memprof_backup_folder)
-  MEMPROF_RESTORE_ZERO = 5,      // zeros
-  MEMPROF_RESTORE_DISCARD = 6,   // undefined content, and the caller states that CUDA graphs read no memory of the tag
+  MEMPROF_RESTORE_DISK = 4,      // its content, copied to a file (memprof_backup_folder)
+  MEMPROF_RESTORE_DISCARD = 5,   // undefined content, and the caller states that CUDA graphs read no memory of the tag
 };                               // before they write it: it is dead between replays
 
 // Regions. What a thread allocates between begin and end has the tag (NULL: none), by which it can be
 // paused. Regions nest. `restore` is an enum memprof_restore of what the region allocates; DISCARD and HOST count
 // from then on for all memory of the tag that has NONE. While a thread
-// waits for threads that work for it, as autograd's do, it can lend its tag (1) to threads without a
+// waits for threads that work for it, as autograd's do, it can share its tag (1) with threads without a
 // region, and end that (0).
 int memprof_region_begin(const char *tag, int restore);
 void memprof_region_end(void);
-void memprof_region_lend(int on);
+void memprof_region_share(int on);
 
 // Of the settings of torch_memory_saver's C functions (api_saver.c), which this library serves, too: whether cudaMalloc
 // of threads in its regions is served from arenas (1, the default: what that library calls preload mode), and whether
 // what the calling thread allocates without a backup has MEMPROF_RESTORE_DISCARD (0).
 void memprof_saver_serves(int on);
 void memprof_saver_discard(int on);
-
-// Pins host memory for a copy of what the tag has now, so that a later pause need not wait for that.
-void memprof_prepare_backup(const char *tag);
 
 // Pauses tags: releases their physical memory and keeps their addresses and blocks. `count` 0: all tags.
 // On failure nothing has changed, and memprof_pause_message() says why. `unchanged`: the content is the
@@ -171,8 +167,7 @@ enum {
 // MEMPROF_NO_BACKUP: it is paused without a backup. MEMPROF_UNKNOWN_TAG: no live block with a tag has these bytes.
 int memprof_backup_at(const void *ptr, size_t size, void **copy);
 
-// The folder of backup files that are made from now on. NULL: $TMS_DISK_BACKUP_DIR, else $MEMPROF_BACKUP_DIR, else
-// $TMPDIR, else /tmp.
+// The folder of backup files that are made from now on. NULL: $TMS_DISK_BACKUP_DIR, else $TMPDIR, else /tmp.
 void memprof_backup_folder(const char *folder);
 
 // Requests under a tag fail if they would leave less free memory on the device; 0: no such margin.
@@ -191,14 +186,7 @@ enum {
   MEMPROF_DEVICE_FAILED = 8,   // the driver refused
   MEMPROF_LEAKED = 9,          // paused, but the driver did not release all handles
   MEMPROF_NO_DISK = 10,        // a backup file cannot be made, written or read
-  MEMPROF_BACKUP_CHANGED = 11, // a backup file has other content than was written
-  MEMPROF_COMMUNICATION = 12,  // NCCL cannot suspend its communicators, or could not
 };
-
-// Has NCCL (2.29.7 or later) suspend all communicators of this process, which releases most of their device memory, or
-// resume them (0). NCCL waits for their other ranks: all have to do so, and a suspended communicator cannot be used.
-// Suspending is done for all or for none; what a failed resume leaves suspended stays so.
-int memprof_communicators(int suspend);
 
 // Why the last such call of the calling thread failed. After a pause that succeeded: "", or a text that
 // less memory has become free on the device than was released.
@@ -271,30 +259,19 @@ uint32_t memprof_graph_memory_open(int device, uint64_t reservation);
 void memprof_graph_memory_close(int device, uint32_t number);
 
 // Gives a range to a pool that has no memory yet, and holds the pool: its requests are served from the range
-// from now on. The range ends when nobody holds the pool and it has no live block. `segments`: the range
-// is for memprof_graph_segment. On failure nothing has changed, and memprof_graph_message() says why.
-int memprof_graph_shape(int device, uint32_t number, const char *name, uint64_t pool0, uint64_t pool1, int segments);
+// from now on. The range ends when nobody holds the pool and it has no live block. On failure nothing has
+// changed, and memprof_graph_message() says why.
+int memprof_graph_shape(int device, uint32_t number, const char *name, uint64_t pool0, uint64_t pool1);
 const char *memprof_graph_message(void);
 
-// The functions of a plug-in allocator for a MemPool of torch's own allocator. Its segments come from the
-// range of the pool that the calling thread has entered; if it has entered none, of the pool that any
-// thread entered last. Entering pool 0, 0 leaves.
-void memprof_graph_enter(int device, uint64_t pool0, uint64_t pool1);
-void *memprof_graph_segment(size_t size, int device, void *stream);
-void memprof_graph_segment_free(void *ptr, size_t size, int device, void *stream);
-
-// Returns how many live blocks a pool has, and writes the first `most` of them to *blocks.
-size_t memprof_graph_live(int device, uint64_t pool0, uint64_t pool1, struct memprof_chunk *blocks, size_t most);
-
-// What a graph memory uses; and of the range of a pool, its first address and the bytes handed out of it.
-// 0: there is none.
+// What a graph memory uses (0: there is none), and the bytes handed out of the range of a pool.
 struct memprof_graph_usage {
   uint64_t physical;   // bytes of the device
   uint64_t addresses;  // bytes of reserved addresses
   uint64_t ranges;     // how many
 };
 int memprof_graph_usage(int device, uint32_t number, struct memprof_graph_usage *usage);
-int memprof_graph_extent(int device, uint64_t pool0, uint64_t pool1, uint64_t *base, uint64_t *extent);
+uint64_t memprof_graph_extent(int device, uint64_t pool0, uint64_t pool1);
 
 // The name of captures that the calling thread begins from now on (NULL: none), their pool, and the bytes of
 // the persistent inputs that they use (0: not known), for the trace.
@@ -324,9 +301,19 @@ struct memprof_listed {
 };
 size_t memprof_list(int device, struct memprof_listed *chunks, size_t most);
 
-// Sets a function that is called after memory was mapped (1) or unmapped (0), with the device's lock held.
-// It must not call the hook.
-void memprof_set_mapping_observer(void (*observer)(int device, void *stream, uint64_t addr, uint64_t bytes, int mapped));
+// Memory that was mapped or unmapped.
+struct memprof_mapping {
+  int device;
+  void *stream;
+  uint64_t pool[2];  // 0, 0: none
+  uint64_t addr, bytes;
+  int mapped;   // 0: unmapped
+  int segment;  // 1: of a pool with an allocator of its own (memprof_pool_source), which has returned it as a whole
+};
+
+// Sets a function that is called after memory was mapped or unmapped, with the device's lock held. Meanwhile requests of its thread go to CUDA,
+// and frees wait for its end.
+void memprof_set_mapping_observer(void (*observer)(const struct memprof_mapping *mapping));
 
 // The same for a block whose free was pending, when it can be reused.
 void memprof_set_reuse_observer(void (*observer)(int device, uint64_t addr));
@@ -340,7 +327,12 @@ void memprof_set_last_resort(int (*give_up)(void));
 // free chunk, and who uses the rest. Never NULL.
 const char *memprof_oom_message(void);
 
-// Marks: the end of an iteration, and the begin and end of a phase. The text may be "" or NULL.
+// The driver's error (CUresult) for which it failed, if that is not lack of memory: work on the GPU has failed before, and the context is
+// lost. 0: it lacks memory.
+int memprof_oom_error(void);
+
+// Marks: the end of an iteration, and the begin and end of a phase. The text may be "" or NULL. The end of a phase
+// that has not begun is a line of the problems file, and no event.
 void memprof_iteration(const char *label);
 void memprof_phase_begin(const char *name);
 void memprof_phase_end(const char *name);
@@ -410,7 +402,7 @@ uint32_t memprof_stack_node(uint32_t parent, const char *frame);
 void memprof_stacks(int wanted);
 
 // From now on CUDA calls of the calling thread are recorded with this context, such as
-// "call=cuMemAlloc\tlibrary=libnccl.so.2", in place of the caller's own; NULL ends that. `memprof rerun`
+// "call=cuMemAlloc\tlibrary=libnccl.so.2", in place of the caller's own; NULL ends that. `memprof lab rerun`
 // uses it, which repeats recorded calls of other libraries.
 void memprof_call_as(const char *context);
 

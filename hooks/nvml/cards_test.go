@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // cardsChild makes the test below print what the library says, in a process of its own:
@@ -32,18 +34,15 @@ func TestCards(t *testing.T) {
 			if test.flag != "" {
 				library := filepath.Join(dir, "libnvidia-ml.so.1")
 				out, err := exec.Command("gcc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", test.flag, "testdata/nvml.c", "-o", library).CombinedOutput()
-				if err != nil {
-					t.Fatalf("%v\n%s", err, out)
-				}
+				assert.Must(t, err == nil, "%v\n%s", err, out)
 			} else if found, _ := filepath.Glob("/usr/lib/*/libnvidia-ml.so.1"); len(found) > 0 {
 				t.Skip("this machine has the library")
 			}
 			child := exec.Command(os.Args[0], "-test.run=^TestCards$")
 			child.Env = append(os.Environ(), cardsChild+"=1", "LD_LIBRARY_PATH="+dir)
 			out, err := child.CombinedOutput()
-			if got, _, _ := strings.Cut(string(out), "\n"); err != nil || got != test.want {
-				t.Errorf("%v: %s\nwant %s", err, out, test.want)
-			}
+			got, _, _ := strings.Cut(string(out), "\n")
+			assert.That(t, err == nil && got == test.want, "%v: %s\nwant %s", err, out, test.want)
 		})
 	}
 }

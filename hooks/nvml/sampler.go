@@ -40,7 +40,7 @@ type Sampler struct {
 	completed int64 // when a part was last completed
 	err       error // of writing; nothing is read after it
 	failed    []string
-	patience  time.Duration // with the cards
+	longest   time.Duration // with the cards
 	gone      atomic.Bool   // whoever wanted the readings has given up waiting
 	end, done chan struct{}
 }
@@ -64,12 +64,12 @@ type course struct {
 }
 
 // NewSampler takes the readings before the job. It fails with ErrNoAnswer if the cards do not answer within
-// patience, so that the job need not wait.
-func NewSampler(dir string, info *dataset.Info, cards Cards, patience time.Duration) (*Sampler, error) {
+// longest, so that the job need not wait.
+func NewSampler(dir string, info *dataset.Info, cards Cards, longest time.Duration) (*Sampler, error) {
 	meta := dataset.ProcessMeta{RunID: info.ID, Name: dataset.ReadingsName, Rank: -1, LocalRank: -1, WorldSize: -1}
 	s := &Sampler{
 		cards: cards, dir: dir, to: dataset.NewWriter(dir, meta, dataset.WriterOptions{}),
-		now: func() int64 { return monotonic() - info.ClockBase }, patience: patience,
+		now: func() int64 { return monotonic() - info.ClockBase }, longest: longest,
 		end: make(chan struct{}), done: make(chan struct{}),
 	}
 	all := s.to.Intern(trace.FormatContext(trace.Field{Name: "all", Value: "1"}))
@@ -90,12 +90,12 @@ func NewSampler(dir string, info *dataset.Info, cards Cards, patience time.Durat
 	return s, nil
 }
 
-// answered waits for the cards, for at most s.patience.
+// answered waits for the cards, for at most s.longest.
 func (s *Sampler) answered(done <-chan struct{}) bool {
 	select {
 	case <-done:
 		return true
-	case <-time.After(s.patience):
+	case <-time.After(s.longest):
 		s.gone.Store(true)
 		return false
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/tracetest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // script is a sampler with a clock of its own, which steps are taken with.
@@ -28,9 +29,7 @@ type script struct {
 func startSampler(t *testing.T, dir string, cards Cards) *Sampler {
 	t.Helper()
 	s, err := NewSampler(dir, &dataset.Info{ID: tracetest.RunID, ClockBase: monotonic()}, cards, 2*time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return s
 }
 
@@ -61,16 +60,10 @@ func (s *script) began(t *testing.T, root int) {
 func (s *script) process(t *testing.T, pid, parent int, opens string) {
 	t.Helper()
 	fds := filepath.Join(s.job.proc, strconv.Itoa(pid), "fd")
-	if err := os.MkdirAll(fds, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.MkdirAll(fds, 0o755))
 	stat := fmt.Sprintf("%d (a) b) c) S %d 1 1 0", pid, parent)
-	if err := os.WriteFile(filepath.Join(s.job.proc, strconv.Itoa(pid), "stat"), []byte(stat), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(opens, filepath.Join(fds, "3")); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(filepath.Join(s.job.proc, strconv.Itoa(pid), "stat"), []byte(stat), 0o644))
+	assert.NoError(t, os.Symlink(opens, filepath.Join(fds, "3")))
 }
 
 // at takes a round at a time in milliseconds.
@@ -83,25 +76,16 @@ func (s *script) at(ms int64) {
 func (s *script) finish(t *testing.T) []string {
 	t.Helper()
 	close(s.done)
-	if troubles := s.Stop(); len(troubles) != 0 {
-		t.Fatalf("troubles: %q", troubles)
-	}
+	troubles := s.Stop()
+	assert.Must(t, len(troubles) == 0, "troubles: %q", troubles)
 	run, err := dataset.Open(s.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if run.ReadingsErr != nil || run.Readings == nil {
-		t.Fatalf("no readings: %v", run.ReadingsErr)
-	}
+	assert.NoError(t, err)
+	assert.Must(t, run.ReadingsErr == nil && run.Readings != nil, "no readings: %v", run.ReadingsErr)
 	rows, err := run.Readings.ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	var lines []string
 	for _, e := range rows {
-		if e.Kind != trace.KindDeviceUsed || e.Requested != 1000 || e.Arena != trace.NoArena {
-			t.Errorf("not a reading: %+v", e)
-		}
+		assert.That(t, e.Kind == trace.KindDeviceUsed && e.Requested == 1000 && e.Arena == trace.NoArena, "not a reading: %+v", e)
 		lines = append(lines, fmt.Sprintf("%d ms gpu %d %s used %d", (e.Time+500_000)/1_000_000, e.Device, run.Readings.Strings().Text(e.Context), e.Provided))
 	}
 	return lines
@@ -124,12 +108,8 @@ func TestSamplerWritesChanges(t *testing.T) {
 		"400 ms gpu 0 all=1 used 300",
 		"400 ms gpu 1 all=1 used 7",
 	}
-	if diff := cmp.Diff(want, s.finish(t)); diff != "" {
-		t.Errorf("readings (-want +got):\n%s", diff)
-	}
-	if !s.cards.Closed {
-		t.Error("the library was left open")
-	}
+	assert.Diff(t, want, s.finish(t), "readings")
+	assert.That(t, s.cards.Closed, "the library was left open")
 }
 
 func TestSamplerHeartbeat(t *testing.T) {
@@ -141,9 +121,7 @@ func TestSamplerHeartbeat(t *testing.T) {
 		"0 ms gpu 0 all=1 used 100", "10000 ms gpu 0 all=1 used 100",
 		"20000 ms gpu 0 all=1 used 100", "25000 ms gpu 0 all=1 used 100",
 	}
-	if diff := cmp.Diff(want, s.finish(t)); diff != "" {
-		t.Errorf("readings (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, want, s.finish(t), "readings")
 }
 
 // Of the processes that the driver shows, those of the job count: the command itself, what
@@ -160,9 +138,7 @@ func TestSamplerTellsProcessesOfTheJob(t *testing.T) {
 	s.process(t, 70, 1, "/dev/nvidiactl") // somebody else's
 	cards.Used[0] = 160
 	s.at(100)
-	if err := os.RemoveAll(filepath.Join(s.job.proc, "60")); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.RemoveAll(filepath.Join(s.job.proc, "60")))
 	cards.Used[0], cards.Shown[0] = 140, map[int]int64{61: 25, 70: 30}
 	s.at(200)
 	want := []string{
@@ -174,9 +150,7 @@ func TestSamplerTellsProcessesOfTheJob(t *testing.T) {
 		"200 ms gpu 0 pid=60 used 0",
 		"200 ms gpu 0 pid=61 used 25",
 	}
-	if diff := cmp.Diff(want, s.finish(t)); diff != "" {
-		t.Errorf("readings (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, want, s.finish(t), "readings")
 }
 
 // A process may take what another one returns, so that the sum stays as it is; a list that
@@ -199,9 +173,7 @@ func TestSamplerListsProcessesEveryTime(t *testing.T) {
 		"0 ms gpu 0 all=1 used 100", "0 ms gpu 0 pid=60 used 10", "0 ms gpu 0 pid=61 used 20",
 		"100 ms gpu 0 pid=60 used 15", "100 ms gpu 0 pid=61 used 15", "300 ms gpu 0 all=1 used 100",
 	}
-	if diff := cmp.Diff(want, s.finish(t)); diff != "" {
-		t.Errorf("readings (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, want, s.finish(t), "readings")
 }
 
 func TestSamplerOutlivesAFailingCard(t *testing.T) {
@@ -216,13 +188,10 @@ func TestSamplerOutlivesAFailingCard(t *testing.T) {
 		t.Errorf("asked %d times, want %d", cards.Asked, 2+failuresInRow)
 	}
 	close(s.done)
-	if got, want := s.Stop(), []string{"the GPU fell off the bus"}; !cmp.Equal(got, want) {
-		t.Errorf("troubles %q, want %q", got, want)
-	}
+	got, want := s.Stop(), []string{"the GPU fell off the bus"}
+	assert.That(t, cmp.Equal(got, want), "troubles %q, want %q", got, want)
 	run, err := dataset.Open(s.dir)
-	if err != nil || run.Readings == nil || run.Readings.Events != 1 {
-		t.Errorf("the readings before are lost: %v, %+v", err, run)
-	}
+	assert.That(t, err == nil && run.Readings != nil && run.Readings.Events == 1, "the readings before are lost: %v, %+v", err, run)
 }
 
 // What a recorder that is killed has read so far is in parts that are complete.
@@ -230,9 +199,8 @@ func TestSamplerCompletesParts(t *testing.T) {
 	s := newScript(t, &nvmltest.Cards{Used: []int64{100}})
 	s.at(0)
 	s.at(599_900)
-	if n := len(s.to.Parts()); n != 0 {
-		t.Fatalf("%d parts after ten minutes less a reading, want none", n)
-	}
+	n := len(s.to.Parts())
+	assert.Must(t, n == 0, "%d parts after ten minutes less a reading, want none", n)
 	s.at(600_000)
 	if n := len(s.to.Parts()); n != 1 {
 		t.Fatalf("%d parts after ten minutes, want 1", n)
@@ -240,9 +208,7 @@ func TestSamplerCompletesParts(t *testing.T) {
 	want := []string{
 		"0 ms gpu 0 all=1 used 100", "599900 ms gpu 0 all=1 used 100", "600000 ms gpu 0 all=1 used 100",
 	}
-	if diff := cmp.Diff(want, s.finish(t)); diff != "" {
-		t.Errorf("readings (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, want, s.finish(t), "readings")
 }
 
 // A directory that cannot be written ends the readings, and is reported once.
@@ -251,12 +217,9 @@ func TestSamplerWithoutADisk(t *testing.T) {
 	cards := &nvmltest.Cards{Used: []int64{100, 100}}
 	s := startSampler(t, dir, cards)
 	s.Follow(os.Getpid())
-	if troubles := s.Stop(); len(troubles) != 1 {
-		t.Errorf("troubles %q, want one", troubles)
-	}
-	if !cards.Closed {
-		t.Error("the library was left open")
-	}
+	troubles := s.Stop()
+	assert.That(t, len(troubles) == 1, "troubles %q, want one", troubles)
+	assert.That(t, cards.Closed, "the library was left open")
 }
 
 // The goroutine reads while the job runs, without being asked.
@@ -267,21 +230,14 @@ func TestSamplerFollows(t *testing.T) {
 	s := startSampler(t, dir, &nvmltest.Cards{Used: []int64{5}})
 	s.Follow(os.Getpid())
 	time.Sleep(350 * time.Millisecond)
-	if troubles := s.Stop(); len(troubles) != 0 {
-		t.Fatalf("troubles: %q", troubles)
-	}
+	troubles := s.Stop()
+	assert.Must(t, len(troubles) == 0, "troubles: %q", troubles)
 	run, err := dataset.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	rows, err := run.Readings.ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	last := rows[len(rows)-1]
-	if len(rows) != 2 || time.Duration(last.Time) < 300*time.Millisecond {
-		t.Errorf("readings %+v, want one before the job and one after 300 ms", rows)
-	}
+	assert.That(t, len(rows) == 2 && time.Duration(last.Time) >= 300*time.Millisecond, "readings %+v, want one before the job and one after 300 ms", rows)
 }
 
 // A driver that does not answer keeps neither the job from starting nor memprof from ending.
@@ -291,17 +247,15 @@ func TestSamplerOutlivesASilentDriver(t *testing.T) {
 	dir := t.TempDir()
 	silent := &nvmltest.Cards{Used: []int64{5}}
 	silent.Stuck.Store(&stuck)
-	if _, err := NewSampler(dir, &dataset.Info{ID: tracetest.RunID}, silent, 10*time.Millisecond); err != ErrNoAnswer {
-		t.Errorf("before the job: error %v", err)
-	}
+	_, err := NewSampler(dir, &dataset.Info{ID: tracetest.RunID}, silent, 10*time.Millisecond)
+	assert.That(t, err == ErrNoAnswer, "before the job: error %v", err)
 	cards := &nvmltest.Cards{Used: []int64{5}}
 	s := startSampler(t, dir, cards)
-	s.patience = 10 * time.Millisecond
+	s.longest = 10 * time.Millisecond
 	cards.Stuck.Store(&stuck)
 	s.Follow(os.Getpid())
-	if troubles := s.Stop(); len(troubles) != 1 || cards.Closed {
-		t.Errorf("troubles %q, closed %v", troubles, cards.Closed)
-	}
+	troubles := s.Stop()
+	assert.That(t, len(troubles) == 1 && !cards.Closed, "troubles %q, closed %v", troubles, cards.Closed)
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
 		t.Errorf("left behind: %v (%v)", left, err)
 	}
@@ -312,7 +266,5 @@ func TestSamplerAbandons(t *testing.T) {
 	cards := &nvmltest.Cards{Used: []int64{100}}
 	startSampler(t, dir, cards).Abandon()
 	left, err := os.ReadDir(dir)
-	if err != nil || len(left) != 0 || !cards.Closed {
-		t.Errorf("left behind: %v (%v), closed %v", left, err, cards.Closed)
-	}
+	assert.That(t, err == nil && len(left) == 0 && cards.Closed, "left behind: %v (%v), closed %v", left, err, cards.Closed)
 }

@@ -41,44 +41,14 @@ int rerun_open_driver(struct rerun_cuda *cuda, const char *path, char *why, size
     snprintf(why, size, "%s", reason ? reason : "dlopen failed");
     return -1;
   }
-  find(cuda->driver, "cuInit", &cuda->init);
-  find(cuda->driver, "cuDriverGetVersion", &cuda->driver_version);
-  find(cuda->driver, "cuDeviceGetCount", &cuda->device_count);
-  find(cuda->driver, "cuDeviceGet", &cuda->device_get);
-  find(cuda->driver, "cuDeviceGetName", &cuda->device_name);
-  find(cuda->driver, "cuDeviceTotalMem_v2", &cuda->device_total);
-  find(cuda->driver, "cuDeviceGetAttribute", &cuda->device_attribute);
-  find(cuda->driver, "cuMemGetAllocationGranularity", &cuda->granularity);
-  find(cuda->driver, "cuDevicePrimaryCtxRetain", &cuda->retain);
-  find(cuda->driver, "cuCtxSetCurrent", &cuda->set_current);
-  find(cuda->driver, "cuStreamCreate", &cuda->stream_create);
-  find(cuda->driver, "cuMemAlloc_v2", &cuda->mem_alloc);
-  find(cuda->driver, "cuMemFree_v2", &cuda->mem_free);
-  find(cuda->driver, "cuMemAllocManaged", &cuda->mem_alloc_managed);
-  find(cuda->driver, "cuMemAllocAsync", &cuda->mem_alloc_async);
-  find(cuda->driver, "cuMemFreeAsync", &cuda->mem_free_async);
-  find(cuda->driver, "cuMemHostAlloc", &cuda->host_alloc);
-  find(cuda->driver, "cuMemFreeHost", &cuda->host_free);
-  find(cuda->driver, "cuStreamBeginCapture_v2", &cuda->begin_capture);
-  find(cuda->driver, "cuStreamEndCapture", &cuda->end_capture);
-  find(cuda->driver, "cuGraphDestroy", &cuda->graph_destroy);
-  find(cuda->driver, "cuGetErrorName", &cuda->error_name);
+#define FIND(symbol, name, PARAMETERS) find(cuda->driver, #symbol, &cuda->name);
+  RERUN_DRIVER(FIND)
   if (!cuda->init || !cuda->device_count || !cuda->device_get || !cuda->retain || !cuda->set_current || !cuda->mem_alloc ||
       !cuda->mem_free || !cuda->stream_create) {
     snprintf(why, size, "%s is not a CUDA driver", path);
     return -1;
   }
   return cuda->init(0);
-}
-
-void rerun_open_runtime(struct rerun_cuda *cuda, const char *const *names) {
-  for (; *names && !cuda->runtime; names++) {
-    void *library = dlopen(*names, RTLD_NOW | RTLD_LOCAL);
-    if (!library) continue;
-    find(library, "cudaMalloc", &cuda->cuda_malloc);
-    find(library, "cudaFree", &cuda->cuda_free);
-    if (cuda->cuda_malloc && cuda->cuda_free) cuda->runtime = *names;
-  }
 }
 
 int rerun_count(const struct rerun_cuda *cuda, int *version, int *devices) {
@@ -128,22 +98,6 @@ int rerun_stream(struct rerun_cuda *cuda, int device, uintptr_t *stream) {
   if (error == 0) error = cuda->stream_create(&made, STREAM_NON_BLOCKING);
   *stream = (uintptr_t)made;
   return error;
-}
-
-int rerun_malloc(struct rerun_cuda *cuda, int device, size_t bytes, uintptr_t *address) {
-  int error = rerun_enter(cuda, device);
-  if (error != 0) return error;
-  if (!cuda->runtime) return cuda->mem_alloc(address, bytes);
-  void *pointer = NULL;
-  error = cuda->cuda_malloc(&pointer, bytes);
-  *address = (uintptr_t)pointer;
-  return error;
-}
-
-int rerun_free(struct rerun_cuda *cuda, int device, uintptr_t address) {
-  int error = rerun_enter(cuda, device);
-  if (error != 0) return error;
-  return cuda->runtime ? cuda->cuda_free((void *)address) : cuda->mem_free(address);
 }
 
 static int take_host(const struct rerun_cuda *cuda, size_t bytes, uintptr_t *address) {

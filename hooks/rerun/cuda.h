@@ -10,36 +10,35 @@
 
 enum { RERUN_DEVICES = 64 };
 
+// The driver's functions: symbol, member of the table, and parameters.
+#define RERUN_DRIVER(CALL)                                                                      \
+  CALL(cuInit, init, (unsigned flags))                                                          \
+  CALL(cuDriverGetVersion, driver_version, (int *version))                                      \
+  CALL(cuDeviceGetCount, device_count, (int *count))                                            \
+  CALL(cuDeviceGet, device_get, (int *device, int ordinal))                                     \
+  CALL(cuDeviceGetName, device_name, (char *name, int length, int device))                      \
+  CALL(cuDeviceTotalMem_v2, device_total, (size_t *bytes, int device))                          \
+  CALL(cuDeviceGetAttribute, device_attribute, (int *value, int attribute, int device))         \
+  CALL(cuMemGetAllocationGranularity, granularity, (size_t *bytes, const void *properties, int option)) \
+  CALL(cuDevicePrimaryCtxRetain, retain, (void **context, int device))                          \
+  CALL(cuCtxSetCurrent, set_current, (void *context))                                           \
+  CALL(cuStreamCreate, stream_create, (void **stream, unsigned flags))                          \
+  CALL(cuMemAlloc_v2, mem_alloc, (uintptr_t *address, size_t bytes))                            \
+  CALL(cuMemFree_v2, mem_free, (uintptr_t address))                                             \
+  CALL(cuGetErrorName, error_name, (int error, const char **name))                              \
+  CALL(cuMemAllocManaged, mem_alloc_managed, (uintptr_t *address, size_t bytes, unsigned flags)) \
+  CALL(cuMemAllocAsync, mem_alloc_async, (uintptr_t *address, size_t bytes, void *stream))      \
+  CALL(cuMemFreeAsync, mem_free_async, (uintptr_t address, void *stream))                       \
+  CALL(cuMemHostAlloc, host_alloc, (void **address, size_t bytes, unsigned flags))              \
+  CALL(cuMemFreeHost, host_free, (void *address))                                               \
+  CALL(cuStreamBeginCapture_v2, begin_capture, (void *stream, int mode))                        \
+  CALL(cuStreamEndCapture, end_capture, (void *stream, void **graph))                           \
+  CALL(cuGraphDestroy, graph_destroy, (void *graph))
+
+#define RERUN_DRIVER_MEMBER(symbol, name, PARAMETERS) int(*name) PARAMETERS;
 struct rerun_cuda {
   void *driver;
-  int (*init)(unsigned flags);
-  int (*driver_version)(int *version);
-  int (*device_count)(int *count);
-  int (*device_get)(int *device, int ordinal);
-  int (*device_name)(char *name, int length, int device);
-  int (*device_total)(size_t *bytes, int device);
-  int (*device_attribute)(int *value, int attribute, int device);
-  int (*granularity)(size_t *bytes, const void *properties, int option);
-  int (*retain)(void **context, int device);
-  int (*set_current)(void *context);
-  int (*stream_create)(void **stream, unsigned flags);
-  int (*mem_alloc)(uintptr_t *address, size_t bytes);
-  int (*mem_free)(uintptr_t address);
-  int (*error_name)(int error, const char **name);
-
-  const char *runtime; // name it was opened by; NULL: none found
-  int (*cuda_malloc)(void **address, size_t bytes);
-  int (*cuda_free)(void *address);
-
-  int (*mem_alloc_managed)(uintptr_t *address, size_t bytes, unsigned flags);
-  int (*mem_alloc_async)(uintptr_t *address, size_t bytes, void *stream);
-  int (*mem_free_async)(uintptr_t address, void *stream);
-  int (*host_alloc)(void **address, size_t bytes, unsigned flags);
-  int (*host_free)(void *address);
-  int (*begin_capture)(void *stream, int mode);
-  int (*end_capture)(void *stream, void **graph);
-  int (*graph_destroy)(void *graph);
-
+  RERUN_DRIVER(RERUN_DRIVER_MEMBER)
   void *contexts[RERUN_DEVICES]; // primary contexts, retained on first use
   int current;                   // device whose context is current on the calling thread; -1: none
 };
@@ -57,9 +56,6 @@ struct rerun_device {
 // text in `why` (size bytes) when there is no usable driver.
 int rerun_open_driver(struct rerun_cuda *cuda, const char *path, char *why, size_t size);
 
-// Finds the runtime: the first of `names`, a NULL-terminated list, that opens.
-void rerun_open_runtime(struct rerun_cuda *cuda, const char *const *names);
-
 // CUDA's version, 1000*major + 10*minor, and the number of devices. 0 or a CUDA error.
 int rerun_count(const struct rerun_cuda *cuda, int *version, int *devices);
 void rerun_describe(const struct rerun_cuda *cuda, int ordinal, struct rerun_device *device);
@@ -68,8 +64,6 @@ const char *rerun_error_name(const struct rerun_cuda *cuda, int error);
 // Each returns 0 or a CUDA error. `stream` is a handle from rerun_stream, or one of CUDA's own: 0, 1, 2.
 int rerun_enter(struct rerun_cuda *cuda, int device); // makes its primary context current
 int rerun_stream(struct rerun_cuda *cuda, int device, uintptr_t *stream);
-int rerun_malloc(struct rerun_cuda *cuda, int device, size_t bytes, uintptr_t *address);
-int rerun_free(struct rerun_cuda *cuda, int device, uintptr_t address);
 
 // Memory as a library takes it from the driver.
 enum rerun_memory { RERUN_DEVICE, RERUN_MANAGED, RERUN_HOST, RERUN_POOL };

@@ -1,5 +1,5 @@
-// Package rerun repeats the allocations of a recording, through the CUDA API of the machine or,
-// under `memprof record`, through the capture hook that serves the process.
+// Package rerun repeats the allocations of a recording, through the capture hook that `memprof record` has put into
+// the process.
 //
 // It also reads the properties of a driver, for `memprof doctor` and for the choice between the
 // real and the simulated driver. CUDA is loaded at run time and never linked, so the same binary
@@ -15,6 +15,9 @@ const DriverName = "libcuda.so.1"
 // ErrNoDriver: the machine has no usable CUDA driver.
 var ErrNoDriver = errors.New("no usable CUDA driver")
 
+// ErrNoHook: nothing would serve the requests.
+var ErrNoHook = errors.New("memprof record does not run this process")
+
 // Device has the properties of one GPU. Sizes are bytes; -1 if the driver does not give one.
 type Device struct {
 	Name        string
@@ -26,5 +29,5 @@ type Device struct {
 
 // ErrNoGlibc is that of a memprof that was built without cgo, so that it runs where there is no glibc: on Alpine, say.
 var ErrNoGlibc = errors.New("this is the static memprof, for machines without glibc: the capture hook and NVIDIA's libraries " +
-	"need glibc, so it cannot record or rerun, but it reads recordings (report, check, verify, diff, tune); " +
+	"need glibc, so it cannot record or rerun, but it reads recordings (report, check, verify, diff, fit); " +
 	"on a machine with glibc 2.28 or newer, use the other memprof")

@@ -25,7 +25,7 @@ type Arena struct {
 }
 
 // Arena returns the arena of a device, a stream, a pool and a tag. Stream 0 is the default stream; each
-// other number of the recording gets a new stream. Without the hook, pools and tags have no effect.
+// other number of the recording gets a new stream.
 func (s *Requester) Arena(device int32, stream int64, pool Pool, tag string) (*Arena, error) {
 	handle, err := s.stream(device, stream)
 	if err != nil {
@@ -36,64 +36,43 @@ func (s *Requester) Arena(device int32, stream int64, pool Pool, tag string) (*A
 
 // Malloc allocates bytes. The error says why that failed.
 func (s *Requester) Malloc(a *Arena, bytes int64, context Context) (uintptr, error) {
-	if s.hook == nil {
-		var address C.uintptr_t
-		if code := C.rerun_malloc(s.cuda, C.int(a.device), C.size_t(bytes), &address); code != 0 {
-			return 0, errors.New(errorName(s.cuda, code))
-		}
-		return uintptr(address), nil
-	}
 	if err := s.enter(a.device); err != nil {
 		return 0, err
 	}
 	s.belong(a.tag)
-	address := C.rerun_hook_malloc(s.hook, C.size_t(bytes), C.int(a.device), C.uintptr_t(a.stream), C.uint64_t(a.pool[0]), C.uint64_t(a.pool[1]), C.uint32_t(context))
+	address := C.rerun_hook_malloc(C.size_t(bytes), C.int(a.device), C.uintptr_t(a.stream), C.uint64_t(a.pool[0]), C.uint64_t(a.pool[1]), C.uint32_t(context))
 	if address == 0 {
-		return 0, errors.New(C.GoString(C.rerun_hook_oom_message(s.hook)))
+		return 0, errors.New(C.GoString(C.rerun_hook_oom_message()))
 	}
 	return uintptr(address), nil
 }
 
 // Free frees what Malloc returned for the same arena.
 func (s *Requester) Free(a *Arena, address uintptr) error {
-	if s.hook != nil {
-		if err := s.enter(a.device); err != nil {
-			return err
-		}
-		C.rerun_hook_free(s.hook, C.uint64_t(address))
-		return nil
+	if err := s.enter(a.device); err != nil {
+		return err
 	}
-	if code := C.rerun_free(s.cuda, C.int(a.device), C.uintptr_t(address)); code != 0 {
-		return errors.New(errorName(s.cuda, code))
-	}
+	C.rerun_hook_free(C.uint64_t(address))
 	return nil
 }
 
-// Provided returns the size in bytes of the chunk at an address that Malloc returned; 0 without a hook.
+// Provided returns the size in bytes of the chunk at an address that Malloc returned.
 func (s *Requester) Provided(address uintptr) int64 {
-	if s.hook == nil {
-		return 0
-	}
-	return int64(C.rerun_hook_provided(s.hook, C.uint64_t(address)))
+	return int64(C.rerun_hook_provided(C.uint64_t(address)))
 }
 
 // UseOn: the block is also used on a recorded stream.
 func (s *Requester) UseOn(device int32, address uintptr, stream int64) error {
-	if s.hook == nil {
-		return nil
-	}
 	handle, err := s.stream(device, stream)
 	if err == nil {
-		C.rerun_hook_record_stream(s.hook, C.uint64_t(address), C.uintptr_t(handle))
+		C.rerun_hook_record_stream(C.uint64_t(address), C.uintptr_t(handle))
 	}
 	return err
 }
 
 // EmptyCache unmaps the free memory of a device's arenas, like torch.cuda.empty_cache.
 func (s *Requester) EmptyCache(device int32) {
-	if s.hook != nil {
-		C.rerun_hook_empty_cache(s.hook, C.int(device))
-	}
+	C.rerun_hook_empty_cache(C.int(device))
 }
 
 // enter makes the context of a device current, unless it is.
@@ -185,11 +164,8 @@ func (s *Requester) streamOfOthers(device int32, number int64) (uintptr, error) 
 // callAs has the hook record CUDA calls of this thread with a context, until the returned function is
 // called.
 func (s *Requester) callAs(context string) func() {
-	if s.hook == nil {
-		return func() {}
-	}
 	text := C.CString(context)
-	C.rerun_hook_call_as(s.hook, text)
+	C.rerun_hook_call_as(text)
 	C.free(unsafe.Pointer(text))
-	return func() { C.rerun_hook_call_as(s.hook, nil) }
+	return func() { C.rerun_hook_call_as(nil) }
 }

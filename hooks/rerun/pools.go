@@ -19,68 +19,57 @@ func (s *Requester) belong(tag string) {
 		return
 	}
 	if s.tag != "" {
-		C.rerun_hook_region_end(s.hook)
+		C.rerun_hook_region_end()
 	}
 	if s.tag = tag; tag != "" {
-		C.rerun_hook_region_begin(s.hook, s.name(tag), 0)
+		C.rerun_hook_region_begin(s.name(tag), 0)
 	}
 }
 
 // Restore modes of memprof.h.
-const restoreHost, restoreDiscard = 1, 6
+const restoreHost, restoreDiscard = 1, 5
 
 // Pause unmaps the memory of a tag, and copies its content to the host if the tag has a backup. Without one, memory
-// of graphs is paused, too: the recording did it, and nothing reads the content here. Without a hook it does nothing.
+// of graphs is paused, too: the recording did it, and nothing reads the content here.
 func (s *Requester) Pause(tag string, backedUp bool) error {
-	if s.hook == nil {
-		return nil
-	}
 	restore := C.int(restoreDiscard)
 	if backedUp {
 		restore = restoreHost
 	}
-	C.rerun_hook_region_begin(s.hook, s.name(tag), restore)
-	C.rerun_hook_region_end(s.hook)
-	if C.rerun_hook_pause(s.hook, s.name(tag)) != 0 {
-		return errors.New(C.GoString(C.rerun_hook_pause_message(s.hook)))
+	C.rerun_hook_region_begin(s.name(tag), restore)
+	C.rerun_hook_region_end()
+	if C.rerun_hook_pause(s.name(tag)) != 0 {
+		return errors.New(C.GoString(C.rerun_hook_pause_message()))
 	}
 	return nil
 }
 
 // Resume maps memory for a tag again.
 func (s *Requester) Resume(tag string) error {
-	if s.hook != nil && C.rerun_hook_resume(s.hook, s.name(tag)) != 0 {
-		return errors.New(C.GoString(C.rerun_hook_pause_message(s.hook)))
+	if C.rerun_hook_resume(s.name(tag)) != 0 {
+		return errors.New(C.GoString(C.rerun_hook_pause_message()))
 	}
 	return nil
 }
 
 // PoolBegin holds a pool, and marks that the program allocates from it from now on.
 func (s *Requester) PoolBegin(device int32, pool Pool) {
-	if s.hook != nil {
-		C.rerun_hook_pool_begin(s.hook, C.int(device), C.uint64_t(pool[0]), C.uint64_t(pool[1]))
-	}
+	C.rerun_hook_pool_begin(C.int(device), C.uint64_t(pool[0]), C.uint64_t(pool[1]))
 }
 
 // PoolEnd marks the end of that. The pool is still held.
 func (s *Requester) PoolEnd(device int32, pool Pool) {
-	if s.hook != nil {
-		C.rerun_hook_pool_end(s.hook, C.int(device), C.uint64_t(pool[0]), C.uint64_t(pool[1]))
-	}
+	C.rerun_hook_pool_end(C.int(device), C.uint64_t(pool[0]), C.uint64_t(pool[1]))
 }
 
 // ReleasePool ends a pool, however often it is held.
 func (s *Requester) ReleasePool(device int32, pool Pool) {
-	if s.hook != nil {
-		C.rerun_hook_release_pool(s.hook, C.int(device), C.uint64_t(pool[0]), C.uint64_t(pool[1]))
-	}
+	C.rerun_hook_release_pool(C.int(device), C.uint64_t(pool[0]), C.uint64_t(pool[1]))
 }
 
 // Checkpoint records the number of live blocks of a pool and their bytes.
 func (s *Requester) Checkpoint(device int32, pool Pool, blocks, bytes int64) {
-	if s.hook != nil {
-		C.rerun_hook_checkpoint(s.hook, C.int(device), C.uint64_t(pool[0]), C.uint64_t(pool[1]), C.uint64_t(blocks), C.uint64_t(bytes))
-	}
+	C.rerun_hook_checkpoint(C.int(device), C.uint64_t(pool[0]), C.uint64_t(pool[1]), C.uint64_t(blocks), C.uint64_t(bytes))
 }
 
 // Restored is a block of a checkpoint, by what Malloc and Provided returned for it.
@@ -92,7 +81,7 @@ type Restored struct {
 
 // Restore frees all blocks of a pool, and makes these live again at their addresses.
 func (s *Requester) Restore(device int32, pool Pool, blocks []Restored) error {
-	if s.hook == nil || len(blocks) == 0 {
+	if len(blocks) == 0 {
 		return nil
 	}
 	list := make([]C.struct_rerun_restored, len(blocks))
@@ -101,7 +90,7 @@ func (s *Requester) Restore(device int32, pool Pool, blocks []Restored) error {
 			stream: C.uintptr_t(b.Arena.stream), address: C.uint64_t(b.Address), bytes: C.uint64_t(b.Provided), requested: C.uint64_t(b.Requested),
 		}
 	}
-	if C.rerun_hook_restore(s.hook, C.int(device), C.uint64_t(pool[0]), C.uint64_t(pool[1]), &list[0], C.size_t(len(list))) == 0 {
+	if C.rerun_hook_restore(C.int(device), C.uint64_t(pool[0]), C.uint64_t(pool[1]), &list[0], C.size_t(len(list))) == 0 {
 		return fmt.Errorf("a checkpoint of %d blocks has no place", len(blocks))
 	}
 	return nil
@@ -123,12 +112,10 @@ func (s *Requester) CaptureBegin(device int32, stream int64, name string, pool P
 	if err != nil {
 		return nil, err
 	}
-	if s.hook != nil {
-		text := C.CString(name)
-		C.rerun_hook_capture_name(s.hook, text, C.uint64_t(pool[0]), C.uint64_t(pool[1]), C.uint64_t(inputs))
-		C.free(unsafe.Pointer(text))
-		defer C.rerun_hook_capture_name(s.hook, nil, 0, 0, 0)
-	}
+	text := C.CString(name)
+	C.rerun_hook_capture_name(text, C.uint64_t(pool[0]), C.uint64_t(pool[1]), C.uint64_t(inputs))
+	C.free(unsafe.Pointer(text))
+	defer C.rerun_hook_capture_name(nil, 0, 0, 0)
 	if code := C.rerun_capture_begin(s.cuda, C.int(device), C.uintptr_t(handle)); code != 0 {
 		return nil, fmt.Errorf("cuStreamBeginCapture: %s", errorName(s.cuda, code))
 	}
@@ -148,27 +135,24 @@ type GraphMemory uint32
 
 // GraphMemoryOpen makes one. Each of its ranges has `reservation` bytes of addresses.
 func (s *Requester) GraphMemoryOpen(device int32, reservation int64) (GraphMemory, error) {
-	if s.hook == nil {
-		return 0, nil
-	}
-	number := C.rerun_hook_graph_memory_open(s.hook, C.int(device), C.uint64_t(reservation))
+	number := C.rerun_hook_graph_memory_open(C.int(device), C.uint64_t(reservation))
 	if number == 0 {
-		return 0, errors.New(C.GoString(C.rerun_hook_graph_message(s.hook)))
+		return 0, errors.New(C.GoString(C.rerun_hook_graph_message()))
 	}
 	return GraphMemory(number), nil
 }
 
 // GraphMemoryClose closes one. It ends with its last range.
 func (s *Requester) GraphMemoryClose(device int32, memory GraphMemory) {
-	if s.hook != nil && memory != 0 {
-		C.rerun_hook_graph_memory_close(s.hook, C.int(device), C.uint32_t(memory))
+	if memory != 0 {
+		C.rerun_hook_graph_memory_close(C.int(device), C.uint32_t(memory))
 	}
 }
 
 // GraphShape gives a pool a range of a graph memory. The pool must have had no request yet.
 func (s *Requester) GraphShape(device int32, memory GraphMemory, name string, pool Pool) error {
-	if s.hook != nil && C.rerun_hook_graph_shape(s.hook, C.int(device), C.uint32_t(memory), s.name(name), C.uint64_t(pool[0]), C.uint64_t(pool[1])) != 0 {
-		return errors.New(C.GoString(C.rerun_hook_graph_message(s.hook)))
+	if C.rerun_hook_graph_shape(C.int(device), C.uint32_t(memory), s.name(name), C.uint64_t(pool[0]), C.uint64_t(pool[1])) != 0 {
+		return errors.New(C.GoString(C.rerun_hook_graph_message()))
 	}
 	return nil
 }

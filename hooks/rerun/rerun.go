@@ -11,7 +11,6 @@ import "C"
 
 import (
 	"fmt"
-	"os"
 	"unsafe"
 )
 
@@ -67,46 +66,21 @@ func errorName(cuda *C.struct_rerun_cuda, code C.int) string {
 // one (runtime.LockOSThread) for good. A Requester is never closed.
 type Requester struct {
 	cuda    *C.struct_rerun_cuda
-	hook    *C.struct_rerun_hook // nil: no hook serves this process
 	streams map[streamKey]uintptr
 	tag     string             // the tag of requests now
 	names   map[string]*C.char // C strings of phases and tags, kept, since there are few
 }
 
-// Open finds the driver, the runtime ($MEMPROF_CUDART, or libcudart under its usual names)
-// and the hook. Errors wrap ErrNoDriver.
+// Open finds the driver and the hook that serves this process. Errors wrap ErrNoDriver or are ErrNoHook.
 func Open() (*Requester, error) {
 	cuda, err := open(DriverName)
 	if err != nil {
 		return nil, err
 	}
-	names := []string{"libcudart.so", "libcudart.so.13", "libcudart.so.12", "/usr/local/cuda/lib64/libcudart.so"}
-	if own := os.Getenv("MEMPROF_CUDART"); own != "" {
-		names = []string{own}
+	if C.rerun_hook_open() == 0 {
+		return nil, ErrNoHook
 	}
-	list := (**C.char)(C.calloc(C.size_t(len(names)+1), C.size_t(unsafe.Sizeof(uintptr(0)))))
-	for i, name := range names { // never freed: the requester keeps the name that was opened
-		*(**C.char)(unsafe.Add(unsafe.Pointer(list), i*int(unsafe.Sizeof(uintptr(0))))) = C.CString(name)
-	}
-	C.rerun_open_runtime(cuda, list)
-	C.free(unsafe.Pointer(list))
-	s := &Requester{cuda: cuda, streams: map[streamKey]uintptr{}, names: map[string]*C.char{}}
-	hook := (*C.struct_rerun_hook)(C.calloc(1, C.sizeof_struct_rerun_hook))
-	if C.rerun_hook_open(hook) != 0 {
-		s.hook = hook
-	}
-	return s, nil
-}
-
-// Through returns the name of what serves the requests.
-func (s *Requester) Through() string {
-	switch {
-	case s.Hooked():
-		return "the capture hook"
-	case s.cuda.runtime != nil:
-		return "cudaMalloc of " + C.GoString(s.cuda.runtime)
-	}
-	return "cuMemAlloc of " + DriverName
+	return &Requester{cuda: cuda, streams: map[streamKey]uintptr{}, names: map[string]*C.char{}}, nil
 }
 
 // Exit ends the process as a C program does, so that the hook records a regular end. Go's own exit
@@ -121,6 +95,3 @@ func (s *Requester) Devices() int {
 	}
 	return int(count)
 }
-
-// Hooked returns whether the capture hook serves the requests.
-func (s *Requester) Hooked() bool { return s.hook != nil }

@@ -185,8 +185,6 @@ SIM_API CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
   return sim_leave("cuDeviceTotalMem", result, "device=%d bytes=%llu", device, (unsigned long long)settings.memory);
 }
 
-SIM_API CUresult cuDeviceTotalMem(size_t *bytes, CUdevice device) { return cuDeviceTotalMem_v2(bytes, device); }
-
 // CUDA 13 has about 150 attributes. Those not named here are 0.
 static int attribute_value(int attribute) {
   switch (attribute) {
@@ -238,8 +236,6 @@ SIM_API CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
   if (result == CUDA_SUCCESS) let_go(sim_device(device));
   return sim_leave("cuDevicePrimaryCtxRelease", result, "device=%d", device);
 }
-
-SIM_API CUresult cuDevicePrimaryCtxRelease(CUdevice device) { return cuDevicePrimaryCtxRelease_v2(device); }
 
 SIM_API CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
   CUresult result = device_call("cuDevicePrimaryCtxReset", device, &device);

@@ -70,150 +70,41 @@ typedef void entry(void);
 SIM_API CUresult cuGetProcAddress_v2(const char *symbol, void **out, int version, uint64_t flags, int *status);
 SIM_API CUresult cuGetProcAddress(const char *symbol, void **out, int version, uint64_t flags);
 
-extern entry cuArray3DCreate_v2, cuArrayCreate_v2, cuArrayDestroy, cuCtxCreate_v4, cuCtxDestroy_v2,
-    cuCtxEnablePeerAccess, cuCtxGetCurrent, cuCtxGetDevice, cuCtxPopCurrent_v2, cuCtxPushCurrent_v2, cuCtxRecordEvent,
-    cuCtxSetCurrent, cuCtxSetLimit, cuCtxSynchronize, cuDeviceCanAccessPeer, cuDeviceGet, cuDeviceGetAttribute,
-    cuDeviceGetCount, cuDeviceGetDefaultMemPool, cuDeviceGetName, cuDeviceGetUuid_v2, cuDevicePrimaryCtxGetState,
-    cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxReset_v2, cuDevicePrimaryCtxRetain, cuDeviceTotalMem_v2,
-    cuDriverGetVersion, cuEventCreate, cuEventDestroy_v2, cuEventElapsedTime_v2, cuEventQuery, cuEventRecord,
-    cuEventSynchronize, cuFuncLoad, cuGraphDestroy, cuGraphExecDestroy, cuGraphInstantiateWithFlags, cuGraphLaunch,
-    cuInit, cuIpcGetMemHandle, cuKernelGetFunction, cuLaunchHostFunc, cuLaunchKernel, cuLibraryGetKernel, cuLibraryGetModule, cuLibraryLoadData,
-    cuLibraryUnload, cuMemAddressFree, cuMemAddressReserve, cuMemAllocAsync, cuMemAllocAsync_ptsz,
-    cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync_ptsz, cuMemAllocHost_v2, cuMemAllocManaged, cuMemAllocPitch_v2,
-    cuMemAlloc_v2, cuMemCreate, cuMemExportToShareableHandle, cuMemFreeAsync, cuMemFreeAsync_ptsz, cuMemFreeHost,
-    cuMemFree_v2, cuMemGetAccess, cuMemGetAddressRange_v2, cuMemGetAllocationGranularity,
-    cuMemGetAllocationPropertiesFromHandle, cuMemGetDefaultMemPool, cuMemGetHandleForAddressRange, cuMemGetInfo_v2, cuMemGetMemPool, cuMemHostAlloc, cuMemMap, cuMemPoolCreate,
-    cuMemPoolDestroy, cuMemPoolGetAttribute, cuMemPoolSetAccess, cuMemPoolSetAttribute, cuMemRelease,
-    cuMemRetainAllocationHandle, cuMemSetAccess, cuMemUnmap, cuMemcpy, cuMemcpyAsync, cuMemcpyDtoDAsync_v2,
-    cuMulticastBindAddr, cuMulticastBindMem, cuMulticastCreate, cuMulticastUnbind,
-    cuMemcpyDtoD_v2, cuMemcpyDtoHAsync_v2, cuMemcpyDtoH_v2, cuMemcpyHtoDAsync_v2, cuMemcpyHtoD_v2, cuMemsetD8Async,
-    cuMemsetD8_v2, cuModuleGetFunction, cuModuleLoadData, cuModuleLoadDataEx, cuModuleLoadFatBinary, cuModuleUnload,
-    cuPointerGetAttribute, cuPointerGetAttributes, cuStreamBeginCaptureToGraph, cuStreamBeginCapture_v2,
-    cuStreamBeginCapture_v2_ptsz, cuStreamCreate, cuStreamCreateWithPriority, cuStreamDestroy_v2,
-    cuStreamEndCapture, cuStreamEndCapture_ptsz, cuStreamGetCtx, cuStreamIsCapturing, cuStreamQuery,
-    cuStreamSynchronize, cuStreamWaitEvent, cuThreadExchangeStreamCaptureMode;
+// The driver's functions: the name, which callers of cuGetProcAddress give, and the ABI's version.
+#define FUNCTIONS(_) \
+  _(cuArray3DCreate, _v2) _(cuArrayCreate, _v2) _(cuArrayDestroy, ) _(cuCtxCreate, _v4) _(cuCtxDestroy, _v2) _(cuCtxEnablePeerAccess, ) \
+  _(cuCtxGetCurrent, ) _(cuCtxGetDevice, ) _(cuCtxPopCurrent, _v2) _(cuCtxPushCurrent, _v2) _(cuCtxRecordEvent, ) _(cuCtxSetCurrent, ) \
+  _(cuCtxSetLimit, ) _(cuCtxSynchronize, ) _(cuDeviceCanAccessPeer, ) _(cuDeviceGet, ) _(cuDeviceGetAttribute, ) _(cuDeviceGetCount, ) \
+  _(cuDeviceGetDefaultMemPool, ) _(cuDeviceGetName, ) _(cuDeviceGetUuid, _v2) _(cuDevicePrimaryCtxGetState, ) _(cuDevicePrimaryCtxRelease, _v2) \
+  _(cuDevicePrimaryCtxReset, _v2) _(cuDevicePrimaryCtxRetain, ) _(cuDeviceTotalMem, _v2) _(cuDriverGetVersion, ) _(cuEventCreate, ) \
+  _(cuEventDestroy, _v2) _(cuEventQuery, ) _(cuEventRecord, ) _(cuEventSynchronize, ) _(cuFuncLoad, ) \
+  _(cuGraphDestroy, ) _(cuGraphExecDestroy, ) _(cuGraphInstantiate, WithFlags) _(cuGraphLaunch, ) _(cuInit, ) _(cuKernelGetFunction, ) \
+  _(cuLaunchHostFunc, ) _(cuLaunchKernel, ) _(cuLibraryGetKernel, ) _(cuLibraryGetModule, ) _(cuLibraryLoadData, ) _(cuLibraryUnload, ) \
+  _(cuMemAddressFree, ) _(cuMemAddressReserve, ) _(cuMemAlloc, _v2) _(cuMemAllocAsync, ) _(cuMemAllocFromPoolAsync, ) _(cuMemAllocHost, _v2) \
+  _(cuMemAllocManaged, ) _(cuMemAllocPitch, _v2) _(cuMemCreate, ) _(cuMemExportToShareableHandle, ) _(cuMemFree, _v2) _(cuMemFreeAsync, ) \
+  _(cuMemFreeHost, ) _(cuMemGetAccess, ) _(cuMemGetAddressRange, _v2) _(cuMemGetAllocationGranularity, ) \
+  _(cuMemGetAllocationPropertiesFromHandle, ) _(cuMemGetDefaultMemPool, ) _(cuMemGetInfo, _v2) _(cuMemGetMemPool, ) _(cuMemHostAlloc, ) \
+  _(cuMemMap, ) _(cuMemPoolCreate, ) _(cuMemPoolDestroy, ) _(cuMemPoolGetAttribute, ) _(cuMemPoolSetAccess, ) _(cuMemPoolSetAttribute, ) \
+  _(cuMemRelease, ) _(cuMemRetainAllocationHandle, ) _(cuMemGetHandleForAddressRange, ) _(cuIpcGetMemHandle, ) _(cuMulticastBindAddr, ) \
+  _(cuMulticastBindMem, ) _(cuMulticastCreate, ) _(cuMulticastUnbind, ) _(cuMemSetAccess, ) _(cuMemUnmap, ) _(cuMemcpy, ) _(cuMemcpyAsync, ) \
+  _(cuMemcpyDtoD, _v2) _(cuMemcpyDtoH, _v2) _(cuMemcpyDtoHAsync, _v2) _(cuMemcpyHtoD, _v2) _(cuMemcpyHtoDAsync, _v2) \
+  _(cuMemsetD8, _v2) _(cuMemsetD8Async, ) _(cuModuleGetFunction, ) _(cuModuleLoadData, ) _(cuModuleLoadDataEx, ) _(cuModuleLoadFatBinary, ) \
+  _(cuModuleUnload, ) _(cuPointerGetAttribute, ) _(cuPointerGetAttributes, ) _(cuStreamBeginCapture, _v2) _(cuStreamBeginCaptureToGraph, ) \
+  _(cuStreamCreate, ) _(cuStreamDestroy, _v2) _(cuStreamEndCapture, ) _(cuStreamGetCtx, ) \
+  _(cuStreamIsCapturing, ) _(cuStreamQuery, ) _(cuStreamSynchronize, ) _(cuStreamWaitEvent, ) _(cuThreadExchangeStreamCaptureMode, )
+
+#define DECLARE(name, version) extern entry name##version;
+FUNCTIONS(DECLARE)
+extern entry cuMemAllocAsync_ptsz, cuMemAllocFromPoolAsync_ptsz, cuMemFreeAsync_ptsz, cuStreamBeginCapture_v2_ptsz, cuStreamEndCapture_ptsz;
 
 struct named {
   const char *name;
   entry *function;
 };
 
-// Names are without the ABI's version, as callers of cuGetProcAddress give them.
+#define ROW(name, version) {#name, name##version},
 static const struct named entries[] = {
-    {"cuArray3DCreate", cuArray3DCreate_v2},
-    {"cuArrayCreate", cuArrayCreate_v2},
-    {"cuArrayDestroy", cuArrayDestroy},
-    {"cuCtxCreate", cuCtxCreate_v4},
-    {"cuCtxDestroy", cuCtxDestroy_v2},
-    {"cuCtxEnablePeerAccess", cuCtxEnablePeerAccess},
-    {"cuCtxGetCurrent", cuCtxGetCurrent},
-    {"cuCtxGetDevice", cuCtxGetDevice},
-    {"cuCtxPopCurrent", cuCtxPopCurrent_v2},
-    {"cuCtxPushCurrent", cuCtxPushCurrent_v2},
-    {"cuCtxRecordEvent", cuCtxRecordEvent},
-    {"cuCtxSetCurrent", cuCtxSetCurrent},
-    {"cuCtxSetLimit", cuCtxSetLimit},
-    {"cuCtxSynchronize", cuCtxSynchronize},
-    {"cuDeviceCanAccessPeer", cuDeviceCanAccessPeer},
-    {"cuDeviceGet", cuDeviceGet},
-    {"cuDeviceGetAttribute", cuDeviceGetAttribute},
-    {"cuDeviceGetCount", cuDeviceGetCount},
-    {"cuDeviceGetDefaultMemPool", cuDeviceGetDefaultMemPool},
-    {"cuDeviceGetName", cuDeviceGetName},
-    {"cuDeviceGetUuid", cuDeviceGetUuid_v2},
-    {"cuDevicePrimaryCtxGetState", cuDevicePrimaryCtxGetState},
-    {"cuDevicePrimaryCtxRelease", cuDevicePrimaryCtxRelease_v2},
-    {"cuDevicePrimaryCtxReset", cuDevicePrimaryCtxReset_v2},
-    {"cuDevicePrimaryCtxRetain", cuDevicePrimaryCtxRetain},
-    {"cuDeviceTotalMem", cuDeviceTotalMem_v2},
-    {"cuDriverGetVersion", cuDriverGetVersion},
-    {"cuEventCreate", cuEventCreate},
-    {"cuEventDestroy", cuEventDestroy_v2},
-    {"cuEventElapsedTime", cuEventElapsedTime_v2},
-    {"cuEventQuery", cuEventQuery},
-    {"cuEventRecord", cuEventRecord},
-    {"cuEventSynchronize", cuEventSynchronize},
-    {"cuFuncLoad", cuFuncLoad},
-    {"cuGetErrorName", (entry *)cuGetErrorName},
-    {"cuGetErrorString", (entry *)cuGetErrorString},
-    {"cuGraphDestroy", cuGraphDestroy},
-    {"cuGraphExecDestroy", cuGraphExecDestroy},
-    {"cuGraphInstantiate", cuGraphInstantiateWithFlags},
-    {"cuGraphLaunch", cuGraphLaunch},
-    {"cuInit", cuInit},
-    {"cuKernelGetFunction", cuKernelGetFunction},
-    {"cuLaunchHostFunc", cuLaunchHostFunc},
-    {"cuLaunchKernel", cuLaunchKernel},
-    {"cuLibraryGetKernel", cuLibraryGetKernel},
-    {"cuLibraryGetModule", cuLibraryGetModule},
-    {"cuLibraryLoadData", cuLibraryLoadData},
-    {"cuLibraryUnload", cuLibraryUnload},
-    {"cuMemAddressFree", cuMemAddressFree},
-    {"cuMemAddressReserve", cuMemAddressReserve},
-    {"cuMemAlloc", cuMemAlloc_v2},
-    {"cuMemAllocAsync", cuMemAllocAsync},
-    {"cuMemAllocFromPoolAsync", cuMemAllocFromPoolAsync},
-    {"cuMemAllocHost", cuMemAllocHost_v2},
-    {"cuMemAllocManaged", cuMemAllocManaged},
-    {"cuMemAllocPitch", cuMemAllocPitch_v2},
-    {"cuMemCreate", cuMemCreate},
-    {"cuMemExportToShareableHandle", cuMemExportToShareableHandle},
-    {"cuMemFree", cuMemFree_v2},
-    {"cuMemFreeAsync", cuMemFreeAsync},
-    {"cuMemFreeHost", cuMemFreeHost},
-    {"cuMemGetAccess", cuMemGetAccess},
-    {"cuMemGetAddressRange", cuMemGetAddressRange_v2},
-    {"cuMemGetAllocationGranularity", cuMemGetAllocationGranularity},
-    {"cuMemGetAllocationPropertiesFromHandle", cuMemGetAllocationPropertiesFromHandle},
-    {"cuMemGetDefaultMemPool", cuMemGetDefaultMemPool},
-    {"cuMemGetInfo", cuMemGetInfo_v2},
-    {"cuMemGetMemPool", cuMemGetMemPool},
-    {"cuMemHostAlloc", cuMemHostAlloc},
-    {"cuMemMap", cuMemMap},
-    {"cuMemPoolCreate", cuMemPoolCreate},
-    {"cuMemPoolDestroy", cuMemPoolDestroy},
-    {"cuMemPoolGetAttribute", cuMemPoolGetAttribute},
-    {"cuMemPoolSetAccess", cuMemPoolSetAccess},
-    {"cuMemPoolSetAttribute", cuMemPoolSetAttribute},
-    {"cuMemRelease", cuMemRelease},
-    {"cuMemRetainAllocationHandle", cuMemRetainAllocationHandle},
-    {"cuMemGetHandleForAddressRange", cuMemGetHandleForAddressRange},
-    {"cuIpcGetMemHandle", cuIpcGetMemHandle},
-    {"cuMulticastBindAddr", cuMulticastBindAddr},
-    {"cuMulticastBindMem", cuMulticastBindMem},
-    {"cuMulticastCreate", cuMulticastCreate},
-    {"cuMulticastUnbind", cuMulticastUnbind},
-    {"cuMemSetAccess", cuMemSetAccess},
-    {"cuMemUnmap", cuMemUnmap},
-    {"cuMemcpy", cuMemcpy},
-    {"cuMemcpyAsync", cuMemcpyAsync},
-    {"cuMemcpyDtoD", cuMemcpyDtoD_v2},
-    {"cuMemcpyDtoDAsync", cuMemcpyDtoDAsync_v2},
-    {"cuMemcpyDtoH", cuMemcpyDtoH_v2},
-    {"cuMemcpyDtoHAsync", cuMemcpyDtoHAsync_v2},
-    {"cuMemcpyHtoD", cuMemcpyHtoD_v2},
-    {"cuMemcpyHtoDAsync", cuMemcpyHtoDAsync_v2},
-    {"cuMemsetD8", cuMemsetD8_v2},
-    {"cuMemsetD8Async", cuMemsetD8Async},
-    {"cuModuleGetFunction", cuModuleGetFunction},
-    {"cuModuleLoadData", cuModuleLoadData},
-    {"cuModuleLoadDataEx", cuModuleLoadDataEx},
-    {"cuModuleLoadFatBinary", cuModuleLoadFatBinary},
-    {"cuModuleUnload", cuModuleUnload},
-    {"cuPointerGetAttribute", cuPointerGetAttribute},
-    {"cuPointerGetAttributes", cuPointerGetAttributes},
-    {"cuStreamBeginCapture", cuStreamBeginCapture_v2},
-    {"cuStreamBeginCaptureToGraph", cuStreamBeginCaptureToGraph},
-    {"cuStreamCreate", cuStreamCreate},
-    {"cuStreamCreateWithPriority", cuStreamCreateWithPriority},
-    {"cuStreamDestroy", cuStreamDestroy_v2},
-    {"cuStreamEndCapture", cuStreamEndCapture},
-    {"cuStreamGetCtx", cuStreamGetCtx},
-    {"cuStreamIsCapturing", cuStreamIsCapturing},
-    {"cuStreamQuery", cuStreamQuery},
-    {"cuStreamSynchronize", cuStreamSynchronize},
-    {"cuStreamWaitEvent", cuStreamWaitEvent},
-    {"cuThreadExchangeStreamCaptureMode", cuThreadExchangeStreamCaptureMode},
+    FUNCTIONS(ROW) {"cuGetErrorName", (entry *)cuGetErrorName}, {"cuGetErrorString", (entry *)cuGetErrorString},
 };
 
 // Variants for which stream 0 is the calling thread's default stream.
@@ -231,10 +122,25 @@ static entry *find(const struct named *names, size_t count, const char *name) {
   return NULL;
 }
 
+// The driver may answer with an address that it does not export.
+static CUresult unexported_free_host(void *ptr) {
+  CUresult (*release)(void *);
+  memcpy(&release, &(entry *){cuMemFreeHost}, sizeof release);
+  return release(ptr);
+}
+
+// A variant that programs for CUDA 99 get, with other arguments.
+static CUresult of_the_future(int flags, CUdeviceptr *out) {
+  (void)out;
+  return flags == 99 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
 // The second version of cuGetProcAddress itself has one argument more; programs for CUDA 12 ask for it.
 static entry *find_for(const char *name, int version, uint64_t flags) {
   entry *found = NULL;
   if (strcmp(name, "cuGetProcAddress") == 0) return version < 12000 ? (entry *)cuGetProcAddress : (entry *)cuGetProcAddress_v2;
+  if (strcmp(name, "cuMemFreeHost") == 0) return (entry *)unexported_free_host;
+  if (strcmp(name, "cuMemAlloc") == 0 && version >= 99000) return (entry *)of_the_future;
   if ((flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0) found = find(of_threads, sizeof of_threads / sizeof *of_threads, name);
   return found != NULL ? found : find(entries, sizeof entries / sizeof *entries, name);
 }

@@ -4,9 +4,12 @@
 // from 1 in this process, fails with "out of memory" and has no effect. NAME:N+ fails the
 // N-th and all later calls; NAME:N=CODE (or N+=CODE) fails with another CUresult. Names are
 // those of the log: without the _v2 of the ABI. A name may occur more than once.
+//
+// simcuda_fault makes all calls fail that reach the GPU, as the driver does once work there has failed.
 #define _GNU_SOURCE
 #include "internal.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,8 +57,23 @@ void sim_inject_init(const char *specification) {
   free(copy);
 }
 
+static _Atomic(CUresult) fault;  // of the work of the GPU; CUDA_SUCCESS: none
+
+SIM_API void simcuda_fault(CUresult error) {
+  fault = error;
+}
+
+// Whether a call asks nothing of the GPU, so that it works after a fault.
+static bool is_of_host(const char *name) {
+  static const char *const prefixes[] = {"cuInit", "cuDevice", "cuCtxGet", "cuCtxSet", "cuCtxPush", "cuCtxPop", "cuGet", "cuDriver"};
+  for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
+    if (strncmp(name, prefixes[i], strlen(prefixes[i])) == 0) return true;
+  }
+  return false;
+}
+
 CUresult sim_inject(const char *name) {
-  CUresult result = CUDA_SUCCESS;
+  CUresult result = is_of_host(name) ? CUDA_SUCCESS : fault;
   for (int i = 0; i < rule_count; i++) {
     struct rule *rule = &rules[i];
     if (strcmp(rule->name, name) != 0) continue;

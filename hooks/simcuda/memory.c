@@ -234,9 +234,6 @@ SIM_API CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t s
 SIM_API CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t size, CUstream stream) {
   return copy("cuMemcpyDtoHAsync", (uint64_t)(uintptr_t)to, HOST, from, DEVICE, size, stream);
 }
-SIM_API CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream) {
-  return copy("cuMemcpyDtoDAsync", to, DEVICE, from, DEVICE, size, stream);
-}
 SIM_API CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream) {
   return copy("cuMemcpyAsync", to, EITHER, from, EITHER, size, stream);
 }

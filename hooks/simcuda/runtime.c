@@ -15,45 +15,40 @@
 
 typedef CUresult cudaError_t;
 
+// The driver's functions that the runtime calls: name, the version's suffix, parameters.
+#define DRIVER_FUNCTIONS(_) \
+  _(cuInit, , (unsigned)) \
+  _(cuDeviceGetCount, , (int *)) \
+  _(cuDevicePrimaryCtxRetain, , (CUcontext *, CUdevice)) \
+  _(cuCtxSetCurrent, , (CUcontext)) \
+  _(cuCtxGetCurrent, , (CUcontext *)) \
+  _(cuCtxGetDevice, , (CUdevice *)) \
+  _(cuCtxSynchronize, , (void)) \
+  _(cuCtxEnablePeerAccess, , (CUcontext, unsigned)) \
+  _(cuMemGetInfo, _v2, (size_t *, size_t *)) \
+  _(cuMemAlloc, _v2, (CUdeviceptr *, size_t)) \
+  _(cuMemFree, _v2, (CUdeviceptr)) \
+  _(cuMemAllocAsync, , (CUdeviceptr *, size_t, CUstream)) \
+  _(cuMemFreeAsync, , (CUdeviceptr, CUstream)) \
+  _(cuMemAllocManaged, , (CUdeviceptr *, size_t, unsigned)) \
+  _(cuMemAllocPitch, _v2, (CUdeviceptr *, size_t *, size_t, size_t, unsigned)) \
+  _(cuMemHostAlloc, , (void **, size_t, unsigned)) \
+  _(cuMemFreeHost, , (void *)) \
+  _(cuMemcpy, , (CUdeviceptr, CUdeviceptr, size_t)) \
+  _(cuMemcpyAsync, , (CUdeviceptr, CUdeviceptr, size_t, CUstream)) \
+  _(cuMemsetD8, _v2, (CUdeviceptr, unsigned char, size_t)) \
+  _(cuStreamCreate, , (CUstream *, unsigned)) \
+  _(cuStreamDestroy, _v2, (CUstream)) \
+  _(cuStreamSynchronize, , (CUstream)) \
+  _(cuStreamWaitEvent, , (CUstream, CUevent, unsigned)) \
+  _(cuEventCreate, , (CUevent *, unsigned)) \
+  _(cuEventRecord, , (CUevent, CUstream)) \
+  _(cuGetErrorString, , (CUresult, const char **)) \
+  _(cuGetProcAddress, _v2, (const char *, void **, int, uint64_t, int *))
+
+#define FIELD(name, suffix, parameters) CUresult(*name) parameters;
 static struct {
-  CUresult (*cuInit)(unsigned);
-  CUresult (*cuDriverGetVersion)(int *);
-  CUresult (*cuDeviceGetCount)(int *);
-  CUresult (*cuDeviceGetAttribute)(int *, int, CUdevice);
-  CUresult (*cuDeviceCanAccessPeer)(int *, CUdevice, CUdevice);
-  CUresult (*cuDevicePrimaryCtxRetain)(CUcontext *, CUdevice);
-  CUresult (*cuCtxSetCurrent)(CUcontext);
-  CUresult (*cuCtxGetCurrent)(CUcontext *);
-  CUresult (*cuCtxGetDevice)(CUdevice *);
-  CUresult (*cuCtxSynchronize)(void);
-  CUresult (*cuCtxEnablePeerAccess)(CUcontext, unsigned);
-  CUresult (*cuMemGetInfo)(size_t *, size_t *);
-  CUresult (*cuMemAlloc)(CUdeviceptr *, size_t);
-  CUresult (*cuMemFree)(CUdeviceptr);
-  CUresult (*cuMemAllocAsync)(CUdeviceptr *, size_t, CUstream);
-  CUresult (*cuMemFreeAsync)(CUdeviceptr, CUstream);
-  CUresult (*cuMemAllocManaged)(CUdeviceptr *, size_t, unsigned);
-  CUresult (*cuMemAllocPitch)(CUdeviceptr *, size_t *, size_t, size_t, unsigned);
-  CUresult (*cuMemHostAlloc)(void **, size_t, unsigned);
-  CUresult (*cuMemFreeHost)(void *);
-  CUresult (*cuMemcpy)(CUdeviceptr, CUdeviceptr, size_t);
-  CUresult (*cuMemcpyAsync)(CUdeviceptr, CUdeviceptr, size_t, CUstream);
-  CUresult (*cuMemsetD8)(CUdeviceptr, unsigned char, size_t);
-  CUresult (*cuMemsetD8Async)(CUdeviceptr, unsigned char, size_t, CUstream);
-  CUresult (*cuStreamCreate)(CUstream *, unsigned);
-  CUresult (*cuStreamDestroy)(CUstream);
-  CUresult (*cuStreamSynchronize)(CUstream);
-  CUresult (*cuStreamQuery)(CUstream);
-  CUresult (*cuStreamWaitEvent)(CUstream, CUevent, unsigned);
-  CUresult (*cuEventCreate)(CUevent *, unsigned);
-  CUresult (*cuEventRecord)(CUevent, CUstream);
-  CUresult (*cuEventQuery)(CUevent);
-  CUresult (*cuEventSynchronize)(CUevent);
-  CUresult (*cuEventDestroy)(CUevent);
-  CUresult (*cuEventElapsedTime)(float *, CUevent, CUevent);
-  CUresult (*cuGetErrorName)(CUresult, const char **);
-  CUresult (*cuGetErrorString)(CUresult, const char **);
-  CUresult (*cuGetProcAddress)(const char *, void **, int, uint64_t, int *);
+  DRIVER_FUNCTIONS(FIELD)
 } driver;
 
 static pthread_once_t linked = PTHREAD_ONCE_INIT;
@@ -80,44 +75,8 @@ static void link_driver(void) {
     return;
   }
   driver_library = library;
-  look_up(library, "cuInit", &driver.cuInit);
-  look_up(library, "cuDriverGetVersion", &driver.cuDriverGetVersion);
-  look_up(library, "cuDeviceGetCount", &driver.cuDeviceGetCount);
-  look_up(library, "cuDeviceGetAttribute", &driver.cuDeviceGetAttribute);
-  look_up(library, "cuDeviceCanAccessPeer", &driver.cuDeviceCanAccessPeer);
-  look_up(library, "cuDevicePrimaryCtxRetain", &driver.cuDevicePrimaryCtxRetain);
-  look_up(library, "cuCtxSetCurrent", &driver.cuCtxSetCurrent);
-  look_up(library, "cuCtxGetCurrent", &driver.cuCtxGetCurrent);
-  look_up(library, "cuCtxGetDevice", &driver.cuCtxGetDevice);
-  look_up(library, "cuCtxSynchronize", &driver.cuCtxSynchronize);
-  look_up(library, "cuCtxEnablePeerAccess", &driver.cuCtxEnablePeerAccess);
-  look_up(library, "cuMemGetInfo_v2", &driver.cuMemGetInfo);
-  look_up(library, "cuMemAlloc_v2", &driver.cuMemAlloc);
-  look_up(library, "cuMemFree_v2", &driver.cuMemFree);
-  look_up(library, "cuMemAllocAsync", &driver.cuMemAllocAsync);
-  look_up(library, "cuMemFreeAsync", &driver.cuMemFreeAsync);
-  look_up(library, "cuMemAllocManaged", &driver.cuMemAllocManaged);
-  look_up(library, "cuMemAllocPitch_v2", &driver.cuMemAllocPitch);
-  look_up(library, "cuMemHostAlloc", &driver.cuMemHostAlloc);
-  look_up(library, "cuMemFreeHost", &driver.cuMemFreeHost);
-  look_up(library, "cuMemcpy", &driver.cuMemcpy);
-  look_up(library, "cuMemcpyAsync", &driver.cuMemcpyAsync);
-  look_up(library, "cuMemsetD8_v2", &driver.cuMemsetD8);
-  look_up(library, "cuMemsetD8Async", &driver.cuMemsetD8Async);
-  look_up(library, "cuStreamCreate", &driver.cuStreamCreate);
-  look_up(library, "cuStreamDestroy_v2", &driver.cuStreamDestroy);
-  look_up(library, "cuStreamSynchronize", &driver.cuStreamSynchronize);
-  look_up(library, "cuStreamQuery", &driver.cuStreamQuery);
-  look_up(library, "cuStreamWaitEvent", &driver.cuStreamWaitEvent);
-  look_up(library, "cuEventCreate", &driver.cuEventCreate);
-  look_up(library, "cuEventRecord", &driver.cuEventRecord);
-  look_up(library, "cuEventQuery", &driver.cuEventQuery);
-  look_up(library, "cuEventSynchronize", &driver.cuEventSynchronize);
-  look_up(library, "cuEventDestroy_v2", &driver.cuEventDestroy);
-  look_up(library, "cuEventElapsedTime_v2", &driver.cuEventElapsedTime);
-  look_up(library, "cuGetErrorName", &driver.cuGetErrorName);
-  look_up(library, "cuGetErrorString", &driver.cuGetErrorString);
-  look_up(library, "cuGetProcAddress_v2", &driver.cuGetProcAddress);
+#define LOOK_UP(name, suffix, parameters) look_up(library, #name #suffix, &driver.name);
+  DRIVER_FUNCTIONS(LOOK_UP)
   if (driver_state == CUDA_SUCCESS) driver_state = driver.cuInit(0);
 }
 
@@ -175,6 +134,14 @@ void sim_runtime_driver(const char *name, void *target) { look_up(driver_library
 
 static uint64_t number(const void *pointer) { return (uint64_t)(uintptr_t)pointer; }
 
+// A runtime call that is one of the driver's, in the context of the thread's device. Its log has a pointer and a value.
+#define FORWARD(name, parameters, call, pointer, value)     \
+  SIM_API cudaError_t name parameters {                     \
+    cudaError_t result = begin_on_device(#name);            \
+    if (result == CUDA_SUCCESS) result = driver.call;       \
+    return end(#name, result, pointer, value);              \
+  }
+
 SIM_API cudaError_t cudaGetDeviceCount(int *count) {
   cudaError_t result = begin("cudaGetDeviceCount");
   if (result == CUDA_SUCCESS) result = driver.cuDeviceGetCount(count);
@@ -201,35 +168,8 @@ SIM_API cudaError_t cudaGetDevice(int *device) {
   return end("cudaGetDevice", result, 0, 0);
 }
 
-SIM_API cudaError_t cudaDeviceGetAttribute(int *value, int attribute, int device) {
-  cudaError_t result = begin("cudaDeviceGetAttribute");
-  if (result == CUDA_SUCCESS) result = driver.cuDeviceGetAttribute(value, attribute, device);
-  return end("cudaDeviceGetAttribute", result, 0, (uint64_t)attribute);
-}
-
-SIM_API cudaError_t cudaDriverGetVersion(int *version) {
-  cudaError_t result = begin("cudaDriverGetVersion");
-  if (result == CUDA_SUCCESS) result = driver.cuDriverGetVersion(version);
-  return end("cudaDriverGetVersion", result, 0, 0);
-}
-
-SIM_API cudaError_t cudaRuntimeGetVersion(int *version) {
-  cudaError_t result = begin("cudaRuntimeGetVersion");
-  if (result == CUDA_SUCCESS) result = driver.cuDriverGetVersion(version);
-  return end("cudaRuntimeGetVersion", result, 0, 0);
-}
-
-SIM_API cudaError_t cudaDeviceSynchronize(void) {
-  cudaError_t result = begin_on_device("cudaDeviceSynchronize");
-  if (result == CUDA_SUCCESS) result = driver.cuCtxSynchronize();
-  return end("cudaDeviceSynchronize", result, 0, 0);
-}
-
-SIM_API cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total) {
-  cudaError_t result = begin_on_device("cudaMemGetInfo");
-  if (result == CUDA_SUCCESS) result = driver.cuMemGetInfo(free_bytes, total);
-  return end("cudaMemGetInfo", result, 0, 0);
-}
+FORWARD(cudaDeviceSynchronize, (void), cuCtxSynchronize(), 0, 0)
+FORWARD(cudaMemGetInfo, (size_t *free_bytes, size_t *total), cuMemGetInfo(free_bytes, total), 0, 0)
 
 // Size 0 gives NULL and no error, unlike the driver.
 SIM_API cudaError_t cudaMalloc(void **out, size_t size) {
@@ -280,17 +220,8 @@ SIM_API cudaError_t cudaMallocPitch(void **out, size_t *pitch, size_t width, siz
   return end("cudaMallocPitch", result, addr, width);
 }
 
-SIM_API cudaError_t cudaHostAlloc(void **out, size_t size, unsigned int flags) {
-  cudaError_t result = begin_on_device("cudaHostAlloc");
-  if (result == CUDA_SUCCESS) result = driver.cuMemHostAlloc(out, size, flags);
-  return end("cudaHostAlloc", result, 0, size);
-}
-
-SIM_API cudaError_t cudaMallocHost(void **out, size_t size) {
-  cudaError_t result = begin_on_device("cudaMallocHost");
-  if (result == CUDA_SUCCESS) result = driver.cuMemHostAlloc(out, size, 0);
-  return end("cudaMallocHost", result, 0, size);
-}
+FORWARD(cudaHostAlloc, (void **out, size_t size, unsigned int flags), cuMemHostAlloc(out, size, flags), 0, size)
+FORWARD(cudaMallocHost, (void **out, size_t size), cuMemHostAlloc(out, size, 0), 0, size)
 
 SIM_API cudaError_t cudaFreeHost(void *pointer) {
   cudaError_t result = begin_on_device("cudaFreeHost");
@@ -298,17 +229,7 @@ SIM_API cudaError_t cudaFreeHost(void *pointer) {
   return end("cudaFreeHost", result, 0, 0);
 }
 
-SIM_API cudaError_t cudaMemset(void *pointer, int value, size_t size) {
-  cudaError_t result = begin_on_device("cudaMemset");
-  if (result == CUDA_SUCCESS) result = driver.cuMemsetD8(number(pointer), (unsigned char)value, size);
-  return end("cudaMemset", result, number(pointer), size);
-}
-
-SIM_API cudaError_t cudaMemsetAsync(void *pointer, int value, size_t size, CUstream stream) {
-  cudaError_t result = begin_on_device("cudaMemsetAsync");
-  if (result == CUDA_SUCCESS) result = driver.cuMemsetD8Async(number(pointer), (unsigned char)value, size, stream);
-  return end("cudaMemsetAsync", result, number(pointer), size);
-}
+FORWARD(cudaMemset, (void *pointer, int value, size_t size), cuMemsetD8(number(pointer), (unsigned char)value, size), number(pointer), size)
 
 // The kind (0 to 4: host to host, ..., default) is ignored: with unified addressing the pointers decide.
 SIM_API cudaError_t cudaMemcpy(void *to, const void *from, size_t size, int kind) {
@@ -333,34 +254,9 @@ SIM_API cudaError_t cudaStreamCreateWithFlags(CUstream *stream, unsigned int fla
 
 SIM_API cudaError_t cudaStreamCreate(CUstream *stream) { return cudaStreamCreateWithFlags(stream, 0); }
 
-SIM_API cudaError_t cudaStreamCreateWithPriority(CUstream *stream, unsigned int flags, int priority) {
-  (void)priority;
-  return cudaStreamCreateWithFlags(stream, flags);
-}
-
-SIM_API cudaError_t cudaStreamDestroy(CUstream stream) {
-  cudaError_t result = begin_on_device("cudaStreamDestroy");
-  if (result == CUDA_SUCCESS) result = driver.cuStreamDestroy(stream);
-  return end("cudaStreamDestroy", result, number(stream), 0);
-}
-
-SIM_API cudaError_t cudaStreamSynchronize(CUstream stream) {
-  cudaError_t result = begin_on_device("cudaStreamSynchronize");
-  if (result == CUDA_SUCCESS) result = driver.cuStreamSynchronize(stream);
-  return end("cudaStreamSynchronize", result, number(stream), 0);
-}
-
-SIM_API cudaError_t cudaStreamQuery(CUstream stream) {
-  cudaError_t result = begin_on_device("cudaStreamQuery");
-  if (result == CUDA_SUCCESS) result = driver.cuStreamQuery(stream);
-  return end("cudaStreamQuery", result, number(stream), 0);
-}
-
-SIM_API cudaError_t cudaStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags) {
-  cudaError_t result = begin_on_device("cudaStreamWaitEvent");
-  if (result == CUDA_SUCCESS) result = driver.cuStreamWaitEvent(stream, event, flags);
-  return end("cudaStreamWaitEvent", result, number(stream), flags);
-}
+FORWARD(cudaStreamDestroy, (CUstream stream), cuStreamDestroy(stream), number(stream), 0)
+FORWARD(cudaStreamSynchronize, (CUstream stream), cuStreamSynchronize(stream), number(stream), 0)
+FORWARD(cudaStreamWaitEvent, (CUstream stream, CUevent event, unsigned int flags), cuStreamWaitEvent(stream, event, flags), number(stream), flags)
 
 SIM_API cudaError_t cudaEventCreateWithFlags(CUevent *event, unsigned int flags) {
   cudaError_t result = begin_on_device("cudaEventCreate");
@@ -368,43 +264,7 @@ SIM_API cudaError_t cudaEventCreateWithFlags(CUevent *event, unsigned int flags)
   return end("cudaEventCreate", result, 0, flags);
 }
 
-SIM_API cudaError_t cudaEventCreate(CUevent *event) { return cudaEventCreateWithFlags(event, 0); }
-
-SIM_API cudaError_t cudaEventRecord(CUevent event, CUstream stream) {
-  cudaError_t result = begin_on_device("cudaEventRecord");
-  if (result == CUDA_SUCCESS) result = driver.cuEventRecord(event, stream);
-  return end("cudaEventRecord", result, number(event), 0);
-}
-
-SIM_API cudaError_t cudaEventQuery(CUevent event) {
-  cudaError_t result = begin_on_device("cudaEventQuery");
-  if (result == CUDA_SUCCESS) result = driver.cuEventQuery(event);
-  return end("cudaEventQuery", result, number(event), 0);
-}
-
-SIM_API cudaError_t cudaEventSynchronize(CUevent event) {
-  cudaError_t result = begin_on_device("cudaEventSynchronize");
-  if (result == CUDA_SUCCESS) result = driver.cuEventSynchronize(event);
-  return end("cudaEventSynchronize", result, number(event), 0);
-}
-
-SIM_API cudaError_t cudaEventDestroy(CUevent event) {
-  cudaError_t result = begin_on_device("cudaEventDestroy");
-  if (result == CUDA_SUCCESS) result = driver.cuEventDestroy(event);
-  return end("cudaEventDestroy", result, number(event), 0);
-}
-
-SIM_API cudaError_t cudaEventElapsedTime(float *milliseconds, CUevent from, CUevent to) {
-  cudaError_t result = begin_on_device("cudaEventElapsedTime");
-  if (result == CUDA_SUCCESS) result = driver.cuEventElapsedTime(milliseconds, from, to);
-  return end("cudaEventElapsedTime", result, 0, 0);
-}
-
-SIM_API cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer) {
-  cudaError_t result = begin("cudaDeviceCanAccessPeer");
-  if (result == CUDA_SUCCESS) result = driver.cuDeviceCanAccessPeer(can, device, peer);
-  return end("cudaDeviceCanAccessPeer", result, (uint64_t)device, (uint64_t)peer);
-}
+FORWARD(cudaEventRecord, (CUevent event, CUstream stream), cuEventRecord(event, stream), number(event), 0)
 
 SIM_API cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned int flags) {
   cudaError_t result = begin_on_device("cudaDeviceEnablePeerAccess");
@@ -422,8 +282,6 @@ SIM_API cudaError_t cudaGetLastError(void) {
   last_error = CUDA_SUCCESS;
   return result;
 }
-
-SIM_API cudaError_t cudaPeekAtLastError(void) { return last_error; }
 
 SIM_API const char *cudaGetErrorString(cudaError_t error) {
   const char *text = NULL;

@@ -26,45 +26,21 @@ struct pointer_attributes {
 
 static uint64_t number(const void *pointer) { return (uint64_t)(uintptr_t)pointer; }
 
-SIM_API cudaError_t cudaMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props) {
-  CUresult (*create)(CUmemoryPool *, const CUmemPoolProps *);
-  cudaError_t result = sim_runtime_begin("cudaMemPoolCreate");
-  sim_runtime_driver("cuMemPoolCreate", &create);
-  if (result == CUDA_SUCCESS) result = create(pool, props);
-  return sim_runtime_end("cudaMemPoolCreate", result, 0, 0);
-}
+// A runtime call that is one of the driver's, with the same parameters. Its log has a pointer and a value.
+#define FORWARD(name, driver_name, parameters, arguments, pointer, value)  \
+  SIM_API cudaError_t name parameters {                                    \
+    CUresult(*call) parameters;                                            \
+    cudaError_t result = sim_runtime_begin(#name);                         \
+    sim_runtime_driver(#driver_name, &call);                               \
+    if (result == CUDA_SUCCESS) result = call arguments;                   \
+    return sim_runtime_end(#name, result, pointer, value);                 \
+  }
 
-SIM_API cudaError_t cudaMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *location, int type) {
-  CUresult (*get)(CUmemoryPool *, CUmemLocation *, int);
-  cudaError_t result = sim_runtime_begin("cudaMemGetDefaultMemPool");
-  sim_runtime_driver("cuMemGetDefaultMemPool", &get);
-  if (result == CUDA_SUCCESS) result = get(pool, location, type);
-  return sim_runtime_end("cudaMemGetDefaultMemPool", result, 0, 0);
-}
-
-SIM_API cudaError_t cudaMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, int type) {
-  CUresult (*get)(CUmemoryPool *, CUmemLocation *, int);
-  cudaError_t result = sim_runtime_begin("cudaMemGetMemPool");
-  sim_runtime_driver("cuMemGetMemPool", &get);
-  if (result == CUDA_SUCCESS) result = get(pool, location, type);
-  return sim_runtime_end("cudaMemGetMemPool", result, 0, 0);
-}
-
-SIM_API cudaError_t cudaMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *access, size_t count) {
-  CUresult (*set)(CUmemoryPool, const CUmemAccessDesc *, size_t);
-  cudaError_t result = sim_runtime_begin("cudaMemPoolSetAccess");
-  sim_runtime_driver("cuMemPoolSetAccess", &set);
-  if (result == CUDA_SUCCESS) result = set(pool, access, count);
-  return sim_runtime_end("cudaMemPoolSetAccess", result, 0, count);
-}
-
-SIM_API cudaError_t cudaMemPoolDestroy(CUmemoryPool pool) {
-  CUresult (*destroy)(CUmemoryPool);
-  cudaError_t result = sim_runtime_begin("cudaMemPoolDestroy");
-  sim_runtime_driver("cuMemPoolDestroy", &destroy);
-  if (result == CUDA_SUCCESS) result = destroy(pool);
-  return sim_runtime_end("cudaMemPoolDestroy", result, 0, 0);
-}
+FORWARD(cudaMemPoolCreate, cuMemPoolCreate, (CUmemoryPool *pool, const CUmemPoolProps *props), (pool, props), 0, 0)
+FORWARD(cudaMemGetDefaultMemPool, cuMemGetDefaultMemPool, (CUmemoryPool *pool, CUmemLocation *location, int type), (pool, location, type), 0, 0)
+FORWARD(cudaMemGetMemPool, cuMemGetMemPool, (CUmemoryPool *pool, CUmemLocation *location, int type), (pool, location, type), 0, 0)
+FORWARD(cudaMemPoolSetAccess, cuMemPoolSetAccess, (CUmemoryPool pool, const CUmemAccessDesc *access, size_t count), (pool, access, count), 0, count)
+FORWARD(cudaMemPoolDestroy, cuMemPoolDestroy, (CUmemoryPool pool), (pool), 0, 0)
 
 SIM_API cudaError_t cudaMallocFromPoolAsync(void **out, size_t size, CUmemoryPool pool, CUstream stream) {
   CUresult (*allocate)(CUdeviceptr *, size_t, CUmemoryPool, CUstream);
@@ -154,50 +130,7 @@ SIM_API cudaError_t cudaPointerGetAttributes(struct pointer_attributes *out, con
   return sim_runtime_end("cudaPointerGetAttributes", result, number(pointer), 0);
 }
 
-SIM_API cudaError_t cudaStreamBeginCapture(CUstream stream, int mode) {
-  CUresult (*begin)(CUstream, int);
-  cudaError_t result = sim_runtime_begin("cudaStreamBeginCapture");
-  sim_runtime_driver("cuStreamBeginCapture_v2", &begin);
-  if (result == CUDA_SUCCESS) result = begin(stream, mode);
-  return sim_runtime_end("cudaStreamBeginCapture", result, number(stream), (uint64_t)mode);
-}
-
-SIM_API cudaError_t cudaStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const void *nodes, const void *edges, size_t count, int mode) {
-  CUresult (*begin)(CUstream, CUgraph, const void *, const void *, size_t, int);
-  cudaError_t result = sim_runtime_begin("cudaStreamBeginCaptureToGraph");
-  sim_runtime_driver("cuStreamBeginCaptureToGraph", &begin);
-  if (result == CUDA_SUCCESS) result = begin(stream, graph, nodes, edges, count, mode);
-  return sim_runtime_end("cudaStreamBeginCaptureToGraph", result, number(stream), (uint64_t)mode);
-}
-
-SIM_API cudaError_t cudaStreamEndCapture(CUstream stream, CUgraph *graph) {
-  CUresult (*end)(CUstream, CUgraph *);
-  cudaError_t result = sim_runtime_begin("cudaStreamEndCapture");
-  sim_runtime_driver("cuStreamEndCapture", &end);
-  if (result == CUDA_SUCCESS) result = end(stream, graph);
-  return sim_runtime_end("cudaStreamEndCapture", result, number(stream), 0);
-}
-
-SIM_API cudaError_t cudaStreamIsCapturing(CUstream stream, int *status) {
-  CUresult (*ask)(CUstream, int *);
-  cudaError_t result = sim_runtime_begin("cudaStreamIsCapturing");
-  sim_runtime_driver("cuStreamIsCapturing", &ask);
-  if (result == CUDA_SUCCESS) result = ask(stream, status);
-  return sim_runtime_end("cudaStreamIsCapturing", result, number(stream), 0);
-}
-
-SIM_API cudaError_t cudaThreadExchangeStreamCaptureMode(int *mode) {
-  CUresult (*exchange)(int *);
-  cudaError_t result = sim_runtime_begin("cudaThreadExchangeStreamCaptureMode");
-  sim_runtime_driver("cuThreadExchangeStreamCaptureMode", &exchange);
-  if (result == CUDA_SUCCESS) result = exchange(mode);
-  return sim_runtime_end("cudaThreadExchangeStreamCaptureMode", result, 0, 0);
-}
-
-SIM_API cudaError_t cudaGraphDestroy(CUgraph graph) {
-  CUresult (*destroy)(CUgraph);
-  cudaError_t result = sim_runtime_begin("cudaGraphDestroy");
-  sim_runtime_driver("cuGraphDestroy", &destroy);
-  if (result == CUDA_SUCCESS) result = destroy(graph);
-  return sim_runtime_end("cudaGraphDestroy", result, number(graph), 0);
-}
+FORWARD(cudaStreamBeginCapture, cuStreamBeginCapture_v2, (CUstream stream, int mode), (stream, mode), number(stream), (uint64_t)mode)
+FORWARD(cudaStreamBeginCaptureToGraph, cuStreamBeginCaptureToGraph, (CUstream stream, CUgraph graph, const void *nodes, const void *edges, size_t count, int mode), (stream, graph, nodes, edges, count, mode), number(stream), (uint64_t)mode)
+FORWARD(cudaStreamEndCapture, cuStreamEndCapture, (CUstream stream, CUgraph *graph), (stream, graph), number(stream), 0)
+FORWARD(cudaThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode, (int *mode), (mode), 0, 0)

@@ -164,6 +164,9 @@ int simcuda_release_stream(CUstream stream);
 int simcuda_reads(CUstream stream, CUdeviceptr addr, uint64_t bytes);
 int simcuda_writes(CUstream stream, CUdeviceptr addr, uint64_t bytes);
 
+// Work has failed with that error, as an illegal address: from now on all calls that reach a context fail with it.
+void simcuda_fault(CUresult error);
+
 // How many calls so far had to wait for work of a stream.
 uint64_t simcuda_waits(void);
 

@@ -10,7 +10,6 @@
 #include "internal.h"
 
 #include <stdlib.h>
-#include <time.h>
 
 struct CUstream_st {
   struct CUstream_st *next;
@@ -25,8 +24,6 @@ struct CUevent_st {
   struct CUevent_st *previous, *next;
   uint64_t blocked_by;
   uint64_t capture;  // the id of the capture that it was recorded in last; 0: none
-  struct timespec recorded;
-  bool timing, ever_recorded;
   struct sim_past past;
 };
 
@@ -193,11 +190,6 @@ SIM_API CUresult cuStreamCreate(CUstream *out, unsigned int flags) {
   return sim_leave("cuStreamCreate", result, "flags=%u stream=0x%llx", flags, id(stream));
 }
 
-SIM_API CUresult cuStreamCreateWithPriority(CUstream *out, unsigned int flags, int priority) {
-  (void)priority;
-  return cuStreamCreate(out, flags);
-}
-
 SIM_API CUresult cuStreamDestroy_v2(CUstream handle) {
   CUresult result = stream_call("cuStreamDestroy", handle);
   if (result == CUDA_SUCCESS && (uintptr_t)handle <= 2) result = CUDA_ERROR_INVALID_HANDLE;
@@ -285,7 +277,6 @@ SIM_API CUresult cuEventCreate(CUevent *out, unsigned int flags) {
   if (result == CUDA_SUCCESS && out == NULL) result = CUDA_ERROR_INVALID_VALUE;
   if (result == CUDA_SUCCESS && (event = calloc(1, sizeof *event)) == NULL) result = CUDA_ERROR_OUT_OF_MEMORY;
   if (result == CUDA_SUCCESS) {
-    event->timing = (flags & CU_EVENT_DISABLE_TIMING) == 0;
     event->next = events;
     if (events != NULL) events->previous = event;
     events = event;
@@ -301,8 +292,6 @@ SIM_API CUresult cuEventRecord(CUevent event, CUstream handle) {
     event->blocked_by = stream_of(handle)->blocked_by;
     sim_past_set(&event->past, &stream_of(handle)->queue.past);
     event->capture = sim_capture_of(handle);
-    event->ever_recorded = true;
-    clock_gettime(CLOCK_MONOTONIC, &event->recorded);
   }
   return sim_leave("cuEventRecord", result, "event=0x%llx stream=0x%llx", id(event), id(handle));
 }
@@ -321,8 +310,6 @@ SIM_API CUresult cuCtxRecordEvent(CUcontext context, CUevent event) {
       event->blocked_by |= stream->blocked_by;
       sim_past_add(&event->past, &stream->queue.past);
     }
-    event->ever_recorded = true;
-    clock_gettime(CLOCK_MONOTONIC, &event->recorded);
   }
   return sim_leave("cuCtxRecordEvent", result, "event=0x%llx", id(event));
 }
@@ -359,20 +346,3 @@ SIM_API CUresult cuEventDestroy_v2(CUevent event) {
 }
 
 SIM_API CUresult cuEventDestroy(CUevent event) { return cuEventDestroy_v2(event); }
-
-SIM_API CUresult cuEventElapsedTime_v2(float *milliseconds, CUevent from, CUevent to) {
-  CUresult result = event_call("cuEventElapsedTime", from);
-  if (result == CUDA_SUCCESS && !known(to)) result = CUDA_ERROR_INVALID_HANDLE;
-  if (result == CUDA_SUCCESS && milliseconds == NULL) result = CUDA_ERROR_INVALID_VALUE;
-  if (result == CUDA_SUCCESS && !(from->timing && to->timing && from->ever_recorded && to->ever_recorded))
-    result = CUDA_ERROR_INVALID_HANDLE;
-  if (result == CUDA_SUCCESS && (from->blocked_by | to->blocked_by) != 0) result = CUDA_ERROR_NOT_READY;
-  if (result == CUDA_SUCCESS)
-    *milliseconds = (float)(to->recorded.tv_sec - from->recorded.tv_sec) * 1e3F +
-                    (float)(to->recorded.tv_nsec - from->recorded.tv_nsec) / 1e6F;
-  return sim_leave("cuEventElapsedTime", result, "%s", "");
-}
-
-SIM_API CUresult cuEventElapsedTime(float *milliseconds, CUevent from, CUevent to) {
-  return cuEventElapsedTime_v2(milliseconds, from, to);
-}

@@ -102,16 +102,17 @@ class History {
   }
 
   // Memory was mapped or unmapped on the calling thread, for the cause that it has noted.
-  void mapped(DeviceIndex device, void* addr, size_t size, cudaStream_t stream, bool is) {
+  void mapped(const memprof_mapping& mapping) {
     const Context cause = Notes::of_thread().cause_or_null();
-    const auto start = reinterpret_cast<size_t>(addr);
+    const auto start = static_cast<size_t>(mapping.addr), size = static_cast<size_t>(mapping.bytes);
     std::lock_guard<std::mutex> guard(mutex_);
-    if (is) {
+    if (mapping.mapped != 0) {
       mappings_[start] = {size, cause};
     } else {
       mappings_.erase(mappings_.lower_bound(start), mappings_.lower_bound(start + size));
     }
-    add(is ? TraceEntry::SEGMENT_MAP : TraceEntry::SEGMENT_UNMAP, device, addr, size, stream, {0, 0}, cause);
+    add(action_of(mapping), static_cast<DeviceIndex>(mapping.device), reinterpret_cast<void*>(mapping.addr), size, static_cast<cudaStream_t>(mapping.stream),
+        PoolId(mapping.pool[0], mapping.pool[1]), cause);
   }
 
   // The job has opened or closed a scope of torch.profiler.record_function.
@@ -188,6 +189,12 @@ class History {
   }
 
  private:
+  // NCCL registers SEGMENT_ALLOC with the ids of its pools, whose memory comes from its own allocator.
+  static TraceEntry::Action action_of(const memprof_mapping& mapping) {
+    if (mapping.segment != 0) return mapping.mapped != 0 ? TraceEntry::SEGMENT_ALLOC : TraceEntry::SEGMENT_FREE;
+    return mapping.mapped != 0 ? TraceEntry::SEGMENT_MAP : TraceEntry::SEGMENT_UNMAP;
+  }
+
   struct Block {
     DeviceIndex device;
     size_t size;

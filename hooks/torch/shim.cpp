@@ -16,6 +16,7 @@
 
 #include <c10/core/Allocator.h>
 #include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
 #include <c10/util/Exception.h>
@@ -74,6 +75,7 @@ std::mutex observers_lock;
 std::vector<torch_cuda::OutOfMemoryObserver>& observers = *new std::vector<torch_cuda::OutOfMemoryObserver>;
 
 [[noreturn]] void out_of_memory(size_t size, DeviceIndex device, cudaStream_t stream) {
+  C10_CUDA_CHECK(static_cast<cudaError_t>(memprof_oom_error()));  // the GPU has failed before: what torch's own allocator would throw
   const std::string why = memprof_oom_message();
   size_t free_bytes = 0, total = 0;
   cudaMemGetInfo(&free_bytes, &total);
@@ -102,7 +104,7 @@ int run_free_memory_callbacks() {
   return freed;
 }
 
-// Returns nullptr for 0 bytes, as torch allows. Throws torch.OutOfMemoryError.
+// Returns nullptr for 0 bytes, as torch allows. Throws torch.OutOfMemoryError, or the error of a GPU whose work has failed.
 void* allocate_or_throw(size_t size, DeviceIndex device, cudaStream_t stream) {
   if (size == 0) return nullptr;
   const PoolId pool = open_pools.find(device, stream);
@@ -285,7 +287,7 @@ class Allocator final : public Base {
   }
   void ensureExistsAndIncrefPool(DeviceIndex device, PoolId id) { memprof_pool_hold(device, id.first, id.second); }
   int getPoolUseCount(DeviceIndex device, PoolId id) { return static_cast<int>(memprof_pool_uses(device, id.first, id.second)); }
-  void setUseOnOOM(DeviceIndex device, PoolId id, bool use) { memprof_pool_spare(device, id.first, id.second, use); }
+  void setUseOnOOM(DeviceIndex device, PoolId id, bool use) { memprof_pool_may_unmap(device, id.first, id.second, use); }
   void setUseOnOOM(DeviceIndex device, PoolId id) { setUseOnOOM(device, id, true); }
   // The policy decides about splits. torch's hint not to split is ignored.
   void setNoSplit(DeviceIndex, PoolId) {}
@@ -395,11 +397,9 @@ class Allocator final : public Base {
 
  private:
   // torch's history has an entry for each map and unmap and for pending frees that complete, and NCCL
-  // registers mapped memory. Observing costs a call for each, so it is off while neither wants it.
+  // registers the segments of its pools. Observing costs a call for each, so it is off while neither wants it.
   static void observe() {
-    const auto mapped = [](int device, void* stream, uint64_t addr, uint64_t bytes, int is) {
-      history.mapped(static_cast<DeviceIndex>(device), reinterpret_cast<void*>(addr), bytes, static_cast<cudaStream_t>(stream), is != 0);
-    };
+    const auto mapped = [](const memprof_mapping* mapping) { history.mapped(*mapping); };
     const auto reusable = [](int, uint64_t addr) { history.reusable(reinterpret_cast<void*>(addr)); };
     const bool wanted = history.on() || history.tracked();
     memprof_set_mapping_observer(wanted ? +mapped : nullptr);

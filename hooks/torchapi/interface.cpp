@@ -13,6 +13,7 @@
 
 extern "C" const char* memprof_torch_install();
 extern "C" int cuStreamCreate(cudaStream_t* stream, unsigned flags);
+extern "C" void simcuda_fault(int error);
 
 namespace {
 
@@ -153,17 +154,32 @@ void pools_of_an_allocator() {
   torch.ensureExistsAndIncrefPool(0, id);
   torch.beginAllocateToPool(0, id, any_stream);
 #endif
+  std::vector<TraceEntry> segments;
+  CALL(torch.attachAllocatorTraceTracker([&](const TraceEntry& entry) {
+    if (entry.action_ != TraceEntry::SEGMENT_ALLOC && entry.action_ != TraceEntry::SEGMENT_FREE) return;
+    void* ptr = nullptr;
+    CHECK(cudaMalloc(&ptr, MiB) == cudaSuccess && memprof_block_of(ptr, &ptr, nullptr) == 0);  // NCCL's calls find the device's lock taken by this thread
+    CHECK(cudaFree(ptr) == cudaSuccess);
+    segments.push_back(entry);
+  }));
   void* inside = torch.raw_alloc(MiB);
+  void* grown = torch.raw_alloc(4 * MiB);
   torch.endAllocateToPool(0, id);
-  CHECK(source->asked >= MiB);
+  CHECK(source->asked >= 5 * MiB);
+  CHECK(segments.size() == 2 && segments[1].action_ == TraceEntry::SEGMENT_ALLOC && segments[1].addr_ == reinterpret_cast<size_t>(grown) && segments[1].size_ == 4 * MiB);
 #if TORCH < 211
-  CHECK(torch.snapshot().segments.size() == 1);  // of the active pool alone
+  CHECK(torch.snapshot().segments.size() == 2);  // of the active pool alone
   c10::cuda::MemPoolContext::active = nullptr;
 #endif
   CHECK(pool_of(inside) == id);
   torch.raw_delete(inside);
+  torch.raw_delete(grown);
   torch.releasePool(0, id);
   torch.releasePool(0, id);
+  CHECK(segments.size() == 4 && segments.back().action_ == TraceEntry::SEGMENT_FREE);
+#if TORCH >= 211
+  for (const auto& entry : segments) CHECK(entry.mempool_ == id);
+#endif
 }
 
 size_t gathered = 0;
@@ -303,6 +319,21 @@ void others() {
   torch.raw_delete(ptr);
 }
 
+// Work on the GPU has failed: that is what a request throws, and not that memory is short.
+void fault() {
+  auto& torch = served();
+  simcuda_fault(700);
+  bool thrown = false;
+  try {
+    torch.raw_alloc(900 * MiB);
+  } catch (const c10::OutOfMemoryError&) {
+  } catch (const c10::Error& error) {
+    thrown = std::strcmp(error.what(), "CUDA error") == 0;
+  }
+  CHECK(thrown);
+  simcuda_fault(0);
+}
+
 }  // namespace
 
 int main() {
@@ -318,6 +349,7 @@ int main() {
   histories();
   sums();
   others();
+  fault();
   std::printf("torch %d.%d: %d failed\n", TORCH / 100, TORCH % 100, failures);
   return failures != 0;
 }

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -78,6 +79,23 @@ static void failed_request(bool wanted) {
   }
   CHECK(thrown == wanted);
   if (wanted) CHECK(text.rfind("CUDA out of memory. Tried to allocate", 0) == 0);
+  CHECK(c10::alive == 0);
+}
+
+// Work on the GPU has failed: torch gets an error that is not of memory.
+static void fault() {
+  bool thrown = false;
+  void (*fail)(int) = nullptr;
+  *reinterpret_cast<void**>(&fail) = dlsym(dlopen("libcuda.so.1", RTLD_NOW), "simcuda_fault");
+  fail(700);
+  try {
+    allocate(static_cast<size_t>(900) << 20, 0, nullptr);
+  } catch (const c10::OutOfMemoryError&) {
+  } catch (const c10::Error& error) {
+    thrown = std::strstr(error.what(), "CUDA error 700") != nullptr;
+  }
+  fail(0);
+  CHECK(thrown);
   CHECK(c10::alive == 0);
 }
 
@@ -161,6 +179,7 @@ int main(int count, char** arguments) {
   CHECK(memprof_plugin_prepare(nullptr) == 1);  // the program itself
   failed_request(true);
   failed_request(true);
+  fault();
   filters();
   peers();
   std::printf("plugin: %d failed\n", failures);

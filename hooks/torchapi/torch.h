@@ -65,6 +65,8 @@ std::string text_of(const Parts&... parts) {
 #define TORCH_CHECK(condition, ...) ((condition) ? (void)0 : throw ::c10::Error(::c10::text_of(__VA_ARGS__)))
 #define TORCH_CHECK_WITH(type, condition, ...) ((condition) ? (void)0 : throw ::c10::type(::c10::text_of(__VA_ARGS__)))
 
+#define C10_CUDA_CHECK(call) TORCH_CHECK((call) == cudaSuccess, "CUDA error")
+
 using DeviceIndex = int8_t;
 enum class DeviceType : int8_t { CPU = 0, CUDA = 1 };
 struct Device {

@@ -68,10 +68,10 @@ func (d *driver) newHeap() {
 	m := &memory{granularity: device.Granularity, record: d.record}
 	device.RefuseGrow = func(call int, bytes uint64) bool {
 		granted := (bytes + device.Granularity - 1) &^ (device.Granularity - 1)
-		return refuseGrow != 0 && uint64(call)%refuseGrow == 0 || granted < bytes || granted > m.spare()
+		return refuseGrow != 0 && uint64(call)%refuseGrow == 0 || granted < bytes || granted > m.free()
 	}
 	device.RefuseMap = func(call int, _, bytes uint64) bool {
-		return refuseMap != 0 && uint64(call)%refuseMap == 0 || bytes > m.spare()
+		return refuseMap != 0 && uint64(call)%refuseMap == 0 || bytes > m.free()
 	}
 	device.RefuseUnmap = func(call int, _, _ uint64) bool { return refuseUnmap != 0 && uint64(call)%refuseUnmap == 0 }
 	m.Device = bfc.NewDevice(device)

@@ -152,9 +152,9 @@ func (d *driver) do(kind, a, b uint64) {
 		d.record(didTrim, d.heap.UnmapFree(a))
 	case opShortage:
 		d.heap.Shortage()
-	case opSpare:
-		for _, r := range d.heap.Spare(a) {
-			d.record(didSpare, r.Addr, r.Bytes, d.heap.Frees(), d.heap.Touched())
+	case opMovable:
+		for _, r := range d.heap.Movable(a) {
+			d.record(didMovable, r.Addr, r.Bytes, d.heap.Frees(), d.heap.Touched())
 			if err := d.heap.Unmap(r.Addr, r.Bytes); err != nil {
 				panic(err)
 			}
@@ -179,13 +179,11 @@ func (d *driver) do(kind, a, b uint64) {
 		d.stats()
 	case opWalk:
 		d.walk()
-	case opClear:
-		d.heap.ClearPeaks()
 	}
 }
 
-func (d *driver) want(bytes, paid uint64) {
-	want := d.streams.Want(bytes, paid, d.heap.Stats().Reserved, d.heap.Touched())
+func (d *driver) want(bytes, released uint64) {
+	want := d.streams.Want(bytes, released, d.heap.Stats().Reserved, d.heap.Touched())
 	d.record(didWant, want)
 	d.streams.Took(want / 16)
 }
@@ -217,8 +215,7 @@ func (d *driver) containing(addr uint64) {
 
 func (d *driver) stats() {
 	s := d.heap.Stats()
-	d.record(didStats, s.NumAllocs, s.BytesInUse, s.PeakBytesInUse, s.LargestAlloc, s.Reserved)
-	d.record(didStatsMore, s.PeakReserved, d.heap.LargestFree(), d.heap.NextRegion(), s.Reserved-s.BytesInUse, uint64(len(d.live)))
+	d.record(didStats, s.BytesInUse, s.Reserved, d.heap.LargestFree(), d.heap.NextRegion(), s.Reserved-s.BytesInUse)
 	clear := uint64(0)
 	for _, r := range d.heap.Idle() {
 		for at := r.Addr; at < r.Addr+r.Bytes; at += d.memory.granularity {
@@ -227,7 +224,7 @@ func (d *driver) stats() {
 			}
 		}
 	}
-	d.record(didClear, clear, d.heap.Frees())
+	d.record(didClear, clear, d.heap.Frees(), uint64(len(d.live)))
 }
 
 func (d *driver) walk() {

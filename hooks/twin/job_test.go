@@ -8,8 +8,6 @@ func (d *driver) step() {
 	switch {
 	case d.oneIn(400):
 		d.do(opStats, 0, 0)
-	case d.oneIn(2000):
-		d.do(opClear, 0, 0)
 	case d.oneIn(300):
 		d.unmap()
 	case d.oneIn(100):
@@ -33,7 +31,7 @@ func (d *driver) step() {
 	case d.oneIn(1000):
 		d.shrinkAll()
 	case d.oneIn(400):
-		d.do(opSpare, d.random.Uint64N(64), 0)
+		d.do(opMovable, d.random.Uint64N(64), 0)
 	case d.lags && d.oneIn(20):
 		d.over = max(d.over, d.heap.Frees()-min(d.heap.Frees(), d.random.Uint64N(40)))
 		d.do(opOver, d.over, 0)

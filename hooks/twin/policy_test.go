@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/memprof/memprof/bfc"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // TestPolicies compares the policy tables and the rule for arenas of both allocators.
@@ -22,9 +23,7 @@ func TestPolicies(t *testing.T) {
 // what it has for them.
 func policyGolden(t *testing.T, program string) {
 	golden, err := os.ReadFile("../../bfc/testdata/policies.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	var in, want strings.Builder
 	for i, line := range strings.SplitAfter(string(golden), "\n") {
 		if i%2 == 0 {
@@ -76,16 +75,12 @@ func comparePolicies(t *testing.T, program, in, want string) {
 	var complaints bytes.Buffer
 	command.Stderr = &complaints
 	out, err := command.Output()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, complaints.String())
-	}
+	assert.Must(t, err == nil, "%v\n%s", err, complaints.String())
 	got, inputs, lines := strings.SplitAfter(string(out), "\n"), strings.SplitAfter(in, "\n"), strings.SplitAfter(want, "\n")
 	for i := range lines {
 		if i >= len(got) || got[i] != lines[i] {
 			t.Fatalf("of %d policies and arenas, number %d: %sC has  %sGo has %s", len(lines)-1, i, inputs[i], append(got, "nothing")[min(i, len(got))], lines[i])
 		}
 	}
-	if len(got) != len(lines) {
-		t.Errorf("C printed %d lines, Go %d", len(got), len(lines))
-	}
+	assert.That(t, len(got) == len(lines), "C printed %d lines, Go %d", len(got), len(lines))
 }

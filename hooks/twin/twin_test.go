@@ -3,6 +3,7 @@ package twin_test
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"flag"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/memprof/memprof/bfc"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 var (
@@ -33,7 +35,6 @@ const (
 	opContaining
 	opStats
 	opWalk
-	opClear
 	opRestore
 	opIteration
 	opTrim
@@ -42,7 +43,7 @@ const (
 	opShrink
 	opRegister
 	opDeregister
-	opSpare
+	opMovable
 	opWant
 	opOver
 )
@@ -53,12 +54,11 @@ const (
 	didUnmap
 	didContaining
 	didStats
-	didStatsMore
 	didChunk
 	didRestore
 	didTrim
 	didShrink
-	didSpare
+	didMovable
 	didWant
 	didClear
 )
@@ -87,16 +87,10 @@ func TestTwins(t *testing.T) {
 	var complaints bytes.Buffer
 	command.Stderr = &complaints
 	stdin, err := command.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	stdout, err := command.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
+	assert.NoError(t, command.Start())
 	expected := make(chan []record, 16)
 	done := make(chan struct{}) // closed when nothing more is compared
 	var tally map[string]int
@@ -114,36 +108,45 @@ func TestTwins(t *testing.T) {
 	if wait := command.Wait(); err == nil && wait != nil {
 		err = wait
 	}
-	if err != nil {
-		t.Fatalf("-twin.seed=%d -twin.ops=%d: after %d records: %v\n%s", seed, *twinOps, compared, err, complaints.String())
-	}
+	assert.Must(t, err == nil, "-twin.seed=%d -twin.ops=%d: after %d records: %v\n%s", seed, *twinOps, compared, err, complaints.String())
 	t.Logf("seed %d: %d operations, %d records agree: %v", seed, *twinOps, compared, tally)
 	for _, what := range []string{"alloc 0", "alloc 1", "free 0", "free 1", "unmap 0", "unmap 1", "restore 0", "restore 1", "containing 0", "containing 1",
-		"memory grow 0", "memory grow 1", "memory map 0", "memory map 1", "memory try unmap 0", "memory try unmap 1", "trim", "memory unmap", "memory free", "chunk", "shrink 0", "shrink 1", "spare", "want"} {
+		"memory grow 0", "memory grow 1", "memory map 0", "memory map 1", "memory try unmap 0", "memory try unmap 1", "trim", "memory unmap", "memory free", "chunk", "shrink 0", "shrink 1", "movable", "want"} {
 		if tally[what] == 0 && *twinOps >= 300_000 {
 			t.Errorf("-twin.seed=%d -twin.ops=%d: no %s among the operations: nothing was compared of it", seed, *twinOps, what)
 		}
 	}
 }
 
+// built has the twins in C that were built, which TestMain removes.
+var built string
+
+func TestMain(m *testing.M) {
+	var err error
+	if built, err = os.MkdirTemp("", "memprof-twin-"); err != nil {
+		panic(err)
+	}
+	code := m.Run()
+	os.RemoveAll(built)
+	os.Exit(code)
+}
+
+// buildTwin builds the twin in C once for all tests.
 func buildTwin(t *testing.T, sanitized bool) string {
 	t.Helper()
-	compiler := os.Getenv("CC")
-	if compiler == "" {
-		compiler = "cc"
+	program := filepath.Join(built, fmt.Sprintf("twin-%v", sanitized))
+	if _, err := os.Stat(program); err == nil {
+		return program
 	}
 	sources, err := filepath.Glob("../capture/bfc/*.c")
-	if err != nil || len(sources) == 0 {
-		t.Fatalf("no *.c in ../capture/bfc: %v", err)
-	}
-	program := filepath.Join(t.TempDir(), "twin")
+	assert.Must(t, err == nil && len(sources) != 0, "no *.c in ../capture/bfc: %v", err)
 	args := []string{"-std=c11", "-Wall", "-Wextra", "-Werror", "-g", "-O2", "-o", program, "-I../capture", "../capture/test/bfc/twin.c"}
 	if sanitized && os.Getenv("MEMPROF_EMULATED") == "" { // qemu has no ptrace, with which leaks are found
 		args = append(args, "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 	}
-	if out, err := exec.Command(compiler, append(args, sources...)...).CombinedOutput(); err != nil {
-		t.Fatalf("%s: %v\n%s", compiler, err, out)
-	}
+	compiler := cmp.Or(os.Getenv("CC"), "cc")
+	out, err := exec.Command(compiler, append(args, sources...)...).CombinedOutput()
+	assert.Must(t, err == nil, "%s: %v\n%s", compiler, err, out)
 	return program
 }
 
@@ -173,8 +176,8 @@ func compare(in io.Reader, expected <-chan []record) (compared int, err error) {
 
 var kindNames = map[uint64]string{
 	didAlloc: "alloc", didFree: "free", didUnmap: "unmap", didRestore: "restore", didContaining: "containing", didStats: "stats",
-	didStatsMore: "more stats", didChunk: "chunk", memoryGrow: "memory grow",
-	memoryTryUnmap: "memory try unmap", didTrim: "trim", didShrink: "shrink", didSpare: "spare", didWant: "want", didClear: "clear",
+	didChunk: "chunk", memoryGrow: "memory grow",
+	memoryTryUnmap: "memory try unmap", didTrim: "trim", didShrink: "shrink", didMovable: "movable", didWant: "want", didClear: "clear",
 	memoryMap: "memory map", memoryUnmap: "memory unmap", memoryFree: "memory free",
 }
 
@@ -201,7 +204,7 @@ type memory struct {
 	record      func(kind uint64, values ...uint64)
 }
 
-func (m *memory) spare() uint64 {
+func (m *memory) free() uint64 {
 	free := m.Device.Free()
 	return free - min(free, m.held)
 }
@@ -240,7 +243,7 @@ func (m *memory) TryUnmap(addr, bytes uint64) bool {
 }
 
 func (m *memory) Free() uint64 {
-	free := m.spare()
+	free := m.free()
 	m.record(memoryFree, free)
 	return free
 }

@@ -7,9 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/memprof/memprof/analysis/gate"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // resultsOf judges one value by each gate; the value was found in a recording of that name.
@@ -18,9 +17,7 @@ func resultsOf(t *testing.T, path string, value float64, texts ...string) *gate.
 	results := &gate.Results{}
 	for _, text := range texts {
 		g, err := gate.Parse(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		written, margin := g, g.Margin(value)
 		results.Verdicts = append(results.Verdicts, gate.Verdict{
 			Gate: &g, Written: &written, Found: gate.Measured{Value: value, Where: gate.Location{Path: path, Process: "rank0", Device: 0, Seq: -1}},
@@ -37,26 +34,19 @@ func TestHostileNamesInResults(t *testing.T) {
 	results := resultsOf(t, hostile, 2, "oom.count < 1")
 	const shown = `a\n\x3a:error::x\x0d|<b>&\x1b[31m\x00]]>%250A@me: rank0, device 0`
 	want := "::error title=memprof%3A oom.count < 1::expected < 1, found 2, margin -1, in " + shown + "\n"
-	if diff := cmp.Diff(want, string(Annotations(results))); diff != "" {
-		t.Errorf("annotations (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, want, string(Annotations(results)), "annotations")
 	rows := strings.Split(string(Markdown(results)), "\n")
 	const row = `| **VIOLATED** | oom.count &lt; 1 | 2 | -1 |  | a\\n\\x3a:error::x\\x0d\|&lt;b&gt;&amp;\\x1b\[31m\\x00\]\]&gt;%0A&#64;me: rank0, device 0 |`
-	if diff := cmp.Diff(row, rows[4]); diff != "" {
-		t.Errorf("Markdown (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, row, rows[4], "Markdown")
 	text, err := JUnit(results)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	var back junitSuites
 	if err := xml.Unmarshal(text, &back); err != nil {
 		t.Fatalf("%v in:\n%s", err, text)
 	}
 	const failure = `expected < 1, found 2, margin -1, in a\n\x3a:error::x\x0d|<b>&\x1b[31m\x00]]>%0A@me: rank0, device 0`
-	if c := back.Suite.Cases[0]; c.Failure == nil || c.Failure.Text != failure || c.Name != "oom.count < 1" {
-		t.Errorf("JUnit: %+v, want the failure %s", c, failure)
-	}
+	c := back.Suite.Cases[0]
+	assert.That(t, c.Failure != nil && c.Failure.Text == failure && c.Name == "oom.count < 1", "JUnit: %+v, want the failure %s", c, failure)
 }
 
 // TestResultLimits: what is beyond GitHub's limits is left out from the harmless end.
@@ -81,9 +71,7 @@ func TestResultLimits(t *testing.T) {
 // TestSaturated: a limit beyond all integers is not printed as a negative one.
 func TestSaturated(t *testing.T) {
 	g, err := gate.Parse("reserved.peak < baseline + 900%")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	g.Limit = 10 * (1 << 62)
 	if got := expected(&g); got != "< 8.00 EiB (baseline + 900%)" {
 		t.Error(got)

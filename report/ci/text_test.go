@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // With too few columns, where a value was found stands below its line, and with fewer yet how far
@@ -26,12 +26,8 @@ func TestPrintTable(t *testing.T) {
 		{true, 200, "METRIC     EXPECTED  FOUND  MARGIN  SPREAD  WHERE" + strings.Repeat(" ", len(where)-3) + "VERDICT\noom.count  < 1       2      -1      0       " + where + "  VIOLATED\n"},
 	} {
 		var out bytes.Buffer
-		if err := printTable(&out, lines, test.several, test.columns); err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(test.want, out.String()); diff != "" {
-			t.Errorf("at %d (-want +got):\n%s", test.columns, diff)
-		}
+		assert.NoError(t, printTable(&out, lines, test.several, test.columns))
+		assert.Diff(t, test.want, out.String(), "at %d", test.columns)
 	}
 }
 
@@ -41,14 +37,10 @@ func TestPrintTableWithSpreadBelow(t *testing.T) {
 		{"waste.internal.bytes", "< 9.18 GiB (baseline + 2%)", "9.01 GiB", "170 MiB", "12 MiB", "run: rank0 (median of 3 runs)", "ok"},
 	}
 	var out bytes.Buffer
-	if err := printTable(&out, lines, true, 80); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, printTable(&out, lines, true, 80))
 	const want = `METRIC                EXPECTED                    FOUND     MARGIN   VERDICT
 waste.internal.bytes  < 9.18 GiB (baseline + 2%)  9.01 GiB  170 MiB  ok
     spread 12 MiB, in run: rank0 (median of 3 runs)
 `
-	if diff := cmp.Diff(want, out.String()); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	assert.Diff(t, want, out.String())
 }

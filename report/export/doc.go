@@ -2,29 +2,11 @@
 // allocations that are live at once and with the distinct names and stacks of a recording, never with the
 // number of events.
 //
-// # CSV and JSON
+// # CSV
 //
-// [CSV] and [JSON] write the events unchanged: all columns of package trace and the name of the process. If the
+// [CSV] writes the events unchanged: all columns of package trace and the name of the process. If the
 // recording begins with a later part of a process, the earlier events that still have effect come first, with
 // their own seq.
-//
-// # Perfetto
-//
-// [Perfetto] writes a trace for ui.perfetto.dev and trace_processor, in the protobuf encoding of
-// perfetto.protos.Trace. Times are nanoseconds since the run's clock base. Under the track of
-// each process there are
-//
-//	GPU 0 requested, …       a counter for each term of each device, in bytes, as package
-//	                         analysis defines them; none for an unknown term
-//	GPU 0 allocations        a slice for each allocation, from its alloc to its free, named after
-//	                         its origin; those live at the end stay open
-//	GPU 0 events             instants: growths, unmappings, pauses, failed requests
-//	iterations               a slice for each one that ended
-//	phases (thread 4711)     nested slices
-//
-// and, if the recording has readings, a counter of each card's used memory. Slices on one track must nest in
-// this format, and allocations do not nest. So each allocation takes the lowest lane (a track) without an open
-// slice. All lanes have one name: viewers show them as one track.
 //
 // # pprof
 //

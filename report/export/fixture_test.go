@@ -6,6 +6,7 @@ import (
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/tracetest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 const (
@@ -110,8 +111,6 @@ func recorded(t *testing.T) *Recording {
 			Texts:  []string{"", "all=1"},
 		})
 	run, err := dataset.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return &Recording{Run: run}
 }

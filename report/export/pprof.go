@@ -32,8 +32,9 @@ const (
 
 // PprofOptions select the instant and the frames of a profile.
 type PprofOptions struct {
-	At string // AtPeak, AtOOM, AtEnd, or the number of the event that [Recording.CutAt] made the last
-	By string // ByStack or ByModule; "" means ByStack if the recording has stacks, otherwise ByModule
+	At        string // AtPeak, AtOOM, AtEnd, or the number of the event that [Recording.CutAt] made the last
+	By        string // ByStack or ByModule; "" means ByStack if the recording has stacks, otherwise ByModule
+	AllFrames bool   // keep frames of installed packages and of what lies under Python, too
 }
 
 // Pprof writes a gzipped profile; see the package comment. Allocations without a stack or a named module have one
@@ -41,7 +42,7 @@ type PprofOptions struct {
 func Pprof(w io.Writer, r *Recording, opt PprofOptions) error {
 	var results []*analysis.Result
 	for _, process := range r.Run.Processes {
-		result, err := r.analyze(process, analysis.Options{LiveGroups: true})
+		result, err := r.analyze(process, analysis.Options{LiveGroups: true, AllFrames: opt.AllFrames})
 		if err != nil {
 			return err
 		}

@@ -12,25 +12,21 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/pprof/profile"
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/trace/dataset"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 func pprofOf(t *testing.T, r *Recording, opt PprofOptions) (*profile.Profile, []byte) {
 	t.Helper()
 	var out bytes.Buffer
-	if err := Pprof(&out, r, opt); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, Pprof(&out, r, opt))
 	raw := bytes.Clone(out.Bytes())
 	p, err := profile.Parse(&out)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return p, raw
 }
 
@@ -63,27 +59,25 @@ func TestPprof(t *testing.T) {
 		want []string
 	}{
 		{PprofOptions{At: AtPeak}, []string{
-			"[1 5000000 5000192] step@/src/a b.py:5 < main@train.py:9 [category=activations device=0 module=net.conv.0 phase=forward process=rank0 tag=kv]",
-			"[1 4000000 4000000] main@train.py:9 [category=workspace device=0 phase=" + hostile + " process=rank0 tag=kv]",
-			"[1 1000 1024] (no stack) [category=other device=0 module=net.fc phase=other process=rank0 tag=kv]",
-			"[1 1000 1024] (no stack) [category=other device=0 module=" + hostile + " phase=" + hostile + " process=rank0 tag=kv]",
-			"[1 600 768] (no stack) [category=other device=1 phase=" + hostile + " process=rank0]",
+			"[1 5000000 5000192] step@/src/a b.py:5 < main@train.py:9 [category=copies device=0 module=net.conv.0 phase=forward process=rank0 tag=kv]",
+			"[1 4000000 4000000] main@train.py:9 [category=temporaries device=0 phase=" + hostile + " process=rank0 tag=kv]",
+			"[1 1000 1024] (no stack) [category=copies device=0 module=net.fc phase=other process=rank0 tag=kv]",
+			"[1 1000 1024] (no stack) [category=inputs device=0 module=" + hostile + " phase=" + hostile + " process=rank0 tag=kv]",
+			"[1 600 768] (no stack) [category=copies device=1 phase=" + hostile + " process=rank0]",
 			"[1 100 256] (no stack) [category=other device=0 module=net.fc phase=other process=rank1]",
 		}},
 		{PprofOptions{At: AtOOM, By: ByStack}, []string{
 			"[1 600 768] (no stack) [category=other device=1 phase=" + hostile + " process=rank0]",
 		}},
 		{PprofOptions{At: AtEnd, By: ByModule}, []string{
-			"[1 5000000 5000192] net.conv.0 < net.conv < net [category=activations device=0 module=net.conv.0 phase=forward process=rank0 tag=kv]",
-			"[1 1000 1024] net.fc < net [category=other device=0 module=net.fc phase=other process=rank0 tag=kv]",
+			"[1 5000000 5000192] net.conv.0 < net.conv < net [category=copies device=0 module=net.conv.0 phase=forward process=rank0 tag=kv]",
+			"[1 1000 1024] net.fc < net [category=copies device=0 module=net.fc phase=other process=rank0 tag=kv]",
 			"[1 100 256] net.fc < net [category=other device=0 module=net.fc phase=other process=rank1]",
 		}},
 	}
 	for _, test := range tests {
 		p, _ := pprofOf(t, r, test.opt)
-		if diff := cmp.Diff(test.want, samples(p)); diff != "" {
-			t.Errorf("%+v (-want +got):\n%s", test.opt, diff)
-		}
+		assert.Diff(t, test.want, samples(p), "%+v", test.opt)
 	}
 }
 
@@ -100,16 +94,12 @@ func TestPprofNoOOM(t *testing.T) {
 func top(t *testing.T, raw []byte, flags ...string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "profile.pb.gz")
-	if err := os.WriteFile(file, raw, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(file, raw, 0o644))
 	if _, err := exec.LookPath("go"); err != nil { // as where tests run that were compiled elsewhere
 		t.Skip(err)
 	}
 	out, err := exec.Command("go", append(append([]string{"tool", "pprof", "-top", "-unit=B"}, flags...), file)...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("go tool pprof: %v\n%s", err, out)
-	}
+	assert.Must(t, err == nil, "go tool pprof: %v\n%s", err, out)
 	return string(out)
 }
 
@@ -125,13 +115,11 @@ func TestPprofTool(t *testing.T) {
 		"-sample_index=inuse_objects":  "6B total",
 		"-tagfocus=device=^1$":         "600B",
 	} {
-		if out := top(t, raw, flag); !strings.Contains(out, want) {
-			t.Errorf("go tool pprof -top %s: no %q in\n%s", flag, want, out)
-		}
+		out := top(t, raw, flag)
+		assert.That(t, strings.Contains(out, want), "go tool pprof -top %s: no %q in\n%s", flag, want, out)
 	}
-	if out := top(t, raw); !strings.Contains(out, "5000000B 55.54%") || !strings.Contains(out, "step") {
-		t.Errorf("the largest group of allocations is missing:\n%s", out)
-	}
+	out := top(t, raw)
+	assert.That(t, strings.Contains(out, "5000000B 55.54%") && strings.Contains(out, "step"), "the largest group of allocations is missing:\n%s", out)
 }
 
 func TestPprofToolSamples(t *testing.T) {
@@ -140,21 +128,16 @@ func TestPprofToolSamples(t *testing.T) {
 	}
 	for _, name := range []string{"alexnet", "gpt2"} {
 		run, err := dataset.Open(filepath.Join("../../samples", name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		r := &Recording{Run: run}
 		result, err := r.analyze(run.Processes[0], analysis.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		d := &result.Devices[0]
 		for at, instant := range map[string]ledger.Instant{AtPeak: d.Peak, AtEnd: d.Final} {
 			_, raw := pprofOf(t, r, PprofOptions{At: at})
 			for index, want := range map[string]int64{"inuse_space": instant.T, "provided_space": instant.C, "inuse_objects": instant.Live} {
-				if out := top(t, raw, "-sample_index="+index); !strings.Contains(out, fmt.Sprintf(" of %dB total", want)) {
-					t.Errorf("%s at the %s: %s is not %d:\n%s", name, at, index, want, out)
-				}
+				out := top(t, raw, "-sample_index="+index)
+				assert.That(t, strings.Contains(out, fmt.Sprintf(" of %dB total", want)), "%s at the %s: %s is not %d:\n%s", name, at, index, want, out)
 			}
 		}
 	}

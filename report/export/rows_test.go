@@ -3,25 +3,20 @@ package export
 import (
 	"bytes"
 	"encoding/csv"
-	"encoding/json"
 	"errors"
 	"strconv"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/memprof/memprof/report/reporttest"
-	"github.com/memprof/memprof/trace/dataset"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // readCSV makes events of what CSV wrote, with contexts as texts.
 func readCSV(t *testing.T, text []byte) (events []row) {
 	t.Helper()
 	records, err := csv.NewReader(bytes.NewReader(text)).ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	for _, r := range records[1:] {
 		numbers := map[int]int64{}
 		for _, at := range []int{1, 2, 4, 5, 6, 7, 8, 9, 11} {
@@ -50,9 +45,7 @@ func allRows(t *testing.T, r *Recording) (rows []row) {
 	t.Helper()
 	for _, process := range r.Run.Processes {
 		events, err := process.ReadAll()
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		for _, e := range events {
 			rows = append(rows, row{
 				process.Name, e.Seq, e.Time, e.Kind.String(), int64(e.Device), int64(e.Arena), e.Stream, e.Addr, e.Requested, e.Provided,
@@ -66,13 +59,9 @@ func allRows(t *testing.T, r *Recording) (rows []row) {
 func TestCSV(t *testing.T) {
 	r := recorded(t)
 	var out bytes.Buffer
-	if err := CSV(&out, r); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, CSV(&out, r))
 	want := allRows(t, r)
-	if diff := cmp.Diff(want, readCSV(t, out.Bytes())); diff != "" {
-		t.Errorf("rows (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, want, readCSV(t, out.Bytes()), "rows")
 	reporttest.Golden(t, "job.csv", out.Bytes())
 }
 
@@ -82,61 +71,14 @@ func TestCSVFormulas(t *testing.T) {
 		"=HYPERLINK(1)": "'=HYPERLINK(1)", "+1": "'+1", "-1": "'-1", "@SUM(A1,B1)": `"'@SUM(A1,B1)"`, "\t=1": "'\t=1", "\r=1": "\"'\r=1\"",
 		"a=b": "a=b", "": "", "net.fc": "net.fc",
 	} {
-		if got := csvField(text); got != want {
-			t.Errorf("%q is %q, want %q", text, got, want)
-		}
+		assert.Equal(t, csvField(text), want, "%q", text)
 	}
 	run := recorded(t)
 	run.Run.Processes[0].Name = "=1+1"
 	var out bytes.Buffer
-	if err := CSV(&out, run); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, CSV(&out, run))
 	line := strings.Split(out.String(), "\n")[1]
-	if !strings.HasPrefix(line, "'=1+1,0,") || !strings.Contains(line, ",-1,") {
-		t.Errorf("a process named =1+1, of events with numbers below 0: %s", line)
-	}
-}
-
-func TestJSON(t *testing.T) {
-	r := recorded(t)
-	var out bytes.Buffer
-	if err := JSON(&out, r); err != nil {
-		t.Fatal(err)
-	}
-	var doc struct {
-		Version   int
-		Run       dataset.Info
-		Processes []struct {
-			Process   string
-			PID, Rank int
-			Events    []struct {
-				Seq, Time_ns                                             int64
-				Kind                                                     string
-				Device, Arena, Stream, Addr, Requested, Provided, Thread int64
-				Context                                                  string
-			}
-		}
-	}
-	decoder := json.NewDecoder(&out)
-	decoder.DisallowUnknownFields()
-	text := out.String()
-	if err := decoder.Decode(&doc); err != nil {
-		t.Fatalf("%v\n%s", err, text)
-	}
-	var rows []row
-	for _, p := range doc.Processes {
-		for _, e := range p.Events {
-			rows = append(rows, row{p.Process, e.Seq, e.Time_ns, e.Kind, e.Device, e.Arena, e.Stream, e.Addr, e.Requested, e.Provided, e.Context, e.Thread})
-		}
-	}
-	if diff := cmp.Diff(allRows(t, r), rows); diff != "" {
-		t.Errorf("rows (-want +got):\n%s", diff)
-	}
-	if doc.Version != JSONVersion || doc.Run.ID != r.Run.Info.ID || doc.Processes[1].PID != 4712 || doc.Processes[1].Rank != 1 {
-		t.Errorf("version %d, run %+v, second process %d, rank %d", doc.Version, doc.Run, doc.Processes[1].PID, doc.Processes[1].Rank)
-	}
-	reporttest.Golden(t, "job.json", []byte(text))
+	assert.That(t, strings.HasPrefix(line, "'=1+1,0,") && strings.Contains(line, ",-1,"), "a process named =1+1, of events with numbers below 0: %s", line)
 }
 
 // refusing is a disk that is full after some bytes.
@@ -156,16 +98,13 @@ func TestFullDisk(t *testing.T) {
 	r := recorded(t)
 	formats := map[string]func(*refusing) error{
 		"csv":      func(w *refusing) error { return CSV(w, r) },
-		"json":     func(w *refusing) error { return JSON(w, r) },
-		"perfetto": func(w *refusing) error { return Perfetto(w, r, PerfettoOptions{}) },
 		"pprof":    func(w *refusing) error { return Pprof(w, r, PprofOptions{At: AtPeak}) },
 		"snapshot": func(w *refusing) error { return TorchSnapshot(w, r, r.Run.Processes[0]) },
 	}
 	for name, write := range formats {
 		for _, left := range []int{0, 100} {
-			if err := write(&refusing{left}); !errors.Is(err, errFull) {
-				t.Errorf("%s with room for %d bytes: %v", name, left, err)
-			}
+			err := write(&refusing{left})
+			assert.That(t, errors.Is(err, errFull), "%s with room for %d bytes: %v", name, left, err)
 		}
 	}
 }

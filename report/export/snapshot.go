@@ -172,7 +172,7 @@ func (s *snapshot) deviceTrace(device int32) {
 	})
 	t.silent = false
 	if t.now != nil {
-		t.entry("snapshot", 0, 0, 0, nil)
+		t.entry("snapshot", 0, 0, 0, 0, nil)
 	}
 	end()
 	s.memories = append(s.memories, m)
@@ -198,8 +198,9 @@ func (s *snapshot) phase() int32 {
 	return noPhase
 }
 
-// entry writes an entry with the frames of an origin; nil means no frames.
-func (t *entries) entry(action string, addr, size, stream int64, from *origin) {
+// entry writes an entry with the frames of an origin; nil means no frames. block is the size of the block where it does not
+// follow from torch's rules, else 0.
+func (t *entries) entry(action string, addr, size, block, stream int64, from *origin) {
 	if t.silent {
 		return
 	}
@@ -212,6 +213,9 @@ func (t *entries) entry(action string, addr, size, stream int64, from *origin) {
 			t.field("addr", addr)
 		}
 		t.field("size", size)
+		if block > 0 {
+			t.field("block_size", block)
+		}
 		t.field("stream", stream)
 		t.field("time_us", t.micros(t.now))
 		t.text("frames")
@@ -239,7 +243,7 @@ func (t *entries) mapped(r mappedRange, a *arenaState) {
 	if a.coalesces {
 		action = "segment_map"
 	}
-	t.entry(action, r.from, r.to-r.from, a.stream, t.own())
+	t.entry(action, r.from, r.to-r.from, 0, a.stream, t.own())
 }
 
 func (t *entries) unmapped(r mappedRange, a *arenaState) {
@@ -247,7 +251,7 @@ func (t *entries) unmapped(r mappedRange, a *arenaState) {
 	if a.coalesces {
 		action = "segment_unmap"
 	}
-	t.entry(action, r.from, r.to-r.from, a.stream, t.own())
+	t.entry(action, r.from, r.to-r.from, 0, a.stream, t.own())
 }
 
 // settings writes the allocator's settings. memprof's own arenas are expandable segments.
@@ -285,7 +289,7 @@ func (s *snapshot) expandable() bool {
 }
 
 func (t *entries) failed(e *trace.Event, free int64) {
-	t.entry("oom", free, e.Requested, e.Stream, &origin{e.Context, t.phase()})
+	t.entry("oom", free, e.Requested, 0, e.Stream, &origin{e.Context, t.phase()})
 }
 
 // writeFrames writes the frames of an origin. Blocks of one origin share the object.

@@ -89,7 +89,11 @@ func (m *memory) block(action string, b *trace.Block) {
 	if own := m.entries.own(); own != nil && action != "alloc" {
 		origin = *own
 	}
-	m.entries.entry(action, b.Alloc.Addr, b.Alloc.Requested, b.Alloc.Stream, &origin)
+	size := int64(0)
+	if action == "alloc" && !m.arenas[b.Alloc.Arena].native {
+		size = b.Alloc.Provided
+	}
+	m.entries.entry(action, b.Alloc.Addr, b.Alloc.Requested, size, b.Alloc.Stream, &origin)
 }
 
 func (m *memory) freed(b *trace.Block) {

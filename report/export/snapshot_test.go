@@ -10,13 +10,12 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/report/reporttest"
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/tracetest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // python3 runs a program on a pickle and returns what it prints; without Python the test is left out.
@@ -27,22 +26,16 @@ func python3(t *testing.T, program string, pickle []byte) []byte {
 		t.Skip("no python3 here to read pickles with")
 	}
 	file := filepath.Join(t.TempDir(), "snapshot.pickle")
-	if err := os.WriteFile(file, pickle, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(file, pickle, 0o644))
 	out, err := exec.Command(interpreter, program, file).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s: %v\n%s", program, err, out)
-	}
+	assert.Must(t, err == nil, "%s: %v\n%s", program, err, out)
 	return out
 }
 
 func snapshotOf(t *testing.T, r *Recording, process *dataset.Process) []byte {
 	t.Helper()
 	var out bytes.Buffer
-	if err := TorchSnapshot(&out, r, process); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, TorchSnapshot(&out, r, process))
 	return out.Bytes()
 }
 
@@ -58,23 +51,15 @@ func TestTorchSnapshot(t *testing.T) {
 func TestTorchSnapshotSamples(t *testing.T) {
 	for _, name := range []string{"alexnet", "resnet50", "gpt2"} {
 		run, err := dataset.Open(filepath.Join("../../samples", name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		r := &Recording{Run: run}
 		result, err := r.analyze(run.Processes[0], analysis.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		var found struct{ Greatest, Final []int64 }
-		if err := json.Unmarshal(python3(t, "testdata/snapshot.py", snapshotOf(t, r, run.Processes[0])), &found); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, json.Unmarshal(python3(t, "testdata/snapshot.py", snapshotOf(t, r, run.Processes[0])), &found))
 		d := &result.Devices[0]
 		got, want := [2]int64{found.Greatest[0], found.Final[0]}, [2]int64{d.MaxT, d.Final.T}
-		if got != want {
-			t.Errorf("%s: greatest and last T %d, want %d", name, got, want)
-		}
+		assert.Equal(t, got, want, "%s: greatest and last T", name)
 	}
 }
 
@@ -104,21 +89,13 @@ func TestPickle(t *testing.T) {
 	want = append(want, false)
 	end()
 	p.ops(opStop)
-	if err := p.out.flush(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, p.out.flush())
 	program := filepath.Join(t.TempDir(), "load.py")
 	text := "import json, pickle, sys\nprint(json.dumps(pickle.load(open(sys.argv[1], 'rb'))))\n"
-	if err := os.WriteFile(program, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(program, []byte(text), 0o644))
 	var got []any
-	if err := json.Unmarshal(python3(t, program, out.Bytes()), &got); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("values (-want +got):\n%s", diff)
-	}
+	assert.NoError(t, json.Unmarshal(python3(t, program, out.Bytes()), &got))
+	assert.Diff(t, want, got, "values")
 }
 
 // What a range of a graph memory sees of its store is a segment, or its blocks would lie nowhere.
@@ -135,9 +112,7 @@ func TestTorchSnapshotAlias(t *testing.T) {
 	dir := t.TempDir()
 	tracetest.WriteRun(t, dir, tracetest.Process{Events: s.events, Texts: s.texts})
 	run, err := dataset.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	var found struct {
 		Greatest, Final []int64
 		Snapshot        struct {
@@ -146,13 +121,9 @@ func TestTorchSnapshotAlias(t *testing.T) {
 			}
 		}
 	}
-	if err := json.Unmarshal(python3(t, "testdata/snapshot.py", snapshotOf(t, &Recording{Run: run}, run.Processes[0])), &found); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, json.Unmarshal(python3(t, "testdata/snapshot.py", snapshotOf(t, &Recording{Run: run}, run.Processes[0])), &found))
 	got := fmt.Sprint(found.Greatest, found.Final, found.Snapshot.Segments)
-	if want := "[3000] [2000] [{4194304 0} {2097152 2048}]"; got != want {
-		t.Errorf("greatest and last T, segments: %s, want %s", got, want)
-	}
+	assert.Equal(t, got, "[3000] [2000] [{4194304 0} {2097152 2048}]", "greatest and last T, segments")
 }
 
 // What the device had free when a request failed is what its own growth read, not what a
@@ -161,7 +132,5 @@ func TestSnapshotTakesReadingsOfArenas(t *testing.T) {
 	m := newMemory(1, func(int32) string { return "" })
 	m.event(&trace.Event{Kind: trace.KindDeviceUsed, Device: 1, Arena: 3, Requested: 80, Provided: 30})
 	m.event(&trace.Event{Kind: trace.KindDeviceUsed, Device: 1, Arena: trace.NoArena, Requested: 80, Provided: 10})
-	if m.free != 50 {
-		t.Errorf("%d free, want 50", m.free)
-	}
+	assert.That(t, m.free == 50, "%d free, want 50", m.free)
 }

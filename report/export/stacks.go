@@ -1,7 +1,6 @@
 package export
 
 import (
-	"slices"
 	"strconv"
 	"strings"
 
@@ -72,11 +71,5 @@ func (s *stackTree) frames(node int64) []frame {
 		frames = append(frames, parseFrame(s.text(n.context)))
 		node = n.parent
 	}
-	return frames
-}
-
-// outermostFirst reverses frames in place and returns them.
-func outermostFirst(frames []frame) []frame {
-	slices.Reverse(frames)
 	return frames
 }

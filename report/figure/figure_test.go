@@ -17,6 +17,7 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/ledger"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // Whatever the course, the reduced one has the same greatest and least values, the same peak
@@ -37,17 +38,13 @@ func TestReduceKeepsPeaks(t *testing.T) {
 		}
 		n := rapid.IntRange(1, 100).Draw(t, "n")
 		reduced := ReducePoints(append([]analysis.Point(nil), points...), n)
-		if len(reduced) > min(n, len(points)) {
-			t.Fatalf("%d points became %d, at most %d wanted", len(points), len(reduced), n)
-		}
+		assert.Must(t, len(reduced) <= min(n, len(points)), "%d points became %d, at most %d wanted", len(points), len(reduced), n)
 		a, b := bounds(points), bounds(reduced)
 		if diff := cmp.Diff(a, b); diff != "" {
 			t.Fatal(diff)
 		}
 		for i := 1; i < len(reduced); i++ {
-			if reduced[i].Start < reduced[i-1].End {
-				t.Fatalf("point %d begins before the last ends", i)
-			}
+			assert.Must(t, reduced[i].Start >= reduced[i-1].End, "point %d begins before the last ends", i)
 		}
 		slice := (points[len(points)-1].Start-points[0].Start)/int64(n) + 1
 		for i := 1; i < len(points); i++ {
@@ -119,9 +116,7 @@ func TestNiceTicks(t *testing.T) {
 		for _, tick := range NiceTicks(test.low, test.high, test.n, test.scale, Fixed) {
 			labels = append(labels, tick.Label)
 		}
-		if got := strings.Join(labels, " "); got != test.want {
-			t.Errorf("ticks of [%v, %v] are %q, want %q", test.low, test.high, got, test.want)
-		}
+		assert.Equal(t, strings.Join(labels, " "), test.want, "ticks of [%v, %v]", test.low, test.high)
 	}
 }
 
@@ -129,9 +124,7 @@ func TestIterationStep(t *testing.T) {
 	for _, test := range []struct{ n, most, want int }{
 		{0, 10, 1}, {10, 10, 1}, {11, 10, 5}, {54, 10, 5}, {59, 10, 10}, {60, 10, 10}, {110, 10, 20}, {300, 10, 50}, {600, 10, 100}, {2000, 10, 200}, {1_000_000, 60, 20000},
 	} {
-		if got := IterationStep(test.n, test.most); got != test.want {
-			t.Errorf("iterationStep(%d, %d) = %d, want %d", test.n, test.most, got, test.want)
-		}
+		assert.Equal(t, IterationStep(test.n, test.most), test.want, "iterationStep(%d, %d)", test.n, test.most)
 	}
 }
 
@@ -146,9 +139,7 @@ func TestWriteFileRemoves(t *testing.T) {
 		}
 		return errFull
 	})
-	if !errors.Is(err, errFull) || !strings.Contains(err.Error(), path) {
-		t.Errorf("%v; want %v and the path", err, errFull)
-	}
+	assert.That(t, errors.Is(err, errFull) && strings.Contains(err.Error(), path), "%v; want %v and the path", err, errFull)
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the half-written file is there: %v", err)
 	}
@@ -157,8 +148,7 @@ func TestWriteFileRemoves(t *testing.T) {
 // Where a float64 has no number between two ticks, there are still no more of them than were asked for.
 func TestNiceTicksFarFromZero(t *testing.T) {
 	for _, low := range []float64{9e15, 9e17, 9e18} {
-		if ticks := NiceTicks(low, low+2048, 10, 1e3, Fixed); len(ticks) == 0 || len(ticks) > 11 {
-			t.Errorf("%d ticks from %v on: %v", len(ticks), low, ticks)
-		}
+		ticks := NiceTicks(low, low+2048, 10, 1e3, Fixed)
+		assert.That(t, len(ticks) != 0 && len(ticks) <= 11, "%d ticks from %v on: %v", len(ticks), low, ticks)
 	}
 }

@@ -14,7 +14,6 @@ type jsonFleet struct {
 	Events    int64        `json:"events"`
 	Recovered int          `json:"recovered"` // processes that did not come to their own end
 	Metrics   []jsonSpread `json:"metrics"`
-	Stages    []jsonStage  `json:"stages"`
 }
 
 type jsonSpread struct {
@@ -39,26 +38,11 @@ type jsonMember struct {
 	Value     *float64 `json:"value"`
 }
 
-type jsonStage struct {
-	First     int64          `json:"first_iteration"`
-	Last      int64          `json:"last_iteration"`
-	Ranks     int            `json:"ranks"`
-	Reserved  *jsonImbalance `json:"reserved"` // null where it is not known
-	Requested *jsonImbalance `json:"requested"`
-	Duration  *jsonImbalance `json:"duration"` // ns
-}
-
-type jsonImbalance struct {
-	Ratio    float64    `json:"ratio"` // greatest divided by the mean
-	Mean     float64    `json:"mean"`
-	Greatest jsonMember `json:"greatest"`
-}
-
-// JSON prints every metric and stage.
+// JSON prints every metric.
 func JSON(w io.Writer, f *Fleet) error {
 	out := jsonFleet{
 		Command: append([]string{}, f.Info.Command...), Hosts: len(f.Hosts), Ranks: len(f.Members), Events: f.Events, Recovered: f.Recovers,
-		Metrics: []jsonSpread{}, Stages: []jsonStage{},
+		Metrics: []jsonSpread{},
 	}
 	for _, s := range f.Spreads() {
 		j := jsonSpread{
@@ -69,9 +53,6 @@ func JSON(w io.Writer, f *Fleet) error {
 			j.Outliers = append(j.Outliers, f.member(m, f.values[s.Metric][m]))
 		}
 		out.Metrics = append(out.Metrics, j)
-	}
-	for _, s := range f.Stages(stages) {
-		out.Stages = append(out.Stages, jsonStage{s.First, s.Last, s.Members, f.imbalance(&s.Reserved), f.imbalance(&s.Requested), f.imbalance(&s.Duration)})
 	}
 	text, err := plain.JSON(out)
 	if err != nil {
@@ -88,11 +69,4 @@ func (f *Fleet) member(at int, value float64) jsonMember {
 		j.Value = &value
 	}
 	return j
-}
-
-func (f *Fleet) imbalance(i *Imbalance) *jsonImbalance {
-	if i.Ratio() == 0 {
-		return nil
-	}
-	return &jsonImbalance{i.Ratio(), i.Mean, f.member(i.Of, i.Most)}
 }

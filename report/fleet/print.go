@@ -14,7 +14,6 @@ import (
 const (
 	mostSpreads  = 11 // rows of the table of spreads
 	mostOutliers = 6
-	stages       = 8
 )
 
 // Text prints the report for a terminal, in at most 60 lines at 100 columns.
@@ -27,11 +26,7 @@ func Markdown(w io.Writer, f *Fleet) error { return layout.WriteMarkdown(w, f.se
 
 func (f *Fleet) sections() []layout.Section {
 	spreads := f.Spreads()
-	sections := []layout.Section{f.head(spreads), f.spreadSection(spreads), f.outlierSection(spreads)}
-	if over := f.Stages(stages); len(over) > 0 {
-		sections = append(sections, f.stageSection(over))
-	}
-	return sections
+	return []layout.Section{f.head(spreads), f.spreadSection(spreads), f.outlierSection(spreads)}
 }
 
 // head says what the fleet is, and the most important.
@@ -66,7 +61,7 @@ func (f *Fleet) head(spreads []Spread) layout.Section {
 			s.Before = append(s.Before, layout.Cell{Text: fmt.Sprintf("Requests failed: %s on average, most by %s (%s)", threeDigits(spread.Mean), f.name(spread.GreatestOf), spread.format(spread.Greatest)), Tone: layout.Failed})
 		}
 	}
-	s.Before = append(s.Before, layout.Note("From the summaries of the recordings; `memprof report --rank N` reads the events of a rank")...)
+	s.Before = append(s.Before, layout.Note("From the summaries of the recordings; `memprof report --process rankN` reads the events of a rank")...)
 	return s
 }
 
@@ -298,28 +293,5 @@ func (f *Fleet) outlierSection(spreads []Spread) layout.Section {
 		return layout.Section{Title: "Outliers", After: layout.Note("none: no rank lies far from the others in any metric")}
 	}
 	s.After = append(s.After, layout.Note(fmt.Sprintf("%s lie far off in some metric", plain.Counted(int64(len(members)), "rank")))...)
-	return s
-}
-
-// stageSection is the imbalance over time.
-func (f *Fleet) stageSection(over []Stage) layout.Section {
-	s := layout.Section{
-		Title: "Imbalance over time: greatest ÷ mean (lower is better)",
-		Columns: []layout.Column{
-			layout.Words("iterations"), layout.Numbers("ranks"), layout.Numbers("reserved"), layout.Words("by"), layout.Numbers("requested"), layout.Words("by"), layout.Numbers("time"), layout.Words("by"),
-		},
-	}
-	for i := range over {
-		stage := &over[i]
-		cells := []string{fmt.Sprintf("%d to %d", stage.First, stage.Last), plain.FormatCount(int64(stage.Members))}
-		for _, of := range []Imbalance{stage.Reserved, stage.Requested, stage.Duration} {
-			if of.Ratio() == 0 {
-				cells = append(cells, plain.Absent, "")
-				continue
-			}
-			cells = append(cells, fmt.Sprintf("%.3f", of.Ratio()), f.Members[of.Of].Process)
-		}
-		s.Rows = append(s.Rows, layout.Row(cells...))
-	}
 	return s
 }

@@ -18,7 +18,7 @@ func JSON(w io.Writer, k *Simulation) error {
 func newJSON(k *Simulation) jsonSimulation {
 	out := jsonSimulation{
 		Model: k.Model, Ranks: k.Ranks, Memory: k.Memory, BytesPerToken: k.BytesPerToken,
-		Load: k.Load, Policies: []jsonPolicy{}, Prefix: []jsonHits{}, Stages: max(1, k.Stages),
+		Load: k.Load, Policies: []jsonPolicy{}, Stages: max(1, k.Stages),
 	}
 	if k.Sampling != "" {
 		out.Sampling = &k.Sampling
@@ -35,9 +35,6 @@ func newJSON(k *Simulation) jsonSimulation {
 	for _, r := range k.Results {
 		out.Policies = append(out.Policies, newJSONPolicy(r))
 	}
-	for _, h := range k.Prefix {
-		out.Prefix = append(out.Prefix, jsonHits{h.Blocks, h.Share})
-	}
 	return out
 }
 
@@ -53,13 +50,6 @@ type jsonSimulation struct {
 	Card          *jsonCard    `json:"card"`
 	Timing        *jsonTiming  `json:"timing"`
 	Policies      []jsonPolicy `json:"policies"`
-	// Prefix is what prefix caches of several sizes find; empty where the content of prompts is not known.
-	Prefix []jsonHits `json:"prefix_cache"`
-}
-
-type jsonHits struct {
-	Blocks int64   `json:"blocks"`
-	Found  float64 `json:"found"` // share of the tokens of all prompts
 }
 
 // jsonKind is layers that keep the same; held and needed are bytes in the mean.
@@ -140,29 +130,6 @@ type jsonPolicy struct {
 	SwappedIn   int64       `json:"swapped_in"`
 	Kinds       []jsonKind  `json:"kinds"` // of layers; empty but under hybrid and uniform
 	Sharing     jsonSharing `json:"sharing"`
-	Map         *jsonMap    `json:"map"`
-}
-
-type jsonMap struct {
-	Step      int64          `json:"step"`
-	BlockSize int            `json:"block_size"`
-	Count     int64          `json:"block_count"`
-	Sequences []jsonSequence `json:"sequences"`
-	Blocks    []jsonBlock    `json:"blocks"`
-}
-
-type jsonSequence struct {
-	Request  int64   `json:"request"`
-	Sequence int64   `json:"sequence"`
-	Tokens   int     `json:"tokens"`
-	Table    []int32 `json:"table"`
-}
-
-type jsonBlock struct {
-	References int32 `json:"references"`
-	Filled     int32 `json:"filled"`
-	Cached     bool  `json:"cached"`
-	Null       bool  `json:"null"`
 }
 
 func newJSONPolicy(r *kvcache.Result) jsonPolicy {
@@ -189,16 +156,6 @@ func newJSONPolicy(r *kvcache.Result) jsonPolicy {
 	}
 	if r.Steps > 0 {
 		out.Mean = &jsonShares{m.Token, m.Reserve, m.Internal, external(m), m.Rounding, m.Fragmented, m.Idle, m.Cached, m.Null}
-	}
-	if r.Map == nil {
-		return out
-	}
-	out.Map = &jsonMap{Step: r.Map.Step, BlockSize: r.Map.BlockSize, Count: r.Map.Count, Sequences: []jsonSequence{}, Blocks: []jsonBlock{}}
-	for _, q := range r.Map.Sequences {
-		out.Map.Sequences = append(out.Map.Sequences, jsonSequence{q.Request, q.Sequence, q.Tokens, append([]int32{}, q.Table...)})
-	}
-	for _, b := range r.Map.Blocks {
-		out.Map.Blocks = append(out.Map.Blocks, jsonBlock{b.References, b.Filled, b.Cached, b.Null})
 	}
 	return out
 }

@@ -33,19 +33,3 @@ func kindsSection(k *Simulation) (layout.Section, bool) {
 	}
 	return s, len(s.Rows) > 0
 }
-
-// prefixSection is the hit rate over the size of a prefix cache.
-func prefixSection(k *Simulation) layout.Section {
-	s := layout.Section{
-		Title:   "Prefix cache by size",
-		Columns: []layout.Column{layout.Numbers("memory"), layout.Numbers("blocks"), layout.Numbers("found tokens")},
-		After: layout.Row("found: share of the tokens of all prompts, least recently used blocks evicted first,",
-			"requests one after the other: running requests hold blocks and leave less"),
-	}
-	slots := k.Memory / k.BytesPerToken
-	for _, h := range k.Prefix {
-		line := layout.Row(plain.FormatSize(int64(float64(h.Blocks)/float64(k.Prefix[len(k.Prefix)-1].Blocks)*8*float64(slots*k.BytesPerToken))), plain.FormatCount(h.Blocks), plain.FormatPercent(h.Share))
-		s.Rows = append(s.Rows, line)
-	}
-	return s
-}

@@ -7,12 +7,10 @@ import (
 	"io"
 	"math"
 	"strconv"
-	"strings"
 
 	"github.com/memprof/memprof/analysis/kvcache"
 	"github.com/memprof/memprof/analysis/kvcache/models"
 	"github.com/memprof/memprof/analysis/kvcache/serving"
-	"github.com/memprof/memprof/analysis/kvcache/stores"
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/layout"
 )
@@ -29,8 +27,6 @@ type Simulation struct {
 	Timing        *serving.Timing   // nil: steps of constant time, or recorded ones
 	Results       []*kvcache.Result // of each policy one, or one for each rate
 	Stages        int               // GPUs that the layers are divided over; 0 or 1: one
-	Prefix        []stores.Hits     // of prefix caches of several sizes; nil where content is not known
-	duration      int64             // of the whole job, ns, that a recorded course is drawn over; 0: not known
 }
 
 // Text writes the simulation for a terminal. It fails only if w does.
@@ -73,9 +69,6 @@ func sections(k *Simulation) []layout.Section {
 	if k.Card != nil {
 		sections = append(sections, cardSection(k))
 	}
-	if k.Ranks > 1 || k.Stages > 1 {
-		sections = append(sections, ranksSection(k))
-	}
 	if s, any := servedSection(k); any {
 		sections = append(sections, s)
 	}
@@ -87,14 +80,6 @@ func sections(k *Simulation) []layout.Section {
 	sections = append(sections, requestsSection(k))
 	if s, any := sharingSection(k); any {
 		sections = append(sections, s)
-	}
-	if len(k.Prefix) > 0 {
-		sections = append(sections, prefixSection(k))
-	}
-	for _, r := range k.Results {
-		if r.Map != nil {
-			sections = append(sections, blockMapSections(r)...)
-		}
 	}
 	return sections
 }
@@ -109,23 +94,6 @@ func cardSection(k *Simulation) layout.Section {
 		s.Rows = append(s.Rows, layout.Row(part.name, plain.FormatSize(part.bytes), plain.FormatPercent(plain.Ratio(part.bytes, c.Total))))
 	}
 	s.Total = layout.Row("= GPU", plain.FormatSize(c.Total), plain.FormatPercent(plain.Ratio(c.Total, c.Total)))
-	return s
-}
-
-// ranksSection has a row for each rank. All have the same numbers, because they share one block table.
-func ranksSection(k *Simulation) layout.Section {
-	s := layout.Section{
-		Title:   "GPUs",
-		Columns: []layout.Column{layout.Numbers("rank"), layout.Numbers("KV cache"), layout.Numbers("bytes per token"), layout.Numbers("slots")},
-		After:   layout.Note("all ranks use the same block table; each stores its own heads of every token"),
-	}
-	if k.Stages > 1 {
-		s.After = layout.Note(fmt.Sprintf("%d stages of %s; each rank stores its own heads of its own layers, and the largest stage bounds all", k.Stages, plain.Counted(int64(k.Ranks), "GPU")))
-	}
-	for rank := range k.Ranks * max(1, k.Stages) {
-		s.Rows = append(s.Rows, layout.Row(strconv.Itoa(rank), plain.FormatSize(k.Memory), plain.FormatCount(k.BytesPerToken), plain.FormatCount(k.Memory/k.BytesPerToken)))
-	}
-	s.Elide(8, 4)
 	return s
 }
 
@@ -221,42 +189,4 @@ func shareOfBlocks(blocks float64, r *kvcache.Result) float64 {
 		return math.NaN()
 	}
 	return blocks / r.LogicalBlocks
-}
-
-// blockMapSections list the sequences with their block tables, and the physical blocks in use.
-func blockMapSections(r *kvcache.Result) []layout.Section {
-	m := r.Map
-	tables := layout.Section{
-		Title:   fmt.Sprintf("Block tables of %s after step %s", r.Policy, plain.FormatCount(m.Step)),
-		Columns: []layout.Column{layout.Numbers("request"), layout.Numbers("sequence"), layout.Numbers("tokens"), layout.Words("physical blocks")},
-	}
-	for _, q := range m.Sequences {
-		blocks := make([]string, 0, len(q.Table))
-		for _, b := range q.Table {
-			blocks = append(blocks, strconv.Itoa(int(b)))
-		}
-		tables.Rows = append(tables.Rows, layout.Row(plain.FormatCount(q.Request), plain.FormatCount(q.Sequence), plain.FormatCount(int64(q.Tokens)),
-			plain.Shorten(strings.Join(blocks, " "), 64)))
-	}
-	tables.Elide(12, 6)
-	blocks := layout.Section{
-		Title:   "Physical blocks",
-		Columns: []layout.Column{layout.Numbers("block"), layout.Numbers("references"), layout.Numbers("filled"), layout.Words("state")},
-	}
-	for i, b := range m.Blocks {
-		state := "used"
-		switch {
-		case b.Null:
-			state = "null"
-		case b.References == 0 && b.Cached:
-			state = "cached"
-		case b.References == 0:
-			continue
-		case b.References > 1:
-			state = "shared"
-		}
-		blocks.Rows = append(blocks.Rows, layout.Row(plain.FormatCount(int64(i)), plain.FormatCount(int64(b.References)), fmt.Sprintf("%d/%d", b.Filled, m.BlockSize), state))
-	}
-	blocks.Elide(12, 6)
-	return []layout.Section{tables, blocks}
 }

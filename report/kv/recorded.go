@@ -11,7 +11,6 @@ import (
 	"github.com/memprof/memprof/analysis/kvcache"
 	"github.com/memprof/memprof/analysis/kvcache/models"
 	"github.com/memprof/memprof/analysis/plain"
-	"github.com/memprof/memprof/report/figure"
 	"github.com/memprof/memprof/report/layout"
 )
 
@@ -75,9 +74,6 @@ func RecordedSections(d *analysis.DeviceResult) []layout.Section {
 		if s, any := sharingSection(k); any {
 			sections = append(sections, s)
 		}
-		if kv.Recorded.Map != nil {
-			sections = append(sections, blockMapSections(kv.Recorded)...)
-		}
 	}
 	return sections
 }
@@ -101,29 +97,6 @@ func recordedBatch(kv *kv.Result) string {
 
 func recordedBeams(kv *kv.Result) string {
 	return fmt.Sprintf("%d beams share each prompt: each beam is a sequence with its own copy of the prompt", kv.Beams)
-}
-
-// RecordedFigures are the bars, the course over the whole job and the block map of each KV cache that an engine reported.
-func RecordedFigures(r *analysis.Result, d *analysis.DeviceResult) []figure.Figure {
-	var figures []figure.Figure
-	for i, k := range simulationsOf(d) {
-		name := "kv"
-		if i > 0 {
-			name = fmt.Sprintf("kv%d", i+1)
-		}
-		bars := barsFigure(k)
-		bars.Name, bars.Subtitle = name+"-policies", recordedLine(d.KV[i])+" · "+recordedBatch(d.KV[i])
-		k.duration = r.Duration
-		course := courseFigure(k, k.Results[0])
-		course.Name = name + "-course"
-		figures = append(figures, bars, course)
-		if k.Results[0].Map != nil {
-			blocks := blockMapFigure(k, k.Results[0])
-			blocks.Name = name + "-blocks"
-			figures = append(figures, blocks)
-		}
-	}
-	return figures
 }
 
 // JSONRecorded is a KV cache that an engine reported, with the fields of a simulated one. The first of

@@ -3,18 +3,12 @@ package kv
 import (
 	"cmp"
 	"fmt"
-	"image/color"
 	"math"
 	"slices"
 	"strconv"
 
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
-
 	"github.com/memprof/memprof/analysis/kvcache"
 	"github.com/memprof/memprof/analysis/plain"
-	"github.com/memprof/memprof/report/figure"
 	"github.com/memprof/memprof/report/layout"
 )
 
@@ -81,7 +75,7 @@ func servedSection(k *Simulation) (layout.Section, bool) {
 func timingLine(k *Simulation) string {
 	t := k.Timing
 	if t == nil {
-		return "time of steps: constant, whatever they compute (--step-time)"
+		return "time of steps: constant, whatever they compute (--timing)"
 	}
 	line := "time of steps: "
 	if t.Name != "" {
@@ -117,81 +111,4 @@ func seconds(v float64) string {
 		return figures3(v) + " s"
 	}
 	return figures3(1000*v) + " ms"
-}
-
-// policyColors tell policies apart, also for readers who see fewer colours; the dashes do, too.
-var policyColors = []color.NRGBA{figure.RequestedColor, figure.ExternalColor, figure.InternalColor, figure.PendingColor, cachedColor, figure.FaintInkColor}
-
-// styleOf is the line of the i-th policy.
-func styleOf(i int) draw.LineStyle {
-	sty := draw.LineStyle{Color: policyColors[i%len(policyColors)], Width: 2}
-	if n := i % 4; n > 0 {
-		sty.Dashes = [][]vg.Length{{8, 3}, {3, 3}, {10, 3, 3, 3}}[n-1]
-	}
-	return sty
-}
-
-// latencyFigure is figure 12 of the vLLM paper: the mean latency over the rate, a line for each policy.
-func latencyFigure(k *Simulation) figure.Figure {
-	f := figure.Figure{Name: "latency", Title: titleOf(k), Subtitle: lineOf(k) + " · mean latency, from arrival to the last token by generated token"}
-	lines := map[string][]*kvcache.Result{}
-	var policies []string
-	greatest, highest := 0.0, 0.0
-	for _, r := range k.Results {
-		if r.Served == nil || math.IsNaN(r.Served.Latency.Mean) {
-			continue
-		}
-		name := r.Policy
-		if lines[name] == nil {
-			policies = append(policies, name)
-			f.Legend = append(f.Legend, figure.Stroke(styleOf(len(policies)-1), name))
-		}
-		lines[name] = append(lines[name], r)
-		greatest, highest = max(greatest, r.Rate), max(highest, r.Served.Latency.Mean)
-	}
-	if len(policies) == 0 {
-		f.Body = figure.Message("nothing to draw: no request finished")
-		return f
-	}
-	// Beyond what a policy sustains the latency is that of the queue, which grows as long as requests arrive: as
-	// in the paper the axis ends at 1 s a token.
-	top := min(highest*1.05, 1)
-	f.Body = func(c draw.Canvas) {
-		p := figure.NewAxes()
-		p.X.Min, p.X.Max = 0, greatest*1.02
-		p.X.Tick.Marker = figure.NiceTicks(0, p.X.Max, 8, 1, figure.Fixed)
-		p.X.Label.Text = "requests a second"
-		p.Y.Min, p.Y.Max = 0, top
-		p.Y.Tick.Marker = figure.NiceTicks(0, top, 8, 1, figure.Fixed)
-		p.Y.Label.Text = "latency (s a token)"
-		p.Add(figure.Grid{})
-		for i, policy := range policies {
-			p.Add(latencyLine{lines[policy], styleOf(i)})
-		}
-		figure.DrawTimePlot(c, p)
-	}
-	return f
-}
-
-// latencyLine draws the latency of one policy.
-type latencyLine struct {
-	results []*kvcache.Result
-	style   draw.LineStyle
-}
-
-func (l latencyLine) Plot(c draw.Canvas, p *plot.Plot) {
-	x, y := p.Transforms(&c)
-	var points []vg.Point
-	sorted := slices.SortedFunc(slices.Values(l.results), func(a, b *kvcache.Result) int { return cmp.Compare(a.Rate, b.Rate) })
-	for _, r := range sorted {
-		points = append(points, vg.Point{X: x(r.Rate), Y: y(r.Served.Latency.Mean)})
-	}
-	for _, line := range c.ClipLinesXY(points) {
-		c.StrokeLines(l.style, line)
-	}
-	for _, at := range points {
-		if c.Contains(at) {
-			c.DrawGlyph(draw.GlyphStyle{Color: l.style.Color, Radius: 3, Shape: draw.CircleGlyph{}}, at)
-		}
-	}
 }

@@ -24,25 +24,6 @@ func WriteMarkdown(w io.Writer, sections ...Section) error {
 	return err
 }
 
-// WriteMarkdownList writes sections without tables as short as it goes: the first line of each, then its other
-// lines as a list. It fails only if w does.
-func WriteMarkdownList(w io.Writer, sections ...Section) error {
-	var out bytes.Buffer
-	for i, s := range sections {
-		if i > 0 {
-			out.WriteByte('\n')
-		}
-		for k, c := range s.Before {
-			if k > 0 {
-				out.WriteString("- ")
-			}
-			out.WriteString(markdownCell(c) + "\n")
-		}
-	}
-	_, err := w.Write(out.Bytes())
-	return err
-}
-
 func markdownSection(out *bytes.Buffer, s Section, level string) {
 	if s.Title != "" {
 		out.WriteString(level + plain.Markdown(s.Title) + "\n\n")

@@ -1,6 +1,7 @@
 package layout
 
 import (
+	"math"
 	"slices"
 	"strings"
 
@@ -30,6 +31,9 @@ func (p printer) fits(s Section) bool {
 // first column.
 func (p printer) narrow(s Section) {
 	width := max(p.Width, narrowest)
+	if p.Width <= 0 {
+		width = math.MaxInt
+	}
 	widths := columnWidths(s)
 	room := func(columns []int) int {
 		total := -2
@@ -107,7 +111,9 @@ func (p printer) columns(s Section, columns, widths []int) {
 		rule[i] = Cell{strings.Repeat("─", widths[i]), Faint}
 	}
 	line(head)
-	line(rule)
+	if !s.Open {
+		line(rule)
+	}
 	for _, r := range s.Rows {
 		line(r)
 	}

@@ -47,6 +47,7 @@ type Section struct {
 	Total   []Cell   // nil, or a last row below a rule
 	After   []Cell   // lines below the table
 
+	Open    bool // the table has no frame, and no rule below its names
 	Heading bool // heads the sections up to the next heading: a title and notes, no table
 
 	AtPins bool // a page shows this for the pinned instant in a way of its own

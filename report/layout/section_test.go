@@ -6,9 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/memprof/memprof/analysis/plain"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // A table that is too wide even without its frame is divided, each part with the first column.
@@ -28,16 +27,12 @@ func TestDividedTable(t *testing.T) {
 		"a rathe…n and on  0,000,000  1,000,000  2,000,000  3,000,000  4,000,000",
 	}
 	lines := strings.Split(out.String(), "\n")
-	if diff := cmp.Diff(want, lines[:3]); diff != "" {
-		t.Errorf("first part (-want +got):\n%s", diff)
-	}
-	if got := strings.Count(out.String(), "a rathe…n and on"); got != 3 {
-		t.Errorf("%d parts, want 3:\n%s", got, out.String())
-	}
+	assert.Diff(t, want, lines[:3], "first part")
+	got := strings.Count(out.String(), "a rathe…n and on")
+	assert.That(t, got == 3, "%d parts, want 3:\n%s", got, out.String())
 	for i := range 12 {
-		if n := fmt.Sprintf("%d,000,000", i); strings.Count(out.String(), " "+n) != 1 {
-			t.Errorf("%s is there %d times", n, strings.Count(out.String(), " "+n))
-		}
+		n := fmt.Sprintf("%d,000,000", i)
+		assert.That(t, strings.Count(out.String(), " "+n) == 1, "%s is there %d times", n, strings.Count(out.String(), " "+n))
 	}
 }
 
@@ -57,13 +52,9 @@ func TestElide(t *testing.T) {
 		table.Elide(test.head, test.tail)
 		var got []string
 		for _, r := range table.Rows {
-			if len(r) != 2 {
-				t.Errorf("a row of %d cells", len(r))
-			}
+			assert.That(t, len(r) == 2, "a row of %d cells", len(r))
 			got = append(got, r[0].Text+r[1].Text)
 		}
-		if strings.Join(got, " ") != test.want {
-			t.Errorf("%d rows: %q, want %q", test.rows, strings.Join(got, " "), test.want)
-		}
+		assert.Equal(t, strings.Join(got, " "), test.want, "%d rows", test.rows)
 	}
 }

@@ -66,7 +66,7 @@ func (p printer) section(s Section) {
 	case s.Heading:
 		p.rule(s)
 	case len(s.Columns) == 0:
-	case p.fits(s):
+	case p.fits(s) && !s.Open:
 		p.table(s)
 	default:
 		p.narrow(s)

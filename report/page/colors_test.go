@@ -11,6 +11,7 @@ import (
 	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/report/figure"
 	"github.com/memprof/memprof/report/reporttest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // leastDistance is how far apart colours have to be that appear together, in CIELAB.
@@ -20,9 +21,7 @@ const leastDistance = 10
 func colorsOf(t testing.TB, dark bool) map[string]color.NRGBA {
 	t.Helper()
 	style, err := content.ReadFile("html/style.css")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	light, rest, _ := strings.Cut(string(style), `:root[data-theme="dark"]`)
 	text := light
 	if dark {
@@ -63,9 +62,7 @@ func TestColorsAreToldApart(t *testing.T) {
 				}
 			}
 			t.Logf("%s, dark %v: the nearest are %s, %.1f apart", chart, dark, worst, least)
-			if least < leastDistance {
-				t.Errorf("%s, dark %v: %s are %.1f apart, want at least %d", chart, dark, worst, least, leastDistance)
-			}
+			assert.That(t, least >= leastDistance, "%s, dark %v: %s are %.1f apart, want at least %d", chart, dark, worst, least, leastDistance)
 		}
 	}
 }
@@ -74,9 +71,7 @@ func TestColorsAreToldApart(t *testing.T) {
 func TestColorDistance(t *testing.T) {
 	red, green := color.NRGBA{0xb5, 0x65, 0x30, 255}, color.NRGBA{0x7c, 0x7c, 0x2b, 255}
 	d, vision := reporttest.ColorDistance(red, green)
-	if vision == "all" || d > 12 {
-		t.Errorf("%.1f apart at least, %s", d, vision)
-	}
+	assert.That(t, vision != "all" && d <= 12, "%.1f apart at least, %s", d, vision)
 	if d, _ := reporttest.ColorDistance(color.NRGBA{0, 0, 0, 255}, color.NRGBA{255, 255, 255, 255}); d < 99 || d > 101 {
 		t.Errorf("black and white are %.1f apart", d)
 	}
@@ -90,9 +85,7 @@ func TestColorsOfPlots(t *testing.T) {
 		"stranded": figure.StrandedColor, "reusable": figure.ReusableColor, "reserve": figure.ReserveColor,
 	}
 	script, err := content.ReadFile("html/device.js")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	for category, drawn := range figure.CategoryColors {
 		name := "series-7"
 		if found := regexp.MustCompile(`\['` + category.String() + `', (\d)\]`).FindSubmatch(script); found != nil {
@@ -100,13 +93,9 @@ func TestColorsOfPlots(t *testing.T) {
 		} else if category != attribution.NoCategory {
 			t.Errorf("the page has no colour for %s", category)
 		}
-		if colors[name] != drawn {
-			t.Errorf("%s is %v in plots, %v on the page", category, drawn, colors[name])
-		}
+		assert.That(t, colors[name] == drawn, "%s is %v in plots, %v on the page", category, drawn, colors[name])
 	}
 	for name, drawn := range plots {
-		if colors[name] != drawn {
-			t.Errorf("%s is %v in plots, %v on the page", name, drawn, colors[name])
-		}
+		assert.That(t, colors[name] == drawn, "%s is %v in plots, %v on the page", name, drawn, colors[name])
 	}
 }

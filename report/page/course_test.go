@@ -9,6 +9,7 @@ import (
 	"github.com/memprof/memprof/analysis/iterations"
 	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/report/reporttest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // Joining points keeps the least and the greatest, also of C that is not always known.
@@ -49,9 +50,7 @@ func TestPageLevels(t *testing.T) {
 		for i := range least {
 			low, high = min(low, least[i]), max(high, most[i])
 		}
-		if low != -1 || high != 1<<40 {
-			t.Errorf("a level of %d points goes from %d to %d", level.Start.count, low, high)
-		}
+		assert.That(t, low == -1 && high == 1<<40, "a level of %d points goes from %d to %d", level.Start.count, low, high)
 	}
 	if diff := cmp.Diff([]int{10_000, 2500, 625, 157}, counts); diff != "" {
 		t.Error(diff)
@@ -76,7 +75,6 @@ func TestIterationRows(t *testing.T) {
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(row{})); diff != "" {
 		t.Error(diff)
 	}
-	if n := len(iterationRows(list, 4096)); n != 100 {
-		t.Errorf("%d lines of 100 iterations", n)
-	}
+	n := len(iterationRows(list, 4096))
+	assert.That(t, n == 100, "%d lines of 100 iterations", n)
 }

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/memprof/memprof/report/reporttest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // TestDense: text for any data is UTF-8 without a character that HTML alters, at most 8 bytes for 7.
@@ -19,30 +20,23 @@ func TestDense(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		data := rapid.SliceOf(rapid.OneOf(rapid.Byte(), rapid.SampledFrom([]byte{0, 13, 26, 30, 60, 128, 255}))).Draw(t, "data")
 		text := dense(data)
-		if !utf8.ValidString(text) || strings.ContainsAny(text, "\x00\r<") {
-			t.Fatalf("%q is not safe in HTML", text)
-		}
-		if len(text) > denseLen(len(data)) {
-			t.Fatalf("%d bytes of text for %d, want at most %d", len(text), len(data), denseLen(len(data)))
-		}
+		assert.Must(t, utf8.ValidString(text) && !strings.ContainsAny(text, "\x00\r<"), "%q is not safe in HTML", text)
+		assert.Must(t, len(text) <= denseLen(len(data)), "%d bytes of text for %d, want at most %d", len(text), len(data), denseLen(len(data)))
 	})
 	random := rand.New(rand.NewPCG(1, 2))
 	data := make([]byte, 7000)
 	for i := range data {
 		data[i] = byte(random.Uint32())
 	}
-	if n := len(dense(data)); n > 8001 {
-		t.Errorf("%d bytes of text for 7,000 random ones, want at most 8,001", n)
-	}
+	n := len(dense(data))
+	assert.That(t, n <= 8001, "%d bytes of text for 7,000 random ones, want at most 8,001", n)
 }
 
 // densePage is a page with an element for each of data, whose script writes what it reads of them, in hexadecimal.
 func densePage(t *testing.T, data [][]byte) []byte {
 	t.Helper()
 	code, err := content.ReadFile("html/dense.js")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	var page bytes.Buffer
 	page.WriteString("<!doctype html>\n<meta charset=\"utf-8\">\n<title>data</title>\n<main></main>\n")
 	for i, d := range data {
@@ -108,7 +102,6 @@ func TestDenseInBrowser(t *testing.T) {
 		latin = utf8.AppendRune(latin, rune(c))
 	}
 	b.Open(latin)
-	if got, _ := b.Eval("found").(string); !strings.Contains(got, "the page was altered") {
-		t.Errorf("of a page in another encoding %.200s is read", got)
-	}
+	got, _ := b.Eval("found").(string)
+	assert.That(t, strings.Contains(got, "the page was altered"), "of a page in another encoding %.200s is read", got)
 }

@@ -15,19 +15,15 @@ import (
 // builder makes the data of a page, again with fewer keyframes if the page is too long.
 type builder struct {
 	page   *Page
-	frames map[*analysis.DeviceResult][]int // indices of the kept keyframes
+	frames map[*analysis.DeviceResult][]keyframes.Frame // the kept keyframes
 }
 
 func newBuilder(p *Page) *builder {
-	b := &builder{page: p, frames: map[*analysis.DeviceResult][]int{}}
+	b := &builder{page: p, frames: map[*analysis.DeviceResult][]keyframes.Frame{}}
 	for _, r := range p.Results {
 		for i := range r.Devices {
-			d := &r.Devices[i]
-			if d.Keyframes == nil {
-				continue
-			}
-			for at := range d.Keyframes.Frames {
-				b.frames[d] = append(b.frames[d], at)
+			if d := &r.Devices[i]; d.Keyframes != nil {
+				b.frames[d] = d.Keyframes.Frames
 			}
 		}
 	}
@@ -44,27 +40,12 @@ func (b *builder) thin() bool {
 			if len(b.frames[d]) <= fewestFrames {
 				continue
 			}
-			kept := everySecond(d.Keyframes.Frames, b.frames[d])
+			kept := keyframes.EverySecond(b.frames[d])
 			thinned = thinned || len(kept) < len(b.frames[d])
 			b.frames[d] = kept
 		}
 	}
 	return thinned
-}
-
-// everySecond drops every second of the frames at some places that are not essential.
-func everySecond(frames []keyframes.Frame, places []int) []int {
-	var kept []int
-	spare := 0
-	for _, at := range places {
-		if !frames[at].Essential() {
-			if spare++; spare%2 != 0 {
-				continue
-			}
-		}
-		kept = append(kept, at)
-	}
-	return kept
 }
 
 // The data of the page. Sizes are bytes, times nanoseconds; names are cleaned and shortened.
@@ -191,22 +172,24 @@ const oomsShown = 64
 
 // tilesOf returns the numbers at the top.
 func tilesOf(d *analysis.DeviceResult) []tile {
-	share := func(bytes int64) string {
-		return plain.FormatPercent(plain.Ratio(bytes, d.Peak.R)) + " of reserved"
-	}
-	tiles := []tile{
-		{Name: "Reserved at the peak", Value: plain.FormatSize(d.Peak.R), Note: "physical memory"},
-		{Name: "Requested at the peak", Value: plain.FormatSize(d.Peak.T), Note: share(d.Peak.T)},
-	}
-	if d.Chunks == nil {
-		tiles = append(tiles, tile{Name: "Not requested", Value: plain.FormatSize(d.Peak.R - d.Peak.T - d.Peak.Pending), Note: "native allocator"})
-	} else {
-		tiles = append(tiles,
-			tile{Name: "External", Value: plain.FormatSize(d.Peak.External), Note: share(d.Peak.External), Tone: toneOf(plain.Ratio(d.Peak.External, d.Peak.R))},
-			tile{Name: "Internal", Value: plain.FormatSize(d.Peak.Internal()), Note: share(d.Peak.Internal()), Tone: toneOf(plain.Ratio(d.Peak.Internal(), d.Peak.R))},
-			tile{Name: "Reusable", Value: plain.FormatSize(d.Peak.Reusable), Note: share(d.Peak.Reusable)},
-			tile{Name: "Reserve", Value: plain.FormatSize(d.Peak.Reserve), Note: share(d.Peak.Reserve)},
-		)
+	tiles := []tile{{Name: "Reserved at the peak", Value: plain.FormatSize(d.Peak.R), Note: "physical memory"}}
+	for _, t := range []struct {
+		name  string
+		bytes int64 // -1 where it is not known
+		waste bool
+	}{
+		{"Requested at the peak", d.Peak.T, false}, {"Not requested", cmp.Or(d.Peak.NotRequested, -1), false},
+		{"External", d.Chunks.Known(d.Peak.External), true}, {"Internal", d.Peak.Internal(), true},
+		{"Reusable", d.Chunks.Known(d.Peak.Reusable), false}, {"Reserve", d.Chunks.Known(d.Peak.Reserve), false},
+	} {
+		share := plain.Ratio(t.bytes, d.Peak.R)
+		of := tile{Name: t.name, Value: plain.FormatSize(t.bytes), Note: plain.FormatPercent(share) + " of reserved"}
+		if t.waste && share >= 0.1 {
+			of.Tone = "warned"
+		}
+		if t.bytes >= 0 {
+			tiles = append(tiles, of)
+		}
 	}
 	if b := d.Account; b != nil && b.UsedPeak >= 0 {
 		note := "maximum while the job ran"
@@ -224,14 +207,6 @@ func tilesOf(d *analysis.DeviceResult) []tile {
 		tiles = append(tiles, tile{Name: "Failed requests", Value: plain.FormatCount(d.OOMCount), Note: "out of memory", Tone: "failed"})
 	}
 	return tiles
-}
-
-// toneOf marks a share of waste from 10 % up.
-func toneOf(share float64) string {
-	if share >= 0.1 {
-		return "warned"
-	}
-	return ""
 }
 
 func newArenas(r *analysis.Result) []arenaData {

@@ -6,7 +6,6 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/keyframes"
-	"github.com/memprof/memprof/analysis/ledger"
 )
 
 // Exact events have a pack of their own, which the page reads after it is shown. A time is in microseconds there.
@@ -56,7 +55,7 @@ func (b *builder) exactPack() []byte {
 			if len(process.Spans) == 0 {
 				process.times(&p, k.Exact)
 			}
-			process.Devices = append(process.Devices, newExact(&p, k.Exact, r, nil))
+			process.Devices = append(process.Devices, newExact(&p, k.Exact, r))
 			any = true
 		}
 		out.Processes = append(out.Processes, process)
@@ -90,7 +89,7 @@ type (
 	lastOfSort struct{ units, extra int64 }
 )
 
-func newExact(p *pack, x *keyframes.Exact, r, whole *analysis.Result) *exactDevice {
+func newExact(p *pack, x *keyframes.Exact, r *analysis.Result) *exactDevice {
 	w := newExactRows(x, r)
 	for i := range w.rows {
 		w.add(&w.rows[i])
@@ -105,8 +104,7 @@ func newExact(p *pack, x *keyframes.Exact, r, whole *analysis.Result) *exactDevi
 		}
 		return p.shortest(values)
 	}
-	place := placesOf(r, whole)
-	out.Arena = of(func(s *sortOf) int64 { return place[s.arena] })
+	out.Arena = of(func(s *sortOf) int64 { return int64(s.arena) })
 	out.Kind = of(func(s *sortOf) int64 { return s.kind })
 	out.Requested = of(func(s *sortOf) int64 { return s.requested })
 	out.Origin = of(func(s *sortOf) int64 { return int64(s.origin) })
@@ -170,18 +168,6 @@ func (w *exactRows) sortAt(s *keyframes.Stretch) int {
 	return at
 }
 
-// placesOf are the places that the arenas of a result have in the result of the whole process, nil for itself.
-func placesOf(r, whole *analysis.Result) []int64 {
-	if whole == nil {
-		whole = r
-	}
-	places := make([]int64, len(r.Arenas))
-	for i := range r.Arenas {
-		places[i] = int64(slices.IndexFunc(whole.Arenas, func(a ledger.Info) bool { return a.ID == r.Arenas[i].ID }))
-	}
-	return places
-}
-
 // divisor is the greatest common divisor of a and b, a itself if b is 0.
 func divisor(a, b int64) int64 {
 	for b != 0 {
@@ -203,16 +189,15 @@ type servedEvents struct {
 	exactProcess
 	Device *exactDevice `json:"device"`
 	Names  namesData    `json:"names"`
-	Arenas []arenaData  `json:"arenas"` // of the process, as far as the server has read
+	Arenas []arenaData  `json:"arenas"` // of the part that was read
 	Event  int64        `json:"event"`  // which was asked for
 }
 
 // Events is the pack with the exact events of a device of a result of some events, and the event that was asked for.
-// Arenas are numbered as in the result of the whole process.
-func Events(r *analysis.Result, d *analysis.DeviceResult, event int64, whole *analysis.Result) []byte {
+func Events(r *analysis.Result, d *analysis.DeviceResult, event int64) []byte {
 	var p pack
-	out := servedEvents{exactProcess: exactProcess{Spans: [][2]int64{}, Devices: []*exactDevice{}}, Arenas: newArenas(whole), Event: event}
+	out := servedEvents{exactProcess: exactProcess{Spans: [][2]int64{}, Devices: []*exactDevice{}}, Arenas: newArenas(r), Event: event}
 	out.times(&p, d.Keyframes.Exact)
-	out.Device, out.Names = newExact(&p, d.Keyframes.Exact, r, whole), newNames(&p, d.Keyframes)
+	out.Device, out.Names = newExact(&p, d.Keyframes.Exact, r), newNames(&p, d.Keyframes)
 	return p.finish(out)
 }

@@ -65,11 +65,7 @@ type namesData struct {
 // frameWidth is the most columns of a frame or of a module's path.
 const frameWidth = 160
 
-func newKeyframes(p *pack, k *keyframes.Result, r *analysis.Result, kept []int) *keyframesData {
-	frames := make([]keyframes.Frame, len(kept))
-	for i, at := range kept {
-		frames[i] = k.Frames[at]
-	}
+func newKeyframes(p *pack, k *keyframes.Result, r *analysis.Result, frames []keyframes.Frame) *keyframesData {
 	of := func(value func(*keyframes.Frame) int64) packed { return columnOf(p, frames, value) }
 	out := &keyframesData{
 		IterationsEach: k.IterationsEach, EventsEach: k.EventsEach, GrowthsEach: k.GrowthsEach, Of: len(k.Frames),
@@ -84,19 +80,20 @@ func newKeyframes(p *pack, k *keyframes.Result, r *analysis.Result, kept []int) 
 		NotRequested: of(func(f *keyframes.Frame) int64 { return f.At.NotRequested }), Live: of(func(f *keyframes.Frame) int64 { return f.At.Live }),
 		Paused: of(func(f *keyframes.Frame) int64 { return f.At.Paused }),
 	}
-	out.stretches(p, keptStretches(k, kept), r)
+	out.stretches(p, keptStretches(k, frames), r)
 	out.namesData = newNames(p, k)
 	return out
 }
 
 // keptStretches returns the stretches at kept frames, with their times counted in kept frames.
-func keptStretches(k *keyframes.Result, kept []int) []keyframes.Stretch {
+func keptStretches(k *keyframes.Result, kept []keyframes.Frame) []keyframes.Stretch {
 	before := make([]int32, len(k.Frames)+1) // kept frames before each frame
-	for _, at := range kept {
-		before[at+1] = 1
-	}
 	for i := range k.Frames {
-		before[i+1] += before[i]
+		n := before[i]
+		if int(n) < len(kept) && kept[n].At.Seq == k.Frames[i].At.Seq {
+			n++
+		}
+		before[i+1] = n
 	}
 	var out []keyframes.Stretch
 	for _, s := range k.Stretches {

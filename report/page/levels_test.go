@@ -11,6 +11,7 @@ import (
 	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/reporttest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 const (
@@ -25,9 +26,7 @@ func pageCode(t *testing.T, expression string, parts ...string) string {
 	code := ""
 	for _, name := range parts {
 		text, err := content.ReadFile("html/" + name + ".js")
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		code += string(text)
 	}
 	return "(() => {" + code + "return " + expression + ";})()"
@@ -45,17 +44,12 @@ func TestPageSizes(t *testing.T) {
 		sizes = append(sizes, random.Int64N(1<<(10+random.IntN(40))), 1<<20*random.Int64N(1<<22)/8)
 	}
 	text, err := json.Marshal(sizes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	got, _ := b.Eval(pageCode(t, string(text)+".map((size) => formatSize(size))", "format")).([]any)
-	if len(got) != len(sizes) {
-		t.Fatalf("%d texts of %d sizes", len(got), len(sizes))
-	}
+	assert.Must(t, len(got) == len(sizes), "%d texts of %d sizes", len(got), len(sizes))
 	for i, size := range sizes {
-		if want := plain.FormatSize(size); got[i] != want {
-			t.Errorf("%d bytes are %q on the page, %q in the terminal", size, got[i], want)
-		}
+		want := plain.FormatSize(size)
+		assert.That(t, got[i] == want, "%d bytes are %q on the page, %q in the terminal", size, got[i], want)
 	}
 }
 
@@ -110,9 +104,7 @@ func TestPageCourse(t *testing.T) {
 			levels = append(levels, courseInts(points))
 		}
 		text, err := json.Marshal(levels)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		end := finest[len(finest)-1].End + 1
 		for _, view := range [][2]int64{{finest[0].Start, end}, {end / 3, end / 2}, {end/2 + 1, end/2 + 5000}} {
 			from, to := view[0], max(view[1], view[0]+1)
@@ -120,16 +112,12 @@ func TestPageCourse(t *testing.T) {
 				[course[name].least, course[name].most].map((values) => Array.from(values, (v) => Number.isFinite(v) ? v : -1))); })(new Course({levels: %s}, %d))`,
 				from, to, text, columns)
 			got, _ := b.Eval(pageCode(t, course, "data", "levels")).([]any)
-			if len(got) != 10 {
-				t.Fatalf("%d points, [%d, %d]: %v", n, from, to, got)
-			}
+			assert.Must(t, len(got) == 10, "%d points, [%d, %d]: %v", n, from, to, got)
 			for k, of := range exactCourse(finest, from, to, columns) {
 				least, most := floats(got[2*k]), floats(got[2*k+1])
 				for i := range columns {
 					if math.IsInf(of[i][1], -1) { // before the first point
-						if most[i] != -1 {
-							t.Fatalf("%d points, [%d, %d], curve %d: column %d has %v, want nothing", n, from, to, k, i, most[i])
-						}
+						assert.Must(t, most[i] == -1, "%d points, [%d, %d], curve %d: column %d has %v, want nothing", n, from, to, k, i, most[i])
 						continue
 					}
 					lowest, highest := math.Inf(1), math.Inf(-1)

@@ -6,8 +6,11 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/memprof/memprof/report/reporttest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
+
+func TestMain(m *testing.M) { reporttest.Main(m) }
 
 // Scripts are correct as far as a parser can tell.
 func TestPageScripts(t *testing.T) {
@@ -17,10 +20,9 @@ func TestPageScripts(t *testing.T) {
 	}
 	for page := range scripts {
 		code, err := script(page)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if at := strings.IndexFunc(code, func(c rune) bool { return c >= utf8.RuneSelf }); at >= 0 {
+		assert.NoError(t, err)
+		at := strings.IndexFunc(code, func(c rune) bool { return c >= utf8.RuneSelf })
+		if at >= 0 {
 			t.Errorf("%s: %.40q is not ASCII", page, code[at:])
 		}
 		cmd := exec.Command(node, "--check", "-")
@@ -38,9 +40,7 @@ func TestPageNames(t *testing.T) {
 		t.Skip("no node on this machine: the scripts are not run")
 	}
 	code, err := content.ReadFile("html/device.js")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	const before = `const theme = { colors: { series: ['s0', 's1', 's2', 's3', 's4', 's5', 's6', 's7', 's8', 's9'], grid: 'grid' } };
 const mix = (color) => color, hashOf = () => 0.5;
 `
@@ -55,14 +55,10 @@ for (const group of allocations.groups) console.log(group.name, assigned.of.get(
 	cmd := exec.Command(node, "-")
 	cmd.Stdin = strings.NewReader(before + string(code) + strings.Replace(after, "SPACE", classWith(t, string(code), "  assign() {"), 1))
 	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	assert.Must(t, err == nil, "%v\n%s", err, out)
 	want := "forward s0\nother grid\nconstructor s6\n__proto__ s6\ntoString s6\nmine s6\n" +
 		"constructor 9\n__proto__ 9\ntoString 9\nweights 0\n"
-	if diff := cmp.Diff(want, string(out)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	assert.Diff(t, want, string(out))
 }
 
 // classWith is the name of the class of a script in which a line stands.
@@ -70,8 +66,6 @@ func classWith(t *testing.T, code, line string) string {
 	t.Helper()
 	before, _, found := strings.Cut(code, line)
 	at := strings.LastIndex(before, "\nclass ")
-	if !found || at < 0 {
-		t.Fatalf("no class with %q", line)
-	}
+	assert.Must(t, found && at >= 0, "no class with %q", line)
 	return strings.Fields(before[at:])[1]
 }

@@ -13,13 +13,20 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // Browser is a headless Chromium, spoken to by the DevTools protocol over its pipe: JSON messages that end
-// with a zero byte, to its file 3 and from its file 4.
+// with a zero byte, to its file 3 and from its file 4. The tests of a package, of which one runs at a time, share
+// one; each has a page and storage of its own.
 type Browser struct {
-	t     testing.TB
-	to    *os.File
+	t   testing.TB
+	cmd *exec.Cmd
+	to  *os.File
+	// profile is its folder.
+	profile string
+
 	mutex sync.Mutex
 	next  int
 	wait  map[int]chan reply
@@ -30,8 +37,8 @@ type Browser struct {
 	loaded   chan struct{}
 }
 
-// patience is how long the browser may take for anything: nobody waits for it but where it is gone.
-const patience = 3 * time.Minute
+// longest is how long the browser may take for anything: nobody waits for it but where it is gone.
+const longest = 3 * time.Minute
 
 type reply struct {
 	Result json.RawMessage `json:"result"`
@@ -42,17 +49,45 @@ type reply struct {
 
 type devtoolsMessage struct {
 	reply
-	ID     int             `json:"id"`
-	Method string          `json:"method"`
-	Params json.RawMessage `json:"params"`
+	ID       int             `json:"id"`
+	Method   string          `json:"method"`
+	Params   json.RawMessage `json:"params"`
+	Attached string          `json:"sessionId"`
 }
 
-// NewBrowser starts one, or skips the test where there is none.
+var (
+	shared    *Browser // nil until a test needs it
+	noBrowser string   // why there is none
+)
+
+// Main runs the tests of a package, for its TestMain, and ends the browser that they shared.
+func Main(m *testing.M) {
+	code := m.Run()
+	if shared != nil {
+		shared.quit()
+	}
+	os.Exit(code)
+}
+
+// NewBrowser is the package's browser with a new page, or skips the test where there is none.
 func NewBrowser(t testing.TB) *Browser {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("no browser in short tests")
 	}
+	if shared == nil && noBrowser == "" {
+		start(t)
+	}
+	if noBrowser != "" {
+		t.Skip(noBrowser)
+	}
+	shared.t = t
+	shared.attach()
+	return shared
+}
+
+func start(t testing.TB) {
+	t.Helper()
 	path := ""
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"} {
 		if found, err := exec.LookPath(name); err == nil {
@@ -61,38 +96,36 @@ func NewBrowser(t testing.TB) *Browser {
 		}
 	}
 	if path == "" {
-		t.Skip("no Chromium on this machine: the page is not looked at")
+		noBrowser = "no Chromium on this machine: the page is not looked at"
+		return
 	}
 	theirs, ours, err := pipes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
+	profile, err := os.MkdirTemp("", "memprof-browser-")
+	assert.NoError(t, err)
 	cmd := exec.Command(path, "--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", "--no-first-run",
 		"--disable-extensions", "--disable-background-networking", "--disable-component-update", "--hide-scrollbars",
-		"--user-data-dir="+t.TempDir(), "about:blank")
+		"--user-data-dir="+profile, "about:blank")
 	cmd.ExtraFiles = theirs[:]
 	if err := cmd.Start(); err != nil {
-		t.Skipf("%s does not start: %v", path, err)
+		noBrowser = fmt.Sprintf("%s does not start: %v", path, err)
+		os.RemoveAll(profile)
+		return
 	}
 	for _, f := range theirs {
 		f.Close()
 	}
-	b := &Browser{t: t, to: ours[0], wait: map[int]chan reply{}, loaded: make(chan struct{}, 8)}
-	go b.listen(ours[1])
-	t.Cleanup(func() {
-		_ = b.send("", "Browser.close", nil, nil) // it may be gone before it answers
-		b.to.Close()
-		done := make(chan struct{})
-		go func() { _ = cmd.Wait(); close(done) }()
-		select {
-		case <-done:
-		case <-time.After(patience):
-			_ = cmd.Process.Kill()
-			<-done
-		}
-	})
-	b.attach()
-	return b
+	shared = &Browser{cmd: cmd, profile: profile, to: ours[0], wait: map[int]chan reply{}}
+	go shared.listen(ours[1])
+}
+
+func (b *Browser) quit() {
+	_ = b.send("", "Browser.close", nil, nil) // it may be gone before it answers
+	b.to.Close()
+	overdue := time.AfterFunc(longest, func() { _ = b.cmd.Process.Kill() })
+	_ = b.cmd.Wait()
+	overdue.Stop()
+	os.RemoveAll(b.profile)
 }
 
 // pipes are the browser's ends, reading first, and ours, writing first.
@@ -127,7 +160,9 @@ func (b *Browser) listen(from *os.File) {
 			ch <- m.reply
 			delete(b.wait, m.ID)
 		}
-		b.event(&m)
+		if m.Attached == b.attached { // a page that is closed has nothing more to say
+			b.event(&m)
+		}
 		b.mutex.Unlock()
 	}
 }
@@ -203,7 +238,7 @@ func (b *Browser) send(attached, method string, params, result any) error {
 			return json.Unmarshal(r.Result, result)
 		}
 		return nil
-	case <-time.After(patience):
+	case <-time.After(longest):
 		return errors.New(method + " is not answered")
 	}
 }
@@ -215,16 +250,28 @@ func (b *Browser) Must(method string, params, result any) {
 	}
 }
 
+// show takes what is said from now on for what that page says.
+func (b *Browser) show(page string) {
+	b.mutex.Lock()
+	defer b.mutex.Unlock()
+	b.attached, b.loaded = page, make(chan struct{}, 8)
+}
+
+// attach opens a page, in a context without anything of earlier ones, which is closed when the test ends.
 func (b *Browser) attach() {
-	var target struct {
-		ID string `json:"targetId"`
+	var answer struct {
+		Context  string `json:"browserContextId"`
+		Target   string `json:"targetId"`
+		Attached string `json:"sessionId"`
 	}
-	b.Must("Target.createTarget", map[string]any{"url": "about:blank"}, &target)
-	var attachment struct {
-		ID string `json:"sessionId"`
-	}
-	b.Must("Target.attachToTarget", map[string]any{"targetId": target.ID, "flatten": true}, &attachment)
-	b.attached = attachment.ID
+	b.show("")
+	b.Must("Target.createBrowserContext", nil, &answer)
+	b.Must("Target.createTarget", map[string]any{"url": "about:blank", "browserContextId": answer.Context}, &answer)
+	b.Must("Target.attachToTarget", map[string]any{"targetId": answer.Target, "flatten": true}, &answer)
+	b.show(answer.Attached)
+	b.t.Cleanup(func() {
+		_ = b.send("", "Target.disposeBrowserContext", map[string]any{"browserContextId": answer.Context}, nil)
+	})
 	for _, domain := range []string{"Page", "Runtime", "Log", "Network"} {
 		b.Must(domain+".enable", nil, nil)
 	}
@@ -255,11 +302,11 @@ func (b *Browser) Visit(address string) time.Duration {
 	b.Must("Page.navigate", map[string]any{"url": address}, nil)
 	select {
 	case <-b.loaded:
-	case <-time.After(patience):
+	case <-time.After(longest):
 		b.t.Fatal("the page does not load")
 	}
 	for b.Eval(`(document.querySelector('main') || document.createElement('main')).getAttribute('aria-busy')`) != "false" {
-		if time.Since(start) > patience {
+		if time.Since(start) > longest {
 			b.t.Fatalf("the page is not ready: %v", b.problems)
 		}
 		time.Sleep(5 * time.Millisecond)

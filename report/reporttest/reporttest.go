@@ -16,6 +16,7 @@ import (
 	"github.com/memprof/memprof/analysis/keyframes"
 	"github.com/memprof/memprof/report/figure"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // HostileName tries to move the cursor, recolour the screen, break out of tables and markup, and
@@ -29,18 +30,12 @@ func Golden(t *testing.T, name string, got []byte) {
 	t.Helper()
 	path := filepath.Join("testdata", name)
 	if *update {
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, os.WriteFile(path, got, 0o644))
 		return
 	}
 	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(want, got) {
-		t.Errorf("%s differs (-want +got); go test -update rewrites it:\n%s", path, cmp.Diff(string(want), string(got)))
-	}
+	assert.NoError(t, err)
+	assert.That(t, bytes.Equal(want, got), "%s differs (-want +got); go test -update rewrites it:\n%s", path, cmp.Diff(string(want), string(got)))
 }
 
 // Explored is all that a page shows of the events that each source gives again; exact says that it has every event.
@@ -48,25 +43,19 @@ func Explored(t testing.TB, source func() trace.Source, opt analysis.Options, ex
 	t.Helper()
 	opt.Explore = true
 	result, err := analysis.Run(source(), opt)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	var spans []keyframes.Span
 	if exact {
 		spans = []keyframes.Span{{To: 1 << 40}}
 	}
-	if err := result.Explore(source(), opt, spans); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, result.Explore(source(), opt, spans))
 	return result
 }
 
 func SVG(t *testing.T, f figure.Figure) string {
 	t.Helper()
 	var out bytes.Buffer
-	if err := f.SVG(&out); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, f.SVG(&out))
 	return out.String()
 }
 
@@ -79,7 +68,5 @@ func CheckSafe(t *testing.T, text string) {
 			t.Fatalf("unsafe %U at %d: %q", r, i, text[max(0, i-20):min(i+20, len(text))])
 		}
 	}
-	if bad := regexp.MustCompile(`NaN|[+-]?Inf\b|%!|<nil>`).FindString(text); bad != "" {
-		t.Errorf("the text has %q", bad)
-	}
+	assert.Equal(t, regexp.MustCompile(`NaN|[+-]?Inf\b|%!|<nil>`).FindString(text), "", "the text")
 }

@@ -300,7 +300,10 @@ func (s *simulator) finish(process string) *analysis.Result {
 		paper.FirstExcess, paper.SteadyIdle = paper.C1/paper.C2-1, 1-paper.C2
 	}
 	d.Paper = paper
-	d.Leak = iterations.Leak{Iterations: iterations.Trend{Valid: len(d.Iterations) >= 6, Points: max(len(d.Iterations)-1, 0)}}
+	d.Leak = iterations.Leak{Verdict: iterations.TooShort}
+	if len(d.Iterations) >= iterations.LeastIterations {
+		d.Leak = iterations.Leak{Verdict: iterations.NoLeak, Per: "iteration", Points: len(d.Iterations)}
+	}
 	d.OtherLibraries = accounting.OtherLibraries{Live: 384 * mib, Peak: 640*mib + 4096, Calls: 17}
 	return &analysis.Result{
 		Process: process, Events: s.seq, Duration: s.now, Devices: []analysis.DeviceResult{*d},

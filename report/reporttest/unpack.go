@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"strconv"
 	"testing"
+
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // Unpack reads the data of a page, with the numbers of columns in their places.
@@ -21,9 +23,7 @@ func unpack(t testing.TB, page []byte, id string) any {
 	t.Helper()
 	text, count := Stored(t, page, id)
 	compressed := fromDense(t, text)
-	if len(compressed) < count {
-		t.Fatalf("%d bytes in the text of %q, want %d", len(compressed), id, count)
-	}
+	assert.Must(t, len(compressed) >= count, "%d bytes in the text of %q, want %d", len(compressed), id, count)
 	return UnpackBytes(t, compressed[:count])
 }
 
@@ -35,9 +35,7 @@ func Stored(t testing.TB, page []byte, id string) (text string, count int) {
 		return "", 0
 	}
 	count, err := strconv.Atoi(string(found[1]))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return string(found[2]), count
 }
 
@@ -69,18 +67,12 @@ func fromDense(t testing.TB, text string) []byte {
 func UnpackBytes(t testing.TB, compressed []byte) any {
 	t.Helper()
 	z, err := zlib.NewReader(bytes.NewReader(compressed))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	data, err := io.ReadAll(z)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	length := binary.LittleEndian.Uint32(data)
 	var description any
-	if err := json.Unmarshal(data[4:4+length], &description); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, json.Unmarshal(data[4:4+length], &description))
 	return WithColumns(t, description, data[4+length:])
 }
 
@@ -116,9 +108,7 @@ func varintsOf(t testing.TB, column []byte, count int, plain bool) []int64 {
 	numbers, last := []int64{}, int64(0)
 	for range count {
 		difference, n := binary.Varint(column)
-		if n <= 0 {
-			t.Fatal("a column ends too early")
-		}
+		assert.Must(t, n > 0, "a column ends too early")
 		if plain {
 			last = 0
 		}

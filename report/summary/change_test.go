@@ -6,6 +6,7 @@ import (
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/analysis/ledger"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // TestChange: what would have let a request through is a setting that a replay names, else the memory that is missing,
@@ -41,10 +42,8 @@ func TestChange(t *testing.T) {
 		}, "fragmentation: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or memprof's allocator with --preset compact"},
 	}
 	for _, test := range tests {
-		d, o := &analysis.DeviceResult{Total: 10 * gib, Chunks: &analysis.Chunks{}}, full
+		d, o := &analysis.DeviceResult{Memory: analysis.Memory{Chunks: &analysis.Chunks{}}, Total: 10 * gib}, full
 		test.fault(d, &o)
-		if got := Change(d, &o); got != test.want {
-			t.Errorf("%s:\n got %s\nwant %s", test.name, got, test.want)
-		}
+		assert.Equal(t, Change(d, &o), test.want, "%s", test.name)
 	}
 }

@@ -1,75 +1,76 @@
 package summary
 
 import (
-	"cmp"
-	"slices"
+	"fmt"
+	"strconv"
 
 	"github.com/memprof/memprof/analysis"
-	"github.com/memprof/memprof/analysis/accounting"
+	"github.com/memprof/memprof/analysis/plain"
+	"github.com/memprof/memprof/report/layout"
 )
 
 // MostFindings is the greatest number of findings on a device.
-const MostFindings = 10
+const MostFindings = 6
 
-const (
-	page = 2 << 20 // of the GPU's memory, in bytes
-	// least is the size below which bytes at the peak are no finding.
-	least = page
-)
-
-// Device is what the rules look at.
-type Device struct {
-	*analysis.DeviceResult
-	Result *analysis.Result
-}
-
-// Finding is what one rule found.
+// Finding is a change that needs less memory, by a replay of the recording with it.
 type Finding struct {
-	Rule     string // its name in the table
-	Bytes    int64  // greater than 0
-	Text     string // what the bytes are and where
-	Action   string // what to do, "none" where nothing can be done
-	Severity Severity
+	ID             string  `json:"id"`
+	Bytes          int64   `json:"bytes"` // requested at the peak, that it is about
+	SavesReserved  int64   `json:"saves_reserved"`
+	SavesLeastCard int64   `json:"saves_least_card"`
+	Command        *string `json:"command"` // null for a change of the job's code
+	Text           string  `json:"text"`
 }
 
-// Severity orders findings before their bytes do.
-type Severity uint8
+// findingsOf are the savings of a device, the greatest first. For an imported snapshot of
+// PyTorch's allocator, another allocator is no finding.
+func findingsOf(r *analysis.Result, d *analysis.DeviceResult) []Finding {
+	out, imported := []Finding{}, r.Job != nil && r.Job.Imported != nil
+	for i := range d.Savings {
+		v := &d.Savings[i]
+		if len(out) == MostFindings || imported && v.Allocator == "memprof" {
+			continue
+		}
+		f := Finding{ID: v.ID, Bytes: v.Bytes, SavesReserved: v.Reserved, SavesLeastCard: v.LeastCard, Text: v.Text}
+		if v.Setting != "" {
+			command := words(r, v.Allocator, v.Setting) + " " + jobCommand(r)
+			f.Command = &command
+		}
+		out = append(out, f)
+	}
+	return out
+}
 
-const (
-	Cost  Severity = iota // memory that was used for something
-	Grows                 // memory that would not suffice if the job ran on
-	Lost                  // the job could not do something
-)
-
-// Find applies the rules to a device and returns the findings, worst first.
-func Find(d Device) []Finding {
-	var found []Finding
-	for i := range Rules {
-		r := &Rules[i]
-		if bytes := r.Bytes(d); bytes > 0 {
-			found = append(found, Finding{r.Name, bytes, r.Text(d), r.Action(d), r.Severity})
+// findingSection lists the findings.
+func (s *Screen) findingSection(width int) layout.Section {
+	out := layout.Section{
+		Title: "Findings", Open: true,
+		Columns: []layout.Column{layout.Numbers("#"), layout.Words("change"), layout.Numbers("least card"), layout.Numbers("reserved")},
+	}
+	room := 0
+	if width > 0 {
+		room = max(width, 80) - len("1") - len("9.99 GiB less") - len("9.99 GiB less") - 3*2
+	}
+	for i := range s.Findings {
+		f := &s.Findings[i]
+		for k, line := range broken(f.Text, room) {
+			row := layout.Row("", line, "", "")
+			if k == 0 {
+				row = layout.Row(strconv.Itoa(i+1), line, less(f.SavesLeastCard), less(f.SavesReserved))
+			}
+			out.Rows = append(out.Rows, row)
 		}
 	}
-	slices.SortStableFunc(found, func(a, b Finding) int {
-		return cmp.Or(cmp.Compare(b.Severity, a.Severity), cmp.Compare(b.Bytes, a.Bytes))
-	})
-	return found[:min(len(found), MostFindings)]
+	return out
 }
 
-// Whole is the memory at the peak that findings are shares of: what the device had in use for the process,
-// where that was read at the same instant, else what was reserved.
-func Whole(d *analysis.DeviceResult) (bytes int64, name string) {
-	if b := balance(d); b != nil && b.UsedUnknown == "" {
-		return b.Read.Used, "used"
+// less is a number of bytes that is saved.
+func less(bytes int64) string {
+	switch {
+	case bytes > 0:
+		return plain.FormatSize(bytes) + " less"
+	case bytes < 0:
+		return plain.FormatSize(-bytes) + " more"
 	}
-	return d.Peak.R, "reserved"
-}
-
-// balance is the device accounting at the peak, if it is of this process alone.
-func balance(d *analysis.DeviceResult) *accounting.Balance {
-	a := d.Account
-	if a == nil || a.Missing != "" || len(a.Processes) != 1 || a.Peak.At.Time != d.Peak.Time {
-		return nil
-	}
-	return &a.Peak
+	return fmt.Sprint("the same")
 }

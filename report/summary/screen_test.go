@@ -1,69 +1,155 @@
 package summary
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/memprof/memprof/analysis"
-	"github.com/memprof/memprof/analysis/plain"
+	"github.com/memprof/memprof/analysis/accounting"
+	"github.com/memprof/memprof/analysis/attribution"
+	"github.com/memprof/memprof/analysis/iterations"
+	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/report/layout"
-	"github.com/memprof/memprof/trace/dataset"
 )
 
-// texts are the texts of cells.
-func texts(cells []layout.Cell) (out []string) {
-	for _, c := range cells {
-		out = append(out, c.Text)
+const (
+	mib = int64(1) << 20
+	gib = int64(1) << 30
+)
+
+// job is a process that requests 4 GiB at its peak and reserves 5 under preset classic.
+func job() (*analysis.Result, *analysis.DeviceResult) {
+	at := ledger.Instant{Seq: 100, Time: 5e9, T: 4 * gib, C: 4 * gib, R: 5 * gib}
+	d := &analysis.DeviceResult{Memory: analysis.Memory{Peak: at, MaxR: 5 * gib, MaxT: 4 * gib, Chunks: &analysis.Chunks{}}, Allocs: 10}
+	d.Leak = iterations.Leak{Verdict: iterations.NoLeak, Per: "iteration", Points: 9}
+	d.Held.Uses = []attribution.CategoryUse{
+		{Category: attribution.Activations, Requested: 3 * gib, Module: "h.*.attn", ModuleBytes: 2 * gib, Phase: "forward"},
+		{Category: attribution.Weights, Requested: 768 * mib, Line: "train.py:7", LineBytes: 768 * mib, Phase: "other"},
+		{Category: attribution.Temporaries, Requested: 256 * mib, Phase: "backward"},
 	}
-	return out
+	a := &accounting.Account{Processes: []string{"pid1"}}
+	a.Peak.At, a.Peak.Context, a.Peak.Modules, a.Peak.Unexplained = at, 500*mib, 100*mib, 6*mib
+	a.Peak.Libraries = []accounting.LibraryUse{{Name: "libnccl.so.2", Bytes: 64 * mib}}
+	a.Peak.Read = accounting.Reading{Valid: true, Used: 5*gib + 670*mib, Steady: true}
+	d.Account = a
+	d.Replays = []analysis.Replay{
+		{Allocator: "torch", Setting: "native", Reserved: 6 * gib, LeastCard: 7 * gib, Step: 1},
+		{Allocator: "torch", Setting: "expandable_segments:True", Reserved: 5 * gib, LeastCard: 6 * gib, Step: 1.02},
+		{Allocator: "memprof", Setting: "--preset classic", Reserved: 5 * gib, LeastCard: 5 * gib, Recorded: true},
+		{Allocator: "memprof", Setting: "--preset compact", Reserved: 4 * gib, LeastCard: 5 * gib, Step: 1.004},
+	}
+	r := &analysis.Result{Process: "pid1", Job: &analysis.Job{Path: "run", Command: []string{"python3", "my train.py"}, Frameworks: []string{"torch 2.11.0+cu130"}}}
+	return r, d
 }
 
-// TestFolded: a line that is too wide is broken between its fields, and a field between its words.
-func TestFolded(t *testing.T) {
-	lines := layout.Row("short | line", "one | two three | four", "a field of many words | end")
-	if diff := cmp.Diff(texts(lines), texts(Folded(lines, 0))); diff != "" {
-		t.Errorf("of any width (-want +got):\n%s", diff)
-	}
-	want := []string{"short | line", "one", "two three", "four", "a field of", "many words", "end"}
-	if diff := cmp.Diff(want, texts(Folded(lines, 12))); diff != "" {
-		t.Errorf("of 12 columns (-want +got):\n%s", diff)
-	}
+func screenText(r *analysis.Result, d *analysis.DeviceResult, width int) string {
+	var out bytes.Buffer
+	_ = layout.WriteText(&out, layout.Options{Width: width}, Of(r, d).Sections(width)...) // a buffer does not fail
+	return out.String()
 }
 
-// TestNext: commands that say more are whole, whatever the recording is called, and only about what was found.
-func TestNext(t *testing.T) {
-	path := "/scratch/" + strings.Repeat("long/", 30) + "my run"
-	d := sound()
-	d.Result.Job = &analysis.Job{Path: path}
-	found := []Finding{{Rule: "leak", Severity: Grows}, {Rule: "failed-request", Severity: Lost}}
-	quoted := plain.ShellQuote(path)
-	want := []string{"Next: memprof report --section failures " + quoted, "      memprof report --section leaks " + quoted, "      memprof tune " + quoted}
-	if diff := cmp.Diff(want, texts(next(d.Result, d.DeviceResult, found))); diff != "" {
+// TestScreen: the screen at 80 columns, with all its parts.
+func TestScreen(t *testing.T) {
+	r, d := job()
+	d.Savings = []analysis.Saving{
+		{ID: "checkpoint", Text: "checkpoint each module of h.*: its 2 GiB of saved tensors are made again in backward, at about a third of a step more", Reserved: gib, LeastCard: 2 * gib},
+		{ID: "allocator", Text: "expandable segments", LeastCard: 512 * mib, Allocator: "torch", Setting: "expandable_segments:True"},
+	}
+	want := `Where the memory went at the peak (5.00 s)
+category              bytes   share  most of it in
+activations           3 GiB   75.0%  h.*.attn 2 GiB
+weights             768 MiB   18.8%  train.py:7
+temporaries         256 MiB    6.2%  in backward
+requested             4 GiB  100.0%
++ context and code  600 MiB          context 500 MiB, code 100 MiB
++ other libraries    64 MiB          libnccl.so.2
++ other processes       0 B          in use before the job began
++ unexplained         6 MiB          in use, in no term
+
+What it takes to hold that
+allocator               reserved  least card   step  what to type
+PyTorch, as configured     6 GiB       7 GiB  1.00x  (the job alone)
+PyTorch, expandable        5 GiB       6 GiB  1.02x  PYTORCH_ALLOC_CONF=
+                                                     expandable_segments:True
+memprof classic            5 GiB       5 GiB      –  (recorded)
+memprof compact            4 GiB       5 GiB  1.00x  memprof record --preset
+                                                     compact --
+memprof classic doubles its arenas: 1 GiB more reserved than compact needs
+(--section split)
+
+Findings
+#  change                                          least card    reserved
+1  checkpoint each module of h.*: its 2 GiB of     2 GiB less  1 GiB less
+   saved tensors are made again in backward, at
+   about a third of a step more
+2  expandable segments                           512 MiB less    the same
+
+No leak. No failed request.
+Next: memprof report --html run
+      memprof fit run
+
+`
+	got := screenText(r, d, 80)
+	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	d.Chunks = nil
-	if got := next(d.Result, d.DeviceResult, nil); got != nil {
-		t.Errorf("of PyTorch's own allocator, without findings: %q, want nothing", texts(got))
+	for line := range strings.Lines(got) {
+		if n := len([]rune(strings.TrimSuffix(line, "\n"))); n > 80 {
+			t.Errorf("%d columns: %s", n, line)
+		}
 	}
 }
 
-// A snapshot whose history was cut off is exact from the first event that it has, after those that restate what was there.
-func TestImportNotes(t *testing.T) {
-	tests := []struct {
-		how  dataset.Imported
-		want []string
-	}{
-		{dataset.Imported{Format: "torch-snapshot"}, []string{"Imported from torch-snapshot: exact from its first event on"}},
-		{dataset.Imported{Format: "torch-snapshot", Opening: 129, Exact: 129, Blocks: 7, Reserved: 84 << 20}, []string{
-			"Imported from torch-snapshot: exact from event 129 on", "Before event 129: 84 MiB reserved, with 7 blocks; earlier peaks are unknown"}},
-		{dataset.Imported{Format: "torch-snapshot", Opening: 9, Exact: 40, ExactNS: 2e9}, []string{
-			"Imported from torch-snapshot: exact from event 40 on, after 2.00 s; before, a block may be up to 1 MiB larger"}},
-	}
-	for _, test := range tests {
-		if diff := cmp.Diff(test.want, texts(importNotes(&test.how))); diff != "" {
-			t.Errorf("%+v (-want +got):\n%s", test.how, diff)
+// TestAllocators: which variable of torch's, whole commands, and rows that were left out.
+func TestAllocators(t *testing.T) {
+	r, d := job()
+	commands := func() (out []string) {
+		for _, a := range Of(r, d).Allocators {
+			out = append(out, a.Command)
 		}
+		return out
+	}
+	want := []string{
+		"python3 'my train.py'", "PYTORCH_ALLOC_CONF=expandable_segments:True python3 'my train.py'",
+		"memprof record --preset classic -- python3 'my train.py'", "memprof record --preset compact -- python3 'my train.py'",
+	}
+	if diff := cmp.Diff(want, commands()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	for version, want := range map[string]string{"2.8.0": "PYTORCH_CUDA_ALLOC_CONF", "2.9.1+cu128": "PYTORCH_ALLOC_CONF", "3.0.0": "PYTORCH_ALLOC_CONF"} {
+		r.Job.Frameworks = []string{"jax 0.9", "torch " + version}
+		if got := variable(r); got != want {
+			t.Errorf("torch %s: %s, want %s", version, got, want)
+		}
+	}
+	for i := range d.Replays {
+		d.Replays[i].LeftOut = "the recording has 2,000,000 events"
+	}
+	s := Of(r, d)
+	if a := s.Allocators[0]; a.Command != "memprof fit run" || a.Reserved != nil || a.LeastCard != nil || a.Step != nil {
+		t.Errorf("left out: %+v", a)
+	}
+	if text := screenText(r, d, 100); !strings.Contains(text, "not replayed, since the recording has 2,000,000 events: the command finds the numbers") {
+		t.Errorf("left out:\n%s", text)
+	}
+}
+
+// TestEnd: verdicts on leaks and failures, and the commands that say more.
+func TestEnd(t *testing.T) {
+	r, d := job()
+	d.Leak = iterations.Leak{}
+	if l := Of(r, d).Leak; l.Verdict != "too short" || l.BytesPerIteration != nil {
+		t.Errorf("no trend: %+v", l)
+	}
+	d.Leak = iterations.Leak{Verdict: iterations.Leaks, Per: "iteration", Slope: 27.1 * float64(mib), Module: "net.3", Line: "train.py:31"}
+	if text := screenText(r, d, 100); !strings.Contains(text, "Leak: +27.1 MiB per iteration, most of it from train.py:31.\n") || !strings.Contains(text, "Next: memprof report --section leaks run\n") {
+		t.Errorf("a leak:\n%s", text)
+	}
+	d.OOMCount, d.OOMs = 3, []analysis.OOM{{Request: 5 * gib, Seq: 9, Origin: "net.3", Free: -1, LargestFree: -1, Used: -1, Limit: -1}}
+	if text := screenText(r, d, 100); !strings.Contains(text, "3 requests failed, the first of 5 GiB at event 9, for net.3: capacity: a smaller batch, or a larger\nGPU.\n") {
+		t.Errorf("a failure:\n%s", text)
 	}
 }

@@ -21,7 +21,7 @@ func Context(context string, width int) string {
 const NameWidth = 44
 
 // OtherMeans explains the category "other".
-const OtherMeans = "other: no label; phase and lifetime do not decide"
+const OtherMeans = "other: no label; neither phase nor lifetime decides"
 
 // Phase is the name of a phase as a field of a table.
 func Phase(name string) string { return Named(name, "(no name)") }

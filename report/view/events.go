@@ -1,7 +1,6 @@
 package view
 
 import (
-	"context"
 	"fmt"
 	"slices"
 
@@ -12,8 +11,7 @@ import (
 )
 
 const (
-	around = 2048    // events on each side of one that is asked for
-	behind = 1 << 14 // events after those asked for: phases end there, and labels are given
+	around = 2048 // events on each side of one that is asked for
 	// MostEvents is the most events in one answer.
 	MostEvents = 250_000
 )
@@ -33,15 +31,14 @@ type missingError string
 func (e missingError) Error() string { return string(e) }
 
 // events answers a question with the page's pack.
-func (s *Server) events(ctx context.Context, q question) ([]byte, error) {
-	x := s.indexes[q.process]
+func (s *Server) events(q question) ([]byte, error) {
+	p := s.processes[q.process]
 	if q.byTime {
 		var err error
-		if q.event, err = x.eventAt(ctx, q.time); err != nil {
+		if q.event, err = p.EventAt(q.time); err != nil {
 			return nil, err
 		}
 	}
-	p := x.process
 	first := p.Parts[0].FirstSeq
 	last := first + p.Events - 1
 	if q.event < first || q.event > last {
@@ -54,18 +51,7 @@ func (s *Server) events(ctx context.Context, q question) ([]byte, error) {
 	if n := span.To - span.From; n <= 0 || n > MostEvents {
 		return nil, missingError(fmt.Sprintf("events %d to %d are not 1 to %d", span.From, span.To-1, MostEvents))
 	}
-	start, err := x.near(ctx, span.From)
-	if err != nil {
-		return nil, err
-	}
-	src, err := x.from(ctx, start, span.To-1+behind)
-	if err != nil {
-		return nil, err
-	}
-	defer src.reader.Close()
-	opt := recording.OptionsOf(p)
-	opt.FirstSeq = start.seq
-	result, err := analysis.Revisit(src, opt, []keyframes.Span{span}, nil)
+	result, err := recording.Events(p, span, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -73,5 +59,5 @@ func (s *Server) events(ctx context.Context, q question) ([]byte, error) {
 	if at < 0 {
 		return nil, missingError(fmt.Sprintf("%s has no memory of device %d there", p.Name, q.device))
 	}
-	return page.Events(result, &result.Devices[at], q.event, s.whole(q.process, result)), nil
+	return page.Events(result, &result.Devices[at], q.event), nil
 }

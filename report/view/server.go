@@ -13,14 +13,11 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/memprof/memprof/analysis"
-	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/page"
 	"github.com/memprof/memprof/trace/dataset"
@@ -30,7 +27,7 @@ import (
 type Options struct {
 	Run  *dataset.Run
 	Path string // as the user named the recording
-	// Page analyzes the recording: what the page shows when all was read. Its results are of Run.Processes.
+	// Page analyzes the recording: what the page shows when all was read.
 	Page func() (page.Page, error)
 	// Write writes a page with the sections of a report.
 	Write func(w io.Writer, p page.Page) error
@@ -38,21 +35,20 @@ type Options struct {
 
 // Server answers the page of one recording. Its address and token are made by Listen.
 type Server struct {
-	opt     Options
-	token   string
-	host    string // of the address, with its port
-	indexes []*index
-	of      int64         // events of all processes
-	each    int64         // events between two states of an index
-	busy    chan struct{} // a place for each answer that is made
+	opt       Options
+	token     string
+	host      string             // of the address, with its port
+	processes []*dataset.Process // for answers: their Readers advance nothing
+	of        int64              // events of all processes
+	busy      chan struct{}      // a place for each answer that is made
 
 	mutex     sync.Mutex
-	html      []byte             // of the page
-	results   []*analysis.Result // of the page; until all was read, with the arenas that answers came to
-	complete  bool               // all was read
-	failure   error              // of reading it all
-	answering int                // answers that are being made
-	quiet     sync.Cond          // answering is 0 again
+	html      []byte    // of the page
+	read      int64     // events, by the passes for the page
+	complete  bool      // all was read
+	failure   error     // of reading it all
+	answering int       // answers that are being made
+	quiet     sync.Cond // answering is 0 again
 }
 
 const (
@@ -70,7 +66,7 @@ func Listen(opt Options, port int) (*Server, net.Listener, string, error) {
 	if _, err := rand.Read(random[:]); err != nil {
 		return nil, nil, "", errors.Join(err, listener.Close())
 	}
-	s := &Server{opt: opt, token: hex.EncodeToString(random[:]), host: listener.Addr().String(), each: stateEvents, busy: make(chan struct{}, answersAtOnce)}
+	s := &Server{opt: opt, token: hex.EncodeToString(random[:]), host: listener.Addr().String(), busy: make(chan struct{}, answersAtOnce)}
 	s.quiet.L = &s.mutex
 	return s, listener, "http://" + s.host + "/" + s.token + "/", nil
 }
@@ -83,7 +79,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var reading sync.WaitGroup
-	reading.Go(func() { s.read(ctx) })
+	reading.Go(func() { s.readAll(ctx) })
 	defer reading.Wait()
 	server := &http.Server{
 		Handler: s, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
@@ -101,16 +97,16 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 func (s *Server) look() error {
 	p := page.Page{Path: s.opt.Path, Server: &page.Server{Most: MostEvents}}
 	for _, process := range s.opt.Run.Processes {
-		answers := *process // its own Readers advance nothing
+		answers := *process
 		answers.Advance = nil
-		parts, result, err := firstLook(&answers)
+		result, err := firstLook(&answers)
 		if err != nil {
 			return err
 		}
-		s.indexes = append(s.indexes, newIndex(&answers, parts, s.each))
+		s.processes = append(s.processes, &answers)
 		advance := process.Advance
 		process.Advance = func(events int) {
-			s.turn()
+			s.turn(events)
 			if advance != nil {
 				advance(events)
 			}
@@ -119,14 +115,14 @@ func (s *Server) look() error {
 		p.Results = append(p.Results, result)
 	}
 	p.Server.Of = s.of
-	s.results = p.Results
 	return s.show(p)
 }
 
-// turn is the next turn of reading all: answers come before it, because somebody waits for them.
-func (s *Server) turn() {
+// turn is the next turn of reading all, after so many events: answers come before it, because somebody waits for them.
+func (s *Server) turn(events int) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
+	s.read = min(s.read+int64(events), s.of)
 	for s.answering > 0 {
 		s.quiet.Wait()
 	}
@@ -158,55 +154,20 @@ func (s *Server) show(p page.Page) error {
 	return nil
 }
 
-// read reads the whole recording twice: for the page, and for the index.
-func (s *Server) read(ctx context.Context) {
-	var indexing sync.WaitGroup
-	indexing.Go(func() {
-		for _, x := range s.indexes {
-			if err := x.build(ctx, s.turn); err != nil && ctx.Err() == nil {
-				s.fail(err)
-			}
-		}
-	})
+// readAll reads the whole recording for the page.
+func (s *Server) readAll(ctx context.Context) {
 	p, err := s.opt.Page()
-	indexing.Wait() // what is asked from then on is answered at once
 	if err == nil && ctx.Err() == nil {
 		if p.Server != nil {
 			*p.Server = page.Server{Complete: true, Events: s.of, Of: s.of, Most: MostEvents}
 		}
 		err = s.show(p)
 	}
-	if err != nil {
-		s.fail(err)
-		return
-	}
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	s.results, s.complete = p.Results, true
-}
-
-func (s *Server) fail(err error) {
-	s.mutex.Lock()
-	defer s.mutex.Unlock()
-	s.failure = errors.Join(s.failure, err)
-}
-
-// whole is the result of a whole process by which the page numbers arenas. Until all was read that is a first look, which
-// gets the arenas of a result that it lacks.
-func (s *Server) whole(process int, result *analysis.Result) *analysis.Result {
-	s.mutex.Lock()
-	defer s.mutex.Unlock()
-	if s.complete {
-		return s.results[process]
+	if s.failure = err; err == nil {
+		s.read, s.complete = s.of, true
 	}
-	known := *s.results[process]
-	for _, a := range result.Arenas {
-		if !slices.ContainsFunc(known.Arenas, func(k ledger.Info) bool { return k.ID == a.ID }) {
-			known.Arenas = append(slices.Clone(known.Arenas), a)
-		}
-	}
-	s.results[process] = &known
-	return &known
 }
 
 // ServeHTTP answers a request that names the token and the address.
@@ -259,12 +220,8 @@ func (s *Server) status(w http.ResponseWriter) {
 		Of       int64  `json:"of"`
 		Error    string `json:"error"`
 	}
-	out.Of = s.of
-	for _, x := range s.indexes {
-		out.Events += x.progress()
-	}
 	s.mutex.Lock()
-	out.Complete = s.complete
+	out.Complete, out.Events, out.Of = s.complete, s.read, s.of
 	if s.failure != nil {
 		out.Error = plain.Text(s.failure.Error())
 	}
@@ -294,7 +251,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	done := s.hurry()
-	pack, err := s.events(ctx, q)
+	pack, err := s.events(q)
 	done()
 	var missing missingError
 	switch {
@@ -324,8 +281,8 @@ func (s *Server) question(query string) (question, error) {
 		given[name] = true
 		switch name {
 		case "process":
-			if n >= int64(len(s.indexes)) {
-				return q, fmt.Errorf("process: want 0 to %d", len(s.indexes)-1)
+			if n >= int64(len(s.processes)) {
+				return q, fmt.Errorf("process: want 0 to %d", len(s.processes)-1)
 			}
 			q.process = int(n)
 		case "device":

@@ -20,11 +20,12 @@ def sample(suite, name):
     our_peak = number(r"^memory peak \d+ allocated (\d+) reserved$", ours.stdout)
     suite.figure(f"{name}: reserved peak, bfc / native", f"{our_peak / native_peak:.2f} ({our_peak / 2**20:.0f} / {native_peak / 2**20:.0f} MiB)")
     suite.steps(name, suite.job(name), {"native": None, "recorded": ()}, "native", max(our_peak, native_peak), "1.00 within noise")
-    suite.run([suite.memprof, "report", directory])
+    plots = os.path.join(suite.work, "plots-" + name)
+    suite.run([suite.memprof, "report", "--plots", plots, directory])
     for plot in ("timeline", "split", "iterations", "map"):
         for ending in (".png", ".svg"):
-            if not any(plot in f and f.endswith(ending) for f in os.listdir(directory)):
-                raise Failed(f"{name}: no {plot} plot as {ending} in {sorted(os.listdir(directory))}")
+            if not any(plot in f and f.endswith(ending) for f in os.listdir(plots)):
+                raise Failed(f"{name}: no {plot} plot as {ending} in {sorted(os.listdir(plots))}")
     suite.run([suite.memprof, "check", directory, "--gate", "reserved.peak < 40GiB"])
     suite.run([suite.memprof, "check", directory, "--gate", "reserved.peak < 1MiB"], expect=1)
     if suite.keep:

@@ -1,6 +1,6 @@
 """What training scripts do with torch: precision, accumulation, checkpointing, compilers, loaders, trainers."""
 
-from checks.suite import Failed, case
+from checks.suite import Failed, case, two_gpus_only
 
 
 @case
@@ -235,6 +235,7 @@ print("result", net.losses, "allocated_bytes.all.current" in logged)
     )
 
 
+@two_gpus_only
 @case
 def two_gpus(suite):
     """Copies between devices; FSDP2 by torchrun with a captured all-reduce on a large buffer."""

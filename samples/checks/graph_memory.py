@@ -44,17 +44,13 @@ def capture(pool, size, **options):
 '''
 
 
-def both_manners(suite, name, text):
-    """Runs a script with memprof's allocator and with torch's own. Returns the outputs by allocator."""
-    command = suite.script(name, MODEL + text)
-    found = {}
-    for manner, flags in (("bfc", []), ("native", ["--allocator", "native"])):
-        directory, done = suite.record(f"{name}-{manner}", command, *flags)
-        if "done" not in done.stdout.split():
-            raise Failed(f"{manner}: the script did not come to its end:\n{done.stdout[-1500:]}\n{done.stderr[-1500:]}")
-        suite.verified(directory)
-        found[manner] = done.stdout
-    return found
+def output_of(suite, name, text):
+    """Runs a script with memprof's allocator. Returns what it printed."""
+    directory, done = suite.record(name, suite.script(name, MODEL + text))
+    if "done" not in done.stdout.split():
+        raise Failed(f"the script did not come to its end:\n{done.stdout[-1500:]}\n{done.stderr[-1500:]}")
+    suite.verified(directory)
+    return done.stdout
 
 
 SIZE = """
@@ -141,24 +137,22 @@ def private_pools(suite, ours):
 
 @alone
 def graph_memory_size(suite):
-    """As large as the largest shape alone, in every order, with either allocator; no more than a private pool."""
-    outputs = both_manners(suite, "graph_memory_size", SIZE)
-    alone_of = {manner: number(r"^alone (\d+)$", out) / 2**20 for manner, out in outputs.items()}
-    private = private_pools(suite, ", ".join(f"{size:.0f} MiB, {manner}" for manner, size in alone_of.items()))
-    for manner, out in outputs.items():
-        largest = int(number(r"^alone (\d+)$", out))
-        orders = re.findall(r"^order (\S+) (\d+) (\d+)$", out, re.M)
-        if len(orders) != 3:
-            raise Failed(f"{manner}: {len(orders)} orders were captured, 3 expected")
-        for name, physical, total in orders:
-            suite.figure(f"graph memory, {manner}, {name}: physical; sum of the shapes", f"{int(physical) / 2**20:.0f}; {int(total) / 2**20:.0f} MiB",
-                         f"{largest / 2**20:.0f} MiB, the largest alone")
-        extents = {int(size): int(extent) for size, extent in re.findall(r"^extent (\d+) (\d+)$", out, re.M)}
-        suite.figure(f"graph memory, {manner}: ranges, largest first", " ".join(f"{e / 2**20:.0f}" for e in extents.values()) + " MiB",
-                     " ".join(f"{private[size] / 2**20:.0f}" for size in extents) + " MiB, torch's private pools")
-        larger = {size: (extent, private[size]) for size, extent in extents.items() if extent > private[size]}
-        if larger:
-            raise Failed(f"{manner}: ranges larger than torch's private pool for the same capture, rows: (bytes, torch's): {larger}")
+    """As large as the largest shape alone, in every order; no more than a private pool."""
+    out = output_of(suite, "graph_memory_size", SIZE)
+    largest = int(number(r"^alone (\d+)$", out))
+    private = private_pools(suite, f"{largest / 2**20:.0f} MiB")
+    orders = re.findall(r"^order (\S+) (\d+) (\d+)$", out, re.M)
+    if len(orders) != 3:
+        raise Failed(f"{len(orders)} orders were captured, 3 expected")
+    for name, physical, total in orders:
+        suite.figure(f"graph memory, {name}: physical; sum of the shapes", f"{int(physical) / 2**20:.0f}; {int(total) / 2**20:.0f} MiB",
+                     f"{largest / 2**20:.0f} MiB, the largest alone")
+    extents = {int(size): int(extent) for size, extent in re.findall(r"^extent (\d+) (\d+)$", out, re.M)}
+    suite.figure("graph memory: ranges, largest first", " ".join(f"{e / 2**20:.0f}" for e in extents.values()) + " MiB",
+                 " ".join(f"{private[size] / 2**20:.0f}" for size in extents) + " MiB, torch's private pools")
+    larger = {size: (extent, private[size]) for size, extent in extents.items() if extent > private[size]}
+    if larger:
+        raise Failed(f"ranges larger than torch's private pool for the same capture, rows: (bytes, torch's): {larger}")
 
 
 REPLAYS = """
@@ -197,9 +191,9 @@ print("done")
 @case
 def graph_memory_replays(suite):
     """10,000 replays in random alternation give what eager execution gives."""
-    for manner, out in both_manners(suite, "graph_memory_replays", REPLAYS).items():
-        different = int(number(r"not_bit_identical (\d+)$", out))
-        suite.figure(f"graph memory, {manner}: of 10,000 replays that differ from eager in any bit", str(different))
+    out = output_of(suite, "graph_memory_replays", REPLAYS)
+    different = int(number(r"not_bit_identical (\d+)$", out))
+    suite.figure("graph memory: of 10,000 replays that differ from eager in any bit", str(different))
 
 
 ALIAS = """
@@ -247,10 +241,10 @@ print("done")
 @case
 def graph_memory_alias(suite):
     """Content that one graph writes through its range is read by another through another range."""
-    for manner, out in both_manners(suite, "graph_memory_alias", ALIAS).items():
-        physical = int(number(r"^one memory (\d+)$", out))
-        if not 12 * 2**20 <= physical <= 20 * 2**20:
-            raise Failed(f"{manner}: three ranges with one block of 12 MiB each take {physical / 2**20:.0f} MiB of the device")
+    out = output_of(suite, "graph_memory_alias", ALIAS)
+    physical = int(number(r"^one memory (\d+)$", out))
+    if not 12 * 2**20 <= physical <= 20 * 2**20:
+        raise Failed(f"three ranges with one block of 12 MiB each take {physical / 2**20:.0f} MiB of the device")
 
 
 SIDE_BY_SIDE = """
@@ -286,11 +280,11 @@ print("done")
 def graph_memory_side_by_side(suite):
     """Two graph memories on each device, each for its own shapes: none uses the memory of another."""
     gpus = suite.gpus()
-    for manner, out in both_manners(suite, "graph_memory_side_by_side", SIDE_BY_SIDE).items():
-        sizes = {int(index): (int(decode), int(prefill)) for index, decode, prefill in re.findall(r"^physical (\d+) (\d+) (\d+)$", out, re.M)}
-        suite.figure(f"graph memory, {manner}: of decode and prefill, by device", ", ".join(f"{d >> 20}; {p >> 20} MiB" for d, p in sizes.values()))
-        if len(sizes) != gpus or len(set(sizes.values())) != 1 or not 0 < sizes[0][0] < sizes[0][1]:
-            raise Failed(f"{manner}: on {gpus} devices {sizes}")
+    out = output_of(suite, "graph_memory_side_by_side", SIDE_BY_SIDE)
+    sizes = {int(index): (int(decode), int(prefill)) for index, decode, prefill in re.findall(r"^physical (\d+) (\d+) (\d+)$", out, re.M)}
+    suite.figure("graph memory: of decode and prefill, by device", ", ".join(f"{d >> 20}; {p >> 20} MiB" for d, p in sizes.values()))
+    if len(sizes) != gpus or len(set(sizes.values())) != 1 or not 0 < sizes[0][0] < sizes[0][1]:
+        raise Failed(f"on {gpus} devices {sizes}")
 
 
 LIFE = """
@@ -388,4 +382,4 @@ print("done")
 @alone
 def graph_memory_life(suite):
     """Reset releases memory; errors name live tensors and overlapping replays; pieces, buffers, workspaces."""
-    both_manners(suite, "graph_memory_life", LIFE)
+    output_of(suite, "graph_memory_life", LIFE)

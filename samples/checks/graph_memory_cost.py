@@ -2,7 +2,7 @@
 
 import re
 
-from checks.graph_memory import both_manners
+from checks.graph_memory import output_of
 from checks.suite import Failed, alone, number
 
 COST = '''
@@ -117,18 +117,17 @@ for count in (10, 500):  # each at addresses that the ones before did not use
 print("reset", give_back(pool, graphs))
 
 # The same memory in the worst order: one growth has to map its pages into 500 ranges.
-if torch.cuda.get_allocator_backend() != "native":
-    pool = memprof.GraphMemory()
-    start = time.perf_counter()
-    graphs = [touching(pool, "n%d" % i, 1) for i in range(499)]
-    torch.cuda.synchronize()
-    small = time.perf_counter()
-    graphs.append(touching(pool, "largest", 512))
-    torch.cuda.synchronize()
-    print("behind", time.perf_counter() - small, time.perf_counter() - start)
-    assert added(graphs) == 500 and pool.physical == 1024 * M, pool.usage()
-    give_back(pool, graphs)
-    graphs.clear()
+pool = memprof.GraphMemory()
+start = time.perf_counter()
+graphs = [touching(pool, "n%d" % i, 1) for i in range(499)]
+torch.cuda.synchronize()
+small = time.perf_counter()
+graphs.append(touching(pool, "largest", 512))
+torch.cuda.synchronize()
+print("behind", time.perf_counter() - small, time.perf_counter() - start)
+assert added(graphs) == 500 and pool.physical == 1024 * M, pool.usage()
+give_back(pool, graphs)
+graphs.clear()
 
 # Ranges until no addresses are left: an error, after which the process continues.
 pool = memprof.GraphMemory()
@@ -158,68 +157,67 @@ print("done")
 @alone
 def graph_memory_cost(suite):
     """Replays as fast as in ordinary pools; captures linear in pages and in graphs; addresses to their end."""
-    for manner, out in both_manners(suite, "graph_memory_cost", COST).items():
-        slow = []
-        for size, ours, plain in re.findall(r"^replay (\d+) (\S+) (\S+)$", out, re.M):
-            ours, plain = float(ours), float(plain)
-            suite.figure(f"graph memory, {manner}: replay of {size} rows, ours and ordinary", f"{1000 * ours:.1f} and {1000 * plain:.1f} us", "within 3 %")
-            if ours > 1.03 * plain + 0.0005:
-                slow.append(f"{size} rows: {1000 * ours:.2f} us against {1000 * plain:.2f}")
-        if slow:
-            raise Failed(f"{manner}: replays slower than in ordinary pools: {slow}")
-        linear_in_pages(suite, manner, out)
-        largest_first = linear_in_graphs(suite, manner, out)
-        replays_of_many(suite, manner, out)
-        reset = number(r"^reset (\S+)$", out)
-        suite.figure(f"graph memory, {manner}: to reset 500 graphs", f"{reset:.2f} s")
-        if manner == "bfc":  # ranges are mapped in the same way with both allocators
-            largest_last(suite, out, largest_first)
-        exhausted(suite, manner, out)
+    out = output_of(suite, "graph_memory_cost", COST)
+    slow = []
+    for size, ours, plain in re.findall(r"^replay (\d+) (\S+) (\S+)$", out, re.M):
+        ours, plain = float(ours), float(plain)
+        suite.figure(f"graph memory: replay of {size} rows, ours and ordinary", f"{1000 * ours:.1f} and {1000 * plain:.1f} us", "within 3 %")
+        if ours > 1.03 * plain + 0.0005:
+            slow.append(f"{size} rows: {1000 * ours:.2f} us against {1000 * plain:.2f}")
+    if slow:
+        raise Failed(f"replays slower than in ordinary pools: {slow}")
+    linear_in_pages(suite, out)
+    largest_first = linear_in_graphs(suite, out)
+    replays_of_many(suite, out)
+    reset = number(r"^reset (\S+)$", out)
+    suite.figure("graph memory: to reset 500 graphs", f"{reset:.2f} s")
+    largest_last(suite, out, largest_first)
+    exhausted(suite, out)
 
 
-def linear_in_pages(suite, manner, out):
+def linear_in_pages(suite, out):
     """A capture into pages that exist; a page costs no more in large memories than in small ones."""
     rows = re.findall(r"^pages (\d+) (\S+) (\S+)$", out, re.M)
     took = {int(pages): 1000 * float(seconds) for pages, seconds, _ in rows}
-    suite.figure(f"graph memory, {manner}: a capture of {', '.join(map(str, took))} pages, ms", " ".join(f"{ms:.2f}" for ms in took.values()))
-    suite.figure(f"graph memory, {manner}: the first of them, which makes the pages, ms", " ".join(f"{1000 * float(first):.1f}" for _, _, first in rows))
+    suite.figure(f"graph memory: a capture of {', '.join(map(str, took))} pages, ms", " ".join(f"{ms:.2f}" for ms in took.values()))
+    suite.figure("graph memory: the first of them, which makes the pages, ms", " ".join(f"{1000 * float(first):.1f}" for _, _, first in rows))
     least, middle, most = 128, 512, 1024
     lower, upper = (took[middle] - took[least]) / (middle - least), (took[most] - took[middle]) / (most - middle)
-    suite.figure(f"graph memory, {manner}: a page beyond {least}, and beyond {middle}, us", f"{1000 * lower:.1f} and {1000 * upper:.1f}", "at most twice")
+    suite.figure(f"graph memory: a page beyond {least}, and beyond {middle}, us", f"{1000 * lower:.1f} and {1000 * upper:.1f}", "at most twice")
     if upper > 2 * lower:
-        raise Failed(f"{manner}: a page costs {1000 * upper:.1f} us beyond {middle}, {1000 * lower:.1f} us before: not linear in pages")
+        raise Failed(f"a page costs {1000 * upper:.1f} us beyond {middle}, {1000 * lower:.1f} us before: not linear in pages")
 
 
-def linear_in_graphs(suite, manner, out):
+def linear_in_graphs(suite, out):
     """The 400th capture takes as long as the 50th. Returns the seconds of all captures."""
     marks = {int(count): float(seconds) for count, seconds in re.findall(r"^captures (\d+) (\S+)$", out, re.M)}
-    suite.figure(f"graph memory, {manner}: captures of 1 GiB, ms each, of the first 10, 50, 100, 250, 500",
+    suite.figure("graph memory: captures of 1 GiB, ms each, of the first 10, 50, 100, 250, 500",
                  " ".join(f"{1000 * marks[n] / n:.1f}" for n in sorted(marks)))
     early, late = (marks[100] - marks[10]) / 90, (marks[500] - marks[250]) / 250
     if late > 2 * early:
-        raise Failed(f"{manner}: a capture costs {1000 * late:.1f} ms after 250, {1000 * early:.1f} ms before 100: not linear")
+        raise Failed(f"a capture costs {1000 * late:.1f} ms after 250, {1000 * early:.1f} ms before 100: not linear")
     physical, addresses, ranges = (int(x) for x in re.search(r"^usage (\d+) (\d+) (\d+)$", out, re.M).groups())
-    suite.figure(f"graph memory, {manner}: 500 ranges, physical; addresses", f"{physical / 2**20:.0f} MiB; {addresses / 2**40:.1f} TiB")
+    suite.figure("graph memory: 500 ranges, physical; addresses", f"{physical / 2**20:.0f} MiB; {addresses / 2**40:.1f} TiB")
     if ranges != 500 or physical > 1026 * 2**20:
-        raise Failed(f"{manner}: {ranges} ranges take {physical / 2**20:.0f} MiB, expected 500 and 1024")
+        raise Failed(f"{ranges} ranges take {physical / 2**20:.0f} MiB, expected 500 and 1024")
     return marks[500]
 
 
-def replays_of_many(suite, manner, out):
+def replays_of_many(suite, out):
     """Graphs that write 1 GiB each: the 500th as fast as the first."""
     first, last = (float(x) for x in re.search(r"^replay_of first (\S+) last (\S+)$", out, re.M).groups())
-    suite.figure(f"graph memory, {manner}: replay of the first and the 500th graph, each writing 1 GiB", f"{1000 * first:.1f} and {1000 * last:.1f} us", "within 5 %")
+    suite.figure("graph memory: replay of the first and the 500th graph, each writing 1 GiB", f"{1000 * first:.1f} and {1000 * last:.1f} us", "within 5 %")
     turns = {int(count): float(ms) for count, ms in re.findall(r"^in_turn (\d+) (\S+)$", out, re.M)}
-    suite.figure(f"graph memory, {manner}: a replay of 10 such graphs in turn, and of 500", f"{1000 * turns[10]:.1f} and {1000 * turns[500]:.1f} us")
+    suite.figure("graph memory: a replay of 10 such graphs in turn, and of 500", f"{1000 * turns[10]:.1f} and {1000 * turns[500]:.1f} us")
     if last > 1.05 * first:
-        raise Failed(f"{manner}: the 500th graph replays in {1000 * last:.1f} us, the first in {1000 * first:.1f}")
+        raise Failed(f"the 500th graph replays in {1000 * last:.1f} us, the first in {1000 * first:.1f}")
 
 
-def exhausted(suite, manner, out):
+def exhausted(suite, out):
     """The number of ranges when no addresses were left."""
     made, ended, addresses, seconds = re.search(r"^exhausted (\d+) (\d) (\d+) (\S+)$", out, re.M).groups()
     what = "ranges until the addresses ended" if ended == "1" else "ranges, and addresses left"
-    suite.figure(f"graph memory, {manner}: {what}", f"{int(made) + 1}, {int(addresses) / 2**40:.1f} TiB, in {float(seconds):.2f} s")
+    suite.figure(f"graph memory: {what}", f"{int(made) + 1}, {int(addresses) / 2**40:.1f} TiB, in {float(seconds):.2f} s")
 
 
 def largest_last(suite, out, largest_first):

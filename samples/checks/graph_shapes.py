@@ -11,8 +11,6 @@ ORDINARY = KEPT + COPIED
 OURS = ("memprof-largest", "memprof-smallest", "memprof-random")
 SIZES = {"decode": [2**k for k in range(8)], "prefill": list(range(128, 257, 16))}
 FAMILIES = tuple(SIZES)
-MANNERS = (("bfc", []), ("native", ["--allocator", "native"]))
-LARGE_SEGMENT = 20 << 20  # of torch's allocator
 
 
 def mib(size):
@@ -39,29 +37,27 @@ def results(output):
     return sorted(re.findall(r"^result (?:decode|prefill) .*$", output, re.M))
 
 
-def sizes_hold(manner, output, table, family):
+def sizes_hold(output, table, family):
     """Checks how the sizes of a family of shapes compare."""
     physical = {policy: table[policy, family]["physical"] for policy in ORDINARY + OURS}
     largest = table["memprof-largest", family]["max"]
     other = {policy: size for policy, size in physical.items() if policy in OURS and size != largest}
     if other:
-        raise Failed(f"{manner}, {family}: graph memory takes {largest} bytes for the largest shape, and {other}")
+        raise Failed(f"{family}: graph memory takes {largest} bytes for the largest shape, and {other}")
     steps = [int(size) for size in re.findall(rf"^step memprof-largest {family} \d+ (\d+)$", output, re.M)]
     if len(steps) != table["memprof-largest", family]["graphs"] or set(steps[1:]) != {largest}:
-        raise Failed(f"{manner}, {family}: not constant from the second capture on, which follows the largest: {steps}")
-    # Which order is the better one for a shared pool depends on torch's segments: by torch's
-    # own allocator it is smallest first for the prefill shapes.
+        raise Failed(f"{family}: not constant from the second capture on, which follows the largest: {steps}")
     shared = physical["shared-largest"], physical["shared-smallest"]
     if not physical["separate"] > max(shared) or not min(shared) >= largest:
-        raise Failed(f"{manner}, {family}: separate > shared >= graph memory was expected: {physical}")
+        raise Failed(f"{family}: separate > shared >= graph memory was expected: {physical}")
     if not physical["separate-copied"] > max(physical["shared-largest-copied"], physical["shared-smallest-copied"]):
-        raise Failed(f"{manner}, {family}: separate > shared was expected of those that copy their logits: {physical}")
+        raise Failed(f"{family}: separate > shared was expected of those that copy their logits: {physical}")
     alone_largest = table["separate", family]["max"]
-    if manner == "bfc" and largest > alone_largest:
-        raise Failed(f"{manner}, {family}: graph memory takes {largest} bytes, a private pool of the largest shape {alone_largest}")
+    if largest > alone_largest:
+        raise Failed(f"{family}: graph memory takes {largest} bytes, a private pool of the largest shape {alone_largest}")
     sums = {policy: table[policy, family]["sum"] for policy in OURS}
     if min(sums.values()) <= largest:
-        raise Failed(f"{manner}, {family}: the shapes together take no more than the largest, {largest}: {sums}")
+        raise Failed(f"{family}: the shapes together take no more than the largest, {largest}: {sums}")
 
 
 @alone
@@ -69,84 +65,79 @@ def graph_shapes(suite):
     """Graph memory is as large as the largest shape, in every order; shared pools are larger, separate ones the sum."""
     plain = suite.run(suite.job("graph_shapes")).stdout
     lines(plain, ORDINARY)
-    for manner, flags in MANNERS:
-        directory, done = suite.record(f"graph_shapes-{manner}", suite.job("graph_shapes", "--steps"), *flags)
-        suite.verified(directory)
-        table = lines(done.stdout, ORDINARY + OURS)
-        for family in FAMILIES:
-            policies = ", ".join(ORDINARY + OURS)
-            for what in ("physical", "buffers", "total", "sum", "addresses"):
-                sizes = ", ".join(mib(table[policy, family][what]) for policy in ORDINARY + OURS)
-                suite.figure(f"graph shapes, {manner}, {family}: {what} of {policies}", sizes + " MiB")
-            for what in ("capture_ms", "replay_us"):
-                times = ", ".join(f"{table[policy, family][what]:.2f}" for policy in ORDINARY + OURS)
-                suite.figure(f"graph shapes, {manner}, {family}: {what} of {policies}", times)
-            together = {policy: table[policy, family]["total"] for policy in (*COPIED, "memprof-largest")}
-            for policy in COPIED:
-                suite.figure(f"graph shapes, {manner}, {family}: pool and buffers, memprof / {policy}",
-                             f"{mib(together['memprof-largest'])} / {mib(together[policy])} MiB = {together['memprof-largest'] / together[policy]:.2f}")
-            sizes_hold(manner, done.stdout, table, family)
-            ours = max(table[policy, family]["replay_us"] for policy in OURS)
-            ordinary = table["separate-copied", family]["replay_us"]
-            suite.figure(f"graph shapes, {manner}, {family}: replay, ours / separate pools of the same kernels", f"{ours / ordinary:.3f}", "1 within noise")
-            if ours > 1.02 * ordinary:
-                raise Failed(f"{manner}, {family}: a replay takes {ours:.1f} us, in separate pools {ordinary:.1f}")
-        if results(done.stdout) != results(plain):
-            raise Failed(f"{manner}: eager logits differ: unrecorded {results(plain)}, recorded {results(done.stdout)}")
-        reported(manner, suite.report(directory), table)
+    directory, done = suite.record("graph_shapes", suite.job("graph_shapes", "--steps"))
+    suite.verified(directory)
+    table = lines(done.stdout, ORDINARY + OURS)
+    for family in FAMILIES:
+        policies = ", ".join(ORDINARY + OURS)
+        for what in ("physical", "buffers", "total", "sum", "addresses"):
+            sizes = ", ".join(mib(table[policy, family][what]) for policy in ORDINARY + OURS)
+            suite.figure(f"graph shapes, {family}: {what} of {policies}", sizes + " MiB")
+        for what in ("capture_ms", "replay_us"):
+            times = ", ".join(f"{table[policy, family][what]:.2f}" for policy in ORDINARY + OURS)
+            suite.figure(f"graph shapes, {family}: {what} of {policies}", times)
+        together = {policy: table[policy, family]["total"] for policy in (*COPIED, "memprof-largest")}
+        for policy in COPIED:
+            suite.figure(f"graph shapes, {family}: pool and buffers, memprof / {policy}",
+                         f"{mib(together['memprof-largest'])} / {mib(together[policy])} MiB = {together['memprof-largest'] / together[policy]:.2f}")
+        sizes_hold(done.stdout, table, family)
+        ours = max(table[policy, family]["replay_us"] for policy in OURS)
+        ordinary = table["separate-copied", family]["replay_us"]
+        suite.figure(f"graph shapes, {family}: replay, ours / separate pools of the same kernels", f"{ours / ordinary:.3f}", "1 within noise")
+        if ours > 1.02 * ordinary:
+            raise Failed(f"{family}: a replay takes {ours:.1f} us, in separate pools {ordinary:.1f}")
+    if results(done.stdout) != results(plain):
+        raise Failed(f"eager logits differ: unrecorded {results(plain)}, recorded {results(done.stdout)}")
+    reported(suite.report(directory), table)
 
 
-def reported(manner, report, table):
+def reported(report, table):
     """The report's stores have the sizes that the job measured, and add up."""
     stores = report["processes"][0]["devices"][0]["graphs"]["stores"]
     for store in stores:
         of = store["graph_memory"] or store["pool"]
         if store["sum"] != store["distinct"] + store["saved"] or store["physical"] != store["distinct"] + store["untouched"]:
-            raise Failed(f"{manner}: the store {of} does not add up: {dict(store, shapes=None)}")
+            raise Failed(f"the store {of} does not add up: {dict(store, shapes=None)}")
         if store["sum"] != sum(shape["own"] + shape["shared"] for shape in store["shapes"]):
-            raise Failed(f"{manner}: the shapes of {of} do not add up to {store['sum']}")
+            raise Failed(f"the shapes of {of} do not add up to {store['sum']}")
     memories = [store for store in stores if store["graph_memory"]]
     for k, (policy, family) in enumerate((policy, family) for policy in OURS for family in FAMILIES):
         line = table[policy, family]
         if k >= len(memories):
-            raise Failed(f"{manner}: {len(memories)} graph memories are reported, {len(OURS) * len(FAMILIES)} were made")
+            raise Failed(f"{len(memories)} graph memories are reported, {len(OURS) * len(FAMILIES)} were made")
         found = {key: memories[k][key] for key in ("physical", "sum", "max")}
         want = {key: line[key] for key in found}
         inputs = {"inputs_max": 8 * max(SIZES[family]), "inputs_sum": 8 * sum(SIZES[family])}
         if inputs != {key: memories[k][key] for key in inputs}:
-            raise Failed(f"{manner}, {policy}, {family}: persistent inputs of {inputs} bytes, the report says {dict(memories[k], shapes=None)}")
+            raise Failed(f"{policy}, {family}: persistent inputs of {inputs} bytes, the report says {dict(memories[k], shapes=None)}")
         if found != want or len(memories[k]["shapes"]) != line["graphs"]:
-            raise Failed(f"{manner}, {policy}, {family}: the report says {found} of {len(memories[k]['shapes'])} shapes, the job {want} of {line['graphs']}")
+            raise Failed(f"{policy}, {family}: the report says {found} of {len(memories[k]['shapes'])} shapes, the job {want} of {line['graphs']}")
 
 
 @case
 def graph_shapes_what_if(suite):
     """The replay of a recording with separate pools predicts the sizes of other policies."""
-    for manner, flags in MANNERS:
-        for family in FAMILIES:
-            chosen = [word for policy in (*KEPT, "memprof-largest") for word in ("--policy", policy)]
-            _, done = suite.record(f"graph_shapes-{manner}-{family}", suite.job("graph_shapes", "--family", family, "--replays", "0", *chosen), *flags)
-            found = [json.loads(text)["policies"] for text in done.stdout.splitlines() if text.startswith('{"policies"')]
-            if not found:
-                raise Failed(f"no line of JSON:\n{done.stdout[-2000:]}")
-            measured = {line["policy"]: line["physical"] for line in found[0]}
-            directory, _ = suite.record(f"graph_shapes-{manner}-{family}-separate",
-                                        suite.job("graph_shapes", "--family", family, "--replays", "0", "--policy", "separate"), *flags)
-            what_if = suite.report(directory)["processes"][0]["devices"][0]["graphs"]["what_if"]
-            if len(what_if) != 1 or what_if[0]["why"]:
-                raise Failed(f"{manner}, {family}: one replay of all shapes was expected: {what_if}")
-            said = what_if[0]
-            pairs = {
-                "separate": (said["recorded"], said["physical"]),
-                "shared-largest": (said["shared_largest_first"], measured["shared-largest"]),
-                "shared-smallest": (said["shared_smallest_first"], measured["shared-smallest"]),
-                "memprof-largest": (said["aliased"], measured["memprof-largest"]),
-            }
-            compared = ", ".join(f"{mib(a)} / {mib(b)}" for a, b in pairs.values())
-            suite.figure(f"graph shapes, {manner}, {family}: replayed / measured, " + ", ".join(pairs), compared + " MiB")
-            # With memprof's allocator the policy is replayed exactly. With torch's, graph memory holds segments:
-            # the replay has their sizes, not their addresses.
-            room = 0 if manner == "bfc" else LARGE_SEGMENT
-            off = {policy: pair for policy, pair in pairs.items() if abs(pair[0] - pair[1]) > room}
-            if off:
-                raise Failed(f"{manner}, {family}: replayed and measured bytes differ: {off}")
+    for family in FAMILIES:
+        chosen = [word for policy in (*KEPT, "memprof-largest") for word in ("--policy", policy)]
+        _, done = suite.record(f"graph_shapes-{family}", suite.job("graph_shapes", "--family", family, "--replays", "0", *chosen))
+        found = [json.loads(text)["policies"] for text in done.stdout.splitlines() if text.startswith('{"policies"')]
+        if not found:
+            raise Failed(f"no line of JSON:\n{done.stdout[-2000:]}")
+        measured = {line["policy"]: line["physical"] for line in found[0]}
+        directory, _ = suite.record(f"graph_shapes-{family}-separate",
+                                    suite.job("graph_shapes", "--family", family, "--replays", "0", "--policy", "separate"))
+        what_if = suite.report(directory)["processes"][0]["devices"][0]["graphs"]["what_if"]
+        if len(what_if) != 1 or what_if[0]["why"]:
+            raise Failed(f"{family}: one replay of all shapes was expected: {what_if}")
+        said = what_if[0]
+        pairs = {
+            "separate": (said["recorded"], said["physical"]),
+            "shared-largest": (said["shared_largest_first"], measured["shared-largest"]),
+            "shared-smallest": (said["shared_smallest_first"], measured["shared-smallest"]),
+            "memprof-largest": (said["aliased"], measured["memprof-largest"]),
+        }
+        compared = ", ".join(f"{mib(a)} / {mib(b)}" for a, b in pairs.values())
+        suite.figure(f"graph shapes, {family}: replayed / measured, " + ", ".join(pairs), compared + " MiB")
+        off = {policy: pair for policy, pair in pairs.items() if pair[0] != pair[1]}
+        if off:
+            raise Failed(f"{family}: replayed and measured bytes differ: {off}")

@@ -4,7 +4,7 @@ import json
 
 from checks.pools import NCCL_ALLOCATOR
 from checks.side_by_side import MIB, PEAK, TORCHRUN, demand_library, side_by_side
-from checks.suite import PYTHON, Failed, alone, case
+from checks.suite import PYTHON, Failed, alone, case, two_gpus_only
 
 # NVLink multicast stays off: a process that fails while it is in use can put all GPUs of the host out of service.
 NO_MULTICAST = {"TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NCCL_NVLS_ENABLE": "0", "NVSHMEM_DISABLE_NVLS": "1"}
@@ -120,6 +120,7 @@ for i in range(5):
     )
 
 
+@two_gpus_only
 @case
 def pipeline_parallel(suite):
     """Two stages of a pipeline, one forward and one backward in turns."""
@@ -150,6 +151,7 @@ for Schedule in (ScheduleGPipe, Schedule1F1B):
     )
 
 
+@two_gpus_only
 @case
 def symmetric_memory(suite):
     """Buffers that all ranks map, written by copies and reduced in place; NVLink multicast is off."""
@@ -220,6 +222,7 @@ del pool
     )
 
 
+@two_gpus_only
 @alone
 def nccl_graphs_paused(suite):
     """All-reduces captured on two GPUs are bit-identical over 1,000 pauses of all that they use."""

@@ -8,7 +8,7 @@ import shutil
 import statistics
 
 import zoo_run
-from checks.suite import HERE, PYTHON, Failed, alone
+from checks.suite import HERE, PYTHON, Failed, alone, two_gpus_only
 
 LARGEST_RECORDING = 1 << 20
 
@@ -136,6 +136,7 @@ def zoo_steps(suite):
     conclude([line for line in wrong if line])
 
 
+@two_gpus_only
 @alone
 def zoo_two_workers(suite):
     """Two models in the paper's own setting: two data-parallel workers."""

@@ -8,6 +8,7 @@ import signal
 import statistics
 import subprocess
 import sys
+import time
 
 import in_turns
 
@@ -20,6 +21,9 @@ CONTEXT = 1 << 30  # bytes of the card for a CUDA context, its modules and libra
 
 CASES = {}
 ALONE = set()  # names of the cases that have the card to themselves
+TWO = set()  # names of the cases that have nothing to do on one GPU
+
+BEGUN = set()  # processes that cases have started and that may still run
 
 
 def case(function):
@@ -33,19 +37,34 @@ def alone(function):
     return case(function)
 
 
+def two_gpus_only(function):
+    """Marks a case that one GPU is not enough for. It stands above `case` or `alone`."""
+    TWO.add(function.__name__)
+    return function
+
+
 class Failed(Exception):
     """A case has failed; the text says why."""
 
 
+def kill(process):
+    """Kills a process of BEGUN and all that it started: a job that outlives its case would keep using the card."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass  # it has ended
+
+
 class Suite:
-    def __init__(self, memprof, work, keep):
+    def __init__(self, memprof, work, keep, deadline=float("inf")):
         self.memprof = memprof
         self.work = work
+        self.deadline = deadline  # of time.monotonic(): no command of this case runs longer
         self.keep = keep  # where recordings of the samples are left, or None
         self.figures = []  # (what, value, budget or "")
         self.lines = []  # printed when the case has ended
         os.makedirs(work, exist_ok=True)
-        self.hooks = subprocess.run([memprof, "hooks", "path"], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+        self.hooks = subprocess.run([memprof, "doctor", "hooks", "path"], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
     def figure(self, what, value, budget=""):
         self.figures.append((what, value, budget))
@@ -53,15 +72,19 @@ class Suite:
 
     def run(self, command, expect=0, timeout=400):
         env = dict(os.environ, MEMPROF_PYTHON=os.path.join(self.hooks, "python"))
+        timeout = max(1, min(timeout, round(self.deadline - time.monotonic()))) if self.deadline != float("inf") else timeout
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env, start_new_session=True) as process:
+            BEGUN.add(process)
             try:
                 output, errors = process.communicate(timeout=timeout)
             except BaseException as error:
-                os.killpg(process.pid, signal.SIGKILL)  # a job that outlives its case would keep using the card
+                kill(process)
                 if isinstance(error, subprocess.TimeoutExpired):
                     said = "\n".join((text or b"").decode(errors="replace")[-1500:] for text in (error.stdout, error.stderr))
                     raise Failed(f"{' '.join(command)}: not through after {timeout} s\n{said}") from None
                 raise
+            finally:
+                BEGUN.discard(process)
         done = subprocess.CompletedProcess(command, process.returncode, output, errors)
         if expect is not None and done.returncode != expect:
             raise Failed(f"{' '.join(command)}: exit {done.returncode}, expected {expect}\n{done.stdout[-1500:]}\n{done.stderr[-3000:]}")
@@ -88,23 +111,36 @@ class Suite:
         return directory, done
 
     def steps(self, name, job, kinds, base, memory, bound="", most=None, pairs=2, seconds=15):
-        """Compares the steps of a job of several kinds, in turns, with those of the kind `base`.
+        """Compares the steps of a job of several kinds, in turns, with those of the kind `base`. The rest is as for rounds().
 
-        `kinds` is {kind: flags of record, or None for unrecorded}. A ratio counts as above `most` when three
-        quarters of the rounds are, or when the median is by more than jobs of one kind differ. A job uses at
-        most `memory` bytes of the card, and its context.
+        A ratio counts as above `most` when three quarters of the rounds are, or when the median is by more than jobs of
+        one kind differ.
+        """
+        rounds = self.rounds(name, job, kinds, memory, pairs, seconds)
+        for kind in kinds:
+            wrong = self.compared(name, kind, base, rounds, bound, most) if rounds and kind != base else None
+            if wrong:
+                raise Failed(wrong)
+
+    def rounds(self, name, job, kinds, memory, pairs=2, seconds=15):
+        """The rounds of jobs of several kinds in turns (in_turns.measure), whose losses must agree. None: the card has no room.
+
+        `kinds` is {kind: flags of record, or for unrecorded jobs the text of PYTORCH_CUDA_ALLOC_CONF, None without}. A job
+        uses at most `memory` bytes of the card, and its context.
         """
         pairs = min(pairs, int(self.free() / (len(kinds) * (memory + CONTEXT))))
         if pairs == 0:
             self.lines.append(f"  {name}: steps are not compared: the card has no room for {len(kinds)} such jobs at a time")
-            return
+            return None
         jobs, losses_of = {kind: [] for kind in kinds}, set()
-        env = dict(os.environ, MEMPROF_PYTHON=os.path.join(self.hooks, "python"))
         for k in range(pairs):
             for kind, flags in kinds.items():
                 path = os.path.join(self.work, f"{name}-{kind}-{k}")
+                env = dict(os.environ, MEMPROF_PYTHON=os.path.join(self.hooks, "python"))
                 command = [*job, "--in-turns"]
-                if flags is not None:
+                if isinstance(flags, str):
+                    env["PYTORCH_CUDA_ALLOC_CONF"] = flags
+                elif flags is not None:
                     command = [self.memprof, "record", "-q", "--force", "-o", path, *flags, "--", *command]
                 jobs[kind].append(in_turns.Job(command, path + ".err", env))
         try:
@@ -117,12 +153,7 @@ class Suite:
                 losses_of.add((status, tuple(losses(output))))
         if {status for status, _ in losses_of} != {0} or len(losses_of) != 1:
             raise Failed(f"{name}: exits {sorted(status for status, _ in losses_of)}, or losses that differ")
-        for kind in kinds:
-            if kind == base:
-                continue
-            wrong = self.compared(name, kind, base, rounds, bound, most)
-            if wrong:
-                raise Failed(wrong)
+        return rounds
 
     def compared(self, name, kind, base, rounds, bound="", most=None):
         """Keeps the ratio of the steps of two kinds as a figure. Returns what is wrong if it is above `most`."""

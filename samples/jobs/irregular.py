@@ -13,6 +13,7 @@ import sys
 import irregular_inference as inference
 import irregular_sequences as sequences
 import irregular_training as of_training
+import irregular_unseen as unseen
 import training
 
 import torch
@@ -32,6 +33,9 @@ JOBS = {
     "grpo": ("generation and training in turns, optimizer state in host memory meanwhile", inference.grpo, 4),
     "stash_soft": ("a cache of 77 GiB that evicts the oldest", inference.stash_soft, 8),
     "stash_comb": ("77 GiB of which every other block is replaced by larger ones", inference.stash_comb, 8),
+    "detection": ("images of different sizes, and a matrix of all pairs of boxes", unseen.detection, 30),
+    "serving": ("requests with keys and values of their own come and go", unseen.serving, 120),
+    "growing": ("each step's sequences are longer than the last one's", unseen.growing, 60),
 }
 
 

@@ -24,7 +24,6 @@ parser.add_argument("--cycles", type=int, default=1000)
 parser.add_argument("--width", type=int, default=4096)
 parser.add_argument("--rows", type=int, default=4096)
 parser.add_argument("--register", action="store_true", help="let NCCL register the buffers of graphs")
-parser.add_argument("--suspend", action="store_true", help="have NCCL suspend its communicators, too (NCCL 2.29.7)")
 opts = parser.parse_args()
 os.environ["NCCL_GRAPH_REGISTER"] = str(int(opts.register))
 
@@ -81,8 +80,8 @@ def cycles(layer, want, found):
     pauses = []
     for cycle in range(opts.cycles):
         start = time.perf_counter()
-        memprof.pause(*TAGS, communicators=opts.suspend)
-        memprof.resume(*TAGS, communicators=opts.suspend)
+        memprof.pause(*TAGS)
+        memprof.resume(*TAGS)
         pauses.append((time.perf_counter() - start) * 1e3)
         dist.barrier(group=layer.other)  # no rank reads another's memory before that is mapped
         same = torch.equal(layer.replay(cycle), want[cycle % INPUTS])
@@ -114,7 +113,7 @@ def main():
         print(json.dumps(found), flush=True)
     layer.graph.reset()  # NCCL does not destroy a communicator that a graph uses
     dist.destroy_process_group()
-    return int(not opts.register and not opts.suspend and (found["wrong"] > 0 or found["cycles"] < opts.cycles))
+    return int(not opts.register and (found["wrong"] > 0 or found["cycles"] < opts.cycles))
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ class Whole(unittest.TestCase):
             memprof, job = os.path.join(folder, "memprof"), os.path.join(folder, "jobs", "zoo.py")
             os.mkdir(os.path.dirname(job))
             with open(memprof, "w") as f:
-                f.write(f"#!/bin/sh\ncase $1 in record) while [ $1 != -- ]; do shift; done; shift; exec \"$@\";; tune) echo '{json.dumps({'policies': predicted})}';; esac\n")
+                f.write(f"#!/bin/sh\ncase $1 in record) while [ $1 != -- ]; do shift; done; shift; exec \"$@\";; fit) echo '{json.dumps({'rows': predicted})}';; esac\n")
             os.chmod(memprof, os.stat(memprof).st_mode | stat.S_IXUSR)
             with open(job, "w") as f:
                 f.write("import os, sys\nif sys.argv[2] == 'fails': sys.exit('no memory')\n")
@@ -57,7 +57,7 @@ class Whole(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             memprof = os.path.join(folder, "memprof")
             with open(memprof, "w") as f:
-                f.write(f"#!/bin/sh\n[ $3 = {folder}/classic/moe ] && echo '{json.dumps({'policies': [row('native', 100), row('expandable_segments:True', 90)]})}'\n")
+                f.write(f"#!/bin/sh\n[ $3 = {folder}/classic/moe ] && echo '{json.dumps({'rows': [row('native', 100), row('expandable_segments:True', 90)]})}'\n")
             os.chmod(memprof, os.stat(memprof).st_mode | stat.S_IXUSR)
             memory = {"native": 100, "expandable": 91, "classic": 128}
             runs = [{"model": "moe", "mode": mode, "exit": 0, "memory": [[1, 1, 50 * MIB], [1, 1, peak * MIB]]} for mode, peak in memory.items()]

@@ -11,6 +11,7 @@ import (
 	"github.com/memprof/memprof/trace/collect"
 	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/tracetest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // A process lives on after its last event, and holds memory; when it was last seen is kept.
@@ -45,16 +46,12 @@ func TestLastAliveOfTheDead(t *testing.T) {
 	if _, err := collect.Recover(context.Background(), dir, false); err != nil {
 		t.Fatal(err)
 	}
-	if at := tracetest.One(t, dir).Ending.LastAlive; at != 0 {
-		t.Errorf("last alive at %d, want 0", at)
-	}
+	assert.Equal(t, tracetest.One(t, dir).Ending.LastAlive, 0, "last alive at")
 }
 
 func clock(t *testing.T) int64 {
 	t.Helper()
 	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, unix.ClockGettime(unix.CLOCK_MONOTONIC, &now))
 	return now.Nano()
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/tracetest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // TestCampaignFullDisk has the disk fill up at any byte of any part, for one collector after the other, each with a
@@ -39,14 +40,10 @@ func TestCampaignFullDisk(t *testing.T) {
 			if finished = err == nil; finished {
 				break
 			}
-			if !errors.Is(err, trace.ErrDiskFull) {
-				t.Fatalf("%+v, room %d: %v", opt, room, err)
-			}
+			assert.Must(t, errors.Is(err, trace.ErrDiskFull), "%+v, room %d: %v", opt, room, err)
 			room += random.IntN(20_000)
 		}
-		if !finished {
-			t.Fatalf("%+v: the disk never had room", opt)
-		}
+		assert.Must(t, finished, "%+v: the disk never had room", opt)
 		p := tracetest.One(t, dir)
 		tracetest.Same(t, p, events, texts)
 		if t.Failed() {

@@ -28,17 +28,13 @@ type Options struct {
 	Writer    dataset.WriterOptions
 
 	// Ring, if not 0, is how many bytes of each process's spool are kept, at least [RingLeast]: the last events. They are
-	// converted at the end of the process. Watch, if set, is then called with each event when it is seen, within Poll, and
-	// with the texts of its contexts. Its Time is that of the hook's clock, its Seq is 0.
-	Ring  int64
-	Watch func(process string, e *trace.Event, text func(context int32) string)
-	// Watched, if not nil, are the only kinds that Watch is called with; then its texts are "". The other events are not even
-	// decoded.
-	Watched []trace.Kind
+	// converted at the end of the process. Failed, if set, is then called within Poll with the number of requests that failed.
+	Ring   int64
+	Failed func(requests int64)
 }
 
 // Collector converts a spool to the parts of a run. `memprof record` polls it while the job runs,
-// `memprof recover` converts what a killed collector left. Its methods may be called from
+// `memprof record --finish` converts what a killed collector left. Its methods may be called from
 // several goroutines.
 //
 // It deletes a segment of the spool only after the part with the last of its events is complete. So
@@ -57,6 +53,7 @@ type Collector struct {
 	names     map[string]bool           // of processes, those in use
 	resumable map[string][]dataset.Part // by name of the spool directory: complete parts of processes that have no last part yet
 	ended     map[string]bool           // names of the spool directories of processes that have their last part
+	recorded  map[int]bool              // PIDs of processes that have a directory in the spool, or had one
 	before    []string                  // problems of processes that an earlier collector completed
 	summary   Summary
 	full      error // an ErrDiskFull: the disk stayed full after the ballast was removed
@@ -96,7 +93,7 @@ func New(runDir string, opt Options) (*Collector, error) {
 	}
 	c := &Collector{
 		dir: runDir, spool: from, opt: opt,
-		names: map[string]bool{}, resumable: map[string][]dataset.Part{}, ended: map[string]bool{},
+		names: map[string]bool{}, resumable: map[string][]dataset.Part{}, ended: map[string]bool{}, recorded: map[int]bool{},
 	}
 	if c.lock, err = from.Lock(); err == nil {
 		err = c.readEarlierParts()
@@ -123,7 +120,7 @@ func (c *Collector) scarce(err error) error {
 		return err
 	}
 	return &trace.PathError{Path: c.dir, Err: trace.ErrScarce, Detail: err.Error(),
-		Remedy: fmt.Sprintf("nothing is lost: raise the limit of open files (`ulimit -n`) and run `memprof recover %s`", c.dir)}
+		Remedy: fmt.Sprintf("nothing is lost: raise the limit of open files (`ulimit -n`) and run `memprof record --finish %s`", c.dir)}
 }
 
 // readEarlierParts removes the temporary files of an earlier collector and reads the parts that it completed.
@@ -204,7 +201,7 @@ func (c *Collector) Alive() (bool, error) {
 
 // Poll converts what all processes have written since the last call; progress is false if that
 // is nothing. A full disk is an [trace.ErrDiskFull], reported once: the events then stay in the
-// spool until Convert or `memprof recover`. Other errors concern one process or file; Poll
+// spool until Convert or `memprof record --finish`. Other errors concern one process or file; Poll
 // converts the others, and tries again the next time. An error for want of file descriptors is returned by Convert only.
 func (c *Collector) Poll() (progress bool, err error) {
 	c.mu.Lock()
@@ -250,6 +247,7 @@ func (c *Collector) discover() (failed []error) {
 }
 
 func (c *Collector) start(from *spool.Process) (*conversion, error) {
+	c.recorded[int(from.Header.PID)] = true
 	if c.ended[from.Name] { // an earlier collector converted it and was killed before it removed the directory
 		from.Close()
 		return nil, c.spool.RemoveProcess(from.Name)
@@ -286,6 +284,7 @@ func (c *Collector) Convert() (*Summary, error) {
 	c.full = nil
 	lines, err := c.convertAll()
 	if err == nil {
+		c.summary.Problems = append(c.summary.Problems, c.late()...)
 		// From here on no process finds the spool. One that found it before is converted below.
 		err = c.spool.Finish()
 	}
@@ -298,6 +297,24 @@ func (c *Collector) Convert() (*Summary, error) {
 	}
 	c.summary.Problems = append(c.summary.Problems, lines...)
 	return &c.summary, c.scarce(err)
+}
+
+// late names processes that still run and have recorded nothing: once the spool is finished, no memory of theirs is.
+func (c *Collector) late() (lines []string) {
+	var waiting []spool.Starter
+	for _, s := range c.spool.Starters() {
+		if !c.recorded[s.PID] {
+			waiting = append(waiting, s)
+		}
+	}
+	if len(waiting) == 0 {
+		return nil
+	}
+	others := ""
+	if n := len(waiting) - 1; n > 0 {
+		others = fmt.Sprintf(" and %d more", n)
+	}
+	return []string{fmt.Sprintf("%v%s outlived the command and had not used the GPU: what it allocates from now on is not recorded; let the command wait for it", waiting[0], others)}
 }
 
 // convertAll completes all processes, including those that appear while it works, and returns the lines

@@ -14,13 +14,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/collect"
 	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/spool"
 	"github.com/memprof/memprof/trace/tracetest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // TestMain lets a test start this binary again as a recorded process that stays alive.
@@ -48,25 +47,17 @@ func startLive(t *testing.T, spool string) (end func()) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), "TRACE_TEST_LIVE_SPOOL="+spool)
 	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
+	assert.NoError(t, cmd.Start())
 	if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil || line != "ready\n" {
 		t.Fatalf("the process said %q, %v", line, err)
 	}
 	return func() {
 		t.Helper()
 		stdin.Write([]byte("\n"))
-		if err := cmd.Wait(); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, cmd.Wait())
 	}
 }
 
@@ -75,21 +66,15 @@ func newRun(t testing.TB) (dir, spoolDir string) {
 	t.Helper()
 	dir = t.TempDir()
 	spoolDir = filepath.Join(dir, spool.Name)
-	if err := os.Mkdir(spoolDir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := dataset.WriteInfo(dir, &dataset.Info{ID: tracetest.RunID, ClockBase: 1000}); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.Mkdir(spoolDir, 0o700))
+	assert.NoError(t, dataset.WriteInfo(dir, &dataset.Info{ID: tracetest.RunID, ClockBase: 1000}))
 	return dir, spoolDir
 }
 
 func newCollector(t testing.TB, dir string, opt dataset.WriterOptions) *collect.Collector {
 	t.Helper()
 	c, err := collect.New(dir, collect.Options{RunID: tracetest.RunID, ClockBase: 1000, Writer: opt})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return c
 }
 
@@ -104,9 +89,7 @@ func fill(s *tracetest.Spool, events []trace.Event, texts []string) {
 func segments(t testing.TB, s *tracetest.Spool) int {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(s.Dir, "*.seg"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return len(found)
 }
 
@@ -114,24 +97,16 @@ func segments(t testing.TB, s *tracetest.Spool) int {
 func TestCollectOfProcessThatCouldNotRecord(t *testing.T) {
 	dir, spool := newRun(t)
 	for name, problems := range map[string]string{"p4711.100": "", "p4712.200": "cannot record: File too large\n\nno shim\n"} {
-		if err := os.Mkdir(filepath.Join(spool, name), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, os.Mkdir(filepath.Join(spool, name), 0o700))
 		if problems == "" {
 			continue
 		}
-		if err := os.WriteFile(filepath.Join(spool, name, "problems"), []byte(problems), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, os.WriteFile(filepath.Join(spool, name, "problems"), []byte(problems), 0o600))
 	}
 	summary, err := newCollector(t, dir, dataset.WriterOptions{}).Finish()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	want := []string{"pid4711: it could not start to record", "pid4712: cannot record: File too large", "pid4712: no shim"}
-	if diff := cmp.Diff(want, summary.Problems); diff != "" {
-		t.Errorf("problems (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, want, summary.Problems, "problems")
 }
 
 func TestCollect(t *testing.T) {
@@ -146,9 +121,8 @@ func TestCollect(t *testing.T) {
 	if progress, err := c.PollLive(); !progress || err != nil {
 		t.Fatalf("first poll: %v, %v", progress, err)
 	}
-	if got := c.Totals().Events; got != 600 {
-		t.Errorf("%d events after the first poll, want 600", got)
-	}
+	got := c.Totals().Events
+	assert.That(t, got == 600, "%d events after the first poll, want 600", got)
 	if progress, err := c.PollLive(); progress || err != nil {
 		t.Fatalf("second poll: %v, %v", progress, err)
 	}
@@ -156,9 +130,7 @@ func TestCollect(t *testing.T) {
 	s.SetState(tracetest.Closed)
 	quiet.SetState(tracetest.Closed)
 	summary, err := c.Finish()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	want := &collect.Summary{
 		Processes: []collect.ProcessSummary{
 			{Name: "rank3", Events: 1000, Parts: 3, Ending: dataset.Ending{State: dataset.StateClosed, Problems: []string{"no shim"}}},
@@ -166,16 +138,10 @@ func TestCollect(t *testing.T) {
 		},
 		Events: 1000, Problems: []string{"rank3: no shim"},
 	}
-	if diff := cmp.Diff(want, summary); diff != "" {
-		t.Errorf("summary (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, want, summary, "summary")
 	run, err := dataset.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(run.Processes) != 2 {
-		t.Fatalf("%d processes, want 2", len(run.Processes))
-	}
+	assert.NoError(t, err)
+	assert.Must(t, len(run.Processes) == 2, "%d processes, want 2", len(run.Processes))
 	p := run.Processes[0]
 	if p.Name != "rank3" || p.PID != 4711 || p.Rank != 3 || p.WorldSize != -1 || p.Command != "python3 train.py" || p.Frameworks != "torch 2.11.0" || p.Events != 1000 {
 		t.Errorf("process %+v", p.ProcessMeta)
@@ -200,9 +166,8 @@ func TestSegmentsGoWithTheirPart(t *testing.T) {
 		if _, err := c.Poll(); err != nil {
 			t.Fatal(err)
 		}
-		if got := segments(t, s); got != wantSegments {
-			t.Errorf("%d segments after %d slots, want %d", got, s.Slot(), wantSegments)
-		}
+		got := segments(t, s)
+		assert.That(t, got == wantSegments, "%d segments after %d slots, want %d", got, s.Slot(), wantSegments)
 	}
 	grow(99_999, 2)
 	grow(1, 2)      // the part is full, and completed by the next event
@@ -211,9 +176,8 @@ func TestSegmentsGoWithTheirPart(t *testing.T) {
 	if _, err := c.Finish(); err != nil {
 		t.Fatal(err)
 	}
-	if p := tracetest.One(t, dir); p.Events != 140_001 || p.Ending.State != dataset.StateKilled {
-		t.Errorf("%d events, %+v", p.Events, p.Ending)
-	}
+	p := tracetest.One(t, dir)
+	assert.That(t, p.Events == 140_001 && p.Ending.State == dataset.StateKilled, "%d events, %+v", p.Events, p.Ending)
 }
 
 // TestRecoverEqualsCollect kills the collector at every stage: the trace becomes the same,
@@ -233,7 +197,11 @@ func TestRecoverEqualsCollect(t *testing.T) {
 	for i := range events {
 		sums.Add(&events[i], text(events[i].Context))
 	}
-	for _, killAt := range []int{0, 1, 69_999, 70_000, 70_001, 140_500, n} {
+	kills := []int{0, 1, 69_999, 70_000, 70_001, 140_500, n}
+	if testing.Short() {
+		kills = kills[3:5]
+	}
+	for _, killAt := range kills {
 		dir, spool := newRun(t)
 		s := tracetest.NewSpool(t, spool, 4711, 0)
 		fill(s, events[:killAt], texts)
@@ -252,26 +220,21 @@ func TestRecoverEqualsCollect(t *testing.T) {
 			t.Errorf("kill at %d: error %v before recovery, want unfinished", killAt, err)
 		}
 		summary, err := collect.Recover(context.Background(), dir, false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		if summary.Events != n+1 || len(summary.Processes) != 1 || summary.Processes[0].Ending.Lost != 1 {
 			t.Errorf("kill at %d: summary %+v", killAt, summary)
 		}
 		p := tracetest.One(t, dir)
 		got := tracetest.WithTexts(tracetest.Events(t, p), p.Strings().Text)
-		if len(got) != n+1 || !slices.Equal(got[:n], want) || !strings.Contains(got[n], "Kind:lost") {
-			t.Errorf("kill at %d: events differ", killAt)
-		}
+		assert.That(t, len(got) == n+1 && slices.Equal(got[:n], want) && strings.Contains(got[n], "Kind:lost"), "kill at %d: events differ", killAt)
 		if blocks := n / dataset.BlockEvents; !slices.Equal(p.Checksums()[:blocks], sums.Checksums()[:blocks]) || !slices.Equal(tracetest.Rolling(t, p), p.Checksums()) {
 			t.Errorf("kill at %d: checksums differ", killAt)
 		}
 		if info, err := dataset.ReadInfo(dir); err != nil || !info.Recovered {
 			t.Errorf("kill at %d: run.json %+v, %v", killAt, info, err)
 		}
-		if left, _ := filepath.Glob(filepath.Join(dir, "*.tmp")); len(left) != 0 {
-			t.Errorf("kill at %d: left behind: %v", killAt, left)
-		}
+		left, _ := filepath.Glob(filepath.Join(dir, "*.tmp"))
+		assert.That(t, len(left) == 0, "kill at %d: left behind: %v", killAt, left)
 		if _, err := collect.Recover(context.Background(), dir, false); err != nil {
 			t.Errorf("kill at %d: second recovery: %v", killAt, err)
 		}
@@ -286,21 +249,16 @@ func TestRecoverAfterLastPart(t *testing.T) {
 	s := tracetest.NewSpool(t, spool, 4711, 0)
 	fill(s, events, texts)
 	saved := filepath.Join(t.TempDir(), "saved")
-	if err := os.CopyFS(saved, os.DirFS(s.Dir)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.CopyFS(saved, os.DirFS(s.Dir)))
 	if _, err := newCollector(t, dir, dataset.WriterOptions{}).Finish(); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.CopyFS(s.Dir, os.DirFS(saved)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.CopyFS(s.Dir, os.DirFS(saved)))
 	if _, err := collect.Recover(context.Background(), dir, false); err != nil {
 		t.Fatal(err)
 	}
-	if p := tracetest.One(t, dir); p.Events != 500 || len(p.Parts) != 1 {
-		t.Errorf("%d events in %d parts, want 500 in 1", p.Events, len(p.Parts))
-	}
+	p := tracetest.One(t, dir)
+	assert.That(t, p.Events == 500 && len(p.Parts) == 1, "%d events in %d parts, want 500 in 1", p.Events, len(p.Parts))
 }
 
 func TestLiveProcess(t *testing.T) {
@@ -336,12 +294,10 @@ func TestLiveProcess(t *testing.T) {
 	case <-time.After(100 * time.Millisecond):
 	}
 	end()
-	if summary := <-done; summary == nil || summary.Events != 2 {
-		t.Errorf("summary %+v, want 2 events", summary)
-	}
-	if p := tracetest.One(t, dir); p.Ending.State != dataset.StateKilled || p.Ending.Lost != 1 || p.Rank != 5 {
-		t.Errorf("%+v", p.Ending)
-	}
+	summary := <-done
+	assert.That(t, summary != nil && summary.Events == 2, "summary %+v, want 2 events", summary)
+	p := tracetest.One(t, dir)
+	assert.That(t, p.Ending.State == dataset.StateKilled && p.Ending.Lost == 1 && p.Rank == 5, "%+v", p.Ending)
 }
 
 func TestStoppedHook(t *testing.T) {
@@ -351,16 +307,11 @@ func TestStoppedHook(t *testing.T) {
 	s.Stop(syscall.ENOSPC, "000001.seg: No space left on device")
 	s.SetClaimed(77)
 	summary, err := newCollector(t, dir, dataset.WriterOptions{}).Finish()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	want := []string{"rank0: recording ended at seq 0: 000001.seg: No space left on device"}
-	if diff := cmp.Diff(want, summary.Problems); diff != "" {
-		t.Errorf("problems (-want +got):\n%s", diff)
-	}
-	if p := tracetest.One(t, dir); p.Events != 1 || p.Ending.State != dataset.StateStopped || p.Ending.Lost != 0 {
-		t.Errorf("%d events, %+v", p.Events, p.Ending)
-	}
+	assert.Diff(t, want, summary.Problems, "problems")
+	p := tracetest.One(t, dir)
+	assert.That(t, p.Events == 1 && p.Ending.State == dataset.StateStopped && p.Ending.Lost == 0, "%d events, %+v", p.Events, p.Ending)
 }
 
 // TestCollectWhileWritten runs the hook's side and the collector at the same time.

@@ -198,7 +198,7 @@ func (c *Collector) deleteSegments(p *conversion) error {
 	parts := p.to.Parts()
 	deleted, err := p.from.DeleteBefore(max(parts[len(parts)-1].NextSlot, 0))
 	if deleted {
-		// If this fails, a full disk leaves the rest to `memprof recover`; no event is lost.
+		// If this fails, a full disk leaves the rest to `memprof record --finish`; no event is lost.
 		_ = c.reserveBallast()
 	}
 	return err
@@ -219,7 +219,7 @@ func (c *Collector) diskStaysFull(p *conversion, err error) error {
 	c.full = &trace.PathError{
 		Path: c.dir, Err: trace.ErrDiskFull,
 		Detail: fmt.Sprintf("%s; %s: %s, the rest is in %s", what, p.to.Name(), valid, p.from.Dir),
-		Remedy: fmt.Sprintf("make room and run `memprof recover %s`", c.dir),
+		Remedy: fmt.Sprintf("make room and run `memprof record --finish %s`", c.dir),
 	}
 	return c.full
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/spool"
 	"github.com/memprof/memprof/trace/tracetest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // alive keeps the live blocks of what it is shown.
@@ -63,9 +64,7 @@ func listing(t *testing.T, dir string) map[string]string {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return files
 }
 
@@ -77,17 +76,11 @@ func TestFollow(t *testing.T) {
 	spoolDir := filepath.Join(dir, spool.Name)
 	hook := tracetest.NewSpool(t, spoolDir, 4711, 0)
 	info := &dataset.Info{ID: tracetest.RunID, ClockBase: 1_000_000}
-	if err := dataset.WriteInfo(dir, info); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, dataset.WriteInfo(dir, info))
 	collector, err := collect.New(dir, collect.Options{RunID: info.ID, ClockBase: info.ClockBase, Writer: dataset.WriterOptions{PartEvents: 30_000}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	follower, err := collect.Follow(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer follower.Close()
 	events, texts := tracetest.Training(400_000)
 	truth := &alive{t: t}
@@ -96,20 +89,12 @@ func TestFollow(t *testing.T) {
 	look := func(at int) {
 		before := listing(t, dir)
 		processes, err := follower.Processes()
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		for _, p := range processes {
-			if err := p.Poll(seen.begin, func(e *trace.Event) error { return seen.visit(p.Strings().Text)(e) }); err != nil {
-				t.Fatal(err)
-			}
-			if p.Name != "rank0" || p.PID != 4711 {
-				t.Errorf("process %s, pid %d", p.Name, p.PID)
-			}
+			assert.NoError(t, p.Poll(seen.begin, func(e *trace.Event) error { return seen.visit(p.Strings().Text)(e) }))
+			assert.That(t, p.Name == "rank0" && p.PID == 4711, "process %s, pid %d", p.Name, p.PID)
 		}
-		if !maps.Equal(before, listing(t, dir)) {
-			t.Errorf("following changed files")
-		}
+		assert.That(t, maps.Equal(before, listing(t, dir)), "following changed files")
 		if seen.next != int64(at) || !maps.Equal(seen.blocks, truth.blocks) || !maps.Equal(seen.texts, truth.texts) {
 			t.Fatalf("at %d: seen up to %d, %d blocks live, want %d", at, seen.next, len(seen.blocks), len(truth.blocks))
 		}
@@ -152,42 +137,30 @@ func TestFollow(t *testing.T) {
 	if left, err := follower.Abandoned(); left || err != nil {
 		t.Errorf("abandoned %v, %v when it is over", left, err)
 	}
-	if processes, _ := follower.Processes(); len(processes) != 1 || !processes[0].Ended() {
-		t.Errorf("%d processes, the first ended: %v", len(processes), processes[0].Ended())
-	}
-	if seen.begins < 3 {
-		t.Errorf("began %d times: the collector never took away what was read next", seen.begins)
-	}
+	processes, _ := follower.Processes()
+	assert.That(t, len(processes) == 1 && processes[0].Ended(), "%d processes, the first ended: %v", len(processes), processes[0].Ended())
+	assert.That(t, seen.begins >= 3, "began %d times: the collector never took away what was read next", seen.begins)
 
 	late, err := collect.Follow(dir) // joined when all is over
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	follower, seen = late, &alive{t: t}
 	look(len(events))
 }
 
 func TestFollowNothing(t *testing.T) {
-	if _, err := collect.Follow(t.TempDir()); !errors.Is(err, trace.ErrEmpty) {
-		t.Errorf("a directory without a run: %v", err)
-	}
+	_, err := collect.Follow(t.TempDir())
+	assert.That(t, errors.Is(err, trace.ErrEmpty), "a directory without a run: %v", err)
 }
 
 // A run may be taken away after its parts were listed: the process then has no events, and is over.
 func TestFollowTakenAway(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS("../../samples/resnet50")); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.CopyFS(dir, os.DirFS("../../samples/resnet50")))
 	follower, err := collect.Follow(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer follower.Close()
 	processes, err := follower.Processes()
-	if err != nil || len(processes) != 1 {
-		t.Fatalf("%d processes, %v", len(processes), err)
-	}
+	assert.Must(t, err == nil && len(processes) == 1, "%d processes, %v", len(processes), err)
 	begins, events := 0, 0
 	err = processes[0].Poll(func(int64) { // it is called before the part is opened
 		if begins++; begins == 1 {

@@ -16,6 +16,7 @@ import (
 	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/spool"
 	"github.com/memprof/memprof/trace/tracetest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // recordedLive is a run whose events a test hands out.
@@ -31,16 +32,12 @@ func newRecordedLive(t *testing.T) *recordedLive {
 	r := &recordedLive{dir: t.TempDir(), info: &dataset.Info{ID: tracetest.RunID, ClockBase: 1_000_000}}
 	spoolDir := filepath.Join(r.dir, spool.Name)
 	r.spool = tracetest.NewSpool(t, spoolDir, 4711, 0)
-	if err := dataset.WriteInfo(r.dir, r.info); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, dataset.WriteInfo(r.dir, r.info))
 	var err error
 	r.collector, err = collect.New(r.dir, collect.Options{
 		RunID: r.info.ID, ClockBase: r.info.ClockBase, Writer: dataset.WriterOptions{PartEvents: 30_000},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return r
 }
 
@@ -56,9 +53,7 @@ func (r *recordedLive) put(events []trace.Event, texts []string) {
 func rows(t *testing.T, p *dataset.Process) (events []trace.Event, texts []string) {
 	t.Helper()
 	events, err := p.ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	for i := range events {
 		texts = append(texts, p.Strings().Text(events[i].Context))
 		events[i].Context = 0
@@ -88,21 +83,15 @@ func TestOpenLive(t *testing.T) {
 		}
 		before := listing(t, r.dir)
 		run, err := collect.OpenLive(r.dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !maps.Equal(before, listing(t, r.dir)) {
-			t.Errorf("opening changed files")
-		}
+		assert.NoError(t, err)
+		assert.That(t, maps.Equal(before, listing(t, r.dir)), "opening changed files")
 		p := run.Processes[0]
 		if !run.Live || !p.Live || p.Name != "rank0" || p.PID != 4711 || p.Events != int64(done) || !p.Whole || len(run.Processes) != 1 {
 			t.Fatalf("%d processes, the first %+v; want %d events", len(run.Processes), p, done)
 		}
 		for range 2 {
 			got, contexts := rows(t, p)
-			if len(got) != done {
-				t.Fatalf("%d events, want %d", len(got), done)
-			}
+			assert.Must(t, len(got) == done, "%d events, want %d", len(got), done)
 			for i, e := range got {
 				want := events[i]
 				want.Seq, want.Time, want.Context = int64(i), want.Time&^(dataset.TimeStep-1), 0
@@ -113,9 +102,7 @@ func TestOpenLive(t *testing.T) {
 		}
 		sums := p.Rolling()
 		reader, err := p.NewReader()
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		for {
 			batch, err := reader.Next()
 			if err != nil {
@@ -124,25 +111,26 @@ func TestOpenLive(t *testing.T) {
 			sums.AddBatch(batch, p.Strings())
 		}
 		reader.Close()
-		if !slices.Equal(sums.Finish(), p.Checksums()) {
-			t.Errorf("the checksums of %d events are not those of what was read", done)
-		}
+		assert.That(t, slices.Equal(sums.Finish(), p.Checksums()), "the checksums of %d events are not those of what was read", done)
 	}
 	r.spool.SetState(tracetest.Closed)
 	r.spool.Close()
 	if _, err := r.collector.Finish(); err != nil {
 		t.Fatal(err)
 	}
-	if busy, err := spool.InProgress(r.dir); busy != "" || err != nil {
-		t.Errorf("in progress when it is over: %q, %v", busy, err)
-	}
+	busy, err := spool.InProgress(r.dir)
+	assert.That(t, busy == "" && err == nil, "in progress when it is over: %q, %v", busy, err)
 }
 
 // A collector that completes parts and takes segments away meanwhile costs nothing: what is opened is
 // always the recording up to some event.
 func TestOpenLiveMoving(t *testing.T) {
 	r := newRecordedLive(t)
-	events, texts := tracetest.Training(600_000)
+	n := 600_000
+	if testing.Short() {
+		n = 150_000
+	}
+	events, texts := tracetest.Training(n)
 	var job sync.WaitGroup
 	job.Add(1)
 	ended := make(chan struct{})
@@ -168,9 +156,7 @@ func TestOpenLiveMoving(t *testing.T) {
 		if errors.Is(err, trace.ErrEmpty) {
 			continue
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		p := run.Processes[0]
 		seq, parts := int64(0), p.Parts
 		var wrong string
@@ -186,17 +172,14 @@ func TestOpenLiveMoving(t *testing.T) {
 		}
 		opened, last = opened+1, seq
 	}
-	if opened < 2 || last != int64(len(events)) {
-		t.Errorf("opened %d times, at last with %d events, want %d", opened, last, len(events))
-	}
+	assert.That(t, opened >= 2 && last == int64(len(events)), "opened %d times, at last with %d events, want %d", opened, last, len(events))
 }
 
 func TestInProgressNothing(t *testing.T) {
 	dir := t.TempDir()
 	for _, path := range []string{dir, filepath.Join(dir, "nothing")} {
-		if busy, err := spool.InProgress(path); busy != "" || err != nil {
-			t.Errorf("%s: %q, %v", path, busy, err)
-		}
+		busy, err := spool.InProgress(path)
+		assert.That(t, busy == "" && err == nil, "%s: %q, %v", path, busy, err)
 	}
 }
 
@@ -209,15 +192,12 @@ func TestInProgressEnding(t *testing.T) {
 		for ended := false; !ended; {
 			select {
 			case err := <-removed:
-				if err != nil {
-					t.Fatal(err)
-				}
+				assert.NoError(t, err)
 				ended = true
 			default:
 			}
-			if busy, err := spool.InProgress(dir); busy != "" || err != nil {
-				t.Fatalf("in progress: %q, %v", busy, err)
-			}
+			busy, err := spool.InProgress(dir)
+			assert.Must(t, busy == "" && err == nil, "in progress: %q, %v", busy, err)
 			if _, err := dataset.Open(dir); !errors.Is(err, trace.ErrEmpty) {
 				t.Fatalf("open: %v", err)
 			}

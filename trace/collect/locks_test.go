@@ -13,6 +13,7 @@ import (
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/collect"
 	"github.com/memprof/memprof/trace/tracetest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // Whatever lock the hook has on the process file, the process lives as long as it is held.
@@ -28,16 +29,11 @@ func TestLocksThatSayAlive(t *testing.T) {
 			s := tracetest.NewSpool(t, spool, 4711, 0)
 			s.Append(trace.Event{Kind: trace.KindAlloc}, "")
 			f, err := os.OpenFile(filepath.Join(s.Dir, "process"), os.O_RDWR, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := lock(f); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
+			assert.NoError(t, lock(f))
 			for range 2 { // to look takes nothing away
-				if _, err := collect.Recover(context.Background(), dir, false); !errors.Is(err, trace.ErrAlive) {
-					t.Errorf("recover: %v, want ErrAlive", err)
-				}
+				_, err := collect.Recover(context.Background(), dir, false)
+				assert.That(t, errors.Is(err, trace.ErrAlive), "recover: %v, want ErrAlive", err)
 			}
 			f.Close()
 			if _, err := collect.Recover(context.Background(), dir, false); err != nil {
@@ -53,14 +49,9 @@ func TestProblemsEndWithZeros(t *testing.T) {
 	s := tracetest.NewSpool(t, spool, 4711, 0)
 	s.Append(trace.Event{Kind: trace.KindAlloc}, "")
 	s.Problem("one\ntwo")
-	if err := os.Truncate(filepath.Join(s.Dir, "problems"), 65536); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.Truncate(filepath.Join(s.Dir, "problems"), 65536))
 	summary, err := collect.Recover(context.Background(), dir, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, want := summary.Problems, []string{"rank0: one", "rank0: two"}; len(got) != 2 || got[0] != want[0] || got[1] != want[1] {
-		t.Errorf("%q, want %q", got, want)
-	}
+	assert.NoError(t, err)
+	got, want := summary.Problems, []string{"rank0: one", "rank0: two"}
+	assert.That(t, len(got) == 2 && got[0] == want[0] && got[1] == want[1], "%q, want %q", got, want)
 }

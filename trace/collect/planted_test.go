@@ -11,6 +11,7 @@ import (
 	"github.com/memprof/memprof/trace/collect"
 	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/tracetest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // TestCollectorFollowsNoLink: links with the names of what a collector writes lead it nowhere.
@@ -21,9 +22,7 @@ func TestCollectorFollowsNoLink(t *testing.T) {
 	events, texts := tracetest.Training(n)
 	fill(s, events, texts)
 	precious := filepath.Join(t.TempDir(), "precious")
-	if err := os.WriteFile(precious, []byte("precious"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(precious, []byte("precious"), 0o600))
 	for _, path := range []string{
 		filepath.Join(s.Dir, "strings.tmp"),
 		filepath.Join(dir, ".ballast."+tracetest.RunID),
@@ -31,30 +30,22 @@ func TestCollectorFollowsNoLink(t *testing.T) {
 		filepath.Join(dir, "rank0-0000."+tracetest.RunID+".parquet.tmp"),
 		filepath.Join(dir, "rank0-0001."+tracetest.RunID+".parquet.tmp"),
 	} {
-		if err := os.Symlink(precious, path); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, os.Symlink(precious, path))
 	}
 	c := newCollector(t, dir, dataset.WriterOptions{PartEvents: 40_000})
-	if err := os.Symlink(precious, filepath.Join(dir, "rank0-0002."+tracetest.RunID+".parquet.tmp")); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.Symlink(precious, filepath.Join(dir, "rank0-0002."+tracetest.RunID+".parquet.tmp")))
 	if _, err := c.Poll(); err != nil {
 		t.Fatal(err)
 	}
-	if got := segments(t, s); got != 1 {
-		t.Errorf("%d segments are left, want 1: strings was not written", got)
-	}
+	got := segments(t, s)
+	assert.That(t, got == 1, "%d segments are left, want 1: strings was not written", got)
 	c.Kill()
 	if _, err := collect.Recover(context.Background(), dir, false); err != nil {
 		t.Fatal(err)
 	}
-	if got := tracetest.One(t, dir).Events; got != n {
-		t.Errorf("%d events, want %d", got, n)
-	}
-	if text, err := os.ReadFile(precious); err != nil || string(text) != "precious" {
-		t.Errorf("the file that the links lead to: %.60q, %v", text, err)
-	}
+	assert.Equal(t, tracetest.One(t, dir).Events, n)
+	text, err := os.ReadFile(precious)
+	assert.That(t, err == nil && string(text) == "precious", "the file that the links lead to: %.60q, %v", text, err)
 }
 
 // TestPipesInPlace: a pipe is refused and not waited for.
@@ -63,13 +54,10 @@ func TestPipesInPlace(t *testing.T) {
 		dir := t.TempDir()
 		tracetest.WriteRun(t, dir, tracetest.Process{})
 		path := filepath.Join(dir, name)
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, os.Remove(path))
 		mkfifo(t, path)
-		if _, err := dataset.Open(dir); err == nil {
-			t.Errorf("%s may be a pipe", name)
-		}
+		_, err := dataset.Open(dir)
+		assert.That(t, err != nil, "%s may be a pipe", name)
 	}
 	for _, name := range []string{"process", "strings", "000000.seg"} {
 		dir, spool := newRun(t)
@@ -78,9 +66,8 @@ func TestPipesInPlace(t *testing.T) {
 		s.Close()
 		os.Remove(filepath.Join(s.Dir, name))
 		mkfifo(t, filepath.Join(s.Dir, name))
-		if _, err := collect.Recover(context.Background(), dir, false); err == nil {
-			t.Errorf("%s in the spool may be a pipe", name)
-		}
+		_, err := collect.Recover(context.Background(), dir, false)
+		assert.That(t, err != nil, "%s in the spool may be a pipe", name)
 	}
 }
 
@@ -90,17 +77,11 @@ func TestPipeInPlaceOfProcess(t *testing.T) {
 	s := tracetest.NewSpool(t, spool, 4711, 0)
 	s.Append(trace.Event{Kind: trace.KindAlloc}, "")
 	follower, err := collect.Follow(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer follower.Close()
 	processes, err := follower.Processes()
-	if err != nil || len(processes) != 1 {
-		t.Fatalf("%v, %v, want one process", processes, err)
-	}
-	if err := os.RemoveAll(s.Dir); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err == nil && len(processes) == 1, "%v, %v, want one process", processes, err)
+	assert.NoError(t, os.RemoveAll(s.Dir))
 	mkfifo(t, s.Dir)
 	if err := processes[0].Poll(func(int64) {}, func(*trace.Event) error { return nil }); err != nil || !processes[0].Ended() {
 		t.Errorf("%v, want that the process has ended", err)
@@ -109,7 +90,5 @@ func TestPipeInPlaceOfProcess(t *testing.T) {
 
 func mkfifo(t *testing.T, path string) {
 	t.Helper()
-	if err := syscall.Mkfifo(path, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, syscall.Mkfifo(path, 0o600))
 }

@@ -95,10 +95,10 @@ func (c *Collector) waitForDead(ctx context.Context, wait bool) error {
 			return err
 		}
 		if !wait {
-			about := &trace.PathError{Path: c.dir, Err: trace.ErrAlive, Remedy: "wait for it to end, or run `memprof recover --wait`"}
+			about := &trace.PathError{Path: c.dir, Err: trace.ErrAlive, Remedy: "wait for it to end, or run `memprof record --finish RUN --wait`"}
 			if !alive {
-				about.Detail = waiting[0] + " may still begin to record"
-				about.Remedy += "; if it does not belong to the job, run `memprof recover --now`"
+				about.Detail = waiting[0].String() + " may still begin to record"
+				about.Remedy += "; if it does not belong to the job, run `memprof record --finish RUN --now`"
 			}
 			return about
 		}

@@ -19,10 +19,10 @@ const RingLeast = 4 * spool.SegmentBytes
 
 // ring is what a conversion has where the collector keeps a ring.
 type ring struct {
-	ahead *spool.Process // reads each event once as it comes
+	ahead *spool.Process // passes over each event once as it comes
 }
 
-// followRing passes new events of a process to the watcher, and drops the oldest if there are too many.
+// followRing looks at new events of a process, and drops the oldest if there are too many.
 func (c *Collector) followRing(p *conversion) (progress bool, err error) {
 	if progress, err = c.look(p); err != nil {
 		return progress, err
@@ -33,7 +33,7 @@ func (c *Collector) followRing(p *conversion) (progress bool, err error) {
 	return progress, c.shorten(p)
 }
 
-// look passes the events since the last call to Options.Watch.
+// look counts the requests that failed since the last call for Options.Failed.
 func (c *Collector) look(p *conversion) (progress bool, err error) {
 	if p.ring.ahead == nil {
 		if p.ring.ahead, err = c.spool.Process(p.from.Name); err != nil || p.ring.ahead == nil {
@@ -43,23 +43,14 @@ func (c *Collector) look(p *conversion) (progress bool, err error) {
 			return false, err
 		}
 	}
-	ahead := p.ring.ahead
-	if _, err := ahead.Refresh(); err != nil {
+	if _, err := p.ring.ahead.Refresh(); err != nil {
 		return false, err
 	}
-	watch := c.opt.Watch
-	if watch == nil {
-		watch = func(string, *trace.Event, func(int32) string) {}
+	failed, progress, err := p.ring.ahead.Count(trace.KindOOM)
+	if failed > 0 && c.opt.Failed != nil {
+		c.opt.Failed(failed)
 	}
-	name := p.to.Name()
-	if c.opt.Watched != nil {
-		return ahead.Glance(c.opt.Watched, func(e *trace.Event) { watch(name, e, func(int32) string { return "" }) })
-	}
-	text := func(context int32) string { return ahead.Text(uint32(context)) }
-	return ahead.Read(false, func(e *trace.Event, slot int64) error {
-		watch(name, e, text)
-		return nil
-	})
+	return progress, err
 }
 
 // shorten drops the oldest segments of a process if there are more than the ring has room for.

@@ -14,24 +14,18 @@ import (
 	"github.com/memprof/memprof/trace/collect"
 	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/tracetest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // ringRun is a recording that keeps the last events only.
-func ringRun(t *testing.T, watch func(string, *trace.Event, func(int32) string)) *recordedLive {
+func ringRun(t *testing.T, failed func(requests int64)) *recordedLive {
 	t.Helper()
 	r := newRecordedLive(t)
 	r.collector.Kill()
-	r.collect(t, watch)
-	return r
-}
-
-func (r *recordedLive) collect(t *testing.T, watch func(string, *trace.Event, func(int32) string)) {
-	t.Helper()
 	var err error
-	r.collector, err = collect.New(r.dir, collect.Options{RunID: r.info.ID, ClockBase: r.info.ClockBase, Ring: collect.RingLeast, Watch: watch})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r.collector, err = collect.New(r.dir, collect.Options{RunID: r.info.ID, ClockBase: r.info.ClockBase, Ring: collect.RingLeast, Failed: failed})
+	assert.NoError(t, err)
+	return r
 }
 
 // checkRing compares what a ring kept with all events of the process, and what it states of those before with what
@@ -52,38 +46,24 @@ func checkRing(t *testing.T, p *dataset.Process, events []trace.Event, texts []s
 	for i := range got[:at] {
 		restated.Add(&got[i])
 	}
-	if a, b := live.Totals(), restated.Totals(); a.Requested != b.Requested || a.Provided != b.Provided || a.Reserved != b.Reserved {
-		t.Errorf("before event %d %+v, restated %+v", first, a, b)
-	}
+	a, b := live.Totals(), restated.Totals()
+	assert.That(t, a.Requested == b.Requested && a.Provided == b.Provided && a.Reserved == b.Reserved, "before event %d %+v, restated %+v", first, a, b)
 	for i, e := range got[at:] {
 		want := events[first+int64(i)]
 		want.Seq, want.Time, want.Context = first+int64(i), want.Time&^(dataset.TimeStep-1), 0
-		if e != want || contexts[at+i] != texts[events[want.Seq].Context] {
-			t.Fatalf("event %d is %+v %q, want %+v", want.Seq, e, contexts[at+i], want)
-		}
+		assert.Must(t, e == want && contexts[at+i] == texts[events[want.Seq].Context], "event %d is %+v %q, want %+v", want.Seq, e, contexts[at+i], want)
 	}
 	sums := p.Rolling()
 	for i := range got[at:] {
 		sums.Add(&got[at+i], contexts[at+i])
 	}
-	if !slices.Equal(sums.Finish(), p.Checksums()) {
-		t.Errorf("the checksums are not those of the events")
-	}
+	assert.That(t, slices.Equal(sums.Finish(), p.Checksums()), "the checksums are not those of the events")
 }
 
 // A ring keeps the last events and what was live before them, at any time and after every end, in a bounded number
 // of segments.
 func TestRing(t *testing.T) {
-	seen := 0
-	r := ringRun(t, func(process string, e *trace.Event, text func(int32) string) {
-		if e.Kind == trace.KindArena && text(e.Context) == "" {
-			t.Errorf("an arena without options")
-		}
-		if process != "rank0" {
-			t.Errorf("an event of %s", process)
-		}
-		seen++
-	})
+	r := ringRun(t, nil)
 	events, texts := tracetest.Training(700_000)
 	most := 0
 	for at := 0; at < 600_000; at += 25_000 {
@@ -96,16 +76,11 @@ func TestRing(t *testing.T) {
 			continue
 		}
 		run, err := collect.OpenLive(r.dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		checkRing(t, run.Processes[0], events[:at+25_000], texts)
 	}
 	if most > collect.RingLeast>>22+2 { // segments have 4 MiB; one is being filled, one is next
 		t.Errorf("%d segments at a time", most)
-	}
-	if seen < 600_000 {
-		t.Errorf("%d of 600,000 events seen", seen)
 	}
 
 	// A snapshot is a run of its own, which stays as it is.
@@ -125,9 +100,7 @@ func TestRing(t *testing.T) {
 		t.Fatalf("%v, %d segments held, %d then", err, held, segments(t, r.spool))
 	}
 	snapshot, err := dataset.Open(to)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	checkRing(t, snapshot.Processes[0], events[:600_000], texts)
 	if s := snapshot.Info.Snapshot; s == nil || s.Why != "a test" || snapshot.Processes[0].Ending.State != dataset.StateStopped {
 		t.Errorf("snapshot %+v, ending %+v", s, snapshot.Processes[0].Ending)
@@ -141,14 +114,10 @@ func TestRing(t *testing.T) {
 		t.Fatal(err)
 	}
 	run, err := dataset.Open(r.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	p := run.Processes[0]
 	checkRing(t, p, events, texts)
-	if !p.Whole || p.Ending.State != dataset.StateClosed {
-		t.Errorf("whole %t, %+v", p.Whole, p.Ending)
-	}
+	assert.That(t, p.Whole && p.Ending.State == dataset.StateClosed, "whole %t, %+v", p.Whole, p.Ending)
 }
 
 // A collector that ends converts what its ring holds; a short process is whole.
@@ -168,13 +137,10 @@ func TestRingEnds(t *testing.T) {
 			t.Fatal(err)
 		}
 		run, err := dataset.Open(r.dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		p := run.Processes[0]
-		if dropped := p.Dropped() > 0; dropped != (n > 262_144) || !p.Whole {
-			t.Errorf("%d events: %d dropped, whole %t", n, p.Dropped(), p.Whole)
-		}
+		dropped := p.Dropped() > 0
+		assert.That(t, dropped == (n > 262_144) && p.Whole, "%d events: %d dropped, whole %t", n, p.Dropped(), p.Whole)
 		checkRing(t, p, events, texts)
 	}
 }
@@ -195,13 +161,9 @@ func TestRingSuperseded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(r.dir, "rank0-0000.parquet"), kept, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(filepath.Join(r.dir, "rank0-0000.parquet"), kept, 0o600))
 	run, err := collect.OpenLive(r.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	checkRing(t, run.Processes[0], events, texts)
 	if diff := cmp.Diff(1, len(run.Processes)); diff != "" {
 		t.Error(diff)
@@ -209,44 +171,26 @@ func TestRingSuperseded(t *testing.T) {
 	r.collector.Kill()
 }
 
-// Of the events of a ring only those of the kinds watched are passed on, each once.
-func TestRingWatched(t *testing.T) {
-	r := newRecordedLive(t)
-	r.collector.Kill()
-	var got []int64
-	var err error
-	r.collector, err = collect.New(r.dir, collect.Options{
-		RunID: r.info.ID, ClockBase: r.info.ClockBase, Ring: collect.RingLeast, Watched: []trace.Kind{trace.KindIteration},
-		Watch: func(_ string, e *trace.Event, _ func(int32) string) {
-			if e.Kind != trace.KindIteration {
-				t.Errorf("a %v event", e.Kind)
-			}
-			got = append(got, e.Requested)
-		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+// Each failed request that a ring passes over is counted once.
+func TestRingFailed(t *testing.T) {
+	got, want := int64(0), int64(0)
+	r := ringRun(t, func(requests int64) { got += requests })
 	events, texts := tracetest.Training(300_000)
-	var want []int64
+	for i := range events {
+		if events[i].Kind == trace.KindIteration {
+			events[i].Kind = trace.KindOOM
+			want++
+		}
+	}
 	for at := 0; at < len(events); at += 7_000 {
 		r.put(events[at:min(at+7_000, len(events))], texts)
 		if _, err := r.collector.PollLive(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for i := range events {
-		if events[i].Kind == trace.KindIteration {
-			want = append(want, events[i].Requested)
-		}
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("iterations (-written +seen):\n%s", diff)
-	}
+	assert.That(t, want > 0 && got == want, "%d failed requests counted, %d written", got, want)
 	run, err := collect.OpenLive(r.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	checkRing(t, run.Processes[0], events, texts)
 	r.collector.Kill()
 }

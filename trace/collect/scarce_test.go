@@ -11,29 +11,22 @@ import (
 	"github.com/memprof/memprof/trace/collect"
 	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/tracetest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // withDescriptors runs a function while this process can open so many files more.
 func withDescriptors(t *testing.T, more int, run func()) {
 	t.Helper()
 	next, err := os.Open(os.DevNull)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	lowest := int(next.Fd())
 	next.Close()
 	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
 	defer func() {
-		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit))
 	}()
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(lowest + more), Max: limit.Max}); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(lowest + more), Max: limit.Max}))
 	run()
 }
 
@@ -53,17 +46,11 @@ func TestOutOfDescriptors(t *testing.T) {
 			}
 		})
 		summary, err := c.Finish()
-		if err != nil {
-			t.Fatalf("%d descriptors: %v", more, err)
-		}
-		if len(summary.Problems) > 0 {
-			t.Errorf("%d descriptors: %q", more, summary.Problems)
-		}
+		assert.Must(t, err == nil, "%d descriptors: %v", more, err)
+		assert.That(t, len(summary.Problems) <= 0, "%d descriptors: %q", more, summary.Problems)
 		p := tracetest.One(t, dir)
 		tracetest.Same(t, p, events, texts)
-		if t.Failed() || p.Name != "rank0" {
-			t.Fatalf("with %d descriptors, of %s", more, p.Name)
-		}
+		assert.Must(t, !t.Failed() && p.Name == "rank0", "with %d descriptors, of %s", more, p.Name)
 	}
 }
 
@@ -81,14 +68,11 @@ func TestEndOutOfDescriptors(t *testing.T) {
 			t.Logf("%d descriptors are enough", more)
 			continue
 		}
-		if !errors.Is(err, trace.ErrScarce) || errors.Is(err, trace.ErrDamaged) {
-			t.Errorf("%d descriptors: %v, want ErrScarce", more, err)
-		}
+		assert.That(t, errors.Is(err, trace.ErrScarce) && !errors.Is(err, trace.ErrDamaged), "%d descriptors: %v, want ErrScarce", more, err)
 		if _, err := collect.Recover(t.Context(), dir, false); err != nil {
 			t.Fatalf("%d descriptors: %v", more, err)
 		}
-		if p := tracetest.One(t, dir); p.Events != 100 {
-			t.Errorf("%d descriptors: %d events, want 100", more, p.Events)
-		}
+		p := tracetest.One(t, dir)
+		assert.That(t, p.Events == 100, "%d descriptors: %d events, want 100", more, p.Events)
 	}
 }

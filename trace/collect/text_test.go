@@ -11,6 +11,7 @@ import (
 	"github.com/memprof/memprof/trace/collect"
 	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/tracetest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // Text that is not UTF-8 keeps nothing from being recovered, and is UTF-8 in the trace.
@@ -28,9 +29,7 @@ func TestTextOfAnyEncoding(t *testing.T) {
 	}
 	p := tracetest.One(t, dir)
 	want := "job caf\uFFFD " + strings.Repeat("層", 333) + "\uFFFD"
-	if p.Command != want {
-		t.Errorf("command %q, want %q", p.Command, want)
-	}
+	assert.Equal(t, p.Command, want, "command")
 	if p.Frameworks != "torch \uFFFD" || fmt.Sprint(p.Ending.Problems) != "[n\uFFFDo]" {
 		t.Errorf("frameworks %q, problems %q", p.Frameworks, p.Ending.Problems)
 	}
@@ -39,12 +38,8 @@ func TestTextOfAnyEncoding(t *testing.T) {
 		contexts = append(contexts, p.Strings().Text(e.Context))
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(contexts) != 2 || contexts[0] != "layer\uFFFD" || contexts[1] != strings.Repeat("a\uFFFD", 2048) {
-		t.Errorf("contexts %q", contexts)
-	}
+	assert.NoError(t, err)
+	assert.That(t, len(contexts) == 2 && contexts[0] == "layer\uFFFD" && contexts[1] == strings.Repeat("a\uFFFD", 2048), "contexts %q", contexts)
 }
 
 // The strings of deleted segments are kept, even if they became longer than the hook could make them.
@@ -75,7 +70,5 @@ func TestValidTextsAreKept(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil || n != tracetest.SegmentRecords+11 {
-		t.Errorf("%d events, %v", n, err)
-	}
+	assert.That(t, err == nil && n == tracetest.SegmentRecords+11, "%d events, %v", n, err)
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/apache/arrow-go/v18/parquet"
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // aPage is a data page of plain numbers with its header, in the compact protocol of Thrift.
@@ -19,9 +21,7 @@ func aPage(t *testing.T, numbers ...int64) []byte {
 		data = binary.LittleEndian.AppendUint64(data, uint64(n))
 	}
 	encoder, err := zstd.NewWriter(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	packed := encoder.EncodeAll(data, nil)
 	head := binary.AppendVarint([]byte{1<<4 | thriftI32}, pageData)
 	head = binary.AppendVarint(append(head, 1<<4|thriftI32), int64(len(data)))

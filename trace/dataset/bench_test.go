@@ -8,6 +8,7 @@ import (
 
 	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/tracetest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // BenchmarkRead reads a training-like trace with all columns.
@@ -20,32 +21,24 @@ func BenchmarkRead(b *testing.B) {
 	parts, _ := filepath.Glob(filepath.Join(dir, "*.parquet"))
 	for _, p := range parts {
 		stat, err := os.Stat(p)
-		if err != nil {
-			b.Fatal(err)
-		}
+		assert.NoError(b, err)
 		bytes += stat.Size()
 	}
 	b.ReportMetric(float64(bytes)/n, "B/event")
 	run, err := dataset.Open(dir)
-	if err != nil {
-		b.Fatal(err)
-	}
+	assert.NoError(b, err)
 	b.ReportAllocs()
 	b.ResetTimer()
 	for b.Loop() {
 		r, err := run.Processes[0].NewReader()
-		if err != nil {
-			b.Fatal(err)
-		}
+		assert.NoError(b, err)
 		got := 0
 		for {
 			batch, err := r.Next()
 			if err == io.EOF {
 				break
 			}
-			if err != nil {
-				b.Fatal(err)
-			}
+			assert.NoError(b, err)
 			got += batch.Len()
 		}
 		r.Close()

@@ -3,6 +3,7 @@ package dataset_test
 import (
 	"flag"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/tracetest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -25,9 +27,10 @@ func TestRoundTrip(t *testing.T) {
 	texts := []string{"", "a", "model.layers.0.attn", strings.Repeat("π", 900), "not \xff UTF-8"}
 	rapid.Check(t, func(rt *rapid.T) {
 		number := rapid.OneOf(rapid.Int64(), rapid.Int64Range(-1, 3), rapid.Just(int64(0x7f2c00000000)))
+		start := rapid.Int64Range(math.MinInt64/2, math.MaxInt64/2).Draw(rt, "start")
 		events := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) trace.Event {
 			return trace.Event{
-				Time: number.Draw(t, "time"), Kind: rapid.SampledFrom(trace.Kinds()).Draw(t, "kind").Kind,
+				Time: start + rapid.Int64Range(0, int64(dataset.TimeStep)).Draw(t, "time"), Kind: rapid.SampledFrom(trace.Kinds()).Draw(t, "kind").Kind,
 				Device: rapid.Int32().Draw(t, "device"), Arena: rapid.Int32().Draw(t, "arena"),
 				Thread: rapid.Int32().Draw(t, "thread"), Stream: number.Draw(t, "stream"),
 				Addr:      rapid.Int64Range(0, 1<<47).Draw(t, "addr"),
@@ -37,9 +40,7 @@ func TestRoundTrip(t *testing.T) {
 			}
 		}), 0, 60).Draw(rt, "events")
 		dir, err := os.MkdirTemp(t.TempDir(), "run")
-		if err != nil {
-			rt.Fatal(err)
-		}
+		assert.NoError(rt, err)
 		opt := dataset.WriterOptions{
 			PartEvents: rapid.IntRange(1, 70).Draw(rt, "part"),
 			RowGroup:   rapid.IntRange(1, 70).Draw(rt, "group"),
@@ -71,18 +72,15 @@ func TestBatches(t *testing.T) {
 	tracetest.WriteRun(t, dir, tracetest.Process{Events: events, Texts: texts,
 		Options: dataset.WriterOptions{PartEvents: 70_000, RowGroup: 40_000}})
 	p := tracetest.One(t, dir)
-	if len(p.Parts) != 3 {
-		t.Fatalf("%d parts, want 3", len(p.Parts))
-	}
+	assert.Must(t, len(p.Parts) == 3, "%d parts, want 3", len(p.Parts))
 	tracetest.Same(t, p, events, texts)
 	if got, want := len(p.Checksums()), 37; got != want { // 36 blocks of 4,096 and the rest
 		t.Errorf("%d checksums, want %d", got, want)
 	}
 	// A part alone brings its own checksum seed.
 	alone := tracetest.One(t, p.Parts[1].Path)
-	if sums := tracetest.Rolling(t, alone); !slices.Equal(sums, alone.Checksums()) {
-		t.Errorf("checksums of the second part alone differ: %x, want %x", sums, alone.Checksums())
-	}
+	sums := tracetest.Rolling(t, alone)
+	assert.That(t, slices.Equal(sums, alone.Checksums()), "checksums of the second part alone differ: %x, want %x", sums, alone.Checksums())
 }
 
 // TestSize is the budget of the format on a training-like trace.
@@ -107,9 +105,7 @@ func TestReadDoesNotAllocatePerEvent(t *testing.T) {
 	p := tracetest.One(t, dir)
 	allocs := testing.AllocsPerRun(3, func() {
 		r, err := p.NewReader()
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		for {
 			if _, err := r.Next(); err != nil {
 				break
@@ -117,9 +113,7 @@ func TestReadDoesNotAllocatePerEvent(t *testing.T) {
 		}
 		r.Close()
 	})
-	if allocs > n/20 {
-		t.Errorf("%.0f allocations for %d events", allocs, n)
-	}
+	assert.That(t, allocs <= n/20, "%.0f allocations for %d events", allocs, n)
 }
 
 func TestMetadataGolden(t *testing.T) {
@@ -145,20 +139,12 @@ func golden(t *testing.T, name, got string) {
 	t.Helper()
 	path := filepath.Join("testdata", name)
 	if *update {
-		if err := os.MkdirAll("testdata", 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, os.MkdirAll("testdata", 0o755))
+		assert.NoError(t, os.WriteFile(path, []byte(got), 0o644))
 	}
 	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s differs (-want +got):\n%s", path, diff)
-	}
+	assert.NoError(t, err)
+	assert.Diff(t, string(want), got, "%s differs", path)
 }
 
 // TestOpeningState: the second part alone starts from what the first one left in force.
@@ -198,7 +184,7 @@ func TestOpeningState(t *testing.T) {
 	})
 	p := tracetest.One(t, filepath.Join(dir, "rank0-0001.parquet"))
 	want := []string{
-		"0 arena 0x1000000+1073741824", "1 map 0x1000000+2097152", "1 map 0x1400000+4194304", `2 phase_begin 0x0+0 outer`,
+		"0 arena 0x1000000+1073741824", "1 map 0x1000000+2097152", "1 free 0x1000000+2816", "1 map 0x1400000+4194304", `2 phase_begin 0x0+0 outer`,
 		"4 alloc 0x1000000+1024 fc1", "6 alloc 0x1000600+768", "9 stream_use 0x1000600+0", "13 free 0x1000600+768",
 		"19 external_alloc 0x99+4096", "21 free 0x1000000+1024",
 	}
@@ -207,16 +193,12 @@ func TestOpeningState(t *testing.T) {
 		line := fmt.Sprintf("%d %v %#x+%d %s", e.Seq, e.Kind, e.Addr, e.Provided, p.Strings().Text(e.Context))
 		got = append(got, strings.TrimSpace(line))
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("rows of the second part (-want +got):\n%s", diff)
-	}
-	if p.Parts[0].OpeningRows != 9 || p.Events != 1 || p.Whole {
-		t.Errorf("opening rows %d, events %d, whole %v; want 9, 1, false", p.Parts[0].OpeningRows, p.Events, p.Whole)
+	assert.Diff(t, want, got, "rows of the second part")
+	if p.Parts[0].OpeningRows != 10 || p.Events != 1 || p.Whole {
+		t.Errorf("opening rows %d, events %d, whole %v; want 10, 1, false", p.Parts[0].OpeningRows, p.Events, p.Whole)
 	}
 	whole := tracetest.Events(t, tracetest.One(t, dir))
-	if len(whole) != len(first)+1 {
-		t.Errorf("the whole process has %d events, want %d: opening rows must not repeat", len(whole), len(first)+1)
-	}
+	assert.That(t, len(whole) == len(first)+1, "the whole process has %d events, want %d: opening rows must not repeat", len(whole), len(first)+1)
 }
 
 // A block that is labelled and used in every iteration has one label and one use to restate.
@@ -238,14 +220,12 @@ func TestOpeningStateOfLabels(t *testing.T) {
 		Options: dataset.WriterOptions{PartEvents: len(first)},
 	})
 	p := tracetest.One(t, filepath.Join(dir, "rank0-0001.parquet"))
-	want := []string{"0 arena 0", "1 map 0", "2 stack main 0", "3 alloc 0", "201 stream_use 8", "202 label inputs 0", "203 stream_use 9", "204 iteration 0"}
+	want := []string{"0 arena 0", "1 map 0", "1 free 0", "2 stack main 0", "3 alloc 0", "201 stream_use 8", "202 label inputs 0", "203 stream_use 9", "204 iteration 0"}
 	var got []string
 	for _, e := range tracetest.Events(t, p) {
 		got = append(got, strings.Join(strings.Fields(fmt.Sprintf("%d %v %s %d", e.Seq, e.Kind, p.Strings().Text(e.Context), e.Stream)), " "))
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("rows of the second part (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, want, got, "rows of the second part")
 }
 
 // An arena that is paused across a part's border is paused in the later part, with the bytes that are still to be
@@ -273,9 +253,7 @@ func TestOpeningStateOfPauses(t *testing.T) {
 			paused[e.Arena] = e.Requested
 		}
 	}
-	if diff := cmp.Diff(map[int32]int64{0: 1<<20 - 1<<18}, paused); diff != "" {
-		t.Errorf("paused in the later part (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, map[int32]int64{0: 1<<20 - 1<<18}, paused, "paused in the later part")
 }
 
 // Ranges of a graph memory that are open at a part's border are so in the later part, with the
@@ -307,9 +285,7 @@ func TestOpeningStateOfGraphMemory(t *testing.T) {
 	for _, e := range tracetest.Events(t, tracetest.One(t, filepath.Join(dir, "rank0-0001.parquet"))) {
 		got = append(got, e.Seq)
 	}
-	if diff := cmp.Diff([]int64{0, 1, 2, 3, 4, 5, 6, 7, 14}, got); diff != "" {
-		t.Errorf("events in the later part (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, []int64{0, 1, 2, 3, 4, 5, 6, 6, 7, 14}, got, "events in the later part")
 }
 
 func TestTotals(t *testing.T) {
@@ -328,12 +304,8 @@ func TestTotals(t *testing.T) {
 	}
 	for i, s := range steps {
 		s.event.Seq = int64(i)
-		if err := w.Append(&s.event); err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(s.want, w.Totals()); diff != "" {
-			t.Errorf("after %v (-want +got):\n%s", s.event.Kind, diff)
-		}
+		assert.NoError(t, w.Append(&s.event))
+		assert.Diff(t, s.want, w.Totals(), "after %v", s.event.Kind)
 	}
 }
 
@@ -353,7 +325,5 @@ func TestReaderAdvance(t *testing.T) {
 	if _, err := p.ReadAll(); err != nil {
 		t.Fatal(err)
 	}
-	if read != 70_000 || closed != 1 {
-		t.Errorf("reported %d events and %d ends, want 70,000 and 1", read, closed)
-	}
+	assert.That(t, read == 70_000 && closed == 1, "reported %d events and %d ends, want 70,000 and 1", read, closed)
 }

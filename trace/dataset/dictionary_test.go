@@ -11,6 +11,7 @@ import (
 	"github.com/apache/arrow-go/v18/parquet/file"
 
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // The library, given the values of each column, writes the same bytes.
@@ -41,9 +42,7 @@ func TestDictionaries(t *testing.T) {
 			}
 		}
 		want, got := encodedBy(t, valueByValue, &rows, texts), encodedBy(t, (*rowBuffer).write, &rows, texts)
-		if !bytes.Equal(got, want) {
-			t.Errorf("group %d: %d bytes, the library writes %d", group, len(got), len(want))
-		}
+		assert.That(t, bytes.Equal(got, want), "group %d: %d bytes, the library writes %d", group, len(got), len(want))
 		rows.reset()
 	}
 }
@@ -53,15 +52,9 @@ func encodedBy(t *testing.T, write func(*rowBuffer, file.SerialRowGroupWriter, *
 	var out bytes.Buffer
 	w := file.NewParquetWriter(&out, newSchema(), file.WithWriterProps(writerProperties(rowGroupRows)))
 	group := w.AppendRowGroup()
-	if err := write(rows, group, texts); err != nil {
-		t.Fatal(err)
-	}
-	if err := group.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, write(rows, group, texts))
+	assert.NoError(t, group.Close())
+	assert.NoError(t, w.Close())
 	return out.Bytes()
 }
 

@@ -6,7 +6,7 @@
 //
 //	run/
 //	  run.json              [Info]: command, host, devices, options, exit status
-//	  rank0-0000.parquet    the first part of rank 0: at most 2,097,152 events
+//	  rank0-0000.parquet    the first part of rank 0: at most 524,288 events
 //	  rank0-0001.parquet    the next
 //	  pid4711-0000.parquet  a process without a rank
 //	  device-0000.parquet   readings: the devices' used memory while the job ran, no process
@@ -38,7 +38,8 @@
 // Each part can be read alone. A part but the first begins with opening rows: earlier events that still
 // hold, unchanged, in order of seq. These are the arenas, the maps (cut to what is still mapped), the live and
 // pending allocations with their last label, the last use by each stream and their frees, open
-// phases, allocations of other libraries, stacks, overheads, the last statistics, KV caches. A [Reader] of
+// phases, allocations of other libraries, stacks, overheads, the last statistics, KV caches. A free of a range with
+// the seq of the map before it says that the range was handed out since; what a ring begins with has none. A [Reader] of
 // several parts skips opening rows. A Reader of a single later part returns them first, with
 // their own seq, which is below the part's first.
 //
@@ -53,6 +54,8 @@
 //	memprof.command, .frameworks                   text
 //	memprof.part            number within the process, from 0
 //	memprof.first_seq       seq of the first row after the opening rows
+//	memprof.first_time_ns   time of that row, if there is one
+//	memprof.iterations      iteration events before that row
 //	memprof.events          rows after the opening rows
 //	memprof.opening_rows    number of opening rows
 //	memprof.next_slot       spool slot after that of its last event, -1 without a spool

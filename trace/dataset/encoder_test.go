@@ -6,15 +6,15 @@ import (
 	"testing"
 
 	"github.com/apache/arrow-go/v18/parquet/compress"
+
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // Pages of a level share an encoder: the Parquet library would allocate megabytes for each, however short it is.
 func TestPagesShareEncoders(t *testing.T) {
 	const pages, most = 50, 1 << 20
 	codec, err := compress.GetCodec(compress.Codecs.Zstd)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	page := bytes.Repeat([]byte("page "), 40)
 	for _, level := range []int{compress.DefaultCompressionLevel, 1, 3, 9, 19} {
 		first := codec.EncodeLevel(nil, page, level)
@@ -23,15 +23,12 @@ func TestPagesShareEncoders(t *testing.T) {
 		}
 		before := allocated()
 		for range pages {
-			if again := codec.EncodeLevel(nil, page, level); !bytes.Equal(again, first) {
-				t.Fatalf("level %d: the same page becomes %x, then %x", level, first, again)
-			}
+			again := codec.EncodeLevel(nil, page, level)
+			assert.Must(t, bytes.Equal(again, first), "level %d: the same page becomes %x, then %x", level, first, again)
 		}
-		if took := allocated() - before; took > most {
-			t.Errorf("level %d: %d bytes were allocated for %d pages of %d, want at most %d", level, took, pages, len(page), most)
-		}
-		if got := codec.Decode(make([]byte, len(page)), first); !bytes.Equal(got, page) {
-			t.Errorf("level %d: %q, want %q", level, got, page)
-		}
+		took := allocated() - before
+		assert.That(t, took <= most, "level %d: %d bytes were allocated for %d pages of %d, want at most %d", level, took, pages, len(page), most)
+		got := codec.Decode(make([]byte, len(page)), first)
+		assert.That(t, bytes.Equal(got, page), "level %d: %q, want %q", level, got, page)
 	}
 }

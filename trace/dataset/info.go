@@ -36,12 +36,17 @@ type Info struct {
 	ClockBase     int64             `json:"clock_base_ns"`         // CLOCK_MONOTONIC at time 0 of the events
 	ExitStatus    *int              `json:"exit_status,omitempty"` // of the command, 128+n for signal n; nil while it runs, or if unknown
 	Problems      []string          `json:"problems,omitempty"`    // of memprof itself, one line each
-	Recovered     bool              `json:"recovered,omitempty"`   // completed by `memprof recover`
+	Recovered     bool              `json:"recovered,omitempty"`   // completed by `memprof record --finish`
 	DurationNS    int64             `json:"duration_ns,omitempty"` // of the command
 	Processes     []string          `json:"processes,omitempty"`   // names of those that were recorded; nil while they are recorded, and in runs of older versions
+	Source        string            `json:"source,omitempty"`      // "dry run": the job ran without a GPU; empty: it ran on one, or on the simulated one
+	Assumptions   []string          `json:"assumptions,omitempty"` // of a dry run, one line each
 	Imported      []Imported        `json:"imported,omitempty"`    // only if `memprof import` made the run
 	Snapshot      *Snapshot         `json:"snapshot,omitempty"`    // only if the run was written while its job ran
 }
+
+// DryRun is the [Info.Source] of a recording whose job ran on fake tensors.
+const DryRun = "dry run"
 
 // Snapshot says when and why a run was written while its job ran: it holds the events up to then.
 type Snapshot struct {

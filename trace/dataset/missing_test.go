@@ -4,10 +4,9 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/tracetest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 func TestMissing(t *testing.T) {
@@ -38,30 +37,18 @@ func TestMissing(t *testing.T) {
 				processes = append(processes, tracetest.Process{Meta: meta})
 			}
 			tracetest.WriteRun(t, dir, processes...)
-			if err := dataset.WriteInfo(dir, &dataset.Info{ID: tracetest.RunID, Processes: test.listed}); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, dataset.WriteInfo(dir, &dataset.Info{ID: tracetest.RunID, Processes: test.listed}))
 			run, err := dataset.Open(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			var missing []string
 			for _, m := range run.Missing() {
 				missing = append(missing, m.Process)
 			}
-			if diff := cmp.Diff(test.missing, missing); diff != "" {
-				t.Errorf("missing (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(test.absent, run.Absent()); diff != "" {
-				t.Errorf("absent (-want +got):\n%s", diff)
-			}
+			assert.Diff(t, test.missing, missing, "missing")
+			assert.Diff(t, test.absent, run.Absent(), "absent")
 			part, err := dataset.Open(filepath.Join(dir, test.here[0].Name+"-0000.parquet"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if len(part.Missing()) > 0 || len(part.Absent()) > 0 {
-				t.Errorf("of a part alone: missing %v, absent %v", part.Missing(), part.Absent())
-			}
+			assert.NoError(t, err)
+			assert.That(t, len(part.Missing()) <= 0 && len(part.Absent()) <= 0, "of a part alone: missing %v, absent %v", part.Missing(), part.Absent())
 		})
 	}
 }

@@ -46,6 +46,7 @@ func Occupy(dir string) (*Occupied, error) {
 			if id, ours = runOf(dir, e); ours {
 				ids[id] = true
 			}
+		case name == SummaryName && !e.IsDir(): // a link: what is written into it would go elsewhere
 		default:
 			continue
 		}

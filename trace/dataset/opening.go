@@ -8,27 +8,28 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// Opener follows a process, so that its events can be read from the middle on: its rows restate what holds after the
-// last event added, as the opening rows of a part do. These are the memory and the marks that still hold.
-type Opener struct {
+// opener follows a process: its rows restate what holds after the last event added, so that a part can be read alone. These
+// are the memory and the marks that still hold.
+type opener struct {
 	live    *trace.Live
 	arenas  map[int32]trace.Event   // the last arena event of each arena that has not ended
 	phases  map[int32][]trace.Event // open phases by thread, the innermost last
 	lasting []trace.Event           // stack and overhead events: they hold for good
 	sums    map[int32]trace.Event   // the last statistics event of each device
 	kv      openingKV
+	marks   int64 // of iterations; no row restates them
 }
 
-// NewOpener is the state of a process before its first event.
-func NewOpener(strings *Strings) *Opener {
-	return &Opener{
+// newOpener is the state of a process before its first event.
+func newOpener(strings *Strings) *opener {
+	return &opener{
 		live: trace.NewLive(), kv: openingKV{text: strings.Text},
 		arenas: map[int32]trace.Event{}, phases: map[int32][]trace.Event{}, sums: map[int32]trace.Event{},
 	}
 }
 
-// Add takes the next event.
-func (o *Opener) Add(e *trace.Event) {
+// add takes the next event.
+func (o *opener) add(e *trace.Event) {
 	o.live.Add(e)
 	switch e.Kind {
 	case trace.KindArena:
@@ -43,13 +44,15 @@ func (o *Opener) Add(e *trace.Event) {
 		o.lasting = append(o.lasting, *e)
 	case trace.KindStatistics:
 		o.sums[e.Device] = *e
+	case trace.KindIteration:
+		o.marks++
 	case trace.KindKVCache, trace.KindKVReserve, trace.KindKVAppend, trace.KindKVShare, trace.KindKVFree:
 		o.kv.apply(e)
 	}
 }
 
 // endPhase closes the innermost open phase of the thread with the same name.
-func (o *Opener) endPhase(e *trace.Event) {
+func (o *opener) endPhase(e *trace.Event) {
 	open := o.phases[e.Thread]
 	for i := len(open) - 1; i >= 0; i-- {
 		if open[i].Context == e.Context {
@@ -59,9 +62,12 @@ func (o *Opener) endPhase(e *trace.Event) {
 	}
 }
 
-// Rows restate the state, in order of seq.
-func (o *Opener) Rows() []trace.Event {
+// rows restate the state, in order of seq; handedOut: with what was handed out of the memory.
+func (o *opener) rows(handedOut bool) []trace.Event {
 	rows := append(slices.Clone(o.lasting), o.live.Rows()...)
+	if handedOut {
+		rows = append(rows, o.live.HandedOut()...) // in the order below a map comes before these
+	}
 	for _, events := range []map[int32]trace.Event{o.arenas, o.sums} {
 		rows = slices.AppendSeq(rows, maps.Values(events))
 	}

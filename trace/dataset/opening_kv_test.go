@@ -8,16 +8,17 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // TestOpeningKVIsSaidAgain: the opening rows of a part make the same state, wherever the part begins.
 func TestOpeningKVIsSaidAgain(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		texts := NewStrings()
-		f := NewOpener(texts)
+		f := newOpener(texts)
 		seq := int64(0)
 		add := func(kind trace.Kind, cache, sequence, requested, provided int64, text string) {
-			f.Add(&trace.Event{Seq: seq, Kind: kind, Stream: cache, Addr: sequence, Requested: requested, Provided: provided, Context: texts.Intern(text)})
+			f.add(&trace.Event{Seq: seq, Kind: kind, Stream: cache, Addr: sequence, Requested: requested, Provided: provided, Context: texts.Intern(text)})
 			seq++
 		}
 		add(trace.KindKVCache, 1, 0, 64, 8, "layout=paged\tblock=4")
@@ -53,13 +54,13 @@ func TestOpeningKVIsSaidAgain(t *testing.T) {
 				}
 			}
 		}
-		again := NewOpener(texts)
-		rows := f.Rows()
+		again := newOpener(texts)
+		rows := f.rows(true)
 		for i := range rows {
 			if i > 0 && rows[i].Seq < rows[i-1].Seq {
 				t.Fatalf("row %d of seq %d comes after seq %d", i, rows[i].Seq, rows[i-1].Seq)
 			}
-			again.Add(&rows[i])
+			again.add(&rows[i])
 		}
 		compare := cmp.Options{
 			cmp.AllowUnexported(openingCache{}, openingSequence{}),
@@ -70,8 +71,7 @@ func TestOpeningKVIsSaidAgain(t *testing.T) {
 			// A block that is both comes of marks that make no sense.
 			cmpopts.IgnoreMapEntries(func(_ int64, users int) bool { return users < 1 }),
 		}
-		if diff := cmp.Diff(f.kv.caches, again.kv.caches, compare); diff != "" {
-			t.Fatalf("said again (-want +got):\n%s", diff)
-		}
+		diff := cmp.Diff(f.kv.caches, again.kv.caches, compare)
+		assert.Must(t, diff == "", "said again (-want +got):\n%s", diff)
 	})
 }

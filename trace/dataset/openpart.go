@@ -2,6 +2,7 @@ package dataset
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 
@@ -29,7 +30,7 @@ type openPart struct {
 func createPart(dir *os.Root, meta *ProcessMeta, number int, opt *WriterOptions) (*openPart, error) {
 	base := fmt.Sprintf("%s-%04d", meta.Name, number)
 	p := &openPart{
-		info: Part{Path: filepath.Join(dir.Name(), base+partSuffix), Number: number},
+		info: Part{Path: filepath.Join(dir.Name(), base+partSuffix), Number: number, FirstTime: math.MaxInt64},
 		dir:  dir, temp: base + tempSuffix(meta.RunID), noSync: opt.NoSync,
 	}
 	f, err := opt.Create(dir, p.temp)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"strconv"
 	"strings"
@@ -44,6 +45,8 @@ const (
 	keyProblems   = "memprof.problems"
 	keyAlive      = "memprof.last_alive_ns" // not in traces of older versions
 	keyDropped    = "memprof.dropped"       // only of the first part that a ring kept
+	keyFirstTime  = "memprof.first_time_ns" // only of a part with events, as this and the next are not in traces of older versions
+	keyMarks      = "memprof.iterations"
 )
 
 // ProcessMeta describes the process whose events a part holds.
@@ -98,6 +101,8 @@ type Part struct {
 	Path        string
 	Number      int   // from 0
 	FirstSeq    int64 // seq of its first event, opening rows not counted
+	FirstTime   int64 // of that event; MaxInt64 if it has none, or that is not known
+	Marks       int64 // of iterations, before that event; -1 if they are not known
 	Events      int64 // rows after the opening rows
 	OpeningRows int64
 	NextSlot    int64 // spool slot after that of its last event; -1 if there was no spool
@@ -229,7 +234,7 @@ func notTrace(path, detail string) error {
 
 func truncatedPart(path, detail string) error {
 	return &trace.PathError{Path: path, Err: trace.ErrTruncated, Detail: detail,
-		Remedy: "copy the part again, or run `memprof recover` on the run's directory if its spool is still there"}
+		Remedy: "copy the part again, or run `memprof record --finish` on the run's directory if its spool is still there"}
 }
 
 // fields reads typed values from file metadata. bad is the first key that is missing or malformed.
@@ -291,7 +296,8 @@ func parsePart(path string, md *metadata.FileMetaData) (*Part, error) {
 		},
 		Number: int(m.integer(keyPart)), FirstSeq: m.integer(keyFirstSeq),
 		OpeningRows: m.integer(keyOpening), NextSlot: m.integer(keyNextSlot),
-		Last:    m.text(keyLast) == "true",
+		Last:      m.text(keyLast) == "true",
+		FirstTime: math.MaxInt64, Marks: -1,
 		written: m.integer(keyEvents),
 		seed:    m.sum(keySeed), sums: m.sums(keySums), end: m.sum(keyEnd),
 	}
@@ -322,6 +328,12 @@ func (m *fields) optional(p *Part) {
 		if p.Dropped = m.integer(keyDropped); p.Dropped != p.FirstSeq {
 			m.fail(keyDropped)
 		}
+	}
+	if m.kv.FindValue(keyFirstTime) != nil {
+		p.FirstTime = m.integer(keyFirstTime)
+	}
+	if m.kv.FindValue(keyMarks) != nil {
+		p.Marks = m.integer(keyMarks)
 	}
 	if p.Last {
 		p.Ending = Ending{State: State(m.text(keyState)), Reason: m.text(keyReason), Lost: m.integer(keyLost)}
@@ -393,6 +405,10 @@ func (p *Part) keyValues() [][2]string {
 		{keySums, strings.Join(sums, " ")},
 		{keyEnd, hex(p.end)},
 		{keyLast, strconv.FormatBool(p.Last)},
+		{keyMarks, integer(p.Marks)},
+	}
+	if p.FirstTime < math.MaxInt64 {
+		kv = append(kv, [2]string{keyFirstTime, integer(p.FirstTime)})
 	}
 	if m.LocalWorldSize > 0 {
 		kv = append(kv, [2]string{keyLocalWorld, integer(int64(m.LocalWorldSize))})

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/apache/arrow-go/v18/parquet"
 	"github.com/apache/arrow-go/v18/parquet/file"
@@ -18,8 +19,6 @@ import (
 
 // batchRows is the most rows of a batch. Its columns, 2 MiB, fit into the cache of a core.
 const batchRows = 32 << 10
-
-func isEOF(err error) bool { return errors.Is(err, io.EOF) }
 
 // Reader reads the events of one process in order, batch by batch. A goroutine decodes the next batch while the
 // caller uses the current one. It is not safe for concurrent use.
@@ -56,20 +55,17 @@ func newBatchBuffer() *batchBuffer {
 // NewReader starts at the process's first event. If Parts does not begin with part 0, it starts with the
 // opening rows of the first part, whose seq is below Parts[0].FirstSeq. Close the Reader after use.
 func (p *Process) NewReader() (*Reader, error) {
-	return p.newReader(0, -1)
+	return p.newReader(0)
 }
 
-// newReader starts at the event seq of a part, or if seq is negative at the part's opening rows.
-func (p *Process) newReader(part int, seq int64) (*Reader, error) {
+// newReader starts at the opening rows of a part.
+func (p *Process) newReader(part int) (*Reader, error) {
 	if len(p.Parts) == 0 {
 		return nil, &trace.PathError{Path: p.Name, Err: trace.ErrEmpty}
 	}
 	d := &decoder{parts: p.Parts[part:], strings: p.strings, firstNumber: p.Parts[part].Number}
 	if err := d.openPart(); err != nil {
 		return nil, err
-	}
-	if seq >= 0 {
-		d.seek(seq)
 	}
 	r := &Reader{
 		free: make(chan *batchBuffer, 2),
@@ -145,22 +141,15 @@ func (p *Process) Each(visit func(*trace.Event) error) error {
 		return err
 	}
 	defer r.Close()
-	e := new(trace.Event)
-	for {
-		b, err := r.Next()
-		if isEOF(err) {
-			return nil
-		}
+	for e, err := range trace.Events(r) {
 		if err != nil {
 			return err
 		}
-		for i := range b.Seq {
-			*e = b.Event(i)
-			if err := visit(e); err != nil {
-				return err
-			}
+		if err := visit(e); err != nil {
+			return err
 		}
 	}
+	return nil
 }
 
 // Close ends the reading. The last batch is no longer valid.
@@ -190,6 +179,9 @@ type decoder struct {
 	group int   // next row group
 	skip  int64 // opening rows still to be skipped
 	cols  *groupReader
+
+	opening int64  // opening rows of the part that are not read yet
+	clock   *clock // nil before the first event
 }
 
 func (d *decoder) close() {
@@ -211,7 +203,7 @@ func (d *decoder) openPart() error {
 		f.Close()
 		return err
 	}
-	d.part, d.pq, d.group, d.skip = f, pq, 0, 0
+	d.part, d.pq, d.group, d.skip, d.opening = f, pq, 0, 0, p.OpeningRows
 	if p.Number != d.firstNumber {
 		d.skip = p.OpeningRows
 	}
@@ -230,6 +222,11 @@ func (d *decoder) fill(b *batchBuffer) (err error) {
 		if d.cols != nil && d.cols.left > 0 {
 			n := int(min(d.cols.left, batchRows))
 			if err := d.cols.read(b, n); err != nil {
+				return d.damaged(err)
+			}
+			restated := int(min(d.opening, int64(n)))
+			d.opening -= int64(restated)
+			if err := d.checkTimes(b.rows.Slice(restated, n)); err != nil {
 				return d.damaged(err)
 			}
 			skip := int(min(d.skip, int64(n)))
@@ -252,6 +249,31 @@ func (d *decoder) fill(b *batchBuffer) (err error) {
 			return err
 		}
 	}
+}
+
+// Times are those of clocks that do not fall. A thread may be stopped between its reading of the clock and the writing of a
+// mark, and a job may sleep; but not for so long. Nanoseconds.
+const (
+	mostFall = int64(10 * time.Second)
+	mostLeap = int64(366 * 24 * time.Hour)
+)
+
+// clock is the greatest time of an event so far, and its number.
+type clock struct{ time, seq int64 }
+
+// checkTimes fails for times that no process has: an axis of them would be of no use, and may have no end.
+func (d *decoder) checkTimes(b trace.Batch) error {
+	for i, now := range b.Time {
+		switch {
+		case d.clock == nil:
+			d.clock = &clock{now, b.Seq[i]}
+		case now > d.clock.time+mostLeap || now < d.clock.time-mostFall:
+			return fmt.Errorf("event seq %d is at %d ns, and event seq %d at %d ns", b.Seq[i], now, d.clock.seq, d.clock.time)
+		case now > d.clock.time:
+			d.clock.time, d.clock.seq = now, b.Seq[i]
+		}
+	}
+	return nil
 }
 
 func (d *decoder) nextPart() error {

@@ -13,6 +13,7 @@ import (
 	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/spool"
 	"github.com/memprof/memprof/trace/tracetest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // writeReadings makes a run of one rank with readings of three events beside it.
@@ -41,28 +42,16 @@ func readingsPart(dir string, number string) string {
 func TestReadingsAreNoProcess(t *testing.T) {
 	dir := writeReadings(t)
 	run, err := dataset.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(run.Processes) != 1 || run.Processes[0].Name != "rank0" {
-		t.Fatalf("processes %v, want rank0 alone", run.Processes)
-	}
-	if run.ReadingsErr != nil || run.Readings == nil {
-		t.Fatalf("no readings: %v", run.ReadingsErr)
-	}
+	assert.NoError(t, err)
+	assert.Must(t, len(run.Processes) == 1 && run.Processes[0].Name == "rank0", "processes %v, want rank0 alone", run.Processes)
+	assert.Must(t, run.ReadingsErr == nil && run.Readings != nil, "no readings: %v", run.ReadingsErr)
 	rows, err := run.Readings.ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(rows) != 3 || rows[2].Provided != 400 || run.Readings.Strings().Text(rows[2].Context) != "pid=4711" {
-		t.Errorf("readings %+v", rows)
-	}
+	assert.NoError(t, err)
+	assert.That(t, len(rows) == 3 && rows[2].Provided == 400 && run.Readings.Strings().Text(rows[2].Context) == "pid=4711", "readings %+v", rows)
 	if _, err := dataset.Open(readingsPart(dir, "0")); !errors.Is(err, trace.ErrEmpty) {
 		t.Errorf("a part of readings alone: %v, want ErrEmpty", err)
 	}
-	if err := os.Remove(filepath.Join(dir, "rank0-0000.parquet")); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.Remove(filepath.Join(dir, "rank0-0000.parquet")))
 	if _, err := dataset.Open(dir); !errors.Is(err, trace.ErrEmpty) {
 		t.Errorf("a run of readings alone: %v, want ErrEmpty", err)
 	}
@@ -91,20 +80,14 @@ func TestReadingsTroubleHindersNothing(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			dir := writeReadings(t)
-			if err := test.damage(dir); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, test.damage(dir))
 			run, err := dataset.Open(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			if len(run.Processes) != 1 || run.Readings != nil || !errors.Is(run.ReadingsErr, test.want) {
 				t.Errorf("%d processes, readings %v, error %v; want one, none and %v", len(run.Processes), run.Readings, run.ReadingsErr, test.want)
 			}
 			warned := strings.Contains(strings.Join(run.Warnings, "\n"), "readings")
-			if warned != (test.want != nil) {
-				t.Errorf("warnings: %q", run.Warnings)
-			}
+			assert.That(t, warned == (test.want != nil), "warnings: %q", run.Warnings)
 		})
 	}
 }
@@ -114,27 +97,17 @@ func TestReadingsTroubleHindersNothing(t *testing.T) {
 func TestReadingsOfKilledRecorder(t *testing.T) {
 	for _, damaged := range []bool{false, true} {
 		dir := writeReadings(t)
-		if err := os.Remove(readingsPart(dir, "1")); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, os.Remove(readingsPart(dir, "1")))
 		if damaged {
-			if err := os.Truncate(readingsPart(dir, "0"), 100); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, os.Truncate(readingsPart(dir, "0"), 100))
 		}
-		if err := os.Mkdir(filepath.Join(dir, spool.Name), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, os.Mkdir(filepath.Join(dir, spool.Name), 0o700))
 		if _, err := collect.Recover(context.Background(), dir, false); err != nil {
 			t.Fatalf("damaged %v: %v", damaged, err)
 		}
 		run, err := dataset.Open(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if (run.ReadingsErr != nil) != damaged {
-			t.Fatalf("damaged %v: error %v", damaged, run.ReadingsErr)
-		}
+		assert.NoError(t, err)
+		assert.Must(t, (run.ReadingsErr != nil) == damaged, "damaged %v: error %v", damaged, run.ReadingsErr)
 		if !damaged && (run.Readings.Events != 2 || run.Readings.Ending.State != dataset.StateKilled) {
 			t.Errorf("readings of %d events, %+v", run.Readings.Events, run.Readings.Ending)
 		}

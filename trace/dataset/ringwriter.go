@@ -9,7 +9,7 @@ import (
 
 // Skip takes an event that is dropped, from a spool slot: only its effect on the memory of the process is kept.
 func (w *Writer) Skip(e *trace.Event, slot int64) {
-	w.opening.Add(e)
+	w.opening.add(e)
 	w.nextSeq++
 	w.slot = slot + 1
 }

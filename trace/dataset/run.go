@@ -151,7 +151,7 @@ func openDir(dir string) (*Run, error) {
 	} else if segments > 0 {
 		return nil, &trace.PathError{Path: dir, Err: trace.ErrUnfinished,
 			Detail: fmt.Sprintf("%d segments of its spool were not converted", segments),
-			Remedy: fmt.Sprintf("run `memprof recover %s`", dir)}
+			Remedy: fmt.Sprintf("run `memprof record --finish %s`", dir)}
 	}
 	if len(parts) == 0 {
 		return nil, noParts(dir, info)

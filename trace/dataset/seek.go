@@ -1,42 +1,44 @@
 package dataset
 
-import "sort"
+import (
+	"sort"
 
-// NewReaderAt starts at an event, which it finds by the row groups of the parts, and reads no opening rows. It supposes
-// that no rows are missing before the event in its part. Close the Reader after use.
-func (p *Process) NewReaderAt(seq int64) (*Reader, error) {
-	return p.newReader(max(0, p.partOf(seq)), seq)
-}
+	"github.com/memprof/memprof/trace"
+)
 
-// NewReaderOfPart starts at the opening rows of the part that has an event.
-func (p *Process) NewReaderOfPart(seq int64) (*Reader, error) {
-	return p.newReader(max(0, p.partOf(seq)), -1)
-}
-
-// PartStarts are the first events of the parts.
-func (p *Process) PartStarts() []int64 {
-	starts := make([]int64, len(p.Parts))
-	for i := range p.Parts {
-		starts[i] = p.Parts[i].FirstSeq
+// NewReaderBetween starts at the opening rows of the part that has the event `first`, the first part if none has, and ends behind
+// the event `last`. Close the Reader after use.
+func (p *Process) NewReaderBetween(first, last int64) (*Reader, *Part, error) {
+	at := p.partOf(func(part *Part) bool { return part.FirstSeq > first })
+	r, err := p.newReader(at)
+	if err == nil && (r.cut == 0 || last < r.cut) {
+		r.cut = last + 1
 	}
-	return starts
+	return r, &p.Parts[at], err
 }
 
-// partOf is the index of the part that has an event, -1 if it lies before all.
-func (p *Process) partOf(seq int64) int {
-	return sort.Search(len(p.Parts), func(i int) bool { return p.Parts[i].FirstSeq > seq }) - 1
-}
-
-// seek has a decoder whose part is open skip the rows before an event.
-func (d *decoder) seek(seq int64) {
-	part := &d.parts[0]
-	d.skip = part.OpeningRows + max(0, min(seq-part.FirstSeq, part.Events))
-	for d.group < d.pq.NumRowGroups() {
-		rows := d.pq.MetaData().RowGroup(d.group).NumRows()
-		if d.skip < rows {
-			return
+// EventAt is the last event at a time or before it; the first one if all come later.
+func (p *Process) EventAt(time int64) (int64, error) {
+	part := &p.Parts[p.partOf(func(part *Part) bool { return part.FirstTime > time })]
+	r, _, err := p.NewReaderBetween(part.FirstSeq, p.Parts[0].FirstSeq+p.Events)
+	if err != nil {
+		return 0, err
+	}
+	defer r.Close()
+	last := part.FirstSeq
+	for e, err := range trace.Events(r) {
+		switch {
+		case err != nil:
+			return 0, err
+		case e.Seq >= part.FirstSeq && e.Time > time:
+			return last, nil
 		}
-		d.skip -= rows
-		d.group++
+		last = max(last, e.Seq)
 	}
+	return last, nil
+}
+
+// partOf is the index of the last part before the first one that lies behind what is looked for, 0 if all do.
+func (p *Process) partOf(behind func(*Part) bool) int {
+	return max(0, sort.Search(len(p.Parts), func(i int) bool { return behind(&p.Parts[i]) })-1)
 }

@@ -1,79 +1,56 @@
 package dataset_test
 
 import (
+	"slices"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/tracetest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
-// A process can be read from any event on: the rows that restate the state before it, packed or not, and then the events.
+// A part is read alone, up to an event. It says when it begins and
+// how many iterations ended before.
 func TestReadFromTheMiddle(t *testing.T) {
 	dir := t.TempDir()
-	w := dataset.NewWriter(dir, dataset.ProcessMeta{RunID: "1", Name: "rank0", Rank: -1}, dataset.WriterOptions{PartEvents: 700, RowGroup: 90})
 	made, texts := tracetest.Training(2500)
-	ids := make([]int32, len(texts))
-	for i, text := range texts {
-		ids[i] = w.Intern(text)
+	for _, at := range []int{3, 699, 700, 1500} {
+		made[at].Kind = trace.KindIteration
 	}
-	for i := range made {
-		made[i].Seq, made[i].Context = int64(i), ids[made[i].Context]
-		if err := w.Append(&made[i]); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := w.Finish(dataset.Ending{State: dataset.StateClosed}); err != nil {
-		t.Fatal(err)
-	}
+	tracetest.WriteRun(t, dir, tracetest.Process{Events: made, Texts: texts, Options: dataset.WriterOptions{PartEvents: 700, RowGroup: 90}})
 	p := tracetest.One(t, dir)
 	all := tracetest.Events(t, p)
-	if diff := cmp.Diff([]int64{0, 700, 1400, 2100}, p.PartStarts()); diff != "" {
-		t.Fatal(diff)
-	}
-	read := func(r *dataset.Reader, err error) (events []trace.Event) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer r.Close()
-		for {
-			b, err := r.Next()
-			if err != nil {
-				return events
+	for _, seq := range []int64{0, 1, 89, 90, 699, 700, 701, 1399, 1400, 2000, 2499} {
+		r, part, err := p.NewReaderBetween(seq, seq)
+		assert.NoError(t, err)
+		first, marks := seq/700*700, int64(0)
+		for i := range all[:first] {
+			if all[i].Kind == trace.KindIteration {
+				marks++
 			}
+		}
+		assert.Equal(t, [3]int64{part.FirstSeq, part.FirstTime, part.Marks}, [3]int64{first, all[first].Time, marks}, "event %d: the part's first event, its time and the marks before it", seq)
+		var events []trace.Event
+		for b, err := r.Next(); err == nil; b, err = r.Next() {
 			for i := range b.Seq {
-				events = append(events, b.Event(i))
+				e := b.Event(i)
+				if e.Seq >= first {
+					events = append(events, e)
+				}
 			}
 		}
-	}
-	for _, seq := range []int64{0, 1, 89, 90, 699, 700, 701, 1399, 1400, 2000, int64(len(made)) - 1} {
-		if diff := cmp.Diff(all[seq:], read(p.NewReaderAt(seq))); diff != "" {
-			t.Errorf("from event %d on (-want +got):\n%s", seq, diff)
+		r.Close()
+		assert.Diff(t, all[first:seq+1], events, "up to event %d", seq)
+		got, err := p.EventAt(all[seq].Time)
+		assert.NoError(t, err)
+		last := slices.IndexFunc(all, func(e trace.Event) bool { return e.Time > all[seq].Time }) - 1
+		if last < 0 {
+			last = len(all) - 1
 		}
+		assert.Equal(t, got, int64(last), "the last event at the time of event %d", seq)
 	}
-	if got := read(p.NewReaderAt(int64(len(made)))); len(got) != 0 {
-		t.Errorf("behind the last event are %d", len(got))
-	}
-	// What the second part opens with is what an Opener says that followed the first.
-	o := dataset.NewOpener(p.Strings())
-	for i := range all[:700] {
-		o.Add(&all[i])
-	}
-	opens := read(p.NewReaderOfPart(900))
-	want := append(o.Rows(), all[700:]...)
-	if diff := cmp.Diff(want, opens); diff != "" {
-		t.Errorf("from the second part on (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(o.Rows(), trace.UnpackEvents(trace.PackEvents(o.Rows()))); diff != "" {
-		t.Errorf("packed (-want +got):\n%s", diff)
-	}
-	b := trace.BatchOf(o.Rows())
-	for i, row := range o.Rows() {
-		if b.Event(i) != row {
-			t.Errorf("row %d of the batch is %+v, want %+v", i, b.Event(i), row)
-		}
-	}
+	got, err := p.EventAt(-1)
+	assert.NoError(t, err)
+	assert.Equal(t, got, 0, "the event before all")
 }

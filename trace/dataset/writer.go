@@ -9,8 +9,9 @@ import (
 	"github.com/memprof/memprof/trace/outfile"
 )
 
-// MaxPartEvents is the most events of a part, opening rows not counted.
-const MaxPartEvents = 2 << 20
+// MaxPartEvents is the most events of a part, opening rows not counted: a pass over so many takes a tenth of a second, in
+// which any moment of a recording can be shown.
+const MaxPartEvents = 1 << 19
 
 // rowGroupRows is the number of rows that a Writer collects before it encodes them: 18 MiB of columns, and
 // their dictionaries.
@@ -48,7 +49,7 @@ type Writer struct {
 	meta    ProcessMeta
 	opt     WriterOptions
 	strings *Strings
-	opening *Opener
+	opening *opener
 	rolling *Rolling
 	nextSeq int64
 	slot    int64 // spool slot after that of the last event; -1 if events have no slots
@@ -73,7 +74,7 @@ func NewWriter(dir string, meta ProcessMeta, opt WriterOptions) *Writer {
 	texts := NewStrings()
 	return &Writer{
 		dir: dir, meta: meta, opt: opt, slot: -1,
-		strings: texts, opening: NewOpener(texts), rolling: NewRolling(),
+		strings: texts, opening: newOpener(texts), rolling: NewRolling(),
 	}
 }
 
@@ -82,8 +83,9 @@ func ResumeWriter(dir string, opt WriterOptions, parts []Part) (*Writer, error) 
 	last := parts[len(parts)-1]
 	w := NewWriter(dir, last.Process, opt)
 	p := &Process{ProcessMeta: last.Process, Parts: []Part{last}, strings: w.strings}
+	w.opening.marks = last.Marks
 	err := p.Each(func(e *trace.Event) error {
-		w.opening.Add(e)
+		w.opening.add(e)
 		return nil
 	})
 	if err != nil {
@@ -143,9 +145,11 @@ func (w *Writer) Append(e *trace.Event) error {
 		return err
 	}
 	w.part.rows.add(e)
-	w.part.events++
+	if w.part.events++; w.part.events == 1 {
+		w.part.info.FirstTime = e.Time
+	}
 	w.nextSeq++
-	w.opening.Add(e)
+	w.opening.add(e)
 	w.rolling.add(e, w.strings.snapshot().hashes[e.Context])
 	return nil
 }
@@ -250,10 +254,11 @@ func (w *Writer) ensurePart() error {
 		return err
 	}
 	part.rows, w.spare = w.spare, rowBuffer{}
-	part.info.FirstSeq = w.nextSeq
+	part.info.FirstSeq, part.info.Marks = w.nextSeq, w.opening.marks
 	part.info.seed = w.rolling.state
 	if w.nextSeq > 0 {
-		opening := w.opening.Rows()
+		// What a ring begins with is read by all, and no free in it is of a block that is not there.
+		opening := w.opening.rows(w.Skipped() == 0)
 		part.info.OpeningRows = int64(len(opening))
 		for i := range opening {
 			if part.rows.len() >= w.opt.RowGroup {

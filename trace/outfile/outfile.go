@@ -44,7 +44,12 @@ func Write(path string, mode fs.FileMode, write func(io.Writer) error) error {
 		return about(path, "create", err)
 	}
 	defer dir.Close()
-	name := filepath.Base(path)
+	return WriteIn(dir, filepath.Base(path), mode, write)
+}
+
+// WriteIn is [Write] into an open directory.
+func WriteIn(dir *os.Root, name string, mode fs.FileMode, write func(io.Writer) error) error {
+	path := filepath.Join(dir.Name(), name)
 	temp := fmt.Sprintf(".%s.%s.tmp", name, rand.Text())
 	f, err := dir.OpenFile(temp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
 	if err != nil {

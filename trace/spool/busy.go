@@ -96,7 +96,7 @@ func InProgress(dir string) (string, error) {
 		return worker, err
 	}
 	if waiting := p.Starters(); len(waiting) > 0 {
-		return waiting[0], nil
+		return waiting[0].String(), nil
 	}
 	return "", nil
 }

@@ -224,39 +224,24 @@ func (p *Process) SkipTo(slot int64) error {
 	return nil
 }
 
-// Glance visits the events of some kinds that were committed since the last call, and passes over the others.
-func (p *Process) Glance(kinds []trace.Kind, visit func(*trace.Event)) (progress bool, err error) {
-	var wanted [256]bool
-	for _, kind := range kinds {
-		wanted[kind] = true
-	}
+// Count returns how many events of a kind were committed since the last call, without decoding any. progress says whether there were
+// events at all.
+func (p *Process) Count(kind trace.Kind) (count int64, progress bool, err error) {
 	for {
 		block, err := p.load(p.slot, len(p.buf)/recordBytes)
 		if err != nil {
-			return progress, err
+			return count, progress, err
 		}
 		n := committedPrefix(block)
 		if n == 0 {
-			return progress, nil
+			return count, progress, nil
 		}
-		at := 0 // the first that is wanted
-		for at < n {
-			if number := binary.LittleEndian.Uint32(block[at*recordBytes:]) &^ commitMask; number < 256 && wanted[number] {
-				break
+		for at := range n {
+			if binary.LittleEndian.Uint32(block[at*recordBytes:])&^commitMask == uint32(kind) {
+				count++
 			}
-			at++
 		}
-		p.slot += int64(at)
+		p.slot += int64(n)
 		progress = true
-		if at == n {
-			continue
-		}
-		// Its other bytes may have been copied before its commit word was stored: read them again.
-		if block, err = p.load(p.slot, 1); err != nil || len(block) < recordBytes {
-			return progress, err
-		}
-		e := decodeRecord(block, trace.Kind(binary.LittleEndian.Uint32(block)&^commitMask))
-		visit(&e)
-		p.slot++
 	}
 }

@@ -211,7 +211,7 @@ func (p *Spool) CheckPresent() error {
 		return nil
 	}
 	return &trace.PathError{Path: p.run.Name(), Err: trace.ErrUnfinished, Detail: "its spool is in " + p.target + ", which does not exist",
-		Remedy: "mount its disk and run `memprof recover`; if the spool is lost, delete the link " + p.path()}
+		Remedy: "mount its disk and run `memprof record --finish`; if the spool is lost, delete the link " + p.path()}
 }
 
 func (p *Spool) notOurs(target, why string) error {

@@ -13,11 +13,10 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/spool"
 	"github.com/memprof/memprof/trace/tracetest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // TestLayoutIsThatOfTheHook asks a C compiler where record.h puts things.
@@ -28,9 +27,7 @@ func TestLayoutIsThatOfTheHook(t *testing.T) {
 	}
 	const header = "../../hooks/capture/spool/record.h"
 	text, err := os.ReadFile(header)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	var want, ask strings.Builder
 	fmt.Fprintf(&want, "sizeof %d %d %d\n", tracetest.ProcessBytes, tracetest.RecordBytes, tracetest.RecordBytes)
 	for _, s := range []struct {
@@ -57,44 +54,30 @@ func TestLayoutIsThatOfTheHook(t *testing.T) {
 			continue // states and the string record
 		}
 		seen++
-		if fmt.Sprint(uint8(kind)) != k[2] {
-			t.Errorf("%s is %s in record.h and %d here", name, k[2], kind)
-		}
+		assert.That(t, fmt.Sprint(uint8(kind)) == k[2], "%s is %s in record.h and %d here", name, k[2], kind)
 	}
-	if seen != len(trace.Kinds()) {
-		t.Errorf("record.h has %d of the %d kinds", seen, len(trace.Kinds()))
-	}
+	assert.That(t, seen == len(trace.Kinds()), "record.h has %d of the %d kinds", seen, len(trace.Kinds()))
 	dir := t.TempDir()
 	source := "#include <stddef.h>\n#include <stdio.h>\n#include \"record.h\"\nint main(void) {\n" +
 		"printf(\"sizeof %d %d %d\\n\", (int)sizeof(struct memprof_process), (int)sizeof(struct memprof_record), (int)sizeof(struct memprof_string));\n" +
 		ask.String() + "return 0; }\n"
-	if err := os.WriteFile(filepath.Join(dir, "layout.c"), []byte(source), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(filepath.Join(dir, "layout.c"), []byte(source), 0o644))
 	include, err := filepath.Abs(filepath.Dir(header))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	binary := filepath.Join(dir, "layout")
 	if out, err := exec.Command(cc, "-std=c11", "-I", include, "-o", binary, filepath.Join(dir, "layout.c")).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	got, err := exec.Command(binary).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(want.String(), string(got)); diff != "" {
-		t.Errorf("layout (-tracetest +record.h):\n%s", diff)
-	}
+	assert.NoError(t, err)
+	assert.Diff(t, want.String(), string(got), "layout (-tracetest +record.h)")
 }
 
 // kindsOf reads a spool directory of a dead process and returns "kind:text" words.
 func kindsOf(t *testing.T, s *tracetest.Spool, final bool) string {
 	t.Helper()
 	events, texts, damage, err := spool.ReadAll(s.Dir, final)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	var words []string
 	for i, e := range events {
 		words = append(words, e.Kind.String()+":"+texts[i])
@@ -112,12 +95,8 @@ func TestSpoolRecords(t *testing.T) {
 	s.Append(want, "x")
 	s.Append(trace.Event{Kind: trace.KindIteration, Device: trace.NoDevice, Arena: trace.NoArena}, "")
 	events, _, _, err := spool.ReadAll(s.Dir, true)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]trace.Event{want, {Kind: trace.KindIteration, Device: -1, Arena: -1}}, events); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	assert.NoError(t, err)
+	assert.Diff(t, []trace.Event{want, {Kind: trace.KindIteration, Device: -1, Arena: -1}}, events)
 }
 
 func TestSpoolStrings(t *testing.T) {
@@ -134,9 +113,7 @@ func TestSpoolStrings(t *testing.T) {
 		s.Fill(s.Claim(), trace.Event{Kind: trace.KindFree, Context: id})
 	}
 	want := "alloc:" + long + " free:short free:" + text + " free:<string 102 is not in the spool>"
-	if got := kindsOf(t, s, true); got != want {
-		t.Errorf("got %s", got)
-	}
+	assert.Equal(t, kindsOf(t, s, true), want)
 }
 
 func TestUncommittedSlots(t *testing.T) {
@@ -188,12 +165,8 @@ func TestUncommittedSlots(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s := tracetest.NewSpool(t, t.TempDir(), 4711, -1)
 			tt.write(s)
-			if got := kindsOf(t, s, false); got != tt.live {
-				t.Errorf("of a live process: %.200s, want %.200s", got, tt.live)
-			}
-			if got := kindsOf(t, s, true); got != tt.final {
-				t.Errorf("of a dead process: %.200s, want %.200s", got, tt.final)
-			}
+			assert.Equal(t, kindsOf(t, s, false), tt.live, "of a live process")
+			assert.Equal(t, kindsOf(t, s, true), tt.final, "of a dead process")
 		})
 	}
 }
@@ -217,9 +190,7 @@ func TestDamagedSpool(t *testing.T) {
 	t.Run("cut segment", func(t *testing.T) {
 		s := tracetest.NewSpool(t, t.TempDir(), 4711, -1)
 		fill(s, tracetest.SegmentRecords+5)
-		if err := os.Truncate(seg(s, 0), 100*64+30); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, os.Truncate(seg(s, 0), 100*64+30))
 		events, _, _, err := spool.ReadAll(s.Dir, true)
 		if err != nil || len(events) != tracetest.SegmentRecords+5 || events[99].Kind != trace.KindAlloc || events[100].Kind != trace.KindLost ||
 			events[tracetest.SegmentRecords-1].Kind != trace.KindLost || events[tracetest.SegmentRecords].Kind != trace.KindAlloc {
@@ -229,25 +200,21 @@ func TestDamagedSpool(t *testing.T) {
 	t.Run("newer version", func(t *testing.T) {
 		s := tracetest.NewSpool(t, t.TempDir(), 4711, -1)
 		patch(t, filepath.Join(s.Dir, "process"), tracetest.ProcessOffsets["version"], 2)
-		if _, _, _, err := spool.ReadAll(s.Dir, true); !errors.Is(err, trace.ErrNewerSchema) {
-			t.Errorf("error %v, want a newer schema", err)
-		}
+		_, _, _, err := spool.ReadAll(s.Dir, true)
+		assert.That(t, errors.Is(err, trace.ErrNewerSchema), "error %v, want a newer schema", err)
 	})
 	t.Run("other record size", func(t *testing.T) {
 		s := tracetest.NewSpool(t, t.TempDir(), 4711, -1)
 		patch(t, filepath.Join(s.Dir, "process"), tracetest.ProcessOffsets["record_bytes"], 65)
-		if _, _, _, err := spool.ReadAll(s.Dir, true); !errors.Is(err, trace.ErrDamaged) {
-			t.Errorf("error %v, want damage", err)
-		}
+		_, _, _, err := spool.ReadAll(s.Dir, true)
+		assert.That(t, errors.Is(err, trace.ErrDamaged), "error %v, want damage", err)
 	})
 }
 
 func patch(t *testing.T, path string, at int, value byte) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer f.Close()
 	if _, err := f.WriteAt([]byte{value}, int64(at)); err != nil {
 		t.Fatal(err)
@@ -263,13 +230,9 @@ func seedSpool(t testing.TB) (process, segment []byte) {
 	s.Claim()
 	s.Append(trace.Event{Kind: trace.KindFree}, "")
 	process, err := os.ReadFile(filepath.Join(s.Dir, "process"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	segment, err = os.ReadFile(filepath.Join(s.Dir, "000000.seg"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return process, segment[:64*16]
 }
 
@@ -278,14 +241,11 @@ func seedSpool(t testing.TB) (process, segment []byte) {
 func readDamaged(t testing.TB, dir string, process, segment, journal []byte) {
 	t.Helper()
 	for name, b := range map[string][]byte{"process": process, "000000.seg": segment, "strings": journal} {
-		if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, os.WriteFile(filepath.Join(dir, name), b, 0o600))
 	}
 	events, _, _, err := spool.ReadAll(dir, true)
-	if limit := len(segment)/64 + 1024; err == nil && len(events) > limit {
-		t.Fatalf("%d events from %d slots", len(events), len(segment)/64)
-	}
+	limit := len(segment)/64 + 1024
+	assert.Must(t, err != nil || len(events) <= limit, "%d events from %d slots", len(events), len(segment)/64)
 }
 
 func TestRandomlyDamagedSpool(t *testing.T) {
@@ -305,9 +265,7 @@ func TestRandomlyDamagedSpool(t *testing.T) {
 			}
 		}
 		readDamaged(t, dir, files[0], files[1], files[2])
-		if t.Failed() {
-			t.Fatalf("seed %d", seed)
-		}
+		assert.Must(t, !t.Failed(), "seed %d", seed)
 	}
 }
 

@@ -12,10 +12,19 @@ import (
 // variable begins the environment entry of a process with the path of the spool; see package hooks.
 const variable = "MEMPROF_SPOOL="
 
-// Starters names the processes on this machine, as "process 4711 (python3)", that have the spool in their environment, except the
+// Starter is a process that may begin to record.
+type Starter struct {
+	PID     int
+	Command string
+}
+
+// String is "process 4711 (python3)".
+func (s Starter) String() string { return fmt.Sprintf("process %d (%s)", s.PID, s.Command) }
+
+// Starters are the processes on this machine that have the spool in their environment, except the
 // caller: those that have not begun to record, because they have made no CUDA call, may do so later. It does not find processes
 // of other users, nor those that overwrote their environment.
-func (p *Spool) Starters() []string {
+func (p *Spool) Starters() []Starter {
 	if p.root == nil || p.Finished() {
 		return nil // no process can find the spool any more
 	}
@@ -27,7 +36,7 @@ func (p *Spool) Starters() []string {
 	if err != nil {
 		return nil
 	}
-	var found []string
+	var found []Starter
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
 		if err != nil || pid == os.Getpid() {
@@ -36,7 +45,7 @@ func (p *Spool) Starters() []string {
 		dir := filepath.Join("/proc", e.Name())
 		if path := spoolOf(dir); path != "" && leadsTo(dir, path, spool) {
 			name, _ := os.ReadFile(filepath.Join(dir, "comm"))
-			found = append(found, fmt.Sprintf("process %d (%s)", pid, bytes.TrimSpace(name)))
+			found = append(found, Starter{pid, string(bytes.TrimSpace(name))})
 		}
 	}
 	return found

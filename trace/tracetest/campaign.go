@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // Campaign is for tests that do one thing at every place where it can be done, or at random ones. `go test` runs a short
@@ -15,9 +17,7 @@ func Campaign(t testing.TB) (long time.Duration, random *rand.Rand) {
 	t.Helper()
 	if text := os.Getenv("MEMPROF_CAMPAIGN"); text != "" {
 		seconds, err := strconv.Atoi(text)
-		if err != nil || seconds < 1 {
-			t.Fatalf("MEMPROF_CAMPAIGN=%q: want the seconds that a test may take", text)
-		}
+		assert.Must(t, err == nil && seconds >= 1, "MEMPROF_CAMPAIGN=%q: want the seconds that a test may take", text)
 		long = time.Duration(seconds) * time.Second
 	}
 	seed := uint64(time.Now().UnixNano())

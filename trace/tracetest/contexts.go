@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // CheckContext fails the test if a context that one of our writers wrote is not by the grammar of
@@ -28,12 +29,9 @@ func CheckContext(t testing.TB, kind trace.Kind, text string) {
 	}
 	for name, value := range context.Fields() {
 		fields = append(fields, trace.Field{Name: name, Value: value})
-		if !slices.Contains(known, name) {
-			t.Errorf("%v: no field %q is described: %q", kind, name, text)
-		}
+		assert.That(t, slices.Contains(known, name), "%v: no field %q is described: %q", kind, name, text)
 	}
 	separators := strings.NewReplacer("\t", " ") // in the options of an arena both separate
-	if again := trace.FormatContext(fields...); separators.Replace(again) != separators.Replace(text) {
-		t.Errorf("%v: %q has more than these fields: %q", kind, text, again)
-	}
+	again := trace.FormatContext(fields...)
+	assert.That(t, separators.Replace(again) == separators.Replace(text), "%v: %q has more than these fields: %q", kind, text, again)
 }

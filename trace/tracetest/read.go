@@ -6,6 +6,7 @@ import (
 
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/dataset"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // Tester is what tests and properties have in common.
@@ -21,12 +22,8 @@ type Tester interface {
 func One(t Tester, path string) *dataset.Process {
 	t.Helper()
 	run, err := dataset.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(run.Processes) != 1 {
-		t.Fatalf("%d processes, want 1", len(run.Processes))
-	}
+	assert.NoError(t, err)
+	assert.Must(t, len(run.Processes) == 1, "%d processes, want 1", len(run.Processes))
 	return run.Processes[0]
 }
 
@@ -34,9 +31,7 @@ func One(t Tester, path string) *dataset.Process {
 func Events(t Tester, p *dataset.Process) []trace.Event {
 	t.Helper()
 	events, err := p.ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return events
 }
 
@@ -62,12 +57,8 @@ func Same(t Tester, p *dataset.Process, events []trace.Event, texts []string) {
 			break
 		}
 	}
-	if len(got) != len(want) {
-		t.Errorf("%d events, want %d", len(got), len(want))
-	}
-	if !slices.Equal(Rolling(t, p), p.Checksums()) {
-		t.Error("checksums differ")
-	}
+	assert.That(t, len(got) == len(want), "%d events, want %d", len(got), len(want))
+	assert.That(t, slices.Equal(Rolling(t, p), p.Checksums()), "checksums differ")
 }
 
 // Rolling computes the checksums of the events of a process.

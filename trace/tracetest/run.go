@@ -7,6 +7,7 @@ import (
 
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/dataset"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // RunID is the ID of the runs that WriteRun writes.
@@ -26,9 +27,7 @@ func WriteRun(t testing.TB, dir string, processes ...Process) {
 	t.Helper()
 	exit := 0
 	info := &dataset.Info{ID: RunID, Command: []string{"job"}, ExitStatus: &exit}
-	if err := dataset.WriteInfo(dir, info); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, dataset.WriteInfo(dir, info))
 	for _, p := range processes {
 		writeProcess(t, dir, p)
 	}
@@ -51,13 +50,9 @@ func writeProcess(t testing.TB, dir string, p Process) {
 	for i, e := range p.Events {
 		e.Seq = int64(i)
 		e.Context = ids[e.Context]
-		if err := w.Append(&e); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, w.Append(&e))
 	}
-	if err := w.Finish(p.Ending); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, w.Finish(p.Ending))
 }
 
 // Rewrite replaces the rows of a part, opening rows included, and keeps its metadata and checksums, as damage or
@@ -65,9 +60,7 @@ func writeProcess(t testing.TB, dir string, p Process) {
 func Rewrite(t testing.TB, part string, change func(rows []trace.Event) []trace.Event) {
 	t.Helper()
 	err := dataset.RewritePart(part, func(rows []trace.Event, _ *dataset.Strings) []trace.Event { return change(rows) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 }
 
 // Training returns n events like those of a training job: one arena, which grows in the first iteration, weights that

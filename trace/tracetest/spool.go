@@ -4,12 +4,17 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"unsafe"
 
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // The layout of hooks/capture/spool/record.h, a second time on purpose: a test of package trace compares both with the
@@ -48,13 +53,13 @@ const (
 	Stopped   = 2
 )
 
-// Spool writes one process's directory as the capture hook does.
+// Spool writes one process's directory as the capture hook does: into mapped files.
 type Spool struct {
 	Dir     string
 	t       testing.TB
-	header  [ProcessBytes]byte
 	process *os.File
-	segs    map[int64]*os.File
+	header  []byte           // the process file
+	segs    map[int64][]byte // by index
 	slot    int64
 	strings map[string]uint32
 }
@@ -64,18 +69,12 @@ func NewSpool(t testing.TB, dir string, pid, rank int) *Spool {
 	t.Helper()
 	s := &Spool{
 		Dir: filepath.Join(dir, fmt.Sprintf("p%d.88123456789", pid)), t: t,
-		segs: map[int64]*os.File{}, strings: map[string]uint32{},
+		segs: map[int64][]byte{}, strings: map[string]uint32{},
 	}
-	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	f, err := os.OpenFile(filepath.Join(s.Dir, "process"), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.process = f
+	assert.NoError(t, os.MkdirAll(s.Dir, 0o700))
+	s.process, s.header = s.mapped("process", ProcessBytes)
 	t.Cleanup(s.Close)
-	copy(s.header[:], "MEMPROFP")
+	copy(s.header, "MEMPROFP")
 	s.put32("version", 1)
 	s.put32("pid", uint32(pid))
 	s.put64("start_monotonic_ns", 88123456789)
@@ -89,26 +88,27 @@ func NewSpool(t testing.TB, dir string, pid, rank int) *Spool {
 	return s
 }
 
+// mapped makes a file of so many zeros and maps it.
+func (s *Spool) mapped(name string, bytes int) (*os.File, []byte) {
+	f, err := os.OpenFile(filepath.Join(s.Dir, name), os.O_CREATE|os.O_RDWR, 0o600)
+	assert.NoError(s.t, err)
+	assert.NoError(s.t, f.Truncate(int64(bytes)))
+	b, err := syscall.Mmap(int(f.Fd()), 0, bytes, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
+	assert.NoError(s.t, err)
+	return f, b
+}
+
 func (s *Spool) put32(field string, v uint32) {
 	binary.LittleEndian.PutUint32(s.header[ProcessOffsets[field]:], v)
-	s.writeHeader()
 }
 
 func (s *Spool) put64(field string, v uint64) {
 	binary.LittleEndian.PutUint64(s.header[ProcessOffsets[field]:], v)
-	s.writeHeader()
 }
 
 // Text sets a text field of the process file.
 func (s *Spool) Text(field, text string) {
 	copy(s.header[ProcessOffsets[field]:], text+"\x00")
-	s.writeHeader()
-}
-
-func (s *Spool) writeHeader() {
-	if _, err := s.process.WriteAt(s.header[:], 0); err != nil {
-		s.t.Fatal(err)
-	}
 }
 
 // SetState sets the process's state.
@@ -157,19 +157,13 @@ func (s *Spool) Claim() int64 {
 	return slot
 }
 
-func (s *Spool) segment(index int64) *os.File {
-	if f, ok := s.segs[index]; ok {
-		return f
+func (s *Spool) segment(index int64) []byte {
+	if _, ok := s.segs[index]; !ok {
+		var f *os.File
+		f, s.segs[index] = s.mapped(fmt.Sprintf("%06d.seg", index), SegmentRecords*RecordBytes)
+		f.Close()
 	}
-	f, err := os.OpenFile(filepath.Join(s.Dir, fmt.Sprintf("%06d.seg", index)), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	if err := f.Truncate(SegmentRecords * RecordBytes); err != nil {
-		s.t.Fatal(err)
-	}
-	s.segs[index] = f
-	return f
+	return s.segs[index]
 }
 
 // Append writes one event with the given context, its string first if it is new.
@@ -196,11 +190,11 @@ func (s *Spool) Fill(slot int64, e trace.Event) {
 	s.Raw(slot, b[:])
 }
 
-// Raw writes the bytes of a slot.
+// Raw writes the bytes of a slot, the commit word last.
 func (s *Spool) Raw(slot int64, b []byte) {
-	if _, err := s.segment(slot/SegmentRecords).WriteAt(b, slot%SegmentRecords*RecordBytes); err != nil {
-		s.t.Fatal(err)
-	}
+	record := s.segment(slot / SegmentRecords)[slot%SegmentRecords*RecordBytes:][:RecordBytes]
+	copy(record[4:], b[4:])
+	atomic.StoreUint32((*uint32)(unsafe.Pointer(&record[0])), binary.LittleEndian.Uint32(b))
 }
 
 func (s *Spool) stringID(text string) uint32 {
@@ -234,7 +228,8 @@ func (s *Spool) Piece(slot int64, id uint32, text string, offset, length int) {
 // Close closes the files, which also releases the lock.
 func (s *Spool) Close() {
 	s.process.Close()
-	for _, f := range s.segs {
-		f.Close()
+	for _, b := range append(slices.Collect(maps.Values(s.segs)), s.header) {
+		syscall.Munmap(b)
 	}
+	s.header, s.segs = nil, nil
 }

@@ -6,10 +6,10 @@ import (
 	"io"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"github.com/memprof/memprof/analysis/kvcache"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // List is a source of the requests in it.
@@ -40,10 +40,6 @@ func RandomRequest(t *rapid.T) kvcache.Request {
 func CheckShares(t *testing.T, s kvcache.Store, capacity int64, want kvcache.Shares) {
 	t.Helper()
 	got := s.Shares(nil)
-	if got.Sum() != capacity {
-		t.Errorf("shares %+v sum to %d of %d", got, got.Sum(), capacity)
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("shares (-want +got):\n%s", diff)
-	}
+	assert.That(t, got.Sum() == capacity, "shares %+v sum to %d of %d", got, got.Sum(), capacity)
+	assert.Diff(t, want, got, "shares")
 }

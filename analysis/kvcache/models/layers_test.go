@@ -1,6 +1,10 @@
 package models
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/memprof/memprof/trace/tracetest/assert"
+)
 
 // TestKept: what each kind keeps of a sequence that grows, token by token.
 func TestKept(t *testing.T) {
@@ -15,9 +19,7 @@ func TestKept(t *testing.T) {
 			case Chunked:
 				want = (tokens-1)%50 + 1
 			}
-			if to != tokens || to-from != want {
-				t.Errorf("%v at %d tokens keeps [%d, %d), want %d", k, tokens, from, to, want)
-			}
+			assert.That(t, to == tokens && to-from == want, "%v at %d tokens keeps [%d, %d), want %d", k, tokens, from, to, want)
 		}
 	}
 }
@@ -25,8 +27,7 @@ func TestKept(t *testing.T) {
 // TestLayersRefused: what is no list of layers.
 func TestLayersRefused(t *testing.T) {
 	for _, wrong := range []string{"", "full", "full:0", "full/3:2", "sliding:3", "sliding/0:3", "window/3:2", "state/100:2", "state/0:2", "sliding/1KiB:2"} {
-		if kinds, err := ParseLayers(wrong); err == nil {
-			t.Errorf("%q: %+v", wrong, kinds)
-		}
+		kinds, err := ParseLayers(wrong)
+		assert.That(t, err != nil, "%q: %+v", wrong, kinds)
 	}
 }

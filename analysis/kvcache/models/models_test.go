@@ -3,6 +3,8 @@ package models
 import (
 	"strings"
 	"testing"
+
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // layout is what the parameters of a model are made of, beyond its Model.
@@ -32,12 +34,8 @@ func TestParameters(t *testing.T) {
 			t.Errorf("%s has no layout here", m.Name)
 			continue
 		}
-		if got := int64(m.Heads) * int64(m.HeadSize); got != l.hidden {
-			t.Errorf("%s: heads are %d wide in all, the model is %d", m.Name, got, l.hidden)
-		}
-		if got := l.parameters(m); got != m.Parameters {
-			t.Errorf("%s: %d parameters, its matrices have %d", m.Name, m.Parameters, got)
-		}
+		assert.Equal(t, int64(m.Heads)*int64(m.HeadSize), l.hidden, "%s: heads", m.Name)
+		assert.Equal(t, l.parameters(m), m.Parameters, "%s: %d parameters, its matrices have", m.Name, m.Parameters)
 	}
 }
 
@@ -80,14 +78,11 @@ func TestBytesPerToken(t *testing.T) {
 		if err := m.Ranks(c.ranks); err != nil {
 			t.Error(err)
 		}
-		if got := m.BytesPerToken(c.ranks); got != c.want {
-			t.Errorf("%s on %d: %d bytes a token, want %d", c.name, c.ranks, got, c.want)
-		}
+		assert.Equal(t, m.BytesPerToken(c.ranks), c.want, "%s on %d", c.name, c.ranks)
 	}
 	m, _ := Named("opt-175b")
-	if slots := (int64(264) << 30) / m.BytesPerToken(1); slots != 60_074 {
-		t.Errorf("175B: %d slots in 264 GiB, the paper has 60.1 K", slots)
-	}
+	slots := (int64(264) << 30) / m.BytesPerToken(1)
+	assert.That(t, slots == 60_074, "175B: %d slots in 264 GiB, the paper has 60.1 K", slots)
 }
 
 func TestRanksThatDoNotDivide(t *testing.T) {
@@ -100,13 +95,11 @@ func TestRanksThatDoNotDivide(t *testing.T) {
 	}{
 		{opt, 0, "at least 1"}, {opt, 3, "40 heads"}, {qwen, 14, "4 KV heads"},
 	} {
-		if err := c.model.Ranks(c.ranks); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s on %d: %v, want %q", c.model.Name, c.ranks, err, c.want)
-		}
+		err := c.model.Ranks(c.ranks)
+		assert.That(t, err != nil && strings.Contains(err.Error(), c.want), "%s on %d: %v, want %q", c.model.Name, c.ranks, err, c.want)
 	}
-	if _, err := Named("gpt-9"); err == nil || !strings.Contains(err.Error(), "llama-3-8b") {
-		t.Errorf("Named(gpt-9): %v, want the names that are known", err)
-	}
+	_, err := Named("gpt-9")
+	assert.That(t, err != nil && strings.Contains(err.Error(), "llama-3-8b"), "Named(gpt-9): %v, want the names that are known", err)
 }
 
 // The article's picture: 13B on a card of 40 GB is about 65 % weights and 30 % keys and values.
@@ -114,9 +107,8 @@ func TestCardIsDivided(t *testing.T) {
 	opt, _ := Named("opt-13b")
 	const total, kv = 40_000_000_000, 12_000_000_000
 	c, err := opt.Split(total, 1, kv, 0)
-	if want := (Card{total, 25_706_946_560, kv, 2_293_053_440}); err != nil || c != want {
-		t.Errorf("Split = %+v, %v, want %+v", c, err, want)
-	}
+	want := Card{total, 25_706_946_560, kv, 2_293_053_440}
+	assert.That(t, err == nil && c == want, "Split = %+v, %v, want %+v", c, err, want)
 	c, err = opt.Split(total, 2, 0, 2_000_000_000)
 	if want := (Card{total, 12_853_473_280, 25_146_526_720, 2_000_000_000}); err != nil || c != want {
 		t.Errorf("Split of two = %+v, %v, want %+v", c, err, want)
@@ -125,22 +117,18 @@ func TestCardIsDivided(t *testing.T) {
 		t.Errorf("25.7 GB fit into 24 GiB, got %v", err)
 	}
 	for _, c := range []struct{ total, kv, rest int64 }{{20 << 30, 0, 0}, {total, kv, 3 << 30}, {total, 20 << 30, 0}} {
-		if got, err := opt.Split(c.total, 1, c.kv, c.rest); err == nil {
-			t.Errorf("Split(%d, kv %d, rest %d) = %+v, want an error", c.total, c.kv, c.rest, got)
-		}
+		got, err := opt.Split(c.total, 1, c.kv, c.rest)
+		assert.That(t, err != nil, "Split(%d, kv %d, rest %d) = %+v, want an error", c.total, c.kv, c.rest, got)
 	}
 }
 
 // TestLatentAttention: a token of DeepSeek-V3 is 576 elements in each of 61 layers, on every GPU; FP8 halves it.
 func TestLatentAttention(t *testing.T) {
 	m, err := Named("deepseek-v3")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	for _, ranks := range []int{1, 8} {
-		if got := m.BytesPerToken(ranks); got != 61*576*2 || SlotBytes(m.Kinds(nil, ranks)) != got {
-			t.Errorf("%d bytes a token on %d GPUs, want %d", got, ranks, 61*576*2)
-		}
+		got := m.BytesPerToken(ranks)
+		assert.That(t, got == 61*576*2 && SlotBytes(m.Kinds(nil, ranks)) == got, "%d bytes a token on %d GPUs, want %d", got, ranks, 61*576*2)
 	}
 	if m.KVBytes = 1; m.BytesPerToken(1) != 61*576 || m.WeightBytes(1) != m.Parameters {
 		t.Errorf("FP8: %d bytes a token, weights of %d", m.BytesPerToken(1), m.WeightBytes(1))

@@ -6,15 +6,14 @@ import (
 
 	"github.com/memprof/memprof/analysis/kvcache"
 	"github.com/memprof/memprof/analysis/kvcache/serving"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // onH200 serves a model of Llama-3-8B's shape with the kernel and the copies of samples/jobs/kv_blocks.py, and as many
 // slots as the paper's OPT-13B has.
 func onH200(t *testing.T) func(*kvcache.Options) {
 	timed, err := serving.TimingNamed("h200-llama-3-8b-blocks")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return func(o *kvcache.Options) { o.Timing = timed }
 }
 
@@ -41,9 +40,7 @@ func TestBlockSizesOfThePaper(t *testing.T) {
 			t.Logf("%s, %d: %.1f %% not filled, %.2f requests/s", data.name, block, waste[block], served[block])
 		}
 		within(t, data.name+": blocks of 256 waste", waste[256], data.least, data.most)
-		if waste[16] > 7 || waste[1] > 0.1 {
-			t.Errorf("%s: blocks of 16 waste %.1f %%", data.name, waste[16])
-		}
+		assert.That(t, waste[16] <= 7 && waste[1] <= 0.1, "%s: blocks of 16 waste %.1f %%", data.name, waste[16])
 		if top < data.best[0] || top > data.best[len(data.best)-1] || served[1] > 0.5*served[top] || served[256] > 0.98*served[top] {
 			t.Errorf("%s: %d is best of %v, want one of %v", data.name, top, served, data.best)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/memprof/memprof/analysis/kvcache"
 	"github.com/memprof/memprof/analysis/kvcache/serving"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // shareGPT are ShareGPT's conversations' first turns with a prompt of at most 1,024 tokens and at most
@@ -18,21 +19,13 @@ func shareGPT(t *testing.T) []kvcache.Request {
 	t.Helper()
 	const path = "../../../samples/jobs/sharegpt_first_turns.csv"
 	file, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer file.Close()
 	src, err := NewCSV(file, path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	all, err := ReadAll(src)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(all) != 5362 {
-		t.Fatalf("%d first turns, want 5,362", len(all))
-	}
+	assert.NoError(t, err)
+	assert.Must(t, len(all) == 5362, "%d first turns, want 5,362", len(all))
 	return all
 }
 
@@ -41,9 +34,7 @@ func shareGPT(t *testing.T) []kvcache.Request {
 func TestFigureOfThePaper(t *testing.T) {
 	lengths := shareGPT(t)
 	const capacity = 12 << 30 / 819200
-	if capacity != 15728 {
-		t.Fatalf("%d slots, want 15,728", capacity)
-	}
+	assert.Must(t, capacity == 15728, "%d slots, want 15,728", capacity)
 	none := math.NaN()
 	for _, test := range []struct {
 		policy                             kvcache.Policy
@@ -56,15 +47,11 @@ func TestFigureOfThePaper(t *testing.T) {
 		{kvcache.Policy{Kind: kvcache.Paged, Block: 16}, 96.3, none, none, none, 1},
 	} {
 		src, err := Draw(lengths, Pace{Seed: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		r, err := serving.Simulate(context.Background(), src, kvcache.Options{
-			Policy: test.policy, Capacity: capacity, MaxLength: 2048, Watermark: 0.01, Steps: 200_000, Warmup: 2_000, At: -1,
+			Policy: test.policy, Capacity: capacity, MaxLength: 2048, Watermark: 0.01, Steps: 200_000, Warmup: 2_000,
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		m := r.Mean
 		external := m.Rounding + m.Fragmented + m.Idle
 		t.Logf("%v: token %.1f, reserve %.1f, internal %.1f, external %.1f; %.2f run", test.policy,
@@ -101,41 +88,31 @@ type setting struct {
 func (s setting) saturated(t *testing.T) *kvcache.Result {
 	t.Helper()
 	timed, err := serving.TimingNamed("a100-40gb-opt-13b")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	policy, err := kvcache.ParsePolicy(s.policy)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	o := kvcache.Options{
 		Policy: policy, Capacity: 15_728, MaxLength: 2048, Watermark: 0.01, Timing: timed, Saturated: true,
-		Sampling: s.sampling, Steps: s.steps, Warmup: s.steps / 10, Seed: 1, At: -1,
+		Sampling: s.sampling, Steps: s.steps, Warmup: s.steps / 10, Seed: 1,
 	}
 	if s.change != nil {
 		s.change(&o)
 	}
 	r, err := serving.Simulate(context.Background(), s.data(t), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return r
 }
 
 func ofShareGPT(t *testing.T) kvcache.Source {
 	src, err := Draw(shareGPT(t), Pace{Seed: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return src
 }
 
 func synthetic(name string) func(*testing.T) kvcache.Source {
 	return func(t *testing.T) kvcache.Source {
 		src, err := Synthetic(name, Pace{Seed: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		return src
 	}
 }
@@ -144,9 +121,7 @@ func synthetic(name string) func(*testing.T) kvcache.Source {
 func within(t *testing.T, what string, got, least, most float64) {
 	t.Helper()
 	t.Logf("%s: %.3g, want %.3g to %.3g", what, got, least, most)
-	if got < least || got > most {
-		t.Errorf("%s: %.3g, want %.3g to %.3g", what, got, least, most)
-	}
+	assert.That(t, got >= least && got <= most, "%s: %.3g, want %.3g to %.3g", what, got, least, most)
 }
 
 // Figures 12 and 13a of the vLLM paper: OPT-13B and ShareGPT, by which factor more requests vLLM sustains than the

@@ -9,6 +9,7 @@ import (
 	"github.com/memprof/memprof/analysis/kvcache"
 	"github.com/memprof/memprof/analysis/kvcache/serving"
 	"github.com/memprof/memprof/analysis/modeltest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // counting notes the heap when the first tenth of the requests was read, and when all were.
@@ -42,26 +43,18 @@ func TestManyRequests(t *testing.T) {
 	const most = 200_000
 	longest := modeltest.Limit(time.Minute)
 	timed, err := serving.TimingNamed("a100-40gb-opt-13b")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	drawn, err := Draw(shareGPT(t), Pace{Rate: 2, Duration: most / 2 * 1e9, Seed: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	src := &counting{Source: drawn, of: most * 99 / 100} // a Poisson process has no certain number
 	start := modeltest.ProcessorTime(t)
 	r, err := serving.Simulate(context.Background(), src, kvcache.Options{
-		Policy: kvcache.Policy{Kind: kvcache.Paged, Block: 16}, Capacity: 15_728, MaxLength: 2048, Watermark: 0.01, Timing: timed, At: -1,
+		Policy: kvcache.Policy{Kind: kvcache.Paged, Block: 16}, Capacity: 15_728, MaxLength: 2048, Watermark: 0.01, Timing: timed,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	took := modeltest.ProcessorTime(t) - start
 	t.Logf("%v for %d requests in %d steps; the heap has %d bytes, and %d after a tenth", took, r.Finished, r.Steps, src.at, src.tenth)
-	if took > longest {
-		t.Errorf("%v, want less than %v", took, longest)
-	}
+	assert.That(t, took <= longest, "%v, want less than %v", took, longest)
 	if r.Finished < int64(src.of) || src.at == 0 || src.at > src.tenth+512<<10 {
 		t.Errorf("%d finished; the heap grew from %d to %d bytes", r.Finished, src.tenth, src.at)
 	}

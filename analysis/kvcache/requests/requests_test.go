@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/memprof/memprof/analysis/kvcache"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 func TestCSV(t *testing.T) {
@@ -36,19 +37,13 @@ func TestCSV(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			src, err := NewCSV(strings.NewReader(c.text), "r.csv")
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			got, err := ReadAll(src)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Error(diff)
 			}
-			if src.Timed() != c.timed {
-				t.Errorf("timed is %v", src.Timed())
-			}
+			assert.That(t, src.Timed() == c.timed, "timed is %v", src.Timed())
 		})
 	}
 }
@@ -78,9 +73,7 @@ func TestCSVErrors(t *testing.T) {
 		if err == nil {
 			_, err = ReadAll(src)
 		}
-		if err == nil || !strings.HasPrefix(err.Error(), want) {
-			t.Errorf("%q: %v, want %q", text, err, want)
-		}
+		assert.That(t, err != nil && strings.HasPrefix(err.Error(), want), "%q: %v, want %q", text, err, want)
 	}
 }
 
@@ -92,9 +85,7 @@ func TestJSONL(t *testing.T) {
 {"timestamp": 30536, "prompt": 33, "output": 1, "other": "passed over"}`
 	src := NewJSONL(strings.NewReader(text), "m.jsonl")
 	got, err := ReadAll(src)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	want := []kvcache.Request{
 		{Prompt: 1030, Output: 52, Hashes: []uint64{46, 47, 48}, HashTokens: 512, Line: 1},
 		{Arrival: 3_053_500_000, Prompt: 512, Output: 26, Prompts: 2, Hashes: []uint64{46}, HashTokens: 512, Line: 3},
@@ -104,9 +95,7 @@ func TestJSONL(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	if !src.Timed() {
-		t.Error("has times, and does not say so")
-	}
+	assert.That(t, src.Timed(), "has times, and does not say so")
 }
 
 func TestJSONLErrors(t *testing.T) {
@@ -127,14 +116,11 @@ func TestJSONLErrors(t *testing.T) {
 		"{\"prompt\":1,\"output\":1}\n{\"prompt\":1,\"output\":1,\"timestamp\":1}": "m.jsonl:2: some requests have a timestamp",
 	} {
 		_, err := ReadAll(NewJSONL(strings.NewReader(text), "m.jsonl"))
-		if err == nil || !strings.HasPrefix(err.Error(), want) {
-			t.Errorf("%q: %v, want %q", text, err, want)
-		}
+		assert.That(t, err != nil && strings.HasPrefix(err.Error(), want), "%q: %v, want %q", text, err, want)
 	}
 	long := NewJSONL(io.MultiReader(strings.NewReader("{}"), strings.NewReader(strings.Repeat(" ", maxLine))), "m.jsonl")
-	if _, err := long.Next(); err == nil || !strings.HasPrefix(err.Error(), "m.jsonl:1: line is longer") {
-		t.Errorf("a line of %d bytes: %v", maxLine+2, err)
-	}
+	_, err := long.Next()
+	assert.That(t, err != nil && strings.HasPrefix(err.Error(), "m.jsonl:1: line is longer"), "a line of %d bytes: %v", maxLine+2, err)
 }
 
 // TestAzure reads the first requests of a published file, with and without the carriage returns that
@@ -142,18 +128,12 @@ func TestJSONLErrors(t *testing.T) {
 func TestAzure(t *testing.T) {
 	const path = "../../../samples/jobs/azure_conv_2023.csv"
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	for _, text := range []string{string(text), strings.ReplaceAll(string(text), "\n", "\r\n")} {
 		src, err := NewCSV(strings.NewReader(text), path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		all, err := ReadAll(src)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		last := all[len(all)-1]
 		if len(all) != 300 || last.Arrival != 84_029_102_000 || last.Prompt != 212 || last.Output != 183 {
 			t.Errorf("%d requests, the last %+v; want 300, the last after 84.029102 s", len(all), last)

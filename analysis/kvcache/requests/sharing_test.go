@@ -7,6 +7,7 @@ import (
 
 	"github.com/memprof/memprof/analysis/kvcache"
 	"github.com/memprof/memprof/analysis/kvcache/serving"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // TestSharingBesideThePaper: what sharing saves of the blocks, beside what the vLLM paper measured with OPT-13B.
@@ -30,20 +31,16 @@ func TestSharingBesideThePaper(t *testing.T) {
 		t.Run(fmt.Sprintf("%s, %s %d", test.data, map[kvcache.SamplingKind]string{kvcache.Parallel: "samples", kvcache.Beam: "beams"}[test.kind], test.width), func(t *testing.T) {
 			o := kvcache.Options{
 				Policy: kvcache.Policy{Kind: kvcache.Paged, Block: 16}, Capacity: 15_728, MaxLength: 2048, Watermark: 0.01,
-				Sampling: kvcache.Sampling{Kind: test.kind, Width: test.width, Keep: test.keep}, Steps: 1500, Warmup: 300, Seed: 1, At: -1,
+				Sampling: kvcache.Sampling{Kind: test.kind, Width: test.width, Keep: test.keep}, Steps: 1500, Warmup: 300, Seed: 1,
 			}
 			src, err := Synthetic("alpaca", Pace{Seed: 1})
 			if test.data == "sharegpt" {
 				src, err = Draw(shareGPT(t), Pace{Seed: 1})
 				o.Steps, o.Warmup = 3000, 600 // its requests run longer
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			r, err := serving.Simulate(context.Background(), src, o)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			got := 100 * r.SavedBySequences / r.LogicalBlocks
 			t.Logf("saves %.2f %%, in the paper %.2f %%", got, test.paper)
 			if got < test.paper-test.below || got > test.paper+test.over {

@@ -147,37 +147,21 @@ func (p *prefixed) Next() (kvcache.Request, error) {
 	return r, nil
 }
 
-// Bounds are of the requests that are taken from a file; 0 is no bound.
-type Bounds struct {
-	Prompt int // tokens of a prompt
-	Length int // tokens of prompt and output
-	// FirstTurns takes of each conversation only the first turn. A request goes on with the
-	// conversation of the one above it in the file if its prompt is at least as long as prompt
-	// and output of that: chat turns send all that was said before.
-	FirstTurns bool
-}
-
-// Bounded leaves out the requests of src that are outside of the bounds.
-func Bounded(src kvcache.Source, b Bounds) kvcache.Source {
-	return &bounded{src, b, math.MaxInt}
+// Bounded leaves out the requests of src whose prompt has more tokens than longest, unless that is 0.
+func Bounded(src kvcache.Source, longest int) kvcache.Source {
+	return &bounded{src, longest}
 }
 
 type bounded struct {
-	src kvcache.Source
-	Bounds
-	above int // tokens of the request above, prompt and output
+	src     kvcache.Source
+	longest int
 }
 
 func (b *bounded) Next() (kvcache.Request, error) {
 	for {
 		r, err := b.src.Next()
-		if err != nil {
+		if err != nil || b.longest == 0 || r.Prompt <= b.longest {
 			return r, err
-		}
-		later := r.Prompt >= b.above
-		b.above = r.Length()
-		if (b.Prompt == 0 || r.Prompt <= b.Prompt) && (b.Length == 0 || r.Length() <= b.Length) && !(b.FirstTurns && later) {
-			return r, nil
 		}
 	}
 }

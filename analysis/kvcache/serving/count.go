@@ -24,12 +24,6 @@ func (s *simulation) count(steps, duration int64) error {
 	s.series.Add(kvcache.Point{
 		Step: first, Time: begin, Running: running, Waiting: waiting, Shares: shares,
 	})
-	if s.blocks != nil && s.options.At >= first && s.options.At <= s.step {
-		if m := s.blocks.BlockMap(); m != nil {
-			m.Step = s.options.At
-			s.result.Map = m
-		}
-	}
 	counted := min(steps, s.step-s.options.Warmup)
 	if counted < 0 || counted == 0 && steps > 0 {
 		return nil

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/memprof/memprof/analysis/kvcache"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // same is a source of one request without end.
@@ -23,7 +24,5 @@ func TestNothingFits(t *testing.T) {
 
 	// A source that ends is read to its end, whatever fits.
 	result := simulate(t, o, kvcache.Request{Prompt: 100, Output: 20}, kvcache.Request{Prompt: 100, Output: 20})
-	if result.Rejected != 2 || result.Requests != 2 {
-		t.Errorf("%d of %d requests were rejected, want 2 of 2", result.Rejected, result.Requests)
-	}
+	assert.That(t, result.Rejected == 2 && result.Requests == 2, "%d of %d requests were rejected, want 2 of 2", result.Rejected, result.Requests)
 }

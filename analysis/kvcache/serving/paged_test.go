@@ -10,6 +10,7 @@ import (
 
 	"github.com/memprof/memprof/analysis/kvcache"
 	"github.com/memprof/memprof/analysis/kvcache/kvtest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // TestPagedSimulated runs random requests to their end: every state adds up, everything that
@@ -26,7 +27,6 @@ func TestPagedSimulated(t *testing.T) {
 			SwapBlocks: rapid.Int64Range(0, 20).Draw(t, "host"),
 			NullBlock:  rapid.Bool().Draw(t, "null"),
 			StepTime:   rapid.Int64Range(0, 1).Draw(t, "step time"),
-			At:         -1,
 		}
 		if o.Sampling.Kind != kvcache.Greedy {
 			o.Sampling.Width = rapid.IntRange(1, 4).Draw(t, "width")
@@ -39,12 +39,8 @@ func TestPagedSimulated(t *testing.T) {
 		}
 		n := int64(len(requests))
 		r, err := Simulate(context.Background(), &requests, o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if r.Requests != n || r.Finished+r.Rejected != n {
-			t.Fatalf("%d requests, %d finished, %d rejected, of %d", r.Requests, r.Finished, r.Rejected, n)
-		}
+		assert.NoError(t, err)
+		assert.Must(t, r.Requests == n && r.Finished+r.Rejected == n, "%d requests, %d finished, %d rejected, of %d", r.Requests, r.Finished, r.Rejected, n)
 		if r.SwappedIn != r.SwappedOut || o.Preempt == kvcache.Recompute && r.SwappedOut > 0 {
 			t.Fatalf("%d swapped out, %d in", r.SwappedOut, r.SwappedIn)
 		}
@@ -66,11 +62,9 @@ func BenchmarkPagedSharing(b *testing.B) {
 					requests[i].HashTokens = 64
 				}
 				r, err := Simulate(context.Background(), &requests, kvcache.Options{
-					Policy: kvcache.Policy{Kind: kvcache.Paged, Block: 16}, Capacity: 100000, Sampling: sampling, Watermark: 0.01, StepTime: 30e6, At: -1,
+					Policy: kvcache.Policy{Kind: kvcache.Paged, Block: 16}, Capacity: 100000, Sampling: sampling, Watermark: 0.01, StepTime: 30e6,
 				})
-				if err != nil {
-					b.Fatal(err)
-				}
+				assert.NoError(b, err)
 				b.ReportMetric(100*r.SavedBySequences/r.LogicalBlocks, "%sequences")
 				b.ReportMetric(100*r.SavedByPrefix/r.LogicalBlocks, "%prefix")
 				b.ReportMetric(r.Batch, "batch")

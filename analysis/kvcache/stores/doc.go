@@ -1,5 +1,5 @@
 // Package stores has the memories of the policies of package kvcache, and says for each what its slots are used for. [New] makes
-// that of a policy; a simulation drives it as a kvcache.Store. [HitsBySize] says what prefix caches of several sizes find.
+// that of a policy; a simulation drives it as a kvcache.Store.
 //
 // # Max, pow2 and oracle
 //
@@ -21,8 +21,7 @@
 // then its reserve ends at the end of the reservation.
 //
 // A buddy allocator (buddy.go) rounds pieces up to powers of two. First fit (firstfit.go) takes exactly the slots
-// from the first gap that is large enough. Best fit (bestfit.go) is the allocator of package bfc, in which a slot is a
-// granule; it may hand out a larger chunk whole. Free slots are fragmented while no free piece serves the first
+// from the first gap that is large enough. Free slots are fragmented while no free piece serves the first
 // waiting request, else idle.
 //
 // # Paged

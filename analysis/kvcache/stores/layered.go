@@ -46,7 +46,7 @@ func newLayered(o kvcache.Options) *layeredStore {
 	}
 	s.pages = o.Capacity * o.Policy.Slot / s.layout.page
 	s.free = s.pages
-	s.watermark = int64(math.Ceil(o.Watermark * float64(s.pages)))
+	s.watermark = int64(math.Floor(o.Watermark * float64(s.pages)))
 	if o.Sampling.Kind != kvcache.Greedy {
 		s.width = int64(max(1, o.Sampling.Width))
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/memprof/memprof/analysis/kvcache"
 	"github.com/memprof/memprof/analysis/kvcache/models"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // TestWasteOfUniformCaches: vLLM's design of its hybrid allocator (issue 11382) names what a cache of one kind wastes:
@@ -23,9 +24,7 @@ func TestWasteOfUniformCaches(t *testing.T) {
 		{"gemma-2-9b", nil, 8192, 0.25}, {"ministral-8b", nil, 131072, 0.5625}, {"llama-3.2-11b-vision", vision, 43, 0.796},
 	} {
 		m, err := models.Named(test.model)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		kinds := m.Kinds(test.kinds, 1)
 		for _, policy := range []struct {
 			kind        kvcache.PolicyKind
@@ -64,12 +63,8 @@ func TestUnify(t *testing.T) {
 		}}},
 	} {
 		kinds, err := models.ParseLayers(test.kinds)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		m := models.Model{KVHeads: 1, HeadSize: int(test.bytes) / 2, DtypeBytes: 1}
-		if diff := cmp.Diff(test.want, unify(m.Kinds(kinds, 1), 16), cmp.AllowUnexported(pageLayout{}, layerGroups{})); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", test.name, diff)
-		}
+		assert.Diff(t, test.want, unify(m.Kinds(kinds, 1), 16), cmp.AllowUnexported(pageLayout{}, layerGroups{}), "%s", test.name)
 	}
 }

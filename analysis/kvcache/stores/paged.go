@@ -61,7 +61,7 @@ func newPaged(o kvcache.Options) *pagedStore {
 		}
 		return int(drawn % uint64(s.width))
 	}
-	s.watermark = int64(math.Ceil(o.Watermark * float64(n)))
+	s.watermark = int64(math.Floor(o.Watermark * float64(n))) // vLLM rounds down
 	s.host = o.SwapBlocks
 	if s.host == 0 {
 		s.host = n

@@ -7,6 +7,7 @@ import (
 
 	"github.com/memprof/memprof/analysis/kvcache"
 	"github.com/memprof/memprof/analysis/kvcache/kvtest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // hashed is a request whose prompt is full pieces of 4 tokens with the names given.
@@ -19,9 +20,7 @@ func TestPagedPrefix(t *testing.T) {
 	s := newPaged(kvcache.Options{Policy: kvcache.Policy{Kind: kvcache.Paged, Block: 4}, Capacity: 40})
 	admit := func(g *kvcache.Group) {
 		t.Helper()
-		if !s.Admit(g) {
-			t.Fatalf("request %d not admitted", g.ID)
-		}
+		assert.Must(t, s.Admit(g), "request %d not admitted", g.ID)
 	}
 	a, b, c, d := hashed(1, 1, 2, 3), hashed(2, 1, 2, 3), hashed(3, 1, 2, 9), hashed(4, 7, 2, 9)
 	admit(a)
@@ -42,17 +41,13 @@ func TestPagedPrefix(t *testing.T) {
 	s.AddSharing(&r, 1)
 	s.AddCounters(&r)
 	want := kvcache.Result{LogicalBlocks: 9, SavedByPrefix: 2, SavedByEqual: 2, PrefixHits: 2, PrefixTokens: 16}
-	if diff := cmp.Diff(want, r); diff != "" {
-		t.Errorf("counters (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, want, r, "counters")
 
 	// With c and b gone, the blocks 2, 4, 3, 1, 0 are cached, in this order of loss.
 	s.Release(c)
 	s.Release(b)
 	kvtest.CheckShares(t, s, 40, kvcache.Shares{Token: 12, Idle: 8, Cached: 20})
-	if s.crossing != 0 || s.equal != 0 {
-		t.Errorf("crossing %d, equal %d, want none", s.crossing, s.equal)
-	}
+	assert.That(t, s.crossing == 0 && s.equal == 0, "crossing %d, equal %d, want none", s.crossing, s.equal)
 	admit(&kvcache.Group{ID: 5, Request: kvcache.Request{Prompt: 16, Output: 1}})
 	checkTables(t, s, "e", [][]int32{{5, 6, 7}, {8, 9, 2, 4}},
 		map[int32]int32{5: 1, 6: 1, 7: 1, 8: 1, 9: 1, 2: 1, 4: 1})
@@ -63,14 +58,11 @@ func TestPagedPrefix(t *testing.T) {
 	s.Release(s.tables[6].group)
 	long := hashed(7, 1, 2, 3)
 	long.Request.Prompt++
-	if s.Admit(long) {
-		t.Error("the 13th token got a block, but none is left")
-	}
+	assert.That(t, !s.Admit(long), "the 13th token got a block, but none is left")
 	s.Release(s.tables[5].group)
 	admit(long)
-	if got := s.tables[7].of[0][:3]; !cmp.Equal(got, []int32{0, 1, 3}) {
-		t.Errorf("the known prompt is in %v, want 0, 1, 3", got)
-	}
+	got := s.tables[7].of[0][:3]
+	assert.That(t, cmp.Equal(got, []int32{0, 1, 3}), "the known prompt is in %v, want 0, 1, 3", got)
 }
 
 // TestPagedPrefixLosesItsEnd takes one block of three cached ones: it is the last of the prompt.
@@ -78,19 +70,13 @@ func TestPagedPrefixLosesItsEnd(t *testing.T) {
 	s := newPaged(kvcache.Options{Policy: kvcache.Policy{Kind: kvcache.Paged, Block: 4}, Capacity: 16})
 	a := hashed(1, 1, 2, 3)
 	b := &kvcache.Group{ID: 2, Request: kvcache.Request{Prompt: 8, Output: 1}}
-	if !s.Admit(a) {
-		t.Fatal("not admitted")
-	}
+	assert.Must(t, s.Admit(a), "not admitted")
 	s.Release(a)
-	if !s.Admit(b) {
-		t.Fatal("not admitted")
-	}
+	assert.Must(t, s.Admit(b), "not admitted")
 	checkTables(t, s, "b", [][]int32{{3, 2}}, map[int32]int32{3: 1, 2: 1})
 	kvtest.CheckShares(t, s, 16, kvcache.Shares{Token: 8, Cached: 8})
 	s.Release(b)
-	if !s.Admit(hashed(3, 1, 2, 3)) || s.hitTokens != 8 {
-		t.Errorf("%d tokens found, want the 8 that were left", s.hitTokens)
-	}
+	assert.That(t, s.Admit(hashed(3, 1, 2, 3)) && s.hitTokens == 8, "%d tokens found, want the 8 that were left", s.hitTokens)
 }
 
 // TestPagedPrefixPieces has pieces that are not the size of a block: a block is known if all
@@ -121,9 +107,7 @@ func TestPagedPrefixPieces(t *testing.T) {
 			s := newPaged(kvcache.Options{Policy: kvcache.Policy{Kind: kvcache.Paged, Block: 4}, Capacity: 400})
 			s.Admit(&kvcache.Group{ID: 1, Request: test.first})
 			s.Admit(&kvcache.Group{ID: 2, Request: test.second})
-			if s.hitTokens != test.tokens {
-				t.Errorf("%d tokens found, want %d", s.hitTokens, test.tokens)
-			}
+			assert.That(t, s.hitTokens == test.tokens, "%d tokens found, want %d", s.hitTokens, test.tokens)
 		})
 	}
 }

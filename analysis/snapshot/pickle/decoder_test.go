@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 var known = []string{"action", "size"}
@@ -16,16 +18,13 @@ func TestValues(t *testing.T) {
 	text := "\x80\x04(N\x88\x89K\xffM\x00\x01J\xff\xff\xff\xff\x8a\x02\x00\x80G\x3f\xf0\x00\x00\x00\x00\x00\x00\x8c\x04size\x8c\x01x]\x94}h\x00t."
 	d := NewDecoder(strings.NewReader(text), 1<<20, known)
 	top, err := d.Decode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	want := []Value{
 		{}, {KindBool, 1}, {KindBool, 0}, {KindInt, 255}, {KindInt, 256}, {KindInt, 1<<64 - 1}, {KindInt, 1<<64 - 0x8000},
 		{KindFloat, 0x3ff0000000000000}, {KindText, 1}, {KindText, 2}, {KindList, 0}, {KindDict, 0}, {KindList, 0},
 	}
-	if found := d.Items(top); top.Kind != KindTuple || !slices.Equal(found, want) {
-		t.Errorf("%v of %v, want %v", found, top, want)
-	}
+	found := d.Items(top)
+	assert.That(t, top.Kind == KindTuple && slices.Equal(found, want), "%v of %v, want %v", found, top, want)
 	if text := d.Text(Value{KindText, 2}); text != "x" || d.Text(Value{KindInt, 2}) != "" {
 		t.Errorf("text %q", text)
 	}
@@ -49,13 +48,11 @@ func TestEntries(t *testing.T) {
 		if err != nil {
 			t.Fatal(name, err)
 		}
-		if want := []string{"0 1", "0 2", "1 3"}; !slices.Equal(found, want) {
-			t.Errorf("%s: entries %q, want %q", name, found, want)
-		}
+		want := []string{"0 1", "0 2", "1 3"}
+		assert.That(t, slices.Equal(found, want), "%s: entries %q, want %q", name, found, want)
 		for _, list := range d.Items(top) {
-			if items := d.Items(list); len(items) > 0 {
-				t.Errorf("%s: %v is kept", name, items)
-			}
+			items := d.Items(list)
+			assert.That(t, len(items) <= 0, "%s: %v is kept", name, items)
 		}
 	}
 }
@@ -64,13 +61,10 @@ func TestEntries(t *testing.T) {
 func TestReplace(t *testing.T) {
 	d := NewDecoder(strings.NewReader("\x80\x04](]](K\x01K\x02ee."), 1<<20, known)
 	top, err := d.Decode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	lists := d.Items(top)
-	if _, number, open := d.List(lists[0]); open || number != 0 {
-		t.Errorf("a list without items is open %v, and has number %d", open, number)
-	}
+	_, number, open := d.List(lists[0])
+	assert.That(t, !open && number == 0, "a list without items is open %v, and has number %d", open, number)
 	before := d.Budget
 	d.Replace(lists[1], 7)
 	if items, number, open := d.List(lists[1]); open || number != 7 || items != nil || d.Budget != before+2*16 {
@@ -88,9 +82,8 @@ func TestRefusals(t *testing.T) {
 	} {
 		d := NewDecoder(strings.NewReader(text), 1<<20, known)
 		d.Entry = func([]Value, int) error { return errors.New("refused") }
-		if _, err := d.Decode(); err == nil || err.Error() != want {
-			t.Errorf("%q: %v, want %s", text, err, want)
-		}
+		_, err := d.Decode()
+		assert.That(t, err != nil && err.Error() == want, "%q: %v, want %s", text, err, want)
 	}
 }
 
@@ -115,8 +108,7 @@ func FuzzDecode(f *testing.F) {
 			return nil
 		}
 		d.Decode()
-		if kept := len(d.memo.pages)*numbersPage*8 + len(d.texts) + len(d.tuples)*32; kept > 8<<20 {
-			t.Errorf("%d bytes are kept, of a budget of 1 MiB", kept)
-		}
+		kept := len(d.memo.pages)*numbersPage*8 + len(d.texts) + len(d.tuples)*32
+		assert.That(t, kept <= 8<<20, "%d bytes are kept, of a budget of 1 MiB", kept)
 	})
 }

@@ -244,7 +244,7 @@ static int graphs(const char *word, const char *name) {
   } else if (*name) {
     shape = shape_of(name);
     snprintf(shapes[shape - 1], sizeof shapes[0], "%s", name);
-    if (shaped && hook_graph_shape(0, memory, name, 0, shape, 0) != 0) exit(12);
+    if (shaped && hook_graph_shape(0, memory, name, 0, shape) != 0) exit(12);
     if (shaped) hook_capture_name(name, 0, shape, 0);
     hook_pool_begin(0, 0, shape);
     if (begin_capture(capture_stream, 0) != 0) exit(12);

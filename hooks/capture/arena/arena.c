@@ -35,9 +35,9 @@ static void describe(const struct arena *arena, const struct bfc_arena_policy *p
   memory->kind->place(arena, &place);
   driver_uuid_write(arena->gpu->vmm.uuid, uuid);
   bfc_policy_fields(policy, fields, sizeof fields);
-  snprintf(text, sizeof text, "%s fraction=0 gc=0 granularity=%llu coalesces=%d pages=2 fences=1 takes=%d gives=%d pool=%llx.%llx tag=%s main=%d uuid=%s%s", fields,
+  snprintf(text, sizeof text, "%s fraction=0 gc=0 granularity=%llu coalesces=%d pages=2 fences=1 takes=%d gives=%d pool=%llx.%llx tag=%s main=%d total=%llu uuid=%s%s", fields,
            (unsigned long long)memory->page, memory->kind->coalesces, arena->exchange.takes, arena->exchange.gives,
-           (unsigned long long)arena->pool[0], (unsigned long long)arena->pool[1], arena->tag == NULL ? "" : arena->tag->label, arena->main, uuid, place.text);
+           (unsigned long long)arena->pool[0], (unsigned long long)arena->pool[1], arena->tag == NULL ? "" : arena->tag->label, arena->main, (unsigned long long)arena->gpu->vmm.total, uuid, place.text);
   arena_event(arena, MEMPROF_ARENA, place.base, policy->options.limit, place.bytes, spool_string(text));
 }
 

@@ -3,7 +3,7 @@
 // The key of an arena is (device, stream, pool, tag). A freed block is reused at once
 // only by requests with the same key: work on the same stream runs in order, so the block's last use
 // is over by then. The *main* arena of a device is that of its default stream, without pool or
-// tag. It reserves as many addresses as the device has memory, and grows by the policy of the
+// tag. It reserves twice as many addresses as the device has memory, and grows by the policy of the
 // options; bfc/policy.h says which part of the policy other arenas get.
 //
 // All arenas of a device share one lock, since they share its memory, its limit and its statistics;
@@ -97,8 +97,8 @@ bool arena_whole(struct arena *arena);
 bool arena_add_range(struct arena *arena, uint64_t addr, uint64_t bytes);
 void arena_remove_ranges(const struct arena *arena);
 
-// Whether nothing of the arena may be unmapped: its pool is held and not spare.
-static inline bool arena_pinned(const struct arena *arena) { return arena->home != NULL && arena->home->uses > 0 && !arena->home->spare; }
+// Whether nothing of the arena may be unmapped: its pool is held and may not unmap.
+static inline bool arena_pinned(const struct arena *arena) { return arena->home != NULL && arena->home->uses > 0 && !arena->home->may_unmap; }
 
 // Counts `bytes` that were mapped (MEMPROF_MAP) or unmapped (MEMPROF_UNMAP) as `handles` handles, and
 // writes the event.

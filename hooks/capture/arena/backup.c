@@ -5,15 +5,13 @@
 #include <stdlib.h>
 
 #include "arena/arena.h"
-#include "arena/backup_disk.h"
 #include "base/array.h"
 
 enum { NON_BLOCKING = 1 };
 
 void byte_ranges_append(struct byte_ranges *to, uint64_t addr, uint64_t bytes) {
   struct byte_range *last = to->count > 0 ? &to->list[to->count - 1] : NULL;
-  const bool apart = to->apart > 0 && (bytes >= to->apart || (last != NULL && last->bytes >= to->apart));
-  if (last != NULL && !apart && last->addr + last->bytes == addr) {
+  if (last != NULL && !to->apart && last->addr + last->bytes == addr) {
     last->bytes += bytes;
     return;
   }
@@ -44,9 +42,7 @@ static bool same(const struct backup *backup, const struct byte_ranges *live) {
 }
 
 static void drop_copies(struct backup *backup) {
-  disk_give(&backup->disk);
   free(backup->copies);
-  free(backup->sums);
   *backup = (struct backup){.room = backup->room};
 }
 
@@ -65,17 +61,15 @@ void backup_end(struct arena *arena) {
 
 void backup_drop_unused(struct gpu *gpu) {
   for (struct arena *arena = gpu->arenas; arena != NULL; arena = arena->next) {
-    struct bfc_stats bfc;
     if (arena->tag == NULL || (arena->pause->backup.copies == NULL && arena->pause->backup.room.count == 0)) continue;
-    bfc_get_stats(arena->bfc, &bfc);
-    if (bfc.bytes_in_use == 0) backup_drop(arena);
+    if (bfc_in_use(arena->bfc) == 0) backup_drop(arena);
   }
 }
 
 void *backup_at(const struct arena *arena, uint64_t addr, uint64_t bytes) {
   const struct backup *backup = &arena->pause->backup;
   uint64_t place = 0;
-  if (backup->room.count == 0) return NULL;
+  if (backup->room.count == 0 || backup->room.kind == HOST_FILE) return NULL;
   for (size_t i = 0; i < backup->count; place += backup->copies[i++].bytes) {
     const struct byte_range copy = backup->copies[i];
     if (addr >= copy.addr && addr + bytes <= copy.addr + copy.bytes) return host_at(&backup->room, place + (addr - copy.addr), bytes);
@@ -134,21 +128,13 @@ static enum backup_result copy_in(struct arena *arena, const struct byte_ranges 
   return BACKUP_OK;
 }
 
-static enum backup_result disk_out(struct arena *arena, const struct byte_ranges *live, void *stream) { return backup_disk_out(&arena->pause->backup, live, stream); }
-static enum backup_result disk_in(struct arena *arena, const struct byte_ranges *live, void *stream) { return backup_disk_in(&arena->pause->backup, live, stream); }
-
-static enum backup_result zero(struct arena *arena, const struct byte_ranges *live, void *stream) {
-  (void)arena;
-  const struct driver *driver = driver_get();
-  if (driver->fill == NULL) return BACKUP_FAILED;
-  for (size_t i = 0; i < live->count; i++) {
-    if (driver->fill(live->list[i].addr, 0, live->list[i].bytes, stream) != DRIVER_OK) return BACKUP_FAILED;
-  }
-  return BACKUP_OK;
-}
-
 static enum host_kind kind_of(int mode) {
-  return mode == MEMPROF_RESTORE_PINNED ? HOST_PINNED : mode == MEMPROF_RESTORE_PAGEABLE ? HOST_PAGEABLE : HOST_SLABS;
+  switch (mode) {
+    case MEMPROF_RESTORE_PINNED: return HOST_PINNED;
+    case MEMPROF_RESTORE_PAGEABLE: return HOST_PAGEABLE;
+    case MEMPROF_RESTORE_DISK: return HOST_FILE;
+    default: return HOST_SLABS;
+  }
 }
 
 // Room in host memory: what the arena has, if it is of the kind, suffices, and is not much too large.
@@ -162,21 +148,18 @@ static bool take_room(struct backup *backup, enum host_kind kind) {
 // Makes the copies; the list becomes the backup's. Room of earlier copies is used again.
 static enum backup_result make(struct arena *arena, struct byte_ranges *live) {
   struct backup *backup = &arena->pause->backup;
-  const int mode = mode_of(arena);
+  const enum host_kind kind = kind_of(mode_of(arena));
   drop_copies(backup);
   backup->copies = live->list, backup->count = live->count, backup->fresh = true;
   live->list = NULL;
   for (size_t i = 0; i < backup->count; i++) backup->bytes += backup->copies[i].bytes;
-  if (mode == MEMPROF_RESTORE_DISK) {
-    host_give(&backup->room);
-    const enum backup_result result = backup_disk_take(backup);
-    return result == BACKUP_OK ? with_stream(arena, NULL, disk_out) : result;
-  }
-  return take_room(backup, kind_of(mode)) ? with_stream(arena, NULL, copy_out) : BACKUP_NO_HOST_MEMORY;
+  if (!take_room(backup, kind)) return kind == HOST_FILE ? BACKUP_NO_DISK : BACKUP_NO_HOST_MEMORY;
+  const enum backup_result result = with_stream(arena, NULL, copy_out);
+  return result == BACKUP_OK && !host_write(&backup->room) ? BACKUP_NO_DISK : result;
 }
 
 enum backup_result backup_take(struct arena *arena, bool unchanged) {
-  struct byte_ranges live = {.apart = mode_of(arena) == MEMPROF_RESTORE_DISK ? DISK_APART : 0};
+  struct byte_ranges live = {0};
   bfc_walk(arena->bfc, &live, append_live);
   enum backup_result result = live.short_of_memory ? BACKUP_NO_HOST_MEMORY : BACKUP_OK;
   if (result == BACKUP_OK && !(unchanged && same(&arena->pause->backup, &live))) {
@@ -192,12 +175,10 @@ enum backup_result backup_take(struct arena *arena, bool unchanged) {
 }
 
 enum backup_result backup_restore(struct arena *arena) {
-  const bool zeros = mode_of(arena) == MEMPROF_RESTORE_ZERO;
-  if (arena->pause->backup.count == 0 && !zeros) return BACKUP_OK;
+  if (arena->pause->backup.count == 0) return BACKUP_OK;
   struct byte_ranges live = {0};
   bfc_walk(arena->bfc, &live, append_live);
-  worker *work = arena->pause->backup.count == 0 ? zero : arena->pause->backup.disk.files != NULL ? disk_in : copy_in;
-  const enum backup_result result = live.short_of_memory ? BACKUP_NO_HOST_MEMORY : live.count == 0 ? BACKUP_OK : with_stream(arena, &live, work);
+  const enum backup_result result = live.short_of_memory ? BACKUP_NO_HOST_MEMORY : live.count == 0 ? BACKUP_OK : with_stream(arena, &live, copy_in);
   free(live.list);
   return result;
 }

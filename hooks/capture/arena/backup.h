@@ -1,9 +1,8 @@
 // backup.h - copies of a paused arena's live blocks, and what its memory has after a resume.
 //
-// The restore mode of the arena's tag decides (enum memprof_restore). Copies lie in host memory (device/host.h) or in
-// files (device/disk.h, backup_disk.h). Neighbouring live blocks are copied as one range, and the copies of all
-// ranges lie one behind the other. Resume may keep the copies: a later pause of the same blocks with unchanged
-// content needs no new ones.
+// The restore mode of the arena's tag decides (enum memprof_restore). Copies lie in host memory or in a file
+// (device/host.h). Neighbouring live blocks are copied as one range, and the copies of all ranges lie one behind the
+// other. Resume may keep the copies: a later pause of the same blocks with unchanged content needs no new ones.
 #ifndef MEMPROF_BACKUP_H
 #define MEMPROF_BACKUP_H
 
@@ -11,7 +10,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "device/disk.h"
 #include "device/host.h"
 
 struct arena;
@@ -24,7 +22,7 @@ struct byte_range {
 struct byte_ranges {
   struct byte_range *list;  // freed by the owner
   size_t count, room;
-  uint64_t apart;        // bytes of ranges that are not joined with others, at least; 0: all are joined
+  bool apart;            // no range is joined with others
   bool short_of_memory;  // a range is missing for want of host memory
 };
 
@@ -37,12 +35,10 @@ struct backup {
   size_t count;
   uint64_t bytes;          // of all copies
   struct host_room room;   // where they lie, from byte 0 on; it may be there without copies, for the next ones
-  struct disk_room disk;   // or there
-  uint64_t *sums;          // checksums of what lies on the disk
   bool fresh;              // made by the pause under way, so its failure drops them
 };
 
-enum backup_result { BACKUP_OK, BACKUP_NO_HOST_MEMORY, BACKUP_FAILED, BACKUP_NO_DISK, BACKUP_CHANGED };
+enum backup_result { BACKUP_OK, BACKUP_NO_HOST_MEMORY, BACKUP_FAILED, BACKUP_NO_DISK };
 
 // Whether a pause of the arena copies its content.
 bool backup_wanted(const struct arena *arena);
@@ -63,7 +59,7 @@ void backup_drop(struct arena *arena);
 // The same for arenas of tags in which no block is live, on a device whose lock is held.
 void backup_drop_unused(struct gpu *gpu);
 
-// Where in host memory the copy of [addr, addr+bytes) begins. NULL: there is none, or it is not in one piece.
+// Where in host memory the copy of [addr, addr+bytes) begins. NULL: there is none, it is not in one piece, or it is in a file.
 void *backup_at(const struct arena *arena, uint64_t addr, uint64_t bytes);
 
 #endif

@@ -38,7 +38,9 @@ static bool left_out(const struct arena *arena) { return arena->paused && !arena
 
 // The block is freed: its chunk can be reused at once, or when the block is no longer pending.
 static void count_freed(struct arena *arena, const struct bfc_block *block, bool pending) {
-  if (!left_out(arena)) {
+  if (left_out(arena)) {
+    counters_freed_apart(&arena->gpu->stats, block->requested);
+  } else {
     counters_freed(&arena->gpu->stats, block->requested, block->size);
     if (pending)
       counters_pend(&arena->gpu->stats, block->requested, block->size, 1);

@@ -47,9 +47,8 @@ static void visit(void *self, const struct bfc_chunk_info *info) {
 }
 
 void memprof_walk(int device, const struct memprof_visitor *visitor) {
-  struct gpu *gpu = hook_on() ? gpu_existing(device) : NULL;
+  struct gpu *gpu = gpu_lock(device);
   if (gpu == NULL) return;
-  lock_take(&gpu->lock);
   for (struct arena *arena = gpu->arenas; arena != NULL; arena = arena->next) {
     struct walk walk = {.visitor = visitor, .arena = arena};
     bfc_walk_mapped(arena->bfc, &walk, visit);
@@ -58,10 +57,9 @@ void memprof_walk(int device, const struct memprof_visitor *visitor) {
 }
 
 void memprof_checkpoint(int device, uint64_t pool0, uint64_t pool1, uint64_t blocks, uint64_t bytes) {
-  struct gpu *gpu = hook_on() ? gpu_existing(device) : NULL;
-  struct arena *arena = gpu == NULL ? NULL : gpu->arenas;
+  struct gpu *gpu = gpu_lock(device);
   if (gpu == NULL) return;
-  lock_take(&gpu->lock);
+  struct arena *arena = gpu->arenas;
   while (arena != NULL && (arena->pool[0] != pool0 || arena->pool[1] != pool1)) arena = arena->next;
   if (arena != NULL) arena_event(arena, MEMPROF_CHECKPOINT, 0, blocks, bytes, 0);
   lock_give(&gpu->lock);
@@ -107,10 +105,9 @@ static struct arena *arena_named(struct gpu *gpu, void *stream, uint64_t pool0, 
 
 int memprof_restore(int device, uint64_t pool0, uint64_t pool1, const struct memprof_restored *blocks, size_t count, void *self,
                     void (*freed)(void *self, void *ptr)) {
-  struct gpu *gpu = hook_on() ? gpu_existing(device) : NULL;
+  struct gpu *gpu = gpu_lock(device);
   if (gpu == NULL) return 0;
   bool ok = true, waits = false;
-  lock_take(&gpu->lock);
   for (struct arena *arena = gpu->arenas; arena != NULL; arena = arena->next) waits |= arena->pool[0] == pool0 && arena->pool[1] == pool1 && arena->pending.count > 0;
   if (waits) fence_wait(gpu);
   for (struct arena *arena = gpu->arenas; ok && arena != NULL; arena = arena->next) {

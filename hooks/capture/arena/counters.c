@@ -80,11 +80,19 @@ static void move(struct counter *counter, int64_t amount) {
   counter->base += amount;
 }
 
+static void move_pending(struct counter_pending *pending, int64_t amount) {
+  pending->current += amount;
+  pending->base += amount;
+}
+
 void counters_move(struct counters *counters, const struct counters_moved *moved, int sign) {
-  move(&counters->blocks, sign * moved->blocks);
-  move(&counters->requested, sign * moved->requested);
-  move(&counters->provided, sign * moved->provided);
-  move(&counters->torch_bytes, sign * moved->torch_bytes);
+  move(&counters->blocks, sign * moved->live.blocks);
+  move(&counters->requested, sign * moved->live.requested);
+  move(&counters->provided, sign * moved->live.provided);
+  move(&counters->torch_bytes, sign * moved->live.torch_bytes);
+  move_pending(&counters->pending, sign * moved->pending.blocks);
+  move_pending(&counters->pending_provided, sign * moved->pending.provided);
+  move_pending(&counters->pending_torch_bytes, sign * moved->pending.torch_bytes);
   move(&counters->reserved, sign * moved->mapped);
   move(&counters->segment, sign * moved->handles);
   counters_note_active(counters);
@@ -150,6 +158,16 @@ void memprof_get_stats(int device, struct memprof_stats *stats) {
   stats->syncs += early;
 }
 
+struct counters_totals counters_totals(const struct counters *counters) {
+  const struct counters_totals *apart = &counters->apart;
+  return (struct counters_totals){
+      .requests = apart->requests + counter_allocated(&counters->blocks),
+      .requested = apart->requested + counter_allocated(&counters->requested),
+      .frees = apart->frees + counters->blocks.freed,
+      .freed = apart->freed + counters->requested.freed,
+  };
+}
+
 static void each(struct counters *counters, void (*change)(struct counter *counter)) {
   struct counter *all[] = {
       &counters->blocks, &counters->requested, &counters->provided, &counters->torch_bytes, &counters->segment, &counters->reserved,
@@ -175,9 +193,8 @@ static void reset_sums(struct counter *counter) {
 static void reset_pending_sums(struct counter_pending *pending) { pending->base = pending->current; }
 
 void memprof_reset_peak(int device) {
-  struct gpu *gpu = hook_on() ? gpu_existing(device) : NULL;
+  struct gpu *gpu = gpu_lock(device);
   if (gpu == NULL) return;
-  lock_take(&gpu->lock);
   each(&gpu->stats, reset_peak);
   each_pending(&gpu->stats, forget_pending_peak);
   counters_note_active(&gpu->stats);
@@ -187,9 +204,9 @@ void memprof_reset_peak(int device) {
 
 void memprof_reset_accumulated(int device) {
   if (device_valid(device)) atomic_store(&early_syncs[device], 0);
-  struct gpu *gpu = hook_on() ? gpu_existing(device) : NULL;
+  struct gpu *gpu = gpu_lock(device);
   if (gpu == NULL) return;
-  lock_take(&gpu->lock);
+  gpu->stats.apart = counters_totals(&gpu->stats);
   each(&gpu->stats, reset_sums);
   each_pending(&gpu->stats, reset_pending_sums);
   struct counters *counters = &gpu->stats;

@@ -24,6 +24,11 @@ struct counter_pending {
   int64_t peak;  // of live and pending, noted while there are pending blocks
 };
 
+// Requests and frees of the process so far, and their bytes: what its events come to.
+struct counters_totals {
+  int64_t requests, requested, frees, freed;
+};
+
 // Under the device's lock.
 struct counters {
   struct counter blocks, requested, provided;  // live blocks, the bytes that they requested, and the bytes of their chunks
@@ -32,6 +37,7 @@ struct counters {
   struct counter_pending pending, pending_provided, pending_torch_bytes;
   int64_t inactive_peak;
   int64_t retries, ooms, device_allocs, device_frees, syncs;  // as in struct memprof_stats
+  struct counters_totals apart;  // what the counters do not have: before the last reset, and frees in paused arenas
 };
 
 static inline void counter_add(struct counter *counter, int64_t amount) {
@@ -94,11 +100,22 @@ void counters_mapped(struct counters *counters, int64_t bytes, int64_t handles);
 
 // What an arena has when it is paused or resumed.
 struct counters_moved {
-  int64_t blocks, requested, provided, torch_bytes, mapped, handles;
+  struct counters_blocks {
+    int64_t blocks, requested, provided, torch_bytes;
+  } live, pending;
+  int64_t mapped, handles;
 };
 
 // Adds (sign 1) or subtracts (-1) it. Sums of what came and went stay, except those of handles.
 void counters_move(struct counters *counters, const struct counters_moved *moved, int sign);
+
+// Counts the free of a block that statistics leave out.
+static inline void counters_freed_apart(struct counters *counters, uint64_t requested) {
+  counters->apart.frees++;
+  counters->apart.freed += (int64_t)requested;
+}
+
+struct counters_totals counters_totals(const struct counters *counters);
 
 // Counts a call of memprof_empty_cache for a device that has no arena yet.
 void counters_early_sync(int device);

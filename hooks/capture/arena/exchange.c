@@ -24,9 +24,9 @@ static bool move_pages(void *self, uint64_t addr, uint64_t bytes) {
   struct vmm *vmm = &arena->memory.vmm;
   if (handles_within(arena, addr, bytes) != bytes) return false;
   const size_t first = vmm_find(vmm, addr), last = vmm_find(vmm, addr + bytes);
-  if (!vmm_lend(vmm, first, last)) return false;
+  if (!vmm_unplace(vmm, first, last)) return false;
   arena->exchange.moved = true;
-  arena->exchange.paid += bytes;
+  arena->exchange.released += bytes;
   arena_mapping(arena, MEMPROF_UNMAP, addr, bytes, bytes, (int64_t)(last - first));
   return true;
 }
@@ -38,19 +38,19 @@ static bool unmap_pages(void *self, uint64_t addr, uint64_t bytes) {
   if (handles_within(arena, addr, bytes) != bytes || !bfc_is_clear(arena->bfc, addr, bytes)) return false;
   const size_t first = vmm_find(vmm, addr), last = vmm_find(vmm, addr + bytes);
   vmm_release(vmm, first, last);
-  arena->exchange.paid += bytes;
+  arena->exchange.released += bytes;
   arena_mapping(arena, MEMPROF_UNMAP, addr, bytes, bytes, (int64_t)(last - first));
   return true;
 }
 
 bool (*exchange_try_unmap(const struct bfc_arena_policy *policy))(void *, uint64_t, uint64_t) {
   if (policy->options.growth != BFC_PAGES) return NULL;
-  return driver_get()->lends ? move_pages : unmap_pages;
+  return driver_get()->aliases ? move_pages : unmap_pages;
 }
 
 void exchange_begin(struct arena *arena) {
   arena->gpu->fences.looked = arena->exchange.moved = false;
-  arena->exchange.paid = 0;
+  arena->exchange.released = 0;
 }
 
 // What has a mapping of its own is mapped there again, without a call of the driver; what came from another arena is clear.
@@ -60,21 +60,21 @@ void exchange_end(struct arena *arena) {
   while (vmm_put_back(vmm, &addr, &bytes)) {
     if (bfc_remap(arena->bfc, addr, bytes)) arena_mapping(arena, MEMPROF_MAP, addr, 0, bytes, 1);
   }
-  vmm_release_loose(vmm);
+  vmm_release_unplaced(vmm);
   if (arena->exchange.moved) fence_record(arena->gpu);  // so that retired addresses become clear
   arena->exchange.moved = false;
 }
 
 void exchange_mapped(struct arena *arena, uint64_t bytes) {
-  uint64_t *paid = &arena->exchange.paid;
-  *paid -= bytes < *paid ? bytes : *paid;
+  uint64_t *released = &arena->exchange.released;
+  *released -= bytes < *released ? bytes : *released;
 }
 
 int64_t exchange_undo(struct arena *arena, uint64_t addr, uint64_t bytes) {
   struct vmm *vmm = &arena->memory.vmm;
   const size_t first = vmm_find(vmm, addr), last = vmm_find(vmm, addr + bytes);
   vmm_undo(vmm, first, last);
-  arena->exchange.paid += bytes;
+  arena->exchange.released += bytes;
   return (int64_t)(last - first);
 }
 
@@ -84,7 +84,7 @@ void exchange_join(struct arena *arena, const struct bfc_arena_policy *policy) {
   const bool maps = arena->memory.kind->maps, pages = policy->options.growth == BFC_PAGES;
   arena->exchange.takes = maps && options_get()->policy.preset == BFC_COMPACT;
   arena->exchange.gives = maps && pages && arena->home == NULL && arena->tag == NULL;
-  if (maps && pages && driver_get()->lends) arena->memory.vmm.idle = old_mapping_goes;
+  if (maps && pages && driver_get()->aliases) arena->memory.vmm.idle = old_mapping_goes;
 }
 
 static bool holds_idle(const struct arena *arena) { return arena->exchange.gives && arena->memory.vmm.mapped > bfc_touched(arena->bfc); }
@@ -139,7 +139,7 @@ static void take_range(void *self, uint64_t addr, uint64_t bytes) {
 void exchange_take(struct arena *arena, uint64_t bytes) {
   if (!arena->exchange.takes) return;
   const struct sums sums = sum(arena->gpu, arena);
-  uint64_t want = bfc_streams_want(&arena->gpu->streams, bytes, arena->exchange.paid, sums.mapped, sums.touched);
+  uint64_t want = bfc_streams_want(&arena->gpu->streams, bytes, arena->exchange.released, sums.mapped, sums.touched);
   if (want == 0 || !sums.idle) return;
   if (capturing()) {  // what is over cannot be asked for
     event(arena, NULL, want);
@@ -152,7 +152,7 @@ void exchange_take(struct arena *arena, uint64_t bytes) {
     event(arena, from, want);
     bfc_spare(from->bfc, (want + from->memory.page - 1) / from->memory.page, &taking, take_range);
     want -= taking.taken < want ? taking.taken : want;
-    arena->exchange.paid += taking.taken;
+    arena->exchange.released += taking.taken;
     bfc_streams_took(&arena->gpu->streams, taking.taken);
   }
 }

@@ -12,7 +12,7 @@
 //
 // From the first step to the last A is *retired*: no request gets it with another page, so that whoever still reads it finds what was
 // there until work of the arena's own stream writes a later block, as under torch's own allocator. Nothing is waited for: a request that finds
-// only retired addresses gets new ones, and the same pages. device/loans.c has the mappings.
+// only retired addresses gets new ones, and the same pages. device/unplaced.c has the mappings.
 //
 // Another arena takes pages only where all arenas would otherwise map more than their blocks have touched at a time
 // (bfc_streams_want), and only clear ones. What is not clear is left, and the request's arena maps more. The answers are `take` events, by which
@@ -30,10 +30,10 @@ struct gpu;
 
 // An arena's part of it. Under its device's lock.
 struct exchange {
-  bool takes;     // before it maps more it takes what other arenas hold free
-  bool gives;     // other arenas take what it holds free
-  bool moved;     // the request under way has mapped free pages at second addresses
-  uint64_t paid;  // bytes that the request under way has unmapped, here or elsewhere, and not mapped
+  bool takes;         // before it maps more it takes what other arenas hold free
+  bool gives;         // other arenas take what it holds free
+  bool moved;         // the request under way has mapped free pages at second addresses
+  uint64_t released;  // bytes that the request under way has unmapped, here or elsewhere, and not mapped
 };
 
 // All below need gpu->lock.

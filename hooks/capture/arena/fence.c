@@ -161,9 +161,8 @@ bool fence_wait(struct gpu *gpu) {
 bool fence_wait_for_all(void) {
   bool ok = true;
   for (int device = 0; device < MOST_DEVICES; device++) {
-    struct gpu *gpu = gpu_existing(device);
+    struct gpu *gpu = gpu_lock(device);
     if (gpu == NULL) continue;
-    lock_take(&gpu->lock);
     ok &= fence_wait(gpu);
     lock_give(&gpu->lock);
   }

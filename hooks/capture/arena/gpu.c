@@ -20,6 +20,12 @@ struct gpu *gpu_existing(int device) {
   return atomic_load_explicit(&gpus[device], memory_order_acquire);
 }
 
+struct gpu *gpu_lock(int device) {
+  struct gpu *gpu = hook_on() ? gpu_existing(device) : NULL;
+  if (gpu != NULL) lock_take(&gpu->lock);
+  return gpu;
+}
+
 // Sets *mapped to the bytes that the device's arenas have mapped, which overhead.c subtracts from the device's
 // use, and *held to their lock, which the caller releases. False: another thread holds the lock.
 static bool try_mapped(int device, struct lock **held, int64_t *mapped) {

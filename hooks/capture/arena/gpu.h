@@ -28,7 +28,6 @@ struct gpu {
   struct arena *ended;   // ended arenas, for reuse; never freed, since a wrong pointer of the job's may still find one
   struct pool *pools;
   struct graph_memory *graph_memories;
-  uint64_t entered[2];   // the pool of a graph memory that a thread entered last; 0, 0: none
   uint64_t limit;        // bytes that all arenas together may map; 0 = no limit
   uint64_t mapped;       // bytes that all arenas have mapped
   uint64_t *late_frees;  // blocks to free when the request under way is over (source.h)
@@ -39,6 +38,7 @@ struct gpu {
   struct fences fences;
   struct bfc_streams streams;  // what its arenas take of each other
   struct counters stats;
+  struct counters_totals told;  // by the last totals events
 };
 
 // The state of the device with that ordinal, made now if this is its first use. NULL: no such device,
@@ -46,15 +46,17 @@ struct gpu {
 struct gpu *gpu_get(int device);
 // The same, but NULL before the first use.
 struct gpu *gpu_existing(int device);
+// The same with its lock held, which the caller releases; NULL in a process that the hook does not serve, too.
+struct gpu *gpu_lock(int device);
 // Between these two no device gets its first use. The caller holds no gpu->lock at gpus_hold.
 void gpus_hold(void);
 void gpus_let(void);
 
-// The device whose lock the calling thread has because it is in a call of a source (source.h), or NULL. Such a call can
+// The device whose lock the calling thread has because it is in a call of a source (source.h) or of an observer (observe.h), or NULL. Such a call can
 // run any code: Python's garbage collector, for one, frees tensors in the middle of it.
 extern __thread const struct gpu *gpu_held;
 
-// Takes gpu->lock, unless the calling thread has it because it is in a call of a source. What it returns
+// Takes gpu->lock, unless the calling thread has it because of gpu_held. What it returns
 // goes to gpu_give.
 static inline bool gpu_take(struct gpu *gpu) {
   const bool takes = gpu_held != gpu;

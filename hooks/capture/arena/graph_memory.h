@@ -45,7 +45,6 @@ struct graph_range {
   uint64_t extent;   // bytes handed out to arenas, from the start: whole pages, at most those mapped
   uint64_t fence;    // the fence that it waits for to be closed; 0: it waits for none so far
   bool abandoned;    // its opening failed, and the driver refused to undo it; closed by the next sweep
-  bool segments;     // its blocks are segments of a native allocator, which reports what is in them
   struct graph_grant *grants;  // by address; together they are the extent
   size_t grant_count, grant_room;
   struct graph_range *next;  // of the memory, newest first

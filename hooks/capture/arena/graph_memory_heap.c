@@ -128,7 +128,7 @@ static void place(const struct arena *arena, struct memory_place *out) {
   const struct graph_range *range = arena->home->range;
   out->base = range->base;
   out->bytes = range->memory->reservation;
-  snprintf(out->text, sizeof out->text, "\tgraph_memory=%u\tshape=%s\tsegments=%d", range->memory->number, range->name, range->segments);
+  snprintf(out->text, sizeof out->text, "\tgraph_memory=%u\tshape=%s", range->memory->number, range->name);
 }
 
 const struct memory_kind memory_range = {.coalesces = true, .shared = true, .grow = grow, .map = map, .leave = leave, .place = place};

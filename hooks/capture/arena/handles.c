@@ -48,7 +48,7 @@ uint64_t handles_free(const struct arena *arena) {
   if (arena_pinned(arena)) return 0;
   const void *self[] = {arena, &sum};
   bfc_free_mapped(arena->bfc, self, measure);
-  return sum + arena->memory.vmm.loose_bytes;
+  return sum + arena->memory.vmm.unplaced_bytes;
 }
 
 // Releases the mappings [from, last), which are adjacent and make `sum` bytes of a free range.

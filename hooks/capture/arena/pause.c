@@ -14,6 +14,7 @@
 #include "base/options.h"
 #include "base/problem.h"
 #include "device/captures.h"
+#include "device/file.h"
 #include "memprof.h"
 
 // Drops the copies that this call has made; copies that an earlier resume has kept stay.
@@ -37,9 +38,7 @@ static int no_host_memory(const struct selection *selection) {
   const uint64_t limit = options_get()->backup_limit;
   for (size_t i = 0; i < selection->count; i++) {
     const struct arena *arena = selection->arenas[i];
-    struct bfc_stats bfc;
-    bfc_get_stats(arena->bfc, &bfc);
-    if (backup_wanted(arena) && arena->pause->backup.count == 0) bytes += bfc.bytes_in_use;
+    if (backup_wanted(arena) && arena->pause->backup.count == 0) bytes += bfc_in_use(arena->bfc);
   }
   host_usage(&kept, &used);
   pause_fail(MEMPROF_NO_HOST_MEMORY, "no host memory for copies of %.2f GiB: %.2f GiB are pinned, %.2f GiB of them in use, and ", pause_gib(bytes), pause_gib(kept), pause_gib(used));
@@ -109,8 +108,7 @@ static int pause_selected(const struct selection *selection, bool unchanged, boo
   for (size_t i = 0; i < selection->count; i++) pending_poll(selection->arenas[i], true);
   switch (back_up_all(selection, unchanged)) {
     case BACKUP_NO_HOST_MEMORY: return no_host_memory(selection);
-    case BACKUP_NO_DISK: return pause_fail(MEMPROF_NO_DISK, "%s: nothing was paused", disk_message());
-    case BACKUP_CHANGED:
+    case BACKUP_NO_DISK: return pause_fail(MEMPROF_NO_DISK, "%s: nothing was paused", file_message());
     case BACKUP_FAILED: return pause_fail(MEMPROF_DEVICE_FAILED, "the content could not be copied to the host: nothing was paused");
     case BACKUP_OK: break;
   }

@@ -42,7 +42,7 @@ struct tag {
 };
 
 // The tag of the calling thread's innermost region. A thread without a region gets the tag that another
-// thread lends (memprof_region_lend). NULL: none.
+// thread shares (memprof_region_share). NULL: none.
 struct tag *tag_current(void);
 
 // The tag with that name and restore mode, made now if there is none. NULL: no host memory.

@@ -18,14 +18,14 @@ static struct source usual;  // set while the hook starts, before there are pool
 
 void pool_set_usual_source(struct source source) { usual = source; }
 
-static struct pool *find(struct gpu *gpu, uint64_t pool0, uint64_t pool1) {
+struct pool *pool_find(const struct gpu *gpu, uint64_t pool0, uint64_t pool1) {
   struct pool *pool = gpu->pools;
   while (pool != NULL && (pool->id[0] != pool0 || pool->id[1] != pool1)) pool = pool->next;
   return pool;
 }
 
 struct pool *pool_get(struct gpu *gpu, uint64_t pool0, uint64_t pool1, int64_t uses) {
-  struct pool *pool = find(gpu, pool0, pool1);
+  struct pool *pool = pool_find(gpu, pool0, pool1);
   if (pool != NULL) return pool;
   pool = calloc(1, sizeof *pool);
   if (pool == NULL) return NULL;
@@ -37,9 +37,7 @@ struct pool *pool_get(struct gpu *gpu, uint64_t pool0, uint64_t pool1, int64_t u
 static bool ended(struct arena *arena) {
   if (arena->home == NULL || arena->home->uses > 0 || arena->paused || registered_ends(arena)) return false;
   if (arena->pending.count > 0) pending_poll(arena, false);
-  struct bfc_stats stats;
-  bfc_get_stats(arena->bfc, &stats);
-  return arena->pending.count == 0 && stats.bytes_in_use == 0;
+  return arena->pending.count == 0 && bfc_in_use(arena->bfc) == 0;
 }
 
 bool pool_quiet(struct gpu *gpu, struct pool *pool) {
@@ -48,7 +46,7 @@ bool pool_quiet(struct gpu *gpu, struct pool *pool) {
   return pool->fence != 0 && fence_over(gpu, pool->fence);
 }
 
-static bool has_arena(const struct gpu *gpu, const struct pool *pool) {
+bool pool_has_arena(const struct gpu *gpu, const struct pool *pool) {
   const struct arena *arena = gpu->arenas;
   while (arena != NULL && arena->home != pool) arena = arena->next;
   return arena != NULL;
@@ -57,7 +55,7 @@ static bool has_arena(const struct gpu *gpu, const struct pool *pool) {
 static void drop_pools(struct gpu *gpu) {
   for (struct pool **link = &gpu->pools; *link != NULL;) {
     struct pool *pool = *link;
-    if (pool->uses > 0 || has_arena(gpu, pool) || (pool->range != NULL && !graph_range_end(gpu, pool->range))) {
+    if (pool->uses > 0 || pool_has_arena(gpu, pool) || (pool->range != NULL && !graph_range_end(gpu, pool->range))) {
       link = &pool->next;
       continue;
     }
@@ -70,13 +68,11 @@ static void drop_pools(struct gpu *gpu) {
 bool pool_waits(const struct gpu *gpu) {
   if (graph_memory_waits(gpu)) return true;
   for (const struct pool *pool = gpu->pools; pool != NULL; pool = pool->next) {
-    if (pool->uses == 0 && pool->range != NULL && !has_arena(gpu, pool)) return true;
+    if (pool->uses == 0 && pool->range != NULL && !pool_has_arena(gpu, pool)) return true;
   }
   for (const struct arena *arena = gpu->arenas; arena != NULL; arena = arena->next) {
     if (!arena->memory.kind->shared || arena->home->uses > 0 || arena->pending.count > 0) continue;
-    struct bfc_stats stats;
-    bfc_get_stats(arena->bfc, &stats);
-    if (stats.bytes_in_use == 0) return true;
+    if (bfc_in_use(arena->bfc) == 0) return true;
   }
   return false;
 }
@@ -124,7 +120,7 @@ void memprof_pool_hold(int device, uint64_t pool0, uint64_t pool1) {
   if (gpu == NULL) return;
   lock_take(&gpu->lock);
   struct pool *pool = pool_get(gpu, pool0, pool1, 0);
-  if (pool != NULL && pool->uses == 0 && pool->range == NULL && !has_arena(gpu, pool)) pool->source = usual;
+  if (pool != NULL && pool->uses == 0 && pool->range == NULL && !pool_has_arena(gpu, pool)) pool->source = usual;
   if (pool != NULL) pool->uses++, pool->fence = 0;
   lock_give(&gpu->lock);
 }
@@ -143,10 +139,9 @@ void memprof_pool_end(int device, uint64_t pool0, uint64_t pool1) {
 }
 
 void memprof_release_pool(int device, uint64_t pool0, uint64_t pool1) {
-  struct gpu *gpu = hook_on() ? gpu_existing(device) : NULL;
+  struct gpu *gpu = gpu_lock(device);
   if (gpu == NULL) return;
-  lock_take(&gpu->lock);
-  struct pool *pool = find(gpu, pool0, pool1);
+  struct pool *pool = pool_find(gpu, pool0, pool1);
   if (pool != NULL && pool->uses > 0 && --pool->uses == 0) {
     pool->fence = fence_force(gpu);
     if (driver_get()->context_record == NULL) fence_wait(gpu);
@@ -157,31 +152,28 @@ void memprof_release_pool(int device, uint64_t pool0, uint64_t pool1) {
 }
 
 int64_t memprof_pool_uses(int device, uint64_t pool0, uint64_t pool1) {
-  struct gpu *gpu = hook_on() ? gpu_existing(device) : NULL;
+  struct gpu *gpu = gpu_lock(device);
   if (gpu == NULL) return 0;
-  lock_take(&gpu->lock);
-  const struct pool *pool = find(gpu, pool0, pool1);
+  const struct pool *pool = pool_find(gpu, pool0, pool1);
   const int64_t uses = pool == NULL ? 0 : pool->uses;
   lock_give(&gpu->lock);
   return uses;
 }
 
-void memprof_pool_spare(int device, uint64_t pool0, uint64_t pool1, int spare) {
-  struct gpu *gpu = hook_on() ? gpu_existing(device) : NULL;
+void memprof_pool_may_unmap(int device, uint64_t pool0, uint64_t pool1, int may_unmap) {
+  struct gpu *gpu = gpu_lock(device);
   if (gpu == NULL) return;
-  lock_take(&gpu->lock);
-  struct pool *pool = find(gpu, pool0, pool1);
-  if (pool != NULL) pool->spare = spare != 0;
+  struct pool *pool = pool_find(gpu, pool0, pool1);
+  if (pool != NULL) pool->may_unmap = may_unmap != 0;
   lock_give(&gpu->lock);
 }
 
 int memprof_pool_source(int device, uint64_t pool0, uint64_t pool1, void *self, void *(*allocate)(void *self, size_t bytes),
                         void (*release)(void *self, void *ptr)) {
-  struct gpu *gpu = hook_on() ? gpu_existing(device) : NULL;
+  struct gpu *gpu = gpu_lock(device);
   if (gpu == NULL) return 0;
-  lock_take(&gpu->lock);
-  struct pool *pool = find(gpu, pool0, pool1);
-  const bool ok = pool != NULL && !has_arena(gpu, pool);
+  struct pool *pool = pool_find(gpu, pool0, pool1);
+  const bool ok = pool != NULL && !pool_has_arena(gpu, pool);
   if (ok) pool->source = (struct source){self, allocate, release};
   lock_give(&gpu->lock);
   return ok;

@@ -23,7 +23,7 @@ struct graph_range;
 struct pool {
   uint64_t id[2];             // not 0, 0
   int64_t uses;               // how many hold it; at 0 it ends when it is empty
-  bool spare;                 // its free memory may be unmapped while it is held
+  bool may_unmap;                 // its free memory may be unmapped while it is held
   uint64_t fence;             // behind all replays, since nobody holds it; 0: not recorded yet
   struct source source;       // its functions are NULL if the pool has none
   struct graph_range *range;  // the range of a graph memory that its arenas grow in, or NULL
@@ -37,6 +37,12 @@ void pool_set_usual_source(struct source source);
 
 // The pool of that name. If there is none, it is made, held `uses` times. NULL: no host memory.
 struct pool *pool_get(struct gpu *gpu, uint64_t pool0, uint64_t pool1, int64_t uses);
+
+// The pool of that name, or NULL.
+struct pool *pool_find(const struct gpu *gpu, uint64_t pool0, uint64_t pool1);
+
+// Whether it has an arena.
+bool pool_has_arena(const struct gpu *gpu, const struct pool *pool);
 
 // Whether pool_sweep could return the range of a pool, or a closed graph memory.
 bool pool_waits(const struct gpu *gpu);

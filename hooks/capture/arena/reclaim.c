@@ -33,10 +33,15 @@ static uint64_t release_clear(struct gpu *gpu, uint64_t wanted) {
   return given;
 }
 
-// The device was waited for: frees pending blocks and ends pools.
-static void finish_pending(struct gpu *gpu) {
+// Frees pending blocks whose streams are done.
+static void poll_pending(struct gpu *gpu) {
   for (struct arena *each = gpu->arenas; each != NULL; each = each->next) pending_poll(each, true);
   fence_over(gpu, fence_record(gpu));  // what was pending is free by now
+}
+
+// The device was waited for: frees pending blocks and ends pools.
+static void finish_pending(struct gpu *gpu) {
+  poll_pending(gpu);
   pool_sweep(gpu);
 }
 
@@ -64,7 +69,7 @@ bool reclaim_can(const struct gpu *gpu) { return anything_pending(gpu) || reclai
 
 uint64_t reclaim_clear(struct gpu *gpu, uint64_t wanted, const char *why) {
   event(gpu, NULL, 0, why);
-  fence_over(gpu, fence_record(gpu));
+  poll_pending(gpu);
   return release_clear(gpu, wanted);
 }
 

@@ -17,7 +17,7 @@
 // *retry: the event was written, and another attempt of the request has to follow.
 uint64_t reclaim(struct gpu *gpu, struct arena *arena, uint64_t requested, uint64_t wanted, const char *why, bool *retry);
 
-// With gpu->lock held: whether there is anything that reclaim could free; and reclaim without the wait, of what nobody can read any more.
+// With gpu->lock held: whether there is anything that reclaim could free; and reclaim without the wait, of what nobody can read any more, blocks that were pending included.
 bool reclaim_can(const struct gpu *gpu);
 uint64_t reclaim_clear(struct gpu *gpu, uint64_t wanted, const char *why);
 

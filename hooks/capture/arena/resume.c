@@ -93,7 +93,7 @@ static bool map_range(struct arena *arena, const struct byte_range *range, const
 // handle: it is unmapped as a whole anyway.
 static bool map_arena(struct arena *arena) {
   arena_set_handle(arena, UINT64_MAX, 0);
-  struct large large = {.blocks = {.apart = 1}, .unit = arena->gpu->vmm.granularity, .handle = arena->memory.vmm.handle_bytes};
+  struct large large = {.blocks = {.apart = true}, .unit = arena->gpu->vmm.granularity, .handle = arena->memory.vmm.handle_bytes};
   if (!arena->gpu->shortage) bfc_walk(arena->bfc, &large, append_large);
   size_t at = 0;
   bool ok = true;
@@ -189,12 +189,6 @@ static int missing_memory(const struct selection *selection, const struct gpu *g
   return MEMPROF_NO_MEMORY;
 }
 
-static bool has_blocks(const struct arena *arena) {
-  struct bfc_stats bfc;
-  bfc_get_stats(arena->bfc, &bfc);
-  return bfc.bytes_in_use > 0;
-}
-
 // Maps all selected arenas, after others have made way if they must. Returns NULL, or the device that lacks memory.
 static struct gpu *map_making_way(const struct selection *selection) {
   struct gpu *lacking = map_all(selection);
@@ -205,7 +199,7 @@ static struct gpu *map_making_way(const struct selection *selection) {
 // The same; pages without a block are mapped, too, if `free_too` and the device has the memory.
 static struct gpu *map_selected(const struct selection *selection, bool free_too) {
   for (size_t i = 0; i < selection->count; i++) {
-    if (!free_too || !has_blocks(selection->arenas[i])) leave_out_free(selection->arenas[i]);
+    if (!free_too || bfc_in_use(selection->arenas[i]->bfc) == 0) leave_out_free(selection->arenas[i]);
   }
   struct gpu *lacking = free_too ? map_all(selection) : NULL;
   if (free_too && lacking == NULL) return NULL;
@@ -215,8 +209,6 @@ static struct gpu *map_selected(const struct selection *selection, bool free_too
 
 static int not_restored(enum backup_result result) {
   switch (result) {
-    case BACKUP_NO_DISK: return pause_fail(MEMPROF_NO_DISK, "%s: nothing was resumed", disk_message());
-    case BACKUP_CHANGED: return pause_fail(MEMPROF_BACKUP_CHANGED, "a backup file has other content than was written: nothing was resumed");
     case BACKUP_NO_HOST_MEMORY: return pause_fail(MEMPROF_NO_HOST_MEMORY, "no host memory to copy the content back: nothing was resumed");
     default: return pause_fail(MEMPROF_DEVICE_FAILED, "the content could not be copied back: nothing was resumed");
   }

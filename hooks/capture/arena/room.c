@@ -8,13 +8,13 @@ static _Atomic uint64_t tag_margin;  // bytes that requests under a tag leave fr
 void memprof_tag_margin(uint64_t bytes) { atomic_store(&tag_margin, bytes); }
 
 // How many bytes can be mapped: what the limit leaves of the device's free memory, without the margin, and of
-// what the request under way has lent.
-static uint64_t room(const struct gpu *gpu, uint64_t lent, uint64_t margin) {
+// what the request under way has unplaced.
+static uint64_t room(const struct gpu *gpu, uint64_t unplaced, uint64_t margin) {
   uint64_t free_bytes, total;
   const bool known = driver_memory(gpu->vmm.device, &free_bytes, &total);
   free_bytes = free_bytes > margin ? free_bytes - margin : 0;
   const uint64_t left = gpu_left(gpu);
-  free_bytes += known ? lent : 0;
+  free_bytes += known ? unplaced : 0;
   return known && free_bytes < left ? free_bytes : left;
 }
 
@@ -28,22 +28,25 @@ enum { HANDLES_IN_ROOM = 2048 };
 // suffices for those must not be too small for ours.
 enum { HANDLES_IN_MAP = 4096 };
 #define LARGEST_FOR_MAP ((uint64_t)16 << 20)
+// A map of so many bytes has handles of LARGEST_FOR_MAP at least, however little room there is.
+#define LARGE_MAP ((uint64_t)1 << 30)
 
 void arena_set_handle(struct arena *arena, uint64_t room, uint64_t bytes) {
   const uint64_t page = arena->memory.page;
   uint64_t handle = arena->gpu->short_now ? page : arena->memory.handle;
   while (arena->memory.fine && !arena->gpu->short_now && handle < LARGEST_FOR_MAP && handle <= bytes / HANDLES_IN_MAP) handle *= 2;
   while (arena->memory.fine && handle > page && handle > room / HANDLES_IN_ROOM) handle /= 2;
+  if (arena->memory.fine && bytes >= LARGE_MAP && handle < LARGEST_FOR_MAP) handle = LARGEST_FOR_MAP;
   arena->memory.vmm.handle_bytes = handle;
 }
 
 uint64_t arena_room(const struct arena *arena) {
-  return room(arena->gpu, arena->memory.vmm.loose_bytes, arena->tag == NULL ? 0 : atomic_load_explicit(&tag_margin, memory_order_relaxed));
+  return room(arena->gpu, arena->memory.vmm.unplaced_bytes, arena->tag == NULL ? 0 : atomic_load_explicit(&tag_margin, memory_order_relaxed));
 }
 
 bool arena_prepare(struct arena *arena, uint64_t bytes) {
-  // What was lent is mapped again: nothing is taken of the device, so that the driver need not be asked what it has.
-  if (!arena->memory.fine && bytes <= arena->memory.vmm.loose_bytes) {
+  // What was unplaced is mapped again: nothing is taken of the device, so that the driver need not be asked what it has.
+  if (!arena->memory.fine && bytes <= arena->memory.vmm.unplaced_bytes) {
     arena->memory.vmm.handle_bytes = arena->memory.handle;
     return true;
   }

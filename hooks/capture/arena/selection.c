@@ -105,9 +105,8 @@ static int nothing_to_do(bool paused) {
 int selection_begin(struct selection *selection, const char *const *names, size_t count, bool paused) {
   memset(selection, 0, sizeof *selection);
   for (int device = 0; device < MOST_DEVICES; device++) {
-    struct gpu *gpu = gpu_existing(device);
+    struct gpu *gpu = gpu_lock(device);
     if (gpu == NULL) continue;
-    lock_take(&gpu->lock);
     selection->gpus[selection->gpu_count++] = gpu;
     tag_drop_spares(gpu);
     backup_drop_unused(gpu);
@@ -147,9 +146,18 @@ void pause_write_failures(const struct selection *selection, enum memprof_kind k
 
 // Statistics count neither paused memory nor its blocks: a pause subtracts them, a resume adds them.
 
+struct moving {
+  struct arena *arena;
+  struct counters_moved sums;
+};
+
+// A block may be pending: a pause waits for what was freed before it, and another thread may free meanwhile.
 static void add_block(void *self, const struct bfc_chunk_info *chunk) {
-  struct counters_moved *sums = self;
+  struct moving *moving = self;
+  struct bfc_block block;
   if (chunk->free) return;
+  const bool pending = moving->arena->noted > 0 && bfc_find(moving->arena->bfc, chunk->addr, &block) && !arena_live(moving->arena, &block);
+  struct counters_blocks *sums = pending ? &moving->sums.pending : &moving->sums.live;
   sums->blocks++;
   sums->requested += (int64_t)chunk->requested;
   sums->provided += (int64_t)chunk->size;
@@ -158,10 +166,10 @@ static void add_block(void *self, const struct bfc_chunk_info *chunk) {
 
 // Adds (1) or subtracts (-1) all that the arena has.
 void pause_count(struct arena *arena, int sign) {
-  struct counters_moved sums = {.mapped = (int64_t)arena->memory.vmm.mapped, .handles = (int64_t)arena->memory.vmm.count};
-  bfc_walk(arena->bfc, &sums, add_block);
-  counters_move(&arena->gpu->stats, &sums, sign);
-  gpu_mapped(arena->gpu, sign * sums.mapped);
+  struct moving moving = {arena, {.mapped = (int64_t)arena->memory.vmm.mapped, .handles = (int64_t)arena->memory.vmm.count}};
+  bfc_walk(arena->bfc, &moving, add_block);
+  counters_move(&arena->gpu->stats, &moving.sums, sign);
+  gpu_mapped(arena->gpu, sign * moving.sums.mapped);
 }
 
 int memprof_backup_at(const void *ptr, size_t size, void **copy) {
@@ -173,10 +181,10 @@ int memprof_backup_at(const void *ptr, size_t size, void **copy) {
     return pause_fail(MEMPROF_UNKNOWN_TAG, "%p is not memory of a tag: it has no backup", ptr);
   }
   lock_take(&arena->gpu->lock);
-  const bool copied = arena->pause->backup.count > 0, paused = arena->paused, in_files = arena->pause->backup.disk.files != NULL;
+  const bool copied = arena->pause->backup.count > 0, paused = arena->paused, in_file = arena->pause->backup.room.kind == HOST_FILE;
   *copy = backup_at(arena, (uintptr_t)ptr, size);
   lock_give(&arena->gpu->lock);
-  if (*copy != NULL || in_files || !(copied || paused)) return MEMPROF_OK;
+  if (*copy != NULL || (copied && in_file) || !(copied || paused)) return MEMPROF_OK;
   if (copied) return pause_fail(MEMPROF_NO_BACKUP, "the copy of %zu bytes at %p is not in one piece of host memory", size, ptr);
   return pause_fail(MEMPROF_NO_BACKUP, "the tag \"%s\" is paused without a backup", arena->tag->name);
 }

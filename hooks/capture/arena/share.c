@@ -3,13 +3,15 @@
 // A block lies in one or more physical handles. Its owner, the process that allocated it, sends file
 // descriptors of the handles over a Unix socket. A peer, a process that got the block's name, maps them
 // in the same order and finds the block at its offset. An arena is shared in the same way, with all its
-// handles. The physical memory exists until both have unmapped it. The socket is not in the file system
-// (its name begins with a zero byte), and only processes of the same user are served.
+// handles. The physical memory exists until both have unmapped it. The socket lies in a folder
+// of the user, /tmp/memprof-<uid>, that nobody else can enter; where there can be no such folder it is not in the file
+// system (its name begins with a zero byte). Each side refuses processes of other users in any case.
 //
 //   name     memprof-block|memprof-arena <socket> <address>
 //   request  struct request
 //   answer   struct answer, then for each handle a struct piece with a descriptor attached
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -19,6 +21,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -29,10 +32,11 @@
 #include "base/hook.h"
 #include "base/own_file.h"
 #include "base/problem.h"
+#include "base/thread.h"
 #include "device/captures.h"
 #include "memprof.h"
 
-enum { POSIX_FD = 1, READ_AND_WRITE = 3, ON_DEVICE = 1, SOCKET_NAME = 40, TRIES = 200 };
+enum { POSIX_FD = 1, READ_AND_WRITE = 3, ON_DEVICE = 1, SOCKET_NAME = 64, TRIES = 200 };
 
 // Seconds that each side waits for the other. A peer sends its request at once; the owner may have to
 // finish a pause before it answers.
@@ -109,6 +113,19 @@ static void limit_waiting(const struct own_file *socket, time_t seconds) {
   setsockopt(socket->number, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
 }
 
+// Whether the other side runs as this user. Both sides ask: any user can list the names of sockets outside the file system,
+// and bind one whose owner has ended. Root serves and opens only what is root's, for it would map what another user chose.
+static bool same_user(const struct own_file *socket) {
+  struct ucred other;
+  socklen_t length = sizeof other;
+  if (!own_file_is_there(socket) || getsockopt(socket->number, SOL_SOCKET, SO_PEERCRED, &other, &length) != 0) return false;
+  if (other.uid == geteuid()) return true;
+  static atomic_flag reported = ATOMIC_FLAG_INIT;
+  if (!atomic_flag_test_and_set(&reported)) problem("a process of user %u was refused: tensors are shared only between processes of one user", (unsigned)other.uid);
+  errno = EPERM;
+  return false;
+}
+
 // The owner.
 
 // The mappings [*first, *first + out->handles) of a block, or of all its arena.
@@ -156,25 +173,29 @@ static void serve(const struct own_file *socket, struct request request) {
   }
 }
 
-static bool same_user(const struct own_file *socket) {
-  struct ucred peer;
-  socklen_t length = sizeof peer;
-  return getsockopt(socket->number, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == geteuid();
-}
-
 static char own_name[SOCKET_NAME];  // empty: there is no listener
 static struct own_file listener = {.number = -1};
 
 static socklen_t address_of(const char *name, struct sockaddr_un *out) {
   *out = (struct sockaddr_un){.sun_family = AF_UNIX};
-  snprintf(out->sun_path + 1, sizeof out->sun_path - 1, "%s", name);
+  const size_t at = name[0] == '/' ? 0 : 1;
+  snprintf(out->sun_path + at, sizeof out->sun_path - at, "%s", name);
   return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name));
+}
+
+static bool connect_to(const char *name, struct own_file *peer) {
+  struct sockaddr_un address;
+  const socklen_t length = address_of(name, &address);
+  if (!own_file_take(peer, socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0))) return false;
+  limit_waiting(peer, PEER_WAITS);
+  return connect(peer->number, (struct sockaddr *)&address, length) == 0;
 }
 
 static bool open_listener(const char *name) {
   struct sockaddr_un address;
   const socklen_t length = address_of(name, &address);
   if (!own_file_take(&listener, socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0))) return false;
+  if (name[0] == '/') unlink(name);
   if (bind(listener.number, (struct sockaddr *)&address, length) == 0 && listen(listener.number, 64) == 0) return true;
   const int error = errno;
   own_file_close(&listener);
@@ -211,28 +232,52 @@ static void *listen_for_peers(void *nothing) {
   return NULL;
 }
 
+// Removes the sockets of processes that were killed. A process of another container may have a number that nobody has here:
+// its socket answers.
+static void remove_dead(const char *folder) {
+  DIR *entries = opendir(folder);
+  if (entries == NULL) return;
+  for (const struct dirent *each; (each = readdir(entries)) != NULL;) {
+    int pid;
+    char name[SOCKET_NAME];
+    if (sscanf(each->d_name, "%d-", &pid) != 1 || kill(pid, 0) == 0 || errno != ESRCH) continue;
+    if (snprintf(name, sizeof name, "%s/%s", folder, each->d_name) >= (int)sizeof name) continue;
+    struct own_file peer = NO_FILE;
+    if (!connect_to(name, &peer) && errno == ECONNREFUSED) unlink(name);
+    own_file_close(&peer);
+  }
+  closedir(entries);
+}
+
+// The user's folder of sockets. Another user may have made one of its name, or a link.
+static bool find_folder(char *folder, size_t size) {
+  struct stat stat;
+  snprintf(folder, size, "/tmp/memprof-%u", (unsigned)geteuid());
+  if (mkdir(folder, 0700) != 0 && errno != EEXIST) return false;
+  if (lstat(folder, &stat) != 0 || !S_ISDIR(stat.st_mode) || stat.st_uid != geteuid() || (stat.st_mode & 077) != 0) return false;
+  remove_dead(folder);
+  return true;
+}
+
 static void start_listener(void) {
   uint64_t secret = 0;
-  char name[SOCKET_NAME];
+  char folder[32], name[SOCKET_NAME];
   if (getrandom(&secret, sizeof secret, 0) != sizeof secret) return;
-  snprintf(name, sizeof name, "memprof-%d-%016llx", (int)getpid(), (unsigned long long)secret);
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);  // the job's threads handle its signals
-  pthread_t thread;
+  const char *before_pid = find_folder(folder, sizeof folder - 1) ? strcat(folder, "/") : "memprof-";
+  snprintf(name, sizeof name, "%s%d-%016llx", before_pid, (int)getpid(), (unsigned long long)secret);
   memcpy(own_name, name, sizeof own_name);
-  const bool ok = open_listener(name) && pthread_create(&thread, NULL, listen_for_peers, NULL) == 0;
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
-  if (!ok) {
-    problem("tensors cannot be shared with other processes: %s", strerror(errno));
-    own_file_close(&listener);
-    own_name[0] = '\0';
-    return;
-  }
-  pthread_detach(thread);
+  const int error = open_listener(name) ? thread_start(listen_for_peers, 0) : errno;
+  if (error == 0) return;
+  problem("tensors cannot be shared with other processes: %s", strerror(error));
+  own_file_close(&listener);
+  own_name[0] = '\0';
 }
 
 static void forget(void) { own_file_close(&listener); }
+
+static void remove_own(void) {
+  if (own_name[0] == '/') unlink(own_name);
+}
 
 static bool name_it(const char *kind, uint64_t addr, char *text, size_t size) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -249,11 +294,10 @@ int memprof_share(void *ptr, char *text, size_t size) {
 enum { MOST_ARENAS = 256 };
 
 int memprof_share_tag(const char *tag, int device, void *self, void (*each)(void *self, const char *name, uint64_t base, uint64_t span)) {
-  struct gpu *gpu = hook_on() ? gpu_existing(device) : NULL;
+  struct gpu *gpu = gpu_lock(device);
   struct answer found[MOST_ARENAS];
   int count = 0;
   if (gpu == NULL) return 0;
-  lock_take(&gpu->lock);
   for (struct arena *arena = gpu->arenas; arena != NULL && count < MOST_ARENAS; arena = arena->next) {
     size_t first;
     if (arena->tag == NULL || strcmp(arena->tag->name, tag) != 0) continue;
@@ -280,20 +324,12 @@ static struct opened *all_opened;          // under `lock`
 static struct opened *_Atomic all_closed;  // still mapped
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-static bool connect_to(const char *name, struct own_file *peer) {
-  struct sockaddr_un address;
-  const socklen_t length = address_of(name, &address);
-  if (!own_file_take(peer, socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0))) return false;
-  limit_waiting(peer, PEER_WAITS);
-  return connect(peer->number, (struct sockaddr *)&address, length) == 0;
-}
-
 // Sends the request and reads the answer. Tries again if the connection is refused: the owner's job may
 // have closed the listener, which is opened again shortly after.
 static bool ask(const char *name, const struct request *request, struct own_file *owner, struct answer *answer) {
   for (int i = 0; i < TRIES; i++) {
     errno = 0;
-    if (connect_to(name, owner) && write_all(owner, request, sizeof *request) && read_all(owner, answer, sizeof *answer)) return true;
+    if (connect_to(name, owner) && same_user(owner) && write_all(owner, request, sizeof *request) && read_all(owner, answer, sizeof *answer)) return true;
     const bool not_accepted = errno == ECONNREFUSED || errno == ECONNRESET;
     own_file_close(owner);
     if (!not_accepted) return false;
@@ -345,7 +381,7 @@ static bool remember(uint64_t base, uint64_t total, int device) {
 void *memprof_open_shared(const char *text, int device) {
   char kind[6], name[SOCKET_NAME];
   unsigned long long addr;
-  if (!hook_on() || sscanf(text, "memprof-%5[a-z] %39s %llx", kind, name, &addr) != 3) return NULL;
+  if (!hook_on() || sscanf(text, "memprof-%5[a-z] %63s %llx", kind, name, &addr) != 3) return NULL;
   hook_start();
   share_sweep();
   struct driver_scope scope;
@@ -417,4 +453,4 @@ void memprof_close_shared(void *ptr, int device) {
   share_sweep();
 }
 
-HOOK_PART(.forget = forget);
+HOOK_PART(.forget = forget, .end = remove_own);

@@ -8,9 +8,8 @@
 // unmapped, are more than the device has. The latter are those of pools in use, as a graph may use
 // free memory of its pool, and of larger handles with a live block that were mapped before.
 //
-// A request that finds no memory tries, in this order: what it lacks in arenas whose work is over with that of their streams
-// (streams without an arena, such as NCCL's, are not waited for: their kernels may wait for another process); then, as cudaFree
-// would, it waits for the device, and unmaps as many free pages of all arenas as it can need; then all free pages.
+// A request that finds no memory first unmaps as many free pages of all arenas as it can need, of those that nobody can read any more (fence.h). If they do
+// not suffice it waits for the device, as cudaFree would, with no lock held; then it unmaps all free pages.
 #ifndef MEMPROF_SHORTAGE_H
 #define MEMPROF_SHORTAGE_H
 

@@ -1,8 +1,8 @@
 // tag.c - regions: which tag a thread's requests belong to.
 //
 // Regions nest, and each thread has its own. Autograd runs backward functions on threads of its own,
-// which have no region. While a thread waits for them inside a region, it lends its tag to all threads
-// without a region. If several threads lend, the last one to begin counts.
+// which have no region. While a thread waits for them inside a region, it shares its tag with all threads
+// without a region. If several threads share, the last one to begin counts.
 #define _GNU_SOURCE
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@
 #include "base/text.h"
 #include "device/captures.h"
 #include "device/devices.h"
-#include "device/host.h"
+#include "device/file.h"
 #include "memprof.h"
 
 enum { DEEPEST = 64, LONGEST_LABEL = 100 };
@@ -25,19 +25,19 @@ enum { DEEPEST = 64, LONGEST_LABEL = 100 };
 static struct tag *_Atomic tags;  // only added to
 static struct lock lock;
 
-// A thread that lends its tag; in the list while it does. Under `lock`.
-struct lender {
+// A thread that shares its tag; in the list while it does. Under `lock`.
+struct sharer {
   struct tag *tag;
   int times;
-  struct lender *next;
+  struct sharer *next;
 };
-static struct lender *lenders;    // the last one to begin first
-static struct tag *_Atomic lent;  // the tag of the first; &untagged: it has none, which counts, too
+static struct sharer *sharers;    // the last one to begin first
+static struct tag *_Atomic shared;  // the tag of the first; &untagged: it has none, which counts, too
 static struct tag untagged;
 
 static __thread struct tag *regions[DEEPEST];
 static __thread int depth;  // of regions; those deeper than DEEPEST have the tag of the last one that fits
-static __thread struct lender lending;
+static __thread struct sharer sharing;
 
 // `asked` -1: whatever its restore mode is.
 static struct tag *find(const char *name, int asked) {
@@ -48,23 +48,14 @@ static struct tag *find(const char *name, int asked) {
 
 bool tag_known(const char *name) { return find(name, -1) != NULL; }
 
-// A name as a field of an event: blanks separate fields, so they become underscores, and it is cut.
-static char *label_of(const char *name) {
-  char *label = malloc(LONGEST_LABEL + 1);
-  if (label != NULL) text_copy(label, LONGEST_LABEL + 1, name, strlen(name));
-  for (char *c = label; label != NULL && *c != '\0'; c++) {
-    if ((unsigned char)*c <= ' ') *c = '_';
-  }
-  return label;
-}
-
 static struct tag *make(const char *name, int asked) {
   struct tag *tag = calloc(1, sizeof *tag);
-  char *copy = strdup(name), *label = label_of(name);
+  char *copy = strdup(name), *label = malloc(LONGEST_LABEL + 1);
   if (tag == NULL || copy == NULL || label == NULL) {
     free(tag), free(copy), free(label);
     return NULL;
   }
+  text_field(label, LONGEST_LABEL + 1, name);
   *tag = (struct tag){.name = copy, .label = label, .asked = asked, .restore = asked, .next = atomic_load(&tags)};
   atomic_store_explicit(&tags, tag, memory_order_release);
   return tag;
@@ -87,7 +78,7 @@ struct tag *tag_current(void) {
   struct tag *tag;
   if (saver_decides(depth, &tag)) return tag;
   if (depth > 0) return regions[depth < DEEPEST ? depth - 1 : DEEPEST - 1];
-  tag = atomic_load_explicit(&lent, memory_order_acquire);
+  tag = atomic_load_explicit(&shared, memory_order_acquire);
   return tag == &untagged ? NULL : tag != NULL ? tag : saver_initial();
 }
 
@@ -108,24 +99,24 @@ void memprof_region_end(void) {
   if (depth > 0) depth--;
 }
 
-static void leave_lenders(void) {
-  struct lender **link = &lenders;
-  while (*link != NULL && *link != &lending) link = &(*link)->next;
-  if (*link != NULL) *link = lending.next;
+static void leave_sharers(void) {
+  struct sharer **link = &sharers;
+  while (*link != NULL && *link != &sharing) link = &(*link)->next;
+  if (*link != NULL) *link = sharing.next;
 }
 
-void memprof_region_lend(int on) {
+void memprof_region_share(int on) {
   if (!hook_on()) return;
   lock_take(&lock);
-  lending.times += on != 0 ? 1 : lending.times > 0 ? -1 : 0;
-  if (on != 0 && lending.times == 1) {
-    lending.tag = tag_current();
-    if (lending.tag == NULL) lending.tag = &untagged;
-    lending.next = lenders;
-    lenders = &lending;
+  sharing.times += on != 0 ? 1 : sharing.times > 0 ? -1 : 0;
+  if (on != 0 && sharing.times == 1) {
+    sharing.tag = tag_current();
+    if (sharing.tag == NULL) sharing.tag = &untagged;
+    sharing.next = sharers;
+    sharers = &sharing;
   }
-  if (on == 0 && lending.times == 0) leave_lenders();
-  atomic_store_explicit(&lent, lenders == NULL ? NULL : lenders->tag, memory_order_release);
+  if (on == 0 && sharing.times == 0) leave_sharers();
+  atomic_store_explicit(&shared, sharers == NULL ? NULL : sharers->tag, memory_order_release);
   lock_give(&lock);
 }
 
@@ -134,12 +125,10 @@ static bool same_key(const struct arena *a, const struct arena *b) {
 }
 
 static bool is_spare(const struct gpu *gpu, const struct arena *arena) {
-  struct bfc_stats bfc;
   if (arena->tag == NULL || arena->home != NULL || arena->paused || arena->pending.count > 0) return false;
   const struct arena *other = gpu->arenas;
   while (other != NULL && (other == arena || !same_key(other, arena))) other = other->next;
-  bfc_get_stats(arena->bfc, &bfc);
-  return other != NULL && bfc.bytes_in_use == 0;
+  return other != NULL && bfc_in_use(arena->bfc) == 0;
 }
 
 static void drop_spares(struct gpu *gpu) {
@@ -164,15 +153,12 @@ void tag_drop_spares(struct gpu *gpu) {
 
 void memprof_tag_usage(const char *name, struct memprof_tag_usage *usage) {
   memset(usage, 0, sizeof *usage);
-  for (int device = 0; hook_on() && device < MOST_DEVICES; device++) {
-    struct gpu *gpu = gpu_existing(device);
+  for (int device = 0; device < MOST_DEVICES; device++) {
+    struct gpu *gpu = gpu_lock(device);
     if (gpu == NULL) continue;
-    lock_take(&gpu->lock);
     for (struct arena *arena = gpu->arenas; arena != NULL; arena = arena->next) {
       if (arena->tag == NULL || strcmp(arena->tag->name, name) != 0) continue;
-      struct bfc_stats bfc;
-      bfc_get_stats(arena->bfc, &bfc);
-      usage->live += bfc.bytes_in_use;
+      usage->live += bfc_in_use(arena->bfc);
       usage->mapped += arena->memory.vmm.mapped;
       if (source_holds_any(arena)) *(arena->paused ? &usage->paused : &usage->mapped) += source_bytes(arena);
       for (size_t i = 0; i < arena->pause->range_count; i++) usage->paused += arena->pause->ranges[i].bytes;
@@ -188,23 +174,11 @@ void memprof_tag_offloaded(const char *name, int offloaded) {
   }
 }
 
-// Does nothing while a stream is captured: pinning memory waits for the device, which ends the capture.
-void memprof_prepare_backup(const char *name) {
-  struct memprof_tag_usage usage;
-  const struct tag *tag = find(name, MEMPROF_RESTORE_NONE);
-  if (tag == NULL || atomic_load(&tag->restore) != MEMPROF_RESTORE_HOST || !captures_hold()) return;
-  memprof_tag_usage(name, &usage);
-  // A slab more, since the copies of each arena begin in a slab of their own.
-  if (usage.live > usage.copied && driver_get() != NULL) host_prepare(usage.live - usage.copied + HOST_SLAB);
-  captures_let();
-}
-
 int memprof_tags_in_use(void) {
   bool any = false;
-  for (int device = 0; hook_on() && !any && device < MOST_DEVICES; device++) {
-    struct gpu *gpu = gpu_existing(device);
+  for (int device = 0; !any && device < MOST_DEVICES; device++) {
+    struct gpu *gpu = gpu_lock(device);
     if (gpu == NULL) continue;
-    lock_take(&gpu->lock);
     for (const struct arena *arena = gpu->arenas; arena != NULL && !any; arena = arena->next) {
       any = arena->tag != NULL && (arena->memory.vmm.mapped > 0 || arena->pause->range_count > 0);
     }
@@ -213,4 +187,4 @@ int memprof_tags_in_use(void) {
   return any;
 }
 
-void memprof_backup_folder(const char *folder) { disk_set_folder(folder); }
+void memprof_backup_folder(const char *folder) { file_set_folder(folder); }

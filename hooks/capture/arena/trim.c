@@ -4,7 +4,6 @@
 
 #include <linux/futex.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,10 +13,12 @@
 #include "arena/arena.h"
 #include "arena/handles.h"
 #include "arena/reclaim.h"
+#include "arena/totals.h"
 #include "base/clock.h"
 #include "base/hook.h"
 #include "base/options.h"
 #include "base/problem.h"
+#include "base/thread.h"
 #include "device/captures.h"
 #include "device/devices.h"
 
@@ -67,8 +68,11 @@ void trim_iteration(void (*mark)(void *self), void *self) {
   gpus_hold();  // a device made meanwhile would have this mark in its recording, but not in its arenas
   for (int device = 0; device < MOST_DEVICES; device++) {
     gpus[device] = gpu_existing(device);
-    if (gpus[device] != NULL) lock_take(&gpus[device]->lock);
+    if (gpus[device] == NULL) continue;
+    lock_take(&gpus[device]->lock);
+    totals_of_gpu(gpus[device]);
   }
+  totals_of_process();
   mark(self);
   for (int device = MOST_DEVICES; device-- > 0;) {
     if (gpus[device] == NULL) continue;
@@ -105,13 +109,13 @@ static bool is_over(struct arena *arena, bool *waits) {
   return over;
 }
 
-// Unmaps what an arena did not use. True: the work is not over, or a capture has begun, and the trimmer has
+// Unmaps what an arena did not use. True: the work is not over, or a thread waits to begin a capture, and the trimmer has
 // to come back.
 static bool trim_arena(struct arena *arena) {
   bool waits;
   while (is_over(arena, &waits)) {
     do {
-      if (capturing()) return true;
+      if (captures_count() > 0) return true;
     } while (unmap_slice(arena));
   }
   return waits;
@@ -221,17 +225,8 @@ static void start_trimmer(void) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   static _Atomic bool reported;
   if (atomic_exchange(&running, true)) return;
-  pthread_attr_t attributes;
-  pthread_t thread;
-  sigset_t all, before;
   pthread_once(&once, register_stop);
-  pthread_attr_init(&attributes);
-  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  sigfillset(&all);  // the job's threads handle the job's signals
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  const int error = pthread_create(&thread, &attributes, trim, NULL);
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
-  pthread_attr_destroy(&attributes);
+  const int error = thread_start(trim, 0);
   if (error == 0) return;
   atomic_store(&running, false);
   if (!atomic_exchange(&reported, true)) problem("no thread for the trimmer: %s; free memory stays mapped", strerror(error));

@@ -41,8 +41,10 @@ __attribute__((constructor)) static void load(void) { decide(); }
 
 __attribute__((destructor)) static void unload(void) {
   if (atomic_load(&forked)) return;
-  for EACH(part) {
-    if ((*part)->end != NULL) (*part)->end();
+  for (int order = HOOK_ORDERS; order-- > 0;) {
+    for EACH(part) {
+      if ((int)(*part)->order == order && (*part)->end != NULL) (*part)->end();
+    }
   }
 }
 

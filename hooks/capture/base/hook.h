@@ -33,7 +33,7 @@ static inline void hook_start(void) {
 // served without being recorded; "" if it was not set.
 const char *hook_spool(void);
 
-// Parts start in this order.
+// Parts start in this order, and end in the opposite one.
 enum hook_order {
   HOOK_SPOOL,  // the spool, before all that writes events
   HOOK_MARKS,  // events that come before all others
@@ -48,7 +48,7 @@ struct hook_part {
   void (*before_fork)(void);  // in the parent
   void (*after_fork)(void);   // in the parent
   void (*forget)(void);       // in the child: locks may have been held by threads that it lacks
-  void (*end)(void);          // the process exits in order, and is no such child
+  void (*end)(void);          // the process exits in order, and is no such child; it may not have used CUDA
 };
 
 // Lists a part, once in a file: HOOK_PART(.start = ..., .forget = ...). The linker collects the

@@ -59,6 +59,13 @@ size_t text_copy(char *out, size_t size, const char *text, size_t length) {
   return written;
 }
 
+void text_field(char *out, size_t size, const char *name) {
+  text_copy(out, size, name, strlen(name));
+  for (char *c = out; *c != '\0'; c++) {
+    if ((unsigned char)*c <= ' ') *c = '_';
+  }
+}
+
 size_t text_trim(const char *text, size_t length) {
   for (size_t back = 1; back < 4 && back <= length; back++) {
     const size_t bytes = bytes_of((uint8_t)text[length - back]);

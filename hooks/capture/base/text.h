@@ -17,6 +17,9 @@ bool text_is_valid(const char *text, size_t length);
 // Returns the bytes written, without the zero.
 size_t text_copy(char *out, size_t size, const char *text, size_t length);
 
+// The same for a name as a field of an event: blanks separate fields, so they become underscores.
+void text_field(char *out, size_t size, const char *name);
+
 // The length of a text that was cut anywhere, without the part of a character at its end.
 size_t text_trim(const char *text, size_t length);
 

@@ -171,18 +171,13 @@ void bfc_describe(const struct bfc *bfc, uint32_t index, struct bfc_block *out) 
 
 void bfc_hand_out(struct bfc *bfc, uint32_t index, uint64_t requested) {
   struct bfc_chunk *chunk = &bfc->chunks[index];
-  const uint64_t size = chunk->size;
   chunk->state = BFC_IN_USE;
   chunk->requested = requested;
   chunk->note = 0;
   bfc_live_insert(&bfc->live, chunk->addr, index);
   bfc_touch(bfc, index);
   bfc->snapshot.stale = true;
-  struct bfc_stats *stats = &bfc->stats;
-  stats->num_allocs++;
-  stats->bytes_in_use += size;
-  stats->peak_bytes_in_use = bfc_greatest(stats->peak_bytes_in_use, stats->bytes_in_use);
-  stats->largest_alloc = bfc_greatest(stats->largest_alloc, size);
+  bfc->stats.bytes_in_use += chunk->size;
 }
 
 uint32_t bfc_carve(struct bfc *bfc, uint32_t index, uint64_t addr, uint64_t size) {

@@ -10,6 +10,8 @@
 #define TAGGED_HANDLE ((uint64_t)256 << 20)
 // Bytes of each reservation of addresses, but for arenas of the default stream outside of pools and tags.
 #define OTHER_RESERVATION ((uint64_t)16 << 30)
+// The others reserve so many times the device's memory: a page whose address somebody may still read serves another address.
+#define MAIN_RESERVATIONS ((uint64_t)2)
 
 // Pages can be unmapped one by one only where each has a handle of its own.
 static uint64_t handle_of(const struct bfc_policy *policy, const struct bfc_arena *arena) {
@@ -42,7 +44,7 @@ void bfc_policy_for_arena(const struct bfc_policy *policy, const struct bfc_aren
     out->options.growth = BFC_DOUBLE;
     out->options.headroom = policy->headroom;
     out->options.limit = policy->limit > 0 ? policy->limit : arena->total;
-    out->reservation = arena->total;
+    out->reservation = MAIN_RESERVATIONS * (arena->total < UINT64_MAX / MAIN_RESERVATIONS ? arena->total : UINT64_MAX / MAIN_RESERVATIONS);
   }
   if (apart || !compact) return;
   out->options.growth = BFC_PAGES;  // each page has a handle of its own

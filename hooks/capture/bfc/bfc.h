@@ -74,10 +74,7 @@ struct bfc_block {
 };
 
 struct bfc_stats {
-  uint64_t num_allocs;
-  uint64_t bytes_in_use, peak_bytes_in_use;
-  uint64_t largest_alloc;
-  uint64_t reserved, peak_reserved;  // bytes mapped
+  uint64_t bytes_in_use, reserved;  // of the chunks handed out; mapped
 };
 
 // NULL when host memory is short. `memory` is copied; its `self` must outlive the allocator.
@@ -128,9 +125,9 @@ struct bfc_streams {
   uint64_t moved;  // what requests took of other arenas in this iteration
 };
 
-// How many bytes a request takes of other arenas before it maps `bytes`. Its own arena has unmapped `paid` bytes for it. mapped
+// How many bytes a request takes of other arenas before it maps `bytes`. Its own arena has unmapped `released` bytes for it. mapped
 // and touched are sums of all arenas.
-uint64_t bfc_streams_want(struct bfc_streams *streams, uint64_t bytes, uint64_t paid, uint64_t mapped, uint64_t touched);
+uint64_t bfc_streams_want(struct bfc_streams *streams, uint64_t bytes, uint64_t released, uint64_t mapped, uint64_t touched);
 void bfc_streams_took(struct bfc_streams *streams, uint64_t bytes);
 void bfc_streams_end_iteration(struct bfc_streams *streams, uint64_t mapped);  // mapped is the sum of all arenas
 
@@ -176,8 +173,8 @@ void bfc_clear_mapped(const struct bfc *bfc, void *self, void (*visit)(void *sel
 // The same, clear or not.
 void bfc_free_mapped(const struct bfc *bfc, void *self, void (*visit)(void *self, uint64_t addr, uint64_t bytes));
 
-void bfc_get_stats(const struct bfc *bfc, struct bfc_stats *out);
-void bfc_clear_peaks(struct bfc *bfc);
+uint64_t bfc_in_use(const struct bfc *bfc);    // bytes of the chunks handed out
+uint64_t bfc_reserved(const struct bfc *bfc);  // bytes mapped
 uint64_t bfc_largest_free(struct bfc *bfc);
 uint64_t bfc_next_region(const struct bfc *bfc);
 

@@ -86,7 +86,6 @@ static bool grow(struct bfc *bfc, uint64_t bytes) {
   size_t at = region_from(bfc, addr);
   if (!valid_grant(bfc, addr, granted, bytes, at)) return false;
   bfc->stats.reserved += granted;
-  bfc->stats.peak_reserved = bfc_greatest(bfc->stats.peak_reserved, bfc->stats.reserved);
   if (at > 0 && memory->coalesces && end_of(&bfc->regions[at - 1]) == addr)
     lengthen(bfc, &bfc->regions[at - 1], granted);
   else
@@ -100,8 +99,8 @@ static uint64_t keep_headroom(const struct bfc *bfc, uint64_t bytes, uint64_t ro
   uint64_t headroom = bfc->options.headroom;
   if (headroom == 0 || bytes <= rounded) return bytes;
   uint64_t free = bfc->memory.device_free(bfc->memory.self);
-  uint64_t spare = free > headroom ? (free - headroom) & ~(bfc->memory.granularity - 1) : 0;
-  return bfc_greatest(rounded, bfc_least(bytes, spare));
+  uint64_t left = free > headroom ? (free - headroom) & ~(bfc->memory.granularity - 1) : 0;
+  return bfc_greatest(rounded, bfc_least(bytes, left));
 }
 
 // bytes, cut so that they stay within the limit when the memory rounds them up to pages; 0 where less

@@ -84,7 +84,7 @@ struct bfc_pages {
 // A physical page.
 struct bfc_frame {
   uint64_t page;   // address of the page that it backs, or UINT64_MAX
-  bool spare;      // it is in pager.spare
+  bool unused;      // it is in pager.unused
 };
 
 // The number of classes of pages by their last use: in this iteration, in the one before, in the one before
@@ -109,8 +109,8 @@ struct bfc_victims {
 struct bfc_pager {
   struct bfc_frame *frames;
   size_t frame_count, frame_capacity;
-  uint32_t *spare;  // frames that backed no page when they came here; some may by now
-  size_t spare_count, spare_capacity;  // capacity is at least that of frames
+  uint32_t *unused;  // frames that backed no page when they came here; some may by now
+  size_t unused_count, unused_capacity;  // capacity is at least that of frames
   uint64_t live;   // pages that blocks touch
   uint64_t most;   // the most of them so far
   uint64_t filled;  // the most bytes of blocks so far

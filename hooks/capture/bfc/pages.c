@@ -30,7 +30,7 @@ void bfc_pages_delete(struct bfc *bfc) {
   for (size_t i = 0; i < bfc->region_count; i++) free(bfc->regions[i].pages);
   for (int age = 0; age < BFC_AGES; age++) free(bfc->pager.victims[age].items);
   free(bfc->pager.frames);
-  free(bfc->pager.spare);
+  free(bfc->pager.unused);
 }
 
 void bfc_note_pages(struct bfc *bfc, struct bfc_region *region, uint64_t bytes) {
@@ -114,14 +114,14 @@ void bfc_leave(struct bfc *bfc, uint32_t chunk) {
 
 // 1 + a frame that backs no page, a new one if there is none; 0: host memory is short.
 static uint32_t take(struct bfc_pager *pager) {
-  while (pager->spare_count > 0) {
-    const uint32_t number = pager->spare[--pager->spare_count];
-    pager->frames[number].spare = false;
+  while (pager->unused_count > 0) {
+    const uint32_t number = pager->unused[--pager->unused_count];
+    pager->frames[number].unused = false;
     if (pager->frames[number].page == BFC_NO_PAGE) return number + 1;
   }
   const size_t count = pager->frame_count + 1;
   if (!array_reserve(&pager->frames, &pager->frame_capacity, count, sizeof *pager->frames) ||
-      !array_reserve(&pager->spare, &pager->spare_capacity, count, sizeof *pager->spare))
+      !array_reserve(&pager->unused, &pager->unused_capacity, count, sizeof *pager->unused))
     return 0;
   pager->frames[pager->frame_count++] = (struct bfc_frame){.page = BFC_NO_PAGE};
   return (uint32_t)count;
@@ -166,8 +166,8 @@ void bfc_unbacked(struct bfc *bfc, struct bfc_range range) {
     if (page == NULL || !backs(pager, page, addr)) continue;
     struct bfc_frame *frame = &pager->frames[page->back - 1];
     frame->page = BFC_NO_PAGE;
-    if (!frame->spare) pager->spare[pager->spare_count++] = page->back - 1;
-    frame->spare = true;
+    if (!frame->unused) pager->unused[pager->unused_count++] = page->back - 1;
+    frame->unused = true;
   }
 }
 
@@ -302,8 +302,8 @@ static uint64_t take_pages(struct bfc *bfc, uint64_t fresh, struct bfc_range wit
 
 // Unmaps what a request that was refused still lacks of so many pages, and returns whether there was any. The pages
 // that were unmapped for it before serve its next attempt.
-static bool take_rest(struct bfc *bfc, uint64_t lack, uint64_t paid, struct bfc_range keep) {
-  const uint64_t taken = take_oldest(bfc, lack - bfc_least(lack, paid), keep);
+static bool take_rest(struct bfc *bfc, uint64_t lack, uint64_t released, struct bfc_range keep) {
+  const uint64_t taken = take_oldest(bfc, lack - bfc_least(lack, released), keep);
   bfc->pager.moved += taken;
   return taken > 0;
 }
@@ -313,9 +313,9 @@ bool bfc_map_pages(struct bfc *bfc, struct bfc_range range) {
   if (bfc_unmapped_within(bfc, range.from, range.to) == 0) return true;
   const uint64_t fresh = fresh_pages(bfc, range);
   if (!can_hold(bfc, fresh)) return false;
-  const uint64_t paid = take_pages(bfc, fresh, range, 0, range);
+  const uint64_t released = take_pages(bfc, fresh, range, 0, range);
   if (bfc_map_range(bfc, range)) return true;
-  return take_rest(bfc, bfc_unmapped_within(bfc, range.from, range.to) / unit, paid, range) && bfc_map_range(bfc, range);
+  return take_rest(bfc, bfc_unmapped_within(bfc, range.from, range.to) / unit, released, range) && bfc_map_range(bfc, range);
 }
 
 bool bfc_extend_by_pages(struct bfc *bfc, uint64_t lack, uint32_t tail) {
@@ -329,8 +329,8 @@ bool bfc_extend_by_pages(struct bfc *bfc, uint64_t lack, uint32_t tail) {
     fresh += fresh_pages(bfc, (struct bfc_range){chunk->addr, end});
   }
   if (!can_hold(bfc, fresh)) return false;
-  const uint64_t paid = take_pages(bfc, fresh, (struct bfc_range){0}, more, keep);
-  return bfc_extend_by(bfc, lack) || (take_rest(bfc, more, paid, keep) && bfc_extend_by(bfc, lack));
+  const uint64_t released = take_pages(bfc, fresh, (struct bfc_range){0}, more, keep);
+  return bfc_extend_by(bfc, lack) || (take_rest(bfc, more, released, keep) && bfc_extend_by(bfc, lack));
 }
 
 void bfc_pages_end(struct bfc *bfc) {

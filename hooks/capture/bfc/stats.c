@@ -2,14 +2,8 @@
 #include "base/array.h"
 #include "bfc/internal.h"
 
-void bfc_get_stats(const struct bfc *bfc, struct bfc_stats *out) { *out = bfc->stats; }
-
-void bfc_clear_peaks(struct bfc *bfc) {
-  bfc->stats.num_allocs = 0;
-  bfc->stats.largest_alloc = 0;
-  bfc->stats.peak_bytes_in_use = bfc->stats.bytes_in_use;
-  bfc->stats.peak_reserved = bfc->stats.reserved;
-}
+uint64_t bfc_in_use(const struct bfc *bfc) { return bfc->stats.bytes_in_use; }
+uint64_t bfc_reserved(const struct bfc *bfc) { return bfc->stats.reserved; }
 
 uint64_t bfc_largest_free(struct bfc *bfc) {
   uint32_t last = bfc_freeset_largest(bfc);

@@ -1,8 +1,8 @@
 // streams.c - what the arenas of other streams hold idle: how much a request takes of it, and which pages. See bfc.h.
 #include "bfc/internal.h"
 
-uint64_t bfc_streams_want(struct bfc_streams *streams, uint64_t bytes, uint64_t paid, uint64_t mapped, uint64_t touched) {
-  const uint64_t back = bfc_least(bytes, paid), lack = bytes - back;
+uint64_t bfc_streams_want(struct bfc_streams *streams, uint64_t bytes, uint64_t released, uint64_t mapped, uint64_t touched) {
+  const uint64_t back = bfc_least(bytes, released), lack = bytes - back;
   streams->most = bfc_greatest(streams->most, touched + lack);
   const uint64_t allowed = streams->most + streams->most / BFC_SLACK_STEPS * streams->slack;
   return lack - bfc_least(lack, allowed - bfc_least(allowed, mapped + back));

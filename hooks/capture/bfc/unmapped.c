@@ -92,7 +92,6 @@ bool bfc_map_range(struct bfc *bfc, struct bfc_range range) {
   for (size_t k = first; k < i; k++) bfc_back_again(bfc, missing(bfc, k, range));
   for (size_t k = first; k < i; k++) bfc_back_others(bfc, missing(bfc, k, range));
   remove_range(bfc, range.from, range.to);
-  bfc->stats.peak_reserved = bfc_greatest(bfc->stats.peak_reserved, bfc->stats.reserved);
   return true;
 }
 
@@ -118,7 +117,6 @@ bool bfc_remap(struct bfc *bfc, uint64_t addr, uint64_t bytes) {
   remove_range(bfc, addr, end);
   bfc_backed(bfc, (struct bfc_range){addr, end});
   bfc->stats.reserved += bytes;
-  bfc->stats.peak_reserved = bfc_greatest(bfc->stats.peak_reserved, bfc->stats.reserved);
   return true;
 }
 

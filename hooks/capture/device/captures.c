@@ -13,7 +13,7 @@ static _Atomic int captures;
 static _Atomic int held;     // by so many threads
 static __thread int depth;   // of the calling thread's holds
 
-bool capturing(void) { return atomic_load_explicit(&captures, memory_order_acquire) > 0; }
+bool capturing(void) { return depth == 0 && atomic_load_explicit(&captures, memory_order_acquire) > 0; }
 
 int captures_count(void) { return atomic_load(&captures); }
 

@@ -3,7 +3,8 @@
 // While one is captured, no thread may wait for the device or query an event: that would end the
 // capture. Unmapping needs such a wait, so nothing is unmapped either. Another thread may begin a
 // capture right after `capturing` has answered no. So whoever waits or queries holds captures back
-// meanwhile.
+// meanwhile. The other thread is counted before it waits for that, so that those who come later do not
+// hold captures back again and again.
 //
 // What is legal while a stream is captured, by the mode of the capture and the thread that calls (tried on an H200, driver
 // 580.159.04, torch 2.11.0+cu130: python3 samples/gpu_check.py capture_legality). The simulated driver ends captures by this table:
@@ -22,7 +23,8 @@
 
 #include <stdbool.h>
 
-// Whether a stream is being captured, by the calls that interpose/ sees.
+// Whether a stream is being captured, or is about to be, by the calls that interpose/ sees. False for a thread
+// that holds captures back.
 bool capturing(void);
 
 // A capture is about to begin: counts it, and waits while captures are held back.
@@ -30,11 +32,13 @@ void captures_begin(void);
 
 // A capture has ended, or did not begin after all. Returns how many are left.
 int captures_end(void);
+
+// How many there are. To a thread that holds captures back: how many threads wait to begin one. A caller with much to do asks
+// every few handles, and ends early.
 int captures_count(void);
 
 // Between captures_hold and captures_let no capture begins: a thread that is about to begin one waits in
-// captures_begin. `capturing` is true for it already, so that a caller with much to do checks it every few
-// handles, and ends early. captures_hold returns false, and holds nothing, if a stream is being captured.
+// captures_begin. captures_hold returns false, and holds nothing, if a stream is being captured or about to be.
 // Calls of a thread nest, each with its captures_let; only the outermost can return false.
 bool captures_hold(void);
 void captures_let(void);

@@ -43,7 +43,6 @@ static const struct vendor_symbol optional[] = {
     VENDOR_SYMBOL("cuMemFreeHost", host_free),
     VENDOR_SYMBOL("cuMemcpyDtoHAsync_v2", copy_out),
     VENDOR_SYMBOL("cuMemcpyHtoDAsync_v2", copy_in),
-    VENDOR_SYMBOL("cuMemsetD8Async", fill),
     VENDOR_SYMBOL("cuStreamCreate", stream_create),
     VENDOR_SYMBOL("cuStreamSynchronize", stream_synchronize),
     VENDOR_SYMBOL("cuStreamQuery", stream_query),
@@ -63,5 +62,5 @@ const struct vendor vendor_cuda = {
     .optional = optional,
     .attributes = {.vmm = 102, .posix_fd = 103, .rdma_with_vmm = 110},  // CU_DEVICE_ATTRIBUTE_*
     .unmaps_ranges = true,
-    .lends = true,
+    .aliases = true,
 };

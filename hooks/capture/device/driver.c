@@ -10,6 +10,7 @@
 
 #include "base/problem.h"
 #include "base/real_dlsym.h"
+#include "device/calls.h"
 #include "device/devices.h"
 #include "device/vendor.h"
 
@@ -40,7 +41,8 @@ static bool fill(const struct vendor *vendor, void *library) {
   if (missing != NULL) problem("the %s driver has no %s", vendor->name, missing);
   table.attributes = vendor->attributes;
   table.unmaps_ranges = vendor->unmaps_ranges;
-  table.lends = vendor->lends;
+  table.aliases = vendor->aliases;
+  calls_count(&table);
   return missing == NULL;
 }
 
@@ -80,8 +82,7 @@ static void *known_context(int device) {
   return context;
 }
 
-// Whether the device has its primary context.
-static bool primary_active(int device) {
+bool driver_primary_active(int device) {
   unsigned flags;
   int active = 0, handle;
   return table.primary_state != NULL && table.device_get(&handle, device) == DRIVER_OK && table.primary_state(handle, &flags, &active) == DRIVER_OK && active;
@@ -96,7 +97,7 @@ static void *primary_context(int device) {
   pthread_mutex_lock(&lock);
   if (contexts[device] == NULL) {
     int handle;
-    alone[device] = !primary_active(device);
+    alone[device] = !driver_primary_active(device);
     if (table.device_get(&handle, device) != DRIVER_OK || table.primary_retain(&contexts[device], handle) != DRIVER_OK) {
       contexts[device] = NULL;
     }
@@ -118,7 +119,7 @@ static bool has_primary(int device) {
   pthread_mutex_lock(&lock);
   const bool known = contexts[device] != NULL, ours = alone[device];
   pthread_mutex_unlock(&lock);
-  return known ? !ours : primary_active(device);
+  return known ? !ours : driver_primary_active(device);
 }
 
 int driver_enter(int device, struct driver_scope *scope) {
@@ -167,7 +168,7 @@ void driver_context_gone(void *context) {
 size_t driver_contexts(int device, void **out, size_t most) {
   size_t count = 0;
   void *primary = known_context(device);
-  if (primary == NULL && primary_active(device)) primary = primary_context(device);
+  if (primary == NULL && driver_primary_active(device)) primary = primary_context(device);
   if (primary != NULL && count < most) out[count++] = primary;
   pthread_mutex_lock(&lock);
   for (size_t i = 0; i < made_count && i < DRIVER_CONTEXTS; i++) {
@@ -221,6 +222,15 @@ int driver_memory(int device, uint64_t *free_bytes, uint64_t *total) {
     *total = total_size;
   }
   return ok;
+}
+
+driver_result driver_fault(int device) {
+  struct driver_scope scope;
+  size_t free_size, total_size;
+  if (!driver_enter(device, &scope)) return DRIVER_OK;
+  const driver_result result = table.memory_info(&free_size, &total_size);
+  driver_leave(&scope);
+  return result == DRIVER_OUT_OF_MEMORY ? DRIVER_OK : result;
 }
 
 int driver_synchronize(int device) {

@@ -101,12 +101,11 @@ struct driver {
   driver_result (*export_handle)(void *shareable, driver_handle handle, int type, unsigned long long flags);
   driver_result (*import_handle)(driver_handle *handle, void *shareable, int type);
 
-  // Pinned host memory, copies of device memory to it and back, memory filled with one byte, and streams.
+  // Pinned host memory, copies of device memory to it and back, and streams.
   driver_result (*host_alloc)(void **ptr, size_t bytes, unsigned flags);
   driver_result (*host_free)(void *ptr);
   driver_result (*copy_out)(void *to, uint64_t from, size_t bytes, void *stream);
   driver_result (*copy_in)(uint64_t to, const void *from, size_t bytes, void *stream);
-  driver_result (*fill)(uint64_t addr, unsigned char value, size_t bytes, void *stream);
   driver_result (*stream_create)(void **stream, unsigned flags);
   driver_result (*stream_synchronize)(void *stream);
   driver_result (*stream_query)(void *stream);
@@ -125,12 +124,15 @@ struct driver {
 
   struct driver_attributes attributes;
   bool unmaps_ranges;  // one call of unmap may cover several adjacent mappings
-  bool lends;          // a handle may be mapped at several addresses, for work in stream order
+  bool aliases;          // a handle may be mapped at several addresses, for work in stream order
 };
 
 // The table, after the driver was initialised. NULL, with a line of the problems file: no driver, or
 // one too old to map physical memory at reserved addresses.
 const struct driver *driver_get(void);
+
+// Whether the device has its primary context. The table is there.
+bool driver_primary_active(int device);
 
 // Between driver_enter and driver_leave the primary context of the device with ordinal `device` is current; if the job has none so
 // far, the thread's own, if that is the device's. A program may have made others, as green contexts. They nest. driver_enter returns
@@ -157,6 +159,9 @@ bool driver_uuid_text(int device, char text[DRIVER_UUID_TEXT]);
 
 // Free and total bytes of the device, whoever uses the rest. Returns 0, and sets both to 0, on error.
 int driver_memory(int device, uint64_t *free_bytes, uint64_t *total);
+
+// The error that the device's context answers with since its work has failed, as that of an illegal address; 0: none.
+driver_result driver_fault(int device);
 
 // The contexts of a device in which work may be queued: its primary one, and those that the program has made and not destroyed. Returns how
 // many; more than `most`, or 0: not all are known.

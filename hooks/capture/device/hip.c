@@ -33,35 +33,29 @@ enum {
   MOST_LOST = 64,
 };
 
-// HIP's own functions where those of struct driver do more than call them.
+// HIP's own functions where those of struct driver do more than call them: symbol, name here, and parameters.
+#define OWN(CALL)                                                                                                                        \
+  CALL(hipDeviceGetAttribute, attribute, (int *value, int attribute, int device))                                                        \
+  CALL(hipGetDevice, get_device, (int *device))                                                                                          \
+  CALL(hipSetDevice, set_device, (int device))                                                                                           \
+  CALL(hipStreamGetDevice, stream_device, (void *stream, int *device))                                                                   \
+  CALL(hipMemAddressReserve, reserve, (void **at, size_t bytes, size_t alignment, void *hint, unsigned long long flags))                 \
+  CALL(hipMemAddressFree, unreserve, (void *at, size_t bytes))                                                                           \
+  CALL(hipMemMap, map, (void *at, size_t bytes, size_t offset, driver_handle handle, unsigned long long flags))                          \
+  CALL(hipMemUnmap, unmap, (void *at, size_t bytes))                                                                                     \
+  CALL(hipMemSetAccess, set_access, (void *at, size_t bytes, const struct driver_access *access, size_t count))                          \
+  CALL(hipMemGetAllocationGranularity, granularity, (size_t *bytes, const struct driver_properties *properties, int option))
+
+#define MEMBER(symbol, name, PARAMETERS) driver_result(*name) PARAMETERS;
 static struct {
-  driver_result (*attribute)(int *value, int attribute, int device);
-  driver_result (*get_device)(int *device);
-  driver_result (*set_device)(int device);
-  driver_result (*stream_device)(void *stream, int *device);
-  driver_result (*reserve)(void **at, size_t bytes, size_t alignment, void *hint, unsigned long long flags);
-  driver_result (*unreserve)(void *at, size_t bytes);
-  driver_result (*map)(void *at, size_t bytes, size_t offset, driver_handle handle, unsigned long long flags);
-  driver_result (*unmap)(void *at, size_t bytes);
-  driver_result (*set_access)(void *at, size_t bytes, const struct driver_access *access, size_t count);
-  driver_result (*granularity)(size_t *bytes, const struct driver_properties *properties, int option);
+  OWN(MEMBER)
 } hip;
 
+#define ROW(symbol, name, PARAMETERS) {#symbol, &hip.name},
 static const struct {
   const char *symbol;
   void *function;
-} own[] = {
-    {"hipDeviceGetAttribute", &hip.attribute},
-    {"hipGetDevice", &hip.get_device},
-    {"hipSetDevice", &hip.set_device},
-    {"hipStreamGetDevice", &hip.stream_device},
-    {"hipMemAddressReserve", &hip.reserve},
-    {"hipMemAddressFree", &hip.unreserve},
-    {"hipMemMap", &hip.map},
-    {"hipMemUnmap", &hip.unmap},
-    {"hipMemSetAccess", &hip.set_access},
-    {"hipMemGetAllocationGranularity", &hip.granularity},
-};
+} own[] = {OWN(ROW)};
 
 // Attribute 0 stands in this file for those that HIP does not have: their value is 0.
 static driver_result device_attribute(int *value, int attribute, int device) {
@@ -253,7 +247,6 @@ static const struct vendor_symbol optional[] = {
     VENDOR_SYMBOL("hipHostFree", host_free),
     VENDOR_SYMBOL("hipMemcpyDtoHAsync", copy_out),
     VENDOR_SYMBOL("hipMemcpyHtoDAsync", copy_in),
-    VENDOR_SYMBOL("hipMemsetD8Async", fill),
     VENDOR_SYMBOL("hipStreamCreateWithFlags", stream_create),
     VENDOR_SYMBOL("hipStreamSynchronize", stream_synchronize),
     VENDOR_SYMBOL("hipStreamDestroy", stream_destroy),

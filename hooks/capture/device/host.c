@@ -9,11 +9,12 @@
 #include "base/lock.h"
 #include "base/options.h"
 #include "device/driver.h"
+#include "device/file.h"
 
 static struct lock lock;
 static void **idle;  // pinned slabs that are not in use
 static size_t idle_count, idle_room;
-static uint64_t in_use;  // bytes of all rooms
+static uint64_t in_use;  // bytes of all rooms but files
 
 static bool may_grow(uint64_t bytes) {
   const uint64_t limit = options_get()->backup_limit;
@@ -33,6 +34,7 @@ static void drop_idle(void) {
 // One piece of a kind other than slabs. Where the system or the limit has no room for it, slabs without use
 // give way.
 static void *take_whole(enum host_kind kind, uint64_t bytes) {
+  if (kind == HOST_FILE) return file_map(bytes);
   if (!may_grow(bytes)) drop_idle();
   if (!may_grow(bytes)) return NULL;
   if (kind == HOST_PAGEABLE) {
@@ -54,13 +56,13 @@ static void *take_piece(enum host_kind kind, uint64_t bytes) {
   } else if (may_grow(bytes)) {
     piece = pin(bytes);
   }
-  if (piece != NULL) in_use += bytes;
+  if (piece != NULL && kind != HOST_FILE) in_use += bytes;
   return piece;
 }
 
 static void give_piece(enum host_kind kind, void *piece, uint64_t bytes) {
-  in_use -= bytes;
-  if (kind == HOST_PAGEABLE) {
+  if (kind != HOST_FILE) in_use -= bytes;
+  if (kind == HOST_PAGEABLE || kind == HOST_FILE) {
     munmap(piece, bytes);
   } else if (kind == HOST_SLABS && array_reserve(&idle, &idle_room, idle_count + 1, sizeof *idle)) {
     idle[idle_count++] = piece;
@@ -124,10 +126,7 @@ bool host_copy_in(const struct host_room *room, uint64_t place, uint64_t addr, u
   return true;
 }
 
-void host_prepare(uint64_t bytes) {
-  struct host_room room;
-  if (host_take(&room, HOST_SLABS, bytes)) host_give(&room);
-}
+bool host_write(const struct host_room *room) { return room->kind != HOST_FILE || room->count == 0 || file_write(room->pieces[0], room->piece); }
 
 void host_usage(uint64_t *kept, uint64_t *used) {
   lock_take(&lock);

@@ -13,14 +13,6 @@
 #include "device/own_calls.h"
 #include "spool/spool.h"
 
-// Whether the device has its primary context already, or may have.
-static bool active(int device) {
-  const struct driver *driver = driver_get();
-  unsigned flags;
-  int yes = 1, handle;
-  return driver->primary_state == NULL || driver->device_get(&handle, device) != DRIVER_OK || driver->primary_state(handle, &flags, &yes) != DRIVER_OK || yes;
-}
-
 // A thread is measuring a context on the device. Others do not: each would count the same growth.
 static _Atomic bool making_on[MOST_DEVICES];
 
@@ -47,7 +39,7 @@ static void forget(void) {
 
 void overhead_context_begin(struct overhead_context *making, int device, bool primary) {
   *making = (struct overhead_context){.device = -1};
-  if (!device_valid(device) || !hook_on() || own_calls() || driver_get() == NULL || (primary && active(device))) return;
+  if (!device_valid(device) || !hook_on() || own_calls() || driver_get() == NULL || (primary && driver_primary_active(device))) return;
   if (atomic_exchange(&making_on[device], true)) return;
   making->device = device;
   making->nvml = nvml_open(device);

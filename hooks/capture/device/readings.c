@@ -19,8 +19,6 @@
 // its primary context is active. cuMemGetInfo neither waits for the device nor belongs to a stream,
 // so it is legal while graphs are captured, in every mode.
 #define _GNU_SOURCE
-#include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -32,6 +30,7 @@
 #include "base/hook.h"
 #include "base/lock.h"
 #include "base/options.h"
+#include "base/thread.h"
 #include "device/devices.h"
 #include "device/driver.h"
 #include "spool/spool.h"
@@ -85,17 +84,6 @@ static void take(int device, struct course *course, uint64_t now, uint64_t used,
   if (changed || now - course->written >= HEARTBEAT_NS) write_reading(device, course, now);
 }
 
-// Whether the device has an active primary context. The driver is asked only if the job has used the
-// device: the question would initialise the driver.
-static bool has_context(int device) {
-  if (!device_used(device)) return false;
-  const struct driver *driver = driver_get();
-  unsigned flags;
-  int handle, active = 0;
-  return driver != NULL && driver->primary_state != NULL && driver->device_get(&handle, device) == DRIVER_OK &&
-         driver->primary_state(handle, &flags, &active) == DRIVER_OK && active != 0;
-}
-
 // The process exits, and the driver is about to be destroyed while the thread may be inside it: waits
 // until the thread is out, at most TRIES milliseconds, and keeps it out. Then writes the last numbers.
 static void stop(void) {
@@ -110,7 +98,8 @@ static void stop(void) {
 static void read_device(int device) {
   static bool registered;
   uint64_t free_bytes, total;
-  if (!has_context(device)) return;
+  // The driver is asked only if the job has used the device: the question would initialise it.
+  if (!device_used(device) || driver_get() == NULL || !driver_primary_active(device)) return;
   // Registered only now: exit handlers run in reverse order, so this runs before the driver's own.
   if (!registered) registered = atexit(stop) == 0;
   const uint64_t now = clock_now();
@@ -133,19 +122,9 @@ static void *read_devices(void *nothing) {
 
 static void readings_start(void) {
   if (!options_get()->readings || !spool_start()) return;
-  pthread_attr_t attributes;
-  pthread_t thread;
-  sigset_t all, before;
   everybody = spool_string("all=1");
-  pthread_attr_init(&attributes);
-  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  pthread_attr_setstacksize(&attributes, STACK_BYTES);
-  sigfillset(&all);  // the job's threads handle the job's signals
-  pthread_sigmask(SIG_SETMASK, &all, &before);
   atomic_store(&running, true);
-  if (pthread_create(&thread, &attributes, read_devices, NULL) != 0) atomic_store(&running, false);
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
-  pthread_attr_destroy(&attributes);
+  if (thread_start(read_devices, STACK_BYTES) != 0) atomic_store(&running, false);
 }
 
 static void forget(void) {

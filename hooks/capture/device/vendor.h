@@ -22,7 +22,7 @@ struct vendor {
   // lacks. May be NULL.
   const char *(*adapt)(struct driver *table, void *library);
   struct driver_attributes attributes;
-  bool unmaps_ranges, lends;  // see struct driver
+  bool unmaps_ranges, aliases;  // see struct driver
 };
 
 extern const struct vendor vendor_cuda, vendor_hip;

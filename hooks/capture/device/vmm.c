@@ -10,6 +10,12 @@
 
 enum { PINNED = 1, POSIX_FD = 1 };
 
+// Whether a call for a request has succeeded. A fault of the GPU makes all later calls fail: the request must not be taken for one that lacks memory.
+static bool succeeded(struct vmm_device *device, driver_result result) {
+  if (result != DRIVER_OK && result != DRIVER_OUT_OF_MEMORY && device->fault == DRIVER_OK) device->fault = result;
+  return result == DRIVER_OK;
+}
+
 static uint64_t round_up(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) & ~(unit - 1); }
 
 static bool attribute(int handle, int which) {
@@ -55,7 +61,7 @@ static bool reserve(struct vmm *vmm, uint64_t bytes) {
   if (last != 0) bytes += vmm->device->granularity;
   const uint64_t all = bytes + vmm->page - vmm->device->granularity;  // the driver aligns to its own pages
   if (!array_reserve(&vmm->reservations, &vmm->reservation_room, vmm->reservation_count + 1, sizeof *vmm->reservations)) return false;
-  if (driver_get()->reserve(&addr, all, 0, 0, 0) != DRIVER_OK) return false;
+  if (!succeeded(vmm->device, driver_get()->reserve(&addr, all, 0, 0, 0))) return false;
   if (!vmm->reserved(vmm->owner, addr, all)) {
     driver_get()->unreserve(addr, all);
     return false;
@@ -80,11 +86,12 @@ bool vmm_init(struct vmm *vmm, struct vmm_device *device, uint64_t reservation, 
   return false;
 }
 
-size_t vmm_find(const struct vmm *vmm, uint64_t addr) {
-  size_t low = 0, high = vmm->count;
+// The first of mappings that ends after addr.
+static size_t find(const struct vmm_mapping *mappings, size_t count, uint64_t addr) {
+  size_t low = 0, high = count;
   while (low < high) {
     const size_t middle = low + (high - low) / 2;
-    if (vmm->mappings[middle].addr + vmm->mappings[middle].bytes <= addr) {
+    if (mappings[middle].addr + mappings[middle].bytes <= addr) {
       low = middle + 1;
     } else {
       high = middle;
@@ -92,6 +99,9 @@ size_t vmm_find(const struct vmm *vmm, uint64_t addr) {
   }
   return low;
 }
+
+size_t vmm_find(const struct vmm *vmm, uint64_t addr) { return find(vmm->mappings, vmm->count, addr); }
+size_t vmm_find_old(const struct vmm *vmm, uint64_t addr) { return find(vmm->old, vmm->old_count, addr); }
 
 bool vmm_is_registered(const struct vmm *vmm, uint64_t addr, uint64_t bytes) {
   for (size_t i = 0; i < vmm->registered_count; i++) {
@@ -101,14 +111,14 @@ bool vmm_is_registered(const struct vmm *vmm, uint64_t addr, uint64_t bytes) {
   return false;
 }
 
-bool vmm_allow(const struct vmm_device *device, uint64_t addr, uint64_t bytes) {
+bool vmm_allow(struct vmm_device *device, uint64_t addr, uint64_t bytes) {
   struct driver_access access[MOST_DEVICES + 1];
   size_t count = 0;
   access[count++] = (struct driver_access){{VMM_ON_DEVICE, device->device}, VMM_READ_AND_WRITE};
   for (int peer = 0; peer < MOST_DEVICES; peer++) {
     if (device->peers >> peer & 1) access[count++] = (struct driver_access){{VMM_ON_DEVICE, peer}, VMM_READ_AND_WRITE};
   }
-  return driver_get()->set_access(addr, bytes, access, count) == DRIVER_OK;
+  return succeeded(device, driver_get()->set_access(addr, bytes, access, count));
 }
 
 // Drops one property that is good to have but not needed. False: none is left.
@@ -130,18 +140,18 @@ bool vmm_create(struct vmm_device *device, uint64_t bytes, driver_handle *handle
     const driver_result result = driver_get()->create(handle, bytes, &properties, 0);
     if (result == DRIVER_OK) device->properties = properties;
     if (result == DRIVER_OK || result == DRIVER_OUT_OF_MEMORY) return result == DRIVER_OK;
-    if (!make_plainer(&properties)) return false;
+    if (!make_plainer(&properties)) return succeeded(device, result);
   }
 }
 
-// Maps a handle that was lent, or else a new one. False: nothing has changed.
+// Maps a handle that was unplaced, or else a new one. False: nothing has changed.
 static bool map_handle(struct vmm *vmm, struct vmm_mapping *piece) {
   const struct driver *driver = driver_get();
-  piece->origin = vmm_take_loose(vmm, piece) ? VMM_MOVED : VMM_CREATED;
+  piece->origin = vmm_take_unplaced(vmm, piece) ? VMM_MOVED : VMM_CREATED;
   if (piece->origin == VMM_CREATED && !vmm_create(vmm->device, piece->bytes, &piece->handle)) return false;
-  if (driver->map(piece->addr, piece->bytes, 0, piece->handle, 0) == DRIVER_OK) return true;
+  if (succeeded(vmm->device, driver->map(piece->addr, piece->bytes, 0, piece->handle, 0))) return true;
   if (piece->origin == VMM_MOVED)
-    vmm_give_loose(vmm, piece, false);
+    vmm_give_unplaced(vmm, piece, false);
   else
     driver->release(piece->handle);
   return false;
@@ -209,11 +219,12 @@ static void undo(struct vmm *vmm, const struct vmm_mapping *pieces, size_t count
       continue;
     }
     if (piece->origin == VMM_MOVED && driver_get()->unmap(piece->addr, piece->bytes) != DRIVER_OK) vmm_note_stuck(vmm, piece);
-    vmm_give_loose(vmm, piece, piece->origin == VMM_KEPT);
+    vmm_give_unplaced(vmm, piece, piece->origin == VMM_KEPT);
   }
 }
 
 void vmm_undo(struct vmm *vmm, size_t first, size_t last) {
+  if (first == last) return;  // there may be no array yet
   for (size_t i = first; i < last; i++) vmm->mapped -= vmm->mappings[i].bytes;
   undo(vmm, vmm->mappings + first, last - first);
   vmm->released += (int64_t)(last - first);
@@ -349,7 +360,7 @@ void vmm_close(struct vmm *vmm) {
   free(vmm->registered);
   free(vmm->mappings);
   free(vmm->old);
-  free(vmm->loose);
+  free(vmm->unplaced);
   memset(vmm, 0, sizeof *vmm);
 }
 

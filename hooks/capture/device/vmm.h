@@ -42,7 +42,7 @@ struct vmm_registered {
   bool ends;  // its owner says when that is over; otherwise nobody does
 };
 
-// What all arenas of a device share. Filled by vmm_device_init; `peers` and `properties` change later,
+// What all arenas of a device share. Filled by vmm_device_init; `peers`, `properties` and `fault` change later,
 // under the device's lock.
 struct vmm_device {
   int device;            // ordinal
@@ -51,6 +51,7 @@ struct vmm_device {
   unsigned char uuid[16];               // zeros if the driver does not have it
   struct driver_properties properties;  // of new handles
   uint64_t peers;                       // bit i: device i may read and write what is mapped
+  driver_result fault;                  // the first error for the request under way that is not lack of memory; its owner clears it
 };
 
 struct vmm {
@@ -65,13 +66,13 @@ struct vmm {
   size_t count, room;
   struct vmm_reservation *stuck;  // ranges that the driver refused to unmap, of handles already released
   size_t stuck_count, stuck_room;
-  struct vmm_registered *registered;  // in no order; what they touch is neither unmapped nor lent
+  struct vmm_registered *registered;  // in no order; what they touch is neither unmapped nor unplaced
   size_t registered_count, registered_room;
   struct vmm_mapping *old;  // mappings that stay while their handles serve other addresses, or none; by address
   size_t old_count, old_room;
-  struct vmm_mapping *loose;  // handles that were lent and serve no address yet
-  size_t loose_count, loose_room;
-  uint64_t loose_bytes;
+  struct vmm_mapping *unplaced;  // handles that serve no address; their old mappings stay
+  size_t unplaced_count, unplaced_room;
+  uint64_t unplaced_bytes;
   // Whether an old mapping may go, since nobody can read memory there any more; NULL: no mapping becomes old.
   bool (*idle)(void *owner, uint64_t addr, uint64_t bytes);
   size_t detached;  // mappings [0, detached) are not mapped at the moment; their handles are kept
@@ -93,7 +94,7 @@ enum { VMM_ON_DEVICE = 1, VMM_READ_AND_WRITE = 3 };  // CUmemLocationType, CUmem
 bool vmm_create(struct vmm_device *device, uint64_t bytes, driver_handle *handle);
 
 // Lets the device and its peers read and write what is mapped there. False: the driver refused.
-bool vmm_allow(const struct vmm_device *device, uint64_t addr, uint64_t bytes);
+bool vmm_allow(struct vmm_device *device, uint64_t addr, uint64_t bytes);
 
 // Reserves the first range, which begins at a multiple of `page`, a power of two of at least the granularity. False: no address space.
 bool vmm_init(struct vmm *vmm, struct vmm_device *device, uint64_t reservation, uint64_t page, uint64_t handle_bytes, void *owner,
@@ -109,28 +110,29 @@ bool vmm_map(struct vmm *vmm, uint64_t addr, uint64_t bytes);
 // Unmaps and releases the mappings with indices [first, last).
 void vmm_release(struct vmm *vmm, size_t first, size_t last);
 
-// Lends the handles of the mappings with indices [first, last) to what is mapped next: a vmm_map of an address
+// Takes the handles of the mappings with indices [first, last) for what is mapped next: a vmm_map of an address
 // that has an old mapping of one of them needs no call of the driver, and others map one of them instead of
-// a new handle. When the request is over the caller calls vmm_put_back and vmm_release_loose. False: no host memory, nothing has changed.
-bool vmm_lend(struct vmm *vmm, size_t first, size_t last);
+// a new handle. When the request is over the caller calls vmm_put_back and vmm_release_unplaced. False: no host memory, nothing has changed.
+bool vmm_unplace(struct vmm *vmm, size_t first, size_t last);
 
-// Takes a mapping away from one arena, for another: the handle is lent to what `to` maps next, or released where `to` is NULL or
+// Takes a mapping away from one arena, for another: the handle serves what `to` maps next, or released where `to` is NULL or
 // host memory is short. What used it is over. False: the driver refused to unmap it, nothing has changed.
 bool vmm_pass(struct vmm *from, size_t at, struct vmm *to);
 
-// Maps a handle that was lent and serves no address where it was before, and returns where. False: none has its old mapping.
+// Maps a handle that was unplaced and serves no address where it was before, and returns where. False: none has its old mapping.
 bool vmm_put_back(struct vmm *vmm, uint64_t *addr, uint64_t *bytes);
 
 // Releases the handles that serve no address and have no old mapping.
-void vmm_release_loose(struct vmm *vmm);
+void vmm_release_unplaced(struct vmm *vmm);
 
-// Undoes a map that the request under way has made: of the mappings with indices [first, last). Handles that were lent serve no address again.
+// Undoes a map that the request under way has made: of the mappings with indices [first, last). Handles that were unplaced serve no address again.
 void vmm_undo(struct vmm *vmm, size_t first, size_t last);
 
-// Of vmm.c, for what loans.c does for it. A piece has its address and bytes.
-bool vmm_take_kept(struct vmm *vmm, struct vmm_mapping *piece);   // the loose handle that is still mapped there
-bool vmm_take_loose(struct vmm *vmm, struct vmm_mapping *piece);  // any
-void vmm_give_loose(struct vmm *vmm, const struct vmm_mapping *piece, bool kept);  // undoes either
+// Of vmm.c, for what unplaced.c does for it, and of unplaced.c. A piece has its address and bytes.
+size_t vmm_find_old(const struct vmm *vmm, uint64_t addr);  // the index of the first old mapping that ends after addr
+bool vmm_take_kept(struct vmm *vmm, struct vmm_mapping *piece);   // the unplaced handle that is still mapped there
+bool vmm_take_unplaced(struct vmm *vmm, struct vmm_mapping *piece);  // any
+void vmm_give_unplaced(struct vmm *vmm, const struct vmm_mapping *piece, bool kept);  // undoes either
 bool vmm_clear_old(struct vmm *vmm, uint64_t addr, uint64_t bytes);  // unmaps old mappings; false: it cannot
 bool vmm_forget_handle(struct vmm *vmm, driver_handle handle);  // unmaps all old mappings of a handle; false: the driver refused one
 void vmm_forget_old(struct vmm *vmm);  // unmaps all

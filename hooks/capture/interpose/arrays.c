@@ -4,12 +4,6 @@
 // sees: its handle stands for it in the trace.
 #include "interpose/interpose.h"
 
-enum {
-  PITCH, CU_PITCH, PITCHED_3D, FREE_ARRAY, CU_FREE_ARRAY, FREE_MIPMAPPED, CU_FREE_MIPMAPPED,
-  ARRAY, ARRAY_3D, MIPMAPPED, CU_ARRAY, CU_ARRAY_3D, CU_MIPMAPPED,
-};
-#define CALL(which) (&(struct call){.entry = &interpose_arrays[which], .from = __builtin_return_address(0)})
-
 // cudaExtent, cudaPitchedPtr, cudaChannelFormatDesc, CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY3D_DESCRIPTOR
 struct extent {
   size_t width, height, depth;
@@ -66,73 +60,8 @@ static void allocated(const struct call *call, cuda_error error, const void *ptr
   call_leave();
 }
 
-EXPORT cuda_error cudaMallocPitch(void **ptr, size_t *pitch, size_t width, size_t height) {
-  struct call *call = CALL(PITCH);
-  cuda_error (*real)(void **, size_t *, size_t, size_t) = call_enter(call);
-  cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(ptr, pitch, width, height);
-  if (call_again(call, error, width * height)) error = real(ptr, pitch, width, height);
-  allocated(call, error, error == CUDA_OK ? *ptr : NULL, error == CUDA_OK ? *pitch * height : 0);
-  return error;
-}
-
-EXPORT cuda_error cuMemAllocPitch_v2(void **ptr, size_t *pitch, size_t width, size_t height, unsigned element) {
-  struct call *call = CALL(CU_PITCH);
-  cuda_error (*real)(void **, size_t *, size_t, size_t, unsigned) = call_enter(call);
-  cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(ptr, pitch, width, height, element);
-  if (call_again(call, error, width * height)) error = real(ptr, pitch, width, height, element);
-  allocated(call, error, error == CUDA_OK ? *ptr : NULL, error == CUDA_OK ? *pitch * height : 0);
-  return error;
-}
-
-EXPORT cuda_error cudaMalloc3D(struct pitched *pitched, struct extent extent) {
-  struct call *call = CALL(PITCHED_3D);
-  cuda_error (*real)(struct pitched *, struct extent) = call_enter(call);
-  cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(pitched, extent);
-  if (call_again(call, error, extent.width * rows(extent))) error = real(pitched, extent);
-  allocated(call, error, error == CUDA_OK ? pitched->ptr : NULL, error == CUDA_OK ? pitched->pitch * rows(extent) : 0);
-  return error;
-}
-
-EXPORT cuda_error cudaMallocArray(void **array, const struct channels *channels, size_t width, size_t height, unsigned flags) {
-  struct call *call = CALL(ARRAY);
-  cuda_error (*real)(void **, const struct channels *, size_t, size_t, unsigned) = call_enter(call);
-  const size_t bytes = channels == NULL ? 0 : element_bytes(channels) * width * (height == 0 ? 1 : height);
-  cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(array, channels, width, height, flags);
-  if (call_again(call, error, bytes)) error = real(array, channels, width, height, flags);
-  allocated(call, error, error == CUDA_OK ? *array : NULL, bytes);
-  return error;
-}
-
-EXPORT cuda_error cudaMalloc3DArray(void **array, const struct channels *channels, struct extent extent, unsigned flags) {
-  struct call *call = CALL(ARRAY_3D);
-  cuda_error (*real)(void **, const struct channels *, struct extent, unsigned) = call_enter(call);
-  const size_t bytes = channels == NULL ? 0 : element_bytes(channels) * extent.width * rows(extent);
-  cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(array, channels, extent, flags);
-  if (call_again(call, error, bytes)) error = real(array, channels, extent, flags);
-  allocated(call, error, error == CUDA_OK ? *array : NULL, bytes);
-  return error;
-}
-
-EXPORT cuda_error cudaMallocMipmappedArray(void **array, const struct channels *channels, struct extent extent, unsigned levels,
-                                           unsigned flags) {
-  struct call *call = CALL(MIPMAPPED);
-  cuda_error (*real)(void **, const struct channels *, struct extent, unsigned, unsigned) = call_enter(call);
-  const size_t bytes = channels == NULL ? 0 : all_levels(extent, element_bytes(channels), levels);
-  cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(array, channels, extent, levels, flags);
-  if (call_again(call, error, bytes)) error = real(array, channels, extent, levels, flags);
-  allocated(call, error, error == CUDA_OK ? *array : NULL, bytes);
-  return error;
-}
-
-EXPORT cuda_error cuArrayCreate_v2(void **array, const struct array *wanted) {
-  struct call *call = CALL(CU_ARRAY);
-  cuda_error (*real)(void **, const struct array *) = call_enter(call);
-  cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(array, wanted);
-  const size_t bytes =
-      wanted == NULL ? 0 : wanted->width * (wanted->height == 0 ? 1 : wanted->height) * wanted->channels * format_bytes(wanted->format);
-  if (call_again(call, error, bytes)) error = real(array, wanted);
-  allocated(call, error, error == CUDA_OK ? *array : NULL, bytes);
-  return error;
+static size_t array_bytes(const struct channels *channels, struct extent extent, unsigned levels) {
+  return channels == NULL ? 0 : all_levels(extent, element_bytes(channels), levels);
 }
 
 static size_t bytes_of(const struct array_3d *wanted, unsigned levels) {
@@ -140,46 +69,38 @@ static size_t bytes_of(const struct array_3d *wanted, unsigned levels) {
   return all_levels((struct extent){wanted->width, wanted->height, wanted->depth}, wanted->channels * format_bytes(wanted->format), levels);
 }
 
-EXPORT cuda_error cuArray3DCreate_v2(void **array, const struct array_3d *wanted) {
-  struct call *call = CALL(CU_ARRAY_3D);
-  cuda_error (*real)(void **, const struct array_3d *) = call_enter(call);
-  cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(array, wanted);
-  if (call_again(call, error, bytes_of(wanted, 1))) error = real(array, wanted);
-  allocated(call, error, error == CUDA_OK ? *array : NULL, bytes_of(wanted, 1));
-  return error;
+static size_t flat_bytes_of(const struct array *wanted) {
+  if (wanted == NULL) return 0;
+  return all_levels((struct extent){wanted->width, wanted->height, 0}, wanted->channels * format_bytes(wanted->format), 1);
 }
 
-EXPORT cuda_error cuMipmappedArrayCreate(void **array, const struct array_3d *wanted, unsigned levels) {
-  struct call *call = CALL(CU_MIPMAPPED);
-  cuda_error (*real)(void **, const struct array_3d *, unsigned) = call_enter(call);
-  cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(array, wanted, levels);
-  if (call_again(call, error, bytes_of(wanted, levels))) error = real(array, wanted, levels);
-  allocated(call, error, error == CUDA_OK ? *array : NULL, bytes_of(wanted, levels));
-  return error;
-}
+// ALLOCATES wraps a function that allocates. PARAMETERS and ARGUMENTS are those of the function, in parentheses; wanted are the
+// bytes that it asks for, ptr and bytes what it has made.
+#define ALLOCATES(function, kind, PARAMETERS, ARGUMENTS, wanted, ptr, bytes)                         \
+  WRAPPER(function, PARAMETERS, kind) {                                                              \
+    struct call *call = CALL(function);                                                              \
+    cuda_error(*real) PARAMETERS = call_enter(call);                                                 \
+    cuda_error error = real == NULL ? CUDA_NOT_FOUND : real ARGUMENTS;                               \
+    if (call_again(call, error, wanted)) error = real ARGUMENTS;                                     \
+    allocated(call, error, error == CUDA_OK ? (ptr) : NULL, error == CUDA_OK ? (size_t)(bytes) : 0); \
+    return error;                                                                                    \
+  }
 
-EXPORT cuda_error cudaFreeArray(void *array) { return call_release(CALL(FREE_ARRAY), MEMORY_DEVICE, array); }
-EXPORT cuda_error cuArrayDestroy(void *array) { return call_release(CALL(CU_FREE_ARRAY), MEMORY_DEVICE, array); }
-EXPORT cuda_error cudaFreeMipmappedArray(void *array) { return call_release(CALL(FREE_MIPMAPPED), MEMORY_DEVICE, array); }
-EXPORT cuda_error cuMipmappedArrayDestroy(void *array) { return call_release(CALL(CU_FREE_MIPMAPPED), MEMORY_DEVICE, array); }
+ALLOCATES(cudaMallocPitch, RUNTIME, (void **ptr, size_t *pitch, size_t width, size_t height), (ptr, pitch, width, height), width * height, *ptr, *pitch * height)
+ALLOCATES(cuMemAllocPitch_v2, DRIVER(cuMemAllocPitch, 3020), (void **ptr, size_t *pitch, size_t width, size_t height, unsigned element), (ptr, pitch, width, height, element), width * height, *ptr, *pitch * height)
+ALLOCATES(cudaMalloc3D, RUNTIME, (struct pitched *pitched, struct extent extent), (pitched, extent), extent.width * rows(extent), pitched->ptr, pitched->pitch * rows(extent))
+ALLOCATES(cudaMallocArray, RUNTIME, (void **array, const struct channels *channels, size_t width, size_t height, unsigned flags), (array, channels, width, height, flags),
+          array_bytes(channels, ((struct extent){width, height, 0}), 1), *array, array_bytes(channels, ((struct extent){width, height, 0}), 1))
+ALLOCATES(cudaMalloc3DArray, RUNTIME, (void **array, const struct channels *channels, struct extent extent, unsigned flags), (array, channels, extent, flags),
+          array_bytes(channels, extent, 1), *array, array_bytes(channels, extent, 1))
+ALLOCATES(cudaMallocMipmappedArray, RUNTIME, (void **array, const struct channels *channels, struct extent extent, unsigned levels, unsigned flags),
+          (array, channels, extent, levels, flags), array_bytes(channels, extent, levels), *array, array_bytes(channels, extent, levels))
+ALLOCATES(cuArrayCreate_v2, DRIVER(cuArrayCreate, 3020), (void **array, const struct array *wanted), (array, wanted), flat_bytes_of(wanted), *array, flat_bytes_of(wanted))
+ALLOCATES(cuArray3DCreate_v2, DRIVER(cuArray3DCreate, 3020), (void **array, const struct array_3d *wanted), (array, wanted), bytes_of(wanted, 1), *array, bytes_of(wanted, 1))
+ALLOCATES(cuMipmappedArrayCreate, DRIVER(cuMipmappedArrayCreate, 5000), (void **array, const struct array_3d *wanted, unsigned levels), (array, wanted, levels), bytes_of(wanted, levels), *array, bytes_of(wanted, levels))
 
-#define RUNTIME(function) {.name = #function, .ours = function}
-#define DRIVER(function, base, version) {.name = #function, .ours = function, .asked = #base, .since = version}
-struct entry interpose_arrays[] = {
-    [PITCH] = RUNTIME(cudaMallocPitch),
-    [CU_PITCH] = DRIVER(cuMemAllocPitch_v2, cuMemAllocPitch, 3020),
-    [PITCHED_3D] = RUNTIME(cudaMalloc3D),
-    [FREE_ARRAY] = RUNTIME(cudaFreeArray),
-    [CU_FREE_ARRAY] = DRIVER(cuArrayDestroy, cuArrayDestroy, 2000),
-    [FREE_MIPMAPPED] = RUNTIME(cudaFreeMipmappedArray),
-    [CU_FREE_MIPMAPPED] = DRIVER(cuMipmappedArrayDestroy, cuMipmappedArrayDestroy, 5000),
-    [ARRAY] = RUNTIME(cudaMallocArray),
-    [ARRAY_3D] = RUNTIME(cudaMalloc3DArray),
-    [MIPMAPPED] = RUNTIME(cudaMallocMipmappedArray),
-    [CU_ARRAY] = DRIVER(cuArrayCreate_v2, cuArrayCreate, 3020),
-    [CU_ARRAY_3D] = DRIVER(cuArray3DCreate_v2, cuArray3DCreate, 3020),
-    [CU_MIPMAPPED] = DRIVER(cuMipmappedArrayCreate, cuMipmappedArrayCreate, 5000),
-    {0},
-};
+WRAPPER(cudaFreeArray, (void *array), RUNTIME) { return call_release(CALL(cudaFreeArray), MEMORY_DEVICE, array); }
+WRAPPER(cuArrayDestroy, (void *array), DRIVER(cuArrayDestroy, 2000)) { return call_release(CALL(cuArrayDestroy), MEMORY_DEVICE, array); }
+WRAPPER(cudaFreeMipmappedArray, (void *array), RUNTIME) { return call_release(CALL(cudaFreeMipmappedArray), MEMORY_DEVICE, array); }
+WRAPPER(cuMipmappedArrayDestroy, (void *array), DRIVER(cuMipmappedArrayDestroy, 5000)) { return call_release(CALL(cuMipmappedArrayDestroy), MEMORY_DEVICE, array); }
 
-INTERPOSED(interpose_arrays);

@@ -14,27 +14,6 @@
 #include "interpose/serve.h"
 #include "spool/spool.h"
 
-enum {
-  BEGIN,
-  BEGIN_PTSZ,
-  CU_BEGIN,
-  CU_BEGIN_PTSZ,
-  CU_BEGIN_V2,
-  CU_BEGIN_V2_PTSZ,
-  TO_GRAPH,
-  TO_GRAPH_PTSZ,
-  CU_TO_GRAPH,
-  CU_TO_GRAPH_PTSZ,
-  END,
-  END_PTSZ,
-  CU_END,
-  CU_END_PTSZ,
-  DESTROY,
-  CU_DESTROY,
-  CU_DESTROY_V2,
-};
-#define CALL(which) (&(struct call){.entry = &interpose_captures[which], .from = __builtin_return_address(0)})
-
 enum { MOST_CAPTURES = 256 };
 
 static struct lock lock;
@@ -109,18 +88,18 @@ static cuda_error begin_mode(struct call *call, void *stream, int mode) {
   return began(call, stream, real == NULL ? CUDA_NOT_FOUND : real(stream, mode));
 }
 
-EXPORT cuda_error cudaStreamBeginCapture(void *stream, int mode) { return begin_mode(CALL(BEGIN), stream, mode); }
-EXPORT cuda_error cudaStreamBeginCapture_ptsz(void *stream, int mode) { return begin_mode(CALL(BEGIN_PTSZ), stream, mode); }
-EXPORT cuda_error cuStreamBeginCapture_v2(void *stream, int mode) { return begin_mode(CALL(CU_BEGIN_V2), stream, mode); }
-EXPORT cuda_error cuStreamBeginCapture_v2_ptsz(void *stream, int mode) { return begin_mode(CALL(CU_BEGIN_V2_PTSZ), stream, mode); }
+WRAPPER(cudaStreamBeginCapture, (void *stream, int mode), RUNTIME) { return begin_mode(CALL(cudaStreamBeginCapture), stream, mode); }
+WRAPPER(cudaStreamBeginCapture_ptsz, (void *stream, int mode), RUNTIME_PER_THREAD) { return begin_mode(CALL(cudaStreamBeginCapture_ptsz), stream, mode); }
+WRAPPER(cuStreamBeginCapture_v2, (void *stream, int mode), DRIVER(cuStreamBeginCapture, 10010)) { return begin_mode(CALL(cuStreamBeginCapture_v2), stream, mode); }
+WRAPPER(cuStreamBeginCapture_v2_ptsz, (void *stream, int mode), DRIVER_PER_THREAD(cuStreamBeginCapture, 10010)) { return begin_mode(CALL(cuStreamBeginCapture_v2_ptsz), stream, mode); }
 
 static cuda_error begin_plain(struct call *call, void *stream) {
   cuda_error (*real)(void *) = begin(call);
   return began(call, stream, real == NULL ? CUDA_NOT_FOUND : real(stream));
 }
 
-EXPORT cuda_error cuStreamBeginCapture(void *stream) { return begin_plain(CALL(CU_BEGIN), stream); }
-EXPORT cuda_error cuStreamBeginCapture_ptsz(void *stream) { return begin_plain(CALL(CU_BEGIN_PTSZ), stream); }
+WRAPPER(cuStreamBeginCapture, (void *stream), DRIVER(cuStreamBeginCapture, 10000)) { return begin_plain(CALL(cuStreamBeginCapture), stream); }
+WRAPPER(cuStreamBeginCapture_ptsz, (void *stream), DRIVER_PER_THREAD(cuStreamBeginCapture, 10000)) { return begin_plain(CALL(cuStreamBeginCapture_ptsz), stream); }
 
 typedef cuda_error to_graph(void *stream, void *graph, const void *nodes, const void *edges, size_t count, int mode);
 
@@ -129,17 +108,17 @@ static cuda_error begin_to_graph(struct call *call, void *stream, void *graph, c
   return began(call, stream, real == NULL ? CUDA_NOT_FOUND : real(stream, graph, nodes, edges, count, mode));
 }
 
-EXPORT cuda_error cudaStreamBeginCaptureToGraph(void *stream, void *graph, const void *nodes, const void *edges, size_t count, int mode) {
-  return begin_to_graph(CALL(TO_GRAPH), stream, graph, nodes, edges, count, mode);
+WRAPPER(cudaStreamBeginCaptureToGraph, (void *stream, void *graph, const void *nodes, const void *edges, size_t count, int mode), RUNTIME) {
+  return begin_to_graph(CALL(cudaStreamBeginCaptureToGraph), stream, graph, nodes, edges, count, mode);
 }
-EXPORT cuda_error cudaStreamBeginCaptureToGraph_ptsz(void *stream, void *graph, const void *nodes, const void *edges, size_t count, int mode) {
-  return begin_to_graph(CALL(TO_GRAPH_PTSZ), stream, graph, nodes, edges, count, mode);
+WRAPPER(cudaStreamBeginCaptureToGraph_ptsz, (void *stream, void *graph, const void *nodes, const void *edges, size_t count, int mode), RUNTIME_PER_THREAD) {
+  return begin_to_graph(CALL(cudaStreamBeginCaptureToGraph_ptsz), stream, graph, nodes, edges, count, mode);
 }
-EXPORT cuda_error cuStreamBeginCaptureToGraph(void *stream, void *graph, const void *nodes, const void *edges, size_t count, int mode) {
-  return begin_to_graph(CALL(CU_TO_GRAPH), stream, graph, nodes, edges, count, mode);
+WRAPPER(cuStreamBeginCaptureToGraph, (void *stream, void *graph, const void *nodes, const void *edges, size_t count, int mode), DRIVER(cuStreamBeginCaptureToGraph, 12030)) {
+  return begin_to_graph(CALL(cuStreamBeginCaptureToGraph), stream, graph, nodes, edges, count, mode);
 }
-EXPORT cuda_error cuStreamBeginCaptureToGraph_ptsz(void *stream, void *graph, const void *nodes, const void *edges, size_t count, int mode) {
-  return begin_to_graph(CALL(CU_TO_GRAPH_PTSZ), stream, graph, nodes, edges, count, mode);
+WRAPPER(cuStreamBeginCaptureToGraph_ptsz, (void *stream, void *graph, const void *nodes, const void *edges, size_t count, int mode), DRIVER_PER_THREAD(cuStreamBeginCaptureToGraph, 12030)) {
+  return begin_to_graph(CALL(cuStreamBeginCaptureToGraph_ptsz), stream, graph, nodes, edges, count, mode);
 }
 
 static cuda_error end_capture(struct call *call, void *stream, void **graph) {
@@ -150,10 +129,10 @@ static cuda_error end_capture(struct call *call, void *stream, void **graph) {
   return error;
 }
 
-EXPORT cuda_error cudaStreamEndCapture(void *stream, void **graph) { return end_capture(CALL(END), stream, graph); }
-EXPORT cuda_error cudaStreamEndCapture_ptsz(void *stream, void **graph) { return end_capture(CALL(END_PTSZ), stream, graph); }
-EXPORT cuda_error cuStreamEndCapture(void *stream, void **graph) { return end_capture(CALL(CU_END), stream, graph); }
-EXPORT cuda_error cuStreamEndCapture_ptsz(void *stream, void **graph) { return end_capture(CALL(CU_END_PTSZ), stream, graph); }
+WRAPPER(cudaStreamEndCapture, (void *stream, void **graph), RUNTIME) { return end_capture(CALL(cudaStreamEndCapture), stream, graph); }
+WRAPPER(cudaStreamEndCapture_ptsz, (void *stream, void **graph), RUNTIME_PER_THREAD) { return end_capture(CALL(cudaStreamEndCapture_ptsz), stream, graph); }
+WRAPPER(cuStreamEndCapture, (void *stream, void **graph), DRIVER(cuStreamEndCapture, 10000)) { return end_capture(CALL(cuStreamEndCapture), stream, graph); }
+WRAPPER(cuStreamEndCapture_ptsz, (void *stream, void **graph), DRIVER_PER_THREAD(cuStreamEndCapture, 10000)) { return end_capture(CALL(cuStreamEndCapture_ptsz), stream, graph); }
 
 static cuda_error destroy(struct call *call, void *stream) {
   cuda_error (*real)(void *) = call_enter(call);
@@ -166,32 +145,7 @@ static cuda_error destroy(struct call *call, void *stream) {
   return error;
 }
 
-EXPORT cuda_error cudaStreamDestroy(void *stream) { return destroy(CALL(DESTROY), stream); }
-EXPORT cuda_error cuStreamDestroy(void *stream) { return destroy(CALL(CU_DESTROY), stream); }
-EXPORT cuda_error cuStreamDestroy_v2(void *stream) { return destroy(CALL(CU_DESTROY_V2), stream); }
+WRAPPER(cudaStreamDestroy, (void *stream), RUNTIME) { return destroy(CALL(cudaStreamDestroy), stream); }
+WRAPPER(cuStreamDestroy, (void *stream), DRIVER(cuStreamDestroy, 2000)) { return destroy(CALL(cuStreamDestroy), stream); }
+WRAPPER(cuStreamDestroy_v2, (void *stream), DRIVER(cuStreamDestroy, 4000)) { return destroy(CALL(cuStreamDestroy_v2), stream); }
 
-#define RUNTIME(function) {.name = #function, .ours = function}
-#define DRIVER(function, base, version) {.name = #function, .ours = function, .asked = #base, .since = version}
-#define PER_THREAD(function, base, version) {.name = #function, .ours = function, .asked = base, .since = version, .per_thread = true}
-struct entry interpose_captures[] = {
-    [BEGIN] = RUNTIME(cudaStreamBeginCapture),
-    [BEGIN_PTSZ] = PER_THREAD(cudaStreamBeginCapture_ptsz, NULL, 0),
-    [CU_BEGIN] = DRIVER(cuStreamBeginCapture, cuStreamBeginCapture, 10000),
-    [CU_BEGIN_PTSZ] = PER_THREAD(cuStreamBeginCapture_ptsz, "cuStreamBeginCapture", 10000),
-    [CU_BEGIN_V2] = DRIVER(cuStreamBeginCapture_v2, cuStreamBeginCapture, 10010),
-    [CU_BEGIN_V2_PTSZ] = PER_THREAD(cuStreamBeginCapture_v2_ptsz, "cuStreamBeginCapture", 10010),
-    [TO_GRAPH] = RUNTIME(cudaStreamBeginCaptureToGraph),
-    [TO_GRAPH_PTSZ] = PER_THREAD(cudaStreamBeginCaptureToGraph_ptsz, NULL, 0),
-    [CU_TO_GRAPH] = DRIVER(cuStreamBeginCaptureToGraph, cuStreamBeginCaptureToGraph, 12030),
-    [CU_TO_GRAPH_PTSZ] = PER_THREAD(cuStreamBeginCaptureToGraph_ptsz, "cuStreamBeginCaptureToGraph", 12030),
-    [END] = RUNTIME(cudaStreamEndCapture),
-    [END_PTSZ] = PER_THREAD(cudaStreamEndCapture_ptsz, NULL, 0),
-    [CU_END] = DRIVER(cuStreamEndCapture, cuStreamEndCapture, 10000),
-    [CU_END_PTSZ] = PER_THREAD(cuStreamEndCapture_ptsz, "cuStreamEndCapture", 10000),
-    [DESTROY] = RUNTIME(cudaStreamDestroy),
-    [CU_DESTROY] = DRIVER(cuStreamDestroy, cuStreamDestroy, 2000),
-    [CU_DESTROY_V2] = DRIVER(cuStreamDestroy_v2, cuStreamDestroy, 4000),
-    {0},
-};
-
-INTERPOSED(interpose_captures);

@@ -7,23 +7,17 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "arena/selection.h"
 #include "base/hook.h"
 #include "base/lock.h"
-#include "base/real_dlsym.h"
-#include "device/captures.h"
-#include "interpose/interpose.h"
 #include "interpose/nccl.h"
-#include "memprof.h"
 
 // Live communicators, in the order of making. The ranks of one process that have the same unique id (a
 // process may have many devices) are one communicator with one number.
-enum { MOST = 512, SUSPEND_MEMORY = 1, IN_PROGRESS = 7 };
+enum { MOST = 512, IN_PROGRESS = 7 };
 static struct communicator {
   void *handle;
   struct nccl_key key;
   uint32_t number;
-  bool suspended;
 } live[MOST];
 static size_t live_count;
 static uint32_t made;
@@ -120,86 +114,6 @@ void communicators_describe(char *text, size_t size) {
   const size_t length = strlen(text);
   int more = snprintf(text + length, size - length, "\tcommunicator=%u", number);
   if (more > 0 && number <= MOST && ranks[number - 1] > 0) snprintf(text + length + more, size - length - (size_t)more, "\tranks=%u", ranks[number - 1]);
-}
-
-static int change(struct communicator *each, int (*suspend)(void *, int), int (*resume)(void *), bool back) {
-  struct nccl_work work;
-  enter(&work, each->number);
-  const int result = back ? resume(each->handle) : suspend(each->handle, SUSPEND_MEMORY);
-  nccl_leave(&work);
-  if (result == 0) each->suspended = !back;
-  return result;
-}
-
-// Copies the communicators that are suspended, or are not: NCCL waits for other ranks, so no lock is held meanwhile.
-static size_t selected(struct communicator *out, bool suspended) {
-  size_t count = 0;
-  lock_take(&lock);
-  for (size_t i = 0; i < live_count; i++) {
-    if (live[i].suspended == suspended) out[count++] = live[i];
-  }
-  lock_give(&lock);
-  return count;
-}
-
-static void keep(const struct communicator *changed) {
-  lock_take(&lock);
-  for (size_t i = 0; i < live_count; i++) {
-    if (live[i].handle == changed->handle) live[i].suspended = changed->suspended;
-  }
-  lock_give(&lock);
-}
-
-static int cannot(void) {
-  int version = 0;
-  int (*ask)(int *) = nccl_real("ncclGetVersion");
-  if (ask != NULL) ask(&version);
-  return pause_fail(MEMPROF_COMMUNICATION, "NCCL %d.%d.%d cannot suspend communicators (ncclCommSuspend): use 2.29.7 or later, or pause without communicators=True", version / 10000,
-                    version / 100 % 100, version % 100);
-}
-
-// Resumes the first `count` again, since a later one could not be suspended. Returns how many cannot be resumed.
-static size_t undo(struct communicator *all, size_t count, int (*resume)(void *)) {
-  size_t stay = 0;
-  for (size_t k = count; k-- > 0;) {
-    stay += change(&all[k], NULL, resume, true) != 0;
-    keep(&all[k]);
-  }
-  return stay;
-}
-
-static int change_all(bool back) {
-  static struct communicator all[MOST];
-  int (*suspend)(void *, int) = nccl_real("ncclCommSuspend");
-  int (*resume)(void *) = nccl_real("ncclCommResume");
-  const size_t count = selected(all, back);
-  if (count == 0) return pause_fail(MEMPROF_WRONG_STATE, back ? "no communicator is suspended" : "there is no communicator of NCCL that is not suspended");
-  if (suspend == NULL || resume == NULL) return cannot();
-  for (size_t i = 0; i < count; i++) {
-    const int error = change(&all[i], suspend, resume, back);
-    keep(&all[i]);
-    if (error == 0) continue;
-    const size_t stay = back ? 0 : undo(all, i, resume);
-    if (stay > 0) {
-      return pause_fail(MEMPROF_COMMUNICATION, "NCCL could not suspend communicator %u (error %d), nor resume %zu that it had suspended before: free memory, and resume with communicators=True",
-                        all[i].number, error, stay);
-    }
-    return pause_fail(MEMPROF_COMMUNICATION, "NCCL could not %s communicator %u (error %d)%s", back ? "resume" : "suspend", all[i].number, error,
-                      back ? ": it stays suspended, and cannot be used before a resume succeeds" : ": nothing was suspended");
-  }
-  return MEMPROF_OK;
-}
-
-int memprof_communicators(int suspend) {
-  static struct lock one_at_a_time;
-  pause_clear_message();
-  if (!hook_on()) return pause_fail(MEMPROF_NOT_ACTIVE, "memprof does not serve this process: run it under `memprof record`");
-  if (!captures_hold()) return pause_fail(MEMPROF_IN_CAPTURE, "a CUDA graph is being captured");
-  lock_take(&one_at_a_time);
-  const int result = change_all(suspend == 0);
-  lock_give(&one_at_a_time);
-  captures_let();
-  return result;
 }
 
 static void forget(void) { lock = (struct lock){0}; }

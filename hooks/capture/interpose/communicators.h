@@ -1,4 +1,4 @@
-// communicators.h - NCCL's communicators: which of them NCCL allocates memory for, and all that can be suspended.
+// communicators.h - NCCL's communicators: which of them NCCL allocates memory for.
 //
 // A communicator gets most of its memory where it is made, and the rest where a collective first connects it
 // to its peers. NCCL allocates on the calling thread, on threads of its own, and on those of its proxies, while

@@ -11,12 +11,9 @@
 #include "interpose/interpose.h"
 #include "watch/code.h"
 
-enum { RETAIN, RESET, RESET_V2, CREATE_V2, CREATE_V3, CREATE_V4, DESTROY_V2 };
-#define CALL(which) (&(struct call){.entry = &interpose_contexts[which], .from = __builtin_return_address(0)})
-
-EXPORT cuda_error cuDevicePrimaryCtxRetain(void **context, int device) {
+WRAPPER(cuDevicePrimaryCtxRetain, (void **context, int device), DRIVER(cuDevicePrimaryCtxRetain, 7000)) {
   struct overhead_context making;
-  cuda_error (*real)(void **, int) = entry_real(&interpose_contexts[RETAIN]);
+  cuda_error (*real)(void **, int) = entry_real(&cuDevicePrimaryCtxRetain_entry);
   overhead_context_begin(&making, device, true);
   const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(context, device);
   overhead_context_end(&making, error == CUDA_OK);
@@ -29,54 +26,34 @@ static cuda_error made(void **context, int device, cuda_error error) {
   return error;
 }
 
-EXPORT cuda_error cuCtxCreate_v2(void **context, unsigned flags, int device) {
-  struct overhead_context making;
-  cuda_error (*real)(void **, unsigned, int) = entry_real(&interpose_contexts[CREATE_V2]);
-  overhead_context_begin(&making, device, false);
-  const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(context, flags, device);
-  overhead_context_end(&making, error == CUDA_OK);
-  return made(context, device, error);
-}
+// CREATES wraps a function that makes a context. PARAMETERS and ARGUMENTS are those of the function, in parentheses.
+#define CREATES(function, kind, PARAMETERS, ARGUMENTS)                       \
+  WRAPPER(function, PARAMETERS, kind) {                                      \
+    struct overhead_context making;                                          \
+    cuda_error(*real) PARAMETERS = entry_real(&function##_entry);            \
+    overhead_context_begin(&making, device, false);                          \
+    const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real ARGUMENTS; \
+    overhead_context_end(&making, error == CUDA_OK);                         \
+    return made(context, device, error);                                     \
+  }
 
-EXPORT cuda_error cuCtxCreate_v3(void **context, void *affinity, int count, unsigned flags, int device) {
-  struct overhead_context making;
-  cuda_error (*real)(void **, void *, int, unsigned, int) = entry_real(&interpose_contexts[CREATE_V3]);
-  overhead_context_begin(&making, device, false);
-  const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(context, affinity, count, flags, device);
-  overhead_context_end(&making, error == CUDA_OK);
-  return made(context, device, error);
-}
+CREATES(cuCtxCreate_v2, DRIVER(cuCtxCreate, 3020), (void **context, unsigned flags, int device), (context, flags, device))
+CREATES(cuCtxCreate_v3, DRIVER(cuCtxCreate, 11040), (void **context, void *affinity, int count, unsigned flags, int device), (context, affinity, count, flags, device))
+CREATES(cuCtxCreate_v4, DRIVER(cuCtxCreate, 12050), (void **context, void *parameters, unsigned flags, int device), (context, parameters, flags, device))
 
-EXPORT cuda_error cuCtxCreate_v4(void **context, void *parameters, unsigned flags, int device) {
-  struct overhead_context making;
-  cuda_error (*real)(void **, void *, unsigned, int) = entry_real(&interpose_contexts[CREATE_V4]);
-  overhead_context_begin(&making, device, false);
-  const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(context, parameters, flags, device);
-  overhead_context_end(&making, error == CUDA_OK);
-  return made(context, device, error);
-}
-
-EXPORT cuda_error cuCtxDestroy_v2(void *context) {
-  cuda_error (*real)(void *) = entry_real(&interpose_contexts[DESTROY_V2]);
+WRAPPER(cuCtxDestroy_v2, (void *context), DRIVER(cuCtxDestroy, 4000)) {
+  cuda_error (*real)(void *) = entry_real(&cuCtxDestroy_v2_entry);
   if (hook_on()) fence_context_gone(context);
   return real == NULL ? CUDA_NOT_FOUND : real(context);
-}
-
-static bool active(int device) {
-  static struct entry entry = {.name = "cuDevicePrimaryCtxGetState"};
-  cuda_error (*get)(int, unsigned *, int *) = entry_real(&entry);
-  unsigned flags;
-  int yes = 0;
-  return get != NULL && get(device, &flags, &yes) == CUDA_OK && yes;
 }
 
 static void ended(void *self, uint64_t addr, int device) { call_ended(self, (void *)(uintptr_t)addr, device); }
 
 static cuda_error reset(struct call *call, int device) {
   cuda_error (*real)(int) = call_enter(call);
-  const bool before = hook_on() && active(device);
+  const bool before = hook_on() && driver_get() != NULL && driver_primary_active(device);
   const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(device);
-  if (before && error == CUDA_OK && !active(device)) {
+  if (before && error == CUDA_OK && !driver_primary_active(device)) {
     fence_device_reset(device);
     otherlib_end_all(device, call, ended);
     overhead_gone(device);
@@ -86,20 +63,6 @@ static cuda_error reset(struct call *call, int device) {
   return error;
 }
 
-EXPORT cuda_error cuDevicePrimaryCtxReset(int device) { return reset(CALL(RESET), device); }
-EXPORT cuda_error cuDevicePrimaryCtxReset_v2(int device) { return reset(CALL(RESET_V2), device); }
+WRAPPER(cuDevicePrimaryCtxReset, (int device), DRIVER(cuDevicePrimaryCtxReset, 7000)) { return reset(CALL(cuDevicePrimaryCtxReset), device); }
+WRAPPER(cuDevicePrimaryCtxReset_v2, (int device), DRIVER(cuDevicePrimaryCtxReset, 11000)) { return reset(CALL(cuDevicePrimaryCtxReset_v2), device); }
 
-#define DRIVER(function, base, version) {.name = #function, .ours = function, .asked = #base, .since = version}
-#define EXACT(function, base) {.name = #function, .ours = function, .asked = #base, .exact = true}
-struct entry interpose_contexts[] = {
-    [RETAIN] = DRIVER(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000),
-    [RESET] = DRIVER(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset, 7000),
-    [RESET_V2] = DRIVER(cuDevicePrimaryCtxReset_v2, cuDevicePrimaryCtxReset, 11000),
-    [CREATE_V2] = EXACT(cuCtxCreate_v2, cuCtxCreate),
-    [CREATE_V3] = EXACT(cuCtxCreate_v3, cuCtxCreate),
-    [CREATE_V4] = EXACT(cuCtxCreate_v4, cuCtxCreate),
-    [DESTROY_V2] = DRIVER(cuCtxDestroy_v2, cuCtxDestroy, 4000),
-    {0},
-};
-
-INTERPOSED(interpose_contexts);

@@ -2,9 +2,6 @@
 // host's memory by it.
 #include "interpose/interpose.h"
 
-enum { MALLOC_HOST, HOST_ALLOC, CU_ALLOC_HOST, CU_HOST_ALLOC, FREE_HOST, CU_FREE_HOST };
-#define CALL(which) (&(struct call){.entry = &interpose_host[which], .from = __builtin_return_address(0)})
-
 static cuda_error allocate(struct call *call, void **ptr, size_t bytes) {
   cuda_error (*real)(void **, size_t) = call_enter(call);
   const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(ptr, bytes);
@@ -13,28 +10,16 @@ static cuda_error allocate(struct call *call, void **ptr, size_t bytes) {
   return error;
 }
 
-EXPORT cuda_error cudaMallocHost(void **ptr, size_t bytes) { return allocate(CALL(MALLOC_HOST), ptr, bytes); }
-EXPORT cuda_error cuMemAllocHost_v2(void **ptr, size_t bytes) { return allocate(CALL(CU_ALLOC_HOST), ptr, bytes); }
+WRAPPER(cudaMallocHost, (void **ptr, size_t bytes), RUNTIME) { return allocate(CALL(cudaMallocHost), ptr, bytes); }
+WRAPPER(cuMemAllocHost_v2, (void **ptr, size_t bytes), DRIVER(cuMemAllocHost, 3020)) { return allocate(CALL(cuMemAllocHost_v2), ptr, bytes); }
 
-EXPORT cuda_error cudaHostAlloc(void **ptr, size_t bytes, unsigned flags) {
-  return call_allocate_flags(CALL(HOST_ALLOC), MEMORY_HOST, ptr, bytes, flags);
+WRAPPER(cudaHostAlloc, (void **ptr, size_t bytes, unsigned flags), RUNTIME) {
+  return call_allocate_flags(CALL(cudaHostAlloc), MEMORY_HOST, ptr, bytes, flags);
 }
 
-EXPORT cuda_error cuMemHostAlloc(void **ptr, size_t bytes, unsigned flags) {
-  return call_allocate_flags(CALL(CU_HOST_ALLOC), MEMORY_HOST, ptr, bytes, flags);
+WRAPPER(cuMemHostAlloc, (void **ptr, size_t bytes, unsigned flags), DRIVER(cuMemHostAlloc, 2020)) {
+  return call_allocate_flags(CALL(cuMemHostAlloc), MEMORY_HOST, ptr, bytes, flags);
 }
 
-EXPORT cuda_error cudaFreeHost(void *ptr) { return call_release(CALL(FREE_HOST), MEMORY_HOST, ptr); }
-EXPORT cuda_error cuMemFreeHost(void *ptr) { return call_release(CALL(CU_FREE_HOST), MEMORY_HOST, ptr); }
-
-struct entry interpose_host[] = {
-    [MALLOC_HOST] = {.name = "cudaMallocHost", .ours = cudaMallocHost},
-    [HOST_ALLOC] = {.name = "cudaHostAlloc", .ours = cudaHostAlloc},
-    [CU_ALLOC_HOST] = {.name = "cuMemAllocHost_v2", .ours = cuMemAllocHost_v2, .asked = "cuMemAllocHost", .since = 3020},
-    [CU_HOST_ALLOC] = {.name = "cuMemHostAlloc", .ours = cuMemHostAlloc, .asked = "cuMemHostAlloc", .since = 2020},
-    [FREE_HOST] = {.name = "cudaFreeHost", .ours = cudaFreeHost},
-    [CU_FREE_HOST] = {.name = "cuMemFreeHost", .ours = cuMemFreeHost, .asked = "cuMemFreeHost", .since = 2000},
-    {0},
-};
-
-INTERPOSED(interpose_host);
+WRAPPER(cudaFreeHost, (void *ptr), RUNTIME) { return call_release(CALL(cudaFreeHost), MEMORY_HOST, ptr); }
+WRAPPER(cuMemFreeHost, (void *ptr), DRIVER(cuMemFreeHost, 2000)) { return call_release(CALL(cuMemFreeHost), MEMORY_HOST, ptr); }

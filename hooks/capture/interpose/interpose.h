@@ -37,21 +37,27 @@ struct entry {
   const char *name;   // of the exported symbol
   void *ours;         // the wrapper
   const char *asked;  // the name by which cuGetProcAddress finds it; NULL: a function of the runtime
-  int since;          // the first CUDA version whose programs get this variant, 1000 * major + 10 * minor
+  int since;          // the first CUDA version whose programs get this variant, 1000 * major + 10 * minor; 0: not known
   bool per_thread;    // stream 0 means the calling thread's default stream
-  bool exact;         // variants differ in their arguments, so the variant must not be guessed
   void *_Atomic real;       // the real function for all callers; NULL: not known, or callers differ
   void *_Atomic looked_up;  // if callers differ: the answer of the first dlsym
 };
 
-// The tables of the files; each ends with an entry without a name.
-extern struct entry interpose_lookups[], interpose_memory[], interpose_arrays[], interpose_host[], interpose_vmm[],
-    interpose_captures[], interpose_pools[], interpose_pointers[], interpose_loads[],
-    interpose_launches[], interpose_contexts[], interpose_nccl[], interpose_registrations[];
+// WRAPPER(function, (parameters), kind) { ... } defines the wrapper of a function that returns an error, and its entry, function_entry;
+// WRAPPER_OF that of a function with another result. The linker collects the entries in a section, as those of HOOK_PART
+// (base/hook.h): so they are there before any code runs, and table.c, which all files need, needs none of them.
+#define WRAPPER_OF(result, function, PARAMETERS, ...)                                                            \
+  EXPORT result function PARAMETERS;                                                                             \
+  static struct entry function##_entry = {.name = #function, .ours = function, __VA_ARGS__};                     \
+  static struct entry *const function##_listed __attribute__((used, section("interposed"))) = &function##_entry; \
+  EXPORT result function PARAMETERS
+#define WRAPPER(function, PARAMETERS, ...) WRAPPER_OF(cuda_error, function, PARAMETERS, __VA_ARGS__)
 
-// Lists a file's table, behind it. The linker collects the pointers in a section, as those of HOOK_PART (base/hook.h): so they are there
-// before any code runs, and table.c, which all files need, needs none of them.
-#define INTERPOSED(table) static struct entry *const interposed __attribute__((used, section("interposed_tables"))) = table
+// The kinds: of the runtime or another library; of the driver, by the name and the version that cuGetProcAddress finds it by.
+#define RUNTIME .asked = NULL
+#define RUNTIME_PER_THREAD .per_thread = true
+#define DRIVER(name, version) .asked = #name, .since = version
+#define DRIVER_PER_THREAD(name, version) .asked = #name, .since = version, .per_thread = true
 
 // The real function of an entry, searched at the first call; NULL: no loaded library has it.
 void *entry_real(struct entry *entry);
@@ -59,8 +65,8 @@ void *entry_real(struct entry *entry);
 // What dlsym returns for `name` if the C library's dlsym returned `found`: the wrapper, or `found`.
 void *entry_exchange(const char *name, void *found);
 
-// The same for cuGetProcAddress with its version and flags.
-void *entry_exchange_asked(const char *asked, int version, uint64_t flags, void *found);
+// The same for cuGetProcAddress. A variant that no table has stays what the driver answered: its arguments are not known.
+void *entry_exchange_asked(const char *asked, void *found);
 
 // A call of a wrapper, on its stack.
 struct call {
@@ -68,6 +74,7 @@ struct call {
   const void *from;  // return address: where the caller is
   bool outermost;    // no other wrapper of the thread is under way, nor is it a call of the hook
 };
+#define CALL(function) (&(struct call){.entry = &function##_entry, .from = __builtin_return_address(0)})
 
 // The real function for this caller, which may have a runtime of its own; and another function, by name,
 // of the library that has it. NULL: there is none.

@@ -13,24 +13,6 @@
 #include "spool/spool.h"
 #include "watch/code.h"
 
-enum {
-  SET_LIMIT,
-  LOAD,
-  LOAD_DATA,
-  LOAD_DATA_EX,
-  LOAD_FAT_BINARY,
-  UNLOAD,
-  GET_FUNCTION,
-  LIBRARY_LOAD_DATA,
-  LIBRARY_LOAD_FILE,
-  LIBRARY_UNLOAD,
-  LIBRARY_GET_MODULE,
-  LIBRARY_GET_KERNEL,
-  KERNEL_GET_FUNCTION,
-  FUNCTION_LOAD,
-};
-#define CALL(which) (&(struct call){.entry = &interpose_loads[which], .from = __builtin_return_address(0)})
-
 // A call and its window. It is no allocation itself, so allocations within it are recorded.
 struct load {
   const struct call *call;
@@ -73,11 +55,11 @@ struct ask {
   struct overhead window;
 };
 
-static void *ask_begin(struct ask *ask, int which, const void *handle, const char *name) {
+static void *ask_begin(struct ask *ask, struct entry *entry, const void *handle, const char *name) {
   ask->use = (struct code_use){handle, -1, name};
   ask->first = may_load(&ask->use);
   if (ask->first) overhead_begin(&ask->window);
-  return entry_real(&interpose_loads[which]);
+  return entry_real(entry);
 }
 
 static void derive(cuda_error error, void *const *made, const void *of) {
@@ -96,35 +78,29 @@ static cuda_error ask_end_with(const struct ask *ask, cuda_error error, void *co
   return ask_end(ask, error);
 }
 
-EXPORT cuda_error cuCtxSetLimit(int limit, size_t value) {
+WRAPPER(cuCtxSetLimit, (int limit, size_t value), DRIVER(cuCtxSetLimit, 3010)) {
   struct load load;
-  cuda_error (*real)(int, size_t) = load_begin(&load, CALL(SET_LIMIT));
+  cuda_error (*real)(int, size_t) = load_begin(&load, CALL(cuCtxSetLimit));
   return load_end(&load, real == NULL ? CUDA_NOT_FOUND : real(limit, value), spool_string("what=context\tname=limit"));
 }
 
-EXPORT cuda_error cuModuleLoad(void **module, const char *path) {
-  struct load load;
-  cuda_error (*real)(void **, const char *) = load_begin(&load, CALL(LOAD));
-  return loaded(&load, real == NULL ? CUDA_NOT_FOUND : real(module, path), "module", NULL, path, module);
-}
+// LOADS wraps a function that loads *code, a "module" or "library", from an image or a file. PARAMETERS and ARGUMENTS are those of
+// the function, in parentheses.
+#define LOADS(function, kind, PARAMETERS, ARGUMENTS, what, image, path, code)                      \
+  WRAPPER(function, PARAMETERS, kind) {                                                            \
+    struct load load;                                                                              \
+    cuda_error(*real) PARAMETERS = load_begin(&load, CALL(function));                              \
+    return loaded(&load, real == NULL ? CUDA_NOT_FOUND : real ARGUMENTS, what, image, path, code); \
+  }
 
-EXPORT cuda_error cuModuleLoadData(void **module, const void *image) {
-  struct load load;
-  cuda_error (*real)(void **, const void *) = load_begin(&load, CALL(LOAD_DATA));
-  return loaded(&load, real == NULL ? CUDA_NOT_FOUND : real(module, image), "module", image, NULL, module);
-}
-
-EXPORT cuda_error cuModuleLoadDataEx(void **module, const void *image, unsigned count, void *options, void **values) {
-  struct load load;
-  cuda_error (*real)(void **, const void *, unsigned, void *, void **) = load_begin(&load, CALL(LOAD_DATA_EX));
-  return loaded(&load, real == NULL ? CUDA_NOT_FOUND : real(module, image, count, options, values), "module", image, NULL, module);
-}
-
-EXPORT cuda_error cuModuleLoadFatBinary(void **module, const void *image) {
-  struct load load;
-  cuda_error (*real)(void **, const void *) = load_begin(&load, CALL(LOAD_FAT_BINARY));
-  return loaded(&load, real == NULL ? CUDA_NOT_FOUND : real(module, image), "module", image, NULL, module);
-}
+#define SETTINGS_PARAMETERS void *options, void **values, unsigned count, void *library_options, void **library_values, unsigned library_count
+#define SETTINGS options, values, count, library_options, library_values, library_count
+LOADS(cuModuleLoad, DRIVER(cuModuleLoad, 2000), (void **module, const char *path), (module, path), "module", NULL, path, module)
+LOADS(cuModuleLoadData, DRIVER(cuModuleLoadData, 2000), (void **module, const void *image), (module, image), "module", image, NULL, module)
+LOADS(cuModuleLoadDataEx, DRIVER(cuModuleLoadDataEx, 2010), (void **module, const void *image, unsigned count, void *options, void **values), (module, image, count, options, values), "module", image, NULL, module)
+LOADS(cuModuleLoadFatBinary, DRIVER(cuModuleLoadFatBinary, 2000), (void **module, const void *image), (module, image), "module", image, NULL, module)
+LOADS(cuLibraryLoadData, DRIVER(cuLibraryLoadData, 12000), (void **library, const void *image, SETTINGS_PARAMETERS), (library, image, SETTINGS), "library", image, NULL, library)
+LOADS(cuLibraryLoadFromFile, DRIVER(cuLibraryLoadFromFile, 12000), (void **library, const char *path, SETTINGS_PARAMETERS), (library, path, SETTINGS), "library", NULL, path, library)
 
 static cuda_error unload(struct call *call, void *code) {
   struct load load;
@@ -132,79 +108,38 @@ static cuda_error unload(struct call *call, void *code) {
   return load_end(&load, real == NULL ? CUDA_NOT_FOUND : real(code), code_of(code));
 }
 
-EXPORT cuda_error cuModuleUnload(void *module) { return unload(CALL(UNLOAD), module); }
-EXPORT cuda_error cuLibraryUnload(void *library) { return unload(CALL(LIBRARY_UNLOAD), library); }
+WRAPPER(cuModuleUnload, (void *module), DRIVER(cuModuleUnload, 2000)) { return unload(CALL(cuModuleUnload), module); }
+WRAPPER(cuLibraryUnload, (void *library), DRIVER(cuLibraryUnload, 12000)) { return unload(CALL(cuLibraryUnload), library); }
 
-EXPORT cuda_error cuModuleGetFunction(void **function, void *module, const char *name) {
+WRAPPER(cuModuleGetFunction, (void **function, void *module, const char *name), DRIVER(cuModuleGetFunction, 2000)) {
   struct ask ask;
-  cuda_error (*real)(void **, void *, const char *) = ask_begin(&ask, GET_FUNCTION, module, name);
+  cuda_error (*real)(void **, void *, const char *) = ask_begin(&ask, &cuModuleGetFunction_entry, module, name);
   return ask_end_with(&ask, real == NULL ? CUDA_NOT_FOUND : real(function, module, name), function);
 }
 
-typedef cuda_error library_load(void **library, const void *source, void *options, void **values, unsigned count, void *library_options,
-                                void **library_values, unsigned library_count);
-
-EXPORT cuda_error cuLibraryLoadData(void **library, const void *image, void *options, void **values, unsigned count, void *library_options,
-                                    void **library_values, unsigned library_count) {
-  struct load load;
-  library_load *real = load_begin(&load, CALL(LIBRARY_LOAD_DATA));
-  const cuda_error error =
-      real == NULL ? CUDA_NOT_FOUND : real(library, image, options, values, count, library_options, library_values, library_count);
-  return loaded(&load, error, "library", image, NULL, library);
-}
-
-EXPORT cuda_error cuLibraryLoadFromFile(void **library, const char *path, void *options, void **values, unsigned count, void *library_options,
-                                        void **library_values, unsigned library_count) {
-  struct load load;
-  library_load *real = load_begin(&load, CALL(LIBRARY_LOAD_FILE));
-  const cuda_error error =
-      real == NULL ? CUDA_NOT_FOUND : real(library, path, options, values, count, library_options, library_values, library_count);
-  return loaded(&load, error, "library", NULL, path, library);
-}
-
-EXPORT cuda_error cuLibraryGetModule(void **module, void *library) {
+WRAPPER(cuLibraryGetModule, (void **module, void *library), DRIVER(cuLibraryGetModule, 12000)) {
   struct ask ask;
-  cuda_error (*real)(void **, void *) = ask_begin(&ask, LIBRARY_GET_MODULE, library, NULL);
+  cuda_error (*real)(void **, void *) = ask_begin(&ask, &cuLibraryGetModule_entry, library, NULL);
   return ask_end_with(&ask, real == NULL ? CUDA_NOT_FOUND : real(module, library), module);
 }
 
 // Loads nothing: a library belongs to no context, and a kernel is loaded when it is used.
-EXPORT cuda_error cuLibraryGetKernel(void **kernel, void *library, const char *name) {
-  cuda_error (*real)(void **, void *, const char *) = entry_real(&interpose_loads[LIBRARY_GET_KERNEL]);
+WRAPPER(cuLibraryGetKernel, (void **kernel, void *library, const char *name), DRIVER(cuLibraryGetKernel, 12000)) {
+  cuda_error (*real)(void **, void *, const char *) = entry_real(&cuLibraryGetKernel_entry);
   const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(kernel, library, name);
   derive(error, kernel, library);
   return error;
 }
 
-EXPORT cuda_error cuKernelGetFunction(void **function, void *kernel) {
+WRAPPER(cuKernelGetFunction, (void **function, void *kernel), DRIVER(cuKernelGetFunction, 12000)) {
   struct ask ask;
-  cuda_error (*real)(void **, void *) = ask_begin(&ask, KERNEL_GET_FUNCTION, kernel, NULL);
+  cuda_error (*real)(void **, void *) = ask_begin(&ask, &cuKernelGetFunction_entry, kernel, NULL);
   return ask_end_with(&ask, real == NULL ? CUDA_NOT_FOUND : real(function, kernel), function);
 }
 
-EXPORT cuda_error cuFuncLoad(void *function) {
+WRAPPER(cuFuncLoad, (void *function), DRIVER(cuFuncLoad, 12040)) {
   struct ask ask;
-  cuda_error (*real)(void *) = ask_begin(&ask, FUNCTION_LOAD, function, NULL);
+  cuda_error (*real)(void *) = ask_begin(&ask, &cuFuncLoad_entry, function, NULL);
   return ask_end(&ask, real == NULL ? CUDA_NOT_FOUND : real(function));
 }
 
-#define DRIVER(function, base, version) {.name = #function, .ours = function, .asked = #base, .since = version}
-struct entry interpose_loads[] = {
-    [SET_LIMIT] = DRIVER(cuCtxSetLimit, cuCtxSetLimit, 3010),
-    [LOAD] = DRIVER(cuModuleLoad, cuModuleLoad, 2000),
-    [LOAD_DATA] = DRIVER(cuModuleLoadData, cuModuleLoadData, 2000),
-    [LOAD_DATA_EX] = DRIVER(cuModuleLoadDataEx, cuModuleLoadDataEx, 2010),
-    [LOAD_FAT_BINARY] = DRIVER(cuModuleLoadFatBinary, cuModuleLoadFatBinary, 2000),
-    [UNLOAD] = DRIVER(cuModuleUnload, cuModuleUnload, 2000),
-    [GET_FUNCTION] = DRIVER(cuModuleGetFunction, cuModuleGetFunction, 2000),
-    [LIBRARY_LOAD_DATA] = DRIVER(cuLibraryLoadData, cuLibraryLoadData, 12000),
-    [LIBRARY_LOAD_FILE] = DRIVER(cuLibraryLoadFromFile, cuLibraryLoadFromFile, 12000),
-    [LIBRARY_UNLOAD] = DRIVER(cuLibraryUnload, cuLibraryUnload, 12000),
-    [LIBRARY_GET_MODULE] = DRIVER(cuLibraryGetModule, cuLibraryGetModule, 12000),
-    [LIBRARY_GET_KERNEL] = DRIVER(cuLibraryGetKernel, cuLibraryGetKernel, 12000),
-    [KERNEL_GET_FUNCTION] = DRIVER(cuKernelGetFunction, cuKernelGetFunction, 12000),
-    [FUNCTION_LOAD] = DRIVER(cuFuncLoad, cuFuncLoad, 12040),
-    {0},
-};
-
-INTERPOSED(interpose_loads);

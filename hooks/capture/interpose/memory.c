@@ -8,28 +8,6 @@
 #include "interpose/interpose.h"
 #include "interpose/serve.h"
 
-enum {
-  MALLOC,
-  CU_ALLOC,
-  MANAGED,
-  CU_MANAGED,
-  ASYNC,
-  ASYNC_PTSZ,
-  CU_ASYNC,
-  CU_ASYNC_PTSZ,
-  POOL,
-  POOL_PTSZ,
-  CU_POOL,
-  CU_POOL_PTSZ,
-  FREE,
-  CU_FREE,
-  FREE_ASYNC,
-  FREE_ASYNC_PTSZ,
-  CU_FREE_ASYNC,
-  CU_FREE_ASYNC_PTSZ,
-};
-#define CALL(which) (&(struct call){.entry = &interpose_memory[which], .from = __builtin_return_address(0)})
-
 static void *stream_of(const struct call *call, void *stream) {
   return stream == NULL && call->entry->per_thread ? (void *)STREAM_PER_THREAD : stream;
 }
@@ -48,38 +26,16 @@ static cuda_error allocate(struct call *call, void **ptr, size_t bytes) {
   return error;
 }
 
-EXPORT cuda_error cudaMalloc(void **ptr, size_t bytes) { return allocate(CALL(MALLOC), ptr, bytes); }
-EXPORT cuda_error cuMemAlloc_v2(void **ptr, size_t bytes) { return allocate(CALL(CU_ALLOC), ptr, bytes); }
+WRAPPER(cudaMalloc, (void **ptr, size_t bytes), RUNTIME) { return allocate(CALL(cudaMalloc), ptr, bytes); }
+WRAPPER(cuMemAlloc_v2, (void **ptr, size_t bytes), DRIVER(cuMemAlloc, 3020)) { return allocate(CALL(cuMemAlloc_v2), ptr, bytes); }
 
 // Managed memory is never served, and not tried again: the driver moves it to the host where the device is full.
-EXPORT cuda_error cudaMallocManaged(void **ptr, size_t bytes, unsigned flags) {
-  return call_allocate_flags(CALL(MANAGED), MEMORY_MANAGED, ptr, bytes, flags);
+WRAPPER(cudaMallocManaged, (void **ptr, size_t bytes, unsigned flags), RUNTIME) {
+  return call_allocate_flags(CALL(cudaMallocManaged), MEMORY_MANAGED, ptr, bytes, flags);
 }
 
-EXPORT cuda_error cuMemAllocManaged(void **ptr, size_t bytes, unsigned flags) {
-  return call_allocate_flags(CALL(CU_MANAGED), MEMORY_MANAGED, ptr, bytes, flags);
-}
-
-static cuda_error allocate_async(struct call *call, void **ptr, size_t bytes, void *stream) {
-  cuda_error (*real)(void **, size_t, void *) = call_enter(call);
-  cuda_error error = CUDA_NOT_FOUND;
-  void *const on = stream_of(call, stream);
-  if (serve_alloc_async(call, ptr, bytes, NULL, on)) {
-    error = CUDA_OK;
-  } else if (real != NULL) {
-    error = real(ptr, bytes, stream);
-    if (call_again(call, error, bytes)) error = real(ptr, bytes, stream);
-    if (error == CUDA_OK) call_allocated(call, MEMORY_POOL, *ptr, bytes, -1, on);
-  }
-  call_leave();
-  return error;
-}
-
-EXPORT cuda_error cudaMallocAsync(void **ptr, size_t bytes, void *stream) { return allocate_async(CALL(ASYNC), ptr, bytes, stream); }
-EXPORT cuda_error cudaMallocAsync_ptsz(void **ptr, size_t bytes, void *stream) { return allocate_async(CALL(ASYNC_PTSZ), ptr, bytes, stream); }
-EXPORT cuda_error cuMemAllocAsync(void **ptr, size_t bytes, void *stream) { return allocate_async(CALL(CU_ASYNC), ptr, bytes, stream); }
-EXPORT cuda_error cuMemAllocAsync_ptsz(void **ptr, size_t bytes, void *stream) {
-  return allocate_async(CALL(CU_ASYNC_PTSZ), ptr, bytes, stream);
+WRAPPER(cuMemAllocManaged, (void **ptr, size_t bytes, unsigned flags), DRIVER(cuMemAllocManaged, 6000)) {
+  return call_allocate_flags(CALL(cuMemAllocManaged), MEMORY_MANAGED, ptr, bytes, flags);
 }
 
 static enum call_memory memory_of(void *pool) {
@@ -90,32 +46,45 @@ static enum call_memory memory_of(void *pool) {
   }
 }
 
-static cuda_error allocate_from_pool(struct call *call, void **ptr, size_t bytes, void *pool, void *stream) {
-  cuda_error (*real)(void **, size_t, void *, void *) = call_enter(call);
-  cuda_error error = CUDA_NOT_FOUND;
-  void *const on = stream_of(call, stream);
-  if (serve_alloc_async(call, ptr, bytes, pool, on)) {
-    error = CUDA_OK;
-  } else if (real != NULL) {
-    error = real(ptr, bytes, pool, stream);
-    if (call_again(call, error, bytes)) error = real(ptr, bytes, pool, stream);
-    if (error == CUDA_OK) call_allocated(call, memory_of(pool), *ptr, bytes, -1, on);
+// ALLOCATES_IN_ORDER defines what wrappers of an allocation in stream order do. TYPES are those of the real function, ARGUMENTS what it gets,
+// in parentheses.
+#define ALLOCATES_IN_ORDER(name, PARAMETERS, TYPES, ARGUMENTS, pool, memory)               \
+  static cuda_error name PARAMETERS {                                                      \
+    cuda_error(*real) TYPES = call_enter(call);                                            \
+    cuda_error error = CUDA_NOT_FOUND;                                                     \
+    void *const on = stream_of(call, stream);                                              \
+    if (serve_alloc_async(call, ptr, bytes, pool, on)) {                                   \
+      error = CUDA_OK;                                                                     \
+    } else if (real != NULL) {                                                             \
+      error = real ARGUMENTS;                                                              \
+      if (call_again(call, error, bytes)) error = real ARGUMENTS;                          \
+      if (error == CUDA_OK) call_allocated(call, memory, *ptr, bytes, -1, on);             \
+    }                                                                                      \
+    call_leave();                                                                          \
+    return error;                                                                          \
   }
-  call_leave();
-  return error;
+ALLOCATES_IN_ORDER(allocate_async, (struct call *call, void **ptr, size_t bytes, void *stream), (void **, size_t, void *), (ptr, bytes, stream), NULL, MEMORY_POOL)
+ALLOCATES_IN_ORDER(allocate_from_pool, (struct call *call, void **ptr, size_t bytes, void *pool, void *stream), (void **, size_t, void *, void *), (ptr, bytes, pool, stream), pool,
+                   memory_of(pool))
+
+WRAPPER(cudaMallocAsync, (void **ptr, size_t bytes, void *stream), RUNTIME) { return allocate_async(CALL(cudaMallocAsync), ptr, bytes, stream); }
+WRAPPER(cudaMallocAsync_ptsz, (void **ptr, size_t bytes, void *stream), RUNTIME_PER_THREAD) { return allocate_async(CALL(cudaMallocAsync_ptsz), ptr, bytes, stream); }
+WRAPPER(cuMemAllocAsync, (void **ptr, size_t bytes, void *stream), DRIVER(cuMemAllocAsync, 11020)) { return allocate_async(CALL(cuMemAllocAsync), ptr, bytes, stream); }
+WRAPPER(cuMemAllocAsync_ptsz, (void **ptr, size_t bytes, void *stream), DRIVER_PER_THREAD(cuMemAllocAsync, 11020)) {
+  return allocate_async(CALL(cuMemAllocAsync_ptsz), ptr, bytes, stream);
 }
 
-EXPORT cuda_error cudaMallocFromPoolAsync(void **ptr, size_t bytes, void *pool, void *stream) {
-  return allocate_from_pool(CALL(POOL), ptr, bytes, pool, stream);
+WRAPPER(cudaMallocFromPoolAsync, (void **ptr, size_t bytes, void *pool, void *stream), RUNTIME) {
+  return allocate_from_pool(CALL(cudaMallocFromPoolAsync), ptr, bytes, pool, stream);
 }
-EXPORT cuda_error cudaMallocFromPoolAsync_ptsz(void **ptr, size_t bytes, void *pool, void *stream) {
-  return allocate_from_pool(CALL(POOL_PTSZ), ptr, bytes, pool, stream);
+WRAPPER(cudaMallocFromPoolAsync_ptsz, (void **ptr, size_t bytes, void *pool, void *stream), RUNTIME_PER_THREAD) {
+  return allocate_from_pool(CALL(cudaMallocFromPoolAsync_ptsz), ptr, bytes, pool, stream);
 }
-EXPORT cuda_error cuMemAllocFromPoolAsync(void **ptr, size_t bytes, void *pool, void *stream) {
-  return allocate_from_pool(CALL(CU_POOL), ptr, bytes, pool, stream);
+WRAPPER(cuMemAllocFromPoolAsync, (void **ptr, size_t bytes, void *pool, void *stream), DRIVER(cuMemAllocFromPoolAsync, 11020)) {
+  return allocate_from_pool(CALL(cuMemAllocFromPoolAsync), ptr, bytes, pool, stream);
 }
-EXPORT cuda_error cuMemAllocFromPoolAsync_ptsz(void **ptr, size_t bytes, void *pool, void *stream) {
-  return allocate_from_pool(CALL(CU_POOL_PTSZ), ptr, bytes, pool, stream);
+WRAPPER(cuMemAllocFromPoolAsync_ptsz, (void **ptr, size_t bytes, void *pool, void *stream), DRIVER_PER_THREAD(cuMemAllocFromPoolAsync, 11020)) {
+  return allocate_from_pool(CALL(cuMemAllocFromPoolAsync_ptsz), ptr, bytes, pool, stream);
 }
 
 static cuda_error release(struct call *call, void *ptr) {
@@ -130,8 +99,8 @@ static cuda_error release(struct call *call, void *ptr) {
   return error;
 }
 
-EXPORT cuda_error cudaFree(void *ptr) { return release(CALL(FREE), ptr); }
-EXPORT cuda_error cuMemFree_v2(void *ptr) { return release(CALL(CU_FREE), ptr); }
+WRAPPER(cudaFree, (void *ptr), RUNTIME) { return release(CALL(cudaFree), ptr); }
+WRAPPER(cuMemFree_v2, (void *ptr), DRIVER(cuMemFree, 3020)) { return release(CALL(cuMemFree_v2), ptr); }
 
 static cuda_error release_async(struct call *call, void *ptr, void *stream) {
   cuda_error (*real)(void *, void *) = call_enter(call);
@@ -146,34 +115,8 @@ static cuda_error release_async(struct call *call, void *ptr, void *stream) {
   return error;
 }
 
-EXPORT cuda_error cudaFreeAsync(void *ptr, void *stream) { return release_async(CALL(FREE_ASYNC), ptr, stream); }
-EXPORT cuda_error cudaFreeAsync_ptsz(void *ptr, void *stream) { return release_async(CALL(FREE_ASYNC_PTSZ), ptr, stream); }
-EXPORT cuda_error cuMemFreeAsync(void *ptr, void *stream) { return release_async(CALL(CU_FREE_ASYNC), ptr, stream); }
-EXPORT cuda_error cuMemFreeAsync_ptsz(void *ptr, void *stream) { return release_async(CALL(CU_FREE_ASYNC_PTSZ), ptr, stream); }
+WRAPPER(cudaFreeAsync, (void *ptr, void *stream), RUNTIME) { return release_async(CALL(cudaFreeAsync), ptr, stream); }
+WRAPPER(cudaFreeAsync_ptsz, (void *ptr, void *stream), RUNTIME_PER_THREAD) { return release_async(CALL(cudaFreeAsync_ptsz), ptr, stream); }
+WRAPPER(cuMemFreeAsync, (void *ptr, void *stream), DRIVER(cuMemFreeAsync, 11020)) { return release_async(CALL(cuMemFreeAsync), ptr, stream); }
+WRAPPER(cuMemFreeAsync_ptsz, (void *ptr, void *stream), DRIVER_PER_THREAD(cuMemFreeAsync, 11020)) { return release_async(CALL(cuMemFreeAsync_ptsz), ptr, stream); }
 
-#define RUNTIME(function) {.name = #function, .ours = function}
-#define DRIVER(function, base, version) {.name = #function, .ours = function, .asked = #base, .since = version}
-#define PER_THREAD(function, base, version) {.name = #function, .ours = function, .asked = base, .since = version, .per_thread = true}
-struct entry interpose_memory[] = {
-    [MALLOC] = RUNTIME(cudaMalloc),
-    [CU_ALLOC] = DRIVER(cuMemAlloc_v2, cuMemAlloc, 3020),
-    [MANAGED] = RUNTIME(cudaMallocManaged),
-    [CU_MANAGED] = DRIVER(cuMemAllocManaged, cuMemAllocManaged, 6000),
-    [ASYNC] = RUNTIME(cudaMallocAsync),
-    [ASYNC_PTSZ] = PER_THREAD(cudaMallocAsync_ptsz, NULL, 0),
-    [CU_ASYNC] = DRIVER(cuMemAllocAsync, cuMemAllocAsync, 11020),
-    [CU_ASYNC_PTSZ] = PER_THREAD(cuMemAllocAsync_ptsz, "cuMemAllocAsync", 11020),
-    [POOL] = RUNTIME(cudaMallocFromPoolAsync),
-    [POOL_PTSZ] = PER_THREAD(cudaMallocFromPoolAsync_ptsz, NULL, 0),
-    [CU_POOL] = DRIVER(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync, 11020),
-    [CU_POOL_PTSZ] = PER_THREAD(cuMemAllocFromPoolAsync_ptsz, "cuMemAllocFromPoolAsync", 11020),
-    [FREE] = RUNTIME(cudaFree),
-    [CU_FREE] = DRIVER(cuMemFree_v2, cuMemFree, 3020),
-    [FREE_ASYNC] = RUNTIME(cudaFreeAsync),
-    [FREE_ASYNC_PTSZ] = PER_THREAD(cudaFreeAsync_ptsz, NULL, 0),
-    [CU_FREE_ASYNC] = DRIVER(cuMemFreeAsync, cuMemFreeAsync, 11020),
-    [CU_FREE_ASYNC_PTSZ] = PER_THREAD(cuMemFreeAsync_ptsz, "cuMemFreeAsync", 11020),
-    {0},
-};
-
-INTERPOSED(interpose_memory);

@@ -6,15 +6,12 @@
 #define _GNU_SOURCE
 #include "interpose/nccl.h"
 
-#include <dlfcn.h>
 #include <stdatomic.h>
 #include <stddef.h>
 
 #include "arena/registered.h"
-#include "base/real_dlsym.h"
 #include "interpose/interpose.h"
 
-enum { INIT_RANK, INIT_CONFIG, INIT_SCALABLE, INIT_ALL, SPLIT, SHRINK, DESTROY, ABORT, GROUP_START, GROUP_END, ALL_REDUCE, REDUCE_SCATTER, REDUCE, ALL_GATHER, ALL_TO_ALL, BROADCAST, BCAST, SEND, RECEIVE };
 enum { NO_NCCL = 2, ID_BYTES = 128 };  // ncclSystemError
 
 struct unique_id {
@@ -29,9 +26,9 @@ static struct {
   void *_Atomic function;
 } known[CALLERS];
 
-static void *real(int which, const void *from) {
-  const struct call call = {.entry = &interpose_nccl[which], .from = from};
-  const uintptr_t key = (uintptr_t)from << 8 | (uintptr_t)which;
+static void *real(struct entry *entry, const void *from) {
+  const struct call call = {.entry = entry, .from = from};
+  const uintptr_t key = (uintptr_t)from << 16 ^ ((uintptr_t)entry >> 3 & 0xffff);  // addresses have 48 bits, and the entries lie close together
   const size_t at = (key * 0x9e3779b97f4a7c15u) >> 56;
   uintptr_t found = atomic_load_explicit(&known[at].key, memory_order_relaxed);
   if (found == key) {
@@ -42,20 +39,8 @@ static void *real(int which, const void *from) {
   if (function != NULL && found == 0 && atomic_compare_exchange_strong(&known[at].key, &found, key)) atomic_store_explicit(&known[at].function, function, memory_order_release);
   return function;
 }
-#define REAL(which) real(which, __builtin_return_address(0))
 
-void *nccl_real(const char *name) {
-  static const char *const libraries[] = {"libnccl.so.2", "libnccl.so"};
-  const struct call call = {.entry = &interpose_nccl[INIT_CONFIG], .from = (const void *)nccl_real};
-  void *found = call_sibling(&call, name);
-  for (size_t i = 0; found == NULL && i < sizeof libraries / sizeof *libraries; i++) {
-    void *handle = dlopen(libraries[i], RTLD_LAZY | RTLD_NOLOAD);
-    if (handle == NULL) continue;
-    found = real_dlsym(handle, name);
-    dlclose(handle);  // it was loaded before and stays
-  }
-  return found;
-}
+#define REAL(function) real(&function##_entry, __builtin_return_address(0))
 
 // Ids are random but for a few bytes.
 static struct nccl_key key_of(const struct unique_id *id) {
@@ -67,71 +52,43 @@ static struct nccl_key key_of(const struct unique_id *id) {
   return key;
 }
 
-EXPORT int ncclCommInitRank(void **comm, int count, struct unique_id id, int rank) {
-  int (*call)(void **, int, struct unique_id, int) = REAL(INIT_RANK);
-  struct nccl_work work;
-  if (call == NULL) return NO_NCCL;
-  nccl_make(&work, key_of(&id), count);
-  const int result = call(comm, count, id, rank);
-  nccl_made(&work, key_of(&id), comm != NULL ? *comm : NULL, result);
-  return result;
-}
+#define NO_KEY ((struct nccl_key){0})
 
-EXPORT int ncclCommInitRankConfig(void **comm, int count, struct unique_id id, int rank, void *config) {
-  int (*call)(void **, int, struct unique_id, int, void *) = REAL(INIT_CONFIG);
-  struct nccl_work work;
-  if (call == NULL) return NO_NCCL;
-  nccl_make(&work, key_of(&id), count);
-  const int result = call(comm, count, id, rank, config);
-  nccl_made(&work, key_of(&id), comm != NULL ? *comm : NULL, result);
-  return result;
-}
+// MAKER wraps a function that makes the communicator *made, of so many ranks, 0 where only NCCL knows, and named by key: all
+// zero where none names it.
+#define MAKER(function, PARAMETERS, ARGUMENTS, made, name, ranks)       \
+  WRAPPER_OF(int, function, PARAMETERS, RUNTIME) {                      \
+    int(*call) PARAMETERS = REAL(function);                             \
+    struct nccl_work work;                                              \
+    if (call == NULL) return NO_NCCL;                                   \
+    const struct nccl_key key_of_made = name;                           \
+    nccl_make(&work, key_of_made, ranks);                               \
+    const int result = call ARGUMENTS;                                  \
+    nccl_made(&work, key_of_made, made != NULL ? *made : NULL, result); \
+    return result;                                                      \
+  }
 
-EXPORT int ncclCommInitRankScalable(void **comm, int count, int rank, int ids, struct unique_id *id, void *config) {
-  int (*call)(void **, int, int, int, struct unique_id *, void *) = REAL(INIT_SCALABLE);
-  struct nccl_work work;
-  if (call == NULL) return NO_NCCL;
-  const struct nccl_key key = id != NULL && ids > 0 ? key_of(id) : (struct nccl_key){0};
-  nccl_make(&work, key, count);
-  const int result = call(comm, count, rank, ids, id, config);
-  nccl_made(&work, key, comm != NULL ? *comm : NULL, result);
-  return result;
-}
+MAKER(ncclCommInitRank, (void **comm, int count, struct unique_id id, int rank), (comm, count, id, rank), comm, key_of(&id), count)
+MAKER(ncclCommInitRankConfig, (void **comm, int count, struct unique_id id, int rank, void *config), (comm, count, id, rank, config), comm, key_of(&id), count)
+MAKER(ncclCommInitRankScalable, (void **comm, int count, int rank, int ids, struct unique_id *id, void *config), (comm, count, rank, ids, id, config), comm,
+      id != NULL && ids > 0 ? key_of(id) : NO_KEY, count)
+// The ranks of a split are those with the same color.
+MAKER(ncclCommSplit, (void *comm, int color, int key, void **more, void *config), (comm, color, key, more, config), more, NO_KEY, 0)
+MAKER(ncclCommShrink, (void *comm, int *excluded, int count, void **more, void *config, int flags), (comm, excluded, count, more, config, flags), more, NO_KEY, 0)
 
-EXPORT int ncclCommInitAll(void **comms, int count, const int *devices) {
-  int (*call)(void **, int, const int *) = REAL(INIT_ALL);
+WRAPPER_OF(int, ncclCommInitAll, (void **comms, int count, const int *devices), RUNTIME) {
+  int (*call)(void **, int, const int *) = REAL(ncclCommInitAll);
   struct nccl_work work;
   if (call == NULL) return NO_NCCL;
-  nccl_make(&work, (struct nccl_key){0}, count);
+  nccl_make(&work, NO_KEY, count);
   const int result = call(comms, count, devices);
   for (int i = 1; result == 0 && i < count; i++) nccl_add(&work, comms[i]);
-  nccl_made(&work, (struct nccl_key){0}, result == 0 && count > 0 ? comms[0] : NULL, result);
+  nccl_made(&work, NO_KEY, result == 0 && count > 0 ? comms[0] : NULL, result);
   return result;
 }
 
-// The new communicator's ranks are those with the same color, whose number only NCCL knows.
-EXPORT int ncclCommSplit(void *comm, int color, int key, void **more, void *config) {
-  int (*call)(void *, int, int, void **, void *) = REAL(SPLIT);
-  struct nccl_work work;
-  if (call == NULL) return NO_NCCL;
-  nccl_make(&work, (struct nccl_key){0}, 0);
-  const int result = call(comm, color, key, more, config);
-  nccl_made(&work, (struct nccl_key){0}, more != NULL ? *more : NULL, result);
-  return result;
-}
-
-EXPORT int ncclCommShrink(void *comm, int *excluded, int count, void **more, void *config, int flags) {
-  int (*call)(void *, int *, int, void **, void *, int) = REAL(SHRINK);
-  struct nccl_work work;
-  if (call == NULL) return NO_NCCL;
-  nccl_make(&work, (struct nccl_key){0}, 0);
-  const int result = call(comm, excluded, count, more, config, flags);
-  nccl_made(&work, (struct nccl_key){0}, more != NULL ? *more : NULL, result);
-  return result;
-}
-
-static int end(int which, const void *from, void *comm) {
-  int (*call)(void *) = real(which, from);
+static int end(struct entry *entry, const void *from, void *comm) {
+  int (*call)(void *) = real(entry, from);
   if (call == NULL) return NO_NCCL;
   nccl_forget(comm);
   const int result = call(comm);
@@ -139,18 +96,18 @@ static int end(int which, const void *from, void *comm) {
   return result;
 }
 
-EXPORT int ncclCommDestroy(void *comm) { return end(DESTROY, __builtin_return_address(0), comm); }
-EXPORT int ncclCommAbort(void *comm) { return end(ABORT, __builtin_return_address(0), comm); }
+WRAPPER_OF(int, ncclCommDestroy, (void *comm), RUNTIME) { return end(&ncclCommDestroy_entry, __builtin_return_address(0), comm); }
+WRAPPER_OF(int, ncclCommAbort, (void *comm), RUNTIME) { return end(&ncclCommAbort_entry, __builtin_return_address(0), comm); }
 
-EXPORT int ncclGroupStart(void) {
-  int (*call)(void) = REAL(GROUP_START);
+WRAPPER_OF(int, ncclGroupStart, (void), RUNTIME) {
+  int (*call)(void) = REAL(ncclGroupStart);
   if (call == NULL) return NO_NCCL;
   nccl_group_begin();
   return call();
 }
 
-EXPORT int ncclGroupEnd(void) {
-  int (*call)(void) = REAL(GROUP_END);
+WRAPPER_OF(int, ncclGroupEnd, (void), RUNTIME) {
+  int (*call)(void) = REAL(ncclGroupEnd);
   struct nccl_work work;
   if (call == NULL) return NO_NCCL;
   nccl_group_end(&work);
@@ -159,118 +116,26 @@ EXPORT int ncclGroupEnd(void) {
   return result;
 }
 
-EXPORT int ncclAllReduce(const void *from, void *to, size_t count, int type, int operation, void *comm, void *stream) {
-  int (*call)(const void *, void *, size_t, int, int, void *, void *) = REAL(ALL_REDUCE);
-  struct nccl_work work;
-  if (call == NULL) return NO_NCCL;
-  nccl_use(&work, comm);
-  const int result = call(from, to, count, type, operation, comm, stream);
-  nccl_leave(&work);
-  return result;
-}
+// COLLECTIVE wraps a function that works on a communicator: memory that NCCL allocates until it returns is comm's. PARAMETERS
+// and ARGUMENTS are those of the function, in parentheses.
+#define COLLECTIVE(function, PARAMETERS, ARGUMENTS) \
+  WRAPPER_OF(int, function, PARAMETERS, RUNTIME) {  \
+    int(*call) PARAMETERS = REAL(function);         \
+    struct nccl_work work;                          \
+    if (call == NULL) return NO_NCCL;               \
+    nccl_use(&work, comm);                          \
+    const int result = call ARGUMENTS;              \
+    nccl_leave(&work);                              \
+    return result;                                  \
+  }
 
-EXPORT int ncclReduceScatter(const void *from, void *to, size_t count, int type, int operation, void *comm, void *stream) {
-  int (*call)(const void *, void *, size_t, int, int, void *, void *) = REAL(REDUCE_SCATTER);
-  struct nccl_work work;
-  if (call == NULL) return NO_NCCL;
-  nccl_use(&work, comm);
-  const int result = call(from, to, count, type, operation, comm, stream);
-  nccl_leave(&work);
-  return result;
-}
+COLLECTIVE(ncclAllReduce, (const void *from, void *to, size_t count, int type, int operation, void *comm, void *stream), (from, to, count, type, operation, comm, stream))
+COLLECTIVE(ncclReduceScatter, (const void *from, void *to, size_t count, int type, int operation, void *comm, void *stream), (from, to, count, type, operation, comm, stream))
+COLLECTIVE(ncclReduce, (const void *from, void *to, size_t count, int type, int operation, int root, void *comm, void *stream), (from, to, count, type, operation, root, comm, stream))
+COLLECTIVE(ncclAllGather, (const void *from, void *to, size_t count, int type, void *comm, void *stream), (from, to, count, type, comm, stream))
+COLLECTIVE(ncclAlltoAll, (const void *from, void *to, size_t count, int type, void *comm, void *stream), (from, to, count, type, comm, stream))
+COLLECTIVE(ncclBroadcast, (const void *from, void *to, size_t count, int type, int root, void *comm, void *stream), (from, to, count, type, root, comm, stream))
+COLLECTIVE(ncclBcast, (void *data, size_t count, int type, int root, void *comm, void *stream), (data, count, type, root, comm, stream))
+COLLECTIVE(ncclSend, (const void *from, size_t count, int type, int peer, void *comm, void *stream), (from, count, type, peer, comm, stream))
+COLLECTIVE(ncclRecv, (void *to, size_t count, int type, int peer, void *comm, void *stream), (to, count, type, peer, comm, stream))
 
-EXPORT int ncclReduce(const void *from, void *to, size_t count, int type, int operation, int root, void *comm, void *stream) {
-  int (*call)(const void *, void *, size_t, int, int, int, void *, void *) = REAL(REDUCE);
-  struct nccl_work work;
-  if (call == NULL) return NO_NCCL;
-  nccl_use(&work, comm);
-  const int result = call(from, to, count, type, operation, root, comm, stream);
-  nccl_leave(&work);
-  return result;
-}
-
-EXPORT int ncclAllGather(const void *from, void *to, size_t count, int type, void *comm, void *stream) {
-  int (*call)(const void *, void *, size_t, int, void *, void *) = REAL(ALL_GATHER);
-  struct nccl_work work;
-  if (call == NULL) return NO_NCCL;
-  nccl_use(&work, comm);
-  const int result = call(from, to, count, type, comm, stream);
-  nccl_leave(&work);
-  return result;
-}
-
-EXPORT int ncclAlltoAll(const void *from, void *to, size_t count, int type, void *comm, void *stream) {
-  int (*call)(const void *, void *, size_t, int, void *, void *) = REAL(ALL_TO_ALL);
-  struct nccl_work work;
-  if (call == NULL) return NO_NCCL;
-  nccl_use(&work, comm);
-  const int result = call(from, to, count, type, comm, stream);
-  nccl_leave(&work);
-  return result;
-}
-
-EXPORT int ncclBroadcast(const void *from, void *to, size_t count, int type, int root, void *comm, void *stream) {
-  int (*call)(const void *, void *, size_t, int, int, void *, void *) = REAL(BROADCAST);
-  struct nccl_work work;
-  if (call == NULL) return NO_NCCL;
-  nccl_use(&work, comm);
-  const int result = call(from, to, count, type, root, comm, stream);
-  nccl_leave(&work);
-  return result;
-}
-
-EXPORT int ncclBcast(void *data, size_t count, int type, int root, void *comm, void *stream) {
-  int (*call)(void *, size_t, int, int, void *, void *) = REAL(BCAST);
-  struct nccl_work work;
-  if (call == NULL) return NO_NCCL;
-  nccl_use(&work, comm);
-  const int result = call(data, count, type, root, comm, stream);
-  nccl_leave(&work);
-  return result;
-}
-
-EXPORT int ncclSend(const void *from, size_t count, int type, int peer, void *comm, void *stream) {
-  int (*call)(const void *, size_t, int, int, void *, void *) = REAL(SEND);
-  struct nccl_work work;
-  if (call == NULL) return NO_NCCL;
-  nccl_use(&work, comm);
-  const int result = call(from, count, type, peer, comm, stream);
-  nccl_leave(&work);
-  return result;
-}
-
-EXPORT int ncclRecv(void *to, size_t count, int type, int peer, void *comm, void *stream) {
-  int (*call)(void *, size_t, int, int, void *, void *) = REAL(RECEIVE);
-  struct nccl_work work;
-  if (call == NULL) return NO_NCCL;
-  nccl_use(&work, comm);
-  const int result = call(to, count, type, peer, comm, stream);
-  nccl_leave(&work);
-  return result;
-}
-
-#define NCCL(function) {.name = #function, .ours = function}
-struct entry interpose_nccl[] = {
-    [INIT_RANK] = NCCL(ncclCommInitRank),
-    [INIT_CONFIG] = NCCL(ncclCommInitRankConfig),
-    [INIT_SCALABLE] = NCCL(ncclCommInitRankScalable),
-    [INIT_ALL] = NCCL(ncclCommInitAll),
-    [SPLIT] = NCCL(ncclCommSplit),
-    [SHRINK] = NCCL(ncclCommShrink),
-    [DESTROY] = NCCL(ncclCommDestroy),
-    [ABORT] = NCCL(ncclCommAbort),
-    [GROUP_START] = NCCL(ncclGroupStart),
-    [GROUP_END] = NCCL(ncclGroupEnd),
-    [ALL_REDUCE] = NCCL(ncclAllReduce),
-    [REDUCE_SCATTER] = NCCL(ncclReduceScatter),
-    [REDUCE] = NCCL(ncclReduce),
-    [ALL_GATHER] = NCCL(ncclAllGather),
-    [ALL_TO_ALL] = NCCL(ncclAlltoAll),
-    [BROADCAST] = NCCL(ncclBroadcast),
-    [BCAST] = NCCL(ncclBcast),
-    [SEND] = NCCL(ncclSend),
-    [RECEIVE] = NCCL(ncclRecv),
-    {0},
-};
-
-INTERPOSED(interpose_nccl);

@@ -33,7 +33,4 @@ void nccl_group_begin(void);
 void nccl_group_end(struct nccl_work *work);
 void nccl_group_ended(struct nccl_work *work);
 
-// A function of the NCCL that the process uses, or NULL.
-void *nccl_real(const char *name);
-
 #endif

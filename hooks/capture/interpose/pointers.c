@@ -13,9 +13,6 @@
 #include "interpose/serve.h"
 #include "memprof.h"
 
-enum { RANGE, ATTRIBUTE, ATTRIBUTES, RUNTIME_ATTRIBUTES, PEER, CU_PEER };
-#define CALL(which) (&(struct call){.entry = &interpose_pointers[which], .from = __builtin_return_address(0)})
-
 // CU_POINTER_ATTRIBUTE_..., CU_MEMORYTYPE_DEVICE and cudaMemoryTypeDevice
 enum { CONTEXT = 1, MEMORY_TYPE = 2, DEVICE_POINTER = 3, IS_MANAGED = 8, DEVICE_ORDINAL = 9, RANGE_START = 11, RANGE_SIZE = 12, MAPPED = 13 };
 enum { TYPE_DEVICE = 2 };
@@ -25,8 +22,8 @@ static bool corrected(const struct call *call, uint64_t addr, struct served_bloc
   return call->outermost && serve_block(addr, block) && !call_from_communication(call);
 }
 
-EXPORT cuda_error cuMemGetAddressRange_v2(uint64_t *start, size_t *bytes, uint64_t addr) {
-  struct call *call = CALL(RANGE);
+WRAPPER(cuMemGetAddressRange_v2, (uint64_t *start, size_t *bytes, uint64_t addr), DRIVER(cuMemGetAddressRange, 3020)) {
+  struct call *call = CALL(cuMemGetAddressRange_v2);
   cuda_error (*real)(uint64_t *, size_t *, uint64_t) = call_enter(call);
   struct served_block block;
   cuda_error error = CUDA_NOT_FOUND;
@@ -65,8 +62,8 @@ static bool answer(const struct served_block *block, uint64_t addr, int attribut
   }
 }
 
-EXPORT cuda_error cuPointerGetAttribute(void *out, int attribute, uint64_t addr) {
-  struct call *call = CALL(ATTRIBUTE);
+WRAPPER(cuPointerGetAttribute, (void *out, int attribute, uint64_t addr), DRIVER(cuPointerGetAttribute, 4000)) {
+  struct call *call = CALL(cuPointerGetAttribute);
   cuda_error (*real)(void *, int, uint64_t) = call_enter(call);
   struct served_block block;
   cuda_error error = CUDA_OK;
@@ -77,8 +74,8 @@ EXPORT cuda_error cuPointerGetAttribute(void *out, int attribute, uint64_t addr)
   return error;
 }
 
-EXPORT cuda_error cuPointerGetAttributes(unsigned count, const int *attributes, void **out, uint64_t addr) {
-  struct call *call = CALL(ATTRIBUTES);
+WRAPPER(cuPointerGetAttributes, (unsigned count, const int *attributes, void **out, uint64_t addr), DRIVER(cuPointerGetAttributes, 7000)) {
+  struct call *call = CALL(cuPointerGetAttributes);
   cuda_error (*real)(unsigned, const int *, void **, uint64_t) = call_enter(call);
   struct served_block block;
   const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(count, attributes, out, addr);
@@ -95,8 +92,8 @@ struct pointer_attributes {
   void *device_pointer, *host_pointer;
 };
 
-EXPORT cuda_error cudaPointerGetAttributes(struct pointer_attributes *out, const void *ptr) {
-  struct call *call = CALL(RUNTIME_ATTRIBUTES);
+WRAPPER(cudaPointerGetAttributes, (struct pointer_attributes *out, const void *ptr), RUNTIME) {
+  struct call *call = CALL(cudaPointerGetAttributes);
   cuda_error (*real)(struct pointer_attributes *, const void *) = call_enter(call);
   struct served_block block;
   const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(out, ptr);
@@ -114,16 +111,16 @@ static void open_to_current(const struct call *call, cuda_error error, int peer)
   call_leave();
 }
 
-EXPORT cuda_error cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
-  struct call *call = CALL(PEER);
+WRAPPER(cudaDeviceEnablePeerAccess, (int peer, unsigned flags), RUNTIME) {
+  struct call *call = CALL(cudaDeviceEnablePeerAccess);
   cuda_error (*real)(int, unsigned) = call_enter(call);
   const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(peer, flags);
   open_to_current(call, error, peer);
   return error;
 }
 
-EXPORT cuda_error cuCtxEnablePeerAccess(void *context, unsigned flags) {
-  struct call *call = CALL(CU_PEER);
+WRAPPER(cuCtxEnablePeerAccess, (void *context, unsigned flags), DRIVER(cuCtxEnablePeerAccess, 4000)) {
+  struct call *call = CALL(cuCtxEnablePeerAccess);
   cuda_error (*real)(void *, unsigned) = call_enter(call);
   const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(context, flags);
   const struct driver *driver = error == CUDA_OK ? driver_get() : NULL;
@@ -135,15 +132,3 @@ EXPORT cuda_error cuCtxEnablePeerAccess(void *context, unsigned flags) {
   open_to_current(call, error, peer);
   return error;
 }
-
-struct entry interpose_pointers[] = {
-    [RANGE] = {.name = "cuMemGetAddressRange_v2", .ours = cuMemGetAddressRange_v2, .asked = "cuMemGetAddressRange", .since = 3020},
-    [ATTRIBUTE] = {.name = "cuPointerGetAttribute", .ours = cuPointerGetAttribute, .asked = "cuPointerGetAttribute", .since = 4000},
-    [ATTRIBUTES] = {.name = "cuPointerGetAttributes", .ours = cuPointerGetAttributes, .asked = "cuPointerGetAttributes", .since = 7000},
-    [RUNTIME_ATTRIBUTES] = {.name = "cudaPointerGetAttributes", .ours = cudaPointerGetAttributes},
-    [PEER] = {.name = "cudaDeviceEnablePeerAccess", .ours = cudaDeviceEnablePeerAccess},
-    [CU_PEER] = {.name = "cuCtxEnablePeerAccess", .ours = cuCtxEnablePeerAccess, .asked = "cuCtxEnablePeerAccess", .since = 4000},
-    {0},
-};
-
-INTERPOSED(interpose_pointers);

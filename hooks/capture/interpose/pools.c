@@ -6,9 +6,6 @@
 #include "interpose/interpose.h"
 #include "memprof.h"
 
-enum { CREATE, CU_CREATE, DEFAULT, CU_DEFAULT, CURRENT, CU_CURRENT, DESTROY, CU_DESTROY, ACCESS, CU_ACCESS };
-#define CALL(which) (&(struct call){.entry = &interpose_pools[which], .from = __builtin_return_address(0)})
-
 enum { MANAGED = 2, READ_AND_WRITE = 3 };
 
 // CUmemPoolProps
@@ -33,8 +30,8 @@ static cuda_error create(struct call *call, void **pool, const struct pool_prope
   return error;
 }
 
-EXPORT cuda_error cudaMemPoolCreate(void **pool, const struct pool_properties *properties) { return create(CALL(CREATE), pool, properties); }
-EXPORT cuda_error cuMemPoolCreate(void **pool, const struct pool_properties *properties) { return create(CALL(CU_CREATE), pool, properties); }
+WRAPPER(cudaMemPoolCreate, (void **pool, const struct pool_properties *properties), RUNTIME) { return create(CALL(cudaMemPoolCreate), pool, properties); }
+WRAPPER(cuMemPoolCreate, (void **pool, const struct pool_properties *properties), DRIVER(cuMemPoolCreate, 11020)) { return create(CALL(cuMemPoolCreate), pool, properties); }
 
 // The driver's own pool, or the current one, for a place and a kind of memory; since CUDA 13.0.
 static cuda_error get(struct call *call, void **pool, const struct driver_location *location, int type) {
@@ -45,10 +42,10 @@ static cuda_error get(struct call *call, void **pool, const struct driver_locati
   return error;
 }
 
-EXPORT cuda_error cudaMemGetDefaultMemPool(void **pool, const struct driver_location *location, int type) { return get(CALL(DEFAULT), pool, location, type); }
-EXPORT cuda_error cuMemGetDefaultMemPool(void **pool, const struct driver_location *location, int type) { return get(CALL(CU_DEFAULT), pool, location, type); }
-EXPORT cuda_error cudaMemGetMemPool(void **pool, const struct driver_location *location, int type) { return get(CALL(CURRENT), pool, location, type); }
-EXPORT cuda_error cuMemGetMemPool(void **pool, const struct driver_location *location, int type) { return get(CALL(CU_CURRENT), pool, location, type); }
+WRAPPER(cudaMemGetDefaultMemPool, (void **pool, const struct driver_location *location, int type), RUNTIME) { return get(CALL(cudaMemGetDefaultMemPool), pool, location, type); }
+WRAPPER(cuMemGetDefaultMemPool, (void **pool, const struct driver_location *location, int type), DRIVER(cuMemGetDefaultMemPool, 13000)) { return get(CALL(cuMemGetDefaultMemPool), pool, location, type); }
+WRAPPER(cudaMemGetMemPool, (void **pool, const struct driver_location *location, int type), RUNTIME) { return get(CALL(cudaMemGetMemPool), pool, location, type); }
+WRAPPER(cuMemGetMemPool, (void **pool, const struct driver_location *location, int type), DRIVER(cuMemGetMemPool, 13000)) { return get(CALL(cuMemGetMemPool), pool, location, type); }
 
 static cuda_error destroy(struct call *call, void *pool) {
   cuda_error (*real)(void *) = call_enter(call);
@@ -58,8 +55,8 @@ static cuda_error destroy(struct call *call, void *pool) {
   return error;
 }
 
-EXPORT cuda_error cudaMemPoolDestroy(void *pool) { return destroy(CALL(DESTROY), pool); }
-EXPORT cuda_error cuMemPoolDestroy(void *pool) { return destroy(CALL(CU_DESTROY), pool); }
+WRAPPER(cudaMemPoolDestroy, (void *pool), RUNTIME) { return destroy(CALL(cudaMemPoolDestroy), pool); }
+WRAPPER(cuMemPoolDestroy, (void *pool), DRIVER(cuMemPoolDestroy, 11020)) { return destroy(CALL(cuMemPoolDestroy), pool); }
 
 // Memory that is served in the pool's place is open to the same devices.
 static void open_to(void *pool, const struct driver_access *access, size_t count) {
@@ -78,25 +75,9 @@ static cuda_error set_access(struct call *call, void *pool, const struct driver_
   return error;
 }
 
-EXPORT cuda_error cudaMemPoolSetAccess(void *pool, const struct driver_access *access, size_t count) {
-  return set_access(CALL(ACCESS), pool, access, count);
+WRAPPER(cudaMemPoolSetAccess, (void *pool, const struct driver_access *access, size_t count), RUNTIME) {
+  return set_access(CALL(cudaMemPoolSetAccess), pool, access, count);
 }
-EXPORT cuda_error cuMemPoolSetAccess(void *pool, const struct driver_access *access, size_t count) {
-  return set_access(CALL(CU_ACCESS), pool, access, count);
+WRAPPER(cuMemPoolSetAccess, (void *pool, const struct driver_access *access, size_t count), DRIVER(cuMemPoolSetAccess, 11020)) {
+  return set_access(CALL(cuMemPoolSetAccess), pool, access, count);
 }
-
-struct entry interpose_pools[] = {
-    [CREATE] = {.name = "cudaMemPoolCreate", .ours = cudaMemPoolCreate},
-    [CU_CREATE] = {.name = "cuMemPoolCreate", .ours = cuMemPoolCreate, .asked = "cuMemPoolCreate", .since = 11020},
-    [DEFAULT] = {.name = "cudaMemGetDefaultMemPool", .ours = cudaMemGetDefaultMemPool},
-    [CU_DEFAULT] = {.name = "cuMemGetDefaultMemPool", .ours = cuMemGetDefaultMemPool, .asked = "cuMemGetDefaultMemPool", .since = 13000},
-    [CURRENT] = {.name = "cudaMemGetMemPool", .ours = cudaMemGetMemPool},
-    [CU_CURRENT] = {.name = "cuMemGetMemPool", .ours = cuMemGetMemPool, .asked = "cuMemGetMemPool", .since = 13000},
-    [DESTROY] = {.name = "cudaMemPoolDestroy", .ours = cudaMemPoolDestroy},
-    [CU_DESTROY] = {.name = "cuMemPoolDestroy", .ours = cuMemPoolDestroy, .asked = "cuMemPoolDestroy", .since = 11020},
-    [ACCESS] = {.name = "cudaMemPoolSetAccess", .ours = cudaMemPoolSetAccess},
-    [CU_ACCESS] = {.name = "cuMemPoolSetAccess", .ours = cuMemPoolSetAccess, .asked = "cuMemPoolSetAccess", .since = 11020},
-    {0},
-};
-
-INTERPOSED(interpose_pools);

@@ -16,20 +16,18 @@
 #include "base/real_dlsym.h"
 #include "interpose/interpose.h"
 
-enum { PER_THREAD_DEFAULT_STREAM = 2 };  // CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
+enum { LEGACY_STREAM = 1, PER_THREAD_DEFAULT_STREAM = 2 };  // CU_GET_PROC_ADDRESS_*
 
-// The bounds of the section that INTERPOSED fills, which the linker defines.
-extern struct entry *const __start_interposed_tables[] __attribute__((visibility("hidden")));
-extern struct entry *const __stop_interposed_tables[] __attribute__((visibility("hidden")));
+// The bounds of the section that WRAPPER fills, which the linker defines.
+extern struct entry *const __start_interposed[] __attribute__((visibility("hidden")));
+extern struct entry *const __stop_interposed[] __attribute__((visibility("hidden")));
 
-// Loops over all tables.
-#define EACH(table) (struct entry *const *table = __start_interposed_tables; table < __stop_interposed_tables; table++)
+// Loops over all entries.
+#define EACH(entry) (struct entry *const *at_ = __start_interposed, *entry; at_ < __stop_interposed && (entry = *at_, true); at_++)
 
 static struct entry *named(const char *name) {
-  for EACH(table) {
-    for (struct entry *entry = *table; entry->name != NULL; entry++) {
-      if (strcmp(entry->name, name) == 0) return entry;
-    }
+  for EACH(entry) {
+    if (strcmp(entry->name, name) == 0) return entry;
   }
   return NULL;
 }
@@ -43,34 +41,31 @@ static void *in_driver(const char *name) {
 
 // The variant of `asked` that the driver exports at this address.
 static struct entry *exported_at(const char *asked, const void *function) {
-  for EACH(table) {
-    for (struct entry *entry = *table; entry->name != NULL; entry++) {
-      if (entry->asked != NULL && strcmp(entry->asked, asked) == 0 && in_driver(entry->name) == function) return entry;
-    }
+  for EACH(entry) {
+    if (entry->asked != NULL && strcmp(entry->asked, asked) == 0 && in_driver(entry->name) == function) return entry;
   }
   return NULL;
 }
 
-// The newest variant that a program built for CUDA `version` gets.
-static struct entry *meant(const char *asked, int version, bool per_thread) {
-  struct entry *best = NULL;
-  for EACH(table) {
-    for (struct entry *entry = *table; entry->name != NULL; entry++) {
-      if (entry->asked == NULL || strcmp(entry->asked, asked) != 0 || entry->since > version) continue;
-      if (entry->exact || (entry->per_thread && !per_thread)) continue;
-      // If a function has no variant for the threads' default streams, the common one is used.
-      const bool better = best == NULL || (entry->per_thread == best->per_thread ? entry->since > best->since : entry->per_thread);
-      if (better) best = entry;
-    }
+// The variant of `asked` for which the driver answers with this address, which it may not export. The driver is asked for each variant that is known, by the
+// first version that gets it: a newer one has other arguments, and its address is none of these.
+static struct entry *answered_at(const char *asked, const void *function) {
+  void *address = in_driver("cuGetProcAddress_v2");
+  cuda_error (*look_up)(const char *, void **, int, uint64_t, int *);
+  memcpy(&look_up, &address, sizeof address);
+  for EACH(entry) {
+    if (look_up == NULL || entry->asked == NULL || strcmp(entry->asked, asked) != 0) continue;
+    void *found = NULL;
+    int status;
+    const uint64_t flags = entry->per_thread ? PER_THREAD_DEFAULT_STREAM : LEGACY_STREAM;
+    if (look_up(asked, &found, entry->since, flags, &status) == CUDA_OK && found == function) return entry;
   }
-  return best;
+  return NULL;
 }
 
 static bool is_ours(const void *function) {
-  for EACH(table) {
-    for (const struct entry *entry = *table; entry->name != NULL; entry++) {
-      if (entry->ours == function) return true;
-    }
+  for EACH(entry) {
+    if (entry->ours == function) return true;
   }
   return false;
 }
@@ -149,11 +144,10 @@ void *entry_exchange(const char *name, void *found) {
   return entry == NULL || entry->ours == found ? found : exchange(entry, found);
 }
 
-void *entry_exchange_asked(const char *asked, int version, uint64_t flags, void *found) {
+void *entry_exchange_asked(const char *asked, void *found) {
   if (is_ours(found)) return found;
   struct entry *entry = exported_at(asked, found);
-  if (entry == NULL) entry = meant(asked, version, (flags & PER_THREAD_DEFAULT_STREAM) != 0);
-  if (entry == NULL) entry = named(asked);
+  if (entry == NULL) entry = answered_at(asked, found);
   return entry == NULL ? found : exchange(entry, found);
 }
 

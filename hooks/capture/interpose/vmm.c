@@ -21,9 +21,6 @@
 #include "device/driver.h"
 #include "interpose/interpose.h"
 
-enum { CREATE, RELEASE, RETAIN, MAP, UNMAP };
-#define CALL(which) (&(struct call){.entry = &interpose_vmm[which], .from = __builtin_return_address(0)})
-
 enum { BUCKETS = 4096 };
 
 struct physical {
@@ -107,8 +104,8 @@ static void remove_mappings(const struct call *call, uint64_t addr, uint64_t byt
   mapping_count -= end - first;
 }
 
-EXPORT cuda_error cuMemCreate(driver_handle *handle, size_t bytes, const struct driver_properties *properties, unsigned long long flags) {
-  struct call *call = CALL(CREATE);
+WRAPPER(cuMemCreate, (driver_handle *handle, size_t bytes, const struct driver_properties *properties, unsigned long long flags), DRIVER(cuMemCreate, 10020)) {
+  struct call *call = CALL(cuMemCreate);
   cuda_error (*real)(driver_handle *, size_t, const struct driver_properties *, unsigned long long) = call_enter(call);
   cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(handle, bytes, properties, flags);
   if (call_again(call, error, bytes)) error = real(handle, bytes, properties, flags);
@@ -125,8 +122,8 @@ EXPORT cuda_error cuMemCreate(driver_handle *handle, size_t bytes, const struct 
   return error;
 }
 
-EXPORT cuda_error cuMemRelease(driver_handle handle) {
-  struct call *call = CALL(RELEASE);
+WRAPPER(cuMemRelease, (driver_handle handle), DRIVER(cuMemRelease, 10020)) {
+  struct call *call = CALL(cuMemRelease);
   cuda_error (*real)(driver_handle) = call_enter(call);
   if (call->outermost && hook_on()) {
     lock_take(&lock);
@@ -143,8 +140,8 @@ EXPORT cuda_error cuMemRelease(driver_handle handle) {
   return error;
 }
 
-EXPORT cuda_error cuMemRetainAllocationHandle(driver_handle *handle, void *addr) {
-  struct call *call = CALL(RETAIN);
+WRAPPER(cuMemRetainAllocationHandle, (driver_handle *handle, void *addr), DRIVER(cuMemRetainAllocationHandle, 11000)) {
+  struct call *call = CALL(cuMemRetainAllocationHandle);
   cuda_error (*real)(driver_handle *, void *) = call_enter(call);
   const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(handle, addr);
   if (error == CUDA_OK && call->outermost && hook_on()) {
@@ -170,8 +167,8 @@ static void note_mapping(const struct call *call, uint64_t addr, uint64_t bytes,
   if (of_arena) source_mapped(addr, bytes);  // after the end of the handle: no instant has its bytes twice
 }
 
-EXPORT cuda_error cuMemMap(uint64_t addr, size_t bytes, size_t offset, driver_handle handle, unsigned long long flags) {
-  struct call *call = CALL(MAP);
+WRAPPER(cuMemMap, (uint64_t addr, size_t bytes, size_t offset, driver_handle handle, unsigned long long flags), DRIVER(cuMemMap, 10020)) {
+  struct call *call = CALL(cuMemMap);
   cuda_error (*real)(uint64_t, size_t, size_t, driver_handle, unsigned long long) = call_enter(call);
   const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(addr, bytes, offset, handle, flags);
   if (error == CUDA_OK && call->outermost && hook_on()) note_mapping(call, addr, bytes, handle);
@@ -179,8 +176,8 @@ EXPORT cuda_error cuMemMap(uint64_t addr, size_t bytes, size_t offset, driver_ha
   return error;
 }
 
-EXPORT cuda_error cuMemUnmap(uint64_t addr, size_t bytes) {
-  struct call *call = CALL(UNMAP);
+WRAPPER(cuMemUnmap, (uint64_t addr, size_t bytes), DRIVER(cuMemUnmap, 10020)) {
+  struct call *call = CALL(cuMemUnmap);
   cuda_error (*real)(uint64_t, size_t) = call_enter(call);
   if (call->outermost && hook_on()) {
     lock_take(&lock);
@@ -193,14 +190,3 @@ EXPORT cuda_error cuMemUnmap(uint64_t addr, size_t bytes) {
   return error;
 }
 
-#define DRIVER(function, version) {.name = #function, .ours = function, .asked = #function, .since = version}
-struct entry interpose_vmm[] = {
-    [CREATE] = DRIVER(cuMemCreate, 10020),
-    [RELEASE] = DRIVER(cuMemRelease, 10020),
-    [RETAIN] = DRIVER(cuMemRetainAllocationHandle, 11000),
-    [MAP] = DRIVER(cuMemMap, 10020),
-    [UNMAP] = DRIVER(cuMemUnmap, 10020),
-    {0},
-};
-
-INTERPOSED(interpose_vmm);

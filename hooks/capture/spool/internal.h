@@ -39,10 +39,10 @@ extern struct spool spool;
 // until the segment is mapped, and has the next one made ahead. False: recording has stopped.
 __attribute__((cold)) bool spool_turn(uint64_t segment, bool first);
 
-// Claims the next record. NULL: nothing is recorded (any more).
-static inline struct memprof_record *spool_claim(void) {
+// Claims the next record, of slot *claimed. NULL: nothing is recorded (any more).
+static inline struct memprof_record *spool_claim_slot(uint64_t *claimed) {
   if (!atomic_load_explicit(&spool.recording, memory_order_acquire)) return NULL;
-  const uint64_t slot = __atomic_fetch_add(&spool.process->claimed, 1, __ATOMIC_RELAXED);
+  const uint64_t slot = *claimed = __atomic_fetch_add(&spool.process->claimed, 1, __ATOMIC_RELAXED);
   const uint64_t segment = slot / MEMPROF_SEGMENT_RECORDS;
   const uint64_t at = slot % MEMPROF_SEGMENT_RECORDS;
   struct spool_window *place = &spool.window[segment % SPOOL_WINDOW];
@@ -54,6 +54,11 @@ static inline struct memprof_record *spool_claim(void) {
   return &records[at];
 }
 
+static inline struct memprof_record *spool_claim(void) {
+  uint64_t slot;
+  return spool_claim_slot(&slot);
+}
+
 // Makes a filled record valid for readers.
 static inline void spool_commit(struct memprof_record *record, enum memprof_kind kind) {
   __atomic_store_n(&record->commit, MEMPROF_COMMITTED | (uint32_t)kind, __ATOMIC_RELEASE);
@@ -63,10 +68,8 @@ static inline void spool_commit(struct memprof_record *record, enum memprof_kind
 extern __thread uint32_t spool_thread;
 __attribute__((cold)) uint32_t spool_ask_thread(void);
 
-// Writes an event of time `time_ns` in place.
-static inline void spool_put(const struct spool_event *event, uint64_t time_ns) {
-  struct memprof_record *record = spool_claim();
-  if (record == NULL) return;
+// Fills a record with an event of time `time_ns`, and commits it.
+static inline void spool_fill(struct memprof_record *record, const struct spool_event *event, uint64_t time_ns) {
   record->device = event->device < 0 ? MEMPROF_NO_DEVICE : (uint16_t)event->device;
   record->time_ns = time_ns;
   record->addr = event->addr;
@@ -77,6 +80,12 @@ static inline void spool_put(const struct spool_event *event, uint64_t time_ns) 
   record->context = event->context;
   record->thread = spool_thread != 0 ? spool_thread : spool_ask_thread();
   spool_commit(record, event->kind);
+}
+
+// Writes an event of time `time_ns` in place.
+static inline void spool_put(const struct spool_event *event, uint64_t time_ns) {
+  struct memprof_record *record = spool_claim();
+  if (record != NULL) spool_fill(record, event, time_ns);
 }
 
 // Writes the strings that were numbered before there was a spool, and from then on each at once.

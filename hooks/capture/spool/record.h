@@ -243,6 +243,12 @@ enum memprof_kind {
   //   provided   bytes of a token
   //   context    the cache
   MEMPROF_KV_CACHE = 44,
+  // what the process, or memprof's allocator on a device, has counted so far
+  //   addr       events before this one, requests, frees, or driver calls
+  //   requested  of the requests, or of the frees; calls: their duration, ns; events: 1 for the last of the process
+  //   provided   calls: how long the GPU was waited for, ns
+  //   context    what is counted: events, requests, frees, calls
+  MEMPROF_TOTALS = 45,
   // a process died between claiming this slot and filling it; written by readers of a spool only
   MEMPROF_LOST = 63,
   // not an event: a piece of a string (struct memprof_string)

@@ -6,7 +6,6 @@
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +23,7 @@
 #include "base/own_file.h"
 #include "base/problem.h"
 #include "base/text.h"
+#include "base/thread.h"
 #include "spool/internal.h"
 #include "spool/libraries.h"
 #include "spool/segment.h"
@@ -154,19 +154,6 @@ static void *keep(void *nothing) {
   return nothing;
 }
 
-static void start_keeper(void) {
-  pthread_attr_t attributes;
-  pthread_t thread;
-  sigset_t all, before;
-  pthread_attr_init(&attributes);
-  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  sigfillset(&all);  // the job's threads handle the job's signals
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  atomic_store(&keeping, pthread_create(&thread, &attributes, keep, NULL) == 0);
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
-  pthread_attr_destroy(&attributes);
-}
-
 static void raise_to(_Atomic(uint64_t) *number, uint64_t value) {
   uint64_t known = atomic_load(number);
   while (known < value && !atomic_compare_exchange_weak(number, &known, value)) {
@@ -289,7 +276,7 @@ static void start_once(void) {
   pthread_mutex_lock(&changing);
   atomic_store(&spool.recording, create_directory());
   pthread_mutex_unlock(&changing);
-  if (atomic_load(&spool.recording)) start_keeper();
+  if (atomic_load(&spool.recording)) atomic_store(&keeping, thread_start(keep, 0) == 0);
   have(0);
   spool_note_libraries();
   spool_write_strings();
@@ -319,6 +306,8 @@ void spool_note_framework(const char *text) {
   }
   pthread_mutex_unlock(&changing);
 }
+
+bool spool_owned(void) { return atomic_load(&spool.recording) && owner == getpid(); }
 
 static void spool_close(void) {
   if (owner != getpid()) return;  // a child that was made without fork's handlers

@@ -28,11 +28,17 @@ struct spool_event {
 bool spool_start(void);
 bool spool_started(void);
 
+// Whether events are recorded, and of this process: not so in a child that was made without fork's handlers.
+bool spool_owned(void);
+
 // Writes an event of now.
 void spool_write(const struct spool_event *event);
 
 // The same for an event of time `time_ns`, nanoseconds of clock_now.
 void spool_write_at(const struct spool_event *event, uint64_t time_ns);
+
+// Writes an event whose `addr` is the number of events before it.
+void spool_write_number(struct spool_event event);
 
 // The string's id, for spool_event.context; equal texts have one id. 0 for NULL and "", and for a
 // new text if there is no host memory or there are 2^20 texts. Texts are cut at 4,096 bytes and

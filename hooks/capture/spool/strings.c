@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/hook.h"
 #include "base/intern.h"
 #include "base/problem.h"
@@ -24,6 +25,7 @@ struct entry {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct intern entries = {.item_bytes = sizeof(struct entry)};  // the ids are its numbers
+static uint64_t pieces;  // slots that texts have taken
 static bool spooling;  // there is a spool: new texts are written at once
 
 static uint32_t hash_of(const char *text, uint32_t length) {
@@ -42,6 +44,7 @@ static void spool_text(uint32_t id) {
   for (uint32_t offset = 0; offset < entry->length;) {
     struct memprof_string *piece = (struct memprof_string *)spool_claim();
     if (piece == NULL) return;
+    pieces++;
     const uint32_t rest = entry->length - offset;
     piece->offset = (uint16_t)offset;
     piece->length = (uint16_t)(rest < sizeof piece->text ? rest : sizeof piece->text);
@@ -102,6 +105,16 @@ void spool_write_strings(void) {
   pthread_mutex_lock(&lock);
   for (uint32_t id = 1; id <= entries.count; id++) spool_text(id);
   spooling = true;
+  pthread_mutex_unlock(&lock);
+}
+
+// No text takes a slot meanwhile: all other slots before this one are events.
+void spool_write_number(struct spool_event event) {
+  uint64_t slot;
+  pthread_mutex_lock(&lock);
+  struct memprof_record *record = spool_claim_slot(&slot);
+  event.addr = slot - pieces;
+  if (record != NULL) spool_fill(record, &event, clock_now());
   pthread_mutex_unlock(&lock);
 }
 

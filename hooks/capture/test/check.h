@@ -1,5 +1,9 @@
 // check.h - runs each test of a file as a program of its own.
 //
+//   TEST(name, "VARIABLE", "value", ...) {
+//     CHECK(...);
+//   }
+//
 // The hook and the simulation read their environment when the process starts, so a test is
 // this program executed again with the environment the test asks for and an empty spool.
 // A test ends with the process: 0 is success.
@@ -19,7 +23,26 @@ struct test {
   const char *name;
   void (*run)(void);
   const char *environment[10];  // NAME, value, ..., NULL
+  struct test *next;
 };
+
+static struct test *tests, **tests_end = &tests;  // of this file, in its order
+
+// Adds a test, whose body follows, when the program is loaded.
+#define TEST(title, ...)                                                   \
+  static void test_##title(void);                                          \
+  __attribute__((constructor)) static void add_##title(void) {             \
+    static struct test row = {#title, test_##title, {__VA_ARGS__}, NULL};  \
+    *tests_end = &row, tests_end = &row.next;                              \
+  }                                                                        \
+  static void test_##title(void)
+
+// First in a row with one thread that moves much memory: under TSan, which makes that slow and has nothing to find there, it ends.
+#ifdef __SANITIZE_THREAD__
+#define ONE_THREAD() exit(0)
+#else
+#define ONE_THREAD() (void)0
+#endif
 
 static inline void check(bool right, const char *what, const char *file, int line) {
   if (right) return;
@@ -67,21 +90,20 @@ static inline int run_alone(const char *name, const char *const *environment) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-static inline int run_tests(int argc, char **argv, const struct test *tests, int count) {
+static inline int run_tests(int argc, char **argv) {
   int failed = 0;
-  for (int i = 0; i < count; i++) {
-    if (argc > 1 && strcmp(argv[1], tests[i].name) == 0) {
-      tests[i].run();
-      exit(0);
-    }
+  for (const struct test *test = tests; argc > 1 && test != NULL; test = test->next) {
+    if (strcmp(argv[1], test->name) != 0) continue;
+    test->run();
+    exit(0);
   }
   if (argc > 1) { // a main that goes on would run the row again, and again
     fprintf(stderr, "no test is named %s\n", argv[1]);
     exit(2);
   }
-  for (int i = 0; i < count; i++) {
-    const int status = run_alone(tests[i].name, tests[i].environment);
-    printf("%s %s\n", status == 0 ? "ok  " : "FAIL", tests[i].name);
+  for (const struct test *test = tests; test != NULL; test = test->next) {
+    const int status = run_alone(test->name, test->environment);
+    printf("%s %s\n", status == 0 ? "ok  " : "FAIL", test->name);
     failed += status != 0;
   }
   return failed != 0;

@@ -100,6 +100,13 @@ static inline void gpu_writes(void *stream, const void *start, uint64_t bytes) {
   CHECK(writes(stream, (uintptr_t)start, bytes) == 0);
 }
 
+// Work on the GPU has failed with that CUresult: the driver answers with it from now on.
+static inline void gpu_fault(int error) {
+  void (*fault)(int);
+  GPU_CALL(fault, "simcuda_fault");
+  fault(error);
+}
+
 // How many calls of the driver had to wait for work so far.
 static inline uint64_t gpu_waits(void) {
   uint64_t (*waits)(void);

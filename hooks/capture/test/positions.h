@@ -12,9 +12,9 @@
 static inline int next_position(int n) {
   if (getenv("MEMPROF_TEST_ALL") != NULL) return 1;
 #ifdef __SANITIZE_THREAD__
-  return 3 + n;
+  return 5 + 2 * n;
 #else
-  return 1 + n / 3;
+  return 1 + n / 2;
 #endif
 }
 

@@ -19,7 +19,7 @@ static inline void drop(void *ptr) { memprof_free(ptr, 0, 0, NULL); }
 static inline int try_shape(uint64_t shape) {
   char name[32];
   snprintf(name, sizeof name, "bs%llu", (unsigned long long)shape);
-  return memprof_graph_shape(0, memory, name, 0, shape, 0);
+  return memprof_graph_shape(0, memory, name, 0, shape);
 }
 
 static inline void open_shape(uint64_t shape) { CHECK_EQUAL(try_shape(shape), 0); }
@@ -32,11 +32,7 @@ static inline struct memprof_graph_usage usage(void) {
   return usage;
 }
 
-static inline uint64_t extent(uint64_t shape) {
-  uint64_t base, extent;
-  CHECK(memprof_graph_extent(0, 0, shape, &base, &extent));
-  return extent;
-}
+static inline uint64_t extent(uint64_t shape) { return memprof_graph_extent(0, 0, shape); }
 
 static inline void begin(uint64_t reservation) {
   gpu_start();

@@ -226,9 +226,22 @@ static inline void audit_event(struct audit *audit, const struct memprof_record 
   }
 }
 
+// Whether the totals event in slot `at` counts what its text says.
+static inline bool trail_counts(const struct trail *trail, uint64_t at, const char *what) {
+  char text[4097];
+  if (trail_kind(&trail->records[at]) != MEMPROF_TOTALS) return false;
+  trail_text(trail, trail->records[at].context, at, text);
+  return strcmp(text, what) == 0;
+}
+
 static inline struct audit trail_audit(const struct trail *trail) {
   struct audit audit = {0};
-  for (uint64_t i = 0; i < trail->count; i++) audit_event(&audit, &trail->records[i]);
+  uint64_t events = 0;
+  for (uint64_t i = 0; i < trail->count; i++) {
+    audit_event(&audit, &trail->records[i]);
+    if (trail_counts(trail, i, "of=events")) CHECK_EQUAL(trail->records[i].addr, events);
+    events += trail_kind(&trail->records[i]) != MEMPROF_STRING;
+  }
   return audit;
 }
 

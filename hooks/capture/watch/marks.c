@@ -9,26 +9,28 @@
 #include <string.h>
 
 #include "arena/arena.h"
-#include "arena/graph_memory.h"
 #include "arena/trim.h"
+#include "base/array.h"
 #include "base/hook.h"
+#include "base/lock.h"
+#include "base/problem.h"
 #include "memprof.h"
 #include "spool/spool.h"
 #include "watch/watch.h"
 
-static void mark(enum memprof_kind kind, uint64_t number, const char *text) {
+static void mark(enum memprof_kind kind, uint64_t number, uint32_t context) {
   spool_write(&(struct spool_event){
       .kind = kind,
       .device = -1,
       .arena = MEMPROF_NO_ARENA,
       .requested = number,
-      .context = spool_string(text),
+      .context = context,
   });
 }
 
 static void mark_iteration(void *label) {
   static _Atomic(uint64_t) number;
-  mark(MEMPROF_ITERATION, atomic_fetch_add(&number, 1), label);
+  mark(MEMPROF_ITERATION, atomic_fetch_add(&number, 1), spool_string(label));
 }
 
 void memprof_iteration(const char *label) {
@@ -37,41 +39,16 @@ void memprof_iteration(const char *label) {
   trim_iteration(mark_iteration, (void *)(uintptr_t)label);
 }
 
-enum { MOST_OPEN = 64 };
+// Phases. Each end is that of a begin, also in the recording: `memprof verify` takes any other for a lost event.
 static struct lock lock;
-static char *waiting[MOST_OPEN];  // names of phases that are open before there is a spool; under `lock`
-static int waiting_count;
-
-// The phase begins, or ends, before there is a spool: keeps or drops its name. False: there is one now.
-static bool begun_early(const char *name) {
-  lock_take(&lock);
-  const bool early = !spool_started();
-  if (early && waiting_count < MOST_OPEN && (waiting[waiting_count] = strdup(name == NULL ? "" : name)) != NULL) waiting_count++;
-  lock_give(&lock);
-  return early;
-}
-
-static bool ended_early(const char *name) {
-  lock_take(&lock);
-  const bool early = !spool_started();
-  int at = early ? waiting_count - 1 : -1;
-  while (at >= 0 && strcmp(waiting[at], name == NULL ? "" : name) != 0) at--;
-  if (at >= 0) {
-    free(waiting[at]);
-    waiting_count--;
-    memmove(waiting + at, waiting + at + 1, (size_t)(waiting_count - at) * sizeof *waiting);
-  }
-  lock_give(&lock);
-  return early;
-}
+static uint32_t *open_phases;  // their texts; under `lock`
+static size_t open_count, open_room;
+static bool recording;  // their begins are written; under `lock`
 
 static void marks_start(void) {
   lock_take(&lock);
-  for (int i = 0; i < waiting_count; i++) {
-    mark(MEMPROF_PHASE_BEGIN, 0, waiting[i]);
-    free(waiting[i]);
-  }
-  waiting_count = 0;
+  for (size_t i = 0; i < open_count; i++) mark(MEMPROF_PHASE_BEGIN, 0, open_phases[i]);
+  recording = true;
   lock_give(&lock);
 }
 
@@ -79,19 +56,33 @@ static void forget(void) { lock = (struct lock){0}; }
 
 void memprof_phase_begin(const char *name) {
   if (!hook_on()) return;
-  if (spool_started() || !begun_early(name)) mark(MEMPROF_PHASE_BEGIN, 0, name);
+  const uint32_t phase = spool_string(name);
+  lock_take(&lock);
+  if (array_reserve(&open_phases, &open_room, open_count + 1, sizeof *open_phases)) {
+    open_phases[open_count++] = phase;
+    if (recording) mark(MEMPROF_PHASE_BEGIN, 0, phase);
+  }
+  lock_give(&lock);
 }
 
 void memprof_phase_end(const char *name) {
   if (!hook_on()) return;
-  if (spool_started() || !ended_early(name)) mark(MEMPROF_PHASE_END, 0, name);
+  const uint32_t phase = spool_string(name);
+  lock_take(&lock);
+  size_t i = open_count;
+  while (i > 0 && open_phases[i - 1] != phase) i--;
+  if (i > 0) {
+    memmove(open_phases + i - 1, open_phases + i, (open_count-- - i) * sizeof *open_phases);
+    if (recording) mark(MEMPROF_PHASE_END, 0, phase);
+  }
+  lock_give(&lock);
+  if (i == 0) problem("a phase ends that has not begun: %s", name == NULL ? "" : name);
 }
 
 // Labels the live block at an address, under the lock: the event must come before the block's free.
 static void label(uint64_t addr, uint32_t context) {
   struct arena *arena = arena_of(addr);
-  const struct graph_range *range = arena == NULL ? NULL : graph_range_of(arena);
-  if (arena == NULL || (range != NULL && range->segments)) {
+  if (arena == NULL) {
     watch_label(addr, context);
     return;
   }

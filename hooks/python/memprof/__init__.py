@@ -24,7 +24,7 @@ Outside `memprof record`, `region` does nothing, and `pause` and `resume` raise 
         logits = shape.output(model(tokens))
 
 CUDA graphs of many shapes share one physical memory, as large as the largest shape.
-Outside `memprof record`, each shape has a pool of its own.
+With torch's own allocator, each shape has a pool of its own.
 
 `memprof.scalars()` are this process's bytes for a logger, and `memprof.callbacks` logs them from
 the trainers of transformers and Lightning. `memprof.Recording("run")` shows a recording in a
@@ -37,7 +37,7 @@ from contextlib import contextmanager
 
 from memprof import _hook
 
-__all__ = ["CATEGORIES", "GraphMemory", "GraphMemoryError", "PauseError", "Recording", "attach", "backup_folder", "iteration", "keep", "kept", "kv", "label", "pause", "phase", "recording", "region", "resume", "scalars", "share", "stacks", "usage"]
+__all__ = ["CATEGORIES", "GraphMemory", "GraphMemoryError", "PauseError", "Recording", "attach", "backup_folder", "iteration", "kv", "label", "pause", "phase", "recording", "region", "resume", "scalars", "share", "stacks", "usage"]
 
 # The categories that a label may have. The report derives the others from phases and lifetimes.
 CATEGORIES = ("weights", "gradients", "optimizer", "inputs", "kv_cache")
@@ -45,7 +45,7 @@ CATEGORIES = ("weights", "gradients", "optimizer", "inputs", "kv_cache")
 
 _LATER = dict.fromkeys(("PauseError", "backup_folder", "pause", "region", "resume", "usage"), "_tags.regions")
 _LATER.update(scalars="_scalars", Recording="_notebook")
-_LATER.update(share="_tags.sharing", attach="_tags.sharing", keep="_tags.sharing", kept="_tags.sharing", GraphMemory="_graphs.memory", GraphMemoryError="_graphs.captures")
+_LATER.update(share="_tags.sharing", attach="_tags.sharing", GraphMemory="_graphs.memory", GraphMemoryError="_graphs.captures")
 
 
 def __getattr__(name):

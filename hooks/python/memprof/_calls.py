@@ -1,11 +1,15 @@
-"""The C functions of hooks/capture/memprof.h that Python calls: what each takes and returns.
+"""The C functions of the hook that Python calls, with the types that hooks/capture/memprof.h declares.
 
-Every call of the hook goes through this table. tests/test_calls.py compares it with the header,
-so that a change of one of them alone fails there and not in a job.
+Every call of the hook goes through `Hook`. The header lies beside this package wherever the hook is installed, since the
+shim is compiled with it.
 """
 
 import ctypes
-from ctypes import CFUNCTYPE, POINTER, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+import os
+import re
+from ctypes import CFUNCTYPE, POINTER, c_char_p, c_int, c_int64, c_uint64, c_void_p
+
+HEADER = os.path.join(os.environ.get("MEMPROF_HOOKS") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "capture", "memprof.h")
 
 KV_ALL = -1  # MEMPROF_KV_ALL: every sequence of a cache
 
@@ -23,12 +27,6 @@ class GraphUsage(ctypes.Structure):
     """struct memprof_graph_usage: bytes, bytes, and a number of ranges."""
 
     _fields_ = [("physical", c_uint64), ("addresses", c_uint64), ("ranges", c_uint64)]
-
-
-class Chunk(ctypes.Structure):
-    """struct memprof_chunk."""
-
-    _fields_ = [("addr", c_uint64), ("size", c_uint64), ("requested", c_uint64), ("state", c_int)]
 
 
 class Stat(ctypes.Structure):
@@ -51,85 +49,19 @@ class Listed(ctypes.Structure):
     _fields_ = [(name, c_uint64) for name in ("addr", "size", "requested", "stream", "pool0", "pool1")] + [("state", c_int), ("first", c_int)]
 
 
-# Name: (result, arguments ...). These return at once. They are called with the GIL held, because
-# releasing it would take longer than the call.
+# These return at once. They are called with the GIL held, because releasing it would take longer than the call. All others may
+# wait for the device or for another thread, and are called with the GIL released.
 QUICK = {
-    "memprof_active": (c_int,),
-    "memprof_iteration": (None, c_char_p),
-    "memprof_phase_begin": (None, c_char_p),
-    "memprof_phase_end": (None, c_char_p),
-    "memprof_context": (c_uint32, c_char_p),
-    "memprof_context_cell": (c_void_p,),
-    "memprof_set_context": (None, c_char_p),
-    "memprof_label": (None, c_void_p, c_char_p),
-    "memprof_label_many": (None, c_size_t, c_void_p, c_void_p),
-    "memprof_stacks": (None, c_int),
-    "memprof_note_framework": (None, c_char_p),
-    "memprof_problem": (None, c_char_p),
-    "memprof_watch_sample": (None,),
-    "memprof_plugin_prepare": (c_int, c_char_p),
-    "memprof_kv_cache": (c_uint64, c_int, c_uint64, c_uint64, c_char_p),
-    "memprof_kv_reserve": (None, c_uint64, c_int64, c_uint64, c_uint64, c_uint64),
-    "memprof_kv_share": (None, c_uint64, c_int64, c_uint64, c_uint64, c_int64),
-    "memprof_kv_append": (None, c_uint64, c_int64, c_uint64),
-    "memprof_kv_append_many": (None, c_uint64, c_size_t, POINTER(c_int64), POINTER(c_uint64)),
-    "memprof_kv_free": (None, c_uint64, c_int64, c_uint64),
-    "memprof_kv_swap_out": (None, c_uint64, c_int64),
-    "memprof_kv_swap_in": (None, c_uint64, c_int64, c_uint64, c_uint64),
-    "memprof_kv_drop": (None, c_uint64, c_uint64, c_uint64),
-    "memprof_kv_end": (None, c_uint64),
+    "memprof_active", "memprof_iteration", "memprof_phase_begin", "memprof_phase_end", "memprof_context", "memprof_context_cell",
+    "memprof_set_context", "memprof_label", "memprof_label_many", "memprof_stacks", "memprof_call_as", "memprof_note_framework", "memprof_problem",
+    "memprof_watch_sample", "memprof_plugin_prepare", "memprof_kv_cache", "memprof_kv_reserve", "memprof_kv_share", "memprof_kv_append",
+    "memprof_kv_append_many", "memprof_kv_free", "memprof_kv_swap_out", "memprof_kv_swap_in", "memprof_kv_drop", "memprof_kv_end",
 }
 
-# These may wait for the device or for another thread. They are called with the GIL released.
-WAITING = {
-    # Of memprof_malloc, _malloc_in_pool, _free and _empty_cache, and of a pool's begin and end, only the tests make calls.
-    "memprof_malloc": (c_void_p, c_size_t, c_int, c_void_p),
-    "memprof_malloc_in_pool": (c_void_p, c_size_t, c_int, c_void_p, c_uint64, c_uint64),
-    "memprof_free": (None, c_void_p, c_size_t, c_int, c_void_p),
-    "memprof_empty_cache": (c_size_t, c_int),
-    "memprof_pool_hold": (None, c_int, c_uint64, c_uint64),
-    "memprof_pool_begin": (None, c_int, c_uint64, c_uint64),
-    "memprof_pool_end": (None, c_int, c_uint64, c_uint64),
-    "memprof_release_pool": (None, c_int, c_uint64, c_uint64),
-    "memprof_pool_uses": (c_int64, c_int, c_uint64, c_uint64),
-    "memprof_pool_spare": (None, c_int, c_uint64, c_uint64, c_int),
-    "memprof_set_limit": (None, c_int, c_uint64),
-    "memprof_get_stats": (None, c_int, POINTER(Stats)),
-    "memprof_reset_peak": (None, c_int),
-    "memprof_reset_accumulated": (None, c_int),
-    "memprof_plugin_pool_source": (c_int, c_int, c_uint64, c_uint64, c_void_p, c_void_p),
-    "memprof_plugin_reset": (None,),
-    "memprof_list": (c_size_t, c_int, POINTER(Listed), c_size_t),
-    "memprof_region_begin": (c_int, c_char_p, c_int),
-    "memprof_region_end": (None,),
-    "memprof_region_lend": (None, c_int),
-    "memprof_prepare_backup": (None, c_char_p),
-    "memprof_pause": (c_int, POINTER(c_char_p), c_size_t, c_int),
-    "memprof_resume": (c_int, POINTER(c_char_p), c_size_t, c_int),
-    "memprof_communicators": (c_int, c_int),
-    "memprof_pause_message": (c_char_p,),
-    "memprof_backup_at": (c_int, c_void_p, c_size_t, POINTER(c_void_p)),
-    "memprof_backup_folder": (None, c_char_p),
-    "memprof_tags_in_use": (c_int,),
-    "memprof_tag_offloaded": (None, c_char_p, c_int),
-    "memprof_saver_serves": (None, c_int),
-    "memprof_saver_discard": (None, c_int),
-    "memprof_tag_usage": (None, c_char_p, POINTER(TagUsage)),
-    "memprof_share_tag": (c_int, c_char_p, c_int, c_void_p, EachShared),
-    "memprof_open_shared": (c_void_p, c_char_p, c_int),
-    "memprof_close_shared": (None, c_void_p, c_int),
-    "memprof_graph_memory_open": (c_uint32, c_int, c_uint64),
-    "memprof_graph_memory_close": (None, c_int, c_uint32),
-    "memprof_graph_shape": (c_int, c_int, c_uint32, c_char_p, c_uint64, c_uint64, c_int),
-    "memprof_graph_message": (c_char_p,),
-    "memprof_graph_enter": (None, c_int, c_uint64, c_uint64),
-    "memprof_graph_live": (c_size_t, c_int, c_uint64, c_uint64, POINTER(Chunk), c_size_t),
-    "memprof_graph_usage": (c_int, c_int, c_uint32, POINTER(GraphUsage)),
-    "memprof_graph_extent": (c_int, c_int, c_uint64, c_uint64, POINTER(c_uint64), POINTER(c_uint64)),
-    "memprof_capture_name": (None, c_char_p, c_uint64, c_uint64, c_uint64),
-}
+_NUMBERS = {name: getattr(ctypes, "c_" + name.replace("_t", "")) for name in ("int", "int32_t", "uint32_t", "int64_t", "uint64_t")}
+_NUMBERS.update(size_t=ctypes.c_size_t, void=None)
 
-# Functions of the compiled torch shim, hooks/torch/shim.cpp. Each returns why it refused, or None.
+# Name: (result, arguments ...), of the compiled torch shim, hooks/torch/shim.cpp. Each returns why it refused, or None.
 SHIM = {
     "memprof_torch_install": (c_char_p,),
     "memprof_torch_watch": (c_char_p,),
@@ -157,20 +89,38 @@ SAVER = {
 }
 
 
+def signature(header, name):
+    """The ctypes of a function's result and arguments, or None where the text of the header does not declare it."""
+    found = re.search(r"\b%s\(" % name, header)
+    if found is None:
+        return None
+    result = header[header.rfind("\n", 0, found.start()) + 1 : found.start()]
+    arguments = header[found.end() : header.index(");", found.end())]
+    arguments = re.sub(r"\(\*\w+\)\([^()]*\)", "*", arguments)  # functions among them
+    return [_kind(result)] + [_kind(argument) for argument in arguments.split(",") if argument != "void"]
+
+
+def _kind(declared):
+    declared = " ".join(declared.split())
+    if "*" in declared:
+        return c_char_p if re.fullmatch(r"const char ?\*\w*", declared) else c_void_p
+    return _NUMBERS[declared.split()[0]]
+
+
 class Hook:
-    """The hook in this process. A function of the table is an attribute, looked up at its first use."""
+    """The hook in this process. A function of the header is an attribute, looked up at its first use."""
 
     def __init__(self):
         # LD_PRELOAD has put the hook into the global scope, where CDLL(None) looks.
         self._quick, self._waiting = ctypes.PyDLL(None), ctypes.CDLL(None)
+        with open(HEADER) as file:
+            self._header = re.sub(r"//.*", "", file.read())
 
     def __getattr__(self, name):
-        if name in QUICK:
-            function = _declared(self._quick, name, QUICK)
-        elif name in WAITING:
-            function = _declared(self._waiting, name, WAITING)
-        else:
-            raise AttributeError("%s is not in the table of memprof._calls" % name)
+        types = signature(self._header, name)
+        if types is None:
+            raise AttributeError("%s is not declared in memprof.h" % name)
+        function = _declared(self._quick if name in QUICK else self._waiting, name, {name: types})
         setattr(self, name, function)
         return function
 

@@ -133,15 +133,27 @@ def _on_torch(torch):
     if lib is None:
         return
     lib.memprof_note_framework(("torch " + torch.__version__).encode())
+    from memprof import _dryrun
+
+    if _dryrun.wanted():
+        _dryrun.install(torch)
+        _attribute(torch)
+        return
     if torch.version.cuda is None:
         _hook.problem("torch %s is built without CUDA; tensors are not recorded" % torch.__version__)
         return
     from memprof import _shim, _watch
 
     install = _watch.install if _watch.wanted() else _shim.install
+    if _asynchronous(torch):
+        install = _leave
     if install is _shim.install:  # there are no tags in another allocator
         wait_for("vllm.device_allocator.cumem", _on_vllm, "memory of its sleep mode has no tags")
     install(torch)
+    _attribute(torch)
+
+
+def _attribute(torch):
     from memprof import _attribution
 
     _attribution.install(torch)
@@ -149,6 +161,21 @@ def _on_torch(torch):
         from memprof import _kv
 
         _kv.wait(wait_for)
+
+
+def _asynchronous(torch):
+    """Whether the job has chosen torch's backend:cudaMallocAsync, which can be neither replaced nor observed by torch's means."""
+    try:
+        return torch.cuda.get_allocator_backend() == "cudaMallocAsync"
+    except Exception:  # a torch without the function has no such backend
+        return False
+
+
+def _leave(torch):
+    _hook.problem(
+        "torch: the job has chosen backend:cudaMallocAsync, and keeps it: its memory is recorded as calls of CUDA, without tensors; "
+        "remove the setting to have it served by memprof's allocator"
+    )
 
 
 def _on_vllm(module):

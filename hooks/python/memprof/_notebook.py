@@ -64,10 +64,13 @@ def _device(process, device):
     job = process.get("job") or {}
     rows = [("reserved", peak["reserved"], "physical memory mapped at the peak"), ("requested", peak["requested"], "by live allocations at the peak")]
     cells = "".join("<tr><td>%s</td><td align=right>%s</td><td>%s</td><td></td></tr>" % (name, _size(value), html.escape(about)) for name, value, about in rows)
-    for f in device["findings"]:
-        cells += "<tr><td>%s</td><td align=right>%s</td><td>%s</td><td>%s</td></tr>" % tuple(html.escape(t) for t in (f["rule"], _size(f["bytes"]), f["finding"], f["action"]))
+    summary = device["summary"]
+    for c in summary["categories"]:
+        cells += "<tr><td>%s</td><td align=right>%s</td><td>%s</td><td></td></tr>" % tuple(html.escape(t) for t in (c["category"], _size(c["bytes"]), c["module"] or c["line"] or ""))
+    for f in summary["findings"]:
+        cells += "<tr><td></td><td></td><td>%s</td><td align=right>%s</td></tr>" % tuple(html.escape(t) for t in (f["text"], _size(f["saves_least_card"])))
     title = "%s, GPU %d %s" % (process["process"], device["device"], device.get("gpu") or "")
-    return "<table><caption><b>%s</b><br>%s</caption><tr><th></th><th>bytes</th><th>finding</th><th>action</th></tr>%s</table>" % (
+    return "<table><caption><b>%s</b><br>%s</caption><tr><th></th><th>bytes</th><th>most of it in</th><th>least card, less</th></tr>%s</table>" % (
         html.escape(title), html.escape(" ".join(job.get("command") or [])), cells)
 
 

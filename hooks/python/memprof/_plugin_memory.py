@@ -158,7 +158,7 @@ def _replace_pools(torch, lib, memory):
             if allocator is not None:
                 take_from(allocator, self.device, self.id)
             if use_on_oom:
-                lib.memprof_pool_spare(self.device, *(self.id + (1,)))
+                lib.memprof_pool_may_unmap(self.device, *(self.id + (1,)))
 
         def use_count(self):
             return lib.memprof_pool_uses(self.device, *self.id)

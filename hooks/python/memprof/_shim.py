@@ -23,7 +23,7 @@ STANDARDS = ("c++17", "c++20")
 # Where distributions put torch's and CUDA's headers.
 SYSTEM_INCLUDE = "/usr/include"
 
-REMEDY = "install one, or build the shim elsewhere with `memprof hooks build` and pass it with --shim FILE"
+REMEDY = "install one, or build the shim elsewhere with `memprof doctor hooks build` and pass it with --shim FILE"
 
 
 class BuildError(Exception):

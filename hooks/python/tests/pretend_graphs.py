@@ -1,8 +1,7 @@
 """A made-up torch for graph memory, over the real hook: tensors, streams, graphs and memory pools.
 
-It has both ways of allocating: served by the hook, where a capture's requests go to its pool;
-and one that takes segments from the allocator of a MemPool. `TORCH` is the start of a script,
-to be run where BACKEND is "pluggable" or "native", and HOOKED says whether the hook is loaded.
+A capture's requests go to its pool. `TORCH` is the start of a script, to be run where HOOKED says
+whether the hook is loaded.
 """
 
 TORCH = '''
@@ -30,7 +29,6 @@ class Stream:
 streams, pools = [Stream()], [(0, 0)]
 numbers = itertools.count(1)
 others = {}  # without the hook: what was allocated
-segments = {}  # native: address: (bytes, MemPool, [(offset, bytes)])
 
 def pool_now():
     capture = streams[-1].capturing
@@ -42,19 +40,12 @@ def take(size):
         addr = 2**40 + next(numbers) * 2**30
         others[addr] = bytearray(size)
         return addr
-    owner = MemPool.of.get(pool)
-    if BACKEND == "native" and owner is not None and owner.allocator:
-        return owner.take(size)
     addr = hook.memprof_malloc_in_pool(size, 0, None, *pool)
     assert addr, "out of memory"
     return addr
 
 def give(addr):
     if addr in others: del others[addr]; return
-    for segment, (size, pool, blocks) in segments.items():
-        if segment <= addr < segment + size:
-            blocks[:] = [b for b in blocks if segment + b[0] != addr]
-            return
     if hook: hook.memprof_free(addr, 0, 0, None)
 
 class Tensor:
@@ -115,41 +106,9 @@ def addmm(bias, a, b): mm(a, b)
 def no_grad(): yield
 
 class MemPool:
-    of = {}
-    def __init__(self, allocator=None):
-        self.id, self.uses, self.allocator = (0, next(numbers)), 1, allocator
-        if hook and BACKEND != "native": hook.memprof_pool_hold(0, *self.id)
-        import weakref
-        MemPool.of[self.id] = self if allocator is None else weakref.proxy(self)
-    def use_count(self): return self.uses
-    def take(self, size):
-        size = (size + 511) // 512 * 512
-        for segment, (room, pool, blocks) in segments.items():
-            if pool != self.id: continue
-            at = max([offset + bytes for offset, bytes in blocks], default=0)
-            if at + size <= room:
-                blocks.append((at, size))
-                return segment + at
-        room = 2 * M if size <= M else 20 * M if size < 10 * M else (size + 2 * M - 1) // (2 * M) * (2 * M)
-        segment = self.allocator[0](room, 0, None)
-        assert segment, "out of memory"
-        segments[segment] = (room, self.id, [(0, size)])
-        return segment
-    def __del__(self):
-        if self.allocator is None: return
-        assert self.uses == 1, "torch would end the process"
-        for segment in [s for s in segments if segments[s][1] == self.id]:
-            size, _, blocks = segments.pop(segment)
-            assert not blocks
-            self.allocator[1](segment, size, 0, None)
-
-class CUDAPluggableAllocator:
-    def __init__(self, path, alloc, free):
-        self.alloc, self.free = getattr(ctypes.CDLL(path), alloc), getattr(ctypes.CDLL(path), free)
-        self.alloc.restype = ctypes.c_void_p
-        self.alloc.argtypes = [ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
-        self.free.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
-    def allocator(self): return (self.alloc, self.free)
+    def __init__(self):
+        self.id = (0, next(numbers))
+        if hook: hook.memprof_pool_hold(0, *self.id)
 
 class Pool:
     def __init__(self, id): self.id = id
@@ -159,8 +118,7 @@ class Captured:
     id = None
     def reset(self):
         if self.id is None: return
-        if self.id in MemPool.of: MemPool.of[self.id].uses -= 1
-        if hook and BACKEND != "native": hook.memprof_release_pool(0, *self.id)
+        if hook: hook.memprof_release_pool(0, *self.id)
         self.id = None
     __del__ = reset
 
@@ -169,11 +127,10 @@ class CUDAGraph:
     def capture_begin(self, pool=None, capture_error_mode="global"):
         id = self.captured.id = pool or (next(numbers), 0)
         streams[-1].capturing = Pool(id)
-        if id in MemPool.of: MemPool.of[id].uses += 1
-        if hook and BACKEND != "native": hook.memprof_pool_begin(0, *id)
+        if hook: hook.memprof_pool_begin(0, *id)
     def capture_end(self):
         streams[-1].capturing = None
-        if hook and BACKEND != "native": hook.memprof_pool_end(0, *self.captured.id)
+        if hook: hook.memprof_pool_end(0, *self.captured.id)
     def pool(self): return self.captured.id
     def replay(self): replayed.append(self)
     def reset(self): self.captured.reset()
@@ -211,8 +168,8 @@ class Event:
 def empty_cache(): assert all(s.capturing is None for s in streams), "torch would end the process"
 
 def memory_snapshot():
-    return [{"address": s, "blocks": [{"size": b, "requested_size": b, "state": "active_allocated"} for _, b in blocks]}
-            for s, (size, pool, blocks) in segments.items()]
+    from memprof._plugin_memory import Memory
+    return Memory(torch, hook).segments(0)
 
 def module(name, **parts):
     sys.modules[name] = made = types.ModuleType(name)
@@ -223,11 +180,10 @@ class device:
     def __init__(self, kind, index=0): self.index = index
 torch = module("torch", Tensor=Tensor, dtype=dtype, float32=float32, float16=float16, uint8=uint8, empty=empty, zeros=zeros,
     empty_like=empty_like, mm=mm, addmm=addmm, no_grad=no_grad, device=device)
-torch.cuda = module("torch.cuda", init=lambda: None, get_allocator_backend=lambda: BACKEND, MemPool=MemPool, CUDAGraph=CUDAGraph,
+torch.cuda = module("torch.cuda", init=lambda: None, get_allocator_backend=lambda: "native", MemPool=MemPool, CUDAGraph=CUDAGraph,
     graph=graph, stream=stream, Stream=Stream, use_mem_pool=use_mem_pool, Event=Event, memory_snapshot=memory_snapshot,
     graph_pool_handle=lambda: (0, next(numbers)), empty_cache=empty_cache, current_stream=lambda device=None: streams[-1],
     device=lambda index: contextlib.nullcontext(), is_current_stream_capturing=is_current_stream_capturing)
-torch.cuda.memory = module("torch.cuda.memory", CUDAPluggableAllocator=CUDAPluggableAllocator)
 
 import memprof
 

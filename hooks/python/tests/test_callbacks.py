@@ -114,11 +114,11 @@ print(logged)
             with open(tool, "w") as f:
                 f.write("#!/bin/sh\ntest \"$3\" = run || { echo \"memprof: <$3>: no trace\" >&2; exit 2; }\n"
                         "echo '{\"processes\": [{\"process\": \"rank0\", \"job\": {\"command\": [\"a\", \"<b>\"]}, \"devices\": [{\"device\": 1, \"gpu\": \"H\", "
-                        "\"peak\": {\"reserved\": 2147483648, \"requested\": 1024}, \"findings\": [{\"rule\": \"slack\", \"bytes\": 3145728, \"finding\": \"x < y\", \"action\": \"none\"}]}]}]}'\n")
+                        "\"peak\": {\"reserved\": 2147483648, \"requested\": 1024}, \"summary\": {\"categories\": [{\"category\": \"weights\", \"bytes\": 3145728, \"module\": null, \"line\": \"x < y\"}], \"findings\": [{\"text\": \"checkpoint <h>\", \"saves_least_card\": 5242880}]}}]}]}'\n")
             os.chmod(tool, os.stat(tool).st_mode | stat.S_IXUSR)
             script = "import os, memprof\nos.environ['MEMPROF'] = %r\nprint(memprof.Recording(%r)._repr_html_())"
             text = self.run_script(script % (tool, "run"))
-            for want in ("rank0, GPU 1 H", "2 GiB", "1 KiB", "3 MiB", "x &lt; y", "a &lt;b&gt;", "<table>"):
+            for want in ("rank0, GPU 1 H", "2 GiB", "1 KiB", "3 MiB", "x &lt; y", "checkpoint &lt;h&gt;", "5 MiB", "a &lt;b&gt;", "<table>"):
                 self.assertIn(want, text)
             self.assertNotIn("<b>\"", text)
             self.assertIn("&lt;lost&gt;", self.run_script(script % (tool, "lost")))

@@ -86,6 +86,20 @@ class InjectTest(unittest.TestCase):
         )
         self.assertEqual(out, "False\n")
 
+    def test_the_asynchronous_backend_stays(self):
+        pretend.write_torch(self.folder.name)
+        with open(os.path.join(self.folder.name, "torch", "cuda.py"), "w") as f:
+            f.write("def get_allocator_backend(): return 'cudaMallocAsync'\n")
+        with open(os.path.join(self.folder.name, "torch", "__init__.py"), "a") as f:
+            f.write("from torch import cuda\n")
+        out = self.run_hooked(
+            """
+            import torch
+            print([c[0] for c in calls], calls[-1][1].decode().partition(":")[2].partition(",")[0])
+            """
+        )
+        self.assertEqual(out, "['note_framework', 'problem']  the job has chosen backend:cudaMallocAsync\n")
+
     def test_a_failing_shim_does_not_fail_the_import(self):
         pretend.write_torch(self.folder.name)
         out = self.run_hooked(

@@ -26,7 +26,8 @@ void _ZN3c105ErrorD1Ev(void) {}
 void __cxa_allocate_exception(void) {}
 void __cxa_throw(void) {}
 """
-TYPE = "char _ZTIN3c1016OutOfMemoryErrorE[16];\n"
+# The types of the exceptions that the plug-in throws.
+TYPE = "char _ZTIN3c1016OutOfMemoryErrorE[16], _ZTIN3c105ErrorE[16];\n"
 
 # As much of torch as the package touches. Its allocator calls the C functions that it was given, as torch's does.
 TORCH = {
@@ -194,7 +195,7 @@ class PluginTest(unittest.TestCase):
         self.assertEqual(out, ["4 None", "0 4", "0"])
         self.assertEqual([(e["kind"], e["requested"]) for e in self.events if e["kind"] in ("alloc", "free")], [("alloc", 4 << 20), ("free", 4 << 20)])
         self.assertEqual(len(self.problems.splitlines()), 1)
-        self.assertIn("torch 9.9: no C++ compiler found; install one, or build the shim elsewhere with `memprof hooks build`", self.problems)
+        self.assertIn("torch 9.9: no C++ compiler found; install one, or build the shim elsewhere with `memprof doctor hooks build`", self.problems)
         self.assertIn("recorded by torch's plug-in allocator, without memory history, ", self.problems)
 
     def test_a_read_only_home(self):

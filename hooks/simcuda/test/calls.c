@@ -11,7 +11,7 @@ static CUresult create(CUmemGenericAllocationHandle *handle) {
   return cuMemCreate(handle, 2 * MiB, &prop, 0);
 }
 
-static void chosen_calls_fail(void) {
+TEST(chosen_calls_fail, "MEMPROF_SIM_FAIL", "cuMemCreate:3,cuMemMap:2+=801,cudaMalloc:1") {
   CUmemGenericAllocationHandle handle = 0;
   CUdeviceptr base = 0;
   size_t all = start();
@@ -31,7 +31,7 @@ static void chosen_calls_fail(void) {
 
 static char log_path[64];
 
-static void the_log_has_each_call(void) {
+TEST(the_log_has_each_call) {
   CUmemGenericAllocationHandle handle = 0;
   CUmemAllocationProp prop = on_device(0);
   setenv("MEMPROF_SIM_LOG", log_path, 1);
@@ -60,7 +60,7 @@ static void *release_later(void *stream) {
   return NULL;
 }
 
-static void held_streams_hold_their_events(void) {
+TEST(held_streams_hold_their_events) {
   CUstream one, two;
   CUevent before, after, joined;
   start();
@@ -99,7 +99,7 @@ static void held_streams_hold_their_events(void) {
   CHECK(cuEventDestroy_v2(joined) == CUDA_SUCCESS);
 }
 
-static void contexts_wait_for_their_own_streams(void) {
+TEST(contexts_wait_for_their_own_streams) {
   CUcontext primary, made, found;
   CUstream one, two;
   start();
@@ -117,7 +117,7 @@ static void contexts_wait_for_their_own_streams(void) {
   CHECK(cuCtxPushCurrent_v2(made) == CUDA_ERROR_INVALID_CONTEXT && cuCtxDestroy_v2(primary) == CUDA_ERROR_INVALID_CONTEXT);
 }
 
-static void the_runtime_needs_no_init(void) {
+TEST(the_runtime_needs_no_init, "MEMPROF_SIM_DEVICES", "2") {
   char *device = NULL, back[4] = {0};
   int count = 0, current = -1;
   CHECK(cudaGetDeviceCount(&count) == CUDA_SUCCESS && count == 2);
@@ -139,7 +139,7 @@ static void the_runtime_needs_no_init(void) {
   CHECK(cudaSetDevice(0) == CUDA_SUCCESS && free_now() == other);
 }
 
-static void a_forked_child_has_no_gpu(void) {
+TEST(a_forked_child_has_no_gpu) {
   start();
   pid_t child = fork();
   if (child == 0) {
@@ -151,7 +151,7 @@ static void a_forked_child_has_no_gpu(void) {
   CHECK(free_now() > 0);
 }
 
-static void no_device_is_said_at_init(void) { CHECK(cuInit(0) == CUDA_ERROR_NO_DEVICE); }
+TEST(no_device_is_said_at_init, "MEMPROF_SIM_DEVICES", "0") { CHECK(cuInit(0) == CUDA_ERROR_NO_DEVICE); }
 
 static void *churn(void *argument) {
   unsigned char mark = (unsigned char)(uintptr_t)argument, back = 0;
@@ -177,7 +177,7 @@ static void *churn(void *argument) {
   return NULL;
 }
 
-static void threads_do_not_disturb_each_other(void) {
+TEST(threads_do_not_disturb_each_other) {
   pthread_t threads[4];
   size_t all = start();
   for (size_t i = 0; i < 4; i++) CHECK(pthread_create(&threads[i], NULL, churn, (void *)(uintptr_t)(i + 1)) == 0);
@@ -185,17 +185,7 @@ static void threads_do_not_disturb_each_other(void) {
   CHECK(free_now() == all);
 }
 
-int main(void) {
-  static const struct test tests[] = {
-      {"chosen calls fail", chosen_calls_fail, {"MEMPROF_SIM_FAIL", "cuMemCreate:3,cuMemMap:2+=801,cudaMalloc:1", NULL}},
-      {"the log has each call", the_log_has_each_call, {NULL}},
-      {"held streams hold their events", held_streams_hold_their_events, {NULL}},
-      {"contexts wait for their own streams", contexts_wait_for_their_own_streams, {NULL}},
-      {"the runtime needs no init", the_runtime_needs_no_init, {"MEMPROF_SIM_DEVICES", "2", NULL}},
-      {"a forked child has no gpu", a_forked_child_has_no_gpu, {NULL}},
-      {"no device is said at init", no_device_is_said_at_init, {"MEMPROF_SIM_DEVICES", "0", NULL}},
-      {"threads do not disturb each other", threads_do_not_disturb_each_other, {NULL}},
-  };
+int main(int argc, char **argv) {
   snprintf(log_path, sizeof log_path, "/tmp/simcuda-log-%d", (int)getpid());
-  return run_tests(tests, (int)(sizeof tests / sizeof *tests));
+  return run_tests(argc, argv);
 }

@@ -33,7 +33,7 @@ static int status_of(CUstream stream) {
   return status;
 }
 
-static void a_capture_forbids_to_wait(void) {
+TEST(a_capture_forbids_to_wait) {
   CUstream stream;
   CUevent event;
   CUgraph graph;
@@ -69,7 +69,7 @@ CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t size, CUstream 
 
 // As measured on an H200: whatever waits, allocates or frees, whichever stream it is about, and to ask for
 // a pool's memory.
-static void what_ends_a_capture(void) {
+TEST(what_ends_a_capture) {
   CUstream stream, side;
   CUevent event;
   CUgraph graph;
@@ -101,7 +101,7 @@ static void what_ends_a_capture(void) {
   CHECK(!ENDS_A_CAPTURE(cuEventRecord(event, side)));
 }
 
-static void a_stream_joins_a_capture(void) {
+TEST(a_stream_joins_a_capture) {
   CUstream stream, side, apart;
   CUevent event;
   CUgraph graph;
@@ -119,7 +119,7 @@ static void a_stream_joins_a_capture(void) {
   CHECK(cuStreamEndCapture(stream, &graph) == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
 }
 
-static void a_relaxed_thread_may(void) {
+TEST(a_relaxed_thread_may) {
   CUstream stream;
   CUgraph graph;
   int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -140,7 +140,7 @@ static void *wait_elsewhere(void *stream) {
   return NULL;
 }
 
-static void a_thread_local_capture_binds_its_thread(void) {
+TEST(a_thread_local_capture_binds_its_thread) {
   CUstream stream;
   CUgraph graph;
   pthread_t thread;
@@ -155,7 +155,7 @@ static void a_thread_local_capture_binds_its_thread(void) {
   CHECK(cuCtxSynchronize() == CUDA_SUCCESS);
 }
 
-static void contexts_and_code_take_memory(void) {
+TEST(contexts_and_code_take_memory, "MEMPROF_SIM_CONTEXT", "300m", "MEMPROF_SIM_MEMORY", "1g") {
   CUcontext context;
   CUmodule module;
   CUlibrary library;
@@ -176,7 +176,7 @@ static void contexts_and_code_take_memory(void) {
   CHECK(cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, 8 * MiB) == CUDA_SUCCESS && free_now() == 716 * MiB);
 }
 
-static void pools_and_arrays(void) {
+TEST(pools_and_arrays) {
   const CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
   const CUDA_ARRAY_DESCRIPTOR wanted = {.Width = 512, .Height = 256, .Format = 0x20, .NumChannels = 2};
   CUmemoryPool pool;
@@ -191,7 +191,7 @@ static void pools_and_arrays(void) {
 }
 
 // Each device has two locality domains, and what is in one is memory of the device.
-static void locality_domains(void) {
+TEST(locality_domains) {
   CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN, 1 << 8}};
   CUmemGenericAllocationHandle handle;
   const size_t all = start();
@@ -203,7 +203,7 @@ static void locality_domains(void) {
   CHECK(cuMemCreate(&handle, 4 * MiB, &prop, 0) == CUDA_ERROR_INVALID_DEVICE);
 }
 
-static void attributes_of_pointers(void) {
+TEST(attributes_of_pointers) {
   CUdeviceptr addr = 0, first = 0;
   CUcontext context = NULL;
   size_t size = 0;
@@ -218,7 +218,7 @@ static void attributes_of_pointers(void) {
 }
 
 // A program of CUDA 11 passes four arguments to what it is given.
-static void the_variant_a_version_means(void) {
+TEST(the_variant_a_version_means) {
   void *four = NULL, *five = NULL, *ordered = NULL, *of_thread = NULL;
   CHECK(cuGetProcAddress("cuGetProcAddress", &four, 11030, 0) == CUDA_SUCCESS);
   CHECK(cuGetProcAddress_v2("cuGetProcAddress", &five, 12000, 0, NULL) == CUDA_SUCCESS);
@@ -228,18 +228,4 @@ static void the_variant_a_version_means(void) {
   CHECK(ordered != NULL && of_thread != NULL && ordered != of_thread);
 }
 
-int main(void) {
-  static const struct test tests[] = {
-      {"a capture forbids to wait", a_capture_forbids_to_wait, {NULL}},
-      {"what ends a capture", what_ends_a_capture, {NULL}},
-      {"a stream joins a capture", a_stream_joins_a_capture, {NULL}},
-      {"a relaxed thread may", a_relaxed_thread_may, {NULL}},
-      {"a thread-local capture binds its thread", a_thread_local_capture_binds_its_thread, {NULL}},
-      {"contexts and code take memory", contexts_and_code_take_memory, {"MEMPROF_SIM_CONTEXT", "300m", "MEMPROF_SIM_MEMORY", "1g", NULL}},
-      {"pools and arrays", pools_and_arrays, {NULL}},
-      {"locality domains", locality_domains, {NULL}},
-      {"attributes of pointers", attributes_of_pointers, {NULL}},
-      {"the variant a version means", the_variant_a_version_means, {NULL}},
-  };
-  return run_tests(tests, (int)(sizeof tests / sizeof *tests));
-}
+int main(int argc, char **argv) { return run_tests(argc, argv); }

@@ -20,7 +20,7 @@ static void map_open(CUdeviceptr addr, size_t size, CUmemGenericAllocationHandle
   CHECK(cuMemSetAccess(addr, size, &access, 1) == CUDA_SUCCESS);
 }
 
-static void two_mappings_show_the_same_bytes(void) {
+TEST(two_mappings_show_the_same_bytes) {
   CUdeviceptr base;
   start();
   CHECK(cuMemAddressReserve(&base, 16 * MiB, 0, 0, 0) == CUDA_SUCCESS);
@@ -41,7 +41,7 @@ static void two_mappings_show_the_same_bytes(void) {
   CHECK(pages[12 * MiB + 5] == 7);
 }
 
-static void the_limit_is_the_limit(void) {
+TEST(the_limit_is_the_limit, "MEMPROF_SIM_MEMORY", "10m") {
   CUmemAllocationProp prop = on_device(0);
   CUmemGenericAllocationHandle handle = 0;
   CHECK(start() == 10 * MiB);
@@ -61,7 +61,7 @@ static void the_limit_is_the_limit(void) {
   CHECK(free_now() == 6 * MiB);
 }
 
-static void granularity_follows_the_setting(void) {
+TEST(granularity_follows_the_setting, "MEMPROF_SIM_GRANULARITY", "131072") {
   CUmemAllocationProp prop = on_device(0);
   CUmemGenericAllocationHandle handle = 0;
   size_t granularity = 0;
@@ -79,7 +79,7 @@ static size_t host_bytes(int descriptor) {
   return (size_t)status.st_blocks * 512;
 }
 
-static void memory_goes_back_when_handle_and_mappings_are_gone(void) {
+TEST(memory_goes_back_when_handle_and_mappings_are_gone) {
   CUdeviceptr base;
   int descriptor = -1;
   size_t all = start();
@@ -122,7 +122,7 @@ static bool faults(CUdeviceptr addr) {
   return WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV;
 }
 
-static void memory_without_access_faults(void) {
+TEST(memory_without_access_faults) {
   CUdeviceptr base;
   start();
   CHECK(cuMemAddressReserve(&base, 8 * MiB, 0, 0, 0) == CUDA_SUCCESS);
@@ -140,7 +140,7 @@ static void memory_without_access_faults(void) {
   CHECK(faults(base));
 }
 
-static void what_is_not_mapped_may_be_unmapped(void) {
+TEST(what_is_not_mapped_may_be_unmapped) {
   CUdeviceptr base;
   start();
   CHECK(cuMemAddressReserve(&base, 4 * MiB, 0, 0, 0) == CUDA_SUCCESS);
@@ -150,7 +150,7 @@ static void what_is_not_mapped_may_be_unmapped(void) {
   CHECK(!faults(base));
 }
 
-static void thousands_of_handles_need_no_descriptors(void) {
+TEST(thousands_of_handles_need_no_descriptors) {
   enum { MANY = 5000 };
   static CUmemGenericAllocationHandle handles[MANY];
   struct rlimit files = {64, 64};
@@ -173,7 +173,7 @@ static void thousands_of_handles_need_no_descriptors(void) {
   CHECK(free_now() == all);
 }
 
-static void exported_pages_are_the_handles(void) {
+TEST(exported_pages_are_the_handle_s) {
   CUdeviceptr base;
   int descriptor = -1;
   char text[6] = {0};
@@ -187,16 +187,4 @@ static void exported_pages_are_the_handles(void) {
   CHECK(read(descriptor, text, 6) == 6 && strcmp(text, "hello") == 0);
 }
 
-int main(void) {
-  static const struct test tests[] = {
-      {"two mappings show the same bytes", two_mappings_show_the_same_bytes, {NULL}},
-      {"the limit is the limit", the_limit_is_the_limit, {"MEMPROF_SIM_MEMORY", "10m", NULL}},
-      {"granularity follows the setting", granularity_follows_the_setting, {"MEMPROF_SIM_GRANULARITY", "131072", NULL}},
-      {"memory goes back when handle and mappings are gone", memory_goes_back_when_handle_and_mappings_are_gone, {NULL}},
-      {"memory without access faults", memory_without_access_faults, {NULL}},
-      {"what is not mapped may be unmapped", what_is_not_mapped_may_be_unmapped, {NULL}},
-      {"thousands of handles need no descriptors", thousands_of_handles_need_no_descriptors, {NULL}},
-      {"exported pages are the handle's", exported_pages_are_the_handles, {NULL}},
-  };
-  return run_tests(tests, (int)(sizeof tests / sizeof *tests));
-}
+int main(int argc, char **argv) { return run_tests(argc, argv); }

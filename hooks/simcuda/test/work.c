@@ -124,7 +124,7 @@ static void unmap_under_destroyed_stream(void) {
   cuMemUnmap(base, PAGE);
 }
 
-static void races_end_the_program(void) {
+TEST(races_end_the_program) {
   void (*const races[])(void) = {unmap_under_reader, write_at_second_address, write_behind_older_event, read_under_writer,
                                  fill_under_reader,  unmap_under_copy,        unmap_under_destroyed_stream};
   for (size_t i = 0; i < sizeof races / sizeof *races; i++) {
@@ -132,7 +132,7 @@ static void races_end_the_program(void) {
   }
 }
 
-static void ordered_work_is_no_race(void) {
+TEST(ordered_work_is_no_race) {
   void (*const fine[])(void) = {unmap_of_other_address, unmap_after_reader,   read_at_second_address, write_of_other_page,
                                 write_of_other_bytes,   write_behind_reader, write_on_same_stream};
   for (size_t i = 0; i < sizeof fine / sizeof *fine; i++) {
@@ -140,7 +140,7 @@ static void ordered_work_is_no_race(void) {
   }
 }
 
-static void a_context_has_one_event(void) {
+TEST(a_context_has_one_event) {
   CUevent event;
   CUgraph graph;
   CUcontext context;
@@ -160,7 +160,7 @@ static void a_context_has_one_event(void) {
 
 static void note(void *data) { ++*(int *)data; }
 
-static void host_functions_run_in_order(void) {
+TEST(host_functions_run_in_order) {
   int runs = 0;
   set_up();
   CHECK(cuLaunchHostFunc(one, note, &runs) == CUDA_SUCCESS && runs == 1);
@@ -169,12 +169,4 @@ static void host_functions_run_in_order(void) {
   CHECK(simcuda_release_stream(one) == 0 && runs == 3);
 }
 
-int main(void) {
-  static const struct test tests[] = {
-      {"races end the program", races_end_the_program, {NULL}},
-      {"ordered work is no race", ordered_work_is_no_race, {NULL}},
-      {"a context has one event", a_context_has_one_event, {NULL}},
-      {"host functions run in order", host_functions_run_in_order, {NULL}},
-  };
-  return run_tests(tests, (int)(sizeof tests / sizeof *tests));
-}
+int main(int argc, char **argv) { return run_tests(argc, argv); }

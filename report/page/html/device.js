@@ -3,7 +3,9 @@
 // CATEGORY_COLORS are the places of the categories in the series of colours.
 const CATEGORY_COLORS = new Map([
   ['weights', 0], ['gradients', 2], ['optimizer', 3], ['activations', 1],
-  ['inputs', 4], ['kv_cache', 5], ['cuda_graphs', 6], ['workspace', 8], ['other', 9],
+  ['inputs', 4], ['kv_cache', 5], ['cuda_graphs', 6], ['temporaries', 8], ['other', 9],
+  // These are rarely beside those whose colour they share.
+  ['copies', 7], ['loss', 5], ['workspace', 9], ['communication', 6],
 ]);
 
 class DeviceView {

@@ -149,8 +149,7 @@ class Instants {
       if (!answer.ok) throw new Error((await answer.text()).trim());
       const data = await unpack(new Uint8Array(await answer.arrayBuffer()));
       if (number !== this.asked) return;
-      this.view.device.arenas = data.arenas; // more than the page has, until the server has read all
-      const exact = await Exact.decode(this.view.device, data, data.device, data.names);
+      const exact = await Exact.decode(this.view.device, data, data.device, { ...data.names, arenas: data.arenas }); // those of the part
       if (number !== this.asked) return;
       this.exact = exact;
       done(exact.instant(exact.positionOf(data.event)));

@@ -42,14 +42,14 @@ class Pin {
     const stored = plural(f.seq.length, 'stored instant') + left;
     const exact = this.instants.exact;
     if (this.view.report.server) {
-      this.reach.textContent = 'Any event can be pinned: memprof view answers from the recording.';
+      this.reach.textContent = 'Any event can be pinned: memprof report --open answers from the recording.';
     } else if (!exact) {
-      this.reach.textContent = this.view.report.events ? 'The events are being unpacked …' : 'This page has ' + stored + '; memprof view ' + shellQuote(this.view.process.path) + ' shows any event.';
+      this.reach.textContent = this.view.report.events ? 'The events are being unpacked …' : 'This page has ' + stored + '; memprof report --open ' + shellQuote(this.view.process.path) + ' shows any event.';
     } else if (exact.complete) {
       this.reach.textContent = 'Any of the ' + plural(exact.time.length, 'event') + ' can be pinned.';
     } else {
       this.reach.textContent = 'Exact here: events ' + exact.spans.map(([from, to]) => formatCount(from) + '–' + formatCount(to - 1)).join(', ') +
-        ' (the first, peak, last and worst iterations) and ' + stored + '; memprof view ' + shellQuote(this.view.process.path) + ' shows any other event.';
+        ' (the first, peak, last and worst iterations) and ' + stored + '; memprof report --open ' + shellQuote(this.view.process.path) + ' shows any other event.';
     }
   }
 

@@ -1,4 +1,4 @@
-// The page of memprof report --html and of memprof view.
+// The page of memprof report --html and of memprof report --open.
 
 async function main() {
   const page = document.getElementById('page');
@@ -109,7 +109,7 @@ function progress(server) {
         setTimeout(ask, 500);
       }
     } catch (error) {
-      text.textContent = 'memprof view has ended (' + error.message + ').';
+      text.textContent = 'memprof report --open has ended (' + error.message + ').';
     }
   };
   setTimeout(ask, 500);

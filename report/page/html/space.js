@@ -15,6 +15,7 @@ class Space {
   constructor(device, table, rows) {
     this.device = device;
     this.frames = table;
+    this.arenas = table.arenas || device.arenas;
     Object.assign(this, rows || storedRows(table));
     this.stacks = [];
   }
@@ -47,7 +48,7 @@ class Space {
   // is reusable; of the others it is external.
   layout(arena) {
     const k = this.frames;
-    const info = this.device.arenas[arena.index];
+    const info = this.arenas[arena.index];
     const out = {
       index: arena.index, info, spans: [], base: k.addr[arena.mapped[0]], end: 0, reserved: 0, requested: 0, live: 0, free: 0, blocks: 0,
       largest: 0, largestAt: 0, rounding: 0, pending: 0, untouched: 0, reusable: 0,

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // TestAnother wants a package named memprof that is not ours to be found wherever the job's Python would import it from.
@@ -17,12 +19,8 @@ func TestAnother(t *testing.T) {
 		"job/train.py", "job/memprof.py", "clean/train.py", "path/memprof/__init__.py", "clean/memprof/readme",
 	} {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, nil, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		assert.NoError(t, os.WriteFile(path, nil, 0o755))
 	}
 	for _, test := range []struct{ python, args, path, want string }{
 		{"own/bin/python3", "clean/train.py", "", ""},
@@ -39,13 +37,10 @@ func TestAnother(t *testing.T) {
 			t.Errorf("%s %s: %v %+v, want %q", test.python, test.args, ok, found, test.want)
 		}
 	}
-	if err := os.WriteFile("memprof.py", nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile("memprof.py", nil, 0o644))
 	look := Look{Python: filepath.Join(dir, "own/bin/python3"), scripts: scriptsFolder([]string{"-m", "train"})}
-	if _, ok := look.Another(); !ok {
-		t.Error("with -m, a module in the current folder was not found")
-	}
+	_, ok := look.Another()
+	assert.That(t, ok, "with -m, a module in the current folder was not found")
 	if _, ok := (&Look{scripts: "."}).Another(); ok {
 		t.Error("a job without Python was warned")
 	}

@@ -41,7 +41,7 @@ func checkCompiler() Finding {
 	}
 	return Finding{
 		Check: "compiler", Health: Warn, Detail: "none of " + strings.Join(candidates, ", "),
-		Remedy: "PyTorch is recorded by its plug-in allocator where the torch shim cannot be compiled, with less detail; install g++, or run `memprof hooks build` elsewhere and use record --shim FILE",
+		Remedy: "PyTorch is recorded by its plug-in allocator where the torch shim cannot be compiled, with less detail; install g++, or run `memprof doctor hooks build` elsewhere and use record --shim FILE",
 	}
 }
 
@@ -149,7 +149,7 @@ func describeShim(torch *installedTorch, build func() (string, error)) Finding {
 	if err != nil {
 		f.Health = Warn
 		f.Detail = fmt.Sprintf("none for torch %s: %v", torch.version, err)
-		f.Remedy = fmt.Sprintf("torch's plug-in allocator is recorded in its place, without %s; run `memprof hooks build` where the shim compiles, and use record --shim FILE", torch.withoutShim)
+		f.Remedy = fmt.Sprintf("torch's plug-in allocator is recorded in its place, without %s; run `memprof doctor hooks build` where the shim compiles, and use record --shim FILE", torch.withoutShim)
 		return f
 	}
 	f.Detail = "built now: " + shim

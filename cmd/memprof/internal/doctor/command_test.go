@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // program64 is the start of a 64-bit x86 program that names a loader, unless it is empty.
@@ -26,16 +26,12 @@ func program64(t *testing.T, loader string) []byte {
 	if loader != "" {
 		header.Phnum = 1
 	}
-	if err := binary.Write(&out, binary.LittleEndian, header); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, binary.Write(&out, binary.LittleEndian, header))
 	if loader == "" {
 		return out.Bytes()
 	}
 	segment := elf.Prog64{Type: uint32(elf.PT_INTERP), Off: 120, Filesz: uint64(len(loader) + 1), Memsz: uint64(len(loader) + 1)}
-	if err := binary.Write(&out, binary.LittleEndian, segment); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, binary.Write(&out, binary.LittleEndian, segment))
 	out.WriteString(loader + "\x00")
 	return out.Bytes()
 }
@@ -47,9 +43,7 @@ func program32(t *testing.T) []byte {
 		Ident: [elf.EI_NIDENT]byte{0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS32), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT)},
 		Type:  uint16(elf.ET_EXEC), Machine: uint16(elf.EM_386), Version: uint32(elf.EV_CURRENT), Ehsize: 52, Phentsize: 32, Shentsize: 40,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return out.Bytes()
 }
 
@@ -70,9 +64,7 @@ func TestExamineCommand(t *testing.T) {
 		"circle":   []byte("#!" + filepath.Join(dir, "circle") + "\n"),
 	}
 	for name, content := range programs {
-		if err := os.WriteFile(filepath.Join(dir, name), content, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, os.WriteFile(filepath.Join(dir, name), content, 0o755))
 	}
 	t.Setenv("PATH", dir)
 	tests := []struct {
@@ -119,16 +111,11 @@ func TestExamineCommand(t *testing.T) {
 			continue
 		}
 		for i, f := range findings {
-			if got := string(f.Health) + " " + f.Detail; !strings.HasPrefix(got, wanted[i]) {
-				t.Errorf("%s: %q, want %q…", test.command, got, wanted[i])
-			}
-			if f.Health != OK && f.Remedy == "" && !strings.Contains(test.want, "neither") {
-				t.Errorf("%s: no remedy for %q", test.command, f.Detail)
-			}
+			got := string(f.Health) + " " + f.Detail
+			assert.That(t, strings.HasPrefix(got, wanted[i]), "%s: %q, want %q…", test.command, got, wanted[i])
+			assert.That(t, f.Health == OK || f.Remedy != "" || strings.Contains(test.want, "neither"), "%s: no remedy for %q", test.command, f.Detail)
 		}
-		if look.Python != test.python {
-			t.Errorf("%s: Python %q, want %q", test.command, look.Python, test.python)
-		}
+		assert.Equal(t, look.Python, test.python, "%s: Python", test.command)
 	}
 }
 
@@ -137,29 +124,19 @@ func TestLoadsNothing(t *testing.T) {
 		t.Skip("the loader trusts what root starts")
 	}
 	path := filepath.Join(t.TempDir(), "job")
-	if err := os.WriteFile(path, nil, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(path, nil, 0o755))
 	for mode, want := range map[os.FileMode]bool{0o755: false, 0o755 | os.ModeSetuid: true, 0o755 | os.ModeSetgid: true} {
-		if err := os.Chmod(path, mode); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, os.Chmod(path, mode))
 		file, err := os.Open(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := loadsNothing(file); got != want {
-			t.Errorf("mode %v: %v, want %v", mode, got, want)
-		}
+		assert.NoError(t, err)
+		assert.Equal(t, loadsNothing(file), want, "mode %v", mode)
 		file.Close()
 	}
 }
 
 func TestExamineEnvironment(t *testing.T) {
 	interposer, err := filepath.Abs("../../../../hooks/dist/sim/libcuda.so.1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	tests := []struct {
 		variable string // NAME=value
 		check    string
@@ -188,9 +165,7 @@ func TestExamineEnvironment(t *testing.T) {
 		found := false
 		for _, f := range environmentOf([]string{test.variable}) {
 			if f.Check != test.check {
-				if f.Health != OK {
-					t.Errorf("%s: also %+v", test.variable, f)
-				}
+				assert.That(t, f.Health == OK, "%s: also %+v", test.variable, f)
 				continue
 			}
 			found = true
@@ -198,14 +173,10 @@ func TestExamineEnvironment(t *testing.T) {
 				t.Errorf("%s: %+v, want %s and %q", test.variable, f, test.health, test.remedy)
 			}
 		}
-		if !found {
-			t.Errorf("%s: nothing about %s", test.variable, test.check)
-		}
+		assert.That(t, found, "%s: nothing about %s", test.variable, test.check)
 	}
 	for _, f := range environmentOf([]string{"CUDA_LAUNCH_BLOCKING=0"}) {
-		if f.Health != OK {
-			t.Errorf("CUDA_LAUNCH_BLOCKING=0: %+v", f)
-		}
+		assert.That(t, f.Health == OK, "CUDA_LAUNCH_BLOCKING=0: %+v", f)
 	}
 }
 
@@ -213,9 +184,7 @@ func TestDescribeShim(t *testing.T) {
 	dir := t.TempDir()
 	built := filepath.Join(dir, "shim-2.11.0-abc.so")
 	missing := filepath.Join(dir, "shim-2.11.0-def.so")
-	if err := os.WriteFile(built, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(built, nil, 0o644))
 	works := func() (string, error) { return missing, nil }
 	fails := func() (string, error) { return "", errors.New("shim.cpp:5: error: no such type") }
 	tests := []struct {
@@ -227,13 +196,11 @@ func TestDescribeShim(t *testing.T) {
 		{[]string{missing}, works, Finding{Check: "torch shim", Health: OK, Detail: "built now: " + missing}},
 		{[]string{missing}, fails, Finding{
 			Check: "torch shim", Health: Warn, Detail: "none for torch 2.11.0: shim.cpp:5: error: no such type",
-			Remedy: "torch's plug-in allocator is recorded in its place, without history; run `memprof hooks build` where the shim compiles, and use record --shim FILE",
+			Remedy: "torch's plug-in allocator is recorded in its place, without history; run `memprof doctor hooks build` where the shim compiles, and use record --shim FILE",
 		}},
 	}
 	for _, test := range tests {
-		if diff := cmp.Diff(test.want, describeShim(&installedTorch{version: "2.11.0", shims: test.shims, withoutShim: "history"}, test.build)); diff != "" {
-			t.Errorf("%v (-want +got):\n%s", test.shims, diff)
-		}
+		assert.Diff(t, test.want, describeShim(&installedTorch{version: "2.11.0", shims: test.shims, withoutShim: "history"}, test.build), "%v", test.shims)
 	}
 }
 
@@ -255,17 +222,10 @@ func TestDescribeTorch(t *testing.T) {
 	}
 	for _, test := range tests {
 		found := readTorch(fmt.Sprintf(head, test.version) + test.lacked)
-		if diff := cmp.Diff(test.want, describeTorch(found)); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", test.version, diff)
-		}
-		if diff := cmp.Diff([]string{"shim-1.so", "shim-0.so"}, found.shims); diff != "" {
-			t.Errorf("%s: shims (-want +got):\n%s", test.version, diff)
-		}
-		if found.withoutShim != "memory history" {
-			t.Errorf("%s: without a shim %q", test.version, found.withoutShim)
-		}
+		assert.Diff(t, test.want, describeTorch(found), "%s", test.version)
+		assert.Diff(t, []string{"shim-1.so", "shim-0.so"}, found.shims, "%s: shims", test.version)
+		assert.That(t, found.withoutShim == "memory history", "%s: without a shim %q", test.version, found.withoutShim)
 	}
-	if found := readTorch("/usr/bin/python3\n"); found != nil {
-		t.Errorf("no torch: %+v", found)
-	}
+	found := readTorch("/usr/bin/python3\n")
+	assert.That(t, found == nil, "no torch: %+v", found)
 }

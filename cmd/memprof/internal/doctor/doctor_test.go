@@ -7,9 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/memprof/memprof/hooks/rerun"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 func TestDescribeDevice(t *testing.T) {
@@ -30,16 +29,13 @@ func TestDescribeDevice(t *testing.T) {
 		},
 	}
 	for _, test := range tests {
-		if diff := cmp.Diff(test.want, describeDevice("device 0", test.device)); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", test.device.Name, diff)
-		}
+		assert.Diff(t, test.want, describeDevice("device 0", test.device), "%s", test.device.Name)
 	}
 }
 
 func TestCheckSpace(t *testing.T) {
-	if got := checkSpace("disk", t.TempDir(), 1); got.Health != OK {
-		t.Errorf("one byte wanted: %+v", got)
-	}
+	got := checkSpace("disk", t.TempDir(), 1)
+	assert.That(t, got.Health == OK, "one byte wanted: %+v", got)
 	if got := checkSpace("disk", t.TempDir(), 1<<62); got.Health != Warn || got.Remedy == "" {
 		t.Errorf("4 EiB wanted: %+v", got)
 	}
@@ -59,16 +55,10 @@ func TestCheckTorch(t *testing.T) {
 		"torch/__init__.py": "raise RuntimeError('torch was imported')\n",
 		"torch/version.py":  "__version__ = '2.11.0+cu130'\n",
 	} {
-		if err := os.MkdirAll(filepath.Join(dir, "torch"), 0o777); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, os.MkdirAll(filepath.Join(dir, "torch"), 0o777))
+		assert.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666))
 	}
 	t.Setenv("PYTHONPATH", dir)
 	found := checkTorch("python3", nil)
-	if len(found) != 1 || found[0].Health != OK || !strings.HasPrefix(found[0].Detail, "2.11.0+cu130 of ") {
-		t.Errorf("found %+v", found)
-	}
+	assert.That(t, len(found) == 1 && found[0].Health == OK && strings.HasPrefix(found[0].Detail, "2.11.0+cu130 of "), "found %+v", found)
 }

@@ -14,7 +14,7 @@ import (
 func environmentOf(environment []string) []Finding {
 	values := valuesOf(environment)
 	findings := Settings(environment, "bfc")
-	findings = append(findings, checkFrameworks(environment))
+	findings = append(findings, checkFrameworks(environment), checkIPC())
 	return append(append(findings, checkPython(values)...), checkCUDA(values)...)
 }
 
@@ -29,6 +29,11 @@ func checkFrameworks(environment []string) Finding {
 		f.Detail = "record sets " + strings.Join(set, "; ")
 	}
 	return f
+}
+
+// checkIPC names what shares memory with other processes in the one way that memory of memprof's allocator does not have.
+func checkIPC() Finding {
+	return Finding{Check: "CUDA IPC", Health: OK, Detail: "torch shares tensors with other processes; cuIpcGetMemHandle is refused, so start vLLM and SGLang with --disable-custom-all-reduce, or record --allocator native"}
 }
 
 // Settings examines variables that have another effect, or none, in a recorded job. With --allocator native

@@ -6,13 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"slices"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/memprof/memprof/analysis/kvcache"
 	"github.com/memprof/memprof/analysis/kvcache/serving"
-	"github.com/memprof/memprof/analysis/kvcache/stores"
 	"github.com/memprof/memprof/report/kv"
 )
 
@@ -80,41 +78,4 @@ func explain(ctx context.Context, policy kvcache.Policy, load *Load, err error) 
 		return fmt.Errorf("%s: %w", policy, err)
 	}
 	return load.Fault(err)
-}
-
-// Prefixes says what prefix caches of several sizes find, where the content of prompts is known.
-func (r *Runs) Prefixes(ctx context.Context, k *kv.Simulation) ([]stores.Hits, error) {
-	load := r.Load
-	block := int64(16)
-	if i := slices.IndexFunc(r.Policies, func(p kvcache.Policy) bool { return p.Kind == kvcache.Paged }); i >= 0 {
-		block = int64(r.Policies[i].Block)
-	}
-	blocks := k.Memory / k.BytesPerToken / block
-	var sizes []int64
-	for _, share := range []int64{32, 16, 8, 4, 2, 1} {
-		if n := blocks / share; n > 0 && (len(sizes) == 0 || n > sizes[len(sizes)-1]) {
-			sizes = append(sizes, n)
-		}
-	}
-	sizes = append(sizes, 2*max(1, blocks), 4*max(1, blocks), 8*max(1, blocks))
-	const most = 200_000
-	rate := 0.0
-	if len(r.Rates) > 0 {
-		rate = r.Rates[0]
-	}
-	src, done, err := load.Open(rate)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	first, err := src.Next()
-	if err != nil || len(first.Hashes) == 0 {
-		return nil, nil // errors are those of the simulation
-	}
-	src, done, err = load.Open(rate)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	return stores.HitsBySize(ctx, src, int(block), sizes, most)
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/memprof/memprof/analysis/kvcache"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // The host's memory is counted in what is swapped: 16 tokens of 819,200 bytes.
@@ -18,8 +19,7 @@ func TestSwapMemoryIsCountedInBlocks(t *testing.T) {
 		{1 << 30, kvcache.Policy{Kind: kvcache.Oracle}, 0},
 	} {
 		r := Runs{Swap: test.swap}
-		if got := r.swapBlocks(test.policy, 819_200); got != test.want {
-			t.Errorf("%d bytes hold %d of %v, want %d", test.swap, got, test.policy, test.want)
-		}
+		got := r.swapBlocks(test.policy, 819_200)
+		assert.That(t, got == test.want, "%d bytes hold %d of %v, want %d", test.swap, got, test.policy, test.want)
 	}
 }

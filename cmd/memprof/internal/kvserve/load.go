@@ -30,7 +30,7 @@ type Load struct {
 	Duration  time.Duration
 	Draw      bool
 	Saturated bool
-	Bounds    kvrequests.Bounds
+	Longest   int // tokens of a prompt; 0: any
 	Prefix    int // tokens before every prompt
 	Seed      uint64
 
@@ -45,13 +45,10 @@ type Load struct {
 func (l *Load) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&l.Requests, "requests", "", "`file` of requests, CSV or JSONL; - for stdin")
 	flags.StringVar(&l.Synthetic, "synthetic", "", "generate requests like those of a data set, by `name`: "+strings.Join(kvrequests.Names(), ", "))
-	flags.Float64SliceVar(&l.Rates, "rate", nil, "`N` requests a second, a Poisson process, in place of the file's times; several, as in 1,2,4, are served one after the other")
+	flags.Float64SliceVar(&l.Rates, "rate", nil, "`N` requests a second, a Poisson process, in place of the file's times; several, as in 1,2,4, are served one after the other; inf keeps the queue of waiting requests full")
 	flags.DurationVar(&l.Duration, "duration", 0, "with --rate: for how long requests arrive")
 	flags.BoolVar(&l.Draw, "draw", false, "draw requests from the file at random, without end")
-	flags.BoolVar(&l.Saturated, "saturated", false, "keep the queue of waiting requests full, in place of the file's times")
-	flags.IntVar(&l.Bounds.Prompt, "longest-prompt", 0, "leave out requests with a prompt of more `tokens`")
-	flags.IntVar(&l.Bounds.Length, "longest", 0, "leave out requests with more `tokens` in prompt and output")
-	flags.BoolVar(&l.Bounds.FirstTurns, "first-turns", false, "leave out later turns of conversations: requests whose prompt contains the prompt before")
+	flags.IntVar(&l.Longest, "longest-prompt", 0, "leave out requests with a prompt of more `tokens`")
 	flags.IntVar(&l.Prefix, "shared-prefix", 0, "put the same `N` tokens before every prompt, as examples or a system's instructions are (paged shares them)")
 	flags.Uint64Var(&l.Seed, "seed", 1, "seed of random draws")
 }
@@ -67,6 +64,9 @@ func (l *Load) Name() string {
 // Prepare checks the flags and reads the first request. limit is the longest sequence of the model, in tokens;
 // steps of 0 mean all requests.
 func (l *Load) Prepare(stdin io.Reader, limit int, steps int64) error {
+	if len(l.Rates) == 1 && math.IsInf(l.Rates[0], 1) {
+		l.Saturated, l.Rates = true, nil
+	}
 	if err := l.check(steps); err != nil {
 		return err
 	}
@@ -131,7 +131,7 @@ func CheckCount(flag string, value int64) error {
 }
 
 func (l *Load) check(steps int64) error {
-	if err := cmp.Or(CheckCount("longest-prompt", int64(l.Bounds.Prompt)), CheckCount("longest", int64(l.Bounds.Length)), CheckCount("shared-prefix", int64(l.Prefix))); err != nil {
+	if err := cmp.Or(CheckCount("longest-prompt", int64(l.Longest)), CheckCount("shared-prefix", int64(l.Prefix))); err != nil {
 		return err
 	}
 	endless := l.Draw || l.Synthetic != ""
@@ -142,8 +142,8 @@ func (l *Load) check(steps int64) error {
 		return exit.Usagef("--rate %v: want requests a second, above 0", l.Rates)
 	case l.Duration < 0 || l.Duration > 0 && !l.Paced():
 		return exit.Usagef("--duration %v: want 0 or more, and --rate", l.Duration)
-	case l.Bounds != kvrequests.Bounds{} && l.Requests == "":
-		return exit.Usagef("--longest-prompt, --longest and --first-turns need --requests")
+	case l.Longest > 0 && l.Requests == "":
+		return exit.Usagef("--longest-prompt needs --requests")
 	case l.Draw && l.Requests == "":
 		return exit.Usagef("--draw needs --requests")
 	case endless && steps == 0 && l.Duration == 0:
@@ -162,9 +162,6 @@ func (l *Load) name() string {
 // Line describes the requests, for the report.
 func (l *Load) Line() string {
 	text := l.Name()
-	if l.Bounds.FirstTurns {
-		text += ", first turns"
-	}
 	if l.Draw {
 		text += ", drawn"
 	}
@@ -210,7 +207,7 @@ func (l *Load) Open(rate float64) (src kvcache.Source, done func() error, err er
 
 // bounded leaves out the requests that flags exclude. A request that is too long for the model is an error.
 func (l *Load) bounded(file kvcache.Source) kvcache.Source {
-	src := kvrequests.Bounded(file, l.Bounds)
+	src := kvrequests.Bounded(file, l.Longest)
 	if l.limit > 0 {
 		src = kvrequests.Limited(src, l.name(), l.limit)
 	}

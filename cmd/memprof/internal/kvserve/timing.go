@@ -18,30 +18,30 @@ import (
 
 // Timing is how long steps take, from flags.
 type Timing struct {
-	Name     string        // or a file; "" is the nearest
-	StepTime time.Duration // constant; 0: not given
+	Name     string        // or a file, or a time; "" is the nearest
+	StepTime time.Duration // constant, that of Name; 0: it is none
 	Chunk    int64         // tokens
-
-	given func() bool // whether --step-time was
 }
 
 // AddFlags adds the flags about the time of steps.
 func (t *Timing) AddFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&t.Name, "timing", "", "how long steps take: a `name`, or a file of memprof kv calibrate (default: the nearest model's, scaled)")
-	flags.DurationVar(&t.StepTime, "step-time", 0, "constant `time` of a step, whatever it computes, in place of --timing")
-	t.given = func() bool { return flags.Changed("step-time") }
+	flags.StringVar(&t.Name, "timing", "", "how long steps take: a `name`, a file of memprof kv calibrate, or a constant time like 25ms (default: the nearest model's, scaled)")
 	flags.Int64Var(&t.Chunk, "chunk", 0, "compute at most `N` tokens in a step, prompts in chunks (default: whole prompts)")
 }
 
-// Of returns the timing of a model on so many GPUs. It is nil with --step-time, and without a model.
+// Of returns the timing of a model on so many GPUs. It is nil where steps take a constant time, and without a model.
 func (t *Timing) Of(m *models.Model, ranks int) (*serving.Timing, error) {
+	if constant, err := time.ParseDuration(t.Name); err == nil && t.Name != "" {
+		t.StepTime, t.Name = constant, ""
+		if constant <= 0 {
+			return nil, exit.Usagef("--timing %v: want more than 0", constant)
+		}
+	}
 	switch {
-	case t.StepTime <= 0 && t.given():
-		return nil, exit.Usagef("--step-time %v: want more than 0", t.StepTime)
 	case t.Chunk < 0:
 		return nil, exit.Usagef("--chunk %d: want 0 or more", t.Chunk)
-	case t.StepTime > 0 && (t.Name != "" || t.Chunk > 0):
-		return nil, exit.Usagef("--step-time is the same for every step, and --timing and --chunk are not: give one of them")
+	case t.StepTime > 0 && t.Chunk > 0:
+		return nil, exit.Usagef("--timing %v is the same for every step, and with --chunk steps differ: give one of them", t.StepTime)
 	case t.StepTime > 0:
 		return nil, nil
 	case t.Name == "" && m == nil:

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 func TestFindCommand(t *testing.T) {
@@ -17,13 +18,9 @@ func TestFindCommand(t *testing.T) {
 		filepath.Join(second, "both"):   0o755,
 		filepath.Join(second, "second"): 0o755,
 	} {
-		if err := os.WriteFile(path, nil, mode); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, os.WriteFile(path, nil, mode))
 	}
-	if err := os.Mkdir(filepath.Join(first, "folder"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.Mkdir(filepath.Join(first, "folder"), 0o755))
 	t.Setenv("PATH", first+":"+second)
 	tests := []struct {
 		name, want string

@@ -150,7 +150,7 @@ func writableDir(dir string) error {
 }
 
 // makeSpool creates the spool in the recording. With elsewhere it is a new folder there that the recording
-// links to, so that `memprof recover` finds it in both cases.
+// links to, so that `memprof record --finish` finds it in both cases.
 func (p *Place) makeSpool(elsewhere string) error {
 	if elsewhere == "" {
 		if err := spool.Make(p.Dir, ""); err != nil {

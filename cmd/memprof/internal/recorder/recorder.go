@@ -40,17 +40,16 @@ type Recorder struct {
 	Version string   // of memprof
 	Missed  []string // what will not be recorded, known beforehand
 	Set     []hooks.FrameworkSetting
+	DryRun  bool
 	// Readable opens the cards whose used memory is read: [Readable], or a test's
 	Readable func(*Device) (found nvml.Cards, readings string)
 
 	OnSignal os.Signal // writes a snapshot, and is not passed on to the job; nil for none
 	Ring     int64     // how many bytes of each process's last events are kept; 0 keeps all
-	Triggers []Trigger // that have a ring written
 
 	info      *dataset.Info
 	collector *collect.Collector
 	snapshots *snapshots
-	watcher   *Watcher      // of a ring
 	sampler   *nvml.Sampler // nil where the devices' used memory cannot be read
 	troubles  []string      // of the collector, each once
 	troubling sync.Mutex    // guards troubles
@@ -111,6 +110,9 @@ func (r *Recorder) prepare(command []string, settings map[string]string) error {
 		ID: dataset.NewRunID(), Version: r.Version, Command: command, Host: host, OS: osName(), Kernel: kernelName(),
 		GPUs: r.Device.GPUs, Frameworks: []string{}, Options: settings, Start: time.Now(), ClockBase: now.Nano(),
 	}
+	if r.DryRun {
+		r.info.Source = dataset.DryRun
+	}
 	if r.Device.Simulated {
 		settings["device"] = "sim"
 	} else {
@@ -130,11 +132,7 @@ func (r *Recorder) prepare(command []string, settings map[string]string) error {
 	options := collect.Options{RunID: r.info.ID, ClockBase: r.info.ClockBase, Ring: r.Ring}
 	r.snapshots = &snapshots{dir: r.Place.Dir, say: r.say, fail: r.trouble}
 	if r.Ring > 0 {
-		r.watcher = NewWatcher(r.Triggers, r.snapshots.crossed, r.trouble)
-		options.Watch = r.watcher.Event
-		if len(r.Triggers) == 0 {
-			options.Watched = []trace.Kind{trace.KindOOM}
-		}
+		options.Failed = r.snapshots.requestFailed
 	}
 	collector, err := collect.New(r.Place.Dir, options)
 	if err != nil {
@@ -179,9 +177,6 @@ func (r *Recorder) poll() {
 	if _, err := r.collector.Poll(); err != nil {
 		r.trouble(err)
 	}
-	if r.watcher != nil {
-		r.watcher.Poll()
-	}
 }
 
 // taken takes the signal that asks for a snapshot.
@@ -219,14 +214,16 @@ func (r *Recorder) convert() (summary *collect.Summary, whole bool) {
 }
 
 // conclude completes the recording in an order that survives a kill at any point: first the parts, then
-// run.json, then it removes the spool. Until the last step `memprof recover` can complete the recording.
+// run.json, then it removes the spool. Until the last step `memprof record --finish` can complete the recording.
 func (r *Recorder) conclude(ended process.Outcome) {
 	summary, whole := r.convert()
 	if ended.Code != 0 {
 		r.say("the job ended with %s", ended)
 	}
 	r.saySettings(summary.Libraries)
-	r.info.Problems = slices.Concat(r.Missed, summary.Problems, r.troubles)
+	problems, assumed := splitAssumptions(summary.Problems)
+	r.info.Assumptions = assumed
+	r.info.Problems = slices.Concat(r.Missed, problems, r.troubles)
 	if r.sampler != nil { // as late as its processes are waited for
 		r.info.Problems = append(r.info.Problems, r.sampler.Stop()...)
 	}
@@ -252,7 +249,22 @@ func (r *Recorder) conclude(ended process.Outcome) {
 	for _, problem := range r.info.Problems[len(r.Missed):] { // those were printed before
 		screen.Remark(r.Stderr, "problem", problem)
 	}
+	for _, assumption := range assumed {
+		r.say("%s", assumption)
+	}
 	r.report(run, err, summary)
+}
+
+// splitAssumptions takes out of the hook's problems what a dry run has assumed.
+func splitAssumptions(all []string) (problems, assumed []string) {
+	for _, text := range all {
+		if _, assumption, ok := strings.Cut(text, ": "+dataset.DryRun+": "); ok {
+			assumed = append(assumed, dataset.DryRun+": "+assumption)
+		} else {
+			problems = append(problems, text)
+		}
+	}
+	return problems, assumed
 }
 
 // summarize writes the summary tables of the recording. The recording is whole without them.
@@ -280,7 +292,7 @@ func (r *Recorder) report(run *dataset.Run, openErr error, summary *collect.Summ
 	next := "memprof report " + plain.ShellQuote(r.Place.Shown)
 	switch {
 	case errors.Is(openErr, trace.ErrUnfinished):
-		screen.Complain(r.Stderr, fmt.Sprintf("the recording in %s is not complete; next: memprof recover %s", r.Place.Shown, plain.ShellQuote(r.Place.Shown)))
+		screen.Complain(r.Stderr, fmt.Sprintf("the recording in %s is not complete; next: memprof record --finish %s", r.Place.Shown, plain.ShellQuote(r.Place.Shown)))
 		return
 	case errors.Is(openErr, trace.ErrEmpty):
 		r.say("no event was recorded: the job never used a GPU through CUDA (`memprof doctor` shows what is there)")

@@ -32,7 +32,7 @@ func WriteSnapshot(dir, output, why string, force bool) (to string, run *dataset
 	return to, run, err
 }
 
-// Most snapshots that a recorder writes of itself, and the least time between two because of failed requests: a job that fails in
+// Most snapshots that a recorder writes because requests failed, and the least time between two: a job that fails in
 // a loop shall not fill the disk.
 const (
 	mostOwnSnapshots = 16
@@ -49,7 +49,7 @@ type snapshots struct {
 	end   chan struct{}
 	done  sync.WaitGroup
 
-	own    int       // of triggers and failed requests
+	own    int       // of failed requests
 	failed time.Time // of the last one because of a failed request
 }
 
@@ -87,16 +87,14 @@ func (s *snapshots) ask(why string) {
 	}
 }
 
-// crossed asks for a snapshot because a trigger came to hold, or a request failed.
-func (s *snapshots) crossed(why string, failed bool) {
-	if s.own >= mostOwnSnapshots || failed && time.Since(s.failed) < failedEvery {
+// requestFailed asks for a snapshot because requests failed for good.
+func (s *snapshots) requestFailed(int64) {
+	if s.own >= mostOwnSnapshots || time.Since(s.failed) < failedEvery {
 		return
 	}
 	s.own++
-	if failed {
-		s.failed = time.Now()
-	}
-	s.ask(why)
+	s.failed = time.Now()
+	s.ask("a request failed for good")
 }
 
 func (s *snapshots) write(why string) {

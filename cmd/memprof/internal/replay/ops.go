@@ -1,4 +1,4 @@
-// Package replay is what `memprof replay --ops` does: it reads hand-written sequences of allocator operations, runs them in the
+// Package replay is what `memprof lab replay --ops` does: it reads hand-written sequences of allocator operations, runs them in the
 // model of the allocator, and keeps and prints their results.
 //
 // A file is lines of UTF-8 text, ended by LF or CRLF:
@@ -21,7 +21,7 @@
 //
 // # Model of the memory
 //
-// The allocator is specified by package bfc, and `memprof replay` gives it a bfc.Device as its memory.
+// The allocator is specified by package bfc, and `memprof lab replay` gives it a bfc.Device as its memory.
 // Another allocator prints the same results if its memory does this:
 //
 //	--memory vmm       It coalesces. A page is --granularity bytes, 2 MiB by default. Each grant

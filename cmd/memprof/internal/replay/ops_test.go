@@ -10,9 +10,8 @@ import (
 	"testing"
 	"testing/iotest"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/memprof/memprof/bfc"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 const mib = 1 << 20
@@ -53,12 +52,8 @@ func TestRead(t *testing.T) {
 		{"long comments", "gc #" + strings.Repeat("x", 3*maxLine) + "\n# " + strings.Repeat("x", maxLine) + "\ngc", []Op{{1, GC, "", 0}, {3, GC, "", 0}}},
 	} {
 		got, err := read(c.text)
-		if err != nil {
-			t.Errorf("%s: %v", c.name, err)
-		}
-		if diff := cmp.Diff(c.want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", c.name, diff)
-		}
+		assert.That(t, err == nil, "%s: %v", c.name, err)
+		assert.Diff(t, c.want, got, "%s", c.name)
 	}
 }
 
@@ -89,26 +84,20 @@ func TestReadErrors(t *testing.T) {
 		if !errors.As(err, &problem) || problem.Line != 3 || err.Error() != "test.ops:3: "+c.want {
 			t.Errorf("%.40s: got %v, want test.ops:3: %s", c.line, err, c.want)
 		}
-		if len(got) != 1 {
-			t.Errorf("%.40s: %d operations before it", c.line, len(got))
-		}
+		assert.That(t, len(got) == 1, "%.40s: %d operations before it", c.line, len(got))
 	}
 }
 
 func TestReadFails(t *testing.T) {
 	broken := errors.New("broken disk")
 	_, err := NewReader(iotest.ErrReader(broken), "test.ops").Read()
-	if !errors.Is(err, broken) || err.Error() != "reading test.ops: broken disk" {
-		t.Errorf("got %v", err)
-	}
+	assert.That(t, errors.Is(err, broken) && err.Error() == "reading test.ops: broken disk", "got %v", err)
 }
 
 func run(t *testing.T, text string) ([]Result, error) {
 	t.Helper()
 	a, err := bfc.New(bfc.Options{Limit: 8 * mib}, bfc.NewDevice(bfc.DeviceOptions{}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	var results []Result
 	err = Run(a, NewReader(strings.NewReader(text), "test.ops"), func(r *Result) error {
 		results = append(results, *r)
@@ -134,9 +123,7 @@ gc
 gc
 alloc a 1
 `)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	want := []Result{
 		{Verb: Alloc, Name: "a", OK: true, Requested: 1000, Provided: 1024},
 		{Verb: Alloc, Name: "b", OK: true, Region: 1, Requested: 3 * mib, Provided: 4 * mib},
@@ -153,9 +140,7 @@ alloc a 1
 		{Verb: GC, OK: true},
 		{Verb: Alloc, Name: "a", OK: true, Requested: 1, Provided: 256},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	assert.Diff(t, want, got)
 }
 
 func TestRunErrors(t *testing.T) {
@@ -167,12 +152,8 @@ func TestRunErrors(t *testing.T) {
 		{"alloc a 1\nalloc b -5\n", `test.ops:2: size "-5" is negative: sizes are 0 or more`},
 	} {
 		results, err := run(t, c.text)
-		if err == nil || err.Error() != c.want {
-			t.Errorf("%q: got %v, want %s", c.text, err, c.want)
-		}
-		if len(results) > 2 {
-			t.Errorf("%q: %d results before the error", c.text, len(results))
-		}
+		assert.That(t, err != nil && err.Error() == c.want, "%q: got %v, want %s", c.text, err, c.want)
+		assert.That(t, len(results) <= 2, "%q: %d results before the error", c.text, len(results))
 	}
 }
 
@@ -180,9 +161,7 @@ func TestRunErrors(t *testing.T) {
 // others.
 func TestRunForgets(t *testing.T) {
 	a, err := bfc.New(bfc.Options{Limit: 8 * mib}, bfc.NewDevice(bfc.DeviceOptions{}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	const pairs = 1_000_000
 	read, write := io.Pipe()
 	go func() {
@@ -205,12 +184,10 @@ func TestRunForgets(t *testing.T) {
 		}
 		return nil
 	})
-	if want := `test.ops:2000001: free of "block0", which is not in use`; err == nil || err.Error() != want {
-		t.Errorf("error %v, want %s", err, want)
-	}
-	if grew := int64(after.HeapAlloc) - int64(before.HeapAlloc); done != 2*pairs || grew > 32*mib {
-		t.Errorf("%d of %d operations done, %d bytes kept for names, want at most 32 MiB", done, 2*pairs, grew)
-	}
+	want := `test.ops:2000001: free of "block0", which is not in use`
+	assert.That(t, err != nil && err.Error() == want, "error %v, want %s", err, want)
+	grew := int64(after.HeapAlloc) - int64(before.HeapAlloc)
+	assert.That(t, done == 2*pairs && grew <= 32*mib, "%d of %d operations done, %d bytes kept for names, want at most 32 MiB", done, 2*pairs, grew)
 }
 
 // No input makes reading fail in any other way than with an error of its line, and what is
@@ -223,8 +200,6 @@ func FuzzRun(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		_, err := run(t, text)
 		var problem *Error
-		if err != nil && (!errors.As(err, &problem) || problem.Line < 1 || problem.Line > strings.Count(text, "\n")+1) {
-			t.Errorf("%q: %v", text, err)
-		}
+		assert.That(t, err == nil || errors.As(err, &problem) && problem.Line >= 1 && problem.Line <= strings.Count(text, "\n")+1, "%q: %v", text, err)
 	})
 }

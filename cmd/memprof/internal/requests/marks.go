@@ -36,8 +36,6 @@ func (r *Requests) mark(event *trace.Event, context string) error {
 		r.take(event, context)
 	case trace.KindExternalFree:
 		return r.give(event, context)
-	case trace.KindKVCache, trace.KindKVReserve, trace.KindKVAppend, trace.KindKVShare, trace.KindKVFree:
-		r.kvCache(event, context)
 	default:
 		return r.pooled(event, context)
 	}
@@ -82,33 +80,4 @@ func (r *Requests) give(event *trace.Event, context string) error {
 		return fmt.Errorf("event %d: %s: %w", event.Seq, event.Kind, err)
 	}
 	return nil
-}
-
-// kvCache takes an event of a KV cache.
-func (r *Requests) kvCache(event *trace.Event, context string) {
-	if event.Kind == trace.KindKVCache {
-		r.caches[event.KVCache()] = r.requester.KVCache(event.Device, event.KVSlots(), event.KVTokenBytes(), context)
-		return
-	}
-	cache, sequence := r.caches[event.KVCache()], event.KVSequence()
-	fields := trace.ParseContext(event.Kind, context)
-	switch swap := fields.Get("swap"); {
-	case event.Kind == trace.KindKVReserve && swap == "in":
-		r.requester.KVSwapIn(cache, sequence, event.KVFirstBlock(), event.KVSlots())
-	case event.Kind == trace.KindKVFree && swap == "out":
-		r.requester.KVSwapOut(cache, sequence)
-	case event.Kind == trace.KindKVReserve:
-		r.requester.KVReserve(cache, sequence, event.Requested, event.KVSlots(), fields.Int("prompt", 0))
-	case event.Kind == trace.KindKVShare:
-		r.requester.KVShare(cache, sequence, event.KVFirstBlock(), event.KVSlots(), fields.Int("position", -1))
-	case event.Kind == trace.KindKVAppend:
-		r.requester.KVAppend(cache, sequence, event.KVTokens())
-	case sequence != trace.AllSequences:
-		r.requester.KVFree(cache, sequence, event.KVKept())
-	case event.KVSlots() > 0:
-		r.requester.KVDrop(cache, event.KVFirstBlock(), event.KVSlots())
-	default:
-		r.requester.KVEnd(cache)
-		delete(r.caches, event.KVCache())
-	}
 }

@@ -2,7 +2,6 @@
 package requests
 
 import (
-	"errors"
 	"fmt"
 	"io"
 
@@ -35,7 +34,6 @@ type Requests struct {
 	requester  *rerun.Requester
 	devices    int32 // that there are
 	texts      texts
-	Log        io.Writer // takes a line, address and size, for each allocation; nil for none
 	stderr     io.Writer
 	iterations int64 // to make; 0 is all
 
@@ -49,7 +47,6 @@ type Requests struct {
 	memories    map[graphMemory]rerun.GraphMemory
 	shaped      map[devicePool]bool // has a range of a graph memory
 	paused      map[string]bool     // tags
-	caches      map[int64]rerun.KVCache
 
 	lastArena int32 // that an event named, and that arena
 	last      *recordedArena
@@ -64,7 +61,7 @@ func New(requester *rerun.Requester, process *dataset.Process, stderr io.Writer,
 		texts: texts{requester: requester, of: func(context int32) string { return process.Strings().Text(context) }, numbers: map[int32]rerun.Context{}, nodes: map[int64]uint32{}},
 		live:  map[block]uintptr{}, chunks: map[block]chunk{}, checkpoints: map[devicePool][]map[block]rerun.Restored{}, arenas: map[int32]*recordedArena{}, libraries: map[int64]*rerun.LibraryMemory{},
 		captures: map[captured]*rerun.Capture{}, memories: map[graphMemory]rerun.GraphMemory{}, shaped: map[devicePool]bool{},
-		paused: map[string]bool{}, caches: map[int64]rerun.KVCache{},
+		paused: map[string]bool{},
 	}
 }
 
@@ -76,24 +73,18 @@ func (r *Requests) All(process *dataset.Process) error {
 	}
 	defer reader.Close()
 	defer r.finishRestore()
-	for {
-		batch, err := reader.Next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
+	for e, err := range trace.Events(reader) {
 		if err != nil {
 			return exit.Input(err)
 		}
-		for i := range batch.Len() {
-			event := batch.Event(i)
-			if err := r.one(&event); err != nil {
-				return err
-			}
-			if r.iterations > 0 && r.Iterations == r.iterations {
-				return nil
-			}
+		if err := r.one(e); err != nil {
+			return err
+		}
+		if r.iterations > 0 && r.Iterations == r.iterations {
+			return nil
 		}
 	}
+	return nil
 }
 
 func (r *Requests) one(event *trace.Event) error {
@@ -144,13 +135,6 @@ func (r *Requests) alloc(event *trace.Event) error {
 			rerun.Restored{Arena: p.arena, Address: address, Provided: r.requester.Provided(address), Requested: event.Requested},
 			devicePool{p.device, p.pool},
 		}
-	}
-	if r.Log == nil {
-		return nil
-	}
-	// One write: a line is whole or not there when the process is killed.
-	if _, err := fmt.Fprintf(r.Log, "%d %d\n", address, event.Requested); err != nil {
-		return fmt.Errorf("--log: %w", err)
 	}
 	return nil
 }

@@ -1,6 +1,10 @@
 package requests
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/memprof/memprof/trace/tracetest/assert"
+)
 
 // TestRestacked wants a context to name its call stack by the number that the stack has now.
 func TestRestacked(t *testing.T) {
@@ -12,8 +16,6 @@ func TestRestacked(t *testing.T) {
 		"module=stack=7":         "module=stack=7",
 		"net.fc":                 "net.fc",
 	} {
-		if got := known.restacked(context); got != want {
-			t.Errorf("restacked(%q) = %q, want %q", context, got, want)
-		}
+		assert.Equal(t, known.restacked(context), want, "restacked(%q)", context)
 	}
 }

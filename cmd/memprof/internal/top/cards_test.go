@@ -11,6 +11,7 @@ import (
 
 	"github.com/memprof/memprof/hooks/nvml"
 	"github.com/memprof/memprof/trace/dataset"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // While NVML hangs, it is not asked again, and what it answered last is unknown once it is old.
@@ -30,9 +31,8 @@ func TestCardWatchHangs(t *testing.T) {
 		want := func(used *int64, times int64) {
 			t.Helper()
 			synctest.Wait()
-			if diff := cmp.Diff([]Card{{4, "H200", used, 1000}, {5, "H200", nil, 1000}}, w.used()); diff != "" || asked.Load() != times {
-				t.Errorf("asked %d times, want %d; cards (-want +got):\n%s", asked.Load(), times, diff)
-			}
+			diff := cmp.Diff([]Card{{4, "H200", used, 1000}, {5, "H200", nil, 1000}}, w.used())
+			assert.That(t, diff == "" && asked.Load() == times, "asked %d times, want %d; cards (-want +got):\n%s", asked.Load(), times, diff)
 		}
 		want(number(101), 1)
 		time.Sleep(time.Second)
@@ -61,8 +61,7 @@ func TestCardWatchBegins(t *testing.T) {
 			<-hangs
 			return &nvml.State{}, nil
 		})
-		if waited := time.Since(begun); waited != 4*time.Second || w.used()[0].Used != nil {
-			t.Errorf("after %v: %+v", waited, w.used())
-		}
+		waited := time.Since(begun)
+		assert.That(t, waited == 4*time.Second && w.used()[0].Used == nil, "after %v: %+v", waited, w.used())
 	})
 }

@@ -27,6 +27,7 @@ func listen(address string) (*endpoint, error) {
 	e := &endpoint{listener: listener, text: []byte("# EOF\n")}
 	routes := http.NewServeMux()
 	routes.HandleFunc("GET /metrics", e.serve)
+	routes.Handle("GET /{$}", http.RedirectHandler("/metrics", http.StatusFound))
 	e.server = &http.Server{Handler: routes, ReadHeaderTimeout: 5 * time.Second}
 	go e.server.Serve(listener)
 	return e, nil
@@ -47,12 +48,45 @@ func (e *endpoint) set(look *View) {
 	e.text = text
 }
 
-func (e *endpoint) serve(w http.ResponseWriter, _ *http.Request) {
+// serve answers in OpenMetrics who asks for it, and others in the older text format, which browsers show and every collector reads.
+func (e *endpoint) serve(w http.ResponseWriter, r *http.Request) {
 	e.mu.Lock()
 	text := e.text
 	e.mu.Unlock()
-	w.Header().Set("Content-Type", "application/openmetrics-text; version=1.0.0; charset=utf-8")
+	if strings.Contains(r.Header.Get("Accept"), "application/openmetrics-text") {
+		w.Header().Set("Content-Type", "application/openmetrics-text; version=1.0.0; charset=utf-8")
+	} else {
+		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+		text = plainText(text)
+	}
+	w.Header().Set("Vary", "Accept")
 	w.Write(text)
+}
+
+// plainText is a text of OpenMetrics in Prometheus's text format 0.0.4: a counter is described under the name of its samples,
+// and neither units nor an end are written.
+func plainText(text []byte) []byte {
+	var out bytes.Buffer
+	counters := map[string]bool{}
+	for line := range strings.Lines(string(text)) {
+		words := strings.SplitN(strings.TrimSpace(line), " ", 4)
+		if words[0] != "#" {
+			out.WriteString(line)
+			continue
+		}
+		if len(words) < 4 || words[1] == "UNIT" {
+			continue
+		}
+		name := words[2]
+		if words[1] == "TYPE" && words[3] == "counter" {
+			counters[name] = true
+		}
+		if counters[name] {
+			name += "_total"
+		}
+		fmt.Fprintf(&out, "# %s %s %s\n", words[1], name, words[3])
+	}
+	return out.Bytes()
 }
 
 // family is a metric of OpenMetrics, with a value for each device, or each part of one.

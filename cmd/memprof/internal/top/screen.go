@@ -122,7 +122,7 @@ func plainLines(look *View) string {
 
 // abandonedNote says that nobody records any more, and what to do.
 func (l *View) abandonedNote() string {
-	return "the recorder is gone, and so is the job: `memprof recover " + plain.ShellQuote(l.path) + "` finishes the recording"
+	return "the recorder is gone, and so is the job: `memprof record --finish " + plain.ShellQuote(l.path) + "` finishes the recording"
 }
 
 // headline is the line above a process's table: events, rate, iteration and phase.

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // At 80 columns nothing of a row is cut off; with few rows it is said how much is missing.
@@ -40,25 +40,17 @@ func TestTopTable(t *testing.T) {
 		`    arena 0                    1 B         -     2 MiB     2 MiB           1`,
 	}
 	got := table(look, 80, 0)
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("lines (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, want, got, "lines")
 	for _, line := range got {
-		if len(line) > 80 {
-			t.Errorf("%d columns: %s", len(line), line)
-		}
+		assert.That(t, len(line) <= 80, "%d columns: %s", len(line), line)
 	}
 	look.Command = []string{"python3", strings.Repeat("x", 57_000)}
 	if line := table(look, 0, 0)[0]; line != "memprof top  03:04:05  recording  python3 "+strings.Repeat("x", 191)+"…" {
 		t.Errorf("a long command line, not on a terminal: %d bytes: %.300s", len(line), line)
 	}
-	if line := table(look, 80, 0)[0]; line != "memprof top  03:04:05  recording  python3 "+strings.Repeat("x", 38) {
-		t.Errorf("a long command line, of 80 columns: %s", line)
-	}
+	assert.Equal(t, table(look, 80, 0)[0], "memprof top  03:04:05  recording  python3 "+strings.Repeat("x", 38), "a long command line, of 80 columns")
 	few := table(look, 80, 5)
-	if len(few) != 5 || !strings.HasPrefix(few[4], "… 5 more lines") {
-		t.Errorf("in 5 rows: %q", few)
-	}
+	assert.That(t, len(few) == 5 && strings.HasPrefix(few[4], "… 5 more lines"), "in 5 rows: %q", few)
 }
 
 // Eight ranks fit a screen of 24 rows and 100 columns: two lines each, with R over time, categories and modules.
@@ -81,12 +73,23 @@ func TestTopOfEightRanks(t *testing.T) {
 		"rank0             60 GiB    70 GiB    71 GiB   ▁▂▅█                     0 forward",
 		"  activations 40 GiB, weights 20 GiB | model.layers 30 GiB",
 	}
-	if diff := cmp.Diff(want, lines[:5]); diff != "" {
-		t.Errorf("lines (-want +got):\n%s", diff)
+	assert.Diff(t, want, lines[:5], "lines")
+	assert.That(t, len(lines) == 19 && strings.HasPrefix(lines[17], "rank7 GPU 7 "), "%d lines:\n%s", len(lines), strings.Join(lines, "\n"))
+}
+
+func get(t *testing.T, url, accept string) (text, kind string) {
+	t.Helper()
+	request, err := http.NewRequest("GET", url, nil)
+	assert.NoError(t, err)
+	if accept != "" {
+		request.Header.Set("Accept", accept)
 	}
-	if len(lines) != 19 || !strings.HasPrefix(lines[17], "rank7 GPU 7 ") {
-		t.Errorf("%d lines:\n%s", len(lines), strings.Join(lines, "\n"))
-	}
+	answer, err := http.DefaultClient.Do(request)
+	assert.NoError(t, err)
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	assert.Must(t, err == nil && answer.StatusCode == http.StatusOK, "%s: %s, %v", url, answer.Status, err)
+	return string(body), answer.Header.Get("Content-Type")
 }
 
 // What is served is OpenMetrics: each family declared once before its samples, labels escaped, the end marked.
@@ -99,42 +102,36 @@ func TestOpenMetrics(t *testing.T) {
 		Cards: []Card{{Name: "H200", Used: &used}},
 	}
 	e, err := listen("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer e.close()
 	e.set(look)
-	answer, err := http.Get(e.url())
-	if err != nil {
-		t.Fatal(err)
+	text, kind := get(t, e.url(), "text/html;q=0.1, application/openmetrics-text; version=1.0.0")
+	if !strings.HasPrefix(kind, "application/openmetrics-text; version=1.0.0") {
+		t.Fatal(kind)
 	}
-	defer answer.Body.Close()
-	body, err := io.ReadAll(answer.Body)
-	if err != nil || !strings.HasPrefix(answer.Header.Get("Content-Type"), "application/openmetrics-text; version=1.0.0") {
-		t.Fatalf("%v, %v", err, answer.Header)
+	for _, url := range []string{e.url(), strings.TrimSuffix(e.url(), "metrics")} { // / leads there
+		older, kind := get(t, url, "")
+		if !strings.HasPrefix(kind, "text/plain; version=0.0.4") || strings.Contains(older, "# UNIT") || strings.Contains(older, "# EOF") ||
+			!strings.Contains(older, "# TYPE memprof_failed_requests_total counter\n# HELP memprof_failed_requests_total requests that failed for good\nmemprof_failed_requests_total{process=\"rank0\",device=\"0\"} 2\n") ||
+			!strings.Contains(older, "# TYPE memprof_reserved_bytes gauge\n# HELP memprof_reserved_bytes mapped by arenas (R)\nmemprof_reserved_bytes{") {
+			t.Errorf("%s: %s\n%s", url, kind, older)
+		}
 	}
-	text := string(body)
 	for _, want := range []string{
 		"# TYPE memprof_reserved_bytes gauge\n# UNIT memprof_reserved_bytes bytes\n# HELP memprof_reserved_bytes mapped by arenas (R)\nmemprof_reserved_bytes{process=\"rank0\",device=\"0\"} 1125899906842624\n",
 		"memprof_provided_bytes{process=\"rank0\",device=\"0\"} 5\n", "memprof_failed_requests_total{process=\"rank0\",device=\"0\"} 2\n",
 		"memprof_free_bytes{process=\"rank0\",device=\"0\",term=\"external\"} 1\n", `category="a\"b\\c\nd"} 4`, "memprof_iteration{process=\"rank0\",device=\"0\"} 7\n",
 		"memprof_events_total{process=\"rank0\"} 12\n", "memprof_card_used_bytes{card=\"0\",name=\"H200\"} 9\n",
 	} {
-		if !strings.Contains(text, want) {
-			t.Errorf("no %q in\n%s", want, text)
-		}
+		assert.That(t, strings.Contains(text, want), "no %q in\n%s", want, text)
 	}
-	if !strings.HasSuffix(text, "\n# EOF\n") {
-		t.Errorf("ends with %q", text[max(0, len(text)-20):])
-	}
+	assert.That(t, strings.HasSuffix(text, "\n# EOF\n"), "ends with %q", text[max(0, len(text)-20):])
 	declared := map[string]bool{}
 	family := ""
 	for line := range strings.Lines(text) {
 		if name, ok := strings.CutPrefix(line, "# TYPE "); ok {
 			family, _, _ = strings.Cut(name, " ")
-			if declared[family] {
-				t.Errorf("%s is declared twice", family)
-			}
+			assert.That(t, !declared[family], "%s is declared twice", family)
 			declared[family] = true
 		} else if !strings.HasPrefix(line, "#") && !strings.HasPrefix(line, family) {
 			t.Errorf("below %s: %s", family, line)

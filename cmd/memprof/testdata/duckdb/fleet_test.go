@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/memprof/memprof/analysis"
-	"github.com/memprof/memprof/analysis/iterations"
 	"github.com/memprof/memprof/analysis/summary"
 	"github.com/memprof/memprof/trace/dataset"
 )
@@ -39,15 +38,8 @@ func TestFleet(t *testing.T) {
 		if rank == 700 {
 			peak = 5 << 30
 		}
-		d := analysis.DeviceResult{MaxR: peak, MaxT: peak / 2, Allocs: 1}
+		d := analysis.DeviceResult{Memory: analysis.Memory{MaxR: peak, MaxT: peak / 2}, Allocs: 1}
 		d.Peak.R, d.Peak.T = peak, peak/2
-		for i := range int64(4) {
-			at := peak
-			if i == 3 && rank == 3 {
-				at = 9 << 30
-			}
-			d.Iterations = append(d.Iterations, iterations.Iteration{Number: i, PeakT: at / 2, PeakC: at / 2, PeakR: at, Start: i * 1000, End: i*1000 + 900})
-		}
 		run := filepath.Join(dir, "nodes", fmt.Sprintf("node%03d", rank/8))
 		if err := os.MkdirAll(run, 0o755); err != nil {
 			t.Fatal(err)
@@ -64,8 +56,8 @@ func TestFleet(t *testing.T) {
 	defer db.Close()
 	db.SetMaxOpenConns(1) // the views are of one connection's memory
 	statements := views(t)
-	if len(statements) != 4 {
-		t.Fatalf("the topic has %d views, want 4", len(statements))
+	if len(statements) != 3 {
+		t.Fatalf("the topic has %d views, want 3", len(statements))
 	}
 	for _, statement := range statements {
 		if _, err := db.Exec(strings.ReplaceAll(statement, "'nodes/", "'"+dir+"/nodes/")); err != nil {
@@ -73,12 +65,10 @@ func TestFleet(t *testing.T) {
 		}
 	}
 	for query, want := range map[string]string{
-		"select count(distinct process), count(distinct filename) from summary":                                       "1024 | 1024",
-		"select greatest_of, greatest, least from spread where metric = 'reserved.peak'":                              fmt.Sprintf("rank700 | %v | %v", float64(5<<30), float64(1<<30)),
-		"select count(*) from ranks where metric = 'allocations' and unit = 'count' and value = 1":                    "1024",
-		"select greatest_of, ratio > 8 from imbalance where metric = 'reserved.peak' and iteration = 3":               "rank3 | true",
-		"select greatest_of, ratio > 4 and ratio < 5 from imbalance where metric = 'reserved.peak' and iteration = 0": "rank700 | true",
-		"select count(*) from summary where metric = 'duration' and iteration >= 0 and unit = 'ns' and value = 900":   "4096",
+		"select count(distinct process), count(distinct filename) from summary":                    "1024 | 1024",
+		"select greatest_of, greatest, least from spread where metric = 'reserved.peak'":           fmt.Sprintf("rank700 | %v | %v", float64(5<<30), float64(1<<30)),
+		"select count(*) from ranks where metric = 'allocations' and unit = 'count' and value = 1": "1024",
+		"select count(*) from summary where metric = 'duration' and unit = 'ns'":                   "1024",
 	} {
 		if got := strings.Join(answer(t, db, query, dir), "\n"); got != want {
 			t.Errorf("%s:\n%s\nwant %s", query, got, want)

@@ -13,6 +13,8 @@
 #include "random.h"
 #include "trail.h"
 
+#define CARD "MEMPROF_SIM_MEMORY", "64g"
+
 int cuStreamBeginCapture_v2(void *stream, int mode);
 int cuStreamEndCapture(void *stream, void **graph);
 int cuModuleLoadData(void **module, const void *image);
@@ -22,7 +24,7 @@ int cuMemAllocAsync(uint64_t *addr, size_t bytes, void *stream);
 int cuMemFreeAsync(uint64_t addr, void *stream);
 int cuLaunchKernel(void *function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *stream, void **, void **);
 
-enum { CAPTURES = 400, FEW = 120, STREAMS = 3, LIVE = 12, GLOBAL = 0 };
+enum { CAPTURES = 400, FEW = 30, STREAMS = 3, LIVE = 12, GLOBAL = 0 };
 
 static _Atomic bool over;
 static void *streams[STREAMS];
@@ -116,7 +118,7 @@ static void capture(void *stream, uint64_t pool) {
   memprof_release_pool(0, pool, 0);
 }
 
-static void test_captures_end_well(void) {
+static void check_captures_end_well(void) {
   void *(*const work[])(void *) = {allocate, allocate, take_back, load_code, start_threads};
   enum { THREADS = sizeof work / sizeof *work };
   pthread_t threads[THREADS];
@@ -133,12 +135,8 @@ static void test_captures_end_well(void) {
   for (int i = 0; i < THREADS; i++) CHECK(pthread_join(threads[i], NULL) == 0);
 }
 
-int main(int argc, char **argv) {
-#define CARD "MEMPROF_SIM_MEMORY", "64g"
-  static const struct test tests[] = {
-      {"captures end well", test_captures_end_well, {CARD, "MEMPROF_OPTIONS", "readings=1"}},
-      {"captures end well, compact", test_captures_end_well, {CARD, "MEMPROF_OPTIONS", "preset=compact,trim=iteration,readings=1"}},
-      {"captures end well, idle", test_captures_end_well, {CARD, "MEMPROF_OPTIONS", "trim=idle:1000000,readings=1"}},
-  };
-  return run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
-}
+TEST(captures_end_well, CARD, "MEMPROF_OPTIONS", "readings=1") { check_captures_end_well(); }
+TEST(captures_end_well_compact, CARD, "MEMPROF_OPTIONS", "preset=compact,trim=iteration,readings=1") { check_captures_end_well(); }
+TEST(captures_end_well_idle, CARD, "MEMPROF_OPTIONS", "trim=idle:1000000,readings=1") { check_captures_end_well(); }
+
+int main(int argc, char **argv) { return run_tests(argc, argv); }

@@ -2,10 +2,12 @@
 //
 // A random job allocates, frees, uses blocks on a second stream, pauses and resumes a tag, has its free memory
 // unmapped and resets the statistics. Every counter of memprof_get_stats, with its peak and its sums, must be
-// what adding and subtracting at every event of the trail gives.
+// what adding and subtracting at every event of the trail gives. So must be what totals events say.
 #define _GNU_SOURCE
+#include <pthread.h>
 #include <stdint.h>
 
+#include "device/captures.h"
 #include "gpu.h"
 #include "memprof.h"
 #include "trail.h"
@@ -30,6 +32,10 @@ static struct block blocks[4 * LIVE];
 static size_t block_count;
 static struct arena arenas[ARENAS];
 static uint64_t seen;  // events of the trail that are in `sums`
+static struct {
+  uint64_t events, requests, requested, frees, freed, calls;
+} plain;               // sums of the events in `sums`
+static int checked;    // totals
 static int shrunk;     // of them, blocks that lost their slack
 
 static void count(enum counter counter, int64_t amount) {
@@ -106,12 +112,11 @@ static void move_arena(uint32_t id, int64_t sign) {
   for (size_t i = 0; i < block_count; i++) {
     const struct block *block = &blocks[i];
     if (block->arena != id) continue;
-    CHECK(!block->pending);
-    move(ALLOCATION, sign), move(ACTIVE, sign);
-    move(REQUESTED, sign * (int64_t)block->requested);
-    move(ALLOCATED, sign * (int64_t)block->provided), move(ACTIVE_BYTES, sign * (int64_t)block->provided);
-    move(TORCH, sign * torch_bytes(block)), move(TORCH_ACTIVE, sign * torch_bytes(block));
+    move(ACTIVE, sign), move(ACTIVE_BYTES, sign * (int64_t)block->provided), move(TORCH_ACTIVE, sign * torch_bytes(block));
     provided += (int64_t)block->provided;
+    if (block->pending) continue;
+    move(ALLOCATION, sign), move(REQUESTED, sign * (int64_t)block->requested);
+    move(ALLOCATED, sign * (int64_t)block->provided), move(TORCH, sign * torch_bytes(block));
   }
   move(RESERVED, sign * arenas[id].mapped);
   move(INACTIVE, sign * (arenas[id].mapped - provided));
@@ -135,6 +140,28 @@ static void add(const struct memprof_record *event) {
   if (kind == MEMPROF_RESUME && !failed) move_arena(event->arena, 1);
 }
 
+// Compares the totals event in a slot, and adds an event that is none.
+static void add_plain(const struct trail *trail, uint64_t slot) {
+  const struct memprof_record *event = &trail->records[slot];
+  const int kind = trail_kind(event);
+  if (kind == MEMPROF_ALLOC) plain.requests++, plain.requested += event->requested;
+  if (kind == MEMPROF_FREE) plain.frees++, plain.freed += event->requested;
+  if (trail_counts(trail, slot, "of=requests")) {
+    CHECK_EQUAL(event->addr, plain.requests);
+    CHECK_EQUAL(event->requested, plain.requested);
+    checked++;
+  } else if (trail_counts(trail, slot, "of=frees")) {
+    CHECK_EQUAL(event->addr, plain.frees);
+    CHECK_EQUAL(event->requested, plain.freed);
+  } else if (trail_counts(trail, slot, "of=events")) {
+    CHECK_EQUAL(event->addr, plain.events);
+  } else if (trail_counts(trail, slot, "of=calls")) {
+    CHECK(event->addr >= plain.calls && event->requested > 0);
+    plain.calls = event->addr;
+  }
+  plain.events += kind != MEMPROF_STRING;
+}
+
 static void compare(const struct memprof_stat *got, enum counter counter) {
   CHECK_EQUAL(got->current, sums[counter].current);
   CHECK_EQUAL(got->peak, sums[counter].peak);
@@ -144,7 +171,10 @@ static void compare(const struct memprof_stat *got, enum counter counter) {
 
 static void compare_all(void) {
   struct trail trail = trail_read(getpid(), 0);
-  for (; seen < trail.count; seen++) add(&trail.records[seen]);
+  for (; seen < trail.count; seen++) {
+    add(&trail.records[seen]);
+    add_plain(&trail, seen);
+  }
   free(trail.records);
   struct memprof_stats stats;
   memprof_get_stats(0, &stats);
@@ -204,24 +234,96 @@ static void run(bool holds) {
       gpu_hold(other);
       held = true;
     }
+    memprof_iteration(NULL);
     compare_all();
   }
+  CHECK(checked > ROUNDS / 2);
 }
 
-static void test_every_event(void) {
+TEST(every_event) {
+  ONE_THREAD();
   run(true);
   CHECK_EQUAL(shrunk, 0);
 }
 
-static void test_short_of_memory(void) {
+TEST(every_event_of_a_device_that_is_short_of_memory, "MEMPROF_SIM_MEMORY", "64m") {
+  ONE_THREAD();
   run(false);
   CHECK(shrunk > 0);
 }
 
-int main(int argc, char **argv) {
-  const struct test tests[] = {
-      {"every event", test_every_event, {NULL}},
-      {"every event of a device that is short of memory", test_short_of_memory, {"MEMPROF_SIM_MEMORY", "64m"}},
-  };
-  return run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
+static const char *const away = "away";
+
+static void *allocate_away(void) {
+  CHECK_EQUAL(memprof_region_begin(away, 0), 0);
+  void *block = memprof_malloc(5 * MiB, 0, NULL);
+  memprof_region_end();
+  CHECK(block != NULL);
+  return block;
 }
+
+static void *pause_away(void *nothing) {
+  CHECK_EQUAL(memprof_pause(&away, 1, 0), 0);
+  return nothing;
+}
+
+// What another thread frees while a pause waits for the device is pending in the paused arena, and later still.
+TEST(pending_in_a_pause) {
+  gpu_start();
+  void *slow = gpu_stream(), *other = gpu_stream(), *freed = allocate_away(), *kept = allocate_away(), *elsewhere = memprof_malloc(MiB, 0, slow);
+  memprof_record_stream(freed, other);
+  gpu_hold(slow);
+  pthread_t thread;
+  CHECK(pthread_create(&thread, NULL, pause_away, NULL) == 0);
+  gpu_await_waiter();
+  gpu_hold(other);
+  memprof_free(freed, 0, 0, NULL);
+  gpu_let_go(slow);
+  CHECK(pthread_join(thread, NULL) == 0);
+  compare_all();
+  CHECK_EQUAL(sums[ACTIVE].current, 1);  // elsewhere
+  gpu_let_go(other);
+  CHECK_EQUAL(memprof_resume(&away, 1, 0), 0);
+  compare_all();
+  void *more = allocate_away();  // with it the pending block ends
+  compare_all();
+  CHECK_EQUAL(sums[ACTIVE].current, 3);
+  memprof_free(more, 0, 0, NULL), memprof_free(kept, 0, 0, NULL), memprof_free(elsewhere, 0, 0, slow);
+  compare_all();
+  CHECK_EQUAL(sums[ACTIVE].current, 0);
+}
+
+static void *begin_capture(void *nothing) {
+  captures_begin();
+  return nothing;
+}
+
+// A thread waits to begin a capture while another pauses: the pause ends what was freed during an earlier capture.
+TEST(pause_beside_a_capture) {
+  gpu_start();
+  void *block = allocate_away(), *kept = allocate_away();
+  memprof_record_stream(block, gpu_stream());
+  captures_begin();
+  memprof_free(block, 0, 0, NULL);  // its events have to wait
+  captures_end();
+  CHECK(captures_hold());
+  pthread_t thread;
+  CHECK(pthread_create(&thread, NULL, begin_capture, NULL) == 0);
+  while (captures_count() == 0) usleep(100);
+  CHECK_EQUAL(memprof_pause(&away, 1, 0), 0);
+  compare_all();
+  captures_let();
+  CHECK(pthread_join(thread, NULL) == 0);
+  CHECK_EQUAL(memprof_pause(&away, 1, 0), MEMPROF_IN_CAPTURE);
+  captures_end();
+  CHECK_EQUAL(memprof_resume(&away, 1, 0), 0);
+  compare_all();
+  struct memprof_stats stats;
+  memprof_get_stats(0, &stats);
+  CHECK_EQUAL(stats.active.current, 1);  // the other block has ended with the pause
+  memprof_free(kept, 0, 0, NULL);
+  compare_all();
+  CHECK_EQUAL(sums[ACTIVE].current, 0);
+}
+
+int main(int argc, char **argv) { return run_tests(argc, argv); }

@@ -4,14 +4,14 @@
 //
 // Of pairs there are too many, so they are made up from a seed: the clock's, or MEMPROF_TEST_SEED.
 // MEMPROF_TEST_PAIRS says how many; with it every single call is refused, too, and without it one of
-// six, which the seed chooses. What fails says its rule and options, by which it is repeated.
+// twelve, which the seed chooses. What fails says its rule and options, by which it is repeated.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <time.h>
 
 #include "blocks.h"
 
-enum { MOST = 40, MOST_CALLS = 4096, PAIRS = 40, POLICIES = 3 };
+enum { MOST = 40, MOST_CALLS = 4096, PAIRS = 20, POLICIES = 3 };
 
 static const char *const weights[] = {"weights"}, *const cache[] = {"cache"};
 
@@ -67,7 +67,7 @@ static void try_resume(struct group *group, const char *const *names) {
   }
 }
 
-static void test_job(void) {
+TEST(job) {
   gpu_start();
   void *stream = gpu_stream();
   struct group plain = {0}, side = {.stream = stream}, copied = {.tag = "weights", .backed_up = 1}, dropped = {.tag = "cache"};
@@ -181,17 +181,16 @@ static void refuse_pair(uint64_t *random, const char *options) {
 }
 
 int main(int argc, char **argv) {
-  static const struct test tests[] = {{"job", test_job, {NULL}}};
   static const char *const options[POLICIES] = {
       "handle=4194304,headroom=0",
       "trim=iteration",
       "preset=compact,trim=iteration",
   };
-  if (argc > 1) return run_tests(argc, argv, tests, 1);
+  if (argc > 1) return run_tests(argc, argv);
   const char *given = getenv("MEMPROF_TEST_SEED");
   uint64_t seed = given != NULL ? strtoull(given, NULL, 10) : (uint64_t)time(NULL), random = seed;
   const char *more = getenv("MEMPROF_TEST_PAIRS");
-  const int pairs = more != NULL ? atoi(more) : PAIRS, step = more != NULL ? 1 : 6;
+  const int pairs = more != NULL ? atoi(more) : PAIRS, step = more != NULL ? 1 : 12;
   for (int o = 0; o < POLICIES; o++) {
     if (!list_calls(options[o])) return 1;
     // Policies differ in when they call, not in what they do about a refusal: one has most calls refused.

@@ -70,7 +70,7 @@ static void test_plain_handles(void) {
 }
 
 // Unmapping does not wait for kernels: nothing may be unmapped where neither a fence nor a synchronisation tells that they are over.
-static void test_no_unmap_without_synchronisation(void) {
+TEST(no_unmap_without_synchronisation, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_FAIL", "cuCtxRecordEvent:1+=900,cuCtxSynchronize:1+=900") {
   gpu_start();
   void *block = memprof_malloc(64 * MiB, 0, NULL);
   memprof_free(block, 0, 0, NULL);
@@ -83,7 +83,7 @@ static void test_no_unmap_without_synchronisation(void) {
 
 // Memory that the driver refused to unmap, at once and by itself, lies in the way of what is mapped there later,
 // whichever part of it is wanted first: nothing is refused for it.
-static void test_refused_unmapping(void) {
+TEST(refused_unmapping, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", "handle=33554432,headroom=0", "MEMPROF_SIM_FAIL", "cuMemUnmap:1,cuMemUnmap:3") {
   gpu_start();
   struct block large, part, rest;
   fill(&large, 128 * MiB, NULL, 1);
@@ -100,7 +100,7 @@ static void test_refused_unmapping(void) {
 }
 
 // Nor is anything left of a pool that has ended.
-static void test_refused_unmapping_of_a_pool(void) {
+TEST(refused_unmapping_of_a_pool, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_FAIL", "cuMemUnmap:1") {
   gpu_start();
   memprof_pool_hold(0, 7, 0);
   memprof_free(memprof_malloc_in_pool(8 * MiB, 0, NULL, 7, 0), 0, 0, NULL);
@@ -109,8 +109,27 @@ static void test_refused_unmapping_of_a_pool(void) {
   agree(true);
 }
 
+// Work on the GPU has failed: what a request gets is that error, and it counts as no lack of memory. Free memory serves on.
+TEST(fault_of_the_GPU, "MEMPROF_SIM_MEMORY", "1g") {
+  gpu_start();
+  void *block = memprof_malloc(64 * MiB, 0, NULL);
+  memprof_free(block, 0, 0, NULL);
+  gpu_fault(700);
+  CHECK(memprof_malloc(60 * MiB, 0, NULL) == block);
+  CHECK(memprof_malloc(600 * MiB, 0, NULL) == NULL);
+  CHECK_EQUAL(memprof_oom_error(), 700);
+  CHECK(strcmp(memprof_oom_message(), "GPU 0: CUDA error 700 for a request of 600.00 MiB; the request does not lack memory") == 0);
+  struct memprof_stats stats;
+  memprof_get_stats(0, &stats);
+  CHECK_EQUAL(stats.ooms, 0);
+  gpu_fault(0);
+  CHECK(memprof_malloc(2 * GiB, 0, NULL) == NULL);
+  CHECK_EQUAL(memprof_oom_error(), 0);
+  CHECK(strncmp(memprof_oom_message(), "CUDA out of memory. Tried to allocate 2.00 GiB.", 47) == 0);
+}
+
 // No virtual memory management: the job runs on the runtime's own memory.
-static void test_without_vmm(void) {
+TEST(without_vmm, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_FAIL", "cuDeviceGetAttribute:1+=1") {
   gpu_start();
   void *block = memprof_malloc(10 * MiB, 0, NULL);
   CHECK(block != NULL);
@@ -123,7 +142,7 @@ static void test_without_vmm(void) {
   CHECK_EQUAL(trail_number(&trail, MEMPROF_ARENA), 0);
 }
 
-static void test_peers(void) {
+TEST(peers, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_DEVICES", "2") {
   gpu_start();
   void *before = memprof_malloc(3 * MiB, 0, NULL);
   CHECK_EQUAL(gpu_access(before, 1), 0);
@@ -135,7 +154,7 @@ static void test_peers(void) {
 }
 
 // Device 9 does not exist: its access is refused, ours must not suffer from it.
-static void test_peer_refused(void) {
+TEST(peer_refused, "MEMPROF_SIM_MEMORY", "1g") {
   gpu_start();
   CHECK(!memprof_enable_peer(0, -1));
   memprof_enable_peer(0, 9);
@@ -143,22 +162,15 @@ static void test_peer_refused(void) {
   agree(true);
 }
 
+TEST(scenario, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_FAIL", "none:1") { scenario(); }
+TEST(plain_handles_after_801, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_FAIL", "cuMemCreate:1=801") { test_plain_handles(); }
+TEST(plain_handles_after_800_twice, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_FAIL", "cuMemCreate:1=800,cuMemCreate:2=800") { test_plain_handles(); }
+
 int main(int argc, char **argv) {
   static const char *const environment[] = {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", "handle=4194304,headroom=0", NULL};
-  static const struct test tests[] = {
-      {"scenario", scenario, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_FAIL", "none:1"}},
-      {"plain handles, after 801", test_plain_handles, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_FAIL", "cuMemCreate:1=801"}},
-      {"plain handles, after 800 twice", test_plain_handles, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_FAIL", "cuMemCreate:1=800,cuMemCreate:2=800"}},
-      {"no unmap without synchronisation", test_no_unmap_without_synchronisation, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_FAIL", "cuCtxRecordEvent:1+=900,cuCtxSynchronize:1+=900"}},
-      {"refused unmapping", test_refused_unmapping, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", "handle=33554432,headroom=0", "MEMPROF_SIM_FAIL", "cuMemUnmap:1,cuMemUnmap:3"}},
-      {"refused unmapping of a pool", test_refused_unmapping_of_a_pool, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_FAIL", "cuMemUnmap:1"}},
-      {"without vmm", test_without_vmm, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_FAIL", "cuDeviceGetAttribute:1+=1"}},
-      {"peers", test_peers, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_DEVICES", "2"}},
-      {"peer refused", test_peer_refused, {"MEMPROF_SIM_MEMORY", "1g"}},
-  };
   static const char *const calls[] = {"cuMemAddressReserve", "cuMemCreate", "cuMemMap",     "cuMemSetAccess",
                                       "cuMemGetInfo",        "cuMemUnmap",  "cuMemRelease"};
-  int failed = run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
+  int failed = run_tests(argc, argv);
   for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) failed |= !each_position(calls[i], "", POSITIONS, false, environment);
   return failed;
 }

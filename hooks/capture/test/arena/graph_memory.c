@@ -3,10 +3,12 @@
 #define _GNU_SOURCE
 #include "shapes.h"
 
+#define SMALL "MEMPROF_SIM_MEMORY", "1g"
+
 enum { MOST_SHAPES = 500 };
 static const uint64_t PAGE = (uint64_t)2 << 20;
 
-static void test_one_memory_behind_two_ranges(void) {
+TEST(one_memory_behind_two_ranges, SMALL) {
   begin(0);
   open_shape(1), open_shape(2);
   unsigned char *one = take(1, 5 * MiB), *two = take(2, 3 * MiB);
@@ -28,7 +30,7 @@ static void test_one_memory_behind_two_ranges(void) {
 }
 
 // What is freed in a capture is used again in it.
-static void test_freed_blocks_are_used_again(void) {
+TEST(freed_blocks_are_used_again, SMALL) {
   begin(0);
   open_shape(1);
   for (int i = 0; i < 100; i++) drop(take(1, 7 * MiB));
@@ -42,7 +44,7 @@ static void test_freed_blocks_are_used_again(void) {
 }
 
 // What one request leaves of its pages others get: no slack counts for all shapes.
-static void test_ranges_are_tight(void) {
+TEST(ranges_are_tight, SMALL) {
   begin(0);
   open_shape(1);
   void *three = take(1, 3 * MiB), *one = take(1, MiB);
@@ -56,7 +58,7 @@ static void test_ranges_are_tight(void) {
 }
 
 // Work of two streams may run at once: it shares no block, though it shares the range.
-static void test_streams_of_a_shape(void) {
+TEST(streams_of_a_shape, SMALL) {
   begin(0);
   open_shape(1);
   void *side = gpu_stream();
@@ -121,14 +123,14 @@ static void one_order(uint64_t seed) {
   CHECK_EQUAL(usage().physical, 0);
 }
 
-static void test_any_order_needs_the_largest(void) {
+TEST(any_order_needs_the_largest, SMALL) {
   begin(0);
   for (uint64_t seed = 1; seed <= 20; seed++) one_order(seed);
   CHECK_EQUAL(usage().addresses, GiB);  // the store's own
   audited(true);
 }
 
-static void test_constant_when_the_largest_is_first(void) {
+TEST(constant_when_the_largest_is_first, SMALL) {
   begin(0);
   for (uint64_t shape = 32; shape > 0; shape--) {
     open_shape(shape);
@@ -140,7 +142,7 @@ static void test_constant_when_the_largest_is_first(void) {
 }
 
 // A graph holds the pool that it was captured in; a block lives as long as it likes.
-static void test_a_range_ends_when_nothing_needs_it(void) {
+TEST(a_range_ends_when_nothing_needs_it, SMALL) {
   begin(0);
   open_shape(1), open_shape(2);
   drop(take(2, 4 * MiB));
@@ -148,11 +150,6 @@ static void test_a_range_ends_when_nothing_needs_it(void) {
   void *kept = take(1, 10 * MiB);
   drop(take(1, 2 * MiB));
   memprof_pool_end(0, 0, 1);
-  struct memprof_chunk live[4];
-  CHECK_EQUAL(memprof_graph_live(0, 0, 1, live, 4), 1);
-  CHECK_EQUAL(live[0].addr, (uintptr_t)kept);
-  CHECK_EQUAL(live[0].requested, 10 * MiB);
-  CHECK_EQUAL(memprof_graph_live(0, 0, 2, live, 4), 0);
   release_shape(1);
   CHECK_EQUAL(usage().physical, 6 * PAGE);
   memprof_release_pool(0, 0, 1);  // the graph's
@@ -164,7 +161,7 @@ static void test_a_range_ends_when_nothing_needs_it(void) {
   CHECK_EQUAL(usage().physical, 2 * PAGE);
   CHECK_EQUAL(usage().ranges, 1);
   memprof_graph_memory_close(0, memory);
-  CHECK(memprof_graph_shape(0, memory, "late", 0, 9, 0) == MEMPROF_WRONG_STATE);
+  CHECK(memprof_graph_shape(0, memory, "late", 0, 9) == MEMPROF_WRONG_STATE);
   CHECK_EQUAL(usage().ranges, 1);
   release_shape(2);
   struct memprof_graph_usage gone;
@@ -176,7 +173,7 @@ static void test_a_range_ends_when_nothing_needs_it(void) {
 }
 
 // Where no shape holds it, a memory that is closed is gone at once.
-static void test_a_memory_without_shapes_ends_when_closed(void) {
+TEST(a_memory_without_shapes_ends_when_closed, SMALL) {
   begin(0);
   memprof_graph_memory_close(0, memory);
   struct memprof_graph_usage gone;
@@ -185,7 +182,7 @@ static void test_a_memory_without_shapes_ends_when_closed(void) {
   CHECK_EQUAL(trail_number(&trail, MEMPROF_POOL_RELEASE), 1);
 }
 
-static void test_five_hundred_shapes(void) {
+TEST(five_hundred_shapes, SMALL) {
   begin(0);
   for (uint64_t shape = 1; shape <= MOST_SHAPES; shape++) {
     open_shape(shape);
@@ -206,7 +203,7 @@ static void test_five_hundred_shapes(void) {
   CHECK_EQUAL(gpu_free(), GiB);
 }
 
-static void test_no_addresses_is_an_error(void) {
+TEST(no_addresses_is_an_error, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_FAIL", "cuMemAddressReserve:3") {
   begin(GiB);
   open_shape(1);
   void *one = take(1, 3 * MiB);
@@ -219,7 +216,7 @@ static void test_no_addresses_is_an_error(void) {
   audited(true);
 }
 
-static void test_a_range_has_an_end(void) {
+TEST(a_range_has_an_end, SMALL) {
   begin(16 * MiB);
   open_shape(1);
   void *most = take(1, 16 * MiB);
@@ -233,7 +230,7 @@ static void test_a_range_has_an_end(void) {
 
 // The growths of two streams take turns, so that each is a piece of addresses of its own; of
 // these a process can have no more than some thousands.
-static void test_too_many_pieces(void) {
+TEST(too_many_pieces, "MEMPROF_SIM_MEMORY", "80g") {
   begin(0);
   open_shape(1);
   void *side = gpu_stream();
@@ -244,7 +241,7 @@ static void test_too_many_pieces(void) {
   CHECK_EQUAL(usage().physical, pieces * PAGE);
 }
 
-static void test_limits_and_full_devices(void) {
+TEST(limits_and_full_devices, SMALL) {
   begin(0);
   open_shape(1), open_shape(2);
   memprof_set_limit(0, 64 * MiB);
@@ -258,11 +255,11 @@ static void test_limits_and_full_devices(void) {
   audited(true);
 }
 
-static void test_wrong_uses(void) {
+TEST(wrong_uses, SMALL) {
   gpu_start();
-  CHECK_EQUAL(memprof_graph_shape(0, 1, "early", 0, 1, 0), MEMPROF_NOT_ACTIVE);
+  CHECK_EQUAL(memprof_graph_shape(0, 1, "early", 0, 1), MEMPROF_NOT_ACTIVE);
   begin(0);
-  CHECK_EQUAL(memprof_graph_shape(0, memory + 1, "nobody's", 0, 1, 0), MEMPROF_WRONG_STATE);
+  CHECK_EQUAL(memprof_graph_shape(0, memory + 1, "nobody's", 0, 1), MEMPROF_WRONG_STATE);
   open_shape(1);
   CHECK_EQUAL(try_shape(1), MEMPROF_WRONG_STATE);
   drop(memprof_malloc_in_pool(MiB, 0, NULL, 0, 5));
@@ -271,7 +268,7 @@ static void test_wrong_uses(void) {
   CHECK_EQUAL(memprof_graph_memory_open(7, 0), 0);
 }
 
-static void test_two_memories_side_by_side(void) {
+TEST(two_memories_side_by_side, SMALL) {
   begin(0);
   open_shape(1);
   const uint32_t prefill = memory;
@@ -285,7 +282,7 @@ static void test_two_memories_side_by_side(void) {
   CHECK_EQUAL(GiB - gpu_free(), 7 * PAGE);
 }
 
-static void test_a_memory_on_each_device(void) {
+TEST(a_memory_on_each_device, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_DEVICES", "2") {
   static const uint64_t large[2] = {10 * MiB, 4 * MiB}, small[2] = {6 * MiB, 2 * MiB};
   uint32_t memories[2];
   unsigned char *blocks[2];
@@ -293,9 +290,9 @@ static void test_a_memory_on_each_device(void) {
   for (int device = 0; device < 2; device++) {
     memories[device] = memprof_graph_memory_open(device, 0);
     CHECK(memories[device] != 0);
-    CHECK_EQUAL(memprof_graph_shape(device, memories[device], "small", 0, 1, 0), 0);
+    CHECK_EQUAL(memprof_graph_shape(device, memories[device], "small", 0, 1), 0);
     CHECK(memprof_malloc_in_pool(small[device], device, NULL, 0, 1) != NULL);
-    CHECK_EQUAL(memprof_graph_shape(device, memories[device], "large", 0, 2, 0), 0);
+    CHECK_EQUAL(memprof_graph_shape(device, memories[device], "large", 0, 2), 0);
     CHECK((blocks[device] = memprof_malloc_in_pool(large[device], device, NULL, 0, 2)) != NULL);
     memset(blocks[device], 1 + device, large[device]);
   }
@@ -308,32 +305,9 @@ static void test_a_memory_on_each_device(void) {
   }
 }
 
-// As the allocator of a pool of torch's own: it takes segments and says itself what is in them.
-static void test_segments(void) {
+TEST(names, SMALL) {
   begin(0);
-  CHECK(memprof_graph_segment(PAGE, 0, NULL) == NULL);  // no shape was entered
-  CHECK_EQUAL(memprof_graph_shape(0, memory, "native", 0, 1, 1), 0);
-  memprof_graph_enter(0, 0, 1);
-  void *small = memprof_graph_segment(PAGE, 0, NULL), *large = memprof_graph_segment(10 * PAGE, 0, gpu_stream());
-  memprof_graph_enter(0, 0, 0);
-  CHECK(small != NULL && large == (char *)small + PAGE);
-  CHECK(memprof_graph_segment(PAGE, 0, NULL) == NULL);
-  CHECK_EQUAL(usage().physical, 11 * PAGE);
-  memprof_graph_segment_free(small, PAGE, 0, NULL), memprof_graph_segment_free(large, 10 * PAGE, 0, NULL);
-  release_shape(1);
-  CHECK_EQUAL(gpu_free(), GiB);
-  const struct trail trail = trail_read(getpid(), 0);
-  char range[4097];
-  trail_text(&trail, trail_event(&trail, MEMPROF_ARENA, 1)->context, trail.count, range);
-  CHECK(strstr(range, "\tshape=native\tsegments=1") != NULL);
-  CHECK_EQUAL(trail_number(&trail, MEMPROF_ALLOC), 2);
-  CHECK_EQUAL(trail_number(&trail, MEMPROF_ALIAS), 2);
-  CHECK_EQUAL(trail_number(&trail, MEMPROF_MAP), 2);
-}
-
-static void test_names(void) {
-  begin(0);
-  CHECK_EQUAL(memprof_graph_shape(0, memory, "decode of 8", 0, 1, 0), 0);
+  CHECK_EQUAL(memprof_graph_shape(0, memory, "decode of 8", 0, 1), 0);
   memprof_pool_begin(0, 0, 1);
   drop(take(1, MiB));
   memprof_pool_end(0, 0, 1);
@@ -357,7 +331,7 @@ int cuStreamBeginCapture_v2(void *stream, int mode);
 int cuStreamEndCapture(void *stream, void **graph);
 
 // Each capture says what it is: its name where one was given, and the pool.
-static void test_names_of_captures(void) {
+TEST(names_of_captures, SMALL) {
   begin(0);
   void *stream = gpu_stream(), *graph = NULL;
   open_shape(1);
@@ -379,7 +353,7 @@ static void test_names_of_captures(void) {
   }
 }
 
-static void test_peers(void) {
+TEST(peers, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_DEVICES", "2") {
   begin(0);
   open_shape(1);
   void *before = take(1, 3 * MiB);
@@ -390,29 +364,4 @@ static void test_peers(void) {
   CHECK_EQUAL(gpu_access((char *)after + 8 * MiB, 1), 3);
 }
 
-#define SMALL {"MEMPROF_SIM_MEMORY", "1g"}
-int main(int argc, char **argv) {
-  static const struct test tests[] = {
-      {"one memory behind two ranges", test_one_memory_behind_two_ranges, SMALL},
-      {"freed blocks are used again", test_freed_blocks_are_used_again, SMALL},
-      {"ranges are tight", test_ranges_are_tight, SMALL},
-      {"streams of a shape", test_streams_of_a_shape, SMALL},
-      {"any order needs the largest", test_any_order_needs_the_largest, SMALL},
-      {"constant when the largest is first", test_constant_when_the_largest_is_first, SMALL},
-      {"a range ends when nothing needs it", test_a_range_ends_when_nothing_needs_it, SMALL},
-      {"a memory without shapes ends when closed", test_a_memory_without_shapes_ends_when_closed, SMALL},
-      {"five hundred shapes", test_five_hundred_shapes, SMALL},
-      {"no addresses is an error", test_no_addresses_is_an_error, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_FAIL", "cuMemAddressReserve:3"}},
-      {"a range has an end", test_a_range_has_an_end, SMALL},
-      {"too many pieces", test_too_many_pieces, {"MEMPROF_SIM_MEMORY", "80g"}},
-      {"limits and full devices", test_limits_and_full_devices, SMALL},
-      {"wrong uses", test_wrong_uses, SMALL},
-      {"two memories side by side", test_two_memories_side_by_side, SMALL},
-      {"a memory on each device", test_a_memory_on_each_device, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_DEVICES", "2"}},
-      {"segments", test_segments, SMALL},
-      {"names", test_names, SMALL},
-      {"names of captures", test_names_of_captures, SMALL},
-      {"peers", test_peers, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_DEVICES", "2"}},
-  };
-  return run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
-}
+int main(int argc, char **argv) { return run_tests(argc, argv); }

@@ -11,8 +11,8 @@ enum { POSITIONS = 32 };
 static void agree(bool exact) {
   uint64_t most = 0;
   for (uint64_t shape = 1; shape <= 4; shape++) {
-    uint64_t base, bytes;
-    if (memprof_graph_extent(0, 0, shape, &base, &bytes) && bytes > most) most = bytes;
+    const uint64_t bytes = memprof_graph_extent(0, 0, shape);
+    if (bytes > most) most = bytes;
   }
   if (exact) CHECK_EQUAL(usage().physical, most);
   CHECK(usage().physical >= most);
@@ -70,7 +70,7 @@ static void scenario(void) {
 
 // The first growth fails, and the driver does not take back what it had mapped already: that memory is
 // no part of the store, and must not stay where its pages will be when the request tries again.
-static void test_remains_of_a_failed_growth(void) {
+TEST(remains_of_a_failed_growth, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_FAIL", "cuMemSetAccess:2,cuMemUnmap:1,cuMemUnmap:2,cuMemUnmap:3") {
   begin(0);
   open_shape(1), open_shape(2);
   unsigned char *one = take(1, 3 * MiB), *two = take(2, 3 * MiB);
@@ -79,18 +79,14 @@ static void test_remains_of_a_failed_growth(void) {
   audited(true);
 }
 
+TEST(scenario, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_FAIL", "none:1") { scenario(); }
+
 int main(int argc, char **argv) {
   static const char *const environment[] = {"MEMPROF_SIM_MEMORY", "1g", NULL};
-  static const struct test tests[] = {
-      {"scenario", scenario, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_FAIL", "none:1"}},
-      {"remains of a failed growth",
-       test_remains_of_a_failed_growth,
-       {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_FAIL", "cuMemSetAccess:2,cuMemUnmap:1,cuMemUnmap:2,cuMemUnmap:3"}},
-  };
   static const char *const calls[] = {"cuMemAddressReserve", "cuMemCreate",  "cuMemMap",     "cuMemSetAccess",
                                       "cuMemGetInfo",        "cuMemUnmap",   "cuMemRelease", "cuCtxSynchronize",
                                       "cuMemAddressFree"};
-  int failed = run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
+  int failed = run_tests(argc, argv);
   for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
     failed |= !each_position(calls[i], "", POSITIONS, false, environment);
     failed |= !each_position(calls[i], "+", POSITIONS, false, environment);

@@ -3,6 +3,9 @@
 #define _GNU_SOURCE
 #include "shapes.h"
 
+#define SMALL "MEMPROF_SIM_MEMORY", "1g"
+#define REFUSED(rules) SMALL, "MEMPROF_SIM_FAIL", rules
+
 int cuStreamBeginCapture_v2(void *stream, int mode);
 int cuStreamEndCapture(void *stream, void **graph);
 
@@ -21,7 +24,7 @@ static uint64_t number(enum memprof_kind kind) {
 
 // A shape that ends, or begins, while another stream is captured does not end that capture: the memory of an
 // ended shape is released later.
-static void test_a_release_spoils_no_capture(void) {
+TEST(a_release_spoils_no_capture, SMALL) {
   begin(0);
   void *stream = gpu_stream();
   open_shape(1), open_shape(2);
@@ -40,7 +43,7 @@ static void test_a_release_spoils_no_capture(void) {
 
 // The same of a memory that is closed. What the driver did not take back of the 2nd shape is
 // there until it can be unmapped.
-static void test_a_closing_spoils_no_capture(void) {
+TEST(a_closing_spoils_no_capture, REFUSED("cuMemSetAccess:2,cuMemUnmap:1,cuMemUnmap:2")) {
   begin(0);
   void *stream = gpu_stream();
   open_shape(1);
@@ -59,7 +62,7 @@ static void test_a_closing_spoils_no_capture(void) {
 }
 
 // One without a shape, on a device without pools, is freed by the next sweep.
-static void test_a_closing_in_a_capture_is_made_up_for(void) {
+TEST(a_closing_in_a_capture_is_made_up_for, "MEMPROF_SIM_MEMORY", "1g") {
   begin(0);
   void *stream = gpu_stream();
   struct memprof_graph_usage gone;
@@ -72,7 +75,7 @@ static void test_a_closing_in_a_capture_is_made_up_for(void) {
 }
 
 // Work that was queued before a shape's release may be at work on its memory until it is done. The next release finds that out.
-static void test_a_released_shape_stays_for_the_work(void) {
+TEST(a_released_shape_stays_for_the_work, SMALL) {
   begin(0);
   void *stream = gpu_stream();
   open_shape(1), open_shape(2), open_shape(3);
@@ -95,7 +98,7 @@ static void test_a_released_shape_stays_for_the_work(void) {
 
 // Where the device cannot be waited for, a released shape keeps its memory, mapped as it is,
 // and its heap.
-static void test_nothing_is_unmapped_unwaited(void) {
+TEST(nothing_is_unmapped_unwaited, REFUSED("cuCtxRecordEvent:1+=999,cuCtxSynchronize:1+=999")) {
   begin(0);
   open_shape(1), open_shape(2);
   unsigned char *first = take(1, 6 * MiB);
@@ -111,7 +114,7 @@ static void test_nothing_is_unmapped_unwaited(void) {
 }
 
 // Nor is a range unmapped that has no heap, as no memory was asked for of its shape.
-static void test_an_unused_range_waits_too(void) {
+TEST(an_unused_range_waits_too, REFUSED("cuCtxRecordEvent:1+=999,cuCtxSynchronize:1+=999")) {
   begin(0);
   open_shape(1);
   drop(take(1, 6 * MiB));
@@ -122,16 +125,4 @@ static void test_an_unused_range_waits_too(void) {
   audited(true);
 }
 
-#define SMALL "MEMPROF_SIM_MEMORY", "1g"
-#define REFUSED(rules) {SMALL, "MEMPROF_SIM_FAIL", rules}
-int main(int argc, char **argv) {
-  static const struct test tests[] = {
-      {"a release spoils no capture", test_a_release_spoils_no_capture, {SMALL}},
-      {"a closing spoils no capture", test_a_closing_spoils_no_capture, REFUSED("cuMemSetAccess:2,cuMemUnmap:1,cuMemUnmap:2")},
-      {"a closing in a capture is made up for", test_a_closing_in_a_capture_is_made_up_for, {"MEMPROF_SIM_MEMORY", "1g"}},
-      {"a released shape stays for the work", test_a_released_shape_stays_for_the_work, {SMALL}},
-      {"nothing is unmapped unwaited", test_nothing_is_unmapped_unwaited, REFUSED("cuCtxRecordEvent:1+=999,cuCtxSynchronize:1+=999")},
-      {"an unused range waits too", test_an_unused_range_waits_too, REFUSED("cuCtxRecordEvent:1+=999,cuCtxSynchronize:1+=999")},
-  };
-  return run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
-}
+int main(int argc, char **argv) { return run_tests(argc, argv); }

@@ -7,6 +7,8 @@
 #include "gpu.h"
 #include "memprof.h"
 
+#define SMALL_CARD "MEMPROF_SIM_MEMORY", "8g"
+
 // The interposed call: this program's own symbols come before the runtime's.
 int cudaMalloc(void **ptr, size_t bytes);
 int cudaFree(void *ptr);
@@ -34,13 +36,13 @@ static struct trail audited(uint64_t others) {
   return trail;
 }
 
-static void test_doubling(void) {
+TEST(doubling, SMALL_CARD) {
   gpu_start();
   void *a = allocate(1000), *b = allocate(3 * MiB), *c = allocate(4 * MiB);
   const struct trail trail = audited(0);
   CHECK_EQUAL(trail_number(&trail, MEMPROF_ARENA), 1);
   const struct memprof_record *arena = trail_event(&trail, MEMPROF_ARENA, 0);
-  CHECK_EQUAL(arena->provided, 8 * GiB);
+  CHECK_EQUAL(arena->provided, 16 * GiB);
   CHECK_EQUAL(arena->requested, 8 * GiB);
   char text[4097];
   trail_text(&trail, arena->context, (uint64_t)(arena - trail.records), text);
@@ -60,7 +62,7 @@ static void test_doubling(void) {
   memset(a, 1, 1000), memset(b, 2, 3 * MiB), memset(c, 3, 4 * MiB);
 }
 
-static void test_unmap_and_map_again(void) {
+TEST(unmap_and_map_again, SMALL_CARD) {
   gpu_start();
   char *low = allocate(64 * MiB), *high = allocate(100 * MiB);
   memset(high, 7, 100 * MiB);
@@ -89,7 +91,7 @@ static void test_unmap_and_map_again(void) {
 }
 
 // Growth beyond the request stops where 7.5 GiB of 8 are left to others.
-static void test_headroom_is_recorded(void) {
+TEST(headroom_is_recorded, SMALL_CARD, "MEMPROF_OPTIONS", "headroom=8053063680") {
   gpu_start();
   allocate(100 * MiB);  // the next region doubles to 128 MiB
   allocate(300 * MiB);  // and to 512, which is more than the headroom leaves
@@ -103,7 +105,7 @@ static void test_headroom_is_recorded(void) {
   CHECK_EQUAL(stats().reserved_bytes.current, 512 * MiB);
 }
 
-static void test_nine_tenths_at_once(void) {
+TEST(nine_tenths_at_once, SMALL_CARD) {
   gpu_start();
   const uint64_t bytes = 8 * GiB / 10 * 9;
   char *block = allocate(bytes);
@@ -113,7 +115,7 @@ static void test_nine_tenths_at_once(void) {
   CHECK_EQUAL(trail_event(&trail, MEMPROF_MAP, 0)->provided, (bytes + 2 * MiB - 1) & ~(2 * MiB - 1));
 }
 
-static void test_allocation_of_another_library_fits(void) {
+TEST(another_library_s_allocation_fits, SMALL_CARD) {
   gpu_start();
   release(allocate(5 * GiB));
   CHECK(gpu_free() < 4 * GiB);
@@ -139,7 +141,7 @@ static void test_allocation_of_another_library_fits(void) {
   CHECK_EQUAL(trail_event(&after, MEMPROF_EXTERNAL_FREE, 0)->addr, (uintptr_t)other);
 }
 
-static void test_driver_calls_are_recorded(void) {
+TEST(driver_calls_are_recorded, SMALL_CARD) {
   gpu_start();
   release(allocate(5 * GiB));
   uint64_t addr = 0;
@@ -156,7 +158,7 @@ static void test_driver_calls_are_recorded(void) {
 }
 
 // cudaMalloc is answered from the main arena; cudaFree waits for the device first.
-static void test_serving(void) {
+TEST(serving, SMALL_CARD, "MEMPROF_OPTIONS", "serve=1") {
   gpu_start();
   void *block = NULL;
   CHECK_EQUAL(cudaMalloc(&block, 1000), 0);
@@ -173,7 +175,7 @@ static void test_serving(void) {
 }
 
 // A stream's arena holds 5 GiB without need; the main arena wants 6 of 8.
-static void test_reclaims_from_other_arenas(void) {
+TEST(reclaims_from_other_arenas, SMALL_CARD) {
   gpu_start();
   void *stream = gpu_stream();
   void *block = memprof_malloc(5 * GiB, 0, stream);
@@ -191,7 +193,7 @@ static void test_reclaims_from_other_arenas(void) {
   CHECK(trail_event(&trail, MEMPROF_UNMAP, 0) > reclaim);
 }
 
-static void test_out_of_memory(void) {
+TEST(out_of_memory, SMALL_CARD) {
   gpu_start();
   void *block = allocate(5 * GiB);
   CHECK(memprof_malloc(4 * GiB, 0, NULL) == NULL);
@@ -211,7 +213,7 @@ static void test_out_of_memory(void) {
 static bool begins(const char *text, const char *with) { return strncmp(text, with, strlen(with)) == 0; }
 
 // Programs look for torch's words, so a message begins with them.
-static void test_text_of_out_of_memory(void) {
+TEST(text_of_out_of_memory, SMALL_CARD) {
   gpu_start();
   allocate(20 * MiB);
   CHECK(memprof_malloc(9 * GiB, 0, NULL) == NULL);
@@ -227,7 +229,7 @@ static void test_text_of_out_of_memory(void) {
 }
 
 // Torch's own statistics count blocks, which are multiples of 512 bytes.
-static void test_statistics_that_torch_counts(void) {
+TEST(statistics_that_torch_counts, SMALL_CARD) {
   gpu_start();
   void *stream = gpu_stream(), *a = allocate(1), *b = allocate(513), *c = memprof_malloc(1024, 0, stream);
   CHECK_EQUAL(stats().torch_bytes.current, 512 + 1024 + 1024);
@@ -247,7 +249,7 @@ static void test_statistics_that_torch_counts(void) {
   CHECK_EQUAL(stats().torch_active.current, 0);
 }
 
-static void test_empty_cache_counts_once(void) {
+TEST(empty_cache_counts_once, SMALL_CARD) {
   gpu_start();
   memprof_empty_cache(0);  // there is no memory yet
   CHECK_EQUAL(stats().syncs, 1);
@@ -260,7 +262,7 @@ static void test_empty_cache_counts_once(void) {
   CHECK_EQUAL(stats().syncs, 0);
 }
 
-static void test_limit_of_the_device(void) {
+TEST(limit_of_the_device, SMALL_CARD) {
   gpu_start();
   void *stream = gpu_stream();
   memprof_set_limit(0, 256 * MiB);
@@ -274,7 +276,7 @@ static void test_limit_of_the_device(void) {
 }
 
 // A request that the limit leaves room for is served at once, though no growth beyond it fits: the device is not short.
-static void test_request_for_the_rest_of_the_limit(void) {
+TEST(request_for_the_rest_of_the_limit, "MEMPROF_SIM_MEMORY", "16g") {
   gpu_start();
   void *small = allocate(MiB);
   memprof_set_limit(0, 4096 * MiB);
@@ -288,7 +290,7 @@ static void test_request_for_the_rest_of_the_limit(void) {
   release(rest), release(small);
 }
 
-static void test_blocks_by_pointer(void) {
+TEST(blocks_by_pointer, SMALL_CARD) {
   gpu_start();
   char *block = allocate(1 * MiB);
   size_t provided = 0;
@@ -313,7 +315,7 @@ static void test_blocks_by_pointer(void) {
 
 // A reservation is left when it is used up; a range that lies behind it is another region
 // and never joined to it, since no physical handle can be mapped across the two.
-static void test_further_reservations(void) {
+TEST(further_reservations, SMALL_CARD) {
   gpu_start();
   void *stream = gpu_stream(), *blocks[6];
   for (int i = 0; i < 6; i++) CHECK((blocks[i] = memprof_malloc(GiB, 0, stream)) != NULL);
@@ -330,24 +332,22 @@ static void test_further_reservations(void) {
   audited(0);
 }
 
-#define SMALL_CARD "MEMPROF_SIM_MEMORY", "8g"
-
 // A large map has few handles, and adjacent ones are unmapped in one call.
-static void test_few_calls(void) {
+TEST(few_calls, "MEMPROF_SIM_MEMORY", "64g", "MEMPROF_OPTIONS", "trim=iteration") {
   log_calls();
   gpu_start();
   void *stream = gpu_stream(), *a = memprof_malloc(16 * GiB, 0, stream), *b = memprof_malloc(6 * MiB, 0, stream), *c = memprof_malloc(2 * MiB, 0, stream);
-  CHECK_EQUAL(calls_of("cuMemCreate"), 2048 + 3 + 1);
+  CHECK_EQUAL(calls_of("cuMemCreate"), 1024 + 3 + 1);
   CHECK_EQUAL(calls_of("cuMemSetAccess"), 3);
   release(a), release(c);
   CHECK_EQUAL(memprof_empty_cache(0), 16 * GiB + 2 * MiB);
   CHECK_EQUAL(calls_of("cuMemUnmap"), 2);
-  CHECK_EQUAL(calls_of("cuMemRelease"), 2048 + 1);
+  CHECK_EQUAL(calls_of("cuMemRelease"), 1024 + 1);
   release(b);
 }
 
 // Where the driver refuses to unmap several, they are unmapped one by one.
-static void test_unmaps_refused_at_once(void) {
+TEST(unmaps_refused_at_once, "MEMPROF_SIM_MEMORY", "64g", "MEMPROF_OPTIONS", "preset=compact,handle=2097152", "MEMPROF_SIM_FAIL", "cuMemUnmap:1") {
   gpu_start();
   void *a = allocate(6 * MiB);
   release(a);
@@ -356,26 +356,4 @@ static void test_unmaps_refused_at_once(void) {
   release(allocate(6 * MiB));
 }
 
-int main(int argc, char **argv) {
-  static const struct test tests[] = {
-      {"doubling", test_doubling, {SMALL_CARD}},
-      {"unmap and map again", test_unmap_and_map_again, {SMALL_CARD}},
-      {"headroom is recorded", test_headroom_is_recorded, {SMALL_CARD, "MEMPROF_OPTIONS", "headroom=8053063680"}},
-      {"nine tenths at once", test_nine_tenths_at_once, {SMALL_CARD}},
-      {"another library's allocation fits", test_allocation_of_another_library_fits, {SMALL_CARD}},
-      {"driver calls are recorded", test_driver_calls_are_recorded, {SMALL_CARD}},
-      {"serving", test_serving, {SMALL_CARD, "MEMPROF_OPTIONS", "serve=1"}},
-      {"reclaims from other arenas", test_reclaims_from_other_arenas, {SMALL_CARD}},
-      {"out of memory", test_out_of_memory, {SMALL_CARD}},
-      {"text of out of memory", test_text_of_out_of_memory, {SMALL_CARD}},
-      {"statistics that torch counts", test_statistics_that_torch_counts, {SMALL_CARD}},
-      {"empty_cache counts once", test_empty_cache_counts_once, {SMALL_CARD}},
-      {"limit of the device", test_limit_of_the_device, {SMALL_CARD}},
-      {"request for the rest of the limit", test_request_for_the_rest_of_the_limit, {"MEMPROF_SIM_MEMORY", "16g"}},
-      {"blocks by pointer", test_blocks_by_pointer, {SMALL_CARD}},
-      {"further reservations", test_further_reservations, {SMALL_CARD}},
-      {"few calls", test_few_calls, {"MEMPROF_SIM_MEMORY", "64g", "MEMPROF_OPTIONS", "trim=iteration"}},
-      {"unmaps refused at once", test_unmaps_refused_at_once, {"MEMPROF_SIM_MEMORY", "64g", "MEMPROF_OPTIONS", "preset=compact,handle=2097152", "MEMPROF_SIM_FAIL", "cuMemUnmap:1"}},
-  };
-  return run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
-}
+int main(int argc, char **argv) { return run_tests(argc, argv); }

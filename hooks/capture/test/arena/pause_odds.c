@@ -7,6 +7,8 @@
 #include "memprof.h"
 #include "trail.h"
 
+#define SMALL_CARD "MEMPROF_SIM_MEMORY", "1073741824", "MEMPROF_OPTIONS", "preset=compact,handle=2097152,headroom=0"
+
 static const char *const weights[] = {"weights"}, *const cache[] = {"cache"}, *const both[] = {"weights", "cache"};
 
 static void *take(const char *tag, int backed_up, size_t bytes) {
@@ -49,7 +51,8 @@ static void check_message(const char *wanted) {
 }
 
 // Blocks with unmapped memory between them do not take a slab each.
-static void test_many_pieces(void) {
+TEST(pieces, "MEMPROF_OPTIONS", "backup_limit=134217728") {
+  ONE_THREAD();
   gpu_start();
   char *blocks[80];
   for (int i = 0; i < 80; i++) blocks[i] = take("weights", 1, 2 * MiB);
@@ -62,7 +65,8 @@ static void test_many_pieces(void) {
   for (int i = 3; i < 80; i += 4) CHECK(at(blocks[i], 0) == i && at(blocks[i], 2 * MiB - 1) == i);
 }
 
-static void test_backup_limit(void) {
+TEST(backup_limit, "MEMPROF_OPTIONS", "backup_limit=134217728") {
+  ONE_THREAD();
   gpu_start();
   char *a = take("weights", 1, 100 * MiB);
   take("cache", 0, 10 * MiB);
@@ -82,7 +86,7 @@ static void test_backup_limit(void) {
   CHECK(kept == 128 * MiB && used == 128 * MiB);
 }
 
-static void test_copy_fails(void) {
+TEST(copy_fails, "MEMPROF_SIM_FAIL", "cuMemcpyDtoHAsync:1=999") {
   gpu_start();
   fill(take("weights", 1, MiB), MiB, 1);
   CHECK_EQUAL(memprof_pause(weights, 1, 0), MEMPROF_DEVICE_FAILED);
@@ -90,7 +94,7 @@ static void test_copy_fails(void) {
 }
 
 // An unmapping that is refused undoes what was unmapped, and leaves kept copies.
-static void test_kept_copies_stay(void) {
+TEST(kept_copies, "MEMPROF_SIM_FAIL", "cuMemUnmap:2=999") {
   gpu_start();
   fill(take("weights", 1, MiB), MiB, 1);
   CHECK_EQUAL(memprof_pause(weights, 1, 0), MEMPROF_OK);
@@ -102,7 +106,8 @@ static void test_kept_copies_stay(void) {
 
 // What is asked for next does not lie in what is not mapped, though it is free there. As soon as the
 // driver maps that again, all is as before the pause.
-static void test_cannot_be_undone(void) {
+TEST(not_undone, "MEMPROF_SIM_FAIL", "cuMemUnmap:2=999,cuMemMap:4=999,cuMemMap:5=999") {
+  ONE_THREAD();
   gpu_start();
   char *a = take("weights", 0, 300 * MiB), *b = take("weights", 0, 20 * MiB);
   fill(a, 300 * MiB, 1), fill(b, 20 * MiB, 2);
@@ -127,7 +132,8 @@ static void test_cannot_be_undone(void) {
 }
 
 // Nor is anything copied from what is not mapped: a card would be of no more use behind that.
-static void test_not_undone_is_not_copied(void) {
+TEST(not_undone_is_not_copied, "MEMPROF_SIM_FAIL", "cuMemUnmap:2=999,cuMemMap:3=999,cuMemMap:4=999") {
+  ONE_THREAD();
   gpu_start();
   char *a = take("weights", 1, 300 * MiB);
   fill(a, 300 * MiB, 1);
@@ -141,7 +147,7 @@ static void test_not_undone_is_not_copied(void) {
 }
 
 // A block that other streams used is free at once if it is freed while paused, and is counted once.
-static void test_other_streams(void) {
+TEST(other_streams) {
   gpu_start();
   void *side = gpu_stream();
   char *a = take("cache", 0, 10 * MiB), *b = take("cache", 0, 10 * MiB);
@@ -162,7 +168,7 @@ static void test_other_streams(void) {
 }
 
 // The number of arenas for requests under paused tags stays bounded.
-static void test_many_naps(void) {
+TEST(naps) {
   gpu_start();
   char *a = take("cache", 0, 10 * MiB);
   for (int i = 0; i < 50; i++) {
@@ -179,7 +185,7 @@ static void test_many_naps(void) {
   CHECK_EQUAL(trail_number(&trail, MEMPROF_POOL_RELEASE), 75);
 }
 
-static void test_copies_of_pools(void) {
+TEST(pools) {
   gpu_start();
   memprof_pool_hold(0, 3, 0);
   memprof_region_begin("cache", 1);
@@ -194,7 +200,7 @@ static void test_copies_of_pools(void) {
   CHECK_EQUAL(used, 0);
 }
 
-static void test_states(void) {
+TEST(states) {
   gpu_start();
   memprof_region_begin("cache", 0);
   memprof_region_end();
@@ -209,7 +215,7 @@ static void test_states(void) {
 }
 
 // The message counts what is free without what the resume had taken before it failed.
-static void test_who_has_the_rest(void) {
+TEST(the_rest, SMALL_CARD) {
   gpu_start();
   take("weights", 0, 300 * MiB), take("cache", 0, 400 * MiB);
   CHECK_EQUAL(memprof_pause(both, 2, 0), MEMPROF_OK);
@@ -227,7 +233,7 @@ static void test_who_has_the_rest(void) {
 }
 
 // Of two cards the one is named that lacks memory, and the other is left as it was.
-static void test_second_card(void) {
+TEST(second_card, SMALL_CARD, "MEMPROF_SIM_DEVICES", "2") {
   gpu_start();
   CHECK_EQUAL(memprof_region_begin("weights", 0), MEMPROF_OK);
   CHECK(memprof_malloc(300 * MiB, 0, NULL) != NULL && memprof_malloc(200 * MiB, 1, NULL) != NULL);
@@ -245,7 +251,7 @@ static void test_second_card(void) {
 }
 
 // Free memory of other arenas is unmapped before a resume fails.
-static void test_idle_memory_gives_way(void) {
+TEST(idle, SMALL_CARD) {
   gpu_start();
   char *a = take("weights", 1, 300 * MiB);
   fill(a, 300 * MiB, 3);
@@ -256,7 +262,7 @@ static void test_idle_memory_gives_way(void) {
   CHECK_EQUAL(at(a, 300 * MiB - 1), 3);
 }
 
-static void test_limit_of_the_device(void) {
+TEST(limit, "MEMPROF_OPTIONS", "preset=compact,handle=2097152,headroom=0") {
   gpu_start();
   take("weights", 0, 300 * MiB);
   CHECK_EQUAL(memprof_pause(weights, 1, 0), MEMPROF_OK);
@@ -268,7 +274,7 @@ static void test_limit_of_the_device(void) {
   CHECK_EQUAL(memprof_resume(weights, 1, 0), MEMPROF_OK);
 }
 
-static void test_driver_refuses(void) {
+TEST(refused, "MEMPROF_SIM_FAIL", "cuMemSetAccess:2=999") {
   gpu_start();
   take("weights", 0, MiB);
   CHECK_EQUAL(memprof_pause(weights, 1, 0), MEMPROF_OK);
@@ -280,7 +286,7 @@ static void *source_allocate(void *self, size_t bytes) { return bytes <= 64 * Mi
 static void source_release(void *self, void *ptr) { (void)self, (void)ptr; }
 
 // Memory of a framework's allocator has no reservation of ours, and is nothing to pause.
-static void test_memory_of_a_source(void) {
+TEST(memory_of_a_source) {
   gpu_start();
   int (*get)(uint64_t *, size_t);
   GPU_CALL(get, "cuMemAlloc_v2");
@@ -297,26 +303,7 @@ static void test_memory_of_a_source(void) {
   check_message("an allocator that is not memprof's");
 }
 
-// Pinning memory would end a capture.
-static void test_region_in_a_capture(void) {
-  gpu_start();
-  int (*begin)(void *, int), (*end)(void *, void **);
-  void *stream = gpu_stream(), *graph = NULL;
-  GPU_CALL(begin, "cuStreamBeginCapture_v2");
-  GPU_CALL(end, "cuStreamEndCapture");
-  take("weights", 1, MiB);
-  CHECK(begin(stream, 0) == 0);
-  memprof_prepare_backup("weights");
-  uint64_t kept, used;
-  host_usage(&kept, &used);
-  CHECK_EQUAL(kept, 0);
-  CHECK(end(stream, &graph) == 0);
-  memprof_prepare_backup("weights");
-  host_usage(&kept, &used);
-  CHECK_EQUAL(kept, 128 * MiB);
-}
-
-static void test_forked_child(void) {
+TEST(fork) {
   gpu_start();
   take("cache", 0, MiB);
   const pid_t child = fork();
@@ -348,7 +335,7 @@ static void *work(void *name) {
 }
 
 // Other threads allocate, free and read statistics while tags are paused and resumed, their own among them.
-static void test_threads(void) {
+TEST(threads) {
   gpu_start();
   char *a = take("weights", 1, 4 * MiB);
   fill(a, 4 * MiB, 7);
@@ -371,10 +358,10 @@ static void test_threads(void) {
   CHECK_EQUAL(stats().reserved_bytes.current, 0);
 }
 
-static void *lend_and_end(void *unused) {
+static void *share_and_end(void *unused) {
   memprof_region_begin("cache", 0);
-  memprof_region_lend(1);
-  memprof_region_lend(0);
+  memprof_region_share(1);
+  memprof_region_share(0);
   memprof_region_end();
   return unused;
 }
@@ -389,19 +376,19 @@ static void in_thread(void *(*run)(void *)) {
   CHECK(pthread_create(&thread, NULL, run, NULL) == 0 && pthread_join(thread, NULL) == 0);
 }
 
-// A second thread that waits for backward, and a backward within one, end nobody else's loan.
-static void test_lenders(void) {
+// A second thread that waits for backward, and a backward within one, end nobody else's share.
+TEST(sharers) {
   gpu_start();
   memprof_region_begin("weights", 0);
-  memprof_region_lend(1);
-  in_thread(lend_and_end);
+  memprof_region_share(1);
+  in_thread(share_and_end);
   in_thread(ask);
   CHECK_EQUAL(usage("weights").live, MiB);
-  memprof_region_lend(1);
-  memprof_region_lend(0);
+  memprof_region_share(1);
+  memprof_region_share(0);
   in_thread(ask);
   CHECK_EQUAL(usage("weights").live, 2 * MiB);
-  memprof_region_lend(0);
+  memprof_region_share(0);
   in_thread(ask);
   memprof_region_end();
   CHECK_EQUAL(usage("weights").live, 2 * MiB);
@@ -417,7 +404,7 @@ static void check_problem(const char *wanted) {
   CHECK(strstr(text, wanted) != NULL);
 }
 
-static void test_lost_handle(void) {
+TEST(lost_handle, "MEMPROF_SIM_FAIL", "cuMemRelease:2=999") {
   gpu_start();
   memprof_free(take("cache", 0, 600 * MiB), 0, 0, NULL);
   memprof_empty_cache(0);
@@ -425,7 +412,7 @@ static void test_lost_handle(void) {
 }
 
 // Regions of a process with a native allocator hold nothing.
-static void test_native(void) {
+TEST(native) {
   gpu_start();
   CHECK(memprof_watch_device(0, "native", NULL) != NULL);
   memprof_region_begin("cache", 0);
@@ -435,32 +422,4 @@ static void test_native(void) {
   CHECK_EQUAL(memprof_pause(NULL, 0, 0), MEMPROF_NOT_ACTIVE);
 }
 
-#define SMALL_CARD "MEMPROF_SIM_MEMORY", "1073741824", "MEMPROF_OPTIONS", "preset=compact,handle=2097152,headroom=0"
-
-int main(int argc, char **argv) {
-  static const struct test tests[] = {
-      {"pieces", test_many_pieces, {"MEMPROF_OPTIONS", "backup_limit=134217728", NULL}},
-      {"backup limit", test_backup_limit, {"MEMPROF_OPTIONS", "backup_limit=134217728", NULL}},
-      {"copy fails", test_copy_fails, {"MEMPROF_SIM_FAIL", "cuMemcpyDtoHAsync:1=999", NULL}},
-      {"kept copies", test_kept_copies_stay, {"MEMPROF_SIM_FAIL", "cuMemUnmap:2=999", NULL}},
-      {"not undone", test_cannot_be_undone, {"MEMPROF_SIM_FAIL", "cuMemUnmap:2=999,cuMemMap:4=999,cuMemMap:5=999", NULL}},
-      {"not undone is not copied", test_not_undone_is_not_copied, {"MEMPROF_SIM_FAIL", "cuMemUnmap:2=999,cuMemMap:3=999,cuMemMap:4=999", NULL}},
-      {"other streams", test_other_streams, {NULL}},
-      {"naps", test_many_naps, {NULL}},
-      {"pools", test_copies_of_pools, {NULL}},
-      {"states", test_states, {NULL}},
-      {"the rest", test_who_has_the_rest, {SMALL_CARD, NULL}},
-      {"second card", test_second_card, {SMALL_CARD, "MEMPROF_SIM_DEVICES", "2", NULL}},
-      {"idle", test_idle_memory_gives_way, {SMALL_CARD, NULL}},
-      {"limit", test_limit_of_the_device, {"MEMPROF_OPTIONS", "preset=compact,handle=2097152,headroom=0", NULL}},
-      {"refused", test_driver_refuses, {"MEMPROF_SIM_FAIL", "cuMemSetAccess:2=999", NULL}},
-      {"fork", test_forked_child, {NULL}},
-      {"threads", test_threads, {NULL}},
-      {"lenders", test_lenders, {NULL}},
-      {"lost handle", test_lost_handle, {"MEMPROF_SIM_FAIL", "cuMemRelease:2=999", NULL}},
-      {"memory of a source", test_memory_of_a_source, {NULL}},
-      {"capture", test_region_in_a_capture, {NULL}},
-      {"native", test_native, {NULL}},
-  };
-  return run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
-}
+int main(int argc, char **argv) { return run_tests(argc, argv); }

@@ -26,7 +26,7 @@ static void *take(uint64_t bytes, void *stream) {
 
 static void release(void *ptr) { memprof_free(ptr, 0, 0, NULL); }
 
-static void test_held_memory_stays(void) {
+TEST(held) {
   gpu_start();
   memprof_pool_begin(0, POOL, 0);
   void *ptr = take(8 * MiB, NULL);
@@ -39,7 +39,7 @@ static void test_held_memory_stays(void) {
   trail_agrees();
 }
 
-static void test_ends_with_its_last_holder(void) {
+TEST(ends) {
   gpu_start();
   const uint64_t before = gpu_free();
   memprof_pool_hold(0, POOL, 0);
@@ -59,7 +59,7 @@ static void test_ends_with_its_last_holder(void) {
 }
 
 // A graph's output may outlive the graph.
-static void test_waits_for_its_last_block(void) {
+TEST(last_block) {
   gpu_start();
   memprof_pool_hold(0, POOL, 0);
   void *kept = take(8 * MiB, NULL);
@@ -78,7 +78,7 @@ static void test_waits_for_its_last_block(void) {
 
 // Work may still run on memory that was freed in stream order: where the device cannot be waited
 // for, the pool keeps it.
-static void test_nothing_is_given_back_unwaited(void) {
+TEST(unwaited, "MEMPROF_SIM_FAIL", "cuCtxRecordEvent:1+=999,cuCtxSynchronize:1+=999") {
   gpu_start();
   memprof_pool_hold(0, POOL, 0);
   void *ptr = take(8 * MiB, NULL);
@@ -96,7 +96,7 @@ int cuStreamBeginCapture_v2(void *stream, int mode);
 int cuStreamEndCapture(void *stream, void **graph);
 
 // A graph may go while another is captured: a wait would spoil that one, so its pool goes later.
-static void test_a_release_spoils_no_capture(void) {
+TEST(captured) {
   gpu_start();
   void *stream = gpu_stream(), *graph = NULL;
   memprof_pool_hold(0, POOL, 0);
@@ -111,19 +111,20 @@ static void test_a_release_spoils_no_capture(void) {
   CHECK_EQUAL(trail_number(&trail, MEMPROF_POOL_RELEASE), 1);
 }
 
-static void test_spare_pool_may_be_given_back(void) {
+TEST(may_unmap) {
   gpu_start();
   memprof_pool_hold(0, POOL, 0);
   void *ptr = take(8 * MiB, NULL);
   release(ptr);
-  memprof_pool_spare(0, POOL, 0, 1);
+  memprof_pool_may_unmap(0, POOL, 0, 1);
   CHECK_EQUAL(memprof_empty_cache(0), 8 * MiB);
   CHECK(take(8 * MiB, NULL) == ptr);  // mapped again
   trail_agrees();
 }
 
 // More pools than there is room for addresses, were they not returned.
-static void test_addresses_return(void) {
+TEST(addresses) {
+  ONE_THREAD();
   gpu_start();
   for (int i = 0; i < 10000; i++) {
     memprof_pool_hold(0, POOL, (uint64_t)i);
@@ -169,7 +170,7 @@ static void count_freed(void *self, void *ptr) {
   noted->freed++;
 }
 
-static void test_restore(void) {
+TEST(restore) {
   gpu_start();
   void *side = gpu_stream();
   memprof_pool_hold(0, POOL, 0);
@@ -196,7 +197,7 @@ static void test_restore(void) {
   CHECK_EQUAL(trail_number(&trail, MEMPROF_FREE_DONE), 1);
 }
 
-static void test_restore_refuses_what_is_not_free(void) {
+TEST(restore_refused) {
   gpu_start();
   memprof_pool_hold(0, POOL, 0);
   void *a = take(1000, NULL);
@@ -259,11 +260,11 @@ static void with_source(size_t skew) {
   free(source.memory);
 }
 
-static void test_source(void) { with_source(0); }
-static void test_source_off_the_granules(void) { with_source(4096); }
+TEST(source) { with_source(0); }
+TEST(source_skewed) { with_source(4096); }
 
 // An engine's allocator unmaps its memory and maps it again: interpose/ tells the arena.
-static void test_source_that_unmaps(void) {
+TEST(source_that_unmaps) {
   gpu_start();
   struct array source = {.most = 64 * MiB};
   CHECK(posix_memalign((void **)&source.memory, 2 * MiB, source.most) == 0);
@@ -313,7 +314,7 @@ static void test_source_that_unmaps(void) {
 
 // An engine with tags: its pools are entered in regions, and its pauses name the tag. memprof_pause without names leaves
 // them alone.
-static void test_source_of_a_tag(void) {
+TEST(source_of_a_tag) {
   gpu_start();
   struct array source = {.most = 64 * MiB};
   CHECK(posix_memalign((void **)&source.memory, 2 * MiB, source.most) == 0);
@@ -350,7 +351,7 @@ static void test_source_of_a_tag(void) {
 }
 
 // A library that replaces cudaMalloc: pools without a source take their memory from it.
-static void test_usual_source(void) {
+TEST(source_usual) {
   gpu_start();
   struct array usual = {.most = 16 * MiB}, own = {.most = 16 * MiB};
   CHECK(posix_memalign((void **)&usual.memory, 2 * MiB, usual.most) == 0);
@@ -380,7 +381,7 @@ static void *busy_take(void *self, size_t bytes) {
   return array_take(self, bytes);
 }
 
-static void test_source_that_calls_back(void) {
+TEST(source_that_calls_back) {
   gpu_start();
   struct array source = {.most = 64 * MiB};
   CHECK(posix_memalign((void **)&source.memory, 2 * MiB, source.most) == 0);
@@ -414,7 +415,7 @@ static void *take_more(void *unused) {
   return take(4 * MiB, NULL);
 }
 
-static void test_source_that_waits_for_who_unmaps(void) {
+TEST(source_that_waits) {
   gpu_start();
   struct array source = {.most = 64 * MiB};
   CHECK(posix_memalign((void **)&source.memory, 2 * MiB, source.most) == 0);
@@ -447,7 +448,7 @@ static int give_up(void) {
   return 1;
 }
 
-static void test_last_resort(void) {
+TEST(last_resort, "MEMPROF_SIM_MEMORY", "67108864", "MEMPROF_OPTIONS", "preset=compact,handle=2097152,headroom=0") {
   gpu_start();
   memprof_set_last_resort(give_up);
   kept = memprof_malloc(50 * MiB, 0, NULL);
@@ -461,25 +462,4 @@ static void test_last_resort(void) {
   CHECK_EQUAL(trail_number(&trail, MEMPROF_OOM), 1);
 }
 
-int main(int argc, char **argv) {
-  static const struct test tests[] = {
-      {"held", test_held_memory_stays, {NULL}},
-      {"ends", test_ends_with_its_last_holder, {NULL}},
-      {"last-block", test_waits_for_its_last_block, {NULL}},
-      {"unwaited", test_nothing_is_given_back_unwaited, {"MEMPROF_SIM_FAIL", "cuCtxRecordEvent:1+=999,cuCtxSynchronize:1+=999"}},
-      {"captured", test_a_release_spoils_no_capture, {NULL}},
-      {"spare", test_spare_pool_may_be_given_back, {NULL}},
-      {"addresses", test_addresses_return, {NULL}},
-      {"restore", test_restore, {NULL}},
-      {"restore-refused", test_restore_refuses_what_is_not_free, {NULL}},
-      {"source", test_source, {NULL}},
-      {"source-skewed", test_source_off_the_granules, {NULL}},
-      {"source-that-unmaps", test_source_that_unmaps, {NULL}},
-      {"source-of-a-tag", test_source_of_a_tag, {NULL}},
-      {"source-usual", test_usual_source, {NULL}},
-      {"source-that-calls-back", test_source_that_calls_back, {NULL}},
-      {"source-that-waits", test_source_that_waits_for_who_unmaps, {NULL}},
-      {"last-resort", test_last_resort, {"MEMPROF_SIM_MEMORY", "67108864", "MEMPROF_OPTIONS", "preset=compact,handle=2097152,headroom=0", NULL}},
-  };
-  return run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
-}
+int main(int argc, char **argv) { return run_tests(argc, argv); }

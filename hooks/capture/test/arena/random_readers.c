@@ -348,7 +348,7 @@ static void run_one(uint64_t seed, uint64_t number) {
   if (roomy) CHECK_EQUAL(gpu_waits() - before, allowed);
 }
 
-static void test_programs(void) {
+TEST(programs) {
   const uint64_t seed = strtoull(getenv("MEMPROF_TEST_SEED"), NULL, 10);
   roomy = getenv("MEMPROF_SIM_MEMORY")[0] == '6' && gpu_fails("none");
   alarm(60);  // a program that hangs
@@ -374,10 +374,9 @@ static bool passes(uint64_t seed) {
 }
 
 int main(int argc, char **argv) {
-  static const struct test tests[] = {{"programs", test_programs, {NULL}}};
-  if (argc > 1) return run_tests(argc, argv, tests, 1);
+  if (argc > 1) return run_tests(argc, argv);
 #ifdef __SANITIZE_THREAD__
-  const char *first = "100000", *jobs = "200";
+  const char *first = "100000", *jobs = "100";
 #else
   const char *first = getenv("MEMPROF_TEST_SEED"), *jobs = getenv("MEMPROF_TEST_JOBS");
 #endif

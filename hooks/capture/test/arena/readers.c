@@ -12,6 +12,10 @@
 #include "gpu.h"
 #include "memprof.h"
 
+#define COMPACT "MEMPROF_OPTIONS", "preset=compact", "MEMPROF_SIM_MEMORY", "2g"
+#define TRIMMED "MEMPROF_OPTIONS", "preset=compact,trim=iteration", "MEMPROF_SIM_MEMORY", "2g"
+#define CLASSIC "MEMPROF_OPTIONS", "preset=classic", "MEMPROF_SIM_MEMORY", "2g"
+
 static void *get(uint64_t bytes, void *stream) {
   void *start = memprof_malloc(bytes, 0, stream);
   CHECK(start != NULL);
@@ -60,20 +64,22 @@ static void same_stream_reuses(void *reader) {
   CHECK(larger[0] == 1 && larger[96 * MiB - 1] == 1 && same[0] == 2 && same[64 * MiB - 1] == 2);
 }
 
-static void reader_with_an_arena(void) {
+TEST(reader_with_an_arena, COMPACT) {
+  ONE_THREAD();
   gpu_start();
   void *reader = gpu_stream();
   get(4 * MiB, reader);
   same_stream_reuses(reader);
 }
 
-static void reader_without_an_arena(void) {
+TEST(reader_without_an_arena, COMPACT) {
+  ONE_THREAD();
   gpu_start();
   same_stream_reuses(gpu_stream());
 }
 
 // Nothing but the reader is busy, and it is of a stream that no longer exists.
-static void reader_of_a_destroyed_stream(void) {
+TEST(reader_of_a_destroyed_stream, COMPACT) {
   int (*destroy)(void *);
   GPU_CALL(destroy, "cuStreamDestroy_v2");
   gpu_start();
@@ -86,7 +92,7 @@ static void reader_of_a_destroyed_stream(void) {
 }
 
 // A third stream has no page of its own, and would take those of the freed block.
-static void another_stream_allocates(void) {
+TEST(another_stream_allocates, COMPACT) {
   gpu_start();
   void *reader = gpu_stream(), *third = gpu_stream();
   get(4 * MiB, third);
@@ -96,7 +102,8 @@ static void another_stream_allocates(void) {
 }
 
 // The next iterations do the same: once the reader has finished, addresses and pages serve again, so that memory does not grow without end.
-static void addresses_serve_again(void) {
+TEST(addresses_serve_again, COMPACT) {
+  ONE_THREAD();
   gpu_start();
   void *reader = gpu_stream();
   struct memprof_stats early, late;
@@ -157,7 +164,7 @@ static void a_request_at_the_limit(void) {
 }
 
 // The block's own stream is busy, say with a receive: a request on it does not wait, nor does anybody else.
-static void own_stream_is_busy(void) {
+TEST(own_stream_is_busy, COMPACT) {
   gpu_start();
   void *third = gpu_stream(), *other = get(4 * MiB, third);
   unsigned char *block = get(64 * MiB, NULL);
@@ -207,25 +214,12 @@ static void busy_streams_cost_no_wait(void) {
   CHECK_EQUAL(gpu_waits(), 0);
 }
 
-#define COMPACT "MEMPROF_OPTIONS", "preset=compact", "MEMPROF_SIM_MEMORY", "2g", NULL
-#define TRIMMED "MEMPROF_OPTIONS", "preset=compact,trim=iteration", "MEMPROF_SIM_MEMORY", "2g", NULL
-#define CLASSIC "MEMPROF_OPTIONS", "preset=classic", "MEMPROF_SIM_MEMORY", "2g", NULL
+TEST(a_request_at_the_limit, CLASSIC) { a_request_at_the_limit(); }
+TEST(a_request_at_the_limit_compact, COMPACT) { a_request_at_the_limit(); }
+TEST(idle_while_a_stream_waits, "MEMPROF_OPTIONS", "preset=classic,trim=idle:20000000", "MEMPROF_SIM_MEMORY", "2g") { idle_while_a_stream_waits(); }
+TEST(idle_while_a_stream_waits_compact, "MEMPROF_OPTIONS", "preset=compact,trim=idle:20000000", "MEMPROF_SIM_MEMORY", "2g") { idle_while_a_stream_waits(); }
+TEST(busy_streams_cost_no_wait, COMPACT) { busy_streams_cost_no_wait(); }
+TEST(busy_streams_cost_no_wait_trimmed, TRIMMED) { busy_streams_cost_no_wait(); }
+TEST(busy_streams_cost_no_wait_classic, CLASSIC) { busy_streams_cost_no_wait(); }
 
-int main(int argc, char **argv) {
-  static const struct test tests[] = {
-      {"reader_with_an_arena", reader_with_an_arena, {COMPACT}},
-      {"reader_without_an_arena", reader_without_an_arena, {COMPACT}},
-      {"reader_of_a_destroyed_stream", reader_of_a_destroyed_stream, {COMPACT}},
-      {"another_stream_allocates", another_stream_allocates, {COMPACT}},
-      {"addresses_serve_again", addresses_serve_again, {COMPACT}},
-      {"a_request_at_the_limit", a_request_at_the_limit, {CLASSIC}},
-      {"a_request_at_the_limit_compact", a_request_at_the_limit, {COMPACT}},
-      {"own_stream_is_busy", own_stream_is_busy, {COMPACT}},
-      {"idle_while_a_stream_waits", idle_while_a_stream_waits, {"MEMPROF_OPTIONS", "preset=classic,trim=idle:20000000", "MEMPROF_SIM_MEMORY", "2g", NULL}},
-      {"idle_while_a_stream_waits_compact", idle_while_a_stream_waits, {"MEMPROF_OPTIONS", "preset=compact,trim=idle:20000000", "MEMPROF_SIM_MEMORY", "2g", NULL}},
-      {"busy_streams_cost_no_wait", busy_streams_cost_no_wait, {COMPACT}},
-      {"busy_streams_cost_no_wait_trimmed", busy_streams_cost_no_wait, {TRIMMED}},
-      {"busy_streams_cost_no_wait_classic", busy_streams_cost_no_wait, {CLASSIC}},
-  };
-  return run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
-}
+int main(int argc, char **argv) { return run_tests(argc, argv); }

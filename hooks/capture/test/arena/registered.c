@@ -5,8 +5,9 @@
 #include "memprof.h"
 #include "trail.h"
 
-enum { POOL = 7 };
 #define PAGES "preset=compact,headroom=0"
+
+enum { POOL = 7 };
 
 static const struct registration_key key = {REGISTERED_NETWORK, 1, 2}, handle = {REGISTERED_RETAINED, 3, 0};
 
@@ -19,7 +20,7 @@ static uint64_t reserved(void) {
 }
 
 // Pages that are not registered are taken in place of those that are.
-static void test_others_are_taken(void) {
+TEST(others_are_taken, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES) {
   gpu_start();
   void *first = memprof_malloc(8 * MiB, 0, NULL), *gap = memprof_malloc(4 * MiB, 0, NULL), *second = memprof_malloc(8 * MiB, 0, NULL);
   void *last = memprof_malloc(4 * MiB, 0, NULL);
@@ -35,7 +36,7 @@ static void test_others_are_taken(void) {
   memprof_free(gap, 0, 0, NULL), memprof_free(last, 0, 0, NULL);
 }
 
-static void test_not_ours(void) {
+TEST(not_ours, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES) {
   gpu_start();
   CHECK(!registered_add(key, 4096, 8 * MiB, "test"));
   CHECK(!registered_add(key, (uintptr_t)&key, UINT64_MAX, "test"));
@@ -46,7 +47,7 @@ static void test_not_ours(void) {
 }
 
 // What will be deregistered keeps its tag resident; what is another process's for good does not.
-static void test_pause(void) {
+TEST(pause, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES) {
   const char *const tags[] = {"weights"};
   gpu_start();
   CHECK_EQUAL(memprof_region_begin("weights", 0), MEMPROF_OK);
@@ -63,7 +64,7 @@ static void test_pause(void) {
 }
 
 // A pool ends when the last registration that ends has.
-static void test_pool(void) {
+static void check_pool(void) {
   gpu_start();
   const uint64_t before = gpu_free();
   memprof_pool_hold(0, POOL, 0);
@@ -83,13 +84,7 @@ static void test_pool(void) {
   CHECK_EQUAL(trail_number(&trail, MEMPROF_REGISTER), trail_number(&trail, MEMPROF_DEREGISTER));
 }
 
-int main(int argc, char **argv) {
-  static const struct test tests[] = {
-      {"others are taken", test_others_are_taken, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES}},
-      {"not ours", test_not_ours, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES}},
-      {"pause", test_pause, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES}},
-      {"pool", test_pool, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES}},
-      {"pool, classic", test_pool, {"MEMPROF_SIM_MEMORY", "1g"}},
-  };
-  return run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
-}
+TEST(pool, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES) { check_pool(); }
+TEST(pool_classic, "MEMPROF_SIM_MEMORY", "1g") { check_pool(); }
+
+int main(int argc, char **argv) { return run_tests(argc, argv); }

@@ -1,6 +1,8 @@
 // share.c - blocks by name: opened again in this process, refused where they should be.
 #define _GNU_SOURCE
 #include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <stddef.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -24,7 +26,7 @@ static char read_byte(const void *ptr) {
   return value;
 }
 
-static void test_opened_again(void) {
+TEST(again) {
   gpu_start();
   CHECK(memprof_malloc(3 * MiB + 1000, 0, NULL) != NULL);
   char *block = memprof_malloc(100 * MiB, 0, NULL);  // in several handles, from the middle of one
@@ -58,7 +60,7 @@ static int calls(void) {
 }
 
 // A forked child has no GPU: it closes nothing.
-static void test_closed_in_a_child(void) {
+TEST(closed_in_a_child) {
   snprintf(calls_log, sizeof calls_log, "/tmp/memprof-calls-%d", (int)getpid());
   CHECK(setenv("MEMPROF_SIM_LOG", calls_log, 1) == 0);
   gpu_start();
@@ -94,7 +96,7 @@ static void keep_name(void *self, const char *name, uint64_t base, uint64_t span
 }
 
 // All of a tag, with a gap where memory was unmapped.
-static void test_tag(void) {
+TEST(tag) {
   gpu_start();
   memprof_region_begin("weights", 0);
   char *a = memprof_malloc(300 * MiB, 0, NULL), *gone = memprof_malloc(600 * MiB, 0, NULL), *b = memprof_malloc(40 * MiB, 0, NULL);
@@ -125,7 +127,7 @@ static void test_tag(void) {
   CHECK(memprof_open_shared(shared.name[0], 0) == NULL);
 }
 
-static void test_refused(void) {
+TEST(refused) {
   gpu_start();
   char name[128];
   char *block = memprof_malloc(1000, 0, NULL);
@@ -139,33 +141,48 @@ static void test_refused(void) {
   CHECK(memprof_open_shared("c0ffee", 0) == NULL);
 }
 
-// Somebody who connects and says nothing keeps the others waiting for a while, not for ever.
-static void test_silent_peer(void) {
+static socklen_t address_of(const char *name, struct sockaddr_un *out) {
+  *out = (struct sockaddr_un){.sun_family = AF_UNIX};
+  const size_t at = name[0] == '/' ? 0 : 1;
+  snprintf(out->sun_path + at, sizeof out->sun_path - at, "%s", name);
+  return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name));
+}
+
+// Shares a block, and gives the name of its socket.
+static void *share_one(char *name, size_t size, char *socket_name) {
   gpu_start();
-  char name[128], socket_name[40], *block = memprof_malloc(1000, 0, NULL);
-  CHECK(memprof_share(block, name, sizeof name) == 1);
-  CHECK(sscanf(name, "memprof-block %39s", socket_name) == 1);
-  struct sockaddr_un address = {.sun_family = AF_UNIX};
-  snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "%s", socket_name);
+  void *block = memprof_malloc(1000, 0, NULL);
+  CHECK(memprof_share(block, name, size) == 1);
+  CHECK(sscanf(name, "memprof-block %63s", socket_name) == 1);
+  return block;
+}
+
+// Somebody who connects and says nothing keeps the others waiting for a while, not for ever.
+TEST(silent_peer) {
+  char name[128], socket_name[64];
+  share_one(name, sizeof name, socket_name);
+  struct sockaddr_un address;
+  const socklen_t length = address_of(socket_name, &address);
   const int silent = socket(AF_UNIX, SOCK_STREAM, 0);
-  CHECK(connect(silent, (struct sockaddr *)&address, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(socket_name))) == 0);
+  CHECK(connect(silent, (struct sockaddr *)&address, length) == 0);
   alarm(180);
   CHECK(memprof_open_shared(name, 0) != NULL);
   close(silent);
 }
 
 // The owner ends after its first words, and after half of what it promised.
-static void test_owner_dies(void) {
+TEST(owner_dies) {
   gpu_start();
   memprof_malloc(1000, 0, NULL);  // the hook is at work
   const uint64_t before = gpu_free(), promise[4] = {2, 1 << 30, 0, 64 << 20};
-  struct sockaddr_un address = {.sun_family = AF_UNIX};
-  snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "memprof-test-%d", (int)getpid());
+  char socket_name[64], name[128];
+  snprintf(socket_name, sizeof socket_name, "memprof-test-%d", (int)getpid());
+  snprintf(name, sizeof name, "memprof-arena %s 1000", socket_name);
+  struct sockaddr_un address;
+  const socklen_t length = address_of(socket_name, &address);
   const int listener = socket(AF_UNIX, SOCK_STREAM, 0);
-  CHECK(bind(listener, (struct sockaddr *)&address, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(address.sun_path + 1))) == 0);
+  CHECK(bind(listener, (struct sockaddr *)&address, length) == 0);
   CHECK(listen(listener, 4) == 0);
-  char name[128];
-  snprintf(name, sizeof name, "memprof-arena %s 1000", address.sun_path + 1);
   for (size_t words = 0; words <= sizeof promise; words += 16) {
     const pid_t owner = fork();
     if (owner == 0) {
@@ -178,6 +195,108 @@ static void test_owner_dies(void) {
     CHECK(waitpid(owner, &status, 0) == owner && status == 0);
   }
   CHECK_EQUAL(gpu_free(), before);
+}
+
+static bool others_are_foreign, folder_is_foreign;
+
+// A link in the folder's place, say.
+int mkdir(const char *path, mode_t mode) {
+  if (folder_is_foreign && strncmp(path, "/tmp/memprof-", 13) == 0) return errno = EACCES, -1;
+  return (int)syscall(SYS_mkdirat, AT_FDCWD, path, mode);
+}
+
+// Where the test cannot become another user, the other side is said to be one.
+int getsockopt(int number, int level, int option, void *restrict value, socklen_t *restrict length) {
+  const int result = (int)syscall(SYS_getsockopt, number, level, option, value, length);
+  if (result == 0 && option == SO_PEERCRED && others_are_foreign) ((struct ucred *)value)->uid++;
+  return result;
+}
+
+static pid_t fork_as_another_user(void) {
+  others_are_foreign = geteuid() != 0;
+  const pid_t child = fork();
+  if (child == 0 && !others_are_foreign && setuid(65534) != 0) _exit(9);
+  return child;
+}
+
+// Another user binds the name of an owner that has ended: the opener hangs up before it has said what it wants.
+TEST(foreign_owner) {
+  gpu_start();
+  memprof_malloc(1000, 0, NULL);
+  char socket_name[64], name[128];
+  snprintf(socket_name, sizeof socket_name, "memprof-test-%d", (int)getpid());
+  snprintf(name, sizeof name, "memprof-arena %s 1000", socket_name);
+  int listens[2];
+  CHECK(pipe(listens) == 0);
+  const pid_t owner = fork_as_another_user();
+  if (owner == 0) {
+    struct sockaddr_un address;
+    const socklen_t length = address_of(socket_name, &address);
+    const int listener = socket(AF_UNIX, SOCK_STREAM, 0);
+    if (bind(listener, (struct sockaddr *)&address, length) != 0 || listen(listener, 4) != 0 || write(listens[1], "", 1) != 1) _exit(8);
+    char request[16];
+    _exit(recv(accept(listener, NULL, NULL), request, sizeof request, MSG_WAITALL) == 0 ? 0 : 1);
+  }
+  char ready;
+  CHECK(read(listens[0], &ready, 1) == 1);
+  CHECK(memprof_open_shared(name, 0) == NULL);
+  int status;
+  CHECK(waitpid(owner, &status, 0) == owner && status == 0);
+}
+
+// Where there can be no folder of the user's, any user can connect.
+TEST(foreign_peer) {
+  char name[128], socket_name[64];
+  folder_is_foreign = true;
+  const void *block = share_one(name, sizeof name, socket_name);
+  CHECK(socket_name[0] != '/');
+  const pid_t peer = fork_as_another_user();
+  if (peer == 0) {
+    struct sockaddr_un address;
+    const socklen_t length = address_of(socket_name, &address);
+    const int there = socket(AF_UNIX, SOCK_STREAM, 0);
+    const uint64_t request[2] = {(uintptr_t)block, 0};
+    char answer[32];
+    if (connect(there, (struct sockaddr *)&address, length) != 0) _exit(8);
+    send(there, request, sizeof request, MSG_NOSIGNAL);
+    _exit(recv(there, answer, sizeof answer, MSG_WAITALL) <= 0 ? 0 : 1);
+  }
+  int status;
+  CHECK(waitpid(peer, &status, 0) == peer && status == 0);
+  others_are_foreign = false;
+  CHECK(memprof_open_shared(name, 0) != NULL);
+}
+
+// Nobody else can enter the folder. What a killed process left in it goes with the next listener, and its own with its end.
+TEST(folder) {
+  char folder[40], killed[64], name[128], socket_name[64];
+  snprintf(folder, sizeof folder, "/tmp/memprof-%u", (unsigned)geteuid());
+  mkdir(folder, 0700);
+  const pid_t child = fork();
+  if (child == 0) {
+    struct sockaddr_un address;
+    snprintf(killed, sizeof killed, "%s/%d-0", folder, (int)getpid());
+    const socklen_t length = address_of(killed, &address);
+    _exit(bind(socket(AF_UNIX, SOCK_STREAM, 0), (struct sockaddr *)&address, length) == 0 ? 0 : 1);
+  }
+  int status;
+  CHECK(waitpid(child, &status, 0) == child && status == 0);
+  snprintf(killed, sizeof killed, "%s/%d-0", folder, (int)child);
+  CHECK(access(killed, F_OK) == 0);
+  const pid_t owner = fork();
+  if (owner == 0) {
+    share_one(name, sizeof name, socket_name);
+    struct stat stat;
+    CHECK(lstat(folder, &stat) == 0 && (stat.st_mode & 07777) == 0700);
+    CHECK(strncmp(socket_name, folder, strlen(folder)) == 0 && lstat(socket_name, &stat) == 0 && S_ISSOCK(stat.st_mode));
+    CHECK(memprof_open_shared(name, 0) != NULL);
+    exit(0);
+  }
+  CHECK(waitpid(owner, &status, 0) == owner && status == 0);
+  CHECK(access(killed, F_OK) != 0);
+  DIR *entries = opendir(folder);
+  for (const struct dirent *each; (each = readdir(entries)) != NULL;) CHECK(atoi(each->d_name) != owner);
+  closedir(entries);
 }
 
 static int open_files(void) {
@@ -255,15 +374,7 @@ static int fail_each_call(void) {
 }
 
 int main(int argc, char **argv) {
-  static const struct test tests[] = {
-      {"again", test_opened_again, {NULL}},
-      {"closed in a child", test_closed_in_a_child, {NULL}},
-      {"tag", test_tag, {NULL}},
-      {"refused", test_refused, {NULL}},
-      {"silent peer", test_silent_peer, {NULL}},
-      {"owner dies", test_owner_dies, {NULL}},
-  };
   if (argc > 1 && strcmp(argv[1], "one-failure") == 0) test_one_failure();
-  const int failed = run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
+  const int failed = run_tests(argc, argv);
   return failed != 0 ? failed : fail_each_call();
 }

@@ -17,7 +17,7 @@ static void *allocate(void *stream) {
 
 static void release(void *block) { memprof_free(block, 0, 0, NULL); }
 
-static void test_pending_until_done(void) {
+TEST(pending_until_done) {
   gpu_start();
   void *other = gpu_stream();
   void *block = allocate(NULL);
@@ -43,7 +43,7 @@ static void test_pending_until_done(void) {
   CHECK(done < trail_event(&trail, MEMPROF_ALLOC, 2));
 }
 
-static void test_own_stream_needs_no_wait(void) {
+TEST(own_stream_needs_no_wait) {
   gpu_start();
   void *stream = gpu_stream(), *block = allocate(stream);
   gpu_hold(stream);
@@ -55,7 +55,7 @@ static void test_own_stream_needs_no_wait(void) {
   gpu_let_go(stream);
 }
 
-static void test_all_streams_must_be_done(void) {
+TEST(all_streams_must_be_done) {
   gpu_start();
   void *one = gpu_stream(), *two = gpu_stream(), *three = gpu_stream();
   void *block = allocate(NULL);
@@ -72,7 +72,7 @@ static void test_all_streams_must_be_done(void) {
 }
 
 // One stream that hangs must not keep the blocks of others.
-static void test_streams_do_not_wait_for_each_other(void) {
+TEST(streams_do_not_wait_for_each_other) {
   gpu_start();
   void *slow = gpu_stream(), *quick = gpu_stream();
   void *first = allocate(NULL), *second = allocate(NULL);
@@ -92,7 +92,7 @@ static void *allocate_without_context(void *blocks) {
   return NULL;
 }
 
-static void test_thread_without_context(void) {
+TEST(thread_without_context) {
   gpu_start();
   void *other = gpu_stream(), *blocks[2] = {allocate(NULL), NULL};
   gpu_hold(other);
@@ -114,7 +114,7 @@ static void *let_go_later(void *stream) {
   return NULL;
 }
 
-static void test_waits_before_out_of_memory(void) {
+TEST(waits_before_out_of_memory, "MEMPROF_SIM_MEMORY", "64m") {
   gpu_start();
   void *other = gpu_stream();
   void *block = memprof_malloc(48 * MiB, 0, NULL);
@@ -133,7 +133,7 @@ static void test_waits_before_out_of_memory(void) {
 }
 
 // The event cannot be recorded: the block is not reused before the stream is done all the same.
-static void test_event_refused(void) {
+TEST(event_refused, "MEMPROF_SIM_FAIL", "cuEventRecord:1") {
   gpu_start();
   void *other = gpu_stream();
   void *block = allocate(NULL);
@@ -160,7 +160,7 @@ static void use_unnoted(void *block, void *stream) {
 }
 
 // There is no host memory to note the stream: the block is reused when all that was queued is over, on whatever stream.
-static void test_no_host_memory(void) {
+TEST(no_host_memory) {
   gpu_start();
   void *other = gpu_stream(), *block = allocate(NULL), *during = allocate(NULL);
   use_unnoted(block, other), use_unnoted(during, other);
@@ -182,7 +182,7 @@ static void test_no_host_memory(void) {
 }
 
 // The use is on a stream of another device's context.
-static void test_stream_of_another_device(void) {
+TEST(stream_of_another_device, "MEMPROF_SIM_DEVICES", "2") {
   int (*retain)(void **, int), (*push)(void *), (*pop)(void **);
   void *context = NULL, *popped = NULL;
   gpu_start();
@@ -212,7 +212,7 @@ static void note_reuse(int device, uint64_t addr) {
 }
 
 // Torch's history has an entry for each: the observer hears of blocks whose free was pending, and only of those.
-static void test_reuse_is_observed(void) {
+TEST(reuse_is_observed) {
   gpu_start();
   void *stream = gpu_stream(), *plain = memprof_malloc(1 * MiB, 0, NULL), *used = memprof_malloc(2 * MiB, 0, NULL);
   memprof_set_reuse_observer(note_reuse);
@@ -230,18 +230,4 @@ static void test_reuse_is_observed(void) {
   memprof_set_reuse_observer(NULL);
 }
 
-int main(int argc, char **argv) {
-  static const struct test tests[] = {
-      {"pending until done", test_pending_until_done, {NULL}},
-      {"own stream needs no wait", test_own_stream_needs_no_wait, {NULL}},
-      {"all streams must be done", test_all_streams_must_be_done, {NULL}},
-      {"streams do not wait for each other", test_streams_do_not_wait_for_each_other, {NULL}},
-      {"thread without context", test_thread_without_context, {NULL}},
-      {"waits before out of memory", test_waits_before_out_of_memory, {"MEMPROF_SIM_MEMORY", "64m"}},
-      {"event refused", test_event_refused, {"MEMPROF_SIM_FAIL", "cuEventRecord:1"}},
-      {"stream of another device", test_stream_of_another_device, {"MEMPROF_SIM_DEVICES", "2"}},
-      {"no host memory", test_no_host_memory, {NULL}},
-      {"reuse is observed", test_reuse_is_observed, {NULL}},
-  };
-  return run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
-}
+int main(int argc, char **argv) { return run_tests(argc, argv); }

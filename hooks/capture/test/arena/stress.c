@@ -101,7 +101,7 @@ static void run_threads(void *(*each)(void *), void *(*beside)(void *)) {
   CHECK(pthread_join(other, NULL) == 0);
 }
 
-static void test_eight_streams(void) {
+static void check_eight_streams(void) {
   gpu_start();
   run_threads(work, disturb);
   end(&mailbox);
@@ -119,11 +119,8 @@ static void test_eight_streams(void) {
   CHECK_EQUAL(trail_number(&trail, MEMPROF_ARENA), THREADS);
 }
 
-int main(int argc, char **argv) {
-  static const struct test tests[] = {
-      {"eight streams", test_eight_streams, {NULL}},
-      {"eight streams, trimmed", test_eight_streams, {"MEMPROF_OPTIONS", "preset=compact,trim=iteration"}},
-      {"eight streams, trimmed when idle", test_eight_streams, {"MEMPROF_OPTIONS", "trim=idle:200000"}},
-  };
-  return run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
-}
+TEST(eight_streams) { check_eight_streams(); }
+TEST(eight_streams_trimmed, "MEMPROF_OPTIONS", "preset=compact,trim=iteration") { check_eight_streams(); }
+TEST(eight_streams_trimmed_when_idle, "MEMPROF_OPTIONS", "trim=idle:200000") { check_eight_streams(); }
+
+int main(int argc, char **argv) { return run_tests(argc, argv); }

@@ -12,8 +12,9 @@
 #include "trail.h"
 #include "turns.h"
 
-enum { POOL = 7, BLOCKS = 24, OPERATIONS = 200, POSITIONS = 10 };
 #define PAGES "preset=compact,headroom=0"
+
+enum { POOL = 7, BLOCKS = 24, OPERATIONS = 200, POSITIONS = 10 };
 
 static uint64_t reserved(void) {
   struct memprof_stats stats;
@@ -50,7 +51,7 @@ static void *take(uint64_t bytes, void *stream) {
 static void drop(void *block) { memprof_free(block, 0, 0, NULL); }
 
 // The stream that left pages idle has nothing to do: another one takes them, and nothing waits.
-static void test_over(void) {
+TEST(over, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES, "MEMPROF_SIM_FAIL", "cuCtxSynchronize:1+,cuStreamSynchronize:1+") {
   gpu_start();
   void *one = gpu_stream(), *two = gpu_stream();
   struct memprof_stats before, after;
@@ -69,7 +70,7 @@ static void test_over(void) {
 }
 
 // It is busy: more is mapped. When the work from before the first request is over, the next one takes what was idle then.
-static void test_not_over(void) {
+TEST(not_over, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES) {
   gpu_start();
   void *one = gpu_stream(), *two = gpu_stream();
   void *early = take(8 * MiB, one), *late = take(8 * MiB, one);
@@ -91,7 +92,7 @@ static void test_not_over(void) {
 }
 
 // A program frees a block of an idle stream while another stream still reads it, and does not say so.
-static void test_freed_early(void) {
+TEST(freed_early, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES) {
   gpu_start();
   void *one = gpu_stream(), *two = gpu_stream();
   void *block = take(8 * MiB, NULL);
@@ -108,7 +109,7 @@ static void test_freed_early(void) {
 }
 
 // At the end of an iteration a fence is recorded: what was freed before it is over without a request in between.
-static void test_fence_of_iteration(void) {
+TEST(fence_of_an_iteration, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES) {
   gpu_start();
   void *one = gpu_stream(), *two = gpu_stream();
   void *block = take(8 * MiB, one);
@@ -125,7 +126,7 @@ static void test_fence_of_iteration(void) {
 }
 
 // With other growths nothing is taken.
-static void test_other_growths(void) {
+TEST(other_growths, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", "preset=classic") {
   gpu_start();
   void *one = gpu_stream(), *two = gpu_stream();
   drop(take(16 * MiB, one));
@@ -135,7 +136,7 @@ static void test_other_growths(void) {
 }
 
 // Pools and tags take, and give nothing.
-static void test_pools_and_tags(void) {
+TEST(pools_and_tags, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES) {
   gpu_start();
   void *one = gpu_stream();
   drop(take(96 * MiB, one));
@@ -155,7 +156,7 @@ static void test_pools_and_tags(void) {
   check_take(32 * MiB);
 }
 
-static void test_registered(void) {
+TEST(registered, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES) {
   gpu_start();
   void *one = gpu_stream(), *two = gpu_stream();
   void *block = take(16 * MiB, one);
@@ -167,7 +168,7 @@ static void test_registered(void) {
 }
 
 // No fence is recorded during a capture.
-static void test_capture(void) {
+TEST(capture, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES) {
   gpu_start();
   void *one = gpu_stream(), *two = gpu_stream(), *three = gpu_stream(), *graph;
   int (*begin)(void *, int), (*end)(void *, void **);
@@ -186,7 +187,7 @@ static void test_capture(void) {
 }
 
 // A stream that was destroyed: its work before that counts.
-static void test_destroyed(void) {
+TEST(destroyed, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES) {
   gpu_start();
   void *one = gpu_stream(), *two = gpu_stream();
   int (*destroy)(void *);
@@ -199,7 +200,7 @@ static void test_destroyed(void) {
 }
 
 // It was destroyed with work on it.
-static void test_destroyed_busy(void) {
+TEST(destroyed_when_busy, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES) {
   gpu_start();
   void *one = gpu_stream(), *two = gpu_stream();
   int (*destroy)(void *);
@@ -217,7 +218,7 @@ static void test_destroyed_busy(void) {
 }
 
 // Random blocks of four streams, three of which are busy by turns. The driver may refuse one call.
-static void scenario(void) {
+TEST(scenario, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES, "MEMPROF_SIM_FAIL", "none:1") {
   gpu_start();
   const char *failing = getenv("MEMPROF_SIM_FAIL");
   void *streams[] = {NULL, busy[0] = gpu_stream(), busy[1] = gpu_stream(), busy[2] = gpu_stream()};
@@ -255,21 +256,8 @@ static void scenario(void) {
 
 int main(int argc, char **argv) {
   static const char *const environment[] = {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES, NULL};
-  static const struct test tests[] = {
-      {"over", test_over, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES, "MEMPROF_SIM_FAIL", "cuCtxSynchronize:1+,cuStreamSynchronize:1+"}},
-      {"not over", test_not_over, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES}},
-      {"freed early", test_freed_early, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES}},
-      {"fence of an iteration", test_fence_of_iteration, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES}},
-      {"other growths", test_other_growths, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", "preset=classic"}},
-      {"pools and tags", test_pools_and_tags, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES}},
-      {"registered", test_registered, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES}},
-      {"capture", test_capture, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES}},
-      {"destroyed", test_destroyed, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES}},
-      {"destroyed when busy", test_destroyed_busy, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES}},
-      {"scenario", scenario, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES, "MEMPROF_SIM_FAIL", "none:1"}},
-  };
   static const char *const calls[] = {"cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemUnmap", "cuMemRelease", "cuEventRecord", "cuEventCreate", "cuEventQuery", "cuCtxRecordEvent", "cuStreamIsCapturing"};
-  int failed = run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
+  int failed = run_tests(argc, argv);
   for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) failed |= !each_position(calls[i], "", POSITIONS, true, environment);
   return failed;
 }

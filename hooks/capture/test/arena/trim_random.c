@@ -119,7 +119,7 @@ static void run(struct job *job, uint64_t seed) {
 }
 
 // A request may fail where a call is refused; nothing else may be wrong.
-static void test_job(void) {
+TEST(job) {
   gpu_start();
   struct job job = {.streams = {gpu_stream(), gpu_stream()}};
   run(&job, strtoull(getenv("MEMPROF_TEST_SEED"), NULL, 10));
@@ -158,8 +158,7 @@ static bool succeeds(uint64_t seed) {
 }
 
 int main(int argc, char **argv) {
-  static const struct test tests[] = {{"job", test_job, {NULL}}};
-  if (argc > 1) return run_tests(argc, argv, tests, 1);
+  if (argc > 1) return run_tests(argc, argv);
   const char *given = getenv("MEMPROF_TEST_SEED");
   const uint64_t first = given != NULL ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
   const char *more = getenv("MEMPROF_TEST_JOBS");

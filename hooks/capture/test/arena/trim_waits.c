@@ -5,6 +5,8 @@
 
 #include "blocks.h"
 
+#define COMPACT "MEMPROF_SIM_MEMORY", "8g", "MEMPROF_OPTIONS", "preset=compact,handle=2097152,trim=iteration"
+
 static void iterate(void *stream, uint64_t bytes) {
   struct block block;
   begin(&block, bytes, stream);
@@ -13,7 +15,7 @@ static void iterate(void *stream, uint64_t bytes) {
 }
 
 // A program frees a block that another of its streams still reads: what that block had is unmapped when both are through.
-static void test_trim_waits_for_all_streams(void) {
+TEST(trim_waits_for_all_streams, COMPACT) {
   gpu_start();
   void *other = gpu_stream();
   struct block theirs;
@@ -30,7 +32,7 @@ static void test_trim_waits_for_all_streams(void) {
 }
 
 // The arena's stream is destroyed with work on it. The work counts.
-static void test_trim_of_a_destroyed_stream(void) {
+TEST(trim_of_a_destroyed_stream, COMPACT) {
   gpu_start();
   void *stream = gpu_stream();
   int (*destroy)(void *);
@@ -55,7 +57,7 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, v
 }
 
 // The system gives the trimmer no thread: nobody waits for it. Once it does, there is one.
-static void test_no_thread(void) {
+TEST(no_thread, COMPACT) {
   gpu_start();
   refused = true;
   iterate(NULL, 40 * MiB);
@@ -69,12 +71,4 @@ static void test_no_thread(void) {
   audited();
 }
 
-int main(int argc, char **argv) {
-#define COMPACT "MEMPROF_SIM_MEMORY", "8g", "MEMPROF_OPTIONS", "preset=compact,handle=2097152,trim=iteration"
-  static const struct test tests[] = {
-      {"trim waits for all streams", test_trim_waits_for_all_streams, {COMPACT}},
-      {"trim of a destroyed stream", test_trim_of_a_destroyed_stream, {COMPACT}},
-      {"no thread", test_no_thread, {COMPACT}},
-  };
-  return run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
-}
+int main(int argc, char **argv) { return run_tests(argc, argv); }

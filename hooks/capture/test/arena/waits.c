@@ -6,8 +6,11 @@
 #include <unistd.h>
 
 #include "arena/reclaim.h"
+#include "device/calls.h"
 #include "gpu.h"
 #include "memprof.h"
+
+#define CARD "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", "preset=compact,handle=2097152,headroom=0"
 
 enum { POOL = 7 };
 
@@ -26,9 +29,11 @@ static void check_waits(void (*act)(void)) {
   pthread_t thread;
   gpu_hold(stream);
   over = false;
+  const struct calls before = calls_so_far();
   CHECK(pthread_create(&thread, NULL, let_go_later, stream) == 0);
   act();
   CHECK(over);
+  CHECK(calls_so_far().waited_ns > before.waited_ns);
   CHECK(pthread_join(thread, NULL) == 0);
 }
 
@@ -37,9 +42,11 @@ static void check_leaves(void (*act)(void)) {
   void *stream = gpu_stream();
   gpu_hold(stream);
   const uint64_t before = gpu_free();
+  const struct calls calls = calls_so_far();
   act();
   CHECK(gpu_free() <= before);
   CHECK_EQUAL(gpu_waits(), 0);
+  CHECK_EQUAL(calls_so_far().waited_ns, calls.waited_ns);
   gpu_let_go(stream);
 }
 
@@ -62,7 +69,7 @@ static const char *const tag[] = {"weights"};
 
 static void empty_cache(void) { CHECK_EQUAL(memprof_empty_cache(0), 64 * MiB); }
 
-static void test_empty_cache(void) {
+TEST(empty_cache, CARD) {
   gpu_start();
   drop(take(64 * MiB));
   check_waits(empty_cache);
@@ -71,7 +78,7 @@ static void test_empty_cache(void) {
 
 static void make_way(void) { CHECK(reclaim_for_other_library(0, GiB)); }
 
-static void test_other_library(void) {
+TEST(other_library, CARD) {
   gpu_start();
   drop(take(64 * MiB));
   check_waits(make_way);
@@ -80,7 +87,7 @@ static void test_other_library(void) {
 
 static void release_pool(void) { memprof_release_pool(0, POOL, 0); }
 
-static void test_pool(void) {
+TEST(pool, CARD) {
   gpu_start();
   memprof_pool_hold(0, POOL, 0);
   drop(memprof_malloc_in_pool(64 * MiB, 0, NULL, POOL, 0));
@@ -92,7 +99,7 @@ static void test_pool(void) {
 
 static void pause_tag(void) { CHECK_EQUAL(memprof_pause(tag, 1, 0), MEMPROF_OK); }
 
-static void test_pause(void) {
+TEST(pause, CARD) {
   gpu_start();
   take_tagged(64 * MiB);
   check_waits(pause_tag);
@@ -102,7 +109,7 @@ static void test_pause(void) {
 static void resume_tag(void) { CHECK_EQUAL(memprof_resume(tag, 1, 0), MEMPROF_OK); }
 
 // What a paused tag's requests got elsewhere goes when the tag is resumed.
-static void test_spare(void) {
+TEST(may_unmap, CARD) {
   gpu_start();
   take_tagged(64 * MiB);
   pause_tag();
@@ -117,7 +124,7 @@ static void *opened;
 
 static void close_shared(void) { memprof_close_shared(opened, 0); }
 
-static void test_shared(void) {
+TEST(shared, CARD) {
   char name[128];
   gpu_start();
   CHECK(memprof_share(take(64 * MiB), name, sizeof name) == 1);
@@ -134,7 +141,7 @@ static void forget_block(void *self, void *ptr) { (void)self, (void)ptr; }
 static void restore(void) { CHECK(memprof_restore(0, POOL, 0, NULL, 0, NULL, forget_block)); }
 
 // A checkpoint ends pending blocks, too.
-static void test_checkpoint(void) {
+TEST(checkpoint, CARD) {
   gpu_start();
   void *stream = gpu_stream();
   memprof_pool_hold(0, POOL, 0);
@@ -150,12 +157,4 @@ static void test_checkpoint(void) {
   CHECK(pthread_join(thread, NULL) == 0);
 }
 
-int main(int argc, char **argv) {
-#define CARD {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", "preset=compact,handle=2097152,headroom=0"}
-  static const struct test tests[] = {
-      {"empty_cache", test_empty_cache, CARD}, {"other library", test_other_library, CARD}, {"pool", test_pool, CARD},
-      {"pause", test_pause, CARD},             {"spare", test_spare, CARD},                 {"shared", test_shared, CARD},
-      {"checkpoint", test_checkpoint, CARD},
-  };
-  return run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
-}
+int main(int argc, char **argv) { return run_tests(argc, argv); }

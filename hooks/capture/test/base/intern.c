@@ -5,7 +5,7 @@
 #include "base/array.h"
 #include "gpu.h"
 
-static void test_array_keeps_its_elements(void) {
+TEST(array_keeps_its_elements) {
   uint64_t *list = NULL;
   size_t room = 0;
   for (uint64_t i = 0; i < 1000; i++) {
@@ -17,7 +17,7 @@ static void test_array_keeps_its_elements(void) {
   free(list);
 }
 
-static void test_array_that_cannot_grow(void) {
+TEST(array_that_cannot_grow, "ASAN_OPTIONS", "allocator_may_return_null=1:detect_leaks=0") {
   char *list = NULL;
   size_t room = 0;
   CHECK(array_reserve(&list, &room, 5, 1));
@@ -32,7 +32,7 @@ static void test_array_that_cannot_grow(void) {
 static bool same(const void *item, const void *key) { return *(const uint64_t *)item == *(const uint64_t *)key; }
 
 // `same` distinguishes items that share a hash.
-static void test_items_are_numbered(void) {
+TEST(items_are_numbered) {
   enum { COUNT = 5000, HASHES = 100 };
   struct intern table = {.item_bytes = sizeof(uint64_t)};
   for (int pass = 0; pass < 2; pass++) {
@@ -53,10 +53,4 @@ static void test_items_are_numbered(void) {
   CHECK_EQUAL(intern_find(&table, 0, same, &absent), 0);
 }
 
-static const struct test tests[] = {
-    {"array keeps its elements", test_array_keeps_its_elements, {0}},
-    {"array that cannot grow", test_array_that_cannot_grow, {"ASAN_OPTIONS", "allocator_may_return_null=1:detect_leaks=0"}},
-    {"items are numbered", test_items_are_numbered, {0}},
-};
-
-int main(int argc, char **argv) { return run_tests(argc, argv, tests, sizeof tests / sizeof *tests); }
+int main(int argc, char **argv) { return run_tests(argc, argv); }

@@ -20,7 +20,7 @@ static void check_copy(const char *given, size_t size, const char *want) {
   CHECK(text_is_valid(out, length));
 }
 
-static void test_copies(void) {
+TEST(copies) {
   static const struct {
     const char *given;
     size_t size;
@@ -46,19 +46,19 @@ static void test_copies(void) {
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) check_copy(cases[i].given, cases[i].size, cases[i].want);
 }
 
-static void test_trims(void) {
+TEST(trims) {
   const char text[] = "a\xc3\xa9\xe5\xb1\x82\xf0\x9f\x98\x80";
   static const size_t want[] = {0, 1, 1, 3, 3, 3, 6, 6, 6, 6, 10};
   for (size_t length = 0; length < sizeof text; length++) CHECK_EQUAL(text_trim(text, length), want[length]);
 }
 
 // Executed again: under a command line that is cut inside a character.
-static void test_process_page(void) {
+TEST(process_page) {
   char long_argument[3 * 600 + 1] = "";
   for (int i = 0; i < 600; i++) strcat(long_argument, "\xe5\xb1\x82");
   if (getenv("AGAIN") == NULL) {
     setenv("AGAIN", "1", 1);
-    execl("/proc/self/exe", "caf\xe9", "process page", long_argument, (char *)NULL);
+    execl("/proc/self/exe", "caf\xe9", "process_page", long_argument, (char *)NULL);
     _exit(127);
   }
   gpu_start();
@@ -69,7 +69,7 @@ static void test_process_page(void) {
   memprof_problem(long_argument);
   const struct trail trail = trail_read(getpid(), 0);
   const char *command = trail.process.command;
-  CHECK(strncmp(command, "caf" BAD " process page \xe5\xb1\x82", 23) == 0);
+  CHECK(strncmp(command, "caf" BAD " process_page \xe5\xb1\x82", 23) == 0);
   CHECK(strlen(command) > 1023 - 3 && strlen(command) <= 1023 && text_is_valid(command, strlen(command)));
   CHECK(strcmp(trail.process.frameworks, "torch caf" BAD "; caf\xc3\xa9 1") == 0);
   char path[600], problems[4096] = "";
@@ -81,7 +81,7 @@ static void test_process_page(void) {
 }
 
 // Contexts, phases, labels, stacks, tags, names of captures.
-static void test_strings(void) {
+TEST(strings) {
   char longest[5000] = "x", text[4097];
   while (strlen(longest) < 4500) strcat(longest, "\xe5\xb1\x82");
   gpu_start();
@@ -114,12 +114,4 @@ static void test_strings(void) {
   CHECK_EQUAL(strlen(text), 4096);  // 1 + 1,365 characters of three bytes
 }
 
-int main(int argc, char **argv) {
-  static const struct test tests[] = {
-      {"copies", test_copies, {NULL}},
-      {"trims", test_trims, {NULL}},
-      {"process page", test_process_page, {NULL}},
-      {"strings", test_strings, {NULL}},
-  };
-  return run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
-}
+int main(int argc, char **argv) { return run_tests(argc, argv); }

@@ -57,10 +57,8 @@ static void fold_range(void *self, uint64_t addr, uint64_t bytes) {
   fold(self, &range);
 }
 static uint64_t digest(const struct bfc *bfc) {
-  struct bfc_stats stats;
   uint64_t sum = 1469598103934665603U;
-  bfc_get_stats(bfc, &stats);
-  struct bfc_chunk_info counters = {.addr = stats.num_allocs, .size = stats.bytes_in_use, .requested = stats.reserved};
+  struct bfc_chunk_info counters = {.size = bfc_in_use(bfc), .requested = bfc_reserved(bfc)};
   fold(&sum, &counters);
   bfc_walk(bfc, &sum, fold);
   bfc_free_mapped(bfc, &sum, fold_range);
@@ -218,7 +216,7 @@ static uint64_t run_iterations(long fail_at, enum bfc_growth growth) {
   struct bfc_block blocks[REQUESTS] = {{0}};
   struct bfc_options options = {.limit = UINT64_MAX, .growth = growth, .always_split = true, .trims = true};
   struct bfc_memory memory = {.self = &device, .granularity = GRANULARITY, .grow = grow_on, .map = map_again, .unmap = undo_map, .device_free = device_free, .coalesces = true, .try_unmap = try_unmap};
-  struct bfc_stats stats;
+  uint64_t most = 0;
   failing_call = fail_at;
   calls = 0;
   struct bfc *bfc = bfc_new(&options, &memory);
@@ -227,6 +225,7 @@ static uint64_t run_iterations(long fail_at, enum bfc_growth growth) {
     for (int i = 0; i < REQUESTS; i++) {  // every fourth is freed in the next iteration
       if (blocks[i].size != 0) free_block(bfc, &blocks[i]);
       alloc_apart(bfc, 1 + (uint64_t)i * 7919 % 60 * 4000, blocks, &blocks[i]);
+      if (bfc_in_use(bfc) > most) most = bfc_in_use(bfc);
       if (i > 5 && i % 4 != 1) free_block(bfc, &blocks[i - 5]);
     }
     for (int i = 0; i < REQUESTS; i++) {
@@ -234,11 +233,10 @@ static uint64_t run_iterations(long fail_at, enum bfc_growth growth) {
     }
     bfc_end_iteration(bfc);
     give_back_granules(bfc, &device);
-    bfc_get_stats(bfc, &stats);
-    check(stats.reserved == device.mapped, "as much is mapped as it says");
+    check(bfc_reserved(bfc) == device.mapped, "as much is mapped as it says");
   }
   bfc_delete(bfc);
-  return stats.peak_bytes_in_use;
+  return most;
 }
 
 int main(void) {

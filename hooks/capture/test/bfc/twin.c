@@ -16,10 +16,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum operation_kind { OP_END, OP_ALLOC, OP_FREE, OP_FREE_ADDRESS, OP_UNMAP, OP_HELD, OP_CONTAINING, OP_STATS, OP_WALK, OP_CLEAR, OP_RESTORE, OP_ITERATION, OP_TRIM, OP_UNMAP_FREE, OP_SHORTAGE, OP_SHRINK, OP_REGISTER, OP_DEREGISTER, OP_SPARE, OP_WANT, OP_OVER };
+enum operation_kind { OP_END, OP_ALLOC, OP_FREE, OP_FREE_ADDRESS, OP_UNMAP, OP_HELD, OP_CONTAINING, OP_STATS, OP_WALK, OP_RESTORE, OP_ITERATION, OP_TRIM, OP_UNMAP_FREE, OP_SHORTAGE, OP_SHRINK, OP_REGISTER, OP_DEREGISTER, OP_SPARE, OP_WANT, OP_OVER };
 
 enum record_kind {
-  DID_ALLOC = 100, DID_FREE, DID_UNMAP, DID_CONTAINING, DID_STATS, DID_STATS_MORE, DID_CHUNK, DID_RESTORE, DID_TRIM, DID_SHRINK, DID_SPARE, DID_WANT, DID_CLEAR,
+  DID_ALLOC = 100, DID_FREE, DID_UNMAP, DID_CONTAINING, DID_STATS, DID_CHUNK, DID_RESTORE, DID_TRIM, DID_SHRINK, DID_SPARE, DID_WANT, DID_CLEAR,
   MEMORY_GROW = 200, MEMORY_MAP = 202, MEMORY_UNMAP, MEMORY_FREE, MEMORY_TRY_UNMAP,
 };
 
@@ -207,14 +207,11 @@ static void add_pages(void *self, uint64_t addr, uint64_t bytes) {
 }
 
 static void put_stats(struct heap *heap) {
-  struct bfc_stats s;
   uint64_t mapped = 0, clear = 0;
-  bfc_get_stats(heap->bfc, &s);
   bfc_free_mapped(heap->bfc, &mapped, add_bytes);
   bfc_clear_mapped(heap->bfc, &(void *[]){heap, &clear}, add_pages);
-  put(DID_STATS, s.num_allocs, s.bytes_in_use, s.peak_bytes_in_use, s.largest_alloc, s.reserved);
-  put(DID_STATS_MORE, s.peak_reserved, bfc_largest_free(heap->bfc), bfc_next_region(heap->bfc), mapped, heap->count);
-  put(DID_CLEAR, clear, bfc_frees(heap->bfc), 0, 0, 0);
+  put(DID_STATS, bfc_in_use(heap->bfc), bfc_reserved(heap->bfc), bfc_largest_free(heap->bfc), bfc_next_region(heap->bfc), mapped);
+  put(DID_CLEAR, clear, bfc_frees(heap->bfc), heap->count, 0, 0);
 }
 
 static void put_chunk(void *self, const struct bfc_chunk_info *chunk) {
@@ -270,12 +267,6 @@ static void unmap_free(struct heap *heap, uint64_t wanted) {
   free(idle.items);
 }
 
-static uint64_t reserved(const struct heap *heap) {
-  struct bfc_stats s;
-  bfc_get_stats(heap->bfc, &s);
-  return s.reserved;
-}
-
 // A page that another arena takes is unmapped there.
 static void put_spare(void *self, uint64_t addr, uint64_t bytes) {
   struct heap *heap = self;
@@ -284,13 +275,13 @@ static void put_spare(void *self, uint64_t addr, uint64_t bytes) {
   unmap(&heap->device, addr, bytes);
 }
 
-static void put_want(struct heap *heap, uint64_t bytes, uint64_t paid) {
-  const uint64_t want = bfc_streams_want(&heap->streams, bytes, paid, reserved(heap), bfc_touched(heap->bfc));
+static void put_want(struct heap *heap, uint64_t bytes, uint64_t released) {
+  const uint64_t want = bfc_streams_want(&heap->streams, bytes, released, bfc_reserved(heap->bfc), bfc_touched(heap->bfc));
   put(DID_WANT, want, 0, 0, 0, 0);
   bfc_streams_took(&heap->streams, want / 16);
 }
 
-static void end_streams(struct heap *heap) { bfc_streams_end_iteration(&heap->streams, reserved(heap)); }
+static void end_streams(struct heap *heap) { bfc_streams_end_iteration(&heap->streams, bfc_reserved(heap->bfc)); }
 
 static void run(struct heap *heap, struct operation op) {
   struct bfc_block block = {0};
@@ -321,7 +312,6 @@ static void run(struct heap *heap, struct operation op) {
       return;
     case OP_STATS: put_stats(heap); return;
     case OP_WALK: bfc_walk(heap->bfc, NULL, put_chunk); return;
-    case OP_CLEAR: bfc_clear_peaks(heap->bfc); return;
     case OP_ITERATION:
       bfc_end_iteration(heap->bfc);
       end_streams(heap);

@@ -6,15 +6,15 @@
 
 #include <dlfcn.h>
 
+#include "device/calls.h"
 #include "gpu.h"
 
 // All functions of the table, by place: one that is new is looked at, too.
-static void test_driver_is_called_directly(void) {
+TEST(driver_is_called_directly) {
   enum { MEMBERS = offsetof(struct driver, attributes) / sizeof(void *) };
   void *functions[MEMBERS];
-  const struct driver *driver = driver_get();
-  CHECK(driver != NULL);
-  memcpy(functions, driver, sizeof functions);
+  CHECK(driver_get() != NULL);
+  memcpy(functions, calls_uncounted(), sizeof functions);
   for (int i = 0; i < MEMBERS; i++) {
     Dl_info info;
     CHECK(functions[i] != NULL);  // the simulated driver has them all
@@ -27,15 +27,10 @@ static void test_driver_is_called_directly(void) {
 }
 
 // The test means something only where the hook would answer for the driver.
-static void test_lookups_of_the_job_are_exchanged(void) {
+TEST(lookups_of_the_job_are_exchanged) {
   Dl_info info;
   CHECK(dladdr(gpu_symbol("cuStreamDestroy_v2"), &info) != 0);
   CHECK(strstr(info.dli_fname, "libcuda") == NULL);
 }
 
-static const struct test tests[] = {
-    {"driver is called directly", test_driver_is_called_directly, {0}},
-    {"lookups of the job are exchanged", test_lookups_of_the_job_are_exchanged, {0}},
-};
-
-int main(int argc, char **argv) { return run_tests(argc, argv, tests, sizeof tests / sizeof *tests); }
+int main(int argc, char **argv) { return run_tests(argc, argv); }

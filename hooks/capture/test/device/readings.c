@@ -10,6 +10,9 @@
 #include "memprof.h"
 #include "trail.h"
 
+#define CARD_OF "MEMPROF_SIM_MEMORY", "8g"
+#define READ CARD_OF, "MEMPROF_OPTIONS", "readings=1"
+
 int cuStreamBeginCapture_v2(void *stream, int mode);
 int cuStreamEndCapture(void *stream, void **graph);
 
@@ -67,14 +70,14 @@ static int read_all(struct reading *list) {
   return n;
 }
 
-static void test_not_unless_asked(void) {
+TEST(not_unless_asked, CARD_OF) {
   gpu_start();
   CHECK(memprof_malloc(MiB, 0, NULL) != NULL);
   pass(250);
   CHECK_EQUAL(count(), 0);
 }
 
-static void test_changes(void) {
+TEST(changes, READ) {
   struct reading list[MOST];
   log_calls();
   gpu_start();
@@ -93,7 +96,7 @@ static void test_changes(void) {
 }
 
 // An unchanged number is written again, so that readers know that it stayed.
-static void test_heartbeat(void) {
+TEST(heartbeat, READ) {
   struct reading list[MOST];
   log_calls();
   gpu_start();
@@ -106,7 +109,7 @@ static void test_heartbeat(void) {
 }
 
 // A process that has not used the driver does not use it for the sake of readings.
-static void test_driver_is_left_alone(void) {
+TEST(driver_is_left_alone, READ) {
   int (*device_count)(int *), devices;
   CHECK(memprof_watch_device(0, "native", NULL) != NULL);
   pass(250);
@@ -122,7 +125,7 @@ static void no_sums(int device, struct memprof_watch_sums *out) {
 
 // Readings make no context: a device is read once it has one. Here a native allocator has reported the
 // device.
-static void test_no_context_is_made(void) {
+TEST(no_context_is_made, READ) {
   int (*state)(int, unsigned *, int *), (*reset)(int), active = 1;
   unsigned flags;
   struct reading list[MOST];
@@ -144,7 +147,7 @@ static void test_no_context_is_made(void) {
 }
 
 // While a graph is captured, in the strictest mode, there are readings, and the capture holds.
-static void test_during_capture(void) {
+TEST(during_capture, READ) {
   struct reading list[MOST];
   void *graph = NULL;
   log_calls();
@@ -159,7 +162,7 @@ static void test_during_capture(void) {
 }
 
 // The end of the last run of equal readings is written when the process ends.
-static void test_exit(void) {
+TEST(exit, READ) {
   struct reading list[MOST];
   int status;
   const pid_t child = fork();
@@ -178,7 +181,7 @@ static void test_exit(void) {
 }
 
 // A forked child has no thread and no part in the parent's readings, which go on.
-static void test_fork(void) {
+TEST(fork, READ) {
   struct reading list[MOST];
   int status;
   char path[512];
@@ -205,7 +208,7 @@ static void *churn(void *done) {
 }
 
 // Every reading is of some moment, in the order of time, whatever goes on beside it.
-static void test_beside_others(void) {
+TEST(beside_others, READ) {
   struct reading list[MOST];
   pthread_t thread;
   static _Atomic(bool) done;
@@ -220,20 +223,4 @@ static void test_beside_others(void) {
   for (int i = 1; i < n; i++) CHECK(list[i].time > list[i - 1].time);
 }
 
-#define CARD_OF "MEMPROF_SIM_MEMORY", "8g"
-#define READ CARD_OF, "MEMPROF_OPTIONS", "readings=1"
-
-int main(int argc, char **argv) {
-  static const struct test tests[] = {
-      {"not unless asked", test_not_unless_asked, {CARD_OF}},
-      {"changes", test_changes, {READ}},
-      {"heartbeat", test_heartbeat, {READ}},
-      {"driver is left alone", test_driver_is_left_alone, {READ}},
-      {"no context is made", test_no_context_is_made, {READ}},
-      {"during capture", test_during_capture, {READ}},
-      {"exit", test_exit, {READ}},
-      {"fork", test_fork, {READ}},
-      {"beside others", test_beside_others, {READ}},
-  };
-  return run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
-}
+int main(int argc, char **argv) { return run_tests(argc, argv); }

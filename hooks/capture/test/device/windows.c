@@ -41,7 +41,7 @@ static void check_overheads(uint64_t count, ...) {
   va_end(list);
 }
 
-static void test_own_memory_is_no_overhead(void) {
+TEST(own_memory_is_no_overhead, "MEMPROF_SIM_MEMORY", "1g") {
   struct overhead window;
   gpu_start();
   CHECK(memprof_malloc(MiB, 0, NULL) != NULL);
@@ -55,7 +55,7 @@ static void test_own_memory_is_no_overhead(void) {
   check_overheads(1, 6 * MiB);
 }
 
-static void test_others_memory_is_no_overhead(void) {
+TEST(others_memory_is_no_overhead, "MEMPROF_SIM_MEMORY", "1g") {
   struct overhead window;
   void *before, *within;
   gpu_start();
@@ -67,7 +67,7 @@ static void test_others_memory_is_no_overhead(void) {
 }
 
 // A first allocation may load code on its way, in the same thread.
-static void test_code_within_an_allocation(void) {
+TEST(code_within_an_allocation, "MEMPROF_SIM_MEMORY", "1g") {
   struct overhead window;
   gpu_start();
   otherlib_call_begin();
@@ -79,7 +79,7 @@ static void test_code_within_an_allocation(void) {
 }
 
 // Growth belongs to the window that ends first after it.
-static void test_windows_overlap(void) {
+TEST(windows_overlap, "MEMPROF_SIM_MEMORY", "1g") {
   struct overhead one, two, inner;
   gpu_start();
   overhead_begin(&one);
@@ -95,7 +95,7 @@ static void test_windows_overlap(void) {
   check_overheads(2, 6 * MiB, 24 * MiB);
 }
 
-static void test_no_window_in_capture(void) {
+TEST(no_window_in_capture, "MEMPROF_SIM_MEMORY", "1g") {
   struct overhead window;
   void *stream, *graph;
   gpu_start();
@@ -128,7 +128,7 @@ static void *load_and_allocate(void *unused) {
   return NULL;
 }
 
-static void test_threads(void) {
+TEST(threads, "MEMPROF_SIM_MEMORY", "4g") {
   pthread_t threads[4];
   struct memprof_stats stats;
   gpu_start();
@@ -147,7 +147,7 @@ static void test_threads(void) {
   CHECK(sum >= 4 * 100 * 65536);
 }
 
-static void test_lock_is_not_waited_for(void) {
+TEST(lock_is_not_waited_for, "MEMPROF_SIM_MEMORY", "1g") {
   struct overhead window;
   gpu_start();
   CHECK(memprof_malloc(MiB, 0, NULL) != NULL);
@@ -164,7 +164,7 @@ static void test_lock_is_not_waited_for(void) {
   check_overheads(0);
 }
 
-static void test_own_calls_pass_unseen(void) {
+TEST(own_calls_pass_unseen, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", "preset=compact") {
   void *ptr = NULL, *too_much = NULL;
   gpu_start();
   void *block = memprof_malloc(600 * MiB, 0, NULL);
@@ -185,7 +185,7 @@ static void test_own_calls_pass_unseen(void) {
 }
 
 // Random blocks, against sums that are kept apart.
-static void test_other_libraries(void) {
+TEST(other_libraries) {
   enum { BLOCKS = 700 };
   uint64_t sizes[BLOCKS] = {0}, state = 7;
   bool pooled[BLOCKS] = {false};
@@ -214,17 +214,4 @@ static void test_other_libraries(void) {
   CHECK_EQUAL(otherlib_bytes(4), 0);
 }
 
-int main(int argc, char **argv) {
-  static const struct test tests[] = {
-      {"own memory is no overhead", test_own_memory_is_no_overhead, {"MEMPROF_SIM_MEMORY", "1g"}},
-      {"others' memory is no overhead", test_others_memory_is_no_overhead, {"MEMPROF_SIM_MEMORY", "1g"}},
-      {"code within an allocation", test_code_within_an_allocation, {"MEMPROF_SIM_MEMORY", "1g"}},
-      {"windows overlap", test_windows_overlap, {"MEMPROF_SIM_MEMORY", "1g"}},
-      {"no window in capture", test_no_window_in_capture, {"MEMPROF_SIM_MEMORY", "1g"}},
-      {"threads", test_threads, {"MEMPROF_SIM_MEMORY", "4g"}},
-      {"lock is not waited for", test_lock_is_not_waited_for, {"MEMPROF_SIM_MEMORY", "1g"}},
-      {"own calls pass unseen", test_own_calls_pass_unseen, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", "preset=compact"}},
-      {"other libraries", test_other_libraries, {NULL}},
-  };
-  return run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
-}
+int main(int argc, char **argv) { return run_tests(argc, argv); }

@@ -24,7 +24,7 @@ static void open_vmm(struct vmm_device *device, struct vmm *vmm, uint64_t handle
 static void write_to(uint64_t addr, uint64_t bytes) { memset((void *)(uintptr_t)addr, 7, bytes); }
 
 // The granularity is the recommended one: multiples of the minimum are refused.
-static void test_granularity(void) {
+TEST(granularity) {
   struct vmm_device device;
   CHECK(driver_get() != NULL && vmm_device_init(&device, 0));
   CHECK_EQUAL(device.granularity, (uint64_t)SIMHIP_GRANULE);
@@ -33,7 +33,7 @@ static void test_granularity(void) {
 }
 
 // Memory that is unmapped returns at once, though the arena's addresses stay.
-static void test_unmapping_returns_memory(void) {
+TEST(unmapping_returns_memory) {
   struct vmm_device device;
   struct vmm vmm;
   uint64_t addr;
@@ -58,7 +58,7 @@ static void test_unmapping_returns_memory(void) {
 }
 
 // A pause keeps addresses: all of the memory returns, and comes back at the same place.
-static void test_pause(void) {
+TEST(pause) {
   struct vmm_device device;
   struct vmm vmm;
   uint64_t addr;
@@ -77,7 +77,7 @@ static void test_pause(void) {
 }
 
 // Every size gets access, also those that set-access refuses as a whole.
-static void test_access_of_all_sizes(void) {
+TEST(access_of_all_sizes) {
   struct vmm_device device;
   struct vmm vmm;
   uint64_t addr;
@@ -93,7 +93,7 @@ static void test_access_of_all_sizes(void) {
 }
 
 // A device without memory says so, and nothing is left behind.
-static void test_exhausted(void) {
+TEST(exhausted) {
   struct vmm_device device;
   struct vmm vmm;
   uint64_t addr;
@@ -106,7 +106,7 @@ static void test_exhausted(void) {
 }
 
 // Contexts are devices: entering and leaving restores the one before, nested too.
-static void test_contexts(void) {
+TEST(contexts) {
   struct driver_scope outer, inner;
   uint64_t free_bytes, total;
   CHECK(driver_get() != NULL);
@@ -119,7 +119,7 @@ static void test_contexts(void) {
 }
 
 // The whole hook: blocks are allocated, split and freed, and empty_cache returns their memory.
-static void test_blocks(void) {
+TEST(blocks, "MEMPROF_HEADROOM", "0") {
   void *block[20];
   for (int i = 0; i < 20; i++) {
     block[i] = memprof_malloc((size_t)(3 * i + 1) * MiB, 0, NULL);
@@ -133,14 +133,4 @@ static void test_blocks(void) {
   CHECK_EQUAL(simhip_descriptors(), 0);
 }
 
-static const struct test tests[] = {
-    {"granularity", test_granularity, {0}},
-    {"unmapping returns memory", test_unmapping_returns_memory, {0}},
-    {"pause", test_pause, {0}},
-    {"access of all sizes", test_access_of_all_sizes, {0}},
-    {"exhausted", test_exhausted, {0}},
-    {"contexts", test_contexts, {0}},
-    {"blocks", test_blocks, {"MEMPROF_HEADROOM", "0", NULL}},
-};
-
-int main(int argc, char **argv) { return run_tests(argc, argv, tests, sizeof tests / sizeof *tests); }
+int main(int argc, char **argv) { return run_tests(argc, argv); }

@@ -3,7 +3,7 @@
 
 static const char *const IMAGE = "simcuda:4194304+2097152";
 
-static void test_context(void) {
+TEST(context, CARD) {
   void *context;
   start();
   CHECK_EQUAL(overhead(0, "what=context\thow=total"), 300 * MiB);
@@ -12,7 +12,7 @@ static void test_context(void) {
 }
 
 // The context that the runtime makes on the way to the first allocation.
-static void test_context_of_the_runtime(void) {
+TEST(context_of_the_runtime, CARD) {
   void *ptr = NULL;
   CHECK(cudaMalloc(&ptr, MiB) == 0);
   const struct trail trail = so_far();
@@ -20,7 +20,7 @@ static void test_context_of_the_runtime(void) {
   CHECK(trail_event(&trail, MEMPROF_OVERHEAD, 0) < trail_event(&trail, MEMPROF_EXTERNAL_ALLOC, 0));
 }
 
-static void test_modules(void) {
+TEST(modules, CARD) {
   void *module, *function;
   start();
   CHECK(cuModuleLoadData(&module, IMAGE) == 0);
@@ -34,7 +34,7 @@ static void test_modules(void) {
 }
 
 // Nothing is taken when a library is loaded lazily, but at the first launch.
-static void test_lazy_library(void) {
+TEST(lazy_library, CARD) {
   void *library, *kernel;
   start();
   CHECK(cuLibraryLoadData(&library, "simcuda:0+6291456", NULL, NULL, 0, NULL, NULL, 0) == 0);
@@ -47,7 +47,7 @@ static void test_lazy_library(void) {
   CHECK_EQUAL(overheads(), 2);
 }
 
-static void test_limit(void) {
+TEST(limit, CARD) {
   start();
   CHECK(cuCtxSetLimit(2, 16 * MiB) == 0);
   CHECK_EQUAL(overhead(1, "what=context\tname=limit"), 16 * MiB);
@@ -56,7 +56,7 @@ static void test_limit(void) {
 }
 
 // A capture forbids to ask; the first launch after it is asked about.
-static void test_capture(void) {
+TEST(capture, CARD) {
   void *library, *kernel = NULL, *graph, *stream;
   start();
   stream = new_stream();
@@ -69,7 +69,7 @@ static void test_capture(void) {
   CHECK_EQUAL(overhead(1, named("library")), 6 * MiB);
 }
 
-static void test_graphs(void) {
+TEST(graphs, CARD) {
   void *stream, *graph = NULL, *executable, *again;
   start();
   stream = new_stream();
@@ -95,7 +95,7 @@ static void test_graphs(void) {
 }
 
 // Two graphs that have to start together, each for the first time.
-static void test_graphs_at_once(void) {
+TEST(graphs_at_once, CARD) {
   void *stream, *graph = NULL, *one, *two;
   start();
   stream = new_stream();
@@ -147,7 +147,7 @@ static void check_idle(void *pool) {
   CHECK_EQUAL(explained(), GiB - free_now());
 }
 
-static void test_idle_in_pools(void) {
+TEST(idle_in_pools, CARD) {
   const struct pool plain = {.type = 1, .location = {1, 0}};
   void *pool = NULL;
   start();
@@ -162,11 +162,11 @@ static void check_idle_at(struct location location) {
   CHECK(cuMemGetDefaultMemPool(&pool, &location, 1) == 0 && cuMemGetMemPool(&again, &location, 1) == 0 && again == pool);
   check_idle(pool);
 }
-static void test_idle_on_the_device(void) { check_idle_at((struct location){1, 0}); }
-static void test_idle_in_a_domain(void) { check_idle_at((struct location){6, 1 << 8}); }
+TEST(idle_on_the_device, CARD) { check_idle_at((struct location){1, 0}); }
+TEST(idle_in_a_domain, CARD) { check_idle_at((struct location){6, 1 << 8}); }
 
 // A reset takes everything, and nobody frees it.
-static void test_reset(void) {
+TEST(reset, CARD) {
   void *ptr = NULL, *module, *context;
   device_address addr;
   start();
@@ -184,7 +184,7 @@ static void test_reset(void) {
 }
 
 // Memory that no call has shown is in use, and no event explains it.
-static void test_hidden_memory(void) {
+static void check_hidden_memory(void) {
   typedef void *lookup(void *, const char *);
   const struct pool plain = {.type = 1, .location = {1, 0}};
   void *module, *ptr = NULL, *host = NULL, *pool = NULL, *served = NULL;
@@ -207,7 +207,7 @@ static void test_hidden_memory(void) {
 }
 
 // Where a library was loaded says whose kernels they are, even before there is a context.
-static void test_library_before_context(void) {
+TEST(library_before_context, CARD) {
   void *library, *kernel;
   CHECK(cuInit(0) == 0);
   CHECK(cuLibraryLoadData(&library, "simcuda:0+6291456", NULL, NULL, 0, NULL, NULL, 0) == 0);
@@ -217,23 +217,7 @@ static void test_library_before_context(void) {
   CHECK_EQUAL(overhead(1, named("library")), 6 * MiB);
 }
 
-int main(int argc, char **argv) {
-  static const struct test tests[] = {
-      {"context", test_context, {CARD}},
-      {"context of the runtime", test_context_of_the_runtime, {CARD}},
-      {"modules", test_modules, {CARD}},
-      {"lazy library", test_lazy_library, {CARD}},
-      {"library before context", test_library_before_context, {CARD}},
-      {"limit", test_limit, {CARD}},
-      {"capture", test_capture, {CARD}},
-      {"graphs", test_graphs, {CARD}},
-      {"graphs at once", test_graphs_at_once, {CARD}},
-      {"idle in pools", test_idle_in_pools, {CARD}},
-      {"idle on the device", test_idle_on_the_device, {CARD}},
-      {"idle in a domain", test_idle_in_a_domain, {CARD}},
-      {"reset", test_reset, {CARD}},
-      {"hidden memory", test_hidden_memory, {CARD}},
-      {"hidden memory, served", test_hidden_memory, {CARD, "MEMPROF_OPTIONS", "serve=1,headroom=0"}},
-  };
-  return run_preloaded(argc, argv, tests, sizeof tests / sizeof *tests);
-}
+TEST(hidden_memory, CARD) { check_hidden_memory(); }
+TEST(hidden_memory_served, CARD, "MEMPROF_OPTIONS", "serve=1,headroom=0") { check_hidden_memory(); }
+
+int main(int argc, char **argv) { return run_preloaded(argc, argv); }

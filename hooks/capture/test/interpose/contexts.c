@@ -58,25 +58,25 @@ static struct nvml_scene disturbed(void) {
   return (struct nvml_scene){.used = {5 * GiB, 8 * GiB + 400 * MiB}, .listed = {before, after}, .count = {1, 2}};
 }
 
-static void test_others_take(void) {
+TEST(others_take_within_the_window) {
   const struct nvml_scene scene = disturbed();
   check_scene(&scene, 400 * MiB, OURS, 3);
 }
 
 // Or frees it: the device's use shrinks.
-static void test_others_give(void) {
+TEST(others_give_within_the_window) {
   struct nvml_scene scene = disturbed();
   scene.used[1] = 2 * GiB + 400 * MiB;
   check_scene(&scene, 400 * MiB, OURS, 3);
 }
 
-static void test_second_version(void) {
+TEST(the_list_s_second_version) {
   const struct nvml_scene scene = disturbed();
   check_in("nvml-second", &scene, 400 * MiB, OURS, 3);
 }
 
 // On a card in parts a process is listed for each.
-static void test_parts(void) {
+TEST(parts_of_a_card) {
   struct nvml_scene scene = disturbed();
   const unsigned ours = (unsigned)getpid();
   const struct nvml_entry before[] = {{ours, 100 * MiB, 1, 0}}, after[] = {{ours, 100 * MiB, 1, 0}, {1, GiB, 2, 0}, {ours, 300 * MiB, 2, 0}};
@@ -85,21 +85,21 @@ static void test_parts(void) {
 }
 
 // In a container that hides processes, or lists them by their ids outside of it.
-static void test_not_listed(void) {
+TEST(not_listed) {
   struct nvml_scene scene = disturbed();
   scene.count[1] = 1;
   check_scene(&scene, 3 * GiB + 400 * MiB, SHARED, 4);
 }
 
 // Our id is another process's, outside of the container.
-static void test_listed_is_another(void) {
+TEST(listed_is_another) {
   struct nvml_scene scene = disturbed();
   const struct nvml_entry stranger = {(unsigned)getpid(), 2 * GiB, -1, -1};
   scene.listed[0] = scene.listed[1] = &stranger, scene.count[1] = 1;
   check_scene(&scene, 3 * GiB + 400 * MiB, DEVICES, 4);
 }
 
-static void test_not_known(void) {
+TEST(not_known) {
   struct nvml_scene scene = disturbed();
   const unsigned ours = (unsigned)getpid();
   const struct nvml_entry after[] = {{ours, NOT_REPORTED, 1, 0}, {ours, 300 * MiB, 2, 0}};
@@ -108,7 +108,7 @@ static void test_not_known(void) {
 }
 
 // More processes than are asked for, us among them. A list too long is not asked for again.
-static void test_too_many(void) {
+TEST(too_many_to_list) {
   static struct nvml_entry crowd[CROWD];
   struct nvml_scene scene = disturbed();
   for (unsigned i = 0; i < CROWD; i++) crowd[i] = (struct nvml_entry){(unsigned)getpid(), i * MiB, -1, -1};
@@ -116,14 +116,14 @@ static void test_too_many(void) {
   check_scene(&scene, 3 * GiB + 400 * MiB, DEVICES, 3);
 }
 
-static void test_no_list(void) {
+TEST(no_list) {
   struct nvml_scene scene = disturbed();
   scene.error = UNKNOWN_ERROR;
   check_scene(&scene, 3 * GiB + 400 * MiB, DEVICES, 3);
 }
 
 // As many as are asked for, in longer entries.
-static void test_wide_entries(void) {
+TEST(wide_entries) {
   static struct nvml_entry crowd[256];
   struct nvml_scene scene = disturbed();
   crowd[0] = scene.listed[1][1];
@@ -133,7 +133,7 @@ static void test_wide_entries(void) {
 }
 
 // No context takes nothing, or less.
-static void test_nothing_grew(void) {
+TEST(nothing_grew) {
   struct nvml_scene scene = disturbed();
   scene.used[1] = 2 * GiB, scene.count[1] = 1;
   check_scene(&scene, 0, NULL, 4);
@@ -187,7 +187,7 @@ static void *be_restless(void *context) {
 
 // Modules are measured by this process's own use once NVML lists it: beside a restless process
 // each takes what it takes.
-static void test_modules_beside_others(void) {
+TEST(modules_beside_others, "MEMPROF_SIM_MEMORY", "64g", "MEMPROF_SIM_CONTEXT", "300m") {
   struct nvml_scene scene = {.live = our_use};
   void *library = nvml("nvml"), *context, *module;
   pthread_t restless;
@@ -209,20 +209,4 @@ static void test_modules_beside_others(void) {
   for (uint64_t i = 1; i <= loaded; i++) CHECK_EQUAL(overhead(i, context_text), 2 * MiB);
 }
 
-int main(int argc, char **argv) {
-  static const struct test tests[] = {
-      {"others take within the window", test_others_take, {NULL}},
-      {"others give within the window", test_others_give, {NULL}},
-      {"the list's second version", test_second_version, {NULL}},
-      {"parts of a card", test_parts, {NULL}},
-      {"not listed", test_not_listed, {NULL}},
-      {"listed is another", test_listed_is_another, {NULL}},
-      {"not known", test_not_known, {NULL}},
-      {"too many to list", test_too_many, {NULL}},
-      {"no list", test_no_list, {NULL}},
-      {"wide entries", test_wide_entries, {NULL}},
-      {"nothing grew", test_nothing_grew, {NULL}},
-      {"modules beside others", test_modules_beside_others, {"MEMPROF_SIM_MEMORY", "64g", "MEMPROF_SIM_CONTEXT", "300m"}},
-  };
-  return run_preloaded(argc, argv, tests, sizeof tests / sizeof *tests);
-}
+int main(int argc, char **argv) { return run_preloaded(argc, argv); }

@@ -29,7 +29,7 @@ static uint64_t readings(void) {
   } while (0)
 
 // A reading costs more than most calls: what has been loaded is asked for without.
-static void test_asked_again(void) {
+TEST(asked_again, CARD) {
   void *module, *library, *kernel, *function, *stream, *graph;
   log_calls();
   start();
@@ -57,7 +57,7 @@ static void test_asked_again(void) {
 }
 
 // A module that lies where another was has loaded nothing yet.
-static void test_asked_of_another(void) {
+TEST(asked_of_another, CARD) {
   void *module, *another, *function;
   log_calls();
   start();
@@ -74,7 +74,7 @@ static void test_asked_of_another(void) {
 }
 
 // Each device loads for itself.
-static void test_asked_on_two_devices(void) {
+TEST(asked_on_two_devices, CARD, "MEMPROF_SIM_DEVICES", "2") {
   void *context[2], *library, *kernel, *function;
   log_calls();
   CHECK(cuInit(0) == 0);
@@ -90,7 +90,7 @@ static void test_asked_on_two_devices(void) {
 }
 
 // A kernel of a library is another one's on each device.
-static void test_launched_on_two_devices(void) {
+TEST(launched_on_two_devices, CARD, "MEMPROF_SIM_DEVICES", "2") {
   void *context[2], *library, *kernel;
   log_calls();
   CHECK(cuInit(0) == 0);
@@ -113,7 +113,7 @@ static void test_launched_on_two_devices(void) {
 }
 
 // A library that was loaded again has kernels that have loaded nothing yet, wherever they lie.
-static void test_library_loaded_again(void) {
+TEST(library_loaded_again, CARD) {
   void *library, *kernel, *function, *before = NULL;
   int again = 0;
   start();
@@ -131,7 +131,7 @@ static void test_library_loaded_again(void) {
 }
 
 // A device that was reset has lost what was loaded; a library and its kernels live on.
-static void test_reset(void) {
+TEST(reset, CARD) {
   void *library, *kernel, *function;
   log_calls();
   CHECK(cuInit(0) == 0);
@@ -146,7 +146,7 @@ static void test_reset(void) {
 }
 
 // What failed for want of memory has loaded nothing: the next call is the first.
-static void test_failed_first(void) {
+TEST(failed_first, CARD) {
   void *module, *function, *library, *kernel;
   device_address hog;
   start();
@@ -163,15 +163,4 @@ static void test_failed_first(void) {
   CHECK_EQUAL(overhead(2, named("library")), 100 * MiB);
 }
 
-int main(int argc, char **argv) {
-  static const struct test tests[] = {
-      {"asked again", test_asked_again, {CARD}},
-      {"asked of another", test_asked_of_another, {CARD}},
-      {"asked on two devices", test_asked_on_two_devices, {CARD, "MEMPROF_SIM_DEVICES", "2"}},
-      {"launched on two devices", test_launched_on_two_devices, {CARD, "MEMPROF_SIM_DEVICES", "2"}},
-      {"library loaded again", test_library_loaded_again, {CARD}},
-      {"reset", test_reset, {CARD}},
-      {"failed first", test_failed_first, {CARD}},
-  };
-  return run_preloaded(argc, argv, tests, sizeof tests / sizeof *tests);
-}
+int main(int argc, char **argv) { return run_preloaded(argc, argv); }

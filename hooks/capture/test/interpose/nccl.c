@@ -1,6 +1,5 @@
 // nccl.c - a stand-in for NCCL, as far as the hook knows it: communicators have memory, get more at their first
-// collective, on a thread of the library's own, can be suspended, and lets peers map what is registered. Beside it stand-ins
-// for libibverbs. OLD: as before 2.29.7, without the latter.
+// collective, on a thread of the library's own, and let peers map what is registered. Beside it stand-ins for libibverbs.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdlib.h>
@@ -13,13 +12,12 @@ int cuMemRelease(unsigned long long handle);
 int cudaMalloc(void **ptr, unsigned long bytes);
 int cudaFree(void *ptr);
 
-enum { SYSTEM_ERROR = 2, INVALID_USAGE = 5 };
+enum { SYSTEM_ERROR = 2 };
 struct unique_id {
   char bytes[128];
 };
 struct comm {
   void *buffers, *channels;
-  int suspended;
 };
 static int depth;
 static struct comm *pending;
@@ -41,11 +39,6 @@ static int connected(struct comm *comm) {
   void *failed = NULL;
   if (comm == NULL || comm->channels != NULL) return 0;
   return pthread_create(&thread, NULL, connect, comm) != 0 || pthread_join(thread, &failed) != 0 || failed != NULL ? SYSTEM_ERROR : 0;
-}
-
-int ncclGetVersion(int *version) {
-  *version = 22809;
-  return 0;
 }
 
 int ncclCommInitRankConfig(struct comm **comm, int ranks, struct unique_id id, int rank, void *config) {
@@ -75,7 +68,6 @@ int ncclGroupEnd(void) {
 
 int ncclAllReduce(const void *from, void *to, unsigned long count, int type, int operation, struct comm *comm, void *stream) {
   (void)from, (void)to, (void)count, (void)type, (void)operation, (void)stream;
-  if (comm->suspended) return INVALID_USAGE;
   if (depth > 0) pending = comm;
   const int result = depth > 0 ? 0 : connected(comm);
   return result;
@@ -87,27 +79,6 @@ int ncclCommDestroy(struct comm *comm) {
   free(comm);
   return 0;
 }
-
-#ifndef OLD
-// NCCL_STAND_IN_FAILS: the number of the call that fails, from 1.
-int ncclCommSuspend(struct comm *comm, int flags) {
-  static int calls;
-  const char *fails = getenv("NCCL_STAND_IN_FAILS");
-  if (comm->suspended || flags != 1) return INVALID_USAGE;
-  if (fails != NULL && ++calls == atoi(fails)) return SYSTEM_ERROR;
-  cudaFree(comm->buffers);
-  comm->suspended = 1;
-  return 0;
-}
-
-int ncclCommResume(struct comm *comm) {
-  if (!comm->suspended) return INVALID_USAGE;
-  const int error = cudaMalloc(&comm->buffers, 24 << 20);
-  if (error != 0) return SYSTEM_ERROR;
-  comm->suspended = 0;
-  return 0;
-}
-#endif
 
 // Shares the memory with a peer, as NCCL does: the descriptor is the peer's affair.
 static int share(void *start) {

@@ -23,7 +23,7 @@ static const struct memprof_record *last_alloc(const struct trail *trail) {
   return trail_event(trail, MEMPROF_EXTERNAL_ALLOC, trail_number(trail, MEMPROF_EXTERNAL_ALLOC) - 1);
 }
 
-static void test_linked_in_private(void) {
+TEST(linked_in_private) {
   void *ptr = NULL;
   allocate_function *of_driver = (allocate_function *)function("libnccl.so.2", "library_malloc");
   allocate_function *of_own = (allocate_function *)function("libprivate.so", "runtime_malloc");
@@ -39,7 +39,7 @@ static void test_linked_in_private(void) {
 }
 
 // The second runtime is not wrapped, but its calls of the driver are.
-static void test_second_runtime(void) {
+TEST(second_runtime) {
   void *ptr = NULL;
   void *first = function("libprivate.so", "cudaMalloc"), *second = function("libcuda.so.1", "cudaMalloc");
   CHECK(strcmp(library_of(first), "libmemprof.so") == 0 && strcmp(library_of(second), "libcuda.so.1") == 0);
@@ -52,25 +52,17 @@ static void test_second_runtime(void) {
 }
 
 // Looking behind the hook for the real function fails on the way; the program hears nothing of it.
-static void test_no_error_of_ours(void) {
+TEST(no_error_of_ours) {
   CHECK(strcmp(library_of(function("libcuda.so.1", "cuMemAlloc_v2")), "libmemprof.so") == 0);
   CHECK(dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuMemAlloc_v99") == NULL && dlerror() != NULL);
 }
 
 // A private library asks in its own scope, where it finds itself.
-static void test_default_is_the_callers(void) {
+TEST(default_is_the_caller_s) {
   void *(*lookup)(const char *) = (void *(*)(const char *))function("libprivate.so", "runtime_lookup");
   CHECK(dlsym(RTLD_DEFAULT, "runtime_malloc") == NULL);
   CHECK(lookup("runtime_malloc") == function("libprivate.so", "runtime_malloc"));
   CHECK(strcmp(library_of(lookup("cudaMalloc")), "libmemprof.so") == 0);
 }
 
-int main(int argc, char **argv) {
-  static const struct test tests[] = {
-      {"linked in private", test_linked_in_private, {NULL}},
-      {"second runtime", test_second_runtime, {NULL}},
-      {"default is the caller's", test_default_is_the_callers, {NULL}},
-      {"no error of ours", test_no_error_of_ours, {NULL}},
-  };
-  return run_preloaded(argc, argv, tests, sizeof tests / sizeof *tests);
-}
+int main(int argc, char **argv) { return run_preloaded(argc, argv); }

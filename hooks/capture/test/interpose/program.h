@@ -202,12 +202,12 @@ static inline void *new_stream(void) {
 }
 
 // Runs each test as this program again, with the hook preloaded.
-static inline int run_preloaded(int argc, char **argv, const struct test *tests, int count) {
+static inline int run_preloaded(int argc, char **argv) {
   const char *before = getenv("BEFORE"), *after = getenv("AFTER");
   char list[2048];
   snprintf(list, sizeof list, "%s %s %s", before != NULL ? before : "", getenv("HOOK"), after != NULL ? after : "");
   if (argc == 1) setenv("LD_PRELOAD", list, 1);
-  return run_tests(argc, argv, tests, count);
+  return run_tests(argc, argv);
 }
 
 #endif

@@ -67,7 +67,7 @@ static void check_kept(void (*begin)(void *, size_t), void (*end)(void *, size_t
 }
 
 // The same without a registration: the pages are taken, and unmapped.
-static void test_not_registered(void) {
+TEST(not_registered, "MEMPROF_OPTIONS", PAGES) {
   start();
   void *freed = allocate(8 * MiB), *between = allocate(4 * MiB);
   CHECK(cudaFree(freed) == 0);
@@ -93,7 +93,7 @@ static void nccl_end(void *start, size_t bytes) {
   CHECK(call(comm, name) == 0);
 }
 
-static void test_nccl(void) {
+static void check_nccl(void) {
   start();
   check_kept(nccl_begin, nccl_end);
   check_kept(nccl_begin, nccl_end);
@@ -112,13 +112,13 @@ static void window_end(void *start, size_t bytes) {
   CHECK(call(comm, name) == 0);
 }
 
-static void test_window(void) {
+TEST(window, "MEMPROF_OPTIONS", PAGES) {
   start();
   check_kept(window_begin, window_end);
 }
 
 // The end of a communicator is that of its registrations.
-static void test_communicator(void) {
+TEST(communicator, "MEMPROF_OPTIONS", PAGES) {
   void **made = calloc(4, sizeof *made);
   start();
   comm = made;
@@ -143,7 +143,7 @@ static void release(void *start, size_t bytes) {
   if (handles[1] != 0) CHECK(cuMemRelease(handles[1]) == 0);
 }
 
-static void test_retained(void) {
+TEST(retained, "MEMPROF_OPTIONS", PAGES) {
   start();
   check_kept(retain, release);
 }
@@ -159,7 +159,7 @@ static void exported(void *start, size_t bytes) {
   release(start, bytes);
 }
 
-static void test_exported(void) {
+TEST(exported, "MEMPROF_OPTIONS", PAGES) {
   start();
   check_kept(exported, NULL);
 }
@@ -170,7 +170,7 @@ static void network(void *start, size_t bytes) {
   CHECK(close(descriptor) == 0);
 }
 
-static void test_dma_buf(void) {
+TEST(dma_buf, "MEMPROF_OPTIONS", PAGES) {
   start();
   check_kept(network, NULL);
 }
@@ -195,7 +195,7 @@ static void verbs_end(void *start, size_t bytes) {
   CHECK(call(region) == 0);
 }
 
-static void test_verbs(void) {
+static void check_verbs(void) {
   start();
   for (int i = 0; i < 3; i++) check_kept(verbs_begin, verbs_end);
 }
@@ -205,17 +205,23 @@ static void ipc(void *start, size_t bytes) {
   for (size_t at = 0; at < bytes; at += 4 * MiB) CHECK(cuIpcGetMemHandle(handle, (uintptr_t)start + at) == 0);
 }
 
-static void test_ipc(void) {
+TEST(ipc, "MEMPROF_OPTIONS", PAGES, "MEMPROF_SIM_IPC", "1") {
   start();
   check_kept(ipc, NULL);
 }
 
-// As NVIDIA's driver answers: nothing is registered.
-static void test_ipc_refused(void) {
-  char handle[64];
+// As NVIDIA's driver answers: nothing is registered, and the recording says why, once.
+TEST(ipc_refused, "MEMPROF_OPTIONS", PAGES) {
+  char handle[64], path[5000], text[1024] = "";
   start();
   void *block = allocate(8 * MiB);
-  CHECK(cuIpcGetMemHandle(handle, (uintptr_t)block) != 0);
+  CHECK(cuIpcGetMemHandle(handle, (uintptr_t)block) == 1 && cuIpcGetMemHandle(handle, (uintptr_t)block) == 1);
+  const struct trail trail = so_far();
+  snprintf(path, sizeof path, "%s/problems", trail.directory);
+  FILE *problems = fopen(path, "r");
+  CHECK(problems != NULL && fread(text, 1, sizeof text - 1, problems) > 0);
+  CHECK(strncmp(text, "cuIpcGetMemHandle: error 1 for memory that memprof serves", 57) == 0);
+  CHECK(strchr(text, '\n')[1] == '\0');
   CHECK(cudaFree(block) == 0);
   CHECK_EQUAL(empty_cache(), 8 * MiB);
 }
@@ -233,7 +239,7 @@ static void unbind(void *start, size_t bytes) {
   CHECK(cuMulticastUnbind(group, 0, 0, bytes) == 0);
 }
 
-static void test_multicast_address(void) {
+TEST(multicast_address, "MEMPROF_OPTIONS", PAGES) {
   start();
   check_kept(bind_address, unbind);
 }
@@ -250,27 +256,14 @@ static void unbind_memory(void *start, size_t bytes) {
   for (int i = 0; i < 2; i++) CHECK(cuMulticastUnbind(group, 0, (size_t)i * 4 * MiB, 4 * MiB) == 0);
 }
 
-static void test_multicast_memory(void) {
+TEST(multicast_memory, "MEMPROF_OPTIONS", PAGES) {
   start();
   check_kept(bind_memory, unbind_memory);
 }
 
-int main(int argc, char **argv) {
-  static const struct test tests[] = {
-      {"not registered", test_not_registered, {"MEMPROF_OPTIONS", PAGES}},
-      {"nccl", test_nccl, {"MEMPROF_OPTIONS", PAGES}},
-      {"window", test_window, {"MEMPROF_OPTIONS", PAGES}},
-      {"communicator", test_communicator, {"MEMPROF_OPTIONS", PAGES}},
-      {"retained", test_retained, {"MEMPROF_OPTIONS", PAGES}},
-      {"exported", test_exported, {"MEMPROF_OPTIONS", PAGES}},
-      {"dma-buf", test_dma_buf, {"MEMPROF_OPTIONS", PAGES}},
-      {"verbs", test_verbs, {"MEMPROF_OPTIONS", PAGES}},
-      {"ipc", test_ipc, {"MEMPROF_OPTIONS", PAGES, "MEMPROF_SIM_IPC", "1"}},
-      {"ipc refused", test_ipc_refused, {"MEMPROF_OPTIONS", PAGES}},
-      {"multicast address", test_multicast_address, {"MEMPROF_OPTIONS", PAGES}},
-      {"multicast memory", test_multicast_memory, {"MEMPROF_OPTIONS", PAGES}},
-      {"nccl, small handles", test_nccl, {"MEMPROF_OPTIONS", "serve=1,handle=2097152"}},
-      {"verbs, small handles", test_verbs, {"MEMPROF_OPTIONS", "serve=1,handle=2097152"}},
-  };
-  return run_preloaded(argc, argv, tests, sizeof tests / sizeof *tests);
-}
+TEST(nccl, "MEMPROF_OPTIONS", PAGES) { check_nccl(); }
+TEST(verbs, "MEMPROF_OPTIONS", PAGES) { check_verbs(); }
+TEST(nccl_small_handles, "MEMPROF_OPTIONS", "serve=1,handle=2097152") { check_nccl(); }
+TEST(verbs_small_handles, "MEMPROF_OPTIONS", "serve=1,handle=2097152") { check_verbs(); }
+
+int main(int argc, char **argv) { return run_preloaded(argc, argv); }

@@ -5,6 +5,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#define SERVED "MEMPROF_OPTIONS", "serve=1", "MEMPROF_SIM_MEMORY", "1g"
+
 static uint64_t count_of(enum memprof_kind kind) {
   const struct trail trail = so_far();
   const uint64_t count = trail_number(&trail, kind);
@@ -22,7 +24,7 @@ static void check_served(const void *ptr, uint64_t bytes) {
   trail_audit(&trail);
 }
 
-static void test_runtime(void) {
+TEST(runtime, SERVED) {
   void *ptr = NULL;
   CHECK(cudaMalloc(&ptr, 1000) == 0);
   check_served(ptr, 1000);
@@ -33,7 +35,7 @@ static void test_runtime(void) {
   CHECK(cudaMalloc(&ptr, 0) == 0 && ptr == NULL);
 }
 
-static void test_driver(void) {
+TEST(driver, SERVED) {
   device_address addr = 0;
   void *allocate = NULL;
   CHECK(cuInit(0) == 0 && cuMemAlloc_v2(&addr, 1000) == 201);  // no context: as without us
@@ -65,7 +67,7 @@ static pthread_t hold_for_a_while(void *stream) {
   return thread;
 }
 
-static void test_free_waits(void) {
+TEST(free_waits, SERVED) {
   void *ptr = NULL, *stream = new_stream();
   CHECK(cudaMalloc(&ptr, MiB) == 0);
   pthread_t thread = hold_for_a_while(stream);
@@ -81,7 +83,7 @@ static void test_free_waits(void) {
   CHECK_EQUAL(count_of(MEMPROF_FREE), 2);
 }
 
-static void test_stream_order(void) {
+TEST(stream_order, SERVED) {
   void *one = new_stream(), *two = new_stream(), *a = NULL, *b = NULL, *c = NULL;
   CHECK(cudaMallocAsync(&a, MiB, one) == 0);
   check_served(a, MiB);
@@ -99,7 +101,7 @@ static void test_stream_order(void) {
 
 // What the default stream has not finished with is no memory for cudaMalloc, which any
 // stream may use at once.
-static void test_default_stream_is_apart(void) {
+TEST(default_stream_is_apart, SERVED) {
   void *a = NULL, *b = NULL;
   CHECK(cudaMallocAsync(&a, MiB, NULL) == 0 && simcuda_hold_stream(NULL) == 0);
   CHECK(cudaFreeAsync(a, NULL) == 0 && cudaMalloc(&b, MiB) == 0);
@@ -107,7 +109,7 @@ static void test_default_stream_is_apart(void) {
   CHECK(cudaMallocAsync(&b, MiB, NULL) == 0 && a == b);
 }
 
-static void test_never_served(void) {
+TEST(never_served, SERVED) {
   static const struct pool kept[] = {
       {.type = 1, .handle_types = 1, .location = {1, 0}},  // exported
       {.type = 1, .location = {6, 1 << 8}},                // in locality domain 1 of device 0
@@ -134,7 +136,7 @@ static void test_never_served(void) {
   CHECK_EQUAL(count_of(MEMPROF_ALLOC), 0);
 }
 
-static void test_plain_pool(void) {
+TEST(plain_pool, SERVED) {
   static const struct pool plain = {.type = 1, .location = {1, 0}};
   void *ptr = NULL, *pool = NULL, *stream = new_stream();
   CHECK(cudaMemPoolCreate(&pool, &plain) == 0 && cudaMallocFromPoolAsync(&ptr, 3000, pool, stream) == 0);
@@ -146,7 +148,7 @@ static void test_plain_pool(void) {
 enum { CONTEXT = 1, MEMORY_TYPE = 2, DEVICE_ORDINAL = 9, RANGE_START = 11, RANGE_SIZE = 12 };
 
 // As the driver answers for memory of its own.
-static void test_pointers(void) {
+TEST(pointers, SERVED) {
   void *ptr = NULL, *before = NULL, *context = NULL, *expected = NULL;
   device_address start_of = 0, again = 0;
   size_t size = 0, size_again = 0;
@@ -177,7 +179,7 @@ static void test_pointers(void) {
   CHECK(cudaPointerGetAttributes(&attributes, &type) == 0 && attributes.type == 0);
 }
 
-static void test_wrong_frees(void) {
+TEST(wrong_frees, SERVED) {
   char *ptr = NULL;
   CHECK(cudaMalloc((void **)&ptr, MiB) == 0);
   CHECK(cudaFree(ptr + 256) == 1);
@@ -188,7 +190,7 @@ static void test_wrong_frees(void) {
 }
 
 // The program hears of it as it would have without us.
-static void test_out_of_memory(void) {
+TEST(out_of_memory, SERVED) {
   void *ptr = (void *)1;
   CHECK(cudaMalloc(&ptr, 4 * GiB) == 2);
   CHECK(ptr == (void *)1);
@@ -197,7 +199,7 @@ static void test_out_of_memory(void) {
   CHECK(cudaGetLastError() == 0);
 }
 
-static void test_captures(void) {
+TEST(captures, SERVED) {
   void *stream = new_stream(), *graph = NULL, *before = NULL, *ptr = NULL, *kept = NULL;
   CHECK(cudaMalloc(&before, MiB) == 0 && cudaMallocAsync(&kept, MiB, stream) == 0);
   CHECK(cudaStreamBeginCapture(stream, 2) == 0);
@@ -214,7 +216,7 @@ static void test_captures(void) {
 }
 
 // Another stream may get the handle, and the arena, of one that was destroyed at work.
-static void test_stream_destroyed(void) {
+TEST(stream_destroyed, SERVED) {
   void *ptr = NULL, *stream = new_stream();
   CHECK(cudaMallocAsync(&ptr, MiB, stream) == 0);
   pthread_t thread = hold_for_a_while(stream);
@@ -223,7 +225,7 @@ static void test_stream_destroyed(void) {
   pthread_join(thread, NULL);
 }
 
-static void test_device_of_the_call(void) {
+TEST(device_of_the_call, SERVED, "MEMPROF_SIM_DEVICES", "2") {
   void *ptr = NULL, *there = NULL;
   unsigned long long flags = 0;
   const struct location one = {1, 1}, zero = {1, 0};
@@ -241,7 +243,7 @@ static void test_device_of_the_call(void) {
   CHECK(cudaFree(there) == 0);
 }
 
-static void test_access_of_pools(void) {
+TEST(access_of_pools, SERVED, "MEMPROF_SIM_DEVICES", "2") {
   static const struct pool plain = {.type = 1, .location = {1, 0}};
   const struct access access = {{1, 1}, 3};
   unsigned long long flags = 0;
@@ -267,7 +269,7 @@ static void *churn(void *unused) {
   return NULL;
 }
 
-static void test_threads(void) {
+TEST(threads, SERVED) {
   pthread_t threads[4];
   for (int i = 0; i < 4; i++) CHECK(pthread_create(&threads[i], NULL, churn, NULL) == 0);
   for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
@@ -278,24 +280,4 @@ static void test_threads(void) {
   CHECK_EQUAL(trail_number(&trail, MEMPROF_EXTERNAL_ALLOC), 0);
 }
 
-#define SERVED "MEMPROF_OPTIONS", "serve=1", "MEMPROF_SIM_MEMORY", "1g"
-int main(int argc, char **argv) {
-  static const struct test tests[] = {
-      {"runtime", test_runtime, {SERVED}},
-      {"driver", test_driver, {SERVED}},
-      {"free waits", test_free_waits, {SERVED}},
-      {"stream order", test_stream_order, {SERVED}},
-      {"default stream is apart", test_default_stream_is_apart, {SERVED}},
-      {"never served", test_never_served, {SERVED}},
-      {"plain pool", test_plain_pool, {SERVED}},
-      {"pointers", test_pointers, {SERVED}},
-      {"wrong frees", test_wrong_frees, {SERVED}},
-      {"out of memory", test_out_of_memory, {SERVED}},
-      {"captures", test_captures, {SERVED}},
-      {"stream destroyed", test_stream_destroyed, {SERVED}},
-      {"device of the call", test_device_of_the_call, {SERVED, "MEMPROF_SIM_DEVICES", "2"}},
-      {"access of pools", test_access_of_pools, {SERVED, "MEMPROF_SIM_DEVICES", "2"}},
-      {"threads", test_threads, {SERVED}},
-  };
-  return run_preloaded(argc, argv, tests, sizeof tests / sizeof *tests);
-}
+int main(int argc, char **argv) { return run_preloaded(argc, argv); }

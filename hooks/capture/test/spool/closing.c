@@ -20,6 +20,12 @@
 #include "memprof.h"
 #include "trail.h"
 
+#ifdef __SANITIZE_THREAD__  // which takes one number in two threads, or two tables, for a race
+#define UNLESS_TSAN(test) __attribute__((unused)) static void test_##test(void)
+#else
+#define UNLESS_TSAN(test) TEST(test)
+#endif
+
 enum { ROUNDS = 100000, LIVE = 64, NUMBERS = 1024 };
 
 static bool old_kernel;     // without locks of open files
@@ -103,14 +109,14 @@ static void check_problems(const char *want) {
   CHECK(strcmp(text, want) == 0);
 }
 
-static void test_before_the_first_use(void) {
+TEST(before_the_first_use) {
   close_all(3);
   gpu_start();
   churn();
   check_all_recorded();
 }
 
-__attribute__((unused)) static void test_after_the_first_use(void) {
+UNLESS_TSAN(after_the_first_use) {
   gpu_start();
   CHECK(memprof_active() == 1);
   churn();
@@ -129,7 +135,7 @@ __attribute__((unused)) static void test_after_the_first_use(void) {
 }
 
 // The job's files take all numbers there are.
-__attribute__((unused)) static void test_numbers_are_taken(void) {
+UNLESS_TSAN(numbers_are_taken) {
   static char path[] = "/tmp/memprof-closing-XXXXXX";
   gpu_start();
   CHECK(memprof_malloc(GiB, 0, NULL) != NULL);
@@ -161,7 +167,7 @@ __attribute__((unused)) static void test_numbers_are_taken(void) {
 }
 
 // Before the hook can note which file it has opened, its number is the job's.
-__attribute__((unused)) static void test_number_is_taken_at_once(void) {
+UNLESS_TSAN(number_is_taken_at_once) {
   static char path[] = "/tmp/memprof-closing-XXXXXX";
   char text[64] = "";
   gpu_start();
@@ -197,10 +203,10 @@ static void close_all_the_time(void) {
   CHECK_EQUAL(trail_number(&trail, MEMPROF_ALLOC), 1 + ROUNDS);
 }
 
-static void test_all_the_time(void) { close_all_the_time(); }
+TEST(all_the_time) { close_all_the_time(); }
 
 // Kernels before 5.9, and sandboxes: a thread has no table of descriptors of its own.
-static void test_all_the_time_in_one_table(void) {
+TEST(all_the_time_in_one_table) {
   if (emulated_without("seccomp filters")) return;
   struct sock_filter filter[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
@@ -215,7 +221,7 @@ static void test_all_the_time_in_one_table(void) {
   close_all_the_time();
 }
 
-__attribute__((unused)) static void test_tensors_are_shared_on(void) {
+UNLESS_TSAN(tensors_are_shared_on) {
   char name[128];
   gpu_start();
   char *block = memprof_malloc(100 * MiB, 0, NULL);
@@ -232,7 +238,7 @@ __attribute__((unused)) static void test_tensors_are_shared_on(void) {
   check_problems("the job closed the socket by which memprof shares tensors; it is opened again\n");
 }
 
-__attribute__((unused)) static void test_listener_is_the_jobs(void) {
+UNLESS_TSAN(listener_is_the_jobs) {
   char name[128];
   gpu_start();
   void *block = memprof_malloc(MiB, 0, NULL);
@@ -247,14 +253,14 @@ static int silent_peer(const char *shared) {
   char name[64];
   struct sockaddr_un address = {.sun_family = AF_UNIX};
   CHECK(sscanf(shared, "%*s %63s", name) == 1);
-  memcpy(address.sun_path + 1, name, strlen(name));
+  memcpy(address.sun_path + (name[0] == '/' ? 0 : 1), name, strlen(name));
   const int peer = socket(AF_UNIX, SOCK_STREAM, 0);
   CHECK(connect(peer, (struct sockaddr *)&address, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name))) == 0);
   return peer;
 }
 
 // Others come while it is waited for, and the job has closed the listener.
-__attribute__((unused)) static void test_a_peer_is_silent(void) {
+UNLESS_TSAN(a_peer_is_silent) {
   char name[128];
   gpu_start();
   void *block = memprof_malloc(MiB, 0, NULL);
@@ -310,15 +316,15 @@ static void look_at_life(void) {
   kill(grandchild, SIGKILL);
 }
 
-static void test_life(void) { look_at_life(); }
+TEST(life) { look_at_life(); }
 
-static void test_life_on_other_kernels(void) {
+TEST(life_on_other_kernels) {
   old_kernel = true;
   look_at_life();
 }
 
 // A job that has changed its root, where the keeper has the directory open.
-static void test_root_is_changed(void) {
+TEST(root_is_changed) {
   static char empty[] = "/tmp/memprof-closing-XXXXXX";
   CHECK(mkdtemp(empty) != NULL);
   const pid_t child = fork();
@@ -340,22 +346,4 @@ static void test_root_is_changed(void) {
   CHECK_EQUAL(trail_number(&trail, MEMPROF_ALLOC), ROUNDS + 1);
 }
 
-int main(int argc, char **argv) {
-  static const struct test tests[] = {
-      {"before the first use", test_before_the_first_use, {NULL}},
-      {"all the time", test_all_the_time, {NULL}},
-      {"all the time, in one table", test_all_the_time_in_one_table, {NULL}},
-#ifndef __SANITIZE_THREAD__  // which takes one number in two threads, or two tables, for a race
-      {"after the first use", test_after_the_first_use, {NULL}},
-      {"number is taken at once", test_number_is_taken_at_once, {NULL}},
-      {"numbers are taken", test_numbers_are_taken, {NULL}},
-      {"listener is the job's", test_listener_is_the_jobs, {NULL}},
-      {"a peer is silent", test_a_peer_is_silent, {NULL}},
-      {"tensors are shared on", test_tensors_are_shared_on, {NULL}},
-#endif
-      {"life", test_life, {NULL}},
-      {"life on other kernels", test_life_on_other_kernels, {NULL}},
-      {"root is changed", test_root_is_changed, {NULL}},
-  };
-  return run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
-}
+int main(int argc, char **argv) { return run_tests(argc, argv); }

@@ -24,7 +24,7 @@ static int look(struct dl_phdr_info *info, size_t size, void *self) {
 }
 
 // As dlopen and C++ exceptions do, a child takes the loader's lock.
-static void test_child_uses_the_loader(void) {
+TEST(child_uses_the_loader) {
   pthread_t thread;
   gpu_start();
   CHECK(memprof_malloc(MiB, 0, NULL) != NULL);
@@ -44,7 +44,4 @@ static void test_child_uses_the_loader(void) {
   pthread_join(thread, NULL);
 }
 
-int main(int argc, char **argv) {
-  static const struct test tests[] = {{"child uses the loader", test_child_uses_the_loader, {NULL}}};
-  return run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
-}
+int main(int argc, char **argv) { return run_tests(argc, argv); }

@@ -18,7 +18,7 @@ static void say_much(void) {
   for (int i = 0; i < 200; i++) problem("line %d: %0500d", i, i);
 }
 
-static void test_no_file_may_have_a_byte(void) {
+TEST(no_file_may_have_a_byte) {
   say_much();
   limit(RLIMIT_FSIZE, 0);
   CHECK(!spool_start());
@@ -28,13 +28,13 @@ static void test_no_file_may_have_a_byte(void) {
   CHECK(trail_find(getpid(), directory, sizeof directory));  // it says that there was a process
 }
 
-static void test_files_are_too_small_for_a_page(void) {
+TEST(files_are_too_small_for_a_page) {
   limit(RLIMIT_FSIZE, 1024);
   say_much();
   CHECK(!spool_start());
 }
 
-static void test_files_are_too_small_for_a_segment(void) {
+TEST(files_are_too_small_for_a_segment) {
   limit(RLIMIT_FSIZE, 1 << 20);
   say_much();
   CHECK(!spool_start());
@@ -45,20 +45,20 @@ static void test_files_are_too_small_for_a_segment(void) {
   CHECK_EQUAL(trail.count, 0);
 }
 
-static void test_files_are_large_enough(void) {
+TEST(files_are_large_enough) {
   limit(RLIMIT_FSIZE, (rlim_t)MEMPROF_SEGMENT_RECORDS * MEMPROF_RECORD_BYTES);
   CHECK(spool_start());
   for (int i = 0; i < 3 * MEMPROF_SEGMENT_RECORDS; i++) spool_write(&(struct spool_event){.kind = MEMPROF_ITERATION, .device = -1});
   CHECK_EQUAL(trail_read(getpid(), 0).count, 3 * MEMPROF_SEGMENT_RECORDS);
 }
 
-static void test_no_file_may_be_opened(void) {
+TEST(no_file_may_be_opened) {
   limit(RLIMIT_NOFILE, 3);
   CHECK(!spool_start());
   say_much();
 }
 
-static void test_few_files_may_be_opened(void) {
+TEST(few_files_may_be_opened) {
   limit(RLIMIT_NOFILE, 8);  // below where the process page is put out of the job's way
   CHECK(spool_start());
   for (int i = 0; i < 2 * MEMPROF_SEGMENT_RECORDS; i++) spool_write(&(struct spool_event){.kind = MEMPROF_ITERATION, .device = -1});
@@ -66,14 +66,4 @@ static void test_few_files_may_be_opened(void) {
   CHECK_EQUAL(trail_read(getpid(), 0).count, 2 * MEMPROF_SEGMENT_RECORDS);
 }
 
-int main(int argc, char **argv) {
-  static const struct test tests[] = {
-      {"no file may have a byte", test_no_file_may_have_a_byte, {NULL}},
-      {"files are too small for a page", test_files_are_too_small_for_a_page, {NULL}},
-      {"files are too small for a segment", test_files_are_too_small_for_a_segment, {NULL}},
-      {"files are large enough", test_files_are_large_enough, {NULL}},
-      {"no file may be opened", test_no_file_may_be_opened, {NULL}},
-      {"few files may be opened", test_few_files_may_be_opened, {NULL}},
-  };
-  return run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
-}
+int main(int argc, char **argv) { return run_tests(argc, argv); }

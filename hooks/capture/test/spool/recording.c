@@ -31,7 +31,7 @@ static void churn(uint64_t seed, long count, int log) {
   }
 }
 
-static void test_idle_leaves_no_trace(void) {
+TEST(idle_leaves_no_trace) {
   char path[600];
   CHECK(memprof_active() == 1);
   memprof_phase_begin("setup");
@@ -45,7 +45,7 @@ static void test_idle_leaves_no_trace(void) {
   CHECK(!trail_find(getpid(), path, sizeof path));
 }
 
-static void test_process_page(void) {
+TEST(process_page, "RANK", "3", "LOCAL_RANK", "1", "WORLD_SIZE", "many", "LOCAL_WORLD_SIZE", "2") {
   gpu_start();
   memprof_note_framework("torch 2.11.0");
   memprof_note_framework("jax 0.9");
@@ -60,12 +60,12 @@ static void test_process_page(void) {
   CHECK(process->rank == 3 && process->local_rank == 1 && process->world_size == -1 && process->local_world_size == 2);
   CHECK_EQUAL(process->state, MEMPROF_RECORDING);
   CHECK(strcmp(process->frameworks, "torch 2.11.0; jax 0.9") == 0);
-  CHECK(strcmp(process->command, "test process page") == 0);
+  CHECK(strcmp(process->command, "test process_page") == 0);
   struct stat directory;
   CHECK(stat(trail.directory, &directory) == 0 && (directory.st_mode & 0777) == 0700);
 }
 
-static void test_marks_and_contexts(void) {
+TEST(marks_and_contexts) {
   gpu_start();
   CHECK(memprof_malloc(1, 0, NULL) != NULL);
   char longest[5000], text[4097];
@@ -96,7 +96,7 @@ static void test_marks_and_contexts(void) {
 }
 
 // Nine segments; old ones are let go of.
-static void test_many_segments(void) {
+TEST(many_segments) {
   gpu_start();
   churn(1, 9 * MEMPROF_SEGMENT_RECORDS - 100, -1);
   const struct trail trail = trail_read(getpid(), 0);
@@ -110,7 +110,7 @@ static void test_many_segments(void) {
   CHECK(mapped <= 5);
 }
 
-static void test_full_disk(void) {
+TEST(full_disk, "MEMPROF_SPOOL_LIMIT", "8388608") {
   gpu_start();
   churn(2, 200000, -1);  // would be more than three segments, there is room for two
   const struct trail trail = trail_read(getpid(), 0);
@@ -123,7 +123,7 @@ static void test_full_disk(void) {
   CHECK(memprof_malloc(MiB, 0, NULL) != NULL);  // the job does not notice
 }
 
-static void test_disk_full_at_once(void) {
+TEST(disk_full_at_once, "MEMPROF_SPOOL_LIMIT", "1") {
   gpu_start();
   churn(3, 1000, -1);
   const struct trail trail = trail_read(getpid(), 0);
@@ -131,13 +131,13 @@ static void test_disk_full_at_once(void) {
   CHECK_EQUAL(trail.process.stop_slot, 0);
 }
 
-static void test_no_place_to_record(void) {
+TEST(no_place_to_record, "MEMPROF_SPOOL", "/dev/null") {
   gpu_start();
   churn(4, 1000, -1);
   CHECK(memprof_malloc(MiB, 0, NULL) != NULL);
 }
 
-static void test_child_is_off(void) {
+TEST(child_is_off) {
   gpu_start();
   memprof_set_context("parent");
   void *block = memprof_malloc(MiB, 0, NULL);
@@ -178,7 +178,7 @@ static void test_child_is_off(void) {
   CHECK(memprof_malloc(MiB, 0, NULL) != NULL);
 }
 
-static void test_child_of_idle_process_records(void) {
+TEST(child_of_idle_process_records) {
   const pid_t child = fork();
   if (child == 0) {
     gpu_start();
@@ -230,14 +230,14 @@ static void kill_at_random(uint64_t seed) {
   free(trail.records);
 }
 
-static void test_killed(void) {
+TEST(killed) {
   const char *given = getenv("SEED");
   const uint64_t seed = given != NULL ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
   fprintf(stderr, "SEED=%llu\n", (unsigned long long)seed);
   for (uint64_t round = 0; round < 5; round++) kill_at_random(seed + round);
 }
 
-static void test_options(void) {
+TEST(options) {
   static const struct {
     const char *text, *wrong;
   } cases[] = {
@@ -278,7 +278,7 @@ static void test_options(void) {
   CHECK_EQUAL(options.policy.handle, 0);
 }
 
-static void test_wrong_option_is_reported(void) {
+TEST(wrong_option_is_reported, "MEMPROF_OPTIONS", "preset=triple") {
   gpu_start();
   CHECK(memprof_malloc(1, 0, NULL) != NULL);
   const struct trail trail = trail_read(getpid(), 0);
@@ -290,20 +290,6 @@ static void test_wrong_option_is_reported(void) {
 }
 
 int main(int argc, char **argv) {
-  static const struct test tests[] = {
-      {"idle leaves no trace", test_idle_leaves_no_trace, {NULL}},
-      {"process page", test_process_page, {"RANK", "3", "LOCAL_RANK", "1", "WORLD_SIZE", "many", "LOCAL_WORLD_SIZE", "2"}},
-      {"marks and contexts", test_marks_and_contexts, {NULL}},
-      {"many segments", test_many_segments, {NULL}},
-      {"full disk", test_full_disk, {"MEMPROF_SPOOL_LIMIT", "8388608"}},
-      {"disk full at once", test_disk_full_at_once, {"MEMPROF_SPOOL_LIMIT", "1"}},
-      {"no place to record", test_no_place_to_record, {"MEMPROF_SPOOL", "/dev/null"}},
-      {"child is off", test_child_is_off, {NULL}},
-      {"child of idle process records", test_child_of_idle_process_records, {NULL}},
-      {"killed", test_killed, {NULL}},
-      {"options", test_options, {NULL}},
-      {"wrong option is reported", test_wrong_option_is_reported, {"MEMPROF_OPTIONS", "preset=triple"}},
-  };
   _Static_assert(SEGMENT_BYTES == 4194304, "the limits above are in segments");
-  return run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
+  return run_tests(argc, argv);
 }

@@ -89,11 +89,11 @@ static void create_in(char *path) {
   create_by(again, true);
 }
 
-static void test_pages_are_there(void) { create_in((char[]){"/tmp/memprof-segment-XXXXXX"}); }
+TEST(pages_are_there) { create_in((char[]){"/tmp/memprof-segment-XXXXXX"}); }
 
-static void test_pages_are_there_in_memory(void) { create_in((char[]){"/dev/shm/memprof-segment-XXXXXX"}); }
+TEST(pages_are_there_in_memory) { create_in((char[]){"/dev/shm/memprof-segment-XXXXXX"}); }
 
-static void test_old_kernel(void) {
+TEST(old_kernel) {
   refusal = EINVAL;
   create_in((char[]){"/tmp/memprof-segment-XXXXXX"});
   create_in((char[]){"/dev/shm/memprof-segment-XXXXXX"});
@@ -111,12 +111,12 @@ static void fail_with(int wanted) {
 }
 
 // A file system that promised blocks and has none for the stores.
-static void test_stores_would_fail(void) {
+TEST(stores_would_fail) {
   refusal = EFAULT;
   fail_with(ENOSPC);
 }
 
-static void test_stores_would_fail_on_old_kernels(void) {
+TEST(stores_would_fail_on_old_kernels) {
   refusal = EINVAL;
   if (emulated_without("SIGBUS that a program can catch in a system call")) return;
   const int empty = memfd_create("empty", MFD_CLOEXEC);
@@ -128,7 +128,7 @@ static void test_stores_would_fail_on_old_kernels(void) {
 }
 
 // Lines of the hook's own are lost rather than the job.
-static void test_no_room_for_problems(void) {
+TEST(no_room_for_problems) {
   char path[600], first = 'x';
   refusal = EFAULT;
   spool_start();
@@ -141,12 +141,12 @@ static void test_no_room_for_problems(void) {
 }
 
 // Recording ends; the job does not wait for ever.
-static void test_never_the_same_file(void) {
+TEST(never_the_same_file) {
   numbers_change = true;
   fail_with(ESTALE);
 }
 
-static void test_no_file(void) {
+TEST(no_file) {
   const struct rlimit none = {0, 0};
   char path[] = "/tmp/memprof-segment-XXXXXX";
   int error = 0;
@@ -157,7 +157,7 @@ static void test_no_file(void) {
   remove_folder(path);
 }
 
-static void test_recording_stops(void) {
+TEST(recording_stops) {
   refusal = EFAULT;
   CHECK(!spool_start());
   const struct trail trail = trail_read(getpid(), 0);
@@ -166,17 +166,4 @@ static void test_recording_stops(void) {
   CHECK_EQUAL(trail.process.stop_slot, 0);
 }
 
-int main(int argc, char **argv) {
-  static const struct test tests[] = {
-      {"pages are there", test_pages_are_there, {NULL}},
-      {"pages are there in memory", test_pages_are_there_in_memory, {NULL}},
-      {"old kernel", test_old_kernel, {NULL}},
-      {"stores would fail", test_stores_would_fail, {NULL}},
-      {"stores would fail on old kernels", test_stores_would_fail_on_old_kernels, {NULL}},
-      {"no room for problems", test_no_room_for_problems, {NULL}},
-      {"never the same file", test_never_the_same_file, {NULL}},
-      {"no file", test_no_file, {NULL}},
-      {"recording stops", test_recording_stops, {NULL}},
-  };
-  return run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
-}
+int main(int argc, char **argv) { return run_tests(argc, argv); }

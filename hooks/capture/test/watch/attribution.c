@@ -32,7 +32,7 @@ static void *allocate_elsewhere(void *number) {
   return allocate(300);
 }
 
-static void test_cell_is_of_the_thread(void) {
+TEST(cell_is_of_the_thread) {
   gpu_start();
   const uint32_t conv = memprof_context("module=layer1.conv1"), fc = memprof_context("module=fc");
   CHECK(conv != 0 && fc != 0 && conv != fc);
@@ -53,7 +53,7 @@ static void test_cell_is_of_the_thread(void) {
   expect_context(&trail, MEMPROF_ALLOC, 3, "");
 }
 
-static void test_stacks_are_a_tree(void) {
+TEST(stacks_are_a_tree) {
   gpu_start();
   const uint32_t outer = memprof_stack_node(0, "main (train.py:10)");  // before the first allocation
   const uint32_t left = memprof_stack_node(outer, "forward (net.py:5)"), right = memprof_stack_node(outer, "forward (net.py:6)");
@@ -72,7 +72,7 @@ static void test_stacks_are_a_tree(void) {
   CHECK_EQUAL(trail_event(&trail, MEMPROF_STACK, 3)->provided, left);
 }
 
-static void test_stack_joins_the_module(void) {
+TEST(stack_joins_the_module) {
   gpu_start();
   const uint32_t outer = memprof_stack_node(0, "main (train.py:10)");
   const uint32_t inner = memprof_stack_node(outer, "forward (net.py:5)");
@@ -96,7 +96,7 @@ static void test_stack_joins_the_module(void) {
 }
 
 // Ten thousand nodes, found again after the tables have grown.
-static void test_many_stacks(void) {
+TEST(many_stacks) {
   gpu_start();
   enum { COUNT = 10000 };
   static uint32_t numbers[COUNT];
@@ -119,7 +119,7 @@ static void test_many_stacks(void) {
   expect_context(&trail, MEMPROF_ALLOC, 0, "stack=77");
 }
 
-static void test_labels_of_live_blocks(void) {
+TEST(labels_of_live_blocks) {
   gpu_start();
   char *weight = allocate(4000), *gone = allocate(4000), *state = allocate(4000);
   memprof_free(gone, 0, 0, NULL);
@@ -143,7 +143,7 @@ static void test_labels_of_live_blocks(void) {
 }
 
 // A block that waits for another stream has been freed: what it held is over.
-static void test_no_label_for_pending_blocks(void) {
+TEST(no_label_for_pending_blocks) {
   gpu_start();
   void *other = gpu_stream(), *block = allocate(4000);
   gpu_hold(other);
@@ -157,7 +157,7 @@ static void test_no_label_for_pending_blocks(void) {
   expect_context(&trail, MEMPROF_LABEL, 0, "category=inputs");
 }
 
-static void test_nothing_before_the_first_allocation(void) {
+TEST(nothing_before_the_first_allocation) {
   uint32_t context = memprof_context("category=weights");
   uint64_t address = 256;
   memprof_label((void *)(uintptr_t)address, "category=weights");
@@ -168,13 +168,14 @@ static void test_nothing_before_the_first_allocation(void) {
 }
 
 // The first allocation of a job is made inside a phase that began before there was a spool.
-static void test_phase_open_at_the_first_allocation(void) {
+TEST(phase_open_at_the_first_allocation) {
   memprof_phase_begin("data");
   memprof_phase_end("data");
   memprof_phase_begin("forward");
   memprof_phase_end("never begun");
   gpu_start();
   CHECK(memprof_malloc(1000, 0, NULL) != NULL);
+  memprof_phase_end("forward");
   memprof_phase_end("forward");
   const struct trail trail = trail_read(getpid(), 0);
   const struct memprof_record *begin = trail_event(&trail, MEMPROF_PHASE_BEGIN, 0);
@@ -204,7 +205,7 @@ static void mark_meanwhile(void *nothing) {
 }
 
 // A device that is used for the first time has either seen an iteration's end or begun after it.
-static void test_no_device_comes_within_a_mark(void) {
+TEST(no_device_comes_within_a_mark, "MEMPROF_SIM_DEVICES", "2") {
   gpu_start();
   allocate(100);
   trim_iteration(mark_meanwhile, NULL);
@@ -212,16 +213,4 @@ static void test_no_device_comes_within_a_mark(void) {
   CHECK(gpu_existing(1) != NULL);
 }
 
-static const struct test tests[] = {
-    {"no device comes within a mark", test_no_device_comes_within_a_mark, {"MEMPROF_SIM_DEVICES", "2"}},
-    {"cell is of the thread", test_cell_is_of_the_thread, {NULL}},
-    {"stacks are a tree", test_stacks_are_a_tree, {NULL}},
-    {"stack joins the module", test_stack_joins_the_module, {NULL}},
-    {"many stacks", test_many_stacks, {NULL}},
-    {"labels of live blocks", test_labels_of_live_blocks, {NULL}},
-    {"no label for pending blocks", test_no_label_for_pending_blocks, {NULL}},
-    {"phase open at the first allocation", test_phase_open_at_the_first_allocation, {NULL}},
-    {"nothing before the first allocation", test_nothing_before_the_first_allocation, {NULL}},
-};
-
-int main(int argc, char **argv) { return run_tests(argc, argv, tests, (int)(sizeof tests / sizeof *tests)); }
+int main(int argc, char **argv) { return run_tests(argc, argv); }

@@ -7,7 +7,7 @@
 static void *handle_at(uintptr_t i) { return (void *)(0x7f0000000000 + 64 * i); }
 
 // The table has room for what differs, however often it is loaded.
-static void test_loaded_over_and_over(void) {
+TEST(loaded_over_and_over) {
   static const char *const names[] = {"a", "b", "c", "d", "e", "f", "g", "h"};
   for (int load = 0; load < 20000; load++) {
     void *const module = handle_at((uintptr_t)load % 16);
@@ -24,7 +24,7 @@ static void test_loaded_over_and_over(void) {
   }
 }
 
-static void test_uses(void) {
+TEST(uses) {
   const struct code_use launch = {handle_at(1), -1, NULL}, none = {NULL, -1, NULL};
   CHECK(code_first(&launch) && !code_first(&launch));  // a handle that was never seen to be made
   code_undo(&launch);
@@ -39,7 +39,7 @@ static void test_uses(void) {
 }
 
 // A part is remembered with what it is of, and anew when that was.
-static void test_parts(void) {
+TEST(parts) {
   const struct code_use launch = {handle_at(2), -1, NULL};
   code_remember(handle_at(1), 5);
   code_derive(handle_at(2), handle_at(1));
@@ -52,11 +52,4 @@ static void test_parts(void) {
   CHECK(code_first(&launch));
 }
 
-int main(int argc, char **argv) {
-  static const struct test tests[] = {
-      {"loaded over and over", test_loaded_over_and_over, {0}},
-      {"uses", test_uses, {0}},
-      {"parts", test_parts, {0}},
-  };
-  return run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
-}
+int main(int argc, char **argv) { return run_tests(argc, argv); }

@@ -27,7 +27,7 @@ static uint64_t event_at(const struct trail *trail, uint64_t slot) {
   return slot;
 }
 
-static void test_every_mark(void) {
+TEST(every_mark) {
   gpu_start();
   CHECK(memprof_malloc(1000, 0, NULL) != NULL);
   const uint64_t begin = trail_read(getpid(), 0).count;
@@ -87,7 +87,7 @@ static void test_every_mark(void) {
 
 // Before CUDA is used there is no trace that could describe the cache: it has no number, and
 // what is said of it later is passed over.
-static void test_nothing_before_the_first_use(void) {
+TEST(nothing_before_the_first_use) {
   const uint64_t early = memprof_kv_cache(0, 1024, 256, "layout=contiguous");
   CHECK_EQUAL(early, 0);
   memprof_kv_reserve(early, 1, 0, 16, 3);
@@ -102,9 +102,4 @@ static void test_nothing_before_the_first_use(void) {
   for (uint64_t i = 0; i < trail.count; i++) CHECK(trail_kind(&trail.records[i]) < MEMPROF_KV_RESERVE || trail_kind(&trail.records[i]) > MEMPROF_KV_CACHE);
 }
 
-static const struct test tests[] = {
-    {"every mark", test_every_mark, {NULL}},
-    {"nothing before the first use", test_nothing_before_the_first_use, {NULL}},
-};
-
-int main(int argc, char **argv) { return run_tests(argc, argv, tests, (int)(sizeof tests / sizeof *tests)); }
+int main(int argc, char **argv) { return run_tests(argc, argv); }

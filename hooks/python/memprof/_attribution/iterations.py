@@ -23,8 +23,8 @@ MODULE_PATIENCE = 1000
 class Round:
     """Counts the turns of several optimizers or modules, of which one leads."""
 
-    def __init__(self, patience):
-        self._patience = patience
+    def __init__(self, longest):
+        self._longest = longest
         self._leader = None  # a weak reference
         self._since = {}  # id of another one: its turns since the leader's last turn
 
@@ -33,7 +33,7 @@ class Round:
         leader = self._leader and self._leader()
         if leader is not who and leader is not None:
             turns = self._since[id(who)] = self._since.get(id(who), 0) + 1
-            if turns < self._patience:
+            if turns < self._longest:
                 return False
         if leader is not who:
             self._leader = weakref.ref(who)

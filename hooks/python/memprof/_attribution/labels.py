@@ -20,7 +20,8 @@ DEPTH, BREADTH = 4, 256
 
 
 class PlainTypes(dict):
-    """Maps a type to whether its objects are tensors with data of their own: not fake, no wrappers of others."""
+    """Maps a type to whether its objects are tensors with data of their own: no wrappers of others. A dry run gives
+    fake tensors addresses."""
 
     def __init__(self, torch):
         super().__init__()
@@ -28,7 +29,8 @@ class PlainTypes(dict):
 
     def __missing__(self, kind):
         ours = "__torch_dispatch__"
-        plain = self[kind] = issubclass(kind, self._tensor) and getattr(kind, ours, None) is getattr(self._tensor, ours, None)
+        plain = issubclass(kind, self._tensor) and getattr(kind, ours, None) is getattr(self._tensor, ours, None)
+        plain = self[kind] = plain or hasattr(kind, "memprof_address")
         return plain
 
 

@@ -37,11 +37,6 @@ class Persistent:
     def __iter__(self):
         return iter(self._tensors.values())
 
-    @property
-    def bytes(self):
-        """Bytes of all buffers together."""
-        return sum(tensor.numel() * tensor.element_size() for tensor in self)
-
     def slices(self, size):
         """The first `size` elements of each buffer, as attributes of one object."""
         return _Slices({name: self._first(name, size) for name in self._tensors})

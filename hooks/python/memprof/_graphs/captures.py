@@ -2,13 +2,11 @@
 
 import threading
 import warnings
-import weakref
 
 from memprof import _hook
 from memprof._graphs.pools import make_workspaces
 
 here = threading.local()  # .shape: the Shape whose with block the thread is in, or None
-in_capture = weakref.WeakSet()  # graphs whose capture has begun and not ended
 
 
 class GraphMemoryError(RuntimeError):
@@ -62,7 +60,6 @@ def wrap_captures(torch):
 
     def capture_elsewhere(graph, pool, args, kwargs):
         begin(graph, pool, *args, **kwargs) if pool is not None else begin(graph, *args, **kwargs)
-        in_capture.add(graph)
 
     def capture_begin(self, pool=None, *args, **kwargs):
         shape = getattr(here, "shape", None)
@@ -80,7 +77,6 @@ def wrap_captures(torch):
         except BaseException:
             _unname(memory)
             raise
-        in_capture.add(self)
         _leave_shape(self)
         shape._own(self)
         self.of_memprof_shape = shape
@@ -89,14 +85,12 @@ def wrap_captures(torch):
         try:
             return end(self, *args, **kwargs)
         finally:
-            in_capture.discard(self)
             shape = getattr(here, "shape", None)
             if shape is not None:
                 _unname(shape.memory)
 
     def reset_graph(self):
         reset(self)
-        in_capture.discard(self)
         _leave_shape(self)
 
     capture_begin.of_memprof = True

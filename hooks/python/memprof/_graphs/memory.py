@@ -17,17 +17,15 @@ not end with live tensors in its range, and a graph returns results through `out
 copies them out of the range.
 
 A shape lives until the last of its graphs is reset or collected; then its range is released. With
-the largest shape goes the memory that no other shape needs. Under `record --allocator native` the
-memory serves MemPools of torch's own allocator, as segments.
+the largest shape goes the memory that no other shape needs.
 
-Without memprof's hook each shape is an ordinary pool of its own.
+Without memprof's allocator each shape is an ordinary pool of its own.
 """
 
 import ctypes
-import threading
 from contextlib import contextmanager
 
-from memprof import _calls, _hook
+from memprof import _calls, _hook, _watch
 from memprof._graphs.buffers import Persistent
 from memprof._graphs.captures import GraphMemoryError, Replays, here, wrap_captures, wrap_replays
 from memprof._graphs.shape import Shape, message
@@ -48,29 +46,22 @@ class GraphMemory:
         self.device = torch.device("cuda", device if isinstance(device, int) else torch.device(device).index or 0).index
         self.shapes = {}
         self._check = Replays(torch) if check else None
-        self._releasing = []  # released shapes whose graphs have not been reset
-        self._lock = threading.RLock()  # of `shapes` and `_releasing`: graphs may be collected on any thread
-        self._number = 0  # of the memory in the hook; 0 without the hook
+        self._number = 0  # of the memory in the hook; 0 without its allocator
         torch.cuda.init()
         wrap_captures(torch)
         if check:
             wrap_replays(torch)
-        self._library = _hook.library() if _hook.active() else None
-        if self._library is None:
+        served = _hook.active() and not _watch.wanted() and torch.cuda.get_allocator_backend() == "native"
+        if not served:
             return
-        backend = torch.cuda.get_allocator_backend()
-        if backend not in ("native", "pluggable"):
-            raise GraphMemoryError("graph memory does not work with torch's allocator backend %s: use native" % backend)
-        self._segments = backend == "native"
-        if self._segments:
-            self._allocator = torch.cuda.memory.CUDAPluggableAllocator(None, "memprof_graph_segment", "memprof_graph_segment_free")
+        self._library = _hook.library()
         self._number = self._library.memprof_graph_memory_open(self.device, int(reserve))
         if self._number == 0:
             raise GraphMemoryError(message(self._library))
 
     @property
     def sharing(self):
-        """Whether shapes share one memory. False without memprof's hook."""
+        """Whether shapes share one memory. False without memprof's allocator."""
         return self._number != 0
 
     @property
@@ -80,7 +71,6 @@ class GraphMemory:
 
     def usage(self):
         """A dict of bytes, `physical` and `addresses`, and of the number of `ranges`."""
-        self._release_finished()
         row = _calls.GraphUsage()
         if self.sharing:
             self._library.memprof_graph_usage(self.device, self._number, ctypes.byref(row))
@@ -98,21 +88,18 @@ class GraphMemory:
             raise ValueError("shape %s has been captured already: release it first" % name)
         if getattr(here, "shape", None) is not None:
             raise ValueError("shape %s begins inside the with block of shape %s" % (name, here.shape.name))
-        self._release_finished()
         shape = Shape(self, name, outputs)
         shape._enter()
         try:
             yield shape
             shape._check_empty()
         except BaseException:
-            shape._leave()
-            shape._failed = True
+            here.shape = None
             shape.release()
             raise
-        shape._leave()
+        here.shape = None
         self.shapes[name] = shape
         shape._ended()
-        self._release_finished()
 
     def release(self, name):
         """Makes a shape's name free. Its range is released once its graphs are reset or collected."""
@@ -130,13 +117,5 @@ class GraphMemory:
         """Releases all shapes. The physical memory is released with the last of their graphs."""
         for shape in list(self.shapes.values()):
             shape.release()
-        self._release_finished()
         if self.sharing:
             self._library.memprof_graph_memory_close(self.device, self._number)
-
-    def _release_finished(self):
-        """Releases the pools of released shapes whose graphs are reset or collected."""
-        with self._lock:
-            for shape in list(self._releasing):
-                if shape._release_pool():
-                    self._releasing.remove(shape)

@@ -1,20 +1,8 @@
-"""torch.cuda.MemPools for graph memory, kept alive for as long as torch needs them."""
+"""Where cuBLAS has its workspaces while graphs of a graph memory are captured."""
 
 import ctypes
 
 _workspace_pools = {}  # by device; never released
-
-
-def immortal(pool):
-    """Keeps a MemPool alive: torch ends the process if one is destroyed while a graph uses it, for instance at exit."""
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(pool))
-    return pool
-
-
-def mortal(pool):
-    """Undoes `immortal`. Assign its result, None, to the last reference."""
-    ctypes.pythonapi.Py_DecRef(ctypes.py_object(pool))
-    return None
 
 
 def make_workspaces(torch, device):
@@ -24,7 +12,9 @@ def make_workspaces(torch, device):
     stream is reset. So they must not lie in the range of a shape.
     """
     if device not in _workspace_pools:
-        _workspace_pools[device] = immortal(torch.cuda.MemPool())
+        _workspace_pools[device] = torch.cuda.MemPool()
+        # torch ends the process if a pool is destroyed while a graph uses it, as at exit.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(_workspace_pools[device]))
     with torch.cuda.use_mem_pool(_workspace_pools[device], device=device), torch.no_grad():
         for dtype in (torch.float16, torch.float32):
             square = torch.zeros(64, 64, device="cuda:%d" % device, dtype=dtype)

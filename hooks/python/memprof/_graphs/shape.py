@@ -4,14 +4,15 @@ import ctypes
 import functools
 import gc
 import sys
+import threading
 import weakref
 from contextlib import contextmanager
 
-from memprof import _calls, _hook
-from memprof._graphs import pools
-from memprof._graphs.captures import GraphMemoryError, here, in_capture
+from memprof import _hook
+from memprof._graphs.captures import GraphMemoryError, here
 
 _MOST_LISTED = 20  # live allocations that an error lists
+_releasing = threading.RLock()  # graphs may be collected on any thread
 
 
 class Shape:
@@ -22,22 +23,19 @@ class Shape:
         self.pool = None  # id of the pool that captures in this shape use
         self.released = False
         self._open = True  # until the with block ends
-        self._failed = False  # the with block raised: allocations may be live in the range
         self._outputs = None if outputs is None else list(_tensors(memory._torch, outputs))
         self._made_outputs = []  # tensors that `output` allocated; graphs write there as long as they are replayed
         self._used = 0  # of the tensors in _outputs
         self._graphs = {}  # id: weak reference. A graph keeps its shape alive, not the reverse
         self._captured = False  # whether a capture has begun in the shape
-        self._mempool = None
         self._inputs = {}  # id of a persistent buffer: its bytes that this shape slices
 
     @property
     def extent(self):
         """Bytes of the range that allocations have ever used, from its start."""
-        base, extent = ctypes.c_uint64(), ctypes.c_uint64()
-        if self.memory.sharing and not self.released:
-            self.memory._library.memprof_graph_extent(self.memory.device, *self.pool, ctypes.byref(base), ctypes.byref(extent))
-        return extent.value
+        if not self.memory.sharing or self.released:
+            return 0
+        return self.memory._library.memprof_graph_extent(self.memory.device, *self.pool)
 
     def output(self, tree):
         """Has the graph in capture copy tensors out of the range, at each replay. Returns the copies.
@@ -58,14 +56,14 @@ class Shape:
     def release(self):
         """Releases the range, once its graphs have been reset and nothing is live in it."""
         memory = self.memory
-        with memory._lock:
+        with _releasing:
             if self.released:
                 return
             self.released = True
             if memory.shapes.get(self.name) is self:
                 del memory.shapes[self.name]
-            if memory.sharing and self.pool is not None and not self._release_pool():
-                memory._releasing.append(self)
+        if memory.sharing and self.pool is not None:
+            memory._library.memprof_release_pool(memory.device, *self.pool)
 
     def reset(self):
         """Resets all graphs of the shape, so that none can be replayed, and releases the shape."""
@@ -81,13 +79,9 @@ class Shape:
 
     def _disown(self, number):
         """A graph of the shape has been reset or collected. With the last of them the shape ends."""
-        memory = self.memory
         self._graphs.pop(number, None)
         if not self._open:
             self._ended()
-        with memory._lock:
-            if self in memory._releasing and self._release_pool():
-                memory._releasing.remove(self)
 
     def _ended(self):
         """The with block or a graph has ended. When no graph is left, the shape ends."""
@@ -97,30 +91,13 @@ class Shape:
             self.release()
 
     def _enter(self):
-        memory, torch = self.memory, self.memory._torch
-        if not memory.sharing:
-            self.pool = tuple(torch.cuda.graph_pool_handle())
-            here.shape = self
-            return
-        with torch.cuda.device(memory.device):
-            if memory._segments:
-                self._mempool = pools.immortal(torch.cuda.MemPool(memory._allocator.allocator()))
-            pool = tuple(self._mempool.id if memory._segments else torch.cuda.graph_pool_handle())
-        lib = memory._library
-        if lib.memprof_graph_shape(memory.device, memory._number, _hook.encoded(self.name), *pool, memory._segments) != 0:
-            why = message(lib)
-            if self._mempool is not None:
-                self._mempool = pools.mortal(self._mempool)
-            raise GraphMemoryError("shape %s: %s" % (self.name, why))
+        memory = self.memory
+        with memory._torch.cuda.device(memory.device):
+            pool = tuple(memory._torch.cuda.graph_pool_handle())
+        if memory.sharing and memory._library.memprof_graph_shape(memory.device, memory._number, _hook.encoded(self.name), *pool) != 0:
+            raise GraphMemoryError("shape %s: %s" % (self.name, message(memory._library)))
         self.pool = pool
-        if memory._segments:
-            lib.memprof_graph_enter(memory.device, *pool)
         here.shape = self
-
-    def _leave(self):
-        here.shape = None
-        if self.memory.sharing and self.memory._segments:
-            self.memory._library.memprof_graph_enter(self.memory.device, 0, 0)
 
     def _copy_out(self, tensor):
         torch = self.memory._torch
@@ -170,38 +147,15 @@ class Shape:
         )
 
     def _live(self):
-        memory = self.memory
-        lib = memory._library
-        if not memory._segments:
-            count = lib.memprof_graph_live(memory.device, *self.pool, None, 0)
-            chunks = (_calls.Chunk * max(count, 1))()
-            count = min(count, lib.memprof_graph_live(memory.device, *self.pool, chunks, len(chunks)))
-            return [(chunk.addr, chunk.requested) for chunk in chunks[:count]]
-        base, extent = ctypes.c_uint64(), ctypes.c_uint64()
-        lib.memprof_graph_extent(memory.device, *self.pool, ctypes.byref(base), ctypes.byref(extent))
+        """Address and size of each live allocation in the range."""
         found = []
-        for segment in memory._torch.cuda.memory_snapshot():
+        for segment in self.memory._torch.cuda.memory_snapshot():
             addr = segment["address"]
-            if not base.value <= addr < base.value + extent.value:
-                continue
             for block in segment["blocks"]:
-                if block["state"] == "active_allocated":
+                if tuple(segment["segment_pool_id"]) == self.pool and block["state"] == "active_allocated":
                     found.append((addr, block.get("requested_size", block["size"])))
                 addr += block["size"]
         return found
-
-    def _release_pool(self):
-        """Releases the pool. Returns False while torch still needs the MemPool."""
-        memory = self.memory
-        if self._mempool is not None:
-            # A MemPool must outlive the graphs captured in it and its tensors, and empty_cache must not
-            # be called during a capture.
-            if self._mempool.use_count() > 1 or len(in_capture) > 0 or (self._failed and self._live()):
-                return False
-            self._mempool = pools.mortal(self._mempool)
-            memory._torch.cuda.empty_cache()
-        memory._library.memprof_release_pool(memory.device, *self.pool)
-        return True
 
 
 def _collected(shape, number, _):

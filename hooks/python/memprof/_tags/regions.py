@@ -13,9 +13,9 @@ from contextlib import contextmanager
 
 from memprof import _autograd, _calls, _hook
 
-_lending = False  # whether autograd's engine is wrapped
+_sharing = False  # whether autograd's engine is wrapped
 _tags = set()  # names of tags of this process's regions
-_BACKUPS = {None: 0, "host": 1, "pageable": 3, "disk": 4, "zero": 5, "discard": 6}  # enum memprof_restore
+_BACKUPS = {None: 0, "host": 1, "pageable": 3, "disk": 4, "discard": 5}  # enum memprof_restore
 KEEP_COPIES, MAP_FREE = 1, 2  # flags of memprof_resume
 _here = threading.local()  # .depth: how many regions the thread is in
 
@@ -34,11 +34,9 @@ class PauseError(RuntimeError):
     DEVICE_FAILED   the driver refused a call; what was done before is undone
     LEAKED          the exception: the tag is paused, but the driver did not release all handles
     NO_DISK         a backup file cannot be made, written or read; the text has the file and why
-    BACKUP_CHANGED  a backup file has other content than was written
-    COMMUNICATION   NCCL cannot suspend its communicators (before 2.29.7), or failed to
     """
 
-    NOT_ACTIVE, UNKNOWN_TAG, WRONG_STATE, IN_CAPTURE, NO_BACKUP, NO_HOST_MEMORY, NO_MEMORY, DEVICE_FAILED, LEAKED, NO_DISK, BACKUP_CHANGED, COMMUNICATION = range(1, 13)
+    NOT_ACTIVE, UNKNOWN_TAG, WRONG_STATE, IN_CAPTURE, NO_BACKUP, NO_HOST_MEMORY, NO_MEMORY, DEVICE_FAILED, LEAKED, NO_DISK = range(1, 11)
 
     def __init__(self, code, message):
         super().__init__(message)
@@ -47,11 +45,11 @@ class PauseError(RuntimeError):
 
 def _library():
     """The loaded hook, or None. The first call wraps autograd's engine, so that backward gets the tag."""
-    global _lending
+    global _sharing
     lib = _hook.library()
-    if lib is not None and not _lending:
-        _lending = True
-        _lend_to_backward(lib)
+    if lib is not None and not _sharing:
+        _sharing = True
+        _share_with_backward(lib)
     return lib
 
 
@@ -64,11 +62,10 @@ def region(tag="default", backup=None):
     None        undefined content. A tag with memory of CUDA graphs cannot be paused: replays would read it
     "discard"   undefined content, and you state that it is dead between replays: no replay of a CUDA graph reads
                 what it has not written. It counts for all memory of the tag that has None
-    "host"      its content, which each pause copies to pinned host memory, allocated when the region ends. It
-                counts for all memory of the tag that has None or "discard"
+    "host"      its content, which each pause copies to pinned host memory, kept for later pauses. It counts for all
+                memory of the tag that has None or "discard"
     "pageable"  its content, copied to host memory that is not pinned: slower, and freed at the resume
-    "disk"      its content, copied to files of backup_folder()
-    "zero"      zeros
+    "disk"      its content, copied to a file in backup_folder()
     """
     if backup not in _BACKUPS:
         raise ValueError("unknown backup %r: use None or one of %s" % (backup, ", ".join(name for name in _BACKUPS if name)))
@@ -86,8 +83,6 @@ def region(tag="default", backup=None):
             yield
     finally:
         lib.memprof_region_end()
-        if backup == "host" and tag is not None:
-            lib.memprof_prepare_backup(name)
 
 
 @contextmanager
@@ -101,47 +96,24 @@ def lent_to_backward():
         _here.depth -= 1
 
 
-def pause(*tags, unchanged=False, communicators=False):
+def pause(*tags, unchanged=False):
     """Unmaps the memory of the tags, or without arguments of all tags. Their addresses stay reserved.
 
     All or nothing: a PauseError changes nothing. `unchanged=True` promises that the content is
     that of the copies which `resume(keep_backup=True)` kept, so it is not copied again. A
     RuntimeWarning says that less memory became free than was released: another process still maps
     it, for instance.
-
-    `communicators=True` has NCCL (2.29.7 or later) suspend all communicators of the process before, which frees
-    most of their memory. NCCL waits for their other ranks, so all have to ask for it.
     """
-    if communicators:
-        change_communicators(True)
-    try:
-        pause_with(tags, int(bool(unchanged)))
-    except PauseError as error:
-        if communicators and error.code != PauseError.LEAKED:
-            change_communicators(False)
-        raise
+    pause_with(tags, int(bool(unchanged)))
 
 
-def resume(*tags, keep_backup=False, communicators=False):
+def resume(*tags, keep_backup=False):
     """Maps memory for the tags, or without arguments for all paused tags, at the same addresses.
 
     All or nothing: a PauseError changes nothing. The content is that before the pause if the tag
     has a backup, and else undefined. `keep_backup=True` keeps the copies for `pause(unchanged=True)`.
-
-    `communicators=True` has NCCL resume all communicators afterwards; if that fails, with the code COMMUNICATION,
-    the tags are resumed.
     """
     resume_with(tags, KEEP_COPIES if keep_backup else 0)
-    if communicators:
-        change_communicators(False)
-
-
-def change_communicators(suspend):
-    """Suspends NCCL's communicators of the process, all or none, or resumes them."""
-    lib = _active()
-    code = lib.memprof_communicators(int(suspend))
-    if code != 0:
-        raise PauseError(code, lib.memprof_pause_message().decode(errors="replace"))
 
 
 def pause_with(tags, flags):
@@ -155,7 +127,7 @@ def resume_with(tags, flags):
 def backup_folder(path=None):
     """Sets the folder of backup files that are made from now on.
 
-    None: that of the environment, which is TMS_DISK_BACKUP_DIR, else MEMPROF_BACKUP_DIR, else TMPDIR, else /tmp.
+    None: that of the environment, which is TMS_DISK_BACKUP_DIR, else TMPDIR, else /tmp.
     """
     lib = _library()
     if lib is not None:
@@ -211,20 +183,20 @@ def _call(function, tags, flag):
         warnings.warn(message, RuntimeWarning, stacklevel=4)
 
 
-def _lend_to_backward(lib):
+def _share_with_backward(lib):
     """While a thread with a tag waits for autograd's engine, the engine's threads allocate under that tag."""
 
     def wrap(run):
         @functools.wraps(run)
-        def lending(*args, **kwargs):
+        def sharing(*args, **kwargs):
             if getattr(_here, "depth", 0) == 0:
                 return run(*args, **kwargs)
-            lib.memprof_region_lend(1)
+            lib.memprof_region_share(1)
             try:
                 return run(*args, **kwargs)
             finally:
-                lib.memprof_region_lend(0)
+                lib.memprof_region_share(0)
 
-        return lending
+        return sharing
 
     _autograd.wrap_run(wrap)

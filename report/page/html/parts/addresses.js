@@ -201,13 +201,13 @@ class SpaceMap {
     const layouts = this.view.layouts;
     const parts = [];
     for (const layout of layouts) {
-      let map = this.maps.get(layout.index);
+      let map = this.maps.get(layout.info.id);
       if (!map) {
         map = new ArenaMap(this.view);
         map.head = element('div', { class: 'arena-head' });
         map.story = element('p', { class: 'note' });
         map.root = element('div', { class: 'arena-row' }, map.head, map.canvas, map.story);
-        this.maps.set(layout.index, map);
+        this.maps.set(layout.info.id, map);
       }
       const number = (name, bytes) => element('span', {}, name + ' ', element('b', { text: formatSize(bytes) }));
       map.head.replaceChildren(element('strong', { text: layout.info.name }), number('reserved', layout.reserved),

@@ -71,7 +71,7 @@ class Allocations {
       case 'repeated': return text(k.repeated, '(no module)');
       case 'size': return [String(group.size), formatSize(group.size)];
       case 'tag': {
-        const arena = this.view.device.arenas[group.arena];
+        const arena = group.space.arenas[group.arena];
         return [arena.tag, arena.tag === '' ? '(no tag)' : arena.tag];
       }
       default: {
@@ -86,7 +86,7 @@ class Allocations {
     if (this.search === '') return true;
     const k = group.space.frames;
     const origin = group.origin;
-    const names = [k.strings[k.name[origin]], k.strings[k.category[origin]], k.strings[k.phase[origin]], this.view.device.arenas[group.arena].tag];
+    const names = [k.strings[k.name[origin]], k.strings[k.category[origin]], k.strings[k.phase[origin]], group.space.arenas[group.arena].tag];
     return names.concat(group.space.stack(k.stack[origin])).some((name) => name.toLowerCase().includes(this.search));
   }
 

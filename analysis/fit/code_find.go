@@ -1,0 +1,143 @@
+package fit
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+
+	"github.com/memprof/memprof/analysis/plain"
+)
+
+// Saving is a change of the job's code, and what the recorded allocator needs less with it. Sizes are bytes.
+type Saving struct {
+	ID, Text            string
+	Bytes               int64 // requested at the peak, that the change is about
+	Reserved, LeastCard int64 // less
+}
+
+// mostSavings is how many changes are replayed.
+const mostSavings = 6
+
+// leastSaved is the smallest share of the greatest requested bytes that a change must save.
+const leastSaved = 0.01
+
+// candidate is a change that lowers the greatest sum of requested bytes.
+type candidate struct {
+	change
+	edit  *edit
+	saves int64 // requested
+	costs bool  // time
+}
+
+// Job is a job whose events are those of the history, so that each replay need not read the recording again.
+func (h *History) Job(of *Job) *Job { return h.edit().job(of) }
+
+// Find returns the changes that need a smaller card, the greatest saving first. base is the need of the job as it was recorded.
+func (h *History) Find(ctx context.Context, j *Job, base Need) ([]Saving, error) {
+	candidates := h.candidates()
+	found, failed := make([]Saving, len(candidates)), make([]error, len(candidates))
+	var wait sync.WaitGroup
+	room := make(chan struct{}, runtime.GOMAXPROCS(0))
+	for i := range candidates {
+		wait.Go(func() {
+			room <- struct{}{}
+			defer func() { <-room }()
+			found[i], failed[i] = candidates[i].replay(ctx, j, base)
+		})
+	}
+	wait.Wait()
+	if err := cmp.Or(failed...); err != nil {
+		return nil, err
+	}
+	found = slices.DeleteFunc(found, func(s Saving) bool { return s.LeastCard <= 0 })
+	slices.SortStableFunc(found, func(x, y Saving) int { return cmp.Compare(y.LeastCard, x.LeastCard) })
+	return found, nil
+}
+
+// replay finds what the recorded allocator needs with the change.
+func (c *candidate) replay(ctx context.Context, j *Job, base Need) (s Saving, err error) {
+	edited := c.edit.job(j)
+	survey, err := Look(edited)
+	if err != nil {
+		return s, err
+	}
+	needs, err := Least(ctx, edited, survey, Options{Allocators: []Allocator{base.Allocator}, Quick: true})
+	if err != nil {
+		return s, fmt.Errorf("%s: %w", c.id, err)
+	}
+	return Saving{ID: c.id, Text: c.text, Bytes: c.edit.bytesAtPeak(), Reserved: base.Reserved - needs[0].Reserved, LeastCard: base.Bytes - needs[0].Bytes}, nil
+}
+
+// candidates are changes that lower the greatest sum of requested bytes, no two of them about the same bytes.
+func (h *History) candidates() []candidate {
+	var all []candidate
+	try := func(c change, e *edit, costs bool) {
+		if e == nil || e.empty() {
+			return
+		}
+		if saves := h.most - e.requested(); float64(saves) > leastSaved*float64(h.most) {
+			all = append(all, candidate{c, e, saves, costs})
+		}
+	}
+	for _, c := range swift {
+		try(c, c.make(h), false)
+	}
+	if best := h.bestCheckpoint(); best != nil {
+		all = append(all, *best)
+	} else {
+		batch := change{id: "batch", text: fmt.Sprintf("a batch of %d/%d", batchParts, batchOf)}
+		try(batch, smallerBatch(h), true)
+	}
+	slices.SortStableFunc(all, func(x, y candidate) int {
+		if x.costs != y.costs {
+			return map[bool]int{false: -1, true: 1}[x.costs]
+		}
+		return cmp.Compare(y.saves, x.saves)
+	})
+	claimed := map[int32]bool{}
+	var chosen []candidate
+	for _, c := range all {
+		if len(chosen) < mostSavings && !overlaps(h, c.edit, claimed) {
+			chosen = append(chosen, c)
+			for i := range c.edit.claims {
+				claimed[i] = true
+			}
+		}
+	}
+	return chosen
+}
+
+// overlaps says whether most of what a change is about at the peak is claimed.
+func overlaps(h *History, e *edit, claimed map[int32]bool) bool {
+	all, taken := int64(0), int64(0)
+	for i := range e.claims {
+		if b := &h.blocks[i]; h.atPeak(b) {
+			all += b.bytes
+			if claimed[i] {
+				taken += b.bytes
+			}
+		}
+	}
+	return 2*taken > all
+}
+
+// bestCheckpoint is the kind of module whose checkpoint lowers the greatest sum of requested bytes most; of those within 2 % the one
+// that is tried first, which saves most for backward. It is nil if none lowers it.
+func (h *History) bestCheckpoint() (best *candidate) {
+	for _, k := range h.kinds() {
+		e := h.checkpoint(k)
+		if e.empty() {
+			continue
+		}
+		saves := h.most - e.requested()
+		if float64(saves) <= leastSaved*float64(h.most) || best != nil && float64(saves) < float64(best.saves)*1.02 {
+			continue
+		}
+		text := fmt.Sprintf("checkpoint %s: %s of saved tensors", k.words(), plain.FormatSize(e.bytesAtPeak()))
+		best = &candidate{change{id: "checkpoint", text: text}, e, saves, true}
+	}
+	return best
+}

@@ -1,0 +1,280 @@
+package fit
+
+import (
+	"context"
+	"io"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/memprof/memprof/analysis/attribution"
+	"github.com/memprof/memprof/bfc"
+	"github.com/memprof/memprof/trace"
+)
+
+// script makes the events of a process, with the category of each allocation.
+type script struct {
+	events []trace.Event
+	texts  []string
+	lives  attribution.Lives
+}
+
+func newScript() *script {
+	j := &script{texts: []string{""}}
+	j.add(trace.KindArena, trace.Event{Addr: 1 << 40, Requested: 64 << 30, Provided: 64 << 30}, "growth=double headroom=2147483648 granularity=2097152 pool=0.0 tag= main=1")
+	return j
+}
+
+func (j *script) add(kind trace.Kind, e trace.Event, text string) {
+	if text != "" {
+		j.texts = append(j.texts, text)
+		e.Context = int32(len(j.texts) - 1)
+	}
+	e.Seq, e.Time, e.Kind = int64(len(j.events)), int64(len(j.events))*1e6, kind
+	j.events = append(j.events, e)
+}
+
+// alloc makes a block of so many MiB and returns its address.
+func (j *script) alloc(size int64, c attribution.Category, module string) int64 {
+	addr := 1<<40 + int64(len(j.events))<<32
+	if module != "" {
+		module = "module=" + module
+	}
+	j.lives.Add(int64(len(j.events)), c)
+	j.add(trace.KindAlloc, trace.Event{Addr: addr, Requested: size * mib, Provided: size * mib}, module)
+	return addr
+}
+
+func (j *script) free(addrs ...int64) {
+	for _, addr := range addrs {
+		j.add(trace.KindFree, trace.Event{Addr: addr}, "")
+	}
+}
+
+// phase runs f as a phase.
+func (j *script) phase(name string, f func()) {
+	j.add(trace.KindPhaseBegin, trace.Event{Device: trace.NoDevice, Arena: trace.NoArena}, name)
+	f()
+	j.add(trace.KindPhaseEnd, trace.Event{Device: trace.NoDevice, Arena: trace.NoArena}, name)
+}
+
+type scripted struct {
+	job  *script
+	read bool
+}
+
+func (s *scripted) Next() (*trace.Batch, error) {
+	if s.read {
+		return nil, io.EOF
+	}
+	s.read = true
+	b := &trace.Batch{}
+	for i := range s.job.events {
+		b.Append(&s.job.events[i])
+	}
+	return b, nil
+}
+
+func (s *scripted) Close() error { return nil }
+
+func (j *script) history(t *testing.T) *History {
+	t.Helper()
+	h, err := ReadHistory(&scripted{job: j}, func(context int32) string { return j.texts[context] }, &j.lives)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// process is the job as package fit takes it, recorded with preset compact.
+func (j *script) process() *Job {
+	return &Job{
+		Name: "p", Open: func() (Source, error) { return &scripted{job: j}, nil }, Text: func(context int32) string { return j.texts[context] },
+		WholeCard: true, Recorded: Allocator{Allocator: "memprof", Policy: bfc.Compact.Policy()},
+	}
+}
+
+// found are the changes that are worth it: what each saves of the least card, in MiB.
+func (j *script) found(t *testing.T) map[string]int64 {
+	t.Helper()
+	rows, err := Hold(context.Background(), j.process())
+	if err != nil {
+		t.Fatal(err)
+	}
+	savings, err := j.history(t).Find(context.Background(), j.process(), rows[1].Need)
+	if err != nil {
+		t.Fatal(err)
+	}
+	saved := map[string]int64{}
+	for _, s := range savings {
+		saved[s.ID] = s.LeastCard / mib
+	}
+	return saved
+}
+
+// layers is a job of four layers, each of which saves 100, 50 and its output of 10 MiB and has a temporary of 20; two iterations.
+func layers() *script {
+	j := newScript()
+	j.alloc(64, attribution.Weights, "")
+	for range 2 {
+		var saved [][]int64
+		j.phase("forward", func() {
+			for _, name := range []string{"net.h.0", "net.h.1", "net.h.2", "net.h.3"} {
+				first := j.alloc(100, attribution.Activations, name+".up")
+				scratch := j.alloc(20, attribution.Temporaries, name)
+				second := j.alloc(50, attribution.Activations, name+".act")
+				j.free(scratch)
+				saved = append(saved, []int64{first, second, j.alloc(10, attribution.Activations, name)})
+			}
+		})
+		j.phase("backward", func() {
+			for i := len(saved) - 1; i >= 0; i-- {
+				j.free(saved[i]...)
+			}
+		})
+	}
+	return j
+}
+
+// TestCheckpoint: at the recorded peak are 64 MiB of weights, 630 saved and a temporary of 20. With each layer checkpointed the outputs
+// stay, 40 MiB, and the layer that backward is in makes 150 anew, with its temporary of 20.
+func TestCheckpoint(t *testing.T) {
+	j := layers()
+	h := j.history(t)
+	if h.most != 714*mib {
+		t.Fatalf("%d MiB requested, want 714", h.most/mib)
+	}
+	best := h.bestCheckpoint()
+	if best == nil || best.text != "checkpoint each of net.h.*: 600 MiB of saved tensors" {
+		t.Fatalf("the best is %+v", best)
+	}
+	if got := best.edit.requested() / mib; got != 274 {
+		t.Errorf("%d MiB requested with it, want 274", got)
+	}
+	// A card is of whole pages, and compact leaves part of one free.
+	if diff := cmp.Diff(map[string]int64{"checkpoint": 720 - 276}, j.found(t)); diff != "" {
+		t.Errorf("saved of the least card (-want +got):\n%s", diff)
+	}
+}
+
+// TestEditedEvents: an edited history is a trace whose every block is allocated once and freed once.
+func TestEditedEvents(t *testing.T) {
+	e := layers().history(t).bestCheckpoint().edit
+	source, err := e.job(layers().process()).Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	live, seq := map[int64]bool{}, int64(-1)
+	for {
+		batch, err := source.Next()
+		if err == io.EOF {
+			break
+		}
+		for i := range batch.Len() {
+			event := batch.Event(i)
+			if event.Seq < seq {
+				t.Errorf("event %d behind %d", event.Seq, seq)
+			}
+			seq = event.Seq
+			switch event.Kind {
+			case trace.KindAlloc:
+				if live[event.Addr] {
+					t.Errorf("event %d: %#x is live", event.Seq, event.Addr)
+				}
+				live[event.Addr] = true
+			case trace.KindFree:
+				if !live[event.Addr] {
+					t.Errorf("event %d: %#x is not live", event.Seq, event.Addr)
+				}
+				delete(live, event.Addr)
+			}
+		}
+	}
+	if len(live) != 1 {
+		t.Errorf("%d blocks live on, want the weights alone", len(live))
+	}
+}
+
+// TestChanges: each change finds its fault, with its bytes, and nothing else.
+func TestChanges(t *testing.T) {
+	iteration := func(j *script, forward func() []int64, behind func(), step func()) {
+		var saved []int64
+		j.phase("forward", func() { saved = forward() })
+		behind()
+		j.phase("backward", func() { j.free(saved...) })
+		j.phase("optimizer", step)
+	}
+	nothing := func() {}
+	tests := []struct {
+		name string
+		make func(j *script)
+		want map[string]int64
+	}{
+		{"a KV cache in training", func(j *script) {
+			for range 2 {
+				iteration(j, func() []int64 {
+					return []int64{j.alloc(40, attribution.Other, "a"), j.alloc(60, attribution.KVCache, "a.attn")}
+				}, nothing, nothing)
+			}
+		}, map[string]int64{"use-cache": 60}},
+		{"scores", func(j *script) {
+			iteration(j, func() []int64 {
+				return []int64{
+					j.alloc(80, attribution.Activations, "h.0.attn"), j.alloc(80, attribution.Activations, "h.0.attn"), j.alloc(10, attribution.Inputs, "h.0.attn"),
+				}
+			}, nothing, nothing)
+		}, map[string]int64{"attention": 160}},
+		{"a projection to queries, keys and values is no score", func(j *script) {
+			iteration(j, func() []int64 {
+				return []int64{j.alloc(30, attribution.Optimizer, "h.0.attn"), j.alloc(10, attribution.Optimizer, "h.0.attn")}
+			}, nothing, nothing)
+		}, map[string]int64{}},
+		{"logits", func(j *script) {
+			iteration(j, func() []int64 {
+				return []int64{j.alloc(64, attribution.Loss, "head"), j.alloc(128, attribution.Loss, "")}
+			}, nothing, nothing)
+		}, map[string]int64{"chunked-loss": 192 * 7 / 8}},
+		{"gradients that stay", func(j *script) {
+			gradients := int64(0)
+			for i := range 3 {
+				var saved int64
+				j.phase("forward", func() { saved = j.alloc(200, attribution.Other, "a") })
+				j.free(saved)
+				j.phase("backward", func() {
+					if i == 0 {
+						gradients = j.alloc(100, attribution.Gradients, "")
+					}
+				})
+				j.phase("optimizer", nothing)
+			}
+			_ = gradients
+		}, map[string]int64{"zero-grad": 100}},
+		{"evaluation", func(j *script) {
+			iteration(j, func() []int64 { return []int64{j.alloc(10, attribution.Other, "a")} }, nothing, nothing)
+			var saved []int64
+			j.phase("forward", func() {
+				for range 10 {
+					saved = append(saved, j.alloc(50, attribution.Other, "a"))
+				}
+			})
+			j.free(saved...)
+			iteration(j, func() []int64 { return []int64{j.alloc(10, attribution.Other, "a")} }, nothing, nothing)
+		}, map[string]int64{"no-grad": 10*50 - 2*50}},
+		{"temporaries of the optimizer", func(j *script) {
+			iteration(j, func() []int64 { return []int64{j.alloc(10, attribution.Other, "a")} }, nothing, func() {
+				var made []int64
+				for range 8 {
+					made = append(made, j.alloc(20, attribution.Temporaries, ""))
+				}
+				j.free(made...)
+			})
+		}, map[string]int64{"foreach": 7 * 20}},
+	}
+	for _, test := range tests {
+		j := newScript()
+		test.make(j)
+		if diff := cmp.Diff(test.want, j.found(t)); diff != "" {
+			t.Errorf("%s: saved of the least card (-want +got):\n%s", test.name, diff)
+		}
+	}
+}

@@ -1,0 +1,247 @@
+package fit
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/memprof/memprof/analysis/iterations"
+	"github.com/memprof/memprof/analysis/torchalloc"
+	"github.com/memprof/memprof/analysis/tune"
+	"github.com/memprof/memprof/bfc"
+)
+
+// Replayed is a process under an allocator on the device that it was recorded on.
+type Replayed struct {
+	Allocator
+	Recorded bool
+	Reserved int64 // the greatest, in bytes
+	// Least and Greatest are those of Reserved over all placements of segments that were tried: the driver's choice, which no
+	// recording has. Of memprof's allocator they are equal.
+	Least, Greatest int64
+	Refused         int64 // requests
+	// Calls are driver calls that requests wait for in a steady iteration, one for each handle, and Cost is their time.
+	Calls float64
+	Cost  time.Duration
+}
+
+// Comparison is a process under all allocators that are worth a row.
+type Comparison struct {
+	Process    string
+	Requests   int64
+	Requested  int64 // the greatest, in bytes
+	Iterations int64
+	Duration   time.Duration // of a steady iteration, as recorded; 0: not known
+	// Measured is how long the recorded allocator's driver calls took in a steady iteration, with what waited for the GPU, by its own count, and
+	// Scale how much longer all its calls took than its replay says. Where they were not counted, as by earlier recorders, they are 0 and 1.
+	Measured time.Duration
+	Scale    float64
+	LeftOut  int64      // arenas of graph memory, which are not replayed
+	Rows     []Replayed // PyTorch's own allocator, then memprof's
+}
+
+// Slowdown is by which share of its recorded time a steady iteration is longer; -1 where the time is not known. The recorded time has the recorded allocator's
+// own calls, which were measured: those of another one take their place.
+func (c *Comparison) Slowdown(row int) float64 {
+	switch r := &c.Rows[row]; {
+	case c.Duration <= 0:
+		return -1
+	case r.Recorded && c.Measured > 0:
+		return 0
+	default:
+		return max(0, float64(r.Cost)*c.Scale-float64(c.Measured)) / float64(c.Duration)
+	}
+}
+
+// leastScaled is the least predicted time of driver calls that the measured time is compared with: beside less, what else the hook asks of the driver counts.
+const leastScaled = time.Millisecond
+
+// measure takes what the recorded allocator has counted, and what its replay says of it.
+func (c *Comparison) measure(j *Job, log *iterations.CallLog, recorded *tune.Outcome) {
+	c.Scale = 1
+	if !log.Known || j.Simulated {
+		return
+	}
+	if calls, n := log.Steady(); n > 0 {
+		c.Measured = (calls.Time + calls.Waited) / time.Duration(n)
+	}
+	if recorded != nil && recorded.Whole >= leastScaled {
+		c.Scale = float64(log.Total.Time) / float64(recorded.Whole)
+	}
+}
+
+// torchSettings are the texts of PYTORCH_CUDA_ALLOC_CONF that are tried. Those with a limit are not: each card has another.
+var torchSettings = []string{
+	native, expandable, "max_split_size_mb:64", "max_split_size_mb:128", "max_split_size_mb:256", "max_split_size_mb:512",
+	"roundup_power2_divisions:4", "roundup_power2_divisions:8",
+}
+
+// placements is how many placements of segments each setting is tried with.
+const placements = 4
+
+// Compare replays a process under the presets, compact with a trim and with other handles, and a job of PyTorch's under its own
+// allocator with several settings. Without all, rows are left out that differ little from others. The error may be
+// [tune.ErrNothing].
+func Compare(ctx context.Context, j *Job, all bool) (*Comparison, error) {
+	c := &Comparison{Process: j.Name}
+	survey, err := Look(j)
+	if err != nil {
+		return nil, err
+	}
+	together := survey.together()
+	if err := c.memprof(ctx, j, together, all); err != nil {
+		return nil, fmt.Errorf("%s: %w", j.Name, err)
+	}
+	if j.Torch == nil {
+		return c, nil
+	}
+	if err := c.torch(j, together, all); err != nil {
+		return nil, fmt.Errorf("%s: replay under PyTorch's allocator: %w", j.Name, err)
+	}
+	return c, nil
+}
+
+func (c *Comparison) memprof(ctx context.Context, j *Job, together int, all bool) error {
+	policies := tune.Compared()
+	if j.Recorded.Allocator == "memprof" && !slices.Contains(policies, j.Recorded.Policy) {
+		policies = append(policies, j.Recorded.Policy)
+	}
+	for part := range slices.Chunk(policies, together) {
+		if err := c.replay(ctx, j, part, all); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// replay adds the rows of some policies, of which all are replayed in one pass.
+func (c *Comparison) replay(ctx context.Context, j *Job, policies []bfc.Policy, all bool) error {
+	source, err := j.Open()
+	if err != nil {
+		return err
+	}
+	defer source.Close()
+	tuned, err := tune.Run(ctx, source, tune.Options{Policies: policies, Text: j.Text})
+	if err != nil {
+		return err
+	}
+	first := &tuned.Outcomes[0]
+	c.Requests, c.LeftOut, c.Requested, c.Iterations, c.Duration = tuned.Allocs, tuned.LeftOut, first.PeakT, first.Iterations, first.Duration
+	var recorded *tune.Outcome
+	for i := range tuned.Outcomes {
+		o := &tuned.Outcomes[i]
+		row := Replayed{Allocator: Allocator{Allocator: "memprof", Policy: o.Policy}, Reserved: o.PeakR, Least: o.PeakR, Greatest: o.PeakR, Refused: o.Refused, Calls: o.Calls.Sum(), Cost: o.Cost}
+		row.Recorded = row.Allocator == j.Recorded
+		if row.Recorded {
+			recorded = o
+		}
+		if all || row.Recorded || !c.hasAlike(&row) {
+			c.Rows = append(c.Rows, row)
+		}
+	}
+	c.measure(j, &tuned.Measured, recorded)
+	return nil
+}
+
+// alike is the share by which two numbers may differ and still count as equal.
+const alike = 0.01
+
+// hasAlike says whether a row with other handles differs by less than 1 % in peak and driver calls from the preset's own.
+func (c *Comparison) hasAlike(row *Replayed) bool {
+	near := func(a, b float64) bool { return math.Abs(a-b) <= alike*b }
+	return row.Policy.Handle != 0 && slices.ContainsFunc(c.Rows, func(usual Replayed) bool {
+		return usual.Policy == row.Policy.Preset.Policy() && usual.Refused == row.Refused && near(float64(row.Reserved), float64(usual.Reserved)) && near(row.Calls, usual.Calls)
+	})
+}
+
+// torch puts the rows of PyTorch's own allocator first: as it is, with expandable segments, as recorded, and of all others
+// the one that reserves least.
+func (c *Comparison) torch(j *Job, together int, all bool) error {
+	settings := torchSettings
+	if j.Recorded.Allocator == "torch" && !slices.Contains(settings, j.Recorded.Setting) {
+		if _, err := parseSetting(j.Recorded.Setting, *j.Torch); err == nil {
+			settings = append(slices.Clone(settings), j.Recorded.Setting)
+		}
+	}
+	rows, err := replaySettings(j, settings, placements, together)
+	if err != nil {
+		return err
+	}
+	best := 0
+	for i := range rows {
+		if rows[i].Refused == 0 && (rows[best].Refused > 0 || rows[i].Reserved < rows[best].Reserved) {
+			best = i
+		}
+	}
+	var shown []Replayed
+	for i := range rows {
+		if rows[i].Recorded = rows[i].Allocator == j.Recorded; all || rows[i].Recorded || i == best || i < 2 {
+			shown = append(shown, rows[i])
+		}
+	}
+	c.Rows = append(shown, c.Rows...)
+	return nil
+}
+
+// replaySettings replays a process under settings of PyTorch's allocator, with so many further placements of segments, so many replays in
+// one pass.
+func replaySettings(j *Job, texts []string, placements, together int) (rows []Replayed, err error) {
+	o := torchalloc.Options{Version: *j.Torch, Placements: placements, Text: j.Text}
+	for _, text := range texts {
+		parsed, err := parseSetting(text, *j.Torch)
+		if err != nil {
+			return nil, err
+		}
+		o.Settings = append(o.Settings, parsed)
+	}
+	outcomes, err := torchalloc.RunParts(j.Open, o, together)
+	if err != nil {
+		return nil, err
+	}
+	for i := range outcomes {
+		o := &outcomes[i]
+		rows = append(rows, Replayed{
+			Allocator: Allocator{Allocator: "torch", Setting: texts[i]}, Reserved: sum(o.Reserved), Least: sum(o.Least), Greatest: sum(o.Greatest), Refused: o.Refused, Calls: o.Maps + o.Unmaps,
+			Cost: time.Duration(o.Maps*float64(tune.CostCreate+tune.CostMap+tune.CostAccess) + o.Unmaps*float64(tune.CostUnmap+tune.CostRelease)),
+		})
+	}
+	return rows, nil
+}
+
+func sum(byDevice map[int32]int64) (bytes int64) {
+	for _, n := range byDevice {
+		bytes += n
+	}
+	return bytes
+}
+
+func parseSetting(text string, version torchalloc.Version) (torchalloc.Settings, error) {
+	if text == native {
+		text = ""
+	}
+	return torchalloc.ParseSettings(text, version)
+}
+
+// mostSlowdown is by which share a recommended allocator may make an iteration longer.
+const mostSlowdown = 0.01
+
+// Recommend returns the row with the least card of those that serve all requests and are not slow: of several within 1 % the
+// recorded one, or the first. It returns -1 if there is none. needs are those of the rows.
+func (c *Comparison) Recommend(needs []Row) int {
+	served := func(i int) bool { return c.Rows[i].Refused == 0 && c.Slowdown(i) <= mostSlowdown }
+	least := int64(math.MaxInt64)
+	for i := range c.Rows {
+		if served(i) {
+			least = min(least, needs[i].Bytes)
+		}
+	}
+	best := -1
+	for i := range c.Rows {
+		if served(i) && float64(needs[i].Bytes) <= (1+alike)*float64(least) && (best < 0 || c.Rows[i].Recorded) {
+			best = i
+		}
+	}
+	return best
+}

@@ -1,0 +1,47 @@
+"""Puts a guard that needs no driver in the place of CUDA's.
+
+For each type of device C++ code of torch asks a guard which device and stream are current: autograd does at each
+node. A build without CUDA has no guard for it and ends the process; that of a build with CUDA asks the driver. torch
+has a guard that does nothing, for meta tensors. CUDA's place in torch's table of guards gets a copy of it with two
+other answers: the current device, and for a device's default stream its current stream, where the original raises.
+"""
+
+import ctypes
+
+TABLE = "_ZN3c104impl26device_guard_impl_registryE"  # c10::impl::device_guard_impl_registry, an array by c10::DeviceType
+CUDA, META = 1, 14  # of c10::DeviceType
+
+# Of the virtual functions of c10::impl::DeviceGuardImplInterface, in the order of their declaration.
+GET_DEVICE, GET_STREAM, GET_DEFAULT_STREAM, FUNCTIONS = 2, 5, 6, 32
+BEFORE = 2  # words of a virtual table before its first function
+
+_kept = []  # the copy and what it calls, which torch uses to the end of the process
+
+
+class Missing(Exception):
+    """This torch has no such table or guard."""
+
+
+def install(torch, current_device):
+    """`current_device` returns the index of the current device."""
+    table = _table(torch)
+    if not table[META]:
+        raise Missing("torch %s has no guard for meta tensors" % torch.__version__)
+    word = ctypes.sizeof(ctypes.c_void_p)
+    functions = ctypes.c_void_p.from_address(table[META]).value
+    copied = (ctypes.c_void_p * (BEFORE + FUNCTIONS)).from_buffer_copy(ctypes.string_at(functions - BEFORE * word, (BEFORE + FUNCTIONS) * word))
+    copied[BEFORE + GET_DEFAULT_STREAM] = copied[BEFORE + GET_STREAM]
+    answer = ctypes.CFUNCTYPE(ctypes.c_uint16, ctypes.c_void_p)(lambda _: current_device() << 8 | CUDA)  # a c10::Device
+    copied[BEFORE + GET_DEVICE] = ctypes.cast(answer, ctypes.c_void_p).value
+    guard = ctypes.c_void_p(ctypes.addressof(copied) + BEFORE * word)  # an object of one word, without data
+    _kept.extend((copied, answer, guard))
+    table[CUDA] = ctypes.addressof(guard)
+
+
+def _table(torch):
+    with open("/proc/self/maps") as maps:
+        path = next((line.split(None, 5)[5].strip() for line in maps if "/libc10.so" in line), None)
+    try:
+        return (ctypes.c_void_p * (META + 1)).in_dll(ctypes.CDLL(path), TABLE)
+    except (ValueError, OSError):
+        raise Missing("torch %s does not export its table of device guards" % torch.__version__)

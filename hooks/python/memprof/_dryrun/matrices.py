@@ -1,0 +1,66 @@
+"""The workspaces of cuBLAS: torch allocates one for each handle and stream, at the first product, and keeps it.
+
+Each thread that multiplies has a handle: the script's, and autograd's. A product with a bias goes to cuBLASLt, which
+has a smaller workspace of its own. The library takes memory for each handle beside that.
+"""
+
+import os
+import re
+import threading
+
+from memprof._dryrun import card
+
+LT_WORKSPACE = 1024  # KiB; torch 2.11 asks for as much on an H200
+OF_HANDLE = 32 << 20  # bytes that cuBLAS 13 takes from the driver for a handle, there
+
+
+def ways(torch, storages):
+    workspaces = _Workspaces(storages)
+    aten = torch.ops.aten
+
+    def multiply(operator, *args, **kwargs):
+        return workspaces.serve(operator(*args, **kwargs), False)
+
+    def multiply_and_add(operator, bias, *args, **kwargs):
+        return workspaces.serve(operator(bias, *args, **kwargs), bias.dim() == 1 and kwargs.get("beta", 1) == 1)
+
+    products = (aten.mm.default, aten.bmm.default, aten.baddbmm.default, aten.addmv.default, aten.mv.default, aten.dot.default)
+    found = dict.fromkeys(products, multiply)
+    found[aten.addmm.default] = multiply_and_add
+    return found
+
+
+def chosen_bytes(config, capability):
+    """Bytes of cuBLAS's workspace, as torch reads CUBLAS_WORKSPACE_CONFIG: pairs of :KIB:COUNT."""
+    pairs = re.findall(r":(\d+):(\d+)", config)
+    if pairs:
+        return sum(1024 * int(size) * int(count) for size, count in pairs)
+    if capability[0] in (9, 10):
+        return 8 * 4096 * 1024
+    return 1024 * (2 * 4096 + 8 * 16)
+
+
+class _Workspaces:
+    def __init__(self, storages):
+        self._storages = storages
+        self._threads = threading.local()
+        self._capability = card.seen().capability
+
+    def serve(self, result, by_lt):
+        """The product is on the device: its handle needs a workspace."""
+        if result.device.type != "cuda":
+            return result
+        have = self._threads.__dict__
+        if not have:
+            self._storages.take_as(b"call=cuMemAlloc\tlibrary=libcublas.so", OF_HANDLE)
+        stream = self._storages.stream()
+        self._allocate(have, ("cublas", stream), result, chosen_bytes(os.environ.get("CUBLAS_WORKSPACE_CONFIG", ""), self._capability))
+        if by_lt:
+            kib = os.environ.get("CUBLASLT_WORKSPACE_SIZE", "")
+            self._allocate(have, ("cublaslt", stream), result, 1024 * (int(kib) if kib.isdigit() else LT_WORKSPACE))
+        return result
+
+    def _allocate(self, have, key, result, size):
+        if key not in have:
+            self._storages.note(result)  # it is allocated first
+            have[key] = self._storages.allocate(size, result.device.index)

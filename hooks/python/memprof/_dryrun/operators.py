@@ -1,0 +1,127 @@
+"""Runs operators without a GPU: on torch's fake tensors, which have a size, a type and a device, and no values.
+
+An operator is run so if an operand is fake, if it makes a tensor of the device, or if it would make a large tensor on
+the host. Operators on small host tensors are run as they are, so that most data has the values that the script reads
+or draws. Parameters are fake from the beginning: a model needs no memory of its size.
+"""
+
+from torch._subclasses import fake_tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from memprof import _dryrun
+from memprof._dryrun import values
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+LARGE = 4 << 20  # bytes of a host tensor that a factory makes fake
+
+# What FakeTensorMode raises for an operator that it cannot run.
+UNKNOWN = (fake_tensor.UnsupportedOperatorException, fake_tensor.DataDependentOutputException, fake_tensor.DynamicOutputShapeException)
+
+
+class Operators(TorchDispatchMode):
+    """Sees every operator of the threads that have entered it, below autograd and autocast."""
+
+    def __init__(self, torch, storages, values, kernels):
+        super().__init__()
+        self._torch = torch
+        self._meta = torch.device("meta")
+        self._storages = storages
+        self._values = values
+        self._kernels = kernels
+        self.fakes = fake_tensor.FakeTensorMode(allow_fallback_kernels=False, allow_non_fake_inputs=True)
+
+    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if not self._wants_fake(args, kwargs):
+            return operator(*args, **kwargs)
+        if operator.namespace == "c10d":
+            return self._communicate(operator, args, kwargs)
+        args, kwargs = tree_map_only(self._torch.Tensor, self._as_fake, (args, kwargs))
+        try:
+            with self.fakes:
+                result = self._values.of(operator, args, kwargs)
+                if result is NotImplemented:
+                    result = self._kernels.run(operator, args, kwargs)
+        except UNKNOWN as error:
+            _dryrun.refuse(self._why_unknown(operator, error))
+        except RuntimeError as error:
+            if operator.namespace in ("aten", "prims") or "fake impl" not in str(error):
+                raise
+            _dryrun.refuse(self._why_unknown(operator, fake_tensor.UnsupportedOperatorException(operator)))
+        self.note(result)
+        return result
+
+    def _communicate(self, operator, args, kwargs):
+        """A collective of torch's fake process group, which touches no tensor: it gets others, and the result has the given ones."""
+        given = {}
+
+        def stand_in(tensor):
+            made = self._torch.empty(1)
+            given[id(made)] = made, tensor
+            return made
+
+        args, kwargs = tree_map_only(self._torch.Tensor, stand_in, (args, kwargs))
+        result = operator(*args, **kwargs)
+        return tree_map_only(self._torch.Tensor, lambda tensor: given.get(id(tensor), (None, tensor))[1], result)
+
+    def note(self, result):
+        for value in result if isinstance(result, (tuple, list)) else (result,):
+            if isinstance(value, fake_tensor.FakeTensor):
+                if value.fake_device.type == "cuda":
+                    self._storages.note(value)
+            elif isinstance(value, (tuple, list)):
+                self.note(value)
+
+    def _wants_fake(self, args, kwargs):
+        device = kwargs.get("device")
+        if device is not None and device.type == "cuda":
+            return True
+        tensor = False
+        for value in tree_leaves((args, kwargs)):
+            if isinstance(value, fake_tensor.FakeTensor):
+                return True
+            tensor = tensor or isinstance(value, self._torch.Tensor)
+        return not tensor and device != self._meta and self._size(args, kwargs) > LARGE
+
+    def _size(self, args, kwargs):
+        """Bytes of the tensor that a factory makes, by its sizes and type."""
+        dtype = kwargs.get("dtype") or self._torch.get_default_dtype()
+        sizes = next((a for a in args if isinstance(a, (list, tuple))), ())
+        count = 1
+        for size in sizes:
+            count *= size if isinstance(size, int) else 1
+        return count * dtype.itemsize if sizes else 0
+
+    def _why_unknown(self, operator, error):
+        """Why an operator cannot be run, where, and what would help."""
+        line = values.line_of_script()
+        if isinstance(error, fake_tensor.UnsupportedOperatorException):
+            name = operator.name().partition(".")[0]
+            return '%s: %s has no fake kernel; register one: @torch.library.register_fake("%s")' % (line, name, name)
+        return "%s: the result of %s depends on values, which a dry run does not have" % (line, operator)
+
+    def _as_fake(self, tensor):
+        return tensor if isinstance(tensor, fake_tensor.FakeTensor) else self.fake(tensor)
+
+    def fake(self, tensor):
+        """A fake tensor like a host tensor."""
+        with self.fakes:
+            return self._torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+
+
+def install(torch):
+    from memprof import _autograd
+    from memprof._dryrun import attention, card, course, distributed, graphs, kernels, patches, storages
+
+    streams = card.Streams(storages.Driver())
+    blocks = storages.Storages(torch, streams)
+    fake_tensor.init_gpu_context = lambda device: None
+    way = kernels.Kernels(torch, blocks)
+    operators = Operators(torch, blocks, values.Values(torch), way)
+    card.install(torch, streams, blocks)
+    patches.install(torch, operators, blocks)
+    attention.install(torch, way)
+    graphs.install(torch, blocks)
+    distributed.install(torch)
+    course.install()
+    _autograd.wrap_run(way.calibrated)
+    operators.__enter__()

@@ -1,0 +1,89 @@
+"""What a script gets that asks for a value of a fake tensor: a stated one, of which each kind is reported once."""
+
+import os
+import sys
+
+from torch._subclasses import fake_tensor
+
+from memprof import _hook
+
+# Where code lies that is not the script's.
+OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+TORCH = os.path.dirname(os.path.dirname(os.path.abspath(fake_tensor.__file__)))
+
+
+class Values:
+    def __init__(self, torch):
+        self._torch = torch
+        aten = torch.ops.aten
+        self._nonzero = float(os.environ.get("MEMPROF_DRY_RUN_NONZERO") or 0.1)  # share of elements that are not 0
+        self._answers = {
+            aten._local_scalar_dense.default: self._scalar,
+            aten.equal.default: self._equal,
+            aten.nonzero.default: self._where,
+            aten.masked_select.default: self._selected,
+            aten.index.Tensor: self._indexed,
+        }
+        self._reported = set()
+
+    def of(self, operator, args, kwargs):
+        """The result of an operator that depends on values, or NotImplemented."""
+        answer = self._answers.get(operator)
+        return NotImplemented if answer is None else answer(*args, **kwargs)
+
+    def _scalar(self, tensor):
+        constant = getattr(tensor, "constant", None)
+        if constant is not None:
+            return constant.item()
+        value = self.stated(tensor.dtype)
+        self.report("item", "a value of the device was read: %s is assumed for %s" % (value, tensor.dtype))
+        return value
+
+    def stated(self, dtype):
+        """The value of each element: 1, and False."""
+        if dtype == self._torch.bool:
+            return False
+        return 1.0 if dtype.is_floating_point else 1
+
+    def _equal(self, a, b):
+        self.report("equal", "tensors of the device were compared: they are assumed to be equal")
+        return a.shape == b.shape
+
+    def count(self, tensor):
+        """How many elements of a tensor are not 0."""
+        self.report("nonzero", "sizes depend on values: %g of the elements are assumed to be nonzero (--assume nonzero=)" % self._nonzero)
+        return round(self._nonzero * tensor.numel())
+
+    def _where(self, tensor):
+        return self._torch.empty_strided((self.count(tensor), tensor.dim()), (1, max(self.count(tensor), 1)), dtype=self._torch.int64, device=tensor.device)
+
+    def _selected(self, tensor, mask):
+        return self._torch.empty(self.count(mask), dtype=tensor.dtype, device=tensor.device)
+
+    def _indexed(self, tensor, indices):
+        """A mask among the indices stands for those of its elements that are not 0."""
+        masks = (self._torch.bool, self._torch.uint8)
+        if not any(i is not None and i.dtype in masks for i in indices):
+            return NotImplemented
+        plain = []
+        for index in indices:
+            plain += self._where(index).unbind(1) if index is not None and index.dtype in masks else [index]
+        return self._torch.ops.aten.index.Tensor(tensor, plain)
+
+    def report(self, kind, text):
+        """Reports an assumption, the first of its kind, with the line of the script that needs it."""
+        if kind in self._reported:
+            return
+        self._reported.add(kind)
+        _hook.problem("dry run: %s: %s" % (line_of_script(), text))
+
+
+def line_of_script():
+    """FILE:LINE of the innermost frame that is neither torch's nor memprof's."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not file.startswith((OURS, TORCH, "<frozen")):
+            return "%s:%d" % (file, frame.f_lineno)
+        frame = frame.f_back
+    return "?"

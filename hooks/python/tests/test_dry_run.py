@@ -1,0 +1,174 @@
+"""Dry runs of jobs with a real torch, compared with recordings of the same jobs on a GPU.
+
+Where torch is not installed these tests are left out: `make torch-test` has one for the CPU.
+"""
+
+import csv
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import textwrap
+import unittest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+MEMPROF = os.path.join(ROOT, "bin", "memprof")
+MIB = 2**20
+
+
+@unittest.skipUnless(importlib.util.find_spec("torch"), "torch is not installed: dry runs are left out; make torch-test")
+@unittest.skipUnless(os.path.exists(MEMPROF), "bin/memprof is not built: dry runs are left out; make build")
+class DryRunTest(unittest.TestCase):
+    def record(self, *command, flags=(), status=0):
+        """The folder of a dry run, and what it printed."""
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        plan = os.path.join(folder.name, "plan")
+        done = subprocess.run([MEMPROF, "record", "--dry-run", *flags, "-o", plan, "--", sys.executable, *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.assertEqual(done.returncode, status, done.stdout)
+        return plan, done.stdout
+
+    def script(self, text, **more):
+        return self.record("-c", "import torch\n" + textwrap.dedent(text), **more)
+
+    def events(self, plan):
+        exported = subprocess.run([MEMPROF, "export", "csv", plan], stdout=subprocess.PIPE, text=True, check=True).stdout
+        return list(csv.DictReader(exported.splitlines()))
+
+    def requests(self, plan):
+        return [int(e["requested"]) for e in self.events(plan) if e["kind"] == "alloc"]
+
+    def peak(self, plan):
+        """The greatest T."""
+        live, now, most = {}, 0, 0
+        for e in self.events(plan):
+            if e["kind"] == "alloc":
+                live[e["addr"]] = int(e["requested"])
+                now += live[e["addr"]]
+                most = max(most, now)
+            elif e["kind"] == "free":
+                now -= live.pop(e["addr"])
+        return most
+
+    def same_peak(self, recording, *command):
+        plan, _ = self.record(*command)
+        self.assertEqual(self.peak(plan), self.peak(os.path.join(ROOT, "samples", recording)))
+
+    @unittest.skipUnless(importlib.util.find_spec("torchvision"), "torchvision is not installed")
+    def test_alexnet(self):
+        self.same_peak("zoo/alexnet", os.path.join(ROOT, "samples/jobs/zoo.py"), "--model", "alexnet")
+
+    @unittest.skipUnless(importlib.util.find_spec("torchvision"), "torchvision is not installed")
+    def test_squeezenet(self):
+        self.same_peak("zoo/squeezenet1_1", os.path.join(ROOT, "samples/jobs/zoo.py"), "--model", "squeezenet1_1")
+
+    @unittest.skipUnless(importlib.util.find_spec("torchvision"), "torchvision is not installed")
+    def test_resnet(self):
+        plan, printed = self.record(os.path.join(ROOT, "samples/jobs/resnet50.py"))
+        self.assertEqual(self.peak(plan), self.peak(os.path.join(ROOT, "samples/resnet50")))
+        self.assertIn("dry run: ended after 4 iterations", printed)
+        with open(os.path.join(plan, "run.json")) as f:
+            info = json.load(f)
+        self.assertEqual((info["source"], info["exit_status"], info.get("problems")), ("dry run", 0, None))
+        report = subprocess.run([MEMPROF, "report", "--json", plan], stdout=subprocess.PIPE, text=True, check=True).stdout
+        device = json.loads(report)["processes"][0]["devices"][0]
+        self.assertEqual(len(device["iterations"]), 4)
+
+    def test_device(self):
+        plan, printed = self.script(
+            """
+            assert torch.cuda.is_available() and torch.cuda.get_device_capability() == (8, 9), torch.cuda.get_device_capability()
+            assert torch.cuda.get_device_properties(0).total_memory == torch.cuda.mem_get_info()[1]
+            x = torch.ones(1000, 3, device="cuda", requires_grad=True)
+            assert x.is_cuda and x.device == torch.device("cuda:0") and x.cpu().device.type == "cpu"
+            assert torch.tensor([1, 2], device="cuda").to(torch.int8).device.type == "cuda"
+            with torch.autocast("cuda", dtype=torch.bfloat16):
+                y = x @ torch.ones(3, 5, device="cuda")
+            assert y.dtype == torch.bfloat16 and y.grad_fn is not None
+            y.float().sum().backward()
+            assert x.grad.device == x.device
+            print(torch.cuda.memory_stats()["requested_bytes.all.current"], y, y.sum().item(), y.tolist()[0])
+            """,
+            flags=("--card", "L4"),
+        )
+        sizes = self.requests(plan)
+        self.assertEqual(sizes[0], 12000)
+        self.assertIn(8 * MIB + 128 * 1024, sizes)  # cuBLAS's workspace
+        self.assertIn("1.0 is assumed", printed)
+
+    def test_host_memory_is_none_of_the_devices(self):
+        plan, _ = self.script("x = torch.zeros(1 << 40); y = torch.zeros(10); y[0] = 7; assert y.sum().item() == 7; torch.zeros(3, device='cuda')")
+        self.assertEqual(self.requests(plan), [12])
+
+    def test_frees_follow_the_references(self):
+        plan, _ = self.script("x = torch.zeros(1000, device='cuda'); y = x.view(10, 100)[3]; del x; z = torch.zeros(500, device='cuda'); del y; w = torch.zeros(7, device='cuda')")
+        kinds = [(e["kind"], int(e["requested"])) for e in self.events(plan) if e["kind"] in ("alloc", "free")]
+        self.assertEqual(kinds[:4], [("alloc", 4000), ("alloc", 2000), ("free", 4000), ("alloc", 28)])
+
+    def test_gradients_are_added_in_place(self):
+        plan, _ = self.script(
+            """
+            x = torch.ones(1000, device="cuda", requires_grad=True)
+            y = x * 2
+            (y.sin() * y.cos()).backward(torch.ones_like(y))
+            """
+        )
+        adds = [e for e in self.events(plan) if e["kind"] == "alloc" and int(e["requested"]) == 4000]
+        # x, y, sin, cos, product and its gradient; two gradients of the product; of sin's operand cos and a product, of cos's
+        # sin, its negative and a product; of x one. The sum of the two of y is none.
+        self.assertEqual(len(adds), 14)
+
+    def test_a_step_of_a_scaler_is_taken(self):
+        plan, _ = self.script(
+            """
+            p = torch.nn.Parameter(torch.ones(1000, device="cuda"))
+            o = torch.optim.AdamW([p])
+            s = torch.amp.GradScaler("cuda")
+            s.scale((p * 2).sum()).backward()
+            s.step(o); s.update()
+            assert o.state[p]["exp_avg"].is_cuda
+            torch.save({"p": p}, "/nonexistent/checkpoint.pt")
+            """
+        )
+        labels = [e["context"] for e in self.events(plan) if e["kind"] == "label"]
+        self.assertTrue(any("category=optimizer" in text for text in labels), labels)
+
+    def test_sizes_that_depend_on_values(self):
+        plan, printed = self.script("x = torch.ones(1000, device='cuda'); i = x.nonzero(); assert i.shape == (250, 1); assert x[x > 0].shape == (250,)", flags=("--assume", "nonzero=0.25"))
+        self.assertIn("0.25 of the elements are assumed to be nonzero", printed)
+
+    def test_an_operator_without_a_fake_kernel(self):
+        _, printed = self.script(
+            """
+            @torch.library.custom_op("mine::twice", mutates_args=())
+            def twice(x: torch.Tensor) -> torch.Tensor:
+                return x * 2
+            twice(torch.ones(3, device="cuda"))
+            """,
+            status=2,
+        )
+        self.assertIn('mine::twice has no fake kernel; register one: @torch.library.register_fake("mine::twice")', printed)
+
+    def test_threads_that_compute_end_before_the_process(self):
+        _, printed = self.script(
+            """
+            import hashlib, threading
+            def compute():
+                hashlib.pbkdf2_hmac("sha256", b"", b"", 10**5)  # without the interpreter's lock
+                print("computed", flush=True)
+            threading.Thread(target=compute, daemon=True).start()
+            """
+        )
+        self.assertIn("computed", printed)
+
+    def test_a_partial_plan_is_refused(self):
+        plan, _ = self.script("x = torch.ones(1000, device='cuda'); raise ValueError(1)", status=1)
+        fit = subprocess.run([MEMPROF, "fit", plan], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.assertEqual(fit.returncode, 2)
+        self.assertIn("the dry run ended early", fit.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,49 @@
+package summary
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/memprof/memprof/report/layout"
+	"github.com/memprof/memprof/trace/dataset"
+)
+
+// texts are the texts of cells.
+func texts(cells []layout.Cell) (out []string) {
+	for _, c := range cells {
+		out = append(out, c.Text)
+	}
+	return out
+}
+
+// TestFolded: a line that is too wide is broken between its fields, and a field between its words.
+func TestFolded(t *testing.T) {
+	lines := layout.Row("short | line", "one | two three | four", "a field of many words | end")
+	if diff := cmp.Diff(texts(lines), texts(Folded(lines, 0))); diff != "" {
+		t.Errorf("of any width (-want +got):\n%s", diff)
+	}
+	want := []string{"short | line", "one", "two three", "four", "a field of", "many words", "end"}
+	if diff := cmp.Diff(want, texts(Folded(lines, 12))); diff != "" {
+		t.Errorf("of 12 columns (-want +got):\n%s", diff)
+	}
+}
+
+// A snapshot whose history was cut off is exact from the first event that it has, after those that restate what was there.
+func TestImportNotes(t *testing.T) {
+	tests := []struct {
+		how  dataset.Imported
+		want []string
+	}{
+		{dataset.Imported{Format: "torch-snapshot"}, []string{"Imported from torch-snapshot: exact from its first event on"}},
+		{dataset.Imported{Format: "torch-snapshot", Opening: 129, Exact: 129, Blocks: 7, Reserved: 84 << 20}, []string{
+			"Imported from torch-snapshot: exact from event 129 on", "Before event 129: 84 MiB reserved, with 7 blocks; earlier peaks are unknown"}},
+		{dataset.Imported{Format: "torch-snapshot", Opening: 9, Exact: 40, ExactNS: 2e9}, []string{
+			"Imported from torch-snapshot: exact from event 40 on, after 2.00 s; before, a block may be up to 1 MiB larger"}},
+	}
+	for _, test := range tests {
+		if diff := cmp.Diff(test.want, texts(importNotes(&test.how))); diff != "" {
+			t.Errorf("%+v (-want +got):\n%s", test.how, diff)
+		}
+	}
+}
