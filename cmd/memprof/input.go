@@ -194,6 +194,9 @@ func newestRecording(folder string) (string, error) {
 
 // isRecording says whether a directory holds a recording, complete or not.
 func isRecording(dir string) bool {
+	if stat, err := os.Stat(dir); err != nil || !stat.IsDir() { // opening a pipe would wait for who writes it
+		return false
+	}
 	if _, err := os.Stat(filepath.Join(dir, dataset.InfoName)); err == nil {
 		return true
 	}

@@ -81,6 +81,7 @@ func (d *driver) newHeap() {
 		panic(err)
 	}
 	d.heap, d.memory, d.live = heap, m, d.live[:0]
+	d.noted = options.Growth == bfc.Pages || options.Trim.When == bfc.TrimIteration
 	d.many = int(d.logUniform(1, 12))
 	d.greatest = []float64{14, 24, 30, 32}[d.random.IntN(4)]
 	d.palette = d.palette[:0]
