@@ -83,17 +83,16 @@ func (t *Tracker) OriginOf(context, label int32) Origin {
 // LabelCategory is the category that a label names, NoCategory for none.
 func (t *Tracker) LabelCategory(label int32) Category { return t.parsed(label).category }
 
-// parsed returns what a context says; it parses each one once.
+// parsed returns what a context says; it parses each one once. Contexts are numbers of a dictionary, from 0 on.
 func (t *Tracker) parsed(context int32) *parsed {
-	if r, ok := t.contexts[context]; ok {
-		return r
+	if missing := int(context) + 1 - len(t.contexts); missing > 0 {
+		t.contexts = append(t.contexts, make([]*parsed, missing)...)
 	}
-	if t.contexts == nil {
-		t.contexts = map[int32]*parsed{}
+	if t.contexts[context] == nil {
+		r := parseContext(t.opt.Text(context))
+		t.contexts[context] = &r
 	}
-	r := parseContext(t.opt.Text(context))
-	t.contexts[context] = &r
-	return &r
+	return t.contexts[context]
 }
 
 // ParseOrigin returns the origin in the context of an alloc: name is the dotted path of a module, or the whole

@@ -20,8 +20,8 @@ type Tracker struct {
 
 	opt      Options
 	stacks   stacks
-	contexts map[int32]*parsed // by context, those parsed so far
-	arenas   []arenaUse        // by index
+	contexts []*parsed  // by context, nil where not parsed yet
+	arenas   []arenaUse // by index
 	passes
 	parameterSizes map[int64]bool // requested bytes of blocks that were labelled as weights
 	known          bool           // an event about origins came

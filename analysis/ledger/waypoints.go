@@ -10,7 +10,7 @@ type waypoints struct {
 	starts btree.Set[int64]
 }
 
-const waypointSteps = 16
+const waypointSteps = 4 // a step misses the cache
 
 // below is the segment at the greatest waypoint that is not above addr, as `find` has it; none
 // where there is none.
