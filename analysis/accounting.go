@@ -25,7 +25,7 @@ func Reconcile(members []Member, readings *accounting.Readings, missing string) 
 		m := &members[i]
 		d := m.Device
 		all[i] = accounting.Member{
-			Process: m.Result.Process, Duration: m.Result.Duration, Device: d.Device, MaxR: d.MaxR, OtherLibraries: d.OtherLibraries,
+			Process: m.Result.Process, Duration: m.Result.Duration, Device: d.Device, MaxR: d.MaxR, OtherLibraries: *d.OtherLibraries,
 			Holdings: &d.Holdings, UUID: m.uuid(), PID: m.PID, GPU: m.GPU, Alive: m.Alive, Private: m.Private,
 		}
 	}

@@ -27,7 +27,7 @@ type DeviceMoment struct {
 	At       ledger.Instant // C is -1 where it is not known
 	Map      ledger.AddressMap
 	Chunks   *Chunks // nil where they are not known
-	Held     attribution.Result
+	Held     *attribution.Result
 	TopSizes []attribution.AllocationGroup
 }
 

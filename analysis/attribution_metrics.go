@@ -20,7 +20,7 @@ var attributionMetrics = func() []Metric {
 
 // held are the live allocations at the peak, of a trace that says who requested them.
 var held = ofWhole(func(d *DeviceResult) *DeviceResult {
-	if !d.Held.Known {
+	if d.Held == nil || !d.Held.Known {
 		return nil
 	}
 	return d

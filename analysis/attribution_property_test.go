@@ -344,7 +344,7 @@ func TestAttributionIsWhatItsDefinitionCounts(t *testing.T) {
 		result, err := Run(modeltest.Source(r.Events, 7), Options{Text: r.Strings.Text, Top: 1000})
 		assert.NoError(t, err)
 		d := &result.Devices[0]
-		if diff := gocmp.Diff(n.at(d.Peak.Seq), listed(&d.Held)); diff != "" {
+		if diff := gocmp.Diff(n.at(d.Peak.Seq), listed(d.Held)); diff != "" {
 			t.Fatalf("at the peak, seq %d:\n%s", d.Peak.Seq, diff)
 		}
 		for i, o := range d.OOMs {

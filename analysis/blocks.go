@@ -11,9 +11,9 @@ import (
 )
 
 // attribute divides blocks of a device that were live at an instant.
-func (a *analyzer) attribute(d *device, blocks []ledger.Block, at ledger.Instant) (attribution.Result, error) {
+func (a *analyzer) attribute(d *device, blocks []ledger.Block, at ledger.Instant) (*attribution.Result, error) {
 	held := a.attribution.Attribute(blocks)
-	return held, held.Check(at)
+	return &held, held.Check(at)
 }
 
 // heldOOMs is the most failed requests of a device that are kept with their live allocations.
@@ -21,8 +21,7 @@ const heldOOMs = 8
 
 // heldNow divides the blocks that are live after the event at hand, which freed none.
 func (a *analyzer) heldNow(d *device, at ledger.Instant) (*attribution.Result, error) {
-	held, err := a.attribute(d, a.ledger.Blocks(d.Device), at)
-	return &held, err
+	return a.attribute(d, a.ledger.Blocks(d.Device), at)
 }
 
 // finishPeak recovers the blocks that were live at the peak, their origins and their addresses.

@@ -36,16 +36,21 @@ type device struct {
 	lives      *attribution.Lives          // likewise
 }
 
-func newDevice(id int32, opt *Options) *device {
+func newDevice(id int32, opt *Options, growths *growthTracker) *device {
 	of := ledger.NewDevice(id)
-	return &device{
-		Device: of,
-		others: accounting.NewDevice(of),
-		result: DeviceResult{Device: id, Memory: Memory{Chunks: &Chunks{}}},
-		series: series{limit: opt.MaxPoints, due: new(int64)},
-		period: &iterations.Finder{},
-		sums:   torchalloc.NewSums(),
+	d := &device{
+		Device:  of,
+		others:  accounting.NewDevice(of),
+		growths: growths,
+		series:  series{limit: opt.MaxPoints, due: new(int64)},
+		period:  &iterations.Finder{},
+		sums:    torchalloc.NewSums(),
 	}
+	d.result = DeviceResult{
+		Device: id, Memory: &Memory{Chunks: &Chunks{}}, Failures: &Failures{}, Growing: &growths.Growing,
+		OtherLibraries: &d.others.OtherLibraries, Held: &attribution.Result{},
+	}
+	return d
 }
 
 // newestRequest is the last request of a device, if nothing was freed since.

@@ -427,7 +427,7 @@ func TestAtFromAPart(t *testing.T) {
 		assert.NoError(rt, err)
 		for _, m := range []*Moment{want, got} {
 			for i := range m.Devices {
-				m.Devices[i].Held = attribution.Result{} // by what came before, too
+				m.Devices[i].Held = nil // by what came before, too
 			}
 		}
 		diff := gocmp.Diff(want, got)

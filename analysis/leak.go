@@ -12,8 +12,8 @@ import (
 )
 
 // leak is the verdict at like points of a device, and which of the blocks that are live at the last one leak.
-func leak(points *iterations.Points, live []ledger.Block, origins *attribution.Tracker, others *accounting.Device) iterations.Leak {
-	l := iterations.Leak{Verdict: iterations.NoLeak, Per: points.Per, Request: points.Request, Points: int(points.Count)}
+func leak(points *iterations.Points, live []ledger.Block, origins *attribution.Tracker, others *accounting.Device) *iterations.Leak {
+	l := &iterations.Leak{Verdict: iterations.NoLeak, Per: points.Per, Request: points.Request, Points: int(points.Count)}
 	known := explained(live, origins)
 	rises := points.Rises(known)
 	if len(rises) == 0 {
@@ -24,7 +24,7 @@ func leak(points *iterations.Points, live []ledger.Block, origins *attribution.T
 		l.Slope += r.Slope
 		l.PerSecond += r.PerSecond
 	}
-	divideLeak(&l, leaking(live, known, rises, points.Since()), origins)
+	divideLeak(l, leaking(live, known, rises, points.Since()), origins)
 	for _, r := range rises {
 		if i, ok := r.Library(); ok && l.Module == "" && l.Line == "" {
 			l.Module = others.LibraryName(i)

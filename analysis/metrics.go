@@ -75,9 +75,9 @@ var metrics = slices.Concat(
 	waste("total", "R - T, all that is reserved and not asked for", func(m *Memory) int64 { return m.Peak.R - m.Peak.T }),
 	attributionMetrics,
 	[]Metric{
-		ofWhole(func(d *DeviceResult) *DeviceResult { return d }).metric("fragmentation.peak", Share, "(F - L)/F at the peak, L the largest free chunk; 0 when nothing is free", func(d *DeviceResult) (float64, int64, bool) {
-			value, ok := d.Fragmentation()
-			return value, d.Peak.Seq, ok
+		ofWhole(func(d *DeviceResult) *Memory { return d.Memory }).metric("fragmentation.peak", Share, "(F - L)/F at the peak, L the largest free chunk; 0 when nothing is free", func(m *Memory) (float64, int64, bool) {
+			value, ok := m.Fragmentation()
+			return value, m.Peak.Seq, ok
 		}),
 		idle("idle.requested", "1 - max T / max R", func(m *Memory) int64 { return m.MaxT }),
 		idle("idle.provided", "1 - max C / max R", func(m *Memory) int64 { return m.MaxC }),
@@ -119,8 +119,8 @@ func waste(kind, help string, of func(*Memory) int64) []Metric {
 
 // Fragmentation is the frameworks' measure (F - L)/F at the peak, from 0 to 1; 0 when nothing
 // is free. It is not ok where F or L is not known, as in a result without the map that L is taken from.
-func (d *DeviceResult) Fragmentation() (value float64, ok bool) {
-	free, largest := d.Peak.Free(), d.Chunks.Largest()
+func (m *Memory) Fragmentation() (value float64, ok bool) {
+	free, largest := m.Peak.Free(), m.Chunks.Largest()
 	return share(free-largest, free), free == 0 || 0 < largest && largest <= free
 }
 
@@ -132,16 +132,16 @@ func idle(name, help string, most func(*Memory) int64) Metric {
 }
 
 func ofLeak(name, help string, of func(*iterations.Leak) (value float64, ok bool)) Metric {
-	return ofWhole(func(d *DeviceResult) *iterations.Leak { return &d.Leak }).metric(name, Bytes, help, func(l *iterations.Leak) (float64, int64, bool) {
+	return ofWhole(func(d *DeviceResult) *iterations.Leak { return d.Leak }).metric(name, Bytes, help, func(l *iterations.Leak) (float64, int64, bool) {
 		value, ok := of(l)
 		return value, -1, ok && l.Verdict != iterations.TooShort && l.Verdict != ""
 	})
 }
 
 func ofPaper(name, help string, of func(*iterations.Paper) float64) Metric {
-	return ofWhole(func(d *DeviceResult) *iterations.Paper { return &d.Paper }).metric(name, Share, help, func(p *iterations.Paper) (float64, int64, bool) {
+	return ofWhole(func(d *DeviceResult) *iterations.Paper { return d.Paper }).metric(name, Share, help, func(p *iterations.Paper) (float64, int64, bool) {
 		value := of(p)
-		return value, -1, p.Valid && !math.IsNaN(value)
+		return value, -1, !math.IsNaN(value)
 	})
 }
 

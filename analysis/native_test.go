@@ -102,7 +102,7 @@ func TestSampledStep(t *testing.T) {
 		spanOf(8192, 8000, ledger.SpanLive), spanOf(16192, 192, ledger.SpanNotRequested),
 	}}
 	assert.Diff(t, spans[0], d.Map.Arenas[0].Spans, "map")
-	assert.That(t, d.Paper.Valid && d.Paper.C1 == 2048.0/12288 && d.Paper.C2 == 9216.0/12288, "the paper's table: %+v", d.Paper)
+	assert.That(t, d.Paper != nil && d.Paper.C1 == 2048.0/12288 && d.Paper.C2 == 9216.0/12288, "the paper's table: %+v", d.Paper)
 }
 
 // Without a sample at the right moment C is not known, and no zero stands for it.

@@ -57,26 +57,26 @@ type Job struct {
 type DeviceResult struct {
 	Device        int32
 	Allocs, Frees int64 // events
-	Memory
-	Failures
-	Growing
+	*Memory
+	*Failures
+	*Growing
 	Remaps     int64                  // mappings of what had been unmapped inside an arena; no growths
 	Iterations []iterations.Iteration // see [DeviceResult.IterationCount]
 	// Period is 0 if iterations come from marks. Otherwise there were none, and it is
 	// the number of allocations after which the sequence of requests repeats.
 	Period         int64
-	Paper          iterations.Paper
-	Leak           iterations.Leak
+	Paper          *iterations.Paper
+	Leak           *iterations.Leak
 	Series         Series
 	Map            ledger.AddressMap             // at the peak
 	TopContexts    []attribution.AllocationGroup // live at the peak, by bytes, greatest first
 	TopSizes       []attribution.AllocationGroup
 	Transitions    []pause.Transition // pauses and resumes in order; at most MaxGrowths are kept
 	Pauses         *pause.Result      // what tags did; nil where no memory has one
-	OtherLibraries accounting.OtherLibraries
+	OtherLibraries *accounting.OtherLibraries
 	Holdings       accounting.Holdings // the process's memory on the device, in arenas and outside of them
 	Account        *accounting.Account // Holdings compared with the device's used memory; nil before [Reconcile]
-	Held           attribution.Result  // the live allocations at the peak, by category, phase, origin and stack
+	Held           *attribution.Result // the live allocations at the peak, by category, phase, origin and stack
 	// PeakLive and FinalLive are the groups of all blocks that are live at the peak and after the last event, by
 	// requested bytes, greatest first; nil unless [Options.LiveGroups].
 	PeakLive, FinalLive []attribution.LiveGroup

@@ -252,9 +252,8 @@ func (a *analyzer) deviceOf(id int32) *device {
 			return d
 		}
 	}
-	d := newDevice(id, &a.opt)
+	d := newDevice(id, &a.opt, newGrowthTracker(a.opt.MaxGrowths, &a.budget))
 	d.series.due = &a.pointsDue
-	d.growths = newGrowthTracker(a.opt.MaxGrowths, &a.budget)
 	d.kept = keyframes.NewRecorder(d.Device, a.history)
 	d.kept.Want(a.wantedOf(id))
 	if a.opt.Explore {
@@ -337,15 +336,13 @@ func (a *analyzer) finishDevice(d *device) error {
 	}
 	d.detectIterations(!a.opt.Recovered && a.lost == 0 && d.result.OOMCount == 0)
 	r := &d.result
-	r.Growing = d.growths.Growing
 	slices.SortFunc(r.Growths, func(x, y Growth) int { return cmp.Compare(x.Seq, y.Seq) })
 	d.result.Paper = d.log.Paper(d.MaxR)
-	r.Leak = iterations.Leak{Verdict: iterations.TooShort}
+	r.Leak = &iterations.Leak{Verdict: iterations.TooShort}
 	if points, ok := d.trend.Finish(r.Iterations, len(r.Iterations) > 0 && r.Period == 0, a.lastTime); ok {
 		r.Leak = leak(&points, a.liveAt(d, &points), a.attribution, d.others)
 	}
 	d.result.Series.Points = d.series.finish(d.Device)
-	d.result.OtherLibraries = d.others.OtherLibraries
 	if err := a.finishPeak(d); err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ func TestSeriesLosesNoPeak(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limit := rapid.IntRange(2, 9).Draw(t, "limit")
 		values := rapid.SliceOfN(rapid.Int64Range(0, 50), 1, 200).Draw(t, "values")
-		d := newDevice(0, &Options{MaxPoints: limit})
+		d := newDevice(0, &Options{MaxPoints: limit}, &growthTracker{})
 		now := rapid.Int64Range(-1e6, 1e15).Draw(t, "start")
 		steps := rapid.OneOf(rapid.Int64Range(0, 300), rapid.Int64Range(0, 1e4), rapid.Int64Range(0, 1e10), rapid.Int64Range(-100, 0))
 		var times []int64
@@ -110,7 +110,7 @@ func buckets(values, times []int64, shift uint) []Point {
 // Two bursts of a microsecond with 20 ms of silence between them and room for two points: the
 // silence is between them, and what holds during it is the state after the first burst.
 func TestSeriesSilence(t *testing.T) {
-	d := newDevice(0, &Options{MaxPoints: 2})
+	d := newDevice(0, &Options{MaxPoints: 2}, &growthTracker{})
 	seq := int64(0)
 	burst := func(start int64, values ...int64) {
 		for i, v := range values {
@@ -144,7 +144,7 @@ func TestSeriesSilence(t *testing.T) {
 
 // Far apart events make the width double in vain, but only so often.
 func TestSeriesWidensBoundedly(t *testing.T) {
-	d := newDevice(0, &Options{MaxPoints: 2})
+	d := newDevice(0, &Options{MaxPoints: 2}, &growthTracker{})
 	for i, time := range []int64{math.MinInt64, -1, 0, 1, math.MaxInt64 - 1, math.MaxInt64} {
 		d.T = int64(i)
 		d.series.add(d.Device, int64(i), time)
@@ -244,7 +244,7 @@ func TestExternalMemory(t *testing.T) {
 	r.Add(trace.Event{Kind: 200}) // of a newer version
 	result := run(t, r, Options{})
 	d := result.Devices[0]
-	if d.OtherLibraries != (accounting.OtherLibraries{Live: 800, Peak: 1200, Calls: 5}) || d.MaxR != 0 || d.Peak.Seq != -1 {
+	if *d.OtherLibraries != (accounting.OtherLibraries{Live: 800, Peak: 1200, Calls: 5}) || d.MaxR != 0 || d.Peak.Seq != -1 {
 		t.Errorf("other libraries %+v, R %d, peak %+v", d.OtherLibraries, d.MaxR, d.Peak)
 	}
 	assert.That(t, result.UnknownEvents == 1 && result.Events == 6, "%d of %d events unknown, want 1 of 6", result.UnknownEvents, result.Events)

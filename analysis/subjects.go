@@ -44,7 +44,12 @@ type Memory struct {
 	Chunks           *Chunks        // nil where they are not known, of an allocator that was only observed
 }
 
-func (m *Memory) demand() *Demand { return &Demand{m.MaxT, m.MaxC, m.Peak.Seq, m.Peak.T, m.Peak.Live} }
+func (m *Memory) demand() *Demand {
+	if m == nil {
+		return nil
+	}
+	return &Demand{m.MaxT, m.MaxC, m.Peak.Seq, m.Peak.T, m.Peak.Live}
+}
 
 // Growing is how arenas grew.
 type Growing struct {
@@ -61,7 +66,7 @@ type Failures struct {
 }
 
 // Stored are the values of a device's metrics where they were stored with the recording and its events were not read: see
-// package summary. All other numbers of such a device are 0, except for those that ranks are compared by.
+// package summary. Such a device has no subjects, and beside them only Allocs and the names of its card.
 type Stored struct {
 	Device       map[string]StoredValue
 	Tags, Phases map[string]map[string]StoredValue // by the tag or phase
@@ -146,9 +151,7 @@ func (d *DeviceResult) Subjects() *Subjects {
 	if d.Stored != nil {
 		return &Subjects{Stored: d.Stored.Device}
 	}
-	return &Subjects{
-		Demand: d.Memory.demand(), Memory: &d.Memory, Growing: &d.Growing, Failures: &d.Failures, OtherLibraries: &d.OtherLibraries, Whole: d,
-	}
+	return &Subjects{Demand: d.Memory.demand(), Memory: d.Memory, Growing: d.Growing, Failures: d.Failures, OtherLibraries: d.OtherLibraries, Whole: d}
 }
 
 // TagUse is the greatest values of a tag, over all its arenas of a device: each at its own moment.

@@ -29,7 +29,7 @@ func attributionSections(d *analysis.DeviceResult) []layout.Section {
 
 // heldSections divide the live allocations of a moment.
 func heldSections(m *analysis.DeviceMoment, byPhase bool) []layout.Section {
-	held := &m.Held
+	held := m.Held
 	if !held.Known {
 		return nil
 	}
@@ -261,5 +261,5 @@ type jsonAttribution struct {
 }
 
 func newJSONAttribution(d *analysis.DeviceResult) jsonAttribution {
-	return jsonAttribution{newJSONLive(d.Chunks, &d.Held)}
+	return jsonAttribution{newJSONLive(d.Chunks, d.Held)}
 }

@@ -230,7 +230,7 @@ func TestHeldOfANativeAllocator(t *testing.T) {
 				assert.That(t, len(r) == len(s.Columns) || r == nil, "%s: %d cells in %d columns", s.Title, len(r), len(s.Columns))
 			}
 		}
-		g := newJSONLive(d.Chunks, &d.Held).Categories.Groups[0]
+		g := newJSONLive(d.Chunks, d.Held).Categories.Groups[0]
 		assert.That(t, (g.Provided == nil) == native, "native %v: provided %v", native, g.Provided)
 	}
 }

@@ -34,7 +34,7 @@ func fixtures() []fixture {
 		{"paused", []*analysis.Result{pausedResult()}},
 		{"hostile_attributed", []*analysis.Result{spoiled()}},
 		{"one_event", []*analysis.Result{oneEvent()}},
-		{"no_allocations", []*analysis.Result{{Process: "pid7", Events: 2, Duration: 1500, Devices: []analysis.DeviceResult{{Memory: analysis.Memory{Peak: never(), Final: never(), Chunks: &analysis.Chunks{}}}}}}},
+		{"no_allocations", []*analysis.Result{{Process: "pid7", Events: 2, Duration: 1500, Devices: []analysis.DeviceResult{reporttest.Whole(analysis.DeviceResult{Memory: &analysis.Memory{Peak: never(), Final: never(), Chunks: &analysis.Chunks{}}})}}}},
 		{"no_devices", []*analysis.Result{{Process: "pid8"}}},
 		{"nothing", nil},
 	}
@@ -56,9 +56,9 @@ func oneEvent() *analysis.Result {
 	at := ledger.Instant{Seq: 3, Time: 1_500_000, T: 1000, C: 1024, R: 2 * mib, Rounding: 24, Reserve: 2*mib - 1024, Live: 1}
 	return &analysis.Result{
 		Process: "pid99", Events: 4, Duration: 1_500_000, Recovered: true,
-		Devices: []analysis.DeviceResult{{
+		Devices: []analysis.DeviceResult{reporttest.Whole(analysis.DeviceResult{
 			Device: 1, Allocs: 1,
-			Memory: analysis.Memory{Peak: at, Final: at, MaxT: 1000, MaxC: 1024, MaxR: 2 * mib, Chunks: &analysis.Chunks{LargestFree: 2*mib - 1024}},
+			Memory: &analysis.Memory{Peak: at, Final: at, MaxT: 1000, MaxC: 1024, MaxR: 2 * mib, Chunks: &analysis.Chunks{LargestFree: 2*mib - 1024}},
 			Series: analysis.Series{Points: []analysis.Point{{
 				Start: 1_500_000, End: 1_500_000, At: at, Last: at,
 				T: analysis.Range{Min: 1000, Max: 1000}, C: analysis.Range{Min: 1024, Max: 1024}, R: analysis.Range{Min: 2 * mib, Max: 2 * mib},
@@ -67,7 +67,7 @@ func oneEvent() *analysis.Result {
 				{Start: 0, Bytes: 1000, Kind: ledger.SpanLive}, {Start: 1000, Bytes: 24, Kind: ledger.SpanSlack},
 				{Start: 1024, Bytes: 2*mib - 1024, Kind: ledger.SpanReserve},
 			}}}},
-		}},
+		})},
 	}
 }
 
@@ -104,7 +104,7 @@ func troubled() *analysis.Result {
 		{Used: -1, Limit: -1, Seq: 1200, Time: last.Start / 2, Request: 3 * gib, Free: 4 * gib, LargestFree: gib, TooSmall: 3 * gib, Stranded: gib, Verdict: analysis.Fragmentation, Context: "model.head", Origin: "model.head", At: last.At},
 		{Used: -1, Limit: -1, Seq: 1300, Time: last.Start, Request: 30 * gib, Free: 4 * gib, LargestFree: gib, TooSmall: 4 * gib, Verdict: analysis.Capacity, At: last.At},
 	}
-	d.Leak = iterations.Leak{Verdict: iterations.Leaks, Per: "iteration", Points: 8, Slope: 1.5 * float64(mib), Module: "train.history", Blocks: 251, Requested: 373*mib + 512, Provided: 374*mib + 512, Allocations: []attribution.AllocationGroup{
+	d.Leak = &iterations.Leak{Verdict: iterations.Leaks, Per: "iteration", Points: 8, Slope: 1.5 * float64(mib), Module: "train.history", Blocks: 251, Requested: 373*mib + 512, Provided: 374*mib + 512, Allocations: []attribution.AllocationGroup{
 		{Context: "train.history", Blocks: 249, Requested: 373 * mib, Provided: 374 * mib}, {Blocks: 2, Requested: 512, Provided: 512},
 	}}
 	for arena := int32(1); arena <= 7; arena++ {

@@ -46,7 +46,7 @@ func iterationSections(d *analysis.DeviceResult) []layout.Section {
 func paperSection(d *analysis.DeviceResult) layout.Section {
 	p := d.Paper
 	s := layout.Section{Title: "First iteration and later ones"}
-	if !p.Valid {
+	if p == nil {
 		s.Before = layout.Toned(layout.Faint, layout.Note("no shares: no memory was reserved"))
 		return s
 	}
@@ -125,7 +125,7 @@ func newJSONIterations(d *analysis.DeviceResult) jsonIterations {
 			More: it.More,
 		})
 	}
-	if p := d.Paper; p.Valid {
+	if p := d.Paper; p != nil {
 		j.Paper = &jsonPaper{
 			p.Of, plain.Finite(p.T1), plain.Finite(p.C1), plain.Finite(p.T2), plain.Finite(p.C2), plain.Finite(p.FirstExcess), plain.Finite(p.SteadyIdle),
 			plain.Finite(p.OwnT1), plain.Finite(p.OwnC1), plain.Finite(p.OwnT2), plain.Finite(p.OwnC2),

@@ -12,6 +12,7 @@ import (
 	"github.com/memprof/memprof/analysis/kvcache"
 	"github.com/memprof/memprof/report/kv"
 	"github.com/memprof/memprof/report/layout"
+	"github.com/memprof/memprof/report/reporttest"
 	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
@@ -37,7 +38,7 @@ func recordedServer(t *testing.T) *analysis.Result {
 		Description: kvmarks.Description{Engine: "transformers DynamicCache", Beams: 4}, Caches: 12345, Recorded: &kvcache.Result{Policy: kvmarks.Policy},
 		Fault: "event seq 1234567, kv_reserve of cache 1: sequence 1234567 is given block 1234567, which is in use, and that is long",
 	}
-	d := analysis.DeviceResult{Memory: analysis.Memory{Chunks: &analysis.Chunks{}}, Total: 80 << 30, KV: []*kvmarks.Result{decoder, wrong}}
+	d := reporttest.Whole(analysis.DeviceResult{Memory: &analysis.Memory{Chunks: &analysis.Chunks{}}, Total: 80 << 30, KV: []*kvmarks.Result{decoder, wrong}})
 	d.Held.Categories.Groups = []attribution.Group{{Name: attribution.Weights.String(), Blocks: 1, Requested: 20 << 30, Provided: 20 << 30}}
 	return &analysis.Result{Process: "pid1", Devices: []analysis.DeviceResult{d}}
 }

@@ -18,7 +18,7 @@ func leakSections(d *analysis.DeviceResult) []layout.Section {
 // leakSection gives the verdict, and the contexts of what leaks.
 func leakSection(d *analysis.DeviceResult) layout.Section {
 	s := layout.Section{Title: "Leaks"}
-	leak := &d.Leak
+	leak := d.Leak
 	s.Before = layout.Note(LeakLine(leak))
 	switch leak.Verdict {
 	case iterations.Leaks:
@@ -96,7 +96,7 @@ func leakStacks(d *analysis.DeviceResult) []layout.Section {
 }
 
 func newJSONLeak(d *analysis.DeviceResult) *jsonLeak {
-	l := &d.Leak
+	l := d.Leak
 	j := &jsonLeak{
 		Verdict: string(l.Verdict), Per: l.Per, Request: l.Request, Points: l.Points, Module: l.Module, Line: l.Line,
 		Allocations: newJSONAllocationGroups(d.Chunks, l.Allocations), Stacks: newJSONBreakdown(d.Chunks, &l.Stacks),

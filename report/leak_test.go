@@ -9,6 +9,7 @@ import (
 	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/analysis/iterations"
 	"github.com/memprof/memprof/report/layout"
+	"github.com/memprof/memprof/report/reporttest"
 	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
@@ -33,7 +34,7 @@ func TestLeakSection(t *testing.T) {
 		"sequences": {iterations.Leak{Verdict: iterations.Leaks, Per: "request", Request: iterations.KVRequests, Slope: 10 * mib}, []string{"+10 MiB per KV cache sequence keep rising"}},
 		"time":      {iterations.Leak{Verdict: iterations.Leaks, Per: "second", Slope: 10 * mib, PerSecond: 10 * mib}, []string{"+10 MiB per second keep rising"}},
 	} {
-		d := analysis.DeviceResult{Memory: analysis.Memory{Chunks: &analysis.Chunks{}, MaxR: 64 * mib}, Allocs: 1, Leak: test.leak}
+		d := reporttest.Whole(analysis.DeviceResult{Memory: &analysis.Memory{Chunks: &analysis.Chunks{}, MaxR: 64 * mib}, Allocs: 1, Leak: &test.leak})
 		results := []*analysis.Result{{Process: "rank0", Devices: []analysis.DeviceResult{d}}}
 		var text bytes.Buffer
 		assert.NoError(t, Text(&text, results, Scope{All: true}, layout.Options{Width: 200}))
@@ -45,15 +46,15 @@ func TestLeakSection(t *testing.T) {
 
 // leaking is a server whose tag is paused now and then, and which leaks by its requests.
 func leaking() *analysis.Result {
-	d := analysis.DeviceResult{
-		Memory: analysis.Memory{MaxR: 64, Chunks: &analysis.Chunks{}},
+	d := reporttest.Whole(analysis.DeviceResult{
+		Memory: &analysis.Memory{MaxR: 64, Chunks: &analysis.Chunks{}},
 		Allocs: 1, Iterations: []iterations.Iteration{{EndSeq: 5, PeakT: 8, PeakC: 16, PeakR: 32, EndT: 4, EndC: 4, EndPaused: 4}},
-		Leak: iterations.Leak{
+		Leak: &iterations.Leak{
 			Verdict: iterations.Leaks, Per: "request", Request: "answer", Points: 9, Slope: 10.5, PerSecond: 7.25, Line: "serve.py:7",
 			Blocks: 1, Requested: 30, Provided: 40,
 			Allocations: []attribution.AllocationGroup{{Context: "history", Blocks: 1, Requested: 30, Provided: 40}},
 		},
-	}
-	slow := analysis.DeviceResult{Device: 1, Memory: analysis.Memory{Chunks: &analysis.Chunks{}}, Leak: iterations.Leak{Verdict: iterations.NoLeak, Per: "iteration", Points: 8}}
+	})
+	slow := reporttest.Whole(analysis.DeviceResult{Device: 1, Memory: &analysis.Memory{Chunks: &analysis.Chunks{}}, Leak: &iterations.Leak{Verdict: iterations.NoLeak, Per: "iteration", Points: 8}})
 	return &analysis.Result{Process: "rank0", Devices: []analysis.DeviceResult{d, slow}}
 }

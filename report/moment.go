@@ -137,7 +137,7 @@ func MomentsJSON(w io.Writer, moments []*analysis.Moment) error {
 func newJSONDeviceMoment(dm *analysis.DeviceMoment) jsonDeviceMoment {
 	out := jsonDeviceMoment{
 		Iterations: dm.At.Iteration, Device: dm.Device, At: newJSONInstant(dm.Chunks, dm.At, nil), LargestFree: plain.Known(dm.Chunks.Largest()), Arenas: []jsonArenaAt{},
-		Held: newJSONLive(dm.Chunks, &dm.Held), TopSizes: newJSONAllocationGroups(dm.Chunks, dm.TopSizes),
+		Held: newJSONLive(dm.Chunks, dm.Held), TopSizes: newJSONAllocationGroups(dm.Chunks, dm.TopSizes),
 	}
 	for i := range dm.Map.Arenas {
 		a := &dm.Map.Arenas[i]

@@ -13,6 +13,7 @@ import (
 	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/report/figure"
 	"github.com/memprof/memprof/report/layout"
+	"github.com/memprof/memprof/report/reporttest"
 	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
@@ -20,20 +21,20 @@ import (
 func nativeResult(c int64) *analysis.Result {
 	const mib = 1 << 20
 	peak := ledger.Instant{Seq: 7, Time: 7000, T: 6 * mib, C: c, R: 20 * mib, Pending: mib, NotRequested: 13 * mib, Live: 3}
-	d := analysis.DeviceResult{
-		Memory: analysis.Memory{Peak: peak, Final: peak, MaxT: 6 * mib, MaxC: c, MaxR: 20 * mib}, Allocs: 5, Frees: 2,
+	d := reporttest.Whole(analysis.DeviceResult{
+		Memory: &analysis.Memory{Peak: peak, Final: peak, MaxT: 6 * mib, MaxC: c, MaxR: 20 * mib}, Allocs: 5, Frees: 2,
 		Native: &torchalloc.Observed{Allocator: "native", Samples: 4, Odd: 1},
 		Iterations: []iterations.Iteration{
 			{Number: 0, PeakT: 6 * mib, PeakC: c, PeakR: 20 * mib, EndT: mib, EndC: -1},
 			{Number: 1, PeakT: 6 * mib, PeakC: c, PeakR: 20 * mib, EndT: mib, EndC: -1},
 		},
-		Paper: iterations.Paper{
-			Valid: true, T1: 0.3, T2: 0.3, C1: math.NaN(), C2: math.NaN(), FirstExcess: math.NaN(), SteadyIdle: math.NaN(),
+		Paper: &iterations.Paper{
+			T1: 0.3, T2: 0.3, C1: math.NaN(), C2: math.NaN(), FirstExcess: math.NaN(), SteadyIdle: math.NaN(),
 		},
-		Growing: analysis.Growing{GrowthCount: 1, Growths: []analysis.Growth{
+		Growing: &analysis.Growing{GrowthCount: 1, Growths: []analysis.Growth{
 			{Seq: 1, Time: 1000, Request: mib, Grown: 20 * mib, Reserved: 20 * mib, Free: -1, LargestFree: -1, TooSmall: -1, Stranded: -1},
 		}},
-		Failures: analysis.Failures{OOMs: []analysis.OOM{{Used: -1, Limit: -1, Seq: 8, Time: 8000, Request: 1 << 40, Free: -1, LargestFree: -1, TooSmall: -1, Stranded: -1, At: peak}}},
+		Failures: &analysis.Failures{OOMs: []analysis.OOM{{Used: -1, Limit: -1, Seq: 8, Time: 8000, Request: 1 << 40, Free: -1, LargestFree: -1, TooSmall: -1, Stranded: -1, At: peak}}},
 		TopSizes: []attribution.AllocationGroup{{Size: 2 * mib, Blocks: 3, Requested: 6 * mib, Provided: 6 * mib}},
 		Map: ledger.AddressMap{At: peak, Arenas: []ledger.ArenaMap{{
 			Base: 1 << 40, Extent: 20 * mib, At: peak, Spans: []ledger.Span{
@@ -45,7 +46,7 @@ func nativeResult(c int64) *analysis.Result {
 			{Start: 1000, End: 1000, T: analysis.Range{}, C: analysis.Range{Min: -1, Max: -1}, R: analysis.Range{Min: 20 * mib, Max: 20 * mib}, At: peak, Last: peak},
 			{Start: 7000, End: 7000, T: analysis.Range{Max: 6 * mib}, C: analysis.Range{Min: c, Max: c}, R: analysis.Range{Min: 20 * mib, Max: 20 * mib}, At: peak, Last: peak},
 		}},
-	}
+	})
 	return &analysis.Result{
 		Process: "rank0", Events: 9, Duration: 9000, Devices: []analysis.DeviceResult{d},
 		Arenas: []ledger.Info{{Options: map[string]string{"allocator": "native", "provided": "unknown"}, Final: peak}},

@@ -7,13 +7,14 @@ import (
 	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/pause"
+	"github.com/memprof/memprof/report/reporttest"
 	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // A call about several arenas of a tag is one line; another call, or tag, is another.
 func TestTransitionsByCall(t *testing.T) {
 	const ms = 1_000_000
-	d := &analysis.DeviceResult{Memory: analysis.Memory{Chunks: &analysis.Chunks{}}, Transitions: []pause.Transition{
+	d := &analysis.DeviceResult{Memory: &analysis.Memory{Chunks: &analysis.Chunks{}}, Transitions: []pause.Transition{
 		{Time: 10 * ms, Duration: 2 * ms, Tag: "kv", Bytes: 3 << 30, Reserved: 5 << 30},
 		{Time: 11 * ms, Duration: 3 * ms, Tag: "kv", Bytes: 1 << 30, Reserved: 4 << 30},
 		{Time: 12 * ms, Duration: 4 * ms, Tag: "weights", Bytes: 8 << 20, Copied: 4 << 20},
@@ -45,7 +46,7 @@ func TestTransitionsByCall(t *testing.T) {
 		below = append(below, c.Text)
 	}
 	assert.Diff(t, []string{"at 41.0 ms: " + whole}, below, "what does not fit into the table")
-	if append(pauseSections(&analysis.DeviceResult{Memory: analysis.Memory{Chunks: &analysis.Chunks{}}}), resumeSections(&analysis.DeviceResult{Memory: analysis.Memory{Chunks: &analysis.Chunks{}}})...) != nil {
+	if append(pauseSections(&analysis.DeviceResult{Memory: &analysis.Memory{Chunks: &analysis.Chunks{}}}), resumeSections(&analysis.DeviceResult{Memory: &analysis.Memory{Chunks: &analysis.Chunks{}}})...) != nil {
 		t.Error("a section where nothing was paused")
 	}
 }
@@ -102,16 +103,16 @@ func pausedResult() *analysis.Result {
 	at := ledger.Instant{Seq: 90, Time: 31e9, T: mapped, C: mapped, R: mapped, Live: 60}
 	return &analysis.Result{
 		Process: "rank0", Events: 4000, Duration: 241e9,
-		Devices: []analysis.DeviceResult{{
-			Memory: analysis.Memory{Peak: at, Final: at, MaxT: mapped, MaxC: mapped, MaxR: mapped, Chunks: &analysis.Chunks{}},
-			Allocs: 60, Total: 1410 * tenth, Pauses: s, OtherLibraries: accounting.OtherLibraries{Peak: 10 * tenth, Live: 10 * tenth, Calls: 2},
+		Devices: []analysis.DeviceResult{reporttest.Whole(analysis.DeviceResult{
+			Memory: &analysis.Memory{Peak: at, Final: at, MaxT: mapped, MaxC: mapped, MaxR: mapped, Chunks: &analysis.Chunks{}},
+			Allocs: 60, Total: 1410 * tenth, Pauses: s, OtherLibraries: &accounting.OtherLibraries{Peak: 10 * tenth, Live: 10 * tenth, Calls: 2},
 			Transitions: []pause.Transition{{Time: 31e9, Duration: 2e6, Tag: "kv_cache", Resume: true, Bytes: 850 * tenth, Reserved: mapped}},
 			Series: analysis.Series{Points: []analysis.Point{{
 				Start: 31e9, End: 31e9, At: at, Last: at,
 				T: analysis.Range{Min: mapped, Max: mapped}, C: analysis.Range{Min: mapped, Max: mapped}, R: analysis.Range{Min: mapped, Max: mapped},
 			}}},
 			Map: ledger.AddressMap{At: at},
-		}},
+		})},
 	}
 }
 

@@ -112,7 +112,7 @@ func TestPNG(t *testing.T) {
 }
 
 func TestPNGOfLittle(t *testing.T) {
-	for _, r := range []*analysis.Result{oneEvent(), {Devices: []analysis.DeviceResult{{Memory: analysis.Memory{Peak: never(), Chunks: &analysis.Chunks{}}}}}} {
+	for _, r := range []*analysis.Result{oneEvent(), {Devices: []analysis.DeviceResult{reporttest.Whole(analysis.DeviceResult{Memory: &analysis.Memory{Peak: never(), Chunks: &analysis.Chunks{}}})}}} {
 		for _, f := range Plots(r) {
 			n := colorPixels(pngOf(t, f), color.NRGBA{0xff, 0xff, 0xff, 0xff})
 			assert.That(t, n != 1200*700, "%s is blank", f.Name)
@@ -163,7 +163,7 @@ func silent() *analysis.DeviceResult {
 			At: at(high), Last: at(last),
 		}
 	}
-	d := &analysis.DeviceResult{Memory: analysis.Memory{Chunks: &analysis.Chunks{}, Peak: never(), MaxR: 8 * gib, MaxC: 7 * gib, MaxT: 6 * gib}}
+	d := &analysis.DeviceResult{Memory: &analysis.Memory{Chunks: &analysis.Chunks{}, Peak: never(), MaxR: 8 * gib, MaxC: 7 * gib, MaxT: 6 * gib}}
 	d.Series.Points = []analysis.Point{point(1_000_000_000, gib, 6*gib, 2*gib), point(1_099_000_000, gib, 4*gib, gib)}
 	return d
 }

@@ -36,7 +36,7 @@ func TestAllocatorLine(t *testing.T) {
 		for _, options := range c.arenas {
 			r.Arenas = append(r.Arenas, ledger.Info{Options: options})
 		}
-		d := &analysis.DeviceResult{Memory: analysis.Memory{Chunks: &analysis.Chunks{}}}
+		d := &analysis.DeviceResult{Memory: &analysis.Memory{Chunks: &analysis.Chunks{}}}
 		if c.name == "native" {
 			d.Native = &torchalloc.Observed{}
 		}

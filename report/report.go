@@ -111,7 +111,7 @@ func screenOf(r *analysis.Result, d *analysis.DeviceResult, width int) []layout.
 // firstSections are what a page has first: where the recording comes from, and the first screen.
 func firstSections(r *analysis.Result, d *analysis.DeviceResult) []layout.Section {
 	sections := []layout.Section{headingOf(r, d, 0)}
-	if !empty(d) {
+	if !empty(d) && d.Held != nil { // else the recording is still read
 		sections = append(sections, screenOf(r, d, 0)...)
 	}
 	return sections

@@ -18,6 +18,7 @@ import (
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/report/layout"
+	"github.com/memprof/memprof/report/reporttest"
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/tracetest/assert"
 )
@@ -102,7 +103,7 @@ func TestSharesStayWithinTheWhole(t *testing.T) {
 		results := []*analysis.Result{result}
 		for i := range result.Devices {
 			d := &result.Devices[i]
-			if d.Paper.Valid && d.Final.R < d.MaxR {
+			if d.Paper != nil && d.Final.R < d.MaxR {
 				shrunk++
 			}
 			for _, m := range analysis.Metrics() {
@@ -110,7 +111,10 @@ func TestSharesStayWithinTheWhole(t *testing.T) {
 				assert.Must(t, !ok || m.Unit != analysis.Share || ratios[m.Name] || isShare(value), "%s = %v", m.Name, value)
 				assert.Must(t, !ok || !math.IsNaN(value) && !math.IsInf(value, 0), "%s is known, and %v", m.Name, value)
 			}
-			paper := reflect.ValueOf(d.Paper)
+			if d.Paper == nil {
+				continue
+			}
+			paper := reflect.ValueOf(*d.Paper)
 			for i := range paper.NumField() {
 				name := paper.Type().Field(i).Name
 				v := paper.Field(i)
@@ -177,11 +181,11 @@ func checkTextShares(t *rapid.T, results []*analysis.Result) {
 // Where R shrank the table says what its shares are of, and has those of each iteration's own R.
 func TestPaperOfShrunkMemory(t *testing.T) {
 	const mib = 1 << 20
-	d := analysis.DeviceResult{
-		Memory: analysis.Memory{MaxR: 64 * mib, Final: ledger.Instant{R: 16 * mib}, Chunks: &analysis.Chunks{}},
+	d := reporttest.Whole(analysis.DeviceResult{
+		Memory: &analysis.Memory{MaxR: 64 * mib, Final: ledger.Instant{R: 16 * mib}, Chunks: &analysis.Chunks{}},
 		Allocs: 1, Iterations: make([]iterations.Iteration, 3),
-		Paper: iterations.Paper{Valid: true, Of: 64 * mib, T1: 0.5, C1: 0.75, T2: 0.25, C2: 0.375, FirstExcess: 1, SteadyIdle: 0.625, OwnT1: 0.5, OwnC1: 0.75, OwnT2: 0.8, OwnC2: 0.9},
-	}
+		Paper: &iterations.Paper{Of: 64 * mib, T1: 0.5, C1: 0.75, T2: 0.25, C2: 0.375, FirstExcess: 1, SteadyIdle: 0.625, OwnT1: 0.5, OwnC1: 0.75, OwnT2: 0.8, OwnC2: 0.9},
+	})
 	textOf := func() string {
 		var out bytes.Buffer
 		assert.NoError(t, Text(&out, []*analysis.Result{{Process: "rank0", Devices: []analysis.DeviceResult{d}}}, Scope{All: true}, layout.Options{}))

@@ -84,7 +84,7 @@ func studySection(s *compare.Study, measures []*compare.StudyMeasure, reserved b
 		if reserved {
 			lead = []string{plain.FormatCount(job.Result.IterationCount()), plain.FormatSize(job.Result.Paper.Of)}
 		}
-		line(layout.Plain, job.Name, lead, func(m *compare.StudyMeasure) float64 { return m.Value(&job.Result.Paper) })
+		line(layout.Plain, job.Name, lead, func(m *compare.StudyMeasure) float64 { return m.Value(job.Result.Paper) })
 	}
 	line(layout.Strong, "mean", blank, s.Mean)
 	line(layout.Strong, "maximum", blank, s.Max)

@@ -27,7 +27,7 @@ func StudyJSON(w io.Writer, s *compare.Study) error {
 		job := &s.Jobs[i]
 		out.Jobs = append(out.Jobs, jsonStudyJob{
 			Name: job.Name, Iterations: int(job.Result.IterationCount()), FinalReserved: job.Result.Final.R, Reserved: job.Result.Paper.Of,
-			Values: values(func(m *compare.StudyMeasure) float64 { return m.Value(&job.Result.Paper) }),
+			Values: values(func(m *compare.StudyMeasure) float64 { return m.Value(job.Result.Paper) }),
 		})
 	}
 	for _, gap := range s.LeftOut {

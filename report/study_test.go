@@ -20,12 +20,12 @@ func sampleStudy() *compare.Study {
 		name   string
 		result *analysis.Result
 	}{{"resnet50", reporttest.Training(4, 3, 4)}, {reporttest.HostileName, reporttest.Training(7, 5, 4)}} {
-		p := &job.result.Devices[0].Paper
+		p := job.result.Devices[0].Paper
 		p.OwnC1, p.OwnC2 = 1.25*p.C1, p.C2
 		s.Add(job.name, []*analysis.Result{job.result})
 	}
 	native := reporttest.Training(5, 2, 4)
-	p := &native.Devices[0].Paper
+	p := native.Devices[0].Paper
 	nan := math.NaN()
 	p.C1, p.C2, p.OwnC1, p.OwnC2, p.FirstExcess, p.SteadyIdle = nan, nan, nan, nan, nan, nan
 	s.Add("native", []*analysis.Result{native})

@@ -73,8 +73,8 @@ func TestJSON(t *testing.T) {
 
 func TestJSONNotFinite(t *testing.T) {
 	r := oneEvent()
-	r.Devices[0].Paper = iterations.Paper{Valid: true, T1: math.NaN(), C1: math.Inf(1)}
-	r.Devices[0].Leak = iterations.Leak{Verdict: iterations.Leaks, Slope: math.NaN()}
+	r.Devices[0].Paper = &iterations.Paper{T1: math.NaN(), C1: math.Inf(1)}
+	r.Devices[0].Leak = &iterations.Leak{Verdict: iterations.Leaks, Slope: math.NaN()}
 	if err := JSON(&bytes.Buffer{}, []*analysis.Result{r}, Scope{}); err != nil {
 		t.Error(err)
 	}
@@ -83,13 +83,13 @@ func TestJSONNotFinite(t *testing.T) {
 // (F - L)/F takes L from the analysis, and is left out without a map.
 func TestPeakFragmentation(t *testing.T) {
 	m := ledger.AddressMap{Arenas: []ledger.ArenaMap{{}}}
-	d := &analysis.DeviceResult{Memory: analysis.Memory{Chunks: &analysis.Chunks{LargestFree: 40}, Peak: ledger.Instant{R: 124, Reserve: 30, External: 94}}, Map: m}
+	d := &analysis.DeviceResult{Memory: &analysis.Memory{Chunks: &analysis.Chunks{LargestFree: 40}, Peak: ledger.Instant{R: 124, Reserve: 30, External: 94}}, Map: m}
 	got, want := peakFragmentation(d), 84.0/124
 	assert.That(t, got == want, "fragmentation %v, want %v", got, want)
-	if got := peakFragmentation(&analysis.DeviceResult{Memory: analysis.Memory{Chunks: &analysis.Chunks{}, Peak: d.Peak}}); !math.IsNaN(got) {
+	if got := peakFragmentation(&analysis.DeviceResult{Memory: &analysis.Memory{Chunks: &analysis.Chunks{}, Peak: d.Peak}}); !math.IsNaN(got) {
 		t.Errorf("fragmentation without a map %v, want NaN", got)
 	}
-	assert.Equal(t, peakFragmentation(&analysis.DeviceResult{Memory: analysis.Memory{Chunks: &analysis.Chunks{}}}), 0, "fragmentation of nothing")
+	assert.Equal(t, peakFragmentation(&analysis.DeviceResult{Memory: &analysis.Memory{Chunks: &analysis.Chunks{}}}), 0, "fragmentation of nothing")
 }
 
 // failing refuses every write.

@@ -83,7 +83,7 @@ func TestOwnReadingsOfSharedCards(t *testing.T) {
 					r.Arenas[0].Options["uuid"] = test.uuids[i]
 				}
 				if test.idle && i == 1 {
-					r.Devices[0] = analysis.DeviceResult{}
+					r.Devices[0] = analysis.DeviceResult{Memory: &analysis.Memory{}, OtherLibraries: &accounting.OtherLibraries{}}
 				}
 				members = append(members, analysis.Member{Result: r, Device: &r.Devices[0], PID: 71 + i, GPU: test.gpus[i]})
 			}

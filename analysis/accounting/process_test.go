@@ -313,7 +313,7 @@ func TestOtherLibrariesByKind(t *testing.T) {
 	}
 	d := &r.Devices[0]
 	assert.Diff(t, want, d.Holdings.Final.OtherMemory, "at the end")
-	if got, want := d.OtherLibraries, (accounting.OtherLibraries{Live: 45, Peak: 100, Calls: 7}); got != want {
+	if got, want := *d.OtherLibraries, (accounting.OtherLibraries{Live: 45, Peak: 100, Calls: 7}); got != want {
 		t.Errorf("external %+v, want %+v", got, want)
 	}
 	// Without an arena the peak is that of the sum: 50 + 45 + 7 + 4.

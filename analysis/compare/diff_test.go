@@ -15,7 +15,7 @@ import (
 func diffed(reserved ...int64) []*analysis.Result {
 	r := &analysis.Result{Process: "rank0"}
 	for i, bytes := range reserved {
-		r.Devices = append(r.Devices, analysis.DeviceResult{Device: int32(i), Memory: analysis.Memory{MaxR: bytes}, Allocs: 1})
+		r.Devices = append(r.Devices, analysis.DeviceResult{Device: int32(i), Memory: &analysis.Memory{MaxR: bytes}, Held: &attribution.Result{}, Allocs: 1})
 	}
 	return []*analysis.Result{r}
 }
@@ -69,7 +69,7 @@ func TestCompareIdle(t *testing.T) {
 // TestCompareRankMetrics checks that a metric of only one set is one-sided, and that one of no set is left out.
 func TestCompareRankMetrics(t *testing.T) {
 	alone := [][]*analysis.Result{diffed(100)}
-	two := [][]*analysis.Result{append(diffed(100), &analysis.Result{Process: "rank1", Devices: []analysis.DeviceResult{{Memory: analysis.Memory{MaxR: 300}, Allocs: 1}}})}
+	two := [][]*analysis.Result{append(diffed(100), &analysis.Result{Process: "rank1", Devices: []analysis.DeviceResult{{Memory: &analysis.Memory{MaxR: 300}, Held: &attribution.Result{}, Allocs: 1}}})}
 	c := changeOf(t, Compare(alone, two).Metrics, "imbalance.reserved")
 	want := Change{Name: "imbalance.reserved", Unit: analysis.Share, New: Spread{1, 1.5, 1.5, 1.5}}
 	assert.That(t, c == want && c.Outcome() == OneSided, "%+v, %v; want %+v", c, c.Outcome(), want)
@@ -97,12 +97,18 @@ func TestCompareParts(t *testing.T) {
 	run := func(d ...analysis.DeviceResult) [][]*analysis.Result {
 		for i := range d {
 			d[i].Allocs = 1
+			if d[i].Memory == nil {
+				d[i].Memory = &analysis.Memory{}
+			}
+			if d[i].Held == nil {
+				d[i].Held = &attribution.Result{}
+			}
 		}
 		return [][]*analysis.Result{{{Devices: d}}}
 	}
 	held := func(rest, restGroups int64, groups ...attribution.Group) analysis.DeviceResult {
 		b := attribution.Breakdown{Groups: groups, Rest: attribution.Group{Requested: rest}, RestGroups: restGroups}
-		return analysis.DeviceResult{Held: attribution.Result{Known: true, Modules: b, Categories: b}}
+		return analysis.DeviceResult{Held: &attribution.Result{Known: true, Modules: b, Categories: b}}
 	}
 	of := func(name string, bytes int64) attribution.Group {
 		return attribution.Group{Name: name, Requested: bytes}
@@ -135,11 +141,11 @@ func TestCompareParts(t *testing.T) {
 			func(d *Diff) []Change { return d.Modules }, []string{"b 0 10 grew", "a 5 - one-sided"}},
 		{"a device that lists only greater ones", run(held(30, 2, of("a", 50), of("b", 20)), held(0, 0, of("c", 25))), run(held(0, 0, of("c", 26))),
 			func(d *Diff) []Change { return d.Modules }, []string{"a 50 0 shrank", "b 20 0 shrank", "c 25 26 grew"}},
-		{"sizes", run(analysis.DeviceResult{Memory: analysis.Memory{Peak: ledger.Instant{T: 100}}, TopSizes: []attribution.AllocationGroup{{Size: 64, Requested: 64}, {Size: 36, Requested: 36}}}),
-			run(analysis.DeviceResult{Memory: analysis.Memory{Peak: ledger.Instant{T: 128}}, TopSizes: []attribution.AllocationGroup{{Size: 64, Requested: 128}}}),
+		{"sizes", run(analysis.DeviceResult{Memory: &analysis.Memory{Peak: ledger.Instant{T: 100}}, TopSizes: []attribution.AllocationGroup{{Size: 64, Requested: 64}, {Size: 36, Requested: 36}}}),
+			run(analysis.DeviceResult{Memory: &analysis.Memory{Peak: ledger.Instant{T: 128}}, TopSizes: []attribution.AllocationGroup{{Size: 64, Requested: 128}}}),
 			func(d *Diff) []Change { return d.Sizes }, []string{"64 64 128 grew", "36 36 0 shrank"}},
-		{"sizes below the list", run(analysis.DeviceResult{Memory: analysis.Memory{Peak: ledger.Instant{T: 100}}, TopSizes: []attribution.AllocationGroup{{Size: 64, Requested: 64}}}),
-			run(analysis.DeviceResult{Memory: analysis.Memory{Peak: ledger.Instant{T: 128}}, TopSizes: []attribution.AllocationGroup{{Size: 128, Requested: 128}}}),
+		{"sizes below the list", run(analysis.DeviceResult{Memory: &analysis.Memory{Peak: ledger.Instant{T: 100}}, TopSizes: []attribution.AllocationGroup{{Size: 64, Requested: 64}}}),
+			run(analysis.DeviceResult{Memory: &analysis.Memory{Peak: ledger.Instant{T: 128}}, TopSizes: []attribution.AllocationGroup{{Size: 128, Requested: 128}}}),
 			func(d *Diff) []Change { return d.Sizes }, []string{"64 64 0 shrank", "128 - 128 one-sided"}},
 	}
 	for _, test := range tests {
@@ -155,7 +161,7 @@ func TestCompareManyIterations(t *testing.T) {
 		for i := range n {
 			l.Add(iterations.Iteration{Number: i, PeakT: peak(i), PeakR: peak(i)})
 		}
-		return [][]*analysis.Result{{{Devices: []analysis.DeviceResult{{Allocs: 1, Iterations: l.List}}}}}
+		return [][]*analysis.Result{{{Devices: []analysis.DeviceResult{{Allocs: 1, Memory: &analysis.Memory{}, Held: &attribution.Result{}, Iterations: l.List}}}}}
 	}
 	base := resultOf(iterations.Most, func(i int64) int64 { return 1000 + i%7 })
 	with := resultOf(2*iterations.Most+1, func(i int64) int64 {

@@ -86,9 +86,24 @@ func CompareRanks(results []*analysis.Result) *Ranks {
 	for i := range r.Rows {
 		r.fill(i)
 	}
-	r.Reserved = r.imbalance(func(d *analysis.DeviceResult) int64 { return d.MaxR })
-	r.Requested = r.imbalance(func(d *analysis.DeviceResult) int64 { return d.MaxT })
+	r.Reserved = r.imbalance(reserved)
+	r.Requested = r.imbalance(requested)
 	return r
+}
+
+// Ranks are compared by metrics, which results have that were stored with their recordings, too.
+var reserved, requested, libraries = number("reserved.peak"), number("requested.peak"), number("other_libraries.peak")
+
+// number returns a metric's value of a device, 0 where it has none.
+func number(metric string) func(*analysis.DeviceResult) int64 {
+	m, known := analysis.LookupMetric(metric)
+	if !known {
+		panic(metric + " is no metric")
+	}
+	return func(d *analysis.DeviceResult) int64 {
+		value, _, _ := m.Value(d.Subjects())
+		return int64(value)
+	}
 }
 
 // firstTime returns the time at which the process first held memory of a device, 0 if that is unknown.
@@ -102,7 +117,7 @@ func firstTime(d *analysis.DeviceResult) int64 {
 // held returns the most bytes of the GPU that the process used. If whole is true, the bytes are those of all
 // processes that used the GPU.
 func held(d *analysis.DeviceResult) (bytes int64, whole bool) {
-	known := d.MaxR + d.OtherLibraries.Peak
+	known := reserved(d) + libraries(d)
 	switch b := d.Account; {
 	case b == nil || b.UsedPeak < 0:
 		return known, false
@@ -134,7 +149,7 @@ func (r *Ranks) fill(at int) {
 		return
 	}
 	first := &r.Rows[r.First]
-	if row.Left < first.Left || row.Left == first.Left && row.Device.MaxR > first.Device.MaxR {
+	if row.Left < first.Left || row.Left == first.Left && reserved(row.Device) > reserved(first.Device) {
 		r.First = at
 	}
 }

@@ -28,7 +28,7 @@ func TestRankOf(t *testing.T) {
 // member is a result of one device; its max R and max T are both reserved bytes.
 func member(process, card string, total, reserved int64) *analysis.Result {
 	return &analysis.Result{Process: process, Duration: 100, Devices: []analysis.DeviceResult{{
-		Memory: analysis.Memory{MaxT: reserved, MaxR: reserved}, Allocs: 1, Card: card, Total: total, Series: analysis.Series{Points: []analysis.Point{{Start: 10}}},
+		Memory: &analysis.Memory{MaxT: reserved, MaxR: reserved}, Allocs: 1, Card: card, Total: total, Series: analysis.Series{Points: []analysis.Point{{Start: 10}}},
 	}}}
 }
 
@@ -36,7 +36,7 @@ func TestCompareRanks(t *testing.T) {
 	later := member("rank1-pid9", "b", 1000, 500)
 	later.Devices[0].Series.Points[0].Start = 101 // after rank1 had ended
 	withLibraries := member("rank2", "c", 1000, 300)
-	withLibraries.Devices[0].OtherLibraries.Peak = 250
+	withLibraries.Devices[0].OtherLibraries = &accounting.OtherLibraries{Peak: 250}
 	idle := member("rank7", "d", 1000, 900)
 	idle.Devices[0].Allocs = 0
 	read := func(r *analysis.Result, scope accounting.Scope, used, baseline int64) *analysis.Result {

@@ -65,7 +65,7 @@ func unstudied(d *analysis.DeviceResult) string {
 		return "no memory was allocated"
 	case len(d.Iterations) < 2:
 		return "fewer than two iterations"
-	case !d.Paper.Valid:
+	case d.Paper == nil:
 		return "nothing was reserved"
 	}
 	return ""
@@ -118,7 +118,7 @@ func part(of, whole float64) float64 {
 func (s *Study) Mean(m *StudyMeasure) float64 {
 	sum, n := 0.0, 0
 	for i := range s.Jobs {
-		if v := m.Value(&s.Jobs[i].Result.Paper); !math.IsNaN(v) {
+		if v := m.Value(s.Jobs[i].Result.Paper); !math.IsNaN(v) {
 			sum, n = sum+v, n+1
 		}
 	}
@@ -129,7 +129,7 @@ func (s *Study) Mean(m *StudyMeasure) float64 {
 func (s *Study) Max(m *StudyMeasure) float64 {
 	greatest := math.NaN()
 	for i := range s.Jobs {
-		if v := m.Value(&s.Jobs[i].Result.Paper); !math.IsNaN(v) && !(v <= greatest) {
+		if v := m.Value(s.Jobs[i].Result.Paper); !math.IsNaN(v) && !(v <= greatest) {
 			greatest = v
 		}
 	}

@@ -47,7 +47,7 @@ func TestStudyMeasures(t *testing.T) {
 		"internal_first": 0.2, "internal_first_of_c": 0.25, "internal_later": 0.1, "internal_later_of_c": 0.25,
 		"excess": 0.4, "excess_of_c": 1, "own_idle_first": 0, "own_idle_later": 0.6,
 	}
-	assert.Diff(t, want, valuesOf(func(m *StudyMeasure) float64 { return m.Value(&s.Jobs[0].Result.Paper) }), "alexnet")
+	assert.Diff(t, want, valuesOf(func(m *StudyMeasure) float64 { return m.Value(s.Jobs[0].Result.Paper) }), "alexnet")
 	want = map[string]float64{
 		"t1": 0.4, "c1": 0.5, "t2": 0.4, "c2": 0.5333, "idle_first": 0.5, "idle_later": 0.4667,
 		"internal_first": 0.1, "internal_first_of_c": 0.15, "internal_later": 0.1333, "internal_later_of_c": 0.1833,

@@ -86,7 +86,7 @@ func TestGateHolds(t *testing.T) {
 // TestJudge: the worst process and device of a run, the median of several runs.
 func TestJudge(t *testing.T) {
 	device := func(ordinal int32, reserved int64) analysis.DeviceResult {
-		return analysis.DeviceResult{Device: ordinal, Memory: analysis.Memory{MaxR: reserved, Peak: ledger.Instant{R: reserved, Seq: reserved}}, Allocs: 1}
+		return analysis.DeviceResult{Device: ordinal, Memory: &analysis.Memory{MaxR: reserved, Peak: ledger.Instant{R: reserved, Seq: reserved}}, Allocs: 1}
 	}
 	run := func(path string, reserved ...int64) recording.Recording {
 		result := &analysis.Result{Process: "rank0"}

@@ -58,7 +58,8 @@ func (c RankChoice) worstOfRanks(g *Gate, job recording.Job) ([]Measured, error)
 				device := &result.Devices[i]
 				events := device.Allocs
 				if g.Metric.Name == "oom.count" { // a job may fail at its first request
-					events += device.OOMCount
+					failed, _, _ := g.Metric.Value(device.Subjects())
+					events += int64(failed)
 				}
 				allocs += events
 				part, has := g.Selector.of(result, device)

@@ -25,7 +25,7 @@ func recordingOf(path string, world int, reserved map[string]int64) recording.Re
 			rank = -1
 		}
 		run.Run.Processes = append(run.Run.Processes, &dataset.Process{ProcessMeta: dataset.ProcessMeta{Name: name, Rank: rank, WorldSize: world}})
-		run.Results = append(run.Results, &analysis.Result{Process: name, Devices: []analysis.DeviceResult{{Memory: analysis.Memory{MaxR: bytes, MaxT: bytes, Peak: ledger.Instant{Seq: -1}}, Allocs: 1}}})
+		run.Results = append(run.Results, &analysis.Result{Process: name, Devices: []analysis.DeviceResult{{Memory: &analysis.Memory{MaxR: bytes, MaxT: bytes, Peak: ledger.Instant{Seq: -1}}, Allocs: 1}}})
 	}
 	return run
 }

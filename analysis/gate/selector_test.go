@@ -38,9 +38,9 @@ func TestParseSelector(t *testing.T) {
 // selected is a recording of a job with a tag and a phase on its one device.
 func selected(path string, command ...string) recording.Recording {
 	d := analysis.DeviceResult{
-		Memory: analysis.Memory{MaxR: 100, MaxT: 90, Peak: ledger.Instant{R: 100, T: 90, Seq: 7}}, Allocs: 1,
+		Memory: &analysis.Memory{MaxR: 100, MaxT: 90, Peak: ledger.Instant{R: 100, T: 90, Seq: 7}}, Allocs: 1,
 		Tags:   []analysis.TagUse{{Tag: "kv", MaxT: 30, MaxC: 35, MaxR: 40}},
-		Phases: []attribution.PhaseUse{{Phase: "prefill", PeakT: 60}},
+		Phases: []attribution.PhaseUse{{Phase: "prefill", PeakT: 60}}, Held: &attribution.Result{},
 	}
 	return recording.Recording{Path: path, Run: &dataset.Run{Info: dataset.Info{Command: command}}, Results: []*analysis.Result{{Process: "rank0", Devices: []analysis.DeviceResult{d}}}}
 }

@@ -41,8 +41,8 @@ func TestIterationsAndPaper(t *testing.T) {
 		t.Errorf("final in iteration %d, peak in %d, period %d; want 3, 0, 0", d.Final.Iteration, d.Peak.Iteration, d.Period)
 	}
 	rf := float64(2 * mib)
-	paper := iterations.Paper{
-		Valid: true, Of: 2 * mib, T1: 501_000 / rf, C1: 501_248 / rf, T2: 301_000 / rf, C2: 301_056 / rf,
+	paper := &iterations.Paper{
+		Of: 2 * mib, T1: 501_000 / rf, C1: 501_248 / rf, T2: 301_000 / rf, C2: 301_056 / rf,
 		FirstExcess: 501_248./301_056 - 1, SteadyIdle: 1 - 301_056/rf,
 		OwnT1: 501_000 / rf, OwnC1: 501_248 / rf, OwnT2: 301_000 / rf, OwnC2: 301_056 / rf,
 	}
@@ -69,8 +69,8 @@ func TestPaperWhereMemoryWasGivenBack(t *testing.T) {
 	d := &run(t, p.Recorder, analysis.Options{}).Devices[0]
 	assert.Must(t, d.MaxR == 60*mib && d.Final.R == 0, "R was at most %d and is %d at the end", d.MaxR, d.Final.R)
 	// T = C: 40 of 40 MiB; then 60 of 60; then 40 of 60, as nothing is trimmed before the pause.
-	want := iterations.Paper{
-		Valid: true, Of: 60 * mib, T1: 40. / 60, C1: 40. / 60, T2: 50. / 60, C2: 50. / 60, FirstExcess: 40./50 - 1, SteadyIdle: 1 - 50./60,
+	want := &iterations.Paper{
+		Of: 60 * mib, T1: 40. / 60, C1: 40. / 60, T2: 50. / 60, C2: 50. / 60, FirstExcess: 40./50 - 1, SteadyIdle: 1 - 50./60,
 		OwnT1: 1, OwnC1: 1, OwnT2: (1 + 40./60) / 2, OwnC2: (1 + 40./60) / 2,
 	}
 	if diff := cmp.Diff(want, d.Paper, cmp.Comparer(func(x, y float64) bool { return math.Abs(x-y) < 1e-12 })); diff != "" {
@@ -83,7 +83,7 @@ func TestPaperWhereMemoryWasGivenBack(t *testing.T) {
 func TestPaperOfNothing(t *testing.T) {
 	p := logOf([]iterations.Iteration{{PeakT: 5, PeakC: 8, PeakR: 10}, {}, {}}).Paper(10)
 	assert.That(t, math.IsNaN(p.FirstExcess) && math.IsNaN(p.OwnC2) && math.IsNaN(p.OwnT2) && p.SteadyIdle == 1 && p.C1 == 0.8, "%+v", p)
-	d := analysis.DeviceResult{Memory: analysis.Memory{Chunks: &analysis.Chunks{}, MaxR: 10}, Allocs: 1, Iterations: make([]iterations.Iteration, 3), Paper: p}
+	d := analysis.DeviceResult{Memory: &analysis.Memory{Chunks: &analysis.Chunks{}, MaxR: 10}, Allocs: 1, Iterations: make([]iterations.Iteration, 3), Paper: p}
 	for name, why := range map[string]string{
 		"iteration.first_excess": "no chunk was live in the 2 later iterations",
 		"iteration.own_idle":     "no memory was reserved in the later iterations",

@@ -41,7 +41,7 @@ func verdictOf(l *iterations.Leak) verdict {
 
 func TestLeak(t *testing.T) {
 	d := run(t, job(t, 8, 12, 40_000, true), analysis.Options{}).Devices[0]
-	if got := verdictOf(&d.Leak); got != (verdict{iterations.Leaks, "iteration", "", 8, 40_000}) || d.Leak.Module != "history" || d.Leak.Line != "" {
+	if got := verdictOf(d.Leak); got != (verdict{iterations.Leaks, "iteration", "", 8, 40_000}) || d.Leak.Module != "history" || d.Leak.Line != "" {
 		t.Errorf("%+v in %s", got, d.Leak.Module)
 	}
 	// Of the points, the ends of iterations 1 to 7, the first third does not count.
@@ -53,10 +53,10 @@ func TestLeak(t *testing.T) {
 		t.Errorf("%d blocks of %d in %d bytes", l.Blocks, l.Requested, l.Provided)
 	}
 	l := run(t, job(t, 8, 12, 0, true), analysis.Options{}).Devices[0].Leak
-	if got := verdictOf(&l); got != (verdict{iterations.NoLeak, "iteration", "", 8, 0}) || len(l.Allocations) > 0 {
+	if got := verdictOf(l); got != (verdict{iterations.NoLeak, "iteration", "", 8, 0}) || len(l.Allocations) > 0 {
 		t.Errorf("%+v of a job that keeps nothing", l)
 	}
-	if l := run(t, job(t, 7, 12, 40_000, true), analysis.Options{}).Devices[0].Leak; verdictOf(&l) != (verdict{Verdict: iterations.TooShort}) {
+	if l := run(t, job(t, 7, 12, 40_000, true), analysis.Options{}).Devices[0].Leak; verdictOf(l) != (verdict{Verdict: iterations.TooShort}) {
 		t.Errorf("%+v of seven iterations", l)
 	}
 }
@@ -104,7 +104,7 @@ func TestPausesAreNoLeak(t *testing.T) {
 			p.Mark(int64(i))
 		}
 		d := &run(t, p.Recorder, analysis.Options{}).Devices[0]
-		assert.Equal(t, verdictOf(&d.Leak), (verdict{iterations.NoLeak, "iteration", "", len(paused), 0}), "%s", name)
+		assert.Equal(t, verdictOf(d.Leak), (verdict{iterations.NoLeak, "iteration", "", len(paused), 0}), "%s", name)
 		for i, it := range d.Iterations {
 			want := [2]int64{36 * mib, 0}
 			if paused[i] == 'p' {
@@ -140,7 +140,7 @@ func TestLeakOfAPausedTag(t *testing.T) {
 		}
 	}
 	d := &run(t, p.Recorder, analysis.Options{}).Devices[0]
-	assert.Equal(t, verdictOf(&d.Leak), verdict{iterations.Leaks, "iteration", "", 8, 4 * mib})
+	assert.Equal(t, verdictOf(d.Leak), verdict{iterations.Leaks, "iteration", "", 8, 4 * mib})
 	l := d.Leak
 	assert.That(t, l.Blocks == 5 && l.Requested == 20*mib, "%d blocks of %d bytes, want 5 of %d", l.Blocks, l.Requested, 20*mib)
 	last := d.Iterations[7]
@@ -201,7 +201,7 @@ func TestLeakByRequests(t *testing.T) {
 	}
 	d := run(t, s.Recorder, analysis.Options{}).Devices[0]
 	assert.Must(t, len(d.Iterations) == 0, "%d iterations", len(d.Iterations))
-	assert.Equal(t, verdictOf(&d.Leak), verdict{iterations.Leaks, "request", "request", 20, 10 * mib})
+	assert.Equal(t, verdictOf(d.Leak), verdict{iterations.Leaks, "request", "request", 20, 10 * mib})
 	h := d.Leak.Allocations
 	assert.That(t, len(h) == 1 && h[0].Context == "history" && h[0].Blocks == 13 && h[0].Requested == 130*mib, "allocations %+v", h)
 	m, _ := analysis.LookupMetric("leak.per_request")
@@ -213,7 +213,7 @@ func TestLeakByRequests(t *testing.T) {
 		s.request(t, n, "request", 0)
 	}
 	d = run(t, s.Recorder, analysis.Options{}).Devices[0]
-	if got := verdictOf(&d.Leak); got != (verdict{iterations.NoLeak, "request", "request", 20, 0}) || len(d.Leak.Allocations) > 0 {
+	if got := verdictOf(d.Leak); got != (verdict{iterations.NoLeak, "request", "request", 20, 0}) || len(d.Leak.Allocations) > 0 {
 		t.Errorf("of a server that keeps nothing: %+v", d.Leak)
 	}
 }
@@ -228,7 +228,7 @@ func TestLeakOfAWarmUp(t *testing.T) {
 		s.request(t, n, "request", 0)
 	}
 	d := run(t, s.Recorder, analysis.Options{}).Devices[0]
-	assert.Equal(t, verdictOf(&d.Leak), verdict{iterations.NoLeak, "request", "request", 32, 0}, "by %q: %+v", d.Leak.Request, d.Leak)
+	assert.Equal(t, verdictOf(d.Leak), verdict{iterations.NoLeak, "request", "request", 32, 0}, "by %q: %+v", d.Leak.Request, d.Leak)
 }
 
 func TestLeakByTime(t *testing.T) {
@@ -240,7 +240,7 @@ func TestLeakByTime(t *testing.T) {
 	// 64 windows of two requests each; 62 of them without the first and the last.
 	const slope = 10 * mib / (requestTime / 1e9)
 	if got := d.Leak; got.Verdict != iterations.Leaks || got.Per != "second" || got.Points != 62 || got.Slope < 0.99*slope || got.Slope > 1.01*slope {
-		t.Errorf("%+v, want a slope of %v", verdictOf(&got), slope)
+		t.Errorf("%+v, want a slope of %v", verdictOf(got), slope)
 	}
 	m, _ := analysis.LookupMetric("leak.per_second")
 	if got, _, ok := m.Value(d.Subjects()); !ok || got != d.Leak.PerSecond || got < 0.99*slope || got > 1.01*slope {
@@ -254,7 +254,7 @@ func TestLeakByTime(t *testing.T) {
 	for n := range 128 {
 		s.request(t, n, "", 0)
 	}
-	if got := run(t, s.Recorder, analysis.Options{}).Devices[0].Leak; verdictOf(&got) != (verdict{iterations.NoLeak, "second", "", 62, 0}) {
+	if got := run(t, s.Recorder, analysis.Options{}).Devices[0].Leak; verdictOf(got) != (verdict{iterations.NoLeak, "second", "", 62, 0}) {
 		t.Errorf("of a server that keeps nothing: %+v", got)
 	}
 }
@@ -292,7 +292,7 @@ func TestLeakOfPeriods(t *testing.T) {
 	d := run(t, r, analysis.Options{}).Devices[0]
 	assert.Must(t, d.Period == 20, "period %d", d.Period)
 	got := d.Leak
-	assert.That(t, got.Verdict == iterations.Leaks && got.Per == "iteration" && got.Slope == 100*mib && got.Module == "history", "%+v", verdictOf(&got))
+	assert.That(t, got.Verdict == iterations.Leaks && got.Per == "iteration" && got.Slope == 100*mib && got.Module == "history", "%+v", verdictOf(got))
 }
 
 // The ends of sequences in a KV cache are requests, too.
@@ -310,7 +310,7 @@ func TestLeakBySequences(t *testing.T) {
 		cache(trace.Event{Kind: trace.KindKVFree, Addr: int64(n + 1)})
 	}
 	d := run(t, s.Recorder, analysis.Options{}).Devices[0]
-	got := verdictOf(&d.Leak)
+	got := verdictOf(d.Leak)
 	assert.That(t, got == (verdict{iterations.Leaks, "request", "KV cache sequence", 10, 3 * mib}), "%+v; %+v", got, d.KV[0])
 }
 
@@ -331,5 +331,5 @@ func TestRequestsOfThreads(t *testing.T) {
 	}
 	d := run(t, s.Recorder, analysis.Options{}).Devices[0]
 	got := d.Leak
-	assert.That(t, got.Verdict == iterations.Leaks && got.Points == 24 && got.Slope >= 0.4*mib && got.Slope <= 0.6*mib, "%+v", verdictOf(&got))
+	assert.That(t, got.Verdict == iterations.Leaks && got.Points == 24 && got.Slope >= 0.4*mib && got.Slope <= 0.6*mib, "%+v", verdictOf(got))
 }

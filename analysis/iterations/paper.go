@@ -3,12 +3,11 @@ package iterations
 import "math"
 
 // Paper is the table of the BFC paper: T1 and C1 are the peaks of the first iteration, T2 and C2 the
-// means of those of the later ones. It is valid with two iterations or more and something reserved.
+// means of those of the later ones. There is one with two iterations or more and something reserved.
 // The paper divides by the final R. Where R shrank, that would make shares above 1, so all are divided
 // by the greatest R, which is the final one where R never shrank. Every share is from 0 to 1, or NaN
 // where it is unknown.
 type Paper struct {
-	Valid          bool
 	Of             int64   // the greatest R, in bytes
 	T1, C1, T2, C2 float64 // shares of Of
 	FirstExcess    float64 // C1/C2 - 1, no share of a whole: from -1, without an upper bound; NaN if C2 is 0
@@ -25,14 +24,14 @@ func (p *Paper) ForgetC() {
 	p.C1, p.C2, p.OwnC1, p.OwnC2, p.FirstExcess, p.SteadyIdle = nan, nan, nan, nan, nan, nan
 }
 
-// Paper is the table, given the greatest R in bytes. T <= C <= R after every event, so every share is
+// Paper is the table, given the greatest R in bytes; nil where there is none. T <= C <= R after every event, so every share is
 // from 0 to 1.
-func (l *Log) Paper(greatest int64) Paper {
+func (l *Log) Paper(greatest int64) *Paper {
 	if l.Count < 2 || greatest <= 0 {
-		return Paper{}
+		return nil
 	}
 	first := &l.List[0]
-	p := Paper{Valid: true, Of: greatest, T1: share(first.PeakT, greatest), C1: share(first.PeakC, greatest)}
+	p := &Paper{Of: greatest, T1: share(first.PeakT, greatest), C1: share(first.PeakC, greatest)}
 	p.T2, p.C2 = l.later.meanShares(greatest)
 	p.FirstExcess, p.SteadyIdle = math.NaN(), 1-p.C2
 	if p.C2 > 0 {

@@ -10,7 +10,6 @@ import (
 	"slices"
 
 	"github.com/memprof/memprof/analysis"
-	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/dataset"
@@ -132,13 +131,13 @@ func (t *Table) Result(path string, info *dataset.Info) *analysis.Result {
 		if !known {
 			at = len(r.Devices)
 			index[row.Device] = at
-			r.Devices = append(r.Devices, analysis.DeviceResult{Device: row.Device, Memory: analysis.Memory{Chunks: &analysis.Chunks{}}, Stored: &analysis.Stored{
+			r.Devices = append(r.Devices, analysis.DeviceResult{Device: row.Device, Stored: &analysis.Stored{
 				Device: map[string]analysis.StoredValue{}, Tags: map[string]map[string]analysis.StoredValue{}, Phases: map[string]map[string]analysis.StoredValue{},
 			}})
 		}
 		put(r.Devices[at].Stored, row)
-		if row.Phase == "" && row.Tag == "" {
-			fill(r, &r.Devices[at], row)
+		if row.Phase == "" && row.Tag == "" && row.Metric == Allocations {
+			r.Devices[at].Allocs = int64(row.Value)
 		}
 	}
 	for i := range r.Devices {
@@ -168,39 +167,4 @@ func put(s *analysis.Stored, row *Row) {
 		into = part.of[part.name]
 	}
 	into[row.Metric] = analysis.StoredValue{Value: row.Value, Seq: row.Seq}
-}
-
-// fill sets the numbers of a device that ranks are compared by.
-func fill(r *analysis.Result, d *analysis.DeviceResult, row *Row) {
-	n := int64(row.Value)
-	account := func() *accounting.Account {
-		if d.Account == nil {
-			d.Account = &accounting.Account{UsedPeak: -1, Scope: accounting.ScopeProcess}
-		}
-		return d.Account
-	}
-	switch row.Metric {
-	case "reserved.peak":
-		d.MaxR, d.Peak.R = n, n
-	case "requested.peak":
-		d.MaxT = n
-	case "requested.at_peak":
-		d.Peak.T = n
-	case "oom.count":
-		d.OOMCount = n
-	case "other_libraries.peak":
-		d.OtherLibraries.Peak = n
-	case Allocations:
-		d.Allocs = n
-	case Duration:
-		r.Duration = max(r.Duration, n)
-	case Memory:
-		d.Total = n
-	case Used:
-		account().UsedPeak = n
-	case UsedByAll:
-		account().Scope = accounting.ScopeDevice
-	case First:
-		d.Series.Points = []analysis.Point{{Start: n}}
-	}
 }

@@ -70,7 +70,7 @@ func TestSamples(t *testing.T) {
 
 // phased is the table of a job with so many phases.
 func phased(count int) *Table {
-	d := analysis.DeviceResult{Device: 3, Allocs: 1}
+	d := analysis.DeviceResult{Device: 3, Allocs: 1, Memory: &analysis.Memory{}, Held: &attribution.Result{}}
 	for i := range count {
 		d.Phases = append(d.Phases, attribution.PhaseUse{Phase: fmt.Sprint("phase", i), Duration: int64(i) << 30, PeakT: int64(i)})
 	}
@@ -80,7 +80,7 @@ func phased(count int) *Table {
 // A phase without a name has no rows: they would be those of all phases, whose values gates are held against.
 func TestUnnamedPhase(t *testing.T) {
 	d := analysis.DeviceResult{
-		Memory: analysis.Memory{MaxT: 9 << 20}, Allocs: 1,
+		Memory: &analysis.Memory{MaxT: 9 << 20}, Allocs: 1, Held: &attribution.Result{},
 		Phases: []attribution.PhaseUse{{Phase: "", Duration: 5, PeakT: 1 << 20}, {Phase: "load", Duration: 7, PeakT: 9 << 20}},
 	}
 	process := &dataset.Process{ProcessMeta: dataset.ProcessMeta{Name: "rank0"}, Parts: []dataset.Part{{}}}

@@ -214,7 +214,7 @@ func knownOf(t *testing.T, path string) known {
 	assert.NoError(t, err)
 	assert.Must(t, len(run.Results) == 1 && len(run.Results[0].Devices) == 1, "%s: %d processes, want 1 with one device", path, len(run.Results))
 	d := &run.Results[0].Devices[0]
-	k := known{Peak: d.Peak, Final: d.Final, MaxT: d.MaxT, MaxC: d.MaxC, MaxR: d.MaxR, Held: d.Held, Others: map[string]int64{}}
+	k := known{Peak: d.Peak, Final: d.Final, MaxT: d.MaxT, MaxC: d.MaxC, MaxR: d.MaxR, Held: *d.Held, Others: map[string]int64{}}
 	k.Peak.Seq, k.Peak.Time, k.Final.Seq, k.Final.Time = 0, 0, 0, 0
 	k.AtPeak, k.AtEnd, k.Pinned = d.Holdings.Peak.Libraries, d.Holdings.Final.Libraries, d.Holdings.Final.HostPinned
 	for _, p := range d.Phases {

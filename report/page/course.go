@@ -259,10 +259,14 @@ type growthsData struct {
 }
 
 func newGrowths(p *pack, d *analysis.DeviceResult) growthsData {
-	of := func(value func(*analysis.Growth) int64) packed { return columnOf(p, d.Growths, value) }
+	var growing analysis.Growing // none while the recording is still read
+	if d.Growing != nil {
+		growing = *d.Growing
+	}
+	of := func(value func(*analysis.Growth) int64) packed { return columnOf(p, growing.Growths, value) }
 	var verdicts texts
 	return growthsData{
-		Total: d.GrowthCount,
+		Total: growing.GrowthCount,
 		Seq:   of(func(g *analysis.Growth) int64 { return g.Seq }), Time: of(func(g *analysis.Growth) int64 { return g.Time }),
 		Arena: of(func(g *analysis.Growth) int64 { return int64(g.Arena) }),
 		Iteration: of(func(g *analysis.Growth) int64 {

@@ -143,13 +143,16 @@ func (b *builder) device(p *pack, r *analysis.Result, d *analysis.DeviceResult) 
 		Native: d.Chunks == nil, Period: d.Period, Tiles: tilesOf(d),
 		Levels: newLevels(p, d.Series.Points), Used: newUsed(p, b.page.Used[d]),
 		Bands: newBands(p, r.Bands), Iterations: newIterations(p, d), Growths: newGrowths(p, d), Categories: newCategories(p, d.ByCategory),
-		OOMs: []oomData{}, OOMCount: d.OOMCount, Subjects: b.page.Subjects(d), Arenas: newArenas(r), Sections: []sectionData{}, First: []sectionData{},
+		OOMs: []oomData{}, Subjects: b.page.Subjects(d), Arenas: newArenas(r), Sections: []sectionData{}, First: []sectionData{},
 	}
-	for i := range d.OOMs[:min(len(d.OOMs), oomsShown)] {
-		o := &d.OOMs[i]
-		out.OOMs = append(out.OOMs, oomData{
-			o.Seq, o.Time, o.Request, o.Free, o.LargestFree, o.Arena, plain.Shorten(terms.Verdict(o.Verdict), 40), terms.Context(o.Origin, terms.NameWidth),
-		})
+	if d.Failures != nil {
+		out.OOMCount = d.OOMCount
+		for i := range d.OOMs[:min(len(d.OOMs), oomsShown)] {
+			o := &d.OOMs[i]
+			out.OOMs = append(out.OOMs, oomData{
+				o.Seq, o.Time, o.Request, o.Free, o.LargestFree, o.Arena, plain.Shorten(terms.Verdict(o.Verdict), 40), terms.Context(o.Origin, terms.NameWidth),
+			})
+		}
 	}
 	if d.Keyframes != nil && len(d.Keyframes.Frames) > 0 {
 		out.Keyframes = newKeyframes(p, d.Keyframes, r, b.frames[d])
@@ -157,6 +160,9 @@ func (b *builder) device(p *pack, r *analysis.Result, d *analysis.DeviceResult) 
 	}
 	for _, s := range b.page.First(r, d) {
 		out.First = append(out.First, newSection(s))
+	}
+	if d.Held == nil { // the recording is still read
+		return out
 	}
 	for _, s := range b.page.Sections(d) {
 		if s.AtPins && out.Keyframes != nil || s.Listed {
@@ -198,12 +204,14 @@ func tilesOf(d *analysis.DeviceResult) []tile {
 		}
 		tiles = append(tiles, tile{Name: "Device used", Value: plain.FormatSize(b.UsedPeak), Note: note})
 	}
-	growth := tile{Name: "Growths", Value: plain.FormatCount(d.GrowthCount), Note: "none for fragmentation"}
-	if d.FragmentationGrowths > 0 {
-		growth.Note, growth.Tone = plain.FormatCount(d.FragmentationGrowths)+" for fragmentation", "warned"
+	if d.Growing != nil {
+		growth := tile{Name: "Growths", Value: plain.FormatCount(d.GrowthCount), Note: "none for fragmentation"}
+		if d.FragmentationGrowths > 0 {
+			growth.Note, growth.Tone = plain.FormatCount(d.FragmentationGrowths)+" for fragmentation", "warned"
+		}
+		tiles = append(tiles, growth)
 	}
-	tiles = append(tiles, growth)
-	if d.OOMCount > 0 {
+	if d.Failures != nil && d.OOMCount > 0 {
 		tiles = append(tiles, tile{Name: "Failed requests", Value: plain.FormatCount(d.OOMCount), Note: "out of memory", Tone: "failed"})
 	}
 	return tiles

@@ -13,6 +13,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/accounting"
+	"github.com/memprof/memprof/analysis/attribution"
+	"github.com/memprof/memprof/analysis/iterations"
 	"github.com/memprof/memprof/analysis/keyframes"
 	"github.com/memprof/memprof/report/figure"
 	"github.com/memprof/memprof/trace"
@@ -69,4 +72,21 @@ func CheckSafe(t *testing.T, text string) {
 		}
 	}
 	assert.Equal(t, regexp.MustCompile(`NaN|[+-]?Inf\b|%!|<nil>`).FindString(text), "", "the text")
+}
+
+// Whole adds to a device the subjects that every analyzed device has: those that are nil, of a device on which nothing happened.
+func Whole(d analysis.DeviceResult) analysis.DeviceResult {
+	orNew(&d.Memory, analysis.Memory{Chunks: &analysis.Chunks{}})
+	orNew(&d.Failures, analysis.Failures{})
+	orNew(&d.Growing, analysis.Growing{})
+	orNew(&d.OtherLibraries, accounting.OtherLibraries{})
+	orNew(&d.Held, attribution.Result{})
+	orNew(&d.Leak, iterations.Leak{Verdict: iterations.TooShort})
+	return d
+}
+
+func orNew[S any](subject **S, empty S) {
+	if *subject == nil {
+		*subject = &empty
+	}
 }

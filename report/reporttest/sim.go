@@ -42,7 +42,7 @@ type simChunk struct {
 }
 
 func newSimulator(limit, width int64) *simulator {
-	return &simulator{next: 2 * mib, limit: limit, width: width, random: 1, iter: iterations.Iteration{Number: 1}}
+	return &simulator{next: 2 * mib, limit: limit, width: width, random: 1, iter: iterations.Iteration{Number: 1}, result: Whole(analysis.DeviceResult{})}
 }
 
 // rand is a deterministic number below n.
@@ -289,22 +289,21 @@ func (s *simulator) mark() {
 func (s *simulator) finish(process string) *analysis.Result {
 	d := &s.result
 	d.Final = s.instant()
-	var paper iterations.Paper
 	if n := len(d.Iterations); n > 1 {
 		share := func(b int64) float64 { return float64(b) / float64(d.MaxR) }
-		paper = iterations.Paper{Valid: true, Of: d.MaxR, T1: share(d.Iterations[0].PeakT), C1: share(d.Iterations[0].PeakC)}
+		paper := &iterations.Paper{Of: d.MaxR, T1: share(d.Iterations[0].PeakT), C1: share(d.Iterations[0].PeakC)}
 		for _, it := range d.Iterations[1:] {
 			paper.T2 += share(it.PeakT) / float64(n-1)
 			paper.C2 += share(it.PeakC) / float64(n-1)
 		}
 		paper.FirstExcess, paper.SteadyIdle = paper.C1/paper.C2-1, 1-paper.C2
+		d.Paper = paper
 	}
-	d.Paper = paper
-	d.Leak = iterations.Leak{Verdict: iterations.TooShort}
+	d.Leak = &iterations.Leak{Verdict: iterations.TooShort}
 	if len(d.Iterations) >= iterations.LeastIterations {
-		d.Leak = iterations.Leak{Verdict: iterations.NoLeak, Per: "iteration", Points: len(d.Iterations)}
+		d.Leak = &iterations.Leak{Verdict: iterations.NoLeak, Per: "iteration", Points: len(d.Iterations)}
 	}
-	d.OtherLibraries = accounting.OtherLibraries{Live: 384 * mib, Peak: 640*mib + 4096, Calls: 17}
+	d.OtherLibraries = &accounting.OtherLibraries{Live: 384 * mib, Peak: 640*mib + 4096, Calls: 17}
 	return &analysis.Result{
 		Process: process, Events: s.seq, Duration: s.now, Devices: []analysis.DeviceResult{*d},
 		Arenas: []ledger.Info{{Base: 0x7f2a_0000_0000, Reservation: 140 * gib, Limit: -1, Options: map[string]string{"growth": "double", "pool": "0", "tag": ""}}},

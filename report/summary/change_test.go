@@ -42,7 +42,7 @@ func TestChange(t *testing.T) {
 		}, "fragmentation: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or memprof's allocator with --preset compact"},
 	}
 	for _, test := range tests {
-		d, o := &analysis.DeviceResult{Memory: analysis.Memory{Chunks: &analysis.Chunks{}}, Total: 10 * gib}, full
+		d, o := &analysis.DeviceResult{Memory: &analysis.Memory{Chunks: &analysis.Chunks{}}, Total: 10 * gib}, full
 		test.fault(d, &o)
 		assert.Equal(t, Change(d, &o), test.want, "%s", test.name)
 	}

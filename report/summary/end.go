@@ -33,7 +33,7 @@ func leakOf(d *analysis.DeviceResult) Leak {
 
 // leakLine is the verdict in one line.
 func (s *Screen) leakLine() layout.Cell {
-	l := &s.Leak
+	l := s.Leak
 	switch l.Verdict {
 	case "too short":
 		return layout.Cell{Text: "Leak: too short a recording to tell."}

@@ -23,8 +23,9 @@ const (
 // job is a process that requests 4 GiB at its peak and reserves 5 under preset classic.
 func job() (*analysis.Result, *analysis.DeviceResult) {
 	at := ledger.Instant{Seq: 100, Time: 5e9, T: 4 * gib, C: 4 * gib, R: 5 * gib}
-	d := &analysis.DeviceResult{Memory: analysis.Memory{Peak: at, MaxR: 5 * gib, MaxT: 4 * gib, Chunks: &analysis.Chunks{}}, Allocs: 10}
-	d.Leak = iterations.Leak{Verdict: iterations.NoLeak, Per: "iteration", Points: 9}
+	d := &analysis.DeviceResult{Memory: &analysis.Memory{Peak: at, MaxR: 5 * gib, MaxT: 4 * gib, Chunks: &analysis.Chunks{}}, Failures: &analysis.Failures{}, Allocs: 10}
+	d.Leak = &iterations.Leak{Verdict: iterations.NoLeak, Per: "iteration", Points: 9}
+	d.Held = &attribution.Result{}
 	d.Held.Uses = []attribution.CategoryUse{
 		{Category: attribution.Activations, Requested: 3 * gib, Module: "h.*.attn", ModuleBytes: 2 * gib, Phase: "forward"},
 		{Category: attribution.Weights, Requested: 768 * mib, Line: "train.py:7", LineBytes: 768 * mib, Phase: "other"},
@@ -140,11 +141,11 @@ func TestAllocators(t *testing.T) {
 // TestEnd: verdicts on leaks and failures, and the commands that say more.
 func TestEnd(t *testing.T) {
 	r, d := job()
-	d.Leak = iterations.Leak{}
+	d.Leak = &iterations.Leak{}
 	if l := Of(r, d).Leak; l.Verdict != "too short" || l.BytesPerIteration != nil {
 		t.Errorf("no trend: %+v", l)
 	}
-	d.Leak = iterations.Leak{Verdict: iterations.Leaks, Per: "iteration", Slope: 27.1 * float64(mib), Module: "net.3", Line: "train.py:31"}
+	d.Leak = &iterations.Leak{Verdict: iterations.Leaks, Per: "iteration", Slope: 27.1 * float64(mib), Module: "net.3", Line: "train.py:31"}
 	if text := screenText(r, d, 100); !strings.Contains(text, "Leak: +27.1 MiB per iteration, most of it from train.py:31.\n") || !strings.Contains(text, "Next: memprof report --section leaks run\n") {
 		t.Errorf("a leak:\n%s", text)
 	}

@@ -96,11 +96,14 @@ func ProcessLine(r *analysis.Result) string {
 
 // DeviceLine counts what happened on a device of a process.
 func DeviceLine(r *analysis.Result, d *analysis.DeviceResult) string {
-	line := fmt.Sprintf("%s · %s · %s", ProcessLine(r), plain.Counted(d.Allocs, "allocation"), plain.Counted(d.IterationCount(), "iteration"))
+	line := ProcessLine(r)
+	if d.Held != nil { // else the recording is still read
+		line += " · " + plain.Counted(d.Allocs, "allocation") + " · " + plain.Counted(d.IterationCount(), "iteration")
+	}
 	if arenas := deviceArenas(r, d.Device); arenas > 0 {
 		line += " · " + plain.Counted(arenas, "arena")
 	}
-	if len(d.OOMs) > 0 {
+	if d.Failures != nil && len(d.OOMs) > 0 {
 		line += " · " + plain.Counted(int64(len(d.OOMs)), "request") + " failed"
 	}
 	return line

@@ -13,7 +13,8 @@ import (
 const looks = 32
 
 // firstLook reads what parts of a process open with: what each device had there. It takes a few milliseconds a part, whatever
-// the parts' length. The result has one stored instant, where most was reserved, so that its page can pin others.
+// the parts' length. The result has of each device the memory at those moments, and one stored instant, where most was reserved,
+// so that its page can pin others; what only a whole pass knows is absent.
 func firstLook(p *dataset.Process) (*analysis.Result, error) {
 	result := &analysis.Result{Process: p.Name, Events: p.Events}
 	var most int64
@@ -33,7 +34,8 @@ func firstLook(p *dataset.Process) (*analysis.Result, error) {
 			d.Series.Points = append(d.Series.Points, analysis.Point{
 				Start: m.Time, End: m.Time, T: analysis.Range{Min: at.T, Max: at.T}, C: analysis.Range{Min: at.C, Max: at.C}, R: analysis.Range{Min: at.R, Max: at.R}, At: at, Last: at,
 			})
-			if d.MaxT, d.MaxR = max(d.MaxT, at.T), max(d.MaxR, at.R); at.R > d.Peak.R {
+			d.MaxT, d.MaxC, d.MaxR, d.Final = max(d.MaxT, at.T), max(d.MaxC, at.C), max(d.MaxR, at.R), at
+			if at.R > d.Peak.R {
 				d.Peak = at
 			}
 			if at.R > most {
@@ -65,7 +67,7 @@ func deviceOf(r *analysis.Result, device int32) *analysis.DeviceResult {
 	at := slices.IndexFunc(r.Devices, func(d analysis.DeviceResult) bool { return d.Device == device })
 	if at < 0 {
 		at = len(r.Devices)
-		r.Devices = append(r.Devices, analysis.DeviceResult{Device: device, Allocs: 1, Memory: analysis.Memory{Chunks: &analysis.Chunks{}}})
+		r.Devices = append(r.Devices, analysis.DeviceResult{Device: device, Memory: &analysis.Memory{Chunks: &analysis.Chunks{}}})
 	}
 	return &r.Devices[at]
 }

@@ -38,7 +38,7 @@ func TestFleet(t *testing.T) {
 		if rank == 700 {
 			peak = 5 << 30
 		}
-		d := analysis.DeviceResult{Memory: analysis.Memory{MaxR: peak, MaxT: peak / 2}, Allocs: 1}
+		d := analysis.DeviceResult{Memory: &analysis.Memory{MaxR: peak, MaxT: peak / 2}, Allocs: 1}
 		d.Peak.R, d.Peak.T = peak, peak/2
 		run := filepath.Join(dir, "nodes", fmt.Sprintf("node%03d", rank/8))
 		if err := os.MkdirAll(run, 0o755); err != nil {
