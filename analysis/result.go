@@ -60,7 +60,6 @@ type DeviceResult struct {
 	Memory
 	Failures
 	Growing
-	Remaps     int64                  // mappings of what had been unmapped inside an arena; no growths
 	Iterations []iterations.Iteration // see [DeviceResult.IterationCount]
 	// Period is 0 if iterations come from marks. Otherwise there were none, and it is
 	// the number of allocations after which the sequence of requests repeats.
