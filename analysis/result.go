@@ -100,7 +100,7 @@ type DeviceResult struct {
 	// KV are the KV caches that engines marked, in the order of their first event.
 	KV        []*kv.Result
 	Keyframes *keyframes.Result // nil unless Options.Explore
-	// ByCategory is the course of requested bytes by category, ascending; nil unless Options.Categories.
+	// ByCategory is the course of requested bytes by category, ascending; nil unless Options.Explore.
 	ByCategory []attribution.CategoryPoint
 	Lives      *attribution.Lives // the category of each allocation; nil unless Options.Lives
 
