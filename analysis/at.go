@@ -92,7 +92,7 @@ func (r *Result) explored(second *Result) {
 
 // newSecond is an analyzer of a second pass.
 func newSecond(opt Options, spans []keyframes.Span, chosen *Result) *analyzer {
-	opt.Explore, opt.Categories, opt.LiveGroups, opt.Moments = false, false, false, nil
+	opt.Explore, opt.LiveGroups, opt.Moments = false, false, nil
 	a := newAnalyzer(opt)
 	a.second, a.chosen, a.history = true, chosen, keyframes.NewSecond(spans, opt.FirstSeq, keyframes.MostStretches)
 	return a

@@ -22,7 +22,7 @@ import (
 func TestCategoriesOverTime(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := attributedScenario(t)
-		result, err := explored(r, Options{Text: r.Strings.Text, Categories: true}, []keyframes.Span{{From: 0, To: 1 << 40}})
+		result, err := explored(r, Options{Text: r.Strings.Text}, []keyframes.Span{{From: 0, To: 1 << 40}})
 		assert.NoError(t, err)
 		captures := slices.ContainsFunc(r.Events, func(e trace.Event) bool { return e.Kind == trace.KindCaptureBegin })
 		for i := range result.Devices {
@@ -57,7 +57,7 @@ func TestCategoryOfPendingBlock(t *testing.T) {
 	a.Free(x, true)
 	r.Add(trace.Event{Kind: trace.KindLabel, Addr: int64(x), Context: r.Strings.Intern("category=inputs")})
 	a.FreeDone(x)
-	d := run(t, r, Options{Categories: true}).Devices[0]
+	d := run(t, r, Options{}).Devices[0]
 	peak := slices.MaxFunc(d.ByCategory, func(a, b attribution.CategoryPoint) int { return cmp.Compare(a.Bytes.Sum(), b.Bytes.Sum()) })
 	assert.Equal(t, peak.Bytes, (attribution.CategoryBytes{attribution.Inputs: 1000, attribution.Other: 300}), "at the peak")
 }

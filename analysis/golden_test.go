@@ -119,7 +119,7 @@ func TestTouchedBytesAreKept(t *testing.T) {
 	a.Free(z, false)
 	check(2*mib+2*mib-256, 2*mib+256, 6*mib)
 	d := run(t, r, Options{}).Devices[0]
-	assert.That(t, d.Remaps == 1 && d.GrowthCount == 2, "%d remaps, %d growths; want 1 and 2", d.Remaps, d.GrowthCount)
+	assert.That(t, d.GrowthCount == 2, "%d growths; want 2", d.GrowthCount)
 }
 
 func TestPending(t *testing.T) {
@@ -188,8 +188,8 @@ func TestMapAndUnmapOnly(t *testing.T) {
 		r.Add(trace.Event{Kind: trace.KindUnmap, Addr: 0x100000, Provided: 4096})
 	}
 	d := run(t, r, Options{}).Devices[0]
-	if d.GrowthCount != 2 || d.Remaps != 0 || d.Peak.Seq != 1 || d.Peak.Reserve != 4096 || d.Chunks.Largest() != 4096 || d.Final.R != 0 {
-		t.Errorf("%d growths, %d remaps, peak %+v, largest free %d", d.GrowthCount, d.Remaps, d.Peak, d.Chunks.Largest())
+	if d.GrowthCount != 2 || d.Peak.Seq != 1 || d.Peak.Reserve != 4096 || d.Chunks.Largest() != 4096 || d.Final.R != 0 {
+		t.Errorf("%d growths, peak %+v, largest free %d", d.GrowthCount, d.Peak, d.Chunks.Largest())
 	}
 }
 

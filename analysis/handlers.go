@@ -203,9 +203,7 @@ func (a *analyzer) mapped(ar *arena, e *trace.Event) error {
 	}
 	_, again := ar.Extent(r)
 	switch {
-	case a.opening, ar.Over, ar.graphs.Backs():
-	case again:
-		ar.device.result.Remaps++
+	case a.opening, ar.Over, ar.graphs.Backs(), again: // what had been unmapped inside an arena is no growth
 	default:
 		if k := ar.device.keys; k != nil {
 			k.Growth(ar.Arena, e.Seq, e.Time)

@@ -60,7 +60,6 @@ type DeviceResult struct {
 	*Memory
 	*Failures
 	*Growing
-	Remaps     int64                  // mappings of what had been unmapped inside an arena; no growths
 	Iterations []iterations.Iteration // see [DeviceResult.IterationCount]
 	// Period is 0 if iterations come from marks. Otherwise there were none, and it is
 	// the number of allocations after which the sequence of requests repeats.
@@ -101,7 +100,7 @@ type DeviceResult struct {
 	// KV are the KV caches that engines marked, in the order of their first event.
 	KV        []*kv.Result
 	Keyframes *keyframes.Result // nil unless Options.Explore
-	// ByCategory is the course of requested bytes by category, ascending; nil unless Options.Categories.
+	// ByCategory is the course of requested bytes by category, ascending; nil unless Options.Explore.
 	ByCategory []attribution.CategoryPoint
 	Lives      *attribution.Lives // the category of each allocation; nil unless Options.Lives
 

@@ -42,13 +42,12 @@ type Options struct {
 	Observe func(e *trace.Event, device int32, after *ledger.Instant)
 	// LiveGroups makes the pass fill in [DeviceResult.PeakLive], OOMLive and FinalLive.
 	LiveGroups bool
-	// Explore makes the pass fill in Bands and choose Keyframes, the instants that a page shows; see [Result.Explore].
+	// Explore makes the pass fill in Bands and [DeviceResult.ByCategory], and choose Keyframes, the instants that a page shows; see
+	// [Result.Explore].
 	Explore bool
 	// ExactEvents is for package recording: a page has all events of a recording that has at most so many, else those
 	// of the first, peak, last and worst iterations.
 	ExactEvents int64
-	// Categories makes the pass fill in [DeviceResult.ByCategory].
-	Categories bool
 	// Lives makes the pass fill in [DeviceResult.Lives], which takes 16 bytes for each allocation.
 	Lives bool
 
@@ -258,8 +257,6 @@ func (a *analyzer) deviceOf(id int32) *device {
 	d.kept.Want(a.wantedOf(id))
 	if a.opt.Explore {
 		d.keys = keyframes.NewChooser(d.Device)
-	}
-	if a.opt.Categories {
 		d.categories = attribution.NewCategoryCourse()
 	}
 	if a.opt.Lives {

@@ -173,7 +173,6 @@ func libraryTerms(b *accounting.Account) []accountingTerm {
 			title = "unnamed library"
 		}
 		terms = append(terms, accountingTerm{name: title, meaning: "other library", bytes: bytesOf(name)})
-		terms = append(terms, communicatorTerms(b, name)...)
 	}
 	if rest := names[len(shown):]; len(rest) > 0 {
 		terms = append(terms, accountingTerm{
@@ -181,49 +180,6 @@ func libraryTerms(b *accounting.Account) []accountingTerm {
 		})
 	}
 	return terms
-}
-
-// communicatorsShown bounds the rows of a library's communicators.
-const communicatorsShown = 8
-
-// communicatorTerms are the communicators of a library, which are part of its bytes, those with most first.
-func communicatorTerms(b *accounting.Account, library string) []accountingTerm {
-	var found []accounting.CommunicatorUse
-	for _, balance := range []*accounting.Balance{&b.Peak, &b.End} {
-		for _, c := range balance.Communicators {
-			at := slices.IndexFunc(found, func(f accounting.CommunicatorUse) bool { return f.Number == c.Number })
-			switch {
-			case c.Library != library:
-			case at < 0:
-				found = append(found, c)
-			default:
-				found[at].Bytes = max(found[at].Bytes, c.Bytes)
-			}
-		}
-	}
-	slices.SortFunc(found, func(x, y accounting.CommunicatorUse) int {
-		return cmp.Or(cmp.Compare(y.Bytes, x.Bytes), cmp.Compare(x.Number, y.Number))
-	})
-	var terms []accountingTerm
-	for _, c := range found[:min(len(found), communicatorsShown)] {
-		meaning := "of it"
-		if c.Ranks > 0 {
-			meaning += ", " + plain.Counted(c.Ranks, "rank")
-		}
-		terms = append(terms, accountingTerm{name: fmt.Sprintf("· communicator %d", c.Number), meaning: meaning, bytes: ofCommunicator(library, c.Number), tone: layout.Faint})
-	}
-	return terms
-}
-
-func ofCommunicator(library string, number int64) func(*accounting.Balance) int64 {
-	return func(b *accounting.Balance) int64 {
-		for _, c := range b.Communicators {
-			if c.Library == library && c.Number == number {
-				return c.Bytes
-			}
-		}
-		return 0
-	}
 }
 
 // bytesOf sums the bytes of some libraries.
@@ -383,15 +339,6 @@ type jsonAccountingAt struct {
 type jsonLibrary struct {
 	Library string `json:"library"`
 	Bytes   int64  `json:"bytes"`
-	// Communicators are there for communication libraries. What is in none of them is not a communicator's.
-	Communicators []jsonCommunicator `json:"communicators,omitempty"`
-}
-
-// jsonCommunicator is numbered in the order of making; ranks is null where it was split from another.
-type jsonCommunicator struct {
-	Number int64  `json:"number"`
-	Ranks  *int64 `json:"ranks"`
-	Bytes  int64  `json:"bytes"`
 }
 
 func newJSONDeviceAccounting(b *accounting.Account) *jsonDeviceAccounting {
@@ -427,13 +374,7 @@ func newJSONAccountingAt(b *accounting.Balance) *jsonAccountingAt {
 		Managed: b.Managed, HostPinned: b.HostPinned, Explained: b.Sum(),
 	}
 	for _, l := range b.Libraries {
-		library := jsonLibrary{Library: l.Name, Bytes: l.Bytes}
-		for _, c := range b.Communicators {
-			if c.Library == l.Name {
-				library.Communicators = append(library.Communicators, jsonCommunicator{c.Number, plain.Known(cmp.Or(c.Ranks, -1)), c.Bytes})
-			}
-		}
-		j.Libraries = append(j.Libraries, library)
+		j.Libraries = append(j.Libraries, jsonLibrary{l.Name, l.Bytes})
 	}
 	if r := b.Read; r.Valid {
 		j.Read, j.ReadAfterNS, j.Steady = &r.Used, &r.After, &r.Steady

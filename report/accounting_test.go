@@ -59,7 +59,6 @@ func accountingResults() []*analysis.Result {
 	}
 	nccl, blas := accounting.LibraryUse{Name: "libnccl.so.2", Bytes: 120 * mib}, accounting.LibraryUse{Name: "libcublas.so.13", Bytes: 16 * mib}
 	first, last := balance(320_000_000, 1500*mib, 30_000_000, true, nccl, blas), balance(990_000_000, 1400*mib, -40_000_000, false, accounting.LibraryUse{Bytes: mib}, blas)
-	first.Communicators = []accounting.CommunicatorUse{{Library: nccl.Name, Number: 1, Ranks: 8, Bytes: 40 * mib}, {Library: nccl.Name, Number: 2, Bytes: 72 * mib}}
 	refuted := shared(lacking(balance(320_000_000, 4*gib, 20_000_000, true, nccl), accounting.ContextPart))
 	refuted.ContextRefuted = 5 * gib
 	return []*analysis.Result{

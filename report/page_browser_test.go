@@ -95,7 +95,7 @@ func richResult(t *testing.T, process string, fails bool) *analysis.Result {
 		return j
 	}
 	text := func(context int32) string { return texts.Text(context) }
-	return reporttest.Explored(t, source, analysis.Options{Process: process, Text: text, Categories: true, MaxPoints: 16384}, true)
+	return reporttest.Explored(t, source, analysis.Options{Process: process, Text: text, MaxPoints: 16384}, true)
 }
 
 // hostileModule would be seen to run, or to become an element, if it were taken for markup.

@@ -34,7 +34,7 @@ const mostEventBytes = 6.0
 func exactPage(t testing.TB, events []trace.Event, text func(int32) string) []byte {
 	t.Helper()
 	source := func() trace.Source { return modeltest.Source(events, 4096) }
-	r := reporttest.Explored(t, source, analysis.Options{Process: "rank0", Text: text, Categories: true, MaxPoints: 16384}, true)
+	r := reporttest.Explored(t, source, analysis.Options{Process: "rank0", Text: text, MaxPoints: 16384}, true)
 	return pageOf(t, page.Page{Results: []*analysis.Result{r}, Path: "run"})
 }
 
@@ -306,7 +306,7 @@ func waitForPin(b *reporttest.Browser, seq int64) {
 func TestPageOfTooManyEvents(t *testing.T) {
 	run, err := dataset.Open("../samples/resnet50")
 	assert.NoError(t, err)
-	rec, err := recording.Analyze("run", run, analysis.Options{Explore: true, Categories: true, ExactEvents: 20_000, MaxPoints: 4096})
+	rec, err := recording.Analyze("run", run, analysis.Options{Explore: true, ExactEvents: 20_000, MaxPoints: 4096})
 	assert.NoError(t, err)
 	d := &rec.Results[0].Devices[0]
 	exact := func(seq int64) bool {

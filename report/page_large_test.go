@@ -165,7 +165,7 @@ func TestLargePages(t *testing.T) {
 				texts = j.Strings
 				return j
 			}
-			opt := analysis.Options{Process: "rank0", Text: func(context int32) string { return texts.Text(context) }, Categories: true, MaxPoints: 16384}
+			opt := analysis.Options{Process: "rank0", Text: func(context int32) string { return texts.Text(context) }, MaxPoints: 16384}
 			r := reporttest.Explored(t, source, opt, *pageEvents <= 1_000_000) // as memprof report has it
 			analyzed := time.Since(start)
 			start = time.Now()

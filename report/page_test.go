@@ -25,7 +25,7 @@ func explored(t testing.TB, steps int, more func(r *modeltest.Recorder, a *model
 	t.Helper()
 	r := stepped(t, steps, more)
 	source := func() trace.Source { return modeltest.Source(r.Events, 512) }
-	return reporttest.Explored(t, source, analysis.Options{Process: "rank0", Text: r.Strings.Text, Categories: true, MaxPoints: 16384}, true)
+	return reporttest.Explored(t, source, analysis.Options{Process: "rank0", Text: r.Strings.Text, MaxPoints: 16384}, true)
 }
 
 func stepped(t testing.TB, steps int, more func(r *modeltest.Recorder, a *modeltest.Arena)) *modeltest.Recorder {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/xml"
 	"errors"
-	"fmt"
 	"image"
 	"image/color"
 	"image/png"
@@ -13,7 +12,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -24,7 +22,6 @@ import (
 	"gonum.org/v1/plot/vg/recorder"
 
 	"github.com/memprof/memprof/analysis"
-	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/report/figure"
 	"github.com/memprof/memprof/report/reporttest"
@@ -249,26 +246,5 @@ func TestWritePlotsError(t *testing.T) {
 	paths, err := WritePlots(missing, "x", oneEvent())
 	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), missing) || len(paths) != 0 {
 		t.Errorf("%v, %v; want an error that names %s", paths, err, missing)
-	}
-}
-
-// The plot of categories stacks what each had at the moments of most requested bytes, in the colours of the page.
-func TestCategoryPlot(t *testing.T) {
-	r := explored(t, 40, nil)
-	at := slices.IndexFunc(Plots(r), func(f figure.Figure) bool { return f.Name == "categories" })
-	assert.Must(t, at >= 0, "no plot of categories")
-	f := Plots(r)[at]
-	svg := reporttest.SVG(t, f)
-	for _, want := range []string{"weights, then 3 MiB", "activations, then", "maximum of requested"} {
-		assert.That(t, strings.Contains(svg, want), "the plot has no %q", want)
-	}
-	for _, c := range attribution.PresentCategories(r.Devices[0].ByCategory) {
-		clr := figure.CategoryColors[c]
-		assert.That(t, strings.Contains(strings.ToLower(svg), fmt.Sprintf("#%02x%02x%02x", clr.R, clr.G, clr.B)), "nothing has the colour of %s", c)
-	}
-	var out bytes.Buffer
-	assert.NoError(t, f.PNG(&out))
-	if _, err := png.Decode(&out); err != nil {
-		t.Error(err)
 	}
 }

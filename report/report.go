@@ -6,7 +6,6 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/plain"
-	"github.com/memprof/memprof/report/kv"
 	"github.com/memprof/memprof/report/layout"
 	"github.com/memprof/memprof/report/page"
 	"github.com/memprof/memprof/report/summary"
@@ -38,9 +37,9 @@ func Markdown(w io.Writer, results []*analysis.Result, scope Scope) error {
 // or does not exist is null; lists are never null. Names of contexts are as recorded. The series over time
 // and the spans of the address map, which plots show, are left out. It fails only if w does.
 func JSON(w io.Writer, results []*analysis.Result, scope Scope) error {
-	out := jsonReport{Processes: []jsonProcess{}, KVRanks: []kv.Rank{}}
+	out := jsonReport{Processes: []jsonProcess{}}
 	if !scope.Unrelated {
-		out.Ranks, out.KVRanks = newJSONRanks(results), kv.Ranks(results)
+		out.Ranks = newJSONRanks(results)
 	}
 	for _, r := range results {
 		out.Processes = append(out.Processes, newJSONProcess(r))
@@ -68,13 +67,8 @@ func reportSections(results []*analysis.Result, scope Scope, width int) []layout
 		if !scope.All && len(scope.Sections) == 0 {
 			return sections
 		}
-	} else {
-		if s, several := ranksSection(results); several {
-			sections = append(sections, s)
-		}
-		if s, several := kv.RanksSection(results); several {
-			sections = append(sections, s)
-		}
+	} else if s, several := ranksSection(results); several {
+		sections = append(sections, s)
 	}
 	for _, r := range results {
 		var warning []layout.Cell

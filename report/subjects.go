@@ -22,7 +22,6 @@ import (
 type jsonReport struct {
 	Processes []jsonProcess `json:"processes"`
 	Ranks     jsonRanks     `json:"ranks"`
-	KVRanks   []kv.Rank     `json:"kv_ranks"` // KV caches of several processes or devices; empty if there is one
 }
 
 type jsonProcess struct {

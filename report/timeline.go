@@ -1,7 +1,6 @@
 package report
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 
@@ -10,40 +9,13 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 
 	"github.com/memprof/memprof/analysis"
-	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/figure"
 )
 
-// timelineFigures draw reserved, provided and requested bytes over time, figure 2 of the BFC paper; and requested bytes by
-// category, if the pass followed them.
+// timelineFigures draw reserved, provided and requested bytes over time, figure 2 of the BFC paper.
 func timelineFigures(_ *analysis.Result, d *analysis.DeviceResult) []figure.Figure {
-	figures := []figure.Figure{timelineFigure(d)}
-	if len(d.ByCategory) > 0 && len(d.Series.Points) > 0 && d.MaxR > 0 {
-		figures = append(figures, categoryFigure(d))
-	}
-	return figures
-}
-
-// categoryFigure stacks requested bytes by category, below the curve of reserved bytes.
-func categoryFigure(d *analysis.DeviceResult) figure.Figure {
-	present := attribution.PresentCategories(d.ByCategory)
-	f := figure.Figure{Name: "categories", Title: "requested memory by category over time"}
-	most := slices.MaxFunc(d.ByCategory, func(a, b attribution.CategoryPoint) int { return cmp.Compare(a.Bytes.Sum(), b.Bytes.Sum()) })
-	f.Subtitle = fmt.Sprintf("maximum of requested %s, at event %s", plain.FormatSize(most.Bytes.Sum()), plain.FormatCount(most.Seq))
-	f.Legend = append(f.Legend, figure.Stroke(draw.LineStyle{Color: figure.ReservedColor, Width: 2.25}, "reserved (R): mapped"))
-	for _, c := range present {
-		f.Legend = append(f.Legend, figure.Swatch(figure.CategoryColors[c], fmt.Sprintf("%s, then %s", cmp.Or(c.String(), "(none)"), plain.FormatSize(most.Bytes[c]))))
-	}
-	marks := figure.NewTimeMarks(d)
-	f.Legend = append(f.Legend, marks.Legend()...)
-	reserved := figure.Envelope{Points: figure.ReducePoints(d.Series.Points, figure.DrawnPoints), Curve: figure.CurveR, Clr: figure.ReservedColor, Width: 2}
-	f.Body = func(c draw.Canvas) {
-		p := figure.TimeAxes(d)
-		p.Add(figure.Grid{}, figure.Stacked{Points: d.ByCategory, Categories: present}, marks, reserved, figure.FailureMarks{D: d})
-		figure.DrawTimePlot(c, p)
-	}
-	return f
+	return []figure.Figure{timelineFigure(d)}
 }
 
 func timelineFigure(d *analysis.DeviceResult) figure.Figure {

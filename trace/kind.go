@@ -166,9 +166,9 @@ var kinds = [KindLost + 1]kindRow{
 	KindExternalAlloc: {
 		name: "external_alloc", says: "another library allocated memory",
 		addr: "address", requested: "the request", provided: "the same",
-		context: "the CUDA call of another library", fields: "call library managed host pool communicator ranks",
+		context: "the CUDA call of another library", fields: "call library managed host pool",
 	},
-	KindExternalFree: {name: "external_free", says: "another library freed memory", addr: "address", context: "the CUDA call of another library", fields: "call library managed host pool communicator ranks"},
+	KindExternalFree: {name: "external_free", says: "another library freed memory", addr: "address", context: "the CUDA call of another library", fields: "call library managed host pool"},
 	KindDeviceUsed:   {name: "device_used", says: "the used memory of a device was read", requested: "all memory of the device", provided: "used", context: "without an arena: by whom", fields: "all pid"},
 	KindMapFailed:    {name: "map_failed", says: "the device refused to map pages inside an arena again", addr: "start", requested: "refused by the device"},
 	KindStack:        {name: "stack", says: "a node of the tree of call stacks", requested: "number of the node, from 1", provided: "number of its parent, 0: none", context: "the frame", form: formText},

@@ -35,20 +35,10 @@ type LibraryUse struct {
 	Bytes int64
 }
 
-// CommunicatorUse is the device memory that a communication library allocated for one of a process's communicators.
-type CommunicatorUse struct {
-	Library string
-	Number  int64 // in the order of making, from 1
-	Ranks   int64 // 0 if unknown, as for one that was split from another
-	Bytes   int64
-}
-
 // OtherMemory is the memory of a process on a device outside of the allocator's arenas, by its own events, in
 // bytes.
 type OtherMemory struct {
 	Libraries []LibraryUse // with live device memory, greatest first
-	// Communicators are parts of Libraries, by number. Of several processes there are none: their numbers differ.
-	Communicators []CommunicatorUse
 
 	// Context, Modules, Loads and Graphs are driver overhead: the growth of used memory while the driver
 	// created a context, loaded kernels, initialised libraries and created graphs. Used memory is that of
@@ -132,12 +122,10 @@ type otherBlock struct {
 type origin struct {
 	library string
 	kind    place
-	// communicator and ranks are 0 where the memory is not of a communicator.
-	communicator, ranks int64
 }
 
 func parseOrigin(fields trace.Context) *origin {
-	t := &origin{library: fields.Get("library"), communicator: fields.Int("communicator", 0), ranks: fields.Int("ranks", 0)}
+	t := &origin{library: fields.Get("library")}
 	switch {
 	case fields.Is("managed"):
 		t.kind = isManaged
@@ -169,9 +157,6 @@ func (b *OtherMemory) add(t *origin, bytes int64) {
 		b.Managed += bytes
 		return
 	}
-	if t.communicator > 0 {
-		b.communicate(t, bytes)
-	}
 	for i := range b.Libraries {
 		if b.Libraries[i].Name == t.library {
 			b.Libraries[i].Bytes += bytes
@@ -183,17 +168,4 @@ func (b *OtherMemory) add(t *origin, bytes int64) {
 		return
 	}
 	b.Libraries = append(b.Libraries, LibraryUse{t.library, bytes})
-}
-
-// communicate adds bytes to a communicator. Beyond mostLibraries of them, further ones are only in their library.
-func (b *OtherMemory) communicate(t *origin, bytes int64) {
-	for i := range b.Communicators {
-		if c := &b.Communicators[i]; c.Number == t.communicator && c.Library == t.library {
-			c.Bytes += bytes
-			return
-		}
-	}
-	if len(b.Communicators) < mostLibraries {
-		b.Communicators = append(b.Communicators, CommunicatorUse{t.library, t.communicator, t.ranks, bytes})
-	}
 }

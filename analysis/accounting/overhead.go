@@ -72,7 +72,7 @@ func (t *Tracker) Overhead(d *Device, e *trace.Event) {
 	given, b := trace.ParseContext(e.Kind, t.text(e.Context)), &d.now
 	switch {
 	case contextEnded(e, given):
-		*b = OtherMemory{Libraries: b.Libraries, Communicators: b.Communicators, Managed: b.Managed, HostPinned: b.HostPinned, ContextSince: e.Time}
+		*b = OtherMemory{Libraries: b.Libraries, Managed: b.Managed, HostPinned: b.HostPinned, ContextSince: e.Time}
 	case given.Get("what") == "pool":
 		b.Pools += e.OverheadBytes()
 	case ownGrowth(given):

@@ -172,12 +172,6 @@ func (d *Device) holding(at ledger.Instant, until int64) Holding {
 		}
 	}
 	sortLibraries(h.Libraries)
-	h.Communicators = nil
-	for _, c := range d.now.Communicators {
-		if c.Bytes != 0 {
-			h.Communicators = append(h.Communicators, c)
-		}
-	}
 	return h
 }
 

@@ -35,7 +35,7 @@
 //
 // Under max, pow2 and oracle a request reserves one contiguous piece for all its sequences. Per
 // sequence that is: the longest possible one; the prompt plus the output rounded up to a power of two;
-// or what it will need. A buddy allocator, first fit, or the best fit of package bfc places it. A
+// or what it will need. A buddy allocator places it. A
 // sequence with c tokens so far, F in the end and R reserved has c slots of token, F-c of reserve and
 // R-F of internal; what the allocator adds to the reservation is rounding.
 //

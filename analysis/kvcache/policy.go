@@ -10,12 +10,11 @@ import (
 
 // Policy is how memory for a sequence is reserved.
 type Policy struct {
-	Kind      PolicyKind
-	Length    int                // Max: tokens reserved for each sequence
-	Block     int                // Paged, Hybrid and Uniform: tokens of a block
-	Allocator Allocator          // of the contiguous ones
-	Layers    []models.LayerKind // Hybrid and Uniform
-	Slot      int64              // of these: bytes of a token in all layers that keep any
+	Kind   PolicyKind
+	Length int                // Max: tokens reserved for each sequence
+	Block  int                // Paged, Hybrid and Uniform: tokens of a block
+	Layers []models.LayerKind // Hybrid and Uniform
+	Slot   int64              // of these: bytes of a token in all layers that keep any
 }
 
 // PolicyKind is the kind of a policy.
@@ -39,25 +38,13 @@ const (
 // MostBlocks is more than any memory has; larger numbers are errors.
 const MostBlocks = 1 << 24
 
-// Allocator places the reservations of a contiguous policy.
-type Allocator uint8
-
-const (
-	// Buddy rounds up to powers of two and splits in halves.
-	Buddy Allocator = iota
-	// FirstFit takes the first free piece that is large enough.
-	FirstFit
-)
-
 // policyForms is what ParsePolicy takes, for its errors.
 const policyForms = "max:L, pow2, oracle, paged:B, hybrid:B or uniform:B"
 
-// ParsePolicy reads a policy as it is written on a command line: max:2048, pow2 and oracle,
-// with /buddy or /firstfit behind them; and paged:16, hybrid:16 and
-// uniform:16, of tokens a block. Without an allocator it is Buddy.
+// ParsePolicy reads a policy as it is written on a command line: max:2048, pow2 and oracle, and
+// paged:16, hybrid:16 and uniform:16, of tokens a block.
 func ParsePolicy(text string) (Policy, error) {
-	head, allocator, placed := strings.Cut(text, "/")
-	kind, number, numbered := strings.Cut(head, ":")
+	kind, number, numbered := strings.Cut(text, ":")
 	var p Policy
 	var err error
 	switch kind {
@@ -80,19 +67,11 @@ func ParsePolicy(text string) (Policy, error) {
 	default:
 		return Policy{}, fmt.Errorf("policy %q: want %s", text, policyForms)
 	}
-	contiguous := p.Kind == Max || p.Kind == Pow2 || p.Kind == Oracle
 	switch {
 	case err != nil:
 		return Policy{}, fmt.Errorf("policy %q: %w", text, err)
 	case numbered && (p.Kind == Pow2 || p.Kind == Oracle):
 		return Policy{}, fmt.Errorf("policy %q: %s takes no number", text, kind)
-	case placed && !contiguous:
-		return Policy{}, fmt.Errorf("policy %q: an allocator places reservations, and %s makes none", text, kind)
-	case placed:
-		p.Allocator, err = parseAllocator(allocator)
-		if err != nil {
-			return Policy{}, fmt.Errorf("policy %q: %w", text, err)
-		}
 	}
 	return p, nil
 }
@@ -106,26 +85,15 @@ func parseTokens(text string) (int, error) {
 	return int(n), nil
 }
 
-// parseAllocator reads what stands behind the slash of a contiguous policy.
-func parseAllocator(name string) (Allocator, error) {
-	switch name {
-	case "buddy":
-		return Buddy, nil
-	case "firstfit":
-		return FirstFit, nil
-	}
-	return 0, fmt.Errorf("allocator %q: want buddy or firstfit", name)
-}
-
-// String is the policy as ParsePolicy reads it, without the default allocator.
+// String is the policy as ParsePolicy reads it.
 func (p Policy) String() string {
 	switch p.Kind {
 	case Max:
-		return fmt.Sprintf("max:%d%s", p.Length, p.Allocator.suffix())
+		return fmt.Sprintf("max:%d", p.Length)
 	case Pow2:
-		return "pow2" + p.Allocator.suffix()
+		return "pow2"
 	case Oracle:
-		return "oracle" + p.Allocator.suffix()
+		return "oracle"
 	case Paged:
 		return fmt.Sprintf("paged:%d", p.Block)
 	case Hybrid:
@@ -134,15 +102,4 @@ func (p Policy) String() string {
 		return fmt.Sprintf("uniform:%d", p.Block)
 	}
 	return fmt.Sprintf("policy %d", p.Kind)
-}
-
-// suffix is the allocator as it stands behind a policy, empty for Buddy.
-func (a Allocator) suffix() string {
-	switch a {
-	case Buddy:
-		return ""
-	case FirstFit:
-		return "/firstfit"
-	}
-	return fmt.Sprintf("/allocator %d", a)
 }

@@ -14,7 +14,6 @@ const (
 
 // calls counts driver calls.
 type calls struct {
-	grows, remaps, unmaps    int64 // ranges that were granted, mapped again, unmapped
 	mapHandles, unmapHandles int64
 	movedHandles             int64 // handles that were mapped at another address, their old mapping staying
 	oldMappings              int64 // old mappings that were unmapped, since the address got another handle
@@ -22,9 +21,6 @@ type calls struct {
 }
 
 func (c *calls) add(d calls) {
-	c.grows += d.grows
-	c.remaps += d.remaps
-	c.unmaps += d.unmaps
 	c.mapHandles += d.mapHandles
 	c.unmapHandles += d.unmapHandles
 	c.movedHandles += d.movedHandles

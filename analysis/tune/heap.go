@@ -97,7 +97,6 @@ func (h *heap) Grow(bytes uint64) (addr, granted uint64, ok bool) {
 		return 0, 0, false
 	}
 	if addr, granted, ok = h.Device.Grow(bytes); ok {
-		h.calls().grows++
 		h.mapped(addr, granted)
 	}
 	return addr, granted, ok
@@ -110,7 +109,6 @@ func (h *heap) Map(addr, bytes uint64) bool {
 	if bytes > h.Free() || p.captures > 0 && h.unplaced != nil && h.unplaced.replaces(addr, bytes) || !h.Device.Map(addr, bytes) {
 		return false
 	}
-	h.calls().remaps++
 	h.mapped(addr, bytes)
 	return true
 }
@@ -156,7 +154,6 @@ func (h *heap) TryUnmap(addr, bytes uint64) bool {
 
 func (h *heap) uncount(bytes uint64) {
 	c := h.calls()
-	c.unmaps++
 	c.unmapHandles += handlesOf(bytes)
 	h.count(-int64(bytes))
 }

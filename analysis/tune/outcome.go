@@ -24,8 +24,6 @@ type Outcome struct {
 	SteadyR    int64 // maximum of the steady iterations; without iterations, R at the end
 
 	// Means over the steady iterations.
-	Remaps   float64       // ranges mapped again while a request waited
-	Unmaps   float64       // ranges unmapped
 	Waits    float64       // requests that waited for the device
 	Calls    Calls         // driver calls that requests waited for
 	Cost     time.Duration // driver calls that requests waited for
@@ -100,10 +98,8 @@ func (p *replay) finish() Outcome {
 	if n <= 0 {
 		steady, duration, n = t.last, max(t.lastTime, 0), 1
 	}
-	mean := func(count int64) float64 { return float64(count) / float64(n) }
 	o.SteadyR = int64(steady.r)
-	o.Remaps = mean(steady.path.remaps)
-	o.Unmaps, o.Waits = mean(steady.path.unmaps+steady.background.unmaps), mean(steady.path.waits)
+	o.Waits = float64(steady.path.waits) / float64(n)
 	o.Calls = steady.path.each(float64(n))
 	o.Cost = timeOf(steady.path) / time.Duration(n)
 	o.Duration = time.Duration(duration / n)

@@ -68,8 +68,8 @@ Policies:
             pages of one size, as vLLM has for models of several kinds of layers
   uniform:B one table for all layers, which keep every token
 
-The first three place reservations with a buddy allocator; a suffix chooses
-first fit, as in max/firstfit or max:2048/firstfit.
+The first three place reservations with a buddy allocator, which rounds them up
+to powers of two.
 
 In a step every running request gets a token, once its prompt is computed. How
 long a step takes follows from what it computes and copies (--timing). Requests
@@ -311,11 +311,11 @@ func (o *kvOptions) policies(model *models.Model, kinds []models.LayerKind, limi
 	}
 	var policies []kvcache.Policy
 	for _, text := range o.Policies {
-		if allocator, ok := strings.CutPrefix(text, "max"); ok && (allocator == "" || allocator[0] == '/') {
+		if text == "max" {
 			if limit == 0 {
-				return nil, exit.Usagef("--policy %s reserves the longest sequence, which is not known: give --max-length, or max:LENGTH%s", text, allocator)
+				return nil, exit.Usagef("--policy max reserves the longest sequence, which is not known: give --max-length, or max:LENGTH")
 			}
-			text = fmt.Sprintf("max:%d%s", limit, allocator)
+			text = fmt.Sprintf("max:%d", limit)
 		}
 		p, err := kvcache.ParsePolicy(text)
 		if err != nil {

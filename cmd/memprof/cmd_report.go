@@ -112,7 +112,7 @@ their summaries are read, and one screen compares the ranks: memprof help fleet.
 func (o *reportOptions) addFlags(flags *pflag.FlagSet) {
 	o.formatFlags.add(flags)
 	flags.Var(&o.Card, "card", "plan pauses and resumes for a GPU of this size (default: the recorded one)")
-	flags.StringVar(&o.Plots, "plots", "", "also draw the memory over time, by use and by category, into this `directory`")
+	flags.StringVar(&o.Plots, "plots", "", "also draw the memory over time, as PNG and SVG, into this `directory`")
 	flags.StringVarP(&o.Output, "output", "o", "", "with --html: write the page into this `directory`, or to a file that ends in .html (default: into the recording)")
 	flags.BoolVar(&o.HTML, "html", false, "write the report as one page, report.html, instead of text")
 	flags.Var(&o.Open, "open", "serve that page on this machine and print its address: any event of any recording can be pinned; --open=PORT takes that `port` of 127.0.0.1")
@@ -235,7 +235,7 @@ func (o *reportOptions) run(stdout, stderr io.Writer, paths []string) error {
 
 // processes reports each process of the recordings in paths by itself.
 func (o *reportOptions) processes(stdout, stderr io.Writer, paths []string) error {
-	runs, err := o.analyze(paths, analysis.Options{Categories: o.Plots != "", Lives: true})
+	runs, err := o.analyze(paths, analysis.Options{Lives: true})
 	if err != nil {
 		return err
 	}
@@ -406,7 +406,7 @@ const (
 
 // pageOptions are those of the pass for a page, which may have so many events exactly.
 func pageOptions(events int64) analysis.Options {
-	return analysis.Options{Explore: true, Categories: true, Lives: true, ExactEvents: events, MaxPoints: pagePoints, Top: 64}
+	return analysis.Options{Explore: true, Lives: true, ExactEvents: events, MaxPoints: pagePoints, Top: 64}
 }
 
 // page writes the page of one or several recordings and prints its name.

@@ -132,10 +132,10 @@ func (e Envelope) Plot(c draw.Canvas, p *plot.Plot) {
 	upper, lower := make([]vg.Point, 0, 4*len(e.Points)), make([]vg.Point, 0, 4*len(e.Points))
 	for _, s := range Strips(e.Points, x, c.Max.X) {
 		r, last := e.within(s.Point), y(float64(e.at(s.Last)))
-		upper = AppendStep(upper, s.From, s.To, y(float64(r.Max)))
-		lower = AppendStep(lower, s.From, s.To, y(float64(r.Min)))
+		upper = appendStep(upper, s.From, s.To, y(float64(r.Max)))
+		lower = appendStep(lower, s.From, s.To, y(float64(r.Min)))
 		if s.Next > s.To {
-			upper, lower = AppendStep(upper, s.To, s.Next, last), AppendStep(lower, s.To, s.Next, last)
+			upper, lower = appendStep(upper, s.To, s.Next, last), appendStep(lower, s.To, s.Next, last)
 		}
 	}
 	if e.Below > 0 {
@@ -151,9 +151,9 @@ func (e Envelope) Plot(c draw.Canvas, p *plot.Plot) {
 	c.StrokeLines(sty, lower)
 }
 
-// AppendStep appends a horizontal line at a height to a path of steps, or lengthens the last one if it
+// appendStep appends a horizontal line at a height to a path of steps, or lengthens the last one if it
 // has that height.
-func AppendStep(path []vg.Point, from, to, height vg.Length) []vg.Point {
+func appendStep(path []vg.Point, from, to, height vg.Length) []vg.Point {
 	if n := len(path); n > 0 && path[n-1].Y == height {
 		path[n-1].X = to
 		return path

@@ -125,7 +125,7 @@ func servedAfter(t testing.TB, dir string, begin <-chan struct{}) (s *Server, ad
 			if begin != nil {
 				<-begin
 			}
-			rec, err := recording.Analyze("run", run, analysis.Options{Explore: true, Categories: true, MaxPoints: 16384})
+			rec, err := recording.Analyze("run", run, analysis.Options{Explore: true, MaxPoints: 16384})
 			return page.Page{Results: rec.Results, Path: "run", Server: &page.Server{}}, err
 		},
 	}, 0)

@@ -36,7 +36,6 @@ func TestAnHourOfRequestsTakesSeconds(t *testing.T) {
 		sampling kvcache.Sampling
 	}{
 		{"max:2048", greedy}, {"pow2", greedy}, {"oracle", greedy},
-		{"max:2048/firstfit", greedy}, {"pow2/firstfit", greedy}, {"oracle/firstfit", greedy},
 		{"paged:16", greedy}, {"paged:16", kvcache.Sampling{Kind: kvcache.Parallel, Width: 4}}, {"paged:16", kvcache.Sampling{Kind: kvcache.Beam, Width: 4}},
 	} {
 		policy, err := kvcache.ParsePolicy(test.policy)

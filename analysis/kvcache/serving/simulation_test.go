@@ -20,7 +20,6 @@ func TestSeveralPromptsReserveARectangle(t *testing.T) {
 	}{
 		{kvcache.Policy{Kind: kvcache.Max, Length: 20}, kvcache.Shares{Token: 48, Reserve: 24, Internal: 48, Rounding: 8, Idle: 128}},
 		{kvcache.Policy{Kind: kvcache.Pow2}, kvcache.Shares{Token: 48, Reserve: 24, Internal: 18, Rounding: 38, Idle: 128}},
-		{kvcache.Policy{Kind: kvcache.Pow2, Allocator: kvcache.FirstFit}, kvcache.Shares{Token: 48, Reserve: 24, Internal: 18, Idle: 166}},
 		{kvcache.Policy{Kind: kvcache.Oracle}, kvcache.Shares{Token: 48, Reserve: 24, Rounding: 56, Idle: 128}},
 	} {
 		o := kvcache.Options{Policy: test.policy, Capacity: 256, Sampling: kvcache.Sampling{Kind: kvcache.Parallel, Width: 2}}
@@ -50,31 +49,31 @@ func at(t *testing.T, r *kvcache.Result, step int64) kvcache.Point {
 	return kvcache.Point{}
 }
 
-// Three sequences of 8 tokens, with the gaps of three that have gone between them: 9 cells are
-// free, and none of the gaps holds a fourth sequence of 8.
-func TestNineFreeCellsCannotServeEight(t *testing.T) {
-	short, long := kvcache.Request{Prompt: 2, Output: 1}, kvcache.Request{Prompt: 3, Output: 5}
-	o := kvcache.Options{Policy: kvcache.Policy{Kind: kvcache.Oracle, Allocator: kvcache.FirstFit}, Capacity: 33}
-	r := simulate(t, o, short, long, short, long, short, long, kvcache.Request{Prompt: 4, Output: 4})
-	want := kvcache.Point{Step: 2, Running: 3, Waiting: 1, Shares: kvcache.Shares{Token: 15, Reserve: 9, Fragmented: 9}}
+// Four sequences of 4 tokens, with the gaps of four that have gone between them: 16 cells are
+// free, and none of the gaps holds a sequence of 8.
+func TestSixteenFreeCellsCannotServeEight(t *testing.T) {
+	short, long := kvcache.Request{Prompt: 3, Output: 1}, kvcache.Request{Prompt: 1, Output: 3}
+	o := kvcache.Options{Policy: kvcache.Policy{Kind: kvcache.Oracle}, Capacity: 32}
+	r := simulate(t, o, short, long, short, long, short, long, short, long, kvcache.Request{Prompt: 4, Output: 4})
+	want := kvcache.Point{Step: 2, Running: 4, Waiting: 1, Shares: kvcache.Shares{Token: 12, Reserve: 4, Fragmented: 16}}
 	assert.Diff(t, want, at(t, r, 2), "%v", o.Policy)
-	// The three leave together after step 5, and the fourth has room.
-	assert.Diff(t, kvcache.Shares{Token: 5, Reserve: 3, Idle: 25}, at(t, r, 6).Shares, "%v", o.Policy)
-	if r.Steps != 9 || r.Finished != 7 || r.Peak != 6 {
-		t.Errorf("%v: %d steps, %d finished, peak %d; want 9, 7, 6", o.Policy, r.Steps, r.Finished, r.Peak)
+	// The four leave together after step 3, and the last has room.
+	assert.Diff(t, kvcache.Shares{Token: 5, Reserve: 3, Idle: 24}, at(t, r, 4).Shares, "%v", o.Policy)
+	if r.Steps != 7 || r.Finished != 9 || r.Peak != 8 {
+		t.Errorf("%v: %d steps, %d finished, peak %d; want 7, 9, 8", o.Policy, r.Steps, r.Finished, r.Peak)
 	}
 }
 
 func TestWhoWaitsBehindTheHeadWaitsToo(t *testing.T) {
-	o := kvcache.Options{Policy: kvcache.Policy{Kind: kvcache.Oracle, Allocator: kvcache.FirstFit}, Capacity: 10, StepTime: 10}
+	o := kvcache.Options{Policy: kvcache.Policy{Kind: kvcache.Oracle}, Capacity: 10, StepTime: 10}
 	r := simulate(t, o,
-		kvcache.Request{Prompt: 4, Output: 3}, // 7 slots for 3 steps
+		kvcache.Request{Prompt: 4, Output: 3}, // 8 slots for 3 steps
 		kvcache.Request{Prompt: 7, Output: 1}, // no room until then
 		kvcache.Request{Prompt: 1, Output: 1}) // would fit at once
 	want := []kvcache.Point{
-		{Step: 1, Time: 0, Running: 1, Waiting: 1, Shares: kvcache.Shares{Token: 5, Reserve: 2, Fragmented: 3}},
-		{Step: 2, Time: 10, Running: 1, Waiting: 1, Shares: kvcache.Shares{Token: 6, Reserve: 1, Fragmented: 3}},
-		{Step: 3, Time: 20, Running: 1, Waiting: 1, Shares: kvcache.Shares{Token: 7, Fragmented: 3}},
+		{Step: 1, Time: 0, Running: 1, Waiting: 1, Shares: kvcache.Shares{Token: 5, Reserve: 2, Rounding: 1, Fragmented: 2}},
+		{Step: 2, Time: 10, Running: 1, Waiting: 1, Shares: kvcache.Shares{Token: 6, Reserve: 1, Rounding: 1, Fragmented: 2}},
+		{Step: 3, Time: 20, Running: 1, Waiting: 1, Shares: kvcache.Shares{Token: 7, Rounding: 1, Fragmented: 2}},
 		{Step: 4, Time: 30, Running: 2, Shares: kvcache.Shares{Token: 10}},
 	}
 	assert.Diff(t, want, r.Series)
@@ -83,7 +82,7 @@ func TestWhoWaitsBehindTheHeadWaitsToo(t *testing.T) {
 
 // The reservation of 4 is outgrown with the fifth token, and the one of 8 with the ninth.
 func TestAReservationThatIsOutgrownIsMadeAnew(t *testing.T) {
-	o := kvcache.Options{Policy: kvcache.Policy{Kind: kvcache.Max, Length: 4, Allocator: kvcache.FirstFit}, Capacity: 40, MaxLength: 10}
+	o := kvcache.Options{Policy: kvcache.Policy{Kind: kvcache.Max, Length: 4}, Capacity: 40, MaxLength: 10}
 	r := simulate(t, o, kvcache.Request{Prompt: 3, Output: 7})
 	var got []kvcache.Shares
 	for _, p := range r.Series {
@@ -93,7 +92,7 @@ func TestAReservationThatIsOutgrownIsMadeAnew(t *testing.T) {
 		{Token: 4, Idle: 36},
 		{Token: 5, Reserve: 3, Idle: 32}, {Token: 6, Reserve: 2, Idle: 32},
 		{Token: 7, Reserve: 1, Idle: 32}, {Token: 8, Idle: 32},
-		{Token: 9, Reserve: 1, Idle: 30}, {Token: 10, Idle: 30}, // 16 would be beyond the model's limit
+		{Token: 9, Reserve: 1, Rounding: 6, Idle: 24}, {Token: 10, Rounding: 6, Idle: 24}, // a reservation of 16 would be beyond the model's limit
 	}
 	assert.Diff(t, want, got)
 }
@@ -101,7 +100,7 @@ func TestAReservationThatIsOutgrownIsMadeAnew(t *testing.T) {
 // Two requests outgrow 4 slots in a memory of 12: the first needs 8 more, and takes them from the
 // second. A third one that comes then waits for the second to be back, though 4 slots would do.
 func TestTheLatestArrivalIsPreemptedAndComesBackFirst(t *testing.T) {
-	o := kvcache.Options{Policy: kvcache.Policy{Kind: kvcache.Max, Length: 4, Allocator: kvcache.FirstFit}, Capacity: 12, StepTime: 1}
+	o := kvcache.Options{Policy: kvcache.Policy{Kind: kvcache.Max, Length: 4}, Capacity: 12, StepTime: 1}
 	r := simulate(t, o, kvcache.Request{Prompt: 3, Output: 5}, kvcache.Request{Prompt: 3, Output: 3}, kvcache.Request{Arrival: 2, Prompt: 1, Output: 1})
 	want := []kvcache.Point{
 		{Step: 1, Time: 0, Running: 2, Shares: kvcache.Shares{Token: 8, Idle: 4}},
@@ -156,7 +155,6 @@ func TestRequestsAndOptionsThatCannotBe(t *testing.T) {
 	}{
 		{func(o *kvcache.Options) { o.Capacity = 0 }, nil, "a memory of 0 slots"},
 		{func(o *kvcache.Options) { o.Policy.Kind = 99 }, nil, "policy 99 is not known"},
-		{func(o *kvcache.Options) { o.Policy.Allocator = 9 }, nil, "allocator 9 is not known"},
 		{func(o *kvcache.Options) { o.Policy.Kind = kvcache.Max }, nil, "max needs the length"},
 		{func(o *kvcache.Options) { o.Policy = kvcache.Policy{Kind: kvcache.Paged} }, nil, "16 slots cannot be divided into blocks of 0"},
 		{func(o *kvcache.Options) { o.Policy, o.Capacity = kvcache.Policy{Kind: kvcache.Paged, Block: 2}, 1<<27 }, nil, "134217728 slots are 67108864 blocks of 2, and at most 16777216"},

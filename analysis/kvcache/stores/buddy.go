@@ -17,7 +17,13 @@ import (
 type buddy struct {
 	blocks  [63][]int64 // starts of the free blocks of 2^k slots, ascending
 	slots   int64       // in free blocks
-	largest int64       // size of the first block of the start
+	largest int64       // size of the first block of the start, the most that is ever served
+}
+
+// piece is a range of slots that were handed out.
+type piece struct {
+	start int64
+	size  int64 // at least the requested size
 }
 
 func newBuddy(capacity int64) *buddy {
@@ -36,6 +42,7 @@ func newBuddy(capacity int64) *buddy {
 // order is the exponent of the least power of two that holds size, which is at least 1.
 func order(size int64) int { return bits.Len64(uint64(size - 1)) }
 
+// alloc places size slots, at least 1.
 func (b *buddy) alloc(size int64) (piece, bool) {
 	want := order(size)
 	k := b.find(want)
@@ -84,6 +91,5 @@ func (b *buddy) free(p piece) {
 	b.insert(k, start)
 }
 
+// serves says whether alloc would succeed now.
 func (b *buddy) serves(size int64) bool { return b.find(order(size)) >= 0 }
-func (b *buddy) available() int64       { return b.slots }
-func (b *buddy) most() int64            { return b.largest }

@@ -2,7 +2,6 @@ package stores
 
 import (
 	"errors"
-	"fmt"
 	"math"
 
 	"github.com/memprof/memprof/analysis/kvcache"
@@ -12,7 +11,7 @@ import (
 type contiguousStore struct {
 	policy    kvcache.Policy
 	maxLength int64 // 0: no limit
-	pieces    allocator
+	pieces    *buddy
 	width     int64 // sequences of a prompt
 
 	// Sums over all running requests, in slots.
@@ -27,17 +26,9 @@ type reservation struct {
 }
 
 func newContiguous(o kvcache.Options) (*contiguousStore, error) {
-	c := &contiguousStore{policy: o.Policy, maxLength: int64(o.MaxLength), width: int64(max(o.Sampling.Width, 1))}
+	c := &contiguousStore{policy: o.Policy, maxLength: int64(o.MaxLength), pieces: newBuddy(o.Capacity), width: int64(max(o.Sampling.Width, 1))}
 	if c.policy.Kind == kvcache.Max && c.policy.Length < 1 {
 		return nil, errors.New("the policy max needs the length that is reserved")
-	}
-	switch o.Policy.Allocator {
-	case kvcache.Buddy:
-		c.pieces = newBuddy(o.Capacity)
-	case kvcache.FirstFit:
-		c.pieces = newFirstFit(o.Capacity)
-	default:
-		return nil, fmt.Errorf("allocator %d is not known", o.Policy.Allocator)
 	}
 	return c, nil
 }
@@ -74,7 +65,7 @@ func (c *contiguousStore) rows(r *kvcache.Request) int64 { return int64(max(r.Pr
 
 func (c *contiguousStore) Possible(r *kvcache.Request) bool {
 	final := int64(r.Length())
-	return (c.maxLength == 0 || final <= c.maxLength) && c.rows(r)*c.columns(r, final) <= c.pieces.most()
+	return (c.maxLength == 0 || final <= c.maxLength) && c.rows(r)*c.columns(r, final) <= c.pieces.largest
 }
 
 func (c *contiguousStore) Admit(g *kvcache.Group) bool {
@@ -131,7 +122,7 @@ func (c *contiguousStore) add(g *kvcache.Group, v *reservation, sign int64) {
 
 func (c *contiguousStore) Shares(head *kvcache.Request) kvcache.Shares {
 	s := kvcache.Shares{Token: c.token, Reserve: c.reserve, Internal: c.internal, Rounding: c.rounding}
-	free := c.pieces.available()
+	free := c.pieces.slots
 	if head != nil && !c.pieces.serves(c.rows(head)*c.columns(head, int64(head.Prompt)+1)) {
 		s.Fragmented = free
 	} else {

@@ -60,9 +60,8 @@ func TestSharesAddUpOverAnyWorkload(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := kvcache.Options{
 			Policy: kvcache.Policy{
-				Kind:      rapid.SampledFrom([]kvcache.PolicyKind{kvcache.Max, kvcache.Pow2, kvcache.Oracle}).Draw(t, "policy"),
-				Length:    rapid.IntRange(1, 40).Draw(t, "length"),
-				Allocator: rapid.SampledFrom([]kvcache.Allocator{kvcache.Buddy, kvcache.FirstFit}).Draw(t, "allocator"),
+				Kind:   rapid.SampledFrom([]kvcache.PolicyKind{kvcache.Max, kvcache.Pow2, kvcache.Oracle}).Draw(t, "policy"),
+				Length: rapid.IntRange(1, 40).Draw(t, "length"),
 			},
 			Capacity:  rapid.Int64Range(1, 400).Draw(t, "capacity"),
 			MaxLength: rapid.SampledFrom([]int{0, 20, 50}).Draw(t, "most"),

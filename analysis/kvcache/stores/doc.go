@@ -20,8 +20,7 @@
 // reservation moves to a new one of twice the size, and the old one is freed after that. Until
 // then its reserve ends at the end of the reservation.
 //
-// A buddy allocator (buddy.go) rounds pieces up to powers of two. First fit (firstfit.go) takes exactly the slots
-// from the first gap that is large enough. Free slots are fragmented while no free piece serves the first
+// A buddy allocator (buddy.go) rounds pieces up to powers of two. Free slots are fragmented while no free piece serves the first
 // waiting request, else idle.
 //
 // # Paged

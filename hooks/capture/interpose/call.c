@@ -17,7 +17,6 @@
 #include "device/otherlib.h"
 #include "device/overhead.h"
 #include "device/own_calls.h"
-#include "interpose/communicators.h"
 #include "memprof.h"
 #include "spool/spool.h"
 #include "watch/watch.h"
@@ -77,23 +76,16 @@ static bool communicates(const char *library) {
   return false;
 }
 
-enum { CONTEXT_TEXT = 512 };
-
-// The library that a caller is in, and the text of its events.
-static void describe_text(const struct call *call, enum call_memory memory, char library[LIBRARY_NAME], char text[CONTEXT_TEXT]) {
+// What is known of a caller: flags and the string id of its context.
+static uint32_t describe(const struct call *call, enum call_memory memory) {
   static const char *const fields[] = {
       [MEMORY_DEVICE] = "", [MEMORY_MANAGED] = "\tmanaged=1", [MEMORY_HOST] = "\thost=1", [MEMORY_POOL] = "\tpool=1"};
+  char library[LIBRARY_NAME], text[512];
   if (!library_name(call->from, library)) strcpy(library, "unknown");
   const char *name = call->entry->asked != NULL ? call->entry->asked : call->entry->name;
   const size_t length = strlen(name);
   const bool suffix = length > 5 && strcmp(name + length - 5, "_ptsz") == 0;
-  snprintf(text, CONTEXT_TEXT, "call=%.*s\tlibrary=%s%s", (int)(suffix ? length - 5 : length), name, library, fields[memory]);
-}
-
-// What is known of a caller: flags and the string id of its context.
-static uint32_t describe(const struct call *call, enum call_memory memory) {
-  char library[LIBRARY_NAME], text[CONTEXT_TEXT];
-  describe_text(call, memory, library, text);
+  snprintf(text, sizeof text, "call=%.*s\tlibrary=%s%s", (int)(suffix ? length - 5 : length), name, library, fields[memory]);
   if (communicates(library)) spool_note_libraries();
   return KNOWN | (communicates(library) ? COMMUNICATION : 0) | (watch_is_of(library) ? NATIVE : 0) | spool_string(text);
 }
@@ -133,23 +125,12 @@ static uint32_t caller_of(const struct call *call, enum call_memory memory) {
 
 bool call_from_communication(const struct call *call) { return (caller_of(call, MEMORY_DEVICE) & COMMUNICATION) != 0; }
 
-// The context of an allocation by a communication library, which is for one of its communicators. They are few, so
-// the text is made each time.
-static uint32_t of_communicator(const struct call *call, enum call_memory memory) {
-  char library[LIBRARY_NAME], text[CONTEXT_TEXT];
-  describe_text(call, memory, library, text);
-  communicators_describe(text, sizeof text);
-  return spool_string(text);
-}
-
 // Writes an event of a call, unless a native allocator made it, which reports its segments itself.
 static void note(const struct call *call, enum memprof_kind kind, enum call_memory memory, const void *ptr, size_t bytes, int device,
                  const void *stream) {
   hook_start();
   const uint32_t caller = caller_of(call, memory);
   if ((caller & NATIVE) != 0 && watch_reports()) return;
-  uint32_t context = caller & ~(KNOWN | COMMUNICATION | NATIVE);
-  if ((caller & COMMUNICATION) != 0 && repeated == 0 && kind == MEMPROF_EXTERNAL_ALLOC) context = of_communicator(call, memory);
   spool_write(&(struct spool_event){
       .kind = kind,
       .device = device,
@@ -158,7 +139,7 @@ static void note(const struct call *call, enum memprof_kind kind, enum call_memo
       .addr = (uintptr_t)ptr,
       .requested = bytes,
       .provided = bytes,
-      .context = context,
+      .context = caller & ~(KNOWN | COMMUNICATION | NATIVE),
   });
 }
 

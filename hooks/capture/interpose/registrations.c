@@ -155,6 +155,18 @@ REGISTERS(ncclCommWindowRegister, (void *comm, void *start, size_t bytes, void *
 ENDS(ncclCommDeregister)
 ENDS(ncclCommWindowDeregister)
 
+// RELEASES wraps a function that ends a communicator, and its registrations with it.
+#define RELEASES(function)                                                          \
+  WRAPPER_OF(int, function, (void *comm), RUNTIME) {                                \
+    int (*real)(void *) = call_real(CALL(function));                                \
+    const int result = real == NULL ? NO_NCCL : real(comm);                         \
+    while (registered_end_of(REGISTERED_NCCL, (uint64_t)(uintptr_t)comm)) continue; \
+    return result;                                                                  \
+  }
+
+RELEASES(ncclCommDestroy)
+RELEASES(ncclCommAbort)
+
 // Those of libibverbs, which network cards reach GPU memory by (nvidia-peermem).
 
 static struct registration_key region(const void *region) { return (struct registration_key){REGISTERED_NETWORK, (uint64_t)(uintptr_t)region, 0}; }

@@ -20,16 +20,6 @@ type Runs struct {
 	Rates    []float64 // requests a second; none: the times of the requests
 	Options  kvcache.Options
 	Policies []kvcache.Policy
-	Swap     int64 // bytes of the host; 0: as much as the cache has
-}
-
-// swapBlocks returns how many blocks of the policy Swap holds.
-func (r *Runs) swapBlocks(p kvcache.Policy, bytesPerToken int64) int64 {
-	unit := int64(p.Block) * bytesPerToken
-	if r.Swap == 0 || unit == 0 {
-		return 0
-	}
-	return max(1, r.Swap/unit)
 }
 
 // Simulate serves the load at every rate under every policy, as many at a time as there are cores. The results
@@ -45,7 +35,6 @@ func (r *Runs) Simulate(ctx context.Context, k *kv.Simulation) error {
 	for i, p := range r.Policies {
 		options := r.Options
 		options.Policy = p
-		options.SwapBlocks = r.swapBlocks(p, k.BytesPerToken)
 		for j, rate := range rates {
 			at := i*len(rates) + j
 			all.Go(func() (err error) {
