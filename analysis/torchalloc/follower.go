@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -178,12 +179,21 @@ func (f *Follower) emptyCache(d *followedDevice, seq int64) error {
 		return nil
 	}
 	f.Emptied++
+	var pools []PoolID
 	for i := range d.calls { // memory of a private pool is released when nobody uses the pool any more
-		if at := f.arenas[d.calls[i].Arena]; d.calls[i].Kind == trace.KindUnmap {
-			d.releasePool(at.pool)
+		if d.calls[i].Kind == trace.KindMap {
+			break
+		}
+		pools = append(pools, f.arenas[d.calls[i].Arena].pool)
+		d.releasePool(pools[i])
+	}
+	if slices.Contains(pools, PoolID{}) {
+		_ = d.a.EmptyCache() // no scope is open
+	} else { // a MemPool ended, or the cache was emptied in a scope
+		for _, id := range pools {
+			d.a.EmptyPool(id)
 		}
 	}
-	_ = d.a.EmptyCache() // no scope is open
 	if d.wrong == "" && len(d.calls) > 0 && d.calls[0].Kind == trace.KindUnmap {
 		return &Difference{seq, "no release", describe(&d.calls[0])}
 	}

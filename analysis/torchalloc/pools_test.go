@@ -102,3 +102,13 @@ func TestFindsChangesOfCheckpoints(t *testing.T) {
 		}
 	}
 }
+
+// The end of a MemPool releases its memory alone, as emptying the cache does in a scope.
+func TestFollowsTheEndOfAPool(t *testing.T) {
+	f, err := pooledJob(t, 0, "outside map 0 40960", "outside alloc 0 8192", "outside free 0 8192",
+		"map 40960 4096", "alloc 40960 1", "free 40960 1", "unmap 40960 4096", "outside alloc 0 8192", "outside free 0 8192", "outside unmap 0 40960")
+	assert.NoError(t, err)
+	assert.Equal(t, f.Followed, Followed{Allocs: 3, Frees: 3, Segments: 2, Releases: 2, Emptied: 2})
+	_, err = pooledJob(t, 0, "map 0 40960", "alloc 0 8192", "map 40960 40960", "alloc 40960 40960", "free 0 8192", "free 40960 40960", "unmap 40960 40960")
+	assert.That(t, err != nil && err.Error() == "event 9: expected a release of a segment of 20971520 bytes at 0x10000000000, found none", "%v", err)
+}
