@@ -46,11 +46,9 @@
 // # Plots
 //
 // A figure has 1200 × 700 pixels. "timeline" is figure 2 of the BFC paper: requested, provided and
-// reserved over time. "iterations" is its figure 3, and the peaks of each iteration. "split" stacks the
-// terms above over time. "map" shows the addresses at the peak to scale. "pause" stacks mapped memory by
-// tag. A long series is reduced to the resolution of the figure: each interval keeps its minimum and
-// maximum, so that no peak is lost, and between events the last value holds. Equal results draw equal
-// bytes.
+// reserved over time. "categories" stacks requested memory by category over time. A long series is reduced
+// to the resolution of the figure: each interval keeps its minimum and maximum, so that no peak is lost,
+// and between events the last value holds. Equal results draw equal bytes.
 //
 // # Text from recordings
 //

@@ -103,14 +103,19 @@ func (a *Allocator) Malloc(n, stream uint64) (*Block, error) {
 		a.stats.OOMs++
 		return nil, &OutOfMemory{n, a.settings.segment(size), a.stats.Reserved.Now, a.limit}
 	}
-	if a.splits(p, size, b.size-size) {
+	return a.serve(b, size, n, a.splits(p, size, b.size-size)), nil
+}
+
+// serve hands out a block for a request of n bytes; split: only its first bytes, the rounded size.
+func (a *Allocator) serve(b *Block, size, n uint64, split bool) *Block {
+	if split {
 		rest := b
 		b = rest.cutFront(size)
-		p.insert(rest)
+		b.pool.insert(rest)
 	}
 	b.allocated, b.requested = true, n
 	a.stats.served(b)
-	return b, nil
+	return b
 }
 
 // poolOf returns the pool that serves a rounded size.
@@ -137,7 +142,15 @@ func (a *Allocator) search(p *pool, size, stream uint64) *Block {
 	if a.collects() {
 		p.searches++
 	}
-	var found *Block
+	found := a.find(p, size, stream)
+	if found != nil {
+		p.free.Delete(found)
+	}
+	return found
+}
+
+// find returns the free block that serves a request, or nil.
+func (a *Allocator) find(p *pool, size, stream uint64) (found *Block) {
 	p.free.Ascend(&Block{stream: stream, size: size}, func(b *Block) bool {
 		switch {
 		case b.stream != stream:
@@ -161,7 +174,6 @@ func (a *Allocator) search(p *pool, size, stream uint64) *Block {
 	if size < s && found.size >= s || size >= s && found.size >= size+a.settings.MaxNonSplitRounding {
 		return nil
 	}
-	p.free.Delete(found)
 	return found
 }
 

@@ -129,6 +129,10 @@
 // PyTorch's own statistics, the two are counted as equal or not. A reading on another thread may lie
 // between two events, so one that differs proves nothing.
 //
+// A checkpoint of a private pool (the graph trees of torch.compile) frees its blocks, hands out all blocks of each
+// segment in the order of addresses, whatever the rules say, and frees those that were not live. It shows in a request
+// that the rules would place elsewhere: from there on each block of the segment has to be handed out.
+//
 // Not followed are a process whose allocator switches between the two kinds of segments, an expandable segment whose
 // first pages were refused, and settings that the job makes in its own code, other than expandable segments. Such a
 // process is not judged from there on ([ErrNotModeled]), or its first difference says what the model would have done.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -70,6 +71,8 @@ type followedDevice struct {
 	expandable bool
 	partial    bool // settings under which a release need not be of everything
 	blocks     map[int64]*Block
+	last       *Block          // handed out by the last event; nil after another one
+	rest       *Block          // what a checkpoint hands out next, of the segment of last
 	private    map[PoolID]bool // in use
 }
 
@@ -98,6 +101,12 @@ func (f *Follower) Add(e *trace.Event) (size int64, err error) {
 		if d, err = f.begin(at); err != nil {
 			return 0, err
 		}
+	}
+	if d.rest != nil && (e.Kind != trace.KindAlloc || uint64(e.Addr) != d.rest.addr) {
+		return 0, &Difference{e.Seq, fmt.Sprintf("the rest of a checkpoint's segment at %#x", d.rest.addr), fmt.Sprintf("%v at %#x", e.Kind, uint64(e.Addr))}
+	}
+	if e.Kind != trace.KindAlloc {
+		d.last = nil
 	}
 	switch e.Kind {
 	case trace.KindMap, trace.KindUnmap:
@@ -170,12 +179,21 @@ func (f *Follower) emptyCache(d *followedDevice, seq int64) error {
 		return nil
 	}
 	f.Emptied++
+	var pools []PoolID
 	for i := range d.calls { // memory of a private pool is released when nobody uses the pool any more
-		if at := f.arenas[d.calls[i].Arena]; d.calls[i].Kind == trace.KindUnmap {
-			d.releasePool(at.pool)
+		if d.calls[i].Kind == trace.KindMap {
+			break
+		}
+		pools = append(pools, f.arenas[d.calls[i].Arena].pool)
+		d.releasePool(pools[i])
+	}
+	if slices.Contains(pools, PoolID{}) {
+		_ = d.a.EmptyCache() // no scope is open
+	} else { // a MemPool ended, or the cache was emptied in a scope
+		for _, id := range pools {
+			d.a.EmptyPool(id)
 		}
 	}
-	_ = d.a.EmptyCache() // no scope is open
 	if d.wrong == "" && len(d.calls) > 0 && d.calls[0].Kind == trace.KindUnmap {
 		return &Difference{seq, "no release", describe(&d.calls[0])}
 	}
@@ -240,12 +258,27 @@ func (f *Follower) request(d *followedDevice, at followedArena, e *trace.Event) 
 		}
 		d.a.BeginPool(at.pool, func(uint64) bool { return true })
 		defer func() { _, _ = d.a.EndPool(at.pool), d.a.ReleasePool(at.pool) }() // it exists
+		if b := d.restored(at, e); b != nil {
+			return b, nil
+		}
 	}
 	block, refused := d.a.Malloc(uint64(e.Requested), at.stream)
 	if refused != nil {
 		return nil, nil
 	}
 	return block, d.judge(e.Seq)
+}
+
+// restored makes a request of the model that a checkpoint made, or returns nil.
+func (d *followedDevice) restored(at followedArena, e *trace.Event) *Block {
+	if len(d.calls) > 0 {
+		return nil
+	}
+	b := d.a.restored(uint64(e.Requested), uint64(e.Addr), at.stream, d.last)
+	if b != nil {
+		d.rest = b.next
+	}
+	return b
 }
 
 func (f *Follower) alloc(d *followedDevice, at followedArena, e *trace.Event) (size int64, err error) {
@@ -270,7 +303,13 @@ func (f *Follower) alloc(d *followedDevice, at followedArena, e *trace.Event) (s
 	case at.sized && uint64(e.Provided) != b.Size():
 		return 0, &Difference{e.Seq, fmt.Sprintf("a block of %d bytes", b.Size()), fmt.Sprintf("one of %d", e.Provided)}
 	}
-	d.blocks[e.Addr] = b
+	d.blocks[e.Addr], d.last = b, b
+	if d.rest != nil {
+		d.rest = b.next
+	}
+	if d.rest != nil && !d.rest.mapped {
+		d.rest = nil
+	}
 	f.Allocs++
 	return int64(b.Size()), nil
 }

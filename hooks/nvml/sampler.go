@@ -3,6 +3,7 @@ package nvml
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"sync/atomic"
@@ -21,6 +22,7 @@ const (
 	longestRest   = 2 * time.Second      // but no longer, as one slow answer says little of the next
 	failuresInRow = 5                    // a GPU that fails so often is left alone
 	promptly      = 5 * time.Millisecond // a list of processes that took longer is of no known time
+	writtenWithin = 5 * time.Second      // a reading is written before others that are later by this: readers refuse times that fall by 10 s
 )
 
 // AnswersWithin is how long to wait for the cards: a driver in trouble may never return.
@@ -133,12 +135,7 @@ func (s *Sampler) Stop() []string {
 		s.to.RemoveTemporary() // what cannot be removed, recover removes
 		return []string{"the devices' used memory is not in the recording to its end: " + ErrNoAnswer.Error()}
 	}
-	for i := range s.gpus {
-		s.writeLast(i, &s.gpus[i].whole)
-		for _, c := range s.gpus[i].processes {
-			s.writeLast(i, c)
-		}
-	}
+	s.writeReadUntil(math.MaxInt64)
 	if s.err == nil {
 		s.err = s.to.Finish(dataset.Ending{State: dataset.StateClosed})
 	}
@@ -184,6 +181,7 @@ func (s *Sampler) read(gpu int) {
 		return
 	}
 	g.failures, g.total = 0, total
+	s.writeReadUntil(now - writtenWithin.Nanoseconds())
 	s.take(gpu, &g.whole, now, used)
 	if s.job == nil {
 		return
@@ -200,6 +198,7 @@ func (s *Sampler) read(gpu int) {
 func (s *Sampler) readProcesses(gpu int, used map[int]int64) {
 	g := &s.gpus[gpu]
 	now := s.now()
+	s.writeReadUntil(now - writtenWithin.Nanoseconds())
 	for pid := range used {
 		if g.processes[pid] == nil && s.job.has(pid) {
 			g.processes[pid] = &course{context: s.to.Intern(trace.FormatContext(trace.Field{Name: "pid", Value: strconv.Itoa(pid)})), read: -1, written: -1}
@@ -236,6 +235,22 @@ func (s *Sampler) take(gpu int, c *course, now, used int64) {
 		s.write(gpu, c, now, used)
 	}
 	c.read = now
+}
+
+// writeReadUntil writes the times of last readings that are not later than a time.
+func (s *Sampler) writeReadUntil(time int64) {
+	for i := range s.gpus {
+		g := &s.gpus[i]
+		courses := []*course{&g.whole}
+		for _, pid := range g.pids() {
+			courses = append(courses, g.processes[pid])
+		}
+		for _, c := range courses {
+			if c.read <= time {
+				s.writeLast(i, c)
+			}
+		}
+	}
 }
 
 // writeLast writes the time at which the number was last read.

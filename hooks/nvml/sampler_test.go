@@ -124,6 +124,29 @@ func TestSamplerHeartbeat(t *testing.T) {
 	assert.Diff(t, want, s.finish(t), "readings")
 }
 
+// A busy driver lists no processes for half a minute: what was last read of one is written before times that a reader would take for
+// those of a clock that falls.
+func TestSamplerWritesWhatIsNotReadForLong(t *testing.T) {
+	cards := &nvmltest.Cards{Used: []int64{100}, Shown: []map[int]int64{{60: 10}}}
+	s := newScript(t, cards)
+	s.began(t, 60)
+	s.process(t, 60, 40, "/dev/nvidiactl")
+	s.at(0)
+	s.at(100)
+	cards.Shown[0] = nil
+	for ms := int64(200); ms <= 30_000; ms += 100 {
+		s.at(ms)
+	}
+	cards.Shown[0] = map[int]int64{60: 20}
+	s.at(30_100)
+	want := []string{
+		"0 ms gpu 0 all=1 used 100", "0 ms gpu 0 pid=60 used 10", "100 ms gpu 0 pid=60 used 10",
+		"10000 ms gpu 0 all=1 used 100", "20000 ms gpu 0 all=1 used 100", "30000 ms gpu 0 all=1 used 100",
+		"30100 ms gpu 0 pid=60 used 20", "30100 ms gpu 0 all=1 used 100",
+	}
+	assert.Diff(t, want, s.finish(t), "readings")
+}
+
 // Of the processes that the driver shows, those of the job count: the command itself, what
 // it started, also when their parent has died since, and nobody who only has such an id.
 func TestSamplerTellsProcessesOfTheJob(t *testing.T) {

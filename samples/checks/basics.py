@@ -7,6 +7,9 @@ import time
 from checks.suite import Failed, alone, case, first_process, losses, number, parquet_bytes
 
 
+PLOTS = ("timeline", "categories")  # of a recording with its modules, by `report --plots`
+
+
 def sample(suite, name):
     """One sample, unrecorded and recorded: same losses, verified, gated, budgets."""
     native = suite.run(suite.job(name))
@@ -22,7 +25,7 @@ def sample(suite, name):
     suite.steps(name, suite.job(name), {"native": None, "recorded": ()}, "native", max(our_peak, native_peak), "1.00 within noise")
     plots = os.path.join(suite.work, "plots-" + name)
     suite.run([suite.memprof, "report", "--plots", plots, directory])
-    for plot in ("timeline", "split", "iterations", "map"):
+    for plot in PLOTS:
         for ending in (".png", ".svg"):
             if not any(plot in f and f.endswith(ending) for f in os.listdir(plots)):
                 raise Failed(f"{name}: no {plot} plot as {ending} in {sorted(os.listdir(plots))}")

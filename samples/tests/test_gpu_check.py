@@ -27,7 +27,7 @@ sys.path.insert(0, SAMPLES)
 
 import checks  # noqa: E402
 import gpu_check  # noqa: E402
-from checks import parts, suite  # noqa: E402
+from checks import basics, parts, suite  # noqa: E402
 
 PLUGINS = "pytest_"
 
@@ -126,6 +126,12 @@ class Readings(unittest.TestCase):
         for section in sections:
             self.assertIn(section, re.findall(r"\w+", printed("report", "--section", "list")))
         self.assertTrue(sections)
+
+    def test_plots(self):
+        with tempfile.TemporaryDirectory() as folder:
+            printed("report", "--plots", folder, os.path.join(SAMPLES, "alexnet"))
+            drawn = sorted(file.split("-", 2)[2] for file in os.listdir(folder))
+        self.assertEqual(drawn, sorted(plot + ending for plot in basics.PLOTS for ending in (".png", ".svg")))
 
     def test_keys(self):
         known = set(re.findall(r"\w+", printed("report", "--table", "paper", "--json", os.path.join(SAMPLES, "zoo"))))
