@@ -53,7 +53,7 @@ type replay struct {
 	refused      int64
 	stillRefused int64 // of those that the recorded allocator refused
 
-	card         *accounting.Card // nil, or that of Options
+	card         *accounting.Card // nil, or one of Options
 	live         map[int32]int64  // requested bytes by device, with a card
 	usage, needs map[int32]int64  // see Outcome
 	first        *accounting.Refusal
@@ -154,10 +154,14 @@ func (p *replay) begin(o *op) {
 	for len(p.heaps) <= int(o.arena) {
 		p.heaps = append(p.heaps, nil)
 	}
-	p.heaps[o.arena] = newHeap(p, o.shape)
-	p.granularity = max(p.granularity, o.shape.granularity)
-	if total := o.shape.total; total > 0 {
-		p.totals[o.shape.device] = total
+	shape := o.shape
+	if p.card != nil {
+		shape = shape.toCard(p.card.Bytes)
+	}
+	p.heaps[o.arena] = newHeap(p, shape)
+	p.granularity = max(p.granularity, shape.granularity)
+	if shape.total > 0 {
+		p.totals[shape.device] = shape.total
 	}
 }
 
