@@ -56,6 +56,7 @@ type Allocator struct {
 
 	unmapped   rangeSet
 	missing    []byteRange // scratch of mapRange, kept between calls
+	paged      []int32     // scratch of eachIdle
 	nextRegion uint64
 	lastGrown  int32  // wall of the region that was granted or lengthened last; none once it is released
 	ended      uint32 // how many iterations have ended: the number of the one under way

@@ -1,6 +1,9 @@
 package bfc
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // EndIteration ends the iteration under way.
 func (a *Allocator) EndIteration() {
@@ -56,25 +59,28 @@ func (a *Allocator) Idle() (out []Range) {
 }
 
 // eachIdle visits the whole pages of free chunks that are mapped, addresses ascending, in ranges, of which some
-// may be empty. The time is proportional to the number of unmapped ranges, not to the size of chunks.
+// may be empty. It looks at free chunks of at least a page, however many smaller ones there are, and at unmapped ranges.
 func (a *Allocator) eachIdle(visit func(r *region, part byteRange)) {
-	for i := range a.regions {
-		r := &a.regions[i]
-		for index := a.chunks[r.wall].next; index != r.wall; index = a.chunks[index].next {
-			c := &a.chunks[index]
-			if c.id != freeID {
-				continue
+	a.paged = a.paged[:0]
+	for index := a.free.first(a.granularity, 0); index != none; index = a.free.after(index) {
+		a.paged = append(a.paged, index)
+	}
+	slices.SortFunc(a.paged, func(x, y int32) int { return cmp.Compare(a.chunks[x].addr, a.chunks[y].addr) })
+	in := 0 // the region of a chunk
+	for _, index := range a.paged {
+		c := &a.chunks[index]
+		for a.regions[in].end() <= c.addr {
+			in++
+		}
+		at, to := a.wholePages(c)
+		for next := a.unmapped.from(at); at < to; next++ {
+			gap := byteRange{to, to}
+			if next < len(a.unmapped.ranges) {
+				gap.from = min(to, max(at, a.unmapped.ranges[next].from))
+				gap.to = min(to, a.unmapped.ranges[next].to)
 			}
-			at, to := a.wholePages(c)
-			for next := a.unmapped.from(at); at < to; next++ {
-				gap := byteRange{to, to}
-				if next < len(a.unmapped.ranges) {
-					gap.from = min(to, max(at, a.unmapped.ranges[next].from))
-					gap.to = min(to, a.unmapped.ranges[next].to)
-				}
-				visit(r, byteRange{at, gap.from})
-				at = gap.to
-			}
+			visit(&a.regions[in], byteRange{at, gap.from})
+			at = gap.to
 		}
 	}
 }

@@ -67,6 +67,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 
 	"github.com/memprof/memprof/analysis/accounting"
@@ -146,7 +147,7 @@ var ErrNoTorch = errors.New("the job has no PyTorch")
 func Least(ctx context.Context, j *Job, s *Survey, o Options) ([]Need, error) {
 	found, failed := make([]*Need, len(o.Allocators)), make([]error, len(o.Allocators))
 	var wait sync.WaitGroup
-	room := make(chan struct{}, min(runtime.GOMAXPROCS(0), s.together()))
+	room := make(chan struct{}, min(runtime.GOMAXPROCS(0), max(1, s.together()/mostCards)))
 	for i, a := range o.Allocators {
 		wait.Go(func() {
 			room <- struct{}{}
@@ -173,11 +174,11 @@ const unlimited = 1 << 50
 
 // On replays a job on a card of so many bytes. refused is nil where it completes.
 func On(ctx context.Context, j *Job, s *Survey, a Allocator, bytes, headroom int64) (refused *accounting.Refusal, err error) {
-	out, err := replay(ctx, j, a, s.card(j, bytes, headroom), true)
+	out, err := replay(ctx, j, a, []*accounting.Card{s.card(j, bytes, headroom)}, true)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", j.Name, err)
 	}
-	return out.first, nil
+	return out[0].first, nil
 }
 
 // outcome is a replay on a card.
@@ -201,7 +202,8 @@ func (a *Allocator) name() string {
 	return a.Allocator + " " + a.Policy.Preset.String()
 }
 
-func replay(ctx context.Context, j *Job, a Allocator, on *accounting.Card, untilRefused bool) (*outcome, error) {
+// replay replays a job on several cards in one pass, which differ in their sizes alone.
+func replay(ctx context.Context, j *Job, a Allocator, on []*accounting.Card, untilRefused bool) ([]outcome, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -214,16 +216,20 @@ func replay(ctx context.Context, j *Job, a Allocator, on *accounting.Card, until
 		return replayTorch(j, a, on, source, untilRefused)
 	}
 	tuned, err := tune.Run(ctx, source, tune.Options{
-		Policies: []bfc.Policy{a.Policy}, Text: j.Text, Workers: 1, Card: on, UntilRefused: untilRefused,
+		Policies: slices.Repeat([]bfc.Policy{a.Policy}, len(on)), Text: j.Text, Cards: on, UntilRefused: untilRefused,
 	})
 	if err != nil {
 		return nil, err
 	}
-	o := &tuned.Outcomes[0]
-	return &outcome{o.Used, o.Needed, o.PeakR, o.First}, nil
+	var out []outcome
+	for i := range tuned.Outcomes {
+		o := &tuned.Outcomes[i]
+		out = append(out, outcome{o.Used, o.Needed, o.PeakR, o.First})
+	}
+	return out, nil
 }
 
-func replayTorch(j *Job, a Allocator, on *accounting.Card, source Source, untilRefused bool) (*outcome, error) {
+func replayTorch(j *Job, a Allocator, on []*accounting.Card, source Source, untilRefused bool) (out []outcome, err error) {
 	if j.Torch == nil {
 		return nil, ErrNoTorch
 	}
@@ -232,11 +238,14 @@ func replayTorch(j *Job, a Allocator, on *accounting.Card, source Source, untilR
 		return nil, err
 	}
 	all, err := torchalloc.Run(source, torchalloc.Options{
-		Settings: []torchalloc.Settings{settings}, Version: *j.Torch, Text: j.Text, Card: on, UntilRefused: untilRefused,
+		Settings: slices.Repeat([]torchalloc.Settings{settings}, len(on)), Version: *j.Torch, Text: j.Text, Cards: on, UntilRefused: untilRefused,
 	})
 	if err != nil {
 		return nil, err
 	}
-	o := &all[0]
-	return &outcome{o.Used, o.Needed, greatest(o.Reserved), o.First}, nil
+	for i := range all {
+		o := &all[i]
+		out = append(out, outcome{o.Used, o.Needed, greatest(o.Reserved), o.First})
+	}
+	return out, nil
 }

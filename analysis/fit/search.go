@@ -3,6 +3,7 @@ package fit
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/memprof/memprof/analysis/accounting"
 )
@@ -13,6 +14,7 @@ const (
 	mostProbes  = 64
 	leastProbes = 24
 	mostEvents  = 1_000_000
+	mostCards   = 8 // in one pass over the recording
 )
 
 // runs is the difference of the least cards of two recordings of one job, as a share of them.
@@ -23,12 +25,12 @@ func least(ctx context.Context, j *Job, s *Survey, a Allocator, o *Options) (*Ne
 	if o.Quick {
 		probes = 0
 	}
-	whole := search{ctx: ctx, job: j, of: a, on: func(bytes int64) *accounting.Card { return s.card(j, bytes, o.Headroom) }}
+	whole := search{ctx: ctx, job: j, of: a, together: min(s.together(), mostCards), on: func(bytes int64) *accounting.Card { return s.card(j, bytes, o.Headroom) }}
 	n, err := whole.least(probes)
 	if err != nil || o.Quick || len(s.Workspaces) == 0 || n.Below != nil && !s.isWorkspace(n.Below.Seq) {
 		return n, err
 	}
-	spared := search{ctx: ctx, job: j, of: a, on: func(bytes int64) *accounting.Card {
+	spared := search{ctx: ctx, job: j, of: a, together: whole.together, on: func(bytes int64) *accounting.Card {
 		c := s.card(j, bytes, o.Headroom)
 		c.Spared = s.Workspaces
 		return c
@@ -49,44 +51,85 @@ type search struct {
 	job *Job
 	of  Allocator
 	on  func(bytes int64) *accounting.Card
+	// together is how many cards are tried in one pass over the recording.
+	together int
+	// tried has the first request that each card refused; nil if the job completed.
+	tried map[int64]*accounting.Refusal
 	// failed is the greatest card so far on which the job did not complete.
 	failed int64
 }
 
-// first returns the first request that a card refuses; nil if the job completes.
-func (s *search) first(bytes int64) (*accounting.Refusal, error) {
-	out, err := replay(s.ctx, s.job, s.of, s.on(bytes), true)
-	if err != nil {
-		return nil, err
+// try replays the job on the cards that were not tried yet.
+func (s *search) try(cards []int64) error {
+	if s.tried == nil {
+		s.tried = map[int64]*accounting.Refusal{}
 	}
-	if out.first != nil {
-		s.failed = max(s.failed, bytes)
-	}
-	return out.first, nil
-}
-
-// fails returns the first request that a card refuses; nil if the job completes on it, or on the cards just below and above it.
-// The needs of two recordings of one job differ by as much as these two cards, so that a single card between them does not count.
-func (s *search) fails(bytes int64) (*accounting.Refusal, error) {
-	refused, err := s.first(bytes)
-	if err != nil || refused == nil {
-		return nil, err
-	}
-	beside := max(page, int64(runs*float64(bytes))/2/page*page)
-	for _, near := range []int64{bytes + beside, bytes - beside} {
-		if other, err := s.first(near); err != nil || other != nil {
-			return refused, err
+	var all []int64
+	for _, bytes := range cards {
+		if _, known := s.tried[bytes]; !known && !slices.Contains(all, bytes) {
+			all = append(all, bytes)
 		}
 	}
-	return nil, nil
+	for some := range slices.Chunk(all, s.together) {
+		on := make([]*accounting.Card, len(some))
+		for i, bytes := range some {
+			on[i] = s.on(bytes)
+		}
+		out, err := replay(s.ctx, s.job, s.of, on, true)
+		if err != nil {
+			return err
+		}
+		for i, bytes := range some {
+			if s.tried[bytes] = out[i].first; out[i].first != nil {
+				s.failed = max(s.failed, bytes)
+			}
+		}
+	}
+	return nil
+}
+
+// first returns the first request that a card refuses; nil if the job completes.
+func (s *search) first(bytes int64) (*accounting.Refusal, error) {
+	err := s.try([]int64{bytes})
+	return s.tried[bytes], err
+}
+
+// fail says which request each card refuses first; nil if the job completes on it, or on the cards just below and above it.
+// The needs of two recordings of one job differ by as much as these two cards, so that a single card between them does not count.
+func (s *search) fail(cards []int64) (map[int64]*accounting.Refusal, error) {
+	refused := map[int64]*accounting.Refusal{}
+	for round, near := range []int64{0, 1, -1} {
+		var beside, rest []int64
+		for _, bytes := range cards {
+			beside = append(beside, bytes+near*max(page, int64(runs*float64(bytes))/2/page*page))
+		}
+		if err := s.try(beside); err != nil {
+			return nil, err
+		}
+		for i, bytes := range cards {
+			switch other := s.tried[beside[i]]; {
+			case round == 0 && other != nil:
+				refused[bytes] = other
+				rest = append(rest, bytes)
+			case round > 0 && other == nil:
+				rest = append(rest, bytes)
+			}
+		}
+		cards = rest
+	}
+	for _, bytes := range cards {
+		delete(refused, bytes)
+	}
+	return refused, nil
 }
 
 // least finds the least card above all that are found to be too small.
 func (s *search) least(probes int64) (*Need, error) {
-	free, err := replay(s.ctx, s.job, s.of, s.on(unlimited), false)
+	all, err := replay(s.ctx, s.job, s.of, []*accounting.Card{s.on(unlimited)}, false)
 	if err != nil {
 		return nil, err
 	}
+	free := &all[0]
 	n := &Need{Allocator: s.of, Process: s.job.Name, Requested: greatest(free.needed), Reserved: free.reserved}
 	tooSmall, enough := n.Requested-1, (greatest(free.used)+page-1)/page*page
 	found := bracket{tooSmall, enough, nil}
@@ -121,10 +164,11 @@ func (s *search) suffices(b bracket) (bracket, error) {
 		if err != nil || refused == nil {
 			return b, err
 		}
-		if refused, err = s.fails(b.enough); err != nil {
+		failed, err := s.fail([]int64{b.enough})
+		if err != nil {
 			return b, err
 		}
-		if refused != nil {
+		if refused = failed[b.enough]; refused != nil {
 			b.tooSmall, b.refused = b.enough, refused
 		}
 		if b.enough += max(b.enough/64/page*page, page); b.enough > unlimited {
@@ -144,16 +188,20 @@ type bracket struct {
 func (s *search) probe(b bracket, probes int64) (last, first bracket, err error) {
 	apart := max(int64(runs*float64(b.enough)), (b.enough-b.tooSmall)/(probes+1), page)
 	last = b
-	above, found := b.enough, false // of the newest probe: the card before; whether some card failed
+	var cards []int64
 	for next := b.enough - apart; next > b.tooSmall; next -= apart {
-		bytes := next / page * page
-		if bytes <= b.tooSmall || bytes >= above {
-			continue
+		if bytes := next / page * page; bytes > b.tooSmall && bytes < b.enough {
+			cards = append(cards, bytes)
 		}
-		refused, err := s.fails(bytes)
-		if err != nil {
-			return last, first, err
-		}
+	}
+	cards = slices.Compact(cards)
+	failed, err := s.fail(cards)
+	if err != nil {
+		return last, first, err
+	}
+	above, found := b.enough, false // of the newest probe: the card before; whether some card failed
+	for _, bytes := range cards {
+		refused := failed[bytes]
 		switch {
 		case refused == nil:
 			above, first = bytes, bracket{b.tooSmall, bytes, b.refused}

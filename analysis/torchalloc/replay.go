@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -21,9 +20,10 @@ type Options struct {
 	// All give [Outcome.Least] and [Outcome.Greatest].
 	Placements int
 	Text       func(context int32) string
-	// Card, if set, is the size of each device, and what others than the allocator use of it.
-	Card *accounting.Card
-	// UntilRefused ends Run when a request was refused.
+	// Cards, if set, has the size of each device for each settings, and what others than the allocator use of it. They differ in
+	// their sizes alone.
+	Cards []*accounting.Card
+	// UntilRefused ends the replay of settings when a request was refused.
 	UntilRefused bool
 }
 
@@ -34,7 +34,7 @@ type Outcome struct {
 	// Least and Greatest are those of Reserved over all placements of segments, the driver's included, and waits.
 	Least, Greatest map[int32]int64
 	// Used is the greatest sum of reserved bytes and those of others, by device; Needed the same with requested
-	// bytes. Both need a Card.
+	// bytes. Both need Cards.
 	Used, Needed map[int32]int64
 	First        *accounting.Refusal // of Refused; nil if there is none
 	// Maps and Unmaps are calls of the driver, for segments or pages, in a steady iteration: the mean of those from
@@ -66,6 +66,7 @@ func RunParts[S interface {
 		r := NewReplay(o)
 		n := min(together, len(rest))
 		r.jobs = r.jobs[len(r.jobs)-len(rest):][:n]
+		r.going = n
 		rest = rest[n:]
 		source, err := open()
 		if err != nil {
@@ -87,15 +88,24 @@ func (r *Replay) run(source trace.Source) error {
 		if err := r.Add(e); err != nil {
 			return err
 		}
-		if r.UntilRefused && r.refused() {
+		if r.UntilRefused && r.leaveRefused() {
 			return nil
 		}
 	}
 	return nil
 }
 
-func (r *Replay) refused() bool {
-	return slices.ContainsFunc(r.jobs, func(j *job) bool { return j.refused > 0 })
+// leaveRefused leaves out the jobs that were refused a request, and says whether none is left.
+func (r *Replay) leaveRefused() bool {
+	for i := 0; i < r.going; i++ {
+		if j := r.jobs[i]; j.refused > 0 {
+			j.blocks, j.devices = nil, nil
+			r.going--
+			r.jobs[i], r.jobs[r.going] = r.jobs[r.going], j
+			i--
+		}
+	}
+	return r.going == 0
 }
 
 // Replay follows a recording, and drives a job for each settings and placement.
@@ -104,16 +114,17 @@ type Replay struct {
 	live   *trace.Live
 	arenas map[int32]place
 	totals map[int32]uint64   // bytes of each device whose size is known
-	others *accounting.Others // nil without a Card
+	others *accounting.Others // nil without Cards
 	jobs   []*job
+	going  int  // how many of the jobs go on, the first ones
 	marked bool // the last event was the end of an iteration
 }
 
 // NewReplay is a replay before the first event.
 func NewReplay(o Options) *Replay {
 	r := &Replay{Options: o, live: trace.NewLive(), arenas: map[int32]place{}, totals: map[int32]uint64{}}
-	if o.Card != nil {
-		r.others = accounting.NewOthers(o.Card, o.Text)
+	if o.Cards != nil {
+		r.others = accounting.NewOthers(o.Cards[0], o.Text)
 	}
 	for i, s := range o.Settings {
 		r.jobs = append(r.jobs, r.newJob(i, s, 0))
@@ -130,6 +141,7 @@ func NewReplay(o Options) *Replay {
 			}
 		}
 	}
+	r.going = len(r.jobs)
 	return r
 }
 
@@ -165,7 +177,7 @@ type job struct {
 	refused  int64
 	calls    calls
 
-	card         *accounting.Card   // the replay's
+	card         *accounting.Card   // nil, or one of the replay's
 	others       *accounting.Others // the replay's
 	rooms        map[int32]*limited // by device, with a card
 	used, needed map[int32]int64
@@ -173,10 +185,14 @@ type job struct {
 }
 
 func (r *Replay) newJob(of int, s Settings, seed uint64) *job {
-	return &job{
+	j := &job{
 		of: of, settings: s, version: r.Version, totals: r.totals, seed: seed, devices: map[int32]*Allocator{}, pools: map[poolOf]bool{},
-		card: r.Card, others: r.others, rooms: map[int32]*limited{}, used: map[int32]int64{}, needed: map[int32]int64{},
+		others: r.others, rooms: map[int32]*limited{}, used: map[int32]int64{}, needed: map[int32]int64{},
 	}
+	if r.Cards != nil {
+		j.card = r.Cards[of]
+	}
+	return j
 }
 
 type poolOf struct {
@@ -188,7 +204,7 @@ type poolOf struct {
 func (r *Replay) Add(e *trace.Event) error {
 	if r.others != nil {
 		if change, ok := r.others.Add(e); ok {
-			for _, j := range r.jobs {
+			for _, j := range r.jobs[:r.going] {
 				j.outside(e, change)
 			}
 		}
@@ -200,13 +216,13 @@ func (r *Replay) Add(e *trace.Event) error {
 	case trace.KindArena:
 		return r.begin(e)
 	case trace.KindIteration:
-		for _, j := range r.jobs {
+		for _, j := range r.jobs[:r.going] {
 			j.mark(quiet)
 		}
 		return nil
 	case trace.KindReclaim:
 		if e.Arena == trace.NoArena && trace.ParseContext(e.Kind, r.Text(e.Context)).Name() == "empty_cache" {
-			for _, j := range r.jobs {
+			for _, j := range r.jobs[:r.going] {
 				_ = j.device(e.Device).EmptyCache() // it refuses in a capture only, as in the job
 			}
 		}
@@ -220,20 +236,20 @@ func (r *Replay) Add(e *trace.Event) error {
 	case outcome == trace.Replaced:
 		return fmt.Errorf("event %d: a block at %#x, where one is live", e.Seq, e.Addr)
 	case e.Kind == trace.KindPoolRelease:
-		for _, j := range r.jobs {
+		for _, j := range r.jobs[:r.going] {
 			j.release(at)
 		}
 	case outcome == trace.Allocated && e.Kind == trace.KindAlloc:
-		for _, j := range r.jobs {
+		for _, j := range r.jobs[:r.going] {
 			j.alloc(at, block.Slot, e)
 		}
 	case block == nil:
 	case e.Kind == trace.KindStreamUse:
-		for _, j := range r.jobs {
+		for _, j := range r.jobs[:r.going] {
 			j.use(at, block.Slot, uint64(e.Stream))
 		}
 	case outcome == trace.Pended, outcome == trace.Freed:
-		for _, j := range r.jobs {
+		for _, j := range r.jobs[:r.going] {
 			j.free(at, block.Slot, e.Kind == trace.KindFree, outcome == trace.Freed)
 		}
 	}

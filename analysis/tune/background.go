@@ -1,6 +1,10 @@
 package tune
 
-import "github.com/memprof/memprof/bfc"
+import (
+	"slices"
+
+	"github.com/memprof/memprof/bfc"
+)
 
 // What the hook does in a thread of its own, beside the job, is done here at once.
 
@@ -9,8 +13,8 @@ func (p *replay) trim() {
 	if p.policy.Trim.When != bfc.TrimIteration || p.captures > 0 {
 		return
 	}
-	for _, h := range p.newestFirst() {
-		if h.trimmed {
+	for _, h := range slices.Backward(p.born) {
+		if h != nil && h.trimmed {
 			h.trim()
 		}
 	}

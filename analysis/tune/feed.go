@@ -79,13 +79,12 @@ type feed struct {
 	totals map[int32]uint64 // bytes of the devices whose main arena was seen
 
 	others     otherMemory
-	card       *accounting.Card // nil, or that of Options
-	cardOthers *accounting.Others
-	cache      []op  // an empty_cache under way: first the blocks become free that waited for other streams
-	resumes    []op  // of the call of memprof_resume that the last event is of
-	resumed    int64 // when that was written, ns
-	reclaiming bool  // the last events are a reclaim and the frees and unmaps that follow it
-	requesting bool  // a request has reclaimed memory, and its own event, alloc or oom, has not come yet
+	cardOthers *accounting.Others // nil without cards
+	cache      []op               // an empty_cache under way: first the blocks become free that waited for other streams
+	resumes    []op               // of the call of memprof_resume that the last event is of
+	resumed    int64              // when that was written, ns
+	reclaiming bool               // the last events are a reclaim and the frees and unmaps that follow it
+	requesting bool               // a request has reclaimed memory, and its own event, alloc or oom, has not come yet
 
 	allocs, marks int64
 	calls         iterations.CallLog
@@ -286,9 +285,6 @@ func (f *feed) begin(e *trace.Event, o op, out []op) ([]op, error) {
 		return out, nil
 	}
 	shape.total = max(shape.total, f.totals[e.Device])
-	if f.card != nil {
-		shape.toCard(f.card.Bytes)
-	}
 	o.kind, o.arena, o.shape = opArena, f.count, shape
 	f.arenas[e.Arena], f.uses[f.count] = f.count, 1
 	if joins {
@@ -304,13 +300,14 @@ func (f *feed) begin(e *trace.Event, o op, out []op) ([]op, error) {
 // defaultGranularity is the page of arenas that do not have theirs: those of torch's own allocator.
 const defaultGranularity = 2 << 20
 
-// toCard moves an arena to a card of so many bytes. The card is its limit: one that was recorded is of the recorded device, or of
+// toCard is an arena on a card of so many bytes. The card is its limit: one that was recorded is of the recorded device, or of
 // the user who asks about another.
-func (s *shape) toCard(bytes uint64) {
+func (s shape) toCard(bytes uint64) *shape {
 	s.limit, s.total = bytes, bytes
 	if s.reservation > 0 && s.main {
 		s.reservation = max(s.reservation, bfc.MainReservation(bytes))
 	}
+	return &s
 }
 
 func newShape(e *trace.Event, words map[string]string) (*shape, error) {

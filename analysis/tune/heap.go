@@ -15,10 +15,11 @@ type heap struct {
 	unplaced *unplaced // nil but with growth pages
 	reserved uint64    // bytes that it has mapped
 	released uint64    // of the request under way: bytes unmapped for it, and not mapped
-	born     int64     // number of its first request among those of all heaps, from 1; 0: it has served none
+	inUse    uint64    // its part of replay.touched
+	born     int       // number of its first request among those of all heaps, from 1; 0: it has served none
 	trimmed  bool      // its arena has the policy's trim
 	paused   bool
-	shrunk   bool // its blocks have lost their slack
+	lean     bool // its blocks have no slack: they were placed in a shortage
 	pinned   bool // it is of a pool that somebody holds: nothing of it is unmapped
 }
 
@@ -50,6 +51,7 @@ func newHeap(p *replay, s *shape) *heap {
 	}
 	if p.shortages[s.device] {
 		h.bfc.Shortage()
+		h.lean = true
 	}
 	return h
 }
@@ -60,6 +62,7 @@ func (h *heap) count(bytes int64) {
 	h.reserved += uint64(bytes)
 	p.used[h.shape.device] += uint64(bytes)
 	p.r += uint64(bytes)
+	h.changed()
 	if bytes > 0 {
 		p.peak()
 	}

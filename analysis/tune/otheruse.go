@@ -19,7 +19,7 @@ func newOtherUse() otherMemory {
 // opOthers where another library allocates, opDriver where the driver does, opMeasured where others free or the device was
 // measured. The event is not yet in f.live.
 func (f *feed) otherUse(e *trace.Event) (o op, changed bool) {
-	if f.card != nil {
+	if f.cardOthers != nil {
 		change, ok := f.cardOthers.Add(e)
 		if !ok {
 			return o, false

@@ -17,6 +17,7 @@ func (p *replay) pause(h *heap) {
 	p.t, p.c = p.t-t, p.c-c
 	p.onCard(h.shape.device, -int64(t), false)
 	h.paused = true
+	h.changed()
 }
 
 // resume takes the heaps that one call resumes, and maps their memory when it has the last of them: but for pages without a block, unless

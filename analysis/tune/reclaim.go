@@ -1,7 +1,6 @@
 package tune
 
 import (
-	"cmp"
 	"math"
 	"slices"
 )
@@ -17,10 +16,15 @@ func (p *replay) reclaim(device int32, wanted uint64) (unmapped uint64) {
 		return 0
 	}
 	p.reclaiming = true
-	for _, h := range p.newestFirst() {
-		if unmapped < wanted && h.shape.device == device && !h.pinned && !h.paused {
-			unmapped += h.unmapFree(wanted - unmapped)
+	for at := range p.loose.descending() {
+		h := p.born[at]
+		if h.shape.device != device {
+			continue
 		}
+		if unmapped += h.unmapFree(wanted - unmapped); unmapped >= wanted {
+			break
+		}
+		p.loose.put(at, false)
 	}
 	p.reclaiming = false
 	return unmapped
@@ -30,17 +34,28 @@ func (p *replay) reclaim(device int32, wanted uint64) (unmapped uint64) {
 // blocks, as the hook does. changed is false if both were so already.
 func (p *replay) shortage(device int32) (changed bool) {
 	changed = !p.shortages[device] || !p.shortNow[device]
+	if !p.shortages[device] {
+		p.each(func(h *heap) {
+			if h.shape.device == device {
+				h.bfc.Shortage()
+			}
+		})
+	}
 	p.shortages[device], p.shortNow[device] = true, true
-	p.each(func(h *heap) {
-		if h.shape.device != device {
-			return
+	shrinking := map[*heap]bool{}
+	p.unshrunk = slices.DeleteFunc(p.unshrunk, func(h *heap) bool {
+		if h.shape.device != device || h.paused {
+			return false
 		}
-		h.bfc.Shortage()
-		if !h.shrunk && !h.paused && !h.shape.pool && h.born > 0 {
-			p.shrink(h)
-			changed = true
+		changed = true
+		if !h.lean {
+			shrinking[h] = true
 		}
+		return true
 	})
+	if len(shrinking) > 0 {
+		p.shrink(shrinking)
+	}
 	return changed
 }
 
@@ -52,32 +67,21 @@ func (p *replay) emptied(device int32) {
 	}
 }
 
-// shrink frees the slack of the blocks of a heap.
-func (p *replay) shrink(h *heap) {
-	h.shrunk = true
+// shrink frees the slack of the blocks of heaps.
+func (p *replay) shrink(heaps map[*heap]bool) {
 	for i := range p.blocks {
 		b := &p.blocks[i]
-		if b.heap != h || b.pending {
+		if b.pending || !heaps[b.heap] {
 			continue
 		}
-		if block, err := h.bfc.Shrink(b.addr); err == nil {
+		if block, err := b.heap.bfc.Shrink(b.addr); err == nil {
 			p.c -= b.size - block.Size
 			b.size = block.Size
 		}
 	}
-}
-
-// newestFirst returns the heaps in the order in which the hook visits arenas: the one whose first
-// request was last comes first.
-func (p *replay) newestFirst() []*heap {
-	var heaps []*heap
-	p.each(func(h *heap) {
-		if h.born > 0 {
-			heaps = append(heaps, h)
-		}
-	})
-	slices.SortFunc(heaps, func(a, b *heap) int { return cmp.Compare(b.born, a.born) })
-	return heaps
+	for h := range heaps {
+		h.changed()
+	}
 }
 
 // others notes that another library allocates: bytes are all that others than the arenas then use.

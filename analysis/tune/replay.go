@@ -1,6 +1,9 @@
 package tune
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/iterations"
 	"github.com/memprof/memprof/bfc"
@@ -16,10 +19,15 @@ type replay struct {
 	limited bool   // limit is --limit; else the limit is what others do not use of the device
 
 	heaps    []*heap                // by number of the arena; nil once it ended
+	born     []*heap                // by the order of their first requests; nil once they ended
+	loose    numbers                // numbers in born of heaps that may have free memory to unmap
+	movable  numbers                // of those that have pages that no block touches, which other heaps take
+	unshrunk []*heap                // those that were there before their device's first shortage: their blocks may have slack
+	touched  map[int32]uint64       // by device, in bytes: pages in use of heaps that give pages, all that others have mapped
 	blocks   []placed               // by slot
+	pending  map[int32]struct{}     // slots of pending blocks
 	ending   []placed               // pending blocks that the recorded allocator freed during the coming request, or the one under way
 	swept    []int32                // arenas that it ended then
-	births   int64                  // heaps that have served a request
 	streams  map[int32]*bfc.Streams // by device: what its heaps take of each other
 	unplacer *heap                  // the heap of the last request, which unplaced more than it mapped; nil: it did not
 
@@ -45,7 +53,7 @@ type replay struct {
 	refused      int64
 	stillRefused int64 // of those that the recorded allocator refused
 
-	card         *accounting.Card // nil, or that of Options
+	card         *accounting.Card // nil, or one of Options
 	live         map[int32]int64  // requested bytes by device, with a card
 	usage, needs map[int32]int64  // see Outcome
 	first        *accounting.Refusal
@@ -72,8 +80,8 @@ func newReplay(policy bfc.Policy, limit uint64) *replay {
 	return &replay{
 		policy: policy, limit: limit, limited: limit > 0,
 		streams: map[int32]*bfc.Streams{}, shortages: map[int32]bool{}, shortNow: map[int32]bool{}, totals: map[int32]uint64{}, used: map[int32]uint64{}, otherUsed: map[int32]uint64{},
-		activity: map[int32]activity{},
-		live:     map[int32]int64{}, usage: map[int32]int64{}, needs: map[int32]int64{},
+		touched: map[int32]uint64{}, pending: map[int32]struct{}{}, activity: map[int32]activity{},
+		live: map[int32]int64{}, usage: map[int32]int64{}, needs: map[int32]int64{},
 	}
 }
 
@@ -110,6 +118,7 @@ func (p *replay) apply(o *op) {
 		p.swept = append(p.swept, o.arena)
 	case opPin, opUnpin:
 		p.heaps[o.arena].pinned = o.kind == opPin
+		p.heaps[o.arena].changed()
 	case opPause:
 		p.pause(p.heaps[o.arena])
 	case opLeaveOut:
@@ -145,10 +154,14 @@ func (p *replay) begin(o *op) {
 	for len(p.heaps) <= int(o.arena) {
 		p.heaps = append(p.heaps, nil)
 	}
-	p.heaps[o.arena] = newHeap(p, o.shape)
-	p.granularity = max(p.granularity, o.shape.granularity)
-	if total := o.shape.total; total > 0 {
-		p.totals[o.shape.device] = total
+	shape := o.shape
+	if p.card != nil {
+		shape = shape.toCard(p.card.Bytes)
+	}
+	p.heaps[o.arena] = newHeap(p, shape)
+	p.granularity = max(p.granularity, shape.granularity)
+	if shape.total > 0 {
+		p.totals[shape.device] = shape.total
 	}
 }
 
@@ -156,7 +169,7 @@ func (p *replay) alloc(o *op) {
 	for len(p.blocks) <= int(o.slot) {
 		p.blocks = append(p.blocks, placed{})
 	}
-	p.blocks[o.slot] = placed{}
+	p.clear(o.slot)
 	if o.bytes == 0 { // no allocator serves it
 		return
 	}
@@ -170,6 +183,7 @@ func (p *replay) alloc(o *op) {
 		p.refuse(accounting.Refusal{Seq: o.seq, Device: h.shape.device, Bytes: int64(o.bytes)})
 		return
 	}
+	h.changed()
 	p.blocks[o.slot] = placed{heap: h, addr: block.Addr, size: block.Size, requested: block.Requested}
 	p.onCard(h.shape.device, int64(block.Requested), spared)
 	p.t += block.Requested
@@ -181,10 +195,7 @@ func (p *replay) alloc(o *op) {
 // unmapped as it can need, then all that is free, and once more if the heap grew in vain. Each time the hook waits for the device
 // if what nobody reads any more does not suffice.
 func (p *replay) request(h *heap, bytes uint64) (bfc.Block, bool) {
-	if h.born == 0 {
-		p.births++
-		h.born = p.births
-	}
+	h.bear()
 	p.inRequest, p.took = true, false
 	block, ok := p.attempt(h, bytes)
 	wanted := bytes + h.shape.granularity
@@ -216,16 +227,18 @@ func (p *replay) request(h *heap, bytes uint64) (bfc.Block, bool) {
 // attempt makes a request once.
 func (p *replay) attempt(h *heap, bytes uint64) (bfc.Block, bool) {
 	h.released = 0
-	return h.bfc.Alloc(bytes)
+	block, ok := h.bfc.Alloc(bytes)
+	h.changed()
+	return block, ok
 }
 
 // freePending frees the blocks of a device that other streams used, as the hook does when the device was waited for. It
-// returns whether there were any. It visits all blocks, since requests that are refused are rare.
+// returns whether there were any.
 func (p *replay) freePending(device int32) (freed bool) {
 	freed = p.freeEnding()
-	for i := range p.blocks {
-		if b := &p.blocks[i]; b.pending && b.heap.shape.device == device && !b.heap.paused {
-			p.free(&op{slot: int32(i)})
+	for _, slot := range slices.Sorted(maps.Keys(p.pending)) {
+		if b := &p.blocks[slot]; b.heap.shape.device == device && !b.heap.paused {
+			p.free(&op{slot: slot})
 			freed = true
 		}
 	}
@@ -238,7 +251,15 @@ func (p *replay) end(o *op) {
 	if b := p.blocks[o.slot]; b.heap != nil {
 		p.ending = append(p.ending, b)
 	}
-	p.blocks[o.slot] = placed{}
+	p.clear(o.slot)
+}
+
+// clear forgets what a slot has.
+func (p *replay) clear(slot int32) {
+	if p.blocks[slot].pending {
+		delete(p.pending, slot)
+	}
+	p.blocks[slot] = placed{}
 }
 
 // freeEnding frees the blocks that the recorded allocator freed during the request, and ends the arenas of pools that it ended; it
@@ -274,6 +295,7 @@ func (p *replay) refusedThen(o *op) {
 	}
 	if block, ok := p.request(h, o.bytes); ok {
 		_, _ = h.bfc.Free(block.Addr) // it cannot fail: the block is live
+		h.changed()
 	} else {
 		p.stillRefused++
 	}
@@ -289,6 +311,7 @@ func (p *replay) peak() {
 func (p *replay) pend(o *op) {
 	if b := &p.blocks[o.slot]; b.heap != nil && !b.heap.paused && !b.pending {
 		b.pending = true
+		p.pending[o.slot] = struct{}{}
 		p.t -= b.requested
 		p.c -= b.size
 	}
@@ -296,7 +319,7 @@ func (p *replay) pend(o *op) {
 
 func (p *replay) free(o *op) {
 	block := p.blocks[o.slot]
-	p.blocks[o.slot] = placed{}
+	p.clear(o.slot)
 	p.freeBlock(block)
 }
 
@@ -309,6 +332,7 @@ func (p *replay) freeBlock(block placed) {
 	}
 	// It cannot fail: the slot held a block of the heap.
 	_, _ = block.heap.bfc.Free(block.addr)
+	block.heap.changed()
 	if !block.heap.paused && !block.pending { // the blocks of a paused heap are in neither sum
 		p.t -= block.requested
 		p.c -= block.size
@@ -332,8 +356,13 @@ func (p *replay) mark(now int64) {
 
 // release ends an arena.
 func (p *replay) release(number int32) {
-	if h := p.heaps[number]; h != nil && !h.paused {
+	h := p.heaps[number]
+	if h == nil {
+		return
+	}
+	if !h.paused {
 		h.count(-int64(h.bfc.Stats().Reserved))
 	}
 	p.heaps[number] = nil
+	h.end()
 }

@@ -21,10 +21,10 @@ type Options struct {
 	// Limit is the most that may be mapped on a device, in bytes; 0 is what the recording says that
 	// the device has, less what others have in use.
 	Limit uint64
-	// Card, if set, is the size of each device, and what others than the arenas use of it: Limit and what the
-	// recording says of both do not count then.
-	Card *accounting.Card
-	// UntilRefused ends the replay when a request was refused.
+	// Cards, if set, has the size of each device for each policy, and what others than the arenas use of it: Limit and what the
+	// recording says of both do not count then. They differ in their sizes alone.
+	Cards []*accounting.Card
+	// UntilRefused ends the replay of a policy when a request was refused.
 	UntilRefused bool
 	// Text gives the text of a context.
 	Text func(context int32) string
@@ -55,16 +55,17 @@ func Run(ctx context.Context, src trace.Source, o Options) (*Result, error) {
 	replays := make([]*replay, len(o.Policies))
 	for i, policy := range o.Policies {
 		replays[i] = newReplay(policy, o.Limit)
-		replays[i].card = o.Card
+		if o.Cards != nil {
+			replays[i].card = o.Cards[i]
+		}
 	}
 	if len(replays) > 0 {
 		replays[0].observe = o.Observe
 	}
-	crew := newCrew(replays, o.Workers)
-	crew.untilRefused = o.UntilRefused
+	crew := newCrew(replays, o.Workers, o.UntilRefused)
 	f := newFeed(o.Text)
-	if o.Card != nil {
-		f.card, f.cardOthers = o.Card, accounting.NewOthers(o.Card, o.Text)
+	if o.Cards != nil {
+		f.cardOthers = accounting.NewOthers(o.Cards[0], o.Text)
 	}
 	err := crew.feed(ctx, src, f)
 	crew.wait()
@@ -95,18 +96,19 @@ type crew struct {
 	done  sync.WaitGroup
 
 	untilRefused bool
-	refused      atomic.Bool // some replay has refused a request
+	going        atomic.Int32 // replays that have not refused a request
 }
 
 // loadsAhead is how many loads there are: the reader fills some while workers use others.
 const loadsAhead = 4
 
-func newCrew(replays []*replay, workers int) *crew {
+func newCrew(replays []*replay, workers int, untilRefused bool) *crew {
 	if workers <= 0 {
 		workers = runtime.GOMAXPROCS(0)
 	}
 	workers = min(workers, len(replays))
-	c := &crew{loads: make(chan *load, loadsAhead)}
+	c := &crew{loads: make(chan *load, loadsAhead), untilRefused: untilRefused}
+	c.going.Store(int32(len(replays)))
 	for range loadsAhead {
 		c.loads <- &load{}
 	}
@@ -125,9 +127,12 @@ func newCrew(replays []*replay, workers int) *crew {
 func (c *crew) replay(replays []*replay, work chan *load) {
 	for l := range work {
 		for _, replay := range replays {
-			replay.run(l.ops)
-			if replay.refused > 0 {
-				c.refused.Store(true)
+			if c.untilRefused && replay.refused > 0 {
+				continue
+			}
+			if replay.run(l.ops); replay.refused > 0 && c.untilRefused {
+				replay.heaps, replay.blocks, replay.born = nil, nil, nil
+				c.going.Add(-1)
 			}
 		}
 		if l.readers.Add(-1) == 0 {
@@ -142,7 +147,7 @@ func (c *crew) feed(ctx context.Context, src trace.Source, f *feed) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if c.untilRefused && c.refused.Load() {
+		if c.untilRefused && c.going.Load() == 0 {
 			return nil
 		}
 		batch, err := src.Next()

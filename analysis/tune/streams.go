@@ -8,28 +8,16 @@ func (p *replay) takeElsewhere(h *heap, bytes uint64) {
 	if p.policy.Preset != bfc.Compact || !p.inRequest {
 		return
 	}
-	var mapped, touched uint64
-	var others []*heap // the newest first
-	for _, each := range p.newestFirst() {
-		if each.shape.device != h.shape.device || each.paused {
-			continue
-		}
-		reserved := each.reserved
-		inUse := reserved
-		if each.gives() {
-			inUse = each.bfc.Touched()
-			if each != h && reserved > inUse {
-				others = append(others, each)
-			}
-		}
-		mapped, touched = mapped+reserved, touched+inUse
-	}
 	s := p.streamsOf(h.shape.device)
-	want := s.Want(bytes, h.released, mapped, touched)
-	if p.captures > 0 {
+	want := s.Want(bytes, h.released, p.used[h.shape.device], p.touched[h.shape.device])
+	if p.captures > 0 || want == 0 {
 		return
 	}
-	for _, each := range others {
+	for at := range p.movable.descending() { // the newest first
+		each := p.born[at]
+		if each == h || each.shape.device != h.shape.device {
+			continue
+		}
 		if want == 0 {
 			break
 		}
@@ -83,12 +71,6 @@ func (l *unplaced) receive(count int) {
 // endStreams ends an iteration for what heaps take of each other.
 func (p *replay) endStreams() {
 	for device, s := range p.streams {
-		mapped := uint64(0)
-		p.each(func(h *heap) {
-			if h.shape.device == device && !h.paused {
-				mapped += h.reserved
-			}
-		})
-		s.EndIteration(mapped)
+		s.EndIteration(p.used[device])
 	}
 }
