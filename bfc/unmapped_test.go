@@ -84,122 +84,6 @@ func TestRemapWhatIsHandedOut(t *testing.T) {
 	}
 }
 
-// gapped makes an arena of 4 chunks in use with free ones of 10 and 12 MiB between them, and
-// unmaps 2 MiB of the start, the middle and the end of the smaller.
-func gapped(t *testing.T, a *Allocator, memory *mapLog) (small, large Block) {
-	t.Helper()
-	mustAlloc(t, a, 2*mib)
-	small = mustAlloc(t, a, 10*mib)
-	mustAlloc(t, a, 2*mib)
-	large = mustAlloc(t, a, 12*mib)
-	mustAlloc(t, a, 2*mib)
-	mustFree(t, a, small.Addr)
-	mustFree(t, a, large.Addr)
-	unmapFree(t, a, memory.Device, small.Addr, 2*mib)
-	unmapFree(t, a, memory.Device, small.Addr+8*mib, 2*mib)
-	unmapFree(t, a, memory.Device, small.Addr+4*mib, 2*mib)
-	memory.calls = nil
-	return small, large
-}
-
-func TestRefusedRemapFallsToWhollyMapped(t *testing.T) {
-	a, memory := newMapped(t, Options{Limit: gib, Growth: Needed}, DeviceOptions{
-		RefuseMap: func(call int, _, _ uint64) bool { return call == 3 },
-	})
-	_, large := gapped(t, a, memory)
-	before := a.Stats()
-	got := mustAlloc(t, a, 10*mib)
-	assert.That(t, got.Addr == large.Addr && got.Size == 12*mib, "got %+v, want the chunk at %#x", got, large.Addr)
-	want := []mapCall{{"map", 2, 2}, {"map", 6, 2}, {"refused", 10, 2}, {"unmap", 6, 2}, {"unmap", 2, 2}}
-	assert.Diff(t, want, memory.calls)
-	if got := a.Stats(); got.Reserved != before.Reserved || got.PeakReserved != before.PeakReserved {
-		t.Errorf("what was mapped and undone counts: %+v, before %+v", got, before)
-	}
-}
-
-// A candidate that would have to be mapped is passed over, unless only the part that
-// stays free is missing.
-func TestWhollyMappedIsWhatIsHandedOut(t *testing.T) {
-	a, memory := newMapped(t, Options{Limit: gib, Growth: Needed}, DeviceOptions{
-		RefuseMap: func(int, uint64, uint64) bool { return true },
-	})
-	small, large := gapped(t, a, memory)
-	unmapFree(t, a, memory.Device, large.Addr+6*mib, 2*mib)
-	got := mustAlloc(t, a, 4*mib)
-	assert.That(t, got.Addr == large.Addr && got.Size == 4*mib, "got %+v, want 4 MiB at %#x", got, large.Addr)
-	if got := mustAlloc(t, a, 5*mib+256); got.Addr == small.Addr || got.Addr == large.Addr+4*mib {
-		t.Errorf("got %+v, which is not mapped", got)
-	}
-}
-
-// No candidate is wholly mapped: growth serves the request, and where that is refused too
-// the request fails and leaves all as it was.
-func TestRefusedRemapGrows(t *testing.T) {
-	for _, c := range []struct {
-		refuseGrow func(int, uint64) bool
-		ok         bool
-		calls      []mapCall
-	}{
-		// After growth the order is the same, and so is the first candidate.
-		{nil, true, []mapCall{{"refused", 0, 4}, {"refused", 0, 4}}},
-		{refuse(3), false, []mapCall{{"refused", 0, 4}}},
-	} {
-		a, memory := newMapped(t, Options{Limit: gib, Growth: Needed}, DeviceOptions{
-			RefuseGrow: c.refuseGrow,
-			RefuseMap:  func(int, uint64, uint64) bool { return true },
-		})
-		first := mustAlloc(t, a, 4*mib)
-		keep := mustAlloc(t, a, 2*mib)
-		mustFree(t, a, first.Addr)
-		unmapFree(t, a, memory.Device, first.Addr, 4*mib)
-		memory.calls = nil
-		before := a.Stats()
-		block, ok := a.Alloc(4 * mib)
-		assert.That(t, ok == c.ok && (!ok || block.Addr == keep.Addr+2*mib), "%+v %v", block, ok)
-		assert.That(t, ok || a.Stats() == before, "failure left %+v, before %+v", a.Stats(), before)
-		assert.Diff(t, c.calls, memory.calls)
-	}
-}
-
-// A tail that was large enough but cannot be mapped is no credit.
-func TestUnmappableTailIsNoCredit(t *testing.T) {
-	a, memory := newMapped(t, Options{Limit: gib, Growth: Needed}, DeviceOptions{
-		RefuseMap: func(int, uint64, uint64) bool { return true },
-	})
-	first := mustAlloc(t, a, 4*mib)
-	mustFree(t, a, first.Addr)
-	unmapFree(t, a, memory.Device, first.Addr, 2*mib)
-	// The grant merges with the tail, and the joined chunk starts with what is missing.
-	block, ok := a.Alloc(4 * mib)
-	assert.That(t, !ok, "got %+v", block)
-	wantShape(t, a, [][]int64{{-8 * mib}})
-}
-
-// What was unmapped may have been used up by growth: the limit holds for remaps too.
-func TestRemapWithinTheLimit(t *testing.T) {
-	a, memory := newMapped(t, Options{Limit: 10 * mib}, DeviceOptions{})
-	first := mustAlloc(t, a, 4*mib)
-	mustAlloc(t, a, 4*mib)
-	mustFree(t, a, first.Addr)
-	unmapFree(t, a, memory.Device, first.Addr, 4*mib)
-	mustAlloc(t, a, 2*mib) // of the freed chunk
-	tail := mustAlloc(t, a, 4*mib)
-	assert.Must(t, a.Stats().Reserved == 10*mib && a.unmapped.bytes == 2*mib, "%d reserved, %d unmapped", a.Stats().Reserved, a.unmapped.bytes)
-	memory.calls = nil
-	block, ok := a.Alloc(2 * mib)
-	assert.That(t, !ok && len(memory.calls) <= 0, "got %+v beyond the limit, after %v", block, memory.calls)
-	giveBackAll(t, a, memory.Device, tail)
-	if block := mustAlloc(t, a, 2*mib); block.Addr != first.Addr+2*mib || a.Stats().Reserved != 8*mib {
-		t.Errorf("%+v of %d reserved", block, a.Stats().Reserved)
-	}
-}
-
-func giveBackAll(t *testing.T, a *Allocator, d *Device, block Block) {
-	t.Helper()
-	mustFree(t, a, block.Addr)
-	unmapFree(t, a, d, block.Addr, block.Size)
-}
-
 func TestUnmapRefuses(t *testing.T) {
 	a, memory := newMapped(t, Options{Limit: gib, Growth: Whole}, DeviceOptions{})
 	used := mustAlloc(t, a, 3*mib)
@@ -224,19 +108,6 @@ func TestUnmapRefuses(t *testing.T) {
 	assert.That(t, a.Stats() == before, "%+v, before %+v", a.Stats(), before)
 }
 
-// What an idle region had mapped is what its release brings.
-func TestCollectPartlyUnmapped(t *testing.T) {
-	a, memory := newMapped(t, Options{Limit: 8 * mib, GarbageCollection: true, Growth: Whole}, DeviceOptions{Physical: 8 * mib})
-	block := mustAlloc(t, a, 8*mib)
-	mustFree(t, a, block.Addr)
-	unmapFree(t, a, memory.Device, block.Addr+2*mib, 4*mib)
-	if got := a.CollectGarbage(); got != 4*mib || a.Stats().Reserved != 0 || memory.used != 0 {
-		t.Errorf("collected %d, reserved %d, device says %d", got, a.Stats().Reserved, memory.used)
-	}
-	again := mustAlloc(t, a, 8*mib)
-	assert.That(t, again.Addr == block.Addr && len(memory.calls) == 0, "%+v after %v", again, memory.calls)
-}
-
 func TestRangeSet(t *testing.T) {
 	var s rangeSet
 	for _, r := range []byteRange{{10, 20}, {40, 50}, {20, 30}, {35, 40}, {30, 35}, {60, 70}} {
@@ -257,15 +128,4 @@ func TestRangeSet(t *testing.T) {
 	}
 	s.remove(byteRange{0, 100})
 	assert.That(t, s.empty() && s.bytes == 0, "%v of %d bytes are left", s.ranges, s.bytes)
-}
-
-// An idle region of which everything was unmapped already brings nothing, and is kept.
-func TestNothingToCollect(t *testing.T) {
-	a, memory := newMapped(t, Options{Limit: gib, Growth: Needed, GarbageCollection: true}, DeviceOptions{
-		RefuseGrow: refuse(2, 3),
-		RefuseMap:  func(int, uint64, uint64) bool { return true },
-	})
-	giveBackAll(t, a, memory.Device, mustAlloc(t, a, 4*mib))
-	block, ok := a.Alloc(2 * mib)
-	assert.That(t, !ok && len(a.Regions()) == 1, "%+v %v, %d regions left", block, ok, len(a.Regions()))
 }
