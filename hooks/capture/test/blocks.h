@@ -7,8 +7,7 @@
 #include <unistd.h>
 
 #include "gpu.h"
-#include "memprof.h"
-#include "trail.h"
+#include "stats.h"
 
 struct block {
   unsigned char *start;
@@ -25,10 +24,17 @@ static inline void begin(struct block *block, uint64_t bytes, void *stream) {
   pattern = pattern % 255 + 1;  // never that of new pages
   *block = (struct block){memprof_malloc(bytes, 0, stream), bytes, pattern};
   for (uint64_t i = 0; block->start != NULL && i < bytes; i += stride_of(block)) block->start[i] = pattern;
+  if (block->start != NULL) block->start[bytes - 1] = pattern;
 }
 
 static inline void check_pattern(const struct block *block) {
   for (uint64_t i = 0; block->start != NULL && i < block->bytes; i += stride_of(block)) CHECK_EQUAL(block->start[i], block->pattern);
+  if (block->start != NULL) CHECK_EQUAL(block->start[block->bytes - 1], block->pattern);
+}
+
+static inline bool fill(struct block *block, uint64_t bytes, void *stream) {
+  begin(block, bytes, stream);
+  return block->start != NULL;
 }
 
 static inline void end(struct block *block) {
@@ -36,14 +42,6 @@ static inline void end(struct block *block) {
   memprof_free(block->start, 0, 0, NULL);
   block->start = NULL;
 }
-
-static inline struct memprof_stats stats(void) {
-  struct memprof_stats now;
-  memprof_get_stats(0, &now);
-  return now;
-}
-
-static inline int64_t reserved(void) { return stats().reserved_bytes.current; }
 
 // Waits until so many bytes are reserved, a minute at most.
 static inline void await_reserved(uint64_t bytes) {
