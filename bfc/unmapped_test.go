@@ -108,6 +108,19 @@ func TestUnmapRefuses(t *testing.T) {
 	assert.That(t, a.Stats() == before, "%+v, before %+v", a.Stats(), before)
 }
 
+// What an idle region had mapped is what its release brings.
+func TestCollectPartlyUnmapped(t *testing.T) {
+	a, memory := newMapped(t, Options{Limit: 8 * mib, GarbageCollection: true, Growth: Whole}, DeviceOptions{Physical: 8 * mib})
+	block := mustAlloc(t, a, 8*mib)
+	mustFree(t, a, block.Addr)
+	unmapFree(t, a, memory.Device, block.Addr+2*mib, 4*mib)
+	if got := a.CollectGarbage(); got != 4*mib || a.Stats().Reserved != 0 || memory.used != 0 {
+		t.Errorf("collected %d, reserved %d, device says %d", got, a.Stats().Reserved, memory.used)
+	}
+	again := mustAlloc(t, a, 8*mib)
+	assert.That(t, again.Addr == block.Addr && len(memory.calls) == 0, "%+v after %v", again, memory.calls)
+}
+
 func TestRangeSet(t *testing.T) {
 	var s rangeSet
 	for _, r := range []byteRange{{10, 20}, {40, 50}, {20, 30}, {35, 40}, {30, 35}, {60, 70}} {
