@@ -87,12 +87,12 @@ static inline void gpu_let_go(void *stream) {
   CHECK(release(stream) == 0);
 }
 
-static _Atomic bool let_go;  // by let_go_later
+static _Atomic bool was_let_go;  // by let_go_later
 
 // A thread's: it lets a stream go once another thread waits for its work.
 static inline void *let_go_later(void *stream) {
   gpu_await_waiter();
-  let_go = true;
+  was_let_go = true;
   gpu_let_go(stream);
   return NULL;
 }

@@ -40,10 +40,10 @@ static uint64_t reclaims(bool waited) {
 // A request while a stream is held that is let go later. Whether it was served before.
 static bool before_the_end(void *held, struct block *block, uint64_t bytes, void *stream) {
   pthread_t thread;
-  let_go = false;
+  was_let_go = false;
   CHECK(pthread_create(&thread, NULL, let_go_later, held) == 0);
   CHECK(fill(block, bytes, stream));
-  const bool before = !let_go;
+  const bool before = !was_let_go;
   CHECK(pthread_join(thread, NULL) == 0);
   return before;
 }
@@ -183,10 +183,10 @@ TEST(another_context, CARD) {
     pthread_t thread;
     leave(streams[0], 40 * MiB);
     gpu_hold(streams[own]);
-    let_go = false;
+    was_let_go = false;
     CHECK(pthread_create(&thread, NULL, let_go_later, streams[own]) == 0);
     CHECK_EQUAL(memprof_empty_cache(0), 40 * MiB);
-    CHECK(let_go);
+    CHECK(was_let_go);
     CHECK(pthread_join(thread, NULL) == 0);
   }
 }

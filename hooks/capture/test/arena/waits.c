@@ -18,11 +18,11 @@ static void check_waits(void (*act)(void)) {
   void *stream = gpu_stream();
   pthread_t thread;
   gpu_hold(stream);
-  let_go = false;
+  was_let_go = false;
   const struct calls before = calls_so_far();
   CHECK(pthread_create(&thread, NULL, let_go_later, stream) == 0);
   act();
-  CHECK(let_go);
+  CHECK(was_let_go);
   CHECK(calls_so_far().waited_ns > before.waited_ns);
   CHECK(pthread_join(thread, NULL) == 0);
 }
@@ -140,10 +140,10 @@ TEST(checkpoint, CARD) {
   memprof_record_stream(block, stream);
   drop(block);
   pthread_t thread;
-  let_go = false;
+  was_let_go = false;
   CHECK(pthread_create(&thread, NULL, let_go_later, stream) == 0);
   restore();
-  CHECK(let_go);
+  CHECK(was_let_go);
   CHECK(pthread_join(thread, NULL) == 0);
 }
 
