@@ -1,10 +1,10 @@
 package analysis
 
 import (
-	"github.com/memprof/memprof/analysis/attribution"
+	"testing"
+
 	"github.com/memprof/memprof/analysis/keyframes"
 	"github.com/memprof/memprof/analysis/ledger"
-	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/memprof/memprof/analysis/modeltest"
@@ -92,89 +92,6 @@ func TestGoldenSplit(t *testing.T) {
 	}
 	if diff := cmp.Diff(growths, d.Growths); diff != "" {
 		t.Error(diff)
-	}
-}
-
-// What merging chunks would forget: of one free chunk, the part that was handed out is
-// reusable and the rest is reserve; unmapped and mapped again, memory is untouched again.
-func TestTouchedBytesAreKept(t *testing.T) {
-	r := modeltest.New()
-	a := newArena(t, r, bfc.Options{Limit: bfc.NoLimit}, bfc.DeviceOptions{VMM: true, Granularity: 2 * mib})
-	x := alloc(t, a, 2*mib, "")
-	y := alloc(t, a, 2*mib, "")
-	a.Free(x, false)
-	a.Free(y, false) // 2+2 MiB that were handed out and, by the second growth of 4 MiB, 2 MiB untouched
-	check := func(reserve, reusable, reserved int64) {
-		t.Helper()
-		f := run(t, r, Options{}).Devices[0].Final
-		if f.Reserve != reserve || f.Reusable != reusable || f.External != 0 || f.R != reserved || f.T != 0 {
-			t.Errorf("reserve %d, reusable %d, external %d, R %d, T %d; want %d, %d, 0, %d, 0", f.Reserve, f.Reusable, f.External, f.R, f.T, reserve, reusable, reserved)
-		}
-	}
-	check(2*mib, 4*mib, 6*mib)
-	assert.Must(t, a.Unmap(x, 2*mib), "unmap failed")
-	check(2*mib, 2*mib, 4*mib)
-	z := alloc(t, a, 100, "") // maps the granule again
-	assert.Must(t, z == x, "placed at %#x, not %#x", z, x)
-	a.Free(z, false)
-	check(2*mib+2*mib-256, 2*mib+256, 6*mib)
-	d := run(t, r, Options{}).Devices[0]
-	assert.That(t, d.GrowthCount == 2, "%d growths; want 2", d.GrowthCount)
-}
-
-func TestPending(t *testing.T) {
-	r := modeltest.New()
-	a := newArena(t, r, bfc.Options{Limit: bfc.NoLimit}, bfc.DeviceOptions{VMM: true, Granularity: 2 * mib})
-	x := alloc(t, a, 1000, "")
-	y := alloc(t, a, 1000, "")
-	a.Use(x, 7)
-	a.Use(y, 0) // its own stream
-	a.Free(x, true)
-	a.Free(y, false)
-	f := run(t, r, Options{}).Devices[0].Final
-	assert.That(t, f.Pending == 1024 && f.Reusable == 1024 && f.T == 0 && f.C == 0 && f.Live == 0, "while pending: %+v", f)
-	a.FreeDone(x)
-	f = run(t, r, Options{}).Devices[0].Final
-	assert.That(t, f.Pending == 0 && f.Reusable == 2048 && f.Reserve == 2*mib-2048, "when done: %+v", f)
-}
-
-// The map and live allocations of the peak are recovered after the blocks have gone.
-func TestPeakIsRecovered(t *testing.T) {
-	r := modeltest.New()
-	a := newArena(t, r, bfc.Options{Limit: bfc.NoLimit}, bfc.DeviceOptions{VMM: true, Granularity: 2 * mib})
-	x := alloc(t, a, 1000, "model")
-	y := alloc(t, a, 300_000, "layer")
-	z := alloc(t, a, 300_000, "layer")
-	a.Use(y, 3)
-	a.Free(y, true)
-	w := alloc(t, a, 500_000, "loss") // the peak
-	for _, addr := range []uint64{w, z, x} {
-		a.Free(addr, false)
-	}
-	a.FreeDone(y)
-	alloc(t, a, 700_000, "later")
-
-	d := run(t, r, Options{}).Devices[0]
-	spans := []ledger.Span{
-		spanOf(0, 1000, ledger.SpanLive), spanOf(1000, 24, ledger.SpanSlack),
-		spanOf(1024, 300_032, ledger.SpanPending),
-		spanOf(301_056, 300_000, ledger.SpanLive), spanOf(601_056, 32, ledger.SpanSlack),
-		spanOf(601_088, 500_000, ledger.SpanLive), spanOf(1_101_088, 224, ledger.SpanSlack),
-		spanOf(1_101_312, 2*mib-1_101_312, ledger.SpanReserve),
-	}
-	if diff := cmp.Diff(spans, d.Map.Arenas[0].Spans); diff != "" {
-		t.Error(diff)
-	}
-	contexts := []attribution.AllocationGroup{
-		{Context: "loss", Blocks: 1, Requested: 500_000, Provided: 500_224},
-		{Context: "layer", Blocks: 1, Requested: 300_000, Provided: 300_032},
-		{Context: "model", Blocks: 1, Requested: 1000, Provided: 1024},
-	}
-	if diff := cmp.Diff(contexts, d.TopContexts); diff != "" {
-		t.Error(diff)
-	}
-	if d.Peak.T != 801_000 || d.Peak.Pending != 300_032 || d.Chunks.Largest() != 2*mib-1_101_312 {
-		t.Errorf("peak %+v, largest free %d", d.Peak, d.Chunks.Largest())
 	}
 }
 

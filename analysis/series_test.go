@@ -1,10 +1,11 @@
 package analysis
 
 import (
-	"github.com/memprof/memprof/analysis/iterations"
 	"math"
 	"slices"
 	"testing"
+
+	"github.com/memprof/memprof/analysis/iterations"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/memprof/memprof/analysis/accounting"
@@ -105,41 +106,6 @@ func buckets(values, times []int64, shift uint) []Point {
 		from = to
 	}
 	return points
-}
-
-// Two bursts of a microsecond with 20 ms of silence between them and room for two points: the
-// silence is between them, and what holds during it is the state after the first burst.
-func TestSeriesSilence(t *testing.T) {
-	d := newDevice(0, &Options{MaxPoints: 2}, &growthTracker{})
-	seq := int64(0)
-	burst := func(start int64, values ...int64) {
-		for i, v := range values {
-			d.closePoint(start + int64(i)*250)
-			d.T, d.C, d.R, d.Slack, d.Touched = v, v+10, 100, 10, 90-v
-			d.series.add(d.Device, seq, start+int64(i)*250)
-			seq++
-		}
-	}
-	burst(1<<20, 5, 70, 20, 30, 7)
-	burst(1<<20+20_000_000, 8, 60, 9)
-	at := func(seq, time, v int64) ledger.Instant {
-		return ledger.Instant{Seq: seq, Time: time, T: v, C: v + 10, R: 100, Slack: 10, Stranded: 90 - v}
-	}
-	const first, second = 1 << 20, 1<<20 + 20_000_000
-	point := func(start, end, low, high int64, peak, last ledger.Instant) Point {
-		return Point{Start: start, End: end, T: Range{low, high}, C: Range{low + 10, high + 10}, R: Range{100, 100}, At: peak, Last: last}
-	}
-	want := []Point{
-		point(first, first+1000, 5, 70, at(1, first+250, 70), at(4, first+1000, 7)),
-		point(second, second+500, 8, 60, at(6, second+250, 60), at(7, second+500, 9)),
-	}
-	var got []Point
-	d.series.close(d.Device)
-	for _, p := range d.series.points {
-		got = append(got, p.Point)
-	}
-	diff := cmp.Diff(want, got)
-	assert.That(t, diff == "", "width 1<<%d: %s", d.series.shift, diff)
 }
 
 // Far apart events make the width double in vain, but only so often.

@@ -3,7 +3,6 @@ package bfc
 import (
 	"errors"
 	"math"
-	"slices"
 	"testing"
 
 	"github.com/memprof/memprof/trace/tracetest/assert"
@@ -58,58 +57,6 @@ func wantShape(t *testing.T, a *Allocator, want [][]int64) {
 	assert.Diff(t, want, shape(a), "chunks by region, free ones negative")
 }
 
-// The worked example: every byte of R is accounted for after every step, with 2 MiB as
-// the request that free memory would have to fit.
-func TestWorkedExample(t *testing.T) {
-	type row struct{ T, C, R, Rounding, Slack, Fits, Stranded uint64 }
-	steps := []struct {
-		name string
-		size uint64 // 0 frees name
-		want row
-	}{
-		{"a", 1_000, row{1_000, 1_024, 2_097_152, 24, 0, 0, 2_096_128}},
-		{"b", 1_500_000, row{1_501_000, 2_097_152, 2_097_152, 184, 595_968, 0, 0}},
-		{"d", 590_000, row{2_091_000, 2_687_232, 6_291_456, 264, 595_968, 3_604_224, 0}},
-		{"c", 3 * mib, row{5_236_728, 6_291_456, 6_291_456, 264, 1_054_464, 0, 0}},
-		{"b", 0, row{3_736_728, 4_195_328, 6_291_456, 104, 458_496, 0, 2_096_128}},
-		{"e", 900_000, row{4_636_728, 5_095_424, 6_291_456, 200, 458_496, 0, 1_196_032}},
-		{"c", 0, row{1_491_000, 1_491_200, 6_291_456, 200, 0, 3_604_224, 1_196_032}},
-		{"f", 2 * mib, row{3_588_152, 5_095_424, 6_291_456, 200, 1_507_072, 0, 1_196_032}},
-	}
-	for _, vmm := range []bool{true, false} {
-		a := mustNew(t, Options{Limit: gib}, NewDevice(DeviceOptions{VMM: vmm, Granularity: 2 * mib}))
-		live := map[string]Block{}
-		for _, step := range steps {
-			if step.size == 0 {
-				mustFree(t, a, live[step.name].Addr)
-				delete(live, step.name)
-			} else {
-				live[step.name] = mustAlloc(t, a, step.size)
-			}
-			got := row{C: a.Stats().BytesInUse, R: a.Stats().Reserved}
-			for _, block := range live {
-				rounded := (block.Requested + 255) / 256 * 256
-				got.T += block.Requested
-				got.Rounding += rounded - block.Requested
-				got.Slack += block.Size - rounded
-			}
-			for _, region := range a.Regions() {
-				for _, chunk := range region.Chunks {
-					switch {
-					case chunk.Free() && chunk.Size >= 2*mib:
-						got.Fits += chunk.Size
-					case chunk.Free():
-						got.Stranded += chunk.Size
-					}
-				}
-			}
-			assert.Diff(t, step.want, got, "vmm %v, after %s %d", vmm, step.name, step.size)
-			sum := got.T + got.Rounding + got.Slack + got.Fits + got.Stranded
-			assert.That(t, sum == got.R, "vmm %v, after %s %d: parts add up to %d, not %d", vmm, step.name, step.size, sum, got.R)
-		}
-	}
-}
-
 func TestClassesAreMonotone(t *testing.T) {
 	last := uint(0)
 	check := func(size uint64) {
@@ -152,43 +99,6 @@ func TestSplitRule(t *testing.T) {
 		block := mustAlloc(t, a, c.request)
 		assert.That(t, block.Size == c.handout, "%s: %d of a chunk of %d got %d, want %d", c.name, c.request, c.chunk, block.Size, c.handout)
 	}
-}
-
-func TestBestFitIsLeastSizeThenLeastAddress(t *testing.T) {
-	a := mustNew(t, Options{Limit: gib}, NewDevice(DeviceOptions{VMM: true}))
-	var gaps []Block
-	for _, size := range []uint64{4096, 3072, 2048, 3072, 2048, 5120} {
-		gaps = append(gaps, mustAlloc(t, a, size))
-		mustAlloc(t, a, 256) // keeps gaps from merging
-	}
-	for _, i := range []int{5, 4, 3, 2, 1, 0} {
-		mustFree(t, a, gaps[i].Addr)
-	}
-	var order []int
-	for range gaps {
-		block := mustAlloc(t, a, 1800) // 2048 rounded: none of the gaps but 4096 and 5120 is split
-		order = append(order, slices.IndexFunc(gaps, func(h Block) bool { return h.Addr == block.Addr }))
-	}
-	// 5120 is split into 2048 and 3072, and the rest is a best fit after the gaps of 3072 and before 4096.
-	want := []int{2, 4, 1, 3, 0, -1}
-	assert.That(t, slices.Equal(order, want), "gaps were taken in the order %v, want %v", order, want)
-}
-
-func TestFreeMergesBothWays(t *testing.T) {
-	a := mustNew(t, Options{Limit: gib}, NewDevice(DeviceOptions{VMM: true}))
-	var blocks []Block
-	for range 5 {
-		blocks = append(blocks, mustAlloc(t, a, 1000))
-	}
-	rest := int64(2*mib - 5*1024)
-	mustFree(t, a, blocks[1].Addr)
-	mustFree(t, a, blocks[3].Addr)
-	wantShape(t, a, [][]int64{{1024, -1024, 1024, -1024, 1024, -rest}})
-	assert.Equal(t, mustFree(t, a, blocks[2].Addr), blocks[2], "Free returned")
-	wantShape(t, a, [][]int64{{1024, -3072, 1024, -rest}})
-	mustFree(t, a, blocks[4].Addr)
-	mustFree(t, a, blocks[0].Addr)
-	wantShape(t, a, [][]int64{{-2 * mib}})
 }
 
 func TestFreeAndFindOfWhatIsNotInUse(t *testing.T) {

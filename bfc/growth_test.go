@@ -159,49 +159,6 @@ func TestRequestsNear64Bits(t *testing.T) {
 	}
 }
 
-func TestRegions(t *testing.T) {
-	for _, c := range []struct {
-		vmm  bool
-		want [][]int64
-	}{
-		{true, [][]int64{{1024, 2*mib - 1024, 1536 * kib, -2560 * kib}}},
-		{false, [][]int64{{1024, 2*mib - 1024}, {1536 * kib, -2560 * kib}}},
-	} {
-		a := mustNew(t, Options{Limit: gib}, NewDevice(DeviceOptions{VMM: c.vmm}))
-		for _, size := range []uint64{1000, mib, 1536 * kib} {
-			mustAlloc(t, a, size)
-		}
-		wantShape(t, a, c.want)
-	}
-}
-
-// Where memory coalesces, a grant merges with the free tail before it.
-func TestChunksSpanGrowths(t *testing.T) {
-	for _, c := range []struct {
-		vmm  bool
-		want [][]int64
-	}{
-		{true, [][]int64{{512 * kib, 4608 * kib, -5 * mib}}},
-		{false, [][]int64{{512 * kib, -1536 * kib}, {8 * mib}}},
-	} {
-		a := mustNew(t, Options{Limit: gib}, NewDevice(DeviceOptions{VMM: c.vmm}))
-		mustAlloc(t, a, 512*kib)
-		mustAlloc(t, a, 4608*kib) // doubles to 8 MiB
-		wantShape(t, a, c.want)
-	}
-}
-
-// The reservation is used up: what was lacking came to lie elsewhere, and is not enough.
-func TestNeededCreditInVain(t *testing.T) {
-	memory := &asked{Device: NewDevice(DeviceOptions{VMM: true, Reservation: 2 * mib})}
-	a := mustNew(t, Options{Limit: gib, Growth: Needed}, memory)
-	mustAlloc(t, a, mib)
-	mustFree(t, a, mustAlloc(t, a, 512*kib).Addr)
-	mustAlloc(t, a, 2*mib)
-	assert.Diff(t, []uint64{mib, 512 * kib, 1536 * kib, 2 * mib}, memory.grows, "asked for")
-	wantShape(t, a, [][]int64{{mib, -512 * kib}, {-1536 * kib}, {2 * mib}})
-}
-
 func TestGarbageCollection(t *testing.T) {
 	memory := NewDevice(DeviceOptions{})
 	a := mustNew(t, Options{Limit: 8 * mib, GarbageCollection: true}, memory)
@@ -226,25 +183,6 @@ func TestGarbageCollection(t *testing.T) {
 	}
 	if got := a.CollectGarbage(); got != 0 {
 		t.Errorf("collected %d of nothing", got)
-	}
-}
-
-func TestGarbageIsKeptWithoutTheOption(t *testing.T) {
-	a := mustNew(t, Options{Limit: 6 * mib}, NewDevice(DeviceOptions{}))
-	mustFree(t, a, mustAlloc(t, a, 2*mib).Addr)
-	_, ok := a.Alloc(5 * mib)
-	assert.That(t, !ok, "collected without the option")
-}
-
-// With coalescing memory the addresses of a released region are used again.
-func TestCollectedRegionStartsAgain(t *testing.T) {
-	for _, growth := range []Growth{Double, Needed} {
-		a := mustNew(t, Options{Limit: 8 * mib, Growth: growth}, NewDevice(DeviceOptions{VMM: true}))
-		first := mustAlloc(t, a, 2*mib)
-		mustFree(t, a, first.Addr)
-		a.CollectGarbage()
-		again := mustAlloc(t, a, 1000)
-		assert.That(t, again.Addr == first.Addr && again.ID == 2, "%v: %+v after %+v", growth, again, first)
 	}
 }
 
@@ -293,48 +231,4 @@ func (s *scripted) Grow(bytes uint64) (uint64, uint64, bool) {
 	grant := s.grants[0]
 	s.grants = s.grants[1:]
 	return grant.addr, grant.bytes, true
-}
-
-// A grant below all regions, or between them, is put in its place; only one that begins
-// where a region ends joins it.
-func TestGrantsInAnyOrder(t *testing.T) {
-	memory := &scripted{grants: []script{
-		{scriptBase, mib}, {scriptBase - mib, mib}, {scriptBase + 8*mib, mib}, {scriptBase + mib, mib},
-	}}
-	a := mustNew(t, Options{Limit: gib, Growth: Needed}, memory)
-	for range 4 {
-		mustAlloc(t, a, mib)
-	}
-	wantShape(t, a, [][]int64{{mib}, {mib, mib}, {mib}})
-}
-
-// The tail that counts is that of the region grown last, not of the one at the end.
-func TestNeededCreditsTheRegionGrownLast(t *testing.T) {
-	memory := &scripted{grants: []script{
-		{scriptBase, mib}, {scriptBase + 8*mib, mib}, {scriptBase + mib, 2 * mib}, {scriptBase + 3*mib, 512 * kib},
-	}}
-	a := mustNew(t, Options{Limit: gib, Growth: Needed}, memory)
-	for _, size := range []uint64{mib, mib, mib, 1536 * kib} {
-		mustAlloc(t, a, size)
-	}
-	assert.Diff(t, []uint64{mib, mib, mib, 512 * kib}, memory.asked, "asked for")
-	wantShape(t, a, [][]int64{{mib, mib, 1536 * kib}, {mib}})
-}
-
-// Once the region grown last is released there is no tail to credit, though the index of
-// its wall is now a chunk behind a free one.
-func TestNeededCreditsNoReleasedRegion(t *testing.T) {
-	memory := &asked{Device: NewDevice(DeviceOptions{VMM: true, Reservation: 4 * mib})}
-	a := mustNew(t, Options{Limit: gib, Growth: Needed}, memory)
-	mustAlloc(t, a, mib)
-	wide := mustAlloc(t, a, 3*mib)
-	mustFree(t, a, mustAlloc(t, a, mib).Addr)
-	mustFree(t, a, wide.Addr)
-	got := a.CollectGarbage()
-	assert.Must(t, got == mib, "collected %d", got)
-	middle := mustAlloc(t, a, mib)
-	mustAlloc(t, a, 2*mib)
-	mustFree(t, a, middle.Addr)
-	mustAlloc(t, a, 5*mib)
-	assert.Diff(t, []uint64{mib, 3 * mib, mib, 5 * mib}, memory.grows, "asked for")
 }

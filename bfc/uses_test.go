@@ -6,8 +6,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
@@ -60,30 +58,6 @@ func TestTrim(t *testing.T) {
 	}
 	got := j.Stats()
 	assert.That(t, got.Reserved == 0 && got.PeakReserved == 40*mib, "%+v", got)
-}
-
-// What was never used goes at the end of the first iteration: the growth of classic recordings.
-func TestTrimOfWhatWasNeverUsed(t *testing.T) {
-	a, memory := newMapped(t, Options{Limit: gib, Trim: Trim{When: TrimIteration}}, DeviceOptions{})
-	j := &iterations{a, memory, t}
-	for i, want := range [][]mapCall{{{"take", 6, 2}}, nil} {
-		if diff := cmp.Diff(want, j.run(4, 2)); diff != "" { // two regions of 4 MiB
-			t.Errorf("iteration %d (-want +got):\n%s", i, diff)
-		}
-	}
-}
-
-// A page that a block of an earlier iteration has touched since the last mark stays.
-func TestTrimKeepsWhatWasFreed(t *testing.T) {
-	j := newIterations(t, DeviceOptions{})
-	old := mustAlloc(t, j.Allocator, 4*mib)
-	j.run(2)
-	j.run(2)
-	mustFree(t, j.Allocator, old.Addr)
-	// The block of 2 MiB moves to where the old one began, so that its own page is left, too.
-	for i, want := range [][]mapCall{{{"take", 4, 2}}, {{"take", 2, 2}}} {
-		assert.Diff(t, want, j.run(2), "iteration %d after its free", i)
-	}
 }
 
 func TestRemapRefuses(t *testing.T) {

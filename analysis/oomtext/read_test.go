@@ -148,7 +148,10 @@ func wrapped(s string, width int) string {
 // TestDisguises: prefixes, colours, frames, wrapping and other text around an error change nothing.
 func TestDisguises(t *testing.T) {
 	for _, d := range disguises {
-		for _, l := range texts(t) {
+		for i, l := range texts(t) {
+			if strings.HasSuffix(d.name, "a long log") && i%5 > 0 {
+				continue // which takes a tenth of a second each
+			}
 			if strings.Contains(l.name, "dump") && d.name == "wrapped" {
 				continue // a dump is read by its lines
 			}

@@ -46,6 +46,8 @@ func (p *pickler) value(v any) {
 		p.out = binary.LittleEndian.AppendUint32(append(p.out, 'X'), uint32(len(v)))
 		p.out = append(p.out, v...)
 		p.put()
+	case frame:
+		p.out = binary.LittleEndian.AppendUint32(append(p.out, 'j'), uint32(v))
 	case []any:
 		if p.one && len(v) == 1 {
 			p.out = append(p.out, ']')

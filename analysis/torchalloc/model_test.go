@@ -59,31 +59,6 @@ func malloc(t testing.TB, a *Allocator, n, stream uint64) *Block {
 	return b
 }
 
-func TestSegmentsBySize(t *testing.T) {
-	for _, c := range []struct{ n, size, reserved uint64 }{
-		{1, 512, 2 * mib},
-		{512, 512, 2 * mib},
-		{513, 1024, 2 * mib},
-		{mib, mib, 2 * mib},
-		{mib + 1, mib + 512, 20 * mib},
-		{10*mib - 512, 10*mib - 512, 20 * mib},
-		{10 * mib, 10 * mib, 10 * mib},
-		{10*mib + 1, 10*mib + 512, 12 * mib},
-		{19 * mib, 19 * mib, 20 * mib},
-		{100*mib + 1, 100*mib + 512, 102 * mib},
-	} {
-		a, _ := allocator(t, "", Torch211, 1<<40)
-		b := malloc(t, a, c.n, 0)
-		want := c.size
-		if rest := c.reserved - c.size; c.size > mib && rest <= mib {
-			want = c.reserved // no split: the rest is part of the block
-		}
-		if b.Size() != want || a.Stats().Reserved.Now != c.reserved {
-			t.Errorf("%d bytes: block %d, reserved %d; want %d, %d", c.n, b.Size(), a.Stats().Reserved.Now, want, c.reserved)
-		}
-	}
-}
-
 func TestRoundup(t *testing.T) {
 	list := "roundup_power2_divisions:[2:4,8:2,>:1]"
 	for _, c := range []struct {
@@ -151,25 +126,6 @@ func TestSettingsRefused(t *testing.T) {
 	}
 }
 
-// Blocks of one stream are not for another, the smallest that fits serves, and neighbours merge.
-func TestSearch(t *testing.T) {
-	a, _ := allocator(t, "", Torch211, 1<<40)
-	big, small := malloc(t, a, 40*mib, 0), malloc(t, a, 30*mib, 0)
-	bigAt, smallAt := big.Addr(), small.Addr()
-	a.Free(big)
-	a.Free(small)
-	b := malloc(t, a, 25*mib, 1)
-	assert.That(t, b.Addr() != smallAt && b.Addr() != bigAt, "a block of stream 0 served stream 1")
-	first := malloc(t, a, 25*mib, 0)
-	assert.That(t, first.Addr() == smallAt && first.Size() == 25*mib, "25 MiB at %#x, %d bytes, want the 30 MiB segment", first.Addr(), first.Size())
-	rest := malloc(t, a, 5*mib, 0)
-	assert.Equal(t, rest.Addr(), smallAt+25*mib, "5 MiB at")
-	a.Free(first)
-	a.Free(rest)
-	whole := malloc(t, a, 30*mib, 0)
-	assert.That(t, whole.Addr() == smallAt && whole.Size() == 30*mib, "30 MiB at %#x, %d bytes: the halves did not merge", whole.Addr(), whole.Size())
-}
-
 // A card that is full gives what is free back, and the request is not sought again.
 func TestRetry(t *testing.T) {
 	a, c := allocator(t, "", Torch211, 100*mib)
@@ -188,22 +144,6 @@ func TestRetry(t *testing.T) {
 	}
 	if diff := cmp.Diff(&OutOfMemory{80 * mib, 80 * mib, 70 * mib, unlimited}, oom); diff != "" {
 		t.Error(diff)
-	}
-}
-
-func TestRecordStream(t *testing.T) {
-	a, _ := allocator(t, "", Torch211, 1<<40)
-	b := malloc(t, a, 20*mib, 0)
-	at := b.Addr()
-	a.RecordStream(b, 0)
-	a.RecordStream(b, 7)
-	assert.That(t, a.Free(b) && a.Stats().Allocated.Now == 0 && a.Stats().Active.Now == 20*mib, "a block that stream 7 uses is not pending: %+v", a.Stats())
-	again := malloc(t, a, 20*mib, 0)
-	assert.That(t, again.Addr() != at, "a pending block served a request")
-	a.Complete(b)
-	a.Complete(b)
-	if again := malloc(t, a, 20*mib, 0); again.Addr() != at {
-		t.Error("a completed block does not serve its stream")
 	}
 }
 
@@ -244,66 +184,6 @@ func TestPrivatePool(t *testing.T) {
 	assert.That(t, a.ReleasePool(id) == nil && a.ReleasePool(id) != nil && a.EndPool(id) != nil, "ends of the pool")
 	a.EmptyCache()
 	assert.Equal(t, a.Stats().Reserved.Now, reserved-20*mib)
-}
-
-// An expandable segment maps pages as needed, and unmaps those that lie wholly inside of what
-// is free.
-func TestExpandable(t *testing.T) {
-	a, _ := allocator(t, "expandable_segments:True", Torch211, 1<<40)
-	first, second := malloc(t, a, 30*mib, 0), malloc(t, a, 25*mib, 0)
-	if second.Addr() != first.Addr()+30*mib || a.Stats().Reserved.Now != 60*mib {
-		t.Fatalf("second at %#x, first %#x, reserved %d", second.Addr(), first.Addr(), a.Stats().Reserved.Now)
-	}
-	a.Free(first)
-	a.EmptyCache() // 0 to 30 is free and maps 0 to 20 on its own; 55 to 60 is free within a page
-	got := a.Stats().Reserved.Now
-	assert.That(t, got == 40*mib, "%d MiB are reserved, want 40", got/mib)
-	if third := malloc(t, a, 40*mib, 0); third.Addr() != second.Addr()+25*mib || a.Stats().Reserved.Now != 80*mib {
-		t.Errorf("third at %#x, reserved %d MiB", third.Addr(), a.Stats().Reserved.Now/mib)
-	}
-	fourth := malloc(t, a, 25*mib, 0)
-	assert.That(t, fourth.Addr() == second.Addr()-30*mib, "fourth at %#x: the unmapped front was not used", fourth.Addr())
-}
-
-func TestExpandableRefusedHalfway(t *testing.T) {
-	a, c := allocator(t, "expandable_segments:True", Torch211, 100*mib)
-	a.Free(malloc(t, a, 30*mib, 0))
-	other := malloc(t, a, 30*mib, 1)
-	_, err := a.Malloc(100*mib, 0)
-	assert.Must(t, err != nil, "100 MiB beside 40 on a card of 100")
-	assert.That(t, c.used == 40*mib && a.Stats().Reserved.Now == 40*mib, "card %d MiB, reserved %d MiB", c.used/mib, a.Stats().Reserved.Now/mib)
-	a.Free(other)
-	checkLayout(t, a)
-}
-
-func TestOversize(t *testing.T) {
-	a, _ := allocator(t, "max_split_size_mb:40", Torch211, 200*mib)
-	a.Free(malloc(t, a, 60*mib, 0))
-	b := malloc(t, a, 30*mib, 0)
-	assert.That(t, b.Size() == 30*mib, "an oversize block served a small request")
-	if b := malloc(t, a, 50*mib, 0); b.Size() != 60*mib {
-		t.Errorf("50 MiB got %d MiB, want the block of 60: less than 20 more", b.Size()/mib)
-	}
-	a, _ = allocator(t, "max_split_size_mb:40", Torch211, 190*mib)
-	a.Free(malloc(t, a, 90*mib, 0))
-	malloc(t, a, 50*mib, 0) // 40 more than asked for is too much
-	malloc(t, a, 60*mib, 0) // oversize blocks are released for it
-	stats := a.Stats()
-	assert.That(t, stats.Retries == 0 && stats.DeviceFrees == 1 && stats.Reserved.Now == 110*mib, "%+v", stats)
-}
-
-func TestGarbage(t *testing.T) {
-	settings, err := ParseSettings("garbage_collection_threshold:0.5", Torch211)
-	assert.NoError(t, err)
-	a := NewAllocator(AllocatorOptions{Settings: settings, Version: Torch211, Total: 400 * mib, Fraction: 0.5}, &testCard{size: 400 * mib})
-	old := malloc(t, a, 60*mib, 0)
-	young := malloc(t, a, 70*mib, 0)
-	a.Free(old)
-	malloc(t, a, 10*mib, 1)
-	a.Free(young)
-	malloc(t, a, 50*mib, 1) // 40 MiB above the threshold: what is older than the mean goes
-	stats := a.Stats()
-	assert.That(t, stats.Reserved.Now == 130*mib && stats.DeviceFrees == 1, "%+v", stats)
 }
 
 func TestFractionOfOne(t *testing.T) {
@@ -416,16 +296,4 @@ func TestRandomOperations(t *testing.T) {
 			},
 		})
 	})
-}
-
-// Oversize blocks that add up to exactly what is wanted suffice: nothing else is released.
-func TestOversizeExactly(t *testing.T) {
-	a, _ := allocator(t, "max_split_size_mb:40", Torch211, 120*mib)
-	small, large := malloc(t, a, 40*mib, 0), malloc(t, a, 50*mib, 0)
-	a.Free(malloc(t, a, 20*mib, 1))
-	a.Free(small)
-	a.Free(large)
-	malloc(t, a, 90*mib, 0)
-	stats := a.Stats()
-	assert.That(t, stats.Retries == 0 && stats.DeviceFrees == 2 && stats.Reserved.Now == 110*mib, "%+v", stats)
 }

@@ -228,66 +228,6 @@ func TestOpeningStateOfLabels(t *testing.T) {
 	assert.Diff(t, want, got, "rows of the second part")
 }
 
-// An arena that is paused across a part's border is paused in the later part, with the bytes that are still to be
-// unmapped; one that was resumed is not, and a pause that failed is forgotten.
-func TestOpeningStateOfPauses(t *testing.T) {
-	first := []trace.Event{
-		{Kind: trace.KindArena, Arena: 0},
-		{Kind: trace.KindArena, Arena: 1},
-		{Kind: trace.KindMap, Arena: 0, Addr: 1 << 30, Requested: 1 << 20, Provided: 1 << 20},
-		{Kind: trace.KindMap, Arena: 1, Addr: 1 << 31, Requested: 1 << 20, Provided: 1 << 20},
-		{Kind: trace.KindPause, Arena: 0, Requested: 1 << 20},
-		{Kind: trace.KindPause, Arena: 1, Requested: 1 << 20},
-		{Kind: trace.KindPause, Arena: 1},
-		{Kind: trace.KindUnmap, Arena: 0, Addr: 1 << 30, Provided: 1 << 18},
-		{Kind: trace.KindResume, Arena: 1, Requested: 1 << 20},
-	}
-	dir := t.TempDir()
-	tracetest.WriteRun(t, dir, tracetest.Process{
-		Events: append(slices.Clone(first), trace.Event{Kind: trace.KindIteration}), Texts: []string{""},
-		Options: dataset.WriterOptions{PartEvents: len(first)},
-	})
-	paused := map[int32]int64{}
-	for _, e := range tracetest.Events(t, tracetest.One(t, filepath.Join(dir, "rank0-0001.parquet"))) {
-		if e.Kind == trace.KindPause || e.Kind == trace.KindResume {
-			paused[e.Arena] = e.Requested
-		}
-	}
-	assert.Diff(t, map[int32]int64{0: 1<<20 - 1<<18}, paused, "paused in the later part")
-}
-
-// Ranges of a graph memory that are open at a part's border are so in the later part, with the
-// segments in them and what a native allocator has in those.
-func TestOpeningStateOfGraphMemory(t *testing.T) {
-	const page, store, range1, range2 = 1 << 21, 1 << 40, 2 << 40, 3 << 40
-	first := []trace.Event{
-		{Kind: trace.KindArena, Arena: 0, Addr: store},
-		{Kind: trace.KindArena, Arena: 1, Addr: range1},
-		{Kind: trace.KindMap, Arena: 0, Addr: store, Requested: page, Provided: page},
-		{Kind: trace.KindAlias, Arena: 1, Addr: range1, Provided: page},
-		{Kind: trace.KindAlloc, Arena: 1, Addr: range1, Requested: page, Provided: page},
-		{Kind: trace.KindArena, Arena: 2},
-		{Kind: trace.KindMap, Arena: 2, Addr: range1, Requested: page, Provided: page},
-		{Kind: trace.KindAlloc, Arena: 2, Addr: range1, Requested: 1000, Provided: 1000},
-		{Kind: trace.KindArena, Arena: 3, Addr: range2},
-		{Kind: trace.KindAlias, Arena: 3, Addr: range2, Provided: page},
-		{Kind: trace.KindAlloc, Arena: 3, Addr: range2, Requested: 2000, Provided: 2048},
-		{Kind: trace.KindFree, Arena: 3, Addr: range2, Requested: 2000, Provided: 2048},
-		{Kind: trace.KindUnalias, Arena: 3, Addr: range2, Provided: page},
-		{Kind: trace.KindPoolRelease, Arena: 3},
-	}
-	dir := t.TempDir()
-	tracetest.WriteRun(t, dir, tracetest.Process{
-		Events: append(slices.Clone(first), trace.Event{Kind: trace.KindIteration}), Texts: []string{""},
-		Options: dataset.WriterOptions{PartEvents: len(first)},
-	})
-	var got []int64
-	for _, e := range tracetest.Events(t, tracetest.One(t, filepath.Join(dir, "rank0-0001.parquet"))) {
-		got = append(got, e.Seq)
-	}
-	assert.Diff(t, []int64{0, 1, 2, 3, 4, 5, 6, 6, 7, 14}, got, "events in the later part")
-}
-
 func TestTotals(t *testing.T) {
 	w := dataset.NewWriter(t.TempDir(), dataset.ProcessMeta{Name: "rank0"}, dataset.WriterOptions{})
 	steps := []struct {

@@ -2,15 +2,13 @@
 #ifndef MEMPROF_TEST_AGREE_H
 #define MEMPROF_TEST_AGREE_H
 
-#include "memprof.h"
-#include "trail.h"
+#include "stats.h"
 
 // The trail, after its sums were compared with the counters.
 static inline struct trail trail_agrees(void) {
   const struct trail trail = trail_read(getpid(), 0);
   const struct audit audit = trail_audit(&trail);
-  struct memprof_stats now;
-  memprof_get_stats(0, &now);
+  const struct memprof_stats now = stats();
   CHECK_EQUAL(audit.reserved, now.reserved_bytes.current);
   CHECK_EQUAL(audit.live, now.allocated_bytes.current);
   CHECK_EQUAL(audit.live + audit.pending, now.active_bytes.current);

@@ -87,6 +87,16 @@ static inline void gpu_let_go(void *stream) {
   CHECK(release(stream) == 0);
 }
 
+static _Atomic bool was_let_go;  // by let_go_later
+
+// A thread's: it lets a stream go once another thread waits for its work.
+static inline void *let_go_later(void *stream) {
+  gpu_await_waiter();
+  was_let_go = true;
+  gpu_let_go(stream);
+  return NULL;
+}
+
 // Queues work on the stream that reads, or writes, memory: if that changes before the work has finished, the test fails.
 static inline void gpu_reads(void *stream, const void *start, uint64_t bytes) {
   int (*reads)(void *, unsigned long long, uint64_t);

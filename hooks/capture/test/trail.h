@@ -91,6 +91,17 @@ static inline void trail_text(const struct trail *trail, uint32_t id, uint64_t b
   text[total] = '\0';
 }
 
+// What the process has written of problems; "" if nothing.
+static inline const char *trail_problems(const struct trail *trail) {
+  static char text[4096];
+  char path[600];
+  snprintf(path, sizeof path, "%s/problems", trail->directory);
+  FILE *file = fopen(path, "r");
+  text[file == NULL ? 0 : fread(text, 1, sizeof text - 1, file)] = '\0';
+  if (file != NULL) fclose(file);
+  return text;
+}
+
 // The n-th event of a kind, from 0; NULL when there are fewer.
 static inline const struct memprof_record *trail_event(const struct trail *trail, enum memprof_kind kind, uint64_t n) {
   for (uint64_t i = 0; i < trail->count; i++)

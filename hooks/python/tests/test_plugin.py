@@ -224,45 +224,6 @@ class PluginTest(unittest.TestCase):
         )
         self.assertEqual(out, ["False ['active_pending_free']"])
 
-    def test_pools_take_the_streams_that_their_filter_accepts(self):
-        out = self.run_script(
-            FILTER
-            + textwrap.dedent(
-                """
-                before = allocate(M)
-                filter = accepting(16)
-                begin(7, filter)
-                inside, beside = allocate(M, 16), allocate(M, 32)
-                end(7)
-                after = allocate(M, 16)
-                said = pools()
-                print([said[block] for block in (before, inside, beside, after)], operations)
-                free(inside)
-                reserved = torch._C._cuda_memoryStats(0)["reserved_bytes"]["all"]["current"]
-                release(7)
-                print((reserved - torch._C._cuda_memoryStats(0)["reserved_bytes"]["all"]["current"]) // M)
-                """
-            )
-        )
-        self.assertEqual(out, ["[(0, 0), (0, 7), (0, 0), (0, 0)] [2, 3]", "2"])
-
-    def test_the_pool_opened_last_comes_first(self):
-        out = self.run_script(
-            FILTER
-            + textwrap.dedent(
-                """
-                outer, inner = accepting(16), accepting(16)
-                begin(1, outer); begin(2, inner)
-                first = allocate(M, 16)
-                end(2)
-                second = allocate(M, 16)
-                end(1)
-                print([pools()[block] for block in (first, second)])
-                """
-            )
-        )
-        self.assertEqual(out, ["[(0, 2), (0, 1)]"])
-
     def test_mem_pools(self):
         out = self.run_script(
             """

@@ -1,72 +1,18 @@
-// failures.c - the driver refuses one call, at each position of a scenario that grows, gives
-// back and maps again. A request may fail for it; nothing else may be wrong afterwards.
+// failures.c - what the driver refuses, and lacks. That it may refuse any one call of a job is tried in failure_pairs.c and trim.c.
 #define _GNU_SOURCE
 #include "agree.h"
-#include "gpu.h"
-#include "memprof.h"
-#include "positions.h"
+#include "blocks.h"
 
-// Every page would be a gigabyte of faults for each of some hundred scenarios.
-enum { BLOCKS = 6, POSITIONS = 24, STRIDE = 256 << 10 };
-
-struct block {
-  unsigned char *start;
-  uint64_t bytes;
-};
-
-static void fill(struct block *block, uint64_t bytes, void *stream, unsigned char pattern) {
-  block->start = memprof_malloc(bytes, 0, stream);
-  block->bytes = bytes;
-  for (uint64_t i = 0; block->start != NULL && i < bytes; i += STRIDE) block->start[i] = pattern;
-}
-
-static void empty(struct block *block, unsigned char pattern) {
-  for (uint64_t i = 0; block->start != NULL && i < block->bytes; i += STRIDE) CHECK_EQUAL(block->start[i], pattern);
-  memprof_free(block->start, 0, 0, NULL);
-  block->start = NULL;
-}
-
-static void agree(bool device_too) {
+static void agree(void) {
   trail_agrees();
-  struct memprof_stats stats;
-  memprof_get_stats(0, &stats);
-  if (device_too) CHECK_EQUAL(GiB - gpu_free(), stats.reserved_bytes.current);
-}
-
-// Grants are of several handles of 4 MiB. The failing call may be any of these.
-static void scenario(void) {
-  gpu_start();
-  // Where unmapping fails, the memory stays with us: the device has less than it should.
-  const bool exact = !gpu_fails("cuMemUnmap") && !gpu_fails("cuMemRelease") && !gpu_fails("cuMemGetInfo");
-  void *stream = gpu_stream();
-  struct block blocks[BLOCKS] = {0};
-  fill(&blocks[0], 18 * MiB, NULL, 1);
-  fill(&blocks[1], 30 * MiB, NULL, 2);
-  fill(&blocks[2], 11 * MiB, stream, 3);
-  agree(exact);
-  empty(&blocks[0], 1);
-  memprof_empty_cache(0);
-  agree(exact);
-  fill(&blocks[3], 17 * MiB, NULL, 4);
-  fill(&blocks[4], 900 * MiB, NULL, 5);  // takes all that can be had
-  agree(exact);
-  empty(&blocks[4], 5);
-  fill(&blocks[5], 700 * MiB, stream, 6);
-  agree(exact);
-  empty(&blocks[1], 2), empty(&blocks[2], 3), empty(&blocks[3], 4), empty(&blocks[5], 6);
-  memprof_empty_cache(0);
-  // The failure is over: whatever it was, the next request is served.
-  fill(&blocks[0], 20 * MiB, NULL, 7);
-  CHECK(blocks[0].start != NULL);
-  empty(&blocks[0], 7);
-  agree(exact);
+  CHECK_EQUAL(GiB - gpu_free(), reserved());
 }
 
 // A driver that does not grant the flags we would like: memory without them is as good.
 static void test_plain_handles(void) {
   gpu_start();
   CHECK(memprof_malloc(10 * MiB, 0, NULL) != NULL);
-  agree(true);
+  agree();
 }
 
 // Unmapping does not wait for kernels: nothing may be unmapped where neither a fence nor a synchronisation tells that they are over.
@@ -86,15 +32,13 @@ TEST(no_unmap_without_synchronisation, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_
 TEST(refused_unmapping, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", "handle=33554432,headroom=0", "MEMPROF_SIM_FAIL", "cuMemUnmap:1,cuMemUnmap:3") {
   gpu_start();
   struct block large, part, rest;
-  fill(&large, 128 * MiB, NULL, 1);
-  empty(&large, 1);
+  begin(&large, 128 * MiB, NULL);
+  end(&large);
   memprof_empty_cache(0);
   CHECK_EQUAL(GiB - gpu_free(), 32 * MiB);
-  fill(&part, 60 * MiB, NULL, 2);
-  fill(&rest, 68 * MiB, NULL, 3);
-  CHECK(part.start != NULL && rest.start == part.start + part.bytes);
-  empty(&part, 2), empty(&rest, 3);
-  agree(true);
+  CHECK(fill(&part, 60 * MiB, NULL) && fill(&rest, 68 * MiB, NULL) && rest.start == part.start + part.bytes);
+  end(&part), end(&rest);
+  agree();
   memprof_empty_cache(0);
   CHECK_EQUAL(gpu_free(), GiB);
 }
@@ -106,7 +50,7 @@ TEST(refused_unmapping_of_a_pool, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_FAIL"
   memprof_free(memprof_malloc_in_pool(8 * MiB, 0, NULL, 7, 0), 0, 0, NULL);
   memprof_release_pool(0, 7, 0);
   CHECK_EQUAL(gpu_free(), GiB);
-  agree(true);
+  agree();
 }
 
 // Work on the GPU has failed: what a request gets is that error, and it counts as no lack of memory. Free memory serves on.
@@ -119,9 +63,7 @@ TEST(fault_of_the_GPU, "MEMPROF_SIM_MEMORY", "1g") {
   CHECK(memprof_malloc(600 * MiB, 0, NULL) == NULL);
   CHECK_EQUAL(memprof_oom_error(), 700);
   CHECK(strcmp(memprof_oom_message(), "GPU 0: CUDA error 700 for a request of 600.00 MiB; the request does not lack memory") == 0);
-  struct memprof_stats stats;
-  memprof_get_stats(0, &stats);
-  CHECK_EQUAL(stats.ooms, 0);
+  CHECK_EQUAL(stats().ooms, 0);
   gpu_fault(0);
   CHECK(memprof_malloc(2 * GiB, 0, NULL) == NULL);
   CHECK_EQUAL(memprof_oom_error(), 0);
@@ -159,18 +101,10 @@ TEST(peer_refused, "MEMPROF_SIM_MEMORY", "1g") {
   CHECK(!memprof_enable_peer(0, -1));
   memprof_enable_peer(0, 9);
   CHECK(memprof_malloc(3 * MiB, 0, NULL) != NULL);
-  agree(true);
+  agree();
 }
 
-TEST(scenario, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_FAIL", "none:1") { scenario(); }
 TEST(plain_handles_after_801, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_FAIL", "cuMemCreate:1=801") { test_plain_handles(); }
 TEST(plain_handles_after_800_twice, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_FAIL", "cuMemCreate:1=800,cuMemCreate:2=800") { test_plain_handles(); }
 
-int main(int argc, char **argv) {
-  static const char *const environment[] = {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", "handle=4194304,headroom=0", NULL};
-  static const char *const calls[] = {"cuMemAddressReserve", "cuMemCreate", "cuMemMap",     "cuMemSetAccess",
-                                      "cuMemGetInfo",        "cuMemUnmap",  "cuMemRelease"};
-  int failed = run_tests(argc, argv);
-  for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) failed |= !each_position(calls[i], "", POSITIONS, false, environment);
-  return failed;
-}
+int main(int argc, char **argv) { return run_tests(argc, argv); }

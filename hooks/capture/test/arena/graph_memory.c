@@ -1,6 +1,7 @@
 // graph_memory.c - one memory for many shapes: as large as the largest in whatever order,
 // shared in fact, and released.
 #define _GNU_SOURCE
+#include "random.h"
 #include "shapes.h"
 
 #define SMALL "MEMPROF_SIM_MEMORY", "1g"
@@ -79,11 +80,6 @@ TEST(streams_of_a_shape, SMALL) {
   CHECK_EQUAL(trail_number(&trail, MEMPROF_UNALIAS), 3);  // a; b and c; d
 }
 
-static uint64_t next_random(uint64_t *state) {
-  *state ^= *state << 13, *state ^= *state >> 7, *state ^= *state << 17;
-  return *state;
-}
-
 static uint64_t greatest(const uint64_t *extents, int count) {
   uint64_t most = 0;
   for (int i = 0; i < count; i++)
@@ -94,10 +90,10 @@ static uint64_t greatest(const uint64_t *extents, int count) {
 // Captures of random sizes in random order, some of them released in between.
 static void one_order(uint64_t seed) {
   enum { SHAPES = 12 };
-  uint64_t state = seed * 0x9e3779b97f4a7c15u + 1, extents[SHAPES + 1] = {0};
+  uint64_t state = seed, extents[SHAPES + 1] = {0};
   bool open[SHAPES + 1] = {0};
   for (int step = 0; step < 40; step++) {
-    const uint64_t shape = 1 + next_random(&state) % SHAPES;
+    const uint64_t shape = 1 + random_below(&state, SHAPES);
     if (open[shape]) {
       release_shape(shape);
       open[shape] = false;
@@ -107,9 +103,9 @@ static void one_order(uint64_t seed) {
       open[shape] = true;
       void *live[8] = {0};
       for (int i = 0; i < 24; i++) {
-        void **place = &live[next_random(&state) % 8];
+        void **place = &live[random_below(&state, 8)];
         if (*place != NULL) drop(*place);
-        *place = take(shape, 1 + next_random(&state) % (3 * MiB));
+        *place = take(shape, 1 + random_below(&state, 3 * MiB));
       }
       for (int i = 0; i < 8; i++)
         if (live[i] != NULL) drop(live[i]);
@@ -128,17 +124,6 @@ TEST(any_order_needs_the_largest, SMALL) {
   for (uint64_t seed = 1; seed <= 20; seed++) one_order(seed);
   CHECK_EQUAL(usage().addresses, GiB);  // the store's own
   audited(true);
-}
-
-TEST(constant_when_the_largest_is_first, SMALL) {
-  begin(0);
-  for (uint64_t shape = 32; shape > 0; shape--) {
-    open_shape(shape);
-    drop(take(shape, shape * MiB));
-    CHECK_EQUAL(usage().physical, 32 * MiB);
-  }
-  const struct trail trail = audited(true);
-  CHECK_EQUAL(trail_number(&trail, MEMPROF_MAP), 1);
 }
 
 // A graph holds the pool that it was captured in; a block lives as long as it likes.

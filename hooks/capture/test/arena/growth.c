@@ -15,12 +15,6 @@ int cudaFree(void *ptr);
 int cuMemAlloc_v2(uint64_t *addr, size_t bytes);
 int cuMemFree_v2(uint64_t addr);
 
-static struct memprof_stats stats(void) {
-  struct memprof_stats stats;
-  memprof_get_stats(0, &stats);
-  return stats;
-}
-
 static void *allocate(uint64_t bytes) {
   void *block = memprof_malloc(bytes, 0, NULL);
   CHECK(block != NULL);
@@ -306,10 +300,7 @@ TEST(blocks_by_pointer, SMALL_CARD) {
   release(&provided);   // never ours: likewise
   const struct trail trail = audited(0);
   CHECK_EQUAL(trail_number(&trail, MEMPROF_FREE), 1);
-  char path[600], text[4096] = "";
-  snprintf(path, sizeof path, "%s/problems", trail.directory);
-  FILE *file = fopen(path, "r");
-  CHECK(file != NULL && fread(text, 1, sizeof text - 1, file) > 0);
+  const char *text = trail_problems(&trail);
   CHECK(strchr(text, '\n') != strrchr(text, '\n'));
 }
 

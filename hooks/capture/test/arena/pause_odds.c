@@ -3,52 +3,12 @@
 #include <pthread.h>
 
 #include "device/host.h"
-#include "gpu.h"
-#include "memprof.h"
-#include "trail.h"
+#include "stats.h"
+#include "tags.h"
 
 #define SMALL_CARD "MEMPROF_SIM_MEMORY", "1073741824", "MEMPROF_OPTIONS", "preset=compact,handle=2097152,headroom=0"
 
 static const char *const weights[] = {"weights"}, *const cache[] = {"cache"}, *const both[] = {"weights", "cache"};
-
-static void *take(const char *tag, int backed_up, size_t bytes) {
-  CHECK_EQUAL(memprof_region_begin(tag, backed_up), MEMPROF_OK);
-  void *ptr = memprof_malloc(bytes, 0, NULL);
-  memprof_region_end();
-  CHECK(ptr != NULL);
-  return ptr;
-}
-
-static void fill(const void *ptr, size_t bytes, int value) {
-  int (*set)(uint64_t, unsigned char, size_t);
-  GPU_CALL(set, "cuMemsetD8_v2");
-  CHECK(set((uintptr_t)ptr, (unsigned char)value, bytes) == 0);
-}
-
-static int at(const void *ptr, size_t offset) {
-  int (*copy)(void *, uint64_t, size_t);
-  unsigned char value = 0;
-  GPU_CALL(copy, "cuMemcpyDtoH_v2");
-  CHECK(copy(&value, (uintptr_t)ptr + offset, 1) == 0);
-  return value;
-}
-
-static struct memprof_stats stats(void) {
-  struct memprof_stats stats;
-  memprof_get_stats(0, &stats);
-  return stats;
-}
-
-static struct memprof_tag_usage usage(const char *tag) {
-  struct memprof_tag_usage usage;
-  memprof_tag_usage(tag, &usage);
-  return usage;
-}
-
-static void check_message(const char *wanted) {
-  if (strstr(memprof_pause_message(), wanted) == NULL) fprintf(stderr, "it says: %s\n", memprof_pause_message());
-  CHECK(strstr(memprof_pause_message(), wanted) != NULL);
-}
 
 // Blocks with unmapped memory between them do not take a slab each.
 TEST(pieces, "MEMPROF_OPTIONS", "backup_limit=134217728") {
@@ -395,20 +355,12 @@ TEST(sharers) {
   CHECK_EQUAL(usage("cache").live, 0);
 }
 
-static void check_problem(const char *wanted) {
-  const struct trail trail = trail_read(getpid(), 0);
-  char path[600], text[4096] = "";
-  snprintf(path, sizeof path, "%s/problems", trail.directory);
-  FILE *problems = fopen(path, "r");
-  CHECK(problems != NULL && fread(text, 1, sizeof text - 1, problems) > 0);
-  CHECK(strstr(text, wanted) != NULL);
-}
-
 TEST(lost_handle, "MEMPROF_SIM_FAIL", "cuMemRelease:2=999") {
   gpu_start();
   memprof_free(take("cache", 0, 600 * MiB), 0, 0, NULL);
   memprof_empty_cache(0);
-  check_problem("the driver did not take back 0.25 GiB");
+  const struct trail trail = trail_read(getpid(), 0);
+  CHECK(strstr(trail_problems(&trail), "the driver did not take back 0.25 GiB") != NULL);
 }
 
 // Regions of a process with a native allocator hold nothing.

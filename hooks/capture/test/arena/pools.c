@@ -8,15 +8,8 @@
 #include "arena/pool.h"
 #include "arena/source.h"
 #include "gpu.h"
-#include "memprof.h"
 
 enum { POOL = 7 };
-
-static struct memprof_stats stats(void) {
-  struct memprof_stats stats;
-  memprof_get_stats(0, &stats);
-  return stats;
-}
 
 static void *take(uint64_t bytes, void *stream) {
   void *ptr = memprof_malloc_in_pool(bytes, 0, stream, POOL, 0);

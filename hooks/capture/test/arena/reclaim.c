@@ -1,9 +1,9 @@
 // reclaim.c - a request that would be refused: what nobody can read any more goes at once, then the work on the rest is waited for.
 #define _GNU_SOURCE
 #include <pthread.h>
-#include <stdatomic.h>
 
 #include "blocks.h"
+#include "calls.h"
 #include "device/captures.h"
 #include "positions.h"
 #include "random.h"
@@ -15,11 +15,6 @@
 enum { POOL = 7, BLOCKS = 24, OPERATIONS = 100, POSITIONS = 8 };
 
 // The card has 64 MiB.
-
-static bool fill(struct block *block, uint64_t bytes, void *stream) {
-  begin(block, bytes, stream);
-  return block->start != NULL;
-}
 
 // Freed without a look at what is in it: another may have it by now.
 static void leave(void *stream, uint64_t bytes) {
@@ -42,22 +37,13 @@ static uint64_t reclaims(bool waited) {
   return number;
 }
 
-static atomic_bool let_go;
-
-static void *let_go_later(void *stream) {
-  gpu_await_waiter();
-  let_go = true;
-  gpu_let_go(stream);
-  return NULL;
-}
-
 // A request while a stream is held that is let go later. Whether it was served before.
 static bool before_the_end(void *held, struct block *block, uint64_t bytes, void *stream) {
   pthread_t thread;
-  let_go = false;
+  was_let_go = false;
   CHECK(pthread_create(&thread, NULL, let_go_later, held) == 0);
   CHECK(fill(block, bytes, stream));
-  const bool before = !let_go;
+  const bool before = !was_let_go;
   CHECK(pthread_join(thread, NULL) == 0);
   return before;
 }
@@ -197,24 +183,12 @@ TEST(another_context, CARD) {
     pthread_t thread;
     leave(streams[0], 40 * MiB);
     gpu_hold(streams[own]);
-    let_go = false;
+    was_let_go = false;
     CHECK(pthread_create(&thread, NULL, let_go_later, streams[own]) == 0);
     CHECK_EQUAL(memprof_empty_cache(0), 40 * MiB);
-    CHECK(let_go);
+    CHECK(was_let_go);
     CHECK(pthread_join(thread, NULL) == 0);
   }
-}
-
-static char calls_log[64];  // of the simulated driver
-
-static int retained(void) {
-  char line[512];
-  int count = 0;
-  FILE *log = fopen(calls_log, "r");
-  CHECK(log != NULL);
-  while (fgets(line, sizeof line, log) != NULL) count += strstr(line, "cuDevicePrimaryCtxRetain") != NULL;
-  fclose(log);
-  return count;
 }
 
 static void *without_context(void *nothing) {
@@ -227,26 +201,23 @@ TEST(no_primary_context, COMPACT_CARD) {
   int (*init)(unsigned), (*create)(void **, unsigned, int);
   void *context;
   pthread_t thread;
-  snprintf(calls_log, sizeof calls_log, "/tmp/memprof-calls-%d", (int)getpid());
-  CHECK(setenv("MEMPROF_SIM_LOG", calls_log, 1) == 0);
+  log_calls();
   GPU_CALL(init, "cuInit");
   GPU_CALL(create, "cuCtxCreate_v2");
   CHECK(init(0) == 0 && create(&context, 0, 0) == 0);
   leave(NULL, 40 * MiB);
-  CHECK_EQUAL(retained(), 0);
+  CHECK_EQUAL(calls_of("cuDevicePrimaryCtxRetain"), 0);
   CHECK(pthread_create(&thread, NULL, without_context, NULL) == 0 && pthread_join(thread, NULL) == 0);
-  const int before = retained();
+  const uint64_t before = calls_of("cuDevicePrimaryCtxRetain");
   CHECK(before > 0);
   leave(NULL, 40 * MiB);
   CHECK_EQUAL(memprof_empty_cache(0), 40 * MiB);
-  CHECK_EQUAL(retained(), before);
-  unlink(calls_log);
+  CHECK_EQUAL(calls_of("cuDevicePrimaryCtxRetain"), before);
 }
 
 // Random blocks of four streams, three of which are busy by turns, on a card that they fill. The driver may refuse one call.
 TEST(scenario, "MEMPROF_SIM_MEMORY", "256m", "MEMPROF_OPTIONS", "headroom=0", "MEMPROF_SIM_FAIL", "none:1") {
   gpu_start();
-  const char *failing = getenv("MEMPROF_SIM_FAIL");
   void *streams[] = {NULL, busy[0] = gpu_stream(), busy[1] = gpu_stream(), busy[2] = gpu_stream()};
   struct block blocks[BLOCKS] = {{0}};
   uint64_t state = 5;
@@ -263,7 +234,7 @@ TEST(scenario, "MEMPROF_SIM_MEMORY", "256m", "MEMPROF_OPTIONS", "headroom=0", "M
     if (i % 50 == 49) {
       const struct trail trail = audited();
       free(trail.records);
-      if (strncmp(failing, "cuMemUnmap", 10) != 0 && strncmp(failing, "cuMemRelease", 12) != 0) CHECK_EQUAL(256 * MiB - gpu_free(), reserved());
+      if (!gpu_fails("cuMemUnmap") && !gpu_fails("cuMemRelease")) CHECK_EQUAL(256 * MiB - gpu_free(), reserved());
     }
   }
   CHECK(reclaims(true) > 0);

@@ -2,22 +2,13 @@
 #define _GNU_SOURCE
 #include "arena/registered.h"
 #include "gpu.h"
-#include "memprof.h"
-#include "trail.h"
+#include "stats.h"
 
 #define PAGES "preset=compact,headroom=0"
 
 enum { POOL = 7 };
 
 static const struct registration_key key = {REGISTERED_NETWORK, 1, 2}, handle = {REGISTERED_RETAINED, 3, 0};
-
-static uint64_t reserved(void) {
-  struct memprof_stats stats;
-  memprof_get_stats(0, &stats);
-  const struct trail trail = trail_read(getpid(), 0);
-  CHECK_EQUAL(trail_audit(&trail).reserved, stats.reserved_bytes.current);
-  return (uint64_t)stats.reserved_bytes.current;
-}
 
 // Pages that are not registered are taken in place of those that are.
 TEST(others_are_taken, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES) {
@@ -26,9 +17,9 @@ TEST(others_are_taken, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES) {
   void *last = memprof_malloc(4 * MiB, 0, NULL);
   CHECK(registered_add(key, (uintptr_t)second, 8 * MiB, "test"));
   memprof_free(first, 0, 0, NULL), memprof_free(second, 0, 0, NULL);
-  CHECK_EQUAL(reserved(), 24 * MiB);
+  CHECK_EQUAL(audited_bytes(), 24 * MiB);
   memprof_malloc(12 * MiB, 0, NULL);  // best fit would take the second's pages, the last by address
-  CHECK_EQUAL(reserved(), 28 * MiB);
+  CHECK_EQUAL(audited_bytes(), 28 * MiB);
   CHECK_EQUAL(memprof_empty_cache(0), 0);
   memset(second, 1, 8 * MiB);
   CHECK(!registered_remove(handle) && registered_remove(key) && !registered_remove(key));
@@ -74,12 +65,12 @@ static void check_pool(void) {
   memprof_free(block, 0, 0, NULL);
   memprof_release_pool(0, POOL, 0);
   CHECK_EQUAL(memprof_empty_cache(0), 0);
-  CHECK_EQUAL(reserved(), before - gpu_free());
+  CHECK_EQUAL(audited_bytes(), before - gpu_free());
   memset(block, 1, 8 * MiB);
   CHECK(registered_remove(key));
   memprof_empty_cache(0);
   CHECK_EQUAL(gpu_free(), before);
-  CHECK_EQUAL(reserved(), 0);
+  CHECK_EQUAL(audited_bytes(), 0);
   const struct trail trail = trail_read(getpid(), 0);
   CHECK_EQUAL(trail_number(&trail, MEMPROF_REGISTER), trail_number(&trail, MEMPROF_DEREGISTER));
 }

@@ -6,10 +6,9 @@
 
 #include "device/host.h"
 #include "files.h"
-#include "gpu.h"
-#include "memprof.h"
 #include "one_failure.h"
-#include "trail.h"
+#include "stats.h"
+#include "tags.h"
 
 enum { LARGE = 6 << 20, SMALL = 3 << 10, BLOCKS = 5 };
 
@@ -48,32 +47,6 @@ static void start(void) {
 
 static void finish(void) { CHECK(rmdir(folder) == 0); }  // it is empty
 
-static char *take(const char *tag, int restore, size_t bytes) {
-  CHECK_EQUAL(memprof_region_begin(tag, restore), MEMPROF_OK);
-  char *ptr = memprof_malloc(bytes, 0, NULL);
-  memprof_region_end();
-  CHECK(ptr != NULL);
-  return ptr;
-}
-
-static bool try_fill(void *ptr, size_t bytes, int value) {
-  int (*set)(uint64_t, unsigned char, size_t);
-  GPU_CALL(set, "cuMemsetD8_v2");
-  return set((uintptr_t)ptr, (unsigned char)value, bytes) == 0;
-}
-
-static void fill(void *ptr, size_t bytes, int value) { CHECK(try_fill(ptr, bytes, value)); }
-
-static int at(const char *ptr, size_t offset) {
-  int (*copy)(void *, uint64_t, size_t);
-  unsigned char value = 0;
-  GPU_CALL(copy, "cuMemcpyDtoH_v2");
-  CHECK(copy(&value, (uintptr_t)ptr + offset, 1) == 0);
-  return value;
-}
-
-static bool holds(const char *ptr, size_t bytes, int value) { return at(ptr, 0) == value && at(ptr, bytes / 2) == value && at(ptr, bytes - 1) == value; }
-
 static int pause_one(const char *tag) { return memprof_pause(&tag, 1, 0); }
 static int resume_one(const char *tag) { return memprof_resume(&tag, 1, 0); }
 
@@ -89,9 +62,7 @@ TEST(modes_of_one_tag) {
     CHECK_EQUAL(pause_one("one"), MEMPROF_OK);
     CHECK_EQUAL(gpu_free() - before, 4 * (uint64_t)LARGE);
     CHECK_EQUAL(files_mapped(folder), 1);
-    struct memprof_tag_usage usage;
-    memprof_tag_usage("one", &usage);
-    CHECK_EQUAL(usage.copied, 4 * (uint64_t)LARGE);
+    CHECK_EQUAL(usage("one").copied, 4 * (uint64_t)LARGE);
     char *cover = memprof_malloc(4 * LARGE, 0, NULL);
     fill(cover, 4 * LARGE, 99);
     memprof_free(cover, 0, 0, NULL);
@@ -219,37 +190,46 @@ TEST(free_pages, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", "preset=compact,
   finish();
 }
 
-// One cycle over all modes in which one call of the driver fails: nothing has changed, and the next try succeeds.
+// One cycle over all modes, and a second tag, in which one call of the driver fails: nothing has changed, and the next try succeeds.
 static void test_one_failure(void) {
   start();
-  static const int modes[] = {MEMPROF_RESTORE_PINNED, MEMPROF_RESTORE_PAGEABLE, MEMPROF_RESTORE_DISK};
-  char *blocks[3];
-  for (int i = 0; i < 3; i++) {
-    memprof_region_begin("one", modes[i]);
-    blocks[i] = memprof_malloc(LARGE, 0, NULL);
+  static const int modes[] = {MEMPROF_RESTORE_HOST, MEMPROF_RESTORE_PINNED, MEMPROF_RESTORE_PAGEABLE, MEMPROF_RESTORE_DISK, MEMPROF_RESTORE_NONE};
+  static const char *const names[] = {"one", "dropped"};
+  int (*create)(void **, unsigned);
+  void *side = NULL;
+  char *blocks[BLOCKS];
+  GPU_CALL(create, "cuStreamCreate");
+  if (create(&side, 1) != 0) _exit(SETUP_FAILED);
+  for (int i = 0; i < BLOCKS; i++) {
+    memprof_region_begin(names[i / 4], modes[i]);
+    blocks[i] = memprof_malloc(LARGE, 0, i == 1 ? side : NULL);
     memprof_region_end();
     if (blocks[i] == NULL || !try_fill(blocks[i], LARGE, i + 1)) _exit(SETUP_FAILED);
   }
   const uint64_t active = gpu_free();
-  int status = NOTHING_FAILED, result = pause_one("one");
+  const int64_t reserved_then = reserved();
+  int status = NOTHING_FAILED, result = memprof_pause(names, 2, 0);
   if (result == MEMPROF_LEAKED) {
     status = LEAKED;
   } else if (result != MEMPROF_OK) {
+    CHECK(memprof_pause_message()[0] != '\0');
     CHECK_EQUAL(gpu_free(), active);
+    CHECK_EQUAL(reserved(), reserved_then);
     CHECK_EQUAL(files_mapped(folder), 0);
-    for (int i = 0; i < 3; i++) CHECK(holds(blocks[i], LARGE, i + 1));
-    CHECK_EQUAL(pause_one("one"), MEMPROF_OK);
+    for (int i = 0; i < BLOCKS; i++) CHECK(holds(blocks[i], LARGE, i + 1));
+    CHECK_EQUAL(memprof_pause(names, 2, 0), MEMPROF_OK);
     status = PAUSE_FAILED;
   }
   const uint64_t paused = gpu_free();
-  result = resume_one("one");
+  result = memprof_resume(names, 2, 0);
   if (result != MEMPROF_OK) {
-    CHECK(!try_fill(blocks[0], 1, 0) && !try_fill(blocks[2], 1, 0));
+    for (int i = 0; i < BLOCKS; i++) CHECK(!try_fill(blocks[i], 1, 0));
     CHECK_EQUAL(gpu_free(), paused);
-    CHECK_EQUAL(resume_one("one"), MEMPROF_OK);
+    CHECK_EQUAL(memprof_resume(names, 2, 0), MEMPROF_OK);
     status = RESUME_FAILED;
   }
-  for (int i = 0; i < 3; i++) CHECK(holds(blocks[i], LARGE, i + 1));
+  for (int i = 0; i < 4; i++) CHECK(holds(blocks[i], LARGE, i + 1));
+  CHECK_EQUAL(reserved(), reserved_then);
   finish();
   _exit(status);
 }

@@ -8,23 +8,8 @@
 #include <sys/un.h>
 
 #include "asleep.h"
-#include "gpu.h"
-#include "memprof.h"
-
-// Copies through the device, so that the mapping is looked at as kernels see it.
-static void write_byte(const void *ptr, char value) {
-  int (*set)(uint64_t, unsigned char, size_t);
-  GPU_CALL(set, "cuMemsetD8_v2");
-  CHECK(set((uintptr_t)ptr, (unsigned char)value, 1) == 0);
-}
-
-static char read_byte(const void *ptr) {
-  int (*copy)(void *, uint64_t, size_t);
-  char value = 0;
-  GPU_CALL(copy, "cuMemcpyDtoH_v2");
-  CHECK(copy(&value, (uintptr_t)ptr, 1) == 0);
-  return value;
-}
+#include "calls.h"
+#include "tags.h"
 
 TEST(again) {
   gpu_start();
@@ -39,36 +24,24 @@ TEST(again) {
   CHECK_EQUAL(gpu_free(), before);  // the same memory
   const uint64_t places[] = {0, 1, 31 * MiB, 32 * MiB, 100 * MiB - 1};
   for (int i = 0; i < 5; i++) {
-    write_byte(block + places[i], (char)(i + 1));
-    CHECK_EQUAL(read_byte(again + places[i]), i + 1);
+    fill(block + places[i], 1, i + 1);
+    CHECK_EQUAL(at(again + places[i], 0), i + 1);
   }
   memprof_close_shared(again, 0);
-  CHECK_EQUAL(read_byte(block + 32 * MiB), 4);
+  CHECK_EQUAL(at(block + 32 * MiB, 0), 4);
   memprof_close_shared(again, 0);  // a second time: nothing happens
   CHECK(memprof_open_shared(name, 0) != NULL);
 }
 
-static char calls_log[64];  // of the simulated driver
-
-static int calls(void) {
-  int lines = 0;
-  FILE *log = fopen(calls_log, "r");
-  CHECK(log != NULL);
-  for (int c; (c = getc(log)) != EOF;) lines += c == '\n';
-  fclose(log);
-  return lines;
-}
-
 // A forked child has no GPU: it closes nothing.
 TEST(closed_in_a_child) {
-  snprintf(calls_log, sizeof calls_log, "/tmp/memprof-calls-%d", (int)getpid());
-  CHECK(setenv("MEMPROF_SIM_LOG", calls_log, 1) == 0);
+  log_calls();
   gpu_start();
   char name[128], *block = memprof_malloc(MiB, 0, NULL);
   CHECK(memprof_share(block, name, sizeof name) == 1);
   char *again = memprof_open_shared(name, 0);
   CHECK(again != NULL);
-  const int before = calls();
+  const uint64_t before = calls_of("cuMemUnmap");
   const pid_t child = fork();
   if (child == 0) {
     memprof_close_shared(again, 0);
@@ -76,10 +49,9 @@ TEST(closed_in_a_child) {
   }
   int status = -1;
   CHECK(waitpid(child, &status, 0) == child && status == 0);
-  CHECK_EQUAL(calls(), before);
+  CHECK_EQUAL(calls_of("cuMemUnmap"), before);
   memprof_close_shared(again, 0);
-  CHECK(calls() > before);
-  unlink(calls_log);
+  CHECK(calls_of("cuMemUnmap") > before);
 }
 
 struct shared {
@@ -105,7 +77,7 @@ TEST(tag) {
   CHECK(memprof_malloc(MiB, 0, NULL) != NULL);  // of no tag
   memprof_free(gone, 0, 0, NULL);
   CHECK(memprof_empty_cache(0) > 0);
-  write_byte(a, 1), write_byte(b + 40 * MiB - 1, 2), write_byte(c, 3);
+  fill(a, 1, 1), fill(b + 40 * MiB - 1, 1, 2), fill(c, 1, 3);
   struct shared shared = {.count = 0};
   CHECK_EQUAL(memprof_share_tag("weights", 0, &shared, keep_name), 2);
   CHECK_EQUAL(memprof_share_tag("nobody", 0, &shared, keep_name), 0);
@@ -116,7 +88,7 @@ TEST(tag) {
     const struct { char *ptr; int value; } all[] = {{a, 1}, {b + 40 * MiB - 1, 2}, {c, 3}};
     for (int k = 0; k < 3; k++) {
       const uint64_t place = (uintptr_t)all[k].ptr - shared.base[i];
-      if (place < shared.span[i]) CHECK_EQUAL(read_byte(base + place), all[k].value);
+      if (place < shared.span[i]) CHECK_EQUAL(at(base + place, 0), all[k].value);
     }
     memprof_close_shared(base, 0);
   }
@@ -320,7 +292,7 @@ static void test_one_failure(void) {
   memprof_region_end();
   memprof_free(gone, 0, 0, NULL);
   if (a == NULL || gone == NULL || b == NULL || memprof_empty_cache(0) == 0) _exit(SETUP_FAILED);
-  write_byte(a, 1), write_byte(b, 2);
+  fill(a, 1, 1), fill(b, 1, 2);
   struct shared shared = {.count = 0};
   CHECK_EQUAL(memprof_share_tag("weights", 0, &shared, keep_name), 1);
   const uint64_t before = gpu_free();
@@ -329,14 +301,14 @@ static void test_one_failure(void) {
     char *there = memprof_open_shared(shared.name[0], 0);
     if (there == NULL) status = OPEN_FAILED, failed++;
     CHECK(failed <= 1);
-    if (there != NULL) CHECK(read_byte(there + (a - (char *)shared.base[0])) == 1 && read_byte(there + (b - (char *)shared.base[0])) == 2);
+    if (there != NULL) CHECK(at(there, (uintptr_t)a - shared.base[0]) == 1 && at(there, (uintptr_t)b - shared.base[0]) == 2);
     if (there != NULL) memprof_close_shared(there, 0);
     if (i == 0) await_call(0, SYS_accept4), files = open_files();  // the owner's thread has closed its end
     for (int k = 0; k < 60000 && open_files() > files; k++) usleep(1000);
     CHECK(open_files() <= files);
     CHECK_EQUAL(gpu_free(), before);
   }
-  CHECK(read_byte(a) == 1 && read_byte(b) == 2);
+  CHECK(at(a, 0) == 1 && at(b, 0) == 2);
   memprof_free(a, 0, 0, NULL), memprof_free(b, 0, 0, NULL);
   memprof_empty_cache(0);
   if (gpu_free() != empty) status = STUCK;  // what the driver does not unmap, or release, it keeps

@@ -2,38 +2,13 @@
 // before the pages that blocks touch exceed the device.
 #define _GNU_SOURCE
 #include "agree.h"
-#include "gpu.h"
-#include "memprof.h"
+#include "blocks.h"
 #include "positions.h"
 
-enum { BLOCKS = 12, POSITIONS = 48, STRIDE = 64 << 10 };
+enum { BLOCKS = 12, POSITIONS = 48 };
 
 int cuStreamBeginCapture_v2(void *stream, int mode);
 int cuStreamEndCapture(void *stream, void **graph);
-
-struct block {
-  unsigned char *start, pattern;
-  uint64_t bytes;
-};
-
-static bool fill(struct block *block, uint64_t bytes, void *stream) {
-  static unsigned char pattern;
-  *block = (struct block){memprof_malloc(bytes, 0, stream), ++pattern, bytes};
-  for (uint64_t i = 0; block->start != NULL && i < bytes; i += STRIDE) block->start[i] = pattern;
-  return block->start != NULL;
-}
-
-static void empty(struct block *block) {
-  for (uint64_t i = 0; block->start != NULL && i < block->bytes; i += STRIDE) CHECK_EQUAL(block->start[i], block->pattern);
-  memprof_free(block->start, 0, 0, NULL);
-  block->start = NULL;
-}
-
-static struct memprof_stats stats(void) {
-  struct memprof_stats now;
-  memprof_get_stats(0, &now);
-  return now;
-}
 
 // All of the card: 20 MiB in the main arena, then 44 in one arena after the other.
 TEST(pages_wander, "MEMPROF_SIM_MEMORY", "64m") {
@@ -43,13 +18,13 @@ TEST(pages_wander, "MEMPROF_SIM_MEMORY", "64m") {
   CHECK(fill(&kept, 20 * MiB, NULL));
   CHECK(fill(&large, 44 * MiB, stream));
   for (int i = 0; i < 4; i++) {
-    empty(&large);
+    end(&large);
     CHECK(fill(&large, 44 * MiB, i % 2 == 0 ? NULL : stream));
     CHECK_EQUAL(gpu_free(), 0);
   }
   CHECK(!fill(&small, 1, NULL));
   CHECK_EQUAL(stats().ooms, 1);
-  empty(&large), empty(&kept);
+  end(&large), end(&kept);
   trail_agrees();
 }
 
@@ -58,7 +33,7 @@ TEST(slack_is_freed, "MEMPROF_SIM_MEMORY", "16m") {
   gpu_start();
   struct block first, second, third;
   CHECK(fill(&first, 14 * MiB, NULL));
-  empty(&first);
+  end(&first);
   CHECK(fill(&first, 8 * MiB, NULL));
   CHECK_EQUAL(stats().allocated_bytes.current, 14 * MiB);
   CHECK(fill(&second, 8 * MiB, NULL));
@@ -70,11 +45,11 @@ TEST(slack_is_freed, "MEMPROF_SIM_MEMORY", "16m") {
   CHECK_EQUAL(shrunk->addr, (uintptr_t)first.start);
   CHECK_EQUAL(shrunk->requested, 8 * MiB);
   CHECK_EQUAL(shrunk->provided, 8 * MiB);
-  empty(&first);
+  end(&first);
   CHECK(fill(&third, 8 * MiB - 256, gpu_stream()));  // a new arena learns of the shortage, too
   trail = trail_agrees();
   CHECK_EQUAL(trail_number(&trail, MEMPROF_SHORTAGE), 2);
-  empty(&second), empty(&third);
+  end(&second), end(&third);
   trail_agrees();
 }
 
@@ -84,16 +59,16 @@ TEST(nothing_is_unmapped_in_a_capture, "MEMPROF_SIM_MEMORY", "64m") {
   void *stream = gpu_stream(), *graph;
   struct block free_one, wanted;
   CHECK(fill(&free_one, 40 * MiB, NULL));
-  empty(&free_one);
+  end(&free_one);
   CHECK_EQUAL(cuStreamBeginCapture_v2(stream, 0), 0);
   CHECK(!fill(&wanted, 30 * MiB, stream));
   CHECK(fill(&wanted, 24 * MiB, stream));  // what is free of the device
   CHECK_EQUAL(cuStreamEndCapture(stream, &graph), 0);
   struct trail trail = trail_agrees();
   CHECK_EQUAL(trail_number(&trail, MEMPROF_UNMAP), 0);
-  empty(&wanted);
+  end(&wanted);
   CHECK(fill(&wanted, 64 * MiB, stream));
-  empty(&wanted);
+  end(&wanted);
   trail_agrees();
 }
 
@@ -103,12 +78,12 @@ TEST(limit, "MEMPROF_SIM_MEMORY", "8g") {
   struct block kept, large, small;
   CHECK(fill(&kept, 20 * MiB, NULL));
   CHECK(fill(&large, 100 * MiB, gpu_stream()));
-  empty(&large);
+  end(&large);
   memprof_set_limit(0, 64 * MiB);
   CHECK(fill(&large, 44 * MiB, NULL));
   CHECK_EQUAL(stats().reserved_bytes.current, 64 * MiB);
   CHECK(!fill(&small, 1, NULL));
-  empty(&large), empty(&kept);
+  end(&large), end(&kept);
   trail_agrees();
 }
 
@@ -166,7 +141,7 @@ TEST(beyond_the_limit, "MEMPROF_SIM_MEMORY", "8g") {
   const struct trail trail = trail_agrees();
   CHECK_EQUAL(trail_number(&trail, MEMPROF_SHORTAGE), 0);
   CHECK(fill(&all, 60 * MiB, NULL));
-  empty(&all), empty(&kept);
+  end(&all), end(&kept);
 }
 
 // A driver call fails, once. A request may fail for it; nothing else may be wrong, and what is free at the
@@ -178,15 +153,15 @@ TEST(scenario, "MEMPROF_SIM_MEMORY", "32m", "MEMPROF_SIM_FAIL", "none:1") {
   for (uint64_t i = 0; i < 40; i++) {
     struct block *block = &blocks[i * 7 % BLOCKS];
     if (block->start != NULL)
-      empty(block);
+      end(block);
     else
       fill(block, (1 + i * 5 % 11) * MiB + i * 12345, streams[i % 2]);
   }
-  for (int i = 0; i < BLOCKS; i++) empty(&blocks[i]);
+  for (int i = 0; i < BLOCKS; i++) end(&blocks[i]);
   fill(&blocks[0], 16 * MiB, streams[1]);
-  empty(&blocks[0]);
+  end(&blocks[0]);
   CHECK(fill(&blocks[0], 16 * MiB, NULL) || fill(&blocks[0], 16 * MiB, NULL));  // the call may fail only now
-  empty(&blocks[0]);
+  end(&blocks[0]);
   struct trail trail = trail_agrees();
   CHECK(trail_number(&trail, MEMPROF_SHORTAGE) > 0);
 }

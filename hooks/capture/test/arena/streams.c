@@ -108,12 +108,6 @@ TEST(thread_without_context) {
 }
 
 // A request that does not fit waits for what is pending.
-static void *let_go_later(void *stream) {
-  gpu_await_waiter();
-  gpu_let_go(stream);
-  return NULL;
-}
-
 TEST(waits_before_out_of_memory, "MEMPROF_SIM_MEMORY", "64m") {
   gpu_start();
   void *other = gpu_stream();

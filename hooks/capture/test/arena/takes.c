@@ -1,29 +1,17 @@
 // takes.c - growth pages: what another stream holds idle is taken before more is mapped, if its last use is over.
 #define _GNU_SOURCE
 #include <pthread.h>
-#include <unistd.h>
 
 #include "arena/registered.h"
+#include "blocks.h"
 #include "device/captures.h"
-#include "gpu.h"
-#include "memprof.h"
 #include "positions.h"
 #include "random.h"
-#include "trail.h"
 #include "turns.h"
 
 #define PAGES "preset=compact,headroom=0"
 
 enum { POOL = 7, BLOCKS = 24, OPERATIONS = 200, POSITIONS = 10 };
-
-static uint64_t reserved(void) {
-  struct memprof_stats stats;
-  memprof_get_stats(0, &stats);
-  const struct trail trail = trail_read(getpid(), 0);
-  CHECK_EQUAL(trail_audit(&trail).reserved, stats.reserved_bytes.current);
-  free(trail.records);
-  return (uint64_t)stats.reserved_bytes.current;
-}
 
 static uint64_t events(enum memprof_kind kind) {
   const struct trail trail = trail_read(getpid(), 0);
@@ -59,13 +47,13 @@ TEST(over, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES, "MEMPROF_SIM_FA
   memprof_get_stats(0, &before);
   void *block = take(12 * MiB, two);
   memprof_get_stats(0, &after);
-  CHECK_EQUAL(reserved(), 16 * MiB);
+  CHECK_EQUAL(audited_bytes(), 16 * MiB);
   CHECK_EQUAL(GiB - gpu_free(), 16 * MiB);
   CHECK_EQUAL(after.syncs, before.syncs);
   check_take(12 * MiB);
   drop(block);
   drop(take(16 * MiB, one));  // 12 of them come back
-  CHECK_EQUAL(reserved(), 16 * MiB);
+  CHECK_EQUAL(audited_bytes(), 16 * MiB);
   check_take(12 * MiB);
 }
 
@@ -77,18 +65,18 @@ TEST(not_over, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES) {
   gpu_hold(one);
   drop(early);
   take(8 * MiB, two);
-  CHECK_EQUAL(reserved(), 24 * MiB);
+  CHECK_EQUAL(audited_bytes(), 24 * MiB);
   check_take(8 * MiB);
   drop(late);  // behind the fence that the first request recorded
   gpu_let_go(one);
   gpu_hold(one);
   take(12 * MiB, two);
   check_take(12 * MiB);
-  CHECK_EQUAL(reserved(), 28 * MiB);  // 8 were taken, 4 mapped
+  CHECK_EQUAL(audited_bytes(), 28 * MiB);  // 8 were taken, 4 mapped
   gpu_let_go(one);
   take(4 * MiB, two);
   check_take(4 * MiB);
-  CHECK_EQUAL(reserved(), 28 * MiB);
+  CHECK_EQUAL(audited_bytes(), 28 * MiB);
 }
 
 // A program frees a block of an idle stream while another stream still reads it, and does not say so.
@@ -100,12 +88,12 @@ TEST(freed_early, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES) {
   gpu_hold(one);
   drop(block);
   take(8 * MiB, two);
-  CHECK_EQUAL(reserved(), 20 * MiB);
+  CHECK_EQUAL(audited_bytes(), 20 * MiB);
   check_take(8 * MiB);
   gpu_let_go(one);
   take(8 * MiB, two);
   check_take(4 * MiB);
-  CHECK_EQUAL(reserved(), 20 * MiB);
+  CHECK_EQUAL(audited_bytes(), 20 * MiB);
 }
 
 // At the end of an iteration a fence is recorded: what was freed before it is over without a request in between.
@@ -121,7 +109,7 @@ TEST(fence_of_an_iteration, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES
   gpu_hold(one);
   take(8 * MiB, two);
   check_take(4 * MiB);
-  CHECK_EQUAL(reserved(), 12 * MiB);
+  CHECK_EQUAL(audited_bytes(), 12 * MiB);
   gpu_let_go(one);
 }
 
@@ -131,7 +119,7 @@ TEST(other_growths, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", "preset=class
   void *one = gpu_stream(), *two = gpu_stream();
   drop(take(16 * MiB, one));
   take(12 * MiB, two);
-  CHECK(reserved() >= 28 * MiB);
+  CHECK(audited_bytes() >= 28 * MiB);
   CHECK_EQUAL(events(MEMPROF_TAKE), 0);
 }
 
@@ -143,16 +131,16 @@ TEST(pools_and_tags, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES) {
   memprof_pool_hold(0, POOL, 0);
   void *block = memprof_malloc_in_pool(32 * MiB, 0, NULL, POOL, 0);
   CHECK(block != NULL);
-  CHECK_EQUAL(reserved(), 96 * MiB);
+  CHECK_EQUAL(audited_bytes(), 96 * MiB);
   CHECK_EQUAL(GiB - gpu_free(), 96 * MiB);
   memprof_free(block, 0, 0, NULL);
   CHECK_EQUAL(memprof_region_begin("weights", 0), MEMPROF_OK);
   block = memprof_malloc(32 * MiB, 0, NULL);
   memprof_region_end();
-  CHECK_EQUAL(reserved(), 96 * MiB);
+  CHECK_EQUAL(audited_bytes(), 96 * MiB);
   memprof_free(block, 0, 0, NULL);
   take(64 * MiB, NULL);
-  CHECK_EQUAL(reserved(), 128 * MiB);  // 32 of the first stream, none of pool and tag
+  CHECK_EQUAL(audited_bytes(), 128 * MiB);  // 32 of the first stream, none of pool and tag
   check_take(32 * MiB);
 }
 
@@ -163,7 +151,7 @@ TEST(registered, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES) {
   CHECK(registered_add((struct registration_key){REGISTERED_NETWORK, 1, 1}, (uintptr_t)block, 8 * MiB, "test"));
   drop(block);
   take(12 * MiB, two);
-  CHECK_EQUAL(reserved(), 20 * MiB);  // 8 were taken
+  CHECK_EQUAL(audited_bytes(), 20 * MiB);  // 8 were taken
   memset(block, 2, 8 * MiB);
 }
 
@@ -178,12 +166,12 @@ TEST(capture, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES) {
   captures_begin();
   CHECK(begin(three, 0) == 0);
   take(12 * MiB, two);
-  CHECK_EQUAL(reserved(), 28 * MiB);
+  CHECK_EQUAL(audited_bytes(), 28 * MiB);
   check_take(12 * MiB);
   CHECK(end(three, &graph) == 0);
   captures_end();
   take(12 * MiB, two);
-  CHECK_EQUAL(reserved(), 28 * MiB);
+  CHECK_EQUAL(audited_bytes(), 28 * MiB);
 }
 
 // A stream that was destroyed: its work before that counts.
@@ -195,7 +183,7 @@ TEST(destroyed, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES) {
   drop(take(16 * MiB, one));
   CHECK(destroy(one) == 0);
   take(12 * MiB, two);
-  CHECK_EQUAL(reserved(), 16 * MiB);
+  CHECK_EQUAL(audited_bytes(), 16 * MiB);
   check_take(12 * MiB);
 }
 
@@ -210,41 +198,31 @@ TEST(destroyed_when_busy, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES) 
   CHECK(destroy(one) == 0);
   take(8 * MiB, two);
   check_take(8 * MiB);
-  CHECK_EQUAL(reserved(), 16 * MiB);
+  CHECK_EQUAL(audited_bytes(), 16 * MiB);
   gpu_let_go(one);
   take(8 * MiB, two);
   check_take(8 * MiB);
-  CHECK_EQUAL(reserved(), 16 * MiB);
+  CHECK_EQUAL(audited_bytes(), 16 * MiB);
 }
 
 // Random blocks of four streams, three of which are busy by turns. The driver may refuse one call.
 TEST(scenario, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES, "MEMPROF_SIM_FAIL", "none:1") {
   gpu_start();
-  const char *failing = getenv("MEMPROF_SIM_FAIL");
   void *streams[] = {NULL, busy[0] = gpu_stream(), busy[1] = gpu_stream(), busy[2] = gpu_stream()};
-  struct {
-    unsigned char *start;
-    uint64_t bytes;
-    unsigned char pattern;
-  } blocks[BLOCKS] = {{0}};
+  struct block blocks[BLOCKS] = {{0}};
   uint64_t state = 11;
   pthread_t thread;
   CHECK(pthread_create(&thread, NULL, turn, NULL) == 0);
   for (int i = 0; i < OPERATIONS; i++) {
-    const uint64_t at = random_below(&state, BLOCKS), stream = random_below(&state, 4);
-    if (blocks[at].start != NULL) {
-      for (uint64_t k = 0; k < blocks[at].bytes; k += 256 * KiB) CHECK_EQUAL(blocks[at].start[k], blocks[at].pattern);
-      drop(blocks[at].start);
-      blocks[at].start = NULL;
-    } else {
-      blocks[at].bytes = 1 + random_below(&state, 32 * MiB);
-      blocks[at].pattern = (unsigned char)i;
-      blocks[at].start = memprof_malloc(blocks[at].bytes, 0, streams[stream]);
-      for (uint64_t k = 0; blocks[at].start != NULL && k < blocks[at].bytes; k += 256 * KiB) blocks[at].start[k] = blocks[at].pattern;
-    }
+    struct block *block = &blocks[random_below(&state, BLOCKS)];
+    void *stream = streams[random_below(&state, 4)];
+    if (block->start != NULL)
+      end(block);
+    else
+      begin(block, 1 + random_below(&state, 32 * MiB), stream);
     if (i % 50 == 49) {
-      const uint64_t bytes = reserved();
-      if (strncmp(failing, "cuMemUnmap", 10) != 0 && strncmp(failing, "cuMemRelease", 12) != 0) CHECK_EQUAL(GiB - gpu_free(), bytes);
+      const uint64_t bytes = audited_bytes();
+      if (!gpu_fails("cuMemUnmap") && !gpu_fails("cuMemRelease")) CHECK_EQUAL(GiB - gpu_free(), bytes);
       memprof_iteration("step");
     }
   }

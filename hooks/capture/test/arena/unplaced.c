@@ -1,48 +1,14 @@
 // unplaced.c - growth pages: free pages serve other addresses while their old mappings stay.
 #define _GNU_SOURCE
-#include <unistd.h>
-
 #include "agree.h"
-#include "gpu.h"
-#include "memprof.h"
+#include "blocks.h"
+#include "calls.h"
 #include "positions.h"
 #include "random.h"
 
-#define CALLS "build/asan/unplaced.log"  // of the simulated driver
 #define PAGES "preset=compact,headroom=0"
 
-enum { BLOCKS = 24, OPERATIONS = 240, POSITIONS = 24, STRIDE = 128 << 10 };
-
-struct block {
-  unsigned char *start;
-  uint64_t bytes;
-  unsigned char pattern;
-};
-
-static void fill(struct block *block, uint64_t bytes, void *stream, unsigned char pattern) {
-  *block = (struct block){memprof_malloc(bytes, 0, stream), bytes, pattern};
-  for (uint64_t i = 0; block->start != NULL && i < bytes; i += STRIDE) block->start[i] = pattern;
-  if (block->start != NULL) block->start[bytes - 1] = pattern;
-}
-
-// The block is as it was filled: nobody else had one of its pages.
-static void check_pattern(const struct block *block) {
-  if (block->start == NULL) return;
-  for (uint64_t i = 0; i < block->bytes; i += STRIDE) CHECK_EQUAL(block->start[i], block->pattern);
-  CHECK_EQUAL(block->start[block->bytes - 1], block->pattern);
-}
-
-static void empty(struct block *block) {
-  check_pattern(block);
-  memprof_free(block->start, 0, 0, NULL);
-  block->start = NULL;
-}
-
-static uint64_t reserved(void) {
-  struct memprof_stats stats;
-  memprof_get_stats(0, &stats);
-  return (uint64_t)stats.reserved_bytes.current;
-}
+enum { BLOCKS = 24, OPERATIONS = 240, POSITIONS = 24 };
 
 static void agree(bool device_too) {
   trail_agrees();
@@ -55,62 +21,52 @@ TEST(pages_in_turns, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES, "MEMP
   gpu_start();
   for (int i = 0; i < 6; i++) {
     struct block small, between, large;
-    fill(&small, 8 * MiB, NULL, 1), fill(&between, 4 * MiB, NULL, 2);
+    begin(&small, 8 * MiB, NULL), begin(&between, 4 * MiB, NULL);
     const unsigned char *first = small.start;
-    empty(&small);
-    fill(&large, 12 * MiB, NULL, 3);
+    end(&small);
+    begin(&large, 12 * MiB, NULL);
     CHECK(large.start > first);
     CHECK_EQUAL(reserved(), 16 * MiB);
     agree(true);
     check_pattern(&between);
-    empty(&large), empty(&between);
+    end(&large), end(&between);
     memprof_iteration("step");
   }
   const struct trail trail = trail_read(getpid(), 0);
   CHECK_EQUAL(trail_number(&trail, MEMPROF_MAP_FAILED) + trail_number(&trail, MEMPROF_GROW_FAILED), 0);
 }
 
-static int calls_of(const char *name) {
-  char line[512];
-  int count = 0;
-  FILE *log = fopen(CALLS, "r");
-  CHECK(log != NULL);
-  while (fgets(line, sizeof line, log) != NULL) count += strstr(line, name) != NULL;
-  fclose(log);
-  return count;
-}
-
 // A request that is mapped on what others left does not ask the driver how much memory is free: it takes none.
-TEST(unplaced_handles_ask_for_no_free_memory, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES, "MEMPROF_SIM_LOG", CALLS) {
+TEST(unplaced_handles_ask_for_no_free_memory, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES) {
+  log_calls();
   gpu_start();
-  int asked = 0;
+  uint64_t asked = 0;
   for (int i = 0; i < 6; i++) {
     struct block small, between, large;
-    fill(&small, 8 * MiB, NULL, 1), fill(&between, 4 * MiB, NULL, 2);
-    empty(&small);
-    fill(&large, 12 * MiB, NULL, 3);
+    begin(&small, 8 * MiB, NULL), begin(&between, 4 * MiB, NULL);
+    end(&small);
+    begin(&large, 12 * MiB, NULL);
     if (i == 0) asked = calls_of("cuMemGetInfo");
-    empty(&large), empty(&between);
+    end(&large), end(&between);
     memprof_iteration("step");
   }
   CHECK(asked > 0);
   CHECK_EQUAL(calls_of("cuMemGetInfo"), asked);
-  unlink(CALLS);
 }
 
 // What was unplaced is given back with all its mappings.
 TEST(empty_cache, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES) {
   gpu_start();
   struct block small, between, large;
-  fill(&small, 8 * MiB, NULL, 1), fill(&between, 4 * MiB, NULL, 2);
-  empty(&small);
-  fill(&large, 12 * MiB, NULL, 3);
-  empty(&large);
+  begin(&small, 8 * MiB, NULL), begin(&between, 4 * MiB, NULL);
+  end(&small);
+  begin(&large, 12 * MiB, NULL);
+  end(&large);
   CHECK_EQUAL(memprof_empty_cache(0), 12 * MiB);
   agree(true);
-  fill(&small, 8 * MiB, NULL, 4), fill(&large, 12 * MiB, NULL, 5);
+  begin(&small, 8 * MiB, NULL), begin(&large, 12 * MiB, NULL);
   check_pattern(&between), check_pattern(&small);
-  empty(&small), empty(&large), empty(&between);
+  end(&small), end(&large), end(&between);
   memprof_empty_cache(0);
   CHECK_EQUAL(gpu_free(), GiB);
 }
@@ -119,30 +75,29 @@ TEST(empty_cache, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES) {
 TEST(peers, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES, "MEMPROF_SIM_DEVICES", "2") {
   gpu_start();
   struct block small, between, large;
-  fill(&small, 8 * MiB, NULL, 1), fill(&between, 4 * MiB, NULL, 2);
-  empty(&small);
-  fill(&large, 12 * MiB, NULL, 3);
+  begin(&small, 8 * MiB, NULL), begin(&between, 4 * MiB, NULL);
+  end(&small);
+  begin(&large, 12 * MiB, NULL);
   CHECK(memprof_enable_peer(0, 1));
   CHECK_EQUAL(gpu_access(large.start, 1), 3);
-  empty(&large);
-  fill(&small, 8 * MiB, NULL, 4);
+  end(&large);
+  begin(&small, 8 * MiB, NULL);
   CHECK_EQUAL(gpu_access(small.start, 1), 3);
 }
 
 // Random blocks on a card that they sometimes exceed, on two streams. The driver may refuse any one call.
 TEST(scenario, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES, "MEMPROF_SIM_FAIL", "none:1") {
   gpu_start();
-  const char *failing = getenv("MEMPROF_SIM_FAIL");
-  const bool exact = strncmp(failing, "cuMemUnmap", 10) != 0 && strncmp(failing, "cuMemRelease", 12) != 0;
+  const bool exact = !gpu_fails("cuMemUnmap") && !gpu_fails("cuMemRelease");
   void *streams[] = {NULL, gpu_stream()};
   struct block blocks[BLOCKS] = {0};
   uint64_t state = 7;
   for (int i = 0; i < OPERATIONS; i++) {
     struct block *block = &blocks[random_below(&state, BLOCKS)];
     if (block->start != NULL)
-      empty(block);
+      end(block);
     else
-      fill(block, 1 + random_below(&state, random_below(&state, 8) == 0 ? 300 * MiB : 24 * MiB), streams[i % 5 == 0], (unsigned char)i);
+      begin(block, 1 + random_below(&state, random_below(&state, 8) == 0 ? 300 * MiB : 24 * MiB), streams[i % 5 == 0]);
     if (i % 40 == 39) {
       for (int k = 0; k < BLOCKS; k++) check_pattern(&blocks[k]);
       agree(exact);
@@ -150,11 +105,11 @@ TEST(scenario, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES, "MEMPROF_SI
     }
     if (i == 150) memprof_empty_cache(0);
   }
-  for (int k = 0; k < BLOCKS; k++) empty(&blocks[k]);
+  for (int k = 0; k < BLOCKS; k++) end(&blocks[k]);
   memprof_empty_cache(0);
-  fill(&blocks[0], 20 * MiB, NULL, 9);  // the failure is over
+  begin(&blocks[0], 20 * MiB, NULL);  // the failure is over
   CHECK(blocks[0].start != NULL);
-  empty(&blocks[0]);
+  end(&blocks[0]);
   agree(exact);
 }
 
@@ -170,17 +125,17 @@ TEST(refused_in_a_capture, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES)
   void *captured = gpu_stream(), *other = gpu_stream(), *graph;
   uint64_t others;
   struct block before, between, behind, refused, served;
-  fill(&before, 4 * MiB, NULL, 1), fill(&between, 4 * MiB, NULL, 2), fill(&behind, 8 * MiB, NULL, 3);
-  empty(&before), empty(&behind);
+  begin(&before, 4 * MiB, NULL), begin(&between, 4 * MiB, NULL), begin(&behind, 8 * MiB, NULL);
+  end(&before), end(&behind);
   CHECK_EQUAL(memprof_empty_cache(0), 12 * MiB);
-  empty(&between);
+  end(&between);
   CHECK_EQUAL(take(&others, gpu_free() - 4 * MiB), 0);
   CHECK_EQUAL(cuStreamBeginCapture_v2(captured, 2), 0);
-  fill(&refused, 16 * MiB, NULL, 4);
+  begin(&refused, 16 * MiB, NULL);
   CHECK(refused.start == NULL);
   CHECK_EQUAL(gpu_free(), 4 * MiB);
   CHECK_EQUAL(cuStreamEndCapture(captured, &graph), 0);
-  fill(&served, 8 * MiB, other, 5);
+  begin(&served, 8 * MiB, other);
   CHECK(served.start != NULL);
   CHECK_EQUAL(reserved(), 8 * MiB);
   trail_agrees();

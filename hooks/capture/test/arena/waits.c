@@ -2,7 +2,6 @@
 // program asks for at once waits for that; all else stays until it is.
 #define _GNU_SOURCE
 #include <pthread.h>
-#include <stdatomic.h>
 #include <unistd.h>
 
 #include "arena/reclaim.h"
@@ -14,25 +13,16 @@
 
 enum { POOL = 7 };
 
-static atomic_bool over;
-
-static void *let_go_later(void *stream) {
-  gpu_await_waiter();
-  over = true;
-  gpu_let_go(stream);
-  return NULL;
-}
-
 // Has the action happen while a stream is at work.
 static void check_waits(void (*act)(void)) {
   void *stream = gpu_stream();
   pthread_t thread;
   gpu_hold(stream);
-  over = false;
+  was_let_go = false;
   const struct calls before = calls_so_far();
   CHECK(pthread_create(&thread, NULL, let_go_later, stream) == 0);
   act();
-  CHECK(over);
+  CHECK(was_let_go);
   CHECK(calls_so_far().waited_ns > before.waited_ns);
   CHECK(pthread_join(thread, NULL) == 0);
 }
@@ -150,10 +140,10 @@ TEST(checkpoint, CARD) {
   memprof_record_stream(block, stream);
   drop(block);
   pthread_t thread;
-  over = false;
+  was_let_go = false;
   CHECK(pthread_create(&thread, NULL, let_go_later, stream) == 0);
   restore();
-  CHECK(over);
+  CHECK(was_let_go);
   CHECK(pthread_join(thread, NULL) == 0);
 }
 

@@ -212,14 +212,12 @@ TEST(ipc, "MEMPROF_OPTIONS", PAGES, "MEMPROF_SIM_IPC", "1") {
 
 // As NVIDIA's driver answers: nothing is registered, and the recording says why, once.
 TEST(ipc_refused, "MEMPROF_OPTIONS", PAGES) {
-  char handle[64], path[5000], text[1024] = "";
+  char handle[64];
   start();
   void *block = allocate(8 * MiB);
   CHECK(cuIpcGetMemHandle(handle, (uintptr_t)block) == 1 && cuIpcGetMemHandle(handle, (uintptr_t)block) == 1);
   const struct trail trail = so_far();
-  snprintf(path, sizeof path, "%s/problems", trail.directory);
-  FILE *problems = fopen(path, "r");
-  CHECK(problems != NULL && fread(text, 1, sizeof text - 1, problems) > 0);
+  const char *text = trail_problems(&trail);
   CHECK(strncmp(text, "cuIpcGetMemHandle: error 1 for memory that memprof serves", 57) == 0);
   CHECK(strchr(text, '\n')[1] == '\0');
   CHECK(cudaFree(block) == 0);

@@ -94,19 +94,10 @@ static void check_all_recorded(void) {
 
 // A thread of the hook may be about to write them: waits a minute at most.
 static void check_problems(const char *want) {
-  char path[600], text[4096] = "";
-  struct trail trail = trail_read(getpid(), 0);
-  snprintf(path, sizeof path, "%s/problems", trail.directory);
-  for (int i = 0; i < 6000 && strcmp(text, want) != 0; i++) {
-    if (i > 0) usleep(10000);
-    memset(text, 0, sizeof text);
-    const int file = open(path, O_RDONLY);
-    if (file < 0) continue;
-    CHECK(read(file, text, sizeof text - 1) >= 0);
-    close(file);
-  }
-  if (strcmp(text, want) != 0) fprintf(stderr, "problems: %s", text);
-  CHECK(strcmp(text, want) == 0);
+  const struct trail trail = trail_read(getpid(), 0);
+  for (int i = 0; i < 6000 && strcmp(trail_problems(&trail), want) != 0; i++) usleep(10000);
+  if (strcmp(trail_problems(&trail), want) != 0) fprintf(stderr, "problems: %s", trail_problems(&trail));
+  CHECK(strcmp(trail_problems(&trail), want) == 0);
 }
 
 TEST(before_the_first_use) {
