@@ -80,14 +80,6 @@ func ofMemory(change func(*analyzer, *arena, *trace.Event) error) func(*analyzer
 	})
 }
 
-// passOver counts the kinds that this version does not know.
-func (a *analyzer) passOver(e *trace.Event) error {
-	if !e.Kind.Valid() {
-		a.unknown++
-	}
-	return nil
-}
-
 func (a *analyzer) alloc(ar *arena, e *trace.Event) error {
 	if ar.growth.Waiting() {
 		ar.device.growths.Resolve(&ar.growth, ar.Arena, e.Requested, true)

@@ -24,13 +24,11 @@ type Result struct {
 	LastSeq   int64 // of the last event
 	Recovered bool  // the trace has a lost event, or ends before the process did
 	Live      bool  // the process is still recorded: there will be more events
-	// UnknownEvents are of kinds that this version does not know; they were passed over.
-	UnknownEvents int64
-	Devices       []DeviceResult
-	Arenas        []ledger.Info      // in order of creation
-	Bands         []keyframes.Band   // the phases over time; nil unless Options.Explore
-	Calls         iterations.CallLog // of the driver, by memprof's allocator
-	Job           *Job               // nil unless package recording analyzed the process
+	Devices   []DeviceResult
+	Arenas    []ledger.Info      // in order of creation
+	Bands     []keyframes.Band   // the phases over time; nil unless Options.Explore
+	Calls     iterations.CallLog // of the driver, by memprof's allocator
+	Job       *Job               // nil unless package recording analyzed the process
 }
 
 // Job is what the description of a recording says of the job.

@@ -133,7 +133,6 @@ type analyzer struct {
 	budget   lookBudget
 	opening  bool // the event at hand restates
 	events   int64
-	unknown  int64
 	lost     int64
 	lastSeq  int64
 	lastTime int64
@@ -190,12 +189,10 @@ func (a *analyzer) event(e *trace.Event) error {
 	if e.Device < trace.NoDevice || e.Device >= maxDevices {
 		return ledger.NewEventError(e, fmt.Errorf("device %d is not one of 0 to %d", e.Device, maxDevices-1))
 	}
-	handle := handlers[e.Kind]
-	if handle == nil {
-		handle = (*analyzer).passOver
-	}
-	if err := handle(a, e); err != nil {
-		return ledger.NewEventError(e, err)
+	if handle := handlers[e.Kind]; handle != nil {
+		if err := handle(a, e); err != nil {
+			return ledger.NewEventError(e, err)
+		}
 	}
 	return nil
 }
@@ -295,7 +292,7 @@ func (a *analyzer) arena(e *trace.Event) error {
 // finish completes the results after the last event.
 func (a *analyzer) finish() (*Result, error) {
 	r := &Result{
-		Process: a.opt.Process, Events: a.events, Duration: a.lastTime, UnknownEvents: a.unknown,
+		Process: a.opt.Process, Events: a.events, Duration: a.lastTime,
 		Recovered: a.opt.Recovered || a.lost > 0, Live: a.opt.Live, LastSeq: a.lastSeq, Calls: a.calls,
 	}
 	a.attribution.Finish(r.Recovered || slices.ContainsFunc(a.devices, func(d *device) bool { return d.result.OOMCount > 0 }))

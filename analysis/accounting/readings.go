@@ -27,7 +27,6 @@ type Readings struct {
 
 // GPUReadings are those of one GPU.
 type GPUReadings struct {
-	Total     int64
 	All       Course         // of all processes on the device
 	Processes map[int]Course // of the job's processes, by id; nil if the driver reports none
 }
@@ -65,7 +64,7 @@ func (r *Readings) add(e *trace.Event, whose string) error {
 	if e.Kind != trace.KindDeviceUsed {
 		return nil
 	}
-	total, used := e.DeviceMemory()
+	_, used := e.DeviceMemory()
 	if e.Device < 0 || e.Device >= MostGPUs || used < 0 {
 		return fmt.Errorf("%d bytes used on device %d", used, e.Device)
 	}
@@ -76,7 +75,6 @@ func (r *Readings) add(e *trace.Event, whose string) error {
 	for name, value := range trace.ParseContext(e.Kind, whose).Fields() {
 		switch name {
 		case "all":
-			g.Total = total
 			g.All = g.All.add(e.Time, used)
 		case "pid":
 			pid, err := strconv.Atoi(value)

@@ -90,7 +90,6 @@ func (a *Allocator) Malloc(n, stream uint64) (*Block, error) {
 		a.freeDeferred()
 	}
 	if n > largestRequest {
-		a.stats.OOMs++
 		return nil, &OutOfMemory{n, n, a.stats.Reserved.Now, a.limit}
 	}
 	size := a.settings.Round(n)
@@ -100,7 +99,6 @@ func (a *Allocator) Malloc(n, stream uint64) (*Block, error) {
 		b = a.obtain(p, size, stream)
 	}
 	if b == nil {
-		a.stats.OOMs++
 		return nil, &OutOfMemory{n, a.settings.segment(size), a.stats.Reserved.Now, a.limit}
 	}
 	return a.serve(b, size, n, a.splits(p, size, b.size-size)), nil

@@ -70,7 +70,6 @@ func (a *Allocator) mapBlock(b *Block, bytes uint64) bool {
 		return false
 	}
 	a.stats.PagesMapped += bytes / page
-	a.stats.Maps++
 	a.stats.reserve(bytes)
 	p := b.pool
 	p.unmapped.Delete(b)
@@ -95,7 +94,6 @@ func (a *Allocator) unmap(b *Block) {
 	p.free.Delete(b)
 	a.device.Unmap(from, to-from)
 	a.stats.PagesUnmapped += (to - from) / s.page
-	a.stats.Unmaps++
 	a.stats.unreserve(to - from)
 	if from > b.addr {
 		p.insert(b.cutFront(from - b.addr))

@@ -23,10 +23,8 @@ type Stats struct {
 	Reserved  Level // segments and mapped pages
 
 	Retries       uint64 // releases of everything for a request
-	OOMs          uint64 // requests that failed
 	DeviceAllocs  uint64 // cudaMalloc
 	DeviceFrees   uint64 // cudaFree
-	Maps, Unmaps  uint64 // calls for one run of pages
 	PagesMapped   uint64
 	PagesUnmapped uint64
 }
@@ -77,8 +75,7 @@ func (b *Block) State() BlockState {
 type Segment struct {
 	Addr, Size uint64
 	Expandable bool
-	Small      bool   // of a small pool
-	Pool       PoolID // zero: the default pair
+	Small      bool // of a small pool
 	Blocks     []*Block
 }
 
@@ -87,9 +84,6 @@ func (a *Allocator) Segments() []Segment {
 	all := make([]Segment, 0, len(a.open))
 	for s := range a.open {
 		made := Segment{Addr: s.addr, Size: s.size, Expandable: s.expandable, Small: s.first.pool.small}
-		if owner := s.first.pool.owner; owner != nil {
-			made.Pool = owner.id
-		}
 		for b := s.first; b != nil; b = b.next {
 			made.Blocks = append(made.Blocks, b)
 		}

@@ -94,9 +94,6 @@ func Read() (*State, error) {
 	if driver, ret := library.SystemGetDriverVersion(); ret == library.SUCCESS {
 		state.Driver = driver
 	}
-	if cuda, ret := library.SystemGetCudaDriverVersion(); ret == library.SUCCESS {
-		state.CUDA = cuda
-	}
 	for _, device := range devices {
 		state.GPUs = append(state.GPUs, describe(device))
 	}

@@ -33,7 +33,6 @@ const AnswersWithin = 5 * time.Second
 // the old number. So between two events with the same number, every reading gave that number.
 type Sampler struct {
 	cards Cards
-	dir   string
 	now   func() int64 // nanoseconds since the run's clock base
 	to    *dataset.Writer
 	gpus  []readGPU
@@ -70,7 +69,7 @@ type course struct {
 func NewSampler(dir string, info *dataset.Info, cards Cards, longest time.Duration) (*Sampler, error) {
 	meta := dataset.ProcessMeta{RunID: info.ID, Name: dataset.ReadingsName, Rank: -1, LocalRank: -1, WorldSize: -1}
 	s := &Sampler{
-		cards: cards, dir: dir, to: dataset.NewWriter(dir, meta, dataset.WriterOptions{}),
+		cards: cards, to: dataset.NewWriter(dir, meta, dataset.WriterOptions{}),
 		now: func() int64 { return monotonic() - info.ClockBase }, longest: longest,
 		end: make(chan struct{}), done: make(chan struct{}),
 	}

@@ -5,7 +5,6 @@ import "fmt"
 // State is what the management library says of the machine.
 type State struct {
 	Driver string // version
-	CUDA   int    // newest version the driver speaks, 1000*major + 10*minor
 	GPUs   []GPU
 }
 

@@ -105,12 +105,11 @@ type (
 		Origin      string `json:"origin"`
 	}
 	arenaData struct {
-		ID        int32  `json:"id"`
-		Name      string `json:"name"`
-		Tag       string `json:"tag"`
-		Base      string `json:"base"` // hexadecimal
-		Coalesces bool   `json:"coalesces"`
-		Native    bool   `json:"native"`
+		ID     int32  `json:"id"`
+		Name   string `json:"name"`
+		Tag    string `json:"tag"`
+		Base   string `json:"base"` // hexadecimal
+		Native bool   `json:"native"`
 	}
 )
 
@@ -223,7 +222,7 @@ func newArenas(r *analysis.Result) []arenaData {
 		a := &r.Arenas[i]
 		arenas = append(arenas, arenaData{
 			ID: a.ID, Name: arenaName(a), Tag: plain.Shorten(a.Options["tag"], 40), Base: fmt.Sprintf("%#x", a.Base),
-			Coalesces: a.Options["coalesces"] == "1", Native: a.Options["provided"] == "unknown",
+			Native: a.Options["provided"] == "unknown",
 		})
 	}
 	return arenas

@@ -14,7 +14,6 @@ import (
 type keyframesData struct {
 	IterationsEach int64 `json:"iterationsEach"`
 	EventsEach     int64 `json:"eventsEach"`
-	GrowthsEach    int64 `json:"growthsEach"`
 	Of             int   `json:"of"` // keyframes of the analysis; the page may have fewer
 
 	Seq          packed `json:"seq"`
@@ -68,7 +67,7 @@ const frameWidth = 160
 func newKeyframes(p *pack, k *keyframes.Result, r *analysis.Result, frames []keyframes.Frame) *keyframesData {
 	of := func(value func(*keyframes.Frame) int64) packed { return columnOf(p, frames, value) }
 	out := &keyframesData{
-		IterationsEach: k.IterationsEach, EventsEach: k.EventsEach, GrowthsEach: k.GrowthsEach, Of: len(k.Frames),
+		IterationsEach: k.IterationsEach, EventsEach: k.EventsEach, Of: len(k.Frames),
 		Seq:  of(func(f *keyframes.Frame) int64 { return f.At.Seq }),
 		Time: of(func(f *keyframes.Frame) int64 { return f.At.Time }), Why: of(func(f *keyframes.Frame) int64 { return int64(f.Why) }),
 		Event: of(func(f *keyframes.Frame) int64 { return f.Event }), Iteration: of(func(f *keyframes.Frame) int64 { return int64(f.At.Iteration) }),

@@ -45,7 +45,6 @@ static const struct vendor_symbol optional[] = {
     VENDOR_SYMBOL("cuMemcpyHtoDAsync_v2", copy_in),
     VENDOR_SYMBOL("cuStreamCreate", stream_create),
     VENDOR_SYMBOL("cuStreamSynchronize", stream_synchronize),
-    VENDOR_SYMBOL("cuStreamQuery", stream_query),
     VENDOR_SYMBOL("cuStreamDestroy_v2", stream_destroy),
     VENDOR_SYMBOL("cuEventSynchronize", event_synchronize),
     VENDOR_SYMBOL("cuCtxRecordEvent", context_record),

@@ -108,7 +108,6 @@ struct driver {
   driver_result (*copy_in)(uint64_t to, const void *from, size_t bytes, void *stream);
   driver_result (*stream_create)(void **stream, unsigned flags);
   driver_result (*stream_synchronize)(void *stream);
-  driver_result (*stream_query)(void *stream);
   driver_result (*stream_destroy)(void *stream);
 
   driver_result (*event_synchronize)(driver_event event);

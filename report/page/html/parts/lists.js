@@ -1,7 +1,5 @@
 // The iterations, the growths of arenas, and the requests that failed.
 
-const MARKED = ['duration', 'peakT', 'peakC', 'peakR', 'endT', 'allocs', 'bytes'];
-
 // iterationList is the table of iterations. Outliers are marked and counted.
 function iterationList(view) {
   const device = view.device;
