@@ -46,9 +46,9 @@
 // # Plots
 //
 // A figure has 1200 × 700 pixels. "timeline" is figure 2 of the BFC paper: requested, provided and
-// reserved over time. "categories" stacks requested memory by category over time. A long series is reduced
-// to the resolution of the figure: each interval keeps its minimum and maximum, so that no peak is lost,
-// and between events the last value holds. Equal results draw equal bytes.
+// reserved over time. A long series is reduced to the resolution of the figure: each interval keeps its
+// minimum and maximum, so that no peak is lost, and between events the last value holds. Equal results draw
+// equal bytes.
 //
 // # Text from recordings
 //

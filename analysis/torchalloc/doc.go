@@ -133,6 +133,9 @@
 // segment in the order of addresses, whatever the rules say, and frees those that were not live. It shows in a request
 // that the rules would place elsewhere: from there on each block of the segment has to be handed out.
 //
+// Segments from before the first event are taken as free ones. Their blocks are placed by the rules, and the process is not
+// judged from there on where they lie elsewhere: a free block between them leaves no trace.
+//
 // Not followed are a process whose allocator switches between the two kinds of segments, an expandable segment whose
 // first pages were refused, and settings that the job makes in its own code, other than expandable segments. Such a
 // process is not judged from there on ([ErrNotModeled]), or its first difference says what the model would have done.

@@ -47,11 +47,12 @@ type Follower struct {
 	text    func(context int32) string
 	arenas  map[int32]followedArena
 	devices map[int32]*followedDevice
+	before  map[int64]bool // addresses of segments that PyTorch had before the first event, and that are told next
 }
 
 // NewFollower is before the first event. Text gives the text of a context.
 func NewFollower(version Version, text func(context int32) string) *Follower {
-	return &Follower{version: version, text: text, arenas: map[int32]followedArena{}, devices: map[int32]*followedDevice{}}
+	return &Follower{version: version, text: text, arenas: map[int32]followedArena{}, devices: map[int32]*followedDevice{}, before: map[int64]bool{}}
 }
 
 // followedArena is where an arena's blocks are in PyTorch's allocator.
@@ -71,6 +72,7 @@ type followedDevice struct {
 	expandable bool
 	partial    bool // settings under which a release need not be of everything
 	blocks     map[int64]*Block
+	before     bool            // the last events tell memory from before the first event
 	last       *Block          // handed out by the last event; nil after another one
 	rest       *Block          // what a checkpoint hands out next, of the segment of last
 	private    map[PoolID]bool // in use
@@ -88,6 +90,11 @@ func (f *Follower) Add(e *trace.Event) (size int64, err error) {
 	switch e.Kind {
 	case trace.KindArena:
 		return 0, f.arena(e)
+	case trace.KindExternalFree: // a call of CUDA that was recorded is the allocator's own
+		if f.text(e.Context) == "native" {
+			f.before[e.Addr] = true
+		}
+		return 0, nil
 	case trace.KindStatistics:
 		f.statistics(e)
 		return 0, nil
@@ -106,14 +113,20 @@ func (f *Follower) Add(e *trace.Event) (size int64, err error) {
 		return 0, &Difference{e.Seq, fmt.Sprintf("the rest of a checkpoint's segment at %#x", d.rest.addr), fmt.Sprintf("%v at %#x", e.Kind, uint64(e.Addr))}
 	}
 	if e.Kind != trace.KindAlloc {
-		d.last = nil
+		d.last, d.before = nil, e.Kind == trace.KindMap && f.before[e.Addr]
+		delete(f.before, e.Addr)
 	}
 	switch e.Kind {
 	case trace.KindMap, trace.KindUnmap:
 		if at.expandable != d.expandable {
 			return 0, fmt.Errorf("event %d: both kinds of segments: %w", e.Seq, ErrNotModeled)
 		}
-		d.calls = append(d.calls, *e)
+		if d.before {
+			defer d.open(at)()
+			d.a.adopt(uint64(e.Addr), uint64(e.Provided), at.stream)
+		} else {
+			d.calls = append(d.calls, *e)
+		}
 		if e.Kind == trace.KindMap {
 			f.Segments++
 		} else {
@@ -121,7 +134,10 @@ func (f *Follower) Add(e *trace.Event) (size int64, err error) {
 		}
 		return 0, nil
 	case trace.KindAlloc:
-		return f.alloc(d, at, e)
+		if size, err = f.alloc(d, at, e); err != nil && d.before {
+			err = fmt.Errorf("event %d: blocks from before the first event: %w", e.Seq, ErrNotModeled)
+		}
+		return size, err
 	case trace.KindOOM:
 		return 0, f.refused(d, at, e)
 	case trace.KindStreamUse:
@@ -244,6 +260,19 @@ func describe(e *trace.Event) string {
 	return fmt.Sprintf("%s of %d bytes at %#x (event %d)", what, e.Provided, uint64(e.Addr), e.Seq)
 }
 
+// open sends requests to an arena's private pool, if it is of one, until the returned function is called.
+func (d *followedDevice) open(at followedArena) (end func()) {
+	if at.pool == (PoolID{}) {
+		return func() {}
+	}
+	if !d.private[at.pool] {
+		d.private[at.pool] = true
+		d.a.UsePool(at.pool)
+	}
+	d.a.BeginPool(at.pool, func(uint64) bool { return true })
+	return func() { _, _ = d.a.EndPool(at.pool), d.a.ReleasePool(at.pool) } // it exists
+}
+
 // request makes a request of the model. block is nil if it is refused.
 func (f *Follower) request(d *followedDevice, at followedArena, e *trace.Event) (block *Block, err error) {
 	if !d.partial || d.emptied() {
@@ -252,12 +281,7 @@ func (f *Follower) request(d *followedDevice, at followedArena, e *trace.Event) 
 		}
 	}
 	if at.pool != (PoolID{}) {
-		if !d.private[at.pool] {
-			d.private[at.pool] = true
-			d.a.UsePool(at.pool)
-		}
-		d.a.BeginPool(at.pool, func(uint64) bool { return true })
-		defer func() { _, _ = d.a.EndPool(at.pool), d.a.ReleasePool(at.pool) }() // it exists
+		defer d.open(at)()
 		if b := d.restored(at, e); b != nil {
 			return b, nil
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -15,10 +16,10 @@ import (
 // address and bytes, in units of 512 bytes.
 func pooledJob(t *testing.T, joins int, steps ...string) (*Follower, error) {
 	t.Helper()
-	texts := []string{"", "allocator=native\tprovided=unknown\tcoalesces=%d\tpool=65.0\tmain=0", "allocator=native\tprovided=unknown\tcoalesces=%d\tpool=0.0\tmain=1"}
-	f := NewFollower(Torch211, func(context int32) string { return fmt.Sprintf(texts[context], joins) })
+	texts := []string{"native", "allocator=native\tprovided=unknown\tcoalesces=%d\tpool=65.0\tmain=0", "allocator=native\tprovided=unknown\tcoalesces=%d\tpool=0.0\tmain=1"}
+	f := NewFollower(Torch211, func(context int32) string { return strings.ReplaceAll(texts[context], "%d", strconv.Itoa(joins)) })
 	events := []trace.Event{{Kind: trace.KindArena, Context: 1}, {Kind: trace.KindArena, Arena: 1, Context: 2}}
-	kinds := map[string]trace.Kind{"map": trace.KindMap, "alloc": trace.KindAlloc, "free": trace.KindFree, "unmap": trace.KindUnmap}
+	kinds := map[string]trace.Kind{"map": trace.KindMap, "alloc": trace.KindAlloc, "free": trace.KindFree, "unmap": trace.KindUnmap, "before": trace.KindExternalFree}
 	for _, step := range steps {
 		var kind string
 		var at, units int64
@@ -111,4 +112,17 @@ func TestFollowsTheEndOfAPool(t *testing.T) {
 	assert.Equal(t, f.Followed, Followed{Allocs: 3, Frees: 3, Segments: 2, Releases: 2, Emptied: 2})
 	_, err = pooledJob(t, 0, "map 0 40960", "alloc 0 8192", "map 40960 40960", "alloc 40960 40960", "free 0 8192", "free 40960 40960", "unmap 40960 40960")
 	assert.That(t, err != nil && err.Error() == "event 9: expected a release of a segment of 20971520 bytes at 0x10000000000, found none", "%v", err)
+}
+
+// Memory from before the first event is told by the address of each segment, its map and its blocks. A free segment needs no request.
+func TestFollowsMemoryFromBefore(t *testing.T) {
+	before := []string{"before 0 0", "outside map 0 4096", "outside alloc 0 2", "outside alloc 2 2", "before 40960 0", "outside map 40960 40960"}
+	f, err := pooledJob(t, 0, slices.Concat(before, []string{"outside alloc 4 10", "outside free 0 2", "outside alloc 0 1", "outside alloc 40960 4096"})...)
+	assert.NoError(t, err)
+	assert.Equal(t, f.Followed, Followed{Allocs: 5, Frees: 1, Segments: 2})
+	_, err = pooledJob(t, 0, slices.Concat(before, []string{"outside free 0 2", "outside alloc 81920 4096"})...)
+	var d *Difference
+	assert.That(t, errors.As(err, &d), "%v", err)
+	_, err = pooledJob(t, 0, "before 0 0", "outside map 0 4096", "outside alloc 6 2") // what lies before was freed
+	assert.That(t, errors.Is(err, ErrNotModeled), "%v", err)
 }

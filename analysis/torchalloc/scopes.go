@@ -77,3 +77,13 @@ func (a *Allocator) releasePrivate(p *privatePool) bool {
 	}
 	return p.segments == 0
 }
+
+// adopt takes a segment of the open scope's pool that the device has given before: one free block.
+func (a *Allocator) adopt(addr, bytes, stream uint64) {
+	a.stats.reserve(bytes)
+	p := a.poolOf(bytes, stream)
+	if bytes == smallSegment {
+		p = a.poolOf(smallLimit, stream)
+	}
+	p.insert(a.newSegment(p, addr, bytes, stream, 0))
+}

@@ -19,10 +19,10 @@ func follower(p *dataset.Process) *torchalloc.Follower {
 	return torchalloc.NewFollower(version, p.Strings().Text)
 }
 
-// follow hands an event to the model of PyTorch's own allocator, once there is an arena of it. What the model does not
-// have ends the comparison.
+// follow hands an event to the model of PyTorch's own allocator, once there is an arena of it, or memory of it from before. What
+// the model does not have ends the comparison.
 func (r *replayer) follow(e *trace.Event) *Mismatch {
-	if e.Kind != trace.KindArena && r.observedArenas == 0 || r.follower == nil || r.unmodeled != nil {
+	if e.Kind != trace.KindArena && e.Kind != trace.KindExternalFree && r.observedArenas == 0 || r.follower == nil || r.unmodeled != nil {
 		return nil
 	}
 	if _, err := r.follower.Add(e); err != nil {

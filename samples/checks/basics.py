@@ -7,7 +7,7 @@ import time
 from checks.suite import Failed, alone, case, first_process, losses, number, parquet_bytes
 
 
-PLOTS = ("timeline", "categories")  # of a recording with its modules, by `report --plots`
+PLOTS = ("timeline",)  # of `report --plots`
 
 
 def sample(suite, name):

@@ -431,7 +431,7 @@ def native_other_backend(suite):
     """An allocator without a tracker is left alone, and memprof says so."""
     text = 'import os\nos.environ["PYTORCH_CUDA_ALLOC_CONF"] = "backend:cudaMallocAsync"\nimport torch\nprint("sum", int(torch.ones(10, device="cuda").sum()))\n'
     _, done = suite.record("native_backend", suite.script("native_backend", text), "--allocator", "native")
-    if "sum 10" not in done.stdout or "tensors are not recorded" not in done.stderr:
+    if "sum 10" not in done.stdout or "recorded as calls of CUDA, without tensors" not in done.stderr:
         raise Failed(f"{done.stdout}\n{done.stderr}")
 
 

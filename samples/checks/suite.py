@@ -1,6 +1,7 @@
 """The base of the acceptance cases. A case is a function of a Suite, and raises Failed."""
 
 import json
+import math
 import os
 import re
 import shutil
@@ -72,7 +73,7 @@ class Suite:
 
     def run(self, command, expect=0, timeout=400):
         env = dict(os.environ, MEMPROF_PYTHON=os.path.join(self.hooks, "python"))
-        timeout = max(1, min(timeout, round(self.deadline - time.monotonic()))) if self.deadline != float("inf") else timeout
+        timeout = max(1, min(timeout, math.ceil(self.deadline - time.monotonic()))) if self.deadline != float("inf") else timeout
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env, start_new_session=True) as process:
             BEGUN.add(process)
             try:

@@ -184,7 +184,7 @@ class Parts(unittest.TestCase):
 
         suite_failed = suite.Failed
         with tempfile.TemporaryDirectory() as folder:
-            run = self.run_of(folder, 2, passes=passes, fails=fails, waits=lambda s: s.run(["sleep", "60"]), late=passes)
+            run = self.run_of(folder, 2.4, passes=passes, fails=fails, waits=lambda s: s.run(["sleep", "60"]), late=passes)
             lines = run.summary(["passes", "fails", "waits", "late"])
         self.assertEqual(lines[-5:], ["not run: waits late", "", "failed: fails", "", "1 passed, 1 failed, 2 not run"])
         self.assertIn("speed  1.00x", lines)

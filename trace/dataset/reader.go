@@ -252,7 +252,8 @@ func (d *decoder) fill(b *batchBuffer) (err error) {
 }
 
 // Times are those of clocks that do not fall. A thread may be stopped between its reading of the clock and the writing of a
-// mark, and a job may sleep; but not for so long. Nanoseconds.
+// mark, and a job may sleep; but not for so long. Only a free of an observed allocator is written with that allocator's next
+// decision, however late that is. Nanoseconds.
 const (
 	mostFall = int64(10 * time.Second)
 	mostLeap = int64(366 * 24 * time.Hour)
@@ -267,7 +268,7 @@ func (d *decoder) checkTimes(b trace.Batch) error {
 		switch {
 		case d.clock == nil:
 			d.clock = &clock{now, b.Seq[i]}
-		case now > d.clock.time+mostLeap || now < d.clock.time-mostFall:
+		case now > d.clock.time+mostLeap || now < d.clock.time-mostFall && (now < 0 || b.Kind[i] != trace.KindFree && b.Kind[i] != trace.KindStreamUse):
 			return fmt.Errorf("event seq %d is at %d ns, and event seq %d at %d ns", b.Seq[i], now, d.clock.seq, d.clock.time)
 		case now > d.clock.time:
 			d.clock.time, d.clock.seq = now, b.Seq[i]

@@ -174,7 +174,7 @@ def _asynchronous(torch):
 def _leave(torch):
     _hook.problem(
         "torch: the job has chosen backend:cudaMallocAsync, and keeps it: its memory is recorded as calls of CUDA, without tensors; "
-        "remove the setting to have it served by memprof's allocator"
+        "remove the setting to have tensors recorded"
     )
 
 

@@ -91,6 +91,10 @@ class ShimTest(unittest.TestCase):
         error = self.finish(self.start(CXX="/nonexistent/c++"), code=1)
         self.assertIn("cannot run the C++ compiler /nonexistent/c++: No such file or directory; install one, or build", error)
 
+    def test_a_compiler_that_says_nothing(self):
+        error = self.finish(self.start(CXX="/bin/false"), code=1)
+        self.assertIn("/bin/false could not compile the shim: it ended with 1 and said nothing", error)
+
     def test_another_torch_gets_another_shim(self):
         first = self.finish(self.start())
         self.write("site/torch/__init__.py", TORCH.replace("9.9.0", "9.9.1"))
