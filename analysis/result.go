@@ -150,6 +150,7 @@ type Replay struct {
 	Reserved  int64   // the greatest, in bytes
 	LeastCard int64   // bytes that a card must have free before the job begins
 	Step      float64 // predicted time of an iteration divided by the recorded one; 0: not known
+	Simulated bool    // Step is not known, since the device was simulated
 	Refused   int64   // requests
 	Recorded  bool    // the job ran under it
 	// LeftOut is why it was not replayed; then the numbers are 0.

@@ -174,6 +174,9 @@ func fitBefore(r *Fit) []layout.Cell {
 	if c.Duration > 0 {
 		replayed += ", later ones last " + plain.FormatDuration(c.Duration.Nanoseconds())
 	}
+	if c.Simulated {
+		replayed += ", without step times: the device was simulated"
+	}
 	if c.LeftOut > 0 {
 		replayed += "; " + plain.Counted(c.LeftOut, "arena") + " of graph memory left out"
 	}

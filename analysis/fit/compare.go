@@ -34,6 +34,7 @@ type Comparison struct {
 	Requested  int64 // the greatest, in bytes
 	Iterations int64
 	Duration   time.Duration // of a steady iteration, as recorded; 0: not known
+	Simulated  bool          // on a device whose work takes no time, so that it is not
 	// Measured is how long the recorded allocator's driver calls took in a steady iteration, with what waited for the GPU, by its own count, and
 	// Scale how much longer all its calls took than its replay says. Where they were not counted, as by earlier recorders, they are 0 and 1.
 	Measured time.Duration
@@ -129,6 +130,9 @@ func (c *Comparison) replay(ctx context.Context, j *Job, policies []bfc.Policy, 
 	}
 	first := &tuned.Outcomes[0]
 	c.Requests, c.LeftOut, c.Requested, c.Iterations, c.Duration = tuned.Allocs, tuned.LeftOut, first.PeakT, first.Iterations, first.Duration
+	if c.Simulated = j.Simulated; c.Simulated {
+		c.Duration = 0
+	}
 	var recorded *tune.Outcome
 	for i := range tuned.Outcomes {
 		o := &tuned.Outcomes[i]

@@ -7,6 +7,7 @@ import (
 
 	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/bfc"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // TestHold: a job that asks for 30 MiB and then 11 at once needs 42 MiB under PyTorch's own allocator, whose segments are of whole
@@ -38,6 +39,23 @@ func TestHold(t *testing.T) {
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// TestStepsOfASimulatedDevice: the work of a job on the simulated device takes no time, so that no allocator makes its steps longer.
+func TestStepsOfASimulatedDevice(t *testing.T) {
+	for _, simulated := range []bool{false, true} {
+		j := newJob()
+		for range 6 {
+			j.alloc(1, 30).free(1).mark()
+		}
+		of := j.process("p")
+		of.Simulated = simulated
+		rows, err := Hold(context.Background(), of)
+		assert.NoError(t, err)
+		for _, r := range rows {
+			assert.That(t, (r.Step == 0) == simulated, "%v: a step of %v, simulated %v", r.Allocator, r.Step, simulated)
+		}
 	}
 }
 

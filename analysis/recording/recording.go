@@ -22,6 +22,12 @@ type Recording struct {
 	Readings *accounting.Readings // of used memory; nil without any
 }
 
+// A page has mostPoints intervals of time of all processes together, but fewestPoints of each: a run may have thousands.
+const (
+	mostPoints   = 1 << 19
+	fewestPoints = 32
+)
+
 // Analyze runs over each process of run, which was opened at path. The recording itself says what of opt
 // is about a process.
 func Analyze(path string, run *dataset.Run, opt analysis.Options) (Recording, error) {
@@ -30,6 +36,9 @@ func Analyze(path string, run *dataset.Run, opt analysis.Options) (Recording, er
 	r.Readings, opt.Moments = readings, readings.Moments()
 	opt.ExactEvents = exactEvents(run, opt.ExactEvents)
 	opt.Lives = opt.Lives && eventsOf(run) <= MostReplayed
+	if opt.Explore && opt.MaxPoints*len(run.Processes) > mostPoints {
+		opt.MaxPoints = max(fewestPoints, mostPoints/len(run.Processes))
+	}
 	for _, process := range run.Processes {
 		result, err := analyzeProcess(process, &run.Info, opt)
 		if err != nil {

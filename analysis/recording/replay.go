@@ -66,7 +66,7 @@ func replayJob(ctx context.Context, j *fit.Job, result *analysis.Result, flags f
 				setting = flags(row.Policy)
 			}
 			d.Replays = append(d.Replays, analysis.Replay{
-				Allocator: row.Allocator.Allocator, Setting: setting, Reserved: row.Reserved, LeastCard: row.Need.Bytes, Step: row.Step,
+				Allocator: row.Allocator.Allocator, Setting: setting, Reserved: row.Reserved, LeastCard: row.Need.Bytes, Step: row.Step, Simulated: j.Simulated,
 				Refused: row.Refused, Recorded: row.Recorded, LeftOut: why,
 			})
 		}

@@ -49,6 +49,12 @@ static int shape_text(char *text, size_t room, const struct arena *arena, uint64
                   size_text(all, range->memory->reservation), size_text(left, range->memory->reservation - range->extent));
 }
 
+static void greater(void *self, uint64_t addr, uint64_t bytes) {
+  uint64_t *most = self;
+  (void)addr;
+  if (bytes > *most) *most = bytes;
+}
+
 static void explain_lack(const struct arena *arena, uint64_t size) {
   const struct gpu *gpu = arena->gpu;
   uint64_t free_bytes, total;
@@ -59,7 +65,8 @@ static void explain_lack(const struct arena *arena, uint64_t size) {
   }
   driver_memory(gpu->vmm.device, &free_bytes, &total);
   const uint64_t mapped = bfc_reserved(arena->bfc), in_use = bfc_in_use(arena->bfc), idle = mapped > in_use ? mapped - in_use : 0;
-  const uint64_t chunk = bfc_largest_free(arena->bfc), largest = chunk < idle ? chunk : idle;  // a chunk's pages may be unmapped
+  uint64_t largest = 0;  // of free chunks without their unmapped pages
+  bfc_free_mapped(arena->bfc, &largest, greater);
   const uint64_t live = (uint64_t)gpu->stats.torch_bytes.current, others = total - free_bytes > gpu->mapped ? total - free_bytes - gpu->mapped : 0;
   if (gpu->limit != 0) snprintf(allowed, sizeof allowed, "%s allowed; ", size_text(asked, gpu->limit));
   const int length = snprintf(message, sizeof message,

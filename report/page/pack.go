@@ -7,6 +7,7 @@ import (
 	"math/bits"
 	"slices"
 	"strconv"
+	"sync"
 
 	"github.com/memprof/memprof/analysis/plain"
 )
@@ -136,10 +137,18 @@ func (p *pack) finish(description any) []byte {
 	return compressed(binary.LittleEndian.AppendUint32(nil, uint32(len(text))), text, p.columns)
 }
 
+// writers have 800 KB each, and a page may have thousands of devices.
+var writers = sync.Pool{New: func() any {
+	z, _ := zlib.NewWriterLevel(nil, zlib.BestCompression) // fails for levels that do not exist
+	return z
+}}
+
 // compressed are pieces one after the other, compressed with zlib.
 func compressed(pieces ...[]byte) []byte {
 	var out bytes.Buffer
-	z, _ := zlib.NewWriterLevel(&out, zlib.BestCompression) // fails for levels that do not exist
+	z := writers.Get().(*zlib.Writer)
+	defer writers.Put(z)
+	z.Reset(&out)
 	for _, piece := range pieces {
 		_, _ = z.Write(piece) // writing to a buffer does not fail
 	}

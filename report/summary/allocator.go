@@ -22,14 +22,15 @@ type Allocator struct {
 	Refused   int64    `json:"refused"`    // requests that the recorded device would refuse
 	Command   string   `json:"command"`    // runs the job so; of a row that is left out, finds its numbers
 
-	words string // the part of Command to type before or instead of the job's own
+	simulated bool
+	words     string // the part of Command to type before or instead of the job's own
 }
 
 func allocatorsOf(r *analysis.Result, d *analysis.DeviceResult) []Allocator {
 	out := []Allocator{}
 	for i := range d.Replays {
 		p := &d.Replays[i]
-		a := Allocator{Allocator: p.Allocator, Setting: p.Setting, Recorded: p.Recorded, LeftOut: plain.NotEmpty(p.LeftOut), Refused: p.Refused}
+		a := Allocator{simulated: p.Simulated, Allocator: p.Allocator, Setting: p.Setting, Recorded: p.Recorded, LeftOut: plain.NotEmpty(p.LeftOut), Refused: p.Refused}
 		a.words = words(r, p.Allocator, p.Setting)
 		a.Command = strings.TrimSpace(a.words + " " + jobCommand(r))
 		switch {
@@ -176,6 +177,9 @@ func (a *Allocator) typed() string {
 func (s *Screen) allocatorNotes() (notes []string) {
 	if why := s.Allocators[0].LeftOut; why != nil {
 		notes = append(notes, "not replayed, since "+*why+": the command finds the numbers")
+	}
+	if s.Allocators[0].simulated && s.Allocators[0].LeftOut == nil {
+		notes = append(notes, "no step times: the device was simulated")
 	}
 	var classic, compact int64
 	for i := range s.Allocators {

@@ -13,6 +13,7 @@ import (
 	"github.com/memprof/memprof/analysis/iterations"
 	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/report/layout"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 const (
@@ -102,6 +103,11 @@ Next: memprof report --html run
 			t.Errorf("%d columns: %s", n, line)
 		}
 	}
+	for i := range d.Replays {
+		d.Replays[i].Step, d.Replays[i].Simulated = 0, true
+	}
+	got = screenText(r, d, 80)
+	assert.That(t, strings.Contains(got, "\nno step times: the device was simulated\n") && !strings.Contains(got, "1.00x"), "a simulated device has step times:\n%s", got)
 }
 
 // TestAllocators: which variable of torch's, whole commands, and rows that were left out.

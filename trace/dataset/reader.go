@@ -35,17 +35,22 @@ type Reader struct {
 // batchBuffer is the memory of one Batch.
 type batchBuffer struct {
 	batch   trace.Batch // of the rows
-	rows    trace.Batch // of batchRows
+	rows    trace.Batch // batchRows at most
 	err     error
 	numbers []int32 // of kinds
 }
 
-func newBatchBuffer() *batchBuffer {
-	long := func() []int64 { return make([]int64, batchRows) }
-	short := func() []int32 { return make([]int32, batchRows) }
+// newBatchBuffer has room for the rows of any of the parts, but for batchRows at most: a run may have thousands of short processes.
+func newBatchBuffer(parts []Part) *batchBuffer {
+	rows := int64(1)
+	for i := range parts {
+		rows = max(rows, min(parts[i].OpeningRows+parts[i].Events, batchRows))
+	}
+	long := func() []int64 { return make([]int64, rows) }
+	short := func() []int32 { return make([]int32, rows) }
 	return &batchBuffer{
 		rows: trace.Batch{
-			Seq: long(), Time: long(), Kind: make([]trace.Kind, batchRows), Device: short(), Arena: short(), Thread: short(),
+			Seq: long(), Time: long(), Kind: make([]trace.Kind, rows), Device: short(), Arena: short(), Thread: short(),
 			Stream: long(), Addr: long(), Requested: long(), Provided: long(), Context: short(),
 		},
 		numbers: short(),
@@ -77,8 +82,8 @@ func (p *Process) newReader(part int) (*Reader, error) {
 	if r.advance == nil {
 		r.advance = func(int) {}
 	}
-	r.free <- newBatchBuffer()
-	r.free <- newBatchBuffer()
+	r.free <- newBatchBuffer(d.parts)
+	r.free <- newBatchBuffer(d.parts)
 	r.done.Add(1)
 	go r.produce(d)
 	return r, nil
@@ -220,7 +225,7 @@ func (d *decoder) fill(b *batchBuffer) (err error) {
 	}()
 	for {
 		if d.cols != nil && d.cols.left > 0 {
-			n := int(min(d.cols.left, batchRows))
+			n := int(min(d.cols.left, int64(len(b.rows.Seq))))
 			if err := d.cols.read(b, n); err != nil {
 				return d.damaged(err)
 			}

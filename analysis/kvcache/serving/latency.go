@@ -12,6 +12,7 @@ type latency struct {
 	admittedRequests         int64
 	waiting, normalised      float64 // sums, ns, and ns a token
 	normalisedBy             [latencyBuckets]int64
+	most                     float64 // the greatest, ns a token
 }
 
 // latencyStep is the ratio of the ends of a bucket, latencyBuckets enough of them for every int64.
@@ -37,6 +38,7 @@ func (l *latency) finished(took int64, g *group, counts bool) {
 	l.tokens += int64(g.Sequences) * int64(g.Request.Output)
 	normalised := float64(took) / float64(g.Request.Output)
 	l.normalised += normalised
+	l.most = max(l.most, normalised)
 	bucket := int(math.Log(max(normalised, 1)) / math.Log(latencyStep))
 	l.normalisedBy[min(bucket, latencyBuckets-1)]++
 }
@@ -61,12 +63,12 @@ func (l *latency) served(time int64, saturated bool) *kvcache.Served {
 	return s
 }
 
-// quantile is the middle of the bucket that a share of the finished requests is not above.
+// quantile is the middle of the bucket that a share of the finished requests is not above, but not above the greatest.
 func (l *latency) quantile(share float64) float64 {
 	rank := int64(math.Ceil(share * float64(l.finishedRequests)))
 	for i, n := range l.normalisedBy {
 		if rank -= n; rank <= 0 {
-			return math.Pow(latencyStep, float64(i)+0.5)
+			return min(math.Pow(latencyStep, float64(i)+0.5), l.most)
 		}
 	}
 	return 0

@@ -100,6 +100,7 @@ func TestServed(t *testing.T) {
 	want := kvcache.Served{Requests: 2 / 74e-9, Tokens: 6 / 74e-9, Waiting: 12e-9, Latency: kvcache.Spread{Mean: (12.5 + 73.0/4) / 2 * 1e-9}}
 	got := *r.Served
 	assert.That(t, math.Abs(got.Latency.P90/(73.0/4*1e-9)-1) <= 0.005, "p90 %v, want 18.25 ns within 0.5 %%", got.Latency.P90)
+	assert.That(t, got.Latency.P90 <= 73.0/4*1e-9*(1+1e-12), "p90 %v, above the greatest latency, 18.25 ns", got.Latency.P90)
 	for _, v := range [][2]float64{{got.Requests, want.Requests}, {got.Tokens, want.Tokens}, {got.Waiting, want.Waiting}, {got.Latency.Mean, want.Latency.Mean}} {
 		if math.Abs(v[0]/v[1]-1) > 1e-9 {
 			t.Errorf("%+v\nwant %+v", got, want)
@@ -111,4 +112,11 @@ func TestServed(t *testing.T) {
 	if r, err = Simulate(context.Background(), &these, o); err != nil || !math.IsNaN(r.Served.Latency.Mean) || r.Served.Requests == 0 {
 		t.Errorf("a full queue: %+v, %v", r.Served, err)
 	}
+}
+
+// TestQuantileIsReached: the middle of a bucket may be above all that is in it.
+func TestQuantileIsReached(t *testing.T) {
+	var l latency
+	l.finished(9_950, &group{Group: kvcache.Group{Sequences: 1, Request: kvcache.Request{Output: 1}}}, true)
+	assert.That(t, l.quantile(0.9) <= l.most, "p90 %v is above the only latency", l.quantile(0.9))
 }

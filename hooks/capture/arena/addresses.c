@@ -19,6 +19,10 @@ struct range {
 static struct range ranges[MOST_RANGES];
 static _Atomic(int) range_count;
 
+// By a hash of a pointer's GiB: where the range of such a pointer was found last, which may be another's by now.
+enum { FOUND_BITS = 14 };
+static _Atomic(int) found[1 << FOUND_BITS];
+
 static bool in_range(int at, uint64_t addr) {
   return addr < atomic_load_explicit(&ranges[at].to, memory_order_acquire) &&
          addr >= atomic_load_explicit(&ranges[at].from, memory_order_relaxed);
@@ -27,10 +31,13 @@ static bool in_range(int at, uint64_t addr) {
 struct arena *arena_of(uint64_t addr) {
   static __thread int last;
   const int count = atomic_load_explicit(&range_count, memory_order_acquire);
-  for (int i = -1; i < count; i++) {
-    const int at = i < 0 ? last : i;
+  _Atomic(int) *const guess = &found[((addr >> 30) * 0x9e3779b97f4a7c15) >> (64 - FOUND_BITS)];
+  const int before = atomic_load_explicit(guess, memory_order_relaxed);
+  for (int i = -2; i < count; i++) {
+    const int at = i == -2 ? last : i == -1 ? before : i;
     if (!in_range(at, addr)) continue;
     last = at;
+    if (at != before) atomic_store_explicit(guess, at, memory_order_relaxed);
     return atomic_load_explicit(&ranges[at].arena, memory_order_relaxed);
   }
   return NULL;

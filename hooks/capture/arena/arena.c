@@ -65,7 +65,15 @@ static void drop(struct arena *arena) {
   give_place(arena->gpu, arena);
 }
 
+static struct arena **by_key(struct gpu *gpu, const void *stream, uint64_t pool0, uint64_t pool1) {
+  const uint64_t key = (uintptr_t)stream + pool0 * 0x9e3779b97f4a7c15 + pool1;
+  return &gpu->by_key[(key * 0x9e3779b97f4a7c15) >> (64 - KEY_BITS)];
+}
+
 void arena_end(struct arena *arena) {
+  struct arena **link = by_key(arena->gpu, arena->stream, arena->pool[0], arena->pool[1]);
+  while (*link != arena) link = &(*link)->same;
+  *link = arena->same;
   arena_remove_ranges(arena);
   arena_event(arena, MEMPROF_POOL_RELEASE, 0, 0, 0, 0);
   if (arena->memory.kind->end != NULL) arena->memory.kind->end(arena);
@@ -135,6 +143,9 @@ static struct arena *make_arena(struct gpu *gpu, void *stream, uint64_t pool0, u
   arena->id = arena_next_id();
   arena->next = gpu->arenas;
   gpu->arenas = arena;
+  struct arena **same = by_key(gpu, stream, pool0, pool1);
+  arena->same = *same;
+  *same = arena;
   exchange_join(arena, &policy);
   describe(arena, &policy);
   shortage_join(arena);
@@ -146,11 +157,9 @@ static bool serves(struct arena *arena, void *stream, uint64_t pool0, uint64_t p
          (arena->tag == tag || arena->memory.kind->shared) && arena_whole(arena);
 }
 
-// Tries the last arena first: hundreds of graphs may have arenas before the one in the list that
-// serves all other requests.
 struct arena *arena_get(struct gpu *gpu, void *stream, uint64_t pool0, uint64_t pool1, struct tag *tag) {
   if (gpu->last != NULL && serves(gpu->last, stream, pool0, pool1, tag)) return gpu->last;
-  for (struct arena *arena = gpu->arenas; arena != NULL; arena = arena->next) {
+  for (struct arena *arena = *by_key(gpu, stream, pool0, pool1); arena != NULL; arena = arena->same) {
     if (arena != gpu->last && serves(arena, stream, pool0, pool1, tag)) return gpu->last = arena;
   }
   return make_arena(gpu, stream, pool0, pool1, tag);

@@ -54,6 +54,7 @@ struct arena {
   struct pause *pause;       // of arenas with a tag; NULL for others
   struct trim *trim;         // of arenas that trim.c trims by iterations; NULL for others
   struct arena *next;        // of the device, newest first
+  struct arena *same;        // of the same place in gpu->by_key, newest first
 };
 
 // All below need gpu->lock.

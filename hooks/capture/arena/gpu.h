@@ -19,11 +19,14 @@ struct arena;
 struct graph_memory;
 struct pool;
 
+enum { KEY_BITS = 12 };  // thousands of streams have an arena each
+
 // Made at the first use, never freed. All but `lock` is under `lock`.
 struct gpu {
   struct lock lock;
   struct vmm_device vmm;
   struct arena *arenas;  // newest first
+  struct arena *by_key[1 << KEY_BITS];  // the same, by a hash of stream and pool
   struct arena *last;    // the arena that served the last request, or NULL: most requests repeat it
   struct arena *ended;   // ended arenas, for reuse; never freed, since a wrong pointer of the job's may still find one
   struct pool *pools;

@@ -28,6 +28,20 @@ TEST(pages_wander, "MEMPROF_SIM_MEMORY", "64m") {
   trail_agrees();
 }
 
+// A free chunk whose middle is unmapped: a request gets no more than either end of it.
+TEST(largest_piece, "MEMPROF_SIM_MEMORY", "16m") {
+  gpu_start();
+  void *stream = gpu_stream();
+  struct block before, between, behind;
+  CHECK(fill(&before, 2560 * KiB, stream) && fill(&between, 9 * MiB, stream) && fill(&behind, 2560 * KiB, stream));
+  empty(&between);
+  CHECK(memprof_malloc(12 * MiB, 0, stream) == NULL);
+  if (strstr(memprof_oom_message(), "3.00 MiB of the request's arena are free, the largest chunk 1.50 MiB (capacity)") == NULL) fprintf(stderr, "%s\n", memprof_oom_message());
+  CHECK(strstr(memprof_oom_message(), "3.00 MiB of the request's arena are free, the largest chunk 1.50 MiB (capacity)") != NULL);
+  empty(&before), empty(&behind);
+  trail_agrees();
+}
+
 // A page is lacking that the slack of a block has.
 TEST(slack_is_freed, "MEMPROF_SIM_MEMORY", "16m") {
   gpu_start();

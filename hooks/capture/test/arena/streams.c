@@ -1,6 +1,9 @@
 // streams.c - blocks that other streams use: reused only when those are through with them.
 #define _GNU_SOURCE
 #include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <time.h>
 
 #include "agree.h"
 #include "device/captures.h"
@@ -225,3 +228,32 @@ TEST(reuse_is_observed) {
 }
 
 int main(int argc, char **argv) { return run_tests(argc, argv); }
+
+// Processor time of the thread.
+static uint64_t spent(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+// The time of a request and its free, of streams in turns, in ns.
+static uint64_t of_request(int streams) {
+  enum { ROUNDS = 4 };
+  const uint64_t began = spent();
+  for (int round = 0; round < ROUNDS; round++) {
+    for (int i = 1; i <= streams; i++) release(allocate((void *)(uintptr_t)(i * 64)));
+  }
+  return (spent() - began) / (uint64_t)(ROUNDS * streams);
+}
+
+// A request finds its arena, and a free that of its block, without a look at those of thousands of other streams.
+TEST(thousands_of_streams) {
+  enum { FEW = 16, MANY = 2000 };
+  gpu_start();
+  of_request(FEW);
+  const uint64_t few = of_request(FEW);
+  of_request(MANY);
+  const uint64_t many = of_request(MANY);
+  if (many > 10 * few + 2000) fprintf(stderr, "%d streams: %llu ns a request, %d: %llu\n", FEW, (unsigned long long)few, MANY, (unsigned long long)many);
+  CHECK(many <= 10 * few + 2000);
+}
