@@ -220,18 +220,6 @@ func TestFailedRequestEndsLifetimes(t *testing.T) {
 	}
 }
 
-// Of many failed requests only the first list live allocations.
-func TestHeldOfFailedRequestsIsBounded(t *testing.T) {
-	r := modeltest.New()
-	a := newArena(t, r, bfc.Options{Limit: 4 * mib}, bfc.DeviceOptions{VMM: true, Granularity: 2 * mib})
-	for range heldOOMs + 5 {
-		a.Alloc(5*mib, "")
-	}
-	for i, o := range run(t, r, Options{}).Devices[0].OOMs {
-		assert.That(t, (o.Held != nil) == (i < heldOOMs), "failed request %d: held %v", i, o.Held)
-	}
-}
-
 // What a phase did in many iterations is summed up.
 func TestPhasesAreSums(t *testing.T) {
 	r := modeltest.New()

@@ -96,34 +96,6 @@ func TestPagesInvariants(t *testing.T) {
 	}
 }
 
-// TestPagesMoveBack has two places in turns whose pages together are twice what blocks touch: each takes the
-// other's pages back, and no growth follows.
-func TestPagesMoveBack(t *testing.T) {
-	a := mustNew(t, Options{Limit: gib, Growth: Pages, Split: SplitAlways}, NewDevice(DeviceOptions{VMM: true, Granularity: mib}))
-	hold := func(size uint64) uint64 {
-		b, ok := a.Alloc(size)
-		assert.Must(t, ok, "a request failed")
-		return b.Addr
-	}
-	free := func(addr uint64) {
-		if _, err := a.Free(addr); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for range 3 {
-		small := hold(4 * mib)
-		barrier := hold(1 * mib)
-		free(small)
-		large := hold(6 * mib) // behind the barrier: takes the four pages of small
-		got := a.Stats().Reserved
-		assert.That(t, got == 7*mib, "%d bytes are mapped, want 7 MiB", got)
-		free(large)
-		free(barrier)
-		a.EndIteration()
-	}
-	checkPages(t, a)
-}
-
 // TestPagesRefusesWhatCannotBe requests more than the limit, and more than the device has: nothing is unmapped for
 // the first, and later requests take free pages from elsewhere as if there had been neither.
 func TestPagesRefusesWhatCannotBe(t *testing.T) {

@@ -211,18 +211,6 @@ func TestHalvesOfFrees(t *testing.T) {
 	}
 }
 
-// A pending block at the end is no sign that the trace lacks completions.
-func TestPendingAtTheEnd(t *testing.T) {
-	entries := []any{act("segment_alloc", testAddr, 2*testMiB), act("alloc", testAddr, 512), act("free_requested", testAddr, 512)}
-	blocks := []any{
-		pairs{"address", testAddr, "size", 512, "state", "active_pending_free"},
-		pairs{"address", testAddr + 512, "size", 2*testMiB - 512, "state", "inactive"},
-	}
-	run, made := imported(t, written(t, pairs{"segments", []any{testSegment(0, testAddr, 2*testMiB, blocks)}, "device_traces", []any{entries}}))
-	got := kinds(eventsOf(t, run, 0))
-	assert.That(t, got == "map alloc stream_use free" && made[0].Odd == 0, "%+v, %s", made[0], got)
-}
-
 // Torch 1.13 and 2.0 write blocks without addresses, with a history, and entries without times.
 func TestOldLayout(t *testing.T) {
 	history := func(n int) []any {
@@ -307,34 +295,6 @@ func TestRanksHaveOneClock(t *testing.T) {
 		assert.That(t, last.Time == want, "process %d: the map is at %d ns, want %d", process, last.Time, want)
 	}
 	assert.That(t, run.Info.Start.UnixMicro() == 3_000_000, "start %v", run.Info.Start)
-}
-
-// The size of a large block that was there follows from what lies behind it: a block that is there
-// as well, or the first one made there.
-func TestSizesOfOpeningBlocks(t *testing.T) {
-	behind := testAddr + 3*testMiB + testMiB/2
-	free := act("free_requested", testAddr, 3*testMiB)
-	done := act("free_completed", testAddr, 3*testMiB)
-	next := act("alloc", behind, 2*testMiB)
-	used := []any{
-		pairs{"address", testAddr, "size", behind - testAddr, "state", "inactive"},
-		pairs{"address", behind, "size", 2 * testMiB, "state", "active_allocated"},
-		pairs{"address", behind + 2*testMiB, "size", testAddr + 18*testMiB - behind, "state", "inactive"},
-	}
-	for name, entries := range map[string][]any{
-		"there before": {free, done},
-		"made later":   {next, free, done},
-		"came and went": {next, act("free_requested", behind, 2*testMiB), act("free_completed", behind, 2*testMiB), free, done,
-			act("alloc", behind, 2*testMiB)},
-	} {
-		path := written(t, pairs{"segments", []any{testSegment(0, testAddr, 20*testMiB, used)}, "device_traces", []any{entries}})
-		run, made := imported(t, path)
-		for _, e := range eventsOf(t, run, 0) {
-			if e.Kind == trace.KindFree && e.Addr == testAddr && e.Provided != int64(behind-testAddr) || made[0].Odd != 0 {
-				t.Errorf("%s: %d bytes, want %d; %+v", name, e.Provided, behind-testAddr, made[0])
-			}
-		}
-	}
 }
 
 // Memory at address 0 is memory as any other.

@@ -100,15 +100,6 @@ func followTwin(in io.Reader) (count int, err error) {
 	return count, nil
 }
 
-// TestTwinCounts: a file is of as many operations as its first line says; the files of earlier scripts do not say it.
-func TestTwinCounts(t *testing.T) {
-	const head, free, allocated = "torch=2.11.0 total=1073741824 fraction=0 ", "f 0 2097152 0 0 0\n", "a 0 1000 0 4096 2097152 1024 1024 1000\n"
-	for fields, fails := range map[string]bool{"conf=": false, "operations=2 conf=": false, "operations=3 conf=": true, "operations=1 conf=": true} {
-		count, err := followTwin(strings.NewReader(head + fields + "\n" + allocated + free))
-		assert.That(t, (err != nil) == fails && (fails || count == 2), "%q: %d operations, %v; want an error: %v", fields, count, err, fails)
-	}
-}
-
 func newTwin(header string) (*twin, error) {
 	before, conf, _ := strings.Cut(header, " conf=") // which may have spaces
 	fields := map[string]string{}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"path/filepath"
 	"strings"
@@ -115,19 +114,4 @@ func TestFitJSON(t *testing.T) {
 	for _, want := range []string{"without workspaces", "may fit", "cuDNN takes a smaller one then"} {
 		assert.That(t, strings.Contains(string(out), want), "no %q in\n%s", want, out)
 	}
-}
-
-// TestFitJobWithoutRoom: what a real job is refused, fit names.
-func TestFitJobWithoutRoom(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	b.record("run", "--", b.job, "alloc", "a", "100M", "in", "module=net.fc", "alloc", "b", "300M")
-	cmd, _ := b.memprof("fit", "--card", "350MiB", b.path("run"))
-	out, err := cmd.Output()
-	code := exitOf(err)
-	assert.That(t, code == 1, "exit code %d on a card of 350 MiB, want 1", code)
-	for _, want := range []string{"does not fit", "a request of 300 MiB by net.fc", "the job must request 50 MiB less"} {
-		assert.That(t, bytes.Contains(out, []byte(want)), "the answer lacks %q:\n%s", want, out)
-	}
-	b.mustExit(0, "fit", "--card", "400MiB", b.path("run"))
 }

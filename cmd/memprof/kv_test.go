@@ -62,22 +62,3 @@ func TestCalibrate(t *testing.T) {
 	out := b.mustExit(2, "kv", "calibrate", "../../samples/resnet50")
 	assert.That(t, strings.Contains(out, "memprof.kv"), "no steps: %s", out)
 }
-
-// TestTimingFlags: what cannot be said together, and names that are not known.
-func TestTimingFlags(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	base := []string{"kv", "--synthetic", "alpaca", "--rate", "1", "--duration", "1s", "--model", "opt-13b", "--memory", "1GiB"}
-	for _, test := range []struct {
-		flags []string
-		want  string
-	}{
-		{[]string{"--timing", "1ms", "--chunk", "5"}, "--timing 1ms is the same for every step"},
-		{[]string{"--timing", "a100-40gb-opt-13"}, "did you mean a100-40gb-opt-13b"},
-		{[]string{"--rate", "0"}, "want requests a second, above 0"},
-		{[]string{"--timing", "kv_test.go"}, "not a timing"},
-	} {
-		out := b.mustExit(2, append(base[:len(base):len(base)], test.flags...)...)
-		assert.That(t, strings.Contains(out, test.want), "%v: %s", test.flags, out)
-	}
-}

@@ -172,22 +172,6 @@ func TestRerunOfFailure(t *testing.T) {
 	}
 }
 
-// TestRecordSaysWhatFailed: the last lines of record count requests that failed, also where none succeeded.
-func TestRecordSaysWhatFailed(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	for limit, said := range map[string]string{
-		"64MiB": "memprof: reserved at most 64 MiB\nmemprof: 1 request failed\n",
-		"2MiB":  "memprof: reserved at most 0 B\nmemprof: 1 request failed\n",
-	} {
-		cmd, stderr := b.memprof("record", "--device", "sim", "--limit", limit, "-o", b.path(limit), "--", b.job, "alloc", "a", "40M", "alloc", "b", "40M")
-		err := cmd.Run()
-		assert.Must(t, err != nil && cmd.ProcessState.ExitCode() == 10, "the job ended with %v, want exit code 10", err)
-		text := stderr.String()
-		assert.That(t, strings.Contains(text, said) && !strings.Contains(text, "made no allocation"), "under %s record says %q, want %q", limit, text, said)
-	}
-}
-
 // known is what a recording knows of one device, apart from times and the driver's overhead.
 type known struct {
 	Peak, Final    ledger.Instant

@@ -140,16 +140,6 @@ TEST(memory_without_access_faults) {
   CHECK(faults(base));
 }
 
-TEST(what_is_not_mapped_may_be_unmapped) {
-  CUdeviceptr base;
-  start();
-  CHECK(cuMemAddressReserve(&base, 4 * MiB, 0, 0, 0) == CUDA_SUCCESS);
-  CHECK(cuMemUnmap(base, 2 * MiB) == CUDA_SUCCESS);
-  map_open(base, 2 * MiB, create(2 * MiB));
-  CHECK(cuMemUnmap(base + 2 * MiB, 2 * MiB) == CUDA_SUCCESS);
-  CHECK(!faults(base));
-}
-
 TEST(thousands_of_handles_need_no_descriptors) {
   enum { MANY = 5000 };
   static CUmemGenericAllocationHandle handles[MANY];

@@ -1,6 +1,7 @@
 // readers.c - memory that is freed while another stream still reads it, as programs free it that wait before they write, not before they free.
 //
 // The simulated GPU ends a test whose reader loses its page, or has it written. Each row also looks at the bytes, and at who waited.
+// Random programs of that kind, on several streams, with and without arenas or destroyed since, are in random_readers.c.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdatomic.h>
@@ -13,7 +14,6 @@
 #include "memprof.h"
 
 #define COMPACT "MEMPROF_OPTIONS", "preset=compact", "MEMPROF_SIM_MEMORY", "2g"
-#define TRIMMED "MEMPROF_OPTIONS", "preset=compact,trim=iteration", "MEMPROF_SIM_MEMORY", "2g"
 #define CLASSIC "MEMPROF_OPTIONS", "preset=classic", "MEMPROF_SIM_MEMORY", "2g"
 
 static void *get(uint64_t bytes, void *stream) {
@@ -49,56 +49,6 @@ static void end_of_read(const struct read_block *block) {
     CHECK_EQUAL(block->start[at], 7);
   }
   gpu_let_go(block->reader);
-}
-
-// The block's stream alone allocates: a larger block, then one of the same size, and writes both behind the reader.
-static void same_stream_reuses(void *reader) {
-  const struct read_block read = free_under_reader(reader, 64 * MiB, NULL);
-  unsigned char *larger = get(96 * MiB, NULL), *same = get(64 * MiB, NULL);
-  end_of_read(&read);
-  gpu_order(reader, NULL);
-  gpu_writes(NULL, larger, 96 * MiB);
-  gpu_writes(NULL, same, 64 * MiB);
-  memset(larger, 1, 96 * MiB);
-  memset(same, 2, 64 * MiB);
-  CHECK(larger[0] == 1 && larger[96 * MiB - 1] == 1 && same[0] == 2 && same[64 * MiB - 1] == 2);
-}
-
-TEST(reader_with_an_arena, COMPACT) {
-  ONE_THREAD();
-  gpu_start();
-  void *reader = gpu_stream();
-  get(4 * MiB, reader);
-  same_stream_reuses(reader);
-}
-
-TEST(reader_without_an_arena, COMPACT) {
-  ONE_THREAD();
-  gpu_start();
-  same_stream_reuses(gpu_stream());
-}
-
-// Nothing but the reader is busy, and it is of a stream that no longer exists.
-TEST(reader_of_a_destroyed_stream, COMPACT) {
-  int (*destroy)(void *);
-  GPU_CALL(destroy, "cuStreamDestroy_v2");
-  gpu_start();
-  void *reader = gpu_stream();
-  const struct read_block read = free_under_reader(reader, 64 * MiB, NULL);
-  CHECK_EQUAL(destroy(reader), 0);
-  get(96 * MiB, NULL);
-  get(64 * MiB, NULL);
-  end_of_read(&read);
-}
-
-// A third stream has no page of its own, and would take those of the freed block.
-TEST(another_stream_allocates, COMPACT) {
-  gpu_start();
-  void *reader = gpu_stream(), *third = gpu_stream();
-  get(4 * MiB, third);
-  const struct read_block read = free_under_reader(reader, 64 * MiB, NULL);
-  get(64 * MiB, third);
-  end_of_read(&read);
 }
 
 // The next iterations do the same: once the reader has finished, addresses and pages serve again, so that memory does not grow without end.
@@ -190,36 +140,9 @@ static void idle_while_a_stream_waits(void) {
   end_of_read(&read);
 }
 
-// Three streams are busy in every iteration of a job that frees and allocates sizes that do not repeat.
-static void busy_streams_cost_no_wait(void) {
-  gpu_start();
-  unsigned seed = 1;
-  void *others[3], *live[8] = {NULL};
-  for (int i = 0; i < 3; i++) get(4 * MiB, others[i] = gpu_stream());
-  for (int step = 0; step < 20; step++) {
-    for (int i = 0; i < 3; i++) gpu_hold(others[i]);
-    for (int k = 0; k < 40; k++) {
-      seed = seed * 1103515245U + 12345U;
-      void **slot = &live[seed >> 8 & 7];
-      if (*slot != NULL) drop(*slot);
-      *slot = get((1 + (seed >> 12) % 60) * MiB, NULL);
-      gpu_writes(NULL, *slot, 1 * MiB);
-      gpu_order(NULL, others[k % 3]);
-      gpu_reads(others[k % 3], *slot, 1 * MiB);
-      gpu_order(others[k % 3], NULL);
-    }
-    for (int i = 0; i < 3; i++) gpu_let_go(others[i]);
-    memprof_iteration("step");
-  }
-  CHECK_EQUAL(gpu_waits(), 0);
-}
-
 TEST(a_request_at_the_limit, CLASSIC) { a_request_at_the_limit(); }
 TEST(a_request_at_the_limit_compact, COMPACT) { a_request_at_the_limit(); }
 TEST(idle_while_a_stream_waits, "MEMPROF_OPTIONS", "preset=classic,trim=idle:20000000", "MEMPROF_SIM_MEMORY", "2g") { idle_while_a_stream_waits(); }
 TEST(idle_while_a_stream_waits_compact, "MEMPROF_OPTIONS", "preset=compact,trim=idle:20000000", "MEMPROF_SIM_MEMORY", "2g") { idle_while_a_stream_waits(); }
-TEST(busy_streams_cost_no_wait, COMPACT) { busy_streams_cost_no_wait(); }
-TEST(busy_streams_cost_no_wait_trimmed, TRIMMED) { busy_streams_cost_no_wait(); }
-TEST(busy_streams_cost_no_wait_classic, CLASSIC) { busy_streams_cost_no_wait(); }
 
 int main(int argc, char **argv) { return run_tests(argc, argv); }
