@@ -17,7 +17,6 @@ import (
 // contextFields is what a context text means.
 type contextFields struct {
 	name  string // module or text
-	depth int    // components of the module
 	stack int64
 	kind  string // where it is not the name
 }
@@ -28,20 +27,20 @@ var contextTexts = map[string]contextFields{
 	"lr=0.1\tx":                     {name: "lr=0.1\tx"},
 	"\t\t=":                         {name: "\t\t="},
 	"modules=x\t module=y":          {name: "modules=x\t module=y"},
-	"module=net":                    {name: "net", depth: 1},
-	"module=net.a.b\tstack=2":       {name: "net.a.b", depth: 3, stack: 2},
-	"stack=3\tmodule=net.a":         {name: "net.a", depth: 2, stack: 3},
-	"stack=4\tmodule=..":            {name: "..", depth: 3, stack: 4},
+	"module=net":                    {name: "net"},
+	"module=net.a.b\tstack=2":       {name: "net.a.b", stack: 2},
+	"stack=3\tmodule=net.a":         {name: "net.a", stack: 3},
+	"stack=4\tmodule=..":            {name: "..", stack: 4},
 	"stack=6":                       {stack: 6},
 	"stack=5\tname=x":               {stack: 5},
 	"module=\tstack=1":              {stack: 1},
-	"module=x\tmodule=y":            {name: "x", depth: 1},
+	"module=x\tmodule=y":            {name: "x"},
 	"stack=-1":                      {},
 	"stack=99":                      {stack: 99},
-	"stack=1e3\tmodule=x.\x00=":     {name: "x.\x00=", depth: 2},
+	"stack=1e3\tmodule=x.\x00=":     {name: "x.\x00="},
 	"category=x":                    {},
-	"module=7.h.10.a1.٣.-1":         {name: "7.h.10.a1.٣.-1", depth: 6, kind: "*.h.*.a1.٣.-1"},
-	"module=7.h.0.a1.٣.-1\tstack=1": {name: "7.h.0.a1.٣.-1", depth: 6, stack: 1, kind: "*.h.*.a1.٣.-1"},
+	"module=7.h.10.a1.٣.-1":         {name: "7.h.10.a1.٣.-1", kind: "*.h.*.a1.٣.-1"},
+	"module=7.h.0.a1.٣.-1\tstack=1": {name: "7.h.0.a1.٣.-1", stack: 1, kind: "*.h.*.a1.٣.-1"},
 	"stack=99999999999999999999999999\tstack=1": {}, // the first counts, and is no number
 }
 
@@ -56,12 +55,12 @@ type labelFields struct {
 
 var labelTexts = map[string]labelFields{
 	"category=weights\tname=w":                    {category: "weights"},
-	"category=weights\tname=net.a.w":              {"weights", contextFields{name: "net.a", depth: 2}},
+	"category=weights\tname=net.a.w":              {"weights", contextFields{name: "net.a"}},
 	"name=x\tcategory=gradients":                  {category: "gradients"},
-	"name=q.7.w\tcategory=gradients":              {"gradients", contextFields{name: "q.7", depth: 2, kind: "q.*"}},
+	"name=q.7.w\tcategory=gradients":              {"gradients", contextFields{name: "q.7", kind: "q.*"}},
 	"category=optimizer":                          {category: "optimizer"},
 	"category=optimizer\tname=net.w":              {category: "optimizer"},
-	"category=optimizer\tname=net.w.m":            {"optimizer", contextFields{name: "net", depth: 1}},
+	"category=optimizer\tname=net.w.m":            {"optimizer", contextFields{name: "net"}},
 	"category=inputs\tcategory=weights\tname=a.b": {category: "inputs"},
 	"category=kv_cache\tname=0.keys":              {category: "kv_cache"},
 	"name=x.y.z":                                  {},
@@ -261,12 +260,6 @@ func (n *naiveAttribution) at(seq int64) map[string]map[string]attribution.Group
 		g.Blocks, g.Requested, g.Provided = g.Blocks+1, g.Requested+h.e.Requested, g.Provided+h.provided(seq)
 		out[by][key] = g
 	}
-	deepest := 0
-	for _, h := range n.blocks {
-		if h.e.Seq <= seq && h.freed > seq {
-			deepest = max(deepest, h.owner().depth)
-		}
-	}
 	for _, h := range n.blocks {
 		if h.e.Seq > seq || h.freed <= seq {
 			continue
@@ -276,13 +269,6 @@ func (n *naiveAttribution) at(seq int64) map[string]map[string]attribution.Group
 		add("module", o.name, h)
 		add("kind", o.kind, h)
 		add("stack", stackTexts[h.context.stack], h)
-		for k := 1; k <= deepest; k++ {
-			name := o.name
-			if o.depth > k {
-				name = strings.Join(strings.Split(name, ".")[:k], ".")
-			}
-			add("depth "+string(rune('0'+k)), name, h)
-		}
 	}
 	return out
 }
@@ -304,9 +290,6 @@ func listed(a *attribution.Result) map[string]map[string]attribution.Group {
 	add("module", a.Modules)
 	add("kind", a.Kinds)
 	add("stack", a.Stacks)
-	for i, b := range a.Depths {
-		add("depth "+string(rune('1'+i)), b)
-	}
 	return out
 }
 

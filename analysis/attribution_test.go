@@ -102,16 +102,10 @@ func TestAttributionOfAnIteration(t *testing.T) {
 		"phases":     {"forward 73000", "backward 61001", "data 4000", "other 3007"},
 		"modules":    {" 66000", "net.fc 42001", "net.conv.1 23000", "2 more 10007"},
 		"kinds":      {" 66000", "net.fc 42001", "net.conv.* 33000", "1 more 7"},
-		"depth 1":    {"net 75001", " 66000", "evaluation of ours=2 7"},
-		"depth 2":    {" 66000", "net.fc 42001", "net.conv 33000", "1 more 7"},
-		"depth 3":    {" 66000", "net.fc 42001", "net.conv.1 23000", "2 more 10007"},
 	}
 	got := map[string][]string{
 		"categories": groups(d.Held.Categories), "phases": groups(d.Held.Phases), "modules": groups(d.Held.Modules),
 		"kinds": groups(d.Held.Kinds),
-	}
-	for i := range d.Held.Depths {
-		got[fmt.Sprintf("depth %d", i+1)] = groups(d.Held.Depths[i])
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -330,9 +324,6 @@ func TestBreakdownsAreChecked(t *testing.T) {
 	d := run(t, oneStep(t), Options{Top: 2, Groups: 2}).Devices[0]
 	assert.NoError(t, d.Held.Check(d.Peak))
 	breakdowns := []*attribution.Breakdown{&d.Held.Categories, &d.Held.Phases, &d.Held.Modules, &d.Held.Kinds, &d.Held.Stacks}
-	for i := range d.Held.Depths {
-		breakdowns = append(breakdowns, &d.Held.Depths[i])
-	}
 	for i, b := range breakdowns {
 		for _, field := range []*int64{&b.Rest.Blocks, &b.Rest.Provided, &b.Groups[0].Requested} {
 			*field--

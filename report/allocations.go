@@ -17,7 +17,7 @@ const contextWidth = 45
 // allocationSections list the live allocations at the peak, by context and by size of the request.
 func allocationSections(d *analysis.DeviceResult) []layout.Section {
 	sections := sizeSections(d.AtPeak())
-	if len(d.TopContexts) > 0 && len(d.Held.Depths) == 0 { // else attributionSections have a table by module
+	if len(d.TopContexts) > 0 && !d.Held.ByModule { // else attributionSections have a table by module
 		sections = append([]layout.Section{contextTable("Live allocations at the peak, by context", d.Chunks, d.TopContexts, d.Peak.R)}, sections...)
 	}
 	return layout.ShownAtPins(layout.Known("provided", sections)...)

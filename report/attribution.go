@@ -12,13 +12,10 @@ import (
 
 // Rows and columns of the tables; JSON has more.
 const (
-	modulesShown  = 12
-	depthsShown   = 3
-	childrenShown = 5 // of a module in the tree
-	treeShown     = 30
-	stacksShown   = 6
-	framesShown   = 6
-	phasesShown   = 6 // as columns
+	modulesShown = 12
+	stacksShown  = 6
+	framesShown  = 6
+	phasesShown  = 6 // as columns
 )
 
 // attributionSections divide the live allocations at the peak by category, phase, module and stack, if the
@@ -38,13 +35,10 @@ func heldSections(m *analysis.DeviceMoment, byPhase bool) []layout.Section {
 	if byPhase {
 		sections = append(sections, t.section("Live allocations at the peak, by phase", "phase", &held.Phases, terms.Phase))
 	}
-	if len(held.Depths) > 0 {
+	if held.ByModule {
 		sections = append(sections, t.section("Live allocations at the peak, by module", "module", &held.Modules, terms.Module))
 		if groups(&held.Kinds) < groups(&held.Modules) {
 			sections = append(sections, t.section("Live allocations at the peak, by module, repeated layers as one", "module", &held.Kinds, terms.Module))
-		}
-		if len(held.Depths) > 1 {
-			sections = append(sections, t.tree(held))
 		}
 	}
 	if hasFrames(&held.Stacks) {
@@ -118,45 +112,6 @@ func plus(sum attribution.Group, g *attribution.Group) attribution.Group {
 	return sum
 }
 
-// tree lists modules, each with the sum of its submodules.
-func (t groupTable) tree(held *attribution.Result) layout.Section {
-	s := layout.Section{Title: "Live allocations at the peak, by module and its submodules", Columns: t.columns("module")}
-	depths := held.Depths[:min(depthsShown, len(held.Depths))]
-	var list func(depth int, parent string)
-	list = func(depth int, parent string) {
-		if depth == len(depths) {
-			return
-		}
-		indent := strings.Repeat("  ", depth)
-		children := inside(&depths[depth], parent, depth)
-		for i, g := range children {
-			if left := len(children) - i; i >= childrenShown && left > 1 {
-				gap := make([]layout.Cell, len(s.Columns))
-				gap[0].Text = indent + "… " + plain.FormatCount(int64(left)) + " more"
-				s.Rows = append(s.Rows, layout.Toned(layout.Faint, gap))
-				return
-			}
-			s.Rows = append(s.Rows, t.row(indent+plain.Shorten(g.Name, terms.NameWidth-len(indent)), g))
-			list(depth+1, g.Name)
-		}
-	}
-	list(0, "")
-	s.Elide(treeShown, 0)
-	return s
-}
-
-// inside returns the groups at a depth, from 0, that are submodules of a parent.
-func inside(b *attribution.Breakdown, parent string, depth int) []*attribution.Group {
-	var children []*attribution.Group
-	for i := range b.Groups {
-		g := &b.Groups[i]
-		if g.Name != "" && (depth == 0 || strings.HasPrefix(g.Name, parent+".") && strings.Count(g.Name, ".") == depth) {
-			children = append(children, g)
-		}
-	}
-	return children
-}
-
 // stacks lists the stacks with most requested bytes, innermost frame first.
 func (t groupTable) stacks(title string, b *attribution.Breakdown) layout.Section {
 	s := layout.Section{Title: title, Columns: t.columns("stack")}
@@ -206,12 +161,11 @@ func callers(g *attribution.Group, shown, columns int) [][]layout.Cell {
 
 // jsonLive is live allocations at an instant; null where the recording has nothing of their origins.
 type jsonLive struct {
-	Categories jsonBreakdown   `json:"categories"`
-	Phases     jsonBreakdown   `json:"phases"`
-	Modules    jsonBreakdown   `json:"modules"`
-	Kinds      jsonBreakdown   `json:"module_kinds"`
-	Depths     []jsonBreakdown `json:"modules_by_depth"`
-	Stacks     jsonBreakdown   `json:"stacks"`
+	Categories jsonBreakdown `json:"categories"`
+	Phases     jsonBreakdown `json:"phases"`
+	Modules    jsonBreakdown `json:"modules"`
+	Kinds      jsonBreakdown `json:"module_kinds"`
+	Stacks     jsonBreakdown `json:"stacks"`
 }
 
 // jsonBreakdown has every block once, in its groups or in the rest.
@@ -233,14 +187,10 @@ func newJSONLive(chunks *analysis.Chunks, held *attribution.Result) *jsonLive {
 	if held == nil || !held.Known {
 		return nil
 	}
-	j := &jsonLive{
+	return &jsonLive{
 		Categories: newJSONBreakdown(chunks, &held.Categories), Phases: newJSONBreakdown(chunks, &held.Phases),
-		Modules: newJSONBreakdown(chunks, &held.Modules), Kinds: newJSONBreakdown(chunks, &held.Kinds), Depths: []jsonBreakdown{}, Stacks: newJSONBreakdown(chunks, &held.Stacks),
+		Modules: newJSONBreakdown(chunks, &held.Modules), Kinds: newJSONBreakdown(chunks, &held.Kinds), Stacks: newJSONBreakdown(chunks, &held.Stacks),
 	}
-	for i := range held.Depths {
-		j.Depths = append(j.Depths, newJSONBreakdown(chunks, &held.Depths[i]))
-	}
-	return j
 }
 
 func newJSONBreakdown(chunks *analysis.Chunks, b *attribution.Breakdown) jsonBreakdown {

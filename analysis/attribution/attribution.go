@@ -19,17 +19,12 @@ type Result struct {
 	Modules Breakdown
 	// Kinds are the modules with each number in a path replaced by "*": repeated layers of a model
 	// are one, "h.*.attn".
-	Kinds Breakdown
-	// Depths are the modules rolled up: Depths[i] groups by the first i+1 components of the
-	// path. The last one has the longest paths, or depth maxDepth.
-	Depths []Breakdown
-	Stacks Breakdown // by call stack
+	Kinds    Breakdown
+	ByModule bool      // some origins are modules
+	Stacks   Breakdown // by call stack
 	// Uses are the categories again, with the module and line that most of each comes from.
 	Uses []CategoryUse
 }
-
-// maxDepth is how deep modules are rolled up.
-const maxDepth = 8
 
 // Attribute divides live blocks of a device.
 func (t *Tracker) Attribute(blocks []ledger.Block) Result {
@@ -63,11 +58,10 @@ func (t *Tracker) Attribute(blocks []ledger.Block) Result {
 
 // divide fills in the breakdowns by module.
 func (r *Result) divide(origins *Grouping[Origin], top int) {
-	depth := 0
 	for o := range origins.Sums() {
-		r.Known = r.Known || o.Module
-		depth = max(depth, o.depth())
+		r.ByModule = r.ByModule || o.Module
 	}
+	r.Known = r.Known || r.ByModule
 	by := func(name func(Origin) string) Breakdown {
 		names := NewGrouping[string]()
 		for o, sums := range origins.Sums() {
@@ -77,9 +71,6 @@ func (r *Result) divide(origins *Grouping[Origin], top int) {
 	}
 	r.Modules = by(func(o Origin) string { return o.Name })
 	r.Kinds = by(Origin.Kind)
-	for k := 1; k <= min(depth, maxDepth); k++ {
-		r.Depths = append(r.Depths, by(func(o Origin) string { return o.prefix(k) }))
-	}
 }
 
 // ByStack divides blocks among the call stacks that allocated them.
@@ -98,9 +89,8 @@ func (t *Tracker) stackGroup(node int64) Group { return Group{Frames: t.Frames(n
 
 // Check returns an error unless every breakdown has all blocks of an instant.
 func (r *Result) Check(at ledger.Instant) error {
-	all := append([]Breakdown{r.Categories, r.Phases, r.Modules, r.Kinds, r.Stacks}, r.Depths...)
-	for i := range all {
-		sum := all[i].Sum()
+	for _, b := range []*Breakdown{&r.Categories, &r.Phases, &r.Modules, &r.Kinds, &r.Stacks} {
+		sum := b.Sum()
 		if sum.Blocks != at.Live || sum.Requested != at.T || at.C >= 0 && sum.Provided != at.C {
 			return fmt.Errorf("the live allocations at seq %d do not add up: a breakdown has %d blocks, %d bytes in %d, of %d, %d in %d",
 				at.Seq, sum.Blocks, sum.Requested, sum.Provided, at.Live, at.T, at.C)

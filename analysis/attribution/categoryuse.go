@@ -63,6 +63,9 @@ func (t *Tracker) categoryUses(groups *Grouping[useKey]) []CategoryUse {
 	return uses
 }
 
+// maxDepth is how deep modules are rolled up.
+const maxDepth = 8
+
 // innermost is the module of [CategoryUse]: groups are by kind of module, and all their bytes are of a category of so many.
 func innermost(groups *Grouping[string], all int64) (module string, bytes int64) {
 	for depth := 1; depth <= maxDepth; depth++ {
