@@ -87,15 +87,9 @@ func (t groupTable) row(text string, g *attribution.Group) []layout.Cell {
 // section lists the groups of a breakdown; its rows add up to its total.
 func (t groupTable) section(title, what string, b *attribution.Breakdown, text func(string) string) layout.Section {
 	s := layout.Section{Title: title, Columns: t.columns(what)}
-	rest, more := b.Rest, b.RestGroups
-	for i := range b.Groups {
-		g := &b.Groups[i]
-		if i >= modulesShown {
-			rest = plus(rest, g)
-			more++
-			continue
-		}
-		s.Rows = append(s.Rows, t.row(text(g.Name), g))
+	shown, rest, more := firstGroups(b, modulesShown)
+	for i := range shown {
+		s.Rows = append(s.Rows, t.row(text(shown[i].Name), &shown[i]))
 	}
 	if more > 0 {
 		s.Rows = append(s.Rows, layout.Toned(layout.Faint, t.row("… "+plain.FormatCount(more)+" more", &rest)))
@@ -105,24 +99,22 @@ func (t groupTable) section(title, what string, b *attribution.Breakdown, text f
 	return s
 }
 
-func plus(sum attribution.Group, g *attribution.Group) attribution.Group {
-	sum.Blocks += g.Blocks
-	sum.Requested += g.Requested
-	sum.Provided += g.Provided
-	return sum
+// firstGroups are the first groups of a breakdown, and the sum and number of all others.
+func firstGroups(b *attribution.Breakdown, most int) (shown []attribution.Group, rest attribution.Group, more int64) {
+	shown, rest, more = b.Groups[:min(most, len(b.Groups))], b.Rest, b.RestGroups
+	for _, g := range b.Groups[len(shown):] {
+		rest.Blocks, rest.Requested, rest.Provided = rest.Blocks+g.Blocks, rest.Requested+g.Requested, rest.Provided+g.Provided
+		more++
+	}
+	return shown, rest, more
 }
 
 // stacks lists the stacks with most requested bytes, innermost frame first.
 func (t groupTable) stacks(title string, b *attribution.Breakdown) layout.Section {
 	s := layout.Section{Title: title, Columns: t.columns("stack")}
-	rest, more := b.Rest, b.RestGroups
-	for i := range b.Groups {
-		g := &b.Groups[i]
-		if i >= stacksShown {
-			rest = plus(rest, g)
-			more++
-			continue
-		}
+	shown, rest, more := firstGroups(b, stacksShown)
+	for i := range shown {
+		g := &shown[i]
 		s.Rows = append(s.Rows, t.row(innermost(g), g))
 		s.Rows = append(s.Rows, callers(g, framesShown, len(s.Columns))...)
 	}

@@ -85,14 +85,9 @@ func oomTable(d *analysis.DeviceResult, o *analysis.OOM) layout.Section {
 		s.Rows = append(s.Rows, layout.Row(by, who, plain.FormatCount(g.Blocks), plain.FormatSize(g.Requested), plain.FormatPercent(plain.Ratio(g.Requested, o.At.T))))
 	}
 	list := func(by string, b *attribution.Breakdown, shown int, text func(*attribution.Group) string) {
-		rest, more := b.Rest, b.RestGroups
-		for i := range b.Groups {
-			g := &b.Groups[i]
-			if i >= shown {
-				rest = plus(rest, g)
-				more++
-				continue
-			}
+		first, rest, more := firstGroups(b, shown)
+		for i := range first {
+			g := &first[i]
 			line(by, text(g), g)
 			for _, caller := range callers(g, oomFramesShown, 1) {
 				s.Rows = append(s.Rows, layout.Toned(layout.Faint, layout.Row("", plain.Shorten(caller[0].Text, oomNameWidth), "", "", "")))

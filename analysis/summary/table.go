@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/memprof/memprof/analysis"
-	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/trace/dataset"
 )
@@ -43,14 +42,12 @@ type Card struct {
 
 // Metrics of a whole device that are no metrics of `memprof check`.
 const (
-	Allocations = "allocations"  // count
-	Frees       = "frees"        // count
-	Iterations  = "iterations"   // count
-	Duration    = "duration"     // ns, time of the process's last event
-	Memory      = "gpu.memory"   // bytes of the GPU; no row where that is unknown
-	Used        = "gpu.used"     // most bytes that the driver reported for the GPU or the process; no row without readings
-	UsedByAll   = "gpu.used_all" // count, 1: Used is of all processes on the GPU
-	First       = "first_use"    // ns, when the process first held memory of the device
+	Allocations = "allocations" // count
+	Frees       = "frees"       // count
+	Iterations  = "iterations"  // count
+	Duration    = "duration"    // ns, time of the process's last event
+	Memory      = "gpu.memory"  // bytes of the GPU; no row where that is unknown
+	Used        = "gpu.used"    // most bytes that the driver reported for the GPU or the process; no row without readings
 )
 
 // Metrics of a phase that are no metrics of `memprof check`.
@@ -95,12 +92,6 @@ func (t *Table) add(r *analysis.Result, d *analysis.DeviceResult) {
 	}
 	if a := d.Account; a != nil && a.UsedPeak >= 0 {
 		add(base, Used, "bytes", float64(a.UsedPeak))
-		if a.Scope != accounting.ScopeProcess {
-			add(base, UsedByAll, "count", 1)
-		}
-	}
-	if len(d.Series.Points) > 0 {
-		add(base, First, "ns", float64(d.Series.Points[0].Start))
 	}
 	for i := range d.Phases {
 		of := base

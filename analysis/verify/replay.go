@@ -40,7 +40,7 @@ func (r *replayer) step(e *trace.Event, strings *dataset.Strings) *Mismatch {
 	if wrong := r.follow(e); wrong != nil {
 		return wrong
 	}
-	if wrong := r.marks.inOrder(e); wrong != nil {
+	if wrong := r.marks.clock.inOrder(e, markStep); wrong != nil {
 		return wrong
 	}
 	switch e.Kind {
@@ -109,7 +109,7 @@ func (r *replayer) operation(e *trace.Event, strings *dataset.Strings) *Mismatch
 	if e.Stream != a.stream && e.Kind != trace.KindStreamUse {
 		return atEvent(e, fmt.Sprintf("the stream of its arena, %d", a.stream), fmt.Sprintf("stream %d", e.Stream))
 	}
-	if wrong := a.sums.inOrder(e); wrong != nil {
+	if wrong := a.sums.clock.inOrder(e, timeStep); wrong != nil {
 		return wrong
 	}
 	if taken, wrong := r.stream(a, e, strings); taken || wrong != nil {

@@ -19,8 +19,7 @@ type totals struct {
 type sums struct {
 	requests, requested, frees, freed int64
 	seq                               int64 // up to which they were compared
-	last                              int64 // greatest time of an event of these arenas, ns
-	lastSeq                           int64 // of that event
+	clock                             clock // of these arenas
 }
 
 // of returns the sums of a device.
@@ -43,20 +42,26 @@ func (s *sums) free(e *trace.Event) {
 	s.freed += e.Requested
 }
 
-// timeStep is how far the clocks of two threads may differ, in nanoseconds.
-const timeStep = 1_000_000
+// clock is the greatest time of events that are written in an order of their own.
+type clock struct{ time, seq int64 }
 
-// inOrder says whether the time of an event of these arenas can be. They are written under the device's lock, so that no time falls
-// but by what clocks differ.
-func (s *sums) inOrder(e *trace.Event) *Mismatch {
-	if e.Time >= s.last {
-		s.last, s.lastSeq = e.Time, e.Seq
+// How far a time may be before that of an earlier event, in nanoseconds: events of an arena are written under the device's lock,
+// so that it falls by no more than the clocks of two threads differ; the thread of a mark holds no lock between its reading of
+// the clock and the writing of the mark.
+const (
+	timeStep = 1_000_000
+	markStep = 1_000_000_000
+)
+
+// inOrder says whether the time of an event can be.
+func (c *clock) inOrder(e *trace.Event, step int64) *Mismatch {
+	if e.Time >= c.time {
+		c.time, c.seq = e.Time, e.Seq
+	}
+	if e.Time >= c.time-step {
 		return nil
 	}
-	if e.Time >= s.last-timeStep {
-		return nil
-	}
-	return outOfOrder(e, s.last, s.lastSeq)
+	return atEvent(e, fmt.Sprintf("a time of %d ns or later, that of event %d", c.time, c.seq), fmt.Sprintf("%d ns; one of both was changed", e.Time))
 }
 
 // number compares the number that the hook gave an event. Without the sums, as behind a ring, it is all that can be compared.
@@ -110,28 +115,7 @@ func (t *totals) step(e *trace.Event, text string, whole bool) *Mismatch {
 type marks struct {
 	iterations int64
 	phases     map[int32]int // how often one has begun and not ended, by its text
-	last       int64         // greatest time of an event, ns
-	lastSeq    int64         // of that event
-}
-
-// markStep is how far the time of a mark may be before that of an earlier event, in nanoseconds. Its thread holds no lock
-// between its reading of the clock and the writing of the mark.
-const markStep = 1_000_000_000
-
-// inOrder says whether the time of an event, whatever it is of, can be.
-func (m *marks) inOrder(e *trace.Event) *Mismatch {
-	if e.Time >= m.last {
-		m.last, m.lastSeq = e.Time, e.Seq
-		return nil
-	}
-	if e.Time >= m.last-markStep {
-		return nil
-	}
-	return outOfOrder(e, m.last, m.lastSeq)
-}
-
-func outOfOrder(e *trace.Event, last, seq int64) *Mismatch {
-	return atEvent(e, fmt.Sprintf("a time of %d ns or later, that of event %d", last, seq), fmt.Sprintf("%d ns; one of both was changed", e.Time))
+	clock      clock         // of all events
 }
 
 // iteration takes an iteration event: they are numbered.
