@@ -304,8 +304,11 @@ func distanceText(unit analysis.Unit, distance float64) string {
 	return valueText(unit, distance)
 }
 
-// signed puts "+" before a number without a sign.
+// signed puts "+" before a number without a sign, unless it is shown as 0.
 func signed(text string) string {
+	if strings.Trim(text, "-0.%") == "" {
+		return strings.TrimPrefix(text, "-")
+	}
 	if strings.HasPrefix(text, "-") || text == plain.Absent {
 		return text
 	}

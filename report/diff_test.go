@@ -126,3 +126,10 @@ func TestDiffOneRunEach(t *testing.T) {
 		assert.Equal(t, strings.Contains(out.String(), "no noise known"), test.warned, "%d and %d runs: warned", test.base, test.new)
 	}
 }
+
+// TestSigned: a change that is shown as 0 has no sign.
+func TestSigned(t *testing.T) {
+	for text, want := range map[string]string{"0.0%": "0.0%", "-0.0%": "0.0%", "0.1%": "+0.1%", "-10.0%": "-10.0%", plain.Absent: plain.Absent} {
+		assert.Equal(t, signed(text), want, "%s", text)
+	}
+}

@@ -66,6 +66,11 @@ func NewLive() *Live {
 	}
 }
 
+// Expect makes room for so many blocks before the first event.
+func (l *Live) Expect(blocks int64) {
+	l.blocks, l.slots = make(map[int64]int32, blocks), make([]Block, 0, blocks)
+}
+
 // Totals are the sums over all devices.
 func (l *Live) Totals() Totals { return l.totals }
 

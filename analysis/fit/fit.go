@@ -174,7 +174,7 @@ const unlimited = 1 << 50
 
 // On replays a job on a card of so many bytes. refused is nil where it completes.
 func On(ctx context.Context, j *Job, s *Survey, a Allocator, bytes, headroom int64) (refused *accounting.Refusal, err error) {
-	out, err := replay(ctx, j, a, []*accounting.Card{s.card(j, bytes, headroom)}, true)
+	out, err := replay(ctx, j, s, a, []*accounting.Card{s.card(j, bytes, headroom)}, true)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", j.Name, err)
 	}
@@ -203,7 +203,7 @@ func (a *Allocator) name() string {
 }
 
 // replay replays a job on several cards in one pass, which differ in their sizes alone.
-func replay(ctx context.Context, j *Job, a Allocator, on []*accounting.Card, untilRefused bool) ([]outcome, error) {
+func replay(ctx context.Context, j *Job, s *Survey, a Allocator, on []*accounting.Card, untilRefused bool) ([]outcome, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -213,10 +213,10 @@ func replay(ctx context.Context, j *Job, a Allocator, on []*accounting.Card, unt
 	}
 	defer source.Close()
 	if a.Allocator == "torch" {
-		return replayTorch(j, a, on, source, untilRefused)
+		return replayTorch(j, s, a, on, source, untilRefused)
 	}
 	tuned, err := tune.Run(ctx, source, tune.Options{
-		Policies: slices.Repeat([]bfc.Policy{a.Policy}, len(on)), Text: j.Text, Cards: on, UntilRefused: untilRefused,
+		Policies: slices.Repeat([]bfc.Policy{a.Policy}, len(on)), Text: j.Text, Blocks: s.Blocks, Cards: on, UntilRefused: untilRefused,
 	})
 	if err != nil {
 		return nil, err
@@ -229,7 +229,7 @@ func replay(ctx context.Context, j *Job, a Allocator, on []*accounting.Card, unt
 	return out, nil
 }
 
-func replayTorch(j *Job, a Allocator, on []*accounting.Card, source Source, untilRefused bool) (out []outcome, err error) {
+func replayTorch(j *Job, s *Survey, a Allocator, on []*accounting.Card, source Source, untilRefused bool) (out []outcome, err error) {
 	if j.Torch == nil {
 		return nil, ErrNoTorch
 	}
@@ -238,7 +238,7 @@ func replayTorch(j *Job, a Allocator, on []*accounting.Card, source Source, unti
 		return nil, err
 	}
 	all, err := torchalloc.Run(source, torchalloc.Options{
-		Settings: slices.Repeat([]torchalloc.Settings{settings}, len(on)), Version: *j.Torch, Text: j.Text, Cards: on, UntilRefused: untilRefused,
+		Settings: slices.Repeat([]torchalloc.Settings{settings}, len(on)), Version: *j.Torch, Text: j.Text, Blocks: s.Blocks, Cards: on, UntilRefused: untilRefused,
 	})
 	if err != nil {
 		return nil, err

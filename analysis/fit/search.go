@@ -25,12 +25,12 @@ func least(ctx context.Context, j *Job, s *Survey, a Allocator, o *Options) (*Ne
 	if o.Quick {
 		probes = 0
 	}
-	whole := search{ctx: ctx, job: j, of: a, together: min(s.together(), mostCards), on: func(bytes int64) *accounting.Card { return s.card(j, bytes, o.Headroom) }}
+	whole := search{ctx: ctx, job: j, survey: s, of: a, together: min(s.together(), mostCards), on: func(bytes int64) *accounting.Card { return s.card(j, bytes, o.Headroom) }}
 	n, err := whole.least(probes)
 	if err != nil || o.Quick || len(s.Workspaces) == 0 || n.Below != nil && !s.isWorkspace(n.Below.Seq) {
 		return n, err
 	}
-	spared := search{ctx: ctx, job: j, of: a, together: whole.together, on: func(bytes int64) *accounting.Card {
+	spared := search{ctx: ctx, job: j, survey: s, of: a, together: whole.together, on: func(bytes int64) *accounting.Card {
 		c := s.card(j, bytes, o.Headroom)
 		c.Spared = s.Workspaces
 		return c
@@ -47,10 +47,11 @@ func least(ctx context.Context, j *Job, s *Survey, a Allocator, o *Options) (*Ne
 
 // search replays a job on cards of many sizes.
 type search struct {
-	ctx context.Context
-	job *Job
-	of  Allocator
-	on  func(bytes int64) *accounting.Card
+	ctx    context.Context
+	job    *Job
+	survey *Survey
+	of     Allocator
+	on     func(bytes int64) *accounting.Card
 	// together is how many cards are tried in one pass over the recording.
 	together int
 	// tried has the first request that each card refused; nil if the job completed.
@@ -75,7 +76,7 @@ func (s *search) try(cards []int64) error {
 		for i, bytes := range some {
 			on[i] = s.on(bytes)
 		}
-		out, err := replay(s.ctx, s.job, s.of, on, true)
+		out, err := replay(s.ctx, s.job, s.survey, s.of, on, true)
 		if err != nil {
 			return err
 		}
@@ -125,7 +126,7 @@ func (s *search) fail(cards []int64) (map[int64]*accounting.Refusal, error) {
 
 // least finds the least card above all that are found to be too small.
 func (s *search) least(probes int64) (*Need, error) {
-	all, err := replay(s.ctx, s.job, s.of, []*accounting.Card{s.on(unlimited)}, false)
+	all, err := replay(s.ctx, s.job, s.survey, s.of, []*accounting.Card{s.on(unlimited)}, false)
 	if err != nil {
 		return nil, err
 	}

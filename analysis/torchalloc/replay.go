@@ -20,6 +20,7 @@ type Options struct {
 	// All give [Outcome.Least] and [Outcome.Greatest].
 	Placements int
 	Text       func(context int32) string
+	Blocks     int64 // how many are live at a time, as far as it is known
 	// Cards, if set, has the size of each device for each settings, and what others than the allocator use of it. They differ in
 	// their sizes alone.
 	Cards []*accounting.Card
@@ -123,6 +124,7 @@ type Replay struct {
 // NewReplay is a replay before the first event.
 func NewReplay(o Options) *Replay {
 	r := &Replay{Options: o, live: trace.NewLive(), arenas: map[int32]place{}, totals: map[int32]uint64{}}
+	r.live.Expect(o.Blocks)
 	if o.Cards != nil {
 		r.others = accounting.NewOthers(o.Cards[0], o.Text)
 	}

@@ -26,6 +26,8 @@ type Options struct {
 	Cards []*accounting.Card
 	// UntilRefused ends the replay of a policy when a request was refused.
 	UntilRefused bool
+	// Blocks is how many are live at a time, as far as it is known: memory for so many is not copied as it grows.
+	Blocks int64
 	// Text gives the text of a context.
 	Text func(context int32) string
 	// Workers replay side by side; 0 is one for each core.
@@ -55,6 +57,7 @@ func Run(ctx context.Context, src trace.Source, o Options) (*Result, error) {
 	replays := make([]*replay, len(o.Policies))
 	for i, policy := range o.Policies {
 		replays[i] = newReplay(policy, o.Limit)
+		replays[i].blocks = make([]placed, 0, o.Blocks)
 		if o.Cards != nil {
 			replays[i].card = o.Cards[i]
 		}
@@ -64,6 +67,7 @@ func Run(ctx context.Context, src trace.Source, o Options) (*Result, error) {
 	}
 	crew := newCrew(replays, o.Workers, o.UntilRefused)
 	f := newFeed(o.Text)
+	f.live.Expect(o.Blocks)
 	if o.Cards != nil {
 		f.cardOthers = accounting.NewOthers(o.Cards[0], o.Text)
 	}

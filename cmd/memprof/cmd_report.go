@@ -411,6 +411,7 @@ func pageOptions(events int64) analysis.Options {
 
 // page writes the page of one or several recordings and prints its name.
 func (o *reportOptions) page(stderr io.Writer, paths []string) error {
+	defer debug.SetGCPercent(debug.SetGCPercent(50)) // the results of thousands of processes stay: half as much garbage beside them will do
 	runs, err := o.analyze(paths, pageOptions(pageEvents))
 	if err != nil {
 		return err
