@@ -143,6 +143,20 @@ alloc a 1
 	assert.Diff(t, want, got)
 }
 
+func TestRunErrors(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{"free a\n", `test.ops:1: free of "a", which was never allocated`},
+		{"alloc a 1\nfree a\n\nfree a\n", `test.ops:4: free of "a", which was freed on line 2`},
+		{"alloc a 0\nfree a\nfree a\n", `test.ops:3: free of "a", which was freed on line 2`},
+		{"alloc a 1\nalloc a 1\n", `test.ops:2: name "a" is in use since line 1: free it first, or use another`},
+		{"alloc a 1\nalloc b -5\n", `test.ops:2: size "-5" is negative: sizes are 0 or more`},
+	} {
+		results, err := run(t, c.text)
+		assert.That(t, err != nil && err.Error() == c.want, "%q: got %v, want %s", c.text, err, c.want)
+		assert.That(t, len(results) <= 2, "%q: %d results before the error", c.text, len(results))
+	}
+}
+
 // TestRunForgets: of a million names freed, those freed last are known, and no memory is kept for the
 // others.
 func TestRunForgets(t *testing.T) {

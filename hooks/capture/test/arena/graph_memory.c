@@ -30,20 +30,6 @@ TEST(one_memory_behind_two_ranges, SMALL) {
   audited(true);
 }
 
-// What is freed in a capture is used again in it.
-TEST(freed_blocks_are_used_again, SMALL) {
-  begin(0);
-  open_shape(1);
-  for (int i = 0; i < 100; i++) drop(take(1, 7 * MiB));
-  CHECK_EQUAL(extent(1), 4 * PAGE);
-  void *a = take(1, 2 * MiB), *b = take(1, 2 * MiB);
-  drop(a);
-  CHECK(take(1, 2 * MiB) == a);
-  CHECK(b != a);
-  CHECK_EQUAL(extent(1), 4 * PAGE);
-  audited(true);
-}
-
 // What one request leaves of its pages others get: no slack counts for all shapes.
 TEST(ranges_are_tight, SMALL) {
   begin(0);

@@ -92,19 +92,6 @@ TEST(waits_for_its_own, CARD) {
   check_pattern(&walls[0]), check_pattern(&walls[1]);
 }
 
-// Another stream may still read what a program freed in an idle one without record_stream: it is waited for, whether it has memory or not.
-static void check_freed_early(void) {
-  gpu_start();
-  void *one = gpu_stream(), *two = gpu_stream();
-  struct block early, block;
-  CHECK(fill(&early, 40 * MiB, NULL));
-  gpu_hold(one);
-  gpu_reads(one, early.start, early.bytes);
-  end(&early);
-  CHECK(!before_the_end(one, &block, 50 * MiB, two));
-  CHECK_EQUAL(reclaims(true), 1);
-}
-
 // Blocks that other streams use are pending until these are waited for.
 TEST(pending, CARD) {
   gpu_start();
@@ -243,9 +230,6 @@ TEST(scenario, "MEMPROF_SIM_MEMORY", "256m", "MEMPROF_OPTIONS", "headroom=0", "M
   for (int i = 0; i < BLOCKS; i++) end(&blocks[i]);
   leave(streams[1], 200 * MiB);  // the failure is over
 }
-
-TEST(freed_early, CARD) { check_freed_early(); }
-TEST(freed_early_compact, COMPACT_CARD) { check_freed_early(); }
 
 int main(int argc, char **argv) {
   static const char *const environment[] = {"MEMPROF_SIM_MEMORY", "256m", "MEMPROF_OPTIONS", "headroom=0", NULL};

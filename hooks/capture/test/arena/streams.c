@@ -58,22 +58,6 @@ TEST(own_stream_needs_no_wait) {
   gpu_let_go(stream);
 }
 
-TEST(all_streams_must_be_done) {
-  gpu_start();
-  void *one = gpu_stream(), *two = gpu_stream(), *three = gpu_stream();
-  void *block = allocate(NULL);
-  gpu_hold(one), gpu_hold(three);
-  memprof_record_stream(block, one);
-  memprof_record_stream(block, two);
-  memprof_record_stream(block, three);
-  release(block);
-  gpu_let_go(one);
-  CHECK(allocate(NULL) != block);
-  gpu_let_go(three);
-  CHECK(allocate(NULL) == block);
-  trail_agrees();
-}
-
 // One stream that hangs must not keep the blocks of others.
 TEST(streams_do_not_wait_for_each_other) {
   gpu_start();

@@ -79,23 +79,6 @@ TEST(not_over, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES) {
   CHECK_EQUAL(audited_bytes(), 28 * MiB);
 }
 
-// A program frees a block of an idle stream while another stream still reads it, and does not say so.
-TEST(freed_early, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES) {
-  gpu_start();
-  void *one = gpu_stream(), *two = gpu_stream();
-  void *block = take(8 * MiB, NULL);
-  drop(take(4 * MiB, one));
-  gpu_hold(one);
-  drop(block);
-  take(8 * MiB, two);
-  CHECK_EQUAL(audited_bytes(), 20 * MiB);
-  check_take(8 * MiB);
-  gpu_let_go(one);
-  take(8 * MiB, two);
-  check_take(4 * MiB);
-  CHECK_EQUAL(audited_bytes(), 20 * MiB);
-}
-
 // At the end of an iteration a fence is recorded: what was freed before it is over without a request in between.
 TEST(fence_of_an_iteration, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES) {
   gpu_start();
@@ -185,24 +168,6 @@ TEST(destroyed, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES) {
   take(12 * MiB, two);
   CHECK_EQUAL(audited_bytes(), 16 * MiB);
   check_take(12 * MiB);
-}
-
-// It was destroyed with work on it.
-TEST(destroyed_when_busy, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES) {
-  gpu_start();
-  void *one = gpu_stream(), *two = gpu_stream();
-  int (*destroy)(void *);
-  GPU_CALL(destroy, "cuStreamDestroy_v2");
-  drop(take(8 * MiB, one));
-  gpu_hold(one);
-  CHECK(destroy(one) == 0);
-  take(8 * MiB, two);
-  check_take(8 * MiB);
-  CHECK_EQUAL(audited_bytes(), 16 * MiB);
-  gpu_let_go(one);
-  take(8 * MiB, two);
-  check_take(8 * MiB);
-  CHECK_EQUAL(audited_bytes(), 16 * MiB);
 }
 
 // Random blocks of four streams, three of which are busy by turns. The driver may refuse one call.

@@ -1,4 +1,5 @@
-// trim_waits.c - the trimmer unmaps nothing before the work of all streams is over, and nobody waits for the trimmer.
+// trim_waits.c - nobody waits for the trimmer. That it unmaps nothing before the work of all streams is over, destroyed ones too, is
+// in random_readers.c.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -12,41 +13,6 @@ static void iterate(void *stream, uint64_t bytes) {
   begin(&block, bytes, stream);
   end(&block);
   memprof_iteration(NULL);
-}
-
-// A program frees a block that another of its streams still reads: what that block had is unmapped when both are through.
-TEST(trim_waits_for_all_streams, COMPACT) {
-  gpu_start();
-  void *other = gpu_stream();
-  struct block theirs;
-  begin(&theirs, 2 * MiB, other);
-  gpu_hold(other);
-  iterate(NULL, 40 * MiB);
-  for (int i = 0; i < 3; i++) iterate(NULL, 4 * MiB);
-  rest_for_a_while();
-  CHECK_EQUAL(reserved(), 42 * MiB);
-  gpu_let_go(other);
-  await_reserved(6 * MiB);
-  rest();
-  audited();
-}
-
-// The arena's stream is destroyed with work on it. The work counts.
-TEST(trim_of_a_destroyed_stream, COMPACT) {
-  gpu_start();
-  void *stream = gpu_stream();
-  int (*destroy)(void *);
-  GPU_CALL(destroy, "cuStreamDestroy_v2");
-  gpu_hold(stream);
-  iterate(stream, 40 * MiB);
-  CHECK_EQUAL(destroy(stream), 0);
-  for (int i = 0; i < 3; i++) memprof_iteration(NULL);
-  rest_for_a_while();
-  CHECK_EQUAL(reserved(), 40 * MiB);
-  gpu_let_go(stream);
-  await_reserved(0);
-  rest();
-  audited();
 }
 
 static _Atomic bool refused;
