@@ -118,14 +118,6 @@ func flagError(err error) error {
 	return fmt.Errorf("--%s %q: want a whole number", flag.Name, value)
 }
 
-// renamedFlags are flags of earlier versions, with what does their work now.
-var renamedFlags = map[string]string{
-	"format":    "--json or --markdown",
-	"rank":      "--process rankN",
-	"saturated": "--rate inf",
-	"step-time": "--timing",
-}
-
 // flagMeant suggests the nearest flag if err is about one that does not exist.
 func flagMeant(cmd *cobra.Command, err error) string {
 	var unknown *pflag.NotExistError
@@ -134,9 +126,6 @@ func flagMeant(cmd *cobra.Command, err error) string {
 	}
 	var names []string
 	cmd.Flags().VisitAll(func(flag *pflag.Flag) { names = append(names, "--"+flag.Name) })
-	if now := renamedFlags[unknown.GetSpecifiedName()]; now != "" {
-		return ": use " + now
-	}
 	return plain.DidYouMean("--"+unknown.GetSpecifiedName(), names...)
 }
 
