@@ -47,6 +47,7 @@ var apart = map[string]string{
 	"ArenaPolicy.trim": "in Go in Options", "ArenaPolicy.idle_ns": "see Policy.idle_ns",
 
 	"Allocator.granularity": "in C a field of the memory",
+	"Allocator.paged":       "a scratch list of free chunks with whole pages, which C finds by a walk over all chunks",
 	"Allocator.last_id":     "C numbers no blocks: torch and the trace know them by address", "Block.id": "see Allocator.last_id",
 	"Block.chunk": "lets the hook free a block without a look-up",
 	"chunk.note":  "the hook's own, of a block", "chunk.id": "see Allocator.last_id", "chunk.state": "in Go a value of id",

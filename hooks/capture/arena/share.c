@@ -107,10 +107,10 @@ static int receive_descriptor(const struct own_file *socket, struct piece *piece
 }
 
 // Bounds each wait for the other side, which may have stopped.
-static void limit_waiting(const struct own_file *socket, time_t seconds) {
+static void limit_waiting(int number, time_t seconds) {
   const struct timeval limit = {.tv_sec = seconds};
-  setsockopt(socket->number, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-  setsockopt(socket->number, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+  setsockopt(number, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  setsockopt(number, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
 }
 
 // Whether the other side runs as this user. Both sides ask: any user can list the names of sockets outside the file system,
@@ -186,9 +186,13 @@ static socklen_t address_of(const char *name, struct sockaddr_un *out) {
 static bool connect_to(const char *name, struct own_file *peer) {
   struct sockaddr_un address;
   const socklen_t length = address_of(name, &address);
-  if (!own_file_take(peer, socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0))) return false;
-  limit_waiting(peer, PEER_WAITS);
-  return connect(peer->number, (struct sockaddr *)&address, length) == 0;
+  const int number = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  limit_waiting(number, PEER_WAITS);
+  const bool connected = connect(number, (struct sockaddr *)&address, length) == 0;
+  const int error = errno;
+  const bool taken = own_file_take(peer, number);
+  errno = error;
+  return connected && taken;
 }
 
 static bool open_listener(const char *name) {
@@ -225,7 +229,7 @@ static void *listen_for_peers(void *nothing) {
       return NULL;
     }
     if (!own_file_is_there(&listener)) open_again();  // at once, so that other peers need not wait until this one is served
-    limit_waiting(&peer, OWNER_WAITS);
+    limit_waiting(peer.number, OWNER_WAITS);
     if (same_user(&peer) && read_all(&peer, &request, sizeof request)) serve(&peer, request);
     own_file_close(&peer);
   }

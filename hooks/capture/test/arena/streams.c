@@ -232,6 +232,7 @@ static uint64_t of_request(int streams) {
 
 // A request finds its arena, and a free that of its block, without a look at those of thousands of other streams.
 TEST(thousands_of_streams) {
+  ONE_THREAD();
   enum { FEW = 16, MANY = 2000 };
   gpu_start();
   of_request(FEW);
