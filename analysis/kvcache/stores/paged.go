@@ -47,11 +47,8 @@ func newPaged(o kvcache.Options) *pagedStore {
 	s := &pagedStore{
 		pool:    newPool(n, int32(o.Policy.Block), o.NullBlock && n > 0),
 		options: o,
-		width:   1,
+		width:   max(1, o.Sampling.Width),
 		tables:  map[int64]*tables{},
-	}
-	if o.Sampling.Kind != kvcache.Greedy {
-		s.width = max(1, o.Sampling.Width)
 	}
 	keep := uint64(o.Sampling.Keep * (1 << 53))
 	s.parent = func(chance uint64, i int) int {
