@@ -155,7 +155,7 @@ func newJSONPolicy(r *kvcache.Result) jsonPolicy {
 		out.Latency = jsonLatency{plain.Finite(v.Latency.Mean), plain.Finite(v.Latency.P90)}
 	}
 	if r.Steps > 0 {
-		out.Mean = &jsonShares{m.Token, m.Reserve, m.Internal, external(m), m.Rounding, m.Fragmented, m.Idle, m.Cached, m.Null}
+		out.Mean = &jsonShares{m.Token, m.Reserve, m.Internal, m.External(), m.Rounding, m.Fragmented, m.Idle, m.Cached, m.Null}
 	}
 	return out
 }

@@ -109,7 +109,7 @@ func slotsSection(k *Simulation) layout.Section {
 	for _, r := range k.Results {
 		m := meanOf(r)
 		s.Rows = append(s.Rows, layout.Row(r.Policy, plain.FormatPercent(m.Token), plain.FormatPercent(m.Reserve), plain.FormatPercent(m.Internal),
-			plain.FormatPercent(external(m)), plain.FormatPercent(m.Idle), plain.FormatPercent(m.Cached), plain.FormatPercent(m.Null),
+			plain.FormatPercent(m.External()), plain.FormatPercent(m.Idle), plain.FormatPercent(m.Cached), plain.FormatPercent(m.Null),
 			strconv.FormatFloat(r.Batch, 'f', 2, 64), plain.FormatCount(r.Peak)))
 	}
 	s.After = layout.Row(
@@ -128,9 +128,6 @@ func meanOf(r *kvcache.Result) kvcache.Shares64 {
 	return kvcache.Shares64{Token: no, Reserve: no, Internal: no, Rounding: no, Fragmented: no, Idle: no, Cached: no, Null: no}
 }
 
-// external is the share of the slots that fragmentation makes useless.
-func external(m kvcache.Shares64) float64 { return m.Rounding + m.Fragmented }
-
 func externalSection(k *Simulation) layout.Section {
 	s := layout.Section{
 		Title:   "External fragmentation",
@@ -139,7 +136,7 @@ func externalSection(k *Simulation) layout.Section {
 	}
 	for _, r := range k.Results {
 		m := meanOf(r)
-		s.Rows = append(s.Rows, layout.Row(r.Policy, plain.FormatPercent(external(m)), plain.FormatPercent(m.Rounding), plain.FormatPercent(m.Fragmented)))
+		s.Rows = append(s.Rows, layout.Row(r.Policy, plain.FormatPercent(m.External()), plain.FormatPercent(m.Rounding), plain.FormatPercent(m.Fragmented)))
 	}
 	return s
 }
