@@ -84,9 +84,18 @@ func sections(k *Simulation) []layout.Section {
 	return sections
 }
 
+// columns are one of words and the others of numbers.
+func columns(words string, numbers ...string) []layout.Column {
+	all := []layout.Column{layout.Words(words)}
+	for _, name := range numbers {
+		all = append(all, layout.Numbers(name))
+	}
+	return all
+}
+
 func cardSection(k *Simulation) layout.Section {
 	c := k.Card
-	s := layout.Section{Title: "GPU memory", Columns: []layout.Column{layout.Words("part"), layout.Numbers("bytes"), layout.Numbers("share of the GPU")}}
+	s := layout.Section{Title: "GPU memory", Columns: columns("part", "bytes", "share of the GPU")}
 	for _, part := range []struct {
 		name  string
 		bytes int64
@@ -100,11 +109,8 @@ func cardSection(k *Simulation) layout.Section {
 // slotsSection says what the slots were used for: figure 2 of the vLLM paper, in numbers.
 func slotsSection(k *Simulation) layout.Section {
 	s := layout.Section{
-		Title: "Use of the slots, mean over " + k.meansOver() + k.atRate(),
-		Columns: []layout.Column{
-			layout.Words("policy"), layout.Numbers("token"), layout.Numbers("reserve"), layout.Numbers("internal"), layout.Numbers("external"), layout.Numbers("idle"), layout.Numbers("cached"), layout.Numbers("null"),
-			layout.Numbers("batch"), layout.Numbers("peak batch"),
-		},
+		Title:   "Use of the slots, mean over " + k.meansOver() + k.atRate(),
+		Columns: columns("policy", "token", "reserve", "internal", "external", "idle", "cached", "null", "batch", "peak batch"),
 	}
 	for _, r := range k.Results {
 		m := meanOf(r)
@@ -131,7 +137,7 @@ func meanOf(r *kvcache.Result) kvcache.Shares64 {
 func externalSection(k *Simulation) layout.Section {
 	s := layout.Section{
 		Title:   "External fragmentation",
-		Columns: []layout.Column{layout.Words("policy"), layout.Numbers("external"), layout.Numbers("rounding"), layout.Numbers("fragmented")},
+		Columns: columns("policy", "external", "rounding", "fragmented"),
 		After:   layout.Row("rounding: added to reservations by the allocator;", "fragmented: free, in pieces too small for the first waiting request"),
 	}
 	for _, r := range k.Results {
@@ -143,12 +149,9 @@ func externalSection(k *Simulation) layout.Section {
 
 func requestsSection(k *Simulation) layout.Section {
 	s := layout.Section{
-		Title: "Requests",
-		Columns: []layout.Column{
-			layout.Words("policy"), layout.Numbers("steps"), layout.Numbers("requests"), layout.Numbers("finished"), layout.Numbers("rejected"), layout.Numbers("preempted"),
-			layout.Numbers("recomputed"), layout.Numbers("swap out"), layout.Numbers("swap in"),
-		},
-		After: layout.Row("rejected: larger than the whole cache; recomputed: tokens of preempted requests;", "swap: blocks moved"),
+		Title:   "Requests",
+		Columns: columns("policy", "steps", "requests", "finished", "rejected", "preempted", "recomputed", "swap out", "swap in"),
+		After:   layout.Row("rejected: larger than the whole cache; recomputed: tokens of preempted requests;", "swap: blocks moved"),
 	}
 	for _, r := range k.Results {
 		line := layout.Row(r.Policy, plain.FormatCount(r.Steps), plain.FormatCount(r.Requests), plain.FormatCount(r.Finished), plain.FormatCount(r.Rejected),
@@ -164,11 +167,9 @@ func requestsSection(k *Simulation) layout.Section {
 // sharingSection says how many of the blocks that block tables name were shared.
 func sharingSection(k *Simulation) (layout.Section, bool) {
 	s := layout.Section{
-		Title: "Shared blocks, as shares of the blocks that block tables name",
-		Columns: []layout.Column{
-			layout.Words("policy"), layout.Numbers("by sequences"), layout.Numbers("by prefixes"), layout.Numbers("equal"), layout.Numbers("copies"), layout.Numbers("prefix hits"), layout.Numbers("hit tokens"),
-		},
-		After: layout.Note("equal: equal blocks of unrelated requests, which are not shared; copies: blocks copied on write"),
+		Title:   "Shared blocks, as shares of the blocks that block tables name",
+		Columns: columns("policy", "by sequences", "by prefixes", "equal", "copies", "prefix hits", "hit tokens"),
+		After:   layout.Note("equal: equal blocks of unrelated requests, which are not shared; copies: blocks copied on write"),
 	}
 	for _, r := range k.Results {
 		if r.SavedBySequences == 0 && r.SavedByPrefix == 0 && r.SavedByEqual == 0 && r.Copies == 0 && r.PrefixHits == 0 {
