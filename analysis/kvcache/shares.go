@@ -11,7 +11,8 @@ type Slots[N int64 | float64] struct {
 	Reserve    N // will be filled by future tokens of running requests
 	Internal   N // of a reservation or block, and never filled
 	Rounding   N // allocated beyond the reservation; in no whole block
-	Fragmented N // free, in pieces too small for the first waiting request
+	Fragmented N // free, enough for the first waiting request, in pieces too small for it
+	Blocked    N // free, and the first waiting request needs more than all that is free
 	Idle       N // free otherwise
 	Cached     N // paged: hold content of requests that have ended
 	Null       N // paged: the null block
@@ -24,8 +25,8 @@ type Shares = Slots[int64]
 type Shares64 = Slots[float64]
 
 // all are the amounts, each once.
-func (s *Slots[N]) all() [8]*N {
-	return [...]*N{&s.Token, &s.Reserve, &s.Internal, &s.Rounding, &s.Fragmented, &s.Idle, &s.Cached, &s.Null}
+func (s *Slots[N]) all() [9]*N {
+	return [...]*N{&s.Token, &s.Reserve, &s.Internal, &s.Rounding, &s.Fragmented, &s.Blocked, &s.Idle, &s.Cached, &s.Null}
 }
 
 // External returns the external fragmentation.
@@ -33,7 +34,7 @@ func (s Slots[N]) External() N { return s.Rounding + s.Fragmented }
 
 // Sum returns the sum of all: the capacity.
 func (s Slots[N]) Sum() N {
-	return s.Token + s.Reserve + s.Internal + s.External() + s.Idle + s.Cached + s.Null
+	return s.Token + s.Reserve + s.Internal + s.External() + s.Blocked + s.Idle + s.Cached + s.Null
 }
 
 // Negative says whether a share is below zero, which a sum that is right can hide.

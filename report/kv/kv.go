@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"strconv"
 
 	"github.com/memprof/memprof/analysis/kvcache"
 	"github.com/memprof/memprof/analysis/kvcache/models"
@@ -110,18 +109,19 @@ func cardSection(k *Simulation) layout.Section {
 func slotsSection(k *Simulation) layout.Section {
 	s := layout.Section{
 		Title:   "Use of the slots, mean over " + k.meansOver() + k.atRate(),
-		Columns: columns("policy", "token", "reserve", "internal", "external", "idle", "cached", "null", "batch", "peak batch"),
+		Columns: columns("policy", "token", "reserve", "internal", "external", "blocked", "idle", "cached", "null", "batch"),
 	}
 	for _, r := range k.Results {
 		m := meanOf(r)
 		s.Rows = append(s.Rows, layout.Row(r.Policy, plain.FormatPercent(m.Token), plain.FormatPercent(m.Reserve), plain.FormatPercent(m.Internal),
-			plain.FormatPercent(m.External()), plain.FormatPercent(m.Idle), plain.FormatPercent(m.Cached), plain.FormatPercent(m.Null),
-			strconv.FormatFloat(r.Batch, 'f', 2, 64), plain.FormatCount(r.Peak)))
+			plain.FormatPercent(m.External()), plain.FormatPercent(m.Blocked), plain.FormatPercent(m.Idle), plain.FormatPercent(m.Cached), plain.FormatPercent(m.Null),
+			fmt.Sprintf("%.2f (%s)", r.Batch, plain.FormatCount(r.Peak))))
 	}
 	s.After = layout.Row(
 		"shares of all slots; token: holds a token (higher is better); reserve: reserved, filled later;",
-		"internal: reserved, never filled; external: lost to fragmentation; idle: free;",
-		"cached: prefixes of finished requests; null: the null block; batch: running requests")
+		"internal: reserved, never filled; external: lost to fragmentation;",
+		"blocked: free, but in all too few for the first waiting request; idle: free otherwise;",
+		"cached: prefixes of finished requests; null: the null block; batch: running, mean (most)")
 	return s
 }
 
@@ -131,14 +131,14 @@ func meanOf(r *kvcache.Result) kvcache.Shares64 {
 		return r.Mean
 	}
 	no := math.NaN()
-	return kvcache.Shares64{Token: no, Reserve: no, Internal: no, Rounding: no, Fragmented: no, Idle: no, Cached: no, Null: no}
+	return kvcache.Shares64{Token: no, Reserve: no, Internal: no, Rounding: no, Fragmented: no, Blocked: no, Idle: no, Cached: no, Null: no}
 }
 
 func externalSection(k *Simulation) layout.Section {
 	s := layout.Section{
 		Title:   "External fragmentation",
 		Columns: columns("policy", "external", "rounding", "fragmented"),
-		After:   layout.Row("rounding: added to reservations by the allocator;", "fragmented: free, in pieces too small for the first waiting request"),
+		After:   layout.Row("rounding: added to reservations by the allocator;", "fragmented: free, enough for the first waiting request, in too small pieces"),
 	}
 	for _, r := range k.Results {
 		m := meanOf(r)

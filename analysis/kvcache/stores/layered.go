@@ -178,7 +178,7 @@ func (s *layeredStore) Shares(head *kvcache.Request) kvcache.Shares {
 	if head != nil {
 		pages, _, _ := s.of(int64(head.Prompt))
 		if !s.allows(pages * int64(head.PromptCount()) * s.width) {
-			out.Fragmented, out.Idle = out.Idle, 0
+			out.Blocked, out.Idle = out.Idle, 0
 		}
 	}
 	return out

@@ -229,8 +229,8 @@ func (s *pagedStore) Release(g *kvcache.Group) {
 	s.running--
 }
 
-// Shares counts free slots as fragmented while they are too few for the first waiting request and the
-// watermark; for a request on the host, as if it were computed again.
+// Shares counts free slots as blocked while they are too few for the first waiting request and the
+// watermark; any block serves any request, so that none are fragmented; for a request on the host, as if it were computed again.
 func (s *pagedStore) Shares(head *kvcache.Request) kvcache.Shares {
 	size := int64(s.size)
 	out := kvcache.Shares{
@@ -248,7 +248,7 @@ func (s *pagedStore) Shares(head *kvcache.Request) kvcache.Shares {
 	s.headGroup.Request = *head
 	s.headTables = tables{group: &s.headGroup, length: head.Prompt}
 	if _, _, ok := s.room(&s.headTables); !ok {
-		out.Fragmented, out.Idle = out.Idle, 0
+		out.Blocked, out.Idle = out.Idle, 0
 	}
 	return out
 }
