@@ -10,7 +10,7 @@ var kvMetrics = []Metric{
 	kvShare("kv.token", "slots of the KV cache that hold a token, in the mean over time", func(m *kvcache.Shares64) float64 { return m.Token }),
 	kvShare("kv.reserve", "slots that are reserved and will be filled", func(m *kvcache.Shares64) float64 { return m.Reserve }),
 	kvShare("kv.internal", "slots of reservations and blocks that are never filled", func(m *kvcache.Shares64) float64 { return m.Internal }),
-	kvShare("kv.external", "slots that no sequence can use: lost by rounding, or free in pieces too small", func(m *kvcache.Shares64) float64 { return m.Rounding + m.Fragmented }),
+	kvShare("kv.external", "slots that no sequence can use: lost by rounding, or free in pieces too small", func(m *kvcache.Shares64) float64 { return m.External() }),
 	kvShare("kv.idle", "free slots that a sequence could use", func(m *kvcache.Shares64) float64 { return m.Idle }),
 	kvShare("kv.cached", "slots that keep the content of sequences that have gone", func(m *kvcache.Shares64) float64 { return m.Cached }),
 	kvCache.metric("kv.batch", Count, "sequences at once, in the mean over time", func(kv *kv.Result) (float64, int64, bool) {

@@ -30,7 +30,7 @@ func recordedServer(t *testing.T) *analysis.Result {
 	decoder := &kvmarks.Result{Description: r.Description, Caches: 1, Recorded: r.Result(), Requests: r.Requests}
 	decoder.Policies = []*kvcache.Result{{
 		Policy: "max:8", Capacity: 1 << 20, Steps: 9, Batch: 2, Peak: 2,
-		Mean: kvcache.Shares64{Token: 0.25, Reserve: 0.25, Internal: 0.2, Rounding: 0.1, Fragmented: 0.05, Idle: 0.05, Cached: 0.05, Null: 0.05},
+		Mean: kvcache.Shares64{Token: 0.25, Reserve: 0.25, Internal: 0.2, Rounding: 0.1, Fragmented: 0.03, Blocked: 0.02, Idle: 0.05, Cached: 0.05, Null: 0.05},
 	}}
 	wrong := &kvmarks.Result{
 		Description: kvmarks.Description{Engine: "transformers DynamicCache", Beams: 4}, Caches: 12345, Recorded: &kvcache.Result{Policy: kvmarks.Policy},

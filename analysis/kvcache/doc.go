@@ -17,18 +17,20 @@
 //
 // A slot holds the keys and values of one token in all layers. After every step, checked,
 //
-//	token + reserve + internal + rounding + fragmented + idle + cached + null = capacity
+//	token + reserve + internal + rounding + fragmented + blocked + idle + cached + null = capacity
 //
 //	token       holds a token of a running request
 //	reserve     will hold a future token of a running request
 //	internal    of a reservation or block, and will never hold a token
 //	rounding    allocated beyond the reservation, or in no whole block
-//	fragmented  free, but in pieces too small for the first waiting request
+//	fragmented  free, and enough for the first waiting request, but in pieces too small for it
+//	blocked     free, but the first waiting request needs more than all that is free
 //	idle        free otherwise
 //	cached      holds content of requests that have ended, and can be reused or evicted
 //	null        the null block
 //
-// External is rounding + fragmented. Reserve and internal know the future: a request has the length
+// External is rounding + fragmented. What is blocked is not lost: it waits for more to become free, since nothing
+// overtakes the first waiting request, be that new or preempted, and the watermark may have to stay free. Reserve and internal know the future: a request has the length
 // that it will have in the end.
 //
 // # Policies

@@ -53,8 +53,9 @@ up to all slots:
   token     hold the keys and values of running requests
   reserve   will hold those of running requests before they end
   internal  in a reservation or block, and never filled
-  external  lost: rounding of the allocator, and fragmented, free slots in
-            pieces too small for the first waiting request
+  external  lost: rounding of the allocator, and fragmented, free slots that
+            would do for the first waiting request, in pieces too small for it
+  blocked   free, but in all too few for the first waiting request
   idle      free, and no request waits for them
   cached    of prompts that have ended, kept until the block is needed (paged)
 

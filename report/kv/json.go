@@ -93,6 +93,7 @@ type jsonShares struct {
 	External   float64 `json:"external"`
 	Rounding   float64 `json:"external_rounding"`
 	Fragmented float64 `json:"external_fragmented"`
+	Blocked    float64 `json:"blocked"`
 	Idle       float64 `json:"idle"`
 	Cached     float64 `json:"cached"`
 	Null       float64 `json:"null"`
@@ -155,7 +156,7 @@ func newJSONPolicy(r *kvcache.Result) jsonPolicy {
 		out.Latency = jsonLatency{plain.Finite(v.Latency.Mean), plain.Finite(v.Latency.P90)}
 	}
 	if r.Steps > 0 {
-		out.Mean = &jsonShares{m.Token, m.Reserve, m.Internal, external(m), m.Rounding, m.Fragmented, m.Idle, m.Cached, m.Null}
+		out.Mean = &jsonShares{m.Token, m.Reserve, m.Internal, m.External(), m.Rounding, m.Fragmented, m.Blocked, m.Idle, m.Cached, m.Null}
 	}
 	return out
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"strconv"
 
 	"github.com/memprof/memprof/analysis/kvcache"
 	"github.com/memprof/memprof/analysis/kvcache/models"
@@ -84,9 +83,18 @@ func sections(k *Simulation) []layout.Section {
 	return sections
 }
 
+// columns are one of words and the others of numbers.
+func columns(words string, numbers ...string) []layout.Column {
+	all := []layout.Column{layout.Words(words)}
+	for _, name := range numbers {
+		all = append(all, layout.Numbers(name))
+	}
+	return all
+}
+
 func cardSection(k *Simulation) layout.Section {
 	c := k.Card
-	s := layout.Section{Title: "GPU memory", Columns: []layout.Column{layout.Words("part"), layout.Numbers("bytes"), layout.Numbers("share of the GPU")}}
+	s := layout.Section{Title: "GPU memory", Columns: columns("part", "bytes", "share of the GPU")}
 	for _, part := range []struct {
 		name  string
 		bytes int64
@@ -100,22 +108,20 @@ func cardSection(k *Simulation) layout.Section {
 // slotsSection says what the slots were used for: figure 2 of the vLLM paper, in numbers.
 func slotsSection(k *Simulation) layout.Section {
 	s := layout.Section{
-		Title: "Use of the slots, mean over " + k.meansOver() + k.atRate(),
-		Columns: []layout.Column{
-			layout.Words("policy"), layout.Numbers("token"), layout.Numbers("reserve"), layout.Numbers("internal"), layout.Numbers("external"), layout.Numbers("idle"), layout.Numbers("cached"), layout.Numbers("null"),
-			layout.Numbers("batch"), layout.Numbers("peak batch"),
-		},
+		Title:   "Use of the slots, mean over " + k.meansOver() + k.atRate(),
+		Columns: columns("policy", "token", "reserve", "internal", "external", "blocked", "idle", "cached", "null", "batch"),
 	}
 	for _, r := range k.Results {
 		m := meanOf(r)
 		s.Rows = append(s.Rows, layout.Row(r.Policy, plain.FormatPercent(m.Token), plain.FormatPercent(m.Reserve), plain.FormatPercent(m.Internal),
-			plain.FormatPercent(external(m)), plain.FormatPercent(m.Idle), plain.FormatPercent(m.Cached), plain.FormatPercent(m.Null),
-			strconv.FormatFloat(r.Batch, 'f', 2, 64), plain.FormatCount(r.Peak)))
+			plain.FormatPercent(m.External()), plain.FormatPercent(m.Blocked), plain.FormatPercent(m.Idle), plain.FormatPercent(m.Cached), plain.FormatPercent(m.Null),
+			fmt.Sprintf("%.2f (%s)", r.Batch, plain.FormatCount(r.Peak))))
 	}
 	s.After = layout.Row(
 		"shares of all slots; token: holds a token (higher is better); reserve: reserved, filled later;",
-		"internal: reserved, never filled; external: lost to fragmentation; idle: free;",
-		"cached: prefixes of finished requests; null: the null block; batch: running requests")
+		"internal: reserved, never filled; external: lost to fragmentation;",
+		"blocked: free, but in all too few for the first waiting request; idle: free otherwise;",
+		"cached: prefixes of finished requests; null: the null block; batch: running, mean (most)")
 	return s
 }
 
@@ -125,33 +131,27 @@ func meanOf(r *kvcache.Result) kvcache.Shares64 {
 		return r.Mean
 	}
 	no := math.NaN()
-	return kvcache.Shares64{Token: no, Reserve: no, Internal: no, Rounding: no, Fragmented: no, Idle: no, Cached: no, Null: no}
+	return kvcache.Shares64{Token: no, Reserve: no, Internal: no, Rounding: no, Fragmented: no, Blocked: no, Idle: no, Cached: no, Null: no}
 }
-
-// external is the share of the slots that fragmentation makes useless.
-func external(m kvcache.Shares64) float64 { return m.Rounding + m.Fragmented }
 
 func externalSection(k *Simulation) layout.Section {
 	s := layout.Section{
 		Title:   "External fragmentation",
-		Columns: []layout.Column{layout.Words("policy"), layout.Numbers("external"), layout.Numbers("rounding"), layout.Numbers("fragmented")},
-		After:   layout.Row("rounding: added to reservations by the allocator;", "fragmented: free, in pieces too small for the first waiting request"),
+		Columns: columns("policy", "external", "rounding", "fragmented"),
+		After:   layout.Row("rounding: added to reservations by the allocator;", "fragmented: free, enough for the first waiting request, in too small pieces"),
 	}
 	for _, r := range k.Results {
 		m := meanOf(r)
-		s.Rows = append(s.Rows, layout.Row(r.Policy, plain.FormatPercent(external(m)), plain.FormatPercent(m.Rounding), plain.FormatPercent(m.Fragmented)))
+		s.Rows = append(s.Rows, layout.Row(r.Policy, plain.FormatPercent(m.External()), plain.FormatPercent(m.Rounding), plain.FormatPercent(m.Fragmented)))
 	}
 	return s
 }
 
 func requestsSection(k *Simulation) layout.Section {
 	s := layout.Section{
-		Title: "Requests",
-		Columns: []layout.Column{
-			layout.Words("policy"), layout.Numbers("steps"), layout.Numbers("requests"), layout.Numbers("finished"), layout.Numbers("rejected"), layout.Numbers("preempted"),
-			layout.Numbers("recomputed"), layout.Numbers("swap out"), layout.Numbers("swap in"),
-		},
-		After: layout.Row("rejected: larger than the whole cache; recomputed: tokens of preempted requests;", "swap: blocks moved"),
+		Title:   "Requests",
+		Columns: columns("policy", "steps", "requests", "finished", "rejected", "preempted", "recomputed", "swap out", "swap in"),
+		After:   layout.Row("rejected: larger than the whole cache; recomputed: tokens of preempted requests;", "swap: blocks moved"),
 	}
 	for _, r := range k.Results {
 		line := layout.Row(r.Policy, plain.FormatCount(r.Steps), plain.FormatCount(r.Requests), plain.FormatCount(r.Finished), plain.FormatCount(r.Rejected),
@@ -167,11 +167,9 @@ func requestsSection(k *Simulation) layout.Section {
 // sharingSection says how many of the blocks that block tables name were shared.
 func sharingSection(k *Simulation) (layout.Section, bool) {
 	s := layout.Section{
-		Title: "Shared blocks, as shares of the blocks that block tables name",
-		Columns: []layout.Column{
-			layout.Words("policy"), layout.Numbers("by sequences"), layout.Numbers("by prefixes"), layout.Numbers("equal"), layout.Numbers("copies"), layout.Numbers("prefix hits"), layout.Numbers("hit tokens"),
-		},
-		After: layout.Note("equal: equal blocks of unrelated requests, which are not shared; copies: blocks copied on write"),
+		Title:   "Shared blocks, as shares of the blocks that block tables name",
+		Columns: columns("policy", "by sequences", "by prefixes", "equal", "copies", "prefix hits", "hit tokens"),
+		After:   layout.Note("equal: equal blocks of unrelated requests, which are not shared; copies: blocks copied on write"),
 	}
 	for _, r := range k.Results {
 		if r.SavedBySequences == 0 && r.SavedByPrefix == 0 && r.SavedByEqual == 0 && r.Copies == 0 && r.PrefixHits == 0 {

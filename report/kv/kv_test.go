@@ -23,7 +23,7 @@ func twoPolicies() *Simulation {
 		m.Add(s, 4)
 		return m.Of(64)
 	}
-	a := kvcache.Shares{Token: 20, Reserve: 6, Internal: 14, Rounding: 8, Fragmented: 10, Idle: 6}
+	a := kvcache.Shares{Token: 20, Reserve: 6, Internal: 14, Rounding: 8, Fragmented: 4, Blocked: 6, Idle: 6}
 	b := kvcache.Shares{Token: 40, Reserve: 4, Internal: 4, Idle: 4, Cached: 8, Null: 4}
 	return &Simulation{
 		Model: "opt-13b", Ranks: 2, Memory: 64 * 409_600, BytesPerToken: 409_600, Load: "a|b.csv, saturated queue", Sampling: "parallel:2",
@@ -65,7 +65,7 @@ func TestKVJSONAddsUp(t *testing.T) {
 	assert.NoError(t, json.Unmarshal(object.Bytes(), &got))
 	for _, p := range got.Policies {
 		m := p.Mean
-		sum := m.Token + m.Reserve + m.Internal + m.External + m.Idle + m.Cached + m.Null
+		sum := m.Token + m.Reserve + m.Internal + m.External + m.Blocked + m.Idle + m.Cached + m.Null
 		assert.That(t, sum == 1, "%s: the shares are %v in all", p.Policy, sum)
 		assert.That(t, m.External == m.Rounding+m.Fragmented, "%s: external is %v, its parts are not", p.Policy, m.External)
 	}

@@ -48,11 +48,8 @@ func (k *Simulation) atRate() string {
 // servedSection says what the requests got under each policy and rate. There is none where steps have no time.
 func servedSection(k *Simulation) (layout.Section, bool) {
 	s := layout.Section{
-		Title: "Throughput and latency",
-		Columns: []layout.Column{
-			layout.Words("policy"), layout.Numbers("arriving/s"), layout.Numbers("finished/s"), layout.Numbers("tokens/s"), layout.Numbers("waiting"),
-			layout.Numbers("latency"), layout.Numbers("p90"), layout.Numbers("batch"), layout.Numbers("preempted"),
-		},
+		Title:   "Throughput and latency",
+		Columns: columns("policy", "arriving/s", "finished/s", "tokens/s", "waiting", "latency", "p90", "batch", "preempted"),
 	}
 	for _, r := range k.Results {
 		v := r.Served

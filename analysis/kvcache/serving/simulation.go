@@ -35,19 +35,16 @@ import (
 // behind it are read and counted when they get there. Errors are of options, of a request that is out of
 // range or out of order, of src, of ctx, and StepError.
 func Simulate(ctx context.Context, src kvcache.Source, o kvcache.Options) (*kvcache.Result, error) {
-	if err := check(&o); err != nil {
-		return nil, err
-	}
-	memory, err := stores.New(o)
-	if err != nil {
-		return nil, err
-	}
-	return newSimulation(src, o, memory).run(ctx)
+	return SimulateIn(ctx, src, o, nil)
 }
 
-// SimulateIn is [Simulate] in an empty memory of the caller's, which need not be of o.Policy.
+// SimulateIn is [Simulate] in an empty memory of the caller's, which need not be of o.Policy; nil is that of o.Policy.
 func SimulateIn(ctx context.Context, src kvcache.Source, o kvcache.Options, memory kvcache.Store) (*kvcache.Result, error) {
-	if err := check(&o); err != nil {
+	err := check(&o)
+	if err == nil && memory == nil {
+		memory, err = stores.New(o)
+	}
+	if err != nil {
 		return nil, err
 	}
 	return newSimulation(src, o, memory).run(ctx)

@@ -71,9 +71,9 @@ func TestWhoWaitsBehindTheHeadWaitsToo(t *testing.T) {
 		kvcache.Request{Prompt: 7, Output: 1}, // no room until then
 		kvcache.Request{Prompt: 1, Output: 1}) // would fit at once
 	want := []kvcache.Point{
-		{Step: 1, Time: 0, Running: 1, Waiting: 1, Shares: kvcache.Shares{Token: 5, Reserve: 2, Rounding: 1, Fragmented: 2}},
-		{Step: 2, Time: 10, Running: 1, Waiting: 1, Shares: kvcache.Shares{Token: 6, Reserve: 1, Rounding: 1, Fragmented: 2}},
-		{Step: 3, Time: 20, Running: 1, Waiting: 1, Shares: kvcache.Shares{Token: 7, Rounding: 1, Fragmented: 2}},
+		{Step: 1, Time: 0, Running: 1, Waiting: 1, Shares: kvcache.Shares{Token: 5, Reserve: 2, Rounding: 1, Blocked: 2}},
+		{Step: 2, Time: 10, Running: 1, Waiting: 1, Shares: kvcache.Shares{Token: 6, Reserve: 1, Rounding: 1, Blocked: 2}},
+		{Step: 3, Time: 20, Running: 1, Waiting: 1, Shares: kvcache.Shares{Token: 7, Rounding: 1, Blocked: 2}},
 		{Step: 4, Time: 30, Running: 2, Shares: kvcache.Shares{Token: 10}},
 	}
 	assert.Diff(t, want, r.Series)
@@ -104,10 +104,10 @@ func TestTheLatestArrivalIsPreemptedAndComesBackFirst(t *testing.T) {
 	r := simulate(t, o, kvcache.Request{Prompt: 3, Output: 5}, kvcache.Request{Prompt: 3, Output: 3}, kvcache.Request{Arrival: 2, Prompt: 1, Output: 1})
 	want := []kvcache.Point{
 		{Step: 1, Time: 0, Running: 2, Shares: kvcache.Shares{Token: 8, Idle: 4}},
-		{Step: 2, Time: 1, Running: 1, Waiting: 1, Shares: kvcache.Shares{Token: 5, Reserve: 3, Fragmented: 4}},
-		{Step: 3, Time: 2, Running: 1, Waiting: 2, Shares: kvcache.Shares{Token: 6, Reserve: 2, Fragmented: 4}},
-		{Step: 4, Time: 3, Running: 1, Waiting: 2, Shares: kvcache.Shares{Token: 7, Reserve: 1, Fragmented: 4}},
-		{Step: 5, Time: 4, Running: 1, Waiting: 2, Shares: kvcache.Shares{Token: 8, Fragmented: 4}},
+		{Step: 2, Time: 1, Running: 1, Waiting: 1, Shares: kvcache.Shares{Token: 5, Reserve: 3, Blocked: 4}},
+		{Step: 3, Time: 2, Running: 1, Waiting: 2, Shares: kvcache.Shares{Token: 6, Reserve: 2, Blocked: 4}},
+		{Step: 4, Time: 3, Running: 1, Waiting: 2, Shares: kvcache.Shares{Token: 7, Reserve: 1, Blocked: 4}},
+		{Step: 5, Time: 4, Running: 1, Waiting: 2, Shares: kvcache.Shares{Token: 8, Blocked: 4}},
 		{Step: 6, Time: 5, Running: 2, Shares: kvcache.Shares{Token: 7, Reserve: 1, Internal: 4}},
 		{Step: 7, Time: 6, Running: 1, Shares: kvcache.Shares{Token: 6, Internal: 2, Idle: 4}},
 	}

@@ -121,12 +121,15 @@ func (c *contiguousStore) add(g *kvcache.Group, v *reservation, sign int64) {
 }
 
 func (c *contiguousStore) Shares(head *kvcache.Request) kvcache.Shares {
-	s := kvcache.Shares{Token: c.token, Reserve: c.reserve, Internal: c.internal, Rounding: c.rounding}
-	free := c.pieces.slots
-	if head != nil && !c.pieces.serves(c.rows(head)*c.columns(head, int64(head.Prompt)+1)) {
-		s.Fragmented = free
-	} else {
-		s.Idle = free
+	s := kvcache.Shares{Token: c.token, Reserve: c.reserve, Internal: c.internal, Rounding: c.rounding, Idle: c.pieces.slots}
+	if head == nil {
+		return s
+	}
+	switch need := c.rows(head) * c.columns(head, int64(head.Prompt)+1); {
+	case need > s.Idle:
+		s.Blocked, s.Idle = s.Idle, 0
+	case !c.pieces.serves(need):
+		s.Fragmented, s.Idle = s.Idle, 0
 	}
 	return s
 }

@@ -20,8 +20,8 @@
 // reservation moves to a new one of twice the size, and the old one is freed after that. Until
 // then its reserve ends at the end of the reservation.
 //
-// A buddy allocator (buddy.go) rounds pieces up to powers of two. Free slots are fragmented while no free piece serves the first
-// waiting request, else idle.
+// A buddy allocator (buddy.go) rounds pieces up to powers of two. Free slots are blocked while the first
+// waiting request reserves more than all of them, fragmented while it does not and no free piece serves it, else idle.
 //
 // # Paged
 //

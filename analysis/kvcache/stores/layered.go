@@ -34,7 +34,7 @@ type hybridTables struct {
 
 func newLayered(o kvcache.Options) *layeredStore {
 	kinds := append([]models.LayerKind(nil), o.Policy.Layers...)
-	s := &layeredStore{options: o, width: 1}
+	s := &layeredStore{options: o, width: int64(max(1, o.Sampling.Width))}
 	if o.Policy.Kind == kvcache.Uniform {
 		// One page has a block in all layers. What tokens need in them is worked out apart.
 		s.layout = pageLayout{page: o.Policy.Slot * int64(o.Policy.Block)}
@@ -47,9 +47,6 @@ func newLayered(o kvcache.Options) *layeredStore {
 	s.pages = o.Capacity * o.Policy.Slot / s.layout.page
 	s.free = s.pages
 	s.watermark = int64(math.Floor(o.Watermark * float64(s.pages)))
-	if o.Sampling.Kind != kvcache.Greedy {
-		s.width = int64(max(1, o.Sampling.Width))
-	}
 	n := len(kinds)
 	s.needed, s.held, s.sumNeeded, s.sumHeld = make([]int64, n), make([]int64, n), make([]float64, n), make([]float64, n)
 	return s
@@ -181,7 +178,7 @@ func (s *layeredStore) Shares(head *kvcache.Request) kvcache.Shares {
 	if head != nil {
 		pages, _, _ := s.of(int64(head.Prompt))
 		if !s.allows(pages * int64(head.PromptCount()) * s.width) {
-			out.Fragmented, out.Idle = out.Idle, 0
+			out.Blocked, out.Idle = out.Idle, 0
 		}
 	}
 	return out

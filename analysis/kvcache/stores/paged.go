@@ -47,11 +47,8 @@ func newPaged(o kvcache.Options) *pagedStore {
 	s := &pagedStore{
 		pool:    newPool(n, int32(o.Policy.Block), o.NullBlock && n > 0),
 		options: o,
-		width:   1,
+		width:   max(1, o.Sampling.Width),
 		tables:  map[int64]*tables{},
-	}
-	if o.Sampling.Kind != kvcache.Greedy {
-		s.width = max(1, o.Sampling.Width)
 	}
 	keep := uint64(o.Sampling.Keep * (1 << 53))
 	s.parent = func(chance uint64, i int) int {
@@ -232,8 +229,8 @@ func (s *pagedStore) Release(g *kvcache.Group) {
 	s.running--
 }
 
-// Shares counts free slots as fragmented while they are too few for the first waiting request and the
-// watermark; for a request on the host, as if it were computed again.
+// Shares counts free slots as blocked while they are too few for the first waiting request and the
+// watermark; any block serves any request, so that none are fragmented; for a request on the host, as if it were computed again.
 func (s *pagedStore) Shares(head *kvcache.Request) kvcache.Shares {
 	size := int64(s.size)
 	out := kvcache.Shares{
@@ -251,7 +248,7 @@ func (s *pagedStore) Shares(head *kvcache.Request) kvcache.Shares {
 	s.headGroup.Request = *head
 	s.headTables = tables{group: &s.headGroup, length: head.Prompt}
 	if _, _, ok := s.room(&s.headTables); !ok {
-		out.Fragmented, out.Idle = out.Idle, 0
+		out.Blocked, out.Idle = out.Idle, 0
 	}
 	return out
 }

@@ -81,7 +81,7 @@ func TestPagedBounds(t *testing.T) {
 	assert.That(t, !s.Admit(&kvcache.Group{ID: 2, Request: kvcache.Request{Prompt: 17, Output: 1}}), "3 of 4 free blocks given although 2 must stay free")
 	for prompt, want := range map[int]kvcache.Shares{
 		16: {Token: 8, Rounding: 5, Idle: 32},
-		17: {Token: 8, Rounding: 5, Fragmented: 32},
+		17: {Token: 8, Rounding: 5, Blocked: 32},
 	} {
 		assert.Equal(t, s.Shares(&kvcache.Request{Prompt: prompt, Output: 1}), want, "with a prompt of %d waiting", prompt)
 	}
