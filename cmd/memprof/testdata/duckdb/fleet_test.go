@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/analysis/summary"
 	"github.com/memprof/memprof/trace/dataset"
 )
@@ -38,7 +39,7 @@ func TestFleet(t *testing.T) {
 		if rank == 700 {
 			peak = 5 << 30
 		}
-		d := analysis.DeviceResult{Memory: &analysis.Memory{MaxR: peak, MaxT: peak / 2}, Allocs: 1}
+		d := analysis.DeviceResult{Memory: &analysis.Memory{MaxR: peak, MaxT: peak / 2}, Held: &attribution.Result{}, Allocs: 1}
 		d.Peak.R, d.Peak.T = peak, peak/2
 		run := filepath.Join(dir, "nodes", fmt.Sprintf("node%03d", rank/8))
 		if err := os.MkdirAll(run, 0o755); err != nil {
