@@ -61,7 +61,7 @@ type newestRequest struct {
 
 func (n *newestRequest) requested(e *trace.Event) { *n = newestRequest{e.Seq, e.Requested, n.bytes} }
 
-// libraryWorkspace is the least size of a library's workspace that is told from a temporary, in bytes.
+// libraryWorkspace is the least size, in bytes, of what counts as a library's workspace; what is smaller counts as a temporary.
 const libraryWorkspace = 1 << 20
 
 // freedAlone says whether a block that is freed now was the newest request, and looks like a library's workspace: an

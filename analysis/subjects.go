@@ -66,7 +66,7 @@ type Failures struct {
 }
 
 // Stored are the values of a device's metrics where they were stored with the recording and its events were not read: see
-// package summary. Such a device has no subjects, and beside them only Allocs and the names of its card.
+// package summary. Such a device has no subjects. Of its other fields only Allocs and the names of its card are set.
 type Stored struct {
 	Device       map[string]StoredValue
 	Tags, Phases map[string]map[string]StoredValue // by the tag or phase

@@ -35,16 +35,13 @@ func ranksSection(results []*analysis.Result) (layout.Section, bool) {
 
 func rankRow(rank *compare.Rank) []layout.Cell {
 	d := rank.Device
-	left, failed := plain.Absent, plain.Absent
+	left := plain.Absent
 	if rank.Left >= 0 {
 		left = plain.FormatSize(rank.Left)
 	}
-	if d.Failures != nil {
-		failed = plain.FormatCount(d.OOMCount)
-	}
 	return layout.Row(plain.Shorten(rank.Process, 15), plain.FormatCount(int64(d.Device)), plain.FormatSize(d.Peak.T), plain.FormatSize(d.Peak.R),
 		plain.FormatPercent(plain.KnownRatio(d.Peak.Internal(), d.Peak.R)), plain.FormatPercent(chunkShare(d, d.Peak.Reserve)),
-		plain.FormatPercent(chunkShare(d, d.Peak.External)), left, failed)
+		plain.FormatPercent(chunkShare(d, d.Peak.External)), left, plain.FormatCount(d.OOMCount))
 }
 
 // ranksNotes give the imbalance and the device that runs out of memory first.

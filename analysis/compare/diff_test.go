@@ -1,6 +1,7 @@
 package compare
 
 import (
+	"cmp"
 	"fmt"
 	"testing"
 
@@ -97,12 +98,7 @@ func TestCompareParts(t *testing.T) {
 	run := func(d ...analysis.DeviceResult) [][]*analysis.Result {
 		for i := range d {
 			d[i].Allocs = 1
-			if d[i].Memory == nil {
-				d[i].Memory = &analysis.Memory{}
-			}
-			if d[i].Held == nil {
-				d[i].Held = &attribution.Result{}
-			}
+			d[i].Memory, d[i].Held = cmp.Or(d[i].Memory, &analysis.Memory{}), cmp.Or(d[i].Held, &attribution.Result{})
 		}
 		return [][]*analysis.Result{{{Devices: d}}}
 	}

@@ -91,7 +91,7 @@ func CompareRanks(results []*analysis.Result) *Ranks {
 	return r
 }
 
-// Ranks are compared by metrics, which results have that were stored with their recordings, too.
+// Ranks are compared by metrics: results that were stored with their recordings have these, too.
 var reserved, requested, libraries = number("reserved.peak"), number("requested.peak"), number("other_libraries.peak")
 
 // number returns a metric's value of a device, 0 where it has none.

@@ -47,7 +47,7 @@ type Follower struct {
 	text    func(context int32) string
 	arenas  map[int32]followedArena
 	devices map[int32]*followedDevice
-	before  map[int64]bool // addresses of segments that PyTorch had before the first event, and that are told next
+	before  map[int64]bool // addresses of segments that PyTorch had before the first event; the events that restate them come next
 }
 
 // NewFollower is before the first event. Text gives the text of a context.
@@ -72,7 +72,7 @@ type followedDevice struct {
 	expandable bool
 	partial    bool // settings under which a release need not be of everything
 	blocks     map[int64]*Block
-	before     bool            // the last events tell memory from before the first event
+	before     bool            // the last events restate memory from before the first event
 	last       *Block          // handed out by the last event; nil after another one
 	rest       *Block          // what a checkpoint hands out next, of the segment of last
 	private    map[PoolID]bool // in use

@@ -114,7 +114,7 @@ func TestFollowsTheEndOfAPool(t *testing.T) {
 	assert.That(t, err != nil && err.Error() == "event 9: expected a release of a segment of 20971520 bytes at 0x10000000000, found none", "%v", err)
 }
 
-// Memory from before the first event is told by the address of each segment, its map and its blocks. A free segment needs no request.
+// Memory from before the first event is restated: the address of each segment, its map and its blocks. A free segment needs no request.
 func TestFollowsMemoryFromBefore(t *testing.T) {
 	before := []string{"before 0 0", "outside map 0 4096", "outside alloc 0 2", "outside alloc 2 2", "before 40960 0", "outside map 40960 40960"}
 	f, err := pooledJob(t, 0, slices.Concat(before, []string{"outside alloc 4 10", "outside free 0 2", "outside alloc 0 1", "outside alloc 40960 4096"})...)

@@ -35,8 +35,8 @@ func (s numbers) descending() iter.Seq[int] {
 	}
 }
 
-// bear numbers a heap when it serves its first request.
-func (h *heap) bear() {
+// number gives a heap its number when it serves its first request.
+func (h *heap) number() {
 	if h.born > 0 {
 		return
 	}
@@ -64,7 +64,7 @@ func (h *heap) changed() {
 	}
 	p.touched[h.shape.device] += inUse - h.inUse
 	h.inUse = inUse
-	p.loose.put(h.born-1, !h.paused && !h.pinned)
+	p.mayUnmap.put(h.born-1, !h.paused && !h.pinned)
 	p.movable.put(h.born-1, h.gives() && reserved > inUse)
 }
 
@@ -75,7 +75,7 @@ func (h *heap) end() {
 		return
 	}
 	p.touched[h.shape.device] -= h.inUse
-	p.loose.put(h.born-1, false)
+	p.mayUnmap.put(h.born-1, false)
 	p.movable.put(h.born-1, false)
 	p.born[h.born-1] = nil
 	p.unshrunk = slices.DeleteFunc(p.unshrunk, func(other *heap) bool { return other == h })

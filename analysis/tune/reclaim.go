@@ -16,7 +16,7 @@ func (p *replay) reclaim(device int32, wanted uint64) (unmapped uint64) {
 		return 0
 	}
 	p.reclaiming = true
-	for at := range p.loose.descending() {
+	for at := range p.mayUnmap.descending() {
 		h := p.born[at]
 		if h.shape.device != device {
 			continue
@@ -24,7 +24,7 @@ func (p *replay) reclaim(device int32, wanted uint64) (unmapped uint64) {
 		if unmapped += h.unmapFree(wanted - unmapped); unmapped >= wanted {
 			break
 		}
-		p.loose.put(at, false)
+		p.mayUnmap.put(at, false)
 	}
 	p.reclaiming = false
 	return unmapped

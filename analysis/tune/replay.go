@@ -20,7 +20,7 @@ type replay struct {
 
 	heaps    []*heap                // by number of the arena; nil once it ended
 	born     []*heap                // by the order of their first requests; nil once they ended
-	loose    numbers                // numbers in born of heaps that may have free memory to unmap
+	mayUnmap numbers                // numbers in born of heaps that may have free memory to unmap
 	movable  numbers                // of those that have pages that no block touches, which other heaps take
 	unshrunk []*heap                // those that were there before their device's first shortage: their blocks may have slack
 	touched  map[int32]uint64       // by device, in bytes: pages in use of heaps that give pages, all that others have mapped
@@ -195,7 +195,7 @@ func (p *replay) alloc(o *op) {
 // unmapped as it can need, then all that is free, and once more if the heap grew in vain. Each time the hook waits for the device
 // if what nobody reads any more does not suffice.
 func (p *replay) request(h *heap, bytes uint64) (bfc.Block, bool) {
-	h.bear()
+	h.number()
 	p.inRequest, p.took = true, false
 	block, ok := p.attempt(h, bytes)
 	wanted := bytes + h.shape.granularity

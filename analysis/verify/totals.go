@@ -42,7 +42,7 @@ func (s *sums) free(e *trace.Event) {
 	s.freed += e.Requested
 }
 
-// clock is the greatest time of events that are written in an order of their own.
+// clock is the greatest time of the events so far, in nanoseconds, and the seq of the event that had it.
 type clock struct{ time, seq int64 }
 
 // How far a time may be before that of an earlier event, in nanoseconds: events of an arena are written under the device's lock,

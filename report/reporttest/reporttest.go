@@ -74,7 +74,7 @@ func CheckSafe(t *testing.T, text string) {
 	assert.Equal(t, regexp.MustCompile(`NaN|[+-]?Inf\b|%!|<nil>`).FindString(text), "", "the text")
 }
 
-// Whole adds to a device the subjects that every analyzed device has: those that are nil, of a device on which nothing happened.
+// Whole returns the device with every subject that a pass makes. Those that were nil say that nothing happened.
 func Whole(d analysis.DeviceResult) analysis.DeviceResult {
 	orNew(&d.Memory, analysis.Memory{Chunks: &analysis.Chunks{}})
 	orNew(&d.Failures, analysis.Failures{})

@@ -41,7 +41,7 @@ struct gpu {
   struct fences fences;
   struct bfc_streams streams;  // what its arenas take of each other
   struct counters stats;
-  struct counters_totals told;  // by the last totals events
+  struct counters_totals written;  // by the last totals events
 };
 
 // The state of the device with that ordinal, made now if this is its first use. NULL: no such device,

@@ -224,7 +224,7 @@ static int resume_selected(const struct selection *selection, int flags) {
   return not_restored(result);
 }
 
-// `last`: a failure for want of memory is told, as no other attempt follows.
+// `last`: a failure for want of memory is reported, as no other attempt follows.
 static int resume_tags(const char *const *names, size_t count, int flags, bool last) {
   struct selection selection;
   const uint64_t started = clock_now();

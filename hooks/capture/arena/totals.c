@@ -25,8 +25,8 @@ static void write_total(int device, const char *of, uint64_t count, uint64_t sum
 void totals_of_gpu(struct gpu *gpu) {
   const struct counters_totals now = counters_totals(&gpu->stats);
   const int device = gpu->vmm.device;
-  if (now.requests == gpu->told.requests && now.frees == gpu->told.frees) return;
-  gpu->told = now;
+  if (now.requests == gpu->written.requests && now.frees == gpu->written.frees) return;
+  gpu->written = now;
   write_total(device, "of=requests", (uint64_t)now.requests, (uint64_t)now.requested, 0);
   write_total(device, "of=frees", (uint64_t)now.frees, (uint64_t)now.freed, 0);
 }
