@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/tidwall/btree"
+
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
 )
@@ -46,8 +48,8 @@ type Arena struct {
 	segments   int   // how many
 	recent     int32 // the segment that became free last, or none; it may be gone
 	mapped     RangeTree
-	extents    RangeTree // regions: what was ever mapped of each, until nothing of it is
-	waypoints  waypoints
+	extents    RangeTree               // regions: what was ever mapped of each, until nothing of it is
+	waypoints  btree.Map[int64, int32] // segments by their starts
 }
 
 // mostArenas bounds the arenas that ever were, so that the pass stays linear in events.

@@ -33,23 +33,25 @@ func (l *Ledger) containing(ar *Arena, addr int64) int32 {
 			return i
 		}
 	}
+	i := l.newestBelow(ar, addr)
+	for steps := 0; steps < waypointSteps && i != none && l.segments[i].Addr <= addr; steps++ {
+		if addr < l.segments[i].End() {
+			return i
+		}
+		i = l.segments[i].next
+	}
 	mapped, ok := ar.mapped.After(addr)
 	if !ok || mapped.From > addr {
 		return none
 	}
-	i := ar.waypoints.below(addr, func(start int64) int32 {
-		if i := l.table.find(start); i != none && l.segments[i].arena == ar.Index {
-			return i
-		}
-		return none
-	})
+	i = l.waypointBelow(ar, addr)
 	if i == none || l.segments[i].Addr < mapped.From {
 		i = l.table.find(mapped.From)
 	}
 	for steps := 1; l.segments[i].End() <= addr; steps++ {
 		i = l.segments[i].next
 		if steps%waypointSteps == 0 {
-			ar.waypoints.note(l.segments[i].Addr, ar.segments)
+			l.noteWaypoint(ar, i)
 		}
 	}
 	return i

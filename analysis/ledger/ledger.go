@@ -5,6 +5,7 @@ type Ledger struct {
 	segments []Segment
 	vacant   int32
 	table    addressTable // of all segments, by start
+	newest   newest
 
 	Arenas   []*Arena // in order of creation
 	byID     map[int32]*Arena

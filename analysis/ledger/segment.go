@@ -77,6 +77,7 @@ func (l *Ledger) insertBefore(ar *Arena, next int32, r Range, kind SegmentKind) 
 	} else {
 		l.segments[s.prev].next = i
 	}
+	*l.newest.of(r.From >> bucket) = i
 	l.table.insert(r.From, i)
 	ar.segments++
 	return i

@@ -1,40 +1,53 @@
 package ledger
 
-import "github.com/tidwall/btree"
+// newest has the newest segment that starts in each bucket of addresses; buckets a multiple of its length apart share a
+// place. Most searches go on from there, and need no waypoint.
+type newest [1 << 14]int32
 
-// waypoints are starts of segments of an arena, from where a search goes on segment by segment: those
-// that searches came by, waypointSteps apart. One that has gone is forgotten when it is met. So the
-// steps of a search are paid for by the events since the last one: what it passes was added or
-// lost its waypoint since.
-type waypoints struct {
-	starts btree.Set[int64]
-}
+// bucket is 1<<20 bytes wide.
+const bucket = 20
 
-const waypointSteps = 4 // a step misses the cache
+func (n *newest) of(bucket int64) *int32 { return &n[bucket&int64(len(n)-1)] }
 
-// below is the segment at the greatest waypoint that is not above addr, as `find` has it; none
-// where there is none.
-func (w *waypoints) below(addr int64, find func(start int64) int32) int32 {
-	for {
-		start, ok := int64(0), false
-		w.starts.Descend(addr, func(key int64) bool {
-			start, ok = key, true
-			return false
-		})
-		if !ok {
-			return none
-		}
-		if i := find(start); i != none {
+// newestBelow is the newest segment of the bucket of addr, or of one of the few below, if it is one of the arena and not
+// above addr; else none.
+func (l *Ledger) newestBelow(ar *Arena, addr int64) int32 {
+	for at := addr >> bucket; ar.head != none && at > addr>>bucket-waypointSteps; at-- {
+		i := *l.newest.of(at)
+		if s := &l.segments[i]; s.Addr>>bucket == at && s.Addr <= addr && s.Size > 0 && s.arena == ar.Index {
 			return i
 		}
-		w.starts.Delete(start)
+	}
+	return none
+}
+
+// waypointSteps is how far apart waypoints are: segments of an arena that searches came by, and from where a search goes on
+// segment by segment. One that has gone is forgotten when it is met. So the steps of a search are paid for by the events
+// since the last one: what it passes was added or lost its waypoint since.
+const waypointSteps = 4 // a step misses the cache
+
+// waypointBelow is the segment at the greatest waypoint of an arena that is not above addr; none where there is none.
+func (l *Ledger) waypointBelow(ar *Arena, addr int64) int32 {
+	for {
+		start, i := int64(0), none
+		ar.waypoints.Descend(addr, func(key int64, segment int32) bool {
+			start, i = key, segment
+			return false
+		})
+		if i == none {
+			return none
+		}
+		if s := &l.segments[i]; s.Addr == start && s.Size > 0 && s.arena == ar.Index {
+			return i
+		}
+		ar.waypoints.Delete(start)
 	}
 }
 
-// note makes a start a waypoint of an arena of so many segments.
-func (w *waypoints) note(start int64, segments int) {
-	if w.starts.Len() > segments {
-		w.starts.Clear() // most of them have gone
+// noteWaypoint makes a segment of an arena a waypoint.
+func (l *Ledger) noteWaypoint(ar *Arena, i int32) {
+	if ar.waypoints.Len() > ar.segments {
+		ar.waypoints.Clear() // most of them have gone
 	}
-	w.starts.Insert(start)
+	ar.waypoints.Set(l.segments[i].Addr, i)
 }
