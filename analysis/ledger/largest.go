@@ -39,14 +39,18 @@ func (ar *Arena) isLargest(s *Segment) {
 	}
 }
 
-// freed notes that segment i became a free chunk, or a larger one.
-func (l *Ledger) freed(ar *Arena, i int32) {
+// freed notes that segment i became a free chunk, or a larger one; touched bytes of what is new were handed out before.
+func (l *Ledger) freed(ar *Arena, i int32, touched int64) {
 	c, s := &ar.chunks, &l.segments[i]
 	c.steps += stepsPerChange
 	chunk := freeChunk{s.Size, s.Addr}
 	if c.known && !c.first.before(chunk) {
 		old := c.first
-		ar.isLargest(s)
+		if touched == s.Size-old.bytes && s.Addr <= old.addr && old.addr < s.End() { // as in most events
+			c.first, c.touched = chunk, c.touched+touched
+		} else {
+			ar.isLargest(s)
+		}
 		if len(c.candidates) > 0 && c.candidates[0] == old && s.Addr <= old.addr && old.addr < s.End() { // it has grown
 			c.candidates[0] = chunk
 			return
@@ -55,8 +59,9 @@ func (l *Ledger) freed(ar *Arena, i int32) {
 	c.add(chunk)
 }
 
-// taken notes that r is no part of a free chunk any more; what is left of that are the segments left and right, or none.
-func (l *Ledger) taken(ar *Arena, r Range, left, right int32) {
+// taken notes that r, touched bytes of it handed out before, is no part of a free chunk any more; what is left of that are
+// the segments left and right, or none.
+func (l *Ledger) taken(ar *Arena, r Range, touched int64, left, right int32) {
 	c := &ar.chunks
 	c.steps += stepsPerChange
 	if c.known && r.From < c.first.addr+c.first.bytes && c.first.addr < r.To {
@@ -69,7 +74,9 @@ func (l *Ledger) taken(ar *Arena, r Range, left, right int32) {
 			s := &l.segments[larger]
 			rest := freeChunk{s.Size, s.Addr}
 			c.candidates[0] = rest
-			if c.lower(); c.candidates[0] == rest {
+			if c.lower(); c.candidates[0] == rest && other == none {
+				c.known, c.first, c.touched = true, rest, c.touched-touched
+			} else if c.candidates[0] == rest {
 				ar.isLargest(s)
 			}
 			larger = none

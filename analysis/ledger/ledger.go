@@ -37,7 +37,7 @@ func (l *Ledger) mapRange(ar *Arena, r Range, seq int64, region bool) {
 	l.segments[i].Region = region
 	ar.mapped.Add(r, !region, joins)
 	ar.untouched.add(r, seq)
-	l.merge(ar, i)
+	l.merge(ar, i, 0)
 }
 
 // unmapRange takes r, all of it mapped and free, out. It returns how many bytes of it were

@@ -38,7 +38,7 @@ func (l *Ledger) occupyPart(ar *Arena, i int32, r Range) (live int32, untouched,
 	if !below {
 		i = none
 	}
-	l.taken(ar, r, i, rest)
+	l.taken(ar, r, r.Bytes()-untouched, i, rest)
 	return live, untouched, r.Bytes() - untouched
 }
 
@@ -59,11 +59,12 @@ func (l *Ledger) vacate(ar *Arena, i int32) {
 	s := &l.segments[i]
 	s.Kind, s.shared, s.Born, s.Fate = FreeSegment, false, 0, 0
 	s.shrunk, s.lost = 0, 0
-	l.merge(ar, i)
+	l.merge(ar, i, s.Size)
 }
 
-// merge merges segment i, which became free, with the free ones beside it, within its region.
-func (l *Ledger) merge(ar *Arena, i int32) {
+// merge merges segment i, which became free, with the free ones beside it, within its region; touched bytes of it were
+// handed out before.
+func (l *Ledger) merge(ar *Arena, i int32, touched int64) {
 	s := &l.segments[i]
 	ar.chunks.count++
 	if next := l.freeBehind(i); next != none {
@@ -79,7 +80,7 @@ func (l *Ledger) merge(ar *Arena, i int32) {
 		i = prev
 	}
 	ar.recent = i
-	l.freed(ar, i)
+	l.freed(ar, i, touched)
 }
 
 // absorb gives the bytes of the free segment next, where a region starts right behind i, to the free segment i.
@@ -94,5 +95,5 @@ func (l *Ledger) absorb(ar *Arena, i, next int32) {
 	s.Size, s.Kind = s.Size+n.Size, max(s.Kind, n.Kind)
 	l.drop(ar, next)
 	ar.chunks.count--
-	l.freed(ar, i)
+	l.freed(ar, i, 0)
 }
