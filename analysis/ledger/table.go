@@ -6,7 +6,7 @@ import "math/bits"
 // probing, deletion by shifting back, so that it never fills with tombstones and never
 // allocates but to double.
 type addressTable struct {
-	slots []tableSlot // a power of two of them; at most three quarters are in use
+	slots []tableSlot // a power of two of them; at most half are in use
 	shift uint        // 64 - log2(len(slots))
 	used  int
 }
@@ -43,7 +43,7 @@ func (t *addressTable) find(addr int64) int32 {
 
 // insert adds an address that is not in the table.
 func (t *addressTable) insert(addr int64, value int32) {
-	if 4*(t.used+1) > 3*len(t.slots) {
+	if 2*(t.used+1) > len(t.slots) {
 		t.double()
 	}
 	t.used++
