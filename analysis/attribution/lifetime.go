@@ -113,38 +113,34 @@ func (p *passes) changed(name string, begins bool, seq int64) {
 
 // Allocated takes a block that an event makes live in an arena, by its index, and gives it what had begun by then.
 func (t *Tracker) Allocated(s *ledger.Segment, e *trace.Event, arena int32) {
-	s.Label, s.Visit, s.Phase, s.Born = 0, t.Phases.Visit, t.Phases.Current, t.bornNow(e.Context, e.Seq)
+	s.Label, s.Visit, s.Phase, s.Born = 0, t.Phases.Visit, t.Phases.Current, t.born
 	if s.Visit == 0 {
 		s.Visit = outsideVisit(t.changes)
+	}
+	if o := &t.parsed(e.Context).origin; o.Module {
+		s.Born |= bornInModule
+		if t.forward.open {
+			t.forward.allocated(o.Name, e.Seq)
+		}
 	}
 	if t.capturing {
 		t.arenas[arena].captured = true
 	}
 }
 
-// bornNow is what had begun by now, for a block that an event allocates with a context.
-func (t *Tracker) bornNow(context int32, seq int64) uint8 {
-	o := t.parsed(context).origin
-	born := t.born
-	if o.Module {
-		born |= bornInModule
-	}
-	f := &t.forward
-	if !f.open || !o.Module {
-		return born
-	}
-	if outermost(o.Name) && f.child != "" && !strings.HasPrefix(f.child, o.Name+".") {
+// allocated takes a block of a module.
+func (f *forwardPass) allocated(module string, seq int64) {
+	if outermost(module) && f.child != "" && !strings.HasPrefix(f.child, module+".") {
 		if f.tail < 0 {
 			f.tail = seq
 		}
-		return born
+		return
 	}
-	f.child, f.tail = o.Name, -1
+	f.child, f.tail = module, -1
 	if len(f.last) == outputsKept {
 		f.last = slices.Delete(f.last, 0, 1)
 	}
 	f.last = append(f.last, seq)
-	return born
 }
 
 // outermost says whether a module's name is that of a class: only a module that no other one holds is called so.

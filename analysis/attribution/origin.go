@@ -85,14 +85,18 @@ func (t *Tracker) LabelCategory(label int32) Category { return t.parsed(label).c
 
 // parsed returns what a context says; it parses each one once. Contexts are numbers of a dictionary, from 0 on.
 func (t *Tracker) parsed(context int32) *parsed {
+	if int(context) >= len(t.contexts) || t.contexts[context] == nil {
+		t.parse(context)
+	}
+	return t.contexts[context]
+}
+
+func (t *Tracker) parse(context int32) {
 	if missing := int(context) + 1 - len(t.contexts); missing > 0 {
 		t.contexts = append(t.contexts, make([]*parsed, missing)...)
 	}
-	if t.contexts[context] == nil {
-		r := parseContext(t.opt.Text(context))
-		t.contexts[context] = &r
-	}
-	return t.contexts[context]
+	r := parseContext(t.opt.Text(context))
+	t.contexts[context] = &r
 }
 
 // ParseOrigin returns the origin in the context of an alloc: name is the dotted path of a module, or the whole
