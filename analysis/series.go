@@ -47,8 +47,8 @@ func (s *series) add(d *ledger.Device, seq, time int64) {
 	s.open = true
 	*s.due = min(*s.due, s.last)
 	if d.R > p.At.R || d.R == p.At.R && d.T > p.At.T {
-		s.close(d)
-		p.At = p.Last
+		p.At.Seq, p.At.Time, p.At.Iteration = seq, time, d.Iteration
+		d.Fill(&p.At, d.View())
 	}
 }
 
