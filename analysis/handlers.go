@@ -266,16 +266,10 @@ func (d *device) observe(seq, time int64) {
 	if d.Observe(seq, time) {
 		d.kept.Peak(d.Peak)
 	}
-	t, r := d.T, d.R
 	it := &d.current
-	if t > it.PeakT {
-		it.PeakT = t
-	}
-	if r > it.PeakR {
-		it.PeakR = r
-	}
+	it.PeakT, it.PeakR = max(it.PeakT, d.T), max(it.PeakR, d.R)
 	d.sums.Observe()
-	d.byPhase.Observe(t, d.Known(d.C))
+	d.byPhase.Observe(d.T, d.Known(d.C))
 	d.series.add(d.Device, seq, time)
 	d.trend.Observe(seq, time, d.T+d.PausedT, d.result.Allocs)
 	if d.keys != nil {

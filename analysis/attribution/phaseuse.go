@@ -54,12 +54,7 @@ func (p *DevicePhases) Alloc(bytes int64) {
 
 // Observe takes T and C after an event.
 func (p *DevicePhases) Observe(t, c int64) {
-	if t > p.now.peakT {
-		p.now.peakT = t
-	}
-	if c > p.now.peakC {
-		p.now.peakC = c
-	}
+	p.now.peakT, p.now.peakC = max(p.now.peakT, t), max(p.now.peakC, c)
 }
 
 // Finish returns the phases of the whole trace; nil where it has none.

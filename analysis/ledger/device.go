@@ -36,12 +36,7 @@ func NewDevice(id int32) *Device {
 // Observe notes the state after an event that changed it. It says whether that is the peak
 // instant so far.
 func (d *Device) Observe(seq, time int64) (peak bool) {
-	if d.T > d.MaxT {
-		d.MaxT = d.T
-	}
-	if d.R > d.MaxR {
-		d.MaxR = d.R
-	}
+	d.MaxT, d.MaxR = max(d.MaxT, d.T), max(d.MaxR, d.R)
 	if peak = d.R > d.Peak.R || d.R == d.Peak.R && d.T > d.Peak.T; peak {
 		d.Peak = d.Instant(seq, time)
 		d.peaks++

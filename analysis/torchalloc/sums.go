@@ -46,12 +46,7 @@ func (t *Sums) Change(d *ledger.Device, seq int64) {
 
 // Observe counts the state after the last change among the greatest.
 func (t *Sums) Observe() {
-	if t.C > t.maxC {
-		t.maxC = t.C
-	}
-	if t.C > t.iterationC {
-		t.iterationC = t.C
-	}
+	t.maxC, t.iterationC = max(t.maxC, t.C), max(t.iterationC, t.C)
 }
 
 // Begin starts the trace after its opening rows.
