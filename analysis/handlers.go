@@ -251,7 +251,9 @@ func (a *analyzer) finishEvent(ar *arena, e *trace.Event) error {
 		return err
 	}
 	d.sums.Change(d.Device, e.Seq)
-	ar.followFree()
+	if d.pauses != nil {
+		ar.followFree()
+	}
 	if ar.use != nil {
 		ar.use.observe()
 	}

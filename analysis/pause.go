@@ -44,11 +44,9 @@ func (a *analyzer) followTags(ar *arena) {
 	}
 }
 
-// followFree hands on what is free in an arena after an event.
+// followFree hands on what is free in an arena after an event, on a device with tags.
 func (ar *arena) followFree() {
-	if d := ar.device; d.pauses != nil {
-		d.pauses.Free(ar.tag, ar.R-ar.C-ar.Pending)
-	}
+	ar.device.pauses.Free(ar.tag, ar.R-ar.C-ar.Pending)
 }
 
 // residency hands on that something of an arena was mapped, unmapped, paused or resumed.

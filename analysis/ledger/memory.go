@@ -268,10 +268,12 @@ func (ar *Arena) ForgetPauses(after int64) {
 // EndChanges ends the changes of an event: it returns an error if the terms of the arena, or of its device,
 // do not add up.
 func (l *Ledger) EndChanges(ar *Arena) error {
-	untouched, touched := ar.Split.Undivided()
-	ar.total.Untouched -= untouched
-	ar.total.Touched -= touched
-	ar.total.NotRequested += untouched + touched
+	if ar.Unknown {
+		untouched, touched := ar.Split.Undivided()
+		ar.total.Untouched -= untouched
+		ar.total.Touched -= touched
+		ar.total.NotRequested += untouched + touched
+	}
 	d := ar.Device
 	if !ar.Split.holds() {
 		return fmt.Errorf("the arena does not add up: %s", ar.Split.text())

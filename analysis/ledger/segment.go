@@ -64,8 +64,7 @@ func (l *Ledger) insertBefore(ar *Arena, next int32, r Range, kind SegmentKind) 
 		l.vacant = l.segments[i].next
 	}
 	s := &l.segments[i]
-	*s = Segment{}
-	s.Addr, s.Size, s.arena, s.Kind = r.From, r.Bytes(), ar.Index, kind
+	s.Addr, s.Size, s.arena, s.Kind, s.Region = r.From, r.Bytes(), ar.Index, kind, false // all else is of blocks: see vacate
 	s.next = next
 	if next == none {
 		s.prev, ar.tail = ar.tail, i
