@@ -9,75 +9,74 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
+// handler has what the pass does with an event: as one of its arena, or else as it is.
+type handler struct {
+	arena   func(*analyzer, *arena, *trace.Event) error
+	changes bool // memory of the arena
+	event   func(*analyzer, *trace.Event) error
+}
+
 // handlers has what the pass does with an event of each kind. Here is the one place that hands events to the ledger and
 // to the trackers; kinds without a handler are passed over.
-var handlers = [256]func(*analyzer, *trace.Event) error{
-	trace.KindArena:        (*analyzer).arena,
-	trace.KindAlloc:        ofMemory((*analyzer).alloc),
-	trace.KindRestore:      ofMemory((*analyzer).restore),
-	trace.KindFree:         ofMemory((*analyzer).free),
-	trace.KindFreeDone:     ofMemory((*analyzer).freeDone),
-	trace.KindShrink:       ofMemory(func(a *analyzer, ar *arena, e *trace.Event) error { return a.ledger.Shrink(ar.Arena, e) }),
-	trace.KindMap:          ofMemory((*analyzer).mapped),
-	trace.KindUnmap:        ofMemory((*analyzer).unmapped),
-	trace.KindPause:        ofArena((*analyzer).pauseOrResume),
-	trace.KindResume:       ofArena((*analyzer).pauseOrResume),
-	trace.KindStreamUse:    ofArena((*analyzer).streamUse),
-	trace.KindPoolRelease:  (*analyzer).release,
-	trace.KindIteration:    (*analyzer).mark,
-	trace.KindPhaseBegin:   (*analyzer).phase,
-	trace.KindPhaseEnd:     (*analyzer).phase,
-	trace.KindStack:        func(a *analyzer, e *trace.Event) error { a.attribution.Stack(e); return nil },
-	trace.KindLabel:        (*analyzer).label,
-	trace.KindCaptureBegin: (*analyzer).capture,
-	trace.KindCaptureEnd:   (*analyzer).capture,
-	trace.KindAlias:        ofArena(func(a *analyzer, ar *arena, e *trace.Event) error { return a.graphs.Alias(ar.graphs, e) }),
-	trace.KindUnalias:      ofArena(func(a *analyzer, ar *arena, e *trace.Event) error { return a.graphs.Alias(ar.graphs, e) }),
-	trace.KindReclaim:      func(a *analyzer, e *trace.Event) error { a.unserved(e); return nil },
-	trace.KindOOM: func(a *analyzer, e *trace.Event) error {
+var handlers = [256]handler{
+	trace.KindArena:        {event: (*analyzer).arena},
+	trace.KindAlloc:        {arena: (*analyzer).alloc, changes: true},
+	trace.KindRestore:      {arena: (*analyzer).restore, changes: true},
+	trace.KindFree:         {arena: (*analyzer).free, changes: true},
+	trace.KindFreeDone:     {arena: (*analyzer).freeDone, changes: true},
+	trace.KindShrink:       {arena: func(a *analyzer, ar *arena, e *trace.Event) error { return a.ledger.Shrink(ar.Arena, e) }, changes: true},
+	trace.KindMap:          {arena: (*analyzer).mapped, changes: true},
+	trace.KindUnmap:        {arena: (*analyzer).unmapped, changes: true},
+	trace.KindPause:        {arena: (*analyzer).pauseOrResume},
+	trace.KindResume:       {arena: (*analyzer).pauseOrResume},
+	trace.KindStreamUse:    {arena: (*analyzer).streamUse},
+	trace.KindPoolRelease:  {event: (*analyzer).release},
+	trace.KindIteration:    {event: (*analyzer).mark},
+	trace.KindPhaseBegin:   {event: (*analyzer).phase},
+	trace.KindPhaseEnd:     {event: (*analyzer).phase},
+	trace.KindStack:        {event: func(a *analyzer, e *trace.Event) error { a.attribution.Stack(e); return nil }},
+	trace.KindLabel:        {event: (*analyzer).label},
+	trace.KindCaptureBegin: {event: (*analyzer).capture},
+	trace.KindCaptureEnd:   {event: (*analyzer).capture},
+	trace.KindAlias:        {arena: func(a *analyzer, ar *arena, e *trace.Event) error { return a.graphs.Alias(ar.graphs, e) }},
+	trace.KindUnalias:      {arena: func(a *analyzer, ar *arena, e *trace.Event) error { return a.graphs.Alias(ar.graphs, e) }},
+	trace.KindReclaim:      {event: func(a *analyzer, e *trace.Event) error { a.unserved(e); return nil }},
+	trace.KindOOM: {event: func(a *analyzer, e *trace.Event) error {
 		if ar := a.unserved(e); ar != nil {
 			return a.oom(ar.device, ar.Arena, e)
 		}
 		return a.oom(a.deviceOf(e.Device), nil, e)
-	},
-	trace.KindExternalAlloc: (*analyzer).otherLibrary,
-	trace.KindExternalFree:  (*analyzer).otherLibrary,
-	trace.KindOverhead:      func(a *analyzer, e *trace.Event) error { a.others.Overhead(a.deviceOf(e.Device).others, e); return nil },
-	trace.KindDeviceUsed:    (*analyzer).used,
-	trace.KindStatistics:    (*analyzer).statistics,
-	trace.KindKVCache:       (*analyzer).kvEvent,
-	trace.KindKVReserve:     (*analyzer).kvEvent,
-	trace.KindKVAppend:      (*analyzer).kvEvent,
-	trace.KindKVShare:       (*analyzer).kvEvent,
-	trace.KindKVFree:        (*analyzer).kvEvent,
-	trace.KindTotals:        func(a *analyzer, e *trace.Event) error { a.calls.Add(e, a.opt.Text(e.Context)); return nil },
-	trace.KindLost:          func(a *analyzer, _ *trace.Event) error { a.lost++; return nil },
+	}},
+	trace.KindExternalAlloc: {event: (*analyzer).otherLibrary},
+	trace.KindExternalFree:  {event: (*analyzer).otherLibrary},
+	trace.KindOverhead:      {event: func(a *analyzer, e *trace.Event) error { a.others.Overhead(a.deviceOf(e.Device).others, e); return nil }},
+	trace.KindDeviceUsed:    {event: (*analyzer).used},
+	trace.KindStatistics:    {event: (*analyzer).statistics},
+	trace.KindKVCache:       {event: (*analyzer).kvEvent},
+	trace.KindKVReserve:     {event: (*analyzer).kvEvent},
+	trace.KindKVAppend:      {event: (*analyzer).kvEvent},
+	trace.KindKVShare:       {event: (*analyzer).kvEvent},
+	trace.KindKVFree:        {event: (*analyzer).kvEvent},
+	trace.KindTotals:        {event: func(a *analyzer, e *trace.Event) error { a.calls.Add(e, a.opt.Text(e.Context)); return nil }},
+	trace.KindLost:          {event: func(a *analyzer, _ *trace.Event) error { a.lost++; return nil }},
 }
 
-// ofArena is a handler of the arena of an event. Of an arena that is a range of a graph memory, the graphs have most events.
-func ofArena(handle func(*analyzer, *arena, *trace.Event) error) func(*analyzer, *trace.Event) error {
-	return func(a *analyzer, e *trace.Event) error {
-		ar, err := a.arenaOf(e)
-		if err != nil {
-			return err
-		}
-		if ar.graphs.InRange() {
-			if taken, err := a.graphs.RangeEvent(ar.graphs, e); taken {
-				return err
-			}
-		}
-		return handle(a, ar, e)
+// ofArena hands an event to the handler of its arena. Of an arena that is a range of a graph memory, the graphs have most
+// events.
+func (a *analyzer) ofArena(h *handler, e *trace.Event) error {
+	ar, err := a.arenaOf(e)
+	if err != nil {
+		return err
 	}
-}
-
-// ofMemory is a handler of an event that changes memory of its arena.
-func ofMemory(change func(*analyzer, *arena, *trace.Event) error) func(*analyzer, *trace.Event) error {
-	return ofArena(func(a *analyzer, ar *arena, e *trace.Event) error {
-		if err := change(a, ar, e); err != nil {
+	if ar.graphs.InRange() {
+		if taken, err := a.graphs.RangeEvent(ar.graphs, e); taken {
 			return err
 		}
-		return a.finishEvent(ar, e)
-	})
+	}
+	if err := h.arena(a, ar, e); err != nil || !h.changes {
+		return err
+	}
+	return a.finishEvent(ar, e)
 }
 
 func (a *analyzer) alloc(ar *arena, e *trace.Event) error {
@@ -298,10 +297,8 @@ func (a *analyzer) release(e *trace.Event) error {
 	if e.Arena == trace.NoArena {
 		return nil
 	}
-	return releaseArena(a, e)
+	return a.ofArena(&handler{arena: func(a *analyzer, ar *arena, _ *trace.Event) error { return a.ledger.Release(ar.Arena) }}, e)
 }
-
-var releaseArena = ofArena(func(a *analyzer, ar *arena, _ *trace.Event) error { return a.ledger.Release(ar.Arena) })
 
 func (a *analyzer) capture(e *trace.Event) error {
 	a.captures = e.OpenCaptures()

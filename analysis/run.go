@@ -189,10 +189,14 @@ func (a *analyzer) event(e *trace.Event) error {
 	if e.Device < trace.NoDevice || e.Device >= maxDevices {
 		return ledger.NewEventError(e, fmt.Errorf("device %d is not one of 0 to %d", e.Device, maxDevices-1))
 	}
-	if handle := handlers[e.Kind]; handle != nil {
-		if err := handle(a, e); err != nil {
-			return ledger.NewEventError(e, err)
-		}
+	var err error
+	if h := &handlers[e.Kind]; h.arena != nil {
+		err = a.ofArena(h, e)
+	} else if h.event != nil {
+		err = h.event(a, e)
+	}
+	if err != nil {
+		return ledger.NewEventError(e, err)
 	}
 	return nil
 }

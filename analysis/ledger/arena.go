@@ -110,9 +110,6 @@ func (l *Ledger) Lookup(id int32) *Arena { return l.byID[id] }
 
 // ArenaOf is the arena of an event. An error says that none is described, or that it was released.
 func (l *Ledger) ArenaOf(e *trace.Event) (*Arena, error) {
-	if ar := l.last; ar != nil && ar.Info.ID == e.Arena {
-		return ar, nil
-	}
 	ar := l.byID[e.Arena]
 	if ar == nil {
 		return nil, fmt.Errorf("no arena event describes arena %d", e.Arena)
@@ -120,7 +117,6 @@ func (l *Ledger) ArenaOf(e *trace.Event) (*Arena, error) {
 	if ar.Released {
 		return nil, fmt.Errorf("arena %d was released with its pool", e.Arena)
 	}
-	l.last = ar
 	return ar, nil
 }
 
@@ -129,7 +125,7 @@ func (l *Ledger) Release(ar *Arena) error {
 	if ar.Live > 0 || ar.Pending > 0 || ar.R > 0 {
 		return fmt.Errorf("the pool has %d live chunks, %d bytes pending, %d mapped", ar.Live, ar.Pending, ar.R)
 	}
-	ar.Released, l.last = true, nil
+	ar.Released = true
 	return nil
 }
 

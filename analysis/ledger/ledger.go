@@ -9,7 +9,6 @@ type Ledger struct {
 
 	Arenas   []*Arena // in order of creation
 	byID     map[int32]*Arena
-	last     *Arena    // the arena of the event before
 	mappings RangeTree // what is mapped in all arenas
 }
 
