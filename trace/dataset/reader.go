@@ -269,16 +269,22 @@ type clock struct{ time, seq int64 }
 
 // checkTimes fails for times that no process has: an axis of them would be of no use, and may have no end.
 func (d *decoder) checkTimes(b trace.Batch) error {
+	if len(b.Time) == 0 {
+		return nil
+	}
+	if d.clock == nil {
+		d.clock = &clock{b.Time[0], b.Seq[0]}
+	}
+	c := *d.clock
 	for i, now := range b.Time {
 		switch {
-		case d.clock == nil:
-			d.clock = &clock{now, b.Seq[i]}
-		case now > d.clock.time+mostLeap || now < d.clock.time-mostFall && (now < 0 || b.Kind[i] != trace.KindFree && b.Kind[i] != trace.KindStreamUse):
-			return fmt.Errorf("event seq %d is at %d ns, and event seq %d at %d ns", b.Seq[i], now, d.clock.seq, d.clock.time)
-		case now > d.clock.time:
-			d.clock.time, d.clock.seq = now, b.Seq[i]
+		case now > c.time+mostLeap || now < c.time-mostFall && (now < 0 || b.Kind[i] != trace.KindFree && b.Kind[i] != trace.KindStreamUse):
+			return fmt.Errorf("event seq %d is at %d ns, and event seq %d at %d ns", b.Seq[i], now, c.seq, c.time)
+		case now > c.time:
+			c = clock{now, b.Seq[i]}
 		}
 	}
+	*d.clock = c
 	return nil
 }
 
