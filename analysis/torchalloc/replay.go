@@ -147,6 +147,16 @@ func NewReplay(o Options) *Replay {
 	return r
 }
 
+// Stats returns what a device has now under one of the settings, where the driver places segments.
+func (r *Replay) Stats(setting int, device int32) Stats {
+	for _, j := range r.jobs {
+		if j.of == setting && j.likeliest() {
+			return j.device(device).Stats()
+		}
+	}
+	return Stats{}
+}
+
 // place is where an arena's blocks are in PyTorch's allocator.
 type place struct {
 	device int32
