@@ -43,22 +43,24 @@ func (e *NoEventError) Error() string {
 	return fmt.Sprintf("no event %d: this process has %d to %d", e.Seq, e.First, e.Last)
 }
 
-// At says what the devices of a process are like right after the event seq, in a pass over it, or over the events from a part
-// on, that ends there. Errors are those of [Run], or a *NoEventError.
-func At(src trace.Source, opt Options, seq int64) (*Moment, error) {
+// At says what the devices of a process are like right after each of some events, at least one and ascending, in a pass over it, or over the
+// events from a part on, that ends at the last of them. Errors are those of [Run], or a *NoEventError.
+func At(src trace.Source, opt Options, seqs ...int64) (moments []*Moment, err error) {
 	a := newSecond(opt, nil, nil)
 	for e, err := range trace.Events(src) {
 		if err == nil {
 			err = a.event(e)
 		}
-		switch {
-		case err != nil:
-			return nil, err
-		case e.Seq == seq && !a.opening:
-			return a.momentNow(e)
+		if err == nil && !a.opening && e.Seq == seqs[0] {
+			var m *Moment
+			m, err = a.momentNow(e)
+			moments, seqs = append(moments, m), seqs[1:]
+		}
+		if err != nil || len(seqs) == 0 {
+			return moments, err
 		}
 	}
-	return nil, &NoEventError{seq, opt.FirstSeq, a.lastSeq}
+	return nil, &NoEventError{seqs[0], opt.FirstSeq, a.lastSeq}
 }
 
 // Revisit makes a second pass over a process, or over some of its events and those that restate what was before them: the

@@ -1,7 +1,8 @@
 package analysis
 
-import "slices"
 import (
+	"slices"
+
 	"github.com/memprof/memprof/analysis/attribution"
 )
 

@@ -157,14 +157,18 @@ func TestKeyframesAreWhatAPassThatStopsThereFinds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := attributedScenario(t)
 		result := explore(t, r, rapid.SampledFrom([]int{8, 64, keyframes.MostStretches}).Draw(t, "limit"))
-		if len(result.Devices) == 0 {
+		if len(result.Devices) == 0 || len(result.Devices[0].Keyframes.Frames) == 0 {
 			return
 		}
 		d := &result.Devices[0]
+		var seqs []int64
 		for i := range d.Keyframes.Frames {
+			seqs = append(seqs, d.Keyframes.Frames[i].At.Seq)
+		}
+		moments, err := At(modeltest.Source(r.Events, 5), Options{Text: r.Strings.Text}, seqs...)
+		assert.NoError(t, err)
+		for i, m := range moments {
 			f := &d.Keyframes.Frames[i]
-			m, err := At(modeltest.Source(r.Events, 5), Options{Text: r.Strings.Text}, f.At.Seq)
-			assert.NoError(t, err)
 			want := m.Devices[0].At
 			want.Time, want.Iteration = f.At.Time, f.At.Iteration
 			if (f.Why&keyframes.IsGrowth != 0 || m.Kind == trace.KindOOM) && f.At.View != want.View { // as seen by that request
@@ -217,8 +221,9 @@ func TestExactEventsAreWhatAPassThatStopsThereFinds(t *testing.T) {
 				if at%sparse != 0 {
 					continue
 				}
-				m, err := At(modeltest.Source(r.Events, 5), Options{Text: r.Strings.Text}, seq)
+				moments, err := At(modeltest.Source(r.Events, 5), Options{Text: r.Strings.Text}, seq)
 				assert.NoError(t, err)
+				m := moments[0]
 				assert.Must(t, x.Time[at] == m.Time, "event %d was at %d, want %d", seq, x.Time[at], m.Time)
 				var want []placed
 				var paused int64
@@ -388,7 +393,7 @@ func TestKeyframesOfPausedArenas(t *testing.T) {
 	for i := range d.Keyframes.Frames {
 		m, err := At(modeltest.Source(p.Events, 3), Options{Text: p.Strings.Text}, d.Keyframes.Frames[i].At.Seq)
 		assert.NoError(t, err)
-		assert.Diff(t, spansOf(&m.Devices[0].Map), spansAt(d.Keyframes, int32(i)), "keyframe %d (-stopped +kept)", i)
+		assert.Diff(t, spansOf(&m[0].Devices[0].Map), spansAt(d.Keyframes, int32(i)), "keyframe %d (-stopped +kept)", i)
 	}
 }
 
@@ -425,7 +430,7 @@ func TestAtFromAPart(t *testing.T) {
 		defer reader.Close()
 		got, err := At(reader, Options{Text: p.Strings().Text, FirstSeq: part.FirstSeq, Marks: int(part.Marks)}, seq)
 		assert.NoError(rt, err)
-		for _, m := range []*Moment{want, got} {
+		for _, m := range []*Moment{want[0], got[0]} {
 			for i := range m.Devices {
 				m.Devices[i].Held = nil // by what came before, too
 			}

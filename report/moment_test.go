@@ -18,12 +18,8 @@ func TestMomentsGolden(t *testing.T) {
 			a.Alloc(2<<30, "module="+hostileModule)
 		}
 	})
-	var moments []*analysis.Moment
-	for _, seq := range []int64{0, 9, int64(len(r.Events)) - 1} {
-		m, err := analysis.At(modeltest.Source(r.Events, 3), analysis.Options{Process: "rank0", Text: r.Strings.Text}, seq)
-		assert.NoError(t, err)
-		moments = append(moments, m)
-	}
+	moments, err := analysis.At(modeltest.Source(r.Events, 3), analysis.Options{Process: "rank0", Text: r.Strings.Text}, 0, 9, int64(len(r.Events))-1)
+	assert.NoError(t, err)
 	for name, write := range map[string]func(*bytes.Buffer) error{
 		"moments.txt":  func(w *bytes.Buffer) error { return MomentsText(w, moments, layout.Options{}) },
 		"moments.md":   func(w *bytes.Buffer) error { return MomentsMarkdown(w, moments) },

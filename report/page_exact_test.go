@@ -236,8 +236,9 @@ func TestAnyEventCanBePinned(t *testing.T) {
 			random := rand.New(rand.NewPCG(7, 8))
 			for range 12 {
 				seq := int64(random.IntN(len(events)))
-				m, err := analysis.At(modeltest.Source(events, 4096), analysis.Options{Text: text}, seq)
+				moments, err := analysis.At(modeltest.Source(events, 4096), analysis.Options{Text: text}, seq)
 				assert.NoError(t, err)
+				m := moments[0]
 				if len(m.Devices) == 0 || m.Kind == trace.KindOOM || growthBehind(events, seq) { // seen by a request, as stored
 					continue
 				}

@@ -2,6 +2,7 @@ package recording
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/keyframes"
@@ -11,22 +12,36 @@ import (
 // behind is how many events after those of a span are read: phases end there, and labels are given.
 const behind = 1 << 14
 
-// At is what the devices of a process are like right after an event. It reads the part that has the event, up to there.
-func At(process *dataset.Process, seq int64) (*analysis.Moment, error) {
+// At is what the devices of a process are like right after each of some events, ascending by seq. Of each part that has some of
+// them it reads what comes up to the last one.
+func At(process *dataset.Process, seqs ...int64) ([]*analysis.Moment, error) {
 	first := process.Parts[0].FirstSeq
-	if last := first + process.Events - 1; seq < first || seq > last {
-		return nil, fmt.Errorf("%s: %w", process.Name, &analysis.NoEventError{Seq: seq, First: first, Last: last})
+	var all []*analysis.Moment
+	for len(seqs) > 0 {
+		if last := first + process.Events - 1; seqs[0] < first || seqs[0] > last {
+			return nil, fmt.Errorf("%s: %w", process.Name, &analysis.NoEventError{Seq: seqs[0], First: first, Last: last})
+		}
+		n := len(seqs)
+		if next := slices.IndexFunc(process.Parts, func(p dataset.Part) bool { return p.FirstSeq > seqs[0] }); next >= 0 {
+			n, _ = slices.BinarySearch(seqs, process.Parts[next].FirstSeq)
+		}
+		moments, err := inPart(process, seqs[:n])
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", process.Name, err)
+		}
+		all, seqs = append(all, moments...), seqs[n:]
 	}
-	reader, opt, err := from(process, seq, seq)
+	return all, nil
+}
+
+// inPart is [At] for events of one part.
+func inPart(process *dataset.Process, seqs []int64) ([]*analysis.Moment, error) {
+	reader, opt, err := from(process, seqs[0], seqs[len(seqs)-1])
 	if err != nil {
 		return nil, err
 	}
 	defer reader.Close()
-	moment, err := analysis.At(reader, opt, seq)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", process.Name, err)
-	}
-	return moment, nil
+	return analysis.At(reader, opt, seqs...)
 }
 
 // Events has the devices of a process after each event of a span, from the part that has the first of them on, and after the

@@ -23,10 +23,10 @@ func TestAtFromTheMiddle(t *testing.T) {
 	}
 	marks := p.Parts[2].Marks
 	p.Parts[2].Marks = -1
-	whole, err := At(p, 14_500)
+	whole, err := At(p, 3, 14_500)
 	assert.NoError(t, err)
 	p.Parts[2].Marks = marks
-	part, err := At(p, 14_500)
+	part, err := At(p, 3, 14_500)
 	assert.NoError(t, err)
 	assert.Diff(t, whole, part, "event 14500 (-whole +part)")
 }

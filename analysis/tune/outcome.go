@@ -31,15 +31,6 @@ type Outcome struct {
 	Duration time.Duration // of an iteration, as recorded; 0: not known
 }
 
-// Slowdown returns by which share of its recorded time a steady iteration is longer: 0.01 is 1 %; 0
-// where the time is not known.
-func (o *Outcome) Slowdown() float64 {
-	if o.Duration <= 0 {
-		return 0
-	}
-	return float64(o.Cost) / float64(o.Duration)
-}
-
 // figures are the maxima of an iteration and its driver calls: path are those that requests wait for.
 type figures struct {
 	t, c, r          uint64

@@ -357,7 +357,7 @@ func (o *reportOptions) at(stdout, stderr io.Writer, paths []string) error {
 	for _, run := range runs {
 		warn(stderr, run)
 		for _, process := range run.Processes {
-			moment, err := recording.At(process, o.At.seq)
+			of, err := recording.At(process, o.At.seq)
 			var none *analysis.NoEventError
 			if errors.As(err, &none) {
 				missing = exit.Usagef("--at: %w", err)
@@ -366,7 +366,7 @@ func (o *reportOptions) at(stdout, stderr io.Writer, paths []string) error {
 			if err != nil {
 				return exit.Input(err)
 			}
-			moments = append(moments, moment)
+			moments = append(moments, of...)
 		}
 	}
 	if len(moments) == 0 && missing != nil {

@@ -80,7 +80,7 @@ func TestRecipes(t *testing.T) {
 func compileHook(t *testing.T, dir string, patched map[string]string) {
 	t.Helper()
 	const header = "hooks/capture/spool/record.h"
-	record := strings.Replace(read(t, header), "enum memprof_kind {\n", "enum memprof_kind {\n  MEMPROF_SAMPLE = 38,\n", 1)
+	record := strings.Replace(read(t, header), "enum memprof_kind {\n", "enum memprof_kind {\n  MEMPROF_SAMPLE = 39,\n", 1)
 	writeFile(t, filepath.Join(dir, header), record)
 	for name := range patched {
 		if strings.HasSuffix(name, ".c") {

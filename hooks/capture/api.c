@@ -125,6 +125,7 @@ void *memprof_malloc_in_pool(size_t size, int device, void *stream, uint64_t poo
   const bool ok = allocate(&request, &block);
   gpu_apply_late(gpu);
   lock_give(&gpu->lock);
+  source_give_back();
   return ok ? (void *)(uintptr_t)block.addr : NULL;
 }
 

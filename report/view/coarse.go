@@ -17,13 +17,19 @@ const looks = 32
 // so that its page can pin others; what only a whole pass knows is absent.
 func firstLook(p *dataset.Process) (*analysis.Result, error) {
 	result := &analysis.Result{Process: p.Name, Events: p.Events}
+	var begins []int64
+	for i := 0; i < len(p.Parts); i += 1 + (len(p.Parts)-1)/looks {
+		if p.Parts[i].Events > 0 {
+			begins = append(begins, p.Parts[i].FirstSeq)
+		}
+	}
+	moments, err := recording.At(p, begins...)
+	if err != nil {
+		return nil, err
+	}
 	var most int64
 	var highest *analysis.Moment
-	for i := 0; i < len(p.Parts) && p.Events > 0; i += 1 + (len(p.Parts)-1)/looks {
-		m, err := recording.At(p, p.Parts[i].FirstSeq)
-		if err != nil {
-			return nil, err
-		}
+	for _, m := range moments {
 		if highest == nil {
 			highest = m
 		}

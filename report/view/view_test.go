@@ -357,7 +357,7 @@ func momentOf(p *dataset.Process, seq int64) (ledger.Instant, error) {
 	if err != nil {
 		return ledger.Instant{}, err
 	}
-	return m.Devices[0].At, nil
+	return m[0].Devices[0].At, nil
 }
 
 // TestLargeView measures a long recording: go test ./report/view -run TestLargeView -view-events 100000000 -v.

@@ -149,6 +149,7 @@ void memprof_release_pool(int device, uint64_t pool0, uint64_t pool1) {
   }
   source_apply_late(gpu);
   lock_give(&gpu->lock);
+  source_give_back();
 }
 
 int64_t memprof_pool_uses(int device, uint64_t pool0, uint64_t pool1) {

@@ -4,6 +4,7 @@
 #include "arena/exchange.h"
 #include "arena/handles.h"
 #include "arena/shortage.h"
+#include "arena/source.h"
 #include "base/options.h"
 #include "spool/spool.h"
 
@@ -43,6 +44,9 @@ static void poll_pending(struct gpu *gpu) {
 static void finish_pending(struct gpu *gpu) {
   poll_pending(gpu);
   pool_sweep(gpu);
+  lock_give(&gpu->lock);
+  source_give_back();
+  lock_take(&gpu->lock);
 }
 
 // Whether no amount of free memory can serve a request: it exceeds the device, its arena's limit, or what live

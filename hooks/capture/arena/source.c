@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/hook.h"
 #include "base/problem.h"
+#include "device/driver.h"
 #include "device/own_calls.h"
 #include "spool/spool.h"
 
@@ -74,19 +75,54 @@ static bool map(void *self, uint64_t addr, uint64_t bytes) {
   return false;
 }
 
-// Returns all memory of an arena without blocks to its source.
+// Grants of an arena that has ended.
+struct ended {
+  struct ended *next;
+  struct source source;
+  struct source_grant *grants;
+  size_t count;
+};
+
+static struct ended *_Atomic all_ended;
+
+static void give_back(const struct ended *of) {
+  for (size_t i = 0; i < of->count; i++) {
+    if (!of->grants[i].left) of->source.release(of->source.self, of->grants[i].ptr);  // else its source has released it
+  }
+  free(of->grants);
+}
+
+void source_give_back(void) {
+  if (atomic_load_explicit(&all_ended, memory_order_relaxed) == NULL) return;
+  own_calls_begin();
+  const int mode = driver_relax();
+  for (struct ended *each = atomic_exchange(&all_ended, NULL), *next; each != NULL; each = next) {
+    next = each->next;
+    give_back(each);
+    free(each);
+  }
+  driver_restrict(mode);
+  own_calls_end();
+}
+
+// All memory of an arena without blocks is the source's again.
 static void leave(struct arena *arena) {
   struct memory *memory = &arena->memory;
-  const struct source *source = source_of(arena);
-  calls_begin(arena->gpu);
-  for (size_t i = 0; i < memory->grant_count; i++) {
-    const struct source_grant *grant = &memory->grants[i];
-    if (grant->left) continue;  // its source has released it
-    if (bfc_unmap(arena->bfc, grant->addr, grant->bytes)) arena_unmapped(arena, grant->addr, grant->bytes, 1);
-    source->release(source->self, grant->ptr);
+  const struct ended ended = {NULL, *source_of(arena), memory->grants, memory->grant_count};
+  for (size_t i = 0; i < ended.count; i++) {
+    const struct source_grant *grant = &ended.grants[i];
+    if (!grant->left && bfc_unmap(arena->bfc, grant->addr, grant->bytes)) arena_unmapped(arena, grant->addr, grant->bytes, 1);
   }
-  calls_end();
-  free(memory->grants);
+  struct ended *later = ended.count == 0 ? NULL : malloc(sizeof *later);
+  if (later != NULL) {
+    *later = ended;
+    later->next = atomic_load(&all_ended);
+    while (!atomic_compare_exchange_weak(&all_ended, &later->next, later)) continue;
+  } else {  // no host memory: at once
+    calls_begin(arena->gpu);
+    give_back(&ended);
+    calls_end();
+  }
   memory->grants = NULL;
   memory->grant_count = memory->grant_room = 0;
 }

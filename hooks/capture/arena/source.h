@@ -64,6 +64,9 @@ void source_free_later(struct gpu *gpu, uint64_t addr);
 // Needs gpu->lock, and that no request is under way.
 void source_apply_late(struct gpu *gpu);
 
+// Without gpu->lock: returns the memory of arenas that have ended to their sources, whose release may wait for the GPU.
+void source_give_back(void);
+
 // How many changes source_unmaps and source_mapped have left to later, of all devices.
 extern _Atomic size_t source_late_count;
 

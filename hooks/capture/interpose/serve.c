@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 
 #include "arena/arena.h"
+#include "arena/fence.h"
 #include "arena/saver.h"
 #include "base/hook.h"
 #include "base/options.h"
@@ -69,16 +70,12 @@ static struct arena *served(const struct call *call, void *ptr, cuda_error *erro
   return arena;
 }
 
-// Frees the block after waiting for the device. If that fails, the block stays allocated, and *error is the
-// error of a real wait.
-static void free_after_device(const struct call *call, const struct arena *arena, void *ptr, cuda_error *error) {
-  if (driver_synchronize(arena->gpu->vmm.device)) {
-    memprof_free(ptr, 0, 0, NULL);
-    return;
-  }
-  static struct entry synchronize = {.name = "cuCtxSynchronize"}, synchronize_runtime = {.name = "cudaDeviceSynchronize"};
-  cuda_error (*again)(void) = entry_real(call->entry->asked != NULL ? &synchronize : &synchronize_runtime);
-  *error = again != NULL ? again() : CUDA_NOT_FOUND;
+// Waits until all work of the device that is submitted by now has ended. No lock, and no capture of another thread, waits meanwhile.
+static bool device_done(int device) {
+  struct gpu *gpu = gpu_lock(device);
+  const bool done = gpu != NULL && fence_wait(gpu);
+  if (gpu != NULL) lock_give(&gpu->lock);
+  return done;
 }
 
 // Frees the block during a capture, when the device must not be waited for: the block becomes pending until
@@ -88,20 +85,21 @@ static void free_after_capture(const struct arena *arena, void *ptr) {
   memprof_free(ptr, 0, 0, NULL);
 }
 
-static void free_waited(const struct call *call, struct arena *arena, void *ptr, cuda_error *error) {
-  if (!captures_hold()) {
+// Frees the block after waiting for the device. After an error of the GPU the block stays allocated, and that error is the call's.
+static void free_waited(const struct arena *arena, void *ptr, cuda_error *error) {
+  const int device = arena->gpu->vmm.device;
+  if (device_done(device)) {
+    memprof_free(ptr, 0, 0, NULL);
+  } else if ((*error = driver_fault(device)) == CUDA_OK) {
     free_after_capture(arena, ptr);
-    return;
   }
-  free_after_device(call, arena, ptr, error);
-  captures_let();
 }
 
 bool serve_free(const struct call *call, void *ptr, cuda_error *error) {
   struct arena *arena = served(call, ptr, error);
   if (arena == NULL) return false;
   if (*error != CUDA_OK) return true;
-  free_waited(call, arena, ptr, error);
+  free_waited(arena, ptr, error);
   return true;
 }
 
@@ -118,7 +116,7 @@ bool serve_free_async(const struct call *call, void *ptr, void *stream, cuda_err
     // The free is part of the graph: it happens at each launch, not now.
     problem("block %p was freed inside a captured graph and is kept", ptr);
   } else if (arena->main) {
-    free_waited(call, arena, ptr, error);
+    free_waited(arena, ptr, error);
   } else {
     memprof_record_stream(ptr, arena_stream(stream));  // nothing if it is the block's own
     memprof_free(ptr, 0, 0, NULL);
@@ -137,9 +135,10 @@ void serve_stream_ends(void *stream) {
   for (const struct arena *arena = gpu->arenas; arena != NULL && !found; arena = arena->next) found = arena->stream == stream;
   lock_give(&gpu->lock);
   cuda_error (*wait)(void *) = found ? entry_real(&entry) : NULL;
-  if (wait == NULL || !captures_hold()) return;
+  if (wait == NULL) return;
+  const int mode = driver_relax();  // a capture that another thread begins meanwhile is not disturbed
   wait(stream);
-  captures_let();
+  driver_restrict(mode);
 }
 
 bool serve_block(uint64_t addr, struct served_block *out) {

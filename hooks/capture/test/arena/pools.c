@@ -5,8 +5,10 @@
 #include <stdatomic.h>
 
 #include "agree.h"
+#include "arena/arena.h"
 #include "arena/pool.h"
 #include "arena/source.h"
+#include "device/captures.h"
 #include "gpu.h"
 
 enum { POOL = 7 };
@@ -225,6 +227,15 @@ static void array_return(void *self, void *ptr) {
   source->returned++;
 }
 
+// It may wait for what other threads do.
+static void array_return_alone(void *self, void *ptr) {
+  CHECK(lock_try(&gpu_existing(0)->lock));
+  lock_give(&gpu_existing(0)->lock);
+  captures_begin();
+  captures_end();
+  array_return(self, ptr);
+}
+
 static void with_source(size_t skew) {
   gpu_start();
   struct array source = {.most = 64 * MiB, .skew = skew};
@@ -349,7 +360,7 @@ TEST(source_usual) {
   struct array usual = {.most = 16 * MiB}, own = {.most = 16 * MiB};
   CHECK(posix_memalign((void **)&usual.memory, 2 * MiB, usual.most) == 0);
   CHECK(posix_memalign((void **)&own.memory, 2 * MiB, own.most) == 0);
-  pool_set_usual_source((struct source){&usual, array_take, array_return});
+  pool_set_usual_source((struct source){&usual, array_take, array_return_alone});
   memprof_pool_hold(0, POOL, 0);
   memprof_pool_hold(0, POOL, 1);
   CHECK_EQUAL(memprof_pool_source(0, POOL, 1, &own, array_take, array_return), 1);

@@ -132,6 +132,7 @@ static void allocate(struct program *p, struct block *block) {
   const int stream = (int)below(p, STREAMS);
   if (captures(p, stream)) return;
   *block = (struct block){.bytes = size(p), .stream = stream, .tagged = p->tag != NULL && !p->paused && below(p, 4) == 0};
+  if (block->tagged && p->backed_up) block->bytes = 1 + block->bytes % (4 * MiB);  // the copies of large ones would take most of the time
   if (block->tagged) CHECK_EQUAL(memprof_region_begin(p->tag, p->backed_up), MEMPROF_OK);
   const uint64_t waits = gpu_waits();
   block->start = memprof_malloc(block->bytes, 0, p->streams[stream]);

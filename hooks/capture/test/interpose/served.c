@@ -51,9 +51,12 @@ TEST(driver, SERVED) {
 
 static _Atomic int let_go;
 
+// Begins a capture first: it has to wait for nobody.
 static void *release_soon(void *stream) {
+  void *captured = new_stream(), *graph;
   for (int i = 0; i < 600000 && simcuda_waiting() == 0; i++) usleep(100);
   CHECK(simcuda_waiting() > 0);
+  CHECK(cuStreamBeginCapture_v2(captured, 0) == 0 && cuStreamEndCapture(captured, &graph) == 0);
   atomic_store(&let_go, 1);
   CHECK(simcuda_release_stream(stream) == 0);
   return NULL;
