@@ -107,6 +107,11 @@ static struct sums sum(const struct gpu *gpu, const struct arena *but) {
   return sums;
 }
 
+uint64_t exchange_idle(const struct arena *arena) {
+  const struct sums sums = sum(arena->gpu, arena);
+  return arena->exchange.takes ? sums.mapped - sums.touched : 0;
+}
+
 static void event(struct arena *arena, const struct arena *from, uint64_t bytes) {
   char text[32] = "";
   if (from != NULL) snprintf(text, sizeof text, "arena=%u", from->id);

@@ -2,6 +2,7 @@
 #include <stdatomic.h>
 
 #include "arena/arena.h"
+#include "arena/exchange.h"
 
 static _Atomic uint64_t tag_margin;  // bytes that requests under a tag leave free on the device
 
@@ -52,7 +53,8 @@ bool arena_prepare(struct arena *arena, uint64_t bytes) {
   }
   const uint64_t left = arena_room(arena);
   arena_set_handle(arena, left, bytes);
-  return bytes <= left;
+  const uint64_t wanted = bfc_wanted(arena->bfc);
+  return bytes <= left && (wanted <= left - bytes || wanted - (left - bytes) <= exchange_idle(arena));
 }
 
 void gpu_emptied(struct gpu *gpu) {

@@ -177,6 +177,7 @@ uint64_t bfc_in_use(const struct bfc *bfc);    // bytes of the chunks handed out
 uint64_t bfc_reserved(const struct bfc *bfc);  // bytes mapped
 uint64_t bfc_largest_free(struct bfc *bfc);
 uint64_t bfc_next_region(const struct bfc *bfc);
+uint64_t bfc_wanted(const struct bfc *bfc);    // bytes that the request under way will map besides those that the memory is asked for
 
 // Every chunk, in address order; region_start marks the first of a region.
 struct bfc_chunk_info {

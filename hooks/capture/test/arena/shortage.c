@@ -142,20 +142,28 @@ TEST(handles_after_a_shortage, "MEMPROF_SIM_MEMORY", "64g") {
   trail_agrees();
 }
 
-// A program that allocates its whole limit, beside a block that it has, is refused at once: no page is mapped for it.
-TEST(beyond_the_limit, "MEMPROF_SIM_MEMORY", "8g") {
+// A program that allocates its whole limit, beside a block that it has, is refused at once: no page is mapped for it, though
+// all but a few of the addresses are a free chunk's whose pages were unmapped.
+static void beyond_the_limit(void) {
   gpu_start();
+  void *stream = gpu_stream();
   struct block kept, all;
   CHECK(fill(&kept, 1 * MiB, NULL));
   memprof_set_limit(0, 64 * MiB);
+  CHECK(fill(&all, 60 * MiB, stream));
+  end(&all);
+  memprof_empty_cache(0);
   const int64_t before = stats().device_allocs;
-  CHECK(!fill(&all, 64 * MiB, NULL));
+  CHECK(!fill(&all, 64 * MiB, stream));
   CHECK_EQUAL(stats().device_allocs, before);
   const struct trail trail = trail_agrees();
   CHECK_EQUAL(trail_number(&trail, MEMPROF_SHORTAGE), 0);
-  CHECK(fill(&all, 60 * MiB, NULL));
+  CHECK(fill(&all, 60 * MiB, stream));
   end(&all), end(&kept);
 }
+
+TEST(beyond_the_limit_under_classic, "MEMPROF_SIM_MEMORY", "8g") { beyond_the_limit(); }
+TEST(beyond_the_limit_under_compact, "MEMPROF_SIM_MEMORY", "8g", "MEMPROF_OPTIONS", "preset=compact") { beyond_the_limit(); }
 
 // A driver call fails, once. A request may fail for it; nothing else may be wrong, and what is free at the
 // end can be had.
