@@ -43,7 +43,7 @@ func newHeap(p *replay, s *shape) *heap {
 	if got.Growth == bfc.Pages {
 		h.unplaced = newUnplaced(got.Page)
 	}
-	h.handles = handles{page: got.Page, size: size, fine: got.Fine}
+	h.handles = handles{page: got.Page, size: size, fine: got.Fine, pages: got.Growth == bfc.Pages}
 	h.Device = bfc.NewDevice(bfc.DeviceOptions{VMM: true, Granularity: got.Page, Reservation: reservation})
 	var err error
 	if h.bfc, err = bfc.New(got.Options, h); err != nil {
@@ -132,12 +132,12 @@ func (h *heap) Unmap(addr, bytes uint64) {
 	h.uncount(bytes)
 }
 
-// TryUnmap unmaps whole handles.
+// TryUnmap unmaps whole handles; of those that move, pages.
 func (h *heap) TryUnmap(addr, bytes uint64) bool {
 	p := h.replay
 	taking := p.inRequest && !p.reclaiming
 	from, to := h.handles.within(addr, bytes)
-	if from != addr || to != addr+bytes || !h.Device.TryUnmap(addr, bytes) {
+	if from != addr || to != addr+bytes || h.unplaced != nil && h.handles.find(addr) != h.handles.find(to) || !h.Device.TryUnmap(addr, bytes) {
 		return false
 	}
 	h.handles.remove(addr, bytes)

@@ -18,13 +18,12 @@ static bool old_mapping_goes(void *self, uint64_t addr, uint64_t bytes) {
   return bfc_is_clear(arena->bfc, addr, bytes);
 }
 
-// The pages' mappings stay.
+// The pages' mappings stay. Those of a large map, which has larger handles, do not move.
 static bool move_pages(void *self, uint64_t addr, uint64_t bytes) {
   struct arena *arena = self;
   struct vmm *vmm = &arena->memory.vmm;
-  if (handles_within(arena, addr, bytes) != bytes) return false;
   const size_t first = vmm_find(vmm, addr), last = vmm_find(vmm, addr + bytes);
-  if (!vmm_unplace(vmm, first, last)) return false;
+  if (handles_within(arena, addr, bytes) != bytes || (last - first) * arena->memory.page != bytes || !vmm_unplace(vmm, first, last)) return false;
   arena->exchange.moved = true;
   arena->exchange.released += bytes;
   arena_mapping(arena, MEMPROF_UNMAP, addr, bytes, bytes, (int64_t)(last - first));

@@ -45,7 +45,7 @@ struct memory {
   const struct memory_kind *kind;
   uint64_t page;     // bytes of a page of the allocator
   uint64_t handle;   // bytes of a handle, at most
-  bool fine;         // handles are smaller where little of the device is free
+  bool fine;         // handles are larger for large maps, and smaller where little of the device is free
   struct vmm vmm;    // of memory_vmm; zeros otherwise
   struct source_grant *grants;  // of memory_source
   size_t grant_count, grant_room;

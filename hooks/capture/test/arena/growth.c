@@ -256,19 +256,6 @@ TEST(empty_cache_counts_once, SMALL_CARD) {
   CHECK_EQUAL(stats().syncs, 0);
 }
 
-TEST(limit_of_the_device, SMALL_CARD) {
-  gpu_start();
-  void *stream = gpu_stream();
-  memprof_set_limit(0, 256 * MiB);
-  CHECK(memprof_malloc(200 * MiB, 0, stream) != NULL);
-  CHECK(memprof_malloc(100 * MiB, 0, NULL) == NULL);
-  CHECK(memprof_malloc(40 * MiB, 0, NULL) != NULL);
-  memprof_set_limit(0, 0);
-  CHECK(memprof_malloc(100 * MiB, 0, NULL) != NULL);
-  const struct trail trail = audited(0);
-  CHECK(trail_number(&trail, MEMPROF_GROW_FAILED) > 0);
-}
-
 // A request that the limit leaves room for is served at once, though no growth beyond it fits: the device is not short.
 TEST(request_for_the_rest_of_the_limit, "MEMPROF_SIM_MEMORY", "16g") {
   gpu_start();

@@ -142,6 +142,17 @@ TEST(handles_after_a_shortage, "MEMPROF_SIM_MEMORY", "64g") {
   trail_agrees();
 }
 
+// A large map has few handles under compact, too. Such pages move to no other address, and are unmapped as any when memory is short.
+TEST(large_map_under_compact, "MEMPROF_SIM_MEMORY", "64g", "MEMPROF_OPTIONS", "preset=compact") {
+  gpu_start();
+  void *large, *small, *larger;
+  CHECK_EQUAL(handles_of(&large, 36 * GiB), 36 * 64);
+  CHECK_EQUAL(handles_of(&small, GiB), 256);
+  memprof_free(large, 0, 0, NULL);
+  CHECK_EQUAL(handles_of(&larger, 38 * GiB), 38 * 256);
+  trail_agrees();
+}
+
 // A program that allocates its whole limit, beside a block that it has, is refused at once: no page is mapped for it, though
 // all but a few of the addresses are a free chunk's whose pages were unmapped.
 static void beyond_the_limit(void) {
@@ -159,6 +170,8 @@ static void beyond_the_limit(void) {
   const struct trail trail = trail_agrees();
   CHECK_EQUAL(trail_number(&trail, MEMPROF_SHORTAGE), 0);
   CHECK(fill(&all, 60 * MiB, stream));
+  end(&all), memprof_set_limit(0, 0);
+  CHECK(fill(&all, 64 * MiB, stream));
   end(&all), end(&kept);
 }
 
