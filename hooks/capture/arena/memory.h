@@ -32,6 +32,7 @@ struct memory_kind {
   bool (*begin)(struct arena *arena, const struct bfc_arena_policy *policy);  // NULL: nothing is done before the first growth
   bool (*grow)(void *arena, uint64_t bytes, uint64_t *addr, uint64_t *granted);
   bool (*map)(void *arena, uint64_t addr, uint64_t bytes);
+  bool (*adjoins)(void *arena, uint64_t bytes);  // whether a growth would lie right behind the last one; NULL: it would
   void (*unmap)(void *arena, uint64_t addr, uint64_t bytes);
   void (*leave)(struct arena *arena);  // unmaps or returns all; no block is left, and the device was waited for
   void (*end)(struct arena *arena);    // ends its addresses; NULL: it has none of its own

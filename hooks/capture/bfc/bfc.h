@@ -62,6 +62,8 @@ struct bfc_memory {
   bool (*try_unmap)(void *self, uint64_t addr, uint64_t bytes);
   // Brings bfc_over up to date, without a wait: a request has found a page that is not clear. Called once a request; NULL: not at all.
   void (*look)(void *self);
+  // Whether a growth by bytes, rounded up, would lie right behind the last one. Called only where grants coalesce; NULL: it would.
+  bool (*adjoins)(void *self, uint64_t bytes);
 };
 
 struct bfc;  // opaque

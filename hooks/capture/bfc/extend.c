@@ -133,12 +133,13 @@ bool bfc_extend_by(struct bfc *bfc, uint64_t lack) {
 
 // The free chunk that a grant would join, or 0. A tail that is large enough for
 // the request counts as none: the search did not use it, since the memory refused to map its unmapped
-// part. So does one with a retired address.
+// part. So does one with a retired address, and one that the grant would not lie behind.
 uint32_t bfc_free_tail(struct bfc *bfc, uint64_t rounded) {
   if (bfc->last_grown == 0 || !bfc->memory.coalesces) return 0;
   const uint32_t tail = bfc->chunks[bfc->last_grown].prev;
   const struct bfc_chunk *chunk = &bfc->chunks[tail];
   if (chunk->state != BFC_FREE || chunk->size >= rounded) return 0;
+  if (bfc->memory.adjoins != NULL && !bfc->memory.adjoins(bfc->memory.self, rounded - chunk->size)) return 0;
   const uint64_t unit = bfc->memory.granularity;
   return bfc_has_retired(bfc, (struct bfc_range){chunk->addr & ~(unit - 1), bfc_round_up(chunk->addr + chunk->size, unit)}) ? 0 : tail;
 }

@@ -100,17 +100,6 @@ TEST(limit, "MEMPROF_SIM_MEMORY", "8g") {
   trail_agrees();
 }
 
-// A request beyond the device is refused as ever, and begins no shortage.
-TEST(beyond_the_device, "MEMPROF_SIM_MEMORY", "64m") {
-  gpu_start();
-  struct block block;
-  CHECK(!fill(&block, 65 * MiB, NULL));
-  CHECK(fill(&block, 3 * MiB, NULL));
-  const struct trail trail = trail_agrees();
-  CHECK_EQUAL(trail_number(&trail, MEMPROF_SHORTAGE), 0);
-  CHECK_EQUAL(trail_number(&trail, MEMPROF_OOM), 1);
-}
-
 // Handles that were created for a block of so many bytes.
 static int64_t handles_of(void **block, uint64_t bytes) {
   const int64_t before = stats().device_allocs;
@@ -154,7 +143,7 @@ TEST(large_map_under_compact, "MEMPROF_SIM_MEMORY", "64g", "MEMPROF_OPTIONS", "p
 }
 
 // A program that allocates its whole limit, beside a block that it has, is refused at once: no page is mapped for it, though
-// all but a few of the addresses are a free chunk's whose pages were unmapped.
+// all but a few of the addresses are a free chunk's whose pages were unmapped. Neither that nor a request beyond the device begins a shortage.
 static void beyond_the_limit(void) {
   gpu_start();
   void *stream = gpu_stream();
@@ -167,10 +156,11 @@ static void beyond_the_limit(void) {
   const int64_t before = stats().device_allocs;
   CHECK(!fill(&all, 64 * MiB, stream));
   CHECK_EQUAL(stats().device_allocs, before);
-  const struct trail trail = trail_agrees();
-  CHECK_EQUAL(trail_number(&trail, MEMPROF_SHORTAGE), 0);
   CHECK(fill(&all, 60 * MiB, stream));
   end(&all), memprof_set_limit(0, 0);
+  CHECK(!fill(&all, 9 * GiB, stream));
+  const struct trail trail = trail_agrees();
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_SHORTAGE), 0);
   CHECK(fill(&all, 64 * MiB, stream));
   end(&all), end(&kept);
 }
