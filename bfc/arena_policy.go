@@ -18,7 +18,7 @@ type ArenaPolicy struct {
 	Handle      uint64 // bytes of its CUDA handles, positive
 	Page        uint64 // bytes of its page, a power of two: of the device's, or larger
 	Reservation uint64 // bytes of addresses that it reserves at a time
-	Fine        bool   // handles are smaller than Handle where little of the device is free
+	Fine        bool   // handles are larger than Handle for large maps, and smaller where little of the device is free
 }
 
 const (
@@ -64,7 +64,7 @@ func (p Policy) ForArena(a Arena) ArenaPolicy {
 	if !apart && p.Preset == Compact { // each page has a handle of its own
 		out.Growth = Pages
 		out.Page = max(a.Granularity, 1<<(bits.Len64(out.Handle)-1))
-		out.Handle, out.Fine = out.Page, false
+		out.Handle = out.Page
 	}
 	if p.Preset == Compact || a.Graphs {
 		out.Split = SplitAlways

@@ -78,6 +78,11 @@ func (d *Device) Grow(bytes uint64) (addr, granted uint64, ok bool) {
 	return addr, granted, true
 }
 
+// Adjoins says whether a grant of bytes fits into the last reservation.
+func (d *Device) Adjoins(bytes uint64) bool {
+	return roundUp(bytes, d.options.Granularity) <= d.end-d.next
+}
+
 // reserve makes sure that bytes of addresses are reserved from d.next on, in a new reservation if they
 // do not fit into the last one. It returns false where no addresses are left.
 func (d *Device) reserve(bytes uint64) bool {

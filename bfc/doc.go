@@ -61,6 +61,7 @@
 // has each call as an event:
 //
 //	Grow(bytes)            grants up(bytes, page) bytes at an address, all mapped, or refuses
+//	Adjoins(bytes)         whether that address would be the end of the last grant; no event
 //	Map(addr, bytes)       maps unmapped pages, or refuses
 //	Unmap(addr, bytes)     undoes a Map of the same request
 //	TryUnmap(addr, bytes)  unmaps pages of free chunks, or refuses and changes nothing
@@ -165,8 +166,8 @@
 //
 //	growAndSearch(rounded), growth needed or pages:
 //	    tail = the last chunk of the region that was granted or lengthened last, if the memory
-//	           coalesces, that region was not released since, and the chunk is free and smaller
-//	           than rounded; else none
+//	           coalesces, that region was not released since, the chunk is free and smaller
+//	           than rounded, and memory.Adjoins(rounded - tail.size); else none
 //	    credit = tail.size, or 0                # bytes of the chunk, unmapped ones too
 //	    if growth is pages: each growBy below is Pages' payAndGrow
 //	    if not growBy(rounded - credit): return none

@@ -161,14 +161,14 @@ func lessThan(bytes uint64) uint64 {
 
 // freeTail returns the free chunk that a grant would join: growth Needed and Pages; or none. A tail that
 // is large enough for the request counts as none: the search did not use it, since the memory refused
-// to map its unmapped part. So does one with a retired address.
+// to map its unmapped part. So does one with a retired address, and one that the grant would not lie behind.
 func (a *Allocator) freeTail(rounded uint64) int32 {
 	if a.lastGrown == none || !a.memory.Coalesces() {
 		return none
 	}
 	index := a.chunks[a.lastGrown].prev
 	tail := &a.chunks[index]
-	if tail.id != freeID || tail.size >= rounded || a.hasRetired(a.pagesOf(tail.addr, tail.size)) {
+	if tail.id != freeID || tail.size >= rounded || !a.memory.Adjoins(rounded-tail.size) || a.hasRetired(a.pagesOf(tail.addr, tail.size)) {
 		return none
 	}
 	return index

@@ -218,6 +218,7 @@ type scripted struct {
 
 func (s *scripted) Granularity() uint64       { return Granule }
 func (s *scripted) Coalesces() bool           { return true }
+func (s *scripted) Adjoins(uint64) bool       { return true }
 func (s *scripted) Release(uint64, uint64)    {}
 func (s *scripted) Map(uint64, uint64) bool   { return true }
 func (s *scripted) Unmap(uint64, uint64)      {}

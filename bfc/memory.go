@@ -19,6 +19,9 @@ type Memory interface {
 	// Grow maps bytes, rounded up to whole pages, at addresses of its choice; or refuses.
 	Grow(bytes uint64) (addr, granted uint64, ok bool)
 
+	// Adjoins says whether a growth by bytes, rounded up, would lie right behind the last one. It is called only where grants coalesce.
+	Adjoins(bytes uint64) bool
+
 	// Release unmaps a whole region and ends its addresses (garbage collection).
 	Release(addr, bytes uint64)
 

@@ -178,7 +178,7 @@ func (n *naive) extend(rounded uint64, credit bool) bool {
 	if n.options.Growth == Needed {
 		for i, s := range n.spans {
 			last := i+1 == len(n.spans) || n.spans[i+1].region != s.region
-			if credit && last && s.region == n.newest && s.id == 0 && s.size < rounded && n.memory.Coalesces() {
+			if credit && last && s.region == n.newest && s.id == 0 && s.size < rounded && n.memory.Coalesces() && n.memory.Adjoins(rounded-s.size) {
 				n.credit = s.size
 			}
 		}

@@ -176,9 +176,10 @@ func (a *Arena) Trim(bytes uint64) uint64 {
 // memoryOf is the memory of an Arena: it calls the device and records each call.
 type memoryOf Arena
 
-func (m *memoryOf) add(e trace.Event)   { (*Arena)(m).add(e) }
-func (m *memoryOf) Granularity() uint64 { return m.Device.Granularity() }
-func (m *memoryOf) Coalesces() bool     { return m.Device.Coalesces() }
+func (m *memoryOf) add(e trace.Event)         { (*Arena)(m).add(e) }
+func (m *memoryOf) Granularity() uint64       { return m.Device.Granularity() }
+func (m *memoryOf) Coalesces() bool           { return m.Device.Coalesces() }
+func (m *memoryOf) Adjoins(bytes uint64) bool { return m.Device.Adjoins(bytes) }
 
 func (m *memoryOf) Grow(bytes uint64) (addr, granted uint64, ok bool) {
 	if addr, granted, ok = m.Device.Grow(bytes); !ok {

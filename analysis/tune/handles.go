@@ -12,12 +12,13 @@ type handles struct {
 	page  uint64 // bytes
 	size  uint64 // bytes of a full handle, a multiple of the page
 	fine  bool   // smaller ones are mapped where there is little room, larger ones by large maps
+	pages bool   // they move one by one
 	large []span // handles larger than a page, by address
 }
 
 // inRoom is how many of the handles that are mapped next there is room for, at least; inMap, how many handles a
-// map has, at most, unless they would be of more than largestForMap bytes. A map of largeMap bytes has none that are smaller than that. The
-// hook has the same.
+// map has, at most, unless they would be of more than largestForMap bytes. A map of largeMap bytes has none that are smaller than that,
+// but for pages that move one by one. The hook has the same.
 const (
 	inRoom        = 2048
 	inMap         = 4096
@@ -37,7 +38,7 @@ func (h *handles) next(bytes, room uint64, shortage bool) uint64 {
 	for h.fine && size > h.page && size > room/inRoom {
 		size /= 2
 	}
-	if h.fine && bytes >= largeMap {
+	if h.fine && !h.pages && bytes >= largeMap {
 		size = max(size, largestForMap)
 	}
 	return size

@@ -43,7 +43,7 @@ func newHeap(p *replay, s *shape) *heap {
 	if got.Growth == bfc.Pages {
 		h.unplaced = newUnplaced(got.Page)
 	}
-	h.handles = handles{page: got.Page, size: size, fine: got.Fine}
+	h.handles = handles{page: got.Page, size: size, fine: got.Fine, pages: got.Growth == bfc.Pages}
 	h.Device = bfc.NewDevice(bfc.DeviceOptions{VMM: true, Granularity: got.Page, Reservation: reservation})
 	var err error
 	if h.bfc, err = bfc.New(got.Options, h); err != nil {
@@ -116,33 +116,27 @@ func (h *heap) Map(addr, bytes uint64) bool {
 	return true
 }
 
-// Unmap unmaps pages: to undo a Map, or whole handles. What a request undoes is unplaced to what it maps next.
+// Unmap unmaps pages: to undo a Map, or whole handles.
 func (h *heap) Unmap(addr, bytes uint64) {
 	h.Device.Unmap(addr, bytes)
+	h.unmapped(addr, bytes)
+}
+
+// TryUnmap unmaps whole handles; of those that move, pages.
+func (h *heap) TryUnmap(addr, bytes uint64) bool {
+	from, to := h.handles.within(addr, bytes)
+	if from != addr || to != addr+bytes || h.unplaced != nil && h.handles.find(addr) != h.handles.find(to) || !h.Device.TryUnmap(addr, bytes) {
+		return false
+	}
+	h.replay.took = !h.unmapped(addr, bytes) && h.replay.inRequest || h.replay.took
+	return true
+}
+
+// unmapped counts a range that was unmapped. What a request unmaps is unplaced to what it maps next: unmapped then returns true.
+func (h *heap) unmapped(addr, bytes uint64) (unplaced bool) {
 	h.handles.remove(addr, bytes)
 	h.released += bytes
 	if h.unplaced != nil && h.replay.inRequest && !h.replay.reclaiming {
-		h.unplaced.unplace(addr, bytes)
-		h.count(-int64(bytes))
-		return
-	}
-	if h.unplaced != nil {
-		h.unplaced.end(addr, bytes)
-	}
-	h.uncount(bytes)
-}
-
-// TryUnmap unmaps whole handles.
-func (h *heap) TryUnmap(addr, bytes uint64) bool {
-	p := h.replay
-	taking := p.inRequest && !p.reclaiming
-	from, to := h.handles.within(addr, bytes)
-	if from != addr || to != addr+bytes || !h.Device.TryUnmap(addr, bytes) {
-		return false
-	}
-	h.handles.remove(addr, bytes)
-	h.released += bytes
-	if h.unplaced != nil && taking {
 		h.unplaced.unplace(addr, bytes)
 		h.count(-int64(bytes))
 		return true
@@ -150,9 +144,8 @@ func (h *heap) TryUnmap(addr, bytes uint64) bool {
 	if h.unplaced != nil {
 		h.unplaced.end(addr, bytes)
 	}
-	p.took = p.took || p.inRequest
 	h.uncount(bytes)
-	return true
+	return false
 }
 
 func (h *heap) uncount(bytes uint64) {

@@ -2,6 +2,7 @@ package verify
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
@@ -36,9 +37,7 @@ type reservation struct {
 // leaveFor notes that a growth by bytes does not fit into the reservation, so that the memory made another
 // one. It does that before it knows whether it can grant the growth.
 func (r *reservation) leaveFor(bytes uint64) {
-	if bytes > r.end-r.next {
-		r.known = false
-	}
+	r.known = r.known && bytes <= r.end-r.next
 }
 
 // Granularity returns that of the arena event.
@@ -46,6 +45,12 @@ func (s *script) Granularity() uint64 { return s.granularity }
 
 // Coalesces returns that of the arena event.
 func (s *script) Coalesces() bool { return s.coalesces }
+
+// Adjoins answers with the growth that is next: it is by these bytes only where they would lie behind the last one.
+func (s *script) Adjoins(bytes uint64) bool {
+	at := slices.IndexFunc(s.events[s.at:], func(e trace.Event) bool { return e.Kind == trace.KindMap || e.Kind == trace.KindGrowFailed })
+	return s.aliases || at >= 0 && uint64(s.events[s.at+at].Requested) == bytes
+}
 
 // next returns the next event of the attempt, which has to be of one of two kinds; else nil.
 func (s *script) next(question string, kind, or trace.Kind) *trace.Event {

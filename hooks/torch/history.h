@@ -156,13 +156,13 @@ class History {
     return found == blocks_.end() ? nullptr : found->second.context;
   }
 
-  // The stack of the request that memory at an address was mapped for; null once a block was cut from it.
-  Context context_of_mapping(size_t addr) {
+  // The stack of the first request that memory of a range was mapped for, but for parts that a block was cut from; null: of none.
+  Context context_of_mapping(size_t addr, size_t size) {
     std::lock_guard<std::mutex> guard(mutex_);
-    auto after = mappings_.upper_bound(addr);
-    if (after == mappings_.begin()) return nullptr;
-    const auto& mapping = *std::prev(after);
-    return addr < mapping.first + mapping.second.size ? mapping.second.cause : nullptr;
+    auto at = mappings_.upper_bound(addr);
+    if (at != mappings_.begin() && std::prev(at)->first + std::prev(at)->second.size > addr) --at;
+    while (at != mappings_.end() && at->first < addr + size && at->second.cause == nullptr) ++at;
+    return at != mappings_.end() && at->first < addr + size ? at->second.cause : nullptr;
   }
 
   // With wall-clock times, as the entries below.

@@ -110,7 +110,7 @@ Sizes segment_sizes(DeviceIndex device) {
 inline void add_contexts(std::vector<SegmentInfo>& segments, History& history) {
   for (SegmentInfo& segment : segments) {
     size_t at = segment.address;
-    segment.context_when_allocated = history.context_of_mapping(at);
+    segment.context_when_allocated = history.context_of_mapping(at, segment.total_size);
     for (auto& block : segment.blocks) {
       if (block.active) block.context_when_allocated = history.context_of(reinterpret_cast<void*>(at));
       at += block.size;

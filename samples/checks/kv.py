@@ -98,8 +98,6 @@ def kv_continuous_batching(suite):
     held = mean["token"] + mean["reserve"] + mean["internal"]
     if mean["internal"] > 0.1 * held:
         raise Failed(f"continuous: {mean['internal']:.3f} of the slots are lost inside blocks, of {held:.3f} held")
-    if recorded["map"] is None or not recorded["map"]["sequences"]:
-        raise Failed("continuous: no block map")
 
 
 @alone

@@ -112,6 +112,7 @@ static bool make_parts(struct arena *arena, const struct bfc_arena_policy *polic
       .coalesces = kind->coalesces,
       .try_unmap = exchange_try_unmap(policy),
       .look = look,
+      .adjoins = kind->adjoins,
   };
   arena->bfc = bfc_new(&policy->options, &memory);
   if (arena->tag != NULL) arena->pause = calloc(1, sizeof *arena->pause);

@@ -108,8 +108,8 @@ void arena_mapping(struct arena *arena, enum memprof_kind kind, uint64_t addr, u
 // Sets the size of the handles of the next map, of `bytes`, where `room` bytes of the device can be mapped.
 void arena_set_handle(struct arena *arena, uint64_t room, uint64_t bytes);
 
-// Whether `bytes` more can be mapped, in handles whose size this sets. Asked before the driver is, since
-// creating handles until it refuses would be slow.
+// Whether `bytes` more can be mapped, and what the request maps besides, in handles whose size this sets. Asked before the driver is,
+// since creating handles until it refuses would be slow, and others would lack them meanwhile.
 bool arena_prepare(struct arena *arena, uint64_t bytes);
 
 // The allocator's request for `asked` bytes has got `bytes` at an address, in so many handles: counts them, and writes the event. Or not

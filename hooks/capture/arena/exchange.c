@@ -18,34 +18,23 @@ static bool old_mapping_goes(void *self, uint64_t addr, uint64_t bytes) {
   return bfc_is_clear(arena->bfc, addr, bytes);
 }
 
-// The pages' mappings stay.
-static bool move_pages(void *self, uint64_t addr, uint64_t bytes) {
+// The pages' mappings stay, unless the driver maps no page twice. Those of a large map, which has larger handles, do not move.
+static bool try_unmap(void *self, uint64_t addr, uint64_t bytes) {
   struct arena *arena = self;
   struct vmm *vmm = &arena->memory.vmm;
+  const bool moves = driver_get()->aliases;
+  const size_t first = vmm_find(vmm, addr), last = vmm_find(vmm, addr + bytes);
   if (handles_within(arena, addr, bytes) != bytes) return false;
-  const size_t first = vmm_find(vmm, addr), last = vmm_find(vmm, addr + bytes);
-  if (!vmm_unplace(vmm, first, last)) return false;
-  arena->exchange.moved = true;
-  arena->exchange.released += bytes;
-  arena_mapping(arena, MEMPROF_UNMAP, addr, bytes, bytes, (int64_t)(last - first));
-  return true;
-}
-
-// Where the driver maps no page twice.
-static bool unmap_pages(void *self, uint64_t addr, uint64_t bytes) {
-  struct arena *arena = self;
-  struct vmm *vmm = &arena->memory.vmm;
-  if (handles_within(arena, addr, bytes) != bytes || !bfc_is_clear(arena->bfc, addr, bytes)) return false;
-  const size_t first = vmm_find(vmm, addr), last = vmm_find(vmm, addr + bytes);
-  vmm_release(vmm, first, last);
+  if (moves ? (last - first) * arena->memory.page != bytes || !vmm_unplace(vmm, first, last) : !bfc_is_clear(arena->bfc, addr, bytes)) return false;
+  if (!moves) vmm_release(vmm, first, last);
+  arena->exchange.moved |= moves;
   arena->exchange.released += bytes;
   arena_mapping(arena, MEMPROF_UNMAP, addr, bytes, bytes, (int64_t)(last - first));
   return true;
 }
 
 bool (*exchange_try_unmap(const struct bfc_arena_policy *policy))(void *, uint64_t, uint64_t) {
-  if (policy->options.growth != BFC_PAGES) return NULL;
-  return driver_get()->aliases ? move_pages : unmap_pages;
+  return policy->options.growth == BFC_PAGES ? try_unmap : NULL;
 }
 
 void exchange_begin(struct arena *arena) {
@@ -105,6 +94,11 @@ static struct sums sum(const struct gpu *gpu, const struct arena *but) {
     sums.idle |= each != but && holds_idle(each);
   }
   return sums;
+}
+
+uint64_t exchange_idle(const struct arena *arena) {
+  const struct sums sums = sum(arena->gpu, arena);
+  return arena->exchange.takes ? sums.mapped - sums.touched : 0;
 }
 
 static void event(struct arena *arena, const struct arena *from, uint64_t bytes) {

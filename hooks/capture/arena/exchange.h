@@ -52,6 +52,9 @@ void exchange_end(struct arena *arena);
 void exchange_take(struct arena *arena, uint64_t bytes);
 void exchange_mapped(struct arena *arena, uint64_t bytes);
 
+// The most bytes that a request of the arena can take of free pages, its own and others'.
+uint64_t exchange_idle(const struct arena *arena);
+
 // Unmaps what the request has mapped, since it was refused more. Returns how many handles it unmapped.
 int64_t exchange_undo(struct arena *arena, uint64_t addr, uint64_t bytes);
 

@@ -71,10 +71,6 @@ struct gpu *gpu_get(int device) {
 void gpus_hold(void) { pthread_mutex_lock(&arriving); }
 void gpus_let(void) { pthread_mutex_unlock(&arriving); }
 
-bool gpu_allows(const struct gpu *gpu, uint64_t bytes) {
-  return gpu->limit == 0 || (gpu->mapped <= gpu->limit && bytes <= gpu->limit - gpu->mapped);
-}
-
 uint64_t gpu_left(const struct gpu *gpu) {
   if (gpu->limit == 0) return UINT64_MAX;
   return gpu->limit > gpu->mapped ? gpu->limit - gpu->mapped : 0;

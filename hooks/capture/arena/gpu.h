@@ -75,10 +75,10 @@ static inline void gpu_give(struct gpu *gpu, bool taken) {
 // Adds `amount` bytes, which may be negative, to what the device's arenas have mapped.
 void gpu_mapped(struct gpu *gpu, int64_t amount);
 
-// Whether the device's limit lets arenas map `bytes` more.
-bool gpu_allows(const struct gpu *gpu, uint64_t bytes);
-
 // How many bytes more the limit lets arenas map; UINT64_MAX without one.
 uint64_t gpu_left(const struct gpu *gpu);
+
+// Whether the device's limit lets arenas map `bytes` more.
+static inline bool gpu_allows(const struct gpu *gpu, uint64_t bytes) { return bytes <= gpu_left(gpu); }
 
 #endif

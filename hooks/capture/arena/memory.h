@@ -32,6 +32,7 @@ struct memory_kind {
   bool (*begin)(struct arena *arena, const struct bfc_arena_policy *policy);  // NULL: nothing is done before the first growth
   bool (*grow)(void *arena, uint64_t bytes, uint64_t *addr, uint64_t *granted);
   bool (*map)(void *arena, uint64_t addr, uint64_t bytes);
+  bool (*adjoins)(void *arena, uint64_t bytes);  // whether a growth would lie right behind the last one; NULL: it would
   void (*unmap)(void *arena, uint64_t addr, uint64_t bytes);
   void (*leave)(struct arena *arena);  // unmaps or returns all; no block is left, and the device was waited for
   void (*end)(struct arena *arena);    // ends its addresses; NULL: it has none of its own
@@ -45,7 +46,7 @@ struct memory {
   const struct memory_kind *kind;
   uint64_t page;     // bytes of a page of the allocator
   uint64_t handle;   // bytes of a handle, at most
-  bool fine;         // handles are smaller where little of the device is free
+  bool fine;         // handles are larger for large maps, and smaller where little of the device is free
   struct vmm vmm;    // of memory_vmm; zeros otherwise
   struct source_grant *grants;  // of memory_source
   size_t grant_count, grant_room;

@@ -22,6 +22,11 @@ static bool grow(void *self, uint64_t bytes, uint64_t *addr, uint64_t *granted) 
   return arena_grown(arena, ok, bytes, *addr, *granted, vmm->created - handles);
 }
 
+static bool adjoins(void *self, uint64_t bytes) {
+  const struct memory *memory = &((const struct arena *)self)->memory;
+  return ((bytes + memory->page - 1) & ~(memory->page - 1)) <= memory->vmm.limit - memory->vmm.end;
+}
+
 static bool map(void *self, uint64_t addr, uint64_t bytes) {
   struct arena *arena = self;
   struct vmm *vmm = &arena->memory.vmm;
@@ -60,6 +65,7 @@ const struct memory_kind memory_vmm = {
     .begin = begin,
     .grow = grow,
     .map = map,
+    .adjoins = adjoins,
     .unmap = unmap,
     .leave = leave,
     .end = end,

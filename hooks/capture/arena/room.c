@@ -28,7 +28,7 @@ enum { HANDLES_IN_ROOM = 2048 };
 // suffices for those must not be too small for ours.
 enum { HANDLES_IN_MAP = 4096 };
 #define LARGEST_FOR_MAP ((uint64_t)16 << 20)
-// A map of so many bytes has handles of LARGEST_FOR_MAP at least, however little room there is.
+// A map of so many bytes has handles of LARGEST_FOR_MAP at least, however little room there is, but for pages that move one by one.
 #define LARGE_MAP ((uint64_t)1 << 30)
 
 void arena_set_handle(struct arena *arena, uint64_t room, uint64_t bytes) {
@@ -36,7 +36,7 @@ void arena_set_handle(struct arena *arena, uint64_t room, uint64_t bytes) {
   uint64_t handle = arena->gpu->short_now ? page : arena->memory.handle;
   while (arena->memory.fine && !arena->gpu->short_now && handle < LARGEST_FOR_MAP && handle <= bytes / HANDLES_IN_MAP) handle *= 2;
   while (arena->memory.fine && handle > page && handle > room / HANDLES_IN_ROOM) handle /= 2;
-  if (arena->memory.fine && bytes >= LARGE_MAP && handle < LARGEST_FOR_MAP) handle = LARGEST_FOR_MAP;
+  if (arena->memory.fine && !arena->exchange.gives && bytes >= LARGE_MAP && handle < LARGEST_FOR_MAP) handle = LARGEST_FOR_MAP;
   arena->memory.vmm.handle_bytes = handle;
 }
 
@@ -46,13 +46,14 @@ uint64_t arena_room(const struct arena *arena) {
 
 bool arena_prepare(struct arena *arena, uint64_t bytes) {
   // What was unplaced is mapped again: nothing is taken of the device, so that the driver need not be asked what it has.
-  if (!arena->memory.fine && bytes <= arena->memory.vmm.unplaced_bytes) {
+  if (bytes <= arena->memory.vmm.unplaced_bytes) {
     arena->memory.vmm.handle_bytes = arena->memory.handle;
     return true;
   }
   const uint64_t left = arena_room(arena);
   arena_set_handle(arena, left, bytes);
-  return bytes <= left;
+  const uint64_t wanted = bfc_wanted(arena->bfc);
+  return bytes <= left && (wanted <= left - bytes || wanted - (left - bytes) <= exchange_idle(arena));
 }
 
 void gpu_emptied(struct gpu *gpu) {

@@ -51,5 +51,4 @@ void bfc_policy_for_arena(const struct bfc_policy *policy, const struct bfc_aren
   const uint64_t page = power_below(out->handle);
   if (page > out->page) out->page = page;
   out->handle = out->page;
-  out->fine = false;
 }

@@ -62,6 +62,8 @@ struct bfc_memory {
   bool (*try_unmap)(void *self, uint64_t addr, uint64_t bytes);
   // Brings bfc_over up to date, without a wait: a request has found a page that is not clear. Called once a request; NULL: not at all.
   void (*look)(void *self);
+  // Whether a growth by bytes, rounded up, would lie right behind the last one. Called only where grants coalesce; NULL: it would.
+  bool (*adjoins)(void *self, uint64_t bytes);
 };
 
 struct bfc;  // opaque
@@ -177,6 +179,7 @@ uint64_t bfc_in_use(const struct bfc *bfc);    // bytes of the chunks handed out
 uint64_t bfc_reserved(const struct bfc *bfc);  // bytes mapped
 uint64_t bfc_largest_free(struct bfc *bfc);
 uint64_t bfc_next_region(const struct bfc *bfc);
+uint64_t bfc_wanted(const struct bfc *bfc);    // bytes that the request under way will map besides those that the memory is asked for
 
 // Every chunk, in address order; region_start marks the first of a region.
 struct bfc_chunk_info {

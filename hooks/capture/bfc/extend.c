@@ -14,19 +14,6 @@ static void double_next_region(struct bfc *bfc) {
 
 static uint64_t end_of(const struct bfc_region *region) { return region->addr + region->size; }
 
-// The index of the first region that starts at or after addr.
-static size_t region_from(const struct bfc *bfc, uint64_t addr) {
-  size_t low = 0, high = bfc->region_count;
-  while (low < high) {
-    size_t middle = low + (high - low) / 2;
-    if (bfc->regions[middle].addr < addr)
-      low = middle + 1;
-    else
-      high = middle;
-  }
-  return low;
-}
-
 size_t bfc_region_at(const struct bfc *bfc, uint64_t addr) {
   size_t low = 0, high = bfc->region_count;
   while (low < high) {
@@ -83,7 +70,7 @@ static bool grow(struct bfc *bfc, uint64_t bytes) {
   const struct bfc_memory *memory = &bfc->memory;
   uint64_t addr, granted;
   if (!memory->grow(memory->self, bytes, &addr, &granted)) return false;
-  size_t at = region_from(bfc, addr);
+  size_t at = bfc_region_at(bfc, addr);
   if (!valid_grant(bfc, addr, granted, bytes, at)) return false;
   bfc->stats.reserved += granted;
   if (at > 0 && memory->coalesces && end_of(&bfc->regions[at - 1]) == addr)
@@ -146,12 +133,13 @@ bool bfc_extend_by(struct bfc *bfc, uint64_t lack) {
 
 // The free chunk that a grant would join, or 0. A tail that is large enough for
 // the request counts as none: the search did not use it, since the memory refused to map its unmapped
-// part. So does one with a retired address.
+// part. So does one with a retired address, and one that the grant would not lie behind.
 uint32_t bfc_free_tail(struct bfc *bfc, uint64_t rounded) {
   if (bfc->last_grown == 0 || !bfc->memory.coalesces) return 0;
   const uint32_t tail = bfc->chunks[bfc->last_grown].prev;
   const struct bfc_chunk *chunk = &bfc->chunks[tail];
   if (chunk->state != BFC_FREE || chunk->size >= rounded) return 0;
+  if (bfc->memory.adjoins != NULL && !bfc->memory.adjoins(bfc->memory.self, rounded - chunk->size)) return 0;
   const uint64_t unit = bfc->memory.granularity;
   return bfc_has_retired(bfc, (struct bfc_range){chunk->addr & ~(unit - 1), bfc_round_up(chunk->addr + chunk->size, unit)}) ? 0 : tail;
 }
@@ -186,7 +174,10 @@ static uint32_t extend_whole(struct bfc *bfc, uint64_t rounded) {
 uint32_t bfc_lengthen_and_cut(struct bfc *bfc, uint64_t rounded) {
   const uint32_t tail = bfc_free_tail(bfc, rounded);
   if (tail == 0) return extend_whole(bfc, rounded);
-  if (!extend_for(bfc, rounded - bfc->chunks[tail].size, tail)) return 0;
+  bfc->wanted = bfc_unmapped_within(bfc, bfc->chunks[tail].addr, bfc->chunks[tail].addr + bfc->chunks[tail].size);
+  const bool extended = extend_for(bfc, rounded - bfc->chunks[tail].size, tail);
+  bfc->wanted = 0;
+  if (!extended) return 0;
   const uint32_t found = search_and_cut(bfc, rounded);
   // Else the grant is not adjacent to the tail, or the tail's unmapped part could not be mapped.
   return found != 0 ? found : extend_whole(bfc, rounded);

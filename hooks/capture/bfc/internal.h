@@ -170,6 +170,7 @@ struct bfc {
   struct bfc_snapshot snapshot;
 
   uint64_t next_region;
+  uint64_t wanted;      // bytes that the request maps besides those that it asks the memory for
   uint32_t last_grown;  // wall of the region that was granted or lengthened last; 0: there is none
   uint32_t ended;       // how many iterations have ended: the number of the one under way
   uint64_t frees;       // blocks that were freed or lost their slack

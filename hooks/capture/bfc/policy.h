@@ -40,7 +40,7 @@ struct bfc_arena_policy {
   uint64_t handle;       // positive
   uint64_t page;         // bytes of its page, a power of two: of the device's, or larger
   uint64_t reservation;  // bytes of addresses that the arena reserves at a time
-  bool fine;             // handles are smaller than that where little of the device is free
+  bool fine;             // handles are larger than that for large maps, and smaller where little of the device is free
 };
 
 // The default: preset classic, 2 GiB of headroom.

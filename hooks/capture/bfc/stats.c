@@ -12,6 +12,8 @@ uint64_t bfc_largest_free(struct bfc *bfc) {
 
 uint64_t bfc_next_region(const struct bfc *bfc) { return bfc->next_region; }
 
+uint64_t bfc_wanted(const struct bfc *bfc) { return bfc->wanted; }
+
 void bfc_walk(const struct bfc *bfc, void *self, void (*visit)(void *self, const struct bfc_chunk_info *chunk)) {
   for (size_t i = 0; i < bfc->region_count; i++) {
     uint32_t wall = bfc->regions[i].wall;

@@ -77,14 +77,17 @@ bool bfc_map_range(struct bfc *bfc, struct bfc_range range) {
   const struct bfc_memory *memory = &bfc->memory;
   size_t first = bfc_unmapped_from(bfc, range.from), i = first;
   uint64_t reserved = bfc->stats.reserved;
+  bfc->wanted = bfc_unmapped_within(bfc, range.from, range.to);
   for (; i < bfc->unmapped.count && bfc->unmapped.items[i].from < range.to; i++) {
     struct bfc_range gap = missing(bfc, i, range);
+    bfc->wanted -= gap.to - gap.from;
     if (gap.to - gap.from > bfc_room(bfc) || !memory->map(memory->self, gap.from, gap.to - gap.from)) {
       while (i-- > first) {
         gap = missing(bfc, i, range);
         memory->unmap(memory->self, gap.from, gap.to - gap.from);
       }
       bfc->stats.reserved = reserved;
+      bfc->wanted = 0;
       return false;
     }
     bfc->stats.reserved += gap.to - gap.from;

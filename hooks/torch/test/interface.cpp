@@ -231,6 +231,9 @@ void histories() {
   CHECK(actions(torch.snapshot()).back() == Entry::ANNOTATE || actions(torch.snapshot()).end()[-2] == Entry::ANNOTATE);
 #endif
   torch.raw_delete(ptr);
+  void* whole = torch.raw_alloc(12 * MiB);  // a part of it is on a page that was mapped before
+  CHECK(segment_of(torch.snapshot(), whole)->context_when_allocated != nullptr);
+  torch.raw_delete(whole);
   const auto info = torch.snapshot();
   CHECK(actions(info).at(0) == Entry::ALLOC && info.external_annotations.size() == 1);
   CHECK(gathered >= 2 && tracked >= 3);

@@ -100,17 +100,6 @@ TEST(limit, "MEMPROF_SIM_MEMORY", "8g") {
   trail_agrees();
 }
 
-// A request beyond the device is refused as ever, and begins no shortage.
-TEST(beyond_the_device, "MEMPROF_SIM_MEMORY", "64m") {
-  gpu_start();
-  struct block block;
-  CHECK(!fill(&block, 65 * MiB, NULL));
-  CHECK(fill(&block, 3 * MiB, NULL));
-  const struct trail trail = trail_agrees();
-  CHECK_EQUAL(trail_number(&trail, MEMPROF_SHORTAGE), 0);
-  CHECK_EQUAL(trail_number(&trail, MEMPROF_OOM), 1);
-}
-
 // Handles that were created for a block of so many bytes.
 static int64_t handles_of(void **block, uint64_t bytes) {
   const int64_t before = stats().device_allocs;
@@ -142,20 +131,42 @@ TEST(handles_after_a_shortage, "MEMPROF_SIM_MEMORY", "64g") {
   trail_agrees();
 }
 
-// A program that allocates its whole limit, beside a block that it has, is refused at once: no page is mapped for it.
-TEST(beyond_the_limit, "MEMPROF_SIM_MEMORY", "8g") {
+// A large map has few handles under compact, too. Such pages move to no other address, and are unmapped as any when memory is short.
+TEST(large_map_under_compact, "MEMPROF_SIM_MEMORY", "64g", "MEMPROF_OPTIONS", "preset=compact") {
   gpu_start();
+  void *large, *small, *larger;
+  CHECK_EQUAL(handles_of(&large, 36 * GiB), 36 * 64);
+  CHECK_EQUAL(handles_of(&small, GiB), 256);
+  memprof_free(large, 0, 0, NULL);
+  CHECK_EQUAL(handles_of(&larger, 38 * GiB), 38 * 256);
+  trail_agrees();
+}
+
+// A program that allocates its whole limit, beside a block that it has, is refused at once: no page is mapped for it, though
+// all but a few of the addresses are a free chunk's whose pages were unmapped. Neither that nor a request beyond the device begins a shortage.
+static void beyond_the_limit(void) {
+  gpu_start();
+  void *stream = gpu_stream();
   struct block kept, all;
   CHECK(fill(&kept, 1 * MiB, NULL));
   memprof_set_limit(0, 64 * MiB);
+  CHECK(fill(&all, 60 * MiB, stream));
+  end(&all);
+  memprof_empty_cache(0);
   const int64_t before = stats().device_allocs;
-  CHECK(!fill(&all, 64 * MiB, NULL));
+  CHECK(!fill(&all, 64 * MiB, stream));
   CHECK_EQUAL(stats().device_allocs, before);
+  CHECK(fill(&all, 60 * MiB, stream));
+  end(&all), memprof_set_limit(0, 0);
+  CHECK(!fill(&all, 9 * GiB, stream));
   const struct trail trail = trail_agrees();
   CHECK_EQUAL(trail_number(&trail, MEMPROF_SHORTAGE), 0);
-  CHECK(fill(&all, 60 * MiB, NULL));
+  CHECK(fill(&all, 64 * MiB, stream));
   end(&all), end(&kept);
 }
+
+TEST(beyond_the_limit_under_classic, "MEMPROF_SIM_MEMORY", "8g") { beyond_the_limit(); }
+TEST(beyond_the_limit_under_compact, "MEMPROF_SIM_MEMORY", "8g", "MEMPROF_OPTIONS", "preset=compact") { beyond_the_limit(); }
 
 // A driver call fails, once. A request may fail for it; nothing else may be wrong, and what is free at the
 // end can be had.

@@ -107,6 +107,11 @@ static bool reserve(struct device *d, uint64_t bytes) {
   return true;
 }
 
+static bool adjoins(void *self, uint64_t bytes) {
+  const struct device *d = self;
+  return round_up(bytes, d->h.granularity) <= d->end - d->next;
+}
+
 static bool refuses(uint64_t every, uint64_t call) { return every != 0 && call % every == 0; }
 
 static bool try_grow(struct device *d, uint64_t bytes, uint64_t *addr, uint64_t *granted) {
@@ -374,7 +379,7 @@ int main(int count, char **words) {
         .always_split = h.always_split != 0,
         .trims = h.trims != 0,
     };
-    struct bfc_memory memory = {&heap.device, h.granularity, grow, map, unmap, device_free, h.vmm != 0, try_unmap, NULL};
+    struct bfc_memory memory = {&heap.device, h.granularity, grow, map, unmap, device_free, h.vmm != 0, try_unmap, NULL, adjoins};
     struct operation op;
     heap.bfc = must(bfc_new(&options, &memory));
     while (fread(&op, sizeof op, 1, stdin) == 1 && op.kind != OP_END) run(&heap, op);
