@@ -13,6 +13,9 @@ type Survey struct {
 	Events  int64
 	Blocks  int64 // the most that were live at a time
 	Failed  int64 // requests that the recorded allocator refused
+	// Greatest is the greatest request, in bytes, and Waits says that blocks were freed while another stream used them.
+	Greatest int64
+	Waits    bool
 	// Workspaces are the events, in order, of requests that look like workspaces of a library: freed before any other
 	// request or free, and of more than a MiB.
 	Workspaces []int64
@@ -65,6 +68,7 @@ func Look(j *Job) (*Survey, error) {
 		case trace.KindAlloc:
 			newest = *e
 			live++
+			s.Greatest = max(s.Greatest, e.Requested)
 			s.Blocks = max(s.Blocks, live)
 		case trace.KindFree:
 			live--
@@ -92,6 +96,7 @@ func (s *Survey) event(j *Job, e *trace.Event, others *accounting.Others, atRead
 	if e.Kind == trace.KindOOM {
 		s.Failed++
 	}
+	s.Waits = s.Waits || e.Kind == trace.KindStreamUse || e.Kind == trace.KindFreeDone
 	if change, ok := others.Add(e); ok {
 		d := s.device(change.Device)
 		d.Driver, d.Libraries = max(d.Driver, others.Driver(change.Device)), max(d.Libraries, others.Libraries(change.Device))

@@ -49,6 +49,7 @@ type Allocator struct {
 	segments     uint64 // made so far
 	open         map[*segment]struct{}
 	stats        Stats
+	placed       bool // where the device placed segments has decided something: an order of free blocks, or a refusal
 }
 
 // NewAllocator makes an allocator that holds nothing.
@@ -64,8 +65,8 @@ func NewAllocator(options AllocatorOptions, device Device) *Allocator {
 	if fraction > 0 && (fraction < 1 || a.rules.fullFraction) {
 		a.limit = uint64(fraction * float64(options.Total))
 	}
-	a.small = newPool(true, nil, &a.rules, &a.settings)
-	a.large = newPool(false, nil, &a.rules, &a.settings)
+	a.small = newPool(true, nil, a)
+	a.large = newPool(false, nil, a)
 	return a
 }
 
@@ -216,6 +217,7 @@ func (a *Allocator) grow(p *pool, size, stream uint64) *Block {
 	}
 	addr, ok := a.device.Alloc(bytes)
 	if !ok {
+		a.placed = true
 		return nil
 	}
 	a.stats.DeviceAllocs++

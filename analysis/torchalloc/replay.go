@@ -4,8 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/trace"
@@ -19,6 +24,7 @@ type Options struct {
 	// without any order. If it is not 0, two more free the blocks that wait for other streams at once, and as late as can be.
 	// All give [Outcome.Least] and [Outcome.Greatest].
 	Placements int
+	NoWaits    bool // no block waits for another stream: these two are left out
 	Text       func(context int32) string
 	Blocks     int64 // how many are live at a time, as far as it is known
 	// Cards, if set, has the size of each device for each settings, and what others than the allocator use of it. They differ in
@@ -42,6 +48,7 @@ type Outcome struct {
 	// number 4 on.
 	Maps, Unmaps float64
 	Totals       map[int32]uint64 // bytes of the devices
+	placed       bool             // other placements can differ
 }
 
 // unknownTotal is the memory of a device whose size the recording does not have: an H200's.
@@ -56,27 +63,46 @@ func Run(source trace.Source, o Options) ([]Outcome, error) {
 	return r.Outcomes(), nil
 }
 
-// RunParts is [Run] in several passes over a source that open opens, with at most `together` replays in each: every replay
-// has a copy of what is live.
+// RunParts is [Run] in several passes over a source that open opens, side by side, with at most `together` replays at a time: every one
+// has a copy of what is live. Other placements than the driver's are left out where its own decided nothing.
 func RunParts[S interface {
 	trace.Source
 	io.Closer
 }](open func() (S, error), o Options, together int) ([]Outcome, error) {
 	out := make([]Outcome, len(o.Settings))
-	for rest := NewReplay(o).jobs; len(rest) > 0; {
-		r := NewReplay(o)
-		n := min(together, len(rest))
-		r.jobs = r.jobs[len(r.jobs)-len(rest):][:n]
-		r.going = n
-		rest = rest[n:]
-		source, err := open()
-		if err != nil {
+	workers := min(runtime.GOMAXPROCS(0), together)
+	var mu sync.Mutex
+	for _, likeliest := range []bool{true, false} {
+		var numbers []int // of jobs
+		for i, j := range NewReplay(o).jobs {
+			if j.likeliest() == likeliest && (j.seed == 0 || out[j.of].placed) {
+				numbers = append(numbers, i)
+			}
+		}
+		var parts errgroup.Group
+		parts.SetLimit(workers)
+		for part := range slices.Chunk(numbers, max(1, min(together, len(numbers)+workers-1)/workers)) {
+			parts.Go(func() error {
+				r := NewReplay(o)
+				jobs := r.jobs
+				r.jobs, r.going = nil, len(part)
+				for _, i := range part {
+					r.jobs = append(r.jobs, jobs[i])
+				}
+				source, err := open()
+				if err != nil {
+					return err
+				}
+				err = errors.Join(r.run(source), source.Close())
+				mu.Lock()
+				defer mu.Unlock()
+				r.addTo(out)
+				return err
+			})
+		}
+		if err := parts.Wait(); err != nil {
 			return nil, err
 		}
-		if err := errors.Join(r.run(source), source.Close()); err != nil {
-			return nil, err
-		}
-		r.addTo(out)
 	}
 	return out, nil
 }
@@ -130,7 +156,7 @@ func NewReplay(o Options) *Replay {
 	}
 	for i, s := range o.Settings {
 		r.jobs = append(r.jobs, r.newJob(i, s, 0))
-		if o.Placements > 0 {
+		if o.Placements > 0 && !o.NoWaits {
 			for _, w := range []waits{notAtAll, long} {
 				j := r.newJob(i, s, 0)
 				j.waits = w
@@ -429,6 +455,7 @@ func (r *Replay) addTo(out []Outcome) {
 				if o.Totals[number] = j.totals[number]; o.Totals[number] == 0 {
 					o.Totals[number] = unknownTotal
 				}
+				o.placed = o.placed || a.placed
 				continue
 			}
 			o.Least[number], o.Greatest[number] = min(o.Least[number], peak), max(o.Greatest[number], peak)
