@@ -91,7 +91,7 @@ func Compare(ctx context.Context, j *Job, all bool) (*Comparison, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := c.memprof(ctx, j, survey.together(), all); err != nil {
+	if err := c.memprof(ctx, j, survey, all); err != nil {
 		return nil, fmt.Errorf("%s: %w", j.Name, err)
 	}
 	if j.Torch == nil {
@@ -103,13 +103,13 @@ func Compare(ctx context.Context, j *Job, all bool) (*Comparison, error) {
 	return c, nil
 }
 
-func (c *Comparison) memprof(ctx context.Context, j *Job, together int, all bool) error {
+func (c *Comparison) memprof(ctx context.Context, j *Job, s *Survey, all bool) error {
 	policies := tune.Compared()
 	if j.Recorded.Allocator == "memprof" && !slices.Contains(policies, j.Recorded.Policy) {
 		policies = append(policies, j.Recorded.Policy)
 	}
-	for part := range slices.Chunk(policies, together) {
-		if err := c.replay(ctx, j, part, all); err != nil {
+	for part := range slices.Chunk(policies, s.together()) {
+		if err := c.replay(ctx, j, s, part, all); err != nil {
 			return err
 		}
 	}
@@ -117,8 +117,8 @@ func (c *Comparison) memprof(ctx context.Context, j *Job, together int, all bool
 }
 
 // replay adds the rows of some policies, of which all are replayed in one pass.
-func (c *Comparison) replay(ctx context.Context, j *Job, policies []bfc.Policy, all bool) error {
-	source, err := j.Open()
+func (c *Comparison) replay(ctx context.Context, j *Job, s *Survey, policies []bfc.Policy, all bool) error {
+	source, err := s.open(j)
 	if err != nil {
 		return err
 	}
@@ -205,7 +205,7 @@ func replaySettings(j *Job, s *Survey, texts []string, placements int) (rows []R
 		}
 		of = append(of, at)
 	}
-	outcomes, err := torchalloc.RunParts(j.Open, o, s.together())
+	outcomes, err := torchalloc.RunParts(func() (Source, error) { return s.open(j) }, o, s.together())
 	if err != nil {
 		return nil, err
 	}

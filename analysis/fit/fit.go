@@ -97,7 +97,8 @@ type Job struct {
 	WholeCard bool
 	Simulated bool // the device is: events say all that is in use
 	// Read is what others than the arenas and other libraries use, by device, as the device accounting has it.
-	Read map[int32]Reading
+	Read   map[int32]Reading
+	survey *Survey
 }
 
 // Reading is the driver's memory after an event, in bytes.
@@ -207,7 +208,7 @@ func replay(ctx context.Context, j *Job, s *Survey, a Allocator, on []*accountin
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	source, err := j.Open()
+	source, err := s.open(j)
 	if err != nil {
 		return nil, err
 	}

@@ -19,6 +19,7 @@ type Survey struct {
 	// Workspaces are the events, in order, of requests that look like workspaces of a library: freed before any other
 	// request or free, and of more than a MiB.
 	Workspaces []int64
+	followed   *trace.Followed // nil if it would be too large
 }
 
 // mostBlocks is how many blocks all replays that run at a time have. With some 150 bytes each, and as many for what the recording
@@ -49,6 +50,9 @@ type Device struct {
 
 // Look reads a process once.
 func Look(j *Job) (*Survey, error) {
+	if j.survey != nil {
+		return j.survey, nil
+	}
 	source, err := j.Open()
 	if err != nil {
 		return nil, err
@@ -59,10 +63,7 @@ func Look(j *Job) (*Survey, error) {
 	atReading := map[int32]int64{}
 	var live int64
 	newest := trace.Event{Addr: -1} // request, if nothing was freed since
-	for e, err := range trace.Events(source) {
-		if err != nil {
-			return nil, err
-		}
+	s.followed, err = trace.Follow(source, func(e *trace.Event) {
 		s.event(j, e, others, atReading)
 		switch e.Kind {
 		case trace.KindAlloc:
@@ -77,9 +78,21 @@ func Look(j *Job) (*Survey, error) {
 			}
 			newest.Addr = -1
 		}
+	})
+	if err != nil {
+		return nil, err
 	}
 	s.finish(j, atReading)
+	j.survey = s
 	return s, nil
+}
+
+// open opens a process, which may be in memory.
+func (s *Survey) open(j *Job) (Source, error) {
+	if s.followed != nil {
+		return s.followed.Source(), nil
+	}
+	return j.Open()
 }
 
 func (s *Survey) device(number int32) *Device {

@@ -108,18 +108,24 @@ func RunParts[S interface {
 }
 
 func (r *Replay) run(source trace.Source) error {
-	for e, err := range trace.Events(source) {
-		if err != nil {
-			return err
-		}
-		if err := r.Add(e); err != nil {
-			return err
-		}
-		if r.UntilRefused && r.leaveRefused() {
+	e := new(trace.Event)
+	for {
+		b, err := source.Next()
+		if errors.Is(err, io.EOF) {
 			return nil
+		} else if err != nil {
+			return err
+		}
+		for i := range b.Seq {
+			b.Read(i, e)
+			if err := r.take(b, i, e); err != nil {
+				return err
+			}
+			if r.UntilRefused && r.leaveRefused() {
+				return nil
+			}
 		}
 	}
-	return nil
 }
 
 // leaveRefused leaves out the jobs that were refused a request, and says whether none is left.
@@ -150,7 +156,6 @@ type Replay struct {
 // NewReplay is a replay before the first event.
 func NewReplay(o Options) *Replay {
 	r := &Replay{Options: o, live: trace.NewLive(), arenas: map[int32]place{}, totals: map[int32]uint64{}}
-	r.live.Expect(o.Blocks)
 	if o.Cards != nil {
 		r.others = accounting.NewOthers(o.Cards[0], o.Text)
 	}
@@ -229,7 +234,9 @@ type poolOf struct {
 }
 
 // Add replays the next event. The error says that it contradicts those before.
-func (r *Replay) Add(e *trace.Event) error {
+func (r *Replay) Add(e *trace.Event) error { return r.take(&trace.Batch{}, 0, e) }
+
+func (r *Replay) take(b *trace.Batch, i int, e *trace.Event) error {
 	if r.others != nil {
 		if change, ok := r.others.Add(e); ok {
 			for _, j := range r.jobs[:r.going] {
@@ -237,7 +244,7 @@ func (r *Replay) Add(e *trace.Event) error {
 			}
 		}
 	}
-	outcome, block := r.live.Add(e)
+	outcome, block := r.live.Take(b, i, e)
 	quiet := r.marked
 	r.marked = e.Kind == trace.KindIteration
 	switch e.Kind {

@@ -67,7 +67,6 @@ func Run(ctx context.Context, src trace.Source, o Options) (*Result, error) {
 	}
 	crew := newCrew(replays, o.Workers, o.UntilRefused)
 	f := newFeed(o.Text)
-	f.live.Expect(o.Blocks)
 	if o.Cards != nil {
 		f.cardOthers = accounting.NewOthers(o.Cards[0], o.Text)
 	}
@@ -166,8 +165,7 @@ func (c *crew) feed(ctx context.Context, src trace.Source, f *feed) error {
 		l.ops = l.ops[:0]
 		f.look(batch)
 		for i := range batch.Len() {
-			event := batch.Event(i)
-			if l.ops, err = f.add(&event, l.ops); err != nil {
+			if l.ops, err = f.add(batch, i, l.ops); err != nil {
 				return fmt.Errorf("the trace cannot be replayed: %w", err)
 			}
 		}

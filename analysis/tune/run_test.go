@@ -259,8 +259,11 @@ func TestSlotsAreUsedAgain(t *testing.T) {
 	}
 	f := newFeed(j.text)
 	slots := map[int32]bool{}
-	for i := range j.events {
-		ops, err := f.add(&j.events[i], nil)
+	j.size = len(j.events)
+	batch, err := j.Next()
+	assert.NoError(t, err)
+	for i := range batch.Seq {
+		ops, err := f.add(batch, i, nil)
 		assert.NoError(t, err)
 		for _, o := range ops {
 			if o.kind == opAlloc {

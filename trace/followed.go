@@ -1,0 +1,138 @@
+package trace
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+)
+
+// Followed is the events of a process in memory, with what each did to a block: dozens of replays need neither read the process nor
+// keep what is live. A request or free takes about eight bytes, and keeps what replays need; a mark takes four.
+type Followed struct {
+	batches [][]byte
+	bytes   int
+	last    Event
+}
+
+// Effect is what an event did to a block; Slot is -1 where that is not stored.
+type Effect struct {
+	Outcome Outcome
+	Slot    int32
+}
+
+const (
+	mostFollowed = 256 << 20 // bytes
+	// The first byte of an event is its kind and, if it has an effect, storedEffect. Of one without, a mark has no more than its time.
+	storedEffect = 1 << 7
+	outcomeBits  = 4
+)
+
+// Follow reads all events, and gives them to each. The result is nil if they take too much memory, or contradict each other.
+func Follow(source Source, each func(*Event)) (*Followed, error) {
+	f, live, e, odd := &Followed{}, NewLive(), new(Event), false
+	for {
+		b, err := source.Next()
+		switch {
+		case errors.Is(err, io.EOF) && odd:
+			return nil, nil
+		case errors.Is(err, io.EOF):
+			return f, nil
+		case err != nil:
+			return nil, err
+		}
+		var stored []byte
+		for i := range b.Seq {
+			b.Read(i, e)
+			each(e)
+			if !odd {
+				outcome, block := live.Add(e)
+				odd = outcome == Replaced || e.Kind >= storedEffect || f.bytes+len(stored) > mostFollowed
+				stored = f.store(stored, e, outcome, block)
+			}
+		}
+		f.batches = append(f.batches, append([]byte{}, stored...))
+		f.bytes += len(stored)
+	}
+}
+
+func (k Kind) isBlock() bool {
+	return k == KindAlloc || k == KindRestore || k == KindFree || k == KindFreeDone || k == KindStreamUse
+}
+
+func (k Kind) isMark() bool {
+	return k == KindIteration || k == KindPhaseBegin || k == KindPhaseEnd || k == KindLabel || k == KindStack
+}
+
+// store appends an event.
+func (f *Followed) store(to []byte, e *Event, outcome Outcome, b *Block) []byte {
+	put := func(values ...int64) {
+		for _, v := range values {
+			to = binary.AppendVarint(to, v)
+		}
+	}
+	effect := b != nil && e.Kind.isBlock()
+	first := byte(e.Kind)
+	if effect {
+		first |= storedEffect
+	}
+	to = append(to, first)
+	put(e.Seq-f.last.Seq, e.Time-f.last.Time)
+	f.last = *e
+	switch {
+	case effect:
+		put(int64(b.Slot)<<outcomeBits|int64(outcome), int64(e.Arena), e.Requested, e.Stream)
+	case !e.Kind.isMark():
+		put(int64(e.Arena), e.Requested, e.Stream, int64(e.Device), int64(e.Thread), e.Addr, e.Provided, int64(e.Context))
+	}
+	return to
+}
+
+// Source gives the events anew.
+func (f *Followed) Source() *FollowedSource { return &FollowedSource{batches: f.batches} }
+
+// FollowedSource gives events with their effects.
+type FollowedSource struct {
+	batches [][]byte
+	batch   Batch
+	last    Event
+}
+
+// Close does nothing.
+func (*FollowedSource) Close() error { return nil }
+
+// Next returns the next batch, or io.EOF.
+func (s *FollowedSource) Next() (*Batch, error) {
+	if len(s.batches) == 0 {
+		return nil, io.EOF
+	}
+	b, effects := &s.batch, s.batch.Effects[:0]
+	b.Head(0)
+	stored := s.batches[0]
+	s.batches = s.batches[1:]
+	next := func() int64 {
+		v, n := binary.Varint(stored)
+		stored = stored[n:]
+		return v
+	}
+	for len(stored) > 0 {
+		e, effect := Event{Kind: Kind(stored[0] &^ storedEffect)}, Effect{Slot: -1}
+		has := stored[0]&storedEffect != 0
+		stored = stored[1:]
+		e.Seq, e.Time = s.last.Seq+next(), s.last.Time+next()
+		if has {
+			v := next()
+			effect = Effect{Outcome(v & (1<<outcomeBits - 1)), int32(v >> outcomeBits)}
+		}
+		if has || !e.Kind.isMark() {
+			e.Arena, e.Requested, e.Stream = int32(next()), next(), next()
+		}
+		if !has && !e.Kind.isMark() {
+			e.Device, e.Thread, e.Addr, e.Provided, e.Context = int32(next()), int32(next()), next(), next(), int32(next())
+		}
+		s.last = e
+		b.Append(&e)
+		effects = append(effects, effect)
+	}
+	b.Effects = effects
+	return b, nil
+}
