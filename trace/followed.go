@@ -22,8 +22,10 @@ type Effect struct {
 
 const (
 	mostFollowed = 256 << 20 // bytes
-	// The first byte of an event is its kind and, if it has an effect, storedEffect. Of one without, a mark has no more than its time.
+	// The first byte of an event is its kind with these bits: it has an effect, its seq is not the next one. Then come its time and what
+	// store says.
 	storedEffect = 1 << 7
+	storedJump   = 1 << 6
 	outcomeBits  = 4
 )
 
@@ -46,7 +48,7 @@ func Follow(source Source, each func(*Event)) (*Followed, error) {
 			each(e)
 			if !odd {
 				outcome, block := live.Add(e)
-				odd = outcome == Replaced || e.Kind >= storedEffect || f.bytes+len(stored) > mostFollowed
+				odd = outcome == Replaced || e.Kind >= storedJump || f.bytes+len(stored) > mostFollowed
 				stored = f.store(stored, e, outcome, block)
 			}
 		}
@@ -70,17 +72,29 @@ func (f *Followed) store(to []byte, e *Event, outcome Outcome, b *Block) []byte 
 			to = binary.AppendVarint(to, v)
 		}
 	}
-	effect := b != nil && e.Kind.isBlock()
+	effect, jump := b != nil && e.Kind.isBlock(), e.Seq-f.last.Seq-1
 	first := byte(e.Kind)
 	if effect {
 		first |= storedEffect
 	}
+	if jump != 0 {
+		first |= storedJump
+	}
 	to = append(to, first)
-	put(e.Seq-f.last.Seq, e.Time-f.last.Time)
+	put(e.Time - f.last.Time)
+	if jump != 0 {
+		put(jump)
+	}
 	f.last = *e
 	switch {
 	case effect:
-		put(int64(b.Slot)<<outcomeBits|int64(outcome), int64(e.Arena), e.Requested, e.Stream)
+		put(int64(b.Slot)<<outcomeBits|int64(outcome), int64(e.Arena))
+		switch e.Kind {
+		case KindAlloc, KindRestore:
+			put(e.Requested)
+		case KindStreamUse:
+			put(e.Stream)
+		}
 	case !e.Kind.isMark():
 		put(int64(e.Arena), e.Requested, e.Stream, int64(e.Device), int64(e.Thread), e.Addr, e.Provided, int64(e.Context))
 	}
@@ -92,9 +106,9 @@ func (f *Followed) Source() *FollowedSource { return &FollowedSource{batches: f.
 
 // FollowedSource gives events with their effects.
 type FollowedSource struct {
-	batches [][]byte
-	batch   Batch
-	last    Event
+	batches   [][]byte
+	batch     Batch
+	seq, time int64 // of the last event
 }
 
 // Close does nothing.
@@ -115,21 +129,28 @@ func (s *FollowedSource) Next() (*Batch, error) {
 		return v
 	}
 	for len(stored) > 0 {
-		e, effect := Event{Kind: Kind(stored[0] &^ storedEffect)}, Effect{Slot: -1}
-		has := stored[0]&storedEffect != 0
+		first, effect := stored[0], Effect{Slot: -1}
 		stored = stored[1:]
-		e.Seq, e.Time = s.last.Seq+next(), s.last.Time+next()
-		if has {
+		e := Event{Kind: Kind(first &^ (storedEffect | storedJump)), Seq: s.seq + 1, Time: s.time + next()}
+		if first&storedJump != 0 {
+			e.Seq += next()
+		}
+		s.seq, s.time = e.Seq, e.Time
+		switch {
+		case first&storedEffect != 0:
 			v := next()
 			effect = Effect{Outcome(v & (1<<outcomeBits - 1)), int32(v >> outcomeBits)}
-		}
-		if has || !e.Kind.isMark() {
+			e.Arena = int32(next())
+			switch e.Kind {
+			case KindAlloc, KindRestore:
+				e.Requested = next()
+			case KindStreamUse:
+				e.Stream = next()
+			}
+		case !e.Kind.isMark():
 			e.Arena, e.Requested, e.Stream = int32(next()), next(), next()
-		}
-		if !has && !e.Kind.isMark() {
 			e.Device, e.Thread, e.Addr, e.Provided, e.Context = int32(next()), int32(next()), next(), next(), int32(next())
 		}
-		s.last = e
 		b.Append(&e)
 		effects = append(effects, effect)
 	}

@@ -49,7 +49,8 @@ type Allocator struct {
 	segments     uint64 // made so far
 	open         map[*segment]struct{}
 	stats        Stats
-	placed       bool // where the device placed segments has decided something: an order of free blocks, or a refusal
+	key          Block // of the search under way
+	placed       bool  // where the device placed segments has decided something: an order of free blocks, or a refusal
 }
 
 // NewAllocator makes an allocator that holds nothing.
@@ -150,7 +151,8 @@ func (a *Allocator) search(p *pool, size, stream uint64) *Block {
 
 // find returns the free block that serves a request, or nil.
 func (a *Allocator) find(p *pool, size, stream uint64) (found *Block) {
-	p.free.Ascend(&Block{stream: stream, size: size}, func(b *Block) bool {
+	a.key.stream, a.key.size = stream, size
+	p.free.Ascend(&a.key, func(b *Block) bool {
 		switch {
 		case b.stream != stream:
 			return false

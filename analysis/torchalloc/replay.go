@@ -202,7 +202,7 @@ type job struct {
 	version  Version
 	totals   map[int32]uint64 // the replay's
 	seed     uint64           // of a scatter; 0: the driver's placement
-	devices  map[int32]*Allocator
+	devices  []*device
 	pools    map[poolOf]bool // private pools that are in use
 	blocks   []*Block        // by slot; nil where the request was refused
 	waits    waits
@@ -210,17 +210,23 @@ type job struct {
 	refused  int64
 	calls    calls
 
-	card         *accounting.Card   // nil, or one of the replay's
-	others       *accounting.Others // the replay's
-	rooms        map[int32]*limited // by device, with a card
-	used, needed map[int32]int64
-	first        *accounting.Refusal
+	card   *accounting.Card   // nil, or one of the replay's
+	others *accounting.Others // the replay's
+	first  *accounting.Refusal
+}
+
+// device is a device of a job.
+type device struct {
+	*Allocator
+	number       int32
+	room         *limited // with a card
+	used, needed int64    // see Outcome
 }
 
 func (r *Replay) newJob(of int, s Settings, seed uint64) *job {
 	j := &job{
-		of: of, settings: s, version: r.Version, totals: r.totals, seed: seed, devices: map[int32]*Allocator{}, pools: map[poolOf]bool{},
-		others: r.others, rooms: map[int32]*limited{}, used: map[int32]int64{}, needed: map[int32]int64{},
+		of: of, settings: s, version: r.Version, totals: r.totals, seed: seed, pools: map[poolOf]bool{},
+		others: r.others,
 	}
 	if r.Cards != nil {
 		j.card = r.Cards[of]
@@ -333,23 +339,25 @@ func parsePool(text string) (id PoolID, err error) {
 }
 
 // device is the allocator of a device.
-func (j *job) device(number int32) *Allocator {
-	a := j.devices[number]
-	if a == nil {
-		total, known := j.totals[number]
-		if !known {
-			total = unknownTotal
+func (j *job) device(number int32) *device {
+	for _, d := range j.devices {
+		if d.number == number {
+			return d
 		}
-		memory := j.memory(total)
-		if j.card != nil {
-			total = j.card.Bytes
-			j.rooms[number] = &limited{Device: j.memory(endless), total: total, others: func() uint64 { return j.others.Bytes(number) }}
-			memory = j.rooms[number]
-		}
-		a = NewAllocator(AllocatorOptions{Settings: j.settings, Version: j.version, Total: total}, memory)
-		j.devices[number] = a
 	}
-	return a
+	total, known := j.totals[number]
+	if !known {
+		total = unknownTotal
+	}
+	d, memory := &device{number: number}, j.memory(total)
+	if j.card != nil {
+		total = j.card.Bytes
+		d.room = &limited{Device: j.memory(endless), total: total, others: func() uint64 { return j.others.Bytes(number) }}
+		memory = d.room
+	}
+	d.Allocator = NewAllocator(AllocatorOptions{Settings: j.settings, Version: j.version, Total: total}, memory)
+	j.devices = append(j.devices, d)
+	return d
 }
 
 // memory is a device without segments. The driver's has the spans of a CUDA context.
@@ -394,7 +402,7 @@ func (j *job) alloc(at place, slot int32, e *trace.Event) {
 		return
 	}
 	j.blocks[slot] = block
-	j.count(at.device, spared)
+	j.count(a, spared)
 }
 
 func (j *job) use(at place, slot int32, stream uint64) {
@@ -417,7 +425,7 @@ func (j *job) free(at place, slot int32, first, over bool) {
 	case j.waits == notAtAll:
 		over = true
 	case j.waits == long && over && !first:
-		j.waiting = append(j.waiting, waiting{a, b, longest})
+		j.waiting = append(j.waiting, waiting{a.Allocator, b, longest})
 		j.blocks[slot] = nil
 		return
 	}
@@ -451,18 +459,19 @@ func (r *Replay) addTo(out []Outcome) {
 		if j.likeliest() {
 			*o = Outcome{
 				Refused: j.refused, Reserved: map[int32]int64{}, Least: map[int32]int64{}, Greatest: map[int32]int64{},
-				Used: j.used, Needed: j.needed, First: j.first, Totals: map[int32]uint64{},
+				Used: map[int32]int64{}, Needed: map[int32]int64{}, First: j.first, Totals: map[int32]uint64{},
 			}
 			o.Maps, o.Unmaps = j.calls.means()
 		}
-		for number, a := range j.devices {
-			peak := int64(a.Stats().Reserved.Peak)
+		for _, d := range j.devices {
+			number, peak := d.number, int64(d.stats.Reserved.Peak)
 			if j.likeliest() {
+				o.Used[number], o.Needed[number] = d.used, d.needed
 				o.Reserved[number], o.Least[number], o.Greatest[number] = peak, peak, peak
 				if o.Totals[number] = j.totals[number]; o.Totals[number] == 0 {
 					o.Totals[number] = unknownTotal
 				}
-				o.placed = o.placed || a.placed
+				o.placed = o.placed || d.placed
 				continue
 			}
 			o.Least[number], o.Greatest[number] = min(o.Least[number], peak), max(o.Greatest[number], peak)
