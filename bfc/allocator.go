@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 )
 
 const (
@@ -91,6 +92,12 @@ func New(options Options, memory Memory) (*Allocator, error) {
 		a.pager = &pager{}
 	}
 	return a, nil
+}
+
+// Expect makes room for so many blocks, which it would otherwise copy as they grow in number.
+func (a *Allocator) Expect(blocks int) {
+	a.chunks, a.free.nodes = slices.Grow(a.chunks, blocks), slices.Grow(a.free.nodes, blocks)
+	a.live.expect(blocks)
 }
 
 // maxSlack is how many bytes left over make a request split a chunk, whatever its size.

@@ -50,6 +50,9 @@ func newHeap(p *replay, s *shape) *heap {
 	if h.bfc, err = bfc.New(got.Options, h); err != nil {
 		panic("tune: options that New does not take: " + err.Error()) // granularity and options were checked before
 	}
+	if s.main {
+		h.bfc.Expect(cap(p.blocks))
+	}
 	if h.on.shortage {
 		h.bfc.Shortage()
 		h.lean = true
