@@ -148,12 +148,12 @@ var ErrNoTorch = errors.New("the job has no PyTorch")
 func Least(ctx context.Context, j *Job, s *Survey, o Options) ([]Need, error) {
 	found, failed := make([]*Need, len(o.Allocators)), make([]error, len(o.Allocators))
 	var wait sync.WaitGroup
-	room := make(chan struct{}, min(runtime.GOMAXPROCS(0), max(1, s.together()/mostCards)))
+	room := make(chan struct{}, min(runtime.GOMAXPROCS(0), s.together()))
 	for i, a := range o.Allocators {
 		wait.Go(func() {
 			room <- struct{}{}
 			defer func() { <-room }()
-			found[i], failed[i] = least(ctx, j, s, a, &o)
+			found[i], failed[i] = least(ctx, j, s, a, &o, min(s.together()/cap(room), mostCards))
 		})
 	}
 	wait.Wait()

@@ -20,17 +20,17 @@ const (
 // runs is the difference of the least cards of two recordings of one job, as a share of them.
 const runs = 0.005
 
-func least(ctx context.Context, j *Job, s *Survey, a Allocator, o *Options) (*Need, error) {
+func least(ctx context.Context, j *Job, s *Survey, a Allocator, o *Options, together int) (*Need, error) {
 	probes := min(max(mostEvents/max(s.Events, 1), leastProbes), mostProbes)
 	if o.Quick {
 		probes = 0
 	}
-	whole := search{ctx: ctx, job: j, survey: s, of: a, together: min(s.together(), mostCards), on: func(bytes int64) *accounting.Card { return s.card(j, bytes, o.Headroom) }}
+	whole := search{ctx: ctx, job: j, survey: s, of: a, together: together, on: func(bytes int64) *accounting.Card { return s.card(j, bytes, o.Headroom) }}
 	n, err := whole.least(probes)
 	if err != nil || o.Quick || len(s.Workspaces) == 0 || n.Below != nil && !s.isWorkspace(n.Below.Seq) {
 		return n, err
 	}
-	spared := search{ctx: ctx, job: j, survey: s, of: a, together: whole.together, on: func(bytes int64) *accounting.Card {
+	spared := search{ctx: ctx, job: j, survey: s, of: a, together: together, on: func(bytes int64) *accounting.Card {
 		c := s.card(j, bytes, o.Headroom)
 		c.Spared = s.Workspaces
 		return c

@@ -22,9 +22,9 @@ type Survey struct {
 	followed   *trace.Followed // nil if it would be too large
 }
 
-// mostBlocks is how many blocks all replays that run at a time have. With some 150 bytes each, and as many for what the recording
-// has live, they stay below 1 GiB.
-const mostBlocks = 1_000_000
+// mostBlocks is how many blocks all replays that run at a time have. With some 150 bytes each they stay below 1 GiB, with what the
+// recording has in memory.
+const mostBlocks = 2_000_000
 
 // together is how many replays may run at a time: each has a copy of all that is live.
 func (s *Survey) together() int { return int(max(1, mostBlocks/max(s.Blocks, 1))) }
