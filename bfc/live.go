@@ -26,7 +26,9 @@ func tagOf(addr uint64) uint32 {
 
 // insert adds a chunk whose address is not in the table.
 func (t *liveTable) insert(addr uint64, chunk int32) {
-	t.expect(t.count + 1)
+	if t.count >= len(t.slots)/4*3 {
+		t.grow()
+	}
 	t.count++
 	t.put(liveSlot{tagOf(addr), chunk})
 }
@@ -40,16 +42,9 @@ func (t *liveTable) put(slot liveSlot) {
 	t.slots[at&mask] = slot
 }
 
-// expect makes room for so many chunks.
-func (t *liveTable) expect(chunks int) {
-	if chunks <= len(t.slots)/4*3 {
-		return
-	}
-	old, size := t.slots, minLiveSlots
-	for size/4*3 < chunks {
-		size *= 2
-	}
-	t.slots = make([]liveSlot, size)
+func (t *liveTable) grow() {
+	old := t.slots
+	t.slots = make([]liveSlot, max(minLiveSlots, 2*len(old)))
 	t.shift = 32 - uint(bits.TrailingZeros(uint(len(t.slots))))
 	for _, slot := range old {
 		if slot.chunk != none {

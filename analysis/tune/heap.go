@@ -50,9 +50,11 @@ func newHeap(p *replay, s *shape) *heap {
 	if h.bfc, err = bfc.New(got.Options, h); err != nil {
 		panic("tune: options that New does not take: " + err.Error()) // granularity and options were checked before
 	}
+	expected := 0
 	if s.main {
-		h.bfc.Expect(cap(p.blocks))
+		expected = cap(p.blocks)
 	}
+	h.bfc.Expect(expected)
 	if h.on.shortage {
 		h.bfc.Shortage()
 		h.lean = true

@@ -74,10 +74,9 @@ func (p *replay) shrink(heaps map[*heap]bool) {
 		if b.pending || !heaps[b.heap] {
 			continue
 		}
-		if block, err := b.heap.bfc.Shrink(b.addr); err == nil {
-			p.c -= b.size - block.Size
-			b.size = block.Size
-		}
+		slack := b.heap.bfc.ShrinkNumber(b.number)
+		p.c -= slack
+		b.size -= slack
 	}
 	for h := range heaps {
 		h.changed()

@@ -93,7 +93,8 @@ type placed struct {
 	heap            *heap // nil if the request was refused
 	addr            uint64
 	size, requested uint64
-	pending         bool // it is in neither sum
+	number          int32 // of the block in its heap
+	pending         bool  // it is in neither sum
 }
 
 func newReplay(policy bfc.Policy, limit uint64) *replay {
@@ -199,7 +200,7 @@ func (p *replay) alloc(o *op) {
 		return
 	}
 	h.changed()
-	p.blocks[o.slot] = placed{heap: h, addr: block.Addr, size: block.Size, requested: block.Requested}
+	p.blocks[o.slot] = placed{heap: h, number: h.bfc.Number(), addr: block.Addr, size: block.Size, requested: block.Requested}
 	p.onCard(h.on, int64(block.Requested), spared)
 	p.t += block.Requested
 	p.c += block.Size
@@ -308,8 +309,8 @@ func (p *replay) refusedThen(o *op) {
 	if h.on.total == 0 && !p.limited && p.card == nil && h.shape.limit == 0 {
 		return
 	}
-	if block, ok := p.request(h, o.bytes); ok {
-		_, _ = h.bfc.Free(block.Addr) // it cannot fail: the block is live
+	if _, ok := p.request(h, o.bytes); ok {
+		h.bfc.FreeNumber(h.bfc.Number())
 		h.changed()
 	} else {
 		p.stillRefused++
@@ -345,8 +346,7 @@ func (p *replay) freeBlock(block placed) {
 	if !block.heap.paused {
 		p.onCard(block.heap.on, -int64(block.requested), false)
 	}
-	// It cannot fail: the slot held a block of the heap.
-	_, _ = block.heap.bfc.Free(block.addr)
+	block.heap.bfc.FreeNumber(block.number)
 	block.heap.changed()
 	if !block.heap.paused && !block.pending { // the blocks of a paused heap are in neither sum
 		p.t -= block.requested
