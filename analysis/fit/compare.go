@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/memprof/memprof/analysis/iterations"
 	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/analysis/tune"
@@ -108,22 +110,40 @@ func (c *Comparison) memprof(ctx context.Context, j *Job, s *Survey, all bool) e
 	if j.Recorded.Allocator == "memprof" && !slices.Contains(policies, j.Recorded.Policy) {
 		policies = append(policies, j.Recorded.Policy)
 	}
-	for part := range slices.Chunk(policies, s.together()) {
-		if err := c.replay(ctx, j, s, part, all); err != nil {
-			return err
-		}
-	}
-	return nil
+	return c.replay(ctx, j, s, policies, all)
 }
 
-// replay adds the rows of some policies, of which all are replayed in one pass.
-func (c *Comparison) replay(ctx context.Context, j *Job, s *Survey, policies []bfc.Policy, all bool) error {
-	source, err := s.open(j)
-	if err != nil {
-		return err
+// tuned replays a process under policies: a part of them in each pass, side by side.
+func (s *Survey) tuned(ctx context.Context, j *Job, policies []bfc.Policy) (*tune.Result, error) {
+	size := min(s.together(), (len(policies)+cap(s.room)-1)/cap(s.room))
+	results := make([]*tune.Result, (len(policies)+size-1)/size)
+	var parts errgroup.Group
+	for i := range results {
+		parts.Go(func() error {
+			s.room <- struct{}{}
+			defer func() { <-s.room }()
+			source, err := s.open(j)
+			if err != nil {
+				return err
+			}
+			defer source.Close()
+			part := policies[i*size : min(len(policies), (i+1)*size)]
+			results[i], err = tune.Run(ctx, source, tune.Options{Policies: part, Text: j.Text, Blocks: s.Blocks})
+			return err
+		})
 	}
-	defer source.Close()
-	tuned, err := tune.Run(ctx, source, tune.Options{Policies: policies, Text: j.Text})
+	if err := parts.Wait(); err != nil {
+		return nil, err
+	}
+	for _, other := range results[1:] {
+		results[0].Outcomes = append(results[0].Outcomes, other.Outcomes...)
+	}
+	return results[0], nil
+}
+
+// replay adds the rows of some policies.
+func (c *Comparison) replay(ctx context.Context, j *Job, s *Survey, policies []bfc.Policy, all bool) error {
+	tuned, err := s.tuned(ctx, j, policies)
 	if err != nil {
 		return err
 	}

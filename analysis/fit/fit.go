@@ -66,7 +66,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"sync"
 
@@ -148,13 +147,8 @@ var ErrNoTorch = errors.New("the job has no PyTorch")
 func Least(ctx context.Context, j *Job, s *Survey, o Options) ([]Need, error) {
 	found, failed := make([]*Need, len(o.Allocators)), make([]error, len(o.Allocators))
 	var wait sync.WaitGroup
-	room := make(chan struct{}, min(runtime.GOMAXPROCS(0), s.together()))
 	for i, a := range o.Allocators {
-		wait.Go(func() {
-			room <- struct{}{}
-			defer func() { <-room }()
-			found[i], failed[i] = least(ctx, j, s, a, &o, min(s.together()/cap(room), mostCards))
-		})
+		wait.Go(func() { found[i], failed[i] = least(ctx, j, s, a, &o) })
 	}
 	wait.Wait()
 	var needs []Need
@@ -205,6 +199,8 @@ func (a *Allocator) name() string {
 
 // replay replays a job on several cards in one pass, which differ in their sizes alone.
 func replay(ctx context.Context, j *Job, s *Survey, a Allocator, on []*accounting.Card, untilRefused bool) ([]outcome, error) {
+	s.room <- struct{}{}
+	defer func() { <-s.room }()
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package fit
 
 import (
+	"runtime"
 	"slices"
 
 	"github.com/memprof/memprof/analysis/accounting"
@@ -20,6 +21,7 @@ type Survey struct {
 	// request or free, and of more than a MiB.
 	Workspaces []int64
 	followed   *trace.Followed // nil if it would be too large
+	room       chan struct{}   // of passes that run at a time
 }
 
 // mostBlocks is how many blocks all replays that run at a time have. With some 150 bytes each they stay below 1 GiB, with what the
@@ -83,6 +85,7 @@ func Look(j *Job) (*Survey, error) {
 		return nil, err
 	}
 	s.finish(j, atReading)
+	s.room = make(chan struct{}, min(runtime.GOMAXPROCS(0), s.together()))
 	j.survey = s
 	return s, nil
 }
