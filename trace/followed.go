@@ -42,7 +42,7 @@ func Follow(source Source, each func(*Event)) (*Followed, error) {
 		case err != nil:
 			return nil, err
 		}
-		var stored []byte
+		stored := binary.AppendUvarint(nil, uint64(len(b.Seq)))
 		for i := range b.Seq {
 			b.Read(i, e)
 			each(e)
@@ -107,7 +107,9 @@ func (f *Followed) Source() *FollowedSource { return &FollowedSource{batches: f.
 // FollowedSource gives events with their effects.
 type FollowedSource struct {
 	batches   [][]byte
-	batch     Batch
+	batch     Batch // with room for the longest so far
+	effects   []Effect
+	given     Batch // of it
 	seq, time int64 // of the last event
 }
 
@@ -119,16 +121,25 @@ func (s *FollowedSource) Next() (*Batch, error) {
 	if len(s.batches) == 0 {
 		return nil, io.EOF
 	}
-	b, effects := &s.batch, s.batch.Effects[:0]
-	b.Head(0)
 	stored := s.batches[0]
 	s.batches = s.batches[1:]
+	events, n := binary.Uvarint(stored)
+	stored = stored[n:]
+	if s.effects = append(s.effects[:0], make([]Effect, events)...); len(s.batch.Seq) < int(events) {
+		s.batch = Batch{}
+		for range events {
+			s.batch.Append(&Event{})
+		}
+	}
+	s.given = s.batch.Slice(0, int(events))
+	s.given.Effects = s.effects
+	b, effects := &s.given, s.effects
 	next := func() int64 {
 		v, n := binary.Varint(stored)
 		stored = stored[n:]
 		return v
 	}
-	for len(stored) > 0 {
+	for i := range effects {
 		first, effect := stored[0], Effect{Slot: -1}
 		stored = stored[1:]
 		e := Event{Kind: Kind(first &^ (storedEffect | storedJump)), Seq: s.seq + 1, Time: s.time + next()}
@@ -151,9 +162,9 @@ func (s *FollowedSource) Next() (*Batch, error) {
 			e.Arena, e.Requested, e.Stream = int32(next()), next(), next()
 			e.Device, e.Thread, e.Addr, e.Provided, e.Context = int32(next()), int32(next()), next(), next(), int32(next())
 		}
-		b.Append(&e)
-		effects = append(effects, effect)
+		b.Seq[i], b.Time[i], b.Kind[i], b.Device[i], b.Arena[i], b.Thread[i] = e.Seq, e.Time, e.Kind, e.Device, e.Arena, e.Thread
+		b.Stream[i], b.Addr[i], b.Requested[i], b.Provided[i], b.Context[i] = e.Stream, e.Addr, e.Requested, e.Provided, e.Context
+		effects[i] = effect
 	}
-	b.Effects = effects
 	return b, nil
 }
