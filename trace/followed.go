@@ -52,7 +52,9 @@ func Follow(source Source, each func(*Event)) (*Followed, error) {
 				stored = f.store(stored, e, outcome, block)
 			}
 		}
-		f.batches = append(f.batches, append([]byte{}, stored...))
+		if f.batches = append(f.batches, append([]byte{}, stored...)); odd {
+			f.batches = nil
+		}
 		f.bytes += len(stored)
 	}
 }

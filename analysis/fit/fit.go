@@ -235,7 +235,7 @@ func replayTorch(j *Job, s *Survey, a Allocator, on []*accounting.Card, source S
 		return nil, err
 	}
 	all, err := torchalloc.Run(source, torchalloc.Options{
-		Settings: slices.Repeat([]torchalloc.Settings{settings}, len(on)), Version: *j.Torch, Text: j.Text, Blocks: s.Blocks, Cards: on, UntilRefused: untilRefused,
+		Settings: slices.Repeat([]torchalloc.Settings{settings}, len(on)), Version: *j.Torch, Text: j.Text, Cards: on, UntilRefused: untilRefused,
 	})
 	if err != nil {
 		return nil, err

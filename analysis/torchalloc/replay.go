@@ -26,7 +26,6 @@ type Options struct {
 	Placements int
 	NoWaits    bool // no block waits for another stream: these two are left out
 	Text       func(context int32) string
-	Blocks     int64 // how many are live at a time, as far as it is known
 	// Cards, if set, has the size of each device for each settings, and what others than the allocator use of it. They differ in
 	// their sizes alone.
 	Cards []*accounting.Card
