@@ -319,6 +319,9 @@ func (a *analyzer) finish() (*Result, error) {
 		if err := a.finishDevice(d); err != nil {
 			return nil, err
 		}
+		// Copies: a pointer into a tracker would keep all of the pass.
+		growing, libraries := *d.result.Growing, d.others.OtherLibraries
+		d.result.Growing, d.result.OtherLibraries = &growing, &libraries
 		r.Devices = append(r.Devices, d.result)
 	}
 	return r, nil

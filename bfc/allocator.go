@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 )
 
 const (
@@ -52,6 +53,8 @@ type Allocator struct {
 	recycled int32   // the first unused slot, or none
 	free     freeSet
 	live     liveTable
+	numbered bool     // blocks are not in it: see Number
+	newest   int32    // the chunk that was handed out last
 	regions  []region // by address
 
 	unmapped   rangeSet
@@ -91,6 +94,13 @@ func New(options Options, memory Memory) (*Allocator, error) {
 		a.pager = &pager{}
 	}
 	return a, nil
+}
+
+// Expect makes room for so many blocks, which would be copied as they grow in number. They are only known by [Allocator.Number] from
+// then on, and not by address.
+func (a *Allocator) Expect(blocks int) {
+	a.chunks, a.free.nodes = slices.Grow(a.chunks, blocks), slices.Grow(a.free.nodes, blocks)
+	a.numbered = true
 }
 
 // maxSlack is how many bytes left over make a request split a chunk, whatever its size.
@@ -220,7 +230,9 @@ func (a *Allocator) handOut(index int32, requested uint64) Block {
 	c := &a.chunks[index]
 	a.lastID++
 	c.requested, c.id = requested, a.lastID
-	a.live.insert(c.addr, index)
+	if a.newest = index; !a.numbered {
+		a.live.insert(c.addr, index)
+	}
 	a.touch(index)
 
 	a.stats.NumAllocs++
@@ -258,6 +270,14 @@ func (a *Allocator) Free(addr uint64) (Block, error) {
 		return Block{}, fmt.Errorf("bfc: free of %#x: %w", addr, ErrNotInUse)
 	}
 	a.live.remove(slot)
+	return a.FreeNumber(index), nil
+}
+
+// Number is that of the block that was handed out last, until its end. It is less work than an address, which has to be found.
+func (a *Allocator) Number() int32 { return a.newest }
+
+// FreeNumber is Free of a block in an allocator that was told to Expect blocks with numbers.
+func (a *Allocator) FreeNumber(index int32) Block {
 	c := &a.chunks[index]
 	block := Block{Addr: c.addr, Size: c.size, Requested: c.requested, ID: c.id}
 	a.stats.BytesInUse -= c.size
@@ -265,7 +285,7 @@ func (a *Allocator) Free(addr uint64) (Block, error) {
 	c.requested, c.id, c.left = 0, freeID, a.frees
 	a.leave(index)
 	a.merge(index)
-	return block, nil
+	return block
 }
 
 // merge joins a free chunk that is in no free set with its free neighbours, and puts the result into

@@ -20,15 +20,23 @@ func (a *Allocator) Shrink(addr uint64) (Block, error) {
 	if index == none || a.chunks[index].slack() == 0 {
 		return Block{}, fmt.Errorf("bfc: shrink of %#x: %w with slack", addr, ErrNotInUse)
 	}
-	slack := a.chunks[index].slack()
+	a.ShrinkNumber(index)
+	c := &a.chunks[index]
+	return Block{Addr: c.addr, Size: c.size, Requested: c.requested, ID: c.id}, nil
+}
+
+// ShrinkNumber is Shrink of a block in an allocator that was told to Expect blocks with numbers. It returns the bytes of the slack.
+func (a *Allocator) ShrinkNumber(index int32) (slack uint64) {
+	if slack = a.chunks[index].slack(); slack == 0 {
+		return 0
+	}
 	a.stats.BytesInUse -= slack
 	rest := a.splitBack(index, slack)
-	c := &a.chunks[index]
 	a.frees++
 	a.chunks[rest].left = a.frees
 	a.leave(rest)
 	a.merge(rest)
-	return Block{Addr: c.addr, Size: c.size, Requested: c.requested, ID: c.id}, nil
+	return slack
 }
 
 // squeeze serves a request in a shortage for which no chunk was found whose part is mapped or could be

@@ -231,6 +231,7 @@ type Batch struct {
 	Device, Arena, Thread             []int32
 	Stream, Addr, Requested, Provided []int64
 	Context                           []int32
+	Effects                           []Effect // nil but of a [Followed]
 }
 
 // Len is the number of events in the batch.

@@ -28,6 +28,7 @@ type Live struct {
 	paused   map[int32]Event // the pause of each arena that has not resumed; requested is what a resume would map
 	reserved map[int32]int64 // bytes by device: mapped and not paused
 	others   map[int64]Event // allocations of other libraries, by address
+	taken    Block
 }
 
 // Block is a chunk from its alloc to its free, or free_done if it is pending.
@@ -66,11 +67,6 @@ func NewLive() *Live {
 	}
 }
 
-// Expect makes room for so many blocks before the first event.
-func (l *Live) Expect(blocks int64) {
-	l.blocks, l.slots = make(map[int64]int32, blocks), make([]Block, 0, blocks)
-}
-
 // Totals are the sums over all devices.
 func (l *Live) Totals() Totals { return l.totals }
 
@@ -96,6 +92,15 @@ func (l *Live) Add(e *Event) (Outcome, *Block) {
 	outcome, block := l.change(e)
 	l.totals.PeakReserved = max(l.totals.PeakReserved, l.totals.Reserved)
 	return outcome, block
+}
+
+// Take is Add of an event of a batch that may have its effect; of the block it has the slot alone then.
+func (l *Live) Take(b *Batch, i int, e *Event) (Outcome, *Block) {
+	if b.Effects == nil || b.Effects[i].Slot < 0 {
+		return l.Add(e)
+	}
+	l.taken.Slot = b.Effects[i].Slot
+	return b.Effects[i].Outcome, &l.taken
 }
 
 func (l *Live) change(e *Event) (Outcome, *Block) {

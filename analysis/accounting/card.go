@@ -3,11 +3,7 @@ package accounting
 // This file puts a recorded job on a card of a chosen size. A replay of its requests then knows how much of the card its
 // allocator can have at each event: all but what other libraries and the driver use, as recorded.
 
-import (
-	"slices"
-
-	"github.com/memprof/memprof/trace"
-)
+import "github.com/memprof/memprof/trace"
 
 // Card is the card of a replay. Each device of the process is one.
 type Card struct {
@@ -20,15 +16,18 @@ type Card struct {
 	OwnOnly bool
 	// Spared are the events, in order, of requests that the job does without where the card cannot serve them.
 	Spared []int64
+	next   int // of Spared, behind the requests so far
 }
 
-// Spares says whether the job does without the request of an event. A nil Card spares none.
+// Spares says whether the job does without the request of an event, which is behind those that were asked about. A nil Card spares none.
 func (c *Card) Spares(seq int64) bool {
 	if c == nil {
 		return false
 	}
-	_, found := slices.BinarySearch(c.Spared, seq)
-	return found
+	for c.next < len(c.Spared) && c.Spared[c.next] < seq {
+		c.next++
+	}
+	return c.next < len(c.Spared) && c.Spared[c.next] == seq
 }
 
 // Refusal is the first allocation that a card cannot serve.

@@ -60,6 +60,7 @@ func Find(ctx context.Context, jobs []*Job, o Options) (*Answer, error) {
 		for _, n := range needs {
 			all.add(j, s, n)
 		}
+		j.survey, s.followed = nil, nil // others come, which need memory
 	}
 	for _, a := range o.Allocators {
 		most := all.most(a)

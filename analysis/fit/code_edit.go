@@ -134,6 +134,7 @@ func (e *edit) bytesAtPeak() (bytes int64) {
 func (e *edit) job(of *Job) *Job {
 	e.sorted()
 	edited := *of
+	edited.survey = nil
 	edited.Open = func() (Source, error) { return &editedSource{edit: e}, nil }
 	return &edited
 }

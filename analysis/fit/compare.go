@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/memprof/memprof/analysis/iterations"
 	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/analysis/tune"
@@ -91,40 +93,57 @@ func Compare(ctx context.Context, j *Job, all bool) (*Comparison, error) {
 	if err != nil {
 		return nil, err
 	}
-	together := survey.together()
-	if err := c.memprof(ctx, j, together, all); err != nil {
+	if err := c.memprof(ctx, j, survey, all); err != nil {
 		return nil, fmt.Errorf("%s: %w", j.Name, err)
 	}
 	if j.Torch == nil {
 		return c, nil
 	}
-	if err := c.torch(j, together, all); err != nil {
+	if err := c.torch(j, survey, all); err != nil {
 		return nil, fmt.Errorf("%s: replay under PyTorch's allocator: %w", j.Name, err)
 	}
 	return c, nil
 }
 
-func (c *Comparison) memprof(ctx context.Context, j *Job, together int, all bool) error {
+func (c *Comparison) memprof(ctx context.Context, j *Job, s *Survey, all bool) error {
 	policies := tune.Compared()
 	if j.Recorded.Allocator == "memprof" && !slices.Contains(policies, j.Recorded.Policy) {
 		policies = append(policies, j.Recorded.Policy)
 	}
-	for part := range slices.Chunk(policies, together) {
-		if err := c.replay(ctx, j, part, all); err != nil {
-			return err
-		}
-	}
-	return nil
+	return c.replay(ctx, j, s, policies, all)
 }
 
-// replay adds the rows of some policies, of which all are replayed in one pass.
-func (c *Comparison) replay(ctx context.Context, j *Job, policies []bfc.Policy, all bool) error {
-	source, err := j.Open()
-	if err != nil {
-		return err
+// tuned replays a process under policies: a part of them in each pass, side by side.
+func (s *Survey) tuned(ctx context.Context, j *Job, policies []bfc.Policy) (*tune.Result, error) {
+	size := min(s.together(), (len(policies)+cap(s.room)-1)/cap(s.room))
+	results := make([]*tune.Result, (len(policies)+size-1)/size)
+	var parts errgroup.Group
+	for i := range results {
+		parts.Go(func() error {
+			s.room <- struct{}{}
+			defer func() { <-s.room }()
+			source, err := s.open(j)
+			if err != nil {
+				return err
+			}
+			defer source.Close()
+			part := policies[i*size : min(len(policies), (i+1)*size)]
+			results[i], err = tune.Run(ctx, source, tune.Options{Policies: part, Text: j.Text, Blocks: s.Blocks})
+			return err
+		})
 	}
-	defer source.Close()
-	tuned, err := tune.Run(ctx, source, tune.Options{Policies: policies, Text: j.Text})
+	if err := parts.Wait(); err != nil {
+		return nil, err
+	}
+	for _, other := range results[1:] {
+		results[0].Outcomes = append(results[0].Outcomes, other.Outcomes...)
+	}
+	return results[0], nil
+}
+
+// replay adds the rows of some policies.
+func (c *Comparison) replay(ctx context.Context, j *Job, s *Survey, policies []bfc.Policy, all bool) error {
+	tuned, err := s.tuned(ctx, j, policies)
 	if err != nil {
 		return err
 	}
@@ -162,14 +181,14 @@ func (c *Comparison) hasAlike(row *Replayed) bool {
 
 // torch puts the rows of PyTorch's own allocator first: as it is, with expandable segments, as recorded, and of all others
 // the one that reserves least.
-func (c *Comparison) torch(j *Job, together int, all bool) error {
+func (c *Comparison) torch(j *Job, s *Survey, all bool) error {
 	settings := torchSettings
 	if j.Recorded.Allocator == "torch" && !slices.Contains(settings, j.Recorded.Setting) {
 		if _, err := parseSetting(j.Recorded.Setting, *j.Torch); err == nil {
 			settings = append(slices.Clone(settings), j.Recorded.Setting)
 		}
 	}
-	rows, err := replaySettings(j, settings, placements, together)
+	rows, err := replaySettings(j, s, settings, placements)
 	if err != nil {
 		return err
 	}
@@ -189,25 +208,31 @@ func (c *Comparison) torch(j *Job, together int, all bool) error {
 	return nil
 }
 
-// replaySettings replays a process under settings of PyTorch's allocator, with so many further placements of segments, so many replays in
-// one pass.
-func replaySettings(j *Job, texts []string, placements, together int) (rows []Replayed, err error) {
-	o := torchalloc.Options{Version: *j.Torch, Placements: placements, Text: j.Text}
+// replaySettings replays a process under settings of PyTorch's allocator, with so many further placements of segments. Those that no request
+// of the process distinguishes are replayed once.
+func replaySettings(j *Job, s *Survey, texts []string, placements int) (rows []Replayed, err error) {
+	o := torchalloc.Options{Version: *j.Torch, Placements: placements, NoWaits: !s.Waits, Text: j.Text}
+	var of []int // by text, the index of its settings
 	for _, text := range texts {
 		parsed, err := parseSetting(text, *j.Torch)
 		if err != nil {
 			return nil, err
 		}
-		o.Settings = append(o.Settings, parsed)
+		parsed = parsed.Upto(uint64(s.Greatest))
+		at := slices.Index(o.Settings, parsed)
+		if at < 0 {
+			at, o.Settings = len(o.Settings), append(o.Settings, parsed)
+		}
+		of = append(of, at)
 	}
-	outcomes, err := torchalloc.RunParts(j.Open, o, together)
+	outcomes, err := torchalloc.RunParts(func() (Source, error) { return s.open(j) }, o, s.together())
 	if err != nil {
 		return nil, err
 	}
-	for i := range outcomes {
-		o := &outcomes[i]
+	for i, text := range texts {
+		o := &outcomes[of[i]]
 		rows = append(rows, Replayed{
-			Allocator: Allocator{Allocator: "torch", Setting: texts[i]}, Reserved: sum(o.Reserved), Least: sum(o.Least), Greatest: sum(o.Greatest), Refused: o.Refused, Calls: o.Maps + o.Unmaps,
+			Allocator: Allocator{Allocator: "torch", Setting: text}, Reserved: sum(o.Reserved), Least: sum(o.Least), Greatest: sum(o.Greatest), Refused: o.Refused, Calls: o.Maps + o.Unmaps,
 			Cost: time.Duration(o.Maps*float64(tune.CostCreate+tune.CostMap+tune.CostAccess) + o.Unmaps*float64(tune.CostUnmap+tune.CostRelease)),
 		})
 	}

@@ -66,7 +66,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"sync"
 
@@ -97,7 +96,8 @@ type Job struct {
 	WholeCard bool
 	Simulated bool // the device is: events say all that is in use
 	// Read is what others than the arenas and other libraries use, by device, as the device accounting has it.
-	Read map[int32]Reading
+	Read   map[int32]Reading
+	survey *Survey
 }
 
 // Reading is the driver's memory after an event, in bytes.
@@ -147,13 +147,8 @@ var ErrNoTorch = errors.New("the job has no PyTorch")
 func Least(ctx context.Context, j *Job, s *Survey, o Options) ([]Need, error) {
 	found, failed := make([]*Need, len(o.Allocators)), make([]error, len(o.Allocators))
 	var wait sync.WaitGroup
-	room := make(chan struct{}, min(runtime.GOMAXPROCS(0), max(1, s.together()/mostCards)))
 	for i, a := range o.Allocators {
-		wait.Go(func() {
-			room <- struct{}{}
-			defer func() { <-room }()
-			found[i], failed[i] = least(ctx, j, s, a, &o)
-		})
+		wait.Go(func() { found[i], failed[i] = least(ctx, j, s, a, &o) })
 	}
 	wait.Wait()
 	var needs []Need
@@ -204,10 +199,12 @@ func (a *Allocator) name() string {
 
 // replay replays a job on several cards in one pass, which differ in their sizes alone.
 func replay(ctx context.Context, j *Job, s *Survey, a Allocator, on []*accounting.Card, untilRefused bool) ([]outcome, error) {
+	s.room <- struct{}{}
+	defer func() { <-s.room }()
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	source, err := j.Open()
+	source, err := s.open(j)
 	if err != nil {
 		return nil, err
 	}
@@ -238,7 +235,7 @@ func replayTorch(j *Job, s *Survey, a Allocator, on []*accounting.Card, source S
 		return nil, err
 	}
 	all, err := torchalloc.Run(source, torchalloc.Options{
-		Settings: slices.Repeat([]torchalloc.Settings{settings}, len(on)), Version: *j.Torch, Text: j.Text, Blocks: s.Blocks, Cards: on, UntilRefused: untilRefused,
+		Settings: slices.Repeat([]torchalloc.Settings{settings}, len(on)), Version: *j.Torch, Text: j.Text, Cards: on, UntilRefused: untilRefused,
 	})
 	if err != nil {
 		return nil, err

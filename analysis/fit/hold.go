@@ -65,9 +65,9 @@ func Hold(ctx context.Context, j *Job) ([]Held, error) {
 	failed := make([]error, 3)
 	var replays sync.WaitGroup
 	if len(settings) > 0 {
-		replays.Go(func() { torch, failed[0] = replaySettings(j, settings, 0, len(settings)) })
+		replays.Go(func() { torch, failed[0] = replaySettings(j, s, settings, 0) })
 	}
-	replays.Go(func() { failed[1] = ours.replay(ctx, j, policies, true) })
+	replays.Go(func() { failed[1] = ours.replay(ctx, j, s, policies, true) })
 	replays.Go(func() { needs, failed[2] = Least(ctx, j, s, o) })
 	replays.Wait()
 	for _, err := range failed {

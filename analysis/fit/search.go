@@ -4,6 +4,9 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/memprof/memprof/analysis/accounting"
 )
@@ -25,12 +28,12 @@ func least(ctx context.Context, j *Job, s *Survey, a Allocator, o *Options) (*Ne
 	if o.Quick {
 		probes = 0
 	}
-	whole := search{ctx: ctx, job: j, survey: s, of: a, together: min(s.together(), mostCards), on: func(bytes int64) *accounting.Card { return s.card(j, bytes, o.Headroom) }}
+	whole := search{ctx: ctx, job: j, survey: s, of: a, on: func(bytes int64) *accounting.Card { return s.card(j, bytes, o.Headroom) }}
 	n, err := whole.least(probes)
 	if err != nil || o.Quick || len(s.Workspaces) == 0 || n.Below != nil && !s.isWorkspace(n.Below.Seq) {
 		return n, err
 	}
-	spared := search{ctx: ctx, job: j, survey: s, of: a, together: whole.together, on: func(bytes int64) *accounting.Card {
+	spared := search{ctx: ctx, job: j, survey: s, of: a, on: func(bytes int64) *accounting.Card {
 		c := s.card(j, bytes, o.Headroom)
 		c.Spared = s.Workspaces
 		return c
@@ -52,8 +55,6 @@ type search struct {
 	survey *Survey
 	of     Allocator
 	on     func(bytes int64) *accounting.Card
-	// together is how many cards are tried in one pass over the recording.
-	together int
 	// tried has the first request that each card refused; nil if the job completed.
 	tried map[int64]*accounting.Refusal
 	// failed is the greatest card so far on which the job did not complete.
@@ -71,22 +72,29 @@ func (s *search) try(cards []int64) error {
 			all = append(all, bytes)
 		}
 	}
-	for some := range slices.Chunk(all, s.together) {
-		on := make([]*accounting.Card, len(some))
-		for i, bytes := range some {
-			on[i] = s.on(bytes)
-		}
-		out, err := replay(s.ctx, s.job, s.survey, s.of, on, true)
-		if err != nil {
-			return err
-		}
-		for i, bytes := range some {
-			if s.tried[bytes] = out[i].first; out[i].first != nil {
-				s.failed = max(s.failed, bytes)
+	var passes errgroup.Group
+	var mu sync.Mutex
+	for some := range slices.Chunk(all, min(s.survey.together()/cap(s.survey.room), mostCards)) {
+		passes.Go(func() error {
+			on := make([]*accounting.Card, len(some))
+			for i, bytes := range some {
+				on[i] = s.on(bytes)
 			}
-		}
+			out, err := replay(s.ctx, s.job, s.survey, s.of, on, true)
+			if err != nil {
+				return err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for i, bytes := range some {
+				if s.tried[bytes] = out[i].first; out[i].first != nil {
+					s.failed = max(s.failed, bytes)
+				}
+			}
+			return nil
+		})
 	}
-	return nil
+	return passes.Wait()
 }
 
 // first returns the first request that a card refuses; nil if the job completes.
@@ -140,8 +148,11 @@ func (s *search) least(probes int64) (*Need, error) {
 			return n, err
 		}
 	}
-	if found, err = s.suffices(found); err != nil {
-		return nil, err
+	// On a card that PyTorch's segments just fit they are the same: only a refusal changes them.
+	if free.first != nil || s.of.Allocator != "torch" || s.of.Setting != native {
+		if found, err = s.suffices(found); err != nil {
+			return nil, err
+		}
 	}
 	last, first, err := s.probe(found, probes)
 	if err != nil {

@@ -1,6 +1,7 @@
 package fit
 
 import (
+	"runtime"
 	"slices"
 
 	"github.com/memprof/memprof/analysis/accounting"
@@ -13,14 +14,19 @@ type Survey struct {
 	Events  int64
 	Blocks  int64 // the most that were live at a time
 	Failed  int64 // requests that the recorded allocator refused
+	// Greatest is the greatest request, in bytes, and Waits says that blocks were freed while another stream used them.
+	Greatest int64
+	Waits    bool
 	// Workspaces are the events, in order, of requests that look like workspaces of a library: freed before any other
 	// request or free, and of more than a MiB.
 	Workspaces []int64
+	followed   *trace.Followed // nil if it would be too large
+	room       chan struct{}   // of passes that run at a time
 }
 
-// mostBlocks is how many blocks all replays that run at a time have. With some 150 bytes each, and as many for what the recording
-// has live, they stay below 1 GiB.
-const mostBlocks = 1_000_000
+// mostBlocks is how many blocks all replays that run at a time have. With some 150 bytes each they stay below 1 GiB, with what the
+// recording has in memory.
+const mostBlocks = 2_000_000
 
 // together is how many replays may run at a time: each has a copy of all that is live.
 func (s *Survey) together() int { return int(max(1, mostBlocks/max(s.Blocks, 1))) }
@@ -46,6 +52,9 @@ type Device struct {
 
 // Look reads a process once.
 func Look(j *Job) (*Survey, error) {
+	if j.survey != nil {
+		return j.survey, nil
+	}
 	source, err := j.Open()
 	if err != nil {
 		return nil, err
@@ -56,15 +65,13 @@ func Look(j *Job) (*Survey, error) {
 	atReading := map[int32]int64{}
 	var live int64
 	newest := trace.Event{Addr: -1} // request, if nothing was freed since
-	for e, err := range trace.Events(source) {
-		if err != nil {
-			return nil, err
-		}
+	s.followed, err = trace.Follow(source, func(e *trace.Event) {
 		s.event(j, e, others, atReading)
 		switch e.Kind {
 		case trace.KindAlloc:
 			newest = *e
 			live++
+			s.Greatest = max(s.Greatest, e.Requested)
 			s.Blocks = max(s.Blocks, live)
 		case trace.KindFree:
 			live--
@@ -73,9 +80,22 @@ func Look(j *Job) (*Survey, error) {
 			}
 			newest.Addr = -1
 		}
+	})
+	if err != nil {
+		return nil, err
 	}
 	s.finish(j, atReading)
+	s.room = make(chan struct{}, min(runtime.GOMAXPROCS(0), s.together()))
+	j.survey = s
 	return s, nil
+}
+
+// open opens a process, which may be in memory.
+func (s *Survey) open(j *Job) (Source, error) {
+	if s.followed != nil {
+		return s.followed.Source(), nil
+	}
+	return j.Open()
 }
 
 func (s *Survey) device(number int32) *Device {
@@ -92,6 +112,7 @@ func (s *Survey) event(j *Job, e *trace.Event, others *accounting.Others, atRead
 	if e.Kind == trace.KindOOM {
 		s.Failed++
 	}
+	s.Waits = s.Waits || e.Kind == trace.KindStreamUse || e.Kind == trace.KindFreeDone
 	if change, ok := others.Add(e); ok {
 		d := s.device(change.Device)
 		d.Driver, d.Libraries = max(d.Driver, others.Driver(change.Device)), max(d.Libraries, others.Libraries(change.Device))

@@ -49,6 +49,8 @@ type Allocator struct {
 	segments     uint64 // made so far
 	open         map[*segment]struct{}
 	stats        Stats
+	key          Block // of the search under way
+	placed       bool  // where the device placed segments has decided something: an order of free blocks, or a refusal
 }
 
 // NewAllocator makes an allocator that holds nothing.
@@ -64,8 +66,8 @@ func NewAllocator(options AllocatorOptions, device Device) *Allocator {
 	if fraction > 0 && (fraction < 1 || a.rules.fullFraction) {
 		a.limit = uint64(fraction * float64(options.Total))
 	}
-	a.small = newPool(true, nil, &a.rules, &a.settings)
-	a.large = newPool(false, nil, &a.rules, &a.settings)
+	a.small = newPool(true, nil, a)
+	a.large = newPool(false, nil, a)
 	return a
 }
 
@@ -149,7 +151,8 @@ func (a *Allocator) search(p *pool, size, stream uint64) *Block {
 
 // find returns the free block that serves a request, or nil.
 func (a *Allocator) find(p *pool, size, stream uint64) (found *Block) {
-	p.free.Ascend(&Block{stream: stream, size: size}, func(b *Block) bool {
+	a.key.stream, a.key.size = stream, size
+	p.free.Ascend(&a.key, func(b *Block) bool {
 		switch {
 		case b.stream != stream:
 			return false
@@ -216,6 +219,7 @@ func (a *Allocator) grow(p *pool, size, stream uint64) *Block {
 	}
 	addr, ok := a.device.Alloc(bytes)
 	if !ok {
+		a.placed = true
 		return nil
 	}
 	a.stats.DeviceAllocs++

@@ -18,8 +18,8 @@ func (j *job) mark(quiet bool) {
 	c.ended++
 	if !quiet {
 		c.maps, c.unmaps = 0, 0
-		for _, a := range j.devices {
-			s := a.Stats()
+		for _, d := range j.devices {
+			s := &d.stats
 			c.maps, c.unmaps = c.maps+s.DeviceAllocs+s.PagesMapped, c.unmaps+s.DeviceFrees+s.PagesUnmapped
 		}
 	}

@@ -48,25 +48,25 @@ func (l *limited) Unmap(addr, bytes uint64) {
 // outside takes memory that another library or the driver allocated. PyTorch keeps what it has cached then, so
 // that the allocation fails where the card has too little free.
 func (j *job) outside(e *trace.Event, c accounting.Change) {
-	j.device(c.Device)
-	if room := j.rooms[c.Device]; c.Grown > 0 && !room.fits(0) {
+	d := j.device(c.Device)
+	if c.Grown > 0 && !d.room.fits(0) {
 		j.refuse(accounting.Refusal{Seq: e.Seq, Device: c.Device, Bytes: c.Grown, Outside: true})
 	}
-	j.count(c.Device, false)
+	j.count(d, false)
 }
 
 // count updates the greatest sums of a device of a card. What the newest request needs does not count if it is
 // spared.
-func (j *job) count(device int32, spared bool) {
+func (j *job) count(d *device, spared bool) {
 	if j.card == nil {
 		return
 	}
-	stats, others := j.devices[device].Stats(), int64(j.others.Bytes(device))
-	j.used[device] = max(j.used[device], int64(stats.Reserved.Now)+others)
+	others := int64(j.others.Bytes(d.number))
+	d.used = max(d.used, int64(d.stats.Reserved.Now)+others)
 	if spared {
 		return
 	}
-	j.needed[device] = max(j.needed[device], int64(stats.Requested.Now)+others)
+	d.needed = max(d.needed, int64(d.stats.Requested.Now)+others)
 }
 
 func (j *job) refuse(r accounting.Refusal) {
@@ -74,6 +74,6 @@ func (j *job) refuse(r accounting.Refusal) {
 	if j.first != nil || j.card == nil {
 		return
 	}
-	r.Reserved, r.Others = int64(j.device(r.Device).Stats().Reserved.Now), int64(j.others.Bytes(r.Device))
+	r.Reserved, r.Others = int64(j.device(r.Device).stats.Reserved.Now), int64(j.others.Bytes(r.Device))
 	j.first = &r
 }

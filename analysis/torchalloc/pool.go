@@ -1,10 +1,6 @@
 package torchalloc
 
-import (
-	"cmp"
-
-	"github.com/tidwall/btree"
-)
+import "github.com/tidwall/btree"
 
 // pool is the blocks of one size class.
 type pool struct {
@@ -16,23 +12,29 @@ type pool struct {
 	page     uint64                // of its expandable segments
 }
 
-func newPool(small bool, owner *privatePool, rules *rules, settings *Settings) *pool {
-	p := &pool{small: small, owner: owner, page: settings.LargeSegment}
+func newPool(small bool, owner *privatePool, a *Allocator) *pool {
+	p := &pool{small: small, owner: owner, page: a.settings.LargeSegment}
 	if small {
 		p.page = smallSegment
 	}
 	options := btree.Options{NoLocks: true}
 	byAddress := func(a, b *Block) bool {
-		return cmp.Or(cmp.Compare(a.stream, b.stream), cmp.Compare(a.addr, b.addr)) < 0
+		return a.stream < b.stream || a.stream == b.stream && a.addr < b.addr
 	}
-	bySize := func(a, b *Block) bool {
-		return cmp.Or(cmp.Compare(a.stream, b.stream), cmp.Compare(a.size, b.size), cmp.Compare(a.addr, b.addr)) < 0
-	}
-	if rules.creationOrder {
-		bySize = func(a, b *Block) bool {
-			return cmp.Or(cmp.Compare(a.stream, b.stream), cmp.Compare(a.size, b.size),
-				cmp.Compare(a.number(), b.number()), cmp.Compare(a.addr, b.addr)) < 0
+	byNumber := a.rules.creationOrder
+	bySize := func(x, y *Block) bool {
+		switch {
+		case x.stream != y.stream:
+			return x.stream < y.stream
+		case x.size != y.size:
+			return x.size < y.size
+		case x.segment == y.segment:
+			return x.addr < y.addr
+		case byNumber:
+			return x.number() < y.number()
 		}
+		a.placed = a.placed || x.segment != nil && y.segment != nil
+		return x.addr < y.addr
 	}
 	p.free = btree.NewBTreeGOptions(bySize, options)
 	p.unmapped = btree.NewBTreeGOptions(byAddress, options)

@@ -4,8 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/trace"
@@ -19,8 +24,8 @@ type Options struct {
 	// without any order. If it is not 0, two more free the blocks that wait for other streams at once, and as late as can be.
 	// All give [Outcome.Least] and [Outcome.Greatest].
 	Placements int
+	NoWaits    bool // no block waits for another stream: these two are left out
 	Text       func(context int32) string
-	Blocks     int64 // how many are live at a time, as far as it is known
 	// Cards, if set, has the size of each device for each settings, and what others than the allocator use of it. They differ in
 	// their sizes alone.
 	Cards []*accounting.Card
@@ -42,6 +47,7 @@ type Outcome struct {
 	// number 4 on.
 	Maps, Unmaps float64
 	Totals       map[int32]uint64 // bytes of the devices
+	placed       bool             // other placements can differ
 }
 
 // unknownTotal is the memory of a device whose size the recording does not have: an H200's.
@@ -56,44 +62,69 @@ func Run(source trace.Source, o Options) ([]Outcome, error) {
 	return r.Outcomes(), nil
 }
 
-// RunParts is [Run] in several passes over a source that open opens, with at most `together` replays in each: every replay
-// has a copy of what is live.
+// RunParts is [Run] in several passes over a source that open opens, side by side, with at most `together` replays at a time: every one
+// has a copy of what is live. Other placements than the driver's are left out where its own decided nothing.
 func RunParts[S interface {
 	trace.Source
 	io.Closer
 }](open func() (S, error), o Options, together int) ([]Outcome, error) {
 	out := make([]Outcome, len(o.Settings))
-	for rest := NewReplay(o).jobs; len(rest) > 0; {
-		r := NewReplay(o)
-		n := min(together, len(rest))
-		r.jobs = r.jobs[len(r.jobs)-len(rest):][:n]
-		r.going = n
-		rest = rest[n:]
-		source, err := open()
-		if err != nil {
+	workers := min(runtime.GOMAXPROCS(0), together)
+	var mu sync.Mutex
+	for _, likeliest := range []bool{true, false} {
+		var numbers []int // of jobs
+		for i, j := range NewReplay(o).jobs {
+			if j.likeliest() == likeliest && (j.seed == 0 || out[j.of].placed) {
+				numbers = append(numbers, i)
+			}
+		}
+		var parts errgroup.Group
+		parts.SetLimit(workers)
+		for part := range slices.Chunk(numbers, max(1, min(together, len(numbers)+workers-1)/workers)) {
+			parts.Go(func() error {
+				r := NewReplay(o)
+				jobs := r.jobs
+				r.jobs, r.going = nil, len(part)
+				for _, i := range part {
+					r.jobs = append(r.jobs, jobs[i])
+				}
+				source, err := open()
+				if err != nil {
+					return err
+				}
+				err = errors.Join(r.run(source), source.Close())
+				mu.Lock()
+				defer mu.Unlock()
+				r.addTo(out)
+				return err
+			})
+		}
+		if err := parts.Wait(); err != nil {
 			return nil, err
 		}
-		if err := errors.Join(r.run(source), source.Close()); err != nil {
-			return nil, err
-		}
-		r.addTo(out)
 	}
 	return out, nil
 }
 
 func (r *Replay) run(source trace.Source) error {
-	for e, err := range trace.Events(source) {
-		if err != nil {
-			return err
-		}
-		if err := r.Add(e); err != nil {
-			return err
-		}
-		if r.UntilRefused && r.leaveRefused() {
+	e := new(trace.Event)
+	for {
+		b, err := source.Next()
+		if errors.Is(err, io.EOF) {
 			return nil
+		} else if err != nil {
+			return err
+		}
+		for i := range b.Seq {
+			b.Read(i, e)
+			if err := r.take(b, i, e); err != nil {
+				return err
+			}
+			if r.UntilRefused && r.leaveRefused() {
+				return nil
+			}
 		}
 	}
-	return nil
 }
 
 // leaveRefused leaves out the jobs that were refused a request, and says whether none is left.
@@ -124,13 +155,12 @@ type Replay struct {
 // NewReplay is a replay before the first event.
 func NewReplay(o Options) *Replay {
 	r := &Replay{Options: o, live: trace.NewLive(), arenas: map[int32]place{}, totals: map[int32]uint64{}}
-	r.live.Expect(o.Blocks)
 	if o.Cards != nil {
 		r.others = accounting.NewOthers(o.Cards[0], o.Text)
 	}
 	for i, s := range o.Settings {
 		r.jobs = append(r.jobs, r.newJob(i, s, 0))
-		if o.Placements > 0 {
+		if o.Placements > 0 && !o.NoWaits {
 			for _, w := range []waits{notAtAll, long} {
 				j := r.newJob(i, s, 0)
 				j.waits = w
@@ -171,7 +201,7 @@ type job struct {
 	version  Version
 	totals   map[int32]uint64 // the replay's
 	seed     uint64           // of a scatter; 0: the driver's placement
-	devices  map[int32]*Allocator
+	devices  []*device
 	pools    map[poolOf]bool // private pools that are in use
 	blocks   []*Block        // by slot; nil where the request was refused
 	waits    waits
@@ -179,17 +209,23 @@ type job struct {
 	refused  int64
 	calls    calls
 
-	card         *accounting.Card   // nil, or one of the replay's
-	others       *accounting.Others // the replay's
-	rooms        map[int32]*limited // by device, with a card
-	used, needed map[int32]int64
-	first        *accounting.Refusal
+	card   *accounting.Card   // nil, or one of the replay's
+	others *accounting.Others // the replay's
+	first  *accounting.Refusal
+}
+
+// device is a device of a job.
+type device struct {
+	*Allocator
+	number       int32
+	room         *limited // with a card
+	used, needed int64    // see Outcome
 }
 
 func (r *Replay) newJob(of int, s Settings, seed uint64) *job {
 	j := &job{
-		of: of, settings: s, version: r.Version, totals: r.totals, seed: seed, devices: map[int32]*Allocator{}, pools: map[poolOf]bool{},
-		others: r.others, rooms: map[int32]*limited{}, used: map[int32]int64{}, needed: map[int32]int64{},
+		of: of, settings: s, version: r.Version, totals: r.totals, seed: seed, pools: map[poolOf]bool{},
+		others: r.others,
 	}
 	if r.Cards != nil {
 		j.card = r.Cards[of]
@@ -203,7 +239,9 @@ type poolOf struct {
 }
 
 // Add replays the next event. The error says that it contradicts those before.
-func (r *Replay) Add(e *trace.Event) error {
+func (r *Replay) Add(e *trace.Event) error { return r.take(&trace.Batch{}, 0, e) }
+
+func (r *Replay) take(b *trace.Batch, i int, e *trace.Event) error {
 	if r.others != nil {
 		if change, ok := r.others.Add(e); ok {
 			for _, j := range r.jobs[:r.going] {
@@ -211,7 +249,7 @@ func (r *Replay) Add(e *trace.Event) error {
 			}
 		}
 	}
-	outcome, block := r.live.Add(e)
+	outcome, block := r.live.Take(b, i, e)
 	quiet := r.marked
 	r.marked = e.Kind == trace.KindIteration
 	switch e.Kind {
@@ -300,23 +338,25 @@ func parsePool(text string) (id PoolID, err error) {
 }
 
 // device is the allocator of a device.
-func (j *job) device(number int32) *Allocator {
-	a := j.devices[number]
-	if a == nil {
-		total, known := j.totals[number]
-		if !known {
-			total = unknownTotal
+func (j *job) device(number int32) *device {
+	for _, d := range j.devices {
+		if d.number == number {
+			return d
 		}
-		memory := j.memory(total)
-		if j.card != nil {
-			total = j.card.Bytes
-			j.rooms[number] = &limited{Device: j.memory(endless), total: total, others: func() uint64 { return j.others.Bytes(number) }}
-			memory = j.rooms[number]
-		}
-		a = NewAllocator(AllocatorOptions{Settings: j.settings, Version: j.version, Total: total}, memory)
-		j.devices[number] = a
 	}
-	return a
+	total, known := j.totals[number]
+	if !known {
+		total = unknownTotal
+	}
+	d, memory := &device{number: number}, j.memory(total)
+	if j.card != nil {
+		total = j.card.Bytes
+		d.room = &limited{Device: j.memory(endless), total: total, others: func() uint64 { return j.others.Bytes(number) }}
+		memory = d.room
+	}
+	d.Allocator = NewAllocator(AllocatorOptions{Settings: j.settings, Version: j.version, Total: total}, memory)
+	j.devices = append(j.devices, d)
+	return d
 }
 
 // memory is a device without segments. The driver's has the spans of a CUDA context.
@@ -361,7 +401,7 @@ func (j *job) alloc(at place, slot int32, e *trace.Event) {
 		return
 	}
 	j.blocks[slot] = block
-	j.count(at.device, spared)
+	j.count(a, spared)
 }
 
 func (j *job) use(at place, slot int32, stream uint64) {
@@ -384,7 +424,7 @@ func (j *job) free(at place, slot int32, first, over bool) {
 	case j.waits == notAtAll:
 		over = true
 	case j.waits == long && over && !first:
-		j.waiting = append(j.waiting, waiting{a, b, longest})
+		j.waiting = append(j.waiting, waiting{a.Allocator, b, longest})
 		j.blocks[slot] = nil
 		return
 	}
@@ -418,17 +458,19 @@ func (r *Replay) addTo(out []Outcome) {
 		if j.likeliest() {
 			*o = Outcome{
 				Refused: j.refused, Reserved: map[int32]int64{}, Least: map[int32]int64{}, Greatest: map[int32]int64{},
-				Used: j.used, Needed: j.needed, First: j.first, Totals: map[int32]uint64{},
+				Used: map[int32]int64{}, Needed: map[int32]int64{}, First: j.first, Totals: map[int32]uint64{},
 			}
 			o.Maps, o.Unmaps = j.calls.means()
 		}
-		for number, a := range j.devices {
-			peak := int64(a.Stats().Reserved.Peak)
+		for _, d := range j.devices {
+			number, peak := d.number, int64(d.stats.Reserved.Peak)
 			if j.likeliest() {
+				o.Used[number], o.Needed[number] = d.used, d.needed
 				o.Reserved[number], o.Least[number], o.Greatest[number] = peak, peak, peak
 				if o.Totals[number] = j.totals[number]; o.Totals[number] == 0 {
 					o.Totals[number] = unknownTotal
 				}
+				o.placed = o.placed || d.placed
 				continue
 			}
 			o.Least[number], o.Greatest[number] = min(o.Least[number], peak), max(o.Greatest[number], peak)

@@ -233,9 +233,8 @@ func TestVersionOf(t *testing.T) {
 
 // Calls of the driver are counted by steady iteration, from number 4 on.
 func TestCalls(t *testing.T) {
-	j := &job{devices: map[int32]*Allocator{}}
 	a := NewAllocator(AllocatorOptions{Settings: DefaultSettings(), Version: Torch211, Total: 8 << 30}, NewDriver(8<<30))
-	j.devices[0] = a
+	j := &job{devices: []*device{{Allocator: a}}}
 	for range 10 {
 		for range 3 {
 			b, err := a.Malloc(30<<20, 0)

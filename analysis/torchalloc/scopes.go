@@ -11,8 +11,8 @@ func (a *Allocator) UsePool(id PoolID) {
 	p := a.private[id]
 	if p == nil {
 		p = &privatePool{id: id}
-		p.small = newPool(true, p, &a.rules, &a.settings)
-		p.large = newPool(false, p, &a.rules, &a.settings)
+		p.small = newPool(true, p, a)
+		p.large = newPool(false, p, a)
 		a.private[id] = p
 	}
 	if p.uses == 0 {

@@ -254,6 +254,14 @@ func (s *Settings) Round(n uint64) uint64 {
 	return roundUp(n, unit)
 }
 
+// Upto is the settings for a job whose greatest request has so many bytes: without a MaxSplit that no block reaches.
+func (s Settings) Upto(request uint64) Settings {
+	if max(s.segment(s.Round(request)), s.LargeSegment) < s.MaxSplit {
+		s.MaxSplit = unlimited
+	}
+	return s
+}
+
 // segment returns the size of the segment for a rounded size.
 func (s *Settings) segment(rounded uint64) uint64 {
 	switch {

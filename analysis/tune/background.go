@@ -20,12 +20,6 @@ func (p *replay) trim() {
 	}
 }
 
-// activity is when a device had its last request or free.
-type activity struct {
-	last    int64 // ns
-	trimmed bool  // its free memory was unmapped since
-}
-
 // idle unmaps all free memory of devices where nothing was requested or freed for as long as the policy says. It waits for
 // the device, so that pending blocks are freed.
 func (p *replay) idle(o *op) {
@@ -36,17 +30,17 @@ func (p *replay) idle(o *op) {
 	case opDone, opRelease, opUnpin: // the recorded trim did it, or the request that comes next: what they say holds for this trim, too
 		return
 	}
-	for device, a := range p.activity {
-		if !a.trimmed && p.captures == 0 && o.time-a.last >= p.policy.Trim.Idle.Nanoseconds() {
-			p.activity[device] = activity{a.last, true}
-			p.freePending(device)
-			p.reclaim(device, everything)
+	for _, d := range p.devices {
+		if d.active && !d.trimmed && p.captures == 0 && o.time-d.last >= p.policy.Trim.Idle.Nanoseconds() {
+			d.trimmed = true
+			p.freePending(d)
+			p.reclaim(d, everything)
 		}
 	}
 	switch o.kind {
 	case opAlloc, opPend, opFree:
 		if h := p.heaps[o.arena]; h != nil && !h.paused {
-			p.activity[h.shape.device] = activity{last: o.time}
+			h.on.active, h.on.trimmed, h.on.last = true, false, o.time
 		}
 	}
 }

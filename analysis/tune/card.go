@@ -4,17 +4,16 @@ import "github.com/memprof/memprof/analysis/accounting"
 
 // onCard counts requested bytes on a device of a card, and updates the greatest sums with what others use. What they
 // need does not count if they are spared.
-func (p *replay) onCard(device int32, requested int64, spared bool) {
+func (p *replay) onCard(d *device, requested int64, spared bool) {
 	if p.card == nil {
 		return
 	}
-	p.live[device] += requested
-	others := int64(p.otherUsed[device])
-	p.usage[device] = max(p.usage[device], int64(p.used[device])+others)
+	d.live += requested
+	d.usage = max(d.usage, int64(d.used+d.others))
 	if spared {
 		return
 	}
-	p.needs[device] = max(p.needs[device], p.live[device]+others)
+	d.needs = max(d.needs, d.live+int64(d.others))
 }
 
 // outside judges memory that another library or the driver allocated, after free memory was unmapped for it.
@@ -22,8 +21,9 @@ func (p *replay) outside(o *op) {
 	if p.card == nil {
 		return
 	}
-	p.onCard(o.arena, 0, false)
-	if p.used[o.arena]+o.bytes > p.card.Bytes {
+	d := p.on(o.arena)
+	p.onCard(d, 0, false)
+	if d.used+o.bytes > p.card.Bytes {
 		p.refuse(accounting.Refusal{Seq: o.seq, Device: o.arena, Outside: true})
 	}
 }
@@ -33,6 +33,6 @@ func (p *replay) refuse(r accounting.Refusal) {
 	if p.first != nil || p.card == nil {
 		return
 	}
-	r.Reserved, r.Others = int64(p.used[r.Device]), int64(p.otherUsed[r.Device])
+	r.Reserved, r.Others = int64(p.on(r.Device).used), int64(p.on(r.Device).others)
 	p.first = &r
 }

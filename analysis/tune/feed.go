@@ -68,7 +68,8 @@ type shape struct {
 // feed makes operations of events. Host memory is proportional to live blocks.
 type feed struct {
 	text   func(context int32) string
-	live   *trace.Live     // of the recording; an operation names a block by its slot there
+	live   *trace.Live // of the recording; an operation names a block by its slot there
+	event  trace.Event
 	arenas map[int32]int32 // by the recording's number
 	count  int32           // of arenas
 
@@ -122,14 +123,16 @@ func (f *feed) waited(e *trace.Event) bool {
 	return e.Kind == trace.KindReclaim && e.Arena == trace.NoArena && f.reclaiming && trace.ParseContext(e.Kind, f.text(e.Context)).Name() == "waited"
 }
 
-// add appends the operations of an event to out. It fails for an event that contradicts those before.
-func (f *feed) add(e *trace.Event, out []op) ([]op, error) {
+// add appends the operations of an event of a batch to out. It fails for one that contradicts those before.
+func (f *feed) add(b *trace.Batch, i int, out []op) ([]op, error) {
+	e := &f.event
+	b.Read(i, e)
 	o := op{time: e.Time, seq: e.Seq}
 	if other, changed := f.otherUse(e); changed {
 		other.time, other.seq = e.Time, e.Seq
 		out = append(out, other)
 	}
-	outcome, block := f.live.Add(e)
+	outcome, block := f.live.Take(b, i, e)
 	if len(f.resumes) > 0 && (e.Kind != trace.KindResume || e.Time-e.PauseDuration().Nanoseconds() > f.resumed) {
 		out = f.flushResumes(out)
 	}

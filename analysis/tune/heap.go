@@ -11,11 +11,12 @@ type heap struct {
 	bfc      *bfc.Allocator
 	replay   *replay
 	shape    *shape
+	on       *device
 	handles  handles
 	unplaced *unplaced // nil but with growth pages
 	reserved uint64    // bytes that it has mapped
 	released uint64    // of the request under way: bytes unmapped for it, and not mapped
-	inUse    uint64    // its part of replay.touched
+	inUse    uint64    // its part of device.touched
 	born     int       // number of its first request among those of all heaps, from 1; 0: it has served none
 	trimmed  bool      // its arena has the policy's trim
 	paused   bool
@@ -38,7 +39,7 @@ func newHeap(p *replay, s *shape) *heap {
 	got := policy.ForArena(bfc.Arena{
 		OtherStream: !s.main, Pool: s.pool, Tag: s.tag, Total: bfc.NoLimit, Granularity: s.granularity,
 	})
-	h := &heap{replay: p, shape: s, pinned: s.pool, trimmed: got.Trim.When != bfc.TrimNever}
+	h := &heap{replay: p, shape: s, on: p.on(s.device), pinned: s.pool, trimmed: got.Trim.When != bfc.TrimNever}
 	size := (got.Handle + got.Page - 1) / got.Page * got.Page
 	if got.Growth == bfc.Pages {
 		h.unplaced = newUnplaced(got.Page)
@@ -49,7 +50,12 @@ func newHeap(p *replay, s *shape) *heap {
 	if h.bfc, err = bfc.New(got.Options, h); err != nil {
 		panic("tune: options that New does not take: " + err.Error()) // granularity and options were checked before
 	}
-	if p.shortages[s.device] {
+	expected := 0
+	if s.main {
+		expected = cap(p.blocks)
+	}
+	h.bfc.Expect(expected)
+	if h.on.shortage {
 		h.bfc.Shortage()
 		h.lean = true
 	}
@@ -60,7 +66,7 @@ func newHeap(p *replay, s *shape) *heap {
 func (h *heap) count(bytes int64) {
 	p := h.replay
 	h.reserved += uint64(bytes)
-	p.used[h.shape.device] += uint64(bytes)
+	h.on.used += uint64(bytes)
 	p.r += uint64(bytes)
 	h.changed()
 	if bytes > 0 {
@@ -78,7 +84,7 @@ func (h *heap) calls() *calls {
 
 // mapped counts a range that was mapped, which is free of the device no longer.
 func (h *heap) mapped(addr, bytes uint64) {
-	h.handles.add(addr, bytes, h.handles.next(bytes, h.Free(), h.replay.shortNow[h.shape.device]))
+	h.handles.add(addr, bytes, h.handles.next(bytes, h.Free(), h.on.shortNow))
 	if h.unplaced == nil {
 		h.calls().mapHandles += handlesOf(bytes)
 	} else {
@@ -156,5 +162,5 @@ func (h *heap) uncount(bytes uint64) {
 
 // Free returns how many bytes of the device nobody uses.
 func (h *heap) Free() uint64 {
-	return h.replay.room(h.shape.device)
+	return h.replay.room(h.on)
 }

@@ -122,7 +122,7 @@ func withText(j *job, kind trace.Kind, text string) *job {
 
 func (j *job) tune(t *testing.T, limit uint64, policies ...string) []Outcome {
 	t.Helper()
-	o := Options{Limit: limit, Text: j.text, Workers: 2}
+	o := Options{Limit: limit, Text: j.text}
 	for _, text := range policies {
 		o.Policies = append(o.Policies, policyOf(t, text))
 	}

@@ -52,7 +52,7 @@ func TestReplayIsLinear(t *testing.T) {
 				j.size = 4096
 				began := modeltest.ProcessorTime(t)
 				result, err := Run(context.Background(), &j.source, Options{
-					Policies: []bfc.Policy{policyOf(t, test.policy)}, Text: j.text, Workers: 1, Cards: []*accounting.Card{{Bytes: test.card}},
+					Policies: []bfc.Policy{policyOf(t, test.policy)}, Text: j.text, Cards: []*accounting.Card{{Bytes: test.card}},
 				})
 				assert.NoError(t, err)
 				assert.That(t, result.Outcomes[0].PeakR == int64(test.card), "%d bytes reserved, want all of the card's %d", result.Outcomes[0].PeakR, test.card)

@@ -62,7 +62,7 @@ func (h *heap) changed() {
 	if h.paused {
 		inUse, reserved = 0, 0
 	}
-	p.touched[h.shape.device] += inUse - h.inUse
+	h.on.touched += inUse - h.inUse
 	h.inUse = inUse
 	p.mayUnmap.put(h.born-1, !h.paused && !h.pinned)
 	p.movable.put(h.born-1, h.gives() && reserved > inUse)
@@ -74,7 +74,7 @@ func (h *heap) end() {
 	if h.born == 0 {
 		return
 	}
-	p.touched[h.shape.device] -= h.inUse
+	h.on.touched -= h.inUse
 	p.mayUnmap.put(h.born-1, false)
 	p.movable.put(h.born-1, false)
 	p.born[h.born-1] = nil

@@ -80,7 +80,10 @@ func (p *replay) finish() Outcome {
 		Whole:   timeOf(t.peak.path) + timeOf(t.peak.background),
 	}
 	if p.card != nil {
-		o.Used, o.Needed = p.usage, p.needs
+		o.Used, o.Needed = map[int32]int64{}, map[int32]int64{}
+		for _, d := range p.devices {
+			o.Used[d.number], o.Needed[d.number] = d.usage, d.needs
+		}
 	}
 	if t.ended == 0 {
 		return o

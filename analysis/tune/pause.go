@@ -15,7 +15,7 @@ func (p *replay) pause(h *heap) {
 	h.count(-int64(h.bfc.Stats().Reserved))
 	t, c := p.liveIn(h)
 	p.t, p.c = p.t-t, p.c-c
-	p.onCard(h.shape.device, -int64(t), false)
+	p.onCard(h.on, -int64(t), false)
 	h.paused = true
 	h.changed()
 }
@@ -34,9 +34,9 @@ func (p *replay) resume(h *heap, o *op) {
 			h.leaveOutFree()
 		}
 	}
-	for device, needed := range p.resumeNeeds() {
-		if needed > p.room(device) {
-			p.resumeShort(device, o)
+	for d, needed := range p.resumeNeeds() {
+		if needed > p.room(d) {
+			p.resumeShort(d, o)
 		}
 	}
 	p.freeEnding()
@@ -49,34 +49,34 @@ func (p *replay) resume(h *heap, o *op) {
 }
 
 // resumeNeeds returns what the heaps under way map of their devices, in bytes.
-func (p *replay) resumeNeeds() map[int32]uint64 {
-	needs := map[int32]uint64{}
+func (p *replay) resumeNeeds() map[*device]uint64 {
+	needs := map[*device]uint64{}
 	for _, h := range p.resuming {
-		needs[h.shape.device] += h.bfc.Stats().Reserved
+		needs[h.on] += h.bfc.Stats().Reserved
 	}
 	return needs
 }
 
 // resumeShort leaves out all free pages, and unmaps free memory of other heaps where the device lacks more than that. A resume that still
 // lacks memory is refused.
-func (p *replay) resumeShort(device int32, o *op) {
+func (p *replay) resumeShort(d *device, o *op) {
 	for _, h := range p.resuming {
 		h.leaveOutFree()
 	}
-	needed := p.resumeNeeds()[device]
-	if room := p.room(device); needed > room {
-		p.freePending(device)
-		if needed <= p.totals[device] {
-			p.shortage(device)
+	needed := p.resumeNeeds()[d]
+	if room := p.room(d); needed > room {
+		p.freePending(d)
+		if needed <= d.total {
+			p.shortage(d)
 		}
-		p.reclaim(device, needed-room+p.granularity)
+		p.reclaim(d, needed-room+p.granularity)
 	}
 	switch {
-	case needed <= p.room(device):
+	case needed <= p.room(d):
 	case o.failed:
 		p.stillRefused++
 	default:
-		p.refuse(accounting.Refusal{Seq: o.seq, Device: device, Bytes: int64(needed)})
+		p.refuse(accounting.Refusal{Seq: o.seq, Device: d.number, Bytes: int64(needed)})
 	}
 }
 
@@ -97,15 +97,15 @@ func (p *replay) resumed(h *heap) {
 	h.paused = false
 	t, c := p.liveIn(h)
 	p.t, p.c = p.t+t, p.c+c
-	p.onCard(h.shape.device, int64(t), false)
-	h.handles.remake(h.bfc.Mapped(), p.largeIn(h), p.shortNow[h.shape.device])
+	p.onCard(h.on, int64(t), false)
+	h.handles.remake(h.bfc.Mapped(), p.largeIn(h), h.on.shortNow)
 	h.count(int64(h.bfc.Stats().Reserved))
 }
 
 // largeIn returns the whole pages of a heap's blocks, by address; none if the device has been short of memory. It visits all blocks, since
 // resumes are rare.
 func (p *replay) largeIn(h *heap) []span {
-	if p.shortages[h.shape.device] {
+	if h.on.shortage {
 		return nil
 	}
 	page := h.handles.page

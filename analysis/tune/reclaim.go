@@ -11,14 +11,14 @@ const everything = math.MaxInt64
 // reclaim unmaps free memory of a device when a request lacks memory, as the hook does: whole handles
 // of all arenas but those of pools that somebody holds, the newest arena first, until it is at least wanted bytes. It
 // returns how many bytes it unmapped.
-func (p *replay) reclaim(device int32, wanted uint64) (unmapped uint64) {
+func (p *replay) reclaim(d *device, wanted uint64) (unmapped uint64) {
 	if p.captures > 0 { // what is over by then is not known
 		return 0
 	}
 	p.reclaiming = true
 	for at := range p.mayUnmap.descending() {
 		h := p.born[at]
-		if h.shape.device != device {
+		if h.on != d {
 			continue
 		}
 		if unmapped += h.unmapFree(wanted - unmapped); unmapped >= wanted {
@@ -32,19 +32,19 @@ func (p *replay) reclaim(device int32, wanted uint64) (unmapped uint64) {
 
 // shortage has the heaps of a device count pages, since it is short of memory, and frees the slack of their
 // blocks, as the hook does. changed is false if both were so already.
-func (p *replay) shortage(device int32) (changed bool) {
-	changed = !p.shortages[device] || !p.shortNow[device]
-	if !p.shortages[device] {
+func (p *replay) shortage(d *device) (changed bool) {
+	changed = !d.shortage || !d.shortNow
+	if !d.shortage {
 		p.each(func(h *heap) {
-			if h.shape.device == device {
+			if h.on == d {
 				h.bfc.Shortage()
 			}
 		})
 	}
-	p.shortages[device], p.shortNow[device] = true, true
+	d.shortage, d.shortNow = true, true
 	shrinking := map[*heap]bool{}
 	p.unshrunk = slices.DeleteFunc(p.unshrunk, func(h *heap) bool {
-		if h.shape.device != device || h.paused {
+		if h.on != d || h.paused {
 			return false
 		}
 		changed = true
@@ -61,9 +61,9 @@ func (p *replay) shortage(device int32) (changed bool) {
 
 // emptied ends what a shortage does to handles, as the hook does once the program had all free memory unmapped: if no
 // more is mapped than can be mapped.
-func (p *replay) emptied(device int32) {
-	if p.used[device] <= p.room(device) {
-		p.shortNow[device] = false
+func (p *replay) emptied(d *device) {
+	if d.used <= p.room(d) {
+		d.shortNow = false
 	}
 }
 
@@ -74,10 +74,9 @@ func (p *replay) shrink(heaps map[*heap]bool) {
 		if b.pending || !heaps[b.heap] {
 			continue
 		}
-		if block, err := b.heap.bfc.Shrink(b.addr); err == nil {
-			p.c -= b.size - block.Size
-			b.size = block.Size
-		}
+		slack := b.heap.bfc.ShrinkNumber(b.number)
+		p.c -= slack
+		b.size -= slack
 	}
 	for h := range heaps {
 		h.changed()
@@ -87,31 +86,30 @@ func (p *replay) shrink(heaps map[*heap]bool) {
 // others notes that another library allocates: bytes are all that others than the arenas then use.
 // Where the device has too little, the hook unmaps what lacks, and one page for the rounding of the
 // device.
-func (p *replay) others(device int32, bytes uint64) {
-	p.otherUsed[device] = bytes
-	if used, most := p.used[device], p.mostOf(device); used > most {
-		p.shortage(device)
-		p.reclaim(device, used-most+p.granularity)
+func (p *replay) others(d *device, bytes uint64) {
+	d.others = bytes
+	if used, most := d.used, p.mostOf(d); used > most {
+		p.shortage(d)
+		p.reclaim(d, used-most+p.granularity)
 	}
 }
 
 // mostOf returns the most bytes that arenas can have mapped on a device: --limit, or else what others do
 // not use of the device.
-func (p *replay) mostOf(device int32) uint64 {
+func (p *replay) mostOf(d *device) uint64 {
 	if p.limited {
 		return p.limit
 	}
-	total := p.totals[device]
-	if total == 0 {
+	if d.total == 0 {
 		return math.MaxInt64
 	}
-	return total - min(total, p.otherUsed[device])
+	return d.total - min(d.total, d.others)
 }
 
 // room returns how many bytes more arenas can map on a device.
-func (p *replay) room(device int32) uint64 {
-	most := p.mostOf(device)
-	return most - min(most, p.used[device])
+func (p *replay) room(d *device) uint64 {
+	most := p.mostOf(d)
+	return most - min(most, d.used)
 }
 
 // unmapFree unmaps free whole handles, last first, until it is at least wanted bytes, and returns how

@@ -18,30 +18,24 @@ type replay struct {
 	limit   uint64 // most that may be mapped on a device, in bytes
 	limited bool   // limit is --limit; else the limit is what others do not use of the device
 
-	heaps    []*heap                // by number of the arena; nil once it ended
-	born     []*heap                // by the order of their first requests; nil once they ended
-	mayUnmap numbers                // numbers in born of heaps that may have free memory to unmap
-	movable  numbers                // of those that have pages that no block touches, which other heaps take
-	unshrunk []*heap                // those that were there before their device's first shortage: their blocks may have slack
-	touched  map[int32]uint64       // by device, in bytes: pages in use of heaps that give pages, all that others have mapped
-	blocks   []placed               // by slot
-	pending  map[int32]struct{}     // slots of pending blocks
-	ending   []placed               // pending blocks that the recorded allocator freed during the coming request, or the one under way
-	swept    []int32                // arenas that it ended then
-	streams  map[int32]*bfc.Streams // by device: what its heaps take of each other
-	unplacer *heap                  // the heap of the last request, which unplaced more than it mapped; nil: it did not
+	heaps    []*heap            // by number of the arena; nil once it ended
+	born     []*heap            // by the order of their first requests; nil once they ended
+	mayUnmap numbers            // numbers in born of heaps that may have free memory to unmap
+	movable  numbers            // of those that have pages that no block touches, which other heaps take
+	unshrunk []*heap            // those that were there before their device's first shortage: their blocks may have slack
+	blocks   []placed           // by slot
+	pending  map[int32]struct{} // slots of pending blocks
+	ending   []placed           // pending blocks that the recorded allocator freed during the coming request, or the one under way
+	swept    []int32            // arenas that it ended then
+	unplacer *heap              // the heap of the last request, which unplaced more than it mapped; nil: it did not
 
-	// By device, in bytes: its memory, 0 if not known; what arenas have mapped; what others than the arenas use.
-	totals, used, otherUsed map[int32]uint64
-	shortages               map[int32]bool // devices that have been short of memory
-	shortNow                map[int32]bool // those that are: handles are of a page
-	granularity             uint64
+	devices     []*device
+	granularity uint64
 
 	t, c, r uint64 // now, of all devices
 
-	activity map[int32]activity // by device
-	captures int                // streams that are captured now
-	resuming []*heap            // of the call under way
+	captures int     // streams that are captured now
+	resuming []*heap // of the call under way
 
 	inRequest  bool // a request is under way: it waits for driver calls
 	reclaiming bool // it unmaps free memory because it lacks memory
@@ -53,10 +47,36 @@ type replay struct {
 	refused      int64
 	stillRefused int64 // of those that the recorded allocator refused
 
-	card         *accounting.Card // nil, or one of Options
-	live         map[int32]int64  // requested bytes by device, with a card
-	usage, needs map[int32]int64  // see Outcome
-	first        *accounting.Refusal
+	card  *accounting.Card // nil, or one of Options
+	first *accounting.Refusal
+}
+
+// device is a device of a replay. Sizes are in bytes.
+type device struct {
+	number       int32
+	total        uint64      // its memory; 0 if not known
+	used         uint64      // what arenas have mapped
+	others       uint64      // what others than the arenas use
+	touched      uint64      // pages in use of heaps that give pages, all that others have mapped
+	streams      bfc.Streams // what its heaps take of each other
+	shortage     bool        // it has been short of memory
+	shortNow     bool        // it is: handles are of a page
+	active       bool        // something was requested or freed
+	trimmed      bool        // its free memory was unmapped since
+	last         int64       // when that was, ns
+	live         int64       // requested, with a card
+	usage, needs int64       // see Outcome
+}
+
+func (p *replay) on(number int32) *device {
+	for _, d := range p.devices {
+		if d.number == number {
+			return d
+		}
+	}
+	d := &device{number: number}
+	p.devices = append(p.devices, d)
+	return d
 }
 
 // each calls f for each heap.
@@ -73,16 +93,12 @@ type placed struct {
 	heap            *heap // nil if the request was refused
 	addr            uint64
 	size, requested uint64
-	pending         bool // it is in neither sum
+	number          int32 // of the block in its heap
+	pending         bool  // it is in neither sum
 }
 
 func newReplay(policy bfc.Policy, limit uint64) *replay {
-	return &replay{
-		policy: policy, limit: limit, limited: limit > 0,
-		streams: map[int32]*bfc.Streams{}, shortages: map[int32]bool{}, shortNow: map[int32]bool{}, totals: map[int32]uint64{}, used: map[int32]uint64{}, otherUsed: map[int32]uint64{},
-		touched: map[int32]uint64{}, pending: map[int32]struct{}{}, activity: map[int32]activity{},
-		live: map[int32]int64{}, usage: map[int32]int64{}, needs: map[int32]int64{},
-	}
+	return &replay{policy: policy, limit: limit, limited: limit > 0, pending: map[int32]struct{}{}}
 }
 
 // run replays operations in order.
@@ -130,16 +146,16 @@ func (p *replay) apply(o *op) {
 	case opCapture:
 		p.captures = int(o.bytes)
 	case opUnmapFree:
-		p.reclaim(o.arena, everything)
-		p.emptied(o.arena)
+		p.reclaim(p.on(o.arena), everything)
+		p.emptied(p.on(o.arena))
 	case opOthers:
-		p.others(o.arena, o.bytes)
+		p.others(p.on(o.arena), o.bytes)
 		p.outside(o)
 	case opDriver:
-		p.otherUsed[o.arena] = o.bytes
+		p.on(o.arena).others = o.bytes
 		p.outside(o)
 	case opMeasured:
-		p.otherUsed[o.arena] = o.bytes
+		p.on(o.arena).others = o.bytes
 	case opRefused:
 		p.refusedThen(o)
 		p.freeEnding()
@@ -161,7 +177,7 @@ func (p *replay) begin(o *op) {
 	p.heaps[o.arena] = newHeap(p, shape)
 	p.granularity = max(p.granularity, shape.granularity)
 	if shape.total > 0 {
-		p.totals[shape.device] = shape.total
+		p.on(shape.device).total = shape.total
 	}
 }
 
@@ -184,8 +200,8 @@ func (p *replay) alloc(o *op) {
 		return
 	}
 	h.changed()
-	p.blocks[o.slot] = placed{heap: h, addr: block.Addr, size: block.Size, requested: block.Requested}
-	p.onCard(h.shape.device, int64(block.Requested), spared)
+	p.blocks[o.slot] = placed{heap: h, number: h.bfc.Number(), addr: block.Addr, size: block.Size, requested: block.Requested}
+	p.onCard(h.on, int64(block.Requested), spared)
 	p.t += block.Requested
 	p.c += block.Size
 	p.peak()
@@ -201,11 +217,11 @@ func (p *replay) request(h *heap, bytes uint64) (bfc.Block, bool) {
 	wanted := bytes + h.shape.granularity
 	for round := 0; round < 3 && !ok; round++ {
 		p.putBack(h)
-		changed := !p.hopeless(h, bytes) && p.shortage(h.shape.device)
-		unmapped, freed := p.reclaim(h.shape.device, wanted), false
+		changed := !p.hopeless(h, bytes) && p.shortage(h.on)
+		unmapped, freed := p.reclaim(h.on, wanted), false
 		if unmapped < wanted && p.captures == 0 {
-			freed = p.freePending(h.shape.device)
-			unmapped += p.reclaim(h.shape.device, wanted-unmapped)
+			freed = p.freePending(h.on)
+			unmapped += p.reclaim(h.on, wanted-unmapped)
 		}
 		if unmapped == 0 && !changed && !freed {
 			break
@@ -234,10 +250,10 @@ func (p *replay) attempt(h *heap, bytes uint64) (bfc.Block, bool) {
 
 // freePending frees the blocks of a device that other streams used, as the hook does when the device was waited for. It
 // returns whether there were any.
-func (p *replay) freePending(device int32) (freed bool) {
+func (p *replay) freePending(d *device) (freed bool) {
 	freed = p.freeEnding()
 	for _, slot := range slices.Sorted(maps.Keys(p.pending)) {
-		if b := &p.blocks[slot]; b.heap.shape.device == device && !b.heap.paused {
+		if b := &p.blocks[slot]; b.heap.on == d && !b.heap.paused {
 			p.free(&op{slot: slot})
 			freed = true
 		}
@@ -278,7 +294,7 @@ func (p *replay) freeEnding() (freed bool) {
 
 // hopeless says whether a request exceeds the device, or the limit of a main arena.
 func (p *replay) hopeless(h *heap, bytes uint64) bool {
-	total := p.totals[h.shape.device]
+	total := h.on.total
 	return total > 0 && bytes > max(total, p.limit) || h.shape.main && h.shape.limit > 0 && bytes > max(h.shape.limit, p.limit)
 }
 
@@ -290,11 +306,11 @@ func (p *replay) refusedThen(o *op) {
 		return
 	}
 	h := p.heaps[o.arena]
-	if p.totals[h.shape.device] == 0 && !p.limited && p.card == nil && h.shape.limit == 0 {
+	if h.on.total == 0 && !p.limited && p.card == nil && h.shape.limit == 0 {
 		return
 	}
-	if block, ok := p.request(h, o.bytes); ok {
-		_, _ = h.bfc.Free(block.Addr) // it cannot fail: the block is live
+	if _, ok := p.request(h, o.bytes); ok {
+		h.bfc.FreeNumber(h.bfc.Number())
 		h.changed()
 	} else {
 		p.stillRefused++
@@ -328,10 +344,9 @@ func (p *replay) freeBlock(block placed) {
 		return
 	}
 	if !block.heap.paused {
-		p.onCard(block.heap.shape.device, -int64(block.requested), false)
+		p.onCard(block.heap.on, -int64(block.requested), false)
 	}
-	// It cannot fail: the slot held a block of the heap.
-	_, _ = block.heap.bfc.Free(block.addr)
+	block.heap.bfc.FreeNumber(block.number)
 	block.heap.changed()
 	if !block.heap.paused && !block.pending { // the blocks of a paused heap are in neither sum
 		p.t -= block.requested

@@ -8,14 +8,14 @@ func (p *replay) takeElsewhere(h *heap, bytes uint64) {
 	if p.policy.Preset != bfc.Compact || !p.inRequest {
 		return
 	}
-	s := p.streamsOf(h.shape.device)
-	want := s.Want(bytes, h.released, p.used[h.shape.device], p.touched[h.shape.device])
+	s := &h.on.streams
+	want := s.Want(bytes, h.released, h.on.used, h.on.touched)
 	if p.captures > 0 || want == 0 {
 		return
 	}
 	for at := range p.movable.descending() { // the newest first
 		each := p.born[at]
-		if each == h || each.shape.device != h.shape.device {
+		if each == h || each.on != h.on {
 			continue
 		}
 		if want == 0 {
@@ -30,13 +30,6 @@ func (p *replay) takeElsewhere(h *heap, bytes uint64) {
 
 // gives says whether other heaps take its idle pages.
 func (h *heap) gives() bool { return h.unplaced != nil }
-
-func (p *replay) streamsOf(device int32) *bfc.Streams {
-	if p.streams[device] == nil {
-		p.streams[device] = &bfc.Streams{}
-	}
-	return p.streams[device]
-}
 
 // give unmaps idle pages, at least as many bytes as another heap wants if there are so many. Their handles serve it
 // where they are as large as its own.
@@ -70,7 +63,7 @@ func (l *unplaced) receive(count int) {
 
 // endStreams ends an iteration for what heaps take of each other.
 func (p *replay) endStreams() {
-	for device, s := range p.streams {
-		s.EndIteration(p.used[device])
+	for _, d := range p.devices {
+		d.streams.EndIteration(d.used)
 	}
 }

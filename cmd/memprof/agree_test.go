@@ -141,7 +141,7 @@ func (b *bench) replayed(dir string, p bfc.Policy) (o agreement) {
 	assert.NoError(b, err)
 	modeled := map[int64]uint64{} // reserved bytes after an event
 	tuned, err := tune.Run(context.Background(), reader(), tune.Options{
-		Policies: []bfc.Policy{p}, Text: process.Strings().Text, Workers: 1,
+		Policies: []bfc.Policy{p}, Text: process.Strings().Text,
 		Observe: func(seq int64, reserved uint64) { modeled[seq] = reserved },
 	})
 	assert.NoError(b, err)

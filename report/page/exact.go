@@ -63,7 +63,7 @@ func (b *builder) exactPack() []byte {
 	if !any {
 		return nil
 	}
-	return p.finish(out)
+	return p.finish(mustJSON(out))
 }
 
 func (e *exactProcess) times(p *pack, x *keyframes.Exact) {
@@ -199,5 +199,5 @@ func Events(r *analysis.Result, d *analysis.DeviceResult, event int64) []byte {
 	out := servedEvents{exactProcess: exactProcess{Spans: [][2]int64{}, Devices: []*exactDevice{}}, Arenas: newArenas(r), Event: event}
 	out.times(&p, d.Keyframes.Exact)
 	out.Device, out.Names = newExact(&p, d.Keyframes.Exact, r), newNames(&p, d.Keyframes)
-	return p.finish(out)
+	return p.finish(mustJSON(out))
 }

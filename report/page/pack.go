@@ -131,10 +131,13 @@ func columnOf[T any](p *pack, things []T, of func(*T) int64) packed {
 	return p.column(values)
 }
 
-// finish returns the data for the page, before dense. The description must be a value that JSON can hold.
-func (p *pack) finish(description any) []byte {
-	text := mustJSON(description)
-	return compressed(binary.LittleEndian.AppendUint32(nil, uint32(len(text))), text, p.columns)
+// finish returns the data for the page, before dense, with a JSON text in pieces.
+func (p *pack) finish(text ...[]byte) []byte {
+	size := 0
+	for _, piece := range text {
+		size += len(piece)
+	}
+	return compressed(slices.Concat([][]byte{binary.LittleEndian.AppendUint32(nil, uint32(size))}, text, [][]byte{p.columns})...)
 }
 
 // writers have 800 KB each, and a page may have thousands of devices.
