@@ -47,13 +47,6 @@ func Import(dir string, files []string, version string) (all []Process, err erro
 		}
 	}()
 	first := int64(math.MaxInt64)
-	defer func() {
-		for _, i := range ranks {
-			if i.spill != nil {
-				err = errors.Join(err, i.spill.close())
-			}
-		}
-	}()
 	for rank, path := range files {
 		i := &importer{dir: dir, info: info, file: &file{path: path}, rank: -1, world: -1, first: math.MaxInt64, stacks: newStacks(), contexts: mostContexts}
 		if len(files) > 1 {
@@ -94,7 +87,6 @@ type importer struct {
 	annotations []annotation
 	first       int64 // time of the first entry or annotation, µs
 	stacks      *stacks
-	spill       *spill   // the entries
 	texts       []string // of the pickle, which metadata numbers
 	contexts    int64    // how many more the requests may have
 }
@@ -115,7 +107,8 @@ func (i *importer) remove() error {
 	return errors.Join(failed...)
 }
 
-// write is the second pass: it writes the events.
+// write is the second pass: it writes the events. A file that has changed since the first one is an error, or entries that
+// contradict others.
 func (i *importer) write() ([]Process, error) {
 	// A device without entries still has its opening.
 	for device, o := range i.devices {
@@ -125,27 +118,32 @@ func (i *importer) write() ([]Process, error) {
 			}
 		}
 	}
-	err := i.spill.each(func(e *entry) error {
-		if i.layouts[e.device] == nil {
-			if err := i.begin(int(e.device)); err != nil {
-				return err
-			}
-		}
-		l := i.layouts[e.device]
-		if err := l.until(e.timeUS); err != nil {
-			return err
-		}
-		return l.entry(e)
-	})
-	if err != nil {
+	if _, _, err := i.decode(i.put); err != nil {
 		return nil, err
 	}
 	return i.finish()
 }
 
+// put writes an entry.
+func (i *importer) put(e *entry) error {
+	switch {
+	case i.devices[e.device] == nil:
+		return fmt.Errorf("%s: it was changed while it was read", i.file.path)
+	case i.layouts[e.device] == nil:
+		if err := i.begin(int(e.device)); err != nil {
+			return err
+		}
+	}
+	l := i.layouts[e.device]
+	if err := l.until(e.timeUS); err != nil {
+		return err
+	}
+	return l.entry(e)
+}
+
 // survey is the first pass: it finds the opening, the settings and the annotations.
 func (i *importer) survey() error {
-	d, top, err := i.decode()
+	d, top, err := i.decode(i.note)
 	if err != nil {
 		return err
 	}
@@ -182,28 +180,25 @@ func (i *importer) survey() error {
 	return nil
 }
 
-// decode decodes the file, and notes its entries on another goroutine meanwhile.
-func (i *importer) decode() (d *decoder, top pickle.Value, err error) {
-	if i.spill, err = newSpill(i.dir); err != nil {
-		return nil, pickle.Value{}, err
-	}
+// decode decodes the file, and gives its entries to take on another goroutine meanwhile.
+func (i *importer) decode(take func(*entry) error) (d *decoder, top pickle.Value, err error) {
 	full, empty := make(chan []entry, 4), make(chan []entry, 4)
 	for range cap(empty) {
 		empty <- make([]entry, 0, batchEntries)
 	}
-	noted := make(chan error, 1)
+	taken := make(chan error, 1)
 	stop := make(chan struct{})
 	go func() {
 		var failed error
 		for batch := range full {
-			if failed == nil {
-				if failed = i.note(batch); failed != nil {
+			for at := 0; at < len(batch) && failed == nil; at++ {
+				if failed = take(&batch[at]); failed != nil {
 					close(stop)
 				}
 			}
 			empty <- batch[:0]
 		}
-		noted <- failed
+		taken <- failed
 	}()
 	batch := <-empty
 	d, top, err = i.file.decode(i.stacks, func(e *entry, device int) error {
@@ -215,33 +210,28 @@ func (i *importer) decode() (d *decoder, top pickle.Value, err error) {
 		batch = <-empty
 		select {
 		case <-stop:
-			return errNotNoted
+			return errNotTaken
 		default:
 			return nil
 		}
 	})
 	full <- batch
 	close(full)
-	if failed := <-noted; failed != nil {
+	if failed := <-taken; failed != nil {
 		err = failed
 	}
 	return d, top, err
 }
 
-// errNotNoted stops the decoding when the entries before could not be kept.
-var errNotNoted = errors.New("the entries before were not kept")
+// errNotTaken stops the decoding when an entry before could not be taken.
+var errNotTaken = errors.New("an entry before was not taken")
 
-func (i *importer) note(batch []entry) error {
-	for at := range batch {
-		e := &batch[at]
-		i.first = min(i.first, e.timeUS)
-		o := i.deviceOf(int(e.device))
-		if o.entry(e); o.held() > mostHeld {
-			return fmt.Errorf("%s: device %d has more than %d blocks and addresses of large requests", i.file.path, e.device, mostHeld)
-		}
-		if err := i.spill.add(e); err != nil {
-			return err
-		}
+// note surveys an entry.
+func (i *importer) note(e *entry) error {
+	i.first = min(i.first, e.timeUS)
+	o := i.deviceOf(int(e.device))
+	if o.entry(e); o.held() > mostHeld {
+		return fmt.Errorf("%s: device %d has more than %d blocks and addresses of large requests", i.file.path, e.device, mostHeld)
 	}
 	return nil
 }

@@ -368,6 +368,12 @@ func TestHostile(t *testing.T) {
 		assert.That(t, err != nil && strings.Contains(err.Error(), c.want), "%s: %v, want %q", name, err, c.want)
 		assert.That(t, errors.Is(err, pickle.ErrCode) == strings.Contains(c.want, "code"), "%s: %v", name, err)
 	}
+	pipe, w, err := os.Pipe()
+	assert.NoError(t, err)
+	defer w.Close()
+	defer pipe.Close()
+	_, err = Import(t.TempDir(), []string{fmt.Sprint("/proc/self/fd/", pipe.Fd())}, "test")
+	assert.That(t, err != nil && strings.Contains(err.Error(), "is a pipe"), "a pipe: %v", err)
 }
 
 // FuzzImport: no bytes do worse than an error.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 
@@ -77,6 +78,9 @@ func (f *file) open() (io.ReadCloser, error) {
 	in, err := os.Open(f.path)
 	if err != nil {
 		return nil, err
+	}
+	if stat, err := in.Stat(); err == nil && stat.Mode()&(fs.ModeNamedPipe|fs.ModeSocket) != 0 {
+		return nil, errors.Join(fmt.Errorf("%s is a pipe, and a snapshot is read twice: save it in a file", f.path), in.Close())
 	}
 	buffered := bufio.NewReaderSize(in, 1<<16)
 	if magic, err := buffered.Peek(2); err == nil && magic[0] == 0x1f && magic[1] == 0x8b {
