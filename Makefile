@@ -89,7 +89,12 @@ c-quick: hook
 # Those whose processes start no others, and share no memory with them.
 PYTHON_QUICK = test_adapters test_attribution test_calls test_contexts test_interface test_iterations test_kv test_labels test_modules test_phases test_stacks test_watch
 python-quick: hook
+	@$(MAKE) -s hooks/build/passed/python
+
+# Again when what it tests has changed, as the others.
+hooks/build/passed/python: hooks/dist/libmemprof.so hooks/dist/sim/libcuda.so.1 $(shell find hooks/python -name '*.py')
 	@if command -v python3 >/dev/null; then cd hooks/python/tests && PYTHONDONTWRITEBYTECODE=1 python3 -m unittest -q $(PYTHON_QUICK); fi
+	@mkdir -p $(@D) && touch $@
 
 python-test: hook
 	@if command -v python3 >/dev/null; then \
