@@ -84,15 +84,19 @@ func (h *heap) calls() *calls {
 
 // mapped counts a range that was mapped, which is free of the device no longer.
 func (h *heap) mapped(addr, bytes uint64) {
-	h.handles.add(addr, bytes, h.handles.next(bytes, h.Free(), h.on.shortNow))
+	size := h.handles.next(bytes, h.Free(), h.on.shortNow)
 	if h.unplaced == nil {
 		h.calls().mapHandles += handlesOf(bytes)
 	} else {
-		created, moved, old := h.unplaced.use(addr, bytes)
+		if bytes <= uint64(h.unplaced.count)*h.handles.page {
+			size = h.handles.page
+		}
+		created, moved, old := h.unplaced.use(addr, bytes, size)
 		h.calls().mapHandles += created
 		h.calls().movedHandles += moved
 		h.calls().oldMappings += old
 	}
+	h.handles.add(addr, bytes, size)
 	h.released -= min(h.released, bytes)
 	h.count(int64(bytes))
 }

@@ -33,12 +33,12 @@ func (l *unplaced) end(addr, bytes uint64) {
 }
 
 // use gives a handle to each page of a range: the one that is still mapped there, if it is free, else one that
-// is free, else a new one. It returns how many are new, how many are mapped at another address than before, and
-// how many old mappings are unmapped.
-func (l *unplaced) use(addr, bytes uint64) (created, moved, unmapped int64) {
+// is free, else a new one. Handles of more than a page are all new. It returns how many are new, how many are mapped at another address than
+// before, and how many old mappings are unmapped.
+func (l *unplaced) use(addr, bytes, size uint64) (created, moved, unmapped int64) {
 	var lack []uint64
 	for at := addr; at < addr+bytes; at += l.page {
-		if handle, old := l.mapped[at]; old && l.isFree[handle] {
+		if handle, old := l.mapped[at]; old && l.isFree[handle] && size <= l.page {
 			l.isFree[handle] = false
 			l.count--
 		} else {
@@ -49,18 +49,17 @@ func (l *unplaced) use(addr, bytes uint64) (created, moved, unmapped int64) {
 		if old, is := l.mapped[at]; is && !l.dead[old] {
 			unmapped++
 		}
-		handle, ok := l.take()
-		if ok {
+		handle, ok := l.take(size > l.page)
+		if l.mapped[at] = handle; ok {
 			moved++
 		} else {
 			created++
 		}
-		l.mapped[at] = handle
 	}
 	if l.count == 0 {
 		l.free = l.free[:0]
 	}
-	return created, moved, unmapped
+	return (created + int64(size/l.page) - 1) / int64(size/l.page), moved, unmapped
 }
 
 // replaces says whether an address of a range has an old mapping of a handle that it cannot have back: it would have to be unmapped first.
@@ -77,7 +76,7 @@ func (l *unplaced) replaces(addr, bytes uint64) bool {
 // such handle. One without a mapping is released.
 func (l *unplaced) putBack() (addr uint64, ok bool) {
 	for len(l.free) > 0 {
-		handle, taken := l.take()
+		handle, taken := l.take(false)
 		if !taken {
 			break
 		}
@@ -94,9 +93,9 @@ func (l *unplaced) putBack() (addr uint64, ok bool) {
 	return 0, false
 }
 
-// take returns a handle that is free, or a new one.
-func (l *unplaced) take() (handle int32, ok bool) {
-	for len(l.free) > 0 {
+// take returns a handle that is free and no new one, unless it has to be new or none is free.
+func (l *unplaced) take(isNew bool) (handle int32, ok bool) {
+	for !isNew && len(l.free) > 0 {
 		handle = l.free[len(l.free)-1]
 		l.free = l.free[:len(l.free)-1]
 		if l.isFree[handle] {

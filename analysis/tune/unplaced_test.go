@@ -9,7 +9,7 @@ func TestUnplaced(t *testing.T) {
 	l := newUnplaced(page)
 	check := func(what string, addr, bytes uint64, created, moved, unmapped int64) {
 		t.Helper()
-		c, m, u := l.use(addr, bytes)
+		c, m, u := l.use(addr, bytes, l.page)
 		if c != created || m != moved || u != unmapped {
 			t.Errorf("%s: %d created, %d moved, %d unmapped, want %d, %d, %d", what, c, m, u, created, moved, unmapped)
 		}

@@ -49,8 +49,8 @@ var apart = map[string]string{
 	"Allocator.granularity": "in C a field of the memory",
 	"Allocator.paged":       "a scratch list of free chunks with whole pages, which C finds by a walk over all chunks",
 	"Allocator.last_id":     "C numbers no blocks: torch and the trace know them by address", "Block.id": "see Allocator.last_id",
-	"Block.chunk": "lets the hook free a block without a look-up",
-	"chunk.note":  "the hook's own, of a block", "chunk.id": "see Allocator.last_id", "chunk.state": "in Go a value of id",
+	"Block.chunk": "lets the hook free a block without a look-up", "Allocator.numbered": "of replays, which free by number", "Allocator.newest": "see Allocator.numbered",
+	"chunk.note": "the hook's own, of a block", "chunk.id": "see Allocator.last_id", "chunk.state": "in Go a value of id",
 
 	// Both link free chunks into treaps. In C the links stand in the chunk, one cache line; a chunk is linked
 	// when the next request needs it, not when it becomes free.

@@ -70,14 +70,6 @@ static struct arena *served(const struct call *call, void *ptr, cuda_error *erro
   return arena;
 }
 
-// Waits until all work of the device that is submitted by now has ended. No lock, and no capture of another thread, waits meanwhile.
-static bool device_done(int device) {
-  struct gpu *gpu = gpu_lock(device);
-  const bool done = gpu != NULL && fence_wait(gpu);
-  if (gpu != NULL) lock_give(&gpu->lock);
-  return done;
-}
-
 // Frees the block during a capture, when the device must not be waited for: the block becomes pending until
 // the legacy stream has finished what is queued on it when the capture ends.
 static void free_after_capture(const struct arena *arena, void *ptr) {
@@ -85,12 +77,16 @@ static void free_after_capture(const struct arena *arena, void *ptr) {
   memprof_free(ptr, 0, 0, NULL);
 }
 
-// Frees the block after waiting for the device. After an error of the GPU the block stays allocated, and that error is the call's.
+// Frees the block after waiting for the device: no lock, and no capture of another thread, waits meanwhile. After an error of the GPU
+// the block stays allocated, and that error is the call's.
 static void free_waited(const struct arena *arena, void *ptr, cuda_error *error) {
-  const int device = arena->gpu->vmm.device;
-  if (device_done(device)) {
+  struct gpu *gpu = arena->gpu;
+  lock_take(&gpu->lock);
+  const bool done = fence_wait(gpu);
+  lock_give(&gpu->lock);
+  if (done) {
     memprof_free(ptr, 0, 0, NULL);
-  } else if ((*error = driver_fault(device)) == CUDA_OK) {
+  } else if ((*error = driver_fault(gpu->vmm.device)) == CUDA_OK) {
     free_after_capture(arena, ptr);
   }
 }
