@@ -36,7 +36,7 @@ func (r *replayer) follow(e *trace.Event) *Mismatch {
 func (r *replayer) differs(e *trace.Event, err error) *Mismatch {
 	var difference *torchalloc.Difference
 	if errors.As(err, &difference) {
-		return atEvent(e, difference.Expected, difference.Found)
+		return atEvent(e, difference.Expected+" (unless the job changed PyTorch's settings in its code)", difference.Found)
 	}
 	r.unmodeled = err
 	return nil
