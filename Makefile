@@ -34,7 +34,7 @@ DEMO := demo-run
 DEMO_JOB = $(shell python3 -c 'import sys, torch, torchvision; sys.exit(not torch.cuda.is_available())' >/dev/null 2>&1 \
 	&& echo python3 samples/jobs/resnet50.py --iterations 20 || echo bin/memprof lab rerun samples/resnet50)
 
-.PHONY: build hook demo check test go-lint go-quick c-quick python-quick go-test race-test c-test python-test torch-test torch-there duckdb-test rings campaign fits peaks fuzz soak bench page-bench gpu-check dist dist-check clean
+.PHONY: build hook demo check test go-lint go-quick c-quick python-quick go-test race-test c-test python-test torch-test torch-there tested duckdb-test rings campaign fits peaks fuzz soak bench page-bench gpu-check dist dist-check clean
 
 build: hook
 	go build -tags $(TAGS) -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/memprof ./cmd/memprof
@@ -102,11 +102,15 @@ python-test: hook
 	else echo "no python3 here: the tests of hooks/python and samples are left out"; fi
 
 # Jobs that run without a GPU need a real torch. Where there is none, root makes a root of Debian with one.
-torch-test: build
+torch-test: tested
 	.ci/torch-test
 
-torch-there: build
+torch-there: tested
 	.ci/torch-test --if-there
+
+# With the flags of go test, whose compiled packages then serve.
+tested: hook
+	go build -tags $(TAGS) -buildvcs=false -o bin/memprof ./cmd/memprof
 
 rings: hook
 	go run ./.ci/rings

@@ -31,7 +31,7 @@ func program(t *testing.T, cgo string) string {
 		if tags == nil {
 			t.Fatal("the Makefile has no TAGS")
 		}
-		build := exec.Command("go", "build", "-tags", string(tags[1]), "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", built, "./cmd/memprof")
+		build := exec.Command("go", "build", "-tags", string(tags[1]), "-buildvcs=false", "-ldflags", "-s -w", "-o", built, "./cmd/memprof")
 		build.Env = append(os.Environ(), "CGO_ENABLED="+cgo)
 		if out, err := build.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
