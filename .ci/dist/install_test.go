@@ -18,7 +18,7 @@ import (
 // builds has a folder for what program builds, which TestMain removes.
 var builds string
 
-// program is memprof as `make build` builds it, or without cgo, as for machines without glibc, in a folder of its own.
+// program is memprof as `make build` builds it, but for the paths in it, or without cgo, as for machines without glibc, in a folder of its own.
 func program(t *testing.T, cgo string) string {
 	t.Helper()
 	built := filepath.Join(builds, "cgo"+cgo)

@@ -3,6 +3,7 @@ package fit
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
@@ -33,11 +34,12 @@ func least(ctx context.Context, j *Job, s *Survey, a Allocator, o *Options) (*Ne
 	if err != nil || o.Quick || len(s.Workspaces) == 0 || n.Below != nil && !s.isWorkspace(n.Below.Seq) {
 		return n, err
 	}
-	spared := search{ctx: ctx, job: j, survey: s, of: a, on: func(bytes int64) *accounting.Card {
+	spared := search{ctx: ctx, job: j, survey: s, of: a, tried: maps.Clone(whole.tried), on: func(bytes int64) *accounting.Card {
 		c := s.card(j, bytes, o.Headroom)
 		c.Spared = s.Workspaces
 		return c
 	}}
+	maps.DeleteFunc(spared.tried, func(_ int64, refused *accounting.Refusal) bool { return refused != nil }) // the others spare nothing
 	without, err := spared.least(probes)
 	if err != nil {
 		return nil, err
@@ -74,7 +76,7 @@ func (s *search) try(cards []int64) error {
 	}
 	var passes errgroup.Group
 	var mu sync.Mutex
-	for some := range slices.Chunk(all, min(s.survey.together()/cap(s.survey.room), mostCards)) {
+	for some := range slices.Chunk(all, min(s.survey.together()/cap(s.survey.room), mostCards, 1+len(all)/cap(s.survey.room))) {
 		passes.Go(func() error {
 			on := make([]*accounting.Card, len(some))
 			for i, bytes := range some {

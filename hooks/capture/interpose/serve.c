@@ -70,25 +70,17 @@ static struct arena *served(const struct call *call, void *ptr, cuda_error *erro
   return arena;
 }
 
-// Frees the block during a capture, when the device must not be waited for: the block becomes pending until
-// the legacy stream has finished what is queued on it when the capture ends.
-static void free_after_capture(const struct arena *arena, void *ptr) {
-  memprof_record_stream(ptr, arena->stream == (void *)STREAM_LEGACY ? NULL : (void *)STREAM_LEGACY);
-  memprof_free(ptr, 0, 0, NULL);
-}
-
-// Frees the block after waiting for the device: no lock, and no capture of another thread, waits meanwhile. After an error of the GPU
-// the block stays allocated, and that error is the call's.
+// Frees the block after waiting for the device: no lock, and no capture of another thread, waits meanwhile. During a capture the
+// device must not be waited for: the block becomes pending until the legacy stream has finished what is queued on it when the capture
+// ends. After an error of the GPU the block stays allocated, and that error is the call's.
 static void free_waited(const struct arena *arena, void *ptr, cuda_error *error) {
   struct gpu *gpu = arena->gpu;
   lock_take(&gpu->lock);
   const bool done = fence_wait(gpu);
   lock_give(&gpu->lock);
-  if (done) {
-    memprof_free(ptr, 0, 0, NULL);
-  } else if ((*error = driver_fault(gpu->vmm.device)) == CUDA_OK) {
-    free_after_capture(arena, ptr);
-  }
+  if (!done && (*error = driver_fault(gpu->vmm.device)) != CUDA_OK) return;
+  if (!done) memprof_record_stream(ptr, arena->stream == (void *)STREAM_LEGACY ? NULL : (void *)STREAM_LEGACY);
+  memprof_free(ptr, 0, 0, NULL);
 }
 
 bool serve_free(const struct call *call, void *ptr, cuda_error *error) {
