@@ -9,10 +9,10 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// handler has what the pass does with an event: as one of its arena, or else as it is.
+// handler is what the pass does with an event. Either arena or event is set.
 type handler struct {
 	arena   func(*analyzer, *arena, *trace.Event) error
-	changes bool // memory of the arena
+	changes bool // arena changes memory of the arena
 	event   func(*analyzer, *trace.Event) error
 }
 
@@ -297,8 +297,10 @@ func (a *analyzer) release(e *trace.Event) error {
 	if e.Arena == trace.NoArena {
 		return nil
 	}
-	return a.ofArena(&handler{arena: func(a *analyzer, ar *arena, _ *trace.Event) error { return a.ledger.Release(ar.Arena) }}, e)
+	return a.ofArena(&releaseOfArena, e)
 }
+
+var releaseOfArena = handler{arena: func(a *analyzer, ar *arena, _ *trace.Event) error { return a.ledger.Release(ar.Arena) }}
 
 func (a *analyzer) capture(e *trace.Event) error {
 	a.captures = e.OpenCaptures()

@@ -96,8 +96,7 @@ func New(options Options, memory Memory) (*Allocator, error) {
 	return a, nil
 }
 
-// Expect makes room for so many blocks, which would be copied as they grow in number. They are only known by [Allocator.Number] from
-// then on, and not by address.
+// Expect reserves memory for so many blocks. From then on the allocator knows blocks by [Allocator.Number] alone, and not by address.
 func (a *Allocator) Expect(blocks int) {
 	a.chunks, a.free.nodes = slices.Grow(a.chunks, blocks), slices.Grow(a.free.nodes, blocks)
 	a.numbered = true
@@ -273,10 +272,10 @@ func (a *Allocator) Free(addr uint64) (Block, error) {
 	return a.FreeNumber(index), nil
 }
 
-// Number is that of the block that was handed out last, until its end. It is less work than an address, which has to be found.
+// Number returns the number of the block that was handed out last, which is valid until its free. Unlike an address it needs no search.
 func (a *Allocator) Number() int32 { return a.newest }
 
-// FreeNumber is Free of a block in an allocator that was told to Expect blocks with numbers.
+// FreeNumber frees the block of a number, after [Allocator.Expect].
 func (a *Allocator) FreeNumber(index int32) Block {
 	c := &a.chunks[index]
 	block := Block{Addr: c.addr, Size: c.size, Requested: c.requested, ID: c.id}

@@ -25,7 +25,7 @@ func (a *Allocator) Shrink(addr uint64) (Block, error) {
 	return Block{Addr: c.addr, Size: c.size, Requested: c.requested, ID: c.id}, nil
 }
 
-// ShrinkNumber is Shrink of a block in an allocator that was told to Expect blocks with numbers. It returns the bytes of the slack.
+// ShrinkNumber frees the slack of the block of a number, after [Allocator.Expect], and returns its bytes.
 func (a *Allocator) ShrinkNumber(index int32) (slack uint64) {
 	if slack = a.chunks[index].slack(); slack == 0 {
 		return 0

@@ -6,8 +6,8 @@ import (
 	"io"
 )
 
-// Followed is the events of a process in memory, with what each did to a block: dozens of replays need neither read the process nor
-// keep what is live. A request or free takes about eight bytes, and keeps what replays need; a mark takes four.
+// Followed keeps the events of a process in memory, with what each did to a block, so that many replays read the process once and
+// need not follow what is live. It keeps only what replays read: about eight bytes of a request or free, four of a mark.
 type Followed struct {
 	batches [][]byte
 	bytes   int

@@ -28,7 +28,7 @@ type Live struct {
 	paused   map[int32]Event // the pause of each arena that has not resumed; requested is what a resume would map
 	reserved map[int32]int64 // bytes by device: mapped and not paused
 	others   map[int64]Event // allocations of other libraries, by address
-	taken    Block
+	slotOnly Block           // of AddFrom
 }
 
 // Block is a chunk from its alloc to its free, or free_done if it is pending.
@@ -94,13 +94,13 @@ func (l *Live) Add(e *Event) (Outcome, *Block) {
 	return outcome, block
 }
 
-// Take is Add of an event of a batch that may have its effect; of the block it has the slot alone then.
-func (l *Live) Take(b *Batch, i int, e *Event) (Outcome, *Block) {
+// AddFrom adds an event of a batch. Where the batch has the effect of the event, the block that it returns has a slot and nothing else.
+func (l *Live) AddFrom(b *Batch, i int, e *Event) (Outcome, *Block) {
 	if b.Effects == nil || b.Effects[i].Slot < 0 {
 		return l.Add(e)
 	}
-	l.taken.Slot = b.Effects[i].Slot
-	return b.Effects[i].Outcome, &l.taken
+	l.slotOnly.Slot = b.Effects[i].Slot
+	return b.Effects[i].Outcome, &l.slotOnly
 }
 
 func (l *Live) change(e *Event) (Outcome, *Block) {

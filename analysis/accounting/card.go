@@ -19,7 +19,7 @@ type Card struct {
 	next   int // of Spared, behind the requests so far
 }
 
-// Spares says whether the job does without the request of an event, which is behind those that were asked about. A nil Card spares none.
+// Spares says whether the job does without the request of an event. Events have to be asked about in their order. A nil Card spares none.
 func (c *Card) Spares(seq int64) bool {
 	if c == nil {
 		return false

@@ -39,7 +39,7 @@ func least(ctx context.Context, j *Job, s *Survey, a Allocator, o *Options) (*Ne
 		c.Spared = s.Workspaces
 		return c
 	}}
-	maps.DeleteFunc(spared.tried, func(_ int64, refused *accounting.Refusal) bool { return refused != nil }) // the others spare nothing
+	maps.DeleteFunc(spared.tried, func(_ int64, refused *accounting.Refusal) bool { return refused != nil }) // where none was refused, none is spared
 	without, err := spared.least(probes)
 	if err != nil {
 		return nil, err

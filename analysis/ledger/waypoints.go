@@ -21,9 +21,9 @@ func (l *Ledger) newestBelow(ar *Arena, addr int64) int32 {
 	return none
 }
 
-// waypointSteps is how far apart waypoints are: segments of an arena that searches came by, and from where a search goes on
-// segment by segment. One that has gone is forgotten when it is met. So the steps of a search are paid for by the events
-// since the last one: what it passes was added or lost its waypoint since.
+// waypointSteps is how many segments apart the waypoints of an arena are. A search starts at a waypoint, goes on segment by
+// segment, and leaves new waypoints; it deletes a waypoint whose segment is gone. A search only passes segments that were
+// added, or lost their waypoint, since the last one: so the steps of all searches are at most in proportion to the events.
 const waypointSteps = 4 // a step misses the cache
 
 // waypointBelow is the segment at the greatest waypoint of an arena that is not above addr; none where there is none.

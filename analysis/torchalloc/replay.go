@@ -249,7 +249,7 @@ func (r *Replay) take(b *trace.Batch, i int, e *trace.Event) error {
 			}
 		}
 	}
-	outcome, block := r.live.Take(b, i, e)
+	outcome, block := r.live.AddFrom(b, i, e)
 	quiet := r.marked
 	r.marked = e.Kind == trace.KindIteration
 	switch e.Kind {

@@ -132,7 +132,7 @@ func (f *feed) add(b *trace.Batch, i int, out []op) ([]op, error) {
 		other.time, other.seq = e.Time, e.Seq
 		out = append(out, other)
 	}
-	outcome, block := f.live.Take(b, i, e)
+	outcome, block := f.live.AddFrom(b, i, e)
 	if len(f.resumes) > 0 && (e.Kind != trace.KindResume || e.Time-e.PauseDuration().Nanoseconds() > f.resumed) {
 		out = f.flushResumes(out)
 	}

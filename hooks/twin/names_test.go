@@ -60,7 +60,7 @@ var apart = map[string]string{
 	"Stats.peak_bytes_in_use": "see Stats.num_allocs", "Stats.peak_reserved": "see Stats.num_allocs",
 
 	"Allocator.missing": "only Go: C maps the gaps as it finds them",
-	"Allocator.looked":  "only C asks the memory what is over: a replay is told by the trace", "Allocator.wanted": "see Allocator.looked",
+	"Allocator.looked":  "only C asks the memory what is over: a replay reads it in the trace", "Allocator.wanted": "see Allocator.looked",
 	"Allocator.snapshot": "only C answers which block has an address inside of it",
 	"Allocator.used":     "in Go the length of chunks",
 }

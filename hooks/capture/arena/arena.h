@@ -109,7 +109,7 @@ void arena_mapping(struct arena *arena, enum memprof_kind kind, uint64_t addr, u
 void arena_set_handle(struct arena *arena, uint64_t room, uint64_t bytes);
 
 // Whether `bytes` more can be mapped, and what the request maps besides, in handles whose size this sets. Asked before the driver is,
-// since creating handles until it refuses would be slow, and others would lack them meanwhile.
+// since creating handles until it refuses would be slow, and other processes would lack their memory meanwhile.
 bool arena_prepare(struct arena *arena, uint64_t bytes);
 
 // The allocator's request for `asked` bytes has got `bytes` at an address, in so many handles: counts them, and writes the event. Or not

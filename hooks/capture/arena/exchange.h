@@ -52,7 +52,7 @@ void exchange_end(struct arena *arena);
 void exchange_take(struct arena *arena, uint64_t bytes);
 void exchange_mapped(struct arena *arena, uint64_t bytes);
 
-// The most bytes that a request of the arena can take of free pages, its own and others'.
+// How many bytes of free pages, its own and other arenas', a request of the arena can use, at most.
 uint64_t exchange_idle(const struct arena *arena);
 
 // Unmaps what the request has mapped, since it was refused more. Returns how many handles it unmapped.
