@@ -20,8 +20,8 @@ type Moment struct {
 	Devices []DeviceMoment
 }
 
-// DeviceMoment is a device at that moment. Categories of blocks follow from what was known then: labels that
-// came later, and how long blocks lived, do not count.
+// DeviceMoment is a device at that moment. Categories of blocks follow from the whole pass: from labels that came later, too,
+// and from how long blocks lived.
 type DeviceMoment struct {
 	Device   int32
 	At       ledger.Instant // C is -1 where it is not known
@@ -31,7 +31,7 @@ type DeviceMoment struct {
 	TopSizes []attribution.AllocationGroup
 }
 
-// AtPeak is the device at its peak. Categories follow from the whole trace.
+// AtPeak is the device at its peak.
 func (d *DeviceResult) AtPeak() *DeviceMoment {
 	return &DeviceMoment{Device: d.Device, At: d.Peak, Map: d.Map, Chunks: d.Chunks, Held: d.Held, TopSizes: d.TopSizes}
 }
@@ -43,24 +43,27 @@ func (e *NoEventError) Error() string {
 	return fmt.Sprintf("no event %d: this process has %d to %d", e.Seq, e.First, e.Last)
 }
 
-// At says what the devices of a process are like right after each of some events, at least one and ascending, in a pass over it, or over the
-// events from a part on, that ends at the last of them. Errors are those of [Run], or a *NoEventError.
+// At says what the devices of a process are like right after each of some events, at least one and ascending, in a pass over it, or over
+// some parts of it. What comes behind them tells what their blocks were for, and Options.Recovered that more comes behind the source.
+// Errors are those of [Run], or a *NoEventError.
 func At(src trace.Source, opt Options, seqs ...int64) (moments []*Moment, err error) {
 	a := newSecond(opt, nil, nil)
 	for e, err := range trace.Events(src) {
 		if err == nil {
 			err = a.event(e)
 		}
-		if err == nil && !a.opening && e.Seq == seqs[0] {
-			var m *Moment
-			m, err = a.momentNow(e)
-			moments, seqs = append(moments, m), seqs[1:]
+		if err != nil {
+			return nil, err
 		}
-		if err != nil || len(seqs) == 0 {
-			return moments, err
+		if len(moments) < len(seqs) && !a.opening && e.Seq == seqs[len(moments)] {
+			moments = append(moments, a.momentNow(e))
 		}
 	}
-	return nil, &NoEventError{seqs[0], opt.FirstSeq, a.lastSeq}
+	if len(moments) < len(seqs) {
+		return nil, &NoEventError{seqs[len(moments)], opt.FirstSeq, a.lastSeq}
+	}
+	a.attribution.Finish(a.cutOff())
+	return moments, a.recall(moments)
 }
 
 // Revisit makes a second pass over a process, or over some of its events and those that restate what was before them: the
@@ -112,22 +115,35 @@ func (a *analyzer) wantedOf(id int32) []keyframes.Frame {
 	return a.chosen.Devices[at].Keyframes.Frames
 }
 
-// momentNow is the state after the event at hand.
-func (a *analyzer) momentNow(e *trace.Event) (*Moment, error) {
+// momentNow is the state after the event at hand; recall adds what was live, and where.
+func (a *analyzer) momentNow(e *trace.Event) *Moment {
 	m := &Moment{Process: a.opt.Process, Seq: e.Seq, Kind: e.Kind, Time: e.Time, Phase: a.attribution.Phases.Name(a.attribution.Phases.Current)}
 	for _, d := range a.devices {
 		at := d.InstantSeenBy(a.viewAfter(d, e), e.Seq, e.Time)
 		at.Iteration += a.opt.Marks
-		dm, _, err := a.momentOf(d, at)
-		if err != nil {
-			return nil, err
-		}
-		d.sums.Fill(&dm.At)
-		dm.Map.At = dm.At
+		d.kept.Wanted(at)
+		dm := DeviceMoment{Device: d.ID, At: at, Map: ledger.AddressMap{At: at}}
+		d.sums.Fill(&dm.Map.At)
 		m.Devices = append(m.Devices, dm)
 	}
 	slices.SortFunc(m.Devices, func(x, y DeviceMoment) int { return int(x.Device) - int(y.Device) })
-	return m, nil
+	return m
+}
+
+// recall completes the moments of a pass with what was live, and where.
+func (a *analyzer) recall(moments []*Moment) error {
+	for _, m := range moments {
+		for i := range m.Devices {
+			dm, filled := &m.Devices[i], m.Devices[i].Map.At
+			of, _, err := a.momentOf(a.deviceOf(dm.Device), dm.At)
+			if err != nil {
+				return err
+			}
+			of.At, of.Map.At = filled, filled
+			*dm = of
+		}
+	}
+	return nil
 }
 
 // momentOf is a device at an instant that its recorder wanted, or now, and its blocks that were live then.

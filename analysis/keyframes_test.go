@@ -152,6 +152,17 @@ func spansOf(m *ledger.AddressMap) (spans []placed) {
 	return joinedSpans(spans)
 }
 
+// stopped is the moment after an event, of a pass that ends there.
+func stopped(t interface {
+	Helper()
+	Fatal(...any)
+}, r *modeltest.Recorder, seq int64,
+) *Moment {
+	moments, err := At(modeltest.Source(r.Events[:seq+1], 5), Options{Text: r.Strings.Text}, seq)
+	assert.NoError(t, err)
+	return moments[0]
+}
+
 // Every keyframe, however many were given up, is what a pass that stops there finds.
 func TestKeyframesAreWhatAPassThatStopsThereFinds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -161,14 +172,9 @@ func TestKeyframesAreWhatAPassThatStopsThereFinds(t *testing.T) {
 			return
 		}
 		d := &result.Devices[0]
-		var seqs []int64
 		for i := range d.Keyframes.Frames {
-			seqs = append(seqs, d.Keyframes.Frames[i].At.Seq)
-		}
-		moments, err := At(modeltest.Source(r.Events, 5), Options{Text: r.Strings.Text}, seqs...)
-		assert.NoError(t, err)
-		for i, m := range moments {
 			f := &d.Keyframes.Frames[i]
+			m := stopped(t, r, f.At.Seq)
 			want := m.Devices[0].At
 			want.Time, want.Iteration = f.At.Time, f.At.Iteration
 			if (f.Why&keyframes.IsGrowth != 0 || m.Kind == trace.KindOOM) && f.At.View != want.View { // as seen by that request
@@ -221,9 +227,7 @@ func TestExactEventsAreWhatAPassThatStopsThereFinds(t *testing.T) {
 				if at%sparse != 0 {
 					continue
 				}
-				moments, err := At(modeltest.Source(r.Events, 5), Options{Text: r.Strings.Text}, seq)
-				assert.NoError(t, err)
-				m := moments[0]
+				m := stopped(t, r, seq)
 				assert.Must(t, x.Time[at] == m.Time, "event %d was at %d, want %d", seq, x.Time[at], m.Time)
 				var want []placed
 				var paused int64
@@ -391,9 +395,8 @@ func TestKeyframesOfPausedArenas(t *testing.T) {
 	p.Transition(trace.KindResume, 4*mib, "tag=kv")
 	d := explore(t, p.Recorder, keyframes.MostStretches).Devices[0]
 	for i := range d.Keyframes.Frames {
-		m, err := At(modeltest.Source(p.Events, 3), Options{Text: p.Strings.Text}, d.Keyframes.Frames[i].At.Seq)
-		assert.NoError(t, err)
-		assert.Diff(t, spansOf(&m[0].Devices[0].Map), spansAt(d.Keyframes, int32(i)), "keyframe %d (-stopped +kept)", i)
+		m := stopped(t, p.Recorder, d.Keyframes.Frames[i].At.Seq)
+		assert.Diff(t, spansOf(&m.Devices[0].Map), spansAt(d.Keyframes, int32(i)), "keyframe %d (-stopped +kept)", i)
 	}
 }
 
@@ -423,19 +426,18 @@ func TestAtFromAPart(t *testing.T) {
 		tracetest.WriteRun(t, run, tracetest.Process{Events: r.Events, Texts: texts, Options: dataset.WriterOptions{PartEvents: n, NoSync: true}})
 		p := tracetest.One(t, run)
 		seq := rapid.Int64Range(0, int64(len(r.Events))-1).Draw(rt, "event")
-		want, err := At(modeltest.Source(r.Events, 5), Options{Text: r.Strings.Text}, seq)
-		assert.NoError(rt, err)
+		want := stopped(rt, r, seq)
 		reader, part, err := p.NewReaderBetween(seq, seq)
 		assert.NoError(rt, err)
 		defer reader.Close()
 		got, err := At(reader, Options{Text: p.Strings().Text, FirstSeq: part.FirstSeq, Marks: int(part.Marks)}, seq)
 		assert.NoError(rt, err)
-		for _, m := range []*Moment{want[0], got[0]} {
+		for _, m := range []*Moment{want, got[0]} {
 			for i := range m.Devices {
 				m.Devices[i].Held = nil // by what came before, too
 			}
 		}
-		diff := gocmp.Diff(want, got)
+		diff := gocmp.Diff(want, got[0])
 		assert.Must(rt, diff == "", "event %d, %d events in a part (-whole +part):\n%s", seq, n, diff)
 	})
 }

@@ -297,9 +297,9 @@ func (a *analyzer) arena(e *trace.Event) error {
 func (a *analyzer) finish() (*Result, error) {
 	r := &Result{
 		Process: a.opt.Process, Events: a.events, Duration: a.lastTime,
-		Recovered: a.opt.Recovered || a.lost > 0, Live: a.opt.Live, LastSeq: a.lastSeq, Calls: a.calls,
+		Recovered: a.recovered(), Live: a.opt.Live, LastSeq: a.lastSeq, Calls: a.calls,
 	}
-	a.attribution.Finish(r.Recovered || slices.ContainsFunc(a.devices, func(d *device) bool { return d.result.OOMCount > 0 }))
+	a.attribution.Finish(a.cutOff())
 	for _, ar := range a.arenas {
 		ar.device.growths.CutOff(&ar.growth, ar.Arena)
 		info := ar.Info
@@ -327,6 +327,14 @@ func (a *analyzer) finish() (*Result, error) {
 	return r, nil
 }
 
+// recovered says whether the process did not come to its own end.
+func (a *analyzer) recovered() bool { return a.opt.Recovered || a.lost > 0 }
+
+// cutOff says whether it may have ended amid a phase: where a request failed, too.
+func (a *analyzer) cutOff() bool {
+	return a.recovered() || slices.ContainsFunc(a.devices, func(d *device) bool { return d.result.OOMCount > 0 })
+}
+
 func (a *analyzer) finishDevice(d *device) error {
 	d.result.Peak, d.result.MaxT, d.result.MaxC, d.result.MaxR = d.Peak, d.MaxT, d.sums.MaxC(d.MaxT), d.MaxR
 	d.result.Final = d.Instant(a.lastSeq, a.lastTime)
@@ -335,7 +343,7 @@ func (a *analyzer) finishDevice(d *device) error {
 	if d.pauses != nil {
 		d.result.Pauses = d.pauses.Finish(a.lastTime)
 	}
-	d.detectIterations(!a.opt.Recovered && a.lost == 0 && d.result.OOMCount == 0)
+	d.detectIterations(!a.recovered() && d.result.OOMCount == 0)
 	r := &d.result
 	slices.SortFunc(r.Growths, func(x, y Growth) int { return cmp.Compare(x.Seq, y.Seq) })
 	d.result.Paper = d.log.Paper(d.MaxR)

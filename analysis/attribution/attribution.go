@@ -28,7 +28,7 @@ type Result struct {
 
 // Attribute divides live blocks of a device.
 func (t *Tracker) Attribute(blocks []ledger.Block) Result {
-	result := Result{Known: t.known}
+	result := Result{Known: t.known && len(blocks) > 0}
 	categories, phases, contexts, uses := NewGrouping[Category](), NewGrouping[uint8](), NewGrouping[[2]int32](), NewGrouping[useKey]()
 	for i := range blocks {
 		b := &blocks[i]

@@ -65,8 +65,14 @@ func (r *Recorder) Peak(at ledger.Instant) {
 	if r.history.second {
 		return
 	}
-	r.frames, r.gone = append(r.frames[:0], Frame{At: at, Why: IsPeak}), r.gone[:0]
+	r.frames, r.gone = r.frames[:0], r.gone[:0]
+	r.Wanted(at)
 	r.device.KeepUntil(at.Seq)
+}
+
+// Wanted has the device be remembered after the event at hand, too.
+func (r *Recorder) Wanted(at ledger.Instant) {
+	r.frames = append(r.frames, Frame{At: at, Why: essential})
 }
 
 // framed says whether a keyframe lies in [from, to).

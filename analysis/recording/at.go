@@ -12,20 +12,27 @@ import (
 // behind is how many events after those of a span are read: phases end there, and labels are given.
 const behind = 1 << 14
 
-// At is what the devices of a process are like right after each of some events, ascending by seq. Of each part that has some of
-// them it reads what comes up to the last one.
+// At is what the devices of a process are like right after each of some events, ascending by seq. It reads the whole process, so
+// that categories and phases are those of a report.
 func At(process *dataset.Process, seqs ...int64) ([]*analysis.Moment, error) {
 	first := process.Parts[0].FirstSeq
+	moments, err := between(process, first, first+process.Events-1, seqs)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", process.Name, err)
+	}
+	return moments, nil
+}
+
+// InParts is [At], but of each part that has some of the events it reads only what comes up to the last of these. Categories and
+// phases follow from no more.
+func InParts(process *dataset.Process, seqs ...int64) ([]*analysis.Moment, error) {
 	var all []*analysis.Moment
 	for len(seqs) > 0 {
-		if last := first + process.Events - 1; seqs[0] < first || seqs[0] > last {
-			return nil, fmt.Errorf("%s: %w", process.Name, &analysis.NoEventError{Seq: seqs[0], First: first, Last: last})
-		}
 		n := len(seqs)
 		if next := slices.IndexFunc(process.Parts, func(p dataset.Part) bool { return p.FirstSeq > seqs[0] }); next >= 0 {
 			n, _ = slices.BinarySearch(seqs, process.Parts[next].FirstSeq)
 		}
-		moments, err := inPart(process, seqs[:n])
+		moments, err := between(process, seqs[0], seqs[n-1], seqs[:n])
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", process.Name, err)
 		}
@@ -34,9 +41,9 @@ func At(process *dataset.Process, seqs ...int64) ([]*analysis.Moment, error) {
 	return all, nil
 }
 
-// inPart is [At] for events of one part.
-func inPart(process *dataset.Process, seqs []int64) ([]*analysis.Moment, error) {
-	reader, opt, err := from(process, seqs[0], seqs[len(seqs)-1])
+// between is [At] by what comes from the part that has the event first up to the event last.
+func between(process *dataset.Process, first, last int64, seqs []int64) ([]*analysis.Moment, error) {
+	reader, opt, err := from(process, first, last)
 	if err != nil {
 		return nil, err
 	}
@@ -63,6 +70,7 @@ func from(process *dataset.Process, seq, last int64) (*dataset.Reader, analysis.
 		reader.Close()
 		reader, part, err = process.NewReaderBetween(opt.FirstSeq, last)
 	}
+	opt.Recovered = opt.Recovered || last < process.Parts[0].FirstSeq+process.Events-1
 	opt.FirstSeq, opt.Marks = part.FirstSeq, int(part.Marks-process.Parts[0].Marks)
 	return reader, opt, err
 }

@@ -23,7 +23,7 @@ func firstLook(p *dataset.Process) (*analysis.Result, error) {
 			begins = append(begins, p.Parts[i].FirstSeq)
 		}
 	}
-	moments, err := recording.At(p, begins...)
+	moments, err := recording.InParts(p, begins...)
 	if err != nil {
 		return nil, err
 	}

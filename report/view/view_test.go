@@ -353,7 +353,7 @@ func pinned(t testing.TB, b *reporttest.Browser) int64 {
 }
 
 func momentOf(p *dataset.Process, seq int64) (ledger.Instant, error) {
-	m, err := recording.At(p, seq)
+	m, err := recording.InParts(p, seq)
 	if err != nil {
 		return ledger.Instant{}, err
 	}
