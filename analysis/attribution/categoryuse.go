@@ -41,7 +41,7 @@ func (t *Tracker) categoryUses(groups *Grouping[useKey]) []CategoryUse {
 		if o := t.OriginOf(k.context, k.label); o.Module {
 			c.modules.Merge(o.Kind(), sums)
 		}
-		if line := OwnLine(t.Frames(t.StackOf(k.context))); line != "" {
+		if line := UserLine(t.Frames(t.StackOf(k.context))); line != "" {
 			c.lines.Merge(line, sums)
 		}
 	}
@@ -83,25 +83,4 @@ func innermost(groups *Grouping[string], all int64) (module string, bytes int64)
 		module, bytes = most[0].Name, most[0].Requested
 	}
 	return module, bytes
-}
-
-// libraryPaths are parts of the paths of code that is not the job's own.
-var libraryPaths = []string{"site-packages/", "dist-packages/", "lib/python3", "torch/", "<frozen"}
-
-// OwnLine is the innermost frame of the job's own code as "train.py:12", or of any where it has none; "" without frames.
-func OwnLine(frames []string) string {
-	own := slices.IndexFunc(frames, func(f string) bool {
-		return !slices.ContainsFunc(libraryPaths, func(part string) bool { return strings.Contains(f, part) })
-	})
-	if own < 0 {
-		if len(frames) == 0 {
-			return ""
-		}
-		own = 0
-	}
-	frame := frames[own]
-	if open := strings.LastIndexByte(frame, '('); open >= 0 && strings.HasSuffix(frame, ")") {
-		return frame[open+1 : len(frame)-1]
-	}
-	return frame
 }

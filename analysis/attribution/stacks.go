@@ -124,10 +124,11 @@ func (t *Tracker) LineOf(blocks []ledger.Block) string {
 func UserLine(frames []string) string {
 	line := ""
 	for _, frame := range frames {
-		_, place, ok := strings.Cut(frame, " (")
-		if place = strings.TrimSuffix(place, ")"); !ok || strings.HasPrefix(place, "<") {
+		open := strings.LastIndex(frame, " (")
+		if open < 0 || strings.HasPrefix(frame[open:], " (<") {
 			continue
 		}
+		place := strings.TrimSuffix(frame[open+2:], ")")
 		switch classOf(frame) {
 		case userCode:
 			return place

@@ -17,6 +17,8 @@
 //	user_metadata                          module= of the request
 //	external_annotations, user_defined     phases; "iteration", or the steps of the first
 //	                                       optimizer that has any, end iterations
+//	frames of backward, an optimizer, ...  phases data, forward, backward, optimizer; labels of weights, loss,
+//	                                       communication, KV caches and workspaces, by the table frameRoles
 //
 // Layouts of torch 1.13 to 2.14 are read: of 2.6 and 2.11 as torch wrote them, of the others as its sources say (no such
 // torch was at hand). Torch 1.13 writes the list of segments alone, as torch.cuda.memory_snapshot does:

@@ -192,7 +192,7 @@ func TestEndIsTorchs(t *testing.T) {
 
 func TestKinds(t *testing.T) {
 	for name, want := range map[string]map[string]int{
-		"native": {"arena": 3, "map": 9, "reclaim": 1, "unmap": 1, "alloc": 160, "free": 141, "free_done": 6, "stream_use": 6, "iteration": 6, "phase_begin": 12, "phase_end": 12},
+		"native": {"arena": 3, "map": 9, "reclaim": 1, "unmap": 1, "alloc": 160, "free": 141, "free_done": 6, "stream_use": 6, "iteration": 6, "label": 4, "phase_begin": 30, "phase_end": 30},
 	} {
 		run, _ := imported(t, pathOf(name))
 		got := map[string]int{}

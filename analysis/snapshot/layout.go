@@ -29,6 +29,7 @@ type layout struct {
 	left     *int64              // how many more there may be
 	written  map[int64]int64     // the device's numbers of stacks
 	marks    *marks
+	phase    string // that the frames of requests say, within those of marks; "" for none
 
 	next      uint64 // where the block behind an opening one will begin; 0 if that is not known
 	waiting   *used  // freeing, if it is a free that the next entry may complete
@@ -266,9 +267,19 @@ func (l *layout) begin(addr, size, n, stream uint64, stack int64, metadata uint6
 	if err != nil {
 		return err
 	}
+	r := l.stacks.role(stack)
+	if !l.older {
+		if err := l.enter(r); err != nil {
+			return err
+		}
+	}
 	n = min(n, size)
 	l.blocks.set(addr, used{addr: addr, size: size, requested: n, stream: stream, stack: stack, arena: m.arena})
-	return l.write(trace.Event{Kind: trace.KindAlloc, Arena: m.arena, Stream: int64(stream), Addr: int64(addr), Requested: int64(n), Provided: int64(size), Context: context})
+	e := trace.Event{Kind: trace.KindAlloc, Arena: m.arena, Stream: int64(stream), Addr: int64(addr), Requested: int64(n), Provided: int64(size), Context: context}
+	if err := l.write(e); err != nil {
+		return err
+	}
+	return l.label(addr, r)
 }
 
 func (l *layout) event(kind trace.Kind, b *used) trace.Event {

@@ -45,6 +45,9 @@ func (l *layout) until(timeUS int64) error {
 		a := m.left[0]
 		m.left = m.left[1:]
 		l.now = max(l.now, (a.timeUS-l.base)*1000)
+		if err := l.leave(); err != nil {
+			return err
+		}
 		name := clean(a.name)
 		if err := l.annotate(a.begin, name); err != nil {
 			return err

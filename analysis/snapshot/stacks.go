@@ -13,6 +13,8 @@ type stacks struct {
 	texts  []string // of frames, by number less 1
 	frames map[string]int32
 	last   []int64 // the nodes of the last list, the outermost first
+	own    []role  // of the frames by themselves, by number less 1
+	roles  []role  // of the first nodes, by number less 1
 }
 
 func newStacks() *stacks { return &stacks{nodes: newStackTree(), frames: map[string]int32{}} }
@@ -70,7 +72,7 @@ func (s *stacks) frame(d *pickle.Decoder, v pickle.Value) (int32, error) {
 		if err := d.Keep(2*int64(len(text)) + 64); err != nil {
 			return 0, err
 		}
-		s.texts = append(s.texts, text)
+		s.texts, s.own = append(s.texts, text), append(s.own, roleOf(text))
 		number = int32(len(s.texts))
 		s.frames[text] = number
 	}
