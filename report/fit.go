@@ -155,6 +155,12 @@ func fitBefore(r *Fit) []layout.Cell {
 		}
 		for _, fitNumber := range fitDevices(p) {
 			d := p.Devices[fitNumber]
+			if !d.Measured && d.Driver+d.Libraries == 0 {
+				notes = append(notes, layout.Cell{
+					Text: plain.Shorten(p.Name, 32) + ": what the driver and other libraries take is not recorded, and in no number: 0.5 to 1.1 GiB with PyTorch on H200s", Tone: layout.Warned,
+				})
+				continue
+			}
 			text := fmt.Sprintf("%s, device %d: driver overhead %s", plain.Shorten(p.Name, 32), fitNumber, plain.FormatSize(d.Driver))
 			if d.Measured && d.Unexplained != 0 {
 				text += fmt.Sprintf(" (unexplained %s of it)", fitMargin(d.Unexplained))

@@ -25,8 +25,12 @@ type Screen struct {
 
 // Of is the first screen on a device.
 func Of(r *analysis.Result, d *analysis.DeviceResult) *Screen {
+	beside := []Beside{}
+	if r.Job == nil || r.Job.Imported == nil { // a snapshot tells nothing of it
+		beside = besideOf(d)
+	}
 	return &Screen{
-		Requested: d.Peak.T, Categories: categoriesOf(d), Beside: besideOf(d), Allocators: allocatorsOf(r, d),
+		Requested: d.Peak.T, Categories: categoriesOf(d), Beside: beside, Allocators: allocatorsOf(r, d),
 		Findings: findingsOf(r, d), Leak: leakOf(d), result: r, device: d,
 	}
 }
