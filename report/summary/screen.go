@@ -38,7 +38,7 @@ func (s *Screen) Sections(width int) []layout.Section {
 		sections = append(sections, s.allocatorSection(width))
 	}
 	if len(s.Findings) > 0 {
-		sections = append(sections, s.findingSection(width))
+		sections = append(sections, s.FindingSection(width))
 	}
 	return append(sections, s.endSection(width))
 }
