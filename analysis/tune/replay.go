@@ -41,10 +41,10 @@ type replay struct {
 	reclaiming bool // it unmaps free memory because it lacks memory
 	took       bool // it has unmapped pages, so that it waits for the device
 
-	observe      func(seq int64, reserved uint64) // nil, or that of Options
-	current      figures                          // of the iteration under way
-	trail        trail
-	refused      int64
+	observe func(seq int64, reserved uint64) // nil, or that of Options
+	current figures                          // of the iteration under way
+	trail   trail
+	refused int64
 
 	card  *accounting.Card // nil, or one of Options
 	first *accounting.Refusal
