@@ -85,19 +85,14 @@ func innermost(groups *Grouping[string], all int64) (module string, bytes int64)
 	return module, bytes
 }
 
-// libraryPaths are parts of the paths of code that is not the job's own.
-var libraryPaths = []string{"site-packages/", "dist-packages/", "lib/python3", "torch/", "<frozen"}
-
-// OwnLine is the innermost frame of the job's own code as "train.py:12", or of any where it has none; "" without frames.
+// OwnLine is the innermost frame of the job's own code as "train.py:12", or of what is installed where it has none; "" without such frames.
 func OwnLine(frames []string) string {
-	own := slices.IndexFunc(frames, func(f string) bool {
-		return !slices.ContainsFunc(libraryPaths, func(part string) bool { return strings.Contains(f, part) })
-	})
+	own := slices.IndexFunc(frames, func(f string) bool { return classOf(f) == userCode })
 	if own < 0 {
-		if len(frames) == 0 {
-			return ""
-		}
-		own = 0
+		own = slices.IndexFunc(frames, func(f string) bool { return classOf(f) == installed })
+	}
+	if own < 0 {
+		return ""
 	}
 	frame := frames[own]
 	if open := strings.LastIndexByte(frame, '('); open >= 0 && strings.HasSuffix(frame, ")") {
