@@ -27,6 +27,8 @@ type Metric struct {
 	Name string
 	Unit Unit
 	Help string // what it is, in one line
+	// Replayed: only a device with Replays has a value.
+	Replayed bool
 
 	parts []Part // that have values, beside whole devices
 	value func(*Subjects) (value float64, seq int64, ok bool)
@@ -46,11 +48,15 @@ func LookupMetric(name string) (Metric, bool) {
 
 var metrics = slices.Concat(
 	[]Metric{
+		demand.number("requested.peak", Bytes, "greatest T, asked for by live allocations", func(d *Demand) int64 { return d.MaxT }),
+		ofReplay("torch.reserved.peak", "greatest R under PyTorch's own allocator as it was configured, by a replay", func(p *Replay) int64 { return p.Reserved },
+			func(p *Replay) bool { return p.Allocator == "torch" }),
+		ofReplay("least_card", "bytes that a card must have free before the job begins, under the recorded allocator, by replays", func(p *Replay) int64 { return p.LeastCard },
+			func(p *Replay) bool { return p.Recorded }),
 		memory.metric("reserved.peak", Bytes, "greatest R, mapped memory", func(m *Memory) (float64, int64, bool) {
 			return float64(m.MaxR), m.Peak.Seq, true
 		}),
 		memory.number("reserved.final", Bytes, "R after the last event", func(m *Memory) int64 { return m.Final.R }),
-		demand.number("requested.peak", Bytes, "greatest T, asked for by live allocations", func(d *Demand) int64 { return d.MaxT }),
 		demand.metric("requested.at_peak", Bytes, "T at the peak", func(d *Demand) (float64, int64, bool) {
 			return float64(d.PeakT), d.PeakSeq, true
 		}),
@@ -129,6 +135,20 @@ func idle(name, help string, most func(*Memory) int64) Metric {
 	return memory.metric(name, Share, help, func(m *Memory) (float64, int64, bool) {
 		return 1 - share(most(m), m.MaxR), -1, m.MaxR > 0 && most(m) >= 0
 	})
+}
+
+// ofReplay is a metric of the first of a device's Replays that is wanted, of several the recorded one.
+func ofReplay(name, help string, of func(*Replay) int64, wanted func(*Replay) bool) Metric {
+	m := ofWhole(func(d *DeviceResult) *DeviceResult { return d }).metric(name, Bytes, help, func(d *DeviceResult) (value float64, seq int64, ok bool) {
+		for i := range d.Replays {
+			if p := &d.Replays[i]; wanted(p) && p.LeftOut == "" && (!ok || p.Recorded) {
+				value, ok = float64(of(p)), true
+			}
+		}
+		return value, -1, ok
+	})
+	m.Replayed = true
+	return m
 }
 
 func ofLeak(name, help string, of func(*iterations.Leak) (value float64, ok bool)) Metric {

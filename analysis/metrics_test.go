@@ -21,11 +21,12 @@ func TestMetrics(t *testing.T) {
 	a.Free(b, false)
 	r.Mark(1)
 	d := run(t, r, Options{}).Devices[0]
+	d.Replays = []Replay{{Allocator: "torch", Reserved: 7, LeastCard: 5}, {Allocator: "memprof", LeastCard: 8, Recorded: true}}
 
 	// At the peak, R is 6 MiB in regions of 2 and 4 MiB; T = 1,000 + 1,500,000 + 590,000.
 	const reserved, requested, provided = 6 * mib, 2_091_000., 2_687_232.
 	want := map[string]float64{
-		"reserved.peak": reserved, "reserved.final": reserved,
+		"reserved.peak": reserved, "reserved.final": reserved, "torch.reserved.peak": 7, "least_card": 8,
 		"requested.peak": requested, "requested.at_peak": requested, "provided.peak": provided,
 		"pending.at_peak": 0, "live.peak": 3, "other_libraries.peak": 0,
 		"waste.internal": 596_232. / reserved, "waste.internal.bytes": 596_232,
@@ -84,7 +85,7 @@ func TestUnknownMetrics(t *testing.T) {
 	d := run(t, r, Options{}).Devices[0]
 	unknown := map[string]bool{
 		"waste.internal": true, "waste.rounding": true, "waste.slack": true, "waste.reserve": true,
-		"waste.stranded": true, "waste.reusable": true,
+		"waste.stranded": true, "waste.reusable": true, "torch.reserved.peak": true, "least_card": true,
 		"waste.external": true, "waste.total": true, "idle.requested": true, "idle.provided": true,
 		"iteration.first_excess": true, "iteration.steady_idle": true, "iteration.own_idle": true, "leak.slope": true, "leak.per_request": true, "leak.per_second": true,
 		"used.peak": true, "accounting.unexplained": true, "accounting.unexplained.bytes": true,

@@ -45,6 +45,14 @@ func (m *Memory) unknown() string {
 // unknown says why a metric of a subject that only whole devices have is unknown.
 func (d *DeviceResult) unknown(subject, name string) string {
 	switch subject {
+	case "torch", "least_card":
+		switch {
+		case len(d.Replays) == 0:
+			return "nothing was replayed"
+		case d.Replays[0].LeftOut != "":
+			return "not replayed, since " + d.Replays[0].LeftOut
+		}
+		return "the job has no PyTorch"
 	case "iteration":
 		return d.unknownIterations(name)
 	case "leak":

@@ -168,13 +168,22 @@ type Saving struct {
 	Allocator, Setting string
 }
 
+// Name names the allocator in a sentence.
+func (r *Replay) Name() string {
+	switch {
+	case r.Allocator == "memprof":
+		return "memprof's allocator, " + r.Setting
+	case r.Setting == "native":
+		return "PyTorch's own allocator"
+	}
+	return "PyTorch's own allocator, " + r.Setting
+}
+
 // Remedy is the smallest change under which all requests of a recording are served, those too that failed.
 type Remedy struct {
-	// Setting is the flags of `memprof record` that suffice, "--preset compact"; "" if no setting that was tried
-	// does, and the memory is too small.
-	Setting  string
-	Reserved int64 // the greatest under Setting, in bytes; without one, under the compact preset on a larger device
-	Tried    []string
+	Replay           // the allocator that suffices; without a Setting none that was tried does, and the memory is too small
+	Missing int64    // without a Setting: bytes that the card lacks under the allocator that needs least
+	Tried   []string // settings that do not suffice
 }
 
 // Series is the course of a device's numbers, reduced to at most MaxPoints intervals so

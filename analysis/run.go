@@ -27,6 +27,8 @@ type Options struct {
 	// FirstSeq is the first event of the trace; those before it restate what was in
 	// force and are in no count, peak or series.
 	FirstSeq int64
+	// Opening is the first event of an imported snapshot that does not restate what was there before it.
+	Opening int64
 	// Marks are the iterations before FirstSeq, which [At] counts, too.
 	Marks int
 	// Recovered says that the process did not come to its own end.
@@ -95,7 +97,7 @@ func (a *analyzer) run(src trace.Source) (*Result, error) {
 
 func newAnalyzer(opt Options) *analyzer {
 	a := &analyzer{opt: opt.withDefaults(), ledger: ledger.New(), history: keyframes.NewHistory()}
-	a.attribution = attribution.New(attribution.Options{Text: a.opt.Text, Top: a.opt.Top, Groups: a.opt.Groups, AllFrames: a.opt.AllFrames})
+	a.attribution = attribution.New(attribution.Options{Text: a.opt.Text, Top: a.opt.Top, Groups: a.opt.Groups, Opening: a.opt.Opening, AllFrames: a.opt.AllFrames})
 	a.kv = kv.New(a.opt.Text)
 	a.graphs = graphs.New(a.ledger, a.attribution, a.opt.Text, func(index int32, e *trace.Event) error { return a.finishEvent(a.arenas[index], e) })
 	a.others = accounting.New(a.opt.Text, a.opt.Moments)

@@ -126,7 +126,7 @@ func hostile() *analysis.Result {
 	for i := range d.TopContexts {
 		d.TopContexts[i].Context = reporttest.HostileName[i%5:] + d.TopContexts[i].Context
 	}
-	d.Remedy = &analysis.Remedy{Setting: "--preset compact", Reserved: gib, Tried: []string{"--preset compact"}}
+	d.Remedy = &analysis.Remedy{Replay: analysis.Replay{Allocator: "memprof", Setting: "--preset compact", Reserved: gib}, Tried: []string{"native"}}
 	d.OOMs = []analysis.OOM{{Time: 5, Used: -1, Limit: -1, Request: gib, Verdict: analysis.Verdict(reporttest.HostileName), Context: reporttest.HostileName, Origin: reporttest.HostileName, At: d.Peak}}
 	d.OOMs = append(d.OOMs, d.OOMs[0])
 	d.OOMs[1].Used, d.OOMs[1].Limit = 3*gib, gib

@@ -200,9 +200,11 @@ type jsonOOMs struct {
 
 // jsonRemedy is the smallest change under which all requests are served, by replays.
 type jsonRemedy struct {
-	Setting  *string  `json:"setting"`       // flags of memprof record; null if none suffices
-	Reserved int64    `json:"peak_reserved"` // under setting; without one, under the last that was tried on a larger device
-	Tried    []string `json:"tried"`
+	Allocator *string  `json:"allocator"`     // "torch" or "memprof"; null if none suffices
+	Setting   *string  `json:"setting"`       // flags of memprof record, or of torch "native" or the text of its variable; null if none suffices
+	Reserved  *int64   `json:"peak_reserved"` // under setting
+	Missing   int64    `json:"missing"`       // without setting: what the card lacks at least
+	Tried     []string `json:"tried"`         // settings that do not suffice
 }
 
 // jsonOOM is a failed request: free bytes and chunks of its arena, and what was live.
@@ -227,7 +229,10 @@ type jsonOOM struct {
 func newJSONOOMs(d *analysis.DeviceResult) jsonOOMs {
 	j := jsonOOMs{OOMs: []jsonOOM{}}
 	if r := d.Remedy; r != nil {
-		j.Remedy = &jsonRemedy{plain.NotEmpty(r.Setting), r.Reserved, append([]string{}, r.Tried...)}
+		j.Remedy = &jsonRemedy{Allocator: plain.NotEmpty(r.Allocator), Setting: plain.NotEmpty(r.Setting), Missing: r.Missing, Tried: append([]string{}, r.Tried...)}
+		if r.Setting != "" {
+			j.Remedy.Reserved = &r.Reserved
+		}
 	}
 	for _, o := range d.OOMs {
 		j.OOMs = append(j.OOMs, jsonOOM{

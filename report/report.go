@@ -115,7 +115,12 @@ func firstSections(r *analysis.Result, d *analysis.DeviceResult) []layout.Sectio
 func scopedSections(r *analysis.Result, d *analysis.DeviceResult, scope Scope, width int) []layout.Section {
 	switch {
 	case len(scope.Sections) > 0:
-		return namedSections(d, func(name string) bool { return slices.Contains(scope.Sections, name) })
+		wanted := func(name string) bool { return slices.Contains(scope.Sections, name) }
+		sections := namedSections(d, wanted)
+		if wanted(findings) && !empty(d) {
+			sections = slices.Insert(sections, 0, summary.Of(r, d).FindingSection(width))
+		}
+		return sections
 	case empty(d):
 		return deviceSections(d)
 	case scope.All:

@@ -218,8 +218,12 @@ type subject struct {
 	page func(*analysis.DeviceResult) any // data for the scripts of a page; nil if the sections are enough
 }
 
+// findings is the name of the section of the first screen that can be asked for by itself.
+const findings = "findings"
+
 // subjects are all, in reading order.
 var subjects = []subject{
+	{name: findings, about: "changes that need less memory, by replays of the recording with each"},
 	{name: "failures", about: "requests that failed", sections: oomSections, unused: true},
 	{name: "native", about: "PyTorch's own allocator, observed", sections: nativeSections},
 	{name: "timeline", figures: timelineFigures},

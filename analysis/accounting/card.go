@@ -5,6 +5,9 @@ package accounting
 
 import "github.com/memprof/memprof/trace"
 
+// LargestCard is more than any GPU has, in bytes: no card serves a request above it.
+const LargestCard = 1 << 40
+
 // Card is the card of a replay. Each device of the process is one.
 type Card struct {
 	Bytes uint64 // that the driver can allocate

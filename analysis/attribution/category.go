@@ -35,7 +35,7 @@ func (c Category) String() string { return categoryNames[c] }
 // categoryRules say what each category has: the one rule that [Tracker.Category] goes by. Help prints them.
 var categoryRules = [...]string{"",
 	"labelled: parameters and buffers of modules. Where nothing is labelled, all that persists",
-	"labelled, or allocated in backward and alive beyond it",
+	"labelled, or allocated in backward and alive beyond it; where backward is not marked, between forward and the optimizer's step",
 	"labelled, or allocated in the optimizer's step and alive beyond it, or persistent, as large as a parameter and made after a backward",
 	"persistent and no parameter: alive beyond the next iteration, or made outside of passes and alive beyond its own. EMA, caches, kept outputs",
 	"allocated in forward and alive beyond it: saved for backward, which frees it",
@@ -112,14 +112,18 @@ func (t *Tracker) outside(b *ledger.Block, fate Fate) Category {
 	switch {
 	case fate == keptState:
 		return Optimizer
-	case fate == keptAll:
+	case fate == keptAll, fate == kept && b.Born&bornInPass == 0 && t.parameterSizes == nil && b.Seq >= t.opt.Opening:
 		return Weights
-	case fate == kept, fate == crossed, fate == alive && b.Born&bornInPass == 0 && t.over && t.Phases.Any():
+	case (fate == kept || fate == crossed) && !t.backward && b.Born&bornAfterForward != 0 && slices.Contains(t.Phases.names, "optimizer"):
+		return Gradients
+	case fate == kept, fate == crossed:
 		return Copies
 	case fate == inBackward:
 		return Activations
 	case fate == alive && b.Born&bornAfterForward != 0 && t.trains():
 		return Loss
+	case fate == alive && t.over && t.Phases.Any():
+		return Copies
 	case fate == goneLater:
 		return Inputs
 	}

@@ -1,6 +1,8 @@
 package attribution
 
 import (
+	"strings"
+
 	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/trace"
 )
@@ -10,6 +12,8 @@ type Options struct {
 	Text   func(context int32) string // the text of a context
 	Top    int                        // stacks in a Breakdown
 	Groups int                        // modules in a Breakdown
+
+	Opening int64 // events before restate blocks of any age
 
 	AllFrames bool // stacks have all their frames, not only those of the job's own code
 }
@@ -60,6 +64,9 @@ func (t *Tracker) Stack(e *trace.Event) {
 func (t *Tracker) Phase(e *trace.Event) {
 	t.known = true
 	name := trace.ParseContext(e.Kind, t.opt.Text(e.Context)).Name()
+	if strings.HasPrefix(name, "Optimizer.step#") { // the annotation of PyTorch's optimizers
+		name = "optimizer"
+	}
 	if e.Kind == trace.KindPhaseBegin {
 		t.step(name, true, e.Seq)
 		t.Phases.begin(e.Context, name)

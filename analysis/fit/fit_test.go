@@ -137,6 +137,7 @@ func TestLeast(t *testing.T) {
 		{"another library, once the cache is full", newJob().alloc(1, 100).free(1).library(50, "libnccl.so"), []int64{150, 150, 100, 100}},
 		{"driver overhead, likewise, and nobody unmaps for it", newJob().alloc(1, 100).free(1).overhead(50, "what=module"), []int64{150, 150, 150, 150}},
 		{"overhead that comes first", newJob().overhead(500, "what=context").alloc(1, 100), []int64{600, 600, 600, 600}},
+		{"a request that failed is served, too, if any card can", newJob().alloc(1, 30).add(trace.KindOOM, trace.Event{Requested: 50 * mib}, "").add(trace.KindOOM, trace.Event{Requested: 1 << 50}, "").alloc(2, 20), []int64{80, 80, 80, 80}},
 		{"an ended context has no overhead", newJob().overhead(500, "what=context").overhead(60, "what=module").overhead(-500, "what=context").overhead(30, "what=context").alloc(1, 600), []int64{630, 630, 630, 630}},
 	}
 	for _, test := range tests {

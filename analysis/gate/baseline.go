@@ -44,6 +44,7 @@ type Value struct {
 	Spread    float64 `json:"spread"`
 	Runs      int     `json:"runs"`
 	Selector  string  `json:"selector,omitempty"` // of the gate, like {tag=kv}
+	Parts     []Part  `json:"parts,omitempty"`    // of a metric in bytes
 }
 
 // sameKey says whether two values answer the same question.
@@ -181,14 +182,14 @@ func (b *Baseline) set(value Value) {
 	slices.SortFunc(b.values, func(v, w Value) int { return strings.Compare(v.key(), w.key()) })
 }
 
-// limit returns the limit that the baseline's value makes of a relative gate.
-func (b *Baseline) limit(g *Gate, question *Value) (float64, error) {
+// value returns the baseline's value of a relative gate.
+func (b *Baseline) value(g *Gate, question *Value) (*Value, error) {
 	for i := range b.values {
 		if b.values[i].sameKey(question) {
-			return g.Relative.of(b.values[i].Value), nil
+			return &b.values[i], nil
 		}
 	}
-	return 0, g.mistake("gate %q: %s has no value of %s; write it with memprof check --update-baseline", g.Text, b.Path, question.key())
+	return nil, g.mistake("gate %q: %s has no value of %s; write it with memprof check --update-baseline", g.Text, b.Path, question.key())
 }
 
 // Document returns what the file is to have, as JSON.

@@ -87,7 +87,7 @@ func TestBaselineOfGates(t *testing.T) {
 	base, err := ReadBaseline(path)
 	assert.NoError(t, err)
 	value := func(rank, worst string, value, spread float64) Value {
-		return Value{"reserved.peak", rank, worst, "median", "bytes", value, spread, 3, ""}
+		return Value{"reserved.peak", rank, worst, "median", "bytes", value, spread, 3, "", nil}
 	}
 	want := []Value{value("rank0", "max", 110, 20), value("rank1", "max", 310, 50), value("worst", "max", 310, 50), value("worst", "min", 110, 20)}
 	assert.Diff(t, want, base.values, "values")

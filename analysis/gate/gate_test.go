@@ -1,10 +1,12 @@
 package gate
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/trace/tracetest/assert"
@@ -123,7 +125,23 @@ func TestJudge(t *testing.T) {
 			t.Errorf("%s: %+v, holds %v; want %v in %s on device %d, holds %v", test.gate, got.Found, got.Holds, test.value, test.path, test.device, test.holds)
 		}
 	}
-	g, err := Parse("reserved.peak < 100B")
+	work := run("a", 100)
+	held := &work.Results[0].Devices[0].Held
+	*held = &attribution.Result{Known: true, ByModule: true}
+	(*held).Categories.Groups = []attribution.Group{{Name: "activations", Requested: 60}, {Name: "weights", Requested: 40}}
+	(*held).Kinds.Groups = []attribution.Group{{Name: "h.*", Requested: 70}, {Requested: 30}}
+	(*held).Stacks.Groups = []attribution.Group{{Frames: []string{"f (train.py:7)"}, Requested: 60}, {Frames: []string{"g (train.py:9)"}, Requested: 40}}
+	g, err := Parse("reserved.peak < baseline + 2%")
+	assert.NoError(t, err)
+	judge := Judge{Ranks: RankChoice{kind: "worst"}, Aggregate: "median", Baseline: &Baseline{}, Update: true}
+	_, _, err = judge.one(&g, []recording.Job{{work}})
+	assert.NoError(t, err)
+	judge.Update, work.Results[0].Devices[0].MaxR = false, 150
+	(*held).Categories.Groups[0].Requested, (*held).Kinds.Groups[0].Requested, (*held).Stacks.Groups[1].Requested = 110, 80, 85
+	verdicts, _, err := judge.one(&g, []recording.Job{{work}})
+	want := []Part{{"category", "activations", 50}, {"line", "train.py:9", 45}, {"module", "h.*", 10}}
+	assert.That(t, err == nil && slices.Equal(verdicts[0].Grown, want), "grown: %+v, %v, want %v", verdicts, err, want)
+	g, err = Parse("reserved.peak < 100B")
 	assert.NoError(t, err)
 	if _, _, err := (&Judge{Ranks: RankChoice{kind: "worst"}, Aggregate: "median"}).one(&g, []recording.Job{{{Path: "idle", Results: []*analysis.Result{{Devices: []analysis.DeviceResult{{}}}}}}}); err == nil {
 		t.Error("a run without allocations was judged")

@@ -44,7 +44,7 @@ func (j *Judge) Precheck(gates []Gate) error {
 		if g.Relative == nil || j.Update || choice.kind == "all" && g.ranks == nil {
 			continue
 		}
-		_, err := j.Baseline.limit(g, g.question(choice, "", j.Aggregate))
+		_, err := j.Baseline.value(g, g.question(choice, "", j.Aggregate))
 		mistakes = append(mistakes, err)
 	}
 	return errors.Join(mistakes...)
@@ -112,12 +112,19 @@ func (j *Judge) one(g *Gate, jobs []recording.Job) ([]Verdict, []Skip, error) {
 	choice, aggregate := j.choiceOf(g), j.aggregateOf(g)
 	var verdicts []Verdict
 	for _, name := range values.names {
-		limited, err := j.limited(g, g.question(choice, name, aggregate), values.byName[name])
-		if err != nil {
-			return nil, nil, err
+		values, question, limited := values.byName[name], g.question(choice, name, aggregate), *g
+		var parts []Part // of the baseline
+		if g.Relative != nil {
+			accepted, err := j.accepted(g, question, values)
+			if err != nil {
+				return nil, nil, err
+			}
+			limited.Limit, parts = g.Relative.of(accepted.Value), accepted.Parts
 		}
-		v := limited.verdictOf(values.byName[name], aggregate)
-		v.Written, v.Rank = g, name
+		v := limited.verdictOf(values, aggregate)
+		if v.Written, v.Rank = g, name; !v.Holds {
+			v.Grown = grown(parts, v.Found.Parts)
+		}
 		verdicts = append(verdicts, v)
 	}
 	return verdicts, skips, nil
@@ -175,24 +182,14 @@ func namesOf(values []Measured, each bool) []string {
 	return names
 }
 
-// limited returns g with its limit, which for a relative one comes from the baseline. Which of several
-// values is the worst does not depend on the limit of < <= > and >=.
-func (j *Judge) limited(g *Gate, question *Value, values []Measured) (*Gate, error) {
-	if g.Relative == nil {
-		return g, nil
-	}
+// accepted is the baseline's value of a relative gate, with Update the one that was found.
+func (j *Judge) accepted(g *Gate, question *Value, values []Measured) (*Value, error) {
 	if j.Update {
 		v := g.verdictOf(values, j.Aggregate)
-		question.Value, question.Spread, question.Runs = v.Found.Value, v.Spread, v.Runs
+		question.Value, question.Spread, question.Runs, question.Parts = v.Found.Value, v.Spread, v.Runs, v.Found.Parts
 		j.Baseline.set(*question)
 	}
-	limit, err := j.Baseline.limit(g, question)
-	if err != nil {
-		return nil, err
-	}
-	out := *g
-	out.Limit = limit
-	return &out, nil
+	return j.Baseline.value(g, question)
 }
 
 // verdictOf judges the values of the runs, of which there is at least one.

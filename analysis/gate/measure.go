@@ -71,7 +71,11 @@ func (c RankChoice) worstOfRanks(g *Gate, job recording.Job) ([]Measured, error)
 					unknown = cmp.Or(unknown, g.Metric.Unknown(part))
 				}
 				if ok && events > 0 {
-					worst = g.keepWorse(worst, Measured{value, Location{Path: run.Path, Process: result.Process, Device: device.Device, Seq: seq}})
+					m := Measured{Value: value, Where: Location{Path: run.Path, Process: result.Process, Device: device.Device, Seq: seq}}
+					if g.Relative != nil && g.Metric.Unit == analysis.Bytes {
+						m.Parts = partsOf(device)
+					}
+					worst = g.keepWorse(worst, m)
 				}
 			}
 		}
@@ -112,7 +116,7 @@ func mean(of []Measured) Measured {
 	if len(of) == 1 {
 		where = of[0].Where
 	}
-	return Measured{sum / float64(len(of)), where}
+	return Measured{Value: sum / float64(len(of)), Where: where}
 }
 
 // comparable fails if the metric compares all ranks and a single rank is chosen.
@@ -153,7 +157,7 @@ func (g *Gate) compareRanks(c RankChoice, job recording.Job) (Measured, error) {
 		}
 		return false
 	})
-	return Measured{ratio, Location{Path: paths[at], Process: row.Process, Device: row.Device.Device, Seq: -1}}, nil
+	return Measured{Value: ratio, Where: Location{Path: paths[at], Process: row.Process, Device: row.Device.Device, Seq: -1}}, nil
 }
 
 // unknownError says why a recording does not have the value that a gate is about.
@@ -172,7 +176,7 @@ func (g *Gate) measureJob(job recording.Job) (Measured, error) {
 			without = cmp.Or(without, &unknownError{node.Path, unknown})
 			continue
 		}
-		if m := (Measured{value, Location{Path: node.Path, Device: -1, Seq: -1}}); worst == nil || g.Margin(value) < g.Margin(worst.Value) {
+		if m := (Measured{Value: value, Where: Location{Path: node.Path, Device: -1, Seq: -1}}); worst == nil || g.Margin(value) < g.Margin(worst.Value) {
 			worst = &m
 		}
 	}

@@ -31,6 +31,7 @@ func (l Location) String() string {
 type Measured struct {
 	Value float64
 	Where Location
+	Parts []Part // of a relative gate in bytes: what was requested at the peak there
 }
 
 // Verdict is the result of one gate.
@@ -43,6 +44,7 @@ type Verdict struct {
 	Aggregate string  // how Found is taken of several runs: median, max or min, or worst for ==, which every run has to keep
 	Spread    float64 // greatest less least value of the runs, in the metric's unit
 	Holds     bool
+	Grown     []Part // of a relative gate that does not hold: by how much the parts that grew most are above the baseline
 }
 
 // Trustworthy says whether the runs lie no further apart than the value is from the limit. Otherwise the

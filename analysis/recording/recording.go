@@ -40,13 +40,17 @@ func Analyze(path string, run *dataset.Run, opt analysis.Options) (Recording, er
 		opt.MaxPoints = max(fewestPoints, mostPoints/len(run.Processes))
 	}
 	for _, process := range run.Processes {
+		imported := run.Info.ImportOf(process.Name)
+		if imported != nil {
+			opt.Opening = imported.Opening
+		}
 		result, err := analyzeProcess(process, &run.Info, opt)
 		if err != nil {
 			return r, err
 		}
 		nameCards(result, &run.Info)
 		result.Job = jobOf(path, run)
-		result.Job.Imported = run.Info.ImportOf(process.Name)
+		result.Job.Imported = imported
 		result.Job.Snapshot, result.Job.Dropped = run.Info.Snapshot, process.Dropped()
 		r.Results = append(r.Results, result)
 	}

@@ -65,6 +65,9 @@ func replayJob(ctx context.Context, j *fit.Job, result *analysis.Result, flags f
 			if row.Allocator.Allocator == "memprof" {
 				setting = flags(row.Policy)
 			}
+			if d.OOMCount > 0 { // not what the recorded device had room for
+				row.Reserved = row.Need.Reserved
+			}
 			d.Replays = append(d.Replays, analysis.Replay{
 				Allocator: row.Allocator.Allocator, Setting: setting, Reserved: row.Reserved, LeastCard: row.Need.Bytes, Step: row.Step, Simulated: j.Simulated,
 				Refused: row.Refused, Recorded: row.Recorded, LeftOut: why,
@@ -76,6 +79,9 @@ func replayJob(ctx context.Context, j *fit.Job, result *analysis.Result, flags f
 		return nil
 	}
 	d := &result.Devices[0]
+	if err := findRemedy(ctx, j, d, rows, recorded); err != nil {
+		return fmt.Errorf("%s: replay: %w", j.Name, err)
+	}
 	if d.Lives != nil {
 		found, err := history.Find(ctx, j, rows[recorded].Need)
 		if err != nil {
@@ -118,14 +124,8 @@ func changeAllocator(d *analysis.DeviceResult, recorded int) {
 		return
 	}
 	p := &d.Replays[best]
-	text := "memprof's allocator, " + p.Setting
-	if p.Allocator == "torch" {
-		if text = "PyTorch's own allocator"; p.Setting != "native" {
-			text += ", " + p.Setting
-		}
-	}
 	d.Savings = append(d.Savings, analysis.Saving{
-		ID: "allocator", Text: text, Bytes: d.Peak.R - d.Peak.T, Reserved: base.Reserved - p.Reserved, LeastCard: base.LeastCard - p.LeastCard,
+		ID: "allocator", Text: p.Name(), Bytes: d.Peak.R - d.Peak.T, Reserved: base.Reserved - p.Reserved, LeastCard: base.LeastCard - p.LeastCard,
 		Allocator: p.Allocator, Setting: p.Setting,
 	})
 	slices.SortStableFunc(d.Savings, func(x, y analysis.Saving) int { return cmp.Compare(y.LeastCard, x.LeastCard) })

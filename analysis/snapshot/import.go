@@ -36,7 +36,7 @@ var ErrEmpty = errors.New("the snapshot is empty: call torch.cuda.memory._record
 func Import(dir string, files []string, version string) (all []Process, err error) {
 	info := &dataset.Info{
 		ID: dataset.NewRunID(), Version: version, Options: map[string]string{"import": "torch-snapshot", "allocator": "native"},
-		Command: append([]string{"memprof", "import", "torch-snapshot"}, files...),
+		Command: append([]string{"memprof", "import"}, files...),
 	}
 	var ranks []*importer
 	defer func() {

@@ -283,6 +283,12 @@ func (r *Replay) take(b *trace.Batch, i int, e *trace.Event) error {
 		for _, j := range r.jobs[:r.going] {
 			j.alloc(at, block.Slot, e)
 		}
+	case e.Kind == trace.KindOOM && r.Cards != nil && e.Requested <= accounting.LargestCard: // a card has to serve it; the job went on without it
+		for _, j := range r.jobs[:r.going] {
+			if b := j.request(at, e); b != nil {
+				j.device(at.device).Free(b)
+			}
+		}
 	case block == nil:
 	case e.Kind == trace.KindStreamUse:
 		for _, j := range r.jobs[:r.going] {
@@ -372,14 +378,17 @@ func (j *job) memory(total uint64) Device {
 }
 
 func (j *job) alloc(at place, slot int32, e *trace.Event) {
-	j.await()
-	bytes := uint64(e.Requested)
 	for len(j.blocks) <= int(slot) {
 		j.blocks = append(j.blocks, nil)
 	}
-	j.blocks[slot] = nil
-	if bytes == 0 {
-		return
+	j.blocks[slot] = j.request(at, e)
+}
+
+// request is the block of a request; nil where it is refused.
+func (j *job) request(at place, e *trace.Event) *Block {
+	j.await()
+	if e.Requested == 0 {
+		return nil
 	}
 	a := j.device(at.device)
 	if at.pool != (PoolID{}) {
@@ -391,17 +400,14 @@ func (j *job) alloc(at place, slot int32, e *trace.Event) {
 		a.BeginPool(at.pool, func(uint64) bool { return true })
 		defer func() { _, _ = a.EndPool(at.pool), a.ReleasePool(at.pool) }() // the pool exists
 	}
-	block, err := a.Malloc(bytes, at.stream)
-	spared := j.card.Spares(e.Seq)
-	if err != nil {
-		if spared {
-			return
-		}
+	block, err := a.Malloc(uint64(e.Requested), at.stream)
+	switch spared := j.card.Spares(e.Seq); {
+	case err == nil:
+		j.count(a, spared)
+	case !spared:
 		j.refuse(accounting.Refusal{Seq: e.Seq, Device: at.device, Bytes: e.Requested})
-		return
 	}
-	j.blocks[slot] = block
-	j.count(a, spared)
+	return block
 }
 
 func (j *job) use(at place, slot int32, stream uint64) {

@@ -11,10 +11,8 @@ import (
 type Outcome struct {
 	Policy              bfc.Policy
 	PeakR, PeakC, PeakT int64 // maxima of the whole job, each at its own time
-	// Refused counts requests that failed. What came after them is not what the job would do.
+	// Refused counts requests that failed, on a card also of those that the recorded allocator refused. What came after them is not what the job would do.
 	Refused int64
-	// StillRefused counts those requests that the recorded allocator refused and this one does, too.
-	StillRefused int64
 	// Used is the greatest sum of R and what others use, by device; Needed the same with requested bytes.
 	// Both need a card.
 	Used, Needed map[int32]int64
@@ -74,7 +72,7 @@ func (p *replay) finish() Outcome {
 	t := &p.trail
 	t.peak.join(p.current)
 	o := Outcome{
-		Policy: p.policy, PeakR: int64(t.peak.r), PeakC: int64(t.peak.c), PeakT: int64(t.peak.t), Refused: p.refused, StillRefused: p.stillRefused, Iterations: t.ended,
+		Policy: p.policy, PeakR: int64(t.peak.r), PeakC: int64(t.peak.c), PeakT: int64(t.peak.t), Refused: p.refused, Iterations: t.ended,
 		SteadyR: int64(p.r),
 		First:   p.first,
 		Whole:   timeOf(t.peak.path) + timeOf(t.peak.background),

@@ -73,8 +73,7 @@ func (p *replay) resumeShort(d *device, o *op) {
 	}
 	switch {
 	case needed <= p.room(d):
-	case o.failed:
-		p.stillRefused++
+	case o.failed && p.card == nil:
 	default:
 		p.refuse(accounting.Refusal{Seq: o.seq, Device: d.number, Bytes: int64(needed)})
 	}

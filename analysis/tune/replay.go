@@ -41,11 +41,10 @@ type replay struct {
 	reclaiming bool // it unmaps free memory because it lacks memory
 	took       bool // it has unmapped pages, so that it waits for the device
 
-	observe      func(seq int64, reserved uint64) // nil, or that of Options
-	current      figures                          // of the iteration under way
-	trail        trail
-	refused      int64
-	stillRefused int64 // of those that the recorded allocator refused
+	observe func(seq int64, reserved uint64) // nil, or that of Options
+	current figures                          // of the iteration under way
+	trail   trail
+	refused int64
 
 	card  *accounting.Card // nil, or one of Options
 	first *accounting.Refusal
@@ -299,21 +298,23 @@ func (p *replay) hopeless(h *heap, bytes uint64) bool {
 }
 
 // refusedThen makes a request that the recorded allocator refused. The job went on without the block,
-// or ended, so that the block is freed at once. Where neither the device's size nor a limit is known, as of an imported
-// snapshot, nothing would refuse it: it is not made.
+// or ended, so that the block is freed at once. A card has to serve it, too, if any can. Where neither the device's size nor a limit
+// is known, as of an imported snapshot, nothing would refuse it: it is not made.
 func (p *replay) refusedThen(o *op) {
-	if o.bytes == 0 {
+	if o.bytes == 0 || p.card != nil && o.bytes > accounting.LargestCard {
 		return
 	}
 	h := p.heaps[o.arena]
 	if h.on.total == 0 && !p.limited && p.card == nil && h.shape.limit == 0 {
 		return
 	}
-	if _, ok := p.request(h, o.bytes); ok {
-		h.bfc.FreeNumber(h.bfc.Number())
+	switch block, ok := p.request(h, o.bytes); {
+	case ok:
 		h.changed()
-	} else {
-		p.stillRefused++
+		p.onCard(h.on, int64(block.Requested), false)
+		p.freeBlock(placed{heap: h, number: h.bfc.Number(), requested: block.Requested, pending: true}) // it is in no sum of blocks
+	case p.card != nil:
+		p.refuse(accounting.Refusal{Seq: o.seq, Device: h.shape.device, Bytes: int64(o.bytes)})
 	}
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -23,6 +24,7 @@ import (
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/hooks"
+	"github.com/memprof/memprof/report"
 	"github.com/memprof/memprof/report/ci"
 )
 
@@ -59,8 +61,9 @@ func newCheckCommand() *cobra.Command {
 
 		Short: "Compare metrics with limits, for CI",
 		Long: `Compares metrics of recordings with limits and exits with 1 if one is violated.
-A gate is METRIC OP LIMIT, like 'reserved.peak < 40GiB', 'waste.external < 5%'
-or 'reserved.peak < baseline + 2%'; a selector narrows it to a tag, phase, rank
+A gate is METRIC OP LIMIT, like 'requested.peak < baseline + 2%',
+'torch.reserved.peak < 40GiB' (what PyTorch as configured reserves, replayed)
+or 'least_card < 44GiB'; a selector narrows it to a tag, phase, rank
 or job, like 'reserved.peak{tag=kv} < 10GiB'. ` + "`memprof help gates`" + ` describes the
 language, baselines and memprof.yaml; --list defines the metrics.
 
@@ -75,7 +78,7 @@ Gate errors are reported, with line and column, before the job starts. If the
 job fails, its exit code is the result, after the gates.`,
 		Annotations: exitCodes(checkExits),
 		Example: `  memprof check run1 run2 run3
-  memprof check run --gate 'waste.external < 5%' --gate 'reserved.peak < 40GiB'
+  memprof check run -g 'torch.reserved.peak < 40GiB' -g 'least_card < 44GiB'
   memprof check --run --gate 'reserved.peak{tag=kv} < 10GiB' -- python3 train.py`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := opts.checkRunUsage(cmd.Flags(), args, cmd.ArgsLenAtDash()); err != nil {
@@ -166,7 +169,8 @@ func (o *checkOptions) prepare() ([]gate.Gate, *gate.Judge, error) {
 
 // judge holds recordings against the gates, and prints and writes the results.
 func (o *checkOptions) judge(stdout, stderr io.Writer, judge *gate.Judge, gates []gate.Gate, paths []string) error {
-	recordings, err := recordingsOf(paths)
+	replayed := slices.ContainsFunc(gates, func(g gate.Gate) bool { return g.Metric.Replayed })
+	recordings, err := recordingsOf(paths, replayed)
 	if err != nil {
 		return err
 	}
@@ -198,14 +202,18 @@ func (o *checkOptions) judge(stdout, stderr io.Writer, judge *gate.Judge, gates 
 	return &exit.Error{Code: exit.Violated, Err: errors.New(ci.Headline(results))}
 }
 
-// recordingsOf analyzes recordings, or reads the summaries of more than a few processes.
-func recordingsOf(paths []string) ([]recording.Recording, error) {
+// recordingsOf analyzes recordings, and replays them if that is asked for, or reads the summaries of more than a few processes.
+func recordingsOf(paths []string, replayed bool) ([]recording.Recording, error) {
 	many, err := fleetOf(paths)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case many == nil:
-		return analyzeAll(paths)
+	}
+	if many == nil || replayed {
+		recordings, err := analyzeAll(paths)
+		for i := 0; i < len(recordings) && replayed && err == nil; i++ {
+			err = exit.Input(recordings[i].Replay(context.Background(), report.PolicyFlags))
+		}
+		return recordings, err
 	}
 	recordings, err := summary.Recordings(many)
 	return recordings, exit.Input(err)

@@ -20,7 +20,6 @@ import (
 	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/analysis/recording"
-	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/report"
@@ -243,7 +242,7 @@ func (o *reportOptions) processes(stdout, stderr io.Writer, paths []string) erro
 	for i := range runs {
 		run := &runs[i]
 		warn(stderr, run.Run)
-		if err := replayRun(run); err != nil {
+		if err := run.Replay(context.Background(), report.PolicyFlags); err != nil {
 			return exit.Input(err)
 		}
 		results = append(results, run.Results...)
@@ -291,16 +290,6 @@ func (o *reportOptions) analyze(paths []string, opt analysis.Options) ([]recordi
 		return nil, err
 	}
 	return o.Of.choose(runs)
-}
-
-// replayRun sets what it takes to hold the memory of a recording's processes, and which setting would have served requests that
-// failed.
-func replayRun(run *recording.Recording) error {
-	if err := run.Replay(context.Background(), report.PolicyFlags); err != nil {
-		return err
-	}
-	compact := bfc.Compact.Policy()
-	return run.Remedies(context.Background(), []recording.Setting{{Flags: "--preset compact", Policy: compact}}, recording.MostReplayed)
 }
 
 // chooseCard sets the size of the GPU that resume plans are for, and warns if there is no plan.
@@ -463,7 +452,7 @@ func (o *reportOptions) pageOf(stderr io.Writer, path string, runs []recording.R
 	for i := range runs {
 		run := &runs[i]
 		warn(stderr, run.Run)
-		if err := replayRun(run); err != nil {
+		if err := run.Replay(context.Background(), report.PolicyFlags); err != nil {
 			return p, exit.Input(err)
 		}
 		p.Results = append(p.Results, run.Results...)

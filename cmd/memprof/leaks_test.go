@@ -77,5 +77,10 @@ func leakOf(t *testing.T, script, job string, gate int) leakFound {
 	}
 	assert.NoError(t, json.Unmarshal([]byte(memprofIn(t, 0, "report", "--json", dir)), &report))
 	memprofIn(t, gate, "check", "--gate", "leak.slope <= 0B", dir)
-	return report.Processes[0].Devices[0].Leak
+	found := report.Processes[0].Devices[0].Leak
+	text := memprofIn(t, 0, "report", dir)
+	for _, want := range []string{"\n" + map[string]string{"leak": "Leak: +", "none": "No leak."}[found.Verdict], filepath.Base(found.Line)} {
+		assert.That(t, found.Line == "" || strings.Contains(text, want), "the first screen has no %q:\n%s", want, text)
+	}
+	return found
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
-// TestSamplesFitScreens: the report on each recording of samples/ fits one screen a GPU and is as its golden file says, and its
+// TestSamplesFitScreens: the report on each recording and snapshot of samples/ fits one screen a GPU and is as its golden file says, and its
 // summary has eight lines. Without MEMPROF_TEST_ALL, which make campaign sets, it takes the smaller ones.
 func TestSamplesFitScreens(t *testing.T) {
 	notShort(t)
@@ -22,6 +22,8 @@ func TestSamplesFitScreens(t *testing.T) {
 	for _, file := range filesBelow(t, "../../samples") {
 		if filepath.Base(file) == "run.json" {
 			recordings = append(recordings, filepath.Dir(file))
+		} else if strings.HasSuffix(file, ".pickle.gz") {
+			recordings = append(recordings, file)
 		}
 	}
 	assert.Must(t, len(recordings) >= 30, "%d recordings in samples/, want at least 30", len(recordings))
@@ -29,7 +31,7 @@ func TestSamplesFitScreens(t *testing.T) {
 		if os.Getenv("MEMPROF_TEST_ALL") == "" && !*update && bytesBelow(t, recording) > 200<<10 {
 			continue
 		}
-		text := memprofIn(t, exit.Fine, "report", recording)
+		text, _, _ := strings.Cut(memprofIn(t, exit.Fine, "report", recording), "\nmemprof: ") // which says that a snapshot is imported
 		compareScreen(t, strings.ReplaceAll(strings.TrimPrefix(filepath.ToSlash(recording), "../../samples/"), "/", "-"), text)
 		lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
 		assert.That(t, len(lines) <= report.ScreenLines, "the report on %s has %d lines, want at most %d", recording, len(lines), report.ScreenLines)

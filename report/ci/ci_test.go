@@ -1,6 +1,7 @@
 package ci
 
 import (
+	"bytes"
 	"encoding/xml"
 	"fmt"
 	"math"
@@ -8,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/memprof/memprof/analysis/gate"
+	"github.com/memprof/memprof/report/layout"
 	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
@@ -32,11 +34,12 @@ func resultsOf(t *testing.T, path string, value float64, texts ...string) *gate.
 func TestHostileNamesInResults(t *testing.T) {
 	hostile := "a\n::error::x\r|<b>&\x1b[31m\x00]]>%0A@me"
 	results := resultsOf(t, hostile, 2, "oom.count < 1")
-	const shown = `a\n\x3a:error::x\x0d|<b>&\x1b[31m\x00]]>%250A@me: rank0, device 0`
+	results.Verdicts[0].Grown = []gate.Part{{By: "module", Name: "h|", Bytes: 2048}, {By: "line", Name: "a.py:7", Bytes: 1024}}
+	const shown = `a\n\x3a:error::x\x0d|<b>&\x1b[31m\x00]]>%250A@me: rank0, device 0; at the peak grew most: module h| +2 KiB, line a.py:7 +1 KiB`
 	want := "::error title=memprof%3A oom.count < 1::expected < 1, found 2, margin -1, in " + shown + "\n"
 	assert.Diff(t, want, string(Annotations(results)), "annotations")
 	rows := strings.Split(string(Markdown(results)), "\n")
-	const row = `| **VIOLATED** | oom.count &lt; 1 | 2 | -1 |  | a\\n\\x3a:error::x\\x0d\|&lt;b&gt;&amp;\\x1b\[31m\\x00\]\]&gt;%0A&#64;me: rank0, device 0 |`
+	const row = `| **VIOLATED** | oom.count &lt; 1 | 2 | -1 |  | a\\n\\x3a:error::x\\x0d\|&lt;b&gt;&amp;\\x1b\[31m\\x00\]\]&gt;%0A&#64;me: rank0, device 0; at the peak grew most: module h\| +2 KiB, line a.py:7 +1 KiB |`
 	assert.Diff(t, row, rows[4], "Markdown")
 	text, err := JUnit(results)
 	assert.NoError(t, err)
@@ -44,7 +47,10 @@ func TestHostileNamesInResults(t *testing.T) {
 	if err := xml.Unmarshal(text, &back); err != nil {
 		t.Fatalf("%v in:\n%s", err, text)
 	}
-	const failure = `expected < 1, found 2, margin -1, in a\n\x3a:error::x\x0d|<b>&\x1b[31m\x00]]>%0A@me: rank0, device 0`
+	const failure = `expected < 1, found 2, margin -1, in a\n\x3a:error::x\x0d|<b>&\x1b[31m\x00]]>%0A@me: rank0, device 0; at the peak grew most: module h| +2 KiB, line a.py:7 +1 KiB`
+	var text80 bytes.Buffer
+	assert.NoError(t, Text(&text80, results, layout.Options{}))
+	assert.That(t, strings.HasSuffix(text80.String(), "\noom.count < 1: at the peak grew most: module h| +2 KiB, line a.py:7 +1 KiB\n"), "text:\n%s", &text80)
 	c := back.Suite.Cases[0]
 	assert.That(t, c.Failure != nil && c.Failure.Text == failure && c.Name == "oom.count < 1", "JUnit: %+v, want the failure %s", c, failure)
 }

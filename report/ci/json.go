@@ -22,6 +22,8 @@ func Document(results *gate.Results) any {
 		Spread      any    `json:"spread"`
 		Trustworthy bool   `json:"trustworthy"`
 		Always      bool   `json:"always"` // it was not given: it is judged in every check
+
+		Grown []gate.Part `json:"grown"` // since the baseline, of a relative gate that does not hold: the three parts that grew most
 	}
 	type skipJSON struct {
 		Gate   string `json:"gate"`
@@ -40,7 +42,7 @@ func Document(results *gate.Results) any {
 		out.Gates = append(out.Gates, gateJSON{
 			g.Text, g.Metric.Name, g.Selector.String(), g.Metric.Unit.String(), g.Op,
 			number(g, g.Limit), number(g, v.Found.Value), number(g, g.Margin(v.Found.Value)), v.Holds, v.Runs, v.Found.Where,
-			g.Severity, v.Aggregate, number(g, v.Spread), v.Trustworthy(), v.Written.Always,
+			g.Severity, v.Aggregate, number(g, v.Spread), v.Trustworthy(), v.Written.Always, append([]gate.Part{}, v.Grown...),
 		})
 	}
 	for _, s := range results.Skips {

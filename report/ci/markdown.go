@@ -53,5 +53,9 @@ func markdownRow(v *gate.Verdict) string {
 	if v.Runs > 1 {
 		spread = cells[4]
 	}
-	return fmt.Sprintf("| %s | %s | %s | %s | %s | %s |\n", word, plain.Markdown(name), plain.Markdown(cells[2]), cells[3], spread, plain.Markdown(cells[5]))
+	where := cells[5]
+	if note := grown(v); note != "" {
+		where += "; " + note
+	}
+	return fmt.Sprintf("| %s | %s | %s | %s | %s | %s |\n", word, plain.Markdown(name), plain.Markdown(cells[2]), cells[3], spread, plain.Markdown(where))
 }

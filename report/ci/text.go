@@ -42,8 +42,12 @@ func Text(w io.Writer, results *gate.Results, opt layout.Options) error {
 		return err
 	}
 	for i := range results.Verdicts {
-		if note := distrust(&results.Verdicts[i]); note != "" {
+		v := &results.Verdicts[i]
+		if note := distrust(v); note != "" {
 			fmt.Fprintln(w, note)
+		}
+		if note := grown(v); note != "" {
+			fmt.Fprintln(w, title(v)+": "+note)
 		}
 	}
 	for i := range results.Skips {

@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/gate"
@@ -47,10 +48,24 @@ func title(v *gate.Verdict) string {
 func sentence(v *gate.Verdict) string {
 	cells := cells(v, "")
 	text := fmt.Sprintf("expected %s, found %s, margin %s, in %s", cells[1], cells[2], cells[3], cells[5])
-	if note := distrust(v); note != "" {
-		text += "; " + note
+	for _, note := range []string{distrust(v), grown(v)} {
+		if note != "" {
+			text += "; " + note
+		}
 	}
 	return text
+}
+
+// grown says which parts of the memory grew most since the baseline, or "".
+func grown(v *gate.Verdict) string {
+	var parts []string
+	for _, p := range v.Grown {
+		parts = append(parts, fmt.Sprintf("%s %s +%s", p.By, plain.Shorten(p.Name, 60), plain.FormatSize(p.Bytes)))
+	}
+	if parts == nil {
+		return ""
+	}
+	return "at the peak grew most: " + strings.Join(parts, ", ")
 }
 
 // cells are the cells of a verdict's row; the last one is word.

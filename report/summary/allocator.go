@@ -184,7 +184,7 @@ func (s *Screen) allocatorNotes() (notes []string) {
 	var classic, compact int64
 	for i := range s.Allocators {
 		a := &s.Allocators[i]
-		if a.Refused > 0 {
+		if a.Refused > 0 && s.device.OOMCount == 0 { // else they all are of a job that did not go on
 			notes = append(notes, fmt.Sprintf("%s: %s of the recording fail on this GPU", a.title(s.Allocators), plain.Counted(a.Refused, "request")))
 		}
 		switch {

@@ -107,17 +107,18 @@ func (s *Screen) categorySection(width int) layout.Section {
 
 // where names the module or line with most of the bytes, in at most so many columns, or else the phase.
 func (c *Category) where(columns int) string {
-	at := place(known(c.Module), known(c.Line))
+	bytes := " " + plain.FormatSize(c.most)
+	if c.most >= c.Bytes {
+		bytes = ""
+	}
+	at := place(known(c.Module), known(c.Line), columns-len(bytes))
 	switch {
 	case at == "" && c.phase == "other":
 		return ""
 	case at == "":
 		return "in " + plain.Shorten(c.phase, placeColumns)
-	case c.most >= c.Bytes:
-		return plain.Shorten(at, columns)
 	}
-	bytes := plain.FormatSize(c.most)
-	return plain.Shorten(at, columns-1-len(bytes)) + " " + bytes
+	return at + bytes
 }
 
 // placeColumns is the most columns of a module or a line.

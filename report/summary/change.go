@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/analysis/plain"
 )
@@ -13,16 +14,21 @@ import (
 func Change(d *analysis.DeviceResult, o *analysis.OOM) string {
 	r := d.Remedy
 	switch {
+	case o.Request > accounting.LargestCard:
+		return "larger than any GPU"
 	case o.Capturing && o.Verdict == analysis.Fragmentation:
 		return "fragmentation: nothing is unmapped while a CUDA graph is captured, so torch.cuda.empty_cache() before the capture"
 	case r != nil && r.Setting != "":
-		return fmt.Sprintf("%s: serves every request, reserves %s (replayed)", r.Setting, plain.FormatSize(r.Reserved))
+		return fmt.Sprintf("%s: serves every request of the recording, reserves %s (replayed)", r.Name(), plain.FormatSize(r.Reserved))
 	case o.Verdict == analysis.Fragmentation && r == nil && d.Chunks == nil:
 		return "fragmentation: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or memprof's allocator with --preset compact"
 	case o.Verdict == analysis.Fragmentation && r == nil:
 		return "fragmentation: try --preset compact"
 	}
-	missing := Missing(d, o)
+	missing := missingAlone(d, o)
+	if r != nil {
+		missing = r.Missing
+	}
 	limit := (o.Limit + missing + page - 1) / page * page
 	switch {
 	case missing > 0 && o.Limit >= 0 && o.Used >= 0 && limit <= o.At.R+d.Total-o.Used:
@@ -32,7 +38,10 @@ func Change(d *analysis.DeviceResult, o *analysis.OOM) string {
 	}
 	text := fmt.Sprintf("capacity: %s more memory", plain.FormatSize(missing))
 	if r != nil {
-		text += " (replayed with --preset compact)"
+		text = fmt.Sprintf("%s: at least %s more memory (replayed)", o.Verdict, plain.FormatSize(missing))
+		if alone := missingAlone(d, o); 0 < alone && alone < missing {
+			text = fmt.Sprintf("%s: %s more memory for this request, at least %s for the job (replayed)", o.Verdict, plain.FormatSize(alone), plain.FormatSize(missing))
+		}
 	}
 	if part := smallerBatch(o, missing); part > 0 {
 		text += fmt.Sprintf(", or a batch at least %d %% smaller", part)
@@ -40,9 +49,8 @@ func Change(d *analysis.DeviceResult, o *analysis.OOM) string {
 	return text
 }
 
-// Missing is how much more memory the requests need than there is, in bytes: by replay, else for the request alone.
-// It is 0 where that is not known.
-func Missing(d *analysis.DeviceResult, o *analysis.OOM) int64 {
+// missingAlone is how much more memory a request needs than there is, in bytes; 0 where that is not known.
+func missingAlone(d *analysis.DeviceResult, o *analysis.OOM) int64 {
 	room := int64(-1) // what arenas may reserve
 	switch {
 	case d.Total > 0 && o.Used >= 0:
@@ -56,8 +64,6 @@ func Missing(d *analysis.DeviceResult, o *analysis.OOM) int64 {
 	switch {
 	case room < 0:
 		return 0
-	case d.Remedy != nil:
-		return max(0, d.Remedy.Reserved-room)
 	case o.Free < 0:
 		return max(0, o.At.R+o.Request-room)
 	}

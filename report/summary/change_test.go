@@ -21,11 +21,12 @@ func TestChange(t *testing.T) {
 		want  string
 	}{
 		{"a setting", func(d *analysis.DeviceResult, _ *analysis.OOM) {
-			d.Remedy = &analysis.Remedy{Setting: "--growth needed", Reserved: 7 * gib}
-		}, "--growth needed: serves every request, reserves 7 GiB (replayed)"},
+			d.Remedy = &analysis.Remedy{Replay: analysis.Replay{Allocator: "memprof", Setting: "--preset compact", Reserved: 7 * gib}}
+		}, "memprof's allocator, --preset compact: serves every request of the recording, reserves 7 GiB (replayed)"},
+		{"a request that nothing serves", func(_ *analysis.DeviceResult, o *analysis.OOM) { o.Request = 1 << 50 }, "larger than any GPU"},
 		{"no setting", func(d *analysis.DeviceResult, o *analysis.OOM) {
-			d.Remedy, o.Held = &analysis.Remedy{Reserved: 9 * gib}, activations
-		}, "capacity: 1 GiB more memory (replayed with --preset compact), or a batch at least 13 % smaller"},
+			d.Remedy, o.Held = &analysis.Remedy{Missing: 2 * gib}, activations
+		}, "capacity: 1 GiB more memory for this request, at least 2 GiB for the job (replayed), or a batch at least 25 % smaller"},
 		{"no replay", func(*analysis.DeviceResult, *analysis.OOM) {}, "capacity: 1 GiB more memory"},
 		{"a limit", func(_ *analysis.DeviceResult, o *analysis.OOM) { o.Used, o.Limit = 9*gib, 8*gib },
 			"--limit 9GiB: 1 GiB more than 8 GiB"},

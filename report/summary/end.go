@@ -41,8 +41,8 @@ func (s *Screen) leakLine() layout.Cell {
 		return layout.Cell{Text: "No leak."}
 	}
 	text := fmt.Sprintf("Leak: +%s per %s", plain.FormatSize(*l.BytesPerIteration), l.per)
-	if at := place(known(l.Line), known(l.Module)); at != "" {
-		text += ", most of it from " + plain.Shorten(at, placeColumns)
+	if at := place(known(l.Line), known(l.Module), placeColumns); at != "" {
+		text += ", most of it from " + at
 	}
 	return layout.Cell{Text: text + ".", Tone: layout.Warned}
 }

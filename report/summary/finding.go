@@ -41,8 +41,8 @@ func findingsOf(r *analysis.Result, d *analysis.DeviceResult) []Finding {
 	return out
 }
 
-// findingSection lists the findings.
-func (s *Screen) findingSection(width int) layout.Section {
+// FindingSection lists the findings.
+func (s *Screen) FindingSection(width int) layout.Section {
 	out := layout.Section{
 		Title: "Findings", Open: true,
 		Columns: []layout.Column{layout.Numbers("#"), layout.Words("change"), layout.Numbers("least card"), layout.Numbers("reserved")},
@@ -50,6 +50,9 @@ func (s *Screen) findingSection(width int) layout.Section {
 	room := 0
 	if width > 0 {
 		room = max(width, 80) - len("1") - len("9.99 GiB less") - len("9.99 GiB less") - 3*2
+	}
+	if len(s.Findings) == 0 {
+		return layout.Section{Title: out.Title, Before: layout.Note("none: no change that was replayed needs a smaller card")}
 	}
 	for i := range s.Findings {
 		f := &s.Findings[i]

@@ -31,9 +31,7 @@ func Provenance(r *analysis.Result, d *analysis.DeviceResult, allocator string) 
 	if allocator != "" {
 		lines = append(lines, layout.Note(allocator)...)
 	}
-	if r.Calls.Known {
-		lines = append(lines, layout.Note(callsText(&r.Calls))...)
-	}
+	lines = append(lines, callsNote(&r.Calls)...)
 	if r.Job != nil && r.Job.Imported != nil {
 		lines = append(lines, importNotes(r.Job.Imported)...)
 	}
@@ -60,14 +58,18 @@ func dryRunNotes(j *analysis.Job) []layout.Cell {
 	return notes
 }
 
-// callsText is what memprof's allocator asked of the driver: a mean over steady iterations, or the sum where none was marked.
-func callsText(log *iterations.CallLog) string {
+// callsNote is what memprof's allocator asked of the driver, if anything: a mean over steady iterations, or the sum where none was marked.
+func callsNote(log *iterations.CallLog) []layout.Cell {
 	calls, n := log.Steady()
+	an := " an iteration"
 	if n == 0 {
-		return fmt.Sprintf("allocator: %s, %s, waited %s", plain.Counted(log.Total.Count, "call"), plain.FormatDuration(int64(log.Total.Time)), plain.FormatDuration(int64(log.Total.Waited)))
+		calls, n, an = log.Total, 1, ""
+	}
+	if calls.Count == 0 {
+		return nil
 	}
 	count := strings.TrimSuffix(strconv.FormatFloat(float64(calls.Count)/float64(n), 'f', 1, 64), ".0")
-	return fmt.Sprintf("allocator: %s calls, %s, waited %s an iteration", count, plain.FormatDuration(int64(calls.Time)/n), plain.FormatDuration(int64(calls.Waited)/n))
+	return layout.Note(fmt.Sprintf("allocator: %s calls, %s, waited %s%s", count, plain.FormatDuration(int64(calls.Time)/n), plain.FormatDuration(int64(calls.Waited)/n), an))
 }
 
 // partNotes say that a recording is a part of its job: a snapshot, or what a ring kept, and from where on it is exact.

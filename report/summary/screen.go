@@ -2,9 +2,11 @@ package summary
 
 import (
 	"cmp"
+	"strings"
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/accounting"
+	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/layout"
 )
 
@@ -42,7 +44,7 @@ func (s *Screen) Sections(width int) []layout.Section {
 		sections = append(sections, s.allocatorSection(width))
 	}
 	if len(s.Findings) > 0 {
-		sections = append(sections, s.findingSection(width))
+		sections = append(sections, s.FindingSection(width))
 	}
 	return append(sections, s.endSection(width))
 }
@@ -56,5 +58,18 @@ func balance(d *analysis.DeviceResult) *accounting.Balance {
 	return &a.Peak
 }
 
-// place is the module or, where none is known, the line that something comes from; "" for neither.
-func place(module, line string) string { return cmp.Or(module, line) }
+// place is the module or, where none is known, the line that something comes from, in at most so many columns; "" for neither. A path
+// keeps its last folders.
+func place(module, line string, columns int) string {
+	text := plain.Text(cmp.Or(module, line))
+	for short := text; plain.Width(text) > columns; {
+		_, rest, ok := strings.Cut(short, "/")
+		if !ok {
+			break
+		}
+		if short = rest; plain.Width(short)+2 <= columns {
+			return "…/" + short
+		}
+	}
+	return plain.Shorten(text, columns)
+}
