@@ -267,11 +267,14 @@ func (l *layout) begin(addr, size, n, stream uint64, stack int64, metadata uint6
 	if err != nil {
 		return err
 	}
-	r := l.stacks.role(stack)
+	r := noRole
 	if !l.older {
+		r = l.stacks.role(stack)
 		if err := l.enter(r); err != nil {
 			return err
 		}
+	} else if stack > 0 { // else nobody kept its stack
+		r = l.stacks.role(stack)
 	}
 	n = min(n, size)
 	l.blocks.set(addr, used{addr: addr, size: size, requested: n, stream: stream, stack: stack, arena: m.arena})

@@ -5,6 +5,8 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/recording"
+	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
@@ -77,5 +79,20 @@ func TestCategoriesByFrames(t *testing.T) {
 		for category, want := range map[string]int64{"weights": weight, "gradients": weight, "optimizer": 2 * weight, "other": 0} {
 			assert.Equal(t, held.Of(category).Requested, want, "%s: %s", name, category)
 		}
+	}
+}
+
+// Nobody kept the stacks of blocks from before the history: they are not of backward because they have none.
+func TestOlderBlocksWithoutFrames(t *testing.T) {
+	i := newTestImporter(t.TempDir(), "testdata/made.pickle.gz", 0)
+	i.stacks.texts, i.stacks.own = []string{script}, []role{noRole} // a later request has it
+	assert.NoError(t, i.survey())
+	_, err := i.write()
+	assert.NoError(t, err)
+	assert.NoError(t, dataset.WriteInfo(i.dir, i.info))
+	run, err := dataset.Open(i.dir)
+	assert.NoError(t, err)
+	for _, e := range eventsOf(t, run, 0) {
+		assert.That(t, e.Kind != trace.KindLabel, "event %d labels the block at %#x", e.Seq, e.Addr)
 	}
 }
