@@ -38,9 +38,9 @@ type Tracker struct {
 	arenas   []arenaUse // by index
 	passes
 	parameterSizes map[int64]*parameters // by the requested bytes of blocks that were labelled as weights
-	known          bool           // an event about origins came
-	capturing      bool           // a CUDA graph is being captured
-	captured       bool           // one was
+	known          bool                  // an event about origins came
+	capturing      bool                  // a CUDA graph is being captured
+	captured       bool                  // one was
 }
 
 // arenaUse is what attribution needs of an arena.
