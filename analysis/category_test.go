@@ -15,6 +15,7 @@ func TestCategories(t *testing.T) {
 	a := vmmArena(t, r)
 	weight := alloc(t, a, 1*unit, "")
 	label(r, weight, "category=weights\tname=net.weight")
+	label(r, alloc(t, a, 13*unit, ""), "category=weights\tname=net.bias")
 	average := alloc(t, a, 2*unit, "") // of the weights: made before the first pass, kept to the end
 	var last, cache uint64
 	for i := range 4 {
@@ -56,6 +57,9 @@ func TestCategories(t *testing.T) {
 		endOptimizer()
 		if i == 0 {
 			alloc(t, a, 1*unit, "") // an optimizer of one's own: shaped like the parameter
+			for range 5 {
+				alloc(t, a, 13*unit, "") // as many are no optimizer's
+			}
 		}
 		last = gradient
 		a.Free(input, false)
@@ -64,7 +68,7 @@ func TestCategories(t *testing.T) {
 	a.Free(average, false)
 	d := run(t, r, Options{}).Devices[0]
 	want := map[string]int64{
-		"weights": 1, "optimizer": 12 + 1, "copies": 2 + 4, "inputs": 3, "activations": 5, "loss": 7 + 9,
+		"weights": 1 + 13, "optimizer": 12 + 1, "copies": 2 + 4 + 5*13, "inputs": 3, "activations": 5, "loss": 7 + 9,
 		"gradients": 10, "temporaries": 11, "workspace": 8 + 101,
 	}
 	got := map[string]int64{}

@@ -18,6 +18,7 @@ type Fit struct {
 	Compared *fit.Comparison // of the process that reserves most
 	Card     string          // as the caller named it; "" where none was asked about
 	Bytes    int64           // of Card
+	Variable string          // that takes PyTorch's settings
 }
 
 // Fits says whether the job fits under some allocator; true where no card was asked about.
@@ -63,15 +64,15 @@ func fitSetting(a *fit.Allocator) string {
 	return strings.TrimPrefix(PolicyFlags(a.Policy), "--preset ")
 }
 
-// fitCommand is what to type for an allocator; "" for PyTorch's own without settings.
-func fitCommand(a *fit.Allocator) string {
+// command is what to type for an allocator; "" for PyTorch's own without settings.
+func (r *Fit) command(a *fit.Allocator) string {
 	switch {
 	case a.Allocator == "memprof":
 		return "memprof record " + PolicyFlags(a.Policy)
 	case a.Setting == "native":
 		return ""
 	}
-	return "PYTORCH_CUDA_ALLOC_CONF=" + a.Setting
+	return r.Variable + "=" + a.Setting
 }
 
 func fitSection(r *Fit) layout.Section {
@@ -215,6 +216,9 @@ func fitAfter(r *Fit, best int) []layout.Cell {
 	if r.workspaces() {
 		notes = append(notes, layout.Note("without workspaces: what fails first below the least card was freed at once, as cuDNN's workspaces are; cuDNN takes a smaller one then")...)
 	}
+	if slices.ContainsFunc(r.Compared.Rows, func(row fit.Replayed) bool { return row.Least < row.Greatest }) {
+		notes = append(notes, layout.Note(fmt.Sprintf("band: of %d placements of segments that were tried; which one the driver chooses is not known", 1+fit.Placements))...)
+	}
 	for i := range r.Rows {
 		if row := &r.Rows[i]; row.Lowest < row.Bytes-row.Bytes/100 {
 			notes = append(notes, layout.Note(fmt.Sprintf("%s: completes on %s too, and fails on cards between that and its least card", fitName(row), plain.FormatSize(row.Lowest)))...)
@@ -229,7 +233,7 @@ func fitAfter(r *Fit, best int) []layout.Cell {
 		notes = append(notes, layout.Cell{Text: help, Tone: layout.Strong})
 	}
 	if best >= 0 {
-		text := "recommended: " + fitCommand(&r.Rows[best].Allocator)
+		text := "recommended: " + r.command(&r.Rows[best].Allocator)
 		if r.Compared.Rows[best].Recorded {
 			text = "recommended: as recorded, no other row needs a card smaller by more than 1 %"
 		} else if r.Rows[best].Setting == "native" {
@@ -238,7 +242,7 @@ func fitAfter(r *Fit, best int) []layout.Cell {
 		notes = append(notes, layout.Cell{Text: text, Tone: layout.Strong})
 	}
 	if len(r.Rows) > 0 {
-		text := "least card: bytes that it must have free before the job begins, to within " + plain.FormatSize(fit.Step(r.Rows[0].Bytes)) + ", and the job completes on the larger cards that were tried"
+		text := "least card: bytes that it must have free before the job begins, to within 2 MiB, and the job completes on the larger cards that were tried"
 		if r.Card == "" {
 			text += ". --card SIZE replays one"
 		}
@@ -284,7 +288,7 @@ func FitHelps(r *Fit) []string {
 			failing = true
 		case r.mayFit(i):
 		case row.Setting != "native":
-			fitting = append(fitting, fitCommand(&row.Allocator))
+			fitting = append(fitting, r.command(&row.Allocator))
 		}
 	}
 	switch {

@@ -135,7 +135,7 @@ func newJSONFitRow(r *Fit, at int) jsonFitRow {
 	out := jsonFitRow{
 		Allocator: row.Allocator.Allocator, Setting: row.Setting, Peak: replayed.Reserved, Band: jsonFitBand{replayed.Least, replayed.Greatest}, Refused: replayed.Refused,
 		Process: row.Process, Least: row.Bytes, From: row.Lowest, Requested: row.Requested, Calls: replayed.Calls, Recorded: replayed.Recorded,
-		Recommended: at == r.Compared.Recommend(r.Rows), Command: fitCommand(&row.Allocator),
+		Recommended: at == r.Compared.Recommend(r.Rows), Command: r.command(&row.Allocator),
 	}
 	if row.Allocator.Allocator == "memprof" {
 		out.Preset, out.Handle, out.Trim = row.Policy.Preset.String(), row.Policy.Handle, row.Policy.Trim.String()

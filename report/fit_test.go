@@ -12,7 +12,7 @@ import (
 )
 
 func answerOf(rows ...fit.Row) *Fit {
-	r := &Fit{Answer: &fit.Answer{Rows: rows}, Compared: &fit.Comparison{Process: "rank0", Requests: 7, Requested: gib, Duration: 1e9, Scale: 1}}
+	r := &Fit{Answer: &fit.Answer{Rows: rows}, Variable: "PYTORCH_CUDA_ALLOC_CONF", Compared: &fit.Comparison{Process: "rank0", Requests: 7, Requested: gib, Duration: 1e9, Scale: 1}}
 	for i := range rows {
 		r.Compared.Rows = append(r.Compared.Rows, fit.Replayed{Allocator: rows[i].Allocator, Reserved: 2 * gib, Least: 2 * gib, Greatest: 2 * gib})
 	}

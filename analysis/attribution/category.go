@@ -36,7 +36,7 @@ func (c Category) String() string { return categoryNames[c] }
 var categoryRules = [...]string{"",
 	"labelled: parameters and buffers of modules. Where nothing is labelled, all that persists",
 	"labelled, or allocated in backward and alive beyond it; where backward is not marked, between forward and the optimizer's step",
-	"labelled, or allocated in the optimizer's step and alive beyond it, or persistent, as large as a parameter and made after a backward",
+	"labelled, or allocated in the optimizer's step and alive beyond it, or persistent, as large as a parameter, made after a backward and at most four for each",
 	"persistent and no parameter: alive beyond the next iteration, or made outside of passes and alive beyond its own. EMA, caches, kept outputs",
 	"allocated in forward and alive beyond it: saved for backward, which frees it",
 	"allocated and freed within one pass",

@@ -116,6 +116,7 @@ func (t *Tracker) Allocated(s *ledger.Segment, e *trace.Event, arena int32) {
 	s.Label, s.Visit, s.Phase, s.Born = 0, t.Phases.Visit, t.Phases.Current, t.born
 	if s.Visit == 0 {
 		s.Visit = outsideVisit(t.changes)
+		t.like(s, 1)
 	}
 	if o := &t.parsed(e.Context).origin; o.Module {
 		s.Born |= bornInModule
@@ -125,6 +126,16 @@ func (t *Tracker) Allocated(s *ledger.Segment, e *trace.Event, arena int32) {
 	}
 	if t.capturing {
 		t.arenas[arena].captured = true
+	}
+}
+
+// like counts a block that may be the state of an optimizer.
+func (t *Tracker) like(s *ledger.Segment, more int) {
+	if s.Visit < 0 && s.Born&bornAfterBackward != 0 {
+		if p := t.parameterSizes[s.Requested]; p != nil {
+			p.like += more
+			p.most = max(p.most, p.like)
+		}
 	}
 }
 
@@ -156,10 +167,11 @@ func (t *Tracker) FateOf(s *ledger.Segment, now int64, alone bool) Fate {
 			f.last = slices.Delete(f.last, at, at+1)
 		}
 	}
+	t.like(s, -1)
 	phase := t.Phases.Name(s.Phase)
 	open := t.Phases.Open(s.Visit)
 	switch {
-	case open && alone && (phase == "forward" || phase == "backward") && !t.parameterSizes[s.Requested]:
+	case open && alone && (phase == "forward" || phase == "backward") && t.parameterSizes[s.Requested] == nil:
 		return atOnce
 	case open:
 		return within
@@ -188,7 +200,7 @@ func (t *Tracker) FateOf(s *ledger.Segment, now int64, alone bool) Fate {
 
 // keptAs is the fate of a block that persists.
 func (t *Tracker) keptAs(born uint8, requested int64) Fate {
-	if born&bornAfterBackward != 0 && t.parameterSizes[requested] {
+	if p := t.parameterSizes[requested]; born&bornAfterBackward != 0 && p != nil && p.most <= mostStates*p.count {
 		return keptState
 	}
 	return kept

@@ -7,6 +7,16 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
+// parameters are those of one size.
+type parameters struct {
+	count int // of them
+	// like is how many blocks of that size are live that were made outside of phases after a backward, and most the greatest so far.
+	like, most int
+}
+
+// mostStates is how many blocks like a parameter an optimizer has for it: with more they are no optimizer's.
+const mostStates = 4
+
 // Options of a Tracker.
 type Options struct {
 	Text   func(context int32) string // the text of a context
@@ -27,10 +37,10 @@ type Tracker struct {
 	contexts []*parsed  // by context, nil where not parsed yet
 	arenas   []arenaUse // by index
 	passes
-	parameterSizes map[int64]bool // requested bytes of blocks that were labelled as weights
-	known          bool           // an event about origins came
-	capturing      bool           // a CUDA graph is being captured
-	captured       bool           // one was
+	parameterSizes map[int64]*parameters // by the requested bytes of blocks that were labelled as weights
+	known          bool                  // an event about origins came
+	capturing      bool                  // a CUDA graph is being captured
+	captured       bool                  // one was
 }
 
 // arenaUse is what attribution needs of an arena.
@@ -88,9 +98,12 @@ func (t *Tracker) Label(context int32, of *ledger.Segment) {
 	t.known = true
 	if of != nil && t.LabelCategory(context) == Weights {
 		if t.parameterSizes == nil {
-			t.parameterSizes = map[int64]bool{}
+			t.parameterSizes = map[int64]*parameters{}
 		}
-		t.parameterSizes[of.Requested] = true
+		if t.parameterSizes[of.Requested] == nil {
+			t.parameterSizes[of.Requested] = &parameters{}
+		}
+		t.parameterSizes[of.Requested].count++
 	}
 }
 

@@ -182,11 +182,10 @@ func (e *edit) remake(i int32, b *block, step int32) {
 
 // withoutGrad frees what modules make in a forward of which a backward frees nothing, as soon as two more of their blocks are there.
 func withoutGrad(h *History) *edit {
-	e := h.edit()
-	if !h.trains() {
+	e, saved := h.edit(), h.saved()
+	if !h.trains() || len(saved) == 0 { // what forward makes goes elsewhere
 		return e
 	}
-	saved := h.saved()
 	before := make([]int32, 0, 2) // the newest blocks of a module in the forward at hand
 	at := int32(-1)
 	for i := range h.blocks {

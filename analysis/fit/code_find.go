@@ -14,7 +14,7 @@ import (
 // Saving is a change of the job's code, and what the recorded allocator needs less with it. Sizes are bytes.
 type Saving struct {
 	ID, Text            string
-	Bytes               int64 // requested at the peak, that the change is about
+	Bytes               int64 // requested at the peak, that the change is about and no other one
 	Reserved, LeastCard int64 // less
 }
 
@@ -30,6 +30,7 @@ type candidate struct {
 	edit  *edit
 	saves int64 // requested
 	costs bool  // time
+	bytes int64 // at the peak, of [Saving]
 }
 
 // Job is a job whose events are those of the history, so that each replay need not read the recording again.
@@ -68,10 +69,10 @@ func (c *candidate) replay(ctx context.Context, j *Job, base Need) (s Saving, er
 	if err != nil {
 		return s, fmt.Errorf("%s: %w", c.id, err)
 	}
-	return Saving{ID: c.id, Text: c.text, Bytes: c.edit.bytesAtPeak(), Reserved: base.Reserved - needs[0].Reserved, LeastCard: base.Bytes - needs[0].Bytes}, nil
+	return Saving{ID: c.id, Text: c.text, Bytes: c.bytes, Reserved: base.Reserved - needs[0].Reserved, LeastCard: base.Bytes - needs[0].Bytes}, nil
 }
 
-// candidates are changes that lower the greatest sum of requested bytes, no two of them about the same bytes.
+// candidates are changes that lower the greatest sum of requested bytes, each of them for the most part about bytes of its own.
 func (h *History) candidates() []candidate {
 	var all []candidate
 	try := func(c change, e *edit, costs bool) {
@@ -79,7 +80,7 @@ func (h *History) candidates() []candidate {
 			return
 		}
 		if saves := h.most - e.requested(); float64(saves) > leastSaved*float64(h.most) {
-			all = append(all, candidate{c, e, saves, costs})
+			all = append(all, candidate{change: c, edit: e, saves: saves, costs: costs})
 		}
 	}
 	for _, c := range swift {
@@ -100,7 +101,12 @@ func (h *History) candidates() []candidate {
 	claimed := map[int32]bool{}
 	var chosen []candidate
 	for _, c := range all {
-		if len(chosen) < mostSavings && !overlaps(h, c.edit, claimed) {
+		for i := range c.edit.claims {
+			if b := &h.blocks[i]; h.atPeak(b) && !claimed[i] {
+				c.bytes += b.bytes
+			}
+		}
+		if len(chosen) < mostSavings && 2*c.bytes >= c.edit.bytesAtPeak() {
 			chosen = append(chosen, c)
 			for i := range c.edit.claims {
 				claimed[i] = true
@@ -108,20 +114,6 @@ func (h *History) candidates() []candidate {
 		}
 	}
 	return chosen
-}
-
-// overlaps says whether most of what a change is about at the peak is claimed.
-func overlaps(h *History, e *edit, claimed map[int32]bool) bool {
-	all, taken := int64(0), int64(0)
-	for i := range e.claims {
-		if b := &h.blocks[i]; h.atPeak(b) {
-			all += b.bytes
-			if claimed[i] {
-				taken += b.bytes
-			}
-		}
-	}
-	return 2*taken > all
 }
 
 // bestCheckpoint is the kind of module whose checkpoint lowers the greatest sum of requested bytes most; of those within 2 % the one
@@ -137,7 +129,7 @@ func (h *History) bestCheckpoint() (best *candidate) {
 			continue
 		}
 		text := fmt.Sprintf("checkpoint %s: %s of saved tensors", k.words(), plain.FormatSize(e.bytesAtPeak()))
-		best = &candidate{change{id: "checkpoint", text: text}, e, saves, true}
+		best = &candidate{change: change{id: "checkpoint", text: text}, edit: e, saves: saves, costs: true}
 	}
 	return best
 }

@@ -105,9 +105,13 @@ func (j *script) found(t *testing.T) map[string]int64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	saved := map[string]int64{}
+	saved, bytes := map[string]int64{}, int64(0)
 	for _, s := range savings {
 		saved[s.ID] = s.LeastCard / mib
+		bytes += s.Bytes
+	}
+	if most := j.history(t).most; bytes > most {
+		t.Errorf("the changes are about %d bytes of %d", bytes, most)
 	}
 	return saved
 }
@@ -224,6 +228,15 @@ func TestChanges(t *testing.T) {
 				}
 			}, nothing, nothing)
 		}, map[string]int64{"attention": 160}},
+		{"scores of a module to checkpoint", func(j *script) {
+			iteration(j, func() []int64 {
+				saved := []int64{
+					j.alloc(90, attribution.Activations, "h.0.up"), j.alloc(40, attribution.Activations, "h.0.attn"), j.alloc(40, attribution.Activations, "h.0.attn"),
+					j.alloc(10, attribution.Inputs, "h.0.attn"), j.alloc(5, attribution.Activations, "h.0"),
+				}
+				return append([]int64{j.alloc(60, attribution.Other, "head")}, saved...)
+			}, nothing, nothing)
+		}, map[string]int64{"attention": 80, "checkpoint": 60}},
 		{"a projection to queries, keys and values is no score", func(j *script) {
 			iteration(j, func() []int64 {
 				return []int64{j.alloc(30, attribution.Optimizer, "h.0.attn"), j.alloc(10, attribution.Optimizer, "h.0.attn")}

@@ -81,8 +81,8 @@ var torchSettings = []string{
 	"roundup_power2_divisions:4", "roundup_power2_divisions:8",
 }
 
-// placements is how many placements of segments each setting is tried with.
-const placements = 4
+// Placements is how many placements of segments, beside the driver's own, each setting is tried with that has a row.
+const Placements = 24
 
 // Compare replays a process under the presets, compact with a trim and with other handles, and a job of PyTorch's under its own
 // allocator with several settings. Without all, rows are left out that differ little from others. The error may be
@@ -188,7 +188,7 @@ func (c *Comparison) torch(j *Job, s *Survey, all bool) error {
 			settings = append(slices.Clone(settings), j.Recorded.Setting)
 		}
 	}
-	rows, err := replaySettings(j, s, settings, placements)
+	rows, err := replaySettings(j, s, settings, 0)
 	if err != nil {
 		return err
 	}
@@ -198,13 +198,19 @@ func (c *Comparison) torch(j *Job, s *Survey, all bool) error {
 			best = i
 		}
 	}
-	var shown []Replayed
+	var shown []string
 	for i := range rows {
-		if rows[i].Recorded = rows[i].Allocator == j.Recorded; all || rows[i].Recorded || i == best || i < 2 {
-			shown = append(shown, rows[i])
+		if all || rows[i].Allocator == j.Recorded || i == best || i < 2 {
+			shown = append(shown, settings[i])
 		}
 	}
-	c.Rows = append(shown, c.Rows...)
+	if rows, err = replaySettings(j, s, shown, Placements); err != nil {
+		return err
+	}
+	for i := range rows {
+		rows[i].Recorded = rows[i].Allocator == j.Recorded
+	}
+	c.Rows = append(rows, c.Rows...)
 	return nil
 }
 
@@ -257,20 +263,28 @@ func parseSetting(text string, version torchalloc.Version) (torchalloc.Settings,
 const mostSlowdown = 0.01
 
 // Recommend returns the row with the least card of those that serve all requests and are not slow: of several within 1 % the
-// recorded one, or the first. It returns -1 if there is none. needs are those of the rows.
+// recorded one, or the first. Where the job fits the card that was asked about under some of them, slow or not, it is one of these. It
+// returns -1 if there is none. needs are those of the rows.
 func (c *Comparison) Recommend(needs []Row) int {
-	served := func(i int) bool { return c.Rows[i].Refused == 0 && c.Slowdown(i) <= mostSlowdown }
-	least := int64(math.MaxInt64)
-	for i := range c.Rows {
-		if served(i) {
-			least = min(least, needs[i].Bytes)
+	fits := slices.ContainsFunc(needs, func(row Row) bool { return row.Fits })
+	for _, slowest := range []float64{mostSlowdown, math.Inf(1)} {
+		served := func(i int) bool {
+			return c.Rows[i].Refused == 0 && c.Slowdown(i) <= slowest && (!fits || needs[i].Fits)
+		}
+		least, best := int64(math.MaxInt64), -1
+		for i := range c.Rows {
+			if served(i) {
+				least = min(least, needs[i].Bytes)
+			}
+		}
+		for i := range c.Rows {
+			if served(i) && float64(needs[i].Bytes) <= (1+alike)*float64(least) && (best < 0 || c.Rows[i].Recorded) {
+				best = i
+			}
+		}
+		if best >= 0 || !fits {
+			return best
 		}
 	}
-	best := -1
-	for i := range c.Rows {
-		if served(i) && float64(needs[i].Bytes) <= (1+alike)*float64(least) && (best < 0 || c.Rows[i].Recorded) {
-			best = i
-		}
-	}
-	return best
+	return -1
 }

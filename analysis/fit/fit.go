@@ -129,16 +129,13 @@ type Need struct {
 	Requested int64
 	// Reserved is the greatest that the allocator reserves without a limit.
 	Reserved int64
-	// Below is the refusal on a card smaller by a Step.
+	// Below is the refusal on a card smaller by a page.
 	Below *accounting.Refusal
 	// Without is the least card if the job does without workspaces that fail; 0 where other requests fail first.
 	Without int64
 }
 
-// Step is by how much a card that was found may be too large, in bytes.
-func Step(bytes int64) int64 { return max(page, bytes/2048/page*page) }
-
-const page = 2 << 20
+const page = 2 << 20 // by so much a card that was found may be too large, in bytes
 
 // ErrNoTorch is the error of a job without PyTorch under one of its settings.
 var ErrNoTorch = errors.New("the job has no PyTorch")

@@ -237,10 +237,10 @@ func (s *search) probe(b bracket, probes int64) (last, first bracket, err error)
 	return last, first, nil
 }
 
-// between bisects a bracket until its cards differ by a Step at most.
+// between bisects a bracket until its cards differ by a page at most.
 func (s *search) between(b bracket) (least int64, below *accounting.Refusal, err error) {
 	tooSmall, enough, refused := b.tooSmall, b.enough, b.refused
-	for enough-tooSmall > Step(enough) {
+	for enough-tooSmall > page {
 		middle := (tooSmall + enough) / 2 / page * page
 		if middle <= tooSmall {
 			middle = tooSmall + page - tooSmall%page

@@ -20,6 +20,7 @@ import (
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/report"
+	"github.com/memprof/memprof/report/summary"
 	"github.com/memprof/memprof/trace/dataset"
 )
 
@@ -115,6 +116,9 @@ func (o *fitOptions) run(ctx context.Context, stdout io.Writer, paths []string) 
 	}
 	var jobs []*fit.Job
 	for i := range runs {
+		if len(runs[i].Results) > 0 {
+			result.Variable = summary.Variable(runs[i].Results[0])
+		}
 		jobs = append(jobs, runs[i].FitJobs()...)
 	}
 	if len(jobs) == 0 {

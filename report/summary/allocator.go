@@ -55,11 +55,11 @@ func words(r *analysis.Result, allocator, setting string) string {
 	case setting == "native":
 		return ""
 	}
-	return variable(r) + "=" + plain.ShellQuote(setting)
+	return Variable(r) + "=" + plain.ShellQuote(setting)
 }
 
-// variable is what torch's settings are called: PYTORCH_ALLOC_CONF from 2.9 on, which has PYTORCH_CUDA_ALLOC_CONF as its old name.
-func variable(r *analysis.Result) string {
+// Variable is what torch's settings are called: PYTORCH_ALLOC_CONF from 2.9 on, which has PYTORCH_CUDA_ALLOC_CONF as its old name.
+func Variable(r *analysis.Result) string {
 	if r.Job == nil {
 		return "PYTORCH_CUDA_ALLOC_CONF"
 	}
