@@ -112,7 +112,7 @@ func (s *search) fail(cards []int64) (map[int64]*accounting.Refusal, error) {
 	for round, near := range []int64{0, 1, -1} {
 		var beside, rest []int64
 		for _, bytes := range cards {
-			beside = append(beside, bytes+near*max(page, int64(runs*float64(bytes))/2/page*page))
+			beside = append(beside, max(page, bytes+near*max(page, int64(runs*float64(bytes))/2/page*page)))
 		}
 		if err := s.try(beside); err != nil {
 			return nil, err
