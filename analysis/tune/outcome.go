@@ -15,9 +15,9 @@ type Outcome struct {
 	Refused int64
 	// StillRefused counts those requests that the recorded allocator refused and this one does, too.
 	StillRefused int64
-	// Used is the greatest sum of R and what others use, by device; Needed the same with requested bytes.
-	// Both need a card.
-	Used, Needed map[int32]int64
+	// Used is the greatest sum of R and what others use, by device; Needed the same with requested bytes, and
+	// Spared without the requests that the card spares. They need a card.
+	Used, Needed, Spared map[int32]int64
 	First        *accounting.Refusal // of Refused; nil without a card
 
 	Iterations int64
@@ -80,9 +80,9 @@ func (p *replay) finish() Outcome {
 		Whole:   timeOf(t.peak.path) + timeOf(t.peak.background),
 	}
 	if p.card != nil {
-		o.Used, o.Needed = map[int32]int64{}, map[int32]int64{}
+		o.Used, o.Needed, o.Spared = map[int32]int64{}, map[int32]int64{}, map[int32]int64{}
 		for _, d := range p.devices {
-			o.Used[d.number], o.Needed[d.number] = d.usage, d.needs
+			o.Used[d.number], o.Needed[d.number], o.Spared[d.number] = d.usage, d.needs, d.spared
 		}
 	}
 	if t.ended == 0 {

@@ -65,7 +65,8 @@ type device struct {
 	trimmed      bool        // its free memory was unmapped since
 	last         int64       // when that was, ns
 	live         int64       // requested, with a card
-	usage, needs int64       // see Outcome
+	// see Outcome
+	usage, needs, spared int64
 }
 
 func (p *replay) on(number int32) *device {
@@ -193,7 +194,7 @@ func (p *replay) alloc(o *op) {
 	block, ok := p.request(h, o.bytes)
 	spared := p.card.Spares(o.seq)
 	if !ok {
-		if spared {
+		if spared && !p.card.Strict {
 			return
 		}
 		p.refuse(accounting.Refusal{Seq: o.seq, Device: h.shape.device, Bytes: int64(o.bytes)})
