@@ -42,7 +42,7 @@ type Outcome struct {
 	// Used is the greatest sum of reserved bytes and those of others, by device; Needed the same with requested
 	// bytes, and Spared without the requests that the card spares. They need Cards.
 	Used, Needed, Spared map[int32]int64
-	First        *accounting.Refusal // of Refused; nil if there is none
+	First                *accounting.Refusal // of Refused; nil if there is none
 	// Maps and Unmaps are calls of the driver, for segments or pages, in a steady iteration: the mean of those from
 	// number 4 on.
 	Maps, Unmaps float64
@@ -217,8 +217,8 @@ type job struct {
 // device is a device of a job.
 type device struct {
 	*Allocator
-	number       int32
-	room         *limited // with a card
+	number int32
+	room   *limited // with a card
 	// see Outcome
 	used, needed, spared int64
 }

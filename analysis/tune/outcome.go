@@ -18,7 +18,7 @@ type Outcome struct {
 	// Used is the greatest sum of R and what others use, by device; Needed the same with requested bytes, and
 	// Spared without the requests that the card spares. They need a card.
 	Used, Needed, Spared map[int32]int64
-	First        *accounting.Refusal // of Refused; nil without a card
+	First                *accounting.Refusal // of Refused; nil without a card
 
 	Iterations int64
 	SteadyR    int64 // maximum of the steady iterations; without iterations, R at the end
@@ -37,33 +37,36 @@ type figures struct {
 	path, background calls
 }
 
-// trail sums figures of iterations as they end.
+// trail sums figures of iterations as they end: greatest values, sums of calls.
 type trail struct {
-	ended      int64
-	peak       figures // of all: greatest values, sums of calls
-	last       figures
-	lastTime   int64 // its duration, ns; -1 without a mark before it
-	steady     figures
-	steadyTime int64 // sum of durations, ns
-	lastMark   int64
+	ended         int64
+	early, steady figures // of iterations that are not steady, and of those that are
+	last          figures // of the last one that is not steady
+	lastTime      int64   // its duration, ns; -1 without a mark before it
+	steadyTime    int64   // sum of durations, ns
+	lastMark      int64
 }
 
 // join takes the maxima, and adds the calls.
-func (f *figures) join(g figures) {
+func (f *figures) join(g *figures) {
 	f.t, f.c, f.r = max(f.t, g.t), max(f.c, g.c), max(f.r, g.r)
-	f.path.add(g.path)
-	f.background.add(g.background)
+	f.path.add(&g.path)
+	f.background.add(&g.background)
 }
 
-func (t *trail) add(f figures, now int64) {
-	t.peak.join(f)
-	t.last, t.lastTime = f, -1
-	if t.ended > 0 {
-		t.lastTime = now - t.lastMark
-	}
-	if t.ended >= steadyFrom {
+func (t *trail) add(f *figures, now int64) {
+	switch {
+	case t.ended >= steadyFrom:
 		t.steady.join(f)
-		t.steadyTime += t.lastTime
+		t.steadyTime += now - t.lastMark
+	case t.ended > 0:
+		t.lastTime = now - t.lastMark
+	default:
+		t.lastTime = -1
+	}
+	if t.ended < steadyFrom {
+		t.early.join(f)
+		t.last = *f
 	}
 	t.lastMark = now
 	t.ended++
@@ -72,12 +75,14 @@ func (t *trail) add(f figures, now int64) {
 // finish ends the replay.
 func (p *replay) finish() Outcome {
 	t := &p.trail
-	t.peak.join(p.current)
+	peak := p.current
+	peak.join(&t.early)
+	peak.join(&t.steady)
 	o := Outcome{
-		Policy: p.policy, PeakR: int64(t.peak.r), PeakC: int64(t.peak.c), PeakT: int64(t.peak.t), Refused: p.refused, StillRefused: p.stillRefused, Iterations: t.ended,
+		Policy: p.policy, PeakR: int64(peak.r), PeakC: int64(peak.c), PeakT: int64(peak.t), Refused: p.refused, StillRefused: p.stillRefused, Iterations: t.ended,
 		SteadyR: int64(p.r),
 		First:   p.first,
-		Whole:   timeOf(t.peak.path) + timeOf(t.peak.background),
+		Whole:   timeOf(peak.path) + timeOf(peak.background),
 	}
 	if p.card != nil {
 		o.Used, o.Needed, o.Spared = map[int32]int64{}, map[int32]int64{}, map[int32]int64{}
