@@ -13,11 +13,13 @@ import (
 )
 
 // A job is replayed on cards that are [runs] apart, but on mostProbes at most: on fewer where it has many events, so that all
-// replays have about mostEvents, and on leastProbes then. A quick search has none: it bisects.
+// replays have about mostEvents, and on leastProbes then, or on fewer still, so that all have about manyEvents: 20 million events are replayed
+// on three. A quick search has none: it bisects.
 const (
 	mostProbes  = 64
 	leastProbes = 24
 	mostEvents  = 1_000_000
+	manyEvents  = 60_000_000
 	mostCards   = 8 // in one pass over the recording
 )
 
@@ -25,7 +27,8 @@ const (
 const runs = 0.005
 
 func least(ctx context.Context, j *Job, s *Survey, a Allocator, o *Options) (*Need, error) {
-	probes := min(max(mostEvents/max(s.Events, 1), leastProbes), mostProbes)
+	events := max(s.Events, 1)
+	probes := min(max(mostEvents/events, leastProbes), mostProbes, max(manyEvents/events, 1))
 	if o.Quick {
 		probes = 0
 	}
