@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"slices"
 )
 
 // Followed keeps the events of a process in memory, with what each did to a block, so that many replays read the process once and
@@ -112,6 +113,7 @@ type FollowedSource struct {
 	batch     Batch // with room for the longest so far
 	effects   []Effect
 	given     Batch // of it
+	whole     []int // its rows that were stored with all columns; the others have 0 in those that no replay reads
 	seq, time int64 // of the last event
 }
 
@@ -127,7 +129,7 @@ func (s *FollowedSource) Next() (*Batch, error) {
 	s.batches = s.batches[1:]
 	events, n := binary.Uvarint(stored)
 	stored = stored[n:]
-	if s.effects = append(s.effects[:0], make([]Effect, events)...); len(s.batch.Seq) < int(events) {
+	if s.effects = slices.Grow(s.effects[:0], int(events))[:events]; len(s.batch.Seq) < int(events) {
 		s.batch = Batch{}
 		for range events {
 			s.batch.Append(&Event{})
@@ -135,38 +137,47 @@ func (s *FollowedSource) Next() (*Batch, error) {
 	}
 	s.given = s.batch.Slice(0, int(events))
 	s.given.Effects = s.effects
-	b, effects := &s.given, s.effects
+	b := &s.batch
+	for _, i := range s.whole {
+		b.Device[i], b.Thread[i], b.Addr[i], b.Provided[i], b.Context[i] = 0, 0, 0, 0, 0
+	}
+	s.whole = s.whole[:0]
 	next := func() int64 {
+		if v := stored[0]; v < 1<<7 {
+			stored = stored[1:]
+			return int64(v>>1) ^ -int64(v&1)
+		}
 		v, n := binary.Varint(stored)
 		stored = stored[n:]
 		return v
 	}
-	for i := range effects {
+	for i := range s.effects {
 		first, effect := stored[0], Effect{Slot: -1}
 		stored = stored[1:]
-		e := Event{Kind: Kind(first &^ (storedEffect | storedJump)), Seq: s.seq + 1, Time: s.time + next()}
+		kind := Kind(first &^ (storedEffect | storedJump))
+		s.seq, s.time = s.seq+1, s.time+next()
 		if first&storedJump != 0 {
-			e.Seq += next()
+			s.seq += next()
 		}
-		s.seq, s.time = e.Seq, e.Time
+		var arena int32
+		var requested, stream int64
 		switch {
 		case first&storedEffect != 0:
 			v := next()
-			effect = Effect{Outcome(v & (1<<outcomeBits - 1)), int32(v >> outcomeBits)}
-			e.Arena = int32(next())
-			switch e.Kind {
+			effect, arena = Effect{Outcome(v & (1<<outcomeBits - 1)), int32(v >> outcomeBits)}, int32(next())
+			switch kind {
 			case KindAlloc, KindRestore:
-				e.Requested = next()
+				requested = next()
 			case KindStreamUse:
-				e.Stream = next()
+				stream = next()
 			}
-		case !e.Kind.isMark():
-			e.Arena, e.Requested, e.Stream = int32(next()), next(), next()
-			e.Device, e.Thread, e.Addr, e.Provided, e.Context = int32(next()), int32(next()), next(), next(), int32(next())
+		case !kind.isMark():
+			s.whole = append(s.whole, i)
+			arena, requested, stream = int32(next()), next(), next()
+			b.Device[i], b.Thread[i], b.Addr[i], b.Provided[i], b.Context[i] = int32(next()), int32(next()), next(), next(), int32(next())
 		}
-		b.Seq[i], b.Time[i], b.Kind[i], b.Device[i], b.Arena[i], b.Thread[i] = e.Seq, e.Time, e.Kind, e.Device, e.Arena, e.Thread
-		b.Stream[i], b.Addr[i], b.Requested[i], b.Provided[i], b.Context[i] = e.Stream, e.Addr, e.Requested, e.Provided, e.Context
-		effects[i] = effect
+		b.Seq[i], b.Time[i], b.Kind[i], b.Arena[i], b.Requested[i], b.Stream[i] = s.seq, s.time, kind, arena, requested, stream
+		s.effects[i] = effect
 	}
-	return b, nil
+	return &s.given, nil
 }

@@ -14,7 +14,7 @@ func TestFollowed(t *testing.T) {
 	training, _ := tracetest.Training(5000)
 	for name, events := range map[string][]trace.Event{"mixed": tracetest.Mixed().Events, "training": training} {
 		given := 0
-		f, err := trace.Follow(modeltest.Source(events, 7), func(e *trace.Event) {
+		f, err := trace.Follow(modeltest.Source(events, 100), func(e *trace.Event) {
 			assert.Must(t, *e == events[given], "%s: event %d is %+v", name, given, *e)
 			given++
 		})

@@ -175,9 +175,9 @@ func On(ctx context.Context, j *Job, s *Survey, a Allocator, bytes, headroom int
 
 // outcome is a replay on a card.
 type outcome struct {
-	used, needed map[int32]int64
-	reserved     int64
-	first        *accounting.Refusal
+	used, needed, spared map[int32]int64
+	reserved             int64
+	first                *accounting.Refusal
 }
 
 func greatest(byDevice map[int32]int64) (bytes int64) {
@@ -218,7 +218,7 @@ func replay(ctx context.Context, j *Job, s *Survey, a Allocator, on []*accountin
 	var out []outcome
 	for i := range tuned.Outcomes {
 		o := &tuned.Outcomes[i]
-		out = append(out, outcome{o.Used, o.Needed, o.PeakR, o.First})
+		out = append(out, outcome{o.Used, o.Needed, o.Spared, o.PeakR, o.First})
 	}
 	return out, nil
 }
@@ -239,7 +239,7 @@ func replayTorch(j *Job, s *Survey, a Allocator, on []*accounting.Card, source S
 	}
 	for i := range all {
 		o := &all[i]
-		out = append(out, outcome{o.Used, o.Needed, greatest(o.Reserved), o.First})
+		out = append(out, outcome{o.Used, o.Needed, o.Spared, greatest(o.Reserved), o.First})
 	}
 	return out, nil
 }

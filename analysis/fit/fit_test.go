@@ -133,6 +133,7 @@ func TestLeast(t *testing.T) {
 		want []int64
 	}{
 		{"segments are released", quiet, []int64{90, 100, 90, 92}},
+		{"a page of 4 MiB, and no card is below one of 2", newJob().alloc(1, 1), []int64{2, 2, 2, 4}},
 		{"what is split is not", newJob().alloc(1, 100).free(1).alloc(2, 40).alloc(3, 80), []int64{180, 120, 120, 120}},
 		{"another library, once the cache is full", newJob().alloc(1, 100).free(1).library(50, "libnccl.so"), []int64{150, 150, 100, 100}},
 		{"driver overhead, likewise, and nobody unmaps for it", newJob().alloc(1, 100).free(1).overhead(50, "what=module"), []int64{150, 150, 150, 150}},

@@ -13,11 +13,13 @@ import (
 )
 
 // A job is replayed on cards that are [runs] apart, but on mostProbes at most: on fewer where it has many events, so that all
-// replays have about mostEvents, and on leastProbes then. A quick search has none: it bisects.
+// replays have about mostEvents, and on leastProbes then, or on fewer still, so that all have about manyEvents: 20 million events are replayed
+// on three. A quick search has none: it bisects.
 const (
 	mostProbes  = 64
 	leastProbes = 24
 	mostEvents  = 1_000_000
+	manyEvents  = 60_000_000
 	mostCards   = 8 // in one pass over the recording
 )
 
@@ -25,7 +27,8 @@ const (
 const runs = 0.005
 
 func least(ctx context.Context, j *Job, s *Survey, a Allocator, o *Options) (*Need, error) {
-	probes := min(max(mostEvents/max(s.Events, 1), leastProbes), mostProbes)
+	events := max(s.Events, 1)
+	probes := min(max(mostEvents/events, leastProbes), mostProbes, max(manyEvents/events, 1))
 	if o.Quick {
 		probes = 0
 	}
@@ -34,7 +37,7 @@ func least(ctx context.Context, j *Job, s *Survey, a Allocator, o *Options) (*Ne
 	if err != nil || o.Quick || len(s.Workspaces) == 0 || n.Below != nil && !s.isWorkspace(n.Below.Seq) {
 		return n, err
 	}
-	spared := search{ctx: ctx, job: j, survey: s, of: a, tried: maps.Clone(whole.tried), on: func(bytes int64) *accounting.Card {
+	spared := search{ctx: ctx, job: j, survey: s, of: a, sparing: true, free: whole.free, tried: maps.Clone(whole.tried), on: func(bytes int64) *accounting.Card {
 		c := s.card(j, bytes, o.Headroom)
 		c.Spared = s.Workspaces
 		return c
@@ -57,6 +60,9 @@ type search struct {
 	survey *Survey
 	of     Allocator
 	on     func(bytes int64) *accounting.Card
+	// free is the replay without a limit, one for both searches where it refuses nothing. sparing: workspaces are spared.
+	free    *outcome
+	sparing bool
 	// tried has the first request that each card refused; nil if the job completed.
 	tried map[int64]*accounting.Refusal
 	// failed is the greatest card so far on which the job did not complete.
@@ -112,7 +118,7 @@ func (s *search) fail(cards []int64) (map[int64]*accounting.Refusal, error) {
 	for round, near := range []int64{0, 1, -1} {
 		var beside, rest []int64
 		for _, bytes := range cards {
-			beside = append(beside, bytes+near*max(page, int64(runs*float64(bytes))/2/page*page))
+			beside = append(beside, max(page, bytes+near*max(page, int64(runs*float64(bytes))/2/page*page)))
 		}
 		if err := s.try(beside); err != nil {
 			return nil, err
@@ -134,14 +140,31 @@ func (s *search) fail(cards []int64) (map[int64]*accounting.Refusal, error) {
 	return refused, nil
 }
 
+// replayFree replays the job without a limit. The workspaces are told from what else it needs for both searches at once.
+func (s *search) replayFree() error {
+	if s.free != nil && s.free.first == nil {
+		return nil
+	}
+	card := s.on(unlimited)
+	card.Spared, card.Strict = s.survey.Workspaces, !s.sparing
+	all, err := replay(s.ctx, s.job, s.survey, s.of, []*accounting.Card{card}, false)
+	if err == nil {
+		s.free = &all[0]
+	}
+	return err
+}
+
 // least finds the least card above all that are found to be too small.
 func (s *search) least(probes int64) (*Need, error) {
-	all, err := replay(s.ctx, s.job, s.survey, s.of, []*accounting.Card{s.on(unlimited)}, false)
+	err := s.replayFree()
 	if err != nil {
 		return nil, err
 	}
-	free := &all[0]
-	n := &Need{Allocator: s.of, Process: s.job.Name, Requested: greatest(free.needed), Reserved: free.reserved}
+	free, needed := s.free, s.free.needed
+	if s.sparing {
+		needed = free.spared
+	}
+	n := &Need{Allocator: s.of, Process: s.job.Name, Requested: greatest(needed), Reserved: free.reserved}
 	tooSmall, enough := n.Requested-1, (greatest(free.used)+page-1)/page*page
 	found := bracket{tooSmall, enough, nil}
 	if probes == 0 { // a card that suffices is likely to be found below

@@ -40,15 +40,15 @@ func (a *Allocator) room(p *pool, size, stream uint64) *Block {
 		return found
 	}
 	bytes := (a.total + a.total/8 + p.page - 1) / p.page * p.page
+	if bytes < size { // PyTorch reserves these addresses in vain, each time anew
+		return nil
+	}
 	addr, ok := a.device.Reserve(bytes)
 	if !ok {
 		return nil
 	}
 	b := a.newSegment(p, addr, bytes, stream, p.page)
 	p.unmapped.Set(b)
-	if !roomy(b, size) {
-		return nil
-	}
 	return b
 }
 

@@ -55,18 +55,16 @@ func (j *job) outside(e *trace.Event, c accounting.Change) {
 	j.count(d, false)
 }
 
-// count updates the greatest sums of a device of a card. What the newest request needs does not count if it is
-// spared.
+// count updates the greatest sums of a device of a card.
 func (j *job) count(d *device, spared bool) {
 	if j.card == nil {
 		return
 	}
 	others := int64(j.others.Bytes(d.number))
-	d.used = max(d.used, int64(d.stats.Reserved.Now)+others)
-	if spared {
-		return
+	d.used, d.needed = max(d.used, int64(d.stats.Reserved.Now)+others), max(d.needed, int64(d.stats.Requested.Now)+others)
+	if !spared {
+		d.spared = max(d.spared, int64(d.stats.Requested.Now)+others)
 	}
-	d.needed = max(d.needed, int64(d.stats.Requested.Now)+others)
 }
 
 func (j *job) refuse(r accounting.Refusal) {

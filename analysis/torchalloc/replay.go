@@ -40,9 +40,9 @@ type Outcome struct {
 	// Least and Greatest are those of Reserved over all placements of segments, the driver's included, and waits.
 	Least, Greatest map[int32]int64
 	// Used is the greatest sum of reserved bytes and those of others, by device; Needed the same with requested
-	// bytes. Both need Cards.
-	Used, Needed map[int32]int64
-	First        *accounting.Refusal // of Refused; nil if there is none
+	// bytes, and Spared without the requests that the card spares. They need Cards.
+	Used, Needed, Spared map[int32]int64
+	First                *accounting.Refusal // of Refused; nil if there is none
 	// Maps and Unmaps are calls of the driver, for segments or pages, in a steady iteration: the mean of those from
 	// number 4 on.
 	Maps, Unmaps float64
@@ -217,9 +217,10 @@ type job struct {
 // device is a device of a job.
 type device struct {
 	*Allocator
-	number       int32
-	room         *limited // with a card
-	used, needed int64    // see Outcome
+	number int32
+	room   *limited // with a card
+	// see Outcome
+	used, needed, spared int64
 }
 
 func (r *Replay) newJob(of int, s Settings, seed uint64) *job {
@@ -404,7 +405,7 @@ func (j *job) request(at place, e *trace.Event) *Block {
 	switch spared := j.card.Spares(e.Seq); {
 	case err == nil:
 		j.count(a, spared)
-	case !spared:
+	case !spared || j.card.Strict:
 		j.refuse(accounting.Refusal{Seq: e.Seq, Device: at.device, Bytes: e.Requested})
 	}
 	return block
@@ -464,14 +465,14 @@ func (r *Replay) addTo(out []Outcome) {
 		if j.likeliest() {
 			*o = Outcome{
 				Refused: j.refused, Reserved: map[int32]int64{}, Least: map[int32]int64{}, Greatest: map[int32]int64{},
-				Used: map[int32]int64{}, Needed: map[int32]int64{}, First: j.first, Totals: map[int32]uint64{},
+				Used: map[int32]int64{}, Needed: map[int32]int64{}, Spared: map[int32]int64{}, First: j.first, Totals: map[int32]uint64{},
 			}
 			o.Maps, o.Unmaps = j.calls.means()
 		}
 		for _, d := range j.devices {
 			number, peak := d.number, int64(d.stats.Reserved.Peak)
 			if j.likeliest() {
-				o.Used[number], o.Needed[number] = d.used, d.needed
+				o.Used[number], o.Needed[number], o.Spared[number] = d.used, d.needed, d.spared
 				o.Reserved[number], o.Least[number], o.Greatest[number] = peak, peak, peak
 				if o.Totals[number] = j.totals[number]; o.Totals[number] == 0 {
 					o.Totals[number] = unknownTotal

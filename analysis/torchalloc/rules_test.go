@@ -171,3 +171,12 @@ func TestGarbageRounds(t *testing.T) {
 		assert.Must(t, got == want, "%d of %d bytes are left, want %d", got, reserved, want)
 	})
 }
+
+// A request that no reservation holds leaves nothing behind: refused a million times, it must not be tried in a million of them.
+func TestLargerThanAReservation(t *testing.T) {
+	a, _ := allocator(t, "expandable_segments:True", Torch211, 100*mib)
+	for _, mibs := range []uint64{121, 500} {
+		_, err := a.Malloc(mibs*mib, 0)
+		assert.Must(t, err != nil && len(a.Segments()) == 0, "%d MiB of 100: error %v, reservations %+v", mibs, err, a.Segments())
+	}
+}

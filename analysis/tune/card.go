@@ -2,18 +2,16 @@ package tune
 
 import "github.com/memprof/memprof/analysis/accounting"
 
-// onCard counts requested bytes on a device of a card, and updates the greatest sums with what others use. What they
-// need does not count if they are spared.
+// onCard counts requested bytes on a device of a card, and updates the greatest sums with what others use.
 func (p *replay) onCard(d *device, requested int64, spared bool) {
 	if p.card == nil {
 		return
 	}
 	d.live += requested
-	d.usage = max(d.usage, int64(d.used+d.others))
-	if spared {
-		return
+	d.usage, d.needs = max(d.usage, int64(d.used+d.others)), max(d.needs, d.live+int64(d.others))
+	if !spared {
+		d.spared = max(d.spared, d.live+int64(d.others))
 	}
-	d.needs = max(d.needs, d.live+int64(d.others))
 }
 
 // outside judges memory that another library or the driver allocated, after free memory was unmapped for it.

@@ -20,7 +20,7 @@ type calls struct {
 	waits                    int64 // requests that waited for the device
 }
 
-func (c *calls) add(d calls) {
+func (c *calls) add(d *calls) {
 	c.mapHandles += d.mapHandles
 	c.unmapHandles += d.unmapHandles
 	c.movedHandles += d.movedHandles

@@ -41,13 +41,13 @@ const (
 // them in an array.
 type op struct {
 	kind   opKind
+	free   bool  // of opResume: pages without a block are to be mapped, too
+	failed bool  // of opResume: the call failed, after free pages were unmapped for it
 	arena  int32 // number of the arena in this process, from 0; of an operation on a device, the device
 	slot   int32
 	time   int64 // ns
 	seq    int64 // of the event
 	bytes  uint64
-	free   bool   // of opResume: pages without a block are to be mapped, too
-	failed bool   // of opResume: the call failed, after free pages were unmapped for it
 	shape  *shape // of opArena
 }
 
@@ -128,9 +128,12 @@ func (f *feed) add(b *trace.Batch, i int, out []op) ([]op, error) {
 	e := &f.event
 	b.Read(i, e)
 	o := op{time: e.Time, seq: e.Seq}
-	if other, changed := f.otherUse(e); changed {
-		other.time, other.seq = e.Time, e.Seq
-		out = append(out, other)
+	switch e.Kind {
+	case trace.KindDeviceUsed, trace.KindOverhead, trace.KindExternalAlloc, trace.KindExternalFree:
+		if other, changed := f.otherUse(e); changed {
+			other.time, other.seq = e.Time, e.Seq
+			out = append(out, other)
+		}
 	}
 	outcome, block := f.live.AddFrom(b, i, e)
 	if len(f.resumes) > 0 && (e.Kind != trace.KindResume || e.Time-e.PauseDuration().Nanoseconds() > f.resumed) {

@@ -13,10 +13,10 @@ type Outcome struct {
 	PeakR, PeakC, PeakT int64 // maxima of the whole job, each at its own time
 	// Refused counts requests that failed, on a card also of those that the recorded allocator refused. What came after them is not what the job would do.
 	Refused int64
-	// Used is the greatest sum of R and what others use, by device; Needed the same with requested bytes.
-	// Both need a card.
-	Used, Needed map[int32]int64
-	First        *accounting.Refusal // of Refused; nil without a card
+	// Used is the greatest sum of R and what others use, by device; Needed the same with requested bytes, and
+	// Spared without the requests that the card spares. They need a card.
+	Used, Needed, Spared map[int32]int64
+	First                *accounting.Refusal // of Refused; nil without a card
 
 	Iterations int64
 	SteadyR    int64 // maximum of the steady iterations; without iterations, R at the end
@@ -35,33 +35,36 @@ type figures struct {
 	path, background calls
 }
 
-// trail sums figures of iterations as they end.
+// trail sums figures of iterations as they end: greatest values, sums of calls.
 type trail struct {
-	ended      int64
-	peak       figures // of all: greatest values, sums of calls
-	last       figures
-	lastTime   int64 // its duration, ns; -1 without a mark before it
-	steady     figures
-	steadyTime int64 // sum of durations, ns
-	lastMark   int64
+	ended         int64
+	early, steady figures // of iterations that are not steady, and of those that are
+	last          figures // of the last one that is not steady
+	lastTime      int64   // its duration, ns; -1 without a mark before it
+	steadyTime    int64   // sum of durations, ns
+	lastMark      int64
 }
 
 // join takes the maxima, and adds the calls.
-func (f *figures) join(g figures) {
+func (f *figures) join(g *figures) {
 	f.t, f.c, f.r = max(f.t, g.t), max(f.c, g.c), max(f.r, g.r)
-	f.path.add(g.path)
-	f.background.add(g.background)
+	f.path.add(&g.path)
+	f.background.add(&g.background)
 }
 
-func (t *trail) add(f figures, now int64) {
-	t.peak.join(f)
-	t.last, t.lastTime = f, -1
-	if t.ended > 0 {
-		t.lastTime = now - t.lastMark
-	}
-	if t.ended >= steadyFrom {
+func (t *trail) add(f *figures, now int64) {
+	switch {
+	case t.ended >= steadyFrom:
 		t.steady.join(f)
-		t.steadyTime += t.lastTime
+		t.steadyTime += now - t.lastMark
+	case t.ended > 0:
+		t.lastTime = now - t.lastMark
+	default:
+		t.lastTime = -1
+	}
+	if t.ended < steadyFrom {
+		t.early.join(f)
+		t.last = *f
 	}
 	t.lastMark = now
 	t.ended++
@@ -70,17 +73,19 @@ func (t *trail) add(f figures, now int64) {
 // finish ends the replay.
 func (p *replay) finish() Outcome {
 	t := &p.trail
-	t.peak.join(p.current)
+	peak := p.current
+	peak.join(&t.early)
+	peak.join(&t.steady)
 	o := Outcome{
-		Policy: p.policy, PeakR: int64(t.peak.r), PeakC: int64(t.peak.c), PeakT: int64(t.peak.t), Refused: p.refused, Iterations: t.ended,
+		Policy: p.policy, PeakR: int64(peak.r), PeakC: int64(peak.c), PeakT: int64(peak.t), Refused: p.refused, Iterations: t.ended,
 		SteadyR: int64(p.r),
 		First:   p.first,
-		Whole:   timeOf(t.peak.path) + timeOf(t.peak.background),
+		Whole:   timeOf(peak.path) + timeOf(peak.background),
 	}
 	if p.card != nil {
-		o.Used, o.Needed = map[int32]int64{}, map[int32]int64{}
+		o.Used, o.Needed, o.Spared = map[int32]int64{}, map[int32]int64{}, map[int32]int64{}
 		for _, d := range p.devices {
-			o.Used[d.number], o.Needed[d.number] = d.usage, d.needs
+			o.Used[d.number], o.Needed[d.number], o.Spared[d.number] = d.usage, d.needs, d.spared
 		}
 	}
 	if t.ended == 0 {

@@ -52,19 +52,20 @@ type replay struct {
 
 // device is a device of a replay. Sizes are in bytes.
 type device struct {
-	number       int32
-	total        uint64      // its memory; 0 if not known
-	used         uint64      // what arenas have mapped
-	others       uint64      // what others than the arenas use
-	touched      uint64      // pages in use of heaps that give pages, all that others have mapped
-	streams      bfc.Streams // what its heaps take of each other
-	shortage     bool        // it has been short of memory
-	shortNow     bool        // it is: handles are of a page
-	active       bool        // something was requested or freed
-	trimmed      bool        // its free memory was unmapped since
-	last         int64       // when that was, ns
-	live         int64       // requested, with a card
-	usage, needs int64       // see Outcome
+	number   int32
+	total    uint64      // its memory; 0 if not known
+	used     uint64      // what arenas have mapped
+	others   uint64      // what others than the arenas use
+	touched  uint64      // pages in use of heaps that give pages, all that others have mapped
+	streams  bfc.Streams // what its heaps take of each other
+	shortage bool        // it has been short of memory
+	shortNow bool        // it is: handles are of a page
+	active   bool        // something was requested or freed
+	trimmed  bool        // its free memory was unmapped since
+	last     int64       // when that was, ns
+	live     int64       // requested, with a card
+	// see Outcome
+	usage, needs, spared int64
 }
 
 func (p *replay) on(number int32) *device {
@@ -192,7 +193,7 @@ func (p *replay) alloc(o *op) {
 	block, ok := p.request(h, o.bytes)
 	spared := p.card.Spares(o.seq)
 	if !ok {
-		if spared {
+		if spared && !p.card.Strict {
 			return
 		}
 		p.refuse(accounting.Refusal{Seq: o.seq, Device: h.shape.device, Bytes: int64(o.bytes)})
@@ -357,7 +358,6 @@ func (p *replay) freeBlock(block placed) {
 
 // mark ends an iteration. What a trim unmaps then still counts as mapped in the iteration that ends.
 func (p *replay) mark(now int64) {
-	ended := p.current
 	p.endStreams()
 	p.each(func(h *heap) {
 		if h.born > 0 { // else the hook has no arena yet, which counts only iterations that it was there for
@@ -365,8 +365,7 @@ func (p *replay) mark(now int64) {
 		}
 	})
 	p.trim()
-	ended.background = p.current.background
-	p.trail.add(ended, now)
+	p.trail.add(&p.current, now)
 	p.current = figures{t: p.t, c: p.c, r: p.r}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/iterations"
@@ -77,37 +78,46 @@ func Run(ctx context.Context, src trace.Source, o Options) (*Result, error) {
 	return result, nil
 }
 
+// together is how many operations each policy replays before the next one does: few enough to stay in the processor's nearest cache.
+const together = 512
+
 // replay replays all events.
 func (f *feed) replay(ctx context.Context, src trace.Source, replays []*replay, untilRefused bool) error {
 	var ops []op
-	for going, ended := len(replays), false; going > 0 && !ended; {
+	going := slices.Clone(replays)
+	run := func() {
+		going = slices.DeleteFunc(going, func(r *replay) bool {
+			r.run(ops)
+			refused := untilRefused && r.refused > 0
+			if refused {
+				r.heaps, r.blocks, r.born = nil, nil, nil
+			}
+			return refused
+		})
+		ops = ops[:0]
+	}
+	for len(going) > 0 {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		batch, err := src.Next()
-		ops, ended = ops[:0], err == io.EOF
-		switch {
-		case ended:
+		if err == io.EOF {
 			ops = f.flush(ops)
-		case err != nil:
+			run()
+			return nil
+		} else if err != nil {
 			return err
-		default:
-			f.look(batch)
-			for i := range batch.Len() {
-				if ops, err = f.add(batch, i, ops); err != nil {
-					return fmt.Errorf("the trace cannot be replayed: %w", err)
-				}
+		}
+		f.look(batch)
+		for i := range batch.Len() {
+			if ops, err = f.add(batch, i, ops); err != nil {
+				return fmt.Errorf("the trace cannot be replayed: %w", err)
+			}
+			if len(ops) >= together {
+				run()
 			}
 		}
-		for _, r := range replays {
-			if untilRefused && r.refused > 0 {
-				continue
-			}
-			if r.run(ops); untilRefused && r.refused > 0 {
-				r.heaps, r.blocks, r.born = nil, nil, nil
-				going--
-			}
-		}
+		run()
 	}
 	return nil
 }
