@@ -4,6 +4,7 @@ import (
 	"io"
 
 	"github.com/memprof/memprof/analysis/kvcache"
+	"github.com/memprof/memprof/analysis/kvcache/models"
 	"github.com/memprof/memprof/analysis/plain"
 )
 
@@ -18,16 +19,10 @@ func JSON(w io.Writer, k *Simulation) error {
 func newJSON(k *Simulation) jsonSimulation {
 	out := jsonSimulation{
 		Model: k.Model, Ranks: k.Ranks, Memory: k.Memory, BytesPerToken: k.BytesPerToken,
-		Load: k.Load, Policies: []jsonPolicy{}, Stages: max(1, k.Stages),
-	}
-	if k.Sampling != "" {
-		out.Sampling = &k.Sampling
+		Load: k.Load, Sampling: plain.NotEmpty(k.Sampling), Card: k.Card, Policies: []jsonPolicy{}, Stages: max(1, k.Stages),
 	}
 	if k.BytesPerToken > 0 {
 		out.Slots = k.Memory / k.BytesPerToken
-	}
-	if c := k.Card; c != nil {
-		out.Card = &jsonCard{c.Total, c.Weights, c.KV, c.Rest}
 	}
 	if t := k.Timing; t != nil {
 		out.Timing = &jsonTiming{t.Name, t.Source, t.Model, t.Ranks, t.Error}
@@ -47,7 +42,7 @@ type jsonSimulation struct {
 	Memory        int64        `json:"memory"`
 	BytesPerToken int64        `json:"bytes_per_token"`
 	Slots         int64        `json:"slots"`
-	Card          *jsonCard    `json:"card"`
+	Card          *models.Card `json:"card"`
 	Timing        *jsonTiming  `json:"timing"`
 	Policies      []jsonPolicy `json:"policies"`
 }
@@ -62,13 +57,6 @@ type jsonKind struct {
 	Held   float64 `json:"held"`
 	Needed float64 `json:"needed"`
 	Waste  float64 `json:"waste"`
-}
-
-type jsonCard struct {
-	Total   int64 `json:"total"`
-	Weights int64 `json:"weights"`
-	KV      int64 `json:"kv"`
-	Rest    int64 `json:"rest"`
 }
 
 // jsonTiming is how long steps take; null where they are of constant time.
