@@ -162,7 +162,7 @@ func (r *Account) through(s *sequenceState) {
 func (r *Account) Result() *kvcache.Result {
 	out := &kvcache.Result{
 		Policy: Policy, Capacity: r.capacity, Steps: r.steps, Peak: r.peak, Requests: r.started, Finished: r.Sessions,
-		LogicalBlocks: r.sum.logical, SavedByPrefix: r.sum.logical - r.sum.unique, PrefixHits: r.hits, PrefixTokens: r.hitSlots,
+		Sharing:    kvcache.Sharing{LogicalBlocks: r.sum.logical, SavedByPrefix: r.sum.logical - r.sum.unique, PrefixHits: r.hits, PrefixTokens: r.hitSlots},
 		SwappedOut: r.swappedOut, SwappedIn: r.swappedIn, Series: r.series.Points(),
 	}
 	if i := &r.sum; i.capacity > 0 {
