@@ -301,59 +301,49 @@ type jsonDeviceAccounting struct {
 }
 
 type jsonAccountingAt struct {
-	TimeNS           *int64        `json:"time_ns"`
-	Requested        int64         `json:"requested"`
-	Internal         *int64        `json:"internal"`
-	Pending          int64         `json:"pending"`
-	Stranded         *int64        `json:"stranded"`
-	Reserve          *int64        `json:"reserve"`
-	Reusable         *int64        `json:"reusable"`
-	External         *int64        `json:"external"`
-	NotRequested     int64         `json:"not_requested,omitempty"` // all that is neither requested nor pending, of the native allocator
-	Libraries        []jsonLibrary `json:"libraries"`
-	OtherLibraries   int64         `json:"other_libraries"`
-	Context          *int64        `json:"context"`
-	Modules          *int64        `json:"modules"`
-	Loads            *int64        `json:"loads"`
-	Graphs           *int64        `json:"graphs"`
-	DriverOverhead   *int64        `json:"driver_overhead"`
-	OverheadUnknown  *string       `json:"overhead_unknown"`
-	ContextOfDevice  bool          `json:"context_of_device"` // measured by the whole card's use
-	ContextIsAll     bool          `json:"context_is_all"`    // all used memory was taken for the context
-	ContextRefuted   int64         `json:"context_refuted"`   // measured, but more than was used: in no term
-	Pools            *int64        `json:"pools"`
-	Managed          int64         `json:"managed"`     // in no sum
-	HostPinned       int64         `json:"host_pinned"` // in no sum
-	Explained        int64         `json:"explained"`   // sum of the known terms
-	Used             *int64        `json:"used"`
-	UsedUnknown      *string       `json:"used_unknown"`
-	Rest             *int64        `json:"rest"` // used minus the known terms
-	Unexplained      *int64        `json:"unexplained"`
-	UnexplainedShare *float64      `json:"unexplained_share"`
-	UnexplainedWhy   *string       `json:"unexplained_unknown"`
-	Read             *int64        `json:"read"`          // the nearest reading, also if memory changed between
-	ReadAfterNS      *int64        `json:"read_after_ns"` // negative: read before
-	Steady           *bool         `json:"steady"`
-}
-
-type jsonLibrary struct {
-	Library string `json:"library"`
-	Bytes   int64  `json:"bytes"`
+	TimeNS           *int64                  `json:"time_ns"`
+	Requested        int64                   `json:"requested"`
+	Internal         *int64                  `json:"internal"`
+	Pending          int64                   `json:"pending"`
+	Stranded         *int64                  `json:"stranded"`
+	Reserve          *int64                  `json:"reserve"`
+	Reusable         *int64                  `json:"reusable"`
+	External         *int64                  `json:"external"`
+	NotRequested     int64                   `json:"not_requested,omitempty"` // all that is neither requested nor pending, of the native allocator
+	Libraries        []accounting.LibraryUse `json:"libraries"`
+	OtherLibraries   int64                   `json:"other_libraries"`
+	Context          *int64                  `json:"context"`
+	Modules          *int64                  `json:"modules"`
+	Loads            *int64                  `json:"loads"`
+	Graphs           *int64                  `json:"graphs"`
+	DriverOverhead   *int64                  `json:"driver_overhead"`
+	OverheadUnknown  *string                 `json:"overhead_unknown"`
+	ContextOfDevice  bool                    `json:"context_of_device"` // measured by the whole card's use
+	ContextIsAll     bool                    `json:"context_is_all"`    // all used memory was taken for the context
+	ContextRefuted   int64                   `json:"context_refuted"`   // measured, but more than was used: in no term
+	Pools            *int64                  `json:"pools"`
+	Managed          int64                   `json:"managed"`     // in no sum
+	HostPinned       int64                   `json:"host_pinned"` // in no sum
+	Explained        int64                   `json:"explained"`   // sum of the known terms
+	Used             *int64                  `json:"used"`
+	UsedUnknown      *string                 `json:"used_unknown"`
+	Rest             *int64                  `json:"rest"` // used minus the known terms
+	Unexplained      *int64                  `json:"unexplained"`
+	UnexplainedShare *float64                `json:"unexplained_share"`
+	UnexplainedWhy   *string                 `json:"unexplained_unknown"`
+	Read             *int64                  `json:"read"`          // the nearest reading, also if memory changed between
+	ReadAfterNS      *int64                  `json:"read_after_ns"` // negative: read before
+	Steady           *bool                   `json:"steady"`
 }
 
 func newJSONDeviceAccounting(b *accounting.Account) *jsonDeviceAccounting {
 	if b == nil {
 		return nil
 	}
-	j := &jsonDeviceAccounting{
+	return &jsonDeviceAccounting{
 		Scope: string(b.Scope), Processes: append([]string{}, b.Processes...), GPU: plain.Known(int64(b.GPU)), UsedBeforeJob: b.UsedBeforeJob,
-		UsedPeak: plain.Known(b.UsedPeak), Peak: newJSONAccountingAt(&b.Peak), End: newJSONAccountingAt(&b.End),
+		UsedPeak: plain.Known(b.UsedPeak), Missing: plain.NotEmpty(b.Missing), Peak: newJSONAccountingAt(&b.Peak), End: newJSONAccountingAt(&b.End),
 	}
-	if b.Missing != "" {
-		missing := b.Missing
-		j.Missing = &missing
-	}
-	return j
 }
 
 func newJSONAccountingAt(b *accounting.Balance) *jsonAccountingAt {
@@ -366,15 +356,12 @@ func newJSONAccountingAt(b *accounting.Balance) *jsonAccountingAt {
 	j := &jsonAccountingAt{
 		TimeNS: plain.Known(b.At.Time), Requested: b.At.T, Internal: known(b.At.Rounding + b.At.Slack), Pending: b.At.Pending, Stranded: known(b.At.Stranded), Reserve: known(b.At.Reserve), Reusable: known(b.At.Reusable), External: known(b.At.External),
 		NotRequested: b.At.NotRequested,
-		Libraries:    []jsonLibrary{}, OtherLibraries: b.Other(),
+		Libraries:    append([]accounting.LibraryUse{}, b.Libraries...), OtherLibraries: b.Other(),
 		Context: partOf(b, accounting.ContextPart, b.Context), Modules: partOf(b, accounting.ModulesPart, b.Modules),
 		Loads: partOf(b, accounting.LoadsPart, b.Loads), Graphs: partOf(b, accounting.GraphsPart, b.Graphs),
 		DriverOverhead: partOf(b, accounting.AllOverhead, b.Overhead()), OverheadUnknown: plain.NotEmpty(b.UnknownWhy), Pools: partOf(b, accounting.PoolsPart, b.Pools),
 		ContextOfDevice: b.ContextOfDevice, ContextIsAll: b.ContextIsAll, ContextRefuted: b.ContextRefuted,
 		Managed: b.Managed, HostPinned: b.HostPinned, Explained: b.Sum(),
-	}
-	for _, l := range b.Libraries {
-		j.Libraries = append(j.Libraries, jsonLibrary{l.Name, l.Bytes})
 	}
 	if r := b.Read; r.Valid {
 		j.Read, j.ReadAfterNS, j.Steady = &r.Used, &r.After, &r.Steady
@@ -402,8 +389,4 @@ func partOf(b *accounting.Balance, parts accounting.OverheadParts, bytes int64) 
 // jsonAccounting is null if used memory was not asked for.
 type jsonAccounting struct {
 	Account *jsonDeviceAccounting `json:"accounting"`
-}
-
-func newJSONAccounting(d *analysis.DeviceResult) jsonAccounting {
-	return jsonAccounting{newJSONDeviceAccounting(d.Account)}
 }

@@ -74,7 +74,3 @@ type jsonAllocations struct {
 	TopContexts []jsonAllocationGroup `json:"top_contexts"`
 	TopSizes    []jsonAllocationGroup `json:"top_sizes"`
 }
-
-func newJSONAllocations(d *analysis.DeviceResult) jsonAllocations {
-	return jsonAllocations{newJSONAllocationGroups(d.Chunks, d.TopContexts), newJSONAllocationGroups(d.Chunks, d.TopSizes)}
-}

@@ -201,7 +201,3 @@ func newJSONGroup(chunks *analysis.Chunks, g *attribution.Group) jsonGroup {
 type jsonAttribution struct {
 	Held *jsonLive `json:"held_at_peak"`
 }
-
-func newJSONAttribution(d *analysis.DeviceResult) jsonAttribution {
-	return jsonAttribution{newJSONLive(d.Chunks, d.Held)}
-}

@@ -20,23 +20,13 @@ type Advice struct {
 
 // jsonExplain is what `memprof explain --json` prints. Figures are bytes, null where the text does not tell them.
 type jsonExplain struct {
-	Framework           oomtext.Framework `json:"framework"`
-	Verdict             oomtext.Verdict   `json:"verdict"`
-	Requested           *int64            `json:"requested"`
-	Total               *int64            `json:"total"`
-	Free                *int64            `json:"free"`
-	Allocated           *int64            `json:"allocated"`
-	ReservedUnallocated *int64            `json:"reserved_unallocated"`
-	ThisProcess         *int64            `json:"this_process"`
-	OtherProcesses      *int64            `json:"other_processes"`
-	Advice              []Advice          `json:"advice"`
+	*oomtext.Finding
+	Advice []Advice `json:"advice"`
 }
 
 // ExplainJSON writes what an error text says as one indented JSON object. It fails only if w does.
 func ExplainJSON(w io.Writer, f *oomtext.Finding) error {
-	return plain.WriteJSON(w, jsonExplain{
-		f.Framework, f.Verdict, f.Requested, f.Total, f.Free, f.Allocated, f.ReservedUnallocated, f.ThisProcess, f.OtherProcesses, ExplainAdvice(f),
-	})
+	return plain.WriteJSON(w, jsonExplain{f, ExplainAdvice(f)})
 }
 
 // ExplainText writes what an error text says in at most [ExplainLines] lines: the refusal, whose bytes fill the device, the verdict

@@ -313,7 +313,3 @@ func newJSONGraphStore(s *graphs.Store) jsonGraphStore {
 type jsonGraphMemory struct {
 	Graphs *jsonGraphs `json:"graphs,omitempty"`
 }
-
-func newJSONGraphMemory(d *analysis.DeviceResult) jsonGraphMemory {
-	return jsonGraphMemory{newJSONGraphs(d.Graphs)}
-}

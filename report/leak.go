@@ -130,5 +130,3 @@ type jsonLeak struct {
 type jsonLeaks struct {
 	Leak *jsonLeak `json:"leak"`
 }
-
-func newJSONLeaks(d *analysis.DeviceResult) jsonLeaks { return jsonLeaks{newJSONLeak(d)} }

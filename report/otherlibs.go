@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/layout"
 )
@@ -25,17 +26,7 @@ func otherLibrarySections(d *analysis.DeviceResult) []layout.Section {
 	return []layout.Section{s}
 }
 
-type jsonOtherLibrariesUse struct {
-	Live  int64 `json:"live"`
-	Peak  int64 `json:"peak"`
-	Calls int64 `json:"calls"`
-}
-
 // jsonOtherLibraries is what other libraries allocated through the CUDA API.
 type jsonOtherLibraries struct {
-	OtherLibraries jsonOtherLibrariesUse `json:"other_libraries"`
-}
-
-func newJSONOtherLibraries(d *analysis.DeviceResult) jsonOtherLibraries {
-	return jsonOtherLibraries{jsonOtherLibrariesUse{d.OtherLibraries.Live, d.OtherLibraries.Peak, d.OtherLibraries.Calls}}
+	OtherLibraries *accounting.OtherLibraries `json:"other_libraries"`
 }

@@ -61,31 +61,9 @@ func transitionRow(t pause.Transition) []layout.Cell {
 	return line
 }
 
-// jsonTransition is a pause or a resume of one arena.
-type jsonTransition struct {
-	Seq        int64  `json:"seq"`
-	TimeNS     int64  `json:"time_ns"`
-	DurationNS int64  `json:"duration_ns"`
-	Arena      int32  `json:"arena"`
-	Tag        string `json:"tag"`
-	Resume     bool   `json:"resume"`
-	Bytes      int64  `json:"bytes"`
-	Copied     int64  `json:"copied"`
-	Reserved   int64  `json:"reserved"` // on the device, afterwards
-	Failed     string `json:"failed"`
-}
-
 // jsonPauses are there only if the job paused memory.
 type jsonPauses struct {
-	Transitions []jsonTransition `json:"transitions,omitempty"`
-}
-
-func newJSONPauses(d *analysis.DeviceResult) jsonPauses {
-	var j jsonPauses
-	for _, t := range d.Transitions {
-		j.Transitions = append(j.Transitions, jsonTransition{t.Seq, t.Time, t.Duration, t.Arena, t.Tag, t.Resume, t.Bytes, t.Copied, t.Reserved, t.Failed})
-	}
-	return j
+	Transitions []pause.Transition `json:"transitions,omitempty"`
 }
 
 // sameCall is the most by which the starts of two transitions of one call differ, in nanoseconds: each

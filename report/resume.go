@@ -278,20 +278,13 @@ func untaggedOrigin(g *pause.UntaggedGroup) string {
 type jsonResumePlans struct {
 	// StagesAre says what stages are: "phases" of the job, or times between "transitions".
 	StagesAre      string          `json:"stages_are"`
-	Tags           []jsonTag       `json:"tags"`
+	Tags           []pause.Tag     `json:"tags"`
 	Stages         []jsonStage     `json:"stages"`
 	Card           *int64          `json:"card"`
 	OtherLibraries int64           `json:"other_libraries"`
 	Plans          []jsonPlan      `json:"plans"`
 	Untagged       jsonUntagged    `json:"untagged"`
 	Resident       []jsonResidency `json:"resident"`
-}
-
-type jsonTag struct {
-	Name   string `json:"name"`
-	Bytes  int64  `json:"bytes"`
-	Copied bool   `json:"copied"`
-	KV     bool   `json:"kv"`
 }
 
 type jsonStage struct {
@@ -334,22 +327,12 @@ type jsonStep struct {
 }
 
 type jsonUntagged struct {
-	Seq    *int64              `json:"seq"`
-	TimeNS *int64              `json:"time_ns"`
-	Bytes  int64               `json:"bytes"`
-	Blocks int64               `json:"blocks"`
-	Groups []jsonUntaggedGroup `json:"groups"`
-	Rest   int64               `json:"rest"`
-}
-
-type jsonUntaggedGroup struct {
-	Bytes    int64    `json:"bytes"`
-	Blocks   int64    `json:"blocks"`
-	Category string   `json:"category,omitempty"`
-	Phase    string   `json:"phase"`
-	Origin   string   `json:"origin,omitempty"`
-	Frames   []string `json:"frames,omitempty"`
-	Mixed    bool     `json:"mixed"`
+	Seq    *int64                `json:"seq"`
+	TimeNS *int64                `json:"time_ns"`
+	Bytes  int64                 `json:"bytes"`
+	Blocks int64                 `json:"blocks"`
+	Groups []pause.UntaggedGroup `json:"groups"`
+	Rest   int64                 `json:"rest"`
 }
 
 // jsonResidency is the memory that was mapped when a span of time had most: of each tag, in the order of
@@ -367,7 +350,7 @@ func newJSONResumePlans(d *analysis.DeviceResult) *jsonResumePlans {
 		return nil
 	}
 	j := &jsonResumePlans{
-		StagesAre: "transitions", Tags: []jsonTag{}, Stages: []jsonStage{}, OtherLibraries: outsideArenas(d), Plans: []jsonPlan{},
+		StagesAre: "transitions", Tags: append([]pause.Tag{}, s.Cycle.Tags...), Stages: []jsonStage{}, OtherLibraries: outsideArenas(d), Plans: []jsonPlan{},
 		Untagged: newJSONUntagged(&s.Untagged), Resident: []jsonResidency{},
 	}
 	if s.Phases {
@@ -375,9 +358,6 @@ func newJSONResumePlans(d *analysis.DeviceResult) *jsonResumePlans {
 	}
 	if s.Card > 0 {
 		j.Card = &s.Card
-	}
-	for _, t := range s.Cycle.Tags {
-		j.Tags = append(j.Tags, jsonTag{t.Name, t.Bytes, t.Copied, t.KV})
 	}
 	for i := range s.Stages {
 		j.Stages = append(j.Stages, newJSONStage(s, i))
@@ -447,12 +427,9 @@ func plainNames(c *pause.Cycle, tags []int) []string {
 }
 
 func newJSONUntagged(o *pause.Untagged) jsonUntagged {
-	j := jsonUntagged{Bytes: o.Bytes, Blocks: o.Blocks, Groups: []jsonUntaggedGroup{}, Rest: o.Rest}
+	j := jsonUntagged{Bytes: o.Bytes, Blocks: o.Blocks, Groups: append([]pause.UntaggedGroup{}, o.Groups...), Rest: o.Rest}
 	if o.Bytes > 0 {
 		j.Seq, j.TimeNS = &o.Seq, &o.Time
-	}
-	for _, g := range o.Groups {
-		j.Groups = append(j.Groups, jsonUntaggedGroup{g.Bytes, g.Blocks, g.Category, g.Phase, g.Origin, g.Frames, g.Mixed})
 	}
 	return j
 }
@@ -461,5 +438,3 @@ func newJSONUntagged(o *pause.Untagged) jsonUntagged {
 type jsonResume struct {
 	Pause *jsonResumePlans `json:"pause,omitempty"`
 }
-
-func newJSONResume(d *analysis.DeviceResult) jsonResume { return jsonResume{newJSONResumePlans(d)} }

@@ -19,19 +19,13 @@ func StudyJSON(w io.Writer, s *compare.Study) error {
 		}
 		return out
 	}
-	out := jsonStudy{Measures: []jsonStudyMeasure{}, Jobs: []jsonStudyJob{}, LeftOut: []jsonStudyGap{}}
-	for i := range measures {
-		out.Measures = append(out.Measures, jsonStudyMeasure{measures[i].Name, measures[i].Title})
-	}
+	out := jsonStudy{Measures: measures, Jobs: []jsonStudyJob{}, LeftOut: append([]compare.StudyGap{}, s.LeftOut...)}
 	for i := range s.Jobs {
 		job := &s.Jobs[i]
 		out.Jobs = append(out.Jobs, jsonStudyJob{
 			Name: job.Name, Iterations: int(job.Result.IterationCount()), FinalReserved: job.Result.Final.R, Reserved: job.Result.Paper.Of,
 			Values: values(func(m *compare.StudyMeasure) float64 { return m.Value(job.Result.Paper) }),
 		})
-	}
-	for _, gap := range s.LeftOut {
-		out.LeftOut = append(out.LeftOut, jsonStudyGap(gap))
 	}
 	out.Mean, out.Max = values(s.Mean), values(s.Max)
 	out.PaperMean = values(func(m *compare.StudyMeasure) float64 { return m.PaperMean })
@@ -40,18 +34,13 @@ func StudyJSON(w io.Writer, s *compare.Study) error {
 }
 
 type jsonStudy struct {
-	Measures  []jsonStudyMeasure  `json:"measures"`
-	Jobs      []jsonStudyJob      `json:"jobs"`
-	Mean      map[string]*float64 `json:"mean"`
-	Max       map[string]*float64 `json:"max"`
-	PaperMean map[string]*float64 `json:"paper_mean"`
-	PaperMax  map[string]*float64 `json:"paper_max"`
-	LeftOut   []jsonStudyGap      `json:"left_out"`
-}
-
-type jsonStudyMeasure struct {
-	Name  string `json:"name"`
-	Title string `json:"title"`
+	Measures  []compare.StudyMeasure `json:"measures"`
+	Jobs      []jsonStudyJob         `json:"jobs"`
+	Mean      map[string]*float64    `json:"mean"`
+	Max       map[string]*float64    `json:"max"`
+	PaperMean map[string]*float64    `json:"paper_mean"`
+	PaperMax  map[string]*float64    `json:"paper_max"`
+	LeftOut   []compare.StudyGap     `json:"left_out"`
 }
 
 type jsonStudyJob struct {
@@ -60,9 +49,4 @@ type jsonStudyJob struct {
 	FinalReserved int64               `json:"final_reserved"`
 	Reserved      int64               `json:"reserved"` // what the shares are of: the greatest, which is the final one unless R shrank
 	Values        map[string]*float64 `json:"values"`
-}
-
-type jsonStudyGap struct {
-	Name string `json:"name"`
-	Why  string `json:"why"`
 }

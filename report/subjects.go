@@ -120,10 +120,11 @@ func newJSONDevice(r *analysis.Result, d *analysis.DeviceResult) jsonDevice {
 	return jsonDevice{
 		Device: d.Device, GPU: plain.NotEmpty(d.GPU), Driver: plain.NotEmpty(d.Driver), Alloc: plain.NotEmpty(strings.TrimPrefix(allocatorLine(r, d), "Allocator: ")), Total: d.Total, Allocs: d.Allocs, Frees: d.Frees, Summary: summary.Of(r, d),
 		jsonPeaks: newJSONPeaks(d), jsonIterations: newJSONIterations(d), jsonPhases: newJSONPhases(d),
-		jsonAttribution: newJSONAttribution(d), jsonGrowths: newJSONGrowths(d), jsonAllocations: newJSONAllocations(d),
-		jsonLeaks: newJSONLeaks(d), jsonOOMs: newJSONOOMs(d), jsonOtherLibraries: newJSONOtherLibraries(d),
-		jsonAccounting: newJSONAccounting(d), jsonKV: jsonKV{kv.RecordedJSON(d)}, jsonPauses: newJSONPauses(d),
-		jsonResume: newJSONResume(d), jsonGraphMemory: newJSONGraphMemory(d), jsonNative: newJSONNative(d),
+		jsonAttribution: jsonAttribution{newJSONLive(d.Chunks, d.Held)}, jsonGrowths: newJSONGrowths(d),
+		jsonAllocations: jsonAllocations{newJSONAllocationGroups(d.Chunks, d.TopContexts), newJSONAllocationGroups(d.Chunks, d.TopSizes)},
+		jsonLeaks:       jsonLeaks{newJSONLeak(d)}, jsonOOMs: newJSONOOMs(d), jsonOtherLibraries: jsonOtherLibraries{d.OtherLibraries},
+		jsonAccounting: jsonAccounting{newJSONDeviceAccounting(d.Account)}, jsonKV: jsonKV{kv.RecordedJSON(d)}, jsonPauses: jsonPauses{d.Transitions},
+		jsonResume: jsonResume{newJSONResumePlans(d)}, jsonGraphMemory: jsonGraphMemory{newJSONGraphs(d.Graphs)}, jsonNative: newJSONNative(d),
 	}
 }
 

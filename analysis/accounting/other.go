@@ -31,8 +31,8 @@ import (
 
 // LibraryUse is the device memory that one library allocated through the CUDA API.
 type LibraryUse struct {
-	Name  string // file name, "libnccl.so.2"; "" if unknown
-	Bytes int64
+	Name  string `json:"library"` // file name, "libnccl.so.2"; "" if unknown
+	Bytes int64  `json:"bytes"`
 }
 
 // OtherMemory is the memory of a process on a device outside of the allocator's arenas, by its own events, in

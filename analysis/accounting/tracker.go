@@ -11,8 +11,9 @@ import (
 // OtherLibraries is the device memory that other libraries allocated through the CUDA API, as the hook saw it.
 // Managed and host memory is not included; Calls counts all calls.
 type OtherLibraries struct {
-	Live, Peak int64 // bytes
-	Calls      int64
+	Live  int64 `json:"live"` // bytes, as Peak
+	Peak  int64 `json:"peak"`
+	Calls int64 `json:"calls"`
 }
 
 // Tracker follows the device memory that a process has outside of its arenas. The caller has one [Device] for

@@ -28,7 +28,10 @@ type StudyJob struct {
 }
 
 // StudyGap is a device or a job without a row.
-type StudyGap struct{ Name, Why string }
+type StudyGap struct {
+	Name string `json:"name"`
+	Why  string `json:"why"`
+}
 
 // Add adds a row for each device of a recording's processes. The row has the name of the recording, then the
 // process if there are several, then the device if the process has several.
@@ -74,13 +77,14 @@ func unstudied(d *analysis.DeviceResult) string {
 // StudyMeasure is one column of the table. Its values are shares: 1 is 100 %. "excess" and "excess_of_c" are
 // negative if the later iterations have the greater C; "excess_of_c" can be above 1.
 type StudyMeasure struct {
-	Name  string // "c1"
-	Title string // "C1 − T1 (of R)"
-	Value func(*iterations.Paper) float64
+	Name  string                          `json:"name"`  // "c1"
+	Title string                          `json:"title"` // "C1 − T1 (of R)"
+	Value func(*iterations.Paper) float64 `json:"-"`
 	// PaperMean and PaperMax are the paper's own mean and maximum, over its networks; NaN if it printed none.
 	// The paper does not say whether a difference between T and C is a share of R or of C, so both columns
 	// have the same figure.
-	PaperMean, PaperMax float64
+	PaperMean float64 `json:"-"`
+	PaperMax  float64 `json:"-"`
 }
 
 // StudyMeasures returns the columns, in order. The paper's "first iteration uses 25.8 % more" is taken

@@ -73,14 +73,14 @@ type integral struct {
 
 // NewAccount begins an account.
 func NewAccount(d Description) *Account {
-	return &Account{Description: d, series: kvcache.NewSeries(0)}
+	return &Account{Description: d, series: kvcache.NewSeries()}
 }
 
 // Begin sets the time, ns, from which on the account is taken: what was there before is there,
 // and not counted.
 func (r *Account) Begin(time int64) {
 	r.from, r.at = time, time
-	r.sum, r.series, r.instants, r.steps = integral{}, kvcache.NewSeries(0), 0, 0
+	r.sum, r.series, r.instants, r.steps = integral{}, kvcache.NewSeries(), 0, 0
 	r.peak, r.capacity, r.started, r.hits, r.hitSlots = 0, 0, r.now.running, 0, 0
 	r.swappedOut, r.swappedIn = 0, 0
 	r.Requests, r.Sessions = nil, 0
@@ -162,7 +162,7 @@ func (r *Account) through(s *sequenceState) {
 func (r *Account) Result() *kvcache.Result {
 	out := &kvcache.Result{
 		Policy: Policy, Capacity: r.capacity, Steps: r.steps, Peak: r.peak, Requests: r.started, Finished: r.Sessions,
-		LogicalBlocks: r.sum.logical, SavedByPrefix: r.sum.logical - r.sum.unique, PrefixHits: r.hits, PrefixTokens: r.hitSlots,
+		Sharing:    kvcache.Sharing{LogicalBlocks: r.sum.logical, SavedByPrefix: r.sum.logical - r.sum.unique, PrefixHits: r.hits, PrefixTokens: r.hitSlots},
 		SwappedOut: r.swappedOut, SwappedIn: r.swappedIn, Series: r.series.Points(),
 	}
 	if i := &r.sum; i.capacity > 0 {

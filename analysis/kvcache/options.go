@@ -21,10 +21,6 @@ type Options struct {
 	Preempt   Preemption
 	// Watermark is the share of blocks that admission leaves free while something runs (paged); rounded up to whole ones.
 	Watermark float64
-	// NullBlock sets one block aside that is never handed out, as vLLM does (paged).
-	NullBlock bool
-	// SwapBlocks bounds the host's blocks; 0 is as many as the device has.
-	SwapBlocks int64
 	// StepTime is how long one step of all running requests takes, ns, whatever it computes; it paces
 	// arrivals. 0 without a Timing: the queue is always full, whatever the arrivals say.
 	StepTime int64
@@ -39,6 +35,4 @@ type Options struct {
 	// Steps ends the simulation; 0: when all requests have ended. Warmup steps are not in means.
 	Steps, Warmup int64
 	Seed          uint64 // for beam's candidates only
-	// MaxPoints bounds the series; default 2,048.
-	MaxPoints int
 }

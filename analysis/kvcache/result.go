@@ -38,16 +38,25 @@ type Result struct {
 	Preemptions                  int64
 	SwappedOut, SwappedIn        int64 // blocks
 	Recomputed                   int64 // tokens computed again
-	Copies                       int64 // copies on write, blocks
+	Sharing
+
+	Series []Point
+}
+
+// Sharing is what requests and their sequences share.
+type Sharing struct {
 	// LogicalBlocks are the entries of all block tables, summed over steps. Of them sharing saves
 	// those of one request's sequences, and those of prefixes found in use; equal blocks at equal
 	// positions of requests that begin differently it could save, and does not.
-	LogicalBlocks, SavedBySequences, SavedByPrefix, SavedByEqual float64
+	LogicalBlocks    float64 `json:"logical_blocks"`
+	SavedBySequences float64 `json:"saved_by_sequences"`
+	SavedByPrefix    float64 `json:"saved_by_prefixes"`
+	SavedByEqual     float64 `json:"saved_by_equal"`
+	Copies           int64   `json:"copies"` // on write, blocks
 	// PrefixHits are admissions that found a part of their prompt, in use or cached, and
 	// PrefixTokens what they found.
-	PrefixHits, PrefixTokens int64
-
-	Series []Point
+	PrefixHits   int64 `json:"prefix_hits"`
+	PrefixTokens int64 `json:"prefix_tokens"`
 }
 
 // Served is what the requests that finished got, in the time after the warm-up.

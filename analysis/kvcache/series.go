@@ -8,8 +8,8 @@ type Point struct {
 	Shares     Shares
 }
 
-// defaultPoints is the most points of a series where no number was given.
-const defaultPoints = 2048
+// mostPoints is the most points of a series.
+const mostPoints = 2048
 
 // Series keeps the course of a simulation in a bounded number of points. Time is divided into
 // spans of equal numbers of counts; of each the count with the most tokens and the one with the
@@ -24,14 +24,7 @@ type Series struct {
 // span is what is kept of some counts in a row.
 type span struct{ tokens, running Point }
 
-// NewSeries returns an empty series of at most points points; 0 is the default, and less than
-// 4 is 4.
-func NewSeries(points int) Series {
-	if points == 0 {
-		points = defaultPoints
-	}
-	return Series{limit: max(points/4*2, 2), width: 1}
-}
+func NewSeries() Series { return Series{limit: mostPoints / 2, width: 1} }
 
 func (s *Series) Add(p Point) {
 	if len(s.spans) > 0 && s.fill < s.width {

@@ -5,7 +5,7 @@ import (
 )
 
 func TestSeriesKeepThePeaks(t *testing.T) {
-	s := NewSeries(8)
+	s := Series{limit: 4, width: 1}
 	for i := range int64(1000) {
 		p := Point{Step: i + 1, Running: 1, Shares: Shares{Token: 5}}
 		switch i {

@@ -31,27 +31,27 @@ const (
 
 // Finding is one error text and what it says. Figures are bytes, nil where the text does not tell them.
 type Finding struct {
-	Framework Framework
-	Verdict   Verdict
-	Line      int    // of the log, from 1, where the error begins
-	Errors    int    // in the log, this one included
-	Device    string // its number in the error; "" if the text names none
-	Vendor    string // of a device that is not CUDA's: "HIP", "XPU", "TPU", …; "" otherwise
+	Framework Framework `json:"framework"`
+	Verdict   Verdict   `json:"verdict"`
+	Line      int       `json:"-"` // of the log, from 1, where the error begins
+	Errors    int       `json:"-"` // in the log, this one included
+	Device    string    `json:"-"` // its number in the error; "" if the text names none
+	Vendor    string    `json:"-"` // of a device that is not CUDA's: "HIP", "XPU", "TPU", …; "" otherwise
 
-	Requested           *int64
-	Total               *int64 // of the device; of TensorFlow's allocator where only that is known
-	Free                *int64 // on the device
-	Allocated           *int64 // by the framework, live
-	ReservedUnallocated *int64 // by the framework, not live: its cache, its free chunks
-	ThisProcess         *int64 // on the device, with what is outside the framework
-	OtherProcesses      *int64 // those that the text lists, together
-	Allowed             *int64 // by a setting
-	Available           *int64 // of KV cache, or of what the allocator's limit leaves unmapped
-	SameSized           int    // the most other processes with a context that hold the same number of bytes
+	Requested           *int64 `json:"requested"`
+	Total               *int64 `json:"total"`                // of the device; of TensorFlow's allocator where only that is known
+	Free                *int64 `json:"free"`                 // on the device
+	Allocated           *int64 `json:"allocated"`            // by the framework, live
+	ReservedUnallocated *int64 `json:"reserved_unallocated"` // by the framework, not live: its cache, its free chunks
+	ThisProcess         *int64 `json:"this_process"`         // on the device, with what is outside the framework
+	OtherProcesses      *int64 `json:"other_processes"`      // those that the text lists, together
+	Allowed             *int64 `json:"-"`                    // by a setting
+	Available           *int64 `json:"-"`                    // of KV cache, or of what the allocator's limit leaves unmapped
+	SameSized           int    `json:"-"`                    // the most other processes with a context that hold the same number of bytes
 
-	Kind     Kind
-	Settings Settings
-	Dump     *Dump // of a BFC allocator; nil without one
+	Kind     Kind     `json:"-"`
+	Settings Settings `json:"-"`
+	Dump     *Dump    `json:"-"` // of a BFC allocator; nil without one
 
 	class  int
 	absurd bool // the text itself says that the size cannot be

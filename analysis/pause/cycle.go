@@ -4,12 +4,12 @@ import "slices"
 
 // Tag is memory that is paused and resumed as a whole.
 type Tag struct {
-	Name  string
-	Bytes int64 // the most that was mapped for it
+	Name  string `json:"name"`
+	Bytes int64  `json:"bytes"` // the most that was mapped for it
 	// Copied: its content is copied to the host at a pause and back at the resume.
-	Copied bool
+	Copied bool `json:"copied"`
 	// KV: it is a KV cache, whose size the job chooses.
-	KV bool
+	KV bool `json:"kv"`
 }
 
 // Paused stands in Stage.Sizes for a tag that was paused during the whole stage.

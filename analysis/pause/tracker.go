@@ -55,15 +55,16 @@ func (s *Result) KV() bool {
 
 // Transition is a pause or a resume of one arena of a tag.
 type Transition struct {
-	Seq, Time int64
-	Duration  int64 // ns, of the whole call, which may pause several arenas
-	Arena     int32
-	Tag       string
-	Resume    bool
-	Bytes     int64  // mapped bytes that went or came
-	Copied    int64  // bytes of blocks copied to or from the host
-	Reserved  int64  // R of the device afterwards
-	Failed    string // why nothing changed; "" if it did
+	Seq      int64  `json:"seq"`
+	Time     int64  `json:"time_ns"`
+	Duration int64  `json:"duration_ns"` // of the whole call, which may pause several arenas
+	Arena    int32  `json:"arena"`
+	Tag      string `json:"tag"`
+	Resume   bool   `json:"resume"`
+	Bytes    int64  `json:"bytes"`    // mapped bytes that went or came
+	Copied   int64  `json:"copied"`   // bytes of blocks copied to or from the host
+	Reserved int64  `json:"reserved"` // R of the device afterwards
+	Failed   string `json:"failed"`   // why nothing changed; "" if it did
 }
 
 const (

@@ -20,15 +20,15 @@ type Untagged struct {
 
 // UntaggedGroup is blocks of one origin, category and phase.
 type UntaggedGroup struct {
-	Phase    string
-	Category string // by the labels so far, "" without one
-	Origin   string // module, label or text; "" for none
-	Frames   []string
-	Blocks   int64
-	Bytes    int64
+	Bytes    int64    `json:"bytes"`
+	Blocks   int64    `json:"blocks"`
+	Category string   `json:"category,omitempty"` // by the labels so far, "" without one
+	Phase    string   `json:"phase"`
+	Origin   string   `json:"origin,omitempty"` // module, label or text; "" for none
+	Frames   []string `json:"frames,omitempty"`
 	// Mixed: the same phase allocates inside tags too, so a memprof.region() is likely to be missing
 	// around these allocations.
-	Mixed bool
+	Mixed bool `json:"mixed"`
 }
 
 // groupKey is what an UntaggedGroup has in common.

@@ -91,7 +91,8 @@ func calibrate(stdout io.Writer, run *dataset.Run, o calibrateOptions) error {
 		return exit.Usagef("%s: %d steps of an engine: %w", process, len(steps), err)
 	}
 	t := serving.Timing{
-		Name: o.name(), Source: sourceOf(run, steps), Model: o.Model, Ranks: o.Ranks, Error: deviation, Coefficients: coefficients,
+		Measured:     serving.Measured{Name: o.name(), Source: sourceOf(run, steps), Model: o.Model, Ranks: o.Ranks, Error: deviation},
+		Coefficients: coefficients,
 	}
 	if o.Output != "" {
 		return replaceWithJSON(o.Output, t)

@@ -314,16 +314,11 @@ func newJSONObserved(o *torchalloc.Followed) *jsonObserved {
 	return &jsonObserved{o.Allocs, o.Segments, o.Releases, o.Emptied, o.Readings, o.Odd, o.Settings}
 }
 
-type jsonMissing struct {
-	Process string `json:"process"`
-	Why     string `json:"why"`
-}
-
 type jsonVerified struct {
 	Path      string                `json:"path,omitempty"` // of several recordings
 	OK        bool                  `json:"ok"`
 	Processes []jsonVerifiedProcess `json:"processes"`
-	Missing   []jsonMissing         `json:"missing,omitempty"`
+	Missing   []dataset.Missing     `json:"missing,omitempty"`
 	Readings  *jsonReadings         `json:"readings"`
 }
 
@@ -342,10 +337,7 @@ func printVerifiedJSON(stdout io.Writer, results []verifiedRun) error {
 }
 
 func newJSONVerified(result *verifiedRun) jsonVerified {
-	out := jsonVerified{OK: result.ok(), Readings: newJSONReadings(result.Readings)}
-	for _, m := range result.Missing {
-		out.Missing = append(out.Missing, jsonMissing(m))
-	}
+	out := jsonVerified{OK: result.ok(), Missing: result.Missing, Readings: newJSONReadings(result.Readings)}
 	for _, v := range result.Processes {
 		if m := v.Mismatch; m != nil {
 			out.Processes = append(out.Processes, jsonVerifiedProcess{Process: v.Process, EndSeq: -1, Mismatch: newJSONMismatch(m)})

@@ -4,6 +4,8 @@ import (
 	"io"
 
 	"github.com/memprof/memprof/analysis/kvcache"
+	"github.com/memprof/memprof/analysis/kvcache/models"
+	"github.com/memprof/memprof/analysis/kvcache/serving"
 	"github.com/memprof/memprof/analysis/plain"
 )
 
@@ -18,19 +20,13 @@ func JSON(w io.Writer, k *Simulation) error {
 func newJSON(k *Simulation) jsonSimulation {
 	out := jsonSimulation{
 		Model: k.Model, Ranks: k.Ranks, Memory: k.Memory, BytesPerToken: k.BytesPerToken,
-		Load: k.Load, Policies: []jsonPolicy{}, Stages: max(1, k.Stages),
-	}
-	if k.Sampling != "" {
-		out.Sampling = &k.Sampling
+		Load: k.Load, Sampling: plain.NotEmpty(k.Sampling), Card: k.Card, Policies: []jsonPolicy{}, Stages: max(1, k.Stages),
 	}
 	if k.BytesPerToken > 0 {
 		out.Slots = k.Memory / k.BytesPerToken
 	}
-	if c := k.Card; c != nil {
-		out.Card = &jsonCard{c.Total, c.Weights, c.KV, c.Rest}
-	}
 	if t := k.Timing; t != nil {
-		out.Timing = &jsonTiming{t.Name, t.Source, t.Model, t.Ranks, t.Error}
+		out.Timing = &t.Measured
 	}
 	for _, r := range k.Results {
 		out.Policies = append(out.Policies, newJSONPolicy(r))
@@ -39,17 +35,17 @@ func newJSON(k *Simulation) jsonSimulation {
 }
 
 type jsonSimulation struct {
-	Model         string       `json:"model"`
-	Load          string       `json:"load"`
-	Sampling      *string      `json:"sampling"`
-	Ranks         int          `json:"ranks"`
-	Stages        int          `json:"stages"` // GPUs that the layers are divided over
-	Memory        int64        `json:"memory"`
-	BytesPerToken int64        `json:"bytes_per_token"`
-	Slots         int64        `json:"slots"`
-	Card          *jsonCard    `json:"card"`
-	Timing        *jsonTiming  `json:"timing"`
-	Policies      []jsonPolicy `json:"policies"`
+	Model         string            `json:"model"`
+	Load          string            `json:"load"`
+	Sampling      *string           `json:"sampling"`
+	Ranks         int               `json:"ranks"`
+	Stages        int               `json:"stages"` // GPUs that the layers are divided over
+	Memory        int64             `json:"memory"`
+	BytesPerToken int64             `json:"bytes_per_token"`
+	Slots         int64             `json:"slots"`
+	Card          *models.Card      `json:"card"`
+	Timing        *serving.Measured `json:"timing"` // of steps; null where they are of constant time
+	Policies      []jsonPolicy      `json:"policies"`
 }
 
 // jsonKind is layers that keep the same; held and needed are bytes in the mean.
@@ -62,22 +58,6 @@ type jsonKind struct {
 	Held   float64 `json:"held"`
 	Needed float64 `json:"needed"`
 	Waste  float64 `json:"waste"`
-}
-
-type jsonCard struct {
-	Total   int64 `json:"total"`
-	Weights int64 `json:"weights"`
-	KV      int64 `json:"kv"`
-	Rest    int64 `json:"rest"`
-}
-
-// jsonTiming is how long steps take; null where they are of constant time.
-type jsonTiming struct {
-	Name   string  `json:"name"`
-	Source string  `json:"source"`
-	Model  string  `json:"model"`
-	Ranks  int     `json:"ranks"`
-	Error  float64 `json:"error"`
 }
 
 // jsonLatency is in seconds a token; null where there is none.
@@ -99,38 +79,28 @@ type jsonShares struct {
 	Null       float64 `json:"null"`
 }
 
-type jsonSharing struct {
-	LogicalBlocks float64 `json:"logical_blocks"`
-	Sequences     float64 `json:"saved_by_sequences"`
-	Prefixes      float64 `json:"saved_by_prefixes"`
-	Equal         float64 `json:"saved_by_equal"`
-	Copies        int64   `json:"copies"`
-	PrefixHits    int64   `json:"prefix_hits"`
-	PrefixTokens  int64   `json:"prefix_tokens"`
-}
-
 type jsonPolicy struct {
-	Policy      string      `json:"policy"`
-	Rate        *float64    `json:"rate"`                // requests a second that arrive; null where they come as the file or the engine has them
-	Seconds     float64     `json:"seconds"`             // counted; 0 where steps have no time
-	PerSecond   *float64    `json:"requests_per_second"` // finished
-	Tokens      *float64    `json:"tokens_per_second"`   // generated
-	Waiting     *float64    `json:"waiting"`             // mean seconds before the first admission
-	Latency     jsonLatency `json:"latency"`
-	Capacity    int64       `json:"capacity"`
-	Steps       int64       `json:"steps"`
-	Mean        *jsonShares `json:"mean"`
-	Batch       float64     `json:"batch"`
-	PeakBatch   int64       `json:"peak_batch"`
-	Requests    int64       `json:"requests"`
-	Finished    int64       `json:"finished"`
-	Rejected    int64       `json:"rejected"`
-	Preemptions int64       `json:"preemptions"`
-	Recomputed  int64       `json:"recomputed_tokens"`
-	SwappedOut  int64       `json:"swapped_out"`
-	SwappedIn   int64       `json:"swapped_in"`
-	Kinds       []jsonKind  `json:"kinds"` // of layers; empty but under hybrid and uniform
-	Sharing     jsonSharing `json:"sharing"`
+	Policy      string          `json:"policy"`
+	Rate        *float64        `json:"rate"`                // requests a second that arrive; null where they come as the file or the engine has them
+	Seconds     float64         `json:"seconds"`             // counted; 0 where steps have no time
+	PerSecond   *float64        `json:"requests_per_second"` // finished
+	Tokens      *float64        `json:"tokens_per_second"`   // generated
+	Waiting     *float64        `json:"waiting"`             // mean seconds before the first admission
+	Latency     jsonLatency     `json:"latency"`
+	Capacity    int64           `json:"capacity"`
+	Steps       int64           `json:"steps"`
+	Mean        *jsonShares     `json:"mean"`
+	Batch       float64         `json:"batch"`
+	PeakBatch   int64           `json:"peak_batch"`
+	Requests    int64           `json:"requests"`
+	Finished    int64           `json:"finished"`
+	Rejected    int64           `json:"rejected"`
+	Preemptions int64           `json:"preemptions"`
+	Recomputed  int64           `json:"recomputed_tokens"`
+	SwappedOut  int64           `json:"swapped_out"`
+	SwappedIn   int64           `json:"swapped_in"`
+	Kinds       []jsonKind      `json:"kinds"` // of layers; empty but under hybrid and uniform
+	Sharing     kvcache.Sharing `json:"sharing"`
 }
 
 func newJSONPolicy(r *kvcache.Result) jsonPolicy {
@@ -138,10 +108,7 @@ func newJSONPolicy(r *kvcache.Result) jsonPolicy {
 	out := jsonPolicy{
 		Policy: r.Policy, Capacity: r.Capacity, Steps: r.Steps, Batch: r.Batch, PeakBatch: r.Peak,
 		Requests: r.Requests, Finished: r.Finished, Rejected: r.Rejected, Preemptions: r.Preemptions,
-		Recomputed: r.Recomputed, SwappedOut: r.SwappedOut, SwappedIn: r.SwappedIn,
-		Sharing: jsonSharing{
-			r.LogicalBlocks, r.SavedBySequences, r.SavedByPrefix, r.SavedByEqual, r.Copies, r.PrefixHits, r.PrefixTokens,
-		},
+		Recomputed: r.Recomputed, SwappedOut: r.SwappedOut, SwappedIn: r.SwappedIn, Sharing: r.Sharing,
 	}
 	out.Kinds = []jsonKind{}
 	for _, u := range r.Kinds {

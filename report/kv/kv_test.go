@@ -35,9 +35,9 @@ func twoPolicies() *Simulation {
 			},
 			{
 				Policy: "paged:4", Capacity: 64, Steps: 4, Mean: share(b), Batch: 6, Peak: 7, Requests: 9, Finished: 9,
-				Preemptions: 3, Recomputed: 1234, SwappedOut: 5, SwappedIn: 4, Copies: 6,
-				LogicalBlocks: 80, SavedBySequences: 20, SavedByPrefix: 8, SavedByEqual: 2, PrefixHits: 3, PrefixTokens: 24,
-				Series: []kvcache.Point{{Step: 1, Time: 25e6, Running: 7, Shares: b}, {Step: 4, Time: 100e6, Running: 6, Shares: b}},
+				Preemptions: 3, Recomputed: 1234, SwappedOut: 5, SwappedIn: 4,
+				Sharing: kvcache.Sharing{LogicalBlocks: 80, SavedBySequences: 20, SavedByPrefix: 8, SavedByEqual: 2, Copies: 6, PrefixHits: 3, PrefixTokens: 24},
+				Series:  []kvcache.Point{{Step: 1, Time: 25e6, Running: 7, Shares: b}, {Step: 4, Time: 100e6, Running: 6, Shares: b}},
 			},
 		},
 	}
@@ -84,7 +84,7 @@ func TestKVWithoutSteps(t *testing.T) {
 func TestGoldenSweep(t *testing.T) {
 	k := twoPolicies()
 	k.Ranks, k.Card, k.Load, k.Sampling = 1, nil, "a.csv, 0.5 to 2 requests/s", "greedy"
-	k.Timing = &serving.Timing{Name: "a card", Source: "measured", Model: "opt-13b", Ranks: 1, Error: 0.021}
+	k.Timing = &serving.Timing{Measured: serving.Measured{Name: "a card", Source: "measured", Model: "opt-13b", Ranks: 1, Error: 0.021}}
 	base := k.Results
 	k.Results = nil
 	for i, latency := range [][]float64{{0.05, 0.31, 4}, {0.04, 0.045, 0.06}} {

@@ -19,30 +19,9 @@ const (
 	mostRows      = 4096 // of the table of iterations
 )
 
-// levelData is the series of a device at one level of detail. A point has the minimum, the maximum and the
-// last value in [start, end]; the last value holds until the next point begins.
-type levelData struct {
-	Start packed `json:"start"`
-	End   packed `json:"end"`
-	Seq   packed `json:"seq"` // of the last event
-	MinT  packed `json:"minT"`
-	MaxT  packed `json:"maxT"`
-	T     packed `json:"t"`
-	MinC  packed `json:"minC"` // -1 if C is not known
-	MaxC  packed `json:"maxC"`
-	C     packed `json:"c"`
-	MinR  packed `json:"minR"`
-	MaxR  packed `json:"maxR"`
-	R     packed `json:"r"`
-	// Terms of R that are not in C, after the last event, if chunks are known.
-	Pending  packed `json:"pending"`
-	External packed `json:"external"`
-	Stranded packed `json:"stranded"`
-	Reserve  packed `json:"reserve"`
-}
-
-func newLevels(p *pack, points []analysis.Point) []levelData {
-	levels := []levelData{}
+// newLevels is the series of a device at each level of detail, the finest first.
+func newLevels(p *pack, points []analysis.Point) []columns {
+	levels := []columns{}
 	for {
 		levels = append(levels, newLevel(p, points))
 		if len(points) <= coarsestLevel {
@@ -52,20 +31,27 @@ func newLevels(p *pack, points []analysis.Point) []levelData {
 	}
 }
 
-func newLevel(p *pack, points []analysis.Point) levelData {
-	of := func(value func(*analysis.Point) int64) packed { return columnOf(p, points, value) }
-	return levelData{
-		of(func(o *analysis.Point) int64 { return o.Start }), of(func(o *analysis.Point) int64 { return o.End }),
-		of(func(o *analysis.Point) int64 { return o.Last.Seq }),
-		of(func(o *analysis.Point) int64 { return o.T.Min }), of(func(o *analysis.Point) int64 { return o.T.Max }),
-		of(func(o *analysis.Point) int64 { return o.Last.T }),
-		of(func(o *analysis.Point) int64 { return o.C.Min }), of(func(o *analysis.Point) int64 { return o.C.Max }),
-		of(func(o *analysis.Point) int64 { return o.Last.C }),
-		of(func(o *analysis.Point) int64 { return o.R.Min }), of(func(o *analysis.Point) int64 { return o.R.Max }),
-		of(func(o *analysis.Point) int64 { return o.Last.R }),
-		of(func(o *analysis.Point) int64 { return o.Last.Pending }), of(func(o *analysis.Point) int64 { return o.Last.External }),
-		of(func(o *analysis.Point) int64 { return o.Last.Stranded }), of(func(o *analysis.Point) int64 { return o.Last.Reserve }),
-	}
+// newLevel has the minimum, the maximum and the last value of each point in [start, end]; the last value holds until the
+// next point begins. The terms of R that are not in C are those after the last event, if chunks are known.
+func newLevel(p *pack, points []analysis.Point) columns {
+	return columnsOf(p, points, []column[analysis.Point]{
+		{"start", func(o *analysis.Point) int64 { return o.Start }},
+		{"end", func(o *analysis.Point) int64 { return o.End }},
+		{"seq", func(o *analysis.Point) int64 { return o.Last.Seq }}, // of the last event
+		{"minT", func(o *analysis.Point) int64 { return o.T.Min }},
+		{"maxT", func(o *analysis.Point) int64 { return o.T.Max }},
+		{"t", func(o *analysis.Point) int64 { return o.Last.T }},
+		{"minC", func(o *analysis.Point) int64 { return o.C.Min }}, // -1 if C is not known
+		{"maxC", func(o *analysis.Point) int64 { return o.C.Max }},
+		{"c", func(o *analysis.Point) int64 { return o.Last.C }},
+		{"minR", func(o *analysis.Point) int64 { return o.R.Min }},
+		{"maxR", func(o *analysis.Point) int64 { return o.R.Max }},
+		{"r", func(o *analysis.Point) int64 { return o.Last.R }},
+		{"pending", func(o *analysis.Point) int64 { return o.Last.Pending }},
+		{"external", func(o *analysis.Point) int64 { return o.Last.External }},
+		{"stranded", func(o *analysis.Point) int64 { return o.Last.Stranded }},
+		{"reserve", func(o *analysis.Point) int64 { return o.Last.Reserve }},
+	})
 }
 
 // coarser joins each levelJoin points to one. The value between two points is in the range of the first.
@@ -120,42 +106,16 @@ func newUsed(p *pack, course accounting.Course) *usedData {
 	return &usedData{p.column(starts), p.column(ends), p.column(least), p.column(most)}
 }
 
-// bandsData are the phases over time; the name "" stands for several that alternate.
-type bandsData struct {
-	Names []string `json:"names"`
-	Start packed   `json:"start"`
-	End   packed   `json:"end"`
-	Name  packed   `json:"name"`
-}
-
-func newBands(p *pack, bands []keyframes.Band) bandsData {
+// newBands are the phases over time; the name "" stands for several that alternate.
+func newBands(p *pack, bands []keyframes.Band) columns {
 	var names texts
-	return bandsData{
-		Start: columnOf(p, bands, func(b *keyframes.Band) int64 { return b.Start }),
-		End:   columnOf(p, bands, func(b *keyframes.Band) int64 { return b.End }),
-		Name:  columnOf(p, bands, func(b *keyframes.Band) int64 { return names.of(plain.Shorten(b.Phase, 40)) }),
-		Names: names.strings(),
-	}
-}
-
-// iterationsData are rows of one iteration, or of several neighbours without outliers if there are many. Such a
-// row has the greatest of the peaks, T at the end of the last iteration, and sums of the rest.
-type iterationsData struct {
-	Total    int    `json:"total"`
-	Count    packed `json:"count"`
-	Number   packed `json:"number"` // of the first
-	Last     packed `json:"last"`   // number of the last
-	Start    packed `json:"start"`
-	End      packed `json:"end"`
-	StartSeq packed `json:"startSeq"`
-	EndSeq   packed `json:"endSeq"`
-	PeakT    packed `json:"peakT"`
-	PeakC    packed `json:"peakC"` // -1 if it is not known
-	PeakR    packed `json:"peakR"`
-	EndT     packed `json:"endT"`
-	Allocs   packed `json:"allocs"`
-	Bytes    packed `json:"bytes"`
-	Marks    packed `json:"marks"` // bits: outliers in duration, peakT, peakC, peakR, endT, allocs, bytes
+	out := columnsOf(p, bands, []column[keyframes.Band]{
+		{"start", func(b *keyframes.Band) int64 { return b.Start }},
+		{"end", func(b *keyframes.Band) int64 { return b.End }},
+		{"name", func(b *keyframes.Band) int64 { return names.of(plain.Shorten(b.Phase, 40)) }},
+	})
+	out["names"] = names.strings()
+	return out
 }
 
 // iterationRow is a row of the table of iterations.
@@ -164,7 +124,7 @@ type iterationRow struct {
 	last, count, marks int64
 }
 
-// iterationNumbers are the values in which outliers are searched, in the order of the bits of Marks.
+// iterationNumbers are the values in which outliers are searched, in the order of the bits of "marks".
 var iterationNumbers = []func(*iterations.Iteration) int64{
 	func(it *iterations.Iteration) int64 { return it.End - it.Start },
 	func(it *iterations.Iteration) int64 { return it.PeakT },
@@ -225,61 +185,54 @@ func (r *iterationRow) join(it *iterations.Iteration, marks int64) {
 	r.AllocBytes += it.AllocBytes
 }
 
-func newIterations(p *pack, d *analysis.DeviceResult) iterationsData {
-	rows := iterationRows(d.Iterations, mostRows)
-	of := func(value func(*iterationRow) int64) packed { return columnOf(p, rows, value) }
-	return iterationsData{
-		Total: int(d.IterationCount()),
-		Count: of(func(r *iterationRow) int64 { return r.count }), Number: of(func(r *iterationRow) int64 { return r.Number }),
-		Last:  of(func(r *iterationRow) int64 { return r.last }),
-		Start: of(func(r *iterationRow) int64 { return r.Start }), End: of(func(r *iterationRow) int64 { return r.End }),
-		StartSeq: of(func(r *iterationRow) int64 { return r.StartSeq }), EndSeq: of(func(r *iterationRow) int64 { return r.EndSeq }),
-		PeakT: of(func(r *iterationRow) int64 { return r.PeakT }), PeakC: of(func(r *iterationRow) int64 { return r.PeakC }),
-		PeakR: of(func(r *iterationRow) int64 { return r.PeakR }), EndT: of(func(r *iterationRow) int64 { return r.EndT }),
-		Allocs: of(func(r *iterationRow) int64 { return r.Allocs }), Bytes: of(func(r *iterationRow) int64 { return r.AllocBytes }),
-		Marks: of(func(r *iterationRow) int64 { return r.marks }),
-	}
+// newIterations has rows of one iteration, or of several neighbours without outliers if there are many. Such a
+// row has the greatest of the peaks, T at the end of the last iteration, and sums of the rest.
+func newIterations(p *pack, d *analysis.DeviceResult) columns {
+	out := columnsOf(p, iterationRows(d.Iterations, mostRows), []column[iterationRow]{
+		{"count", func(r *iterationRow) int64 { return r.count }},
+		{"number", func(r *iterationRow) int64 { return r.Number }}, // of the first
+		{"last", func(r *iterationRow) int64 { return r.last }},     // number of the last
+		{"start", func(r *iterationRow) int64 { return r.Start }},
+		{"end", func(r *iterationRow) int64 { return r.End }},
+		{"startSeq", func(r *iterationRow) int64 { return r.StartSeq }},
+		{"endSeq", func(r *iterationRow) int64 { return r.EndSeq }},
+		{"peakT", func(r *iterationRow) int64 { return r.PeakT }},
+		{"peakC", func(r *iterationRow) int64 { return r.PeakC }}, // -1 if it is not known
+		{"peakR", func(r *iterationRow) int64 { return r.PeakR }},
+		{"endT", func(r *iterationRow) int64 { return r.EndT }},
+		{"allocs", func(r *iterationRow) int64 { return r.Allocs }},
+		{"bytes", func(r *iterationRow) int64 { return r.AllocBytes }},
+		{"marks", func(r *iterationRow) int64 { return r.marks }}, // bits: outliers in iterationNumbers
+	})
+	out["total"] = d.IterationCount()
+	return out
 }
 
-// growthsData are the growths; numbers are -1 if they are not known.
-type growthsData struct {
-	Total     int64    `json:"total"` // the analysis may have kept fewer
-	Seq       packed   `json:"seq"`
-	Time      packed   `json:"time"`
-	Arena     packed   `json:"arena"` // id
-	Iteration packed   `json:"iteration"`
-	Request   packed   `json:"request"`
-	Grown     packed   `json:"grown"`
-	Free      packed   `json:"free"`
-	Largest   packed   `json:"largest"`
-	TooSmall  packed   `json:"tooSmall"`
-	Stranded  packed   `json:"stranded"`
-	Verdict   packed   `json:"verdict"`
-	Verdicts  []string `json:"verdicts"`
-}
-
-func newGrowths(p *pack, d *analysis.DeviceResult) growthsData {
+// newGrowths are the growths; numbers are -1 if they are not known.
+func newGrowths(p *pack, d *analysis.DeviceResult) columns {
 	var growing analysis.Growing // none while the recording is still read
 	if d.Growing != nil {
 		growing = *d.Growing
 	}
-	of := func(value func(*analysis.Growth) int64) packed { return columnOf(p, growing.Growths, value) }
 	var verdicts texts
-	return growthsData{
-		Total: growing.GrowthCount,
-		Seq:   of(func(g *analysis.Growth) int64 { return g.Seq }), Time: of(func(g *analysis.Growth) int64 { return g.Time }),
-		Arena: of(func(g *analysis.Growth) int64 { return int64(g.Arena) }),
-		Iteration: of(func(g *analysis.Growth) int64 {
+	out := columnsOf(p, growing.Growths, []column[analysis.Growth]{
+		{"seq", func(g *analysis.Growth) int64 { return g.Seq }},
+		{"time", func(g *analysis.Growth) int64 { return g.Time }},
+		{"arena", func(g *analysis.Growth) int64 { return int64(g.Arena) }}, // id
+		{"iteration", func(g *analysis.Growth) int64 {
 			if number, ok := d.IterationNumber(g.Iteration); ok {
 				return number
 			}
 			return -1
-		}),
-		Request: of(func(g *analysis.Growth) int64 { return g.Request }), Grown: of(func(g *analysis.Growth) int64 { return g.Grown }),
-		Free:    of(func(g *analysis.Growth) int64 { return g.Free }),
-		Largest: of(func(g *analysis.Growth) int64 { return g.LargestFree }), TooSmall: of(func(g *analysis.Growth) int64 { return g.TooSmall }),
-		Stranded: of(func(g *analysis.Growth) int64 { return g.Stranded }),
-		Verdict:  of(func(g *analysis.Growth) int64 { return verdicts.of(plain.Shorten(terms.Verdict(g.Verdict), 40)) }),
-		Verdicts: verdicts.strings(),
-	}
+		}},
+		{"request", func(g *analysis.Growth) int64 { return g.Request }},
+		{"grown", func(g *analysis.Growth) int64 { return g.Grown }},
+		{"free", func(g *analysis.Growth) int64 { return g.Free }},
+		{"largest", func(g *analysis.Growth) int64 { return g.LargestFree }},
+		{"tooSmall", func(g *analysis.Growth) int64 { return g.TooSmall }},
+		{"stranded", func(g *analysis.Growth) int64 { return g.Stranded }},
+		{"verdict", func(g *analysis.Growth) int64 { return verdicts.of(plain.Shorten(terms.Verdict(g.Verdict), 40)) }},
+	})
+	out["total"], out["verdicts"] = growing.GrowthCount, verdicts.strings() // the analysis may have kept fewer
+	return out
 }

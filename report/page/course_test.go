@@ -41,16 +41,18 @@ func TestPageLevels(t *testing.T) {
 	var p pack
 	var counts []int
 	for _, level := range newLevels(&p, points) {
-		counts = append(counts, level.Start.count)
-		numbers := func(c packed) []int64 {
+		n := level["start"].(packed).count
+		counts = append(counts, n)
+		numbers := func(name string) []int64 {
+			c := level[name].(packed)
 			return reporttest.WithColumns(t, map[string]any{"$": []any{float64(c.start), float64(c.count)}}, p.columns).([]int64)
 		}
-		least, most := numbers(level.MinT), numbers(level.MaxT)
+		least, most := numbers("minT"), numbers("maxT")
 		low, high := least[0], most[0]
 		for i := range least {
 			low, high = min(low, least[i]), max(high, most[i])
 		}
-		assert.That(t, low == -1 && high == 1<<40, "a level of %d points goes from %d to %d", level.Start.count, low, high)
+		assert.That(t, low == -1 && high == 1<<40, "a level of %d points goes from %d to %d", n, low, high)
 	}
 	if diff := cmp.Diff([]int{10_000, 2500, 625, 157}, counts); diff != "" {
 		t.Error(diff)

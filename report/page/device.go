@@ -73,18 +73,18 @@ type (
 		Native     bool            `json:"native"`
 		Period     int64           `json:"period"`
 		Tiles      []tile          `json:"tiles"`
-		Levels     []levelData     `json:"levels"` // of detail, the finest first
+		Levels     []columns       `json:"levels"` // of detail, the finest first
 		Used       *usedData       `json:"used"`   // null if it was not read
-		Bands      bandsData       `json:"bands"`
-		Iterations iterationsData  `json:"iterations"`
-		Growths    growthsData     `json:"growths"`
+		Bands      columns         `json:"bands"`
+		Iterations columns         `json:"iterations"`
+		Growths    columns         `json:"growths"`
 		OOMs       []oomData       `json:"ooms"`
 		OOMCount   int64           `json:"oomCount"` // ooms may list fewer
 		Subjects   map[string]any  `json:"subjects"`
 		Arenas     []arenaData     `json:"arenas"`
-		Keyframes  *keyframesData  `json:"keyframes"`  // null if there are none
+		Keyframes  columns         `json:"keyframes"`  // null if there are none
 		Categories *categoriesData `json:"categories"` // likewise
-		Stripes    *stripesData    `json:"stripes"`    // likewise; null without keyframes
+		Stripes    columns         `json:"stripes"`    // likewise; null without keyframes
 		Sections   []sectionData   `json:"sections"`
 		First      []sectionData   `json:"first"` // where the recording comes from; findings
 	}

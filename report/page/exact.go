@@ -30,7 +30,7 @@ type (
 		Extra  packed `json:"extra"` // bytes beyond the request, rounded up to 256, less those of its sort's last stretch
 
 		Arena     packed `json:"arena"` // of a sort, as are the following
-		Kind      packed `json:"kind"`  // as in keyframesData
+		Kind      packed `json:"kind"`  // as [kindOf] has it
 		Requested packed `json:"requested"`
 		Origin    packed `json:"origin"`
 
@@ -176,7 +176,7 @@ func divisor(a, b int64) int64 {
 	return max(a, -a)
 }
 
-// kindOf is the kind of a stretch on the page: 4 is mapped memory where a region starts.
+// kindOf is the kind of a stretch on the page: 0 mapped, 1 reserve, 2 pending, 3 live, 4 mapped where a region starts.
 func kindOf(s *keyframes.Stretch) int64 {
 	if s.Region {
 		return 4
@@ -188,7 +188,7 @@ func kindOf(s *keyframes.Stretch) int64 {
 type servedEvents struct {
 	exactProcess
 	Device *exactDevice `json:"device"`
-	Names  namesData    `json:"names"`
+	Names  columns      `json:"names"`
 	Arenas []arenaData  `json:"arenas"` // of the part that was read
 	Event  int64        `json:"event"`  // which was asked for
 }

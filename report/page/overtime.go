@@ -34,25 +34,16 @@ func newCategories(p *pack, points []attribution.CategoryPoint) *categoriesData 
 	return out
 }
 
-// stripesData are the allocations with most bytes times time, in order of birth.
-type stripesData struct {
-	Seq       packed `json:"seq"`
-	Freed     packed `json:"freed"` // seq, -1 for never
-	Birth     packed `json:"birth"`
-	Life      packed `json:"life"` // ns
-	Requested packed `json:"requested"`
-	Origin    packed `json:"origin"`
-	Arena     packed `json:"arena"`
-	Addr      packed `json:"addr"` // from the arena's base
-}
-
-func newStripes(p *pack, all []keyframes.Stripe, r *analysis.Result) *stripesData {
-	of := func(value func(*keyframes.Stripe) int64) packed { return columnOf(p, all, value) }
-	return &stripesData{
-		Seq: of(func(s *keyframes.Stripe) int64 { return s.Seq }), Freed: of(func(s *keyframes.Stripe) int64 { return s.Freed }),
-		Birth: of(func(s *keyframes.Stripe) int64 { return s.Birth }), Life: of(func(s *keyframes.Stripe) int64 { return s.Gone - s.Birth }),
-		Requested: of(func(s *keyframes.Stripe) int64 { return s.Requested }), Origin: of(func(s *keyframes.Stripe) int64 { return int64(s.Origin) }),
-		Arena: of(func(s *keyframes.Stripe) int64 { return int64(s.Arena) }),
-		Addr:  of(func(s *keyframes.Stripe) int64 { return s.Addr - r.Arenas[s.Arena].Base }),
-	}
+// newStripes are the allocations with most bytes times time, in order of birth.
+func newStripes(p *pack, all []keyframes.Stripe, r *analysis.Result) columns {
+	return columnsOf(p, all, []column[keyframes.Stripe]{
+		{"seq", func(s *keyframes.Stripe) int64 { return s.Seq }},
+		{"freed", func(s *keyframes.Stripe) int64 { return s.Freed }}, // seq, -1 for never
+		{"birth", func(s *keyframes.Stripe) int64 { return s.Birth }},
+		{"life", func(s *keyframes.Stripe) int64 { return s.Gone - s.Birth }}, // ns
+		{"requested", func(s *keyframes.Stripe) int64 { return s.Requested }},
+		{"origin", func(s *keyframes.Stripe) int64 { return int64(s.Origin) }},
+		{"arena", func(s *keyframes.Stripe) int64 { return int64(s.Arena) }},
+		{"addr", func(s *keyframes.Stripe) int64 { return s.Addr - r.Arenas[s.Arena].Base }},
+	})
 }

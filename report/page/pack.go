@@ -131,6 +131,24 @@ func columnOf[T any](p *pack, things []T, of func(*T) int64) packed {
 	return p.column(values)
 }
 
+// column is a name on the page and the number that each thing has.
+type column[T any] struct {
+	name string
+	of   func(*T) int64
+}
+
+// columns are packed columns by their names, with what else is said of the same things.
+type columns map[string]any
+
+// columnsOf appends columns, in their order.
+func columnsOf[T any](p *pack, things []T, list []column[T]) columns {
+	out := columns{}
+	for _, c := range list {
+		out[c.name] = columnOf(p, things, c.of)
+	}
+	return out
+}
+
 // finish returns the data for the page, before dense, with a JSON text in pieces.
 func (p *pack) finish(text ...[]byte) []byte {
 	size := 0

@@ -7,8 +7,8 @@ import (
 
 // Missing is a process of a run whose parts are not in the run's directory.
 type Missing struct {
-	Process string // its name
-	Why     string // how it is known that there was one
+	Process string `json:"process"` // its name
+	Why     string `json:"why"`     // how it is known that there was one
 }
 
 func (m Missing) String() string { return fmt.Sprintf("%s is missing: %s", m.Process, m.Why) }

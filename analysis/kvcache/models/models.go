@@ -81,7 +81,12 @@ func (m *Model) WeightBytes(ranks int) int64 {
 
 // Card is where the memory of one GPU goes that serves a model, in bytes: Weights + KV + Rest =
 // Total.
-type Card struct{ Total, Weights, KV, Rest int64 }
+type Card struct {
+	Total   int64 `json:"total"`
+	Weights int64 `json:"weights"`
+	KV      int64 `json:"kv"`
+	Rest    int64 `json:"rest"`
+}
 
 // Split divides a card. KV of 0 is all that weights and rest leave; else the rest is what weights
 // and KV leave. It is an error if they do not fit.

@@ -18,15 +18,13 @@ import (
 func TestPagedSimulated(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := kvcache.Options{
-			Policy:     kvcache.Policy{Kind: kvcache.Paged, Block: rapid.IntRange(1, 8).Draw(t, "block")},
-			Capacity:   rapid.Int64Range(20, 300).Draw(t, "capacity"),
-			MaxLength:  60,
-			Sampling:   kvcache.Sampling{Kind: kvcache.SamplingKind(rapid.IntRange(0, 2).Draw(t, "kind")), Width: 1},
-			Preempt:    kvcache.Preemption(rapid.IntRange(0, 1).Draw(t, "preempt")),
-			Watermark:  rapid.SampledFrom([]float64{0, 0.01, 0.2}).Draw(t, "watermark"),
-			SwapBlocks: rapid.Int64Range(0, 20).Draw(t, "host"),
-			NullBlock:  rapid.Bool().Draw(t, "null"),
-			StepTime:   rapid.Int64Range(0, 1).Draw(t, "step time"),
+			Policy:    kvcache.Policy{Kind: kvcache.Paged, Block: rapid.IntRange(1, 8).Draw(t, "block")},
+			Capacity:  rapid.Int64Range(20, 300).Draw(t, "capacity"),
+			MaxLength: 60,
+			Sampling:  kvcache.Sampling{Kind: kvcache.SamplingKind(rapid.IntRange(0, 2).Draw(t, "kind")), Width: 1},
+			Preempt:   kvcache.Preemption(rapid.IntRange(0, 1).Draw(t, "preempt")),
+			Watermark: rapid.SampledFrom([]float64{0, 0.01, 0.2}).Draw(t, "watermark"),
+			StepTime:  rapid.Int64Range(0, 1).Draw(t, "step time"),
 		}
 		if o.Sampling.Kind != kvcache.Greedy {
 			o.Sampling.Width = rapid.IntRange(1, 4).Draw(t, "width")

@@ -89,7 +89,7 @@ func check(o *kvcache.Options) error {
 	switch {
 	case o.Capacity < 1:
 		return fmt.Errorf("a memory of %d slots: want at least 1", o.Capacity)
-	case o.MaxLength < 0, o.StepTime < 0, o.Steps < 0, o.Warmup < 0, o.MaxPoints < 0, o.SwapBlocks < 0, o.Chunk < 0:
+	case o.MaxLength < 0, o.StepTime < 0, o.Steps < 0, o.Warmup < 0, o.Chunk < 0:
 		return errors.New("a length, a time or a number of steps is negative")
 	case !(o.Watermark >= 0 && o.Watermark < 1):
 		return fmt.Errorf("the watermark %v is not in [0, 1)", o.Watermark)
@@ -149,7 +149,7 @@ type simulation struct {
 }
 
 func newSimulation(src kvcache.Source, o kvcache.Options, memory kvcache.Store) *simulation {
-	s := &simulation{options: o, source: src, memory: memory, series: kvcache.NewSeries(o.MaxPoints)}
+	s := &simulation{options: o, source: src, memory: memory, series: kvcache.NewSeries()}
 	s.blocks, _ = memory.(kvcache.BlockStore)
 	s.kinds, _ = memory.(kvcache.KindStore)
 	s.result = &kvcache.Result{Policy: o.Policy.String(), Capacity: o.Capacity}

@@ -45,6 +45,12 @@ type Coefficients struct {
 
 // Timing is coefficients and where they come from.
 type Timing struct {
+	Measured
+	Coefficients
+}
+
+// Measured says which steps were timed.
+type Measured struct {
 	Name   string `json:"name"`
 	Source string `json:"source"` // one line for people
 	// Model is the name of the model that was timed, of those [models.Named] knows, on so many GPUs; ""
@@ -54,7 +60,6 @@ type Timing struct {
 	// Error is the mean deviation of the steps that the coefficients were fitted to, as a share of each step's time;
 	// 0 where they were not fitted.
 	Error float64 `json:"error"`
-	Coefficients
 }
 
 // Step implements [kvcache.Timing].

@@ -104,7 +104,7 @@ func TestFitWithout(t *testing.T) {
 
 // TestFor: a model of half the parameters on two GPUs.
 func TestFor(t *testing.T) {
-	timed := Timing{Model: "opt-13b", Ranks: 1, Coefficients: Coefficients{Overhead: 40, Weights: 100, Token: 10, Sequence: 3, Context: 8, Pair: 6, Swap: 80}}
+	timed := Timing{Measured: Measured{Model: "opt-13b", Ranks: 1}, Coefficients: Coefficients{Overhead: 40, Weights: 100, Token: 10, Sequence: 3, Context: 8, Pair: 6, Swap: 80}}
 	same, _ := models.Named("opt-13b")
 	assert.That(t, timed.For(&same, 1) == timed, "the timed model is scaled")
 	m, err := models.Named("opt-6.7b") // 32 layers of 32 heads of 128; opt-13b has 40 of 40 of 128

@@ -30,15 +30,15 @@ import (
 // with small blocks, and copies in larger pieces, cost less.
 var timings = []Timing{
 	{
-		Name: "a100-40gb-opt-13b", Source: "worked out from the vLLM paper's batches and the A100's data sheet", Model: "opt-13b", Ranks: 1,
+		Measured:     Measured{Name: "a100-40gb-opt-13b", Source: "worked out from the vLLM paper's batches and the A100's data sheet", Model: "opt-13b", Ranks: 1},
 		Coefficients: Coefficients{Overhead: 15.8e6, Weights: 16.5e6, Token: 0.137e6, Sequence: 0.243e6, Context: 527, Pair: 6.6, Swap: 34_133},
 	},
 	{
-		Name: "h200-llama-3-8b", Source: "fitted to 347 steps on an NVIDIA H200, random weights, no engine around them", Model: "llama-3-8b", Ranks: 1, Error: 0.046,
+		Measured:     Measured{Name: "h200-llama-3-8b", Source: "fitted to 347 steps on an NVIDIA H200, random weights, no engine around them", Model: "llama-3-8b", Ranks: 1, Error: 0.046},
 		Coefficients: Coefficients{Weights: 5.783e6, Token: 22_590, Sequence: 12_360, Context: 23.47, Pair: 2.178, Swap: 2607},
 	},
 	{
-		Name: "h200-llama-3-8b-blocks", Source: "h200-llama-3-8b, with the cost of blocks in samples/jobs/kv_blocks.py", Model: "llama-3-8b", Ranks: 1, Error: 0.046,
+		Measured:     Measured{Name: "h200-llama-3-8b-blocks", Source: "h200-llama-3-8b, with the cost of blocks in samples/jobs/kv_blocks.py", Model: "llama-3-8b", Ranks: 1, Error: 0.046},
 		Coefficients: Coefficients{Weights: 5.783e6, Token: 22_590, Sequence: 12_360, Context: 23.47, Block: 644, Pair: 2.178, Swap: 2607, Piece: 197_000},
 	},
 }

@@ -2,7 +2,6 @@ package stores
 
 import (
 	"errors"
-	"math"
 
 	"github.com/memprof/memprof/analysis/kvcache"
 )
@@ -41,7 +40,7 @@ func (c *contiguousStore) columns(r *kvcache.Request, tokens int64) int64 {
 	case kvcache.Max:
 		n = int64(c.policy.Length)
 	case kvcache.Pow2:
-		n = int64(r.Prompt) + powerOfTwo(int64(r.Output))
+		n = int64(r.Prompt) + 1<<order(int64(r.Output))
 	case kvcache.Oracle:
 		n = int64(r.Length())
 	}
@@ -132,13 +131,4 @@ func (c *contiguousStore) Shares(head *kvcache.Request) kvcache.Shares {
 		s.Fragmented, s.Idle = s.Idle, 0
 	}
 	return s
-}
-
-// powerOfTwo returns the smallest power of two that is at least x; x is at least 1.
-func powerOfTwo(x int64) int64 {
-	p := int64(1)
-	for p < x && p <= math.MaxInt64/2 {
-		p <<= 1
-	}
-	return p
 }

@@ -67,7 +67,6 @@ func TestSharesAddUpOverAnyWorkload(t *testing.T) {
 			MaxLength: rapid.SampledFrom([]int{0, 20, 50}).Draw(t, "most"),
 			StepTime:  rapid.SampledFrom([]int64{0, 1, 7}).Draw(t, "step time"),
 			Preempt:   rapid.SampledFrom([]kvcache.Preemption{kvcache.Recompute, kvcache.Swap}).Draw(t, "preempt"),
-			MaxPoints: 8,
 		}
 		if rapid.Bool().Draw(t, "sampled") {
 			o.Sampling = kvcache.Sampling{Kind: kvcache.Parallel, Width: rapid.IntRange(1, 3).Draw(t, "width")}

@@ -45,7 +45,7 @@ type tables struct {
 func newPaged(o kvcache.Options) *pagedStore {
 	n := o.Capacity / int64(o.Policy.Block)
 	s := &pagedStore{
-		pool:    newPool(n, int32(o.Policy.Block), o.NullBlock && n > 0),
+		pool:    newPool(n, int32(o.Policy.Block)),
 		options: o,
 		width:   max(1, o.Sampling.Width),
 		tables:  map[int64]*tables{},
@@ -59,10 +59,7 @@ func newPaged(o kvcache.Options) *pagedStore {
 		return int(drawn % uint64(s.width))
 	}
 	s.watermark = int64(math.Floor(o.Watermark * float64(n))) // vLLM rounds down
-	s.host = o.SwapBlocks
-	if s.host == 0 {
-		s.host = n
-	}
+	s.host = n                                                // as many as the device has
 	return s
 }
 
@@ -77,7 +74,7 @@ func (s *pagedStore) finalOf(j, tokens int) int32 {
 }
 
 func (s *pagedStore) Possible(r *kvcache.Request) bool {
-	return s.most(r) <= int64(len(s.blocks))-s.null
+	return s.most(r) <= int64(len(s.blocks))
 }
 
 // most is the most blocks a request ever has: all its sequences share is the prompt's full blocks.
@@ -240,7 +237,6 @@ func (s *pagedStore) Shares(head *kvcache.Request) kvcache.Shares {
 		Rounding: s.options.Capacity - int64(len(s.blocks))*size,
 		Idle:     (s.free - s.cached) * size,
 		Cached:   s.cached * size,
-		Null:     s.null * size,
 	}
 	if head == nil {
 		return out

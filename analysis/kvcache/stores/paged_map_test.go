@@ -25,7 +25,6 @@ type blockState struct {
 	References int32 // entries of block tables that name it
 	Filled     int32 // slots that hold a token
 	Cached     bool  // no sequence uses it, and its content can still be found
-	Null       bool  // set aside, never handed out
 }
 
 func (s *pagedStore) BlockMap() *blockMap {
@@ -41,7 +40,7 @@ func (s *pagedStore) BlockMap() *blockMap {
 	}
 	for i := range s.blocks {
 		b := &s.blocks[i]
-		state := blockState{References: b.references, Cached: b.references == 0 && s.keys.number(int32(i)) != 0, Null: int64(i) < s.null}
+		state := blockState{References: b.references, Cached: b.references == 0 && s.keys.number(int32(i)) != 0}
 		if b.references > 0 || state.Cached {
 			state.Filled = b.filled
 		}

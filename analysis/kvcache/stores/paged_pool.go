@@ -4,7 +4,7 @@ package stores
 const none = int32(-1)
 
 // block is one physical block. While references is 0 it is in the free list, while it is above
-// it is not; the null block is in neither state.
+// it is not.
 type block struct {
 	references int32 // entries of block tables that name it
 	filled     int32 // slots that hold a token
@@ -27,21 +27,16 @@ type pool struct {
 	references int64  // of all blocks
 	filled     int64  // of the blocks in use
 	final      int64  // of the blocks in use
-	null       int64  // blocks set aside: 0 or 1
 	keys       chains // full blocks of known content, by a number of that and all before it
 	places     chains // those in use, by a number of their content and position alone
 	equal      int64  // blocks in use beyond the first of each place
 }
 
-// newPool is n blocks, all free in order of their numbers; with null the first is set aside.
-func newPool(n int64, size int32, null bool) *pool {
+// newPool is n blocks, all free in order of their numbers.
+func newPool(n int64, size int32) *pool {
 	p := &pool{size: size, blocks: make([]block, n), head: none, tail: none}
 	p.keys.size, p.places.size = int(n), int(n)
 	for i := range p.blocks {
-		if i == 0 && null {
-			p.null = 1
-			continue
-		}
 		p.push(int32(i))
 	}
 	return p

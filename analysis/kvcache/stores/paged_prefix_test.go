@@ -40,7 +40,7 @@ func TestPagedPrefix(t *testing.T) {
 	var r kvcache.Result
 	s.AddSharing(&r, 1)
 	s.AddCounters(&r)
-	want := kvcache.Result{LogicalBlocks: 9, SavedByPrefix: 2, SavedByEqual: 2, PrefixHits: 2, PrefixTokens: 16}
+	want := kvcache.Result{Sharing: kvcache.Sharing{LogicalBlocks: 9, SavedByPrefix: 2, SavedByEqual: 2, PrefixHits: 2, PrefixTokens: 16}}
 	assert.Diff(t, want, r, "counters")
 
 	// With c and b gone, the blocks 2, 4, 3, 1, 0 are cached, in this order of loss.

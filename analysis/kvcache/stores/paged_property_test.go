@@ -14,7 +14,7 @@ import (
 // in the map cannot be.
 func naive(s *pagedStore, m *blockMap) (kvcache.Shares, error) {
 	size := int64(s.size)
-	out := kvcache.Shares{Rounding: s.options.Capacity - int64(len(m.Blocks))*size, Null: s.null * size}
+	out := kvcache.Shares{Rounding: s.options.Capacity - int64(len(m.Blocks))*size}
 	type user struct {
 		position      int
 		filled, final int64
@@ -51,12 +51,6 @@ func naive(s *pagedStore, m *blockMap) (kvcache.Shares, error) {
 	for i, b := range m.Blocks {
 		u := users[int32(i)]
 		switch {
-		case b.Null != (int64(i) < s.null):
-			return out, fmt.Errorf("block %d is %+v, and the null blocks are %d", i, b, s.null)
-		case int64(i) < s.null:
-			if u != nil {
-				return out, fmt.Errorf("the null block is used")
-			}
 		case u == nil && b.References != 0, u != nil && u.references != b.References:
 			return out, fmt.Errorf("block %d is %+v, of %+v", i, b, u)
 		case u != nil:
@@ -81,16 +75,15 @@ func naive(s *pagedStore, m *blockMap) (kvcache.Shares, error) {
 func TestPagedProperty(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := kvcache.Options{
-			Policy:     kvcache.Policy{Kind: kvcache.Paged, Block: rapid.IntRange(1, 8).Draw(t, "block")},
-			Capacity:   rapid.Int64Range(8, 400).Draw(t, "capacity"),
-			Sampling:   kvcache.Sampling{Kind: kvcache.SamplingKind(rapid.IntRange(0, 2).Draw(t, "kind")), Width: rapid.IntRange(1, 5).Draw(t, "width"), Keep: rapid.SampledFrom([]float64{0, 0.5, 1}).Draw(t, "keep")},
-			Watermark:  rapid.SampledFrom([]float64{0, 0.01, 0.3}).Draw(t, "watermark"),
-			SwapBlocks: rapid.Int64Range(0, 30).Draw(t, "host"),
-			NullBlock:  rapid.Bool().Draw(t, "null"),
-			Seed:       rapid.Uint64().Draw(t, "seed"),
+			Policy:    kvcache.Policy{Kind: kvcache.Paged, Block: rapid.IntRange(1, 8).Draw(t, "block")},
+			Capacity:  rapid.Int64Range(8, 400).Draw(t, "capacity"),
+			Sampling:  kvcache.Sampling{Kind: kvcache.SamplingKind(rapid.IntRange(0, 2).Draw(t, "kind")), Width: rapid.IntRange(1, 5).Draw(t, "width"), Keep: rapid.SampledFrom([]float64{0, 0.5, 1}).Draw(t, "keep")},
+			Watermark: rapid.SampledFrom([]float64{0, 0.01, 0.3}).Draw(t, "watermark"),
+			Seed:      rapid.Uint64().Draw(t, "seed"),
 		}
 		s := newPaged(o)
-		host := s.host
+		host := rapid.Int64Range(0, 30).Draw(t, "host")
+		s.host = host
 		var in, out []*kvcache.Group
 		check := func(what string) {
 			got := s.Shares(nil)

@@ -52,13 +52,13 @@ func TestPagedSevenTokens(t *testing.T) {
 }
 
 // TestPagedExample has three sequences of (now, in the end) (8, 10), (4, 5) and (30, 40) tokens
-// in 64 blocks of 16, of which one is the null block.
+// in 64 blocks of 16.
 func TestPagedExample(t *testing.T) {
-	s := newPaged(kvcache.Options{Policy: kvcache.Policy{Kind: kvcache.Paged, Block: 16}, Capacity: 1024, NullBlock: true})
+	s := newPaged(kvcache.Options{Policy: kvcache.Policy{Kind: kvcache.Paged, Block: 16}, Capacity: 1024})
 	for i, r := range []kvcache.Request{{Prompt: 8, Output: 2}, {Prompt: 4, Output: 1}, {Prompt: 30, Output: 10}} {
 		assert.Must(t, s.Admit(&kvcache.Group{ID: int64(i), Request: r}), "request %d not admitted", i)
 	}
-	kvtest.CheckShares(t, s, 1024, kvcache.Shares{Token: 42, Reserve: 5, Internal: 17, Idle: 944, Null: 16})
+	kvtest.CheckShares(t, s, 1024, kvcache.Shares{Token: 42, Reserve: 5, Internal: 17, Idle: 960})
 }
 
 // TestPagedBounds looks at what is refused: beyond the memory, beyond the watermark, and growth
@@ -96,12 +96,13 @@ func TestPagedBounds(t *testing.T) {
 
 // TestPagedSwap moves a group out and in again; a host of 2 blocks has no room for 3.
 func TestPagedSwap(t *testing.T) {
-	o := kvcache.Options{Policy: kvcache.Policy{Kind: kvcache.Paged, Block: 4}, Capacity: 24, SwapBlocks: 2}
+	o := kvcache.Options{Policy: kvcache.Policy{Kind: kvcache.Paged, Block: 4}, Capacity: 24}
 	g := &kvcache.Group{ID: 1, Request: kvcache.Request{Prompt: 9, Output: 2}}
 	small := newPaged(o)
+	small.host = 2
 	assert.Must(t, small.Admit(g) && !small.SwapOut(g), "3 blocks went to a host of 2")
-	o.SwapBlocks = 3
 	s := newPaged(o)
+	s.host = 3
 	other := &kvcache.Group{ID: 2, Request: kvcache.Request{Prompt: 9, Output: 5}}
 	assert.Must(t, s.Admit(g) && s.Admit(other), "not admitted")
 	with := s.Shares(nil)
