@@ -168,13 +168,16 @@ SIM_API CUresult cuMemGetAddressRange_v2(CUdeviceptr *start, size_t *size, CUdev
   return sim_leave("cuMemGetAddressRange", result, "addr=0x%llx", addr);
 }
 
-SIM_API CUresult cuMemHostAlloc(void **out, size_t size, unsigned int flags) {
-  CUresult result = sim_enter("cuMemHostAlloc", true);
+static CUresult enter_of_host(const char *name, bool right) {
+  CUresult result = sim_enter(name, true);
   if (result == CUDA_SUCCESS) result = sim_forbidden();
-  if (result == CUDA_SUCCESS && (out == NULL || size == 0)) result = CUDA_ERROR_INVALID_VALUE;
-  if (result == CUDA_SUCCESS && size > (size_t)1 << 46) result = CUDA_ERROR_OUT_OF_MEMORY;
+  return result == CUDA_SUCCESS && !right ? CUDA_ERROR_INVALID_VALUE : result;
+}
+
+SIM_API CUresult cuMemHostAlloc(void **out, size_t size, unsigned int flags) {
+  CUresult result = enter_of_host("cuMemHostAlloc", out != NULL && size != 0);
   if (result == CUDA_SUCCESS) {
-    *out = aligned_alloc(4096, (size + 4095) / 4096 * 4096);
+    *out = size > (size_t)1 << 46 ? NULL : aligned_alloc(4096, (size + 4095) / 4096 * 4096);
     if (*out == NULL) result = CUDA_ERROR_OUT_OF_MEMORY;
   }
   return sim_leave("cuMemHostAlloc", result, "size=%zu flags=%u", size, flags);
@@ -183,11 +186,31 @@ SIM_API CUresult cuMemHostAlloc(void **out, size_t size, unsigned int flags) {
 SIM_API CUresult cuMemAllocHost_v2(void **out, size_t size) { return cuMemHostAlloc(out, size, 0); }
 
 SIM_API CUresult cuMemFreeHost(void *pointer) {
-  CUresult result = sim_enter("cuMemFreeHost", true);
-  if (result == CUDA_SUCCESS) result = sim_forbidden();
-  if (result == CUDA_SUCCESS && pointer == NULL) result = CUDA_ERROR_INVALID_VALUE;
+  CUresult result = enter_of_host("cuMemFreeHost", pointer != NULL);
   if (result == CUDA_SUCCESS) free(pointer);
   return sim_leave("cuMemFreeHost", result, "%s", "");
+}
+
+static void *registered[4096];  // what cuMemHostRegister has pinned
+
+static bool replace_registered(const void *old, void *pointer) {
+  size_t i = 0;
+  while (i < sizeof registered / sizeof *registered && registered[i] != old) i++;
+  if (i == sizeof registered / sizeof *registered) return false;
+  registered[i] = pointer;
+  return true;
+}
+
+SIM_API CUresult cuMemHostRegister_v2(void *pointer, size_t size, unsigned int flags) {
+  CUresult result = enter_of_host("cuMemHostRegister", pointer != NULL && size != 0);
+  if (result == CUDA_SUCCESS && !replace_registered(NULL, pointer)) result = CUDA_ERROR_OUT_OF_MEMORY;
+  return sim_leave("cuMemHostRegister", result, "size=%zu flags=%u", size, flags);
+}
+
+SIM_API CUresult cuMemHostUnregister(void *pointer) {
+  CUresult result = enter_of_host("cuMemHostUnregister", pointer != NULL);
+  if (result == CUDA_SUCCESS && !replace_registered(pointer, NULL)) result = CUDA_ERROR_INVALID_VALUE;
+  return sim_leave("cuMemHostUnregister", result, "%s", "");
 }
 
 enum side { HOST, DEVICE, EITHER };

@@ -2,13 +2,15 @@
 
 MEMPROF_FOREIGN names a folder with their packages, built for this machine: vllm (of vLLM, at least
 device_allocator.cumem and what it imports), torch_memory_saver and sglang (its torch_memory_saver_adapter),
-kvcached.
+kvcached; and the folder test of torch_memory_saver's repository.
 """
 
 import json
+import os
+import re
 
 from checks.side_by_side import MIB, PEAK, demand_library, foreign, side_by_side
-from checks.suite import Failed, alone
+from checks.suite import PYTHON, Failed, alone, two_gpus_only
 
 ASLEEP = 580 * MIB  # weights, KV cache and what is kept, while the engines sleep: torch counts them all the same
 
@@ -148,17 +150,15 @@ TABLES = 64 * MIB  # the driver's, on the device, for pinned memory that is allo
 
 @alone
 def engine_sleep(suite):
-    """vLLM's sleep levels 1 and 2 and memprof's regions, timed in one run: the same content, and as much memory."""
-    folder = foreign(suite, "vllm")
-    if folder is None:
-        return
+    """vLLM's sleep levels 1 and 2 and memprof's regions, timed in one run, or these alone: the same content, and as much memory."""
+    rows = 2 if foreign(suite, "vllm") is None else 4
     directory, done = suite.record("engine_sleep", suite.job("engine_sleep"))
     suite.verified(directory)
     found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     for row in found:
         times = ", ".join(f"{name[:-3]} {row[name]:.1f} (first {row['first'][name]:.1f}) ms" for name in row["first"])
         suite.figure(f"level {row['level']}, {row['allocator']}: {row['weights'] >> 30} GiB of weights, {row['kv'] >> 30} of KV", times)
-    if len(found) != 4 or not all(row["same"] and row["released"] >= row["weights"] + row["kv"] - TABLES for row in found):
+    if len(found) != rows or not all(row["same"] and row["released"] >= row["weights"] + row["kv"] - TABLES for row in found):
         raise Failed(f"{found}")
 
 
@@ -232,6 +232,20 @@ with configure_subprocess():
     engine = suite.script("preloaded_engine", SAVER)[-1]
     report, _ = side_by_side(suite, "sglang_memory_saver_preloaded", launcher, environment={"MEMPROF_FOREIGN": folder, "ENGINE": engine}, alone=True, asleep=ASLEEP)
     demand_accounting("sglang_memory_saver_preloaded", report)
+
+
+@two_gpus_only
+@alone
+def memory_saver_on_two_devices(suite):
+    """torch_memory_saver's own tests of two devices, over the package of that name that record gives."""
+    folder = foreign(suite, os.path.join("test", "examples"))
+    if folder is None or suite.gpus() < 2:
+        return
+    tests = [PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "multi_device", os.path.join(folder, "test", "test_examples.py")]
+    for flags in ((), ("--no-trace",)):
+        done = suite.run([suite.memprof, "record", "-q", *(flags or ("-o", os.path.join(suite.work, "saver"))), "--", *tests])
+        if not re.search(r"^5 passed", done.stdout, re.M):
+            raise Failed(f"five tests should pass: {done.stdout[-2000:]}")
 
 
 @alone

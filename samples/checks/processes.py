@@ -71,6 +71,8 @@ print("done", rank)
     each = json.loads(suite.run([suite.memprof, "check", "--json", "--rank", "all", directory, "--gate", "requested.peak < 200MiB"], expect=1).stdout)["gates"]
     expect([(gate["where"]["process"], gate["ok"]) for gate in each if not gate["always"]] == [("rank0", True), ("rank1", False)], "--rank all should judge each rank", found=each)
     suite.run([suite.memprof, "check", directory, "--gate", "imbalance.reserved < 1000%"])
+    fits = json.loads(suite.run([suite.memprof, "fit", "--json", directory]).stdout)
+    expect(fits["compared"]["process"] == "rank1" and fits["rows"], "fit should compare the rank that needs most", found=fits)
     suite.figure("two ranks, one with 256 MiB more: imbalance of reserved", f"{reserved['ratio']:.2f}")
 
 

@@ -41,6 +41,8 @@ static const struct vendor_symbol optional[] = {
     VENDOR_SYMBOL("cuMemImportFromShareableHandle", import_handle),
     VENDOR_SYMBOL("cuMemHostAlloc", host_alloc),
     VENDOR_SYMBOL("cuMemFreeHost", host_free),
+    VENDOR_SYMBOL("cuMemHostRegister_v2", host_register),
+    VENDOR_SYMBOL("cuMemHostUnregister", host_unregister),
     VENDOR_SYMBOL("cuMemcpyDtoHAsync_v2", copy_out),
     VENDOR_SYMBOL("cuMemcpyHtoDAsync_v2", copy_in),
     VENDOR_SYMBOL("cuStreamCreate", stream_create),

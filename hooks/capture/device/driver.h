@@ -104,6 +104,8 @@ struct driver {
   // Pinned host memory, copies of device memory to it and back, and streams.
   driver_result (*host_alloc)(void **ptr, size_t bytes, unsigned flags);
   driver_result (*host_free)(void *ptr);
+  driver_result (*host_register)(void *ptr, size_t bytes, unsigned flags);
+  driver_result (*host_unregister)(void *ptr);
   driver_result (*copy_out)(void *to, uint64_t from, size_t bytes, void *stream);
   driver_result (*copy_in)(uint64_t to, const void *from, size_t bytes, void *stream);
   driver_result (*stream_create)(void **stream, unsigned flags);

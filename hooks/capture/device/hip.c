@@ -245,6 +245,8 @@ static const struct vendor_symbol optional[] = {
     VENDOR_SYMBOL("hipDevicePrimaryCtxGetState", primary_state),
     VENDOR_SYMBOL("hipHostMalloc", host_alloc),
     VENDOR_SYMBOL("hipHostFree", host_free),
+    VENDOR_SYMBOL("hipHostRegister", host_register),
+    VENDOR_SYMBOL("hipHostUnregister", host_unregister),
     VENDOR_SYMBOL("hipMemcpyDtoHAsync", copy_out),
     VENDOR_SYMBOL("hipMemcpyHtoDAsync", copy_in),
     VENDOR_SYMBOL("hipStreamCreateWithFlags", stream_create),

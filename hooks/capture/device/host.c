@@ -11,6 +11,8 @@
 #include "device/driver.h"
 #include "device/file.h"
 
+enum { OF_ALL_CONTEXTS = 1 };  // a flag of host_register
+
 static struct lock lock;
 static void **idle;  // pinned slabs that are not in use
 static size_t idle_count, idle_room;
@@ -21,42 +23,49 @@ static bool may_grow(uint64_t bytes) {
   return limit == 0 || in_use + idle_count * (uint64_t)HOST_SLAB + bytes <= limit;
 }
 
+static void *map(uint64_t bytes) {
+  void *piece = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return piece == MAP_FAILED ? NULL : piece;
+}
+
+// The driver allocates pinned memory by pages of 4 KiB, a quarter as fast as huge pages are filled and registered with it. A
+// child of fork() has no use for them, and copying them when it writes would take them from under the GPU.
 static void *pin(uint64_t bytes) {
-  void *piece = NULL;
-  if (driver_get()->host_alloc == NULL || driver_get()->host_alloc(&piece, bytes, 0) != DRIVER_OK) return NULL;
-  return piece;
+  const struct driver *driver = driver_get();
+  void *piece = driver->host_register == NULL || driver->host_unregister == NULL ? NULL : map(bytes);
+  if (piece != NULL) {
+    madvise(piece, bytes, MADV_HUGEPAGE);
+    madvise(piece, bytes, MADV_DONTFORK);
+    if (driver->host_register(piece, bytes, OF_ALL_CONTEXTS) == DRIVER_OK) return piece;
+    munmap(piece, bytes);
+  }
+  return driver->host_alloc != NULL && driver->host_alloc(&piece, bytes, 0) == DRIVER_OK ? piece : NULL;
+}
+
+static void unpin(void *piece, uint64_t bytes) {
+  const struct driver *driver = driver_get();
+  if (driver->host_unregister != NULL && driver->host_unregister(piece) == DRIVER_OK) {
+    munmap(piece, bytes);
+  } else {
+    driver->host_free(piece);
+  }
 }
 
 static void drop_idle(void) {
-  while (idle_count > 0) driver_get()->host_free(idle[--idle_count]);
+  while (idle_count > 0) unpin(idle[--idle_count], HOST_SLAB);
 }
 
-// One piece of a kind other than slabs. Where the system or the limit has no room for it, slabs without use
-// give way.
-static void *take_whole(enum host_kind kind, uint64_t bytes) {
-  if (kind == HOST_FILE) return file_map(bytes);
-  if (!may_grow(bytes)) drop_idle();
-  if (!may_grow(bytes)) return NULL;
-  if (kind == HOST_PAGEABLE) {
-    void *piece = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    return piece == MAP_FAILED ? NULL : piece;
-  }
-  void *piece = pin(bytes);
-  if (piece != NULL || idle_count == 0) return piece;
-  drop_idle();
-  return pin(bytes);
-}
+static void *take_new(enum host_kind kind, uint64_t bytes) { return !may_grow(bytes) ? NULL : kind == HOST_PAGEABLE ? map(bytes) : pin(bytes); }
 
+// Where the system or the limit has no room for a piece, slabs without use give way.
 static void *take_piece(enum host_kind kind, uint64_t bytes) {
-  void *piece = NULL;
-  if (kind != HOST_SLABS) {
-    piece = take_whole(kind, bytes);
-  } else if (idle_count > 0) {
-    piece = idle[--idle_count];
-  } else if (may_grow(bytes)) {
-    piece = pin(bytes);
+  if (kind == HOST_FILE) return file_map(bytes);
+  void *piece = kind == HOST_SLABS && idle_count > 0 ? idle[--idle_count] : take_new(kind, bytes);
+  if (piece == NULL && idle_count > 0) {
+    drop_idle();
+    piece = take_new(kind, bytes);
   }
-  if (piece != NULL && kind != HOST_FILE) in_use += bytes;
+  if (piece != NULL) in_use += bytes;
   return piece;
 }
 
@@ -67,7 +76,7 @@ static void give_piece(enum host_kind kind, void *piece, uint64_t bytes) {
   } else if (kind == HOST_SLABS && array_reserve(&idle, &idle_room, idle_count + 1, sizeof *idle)) {
     idle[idle_count++] = piece;
   } else {
-    driver_get()->host_free(piece);
+    unpin(piece, bytes);
   }
 }
 
@@ -108,23 +117,19 @@ void *host_at(const struct host_room *room, uint64_t place, uint64_t bytes) {
   return part_of(room, place, bytes, &host) == bytes ? host : NULL;
 }
 
-bool host_copy_out(const struct host_room *room, uint64_t place, uint64_t addr, uint64_t bytes, void *stream) {
+static bool copy(bool out, const struct host_room *room, uint64_t place, uint64_t addr, uint64_t bytes, void *stream) {
+  const struct driver *driver = driver_get();
   char *host;
   for (uint64_t done = 0, part; done < bytes; done += part) {
     part = part_of(room, place + done, bytes - done, &host);
-    if (driver_get()->copy_out(host, addr + done, part, stream) != DRIVER_OK) return false;
+    if ((out ? driver->copy_out(host, addr + done, part, stream) : driver->copy_in(addr + done, host, part, stream)) != DRIVER_OK) return false;
   }
   return true;
 }
 
-bool host_copy_in(const struct host_room *room, uint64_t place, uint64_t addr, uint64_t bytes, void *stream) {
-  char *host;
-  for (uint64_t done = 0, part; done < bytes; done += part) {
-    part = part_of(room, place + done, bytes - done, &host);
-    if (driver_get()->copy_in(addr + done, host, part, stream) != DRIVER_OK) return false;
-  }
-  return true;
-}
+bool host_copy_out(const struct host_room *room, uint64_t place, uint64_t addr, uint64_t bytes, void *stream) { return copy(true, room, place, addr, bytes, stream); }
+
+bool host_copy_in(const struct host_room *room, uint64_t place, uint64_t addr, uint64_t bytes, void *stream) { return copy(false, room, place, addr, bytes, stream); }
 
 bool host_write(const struct host_room *room) { return room->kind != HOST_FILE || room->count == 0 || file_write(room->pieces[0], room->piece); }
 

@@ -242,7 +242,7 @@ static int fail_each_call(void) {
       {"cuMemUnmap", true, false},
       {"cuMemRelease", false, false},
       {"cuEventSynchronize", true, false},
-      {"cuMemHostAlloc", true, false},
+      {"cuMemHostRegister", false, false},
       {"cuMemcpyDtoHAsync", true, false},
       {"cuMemcpyHtoDAsync", false, true},
       {"cuStreamCreate", true, true},
