@@ -34,11 +34,8 @@ type levelData struct {
 	MinR  packed `json:"minR"`
 	MaxR  packed `json:"maxR"`
 	R     packed `json:"r"`
-	// Terms of R that are not in C, after the last event, if chunks are known.
-	Pending  packed `json:"pending"`
-	External packed `json:"external"`
-	Stranded packed `json:"stranded"`
-	Reserve  packed `json:"reserve"`
+	// Freed, and another stream may still use it: after the last event, if chunks are known.
+	Pending packed `json:"pending"`
 }
 
 func newLevels(p *pack, points []analysis.Point) []levelData {
@@ -63,8 +60,7 @@ func newLevel(p *pack, points []analysis.Point) levelData {
 		of(func(o *analysis.Point) int64 { return o.Last.C }),
 		of(func(o *analysis.Point) int64 { return o.R.Min }), of(func(o *analysis.Point) int64 { return o.R.Max }),
 		of(func(o *analysis.Point) int64 { return o.Last.R }),
-		of(func(o *analysis.Point) int64 { return o.Last.Pending }), of(func(o *analysis.Point) int64 { return o.Last.External }),
-		of(func(o *analysis.Point) int64 { return o.Last.Stranded }), of(func(o *analysis.Point) int64 { return o.Last.Reserve }),
+		of(func(o *analysis.Point) int64 { return o.Last.Pending }),
 	}
 }
 
