@@ -70,7 +70,7 @@ func (b *bench) fits(path string, bytes uint64, preset string) {
 // TestFits reruns recordings on cards that are just large enough for torch's own allocator, with and
 // without expandable segments: what fits without memprof fits with it.
 func TestFits(t *testing.T) {
-	names, presets := []string{"alexnet", "gpt2", "zoo/googlenet", "zoo/squeezenet1_1"}, bfc.Presets()[:1]
+	names, presets := []string{"alexnet", "zoo/gpt2", "zoo/googlenet", "zoo/squeezenet1_1"}, bfc.Presets()[:1]
 	if *fitsAll {
 		presets = bfc.Presets()
 		names = []string{"alexnet", "resnet50", "gpt2"}
