@@ -151,7 +151,7 @@ func fitBefore(r *Fit) []layout.Cell {
 		}
 		p := &r.Processes[i]
 		if p.Failed > 0 {
-			notes = append(notes, layout.Cell{Text: fmt.Sprintf("%s: %s failed in the recording: what the job would have requested after them is not in it, so that the least card may be greater",
+			notes = append(notes, layout.Cell{Text: fmt.Sprintf("%s: %s failed in the recording: what the job would have requested after them is not in it, so that the least card may be greater; a recording on a larger GPU has it",
 				plain.Shorten(p.Name, 32), plain.Counted(p.Failed, "request")), Tone: layout.Warned})
 		}
 		for _, fitNumber := range fitDevices(p) {

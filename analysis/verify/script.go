@@ -46,8 +46,12 @@ func (s *script) Granularity() uint64 { return s.granularity }
 // Coalesces returns that of the arena event.
 func (s *script) Coalesces() bool { return s.coalesces }
 
-// Adjoins answers with the growth that is next: it is by these bytes only where they would lie behind the last one.
+// Adjoins answers by the reservation. Where that is not known it answers with the growth that is next, which is by these bytes only where
+// they would lie behind the last one.
 func (s *script) Adjoins(bytes uint64) bool {
+	if s.room.known {
+		return (bytes+s.granularity-1)&^(s.granularity-1) <= s.room.end-s.room.next
+	}
 	at := slices.IndexFunc(s.events[s.at:], func(e trace.Event) bool { return e.Kind == trace.KindMap || e.Kind == trace.KindGrowFailed })
 	return s.aliases || at >= 0 && uint64(s.events[s.at+at].Requested) == bytes
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/cmd/memprof/internal/top"
+	"github.com/memprof/memprof/trace/dataset"
 )
 
 const topExits = `0 the recording ended, or Ctrl-C; 2 wrong usage, or no recording there;
@@ -34,7 +35,8 @@ memory since the start, what is live by category and module, the current phase
 and iteration (counted from 0; of a process that has ended, its last), events a
 second, and what NVML says the cards have in use. Of more than two processes,
 each has two lines. It only reads the recording. It ends when the recording
-does, or at Ctrl-C.
+does, or at Ctrl-C; of a recording that has ended it prints what memprof report
+does.
 
 With --listen it also serves these numbers as OpenMetrics, for Prometheus.
 
@@ -66,5 +68,12 @@ func (o *topOptions) run(ctx context.Context, stdout, stderr io.Writer, path str
 	if o.Interval < top.ShortestInterval {
 		return exit.Usagef("--interval %v: want at least %v", o.Interval, top.ShortestInterval)
 	}
-	return top.Run(ctx, stdout, path, top.Options{Interval: o.Interval, Once: o.Once, JSON: o.JSON, Listen: o.Listen, Listens: func(url string) { screen.Complain(stderr, "listening at "+url) }})
+	err := top.Run(ctx, stdout, path, top.Options{Interval: o.Interval, Once: o.Once, JSON: o.JSON, Listen: o.Listen, Listens: func(url string) { screen.Complain(stderr, "listening at "+url) }})
+	if err != nil || o.JSON {
+		return err
+	}
+	if run, err := dataset.Open(path); err != nil || run.Info.ExitStatus == nil {
+		return nil // it is not over
+	}
+	return new(reportOptions).run(stdout, stderr, []string{path})
 }

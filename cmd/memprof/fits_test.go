@@ -7,10 +7,10 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/bfc"
-	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/tracetest/assert"
 )
@@ -21,27 +21,6 @@ var fitsAll = flag.Bool("fits-all", false, "TestFits runs all recordings of samp
 type enough struct {
 	native     uint64 // with segments of cudaMalloc
 	expandable uint64 // with expandable segments, or 1.03 times the requested bytes where that is more
-}
-
-// others sums the device memory of other libraries, as the simulated device rounds it.
-type others struct {
-	bytes map[int64]uint64
-	sum   uint64
-}
-
-func (o *others) add(e *trace.Event, context string) {
-	switch fields := trace.ParseContext(e.Kind, context); {
-	case e.Kind == trace.KindExternalFree:
-		o.sum -= o.bytes[e.Addr]
-		delete(o.bytes, e.Addr)
-	case e.Kind == trace.KindExternalAlloc && !fields.Is("host") && !fields.Is("managed"):
-		unit := uint64(64 << 10)
-		if e.Requested >= 2<<20 {
-			unit = 2 << 20
-		}
-		o.bytes[e.Addr] = (uint64(e.Requested) + unit - 1) &^ (unit - 1)
-		o.sum += o.bytes[e.Addr]
-	}
 }
 
 // cardOf is what the job of a recording needs under torch's own allocator.
@@ -58,7 +37,7 @@ func cardOf(t *testing.T, path string) (c enough) {
 	torch := torchalloc.NewReplay(torchalloc.Options{
 		Settings: []torchalloc.Settings{torchalloc.DefaultSettings(), expandable}, Version: torchalloc.Torch211, Text: process.Strings().Text,
 	})
-	others := others{bytes: map[int64]uint64{}}
+	others := accounting.NewOthers(&accounting.Card{OwnOnly: true}, process.Strings().Text)
 	for {
 		batch, err := reader.Next()
 		if errors.Is(err, io.EOF) {
@@ -69,11 +48,12 @@ func cardOf(t *testing.T, path string) (c enough) {
 		}
 		for i := 0; err == nil && i < batch.Len(); i++ {
 			e := batch.Event(i)
-			others.add(&e, process.Strings().Text(e.Context))
+			others.Add(&e)
 			err = torch.Add(&e)
 			segments, requested := torch.Stats(1, 0).Reserved.Now, torch.Stats(1, 0).Requested.Now
-			c.native = max(c.native, torch.Stats(0, 0).Reserved.Now+others.sum)
-			c.expandable = max(c.expandable, max(segments, requested*103/100)+others.sum)
+			libraries := uint64(others.Libraries(0)) + 2<<20 // the simulated device rounds each of their allocations
+			c.native = max(c.native, torch.Stats(0, 0).Reserved.Now+libraries)
+			c.expandable = max(c.expandable, max(segments, requested*103/100)+libraries)
 		}
 		assert.NoError(t, err)
 	}
@@ -90,7 +70,7 @@ func (b *bench) fits(path string, bytes uint64, preset string) {
 // TestFits reruns recordings on cards that are just large enough for torch's own allocator, with and
 // without expandable segments: what fits without memprof fits with it.
 func TestFits(t *testing.T) {
-	names, presets := []string{"alexnet", "gpt2", "zoo/googlenet", "zoo/squeezenet1_1"}, bfc.Presets()[:1]
+	names, presets := []string{"alexnet", "zoo/gpt2", "zoo/googlenet", "zoo/squeezenet1_1"}, bfc.Presets()[:1]
 	if *fitsAll {
 		presets = bfc.Presets()
 		names = []string{"alexnet", "resnet50", "gpt2"}

@@ -45,7 +45,7 @@ func TestColorsAreToldApart(t *testing.T) {
 		series = append(series, fmt.Sprintf("series-%d", i))
 	}
 	charts := map[string][]string{
-		"timeline":    {"requested", "internal", "pending", "external", "stranded", "reusable", "reserve", "surface"},
+		"timeline":    {"requested", "internal", "pending", "reserve", "surface"},
 		"categories":  append(slices.Clone(series), "surface"),
 		"address map": append(slices.Clone(series), "internal", "pending", "external", "reusable", "reserve", "unmapped"),
 	}

@@ -32,7 +32,8 @@ func newLevels(p *pack, points []analysis.Point) []columns {
 }
 
 // newLevel has the minimum, the maximum and the last value of each point in [start, end]; the last value holds until the
-// next point begins. The terms of R that are not in C are those after the last event, if chunks are known.
+// next point begins. Pending is freed, and another stream may still use it: after the
+// last event, if chunks are known.
 func newLevel(p *pack, points []analysis.Point) columns {
 	return columnsOf(p, points, []column[analysis.Point]{
 		{"start", func(o *analysis.Point) int64 { return o.Start }},
@@ -48,9 +49,6 @@ func newLevel(p *pack, points []analysis.Point) columns {
 		{"maxR", func(o *analysis.Point) int64 { return o.R.Max }},
 		{"r", func(o *analysis.Point) int64 { return o.Last.R }},
 		{"pending", func(o *analysis.Point) int64 { return o.Last.Pending }},
-		{"external", func(o *analysis.Point) int64 { return o.Last.External }},
-		{"stranded", func(o *analysis.Point) int64 { return o.Last.Stranded }},
-		{"reserve", func(o *analysis.Point) int64 { return o.Last.Reserve }},
 	})
 }
 
@@ -230,7 +228,6 @@ func newGrowths(p *pack, d *analysis.DeviceResult) columns {
 		{"free", func(g *analysis.Growth) int64 { return g.Free }},
 		{"largest", func(g *analysis.Growth) int64 { return g.LargestFree }},
 		{"tooSmall", func(g *analysis.Growth) int64 { return g.TooSmall }},
-		{"stranded", func(g *analysis.Growth) int64 { return g.Stranded }},
 		{"verdict", func(g *analysis.Growth) int64 { return verdicts.of(plain.Shorten(terms.Verdict(g.Verdict), 40)) }},
 	})
 	out["total"], out["verdicts"] = growing.GrowthCount, verdicts.strings() // the analysis may have kept fewer

@@ -182,40 +182,24 @@ func (b *builder) device(p *pack, r *analysis.Result, d *analysis.DeviceResult) 
 // oomsShown is the most failed requests that the page lists.
 const oomsShown = 64
 
+// categoriesShown is the most categories among the numbers at the top.
+const categoriesShown = 4
+
 // tilesOf returns the numbers at the top.
 func tilesOf(d *analysis.DeviceResult) []tile {
-	tiles := []tile{{Name: "Reserved at the peak", Value: plain.FormatSize(d.Peak.R), Note: "physical memory"}}
-	for _, t := range []struct {
-		name  string
-		bytes int64 // -1 where it is not known
-		waste bool
-	}{
-		{"Requested at the peak", d.Peak.T, false}, {"Not requested", cmp.Or(d.Peak.NotRequested, -1), false},
-		{"External", d.Chunks.Known(d.Peak.External), true}, {"Internal", d.Peak.Internal(), true},
-		{"Reusable", d.Chunks.Known(d.Peak.Reusable), false}, {"Reserve", d.Chunks.Known(d.Peak.Reserve), false},
-	} {
-		share := plain.Ratio(t.bytes, d.Peak.R)
-		of := tile{Name: t.name, Value: plain.FormatSize(t.bytes), Note: plain.FormatPercent(share) + " of reserved"}
-		if t.waste && share >= 0.1 {
-			of.Tone = "warned"
-		}
-		if t.bytes >= 0 {
-			tiles = append(tiles, of)
+	tiles := []tile{{Name: "Requested at the peak", Value: plain.FormatSize(d.Peak.T), Note: "by live allocations"}}
+	if d.Held != nil {
+		for _, u := range d.Held.Uses[:min(len(d.Held.Uses), categoriesShown)] {
+			tiles = append(tiles, tile{Name: u.Category.String(), Value: plain.FormatSize(u.Requested), Note: plain.FormatPercent(plain.Ratio(u.Requested, d.Peak.T)) + " of requested"})
 		}
 	}
+	tiles = append(tiles, tile{Name: "Reserved at the peak", Value: plain.FormatSize(d.Peak.R), Note: "physical memory"})
 	if b := d.Account; b != nil && b.UsedPeak >= 0 {
 		note := "maximum while the job ran"
 		if d.Total > 0 {
 			note = "maximum, of " + plain.FormatSize(d.Total)
 		}
 		tiles = append(tiles, tile{Name: "Device used", Value: plain.FormatSize(b.UsedPeak), Note: note})
-	}
-	if d.Growing != nil {
-		growth := tile{Name: "Growths", Value: plain.FormatCount(d.GrowthCount), Note: "none for fragmentation"}
-		if d.FragmentationGrowths > 0 {
-			growth.Note, growth.Tone = plain.FormatCount(d.FragmentationGrowths)+" for fragmentation", "warned"
-		}
-		tiles = append(tiles, growth)
 	}
 	if d.Failures != nil && d.OOMCount > 0 {
 		tiles = append(tiles, tile{Name: "Failed requests", Value: plain.FormatCount(d.OOMCount), Note: "out of memory", Tone: "failed"})

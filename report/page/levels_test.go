@@ -59,7 +59,7 @@ func courseInts(points []analysis.Point) map[string][]int64 {
 	for _, p := range points {
 		for name, value := range map[string]int64{
 			"start": p.Start, "end": p.End, "minT": p.T.Min, "maxT": p.T.Max, "t": p.Last.T, "minC": p.C.Min, "maxC": p.C.Max, "c": p.Last.C,
-			"minR": p.R.Min, "maxR": p.R.Max, "r": p.Last.R, "pending": p.Last.Pending, "external": p.Last.External, "stranded": p.Last.Stranded, "reserve": p.Last.Reserve,
+			"minR": p.R.Min, "maxR": p.R.Max, "r": p.Last.R, "pending": p.Last.Pending,
 		} {
 			out[name] = append(out[name], value)
 		}
@@ -108,11 +108,11 @@ func TestPageCourse(t *testing.T) {
 		end := finest[len(finest)-1].End + 1
 		for _, view := range [][2]int64{{finest[0].Start, end}, {end / 3, end / 2}, {end/2 + 1, end/2 + 5000}} {
 			from, to := view[0], max(view[1], view[0]+1)
-			course := fmt.Sprintf(`((course) => { course.measure(%d, %d); return ['t', 'c', 'r', 'busy', 'touched'].flatMap((name) =>
+			course := fmt.Sprintf(`((course) => { course.measure(%d, %d); return ['t', 'c', 'r', 'busy'].flatMap((name) =>
 				[course[name].least, course[name].most].map((values) => Array.from(values, (v) => Number.isFinite(v) ? v : -1))); })(new Course({levels: %s}, %d))`,
 				from, to, text, columns)
 			got, _ := b.Eval(pageCode(t, course, "data", "levels")).([]any)
-			assert.Must(t, len(got) == 10, "%d points, [%d, %d]: %v", n, from, to, got)
+			assert.Must(t, len(got) == 8, "%d points, [%d, %d]: %v", n, from, to, got)
 			for k, of := range exactCourse(finest, from, to, columns) {
 				least, most := floats(got[2*k]), floats(got[2*k+1])
 				for i := range columns {
@@ -144,9 +144,9 @@ func floats(values any) []float64 {
 }
 
 // exactCourse are the least and the greatest of requested, provided and reserved, and of what the last events of the
-// points left provided or pending, and ever handed out, by columns of a stretch of time.
-func exactCourse(points []analysis.Point, from, to int64, columns int) [5][][2]float64 {
-	var out [5][][2]float64
+// points left provided or pending, by columns of a stretch of time.
+func exactCourse(points []analysis.Point, from, to int64, columns int) [4][][2]float64 {
+	var out [4][][2]float64
 	for k := range out {
 		for range columns {
 			out[k] = append(out[k], [2]float64{math.Inf(1), math.Inf(-1)})
@@ -181,9 +181,8 @@ func exactCourse(points []analysis.Point, from, to int64, columns int) [5][][2]f
 			}
 			put(k, last, until, analysis.Range{Min: value, Max: value})
 		}
-		busy, touched := l.C+l.Pending, l.R-l.Reserve
+		busy := l.C + l.Pending
 		put(3, first, until, analysis.Range{Min: busy, Max: busy})
-		put(4, first, until, analysis.Range{Min: touched, Max: touched})
 	}
 	return out
 }

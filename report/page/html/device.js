@@ -17,7 +17,6 @@ class DeviceView {
     this.device = device;
     this.frames = device.keyframes;
     this.pends = !device.native && device.levels[0].pending.some((bytes) => bytes > 0);
-    this.strands = !device.native && device.levels[0].stranded.some((bytes) => bytes > 0);
     this.coloring = 'category';
     this.classes = null;
     this.root = element('div', { class: 'device' });
@@ -59,8 +58,7 @@ class DeviceView {
       t.schedule();
     };
     const button = (text, title, click) => element('button', { type: 'button', class: 'quiet', text, title, 'aria-label': title, click });
-    const legend = [['requested', 'requested'], ['internal', 'internal'], ['external', 'external'], ['reusable', 'reusable'], ['reserve', 'reserve'], ['reserved', 'reserved']];
-    if (this.strands) legend.splice(3, 0, ['stranded', 'stranded']);
+    const legend = [['requested', 'requested'], ['internal', 'in chunks beside that'], ['reserve', 'free'], ['reserved', 'reserved']];
     if (this.pends) legend.splice(2, 0, ['pending', 'pending']);
     if (this.device.native) legend.splice(1, legend.length - 2, ['reserve', 'not requested']);
     if (this.device.used) legend.push(['used', 'device used, all processes']);

@@ -22,20 +22,19 @@ class Curve {
   }
 }
 
-// Course is what a device had, in columns of pixels: requested (t), provided (c), that and pending (busy), that and
-// external (fragmented), that and stranded (beyond), reserved without the reserve (touched), reserved (r), and what was
-// read of the device (used). What lies between two of them is internal, pending, external, stranded, reusable, reserve.
+// Course is what a device had, in columns of pixels: requested (t), provided (c), that and pending (busy), reserved (r), and what was
+// read of the device (used). What lies between two of the first four is internal, pending and free.
 class Course {
   constructor(device, columns) {
     this.device = device;
     this.columns = columns;
-    for (const name of ['t', 'c', 'busy', 'fragmented', 'beyond', 'touched', 'r', 'used']) this[name] = new Curve(columns);
+    for (const name of ['t', 'c', 'busy', 'r', 'used']) this[name] = new Curve(columns);
   }
 
   // measure fills the curves for a stretch of time.
   measure(from, to) {
-    const { t, c, busy, fragmented, beyond, touched, r, used, columns } = this;
-    for (const curve of [t, c, busy, fragmented, beyond, touched, r, used]) curve.reset();
+    const { t, c, busy, r, used, columns } = this;
+    for (const curve of [t, c, busy, r, used]) curve.reset();
     const scale = columns / (to - from);
     const column = (time) => Math.max(0, Math.min(columns - 1, Math.floor((time - from) * scale)));
     eachPoint(this.device.levels, from, to, columns, (level, i) => {
@@ -52,12 +51,8 @@ class Course {
       c.put(last, until, level.c[i], level.c[i]);
       r.put(last, until, level.r[i], level.r[i]);
       const begin = level.end[i] >= from ? first : last;
-      let sum = level.c[i] + level.pending[i];
+      const sum = level.c[i] + level.pending[i];
       busy.put(begin, until, sum, sum);
-      fragmented.put(begin, until, sum += level.external[i], sum);
-      beyond.put(begin, until, sum += level.stranded[i], sum);
-      sum = level.r[i] - level.reserve[i];
-      touched.put(begin, until, sum, sum);
     });
     const read = this.device.used;
     if (!read) return;

@@ -180,12 +180,9 @@ class Timeline extends Scene {
     this.drawGrid();
     this.drawPauses();
     const colors = theme.colors;
-    const { r, touched, beyond, fragmented, busy, c, t } = this.curves;
+    const { r, busy, c, t } = this.curves;
     const layers = [[r, null, colors.reserve]];
     if (!this.device.native) {
-      layers.push([touched, null, colors.reusable]);
-      if (this.view.strands) layers.push([beyond, null, colors.stranded]);
-      layers.push([fragmented, null, colors.external]);
       if (this.view.pends) layers.push([busy, null, colors.pending]);
       layers.push([c, t, colors.internal]);
     }

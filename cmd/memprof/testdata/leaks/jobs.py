@@ -318,10 +318,6 @@ SOUND = [
 ]  # fmt: skip
 
 if __name__ == "__main__":
-    by_name = {run.__name__: run for run in LEAKS + SOUND}
-    if sys.argv[1] == "list":
-        print(" ".join(run.__name__ for run in LEAKS), " ".join(run.__name__ for run in SOUND), sep="\n")
-    else:
-        by_name[sys.argv[1]]()
+    {run.__name__: run for run in LEAKS + SOUND}[sys.argv[1]]()
     kept.clear()
     cache.clear()
