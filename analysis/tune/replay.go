@@ -252,7 +252,9 @@ func (p *replay) attempt(h *heap, bytes uint64) (bfc.Block, bool) {
 // freePending frees the blocks of a device that other streams used, as the hook does when the device was waited for. It
 // returns whether there were any.
 func (p *replay) freePending(d *device) (freed bool) {
-	freed = p.freeEnding()
+	if freed = p.freeEnding(); len(p.pending) == 0 {
+		return freed
+	}
 	for _, slot := range slices.Sorted(maps.Keys(p.pending)) {
 		if b := &p.blocks[slot]; b.heap.on == d && !b.heap.paused {
 			p.free(&op{slot: slot})
