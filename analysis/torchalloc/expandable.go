@@ -24,7 +24,8 @@ func (a *Allocator) expand(p *pool, size, stream uint64) *Block {
 // room returns the first of adjacent idle blocks, mapped or not, whose sizes add up to size.
 func (a *Allocator) room(p *pool, size, stream uint64) *Block {
 	var found *Block
-	p.unmapped.Ascend(&Block{stream: stream}, func(b *Block) bool {
+	a.key.stream = stream
+	p.unmapped.Ascend(&a.key, func(b *Block) bool {
 		if b.stream != stream {
 			return false
 		}
