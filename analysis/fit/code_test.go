@@ -5,11 +5,10 @@ import (
 	"io"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // script makes the events of a process, with the category of each allocation.
@@ -80,9 +79,7 @@ func (s *scripted) Close() error { return nil }
 func (j *script) history(t *testing.T) *History {
 	t.Helper()
 	h, err := ReadHistory(&scripted{job: j}, func(context int32) string { return j.texts[context] }, &j.lives)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return h
 }
 
@@ -98,13 +95,9 @@ func (j *script) process() *Job {
 func (j *script) found(t *testing.T) map[string]int64 {
 	t.Helper()
 	rows, err := Hold(context.Background(), j.process())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	savings, err := j.history(t).Find(context.Background(), j.process(), rows[1].Need)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	saved := map[string]int64{}
 	for _, s := range savings {
 		saved[s.ID] = s.LeastCard / mib
@@ -152,18 +145,14 @@ func TestCheckpoint(t *testing.T) {
 		t.Errorf("%d MiB requested with it, want 274", got)
 	}
 	// A card is of whole pages, and compact leaves part of one free.
-	if diff := cmp.Diff(map[string]int64{"checkpoint": 720 - 276}, j.found(t)); diff != "" {
-		t.Errorf("saved of the least card (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, map[string]int64{"checkpoint": 720 - 276}, j.found(t), "saved of the least card")
 }
 
 // TestEditedEvents: an edited history is a trace whose every block is allocated once and freed once.
 func TestEditedEvents(t *testing.T) {
 	e := layers().history(t).bestCheckpoint().edit
 	source, err := e.job(layers().process()).Open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	live, seq := map[int64]bool{}, int64(-1)
 	for {
 		batch, err := source.Next()
@@ -273,8 +262,6 @@ func TestChanges(t *testing.T) {
 	for _, test := range tests {
 		j := newScript()
 		test.make(j)
-		if diff := cmp.Diff(test.want, j.found(t)); diff != "" {
-			t.Errorf("%s: saved of the least card (-want +got):\n%s", test.name, diff)
-		}
+		assert.Diff(t, test.want, j.found(t), "%s: saved of the least card", test.name)
 	}
 }

@@ -17,9 +17,7 @@ func TestHold(t *testing.T) {
 	of := j.process("p")
 	of.Recorded = Allocator{Allocator: "memprof", Policy: bfc.Classic.Policy()}
 	rows, err := Hold(context.Background(), of)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	type row struct {
 		allocator, setting string
 		reserved, least    int64
