@@ -138,9 +138,7 @@ func TestCheckpoint(t *testing.T) {
 		t.Fatalf("%d MiB requested, want 714", h.most/mib)
 	}
 	best := h.bestCheckpoint()
-	if best == nil || best.text != "checkpoint each of net.h.*: 600 MiB of saved tensors" {
-		t.Fatalf("the best is %+v", best)
-	}
+	assert.Must(t, best != nil && best.text == "checkpoint each of net.h.*: 600 MiB of saved tensors", "the best is %+v", best)
 	if got := best.edit.requested() / mib; got != 274 {
 		t.Errorf("%d MiB requested with it, want 274", got)
 	}
@@ -161,9 +159,7 @@ func TestEditedEvents(t *testing.T) {
 		}
 		for i := range batch.Len() {
 			event := batch.Event(i)
-			if event.Seq < seq {
-				t.Errorf("event %d behind %d", event.Seq, seq)
-			}
+			assert.That(t, event.Seq >= seq, "event %d behind %d", event.Seq, seq)
 			seq = event.Seq
 			switch event.Kind {
 			case trace.KindAlloc:
@@ -172,16 +168,12 @@ func TestEditedEvents(t *testing.T) {
 				}
 				live[event.Addr] = true
 			case trace.KindFree:
-				if !live[event.Addr] {
-					t.Errorf("event %d: %#x is not live", event.Seq, event.Addr)
-				}
+				assert.That(t, live[event.Addr], "event %d: %#x is not live", event.Seq, event.Addr)
 				delete(live, event.Addr)
 			}
 		}
 	}
-	if len(live) != 1 {
-		t.Errorf("%d blocks live on, want the weights alone", len(live))
-	}
+	assert.That(t, len(live) == 1, "%d blocks live on, want the weights alone", len(live))
 }
 
 // TestChanges: each change finds its fault, with its bytes, and nothing else.
