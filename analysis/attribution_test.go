@@ -107,9 +107,7 @@ func TestAttributionOfAnIteration(t *testing.T) {
 		"categories": groups(d.Held.Categories), "phases": groups(d.Held.Phases), "modules": groups(d.Held.Modules),
 		"kinds": groups(d.Held.Kinds),
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	assert.Diff(t, want, got)
 	stacks := attribution.Breakdown{
 		Groups: []attribution.Group{
 			{Frames: []string{"forward (model.py:7)", "step (train.py:5)", "main (train.py:9)"}, Blocks: 3, Requested: 70_000, Provided: 10_240 + 20_224 + 40_192},
@@ -119,9 +117,7 @@ func TestAttributionOfAnIteration(t *testing.T) {
 		Rest: attribution.Group{Blocks: 2, Requested: 5000, Provided: 1024 + 4096}, RestGroups: 2,
 	}
 	// 4000 of step and 1000 of main come behind 5007 without a stack.
-	if diff := cmp.Diff(stacks, d.Held.Stacks); diff != "" {
-		t.Error(diff)
-	}
+	assert.Diff(t, stacks, d.Held.Stacks)
 	assert.That(t, d.Held.Known && d.Peak.T == 141_008, "known %v, peak T %d", d.Held.Known, d.Peak.T)
 }
 
@@ -159,9 +155,7 @@ func TestAttributionMetrics(t *testing.T) {
 		"phase.data.peak": 7100, "phase.forward.peak": 81_008, "phase.backward.peak": 141_008, "phase.other.peak": 77_007,
 	}
 	d := run(t, oneStep(t), Options{}).Devices[0]
-	if diff := cmp.Diff(want, attributionValues(&d)); diff != "" {
-		t.Error(diff)
-	}
+	assert.Diff(t, want, attributionValues(&d))
 
 	r := oneStep(t) // what forward left and nobody freed outlives two iterations
 	r.Mark(0)
@@ -176,16 +170,12 @@ func TestAttributionMetrics(t *testing.T) {
 	for name, value := range allocated {
 		want[name] = value
 	}
-	if diff := cmp.Diff(want, attributionValues(&d)); diff != "" {
-		t.Error(diff)
-	}
+	assert.Diff(t, want, attributionValues(&d))
 
 	silent := modeltest.New()
 	alloc(t, vmmArena(t, silent), 1000, "a label of its own")
 	d = run(t, silent, Options{}).Devices[0]
-	if diff := cmp.Diff(map[string]float64{}, attributionValues(&d)); diff != "" {
-		t.Error(diff)
-	}
+	assert.Diff(t, map[string]float64{}, attributionValues(&d))
 	got := groups(d.Held.Modules)
 	assert.That(t, !d.Held.Known && len(got) == 1 && got[0] == "a label of its own 1000", "known %v, by module %q", d.Held.Known, got)
 }
@@ -273,9 +263,7 @@ func TestAttributionOfALaterPart(t *testing.T) {
 		{Phase: "forward", PeakT: 1500, PeakC: 1536, Allocs: 1, AllocBytes: 500, Duration: 3000},
 		{Phase: "other", PeakT: 1000, PeakC: 1024},
 	}
-	if diff := cmp.Diff(want, d.Phases); diff != "" {
-		t.Error(diff)
-	}
+	assert.Diff(t, want, d.Phases)
 }
 
 // Deep stacks are cut at a depth, and nodes that lie about their callers end.

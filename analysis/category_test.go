@@ -81,9 +81,7 @@ func TestCategories(t *testing.T) {
 		sum += u.Requested
 		module[u.Category.String()] = u.Module
 	}
-	if sum != d.Peak.T {
-		t.Errorf("the categories have %d bytes, requested were %d", sum, d.Peak.T)
-	}
+	assert.That(t, sum == d.Peak.T, "the categories have %d bytes, requested were %d", sum, d.Peak.T)
 	if module["activations"] != "net.*" || module["weights"] != "net" || module["temporaries"] != "" {
 		t.Errorf("most of the categories comes from %v", module)
 	}

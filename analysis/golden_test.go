@@ -6,7 +6,6 @@ import (
 	"github.com/memprof/memprof/analysis/keyframes"
 	"github.com/memprof/memprof/analysis/ledger"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
@@ -74,15 +73,11 @@ func TestGoldenSplit(t *testing.T) {
 		{T: 1491000, C: 1491200, R: 6291456, Rounding: 200, Reusable: 3604224, External: 1196032},
 		{T: 3588152, C: 5095424, R: 6291456, Rounding: 200, Slack: 1507072, Reusable: 1196032},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	assert.Diff(t, want, got)
 
 	d := run(t, r, Options{}).Devices[0]
 	peak := ledger.Instant{Seq: 6, Time: 6000, T: 5236728, C: 6291456, R: 6291456, Rounding: 264, Slack: 1054464, Live: 4}
-	if diff := cmp.Diff(peak, d.Peak); diff != "" {
-		t.Error(diff)
-	}
+	assert.Diff(t, peak, d.Peak)
 	if d.MaxT != 5236728 || d.MaxC != 6291456 || d.MaxR != 6291456 || d.Allocs != 6 || d.Frees != 2 {
 		t.Errorf("max T %d, C %d, R %d; %d allocs, %d frees", d.MaxT, d.MaxC, d.MaxR, d.Allocs, d.Frees)
 	}
@@ -90,9 +85,7 @@ func TestGoldenSplit(t *testing.T) {
 		{Seq: 1, Time: 1000, Request: 1000, Grown: 2 * mib, Reserved: 2 * mib, Verdict: Capacity},
 		{Seq: 4, Time: 4000, Request: 590_000, Grown: 4 * mib, Reserved: 6 * mib, Verdict: Capacity},
 	}
-	if diff := cmp.Diff(growths, d.Growths); diff != "" {
-		t.Error(diff)
-	}
+	assert.Diff(t, growths, d.Growths)
 }
 
 // A region of which nothing is mapped any more is gone: mapping there again is a growth.

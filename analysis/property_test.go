@@ -133,12 +133,8 @@ func TestEveryTermIsWhatItsDefinitionCounts(t *testing.T) {
 		peak.Fill(&want)
 		free.Fill(&want)
 		want.View = view
-		if d.Peak != want {
-			t.Fatalf("peak %+v\nwant %+v", d.Peak, want)
-		}
-		if d.MaxT != maxima.T || d.MaxC != maxima.C || d.MaxR != maxima.R {
-			t.Fatalf("maxima %d %d %d, want %+v", d.MaxT, d.MaxC, d.MaxR, maxima)
-		}
+		assert.Must(t, d.Peak == want, "peak %+v\nwant %+v", d.Peak, want)
+		assert.Must(t, d.MaxT == maxima.T && d.MaxC == maxima.C && d.MaxR == maxima.R, "maxima %d %d %d, want %+v", d.MaxT, d.MaxC, d.MaxR, maxima)
 		if d.Chunks.Largest() != largestFree.to-largestFree.from {
 			t.Fatalf("largest free %d, want %+v", d.Chunks.Largest(), largestFree)
 		}
@@ -161,16 +157,12 @@ func TestEveryTermIsWhatItsDefinitionCounts(t *testing.T) {
 // checkDevice holds the state of a device against the granules.
 func (n *naive) checkDevice(t *rapid.T, d *device, e *trace.Event, all ledger.Split) {
 	t.Helper()
-	if d.Split != all {
-		t.Fatalf("seq %d %s: device %+v\nwant %+v", e.Seq, e.Kind, d.Split, all)
-	}
+	assert.Must(t, d.Split == all, "seq %d %s: device %+v\nwant %+v", e.Seq, e.Kind, d.Split, all)
 	got := d.Instant(e.Seq, e.Time)
 	want := got
 	n.free(n.view()).Fill(&want)
 	want.View = n.view()
-	if got != want {
-		t.Fatalf("seq %d %s: device %+v\nwant %+v", e.Seq, e.Kind, got, want)
-	}
+	assert.Must(t, got == want, "seq %d %s: device %+v\nwant %+v", e.Seq, e.Kind, got, want)
 	if sum := got.T + got.Internal() + got.Pending + got.Stranded + got.Reserve + got.Reusable + got.External; sum != got.R {
 		t.Fatalf("seq %d %s: the terms are %d bytes, R %d", e.Seq, e.Kind, sum, got.R)
 	}

@@ -164,9 +164,7 @@ func TestGrowthVerdicts(t *testing.T) {
 		Seq: last.Seq, Time: last.Time, Request: 3 * mib, Grown: 3 * mib, Reserved: 9 * mib,
 		Free: 3 * mib, LargestFree: 2 * mib, TooSmall: 3 * mib, Verdict: Fragmentation,
 	}
-	if diff := cmp.Diff(want, last); diff != "" {
-		t.Error(diff)
-	}
+	assert.Diff(t, want, last)
 	if d.GrowthCount != 7 || d.FragmentationGrowths != 1 || d.Growths[0].Verdict != Capacity {
 		t.Errorf("%d growths, %d by fragmentation, first %v", d.GrowthCount, d.FragmentationGrowths, d.Growths[0])
 	}

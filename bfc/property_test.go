@@ -74,9 +74,7 @@ func (p *pair) alloc(t *rapid.T) {
 	}
 	got, ok := p.a.Alloc(size)
 	want, wantOK := p.n.alloc(size)
-	if got != want || ok != wantOK {
-		t.Fatalf("Alloc(%d) = %+v %v, want %+v %v", size, got, ok, want, wantOK)
-	}
+	assert.Must(t, got == want && ok == wantOK, "Alloc(%d) = %+v %v, want %+v %v", size, got, ok, want, wantOK)
 	if ok {
 		p.live = append(p.live, got)
 	}
@@ -134,9 +132,7 @@ func (p *pair) restore(t *rapid.T) {
 	requested := rapid.Uint64Range(0, size+1).Draw(t, "requested")
 	got, err := p.a.Restore(addr, size, requested)
 	want, ok := p.n.putBack(addr, size, requested)
-	if got != want || (err == nil) != ok {
-		t.Fatalf("Restore(%#x, %d, %d) = %+v %v, want %+v %v", addr, size, requested, got, err, want, ok)
-	}
+	assert.Must(t, got == want && (err == nil) == ok, "Restore(%#x, %d, %d) = %+v %v, want %+v %v", addr, size, requested, got, err, want, ok)
 	if ok {
 		p.live = append(p.live, got)
 	}

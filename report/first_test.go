@@ -41,9 +41,7 @@ func TestFirstScreen(t *testing.T) {
 func TestSections(t *testing.T) {
 	results := fixtures()[0].results
 	var out bytes.Buffer
-	if err := Text(&out, results, Scope{Sections: []string{"peaks"}}, layout.Options{}); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, Text(&out, results, Scope{Sections: []string{"peaks"}}, layout.Options{}))
 	if text := out.String(); !strings.Contains(text, "\nPeaks\n") || strings.Contains(text, "Where the memory") || strings.Contains(text, "Leaks") {
 		t.Errorf("--section peaks prints\n%s", text)
 	}

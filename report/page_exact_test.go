@@ -118,9 +118,7 @@ func recordedEvents(t testing.TB, path string) ([]trace.Event, func(int32) strin
 	run, err := dataset.Open(path)
 	assert.NoError(t, err)
 	var events []trace.Event
-	if err := run.Processes[0].Each(func(e *trace.Event) error { events = append(events, *e); return nil }); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, run.Processes[0].Each(func(e *trace.Event) error { events = append(events, *e); return nil }))
 	return events, run.Processes[0].Strings().Text
 }
 

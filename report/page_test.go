@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/bfc"
@@ -108,9 +106,7 @@ func TestPagePolicy(t *testing.T) {
 		}
 		want := "default-src 'none'; script-src " + hash(`(?s)<script>(.*?)</script>`) + "; style-src " + hash(`(?s)<style>(.*?)</style>`) +
 			"; img-src data:; base-uri 'none'; form-action 'none'"
-		if diff := cmp.Diff(want, policy[1]); diff != "" {
-			t.Error(diff)
-		}
+		assert.Diff(t, want, policy[1])
 		for _, bad := range []string{"http:", "https:", "innerHTML", "eval(", "document.write", "insertAdjacentHTML", "Function("} {
 			assert.That(t, !strings.Contains(text, bad), "the page has %q", bad)
 		}
@@ -175,7 +171,5 @@ func TestDiffPageData(t *testing.T) {
 		{"oom.count", 0.0, "worse"},
 		{"used.peak", 0.0, "one-sided"},
 	}
-	if diff := cmp.Diff(want, metrics); diff != "" {
-		t.Error(diff)
-	}
+	assert.Diff(t, want, metrics)
 }

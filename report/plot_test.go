@@ -232,9 +232,7 @@ func TestWritePlots(t *testing.T) {
 			want = append(want, filepath.Join(dir, "_a_b-gpu1-"+name+suffix))
 		}
 	}
-	if diff := cmp.Diff(want, paths); diff != "" {
-		t.Error(diff)
-	}
+	assert.Diff(t, want, paths)
 	for _, path := range paths {
 		info, err := os.Stat(path)
 		assert.That(t, err == nil && info.Size() >= 1000, "%s: %v, %v", path, info, err)

@@ -285,9 +285,7 @@ func TestPropertyAccountingOfASharedCard(t *testing.T) {
 			}
 		}
 	})
-	if numbers == 0 {
-		t.Error("everything was unknown")
-	}
+	assert.That(t, numbers != 0, "everything was unknown")
 }
 
 func checkRange(t *rapid.T, name string, b *accounting.Balance) {

@@ -4,8 +4,6 @@ import (
 	"math"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/iterations"
 	"github.com/memprof/memprof/trace/tracetest/assert"
@@ -39,9 +37,7 @@ func TestStudyMeasures(t *testing.T) {
 	for _, job := range s.Jobs {
 		names = append(names, job.Name)
 	}
-	if diff := cmp.Diff([]string{"alexnet", "pair rank0", "pair rank1"}, names); diff != "" {
-		t.Error(diff)
-	}
+	assert.Diff(t, []string{"alexnet", "pair rank0", "pair rank1"}, names)
 	want := map[string]float64{
 		"t1": 0.6, "c1": 0.8, "t2": 0.3, "c2": 0.4, "idle_first": 0.2, "idle_later": 0.6,
 		"internal_first": 0.2, "internal_first_of_c": 0.25, "internal_later": 0.1, "internal_later_of_c": 0.25,
@@ -85,9 +81,7 @@ func TestStudyLeavesOut(t *testing.T) {
 		{"gone GPU 12", "nothing was reserved"},
 		{"gone GPU 3", "no memory was allocated"},
 	}
-	if diff := cmp.Diff(want, s.LeftOut); diff != "" {
-		t.Error(diff)
-	}
+	assert.Diff(t, want, s.LeftOut)
 	if len(s.Jobs) != 0 || len(valuesOf(s.Mean)) != 0 || len(valuesOf(s.Max)) != 0 {
 		t.Errorf("jobs %v, mean %v, maximum %v", s.Jobs, valuesOf(s.Mean), valuesOf(s.Max))
 	}
@@ -99,9 +93,7 @@ func TestStudyWithoutC(t *testing.T) {
 	native := studied("pid1", 600, 800, 300, 400)
 	native.Devices[0].Paper.ForgetC()
 	s.Add("native", []*analysis.Result{native})
-	if diff := cmp.Diff(map[string]float64{"t1": 0.6, "t2": 0.3}, valuesOf(s.Mean)); diff != "" {
-		t.Error(diff)
-	}
+	assert.Diff(t, map[string]float64{"t1": 0.6, "t2": 0.3}, valuesOf(s.Mean))
 	s.Add("served", []*analysis.Result{studied("pid1", 500, 500, 500, 500)})
 	got := valuesOf(s.Mean)["c1"]
 	assert.That(t, got == 0.5, "mean C1 %v, want that of the job that has one", got)

@@ -5,11 +5,10 @@ import (
 	"io"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // script makes the events of a process, with the category of each allocation.
@@ -80,9 +79,7 @@ func (s *scripted) Close() error { return nil }
 func (j *script) history(t *testing.T) *History {
 	t.Helper()
 	h, err := ReadHistory(&scripted{job: j}, func(context int32) string { return j.texts[context] }, &j.lives)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return h
 }
 
@@ -98,21 +95,16 @@ func (j *script) process() *Job {
 func (j *script) found(t *testing.T) map[string]int64 {
 	t.Helper()
 	rows, err := Hold(context.Background(), j.process())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	savings, err := j.history(t).Find(context.Background(), j.process(), rows[1].Need)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	saved, bytes := map[string]int64{}, int64(0)
 	for _, s := range savings {
 		saved[s.ID] = s.LeastCard / mib
 		bytes += s.Bytes
 	}
-	if most := j.history(t).most; bytes > most {
-		t.Errorf("the changes are about %d bytes of %d", bytes, most)
-	}
+	most := j.history(t).most
+	assert.That(t, bytes <= most, "the changes are about %d bytes of %d", bytes, most)
 	return saved
 }
 
@@ -149,25 +141,19 @@ func TestCheckpoint(t *testing.T) {
 		t.Fatalf("%d MiB requested, want 714", h.most/mib)
 	}
 	best := h.bestCheckpoint()
-	if best == nil || best.text != "checkpoint each of net.h.*: 600 MiB of saved tensors" {
-		t.Fatalf("the best is %+v", best)
-	}
+	assert.Must(t, best != nil && best.text == "checkpoint each of net.h.*: 600 MiB of saved tensors", "the best is %+v", best)
 	if got := best.edit.requested() / mib; got != 274 {
 		t.Errorf("%d MiB requested with it, want 274", got)
 	}
 	// A card is of whole pages, and compact leaves part of one free.
-	if diff := cmp.Diff(map[string]int64{"checkpoint": 720 - 276}, j.found(t)); diff != "" {
-		t.Errorf("saved of the least card (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, map[string]int64{"checkpoint": 720 - 276}, j.found(t), "saved of the least card")
 }
 
 // TestEditedEvents: an edited history is a trace whose every block is allocated once and freed once.
 func TestEditedEvents(t *testing.T) {
 	e := layers().history(t).bestCheckpoint().edit
 	source, err := e.job(layers().process()).Open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	live, seq := map[int64]bool{}, int64(-1)
 	for {
 		batch, err := source.Next()
@@ -176,9 +162,7 @@ func TestEditedEvents(t *testing.T) {
 		}
 		for i := range batch.Len() {
 			event := batch.Event(i)
-			if event.Seq < seq {
-				t.Errorf("event %d behind %d", event.Seq, seq)
-			}
+			assert.That(t, event.Seq >= seq, "event %d behind %d", event.Seq, seq)
 			seq = event.Seq
 			switch event.Kind {
 			case trace.KindAlloc:
@@ -187,16 +171,12 @@ func TestEditedEvents(t *testing.T) {
 				}
 				live[event.Addr] = true
 			case trace.KindFree:
-				if !live[event.Addr] {
-					t.Errorf("event %d: %#x is not live", event.Seq, event.Addr)
-				}
+				assert.That(t, live[event.Addr], "event %d: %#x is not live", event.Seq, event.Addr)
 				delete(live, event.Addr)
 			}
 		}
 	}
-	if len(live) != 1 {
-		t.Errorf("%d blocks live on, want the weights alone", len(live))
-	}
+	assert.That(t, len(live) == 1, "%d blocks live on, want the weights alone", len(live))
 }
 
 // TestChanges: each change finds its fault, with its bytes, and nothing else.
@@ -286,8 +266,6 @@ func TestChanges(t *testing.T) {
 	for _, test := range tests {
 		j := newScript()
 		test.make(j)
-		if diff := cmp.Diff(test.want, j.found(t)); diff != "" {
-			t.Errorf("%s: saved of the least card (-want +got):\n%s", test.name, diff)
-		}
+		assert.Diff(t, test.want, j.found(t), "%s: saved of the least card", test.name)
 	}
 }

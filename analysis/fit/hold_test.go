@@ -17,9 +17,7 @@ func TestHold(t *testing.T) {
 	of := j.process("p")
 	of.Recorded = Allocator{Allocator: "memprof", Policy: bfc.Classic.Policy()}
 	rows, err := Hold(context.Background(), of)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	type row struct {
 		allocator, setting string
 		reserved, least    int64
@@ -37,9 +35,7 @@ func TestHold(t *testing.T) {
 		{"torch", "native", 42, 42, false}, {"torch", "expandable_segments:True", 60, 60, false},
 		{"memprof", "classic", 64, 42, true}, {"memprof", "compact", 44, 44, false},
 	}
-	if !slices.Equal(got, want) {
-		t.Errorf("%v, want %v", got, want)
-	}
+	assert.That(t, slices.Equal(got, want), "%v, want %v", got, want)
 }
 
 // TestStepsOfASimulatedDevice: the work of a job on the simulated device takes no time, so that no allocator makes its steps longer.

@@ -36,9 +36,7 @@ func TestRestore(t *testing.T) {
 	r.Mark(0)
 	d := run(t, r, analysis.Options{}).Devices[0]
 	want := ledger.Instant{Seq: 7, Time: 7000, Iteration: 1, T: 1500, C: 1536, R: 4096, Rounding: 36, Reserve: 4096 - 1536, Live: 2}
-	if diff := cmp.Diff(want, d.Final); diff != "" {
-		t.Error(diff)
-	}
+	assert.Diff(t, want, d.Final)
 	if d.Allocs != 2 || d.Frees != 1 || d.Iterations[0].Allocs != 2 || d.Iterations[0].AllocBytes != 1500 || d.Peak.T != 1500 {
 		t.Errorf("%d allocs, %d frees, iteration %+v, peak %+v", d.Allocs, d.Frees, d.Iterations[0], d.Peak)
 	}

@@ -34,9 +34,7 @@ func TestIterationsAndPaper(t *testing.T) {
 		{Number: 1, StartSeq: 6, EndSeq: 7, Start: 5000, End: 7000, PeakT: 301_000, PeakC: 1024 + 300_032, PeakR: 2 * mib, EndT: 301_000, EndC: 301_056, Allocs: 1, AllocBytes: 300_000},
 		{Number: 2, StartSeq: 8, EndSeq: 10, Start: 7000, End: 10000, PeakT: 301_000, PeakC: 301_056, PeakR: 2 * mib, EndT: 101_000, EndC: 1024 + 100_096, Allocs: 1, AllocBytes: 100_000},
 	}
-	if diff := cmp.Diff(want, d.Iterations); diff != "" {
-		t.Error(diff)
-	}
+	assert.Diff(t, want, d.Iterations)
 	if d.Final.Iteration != 3 || d.Peak.Iteration != 0 || d.Period != 0 {
 		t.Errorf("final in iteration %d, peak in %d, period %d; want 3, 0, 0", d.Final.Iteration, d.Peak.Iteration, d.Period)
 	}
@@ -47,9 +45,7 @@ func TestIterationsAndPaper(t *testing.T) {
 		OwnT1: 501_000 / rf, OwnC1: 501_248 / rf, OwnT2: 301_000 / rf, OwnC2: 301_056 / rf,
 	}
 	close := cmp.Comparer(func(x, y float64) bool { return math.Abs(x-y) < 1e-12 })
-	if diff := cmp.Diff(paper, d.Paper, close); diff != "" {
-		t.Error(diff)
-	}
+	assert.Diff(t, paper, d.Paper, close)
 	assert.That(t, d.Leak.Verdict == iterations.TooShort, "three iterations have a verdict")
 }
 
@@ -73,9 +69,7 @@ func TestPaperWhereMemoryWasGivenBack(t *testing.T) {
 		Of: 60 * mib, T1: 40. / 60, C1: 40. / 60, T2: 50. / 60, C2: 50. / 60, FirstExcess: 40./50 - 1, SteadyIdle: 1 - 50./60,
 		OwnT1: 1, OwnC1: 1, OwnT2: (1 + 40./60) / 2, OwnC2: (1 + 40./60) / 2,
 	}
-	if diff := cmp.Diff(want, d.Paper, cmp.Comparer(func(x, y float64) bool { return math.Abs(x-y) < 1e-12 })); diff != "" {
-		t.Error(diff)
-	}
+	assert.Diff(t, want, d.Paper, cmp.Comparer(func(x, y float64) bool { return math.Abs(x-y) < 1e-12 }))
 }
 
 // An iteration in which nothing is reserved has no share of its own, and where later ones provide
@@ -136,8 +130,6 @@ func TestPeriodFindsTheMarks(t *testing.T) {
 				t.Errorf("%d layers: iteration %d\n %+v\nmarked\n %+v", layers, i, it, w)
 			}
 		}
-		if diff := cmp.Diff(want.Paper, got.Paper); diff != "" {
-			t.Error(diff)
-		}
+		assert.Diff(t, want.Paper, got.Paper)
 	}
 }

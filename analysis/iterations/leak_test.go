@@ -3,8 +3,6 @@ package iterations_test
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/analysis/iterations"
@@ -46,9 +44,7 @@ func TestLeak(t *testing.T) {
 	}
 	// Of the points, the ends of iterations 1 to 7, the first third does not count.
 	groups := []attribution.AllocationGroup{{Context: "history", Blocks: 5, Requested: 200_000, Provided: 5 * 40_192}}
-	if diff := cmp.Diff(groups, d.Leak.Allocations); diff != "" {
-		t.Error(diff)
-	}
+	assert.Diff(t, groups, d.Leak.Allocations)
 	if l := d.Leak; l.Blocks != 5 || l.Requested != 200_000 || l.Provided != 5*40_192 {
 		t.Errorf("%d blocks of %d in %d bytes", l.Blocks, l.Requested, l.Provided)
 	}
@@ -77,9 +73,7 @@ func TestLeakOutlivesCleaningUp(t *testing.T) {
 	}
 	d := run(t, r, analysis.Options{}).Devices[0]
 	want := []attribution.AllocationGroup{{Context: "list", Blocks: 5, Requested: 25_000, Provided: 5 * 5120}}
-	if diff := cmp.Diff(want, d.Leak.Allocations); diff != "" {
-		t.Error(diff)
-	}
+	assert.Diff(t, want, d.Leak.Allocations)
 }
 
 // A tag that is paused at some iteration ends and resident at others is no leak: its allocations

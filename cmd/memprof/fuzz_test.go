@@ -61,9 +61,7 @@ func bounded(t *testing.T, args []string) (code int, stdout, stderr []byte) {
 func demandEnd(t *testing.T, args ...string) {
 	t.Helper()
 	code, stdout, stderr := bounded(t, args)
-	if code < exit.Fine || code > exit.Usage {
-		t.Errorf("memprof %.60q exits %d\n%.2000s", args, code, stderr)
-	}
+	assert.That(t, code >= exit.Fine && code <= exit.Usage, "memprof %.60q exits %d\n%.2000s", args, code, stderr)
 	what := fmt.Sprintf("memprof %.60q", args)
 	demandPlain(t, what+": stderr", stderr)
 	demandPlain(t, what+": stdout", stdout)
@@ -308,9 +306,7 @@ func tryRecover(t *testing.T, data []byte, number byte) {
 	hook.Close()
 	n := &numbers{data}
 	files, err := filepath.Glob(filepath.Join(hook.Dir, "*"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no files in the spool, error %v", err)
-	}
+	assert.Must(t, err == nil && len(files) != 0, "no files in the spool, error %v", err)
 	for range 8 {
 		if len(n.left) == 0 {
 			break

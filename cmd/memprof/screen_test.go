@@ -7,8 +7,6 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/report"
 	"github.com/memprof/memprof/trace/tracetest/assert"
@@ -61,7 +59,5 @@ func compareScreen(t *testing.T, name, text string) {
 		assert.NoError(t, os.WriteFile(file, []byte(text), 0o644))
 		return
 	}
-	if diff := cmp.Diff(string(mustRead(t, file)), text); diff != "" {
-		t.Errorf("the report on %s (-want +got; -update writes it anew):\n%s", name, diff)
-	}
+	assert.Diff(t, string(mustRead(t, file)), text, "the report on %s (-want +got; -update writes it anew)", name)
 }

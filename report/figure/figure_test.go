@@ -97,9 +97,7 @@ func TestStrips(t *testing.T) {
 		got = append(got, float64(s.From/Pixel), float64(s.To/Pixel), float64(s.Next/Pixel))
 	}
 	want := []float64{10.8, 11.8, 11.8, 11.8, 12.8, 13, 13, 14, 14}
-	if diff := cmp.Diff(want, got, cmpopts.EquateApprox(0, 1e-9)); diff != "" {
-		t.Error(diff)
-	}
+	assert.Diff(t, want, got, cmpopts.EquateApprox(0, 1e-9))
 }
 
 func TestNiceTicks(t *testing.T) {

@@ -27,9 +27,7 @@ func TestCoarser(t *testing.T) {
 		{Start: 40, End: 45, T: analysis.Range{Min: 2, Max: 3}, R: analysis.Range{Min: 4, Max: 6}, C: analysis.Range{Min: -1, Max: -1},
 			Last: ledger.Instant{Seq: 41, T: 3, C: -1, R: 6}},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	assert.Diff(t, want, got)
 }
 
 func TestPageLevels(t *testing.T) {
@@ -54,9 +52,7 @@ func TestPageLevels(t *testing.T) {
 		}
 		assert.That(t, low == -1 && high == 1<<40, "a level of %d points goes from %d to %d", n, low, high)
 	}
-	if diff := cmp.Diff([]int{10_000, 2500, 625, 157}, counts); diff != "" {
-		t.Error(diff)
-	}
+	assert.Diff(t, []int{10_000, 2500, 625, 157}, counts)
 }
 
 // Of many iterations neighbours share a line; one that stands apart has its own.
@@ -74,9 +70,7 @@ func TestIterationRows(t *testing.T) {
 		got = append(got, row{r.Number, r.last, r.count, r.PeakT, r.Allocs, r.marks})
 	}
 	want := []row{{0, 24, 25, 1001, 75, 0}, {25, 49, 25, 1001, 75, 0}, {50, 50, 1, 5000, 3, 2}, {51, 75, 25, 1001, 75, 0}, {76, 99, 24, 1001, 72, 0}}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(row{})); diff != "" {
-		t.Error(diff)
-	}
+	assert.Diff(t, want, got, cmp.AllowUnexported(row{}))
 	n := len(iterationRows(list, 4096))
 	assert.That(t, n == 100, "%d lines of 100 iterations", n)
 }

@@ -3,10 +3,9 @@ package summary
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/memprof/memprof/report/layout"
 	"github.com/memprof/memprof/trace/dataset"
+	"github.com/memprof/memprof/trace/tracetest/assert"
 )
 
 // texts are the texts of cells.
@@ -20,13 +19,9 @@ func texts(cells []layout.Cell) (out []string) {
 // TestFolded: a line that is too wide is broken between its fields, and a field between its words.
 func TestFolded(t *testing.T) {
 	lines := layout.Row("short | line", "one | two three | four", "a field of many words | end")
-	if diff := cmp.Diff(texts(lines), texts(Folded(lines, 0))); diff != "" {
-		t.Errorf("of any width (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, texts(lines), texts(Folded(lines, 0)), "of any width")
 	want := []string{"short | line", "one", "two three", "four", "a field of", "many words", "end"}
-	if diff := cmp.Diff(want, texts(Folded(lines, 12))); diff != "" {
-		t.Errorf("of 12 columns (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, want, texts(Folded(lines, 12)), "of 12 columns")
 }
 
 // A snapshot whose history was cut off is exact from the first event that it has, after those that restate what was there.
@@ -42,8 +37,6 @@ func TestImportNotes(t *testing.T) {
 			"Imported from torch-snapshot: exact from event 40 on, after 2.00 s; before, a block may be up to 1 MiB larger"}},
 	}
 	for _, test := range tests {
-		if diff := cmp.Diff(test.want, texts(importNotes(&test.how))); diff != "" {
-			t.Errorf("%+v (-want +got):\n%s", test.how, diff)
-		}
+		assert.Diff(t, test.want, texts(importNotes(&test.how)), "%+v", test.how)
 	}
 }

@@ -5,8 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/attribution"
@@ -95,9 +93,7 @@ Next: memprof report --html run
 
 `
 	got := screenText(r, d, 80)
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	assert.Diff(t, want, got)
 	for line := range strings.Lines(got) {
 		if n := len([]rune(strings.TrimSuffix(line, "\n"))); n > 80 {
 			t.Errorf("%d columns: %s", n, line)
@@ -123,9 +119,7 @@ func TestAllocators(t *testing.T) {
 		"python3 'my train.py'", "PYTORCH_ALLOC_CONF=expandable_segments:True python3 'my train.py'",
 		"memprof record --preset classic -- python3 'my train.py'", "memprof record --preset compact -- python3 'my train.py'",
 	}
-	if diff := cmp.Diff(want, commands()); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	assert.Diff(t, want, commands())
 	for version, want := range map[string]string{"2.8.0": "PYTORCH_CUDA_ALLOC_CONF", "2.9.1+cu128": "PYTORCH_ALLOC_CONF", "3.0.0": "PYTORCH_ALLOC_CONF"} {
 		r.Job.Frameworks = []string{"jax 0.9", "torch " + version}
 		if got := Variable(r); got != want {

@@ -218,9 +218,7 @@ func TestServedEventsAreExact(t *testing.T) {
 	wait(t, address)
 	random := rand.New(rand.NewPCG(3, 4))
 	var times []int64
-	if err := run.Processes[0].Each(func(e *trace.Event) error { times = append(times, e.Time); return nil }); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, run.Processes[0].Each(func(e *trace.Event) error { times = append(times, e.Time); return nil }))
 	last := int64(len(times)) - 1
 	events := []int64{0, 1, 6999, 7000, 7001, last}
 	for range 10 {

@@ -1,14 +1,12 @@
 package collect_test
 
 import (
-	"context"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/memprof/memprof/trace"
-	"github.com/memprof/memprof/trace/collect"
 	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/tracetest"
 	"github.com/memprof/memprof/trace/tracetest/assert"
@@ -43,9 +41,7 @@ func TestLastAlive(t *testing.T) {
 func TestLastAliveOfTheDead(t *testing.T) {
 	dir, spool := newRun(t)
 	tracetest.NewSpool(t, spool, 4711, 0).Append(trace.Event{Kind: trace.KindAlloc}, "")
-	if _, err := collect.Recover(context.Background(), dir, false); err != nil {
-		t.Fatal(err)
-	}
+	recovered(t, dir)
 	assert.Equal(t, tracetest.One(t, dir).Ending.LastAlive, 0, "last alive at")
 }
 

@@ -78,6 +78,14 @@ func newCollector(t testing.TB, dir string, opt dataset.WriterOptions) *collect.
 	return c
 }
 
+// recovered completes a recording.
+func recovered(t testing.TB, dir string) *collect.Summary {
+	t.Helper()
+	summary, err := collect.Recover(context.Background(), dir, false)
+	assert.NoError(t, err)
+	return summary
+}
+
 // fill spools a training-like trace, on a clock that is finer than a trace's.
 func fill(s *tracetest.Spool, events []trace.Event, texts []string) {
 	for _, e := range events {
@@ -219,8 +227,7 @@ func TestRecoverEqualsCollect(t *testing.T) {
 		if _, err := dataset.Open(dir); !errors.Is(err, trace.ErrUnfinished) {
 			t.Errorf("kill at %d: error %v before recovery, want unfinished", killAt, err)
 		}
-		summary, err := collect.Recover(context.Background(), dir, false)
-		assert.NoError(t, err)
+		summary := recovered(t, dir)
 		if summary.Events != n+1 || len(summary.Processes) != 1 || summary.Processes[0].Ending.Lost != 1 {
 			t.Errorf("kill at %d: summary %+v", killAt, summary)
 		}
@@ -254,9 +261,7 @@ func TestRecoverAfterLastPart(t *testing.T) {
 		t.Fatal(err)
 	}
 	assert.NoError(t, os.CopyFS(s.Dir, os.DirFS(saved)))
-	if _, err := collect.Recover(context.Background(), dir, false); err != nil {
-		t.Fatal(err)
-	}
+	recovered(t, dir)
 	p := tracetest.One(t, dir)
 	assert.That(t, p.Events == 500 && len(p.Parts) == 1, "%d events in %d parts, want 500 in 1", p.Events, len(p.Parts))
 }

@@ -50,8 +50,7 @@ func TestProblemsEndWithZeros(t *testing.T) {
 	s.Append(trace.Event{Kind: trace.KindAlloc}, "")
 	s.Problem("one\ntwo")
 	assert.NoError(t, os.Truncate(filepath.Join(s.Dir, "problems"), 65536))
-	summary, err := collect.Recover(context.Background(), dir, false)
-	assert.NoError(t, err)
+	summary := recovered(t, dir)
 	got, want := summary.Problems, []string{"rank0: one", "rank0: two"}
 	assert.That(t, len(got) == 2 && got[0] == want[0] && got[1] == want[1], "%q, want %q", got, want)
 }

@@ -40,9 +40,7 @@ func TestCollectorFollowsNoLink(t *testing.T) {
 	got := segments(t, s)
 	assert.That(t, got == 1, "%d segments are left, want 1: strings was not written", got)
 	c.Kill()
-	if _, err := collect.Recover(context.Background(), dir, false); err != nil {
-		t.Fatal(err)
-	}
+	recovered(t, dir)
 	assert.Equal(t, tracetest.One(t, dir).Events, n)
 	text, err := os.ReadFile(precious)
 	assert.That(t, err == nil && string(text) == "precious", "the file that the links lead to: %.60q, %v", text, err)

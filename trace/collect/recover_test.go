@@ -27,9 +27,7 @@ func TestRecoverAfterFailedEnd(t *testing.T) {
 	assert.NoError(t, err)
 	info.ExitStatus = new(int)
 	assert.NoError(t, dataset.WriteInfo(dir, info))
-	if _, err := collect.Recover(context.Background(), dir, false); err != nil {
-		t.Fatal(err)
-	}
+	recovered(t, dir)
 	p := tracetest.One(t, dir)
 	assert.That(t, p.Events == 500, "%d events, want 500", p.Events)
 	if _, err := os.Lstat(filepath.Join(dir, "spool-finished")); !errors.Is(err, os.ErrNotExist) {
@@ -55,9 +53,7 @@ func TestSpoolElsewhereIsAway(t *testing.T) {
 		assert.That(t, errors.Is(err, trace.ErrUnfinished) && strings.Contains(err.Error(), "its spool is in "+spools), "%s: %v", verb, err)
 	}
 	assert.NoError(t, os.Rename(away, spools))
-	if _, err := collect.Recover(context.Background(), dir, false); err != nil {
-		t.Fatal(err)
-	}
+	recovered(t, dir)
 	p := tracetest.One(t, dir)
 	assert.That(t, p.Events == 500, "%d events, want 500", p.Events)
 }

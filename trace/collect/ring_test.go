@@ -1,14 +1,11 @@
 package collect_test
 
 import (
-	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/collect"
@@ -110,9 +107,7 @@ func TestRing(t *testing.T) {
 	r.collector.Kill()
 	r.spool.SetState(tracetest.Closed)
 	r.spool.Close()
-	if _, err := collect.Recover(context.Background(), r.dir, false); err != nil {
-		t.Fatal(err)
-	}
+	recovered(t, r.dir)
 	run, err := dataset.Open(r.dir)
 	assert.NoError(t, err)
 	p := run.Processes[0]
@@ -165,9 +160,7 @@ func TestRingSuperseded(t *testing.T) {
 	run, err := collect.OpenLive(r.dir)
 	assert.NoError(t, err)
 	checkRing(t, run.Processes[0], events, texts)
-	if diff := cmp.Diff(1, len(run.Processes)); diff != "" {
-		t.Error(diff)
-	}
+	assert.Diff(t, 1, len(run.Processes))
 	r.collector.Kill()
 }
 

@@ -1,14 +1,12 @@
 package collect_test
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
 	"github.com/memprof/memprof/trace"
-	"github.com/memprof/memprof/trace/collect"
 	"github.com/memprof/memprof/trace/dataset"
 	"github.com/memprof/memprof/trace/tracetest"
 	"github.com/memprof/memprof/trace/tracetest/assert"
@@ -24,9 +22,7 @@ func TestTextOfAnyEncoding(t *testing.T) {
 	long := strings.Repeat("a\xff", 2048)
 	s.Append(trace.Event{Kind: trace.KindAlloc, Addr: 256, Requested: 1, Provided: 256}, "layer\xe9\xe8")
 	s.Append(trace.Event{Kind: trace.KindAlloc, Addr: 512, Requested: 1, Provided: 256}, long)
-	if _, err := collect.Recover(context.Background(), dir, false); err != nil {
-		t.Fatal(err)
-	}
+	recovered(t, dir)
 	p := tracetest.One(t, dir)
 	want := "job caf\uFFFD " + strings.Repeat("層", 333) + "\uFFFD"
 	assert.Equal(t, p.Command, want, "command")
@@ -58,9 +54,7 @@ func TestValidTextsAreKept(t *testing.T) {
 	}
 	c.Kill()
 	s.Append(trace.Event{Kind: trace.KindIteration, Device: trace.NoDevice, Arena: trace.NoArena}, long)
-	if _, err := collect.Recover(context.Background(), dir, false); err != nil {
-		t.Fatal(err)
-	}
+	recovered(t, dir)
 	p := tracetest.One(t, dir)
 	n := 0
 	err := p.Each(func(e *trace.Event) error {

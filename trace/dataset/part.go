@@ -1,6 +1,7 @@
 package dataset
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -17,37 +18,8 @@ import (
 	"github.com/memprof/memprof/trace/columns"
 )
 
-// The keys of a part's file metadata. See the package comment for what they mean.
-const (
-	keySchema     = "memprof.schema_version"
-	keyRun        = "memprof.run_id"
-	keyProcess    = "memprof.process"
-	keySpool      = "memprof.spool"
-	keyPID        = "memprof.pid"
-	keyRank       = "memprof.rank"
-	keyLocalRank  = "memprof.local_rank"
-	keyWorldSize  = "memprof.world_size"
-	keyLocalWorld = "memprof.local_world_size" // only if it is known
-	keyCommand    = "memprof.command"
-	keyFrameworks = "memprof.frameworks"
-	keyPart       = "memprof.part"
-	keyFirstSeq   = "memprof.first_seq"
-	keyEvents     = "memprof.events"
-	keyOpening    = "memprof.opening_rows"
-	keyNextSlot   = "memprof.next_slot"
-	keySeed       = "memprof.checksum_seed"
-	keySums       = "memprof.checksums"
-	keyEnd        = "memprof.checksum_end"
-	keyLast       = "memprof.last"
-	keyState      = "memprof.state"
-	keyReason     = "memprof.state_reason"
-	keyLost       = "memprof.lost"
-	keyProblems   = "memprof.problems"
-	keyAlive      = "memprof.last_alive_ns" // not in traces of older versions
-	keyDropped    = "memprof.dropped"       // only of the first part that a ring kept
-	keyFirstTime  = "memprof.first_time_ns" // only of a part with events, as this and the next are not in traces of older versions
-	keyMarks      = "memprof.iterations"
-)
+// keySchema is the key of a part's file metadata that every part has, and no other file.
+const keySchema = "memprof.schema_version"
 
 // ProcessMeta describes the process whose events a part holds.
 type ProcessMeta struct {
@@ -237,73 +209,125 @@ func truncatedPart(path, detail string) error {
 		Remedy: "copy the part again, or run `memprof record --finish` on the run's directory if its spool is still there"}
 }
 
-// fields reads typed values from file metadata. bad is the first key that is missing or malformed.
-type fields struct {
-	kv  metadata.KeyValueMetadata
-	bad string
+// field is a value of a part's file metadata. See the package comment for what they mean.
+type field struct {
+	key     string
+	value   any // a pointer to where it is kept
+	written bool
+	needed  bool // not of those that traces of older versions lack
 }
 
-func (m *fields) text(key string) string {
-	if v := m.kv.FindValue(key); v != nil {
-		return *v
+// fields are those of every part.
+func (p *Part) fields() []field {
+	m, schema := &p.Process, SchemaVersion
+	return []field{
+		{keySchema, &schema, true, true}, // checkFooter knows that it is none of a newer memprof
+		{"memprof.run_id", &m.RunID, true, true},
+		{"memprof.process", &m.Name, true, true},
+		{"memprof.spool", &m.Spool, true, true},
+		{"memprof.pid", &m.PID, true, true},
+		{"memprof.rank", &m.Rank, true, true},
+		{"memprof.local_rank", &m.LocalRank, true, true},
+		{"memprof.world_size", &m.WorldSize, true, true},
+		{"memprof.command", &m.Command, true, true},
+		{"memprof.frameworks", &m.Frameworks, true, true},
+		{"memprof.part", &p.Number, true, true},
+		{"memprof.first_seq", &p.FirstSeq, true, true},
+		{"memprof.events", &p.written, true, true},
+		{"memprof.opening_rows", &p.OpeningRows, true, true},
+		{"memprof.next_slot", &p.NextSlot, true, true},
+		{"memprof.checksum_seed", &p.seed, true, true},
+		{"memprof.checksums", &p.sums, true, true},
+		{"memprof.checksum_end", &p.end, true, true},
+		{"memprof.last", &p.Last, true, true},
+		{"memprof.iterations", &p.Marks, true, false},
+		{"memprof.first_time_ns", &p.FirstTime, p.FirstTime < math.MaxInt64, false}, // of a part with events
+		{"memprof.local_world_size", &m.LocalWorldSize, m.LocalWorldSize > 0, false},
+		{keyDropped, &p.Dropped, p.Dropped > 0, false},
 	}
-	m.fail(key)
+}
+
+// keyDropped is only of the first part that a ring kept.
+const keyDropped = "memprof.dropped"
+
+// fields are those that the last part of a process has besides.
+func (e *Ending) fields() []field {
+	return []field{
+		{"memprof.state", (*string)(&e.State), true, true},
+		{"memprof.state_reason", &e.Reason, true, true},
+		{"memprof.lost", &e.Lost, true, true},
+		{"memprof.problems", &e.Problems, true, true},
+		{"memprof.last_alive_ns", &e.LastAlive, true, false},
+	}
+}
+
+// text is the value as it is written.
+func (f *field) text() string {
+	switch v := f.value.(type) {
+	case *bool:
+		return strconv.FormatBool(*v)
+	case *int:
+		return strconv.Itoa(*v)
+	case *int64:
+		return strconv.FormatInt(*v, 10)
+	case *uint64:
+		return fmt.Sprintf("%016x", *v)
+	case *[]uint64:
+		return strings.Trim(fmt.Sprintf("%016x", *v), "[]")
+	case *[]string:
+		return strings.Join(*v, "\n")
+	}
+	return *f.value.(*string)
+}
+
+// parse reads what text wrote.
+func (f *field) parse(text string) (err error) {
+	switch v := f.value.(type) {
+	case *string:
+		*v = text
+	case *bool:
+		*v = text == "true"
+	case *int:
+		*v, err = strconv.Atoi(text)
+	case *int64:
+		*v, err = strconv.ParseInt(text, 10, 64)
+	case *uint64:
+		*v, err = strconv.ParseUint(text, 16, 64)
+	case *[]uint64:
+		for _, word := range strings.Fields(text) {
+			sum, bad := strconv.ParseUint(word, 16, 64)
+			*v, err = append(*v, sum), cmp.Or(err, bad)
+		}
+	case *[]string:
+		if text != "" {
+			*v = strings.Split(text, "\n")
+		}
+	}
+	return err
+}
+
+// readFields returns the first key that is missing or malformed, or "".
+func readFields(kv metadata.KeyValueMetadata, fields []field) string {
+	for _, f := range fields {
+		text := kv.FindValue(f.key)
+		if text == nil && f.needed || text != nil && f.parse(*text) != nil {
+			return f.key
+		}
+	}
 	return ""
 }
 
-func (m *fields) integer(key string) int64 {
-	n, err := strconv.ParseInt(m.text(key), 10, 64)
-	if err != nil {
-		m.fail(key)
-	}
-	return n
-}
-
-func (m *fields) sum(key string) uint64 { return m.parseSum(key, m.text(key)) }
-
-func (m *fields) parseSum(key, text string) uint64 {
-	n, err := strconv.ParseUint(text, 16, 64)
-	if err != nil {
-		m.fail(key)
-	}
-	return n
-}
-
-func (m *fields) sums(key string) []uint64 {
-	var sums []uint64
-	for _, word := range strings.Fields(m.text(key)) {
-		sums = append(sums, m.parseSum(key, word))
-	}
-	return sums
-}
-
-func (m *fields) fail(key string) {
-	if m.bad == "" {
-		m.bad = key
-	}
-}
-
 func parsePart(path string, md *metadata.FileMetaData) (*Part, error) {
-	m := &fields{kv: md.KeyValueMetadata()}
-	m.integer(keySchema) // checkFooter knows that it is none of a newer memprof
-	p := &Part{
-		Path: path,
-		Process: ProcessMeta{
-			RunID: m.text(keyRun), Name: m.text(keyProcess), Spool: m.text(keySpool),
-			PID: int(m.integer(keyPID)), Rank: int(m.integer(keyRank)),
-			LocalRank: int(m.integer(keyLocalRank)), WorldSize: int(m.integer(keyWorldSize)),
-			Command: m.text(keyCommand), Frameworks: m.text(keyFrameworks),
-		},
-		Number: int(m.integer(keyPart)), FirstSeq: m.integer(keyFirstSeq),
-		OpeningRows: m.integer(keyOpening), NextSlot: m.integer(keyNextSlot),
-		Last:      m.text(keyLast) == "true",
-		FirstTime: math.MaxInt64, Marks: -1,
-		written: m.integer(keyEvents),
-		seed:    m.sum(keySeed), sums: m.sums(keySums), end: m.sum(keyEnd),
+	p := &Part{Path: path, FirstTime: math.MaxInt64, Marks: -1}
+	bad := readFields(md.KeyValueMetadata(), p.fields())
+	if bad == "" && p.Last {
+		bad = readFields(md.KeyValueMetadata(), p.Ending.fields())
 	}
-	m.optional(p)
-	if m.bad != "" {
-		return nil, notTrace(path, m.bad+" is missing or malformed in its metadata")
+	if bad == "" && p.Dropped != 0 && p.Dropped != p.FirstSeq {
+		bad = keyDropped
+	}
+	if bad != "" {
+		return nil, notTrace(path, bad+" is missing or malformed in its metadata")
 	}
 	if !validName(p.Process.Name) {
 		return nil, damagedPart(path, "its process is named %.200q; names consist of letters, digits, -, _ and dots", p.Process.Name)
@@ -317,33 +341,6 @@ func parsePart(path string, md *metadata.FileMetaData) (*Part, error) {
 		return nil, damagedPart(path, "%d rows, and %d opening rows by its metadata", rows, p.OpeningRows)
 	}
 	return p, nil
-}
-
-// optional reads the fields that only some parts have.
-func (m *fields) optional(p *Part) {
-	if m.kv.FindValue(keyLocalWorld) != nil {
-		p.Process.LocalWorldSize = int(m.integer(keyLocalWorld))
-	}
-	if m.kv.FindValue(keyDropped) != nil {
-		if p.Dropped = m.integer(keyDropped); p.Dropped != p.FirstSeq {
-			m.fail(keyDropped)
-		}
-	}
-	if m.kv.FindValue(keyFirstTime) != nil {
-		p.FirstTime = m.integer(keyFirstTime)
-	}
-	if m.kv.FindValue(keyMarks) != nil {
-		p.Marks = m.integer(keyMarks)
-	}
-	if p.Last {
-		p.Ending = Ending{State: State(m.text(keyState)), Reason: m.text(keyReason), Lost: m.integer(keyLost)}
-		if lines := m.text(keyProblems); lines != "" {
-			p.Ending.Problems = strings.Split(lines, "\n")
-		}
-		if m.kv.FindValue(keyAlive) != nil {
-			p.Ending.LastAlive = m.integer(keyAlive)
-		}
-	}
 }
 
 func rowsOf(md *metadata.FileMetaData) (rows int64) {
@@ -378,54 +375,15 @@ func checkColumns(md *metadata.FileMetaData) error {
 
 // keyValues is the file metadata that parsePart reads.
 func (p *Part) keyValues() [][2]string {
-	integer := func(n int64) string { return strconv.FormatInt(n, 10) }
-	hex := func(n uint64) string { return fmt.Sprintf("%016x", n) }
-	var sums []string
-	for _, s := range p.sums {
-		sums = append(sums, hex(s))
-	}
-	m := &p.Process
-	kv := [][2]string{
-		{keySchema, integer(SchemaVersion)},
-		{keyRun, m.RunID},
-		{keyProcess, m.Name},
-		{keySpool, m.Spool},
-		{keyPID, integer(int64(m.PID))},
-		{keyRank, integer(int64(m.Rank))},
-		{keyLocalRank, integer(int64(m.LocalRank))},
-		{keyWorldSize, integer(int64(m.WorldSize))},
-		{keyCommand, m.Command},
-		{keyFrameworks, m.Frameworks},
-		{keyPart, integer(int64(p.Number))},
-		{keyFirstSeq, integer(p.FirstSeq)},
-		{keyEvents, integer(p.written)},
-		{keyOpening, integer(p.OpeningRows)},
-		{keyNextSlot, integer(p.NextSlot)},
-		{keySeed, hex(p.seed)},
-		{keySums, strings.Join(sums, " ")},
-		{keyEnd, hex(p.end)},
-		{keyLast, strconv.FormatBool(p.Last)},
-		{keyMarks, integer(p.Marks)},
-	}
-	if p.FirstTime < math.MaxInt64 {
-		kv = append(kv, [2]string{keyFirstTime, integer(p.FirstTime)})
-	}
-	if m.LocalWorldSize > 0 {
-		kv = append(kv, [2]string{keyLocalWorld, integer(int64(m.LocalWorldSize))})
-	}
-	if p.Dropped > 0 {
-		kv = append(kv, [2]string{keyDropped, integer(p.Dropped)})
-	}
+	fields := p.fields()
 	if p.Last {
-		kv = append(kv,
-			[2]string{keyState, string(p.Ending.State)},
-			[2]string{keyReason, p.Ending.Reason},
-			[2]string{keyLost, integer(p.Ending.Lost)},
-			[2]string{keyProblems, strings.Join(p.Ending.Problems, "\n")},
-			[2]string{keyAlive, integer(p.Ending.LastAlive)})
+		fields = append(fields, p.Ending.fields()...)
 	}
-	for i := range kv {
-		kv[i][1] = trace.ValidText(kv[i][1]) // paths in it may be of any bytes
+	var kv [][2]string
+	for _, f := range fields {
+		if f.written {
+			kv = append(kv, [2]string{f.key, trace.ValidText(f.text())}) // paths in it may be of any bytes
+		}
 	}
 	return kv
 }

@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/memprof/memprof/analysis/kvcache"
 	"github.com/memprof/memprof/trace/tracetest/assert"
 )
@@ -40,9 +38,7 @@ func TestCSV(t *testing.T) {
 			assert.NoError(t, err)
 			got, err := ReadAll(src)
 			assert.NoError(t, err)
-			if diff := cmp.Diff(c.want, got); diff != "" {
-				t.Error(diff)
-			}
+			assert.Diff(t, c.want, got)
 			assert.That(t, src.Timed() == c.timed, "timed is %v", src.Timed())
 		})
 	}
@@ -92,9 +88,7 @@ func TestJSONL(t *testing.T) {
 		{Arrival: 3_053_500_000, Prompt: 33, Output: 1, Hashes: []uint64{7, 8, 9}, HashTokens: 16, Line: 4},
 		{Arrival: 3_054_000_000, Prompt: 33, Output: 1, Line: 5},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	assert.Diff(t, want, got)
 	assert.That(t, src.Timed(), "has times, and does not say so")
 }
 
