@@ -151,12 +151,12 @@ func (p printer) wrapped(text string) []string {
 func columnWidths(s Section) []int {
 	widths := make([]int, len(s.Columns))
 	for i, c := range s.Columns {
-		widths[i] = plain.Width(plain.Text(c.Name))
+		widths[i] = plain.Width(c.Name)
 		for _, r := range s.Rows {
-			widths[i] = max(widths[i], plain.Width(plain.Text(r[i].Text)))
+			widths[i] = max(widths[i], plain.Width(r[i].Text))
 		}
 		if s.Total != nil {
-			widths[i] = max(widths[i], plain.Width(plain.Text(s.Total[i].Text)))
+			widths[i] = max(widths[i], plain.Width(s.Total[i].Text))
 		}
 	}
 	return widths

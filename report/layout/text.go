@@ -5,6 +5,10 @@ import (
 	"io"
 	"strings"
 
+	"github.com/olekukonko/tablewriter"
+	"github.com/olekukonko/tablewriter/renderer"
+	"github.com/olekukonko/tablewriter/tw"
+
 	"github.com/memprof/memprof/analysis/plain"
 )
 
@@ -20,12 +24,8 @@ type Options struct {
 
 // WriteText writes sections for a terminal. It fails only if w does.
 func WriteText(w io.Writer, o Options, sections ...Section) error {
-	for i := range sections { // one at a time: all processes of a large job have a gigabyte of text
-		if _, err := w.Write(textOf(o, sections[i:i+1])); err != nil {
-			return err
-		}
-	}
-	return nil
+	_, err := w.Write(textOf(o, sections))
+	return err
 }
 
 // WriteScreen is WriteText without the blank line at the end, for what has to fit into few lines.
@@ -102,46 +102,49 @@ func (p printer) line(c Cell) {
 // table writes a table with a frame. Columns are as wide as their cells: text that wraps inside a cell can
 // neither be read nor searched with grep.
 func (p printer) table(s Section) {
-	widths := columnWidths(s)
-	rule := func(left, middle, right string) {
-		for i, width := range widths {
-			if i > 0 {
-				left = middle
-			}
-			p.w.WriteString(left + strings.Repeat("─", width+2))
-		}
-		p.w.WriteString(right + "\n")
-	}
-	line := func(cells []Cell) {
-		for i, c := range cells {
-			pad := strings.Repeat(" ", widths[i]-plain.Width(plain.Text(c.Text)))
-			text := p.paint(c.Text, c.Tone)
-			if s.Columns[i].Number {
-				text = pad + text
-			} else {
-				text += pad
-			}
-			p.w.WriteString("│ " + text + " ")
-		}
-		p.w.WriteString("│\n")
-	}
-	head := make([]Cell, len(s.Columns))
+	aligns := make([]tw.Align, len(s.Columns))
+	names := make([]string, len(s.Columns))
 	for i, c := range s.Columns {
-		head[i] = Cell{c.Name, Strong}
+		aligns[i] = tw.AlignLeft
+		if c.Number {
+			aligns[i] = tw.AlignRight
+		}
+		names[i] = p.paint(c.Name, Strong)
 	}
-	rule("╭", "┬", "╮")
-	line(head)
-	if len(s.Rows) > 0 {
-		rule("├", "┼", "┤")
+	cells := tw.CellConfig{
+		Formatting: tw.CellFormatting{AutoFormat: tw.Off, AutoWrap: tw.WrapNone},
+		Alignment:  tw.CellAlignment{PerColumn: aligns},
 	}
+	settings := tw.Settings{
+		Lines:      tw.Lines{ShowTop: tw.On, ShowBottom: tw.On, ShowHeaderLine: tw.On, ShowFooterLine: tw.On},
+		Separators: tw.Separators{BetweenRows: tw.Off, BetweenColumns: tw.On},
+	}
+	t := tablewriter.NewTable(p.w,
+		tablewriter.WithConfig(tablewriter.Config{Header: cells, Row: cells, Footer: cells}),
+		tablewriter.WithRenderer(renderer.NewBlueprint(tw.Rendition{
+			Symbols:  tw.NewSymbols(tw.StyleRounded),
+			Settings: settings,
+		})),
+		// Box-drawing characters have one column on terminals of every locale we draw for.
+		tablewriter.WithEastAsian(tw.Off),
+	)
+	t.Header(names)
 	for _, r := range s.Rows {
-		line(r)
+		// Neither call can fail: rows are strings and the writer is a buffer.
+		_ = t.Append(p.texts(r))
 	}
 	if s.Total != nil {
-		rule("├", "┼", "┤")
-		line(s.Total)
+		t.Footer(p.texts(s.Total))
 	}
-	rule("╰", "┴", "╯")
+	_ = t.Render()
+}
+
+func (p printer) texts(cells []Cell) []string {
+	out := make([]string, len(cells))
+	for i, c := range cells {
+		out[i] = p.paint(c.Text, c.Tone)
+	}
+	return out
 }
 
 // paint makes text safe to show and adds the escape sequence of its tone. All text of a report passes
