@@ -24,8 +24,12 @@ type Options struct {
 
 // WriteText writes sections for a terminal. It fails only if w does.
 func WriteText(w io.Writer, o Options, sections ...Section) error {
-	_, err := w.Write(textOf(o, sections))
-	return err
+	for i := range sections { // one at a time: all processes of a large job have a gigabyte of text
+		if _, err := w.Write(textOf(o, sections[i:i+1])); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // WriteScreen is WriteText without the blank line at the end, for what has to fit into few lines.
