@@ -32,8 +32,7 @@ func newLevels(p *pack, points []analysis.Point) []columns {
 }
 
 // newLevel has the minimum, the maximum and the last value of each point in [start, end]; the last value holds until the
-// next point begins. Pending is freed, and another stream may still use it: after the
-// last event, if chunks are known.
+// next point begins. Pending is freed, and another stream may still use it: after the last event, if chunks are known.
 func newLevel(p *pack, points []analysis.Point) columns {
 	return columnsOf(p, points, []column[analysis.Point]{
 		{"start", func(o *analysis.Point) int64 { return o.Start }},
@@ -228,6 +227,7 @@ func newGrowths(p *pack, d *analysis.DeviceResult) columns {
 		{"free", func(g *analysis.Growth) int64 { return g.Free }},
 		{"largest", func(g *analysis.Growth) int64 { return g.LargestFree }},
 		{"tooSmall", func(g *analysis.Growth) int64 { return g.TooSmall }},
+		{"stranded", func(g *analysis.Growth) int64 { return g.Stranded }},
 		{"verdict", func(g *analysis.Growth) int64 { return verdicts.of(plain.Shorten(terms.Verdict(g.Verdict), 40)) }},
 	})
 	out["total"], out["verdicts"] = growing.GrowthCount, verdicts.strings() // the analysis may have kept fewer
