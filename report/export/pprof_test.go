@@ -61,7 +61,7 @@ func TestPprof(t *testing.T) {
 		{PprofOptions{At: AtPeak}, []string{
 			"[1 5000000 5000192] step@/src/a b.py:5 < main@train.py:9 [category=copies device=0 module=net.conv.0 phase=forward process=rank0 tag=kv]",
 			"[1 4000000 4000000] main@train.py:9 [category=temporaries device=0 phase=" + hostile + " process=rank0 tag=kv]",
-			"[1 1000 1024] (no stack) [category=copies device=0 module=net.fc phase=other process=rank0 tag=kv]",
+			"[1 1000 1024] (no stack) [category=weights device=0 module=net.fc phase=other process=rank0 tag=kv]",
 			"[1 1000 1024] (no stack) [category=inputs device=0 module=" + hostile + " phase=" + hostile + " process=rank0 tag=kv]",
 			"[1 600 768] (no stack) [category=copies device=1 phase=" + hostile + " process=rank0]",
 			"[1 100 256] (no stack) [category=other device=0 module=net.fc phase=other process=rank1]",
@@ -71,7 +71,7 @@ func TestPprof(t *testing.T) {
 		}},
 		{PprofOptions{At: AtEnd, By: ByModule}, []string{
 			"[1 5000000 5000192] net.conv.0 < net.conv < net [category=copies device=0 module=net.conv.0 phase=forward process=rank0 tag=kv]",
-			"[1 1000 1024] net.fc < net [category=copies device=0 module=net.fc phase=other process=rank0 tag=kv]",
+			"[1 1000 1024] net.fc < net [category=weights device=0 module=net.fc phase=other process=rank0 tag=kv]",
 			"[1 100 256] net.fc < net [category=other device=0 module=net.fc phase=other process=rank1]",
 		}},
 	}
