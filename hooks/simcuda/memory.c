@@ -194,11 +194,9 @@ SIM_API CUresult cuMemFreeHost(void *pointer) {
 static void *registered[4096];  // what cuMemHostRegister has pinned
 
 static bool replace_registered(const void *old, void *pointer) {
-  size_t i = 0;
-  while (i < sizeof registered / sizeof *registered && registered[i] != old) i++;
-  if (i == sizeof registered / sizeof *registered) return false;
-  registered[i] = pointer;
-  return true;
+  for (size_t i = 0; i < sizeof registered / sizeof *registered; i++)
+    if (registered[i] == old) return registered[i] = pointer, true;
+  return false;
 }
 
 SIM_API CUresult cuMemHostRegister_v2(void *pointer, size_t size, unsigned int flags) {
@@ -228,6 +226,8 @@ static void tell(CUstream stream, uint64_t addr, size_t size, bool writes) {
   if (stream != SYNCHRONOUS && sim_reserved(addr)) sim_work(stream, addr, size, writes);
 }
 
+static uint64_t host(const void *address) { return (uint64_t)(uintptr_t)address; }
+
 static CUresult copy(const char *name, uint64_t to, enum side to_side, uint64_t from, enum side from_side, size_t size, CUstream stream) {
   CUresult result = sim_enter(name, true);
   if (result == CUDA_SUCCESS && sim_current() == NULL) result = CUDA_ERROR_INVALID_CONTEXT;
@@ -239,27 +239,13 @@ static CUresult copy(const char *name, uint64_t to, enum side to_side, uint64_t 
   return sim_leave(name, result, "to=0x%llx from=0x%llx size=%zu", (unsigned long long)to, (unsigned long long)from, size);
 }
 
-SIM_API CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t size) {
-  return copy("cuMemcpyHtoD", to, DEVICE, (uint64_t)(uintptr_t)from, HOST, size, SYNCHRONOUS);
-}
-SIM_API CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t size) {
-  return copy("cuMemcpyDtoH", (uint64_t)(uintptr_t)to, HOST, from, DEVICE, size, SYNCHRONOUS);
-}
-SIM_API CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t size) {
-  return copy("cuMemcpyDtoD", to, DEVICE, from, DEVICE, size, SYNCHRONOUS);
-}
-SIM_API CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, size_t size) {
-  return copy("cuMemcpy", to, EITHER, from, EITHER, size, SYNCHRONOUS);
-}
-SIM_API CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t size, CUstream stream) {
-  return copy("cuMemcpyHtoDAsync", to, DEVICE, (uint64_t)(uintptr_t)from, HOST, size, stream);
-}
-SIM_API CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t size, CUstream stream) {
-  return copy("cuMemcpyDtoHAsync", (uint64_t)(uintptr_t)to, HOST, from, DEVICE, size, stream);
-}
-SIM_API CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream) {
-  return copy("cuMemcpyAsync", to, EITHER, from, EITHER, size, stream);
-}
+SIM_API CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t size) { return copy("cuMemcpyHtoD", to, DEVICE, host(from), HOST, size, SYNCHRONOUS); }
+SIM_API CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t size) { return copy("cuMemcpyDtoH", host(to), HOST, from, DEVICE, size, SYNCHRONOUS); }
+SIM_API CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t size) { return copy("cuMemcpyDtoD", to, DEVICE, from, DEVICE, size, SYNCHRONOUS); }
+SIM_API CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, size_t size) { return copy("cuMemcpy", to, EITHER, from, EITHER, size, SYNCHRONOUS); }
+SIM_API CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t size, CUstream stream) { return copy("cuMemcpyHtoDAsync", to, DEVICE, host(from), HOST, size, stream); }
+SIM_API CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t size, CUstream stream) { return copy("cuMemcpyDtoHAsync", host(to), HOST, from, DEVICE, size, stream); }
+SIM_API CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream) { return copy("cuMemcpyAsync", to, EITHER, from, EITHER, size, stream); }
 
 static CUresult fill(const char *name, CUdeviceptr addr, unsigned char value, size_t size, CUstream stream) {
   CUresult result = sim_enter(name, true);
@@ -270,12 +256,6 @@ static CUresult fill(const char *name, CUdeviceptr addr, unsigned char value, si
   return sim_leave(name, result, "addr=0x%llx value=%d size=%zu", addr, value, size);
 }
 
-SIM_API CUresult cuMemsetD8_v2(CUdeviceptr addr, unsigned char value, size_t size) {
-  return fill("cuMemsetD8", addr, value, size, SYNCHRONOUS);
-}
-SIM_API CUresult cuMemsetD8(CUdeviceptr addr, unsigned char value, size_t size) {
-  return fill("cuMemsetD8", addr, value, size, SYNCHRONOUS);
-}
-SIM_API CUresult cuMemsetD8Async(CUdeviceptr addr, unsigned char value, size_t size, CUstream stream) {
-  return fill("cuMemsetD8Async", addr, value, size, stream);
-}
+SIM_API CUresult cuMemsetD8_v2(CUdeviceptr addr, unsigned char value, size_t size) { return fill("cuMemsetD8", addr, value, size, SYNCHRONOUS); }
+SIM_API CUresult cuMemsetD8(CUdeviceptr addr, unsigned char value, size_t size) { return cuMemsetD8_v2(addr, value, size); }
+SIM_API CUresult cuMemsetD8Async(CUdeviceptr addr, unsigned char value, size_t size, CUstream stream) { return fill("cuMemsetD8Async", addr, value, size, stream); }

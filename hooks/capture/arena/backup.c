@@ -52,11 +52,9 @@ void backup_drop(struct arena *arena) {
 }
 
 void backup_end(struct arena *arena) {
-  if (arena->pause->backup.room.kind == HOST_PINNED && arena->pause->backup.room.count > 0) {
-    drop_copies(&arena->pause->backup);
-  } else {
-    backup_drop(arena);
-  }
+  struct backup *backup = &arena->pause->backup;
+  if (backup->room.kind != HOST_PINNED || backup->room.count == 0) host_give(&backup->room);
+  drop_copies(backup);
 }
 
 void backup_drop_unused(struct gpu *gpu) {
@@ -163,12 +161,8 @@ enum backup_result backup_take(struct arena *arena, bool unchanged) {
   bfc_walk(arena->bfc, &live, append_live);
   enum backup_result result = live.short_of_memory ? BACKUP_NO_HOST_MEMORY : BACKUP_OK;
   if (result == BACKUP_OK && !(unchanged && same(&arena->pause->backup, &live))) {
-    if (live.count > 0) {
-      result = make(arena, &live);
-    } else {
-      backup_drop(arena);
-    }
-    if (result != BACKUP_OK) backup_drop(arena);
+    if (live.count > 0) result = make(arena, &live);
+    if (live.count == 0 || result != BACKUP_OK) backup_drop(arena);
   }
   free(live.list);
   return result;

@@ -109,7 +109,7 @@ static bool of_the_hook(const char *name) {
   static const char *const names[] = {
       "cuMemAddressReserve", "cuMemAddressFree",  "cuMemCreate",       "cuMemMap",       "cuMemSetAccess",      "cuMemUnmap",
       "cuMemRelease",        "cuMemGetInfo",      "cuEventCreate",     "cuEventRecord",  "cuEventQuery",        "cuEventDestroy",
-      "cuCtxSynchronize",    "cuMemHostAlloc",    "cuMemcpyDtoHAsync", "cuMemcpyHtoDAsync", "cuStreamSynchronize", "cuStreamDestroy",
+      "cuCtxSynchronize",    "cuMemHostRegister", "cuMemcpyDtoHAsync", "cuMemcpyHtoDAsync", "cuStreamSynchronize", "cuStreamDestroy",
   };
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
     if (strcmp(names[i], name) == 0) return true;

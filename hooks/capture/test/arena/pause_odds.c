@@ -11,7 +11,7 @@
 static const char *const weights[] = {"weights"}, *const cache[] = {"cache"}, *const both[] = {"weights", "cache"};
 
 // Blocks with unmapped memory between them do not take a slab each.
-TEST(pieces, "MEMPROF_OPTIONS", "backup_limit=134217728") {
+TEST(pieces, "MEMPROF_OPTIONS", "backup_limit=134217728", "MEMPROF_SIM_FAIL", "cuMemHostAlloc:1+") {
   ONE_THREAD();
   gpu_start();
   char *blocks[80];

@@ -243,6 +243,7 @@ static int fail_each_call(void) {
       {"cuMemRelease", false, false},
       {"cuEventSynchronize", true, false},
       {"cuMemHostRegister", false, false},
+      {"cuMemHostRegister:1+,cuMemHostAlloc", true, false},
       {"cuMemcpyDtoHAsync", true, false},
       {"cuMemcpyHtoDAsync", false, true},
       {"cuStreamCreate", true, true},
