@@ -24,12 +24,8 @@ func newColumns(events []trace.Event) *columns {
 	c := &columns{}
 	for start := 0; start < len(events); start += rows {
 		var b trace.Batch
-		for _, e := range events[start:min(start+rows, len(events))] {
-			b.Seq, b.Time, b.Kind = append(b.Seq, e.Seq), append(b.Time, e.Time), append(b.Kind, e.Kind)
-			b.Device, b.Arena, b.Thread = append(b.Device, e.Device), append(b.Arena, e.Arena), append(b.Thread, e.Thread)
-			b.Stream, b.Addr = append(b.Stream, e.Stream), append(b.Addr, e.Addr)
-			b.Requested, b.Provided = append(b.Requested, e.Requested), append(b.Provided, e.Provided)
-			b.Context = append(b.Context, e.Context)
+		for i := start; i < min(start+rows, len(events)); i++ {
+			b.Append(&events[i])
 		}
 		c.batches = append(c.batches, b)
 	}

@@ -34,12 +34,12 @@ type Block struct {
 
 // Stats are counters. Sizes are bytes of chunks, not of requests.
 type Stats struct {
-	NumAllocs      uint64 // successful requests
-	BytesInUse     uint64
-	PeakBytesInUse uint64
-	LargestAlloc   uint64
-	Reserved       uint64 // mapped
-	PeakReserved   uint64
+	NumAllocs      uint64 `json:"num_allocs"` // successful requests
+	BytesInUse     uint64 `json:"bytes_in_use"`
+	PeakBytesInUse uint64 `json:"peak_bytes_in_use"`
+	LargestAlloc   uint64 `json:"largest_alloc"`
+	Reserved       uint64 `json:"reserved"` // mapped
+	PeakReserved   uint64 `json:"peak_reserved"`
 }
 
 // Allocator is one allocator of the package comment. It is not safe for concurrent use.

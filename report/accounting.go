@@ -385,8 +385,3 @@ func partOf(b *accounting.Balance, parts accounting.OverheadParts, bytes int64) 
 	}
 	return &bytes
 }
-
-// jsonAccounting is null if used memory was not asked for.
-type jsonAccounting struct {
-	Account *jsonDeviceAccounting `json:"accounting"`
-}

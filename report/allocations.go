@@ -68,9 +68,3 @@ type jsonAllocationGroup struct {
 	Requested int64  `json:"requested"`
 	Provided  *int64 `json:"provided"`
 }
-
-// jsonAllocations are the live allocations at the peak by context and by size.
-type jsonAllocations struct {
-	TopContexts []jsonAllocationGroup `json:"top_contexts"`
-	TopSizes    []jsonAllocationGroup `json:"top_sizes"`
-}

@@ -196,8 +196,3 @@ func newJSONBreakdown(chunks *analysis.Chunks, b *attribution.Breakdown) jsonBre
 func newJSONGroup(chunks *analysis.Chunks, g *attribution.Group) jsonGroup {
 	return jsonGroup{g.Name, g.Frames, g.Blocks, g.Requested, plain.Known(chunks.Known(g.Provided))}
 }
-
-// jsonAttribution is the breakdown of what was live at the peak.
-type jsonAttribution struct {
-	Held *jsonLive `json:"held_at_peak"`
-}

@@ -182,7 +182,8 @@ func jsonOf(t *testing.T, results []*analysis.Result) map[string]any {
 	return document
 }
 
-// jsonParts divides the fields of a device by the subject whose struct has them; those of no subject are of "device".
+// jsonParts divides the fields of a device by the subject whose struct has them, or is them; those of no subject are
+// of "device".
 func jsonParts(device map[string]any) map[string]map[string]any {
 	parts := map[string]map[string]any{}
 	var divide func(file string, of reflect.Type)
@@ -194,11 +195,15 @@ func jsonParts(device map[string]any) map[string]map[string]any {
 				continue
 			}
 			key, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+			to := file
+			if kind := field.Type.Kind(); file == "device" && (kind == reflect.Slice || kind == reflect.Pointer && field.Type.Elem().Kind() == reflect.Struct) {
+				to = key
+			}
 			if value, ok := device[key]; ok {
-				if parts[file] == nil {
-					parts[file] = map[string]any{}
+				if parts[to] == nil {
+					parts[to] = map[string]any{}
 				}
-				parts[file][key] = value
+				parts[to][key] = value
 			}
 		}
 	}

@@ -308,8 +308,3 @@ func newJSONGraphStore(s *graphs.Store) jsonGraphStore {
 	}
 	return j
 }
-
-// jsonGraphMemory is there only where CUDA graphs were captured.
-type jsonGraphMemory struct {
-	Graphs *jsonGraphs `json:"graphs,omitempty"`
-}

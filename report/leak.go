@@ -126,7 +126,3 @@ type jsonLeak struct {
 	Allocations []jsonAllocationGroup `json:"allocations"`
 	Stacks      jsonBreakdown         `json:"stacks"`
 }
-
-type jsonLeaks struct {
-	Leak *jsonLeak `json:"leak"`
-}

@@ -103,19 +103,7 @@ type jsonArenaAt struct {
 	Base   int64       `json:"base"`
 	Extent int64       `json:"extent"`
 	// Spans tile the extent: start from the base, bytes, and what they are.
-	Spans []jsonSpan `json:"spans"`
-}
-
-type jsonSpan struct {
-	Start int64  `json:"start"`
-	Bytes int64  `json:"bytes"`
-	Kind  string `json:"kind"`
-}
-
-// spanKinds are names in JSON, which never change.
-var spanKinds = [...]string{
-	ledger.SpanLive: "live", ledger.SpanSlack: "slack", ledger.SpanPending: "pending", ledger.SpanReserve: "reserve",
-	ledger.SpanReusable: "reusable", ledger.SpanExternal: "external", ledger.SpanNotRequested: "not_requested", ledger.SpanUnmapped: "unmapped",
+	Spans []ledger.Span `json:"spans"`
 }
 
 // MomentsJSON writes one JSON object, {"moments": [...]}, indented, under the rules of [JSON]. It has every
@@ -141,11 +129,7 @@ func newJSONDeviceMoment(dm *analysis.DeviceMoment) jsonDeviceMoment {
 	}
 	for i := range dm.Map.Arenas {
 		a := &dm.Map.Arenas[i]
-		ja := jsonArenaAt{a.Arena, newJSONInstant(dm.Chunks, a.At, nil), a.Base, a.Extent, []jsonSpan{}}
-		for _, s := range a.Spans {
-			ja.Spans = append(ja.Spans, jsonSpan{s.Start, s.Bytes, spanKinds[s.Kind]})
-		}
-		out.Arenas = append(out.Arenas, ja)
+		out.Arenas = append(out.Arenas, jsonArenaAt{a.Arena, newJSONInstant(dm.Chunks, a.At, nil), a.Base, a.Extent, append([]ledger.Span{}, a.Spans...)})
 	}
 	return out
 }

@@ -40,27 +40,22 @@ func nativeSections(d *analysis.DeviceResult) []layout.Section {
 	return []layout.Section{s}
 }
 
-// jsonNativeSums says how often the sums of the native allocator were read, and how many readings
+// jsonNative says how often the sums of the native allocator were read, and how many readings
 // contradicted the events.
-type jsonNativeSums struct {
+type jsonNative struct {
 	Allocator string `json:"allocator"`
 	Samples   int64  `json:"samples"`
 	Odd       int64  `json:"odd"`
 	Modeled   bool   `json:"modeled"` // chunks have the sizes of a model that came to the same addresses and segments
 }
 
-// jsonNative is there only if memprof observed torch's own allocator.
-type jsonNative struct {
-	Native *jsonNativeSums `json:"native,omitempty"`
-}
-
-func newJSONNative(d *analysis.DeviceResult) jsonNative {
+func newJSONNative(d *analysis.DeviceResult) *jsonNative {
 	w := d.Native
 	switch {
 	case w == nil:
-		return jsonNative{}
+		return nil
 	case w.Followed != nil:
-		return jsonNative{&jsonNativeSums{"native", w.Followed.Readings, w.Followed.Odd, true}}
+		return &jsonNative{"native", w.Followed.Readings, w.Followed.Odd, true}
 	}
-	return jsonNative{&jsonNativeSums{w.Allocator, w.Samples, w.Odd, false}}
+	return &jsonNative{w.Allocator, w.Samples, w.Odd, false}
 }

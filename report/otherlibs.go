@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/memprof/memprof/analysis"
-	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/layout"
 )
@@ -24,9 +23,4 @@ func otherLibrarySections(d *analysis.DeviceResult) []layout.Section {
 	s.Before = layout.Note(fmt.Sprintf("maximum %s, at the end %s, allocated through the CUDA API (%s)",
 		plain.FormatSize(e.Peak), plain.FormatSize(e.Live), plain.Counted(e.Calls, "call")))
 	return []layout.Section{s}
-}
-
-// jsonOtherLibraries is what other libraries allocated through the CUDA API.
-type jsonOtherLibraries struct {
-	OtherLibraries *accounting.OtherLibraries `json:"other_libraries"`
 }

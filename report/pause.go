@@ -61,11 +61,6 @@ func transitionRow(t pause.Transition) []layout.Cell {
 	return line
 }
 
-// jsonPauses are there only if the job paused memory.
-type jsonPauses struct {
-	Transitions []pause.Transition `json:"transitions,omitempty"`
-}
-
 // sameCall is the most by which the starts of two transitions of one call differ, in nanoseconds: each
 // is computed from an end and a duration.
 const sameCall = 10_000

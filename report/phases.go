@@ -36,15 +36,10 @@ type jsonPhase struct {
 	AllocBytes    int64  `json:"alloc_bytes"`
 }
 
-// jsonPhases are the uses of each phase.
-type jsonPhases struct {
-	Phases []jsonPhase `json:"phases"`
-}
-
-func newJSONPhases(d *analysis.DeviceResult) jsonPhases {
-	out := jsonPhases{[]jsonPhase{}}
+func newJSONPhases(d *analysis.DeviceResult) []jsonPhase {
+	out := []jsonPhase{}
 	for _, u := range d.Phases {
-		out.Phases = append(out.Phases, jsonPhase{u.Phase, u.Duration, u.PeakT, plain.Known(u.PeakC), u.Allocs, u.AllocBytes})
+		out = append(out, jsonPhase{u.Phase, u.Duration, u.PeakT, plain.Known(u.PeakC), u.Allocs, u.AllocBytes})
 	}
 	return out
 }

@@ -433,8 +433,3 @@ func newJSONUntagged(o *pause.Untagged) jsonUntagged {
 	}
 	return j
 }
-
-// jsonResume is there only if memory has tags.
-type jsonResume struct {
-	Pause *jsonResumePlans `json:"pause,omitempty"`
-}

@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/iterations"
+	"github.com/memprof/memprof/analysis/pause"
 	"github.com/memprof/memprof/analysis/plain"
 	"github.com/memprof/memprof/report/figure"
 	"github.com/memprof/memprof/report/kv"
@@ -68,19 +70,22 @@ type jsonDevice struct {
 	Summary *summary.Screen `json:"summary"`
 	jsonPeaks
 	jsonIterations
-	jsonPhases
-	jsonAttribution
+	Phases []jsonPhase `json:"phases"`
+	Held   *jsonLive   `json:"held_at_peak"`
 	jsonGrowths
-	jsonAllocations
-	jsonLeaks
+	TopContexts []jsonAllocationGroup `json:"top_contexts"` // at the peak, as are the next
+	TopSizes    []jsonAllocationGroup `json:"top_sizes"`
+	Leak        *jsonLeak             `json:"leak"`
 	jsonOOMs
-	jsonOtherLibraries
-	jsonAccounting
-	jsonKV
-	jsonPauses
-	jsonResume
-	jsonGraphMemory
-	jsonNative
+	OtherLibraries *accounting.OtherLibraries `json:"other_libraries"` // what they allocated through the CUDA API
+	Account        *jsonDeviceAccounting      `json:"accounting"`      // null if used memory was not asked for
+	// The following are there only if an engine reported its KV cache, the job paused memory, memory has tags,
+	// CUDA graphs were captured, memprof observed torch's own allocator.
+	KV          []kv.JSONRecorded  `json:"kv_caches,omitempty"`
+	Transitions []pause.Transition `json:"transitions,omitempty"`
+	Pause       *jsonResumePlans   `json:"pause,omitempty"`
+	Graphs      *jsonGraphs        `json:"graphs,omitempty"`
+	Native      *jsonNative        `json:"native,omitempty"`
 }
 
 // jsonJob is what the recording says of the job; null for results that no recording describes.
@@ -119,18 +124,12 @@ func newJSONJob(j *analysis.Job) *jsonJob {
 func newJSONDevice(r *analysis.Result, d *analysis.DeviceResult) jsonDevice {
 	return jsonDevice{
 		Device: d.Device, GPU: plain.NotEmpty(d.GPU), Driver: plain.NotEmpty(d.Driver), Alloc: plain.NotEmpty(strings.TrimPrefix(allocatorLine(r, d), "Allocator: ")), Total: d.Total, Allocs: d.Allocs, Frees: d.Frees, Summary: summary.Of(r, d),
-		jsonPeaks: newJSONPeaks(d), jsonIterations: newJSONIterations(d), jsonPhases: newJSONPhases(d),
-		jsonAttribution: jsonAttribution{newJSONLive(d.Chunks, d.Held)}, jsonGrowths: newJSONGrowths(d),
-		jsonAllocations: jsonAllocations{newJSONAllocationGroups(d.Chunks, d.TopContexts), newJSONAllocationGroups(d.Chunks, d.TopSizes)},
-		jsonLeaks:       jsonLeaks{newJSONLeak(d)}, jsonOOMs: newJSONOOMs(d), jsonOtherLibraries: jsonOtherLibraries{d.OtherLibraries},
-		jsonAccounting: jsonAccounting{newJSONDeviceAccounting(d.Account)}, jsonKV: jsonKV{kv.RecordedJSON(d)}, jsonPauses: jsonPauses{d.Transitions},
-		jsonResume: jsonResume{newJSONResumePlans(d)}, jsonGraphMemory: jsonGraphMemory{newJSONGraphs(d.Graphs)}, jsonNative: newJSONNative(d),
+		jsonPeaks: newJSONPeaks(d), jsonIterations: newJSONIterations(d), Phases: newJSONPhases(d), Held: newJSONLive(d.Chunks, d.Held), jsonGrowths: newJSONGrowths(d),
+		TopContexts: newJSONAllocationGroups(d.Chunks, d.TopContexts), TopSizes: newJSONAllocationGroups(d.Chunks, d.TopSizes),
+		Leak:     newJSONLeak(d),
+		jsonOOMs: newJSONOOMs(d), OtherLibraries: d.OtherLibraries, Account: newJSONDeviceAccounting(d.Account), KV: kv.RecordedJSON(d), Transitions: d.Transitions,
+		Pause: newJSONResumePlans(d), Graphs: newJSONGraphs(d.Graphs), Native: newJSONNative(d),
 	}
-}
-
-// jsonKV is there only if an engine reported its KV cache.
-type jsonKV struct {
-	KV []kv.JSONRecorded `json:"kv_caches,omitempty"`
 }
 
 type jsonArena struct {

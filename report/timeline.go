@@ -15,15 +15,11 @@ import (
 
 // timelineFigures draw reserved, provided and requested bytes over time, figure 2 of the BFC paper.
 func timelineFigures(_ *analysis.Result, d *analysis.DeviceResult) []figure.Figure {
-	return []figure.Figure{timelineFigure(d)}
-}
-
-func timelineFigure(d *analysis.DeviceResult) figure.Figure {
 	f := figure.Figure{Name: "timeline", Title: "memory over time"}
 	if len(d.Series.Points) == 0 || d.MaxR == 0 {
 		f.Subtitle = "no memory was mapped on this device"
 		f.Body = figure.Message("nothing to draw: no memory was mapped on this device")
-		return f
+		return []figure.Figure{f}
 	}
 	f.Subtitle = fmt.Sprintf("maximum of reserved %s, provided %s, requested %s; at the peak %s of reserved is not requested",
 		plain.FormatSize(d.MaxR), plain.FormatKnown(d.MaxC), plain.FormatSize(d.MaxT), plain.FormatPercent(1-plain.Ratio(d.Peak.T, d.Peak.R)))
@@ -43,7 +39,7 @@ func timelineFigure(d *analysis.DeviceResult) figure.Figure {
 	sampled := slices.ContainsFunc(points, func(p analysis.Point) bool { return p.C.Max < 0 })
 	if sampled {
 		curves = curves[1:]
-		f.Legend[1] = sampledLegend()
+		f.Legend[1] = figure.LegendEntry{Label: "provided (C), as read", Sample: func(c draw.Canvas) { c.DrawGlyphNoClip(sampledDot, c.Center()) }}
 	}
 	marks := figure.NewTimeMarks(d)
 	f.Legend = append(f.Legend, marks.Legend()...)
@@ -59,7 +55,7 @@ func timelineFigure(d *analysis.DeviceResult) figure.Figure {
 		p.Add(figure.PeakMark{D: d, Height: float64(d.Peak.T)}, figure.FailureMarks{D: d})
 		figure.DrawTimePlot(c, p)
 	}
-	return f
+	return []figure.Figure{f}
 }
 
 // sampledProvided draws a dot for each point in which the sums of the native allocator were read, at the
@@ -71,15 +67,9 @@ func (s sampledProvided) Plot(c draw.Canvas, p *plot.Plot) {
 	x, y := p.Transforms(&c)
 	for _, point := range s.points {
 		if point.C.Max >= 0 {
-			c.DrawGlyph(sampledDot(), vg.Point{X: x(float64(point.End)), Y: y(float64(point.C.Max))})
+			c.DrawGlyph(sampledDot, vg.Point{X: x(float64(point.End)), Y: y(float64(point.C.Max))})
 		}
 	}
 }
 
-func sampledDot() draw.GlyphStyle {
-	return draw.GlyphStyle{Color: figure.InternalColor, Radius: 2, Shape: draw.CircleGlyph{}}
-}
-
-func sampledLegend() figure.LegendEntry {
-	return figure.LegendEntry{Label: "provided (C), as read", Sample: func(c draw.Canvas) { c.DrawGlyphNoClip(sampledDot(), c.Center()) }}
-}
+var sampledDot = draw.GlyphStyle{Color: figure.InternalColor, Radius: 2, Shape: draw.CircleGlyph{}}

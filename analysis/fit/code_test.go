@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/memprof/memprof/analysis/attribution"
+	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/tracetest/assert"
@@ -13,24 +14,8 @@ import (
 
 // script makes the events of a process, with the category of each allocation.
 type script struct {
-	events []trace.Event
-	texts  []string
-	lives  attribution.Lives
-}
-
-func newScript() *script {
-	j := &script{texts: []string{""}}
-	j.add(trace.KindArena, trace.Event{Addr: 1 << 40, Requested: 64 << 30, Provided: 64 << 30}, "growth=double headroom=2147483648 granularity=2097152 pool=0.0 tag= main=1")
-	return j
-}
-
-func (j *script) add(kind trace.Kind, e trace.Event, text string) {
-	if text != "" {
-		j.texts = append(j.texts, text)
-		e.Context = int32(len(j.texts) - 1)
-	}
-	e.Seq, e.Time, e.Kind = int64(len(j.events)), int64(len(j.events))*1e6, kind
-	j.events = append(j.events, e)
+	*job
+	lives attribution.Lives
 }
 
 // alloc makes a block of so many MiB and returns its address.
@@ -57,28 +42,9 @@ func (j *script) phase(name string, f func()) {
 	j.add(trace.KindPhaseEnd, trace.Event{Device: trace.NoDevice, Arena: trace.NoArena}, name)
 }
 
-type scripted struct {
-	job  *script
-	read bool
-}
-
-func (s *scripted) Next() (*trace.Batch, error) {
-	if s.read {
-		return nil, io.EOF
-	}
-	s.read = true
-	b := &trace.Batch{}
-	for i := range s.job.events {
-		b.Append(&s.job.events[i])
-	}
-	return b, nil
-}
-
-func (s *scripted) Close() error { return nil }
-
 func (j *script) history(t *testing.T) *History {
 	t.Helper()
-	h, err := ReadHistory(&scripted{job: j}, func(context int32) string { return j.texts[context] }, &j.lives)
+	h, err := ReadHistory(modeltest.Source(j.events, 512), func(context int32) string { return j.texts[context] }, &j.lives)
 	assert.NoError(t, err)
 	return h
 }
@@ -86,7 +52,7 @@ func (j *script) history(t *testing.T) *History {
 // process is the job as package fit takes it, recorded with preset compact.
 func (j *script) process() *Job {
 	return &Job{
-		Name: "p", Open: func() (Source, error) { return &scripted{job: j}, nil }, Text: func(context int32) string { return j.texts[context] },
+		Name: "p", Open: func() (Source, error) { return modeltest.Source(j.events, 512), nil }, Text: func(context int32) string { return j.texts[context] },
 		WholeCard: true, Recorded: Allocator{Allocator: "memprof", Policy: bfc.Compact.Policy()},
 	}
 }
@@ -110,7 +76,7 @@ func (j *script) found(t *testing.T) map[string]int64 {
 
 // layers is a job of four layers, each of which saves 100, 50 and its output of 10 MiB and has a temporary of 20; two iterations.
 func layers() *script {
-	j := newScript()
+	j := &script{job: newJob()}
 	j.alloc(64, attribution.Weights, "")
 	for range 2 {
 		var saved [][]int64
@@ -264,7 +230,7 @@ func TestChanges(t *testing.T) {
 		}, map[string]int64{"foreach": 7 * 20}},
 	}
 	for _, test := range tests {
-		j := newScript()
+		j := &script{job: newJob()}
 		test.make(j)
 		assert.Diff(t, test.want, j.found(t), "%s: saved of the least card", test.name)
 	}

@@ -2,12 +2,12 @@ package fit
 
 import (
 	"context"
-	"io"
 	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
@@ -58,33 +58,10 @@ func (j *job) mark() *job {
 	return j.add(trace.KindIteration, trace.Event{Device: trace.NoDevice, Arena: trace.NoArena}, "")
 }
 
-// events are a source.
-type events struct {
-	job  *job
-	read bool
-}
-
-func (s *events) Next() (*trace.Batch, error) {
-	if s.read {
-		return nil, io.EOF
-	}
-	s.read = true
-	b := &trace.Batch{}
-	for _, e := range s.job.events {
-		b.Seq, b.Time, b.Kind = append(b.Seq, e.Seq), append(b.Time, e.Time), append(b.Kind, e.Kind)
-		b.Device, b.Arena, b.Thread = append(b.Device, e.Device), append(b.Arena, e.Arena), append(b.Thread, e.Thread)
-		b.Stream, b.Addr = append(b.Stream, e.Stream), append(b.Addr, e.Addr)
-		b.Requested, b.Provided, b.Context = append(b.Requested, e.Requested), append(b.Provided, e.Provided), append(b.Context, e.Context)
-	}
-	return b, nil
-}
-
-func (s *events) Close() error { return nil }
-
 func (j *job) process(name string) *Job {
 	torch := torchalloc.Torch211
 	return &Job{
-		Name: name, Open: func() (Source, error) { return &events{job: j}, nil }, Text: func(context int32) string { return j.texts[context] },
+		Name: name, Open: func() (Source, error) { return modeltest.Source(j.events, 512), nil }, Text: func(context int32) string { return j.texts[context] },
 		Torch: &torch, WholeCard: true,
 	}
 }

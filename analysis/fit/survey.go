@@ -2,7 +2,6 @@ package fit
 
 import (
 	"runtime"
-	"slices"
 
 	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/trace"
@@ -30,11 +29,6 @@ const mostBlocks = 2_000_000
 
 // together is how many replays may run at a time: each has a copy of all that is live.
 func (s *Survey) together() int { return int(max(1, mostBlocks/max(s.Blocks, 1))) }
-
-func (s *Survey) isWorkspace(seq int64) bool {
-	_, found := slices.BinarySearch(s.Workspaces, seq)
-	return found
-}
 
 // leastWorkspace is the least request that counts as a workspace, in bytes: smaller ones are not worth doing without.
 const leastWorkspace = 1 << 20

@@ -28,11 +28,9 @@ func (m *marks) Next() (*trace.Batch, error) {
 }
 
 func (m *marks) add(kind trace.Kind, time, sequence, requested, provided int64) {
-	b := &m.batch
-	b.Seq, b.Time, b.Kind = append(b.Seq, int64(len(b.Seq))), append(b.Time, time), append(b.Kind, kind)
-	b.Device, b.Arena, b.Thread = append(b.Device, 0), append(b.Arena, -1), append(b.Thread, 1)
-	b.Stream, b.Addr = append(b.Stream, 5), append(b.Addr, sequence)
-	b.Requested, b.Provided, b.Context = append(b.Requested, requested), append(b.Provided, provided), append(b.Context, 0)
+	m.batch.Append(&trace.Event{
+		Seq: int64(m.batch.Len()), Time: time, Kind: kind, Arena: -1, Thread: 1, Stream: 5, Addr: sequence, Requested: requested, Provided: provided,
+	})
 }
 
 // texts has the contexts that the marks below use.

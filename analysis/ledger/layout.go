@@ -31,10 +31,16 @@ const (
 // Free says whether the span is free memory of an arena whose chunks are known.
 func (k SpanKind) Free() bool { return k >= SpanReserve && k <= SpanExternal }
 
+// MarshalText gives the name in JSON, which never changes.
+func (k SpanKind) MarshalText() ([]byte, error) {
+	return []byte([...]string{"live", "slack", "pending", "reserve", "reusable", "external", "not_requested", "unmapped"}[k]), nil
+}
+
 // Span is [Start, Start+Bytes) relative to the arena's base.
 type Span struct {
-	Start, Bytes int64
-	Kind         SpanKind
+	Start int64    `json:"start"`
+	Bytes int64    `json:"bytes"`
+	Kind  SpanKind `json:"kind"`
 }
 
 // layout draws an arena from left to right and sums up what it draws.

@@ -270,13 +270,11 @@ func (s *Batches) Next() (*trace.Batch, error) {
 		Seq: b.Seq[:0], Time: b.Time[:0], Kind: b.Kind[:0], Device: b.Device[:0], Arena: b.Arena[:0], Thread: b.Thread[:0],
 		Stream: b.Stream[:0], Addr: b.Addr[:0], Requested: b.Requested[:0], Provided: b.Provided[:0], Context: b.Context[:0],
 	}
-	for _, e := range s.events[:n] {
-		b.Seq, b.Time, b.Kind = append(b.Seq, e.Seq), append(b.Time, e.Time), append(b.Kind, e.Kind)
-		b.Device, b.Arena, b.Thread = append(b.Device, e.Device), append(b.Arena, e.Arena), append(b.Thread, e.Thread)
-		b.Stream, b.Addr = append(b.Stream, e.Stream), append(b.Addr, e.Addr)
-		b.Requested, b.Provided = append(b.Requested, e.Requested), append(b.Provided, e.Provided)
-		b.Context = append(b.Context, e.Context)
+	for i := range n {
+		b.Append(&s.events[i])
 	}
 	s.events = s.events[n:]
 	return b, nil
 }
+
+func (s *Batches) Close() error { return nil }

@@ -8,9 +8,9 @@ import (
 type Dump struct {
 	Bins []Bin // those that have chunks, by size
 
-	Limit, InUse, PeakInUse, LargestRequest int64 // of its statistics
-	Regions                                 int64 // bytes of its regions; 0 if the dump does not tell
-	Unmapped                                int64 // bytes that the limit leaves; -1 if the dump does not tell
+	Limit, InUse, PeakInUse int64 // of its statistics
+	Regions                 int64 // bytes of its regions; 0 if the dump does not tell
+	Unmapped                int64 // bytes that the limit leaves; -1 if the dump does not tell
 
 	Chunks, FreeChunks int   // that are listed, each with its address
 	FreeListed         int64 // bytes of the listed free ones
@@ -21,9 +21,8 @@ type Dump struct {
 
 // Bin holds the chunks of its size, up to twice as large.
 type Bin struct {
-	Size          int64
-	Chunks, InUse int64
-	Bytes, Live   int64
+	Size, Chunks int64
+	Live         int64 // bytes of the chunks in use
 }
 
 // Free is what the allocator has and nobody uses.
@@ -93,7 +92,7 @@ func (d *dumps) line(line []byte) {
 	case strings.HasPrefix(text, "MaxInUse:"):
 		r.PeakInUse = after(text, "MaxInUse:")
 	case strings.HasPrefix(text, "MaxAllocSize:"):
-		if r.LargestRequest = after(text, "MaxAllocSize:"); d.any && r.Limit > 0 && r.InUse <= r.Limit {
+		if d.any && r.Limit > 0 && r.InUse <= r.Limit {
 			whole := *r
 			if whole.Regions == 0 && whole.Unmapped == 0 {
 				whole.Unmapped = -1
@@ -106,12 +105,12 @@ func (d *dumps) line(line []byte) {
 
 // bin reads a line of a bin, in the forms of all versions.
 func (d *dumps) bin(text string) {
-	b := Bin{Size: after(text, "Bin ("), Chunks: after(text, "Total Chunks: "), InUse: after(text, "Chunks in use: ")}
+	b := Bin{Size: after(text, "Bin ("), Chunks: after(text, "Total Chunks: ")}
 	if b.Size <= 0 || b.Chunks <= 0 || len(d.reading.Bins) >= mostBins {
 		return
 	}
 	d.any = true
-	b.Bytes, b.Live = sizeBefore(text, " allocated for chunks"), sizeBefore(text, " in use in bin")
+	b.Live = sizeBefore(text, " in use in bin")
 	d.reading.Requested += sizeBefore(text, " client-requested in use in bin")
 	d.reading.Bins = append(d.reading.Bins, b)
 }
@@ -139,9 +138,6 @@ func sizeBefore(text, what string) int64 {
 	word := head[strings.LastIndexByte(head, ' ')+1:]
 	return or(parseSize(word), 0)
 }
-
-// chosen is the dump of a log, nil without one.
-func (d *dumps) chosen() *Dump { return d.complete }
 
 // finding makes an error of a dump. The request is the one that the log names first; the text around it says where it is.
 func (d *Dump) finding(asked, around *Finding) *Finding {

@@ -173,7 +173,7 @@ func (s *scanner) lineOf(at int) int {
 func (s *scanner) finish() *Finding {
 	s.search(len(s.text))
 	f := s.best
-	if d := s.dumps.chosen(); d != nil && (f == nil || f.Framework == TensorFlow || f.Framework == JAX || f.class < withFigures) {
+	if d := s.dumps.complete; d != nil && (f == nil || f.Framework == TensorFlow || f.Framework == JAX || f.class < withFigures) {
 		f = d.finding(s.asked, f)
 	}
 	if f == nil {

@@ -10,7 +10,6 @@
 package pause
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/memprof/memprof/analysis/attribution"
@@ -46,11 +45,6 @@ type StageUse struct {
 	// cache that could have been emptied. Bytes.
 	Free  int64
 	Given bool // the phase says what the stage needs
-}
-
-// KV says whether a tag of the cycle is a KV cache.
-func (s *Result) KV() bool {
-	return slices.ContainsFunc(s.Cycle.Tags, func(t Tag) bool { return t.KV })
 }
 
 // Transition is a pause or a resume of one arena of a tag.

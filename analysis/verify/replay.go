@@ -75,7 +75,7 @@ func (r *replayer) step(e *trace.Event, strings *dataset.Strings) *Mismatch {
 func (r *replayer) endIteration() {
 	clear(r.reclaiming)
 	for _, s := range r.streams {
-		s.endIteration()
+		s.EndIteration(s.look(nil).mapped)
 	}
 	for _, a := range r.arenas {
 		if a != nil {

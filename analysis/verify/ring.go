@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/dataset"
 )
@@ -57,10 +58,8 @@ func (m *matched) opening(b *trace.Batch) *trace.Batch {
 		return b
 	}
 	m.allocs, m.frees, m.growths = 0, 0, 0
-	return &trace.Batch{
-		Seq: b.Seq[n:], Time: b.Time[n:], Kind: b.Kind[n:], Device: b.Device[n:], Arena: b.Arena[n:], Thread: b.Thread[n:],
-		Stream: b.Stream[n:], Addr: b.Addr[n:], Requested: b.Requested[n:], Provided: b.Provided[n:], Context: b.Context[n:],
-	}
+	rest := b.Slice(n, b.Len())
+	return &rest
 }
 
 // step takes one event.
@@ -128,17 +127,7 @@ func (m *matched) end(e *trace.Event, at chunk) *Mismatch {
 	if !live {
 		return atEvent(e, "the address of a live block in its arena", fmt.Sprintf("%#x", uint64(e.Addr)))
 	}
-	if block.Requested != e.Requested || block.Provided != e.Provided {
-		return atEvent(e,
-			fmt.Sprintf("%s for a request of %d, as it was handed out", place(uint64(block.Provided), uint64(block.Addr)), block.Requested),
-			fmt.Sprintf("%s for a request of %d", place(uint64(e.Provided), uint64(e.Addr)), e.Requested))
-	}
 	delete(m.blocks, at)
 	delete(m.shared, at)
-	return nil
-}
-
-// fill puts the counts into a result.
-func (m *matched) fill(r *Result) {
-	r.Allocs, r.Frees, r.Growths, r.Arenas = m.allocs, m.frees, m.growths, int64(len(m.arenas))
+	return agree(e, bfc.Block{Addr: uint64(block.Addr), Size: uint64(block.Provided), Requested: uint64(block.Requested)})
 }

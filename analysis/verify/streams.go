@@ -48,10 +48,6 @@ func (s *streams) look(but *arena) *picture {
 	return p
 }
 
-func (s *streams) endIteration() {
-	s.EndIteration(s.look(nil).mapped)
-}
-
 // join notes an arena that is new.
 func (r *replayer) join(a *arena, e *trace.Event) {
 	if !a.takes {

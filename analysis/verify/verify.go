@@ -267,8 +267,8 @@ func (j *judge) end() *Mismatch {
 func (j *judge) result() *Result {
 	r := &Result{Process: j.process.Name, Events: j.next - j.process.Dropped(), Dropped: j.process.Dropped(), EndSeq: j.next - 1}
 	var open *trace.Event
-	if j.matched != nil {
-		j.matched.fill(r)
+	if m := j.matched; m != nil {
+		r.Allocs, r.Frees, r.Growths, r.Arenas = m.allocs, m.frees, m.growths, int64(len(m.arenas))
 	} else {
 		r.Allocs, r.Frees, r.Growths, r.Arenas = j.replay.allocs, j.replay.frees, j.replay.growths(), j.replay.ours
 		open = j.replay.unfinished()

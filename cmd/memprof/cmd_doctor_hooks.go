@@ -39,12 +39,7 @@ when they are needed.`,
 		Annotations: exitCodes(hooksExits),
 		Example: `  memprof doctor hooks path
   memprof doctor hooks build --python /opt/venv/bin/python3`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return nil
-			}
-			return exit.Usagef("hooks has no command %q: want path or build", args[0])
-		},
+		Args: knownVerb,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newHooksPathCommand(), newHooksBuildCommand())

@@ -265,8 +265,7 @@ func (o *kvOptions) simulation(k *kv.Simulation) (kvcache.Options, error) {
 	if err := cmp.Or(check("max-length", int64(o.MaxLength)), check("steps", o.Steps), check("warmup", o.Warmup)); err != nil {
 		return base, err
 	}
-	switch {
-	case !(o.Watermark >= 0 && o.Watermark < 1):
+	if !(o.Watermark >= 0 && o.Watermark < 1) {
 		return base, exit.Usagef("--watermark %v: want a share from 0, less than 1", o.Watermark)
 	}
 	if err := oneOf("preempt", o.Preempt, "recompute", "swap"); err != nil {

@@ -101,19 +101,7 @@ func openSnapshot(path string) (run *dataset.Run, err error) {
 
 // openRuns opens recordings, and those in folders of recordings.
 func openRuns(paths []string) ([]*dataset.Run, error) {
-	paths, err := recordingsIn(paths)
-	if err != nil {
-		return nil, err
-	}
-	var runs []*dataset.Run
-	for _, path := range paths {
-		run, err := openRun(path)
-		if err != nil {
-			return nil, err
-		}
-		runs = append(runs, run)
-	}
-	return runs, nil
+	return eachIn(paths, openRun)
 }
 
 // analyze opens a recording and runs over each of its processes.
@@ -132,19 +120,24 @@ func analyzeAll(paths []string) ([]recording.Recording, error) {
 
 // analyzeWith analyzes recordings, and those in folders of recordings.
 func analyzeWith(paths []string, opt analysis.Options) ([]recording.Recording, error) {
+	return eachIn(paths, func(path string) (recording.Recording, error) { return analyze(path, opt) })
+}
+
+// eachIn opens recordings, and those in folders of recordings, up to the first that cannot be opened.
+func eachIn[T any](paths []string, open func(path string) (T, error)) ([]T, error) {
 	paths, err := recordingsIn(paths)
 	if err != nil {
 		return nil, err
 	}
-	var runs []recording.Recording
+	var opened []T
 	for _, path := range paths {
-		run, err := analyze(path, opt)
+		one, err := open(path)
 		if err != nil {
 			return nil, err
 		}
-		runs = append(runs, run)
+		opened = append(opened, one)
 	}
-	return runs, nil
+	return opened, nil
 }
 
 // recordingsIn replaces each folder of recordings by the recordings in it, in order of their names. A folder

@@ -1,13 +1,11 @@
 package export
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"strconv"
 
 	"github.com/memprof/memprof/analysis"
-	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/trace/dataset"
 )
 
@@ -97,10 +95,4 @@ func (w *writer) flush() error {
 	}
 	w.buf = w.buf[:0]
 	return w.err
-}
-
-// originName returns the one name of an allocation, for formats that show no more.
-func originName(context string) string {
-	name, _ := attribution.ParseOrigin(context)
-	return cmp.Or(name, "(no module)")
 }

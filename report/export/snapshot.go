@@ -1,6 +1,7 @@
 package export
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -288,10 +289,6 @@ func (s *snapshot) expandable() bool {
 	return len(s.memories) == 0
 }
 
-func (t *entries) failed(e *trace.Event, free int64) {
-	t.entry("oom", free, e.Requested, 0, e.Stream, &origin{e.Context, t.phase()})
-}
-
 // writeFrames writes the frames of an origin. Blocks of one origin share the object.
 func (s *snapshot) writeFrames(from origin) {
 	if n, known := s.frames[from]; known {
@@ -315,8 +312,8 @@ func (s *snapshot) writeFrames(from origin) {
 // imported recording.
 func (s *snapshot) framesOf(from origin) []frame {
 	text := s.process.Strings().Text
-	context := text(from.context)
-	if stack := stackOf(context); stack != 0 {
+	name, stack := attribution.ParseOrigin(text(from.context))
+	if stack != 0 {
 		if frames := s.stacks.frames(stack); len(frames) > 0 {
 			return frames
 		}
@@ -324,7 +321,7 @@ func (s *snapshot) framesOf(from origin) []frame {
 	if s.imported != nil {
 		return nil
 	}
-	frames := []frame{{function: originName(context), file: "module"}}
+	frames := []frame{{function: cmp.Or(name, "(no module)"), file: "module"}}
 	if from.phase != noPhase {
 		frames = append(frames, frame{function: trace.ParseContext(trace.KindPhaseBegin, text(from.phase)).Name(), file: "phase"})
 	}

@@ -57,7 +57,7 @@ func (m *memory) event(e *trace.Event) {
 		total, used := e.DeviceMemory()
 		m.free = max(0, total-used)
 	case e.Kind == trace.KindOOM && (e.Device == m.device || m.arenas[e.Arena] != nil):
-		m.entries.failed(e, cmp.Or(e.Provided, m.free))
+		m.entries.entry("oom", cmp.Or(e.Provided, m.free), e.Requested, 0, e.Stream, &origin{e.Context, m.entries.phase()})
 	}
 	a := m.arenas[e.Arena]
 	if a == nil {

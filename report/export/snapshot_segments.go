@@ -4,14 +4,8 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/trace"
 )
-
-func stackOf(context string) int64 {
-	_, stack := attribution.ParseOrigin(context)
-	return stack
-}
 
 // segments writes the memory that is mapped after the last event, for each device.
 func (s *snapshot) segments() {

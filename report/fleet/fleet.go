@@ -31,10 +31,10 @@ type Fleet struct {
 
 // Member is a device of a process.
 type Member struct {
-	Process string
-	Host    string
-	Device  int32
-	Path    string // of its recording
+	Path    string `json:"recording"`
+	Process string `json:"process"`
+	Host    string `json:"host"`
+	Device  int32  `json:"device"`
 }
 
 // New is a fleet without members.
@@ -52,7 +52,7 @@ func (f *Fleet) Add(path string, t *summary.Table) {
 	index := map[int32]int{}
 	for _, c := range t.Cards {
 		index[c.Device] = len(f.Members)
-		f.Members = append(f.Members, Member{t.Process.Name, t.Host, c.Device, path})
+		f.Members = append(f.Members, Member{path, t.Process.Name, t.Host, c.Device})
 		f.GPUs[c.GPU]++
 	}
 	for i := range t.Rows {
@@ -75,14 +75,18 @@ func (f *Fleet) put(at int, row *summary.Row) {
 
 // Spread is how a metric lies over the members that have it.
 type Spread struct {
-	Metric                             string
-	Unit                               string
-	Members                            int // that have it
-	Least, Median, P95, Greatest, Mean float64
-	LeastOf, GreatestOf                int // members
-	Outliers                           int
-	outliers                           []int // members, farthest from the median first
-	Equal                              bool
+	Metric     string  `json:"metric"`
+	Unit       string  `json:"unit"`
+	Members    int     `json:"ranks"` // that have it
+	Least      float64 `json:"least"`
+	Median     float64 `json:"median"`
+	P95        float64 `json:"p95"`
+	Greatest   float64 `json:"greatest"`
+	Mean       float64 `json:"mean"`
+	leastOf    int     // members, as is greatestOf
+	greatestOf int
+	outliers   []int // members, farthest from the median first
+	equal      bool
 }
 
 // Spreads are those of all metrics, in the order of `memprof check --list`, those of the summary last.
@@ -126,11 +130,11 @@ func (f *Fleet) spread(name string) Spread {
 	slices.SortStableFunc(values, func(a, b have) int { return cmp.Compare(a.value, b.value) })
 	n := len(values)
 	s.Members, s.Mean = n, sum/float64(n)
-	s.Least, s.Greatest, s.LeastOf, s.GreatestOf = values[0].value, values[n-1].value, values[0].member, values[n-1].member
-	s.GreatestOf = values[sort.Search(n, func(i int) bool { return values[i].value >= s.Greatest })].member // of several the first
+	s.Least, s.Greatest, s.leastOf, s.greatestOf = values[0].value, values[n-1].value, values[0].member, values[n-1].member
+	s.greatestOf = values[sort.Search(n, func(i int) bool { return values[i].value >= s.Greatest })].member // of several the first
 	s.Median, s.P95 = values[n/2].value, values[min(n-1, int(math.Ceil(0.95*float64(n)))-1)].value
-	s.Equal = s.Least == s.Greatest
-	if s.Equal {
+	s.equal = s.Least == s.Greatest
+	if s.equal {
 		return s
 	}
 	of := make([]float64, n)
@@ -144,6 +148,5 @@ func (f *Fleet) spread(name string) Spread {
 	}
 	distance := func(member int) float64 { return math.Abs(f.values[name][member] - s.Median) }
 	slices.SortStableFunc(s.outliers, func(a, b int) int { return cmp.Compare(distance(b), distance(a)) })
-	s.Outliers = len(s.outliers)
 	return s
 }

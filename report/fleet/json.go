@@ -17,25 +17,15 @@ type jsonFleet struct {
 }
 
 type jsonSpread struct {
-	Metric     string       `json:"metric"`
-	Unit       string       `json:"unit"`
-	Ranks      int          `json:"ranks"` // that have it
-	Least      float64      `json:"least"`
-	Median     float64      `json:"median"`
-	P95        float64      `json:"p95"`
-	Greatest   float64      `json:"greatest"`
-	Mean       float64      `json:"mean"`
+	Spread
 	LeastOf    jsonMember   `json:"least_of"`
 	GreatestOf jsonMember   `json:"greatest_of"`
 	Outliers   []jsonMember `json:"outliers"` // farthest first
 }
 
 type jsonMember struct {
-	Recording string   `json:"recording"`
-	Process   string   `json:"process"`
-	Host      string   `json:"host"`
-	Device    int32    `json:"device"`
-	Value     *float64 `json:"value"`
+	Member
+	Value *float64 `json:"value"`
 }
 
 // JSON prints every metric.
@@ -45,10 +35,7 @@ func JSON(w io.Writer, f *Fleet) error {
 		Metrics: []jsonSpread{},
 	}
 	for _, s := range f.Spreads() {
-		j := jsonSpread{
-			Metric: s.Metric, Unit: s.Unit, Ranks: s.Members, Least: s.Least, Median: s.Median, P95: s.P95, Greatest: s.Greatest, Mean: s.Mean,
-			LeastOf: f.member(s.LeastOf, s.Least), GreatestOf: f.member(s.GreatestOf, s.Greatest), Outliers: []jsonMember{},
-		}
+		j := jsonSpread{Spread: s, LeastOf: f.member(s.leastOf, s.Least), GreatestOf: f.member(s.greatestOf, s.Greatest), Outliers: []jsonMember{}}
 		for _, m := range s.outliers {
 			j.Outliers = append(j.Outliers, f.member(m, f.values[s.Metric][m]))
 		}
@@ -63,8 +50,7 @@ func JSON(w io.Writer, f *Fleet) error {
 }
 
 func (f *Fleet) member(at int, value float64) jsonMember {
-	m := &f.Members[at]
-	j := jsonMember{Recording: m.Path, Process: m.Process, Host: m.Host, Device: m.Device}
+	j := jsonMember{Member: f.Members[at]}
 	if !math.IsNaN(value) {
 		j.Value = &value
 	}

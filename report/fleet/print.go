@@ -56,9 +56,9 @@ func (f *Fleet) head(spreads []Spread) layout.Section {
 	for _, spread := range spreads {
 		switch {
 		case spread.Metric == "reserved.peak":
-			s.Before = append(s.Before, layout.Cell{Text: fmt.Sprintf("Reserved at most %s by %s, %.2fx of the median", spread.format(spread.Greatest), f.name(spread.GreatestOf), ratio(spread.Greatest, spread.Median)), Tone: layout.Strong})
+			s.Before = append(s.Before, layout.Cell{Text: fmt.Sprintf("Reserved at most %s by %s, %.2fx of the median", spread.format(spread.Greatest), f.name(spread.greatestOf), ratio(spread.Greatest, spread.Median)), Tone: layout.Strong})
 		case spread.Metric == "oom.count" && spread.Greatest > 0:
-			s.Before = append(s.Before, layout.Cell{Text: fmt.Sprintf("Requests failed: %s on average, most by %s (%s)", threeDigits(spread.Mean), f.name(spread.GreatestOf), spread.format(spread.Greatest)), Tone: layout.Failed})
+			s.Before = append(s.Before, layout.Cell{Text: fmt.Sprintf("Requests failed: %s on average, most by %s (%s)", threeDigits(spread.Mean), f.name(spread.greatestOf), spread.format(spread.Greatest)), Tone: layout.Failed})
 		}
 	}
 	s.Before = append(s.Before, layout.Note("From the summaries of the recordings; `memprof report --process rankN` reads the events of a rank")...)
@@ -151,9 +151,9 @@ func divide(spreads []Spread) divided {
 	for i := range spreads {
 		switch spread := &spreads[i]; {
 		case repeated(spread, names):
-		case spread.Equal && spread.Greatest == 0:
+		case spread.equal && spread.Greatest == 0:
 			d.zero = append(d.zero, spread.Metric)
-		case spread.Equal:
+		case spread.equal:
 			d.equal = append(d.equal, spread.Metric+" "+spread.format(spread.Greatest))
 		default:
 			d.differ = append(d.differ, spread)
@@ -200,7 +200,7 @@ func (f *Fleet) spreadRows(s *layout.Section, differ []*Spread) (alike []string,
 			times = fmt.Sprintf("%.2f", spread.Greatest/spread.Median)
 		}
 		s.Rows = append(s.Rows, layout.Row(spread.Metric, spread.format(spread.Least), spread.format(spread.Median), spread.format(spread.P95),
-			spread.format(spread.Greatest), f.name(spread.GreatestOf), times, plain.FormatCount(int64(spread.Outliers))))
+			spread.format(spread.Greatest), f.name(spread.greatestOf), times, plain.FormatCount(int64(len(spread.outliers)))))
 	}
 	return alike, more
 }

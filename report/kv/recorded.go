@@ -2,7 +2,6 @@ package kv
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/memprof/memprof/analysis"
@@ -47,9 +46,9 @@ func RecordedSections(d *analysis.DeviceResult) []layout.Section {
 	var sections []layout.Section
 	for i, k := range simulationsOf(d) {
 		kv := d.KV[i]
-		head := layout.Section{Title: "KV cache", Before: append(layout.Note(recordedLine(kv)), layout.Note(recordedBatch(kv))...)}
+		head := layout.Section{Title: "KV cache", Before: append(layout.Note(recordedLine(kv)), layout.Note(fmt.Sprintf("mean batch %.2f, peak batch %s", kv.Recorded.Batch, plain.Counted(kv.Recorded.Peak, "sequence")))...)}
 		if kv.Beams > 1 {
-			head.Before = append(head.Before, layout.Note(recordedBeams(kv))...)
+			head.Before = append(head.Before, layout.Note(fmt.Sprintf("%d beams share each prompt: each beam is a sequence with its own copy of the prompt", kv.Beams))...)
 		}
 		if k.Model != "" {
 			head.Title += " of " + plain.Shorten(k.Model, 60)
@@ -88,15 +87,6 @@ func recordedLine(kv *kv.Result) string {
 		line += fmt.Sprintf(" · %s bytes per token, %s", plain.FormatCount(kv.TokenBytes), plain.FormatSize(r.Capacity*kv.TokenBytes))
 	}
 	return line
-}
-
-func recordedBatch(kv *kv.Result) string {
-	r := kv.Recorded
-	return fmt.Sprintf("mean batch %s, peak batch %s", strconv.FormatFloat(r.Batch, 'f', 2, 64), plain.Counted(r.Peak, "sequence"))
-}
-
-func recordedBeams(kv *kv.Result) string {
-	return fmt.Sprintf("%d beams share each prompt: each beam is a sequence with its own copy of the prompt", kv.Beams)
 }
 
 // JSONRecorded is a KV cache that an engine reported, with the fields of a simulated one. The first of

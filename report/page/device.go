@@ -66,27 +66,27 @@ type (
 		Devices []deviceData `json:"devices"`
 	}
 	deviceData struct {
-		Device     int32           `json:"device"`
-		Line       string          `json:"line"`
-		Total      int64           `json:"total"` // memory of the card, 0 if not known
-		Empty      bool            `json:"empty"` // nothing was allocated
-		Native     bool            `json:"native"`
-		Period     int64           `json:"period"`
-		Tiles      []tile          `json:"tiles"`
-		Levels     []columns       `json:"levels"` // of detail, the finest first
-		Used       *usedData       `json:"used"`   // null if it was not read
-		Bands      columns         `json:"bands"`
-		Iterations columns         `json:"iterations"`
-		Growths    columns         `json:"growths"`
-		OOMs       []oomData       `json:"ooms"`
-		OOMCount   int64           `json:"oomCount"` // ooms may list fewer
-		Subjects   map[string]any  `json:"subjects"`
-		Arenas     []arenaData     `json:"arenas"`
-		Keyframes  columns         `json:"keyframes"`  // null if there are none
-		Categories *categoriesData `json:"categories"` // likewise
-		Stripes    columns         `json:"stripes"`    // likewise; null without keyframes
-		Sections   []sectionData   `json:"sections"`
-		First      []sectionData   `json:"first"` // where the recording comes from; findings
+		Device     int32          `json:"device"`
+		Line       string         `json:"line"`
+		Total      int64          `json:"total"` // memory of the card, 0 if not known
+		Empty      bool           `json:"empty"` // nothing was allocated
+		Native     bool           `json:"native"`
+		Period     int64          `json:"period"`
+		Tiles      []tile         `json:"tiles"`
+		Levels     []columns      `json:"levels"` // of detail, the finest first
+		Used       *usedData      `json:"used"`   // null if it was not read
+		Bands      columns        `json:"bands"`
+		Iterations columns        `json:"iterations"`
+		Growths    columns        `json:"growths"`
+		OOMs       []oomData      `json:"ooms"`
+		OOMCount   int64          `json:"oomCount"` // ooms may list fewer
+		Subjects   map[string]any `json:"subjects"`
+		Arenas     []arenaData    `json:"arenas"`
+		Keyframes  columns        `json:"keyframes"`  // null if there are none
+		Categories columns        `json:"categories"` // likewise
+		Stripes    columns        `json:"stripes"`    // likewise; null without keyframes
+		Sections   []sectionData  `json:"sections"`
+		First      []sectionData  `json:"first"` // where the recording comes from; findings
 	}
 	// tile is one of the numbers at the top.
 	tile struct {

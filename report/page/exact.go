@@ -2,6 +2,7 @@ package page
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/memprof/memprof/analysis"
@@ -14,28 +15,9 @@ type (
 		Processes []exactProcess `json:"processes"`
 	}
 	exactProcess struct {
-		Spans   [][2]int64     `json:"spans"` // seqs, the second not included
-		Time    packed         `json:"time"`  // µs, of each event of the spans
-		Devices []*exactDevice `json:"devices"`
-	}
-	// exactDevice are the stretches of a device in order of their first event. A sort is what allocations of one place
-	// in the job have in common; jobs repeat themselves, so that few sorts and repeated sequences of them suffice. An
-	// allocator often gives them the same addresses again, so an address is stored as its distance from the last one.
-	exactDevice struct {
-		Unit   int64  `json:"unit"` // all addresses are multiples of it from their arena's base
-		Sort   packed `json:"sort"` // index + 1, 0 for the next sort that was not there before
-		From   packed `json:"from"` // position: events of the spans count from 0
-		Events packed `json:"events"`
-		Addr   packed `json:"addr"`  // units less those of its sort's last stretch
-		Extra  packed `json:"extra"` // bytes beyond the request, rounded up to 256, less those of its sort's last stretch
-
-		Arena     packed `json:"arena"` // of a sort, as are the following
-		Kind      packed `json:"kind"`  // as [kindOf] has it
-		Requested packed `json:"requested"`
-		Origin    packed `json:"origin"`
-
-		PausedFrom packed `json:"pausedFrom"`
-		Paused     packed `json:"paused"`
+		Spans   [][2]int64 `json:"spans"` // seqs, the second not included
+		Time    packed     `json:"time"`  // µs, of each event of the spans
+		Devices []columns  `json:"devices"`
 	}
 )
 
@@ -45,7 +27,7 @@ func (b *builder) exactPack() []byte {
 	out := exactData{Processes: []exactProcess{}}
 	any := false
 	for _, r := range b.page.Results {
-		process := exactProcess{Spans: [][2]int64{}, Devices: []*exactDevice{}}
+		process := exactProcess{Spans: [][2]int64{}, Devices: []columns{}}
 		for i := range r.Devices {
 			k := r.Devices[i].Keyframes
 			if k == nil || k.Exact == nil || len(k.Exact.Time) == 0 {
@@ -89,27 +71,38 @@ type (
 	lastOfSort struct{ units, extra int64 }
 )
 
-func newExact(p *pack, x *keyframes.Exact, r *analysis.Result) *exactDevice {
+// newExact are the stretches of a device in order of their first event. A sort is what allocations of one place
+// in the job have in common; jobs repeat themselves, so that few sorts and repeated sequences of them suffice. An
+// allocator often gives them the same addresses again, so an address is stored as its distance from the last one.
+func newExact(p *pack, x *keyframes.Exact, r *analysis.Result) columns {
 	w := newExactRows(x, r)
 	for i := range w.rows {
 		w.add(&w.rows[i])
 	}
-	out := &exactDevice{Unit: w.unit}
-	out.Sort, out.From, out.Events = p.plain(w.sort), p.column(w.from), p.shortest(w.events)
-	out.Addr, out.Extra = p.shortest(w.addr), p.shortest(w.extra)
-	of := func(value func(*sortOf) int64) packed {
+	out := columns{
+		"unit":   w.unit,               // all addresses are multiples of it from their arena's base
+		"sort":   p.plain(w.sort),      // index + 1, 0 for the next sort that was not there before
+		"from":   p.column(w.from),     // position: events of the spans count from 0
+		"events": p.shortest(w.events), // 0: to the end
+		"addr":   p.shortest(w.addr),   // units less those of its sort's last stretch
+		"extra":  p.shortest(w.extra),  // bytes beyond the request, rounded up to 256, less those of its sort's last stretch
+	}
+	for _, c := range []column[sortOf]{
+		{"arena", func(s *sortOf) int64 { return int64(s.arena) }},
+		{"kind", func(s *sortOf) int64 { return s.kind }}, // as [kindOf] has it
+		{"requested", func(s *sortOf) int64 { return s.requested }},
+		{"origin", func(s *sortOf) int64 { return int64(s.origin) }},
+	} {
 		values := make([]int64, len(w.sorts))
 		for i := range w.sorts {
-			values[i] = value(&w.sorts[i])
+			values[i] = c.of(&w.sorts[i])
 		}
-		return p.shortest(values)
+		out[c.name] = p.shortest(values)
 	}
-	out.Arena = of(func(s *sortOf) int64 { return int64(s.arena) })
-	out.Kind = of(func(s *sortOf) int64 { return s.kind })
-	out.Requested = of(func(s *sortOf) int64 { return s.requested })
-	out.Origin = of(func(s *sortOf) int64 { return int64(s.origin) })
-	out.PausedFrom = columnOf(p, x.Paused, func(s *keyframes.Step) int64 { return int64(s.From) })
-	out.Paused = columnOf(p, x.Paused, func(s *keyframes.Step) int64 { return s.Bytes })
+	maps.Copy(out, columnsOf(p, x.Paused, []column[keyframes.Step]{
+		{"pausedFrom", func(s *keyframes.Step) int64 { return int64(s.From) }},
+		{"paused", func(s *keyframes.Step) int64 { return s.Bytes }},
+	}))
 	return out
 }
 
@@ -187,16 +180,16 @@ func kindOf(s *keyframes.Stretch) int64 {
 // servedEvents is an answer of the server behind a page: the events around one of them.
 type servedEvents struct {
 	exactProcess
-	Device *exactDevice `json:"device"`
-	Names  columns      `json:"names"`
-	Arenas []arenaData  `json:"arenas"` // of the part that was read
-	Event  int64        `json:"event"`  // which was asked for
+	Device columns     `json:"device"`
+	Names  columns     `json:"names"`
+	Arenas []arenaData `json:"arenas"` // of the part that was read
+	Event  int64       `json:"event"`  // which was asked for
 }
 
 // Events is the pack with the exact events of a device of a result of some events, and the event that was asked for.
 func Events(r *analysis.Result, d *analysis.DeviceResult, event int64) []byte {
 	var p pack
-	out := servedEvents{exactProcess: exactProcess{Spans: [][2]int64{}, Devices: []*exactDevice{}}, Arenas: newArenas(r), Event: event}
+	out := servedEvents{exactProcess: exactProcess{Spans: [][2]int64{}, Devices: []columns{}}, Arenas: newArenas(r), Event: event}
 	out.times(&p, d.Keyframes.Exact)
 	out.Device, out.Names = newExact(&p, d.Keyframes.Exact, r), newNames(&p, d.Keyframes)
 	return p.finish(mustJSON(out))

@@ -6,31 +6,23 @@ import (
 	"github.com/memprof/memprof/analysis/keyframes"
 )
 
-// categoriesData are the requested bytes by category at the moments of most requested bytes. Bytes has a column for each
-// of Names.
-type categoriesData struct {
-	Names []string `json:"names"`
-	Seq   packed   `json:"seq"`
-	Time  packed   `json:"time"`
-	R     packed   `json:"r"`
-	Bytes []packed `json:"bytes"`
-}
-
-func newCategories(p *pack, points []attribution.CategoryPoint) *categoriesData {
+// newCategories are the requested bytes by category at the moments of most requested bytes: bytes has a column for each
+// of names.
+func newCategories(p *pack, points []attribution.CategoryPoint) columns {
 	if len(points) == 0 {
 		return nil
 	}
-	of := func(value func(*attribution.CategoryPoint) int64) packed { return columnOf(p, points, value) }
-	out := &categoriesData{
-		Names: []string{}, Bytes: []packed{},
-		Seq:  of(func(o *attribution.CategoryPoint) int64 { return o.Seq }),
-		Time: of(func(o *attribution.CategoryPoint) int64 { return o.Time }),
-		R:    of(func(o *attribution.CategoryPoint) int64 { return o.R }),
-	}
+	out := columnsOf(p, points, []column[attribution.CategoryPoint]{
+		{"seq", func(o *attribution.CategoryPoint) int64 { return o.Seq }},
+		{"time", func(o *attribution.CategoryPoint) int64 { return o.Time }},
+		{"r", func(o *attribution.CategoryPoint) int64 { return o.R }},
+	})
+	names, bytes := []string{}, []packed{}
 	for _, c := range attribution.PresentCategories(points) {
-		out.Names = append(out.Names, c.String())
-		out.Bytes = append(out.Bytes, of(func(o *attribution.CategoryPoint) int64 { return o.Bytes[c] }))
+		names = append(names, c.String())
+		bytes = append(bytes, columnOf(p, points, func(o *attribution.CategoryPoint) int64 { return o.Bytes[c] }))
 	}
+	out["names"], out["bytes"] = names, bytes
 	return out
 }
 

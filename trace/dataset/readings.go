@@ -78,9 +78,3 @@ func (r *Run) AddReadings() {
 		r.Warnings = append(r.Warnings, "cannot read the readings of the devices' used memory: "+r.ReadingsErr.Error())
 	}
 }
-
-// onlyReadings is the error of a part that holds readings instead of the events of a process.
-func onlyReadings(path string) error {
-	return &trace.PathError{Path: path, Err: trace.ErrEmpty, Detail: "it holds readings of the devices' used memory, not events of a process",
-		Remedy: "give the run's directory"}
-}

@@ -117,7 +117,7 @@ func openOne(path string) (*Run, error) {
 		return nil, err
 	}
 	if part.Process.Name == ReadingsName {
-		return nil, onlyReadings(path)
+		return nil, &trace.PathError{Path: path, Err: trace.ErrEmpty, Detail: "it holds readings of the devices' used memory, not events of a process", Remedy: "give the run's directory"}
 	}
 	run := &Run{Dir: filepath.Dir(path), partial: true}
 	info, err := readInfoIfAny(run.Dir)

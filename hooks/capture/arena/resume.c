@@ -207,13 +207,6 @@ static struct gpu *map_selected(const struct selection *selection, bool free_too
   return map_making_way(selection);
 }
 
-static int not_restored(enum backup_result result) {
-  switch (result) {
-    case BACKUP_NO_HOST_MEMORY: return pause_fail(MEMPROF_NO_HOST_MEMORY, "no host memory to copy the content back: nothing was resumed");
-    default: return pause_fail(MEMPROF_DEVICE_FAILED, "the content could not be copied back: nothing was resumed");
-  }
-}
-
 static int resume_selected(const struct selection *selection, int flags) {
   const struct gpu *lacking = map_selected(selection, (flags & MEMPROF_MAP_FREE) != 0);
   if (lacking != NULL) return missing_memory(selection, lacking);
@@ -221,7 +214,8 @@ static int resume_selected(const struct selection *selection, int flags) {
   for (size_t i = 0; result == BACKUP_OK && i < selection->count; i++) result = backup_restore(selection->arenas[i]);
   if (result == BACKUP_OK) return MEMPROF_OK;
   unmap_again(selection);
-  return not_restored(result);
+  if (result == BACKUP_NO_HOST_MEMORY) return pause_fail(MEMPROF_NO_HOST_MEMORY, "no host memory to copy the content back: nothing was resumed");
+  return pause_fail(MEMPROF_DEVICE_FAILED, "the content could not be copied back: nothing was resumed");
 }
 
 // `last`: a failure for want of memory is reported, as no other attempt follows.

@@ -51,12 +51,9 @@ bool vmm_unplace(struct vmm *vmm, size_t first, size_t last) {
   for (size_t i = first; i < last; i++) {
     add_old(vmm, vmm->mappings[i]);
     add_unplaced(vmm, vmm->mappings[i]);
-    vmm->mapped -= vmm->mappings[i].bytes;
     vmm->unplaced_bytes += vmm->mappings[i].bytes;
   }
-  vmm->released += (int64_t)count;
-  memmove(vmm->mappings + first, vmm->mappings + last, (vmm->count - last) * sizeof *vmm->mappings);
-  vmm->count -= count;
+  vmm_take_out(vmm, first, last);
   return true;
 }
 
@@ -64,10 +61,7 @@ bool vmm_pass(struct vmm *from, size_t at, struct vmm *to) {
   const struct vmm_mapping passed = from->mappings[at];
   if (driver_get()->unmap(passed.addr, passed.bytes) != DRIVER_OK) return false;
   vmm_forget_handle(from, passed.handle);
-  from->mapped -= passed.bytes;
-  from->released++;
-  memmove(from->mappings + at, from->mappings + at + 1, (from->count - at - 1) * sizeof *from->mappings);
-  from->count--;
+  vmm_take_out(from, at, at + 1);
   if (to != NULL && array_reserve(&to->unplaced, &to->unplaced_room, to->unplaced_count + 1, sizeof *to->unplaced)) {
     add_unplaced(to, passed);
     to->unplaced_bytes += passed.bytes;

@@ -223,13 +223,17 @@ static void undo(struct vmm *vmm, const struct vmm_mapping *pieces, size_t count
   }
 }
 
-void vmm_undo(struct vmm *vmm, size_t first, size_t last) {
-  if (first == last) return;  // there may be no array yet
+void vmm_take_out(struct vmm *vmm, size_t first, size_t last) {
   for (size_t i = first; i < last; i++) vmm->mapped -= vmm->mappings[i].bytes;
-  undo(vmm, vmm->mappings + first, last - first);
   vmm->released += (int64_t)(last - first);
   memmove(vmm->mappings + first, vmm->mappings + last, (vmm->count - last) * sizeof *vmm->mappings);
   vmm->count -= last - first;
+}
+
+void vmm_undo(struct vmm *vmm, size_t first, size_t last) {
+  if (first == last) return;  // there may be no array yet
+  undo(vmm, vmm->mappings + first, last - first);
+  vmm_take_out(vmm, first, last);
 }
 
 // Sets the access of the pieces that are newly mapped: adjacent ones at once.
@@ -301,12 +305,9 @@ static void release_detached(struct vmm *vmm, size_t first, size_t last) {
 void vmm_release(struct vmm *vmm, size_t first, size_t last) {
   if (first == last) return;
   const size_t mapped = vmm->detached < first ? first : vmm->detached < last ? vmm->detached : last;
-  for (size_t i = first; i < last; i++) vmm->mapped -= vmm->mappings[i].bytes;
   if (mapped > first) release_detached(vmm, first, mapped);
   drop(vmm, vmm->mappings + mapped, last - mapped);
-  vmm->released += (int64_t)(last - first);
-  memmove(vmm->mappings + first, vmm->mappings + last, (vmm->count - last) * sizeof *vmm->mappings);
-  vmm->count -= last - first;
+  vmm_take_out(vmm, first, last);
 }
 
 bool vmm_detach(struct vmm *vmm) {

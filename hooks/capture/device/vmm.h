@@ -137,6 +137,7 @@ bool vmm_clear_old(struct vmm *vmm, uint64_t addr, uint64_t bytes);  // unmaps o
 bool vmm_forget_handle(struct vmm *vmm, driver_handle handle);  // unmaps all old mappings of a handle; false: the driver refused one
 void vmm_forget_old(struct vmm *vmm);  // unmaps all
 void vmm_note_stuck(struct vmm *vmm, const struct vmm_mapping *mapping);
+void vmm_take_out(struct vmm *vmm, size_t first, size_t last);  // takes mappings that are unmapped, or will be, out of the list
 
 // A pause unmaps in two steps, so that the first can be undone. vmm_detach unmaps all mappings but
 // keeps their handles; false: the driver refused one, and those before it are unmapped. vmm_attach

@@ -5,32 +5,24 @@
 #include "base/hook.h"
 #include "interpose/interpose.h"
 
-static void exchange(cuda_error error, const char *name, void **found) {
+static cuda_error exchange(cuda_error error, const char *name, void **found) {
   if (error == CUDA_OK && found != NULL && *found != NULL && hook_on()) *found = entry_exchange_asked(name, *found);
+  return error;
 }
 
 WRAPPER(cuGetProcAddress, (const char *name, void **found, int version, uint64_t flags), DRIVER(cuGetProcAddress, 11030)) {
   cuda_error (*real)(const char *, void **, int, uint64_t) = entry_real(&cuGetProcAddress_entry);
-  if (real == NULL) return CUDA_NOT_FOUND;
-  const cuda_error error = real(name, found, version, flags);
-  exchange(error, name, found);
-  return error;
+  return real == NULL ? CUDA_NOT_FOUND : exchange(real(name, found, version, flags), name, found);
 }
 
 WRAPPER(cuGetProcAddress_v2, (const char *name, void **found, int version, uint64_t flags, int *status), DRIVER(cuGetProcAddress, 12000)) {
   cuda_error (*real)(const char *, void **, int, uint64_t, int *) = entry_real(&cuGetProcAddress_v2_entry);
-  if (real == NULL) return CUDA_NOT_FOUND;
-  const cuda_error error = real(name, found, version, flags, status);
-  exchange(error, name, found);
-  return error;
+  return real == NULL ? CUDA_NOT_FOUND : exchange(real(name, found, version, flags, status), name, found);
 }
 
 static cuda_error entry_point(struct entry *entry, const char *name, void **found, unsigned long long flags, int *status) {
   cuda_error (*real)(const char *, void **, unsigned long long, int *) = entry_real(entry);
-  if (real == NULL) return CUDA_NOT_FOUND;
-  const cuda_error error = real(name, found, flags, status);
-  exchange(error, name, found);
-  return error;
+  return real == NULL ? CUDA_NOT_FOUND : exchange(real(name, found, flags, status), name, found);
 }
 
 WRAPPER(cudaGetDriverEntryPoint, (const char *name, void **found, unsigned long long flags, int *status), RUNTIME) {
@@ -44,10 +36,7 @@ WRAPPER(cudaGetDriverEntryPoint_ptsz, (const char *name, void **found, unsigned 
 static cuda_error entry_point_by_version(struct entry *entry, const char *name, void **found, unsigned version, unsigned long long flags,
                                          int *status) {
   cuda_error (*real)(const char *, void **, unsigned, unsigned long long, int *) = entry_real(entry);
-  if (real == NULL) return CUDA_NOT_FOUND;
-  const cuda_error error = real(name, found, version, flags, status);
-  exchange(error, name, found);
-  return error;
+  return real == NULL ? CUDA_NOT_FOUND : exchange(real(name, found, version, flags, status), name, found);
 }
 
 WRAPPER(cudaGetDriverEntryPointByVersion, (const char *name, void **found, unsigned version, unsigned long long flags, int *status), RUNTIME) {

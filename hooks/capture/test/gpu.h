@@ -9,6 +9,10 @@
 
 static const uint64_t KiB = (uint64_t)1 << 10, MiB = (uint64_t)1 << 20, GiB = (uint64_t)1 << 30;
 
+// Captures are begun and ended by name, as a program that is linked with the driver does: the hook sees them.
+int cuStreamBeginCapture_v2(void *stream, int mode);
+int cuStreamEndCapture(void *stream, void **graph);
+
 static inline void *gpu_symbol(const char *name) {
   static void *library;
   if (library == NULL) library = dlopen("libcuda.so.1", RTLD_NOW);

@@ -281,10 +281,15 @@ static inline void flush_free(struct memprof_watch *watch) {
   if (take_free(watch)) write_pending(watch);
 }
 
-void memprof_watch_alloc(struct memprof_watch *watch, uint64_t tick, uint64_t addr, uint64_t size, void *stream, uint64_t pool0, uint64_t pool1) {
-  if (watch->broken) return;
+// Writes the free that is held, for the next event of a place. NULL: the place is not known, or nothing is recorded any more.
+static inline struct place *next_in(struct memprof_watch *watch, void *stream, uint64_t pool0, uint64_t pool1) {
+  if (watch->broken) return NULL;
   flush_free(watch);
-  struct place *place = find_place(watch, stream, pool0, pool1);
+  return find_place(watch, stream, pool0, pool1);
+}
+
+void memprof_watch_alloc(struct memprof_watch *watch, uint64_t tick, uint64_t addr, uint64_t size, void *stream, uint64_t pool0, uint64_t pool1) {
+  struct place *place = next_in(watch, stream, pool0, pool1);
   if (place == NULL) return;  // its segment was not reported either
   watch->requested += size;
   climb(watch);
@@ -296,9 +301,7 @@ void memprof_watch_alloc(struct memprof_watch *watch, uint64_t tick, uint64_t ad
 }
 
 void memprof_watch_free(struct memprof_watch *watch, uint64_t tick, uint64_t addr, uint64_t size, void *stream, uint64_t pool0, uint64_t pool1) {
-  if (watch->broken) return;
-  flush_free(watch);
-  struct place *place = find_place(watch, stream, pool0, pool1);
+  struct place *place = next_in(watch, stream, pool0, pool1);
   if (place == NULL) return;
   if (watch->climbing) sample_top(watch);
   watch->requested -= size;
@@ -315,8 +318,7 @@ void memprof_watch_free_done(struct memprof_watch *watch, uint64_t tick, uint64_
     write_free(watch);
     return;
   }
-  flush_free(watch);
-  struct place *place = find_place(watch, stream, pool0, pool1);
+  struct place *place = next_in(watch, stream, pool0, pool1);
   if (place == NULL) return;
   atomic_fetch_sub_explicit(&watch->pending, 1, memory_order_relaxed);
   struct spool_event event = event_of(watch, place, MEMPROF_FREE_DONE, arena_at(place, addr));
@@ -377,9 +379,7 @@ void memprof_watch_map(struct memprof_watch *watch, uint64_t tick, uint64_t addr
 }
 
 void memprof_watch_unmap(struct memprof_watch *watch, uint64_t tick, uint64_t addr, uint64_t size, void *stream, uint64_t pool0, uint64_t pool1, int joins) {
-  if (watch->broken) return;
-  flush_free(watch);
-  struct place *place = find_place(watch, stream, pool0, pool1);
+  struct place *place = next_in(watch, stream, pool0, pool1);
   if (place == NULL) return;
   if (!joins) sample(watch);
   watch->reserved -= size;

@@ -14,7 +14,9 @@ import (
 func environmentOf(environment []string) []Finding {
 	values := valuesOf(environment)
 	findings := Settings(environment, "bfc")
-	findings = append(findings, checkFrameworks(environment), checkIPC())
+	// Other processes get memory of memprof's allocator in all ways but one.
+	ipc := Finding{Check: "CUDA IPC", Health: OK, Detail: "torch shares tensors with other processes; cuIpcGetMemHandle is refused, so start vLLM and SGLang with --disable-custom-all-reduce, or record --allocator native"}
+	findings = append(findings, checkFrameworks(environment), ipc)
 	return append(append(findings, checkPython(values)...), checkCUDA(values)...)
 }
 
@@ -29,11 +31,6 @@ func checkFrameworks(environment []string) Finding {
 		f.Detail = "record sets " + strings.Join(set, "; ")
 	}
 	return f
-}
-
-// checkIPC names what shares memory with other processes in the one way that memory of memprof's allocator does not have.
-func checkIPC() Finding {
-	return Finding{Check: "CUDA IPC", Health: OK, Detail: "torch shares tensors with other processes; cuIpcGetMemHandle is refused, so start vLLM and SGLang with --disable-custom-all-reduce, or record --allocator native"}
 }
 
 // Settings examines variables that have another effect, or none, in a recorded job. With --allocator native
@@ -98,21 +95,17 @@ func interposedCall(path string) string {
 	return ""
 }
 
-// hostSetting says whether one of PyTorch's allocator settings is about pinned host memory, which PyTorch still
-// allocates.
-func hostSetting(key string) bool { return strings.HasPrefix(key, "pinned_") }
-
 // checkTorchConf finds settings of PyTorch's allocator, which memprof's replaces.
 func checkTorchConf(values map[string]string) Finding {
 	f := Finding{Check: "torch settings", Health: OK, Detail: "no allocator settings"}
-	var ignored []string
+	var ignored []string // not those of pinned host memory, which PyTorch still allocates
 	for _, name := range []string{"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"} {
 		if values[name] == "" {
 			continue
 		}
 		f.Detail = name + "=" + values[name]
 		for _, setting := range splitSettings(values[name]) {
-			if key, _, _ := strings.Cut(setting, ":"); key != "" && !hostSetting(key) && !slices.Contains(ignored, key) {
+			if key, _, _ := strings.Cut(setting, ":"); key != "" && !strings.HasPrefix(key, "pinned_") && !slices.Contains(ignored, key) {
 				ignored = append(ignored, key)
 			}
 		}

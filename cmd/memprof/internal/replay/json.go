@@ -50,14 +50,9 @@ type regionJSON struct {
 }
 
 type statsJSON struct {
-	NumAllocs      uint64  `json:"num_allocs"`
-	BytesInUse     uint64  `json:"bytes_in_use"`
-	PeakBytesInUse uint64  `json:"peak_bytes_in_use"`
-	LargestAlloc   uint64  `json:"largest_alloc"`
-	Reserved       uint64  `json:"reserved"`
-	PeakReserved   uint64  `json:"peak_reserved"`
-	LargestFree    uint64  `json:"largest_free"`
-	Fragmentation  float64 `json:"fragmentation"`
+	bfc.Stats
+	LargestFree   uint64  `json:"largest_free"`
+	Fragmentation float64 `json:"fragmentation"`
 }
 
 // JSON writes one operation, and one region, a line: results of millions of
@@ -78,10 +73,7 @@ func JSON(w *bufio.Writer, a *bfc.Allocator, results *Results) error {
 			return err
 		}
 	}
-	s := a.Stats()
-	stats, err := plain.JSON(statsJSON{
-		s.NumAllocs, s.BytesInUse, s.PeakBytesInUse, s.LargestAlloc, s.Reserved, s.PeakReserved, a.LargestFree(), a.Fragmentation(),
-	})
+	stats, err := plain.JSON(statsJSON{a.Stats(), a.LargestFree(), a.Fragmentation()})
 	if err != nil {
 		return err
 	}

@@ -28,8 +28,9 @@ func (r *Requests) describe(event *trace.Event, options string) {
 	if r.arenas[event.Arena] != nil {
 		return // a further reservation of the same arena
 	}
-	p := &recordedArena{device: event.Device, stream: event.Stream}
-	p.parse(options)
+	fields := trace.ParseContext(trace.KindArena, options)
+	p := &recordedArena{device: event.Device, stream: event.Stream, pool: parsePool(fields.Get("pool")), tag: fields.Get("tag"), shape: fields.Get("shape")}
+	p.memory, p.store, p.segments = fields.Get("graph_memory"), fields.Is("store"), fields.Is("segments")
 	r.arenas[event.Arena] = p
 	if p.memory == "" || p.segments {
 		return
@@ -46,12 +47,6 @@ func (r *Requests) describe(event *trace.Event, options string) {
 		r.shaped[shaped] = true
 		r.failed(event, r.requester.GraphShape(p.device, r.memories[memory], p.shape, p.pool))
 	}
-}
-
-func (p *recordedArena) parse(options string) {
-	fields := trace.ParseContext(trace.KindArena, options)
-	p.pool, p.tag, p.shape = parsePool(fields.Get("pool")), fields.Get("tag"), fields.Get("shape")
-	p.memory, p.store, p.segments = fields.Get("graph_memory"), fields.Is("store"), fields.Is("segments")
 }
 
 // parsePool reads "1.2a": both numbers are hexadecimal. What is no pool is none.
@@ -149,10 +144,4 @@ func (t *texts) restacked(text string) string {
 		return context.With("stack", strconv.FormatUint(uint64(now), 10))
 	}
 	return text
-}
-
-// stack takes a stack event: requested is the number of the node, provided that of its caller.
-func (t *texts) stack(event *trace.Event) {
-	number, parent := event.StackNode()
-	t.nodes[number] = t.requester.StackNode(t.nodes[parent], t.of(event.Context))
 }

@@ -18,7 +18,8 @@ func (r *Requests) mark(event *trace.Event, context string) error {
 	case trace.KindPhaseEnd:
 		r.requester.PhaseEnd(context)
 	case trace.KindStack:
-		r.texts.stack(event)
+		number, parent := event.StackNode()
+		r.texts.nodes[number] = r.requester.StackNode(r.texts.nodes[parent], context)
 	case trace.KindLabel:
 		if b, ok := r.live[block{event.Arena, event.Addr}]; ok {
 			r.Labels++

@@ -25,10 +25,6 @@ type display struct {
 	drawing atomic.Bool // the terminal shows our screen
 }
 
-func newDisplay(w io.Writer, o *Options) *display {
-	return &display{w: w, json: o.JSON, once: o.Once}
-}
-
 func (s *display) drawn() bool {
 	return !s.json && !s.once && screen.Terminal(s.w) && os.Getenv("TERM") != "dumb"
 }

@@ -42,7 +42,7 @@ const endsWithin = 300 * time.Millisecond
 func Run(ctx context.Context, stdout io.Writer, path string, o Options) error {
 	ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM)
 	defer stop()
-	screen := newDisplay(stdout, &o)
+	screen := &display{w: stdout, json: o.JSON, once: o.Once}
 	done := make(chan error, 1)
 	go func() { done <- o.watch(ctx, screen, path) }()
 	select {

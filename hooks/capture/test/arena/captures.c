@@ -14,8 +14,6 @@
 
 #define CARD "MEMPROF_SIM_MEMORY", "64g"
 
-int cuStreamBeginCapture_v2(void *stream, int mode);
-int cuStreamEndCapture(void *stream, void **graph);
 int cuModuleLoadData(void **module, const void *image);
 int cuModuleGetFunction(void **function, void *module, const char *name);
 int cuModuleUnload(void *module);

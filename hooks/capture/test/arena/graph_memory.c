@@ -298,9 +298,6 @@ TEST(names, SMALL) {
   CHECK_EQUAL(trail_event(&trail, MEMPROF_MAP, 0)->arena, trail_event(&trail, MEMPROF_ARENA, 0)->arena);
 }
 
-int cuStreamBeginCapture_v2(void *stream, int mode);
-int cuStreamEndCapture(void *stream, void **graph);
-
 // Each capture says what it is: its name where one was given, and the pool.
 TEST(names_of_captures, SMALL) {
   begin(0);

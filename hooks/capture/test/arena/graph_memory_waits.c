@@ -6,9 +6,6 @@
 #define SMALL "MEMPROF_SIM_MEMORY", "1g"
 #define REFUSED(rules) SMALL, "MEMPROF_SIM_FAIL", rules
 
-int cuStreamBeginCapture_v2(void *stream, int mode);
-int cuStreamEndCapture(void *stream, void **graph);
-
 static void capture_begins(void *stream) { CHECK_EQUAL(cuStreamBeginCapture_v2(stream, 0), 0); }
 
 static void capture_ends_well(void *stream) {

@@ -87,9 +87,6 @@ TEST(unwaited, "MEMPROF_SIM_FAIL", "cuCtxRecordEvent:1+=999,cuCtxSynchronize:1+=
   CHECK_EQUAL(trail_number(&trail, MEMPROF_POOL_RELEASE), 0);
 }
 
-int cuStreamBeginCapture_v2(void *stream, int mode);
-int cuStreamEndCapture(void *stream, void **graph);
-
 // A graph may go while another is captured: a wait would spoil that one, so its pool goes later.
 TEST(captured) {
   gpu_start();
@@ -236,12 +233,18 @@ static void array_return_alone(void *self, void *ptr) {
   array_return(self, ptr);
 }
 
-static void with_source(size_t skew) {
+// Starts the device, and has the pool take its memory from the source.
+static void begin_source(struct array *source, void *(*allocate)(void *, size_t)) {
   gpu_start();
-  struct array source = {.most = 64 * MiB, .skew = skew};
-  CHECK(posix_memalign((void **)&source.memory, 2 * MiB, source.most) == 0);
+  source->most = 64 * MiB;
+  CHECK(posix_memalign((void **)&source->memory, 2 * MiB, source->most) == 0);
   memprof_pool_hold(0, POOL, 0);
-  CHECK_EQUAL(memprof_pool_source(0, POOL, 0, &source, array_take, array_return), 1);
+  CHECK_EQUAL(memprof_pool_source(0, POOL, 0, source, allocate, array_return), 1);
+}
+
+static void with_source(size_t skew) {
+  struct array source = {.skew = skew};
+  begin_source(&source, array_take);
   const uint64_t before = gpu_free();
   char *a = take(1000, NULL), *b = take(MiB, NULL), *c = take(10 * MiB, NULL);
   CHECK(a >= source.memory && c < source.memory + source.most);
@@ -269,11 +272,8 @@ TEST(source_skewed) { with_source(4096); }
 
 // An engine's allocator unmaps its memory and maps it again: interpose/ tells the arena.
 TEST(source_that_unmaps) {
-  gpu_start();
-  struct array source = {.most = 64 * MiB};
-  CHECK(posix_memalign((void **)&source.memory, 2 * MiB, source.most) == 0);
-  memprof_pool_hold(0, POOL, 0);
-  CHECK_EQUAL(memprof_pool_source(0, POOL, 0, &source, array_take, array_return), 1);
+  struct array source = {0};
+  begin_source(&source, array_take);
   char *passing = take(4 * MiB, NULL), *weights = take(8 * MiB, NULL), *cache = take(8 * MiB, NULL);
   const uint64_t at = (uintptr_t)weights, other = (uintptr_t)cache;
   release(passing);
@@ -319,11 +319,8 @@ TEST(source_that_unmaps) {
 // An engine with tags: its pools are entered in regions, and its pauses name the tag. memprof_pause without names leaves
 // them alone.
 TEST(source_of_a_tag) {
-  gpu_start();
-  struct array source = {.most = 64 * MiB};
-  CHECK(posix_memalign((void **)&source.memory, 2 * MiB, source.most) == 0);
-  memprof_pool_hold(0, POOL, 0);
-  CHECK_EQUAL(memprof_pool_source(0, POOL, 0, &source, array_take, array_return), 1);
+  struct array source = {0};
+  begin_source(&source, array_take);
   CHECK_EQUAL(memprof_region_begin("the weights", MEMPROF_RESTORE_NONE), MEMPROF_OK);
   const uint64_t at = (uintptr_t)take(8 * MiB, NULL);
   memprof_region_end();
@@ -386,11 +383,8 @@ static void *busy_take(void *self, size_t bytes) {
 }
 
 TEST(source_that_calls_back) {
-  gpu_start();
-  struct array source = {.most = 64 * MiB};
-  CHECK(posix_memalign((void **)&source.memory, 2 * MiB, source.most) == 0);
-  memprof_pool_hold(0, POOL, 0);
-  CHECK_EQUAL(memprof_pool_source(0, POOL, 0, &source, busy_take, array_return), 1);
+  struct array source = {0};
+  begin_source(&source, busy_take);
   garbage = memprof_malloc(6 * MiB, 0, NULL);
   char *a = take(8 * MiB, NULL);
   CHECK(garbage == NULL);
@@ -420,11 +414,8 @@ static void *take_more(void *unused) {
 }
 
 TEST(source_that_waits) {
-  gpu_start();
-  struct array source = {.most = 64 * MiB};
-  CHECK(posix_memalign((void **)&source.memory, 2 * MiB, source.most) == 0);
-  memprof_pool_hold(0, POOL, 0);
-  CHECK_EQUAL(memprof_pool_source(0, POOL, 0, &source, waiting_take, array_return), 1);
+  struct array source = {0};
+  begin_source(&source, waiting_take);
   char *weights = take(8 * MiB, NULL);
   pthread_t other;
   pthread_mutex_lock(&engine);

@@ -18,8 +18,6 @@
 
 enum { STREAMS = 4, BLOCKS = 16, STEPS = 200, PROGRAMS = 10, CAPTURED = 8 };
 
-int cuStreamBeginCapture_v2(void *stream, int mode);
-int cuStreamEndCapture(void *stream, void **graph);
 int cuStreamDestroy_v2(void *stream);
 
 struct block {

@@ -7,9 +7,6 @@
 
 enum { BLOCKS = 12, POSITIONS = 48 };
 
-int cuStreamBeginCapture_v2(void *stream, int mode);
-int cuStreamEndCapture(void *stream, void **graph);
-
 // All of the card: 20 MiB in the main arena, then 44 in one arena after the other.
 TEST(pages_wander, "MEMPROF_SIM_MEMORY", "64m") {
   gpu_start();

@@ -8,9 +8,6 @@
 
 enum { MOST = 24, POSITIONS = 40, ROUNDS = 14, IDLE_NS = 50000000 };
 
-int cuStreamBeginCapture_v2(void *stream, int mode);
-int cuStreamEndCapture(void *stream, void **graph);
-
 // An iteration takes blocks of these sizes, and frees them.
 static void iterate(const uint64_t *sizes, int count, void *stream) {
   struct block blocks[MOST];

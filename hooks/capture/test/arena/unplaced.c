@@ -113,9 +113,6 @@ TEST(scenario, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES, "MEMPROF_SI
   agree(exact);
 }
 
-int cuStreamBeginCapture_v2(void *stream, int mode);
-int cuStreamEndCapture(void *stream, void **graph);
-
 // A request during a capture maps one of two gaps, and finds no memory for the other one: what it has mapped, which nobody has used,
 // goes at once. A later request of another stream gets it.
 TEST(refused_in_a_capture, "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", PAGES) {

@@ -13,9 +13,6 @@
 #define CARD_OF "MEMPROF_SIM_MEMORY", "8g"
 #define READ CARD_OF, "MEMPROF_OPTIONS", "readings=1"
 
-int cuStreamBeginCapture_v2(void *stream, int mode);
-int cuStreamEndCapture(void *stream, void **graph);
-
 // FEW: after so many calls for the used memory, two readings of what is in use now have been taken, and a third is under way.
 enum { NOT_INITIALIZED = 3, MOST = 64, FEW = 4 };
 

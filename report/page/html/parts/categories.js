@@ -30,6 +30,10 @@ class FollowingScene extends Scene {
     this.schedule();
   }
 
+  click(event) {
+    this.view.pinNear(this.timeAt(event.offsetX));
+  }
+
   // floor and ceiling of what is drawn: no bands are above it.
   yAt(bytes) {
     return this.height - 20 - bytes / this.top * (this.height - 26);
@@ -211,10 +215,6 @@ class Categories extends FollowingScene {
     }
     lines.push(['requested', formatSize(sum)]);
     tooltip.show(event, lines);
-  }
-
-  click(event) {
-    this.view.pinNear(this.timeAt(event.offsetX));
   }
 }
 

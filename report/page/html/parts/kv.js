@@ -61,8 +61,4 @@ class CacheUse extends FollowingScene {
     }
     tooltip.show(event, lines);
   }
-
-  click(event) {
-    this.view.pinNear(this.timeAt(event.offsetX));
-  }
 }

@@ -149,6 +149,6 @@ class Stripes extends FollowingScene {
   click(event) {
     const i = this.stripeAt(event);
     if (i >= 0) this.view.pinEvent(this.data.seq[i], this.data.birth[i]);
-    else this.view.pinNear(this.timeAt(event.offsetX));
+    else super.click(event);
   }
 }
