@@ -155,7 +155,7 @@ func (c *Comparison) replay(ctx context.Context, j *Job, s *Survey, policies []b
 	var recorded *tune.Outcome
 	for i := range tuned.Outcomes {
 		o := &tuned.Outcomes[i]
-		row := Replayed{Allocator: Allocator{Allocator: "memprof", Policy: o.Policy}, Reserved: o.PeakR, Least: o.PeakR, Greatest: o.PeakR, Refused: o.Refused, Calls: o.Calls.Sum(), Cost: o.Cost}
+		row := Replayed{Allocator: Allocator{Allocator: "memprof", Policy: o.Policy}, Reserved: o.PeakR, Least: o.PeakR, Greatest: o.PeakR, Refused: o.Refused, Calls: o.Calls, Cost: o.Cost}
 		row.Recorded = row.Allocator == j.Recorded
 		if row.Recorded {
 			recorded = o

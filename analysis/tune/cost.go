@@ -17,7 +17,6 @@ type calls struct {
 	mapHandles, unmapHandles int64
 	movedHandles             int64 // handles that were mapped at another address, their old mapping staying
 	oldMappings              int64 // old mappings that were unmapped, since the address got another handle
-	waits                    int64 // requests that waited for the device
 }
 
 func (c *calls) add(d *calls) {
@@ -25,24 +24,12 @@ func (c *calls) add(d *calls) {
 	c.unmapHandles += d.unmapHandles
 	c.movedHandles += d.movedHandles
 	c.oldMappings += d.oldMappings
-	c.waits += d.waits
 }
 
-// Calls are driver calls, one for each handle: means over iterations.
-type Calls struct {
-	Create, Map, Access, Unmap, Release float64
-}
-
-// Sum returns all of them.
-func (c *Calls) Sum() float64 { return c.Create + c.Map + c.Access + c.Unmap + c.Release }
-
-// each returns the driver calls of one of n iterations.
-func (c *calls) each(n float64) Calls {
+// each returns the driver calls of one of n iterations: a handle is created, mapped and made accessible, unmapped and released.
+func (c *calls) each(n float64) float64 {
 	mapped := float64(c.mapHandles+c.movedHandles) / n
-	return Calls{
-		Create: float64(c.mapHandles) / n, Map: mapped, Access: mapped,
-		Unmap: float64(c.unmapHandles+c.oldMappings) / n, Release: float64(c.unmapHandles) / n,
-	}
+	return float64(c.mapHandles)/n + mapped + mapped + float64(c.unmapHandles+c.oldMappings)/n + float64(c.unmapHandles)/n
 }
 
 // handlesOf returns how many handles so many bytes have.

@@ -138,29 +138,23 @@ func (h *heap) TryUnmap(addr, bytes uint64) bool {
 	if from != addr || to != addr+bytes || h.unplaced != nil && h.handles.find(addr) != h.handles.find(to) || !h.Device.TryUnmap(addr, bytes) {
 		return false
 	}
-	h.replay.took = !h.unmapped(addr, bytes) && h.replay.inRequest || h.replay.took
+	h.unmapped(addr, bytes)
 	return true
 }
 
-// unmapped counts a range that was unmapped. What a request unmaps is unplaced to what it maps next: unmapped then returns true.
-func (h *heap) unmapped(addr, bytes uint64) (unplaced bool) {
+// unmapped counts a range that was unmapped. What a request unmaps is unplaced to what it maps next.
+func (h *heap) unmapped(addr, bytes uint64) {
 	h.handles.remove(addr, bytes)
 	h.released += bytes
 	if h.unplaced != nil && h.replay.inRequest && !h.replay.reclaiming {
 		h.unplaced.unplace(addr, bytes)
 		h.count(-int64(bytes))
-		return true
+		return
 	}
 	if h.unplaced != nil {
 		h.unplaced.end(addr, bytes)
 	}
-	h.uncount(bytes)
-	return false
-}
-
-func (h *heap) uncount(bytes uint64) {
-	c := h.calls()
-	c.unmapHandles += handlesOf(bytes)
+	h.calls().unmapHandles += handlesOf(bytes)
 	h.count(-int64(bytes))
 }
 

@@ -24,8 +24,7 @@ type Outcome struct {
 	SteadyR    int64 // maximum of the steady iterations; without iterations, R at the end
 
 	// Means over the steady iterations.
-	Waits    float64       // requests that waited for the device
-	Calls    Calls         // driver calls that requests waited for
+	Calls    float64       // driver calls that requests waited for, one for each handle
 	Cost     time.Duration // driver calls that requests waited for
 	Whole    time.Duration // all driver calls of the job
 	Duration time.Duration // of an iteration, as recorded; 0: not known
@@ -98,7 +97,6 @@ func (p *replay) finish() Outcome {
 		steady, duration, n = t.last, max(t.lastTime, 0), 1
 	}
 	o.SteadyR = int64(steady.r)
-	o.Waits = float64(steady.path.waits) / float64(n)
 	o.Calls = steady.path.each(float64(n))
 	o.Cost = timeOf(steady.path) / time.Duration(n)
 	o.Duration = time.Duration(duration / n)

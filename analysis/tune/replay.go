@@ -39,7 +39,6 @@ type replay struct {
 
 	inRequest  bool // a request is under way: it waits for driver calls
 	reclaiming bool // it unmaps free memory because it lacks memory
-	took       bool // it has unmapped pages, so that it waits for the device
 
 	observe      func(seq int64, reserved uint64) // nil, or that of Options
 	current      figures                          // of the iteration under way
@@ -213,7 +212,7 @@ func (p *replay) alloc(o *op) {
 // if what nobody reads any more does not suffice.
 func (p *replay) request(h *heap, bytes uint64) (bfc.Block, bool) {
 	h.number()
-	p.inRequest, p.took = true, false
+	p.inRequest = true
 	block, ok := p.attempt(h, bytes)
 	wanted := bytes + h.shape.granularity
 	for round := 0; round < 3 && !ok; round++ {
@@ -227,16 +226,12 @@ func (p *replay) request(h *heap, bytes uint64) (bfc.Block, bool) {
 		if unmapped == 0 && !changed && !freed {
 			break
 		}
-		p.took = true
 		block, ok = p.attempt(h, bytes)
 		wanted = everything
 	}
 	p.inRequest = false
 	if h.unplaced != nil && h.unplaced.count > 0 {
 		p.unplacer = h
-	}
-	if p.took {
-		p.current.path.waits++
 	}
 	return block, ok
 }
