@@ -1,7 +1,7 @@
 package torchalloc
 
 import (
-	"fmt"
+	"errors"
 	"slices"
 )
 
@@ -71,28 +71,19 @@ func NewAllocator(options AllocatorOptions, device Device) *Allocator {
 	return a
 }
 
-// OutOfMemory is the error of a request that failed after all releases.
-type OutOfMemory struct {
-	Requested uint64 // bytes
-	Segment   uint64 // bytes that the device or the limit refused
-	Reserved  uint64 // bytes reserved when it was refused
-	Limit     uint64 // of reserved bytes; all bits set where there is none
-}
-
-func (e *OutOfMemory) Error() string {
-	return fmt.Sprintf("out of memory: %d bytes asked for, a segment of %d refused with %d reserved", e.Requested, e.Segment, e.Reserved)
-}
+// ErrOutOfMemory is the error of a request that failed after all releases.
+var ErrOutOfMemory = errors.New("out of memory")
 
 // largestRequest is the largest request, so that sums of sizes do not overflow.
 const largestRequest = 1 << 56
 
-// Malloc serves a request of n > 0 bytes from a stream. The error is an *OutOfMemory.
+// Malloc serves a request of n > 0 bytes from a stream. The error is ErrOutOfMemory.
 func (a *Allocator) Malloc(n, stream uint64) (*Block, error) {
 	if len(a.scopes) == 0 {
 		a.freeDeferred()
 	}
 	if n > largestRequest {
-		return nil, &OutOfMemory{n, n, a.stats.Reserved.Now, a.limit}
+		return nil, ErrOutOfMemory
 	}
 	size := a.settings.Round(n)
 	p := a.poolOf(size, stream)
@@ -101,7 +92,7 @@ func (a *Allocator) Malloc(n, stream uint64) (*Block, error) {
 		b = a.obtain(p, size, stream)
 	}
 	if b == nil {
-		return nil, &OutOfMemory{n, a.settings.segment(size), a.stats.Reserved.Now, a.limit}
+		return nil, ErrOutOfMemory
 	}
 	return a.serve(b, size, n, a.splits(p, size, b.size-size)), nil
 }
