@@ -9,27 +9,25 @@ import (
 // The opcodes of pickle's protocol 2 that pickler writes. The viewer of torch's snapshots knows these and few
 // others.
 const (
-	opProto      = 0x80 // then the version
-	opStop       = '.'
-	opMark       = '('
-	opNone       = 'N'
-	opTrue       = 0x88
-	opFalse      = 0x89
-	opInt1       = 'K'  // then an unsigned byte
-	opInt2       = 'M'  // then 2 bytes, unsigned
-	opInt4       = 'J'  // then 4 bytes, signed
-	opLong       = 0x8a // then a count of bytes and so many, two's complement
-	opText       = 'X'  // then 4 bytes of length and UTF-8
-	opEmptyList  = ']'
-	opAppends    = 'e' // append the values above the mark to the list below it
-	opEmptyDict  = '}'
-	opSetItems   = 'u' // add the pairs above the mark to the dict below it
-	opEmptyTuple = ')'
-	opTuple2     = 0x86
-	opPut1       = 'q' // keep the top of the stack as number (1 byte)
-	opPut4       = 'r' // the same, 4 bytes
-	opGet1       = 'h' // push the value kept as number (1 byte)
-	opGet4       = 'j' // the same, 4 bytes
+	opProto     = 0x80 // then the version
+	opStop      = '.'
+	opMark      = '('
+	opTrue      = 0x88
+	opFalse     = 0x89
+	opInt1      = 'K'  // then an unsigned byte
+	opInt2      = 'M'  // then 2 bytes, unsigned
+	opInt4      = 'J'  // then 4 bytes, signed
+	opLong      = 0x8a // then a count of bytes and so many, two's complement
+	opText      = 'X'  // then 4 bytes of length and UTF-8
+	opEmptyList = ']'
+	opAppends   = 'e' // append the values above the mark to the list below it
+	opEmptyDict = '}'
+	opSetItems  = 'u' // add the pairs above the mark to the dict below it
+	opTuple2    = 0x86
+	opPut1      = 'q' // keep the top of the stack as number (1 byte)
+	opPut4      = 'r' // the same, 4 bytes
+	opGet1      = 'h' // push the value kept as number (1 byte)
+	opGet4      = 'j' // the same, 4 bytes
 )
 
 // pickler writes values in sequence. All integers are little-endian.
