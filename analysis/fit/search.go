@@ -32,16 +32,13 @@ func least(ctx context.Context, j *Job, s *Survey, a Allocator, o *Options) (*Ne
 	if o.Quick {
 		probes = 0
 	}
-	whole := search{ctx: ctx, job: j, survey: s, of: a, on: func(bytes int64) *accounting.Card { return s.card(j, bytes, o.Headroom) }}
+	whole := search{ctx: ctx, job: j, survey: s, of: a, headroom: o.Headroom}
 	n, err := whole.least(probes)
 	if err != nil || o.Quick || len(s.Workspaces) == 0 || n.Below != nil && !s.isWorkspace(n.Below.Seq) {
 		return n, err
 	}
-	spared := search{ctx: ctx, job: j, survey: s, of: a, sparing: true, free: whole.free, tried: maps.Clone(whole.tried), on: func(bytes int64) *accounting.Card {
-		c := s.card(j, bytes, o.Headroom)
-		c.Spared = s.Workspaces
-		return c
-	}}
+	spared := whole
+	spared.sparing, spared.failed = true, 0
 	maps.DeleteFunc(spared.tried, func(_ int64, refused *accounting.Refusal) bool { return refused != nil }) // where none was refused, none is spared
 	without, err := spared.least(probes)
 	if err != nil {
@@ -55,18 +52,24 @@ func least(ctx context.Context, j *Job, s *Survey, a Allocator, o *Options) (*Ne
 
 // search replays a job on cards of many sizes.
 type search struct {
-	ctx    context.Context
-	job    *Job
-	survey *Survey
-	of     Allocator
-	on     func(bytes int64) *accounting.Card
-	// free is the replay without a limit, one for both searches where it refuses nothing. sparing: workspaces are spared.
-	free    *outcome
-	sparing bool
+	ctx      context.Context
+	job      *Job
+	survey   *Survey
+	of       Allocator
+	headroom int64
+	sparing  bool     // workspaces are spared
+	free     *outcome // the replay without a limit, one for both searches where it refuses nothing
 	// tried has the first request that each card refused; nil if the job completed.
 	tried map[int64]*accounting.Refusal
 	// failed is the greatest card so far on which the job did not complete.
 	failed int64
+}
+
+// card is one of so many bytes.
+func (s *search) card(bytes int64) *accounting.Card {
+	c := s.survey.card(s.job, bytes, s.headroom)
+	c.Spared, c.Strict = s.survey.Workspaces, !s.sparing
+	return c
 }
 
 // try replays the job on the cards that were not tried yet.
@@ -86,7 +89,7 @@ func (s *search) try(cards []int64) error {
 		passes.Go(func() error {
 			on := make([]*accounting.Card, len(some))
 			for i, bytes := range some {
-				on[i] = s.on(bytes)
+				on[i] = s.card(bytes)
 			}
 			out, err := replay(s.ctx, s.job, s.survey, s.of, on, true)
 			if err != nil {
@@ -145,9 +148,7 @@ func (s *search) replayFree() error {
 	if s.free != nil && s.free.first == nil {
 		return nil
 	}
-	card := s.on(unlimited)
-	card.Spared, card.Strict = s.survey.Workspaces, !s.sparing
-	all, err := replay(s.ctx, s.job, s.survey, s.of, []*accounting.Card{card}, false)
+	all, err := replay(s.ctx, s.job, s.survey, s.of, []*accounting.Card{s.card(unlimited)}, false)
 	if err == nil {
 		s.free = &all[0]
 	}
