@@ -114,14 +114,7 @@ func (p printer) table(s Section) {
 	}
 	line := func(cells []Cell) {
 		for i, c := range cells {
-			pad := strings.Repeat(" ", widths[i]-plain.Width(plain.Text(c.Text)))
-			text := p.paint(c.Text, c.Tone)
-			if s.Columns[i].Number {
-				text = pad + text
-			} else {
-				text += pad
-			}
-			p.w.WriteString("│ " + text + " ")
+			p.w.WriteString("│ " + p.padded(c, widths[i], s.Columns[i].Number) + " ")
 		}
 		p.w.WriteString("│\n")
 	}
