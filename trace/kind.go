@@ -235,7 +235,6 @@ type KindInfo struct {
 	Name, Says                         string
 	Addr, Requested, Provided, Context string
 	Fields                             []string // names that the context may have
-	Changes                            Changes  // 0: the kind only marks
 }
 
 // Column is what a column holds in the events of a kind.
@@ -252,7 +251,7 @@ func Kinds() []KindInfo {
 	var infos []KindInfo
 	for k := range kinds {
 		if r := &kinds[k]; r.name != "" {
-			infos = append(infos, KindInfo{Kind(k), r.name, r.says, r.addr, r.requested, r.provided, r.context, strings.Fields(r.fields), r.changes})
+			infos = append(infos, KindInfo{Kind(k), r.name, r.says, r.addr, r.requested, r.provided, r.context, strings.Fields(r.fields)})
 		}
 	}
 	return infos

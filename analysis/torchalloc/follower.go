@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/memprof/memprof/trace"
 )
@@ -159,15 +157,9 @@ func (f *Follower) arena(e *trace.Event) error {
 		return nil
 	}
 	at := followedArena{device: e.Device, stream: uint64(e.Stream), expandable: words["coalesces"] == "1", conf: cmp.Or(words["conf"], f.Conf), sized: words["provided"] == ""}
-	numbers := strings.Split(words["pool"], ".")
-	for i := range at.pool {
-		if i < len(numbers) {
-			n, err := strconv.ParseUint(numbers[i], 16, 64)
-			if err != nil && words["pool"] != "" {
-				return fmt.Errorf("event %d: pool %q: %w", e.Seq, words["pool"], ErrNotModeled)
-			}
-			at.pool[i] = n
-		}
+	var err error
+	if at.pool, err = parsePool(words["pool"]); err != nil {
+		return fmt.Errorf("event %d: %w: %w", e.Seq, err, ErrNotModeled)
 	}
 	f.arenas[e.Arena] = at
 	return nil

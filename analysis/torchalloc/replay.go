@@ -1,6 +1,7 @@
 package torchalloc
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -318,25 +319,18 @@ func (r *Replay) begin(e *trace.Event) error {
 			r.totals[e.Device] = total
 		}
 	}
-	at := place{device: e.Device, stream: uint64(e.Stream)}
-	if text := words["pool"]; text != "" {
-		pool, err := parsePool(text)
-		if err != nil {
-			return fmt.Errorf("event %d: arena %d: %w", e.Seq, e.Arena, err)
-		}
-		at.pool = pool
+	pool, err := parsePool(words["pool"])
+	if err != nil {
+		return fmt.Errorf("event %d: arena %d: %w", e.Seq, e.Arena, err)
 	}
-	r.arenas[e.Arena] = at
+	r.arenas[e.Arena] = place{e.Device, uint64(e.Stream), pool}
 	return nil
 }
 
-// parsePool reads the two numbers of a pool: "7.0", hexadecimal.
+// parsePool reads the two numbers of a pool: "7.0", hexadecimal. The text of the default pool may be "".
 func parsePool(text string) (id PoolID, err error) {
-	words := strings.Split(text, ".")
-	if len(words) != len(id) {
-		return id, fmt.Errorf("pool=%q: want two numbers", text)
-	}
-	for i, word := range words {
+	first, second, _ := strings.Cut(cmp.Or(text, "0.0"), ".")
+	for i, word := range [...]string{first, second} {
 		if id[i], err = strconv.ParseUint(word, 16, 64); err != nil {
 			return id, fmt.Errorf("pool=%q: want two numbers", text)
 		}

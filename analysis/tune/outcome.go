@@ -52,18 +52,16 @@ func (f *figures) join(g *figures) {
 }
 
 func (t *trail) add(f *figures, now int64) {
-	switch {
-	case t.ended >= steadyFrom:
-		t.steady.join(f)
-		t.steadyTime += now - t.lastMark
-	case t.ended > 0:
-		t.lastTime = now - t.lastMark
-	default:
-		t.lastTime = -1
+	took := int64(-1)
+	if t.ended > 0 {
+		took = now - t.lastMark
 	}
-	if t.ended < steadyFrom {
+	if t.ended >= steadyFrom {
+		t.steady.join(f)
+		t.steadyTime += took
+	} else {
 		t.early.join(f)
-		t.last = *f
+		t.last, t.lastTime = *f, took
 	}
 	t.lastMark = now
 	t.ended++

@@ -80,27 +80,25 @@ func (p printer) narrow(s Section) {
 	}
 }
 
+// padded returns a cell in so many columns, shortened if it is longer.
+func (p printer) padded(c Cell, width int, number bool) string {
+	text := plain.Shorten(c.Text, width)
+	pad := strings.Repeat(" ", max(0, width-plain.Width(text)))
+	if text = p.paint(text, c.Tone); number {
+		return pad + text
+	}
+	return text + pad
+}
+
 // columns writes some columns of a table with given widths.
 func (p printer) columns(s Section, columns, widths []int) {
 	line := func(cells []Cell) {
 		var out strings.Builder
 		for k, i := range columns {
-			text := cells[i].Text
-			if plain.Width(text) > widths[i] {
-				text = plain.Shorten(text, widths[i])
-			}
-			pad := strings.Repeat(" ", max(0, widths[i]-plain.Width(text)))
-			text = p.paint(text, cells[i].Tone)
-			switch {
-			case s.Columns[i].Number:
-				text = pad + text
-			case k < len(columns)-1:
-				text += pad
-			}
 			if k > 0 {
 				out.WriteString("  ")
 			}
-			out.WriteString(text)
+			out.WriteString(p.padded(cells[i], widths[i], s.Columns[i].Number))
 		}
 		p.w.WriteString(strings.TrimRight(out.String(), " ") + "\n")
 	}
@@ -151,12 +149,12 @@ func (p printer) wrapped(text string) []string {
 func columnWidths(s Section) []int {
 	widths := make([]int, len(s.Columns))
 	for i, c := range s.Columns {
-		widths[i] = plain.Width(c.Name)
+		widths[i] = plain.Width(plain.Text(c.Name))
 		for _, r := range s.Rows {
-			widths[i] = max(widths[i], plain.Width(r[i].Text))
+			widths[i] = max(widths[i], plain.Width(plain.Text(r[i].Text)))
 		}
 		if s.Total != nil {
-			widths[i] = max(widths[i], plain.Width(s.Total[i].Text))
+			widths[i] = max(widths[i], plain.Width(plain.Text(s.Total[i].Text)))
 		}
 	}
 	return widths

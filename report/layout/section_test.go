@@ -58,3 +58,11 @@ func TestElide(t *testing.T) {
 		assert.Equal(t, strings.Join(got, " "), test.want, "%d rows", test.rows)
 	}
 }
+
+// A control character is shown as an escape, which is wider: the columns behind it stay in line.
+func TestColumnsBehindEscapes(t *testing.T) {
+	s := Section{Open: true, Columns: []Column{{Name: "name"}, {Name: "bytes", Number: true}}, Rows: [][]Cell{Row("a\x1b\x1b", "1"), Row("b", "2")}}
+	var out strings.Builder
+	assert.NoError(t, WriteText(&out, Options{}, s))
+	assert.Equal(t, out.String(), "name       bytes\na\\x1b\\x1b      1\nb              2\n\n", "columns")
+}
