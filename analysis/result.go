@@ -182,7 +182,7 @@ func (r *Replay) Name() string {
 // Remedy is the smallest change under which all requests of a recording are served, those too that failed.
 type Remedy struct {
 	Replay           // the allocator that suffices; without a Setting none that was tried does, and the memory is too small
-	Missing int64    // without a Setting: bytes that the card lacks under the allocator that needs least
+	Missing int64    // without a Setting: bytes that the card lacks under the recorded allocator
 	Tried   []string // settings that do not suffice
 }
 

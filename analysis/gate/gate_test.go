@@ -126,18 +126,18 @@ func TestJudge(t *testing.T) {
 		}
 	}
 	work := run("a", 100)
-	held := &work.Results[0].Devices[0].Held
-	*held = &attribution.Result{Known: true, ByModule: true}
-	(*held).Categories.Groups = []attribution.Group{{Name: "activations", Requested: 60}, {Name: "weights", Requested: 40}}
-	(*held).Kinds.Groups = []attribution.Group{{Name: "h.*", Requested: 70}, {Requested: 30}}
-	(*held).Stacks.Groups = []attribution.Group{{Frames: []string{"f (train.py:7)"}, Requested: 60}, {Frames: []string{"g (train.py:9)"}, Requested: 40}}
+	held := &attribution.Result{Known: true, ByModule: true}
+	held.Categories.Groups = []attribution.Group{{Name: "activations", Requested: 60}, {Name: "weights", Requested: 40}}
+	held.Kinds.Groups = []attribution.Group{{Name: "h.*", Requested: 70}, {Requested: 30}}
+	held.Stacks.Groups = []attribution.Group{{Frames: []string{"f (train.py:7)"}, Requested: 60}, {Frames: []string{"g (train.py:9)"}, Requested: 40}}
+	work.Results[0].Devices[0].Held = held
 	g, err := Parse("reserved.peak < baseline + 2%")
 	assert.NoError(t, err)
 	judge := Judge{Ranks: RankChoice{kind: "worst"}, Aggregate: "median", Baseline: &Baseline{}, Update: true}
 	_, _, err = judge.one(&g, []recording.Job{{work}})
 	assert.NoError(t, err)
 	judge.Update, work.Results[0].Devices[0].MaxR = false, 150
-	(*held).Categories.Groups[0].Requested, (*held).Kinds.Groups[0].Requested, (*held).Stacks.Groups[1].Requested = 110, 80, 85
+	held.Categories.Groups[0].Requested, held.Kinds.Groups[0].Requested, held.Stacks.Groups[1].Requested = 110, 80, 85
 	verdicts, _, err := judge.one(&g, []recording.Job{{work}})
 	want := []Part{{"category", "activations", 50}, {"line", "train.py:9", 45}, {"module", "h.*", 10}}
 	assert.That(t, err == nil && slices.Equal(verdicts[0].Grown, want), "grown: %+v, %v, want %v", verdicts, err, want)

@@ -1,9 +1,7 @@
 package recording
 
 import (
-	"cmp"
 	"context"
-	"slices"
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/fit"
@@ -46,31 +44,26 @@ func findRemedy(ctx context.Context, j *fit.Job, d *analysis.DeviceResult, rows 
 			card = min(card, d.OOMs[0].Limit+of.Driver+of.Libraries)
 		}
 	}
-	order := []int{recorded}
+	serves := func(i int) (bool, error) {
+		refused, err := fit.On(ctx, j, survey, rows[i].Allocator, card, 0)
+		return err == nil && refused == nil, err
+	}
+	if ok, err := serves(recorded); ok || err != nil {
+		return err
+	}
+	d.Remedy = &analysis.Remedy{}
 	for _, same := range []bool{true, false} {
 		for i := range rows {
-			if i != recorded && (rows[i].Allocator.Allocator == rows[recorded].Allocator.Allocator) == same {
-				order = append(order, i)
+			if i == recorded || (rows[i].Allocator.Allocator == rows[recorded].Allocator.Allocator) != same {
+				continue
 			}
+			if ok, err := serves(i); ok || err != nil {
+				d.Remedy.Replay = d.Replays[i]
+				return err
+			}
+			d.Remedy.Tried = append(d.Remedy.Tried, d.Replays[i].Setting)
 		}
 	}
-	remedy := &analysis.Remedy{}
-	for _, i := range order {
-		refused, err := fit.On(ctx, j, survey, rows[i].Allocator, card, 0)
-		switch {
-		case err != nil:
-			return err
-		case refused == nil && i == recorded:
-			return nil
-		case refused == nil:
-			remedy.Replay = d.Replays[i]
-			d.Remedy = remedy
-			return nil
-		case i != recorded:
-			remedy.Tried = append(remedy.Tried, d.Replays[i].Setting)
-		}
-	}
-	least := slices.MinFunc(d.Replays, func(a, b analysis.Replay) int { return cmp.Compare(a.LeastCard, b.LeastCard) })
-	remedy.Missing, d.Remedy = least.LeastCard-card, remedy
+	d.Remedy.Missing = d.Replays[recorded].LeastCard - card
 	return nil
 }

@@ -17,14 +17,8 @@ import (
 
 var fitsAll = flag.Bool("fits-all", false, "TestFits runs all recordings of samples/ under every preset, not only the quick ones under the default")
 
-// enough is how many bytes of a device a job needs under torch's own allocator, with those of other libraries.
-type enough struct {
-	native     uint64 // with segments of cudaMalloc
-	expandable uint64 // with expandable segments, or 1.03 times the requested bytes where that is more
-}
-
-// cardOf is what the job of a recording needs under torch's own allocator.
-func cardOf(t *testing.T, path string) (c enough) {
+// cardOf is what a recorded job and other libraries need of a device under torch's own allocator: as it is, and with expandable segments or 1.03 times what is requested.
+func cardOf(t *testing.T, path string) (native, expands uint64) {
 	t.Helper()
 	run, err := dataset.Open(path)
 	assert.NoError(t, err)
@@ -44,7 +38,7 @@ func cardOf(t *testing.T, path string) (c enough) {
 			for _, o := range torch.Outcomes() {
 				assert.Must(t, o.Refused <= 0, "%s: %d requests refused by the model of torch's allocator", path, o.Refused)
 			}
-			return c
+			return native, expands
 		}
 		for i := 0; err == nil && i < batch.Len(); i++ {
 			e := batch.Event(i)
@@ -52,8 +46,8 @@ func cardOf(t *testing.T, path string) (c enough) {
 			err = torch.Add(&e)
 			segments, requested := torch.Stats(1, 0).Reserved.Now, torch.Stats(1, 0).Requested.Now
 			libraries := uint64(others.Libraries(0)) + 2<<20 // the simulated device rounds each of their allocations
-			c.native = max(c.native, torch.Stats(0, 0).Reserved.Now+libraries)
-			c.expandable = max(c.expandable, max(segments, requested*103/100)+libraries)
+			native = max(native, torch.Stats(0, 0).Reserved.Now+libraries)
+			expands = max(expands, max(segments, requested*103/100)+libraries)
 		}
 		assert.NoError(t, err)
 	}
@@ -84,15 +78,15 @@ func TestFits(t *testing.T) {
 	for _, name := range names {
 		path, err := filepath.Abs(filepath.Join("../../samples", name))
 		assert.NoError(t, err)
-		card := cardOf(t, path)
+		native, expands := cardOf(t, path)
 		t.Run(name, func(t *testing.T) {
-			t.Logf("%d MiB natively, %d with expandable segments", card.native>>20, card.expandable>>20)
+			t.Logf("%d MiB natively, %d with expandable segments", native>>20, expands>>20)
 			own := b.part(t)
 			for _, preset := range presets {
 				t.Run(preset.String(), func(t *testing.T) {
 					own.T = t
-					own.fits(path, card.native, preset.String())
-					own.fits(path, card.expandable, preset.String())
+					own.fits(path, native, preset.String())
+					own.fits(path, expands, preset.String())
 				})
 			}
 		})

@@ -181,8 +181,7 @@ func exactCourse(points []analysis.Point, from, to int64, columns int) [4][][2]f
 			}
 			put(k, last, until, analysis.Range{Min: value, Max: value})
 		}
-		busy := l.C + l.Pending
-		put(3, first, until, analysis.Range{Min: busy, Max: busy})
+		put(3, first, until, analysis.Range{Min: l.C + l.Pending, Max: l.C + l.Pending})
 	}
 	return out
 }

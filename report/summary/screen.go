@@ -62,13 +62,9 @@ func balance(d *analysis.DeviceResult) *accounting.Balance {
 // keeps its last folders.
 func place(module, line string, columns int) string {
 	text := plain.Text(cmp.Or(module, line))
-	for short := text; plain.Width(text) > columns; {
-		_, rest, ok := strings.Cut(short, "/")
-		if !ok {
-			break
-		}
-		if short = rest; plain.Width(short)+2 <= columns {
-			return "…/" + short
+	for rest, ok := text, plain.Width(text) > columns; ok; {
+		if _, rest, ok = strings.Cut(rest, "/"); ok && plain.Width(rest)+2 <= columns {
+			return "…/" + rest
 		}
 	}
 	return plain.Shorten(text, columns)
