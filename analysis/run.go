@@ -260,7 +260,7 @@ func (a *analyzer) deviceOf(id int32) *device {
 	d.kept.Want(a.wantedOf(id))
 	if a.opt.Explore {
 		d.keys = keyframes.NewChooser(d.Device)
-		d.categories = attribution.NewCategoryCourse()
+		d.categories = attribution.NewCategoryCourse(attribution.CoursePoints)
 	}
 	if a.opt.Lives {
 		d.lives = &attribution.Lives{}

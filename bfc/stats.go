@@ -5,15 +5,8 @@ import (
 	"math/bits"
 )
 
-// Stats returns the counters since New or ClearPeaks.
+// Stats returns the counters since New.
 func (a *Allocator) Stats() Stats { return a.stats }
-
-// ClearPeaks sets the peaks to the current values, and NumAllocs and LargestAlloc to 0.
-func (a *Allocator) ClearPeaks() {
-	a.stats.NumAllocs, a.stats.LargestAlloc = 0, 0
-	a.stats.PeakBytesInUse = a.stats.BytesInUse
-	a.stats.PeakReserved = a.stats.Reserved
-}
 
 // LargestFree returns the size of the largest free chunk in bytes; 0 if there is none.
 func (a *Allocator) LargestFree() uint64 {

@@ -76,12 +76,11 @@ type Change struct {
 func (o *Others) Add(e *trace.Event) (c Change, ok bool) {
 	switch e.Kind {
 	case trace.KindOverhead:
-		own, ends := OwnOverhead(e, trace.ParseContext(e.Kind, o.text(e.Context)))
-		grown := e.OverheadBytes()
+		given, grown := trace.ParseContext(e.Kind, o.text(e.Context)), e.OverheadBytes()
 		switch {
-		case ends:
+		case contextEnded(e, given):
 			grown = -o.overhead[e.Device]
-		case o.ownOnly && !own:
+		case o.ownOnly && given.Get("what") != "pool" && !ownGrowth(given): // growth of the whole card
 			return c, false
 		}
 		o.overhead[e.Device] += grown

@@ -86,12 +86,6 @@ func (t *Tracker) Overhead(d *Device, e *trace.Event) {
 	d.changedBy(e)
 }
 
-// OwnOverhead says of an overhead event whether it measured the process's own use, and not growth of the whole
-// card, and whether it ends all driver overhead of its device: the last context was destroyed.
-func OwnOverhead(e *trace.Event, given trace.Context) (own, ends bool) {
-	return given.Get("what") == "pool" || ownGrowth(given), contextEnded(e, given)
-}
-
 // contextEnded says whether the device's last context was destroyed. All driver overhead ends with it, however
 // it was measured.
 func contextEnded(e *trace.Event, given trace.Context) bool {

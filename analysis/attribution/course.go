@@ -9,14 +9,6 @@ import (
 // CategoryBytes are requested bytes by category, by [Category].
 type CategoryBytes [Other + 1]int64
 
-// Sum is the requested bytes of all categories: T.
-func (b *CategoryBytes) Sum() (sum int64) {
-	for _, bytes := range b {
-		sum += bytes
-	}
-	return sum
-}
-
 // CategoryPoint is the state after the event of most requested bytes in a window of events.
 type CategoryPoint struct {
 	Seq, Time int64
@@ -24,8 +16,8 @@ type CategoryPoint struct {
 	Bytes     CategoryBytes
 }
 
-// coursePoints is the most windows: then neighbours are joined, and the greater of their two moments stays.
-const coursePoints = 1024
+// CoursePoints is how many windows a course has at most: then neighbours are joined, and the greater of their two moments stays.
+const CoursePoints = 1024
 
 // courseWindow is a run of events and its moment of most requested bytes.
 type courseWindow struct {
@@ -48,11 +40,8 @@ type CategoryCourse struct {
 	ending CategoryBytes // what to take off in the next window: it was freed since the last moment
 }
 
-// NewLimitedCourse is one of at most so many moments, an even number.
-func NewLimitedCourse(limit int) *CategoryCourse { return &CategoryCourse{limit: limit, size: 1} }
-
-// NewCategoryCourse is one without events.
-func NewCategoryCourse() *CategoryCourse { return NewLimitedCourse(coursePoints) }
+// NewCategoryCourse is one without events, of at most so many moments, an even number.
+func NewCategoryCourse(limit int) *CategoryCourse { return &CategoryCourse{limit: limit, size: 1} }
 
 // Observe takes the state after an event that changed the device.
 func (k *CategoryCourse) Observe(d *ledger.Device, seq, time int64) {

@@ -266,10 +266,7 @@ func (s *Batches) Next() (*trace.Batch, error) {
 	}
 	n := min(s.n, len(s.events))
 	b := &s.batch
-	*b = trace.Batch{
-		Seq: b.Seq[:0], Time: b.Time[:0], Kind: b.Kind[:0], Device: b.Device[:0], Arena: b.Arena[:0], Thread: b.Thread[:0],
-		Stream: b.Stream[:0], Addr: b.Addr[:0], Requested: b.Requested[:0], Provided: b.Provided[:0], Context: b.Context[:0],
-	}
+	b.Head(0)
 	for i := range n {
 		b.Append(&s.events[i])
 	}
