@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
 	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/analysis/verify"
 	"github.com/memprof/memprof/cmd/memprof/help"
@@ -286,6 +288,7 @@ func mustRead(t *testing.T, path string) []byte {
 func TestJSONSchemas(t *testing.T) {
 	docs := documents(t)
 	for name, texts := range docs {
+		schema := compiledSchema(t, name)
 		s := newShape()
 		for _, text := range texts {
 			decoder := json.NewDecoder(bytes.NewReader(text))
@@ -294,6 +297,7 @@ func TestJSONSchemas(t *testing.T) {
 			err := decoder.Decode(&value)
 			assert.Must(t, err == nil, "%s: %v\n%s", name, err, text)
 			s.add("", value)
+			assert.NoError(t, schema.Validate(value))
 		}
 		for at, p := range s.places {
 			assert.That(t, !p.types["list"] || !p.types["null"], "%s: %s is a list, and null in some document", name, at)
@@ -309,6 +313,17 @@ func TestJSONSchemas(t *testing.T) {
 	for _, name := range help.Documents() {
 		assert.That(t, docs[name] != nil, "schema/%s.txt is of no document", name)
 	}
+}
+
+// compiledSchema is the JSON Schema that help prints of a document, in a foreign implementation.
+func compiledSchema(t *testing.T, name string) *jsonschema.Schema {
+	text, err := jsonschema.UnmarshalJSON(strings.NewReader(memprofIn(t, exit.Fine, "help", "json-schema", name)))
+	assert.NoError(t, err)
+	compiler := jsonschema.NewCompiler()
+	assert.NoError(t, compiler.AddResource(name, text))
+	schema, err := compiler.Compile(name)
+	assert.NoError(t, err)
+	return schema
 }
 
 // Every verb that has --json has a schema.

@@ -22,7 +22,10 @@ var topics embed.FS
 
 // Topics returns a command for each topic. Cobra lists commands that cannot be run as help topics.
 func Topics() []*cobra.Command {
-	commands := []*cobra.Command{newJSONTopic(), newEventsTopic()}
+	commands := []*cobra.Command{
+		newJSONTopic("json", "What verbs print with --json", func(_, lines string) string { return lines }),
+		newJSONTopic("json-schema", "The same as JSON Schemas", schemaOf), newEventsTopic(),
+	}
 	for _, name := range textNames(topics) {
 		commands = append(commands, newTopic(name, firstLine(topics, name), func() string {
 			_, text, _ := strings.Cut(readText(topics, name), "\n\n")
@@ -87,16 +90,17 @@ Terms are those of the report, metrics those of ` + "`memprof check --list`" + `
 A line of a document is a path and what can stand there: [] is each element of a
 list, * any name in an object; ? behind a path says that it may be left out.
 
-` + "`memprof help json VERB`" + ` shows the document of one of:
+` + "`memprof help json VERB`" + ` shows the document of one of these, and
+` + "`memprof help json-schema VERB`" + ` its JSON Schema:
 
   %s`
 
-// newJSONTopic is `memprof help json`, and below it a topic for each verb.
-func newJSONTopic() *cobra.Command {
+// newJSONTopic is `memprof help json`, or of the schemas, and below it a topic for each verb.
+func newJSONTopic(name, short string, of func(document, lines string) string) *cobra.Command {
 	names := Documents()
-	topic := newTopic("json", "What verbs print with --json", func() string { return fmt.Sprintf(jsonConventions, strings.Join(names, "\n  ")) })
-	for _, name := range names {
-		topic.AddCommand(newTopic(name, "The JSON of "+strings.ReplaceAll(name, "-", " --"), func() string { return readText(documents, name) }))
+	topic := newTopic(name, short, func() string { return fmt.Sprintf(jsonConventions, strings.Join(names, "\n  ")) })
+	for _, document := range names {
+		topic.AddCommand(newTopic(document, "The JSON of "+strings.ReplaceAll(document, "-", " --"), func() string { return of(document, readText(documents, document)) }))
 	}
 	return topic
 }
