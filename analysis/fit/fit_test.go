@@ -250,3 +250,9 @@ func TestWithoutTorch(t *testing.T) {
 	got := find(t, Options{}, j)
 	assert.That(t, len(got.Rows) == 2 && got.Rows[0].Allocator.Allocator == "memprof", "%d rows, want classic and compact alone", len(got.Rows))
 }
+
+func TestArenasCountUntilTheirEnd(t *testing.T) {
+	next := trace.Event{Addr: 1 << 41, Provided: 1 << 40}
+	s, err := Look(newJob().add(trace.KindPoolRelease, trace.Event{}, "").add(trace.KindArena, next, "granularity=2097152").process("p"))
+	assert.That(t, err == nil && s.Arenas == 1, "%+v, %v; want one arena at a time", s, err)
+}

@@ -12,6 +12,7 @@ type Survey struct {
 	Devices map[int32]*Device
 	Events  int64
 	Blocks  int64 // the most that were live at a time
+	Arenas  int64 // likewise
 	Failed  int64 // requests that the recorded allocator refused
 	// Greatest is the greatest request, in bytes, and Waits says that blocks were freed while another stream used them.
 	Greatest int64
@@ -24,11 +25,14 @@ type Survey struct {
 }
 
 // mostBlocks is how many blocks all replays that run at a time have. With some 150 bytes each they stay below 1 GiB, with what the
-// recording has in memory.
-const mostBlocks = 2_000_000
+// recording has in memory. An arena takes as much as ofArena blocks.
+const (
+	mostBlocks = 2_000_000
+	ofArena    = 36
+)
 
 // together is how many replays may run at a time: each has a copy of all that is live.
-func (s *Survey) together() int { return int(max(1, mostBlocks/max(s.Blocks, 1))) }
+func (s *Survey) together() int { return int(max(1, mostBlocks/max(s.Blocks+s.Arenas*ofArena, 1))) }
 
 // leastWorkspace is the least request that counts as a workspace, in bytes: smaller ones are not worth doing without.
 const leastWorkspace = 1 << 20
@@ -57,7 +61,7 @@ func Look(j *Job) (*Survey, error) {
 	s := &Survey{Devices: map[int32]*Device{}}
 	others := accounting.NewOthers(&accounting.Card{OwnOnly: !j.WholeCard}, j.Text)
 	atReading := map[int32]int64{}
-	var live int64
+	var live, arenas int64
 	newest := trace.Event{Addr: -1} // request, if nothing was freed since
 	s.followed, err = trace.Follow(source, func(e *trace.Event) {
 		s.event(j, e, others, atReading)
@@ -73,6 +77,13 @@ func Look(j *Job) (*Survey, error) {
 				s.Workspaces = append(s.Workspaces, newest.Seq)
 			}
 			newest.Addr = -1
+		case trace.KindArena:
+			arenas++
+			s.Arenas = max(s.Arenas, arenas)
+		case trace.KindPoolRelease:
+			if e.Arena != trace.NoArena {
+				arenas--
+			}
 		}
 	})
 	if err != nil {
