@@ -73,12 +73,6 @@ func hullKnown(a, b analysis.Range) analysis.Range {
 	return hull(a, b)
 }
 
-// CourseEnd is the time at which a series ends, in nanoseconds.
-func CourseEnd(points []analysis.Point) int64 {
-	last := points[len(points)-1]
-	return max(last.End, last.Start)
-}
-
 // Strip is the place of a point on the x axis. The point's range of values is drawn in [From, To], and
 // the values after its last event in [To, Next].
 type Strip struct {
@@ -139,7 +133,8 @@ func (e Envelope) Plot(c draw.Canvas, p *plot.Plot) {
 		}
 	}
 	if e.Below > 0 {
-		FillBelow(c, Tint(e.Clr, e.Below), upper)
+		area := append([]vg.Point{{X: upper[0].X, Y: c.Min.Y}}, upper...)
+		c.FillPolygon(Tint(e.Clr, e.Below), append(area, vg.Point{X: upper[len(upper)-1].X, Y: c.Min.Y}))
 	}
 	band := append([]vg.Point(nil), upper...)
 	for i := len(lower) - 1; i >= 0; i-- {
