@@ -46,31 +46,9 @@ func ReducePoints(points []analysis.Point, n int) []analysis.Point {
 			last = at
 			continue
 		}
-		joined := &out[len(out)-1]
-		joined.End = max(joined.End, p.End)
-		joined.T, joined.C, joined.R = hull(joined.T, p.T), hullKnown(joined.C, p.C), hull(joined.R, p.R)
-		if p.At.R > joined.At.R || p.At.R == joined.At.R && p.At.T > joined.At.T {
-			joined.At = p.At
-		}
-		joined.Last = p.Last
+		out[len(out)-1].Join(&p)
 	}
 	return out
-}
-
-// hull is the smallest range that contains both.
-func hull(a, b analysis.Range) analysis.Range {
-	return analysis.Range{Min: min(a.Min, b.Min), Max: max(a.Max, b.Max)}
-}
-
-// hullKnown is hull for ranges whose Max is -1 where the value is not known.
-func hullKnown(a, b analysis.Range) analysis.Range {
-	switch {
-	case a.Max < 0:
-		return b
-	case b.Max < 0:
-		return a
-	}
-	return hull(a, b)
 }
 
 // Strip is the place of a point on the x axis. The point's range of values is drawn in [From, To], and
