@@ -107,7 +107,7 @@ func (s *series) widen() {
 	for i := 1; i < len(s.points); i++ {
 		p, o := &s.points[n], &s.points[i]
 		if p.Start>>s.shift == o.Start>>s.shift {
-			p.join(o)
+			p.Join(&o.Point)
 			continue
 		}
 		n++
@@ -116,9 +116,9 @@ func (s *series) widen() {
 	s.points = s.points[:n+1]
 }
 
-// join adds the point that follows.
-func (p *seriesPoint) join(o *seriesPoint) {
-	p.End = o.End
+// Join adds the point that follows.
+func (p *Point) Join(o *Point) {
+	p.End = max(p.End, o.End)
 	p.T.join(o.T)
 	p.C.join(o.C)
 	p.R.join(o.R)

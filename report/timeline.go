@@ -53,7 +53,7 @@ func timelineFigures(_ *analysis.Result, d *analysis.DeviceResult) []figure.Figu
 			p.Add(sampledProvided{points})
 		}
 		p.Add(figure.PeakMark{D: d, Height: float64(d.Peak.T)}, figure.FailureMarks{D: d})
-		figure.DrawTimePlot(c, p)
+		p.Draw(draw.Crop(c, 0, -8, 0, -16)) // with a margin for the iteration numbers above, and for half a tick label at the right
 	}
 	return []figure.Figure{f}
 }

@@ -64,14 +64,6 @@ func Fixed(value float64, decimals int) string {
 	return strconv.FormatFloat(value+0, 'f', decimals, 64)
 }
 
-// ByteAxis sets a y axis to [0, top] bytes, with ticks in the unit of greatest.
-func ByteAxis(a *plot.Axis, greatest int64, top float64) {
-	scale, unit := plain.Unit(greatest)
-	a.Min, a.Max = 0, max(top, 1)
-	a.Tick.Marker = NiceTicks(0, a.Max, 7, scale, Fixed)
-	a.Label.Text = "memory (" + unit + ")"
-}
-
 // TimeAxis sets an x axis to [start, end] nanoseconds. It begins at 0 if start is less than a tenth of the
 // length, and is at least a millisecond long.
 func TimeAxis(a *plot.Axis, start, end int64) {
@@ -113,13 +105,11 @@ func (Grid) Plot(c draw.Canvas, p *plot.Plot) {
 func TimeAxes(d *analysis.DeviceResult) *plot.Plot {
 	p := NewAxes()
 	points := d.Series.Points
-	TimeAxis(&p.X, points[0].Start, CourseEnd(points))
-	ByteAxis(&p.Y, d.MaxR, 1.16*float64(max(d.MaxR, 1)))
+	last := points[len(points)-1]
+	TimeAxis(&p.X, points[0].Start, max(last.End, last.Start))
+	scale, unit := plain.Unit(d.MaxR)
+	p.Y.Min, p.Y.Max = 0, 1.16*float64(max(d.MaxR, 1))
+	p.Y.Tick.Marker = NiceTicks(0, p.Y.Max, 7, scale, Fixed)
+	p.Y.Label.Text = "memory (" + unit + ")"
 	return p
-}
-
-// DrawTimePlot draws a plot, with a margin for the iteration numbers above it and for half a tick label at
-// its right.
-func DrawTimePlot(c draw.Canvas, p *plot.Plot) {
-	p.Draw(draw.Crop(c, 0, -8, 0, -16))
 }

@@ -46,37 +46,9 @@ func ReducePoints(points []analysis.Point, n int) []analysis.Point {
 			last = at
 			continue
 		}
-		joined := &out[len(out)-1]
-		joined.End = max(joined.End, p.End)
-		joined.T, joined.C, joined.R = hull(joined.T, p.T), hullKnown(joined.C, p.C), hull(joined.R, p.R)
-		if p.At.R > joined.At.R || p.At.R == joined.At.R && p.At.T > joined.At.T {
-			joined.At = p.At
-		}
-		joined.Last = p.Last
+		out[len(out)-1].Join(&p)
 	}
 	return out
-}
-
-// hull is the smallest range that contains both.
-func hull(a, b analysis.Range) analysis.Range {
-	return analysis.Range{Min: min(a.Min, b.Min), Max: max(a.Max, b.Max)}
-}
-
-// hullKnown is hull for ranges whose Max is -1 where the value is not known.
-func hullKnown(a, b analysis.Range) analysis.Range {
-	switch {
-	case a.Max < 0:
-		return b
-	case b.Max < 0:
-		return a
-	}
-	return hull(a, b)
-}
-
-// CourseEnd is the time at which a series ends, in nanoseconds.
-func CourseEnd(points []analysis.Point) int64 {
-	last := points[len(points)-1]
-	return max(last.End, last.Start)
 }
 
 // Strip is the place of a point on the x axis. The point's range of values is drawn in [From, To], and
@@ -139,7 +111,8 @@ func (e Envelope) Plot(c draw.Canvas, p *plot.Plot) {
 		}
 	}
 	if e.Below > 0 {
-		FillBelow(c, Tint(e.Clr, e.Below), upper)
+		area := append([]vg.Point{{X: upper[0].X, Y: c.Min.Y}}, upper...)
+		c.FillPolygon(Tint(e.Clr, e.Below), append(area, vg.Point{X: upper[len(upper)-1].X, Y: c.Min.Y}))
 	}
 	band := append([]vg.Point(nil), upper...)
 	for i := len(lower) - 1; i >= 0; i-- {

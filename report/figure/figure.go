@@ -19,9 +19,9 @@ import (
 	"github.com/memprof/memprof/trace/outfile"
 )
 
-// Figure is one plot of one device, or of several jobs, ready to be drawn.
+// Figure is one plot of one device, ready to be drawn.
 type Figure struct {
-	Name   string // ends its file's name: "timeline", "split", "map"
+	Name   string // ends its file's name: "timeline"
 	Device int32
 
 	Title    string            // one line, bold
@@ -153,8 +153,9 @@ func drawLegend(c draw.Canvas, entries []LegendEntry, y vg.Length) vg.Length {
 // Swatch is the legend entry of an area.
 func Swatch(clr color.Color, label string) LegendEntry {
 	return LegendEntry{label, func(c draw.Canvas) {
-		FillRect(c, clr, c.Min.X, c.Min.Y, c.Max.X, c.Max.Y)
-		StrokeRect(c, draw.LineStyle{Color: Tint(InkColor, 0.35), Width: 0.5}, c.Min.X, c.Min.Y, c.Max.X, c.Max.Y)
+		area := []vg.Point{c.Min, {X: c.Max.X, Y: c.Min.Y}, c.Max, {X: c.Min.X, Y: c.Max.Y}}
+		c.FillPolygon(clr, area)
+		c.StrokeLines(draw.LineStyle{Color: Tint(InkColor, 0.35), Width: 0.5}, append(area, c.Min))
 	}}
 }
 
@@ -166,13 +167,9 @@ func Stroke(sty draw.LineStyle, label string) LegendEntry {
 	}}
 }
 
-// Message is the body of a figure without data: lines of text in its middle.
-func Message(lines ...string) func(draw.Canvas) {
+// Message is the body of a figure without data: a line of text in its middle.
+func Message(line string) func(draw.Canvas) {
 	return func(c draw.Canvas) {
-		y := c.Center().Y + vg.Length(len(lines))*9
-		for _, line := range lines {
-			c.FillText(Aligned(LabelLetters, draw.XCenter, draw.YTop), vg.Point{X: c.Center().X, Y: y}, line)
-			y -= 18
-		}
+		c.FillText(Aligned(LabelLetters, draw.XCenter, draw.YTop), vg.Point{X: c.Center().X, Y: c.Center().Y + 9}, line)
 	}
 }

@@ -62,6 +62,9 @@ func TestReduceKeepsPeaks(t *testing.T) {
 
 // bounds joins all points into one.
 func bounds(points []analysis.Point) analysis.Point {
+	hull := func(a, b analysis.Range) analysis.Range {
+		return analysis.Range{Min: min(a.Min, b.Min), Max: max(a.Max, b.Max)}
+	}
 	all := points[0]
 	for _, p := range points[1:] {
 		all.End = max(all.End, p.End)

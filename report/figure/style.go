@@ -13,9 +13,8 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// The colours of the terms of reserved memory, equal in every figure and on the page, near Okabe and Ito's palette:
-// readers with each of the three kinds of colour blindness can tell them apart, as a test simulates. Reusable memory,
-// reserve and unmapped addresses are greys.
+// The colours of terms of reserved memory, equal in every figure and on the page, near Okabe and Ito's palette:
+// readers with each of the three kinds of colour blindness can tell them apart, as a test simulates.
 var (
 	RequestedColor = color.NRGBA{0x43, 0x7e, 0xb2, 0xff} // blue
 	InternalColor  = color.NRGBA{0xe6, 0x9e, 0x0c, 0xff} // orange
@@ -78,15 +77,4 @@ func Fit(sty text.Style, s string, width vg.Length) string {
 // FillRect fills a rectangle given by its corners.
 func FillRect(c draw.Canvas, clr color.Color, x0, y0, x1, y1 vg.Length) {
 	c.FillPolygon(clr, []vg.Point{{X: x0, Y: y0}, {X: x1, Y: y0}, {X: x1, Y: y1}, {X: x0, Y: y1}})
-}
-
-// StrokeRect outlines a rectangle given by its corners.
-func StrokeRect(c draw.Canvas, sty draw.LineStyle, x0, y0, x1, y1 vg.Length) {
-	c.StrokeLines(sty, []vg.Point{{X: x0, Y: y0}, {X: x1, Y: y0}, {X: x1, Y: y1}, {X: x0, Y: y1}, {X: x0, Y: y0}})
-}
-
-// FillBelow fills the area between a path, from left to right, and the bottom of the canvas.
-func FillBelow(c draw.Canvas, clr color.Color, path []vg.Point) {
-	area := append([]vg.Point{{X: path[0].X, Y: c.Min.Y}}, path...)
-	c.FillPolygon(clr, append(area, vg.Point{X: path[len(path)-1].X, Y: c.Min.Y}))
 }

@@ -57,24 +57,13 @@ func coarser(points []analysis.Point) []analysis.Point {
 	for len(points) > 0 {
 		n := min(levelJoin, len(points))
 		sum := points[0]
-		for _, p := range points[1:n] {
-			sum.End, sum.Last = p.End, p.Last
-			sum.T, sum.R = widest(sum.T, p.T), widest(sum.R, p.R)
-			switch {
-			case sum.C.Max < 0:
-				sum.C = p.C
-			case p.C.Max >= 0:
-				sum.C = widest(sum.C, p.C)
-			}
+		for i := range points[1:n] {
+			sum.Join(&points[1+i])
 		}
 		joined = append(joined, sum)
 		points = points[n:]
 	}
 	return joined
-}
-
-func widest(a, b analysis.Range) analysis.Range {
-	return analysis.Range{Min: min(a.Min, b.Min), Max: max(a.Max, b.Max)}
 }
 
 // usedData are readings of used memory: between Start and End from Min to Max bytes.
