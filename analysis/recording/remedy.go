@@ -31,12 +31,15 @@ func (r *Recording) failureReadings() {
 // not known, and where a replay of the recorded allocator serves all: of a failure while a CUDA graph was captured, say, replays know
 // nothing.
 func findRemedy(ctx context.Context, j *fit.Job, d *analysis.DeviceResult, rows []fit.Held, recorded int) error {
+	if d.OOMCount == 0 || d.Total == 0 {
+		return nil
+	}
 	card := d.Total
 	if d.Account != nil {
 		card -= d.Account.UsedBeforeJob
 	}
 	survey, err := fit.Look(j)
-	if err != nil || d.OOMCount == 0 || d.Total == 0 {
+	if err != nil {
 		return err
 	}
 	if len(d.OOMs) > 0 && d.OOMs[0].Limit >= 0 { // --limit
