@@ -42,8 +42,8 @@
 // # Private pools
 //
 // Entries of torch 2.11 do not name their pool. Memory that is there at the end is of the pool that
-// its segment names, and so is the entry that took it. Memory of a private pool that torch released
-// before the end counts as the default pool's.
+// its segment names, and so is the entry that took it. Memory that torch released before the end
+// is of a private pool if it was taken for a request that memory of the default pool had room for (see poolOf), else of the default pool.
 //
 // # Memory
 //

@@ -43,6 +43,9 @@ type layout struct {
 	entries   int64
 	pools     map[int64][2]uint64 // see opening
 	emptied   map[int64]bool      // see opening
+	asked     map[int64]uint64    // see opening
+	pooled    uint64              // pools that nobody names, see poolOf
+	emptying  bool                // the last entries release what an emptied cache has
 	sized     bool                // see opening
 	odd       int64
 }
@@ -355,20 +358,28 @@ func (l *layout) entry(e *entry) error {
 			return err
 		}
 	}
+	if e.action != actionSegmentFree && e.action != actionSegmentUnmap {
+		l.emptying = false
+	}
 	switch e.action {
 	case actionSegmentAlloc, actionSegmentMap:
 		pool, known := l.pools[l.entries]
 		if !known {
-			pool = e.pool
+			pool = l.poolOf(e)
 		}
 		return l.take(e.addr, e.addr+e.size, e.stream, classOf(e.action, e.size, pool), e.stack)
 	case actionSegmentFree, actionSegmentUnmap:
 		if l.emptied[l.entries] {
-			if err := l.write(trace.Event{Kind: trace.KindReclaim, Arena: trace.NoArena, Context: l.w.Intern("empty_cache")}); err != nil {
+			l.emptying = true
+			if err := l.emptyCache(); err != nil {
 				return err
 			}
 		}
-		return l.give(e.addr, e.addr+e.size, e.stack)
+		of := l.memoryAt(e.addr)
+		if of == nil || of.class.pool[1] < unnamed {
+			return l.give(e.addr, e.addr+e.size, e.stack)
+		}
+		return l.giveUnnamed(e, of.arena)
 	case actionAlloc:
 		return l.begin(e.addr, e.block, e.size, e.stream, e.stack, e.metadata)
 	case actionFreeRequested:
@@ -408,6 +419,11 @@ func (l *layout) entry(e *entry) error {
 		return l.write(trace.Event{Kind: trace.KindOOM, Arena: arena, Stream: int64(e.stream), Requested: int64(e.size), Provided: int64(e.addr), Context: context})
 	}
 	return nil
+}
+
+// emptyCache writes that the cache is emptied: what releases of no request follow is.
+func (l *layout) emptyCache() error {
+	return l.write(trace.Event{Kind: trace.KindReclaim, Arena: trace.NoArena, Context: l.w.Intern("empty_cache")})
 }
 
 // mostContexts bounds the contexts of a file over what any job has.

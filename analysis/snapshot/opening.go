@@ -33,6 +33,11 @@ type opening struct {
 	// pools are those of memory that is there at the end, by the number of the entry that took
 	// it, where entries do not say. Only private pools.
 	pools map[int64][2]uint64
+
+	// asked are the bytes of the request that an entry took memory for, by the number of the entry. In the end they are of memory
+	// that was released.
+	asked  map[int64]uint64
+	taking []int64 // the entries that took memory since the last other one
 }
 
 // opened is a block that existed before the first entry.
@@ -75,7 +80,7 @@ const (
 )
 
 func newOpening() *opening {
-	return &opening{live: map[uint64]tracked{}, emptied: map[int64]bool{}, pools: map[int64][2]uint64{}}
+	return &opening{live: map[uint64]tracked{}, emptied: map[int64]bool{}, pools: map[int64][2]uint64{}, asked: map[int64]uint64{}}
 }
 
 // classOf returns the class of memory that an entry maps or unmaps.
@@ -112,6 +117,9 @@ func (o *opening) entry(e *entry) {
 			o.reused++
 		}
 		o.live[e.addr] = tracked{stateLive, e.stack}
+		for _, entry := range o.taking {
+			o.asked[entry] = e.size
+		}
 		if e.size > smallRequest {
 			o.starts.set(e.addr, struct{}{})
 		}
@@ -129,9 +137,12 @@ func (o *opening) entry(e *entry) {
 		delete(o.live, e.addr)
 	case actionSegmentAlloc, actionSegmentMap:
 		o.mapped.set(e.addr, extent{e.addr, e.addr + e.size, e.stream, classOf(e.action, e.size, e.pool), o.entries})
+		o.taking = append(o.taking, o.entries)
+		return
 	case actionSegmentFree, actionSegmentUnmap:
 		o.gone(extent{e.addr, e.addr + e.size, e.stream, classOf(e.action, e.size, e.pool), 0})
 	}
+	o.taking = o.taking[:0]
 }
 
 // release follows the runs of releases. Those of a request have its stack, and a map or a refusal of that request is behind them.
@@ -156,7 +167,7 @@ const mostHeld = 4 << 20
 
 // held is how many blocks, mappings and addresses are kept.
 func (o *opening) held() int {
-	return len(o.live) + len(o.blocks) + len(o.memory) + o.mapped.len() + o.starts.len() + len(o.emptied)
+	return len(o.live) + len(o.blocks) + len(o.memory) + o.mapped.len() + o.starts.len() + len(o.emptied) + len(o.asked)
 }
 
 // behind is where the first block behind a large request began that entries made: without a free
@@ -220,6 +231,9 @@ func (o *opening) finish(segments []segment) {
 		for at := range o.blocks {
 			o.blocks[at].stack = 0 // it is that of the free
 		}
+	}
+	for addr, m := o.mapped.from(0); m != nil; addr, m = o.mapped.from(addr + 1) {
+		delete(o.asked, m.entry)
 	}
 	end, pending := uint64(0), false
 	for i := range segments {

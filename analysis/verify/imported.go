@@ -27,8 +27,7 @@ var imported = []struct {
 
 // Imported verifies a process that `memprof import` made. Its recording has to be whole and unchanged, and each free that of a
 // live block. A snapshot of PyTorch with its whole history is compared with the model of PyTorch's allocator as well. A
-// difference there is no mismatch: private pools that were released before the snapshot, and settings that the job
-// made in its code, are not in it.
+// difference there is no mismatch: settings that the job made in its code are not in it, and its private pools are in part guessed.
 func Imported(ctx context.Context, p *dataset.Process, how *dataset.Imported) (*Result, error) {
 	if len(p.Parts) == 0 || p.Parts[0].Number != 0 || p.Parts[0].FirstSeq != 0 {
 		return nil, fmt.Errorf("%s: %w", p.Name, ErrNotFromStart)
@@ -70,7 +69,7 @@ func (r *Result) compare(ctx context.Context, p *dataset.Process, how *dataset.I
 		case errors.As(err, &d):
 			if d.Seq > furthest {
 				furthest = d.Seq
-				r.Import.Why = fmt.Sprintf("by the rules of PyTorch %s it differs first at %v; private pools that were released before the snapshot, and settings in the job's code, are not in it", of.name, d)
+				r.Import.Why = fmt.Sprintf("by the rules of PyTorch %s it differs first at %v; settings in the job's code are not in the snapshot", of.name, d)
 			}
 		case errors.Is(err, torchalloc.ErrNotModeled):
 			r.Import.Why = err.Error()

