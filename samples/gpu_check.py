@@ -26,7 +26,7 @@ import traceback
 
 import checks
 from checks import parts
-from checks.suite import ALONE, BEGUN, CASES, HERE, PYTHON, Failed, Suite, kill
+from checks.suite import ALONE, BEGUN, CASES, ENDING, HERE, PYTHON, Failed, Suite, kill
 
 for module in pkgutil.iter_modules(checks.__path__):
     if not module.name.startswith("pytest_"):  # plugins of pytest, which only PyTorch's own tests need
@@ -98,6 +98,7 @@ class Run:
             list(pool.map(self.judge, [name for name in names if name not in ALONE]))
         except (Terminated, KeyboardInterrupt):
             self.deadline = 0
+            ENDING.set()
             for process in list(BEGUN):
                 kill(process)
             return True

@@ -9,6 +9,7 @@ import signal
 import statistics
 import subprocess
 import sys
+import threading
 import time
 
 import in_turns
@@ -25,6 +26,7 @@ ALONE = set()  # names of the cases that have the card to themselves
 TWO = set()  # names of the cases that have nothing to do on one GPU
 
 BEGUN = set()  # processes that cases have started and that may still run
+ENDING = threading.Event()  # a signal ends the suite: what begins is killed, too
 
 
 def case(function):
@@ -76,6 +78,8 @@ class Suite:
         timeout = max(1, min(timeout, math.ceil(self.deadline - time.monotonic()))) if self.deadline != float("inf") else timeout
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env, start_new_session=True) as process:
             BEGUN.add(process)
+            if ENDING.is_set():
+                kill(process)
             try:
                 output, errors = process.communicate(timeout=timeout)
             except BaseException as error:

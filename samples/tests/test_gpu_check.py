@@ -192,14 +192,14 @@ class Parts(unittest.TestCase):
 
     def test_a_signal_ends_a_part_with_what_it_had(self):
         script = f"""
-import os, signal, sys, threading, types
+import os, signal, sys, threading, time, types
 sys.path.insert(0, {SAMPLES!r})
 import gpu_check
 from checks import suite
 memprof = os.path.join(sys.argv[1], "memprof")
 open(memprof, "w").write("#!/bin/sh\\necho memprof version abc\\n")
 os.chmod(memprof, 0o755)
-suite.CASES.update(quick=lambda s: None, waits=lambda s: (open(sys.argv[1] + "/begun", "w"), s.run(["sleep", "60"])))
+suite.CASES.update(quick=lambda s: None, waits=lambda s: (open(sys.argv[1] + "/begun", "w"), time.sleep(0.5), s.run(["sleep", "60"])))
 run = gpu_check.Run(types.SimpleNamespace(memprof=memprof, work=sys.argv[1], keep=None, limit=None, jobs=1), "a card")
 print(run.run(["quick", "waits"]), run.summary(["quick", "waits"])[-1], flush=True)
 os._exit(0)
