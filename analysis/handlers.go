@@ -73,7 +73,15 @@ func (a *analyzer) ofArena(h *handler, e *trace.Event) error {
 			return err
 		}
 	}
-	if err := h.arena(a, ar, e); err != nil || !h.changes {
+	switch e.Kind { // called directly where nearly all events are
+	case trace.KindAlloc:
+		err = a.alloc(ar, e)
+	case trace.KindFree:
+		err = a.free(ar, e)
+	default:
+		err = h.arena(a, ar, e)
+	}
+	if err != nil || !h.changes {
 		return err
 	}
 	return a.finishEvent(ar, e)
