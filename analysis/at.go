@@ -43,9 +43,9 @@ func (e *NoEventError) Error() string {
 	return fmt.Sprintf("no event %d: this process has %d to %d", e.Seq, e.First, e.Last)
 }
 
-// At says what the devices of a process are like right after each of some events, at least one and ascending, in a pass over it, or over
-// some parts of it. What comes behind them tells what their blocks were for, and Options.Recovered that more comes behind the source.
-// Errors are those of [Run], or a *NoEventError.
+// At returns what the devices of a process were like right after each of some events: at least one, in ascending order. It reads all of
+// the source, since later events decide the categories of blocks. Options.Recovered has to be set where the source ends before the process
+// does. Errors are those of [Run], or a *NoEventError.
 func At(src trace.Source, opt Options, seqs ...int64) (moments []*Moment, err error) {
 	a := newSecond(opt, nil, nil)
 	for e, err := range trace.Events(src) {
@@ -115,7 +115,7 @@ func (a *analyzer) wantedOf(id int32) []keyframes.Frame {
 	return a.chosen.Devices[at].Keyframes.Frames
 }
 
-// momentNow is the state after the event at hand; recall adds what was live, and where.
+// momentNow is the state after the event at hand, without blocks and addresses: recall adds them.
 func (a *analyzer) momentNow(e *trace.Event) *Moment {
 	m := &Moment{Process: a.opt.Process, Seq: e.Seq, Kind: e.Kind, Time: e.Time, Phase: a.attribution.Phases.Name(a.attribution.Phases.Current)}
 	for _, d := range a.devices {
@@ -130,7 +130,7 @@ func (a *analyzer) momentNow(e *trace.Event) *Moment {
 	return m
 }
 
-// recall completes the moments of a pass with what was live, and where.
+// recall adds to the moments of a pass which blocks were live, and where.
 func (a *analyzer) recall(moments []*Moment) error {
 	for _, m := range moments {
 		for i := range m.Devices {

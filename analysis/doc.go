@@ -10,8 +10,10 @@
 // arena (Arena), takes a change of memory (Alloc, Freed, Mapped, Observe, ...), takes a mark (Phase, Mark,
 // Transition, ...), and ends with Finish, which returns its Result. What it keeps of an arena is a value that
 // the pass stores next to the arena of the ledger. The ledger knows package trace only, trackers know the
-// ledger, and this package alone knows the trackers: it calls them directly, in handlers.go. A slice of interfaces that are handed a change takes 1.34 times as long (BenchmarkRun/training, two cores of an
-// AMD EPYC). Their results are parts of a [DeviceResult], each nil where a device has nothing of its subject.
+// ledger, and this package alone knows the trackers: it calls them directly, in handlers.go. A ledger that
+// returns a change, which a slice of interfaces takes, makes the pass 1.34 times as long (BenchmarkRun/training,
+// two cores of an AMD EPYC). Their results are parts of a [DeviceResult], each nil where a device has nothing of
+// its subject.
 //
 // # Terms
 //
@@ -68,9 +70,9 @@
 // The peak is the first moment of greatest T among those of greatest R. Shares are shares of R there.
 // Who held memory at it, and where, is recovered at the end of the pass, from what is unchanged
 // since and from a log of the blocks and ranges that have changed. The log has nothing that came
-// after the peak, so it is never longer than what was live there. [At] does the same for other events, in a second
-// pass. The peak is in no need of one: its log costs the first pass nothing that can be measured, a second pass to the
-// peak 1.6 times the first (BenchmarkRun/training), and what blocks were for is known at the end of the trace only.
+// after the peak, so it is never longer than what was live there. [At] does the same for other events, in a
+// second pass. The peak needs no second pass: without the log the first pass is no faster, and a second one takes
+// 1.6 times as long as the first (BenchmarkRun/training).
 //
 // # Device accounting
 //

@@ -19,7 +19,7 @@ type Card struct {
 	OwnOnly bool
 	// Spared are the events, in order, of requests that the job does without where the card cannot serve them.
 	Spared []int64
-	// Strict refuses these like others: they are told from others only in what the job needs.
+	// Strict refuses these requests like others. Then they only count separately in what the job needs.
 	Strict bool
 	next   int // of Spared, behind the requests so far
 }

@@ -143,7 +143,7 @@ func (s *search) fail(cards []int64) (map[int64]*accounting.Refusal, error) {
 	return refused, nil
 }
 
-// replayFree replays the job without a limit. The workspaces are told from what else it needs for both searches at once.
+// replayFree replays the job without a limit, once for both searches: the replay counts what the job needs with its workspaces and without.
 func (s *search) replayFree() error {
 	if s.free != nil && s.free.first == nil {
 		return nil

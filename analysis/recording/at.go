@@ -12,8 +12,8 @@ import (
 // behind is how many events after those of a span are read: phases end there, and labels are given.
 const behind = 1 << 14
 
-// At is what the devices of a process are like right after each of some events, ascending by seq. It reads the whole process, so
-// that categories and phases are those of a report.
+// At returns what the devices of a process were like right after each of some events, in ascending order. It reads the whole
+// process: then categories and phases are those of a report.
 func At(process *dataset.Process, seqs ...int64) ([]*analysis.Moment, error) {
 	first := process.Parts[0].FirstSeq
 	moments, err := between(process, first, first+process.Events-1, seqs)
@@ -23,8 +23,8 @@ func At(process *dataset.Process, seqs ...int64) ([]*analysis.Moment, error) {
 	return moments, nil
 }
 
-// InParts is [At], but of each part that has some of the events it reads only what comes up to the last of these. Categories and
-// phases follow from no more.
+// InParts is [At] for events whose categories and phases do not matter: of each part with such an event it reads only what comes up to
+// the last one.
 func InParts(process *dataset.Process, seqs ...int64) ([]*analysis.Moment, error) {
 	var all []*analysis.Moment
 	for len(seqs) > 0 {
@@ -41,7 +41,7 @@ func InParts(process *dataset.Process, seqs ...int64) ([]*analysis.Moment, error
 	return all, nil
 }
 
-// between is [At] by what comes from the part that has the event first up to the event last.
+// between is [At], but reads from the part with the event first up to the event last.
 func between(process *dataset.Process, first, last int64, seqs []int64) ([]*analysis.Moment, error) {
 	reader, opt, err := from(process, first, last)
 	if err != nil {

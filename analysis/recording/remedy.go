@@ -26,10 +26,10 @@ func (r *Recording) failureReadings() {
 	}
 }
 
-// findRemedy sets Remedy of a device on which requests failed: the first of the other allocators, those of the recorded one's kind
-// before others, under which a replay serves all requests on the recorded card, with those that failed. There is none where the card is
-// not known, and where a replay of the recorded allocator serves all: of a failure while a CUDA graph was captured, say, replays know
-// nothing.
+// findRemedy sets Remedy of a device on which requests failed. It replays the recording on the recorded card, with the requests that
+// failed, under the other allocators, those of the recorded kind first. The first one that serves all requests is the remedy. A device
+// has no remedy where the size of its card is not known, or where a replay of the recorded allocator serves all: replays do not know
+// why a request failed while a CUDA graph was captured.
 func findRemedy(ctx context.Context, j *fit.Job, d *analysis.DeviceResult, rows []fit.Held, recorded int) error {
 	if d.OOMCount == 0 || d.Total == 0 {
 		return nil

@@ -271,13 +271,13 @@ func (l *layout) begin(addr, size, n, stream uint64, stack int64, metadata uint6
 		return err
 	}
 	r := noRole
-	if !l.older {
+	if stack > 0 || !l.older { // nobody kept the stack of an older block without one
 		r = l.stacks.role(stack)
+	}
+	if !l.older {
 		if err := l.enter(r); err != nil {
 			return err
 		}
-	} else if stack > 0 { // else nobody kept its stack
-		r = l.stacks.role(stack)
 	}
 	n = min(n, size)
 	l.blocks.set(addr, used{addr: addr, size: size, requested: n, stream: stream, stack: stack, arena: m.arena})
@@ -421,7 +421,7 @@ func (l *layout) entry(e *entry) error {
 	return nil
 }
 
-// emptyCache writes that the cache is emptied: what releases of no request follow is.
+// emptyCache writes that the job emptied the cache: no request made the releases that follow.
 func (l *layout) emptyCache() error {
 	return l.write(trace.Event{Kind: trace.KindReclaim, Arena: trace.NoArena, Context: l.w.Intern("empty_cache")})
 }

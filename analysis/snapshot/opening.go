@@ -34,8 +34,8 @@ type opening struct {
 	// it, where entries do not say. Only private pools.
 	pools map[int64][2]uint64
 
-	// asked are the bytes of the request that an entry took memory for, by the number of the entry. In the end they are of memory
-	// that was released.
+	// asked are the bytes of the request that an entry took memory for, by the number of the entry. finish keeps those of memory that
+	// torch released before the end.
 	asked  map[int64]uint64
 	taking []int64 // the entries that took memory since the last other one
 }

@@ -29,7 +29,7 @@ var phases = [...]string{inData: "data", inForward: "forward", inBackward: "back
 // categories are what blocks of a role are, whenever they end; see [attribution.Category].
 var categories = [...]string{forWeights: "weights", forLoss: "loss", forCommunication: "communication", forKVCache: "kv_cache", forWorkspace: "workspace"}
 
-// olderCategories are those of blocks that existed before the first entry: what they have outlived is not known.
+// olderCategories are those of blocks that existed before the first entry: the phases that they outlived are not known.
 var olderCategories = [...]string{inBackward: "gradients", inOptimizer: "optimizer", forWorkspace: ""}
 
 // frameRoles tell the role of a frame by a part of its file's path and the beginning of its function's name, the first that fits.
@@ -85,8 +85,8 @@ func roleOf(frame string) role {
 	return noRole
 }
 
-// within is the role of what a frame of some role calls, in a call of another role. What backward calls is of backward: a forward
-// that is computed again, a hook.
+// within is the role of a frame in a call of another role. What backward calls belongs to backward: a forward that is computed again,
+// a hook.
 func (of role) within(caller role) role {
 	if of == noRole || caller == inBackward && (of == inForward || of == forLoss || of == inOptimizer) {
 		return caller
@@ -94,8 +94,8 @@ func (of role) within(caller role) role {
 	return of
 }
 
-// role is that of a stack: of its innermost frame that has one. PyTorch's threads that run backward have no frames of Python,
-// so a request without any is of backward where others have frames.
+// role is the role of a stack: that of its innermost frame that has one. Where other requests have frames, a request without any belongs
+// to backward: the threads on which PyTorch runs it have no frames of Python.
 func (s *stacks) role(number int64) role {
 	if number == 0 {
 		if len(s.texts) > 0 {
@@ -113,8 +113,8 @@ func (s *stacks) role(number int64) role {
 	return s.roles[number-1]
 }
 
-// enter begins the phase that a request is made in, and ends the one before. Requests that any phase may make change nothing,
-// nor is a phase begun that the job has marked itself.
+// enter ends the phase of the request before and begins that of this request, unless both are one or the job has marked this one itself. A
+// request that any phase may make changes nothing.
 func (l *layout) enter(r role) error {
 	if r >= forWeights || phases[r] == l.phase {
 		return nil

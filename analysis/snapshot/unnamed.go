@@ -5,14 +5,14 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// Torch 2.11 does not name the pool of an entry. A segment that is there at the end does; of one that was released before, what
-// it was taken for tells: had the default pool had room for the request, it would not have been taken, so that it is of a private
-// pool. Each such segment counts as a pool of its own: torch's best fit among several is also the best of one.
+// Entries of torch 2.11 do not name their pool; segments that exist at the end do. A segment that torch released before belongs to a
+// private pool if torch took it although the default pool had room for the request. Each such segment counts as a pool of its own:
+// the best fit among several is the best fit in its own, too.
 
 // unnamed is the first number of the ids of such pools; torch counts from 1.
 const unnamed = 1 << 63
 
-// poolOf is the pool of memory that an entry takes, where no segment of the end names it.
+// poolOf is the pool of memory that an entry takes and that no segment of the end names.
 func (l *layout) poolOf(e *entry) [2]uint64 {
 	if e.pool != ([2]uint64{}) || l.settings.MaxSplit != torchalloc.DefaultSettings().MaxSplit {
 		return e.pool
@@ -27,8 +27,8 @@ func (l *layout) poolOf(e *entry) [2]uint64 {
 	return [2]uint64{0, unnamed + l.pooled - 1}
 }
 
-// giveUnnamed unmaps memory of such a pool. Torch releases it once nobody uses the pool any more: after the last of it the pool is released,
-// and with it what an emptying of the cache has of it.
+// giveUnnamed unmaps memory of such a pool. With the last of it the pool is released, since torch keeps the memory of a pool in use. Where the
+// cache is emptied, a replay releases the pool's memory only at the next emptying, so that one more is written.
 func (l *layout) giveUnnamed(e *entry, arena int32) error {
 	if err := l.give(e.addr, e.addr+e.size, e.stack); err != nil {
 		return err

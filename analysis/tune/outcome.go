@@ -11,7 +11,8 @@ import (
 type Outcome struct {
 	Policy              bfc.Policy
 	PeakR, PeakC, PeakT int64 // maxima of the whole job, each at its own time
-	// Refused counts requests that failed, on a card also of those that the recorded allocator refused. What came after them is not what the job would do.
+	// Refused counts requests that failed. On a card it includes requests that the recorded allocator refused, too. What came after a
+	// failed request is not what the job would do.
 	Refused int64
 	// Used is the greatest sum of R and what others use, by device; Needed the same with requested bytes, and
 	// Spared without the requests that the card spares. They need a card.

@@ -51,7 +51,7 @@ func schemaOf(name, lines string) string {
 	return string(text)
 }
 
-// at is the schema of a place, which stands behind those around it.
+// at returns the schema of the place with a path, and makes those on the way where there are none.
 func (s *schema) at(path string) *schema {
 	if path == "(all)" {
 		return s

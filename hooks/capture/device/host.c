@@ -28,8 +28,8 @@ static void *map(uint64_t bytes) {
   return piece == MAP_FAILED ? NULL : piece;
 }
 
-// Filling huge pages and registering them takes less than half as long as what the driver itself allocates. A child of fork()
-// has no use for them, and a write would copy those that it shares from under the GPU.
+// Filling huge pages and registering them takes less than half as long as what the driver itself allocates. A child of
+// fork() does not need them; if it shared them, a write of the parent would move its data to pages that the GPU does not read.
 static void *pin(uint64_t bytes) {
   const struct driver *driver = driver_get();
   void *piece = driver->host_register == NULL || driver->host_unregister == NULL ? NULL : map(bytes);
