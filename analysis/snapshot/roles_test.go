@@ -64,12 +64,19 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-// What the frames of a snapshot say adds up to what its job is known to hold: two weights of 3000 x 512 floats, their
-// gradients, and twice as much of AdamW.
+// What the frames of a snapshot say, without the job's annotations, adds up to what its job is known to hold: two weights of 3000 x 512
+// floats, their gradients, and twice as much of AdamW.
 func TestCategoriesByFrames(t *testing.T) {
 	const weight = 2 * 3000 * 512 * 4
 	for _, name := range []string{"pools-native", "pools-expandable-cut"} {
-		run, _ := imported(t, pathOf(name))
+		i := newTestImporter(t.TempDir(), pathOf(name), 0)
+		assert.NoError(t, i.survey())
+		i.annotations = nil
+		_, err := i.write()
+		assert.NoError(t, err)
+		assert.NoError(t, dataset.WriteInfo(i.dir, i.info))
+		run, err := dataset.Open(i.dir)
+		assert.NoError(t, err)
 		reader, err := run.Processes[0].NewReader()
 		assert.NoError(t, err)
 		defer reader.Close()
