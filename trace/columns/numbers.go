@@ -60,7 +60,11 @@ func (c *Numbers[T]) decode(dst []T) (err error) {
 		return readDeltas(&c.delta, dst)
 	}
 	for len(dst) > 0 {
-		indices := c.indices[:min(len(dst), len(c.indices))]
+		n := min(len(dst), len(c.indices))
+		indices := c.indices[:n]
+		if c.packed.run > 0 { // the rest of a run is one index: most jobs have one device, one thread and few streams
+			n, indices = min(len(dst), c.packed.run), c.indices[:1]
+		}
 		if err := c.packed.read(indices); err != nil {
 			return err
 		}
@@ -70,7 +74,11 @@ func (c *Numbers[T]) decode(dst []T) (err error) {
 			}
 			dst[i] = c.dict[index]
 		}
-		dst = dst[len(indices):]
+		for i := len(indices); i < n; i++ {
+			dst[i] = dst[0]
+		}
+		c.packed.run -= n - len(indices)
+		dst = dst[n:]
 	}
 	return nil
 }
@@ -198,8 +206,12 @@ func unpackDeltas(dst []int64, data []byte, width uint) {
 		return
 	}
 	mask := ^uint64(0) >> (64 - width)
-	bit := uint(0)
-	for i := range dst {
+	bit, i := uint(0), 0
+	for ; width <= 57 && i < len(dst) && bit/8+8 <= uint(len(data)); i++ { // with its shift it fits into eight bytes
+		dst[i] = int64(binary.LittleEndian.Uint64(data[bit/8:]) >> (bit % 8) & mask)
+		bit += width
+	}
+	for ; i < len(dst); i++ {
 		at, shift := bit/8, bit%8
 		var word uint64
 		var above byte // bits of a ninth byte
