@@ -38,7 +38,9 @@ func TestPageBeyondChunk(t *testing.T) {
 	column := Column{Name: "addr", Type: parquet.Types.Int64, Encoding: Plain}
 	for short := range len(page) {
 		var got [2]int64
-		err := (&Numbers[int64]{Chunk: NewChunk(bytes.NewReader(file), &column, 0, int64(len(page)-short), 2)}).Read(got[:])
+		var numbers Numbers[int64]
+		numbers.Chunk.Open(bytes.NewReader(file), &column, 0, int64(len(page)-short), 2)
+		err := numbers.Read(got[:])
 		switch {
 		case short == 0 && (err != nil || got != [2]int64{7, 8}):
 			t.Errorf("%v, %v", got, err)

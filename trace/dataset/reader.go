@@ -183,14 +183,13 @@ type decoder struct {
 	pq    *file.Reader
 	group int   // next row group
 	skip  int64 // opening rows still to be skipped
-	cols  *groupReader
+	cols  groupReader
 
 	opening int64  // opening rows of the part that are not read yet
 	clock   *clock // nil before the first event
 }
 
 func (d *decoder) close() {
-	d.cols = nil
 	if d.part != nil {
 		d.part.Close()
 		d.part = nil
@@ -224,7 +223,7 @@ func (d *decoder) fill(b *batchBuffer) (err error) {
 		}
 	}()
 	for {
-		if d.cols != nil && d.cols.left > 0 {
+		if d.cols.left > 0 {
 			n := int(min(d.cols.left, int64(len(b.rows.Seq))))
 			if err := d.cols.read(b, n); err != nil {
 				return d.damaged(err)
@@ -242,10 +241,9 @@ func (d *decoder) fill(b *batchBuffer) (err error) {
 			}
 			continue
 		}
-		d.cols = nil
 		if d.part != nil && d.group < d.pq.NumRowGroups() {
 			d.group++
-			if d.cols, err = openGroup(d.part, d.pq.MetaData().RowGroup(d.group-1), d.strings); err != nil {
+			if err := d.cols.open(d.part, d.pq.MetaData().RowGroup(d.group-1), d.strings); err != nil {
 				return d.damaged(err)
 			}
 			continue
@@ -307,43 +305,45 @@ func (d *decoder) damaged(err error) error {
 // groupReader decodes the columns of one row group, each time the same rows of all.
 type groupReader struct {
 	left    int64 // rows
-	long    [numColumns]*columns.Numbers[int64]
-	short   [numColumns]*columns.Numbers[int32]
+	long    [numColumns]columns.Numbers[int64]
+	short   [numColumns]columns.Numbers[int32]
 	kind    columns.Texts
 	context columns.Texts
 }
 
-func openGroup(f io.ReaderAt, group *metadata.RowGroupMetaData, s *Strings) (*groupReader, error) {
-	g := &groupReader{left: group.NumRows()}
+// open goes on with a row group, in the memory of the one before.
+func (g *groupReader) open(f io.ReaderAt, group *metadata.RowGroupMetaData, s *Strings) error {
 	for i, c := range schemaColumns {
-		chunk, err := openChunk(f, group, i)
-		if err != nil {
-			return nil, fmt.Errorf("column %s: %w", c.Name, err)
-		}
+		var chunk *columns.Chunk
 		switch {
 		case i == colKind:
-			g.kind = columns.Texts{Chunk: chunk, Number: kindNumber}
+			g.kind.Number, chunk = kindNumber, &g.kind.Chunk
 		case i == colContext:
-			g.context = columns.Texts{Chunk: chunk, Number: s.internWithin}
+			g.context.Number, chunk = s.internWithin, &g.context.Chunk
 		case c.Type == parquet.Types.Int64:
-			g.long[i] = &columns.Numbers[int64]{Chunk: chunk}
+			chunk = &g.long[i].Chunk
 		default:
-			g.short[i] = &columns.Numbers[int32]{Chunk: chunk}
+			chunk = &g.short[i].Chunk
+		}
+		if err := openChunk(chunk, f, group, i); err != nil {
+			return fmt.Errorf("column %s: %w", c.Name, err)
 		}
 	}
-	return g, nil
+	g.left = group.NumRows()
+	return nil
 }
 
-func openChunk(f io.ReaderAt, group *metadata.RowGroupMetaData, column int) (columns.Chunk, error) {
+func openChunk(c *columns.Chunk, f io.ReaderAt, group *metadata.RowGroupMetaData, column int) error {
 	chunk, err := group.ColumnChunk(column)
 	if err != nil {
-		return columns.Chunk{}, err
+		return err
 	}
 	start := chunk.DataPageOffset()
 	if chunk.HasDictionaryPage() && chunk.DictionaryPageOffset() > 0 {
 		start = min(start, chunk.DictionaryPageOffset())
 	}
-	return columns.NewChunk(f, &schemaColumns[column], start, start+chunk.TotalCompressedSize(), group.NumRows()), nil
+	c.Open(f, &schemaColumns[column], start, start+chunk.TotalCompressedSize(), group.NumRows())
+	return nil
 }
 
 func kindNumber(text string) (int32, error) {
