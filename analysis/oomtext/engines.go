@@ -3,7 +3,6 @@ package oomtext
 import (
 	"bytes"
 	"math"
-	"regexp"
 	"strconv"
 )
 
@@ -46,7 +45,7 @@ func capture(m *match) *Finding {
 		return nil
 	}
 	f := &Finding{Framework: SGLang, Kind: GraphCapture}
-	if request := torchForms[0].anchor.FindSubmatchIndex(m.after); request != nil && request[2] >= 0 {
+	if request := torchForms[0].anchor().FindSubmatchIndex(m.after); request != nil && request[2] >= 0 {
 		of := torchRequest(&match{groups: []string{string(m.after[request[2]:request[3]])}, before: m.after[:request[0]], after: m.after[request[0]:]})
 		if of != nil {
 			f.Vendor, f.Device, f.OtherProcesses = of.Vendor, of.Device, of.OtherProcesses
@@ -68,7 +67,7 @@ func fraction(text string) float64 {
 // setting is how a text names a setting. Its word is constant and stands in every match: searching that first is many times faster.
 type setting struct {
 	word    string
-	pattern *regexp.Regexp
+	pattern pattern
 }
 
 // in returns the first match in a text, nil without one.
@@ -76,13 +75,13 @@ func (s setting) in(text []byte) [][]byte {
 	if !bytes.Contains(text, []byte(s.word)) {
 		return nil
 	}
-	return s.pattern.FindSubmatch(text)
+	return s.pattern().FindSubmatch(text)
 }
 
-func named(word, pattern string) setting { return setting{word, regexp.MustCompile(pattern)} }
+func named(word, text string) setting { return setting{word, compiled(text)} }
 
 var (
-	setExpandable  = regexp.MustCompile(`expandable_segments["']?[:=]["']?True`)
+	setExpandable  = compiled(`expandable_segments["']?[:=]["']?True`)
 	setVariable    = named("PYTORCH_", `PYTORCH_(?:CUDA_|HIP_)?ALLOC_CONF`)
 	setUtilization = named("utilization", `gpu[-_]memory[-_]utilization["']?(?:\)?[:=]?|\()(0?\.\d+|1\.0+)`)
 	setStatic      = named("static", `mem[-_]fraction[-_]static["']?[:=]?(0?\.\d+)`)
@@ -94,7 +93,7 @@ var (
 // search gathers what the text from seen to end says of the job. What stands shortly before an advice decides whether it is one.
 func (s *Settings) search(text []byte, seen, end int) {
 	part := text[seen:min(end+lookBehind, len(text))]
-	for _, m := range setExpandable.FindAllIndex(part, -1) {
+	for _, m := range setExpandable().FindAllIndex(part, -1) {
 		at := seen + m[0]
 		if before := text[max(at-40, 0):at]; !bytes.Contains(before, []byte("trysetting")) && !bytes.Contains(before, []byte("Trysetting")) {
 			s.Expandable = true

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"regexp"
 	"slices"
+	"sync"
 )
 
 // Classes of errors, by how much their text says.
@@ -17,11 +18,18 @@ const (
 	wrapping               // vLLM's and SGLang's errors that another one caused
 )
 
+// pattern is compiled at its first use: few commands read a text, and all of them start.
+type pattern func() *regexp.Regexp
+
+func compiled(text string) pattern {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(text) })
+}
+
 // form is one kind of error. Its anchor is searched in text without white space, so it has none, and it begins with constant text,
 // which regexp finds quickly.
 type form struct {
 	class  int
-	anchor *regexp.Regexp
+	anchor pattern
 	read   func(*match) *Finding // nil if it is none after all
 }
 
@@ -35,7 +43,7 @@ type match struct {
 func (m *match) size(group int) *int64 { return parseSize(m.groups[group]) }
 
 func anchored(class int, anchor string, read func(*match) *Finding) form {
-	return form{class, regexp.MustCompile(anchor), read}
+	return form{class, compiled(anchor), read}
 }
 
 // bareError is an error without figures.
@@ -74,7 +82,7 @@ var driverForms = []form{
 	anchored(bare, `CUDNN_STATUS_ALLOC_FAILED`, bareError(CUDA, "", Library)),
 	anchored(hint, `utofmemory`, func(m *match) *Finding {
 		near := bytes.ToLower(slices.Concat(m.before[max(len(m.before)-60, 0):], m.after[:min(len(m.after), 60)]))
-		if !nearDevice.Match(near) || survived(m) {
+		if !nearDevice().Match(near) || survived(m) {
 			return nil
 		}
 		return &Finding{Framework: CUDA}
@@ -84,7 +92,7 @@ var driverForms = []form{
 	anchored(bare, `UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY`, bareError(Torch, "XPU", Allocation)),
 }
 
-var nearDevice = regexp.MustCompile(`cuda|gpu|cumem|vram`)
+var nearDevice = compiled(`cuda|gpu|cumem|vram`)
 
 // hostForms are refusals of the host's memory.
 var hostForms = []form{
@@ -137,7 +145,7 @@ var otherForms = []form{
 		if m.groups[0] != "GPU" {
 			f.Vendor = m.groups[0]
 		}
-		if paddleFraction.Match(m.after) {
+		if paddleFraction().Match(m.after) {
 			f.Kind = ArenaLimit
 		}
 		return f
@@ -153,7 +161,7 @@ var otherForms = []form{
 	anchored(program, `Notenoughmemorytohandle\d+(?:totaltokenswith\d+)?prefilltokens`, bareError(Other, "", PrefillTokens)),
 }
 
-var paddleFraction = regexp.MustCompile(`FLAGS_fraction_of_gpu_memory_to_useis0`)
+var paddleFraction = compiled(`FLAGS_fraction_of_gpu_memory_to_useis0`)
 
 // cupy has the request, what its pool holds, and whether a limit is set.
 func cupy(m *match) *Finding {

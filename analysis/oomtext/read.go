@@ -81,7 +81,7 @@ func (s *scanner) add(line []byte, number int) {
 // search looks for errors that begin before end, and forgets the text up to there.
 func (s *scanner) search(end int) {
 	for _, f := range forms {
-		for _, m := range f.anchor.FindAllSubmatchIndex(s.text[s.seen:], -1) {
+		for _, m := range f.anchor().FindAllSubmatchIndex(s.text[s.seen:], -1) {
 			if s.seen+m[0] >= end {
 				break
 			}

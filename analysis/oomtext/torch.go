@@ -1,9 +1,6 @@
 package oomtext
 
-import (
-	"bytes"
-	"regexp"
-)
+import "bytes"
 
 // torchForms are the errors of PyTorch's allocators. The request comes first in all versions; what follows differs:
 //
@@ -27,18 +24,18 @@ var torchForms = []form{
 }
 
 var (
-	torchVendor = regexp.MustCompile(`([A-Z]{2,8})(?:backend)?outofmemory`)
-	torchDevice = regexp.MustCompile(`[A-Z]PU(\d+)`)
+	torchVendor = compiled(`([A-Z]{2,8})(?:backend)?outofmemory`)
+	torchDevice = compiled(`[A-Z]PU(\d+)`)
 
-	torchTotal       = regexp.MustCompile(size + `totalcapacity|totalcapaci?tyof` + size)
-	torchFree        = regexp.MustCompile(size + `free[;)]|ofwhich` + size + `isfree`)
-	torchAllocated   = regexp.MustCompile(size + `alreadyallocated|` + size + `isallocatedbyPyTorch`)
-	torchUnallocated = regexp.MustCompile(size + `cached|` + size + `isreservedbyPyTorchbutunallocated`)
-	torchReserved    = regexp.MustCompile(size + `reservedintotal`)
-	torchAllowed     = regexp.MustCompile(size + `allowed;`)
-	torchProcess     = regexp.MustCompile(`Process\d+has` + size + `memoryinuse`)
-	torchOwn         = regexp.MustCompile(`[Tt]hisprocesshas` + size + `memoryinuse`)
-	torchMPS         = regexp.MustCompile(`MPSallocated:` + size)
+	torchTotal       = compiled(size + `totalcapacity|totalcapaci?tyof` + size)
+	torchFree        = compiled(size + `free[;)]|ofwhich` + size + `isfree`)
+	torchAllocated   = compiled(size + `alreadyallocated|` + size + `isallocatedbyPyTorch`)
+	torchUnallocated = compiled(size + `cached|` + size + `isreservedbyPyTorchbutunallocated`)
+	torchReserved    = compiled(size + `reservedintotal`)
+	torchAllowed     = compiled(size + `allowed;`)
+	torchProcess     = compiled(`Process\d+has` + size + `memoryinuse`)
+	torchOwn         = compiled(`[Tt]hisprocesshas` + size + `memoryinuse`)
+	torchMPS         = compiled(`MPSallocated:` + size)
 )
 
 // torchRequest reads an error from its request on.
@@ -46,7 +43,7 @@ func torchRequest(m *match) *Finding {
 	text := torchText(m.after)
 	f := &Finding{Framework: Torch, Requested: m.size(0), absurd: m.groups[0] == "", Total: find(torchTotal, text)}
 	before := m.before[max(len(m.before)-120, 0):]
-	vendor := torchVendor.FindAllSubmatch(before, -1)
+	vendor := torchVendor().FindAllSubmatch(before, -1)
 	switch {
 	case len(vendor) > 0:
 		f.Vendor = string(vendor[len(vendor)-1][1])
@@ -59,7 +56,7 @@ func torchRequest(m *match) *Finding {
 	if bytes.HasSuffix([]byte(f.Vendor), []byte("CUDA")) {
 		f.Vendor = ""
 	}
-	if device := torchDevice.FindSubmatch(text[:min(len(text), 80)]); device != nil {
+	if device := torchDevice().FindSubmatch(text[:min(len(text), 80)]); device != nil {
 		f.Device = string(device[1])
 	}
 	f.Free, f.Allocated = find(torchFree, text), find(torchAllocated, text)
@@ -99,11 +96,11 @@ func torchAsync(m *match) *Finding {
 }
 
 var (
-	torchAsyncLive      = regexp.MustCompile(`Currentlyallocated:` + size)
-	torchAsyncRequested = regexp.MustCompile(`Requested:` + size)
-	torchAsyncTotal     = regexp.MustCompile(`Devicelimit:` + size)
-	torchAsyncFree      = regexp.MustCompile(`Free\(accordingtoCUDA\):` + size)
-	torchAsyncAllowed   = regexp.MustCompile(`memoryfraction\):` + size)
+	torchAsyncLive      = compiled(`Currentlyallocated:` + size)
+	torchAsyncRequested = compiled(`Requested:` + size)
+	torchAsyncTotal     = compiled(`Devicelimit:` + size)
+	torchAsyncFree      = compiled(`Free\(accordingtoCUDA\):` + size)
+	torchAsyncAllowed   = compiled(`memoryfraction\):` + size)
 )
 
 // readProcesses reads what processes have on the device. It tells this one from the others: by its name, or, where no process is
@@ -111,7 +108,7 @@ var (
 func (f *Finding) readProcesses(text []byte) {
 	f.ThisProcess = f.possible(find(torchOwn, text))
 	var others []int64
-	for _, m := range torchProcess.FindAllSubmatch(text, -1) {
+	for _, m := range torchProcess().FindAllSubmatch(text, -1) {
 		if n := f.possible(parseSize(string(m[1]))); n != nil {
 			others = append(others, *n)
 		}
@@ -153,8 +150,8 @@ func (f *Finding) possible(figure *int64) *int64 {
 }
 
 // find returns the size in the first match of a pattern.
-func find(pattern *regexp.Regexp, text []byte) *int64 {
-	m := pattern.FindSubmatch(text)
+func find(of pattern, text []byte) *int64 {
+	m := of().FindSubmatch(text)
 	if m == nil {
 		return nil
 	}

@@ -3,7 +3,6 @@ package oomtext
 import (
 	"bytes"
 	"math"
-	"regexp"
 	"strconv"
 	"strings"
 )
@@ -16,7 +15,7 @@ var xlaForms = []form{
 	anchored(withSize, `Failedtoallocate(\d+)bytesfornewconstant`, requests(JAX, "", Allocation)),
 	anchored(withFigures, `reducememoryusebelow`+size+`byrematerialization;onlyreducedto`+size, func(m *match) *Finding {
 		f := &Finding{Framework: JAX, Available: m.size(0)}
-		if request := xlaBytes.FindSubmatch(m.after); request != nil {
+		if request := xlaBytes().FindSubmatch(m.after); request != nil {
 			f.Requested = wholeBytes(string(request[1]))
 		}
 		return f
@@ -64,7 +63,7 @@ func exhausted(m *match) *Finding {
 	return &Finding{Framework: JAX}
 }
 
-var xlaBytes = regexp.MustCompile(`utofmemorywhiletryingtoallocate(\d+)bytes`)
+var xlaBytes = compiled(`utofmemorywhiletryingtoallocate(\d+)bytes`)
 
 // elements are the bytes of an element of TensorFlow's types.
 var elements = map[string]int64{
