@@ -55,14 +55,17 @@ type Options struct {
 
 	AllFrames bool // stacks have all their frames; see package attribution
 
-	MaxPoints  int // of a Series; default 4096, at least 2
+	MaxPoints  int // of a Series; default [MaxPoints], at least 2
 	MaxGrowths int // kept of each device, and OOMs likewise; default 10,000
 	Top        int // origins in each list, stacks in a Breakdown; default 10
 	Groups     int // modules in a Breakdown; default 64
 }
 
+// MaxPoints is the most points of a series, unless Options say another.
+const MaxPoints = 4096
+
 func (o Options) withDefaults() Options {
-	o.MaxPoints = max(2, cmp.Or(o.MaxPoints, 4096))
+	o.MaxPoints = max(2, cmp.Or(o.MaxPoints, MaxPoints))
 	o.MaxGrowths = cmp.Or(o.MaxGrowths, 10_000)
 	o.Top = cmp.Or(o.Top, 10)
 	o.Groups = cmp.Or(o.Groups, 64)
@@ -260,7 +263,7 @@ func (a *analyzer) deviceOf(id int32) *device {
 	d.kept.Want(a.wantedOf(id))
 	if a.opt.Explore {
 		d.keys = keyframes.NewChooser(d.Device)
-		d.categories = attribution.NewCategoryCourse(attribution.CoursePoints)
+		d.categories = attribution.NewCategoryCourse(min(attribution.CoursePoints, a.opt.MaxPoints/2*2))
 	}
 	if a.opt.Lives {
 		d.lives = &attribution.Lives{}

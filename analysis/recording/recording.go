@@ -4,6 +4,7 @@
 package recording
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/memprof/memprof/analysis"
@@ -22,7 +23,7 @@ type Recording struct {
 	Readings *accounting.Readings // of used memory; nil without any
 }
 
-// A page has mostPoints intervals of time of all processes together, but fewestPoints of each: a run may have thousands.
+// The series of all processes together have mostPoints intervals of time, but fewestPoints of each: a run may have thousands.
 const (
 	mostPoints   = 1 << 19
 	fewestPoints = 32
@@ -36,9 +37,7 @@ func Analyze(path string, run *dataset.Run, opt analysis.Options) (Recording, er
 	r.Readings, opt.Moments = readings, readings.Moments()
 	opt.ExactEvents = exactEvents(run, opt.ExactEvents)
 	opt.Lives = opt.Lives && eventsOf(run) <= MostReplayed
-	if opt.Explore && opt.MaxPoints*len(run.Processes) > mostPoints {
-		opt.MaxPoints = max(fewestPoints, mostPoints/len(run.Processes))
-	}
+	opt.MaxPoints = pointsOf(cmp.Or(opt.MaxPoints, analysis.MaxPoints), len(run.Processes))
 	for _, process := range run.Processes {
 		imported := run.Info.ImportOf(process.Name)
 		if imported != nil {
@@ -70,6 +69,11 @@ func (r *Recording) Choose(wanted func(*dataset.Process) bool) {
 	}
 	r.Results = results
 	r.Run.Choose(wanted)
+}
+
+// pointsOf is how many points a series of each of so many processes has, where so many are wanted.
+func pointsOf(wanted, processes int) int {
+	return min(wanted, max(fewestPoints, mostPoints/max(processes, 1)))
 }
 
 func jobOf(path string, run *dataset.Run) *analysis.Job {
