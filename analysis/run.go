@@ -262,7 +262,7 @@ func (a *analyzer) deviceOf(id int32) *device {
 	d.kept = keyframes.NewRecorder(d.Device, a.history)
 	d.kept.Want(a.wantedOf(id))
 	if a.opt.Explore {
-		d.keys = keyframes.NewChooser(d.Device)
+		d.keys = keyframes.NewChooser(d.Device, a.opt.MaxPoints)
 		d.categories = attribution.NewCategoryCourse(min(attribution.CoursePoints, a.opt.MaxPoints/2*2))
 	}
 	if a.opt.Lives {

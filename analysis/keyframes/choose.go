@@ -29,6 +29,7 @@ func (w *window) join(o *window) {
 // windows are of size units each, iterations or events. The last one is open if units > 0.
 type windows struct {
 	all   []window
+	limit int // of all
 	size  int64
 	units int64 // of the open window, begun ones
 	open  bool  // the last window has a state
@@ -56,7 +57,7 @@ func (w *windows) end() {
 		return
 	}
 	w.units, w.open = 0, false
-	if len(w.all) >= MaxWindows {
+	if len(w.all) >= w.limit {
 		w.halve()
 	}
 }
@@ -95,9 +96,10 @@ type Chooser struct {
 	ooms       []Frame
 }
 
-// NewChooser is one that has chosen nothing.
-func NewChooser(d *ledger.Device) *Chooser {
-	return &Chooser{device: d, each: 1, iterations: windows{size: 1}, events: windows{size: 1}}
+// NewChooser is one that has chosen nothing. It keeps at most so many windows, and MaxWindows.
+func NewChooser(d *ledger.Device, limit int) *Chooser {
+	all := windows{size: 1, limit: min(limit, MaxWindows)}
+	return &Chooser{device: d, each: 1, iterations: all, events: all}
 }
 
 // Observe takes the state after an event that changed the device.

@@ -38,7 +38,7 @@ func TestWindowsKeepExtremes(t *testing.T) {
 		type state struct{ seq, t int64 }
 		var states []state // of each unit one or two
 		var units []int    // the first state of each
-		w := windows{size: 1}
+		w := windows{size: 1, limit: MaxWindows}
 		for range rapid.IntRange(1, 4*MaxWindows).Draw(t, "units") {
 			units = append(units, len(states))
 			for range 1 + len(states)%2 {
