@@ -9,6 +9,9 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
+// SetInCode is the problem of a process whose code changed settings of PyTorch's allocator: hooks/python/memprof/_watch.py.
+const SetInCode = "torch: the job changes settings of the allocator in its code, which verify does not follow"
+
 // ErrNotModeled is the error of what the model does not have.
 var ErrNotModeled = errors.New("not followed by the model of PyTorch's allocator")
 

@@ -74,11 +74,12 @@ type verifiedRun struct {
 	Readings  *verifiedReadings
 }
 
-// verified is the result of one process: either Result or Mismatch is set.
+// verified is the result of one process: one of Result, Mismatch and Unjudged is set.
 type verified struct {
 	Process  string
 	Result   *verify.Result
 	Mismatch *verify.Mismatch
+	Unjudged error // why nothing of an allocator that was observed could be compared
 }
 
 func (o *verifyOptions) run(ctx context.Context, stdout, stderr io.Writer, paths []string) error {
@@ -139,30 +140,32 @@ func (v *verifiedRun) ok() bool {
 }
 
 // verifyAll verifies every process. A process without allocations, such as a launcher that only queried the
-// GPU, is skipped; if every process is, that is an error.
+// GPU, is skipped; if nothing can be compared of any process, that is an error.
 func verifyAll(ctx context.Context, run *dataset.Run) ([]verified, error) {
-	var judged []verified
+	var all []verified
 	var nothing error
+	var judged bool
 	for _, process := range run.Processes {
 		result, err := verifyProcess(ctx, run, process)
 		var mismatch *verify.Mismatch
 		switch {
 		case errors.As(err, &mismatch):
-			judged = append(judged, verified{Process: process.Name, Mismatch: mismatch})
+			all, judged = append(all, verified{Process: process.Name, Mismatch: mismatch}), true
 		case errors.Is(err, verify.ErrNothingToVerify):
 			nothing = cmp.Or(nothing, err)
 		case errors.Is(err, verify.ErrObserved):
 			nothing = err
+			all = append(all, verified{Process: process.Name, Unjudged: err})
 		case err != nil:
 			return nil, exit.Input(err)
 		default:
-			judged = append(judged, verified{Process: process.Name, Result: result})
+			all, judged = append(all, verified{Process: process.Name, Result: result}), true
 		}
 	}
-	if len(judged) == 0 {
+	if !judged {
 		return nil, exit.Input(nothing)
 	}
-	return judged, nil
+	return all, nil
 }
 
 func verifyProcess(ctx context.Context, run *dataset.Run, process *dataset.Process) (*verify.Result, error) {
@@ -210,6 +213,9 @@ func printVerified(stdout io.Writer, results []verifiedRun) error {
 func (v *verified) lines() []string {
 	if v.Mismatch != nil {
 		return []string{"WRONG  " + v.Mismatch.Error()}
+	}
+	if v.Unjudged != nil {
+		return []string{"-      " + v.Unjudged.Error()}
 	}
 	r := v.Result
 	if r.Dropped > 0 {
@@ -278,6 +284,7 @@ type jsonVerifiedProcess struct {
 	EndSeq   int64         `json:"end_seq"`
 	EndsAt   string        `json:"ends_at,omitempty"`
 	Mismatch *jsonMismatch `json:"mismatch,omitempty"`
+	Unjudged string        `json:"unjudged,omitempty"` // why nothing of the process was compared
 }
 
 // jsonObserved is what was compared of PyTorch's own allocator.
@@ -341,6 +348,10 @@ func newJSONVerified(result *verifiedRun) jsonVerified {
 	for _, v := range result.Processes {
 		if m := v.Mismatch; m != nil {
 			out.Processes = append(out.Processes, jsonVerifiedProcess{Process: v.Process, EndSeq: -1, Mismatch: newJSONMismatch(m)})
+			continue
+		}
+		if v.Unjudged != nil {
+			out.Processes = append(out.Processes, jsonVerifiedProcess{Process: v.Process, EndSeq: -1, Unjudged: v.Unjudged.Error()})
 			continue
 		}
 		r := v.Result

@@ -5,9 +5,13 @@ allocation. Torch keeps a queue of calls for the end of that initialisation. Our
 the end of torch's import, so it comes before any that the job queues.
 """
 
+import functools
 import os
 
 from memprof import _hook
+
+# Torch's functions that change the allocator's settings: of 2.9 on, and of all versions.
+SETTERS = ("_accelerator_setAllocatorSettings", "_cuda_cudaCachingAllocator_set_allocator_settings")
 
 
 def wanted():
@@ -20,10 +24,30 @@ def install(torch):
     from memprof import _calls, _shim
 
     shim = _calls.shim(_shim.path(torch))
+    for name in SETTERS:
+        if hasattr(torch._C, name):
+            setattr(torch._C, name, _noted(getattr(torch._C, name)))
     if torch.cuda.is_initialized():
         _attach(shim)
     else:
         torch.cuda._lazy_call(lambda: _attach(shim))
+
+
+def _noted(change):
+    """A function of torch that changes settings. Verify reads them from the environment, and expandable segments from the trace."""
+
+    @functools.wraps(change)
+    def noted(text):
+        if "," in text or not text.startswith("expandable_segments:"):
+            _note()
+        return change(text)
+
+    return noted
+
+
+@functools.cache
+def _note():
+    _hook.problem("torch: the job changes settings of the allocator in its code, which verify does not follow")
 
 
 def _attach(shim):
