@@ -10,9 +10,6 @@ import os
 
 from memprof import _hook
 
-# Torch's functions that change the allocator's settings: of 2.9 on, and of all versions.
-SETTERS = ("_accelerator_setAllocatorSettings", "_cuda_cudaCachingAllocator_set_allocator_settings")
-
 
 def wanted():
     """True when torch's allocator is to be observed, not replaced."""
@@ -24,7 +21,7 @@ def install(torch):
     from memprof import _calls, _shim
 
     shim = _calls.shim(_shim.path(torch))
-    for name in SETTERS:
+    for name in ("_accelerator_setAllocatorSettings", "_cuda_cudaCachingAllocator_set_allocator_settings"):
         if hasattr(torch._C, name):
             setattr(torch._C, name, _noted(getattr(torch._C, name)))
     if torch.cuda.is_initialized():
