@@ -105,10 +105,10 @@ class WatchTest(unittest.TestCase):
         change = torch._cuda_cudaCachingAllocator_set_allocator_settings
         change("expandable_segments:True")
         self.assertEqual(self.problems, [])
-        change("expandable_segments:True,max_split_size_mb:40")
-        change("")
+        for text in ("expandable_segments:True,max_split_size_mb:40", ""):
+            change(text)
+            self.assertEqual(self.problems, ["torch: the job changes settings of the allocator in its code, which verify does not follow"])
         self.assertEqual(torch.seen, ["expandable_segments:True", "expandable_segments:True,max_split_size_mb:40", ""])
-        self.assertEqual(self.problems, ["torch: the job changes settings of the allocator in its code, which verify does not follow"])
 
     def test_which_of_the_two_is_installed(self):
         for allocator, expected in ((None, "shim"), ("bfc", "shim"), ("native", "watch")):
