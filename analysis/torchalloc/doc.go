@@ -138,5 +138,6 @@
 //
 // Not followed are a process whose allocator switches between the two kinds of segments, an expandable segment whose
 // first pages were refused, and settings that the job makes in its own code, other than expandable segments. Such a
-// process is not judged from there on ([ErrNotModeled]), or its first difference says what the model would have done.
+// process is not judged ([ErrNotModeled]), or its first difference says what the model would have done. Settings in code are a
+// problem of the recording ([SetInCode]).
 package torchalloc

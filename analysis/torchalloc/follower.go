@@ -9,6 +9,9 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
+// SetInCode is the problem of a process whose code changed settings of PyTorch's allocator: hooks/python/memprof/_watch.py.
+const SetInCode = "torch: the job changes settings of the allocator in its code, which verify does not follow"
+
 // ErrNotModeled is the error of what the model does not have.
 var ErrNotModeled = errors.New("not followed by the model of PyTorch's allocator")
 
@@ -24,14 +27,14 @@ func (d *Difference) Error() string {
 
 // Followed is what was compared, and what was taken from the trace.
 type Followed struct {
-	Allocs   int64 // blocks at the same address
-	Frees    int64
-	Segments int64 // segments and ranges of pages: the same sizes were mapped, at addresses of the trace
-	Releases int64 // of the same segments and pages
-	Emptied  int64 // runs of releases without a refused request: the cache was emptied
-	Readings int64 // of PyTorch's own sum of blocks, which were equal
-	Odd      int64 // of it, which were not: a reading may lie between two events
-	Settings string
+	Allocs   int64  `json:"allocs"` // blocks at the same address
+	Frees    int64  `json:"-"`
+	Segments int64  `json:"segments"` // segments and ranges of pages: the same sizes were mapped, at addresses of the trace
+	Releases int64  `json:"releases"` // of the same segments and pages
+	Emptied  int64  `json:"emptied"`  // runs of releases without a refused request: the cache was emptied
+	Readings int64  `json:"readings"` // of PyTorch's own sum of blocks, which were equal
+	Odd      int64  `json:"odd"`      // of it, which were not: a reading may lie between two events
+	Settings string `json:"settings"` // text of PYTORCH_CUDA_ALLOC_CONF
 }
 
 // Follower drives a model for each device of a process.

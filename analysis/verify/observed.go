@@ -36,6 +36,10 @@ func (r *replayer) follow(e *trace.Event) *Mismatch {
 func (r *replayer) differs(e *trace.Event, err error) *Mismatch {
 	var difference *torchalloc.Difference
 	if errors.As(err, &difference) {
+		if r.setInCode {
+			r.unmodeled = fmt.Errorf("event %d (the job set the allocator up in its code): %w", e.Seq, torchalloc.ErrNotModeled)
+			return nil
+		}
 		return atEvent(e, difference.Expected+" (unless the job changed PyTorch's settings in its code)", difference.Found)
 	}
 	r.unmodeled = err

@@ -28,6 +28,7 @@ type replayer struct {
 	follower       *torchalloc.Follower // of PyTorch's own allocator; nil without one
 	observedArenas int64                // that it follows
 	unmodeled      error                // what it does not have
+	setInCode      bool                 // the job changed settings of PyTorch's allocator: the model may differ
 }
 
 func newReplayer() *replayer {

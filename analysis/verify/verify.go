@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/trace"
@@ -65,7 +66,7 @@ func Process(ctx context.Context, p *dataset.Process) (*Result, error) {
 		return nil, fmt.Errorf("%s: %w", p.Name, ErrNotFromStart)
 	}
 	j := newJudge(p)
-	j.replay.follower = follower(p)
+	j.replay.follower, j.replay.setInCode = follower(p), slices.Contains(p.Ending.Problems, torchalloc.SetInCode)
 	if err := j.all(ctx); err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/memprof/memprof/analysis/torchalloc"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/dataset"
@@ -307,6 +308,10 @@ func TestObserved(t *testing.T) {
 		var wrong *Mismatch
 		if _, err := verifyPath(t, j.write(t, dataset.Ending{}, dataset.WriterOptions{})); !errors.As(err, &wrong) || wrong.Seq < int64(at) || wrong.Seq > int64(at)+1 {
 			t.Errorf("event %d was changed: %v, want a mismatch there", at, err)
+		}
+		setInCode := dataset.Ending{Problems: []string{"another", torchalloc.SetInCode}}
+		if _, err := verifyPath(t, j.write(t, setInCode, dataset.WriterOptions{})); !errors.Is(err, ErrObserved) {
+			t.Errorf("event %d was changed, as were the settings: %v, want ErrObserved", at, err)
 		}
 	}
 }

@@ -74,11 +74,12 @@ type verifiedRun struct {
 	Readings  *verifiedReadings
 }
 
-// verified is the result of one process: either Result or Mismatch is set.
+// verified is the result of one process: one of Result, Mismatch and Unjudged is set.
 type verified struct {
 	Process  string
 	Result   *verify.Result
 	Mismatch *verify.Mismatch
+	Unjudged string // why nothing of an allocator that was observed could be compared
 }
 
 func (o *verifyOptions) run(ctx context.Context, stdout, stderr io.Writer, paths []string) error {
@@ -97,12 +98,11 @@ func (o *verifyOptions) run(ctx context.Context, stdout, stderr io.Writer, paths
 		}
 		results = append(results, result)
 	}
+	show := printVerified
 	if o.JSON {
-		err = printVerifiedJSON(stdout, results)
-	} else {
-		err = printVerified(stdout, results)
+		show = printVerifiedJSON
 	}
-	if err != nil {
+	if err := show(stdout, results); err != nil {
 		return err
 	}
 	var wrong []string
@@ -135,34 +135,34 @@ func verifyRun(ctx context.Context, run *dataset.Run) (verifiedRun, error) {
 // ok says whether everything about a recording is right.
 func (v *verifiedRun) ok() bool {
 	wrong := func(v verified) bool { return v.Mismatch != nil }
-	return len(v.Missing) == 0 && (v.Readings == nil || v.Readings.Mismatch == nil) && !slices.ContainsFunc(v.Processes, wrong)
+	return len(v.Missing) == 0 && (v.Readings == nil || v.Readings.OK) && !slices.ContainsFunc(v.Processes, wrong)
 }
 
 // verifyAll verifies every process. A process without allocations, such as a launcher that only queried the
-// GPU, is skipped; if every process is, that is an error.
+// GPU, is skipped; if nothing can be compared of any process, that is an error.
 func verifyAll(ctx context.Context, run *dataset.Run) ([]verified, error) {
-	var judged []verified
+	var all []verified
 	var nothing error
 	for _, process := range run.Processes {
 		result, err := verifyProcess(ctx, run, process)
 		var mismatch *verify.Mismatch
 		switch {
 		case errors.As(err, &mismatch):
-			judged = append(judged, verified{Process: process.Name, Mismatch: mismatch})
+			all = append(all, verified{Process: process.Name, Mismatch: mismatch})
 		case errors.Is(err, verify.ErrNothingToVerify):
 			nothing = cmp.Or(nothing, err)
 		case errors.Is(err, verify.ErrObserved):
-			nothing = err
+			nothing, all = err, append(all, verified{Process: process.Name, Unjudged: err.Error()})
 		case err != nil:
 			return nil, exit.Input(err)
 		default:
-			judged = append(judged, verified{Process: process.Name, Result: result})
+			all = append(all, verified{Process: process.Name, Result: result})
 		}
 	}
-	if len(judged) == 0 {
+	if !slices.ContainsFunc(all, func(v verified) bool { return v.Unjudged == "" }) {
 		return nil, exit.Input(nothing)
 	}
-	return judged, nil
+	return all, nil
 }
 
 func verifyProcess(ctx context.Context, run *dataset.Run, process *dataset.Process) (*verify.Result, error) {
@@ -210,6 +210,9 @@ func printVerified(stdout io.Writer, results []verifiedRun) error {
 func (v *verified) lines() []string {
 	if v.Mismatch != nil {
 		return []string{"WRONG  " + v.Mismatch.Error()}
+	}
+	if v.Unjudged != "" {
+		return []string{"-      " + v.Unjudged}
 	}
 	r := v.Result
 	if r.Dropped > 0 {
@@ -263,32 +266,22 @@ func ringLines(process string, r *verify.Result) []string {
 }
 
 type jsonVerifiedProcess struct {
-	Process  string        `json:"process"`
-	OK       bool          `json:"ok"`
-	Events   int64         `json:"events"`
-	Allocs   int64         `json:"allocs"`
-	Frees    int64         `json:"frees"`
-	Growths  int64         `json:"growths"`
-	Arenas   int64         `json:"arenas"`
-	Observed *jsonObserved `json:"observed,omitempty"`
-	Import   *jsonImport   `json:"import,omitempty"`
-	Dropped  int64         `json:"dropped,omitempty"` // events before the first, by a ring; then no placement was replayed
-	Counted  int64         `json:"counted"`           // events, from the first, that are as many as the hook counted; 0: it has no totals
-	Complete bool          `json:"complete"`
-	EndSeq   int64         `json:"end_seq"`
-	EndsAt   string        `json:"ends_at,omitempty"`
-	Mismatch *jsonMismatch `json:"mismatch,omitempty"`
-}
-
-// jsonObserved is what was compared of PyTorch's own allocator.
-type jsonObserved struct {
-	Allocs   int64  `json:"allocs"`
-	Segments int64  `json:"segments"`
-	Releases int64  `json:"releases"`
-	Emptied  int64  `json:"emptied"`  // runs of releases that no request made, taken from the trace
-	Readings int64  `json:"readings"` // of the allocator's own sum, which were equal
-	Odd      int64  `json:"odd"`      // which were not: a reading may lie between two events
-	Settings string `json:"settings"` // text of PYTORCH_CUDA_ALLOC_CONF
+	Process  string               `json:"process"`
+	OK       bool                 `json:"ok"`
+	Events   int64                `json:"events"`
+	Allocs   int64                `json:"allocs"`
+	Frees    int64                `json:"frees"`
+	Growths  int64                `json:"growths"`
+	Arenas   int64                `json:"arenas"`
+	Observed *torchalloc.Followed `json:"observed,omitempty"`
+	Import   *jsonImport          `json:"import,omitempty"`
+	Dropped  int64                `json:"dropped,omitempty"` // events before the first, by a ring; then no placement was replayed
+	Counted  int64                `json:"counted"`           // events, from the first, that are as many as the hook counted; 0: it has no totals
+	Complete bool                 `json:"complete"`
+	EndSeq   int64                `json:"end_seq"`
+	EndsAt   string               `json:"ends_at,omitempty"`
+	Mismatch *jsonMismatch        `json:"mismatch,omitempty"`
+	Unjudged string               `json:"unjudged,omitempty"` // why nothing of the process was compared
 }
 
 // jsonImport says how far an imported process was compared with the model of PyTorch's allocator.
@@ -307,19 +300,12 @@ func newJSONImport(i *verify.Import) *jsonImport {
 	return &jsonImport{i.Format, i.Blocks, i.Version != "", i.Version, i.Why}
 }
 
-func newJSONObserved(o *torchalloc.Followed) *jsonObserved {
-	if o == nil {
-		return nil
-	}
-	return &jsonObserved{o.Allocs, o.Segments, o.Releases, o.Emptied, o.Readings, o.Odd, o.Settings}
-}
-
 type jsonVerified struct {
 	Path      string                `json:"path,omitempty"` // of several recordings
 	OK        bool                  `json:"ok"`
 	Processes []jsonVerifiedProcess `json:"processes"`
 	Missing   []dataset.Missing     `json:"missing,omitempty"`
-	Readings  *jsonReadings         `json:"readings"`
+	Readings  *verifiedReadings     `json:"readings"`
 }
 
 // printVerifiedJSON prints the object of one recording, or a list of those of several.
@@ -337,16 +323,16 @@ func printVerifiedJSON(stdout io.Writer, results []verifiedRun) error {
 }
 
 func newJSONVerified(result *verifiedRun) jsonVerified {
-	out := jsonVerified{OK: result.ok(), Missing: result.Missing, Readings: newJSONReadings(result.Readings)}
+	out := jsonVerified{OK: result.ok(), Missing: result.Missing, Readings: result.Readings}
 	for _, v := range result.Processes {
-		if m := v.Mismatch; m != nil {
-			out.Processes = append(out.Processes, jsonVerifiedProcess{Process: v.Process, EndSeq: -1, Mismatch: newJSONMismatch(m)})
+		if v.Result == nil {
+			out.Processes = append(out.Processes, jsonVerifiedProcess{Process: v.Process, EndSeq: -1, Mismatch: newJSONMismatch(v.Mismatch), Unjudged: v.Unjudged})
 			continue
 		}
 		r := v.Result
 		out.Processes = append(out.Processes, jsonVerifiedProcess{
 			Process: v.Process, OK: true, Events: r.Events, Allocs: r.Allocs, Frees: r.Frees, Growths: r.Growths, Arenas: r.Arenas,
-			Observed: newJSONObserved(r.Observed), Import: newJSONImport(r.Import), Dropped: r.Dropped, Counted: r.Counted, Complete: r.Complete, EndSeq: r.EndSeq, EndsAt: r.EndsAt,
+			Observed: r.Observed, Import: newJSONImport(r.Import), Dropped: r.Dropped, Counted: r.Counted, Complete: r.Complete, EndSeq: r.EndSeq, EndsAt: r.EndsAt,
 		})
 	}
 	return out
@@ -354,8 +340,9 @@ func newJSONVerified(result *verifiedRun) jsonVerified {
 
 // verifiedReadings is the result for the readings of the devices' used memory.
 type verifiedReadings struct {
-	Events   int64
-	Mismatch *verify.Mismatch
+	OK       bool          `json:"ok"`
+	Events   int64         `json:"events"`
+	Mismatch *jsonMismatch `json:"mismatch,omitempty"`
 }
 
 // verifyReadings verifies the readings of a run; nil if it has none. Reports do without readings that cannot be
@@ -372,27 +359,14 @@ func verifyReadings(ctx context.Context, run *dataset.Run) (*verifiedReadings, e
 	if err != nil && !errors.As(err, &mismatch) {
 		return nil, exit.Input(err)
 	}
-	return &verifiedReadings{Events: events, Mismatch: mismatch}, nil
+	return &verifiedReadings{mismatch == nil, events, newJSONMismatch(mismatch)}, nil
 }
 
 func (v *verifiedReadings) line() string {
-	if v.Mismatch != nil {
-		return "WRONG  " + v.Mismatch.Error()
+	if !v.OK {
+		return "WRONG  " + v.Mismatch.Message
 	}
 	return "ok     " + dataset.ReadingsName + ": " + plain.Counted(v.Events, "reading") + ", whole and unchanged"
-}
-
-type jsonReadings struct {
-	OK       bool          `json:"ok"`
-	Events   int64         `json:"events"`
-	Mismatch *jsonMismatch `json:"mismatch,omitempty"`
-}
-
-func newJSONReadings(v *verifiedReadings) *jsonReadings {
-	if v == nil {
-		return nil
-	}
-	return &jsonReadings{OK: v.Mismatch == nil, Events: v.Events, Mismatch: newJSONMismatch(v.Mismatch)}
 }
 
 type jsonMismatch struct {

@@ -124,7 +124,7 @@ if os.environ.get("MEMPROF_SPOOL"):
     suite.run([suite.memprof, "report", directory])
     suite.run([suite.memprof, "check", directory, "--gate", "reserved.peak < 40GiB"])
     suite.run([suite.memprof, "check", directory, "--gate", "reserved.peak < 1MiB"], expect=1)
-    suite.run([suite.memprof, "check", directory, "--gate", "waste.external < 100%"], expect=2)
+    suite.run([suite.memprof, "check", directory, "--gate", "waste.external < 100%"])
 
 
 @alone

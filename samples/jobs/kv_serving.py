@@ -177,7 +177,7 @@ def serve_continuously(model, requests, slots, block):
     try:
         for number, (prompt, output) in enumerate(requests):
             manager.add_request([draw.randrange(1, 8192) for _ in range(prompt)], request_id="r%d" % number, max_new_tokens=output)
-        made, waiting, give_up = 0, len(requests), time.monotonic() + 120
+        made, waiting, give_up = 0, len(requests), time.monotonic() + 300
         while waiting:
             result = manager.get_result(timeout=1)
             if result is not None and result.is_finished():

@@ -5,6 +5,7 @@ allocation. Torch keeps a queue of calls for the end of that initialisation. Our
 the end of torch's import, so it comes before any that the job queues.
 """
 
+import functools
 import os
 
 from memprof import _hook
@@ -20,10 +21,30 @@ def install(torch):
     from memprof import _calls, _shim
 
     shim = _calls.shim(_shim.path(torch))
+    for name in ("_accelerator_setAllocatorSettings", "_cuda_cudaCachingAllocator_set_allocator_settings"):
+        if hasattr(torch._C, name):
+            setattr(torch._C, name, _noted(getattr(torch._C, name)))
     if torch.cuda.is_initialized():
         _attach(shim)
     else:
         torch.cuda._lazy_call(lambda: _attach(shim))
+
+
+def _noted(change):
+    """A function of torch that changes settings. Verify reads them from the environment, and expandable segments from the trace."""
+
+    @functools.wraps(change)
+    def noted(text):
+        if "," in text or not text.startswith("expandable_segments:"):
+            _note()
+        return change(text)
+
+    return noted
+
+
+@functools.cache
+def _note():
+    _hook.problem("torch: the job changes settings of the allocator in its code, which verify does not follow")
 
 
 def _attach(shim):

@@ -19,7 +19,7 @@ class Torch:
         cuda = "13.0"
 
     def __init__(self, initialized=False):
-        self.cuda = self
+        self.cuda = self._C = self
         self._initialized = initialized
         self._queued = [(lambda: self.seen.append("torch's own"))]
         self.seen = []
@@ -96,6 +96,19 @@ class WatchTest(unittest.TestCase):
         self.install(torch, error=OSError("undefined symbol"))
         torch.initialize()
         self.assertEqual(self.problems, ["torch: OSError: undefined symbol; tensors are not recorded"])
+
+    def test_notes_settings_in_code_once(self):
+        torch = Torch()
+        torch._cuda_cudaCachingAllocator_set_allocator_settings = torch.seen.append
+        _watch._note.cache_clear()
+        self.install(torch)
+        change = torch._cuda_cudaCachingAllocator_set_allocator_settings
+        change("expandable_segments:True")
+        self.assertEqual(self.problems, [])
+        for text in ("expandable_segments:True,max_split_size_mb:40", ""):
+            change(text)
+            self.assertEqual(self.problems, ["torch: the job changes settings of the allocator in its code, which verify does not follow"])
+        self.assertEqual(torch.seen, ["expandable_segments:True", "expandable_segments:True,max_split_size_mb:40", ""])
 
     def test_which_of_the_two_is_installed(self):
         for allocator, expected in ((None, "shim"), ("bfc", "shim"), ("native", "watch")):
