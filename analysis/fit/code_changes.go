@@ -107,7 +107,7 @@ func chunkedLoss(h *History) *edit {
 		switch b.category {
 		case attribution.Loss:
 			largest[b.round] = max(largest[b.round], b.bytes)
-		case attribution.Weights:
+		case attribution.Weights, attribution.Optimizer:
 			parameters[b.bytes] = true
 		}
 	}

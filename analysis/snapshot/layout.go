@@ -29,7 +29,8 @@ type layout struct {
 	left     *int64              // how many more there may be
 	written  map[int64]int64     // the device's numbers of stacks
 	marks    *marks
-	phase    string // that the frames of requests say, within those of marks; "" for none
+	gradients
+	phase string // that the frames of requests say, within those of marks; "" for none
 
 	next      uint64 // where the block behind an opening one will begin; 0 if that is not known
 	waiting   *used  // freeing, if it is a free that the next entry may complete
@@ -47,6 +48,7 @@ type layout struct {
 	pooled    uint64              // pools that nobody names, see poolOf
 	emptying  bool                // the last entries release what an emptied cache has
 	sized     bool                // see opening
+	freers    bool                // see opening
 	odd       int64
 }
 
@@ -68,7 +70,8 @@ type used struct {
 	stream                uint64
 	stack                 int64 // of the request
 	arena                 int32
-	pending               bool
+	role                  role
+	older, pending        bool
 	freed                 int64 // time of the waiting free, ns
 	freeStack             int64
 	freer                 int32 // context of the waiting free, where it has a stack of its own
@@ -280,7 +283,9 @@ func (l *layout) begin(addr, size, n, stream uint64, stack int64, metadata uint6
 		}
 	}
 	n = min(n, size)
-	l.blocks.set(addr, used{addr: addr, size: size, requested: n, stream: stream, stack: stack, arena: m.arena})
+	b := used{addr: addr, size: size, requested: n, stream: stream, stack: stack, arena: m.arena, role: r, older: l.older}
+	l.blocks.set(addr, b)
+	l.gradients.count(&b, l.settings.Round(n), 1)
 	e := trace.Event{Kind: trace.KindAlloc, Arena: m.arena, Stream: int64(stream), Addr: int64(addr), Requested: int64(n), Provided: int64(size), Context: context}
 	if err := l.write(e); err != nil {
 		return err
@@ -335,6 +340,7 @@ func (l *layout) finished(final bool) error {
 // removed notes that a block is no more.
 func (l *layout) removed(b *used) {
 	l.blocks.delete(b.addr)
+	l.gradients.count(b, l.settings.Round(b.requested), -1)
 	if len(l.unproven) > 0 && l.unproven[b.addr] {
 		delete(l.unproven, b.addr)
 		l.exact, l.exactTime = l.out.next+1, l.now
@@ -391,6 +397,9 @@ func (l *layout) entry(e *entry) error {
 		l.freeing = *b
 		l.waiting = &l.freeing
 		l.waiting.freed, l.waiting.freeStack = l.now, e.stack
+		if err := l.freedIn(b, e.stack); err != nil {
+			return err
+		}
 		return l.freedBy(l.waiting, e.stack)
 	case actionFreeCompleted, actionFree:
 		known := l.blocks.get(e.addr)
