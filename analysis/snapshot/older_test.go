@@ -94,3 +94,13 @@ func TestOlderBlocks(t *testing.T) {
 		assert.Diff(t, c.want, got, "%s", name)
 	}
 }
+
+// Most of what backward makes has no line: its threads have no frames of Python. The line of the least of it is no place for all.
+func TestNoLineOfBackward(t *testing.T) {
+	i := newTestImporter(t.TempDir(), partial(t, nil, []slotEntry{{"alloc", 20, 5, nil}, {"alloc", 21, 2, []string{script, backward}}}), 0)
+	assert.NoError(t, i.survey())
+	_, err := i.write()
+	assert.NoError(t, err)
+	use := analyzed(t, i).Held.Uses[0]
+	assert.That(t, use.Requested == 7*testMiB && use.Line == "" && use.LineBytes == 0 && use.Phase == "backward", "%+v", use)
+}
