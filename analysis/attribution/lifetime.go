@@ -77,6 +77,9 @@ func (t *Tracker) Mark(seq int64) {
 	t.iteration(seq)
 }
 
+// Forwards is how many forwards have begun in a job without marks of iterations.
+func (p *passes) Forwards() int { return p.count }
+
 // trains says whether the job had a backward.
 func (p *passes) trains() bool { return p.backward }
 

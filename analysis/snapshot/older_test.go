@@ -104,3 +104,17 @@ func TestNoLineOfBackward(t *testing.T) {
 	use := analyzed(t, i).Held.Uses[0]
 	assert.That(t, use.Requested == 7*testMiB && use.Line == "" && use.LineBytes == 0 && use.Phase == "backward", "%+v", use)
 }
+
+// The layers of a forward are no iterations, and what they save is no leak.
+func TestLayersAreNoIterations(t *testing.T) {
+	var forward []slotEntry
+	for at := range 40 {
+		forward = append(forward, slotEntry{"alloc", at, 1 + at%8, []string{script, call, attention}})
+	}
+	i := newTestImporter(t.TempDir(), partial(t, nil, forward), 0)
+	assert.NoError(t, i.survey())
+	_, err := i.write()
+	assert.NoError(t, err)
+	d := analyzed(t, i)
+	assert.That(t, len(d.Iterations) == 0 && d.Period == 0, "%d iterations of %d requests", len(d.Iterations), d.Period)
+}
