@@ -182,49 +182,16 @@ func (i *importer) survey() error {
 
 // decode decodes the file, and gives its entries to take on another goroutine meanwhile.
 func (i *importer) decode(take func(*entry) error) (d *decoder, top pickle.Value, err error) {
-	full, empty := make(chan []entry, 4), make(chan []entry, 4)
-	for range cap(empty) {
-		empty <- make([]entry, 0, batchEntries)
-	}
-	taken := make(chan error, 1)
-	stop := make(chan struct{})
-	go func() {
-		var failed error
-		for batch := range full {
-			for at := 0; at < len(batch) && failed == nil; at++ {
-				if failed = take(&batch[at]); failed != nil {
-					close(stop)
-				}
-			}
-			empty <- batch[:0]
-		}
-		taken <- failed
-	}()
-	batch := <-empty
+	taken := newPipe(take)
 	d, top, err = i.file.decode(i.stacks, func(e *entry, device int) error {
 		e.device = int32(device)
-		if batch = append(batch, *e); len(batch) < cap(batch) {
-			return nil
-		}
-		full <- batch
-		batch = <-empty
-		select {
-		case <-stop:
-			return errNotTaken
-		default:
-			return nil
-		}
+		return taken.put(e)
 	})
-	full <- batch
-	close(full)
-	if failed := <-taken; failed != nil {
+	if failed := taken.end(); failed != nil {
 		err = failed
 	}
 	return d, top, err
 }
-
-// errNotTaken stops the decoding when an entry before could not be taken.
-var errNotTaken = errors.New("an entry before was not taken")
 
 // note surveys an entry.
 func (i *importer) note(e *entry) error {
