@@ -53,35 +53,35 @@ func (l *layout) freedIn(b *used, stack int64) error {
 // nameOlder says what the blocks are that were there before the first entry and live to the end.
 func (l *layout) nameOlder() error {
 	l.gradients.ended()
-	alive, named := map[uint64]int{}, map[uint64]int64{}
-	each := func(visit func(b *used, size uint64) error) error {
-		for addr, b := l.blocks.from(0); b != nil; addr, b = l.blocks.from(addr + 1) {
-			if b.older && !b.pending {
-				if err := visit(b, l.settings.Round(b.requested)); err != nil {
-					return err
-				}
-			}
+	var older []*used
+	alive, named := map[uint64]int64{}, map[uint64]int64{}
+	for addr, b := l.blocks.from(0); b != nil; addr, b = l.blocks.from(addr + 1) {
+		if b.older && !b.pending {
+			older = append(older, b)
+			alive[l.settings.Round(b.requested)]++
 		}
-		return nil
 	}
-	_ = each(func(b *used, size uint64) error { alive[size]++; return nil })
 	doubled := uint64(0) // bytes of gradients
 	for size, n := range l.most {
-		if int64(alive[2*size]) >= states*n {
+		if alive[2*size] >= states*n {
 			doubled += size * uint64(n)
 		}
 	}
 	l.wide = 2*doubled > l.top
-	return each(func(b *used, size uint64) error {
+	for _, b := range older {
+		size, category := l.settings.Round(b.requested), ""
 		switch {
 		case b.role == inForward && l.trains:
-			return l.labelAs(b.addr, "activations")
-		case b.role != noRole || attribution.IsWorkspace(int64(size), alive[size]) || len(l.stacks.texts) == 0 || b.stack > 0 && l.most[size] == 0:
-			return nil
+			category = "activations"
+		case b.role == noRole && !attribution.IsWorkspace(int64(size), int(alive[size])) && len(l.stacks.texts) > 0 && (b.stack == 0 || l.most[size] > 0):
+			named[size]++
+			category = l.mirror(size, named[size])
 		}
-		named[size]++
-		return l.labelAs(b.addr, l.gradients.mirror(size, named[size]))
-	})
+		if err := l.labelAs(b.addr, category); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // mirror is the category of the nth block of a size; "" where nothing tells.

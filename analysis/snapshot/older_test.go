@@ -1,7 +1,6 @@
 package snapshot
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
@@ -11,13 +10,9 @@ import (
 // framesOf are the frames of a stack as torch writes them: the innermost first.
 func framesOf(stack []string) (frames []any) {
 	for _, frame := range stack {
-		function, place, _ := strings.Cut(strings.TrimSuffix(frame, ")"), " (")
-		file, line := place, 0
-		if colon := strings.LastIndex(place, ":"); colon >= 0 {
-			_, _ = fmt.Sscan(place[colon+1:], &line)
-			file = place[:colon]
-		}
-		frames = append([]any{pairs{"name", function, "filename", file, "line", line}}, frames...)
+		function, place, _ := strings.Cut(frame, " (")
+		file, _, _ := strings.Cut(place, ":")
+		frames = append([]any{pairs{"name", function, "filename", file, "line", 9}}, frames...)
 	}
 	return frames
 }
@@ -81,12 +76,8 @@ func TestOlderBlocks(t *testing.T) {
 			{"alloc", 20, 5, inModule}, {"free", 20, 5, []string{script, "__exit__ (/v/site-packages/torch/amp/autocast_mode.py:390)"}},
 		}, map[string]int64{"copies": 5}},
 	} {
-		i := newTestImporter(t.TempDir(), partial(t, c.older, c.trace), 0)
-		assert.NoError(t, i.survey())
-		_, err := i.write()
-		assert.NoError(t, err)
 		got := map[string]int64{}
-		for _, g := range analyzed(t, i).Held.Categories.Groups {
+		for _, g := range analyzed(t, partial(t, c.older, c.trace)).Held.Categories.Groups {
 			if got[g.Name] = g.Requested / testMiB; got[g.Name] == 0 {
 				delete(got, g.Name) // less than a MiB
 			}
@@ -97,11 +88,7 @@ func TestOlderBlocks(t *testing.T) {
 
 // Most of what backward makes has no line: its threads have no frames of Python. The line of the least of it is no place for all.
 func TestNoLineOfBackward(t *testing.T) {
-	i := newTestImporter(t.TempDir(), partial(t, nil, []slotEntry{{"alloc", 20, 5, nil}, {"alloc", 21, 2, []string{script, backward}}}), 0)
-	assert.NoError(t, i.survey())
-	_, err := i.write()
-	assert.NoError(t, err)
-	use := analyzed(t, i).Held.Uses[0]
+	use := analyzed(t, partial(t, nil, []slotEntry{{"alloc", 20, 5, nil}, {"alloc", 21, 2, []string{script, backward}}})).Held.Uses[0]
 	assert.That(t, use.Requested == 7*testMiB && use.Line == "" && use.LineBytes == 0 && use.Phase == "backward", "%+v", use)
 }
 
@@ -111,10 +98,6 @@ func TestLayersAreNoIterations(t *testing.T) {
 	for at := range 40 {
 		forward = append(forward, slotEntry{"alloc", at, 1 + at%8, []string{script, call, attention}})
 	}
-	i := newTestImporter(t.TempDir(), partial(t, nil, forward), 0)
-	assert.NoError(t, i.survey())
-	_, err := i.write()
-	assert.NoError(t, err)
-	d := analyzed(t, i)
+	d := analyzed(t, partial(t, nil, forward))
 	assert.That(t, len(d.Iterations) == 0 && d.Period == 0, "%d iterations of %d requests", len(d.Iterations), d.Period)
 }

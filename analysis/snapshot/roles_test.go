@@ -68,21 +68,21 @@ func TestRoles(t *testing.T) {
 func TestCategoriesByFrames(t *testing.T) {
 	const weight = 2 * 3000 * 512 * 4
 	for _, name := range []string{"pools-native", "pools-expandable-cut"} {
-		i := newTestImporter(t.TempDir(), pathOf(name), 0)
-		assert.NoError(t, i.survey())
-		i.annotations = nil
-		_, err := i.write()
-		assert.NoError(t, err)
-		held := analyzed(t, i).Held.Categories
+		held := analyzed(t, pathOf(name)).Held.Categories
 		for category, want := range map[string]int64{"weights": weight, "gradients": weight, "optimizer": 2 * weight, "other": 0} {
 			assert.Equal(t, held.Of(category).Requested, want, "%s: %s", name, category)
 		}
 	}
 }
 
-// analyzed is the device of an import that was written.
-func analyzed(t *testing.T, i *importer) *analysis.DeviceResult {
+// analyzed is the device of a snapshot without its annotations.
+func analyzed(t *testing.T, path string) *analysis.DeviceResult {
 	t.Helper()
+	i := newTestImporter(t.TempDir(), path, 0)
+	assert.NoError(t, i.survey())
+	i.annotations = nil
+	_, err := i.write()
+	assert.NoError(t, err)
 	assert.NoError(t, dataset.WriteInfo(i.dir, i.info))
 	run, err := dataset.Open(i.dir)
 	assert.NoError(t, err)
